@@ -1,0 +1,121 @@
+package model
+
+import "math"
+
+// MaxTTL is the largest time-to-live of a sample, in seconds: 20 years, the
+// most that Cassandra stores.
+const MaxTTL = 630720000
+
+// Columns holds samples of one series, column by column. Times strictly
+// increase unless the producer says descending. Which value columns are filled
+// depends on the series' kind:
+//
+//	Long, Double             Values[i]: int64 bits, IEEE-754 bits
+//	String, Complex, Custom  Data[Offsets[i]:Offsets[i+1]], len(Offsets) = n+1
+//	Null                     neither
+type Columns struct {
+	Times   []int64  // ms since the Unix epoch
+	Values  []uint64 // fixed kinds
+	TTLs    []uint32 // seconds, 0 = none; nil when no sample has one
+	Offsets []uint32 // variable kinds
+	Data    []byte   // variable kinds
+}
+
+// Len returns the number of samples.
+func (c *Columns) Len() int { return len(c.Times) }
+
+// Reset empties c and keeps its memory.
+func (c *Columns) Reset() {
+	c.Times, c.Values, c.TTLs = c.Times[:0], c.Values[:0], c.TTLs[:0]
+	c.Offsets, c.Data = c.Offsets[:0], c.Data[:0]
+}
+
+// Bytes returns the i-th value of a variable kind. It shares c's memory.
+func (c *Columns) Bytes(i int) []byte { return c.Data[c.Offsets[i]:c.Offsets[i+1]] }
+
+// TTL returns the i-th sample's time-to-live in seconds, 0 for none.
+func (c *Columns) TTL(i int) uint32 {
+	if len(c.TTLs) == 0 {
+		return 0
+	}
+	return c.TTLs[i]
+}
+
+// AppendFixed adds a sample of kind Long or Double.
+func (c *Columns) AppendFixed(ms int64, bits uint64, ttl uint32) {
+	c.appendTTL(ttl)
+	c.Times = append(c.Times, ms)
+	c.Values = append(c.Values, bits)
+}
+
+// AppendBytes adds a sample of a variable kind. value is copied.
+func (c *Columns) AppendBytes(ms int64, value []byte, ttl uint32) {
+	c.appendTTL(ttl)
+	if len(c.Offsets) == 0 {
+		c.Offsets = append(c.Offsets, 0)
+	}
+	c.Times = append(c.Times, ms)
+	c.Data = append(c.Data, value...)
+	c.Offsets = append(c.Offsets, uint32(len(c.Data)))
+}
+
+// AppendNull adds a sample of kind Null.
+func (c *Columns) AppendNull(ms int64, ttl uint32) {
+	c.appendTTL(ttl)
+	c.Times = append(c.Times, ms)
+}
+
+// AppendFrom adds the i-th sample of src, which has the given kind.
+func (c *Columns) AppendFrom(kind Kind, src *Columns, i int) {
+	switch {
+	case kind.Fixed():
+		c.AppendFixed(src.Times[i], src.Values[i], src.TTL(i))
+	case kind.Variable():
+		c.AppendBytes(src.Times[i], src.Bytes(i), src.TTL(i))
+	default:
+		c.AppendNull(src.Times[i], src.TTL(i))
+	}
+}
+
+// appendTTL must run before the sample's time is added: the first non-zero
+// time-to-live fills in zeros for all samples before it.
+func (c *Columns) appendTTL(ttl uint32) {
+	if ttl == 0 && len(c.TTLs) == 0 {
+		return
+	}
+	for len(c.TTLs) < len(c.Times) {
+		c.TTLs = append(c.TTLs, 0)
+	}
+	c.TTLs = append(c.TTLs, ttl)
+}
+
+// ExpiryMS returns when a sample at ms with a time-to-live of ttl seconds stops
+// being visible: the first millisecond at which it is gone. Without a
+// time-to-live that is math.MaxInt64, never.
+func ExpiryMS(ms int64, ttl uint32) int64 {
+	if ttl == 0 {
+		return math.MaxInt64
+	}
+	life := int64(ttl) * 1000
+	if ms > math.MaxInt64-life {
+		return math.MaxInt64
+	}
+	return ms + life
+}
+
+// Stats summarises consecutive samples of a Long or Double series. Min, Max and
+// Sum are of the values as float64, added left to right.
+type Stats struct {
+	Count           int
+	FirstMS, LastMS int64
+	First, Last     uint64 // value bits
+	Min, Max, Sum   float64
+}
+
+// Float returns a fixed value as a float64.
+func Float(k Kind, bits uint64) float64 {
+	if k == Long {
+		return float64(int64(bits))
+	}
+	return math.Float64frombits(bits)
+}

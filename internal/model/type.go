@@ -1,0 +1,88 @@
+package model
+
+// Kind says how the values of a series are held in memory and in chunks.
+// The numbers are written to disk and never reused.
+type Kind uint8
+
+const (
+	Long    Kind = 1 // int64, exact
+	Double  Kind = 2 // IEEE-754 binary64, every bit pattern
+	String  Kind = 3 // UTF-8 text
+	Complex Kind = 4 // 16 bytes: real then imaginary, IEEE-754 big-endian
+	Null    Kind = 5 // no value
+	Custom  Kind = 6 // bytes that only the named type's owner understands
+)
+
+// Fixed reports whether values are 64-bit words, held in [Columns.Values].
+func (k Kind) Fixed() bool { return k == Long || k == Double }
+
+// Variable reports whether values are byte strings, held in [Columns.Data].
+func (k Kind) Variable() bool { return k == String || k == Complex || k == Custom }
+
+// Valid reports whether k is one of the defined kinds.
+func (k Kind) Valid() bool { return k >= Long && k <= Custom }
+
+func (k Kind) String() string {
+	switch k {
+	case Long:
+		return "long"
+	case Double:
+		return "double"
+	case String:
+		return "string"
+	case Complex:
+		return "complex"
+	case Null:
+		return "null"
+	case Custom:
+		return "custom"
+	}
+	return "invalid"
+}
+
+// Type names how the values of a series are stored: KairosDB's data_type.
+// Every name outside the constants is a custom type, carried byte for byte.
+type Type string
+
+const (
+	TypeLong    Type = "kairos_long"
+	TypeDouble  Type = "kairos_double"
+	TypeString  Type = "kairos_string"
+	TypeComplex Type = "kairos_complex"
+	TypeNull    Type = "null"
+)
+
+// Kind returns the representation of t's values.
+func (t Type) Kind() Kind {
+	switch t {
+	case TypeLong:
+		return Long
+	case TypeDouble:
+		return Double
+	case TypeString:
+		return String
+	case TypeComplex:
+		return Complex
+	case TypeNull:
+		return Null
+	}
+	return Custom
+}
+
+// TypeOf is the inverse of [Type.Kind] for all kinds but Custom, for which it
+// returns "".
+func TypeOf(k Kind) Type {
+	switch k {
+	case Long:
+		return TypeLong
+	case Double:
+		return TypeDouble
+	case String:
+		return TypeString
+	case Complex:
+		return TypeComplex
+	case Null:
+		return TypeNull
+	}
+	return ""
+}

@@ -1,0 +1,67 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrStale is returned by Append for a batch built in an earlier epoch.
+// Nothing was stored.
+var ErrStale = errors.New("series references are from an earlier epoch")
+
+// ErrClosed is returned by every call on a closed store or View.
+var ErrClosed = errors.New("store is closed")
+
+// ErrNotFound is returned by KeyValues.Get for a key that is not there.
+var ErrNotFound = errors.New("key not found")
+
+// An InputError is the caller's fault.
+type InputError struct{ Reason string }
+
+func (e *InputError) Error() string { return e.Reason }
+
+// A LimitError says which limit a request hit and what it would have needed.
+type LimitError struct {
+	Limit string // configuration key, for example "query.max_samples"
+	Max   int64
+	Need  int64  // 0 if unknown; a lower bound when the work was stopped early
+	What  string // what was being done, for people
+}
+
+func (e *LimitError) Error() string {
+	s := fmt.Sprintf("limit %s of %d reached", e.Limit, e.Max)
+	if e.Need > 0 {
+		s += fmt.Sprintf(", at least %d needed", e.Need)
+	}
+	if e.What != "" {
+		s += ": " + e.What
+	}
+	return s
+}
+
+// An UnavailableError means that the store can not serve the request now, for
+// example because its disk is full. Reason says why and the way out.
+type UnavailableError struct {
+	Reason string
+	Err    error // cause, may be nil
+}
+
+func (e *UnavailableError) Error() string {
+	if e.Err == nil {
+		return e.Reason
+	}
+	return e.Reason + ": " + e.Err.Error()
+}
+
+func (e *UnavailableError) Unwrap() error { return e.Err }
+
+// A CorruptionError means that stored bytes are not what was written.
+type CorruptionError struct {
+	File   string
+	Offset int64
+	Reason string // expected and got
+}
+
+func (e *CorruptionError) Error() string {
+	return fmt.Sprintf("%s: damaged at offset %d: %s", e.File, e.Offset, e.Reason)
+}

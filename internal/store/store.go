@@ -1,0 +1,239 @@
+package store
+
+import (
+	"context"
+	"iter"
+	"math"
+	"time"
+
+	"varve/internal/model"
+)
+
+// A Store keeps samples and answers for them. All methods may be called by
+// many goroutines at once, except Close, which is called once, last.
+type Store interface {
+	Appender
+	Viewer
+	Deleter
+	KeyValues
+	Close() error
+}
+
+// Ref names a series within one open store. Refs are dense small numbers that
+// mean nothing after the store was closed, nor in a later epoch.
+type Ref uint32
+
+// Appender takes samples in.
+type Appender interface {
+	// Epoch is the current generation of refs. It moves on, rarely, when series
+	// that lost their last sample are forgotten. Every ref obtained before is
+	// then void for appending.
+	Epoch() uint64
+
+	// Lookup finds a series by its canonical key (model.Series.AppendKey). It
+	// allocates nothing and does no I/O.
+	Lookup(key []byte) (Ref, bool)
+
+	// Create returns the ref of s, new or known. A series without samples is
+	// not selected and not listed; creating one promises nothing.
+	Create(ctx context.Context, s model.Series) (Ref, error)
+
+	// SeriesCount is the number of series that the store holds in memory.
+	SeriesCount() int
+
+	// Append stores b's samples. Within a batch, later samples overwrite
+	// earlier ones of the same series and time. It waits until the samples are
+	// durable; if ctx ends first it returns the context's error, and the
+	// samples may be stored or not.
+	Append(ctx context.Context, b *Batch) error
+}
+
+// A Sample is one value of one series on its way in.
+type Sample struct {
+	TimeMS int64
+	Value  uint64 // Long: int64 bits; Double: IEEE-754 bits; variable kinds: see Batch
+	Ref    Ref
+	TTL    uint32 // seconds, 0 = for ever, at most model.MaxTTL
+}
+
+// A Batch is what Append stores at once. The zero value is ready for use after
+// Reset. Batches are reused: Append keeps nothing of them.
+type Batch struct {
+	Epoch   uint64
+	Samples []Sample
+
+	// Data holds values of variable kinds; such a sample's Value is the
+	// offset of its first byte << 32 | its length.
+	Data []byte
+}
+
+// Reset empties b for refs of the given epoch and keeps its memory.
+func (b *Batch) Reset(epoch uint64) {
+	b.Epoch, b.Samples, b.Data = epoch, b.Samples[:0], b.Data[:0]
+}
+
+// AddLong adds a sample of a Long series.
+func (b *Batch) AddLong(r Ref, ms, v int64, ttl uint32) {
+	b.Samples = append(b.Samples, Sample{ms, uint64(v), r, ttl})
+}
+
+// AddDouble adds a sample of a Double series.
+func (b *Batch) AddDouble(r Ref, ms int64, v float64, ttl uint32) {
+	b.Samples = append(b.Samples, Sample{ms, math.Float64bits(v), r, ttl})
+}
+
+// AddBytes adds a sample of a String, Complex or Custom series. v is copied.
+func (b *Batch) AddBytes(r Ref, ms int64, v []byte, ttl uint32) {
+	at := uint64(len(b.Data))
+	b.Data = append(b.Data, v...)
+	b.Samples = append(b.Samples, Sample{ms, at<<32 | uint64(len(v)), r, ttl})
+}
+
+// AddNull adds a sample of a Null series.
+func (b *Batch) AddNull(r Ref, ms int64, ttl uint32) {
+	b.Samples = append(b.Samples, Sample{ms, 0, r, ttl})
+}
+
+// Bytes returns the value of a sample of a variable kind.
+func (b *Batch) Bytes(s Sample) []byte {
+	at, n := s.Value>>32, s.Value&math.MaxUint32
+	return b.Data[at : at+n]
+}
+
+// Viewer opens views.
+type Viewer interface {
+	View(ctx context.Context) (View, error)
+}
+
+// A View is a stable look at the store. It pins resources: close it soon.
+// All methods but Close may be called by many goroutines at once.
+type View interface {
+	// Select returns the series that match, ordered by model.Series.Compare.
+	// It may list a series that has no sample in the range (the store decides
+	// how coarsely it looks), never leave one out that has.
+	Select(ctx context.Context, sel Selection) ([]Series, error)
+
+	// Read opens a cursor over one series of this View.
+	Read(ctx context.Context, s Series, o ReadOptions) Cursor
+
+	// Names lists metric names, tag names or tag values in the order of
+	// model.CompareNames, each once. more reports that the limit cut the list.
+	// Names of which no sample is left are not listed.
+	Names(ctx context.Context, q NamesQuery) (names []string, more bool, err error)
+
+	Close() error
+}
+
+// Series is a series that a View handed out.
+type Series struct {
+	Ref Ref
+	model.Series
+}
+
+// Selection says which series are wanted.
+type Selection struct {
+	Metric   string // exact
+	Matchers []model.Matcher
+	Range    model.TimeRange
+
+	// Limit bounds the number of series; more are a *LimitError that names
+	// LimitKey. 0 means no bound.
+	Limit    int
+	LimitKey string
+}
+
+// ReadOptions say which samples of a series are wanted, and in which form.
+type ReadOptions struct {
+	Range      model.TimeRange
+	Descending bool
+	Limit      int // samples, 0 = all; counted from the first one read
+
+	// Summarize, if not nil, lets the store answer a run of samples of a Long
+	// or Double series by its statistics. The store calls it with the first
+	// and last time of such a run, which lies wholly inside Range; true means
+	// that a Block with Stats and no samples will do. A store may ignore it.
+	// It is not used together with Limit.
+	Summarize func(firstMS, lastMS int64) bool
+}
+
+// A Cursor yields the samples of one series in blocks. It is used by one
+// goroutine.
+type Cursor interface {
+	// Next returns the next block, nil at the end. The block belongs to the
+	// cursor and is overwritten by the following call. After an error the
+	// cursor stays at that error.
+	Next() (*Block, error)
+
+	// Close releases the cursor. It may be called at any time.
+	Close()
+}
+
+// A Block is a run of samples in the order asked for, each time once: either
+// as Columns or, if Stats is not nil, as statistics. Blocks do not overlap and
+// follow each other in that order. Stats are in ascending time whatever the
+// order. TTLs are not filled.
+type Block struct {
+	model.Columns
+	Stats *model.Stats
+}
+
+// NameKind says which names are listed.
+type NameKind uint8
+
+const (
+	MetricNames NameKind = iota
+	TagNames
+	TagValues
+)
+
+// NamesQuery says which names are wanted. Zero fields do not restrict.
+type NamesQuery struct {
+	Kind    NameKind
+	Metric  string         // TagNames, TagValues: of this metric only
+	Tag     string         // TagValues: of this tag only
+	Prefix  string         // literal
+	Pattern *model.Pattern // of the whole name
+	After   string         // names that come after this one
+	Limit   int
+}
+
+// Deleter removes samples.
+type Deleter interface {
+	// Delete removes the samples of the matching series whose time is in the
+	// range. When it returns, they are invisible to every View opened from
+	// then on and stay so after a restart. Later writes are not touched. A
+	// series without samples left is gone from Select and Names. An empty
+	// Metric is an *InputError.
+	Delete(ctx context.Context, d Deletion) error
+}
+
+// Deletion says what is removed.
+type Deletion struct {
+	Metric   string
+	Matchers []model.Matcher
+	Range    model.TimeRange
+}
+
+// KeyValues is KairosDB's metadata: text by service, service key and key, none
+// of which is empty.
+type KeyValues interface {
+	Get(ctx context.Context, service, serviceKey, key string) (Value, error) // ErrNotFound
+	Set(ctx context.Context, service, serviceKey, key, value string) error
+	Unset(ctx context.Context, service, serviceKey, key string) error // also if absent
+
+	// ServiceKeys yields the distinct service keys of a service, ascending.
+	ServiceKeys(ctx context.Context, service string) iter.Seq2[string, error]
+
+	// Keys yields the keys that begin with prefix, ascending.
+	Keys(ctx context.Context, service, serviceKey, prefix string) iter.Seq2[string, error]
+
+	// Modified is when a key of the service key was last set or unset, the
+	// zero time if never.
+	Modified(ctx context.Context, service, serviceKey string) (time.Time, error)
+}
+
+// Value is a stored text and when it was set.
+type Value struct {
+	Text     string
+	Modified time.Time
+}
