@@ -1,0 +1,3 @@
+// Package storetest says what the words of package store mean, as tests that
+// every store passes unchanged.
+package storetest

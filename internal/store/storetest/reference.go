@@ -1,0 +1,571 @@
+package storetest
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// Reference is a store.Store in memory, written to be obviously right rather
+// than fast: one sorted slice of samples per series, one mutex. It is the
+// oracle of [RunMetamorphic] and a test double for code that needs a store.
+//
+// Where the contract leaves a choice, Reference is exact: Select lists only
+// series with a visible sample in the range, names vanish with the last sample,
+// and a View is live, so it sees everything up to the moment of each call.
+//
+// Appending in order costs O(1) per sample, out of order O(n) of the series;
+// Select and Names look at every series.
+type Reference struct {
+	// BlockSamples is how many samples a cursor puts into one block, and so
+	// how long the runs are that Summarize is asked about. Set it before use;
+	// 0 means 100.
+	BlockSamples int
+
+	now func() time.Time
+
+	mu     sync.Mutex
+	closed bool
+	epoch  uint64
+	refs   []*referenceSeries // by Ref; a ref is never used again
+	byKey  map[string]store.Ref
+	values map[valueKey]store.Value
+	moved  map[valueKey]time.Time // of a service key: last set or unset, key is ""
+}
+
+type referenceSeries struct {
+	model.Series
+	samples []referenceSample // times strictly increase
+}
+
+type referenceSample struct {
+	timeMS int64
+	bits   uint64
+	data   string
+	ttl    uint32
+}
+
+type valueKey struct{ service, serviceKey, key string }
+
+// NewReference returns an empty Reference. now is the clock that
+// times-to-live and modification times are measured by; nil means time.Now.
+func NewReference(now func() time.Time) *Reference {
+	if now == nil {
+		now = time.Now
+	}
+	return &Reference{
+		now:    now,
+		epoch:  1,
+		byKey:  map[string]store.Ref{},
+		values: map[valueKey]store.Value{},
+		moved:  map[valueKey]time.Time{},
+	}
+}
+
+// Reopen closes r and returns a new Reference with the same samples and
+// key-values, as if a store on disk had been closed and opened. Refs are
+// handed out anew, in another epoch.
+func (r *Reference) Reopen() *Reference {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.closed = true
+	n := NewReference(r.now)
+	n.BlockSamples, n.epoch = r.BlockSamples, r.epoch+1
+	n.values, n.moved = maps.Clone(r.values), maps.Clone(r.moved)
+	for _, s := range slices.Backward(r.refs) {
+		if len(s.samples) > 0 {
+			clone := n.refs[n.create(s.Series)]
+			clone.samples = slices.Clone(s.samples)
+		}
+	}
+	return n
+}
+
+// Purge drops expired samples and forgets series without samples, as the
+// maintenance of a real store does. If it forgot one, a new epoch begins.
+func (r *Reference) Purge() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now, forgot := r.now().UnixMilli(), false
+	for key, ref := range r.byKey {
+		s := r.refs[ref]
+		s.samples = slices.DeleteFunc(s.samples, func(p referenceSample) bool { return !p.visible(now) })
+		if len(s.samples) == 0 {
+			delete(r.byKey, key)
+			forgot = true
+		}
+	}
+	if forgot {
+		r.epoch++
+	}
+}
+
+// Close makes every later call on r and its views return ErrClosed.
+func (r *Reference) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.closed {
+		return store.ErrClosed
+	}
+	r.closed = true
+	return nil
+}
+
+// Epoch implements store.Appender.
+func (r *Reference) Epoch() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.epoch
+}
+
+// Lookup implements store.Appender.
+func (r *Reference) Lookup(key []byte) (store.Ref, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ref, ok := r.byKey[string(key)]
+	return ref, ok
+}
+
+// SeriesCount implements store.Appender.
+func (r *Reference) SeriesCount() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.byKey)
+}
+
+// Create implements store.Appender.
+func (r *Reference) Create(ctx context.Context, s model.Series) (store.Ref, error) {
+	defer r.mu.Unlock()
+	if err := r.lockOpen(ctx); err != nil {
+		return 0, err
+	}
+	return r.create(s), nil
+}
+
+// create returns the ref of s. r.mu must be held, or r not yet be shared.
+func (r *Reference) create(s model.Series) store.Ref {
+	key := string(s.AppendKey(nil))
+	if ref, ok := r.byKey[key]; ok {
+		return ref
+	}
+	ref := store.Ref(len(r.refs))
+	r.refs = append(r.refs, &referenceSeries{Series: s})
+	r.byKey[key] = ref
+	return ref
+}
+
+// Append implements store.Appender.
+func (r *Reference) Append(ctx context.Context, b *store.Batch) error {
+	defer r.mu.Unlock()
+	if err := r.lockOpen(ctx); err != nil {
+		return err
+	}
+	if b.Epoch != r.epoch {
+		return store.ErrStale
+	}
+	for _, in := range b.Samples {
+		if int(in.Ref) >= len(r.refs) {
+			return &store.InputError{Reason: fmt.Sprintf("series reference %d was never given out", in.Ref)}
+		}
+	}
+	for _, in := range b.Samples {
+		s := r.refs[in.Ref]
+		p := referenceSample{timeMS: in.TimeMS, ttl: in.TTL}
+		switch k := s.Type.Kind(); {
+		case k.Fixed():
+			p.bits = in.Value
+		case k.Variable():
+			p.data = string(b.Bytes(in))
+		}
+		s.put(p)
+	}
+	return nil
+}
+
+func (s *referenceSeries) put(p referenceSample) {
+	i, found := s.search(p.timeMS)
+	if found {
+		s.samples[i] = p
+		return
+	}
+	s.samples = slices.Insert(s.samples, i, p)
+}
+
+// search returns the index of the first sample at or after ms, and whether it
+// is at ms.
+func (s *referenceSeries) search(ms int64) (int, bool) {
+	if n := len(s.samples); n == 0 || s.samples[n-1].timeMS < ms {
+		return n, false
+	}
+	return slices.BinarySearchFunc(s.samples, ms, func(p referenceSample, ms int64) int {
+		return cmp.Compare(p.timeMS, ms)
+	})
+}
+
+// within returns the samples of s in r that are visible at now, ascending.
+func (s *referenceSeries) within(r model.TimeRange, now int64) []referenceSample {
+	var in []referenceSample
+	from, _ := s.search(r.StartMS)
+	for _, p := range s.samples[from:] {
+		if p.timeMS > r.EndMS {
+			break
+		}
+		if p.visible(now) {
+			in = append(in, p)
+		}
+	}
+	return in
+}
+
+func (s *referenceSeries) anyWithin(r model.TimeRange, now int64) bool {
+	from, _ := s.search(r.StartMS)
+	for _, p := range s.samples[from:] {
+		if p.timeMS > r.EndMS {
+			return false
+		}
+		if p.visible(now) {
+			return true
+		}
+	}
+	return false
+}
+
+func (p referenceSample) visible(nowMS int64) bool {
+	return nowMS < model.ExpiryMS(p.timeMS, p.ttl)
+}
+
+// Delete implements store.Deleter.
+func (r *Reference) Delete(ctx context.Context, d store.Deletion) error {
+	defer r.mu.Unlock()
+	if err := r.lockOpen(ctx); err != nil {
+		return err
+	}
+	if d.Metric == "" {
+		return &store.InputError{Reason: "delete: the metric name is empty"}
+	}
+	for _, s := range r.refs {
+		if s.Metric != d.Metric || !model.MatchesAll(d.Matchers, s.Tags) {
+			continue
+		}
+		s.samples = slices.DeleteFunc(s.samples, func(p referenceSample) bool { return d.Range.Contains(p.timeMS) })
+	}
+	return nil
+}
+
+// View implements store.Viewer.
+func (r *Reference) View(ctx context.Context) (store.View, error) {
+	defer r.mu.Unlock()
+	if err := r.lockOpen(ctx); err != nil {
+		return nil, err
+	}
+	return &referenceView{r: r}, nil
+}
+
+// lockOpen takes r.mu, whatever it returns, and says why the call that ctx
+// belongs to must not go on.
+func (r *Reference) lockOpen(ctx context.Context) error {
+	r.mu.Lock()
+	if r.closed {
+		return store.ErrClosed
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("reference store: %w", err)
+	}
+	return nil
+}
+
+type referenceView struct {
+	r      *Reference
+	closed bool // guarded by r.mu
+}
+
+func (v *referenceView) lockOpen(ctx context.Context) error {
+	if err := v.r.lockOpen(ctx); err != nil {
+		return err
+	}
+	if v.closed {
+		return store.ErrClosed
+	}
+	return nil
+}
+
+func (v *referenceView) Close() error {
+	v.r.mu.Lock()
+	defer v.r.mu.Unlock()
+	if v.closed {
+		return store.ErrClosed
+	}
+	v.closed = true
+	return nil
+}
+
+func (v *referenceView) Select(ctx context.Context, sel store.Selection) ([]store.Series, error) {
+	defer v.r.mu.Unlock()
+	if err := v.lockOpen(ctx); err != nil {
+		return nil, err
+	}
+	now := v.r.now().UnixMilli()
+	var out []store.Series
+	for ref, s := range v.r.refs {
+		if s.Metric == sel.Metric && model.MatchesAll(sel.Matchers, s.Tags) && s.anyWithin(sel.Range, now) {
+			out = append(out, store.Series{Ref: store.Ref(ref), Series: s.Series})
+		}
+	}
+	if sel.Limit > 0 && len(out) > sel.Limit {
+		return nil, &store.LimitError{
+			Limit: sel.LimitKey, Max: int64(sel.Limit), Need: int64(len(out)),
+			What: fmt.Sprintf("selecting series of %q", sel.Metric),
+		}
+	}
+	slices.SortFunc(out, func(a, b store.Series) int { return a.Compare(b.Series) })
+	return out, nil
+}
+
+func (v *referenceView) Names(ctx context.Context, q store.NamesQuery) (names []string, more bool, err error) {
+	defer v.r.mu.Unlock()
+	if err := v.lockOpen(ctx); err != nil {
+		return nil, false, err
+	}
+	now := v.r.now().UnixMilli()
+	found := map[string]bool{}
+	for _, s := range v.r.refs {
+		if !s.anyWithin(model.AllTime, now) {
+			continue
+		}
+		for _, n := range s.names(q) {
+			found[n] = true
+		}
+	}
+	for n := range found {
+		if wanted(q, n) {
+			names = append(names, n)
+		}
+	}
+	slices.SortFunc(names, model.CompareNames)
+	if q.Limit > 0 && len(names) > q.Limit {
+		return names[:q.Limit], true, nil
+	}
+	return names, false, nil
+}
+
+// names returns the names of the kind asked for that s contributes.
+func (s *referenceSeries) names(q store.NamesQuery) []string {
+	if q.Kind == store.MetricNames {
+		return []string{s.Metric}
+	}
+	if q.Metric != "" && q.Metric != s.Metric {
+		return nil
+	}
+	var out []string
+	for name, value := range s.Tags.All() {
+		switch {
+		case q.Kind == store.TagNames:
+			out = append(out, name)
+		case q.Tag == "" || q.Tag == name:
+			out = append(out, value)
+		}
+	}
+	return out
+}
+
+func wanted(q store.NamesQuery, name string) bool {
+	return strings.HasPrefix(name, q.Prefix) &&
+		(q.Pattern == nil || q.Pattern.MatchString(name)) &&
+		(q.After == "" || model.CompareNames(name, q.After) > 0)
+}
+
+func (v *referenceView) Read(ctx context.Context, s store.Series, o store.ReadOptions) store.Cursor {
+	defer v.r.mu.Unlock()
+	c := &referenceCursor{ctx: ctx, view: v, o: o, kind: s.Type.Kind(), size: cmp.Or(v.r.BlockSamples, 100)}
+	if c.err = v.lockOpen(ctx); c.err != nil {
+		return c
+	}
+	if int(s.Ref) >= len(v.r.refs) {
+		c.err = &store.InputError{Reason: fmt.Sprintf("series reference %d is not of this view", s.Ref)}
+		return c
+	}
+	c.rest = v.r.refs[s.Ref].within(o.Range, v.r.now().UnixMilli())
+	if o.Descending {
+		slices.Reverse(c.rest)
+	}
+	if o.Limit > 0 && len(c.rest) > o.Limit {
+		c.rest = c.rest[:o.Limit]
+	}
+	return c
+}
+
+type referenceCursor struct {
+	ctx   context.Context
+	view  *referenceView
+	o     store.ReadOptions
+	kind  model.Kind
+	size  int
+	rest  []referenceSample // in the order asked for
+	err   error
+	block store.Block
+}
+
+func (c *referenceCursor) Next() (*store.Block, error) {
+	if c.err == nil {
+		c.err = c.view.lockOpen(c.ctx)
+		c.view.r.mu.Unlock()
+	}
+	if c.err != nil || len(c.rest) == 0 {
+		return nil, c.err
+	}
+	run := c.rest[:min(c.size, len(c.rest))]
+	c.rest = c.rest[len(run):]
+	c.block.Reset()
+	c.block.Stats = nil
+	if c.summarized(run) {
+		stats := statsOf(c.kind, run)
+		c.block.Stats = &stats
+		return &c.block, nil
+	}
+	for _, p := range run {
+		switch {
+		case c.kind.Fixed():
+			c.block.AppendFixed(p.timeMS, p.bits, 0)
+		case c.kind.Variable():
+			c.block.AppendBytes(p.timeMS, []byte(p.data), 0)
+		default:
+			c.block.AppendNull(p.timeMS, 0)
+		}
+	}
+	return &c.block, nil
+}
+
+func (c *referenceCursor) Close() {
+	c.rest = nil
+	c.err = cmp.Or(c.err, store.ErrClosed)
+}
+
+func (c *referenceCursor) summarized(run []referenceSample) bool {
+	if c.o.Summarize == nil || !c.kind.Fixed() {
+		return false
+	}
+	a, b := run[0].timeMS, run[len(run)-1].timeMS
+	return c.o.Summarize(min(a, b), max(a, b))
+}
+
+// statsOf summarises samples that are in ascending or descending order.
+func statsOf(kind model.Kind, run []referenceSample) model.Stats {
+	if run[0].timeMS > run[len(run)-1].timeMS {
+		run = slices.Clone(run)
+		slices.Reverse(run)
+	}
+	first, last := run[0], run[len(run)-1]
+	s := model.Stats{
+		Count: len(run), FirstMS: first.timeMS, LastMS: last.timeMS, First: first.bits, Last: last.bits,
+		Min: model.Float(kind, first.bits), Max: model.Float(kind, first.bits),
+	}
+	for _, p := range run {
+		f := model.Float(kind, p.bits)
+		s.Min, s.Max, s.Sum = min(s.Min, f), max(s.Max, f), s.Sum+f
+	}
+	return s
+}
+
+// Get implements store.KeyValues.
+func (r *Reference) Get(ctx context.Context, service, serviceKey, key string) (store.Value, error) {
+	defer r.mu.Unlock()
+	if err := r.lockOpen(ctx); err != nil {
+		return store.Value{}, err
+	}
+	v, ok := r.values[valueKey{service, serviceKey, key}]
+	if !ok {
+		return store.Value{}, fmt.Errorf("%s/%s/%s: %w", service, serviceKey, key, store.ErrNotFound)
+	}
+	return v, nil
+}
+
+// Set implements store.KeyValues.
+func (r *Reference) Set(ctx context.Context, service, serviceKey, key, value string) error {
+	defer r.mu.Unlock()
+	if err := r.lockOpen(ctx); err != nil {
+		return err
+	}
+	k := valueKey{service, serviceKey, key}
+	if err := k.check(); err != nil {
+		return err
+	}
+	now := r.now()
+	r.values[k] = store.Value{Text: value, Modified: now}
+	r.moved[valueKey{service, serviceKey, ""}] = now
+	return nil
+}
+
+// Unset implements store.KeyValues.
+func (r *Reference) Unset(ctx context.Context, service, serviceKey, key string) error {
+	defer r.mu.Unlock()
+	if err := r.lockOpen(ctx); err != nil {
+		return err
+	}
+	k := valueKey{service, serviceKey, key}
+	if err := k.check(); err != nil {
+		return err
+	}
+	delete(r.values, k)
+	r.moved[valueKey{service, serviceKey, ""}] = r.now()
+	return nil
+}
+
+func (k valueKey) check() error {
+	if k.service == "" || k.serviceKey == "" || k.key == "" {
+		return &store.InputError{Reason: "service, service key and key must not be empty"}
+	}
+	return nil
+}
+
+// ServiceKeys implements store.KeyValues.
+func (r *Reference) ServiceKeys(ctx context.Context, service string) iter.Seq2[string, error] {
+	return r.list(ctx, func(k valueKey) (string, bool) { return k.serviceKey, k.service == service })
+}
+
+// Keys implements store.KeyValues.
+func (r *Reference) Keys(ctx context.Context, service, serviceKey, prefix string) iter.Seq2[string, error] {
+	return r.list(ctx, func(k valueKey) (string, bool) {
+		return k.key, k.service == service && k.serviceKey == serviceKey && strings.HasPrefix(k.key, prefix)
+	})
+}
+
+// list yields what pick takes of the stored keys, ascending, each once.
+func (r *Reference) list(ctx context.Context, pick func(valueKey) (string, bool)) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		err := r.lockOpen(ctx)
+		found := map[string]bool{}
+		for k := range r.values {
+			if name, ok := pick(k); ok {
+				found[name] = true
+			}
+		}
+		r.mu.Unlock()
+		if err != nil {
+			yield("", err)
+			return
+		}
+		for _, name := range slices.Sorted(maps.Keys(found)) {
+			if !yield(name, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Modified implements store.KeyValues.
+func (r *Reference) Modified(ctx context.Context, service, serviceKey string) (time.Time, error) {
+	defer r.mu.Unlock()
+	if err := r.lockOpen(ctx); err != nil {
+		return time.Time{}, err
+	}
+	return r.moved[valueKey{service, serviceKey, ""}], nil
+}
