@@ -1,0 +1,313 @@
+package index_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"varve/internal/index"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// naive answers as Index does, by looking at every series.
+type naive map[uint32]model.Series
+
+func (n naive) selects(metric string, ms []model.Matcher, within *roaring.Bitmap) []uint32 {
+	ids := []uint32{}
+	for id, s := range n {
+		if s.Metric == metric && model.MatchesAll(ms, s.Tags) && (within == nil || within.Contains(id)) {
+			ids = append(ids, id)
+		}
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+func (n naive) names(q store.NamesQuery) (names []string, more bool) {
+	set := map[string]bool{}
+	for _, s := range n {
+		if q.Kind == store.MetricNames {
+			set[s.Metric] = true
+			continue
+		}
+		if q.Metric != "" && s.Metric != q.Metric {
+			continue
+		}
+		for name, value := range s.Tags.All() {
+			if q.Kind == store.TagNames {
+				set[name] = true
+			} else if q.Tag == "" || q.Tag == name {
+				set[value] = true
+			}
+		}
+	}
+	for name := range maps.Keys(set) {
+		if strings.HasPrefix(name, q.Prefix) && (q.Pattern == nil || q.Pattern.MatchString(name)) &&
+			model.CompareNames(name, q.After) > 0 {
+			names = append(names, name)
+		}
+	}
+	slices.SortFunc(names, model.CompareNames)
+	if q.Limit > 0 && len(names) > q.Limit {
+		return names[:q.Limit], true
+	}
+	return names, false
+}
+
+// Names with common prefixes, and around the places where the order of UTF-8
+// bytes and of UTF-16 units differ.
+var someNames = []string{"a", "ab", "abc", "b", "B", "a\nb", "ba", "é", "\ue000", "\ue000a", "\uffff", "\U00010000",
+	"\U0001f600", "\U0001f600a", "\U0001f601", "a\U0001f600", "a\uffff", "host-1", "host-2", "host-10", "host-", "日本"}
+
+var somePatterns = []string{"a|b", "a.*", ".*b", ".*", ".+", "", "a.+", "(?s)a.*", "host-[0-9]", "host-[0-9]+", "host-1.*|B",
+	"(?i)b", "(?i)HOST-1", ".*-.*", ".*o.t.*", "\U0001f600.*", "\U0001f600.?", ".", "..", ".+.+", "[^a]", "(a|b)+", "a(b(c)?)?",
+	"\ue000?a?", "\ufffd", "ho.*(1|2).*0", "x*", "^a$", "a)|(b", "host-(1|2)0?", "日.+", "a|ab.*|.*c"}
+
+func drawName(t *rapid.T, label string) string {
+	if rapid.IntRange(0, 3).Draw(t, label+" kind") == 0 {
+		return rapid.StringN(1, 3, 12).Draw(t, label)
+	}
+	return rapid.SampledFrom(someNames).Draw(t, label)
+}
+
+func drawSeries(t *rapid.T) model.Series {
+	var tags []model.Tag
+	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"host", "dc", "\ue000", "\U0001f600"}), 0, 3, rapid.ID).Draw(t, "tags") {
+		tags = append(tags, model.Tag{Name: name, Value: drawName(t, "value")})
+	}
+	set, err := model.NewTags(tags...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return model.Series{
+		Metric: rapid.SampledFrom(someNames[:6]).Draw(t, "metric"),
+		Tags:   set,
+		Type:   rapid.SampledFrom([]model.Type{model.TypeLong, model.TypeDouble}).Draw(t, "type"),
+	}
+}
+
+func drawPattern(t *rapid.T) *model.Pattern {
+	p, err := model.NewPattern(rapid.SampledFrom(somePatterns).Draw(t, "pattern"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func drawMatchers(t *rapid.T) []model.Matcher {
+	var ms []model.Matcher
+	for range rapid.IntRange(0, 2).Draw(t, "matchers") {
+		m := model.Matcher{Tag: rapid.SampledFrom([]string{"host", "dc", "\ue000", "rack"}).Draw(t, "tag")}
+		for range rapid.IntRange(0, 2).Draw(t, "values") {
+			m.Values = append(m.Values, drawName(t, "value"))
+		}
+		for range rapid.IntRange(0, 2).Draw(t, "patterns") {
+			m.Patterns = append(m.Patterns, drawPattern(t))
+		}
+		ms = append(ms, m)
+	}
+	return ms
+}
+
+func drawNamesQuery(t *rapid.T) store.NamesQuery {
+	q := store.NamesQuery{
+		Kind:  store.NameKind(rapid.IntRange(0, 2).Draw(t, "kind")),
+		Limit: rapid.IntRange(0, 4).Draw(t, "limit"),
+	}
+	if rapid.Bool().Draw(t, "of a metric") {
+		q.Metric = rapid.SampledFrom(someNames[:7]).Draw(t, "metric")
+	}
+	if rapid.Bool().Draw(t, "of a tag") {
+		q.Tag = rapid.SampledFrom([]string{"host", "dc", "\U0001f600"}).Draw(t, "tag")
+	}
+	if rapid.Bool().Draw(t, "has prefix") {
+		name := drawName(t, "prefix of")
+		q.Prefix = name[:rapid.IntRange(0, len(name)).Draw(t, "prefix bytes")]
+	}
+	if rapid.Bool().Draw(t, "has after") {
+		q.After = drawName(t, "after")
+	}
+	if rapid.Bool().Draw(t, "has pattern") {
+		q.Pattern = drawPattern(t)
+	}
+	return q
+}
+
+// TestAgainstNaive compares random adds, removes and questions with an index
+// that looks at every series.
+func TestAgainstNaive(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		x, n := index.New(), naive{}
+		// Ids on both sides of 2^31: the upper ones are never handles.
+		ids := rapid.Custom(func(t *rapid.T) uint32 {
+			return rapid.Uint32Range(0, 40).Draw(t, "n") + 1<<31*rapid.Uint32Range(0, 1).Draw(t, "high") - rapid.Uint32Range(0, 1).Draw(t, "edge")
+		})
+		t.Repeat(map[string]func(*rapid.T){
+			"add": func(t *rapid.T) {
+				id := ids.Draw(t, "id")
+				if s, known := n[id]; known {
+					x.Add(id, s)
+					return
+				}
+				n[id] = drawSeries(t)
+				x.Add(id, n[id])
+			},
+			"remove": func(t *rapid.T) {
+				id := ids.Draw(t, "id")
+				s, known := n[id]
+				if !known {
+					s = drawSeries(t)
+				}
+				x.Remove(id, s)
+				delete(n, id)
+			},
+			"select": func(t *rapid.T) {
+				metric, ms := rapid.SampledFrom(someNames[:7]).Draw(t, "metric"), drawMatchers(t)
+				var within *roaring.Bitmap
+				if rapid.Bool().Draw(t, "is within") {
+					within = roaring.BitmapOf(rapid.SliceOf(ids).Draw(t, "within")...)
+				}
+				got, err := x.Select(metric, ms, within)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(n.selects(metric, ms, within), got.ToArray()); diff != "" {
+					t.Fatalf("Select(%q, %v): -want +got\n%s", metric, ms, diff)
+				}
+				got.AddRange(0, 1<<17) // the result is ours
+			},
+			"names": func(t *rapid.T) {
+				q := drawNamesQuery(t)
+				names, more, err := x.Names(q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				wantNames, wantMore := n.names(q)
+				if !slices.Equal(names, wantNames) || more != wantMore {
+					t.Fatalf("Names(%+v) = %q, %v, want %q, %v", q, names, more, wantNames, wantMore)
+				}
+			},
+			"": func(t *rapid.T) {
+				if x.Len() != len(n) {
+					t.Fatalf("Len = %d, want %d", x.Len(), len(n))
+				}
+				n.checkStats(t, x.Stats())
+			},
+		})
+		for id, s := range n {
+			x.Remove(id, s)
+		}
+		if got := x.Stats(); got.Metrics != 0 || got.TagNames != 0 || got.TagPairs != 0 || got.Postings != 0 || got.Series != 0 {
+			t.Fatalf("something is left of an empty index: %+v", got)
+		}
+	})
+}
+
+func (n naive) checkStats(t *rapid.T, got index.Stats) {
+	metrics, keys, pairs, postings := map[string]bool{}, map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, s := range n {
+		metrics[s.Metric] = true
+		for name, value := range s.Tags.All() {
+			keys[name] = true
+			pairs[fmt.Sprintf("%q=%q", name, value)] = true
+			postings[fmt.Sprintf("%q %q=%q", s.Metric, name, value)] = true
+		}
+	}
+	got.SizeBytes = 0
+	want := index.Stats{Series: len(n), Metrics: len(metrics), TagNames: len(keys), TagPairs: len(pairs), Postings: len(postings)}
+	if got != want {
+		t.Fatalf("Stats = %+v, want %+v", got, want)
+	}
+}
+
+// TestLargeLists grows lists past the size of a bitmap and of a dictionary
+// leaf and shrinks them again, in another order.
+func TestLargeLists(t *testing.T) {
+	const count = 5000
+	x := index.New()
+	series := func(i int) model.Series {
+		return model.Series{Metric: fmt.Sprintf("m%d", i%3), Type: model.TypeLong, Tags: model.MustTags(
+			"all", "same", "host", fmt.Sprintf("host-%04d", i*7919%count), "few", fmt.Sprint(i%10))}
+	}
+	n := naive{}
+	check := func() {
+		t.Helper()
+		for _, m := range []model.Matcher{
+			{Tag: "all", Values: []string{"same"}},
+			{Tag: "few", Values: []string{"3", "7"}},
+			{Tag: "host", Patterns: []*model.Pattern{pattern(t, "host-1.*")}},
+			{Tag: "host", Patterns: []*model.Pattern{pattern(t, ".*9[0-4].*|.*77")}},
+		} {
+			got, err := x.Select("m1", []model.Matcher{m}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(n.selects("m1", []model.Matcher{m}, nil), got.ToArray()); diff != "" {
+				t.Fatalf("%d series, %v: -want +got\n%s", len(n), m, diff)
+			}
+		}
+		for _, q := range []store.NamesQuery{
+			{Kind: store.TagValues, Tag: "host"},
+			{Kind: store.TagValues, Tag: "host", Metric: "m2", Prefix: "host-12", Limit: 7},
+			{Kind: store.TagValues, After: "host-2", Limit: 1000},
+		} {
+			names, more, err := x.Names(q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantNames, wantMore := n.names(q)
+			if !slices.Equal(names, wantNames) || more != wantMore {
+				t.Fatalf("%d series, %+v: got %d names (%v), want %d (%v)", len(n), q, len(names), more, len(wantNames), wantMore)
+			}
+		}
+	}
+	for i := range count {
+		id := i * 31 % count
+		n[uint32(id)] = series(id)
+		x.Add(uint32(id), n[uint32(id)])
+		if i%1237 == 0 {
+			check()
+		}
+	}
+	check()
+	for i := range count {
+		id := i * 17 % count
+		x.Remove(uint32(id), n[uint32(id)])
+		delete(n, uint32(id))
+		if i%617 == 0 {
+			check()
+		}
+	}
+	check()
+}
+
+func TestInputErrors(t *testing.T) {
+	x := index.New()
+	if _, err := x.Select("m", []model.Matcher{{Tag: "host", Patterns: []*model.Pattern{nil}}}, nil); !isInputError(err) {
+		t.Errorf("Select with a nil pattern: %v, want an InputError", err)
+	}
+	if _, _, err := x.Names(store.NamesQuery{Kind: 7}); !isInputError(err) {
+		t.Errorf("Names of kind 7: %v, want an InputError", err)
+	}
+}
+
+func isInputError(err error) bool {
+	_, ok := err.(*store.InputError)
+	return ok
+}
+
+func pattern(t testing.TB, expr string) *model.Pattern {
+	t.Helper()
+	p, err := model.NewPattern(expr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
