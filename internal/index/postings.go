@@ -187,40 +187,58 @@ func (p *postings) union(hs []handle) (ids *roaring.Bitmap, shared bool) {
 		}
 	}
 	var sets []*roaring.Bitmap
-	var small []uint32
+	count, last := 0, uint32(0) // of the ids that are in no bitmap
 	for _, h := range hs {
 		if h&listed == 0 {
-			small = append(small, uint32(h))
+			count, last = count+1, max(last, uint32(h))
 		} else if l := p.at(h); l.set != nil {
 			sets = append(sets, l.set)
 		} else {
-			small = append(small, l.ids...)
+			count, last = count+len(l.ids), max(last, l.ids[len(l.ids)-1])
 		}
 	}
-	ids = bitmapOf(small)
+	if words := int(last/64) + 1; count >= denseMin && words <= 16*count {
+		ids = p.dense(hs, words)
+	} else {
+		ids = p.sorted(hs, count)
+	}
 	if len(sets) > 0 {
 		ids = roaring.FastOr(append(sets, ids)...)
 	}
 	return ids, false
 }
 
-// bitmapOf returns a bitmap of ids, which may be in any order and repeat; it
-// may reorder them.
-func bitmapOf(ids []uint32) *roaring.Bitmap {
-	if len(ids) < 256 {
-		slices.Sort(ids)
-		return roaring.BitmapOf(ids...)
+// denseMin is the number of ids from which union sets bits of a plain bit set
+// instead of sorting: several times faster, as long as the set is not mostly
+// empty words.
+const denseMin = 256
+
+// dense returns the ids of those lists of hs that are no bitmaps; words is the
+// length of a bit set for them.
+func (p *postings) dense(hs []handle, words int) *roaring.Bitmap {
+	bits := make([]uint64, words)
+	for _, h := range hs {
+		if h&listed == 0 {
+			bits[h/64] |= 1 << (h % 64)
+			continue
+		}
+		for _, id := range p.at(h).ids {
+			bits[id/64] |= 1 << (id % 64)
+		}
 	}
-	// Many ids of many lists: setting bits of a plain bit set is several times
-	// faster than sorting, as long as the set is not mostly empty words.
-	words := int(slices.Max(ids)/64) + 1
-	if words > 16*len(ids) {
-		slices.Sort(ids)
-		return roaring.BitmapOf(ids...)
+	return roaring.FromDense(bits, true)
+}
+
+// sorted returns the same as dense; count is the number of ids.
+func (p *postings) sorted(hs []handle, count int) *roaring.Bitmap {
+	ids := make([]uint32, 0, count)
+	for _, h := range hs {
+		if h&listed == 0 {
+			ids = append(ids, uint32(h))
+		} else {
+			ids = append(ids, p.at(h).ids...)
+		}
 	}
-	dense := make([]uint64, words)
-	for _, id := range ids {
-		dense[id/64] |= 1 << (id % 64)
-	}
-	return roaring.FromDense(dense, true)
+	slices.Sort(ids)
+	return roaring.BitmapOf(ids...)
 }

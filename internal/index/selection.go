@@ -95,27 +95,36 @@ func (mt *metricTag) appendExact(lists []handle, value string) []handle {
 }
 
 // appendMatching adds the postings of the values that one branch of a pattern
-// matches. It goes through the metric's values, or through the tag's values
-// with the branch's prefix, whichever are fewer.
+// matches. It goes through the tag's values with the branch's prefix, or
+// through the metric's, whichever are fewer; without a prefix and with a good
+// part of all values in the metric, through the texts as they lie in memory.
 func (mt *metricTag) appendMatching(lists []handle, b *branch) []handle {
-	if b.exact != nil {
+	values := &mt.tag.values
+	own := mt.values.len()
+	switch {
+	case b.exact != nil:
 		for _, v := range b.exact {
 			lists = mt.appendExact(lists, v)
 		}
-		return lists
-	}
-	values := &mt.tag.values
-	if b.prefix == "" || mt.values.len() < values.count(b.prefix, mt.values.len()) {
+	case b.prefix != "" && values.count(b.prefix, own) <= own:
+		for number := range values.ascend(b.prefix, "") {
+			if h, ok := mt.values.get(number); ok && b.matches(values.texts[number]) {
+				lists = append(lists, h)
+			}
+		}
+	case 4*own < values.len():
 		for number, h := range mt.values.all() {
 			if b.matches(values.texts[number]) {
 				lists = append(lists, h)
 			}
 		}
-		return lists
-	}
-	for number := range values.ascend(b.prefix, "") {
-		if h, ok := mt.values.get(number); ok && b.matches(values.texts[number]) {
-			lists = append(lists, h)
+	default:
+		for number, text := range values.texts {
+			if text != "" && b.matches(text) {
+				if h, ok := mt.values.get(uint32(number)); ok {
+					lists = append(lists, h)
+				}
+			}
 		}
 	}
 	return lists
