@@ -1,0 +1,108 @@
+package storetest
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"varve/internal/store"
+)
+
+// A Harness is one store under test: an empty place for data and the means to
+// open it again and again. Open is required; every other field may be nil, and
+// what needs it is then skipped or done the plain way.
+type Harness struct {
+	// Open opens the store; it ends the test if that fails. The first call
+	// finds no data. Each later call comes after Close or Crash and finds what
+	// was acknowledged before.
+	Open func(tb testing.TB) store.Store
+
+	// Flush moves what is held in memory to where it rests, for example from
+	// the head into block files, and returns when it is done.
+	Flush func(tb testing.TB, s store.Store)
+
+	// Merge does all pending maintenance and returns when it is done: files
+	// are merged, deletes applied, expired samples dropped, series without
+	// samples forgotten.
+	Merge func(tb testing.TB, s store.Store)
+
+	// Crash ends s in place of Close, as kill -9 or a power cut would.
+	Crash func(tb testing.TB, s store.Store)
+
+	// Now is the store's clock. nil means time.Now.
+	Now func() time.Time
+
+	// Advance moves the store's clock. nil means that the store lives in real
+	// time: tests then sleep, and those that need an exact clock are skipped.
+	Advance func(d time.Duration)
+
+	// LazyNames says that names and series may outlive expired samples for
+	// longer than a test can wait, even after Merge. Deleted samples take
+	// their names with them all the same.
+	LazyNames bool
+}
+
+// NewHarness makes a Harness for an empty store. Each test calls it once and
+// shares the store with no other. Clean-up belongs in tb.Cleanup.
+type NewHarness func(tb testing.TB) *Harness
+
+func (h *Harness) now() time.Time {
+	if h.Now == nil {
+		return time.Now()
+	}
+	return h.Now()
+}
+
+func (h *Harness) advance(d time.Duration) {
+	if h.Advance == nil {
+		time.Sleep(d)
+		return
+	}
+	h.Advance(d)
+}
+
+// A Clock stands still unless it is told to move. It is safe for use by many
+// goroutines.
+type Clock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+// NewClock returns a Clock that shows the given time.
+func NewClock(now time.Time) *Clock { return &Clock{now: now} }
+
+// Now returns the time that c shows.
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+// Advance moves c forward by d.
+func (c *Clock) Advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+// referenceHarness runs a Reference whose clock begins at origin.
+func referenceHarness(origin time.Time, blockSamples int) *Harness {
+	clock := NewClock(origin)
+	var kept *Reference
+	return &Harness{
+		Open: func(testing.TB) store.Store {
+			if kept == nil {
+				kept = NewReference(clock.Now)
+				kept.BlockSamples = blockSamples
+			} else {
+				kept = kept.Reopen()
+			}
+			return kept
+		},
+		Flush:   func(testing.TB, store.Store) {},
+		Merge:   func(_ testing.TB, s store.Store) { s.(*Reference).Purge() },
+		Crash:   func(testing.TB, store.Store) {},
+		Now:     clock.Now,
+		Advance: clock.Advance,
+	}
+}

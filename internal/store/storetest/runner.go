@@ -1,0 +1,515 @@
+package storetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// A runner does the ops of a script to one store and writes down the answers.
+// Answers do not depend on how a store cuts its blocks, so those of two stores
+// can be compared as text.
+type runner struct {
+	tb     testing.TB
+	h      *Harness
+	s      store.Store // nil once closed
+	origin time.Time   // what @ means; zero: answers hold no @
+}
+
+func newRunner(tb testing.TB, h *Harness) *runner {
+	return &runner{tb: tb, h: h, s: h.Open(tb)}
+}
+
+func (r *runner) close() {
+	if r.s == nil {
+		return
+	}
+	s := r.s
+	r.s = nil
+	if err := s.Close(); err != nil {
+		r.tb.Errorf("Close: %v", err)
+	}
+}
+
+// do runs one op and returns its answer: "" for a plain success.
+func (r *runner) do(o op) string {
+	ctx := context.Background()
+	switch o.verb {
+	case "append":
+		return answer(r.append(ctx, o.samples))
+	case "delete":
+		return answer(r.s.Delete(ctx, store.Deletion{Metric: o.metric, Matchers: o.matchers, Range: o.within}))
+	case "read":
+		return r.inView(func(v store.View) string { return r.read(ctx, v, o) })
+	case "select":
+		return r.inView(func(v store.View) string { return r.selectSeries(ctx, v, o) })
+	case "names":
+		return r.inView(func(v store.View) string { return r.names(ctx, v, o.names) })
+	case "flush":
+		r.flush()
+	case "merge":
+		r.merge()
+	case "reopen":
+		r.reopen()
+	case "crash":
+		r.crash()
+	case "advance":
+		r.h.advance(o.delay)
+	default:
+		return r.keyValue(ctx, o)
+	}
+	return ""
+}
+
+func (r *runner) flush() {
+	if r.h.Flush != nil {
+		r.h.Flush(r.tb, r.s)
+	}
+}
+
+func (r *runner) merge() {
+	r.flush()
+	if r.h.Merge != nil {
+		r.h.Merge(r.tb, r.s)
+	}
+}
+
+func (r *runner) reopen() {
+	r.close()
+	r.s = r.h.Open(r.tb)
+}
+
+// crash ends the store without notice if the harness can, and opens it again.
+func (r *runner) crash() {
+	if r.h.Crash == nil {
+		r.reopen()
+		return
+	}
+	s := r.s
+	r.s = nil
+	r.h.Crash(r.tb, s)
+	r.s = r.h.Open(r.tb)
+}
+
+// maxStale bounds how often one batch is built again: a store that says
+// ErrStale every time is broken.
+const maxStale = 100
+
+// append stores one batch the way package ingest does: lookup, create, and
+// from the start again when the epoch has moved on.
+func (r *runner) append(ctx context.Context, samples []scriptSample) error {
+	var b store.Batch
+	for range maxStale {
+		if err := fill(ctx, r.s, &b, samples); err != nil {
+			return err
+		}
+		if err := r.s.Append(ctx, &b); !errors.Is(err, store.ErrStale) {
+			return err
+		}
+	}
+	return fmt.Errorf("append was stale %d times in a row", maxStale)
+}
+
+func fill(ctx context.Context, s store.Store, b *store.Batch, samples []scriptSample) error {
+	b.Reset(s.Epoch())
+	for _, p := range samples {
+		ref, ok := s.Lookup(p.series.AppendKey(nil))
+		if !ok {
+			var err error
+			if ref, err = s.Create(ctx, p.series); err != nil {
+				return fmt.Errorf("create %s: %w", p.series, err)
+			}
+		}
+		switch k := p.series.Type.Kind(); {
+		case k == model.Long:
+			b.AddLong(ref, p.timeMS, int64(p.value.bits), p.ttl)
+		case k == model.Double:
+			b.AddDouble(ref, p.timeMS, math.Float64frombits(p.value.bits), p.ttl)
+		case k == model.Null:
+			b.AddNull(ref, p.timeMS, p.ttl)
+		default:
+			b.AddBytes(ref, p.timeMS, []byte(p.value.data), p.ttl)
+		}
+	}
+	return nil
+}
+
+func (r *runner) inView(ask func(store.View) string) string {
+	v, err := r.s.View(context.Background())
+	if err != nil {
+		return answer(err)
+	}
+	text := ask(v)
+	if err := v.Close(); err != nil {
+		text += "\nclosing the view: " + answer(err)
+	}
+	return text
+}
+
+func (r *runner) read(ctx context.Context, v store.View, o op) string {
+	s, ok, err := findSeries(ctx, v, o.series, o.within)
+	if err != nil {
+		return answer(err)
+	}
+	if !ok {
+		return "(none)"
+	}
+	ro := store.ReadOptions{Range: o.within, Descending: o.desc, Limit: o.limit}
+	samples, err := readSamples(ctx, v, s, ro)
+	if err == nil && o.summarize != "" {
+		samples, err = readSummarized(ctx, v, s, ro, samples, summarizers[o.summarize])
+	}
+	if err != nil {
+		return answer(err)
+	}
+	return r.samplesText(s.Type.Kind(), samples)
+}
+
+func (r *runner) samplesText(k model.Kind, samples []readSample) string {
+	w := &writer{origin: r.origin}
+	for i, p := range samples {
+		if i > 0 {
+			w.WriteByte(' ')
+		}
+		w.WriteString(w.time(p.timeMS) + "=" + valueText(k, p.value))
+	}
+	if len(samples) == 0 {
+		return "(none)"
+	}
+	return w.String()
+}
+
+// findSeries selects exactly one series.
+func findSeries(ctx context.Context, v store.View, want model.Series, within model.TimeRange) (store.Series, bool, error) {
+	sel := store.Selection{Metric: want.Metric, Range: within}
+	for name, value := range want.Tags.All() {
+		sel.Matchers = append(sel.Matchers, model.Matcher{Tag: name, Values: []string{value}})
+	}
+	list, err := v.Select(ctx, sel)
+	if err != nil {
+		return store.Series{}, false, err
+	}
+	for _, s := range list {
+		if s.Series == want {
+			return s, true, nil
+		}
+	}
+	return store.Series{}, false, nil
+}
+
+// selectSeries writes the selected series, one per line. Since a store decides
+// how coarsely it looks at the range, those without a sample in it are left
+// out, unless the op says raw.
+func (r *runner) selectSeries(ctx context.Context, v store.View, o op) string {
+	sel := store.Selection{Metric: o.metric, Matchers: o.matchers, Range: o.within, Limit: o.limit, LimitKey: "test.max_series"}
+	list, err := v.Select(ctx, sel)
+	if err != nil {
+		return answer(err)
+	}
+	if err := checkSelected(sel, list); err != nil {
+		return answer(err)
+	}
+	var lines []string
+	for _, s := range list {
+		if !o.raw {
+			samples, err := readSamples(ctx, v, s, store.ReadOptions{Range: o.within, Limit: 1})
+			if err != nil {
+				return answer(err)
+			}
+			if len(samples) == 0 {
+				continue
+			}
+		}
+		lines = append(lines, seriesText(s.Series))
+	}
+	if len(lines) == 0 {
+		return "(none)"
+	}
+	return strings.Join(lines, "\n")
+}
+
+func checkSelected(sel store.Selection, list []store.Series) error {
+	for i, s := range list {
+		if s.Metric != sel.Metric || !model.MatchesAll(sel.Matchers, s.Tags) {
+			return fmt.Errorf("selected %s, which does not match", s)
+		}
+		if i > 0 && list[i-1].Compare(s.Series) >= 0 {
+			return fmt.Errorf("selected %s before %s: wrong order or twice", list[i-1], s)
+		}
+	}
+	return nil
+}
+
+func (r *runner) names(ctx context.Context, v store.View, q store.NamesQuery) string {
+	names, more, err := v.Names(ctx, q)
+	if err != nil {
+		return answer(err)
+	}
+	var parts []string
+	for _, n := range names {
+		parts = append(parts, quoted(n))
+	}
+	if more {
+		parts = append(parts, "and more")
+	}
+	if len(parts) == 0 {
+		return "(none)"
+	}
+	return strings.Join(parts, " ")
+}
+
+func (r *runner) keyValue(ctx context.Context, o op) string {
+	t := o.text
+	switch o.verb {
+	case "set":
+		return answer(r.s.Set(ctx, t[0], t[1], t[2], t[3]))
+	case "unset":
+		return answer(r.s.Unset(ctx, t[0], t[1], t[2]))
+	case "get":
+		v, err := r.s.Get(ctx, t[0], t[1], t[2])
+		if err != nil {
+			return answer(err)
+		}
+		return strconv.Quote(v.Text)
+	}
+	prefix := ""
+	if len(t) > 2 {
+		prefix = t[2]
+	}
+	var keys []string
+	for k, err := range r.s.Keys(ctx, t[0], t[1], prefix) {
+		if err != nil {
+			return answer(err)
+		}
+		keys = append(keys, quoted(k))
+	}
+	if len(keys) == 0 {
+		return "(none)"
+	}
+	return strings.Join(keys, " ")
+}
+
+// answer writes an error by its type, since stores differ in their words.
+func answer(err error) string {
+	var input *store.InputError
+	var limit *store.LimitError
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &input):
+		return "input error"
+	case errors.As(err, &limit):
+		return fmt.Sprintf("limit error: %s of %d", limit.Limit, limit.Max)
+	case errors.Is(err, store.ErrNotFound):
+		return "not found"
+	}
+	return "error: " + err.Error()
+}
+
+// A readSample is one sample as a cursor gave it.
+type readSample struct {
+	timeMS int64
+	value  value
+}
+
+// readSamples reads a series and checks the form of each block.
+func readSamples(ctx context.Context, v store.View, s store.Series, o store.ReadOptions) ([]readSample, error) {
+	c := v.Read(ctx, s, o)
+	defer c.Close()
+	var out []readSample
+	for {
+		b, err := c.Next()
+		if err != nil {
+			return out, err
+		}
+		if b == nil {
+			break
+		}
+		if b.Stats != nil {
+			return out, fmt.Errorf("read %s: statistics where samples were asked for", s)
+		}
+		if out, err = addBlock(out, s, o, b); err != nil {
+			return out, fmt.Errorf("read %s: %w", s, err)
+		}
+	}
+	if o.Limit > 0 && len(out) > o.Limit {
+		return out, fmt.Errorf("read %s: %d samples, limit was %d", s, len(out), o.Limit)
+	}
+	return out, nil
+}
+
+// addBlock appends the samples of a block after checking its columns, its
+// order and its place in the range.
+func addBlock(out []readSample, s store.Series, o store.ReadOptions, b *store.Block) ([]readSample, error) {
+	k, n := s.Type.Kind(), b.Len()
+	switch {
+	case n == 0:
+		return out, errors.New("block without samples")
+	case k.Fixed() && len(b.Values) != n:
+		return out, fmt.Errorf("%d times but %d values", n, len(b.Values))
+	case k.Variable() && len(b.Offsets) != n+1:
+		return out, fmt.Errorf("%d times but %d offsets", n, len(b.Offsets))
+	}
+	for i, ms := range b.Times {
+		p := readSample{timeMS: ms}
+		switch {
+		case k.Fixed():
+			p.value.bits = b.Values[i]
+		case k.Variable():
+			p.value.data = string(b.Bytes(i))
+		}
+		if err := follows(out, o, ms); err != nil {
+			return out, err
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// follows checks that a sample at ms may come after those in out.
+func follows(out []readSample, o store.ReadOptions, ms int64) error {
+	if !o.Range.Contains(ms) {
+		return fmt.Errorf("sample at %d is outside the range %d..%d", ms, o.Range.StartMS, o.Range.EndMS)
+	}
+	if len(out) == 0 {
+		return nil
+	}
+	last := out[len(out)-1].timeMS
+	if ms == last || (ms < last) != o.Descending {
+		return fmt.Errorf("sample at %d came after the one at %d (descending=%v)", ms, last, o.Descending)
+	}
+	return nil
+}
+
+// summarizers are the answers that scripts give to ReadOptions.Summarize.
+var summarizers = map[string]func(firstMS, lastMS int64) bool{
+	"all":  func(int64, int64) bool { return true },
+	"none": func(int64, int64) bool { return false },
+	"some": func(firstMS, _ int64) bool { return firstMS/1000%2 == 0 },
+}
+
+// readSummarized reads a series again with statistics allowed, checks every
+// statistic against plain, the samples of the same read without them, and
+// returns the samples that blocks and statistics together stand for.
+func readSummarized(ctx context.Context, v store.View, s store.Series, o store.ReadOptions,
+	plain []readSample, agree func(firstMS, lastMS int64) bool) ([]readSample, error) {
+	var problem error
+	agreed := map[model.TimeRange]bool{}
+	o.Summarize = func(firstMS, lastMS int64) bool {
+		run := model.TimeRange{StartMS: firstMS, EndMS: lastMS}
+		if firstMS > lastMS || !o.Range.Contains(firstMS) || !o.Range.Contains(lastMS) {
+			problem = fmt.Errorf("Summarize(%d, %d) is not a run inside the range %d..%d", firstMS, lastMS, o.Range.StartMS, o.Range.EndMS)
+		}
+		agreed[run] = agree(firstMS, lastMS)
+		return agreed[run]
+	}
+	c := v.Read(ctx, s, o)
+	defer c.Close()
+	var out []readSample
+	for {
+		b, err := c.Next()
+		switch {
+		case err != nil:
+			return out, err
+		case b == nil:
+			return out, problem
+		case b.Stats == nil:
+			out, err = addBlock(out, s, o, b)
+		case !agreed[model.TimeRange{StartMS: b.Stats.FirstMS, EndMS: b.Stats.LastMS}]:
+			err = fmt.Errorf("statistics of %d..%d, for which Summarize was not called or said no", b.Stats.FirstMS, b.Stats.LastMS)
+		default:
+			out, err = addStats(out, s.Type.Kind(), o, b, plain)
+		}
+		if err != nil {
+			return out, fmt.Errorf("summarize %s: %w", s, err)
+		}
+	}
+}
+
+func addStats(out []readSample, k model.Kind, o store.ReadOptions, b *store.Block, plain []readSample) ([]readSample, error) {
+	if !k.Fixed() {
+		return out, fmt.Errorf("statistics of a %s series", k)
+	}
+	if b.Len() > 0 {
+		return out, fmt.Errorf("block with statistics and %d samples", b.Len())
+	}
+	var run []readSample
+	for _, p := range plain {
+		if b.Stats.FirstMS <= p.timeMS && p.timeMS <= b.Stats.LastMS {
+			run = append(run, p)
+		}
+	}
+	if err := checkStats(k, *b.Stats, run); err != nil {
+		return out, err
+	}
+	for _, p := range run {
+		if err := follows(out, o, p.timeMS); err != nil {
+			return out, err
+		}
+		out = append(out, p)
+	}
+	return out, nil
+}
+
+// checkStats compares statistics with the samples that they stand for, which
+// may be in either order.
+func checkStats(k model.Kind, got model.Stats, run []readSample) error {
+	if len(run) == 0 {
+		return fmt.Errorf("statistics of %d samples in %d..%d, where there is none", got.Count, got.FirstMS, got.LastMS)
+	}
+	run = slices.Clone(run)
+	slices.SortFunc(run, func(a, b readSample) int {
+		if a.timeMS < b.timeMS {
+			return -1
+		}
+		return 1
+	})
+	samples := make([]referenceSample, len(run))
+	sumOfSizes := 0.0
+	for i, p := range run {
+		samples[i] = referenceSample{timeMS: p.timeMS, bits: p.value.bits}
+		sumOfSizes += math.Abs(model.Float(k, p.value.bits))
+	}
+	want := statsOf(k, samples)
+	var wrong []string
+	compare := func(what string, same bool, got, want any) {
+		if !same {
+			wrong = append(wrong, fmt.Sprintf("%s %v, want %v", what, got, want))
+		}
+	}
+	compare("count", got.Count == want.Count, got.Count, want.Count)
+	compare("first time", got.FirstMS == want.FirstMS, got.FirstMS, want.FirstMS)
+	compare("last time", got.LastMS == want.LastMS, got.LastMS, want.LastMS)
+	compare("first value", got.First == want.First, got.First, want.First)
+	compare("last value", got.Last == want.Last, got.Last, want.Last)
+	compare("min", sameNumber(got.Min, want.Min), got.Min, want.Min)
+	compare("max", sameNumber(got.Max, want.Max), got.Max, want.Max)
+	compare("sum", sameSum(got.Sum, want.Sum, sumOfSizes), got.Sum, want.Sum)
+	if len(wrong) > 0 {
+		return fmt.Errorf("statistics of %d..%d: %s", got.FirstMS, got.LastMS, strings.Join(wrong, "; "))
+	}
+	return nil
+}
+
+func sameNumber(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) }
+
+// sameSum allows what another order of additions may change: 1e-12 of the sum
+// of the values' sizes. Where sizes overflow, the sum depends on the order.
+func sameSum(got, want, sumOfSizes float64) bool {
+	switch {
+	case math.IsNaN(sumOfSizes):
+		return math.IsNaN(got)
+	case math.IsInf(sumOfSizes, 1):
+		return sameNumber(got, want) || math.IsInf(want, 0) || math.IsNaN(got)
+	}
+	return math.Abs(got-want) <= 1e-12*sumOfSizes
+}

@@ -1,0 +1,97 @@
+package storetest
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// statsTests compare statistics with what the samples say.
+var statsTests = []test{
+	{"doubles", statsOfDoubles},
+	{"longs-beyond-2-to-53", statsOfLongs},
+	{"infinities-and-zeros", statsOfOddDoubles},
+	{"nan", statsOfNaN},
+	{"limit-and-no-function", statsUnasked},
+}
+
+func statsOfDoubles(e *env) {
+	s := seriesA(model.TypeDouble)
+	samples := steps(s.Type, someTimeMS, 4000)
+	rng := rand.New(rand.NewPCG(5, 6))
+	walk := 100.0
+	for i := range samples {
+		walk += math.Round(rng.NormFloat64()*100) / 100
+		samples[i].value.bits = math.Float64bits(walk)
+	}
+	e.put(s, samples, 1000)
+	e.inEveryState(s, samples)
+}
+
+func statsOfLongs(e *env) {
+	s := seriesA(model.TypeLong)
+	samples := steps(s.Type, someTimeMS, 1000)
+	for i := range samples {
+		samples[i].value.bits = uint64(math.MaxInt64 - int64(i)*3)
+		if i%5 == 0 {
+			samples[i].value.bits = uint64(math.MinInt64 + int64(i))
+		}
+	}
+	e.put(s, samples, 1000)
+	e.inEveryState(s, samples)
+}
+
+func statsOfOddDoubles(e *env) {
+	s := seriesA(model.TypeDouble)
+	samples := steps(s.Type, someTimeMS, 1000)
+	odd := []float64{math.Inf(1), math.Copysign(0, -1), 0, 5e-324, 1e300}
+	for i := range samples {
+		samples[i].value.bits = math.Float64bits(odd[i/100%len(odd)])
+	}
+	e.put(s, samples, 1000)
+	e.inEveryState(s, samples)
+}
+
+// statsOfNaN: of a run with a NaN, min, max and sum are NaN, as an aggregator
+// that looks at each sample would say; a store may also not summarize it.
+func statsOfNaN(e *env) {
+	s := seriesA(model.TypeDouble)
+	samples := steps(s.Type, someTimeMS, 1000)
+	for i := range samples {
+		if i%300 == 7 || i > 900 {
+			samples[i].value.bits = math.Float64bits(math.NaN()) + uint64(i%3)
+		}
+	}
+	e.put(s, samples, 1000)
+	e.inEveryState(s, samples)
+}
+
+// statsUnasked: without Summarize there are only samples, of any kind, and
+// a kind without numbers is never summarized.
+func statsUnasked(e *env) {
+	for _, t := range []model.Type{model.TypeString, model.TypeNull, model.TypeComplex, "acme.blob"} {
+		s := seriesA(t)
+		samples := steps(t, someTimeMS, 500)
+		for i := range samples {
+			if t == model.TypeComplex {
+				samples[i].value.data = "0123456789abcdef"
+			}
+		}
+		e.put(s, samples, 500)
+		e.merge()
+		v := e.view()
+		found, ok, err := findSeries(context.Background(), v, s, model.AllTime)
+		if err != nil || !ok {
+			e.Fatalf("select %s: found %v, error %v", s, ok, err)
+		}
+		got, err := readSummarized(context.Background(), v, found, store.ReadOptions{Range: model.AllTime}, samples, summarizers["all"])
+		if err != nil {
+			e.Fatal(err)
+		}
+		e.same("summarize all of a kind without numbers", s, got, samples)
+		v.Close()
+	}
+}
