@@ -41,3 +41,38 @@ func WriteBusy(w http.ResponseWriter) {
 	h.Set("Content-Length", "0")
 	w.WriteHeader(http.StatusServiceUnavailable)
 }
+
+// SetHeaders sets the headers of KairosDB's normal answers, which a 204 and a
+// 500 carry too.
+func SetHeaders(h http.Header) {
+	h.Set("Access-Control-Allow-Origin", "*")
+	h.Set("Pragma", "no-cache")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("Expires", "0")
+	h.Set("Content-Type", "application/json;charset=utf-8")
+}
+
+// WriteEmpty answers without a body. An error status needs that where clients
+// of KairosDB call: their Java library leaks a connection for any other but a
+// JSON 400.
+func WriteEmpty(w http.ResponseWriter, status int) {
+	if status != http.StatusNoContent {
+		w.Header().Set("Content-Length", "0")
+	}
+	w.WriteHeader(status)
+}
+
+// Preflight answers a browser that asks whether a page of another origin may
+// call us, as KairosDB does, its misspelt header included.
+func Preflight(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("Access-Control-Allow-Origin", "*")
+	if headers := r.Header.Get("Access-Control-Request-Headers"); headers != "" {
+		h.Set("Access-Control-Allow-Headers", headers)
+	}
+	h.Set("Access-Control-Max-Age", "86400")
+	if method := r.Header.Get("Access-Control-Request-Method"); method != "" {
+		h["Access-Control-Allow_Method"] = []string{method}
+	}
+	WriteEmpty(w, http.StatusOK)
+}
