@@ -1,0 +1,85 @@
+package server
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"time"
+
+	"varve/internal/units"
+)
+
+// Config are the settings of listeners, HTTP connections and stopping.
+type Config struct {
+	HTTPAddr   string `yaml:"http_addr" doc:"Address of the HTTP API, host:port. Port 0 picks a free one. An empty host means all interfaces."`
+	TelnetAddr string `yaml:"telnet_addr" doc:"Address of the telnet protocol (put lines), host:port. Empty turns it off."`
+	PprofAddr  string `yaml:"pprof_addr" doc:"Address of Go's profiler, host:port, on a listener of its own. Empty turns it off."`
+
+	MaxConnections    int           `yaml:"max_connections" doc:"Open HTTP connections; more wait in the operating system's queue until one is closed."`
+	MaxHeader         units.Bytes   `yaml:"max_header" doc:"Size of a request line with its headers; a larger one is answered with 431. Queries by GET are in the request line."`
+	ReadHeaderTimeout time.Duration `yaml:"read_header_timeout" doc:"Time for a client to send the headers of a request."`
+	StallTimeout      time.Duration `yaml:"stall_timeout" doc:"Time after which a connection is cut on which, within a request, the client neither sends nor takes a byte."`
+	IdleTimeout       time.Duration `yaml:"idle_timeout" doc:"Time after which a connection without a request is closed. Clients of KairosDB count on 120s or more."`
+
+	CloseGrace      time.Duration `yaml:"close_grace" doc:"When stopping: time during which open connections may bring one more request, whose answer announces the close."`
+	ShutdownTimeout time.Duration `yaml:"shutdown_timeout" doc:"When stopping: time from the signal to the exit. Half of it is for requests in flight, the rest for the store to write its memory to files."`
+}
+
+// DefaultConfig returns a server on loopback with KairosDB's ports.
+func DefaultConfig() Config {
+	return Config{
+		HTTPAddr:          "127.0.0.1:8080",
+		TelnetAddr:        "127.0.0.1:4242",
+		MaxConnections:    4096,
+		MaxHeader:         256 * units.KiB,
+		ReadHeaderTimeout: 10 * time.Second,
+		StallTimeout:      time.Minute,
+		IdleTimeout:       180 * time.Second,
+		CloseGrace:        time.Second,
+		ShutdownTimeout:   10 * time.Second,
+	}
+}
+
+// Validate reports all settings that have no meaning.
+func (c Config) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	for _, a := range []struct {
+		key, addr string
+		optional  bool
+	}{
+		{"http_addr", c.HTTPAddr, false},
+		{"telnet_addr", c.TelnetAddr, true},
+		{"pprof_addr", c.PprofAddr, true},
+	} {
+		if a.addr == "" && a.optional {
+			continue
+		}
+		if _, _, err := net.SplitHostPort(a.addr); err != nil {
+			bad("%s: %q: want host:port, for example 127.0.0.1:8080", a.key, a.addr)
+		}
+	}
+	for _, d := range []struct {
+		key   string
+		value time.Duration
+	}{
+		{"read_header_timeout", c.ReadHeaderTimeout},
+		{"stall_timeout", c.StallTimeout},
+		{"idle_timeout", c.IdleTimeout},
+		{"shutdown_timeout", c.ShutdownTimeout},
+	} {
+		if d.value <= 0 {
+			bad("%s: %s: want more than 0", d.key, d.value)
+		}
+	}
+	if c.CloseGrace < 0 || c.CloseGrace > c.ShutdownTimeout/2 {
+		bad("close_grace: %s: want 0 to half of shutdown_timeout, %s", c.CloseGrace, c.ShutdownTimeout/2)
+	}
+	if c.MaxConnections < 1 {
+		bad("max_connections: %d: want at least 1", c.MaxConnections)
+	}
+	if c.MaxHeader < 4*units.KiB || c.MaxHeader > 64*units.MiB {
+		bad("max_header: %s: want 4KiB to 64MiB", c.MaxHeader)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,23 @@
+// Package server owns what is between the network and the front ends:
+// listeners, routing, HTTP connections, health, the server's own metrics and
+// the order in which everything stops. It knows front ends as lists of routes.
+//
+// # Connections
+//
+// KairosDB's clients decide the rules. A client may name a path with or
+// without a trailing slash and escape a slash inside a name. The end of a
+// kept-alive connection is announced with Connection: close, since a client
+// that is not told loses its next push. Answers without a route have no body
+// below /api/, because the Java client loses a connection for each error with
+// one. A connection that stalls within a request is cut; a slow one is not.
+//
+// # Stopping
+//
+//	t = 0                close_grace          shutdown_timeout/2     shutdown_timeout
+//	|--------------------|--------------------|----------------------|
+//	  no new connections   idle connections     requests are cut;      exit
+//	  answers say close    closed; requests     the store closes
+//	  telnet drains        in flight go on
+//
+// Each step ends early when nothing is left to wait for.
+package server

@@ -1,0 +1,84 @@
+package server
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"time"
+
+	"varve/internal/httpapi"
+	"varve/internal/store"
+)
+
+// A Check is one question about the server's health.
+type Check struct {
+	Name string // as /api/v1/health/status shows it
+	Run  func(ctx context.Context) error
+}
+
+// checkTimeout bounds all checks of one health request together. Load
+// balancers seldom wait longer.
+const checkTimeout = 5 * time.Second
+
+// QueryCheck asks a store for one metric name. An empty store is healthy. The
+// name of the check is KairosDB's.
+func QueryCheck(s store.Viewer) Check {
+	return Check{Name: "Datastore-Query", Run: func(ctx context.Context) error {
+		view, err := s.View(ctx)
+		if err != nil {
+			return err
+		}
+		_, _, err = view.Names(ctx, store.NamesQuery{Kind: store.MetricNames, Limit: 1})
+		if closeErr := view.Close(); err == nil {
+			err = closeErr
+		}
+		return err
+	}}
+}
+
+// health runs the checks; each of them gets an error or nil.
+func (s *Server) health(ctx context.Context) []error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	results := make([]error, len(s.checks))
+	for i, c := range s.checks {
+		if results[i] = c.Run(ctx); results[i] != nil {
+			s.metrics.failed.WithLabelValues(c.Name).Inc()
+			s.log.Warn("health check failed", "check", c.Name, "error", results[i])
+		}
+	}
+	return results
+}
+
+// healthCheck answers 204 or 500, both without a body. A server that is
+// stopping says 500, so that a load balancer turns to others.
+func (s *Server) healthCheck(w http.ResponseWriter, r *http.Request) {
+	httpapi.SetHeaders(w.Header())
+	status := http.StatusNoContent
+	for _, err := range s.health(r.Context()) {
+		if err != nil {
+			status = http.StatusInternalServerError
+		}
+	}
+	if s.draining.Load() {
+		status = http.StatusInternalServerError
+	}
+	httpapi.WriteEmpty(w, status)
+}
+
+// healthStatus lists each check with OK or FAIL, always with status 200.
+func (s *Server) healthStatus(w http.ResponseWriter, r *http.Request) {
+	lines := make([]string, len(s.checks))
+	for i, err := range s.health(r.Context()) {
+		lines[i] = s.checks[i].Name + ": OK"
+		if err != nil {
+			lines[i] = s.checks[i].Name + ": FAIL"
+		}
+	}
+	body, err := json.Marshal(lines)
+	if err != nil {
+		panic(err) // strings always marshal
+	}
+	httpapi.SetHeaders(w.Header())
+	w.Write(body)
+}

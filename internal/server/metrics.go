@@ -1,0 +1,67 @@
+package server
+
+import (
+	"runtime"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+)
+
+// metrics are the server's own figures.
+type metrics struct {
+	requests    *prometheus.CounterVec // route, method, code
+	seconds     *prometheus.HistogramVec
+	bytes       prometheus.Counter
+	inFlight    prometheus.Gauge
+	connections prometheus.Gauge
+	panics      prometheus.Counter
+	failed      *prometheus.CounterVec // check
+}
+
+// newMetrics registers the server's figures, and those of the Go runtime and
+// of the process.
+func newMetrics(r prometheus.Registerer, version string, maxConnections int) *metrics {
+	counter := func(name, help string) prometheus.CounterOpts {
+		return prometheus.CounterOpts{Namespace: "varve", Subsystem: "server", Name: name, Help: help}
+	}
+	gauge := func(name, help string) prometheus.Gauge {
+		return prometheus.NewGauge(prometheus.GaugeOpts{Namespace: "varve", Subsystem: "server", Name: name, Help: help})
+	}
+	m := &metrics{
+		requests: prometheus.NewCounterVec(counter("http_requests_total",
+			"HTTP requests answered."), []string{"route", "method", "code"}),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "varve", Subsystem: "server", Name: "http_request_seconds",
+			Help:    "Time from the header of a request to the end of its answer.",
+			Buckets: []float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10, 60},
+		}, []string{"route"}),
+		bytes:       prometheus.NewCounter(counter("http_response_bytes_total", "Bytes of answers, before compression by the connection.")),
+		inFlight:    gauge("http_requests_in_flight", "HTTP requests being answered."),
+		connections: gauge("http_connections", "Open HTTP connections."),
+		panics:      prometheus.NewCounter(counter("panics_total", "Requests that ended in a fault of Varve and were answered with 500.")),
+		failed:      prometheus.NewCounterVec(counter("health_failures_total", "Health checks that failed."), []string{"check"}),
+	}
+	limit := gauge("http_connections_max", "Limit of open HTTP connections (server.max_connections).")
+	limit.Set(float64(maxConnections))
+	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "varve", Name: "build_info",
+		Help: "Always 1; the labels say what runs."}, []string{"version", "go"})
+	build.WithLabelValues(version, runtime.Version()).Set(1)
+	r.MustRegister(m.requests, m.seconds, m.bytes, m.inFlight, m.connections, m.panics, m.failed, limit, build,
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m
+}
+
+// count records a finished request. Labels are routes and the methods they
+// take, never what a client made up.
+func (m *metrics) count(rw *response, elapsed time.Duration) {
+	route, method := rw.route(), rw.request.Method
+	if route == "" {
+		route, method = "none", "any"
+	}
+	m.requests.WithLabelValues(route, method, strconv.Itoa(rw.status)).Inc()
+	m.seconds.WithLabelValues(route).Observe(elapsed.Seconds())
+	m.bytes.Add(float64(rw.written))
+}

@@ -1,0 +1,118 @@
+package server
+
+import (
+	"log/slog"
+	"net/http"
+	"net/url"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	"varve/internal/httpapi"
+)
+
+// A router finds the handler of a request and guards it: it counts, turns a
+// panic into a 500 and gives reads and writes a rolling deadline.
+type router struct {
+	mux      *http.ServeMux
+	log      *slog.Logger
+	metrics  *metrics
+	stall    time.Duration // see Config.StallTimeout
+	draining func() bool
+}
+
+// handle mounts a route. It panics on a route that conflicts with another:
+// routes are code, not input.
+func (rt *router) handle(r httpapi.Route) {
+	path := r.Path
+	switch {
+	case path == "/":
+		path = "/{$}" // not the subtree: that would swallow 405
+	case !strings.HasSuffix(path, "...}"):
+		path = strings.TrimSuffix(path, "/")
+	}
+	rt.mux.Handle(strings.TrimSpace(r.Method+" "+path), r.Handler)
+}
+
+func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	start := time.Now()
+	rt.metrics.inFlight.Inc()
+	defer rt.metrics.inFlight.Dec()
+
+	r, ok := cleanRequest(r)
+	rw := newResponse(w, r, rt.stall, rt.draining)
+	defer rt.finish(rw, start)
+	if !ok {
+		http.NotFound(rw, r)
+		return
+	}
+	rt.mux.ServeHTTP(rw, r)
+}
+
+// finish completes the answer, also after a panic, and counts the request.
+func (rt *router) finish(rw *response, start time.Time) {
+	fault := recover()
+	aborted := fault == http.ErrAbortHandler
+	if fault != nil && !aborted {
+		rt.metrics.panics.Inc()
+		rt.log.Error("a request handler panicked; this is a fault of Varve, please report it",
+			"method", rw.request.Method, "route", rw.route(), "panic", fault, "stack", string(debug.Stack()))
+		if aborted = rw.status != 0; !aborted {
+			clear(rw.Header())
+			httpapi.WriteEmpty(rw, http.StatusInternalServerError)
+		}
+	}
+	if rw.status == 0 && !aborted {
+		rw.WriteHeader(http.StatusOK)
+	}
+	elapsed := time.Since(start)
+	rt.metrics.count(rw, elapsed)
+	rt.log.Debug("request", "method", rw.request.Method, "path", rw.request.URL.Path,
+		"status", rw.status, "bytes", rw.written, "elapsed", elapsed)
+	if aborted {
+		panic(http.ErrAbortHandler) // cuts the connection, so that half an answer is seen as such
+	}
+}
+
+// cleanRequest returns r with a path that the mux takes as it is, without
+// redirecting: no empty segments, no slash at the end. Escapes stay, so that a
+// name may hold a slash. ok is false for a path with a "." or ".." segment;
+// what it should reach is a guess that a DELETE must not make.
+func cleanRequest(r *http.Request) (clean *http.Request, ok bool) {
+	escaped := r.URL.EscapedPath()
+	path, ok := cleanPath(escaped)
+	if path == escaped || !ok || r.RequestURI == "*" {
+		return r, ok
+	}
+	decoded, err := url.PathUnescape(path)
+	if err != nil {
+		return r, false
+	}
+	clean = new(http.Request)
+	*clean = *r
+	clean.URL = new(url.URL)
+	*clean.URL = *r.URL
+	clean.URL.Path, clean.URL.RawPath = decoded, path
+	return clean, true
+}
+
+// cleanPath does the work of cleanRequest on an escaped path.
+func cleanPath(path string) (string, bool) {
+	if !strings.Contains(path, "//") && !strings.Contains(path, "/.") && !strings.HasSuffix(path, "/") {
+		return path, true
+	}
+	var b strings.Builder
+	for segment := range strings.SplitSeq(path, "/") {
+		switch segment {
+		case "":
+		case ".", "..":
+			return path, false
+		default:
+			b.WriteString("/" + segment)
+		}
+	}
+	if b.Len() == 0 {
+		return "/", true
+	}
+	return b.String(), true
+}

@@ -1,0 +1,508 @@
+package server
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/httpapi"
+	"varve/internal/store/storetest"
+)
+
+// A running is a server under test.
+type running struct {
+	*Server
+	t    *testing.T
+	stop context.CancelFunc
+	done chan error
+}
+
+// start runs a server on free ports; the test ends with stopping it.
+func start(t *testing.T, change func(*Options)) *running {
+	t.Helper()
+	o := Options{
+		Config:   DefaultConfig(),
+		Version:  "test",
+		Log:      slog.New(slog.DiscardHandler),
+		Registry: prometheus.NewRegistry(),
+	}
+	o.Config.HTTPAddr, o.Config.TelnetAddr, o.Config.CloseGrace = "127.0.0.1:0", "127.0.0.1:0", 0
+	if change != nil {
+		change(&o)
+	}
+	if err := o.Config.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	s := New(o)
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	r := &running{Server: s, t: t, stop: cancel, done: make(chan error, 1)}
+	var once sync.Once
+	go func() { r.done <- s.Run(ctx) }()
+	t.Cleanup(func() { once.Do(func() { cancel(); r.wait() }) })
+	return r
+}
+
+// wait returns when the server has stopped.
+func (r *running) wait() {
+	r.t.Helper()
+	select {
+	case err := <-r.done:
+		r.done <- nil
+		if err != nil {
+			r.t.Errorf("Run: %v", err)
+		}
+	case <-time.After(20 * time.Second):
+		r.t.Fatal("the server does not stop")
+	}
+}
+
+// A wire is a raw connection to a server.
+type wire struct {
+	net.Conn
+	t *testing.T
+	r *bufio.Reader
+}
+
+func (r *running) dial() *wire {
+	r.t.Helper()
+	c, err := net.Dial("tcp", r.Addr("http"))
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { c.Close() })
+	c.SetDeadline(time.Now().Add(20 * time.Second))
+	return &wire{c, r.t, bufio.NewReader(c)}
+}
+
+func (w *wire) send(lines ...string) {
+	w.t.Helper()
+	if _, err := io.WriteString(w, strings.Join(lines, "\r\n")); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// answer reads one answer.
+func (w *wire) answer() (*http.Response, string) {
+	w.t.Helper()
+	response, err := http.ReadResponse(w.r, nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return response, string(body)
+}
+
+func route(method, path string, f http.HandlerFunc) httpapi.Route {
+	return httpapi.Route{Method: method, Path: path, Handler: f}
+}
+
+func hello(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") }
+
+func withRoutes(routes ...httpapi.Route) func(*Options) {
+	return func(o *Options) { o.Routes = routes }
+}
+
+// python-kairosdb sends "{}" with each GET and DELETE on kept-alive
+// connections; it must not be taken for the next request.
+func TestBodiesOfGetAndDeleteAreDrained(t *testing.T) {
+	s := start(t, withRoutes(route("GET", "/hello", hello), route("DELETE", "/hello", hello)))
+	w := s.dial()
+	for range 3 {
+		for _, method := range []string{"GET", "DELETE"} {
+			w.send(method+" /hello HTTP/1.1", "Host: x", "Content-Length: 2", "", "{}")
+			if response, body := w.answer(); response.StatusCode != 200 || body != "hello" || response.Close {
+				t.Fatalf("%s: %d %q close=%v", method, response.StatusCode, body, response.Close)
+			}
+		}
+	}
+}
+
+// npm kairosdb counts characters, not bytes: the rest of a body runs into the
+// next request line. That is a 400 and the end of the connection.
+func TestSpilledBodyEndsTheConnection(t *testing.T) {
+	s := start(t, withRoutes(route("POST", "/hello", hello)))
+	w := s.dial()
+	w.send("POST /hello HTTP/1.1", "Host: x", "Content-Length: 2", "", "[]]POST /hello HTTP/1.1", "Host: x", "Content-Length: 0", "", "")
+	w.answer()
+	if response, _ := w.answer(); response.StatusCode != 400 || !response.Close {
+		t.Errorf("%d close=%v", response.StatusCode, response.Close)
+	}
+	if _, err := w.r.ReadByte(); !errors.Is(err, io.EOF) {
+		t.Errorf("connection goes on: %v", err)
+	}
+}
+
+func TestExpectContinue(t *testing.T) {
+	s := start(t, withRoutes(route("POST", "/hello", func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(w, r.Body)
+	})))
+	w := s.dial()
+	w.send("POST /hello HTTP/1.1", "Host: x", "Expect: 100-continue", "Content-Length: 3", "", "")
+	if response, _ := w.answer(); response.StatusCode != 100 {
+		t.Fatalf("%d, want 100", response.StatusCode)
+	}
+	w.send("abc")
+	if response, body := w.answer(); response.StatusCode != 200 || body != "abc" {
+		t.Errorf("%d %q", response.StatusCode, body)
+	}
+}
+
+func TestHeaderLimit(t *testing.T) {
+	s := start(t, func(o *Options) { o.Config.MaxHeader = 8 << 10 })
+	w := s.dial()
+	w.send("GET /"+strings.Repeat("x", 20<<10)+" HTTP/1.1", "Host: x", "", "")
+	if line, _, err := w.r.ReadLine(); err != nil || !strings.HasPrefix(string(line), "HTTP/1.1 431 ") {
+		t.Errorf("%q %v, want status 431", line, err)
+	}
+}
+
+func TestStalledBodyIsCut(t *testing.T) {
+	result := make(chan error, 1)
+	s := start(t, func(o *Options) {
+		o.Config.StallTimeout = 100 * time.Millisecond
+		o.Routes = []httpapi.Route{route("POST", "/hello", func(_ http.ResponseWriter, r *http.Request) {
+			_, err := io.ReadAll(r.Body)
+			result <- err
+		})}
+	})
+	w := s.dial()
+	w.send("POST /hello HTTP/1.1", "Host: x", "Content-Length: 3", "", "a")
+	if err := <-result; err == nil {
+		t.Error("the body is not there, but its end was seen")
+	}
+}
+
+// A body that keeps coming, however slowly, and a handler that takes long
+// after it are not stalls.
+func TestSlowIsNotStalled(t *testing.T) {
+	const stall = 200 * time.Millisecond
+	s := start(t, func(o *Options) {
+		o.Config.StallTimeout = stall
+		o.Routes = []httpapi.Route{route("POST", "/hello", func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				t.Error(err)
+			}
+			select {
+			case <-time.After(3 * stall):
+			case <-r.Context().Done():
+				t.Error("the client was taken for gone")
+			}
+			w.Write(body)
+		})}
+	})
+	w := s.dial()
+	for range 2 { // the second request must not inherit a deadline
+		w.send("POST /hello HTTP/1.1", "Host: x", "Content-Length: 8", "", "")
+		for range 8 {
+			time.Sleep(stall / 4)
+			w.send("x")
+		}
+		if response, body := w.answer(); response.StatusCode != 200 || body != "xxxxxxxx" {
+			t.Fatalf("%d %q", response.StatusCode, body)
+		}
+	}
+}
+
+// A client that asks for much and reads nothing loses its connection.
+func TestStalledReaderIsCut(t *testing.T) {
+	result := make(chan error, 1)
+	s := start(t, func(o *Options) {
+		o.Config.StallTimeout = 100 * time.Millisecond
+		o.Routes = []httpapi.Route{route("GET", "/much", func(w http.ResponseWriter, _ *http.Request) {
+			chunk := make([]byte, 64<<10)
+			for range 10_000 {
+				if _, err := w.Write(chunk); err != nil {
+					result <- err
+					return
+				}
+			}
+			result <- nil
+		})}
+	})
+	s.dial().send("GET /much HTTP/1.1", "Host: x", "", "")
+	if err := <-result; err == nil {
+		t.Error("640 MB went into a connection that nobody reads")
+	}
+}
+
+func TestConnectionLimit(t *testing.T) {
+	s := start(t, func(o *Options) {
+		o.Config.MaxConnections = 1
+		o.Routes = []httpapi.Route{route("GET", "/hello", hello)}
+	})
+	first, second := s.dial(), s.dial()
+	first.send("GET /hello HTTP/1.1", "Host: x", "", "")
+	first.answer()
+	second.send("GET /hello HTTP/1.1", "Host: x", "", "")
+	second.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+	if _, err := second.r.Peek(1); err == nil {
+		t.Fatal("a second connection was served")
+	}
+	first.Close()
+	second.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if response, _ := second.answer(); response.StatusCode != 200 {
+		t.Error(response.Status)
+	}
+}
+
+// A kept-alive client gets one more answer while the server stops, and is told
+// that it was the last.
+func TestCloseIsAnnounced(t *testing.T) {
+	s := start(t, func(o *Options) {
+		o.Config.CloseGrace = 5 * time.Second
+		o.Routes = []httpapi.Route{route("GET", "/hello", hello)}
+	})
+	w := s.dial()
+	w.send("GET /hello HTTP/1.1", "Host: x", "", "")
+	if response, _ := w.answer(); response.Close {
+		t.Fatal("closed too early")
+	}
+	s.stop()
+	for !s.draining.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	w.send("GET /hello HTTP/1.1", "Host: x", "", "")
+	if response, body := w.answer(); !response.Close || body != "hello" {
+		t.Errorf("close=%v %q", response.Close, body)
+	}
+	began := time.Now()
+	s.wait()
+	if elapsed := time.Since(began); elapsed > 3*time.Second {
+		t.Errorf("waited %v for nobody", elapsed)
+	}
+	if _, err := net.Dial("tcp", s.Addr("http")); err == nil {
+		t.Error("still accepts")
+	}
+}
+
+func TestRequestInFlightIsCompleted(t *testing.T) {
+	entered, leave := make(chan struct{}), make(chan struct{})
+	s := start(t, withRoutes(route("GET", "/slow", func(w http.ResponseWriter, r *http.Request) {
+		close(entered)
+		<-leave
+		io.WriteString(w, "done")
+	})))
+	w := s.dial()
+	w.send("GET /slow HTTP/1.1", "Host: x", "", "")
+	<-entered
+	s.stop()
+	for !s.draining.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	close(leave)
+	if response, body := w.answer(); body != "done" || !response.Close {
+		t.Errorf("%q close=%v", body, response.Close)
+	}
+	s.wait()
+}
+
+func TestEndlessRequestIsCut(t *testing.T) {
+	entered := make(chan struct{})
+	s := start(t, func(o *Options) {
+		o.Config.ShutdownTimeout = 400 * time.Millisecond
+		o.Routes = []httpapi.Route{route("GET", "/slow", func(w http.ResponseWriter, r *http.Request) {
+			close(entered)
+			<-r.Context().Done()
+		})}
+	})
+	s.dial().send("GET /slow HTTP/1.1", "Host: x", "", "")
+	<-entered
+	began := time.Now()
+	s.stop()
+	s.wait()
+	if elapsed := time.Since(began); elapsed < 150*time.Millisecond || elapsed > 3*time.Second {
+		t.Errorf("stopped after %v, want 200ms", elapsed)
+	}
+}
+
+// A lineServer is a StreamServer that counts bytes.
+type lineServer struct {
+	mu       sync.Mutex
+	received bytes.Buffer
+	listener net.Listener
+	conns    sync.WaitGroup
+}
+
+func (s *lineServer) Serve(l net.Listener) error {
+	s.mu.Lock()
+	s.listener = l
+	s.mu.Unlock()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		s.conns.Go(func() {
+			defer c.Close()
+			b, _ := io.ReadAll(c)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.received.Write(b)
+		})
+	}
+}
+
+func (s *lineServer) Shutdown(context.Context) error {
+	s.mu.Lock()
+	s.listener.Close()
+	s.mu.Unlock()
+	s.conns.Wait()
+	return nil
+}
+
+func TestTelnetIsServedAndDrained(t *testing.T) {
+	telnet := &lineServer{}
+	s := start(t, func(o *Options) { o.Telnet = telnet })
+	c, err := net.Dial("tcp", s.Addr("telnet"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(c, "put a 1 2 b=c\n")
+	c.Close()
+	time.Sleep(20 * time.Millisecond) // until it is accepted
+	s.stop()
+	s.wait()
+	if got := telnet.received.String(); got != "put a 1 2 b=c\n" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestHealth(t *testing.T) {
+	fault := errors.New("disk full")
+	var failing error
+	reference := storetest.NewReference(nil)
+	s := start(t, func(o *Options) {
+		o.Checks = []Check{QueryCheck(reference), {"Datastore-Write", func(context.Context) error { return failing }}}
+	})
+	ask := func(path string) (*http.Response, string) {
+		t.Helper()
+		w := s.dial()
+		w.send("GET /api/v1/health/"+path+" HTTP/1.1", "Host: x", "Connection: close", "", "")
+		return w.answer()
+	}
+	expect := func(check int, status string) {
+		t.Helper()
+		if response, body := ask("check/"); response.StatusCode != check || body != "" {
+			t.Errorf("check: %d %q, want %d", response.StatusCode, body, check)
+		}
+		if response, body := ask("status"); response.StatusCode != 200 || body != status ||
+			response.Header.Get("Content-Type") != "application/json;charset=utf-8" {
+			t.Errorf("status: %d %q, want %q", response.StatusCode, body, status)
+		}
+	}
+	expect(204, `["Datastore-Query: OK","Datastore-Write: OK"]`)
+	failing = fault
+	expect(500, `["Datastore-Query: OK","Datastore-Write: FAIL"]`)
+	failing = nil
+	reference.Close()
+	expect(500, `["Datastore-Query: FAIL","Datastore-Write: OK"]`)
+}
+
+func TestHealthFailsWhileStopping(t *testing.T) {
+	s := start(t, func(o *Options) { o.Config.CloseGrace = 5 * time.Second })
+	w := s.dial()
+	w.send("GET /api/v1/health/check HTTP/1.1", "Host: x", "", "")
+	if response, _ := w.answer(); response.StatusCode != 204 {
+		t.Fatal(response.Status)
+	}
+	s.stop()
+	for !s.draining.Load() {
+		time.Sleep(time.Millisecond)
+	}
+	w.send("GET /api/v1/health/check HTTP/1.1", "Host: x", "", "")
+	if response, _ := w.answer(); response.StatusCode != 500 {
+		t.Error(response.Status)
+	}
+}
+
+func TestPages(t *testing.T) {
+	s := start(t, nil)
+	for path, want := range map[string]string{
+		"/":                 "/api/v1/",
+		"/internal/metrics": "\nvarve_build_info{go=",
+	} {
+		w := s.dial()
+		w.send("GET "+path+" HTTP/1.1", "Host: x", "Connection: close", "", "")
+		response, body := w.answer()
+		if response.StatusCode != 200 || !strings.Contains(body, want) || !strings.HasPrefix(response.Header.Get("Content-Type"), "text/plain") {
+			t.Errorf("%s: %d %s %.300q", path, response.StatusCode, response.Header.Get("Content-Type"), body)
+		}
+	}
+	if s.Addr("pprof") != "" {
+		t.Error("the profiler listens without being asked to")
+	}
+	w := s.dial()
+	w.send("GET /debug/pprof/ HTTP/1.1", "Host: x", "Connection: close", "", "")
+	if response, _ := w.answer(); response.StatusCode != 404 {
+		t.Errorf("profiler on the API's port: %d", response.StatusCode)
+	}
+}
+
+func TestProfilerHasItsOwnListener(t *testing.T) {
+	s := start(t, func(o *Options) { o.Config.PprofAddr = "127.0.0.1:0" })
+	response, err := http.Get("http://" + s.Addr("pprof") + "/debug/pprof/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	http.DefaultClient.CloseIdleConnections()
+	if response.StatusCode != 200 {
+		t.Error(response.Status)
+	}
+}
+
+func TestListenSaysWhichAddressIsTaken(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	c := DefaultConfig()
+	c.HTTPAddr, c.TelnetAddr, c.PprofAddr = "127.0.0.1:0", taken.Addr().String(), taken.Addr().String()
+	s := New(Options{Config: c, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(), Telnet: &lineServer{}})
+	err = s.Listen()
+	for _, want := range []string{taken.Addr().String(), "server.telnet_addr", "server.pprof_addr"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not name %s", err, want)
+		}
+	}
+	if _, err := net.Dial("tcp", s.Addr("http")); err == nil {
+		t.Error("the HTTP listener was left open")
+	}
+}
+
+func TestConfigValidate(t *testing.T) {
+	c := DefaultConfig()
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	c.TelnetAddr, c.PprofAddr = "", ""
+	c.HTTPAddr, c.MaxConnections, c.MaxHeader, c.StallTimeout, c.CloseGrace = "8080", 0, 1, 0, 6*time.Second
+	const want = `http_addr: "8080": want host:port, for example 127.0.0.1:8080
+stall_timeout: 0s: want more than 0
+close_grace: 6s: want 0 to half of shutdown_timeout, 5s
+max_connections: 0: want at least 1
+max_header: 1: want 4KiB to 64MiB`
+	if err := c.Validate(); err == nil || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+}
