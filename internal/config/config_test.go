@@ -1,0 +1,392 @@
+package config
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"varve/internal/units"
+)
+
+var update = flag.Bool("update", false, "rewrite golden files")
+
+// sample has a setting of each type.
+type sample struct {
+	Dir   string  `yaml:"dir" doc:"Where."`
+	Cache caching `yaml:"cache" doc:"Cache."`
+}
+
+type caching struct {
+	Size  units.Bytes   `yaml:"size" doc:"How big."`
+	Age   time.Duration `yaml:"max_age" doc:"How old."`
+	On    bool          `yaml:"on" doc:"Whether."`
+	Ways  int           `yaml:"ways" doc:"How many."`
+	Small uint8         `yaml:"small" doc:"A small number."`
+	Ratio float64       `yaml:"ratio" doc:"A share."`
+	Level slog.Level    `yaml:"level" doc:"How loud."`
+	Deep  struct {
+		Ways int `yaml:"ways" doc:"How many, further down."`
+	} `yaml:"deep" doc:"Further down."`
+}
+
+func (c caching) Validate() error {
+	var errs []error
+	if c.Ways < 0 {
+		errs = append(errs, errors.New("ways: want 0 or more"))
+	}
+	if c.Ratio > 1 {
+		errs = append(errs, errors.New("cache.ratio: want at most 1"))
+	}
+	return errors.Join(errs...)
+}
+
+func defaultSample() sample {
+	return sample{Dir: "here", Cache: caching{Size: units.MiB, Age: time.Hour, Ways: 4}}
+}
+
+// sources makes Sources of a file's text, of NAME=value words and of flags.
+func sources(file, environment, args string) Sources {
+	src := Sources{
+		Environment: strings.Fields(environment),
+		Args:        strings.Fields(args),
+		ReadFile: func(path string) ([]byte, error) {
+			if path != "v.yaml" {
+				return nil, fs.ErrNotExist
+			}
+			return []byte(file), nil
+		},
+	}
+	if file != "" {
+		src.Args = append([]string{"--config", "v.yaml"}, src.Args...)
+	}
+	return src
+}
+
+func TestLayers(t *testing.T) {
+	file := "dir: file\ncache:\n  size: 2MiB\n  max_age: 2h\n  on: true\n  ways: 2\n"
+	got := defaultSample()
+	origins, err := load(&got, sources(file,
+		"PATH=/bin VARVE_CACHE_SIZE=3MiB VARVE_CACHE_WAYS=3 VARVE_CACHE_RATIO=0.5 VARVE_CACHE_LEVEL=warn",
+		"--cache-ways=-0 -cache-small 200 --cache-on=false --cache-deep-ways 7"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := sample{Dir: "file", Cache: caching{
+		Size: 3 * units.MiB, Age: 2 * time.Hour, Ratio: 0.5, Small: 200, Level: slog.LevelWarn}}
+	want.Cache.Deep.Ways = 7
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	wantOrigins := map[string]string{
+		"dir":             "file v.yaml:1",
+		"cache.size":      "environment VARVE_CACHE_SIZE",
+		"cache.max_age":   "file v.yaml:4",
+		"cache.on":        "flag --cache-on",
+		"cache.ways":      "flag --cache-ways",
+		"cache.small":     "flag --cache-small",
+		"cache.ratio":     "environment VARVE_CACHE_RATIO",
+		"cache.level":     "environment VARVE_CACHE_LEVEL",
+		"cache.deep.ways": "flag --cache-deep-ways",
+	}
+	if d := cmp.Diff(wantOrigins, origins); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestFlagForms(t *testing.T) {
+	for _, tc := range []struct{ args, want string }{
+		{"--dir x", "x"},
+		{"-dir x", "x"},
+		{"--dir=x", "x"},
+		{"--dir=", ""},
+		{"--dir=a=b", "a=b"},
+		{"--dir --x", "--x"},
+		{"--dir x --dir y", "y"},
+		{"--cache-on --dir x", "x"},
+	} {
+		got := defaultSample()
+		if _, err := load(&got, sources("", "", tc.args)); err != nil || got.Dir != tc.want {
+			t.Errorf("%s: dir %q, error %v; want %q", tc.args, got.Dir, err, tc.want)
+		}
+	}
+}
+
+func TestErrors(t *testing.T) {
+	for _, tc := range []struct{ name, file, environment, args, want string }{
+		{"unknown key", "dri: x", "", "",
+			"file v.yaml:1: unknown key dri; did you mean dir?"},
+		{"unknown key in a section", "cache:\n  # how long\n  max_aeg: 1h", "", "",
+			"file v.yaml:3: unknown key cache.max_aeg; did you mean cache.max_age?"},
+		{"right key, no section", "size: 1MiB", "", "",
+			"file v.yaml:1: unknown key size; did you mean cache.size?"},
+		{"right key, wrong section", "store:\n  size: 1MiB", "", "",
+			"file v.yaml:1: unknown key store; varve config lists what there is"},
+		{"unknown section", "cahce:\n  size: 1MiB", "", "",
+			"file v.yaml:1: unknown key cahce; did you mean cache?"},
+		{"nothing like it", "quorum: 1", "", "",
+			"file v.yaml:1: unknown key quorum; varve config lists what there is"},
+		{"merge key", "<<: {dir: x}", "", "",
+			"file v.yaml:1: unknown key <<; varve config lists what there is"},
+		{"twice", "dir: x\ndir: y", "", "",
+			"file v.yaml:2: dir: given on line 1 already"},
+		{"no value", "dir:", "", "",
+			"file v.yaml:1: dir: has no value; take the line out for the default"},
+		{"list", "dir: [a]", "", "",
+			"file v.yaml:1: dir: want a single value"},
+		{"value for a section", "cache: 1", "", "",
+			"file v.yaml:1: cache: want keys and values"},
+		{"a list as file", "- dir", "", "",
+			"file v.yaml:1: the file: want keys and values"},
+		{"two documents", "dir: x\n---\ndir: y", "", "",
+			"file v.yaml: more than one YAML document"},
+		{"not YAML", "dir: x\n  cache: [", "", "",
+			"file v.yaml:2: mapping values are not allowed in this context"},
+		{"no unit", "cache: {max_age: 10}", "", "",
+			`file v.yaml:1: cache.max_age: time "10": want a number with a unit, such as 100ms, 10s, 5m or 24h`},
+		{"size", "", "VARVE_CACHE_SIZE=1TB", "",
+			`environment VARVE_CACHE_SIZE: cache.size: size "1TB": want a whole number, or one with KiB, MiB, GiB, kB, MB or GB`},
+		{"unknown variable", "", "VARVE_CACHE_SIZ=1", "",
+			"environment: unknown variable VARVE_CACHE_SIZ; did you mean VARVE_CACHE_SIZE?"},
+		{"unknown flag", "", "", "--cache-weighs=3",
+			"flag --cache-weighs: unknown; did you mean --cache-ways?"},
+		{"unknown flag and its value", "", "", "--cache-weighs 3 --dir x",
+			"flag --cache-weighs: unknown; did you mean --cache-ways?"},
+		{"flag without value", "", "", "--dir",
+			"flag --dir: needs a value"},
+		{"argument", "", "", "here",
+			`argument "here": not a flag, and no other arguments are taken`},
+		{"too big", "", "", "--cache-small=256",
+			`flag --cache-small: cache.small: "256": want a whole number >= 0 of at most 8 bits`},
+		{"validation names who set it", "cache: {ways: -1}", "", "--cache-ratio=2",
+			"file v.yaml:1: cache.ways: want 0 or more\nflag --cache-ratio: cache.ratio: want at most 1"},
+		{"all at once", "a: 1", "VARVE_DIRR=x", "--dirt=x y",
+			"argument \"y\": not a flag, and no other arguments are taken\n" +
+				"file v.yaml:1: unknown key a; varve config lists what there is\n" +
+				"environment: unknown variable VARVE_DIRR; did you mean VARVE_DIR?\n" +
+				"flag --dirt: unknown; did you mean --dir?"},
+		{"no such file", "", "VARVE_CONFIG=gone.yaml", "",
+			"read the configuration file named by environment VARVE_CONFIG: file does not exist"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := defaultSample()
+			_, err := load(&got, sources(tc.file, tc.environment, tc.args))
+			if err == nil || err.Error() != tc.want {
+				t.Errorf("got  %v\nwant %s", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestKubernetesVariablesArePassedOver(t *testing.T) {
+	got := defaultSample()
+	_, err := load(&got, sources("", `VARVE_SERVICE_HOST=10.0.0.1 VARVE_SERVICE_PORT=80 VARVE_SERVICE_PORT_HTTP=80
+		VARVE_PORT=tcp://10.0.0.1:80 VARVE_PORT_80_TCP=tcp://10.0.0.1:80 VARVE_PORT_80_TCP_ADDR=10.0.0.1`, ""))
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestHelp(t *testing.T) {
+	for _, args := range []string{"--help", "-h", "--data-dir x -help"} {
+		if _, err := Load(sources("", "", args)); !errors.Is(err, ErrHelp) {
+			t.Errorf("%s: %v", args, err)
+		}
+	}
+}
+
+func TestShortFlags(t *testing.T) {
+	l, err := Load(sources("", "", "--data-dir d --http-addr h:1 --telnet-addr t:2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Default()
+	want.DataDir, want.Server.HTTPAddr, want.Server.TelnetAddr = "d", "h:1", "t:2"
+	if d := cmp.Diff(want, l.Config); d != "" {
+		t.Error(d)
+	}
+}
+
+// The names of all settings must be distinct in each layer, and each default
+// must pass its own validation and survive being written and read.
+func TestDefaults(t *testing.T) {
+	c := Default()
+	names := map[string]string{}
+	for _, f := range settings(&c) {
+		for _, name := range []string{f.environment(), "--" + f.flag()} {
+			if other := names[name]; other != "" {
+				t.Errorf("%s and %s are both %s", other, f.key, name)
+			}
+			names[name] = f.key
+		}
+		if !strings.HasSuffix(f.doc, ".") {
+			t.Errorf("%s: the doc tag is not a sentence: %q", f.key, f.doc)
+		}
+		if f.environment() == environmentFile || kubernetesService.MatchString(f.environment()) {
+			t.Errorf("%s can not be set from the environment", f.key)
+		}
+	}
+	for _, s := range shortFlags {
+		if !slicesContainKey(settings(&c), s.key) {
+			t.Errorf("--%s stands for %s, which is no setting", s.flag, s.key)
+		}
+	}
+	l, err := Load(Sources{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(c, l.Config); d != "" {
+		t.Error(d)
+	}
+}
+
+func slicesContainKey(list []field, key string) bool {
+	for _, f := range list {
+		if f.key == key {
+			return true
+		}
+	}
+	return false
+}
+
+func TestWriteYAML(t *testing.T) {
+	root := defaultSample()
+	origins, err := load(&root, sources("cache:\n  max_age: 90m", "VARVE_DIR=a:b", "--cache-on"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	standard := defaultSample()
+	var b bytes.Buffer
+	if err := writeYAML(&b, &root, &standard, origins); err != nil {
+		t.Fatal(err)
+	}
+	const want = `# Where.
+dir: a:b  # set by environment VARVE_DIR, default here
+
+# Cache.
+cache:
+  # How big.
+  size: 1MiB
+  # How old.
+  max_age: 1h30m  # set by file v.yaml:2, default 1h
+  # Whether.
+  on: true  # set by flag --cache-on, default false
+  # How many.
+  ways: 4
+  # A small number.
+  small: 0
+  # A share.
+  ratio: 0
+  # How loud.
+  level: INFO
+
+  # Further down.
+  deep:
+    # How many, further down.
+    ways: 0
+`
+	if d := cmp.Diff(want, b.String()); d != "" {
+		t.Error(d)
+	}
+}
+
+func TestReferencePage(t *testing.T) {
+	path := filepath.Join("..", "..", "docs", "configuration.md")
+	var b bytes.Buffer
+	if err := WriteReference(&b); err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(path, b.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(have), b.String()); d != "" {
+		t.Errorf("docs/configuration.md is not what the code says; run go test ./internal/config -run TestReferencePage -update\n%s", d)
+	}
+}
+
+func TestUnusableStructPanics(t *testing.T) {
+	for name, root := range map[string]any{
+		"no doc": &struct {
+			A int `yaml:"a"`
+		}{},
+		"no yaml": &struct {
+			A int `doc:"A."`
+		}{},
+		"no text": &struct {
+			A chan int `yaml:"a" doc:"A."`
+		}{},
+		"no field": &struct {
+			A []int `yaml:"a" doc:"A."`
+		}{},
+	} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: no panic", name)
+				}
+			}()
+			fields(root)
+		}()
+	}
+}
+
+func TestFileTooLong(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "long.yaml")
+	if err := os.WriteFile(path, bytes.Repeat([]byte("#"), maxFileBytes+1), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load(Sources{Args: []string{"--config", path}}); err == nil || !strings.Contains(err.Error(), "not a configuration file") {
+		t.Error(err)
+	}
+}
+
+// FuzzFile: no file makes loading panic; one that loads is written as a file
+// that loads to the same configuration.
+func FuzzFile(f *testing.F) {
+	var b bytes.Buffer
+	if err := (&Loaded{Config: Default()}).WriteYAML(&b); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b.Bytes())
+	for _, text := range []string{
+		"", "data_dir: x", "data_dir: \"#\\n\"", "server: {http_addr: '[::1]:80'}", "log:\n  level: WARN+1\n",
+		"server: &a\n  idle_timeout: 1h2m3.5s\nlog: *a", "a: &a [*a]", "? [x]\n: y", "data_dir: !!binary aGk=", "data_dir: |\n  a\n  b\n",
+	} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		read := func(data []byte) (*Loaded, error) {
+			return Load(Sources{Args: []string{"--config=f"}, ReadFile: func(string) ([]byte, error) { return data, nil }})
+		}
+		first, err := read(data)
+		if err != nil {
+			return
+		}
+		var out bytes.Buffer
+		if err := first.WriteYAML(&out); err != nil {
+			t.Fatal(err)
+		}
+		second, err := read(out.Bytes())
+		if err != nil {
+			t.Fatalf("%v in\n%s", err, out.Bytes())
+		}
+		if !reflect.DeepEqual(first.Config, second.Config) {
+			t.Fatalf("%s\n%s", cmp.Diff(first.Config, second.Config), out.Bytes())
+		}
+	})
+}

@@ -1,0 +1,44 @@
+package config
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const (
+	environmentPrefix = "VARVE_"
+	environmentFile   = environmentPrefix + "CONFIG" // names the configuration file
+)
+
+// kubernetesService matches the variables that Kubernetes puts into every
+// container beside a service called varve. They are not meant for us.
+var kubernetesService = regexp.MustCompile(
+	`^VARVE_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+
+// applyEnvironment sets what variables (name=value) say.
+func (l *layers) applyEnvironment(variables []string) {
+	names, byName := l.names(field.environment)
+	for _, variable := range slices.Sorted(slices.Values(variables)) {
+		name, text, _ := strings.Cut(variable, "=")
+		f, known := byName[name]
+		switch {
+		case !strings.HasPrefix(name, environmentPrefix), name == environmentFile:
+		case known:
+			l.set(f, text, "environment "+name)
+		case kubernetesService.MatchString(name):
+		default:
+			l.fail("environment: unknown variable %s%s", name, orNearest(name, append(names, environmentFile), "_", ""))
+		}
+	}
+}
+
+// fromEnvironment returns the value of a variable, "" if it is not there.
+func fromEnvironment(variables []string, name string) string {
+	for _, variable := range variables {
+		if text, ok := strings.CutPrefix(variable, name+"="); ok {
+			return text
+		}
+	}
+	return ""
+}

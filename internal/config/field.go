@@ -1,0 +1,156 @@
+package config
+
+import (
+	"encoding"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A field is one setting, or a section of settings, of a configuration struct.
+type field struct {
+	key     string // path of yaml keys, for example server.http_addr
+	doc     string
+	section bool
+	value   reflect.Value // settable
+}
+
+// name is the last part of the key.
+func (f field) name() string { return f.key[strings.LastIndexByte(f.key, '.')+1:] }
+
+// environment is the variable that sets f.
+func (f field) environment() string {
+	return environmentPrefix + strings.ToUpper(strings.ReplaceAll(f.key, ".", "_"))
+}
+
+// flag is the command line flag that sets f, without dashes.
+func (f field) flag() string { return strings.NewReplacer(".", "-", "_", "-").Replace(f.key) }
+
+// fields lists the settings and sections below root, a pointer to a
+// struct, in the order of declaration, a section before its settings. It
+// panics on a field that has no tags or a type that can not be set from text.
+func fields(root any) []field {
+	return appendFields(nil, reflect.ValueOf(root).Elem(), "")
+}
+
+func appendFields(list []field, s reflect.Value, prefix string) []field {
+	for i := range s.NumField() {
+		t := s.Type().Field(i)
+		name, _, _ := strings.Cut(t.Tag.Get("yaml"), ",")
+		f := field{key: prefix + name, doc: t.Tag.Get("doc"), value: s.Field(i)}
+		if name == "" || f.doc == "" || !t.IsExported() {
+			panic(fmt.Sprintf("config: field %s of %s needs a yaml and a doc tag", t.Name, s.Type()))
+		}
+		if f.section = isSection(f.value); !f.section {
+			formatText(f.value) // panics on a type without a text form
+			list = append(list, f)
+			continue
+		}
+		list = appendFields(append(list, f), f.value, f.key+".")
+	}
+	return list
+}
+
+func isSection(v reflect.Value) bool {
+	_, text := v.Addr().Interface().(encoding.TextUnmarshaler)
+	return v.Kind() == reflect.Struct && !text
+}
+
+// settings lists the fields that hold a value.
+func settings(root any) []field {
+	var list []field
+	for _, f := range fields(root) {
+		if !f.section {
+			list = append(list, f)
+		}
+	}
+	return list
+}
+
+// setText sets v to the value that text means. It leaves v alone on error.
+func setText(v reflect.Value, text string) error {
+	switch p := v.Addr().Interface().(type) {
+	case encoding.TextUnmarshaler:
+		return p.UnmarshalText([]byte(text))
+	case *time.Duration:
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return fmt.Errorf("time %q: want a number with a unit, such as 100ms, 10s, 5m or 24h", text)
+		}
+		*p = d
+		return nil
+	}
+	switch {
+	case v.Kind() == reflect.String:
+		v.SetString(text)
+	case v.Kind() == reflect.Bool:
+		b, err := strconv.ParseBool(text)
+		if err != nil {
+			return fmt.Errorf("%q: want true or false", text)
+		}
+		v.SetBool(b)
+	case v.CanInt():
+		n, err := strconv.ParseInt(text, 10, v.Type().Bits())
+		if err != nil {
+			return fmt.Errorf("%q: want a whole number of at most %d bits", text, v.Type().Bits())
+		}
+		v.SetInt(n)
+	case v.CanUint():
+		n, err := strconv.ParseUint(text, 10, v.Type().Bits())
+		if err != nil {
+			return fmt.Errorf("%q: want a whole number >= 0 of at most %d bits", text, v.Type().Bits())
+		}
+		v.SetUint(n)
+	case v.CanFloat():
+		x, err := strconv.ParseFloat(text, v.Type().Bits())
+		if err != nil {
+			return fmt.Errorf("%q: want a number", text)
+		}
+		v.SetFloat(x)
+	default:
+		panic(fmt.Sprintf("config: %s can not be set from text", v.Type()))
+	}
+	return nil
+}
+
+// formatText is the inverse of setText.
+func formatText(v reflect.Value) string {
+	switch x := v.Interface().(type) {
+	case encoding.TextMarshaler:
+		text, err := x.MarshalText()
+		if err != nil {
+			panic(fmt.Sprintf("config: %s has no text form: %v", v.Type(), err))
+		}
+		return string(text)
+	case time.Duration:
+		return formatDuration(x)
+	}
+	switch {
+	case v.Kind() == reflect.String:
+		return v.String()
+	case v.Kind() == reflect.Bool:
+		return strconv.FormatBool(v.Bool())
+	case v.CanInt():
+		return strconv.FormatInt(v.Int(), 10)
+	case v.CanUint():
+		return strconv.FormatUint(v.Uint(), 10)
+	case v.CanFloat():
+		return strconv.FormatFloat(v.Float(), 'g', -1, v.Type().Bits())
+	}
+	panic(fmt.Sprintf("config: %s has no text form", v.Type()))
+}
+
+// formatDuration is Duration.String without zero minutes and seconds at the
+// end: 504h and not 504h0m0s.
+func formatDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = strings.TrimSuffix(s, "0s")
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = strings.TrimSuffix(s, "0m")
+	}
+	return s
+}

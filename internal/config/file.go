@@ -1,0 +1,128 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// maxFileBytes bounds a configuration file. The whole reference is a few KiB.
+const maxFileBytes = 1 << 20
+
+// readFile reads a configuration file of at most maxFileBytes.
+func readFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxFileBytes+1))
+	if err == nil && len(data) > maxFileBytes {
+		err = fmt.Errorf("%s: longer than %d bytes: not a configuration file", path, maxFileBytes)
+	}
+	return data, err
+}
+
+// applyFile sets what the YAML document in data says. path is for messages.
+func (l *layers) applyFile(path string, data []byte) {
+	doc, err := parseYAML(data)
+	if err != nil {
+		l.fail("file %s%w", path, err)
+		return
+	}
+	if doc != nil {
+		l.applyMapping(path, "", doc)
+	}
+}
+
+var yamlErrorLine = regexp.MustCompile(`^yaml: line (\d+): `)
+
+// parseYAML returns the root of the only document in data, nil if it is empty.
+// An error's text begins with the place in the file.
+func parseYAML(data []byte) (*yaml.Node, error) {
+	d := yaml.NewDecoder(strings.NewReader(string(data)))
+	var doc, second yaml.Node
+	switch err := d.Decode(&doc); {
+	case errors.Is(err, io.EOF):
+		return nil, nil
+	case err != nil:
+		message := yamlErrorLine.ReplaceAllString(err.Error(), ":$1: ")
+		return nil, errors.New(strings.Replace(message, "yaml: ", ": ", 1))
+	}
+	if err := d.Decode(&second); !errors.Is(err, io.EOF) {
+		return nil, errors.New(": more than one YAML document")
+	}
+	return doc.Content[0], nil
+}
+
+// applyMapping sets the fields below prefix, which is empty or ends in a dot.
+func (l *layers) applyMapping(path, prefix string, n *yaml.Node) {
+	section := strings.TrimSuffix(prefix, ".")
+	n = resolve(n)
+	if isNull(n) {
+		return // a section with nothing in it
+	}
+	if n.Kind != yaml.MappingNode {
+		if section == "" {
+			section = "the file"
+		}
+		l.fail("file %s:%d: %s: want keys and values", path, n.Line, section)
+		return
+	}
+	lines := map[string]int{}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name, value := n.Content[i], n.Content[i+1]
+		key := prefix + name.Value
+		at := fmt.Sprintf("file %s:%d", path, name.Line)
+		if first := lines[key]; first != 0 {
+			l.fail("%s: %s: given on line %d already", at, key, first)
+			continue
+		}
+		lines[key] = name.Line
+		l.applyNode(path, at, key, value)
+	}
+}
+
+func (l *layers) applyNode(path, at, key string, value *yaml.Node) {
+	f, known := l.byKey[key]
+	value = resolve(value)
+	switch {
+	case !known:
+		l.fail("%s: unknown key %s%s", at, key, orNearest(key, l.keysLike(value), ".", ""))
+	case f.section:
+		l.applyMapping(path, key+".", value)
+	case isNull(value):
+		l.fail("%s: %s: has no value; take the line out for the default", at, key)
+	case value.Kind != yaml.ScalarNode:
+		l.fail("%s: %s: want a single value", at, key)
+	default:
+		l.set(f, value.Value, at)
+	}
+}
+
+// keysLike lists the keys of sections for a mapping, of settings otherwise.
+func (l *layers) keysLike(value *yaml.Node) []string {
+	var keys []string
+	for _, f := range l.fields {
+		if f.section == (value.Kind == yaml.MappingNode) {
+			keys = append(keys, f.key)
+		}
+	}
+	return keys
+}
+
+// resolve follows an alias. An alias may stand inside its own anchor; that is
+// harmless, since we descend no deeper than the struct does.
+func resolve(n *yaml.Node) *yaml.Node {
+	if n.Kind == yaml.AliasNode {
+		return n.Alias
+	}
+	return n
+}
+
+func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }

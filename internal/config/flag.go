@@ -1,0 +1,81 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// ErrHelp is returned by Load when the flags ask for help.
+var ErrHelp = errors.New("help wanted")
+
+const fileFlag = "config" // names the configuration file
+
+// An argument is one flag of the command line.
+type argument struct{ name, value string }
+
+// applyFlags sets what args say.
+func (l *layers) applyFlags(args []argument) {
+	names, byName := l.flags()
+	for _, a := range args {
+		if a.name == fileFlag {
+			continue
+		}
+		f, ok := byName[a.name]
+		if !ok {
+			l.fail("flag --%s: unknown%s", a.name, orNearest(a.name, names, "-", "--"))
+			continue
+		}
+		l.set(f, a.value, "flag --"+a.name)
+	}
+}
+
+// flags returns all flag names, and the setting of each but fileFlag.
+func (l *layers) flags() ([]string, map[string]field) {
+	names, byName := l.names(field.flag)
+	for _, s := range shortFlags {
+		if f, ok := l.byKey[s.key]; ok {
+			names = append(names, s.flag)
+			byName[s.flag] = f
+		}
+	}
+	return append(names, fileFlag), byName
+}
+
+// parseFlags splits args into flags. Forms are --name value, --name=value,
+// both also with one dash, and --name alone for true or false. A value is
+// taken as it is, so it may begin with a dash.
+func (l *layers) parseFlags(args []string) ([]argument, error) {
+	_, byName := l.flags()
+	var list []argument
+	var errs []error
+	for len(args) > 0 {
+		word := args[0]
+		args = args[1:]
+		name, value, hasValue := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(word, "-"), "-"), "=")
+		f, known := byName[name]
+		switch {
+		case !strings.HasPrefix(word, "-") || name == "":
+			errs = append(errs, fmt.Errorf("argument %q: not a flag, and no other arguments are taken", word))
+			continue
+		case name == "help" || name == "h":
+			return nil, ErrHelp
+		case hasValue:
+		case known && f.value.Kind() == reflect.Bool:
+			value = "true"
+		case !known && name != fileFlag:
+			// The next word may be its value or not: do not report it too.
+			if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+				args = args[1:]
+			}
+		case len(args) == 0:
+			errs = append(errs, fmt.Errorf("flag --%s: needs a value", name))
+			continue
+		default:
+			value, args = args[0], args[1:]
+		}
+		list = append(list, argument{name, value})
+	}
+	return list, errors.Join(errs...)
+}

@@ -1,0 +1,109 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// layers sets fields of one configuration struct and remembers who set them.
+type layers struct {
+	fields  []field
+	byKey   map[string]field
+	origins map[string]string // key of a setting -> layer and place
+	errs    []error
+}
+
+func newLayers(root any) *layers {
+	l := &layers{fields: fields(root), byKey: map[string]field{}, origins: map[string]string{}}
+	for _, f := range l.fields {
+		l.byKey[f.key] = f
+	}
+	return l
+}
+
+// set gives f the value that text means. origin says where it stands.
+func (l *layers) set(f field, text, origin string) {
+	if err := setText(f.value, text); err != nil {
+		l.fail("%s: %s: %w", origin, f.key, err)
+		return
+	}
+	l.origins[f.key] = origin
+}
+
+func (l *layers) fail(format string, args ...any) {
+	l.errs = append(l.errs, fmt.Errorf(format, args...))
+}
+
+// err is all failures at once, nil if there are none.
+func (l *layers) err() error { return errors.Join(l.errs...) }
+
+// names returns the name that each field goes by in a layer, and the field of
+// each name.
+func (l *layers) names(of func(field) string) ([]string, map[string]field) {
+	byName := make(map[string]field, len(l.fields))
+	var names []string
+	for _, f := range l.fields {
+		if !f.section {
+			names = append(names, of(f))
+			byName[of(f)] = f
+		}
+	}
+	return names, byName
+}
+
+// validate asks root and every section below it that has a Validate method.
+// A message that does not begin with the key of its section is given it, so
+// that a package may name its settings as it knows them.
+func (l *layers) validate(root any) {
+	if v, ok := root.(interface{ Validate() error }); ok {
+		for _, err := range flatten(v.Validate()) {
+			l.errs = append(l.errs, l.located(err.Error()))
+		}
+	}
+	for _, f := range l.fields {
+		v, ok := f.value.Interface().(interface{ Validate() error })
+		if !ok || !f.section {
+			continue
+		}
+		for _, err := range flatten(v.Validate()) {
+			message := err.Error()
+			if !strings.HasPrefix(message, f.key+".") {
+				message = f.key + "." + message
+			}
+			l.errs = append(l.errs, l.located(message))
+		}
+	}
+}
+
+// located puts in front of a message who set the setting that it begins with.
+func (l *layers) located(message string) error {
+	key := message
+	if end := strings.IndexFunc(message, func(r rune) bool { return !isKeyRune(r) }); end >= 0 {
+		key = message[:end]
+	}
+	if origin := l.origins[strings.TrimRight(key, ".")]; origin != "" {
+		return fmt.Errorf("%s: %s", origin, message)
+	}
+	return errors.New(message)
+}
+
+func isKeyRune(r rune) bool {
+	return r == '.' || r == '_' || r >= 'a' && r <= 'z' || r >= '0' && r <= '9'
+}
+
+// flatten lists the errors that errors.Join put together.
+func flatten(err error) []error {
+	if err == nil {
+		return nil
+	}
+	joined, ok := err.(interface{ Unwrap() []error })
+	if !ok {
+		return []error{err}
+	}
+	var list []error
+	for _, e := range joined.Unwrap() {
+		list = append(list, flatten(e)...)
+	}
+	return list
+}

@@ -1,0 +1,33 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+)
+
+// Log says which messages are written, and how.
+type Log struct {
+	Level  slog.Level `yaml:"level" doc:"Least important messages that are written: debug, info, warn or error."`
+	Format string     `yaml:"format" doc:"Form of a message: text (key=value) or json, one message per line."`
+}
+
+// DefaultLog returns text from level info.
+func DefaultLog() Log { return Log{Level: slog.LevelInfo, Format: "text"} }
+
+// Validate reports what is wrong with c.
+func (c Log) Validate() error {
+	if c.Format != "text" && c.Format != "json" {
+		return fmt.Errorf("format: %q: want text or json", c.Format)
+	}
+	return nil
+}
+
+// Logger returns a logger that writes to w as c says.
+func (c Log) Logger(w io.Writer) *slog.Logger {
+	o := &slog.HandlerOptions{Level: c.Level}
+	if c.Format == "json" {
+		return slog.New(slog.NewJSONHandler(w, o))
+	}
+	return slog.New(slog.NewTextHandler(w, o))
+}

@@ -1,0 +1,89 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"strings"
+)
+
+// shortFlags are second names of the flags that people type.
+var shortFlags = []struct{ flag, key string }{
+	{"data-dir", "data_dir"},
+	{"http-addr", "server.http_addr"},
+	{"telnet-addr", "server.telnet_addr"},
+}
+
+const referenceHead = `# Configuration
+
+This page is generated from the code. After a change of a setting run
+` + "`go test ./internal/config -run TestReferencePage -update`" + `.
+
+Varve needs no configuration. What you want to change can be said in four places; a later one wins:
+
+1. the defaults below,
+2. a YAML file named by ` + "`--config`" + ` or ` + "`VARVE_CONFIG`" + `,
+3. the environment: ` + "`VARVE_`" + ` and the key in capitals, dots as underscores,
+4. flags: the key with dashes instead of dots and underscores.
+
+So the key ` + "`server.http_addr`" + ` is set by these lines, each in its place:
+
+` + "```" + `
+server:
+  http_addr: 127.0.0.1:9090
+` + "```" + `
+` + "```" + `
+VARVE_SERVER_HTTP_ADDR=127.0.0.1:9090
+` + "```" + `
+` + "```" + `
+varve serve --server-http-addr=127.0.0.1:9090
+` + "```" + `
+
+Short flags: %s.
+
+A key that does not exist is an error that names the file and line, the variable or the flag, and the nearest key
+that does exist. All problems are reported at once. The variables that Kubernetes adds for a service called varve
+(` + "`VARVE_PORT`, `VARVE_SERVICE_HOST`" + ` and their like) are passed over.
+
+Sizes are whole numbers of bytes or carry KiB, MiB, GiB, kB, MB or GB. Times carry a unit: 100ms, 10s, 5m, 24h.
+
+` + "`varve config`" + ` takes the same flags, file and variables as ` + "`varve serve`" + ` and prints the configuration
+that would be in force, as a YAML file with comments. It says which layer set each value that is not left to its default.
+`
+
+// WriteReference writes docs/configuration.md.
+func WriteReference(w io.Writer) error {
+	var short []string
+	for _, s := range shortFlags {
+		short = append(short, fmt.Sprintf("`--%s` for `%s`", s.flag, s.key))
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, referenceHead, strings.Join(short, ", "))
+	defaults := Default()
+	writeTables(&b, fields(&defaults))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writeTables writes a heading and a table for each run of settings.
+func writeTables(b *strings.Builder, list []field) {
+	table := false
+	for i, f := range list {
+		if f.section {
+			fmt.Fprintf(b, "\n## %s\n\n%s\n", f.key, f.doc)
+			table = false
+			continue
+		}
+		if !table {
+			if i == 0 {
+				b.WriteString("\n## Top level\n")
+			}
+			b.WriteString("\n| key | default | meaning |\n|---|---|---|\n")
+			table = true
+		}
+		value := formatText(f.value)
+		if value == "" {
+			value = `""`
+		}
+		fmt.Fprintf(b, "| `%s` | `%s` | %s |\n", f.key, value, strings.ReplaceAll(f.doc, "|", `\|`))
+	}
+}

@@ -1,0 +1,95 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// Loaded is a configuration and where its values come from.
+type Loaded struct {
+	Config  Config
+	origins map[string]string
+}
+
+// WriteYAML writes the effective configuration as a file that Load takes, with
+// the meaning of each setting above it and, where a layer set it, that layer
+// and the default beside it.
+func (l *Loaded) WriteYAML(w io.Writer) error {
+	defaults := Default()
+	return writeYAML(w, &l.Config, &defaults, l.origins)
+}
+
+func writeYAML(w io.Writer, root, defaults any, origins map[string]string) error {
+	var b strings.Builder
+	standard := fields(defaults)
+	for i, f := range fields(root) {
+		indent := strings.Repeat("  ", strings.Count(f.key, "."))
+		if i > 0 && (f.section || indent == "") {
+			b.WriteByte('\n')
+		}
+		writeComment(&b, indent, f.doc)
+		fmt.Fprintf(&b, "%s%s:", indent, f.name())
+		if !f.section {
+			b.WriteByte(' ')
+			b.WriteString(yamlScalar(formatText(f.value)))
+		}
+		if origin := origins[f.key]; origin != "" {
+			was := yamlScalar(formatText(standard[i].value))
+			fmt.Fprintf(&b, "  # set by %s, default %s", oneLine(origin), was)
+		}
+		b.WriteByte('\n')
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// oneLine keeps the name of a file from breaking out of a comment.
+func oneLine(s string) string { return strings.Trim(fmt.Sprintf("%q", s), `"`) }
+
+// yamlScalar writes a value so that it reads back as the same text on one line.
+func yamlScalar(text string) string {
+	n := yaml.Node{Kind: yaml.ScalarNode, Value: text}
+	if needsQuotes(text) {
+		n.Style = yaml.DoubleQuotedStyle
+	}
+	out, err := yaml.Marshal(&n)
+	if err != nil {
+		panic(err) // a scalar node always marshals
+	}
+	return strings.TrimSuffix(string(out), "\n")
+}
+
+// needsQuotes reports whether text would be read back as something else, or
+// as a comment or an end of line. Numbers and words stay plain.
+func needsQuotes(text string) bool {
+	if text == "" || text == "~" || strings.EqualFold(text, "null") {
+		return true
+	}
+	for _, r := range text {
+		switch {
+		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', strings.ContainsRune("./_+", r):
+		case strings.ContainsRune(":-", r) && text[0] != byte(r) && text[len(text)-1] != byte(r):
+		default:
+			return true
+		}
+	}
+	return false
+}
+
+const commentWidth = 96
+
+// writeComment writes text as comment lines of at most commentWidth bytes.
+func writeComment(b *strings.Builder, indent, text string) {
+	line := indent + "#"
+	for _, word := range strings.Fields(text) {
+		if len(line)+1+len(word) > commentWidth && line != indent+"#" {
+			b.WriteString(line + "\n")
+			line = indent + "#"
+		}
+		line += " " + word
+	}
+	b.WriteString(line + "\n")
+}
