@@ -1,0 +1,165 @@
+package chunk
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"slices"
+
+	"varve/internal/model"
+)
+
+const (
+	// pageVersion is the first byte of a page. A change of the format takes
+	// the next number; no number is used twice.
+	pageVersion  = 1
+	checksumSize = 4
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// PageBuilder gathers chunks of many series into a page. Call Reset before the
+// first Add; after Finish, Reset begins the next page. It keeps its memory.
+type PageBuilder struct {
+	enc     encoder
+	buf     []byte
+	body    []byte
+	entries int
+
+	series uint32 // of the previous entry
+	last   int64  // last time of the previous entry
+	kind   model.Kind
+	base   int64 // first time of the page's first entry
+	ttl    uint32
+
+	// The latest columns of times that an entry carried, a ring.
+	kept    [timesKept][]int64
+	carried int
+}
+
+// Reset begins a page.
+func (b *PageBuilder) Reset(level Level) {
+	b.enc.level = level
+	b.buf = append(b.buf[:0], pageVersion)
+	b.entries, b.series, b.kind, b.base, b.ttl, b.carried = 0, 0, 0, 0, 0, 0
+}
+
+// Size returns the size in bytes of the page if it were finished now.
+func (b *PageBuilder) Size() int { return len(b.buf) + checksumSize }
+
+// Entries returns the number of chunks added.
+func (b *PageBuilder) Entries() int { return b.entries }
+
+// Add appends the samples [from,to) of c, 1 to MaxSamples, as a chunk of the
+// given series. Chunks come ordered by series, then time, and do not overlap.
+func (b *PageBuilder) Add(series uint32, kind model.Kind, c *model.Columns, from, to int) {
+	checkRange(kind, c, from, to)
+	times := c.Times[from:to]
+	if b.entries > 0 && (series < b.series || series == b.series && times[0] <= b.last) {
+		panic(fmt.Sprintf("chunk: series %d at %d ms added after series %d at %d ms", series, times[0], b.series, b.last))
+	}
+	if b.entries == 0 {
+		b.base = 0
+	}
+	e := &b.enc
+
+	body := b.body[:0]
+	back, shared := b.find(times)
+	flags := byte(timesShared)
+	switch _, regular := stepOf(times); {
+	case shared && back > 0:
+		flags = timesEarlier
+	case shared:
+	case regular:
+		flags = timesRegular
+	default:
+		flags = timesCoded
+		body = e.appendTimes(body, times)
+	}
+	ttlMode, ttl := ttlOf(c, from, to)
+	if ttlMode == ttlConst && ttl == b.ttl {
+		ttlMode = ttlSame
+	}
+	flags |= ttlMode
+	if ttlMode == ttlColumn {
+		body = e.appendTTLs(body, c.TTLs[from:to])
+	}
+	body, info := e.appendValues(body, kind, c, from, to)
+	if kind != b.kind {
+		flags |= flagKind
+	}
+
+	dst := binary.AppendUvarint(b.buf, uint64(series-b.series))
+	at := len(dst)
+	dst = append(dst, flags)
+	if kind != b.kind {
+		dst = append(dst, byte(kind))
+	}
+	switch {
+	case shared && back > 0:
+		dst = append(dst, byte(back))
+	case !shared:
+		dst = binary.AppendUvarint(dst, uint64(len(times)))
+		dst = appendVarint(dst, uint64(times[0])-uint64(b.base))
+		dst = binary.AppendUvarint(dst, uint64(times[len(times)-1])-uint64(times[0]))
+		b.keep(times)
+	}
+	switch ttlMode {
+	case ttlConst:
+		dst = binary.AppendUvarint(dst, uint64(ttl))
+		b.ttl = ttl
+	case ttlColumn:
+		dst = binary.AppendUvarint(dst, expiryAfter(c, from, to))
+	}
+	if kind.Fixed() && len(times) >= statsMin {
+		n := len(dst)
+		if dst = appendStats(dst, kind, c.Values[from:to], info); len(dst) > n {
+			dst[at] |= flagStats
+		}
+	}
+	dst = binary.AppendUvarint(dst, uint64(len(body)))
+	b.buf = append(dst, body...)
+	b.body = body
+
+	if b.entries == 0 {
+		b.base = times[0]
+	}
+	b.entries++
+	b.series, b.kind, b.last = series, kind, times[len(times)-1]
+}
+
+// find looks for a kept column of equal times; back counts from the latest.
+func (b *PageBuilder) find(times []int64) (back int, ok bool) {
+	for back := range min(b.carried, timesKept) {
+		if slices.Equal(times, b.kept[(b.carried-1-back)%timesKept]) {
+			return back, true
+		}
+	}
+	return 0, false
+}
+
+func (b *PageBuilder) keep(times []int64) {
+	k := &b.kept[b.carried%timesKept]
+	*k = append((*k)[:0], times...)
+	b.carried++
+}
+
+// expiryAfter returns how many ms after the last sample of [from,to) the last
+// of them to expire does, 0 if one never does.
+func expiryAfter(c *model.Columns, from, to int) uint64 {
+	latest := int64(math.MinInt64)
+	for i := from; i < to; i++ {
+		latest = max(latest, model.ExpiryMS(c.Times[i], c.TTLs[i]))
+	}
+	if latest == math.MaxInt64 {
+		return 0
+	}
+	return uint64(latest) - uint64(c.Times[to-1])
+}
+
+// Finish appends the page to dst.
+func (b *PageBuilder) Finish(dst []byte) []byte {
+	dst = append(dst, b.buf...)
+	return binary.LittleEndian.AppendUint32(dst, crc32.Checksum(b.buf, castagnoli))
+}

@@ -1,0 +1,235 @@
+package chunk
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"varve/internal/model"
+)
+
+// mantissaBits returns m/10^exponent as the bits of a double.
+func mantissaBits(m int64, exponent int) uint64 {
+	return math.Float64bits(scaled(m, exponent))
+}
+
+// added is a chunk as it was given to a PageBuilder.
+type added struct {
+	series uint32
+	kind   model.Kind
+	c      *model.Columns
+}
+
+// randomPage adds random chunks, some with times of earlier ones.
+func randomPage(rng *rand.Rand, b *PageBuilder, entries int) []added {
+	var all []added
+	series := rng.Uint32N(1 << rng.IntN(31))
+	for len(all) < entries {
+		kind := kinds[rng.IntN(len(kinds))]
+		c := randomColumns(rng, kind, 1+rng.IntN(1+1<<rng.IntN(9)))
+		if len(all) > 0 && rng.IntN(2) == 0 {
+			n := c.Len()
+			c.Times = all[max(0, len(all)-1-rng.IntN(12))].c.Times
+			if c.Len() > n {
+				c.Times = c.Times[:n]
+			}
+			cut := samplesOf(kind, c, 0, c.Len())
+			if len(c.TTLs) == 0 {
+				cut.TTLs = nil
+			}
+			c = cut
+		}
+		series += rng.Uint32N(5)
+		if n := len(all); n > 0 && all[n-1].series == series && all[n-1].c.Times[all[n-1].c.Len()-1] >= c.Times[0] {
+			series++
+		}
+		b.Add(series, kind, c, 0, c.Len())
+		all = append(all, added{series, kind, c})
+	}
+	return all
+}
+
+func TestPageRoundTrip(t *testing.T) {
+	var b PageBuilder
+	var d Decoder
+	for seed := range uint64(150) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		b.Reset(Level(seed % 2))
+		all := randomPage(rng, &b, 1+rng.IntN(40))
+		if b.Entries() != len(all) {
+			t.Fatalf("%d entries, want %d", b.Entries(), len(all))
+		}
+		size := b.Size()
+		page := b.Finish([]byte("before"))[len("before"):]
+		if len(page) != size {
+			t.Fatalf("page of %d bytes, Size said %d", len(page), size)
+		}
+		p, err := OpenPage(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var e Entry
+		var entries []Entry
+		it := p.Iter()
+		for i := 0; it.Next(&e); i++ {
+			checkEntry(t, &d, &e, all[i])
+			entries = append(entries, e)
+		}
+		if it.Err() != nil || len(entries) != len(all) {
+			t.Fatalf("seed %d: %d entries of %d, %v", seed, len(entries), len(all), it.Err())
+		}
+		// In any order, and onto whatever is there.
+		rng.Shuffle(len(entries), func(i, j int) {
+			entries[i], entries[j] = entries[j], entries[i]
+			all[i], all[j] = all[j], all[i]
+		})
+		for i := range entries {
+			checkEntry(t, &d, &entries[i], all[i])
+		}
+	}
+}
+
+func checkEntry(t *testing.T, d *Decoder, e *Entry, a added) {
+	t.Helper()
+	n := a.c.Len()
+	expiry := int64(math.MinInt64)
+	for i, ms := range a.c.Times {
+		expiry = max(expiry, model.ExpiryMS(ms, a.c.TTL(i)))
+	}
+	want := Entry{
+		Series: a.series, Kind: a.kind, Count: n, FirstMS: a.c.Times[0], LastMS: a.c.Times[n-1],
+		HasTTL:      slices.ContainsFunc(a.c.TTLs, func(ttl uint32) bool { return ttl > 0 }),
+		MaxExpiryMS: expiry,
+	}
+	if a.kind.Fixed() && n >= statsMin {
+		if s, ok := statsOf(a.kind, a.c.Values); ok {
+			s.Count, s.FirstMS, s.LastMS = n, want.FirstMS, want.LastMS
+			want.Stats, want.HasStats = s, true
+		}
+	}
+	opts := []cmp.Option{cmpopts.IgnoreUnexported(Entry{}), cmpopts.IgnoreFields(Entry{}, "SizeBytes"),
+		cmp.Transformer("bits", math.Float64bits)}
+	if diff := cmp.Diff(want, *e, opts...); diff != "" {
+		t.Fatalf("entry %s (-want +got):\n%s", e.CodecName(), diff)
+	}
+	got := samplesOf(a.kind, a.c, 0, 1) // with and without times-to-live
+	if n%2 == 0 {
+		got.TTLs = nil
+	}
+	if err := d.DecodeEntry(e, got); err != nil {
+		t.Fatalf("%s: %v", e.CodecName(), err)
+	}
+	all := samplesOf(a.kind, a.c, 0, 1)
+	if n%2 == 0 {
+		all.TTLs = nil
+	}
+	for i := range n {
+		all.AppendFrom(a.kind, a.c, i)
+	}
+	requireSame(t, a.kind, got, all)
+}
+
+func TestPageErrors(t *testing.T) {
+	var b PageBuilder
+	b.Reset(Fast)
+	randomPage(rand.New(rand.NewPCG(1, 1)), &b, 5)
+	page := b.Finish(nil)
+	for at := range page {
+		bad := slices.Clone(page)
+		bad[at] ^= 0x10
+		var sum *ChecksumError
+		if _, err := OpenPage(bad); !errors.As(err, &sum) || sum.Expected == sum.Got {
+			t.Fatalf("byte %d changed: %v", at, err)
+		}
+	}
+	for n := range 5 {
+		var format *FormatError
+		if _, err := OpenPage(page[:n]); !errors.As(err, &format) {
+			t.Fatalf("%d bytes: %v", n, err)
+		}
+	}
+	const want = "chunk: at offset 0: page format version 9, this build reads version 1"
+	if _, err := OpenPage(sealed([]byte{9, 1, 2})); err == nil || err.Error() != want {
+		t.Fatalf("unknown version: %v", err)
+	}
+}
+
+// sealed appends the checksum that makes b a page.
+func sealed(b []byte) []byte {
+	return binary.LittleEndian.AppendUint32(slices.Clip(b), crc32.Checksum(b, castagnoli))
+}
+
+func TestEmptyPage(t *testing.T) {
+	var b PageBuilder
+	b.Reset(Fast)
+	p, err := OpenPage(b.Finish(nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	it := p.Iter()
+	if it.Next(new(Entry)) || it.Err() != nil {
+		t.Fatal(it.Err())
+	}
+}
+
+func TestAddPanics(t *testing.T) {
+	c := &model.Columns{Times: []int64{1, 2}, Values: []uint64{1, 2}}
+	for name, add := range map[string]func(b *PageBuilder){
+		"empty":  func(b *PageBuilder) { b.Add(7, model.Long, c, 1, 1) },
+		"beyond": func(b *PageBuilder) { b.Add(7, model.Long, c, 0, 3) },
+		"series": func(b *PageBuilder) { b.Add(4, model.Long, c, 0, 2) },
+		"times":  func(b *PageBuilder) { b.Add(5, model.Long, c, 0, 2) },
+		"kind":   func(b *PageBuilder) { b.Add(7, 0, c, 0, 2) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if recover() == nil {
+					t.Fatal("no panic")
+				}
+			}()
+			var b PageBuilder
+			b.Reset(Fast)
+			b.Add(5, model.Long, c, 0, 2)
+			add(&b)
+		})
+	}
+}
+
+// FuzzOpenPage seals arbitrary bytes with a valid checksum.
+func FuzzOpenPage(f *testing.F) {
+	var b PageBuilder
+	for seed := range uint64(12) {
+		b.Reset(Best)
+		randomPage(rand.New(rand.NewPCG(seed, 8)), &b, 1+int(seed))
+		page := b.Finish(nil)
+		f.Add(page[:len(page)-checksumSize])
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		p, err := OpenPage(sealed(body))
+		if err != nil {
+			return
+		}
+		var d Decoder
+		var e Entry
+		var dst model.Columns
+		total := 0
+		for it := p.Iter(); it.Next(&e) && total < 1<<18; total += e.Count {
+			dst.Reset()
+			if d.DecodeEntry(&e, &dst) != nil {
+				continue
+			}
+			checkShape(t, e.Kind, &dst)
+			if dst.Len() != e.Count || dst.Times[0] != e.FirstMS || dst.Times[e.Count-1] != e.LastMS {
+				t.Fatalf("entry says %d samples %d..%d, decoded %d", e.Count, e.FirstMS, e.LastMS, dst.Len())
+			}
+			e.CodecName()
+		}
+	})
+}

@@ -1,0 +1,136 @@
+package chunk
+
+import (
+	"encoding/binary"
+	"slices"
+)
+
+// Ways to write the times of a chunk: the low two bits of its flags.
+const (
+	timesShared  = 0 // as the latest chunk of the page that carried times
+	timesRegular = 1 // equal steps: first and last say it all
+	timesCoded   = 2 // a column of times
+	timesEarlier = 3 // as a chunk that carried times before the latest one
+
+	// timesKept is how many carried columns of times a page looks back on.
+	timesKept = 8
+)
+
+// Modes of a column of times. Both hold times after the first one, relative to
+// it; the numbers are on disk.
+const (
+	timeInts   = 0 // an integer column
+	timeLinear = 1 // step, then an integer column of time - i*step
+)
+
+// stepOf returns the distance between times if it is always the same. A single
+// time is regular with any step.
+func stepOf(times []int64) (step uint64, regular bool) {
+	if len(times) == 1 {
+		return 0, true
+	}
+	step = uint64(times[1]) - uint64(times[0])
+	for i := 2; i < len(times); i++ {
+		if uint64(times[i])-uint64(times[i-1]) != step {
+			return 0, false
+		}
+	}
+	return step, true
+}
+
+// appendTimes appends a column of times: at least two.
+func (e *encoder) appendTimes(dst []byte, times []int64) []byte {
+	first := uint64(times[0])
+	rel := resize(&e.ints, len(times)-1)
+	for i, t := range times[1:] {
+		rel[i] = uint64(t) - first
+	}
+	step, residual := e.linear(rel)
+	direct := e.planInts(rel)
+	if residual >= direct.bits() {
+		return e.appendPlan(append(dst, timeInts), &direct)
+	}
+	dst = binary.AppendUvarint(append(dst, timeLinear), step)
+	return e.appendInts(dst, e.residuals(rel, step))
+}
+
+// linear returns the step that leaves the smallest residuals, and their size
+// in bits. Jitter at the ends shifts the mean step, so rounder steps are tried
+// as well.
+func (e *encoder) linear(rel []uint64) (step uint64, bits int) {
+	n := uint64(len(rel))
+	mean := (rel[n-1] + n/2) / n
+	bits = -1
+	for _, unit := range [...]uint64{1, 10, 100, 1000} {
+		s := (mean + unit/2) / unit * unit
+		if bits >= 0 && s == step {
+			continue
+		}
+		p := e.planInts(e.residuals(rel, s))
+		if b := p.bits(); bits < 0 || b < bits {
+			step, bits = s, b
+		}
+	}
+	return step, bits
+}
+
+func (e *encoder) residuals(rel []uint64, step uint64) []uint64 {
+	out := resize(&e.residual, len(rel))
+	at := uint64(0)
+	for i, t := range rel {
+		at += step
+		out[i] = t - at
+	}
+	return out
+}
+
+// regularTimes appends n times from first to last to dst.
+func regularTimes(dst []int64, n int, first, last int64) []int64 {
+	dst = append(dst, first)
+	if n == 1 {
+		return dst
+	}
+	step := int64((uint64(last) - uint64(first)) / uint64(n-1)) // the span may exceed int64
+	at := len(dst)
+	dst = slices.Grow(dst, n-1)[:at+n-1]
+	for i := range dst[at:] {
+		first += step
+		dst[at+i] = first
+	}
+	return dst
+}
+
+// codedTimes reads a column of times and appends n times to dst.
+func (d *Decoder) codedTimes(r *reader, dst []int64, n int, first, last int64) []int64 {
+	if n < 2 {
+		r.fail("column of times for %d samples", n)
+		return dst
+	}
+	mode, step := r.u8(), uint64(0)
+	switch mode {
+	case timeInts:
+	case timeLinear:
+		step = r.uvarint()
+	default:
+		r.fail("unknown column of times %#x", mode)
+	}
+	rel := resize(&d.numbers, n-1)
+	d.ints(r, rel)
+	if r.err != nil {
+		return dst
+	}
+	at := len(dst)
+	dst = slices.Grow(dst, n)[:at+n]
+	dst[at] = first
+	base := uint64(first)
+	into := dst[at+1:][:len(rel)]
+	for i, t := range rel {
+		base += step
+		into[i] = int64(base + t)
+	}
+	if dst[len(dst)-1] != last {
+		r.fail("times end at %d, %d expected", dst[len(dst)-1], last)
+		return dst[:at]
+	}
+	return dst
+}

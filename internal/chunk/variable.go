@@ -1,0 +1,325 @@
+package chunk
+
+import (
+	"bytes"
+	"encoding/binary"
+	"hash/maphash"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/klauspost/compress/zstd"
+
+	"varve/internal/model"
+)
+
+// Tags of a column of byte strings. The numbers are on disk.
+const (
+	bytesPlain      = 0 // lengths, bytes
+	bytesDictionary = 1 // distinct values as a plain column, then their ranks
+	bytesComplex    = 2 // two columns of doubles, every value has 16 bytes
+
+	// bytesCompressed: the bytes are zstd, preceded by both lengths.
+	bytesCompressed = 0x10
+)
+
+const (
+	// MaxExpandedBytes bounds what the values of a chunk may grow to when they
+	// are decoded. A chunk with more bytes of values is written without
+	// dictionary and compression, so it can not grow.
+	MaxExpandedBytes = 16 << 20
+
+	compressMin = 64 // bytes: for fewer a zstd frame does not pay
+	complexSize = 16
+)
+
+// appendBytes appends the values [from,to) of c as a column of byte strings.
+func (e *encoder) appendBytes(dst []byte, kind model.Kind, c *model.Columns, from, to int) []byte {
+	data := c.Data[c.Offsets[from]:c.Offsets[to]]
+	if kind == model.Complex && len(data) == complexSize*(to-from) && allOfSize(c, from, to, complexSize) {
+		return e.appendComplex(dst, data)
+	}
+	if len(data) <= MaxExpandedBytes {
+		if distinct := e.rank(c, from, to); distinct*2 <= to-from {
+			return e.appendDictionary(dst, c, from, to)
+		}
+	}
+	lengths := resize(&e.ints, to-from)
+	for i := range lengths {
+		lengths[i] = uint64(c.Offsets[from+i+1] - c.Offsets[from+i])
+	}
+	return e.appendStrings(dst, bytesPlain, lengths, data)
+}
+
+func allOfSize(c *model.Columns, from, to int, size uint32) bool {
+	for i := from; i < to; i++ {
+		if c.Offsets[i+1]-c.Offsets[i] != size {
+			return false
+		}
+	}
+	return true
+}
+
+// appendStrings appends tag, lengths, and the bytes of all strings, compressed
+// if that pays.
+func (e *encoder) appendStrings(dst []byte, tag byte, lengths []uint64, data []byte) []byte {
+	at := len(dst)
+	dst = append(dst, tag)
+	dst = e.appendInts(dst, lengths)
+	if e.level == Best && len(data) >= compressMin && len(data) <= MaxExpandedBytes {
+		e.compressed = compress(e.compressed[:0], data)
+		if len(e.compressed)*10 < len(data)*9 {
+			dst[at] |= bytesCompressed
+			dst = binary.AppendUvarint(dst, uint64(len(data)))
+			dst = binary.AppendUvarint(dst, uint64(len(e.compressed)))
+			return append(dst, e.compressed...)
+		}
+	}
+	return append(dst, data...)
+}
+
+// appendDictionary appends each distinct value once, then the rank of every
+// value. rank must have run.
+func (e *encoder) appendDictionary(dst []byte, c *model.Columns, from, to int) []byte {
+	lengths := resize(&e.ints, len(e.firsts))
+	e.distinct = e.distinct[:0]
+	for i, at := range e.firsts {
+		v := c.Bytes(at)
+		lengths[i] = uint64(len(v))
+		e.distinct = append(e.distinct, v...)
+	}
+	dst = append(dst, bytesDictionary)
+	dst = binary.AppendUvarint(dst, uint64(len(lengths)))
+	dst = e.appendStrings(dst, bytesPlain, lengths, e.distinct)
+	return e.appendInts(dst, e.ordinals)
+}
+
+var hashSeed = maphash.MakeSeed()
+
+// rank numbers the distinct values of [from,to) by first occurrence:
+// e.ordinals has each value's number, e.firsts where each number first occurs.
+func (e *encoder) rank(c *model.Columns, from, to int) (distinct int) {
+	n := to - from
+	slots := 4
+	for slots < 2*n {
+		slots *= 2
+	}
+	table := resize(&e.table, slots) // 1 + number of the value, 0 = free
+	clear(table)
+	ordinals := resize(&e.ordinals, n)
+	e.firsts = e.firsts[:0]
+	for i := range ordinals {
+		v := c.Bytes(from + i)
+		slot := maphash.Bytes(hashSeed, v) & uint64(slots-1)
+		for table[slot] != 0 && !bytes.Equal(c.Bytes(e.firsts[table[slot]-1]), v) {
+			slot = (slot + 1) & uint64(slots-1)
+		}
+		if table[slot] == 0 {
+			e.firsts = append(e.firsts, from+i)
+			table[slot] = uint32(len(e.firsts))
+		}
+		ordinals[i] = uint64(table[slot] - 1)
+	}
+	return len(e.firsts)
+}
+
+// appendComplex appends 16-byte values as columns of real and imaginary parts.
+func (e *encoder) appendComplex(dst, data []byte) []byte {
+	dst = append(dst, bytesComplex)
+	part := resize(&e.part, len(data)/complexSize)
+	for half := 0; half < complexSize; half += 8 {
+		for i := range part {
+			part[i] = binary.BigEndian.Uint64(data[i*complexSize+half:])
+		}
+		dst, _ = e.appendDoubles(dst, part)
+	}
+	return dst
+}
+
+// bytes reads a column of n byte strings and appends them to dst.
+func (d *Decoder) bytes(r *reader, dst *model.Columns, n int) {
+	switch tag := r.u8(); tag {
+	case bytesPlain, bytesPlain | bytesCompressed:
+		lengths := resize(&d.numbers, n)
+		data := d.strings(r, tag, lengths)
+		if r.err == nil && d.room(r, dst, uint64(len(data))) {
+			dst.Data = append(dst.Data, data...)
+			appendOffsets(dst, lengths, uint64(len(dst.Data)-len(data)))
+		}
+	case bytesDictionary:
+		d.dictionary(r, dst, n)
+	case bytesComplex:
+		d.complex(r, dst, n)
+	default:
+		r.fail("unknown column of byte strings %#x", tag)
+	}
+}
+
+// room reports whether size more bytes can be addressed by dst's offsets.
+func (d *Decoder) room(r *reader, dst *model.Columns, size uint64) bool {
+	if uint64(len(dst.Data))+size > math.MaxUint32 {
+		r.fail("%d bytes of values on top of %d are more than offsets can address", size, len(dst.Data))
+		return false
+	}
+	return true
+}
+
+func appendOffsets(dst *model.Columns, lengths []uint64, at uint64) {
+	if len(dst.Offsets) == 0 {
+		dst.Offsets = append(dst.Offsets, uint32(at))
+	}
+	dst.Offsets = slices.Grow(dst.Offsets, len(lengths))
+	for _, n := range lengths {
+		at += n
+		dst.Offsets = append(dst.Offsets, uint32(at))
+	}
+}
+
+// strings reads what appendStrings wrote after its tag: all lengths, and all
+// bytes, which it returns. They are valid until the next call.
+func (d *Decoder) strings(r *reader, tag byte, lengths []uint64) []byte {
+	d.ints(r, lengths)
+	if r.err != nil {
+		return nil
+	}
+	total := uint64(0)
+	for _, n := range lengths {
+		if n > math.MaxUint32 {
+			r.fail("byte string of %d bytes", n)
+			return nil
+		}
+		total += n
+	}
+	if tag&bytesCompressed == 0 {
+		return r.take(int(min(total, math.MaxInt32*2)))
+	}
+	size, packed := r.uvarint(), r.uvarint()
+	if size != total || size > MaxExpandedBytes {
+		r.fail("%d compressed bytes for values of %d, at most %d", size, total, MaxExpandedBytes)
+		return nil
+	}
+	frame := r.take(int(min(packed, MaxExpandedBytes)))
+	if r.err != nil {
+		return nil
+	}
+	d.expanded = slices.Grow(d.expanded[:0], int(size))
+	data, err := expand(d.expanded[:0:size], frame)
+	if err != nil || uint64(len(data)) != size {
+		r.fail("zstd: %d bytes of %d, %v", len(data), size, err)
+		return nil
+	}
+	return data
+}
+
+func (d *Decoder) dictionary(r *reader, dst *model.Columns, n int) {
+	count := r.uvarint()
+	if count == 0 || count > uint64(n) {
+		r.fail("%d distinct values of %d", count, n)
+		return
+	}
+	tag := r.u8()
+	if tag&^bytesCompressed != bytesPlain {
+		r.fail("unknown dictionary %#x", tag)
+		return
+	}
+	ends := resize(&d.ends, int(count))
+	data := d.strings(r, tag, ends)
+	ranks := resize(&d.numbers, n)
+	d.ints(r, ranks)
+	if r.err != nil {
+		return
+	}
+	at := uint64(0)
+	for i, size := range ends {
+		at += size
+		ends[i] = at
+	}
+	start := func(rank uint64) uint64 {
+		if rank == 0 {
+			return 0
+		}
+		return ends[rank-1]
+	}
+	total := uint64(0)
+	for _, rank := range ranks {
+		if rank >= count {
+			r.fail("value %d of %d", rank, count)
+			return
+		}
+		total += ends[rank] - start(rank)
+	}
+	if total > MaxExpandedBytes {
+		r.fail("values grow to %d bytes, at most %d", total, MaxExpandedBytes)
+		return
+	}
+	if !d.room(r, dst, total) {
+		return
+	}
+	if len(dst.Offsets) == 0 {
+		dst.Offsets = append(dst.Offsets, uint32(len(dst.Data)))
+	}
+	dst.Data = slices.Grow(dst.Data, int(total))
+	dst.Offsets = slices.Grow(dst.Offsets, n)
+	for _, rank := range ranks {
+		dst.Data = append(dst.Data, data[start(rank):ends[rank]]...)
+		dst.Offsets = append(dst.Offsets, uint32(len(dst.Data)))
+	}
+}
+
+func (d *Decoder) complex(r *reader, dst *model.Columns, n int) {
+	if !d.room(r, dst, uint64(n*complexSize)) {
+		return
+	}
+	at := len(dst.Data)
+	dst.Data = slices.Grow(dst.Data, n*complexSize)[:at+n*complexSize]
+	part := resize(&d.part, n)
+	for half := 0; half < complexSize; half += 8 {
+		d.doubles(r, part)
+		if r.err != nil {
+			return
+		}
+		for i, v := range part {
+			binary.BigEndian.PutUint64(dst.Data[at+i*complexSize+half:], v)
+		}
+	}
+	if len(dst.Offsets) == 0 {
+		dst.Offsets = append(dst.Offsets, uint32(at))
+	}
+	dst.Offsets = slices.Grow(dst.Offsets, n)
+	for i := range n {
+		dst.Offsets = append(dst.Offsets, uint32(at+(i+1)*complexSize))
+	}
+}
+
+// zstd coders are large, so all encoders and decoders share a few.
+var (
+	zstdEncoders = sync.Pool{New: func() any {
+		w, err := zstd.NewWriter(nil, zstd.WithEncoderConcurrency(1), zstd.WithEncoderCRC(false),
+			zstd.WithEncoderLevel(zstd.SpeedDefault), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(256<<10))
+		if err != nil {
+			panic("chunk: zstd encoder options: " + err.Error())
+		}
+		return w
+	}}
+	zstdDecoders = sync.Pool{New: func() any {
+		r, err := zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true),
+			zstd.WithDecoderMaxMemory(MaxExpandedBytes), zstd.WithDecodeAllCapLimit(true))
+		if err != nil {
+			panic("chunk: zstd decoder options: " + err.Error())
+		}
+		return r
+	}}
+)
+
+func compress(dst, src []byte) []byte {
+	w := zstdEncoders.Get().(*zstd.Encoder)
+	defer zstdEncoders.Put(w)
+	return w.EncodeAll(src, dst)
+}
+
+// expand decodes frame into dst, whose capacity bounds the result.
+func expand(dst, frame []byte) ([]byte, error) {
+	r := zstdDecoders.Get().(*zstd.Decoder)
+	defer zstdDecoders.Put(r)
+	return r.DecodeAll(frame, dst)
+}
