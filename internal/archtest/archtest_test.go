@@ -1,0 +1,187 @@
+package archtest
+
+import (
+	"encoding/json"
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// layers lists all packages from the bottom up. A package imports only from
+// layers above its own line; packages of one line do not know each other.
+var layers = [][]string{
+	{"internal/units", "internal/model"},
+	{"internal/rowtime"},
+	{"internal/store"},
+	{"internal/store/storetest"},
+	{"internal/record", "internal/chunk", "internal/wal"},
+	{"internal/blockfile", "internal/index", "internal/head"},
+	{"internal/embedded"},
+	{"internal/query"},
+	{"internal/httpapi"},
+	{"internal/ingest/decimal"},
+	{"internal/ingest/jsontext"},
+	{"internal/ingest"},
+	{"internal/ingest/ingesttest"},
+	{"internal/ingest/telnet", "internal/ingest/kairosjson", "internal/ingest/opentsdb"},
+	{"internal/kairos"},
+	{"internal/server"},
+	{"internal/config"},
+	{"cmd/varve"},
+	{"bench"},
+	{"internal/archtest"},
+}
+
+// A ban keeps packages from importing something. Packages end in a slash when
+// everything below is meant too.
+type ban struct {
+	packages []string
+	imports  []string
+	except   []string
+	why      string
+}
+
+var bans = []ban{
+	{
+		packages: []string{"internal/units", "internal/model", "internal/rowtime", "internal/store", "internal/record",
+			"internal/chunk", "internal/wal", "internal/blockfile", "internal/index", "internal/head", "internal/embedded", "internal/query"},
+		imports: []string{"net/http", "net", "varve/internal/httpapi"},
+		why:     "stores and queries know nothing of the network",
+	},
+	{
+		packages: []string{"internal/units", "internal/model", "internal/rowtime", "internal/store", "internal/record", "internal/chunk", "internal/index", "internal/head"},
+		imports:  []string{"os", "github.com/cockroachdb/pebble/v2/vfs"},
+		why:      "these do no I/O",
+	},
+	{
+		packages: []string{"internal/wal", "internal/blockfile", "internal/embedded"},
+		imports:  []string{"os"},
+		why:      "files are reached through vfs, so that crash tests can run in memory",
+	},
+	{
+		packages: []string{"internal/", "cmd/"},
+		imports:  []string{"log", "C", "gopkg.in/yaml.v3", "github.com/prometheus/client_golang/prometheus/promauto"},
+		why:      "use log/slog, pure Go, go.yaml.in/yaml/v3 and a registry that is passed in",
+	},
+	{
+		packages: []string{"internal/", "cmd/"},
+		imports:  []string{"testing"},
+		except:   []string{"internal/store/storetest", "internal/ingest/ingesttest"},
+		why:      "only test suites are linked with package testing",
+	},
+}
+
+// pkg is what go list says of a package.
+type pkg struct {
+	Dir, ImportPath  string
+	Imports, GoFiles []string
+}
+
+// path is the package's place in the module.
+func (p pkg) path() string { return strings.TrimPrefix(p.ImportPath, "varve/") }
+
+// list returns the packages of the module. Test files are not looked at: a
+// test may import from anywhere.
+func list(t *testing.T) []pkg {
+	t.Helper()
+	command := exec.Command("go", "list", "-e", "-json=Dir,ImportPath,Imports,GoFiles", "./...")
+	command.Dir = filepath.Join("..", "..")
+	out, err := command.Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	var packages []pkg
+	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
+		var p pkg
+		err := d.Decode(&p)
+		if errors.Is(err, io.EOF) {
+			return packages
+		}
+		if err != nil {
+			t.Fatalf("go list: %v", err)
+		}
+		packages = append(packages, p)
+	}
+}
+
+func TestImportOrder(t *testing.T) {
+	rank := map[string]int{}
+	for i, layer := range layers {
+		for _, path := range layer {
+			rank["varve/"+path] = i
+		}
+	}
+	for _, p := range list(t) {
+		own, known := rank[p.ImportPath]
+		if !known {
+			t.Errorf("%s: has no place in the import order; add it to layers", p.path())
+			continue
+		}
+		for _, imported := range p.Imports {
+			if theirs, ours := rank[imported]; ours && theirs >= own {
+				t.Errorf("%s imports %s, which is not below it", p.path(), imported)
+			}
+		}
+	}
+}
+
+func TestBans(t *testing.T) {
+	for _, p := range list(t) {
+		for _, b := range bans {
+			if !covers(b.packages, p.path()) || covers(b.except, p.path()) {
+				continue
+			}
+			for _, imported := range p.Imports {
+				if slices.Contains(b.imports, imported) {
+					t.Errorf("%s imports %s: %s", p.path(), imported, b.why)
+				}
+			}
+		}
+	}
+}
+
+func covers(packages []string, path string) bool {
+	return slices.ContainsFunc(packages, func(p string) bool {
+		return p == path || strings.HasSuffix(p, "/") && strings.HasPrefix(path, p)
+	})
+}
+
+func TestPackageComments(t *testing.T) {
+	for _, p := range list(t) {
+		var commented []string
+		for _, name := range p.GoFiles {
+			file, err := parser.ParseFile(token.NewFileSet(), filepath.Join(p.Dir, name), nil, parser.PackageClauseOnly|parser.ParseComments)
+			if err != nil {
+				t.Error(err)
+				continue
+			}
+			if file.Doc == nil {
+				continue
+			}
+			commented = append(commented, name)
+			checkStart(t, p.path()+"/"+name, file)
+		}
+		if len(commented) != 1 && len(p.GoFiles) > 0 {
+			t.Errorf("%s: %d package comments %v, want 1", p.path(), len(commented), commented)
+		}
+	}
+}
+
+// checkStart wants the sentence that go doc shows in its list.
+func checkStart(t *testing.T, where string, file *ast.File) {
+	t.Helper()
+	want := "Package " + file.Name.Name + " "
+	if file.Name.Name == "main" {
+		want = "Command "
+	}
+	if text := file.Doc.Text(); !strings.HasPrefix(text, want) {
+		t.Errorf("%s: package comment begins %.40q, want %q", where, text, want)
+	}
+}
