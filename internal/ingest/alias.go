@@ -1,0 +1,191 @@
+package ingest
+
+import (
+	"hash/maphash"
+	"sync"
+	"sync/atomic"
+
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// An Alias is a series as a sender spells it: head and tail are the bytes of
+// metric and tags as they were sent.
+type Alias struct {
+	Ref store.Ref
+	TTL uint32 // seconds, when the tail says so (telnet), else 0
+
+	kind   model.Kind
+	syntax uint8
+	gen    atomic.Uint32 // generation of the cache that holds it
+	hash   uint64
+	text   string // head and tail
+	head   int    // length of the head
+
+	// next is the alias that followed when this one was last seen. It may be
+	// of any connection: a wrong guess costs one comparison.
+	next atomic.Pointer[Alias]
+}
+
+func (a *Alias) matches(kind model.Kind, syntax uint8, head, tail []byte) bool {
+	return a.kind == kind && a.syntax == syntax && a.head == len(head) &&
+		len(a.text) == len(head)+len(tail) &&
+		a.text[a.head:] == string(tail) && a.text[:a.head] == string(head)
+}
+
+// aliasBytes is what an alias costs beside its text: itself and two slots.
+const aliasBytes = 96 + 16
+
+// aliasTable is an open-addressing hash table that is read without locks.
+// Slots are only ever filled.
+type aliasTable struct {
+	slots []atomic.Pointer[Alias] // a power of two, at most half full
+	count int                     // guarded by aliasCache.mu
+}
+
+func newAliasTable(size int) *aliasTable {
+	return &aliasTable{slots: make([]atomic.Pointer[Alias], size)}
+}
+
+func (t *aliasTable) find(hash uint64, kind model.Kind, syntax uint8, head, tail []byte) *Alias {
+	mask := uint64(len(t.slots) - 1)
+	for i := hash & mask; ; i = (i + 1) & mask {
+		a := t.slots[i].Load()
+		if a == nil {
+			return nil
+		}
+		if a.hash == hash && a.matches(kind, syntax, head, tail) {
+			return a
+		}
+	}
+}
+
+func (t *aliasTable) put(a *Alias) {
+	mask := uint64(len(t.slots) - 1)
+	i := a.hash & mask
+	for t.slots[i].Load() != nil {
+		i = (i + 1) & mask
+	}
+	t.slots[i].Store(a)
+	t.count++
+}
+
+// aliasCache holds the aliases of one epoch of the store in two generations.
+// New ones go to the young one; when that is full it becomes the old one, whose
+// members move to the young one when they are used. So what was not used for a
+// whole generation is forgotten.
+type aliasCache struct {
+	epoch    uint64
+	maxBytes int64 // of one generation
+	seed     maphash.Seed
+	gen      atomic.Uint32
+	young    atomic.Pointer[aliasTable]
+	old      atomic.Pointer[aliasTable]
+
+	mu struct {
+		sync.Mutex
+		youngBytes, oldBytes int64
+	}
+}
+
+func newAliasCache(epoch uint64, maxBytes int64) *aliasCache {
+	c := &aliasCache{epoch: epoch, maxBytes: maxBytes / 2, seed: maphash.MakeSeed()}
+	c.gen.Store(1)
+	c.young.Store(newAliasTable(1024))
+	c.old.Store(newAliasTable(1))
+	return c
+}
+
+func (c *aliasCache) hash(kind model.Kind, syntax uint8, head, tail []byte) uint64 {
+	h := maphash.Bytes(c.seed, tail)
+	h ^= maphash.Bytes(c.seed, head) * 0x9e3779b97f4a7c15
+	return h + uint64(kind)<<8 + uint64(syntax)
+}
+
+func (c *aliasCache) find(hash uint64, kind model.Kind, syntax uint8, head, tail []byte) *Alias {
+	if a := c.young.Load().find(hash, kind, syntax, head, tail); a != nil {
+		return a
+	}
+	a := c.old.Load().find(hash, kind, syntax, head, tail)
+	if a != nil {
+		c.promote(a)
+	}
+	return a
+}
+
+// current reports whether a is in the young generation, so that using it
+// without a find does not let it grow old.
+func (c *aliasCache) current(a *Alias) bool { return a.gen.Load() == c.gen.Load() }
+
+func (c *aliasCache) promote(a *Alias) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if a.gen.Load() == c.gen.Load() {
+		return // another one was faster
+	}
+	c.insertLocked(a)
+}
+
+// add makes an alias, unless it is there by now or too large for the cache;
+// then it is still good for the caller.
+func (c *aliasCache) add(hash uint64, kind model.Kind, syntax uint8, head, tail []byte, ref store.Ref, ttl uint32) *Alias {
+	text := make([]byte, 0, len(head)+len(tail))
+	text = append(append(text, head...), tail...)
+	a := &Alias{Ref: ref, TTL: ttl, kind: kind, syntax: syntax, hash: hash, text: string(text), head: len(head)}
+	if a.bytes() > c.maxBytes/16 {
+		return a
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if there := c.young.Load().find(hash, kind, syntax, head, tail); there != nil {
+		return there
+	}
+	c.insertLocked(a)
+	return a
+}
+
+func (a *Alias) bytes() int64 { return aliasBytes + int64(len(a.text)) }
+
+// insertLocked puts a into the young generation. c.mu must be held.
+func (c *aliasCache) insertLocked(a *Alias) {
+	if c.mu.youngBytes+a.bytes() > c.maxBytes {
+		c.turnLocked()
+	}
+	t := c.young.Load()
+	if 2*(t.count+1) > len(t.slots) {
+		larger := newAliasTable(2 * len(t.slots))
+		for i := range t.slots {
+			if x := t.slots[i].Load(); x != nil {
+				larger.put(x)
+			}
+		}
+		t = larger
+	}
+	t.put(a)
+	a.gen.Store(c.gen.Load())
+	c.mu.youngBytes += a.bytes()
+	c.young.Store(t)
+}
+
+// turnLocked begins a new generation. The aliases that are dropped lose their
+// successor, so that a chain of guesses can not keep them alive. c.mu must be
+// held.
+func (c *aliasCache) turnLocked() {
+	gen, dropped := c.gen.Load(), c.old.Load()
+	for i := range dropped.slots {
+		if a := dropped.slots[i].Load(); a != nil && a.gen.Load() != gen {
+			a.next.Store(nil)
+		}
+	}
+	c.old.Store(c.young.Load())
+	c.young.Store(newAliasTable(1024))
+	c.gen.Store(gen + 1)
+	c.mu.oldBytes, c.mu.youngBytes = c.mu.youngBytes, 0
+}
+
+// size returns how many aliases are held, some twice, and their bytes.
+func (c *aliasCache) size() (count int, bytes int64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.young.Load().count + c.old.Load().count, c.mu.youngBytes + c.mu.oldBytes
+}

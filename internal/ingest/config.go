@@ -1,0 +1,89 @@
+package ingest
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"varve/internal/units"
+)
+
+// Config holds the limits that all protocols share.
+type Config struct {
+	MaxSamplesInFlight int           `yaml:"max_samples_in_flight" doc:"Samples that may be parsed but not yet stored, over all senders; when reached, sockets are read more slowly and HTTP answers 503."`
+	BusyWait           time.Duration `yaml:"busy_wait" doc:"How long an HTTP request waits for room before it is answered 503."`
+
+	NewSeriesPerSecond int `yaml:"new_series_per_second" doc:"Series that may be created per second in the long run; known series are never held up."`
+	NewSeriesBurst     int `yaml:"new_series_burst" doc:"Series that may be created at once, before new_series_per_second applies."`
+	MaxSeries          int `yaml:"max_series" doc:"Series that the store may hold before new ones are refused."`
+
+	MaxTags          int         `yaml:"max_tags" doc:"Tags of one series."`
+	MaxMetricBytes   units.Bytes `yaml:"max_metric_bytes" doc:"Length of a metric name."`
+	MaxTagNameBytes  units.Bytes `yaml:"max_tag_name_bytes" doc:"Length of a tag name."`
+	MaxTagValueBytes units.Bytes `yaml:"max_tag_value_bytes" doc:"Length of a tag value."`
+	MaxStringBytes   units.Bytes `yaml:"max_string_bytes" doc:"Length of a string value."`
+
+	MaxBodyBytes     units.Bytes `yaml:"max_body_bytes" doc:"HTTP body as it is sent."`
+	MaxUnpackedBytes units.Bytes `yaml:"max_unpacked_bytes" doc:"HTTP body after decompression."`
+	BodyMemory       units.Bytes `yaml:"body_memory" doc:"Memory for HTTP bodies of all requests together; when it is used up, HTTP answers 503."`
+
+	AliasCache units.Bytes `yaml:"alias_cache" doc:"Memory for the cache from names as they are sent to series."`
+
+	RejectedKept  int         `yaml:"rejected_kept" doc:"Number of latest refused inputs that are kept to be looked at."`
+	RejectedBytes units.Bytes `yaml:"rejected_bytes" doc:"Length to which each kept refused input is cut."`
+}
+
+// DefaultConfig returns the limits of a server that was told nothing.
+func DefaultConfig() Config {
+	return Config{
+		MaxSamplesInFlight: 1_000_000,
+		BusyWait:           500 * time.Millisecond,
+		NewSeriesPerSecond: 10_000,
+		NewSeriesBurst:     100_000,
+		MaxSeries:          5_000_000,
+		MaxTags:            64,
+		MaxMetricBytes:     2 * units.KiB,
+		MaxTagNameBytes:    512,
+		MaxTagValueBytes:   4 * units.KiB,
+		MaxStringBytes:     65535, // what KairosDB can store
+		MaxBodyBytes:       64 * units.MiB,
+		MaxUnpackedBytes:   128 * units.MiB,
+		BodyMemory:         256 * units.MiB,
+		AliasCache:         128 * units.MiB,
+		RejectedKept:       200,
+		RejectedBytes:      512,
+	}
+}
+
+// Validate reports every value that makes no sense, by its key.
+func (c Config) Validate() error {
+	var errs []error
+	positive := func(key string, v int64) {
+		if v <= 0 {
+			errs = append(errs, fmt.Errorf("%s: is %d, must be greater than 0", key, v))
+		}
+	}
+	positive("max_samples_in_flight", int64(c.MaxSamplesInFlight))
+	positive("busy_wait", int64(c.BusyWait))
+	positive("new_series_per_second", int64(c.NewSeriesPerSecond))
+	positive("new_series_burst", int64(c.NewSeriesBurst))
+	positive("max_series", int64(c.MaxSeries))
+	positive("max_tags", int64(c.MaxTags))
+	positive("max_metric_bytes", int64(c.MaxMetricBytes))
+	positive("max_tag_name_bytes", int64(c.MaxTagNameBytes))
+	positive("max_tag_value_bytes", int64(c.MaxTagValueBytes))
+	positive("max_string_bytes", int64(c.MaxStringBytes))
+	positive("max_body_bytes", int64(c.MaxBodyBytes))
+	positive("max_unpacked_bytes", int64(c.MaxUnpackedBytes))
+	positive("body_memory", int64(c.BodyMemory))
+	positive("alias_cache", int64(c.AliasCache))
+	positive("rejected_kept", int64(c.RejectedKept))
+	positive("rejected_bytes", int64(c.RejectedBytes))
+	if c.MaxUnpackedBytes > 0 && c.BodyMemory < c.MaxUnpackedBytes {
+		errs = append(errs, fmt.Errorf("body_memory: is %s, must hold at least one body of max_unpacked_bytes, %s", c.BodyMemory, c.MaxUnpackedBytes))
+	}
+	if c.MaxUnpackedBytes > 2*units.GiB {
+		errs = append(errs, fmt.Errorf("max_unpacked_bytes: is %s, must be at most 2GiB", c.MaxUnpackedBytes))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,101 @@
+package decimal
+
+import (
+	"math"
+	"strconv"
+	"testing"
+)
+
+func TestScan(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		len  int
+		json bool
+	}{
+		{"", 0, false}, {"-", 0, false}, {".", 0, false}, {"x", 0, false}, {"-.", 0, false},
+		{"0", 1, true}, {"-0", 2, true}, {"01", 2, false}, {"1.", 2, false}, {".5", 2, false},
+		{"1.5,", 3, true}, {"1e", 1, true}, {"1e+", 1, true}, {"1e5]", 3, true}, {"1.5E-10 ", 7, true},
+		{"99999999999999999999", 20, true}, {"1.2.3", 3, true},
+	} {
+		n := Scan([]byte(c.in))
+		if n.Len != c.len || (n.Len > 0 && n.JSON != c.json) {
+			t.Errorf("Scan(%q) = %+v, want length %d, JSON %v", c.in, n, c.len, c.json)
+		}
+	}
+}
+
+func TestInt(t *testing.T) {
+	for _, c := range []struct {
+		in          string
+		want        int64
+		ok, inRange bool
+	}{
+		{"0", 0, true, true}, {"-5", -5, true, true}, {"007", 7, true, true},
+		{"9223372036854775807", math.MaxInt64, true, true},
+		{"-9223372036854775808", math.MinInt64, true, true},
+		{"9223372036854775808", 0, true, false}, {"-9223372036854775809", 0, true, false},
+		{"18446744073709551615", 0, true, false}, {"18446744073709551616", 0, true, false},
+		{"+3", 0, false, false}, {"1e5", 0, false, false}, {"1.0", 0, false, false}, {"", 0, false, false}, {"1 ", 0, false, false},
+	} {
+		v, ok, inRange := Int([]byte(c.in))
+		if ok != c.ok || inRange != c.inRange || (inRange && v != c.want) {
+			t.Errorf("Int(%q) = %d, %v, %v", c.in, v, ok, inRange)
+		}
+	}
+}
+
+func TestTrunc(t *testing.T) {
+	for _, c := range []struct {
+		in   string
+		want int64
+		ok   bool
+	}{
+		{"3.9", 3, true}, {"-3.9", -3, true}, {"1e3", 1000, true}, {"5e-1", 0, true}, {"25E-1", 2, true},
+		{"1e999", 0, false}, {"99999999999999999999", 0, false}, {"0e999", 0, true},
+		{"9223372036854775807.5", math.MaxInt64, true}, {"-9223372036854775808", math.MinInt64, true},
+		{"0.000000000000000000000000000000001", 0, true},
+	} {
+		n := Scan([]byte(c.in))
+		if v, ok := n.Trunc(); ok != c.ok || (ok && v != c.want) {
+			t.Errorf("Trunc(%s) = %d, %v", c.in, v, ok)
+		}
+	}
+}
+
+func FuzzFloat(f *testing.F) {
+	for _, s := range []string{"1.5", "-0.0", "1e300", "9007199254740993", "0.1", "1.0E300", ".5", "5.", "+1", "1e-400", "1e400", "123456789012345678901234567890.5"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		got, ok := Float([]byte(s))
+		if !ok {
+			return
+		}
+		want, err := strconv.ParseFloat(s, 64)
+		if err != nil && !math.IsInf(want, 0) {
+			t.Fatalf("Float(%q) = %v, strconv says %v", s, got, err)
+		}
+		if math.Float64bits(got) != math.Float64bits(want) {
+			t.Fatalf("Float(%q) = %v, strconv says %v", s, got, want)
+		}
+		n := Scan([]byte(s))
+		if v, ok := n.Int64(); ok && n.Len == len(s) {
+			if w, err := strconv.ParseInt(s, 10, 64); err != nil || v != w {
+				t.Fatalf("Int64(%q) = %d, strconv says %d, %v", s, v, w, err)
+			}
+		}
+	})
+}
+
+func TestIsWord(t *testing.T) {
+	for _, s := range []string{"NaN", "nan", "-inf", "+Infinity", "INF"} {
+		if !IsWord([]byte(s)) {
+			t.Errorf("%q is a word for a number that is not finite", s)
+		}
+	}
+	for _, s := range []string{"", "-", "n", "info", "nano", "infinite"} {
+		if IsWord([]byte(s)) {
+			t.Errorf("%q is no such word", s)
+		}
+	}
+}

@@ -1,0 +1,209 @@
+// Package ingesttest helps to test front ends: a store that remembers what it
+// was given, and recorded requests in pieces.
+package ingesttest
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/ingest"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// Recorder is a store.Appender that keeps all samples in order. It stands in
+// for a store when a pipeline is tested; it answers no questions.
+type Recorder struct {
+	// OnAppend, if set, is asked before a batch is kept; an error refuses it.
+	OnAppend func(b *store.Batch) error
+
+	mu struct {
+		sync.Mutex
+		epoch   uint64
+		refs    map[string]store.Ref
+		series  []model.Series
+		samples []string
+		count   int
+		appends int
+		quiet   bool
+	}
+}
+
+// Epoch is the number of times Forget was called.
+func (r *Recorder) Epoch() uint64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.epoch
+}
+
+// Forget makes all references void, as a store does that forgot a series.
+func (r *Recorder) Forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.epoch++
+	clear(r.mu.refs)
+	r.mu.series = nil
+}
+
+// Quiet makes the recorder count samples only, for benchmarks.
+func (r *Recorder) Quiet() { r.mu.quiet = true }
+
+func (r *Recorder) Lookup(key []byte) (store.Ref, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	ref, ok := r.mu.refs[string(key)]
+	return ref, ok
+}
+
+func (r *Recorder) Create(_ context.Context, s model.Series) (store.Ref, error) {
+	key := string(s.AppendKey(nil))
+	if _, err := model.ParseKey(key); err != nil {
+		return 0, fmt.Errorf("created with a bad key: %w", err)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.mu.refs == nil {
+		r.mu.refs = map[string]store.Ref{}
+	}
+	if ref, ok := r.mu.refs[key]; ok {
+		return ref, nil
+	}
+	ref := store.Ref(len(r.mu.series))
+	r.mu.refs[key] = ref
+	r.mu.series = append(r.mu.series, s)
+	return ref, nil
+}
+
+func (r *Recorder) SeriesCount() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.mu.series)
+}
+
+func (r *Recorder) Append(ctx context.Context, b *store.Batch) error {
+	if r.OnAppend != nil {
+		if err := r.OnAppend(b); err != nil {
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if b.Epoch != r.mu.epoch {
+		return store.ErrStale
+	}
+	r.mu.appends++
+	r.mu.count += len(b.Samples)
+	if r.mu.quiet {
+		return nil
+	}
+	for _, s := range b.Samples {
+		r.mu.samples = append(r.mu.samples, render(r.mu.series[s.Ref], s, b))
+	}
+	return nil
+}
+
+// render is, for example, load{host=a} long 1700000000000 5 ttl=60.
+func render(series model.Series, s store.Sample, b *store.Batch) string {
+	kind := series.Type.Kind()
+	text := fmt.Sprintf("%s%s %v %d ", series.Metric, series.Tags, kind, s.TimeMS)
+	switch kind {
+	case model.Long:
+		text += fmt.Sprint(int64(s.Value))
+	case model.Double:
+		text += fmt.Sprint(model.Float(kind, s.Value))
+	case model.Complex:
+		text += fmt.Sprintf("%x", b.Bytes(s))
+	default:
+		text += fmt.Sprintf("%q", b.Bytes(s))
+	}
+	if s.TTL > 0 {
+		text += fmt.Sprintf(" ttl=%d", s.TTL)
+	}
+	return text
+}
+
+// Samples returns what was stored, in order, one line each.
+func (r *Recorder) Samples() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.Clone(r.mu.samples)
+}
+
+// Text is Samples as one text.
+func (r *Recorder) Text() string { return strings.Join(r.Samples(), "\n") }
+
+// Count returns the number of samples and of batches.
+func (r *Recorder) Count() (samples, appends int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.mu.count, r.mu.appends
+}
+
+// NewPipeline makes a Pipeline over r with the default limits as change leaves
+// them, and its own metrics registry.
+func NewPipeline(r store.Appender, change func(*ingest.Config)) (*ingest.Pipeline, *prometheus.Registry) {
+	cfg := ingest.DefaultConfig()
+	if change != nil {
+		change(&cfg)
+	}
+	reg := prometheus.NewRegistry()
+	return ingest.New(r, cfg, ingest.Options{Registerer: reg, Logger: slog.New(slog.DiscardHandler)}), reg
+}
+
+// Counters returns the counters called name that are not 0, by the values of
+// their labels joined with a comma.
+func Counters(t testing.TB, reg *prometheus.Registry, name string) map[string]float64 {
+	t.Helper()
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]float64{}
+	for _, f := range families {
+		if f.GetName() != name {
+			continue
+		}
+		for _, m := range f.Metric {
+			var labels []string
+			for _, l := range m.Label {
+				labels = append(labels, l.GetValue())
+			}
+			if v := m.GetCounter().GetValue() + m.GetGauge().GetValue(); v != 0 {
+				values[strings.Join(labels, ",")] = v
+			}
+		}
+	}
+	return values
+}
+
+// Pieces yields data cut into pieces of n bytes.
+func Pieces(data []byte, n int) func(yield func([]byte) bool) {
+	return func(yield func([]byte) bool) {
+		for piece := range slices.Chunk(data, n) {
+			if !yield(piece) {
+				return
+			}
+		}
+	}
+}
+
+// WritePieces writes data to w in pieces of n bytes.
+func WritePieces(w io.Writer, data []byte, n int) error {
+	for piece := range Pieces(data, n) {
+		if _, err := w.Write(piece); err != nil {
+			return err
+		}
+	}
+	return nil
+}

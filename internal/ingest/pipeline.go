@@ -1,0 +1,123 @@
+package ingest
+
+import (
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/store"
+)
+
+// Options are what a Pipeline needs beside its configuration.
+type Options struct {
+	Registerer prometheus.Registerer // required
+	Logger     *slog.Logger          // nil: nothing is logged
+	Now        func() time.Time      // nil: time.Now
+}
+
+// A Pipeline takes samples from all front ends to one store. It starts no
+// goroutines. All methods may be called by many goroutines at once.
+type Pipeline struct {
+	appender store.Appender
+	cfg      Config
+	now      func() time.Time
+	metrics  *metrics
+	inFlight *gate // samples
+	bodies   *gate // bytes
+	newcomer *bucket
+	rejected *rejectedRing
+	aliases  atomic.Pointer[aliasCache]
+
+	mu struct {
+		sync.Mutex
+		protocols map[string]*Protocol
+	}
+}
+
+// New makes a Pipeline. cfg must be valid.
+func New(appender store.Appender, cfg Config, o Options) *Pipeline {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	p := &Pipeline{
+		appender: appender,
+		cfg:      cfg,
+		now:      o.Now,
+		inFlight: &gate{max: int64(cfg.MaxSamplesInFlight)},
+		bodies:   &gate{max: int64(cfg.BodyMemory)},
+		newcomer: newBucket(cfg.NewSeriesPerSecond, cfg.NewSeriesBurst, o.Now()),
+		rejected: newRejectedRing(cfg.RejectedKept, o.Logger),
+	}
+	p.mu.protocols = map[string]*Protocol{}
+	p.aliases.Store(newAliasCache(appender.Epoch(), int64(cfg.AliasCache)))
+	p.metrics = newMetrics(o.Registerer, p)
+	return p
+}
+
+// Config returns the limits in force.
+func (p *Pipeline) Config() Config { return p.cfg }
+
+// Now is the pipeline's clock.
+func (p *Pipeline) Now() time.Time { return p.now() }
+
+// A Protocol is a wire format with its counters.
+type Protocol struct {
+	name     string
+	syntax   uint8 // keeps aliases of different formats apart
+	samples  prometheus.Counter
+	rejected [reasons]prometheus.Counter
+}
+
+// Protocol returns the protocol called name, which is a metric label. Asking
+// again returns the same one.
+func (p *Pipeline) Protocol(name string) *Protocol {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if x, ok := p.mu.protocols[name]; ok {
+		return x
+	}
+	x := &Protocol{
+		name:    name,
+		syntax:  uint8(len(p.mu.protocols) + 1),
+		samples: p.metrics.samples.WithLabelValues(name),
+	}
+	for r := range reasons {
+		x.rejected[r] = p.metrics.rejected.WithLabelValues(name, r.String())
+	}
+	p.mu.protocols[name] = x
+	return x
+}
+
+// Reject counts and keeps an input that was refused outside of a block. n is
+// how many inputs it stands for.
+func (p *Pipeline) Reject(proto *Protocol, remote string, f *Fault, input []byte, n int) {
+	proto.rejected[f.Reason].Add(float64(n))
+	p.rejected.add(p.now(), uint64(n), Rejection{
+		Time: p.now(), Protocol: proto.name, Remote: remote, Reason: f.Reason.String(), Detail: f.Text,
+		Input: clip(input, int(p.cfg.RejectedBytes)), InputBytes: len(input),
+	})
+}
+
+// RejectedHandler answers with the latest refused inputs as JSON, newest first.
+func (p *Pipeline) RejectedHandler() http.Handler { return p.rejected }
+
+// aliasesOf returns the cache of an epoch, a new one if the epoch has moved on.
+func (p *Pipeline) aliasesOf(epoch uint64) *aliasCache {
+	for {
+		c := p.aliases.Load()
+		if c.epoch == epoch {
+			return c
+		}
+		fresh := newAliasCache(epoch, int64(p.cfg.AliasCache))
+		if p.aliases.CompareAndSwap(c, fresh) {
+			return fresh
+		}
+	}
+}

@@ -1,0 +1,57 @@
+package ingest
+
+import "fmt"
+
+// Reason says in one word why an input was refused. It is a metric label, so
+// the set is fixed.
+type Reason uint8
+
+const (
+	BadCommand    Reason = iota // no such telnet command
+	BadSyntax                   // words missing, not JSON, not gzip
+	BadName                     // empty metric name
+	BadTag                      // tag not name=value, empty, or given twice
+	NoTags                      // a protocol that wants tags got none
+	BadTime                     // not a time
+	BadValue                    // not a value of the type
+	NotFinite                   // NaN or an infinity, or too large for a double
+	BadType                     // unknown value type
+	BadTTL                      // not a time-to-live
+	BadUTF8                     // bytes that are not UTF-8
+	NameTooLong                 // metric, tag name or tag value
+	TooManyTags                 //
+	ValueTooLong                // string value
+	LineTooLong                 //
+	BodyTooLarge                //
+	Unterminated                // last line of a connection, without its end
+	NewSeriesRate               // new_series_per_second
+	MaxSeries                   // max_series
+	Unavailable                 // the store could not take it in time
+	Refused                     // the store calls it the sender's fault
+	reasons
+)
+
+var reasonNames = [reasons]string{
+	"bad_command", "bad_syntax", "bad_name", "bad_tag", "no_tags", "bad_time",
+	"bad_value", "not_finite", "bad_type", "bad_ttl", "bad_utf8", "name_too_long",
+	"too_many_tags", "value_too_long", "line_too_long", "body_too_large",
+	"unterminated", "new_series_rate", "max_series", "unavailable", "refused",
+}
+
+func (r Reason) String() string { return reasonNames[r] }
+
+// A Fault is an input that is refused while the input around it goes on. Its
+// text is for the sender. Err is the *store.LimitError behind it, if any.
+type Fault struct {
+	Reason Reason
+	Text   string
+	Err    error
+}
+
+func (f *Fault) Error() string { return f.Text }
+func (f *Fault) Unwrap() error { return f.Err }
+
+// Faultf makes a Fault.
+func Faultf(r Reason, format string, args ...any) *Fault {
+	return &Fault{Reason: r, Text: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,225 @@
+package telnet
+
+import (
+	"bytes"
+	"math"
+	"unsafe"
+
+	"varve/internal/ingest"
+	"varve/internal/ingest/decimal"
+	"varve/internal/model"
+)
+
+// Verb is what a line asks for.
+type Verb uint8
+
+const (
+	None    Verb = iota // an empty line
+	Put                 // a sample
+	Version             // the server's version
+)
+
+// A Command is one parsed line. Its slices share the line's memory.
+type Command struct {
+	Verb   Verb
+	Kind   model.Kind // Long, Double or String
+	Metric []byte
+	TimeMS int64
+	Long   int64
+	Double float64
+	Text   []byte // value of a String
+	Tags   []byte // the rest of the line, for ParseTags
+}
+
+// secondsBelow is where a put's time stops being seconds.
+const secondsBelow = 3_000_000_000
+
+// Faults that carry no detail of their line are made once: a flood of bad
+// lines costs no more than it must.
+var (
+	faultCommand = ingest.Faultf(ingest.BadCommand, "unknown command; put, putm, puts and version are known")
+	faultWords   = ingest.Faultf(ingest.BadSyntax, "want: put <metric> <time> <value> <tag=value>...")
+	faultMetric  = ingest.Faultf(ingest.BadName, "metricName may not be empty.")
+	faultTime    = ingest.Faultf(ingest.BadTime, "time must be whole seconds or milliseconds since 1970, within 64 bits of milliseconds")
+	faultValue   = ingest.Faultf(ingest.BadValue, "value must be a whole number, or a decimal number with a point")
+	faultFinite  = ingest.Faultf(ingest.NotFinite, "value must be finite and fit a 64-bit float")
+	faultTTL     = ingest.Faultf(ingest.BadTTL, "tag[%s] must be a number", ttlTag)
+)
+
+// Parse reads one line without its line feed. c is meaningless after a fault.
+func (c *Command) Parse(line []byte) *ingest.Fault {
+	if n := len(line); n > 0 && line[n-1] == '\r' {
+		line = line[:n-1]
+	}
+	verb, rest, ok := word(line)
+	if !ok {
+		c.Verb = None
+		return nil
+	}
+	switch string(verb) {
+	case "put":
+		return c.parsePut(rest, true, false)
+	case "putm":
+		return c.parsePut(rest, false, false)
+	case "puts":
+		return c.parsePut(rest, false, true)
+	case "version":
+		c.Verb = Version
+		return nil
+	}
+	return faultCommand
+}
+
+func (c *Command) parsePut(rest []byte, seconds, text bool) *ingest.Fault {
+	var at, value []byte
+	var ok bool
+	if c.Metric, rest, ok = word(rest); !ok {
+		return faultWords
+	}
+	if at, rest, ok = word(rest); !ok {
+		return faultWords
+	}
+	if value, c.Tags, ok = word(rest); !ok {
+		return faultWords
+	}
+	c.Verb = Put
+	if len(c.Metric) == 0 {
+		return faultMetric
+	}
+	if !c.parseTime(at, seconds) {
+		return faultTime
+	}
+	if text {
+		c.Kind, c.Text = model.String, value
+		return nil
+	}
+	return c.parseValue(value)
+}
+
+func (c *Command) parseTime(word []byte, seconds bool) bool {
+	ms, ok, inRange := decimal.Int(word)
+	if !ok || !inRange {
+		return false
+	}
+	if seconds && ms < secondsBelow {
+		if ms < math.MinInt64/1000 {
+			return false
+		}
+		ms *= 1000
+	}
+	c.TimeMS = ms
+	return true
+}
+
+// parseValue follows KairosDB: a point makes a double, else it must be a whole
+// number. One beyond 64 bits, which KairosDB refuses, becomes a double too:
+// Icinga and Dropwizard send such.
+func (c *Command) parseValue(word []byte) *ingest.Fault {
+	n := decimal.Scan(word)
+	if n.Len == len(word) && n.Len > 0 && !n.Dot && !n.E {
+		v, fits := n.Int64()
+		if fits {
+			c.Kind, c.Long = model.Long, v
+			return nil
+		}
+		c.Double = n.Float64(word)
+	} else if n.Len == len(word) && n.Dot {
+		c.Double = n.Float64(word)
+	} else if f, ok := decimal.Float(word); ok && bytes.IndexByte(word, '.') >= 0 { // +1.5
+		c.Double = f
+	} else if decimal.IsWord(word) {
+		return faultFinite
+	} else {
+		return faultValue
+	}
+	if math.IsInf(c.Double, 0) {
+		return faultFinite
+	}
+	c.Kind = model.Double
+	return nil
+}
+
+// word splits the first word off b. Words are separated by bytes up to and
+// including the blank. A word that begins with a quote ends at a quote before
+// a separator or the end, and else takes the rest of the line; quotes inside
+// belong to it. ok is false when there is no word.
+func word(b []byte) (w, rest []byte, ok bool) {
+	i := 0
+	for i < len(b) && b[i] <= ' ' {
+		i++
+	}
+	if i == len(b) {
+		return nil, nil, false
+	}
+	if b[i] == '"' {
+		return quotedWord(b[i+1:])
+	}
+	end := i + 1
+	for end < len(b) && b[end] > ' ' {
+		end++
+	}
+	return b[i:end], b[end:], true
+}
+
+func quotedWord(b []byte) (w, rest []byte, ok bool) {
+	for i := range b {
+		if b[i] == '"' && (i+1 == len(b) || b[i+1] <= ' ') {
+			return b[:i], b[i+1:], true
+		}
+	}
+	return b, nil, true
+}
+
+// ttlTag is the tag that sets the time-to-live and is not stored.
+const ttlTag = "kairos_opt.ttl"
+
+// ParseTags reads the words name=value of a command's tags. Text after a second
+// equals sign is dropped, as KairosDB does. Without a tag add=tag is added.
+// The names share tail's memory.
+func ParseTags(tail []byte, n *ingest.Names) *ingest.Fault {
+	for {
+		w, rest, ok := word(tail)
+		if !ok {
+			break
+		}
+		tail = rest
+		name, value, ok := bytes.Cut(w, []byte{'='})
+		if !ok || (len(value) == 0) {
+			return ingest.Faultf(ingest.BadTag, "tag[%d] must be in the format 'name=value'.", len(n.Tags))
+		}
+		value, _, _ = bytes.Cut(value, []byte{'='})
+		if len(name) == 0 {
+			return ingest.Faultf(ingest.BadTag, "tag[%d].name may not be empty.", len(n.Tags))
+		}
+		if len(value) == 0 {
+			return ingest.Faultf(ingest.BadTag, "tag[%d].value may not be empty.", len(n.Tags))
+		}
+		if string(name) == ttlTag {
+			if f := parseTTL(value, n); f != nil {
+				return f
+			}
+			continue
+		}
+		n.Tags = append(n.Tags, model.Tag{Name: view(name), Value: view(value)})
+	}
+	if len(n.Tags) == 0 {
+		n.Tags = append(n.Tags, model.Tag{Name: "add", Value: "tag"})
+	}
+	return nil
+}
+
+func parseTTL(value []byte, n *ingest.Names) *ingest.Fault {
+	v, ok, inRange := decimal.Int(value)
+	if !ok {
+		return faultTTL
+	}
+	if !inRange {
+		v = math.MaxInt64
+	}
+	ttl, f := ingest.CheckTTL(v)
+	n.TTL = ttl
+	return f
+}
+
+// view is b as a string that shares its memory.
+func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -1,0 +1,129 @@
+package telnet
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"varve/internal/ingest"
+	"varve/internal/model"
+)
+
+// describe renders what a line asks for, or why it is refused.
+func describe(line string) string {
+	var c Command
+	if f := c.Parse([]byte(line)); f != nil {
+		return "refused " + f.Reason.String()
+	}
+	switch c.Verb {
+	case None:
+		return "nothing"
+	case Version:
+		return "version"
+	}
+	n := ingest.Names{Metric: string(c.Metric)}
+	if f := ParseTags(c.Tags, &n); f != nil {
+		return "refused " + f.Reason.String() + ": " + f.Text
+	}
+	value := fmt.Sprint(c.Long)
+	switch c.Kind {
+	case model.Double:
+		value = fmt.Sprint(c.Double)
+	case model.String:
+		value = fmt.Sprintf("%q", c.Text)
+	}
+	var tags []string
+	for _, t := range n.Tags {
+		tags = append(tags, t.Name+"="+t.Value)
+	}
+	text := fmt.Sprintf("%s %d %v %s {%s}", c.Metric, c.TimeMS, c.Kind, value, strings.Join(tags, ","))
+	if n.TTL > 0 {
+		text += fmt.Sprintf(" ttl=%d", n.TTL)
+	}
+	return text
+}
+
+func TestParse(t *testing.T) {
+	for _, c := range []struct{ line, want string }{
+		{"put m 1672531200 1 h=a", "m 1672531200000 long 1 {h=a}"},
+		{"put m 1672531200001 2.5 h=a dc=x\r", "m 1672531200001 double 2.5 {h=a,dc=x}"},
+		{"put m 2999999999 3 h=a", "m 2999999999000 long 3 {h=a}"},
+		{"put m 3000000000 4 h=a", "m 3000000000 long 4 {h=a}"},
+		{"put m -5 5 h=a", "m -5000 long 5 {h=a}"},
+		{"put m 1672531200002 6", "m 1672531200002 long 6 {add=tag}"},
+		{"putm m 1672531200 7 h=ms", "m 1672531200 long 7 {h=ms}"},
+		{"put m 1 1.0e2 h=a", "m 1000 double 100 {h=a}"},
+		{"put m 1 1. h=a", "m 1000 double 1 {h=a}"},
+		{"put m 1 -.5 h=a", "m 1000 double -0.5 {h=a}"},
+		{"put m 1 +1.5 h=a", "m 1000 double 1.5 {h=a}"},
+		{"put m 1 18446744073709551616 h=a", "m 1000 double 1.8446744073709552e+19 {h=a}"},
+		{"put m 1 9223372036854775807 h=a", "m 1000 long 9223372036854775807 {h=a}"},
+		{"put m 1 " + strings.Repeat("9", 300) + " h=a", "m 1000 double 1e+300 {h=a}"},
+		{"put m 1 " + strings.Repeat("9", 310) + " h=a", "refused not_finite"},
+		{"put m 1 1.0e999 h=a", "refused not_finite"},
+		{"put m 1 inf h=a", "refused not_finite"},
+		{"put m 1 NaN h=a", "refused not_finite"},
+		{"  put \t m  1   2   h=a  dc=b  ", "m 1000 long 2 {h=a,dc=b}"},
+		{"put m 1 2 h=a kairos_opt.ttl=60", "m 1000 long 2 {h=a} ttl=60"},
+		{"put m 1 2 kairos_opt.ttl=60", "m 1000 long 2 {add=tag} ttl=60"},
+		{"put m 1 2 kairos_opt.ttl=x", "refused bad_ttl: tag[kairos_opt.ttl] must be a number"},
+		{"put m 1 2 kairos_opt.ttl=-1", "refused bad_ttl: ttl of -1 seconds must be between 0 and 630720000"},
+		{"put m 1 2 kairos_opt.ttl=630720001", "refused bad_ttl: ttl of 630720001 seconds must be between 0 and 630720000"},
+		{"put m 1 2 h=a=b=c", "m 1000 long 2 {h=a}"},
+		{"put m 1 2 h", "refused bad_tag: tag[0] must be in the format 'name=value'."},
+		{"put m 1 2 a=b h=", "refused bad_tag: tag[1] must be in the format 'name=value'."},
+		{"put m 1 2 =a", "refused bad_tag: tag[0].name may not be empty."},
+		{"put m 1 2 a==b", "refused bad_tag: tag[0].value may not be empty."},
+		{"put", "refused bad_syntax"}, {"put m", "refused bad_syntax"}, {"put m 1", "refused bad_syntax"},
+		{"put m 1 abc h=a", "refused bad_value"}, {"put m 1 1e5 h=a", "refused bad_value"}, {"put m 1 +3 h=a", "refused bad_value"},
+		{"put m 1 1.2.3 h=a", "refused bad_value"}, {"put m 1 . h=a", "refused bad_value"}, {"put m 1 0x1.8p1 h=a", "refused bad_value"},
+		{"put m +1 3 h=a", "refused bad_time"}, {"put m 1672531200.5 3 h=a", "refused bad_time"}, {"put m abc 3 h=a", "refused bad_time"},
+		{"putm m 9223372036854775808 3 h=a", "refused bad_time"}, {"put m -9223372036854775807 3 h=a", "refused bad_time"},
+		{`put "" 1 2 h=a`, "refused bad_name"},
+		{`put "a b" 1 2 h=a`, "a b 1000 long 2 {h=a}"},
+		{"puts m 5 plain h=a", `m 5 string "plain" {h=a}`},
+		{`puts m 5 "two words" h=a`, `m 5 string "two words" {h=a}`},
+		{`puts m 5 "in"side h=a`, `m 5 string "in\"side h=a" {add=tag}`},
+		{`puts m 5 "a "b" c" h=a`, "refused bad_tag: tag[0] must be in the format 'name=value'."},
+		{`puts m 5 "" h=a`, `m 5 string "" {h=a}`},
+		{`puts m 5 17 h="x y"`, "refused bad_tag: tag[1] must be in the format 'name=value'."},
+		{`puts m 5 " x" h=a`, `m 5 string " x" {h=a}`},
+		{"version", "version"}, {" version \r", "version"},
+		{"", "nothing"}, {"\r", "nothing"}, {"  \t ", "nothing"},
+		{"nosuch m 1 2 h=a", "refused bad_command"}, {"PUT m 1 2 h=a", "refused bad_command"}, {"putt m 1 2 h=a", "refused bad_command"},
+	} {
+		if got := describe(c.line); got != c.want {
+			t.Errorf("%s\n got: %s\nwant: %s", c.line, got, c.want)
+		}
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	for _, s := range []string{
+		"put m 1672531200 1 h=a", "puts m 5 \"two words\" h=a", "putm m 1 1.5e3 a=b c=d kairos_opt.ttl=5",
+		"version", "put m 1 \"\" =", "put \"a\"b\" -1 .5 \x00 é=ü", "puts m 5 \"in\"side h=a\r",
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, line []byte) {
+		var c Command
+		if c.Parse(line) != nil || c.Verb != Put {
+			return
+		}
+		n := ingest.Names{Metric: string(c.Metric)}
+		if ParseTags(c.Tags, &n) != nil {
+			return
+		}
+		if len(c.Metric) == 0 || len(n.Tags) == 0 {
+			t.Fatalf("%q: accepted without metric or tags", line)
+		}
+		for _, tag := range n.Tags {
+			if tag.Name == "" || tag.Value == "" || strings.ContainsAny(tag.Value, "=") {
+				t.Fatalf("%q: tag %q", line, tag)
+			}
+		}
+		if c.Kind == model.Double && c.Double-c.Double != 0 {
+			t.Fatalf("%q: value %v is not finite", line, c.Double)
+		}
+	})
+}

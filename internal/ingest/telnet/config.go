@@ -1,0 +1,45 @@
+package telnet
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"varve/internal/units"
+)
+
+// Config holds the limits of the telnet listener.
+type Config struct {
+	MaxLine        units.Bytes   `yaml:"max_line" doc:"Length of a line; a longer one is discarded to its end and counted."`
+	MaxConnections int           `yaml:"max_connections" doc:"Connections at a time; one more is closed at once and counted."`
+	ReadBuffer     units.Bytes   `yaml:"read_buffer" doc:"Size to which the buffer of a busy connection grows; one buffer of lines is stored at once."`
+	RetryFor       time.Duration `yaml:"retry_for" doc:"How long a block of lines is offered again to a store that can not take it, before it is counted as refused and the connection is closed."`
+}
+
+// DefaultConfig returns the limits of a server that was told nothing.
+func DefaultConfig() Config {
+	return Config{
+		MaxLine:        64 * units.KiB,
+		MaxConnections: 1000,
+		ReadBuffer:     256 * units.KiB,
+		RetryFor:       time.Minute,
+	}
+}
+
+// Validate reports every value that makes no sense, by its key.
+func (c Config) Validate() error {
+	var errs []error
+	if c.MaxLine < 64 || c.MaxLine > units.GiB {
+		errs = append(errs, fmt.Errorf("max_line: is %s, must be between 64 and 1GiB", c.MaxLine))
+	}
+	if c.MaxConnections <= 0 {
+		errs = append(errs, fmt.Errorf("max_connections: is %d, must be greater than 0", c.MaxConnections))
+	}
+	if c.ReadBuffer < firstBuffer || c.ReadBuffer > units.GiB {
+		errs = append(errs, fmt.Errorf("read_buffer: is %s, must be between %s and 1GiB", c.ReadBuffer, units.Bytes(firstBuffer)))
+	}
+	if c.RetryFor <= 0 {
+		errs = append(errs, fmt.Errorf("retry_for: is %s, must be greater than 0", c.RetryFor))
+	}
+	return errors.Join(errs...)
+}

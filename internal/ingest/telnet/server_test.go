@@ -1,0 +1,412 @@
+package telnet
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/ingest"
+	"varve/internal/ingest/ingesttest"
+	"varve/internal/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// harness is a server on loopback over a recorder.
+type harness struct {
+	*testing.T
+	server   *Server
+	recorder *ingesttest.Recorder
+	reg      *prometheus.Registry
+	pipeline *ingest.Pipeline
+	addr     string
+	served   chan error
+}
+
+func start(t *testing.T, change func(*Config), limits func(*ingest.Config)) *harness {
+	t.Helper()
+	h := &harness{T: t, recorder: &ingesttest.Recorder{}, served: make(chan error, 1)}
+	h.pipeline, h.reg = ingesttest.NewPipeline(h.recorder, limits)
+	cfg := DefaultConfig()
+	if change != nil {
+		change(&cfg)
+	}
+	if err := cfg.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	h.server = NewServer(h.pipeline, cfg, Options{Registerer: h.reg, Version: "Varve test"})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.addr = ln.Addr().String()
+	go func() { h.served <- h.server.Serve(context.Background(), ln) }()
+	t.Cleanup(h.stop)
+	return h
+}
+
+// stop drains the server; it may be called twice.
+func (h *harness) stop() {
+	h.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := h.server.Shutdown(ctx); err != nil {
+		h.Fatal(err)
+	}
+	select {
+	case err := <-h.served:
+		if err != nil {
+			h.Fatal(err)
+		}
+		h.served <- nil
+	case <-ctx.Done():
+		h.Fatal("Serve did not return after Shutdown")
+	}
+}
+
+func (h *harness) dial() *net.TCPConn {
+	h.Helper()
+	c, err := net.Dial("tcp", h.addr)
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.Cleanup(func() { c.Close() })
+	return c.(*net.TCPConn)
+}
+
+// send writes data in pieces and closes; then the server is drained.
+func (h *harness) send(data []byte, piece int) {
+	h.Helper()
+	c := h.dial()
+	if err := ingesttest.WritePieces(c, data, piece); err != nil {
+		h.Fatal(err)
+	}
+	c.Close()
+	h.stop()
+}
+
+func (h *harness) refused() map[string]float64 {
+	return ingesttest.Counters(h.T, h.reg, "varve_ingest_rejected_total")
+}
+
+// lineByLine stores a recording without sockets or blocks: what must come out.
+func lineByLine(t *testing.T, data []byte) *ingesttest.Recorder {
+	t.Helper()
+	r := &ingesttest.Recorder{}
+	p, _ := ingesttest.NewPipeline(r, nil)
+	l := newLines(p, p.Protocol("telnet"), "test", 1<<16)
+	for line := range bytes.Lines(data) {
+		if _, err := l.store(context.Background(), line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return r
+}
+
+func TestRecordings(t *testing.T) {
+	files, err := filepath.Glob("testdata/clients/*.tcp")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no recordings", err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := lineByLine(t, data).Text()
+		golden(t, strings.TrimSuffix(file, ".tcp")+".golden", want)
+		for _, piece := range []int{1, 7, 1428, len(data)} {
+			t.Run(fmt.Sprintf("%s/%d", filepath.Base(file), piece), func(t *testing.T) {
+				h := start(t, nil, nil)
+				h.send(data, piece)
+				if got := h.recorder.Text(); got != want {
+					t.Errorf("stored\n%s\nwant\n%s", got, want)
+				}
+			})
+		}
+	}
+}
+
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if os.Getenv("REWRITE_GOLDEN") != "" {
+		if err := os.WriteFile(path, []byte(got+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got+"\n" != string(want) {
+		t.Errorf("%s: stored\n%s\nwant\n%s", path, got, want)
+	}
+}
+
+// TestKairosCases sends the telnet part of KairosDB's recorded cases and
+// compares with what their query finds.
+func TestKairosCases(t *testing.T) {
+	files, _ := filepath.Glob("testdata/cases/*.json")
+	if len(files) != 3 {
+		t.Fatal("want 3 cases, have", files)
+	}
+	for _, file := range files {
+		t.Run(filepath.Base(file), func(t *testing.T) {
+			text, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var c struct {
+				Steps []struct {
+					Telnet string
+					Expect struct {
+						Queries []struct {
+							Results []struct{ Values [][]any }
+						}
+					}
+				}
+			}
+			if err := json.Unmarshal(text, &c); err != nil {
+				t.Fatal(err)
+			}
+			want := map[string]bool{}
+			for _, v := range c.Steps[1].Expect.Queries[0].Results[0].Values {
+				value := fmt.Sprint(v[1])
+				if s, ok := v[1].(string); ok {
+					value = fmt.Sprintf("%q", s)
+				}
+				want[fmt.Sprintf("%.0f %s", v[0], value)] = true
+			}
+			h := start(t, nil, nil)
+			h.send([]byte(c.Steps[0].Telnet), 1<<20)
+			got := map[string]bool{}
+			for _, s := range h.recorder.Samples() {
+				f := strings.SplitN(s, " ", 4)
+				got[f[2]+" "+f[3]] = true
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Errorf("stored %v, want %v", got, want)
+			}
+		})
+	}
+}
+
+func TestFaultsAreCountedAndShown(t *testing.T) {
+	h := start(t, func(c *Config) { c.MaxLine = 100 }, func(c *ingest.Config) {
+		c.MaxTags, c.MaxMetricBytes, c.MaxStringBytes = 2, 20, 10
+	})
+	h.send([]byte("put m 1 1 h=a\n"+
+		"nosuch\n"+
+		"put m 1 x h=a\n"+
+		"put m 1 1 h=a h=b\n"+
+		"put m 1 1 a=1 b=2 c=3\n"+
+		"put "+strings.Repeat("m", 21)+" 1 1 h=a\n"+
+		"puts s 1 12345678901 h=a\n"+
+		"puts s 1 \xff h=a\n"+
+		"put m\xff 1 1 h=a\n"+
+		"put m 1 nan h=a\n"+
+		"put long 1 1 h="+strings.Repeat("x", 200)+"\n"+
+		"put m 2 2 h=a\n"+
+		"put m 3 33"), 1<<20)
+	if got, want := h.recorder.Text(), "m{h=a} long 1000 1\nm{h=a} long 2000 2"; got != want {
+		t.Errorf("stored\n%s\nwant\n%s", got, want)
+	}
+	want := map[string]float64{
+		"telnet,bad_command": 1, "telnet,bad_value": 1, "telnet,bad_tag": 1, "telnet,too_many_tags": 1, "telnet,name_too_long": 1,
+		"telnet,value_too_long": 1, "telnet,bad_utf8": 2, "telnet,not_finite": 1, "telnet,line_too_long": 1, "telnet,unterminated": 1,
+	}
+	if got := h.refused(); !reflect.DeepEqual(got, want) {
+		t.Errorf("refused %v, want %v", got, want)
+	}
+}
+
+func TestLineBeyondTheBufferIsDiscardedToItsEnd(t *testing.T) {
+	for _, piece := range []int{1000, 1 << 20} {
+		h := start(t, func(c *Config) { c.MaxLine = 20 << 10 }, nil)
+		h.send([]byte("put a 1 1 h=a\nput b 1 1 h="+strings.Repeat("x", 300<<10)+"\nput c 1 1 h=a\n"), piece)
+		if got, want := h.recorder.Text(), "a{h=a} long 1000 1\nc{h=a} long 1000 1"; got != want {
+			t.Errorf("pieces of %d: stored %.300s", piece, got)
+		}
+		if got := h.refused(); got["telnet,line_too_long"] != 1 || len(got) != 1 {
+			t.Errorf("pieces of %d: refused %v, want one line_too_long", piece, got)
+		}
+	}
+}
+
+func TestVersionIsAnsweredAfterTheSamplesBeforeItAreStored(t *testing.T) {
+	h := start(t, nil, nil)
+	c := h.dial()
+	fmt.Fprint(c, "put m 1 1 h=a\nversion\n")
+	line, err := bufio.NewReader(c).ReadString('\n')
+	if err != nil || line != "Varve test\n" {
+		t.Fatalf("answer %q, %v", line, err)
+	}
+	if got := h.recorder.Text(); got != "m{h=a} long 1000 1" {
+		t.Errorf("stored %q when version was answered", got)
+	}
+}
+
+func TestResetLosesNothingThatArrived(t *testing.T) {
+	h := start(t, nil, nil)
+	c := h.dial()
+	var data bytes.Buffer
+	for i := range 1000 {
+		fmt.Fprintf(&data, "put m %d 1 h=a\n", i)
+	}
+	data.WriteString("version\n")
+	c.Write(data.Bytes())
+	if _, err := c.Read(make([]byte, 1)); err != nil { // all has arrived
+		t.Fatal(err)
+	}
+	c.SetLinger(0) // close with a reset
+	c.Close()
+	h.stop()
+	if n, _ := h.recorder.Count(); n != 1000 {
+		t.Errorf("%d of 1000 samples stored", n)
+	}
+}
+
+func TestShutdownStoresWhatWasReceived(t *testing.T) {
+	h := start(t, nil, nil)
+	h.recorder.OnAppend = func(*store.Batch) error { time.Sleep(20 * time.Millisecond); return nil }
+	c := h.dial()
+	const lines = 20000
+	var data bytes.Buffer
+	for i := range lines {
+		fmt.Fprintf(&data, "put m %d 1 h=a\n", i)
+	}
+	if _, err := c.Write(data.Bytes()); err != nil { // in the kernel's buffers
+		t.Fatal(err)
+	}
+	h.stop()
+	if n, appends := h.recorder.Count(); n != lines {
+		t.Errorf("%d of %d samples stored in %d batches", n, lines, appends)
+	}
+}
+
+func TestShutdownGivesUpAtItsDeadline(t *testing.T) {
+	h := start(t, nil, nil)
+	h.recorder.OnAppend = func(*store.Batch) error { return &store.UnavailableError{Reason: "disk is full"} }
+	c := h.dial()
+	fmt.Fprint(c, "put m 1 1 h=a\nput m 2 1 h=a\n")
+	for h.recorder.SeriesCount() == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if err := h.server.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatalf("Shutdown = %v", err)
+	}
+	if got := h.refused(); got["telnet,unavailable"] != 2 {
+		t.Errorf("refused %v, want 2 unavailable lines", got)
+	}
+}
+
+func TestUnavailableStoreIsTriedAgain(t *testing.T) {
+	h := start(t, nil, nil)
+	left := 3
+	h.recorder.OnAppend = func(*store.Batch) error {
+		if left--; left >= 0 {
+			return &store.UnavailableError{Reason: "disk is full"}
+		}
+		return nil
+	}
+	h.send([]byte("put m 1 1 h=a\nbad\n"), 100)
+	if got := h.recorder.Text(); got != "m{h=a} long 1000 1" {
+		t.Errorf("stored %q", got)
+	}
+	if got := h.refused(); got["telnet,bad_command"] != 1 || len(got) != 1 {
+		t.Errorf("refused %v, want the bad line once", got)
+	}
+}
+
+func TestTooManyConnections(t *testing.T) {
+	h := start(t, func(c *Config) { c.MaxConnections = 1 }, nil)
+	first := h.dial()
+	fmt.Fprint(first, "version\n")
+	first.Read(make([]byte, 1))
+	second := h.dial()
+	if _, err := second.Read(make([]byte, 1)); err == nil {
+		t.Error("a second connection was served")
+	}
+	if n := ingesttest.Counters(t, h.reg, "varve_telnet_connections_refused_total")[""]; n != 1 {
+		t.Errorf("refused connections: %v", n)
+	}
+}
+
+func TestServeEndsWithItsContext(t *testing.T) {
+	r := &ingesttest.Recorder{}
+	p, reg := ingesttest.NewPipeline(r, nil)
+	s := NewServer(p, DefaultConfig(), Options{Registerer: reg})
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := net.Dial("tcp", ln.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	ctx, cancel := context.WithCancel(context.Background())
+	time.AfterFunc(20*time.Millisecond, cancel)
+	if err := s.Serve(ctx, ln); !errors.Is(err, context.Canceled) {
+		t.Errorf("Serve = %v", err)
+	}
+}
+
+// benchLines is a round of put lines of about 133 bytes with 6 tags.
+func benchLines(series int) []byte {
+	var b bytes.Buffer
+	for i := range series {
+		fmt.Fprintf(&b, "put sys.metric.number.%02d 1700000000 %d.%02d host=server-%03d.example.net region=eu-west-1 rack=r%02d os=linux env=production team=storage\n",
+			i%20, i%100, i%97, i/20, i%13)
+	}
+	return b.Bytes()
+}
+
+func BenchmarkLines(b *testing.B) {
+	for _, series := range []int{4000, 200000} {
+		b.Run(fmt.Sprintf("series=%d", series), func(b *testing.B) {
+			r := &ingesttest.Recorder{}
+			r.Quiet()
+			p, _ := ingesttest.NewPipeline(r, func(c *ingest.Config) { c.NewSeriesBurst = series })
+			l := newLines(p, p.Protocol("telnet"), "bench", 1<<16)
+			data := benchLines(series)
+			var blocks [][]byte
+			for rest := data; len(rest) > 0; {
+				n := min(len(rest), 64<<10)
+				n = bytes.LastIndexByte(rest[:n], '\n') + 1
+				blocks, rest = append(blocks, rest[:n]), rest[n:]
+			}
+			round := func() {
+				for _, block := range blocks {
+					if _, err := l.store(context.Background(), block); err != nil {
+						b.Fatal(err)
+					}
+				}
+			}
+			round()
+			b.ReportAllocs()
+			b.ResetTimer()
+			for b.Loop() {
+				round()
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(series), "ns/sample")
+			b.ReportMetric(float64(len(data))/float64(series), "B/line")
+		})
+	}
+}

@@ -1,0 +1,325 @@
+package ingest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// ErrBusy means that max_samples_in_flight or body_memory is used up and the
+// sender may not be held up any longer. Nothing of the block was stored.
+var ErrBusy = errors.New("too much input is in flight")
+
+// maxStale bounds how often a block is parsed again. The store's epoch moves
+// rarely: twice in a row already means that something is wrong.
+const maxStale = 8
+
+// maxNotes bounds the refused inputs of one block that are kept to look at.
+const maxNotes = 32
+
+// A Writer takes the input of one connection or request, block by block. Not
+// safe for concurrent use.
+type Writer struct {
+	p      *Pipeline
+	proto  *Protocol
+	remote string
+	wait   time.Duration // 0: as long as the context lasts
+
+	ctx     context.Context // of the running Ingest
+	cache   *aliasCache
+	last    *Alias
+	batch   store.Batch
+	key     []byte
+	misses  int
+	counts  [reasons]uint32
+	refused uint32 // sum of counts
+	notes   []Rejection
+}
+
+// NewWriter makes a Writer for a sender at remote. A wait of 0 lets Ingest
+// wait for room as long as its context lasts.
+func (p *Pipeline) NewWriter(proto *Protocol, remote string, wait time.Duration) *Writer {
+	return &Writer{p: p, proto: proto, remote: remote, wait: wait}
+}
+
+// SetRemote names another sender, for a Writer that is used again.
+func (w *Writer) SetRemote(remote string) { w.remote = remote }
+
+// Batch is where the running fill function adds its samples.
+func (w *Writer) Batch() *store.Batch { return &w.batch }
+
+// Ingest parses and stores one block of input, which holds at most n samples.
+// fill parses it: it resolves series with Find and Resolve, adds samples to
+// Batch, and reports refused inputs with Reject. It may run several times and
+// must begin at the same place each time. An error of fill ends the block and
+// is returned; nothing is stored then.
+//
+// Ingest returns the number of samples stored. Errors are ErrBusy, those of
+// store.Appender.Append and Create, and those of fill.
+func (w *Writer) Ingest(ctx context.Context, n int, fill func() error) (int, error) {
+	taken, err := w.enter(ctx, int64(n))
+	if err != nil {
+		return 0, err
+	}
+	defer w.p.inFlight.leave(taken)
+
+	w.ctx = ctx
+	defer func() { w.ctx = nil }()
+	for range maxStale {
+		w.begin()
+		if err := fill(); err != nil {
+			return 0, err
+		}
+		err := w.append(ctx)
+		if errors.Is(err, store.ErrStale) {
+			w.p.metrics.stale.Inc()
+			continue
+		}
+		if err != nil {
+			return 0, err
+		}
+		w.settle()
+		return len(w.batch.Samples), nil
+	}
+	return 0, &store.UnavailableError{Reason: fmt.Sprintf("series references became void %d times in a row while a block of input was parsed; send it again", maxStale)}
+}
+
+func (w *Writer) enter(ctx context.Context, n int64) (int64, error) {
+	if w.wait > 0 {
+		bounded, cancel := context.WithTimeout(ctx, w.wait)
+		defer cancel()
+		ctx = bounded
+	}
+	taken, waited, err := w.p.inFlight.enter(ctx, n)
+	if waited {
+		w.p.metrics.waits.WithLabelValues("samples").Inc()
+	}
+	if err != nil && w.wait > 0 && errors.Is(err, context.DeadlineExceeded) {
+		return 0, ErrBusy
+	}
+	return taken, err
+}
+
+func (w *Writer) begin() {
+	epoch := w.p.appender.Epoch()
+	if cache := w.p.aliasesOf(epoch); cache != w.cache {
+		w.cache, w.last = cache, nil
+	}
+	w.batch.Reset(epoch)
+	w.misses, w.refused, w.notes = 0, 0, w.notes[:0]
+	clear(w.counts[:])
+}
+
+func (w *Writer) append(ctx context.Context) error {
+	if len(w.batch.Samples) == 0 {
+		return nil
+	}
+	began := time.Now()
+	if err := w.p.appender.Append(ctx, &w.batch); err != nil {
+		return err
+	}
+	w.p.metrics.appendTime.Observe(time.Since(began).Seconds())
+	w.p.metrics.batchSamples.Observe(float64(len(w.batch.Samples)))
+	return nil
+}
+
+// settle counts what the block held, once it is stored.
+func (w *Writer) settle() {
+	w.proto.samples.Add(float64(len(w.batch.Samples)))
+	if w.misses > 0 {
+		w.p.metrics.misses.Add(float64(w.misses))
+	}
+	if w.refused == 0 {
+		return
+	}
+	for r, n := range w.counts {
+		if n > 0 {
+			w.proto.rejected[r].Add(float64(n))
+		}
+	}
+	w.p.rejected.add(w.p.now(), uint64(w.refused), w.notes...)
+}
+
+// Reject reports an input of the block that is refused.
+func (w *Writer) Reject(f *Fault, input []byte) {
+	w.counts[f.Reason]++
+	if len(w.notes) == maxNotes { // the latest ones are kept
+		copy(w.notes, w.notes[1:])
+		w.notes = w.notes[:maxNotes-1]
+	}
+	w.refused++
+	w.notes = append(w.notes, Rejection{
+		Time: w.p.now(), Protocol: w.proto.name, Remote: w.remote, Reason: f.Reason.String(), Detail: f.Text,
+		Input: clip(input, int(w.p.cfg.RejectedBytes)), InputBytes: len(input),
+	})
+}
+
+// Refused returns how many inputs of the block were refused.
+func (w *Writer) Refused() int { return int(w.refused) }
+
+// Find returns the alias of a series spelled as head (metric) and tail (tags),
+// or nil, after which the caller parses them and calls Resolve. It allocates
+// nothing and keeps neither.
+func (w *Writer) Find(kind model.Kind, head, tail []byte) *Alias {
+	if w.last != nil {
+		if a := w.last.next.Load(); a != nil && w.cache.current(a) && a.matches(kind, w.proto.syntax, head, tail) {
+			w.last = a
+			return a
+		}
+	}
+	hash := w.cache.hash(kind, w.proto.syntax, head, tail)
+	a := w.cache.find(hash, kind, w.proto.syntax, head, tail)
+	if a != nil {
+		w.follow(a)
+	}
+	return a
+}
+
+func (w *Writer) follow(a *Alias) {
+	if w.last != nil {
+		w.last.next.Store(a)
+	}
+	w.last = a
+}
+
+// Names is a series in parsed form on its way to Resolve. The strings may
+// share the memory of the input.
+type Names struct {
+	Metric string
+	Tags   []model.Tag // in any order; Resolve sorts them
+	TTL    uint32      // seconds, to be kept with the alias
+}
+
+// Reset empties n and keeps its memory.
+func (n *Names) Reset() { n.Metric, n.Tags, n.TTL = "", n.Tags[:0], 0 }
+
+// Resolve finds or creates the series that head and tail spell and n names. A
+// *Fault means that these names can not be taken; any other error comes from
+// the store and ends the block.
+func (w *Writer) Resolve(kind model.Kind, head, tail []byte, n *Names) (*Alias, error) {
+	w.misses++
+	if f := w.p.checkNames(n); f != nil {
+		return nil, f
+	}
+	model.SortTags(n.Tags)
+	for i := 1; i < len(n.Tags); i++ {
+		if n.Tags[i].Name == n.Tags[i-1].Name {
+			return nil, Faultf(BadTag, "tag %q is given twice", n.Tags[i].Name)
+		}
+	}
+	typ := model.TypeOf(kind)
+	w.key = model.AppendTags(model.AppendKeyHead(w.key[:0], typ, n.Metric), n.Tags)
+	ref, ok := w.p.appender.Lookup(w.key)
+	if !ok {
+		var err error
+		if ref, err = w.create(typ, n); err != nil {
+			return nil, err
+		}
+	}
+	hash := w.cache.hash(kind, w.proto.syntax, head, tail)
+	a := w.cache.add(hash, kind, w.proto.syntax, head, tail, ref, n.TTL)
+	w.follow(a)
+	return a, nil
+}
+
+func (w *Writer) create(typ model.Type, n *Names) (store.Ref, error) {
+	cfg := &w.p.cfg
+	if have := w.p.appender.SeriesCount(); have >= cfg.MaxSeries {
+		return 0, limitFault(MaxSeries, "ingest.max_series", int64(cfg.MaxSeries), int64(have)+1, "new series "+n.Metric)
+	}
+	if !w.p.newcomer.take(w.p.now()) {
+		return 0, limitFault(NewSeriesRate, "ingest.new_series_per_second", int64(cfg.NewSeriesPerSecond), 0, "new series "+n.Metric)
+	}
+	owned := make([]model.Tag, len(n.Tags))
+	for i, t := range n.Tags {
+		owned[i] = model.Tag{Name: strings.Clone(t.Name), Value: strings.Clone(t.Value)}
+	}
+	tags, err := model.NewTags(owned...)
+	if err != nil {
+		return 0, Faultf(BadTag, "%v", err)
+	}
+	ref, err := w.p.appender.Create(w.ctx, model.Series{Metric: strings.Clone(n.Metric), Tags: tags, Type: typ})
+	if err != nil {
+		w.p.newcomer.put()
+		return 0, fmt.Errorf("create series %s%s: %w", n.Metric, tags, err)
+	}
+	w.p.metrics.created.Inc()
+	return ref, nil
+}
+
+func limitFault(r Reason, key string, limit, need int64, what string) *Fault {
+	err := &store.LimitError{Limit: key, Max: limit, Need: need, What: what}
+	return &Fault{Reason: r, Text: err.Error(), Err: err}
+}
+
+// checkNames holds a series' names against the limits that all protocols share.
+func (p *Pipeline) checkNames(n *Names) *Fault {
+	if n.Metric == "" {
+		return Faultf(BadName, "metric name is empty")
+	}
+	if f := p.checkName("metric name", "ingest.max_metric_bytes", n.Metric, int64(p.cfg.MaxMetricBytes)); f != nil {
+		return f
+	}
+	if len(n.Tags) > p.cfg.MaxTags {
+		return limitFault(TooManyTags, "ingest.max_tags", int64(p.cfg.MaxTags), int64(len(n.Tags)), "tags of metric "+brief(n.Metric))
+	}
+	for _, t := range n.Tags {
+		if t.Name == "" {
+			return Faultf(BadTag, "a tag name is empty")
+		}
+		if t.Value == "" {
+			return Faultf(BadTag, "the value of tag %s is empty", brief(t.Name))
+		}
+		if f := p.checkName("tag name", "ingest.max_tag_name_bytes", t.Name, int64(p.cfg.MaxTagNameBytes)); f != nil {
+			return f
+		}
+		if f := p.checkName("tag value", "ingest.max_tag_value_bytes", t.Value, int64(p.cfg.MaxTagValueBytes)); f != nil {
+			return f
+		}
+	}
+	return nil
+}
+
+func (p *Pipeline) checkName(what, key, s string, limit int64) *Fault {
+	if int64(len(s)) > limit {
+		return limitFault(NameTooLong, key, limit, int64(len(s)), what+" "+brief(s))
+	}
+	if !utf8.ValidString(s) {
+		return Faultf(BadUTF8, "%s %q is not UTF-8", what, brief(s))
+	}
+	return nil
+}
+
+// CheckString holds a string value against the limits.
+func (p *Pipeline) CheckString(v []byte) *Fault {
+	if int64(len(v)) > int64(p.cfg.MaxStringBytes) {
+		return limitFault(ValueTooLong, "ingest.max_string_bytes", int64(p.cfg.MaxStringBytes), int64(len(v)), "string value")
+	}
+	if !utf8.Valid(v) {
+		return Faultf(BadUTF8, "string value is not UTF-8")
+	}
+	return nil
+}
+
+// brief cuts a text for use in a message.
+func brief(s string) string {
+	const most = 100
+	if len(s) <= most {
+		return s
+	}
+	return strings.ToValidUTF8(s[:most], "�") + "..."
+}
+
+// CheckTTL turns a number into a time-to-live in seconds.
+func CheckTTL(v int64) (uint32, *Fault) {
+	if v < 0 || v > model.MaxTTL {
+		return 0, Faultf(BadTTL, "ttl of %d seconds must be between 0 and %d", v, int64(model.MaxTTL))
+	}
+	return uint32(v), nil
+}
