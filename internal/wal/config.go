@@ -1,0 +1,68 @@
+package wal
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"varve/internal/units"
+)
+
+// Values of Config.Durability.
+const (
+	Fsync    = "fsync"
+	Interval = "interval"
+)
+
+// Config are the settings of a log. Zero means the default, but for
+// RecycleSegments.
+type Config struct {
+	Durability      string        `yaml:"durability" doc:"when a write is acknowledged: \"fsync\" after it was synced to disk, \"interval\" after it was handed to the operating system, which is synced every sync_interval"`
+	SyncInterval    time.Duration `yaml:"sync_interval" doc:"longest time between a write and its sync with durability interval, 1ms to 1m"`
+	SegmentBytes    units.Bytes   `yaml:"segment_bytes" doc:"size at which a new log file is begun, 4KiB to 1GiB"`
+	BufferBytes     units.Bytes   `yaml:"buffer_bytes" doc:"bytes that may wait to be written before writers wait, also the largest record, 4KiB to 1GiB"`
+	RecycleSegments int           `yaml:"recycle_segments" doc:"log files kept for reuse after they are no longer needed, 0 to 64"`
+}
+
+// DefaultConfig returns the defaults.
+func DefaultConfig() Config {
+	return Config{
+		Durability:      Fsync,
+		SyncInterval:    100 * time.Millisecond,
+		SegmentBytes:    64 * units.MiB,
+		BufferBytes:     8 * units.MiB,
+		RecycleSegments: 3,
+	}
+}
+
+func (c Config) withDefaults() Config {
+	d := DefaultConfig()
+	c.Durability = cmp.Or(c.Durability, d.Durability)
+	c.SyncInterval = cmp.Or(c.SyncInterval, d.SyncInterval)
+	c.SegmentBytes = cmp.Or(c.SegmentBytes, d.SegmentBytes)
+	c.BufferBytes = cmp.Or(c.BufferBytes, d.BufferBytes)
+	return c
+}
+
+// Validate reports all settings that are out of range.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	var errs []error
+	if c.Durability != Fsync && c.Durability != Interval {
+		errs = append(errs, fmt.Errorf("durability: %q, want %q or %q", c.Durability, Fsync, Interval))
+	}
+	if c.SyncInterval < time.Millisecond || c.SyncInterval > time.Minute {
+		errs = append(errs, fmt.Errorf("sync_interval: %v, want 1ms to 1m", c.SyncInterval))
+	}
+	if c.SegmentBytes < 4*units.KiB || c.SegmentBytes > units.GiB {
+		errs = append(errs, fmt.Errorf("segment_bytes: %v, want 4KiB to 1GiB", c.SegmentBytes))
+	}
+	if c.BufferBytes < 4*units.KiB || c.BufferBytes > units.GiB {
+		errs = append(errs, fmt.Errorf("buffer_bytes: %v, want 4KiB to 1GiB", c.BufferBytes))
+	}
+	if c.RecycleSegments < 0 || c.RecycleSegments > 64 {
+		errs = append(errs, fmt.Errorf("recycle_segments: %d, want 0 to 64", c.RecycleSegments))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,233 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// writeCategory names the log's writes in the file system's statistics.
+const writeCategory vfs.DiskWriteCategory = "wal"
+
+// directory keeps the log's files: segments, and free files for reuse.
+type directory struct {
+	fs     vfs.FS
+	path   string
+	handle vfs.File // for syncing
+
+	segmentBytes int64
+	maxFree      int
+
+	mu       sync.Mutex
+	segments map[Segment]int64 // sizes in bytes
+	free     []freeFile
+}
+
+type freeFile struct {
+	name  string
+	bytes int64
+}
+
+// openDirectory creates dir if needed and takes stock of it.
+func openDirectory(fsys vfs.FS, path string, cfg Config) (*directory, error) {
+	if err := fsys.MkdirAll(path, 0o755); err != nil {
+		return nil, fmt.Errorf("create log directory %s: %w", path, err)
+	}
+	if err := syncDir(fsys, fsys.PathDir(path)); err != nil {
+		return nil, err
+	}
+	d := &directory{
+		fs: fsys, path: path,
+		segmentBytes: int64(cfg.SegmentBytes), maxFree: cfg.RecycleSegments,
+		segments: map[Segment]int64{},
+	}
+	if err := d.takeStock(); err != nil {
+		return nil, err
+	}
+	var err error
+	if d.handle, err = fsys.OpenDir(path); err != nil {
+		return nil, fmt.Errorf("open log directory %s: %w", path, err)
+	}
+	return d, nil
+}
+
+func syncDir(fsys vfs.FS, path string) error {
+	d, err := fsys.OpenDir(path)
+	if err != nil {
+		return fmt.Errorf("open directory %s: %w", path, err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("sync directory %s: %w", path, err)
+	}
+	return nil
+}
+
+// takeStock lists segments and free files, and removes free files too many.
+func (d *directory) takeStock() error {
+	names, err := d.fs.List(d.path)
+	if err != nil {
+		return fmt.Errorf("list log directory %s: %w", d.path, err)
+	}
+	for _, name := range names {
+		s, suffix, ok := parseName(name)
+		if !ok {
+			continue
+		}
+		full := d.fs.PathJoin(d.path, name)
+		info, err := d.fs.Stat(full)
+		if err != nil {
+			return fmt.Errorf("size of log file %s: %w", full, err)
+		}
+		switch {
+		case suffix == segmentSuffix:
+			d.segments[s] = info.Size()
+		case len(d.free) < d.maxFree:
+			d.free = append(d.free, freeFile{full, info.Size()})
+		default:
+			if err := d.fs.Remove(full); err != nil {
+				return fmt.Errorf("remove free log file: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// highest returns the segment with the highest number, 0 if there is none.
+func (d *directory) highest() Segment {
+	var top Segment
+	for s := range d.segments {
+		top = max(top, s)
+	}
+	return top
+}
+
+// create makes a segment, from a free file if there is one, and returns it with
+// its header durable, ready to be written behind it.
+func (d *directory) create(h segmentHeader) (vfs.File, error) {
+	f, bytes, err := d.newFile(h.segment)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := f.Write(h.encode()); err != nil {
+		return nil, errors.Join(fmt.Errorf("write header of log segment %d: %w", h.segment, err), f.Close())
+	}
+	if err := f.Sync(); err != nil {
+		return nil, errors.Join(fmt.Errorf("sync header of log segment %d: %w", h.segment, err), f.Close())
+	}
+	if err := d.handle.Sync(); err != nil {
+		return nil, errors.Join(fmt.Errorf("sync log directory %s: %w", d.path, err), f.Close())
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.segments[h.segment] = max(bytes, segmentHeaderSize)
+	return f, nil
+}
+
+func (d *directory) newFile(s Segment) (f vfs.File, bytes int64, err error) {
+	name := d.fs.PathJoin(d.path, s.fileName())
+	if old, ok := d.takeFree(); ok {
+		if f, err = d.fs.ReuseForWrite(old.name, name, writeCategory); err != nil {
+			return nil, 0, fmt.Errorf("reuse %s as log segment %s: %w", old.name, name, err)
+		}
+		return f, old.bytes, nil
+	}
+	if f, err = d.fs.Create(name, writeCategory); err != nil {
+		return nil, 0, fmt.Errorf("create log segment: %w", err)
+	}
+	// A full disk should be found now, not in the middle of a write. Other
+	// errors only say that the file system can not reserve space.
+	if err := f.Preallocate(0, d.segmentBytes); vfs.IsNoSpaceError(err) {
+		return nil, 0, errors.Join(fmt.Errorf("reserve %d bytes for log segment %s: %w", d.segmentBytes, name, err), f.Close())
+	}
+	return f, 0, nil
+}
+
+func (d *directory) takeFree() (freeFile, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.free) == 0 {
+		return freeFile{}, false
+	}
+	f := d.free[len(d.free)-1]
+	d.free = d.free[:len(d.free)-1]
+	return f, true
+}
+
+// grown notes the size of the segment that is being written.
+func (d *directory) grown(s Segment, bytes int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.segments[s] = max(d.segments[s], bytes)
+}
+
+// release frees or removes the segments before the given one. Only one call
+// may be active at a time.
+func (d *directory) release(before Segment) error {
+	var old []Segment
+	d.mu.Lock()
+	for s := range d.segments {
+		if s < before {
+			old = append(old, s)
+		}
+	}
+	d.mu.Unlock()
+	if len(old) == 0 {
+		return nil
+	}
+	slices.Sort(old) // what a crash leaves has no gaps
+	for _, s := range old {
+		if err := d.releaseFile(s); err != nil {
+			return fmt.Errorf("release log segment %d: %w", s, err)
+		}
+	}
+	if err := d.handle.Sync(); err != nil {
+		return fmt.Errorf("sync log directory %s: %w", d.path, err)
+	}
+	return nil
+}
+
+// releaseFile keeps the file for reuse if that is worth it: not one that is
+// mostly unwritten, nor one blown up by a huge record.
+func (d *directory) releaseFile(s Segment) error {
+	name := d.fs.PathJoin(d.path, s.fileName())
+	d.mu.Lock()
+	bytes := d.segments[s]
+	keep := len(d.free) < d.maxFree && bytes >= d.segmentBytes/2 && bytes <= 2*d.segmentBytes
+	d.mu.Unlock()
+	if !keep {
+		if err := d.fs.Remove(name); err != nil {
+			return err
+		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		delete(d.segments, s)
+		return nil
+	}
+	free := d.fs.PathJoin(d.path, fmt.Sprintf("%010d%s", uint64(s), freeSuffix))
+	if err := d.fs.Rename(name, free); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.segments, s)
+	d.free = append(d.free, freeFile{free, bytes})
+	return nil
+}
+
+// usage returns the number of segments and the bytes of all files.
+func (d *directory) usage() (segments int, bytes int64) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, b := range d.segments {
+		bytes += b
+	}
+	for _, f := range d.free {
+		bytes += f.bytes
+	}
+	return len(d.segments), bytes
+}
+
+func (d *directory) close() error { return d.handle.Close() }

@@ -1,0 +1,39 @@
+// Package wal is a segmented, checksummed, group-committed log of opaque
+// records. It knows nothing of samples.
+//
+// # Writing
+//
+// [Log.Append] copies a record into a buffer in memory and returns a [Ticket];
+// one goroutine writes the buffer out and syncs it while appenders fill the
+// other one, so that one sync acknowledges everything that was queued during
+// the sync before. [Log.Wait] returns when a ticket is acknowledged. Records
+// are on disk in the order of the Append calls.
+//
+// A caller that applies records to memory in the same order holds its own lock
+// around Append and the change in memory. Append does no I/O; a caller asks for
+// room with [Log.Reserve] before it takes that lock.
+//
+// # Reading
+//
+// [Replay] hands out the records of a closed log, or of one whose process or
+// machine died, and tells a torn tail (what was being written when it died,
+// never acknowledged as durable) from damage (what was durable and is not
+// readable now). A tail is cut and counted; damage is a
+// [varve/internal/store.CorruptionError] and ends the replay unless the caller
+// decides to go on behind it.
+//
+// # Files
+//
+// docs/formats/wal.md draws the bytes. Invariants:
+//
+//   - Segments are numbered upwards from 1, without gaps. A segment is never
+//     written to by another process than the one that created it.
+//   - A segment's header is durable before its first record is written, and
+//     everything in the segment before it is durable before that header is
+//     written. The header says how long the segment before it is.
+//   - Each record says how much of its segment was durable when it was written.
+//   - Checksums depend on the segment's number and the record's place, so what
+//     a reused file still holds of its former life is never taken for a record.
+//   - After a failed write or sync the log accepts nothing more. A sync is not
+//     tried again: the system may have dropped the pages it could not write.
+package wal

@@ -1,0 +1,399 @@
+package wal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/store"
+)
+
+// Options are what a log is given to work with. Nil fields are left out.
+type Options struct {
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger
+
+	// From is a lower bound for the number of the first segment. A caller
+	// passes the segment from which it replays, so that numbers go on upwards
+	// even if all files were lost.
+	From Segment
+}
+
+// A Log takes records. Its methods may be called by many goroutines.
+type Log struct {
+	cfg     Config
+	dir     *directory
+	logger  *slog.Logger
+	metrics *metrics
+
+	acked  atomic.Uint64 // sequence of the last acknowledged record
+	failed chan struct{} // closed after a failure
+	wake   chan struct{} // one token: the writer has work
+	done   chan struct{} // closed when the writer has ended
+	spare  sync.Pool     // of *waiter
+
+	unregister sync.Once
+	releasing  sync.Mutex // one Release at a time; taken before mu
+
+	mu      sync.Mutex // guards what follows; no I/O under it
+	filling *buffer
+	idle    bool  // the writer waits for wake
+	closing bool  // no more records
+	err     error // permanent failure
+
+	sequence     uint64  // of the last record or rotation
+	segment      Segment // of the next record
+	segmentBytes int64   // in it so far
+	rotation     uint64  // sequence of the last Rotate
+
+	queued  int64     // bytes appended and not yet acknowledged
+	waiters []*waiter // for acknowledgement
+	askers  []*waiter // for room
+}
+
+// buffer is what is written at once.
+type buffer struct {
+	data    []byte
+	cuts    []int // offsets in data at which the next segment begins
+	last    uint64
+	records int
+}
+
+func (b *buffer) empty() bool { return len(b.data) == 0 && len(b.cuts) == 0 }
+
+func (b *buffer) reset() { b.data, b.cuts, b.records = b.data[:0], b.cuts[:0], 0 }
+
+// A Ticket is the place of a record in the log. The zero Ticket is acknowledged
+// from the start.
+type Ticket struct{ sequence uint64 }
+
+// waiter is a parked goroutine. Its channel has room for the one signal.
+type waiter struct {
+	sequence uint64
+	signal   chan struct{}
+}
+
+// Open opens the log in dir for appending, in a new segment behind those that
+// are there. It does not replay: Replay comes first, and tells of damage. Only
+// one Log may be open on a directory; the caller holds a lock on it.
+func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Log, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("settings of the log: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	d, err := openDirectory(fsys, dir, cfg)
+	if err != nil {
+		return nil, err
+	}
+	w, err := beginSegment(d, o.From)
+	if err != nil {
+		return nil, errors.Join(err, d.close())
+	}
+	l := &Log{
+		cfg: cfg, dir: d,
+		logger:       o.Logger,
+		failed:       make(chan struct{}),
+		wake:         make(chan struct{}, 1),
+		done:         make(chan struct{}),
+		filling:      &buffer{},
+		segment:      w.segment,
+		segmentBytes: segmentHeaderSize,
+	}
+	if l.logger == nil {
+		l.logger = slog.New(slog.DiscardHandler)
+	}
+	l.metrics = newMetrics(l)
+	if err := l.metrics.register(o.Registerer); err != nil {
+		return nil, errors.Join(fmt.Errorf("register metrics of the log: %w", err), w.file.Close(), d.close())
+	}
+	l.spare.New = func() any { return &waiter{signal: make(chan struct{}, 1)} }
+	w.log, w.metrics = l, l.metrics
+	w.interval = cfg.Durability == Interval
+	w.syncInterval = cfg.SyncInterval
+	go func() {
+		defer close(l.done)
+		w.run()
+	}()
+	return l, nil
+}
+
+// Reserve waits until n more bytes of records fit the bound on queued bytes. It
+// holds no room: concurrent callers may together exceed the bound by what each
+// of them appends afterwards. n greater than the bound is a *store.LimitError.
+func (l *Log) Reserve(ctx context.Context, n int) error {
+	limit := int64(l.cfg.BufferBytes)
+	if int64(n) > limit {
+		return &store.LimitError{Limit: "wal.buffer_bytes", Max: limit, Need: int64(n), What: "one record of the write-ahead log"}
+	}
+	waited := false
+	for {
+		l.mu.Lock()
+		if err := l.stateLocked(); err != nil || l.queued == 0 || l.queued+int64(n) <= limit {
+			l.mu.Unlock()
+			return err
+		}
+		w := l.newWaiter(0)
+		l.askers = append(l.askers, w)
+		l.mu.Unlock()
+		if !waited {
+			waited = true
+			l.metrics.roomWaits.Inc()
+		}
+		if err := l.park(ctx, w, &l.askers); err != nil {
+			return fmt.Errorf("wait for room in the write-ahead log: %w", err)
+		}
+	}
+}
+
+// Append queues one record: the concatenation of the pieces of payload, which
+// are copied. typ is 1 to 254. It does not block and does no I/O. After a
+// failure or Close the record is dropped, and Wait says so. The payload is at
+// most 1 GiB, which Reserve ensures.
+func (l *Log) Append(typ byte, payload ...[]byte) Ticket {
+	length := 0
+	for _, p := range payload {
+		length += len(p)
+	}
+	if typ == typeNone || typ == typeSeal || length > maxRecordBytes {
+		panic(fmt.Sprintf("wal: append of type %d, %d bytes", typ, length))
+	}
+	size := int64(recordHeaderSize + length)
+
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sequence++
+	if l.stateLocked() != nil {
+		return Ticket{l.sequence}
+	}
+	if l.segmentBytes > segmentHeaderSize && l.segmentBytes+size > int64(l.cfg.SegmentBytes) {
+		l.cutLocked()
+	}
+	b := l.filling
+	var header [recordHeaderSize]byte
+	frame(header[:], typ, length)
+	b.data = append(b.data, header[:]...)
+	for _, p := range payload {
+		b.data = append(b.data, p...)
+	}
+	b.records++
+	b.last = l.sequence
+	l.segmentBytes += size
+	l.queued += size
+	l.wakeLocked()
+	return Ticket{l.sequence}
+}
+
+// Wait returns when the record is acknowledged: with durability fsync when it
+// was synced, with interval when it was written to the operating system. It
+// returns the log's permanent error if that comes first. If ctx ends first, the
+// record may get written or not.
+func (l *Log) Wait(ctx context.Context, t Ticket) error {
+	if l.acked.Load() >= t.sequence {
+		return nil
+	}
+	l.mu.Lock()
+	if l.acked.Load() >= t.sequence {
+		l.mu.Unlock()
+		return nil
+	}
+	if l.filling == nil { // the writer has ended
+		defer l.mu.Unlock()
+		return l.stateLocked()
+	}
+	w := l.newWaiter(t.sequence)
+	l.waiters = append(l.waiters, w)
+	l.mu.Unlock()
+	if err := l.park(ctx, w, &l.waiters); err != nil {
+		return fmt.Errorf("wait for the write-ahead log: %w", err)
+	}
+	if l.acked.Load() >= t.sequence {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.stateLocked()
+}
+
+// Rotate ends the current segment: records appended from now on are in the
+// returned segment or a later one, all others in earlier ones. It does no I/O.
+func (l *Log) Rotate() (Segment, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.stateLocked(); err != nil {
+		return 0, err
+	}
+	if l.segmentBytes > segmentHeaderSize {
+		l.sequence++
+		l.filling.last = l.sequence
+		l.rotation = l.sequence
+		l.cutLocked()
+		l.wakeLocked()
+	}
+	return l.segment, nil
+}
+
+// Release gives up the segments before the given one, which Rotate returned:
+// their files are kept for reuse or removed. It waits until the segment itself
+// is on disk. After an error it may be called again.
+func (l *Log) Release(before Segment) error {
+	l.releasing.Lock()
+	defer l.releasing.Unlock()
+	l.mu.Lock()
+	rotation := l.rotation
+	before = min(before, l.segment)
+	l.mu.Unlock()
+	if err := l.Wait(context.Background(), Ticket{rotation}); err != nil {
+		return fmt.Errorf("release log segments before %d: %w", before, err)
+	}
+	return l.dir.release(before)
+}
+
+// Err returns the permanent failure, a *store.UnavailableError, or nil.
+func (l *Log) Err() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.err
+}
+
+// Failed returns a channel that is closed when the log failed.
+func (l *Log) Failed() <-chan struct{} { return l.failed }
+
+// Close writes and syncs what was appended before, and stops the writer. It
+// returns the permanent failure if there is one. Further calls do nothing and
+// return the same.
+func (l *Log) Close() error {
+	l.mu.Lock()
+	l.closing = true
+	l.wakeLocked()
+	l.mu.Unlock()
+	<-l.done
+	l.unregister.Do(l.metrics.unregister)
+	return l.Err()
+}
+
+// stateLocked returns why the log accepts nothing, nil if it does. l.mu must be
+// held.
+func (l *Log) stateLocked() error {
+	switch {
+	case l.err != nil:
+		return l.err
+	case l.closing:
+		return fmt.Errorf("write-ahead log: %w", store.ErrClosed)
+	}
+	return nil
+}
+
+// cutLocked begins the next segment. l.mu must be held.
+func (l *Log) cutLocked() {
+	l.filling.cuts = append(l.filling.cuts, len(l.filling.data))
+	l.segment++
+	l.segmentBytes = segmentHeaderSize
+}
+
+// wakeLocked wakes the writer if it sleeps. l.mu must be held.
+func (l *Log) wakeLocked() {
+	if l.idle {
+		l.idle = false
+		l.wake <- struct{}{}
+	}
+}
+
+// take swaps the filled buffer for an empty one. It waits for records, for
+// Close, or for the timer, and returns nil if there are no records.
+func (l *Log) take(empty *buffer, timer <-chan time.Time) (b *buffer, closing bool) {
+	l.mu.Lock()
+	for l.filling.empty() && !l.closing {
+		l.idle = true
+		l.mu.Unlock()
+		select {
+		case <-l.wake:
+		case <-timer:
+			l.mu.Lock()
+			if !l.idle { // a token is on its way into the channel or in it
+				<-l.wake
+			}
+			l.idle = false
+			l.mu.Unlock()
+			return nil, false
+		}
+		l.mu.Lock()
+	}
+	defer l.mu.Unlock()
+	if l.filling.empty() {
+		return nil, true
+	}
+	b, l.filling = l.filling, empty
+	return b, false
+}
+
+// acknowledge wakes those who wait for b's records or for their room.
+func (l *Log) acknowledge(b *buffer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.acked.Store(b.last)
+	l.queued -= int64(len(b.data))
+	wakeUpTo(&l.waiters, b.last)
+	wakeUpTo(&l.askers, b.last)
+}
+
+// stop ends the log, with a failure unless err is nil.
+func (l *Log) stop(err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err != nil {
+		l.err = &store.UnavailableError{Reason: "the write-ahead log failed; it takes writes again after the cause is removed and the store is opened again", Err: err}
+		l.metrics.failures.Inc()
+		close(l.failed)
+	}
+	l.closing = true
+	l.filling, l.queued = nil, 0
+	wakeUpTo(&l.waiters, l.sequence)
+	wakeUpTo(&l.askers, l.sequence)
+}
+
+func (l *Log) newWaiter(sequence uint64) *waiter {
+	w := l.spare.Get().(*waiter)
+	w.sequence = sequence
+	return w
+}
+
+// wakeUpTo signals and removes the waiters up to a sequence.
+func wakeUpTo(list *[]*waiter, sequence uint64) {
+	keep := (*list)[:0]
+	for _, w := range *list {
+		if w.sequence > sequence {
+			keep = append(keep, w)
+			continue
+		}
+		w.signal <- struct{}{}
+	}
+	clear((*list)[len(keep):])
+	*list = keep
+}
+
+// park waits for w's signal or the end of ctx, and gives w back.
+func (l *Log) park(ctx context.Context, w *waiter, list *[]*waiter) error {
+	defer l.spare.Put(w)
+	select {
+	case <-w.signal:
+		return nil
+	case <-ctx.Done():
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, x := range *list {
+		if x == w {
+			*list = append((*list)[:i], (*list)[i+1:]...)
+			return ctx.Err()
+		}
+	}
+	<-w.signal
+	return ctx.Err()
+}

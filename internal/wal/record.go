@@ -1,0 +1,88 @@
+package wal
+
+import (
+	"encoding/binary"
+	"hash/crc32"
+)
+
+// A record is framed by 15 bytes; docs/formats/wal.md has the drawing.
+const (
+	recordHeaderSize = 15
+
+	atLength  = 0  // u32, bytes of payload
+	atDurable = 4  // u32, bytes of this segment that were durable before this write
+	atType    = 8  // u8
+	atCheck   = 9  // u16, low half of the crc of bytes [0,9)
+	atCRC     = 11 // u32, crc of bytes [0,9) and payload
+)
+
+const (
+	typeNone = 0   // never valid, so zeros are never a record
+	typeSeal = 255 // last record of a segment that was ended in order
+)
+
+// maxRecordBytes keeps offsets within a segment below 4 GiB, together with the
+// bound of Config.SegmentBytes.
+const maxRecordBytes = 1 << 30
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// seed is the initial value of the checksum of a record. A record is accepted
+// only where it was written: for equal bytes, another offset in the same
+// segment or the same offset in another segment always gives another checksum,
+// since the multiplier is odd and a crc maps initial values one to one.
+func seed(s Segment, offset int64) uint32 {
+	return uint32(s)*0x9E3779B1 + uint32(offset)
+}
+
+// frame starts the header of a record; finish completes it once its place is
+// known.
+func frame(h []byte, typ byte, length int) {
+	binary.LittleEndian.PutUint32(h[atLength:], uint32(length))
+	h[atType] = typ
+}
+
+// finish completes the record at the start of b and returns its size.
+func finish(b []byte, s Segment, offset, durable int64) int {
+	size := recordHeaderSize + int(binary.LittleEndian.Uint32(b[atLength:]))
+	binary.LittleEndian.PutUint32(b[atDurable:], uint32(durable))
+	crc := crc32.Update(seed(s, offset), castagnoli, b[:atCheck])
+	binary.LittleEndian.PutUint16(b[atCheck:], uint16(crc))
+	crc = crc32.Update(crc, castagnoli, b[recordHeaderSize:size])
+	binary.LittleEndian.PutUint32(b[atCRC:], crc)
+	return size
+}
+
+// recordHeader is the framing of a record as read.
+type recordHeader struct {
+	typ     byte
+	length  int64
+	durable int64
+	headCRC uint32 // of bytes [0,9), where the payload's goes on
+	crc     uint32
+}
+
+// parseHeader reads the header at the start of b, which lies at offset of
+// segment s, of which limit bytes may be read. It reports false, cheaply in
+// most cases, if no record of this segment can begin here.
+func parseHeader(b []byte, s Segment, offset, limit int64) (h recordHeader, ok bool) {
+	_ = b[recordHeaderSize-1]
+	h.length = int64(binary.LittleEndian.Uint32(b[atLength:]))
+	if h.length > limit-offset-recordHeaderSize {
+		return h, false
+	}
+	h.durable = int64(binary.LittleEndian.Uint32(b[atDurable:]))
+	if h.durable < segmentHeaderSize || h.durable > offset {
+		return h, false
+	}
+	if h.typ = b[atType]; h.typ == typeNone {
+		return h, false
+	}
+	h.headCRC = crc32.Update(seed(s, offset), castagnoli, b[:atCheck])
+	h.crc = binary.LittleEndian.Uint32(b[atCRC:])
+	return h, uint16(h.headCRC) == binary.LittleEndian.Uint16(b[atCheck:])
+}
+
+func (h recordHeader) valid(payload []byte) bool {
+	return crc32.Update(h.headCRC, castagnoli, payload) == h.crc
+}

@@ -1,0 +1,195 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/store"
+)
+
+// ReplayOptions say what is replayed.
+type ReplayOptions struct {
+	// From is the first segment that matters; older ones are not looked at, and
+	// their absence is no damage. Zero means the first one that is there.
+	From Segment
+
+	// OnDamage decides, for each damage, whether to go on with the next
+	// readable record. If nil, the first damage ends the replay.
+	OnDamage func(*store.CorruptionError) (skip bool)
+}
+
+// ReplayStats say what a replay found.
+type ReplayStats struct {
+	Segments     int
+	Records      int
+	Bytes        int64 // of payload
+	CutBytes     int64 // of torn tails, as far as they can be told from a file's former content
+	Damages      int   // that OnDamage skipped
+	SkippedBytes int64 // in those
+}
+
+// Replay calls fn for each record of the log in dir, in the order in which they
+// were appended. payload is valid during the call. The log must not be open. An
+// error of fn ends the replay and is returned as it is; a damage that is not
+// skipped is a *store.CorruptionError. A directory that is not there is an
+// empty log. The memory used is the largest record's size plus a constant.
+func Replay(fsys vfs.FS, dir string, o ReplayOptions, fn func(s Segment, typ byte, payload []byte) error) (ReplayStats, error) {
+	r := replayer{fs: fsys, dir: dir, options: o, fn: fn}
+	if o.OnDamage == nil {
+		r.options.OnDamage = func(*store.CorruptionError) bool { return false }
+	}
+	err := r.run()
+	return r.stats, err
+}
+
+type replayer struct {
+	fs      vfs.FS
+	dir     string
+	options ReplayOptions
+	fn      func(Segment, byte, []byte) error
+	stats   ReplayStats
+	buf     []byte
+}
+
+func (r *replayer) run() error {
+	segments, err := listSegments(r.fs, r.dir)
+	if err != nil {
+		return err
+	}
+	segments = slices.DeleteFunc(segments, func(s Segment) bool { return s < r.options.From })
+	headers, err := r.headers(segments)
+	if err != nil {
+		return err
+	}
+	previous := max(r.options.From, 1) - 1
+	for i, s := range segments {
+		if err := r.checkPrevious(headers[i], s, previous, i == 0); err != nil {
+			return err
+		}
+		previous = s
+		sealedAt := int64(unsealed)
+		if i+1 < len(segments) && headers[i+1].reason == "" && headers[i+1].previous == s {
+			sealedAt = headers[i+1].previousAt
+		}
+		if sealedAt == 0 { // died while it was created
+			continue
+		}
+		if err := r.segment(s, headers[i].reason, sealedAt); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// readHeader is a segment's header, or why it can not be read.
+type readHeader struct {
+	segmentHeader
+	reason string
+}
+
+func (r *replayer) headers(segments []Segment) ([]readHeader, error) {
+	headers := make([]readHeader, len(segments))
+	for i, s := range segments {
+		w, err := openWindow(r.fs, r.dir, s, nil)
+		if err != nil {
+			return nil, err
+		}
+		headers[i], err = w.header(s)
+		if err := errors.Join(err, w.file.Close()); err != nil {
+			return nil, err
+		}
+	}
+	return headers, nil
+}
+
+// checkPrevious reports that segments between previous and s are missing. What
+// comes before the first one that is there, only its header tells.
+func (r *replayer) checkPrevious(h readHeader, s, previous Segment, first bool) error {
+	want := h.previous
+	if h.reason != "" {
+		want = s - 1
+	}
+	if want <= previous || (first && (h.reason != "" || r.options.From == 0)) {
+		return nil
+	}
+	corruption := &store.CorruptionError{
+		File:   r.fs.PathJoin(r.dir, want.fileName()),
+		Reason: fmt.Sprintf("expected the segment before %d, got no such file", s),
+	}
+	if !r.options.OnDamage(corruption) {
+		return corruption
+	}
+	r.stats.Damages++
+	return nil
+}
+
+func (r *replayer) segment(s Segment, headerReason string, sealedAt int64) error {
+	w, err := openWindow(r.fs, r.dir, s, r.buf)
+	if err != nil {
+		return err
+	}
+	c := newScanner(w, s, sealedAt)
+	c.visit = func(typ byte, payload []byte) error { return r.fn(s, typ, payload) }
+	c.damage = r.options.OnDamage
+	err = c.scan(headerReason)
+	r.buf = c.buf
+	r.stats.Segments++
+	r.stats.Records += c.found.records
+	r.stats.Bytes += c.found.payloadBytes
+	r.stats.CutBytes += c.found.cutBytes
+	r.stats.Damages += c.found.damages
+	r.stats.SkippedBytes += c.found.skippedBytes
+	return errors.Join(err, w.file.Close())
+}
+
+// openWindow opens a segment for reading through buf.
+func openWindow(fsys vfs.FS, dir string, s Segment, buf []byte) (window, error) {
+	w := window{name: fsys.PathJoin(dir, s.fileName()), buf: buf[:0]}
+	var err error
+	if w.file, err = fsys.Open(w.name, vfs.SequentialReadsOption); err != nil {
+		return w, fmt.Errorf("open log segment: %w", err)
+	}
+	info, err := w.file.Stat()
+	if err != nil {
+		return w, errors.Join(fmt.Errorf("size of log segment %s: %w", w.name, err), w.file.Close())
+	}
+	w.size = info.Size()
+	return w, nil
+}
+
+// header reads the segment's header. A header of a later format is an error.
+func (w *window) header(s Segment) (h readHeader, err error) {
+	b, err := w.at(0, min(segmentHeaderSize, w.size))
+	if err != nil {
+		return h, err
+	}
+	var version uint32
+	h.segmentHeader, version, h.reason = decodeSegmentHeader(b, s)
+	if h.reason == "" && version != formatVersion {
+		return h, fmt.Errorf("%s has log format %d, this build reads only %d: use the build that wrote it", w.name, version, formatVersion)
+	}
+	return h, nil
+}
+
+// listSegments returns the segments in dir, ascending.
+func listSegments(fsys vfs.FS, dir string) ([]Segment, error) {
+	names, err := fsys.List(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list log directory %s: %w", dir, err)
+	}
+	var segments []Segment
+	for _, name := range names {
+		if s, suffix, ok := parseName(name); ok && suffix == segmentSuffix {
+			segments = append(segments, s)
+		}
+	}
+	slices.Sort(segments)
+	return segments, nil
+}

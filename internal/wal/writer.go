@@ -1,0 +1,241 @@
+package wal
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/store"
+)
+
+// writer writes buffers to segments. It belongs to one goroutine, which is the
+// only one that writes or syncs.
+type writer struct {
+	log     *Log
+	metrics *metrics
+	dir     *directory
+
+	interval     bool // sync by time, not for each buffer
+	syncInterval time.Duration
+
+	file    vfs.File
+	segment Segment
+	offset  int64 // end of what was written
+	durable int64 // end of what was synced
+	timer   *time.Timer
+	timing  bool // the timer runs: there is something to sync
+}
+
+// beginSegment makes the segment behind the existing ones. It first makes
+// durable what can be read of the last of them: its process may have died
+// before it synced, and what the caller has replayed must not be lost by a
+// power cut after newer records are safe.
+func beginSegment(d *directory, from Segment) (*writer, error) {
+	h := segmentHeader{previous: d.highest()}
+	h.segment = max(h.previous+1, from)
+	if h.previous != 0 {
+		var err error
+		if h.previousAt, err = sealOrphan(d, h.previous); err != nil {
+			return nil, err
+		}
+	}
+	f, err := d.create(h)
+	if err != nil {
+		return nil, err
+	}
+	return &writer{dir: d, file: f, segment: h.segment, offset: segmentHeaderSize, durable: segmentHeaderSize}, nil
+}
+
+// sealOrphan syncs a segment that another process left and returns how much of
+// it counts. Damage in it stays part of that length, so that each Replay
+// reports it.
+func sealOrphan(d *directory, s Segment) (length int64, err error) {
+	w, err := openWindow(d.fs, d.path, s, nil)
+	if err != nil {
+		return 0, err
+	}
+	h, err := w.header(s)
+	if err == nil {
+		c := newScanner(w, s, unsealed)
+		c.visit = func(byte, []byte) error { return nil }
+		c.damage = func(*store.CorruptionError) bool { return true }
+		err = c.scan(h.reason)
+		length = c.found.end
+	}
+	if err := errors.Join(err, w.file.Close()); err != nil {
+		return 0, err
+	}
+	f, err := d.fs.OpenReadWrite(w.name, writeCategory)
+	if err != nil {
+		return 0, fmt.Errorf("open log segment for syncing: %w", err)
+	}
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
+		return 0, fmt.Errorf("sync log segment %s: %w", w.name, err)
+	}
+	return length, nil
+}
+
+// run writes until the log is closed or fails.
+func (w *writer) run() {
+	w.timer = time.NewTimer(time.Hour)
+	w.timer.Stop()
+	defer w.timer.Stop()
+	err := w.serve()
+	if err == nil {
+		err = w.end()
+	}
+	if w.file != nil {
+		err = errors.Join(err, w.file.Close())
+	}
+	if err = errors.Join(err, w.dir.close()); err != nil {
+		w.log.logger.Error("write-ahead log failed: no more writes are accepted",
+			"segment", uint64(w.segment), "written_bytes", w.offset, "durable_bytes", w.durable, "error", err)
+	}
+	w.log.stop(err)
+}
+
+func (w *writer) serve() error {
+	empty := &buffer{}
+	for {
+		b, closing := w.log.take(empty, w.timer.C)
+		if closing {
+			return nil
+		}
+		if b == nil {
+			if err := w.sync(); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := w.write(b); err != nil {
+			return err
+		}
+		w.log.acknowledge(b)
+		w.metrics.records.Add(float64(b.records))
+		w.metrics.bytes.Add(float64(len(b.data)))
+		b.reset()
+		empty = b
+		if err := w.syncIfDue(); err != nil {
+			return err
+		}
+	}
+}
+
+// write writes a buffer as far as the log's durability asks before it is
+// acknowledged.
+func (w *writer) write(b *buffer) error {
+	from := 0
+	for _, cut := range b.cuts {
+		if err := w.writeRecords(b.data[from:cut]); err != nil {
+			return err
+		}
+		if err := w.rotate(); err != nil {
+			return err
+		}
+		from = cut
+	}
+	if err := w.writeRecords(b.data[from:]); err != nil {
+		return err
+	}
+	if w.interval {
+		return nil
+	}
+	return w.sync()
+}
+
+// writeRecords completes the records in data and writes them to the segment.
+func (w *writer) writeRecords(data []byte) error {
+	if len(data) == 0 {
+		return nil
+	}
+	for at := 0; at < len(data); {
+		at += finish(data[at:], w.segment, w.offset+int64(at), w.durable)
+	}
+	if _, err := w.file.Write(data); err != nil {
+		return fmt.Errorf("write %d bytes at %d of log segment %d: %w", len(data), w.offset, w.segment, err)
+	}
+	w.offset += int64(len(data))
+	w.dir.grown(w.segment, w.offset)
+	return nil
+}
+
+// sync makes durable what was written.
+func (w *writer) sync() error {
+	w.timing = false
+	if w.durable == w.offset {
+		return nil
+	}
+	start := time.Now()
+	if err := w.file.SyncData(); err != nil {
+		return fmt.Errorf("sync log segment %d: %w", w.segment, err)
+	}
+	w.metrics.syncSeconds.Observe(time.Since(start).Seconds())
+	w.durable = w.offset
+	return nil
+}
+
+// syncIfDue starts the timer for the next sync after a write, or syncs if it
+// has run out under load.
+func (w *writer) syncIfDue() error {
+	if !w.interval || w.durable == w.offset {
+		return nil
+	}
+	if !w.timing {
+		w.timer.Reset(w.syncInterval)
+		w.timing = true
+		return nil
+	}
+	select {
+	case <-w.timer.C:
+		return w.sync()
+	default:
+		return nil
+	}
+}
+
+// seal makes the segment durable and marks its end. The mark itself is not
+// synced: it serves if the following segment's header gets lost.
+func (w *writer) seal() error {
+	if err := w.sync(); err != nil {
+		return err
+	}
+	mark := make([]byte, recordHeaderSize)
+	frame(mark, typeSeal, 0)
+	finish(mark, w.segment, w.offset, w.durable)
+	if _, err := w.file.Write(mark); err != nil {
+		return fmt.Errorf("write the end of log segment %d: %w", w.segment, err)
+	}
+	return nil
+}
+
+// rotate seals the segment and begins the next one.
+func (w *writer) rotate() error {
+	if err := w.seal(); err != nil {
+		return err
+	}
+	err := w.file.Close()
+	w.file = nil
+	if err != nil {
+		return fmt.Errorf("close log segment %d: %w", w.segment, err)
+	}
+	f, err := w.dir.create(segmentHeader{segment: w.segment + 1, previous: w.segment, previousAt: w.offset})
+	if err != nil {
+		return err
+	}
+	w.file, w.segment = f, w.segment+1
+	w.offset, w.durable = segmentHeaderSize, segmentHeaderSize
+	return nil
+}
+
+// end ends the log in order.
+func (w *writer) end() error {
+	if err := w.seal(); err != nil {
+		return err
+	}
+	if err := w.file.SyncData(); err != nil {
+		return fmt.Errorf("sync the end of log segment %d: %w", w.segment, err)
+	}
+	return nil
+}
