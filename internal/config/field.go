@@ -39,7 +39,7 @@ func appendFields(list []field, s reflect.Value, prefix string) []field {
 	for i := range s.NumField() {
 		t := s.Type().Field(i)
 		name, _, _ := strings.Cut(t.Tag.Get("yaml"), ",")
-		f := field{key: prefix + name, doc: t.Tag.Get("doc"), value: s.Field(i)}
+		f := field{key: prefix + name, doc: sentence(t.Tag.Get("doc")), value: s.Field(i)}
 		if name == "" || f.doc == "" || !t.IsExported() {
 			panic(fmt.Sprintf("config: field %s of %s needs a yaml and a doc tag", t.Name, s.Type()))
 		}
@@ -51,6 +51,14 @@ func appendFields(list []field, s reflect.Value, prefix string) []field {
 		list = appendFields(append(list, f), f.value, f.key+".")
 	}
 	return list
+}
+
+// sentence begins text with a capital and ends it with a full stop.
+func sentence(text string) string {
+	if text == "" {
+		return ""
+	}
+	return strings.ToUpper(text[:1]) + strings.TrimSuffix(text[1:], ".") + "."
 }
 
 func isSection(v reflect.Value) bool {

@@ -71,9 +71,18 @@ func (l *layers) validate(root any) {
 			if !strings.HasPrefix(message, f.key+".") {
 				message = f.key + "." + message
 			}
-			l.errs = append(l.errs, l.located(message))
+			if !l.aboutSection(message) {
+				l.errs = append(l.errs, l.located(message))
+			}
 		}
 	}
+}
+
+// aboutSection reports whether message is a section's own error, passed on by
+// the section around it. The section is asked itself.
+func (l *layers) aboutSection(message string) bool {
+	key, _, _ := strings.Cut(message, ":")
+	return l.byKey[key].section
 }
 
 // located puts in front of a message who set the setting that it begins with.

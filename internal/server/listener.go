@@ -14,7 +14,7 @@ type boundedListener struct {
 	slots  chan struct{} // one element for each open connection, and for Accept
 	closed chan struct{}
 	once   sync.Once
-	open   sync.WaitGroup // open connections
+	open   activity // one for each open connection
 	gauge  prometheus.Gauge
 }
 
@@ -39,7 +39,7 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 		<-l.slots
 		return nil, err
 	}
-	l.open.Add(1)
+	l.open.begin()
 	l.gauge.Inc()
 	return &boundedConn{Conn: c, listener: l}, nil
 }
@@ -55,16 +55,8 @@ func (l *boundedListener) Close() error {
 }
 
 // drained returns a channel that is closed once the last connection is. It
-// must be called after Close, and whoever calls it sees to it that connections
-// end.
-func (l *boundedListener) drained() <-chan struct{} {
-	done := make(chan struct{})
-	go func() {
-		l.open.Wait()
-		close(done)
-	}()
-	return done
-}
+// is of use after Close.
+func (l *boundedListener) drained() <-chan struct{} { return l.open.none() }
 
 // A boundedConn gives its slot back when it is closed.
 type boundedConn struct {
@@ -78,7 +70,7 @@ func (c *boundedConn) Close() error {
 	c.once.Do(func() {
 		c.listener.gauge.Dec()
 		<-c.listener.slots
-		c.listener.open.Done()
+		c.listener.open.end()
 	})
 	return err
 }

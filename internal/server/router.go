@@ -19,6 +19,7 @@ type router struct {
 	metrics  *metrics
 	stall    time.Duration // see Config.StallTimeout
 	draining func() bool
+	active   activity
 }
 
 // handle mounts a route. It panics on a route that conflicts with another:
@@ -36,6 +37,8 @@ func (rt *router) handle(r httpapi.Route) {
 
 func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
+	rt.active.begin()
+	defer rt.active.end()
 	rt.metrics.inFlight.Inc()
 	defer rt.metrics.inFlight.Dec()
 

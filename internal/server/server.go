@@ -18,8 +18,9 @@ import (
 
 // A StreamServer speaks a protocol on plain TCP connections.
 type StreamServer interface {
-	// Serve accepts from l until Shutdown.
-	Serve(l net.Listener) error
+	// Serve accepts from l until Shutdown, and returns nil then. It closes all
+	// connections at once when ctx ends.
+	Serve(ctx context.Context, l net.Listener) error
 
 	// Shutdown stops accepting, uses what has arrived and closes all
 	// connections; when ctx ends first, it cuts them. No goroutine is left.
@@ -50,6 +51,7 @@ type Server struct {
 	draining atomic.Bool
 
 	http   *http.Server
+	router *router
 	cancel context.CancelFunc // of the context of all requests
 	pprof  *http.Server
 
@@ -69,7 +71,7 @@ func New(o Options) *Server {
 		checks:   o.Checks,
 		telnet:   o.Telnet,
 	}
-	rt := &router{
+	s.router = &router{
 		mux:      http.NewServeMux(),
 		log:      o.Log,
 		metrics:  s.metrics,
@@ -77,12 +79,12 @@ func New(o Options) *Server {
 		draining: s.draining.Load,
 	}
 	for _, r := range s.ownRoutes() {
-		rt.handle(r)
+		s.router.handle(r)
 	}
 	for _, r := range o.Routes {
-		rt.handle(r)
+		s.router.handle(r)
 	}
-	s.http = s.newHTTP(rt)
+	s.http = s.newHTTP(s.router)
 	s.pprof = s.newHTTP(profiles())
 	requests, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
@@ -165,7 +167,9 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	serve("http", s.httpListener, s.http.Serve)
 	if s.telnetListener != nil {
-		serve("telnet", s.telnetListener, s.telnet.Serve)
+		serve("telnet", s.telnetListener, func(l net.Listener) error {
+			return s.telnet.Serve(context.Background(), l) // Shutdown ends it
+		})
 	}
 	if s.pprofListener != nil {
 		serve("pprof", s.pprofListener, s.pprof.Serve)
@@ -200,6 +204,9 @@ func (s *Server) drain() {
 	streams.Wait()
 }
 
+// cutWait is how long requests that were cut may take to notice.
+const cutWait = time.Second
+
 func (s *Server) drainHTTP(ctx context.Context) {
 	gone := s.httpListener.drained()
 	select {
@@ -207,9 +214,14 @@ func (s *Server) drainHTTP(ctx context.Context) {
 	case <-time.After(s.config.CloseGrace):
 	}
 	if err := s.http.Shutdown(ctx); err != nil {
-		s.log.Warn("requests in flight were cut", "error", err)
+		s.log.Warn("requests in flight are cut", "error", err)
 	}
 	s.cancel() // ends the queries of what is still there
 	s.http.Close()
 	<-gone
+	select {
+	case <-s.router.active.none():
+	case <-time.After(cutWait):
+		s.log.Error("requests go on although they were cut; this is a fault of Varve, please report it")
+	}
 }

@@ -342,7 +342,7 @@ type lineServer struct {
 	conns    sync.WaitGroup
 }
 
-func (s *lineServer) Serve(l net.Listener) error {
+func (s *lineServer) Serve(_ context.Context, l net.Listener) error {
 	s.mu.Lock()
 	s.listener = l
 	s.mu.Unlock()

@@ -1,0 +1,43 @@
+package server
+
+import "sync"
+
+// activity counts what is going on. Unlike a sync.WaitGroup it may be waited
+// for while more begins.
+type activity struct {
+	mu sync.Mutex
+	n  int
+	// waiters are closed and forgotten whenever n falls to 0.
+	waiters []chan struct{}
+}
+
+func (a *activity) begin() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.n++
+}
+
+func (a *activity) end() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.n--; a.n > 0 {
+		return
+	}
+	for _, w := range a.waiters {
+		close(w)
+	}
+	a.waiters = nil
+}
+
+// none returns a channel that is closed once nothing is going on.
+func (a *activity) none() <-chan struct{} {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	w := make(chan struct{})
+	if a.n == 0 {
+		close(w)
+	} else {
+		a.waiters = append(a.waiters, w)
+	}
+	return w
+}
