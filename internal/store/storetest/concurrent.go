@@ -125,61 +125,71 @@ func writersOfOneSeries(e *env) {
 	e.inEveryState(s, all)
 }
 
-// readersSeeGrowth: one writer appends 1, 2, 3, ... in order. At any moment a
-// reader finds 1..n without a gap, and n never falls.
+// readersSeeGrowth: one writer appends 0, 1, 2, ... in order. A view that is
+// opened when n were acknowledged finds 0..n-1 without a gap; of later ones it
+// may see any, each with its own value.
 func readersSeeGrowth(e *env) {
 	defer e.maintained()()
+	const total = 200
 	s := seriesA(model.TypeLong)
-	var done atomic.Bool
+	var acknowledged atomic.Int64
+	var failed atomic.Bool
 	writer := func() error {
-		defer done.Store(true)
-		for i := range 200 {
+		for i := range total {
 			p := readSample{timeMS: someTimeMS + int64(i)*1000, value: value{bits: uint64(i)}}
 			if err := e.append(context.Background(), scriptSamples(s, []readSample{p})); err != nil {
+				failed.Store(true)
 				return err
 			}
+			acknowledged.Store(int64(i + 1))
 		}
 		return nil
 	}
 	reader := func() error {
-		seen := 0
-		for !done.Load() {
-			n, err := e.readPrefix(s)
-			if err != nil {
+		for !failed.Load() {
+			n := acknowledged.Load()
+			if err := e.readsAtLeast(s, n); err != nil {
 				return err
 			}
-			if n < seen {
-				return fmt.Errorf("a reader saw %d samples, then %d", seen, n)
+			if n == total {
+				return nil
 			}
-			seen = n
 		}
 		return nil
 	}
 	e.together(writer, reader, reader)
-	if n, err := e.readPrefix(s); n != 200 || err != nil {
-		e.Fatalf("%d samples in the end, error %v; want 200", n, err)
-	}
 }
 
-// readPrefix reads s and checks that its i-th value is i.
-func (e *env) readPrefix(s model.Series) (int, error) {
+// readsAtLeast opens a view on a series whose i-th sample is i, and checks that
+// the first n are there.
+func (e *env) readsAtLeast(s model.Series, n int64) error {
 	ctx := context.Background()
 	v, err := e.s.View(ctx)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer v.Close()
 	found, ok, err := findSeries(ctx, v, s, model.AllTime)
-	if !ok || err != nil {
-		return 0, err
+	if err != nil || !ok && n > 0 {
+		return fmt.Errorf("select a series of %d samples: found %v, error %w", n, ok, err)
+	}
+	if !ok {
+		return nil
 	}
 	list, err := readSamples(ctx, v, found, store.ReadOptions{Range: model.AllTime})
+	if err != nil {
+		return err
+	}
 	for i, p := range list {
-		if p.value.bits != uint64(i) {
-			return 0, fmt.Errorf("sample %d of a series of 0, 1, 2, ... is %d: one before it is missing", i, p.value.bits)
+		at := (p.timeMS - someTimeMS) / 1000
+		if p.value.bits != uint64(at) || int64(i) < n && at != int64(i) {
+			return fmt.Errorf("%d samples were acknowledged before the view was opened; its sample %d is %d at second %d", n, i, p.value.bits, at)
 		}
 	}
-	return len(list), err
+	if int64(len(list)) < n {
+		return fmt.Errorf("%d samples were acknowledged before the view was opened, it has %d", n, len(list))
+	}
+	return nil
 }
 
 // deletesBesideWrites: each worker owns a series; it writes, deletes and

@@ -1,3 +1,85 @@
 // Package storetest says what the words of package store mean, as tests that
-// every store passes unchanged.
+// every store passes unchanged, in the manner of testing/fstest.
+//
+// A store's own test hands over a [Harness]: how to open the store, and how to
+// flush, merge or crash it where it can do that.
+//
+//	func TestStore(t *testing.T) {
+//		storetest.Run(t, newHarness)
+//	}
+//
+//	func TestMetamorphic(t *testing.T) {
+//		storetest.RunMetamorphic(t,
+//			storetest.Config{Name: "default", New: newHarness},
+//			storetest.Config{Name: "tiny files", New: newTinyHarness})
+//	}
+//
+// [Run] tells stories with a known end. [RunMetamorphic] does random operations
+// and compares each answer with that of [Reference], the simplest store there
+// is. Reference is also a test double for whatever needs a store.
+//
+// # The groups of Run
+//
+//	overwrite     the last accepted write of a series and time wins; kinds do not touch each other
+//	time          ranges, both ends belonging; order; limit; rows; far and negative times
+//	value         every kind comes back bit for bit
+//	select        matchers, order as Java sorts, unicode, the limit
+//	names         lists by prefix, pattern, place and limit; names vanish with the last sample
+//	delete        by selector and range; nothing comes back, nothing written later goes
+//	ttl           times-to-live to the millisecond
+//	keyvalue      set, get, unset, prefix
+//	blocks        long series: out of order, overwritten, with holes, in every direction and part
+//	stats         statistics stand for just the samples that they replace
+//	series        refs, epochs, 100,000 series
+//	views         what a View sees and how long it lives
+//	expiry        times-to-live on any clock, names after expiry
+//	service-keys  lists of service keys, modification times
+//	reopen        closing, crashing and opening again
+//	cancel        contexts that end
+//	concurrent    writers, readers, deletes and maintenance at once
+//
+// Each test has an empty store of its own. The first eight groups are the files
+// in scripts; each of their stories is told five times: as it stands, and with
+// a flush, a merge, a reopening or a crash after each step that changes
+// something. What the contract leaves open is not tested: how coarsely Select
+// looks at a range, how a series is cut into blocks, and whether a sample that
+// is gone on arrival hides an earlier one of the same time.
+//
+// Of a run of samples that holds a NaN, statistics are NaN for min, max and
+// sum, which is what an aggregator over the samples would say.
+//
+// # The script language
+//
+// One operation per line; its answer follows, indented by two spaces. An
+// operation that just succeeds has no answer, one without results answers
+// (none).
+//
+//	append SERIES TIME=VALUE[~TTL]... [; SERIES ...]   one batch
+//	read SERIES [-from=TIME] [-to=TIME] [-desc] [-limit=N] [-summarize=all|some|none]
+//	select METRIC [MATCHER...] [-from] [-to] [-limit] [-raw]
+//	names metrics|tagnames|tagvalues [-metric] [-tag] [-prefix] [-pattern] [-after] [-limit]
+//	delete METRIC [MATCHER...] [-from] [-to]
+//	set|unset|get|keys SERVICE SERVICEKEY [KEY|PREFIX] [TEXT]
+//	flush, merge, reopen, crash, advance DURATION
+//
+//	SERIES   metric{tag=value,...}:type, type one of long, double, string, complex, null,
+//	         or any other for a custom type
+//	TIME     milliseconds, min, max, or @N: N ms after the script began
+//	VALUE    a number; 0x and 16 digits for a double's bits; a string in quotes;
+//	         # and hexadecimal bytes; null
+//	TTL      seconds
+//	MATCHER  tag=value|value|/pattern/...
+//
+// Names and texts may be written as Go strings in double quotes. A read with
+// -summarize checks every statistic against the samples and answers with the
+// samples that blocks and statistics together stand for. A select leaves out
+// series without a sample in the range, unless it is -raw. Names are asked for
+// after a merge once a sample with a time-to-live was written, since its name
+// may outlive it until then.
+//
+// # Flags
+//
+//	-storetest.seed    first seed of the metamorphic test
+//	-storetest.rounds  how many rounds
+//	-storetest.ops     operations per round
 package storetest

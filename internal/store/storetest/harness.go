@@ -11,6 +11,10 @@ import (
 // A Harness is one store under test: an empty place for data and the means to
 // open it again and again. Open is required; every other field may be nil, and
 // what needs it is then skipped or done the plain way.
+//
+// Flush and Merge are also called while other goroutines use the store, never
+// both at once. They report failure by tb.Errorf, since they may run in a
+// goroutine that is not the test's.
 type Harness struct {
 	// Open opens the store; it ends the test if that fails. The first call
 	// finds no data. Each later call comes after Close or Crash and finds what

@@ -23,6 +23,7 @@ type runner struct {
 	h      *Harness
 	s      store.Store // nil once closed
 	origin time.Time   // what @ means; zero: answers hold no @
+	mortal bool        // some sample had a time-to-live
 }
 
 func newRunner(tb testing.TB, h *Harness) *runner {
@@ -45,6 +46,9 @@ func (r *runner) do(o op) string {
 	ctx := context.Background()
 	switch o.verb {
 	case "append":
+		for _, p := range o.samples {
+			r.mortal = r.mortal || p.ttl > 0
+		}
 		return answer(r.append(ctx, o.samples))
 	case "delete":
 		return answer(r.s.Delete(ctx, store.Deletion{Metric: o.metric, Matchers: o.matchers, Range: o.within}))
@@ -53,6 +57,9 @@ func (r *runner) do(o op) string {
 	case "select":
 		return r.inView(func(v store.View) string { return r.selectSeries(ctx, v, o) })
 	case "names":
+		if r.mortal { // names of expired samples vanish by maintenance
+			r.merge()
+		}
 		return r.inView(func(v store.View) string { return r.names(ctx, v, o.names) })
 	case "flush":
 		r.flush()

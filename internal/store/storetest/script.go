@@ -275,8 +275,12 @@ func (s *scanner) argument(o *op) {
 	case "raw":
 		o.raw = true
 	case "limit":
-		o.limit = int(s.int(" ", 32))
-		o.names.Limit = o.limit
+		limit := int(s.int(" ", 32))
+		if o.verb == "names" {
+			o.names.Limit = limit
+		} else {
+			o.limit = limit
+		}
 	case "summarize":
 		o.summarize = s.word(" ")
 	case "metric":

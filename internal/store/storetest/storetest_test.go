@@ -2,9 +2,14 @@ package storetest
 
 import (
 	"testing"
-	"time"
 )
 
 func TestReference(t *testing.T) {
-	Run(t, func(testing.TB) *Harness { return referenceHarness(time.UnixMilli(1_700_000_000_000), 0) })
+	Run(t, func(testing.TB) *Harness { return referenceHarness(testOrigin, 0) })
+}
+
+func TestReferenceMetamorphic(t *testing.T) {
+	RunMetamorphic(t,
+		Config{"one-sample-blocks", func(testing.TB) *Harness { return referenceHarness(testOrigin, 1) }},
+		Config{"large-blocks", func(testing.TB) *Harness { return referenceHarness(testOrigin, 10_000) }})
 }

@@ -1,0 +1,413 @@
+package storetest
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// A fault is one thing done wrong. What it leaves nil is done right.
+type fault struct {
+	append func(r *Reference, b *store.Batch)          // changes b, which is then appended
+	after  func(r *Reference, b *store.Batch)          // runs after an append
+	delete func(r *Reference, d store.Deletion)        // in place of the delete
+	reopen func(old *Reference) *Reference             // in place of Reopen
+	merge  func(r *Reference)                          // runs after Purge
+	choose func(sel store.Selection) store.Selection   // changes what is selected
+	read   func(o store.ReadOptions) store.ReadOptions // changes what is read
+	block  func(o store.ReadOptions, b *store.Block)   // changes what was read
+	names  func(q store.NamesQuery, names []string)    // changes what is listed
+	ctx    func(context.Context) context.Context       // changes the context of views
+	closed bool                                        // views work after Close
+}
+
+// faults are named by what is wrong; group is the part of Run that must notice.
+var faults = []struct {
+	name        string
+	group       string
+	metamorphic bool // RunMetamorphic must notice too
+	make        func() *fault
+}{
+	{"an overwrite is dropped", "overwrite", true, func() *fault {
+		return &fault{append: func(r *Reference, b *store.Batch) {
+			b.Samples = slices.DeleteFunc(b.Samples, func(p store.Sample) bool {
+				_, found := r.refs[p.Ref].search(p.TimeMS)
+				return found
+			})
+		}}
+	}},
+	{"the first of two in a batch wins", "overwrite", true, func() *fault {
+		return &fault{append: func(_ *Reference, b *store.Batch) { slices.Reverse(b.Samples) }}
+	}},
+	{"the range end is left out", "time", true, func() *fault {
+		return &fault{read: func(o store.ReadOptions) store.ReadOptions {
+			o.Range.EndMS -= min(1, max(0, o.Range.EndMS-math.MinInt64))
+			return o
+		}}
+	}},
+	{"a row border belongs to the wrong row", "time", true, func() *fault {
+		return &fault{read: func(o store.ReadOptions) store.ReadOptions {
+			if o.Range.StartMS%1_814_400_000 == 0 && o.Range.StartMS != 0 {
+				o.Range.StartMS++
+			}
+			return o
+		}}
+	}},
+	{"a limit counts from the old end", "time", true, func() *fault {
+		return &fault{read: func(o store.ReadOptions) store.ReadOptions {
+			if o.Limit > 1 && o.Descending {
+				o.Limit--
+			}
+			return o
+		}}
+	}},
+	{"longs pass through a double", "value", true, func() *fault {
+		return &fault{append: func(r *Reference, b *store.Batch) {
+			for i, p := range b.Samples {
+				if r.refs[p.Ref].Type == model.TypeLong {
+					b.Samples[i].Value = uint64(int64(float64(int64(p.Value))))
+				}
+			}
+		}}
+	}},
+	{"every NaN is the same", "value", false, func() *fault {
+		return &fault{append: func(r *Reference, b *store.Batch) {
+			for i, p := range b.Samples {
+				if r.refs[p.Ref].Type == model.TypeDouble && math.IsNaN(math.Float64frombits(p.Value)) {
+					b.Samples[i].Value = math.Float64bits(math.NaN())
+				}
+			}
+		}}
+	}},
+	{"deletes are forgotten on reopening", "delete", true, func() *fault {
+		var kept []func(*Reference)
+		return &fault{
+			delete: func(r *Reference, d store.Deletion) {
+				for _, s := range r.refs {
+					if s.Metric != d.Metric || !model.MatchesAll(d.Matchers, s.Tags) {
+						continue
+					}
+					lost := expectedOf(s, d.Range)
+					kept = append(kept, func(n *Reference) {
+						for _, p := range lost {
+							n.refs[n.create(s.Series)].put(p)
+						}
+					})
+				}
+				_ = r.Delete(context.Background(), d)
+			},
+			reopen: func(old *Reference) *Reference {
+				n := old.Reopen()
+				for _, restore := range kept {
+					restore(n)
+				}
+				return n
+			},
+		}
+	}},
+	{"a delete hides later writes", "delete", true, func() *fault {
+		var done []store.Deletion
+		f := &fault{delete: func(r *Reference, d store.Deletion) {
+			done = append(done, d)
+			_ = r.Delete(context.Background(), d)
+		}}
+		f.after = func(r *Reference, _ *store.Batch) {
+			for _, d := range done {
+				_ = r.Delete(context.Background(), d)
+			}
+		}
+		return f
+	}},
+	{"a delete ignores its matchers", "delete", true, func() *fault {
+		return &fault{delete: func(r *Reference, d store.Deletion) {
+			d.Matchers = nil
+			_ = r.Delete(context.Background(), d)
+		}}
+	}},
+	{"the newest sample of each series is lost on reopening", "reopen", true, func() *fault {
+		return &fault{reopen: func(old *Reference) *Reference {
+			n := old.Reopen()
+			for _, s := range n.refs {
+				s.samples = s.samples[:len(s.samples)-1]
+			}
+			return n
+		}}
+	}},
+	{"a merge brings back what was overwritten", "overwrite", true, func() *fault {
+		first := map[string]referenceSample{}
+		return &fault{
+			append: func(r *Reference, b *store.Batch) {
+				for _, p := range b.Samples {
+					s := r.refs[p.Ref]
+					if i, found := s.search(p.TimeMS); found {
+						first[fmt.Sprint(s.Series, p.TimeMS)] = s.samples[i]
+					}
+				}
+			},
+			merge: func(r *Reference) {
+				for _, s := range r.refs {
+					for i, p := range s.samples {
+						if old, ok := first[fmt.Sprint(s.Series, p.timeMS)]; ok {
+							s.samples[i] = old
+						}
+					}
+				}
+			},
+		}
+	}},
+	{"statistics count a sample too many", "stats", true, func() *fault {
+		return &fault{block: func(_ store.ReadOptions, b *store.Block) {
+			if b.Stats != nil {
+				b.Stats.Count++
+			}
+		}}
+	}},
+	{"the minimum is never above zero", "stats", true, func() *fault {
+		return &fault{block: func(_ store.ReadOptions, b *store.Block) {
+			if b.Stats != nil {
+				b.Stats.Min = min(b.Stats.Min, 0)
+			}
+		}}
+	}},
+	{"statistics without being asked", "blocks", true, func() *fault {
+		return &fault{read: func(o store.ReadOptions) store.ReadOptions {
+			o.Summarize = func(int64, int64) bool { return true }
+			return o
+		}}
+	}},
+	{"names are sorted by byte", "names", true, func() *fault {
+		return &fault{names: func(_ store.NamesQuery, names []string) { slices.Sort(names) }}
+	}},
+	{"a pattern matches a part of a value", "select", true, func() *fault {
+		return &fault{choose: func(sel store.Selection) store.Selection {
+			sel.Matchers = slices.Clone(sel.Matchers)
+			for i, m := range sel.Matchers {
+				for j, p := range m.Patterns {
+					loose, _ := model.NewPattern(".*(?:" + p.String() + ").*")
+					sel.Matchers[i].Patterns = slices.Clone(sel.Matchers[i].Patterns)
+					sel.Matchers[i].Patterns[j] = loose
+				}
+			}
+			return sel
+		}}
+	}},
+	{"times-to-live are ignored", "ttl", true, func() *fault {
+		return &fault{append: func(_ *Reference, b *store.Batch) {
+			for i := range b.Samples {
+				b.Samples[i].TTL = 0
+			}
+		}}
+	}},
+	{"a life begins on arrival", "ttl", true, func() *fault {
+		return &fault{append: func(r *Reference, b *store.Batch) {
+			for i, p := range b.Samples {
+				if late := (r.now().UnixMilli() - p.TimeMS) / 1000; p.TTL > 0 && late > 0 {
+					b.Samples[i].TTL += uint32(late)
+				}
+			}
+		}}
+	}},
+	{"stale refs are taken", "series", false, func() *fault {
+		return &fault{append: func(r *Reference, b *store.Batch) { b.Epoch = r.epoch }}
+	}},
+	{"contexts are not looked at", "cancel", false, func() *fault {
+		return &fault{ctx: context.WithoutCancel}
+	}},
+	{"a closed view goes on", "views", false, func() *fault { return &fault{closed: true} }},
+}
+
+func expectedOf(s *referenceSeries, r model.TimeRange) (out []referenceSample) {
+	for _, p := range s.samples {
+		if r.Contains(p.timeMS) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// faultyStore is a Reference with a fault.
+type faultyStore struct {
+	*Reference
+	f *fault
+}
+
+func (s faultyStore) Append(ctx context.Context, b *store.Batch) error {
+	if s.f.append != nil {
+		s.mu.Lock()
+		s.f.append(s.Reference, b)
+		s.mu.Unlock()
+	}
+	err := s.Reference.Append(ctx, b)
+	if err == nil && s.f.after != nil {
+		s.f.after(s.Reference, b)
+	}
+	return err
+}
+
+func (s faultyStore) Delete(ctx context.Context, d store.Deletion) error {
+	if s.f.delete == nil || d.Metric == "" {
+		return s.Reference.Delete(ctx, d)
+	}
+	s.f.delete(s.Reference, d)
+	return nil
+}
+
+func (s faultyStore) View(ctx context.Context) (store.View, error) {
+	v, err := s.Reference.View(ctx)
+	return faultyView{v, s.f}, err
+}
+
+type faultyView struct {
+	store.View
+	f *fault
+}
+
+func (v faultyView) Close() error {
+	if v.f.closed {
+		return nil
+	}
+	return v.View.Close()
+}
+
+func (v faultyView) context(ctx context.Context) context.Context {
+	if v.f.ctx == nil {
+		return ctx
+	}
+	return v.f.ctx(ctx)
+}
+
+func (v faultyView) Select(ctx context.Context, sel store.Selection) ([]store.Series, error) {
+	if v.f.choose != nil {
+		sel = v.f.choose(sel)
+	}
+	return v.View.Select(v.context(ctx), sel)
+}
+
+func (v faultyView) Names(ctx context.Context, q store.NamesQuery) ([]string, bool, error) {
+	names, more, err := v.View.Names(v.context(ctx), q)
+	if v.f.names != nil {
+		v.f.names(q, names)
+	}
+	return names, more, err
+}
+
+func (v faultyView) Read(ctx context.Context, s store.Series, o store.ReadOptions) store.Cursor {
+	if v.f.read != nil {
+		o = v.f.read(o)
+	}
+	return faultyCursor{v.View.Read(v.context(ctx), s, o), o, v.f}
+}
+
+type faultyCursor struct {
+	store.Cursor
+	o store.ReadOptions
+	f *fault
+}
+
+func (c faultyCursor) Next() (*store.Block, error) {
+	b, err := c.Cursor.Next()
+	if b != nil && c.f.block != nil {
+		c.f.block(c.o, b)
+	}
+	return b, err
+}
+
+var testOrigin = time.UnixMilli(1_700_000_000_000)
+
+func faultyHarness(f *fault) *Harness {
+	h := referenceHarness(testOrigin, 0)
+	var kept *Reference
+	h.Open = func(testing.TB) store.Store {
+		switch {
+		case kept == nil:
+			kept = NewReference(h.Now)
+		case f.reopen != nil:
+			kept = f.reopen(kept)
+		default:
+			kept = kept.Reopen()
+		}
+		return faultyStore{kept, f}
+	}
+	h.Merge = func(_ testing.TB, s store.Store) {
+		r := s.(faultyStore).Reference
+		r.Purge()
+		if f.merge != nil {
+			f.merge(r)
+		}
+	}
+	return h
+}
+
+// TestFaultsAreNoticed shows that Run can fail: each fault by the group of
+// tests that is about it.
+func TestFaultsAreNoticed(t *testing.T) {
+	for _, f := range faults {
+		t.Run(f.name, func(t *testing.T) {
+			for _, g := range groups() {
+				if g.name != f.group {
+					continue
+				}
+				for _, c := range g.tests {
+					failure, _ := record(t, func(tb testing.TB) {
+						c.runOn(tb, func(testing.TB) *Harness { return faultyHarness(f.make()) })
+					})
+					if failure != "" {
+						t.Logf("noticed by %s/%s:\n%s", g.name, c.name, failure)
+						return
+					}
+				}
+			}
+			t.Errorf("no test of group %s fails", f.group)
+		})
+	}
+}
+
+// TestMetamorphicNoticesFaults shows that RunMetamorphic can fail, and that
+// what it prints is short and can be read back.
+func TestMetamorphicNoticesFaults(t *testing.T) {
+	for _, f := range faults {
+		if !f.metamorphic {
+			continue
+		}
+		t.Run(f.name, func(t *testing.T) {
+			c := Config{"faulty", func(testing.TB) *Harness { return faultyHarness(f.make()) }}
+			for seed := range uint64(40) {
+				report := runRound(t, c, seed, 150)
+				if report == "" {
+					continue
+				}
+				t.Log(report)
+				checkReport(t, c, report)
+				return
+			}
+			t.Error("40 rounds saw nothing wrong")
+		})
+	}
+}
+
+func checkReport(t *testing.T, c Config, report string) {
+	t.Helper()
+	_, script, _ := strings.Cut(report, "script of")
+	lines := strings.Split(strings.TrimSpace(script), "\n")[1:]
+	if len(lines) > 12 {
+		t.Errorf("the script has %d operations, want at most 12", len(lines))
+	}
+	var ops []op
+	for _, line := range lines {
+		o, err := parseOp(line, testOrigin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ops = append(ops, o)
+	}
+	if (attempt{tb: t, config: c, origin: testOrigin}).run(ops) == "" {
+		t.Error("the printed script, read back, does not fail")
+	}
+}
