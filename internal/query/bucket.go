@@ -1,0 +1,70 @@
+package query
+
+import (
+	"math"
+
+	"varve/internal/store"
+)
+
+// A bucket is a half-open span of time.
+type bucket struct{ startMS, endMS int64 }
+
+// buckets cuts time into spans of a sampling. Bucket 0 begins at the origin;
+// every boundary is computed from there, so that months that begin on the 31st
+// clip to the month's length and recover afterwards.
+type buckets struct {
+	cal      calendar
+	sampling Sampling
+	originMS int64
+}
+
+var errZeroSampling = &store.InputError{Reason: "sampling.value must be greater than 0"}
+
+// check refuses a sampling that has no length. KairosDB finds out only when
+// there are points, so callers check with the first one.
+func (b *buckets) check() error {
+	if b.sampling.Value <= 0 {
+		return errZeroSampling
+	}
+	return nil
+}
+
+// start is the first instant of bucket k.
+func (b *buckets) start(k int64) int64 {
+	return b.cal.add(b.originMS, saturatingMul(k, b.sampling.Value), b.sampling.Unit)
+}
+
+// find returns the bucket of an instant. Before the origin KairosDB cuts the
+// quotient off rather than down: an instant less than one sampling before the
+// origin is in bucket 0.
+func (b *buckets) find(ms int64) bucket {
+	if ms < b.originMS {
+		k := -(b.cal.between(ms, b.originMS, b.sampling.Unit) / b.sampling.Value)
+		return bucket{b.start(k), max(b.start(k+1), saturatingAdd(ms, 1))}
+	}
+	if f := b.sampling.Unit.fixedMS(); f > 0 {
+		return b.findFixed(ms, f)
+	}
+	k := b.cal.unitsBetween(b.originMS, ms, b.sampling.Unit) / b.sampling.Value
+	for k > 0 && b.start(k) > ms {
+		k--
+	}
+	start, end := b.start(k), b.start(k+1)
+	for end <= ms && end > start {
+		k++
+		start, end = end, b.start(k+1)
+	}
+	return bucket{start, max(end, saturatingAdd(ms, 1))}
+}
+
+// findFixed is find for a unit of f ms and an instant at or after the origin.
+func (b *buckets) findFixed(ms, f int64) bucket {
+	length := saturatingMul(b.sampling.Value, f)
+	within := (uint64(ms) - uint64(b.originMS)) % uint64(length)
+	start := ms - int64(within)
+	end := start + length
+	if end < start {
+		end = math.MaxInt64
+	}
+	return bucket{start, end}
+}

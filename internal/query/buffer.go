@@ -1,0 +1,110 @@
+package query
+
+import "varve/internal/model"
+
+// A pointBuffer holds points by column, within a memory budget.
+type pointBuffer struct {
+	lease *lease
+	times []int64
+	bits  []uint64
+	kinds []model.Kind
+	ends  []uint32 // of Data; nil while all points are of fixed kinds
+	data  []byte
+	taken int64
+}
+
+// pointBytes is what a point takes without its Data.
+const pointBytes = 8 + 8 + 1 + 4
+
+func (b *pointBuffer) add(p *Point) error {
+	if len(b.times) == cap(b.times) {
+		if err := b.lease.take(int64(len(b.times)+64) * pointBytes); err != nil {
+			return err
+		}
+	}
+	if len(p.Data) > 0 {
+		if err := b.lease.take(int64(len(p.Data))); err != nil {
+			return err
+		}
+	}
+	b.times = append(b.times, p.TimeMS)
+	b.bits = append(b.bits, p.Bits)
+	b.kinds = append(b.kinds, p.Kind)
+	b.data = append(b.data, p.Data...)
+	b.ends = append(b.ends, uint32(len(b.data)))
+	return nil
+}
+
+// fill adds all points of a stream.
+func (b *pointBuffer) fill(in Stream) error {
+	for {
+		var p Point
+		ok, err := in.Next(&p)
+		if !ok || err != nil {
+			return err
+		}
+		if err := b.add(&p); err != nil {
+			return err
+		}
+	}
+}
+
+func (b *pointBuffer) get(i int, p *Point) {
+	from := uint32(0)
+	if i > 0 {
+		from = b.ends[i-1]
+	}
+	*p = Point{TimeMS: b.times[i], Kind: b.kinds[i], Bits: b.bits[i]}
+	if b.ends[i] > from {
+		p.Data = b.data[from:b.ends[i]]
+	}
+}
+
+// forward yields the points in order.
+func (b *pointBuffer) forward() Stream { return &bufferStream{buffer: b, step: 1} }
+
+type bufferStream struct {
+	buffer   *pointBuffer
+	at, step int
+}
+
+func (s *bufferStream) Next(p *Point) (bool, error) {
+	if s.at < 0 || s.at >= len(s.buffer.times) {
+		return false, nil
+	}
+	s.buffer.get(s.at, p)
+	s.at += s.step
+	return true, nil
+}
+
+// reversed yields a stream backwards; it holds all of it.
+type reversed struct {
+	in    Stream
+	lease *lease
+	out   *bufferStream
+}
+
+func (r *reversed) Next(p *Point) (bool, error) {
+	if r.out == nil {
+		b := &pointBuffer{lease: r.lease}
+		if err := b.fill(r.in); err != nil {
+			return false, err
+		}
+		r.out = &bufferStream{buffer: b, at: len(b.times) - 1, step: -1}
+	}
+	return r.out.Next(p)
+}
+
+// limited ends a stream after n points.
+type limited struct {
+	in Stream
+	n  int
+}
+
+func (l *limited) Next(p *Point) (bool, error) {
+	if l.n <= 0 {
+		return false, nil
+	}
+	l.n--
+	return l.in.Next(p)
+}

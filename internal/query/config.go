@@ -1,0 +1,56 @@
+package query
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"varve/internal/units"
+)
+
+// Config bounds what queries may use.
+type Config struct {
+	MaxSeries     int           `yaml:"max_series" doc:"Most series that one metric of a query may select."`
+	MaxSamples    int64         `yaml:"max_samples" doc:"Most samples that one query may read."`
+	MaxMemory     units.Bytes   `yaml:"max_memory" doc:"Most memory that one query may hold in blocks, buckets and buffered points."`
+	Timeout       time.Duration `yaml:"timeout" doc:"Longest time that one query may take, without the wait for a free place."`
+	MaxConcurrent int           `yaml:"max_concurrent" doc:"Most queries that run at once."`
+	MaxQueued     int           `yaml:"max_queued" doc:"Most queries that wait for a free place; further ones are refused as overload."`
+	MaxWait       time.Duration `yaml:"max_wait" doc:"Longest time that a query waits for a free place before it is refused as overload."`
+	Workers       int           `yaml:"workers" doc:"Goroutines that read series for one query; never more than there are processors."`
+}
+
+// DefaultConfig returns the defaults.
+func DefaultConfig() Config {
+	return Config{
+		MaxSeries:     1_000_000,
+		MaxSamples:    1_000_000_000,
+		MaxMemory:     512 * units.MiB,
+		Timeout:       2 * time.Minute,
+		MaxConcurrent: 16,
+		MaxQueued:     256,
+		MaxWait:       10 * time.Second,
+		Workers:       8,
+	}
+}
+
+// Validate reports all values that make no sense.
+func (c Config) Validate() error {
+	var errs []error
+	positive := func(key string, v int64) {
+		if v <= 0 {
+			errs = append(errs, fmt.Errorf("query.%s: %d is not greater than 0", key, v))
+		}
+	}
+	positive("max_series", int64(c.MaxSeries))
+	positive("max_samples", c.MaxSamples)
+	positive("max_memory", int64(c.MaxMemory))
+	positive("timeout", int64(c.Timeout))
+	positive("max_concurrent", int64(c.MaxConcurrent))
+	positive("max_wait", int64(c.MaxWait))
+	positive("workers", int64(c.Workers))
+	if c.MaxQueued < 0 {
+		errs = append(errs, fmt.Errorf("query.max_queued: %d is negative", c.MaxQueued))
+	}
+	return errors.Join(errs...)
+}

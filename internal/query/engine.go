@@ -1,0 +1,208 @@
+package query
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// A Request is one query over one or more metrics.
+type Request struct {
+	Range   model.TimeRange
+	Zone    *time.Location // of calendar units; nil is UTC
+	Metrics []MetricQuery
+
+	Text   string // as the client wrote it, for the list of running queries
+	Client string // where it came from, likewise
+}
+
+// A MetricQuery is the part of a query that concerns one metric.
+type MetricQuery struct {
+	Metric     string
+	Matchers   []model.Matcher
+	Descending bool
+	Limit      int // points per series and again per group, <= 0 for all
+	GroupBy    []GroupBy
+	Steps      []Step
+
+	// WithoutTags leaves Group.Tags empty.
+	WithoutTags bool
+}
+
+// A BusyError says that no place became free for a query. Trying again later
+// may help.
+type BusyError struct{ Limit *store.LimitError }
+
+func (e *BusyError) Error() string { return e.Limit.Error() }
+func (e *BusyError) Unwrap() error { return e.Limit }
+
+// ErrCancelled is the error of a query that Engine.Cancel ended.
+var ErrCancelled = errors.New("query was cancelled by the operator")
+
+// An Engine runs queries over one store. It is safe for use by many
+// goroutines and owns none: all work ends with the call that caused it.
+type Engine struct {
+	store   store.Viewer
+	config  Config
+	workers int
+	now     func() time.Time
+	merging bool // never fold: the other way to compute, for tests
+	metrics *metrics
+	places  chan struct{}
+	queued  atomic.Int64
+	lastID  atomic.Uint64
+
+	mu      sync.Mutex
+	running map[uint64]*Run
+}
+
+// New returns an Engine. config must be valid; now is the clock of relative
+// things and of ages.
+func New(s store.Viewer, config Config, r prometheus.Registerer, now func() time.Time) *Engine {
+	return &Engine{
+		store: s, config: config, now: now,
+		workers: min(config.Workers, runtime.GOMAXPROCS(0)),
+		metrics: newMetrics(r),
+		places:  make(chan struct{}, config.MaxConcurrent),
+		running: map[uint64]*Run{},
+	}
+}
+
+// A Running describes a query that has not ended.
+type Running struct {
+	ID      uint64
+	Text    string
+	Client  string
+	Start   time.Time
+	Series  int64
+	Samples int64
+}
+
+// Running lists the queries that run now, oldest first.
+func (e *Engine) Running() []Running {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	list := make([]Running, 0, len(e.running))
+	for id, r := range e.running {
+		list = append(list, Running{
+			ID: id, Text: r.request.Text, Client: r.request.Client, Start: r.start,
+			Series: r.series.Load(), Samples: r.samples.Load(),
+		})
+	}
+	slices.SortFunc(list, func(a, b Running) int { return cmp.Compare(a.ID, b.ID) })
+	return list
+}
+
+// Queued is the number of queries that wait for a free place.
+func (e *Engine) Queued() int { return int(e.queued.Load()) }
+
+// Cancel ends a running query with ErrCancelled and reports whether it was
+// there.
+func (e *Engine) Cancel(id uint64) bool {
+	e.mu.Lock()
+	r := e.running[id]
+	e.mu.Unlock()
+	if r == nil {
+		return false
+	}
+	r.cancel(ErrCancelled)
+	return true
+}
+
+// Start waits for a free place and opens the store. The Run must be closed.
+func (e *Engine) Start(ctx context.Context, q Request) (*Run, error) {
+	if err := e.enter(ctx); err != nil {
+		e.metrics.queries.WithLabelValues(outcome(err)).Inc()
+		return nil, err
+	}
+	r := e.newRun(ctx, q)
+	view, err := e.store.View(r.ctx)
+	if err != nil {
+		err = r.cause(err)
+		r.Close(err)
+		return nil, err
+	}
+	r.view = view
+	return r, nil
+}
+
+// enter takes a place, at once or after a wait in the queue.
+func (e *Engine) enter(ctx context.Context) error {
+	select {
+	case e.places <- struct{}{}:
+		return nil
+	default:
+	}
+	if n := e.queued.Add(1); n > int64(e.config.MaxQueued) {
+		e.queued.Add(-1)
+		return &BusyError{&store.LimitError{
+			Limit: "query.max_queued", Max: int64(e.config.MaxQueued), Need: n, What: "wait for a free place",
+		}}
+	}
+	e.metrics.queued.Inc()
+	defer func() { e.queued.Add(-1); e.metrics.queued.Dec() }()
+	wait := time.NewTimer(e.config.MaxWait)
+	defer wait.Stop()
+	select {
+	case e.places <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-wait.C:
+		return &BusyError{&store.LimitError{
+			Limit: "query.max_concurrent", Max: int64(e.config.MaxConcurrent),
+			What: "no query ended within query.max_wait of " + e.config.MaxWait.String(),
+		}}
+	}
+}
+
+func (e *Engine) newRun(ctx context.Context, q Request) *Run {
+	if q.Zone == nil {
+		q.Zone = time.UTC
+	}
+	r := &Run{engine: e, request: q, start: e.now(), begun: time.Now(), id: e.lastID.Add(1)}
+	r.budget.max = int64(e.config.MaxMemory)
+	ctx, r.cancel = context.WithCancelCause(ctx)
+	r.ctx, r.stop = context.WithTimeoutCause(ctx, e.config.Timeout, &store.LimitError{
+		Limit: "query.timeout", Max: e.config.Timeout.Milliseconds(), What: "milliseconds that one query may take",
+	})
+	e.mu.Lock()
+	e.running[r.id] = r
+	e.mu.Unlock()
+	e.metrics.running.Inc()
+	return r
+}
+
+// outcome classifies how a query ended, for metrics.
+func outcome(err error) string {
+	var busy *BusyError
+	var limit *store.LimitError
+	var input *store.InputError
+	var compute *ComputeError
+	switch {
+	case err == nil:
+		return "ok"
+	case errors.As(err, &busy):
+		return "busy"
+	case errors.As(err, &limit):
+		if limit.Limit == "query.timeout" {
+			return "timeout"
+		}
+		return "limit"
+	case errors.As(err, &input), errors.As(err, &compute):
+		return "input"
+	case errors.Is(err, ErrCancelled), errors.Is(err, context.Canceled):
+		return "cancelled"
+	}
+	return "failed"
+}

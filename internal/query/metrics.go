@@ -1,0 +1,45 @@
+package query
+
+import "github.com/prometheus/client_golang/prometheus"
+
+// metrics of an Engine.
+type metrics struct {
+	queries    *prometheus.CounterVec // by outcome
+	seconds    prometheus.Histogram
+	samples    prometheus.Counter
+	series     prometheus.Counter
+	summarized prometheus.Counter
+	running    prometheus.Gauge
+	queued     prometheus.Gauge
+}
+
+func newMetrics(r prometheus.Registerer) *metrics {
+	m := &metrics{
+		queries: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "varve_query_queries_total",
+			Help: "Finished queries by outcome: ok, input, limit, timeout, cancelled, busy, failed.",
+		}, []string{"outcome"}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "varve_query_duration_seconds",
+			Help:    "Time from the start of a query to its last point, without the wait for a free place.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
+		}),
+		samples: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "varve_query_samples_total", Help: "Samples that queries read or took from statistics.",
+		}),
+		series: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "varve_query_series_total", Help: "Series that queries selected.",
+		}),
+		summarized: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "varve_query_summarized_runs_total", Help: "Runs of samples that statistics answered.",
+		}),
+		running: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "varve_query_running", Help: "Queries that run now.",
+		}),
+		queued: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "varve_query_queued", Help: "Queries that wait for a free place.",
+		}),
+	}
+	r.MustRegister(m.queries, m.seconds, m.samples, m.series, m.summarized, m.running, m.queued)
+	return m
+}

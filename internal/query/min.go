@@ -1,0 +1,9 @@
+package query
+
+// minSpec is the smallest value of a bucket, as a double.
+func minSpec() AggregatorSpec {
+	return AggregatorSpec{
+		Name: "min", Doc: "Smallest value.", Properties: rangeProperties(),
+		New: newFold(fold{needs: needEnds, value: doubleValue(func(t *tally) float64 { return t.min })}),
+	}
+}

@@ -1,0 +1,356 @@
+package query
+
+import (
+	"varve/internal/store"
+)
+
+// A Group is one result of a metric query.
+type Group struct {
+	Type   string
+	Labels []Label     // one per group-by that counts, in KairosDB's order
+	Tags   []TagValues // of the series that have samples
+	Points Stream      // valid until the next call on the Result
+}
+
+// A Result yields the groups of one metric, in order. Groups without samples
+// are left out; a group whose samples the steps used up is not.
+type Result struct {
+	run      *Run
+	query    *MetricQuery
+	by       *TagGroupBy
+	plans    []*groupPlan // not yet loaded
+	ready    []*loaded
+	current  *loaded
+	before   int64 // samples of the run before this metric
+	backward bool  // steps run on ascending points, the result is turned round
+}
+
+// batchSeries is how many series are read at once when groups are small, so
+// that they are read in parallel.
+const batchSeries = 512
+
+func newResult(r *Run, q *MetricQuery, series []store.Series) *Result {
+	res := &Result{run: r, query: q, before: r.samples.Load()}
+	for _, g := range q.GroupBy {
+		if by, ok := g.(*TagGroupBy); ok {
+			res.by = by
+			break // only the first one counts, as in KairosDB
+		}
+	}
+	res.plans = planGroups(series, res.by)
+	res.backward = q.Descending && hasRangeStep(q.Steps)
+	return res
+}
+
+// hasRangeStep reports whether a step cuts time into buckets. KairosDB lets the
+// bucket of the newest point swallow all others of a descending stream; here
+// the points are chosen newest first, aggregated ascending and turned round.
+func hasRangeStep(steps []Step) bool {
+	for _, s := range steps {
+		if _, ok := s.(*foldStep); ok {
+			return true
+		}
+	}
+	return false
+}
+
+// SampleSize is the number of samples read so far, after the limit per series.
+// It is final when Next returned nil.
+func (r *Result) SampleSize() int64 { return r.run.samples.Load() - r.before }
+
+// Next returns the next group, nil at the end.
+func (r *Result) Next() (*Group, error) {
+	g, err := r.next()
+	return g, r.run.cause(err)
+}
+
+func (r *Result) next() (*Group, error) {
+	if r.current != nil {
+		err := r.current.drain()
+		r.current.release()
+		r.current = nil
+		if err != nil {
+			return nil, err
+		}
+	}
+	for {
+		for len(r.ready) > 0 {
+			g := r.ready[0]
+			r.ready = r.ready[1:]
+			if g.empty() {
+				g.release()
+				continue
+			}
+			r.current = g
+			return r.build(g), nil
+		}
+		if len(r.plans) == 0 {
+			return nil, nil
+		}
+		if err := r.load(); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// Close releases what the result holds.
+func (r *Result) Close() {
+	if r.current != nil {
+		r.ready = append(r.ready, r.current)
+	}
+	for _, g := range r.ready {
+		g.release()
+	}
+	r.current, r.ready, r.plans = nil, nil, nil
+}
+
+// A loaded group has its samples folded, or its sources opened.
+type loaded struct {
+	plan   *groupPlan
+	steps  []Step // those that accept the group, without a folded first one
+	fold   *foldStep
+	lease  lease
+	live   []bool // series that have samples
+	tables []*table
+	opened []*source
+}
+
+func (g *loaded) empty() bool {
+	for _, l := range g.live {
+		if l {
+			return false
+		}
+	}
+	return true
+}
+
+func (g *loaded) drain() error {
+	for _, s := range g.opened {
+		if s != nil {
+			if err := s.drain(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (g *loaded) release() {
+	for _, s := range g.opened {
+		if s != nil {
+			s.close()
+		}
+	}
+	g.opened, g.tables = nil, nil
+	g.lease.release()
+}
+
+// load reads the next groups, as many as make batchSeries series.
+func (r *Result) load() error {
+	var tasks []func() error
+	for n := 0; n < batchSeries && len(r.plans) > 0; {
+		plan := r.plans[0]
+		r.plans = r.plans[1:]
+		g := r.newLoaded(plan)
+		r.ready = append(r.ready, g)
+		n += len(plan.series)
+		if g.fold != nil {
+			tasks = r.foldTasks(tasks, g)
+		} else {
+			tasks = r.openTasks(tasks, g)
+		}
+	}
+	return parallel(r.run.engine.workers, len(tasks), func(i int) error { return tasks[i]() })
+}
+
+func (r *Result) newLoaded(plan *groupPlan) *loaded {
+	g := &loaded{plan: plan, live: make([]bool, len(plan.series))}
+	g.lease.budget = &r.run.budget
+	kind := plan.groupType
+	for _, s := range r.query.Steps {
+		if s.Accepts(kind) {
+			g.steps = append(g.steps, s)
+			kind = s.Yields(kind)
+		}
+	}
+	if len(g.steps) > 0 {
+		if f, ok := g.steps[0].(*foldStep); ok && r.folds(f, plan) {
+			g.fold, g.steps = f, g.steps[1:]
+		}
+	}
+	return g
+}
+
+// folds reports whether a group can be folded series by series: all points
+// count, the values fit a tally, and buckets depend on nothing but the time,
+// which is so from the origin on.
+func (r *Result) folds(f *foldStep, plan *groupPlan) bool {
+	if r.query.Limit > 0 || f.Sampling.Value <= 0 || r.run.engine.merging {
+		return false
+	}
+	if r.env(plan).Range.StartMS < f.buckets(r.env(plan)).originMS {
+		return false
+	}
+	if f.fold.needs == 0 {
+		return true
+	}
+	for _, s := range plan.series {
+		if !s.Type.Kind().Fixed() {
+			return false
+		}
+	}
+	return true
+}
+
+// foldTasks cuts a group into slices of series that are folded side by side.
+// The cut depends only on the configuration, so that sums come out the same
+// each time.
+func (r *Result) foldTasks(tasks []func() error, g *loaded) []func() error {
+	n := len(g.plan.series)
+	size := max(16, (n+4*r.run.engine.workers-1)/(4*r.run.engine.workers))
+	o := r.run.rangeOptions(false, 0)
+	for from := 0; from < n; from += size {
+		t := &table{run: r.run, step: g.fold, buckets: g.fold.buckets(r.env(g.plan)), lease: &g.lease}
+		g.tables = append(g.tables, t)
+		tasks = append(tasks, func() error {
+			for i := from; i < min(from+size, n); i++ {
+				live, err := t.addSeries(g.plan.series[i], o, int32(i))
+				if err != nil {
+					return err
+				}
+				g.live[i] = live
+			}
+			return nil
+		})
+	}
+	return tasks
+}
+
+// openTasks opens the series of a group, a few per task.
+func (r *Result) openTasks(tasks []func() error, g *loaded) []func() error {
+	const size = 16
+	n := len(g.plan.series)
+	g.opened = make([]*source, n)
+	o := r.run.rangeOptions(r.readDescending(), r.query.Limit)
+	for from := 0; from < n; from += size {
+		tasks = append(tasks, func() error {
+			for i := from; i < min(from+size, n); i++ {
+				src, err := r.run.open(g.plan.series[i], o, int32(i), &g.lease)
+				if err != nil {
+					return err
+				}
+				g.opened[i], g.live[i] = src, src != nil
+			}
+			return nil
+		})
+	}
+	return tasks
+}
+
+// readDescending: a result that is turned round is read ascending, unless a
+// limit has to choose the newest points first.
+func (r *Result) readDescending() bool {
+	return r.query.Descending && (!r.backward || r.query.Limit > 0)
+}
+
+func (r *Result) env(plan *groupPlan) *Env {
+	return &Env{
+		Range: r.run.request.Range, Zone: r.run.request.Zone,
+		NowMS: r.run.start.UnixMilli(), Metric: r.query.Metric,
+	}
+}
+
+func (r *Result) build(g *loaded) *Group {
+	out := &Group{Type: g.plan.groupType}
+	if r.by != nil {
+		out.Labels = append(out.Labels, Label{By: r.by, Tags: g.plan.values})
+	}
+	if !r.query.WithoutTags {
+		out.Tags = tagValues(liveSeries(g))
+	}
+	env := r.env(g.plan)
+	env.Labels, env.Tags = out.Labels, out.Tags
+	out.Points = &guarded{in: r.points(g, env), run: r.run}
+	return out
+}
+
+func liveSeries(g *loaded) []store.Series {
+	live := make([]store.Series, 0, len(g.live))
+	for i, s := range g.plan.series {
+		if g.live[i] {
+			live = append(live, s)
+		}
+	}
+	return live
+}
+
+// points chains the streams of a group.
+func (r *Result) points(g *loaded, env *Env) Stream {
+	var s Stream
+	if g.fold != nil {
+		var all []tally
+		for _, t := range g.tables {
+			if all == nil {
+				all = t.tallies
+				continue
+			}
+			all = mergeTallies(make([]tally, 0, max(len(all), len(t.tallies))), all, t.tallies)
+		}
+		s = &tallyStream{g.fold, all}
+	} else {
+		s = r.merged(g)
+	}
+	for _, step := range g.steps {
+		s = step.Apply(env, s)
+	}
+	if r.backward {
+		s = &reversed{in: s, lease: &g.lease}
+	}
+	return s
+}
+
+func (r *Result) merged(g *loaded) Stream {
+	live := make([]*source, 0, len(g.opened))
+	for _, s := range g.opened {
+		if s != nil {
+			live = append(live, s)
+		}
+	}
+	var s Stream = newMerger(live, r.readDescending())
+	if r.query.Limit > 0 {
+		s = &limited{s, r.query.Limit}
+	}
+	if r.backward && r.readDescending() {
+		s = &reversed{in: s, lease: &g.lease}
+	}
+	return s
+}
+
+// guarded looks at the context every so many points, for streams that read no
+// blocks, and names the cause of an end.
+type guarded struct {
+	in  Stream
+	run *Run
+	n   int
+}
+
+func (s *guarded) Next(p *Point) (bool, error) {
+	if s.n++; s.n%4096 == 0 {
+		if err := s.run.ctx.Err(); err != nil {
+			return false, s.run.cause(err)
+		}
+	}
+	ok, err := s.in.Next(p)
+	return ok, s.run.cause(err)
+}
+
+// Split reports whether a group-by other than by tag splits the groups.
+// KairosDB then answers an empty list when there is no data.
+func (r *Result) Split() bool {
+	for _, g := range r.query.GroupBy {
+		if _, ok := g.(*TagGroupBy); !ok {
+			return true
+		}
+	}
+	return false
+}

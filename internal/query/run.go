@@ -1,0 +1,145 @@
+package query
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"varve/internal/store"
+)
+
+// A Run is a query under way. It is used by one goroutine; its counters may be
+// read by others.
+type Run struct {
+	engine  *Engine
+	id      uint64
+	request Request
+	start   time.Time
+	begun   time.Time // for the duration, by the real clock
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	stop    context.CancelFunc
+	view    store.View
+	budget  budget
+	series  atomic.Int64
+	samples atomic.Int64
+	closed  bool
+}
+
+// Close ends the query. err says how it went, nil for well. Closing twice is
+// allowed.
+func (r *Run) Close(err error) {
+	if r.closed {
+		return
+	}
+	r.closed = true
+	r.stop()
+	r.cancel(nil)
+	if r.view != nil {
+		r.view.Close()
+	}
+	e := r.engine
+	e.mu.Lock()
+	delete(e.running, r.id)
+	e.mu.Unlock()
+	<-e.places
+	e.metrics.running.Dec()
+	e.metrics.queries.WithLabelValues(outcome(err)).Inc()
+	e.metrics.seconds.Observe(time.Since(r.begun).Seconds())
+	e.metrics.samples.Add(float64(r.samples.Load()))
+	e.metrics.series.Add(float64(r.series.Load()))
+}
+
+// Context ends when the query is cancelled, times out, or is closed.
+func (r *Run) Context() context.Context { return r.ctx }
+
+// cause replaces an error that only says that the context ended by why it did.
+func (r *Run) cause(err error) error {
+	if err != nil && r.ctx.Err() != nil {
+		return context.Cause(r.ctx)
+	}
+	return err
+}
+
+// addSamples counts samples against query.max_samples.
+func (r *Run) addSamples(n int64) error {
+	if total := r.samples.Add(n); total > r.engine.config.MaxSamples {
+		return &store.LimitError{
+			Limit: "query.max_samples", Max: r.engine.config.MaxSamples, Need: total,
+			What: "read the samples of a query; narrow the time range or the tags",
+		}
+	}
+	return nil
+}
+
+func (r *Run) selectSeries(q *MetricQuery) ([]store.Series, error) {
+	series, err := r.view.Select(r.ctx, store.Selection{
+		Metric: q.Metric, Matchers: q.Matchers, Range: r.request.Range,
+		Limit: r.engine.config.MaxSeries, LimitKey: "query.max_series",
+	})
+	r.series.Add(int64(len(series)))
+	return series, r.cause(err)
+}
+
+// Metric plans the i-th metric of the request. The Result must be closed before
+// the next one is asked for.
+func (r *Run) Metric(i int) (*Result, error) {
+	q := &r.request.Metrics[i]
+	series, err := r.selectSeries(q)
+	if err != nil {
+		return nil, err
+	}
+	return newResult(r, q, series), nil
+}
+
+// Tags returns the tags of the series that the i-th metric of the request
+// selects.
+func (r *Run) Tags(i int) ([]TagValues, error) {
+	series, err := r.selectSeries(&r.request.Metrics[i])
+	if err != nil {
+		return nil, err
+	}
+	return tagValues(series), nil
+}
+
+// parallel calls f for 0..n-1 from at most `workers` goroutines and returns the
+// first error, after all have ended.
+func parallel(workers, n int, f func(i int) error) error {
+	if workers = min(workers, n); workers <= 1 {
+		for i := range n {
+			if err := f(i); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var (
+		next  atomic.Int64
+		wait  sync.WaitGroup
+		once  sync.Once
+		first error
+		fail  atomic.Bool
+	)
+	for range workers {
+		wait.Go(func() {
+			for !fail.Load() {
+				i := int(next.Add(1)) - 1
+				if i >= n {
+					return
+				}
+				if err := f(i); err != nil {
+					once.Do(func() { first = err })
+					fail.Store(true)
+				}
+			}
+		})
+	}
+	wait.Wait()
+	return first
+}
+
+// rangeOptions are the read options of a metric of this run.
+func (r *Run) rangeOptions(descending bool, limit int) store.ReadOptions {
+	return store.ReadOptions{Range: r.request.Range, Descending: descending, Limit: max(limit, 0)}
+}

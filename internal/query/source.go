@@ -1,0 +1,152 @@
+package query
+
+import (
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// smallBlock is how many samples a first block may have to be copied out of its
+// cursor, so that the cursor can be closed if nothing follows. With one sample
+// per series, a group of 100,000 series then costs a few MiB instead of 100,000
+// open cursors.
+const smallBlock = 256
+
+// sourceBytes covers a source and a cursor without its block.
+const sourceBytes = 1024
+
+// A source is one series of a merged group, positioned at a sample.
+type source struct {
+	run    *Run
+	kind   model.Kind
+	order  int32
+	cursor store.Cursor // nil once exhausted
+	block  *store.Block
+	own    store.Block  // copy of a small first block
+	after  *store.Block // follows own, already fetched
+	i      int
+}
+
+// open positions a source at its first sample; nil means that there is none.
+func (r *Run) open(s store.Series, o store.ReadOptions, order int32, l *lease) (*source, error) {
+	src := &source{run: r, kind: s.Type.Kind(), order: order, cursor: r.view.Read(r.ctx, s, o)}
+	err := src.begin(o.Limit, l)
+	if err != nil || src.block == nil {
+		src.close()
+		return nil, err
+	}
+	return src, nil
+}
+
+func (s *source) begin(limit int, l *lease) error {
+	block, err := s.fetch()
+	if err != nil || block == nil {
+		return err
+	}
+	n := block.Len()
+	if err := l.take(sourceBytes + int64(n)*16 + int64(len(block.Data))); err != nil {
+		return err
+	}
+	s.block = block
+	if n > smallBlock {
+		return nil
+	}
+	s.own.Columns = copyColumns(&block.Columns)
+	s.block = &s.own
+	if limit > 0 && n >= limit {
+		s.close()
+		return nil
+	}
+	if s.after, err = s.fetch(); err != nil || s.after != nil {
+		return err
+	}
+	s.close()
+	return nil
+}
+
+func copyColumns(c *model.Columns) model.Columns {
+	return model.Columns{
+		Times:   append([]int64(nil), c.Times...),
+		Values:  append([]uint64(nil), c.Values...),
+		Offsets: append([]uint32(nil), c.Offsets...),
+		Data:    append([]byte(nil), c.Data...),
+	}
+}
+
+// fetch reads the next block that has samples and counts them.
+func (s *source) fetch() (*store.Block, error) {
+	for {
+		if err := s.run.ctx.Err(); err != nil {
+			return nil, err
+		}
+		block, err := s.cursor.Next()
+		if err != nil || block == nil {
+			return nil, err
+		}
+		if n := block.Len(); n > 0 {
+			return block, s.run.addSamples(int64(n))
+		}
+	}
+}
+
+// next moves to the next sample.
+func (s *source) next() (bool, error) {
+	if s.i++; s.i < len(s.block.Times) {
+		return true, nil
+	}
+	s.i = 0
+	if s.after != nil {
+		s.block, s.after = s.after, nil
+		return true, nil
+	}
+	if s.cursor == nil {
+		return false, nil
+	}
+	block, err := s.fetch()
+	if err != nil || block == nil {
+		s.close()
+		return false, err
+	}
+	s.block = block
+	return true, nil
+}
+
+// point fills p with the current sample.
+func (s *source) point(p *Point) {
+	*p = Point{TimeMS: s.block.Times[s.i], Kind: s.kind}
+	switch {
+	case s.kind.Fixed():
+		p.Bits = s.block.Values[s.i]
+	case s.kind.Variable():
+		p.Data = s.block.Bytes(s.i)
+	}
+}
+
+// value is what equal times are ordered by.
+func (s *source) value() float64 {
+	if s.kind.Fixed() {
+		return model.Float(s.kind, s.block.Values[s.i])
+	}
+	return 0
+}
+
+// drain counts the samples that nobody asked for, since sample_size includes
+// them.
+func (s *source) drain() error {
+	for s.cursor != nil {
+		block, err := s.fetch()
+		if err != nil {
+			return err
+		}
+		if block == nil {
+			s.close()
+		}
+	}
+	return nil
+}
+
+func (s *source) close() {
+	if s.cursor != nil {
+		s.cursor.Close()
+		s.cursor = nil
+	}
+}

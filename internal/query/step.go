@@ -1,0 +1,61 @@
+package query
+
+import (
+	"time"
+
+	"varve/internal/model"
+)
+
+// A Step transforms the points of a group. Steps are immutable: one Step serves
+// all groups of a query, Apply keeps the state of each.
+type Step interface {
+	// Accepts reports whether the step works on groups of a type. A step that
+	// does not is skipped for such groups, silently, as in KairosDB.
+	Accepts(groupType string) bool
+
+	// Yields is the group type after the step.
+	Yields(groupType string) string
+
+	// Apply returns the transformed stream of one group.
+	Apply(env *Env, in Stream) Stream
+}
+
+// An Env is what a step may know about the group it works on.
+type Env struct {
+	Range  model.TimeRange // of the query
+	Zone   *time.Location  // of the query
+	NowMS  int64           // when the query began
+	Metric string          // the metric read
+	Labels []Label         // of the group
+	Tags   []TagValues     // of the group, empty if the query excludes tags
+	budget *budget
+}
+
+// zone returns the zone of an aggregator: its own, else the query's.
+func (e *Env) zone(own *time.Location) *time.Location {
+	if own != nil {
+		return own
+	}
+	return e.Zone
+}
+
+// numeric is the part of steps that turn numbers into numbers.
+type numeric struct{}
+
+func (numeric) Accepts(groupType string) bool { return groupType == TypeNumber }
+func (numeric) Yields(groupType string) string {
+	return groupType
+}
+
+// A ComputeError says that an aggregator can not work on the points it met.
+type ComputeError struct{ Reason string }
+
+func (e *ComputeError) Error() string { return e.Reason }
+
+// notNull refuses null points, which only `gaps` makes, for numeric steps.
+func notNull(p *Point) error {
+	if p.Kind == model.Null {
+		return &ComputeError{"a point without a value reached an aggregator of numbers: no such aggregator can be chained after gaps"}
+	}
+	return nil
+}
