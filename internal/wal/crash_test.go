@@ -1,0 +1,269 @@
+package wal
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"varve/internal/store"
+)
+
+// history is what a caller knows about its log: the durable segment to replay
+// from, with the number of its first record, and which records were
+// acknowledged. Records are numbered in the order of Append.
+type history struct {
+	mu    sync.Mutex
+	from  Segment
+	first uint64
+	next  uint64
+	acked uint64 // all records before this one
+}
+
+// check replays and returns how far the log reaches.
+func (h *history) check(t *testing.T, fsys vfs.FS, durable bool) uint64 {
+	t.Helper()
+	got, stats, err := replayWith(fsys, ReplayOptions{From: h.from})
+	if err != nil {
+		t.Fatalf("%v; %+v", err, stats)
+	}
+	reached := h.first
+	for _, e := range got {
+		n, err := checkNumbered(e.payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n != reached {
+			t.Fatalf("record %d after %d", n, reached)
+		}
+		reached++
+	}
+	if reached > h.next {
+		t.Fatalf("record %d was never appended, only %d", reached, h.next)
+	}
+	if durable && reached < h.acked {
+		t.Fatalf("lost records %d to %d, which were acknowledged; %+v", reached, h.acked, stats)
+	}
+	return reached
+}
+
+// write appends, waits, rotates and releases until the log fails or count
+// records are appended.
+func (h *history) write(l *Log, r *rand.Rand, count int) error {
+	ctx := context.Background()
+	for range count {
+		h.mu.Lock()
+		n := h.next
+		k := l.Append(1, numbered(n, r.IntN(900)))
+		h.next++
+		h.mu.Unlock()
+		if r.IntN(3) == 0 {
+			if err := l.Wait(ctx, k); err != nil {
+				return err
+			}
+			h.mu.Lock()
+			h.acked = max(h.acked, n+1)
+			h.mu.Unlock()
+		}
+		if r.IntN(25) == 0 {
+			if err := h.checkpoint(l, r); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (h *history) checkpoint(l *Log, r *rand.Rand) error {
+	h.mu.Lock()
+	s, err := l.Rotate()
+	if err != nil {
+		h.mu.Unlock()
+		return err
+	}
+	if r.IntN(2) == 0 {
+		h.mu.Unlock()
+		return nil
+	}
+	h.from, h.first = s, h.next // as if a checkpoint up to here were durable
+	h.mu.Unlock()
+	return l.Release(s)
+}
+
+// TestPowerCuts cuts power at random points, under writes, again and again on
+// the same log.
+func TestPowerCuts(t *testing.T) {
+	for _, durability := range []string{Fsync, Interval} {
+		t.Run(durability, func(t *testing.T) {
+			cfg := small
+			cfg.Durability = durability
+			for seed := range uint64(40) {
+				powerCuts(t, cfg, seed)
+			}
+		})
+	}
+}
+
+func powerCuts(t *testing.T, cfg Config, seed uint64) {
+	r := rand.New(rand.NewPCG(seed, 1))
+	fsys := crashable(t)
+	h := &history{}
+	for range 6 {
+		l, err := Open(fsys, testDir, cfg, Options{From: h.from})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var group sync.WaitGroup
+		writers := rand.New(rand.NewPCG(seed, 2))
+		group.Go(func() { _ = h.write(l, writers, 100) })
+		h.spin(uint64(r.IntN(100)))
+
+		h.mu.Lock() // power is cut here; what is known then is what counts
+		atCut := history{from: h.from, first: h.first, next: h.next, acked: h.acked}
+		cut := fsys.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: r.IntN(101), RNG: r})
+		atCut.next = h.next
+		h.mu.Unlock()
+		group.Wait()
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		h.check(t, fsys, true)
+
+		reached := atCut.check(t, cut, cfg.Durability == Fsync)
+		fsys, h = cut, &history{from: atCut.from, first: atCut.first, next: reached, acked: reached}
+	}
+}
+
+// spin waits until some records more are appended.
+func (h *history) spin(count uint64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for until := h.next + count; h.next < until; {
+		h.mu.Unlock()
+		h.mu.Lock()
+	}
+}
+
+// TestErrorAtEachFileOperation lets the first, second, third ... operation
+// fail, until a run needs no more.
+func TestErrorAtEachFileOperation(t *testing.T) {
+	for _, durability := range []string{Fsync, Interval} {
+		t.Run(durability, func(t *testing.T) {
+			cfg := small
+			cfg.Durability = durability
+			for n := int32(0); ; n++ {
+				if !errorAt(t, cfg, n) {
+					if n < 50 {
+						t.Fatalf("only %d operations", n)
+					}
+					return
+				}
+			}
+		})
+	}
+}
+
+func errorAt(t *testing.T, cfg Config, n int32) (injected bool) {
+	base := crashable(t)
+	index := errorfs.OnIndex(n)
+	injector := &errorfs.Counter{Injector: errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFilePreallocate {
+			return nil // a file system may not know how to
+		}
+		return index.MaybeError(op)
+	})}
+	fsys := errorfs.Wrap(base, injector)
+	h := &history{}
+	l, err := Open(fsys, testDir, cfg, Options{})
+	if err != nil {
+		if injector.Load() == 0 {
+			t.Fatal(err)
+		}
+		return true
+	}
+	err = h.write(l, rand.New(rand.NewPCG(7, 7)), 150)
+	failure := l.Err()
+	closeErr := l.Close()
+	if injector.Load() == 0 {
+		if err != nil || closeErr != nil {
+			t.Fatalf("without an injected error: %v, %v", err, closeErr)
+		}
+		return false
+	}
+	if err == nil && closeErr == nil {
+		t.Fatalf("operation %d failed, and nobody was told: %v", n, injector.LastError())
+	}
+	if closeErr != nil {
+		checkFailed(t, l, closeErr)
+	}
+	if failure != nil && !errors.Is(closeErr, failure) {
+		t.Fatalf("operation %d: failed with %v, closed with %v", n, failure, closeErr)
+	}
+
+	// What was acknowledged is there, now and after a power cut.
+	cut := base.CrashClone(vfs.CrashCloneCfg{})
+	h.check(t, base, true)
+	h.check(t, cut, cfg.Durability == Fsync)
+	again, err := Open(base, testDir, cfg, Options{From: h.from})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.acked = h.check(t, base, true)
+	h.next = h.acked
+	if err := h.write(again, rand.New(rand.NewPCG(8, 8)), 20); err != nil {
+		t.Fatal(err)
+	}
+	closeLog(t, again)
+	h.check(t, base, true)
+	return true
+}
+
+func checkFailed(t *testing.T, l *Log, want error) {
+	t.Helper()
+	var unavailable *store.UnavailableError
+	if !errors.As(want, &unavailable) || !errors.Is(want, errorfs.ErrInjected) {
+		t.Fatalf("failed with %v", want)
+	}
+	select {
+	case <-l.Failed():
+	default:
+		t.Fatal("Failed is not closed")
+	}
+	ctx := context.Background()
+	_, rotate := l.Rotate()
+	for what, err := range map[string]error{
+		"Wait": l.Wait(ctx, l.Append(1, []byte("late"))), "Reserve": l.Reserve(ctx, 1),
+		"Rotate": rotate, "Err": l.Err(), "Close": l.Close(),
+	} {
+		if !errors.Is(err, want) {
+			t.Fatalf("%s after the failure: %v", what, err)
+		}
+	}
+}
+
+// TestReadErrorsAreNotDamage lets each operation of a replay fail.
+func TestReadErrorsAreNotDamage(t *testing.T) {
+	base := crashable(t)
+	l := open(t, base, small)
+	if err := (&history{}).write(l, rand.New(rand.NewPCG(1, 1)), 60); err != nil {
+		t.Fatal(err)
+	}
+	closeLog(t, l)
+	for n := int32(0); ; n++ {
+		injector := &errorfs.Counter{Injector: errorfs.OnIndex(n)}
+		_, stats, err := replayWith(errorfs.Wrap(base, injector), ReplayOptions{})
+		if injector.Load() == 0 {
+			if err != nil || n < 10 {
+				t.Fatal(n, err)
+			}
+			return
+		}
+		if !errors.Is(err, errorfs.ErrInjected) || isDamage(err) {
+			t.Fatalf("operation %d: %v, %+v", n, err, stats)
+		}
+	}
+}

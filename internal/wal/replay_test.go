@@ -1,0 +1,447 @@
+package wal
+
+import (
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"hash/crc32"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/store"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// oneSegment returns a segment of count records, each acknowledged before the
+// next was appended, and the offsets at which they begin; the last offset is
+// their end. A closed one has an end mark, another is as a killed process
+// leaves it.
+func oneSegment(t testing.TB, count int, closed bool) (file []byte, starts []int) {
+	fsys := vfs.NewMem()
+	l := open(t, fsys, Config{})
+	at := segmentHeaderSize
+	for i := range count {
+		payload := numbered(uint64(i), i*5%23)
+		wait(t, l, l.Append(1, payload))
+		starts = append(starts, at)
+		at += recordHeaderSize + len(payload)
+	}
+	if closed {
+		closeLog(t, l)
+	}
+	return readFile(t, fsys, 1), append(starts, at)
+}
+
+// recordAt returns the record that the byte at offset is in, -1 for the
+// segment's header, len(starts)-1 for what follows the records.
+func recordAt(starts []int, offset int) int {
+	n, found := slices.BinarySearch(starts, offset)
+	if found {
+		return n
+	}
+	return n - 1
+}
+
+func replayFile(t testing.TB, file []byte, o ReplayOptions) ([]entry, ReplayStats, error) {
+	fsys := vfs.NewMem()
+	writeFile(t, fsys, Segment(1).fileName(), file)
+	return replayWith(fsys, o)
+}
+
+func TestTornTailAtEveryByte(t *testing.T) {
+	file, starts := oneSegment(t, 12, false)
+	for size := range len(file) + 1 {
+		got, stats, err := replayFile(t, file[:size], ReplayOptions{})
+		if err != nil {
+			t.Fatalf("cut to %d bytes: %v", size, err)
+		}
+		want := max(recordAt(starts, size), 0)
+		if n := checkPrefix(t, got); n != uint64(want) || stats.Damages != 0 {
+			t.Fatalf("cut to %d bytes: %d records, want %d; %+v", size, n, want, stats)
+		}
+	}
+}
+
+// TestTornTailOverStaleBytes is the same in a reused file, whose former content
+// is a log of the same records at the same places.
+func TestTornTailOverStaleBytes(t *testing.T) {
+	stale, starts := oneSegment(t, 12, true)
+	const second = Segment(2)
+	file := segmentHeader{segment: second}.encode()
+	file = append(file, stale[segmentHeaderSize:]...)
+	for i, at := range starts[:12] {
+		finish(file[at:], second, int64(at), int64(starts[max(i-1, 0)]))
+	}
+	for size := range starts[12] + 1 {
+		torn := append(slices.Clone(file[:size]), stale[size:]...)
+		fsys := vfs.NewMem()
+		writeFile(t, fsys, second.fileName(), torn)
+		got, stats, err := replayWith(fsys, ReplayOptions{From: second})
+		if err != nil {
+			t.Fatalf("torn at %d: %v", size, err)
+		}
+		// The first bytes of a record that equal the stale ones make no
+		// difference, so a record more than was written is not possible, but
+		// the one that is torn may be whole already.
+		want := uint64(max(recordAt(starts, size), 0))
+		if n := checkPrefix(t, got); n != want && n != want+1 || stats.Damages != 0 {
+			t.Fatalf("torn at %d: %d records, want %d; %+v", size, n, want, stats)
+		}
+	}
+}
+
+// TestFlippedByteIsReported flips each byte of a log. Unless it is in the last
+// record of a log that was not closed, where it can not be told from a torn
+// write, it is damage, with its place; going on behind it loses only the record
+// that was hit.
+func TestFlippedByteIsReported(t *testing.T) {
+	const count = 12
+	for _, closed := range []bool{false, true} {
+		t.Run(fmt.Sprintf("closed=%v", closed), func(t *testing.T) {
+			file, starts := oneSegment(t, count, closed)
+			for at := range file {
+				for _, mask := range []byte{0x01, 0x80, 0xFF} {
+					flipped := slices.Clone(file)
+					flipped[at] ^= mask
+					hit := recordAt(starts, at)
+					lost := closed && hit == count || !closed && hit == count-1
+					checkFlipped(t, flipped, starts, at, lost)
+				}
+			}
+		})
+	}
+}
+
+func checkFlipped(t *testing.T, file []byte, starts []int, at int, lost bool) {
+	t.Helper()
+	hit := recordAt(starts, at)
+	got, stats, err := replayFile(t, file, ReplayOptions{})
+	before := checkPrefix(t, got)
+	if lost {
+		if err != nil || before != uint64(hit) || stats.Damages != 0 {
+			t.Fatalf("byte %d of the tail: %d records, %+v, %v", at, before, stats, err)
+		}
+		return
+	}
+	var damage *store.CorruptionError
+	if !errors.As(err, &damage) {
+		t.Fatalf("byte %d: no damage reported, %d records, %+v, %v", at, before, stats, err)
+	}
+	want, records := 0, 0
+	if hit >= 0 {
+		want, records = starts[hit], hit
+	}
+	if damage.Offset != int64(want) || before != uint64(records) || !strings.HasSuffix(damage.File, Segment(1).fileName()) {
+		t.Fatalf("byte %d: %v after %d records, want offset %d after %d", at, damage, before, want, records)
+	}
+
+	calls := 0
+	got, stats, err = replayFile(t, file, ReplayOptions{OnDamage: func(*store.CorruptionError) bool { calls++; return true }})
+	if err != nil || calls != 1 || stats.Damages != 1 {
+		t.Fatalf("byte %d: %d damages, %+v, %v", at, calls, stats, err)
+	}
+	skipped := segmentHeaderSize
+	if hit >= 0 {
+		skipped = starts[hit+1] - starts[hit]
+	}
+	if stats.SkippedBytes != int64(skipped) {
+		t.Fatalf("byte %d: skipped %d bytes, want %d", at, stats.SkippedBytes, skipped)
+	}
+	var numbers []uint64
+	for _, e := range got {
+		n, err := checkNumbered(e.payload)
+		if err != nil {
+			t.Fatal(err)
+		}
+		numbers = append(numbers, n)
+	}
+	for i := range uint64(len(starts) - 1) {
+		if slices.Contains(numbers, i) == (int(i) == hit) {
+			t.Fatalf("byte %d of record %d: read %v", at, hit, numbers)
+		}
+	}
+}
+
+// TestSealedSegmentIsWholeOrDamaged cuts and flips a segment that has a
+// successor, without an end mark: the successor knows its length.
+func TestSealedSegmentIsWholeOrDamaged(t *testing.T) {
+	file, starts := oneSegment(t, 5, false)
+	end := starts[5]
+	next := segmentHeader{segment: 2, previous: 1, previousAt: int64(end)}.encode()
+	check := func(first []byte) (ReplayStats, error) {
+		fsys := vfs.NewMem()
+		writeFile(t, fsys, Segment(1).fileName(), first)
+		writeFile(t, fsys, Segment(2).fileName(), next)
+		got, stats, err := replayWith(fsys, ReplayOptions{})
+		checkPrefix(t, got)
+		return stats, err
+	}
+	for size := range end {
+		if _, err := check(file[:size]); !isDamage(err) {
+			t.Fatalf("cut to %d bytes: %v", size, err)
+		}
+	}
+	for at := range end {
+		flipped := slices.Clone(file)
+		flipped[at] ^= 0x10
+		if _, err := check(flipped); !isDamage(err) {
+			t.Fatalf("flipped byte %d: %v", at, err)
+		}
+	}
+	stats, err := check(append(slices.Clone(file), "torn and cut before"...))
+	if err != nil || stats.Records != 5 || stats.CutBytes != 0 {
+		t.Fatalf("%+v, %v", stats, err)
+	}
+}
+
+func isDamage(err error) bool {
+	var damage *store.CorruptionError
+	return errors.As(err, &damage)
+}
+
+func TestShortSealedSegmentCanBeSkipped(t *testing.T) {
+	file, starts := oneSegment(t, 5, false)
+	fsys := vfs.NewMem()
+	writeFile(t, fsys, Segment(1).fileName(), file[:starts[3]])
+	writeFile(t, fsys, Segment(2).fileName(), segmentHeader{segment: 2, previous: 1, previousAt: int64(starts[5])}.encode())
+	got, stats, err := replayWith(fsys, ReplayOptions{OnDamage: func(*store.CorruptionError) bool { return true }})
+	if err != nil || checkPrefix(t, got) != 3 || stats.SkippedBytes != int64(starts[5]-starts[3]) || stats.Damages != 1 {
+		t.Fatalf("%d records, %+v, %v", len(got), stats, err)
+	}
+}
+
+// TestLaterPagesOfUnsyncedWrite writes many records at once, of which a power
+// cut keeps any pages, and loses others: that is a torn tail.
+func TestLaterPagesOfUnsyncedWrite(t *testing.T) {
+	const synced, torn, page = 4, 40, 64
+	file, starts := oneSegment(t, synced+torn, false)
+	durable := starts[synced]
+	for _, at := range starts[synced : synced+torn] {
+		finish(file[at:], 1, int64(at), int64(durable))
+	}
+	for from := durable / page * page; from < len(file); from += page {
+		for _, pages := range []int{1, 3} {
+			b := slices.Clone(file)
+			lost := max(from, durable)
+			clear(b[lost:min(from+pages*page, len(b))])
+			got, stats, err := replayFile(t, b, ReplayOptions{})
+			if err != nil || stats.Damages != 0 {
+				t.Fatalf("lost pages at %d: %+v, %v", from, stats, err)
+			}
+			if n := checkPrefix(t, got); n != uint64(recordAt(starts, lost)) {
+				t.Fatalf("lost pages at %d: %d records", from, n)
+			}
+			if want := int64(len(file) - starts[recordAt(starts, lost)]); stats.CutBytes > want || from+pages*page < len(file)-50 && stats.CutBytes != want {
+				t.Fatalf("lost pages at %d: cut %d bytes of %d", from, stats.CutBytes, want)
+			}
+			// A next run seals it there; what it cut stays cut.
+			fsys := vfs.NewMem()
+			writeFile(t, fsys, Segment(1).fileName(), b)
+			closeLog(t, open(t, fsys, small))
+			again, stats := replay(t, fsys)
+			if !slices.Equal(again, got) || stats.CutBytes != 0 {
+				t.Fatalf("lost pages at %d: then %d records, %+v", from, len(again), stats)
+			}
+		}
+	}
+}
+
+func TestDiedWhileCreatingSegment(t *testing.T) {
+	for _, size := range []int{0, 1, segmentHeaderSize - 1} {
+		fsys := vfs.NewMem()
+		l := open(t, fsys, small)
+		wait(t, l, l.Append(1, []byte("kept")))
+		closeLog(t, l)
+		writeFile(t, fsys, Segment(2).fileName(), segmentHeader{segment: 2, previous: 1}.encode()[:size])
+		for round := range 2 {
+			if got, _ := replay(t, fsys); len(got) != 1+round {
+				t.Fatalf("round %d: %v", round, got)
+			}
+			l = open(t, fsys, small)
+			wait(t, l, l.Append(1, []byte("more")))
+			closeLog(t, l)
+		}
+	}
+}
+
+func TestMissingSegment(t *testing.T) {
+	fsys := vfs.NewMem()
+	l := open(t, fsys, small)
+	for i := range uint64(5) {
+		l.Append(1, numbered(i, 100))
+		if _, err := l.Rotate(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closeLog(t, l)
+	if err := fsys.Remove(fsys.PathJoin(testDir, Segment(3).fileName())); err != nil {
+		t.Fatal(err)
+	}
+	got, _, err := replayWith(fsys, ReplayOptions{})
+	if !isDamage(err) || checkPrefix(t, got) != 2 || !strings.Contains(err.Error(), Segment(3).fileName()) {
+		t.Fatalf("%d records, %v", len(got), err)
+	}
+	got, stats, err := replayWith(fsys, ReplayOptions{OnDamage: func(*store.CorruptionError) bool { return true }})
+	if err != nil || len(got) != 4 || stats.Damages != 1 {
+		t.Fatalf("%d records, %+v, %v", len(got), stats, err)
+	}
+	if _, _, err = replayWith(fsys, ReplayOptions{From: 3}); !isDamage(err) {
+		t.Fatalf("first segment missing: %v", err)
+	}
+	if got, _, err = replayWith(fsys, ReplayOptions{From: 4}); err != nil || len(got) != 2 {
+		t.Fatalf("%d records, %v", len(got), err)
+	}
+}
+
+func TestLaterFormat(t *testing.T) {
+	header := segmentHeader{segment: 1}.encode()
+	binary.LittleEndian.PutUint32(header[8:], formatVersion+1)
+	binary.LittleEndian.PutUint32(header[36:], crc32.Checksum(header[:36], castagnoli))
+	fsys := vfs.NewMem()
+	writeFile(t, fsys, Segment(1).fileName(), header)
+	if _, _, err := replayWith(fsys, ReplayOptions{}); err == nil || !strings.Contains(err.Error(), "log format 2") {
+		t.Fatal(err)
+	}
+	if _, err := Open(fsys, testDir, small, Options{}); err == nil || !strings.Contains(err.Error(), "log format 2") {
+		t.Fatal(err)
+	}
+}
+
+func TestVisitorsErrorEndsReplay(t *testing.T) {
+	file, _ := oneSegment(t, 5, true)
+	fsys := vfs.NewMem()
+	writeFile(t, fsys, Segment(1).fileName(), file)
+	stop := errors.New("stop")
+	_, err := Replay(fsys, testDir, ReplayOptions{}, func(Segment, byte, []byte) error { return stop })
+	if !errors.Is(err, stop) {
+		t.Fatal(err)
+	}
+}
+
+// TestSearchIsBounded makes a segment look like record headers all over, each
+// of which asks to read the rest of the file.
+func TestSearchIsBounded(t *testing.T) {
+	const size = 256 << 10
+	file := segmentHeader{segment: 1}.encode()
+	file = append(file, make([]byte, size)...)
+	for at := segmentHeaderSize + 1; at+recordHeaderSize <= len(file); at += recordHeaderSize {
+		frame(file[at:], 1, len(file)-at-recordHeaderSize)
+		binary.LittleEndian.PutUint32(file[at+atDurable:], segmentHeaderSize)
+		crc := crc32.Update(seed(1, int64(at)), castagnoli, file[at:at+atCheck])
+		binary.LittleEndian.PutUint16(file[at+atCheck:], uint16(crc))
+	}
+	if _, _, err := replayFile(t, file, ReplayOptions{}); !isDamage(err) {
+		t.Fatalf("undecided, and not reported: %v", err)
+	}
+}
+
+// goldenLog is what the files in testdata/golden hold.
+func goldenLog(t testing.TB) (*vfs.MemFS, []entry) {
+	fsys := vfs.NewMem()
+	l := open(t, fsys, Config{})
+	var want []entry
+	for i := range uint64(6) {
+		payload := numbered(i, int(i*7))
+		wait(t, l, l.Append(byte(1+i), payload))
+		want = append(want, entry{Segment(1 + i/4), byte(1 + i), string(payload)})
+		if i == 3 {
+			if _, err := l.Rotate(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	wait(t, l, l.Append(254)) // empty
+	closeLog(t, l)
+	return fsys, append(want, entry{2, 254, ""})
+}
+
+func TestGolden(t *testing.T) {
+	const dir = "testdata/golden"
+	written, want := goldenLog(t)
+	if *update {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fsys := vfs.NewMem()
+	for s := Segment(1); s <= 2; s++ {
+		name := filepath.Join(dir, s.fileName())
+		if *update {
+			if err := os.WriteFile(name, readFile(t, written, s), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(b, readFile(t, written, s)) {
+			t.Errorf("%s is not what this build writes", name)
+		}
+		writeFile(t, fsys, s.fileName(), b)
+	}
+	got, stats := replay(t, fsys)
+	if !slices.Equal(got, want) || stats.CutBytes != 0 {
+		t.Fatalf("%v, want %v; %+v", got, want, stats)
+	}
+}
+
+// FuzzReplay replays arbitrary bytes as a segment, alone and before a next one,
+// and appends behind them.
+func FuzzReplay(f *testing.F) {
+	for _, closed := range []bool{false, true} {
+		file, starts := oneSegment(f, 5, closed)
+		f.Add(file, -1)
+		f.Add(file, starts[5])
+		f.Add(file[:starts[3]+7], starts[5])
+		file[starts[2]+3] ^= 1
+		f.Add(file, -1)
+		file[3] ^= 1
+		f.Add(file, -1)
+	}
+	f.Add([]byte{}, 0)
+	f.Fuzz(func(t *testing.T, file []byte, sealedAt int) {
+		fsys := vfs.NewMem()
+		writeFile(t, fsys, Segment(1).fileName(), file)
+		if sealedAt >= 0 {
+			writeFile(t, fsys, Segment(2).fileName(), segmentHeader{segment: 2, previous: 1, previousAt: int64(sealedAt)}.encode())
+		}
+		_, _, strict := replayWith(fsys, ReplayOptions{})
+		got, stats, err := replayWith(fsys, ReplayOptions{OnDamage: func(*store.CorruptionError) bool { return true }})
+		if err != nil && !strings.Contains(err.Error(), "log format") {
+			t.Fatal(err)
+		}
+		if isDamage(strict) != (stats.Damages > 0) {
+			t.Fatalf("%v, but %d damages skipped", strict, stats.Damages)
+		}
+		if stats.Bytes+stats.CutBytes > int64(len(file)) {
+			t.Fatalf("%+v of %d bytes", stats, len(file))
+		}
+		l, openErr := Open(fsys, testDir, small, Options{})
+		if (openErr == nil) != (err == nil) && sealedAt < 0 {
+			t.Fatalf("replay: %v, open: %v", err, openErr)
+		}
+		if openErr != nil || err != nil {
+			if l != nil {
+				_ = l.Close()
+			}
+			return
+		}
+		l.Append(1, []byte("behind"))
+		closeLog(t, l)
+		again, stats2, err := replayWith(fsys, ReplayOptions{OnDamage: func(*store.CorruptionError) bool { return true }})
+		if err != nil || len(again) != len(got)+1 || !slices.Equal(again[:len(got)], got) {
+			t.Fatalf("before %d records, %+v; with one more %d, %+v, %v", len(got), stats, len(again), stats2, err)
+		}
+		if stats2.Damages != stats.Damages {
+			t.Fatalf("%d damages before, %d after", stats.Damages, stats2.Damages)
+		}
+	})
+}
