@@ -1,0 +1,117 @@
+package blockfile
+
+import (
+	"container/list"
+	"sync"
+	"sync/atomic"
+
+	"varve/internal/chunk"
+)
+
+const cacheShards = 16
+
+// A Cache keeps verified pages of many files, up to a number of bytes, and
+// forgets those that were not asked for longest.
+type Cache struct {
+	shards [cacheShards]cacheShard
+	Hits   atomic.Int64
+	Misses atomic.Int64
+}
+
+type cacheShard struct {
+	mu       sync.Mutex
+	capacity int64
+	bytes    int64
+	pages    map[pageKey]*list.Element
+	recent   *list.List // front = asked for last
+}
+
+type pageKey struct {
+	file uint64
+	page int
+}
+
+type cachedPage struct {
+	key   pageKey
+	page  chunk.Page
+	bytes int64
+}
+
+// NewCache returns a cache for the given number of bytes; 0 keeps nothing.
+func NewCache(bytes int64) *Cache {
+	c := &Cache{}
+	for i := range c.shards {
+		c.shards[i] = cacheShard{
+			capacity: bytes / cacheShards,
+			pages:    make(map[pageKey]*list.Element),
+			recent:   list.New(),
+		}
+	}
+	return c
+}
+
+// Bytes is the size of the pages held.
+func (c *Cache) Bytes() int64 {
+	var n int64
+	for i := range c.shards {
+		s := &c.shards[i]
+		s.mu.Lock()
+		n += s.bytes
+		s.mu.Unlock()
+	}
+	return n
+}
+
+func (c *Cache) shard(k pageKey) *cacheShard {
+	return &c.shards[(k.file*31+uint64(k.page))%cacheShards]
+}
+
+func (c *Cache) get(file uint64, page int) (chunk.Page, bool) {
+	k := pageKey{file, page}
+	s := c.shard(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, ok := s.pages[k]
+	if !ok {
+		c.Misses.Add(1)
+		return chunk.Page{}, false
+	}
+	c.Hits.Add(1)
+	s.recent.MoveToFront(e)
+	return e.Value.(*cachedPage).page, true
+}
+
+func (c *Cache) put(file uint64, page int, p chunk.Page, bytes int64) {
+	k := pageKey{file, page}
+	s := c.shard(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.pages[k]; ok || bytes > s.capacity {
+		return
+	}
+	s.pages[k] = s.recent.PushFront(&cachedPage{k, p, bytes})
+	s.bytes += bytes
+	for s.bytes > s.capacity {
+		s.remove(s.recent.Back())
+	}
+}
+
+func (s *cacheShard) remove(e *list.Element) {
+	p := e.Value.(*cachedPage)
+	s.recent.Remove(e)
+	delete(s.pages, p.key)
+	s.bytes -= p.bytes
+}
+
+// drop forgets the pages of a file.
+func (c *Cache) drop(f *File) {
+	for i := range f.pages {
+		k := pageKey{f.Number, i}
+		s := c.shard(k)
+		s.mu.Lock()
+		if e, ok := s.pages[k]; ok {
+			s.remove(e)
+		}
+		s.mu.Unlock()
+	}
+}

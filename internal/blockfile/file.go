@@ -1,0 +1,210 @@
+package blockfile
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"sort"
+
+	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/chunk"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// A File is an open block file. All methods but Close may be called by many
+// goroutines at once.
+type File struct {
+	Properties
+	Path   string
+	Number uint64 // names the file in the cache
+	Bytes  int64
+
+	// Series are the ids that the file has samples of. It is not to be changed.
+	Series *roaring.Bitmap
+
+	file  vfs.File
+	pages []pageRef
+	cache *Cache
+}
+
+type pageRef struct {
+	offset uint64
+	ms     int64
+	series uint32
+	length uint32
+}
+
+// Open opens the file at path. number must be unique among the files that share
+// the cache.
+func Open(fs vfs.FS, path string, number uint64, cache *Cache) (*File, error) {
+	vf, err := fs.Open(path, vfs.RandomReadsOption)
+	if err != nil {
+		return nil, fmt.Errorf("open block file: %w", err)
+	}
+	f := &File{Path: path, Number: number, file: vf, cache: cache}
+	if err := f.readTail(); err != nil {
+		vf.Close()
+		return nil, err
+	}
+	return f, nil
+}
+
+func (f *File) corrupt(offset int64, reason string, args ...any) error {
+	return &store.CorruptionError{File: f.Path, Offset: offset, Reason: fmt.Sprintf(reason, args...)}
+}
+
+func (f *File) readTail() error {
+	info, err := f.file.Stat()
+	if err != nil {
+		return fmt.Errorf("stat block file %s: %w", f.Path, err)
+	}
+	f.Bytes = info.Size()
+	if f.Bytes < headerSize+trailerLen {
+		return f.corrupt(0, "a file of %d bytes is too short to be a block file", f.Bytes)
+	}
+	var head [headerSize]byte
+	if err := f.readAt(head[:], 0); err != nil {
+		return err
+	}
+	if string(head[:8]) != magicHead {
+		return f.corrupt(0, "expected %q, got %q: not a block file", magicHead, head[:8])
+	}
+	if v := binary.LittleEndian.Uint32(head[8:]); v != version {
+		return f.corrupt(8, "format version %d is not known to this build (it knows %d); use a newer one", v, version)
+	}
+	var t [trailerLen]byte
+	at := f.Bytes - trailerLen
+	if err := f.readAt(t[:], at); err != nil {
+		return err
+	}
+	if string(t[24:]) != magicTail {
+		return f.corrupt(at+24, "expected %q, got %q: the end of the file is missing", magicTail, t[24:])
+	}
+	indexAt := binary.LittleEndian.Uint64(t[0:])
+	pages := binary.LittleEndian.Uint32(t[8:])
+	seriesLen := binary.LittleEndian.Uint32(t[12:])
+	propsLen := binary.LittleEndian.Uint32(t[16:])
+	size := uint64(pages)*indexEntry + uint64(seriesLen) + uint64(propsLen)
+	if indexAt < headerSize || indexAt > uint64(at) || size != uint64(at)-indexAt {
+		return f.corrupt(at, "trailer does not fit the file")
+	}
+	tail := make([]byte, size+trailerLen-12)
+	if err := f.readAt(tail, int64(indexAt)); err != nil {
+		return err
+	}
+	want := binary.LittleEndian.Uint32(t[20:])
+	if got := crc32.Checksum(tail, castagnoli); got != want {
+		return f.corrupt(int64(indexAt), "index checksum: expected %08x, got %08x", want, got)
+	}
+	return f.parseTail(tail, indexAt, pages, seriesLen, propsLen)
+}
+
+func (f *File) parseTail(tail []byte, indexAt uint64, pages, seriesLen, propsLen uint32) error {
+	f.pages = make([]pageRef, pages)
+	next := uint64(headerSize)
+	for i := range f.pages {
+		e := tail[i*indexEntry:]
+		p := pageRef{
+			series: binary.LittleEndian.Uint32(e),
+			length: binary.LittleEndian.Uint32(e[4:]),
+			ms:     int64(binary.LittleEndian.Uint64(e[8:])),
+			offset: binary.LittleEndian.Uint64(e[16:]),
+		}
+		if p.offset != next || uint64(p.length) > indexAt-p.offset {
+			return f.corrupt(int64(indexAt)+int64(i*indexEntry), "page %d does not follow the one before", i)
+		}
+		next += uint64(p.length)
+		f.pages[i] = p
+	}
+	tail = tail[int(pages)*indexEntry:]
+	f.Series = roaring.New()
+	if err := f.Series.UnmarshalBinary(tail[:seriesLen]); err != nil {
+		return f.corrupt(int64(indexAt), "series: %v", err)
+	}
+	if err := f.Series.Validate(); err != nil {
+		return f.corrupt(int64(indexAt), "series: %v", err)
+	}
+	if err := json.Unmarshal(tail[seriesLen:seriesLen+propsLen], &f.Properties); err != nil {
+		return f.corrupt(int64(indexAt), "properties: %v", err)
+	}
+	return nil
+}
+
+func (f *File) readAt(b []byte, offset int64) error {
+	n, err := f.file.ReadAt(b, offset)
+	if n == len(b) {
+		return nil
+	}
+	if errors.Is(err, io.EOF) {
+		return f.corrupt(offset, "expected %d bytes, got %d", len(b), n)
+	}
+	return fmt.Errorf("read %d bytes of %s at %d: %w", len(b), f.Path, offset, err)
+}
+
+// Pages is the number of pages.
+func (f *File) Pages() int { return len(f.pages) }
+
+// Close releases the file.
+func (f *File) Close() error {
+	f.cache.drop(f)
+	return f.file.Close()
+}
+
+// Page reads page i and verifies it. With keep, it goes through the cache.
+func (f *File) Page(i int, keep bool) (chunk.Page, error) {
+	if keep {
+		if p, ok := f.cache.get(f.Number, i); ok {
+			return p, nil
+		}
+	}
+	ref := f.pages[i]
+	raw := make([]byte, ref.length)
+	if err := f.readAt(raw, int64(ref.offset)); err != nil {
+		return chunk.Page{}, err
+	}
+	p, err := chunk.OpenPage(raw)
+	if err != nil {
+		return chunk.Page{}, f.corrupt(int64(ref.offset), "page %d: %v", i, err)
+	}
+	if keep {
+		f.cache.put(f.Number, i, p, int64(len(raw)))
+	}
+	return p, nil
+}
+
+// find returns the pages [lo, hi] that may hold chunks of a series that overlap
+// r. There are none when lo > hi.
+func (f *File) find(series uint32, r model.TimeRange) (lo, hi int) {
+	after := func(ms int64) int { // first page that begins after (series, ms)
+		return sort.Search(len(f.pages), func(i int) bool {
+			p := &f.pages[i]
+			return p.series > series || p.series == series && p.ms > ms
+		})
+	}
+	return max(0, after(r.StartMS)-1), after(r.EndMS) - 1
+}
+
+// Scan calls fn for the header of every chunk, in file order.
+func (f *File) Scan(fn func(*chunk.Entry)) error {
+	for i := range f.pages {
+		p, err := f.Page(i, false)
+		if err != nil {
+			return err
+		}
+		entries := p.Iter()
+		var e chunk.Entry
+		for entries.Next(&e) {
+			fn(&e)
+		}
+		if err := entries.Err(); err != nil {
+			return f.corrupt(int64(f.pages[i].offset), "page %d: %v", i, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,250 @@
+package blockfile
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"math"
+	"slices"
+
+	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/chunk"
+	"varve/internal/model"
+)
+
+const (
+	magicHead  = "VARVEBLK"
+	magicTail  = "VARVEEND"
+	version    = 1
+	headerSize = 16
+	indexEntry = 24
+	trailerLen = 8 + 4 + 4 + 4 + 4 + 8
+
+	pageTarget   = 16 << 10
+	bytesPerSync = 1 << 20
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Properties describe what a file holds.
+type Properties struct {
+	// Sequence orders files by age of their samples' writing: where two files
+	// have a sample of the same series and time, the greater one's is valid.
+	Sequence uint64 `json:"sequence"`
+
+	// Deletions up to this sequence do not concern the file: they were older
+	// than its samples, or have been applied to them.
+	Deletions uint64 `json:"deletions"`
+
+	Samples int64 `json:"samples"`
+	Chunks  int64 `json:"chunks"`
+	MinMS   int64 `json:"min_ms"`
+	MaxMS   int64 `json:"max_ms"`
+
+	// ExpiresMS is when the last sample's time-to-live has passed, and
+	// HalfExpiresMS when that of at least half of the samples has;
+	// math.MaxInt64 if never.
+	ExpiresMS     int64 `json:"expires_ms"`
+	HalfExpiresMS int64 `json:"half_expires_ms"`
+}
+
+// Range is the span of the file's samples.
+func (p Properties) Range() model.TimeRange { return model.TimeRange{StartMS: p.MinMS, EndMS: p.MaxMS} }
+
+// A Writer writes one file. It is used by one goroutine.
+type Writer struct {
+	fs     vfs.FS
+	path   string
+	file   vfs.File
+	out    *bufio.Writer
+	offset uint64
+	err    error // the first; every later call returns it
+
+	page    chunk.PageBuilder
+	level   chunk.Level
+	first   entry // of the page being built
+	encoded []byte
+	index   []byte
+	pages   uint32
+	series  *roaring.Bitmap
+	props   Properties
+	expiry  []expiry
+}
+
+type entry struct {
+	series uint32
+	ms     int64
+}
+
+// expiry is one chunk's end of life and its number of samples.
+type expiry struct {
+	ms      int64
+	samples int64
+}
+
+// Create begins a file at path, which must not exist. sequence and deletions
+// become the file's properties.
+func Create(fs vfs.FS, path string, level chunk.Level, sequence, deletions uint64) (*Writer, error) {
+	f, err := fs.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return nil, fmt.Errorf("create block file: %w", err)
+	}
+	f = vfs.NewSyncingFile(f, vfs.SyncingFileOptions{BytesPerSync: bytesPerSync})
+	w := &Writer{
+		fs: fs, path: path, file: f, level: level,
+		out:    bufio.NewWriterSize(f, 128<<10),
+		series: roaring.New(),
+		props: Properties{
+			Sequence: sequence, Deletions: deletions,
+			MinMS: math.MaxInt64, MaxMS: math.MinInt64,
+		},
+	}
+	w.page.Reset(level)
+	head := append([]byte(magicHead), version, 0, 0, 0, 0, 0, 0, 0)
+	w.write(head)
+	return w, nil
+}
+
+// Add appends samples [from, to) of c as one chunk. Calls come in order of
+// series, then time.
+func (w *Writer) Add(series uint32, kind model.Kind, c *model.Columns, from, to int) error {
+	if from == to || w.err != nil {
+		return w.err
+	}
+	if w.page.Entries() > 0 && w.page.Size() >= pageTarget {
+		w.flushPage()
+	}
+	if w.page.Entries() == 0 {
+		w.first = entry{series, c.Times[from]}
+	}
+	w.page.Add(series, kind, c, from, to)
+	w.series.Add(series)
+	w.note(c, from, to)
+	return w.err
+}
+
+func (w *Writer) note(c *model.Columns, from, to int) {
+	w.props.Samples += int64(to - from)
+	w.props.Chunks++
+	w.props.MinMS = min(w.props.MinMS, c.Times[from])
+	w.props.MaxMS = max(w.props.MaxMS, c.Times[to-1])
+	latest := int64(math.MinInt64)
+	for i := from; i < to && latest < math.MaxInt64; i++ {
+		latest = max(latest, model.ExpiryMS(c.Times[i], c.TTL(i)))
+	}
+	if latest < math.MaxInt64 {
+		w.expiry = append(w.expiry, expiry{latest, int64(to - from)})
+	}
+}
+
+func (w *Writer) flushPage() {
+	w.encoded = w.page.Finish(w.encoded[:0])
+	w.index = binary.LittleEndian.AppendUint32(w.index, w.first.series)
+	w.index = binary.LittleEndian.AppendUint32(w.index, uint32(len(w.encoded)))
+	w.index = binary.LittleEndian.AppendUint64(w.index, uint64(w.first.ms))
+	w.index = binary.LittleEndian.AppendUint64(w.index, w.offset)
+	w.pages++
+	w.write(w.encoded)
+	w.page.Reset(w.level)
+}
+
+func (w *Writer) write(b []byte) {
+	if w.err != nil {
+		return
+	}
+	if _, err := w.out.Write(b); err != nil {
+		w.err = fmt.Errorf("write block file %s: %w", w.path, err)
+		return
+	}
+	w.offset += uint64(len(b))
+}
+
+// Size is the number of bytes written so far.
+func (w *Writer) Size() int64 { return int64(w.offset) }
+
+// Finish completes the file, syncs and closes it. After an error the file has
+// been removed. A file without samples is an error: callers do not keep one.
+func (w *Writer) Finish() (Properties, error) {
+	if w.page.Entries() > 0 {
+		w.flushPage()
+	}
+	w.finishProperties()
+	if w.err == nil && w.props.Samples == 0 {
+		w.err = fmt.Errorf("block file %s has no samples", w.path)
+	}
+	w.writeTail()
+	if w.err == nil {
+		w.err = w.out.Flush()
+	}
+	if w.err == nil {
+		w.err = w.file.Sync()
+	}
+	if w.err != nil {
+		err := w.err
+		w.Abort()
+		return Properties{}, err
+	}
+	if err := w.file.Close(); err != nil {
+		return Properties{}, fmt.Errorf("close block file %s: %w", w.path, err)
+	}
+	return w.props, nil
+}
+
+func (w *Writer) writeTail() {
+	indexAt := w.offset
+	series, err := w.series.ToBytes()
+	if err == nil {
+		var props []byte
+		if props, err = json.Marshal(w.props); err == nil {
+			tail := append(append(w.index, series...), props...)
+			tail = binary.LittleEndian.AppendUint64(tail, indexAt)
+			tail = binary.LittleEndian.AppendUint32(tail, w.pages)
+			tail = binary.LittleEndian.AppendUint32(tail, uint32(len(series)))
+			tail = binary.LittleEndian.AppendUint32(tail, uint32(len(props)))
+			tail = binary.LittleEndian.AppendUint32(tail, crc32.Checksum(tail, castagnoli))
+			w.write(append(tail, magicTail...))
+			return
+		}
+	}
+	if w.err == nil {
+		w.err = fmt.Errorf("encode index of block file %s: %w", w.path, err)
+	}
+}
+
+func (w *Writer) finishProperties() {
+	p := &w.props
+	p.ExpiresMS, p.HalfExpiresMS = math.MaxInt64, math.MaxInt64
+	slices.SortFunc(w.expiry, func(a, b expiry) int {
+		switch {
+		case a.ms < b.ms:
+			return -1
+		case a.ms > b.ms:
+			return 1
+		}
+		return 0
+	})
+	var gone int64
+	for _, e := range w.expiry {
+		gone += e.samples
+		if p.HalfExpiresMS == math.MaxInt64 && gone >= (p.Samples+1)/2 {
+			p.HalfExpiresMS = e.ms
+		}
+		if gone == p.Samples {
+			p.ExpiresMS = e.ms
+		}
+	}
+}
+
+// Abort closes and removes an unfinished file.
+func (w *Writer) Abort() {
+	w.file.Close()
+	// The file is in no manifest; if removing fails, opening the store removes it.
+	_ = w.fs.Remove(w.path)
+	if w.err == nil {
+		w.err = fmt.Errorf("block file %s was abandoned", w.path)
+	}
+}

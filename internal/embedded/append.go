@@ -1,0 +1,136 @@
+package embedded
+
+import (
+	"context"
+	"fmt"
+
+	"varve/internal/model"
+	"varve/internal/record"
+	"varve/internal/store"
+	"varve/internal/wal"
+)
+
+// encoder is the scratch memory of one Append.
+type encoder struct {
+	kinds   []model.Kind
+	samples []byte
+	define  []record.Definition
+}
+
+// MaxBatchBytes bounds what one Append may log. Ingest sends less.
+const MaxBatchBytes = 16 << 20
+
+// Append implements store.Appender.
+func (s *Store) Append(ctx context.Context, b *store.Batch) error {
+	if err := s.checkOpen(ctx); err != nil {
+		return err
+	}
+	if len(b.Samples) == 0 {
+		return nil
+	}
+	if err := s.waitForRoom(ctx); err != nil {
+		return err
+	}
+	e := s.encoders.Get().(*encoder)
+	defer s.encoders.Put(e)
+	if !e.encode(s.series, b) {
+		return store.ErrStale
+	}
+	if len(e.samples) > MaxBatchBytes {
+		return &store.LimitError{Limit: "bytes of a batch", Max: MaxBatchBytes, Need: int64(len(e.samples)), What: "append"}
+	}
+	if err := s.wal.Reserve(ctx, len(e.samples)); err != nil {
+		return s.logError(ctx, err)
+	}
+	ticket, err := s.apply(e, b)
+	if err != nil {
+		return err
+	}
+	if err := s.wal.Wait(ctx, ticket); err != nil {
+		return s.logError(ctx, err)
+	}
+	s.metrics.samples.Add(float64(len(b.Samples)))
+	s.metrics.batches.Inc()
+	return nil
+}
+
+// encode prepares the log record of b's samples. It reports false when a ref
+// is stale.
+func (e *encoder) encode(series *registry, b *store.Batch) bool {
+	if series.epoch.Load() != b.Epoch {
+		return false
+	}
+	var ok bool
+	if e.kinds, ok = series.kinds(e.kinds[:0], b.Samples); !ok {
+		return false
+	}
+	e.samples = record.AppendSamples(e.samples[:0], b, e.kinds)
+	return true
+}
+
+func (s *Store) logError(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return fmt.Errorf("wait for the write-ahead log: %w", err)
+	}
+	s.fail("the write-ahead log failed", err)
+	return s.failure.Load()
+}
+
+// waitForRoom holds writers back while the head is full, and refuses them when
+// it can not be emptied.
+func (s *Store) waitForRoom(ctx context.Context) error {
+	if e := s.failure.Load(); e != nil {
+		return e
+	}
+	if s.buffered() < int64(s.cfg.HeadBytesMax) {
+		return nil
+	}
+	s.metrics.stalls.Inc()
+	err := s.room.wait(ctx, func() bool {
+		return s.closed.Load() || s.checkpointFailed.Load() != nil || s.buffered() < int64(s.cfg.HeadBytesMax)
+	})
+	switch e := s.checkpointFailed.Load(); {
+	case err != nil:
+		return fmt.Errorf("wait for room in the head (head_bytes_max): %w", err)
+	case s.closed.Load():
+		return store.ErrClosed
+	case e != nil:
+		return &store.UnavailableError{Reason: "the head is full (head_bytes_max) and can not be written to files", Err: *e}
+	}
+	return nil
+}
+
+// buffered is the size of the samples that are in memory only.
+func (s *Store) buffered() int64 { return s.active.Load().Bytes() + s.frozenBytes.Load() }
+
+// apply logs and applies a batch. Under the order lock there is no I/O and no
+// waiting: Reserve has made room in the log's buffer.
+func (s *Store) apply(e *encoder, b *store.Batch) (wal.Ticket, error) {
+	s.order.Lock()
+	defer s.order.Unlock()
+	if s.series.epoch.Load() != b.Epoch {
+		return wal.Ticket{}, store.ErrStale
+	}
+	e.define = s.series.introduce(e.define[:0], b.Samples)
+	s.order.definitions = record.AppendDefinitions(s.order.definitions[:0], e.define)
+	ticket := s.wal.Append(record.TypeBatch, s.order.definitions, e.samples)
+	s.order.define = append(s.order.define, e.define...)
+	for _, d := range e.define {
+		if series, err := model.ParseKey(d.Key); err == nil { // checked by Create
+			s.index.Add(d.ID, series)
+		}
+	}
+	s.active.Load().Append(b, e.kinds)
+	if h := s.active.Load(); h.Bytes() > int64(s.cfg.HeadBytes) || h.Samples() > s.cfg.CheckpointSamples {
+		s.askCheckpoint()
+	}
+	return ticket, nil
+}
+
+// askCheckpoint wakes the checkpointer unless it is about to run anyway.
+func (s *Store) askCheckpoint() {
+	select {
+	case s.full <- struct{}{}:
+	default:
+	}
+}

@@ -1,0 +1,270 @@
+package embedded
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/model"
+	"varve/internal/record"
+	"varve/internal/store"
+	"varve/internal/wal"
+)
+
+// The catalogue is a Pebble database. The first byte of a key tells its table;
+// integers in keys are big-endian so that they sort.
+//
+//	's' id u32         -> series key                 one row a series
+//	'f' number u64     -> JSON {"bytes": n}          the manifest: files that count
+//	'd' sequence u64   -> deletion record            deletions that some file has not applied
+//	'm' name           -> JSON                       "store": storeMeta; "spec": spec
+//	'k' service 0 1 service key 0 1 key -> modified ms i64, text
+//	'K' service 0 1 service key         -> modified ms i64
+//
+// In keys of 'k' and 'K' a zero byte inside a name is written 0 255.
+const (
+	tableSeries   = 's'
+	tableFile     = 'f'
+	tableDeletion = 'd'
+	tableMeta     = 'm'
+	tableValue    = 'k'
+	tableModified = 'K'
+)
+
+// catalogueVersion is the version of the catalogue and of the directory that it
+// describes.
+const catalogueVersion = 1
+
+// spec is what a store was created with.
+type spec struct {
+	Version     int    `json:"version"`
+	RowWidthMS  int64  `json:"row_width_ms"`
+	RowTimeUnit string `json:"row_time_unit"`
+}
+
+// storeMeta changes with every commit.
+type storeMeta struct {
+	LogFrom    uint64 `json:"log_from"`    // segments before this one are in files
+	NextSeries uint32 `json:"next_series"` // ids below were given out
+	Deletions  uint64 `json:"deletions"`   // sequence of the last deletion
+}
+
+type fileMeta struct {
+	Bytes int64 `json:"bytes"`
+}
+
+type catalogue struct {
+	db   *pebble.DB
+	spec spec
+	meta storeMeta
+}
+
+// openCatalogue opens or creates the catalogue in dir.
+func openCatalogue(fs vfs.FS, dir string, cfg Config, log pebble.Logger) (*catalogue, error) {
+	cache := pebble.NewCache(int64(cfg.CatalogueCacheBytes))
+	defer cache.Unref()
+	db, err := pebble.Open(dir, &pebble.Options{
+		FS:                 fs,
+		Cache:              cache,
+		MemTableSize:       4 << 20,
+		FormatMajorVersion: pebble.FormatNewest,
+		Logger:             log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("open catalogue: %w", err)
+	}
+	c := &catalogue{db: db}
+	if err := c.readMeta(cfg); err != nil {
+		db.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+func (c *catalogue) readMeta(cfg Config) error {
+	switch err := c.getJSON(metaKey("spec"), &c.spec); {
+	case errors.Is(err, pebble.ErrNotFound):
+		c.spec = spec{catalogueVersion, cfg.RowWidth.Milliseconds(), "MILLISECONDS"}
+		return c.create()
+	case err != nil:
+		return err
+	}
+	if c.spec.Version != catalogueVersion {
+		return fmt.Errorf("the store has format version %d, this build knows %d: use a newer build", c.spec.Version, catalogueVersion)
+	}
+	return c.getJSON(metaKey("store"), &c.meta)
+}
+
+func (c *catalogue) create() error {
+	b := c.db.NewBatch()
+	defer b.Close()
+	if err := setJSON(b, metaKey("spec"), c.spec); err != nil {
+		return err
+	}
+	if err := setJSON(b, metaKey("store"), c.meta); err != nil {
+		return err
+	}
+	return c.apply(b, "create catalogue")
+}
+
+func (c *catalogue) apply(b *pebble.Batch, what string) error {
+	if err := b.Commit(pebble.Sync); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+func (c *catalogue) close() error { return c.db.Close() }
+
+func metaKey(name string) []byte { return append([]byte{tableMeta}, name...) }
+
+func seriesKey(id uint32) []byte { return binary.BigEndian.AppendUint32([]byte{tableSeries}, id) }
+
+func numberKey(table byte, n uint64) []byte { return binary.BigEndian.AppendUint64([]byte{table}, n) }
+
+func (c *catalogue) getJSON(key []byte, into any) error {
+	v, closer, err := c.db.Get(key)
+	if err != nil {
+		return err
+	}
+	defer closer.Close()
+	if err := json.Unmarshal(v, into); err != nil {
+		return &store.CorruptionError{File: "catalogue", Reason: fmt.Sprintf("value of %q: %v", key, err)}
+	}
+	return nil
+}
+
+func setJSON(b *pebble.Batch, key []byte, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return b.Set(key, text, nil)
+}
+
+// scan calls fn for each row of a table.
+func (c *catalogue) scan(table byte, fn func(key, value []byte) error) error {
+	it, err := c.db.NewIter(&pebble.IterOptions{LowerBound: []byte{table}, UpperBound: []byte{table + 1}})
+	if err != nil {
+		return fmt.Errorf("read catalogue: %w", err)
+	}
+	for it.First(); it.Valid(); it.Next() {
+		v, err := it.ValueAndErr()
+		if err == nil {
+			err = fn(it.Key()[1:], v)
+		}
+		if err != nil {
+			it.Close()
+			return err
+		}
+	}
+	if err := it.Close(); err != nil {
+		return fmt.Errorf("read catalogue: %w", err)
+	}
+	return nil
+}
+
+// series calls fn for each series, by id.
+func (c *catalogue) series(fn func(record.Definition)) error {
+	return c.scan(tableSeries, func(key, value []byte) error {
+		if len(key) != 4 {
+			return &store.CorruptionError{File: "catalogue", Reason: fmt.Sprintf("series row with key %x", key)}
+		}
+		d := record.Definition{ID: binary.BigEndian.Uint32(key), Key: string(value)}
+		if _, err := model.ParseKey(d.Key); err != nil {
+			return &store.CorruptionError{File: "catalogue", Reason: fmt.Sprintf("series %d: %v", d.ID, err)}
+		}
+		fn(d)
+		return nil
+	})
+}
+
+// files returns the numbers of the files that count and their sizes.
+func (c *catalogue) files() (map[uint64]fileMeta, error) {
+	files := make(map[uint64]fileMeta)
+	err := c.scan(tableFile, func(key, value []byte) error {
+		var m fileMeta
+		if len(key) != 8 || json.Unmarshal(value, &m) != nil {
+			return &store.CorruptionError{File: "catalogue", Reason: fmt.Sprintf("file row %x", key)}
+		}
+		files[binary.BigEndian.Uint64(key)] = m
+		return nil
+	})
+	return files, err
+}
+
+func (c *catalogue) deletions() ([]*record.Deletion, error) {
+	var ds []*record.Deletion
+	err := c.scan(tableDeletion, func(key, value []byte) error {
+		d, err := record.ParseDeletion(value)
+		if err != nil {
+			return &store.CorruptionError{File: "catalogue", Reason: err.Error()}
+		}
+		ds = append(ds, &d)
+		return nil
+	})
+	return ds, err
+}
+
+// change is one atomic step of the store from one set of files to the next.
+type change struct {
+	addFiles      map[uint64]fileMeta
+	dropFiles     []uint64
+	define        []record.Definition
+	forget        []uint32
+	addDeletions  []*record.Deletion
+	dropDeletions []uint64
+	meta          func(*storeMeta) // nil = as it is
+}
+
+// commit applies ch durably, all or nothing. Callers take turns.
+func (c *catalogue) commit(ch change) error {
+	b := c.db.NewBatch()
+	defer b.Close()
+	if err := fill(b, ch); err != nil {
+		return fmt.Errorf("encode catalogue change: %w", err)
+	}
+	meta := c.meta
+	if ch.meta != nil {
+		ch.meta(&meta)
+		if err := setJSON(b, metaKey("store"), meta); err != nil {
+			return fmt.Errorf("encode catalogue change: %w", err)
+		}
+	}
+	if err := c.apply(b, "commit to catalogue"); err != nil {
+		return err
+	}
+	c.meta = meta
+	return nil
+}
+
+func fill(b *pebble.Batch, ch change) error {
+	var errs []error
+	for n, m := range ch.addFiles {
+		errs = append(errs, setJSON(b, numberKey(tableFile, n), m))
+	}
+	for _, n := range ch.dropFiles {
+		errs = append(errs, b.Delete(numberKey(tableFile, n), nil))
+	}
+	for _, d := range ch.define {
+		errs = append(errs, b.Set(seriesKey(d.ID), []byte(d.Key), nil))
+	}
+	for _, id := range ch.forget {
+		errs = append(errs, b.Delete(seriesKey(id), nil))
+	}
+	for _, d := range ch.addDeletions {
+		v, err := record.AppendDeletion(nil, *d)
+		errs = append(errs, err, b.Set(numberKey(tableDeletion, d.Sequence), v, nil))
+	}
+	for _, n := range ch.dropDeletions {
+		errs = append(errs, b.Delete(numberKey(tableDeletion, n), nil))
+	}
+	return errors.Join(errs...)
+}
+
+// logFrom is the first log segment that files do not cover.
+func (c *catalogue) logFrom() wal.Segment { return wal.Segment(c.meta.LogFrom) }

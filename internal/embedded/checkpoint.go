@@ -1,0 +1,255 @@
+package embedded
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"varve/internal/chunk"
+	"varve/internal/head"
+	"varve/internal/model"
+	"varve/internal/record"
+	"varve/internal/wal"
+)
+
+// retryAfter is how long a failed checkpoint waits before it is tried again.
+const retryAfter = 2 * time.Second
+
+// checkpointer writes the head to files when it is full, and at intervals.
+func (s *Store) checkpointer(ctx context.Context) {
+	defer s.background.Done()
+	tick := time.NewTicker(s.cfg.CheckpointInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.full:
+		case <-tick.C:
+		}
+		for s.checkpoint() != nil {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(retryAfter):
+			}
+		}
+	}
+}
+
+// swap is what a checkpoint has to write: everything logged before log.
+type swap struct {
+	head      *head.Head
+	log       wal.Segment
+	define    []record.Definition
+	forget    []uint32
+	deletions uint64
+	next      uint32
+}
+
+// checkpoint writes everything that was appended before it was called to files.
+func (s *Store) checkpoint() error {
+	s.checkpointing.Lock()
+	defer s.checkpointing.Unlock()
+	began := s.now()
+	if s.pending == nil {
+		sw, err := s.swapHead()
+		if err != nil {
+			return s.checkpointDone(err)
+		}
+		s.pending = sw
+	}
+	err := s.writeHead(s.pending)
+	if err == nil {
+		s.metrics.checkpointSeconds.Observe(s.now().Sub(began).Seconds())
+		s.pending = nil
+	}
+	return s.checkpointDone(err)
+}
+
+func (s *Store) checkpointDone(err error) error {
+	if err == nil {
+		s.checkpointFailed.Store(nil)
+		s.metrics.checkpoints.Inc()
+		s.askMerge()
+	} else {
+		s.checkpointFailed.Store(&err)
+		s.metrics.checkpointFailures.Inc()
+		s.log.Error("checkpoint failed, it will be tried again", "error", err)
+	}
+	s.room.announce()
+	return err
+}
+
+// swapHead starts a new head and a new log segment.
+func (s *Store) swapHead() (*swap, error) {
+	s.installing.Lock()
+	defer s.installing.Unlock()
+	s.order.Lock()
+	defer s.order.Unlock()
+	segment, err := s.wal.Rotate()
+	if err != nil {
+		return nil, fmt.Errorf("start a log segment: %w", err)
+	}
+	sw := &swap{
+		head: s.active.Load(), log: segment,
+		define: s.order.define, forget: s.order.forget,
+		deletions: s.order.deletions,
+		next:      s.series.nextID(),
+	}
+	s.order.define, s.order.forget = nil, nil
+	fresh := head.New()
+	s.active.Store(fresh)
+	s.frozenBytes.Store(sw.head.Bytes())
+	s.publish(func(st *state) {
+		st.active, st.frozen, st.frozenDeletions = fresh, sw.head, sw.deletions
+	})
+	return sw, nil
+}
+
+// writeHead writes a frozen head to files and commits them.
+func (s *Store) writeHead(sw *swap) error {
+	out := s.newOutput(s.partitionsOf(sw.head), chunk.Fast, s.nextFile.Add(1), sw.deletions)
+	if err := s.writeSeries(sw.head, out); err != nil {
+		out.abort()
+		return fmt.Errorf("write samples to files: %w", err)
+	}
+	files, err := out.finish()
+	if err != nil {
+		return fmt.Errorf("write samples to files: %w", err)
+	}
+	return s.installCheckpoint(sw, files)
+}
+
+// writeSeries adds the samples of every series to out, without those whose
+// time-to-live has passed, unless they hide older ones in files.
+func (s *Store) writeSeries(h *head.Head, out *output) error {
+	st := s.acquire()
+	defer s.release(st)
+	var (
+		run     head.Run
+		samples model.Columns
+		nowMS   = s.now().UnixMilli()
+	)
+	for id := range h.Series() {
+		if _, err := h.Snapshot(id, model.AllTime, &run); err != nil {
+			return err
+		}
+		samples.Reset()
+		for _, f := range run.Fragments {
+			if err := run.Decode(f, &samples); err != nil {
+				return err
+			}
+		}
+		for i := range run.Open.Times {
+			samples.AppendFrom(run.Kind, &run.Open, i)
+		}
+		if span, _ := h.Span(id); !st.hasFile(id, span) {
+			dropExpired(run.Kind, &samples, nowMS)
+		}
+		if err := out.add(id, run.Kind, &samples); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// hasFile reports whether a file may have samples of id in r.
+func (st *state) hasFile(id uint32, r model.TimeRange) bool {
+	return slices.ContainsFunc(st.files, func(f *openFile) bool {
+		return f.Range().Overlaps(r) && f.Series.Contains(id)
+	})
+}
+
+// partitionsOf estimates how many samples of h each partition has, as if a
+// series' samples were spread evenly between its first and last.
+func (s *Store) partitionsOf(h *head.Head) map[int64]int64 {
+	const spread = 64 // partitions of one series that are looked at
+	samples := make(map[int64]int64)
+	for id := range h.Series() {
+		span, _ := h.Span(id)
+		count := h.Count(id)
+		start, last := s.width.Partition(span.StartMS), s.width.Partition(span.EndMS)
+		n := min(spread, (uint64(last)-uint64(start))/uint64(s.width.Width)+1)
+		for range n {
+			samples[start] += max(1, count/int64(n))
+			start += s.width.Width
+		}
+	}
+	return samples
+}
+
+// installCheckpoint makes the files count and the log before them superfluous.
+func (s *Store) installCheckpoint(sw *swap, files []*openFile) error {
+	s.installing.Lock()
+	defer s.installing.Unlock()
+	ch := change{
+		addFiles: manifestOf(files),
+		define:   sw.define,
+		forget:   sw.forget,
+		meta: func(m *storeMeta) {
+			m.LogFrom, m.NextSeries, m.Deletions = uint64(sw.log), sw.next, sw.deletions
+		},
+	}
+	for _, d := range s.current.deletions {
+		if d.Sequence <= sw.deletions {
+			ch.addDeletions = append(ch.addDeletions, d)
+		}
+	}
+	if err := s.commit(ch, files); err != nil {
+		return err
+	}
+	written := s.samplesIn(files)
+	s.publish(func(st *state) {
+		st.frozen = nil
+		st.files = append(st.files, files...)
+	})
+	s.frozenBytes.Store(0)
+	s.metrics.checkpointSamples.Add(float64(written))
+	if err := s.wal.Release(sw.log); err != nil {
+		s.log.Warn("release log segments; it is tried again with the next checkpoint", "error", err)
+	}
+	return s.forgetEmpty(unwritten(sw.head, files))
+}
+
+func (s *Store) samplesIn(files []*openFile) (n int64) {
+	for _, f := range files {
+		n += f.Samples
+	}
+	return n
+}
+
+func manifestOf(files []*openFile) map[uint64]fileMeta {
+	m := make(map[uint64]fileMeta)
+	for _, f := range files {
+		m[f.Number] = fileMeta{Bytes: f.Bytes}
+	}
+	return m
+}
+
+// commit makes a change durable. When it can not, it is unknown whether the
+// change is on disk: the files stay, and the next start finds out.
+func (s *Store) commit(ch change, added []*openFile) error {
+	err := s.catalogue.commit(ch)
+	if err == nil {
+		return nil
+	}
+	s.retire(added)
+	s.fail("the catalogue failed", err)
+	return err
+}
+
+// unwritten returns the series of h of which no sample is in files: all of them
+// have expired.
+func unwritten(h *head.Head, files []*openFile) *roaring.Bitmap {
+	ids := roaring.New()
+	for id := range h.Series() {
+		if !slices.ContainsFunc(files, func(f *openFile) bool { return f.Series.Contains(id) }) {
+			ids.Add(id)
+		}
+	}
+	return ids
+}

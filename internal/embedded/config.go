@@ -1,0 +1,68 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"varve/internal/units"
+	"varve/internal/wal"
+)
+
+// Config holds the settings of the embedded store.
+type Config struct {
+	RowWidth time.Duration `yaml:"row_width" doc:"span of time of one row and one partition; chosen when a store is created, kept in it, and never changed after"`
+
+	Log wal.Config `yaml:"log" doc:"write-ahead log"`
+
+	HeadBytes          units.Bytes   `yaml:"head_bytes" doc:"samples in memory beyond this size are written to files"`
+	HeadBytesMax       units.Bytes   `yaml:"head_bytes_max" doc:"samples in memory at which writers wait until files are written"`
+	CheckpointSamples  int64         `yaml:"checkpoint_samples" doc:"samples in memory beyond this number are written to files; bounds what is replayed after a crash"`
+	CheckpointInterval time.Duration `yaml:"checkpoint_interval" doc:"samples are written to files at least this often"`
+
+	MergeFiles          int           `yaml:"merge_files" doc:"number of files of similar size in a partition at which they are merged"`
+	MaintenanceInterval time.Duration `yaml:"maintenance_interval" doc:"how often the store looks for expired files and files to merge"`
+
+	PageCacheBytes      units.Bytes `yaml:"page_cache_bytes" doc:"memory for pages of block files"`
+	CatalogueCacheBytes units.Bytes `yaml:"catalogue_cache_bytes" doc:"memory for blocks of the catalogue"`
+}
+
+// DefaultConfig returns the settings of a small server.
+func DefaultConfig() Config {
+	return Config{
+		RowWidth:            3 * 7 * 24 * time.Hour,
+		Log:                 wal.DefaultConfig(),
+		HeadBytes:           48 * units.MiB,
+		HeadBytesMax:        160 * units.MiB,
+		CheckpointSamples:   6_000_000,
+		CheckpointInterval:  10 * time.Minute,
+		MergeFiles:          6,
+		MaintenanceInterval: 15 * time.Second,
+		PageCacheBytes:      32 * units.MiB,
+		CatalogueCacheBytes: 8 * units.MiB,
+	}
+}
+
+// Validate reports every setting that can not be used.
+func (c Config) Validate() error {
+	var errs []error
+	check := func(ok bool, key, want string, got any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s: want %s, got %v", key, want, got))
+		}
+	}
+	check(c.RowWidth >= time.Minute && c.RowWidth <= (1<<31-1)*time.Millisecond && c.RowWidth%time.Millisecond == 0,
+		"row_width", "whole milliseconds from 1m to 596h31m23.647s", c.RowWidth)
+	check(c.HeadBytes >= units.MiB, "head_bytes", "at least 1MiB", c.HeadBytes)
+	check(c.HeadBytesMax >= 2*c.HeadBytes, "head_bytes_max", "at least twice head_bytes", c.HeadBytesMax)
+	check(c.CheckpointSamples >= 1, "checkpoint_samples", "at least 1", c.CheckpointSamples)
+	check(c.CheckpointInterval >= time.Second, "checkpoint_interval", "at least 1s", c.CheckpointInterval)
+	check(c.MergeFiles >= 2, "merge_files", "at least 2", c.MergeFiles)
+	check(c.MaintenanceInterval >= 10*time.Millisecond, "maintenance_interval", "at least 10ms", c.MaintenanceInterval)
+	check(c.PageCacheBytes >= 0, "page_cache_bytes", "0 or more", c.PageCacheBytes)
+	check(c.CatalogueCacheBytes >= 0, "catalogue_cache_bytes", "0 or more", c.CatalogueCacheBytes)
+	if err := c.Log.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("log: %w", err))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,554 @@
+package embedded
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sort"
+
+	"varve/internal/blockfile"
+	"varve/internal/chunk"
+	"varve/internal/head"
+	"varve/internal/model"
+	"varve/internal/record"
+	"varve/internal/store"
+)
+
+const (
+	blockSamples = 1024 // samples gathered into one block when sources interleave
+	longRun      = 64   // a run at least this long is handed out without copying
+)
+
+// cursor merges what files, frozen head and active head have of one series.
+//
+// Every source yields chunks in the order asked for, disjoint and each time
+// once. Times are compared through order(), which turns descending reads into
+// ascending ones. A chunk is decoded only when its samples are needed one by
+// one: a chunk that no other source's samples reach into may be answered by its
+// statistics.
+type cursor struct {
+	store   *Store
+	ctx     context.Context
+	state   *state
+	id      uint32
+	kind    model.Kind
+	options store.ReadOptions
+	nowMS   int64
+
+	keepExpired bool // a merge that has to keep what expired samples hide
+
+	flip int64 // -1 descending, 0 ascending
+
+	sources []*source // oldest samples first: a later one wins
+	spare   []*source
+	started bool
+	left    int // samples until the limit
+	err     error
+
+	decoder chunk.Decoder
+	gather  model.Columns
+	block   store.Block
+	stats   model.Stats
+	shown   model.Columns // what the last block shows, when it was handed out whole
+	sparing model.Columns // for filtering and reversing
+}
+
+// source is one place that has samples of the series.
+type source struct {
+	iter      *blockfile.Iter // nil for a head
+	deletions []*record.Deletion
+
+	run      *head.Run
+	next     int // fragments of run delivered; the open samples count as the last one
+	fromHead bool
+
+	entry       *chunk.Entry // current chunk, while not decoded
+	cols        model.Columns
+	at, end     int   // samples of cols still to deliver
+	first, last int64 // order() of the current chunk's first and last sample
+	done        bool
+}
+
+func (s *Store) newCursor(ctx context.Context, st *state, id uint32, kind model.Kind, o store.ReadOptions) *cursor {
+	c := s.cursors.Get().(*cursor)
+	c.store, c.ctx, c.state, c.id, c.kind, c.options = s, ctx, st, id, kind, o
+	c.nowMS = s.now().UnixMilli()
+	c.flip, c.started, c.err, c.keepExpired = 0, false, nil, false
+	if o.Descending {
+		c.flip = -1
+	}
+	c.left = math.MaxInt
+	if o.Limit > 0 {
+		c.left = o.Limit
+	}
+	return c
+}
+
+// Close implements store.Cursor.
+func (c *cursor) Close() {
+	if c.store == nil {
+		return
+	}
+	s := c.store
+	for _, src := range c.sources {
+		src.iter, src.deletions, src.entry = nil, nil, nil
+		c.spare = append(c.spare, src)
+	}
+	c.sources = c.sources[:0]
+	c.store, c.state, c.ctx, c.err = nil, nil, nil, store.ErrClosed
+	c.options.Summarize = nil
+	s.cursors.Put(c)
+}
+
+// order maps times so that the wanted direction is ascending.
+func (c *cursor) order(ms int64) int64 { return ms ^ c.flip }
+
+// Next implements store.Cursor.
+func (c *cursor) Next() (*store.Block, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	b, err := c.advance()
+	if err != nil {
+		c.err = err
+	}
+	return b, err
+}
+
+func (c *cursor) advance() (*store.Block, error) {
+	if err := c.ctx.Err(); err != nil {
+		return nil, err
+	}
+	if !c.started {
+		c.started = true
+		if err := c.open(); err != nil {
+			return nil, err
+		}
+	}
+	c.gather.Reset()
+	for c.left > 0 {
+		src, bound, others := c.lowest()
+		if src == nil {
+			break
+		}
+		if src.entry != nil {
+			if c.summarizes(src, bound, others) {
+				if c.gather.Len() > 0 {
+					return c.gathered(), nil
+				}
+				return c.summary(src)
+			}
+			if err := c.decode(src); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if others && src.first == bound {
+			if err := c.settle(bound); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		n := c.runLength(src, bound, others)
+		if (n >= longRun || n == src.end-src.at && !others) && !c.anyExpired(src, n) {
+			if c.gather.Len() > 0 {
+				return c.gathered(), nil
+			}
+			return c.hand(src, n)
+		}
+		c.collect(src, n)
+		if err := c.skip(src, n); err != nil {
+			return nil, err
+		}
+		if c.gather.Len() >= blockSamples {
+			break
+		}
+	}
+	if c.gather.Len() > 0 {
+		return c.gathered(), nil
+	}
+	return nil, nil
+}
+
+// open collects the sources and loads the first chunk of each.
+func (c *cursor) open() error {
+	r := c.options.Range
+	if r.StartMS > r.EndMS {
+		return nil
+	}
+	for _, f := range c.state.files {
+		if !f.Range().Overlaps(r) || !f.Series.Contains(c.id) {
+			continue
+		}
+		src := c.source()
+		src.iter = f.Iter(true)
+		src.iter.Seek(c.id, r, c.options.Descending)
+		src.deletions = c.deletions(src.deletions, f.Deletions, f.Range())
+	}
+	if c.state.frozen != nil {
+		if err := c.openHead(c.state.frozen, c.state.frozenDeletions); err != nil {
+			return err
+		}
+	}
+	if err := c.openHead(c.state.active, math.MaxUint64); err != nil {
+		return err
+	}
+	return c.loadAll()
+}
+
+// openIters is open for a merge: the sources are given iterators only.
+func (c *cursor) openIters(iters []*blockfile.Iter) error {
+	c.started = true
+	for _, it := range iters {
+		f := it.File()
+		if !f.Series.Contains(c.id) {
+			continue
+		}
+		src := c.source()
+		src.iter = it
+		it.Seek(c.id, c.options.Range, false)
+		src.deletions = c.deletions(src.deletions, f.Deletions, f.Range())
+	}
+	return c.loadAll()
+}
+
+func (c *cursor) loadAll() error {
+	for _, src := range c.sources {
+		if err := c.load(src); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (c *cursor) source() *source {
+	var src *source
+	if n := len(c.spare); n > 0 {
+		src, c.spare = c.spare[n-1], c.spare[:n-1]
+	} else {
+		src = &source{}
+	}
+	src.iter, src.entry, src.next, src.done, src.fromHead = nil, nil, 0, false, false
+	src.at, src.end = 0, 0
+	src.deletions = src.deletions[:0]
+	c.sources = append(c.sources, src)
+	return src
+}
+
+// deletions collects those that a place with the given range has not applied.
+func (c *cursor) deletions(dst []*record.Deletion, applied uint64, r model.TimeRange) []*record.Deletion {
+	for _, d := range c.state.deletions {
+		if d.Sequence > applied && d.Range.Overlaps(r) && d.IDs.Contains(c.id) {
+			dst = append(dst, d)
+		}
+	}
+	return dst
+}
+
+func (c *cursor) openHead(h *head.Head, applied uint64) error {
+	span, ok := h.Span(c.id)
+	if !ok || !span.Overlaps(c.options.Range) {
+		return nil
+	}
+	src := c.source()
+	if src.run == nil {
+		src.run = &head.Run{}
+	}
+	src.fromHead = true
+	src.deletions = c.deletions(src.deletions, applied, span)
+	_, err := h.Snapshot(c.id, c.options.Range, src.run)
+	return err
+}
+
+// load makes src's next chunk current, without decoding it if it is in a file.
+func (c *cursor) load(src *source) error {
+	src.at, src.end = 0, 0
+	if src.fromHead {
+		return c.loadHead(src)
+	}
+	e, err := src.iter.Next()
+	if err != nil {
+		return err
+	}
+	src.entry = e
+	if src.done = e == nil; src.done {
+		return nil
+	}
+	src.first, src.last = c.order(e.FirstMS), c.order(e.LastMS)
+	if c.flip != 0 {
+		src.first, src.last = src.last, src.first
+	}
+	return nil
+}
+
+// loadHead decodes the next fragment, or the open samples, that is not empty.
+func (c *cursor) loadHead(src *source) error {
+	for src.next <= len(src.run.Fragments) {
+		i := src.next
+		if c.flip != 0 {
+			i = len(src.run.Fragments) - src.next
+		}
+		src.next++
+		src.cols.Reset()
+		if i < len(src.run.Fragments) {
+			if err := src.run.Decode(src.run.Fragments[i], &src.cols); err != nil {
+				return err
+			}
+		} else {
+			for j := range src.run.Open.Times {
+				src.cols.AppendFrom(c.kind, &src.run.Open, j)
+			}
+		}
+		if c.prepare(src) {
+			return nil
+		}
+	}
+	src.done = true
+	return nil
+}
+
+// decode turns src's current chunk into samples, or moves on if none are wanted.
+func (c *cursor) decode(src *source) error {
+	src.cols.Reset()
+	if err := c.decoder.DecodeEntry(src.entry, &src.cols); err != nil {
+		f := src.iter.File()
+		return &store.CorruptionError{File: f.Path, Reason: err.Error()}
+	}
+	src.entry = nil
+	if c.prepare(src) {
+		return nil
+	}
+	return c.load(src)
+}
+
+// prepare brings src's decoded samples into the wanted order and leaves out
+// what is not wanted or deleted. It reports whether any are left.
+func (c *cursor) prepare(src *source) bool {
+	c.dropDeleted(src)
+	times, r := src.cols.Times, c.options.Range
+	lo := sort.Search(len(times), func(i int) bool { return times[i] >= r.StartMS })
+	hi := sort.Search(len(times), func(i int) bool { return times[i] > r.EndMS })
+	if lo >= hi {
+		return false
+	}
+	src.at, src.end = lo, hi
+	if c.flip != 0 {
+		c.reverse(src)
+	}
+	src.first, src.last = c.order(src.cols.Times[src.at]), c.order(src.cols.Times[src.end-1])
+	return true
+}
+
+func (c *cursor) dropDeleted(src *source) {
+	if len(src.deletions) == 0 {
+		return
+	}
+	times := src.cols.Times
+	filter(c.kind, &src.cols, &c.sparing, func(i int) bool {
+		return slices.ContainsFunc(src.deletions, func(d *record.Deletion) bool { return d.Range.Contains(times[i]) })
+	})
+}
+
+// filter removes the samples that drop reports, using spare as scratch.
+func filter(kind model.Kind, cols, spare *model.Columns, drop func(i int) bool) {
+	first := 0
+	for first < cols.Len() && !drop(first) {
+		first++
+	}
+	if first == cols.Len() {
+		return
+	}
+	spare.Reset()
+	for i := range cols.Times {
+		if i < first || i > first && !drop(i) {
+			spare.AppendFrom(kind, cols, i)
+		}
+	}
+	*cols, *spare = *spare, *cols
+}
+
+// dropExpired removes samples whose time-to-live has passed.
+func dropExpired(kind model.Kind, cols *model.Columns, nowMS int64) {
+	if len(cols.TTLs) == 0 {
+		return
+	}
+	var spare model.Columns
+	filter(kind, cols, &spare, func(i int) bool { return model.ExpiryMS(cols.Times[i], cols.TTL(i)) <= nowMS })
+}
+
+func (c *cursor) reverse(src *source) {
+	cols := &src.cols
+	if c.kind.Variable() {
+		c.sparing.Reset()
+		for i := src.end - 1; i >= src.at; i-- {
+			c.sparing.AppendFrom(c.kind, cols, i)
+		}
+		*cols, c.sparing = c.sparing, *cols
+		src.at, src.end = 0, cols.Len()
+		return
+	}
+	slices.Reverse(cols.Times[src.at:src.end])
+	if c.kind.Fixed() {
+		slices.Reverse(cols.Values[src.at:src.end])
+	}
+	if len(cols.TTLs) > 0 {
+		slices.Reverse(cols.TTLs[src.at:src.end])
+	}
+}
+
+// lowest returns the source whose next sample comes first (of several, one that
+// is not decoded yet), and where the next sample of any other may be.
+func (c *cursor) lowest() (src *source, bound int64, others bool) {
+	for _, s := range c.sources {
+		if s.done {
+			continue
+		}
+		if src == nil || s.first < src.first || s.first == src.first && src.entry == nil && s.entry != nil {
+			if src != nil {
+				bound, others = lower(bound, others, src.first)
+			}
+			src = s
+			continue
+		}
+		bound, others = lower(bound, others, s.first)
+	}
+	return src, bound, others
+}
+
+func lower(bound int64, others bool, first int64) (int64, bool) {
+	if !others || first < bound {
+		return first, true
+	}
+	return bound, true
+}
+
+// settle drops the samples at one time of all sources but the newest.
+func (c *cursor) settle(at int64) error {
+	var newest *source
+	for i := len(c.sources) - 1; i >= 0; i-- {
+		s := c.sources[i]
+		if s.done || s.first != at {
+			continue
+		}
+		if newest == nil {
+			newest = s
+			continue
+		}
+		if err := c.skip(s, 1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// skip moves src past n samples.
+func (c *cursor) skip(src *source, n int) error {
+	src.at += n
+	if src.at == src.end {
+		return c.load(src)
+	}
+	src.first = c.order(src.cols.Times[src.at])
+	return nil
+}
+
+// collect copies src's next n samples that have not expired. An expired sample
+// is left out only here, after it has hidden older ones of its time: these were
+// overwritten and do not come back.
+func (c *cursor) collect(src *source, n int) {
+	for i := src.at; i < src.at+n; i++ {
+		if !c.expired(src, i) {
+			c.gather.AppendFrom(c.kind, &src.cols, i)
+			c.left--
+		}
+	}
+}
+
+func (c *cursor) expired(src *source, i int) bool {
+	return !c.keepExpired && model.ExpiryMS(src.cols.Times[i], src.cols.TTL(i)) <= c.nowMS
+}
+
+func (c *cursor) anyExpired(src *source, n int) bool {
+	if len(src.cols.TTLs) == 0 {
+		return false
+	}
+	for i := src.at; i < src.at+n; i++ {
+		if c.expired(src, i) {
+			return true
+		}
+	}
+	return false
+}
+
+// runLength counts src's next samples that come before bound, within the limit.
+func (c *cursor) runLength(src *source, bound int64, others bool) int {
+	n := src.end - src.at
+	if others && src.last >= bound {
+		times := src.cols.Times[src.at:src.end]
+		n = sort.Search(len(times), func(i int) bool { return c.order(times[i]) >= bound })
+	}
+	return min(n, c.left)
+}
+
+// hand returns src's next n samples without copying them. They stay valid until
+// the next call: only then does src move on.
+func (c *cursor) hand(src *source, n int) (*store.Block, error) {
+	from, to := src.at, src.at+n
+	b := &c.block
+	b.Stats = nil
+	b.Columns = model.Columns{Times: src.cols.Times[from:to]}
+	if c.kind.Fixed() {
+		b.Values = src.cols.Values[from:to]
+	}
+	if c.kind.Variable() {
+		b.Offsets, b.Data = src.cols.Offsets[from:to+1], src.cols.Data
+	}
+	if len(src.cols.TTLs) > 0 {
+		b.TTLs = src.cols.TTLs[from:to]
+	}
+	c.left -= n
+	if to < src.end {
+		return b, c.skip(src, n)
+	}
+	return b, c.handedOver(src)
+}
+
+// handedOver swaps out the columns that a block shows, and loads src's next
+// chunk.
+func (c *cursor) handedOver(src *source) error {
+	src.cols, c.shown = c.shown, src.cols
+	return c.load(src)
+}
+
+func (c *cursor) gathered() *store.Block {
+	c.block = store.Block{Columns: c.gather}
+	return &c.block
+}
+
+// summarizes reports whether src's current chunk can be answered by statistics:
+// nobody else has samples between its first and last, all of it is wanted and
+// visible, and the reader agrees.
+func (c *cursor) summarizes(src *source, bound int64, others bool) bool {
+	e, o := src.entry, &c.options
+	if o.Summarize == nil || o.Limit > 0 || !e.HasStats || others && src.last >= bound {
+		return false
+	}
+	if e.FirstMS < o.Range.StartMS || e.LastMS > o.Range.EndMS {
+		return false
+	}
+	if e.HasTTL {
+		return false // part of it may have expired
+	}
+	span := model.TimeRange{StartMS: e.FirstMS, EndMS: e.LastMS}
+	for _, d := range src.deletions {
+		if d.Range.Overlaps(span) {
+			return false
+		}
+	}
+	return o.Summarize(e.FirstMS, e.LastMS)
+}
+
+func (c *cursor) summary(src *source) (*store.Block, error) {
+	c.stats = src.entry.Stats
+	c.block = store.Block{Stats: &c.stats}
+	return &c.block, c.load(src)
+}

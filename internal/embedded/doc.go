@@ -1,0 +1,58 @@
+// Package embedded is the store that needs no other process: a write-ahead log,
+// a head in memory, immutable block files merged in the background, and a
+// catalogue in Pebble.
+//
+// # Directory
+//
+//	LOCK         held while the store is open
+//	catalogue/   Pebble: series, manifest, deletions, spec, key-values
+//	log/         write-ahead log segments (package wal)
+//	blocks/      block files (package blockfile), <number>.blk
+//
+// # Life of a sample
+//
+//	Append --> log record --+--> durable --> Append returns
+//	                        |
+//	                        +--> active head --(checkpoint)--> frozen head --> block files
+//	                                                                             |   ^
+//	                                                                             +---+ merge
+//
+// Append writes a log record and applies it to the active head under one lock
+// (order), so that memory, log and a later replay agree on which of two writes
+// came last; then it waits for the log. A checkpoint swaps head and log segment
+// under the same lock, writes the frozen head to files, and commits them to the
+// catalogue together with the series they need and the number of the first log
+// segment that is still needed. That commit is the only moment at which files,
+// series and log change hands; before it the log has everything, after it the
+// files. Files that the manifest does not name are removed at the next start.
+//
+// # Partitions
+//
+// A block file holds samples of one partition, a span of RowWidth milliseconds
+// (see rowtime.Partition). Partitions with few samples share a spill file, so
+// that a thousand stray timestamps do not make a thousand files. No chunk
+// crosses a partition's border.
+//
+// # Which sample is valid
+//
+// Of samples with the same series and time, the one written last: active before
+// frozen before files, files by Sequence. A merge keeps the greatest Sequence of
+// its inputs and takes only files that no other file with overlapping times lies
+// between.
+//
+// # Deletions
+//
+// A deletion is a log record (sequence, range, series ids). It removes samples
+// from the active head at once and hides those in the frozen head and in files:
+// each file knows up to which sequence deletions are applied to it, and later
+// ones are consulted for each chunk. Merging applies them. A series whose last
+// sample is gone is forgotten, with its names, and the epoch moves on.
+//
+// # Locks, in the order in which they are taken
+//
+//	installing   one change of the set of files at a time, and the check
+//	             whether a series is empty; held across file reads and commits
+//	order        log order = head order; no I/O
+//	registry.mu  series by key and id; no I/O
+//	mu           the current state and reference counts; no I/O
+package embedded

@@ -1,0 +1,102 @@
+package embedded
+
+import (
+	"errors"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// metrics of a store. Names begin with varve_store_.
+type metrics struct {
+	samples, batches, stalls             prometheus.Counter
+	deletions, forgotten                 prometheus.Counter
+	checkpoints, checkpointFailures      prometheus.Counter
+	checkpointSamples                    prometheus.Counter
+	merges, mergeFailures, mergedSamples prometheus.Counter
+	expiredSamples                       prometheus.Counter
+	checkpointSeconds, mergeSeconds      prometheus.Histogram
+	views                                prometheus.Gauge
+	collectors                           []prometheus.Collector
+}
+
+func newMetrics(s *Store) *metrics {
+	m := &metrics{}
+	counter := func(name, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_store_" + name, Help: help})
+		m.collectors = append(m.collectors, c)
+		return c
+	}
+	histogram := func(name, help string) prometheus.Histogram {
+		h := prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name: "varve_store_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(0.001, 4, 10),
+		})
+		m.collectors = append(m.collectors, h)
+		return h
+	}
+	gauge := func(name, help string, value func() float64) {
+		m.collectors = append(m.collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "varve_store_" + name, Help: help}, value))
+	}
+	total := func(name, help string, value func() float64) {
+		m.collectors = append(m.collectors, prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "varve_store_" + name, Help: help}, value))
+	}
+	m.samples = counter("appended_samples_total", "samples acknowledged")
+	m.batches = counter("appended_batches_total", "batches acknowledged")
+	m.stalls = counter("append_stalls_total", "appends that waited because the head was full")
+	m.deletions = counter("deletions_total", "deletions carried out")
+	m.forgotten = counter("forgotten_series_total", "series that lost their last sample")
+	m.checkpoints = counter("checkpoints_total", "times the head was written to files")
+	m.checkpointFailures = counter("checkpoint_failures_total", "checkpoints that failed and were tried again")
+	m.checkpointSamples = counter("checkpoint_samples_total", "samples that checkpoints wrote to files")
+	m.checkpointSeconds = histogram("checkpoint_seconds", "duration of checkpoints")
+	m.merges = counter("merges_total", "merges of files")
+	m.mergeFailures = counter("merge_failures_total", "rounds of merging that failed")
+	m.mergedSamples = counter("merged_samples_total", "samples that merges wrote")
+	m.mergeSeconds = histogram("merge_seconds", "duration of merges")
+	m.expiredSamples = counter("expired_file_samples_total", "samples dropped with whole expired files")
+	m.views = prometheus.NewGauge(prometheus.GaugeOpts{Name: "varve_store_views", Help: "open views, one a query"})
+	m.collectors = append(m.collectors, m.views)
+
+	gauge("series", "series known", func() float64 { return float64(s.series.count()) })
+	gauge("head_samples", "samples in the active head", func() float64 { return float64(s.active.Load().Samples()) })
+	gauge("head_bytes", "memory of samples that are not in files yet", func() float64 { return float64(s.buffered()) })
+	gauge("page_cache_bytes", "block file pages in memory", func() float64 { return float64(s.cache.Bytes()) })
+	total("page_cache_hits_total", "pages found in memory", func() float64 { return float64(s.cache.Hits.Load()) })
+	total("page_cache_misses_total", "pages read from files", func() float64 { return float64(s.cache.Misses.Load()) })
+	gauge("files", "block files", func() float64 { return float64(s.Usage().Files) })
+	gauge("file_bytes", "size of the block files", func() float64 { return float64(s.Usage().FileBytes) })
+	gauge("file_samples", "samples in block files, overwritten and deleted ones included until they are merged", func() float64 { return float64(s.Usage().FileSamples) })
+	gauge("pending_deletions", "deletions that some file has not applied", func() float64 { return float64(s.Usage().Deletions) })
+	gauge("catalogue_bytes", "disk space of the catalogue", func() float64 { return float64(s.catalogue.db.Metrics().DiskSpaceUsage()) })
+	return m
+}
+
+func (m *metrics) register(r prometheus.Registerer) error {
+	if r == nil {
+		return nil
+	}
+	var errs []error
+	for _, c := range m.collectors {
+		errs = append(errs, r.Register(c))
+	}
+	return errors.Join(errs...)
+}
+
+// Usage says what a store holds in files.
+type Usage struct {
+	Files       int
+	FileBytes   int64
+	FileSamples int64
+	Deletions   int
+}
+
+// Usage returns the current numbers.
+func (s *Store) Usage() Usage {
+	st := s.acquire()
+	defer s.release(st)
+	u := Usage{Files: len(st.files), Deletions: len(st.deletions)}
+	for _, f := range st.files {
+		u.FileBytes += f.Bytes
+		u.FileSamples += f.Samples
+	}
+	return u
+}

@@ -1,0 +1,355 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/blockfile"
+	"varve/internal/head"
+	"varve/internal/index"
+	"varve/internal/model"
+	"varve/internal/record"
+	"varve/internal/rowtime"
+	"varve/internal/store"
+	"varve/internal/wal"
+)
+
+const (
+	lockName      = "LOCK"
+	catalogueName = "catalogue"
+	logName       = "log"
+	blocksName    = "blocks"
+	blockSuffix   = ".blk"
+)
+
+// A LockedError means that another process has the directory open.
+type LockedError struct {
+	Dir string
+	Err error
+}
+
+func (e *LockedError) Error() string {
+	return fmt.Sprintf("data directory %s is in use by another process (%v): stop that one, or give this one a directory of its own", e.Dir, e.Err)
+}
+
+func (e *LockedError) Unwrap() error { return e.Err }
+
+// Open opens the store in dir, created if need be. What the log holds beyond
+// the files is replayed. Errors are a *LockedError, a *store.CorruptionError, or
+// what the file system says.
+func Open(fs vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("settings of the embedded store: %w", err)
+	}
+	s := newStore(fs, dir, cfg, o)
+	if err := s.open(o); err != nil {
+		return nil, errors.Join(err, s.undo())
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.background.Add(2)
+	go s.checkpointer(s.ctx)
+	go s.merger(s.ctx)
+	if h := s.active.Load(); h.Bytes() > int64(cfg.HeadBytes) || h.Samples() > cfg.CheckpointSamples {
+		s.askCheckpoint()
+	}
+	s.askMerge()
+	return s, nil
+}
+
+func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
+	s := &Store{
+		fs: fs, dir: dir, cfg: cfg, log: o.Logger, now: o.Now,
+		cache:        blockfile.NewCache(int64(cfg.PageCacheBytes)),
+		series:       newRegistry(),
+		index:        index.New(),
+		full:         make(chan struct{}, 1),
+		filesChanged: make(chan struct{}, 1),
+		room:         newGate(),
+	}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	s.encoders.New = func() any { return &encoder{} }
+	s.cursors.New = func() any { return &cursor{} }
+	s.active.Store(head.New())
+	s.current = &state{active: s.active.Load(), refs: 1}
+	s.metrics = newMetrics(s)
+	return s
+}
+
+// undo releases what a failed open has taken.
+func (s *Store) undo() error {
+	var errs []error
+	for _, f := range s.current.files {
+		errs = append(errs, f.Close())
+	}
+	if s.wal != nil {
+		errs = append(errs, s.wal.Close())
+	}
+	if s.catalogue != nil {
+		errs = append(errs, s.catalogue.close())
+	}
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Store) open(o Options) error {
+	if err := s.openDir(); err != nil {
+		return err
+	}
+	var err error
+	s.catalogue, err = openCatalogue(s.fs, s.path(catalogueName), s.cfg, pebbleLog{s.log})
+	if err != nil {
+		return err
+	}
+	s.width = rowtime.Spec{Width: s.catalogue.spec.RowWidthMS}
+	if want := s.cfg.RowWidth.Milliseconds(); want != s.width.Width {
+		s.log.Warn("row_width differs from what the store was created with, which stays", "configured_ms", want, "store_ms", s.width.Width)
+	}
+	if err := s.catalogue.series(s.series.restore); err != nil {
+		return err
+	}
+	s.series.next = max(s.series.next, s.catalogue.meta.NextSeries)
+	if err := s.openFiles(); err != nil {
+		return err
+	}
+	if err := s.replay(); err != nil {
+		return err
+	}
+	s.wal, err = wal.Open(s.fs, s.path(logName), s.cfg.Log, wal.Options{
+		Registerer: o.Registerer, Logger: s.log, From: s.catalogue.logFrom(),
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.metrics.register(o.Registerer); err != nil {
+		return err
+	}
+	return s.fillIndex()
+}
+
+func (s *Store) path(name string) string { return s.fs.PathJoin(s.dir, name) }
+
+func (s *Store) filePath(number uint64) string {
+	return s.fs.PathJoin(s.dir, blocksName, fmt.Sprintf("%010d%s", number, blockSuffix))
+}
+
+func (s *Store) openDir() error {
+	if err := s.fs.MkdirAll(s.path(blocksName), 0o755); err != nil {
+		return fmt.Errorf("create data directory: %w", err)
+	}
+	lock, err := s.fs.Lock(s.path(lockName))
+	if err != nil {
+		return &LockedError{Dir: s.dir, Err: err}
+	}
+	s.lock = lock
+	for _, dir := range []string{s.dir, path.Dir(s.dir)} {
+		if err := s.syncDir(dir); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) syncDir(dir string) error {
+	d, err := s.fs.OpenDir(dir)
+	if err != nil {
+		return fmt.Errorf("sync directory %s: %w", dir, err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("sync directory %s: %w", dir, err)
+	}
+	return nil
+}
+
+// syncBlocks makes the names of new block files durable.
+func (s *Store) syncBlocks() error { return s.syncDir(s.path(blocksName)) }
+
+// openFiles opens what the manifest names and removes what it does not.
+func (s *Store) openFiles() error {
+	manifest, err := s.catalogue.files()
+	if err != nil {
+		return err
+	}
+	if err := s.removeOrphans(manifest); err != nil {
+		return err
+	}
+	numbers := make([]uint64, 0, len(manifest))
+	for n := range manifest {
+		numbers = append(numbers, n)
+	}
+	slices.Sort(numbers)
+	for _, n := range numbers {
+		f, err := blockfile.Open(s.fs, s.filePath(n), n, s.cache)
+		if err != nil {
+			return fmt.Errorf("file %d of the manifest: %w", n, err)
+		}
+		if want := manifest[n].Bytes; f.Bytes != want {
+			f.Close()
+			return &store.CorruptionError{File: f.Path, Offset: f.Bytes, Reason: fmt.Sprintf("expected a file of %d bytes, got %d", want, f.Bytes)}
+		}
+		s.current.files = append(s.current.files, &openFile{File: f, refs: 1})
+		s.nextFile.Store(max(s.nextFile.Load(), n, f.Sequence))
+		s.order.deletions = max(s.order.deletions, f.Deletions)
+	}
+	sortFiles(s.current.files)
+	s.order.deletions = max(s.order.deletions, s.catalogue.meta.Deletions)
+	s.current.deletions, err = s.catalogue.deletions()
+	return err
+}
+
+// removeOrphans removes block files that a crash left behind.
+func (s *Store) removeOrphans(manifest map[uint64]fileMeta) error {
+	names, err := s.fs.List(s.path(blocksName))
+	if err != nil {
+		return fmt.Errorf("list block files: %w", err)
+	}
+	for _, name := range names {
+		base, ok := strings.CutSuffix(name, blockSuffix)
+		n, err := strconv.ParseUint(base, 10, 64)
+		if !ok || err != nil {
+			s.log.Warn("file that is not ours in the directory of block files", "file", name)
+			continue
+		}
+		s.nextFile.Store(max(s.nextFile.Load(), n))
+		if _, ok := manifest[n]; ok {
+			continue
+		}
+		s.log.Info("remove a block file that was never completed", "file", name)
+		if err := s.fs.Remove(s.fs.PathJoin(s.path(blocksName), name)); err != nil {
+			return fmt.Errorf("remove unfinished block file: %w", err)
+		}
+	}
+	return nil
+}
+
+// replay brings what the log holds beyond the files into the active head.
+func (s *Store) replay() error {
+	began := time.Now()
+	var batch store.Batch
+	var kinds []model.Kind
+	stats, err := wal.Replay(s.fs, s.path(logName), wal.ReplayOptions{From: s.catalogue.logFrom()},
+		func(_ wal.Segment, typ byte, payload []byte) error {
+			switch typ {
+			case record.TypeBatch:
+				var err error
+				kinds, err = s.replayBatch(payload, &batch, kinds)
+				return err
+			case record.TypeDeletion:
+				return s.replayDeletion(payload)
+			}
+			return fmt.Errorf("log record of unknown type %d: use a newer build", typ)
+		})
+	if err != nil {
+		return fmt.Errorf("replay the write-ahead log: %w", err)
+	}
+	if stats.Records > 0 {
+		s.log.Info("replayed the write-ahead log", "records", stats.Records, "bytes", stats.Bytes,
+			"samples", s.active.Load().Samples(), "cut_bytes", stats.CutBytes, "took", time.Since(began))
+	}
+	return nil
+}
+
+func (s *Store) replayBatch(payload []byte, b *store.Batch, kinds []model.Kind) ([]model.Kind, error) {
+	rest, err := record.Definitions(payload, func(d record.Definition) error {
+		if _, err := model.ParseKey(d.Key); err != nil {
+			return err
+		}
+		s.series.restore(d)
+		s.order.define = append(s.order.define, d)
+		return nil
+	})
+	if err != nil {
+		return kinds, err
+	}
+	b.Reset(s.Epoch())
+	if err := record.Samples(rest, s.series.kind, b); err != nil {
+		return kinds, err
+	}
+	kinds, _ = s.series.kinds(kinds[:0], b.Samples)
+	s.active.Load().Append(b, kinds)
+	return kinds, nil
+}
+
+func (s *Store) replayDeletion(payload []byte) error {
+	d, err := record.ParseDeletion(payload)
+	if err != nil {
+		return err
+	}
+	known := slices.ContainsFunc(s.current.deletions, func(o *record.Deletion) bool { return o.Sequence == d.Sequence })
+	if known {
+		return nil
+	}
+	return s.applyDeletion(&d)
+}
+
+// fillIndex lists the series that have samples, and forgets the others: those
+// whose last sample was deleted, or expired, shortly before the store was
+// closed or crashed.
+func (s *Store) fillIndex() error {
+	stored := roaring.New()
+	for _, f := range s.current.files {
+		stored.Or(f.Series)
+	}
+	active := s.active.Load()
+	var dead []uint32
+	doubtful := roaring.New()
+	doubt := len(s.current.deletions) > 0 ||
+		slices.ContainsFunc(s.current.files, func(f *openFile) bool { return f.HalfExpiresMS < math.MaxInt64 })
+	for _, id := range s.series.ids() {
+		_, inHead := active.Span(id)
+		if !inHead && !stored.Contains(id) {
+			dead = append(dead, id)
+			continue
+		}
+		series, ok := s.series.series(id)
+		if !ok {
+			return &store.CorruptionError{File: "catalogue", Reason: fmt.Sprintf("key of series %d", id)}
+		}
+		s.index.Add(id, series)
+		if !inHead && doubt {
+			doubtful.Add(id)
+		}
+	}
+	if len(dead) > 0 {
+		s.series.forget(dead)
+		s.order.forget = append(s.order.forget, dead...)
+	}
+	return s.forgetEmpty(doubtful)
+}
+
+// pebbleLog passes the catalogue's messages on. Pebble calls Fatalf when it can
+// not go on; so can't we.
+type pebbleLog struct{ log *slog.Logger }
+
+func (l pebbleLog) Infof(format string, args ...any) {
+	l.log.Debug("catalogue: " + fmt.Sprintf(format, args...))
+}
+
+func (l pebbleLog) Errorf(format string, args ...any) {
+	l.log.Error("catalogue: " + fmt.Sprintf(format, args...))
+}
+
+func (l pebbleLog) Fatalf(format string, args ...any) {
+	l.log.Error("catalogue: " + fmt.Sprintf(format, args...))
+	panic("catalogue: " + fmt.Sprintf(format, args...))
+}
+
+var _ io.Closer = (*Store)(nil)

@@ -1,0 +1,120 @@
+package embedded
+
+import (
+	"cmp"
+	"slices"
+
+	"varve/internal/blockfile"
+	"varve/internal/head"
+	"varve/internal/record"
+)
+
+// state is one consistent set of places where samples are. It never changes
+// once published; views hold the one they were opened with, and so the files.
+type state struct {
+	active *head.Head // takes appends
+	frozen *head.Head // being written to files, or nil
+
+	// frozenDeletions: deletions up to this sequence were applied to frozen.
+	frozenDeletions uint64
+
+	files []*openFile // by age of their samples' writing, oldest first
+
+	// deletions that some file or frozen has not applied, by sequence. They
+	// were applied to active when they were made.
+	deletions []*record.Deletion
+
+	refs int // guarded by Store.mu
+}
+
+// openFile is a block file and the number of states that list it.
+type openFile struct {
+	*blockfile.File
+	refs    int  // guarded by Store.mu
+	dropped bool // guarded by Store.mu: remove the file when refs gets 0
+}
+
+func sortFiles(files []*openFile) {
+	slices.SortFunc(files, func(a, b *openFile) int {
+		return cmp.Or(cmp.Compare(a.Sequence, b.Sequence), cmp.Compare(a.Number, b.Number))
+	})
+}
+
+// acquire returns the current state, held until release.
+func (s *Store) acquire() *state {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.current.refs++
+	return s.current
+}
+
+// release gives a state back. Files that no state lists any more are closed,
+// and removed if they were dropped.
+func (s *Store) release(st *state) {
+	s.mu.Lock()
+	idle := s.releaseLocked(st)
+	s.mu.Unlock()
+	s.retire(idle)
+}
+
+// releaseLocked returns the files that nobody needs any more. s.mu must be held.
+func (s *Store) releaseLocked(st *state) (idle []*openFile) {
+	st.refs--
+	if st.refs > 0 {
+		return nil
+	}
+	for _, f := range st.files {
+		f.refs--
+		if f.refs == 0 {
+			idle = append(idle, f)
+		}
+	}
+	return idle
+}
+
+func (s *Store) retire(files []*openFile) {
+	for _, f := range files {
+		if err := f.Close(); err != nil {
+			s.log.Warn("close block file", "file", f.Path, "error", err)
+		}
+		if !f.dropped {
+			continue
+		}
+		if err := s.fs.Remove(f.Path); err != nil {
+			s.log.Warn("remove block file; it is removed at the next start", "file", f.Path, "error", err)
+		}
+	}
+}
+
+// publish makes a changed copy of the current state current.
+func (s *Store) publish(change func(*state)) {
+	s.mu.Lock()
+	old := s.current
+	next := &state{
+		active: old.active, frozen: old.frozen, frozenDeletions: old.frozenDeletions,
+		files: slices.Clone(old.files), deletions: slices.Clone(old.deletions),
+		refs: 1,
+	}
+	change(next)
+	sortFiles(next.files)
+	for _, f := range next.files {
+		f.refs++
+	}
+	s.current = next
+	idle := s.releaseLocked(old)
+	s.mu.Unlock()
+	s.retire(idle)
+}
+
+// needed reports whether d still hides samples of a file or of frozen.
+func (st *state) needed(d *record.Deletion) bool {
+	if st.frozen != nil && d.Sequence > st.frozenDeletions {
+		return true
+	}
+	return slices.ContainsFunc(st.files, func(f *openFile) bool { return concerns(d, f.File) })
+}
+
+// concerns reports whether d hides samples of f.
+func concerns(d *record.Deletion, f *blockfile.File) bool {
+	return d.Sequence > f.Deletions && d.Range.Overlaps(f.Range()) && d.IDs.Intersects(f.Series)
+}

@@ -1,0 +1,162 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/blockfile"
+	"varve/internal/head"
+	"varve/internal/index"
+	"varve/internal/model"
+	"varve/internal/record"
+	"varve/internal/rowtime"
+	"varve/internal/store"
+	"varve/internal/wal"
+)
+
+// Options are what a store needs of its surroundings.
+type Options struct {
+	Registerer prometheus.Registerer // nil = metrics are not exposed
+	Logger     *slog.Logger          // nil = nothing is logged
+	Now        func() time.Time      // nil = time.Now
+}
+
+// Store is the embedded store. It implements [store.Store].
+type Store struct {
+	fs    vfs.FS
+	dir   string
+	cfg   Config
+	log   *slog.Logger
+	now   func() time.Time
+	width rowtime.Spec
+
+	lock      io.Closer
+	catalogue *catalogue
+	wal       *wal.Log
+	cache     *blockfile.Cache
+	series    *registry
+	index     *index.Index
+	metrics   *metrics
+
+	checkpointing sync.Mutex
+	pending       *swap // a checkpoint that failed half way; guarded by checkpointing
+
+	merging    sync.Mutex
+	installing sync.Mutex
+
+	order struct {
+		sync.Mutex
+		define      []record.Definition // series introduced since the last checkpoint's swap
+		forget      []uint32            // series forgotten since then
+		deletions   uint64              // sequence of the last deletion
+		definitions []byte              // scratch
+	}
+
+	mu      sync.Mutex
+	current *state
+
+	active      atomic.Pointer[head.Head] // changed under order
+	frozenBytes atomic.Int64
+
+	nextFile atomic.Uint64
+	failure  atomic.Pointer[store.UnavailableError] // set once: the store takes no more writes
+
+	checkpointFailed atomic.Pointer[error] // last checkpoint's error, nil after a good one
+	full             chan struct{}         // wakes the checkpointer
+	filesChanged     chan struct{}         // wakes the merger
+	room             *gate                 // moves with each checkpoint
+
+	closed     atomic.Bool
+	background sync.WaitGroup
+	stop       context.CancelFunc
+	ctx        context.Context
+	encoders   sync.Pool // *encoder
+	cursors    sync.Pool // *cursor
+}
+
+var _ store.Store = (*Store)(nil)
+
+// checkOpen returns ErrClosed after Close, and ctx's error if it has ended.
+func (s *Store) checkOpen(ctx context.Context) error {
+	if s.closed.Load() {
+		return store.ErrClosed
+	}
+	return ctx.Err()
+}
+
+// fail makes the store refuse writes from here on.
+func (s *Store) fail(reason string, err error) {
+	e := &store.UnavailableError{Reason: reason + "; the store takes no more writes until it is restarted", Err: err}
+	if s.failure.CompareAndSwap(nil, e) {
+		s.log.Error(reason, "error", err)
+	}
+}
+
+// Healthy returns nil while the store takes writes, else why it does not.
+func (s *Store) Healthy() error {
+	if e := s.failure.Load(); e != nil {
+		return e
+	}
+	if err := s.wal.Err(); err != nil {
+		return &store.UnavailableError{Reason: "the write-ahead log failed; restart the server when the disk is well", Err: err}
+	}
+	if e := s.checkpointFailed.Load(); e != nil {
+		return &store.UnavailableError{Reason: "samples can not be written to files; it is tried again", Err: *e}
+	}
+	return nil
+}
+
+// Epoch implements store.Appender.
+func (s *Store) Epoch() uint64 { return s.series.epoch.Load() }
+
+// Lookup implements store.Appender.
+func (s *Store) Lookup(key []byte) (store.Ref, bool) {
+	id, ok := s.series.lookup(key)
+	return store.Ref(id), ok
+}
+
+// Create implements store.Appender.
+func (s *Store) Create(ctx context.Context, series model.Series) (store.Ref, error) {
+	if err := s.checkOpen(ctx); err != nil {
+		return 0, err
+	}
+	key := string(series.AppendKey(nil))
+	if _, err := model.ParseKey(key); err != nil {
+		return 0, &store.InputError{Reason: err.Error()}
+	}
+	id, err := s.series.create(key)
+	return store.Ref(id), err
+}
+
+// SeriesCount implements store.Appender.
+func (s *Store) SeriesCount() int { return s.series.count() }
+
+// Close writes everything to files, stops the background work and releases the
+// directory. Views still open keep working until they are closed.
+func (s *Store) Close() error {
+	if !s.closed.CompareAndSwap(false, true) {
+		return store.ErrClosed
+	}
+	s.stop()
+	s.room.announce()
+	s.background.Wait()
+	var errs []error
+	if s.failure.Load() == nil && s.wal.Err() == nil {
+		if err := s.checkpoint(); err != nil {
+			errs = append(errs, fmt.Errorf("last checkpoint (the log keeps what it would have written): %w", err))
+		}
+	}
+	errs = append(errs, s.wal.Close())
+	s.publish(func(st *state) { st.files = nil })
+	errs = append(errs, s.catalogue.close(), s.lock.Close())
+	return errors.Join(errs...)
+}

@@ -1,0 +1,121 @@
+package embedded
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// View implements store.Viewer.
+func (s *Store) View(ctx context.Context) (store.View, error) {
+	if err := s.checkOpen(ctx); err != nil {
+		return nil, err
+	}
+	s.metrics.views.Add(1)
+	return &view{store: s, state: s.acquire()}, nil
+}
+
+type view struct {
+	store  *Store
+	state  *state
+	closed atomic.Bool
+}
+
+func (v *view) Close() error {
+	if !v.closed.CompareAndSwap(false, true) {
+		return store.ErrClosed
+	}
+	v.store.metrics.views.Add(-1)
+	v.store.release(v.state)
+	return nil
+}
+
+func (v *view) check(ctx context.Context) error {
+	if v.closed.Load() {
+		return store.ErrClosed
+	}
+	return ctx.Err()
+}
+
+// Select implements store.View.
+func (v *view) Select(ctx context.Context, sel store.Selection) ([]store.Series, error) {
+	if err := v.check(ctx); err != nil {
+		return nil, err
+	}
+	ids, err := v.store.index.Select(sel.Metric, sel.Matchers, nil)
+	if err != nil {
+		return nil, err
+	}
+	v.state.within(ids, sel.Range)
+	if n := int64(ids.GetCardinality()); sel.Limit > 0 && n > int64(sel.Limit) {
+		return nil, &store.LimitError{Limit: sel.LimitKey, Max: int64(sel.Limit), Need: n, What: "select series of " + sel.Metric}
+	}
+	selected := make([]store.Series, 0, ids.GetCardinality())
+	for it := ids.Iterator(); it.HasNext(); {
+		id := it.Next()
+		if len(selected)%4096 == 4095 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if s, ok := v.store.series.series(id); ok { // else forgotten meanwhile
+			selected = append(selected, store.Series{Ref: store.Ref(id), Series: s})
+		}
+	}
+	slices.SortFunc(selected, func(a, b store.Series) int { return a.Compare(b.Series) })
+	return selected, nil
+}
+
+// within removes from ids the series that have no sample near r.
+func (st *state) within(ids *roaring.Bitmap, r model.TimeRange) {
+	if r == model.AllTime || ids.IsEmpty() {
+		return
+	}
+	near := roaring.New()
+	for _, f := range st.files {
+		if f.Range().Overlaps(r) {
+			near.Or(roaring.And(ids, f.Series))
+		}
+	}
+	rest := roaring.AndNot(ids, near)
+	for it := rest.Iterator(); it.HasNext(); {
+		id := it.Next()
+		span, ok := st.active.Span(id)
+		if ok && span.Overlaps(r) {
+			near.Add(id)
+			continue
+		}
+		if st.frozen == nil {
+			continue
+		}
+		if span, ok = st.frozen.Span(id); ok && span.Overlaps(r) {
+			near.Add(id)
+		}
+	}
+	ids.And(near)
+}
+
+// Names implements store.View.
+func (v *view) Names(ctx context.Context, q store.NamesQuery) ([]string, bool, error) {
+	if err := v.check(ctx); err != nil {
+		return nil, false, err
+	}
+	return v.store.index.Names(q)
+}
+
+// Read implements store.View.
+func (v *view) Read(ctx context.Context, s store.Series, o store.ReadOptions) store.Cursor {
+	if err := v.check(ctx); err != nil {
+		return &failed{err}
+	}
+	return v.store.newCursor(ctx, v.state, uint32(s.Ref), s.Type.Kind(), o)
+}
+
+// failed is a cursor that could not be opened.
+type failed struct{ err error }
+
+func (f *failed) Next() (*store.Block, error) { return nil, f.err }
+func (f *failed) Close()                      {}

@@ -1,0 +1,215 @@
+package head
+
+import (
+	"encoding/binary"
+	"iter"
+
+	"varve/internal/chunk"
+	"varve/internal/model"
+)
+
+// A Run is what a head holds of one series, taken at one moment. It is decoded
+// without a lock. Reuse it to reuse its memory.
+type Run struct {
+	Kind model.Kind
+
+	// Fragments are ascending and disjoint, and all before Open. They are
+	// empty when the series' samples came in shuffled; then Open has all.
+	Fragments []Fragment
+
+	// Open is sorted, each time once.
+	Open model.Columns
+
+	decoder chunk.Decoder
+	sorter  sorter
+}
+
+// A Fragment is a sealed run of samples.
+type Fragment struct {
+	FirstMS, LastMS int64
+	encoded         []byte
+}
+
+// Decode appends the samples of a fragment of this run to dst.
+func (r *Run) Decode(f Fragment, dst *model.Columns) error {
+	_, err := r.decoder.Decode(f.encoded, r.Kind, dst)
+	return err
+}
+
+// Snapshot fills run with id's samples in fragments that overlap within, and
+// all open ones; callers clip. It reports whether the series has any sample,
+// in the range or not.
+func (h *Head) Snapshot(id uint32, within model.TimeRange, run *Run) (bool, error) {
+	run.Fragments, run.Kind = run.Fragments[:0], 0
+	run.Open.Reset()
+	shuffled, ok := h.collect(id, within, run)
+	if !ok {
+		return false, nil
+	}
+	if !shuffled {
+		return true, nil
+	}
+	return true, run.flatten()
+}
+
+// collect copies references to fragments, oldest first, and the open samples.
+func (h *Head) collect(id uint32, within model.TimeRange, run *Run) (shuffled, ok bool) {
+	si, pi, slot := locate(id)
+	s := &h.shards[si]
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	r := s.record(pi, slot)
+	if r == nil {
+		return false, false
+	}
+	run.Kind = r.kind
+	for ref := r.fragment; ref != 0; {
+		f, older := s.fragment(ref)
+		if f.LastMS >= within.StartMS && f.FirstMS <= within.EndMS {
+			run.Fragments = append(run.Fragments, f)
+		} else if !r.shuffled && f.LastMS < within.StartMS {
+			break
+		}
+		ref = older
+	}
+	for i, j := 0, len(run.Fragments)-1; i < j; i, j = i+1, j-1 {
+		run.Fragments[i], run.Fragments[j] = run.Fragments[j], run.Fragments[i]
+	}
+	s.copyOpen(r, &run.Open)
+	return r.shuffled, true
+}
+
+// flatten decodes everything into Open, in arrival order, and sorts it.
+func (r *Run) flatten() error {
+	var all model.Columns
+	for _, f := range r.Fragments {
+		if err := r.Decode(f, &all); err != nil {
+			return err
+		}
+	}
+	for i := range r.Open.Times {
+		all.AppendFrom(r.Kind, &r.Open, i)
+	}
+	r.Fragments = r.Fragments[:0]
+	r.sorter.sort(r.Kind, &all)
+	r.Open = all
+	return nil
+}
+
+// record returns the record of a series that has samples, else nil.
+func (s *shard) record(pi, slot uint32) *record {
+	if pi >= uint32(len(s.pages)) || s.pages[pi] == nil || s.pages[pi][slot].count == 0 {
+		return nil
+	}
+	return &s.pages[pi][slot]
+}
+
+func (s *shard) fragment(ref uint32) (f Fragment, older uint32) {
+	a := s.arena[(ref-1)>>18][(ref-1)&(arenaBytes-1):]
+	older = binary.LittleEndian.Uint32(a)
+	size := binary.LittleEndian.Uint32(a[4:])
+	f.FirstMS = int64(binary.LittleEndian.Uint64(a[8:]))
+	f.LastMS = int64(binary.LittleEndian.Uint64(a[16:]))
+	f.encoded = a[fragmentHeader : fragmentHeader+size : fragmentHeader+size]
+	return f, older
+}
+
+// Span returns the first and last time of a series, and false if it has no
+// samples here. After a Delete it may be wider than what is left.
+func (h *Head) Span(id uint32) (model.TimeRange, bool) {
+	si, pi, slot := locate(id)
+	s := &h.shards[si]
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	r := s.record(pi, slot)
+	if r == nil {
+		return model.TimeRange{StartMS: 1}, false
+	}
+	return model.TimeRange{StartMS: r.min, EndMS: r.max}, true
+}
+
+// Series yields the ids of series with samples, ascending. What is appended
+// meanwhile may be missed.
+func (h *Head) Series() iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		for pi := uint32(0); ; pi++ {
+			more := false
+			for si := range uint32(shardCount) {
+				s := &h.shards[si]
+				s.mu.RLock()
+				more = more || pi < uint32(len(s.pages))
+				var there uint64
+				for slot := range uint32(pageSize) {
+					if s.record(pi, slot) != nil {
+						there |= 1 << slot
+					}
+				}
+				s.mu.RUnlock()
+				for slot := range uint32(pageSize) {
+					if there>>slot&1 == 1 && !yield((pi*shardCount+si)*pageSize+slot) {
+						return
+					}
+				}
+			}
+			if !more {
+				return
+			}
+		}
+	}
+}
+
+// Delete removes id's samples within r. A series left without samples is
+// forgotten.
+func (h *Head) Delete(id uint32, r model.TimeRange) error {
+	span, ok := h.Span(id)
+	if !ok || !span.Overlaps(r) {
+		return nil
+	}
+	var run Run
+	if _, err := h.Snapshot(id, model.AllTime, &run); err != nil {
+		return err
+	}
+	if err := run.flatten(); err != nil {
+		return err
+	}
+	si, pi, slot := locate(id)
+	s := &h.shards[si]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	left := &s.pages[pi][slot]
+	if left.open > 0 {
+		s.block(left.tail).next, s.free = s.free, left.first
+	}
+	*left = record{}
+	var grown int64
+	for i, ms := range run.Open.Times {
+		if r.Contains(ms) {
+			continue
+		}
+		var value uint64
+		switch {
+		case run.Kind.Fixed():
+			value = run.Open.Values[i]
+		case run.Kind.Variable():
+			var added int64
+			value, added = s.keep(run.Open.Bytes(i))
+			grown += added
+		}
+		grown += s.add(left, run.Kind, ms, value, run.Open.TTL(i))
+	}
+	h.bytes.Add(grown)
+	return nil
+}
+
+// Count returns the number of samples applied to a series, overwritten ones
+// included.
+func (h *Head) Count(id uint32) int64 {
+	si, pi, slot := locate(id)
+	s := &h.shards[si]
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if r := s.record(pi, slot); r != nil {
+		return int64(r.count)
+	}
+	return 0
+}
