@@ -127,15 +127,15 @@ func cut(s string) (head, rest string) {
 	return s[w : w+int(n)], s[w+int(n):]
 }
 
-// uvarint is binary.Uvarint on a string. w is 0 when s is cut off or the
-// number overflows.
+// uvarint is binary.Uvarint on a string. w is 0 when s is cut off, the number
+// overflows, or is longer than it need be: a series has one key.
 func uvarint(s string) (v uint64, w int) {
 	var shift uint
 	for i := 0; i < len(s) && i < binary.MaxVarintLen64; i++ {
 		b := s[i]
 		v |= uint64(b&0x7f) << shift
 		if b < 0x80 {
-			if i == binary.MaxVarintLen64-1 && b > 1 {
+			if i == binary.MaxVarintLen64-1 && b > 1 || i > 0 && b == 0 {
 				return 0, 0
 			}
 			return v, i + 1
