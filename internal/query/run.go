@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"varve/internal/model"
+	"varve/internal/rowtime"
 	"varve/internal/store"
 )
 
@@ -73,9 +75,9 @@ func (r *Run) addSamples(n int64) error {
 	return nil
 }
 
-func (r *Run) selectSeries(q *MetricQuery) ([]store.Series, error) {
+func (r *Run) selectSeries(q *MetricQuery, within model.TimeRange) ([]store.Series, error) {
 	series, err := r.view.Select(r.ctx, store.Selection{
-		Metric: q.Metric, Matchers: q.Matchers, Range: r.request.Range,
+		Metric: q.Metric, Matchers: q.Matchers, Range: within,
 		Limit: r.engine.config.MaxSeries, LimitKey: "query.max_series",
 	})
 	r.series.Add(int64(len(series)))
@@ -86,7 +88,7 @@ func (r *Run) selectSeries(q *MetricQuery) ([]store.Series, error) {
 // the next one is asked for.
 func (r *Run) Metric(i int) (*Result, error) {
 	q := &r.request.Metrics[i]
-	series, err := r.selectSeries(q)
+	series, err := r.selectSeries(q, r.request.Range)
 	if err != nil {
 		return nil, err
 	}
@@ -94,9 +96,13 @@ func (r *Run) Metric(i int) (*Result, error) {
 }
 
 // Tags returns the tags of the series that the i-th metric of the request
-// selects.
+// selects. They are looked for in whole rows, as KairosDB does: what a store
+// finds by its index must not look narrower in one store than in another.
 func (r *Run) Tags(i int) ([]TagValues, error) {
-	series, err := r.selectSeries(&r.request.Metrics[i])
+	within := r.request.Range
+	within.StartMS = rowtime.Default.Partition(within.StartMS)
+	within.EndMS = rowtime.Default.PartitionEnd(rowtime.Default.Partition(within.EndMS))
+	series, err := r.selectSeries(&r.request.Metrics[i], within)
 	if err != nil {
 		return nil, err
 	}

@@ -1,0 +1,112 @@
+package kairos
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+
+	"varve/internal/httpapi"
+)
+
+const (
+	// minGzipSize: smaller answers stay plain, as KairosDB leaves them.
+	minGzipSize = 64
+
+	// flushSize is how much of an answer that is being sent is gathered first.
+	flushSize = 64 << 10
+)
+
+// An answer is a JSON body under construction. It is held back until it is
+// complete or larger than max, from when on it is sent as it grows.
+type answer struct {
+	w    http.ResponseWriter
+	gzip bool // the client takes it
+	max  int
+	buf  []byte
+	sent bool // the header is out
+	zip  *gzip.Writer
+}
+
+func newAnswer(w http.ResponseWriter, r *http.Request, maxBuffer int) *answer {
+	return &answer{w: w, gzip: acceptsGzip(r.Header.Get("Accept-Encoding")), max: maxBuffer}
+}
+
+// acceptsGzip reads an Accept-Encoding header.
+func acceptsGzip(header string) bool {
+	for part := range strings.SplitSeq(header, ",") {
+		name, params, _ := strings.Cut(part, ";")
+		if !strings.EqualFold(strings.TrimSpace(name), "gzip") {
+			continue
+		}
+		_, q, has := strings.Cut(params, "q=")
+		weight, err := strconv.ParseFloat(strings.TrimSpace(q), 64)
+		return !has || (err == nil && weight > 0)
+	}
+	return false
+}
+
+// full reports that the buffer should be handed on by spill.
+func (a *answer) full() bool {
+	return len(a.buf) > a.max || (a.sent && len(a.buf) >= flushSize)
+}
+
+// spill begins to send, or goes on sending.
+func (a *answer) spill() error {
+	a.begin(a.gzip)
+	return a.flush()
+}
+
+func (a *answer) begin(compressed bool) {
+	if a.sent {
+		return
+	}
+	a.sent = true
+	h := a.w.Header()
+	httpapi.SetHeaders(h)
+	h.Set("Vary", "Accept-Encoding, User-Agent")
+	if compressed {
+		h.Set("Content-Encoding", "gzip")
+		a.zip, _ = gzip.NewWriterLevel(a.w, gzip.BestSpeed) // the level is valid
+	}
+	a.w.WriteHeader(http.StatusOK)
+}
+
+func (a *answer) flush() error {
+	var err error
+	if a.zip != nil {
+		_, err = a.zip.Write(a.buf)
+	} else {
+		_, err = a.w.Write(a.buf)
+	}
+	a.buf = a.buf[:0]
+	return err
+}
+
+// finish sends what is left.
+func (a *answer) finish() error {
+	if !a.sent {
+		compressed := a.gzip && len(a.buf) >= minGzipSize
+		if !compressed {
+			a.w.Header().Set("Content-Length", strconv.Itoa(len(a.buf)))
+		}
+		a.begin(compressed)
+	}
+	if err := a.flush(); err != nil {
+		return err
+	}
+	if a.zip != nil {
+		return a.zip.Close()
+	}
+	return nil
+}
+
+// fail ends an answer that can not be completed: with an error status if nothing
+// was sent, else by breaking the connection.
+func (a *answer) fail(err error) {
+	if a.sent {
+		panic(http.ErrAbortHandler)
+	}
+	writeFailure(a.w, err)
+}

@@ -1,0 +1,301 @@
+package kairos
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"time"
+
+	"varve/internal/httpapi"
+	"varve/internal/model"
+	"varve/internal/query"
+	"varve/internal/store"
+)
+
+// A Store is the part of a store that the API uses beside the query engine.
+type Store interface {
+	store.Viewer
+	store.Deleter
+}
+
+// An API answers KairosDB's reading and deleting endpoints. It is safe for use
+// by many goroutines.
+type API struct {
+	store   Store
+	engine  *query.Engine
+	config  Config
+	version string
+	now     func() time.Time
+	parser  parser // without a request
+}
+
+// New returns an API. version is the text of /api/v1/version; config must be
+// valid; now is the clock of relative times.
+func New(s Store, e *query.Engine, config Config, version string, now func() time.Time) *API {
+	a := &API{store: s, engine: e, config: config, version: version, now: now}
+	a.parser = parser{
+		regexPrefix: config.RegexPrefix,
+		aggregators: map[string]query.AggregatorSpec{},
+		groupBys:    map[string]query.GroupBySpec{},
+	}
+	for _, spec := range query.Aggregators() {
+		a.parser.aggregators[spec.Name] = spec
+	}
+	for _, spec := range query.GroupBys() {
+		a.parser.groupBys[spec.Name] = spec
+	}
+	return a
+}
+
+// Routes lists the endpoints, with the preflights that belong to them.
+func (a *API) Routes() []httpapi.Route {
+	routes := []httpapi.Route{
+		route(http.MethodPost, "/api/v1/datapoints/query", a.postQuery),
+		route(http.MethodGet, "/api/v1/datapoints/query", a.getQuery),
+		route(http.MethodPost, "/api/v1/datapoints/query/tags", a.postTags),
+		route(http.MethodPost, "/api/v1/datapoints/delete", a.postDelete),
+		route(http.MethodDelete, "/api/v1/metric/{name}", a.deleteMetric),
+		route(http.MethodGet, "/api/v1/metricnames", a.names(store.MetricNames)),
+		route(http.MethodGet, "/api/v1/tagnames", a.names(store.TagNames)),
+		route(http.MethodGet, "/api/v1/tagvalues", a.names(store.TagValues)),
+		route(http.MethodGet, "/api/v1/version", a.getVersion),
+	}
+	for _, path := range []string{
+		"/api/v1/datapoints/query", "/api/v1/datapoints/query/tags", "/api/v1/datapoints/delete",
+		"/api/v1/metric/{name}", "/api/v1/metricnames", "/api/v1/tagnames", "/api/v1/tagvalues",
+		"/api/v1/version",
+	} {
+		routes = append(routes, route(http.MethodOptions, path, httpapi.Preflight))
+	}
+	return routes
+}
+
+func route(method, path string, h http.HandlerFunc) httpapi.Route {
+	return httpapi.Route{Method: method, Path: path, Handler: h}
+}
+
+// maxDroppedBody is how much of the body of a GET or DELETE is read and thrown
+// away. python-kairosdb sends {} there; left unread it would be taken for the
+// next request of the connection.
+const maxDroppedBody = 64 << 10
+
+func dropBody(r *http.Request) { io.Copy(io.Discard, io.LimitReader(r.Body, maxDroppedBody)) }
+
+// readBody reads a request's JSON within the limit.
+func (a *API) readBody(r *http.Request) ([]byte, error) {
+	limit := int64(a.config.MaxQuerySize)
+	body, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
+	if err != nil {
+		return nil, badRequest("reading the request: " + err.Error())
+	}
+	if int64(len(body)) > limit {
+		return nil, &store.LimitError{
+			Limit: "kairos.max_query_size", Max: limit, Need: max(r.ContentLength, limit+1), What: "bytes of a query",
+		}
+	}
+	return body, nil
+}
+
+// parse reads a query from JSON text.
+func (a *API) parse(text []byte, r *http.Request) (request, error) {
+	p := a.parser
+	p.nowMS = a.now().UnixMilli()
+	req, err := p.parse(text)
+	req.Client = r.RemoteAddr
+	return req, err
+}
+
+func (a *API) postQuery(w http.ResponseWriter, r *http.Request) {
+	body, err := a.readBody(r)
+	if err != nil {
+		writeFailure(w, err)
+		return
+	}
+	a.query(w, r, body)
+}
+
+func (a *API) getQuery(w http.ResponseWriter, r *http.Request) {
+	dropBody(r)
+	params := r.URL.Query()
+	if !params.Has("query") {
+		writeFailure(w, badRequest("query json must not be null or empty"))
+		return
+	}
+	a.query(w, r, []byte(params.Get("query")))
+}
+
+func (a *API) query(w http.ResponseWriter, r *http.Request, text []byte) {
+	req, err := a.parse(text, r)
+	if err != nil {
+		writeFailure(w, err)
+		return
+	}
+	run, err := a.engine.Start(r.Context(), req.Request)
+	if err != nil {
+		writeFailure(w, err)
+		return
+	}
+	e := encoder{answer: newAnswer(w, r, int(a.config.ResponseBuffer))}
+	err = e.encodeQueries(run, &req)
+	run.Close(err)
+	if err == nil {
+		err = e.finish()
+		if err == nil {
+			return
+		}
+	}
+	e.fail(err)
+}
+
+func (a *API) postTags(w http.ResponseWriter, r *http.Request) {
+	body, err := a.readBody(r)
+	if err != nil {
+		writeFailure(w, err)
+		return
+	}
+	req, err := a.parse(body, r)
+	if err != nil {
+		writeFailure(w, err)
+		return
+	}
+	run, err := a.engine.Start(r.Context(), req.Request)
+	if err != nil {
+		writeFailure(w, err)
+		return
+	}
+	out := newAnswer(w, r, int(a.config.ResponseBuffer))
+	err = encodeTags(out, run, req.Metrics)
+	run.Close(err)
+	if err == nil {
+		err = out.finish()
+	}
+	if err != nil {
+		out.fail(err)
+	}
+}
+
+func encodeTags(out *answer, run *query.Run, metrics []query.MetricQuery) error {
+	out.buf = append(out.buf, `{"queries":[`...)
+	for i := range metrics {
+		tags, err := run.Tags(i)
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			out.buf = append(out.buf, ',')
+		}
+		out.buf = append(out.buf, `{"results":[{"name":`...)
+		out.buf = appendText(out.buf, metrics[i].Metric)
+		out.buf = append(out.buf, `,"tags":`...)
+		out.buf = appendTags(out.buf, tags)
+		out.buf = append(out.buf, `,"values":[]}]}`...)
+		if out.full() {
+			if err := out.spill(); err != nil {
+				return err
+			}
+		}
+	}
+	out.buf = append(out.buf, `]}`...)
+	return nil
+}
+
+func (a *API) postDelete(w http.ResponseWriter, r *http.Request) {
+	body, err := a.readBody(r)
+	if err != nil {
+		writeFailure(w, err)
+		return
+	}
+	req, err := a.parse(body, r)
+	if err != nil {
+		writeFailure(w, err)
+		return
+	}
+	for i := range req.Metrics {
+		m := &req.Metrics[i]
+		err := a.store.Delete(r.Context(), store.Deletion{Metric: m.Metric, Matchers: m.Matchers, Range: req.Range})
+		if err != nil {
+			writeFailure(w, err)
+			return
+		}
+	}
+	writeDone(w)
+}
+
+func (a *API) deleteMetric(w http.ResponseWriter, r *http.Request) {
+	dropBody(r)
+	err := a.store.Delete(r.Context(), store.Deletion{Metric: r.PathValue("name"), Range: model.AllTime})
+	if err != nil {
+		writeFailure(w, err)
+		return
+	}
+	writeDone(w)
+}
+
+func writeDone(w http.ResponseWriter) {
+	httpapi.SetHeaders(w.Header())
+	w.WriteHeader(http.StatusNoContent)
+}
+
+// namesPage is how many names are held at once.
+const namesPage = 10_000
+
+// names lists metric names, tag names or tag values, ascending. prefix is
+// literal.
+func (a *API) names(kind store.NameKind) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		dropBody(r)
+		out := newAnswer(w, r, int(a.config.ResponseBuffer))
+		q := store.NamesQuery{Kind: kind, Prefix: r.URL.Query().Get("prefix"), Limit: namesPage}
+		err := a.encodeNames(r.Context(), out, q)
+		if err == nil {
+			err = out.finish()
+		}
+		if err != nil {
+			out.fail(err)
+		}
+	}
+}
+
+func (a *API) encodeNames(ctx context.Context, out *answer, q store.NamesQuery) (err error) {
+	view, err := a.store.View(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, view.Close()) }()
+	out.buf = append(out.buf, `{"results":[`...)
+	for more, first := true, true; more; {
+		var names []string
+		if names, more, err = view.Names(ctx, q); err != nil {
+			return err
+		}
+		for _, name := range names {
+			if !first {
+				out.buf = append(out.buf, ',')
+			}
+			first = false
+			out.buf = appendText(out.buf, name)
+		}
+		if len(names) > 0 {
+			q.After = names[len(names)-1]
+		}
+		if out.full() {
+			if err := out.spill(); err != nil {
+				return err
+			}
+		}
+	}
+	out.buf = append(out.buf, `]}`...)
+	return nil
+}
+
+func (a *API) getVersion(w http.ResponseWriter, r *http.Request) {
+	dropBody(r)
+	out := newAnswer(w, r, int(a.config.ResponseBuffer))
+	out.buf = append(out.buf, `{"version": `...)
+	out.buf = appendText(out.buf, a.version)
+	out.buf = append(out.buf, "}\n"...)
+	if err := out.finish(); err != nil {
+		out.fail(err)
+	}
+}

@@ -1,0 +1,205 @@
+package kairos
+
+import (
+	"errors"
+	"fmt"
+
+	"varve/internal/ingest/jsontext"
+	"varve/internal/query"
+)
+
+// eachNamed visits the objects of an array, each of which must have a name. at
+// is the context of messages, such as query.metric[0].aggregators[1].
+func eachNamed(list *value, context string, visit func(at, name string, v *value) error) error {
+	if list.kind != jsontext.Array {
+		return badRequest("This is not a JSON Array.")
+	}
+	for j := range list.items {
+		v := &list.items[j]
+		at := fmt.Sprintf("%s[%d]", context, j)
+		if v.kind != jsontext.Object {
+			return badRequest("Not a JSON Object: " + v.String())
+		}
+		name := v.member("name")
+		if name == nil {
+			return badRequest(at + " must have a name")
+		}
+		text, err := name.scalarText()
+		if err != nil {
+			return err
+		}
+		if text == "" {
+			return badRequest(at + " must have a name")
+		}
+		if err := visit(at, text, v); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *parser) steps(m *query.MetricQuery, v *value, context string) error {
+	list := v.member("aggregators")
+	if list == nil {
+		return nil
+	}
+	return eachNamed(list, context+".aggregators", func(at, name string, v *value) error {
+		spec, ok := p.aggregators[name]
+		if !ok {
+			return badRequest(at + "." + name + " invalid aggregators name")
+		}
+		args, err := arguments(v, spec.Properties, at, name, aggregatorClass(name))
+		if err != nil {
+			return err
+		}
+		step, err := spec.New(args)
+		if err != nil {
+			return argumentFault(at, err)
+		}
+		m.Steps = append(m.Steps, step)
+		return nil
+	})
+}
+
+func (p *parser) groupBy(m *query.MetricQuery, v *value, context string) error {
+	list := v.member("group_by")
+	if list == nil {
+		return nil
+	}
+	return eachNamed(list, context+".group_by", func(at, name string, v *value) error {
+		spec, ok := p.groupBys[name]
+		if !ok {
+			return badRequest(at + "." + name + " invalid group_by name")
+		}
+		args, err := arguments(v, spec.Properties, at, name, groupByClass(name))
+		if err != nil {
+			return err
+		}
+		by, err := spec.New(args)
+		if err != nil {
+			return argumentFault(at, err)
+		}
+		m.GroupBy = append(m.GroupBy, by)
+		return nil
+	})
+}
+
+// argumentFault gives each reason its context.
+func argumentFault(at string, err error) error {
+	var bad *query.ArgumentError
+	if !errors.As(err, &bad) {
+		return err
+	}
+	f := &fault{}
+	for _, reason := range bad.Reasons {
+		f.messages = append(f.messages, at+"."+reason)
+	}
+	return f
+}
+
+// arguments reads the members of an aggregator or group-by by its properties.
+func arguments(v *value, properties []query.Property, at, name, class string) (query.Args, error) {
+	args := query.Args{}
+	for i := range v.members {
+		m := &v.members[i]
+		if m.name == "name" {
+			continue
+		}
+		property, ok := propertyOf(properties, m.name)
+		if !ok {
+			return nil, badRequest(fmt.Sprintf(
+				"Property '%s' was specified for object '%s' but no matching setter was found on 'class %s'",
+				m.name, name, class))
+		}
+		if m.value.isNull() {
+			return nil, badRequest(at + "." + m.name + " may not be null")
+		}
+		arg, err := argument(&m.value, property, at)
+		if err != nil {
+			return nil, err
+		}
+		args[m.name] = arg
+	}
+	return args, nil
+}
+
+func propertyOf(properties []query.Property, name string) (query.Property, bool) {
+	for _, p := range properties {
+		if p.Name == name {
+			return p, true
+		}
+	}
+	return query.Property{}, false
+}
+
+// argument converts a value to the Go type of a property's kind.
+func argument(v *value, p query.Property, at string) (any, error) {
+	switch p.Kind {
+	case query.BoolProperty:
+		return v.boolean(), nil
+	case query.IntProperty:
+		return v.int32()
+	case query.LongProperty:
+		return v.long()
+	case query.DoubleProperty:
+		return doubleArgument(v, p, at)
+	case query.TextProperty:
+		return v.scalarText()
+	case query.TextsProperty:
+		return textsArgument(v)
+	case query.DoublesProperty:
+		return doublesArgument(v, p, at)
+	case query.SamplingProperty:
+		return spanOf(v, at+"."+p.Name, at)
+	case query.UnitProperty:
+		return unitOf(v, at)
+	case query.ZoneProperty:
+		return zoneOf(v, at)
+	}
+	panic("kairos: property of unknown kind " + p.Name)
+}
+
+func doubleArgument(v *value, p query.Property, at string) (float64, error) {
+	f, err := v.double()
+	if err != nil {
+		return 0, badRequest(at + "." + p.Name + " " + err.Error())
+	}
+	return f, nil
+}
+
+func elements(v *value) ([]value, error) {
+	if v.kind != jsontext.Array {
+		return nil, badRequest("java.lang.IllegalStateException: Expected BEGIN_ARRAY but was " + v.kind.String())
+	}
+	return v.items, nil
+}
+
+func textsArgument(v *value) ([]string, error) {
+	items, err := elements(v)
+	texts := make([]string, 0, len(items))
+	for i := range items {
+		if items[i].isNull() {
+			texts = append(texts, "")
+			continue
+		}
+		text, err := items[i].scalarText()
+		if err != nil {
+			return nil, err
+		}
+		texts = append(texts, text)
+	}
+	return texts, err
+}
+
+func doublesArgument(v *value, p query.Property, at string) ([]float64, error) {
+	items, err := elements(v)
+	numbers := make([]float64, 0, len(items))
+	for i := range items {
+		f, err := doubleArgument(&items[i], p, at)
+		if err != nil {
+			return nil, err
+		}
+		numbers = append(numbers, f)
+	}
+	return numbers, err
+}

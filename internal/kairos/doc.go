@@ -1,0 +1,26 @@
+// Package kairos is the reading side of KairosDB's REST API: queries, names,
+// tags, deletes and the version, as KairosDB 1.3 answers them.
+//
+// It turns lenient JSON into query.Request values, and groups of points into
+// KairosDB's JSON while they are computed. Sampling, grouping and aggregation
+// are package query's business; taking points in is package ingest's.
+//
+// # Answers and failures
+//
+// KairosDB builds an answer completely before it sends a status, so that a
+// failure in any metric is a 4xx or 5xx. Here up to Config.ResponseBuffer bytes
+// are held back for the same effect. A larger answer is sent while it is
+// computed: its sample_size members then follow their results, and a failure
+// breaks the connection, so that nobody takes a part for the whole.
+//
+// # Statuses
+//
+//	400  the request is at fault, or hit a limit, or took too long, or was
+//	     cancelled by the operator; always with a JSON body, the only error that
+//	     KairosDB's Java client survives without losing a connection
+//	500  KairosDB's own 500s that clients match on (equal times in rate, NaN in
+//	     an answer), damaged data, faults of the store
+//	503  overload or a store that can not answer now: Retry-After, no body
+//
+// KairosDB answers many faults of a request with 500. Here they are 400.
+package kairos

@@ -1,0 +1,250 @@
+package kairos
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"varve/internal/model"
+	"varve/internal/query"
+)
+
+// An encoder writes the answer to a query.
+type encoder struct {
+	*answer
+	query.Point // the point being written, here so that it does not escape anew for each group
+}
+
+// encodeQueries writes the results of all metrics of a run.
+func (e *encoder) encodeQueries(run *query.Run, req *request) error {
+	e.buf = append(e.buf, `{"queries":[`...)
+	for i := range req.Metrics {
+		if i > 0 {
+			e.buf = append(e.buf, ',')
+		}
+		if err := e.encodeMetric(run, i, metricHead{&req.Metrics[i], req.aliases[i]}); err != nil {
+			return err
+		}
+	}
+	e.buf = append(e.buf, `]}`...)
+	return nil
+}
+
+// A metricHead is what each result of a metric begins with.
+type metricHead struct {
+	*query.MetricQuery
+	alias *string
+}
+
+func (m *metricHead) append(dst []byte) []byte {
+	dst = append(dst, `{"name":`...)
+	dst = appendText(dst, m.Metric)
+	if m.alias != nil {
+		dst = append(dst, `,"alias":`...)
+		dst = appendText(dst, *m.alias)
+	}
+	return dst
+}
+
+func (e *encoder) encodeMetric(run *query.Run, i int, m metricHead) error {
+	result, err := run.Metric(i)
+	if err != nil {
+		return err
+	}
+	defer result.Close()
+	e.buf = append(e.buf, '{')
+	at, wasSent := len(e.buf), e.sent
+	e.buf = append(e.buf, `"results":[`...)
+	groups, err := e.encodeGroups(result, m)
+	if err != nil {
+		return err
+	}
+	if groups == 0 && !result.Split() {
+		e.encodeNothing(m)
+	}
+	e.buf = append(e.buf, ']')
+	e.encodeSampleSize(at, !wasSent && !e.sent, result.SampleSize())
+	e.buf = append(e.buf, '}')
+	return nil
+}
+
+// encodeSampleSize puts the member where KairosDB has it, before the results
+// that begin at a place in the buffer, or after them if they have been sent.
+func (e *encoder) encodeSampleSize(at int, held bool, n int64) {
+	var text []byte
+	text = append(text, `"sample_size":`...)
+	text = strconv.AppendInt(text, n, 10)
+	if held {
+		e.buf = slices.Insert(e.buf, at, append(text, ',')...)
+		return
+	}
+	e.buf = append(append(e.buf, ','), text...)
+}
+
+func (e *encoder) encodeGroups(result *query.Result, m metricHead) (groups int, err error) {
+	for ; ; groups++ {
+		g, err := result.Next()
+		if err != nil || g == nil {
+			return groups, err
+		}
+		if groups > 0 {
+			e.buf = append(e.buf, ',')
+		}
+		e.encodeGroupHead(g, m)
+		if err := e.encodePoints(g.Points); err != nil {
+			return groups, err
+		}
+		e.buf = append(e.buf, `]}`...)
+	}
+}
+
+// encodeNothing writes what KairosDB's releases answer when there is no data.
+func (e *encoder) encodeNothing(m metricHead) {
+	e.buf = m.append(e.buf)
+	if !m.WithoutTags {
+		e.buf = append(e.buf, `,"tags":{}`...)
+	}
+	e.buf = append(e.buf, `,"values":[]}`...)
+}
+
+func (e *encoder) encodeGroupHead(g *query.Group, m metricHead) {
+	e.buf = m.append(e.buf)
+	e.buf = append(e.buf, `,"group_by":[`...)
+	for _, l := range g.Labels {
+		e.buf = appendLabel(e.buf, l)
+		e.buf = append(e.buf, ',')
+	}
+	e.buf = append(e.buf, `{"name":"type","type":`...)
+	e.buf = appendText(e.buf, g.Type)
+	e.buf = append(e.buf, `}]`...)
+	if !m.WithoutTags {
+		e.buf = append(e.buf, `,"tags":`...)
+		e.buf = appendTags(e.buf, g.Tags)
+	}
+	e.buf = append(e.buf, `,"values":[`...)
+}
+
+func appendLabel(dst []byte, l query.Label) []byte {
+	switch by := l.By.(type) {
+	case *query.TagGroupBy:
+		return appendTagLabel(dst, by, l.Tags)
+	}
+	panic(fmt.Sprintf("kairos: label of %T", l.By))
+}
+
+func appendTagLabel(dst []byte, by *query.TagGroupBy, values []string) []byte {
+	dst = append(dst, `{"name":"tag","tags":`...)
+	dst = appendTexts(dst, by.Tags)
+	dst = append(dst, `,"group":{`...)
+	for i, name := range by.Tags {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(appendText(dst, name), ':')
+		dst = appendText(dst, values[i])
+	}
+	return append(dst, `}}`...)
+}
+
+func appendTexts(dst []byte, texts []string) []byte {
+	dst = append(dst, '[')
+	for i, t := range texts {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendText(dst, t)
+	}
+	return append(dst, ']')
+}
+
+func appendTags(dst []byte, tags []query.TagValues) []byte {
+	dst = append(dst, '{')
+	for i, t := range tags {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(appendText(dst, t.Name), ':')
+		dst = appendTexts(dst, t.Values)
+	}
+	return append(dst, '}')
+}
+
+func (e *encoder) encodePoints(points query.Stream) error {
+	for first := true; ; first = false {
+		ok, err := points.Next(&e.Point)
+		if err != nil || !ok {
+			return err
+		}
+		if !first {
+			e.buf = append(e.buf, ',')
+		}
+		if e.buf, err = appendPoint(e.buf, &e.Point); err != nil {
+			return err
+		}
+		if e.full() {
+			if err := e.spill(); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func appendPoint(dst []byte, p *query.Point) ([]byte, error) {
+	dst = append(dst, '[')
+	dst = strconv.AppendInt(dst, p.TimeMS, 10)
+	dst = append(dst, ',')
+	switch p.Kind {
+	case model.Long:
+		dst = strconv.AppendInt(dst, int64(p.Bits), 10)
+	case model.Double:
+		v := math.Float64frombits(p.Bits)
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return dst, notANumber(p.TimeMS, v)
+		}
+		dst = appendDouble(dst, v)
+	case model.String:
+		dst = appendText(dst, string(p.Data))
+	case model.Complex:
+		var err error
+		if dst, err = appendComplex(dst, p); err != nil {
+			return dst, err
+		}
+	case model.Null:
+		dst = append(dst, "null"...)
+	default: // a custom type: only its owner knows what the bytes mean
+		dst = append(dst, '"')
+		dst = base64.StdEncoding.AppendEncode(dst, p.Data)
+		dst = append(dst, '"')
+	}
+	return append(dst, ']'), nil
+}
+
+func appendComplex(dst []byte, p *query.Point) ([]byte, error) {
+	if len(p.Data) != 16 {
+		return dst, fmt.Errorf("complex value at %d has %d bytes, not 16", p.TimeMS, len(p.Data))
+	}
+	var parts [2]float64
+	for i := range parts {
+		parts[i] = math.Float64frombits(binary.BigEndian.Uint64(p.Data[8*i:]))
+		if math.IsNaN(parts[i]) || math.IsInf(parts[i], 0) {
+			return dst, notANumber(p.TimeMS, parts[i])
+		}
+	}
+	dst = append(dst, `{"real":`...)
+	dst = appendDouble(dst, parts[0])
+	dst = append(dst, `,"imaginary":`...)
+	dst = appendDouble(dst, parts[1])
+	return append(dst, '}'), nil
+}
+
+// notANumber has KairosDB's text: clients match on it.
+func notANumber(ms int64, v float64) error {
+	text := "NaN"
+	if math.IsInf(v, 0) {
+		text = map[bool]string{true: "Infinity", false: "-Infinity"}[v > 0]
+	}
+	return &notANumberError{fmt.Sprintf("NaN or Infinity:%s data point=DoubleDataPoint{m_value=%s, m_timestamp=%d}", text, text, ms)}
+}

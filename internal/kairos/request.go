@@ -1,0 +1,333 @@
+package kairos
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"varve/internal/ingest/jsontext"
+	"varve/internal/model"
+	"varve/internal/query"
+)
+
+// A parser turns a request's JSON into a query. Parsing stops at the first
+// object at fault, as KairosDB's does; the context in messages is KairosDB's.
+type parser struct {
+	nowMS       int64
+	regexPrefix string
+	aggregators map[string]query.AggregatorSpec
+	groupBys    map[string]query.GroupBySpec
+
+	top    *value
+	bounds bounds
+}
+
+// bounds are the times of a request.
+type bounds struct {
+	startMS, endMS int64
+	hasStart       bool
+}
+
+// A request is a query and what only its answer needs.
+type request struct {
+	query.Request
+	aliases []*string // by metric, nil for none
+}
+
+// parse reads a query. Its faults are *fault.
+func (p parser) parse(text []byte) (request, error) {
+	req := request{Request: query.Request{Text: string(text)}}
+	top, err := parseValue(text)
+	if err != nil {
+		return req, err
+	}
+	if top.kind != jsontext.Object {
+		return req, badRequest("Not a JSON Object: " + top.String())
+	}
+	p.top = top
+	if err := p.times(); err != nil {
+		return req, err
+	}
+	req.Range = model.TimeRange{StartMS: p.bounds.startMS, EndMS: p.bounds.endMS}
+	if err := p.cacheTime(); err != nil {
+		return req, err
+	}
+	if req.Zone, err = zoneOf(top.member("time_zone"), "query"); err != nil {
+		return req, err
+	}
+	if err := p.plugins(top, ""); err != nil {
+		return req, err
+	}
+	metrics := top.member("metrics")
+	if metrics == nil {
+		return req, badRequest("query.metric[] must have a size of at least 1")
+	}
+	if metrics.kind != jsontext.Array {
+		return req, badRequest("metrics: Expected BEGIN_ARRAY but was " + metrics.kind.String())
+	}
+	for i := range metrics.items {
+		m, err := p.metric(&metrics.items[i], fmt.Sprintf("query.metric[%d]", i))
+		if err != nil {
+			return req, err
+		}
+		req.Metrics = append(req.Metrics, m)
+		req.aliases = append(req.aliases, aliasOf(&metrics.items[i]))
+	}
+	return req, nil
+}
+
+func (p *parser) times() error {
+	start, ok, err := p.time("start")
+	if err != nil {
+		return err
+	}
+	p.bounds = bounds{startMS: start, endMS: math.MaxInt64, hasStart: ok}
+	end, ok, err := p.time("end")
+	if ok {
+		p.bounds.endMS = end
+	}
+	return err
+}
+
+// time reads an absolute or relative time; the absolute one wins.
+func (p *parser) time(which string) (ms int64, ok bool, err error) {
+	if v := p.top.member(which + "_relative"); !absent(v) {
+		s, err := spanOf(v, which+"_relative", "query")
+		if err != nil {
+			return 0, false, err
+		}
+		ms, ok = query.Ago(p.nowMS, s.Value, s.Unit), true
+	}
+	if v := p.top.member(which + "_absolute"); !absent(v) {
+		ms, err = v.long()
+		ok = err == nil
+	}
+	return ms, ok, err
+}
+
+// spanOf reads {"value":n,"unit":u}. Faults of the members are named after
+// field, an unknown unit after context.
+func spanOf(v *value, field, context string) (query.Sampling, error) {
+	var s query.Sampling
+	if v.kind != jsontext.Object {
+		return s, badRequest("java.lang.IllegalStateException: Expected BEGIN_OBJECT but was " + v.kind.String())
+	}
+	var err error
+	if n := v.member("value"); !absent(n) {
+		if s.Value, err = n.int32(); err != nil {
+			return s, err
+		}
+	}
+	unit := v.member("unit")
+	if !absent(unit) {
+		if s.Unit, err = unitOf(unit, context); err != nil {
+			return s, err
+		}
+	}
+	var messages []string
+	if s.Value < 0 {
+		messages = append(messages, field+".value must be greater than or equal to 0")
+	}
+	if absent(unit) {
+		messages = append(messages, field+".unit may not be null")
+	}
+	if messages != nil {
+		return s, badRequest(messages...)
+	}
+	return s, nil
+}
+
+func unitOf(v *value, context string) (query.Unit, error) {
+	name, err := v.scalarText()
+	if err != nil {
+		return 0, err
+	}
+	unit, err := query.ParseUnit(name)
+	if err != nil {
+		return 0, badRequest(context + "." + err.Error())
+	}
+	return unit, nil
+}
+
+// zoneOf reads a zone; absent is UTC, where KairosDB takes its server's.
+func zoneOf(v *value, context string) (*time.Location, error) {
+	if absent(v) {
+		return time.UTC, nil
+	}
+	name, err := v.scalarText()
+	if err != nil {
+		return nil, err
+	}
+	zone, ok := loadZone(name)
+	if !ok {
+		return nil, badZone(context, name)
+	}
+	return zone, nil
+}
+
+// cacheTime checks the member; every answer is computed afresh, which is within
+// what it promises.
+func (p *parser) cacheTime() error {
+	v := p.top.member("cache_time")
+	if absent(v) {
+		return nil
+	}
+	n, err := v.int32()
+	if err == nil && n < 0 {
+		err = badRequest("cache_time must be greater than or equal to 0")
+	}
+	return err
+}
+
+func (p *parser) metric(v *value, context string) (query.MetricQuery, error) {
+	var m query.MetricQuery
+	if v.kind != jsontext.Object {
+		return m, badRequest("java.lang.IllegalStateException: Not a JSON Object: " + v.String())
+	}
+	steps := []func(*query.MetricQuery, *value, string) error{
+		p.name, p.tags, p.span, p.groupBy, p.steps, p.order, p.limit,
+	}
+	for _, step := range steps {
+		if err := step(&m, v, context); err != nil {
+			return m, err
+		}
+	}
+	return m, p.plugins(v, context)
+}
+
+func (p *parser) name(m *query.MetricQuery, v *value, context string) error {
+	name := v.member("name")
+	if name == nil {
+		return badRequest(context + ".name may not be null")
+	}
+	text, err := name.scalarText()
+	if err != nil {
+		return err
+	}
+	if text == "" {
+		return badRequest(context + ".name may not be empty")
+	}
+	m.Metric = text
+	if exclude := v.member("exclude_tags"); exclude != nil {
+		m.WithoutTags = exclude.boolean()
+	}
+	return nil
+}
+
+// aliasOf returns the text that the answer repeats.
+func aliasOf(metric *value) *string {
+	alias := metric.member("alias")
+	if absent(alias) || !alias.kind.Scalar() {
+		return nil
+	}
+	return &alias.text
+}
+
+func (p *parser) tags(m *query.MetricQuery, v *value, context string) error {
+	tags := v.member("tags")
+	if absent(tags) {
+		return nil
+	}
+	if tags.kind != jsontext.Object {
+		return badRequest("java.lang.IllegalStateException: Not a JSON Object: " + tags.String())
+	}
+	for k := range tags.members {
+		tag := &tags.members[k]
+		at := fmt.Sprintf("%s.tags[%d]", context, k)
+		if tag.name == "" {
+			return badRequest(at + " name must not be empty")
+		}
+		matcher, err := p.matcher(tag, at)
+		if err != nil {
+			return err
+		}
+		// An empty list filters nothing, as in KairosDB.
+		if len(matcher.Values)+len(matcher.Patterns) > 0 {
+			m.Matchers = append(m.Matchers, matcher)
+		}
+	}
+	return nil
+}
+
+func (p *parser) matcher(tag *member, at string) (model.Matcher, error) {
+	m := model.Matcher{Tag: tag.name}
+	items := []value{tag.value}
+	if tag.value.kind == jsontext.Array {
+		items = tag.value.items
+	}
+	for i := range items {
+		if items[i].isNull() {
+			return m, badRequest(at + "." + tag.name + " value must not be null or empty")
+		}
+		text, err := items[i].scalarText()
+		if err != nil {
+			return m, err
+		}
+		if text == "" {
+			return m, badRequest(at + "." + tag.name + " value must not be null or empty")
+		}
+		expr, isRegex := strings.CutPrefix(text, p.regexPrefix)
+		if p.regexPrefix == "" || !isRegex {
+			m.Values = append(m.Values, text)
+			continue
+		}
+		pattern, err := model.NewPattern(expr)
+		if err != nil {
+			return m, badRequest(at + "." + tag.name + " " + err.Error())
+		}
+		m.Patterns = append(m.Patterns, pattern)
+	}
+	return m, nil
+}
+
+func (p *parser) span(_ *query.MetricQuery, _ *value, context string) error {
+	if !p.bounds.hasStart {
+		return badRequest(context + ".start_time relative or absolute time must be set")
+	}
+	if p.bounds.endMS < p.bounds.startMS {
+		return badRequest(context + ".end_time must be greater than the start time")
+	}
+	return nil
+}
+
+func (p *parser) order(m *query.MetricQuery, v *value, context string) error {
+	order := v.member("order")
+	if order == nil {
+		return nil
+	}
+	text, err := order.scalarText()
+	switch {
+	case err != nil:
+		return err
+	case strings.EqualFold(text, "desc"):
+		m.Descending = true
+	case !strings.EqualFold(text, "asc"):
+		return badRequest(context + ".order must be either 'asc' or 'desc'")
+	}
+	return nil
+}
+
+func (p *parser) limit(m *query.MetricQuery, v *value, context string) error {
+	limit := v.member("limit")
+	if limit == nil {
+		return nil
+	}
+	n, err := limit.int32()
+	if err != nil {
+		return badRequest(context + ".limit must be a whole number, not " + limit.String())
+	}
+	m.Limit = int(max(n, 0))
+	return nil
+}
+
+// plugins refuses every plugin: none exists.
+func (p *parser) plugins(v *value, context string) error {
+	plugins := v.member("plugins")
+	if absent(plugins) {
+		return nil
+	}
+	return eachNamed(plugins, context+".plugins", func(at, name string, _ *value) error {
+		return badRequest(at + "." + name + " invalid query plugin name")
+	})
+}
