@@ -59,23 +59,32 @@ func unpack(src []byte, width uint, base uint64, out []uint64) {
 	}
 	mask := ^uint64(0) >> (64 - width)
 	n := 0
-	if len(src) >= 8 {
+	if len(src) >= 8 { // numbers that a load within src reaches
 		n = min(len(out), ((len(src)-8)*8+7)/int(width)+1)
 	}
-	bit := uint(0)
-	for i := range out[:n] {
+	bit, i := uint(0), 0
+	if width*4 <= maxFastWidth { // one load holds four numbers
+		w := width & 63 // spares a check per shift
+		for ; i+4 <= n; i += 4 {
+			four := binary.LittleEndian.Uint64(src[bit>>3:]) >> (bit & 7)
+			o := out[i : i+4 : i+4]
+			o[0] = base + four&mask
+			o[1] = base + four>>w&mask
+			o[2] = base + four>>(2*w&63)&mask
+			o[3] = base + four>>(3*w&63)&mask
+			bit += 4 * width
+		}
+	}
+	for ; i < n; i++ {
 		out[i] = base + binary.LittleEndian.Uint64(src[bit>>3:])>>(bit&7)&mask
 		bit += width
-	}
-	if n == len(out) {
-		return
 	}
 	// Loads of the last numbers would reach past src: read them from a copy
 	// with slack. Fewer than 8 bytes are left.
 	var tail [16]byte
 	start := bit &^ 7
 	copy(tail[:8], src[start>>3:])
-	for i := n; i < len(out); i++ {
+	for ; i < len(out); i++ {
 		at := bit - start
 		out[i] = base + binary.LittleEndian.Uint64(tail[at>>3:])>>(at&7)&mask
 		bit += width

@@ -49,12 +49,15 @@ const (
 type encoder struct {
 	level       Level
 	sample      [sampleSize]uint64
+	widths      [65]int32
 	ranks       [1 << 12]uint16
+	tops        []uint16
 	deltas      []uint64
 	deltas2     []uint64
 	residual    []uint64
 	ints        []uint64
 	part        []uint64
+	outliers    []outlier
 	exceptions  []int
 	alternative []byte
 	coded       []byte

@@ -95,18 +95,35 @@ func appendConstDouble(dst []byte, v uint64, n int) ([]byte, doubleInfo) {
 
 // exponentOf returns the smallest exponent from low on with which v is exactly
 // a mantissa / 10^exponent, or maxExponent+1 if there is none.
+//
+// What fits an exponent fits every larger one while the mantissa stays below
+// maxMantissa, so the largest of them rule most values out at once. The very
+// largest may miss, since the product with a power of ten is off by up to half.
 func exponentOf(v uint64, low int) int {
 	f := math.Float64frombits(v)
+	const quick = 4
 	for exp := low; exp <= maxExponent; exp++ {
-		t := f * powersOfTen[exp]
-		if !(math.Abs(t) < maxMantissa) {
-			break
+		if exp == low+quick {
+			top := maxExponent
+			for top > exp && !(math.Abs(f)*powersOfTen[top] < maxMantissa) {
+				top--
+			}
+			if !fits(f, top) && (top <= exp || !fits(f, top-1)) {
+				break
+			}
 		}
-		if math.Float64bits(math.RoundToEven(t)/powersOfTen[exp]) == v && v != 1<<63 {
+		if fits(f, exp) {
 			return exp
 		}
 	}
 	return maxExponent + 1
+}
+
+// fits reports whether f is a mantissa / 10^exp, bit for bit.
+func fits(f float64, exp int) bool {
+	t := f * powersOfTen[exp]
+	return math.Abs(t) < maxMantissa &&
+		math.Float64bits(float64(int64(math.RoundToEven(t)))/powersOfTen[exp]) == math.Float64bits(f)
 }
 
 // exponents counts values by the smallest exponent that fits them.
@@ -135,7 +152,7 @@ func (h *exponents) best() (exp, cost int) {
 // not decimal by nature.
 func (e *encoder) scale(vals []uint64) (exp int, ok bool) {
 	var h exponents
-	m := min(16, len(vals))
+	m := min(16, len(vals)/4+1)
 	for i := range m {
 		h[exponentOf(vals[i*len(vals)/m], 0)]++
 	}
@@ -262,26 +279,25 @@ func fromTop(t uint64) uint64 { return t>>1<<52 | t<<63 }
 // their differences, an integer column of ranks, 52 bits each. It appends
 // nothing if there are too many tops.
 func (e *encoder) appendSplit(dst []byte, vals []uint64) []byte {
-	ranks := &e.ranks // 0 unless the top occurs
-	clear(ranks[:])
-	distinct := 0
+	ranks := &e.ranks // all zero between calls
+	tops := e.tops[:0]
 	for _, v := range vals {
-		t := topOf(v)
-		distinct += 1 - int(ranks[t])
-		ranks[t] = 1
+		if t := topOf(v); ranks[t] == 0 {
+			ranks[t] = 1
+			tops = append(tops, uint16(t))
+		}
 	}
-	if distinct > splitMaxTop {
+	e.tops = tops
+	defer e.forgetRanks()
+	if len(tops) > splitMaxTop {
 		return dst
 	}
-	dst = binary.AppendUvarint(append(dst, doubleSplit), uint64(distinct))
-	next, previous := uint16(0), 0
-	for t, used := range ranks {
-		if used == 0 {
-			continue
-		}
+	slices.Sort(tops)
+	dst = binary.AppendUvarint(append(dst, doubleSplit), uint64(len(tops)))
+	previous := uint16(0)
+	for rank, t := range tops {
 		dst = binary.AppendUvarint(dst, uint64(t-previous))
-		ranks[t], previous = next, t
-		next++
+		ranks[t], previous = uint16(rank), t
 	}
 	ints := resize(&e.ints, len(vals))
 	for i, v := range vals {
@@ -289,6 +305,12 @@ func (e *encoder) appendSplit(dst []byte, vals []uint64) []byte {
 	}
 	dst = e.appendInts(dst, ints)
 	return appendPacked(dst, vals, 0, splitBits)
+}
+
+func (e *encoder) forgetRanks() {
+	for _, t := range e.tops {
+		e.ranks[t] = 0
+	}
 }
 
 // doubles reads a column of len(out) doubles, at least one.
@@ -312,13 +334,24 @@ func (d *Decoder) doubles(r *reader, out []uint64) {
 
 func (d *Decoder) decimal(r *reader, tag byte, out []uint64) {
 	exceptions := d.readExceptions(r, tag, len(out))
-	d.ints(r, out)
+	if r.err == nil && r.pos < len(r.b) && r.b[r.pos] == intConst { // divide once
+		r.pos++
+		fill(out, math.Float64bits(scaled(r.varint(), int(tag&doubleExponentMask))), 0)
+	} else {
+		d.unscaled(r, tag, out)
+	}
 	if r.err != nil {
 		return
 	}
-	unscale(out, powersOfTen[tag&doubleExponentMask])
 	for _, x := range exceptions {
 		out[x.at] = x.high
+	}
+}
+
+func (d *Decoder) unscaled(r *reader, tag byte, out []uint64) {
+	d.ints(r, out)
+	if r.err == nil {
+		unscale(out, powersOfTen[tag&doubleExponentMask])
 	}
 }
 

@@ -8,8 +8,10 @@ import (
 )
 
 const (
-	// huffmanMin is the fewest numbers for which a code table may pay.
-	huffmanMin = 96
+	// huffmanMin is the fewest numbers for which a code table may pay, and
+	// huffmanPerSymbol how many it takes per symbol that may occur.
+	huffmanMin       = 96
+	huffmanPerSymbol = 2
 	// huffmanBits is how many high bits of a number make a symbol.
 	huffmanBits = 8
 	// fourStreams is the fewest symbols that are coded as four interleaved
@@ -43,10 +45,10 @@ func (e *encoder) appendSmallest(dst []byte, p *intPlan) []byte {
 // appendCoded appends p with its high bits Huffman-coded, or nothing if they
 // can not be.
 func (e *encoder) appendCoded(dst []byte, p *intPlan) []byte {
-	if p.width == 0 {
+	low := lowBits(p.width)
+	if len(p.packed) < huffmanPerSymbol<<(p.width-low) || p.width == 0 {
 		return dst
 	}
-	low := lowBits(p.width)
 	mask := byte(1<<(p.width-low) - 1)
 	symbols := resize(&e.symbols, len(p.packed))
 	for i, v := range p.packed {

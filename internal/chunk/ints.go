@@ -65,31 +65,25 @@ func (s *span) add(v uint64) {
 // shares the encoder's scratch until the next call.
 func (e *encoder) planInts(vals []uint64) intPlan {
 	n := len(vals)
+	first := vals[0]
+	p := intPlan{mode: intConst, first: first, values: span{int64(first), int64(first)}}
 	if n == 1 {
-		return intPlan{mode: intConst, first: vals[0], values: span{int64(vals[0]), int64(vals[0])}}
+		return p
 	}
 	deltas := resize(&e.deltas, n-1)
-	first, d := vals[0], vals[1]-vals[0]
-	values := span{int64(first), int64(first)}
-	diffs := span{int64(d), int64(d)}
-	diffs2 := span{math.MaxInt64, math.MinInt64}
-	deltas[0] = d
-	values.add(vals[1])
-	previous, previousDelta := vals[1], d
-	rest := vals[2:]
-	into := deltas[1:][:len(rest)]
-	for i, v := range rest {
+	p.delta = vals[1] - first
+	values, diffs := p.values, span{int64(p.delta), int64(p.delta)}
+	previous := first
+	for i, v := range vals[1:] {
 		d := v - previous
-		into[i] = d
+		deltas[i] = d
+		previous = v
 		values.add(v)
 		diffs.add(d)
-		diffs2.add(d - previousDelta)
-		previous, previousDelta = v, d
 	}
-	p := intPlan{first: first, delta: d, values: values}
+	p.values = values
 	switch {
 	case values.min == values.max:
-		p.mode = intConst
 		return p
 	case diffs.min == diffs.max:
 		p.mode = intDeltaConst
@@ -97,148 +91,154 @@ func (e *encoder) planInts(vals []uint64) intPlan {
 	}
 
 	// Ranges alone mislead: one reset of a counter makes differences look as
-	// wide as values. Compare the modes by a sample, outliers set apart.
-	frameBits := e.sampleFrame(vals, values)
-	deltaBits := e.sampleFrame(deltas, diffs)
-	delta2Bits := e.sampleDelta2(deltas, diffs2)
-	var within span
+	// wide as values. Compare the modes by samples, outliers set apart.
+	frame := e.windowOf(vals)
+	delta := e.windowOf(deltas)
+	delta2 := e.windowOf2(deltas)
 	switch {
-	case frameBits <= deltaBits && frameBits <= delta2Bits:
-		p.mode, p.packed, within = intFrame, vals, values
-	case deltaBits <= delta2Bits:
-		p.mode, p.packed, within = intDelta, deltas, diffs
+	case frame.bits <= delta.bits && frame.bits <= delta2.bits:
+		p.mode, p.packed = intFrame, vals
+		e.trim(&p, values, frame)
+	case delta.bits <= delta2.bits:
+		p.mode, p.packed = intDelta, deltas
+		e.trim(&p, diffs, delta)
 	default:
-		p.mode, within = intDelta2, diffs2
+		p.mode = intDelta2
 		p.packed = resize(&e.deltas2, len(deltas)-1)
+		all := span{math.MaxInt64, math.MinInt64}
 		for i := range p.packed {
-			p.packed[i] = deltas[i+1] - deltas[i]
+			d := deltas[i+1] - deltas[i]
+			p.packed[i] = d
+			all.add(d)
 		}
+		e.trim(&p, all, delta2)
 	}
-	e.trim(&p, within)
 	return p
 }
 
-// sampleSize bounds the numbers looked at to choose between modes.
-const sampleSize = 64
+// sampleSize bounds the numbers looked at to choose a mode and its outliers.
+const sampleSize = 256
 
-// sampleFrame estimates the bits for numbers within s.
-func (e *encoder) sampleFrame(nums []uint64, s span) int {
-	if len(nums) <= sampleSize {
-		return e.estimate(nums, len(nums), s)
+// window is the range of numbers [low, low+2^width).
+type window struct {
+	low   uint64
+	width uint
+	bits  int // estimate for packing what is inside and listing what is not
+}
+
+func (w window) holds(v uint64) bool { return (v-w.low)>>w.width == 0 }
+
+// windowOf2 estimates the cheapest window for the differences of deltas.
+func (e *encoder) windowOf2(deltas []uint64) window {
+	n := len(deltas) - 1
+	m := min(n, sampleSize)
+	sample := e.sample[:m]
+	for i := range sample {
+		at := i * n / m
+		sample[i] = deltas[at+1] - deltas[at]
 	}
-	stride := len(nums) / sampleSize
+	w := e.cheapest(sample)
+	w.bits = w.bits * n / m
+	return w
+}
+
+// windowOf estimates the cheapest window for nums.
+func (e *encoder) windowOf(nums []uint64) window {
+	n := len(nums)
+	if n <= sampleSize {
+		return e.cheapest(nums)
+	}
+	stride := n / sampleSize
 	for i := range e.sample {
 		e.sample[i] = nums[i*stride]
 	}
-	return e.estimate(e.sample[:], len(nums), s)
+	w := e.cheapest(e.sample[:])
+	w.bits = w.bits * n / sampleSize
+	return w
 }
 
-// sampleDelta2 estimates the bits for the differences of deltas.
-func (e *encoder) sampleDelta2(deltas []uint64, s span) int {
-	n := len(deltas) - 1
-	m := min(n, sampleSize)
-	stride := max(1, n/sampleSize)
-	for i := range e.sample[:m] {
-		e.sample[i] = deltas[i*stride+1] - deltas[i*stride]
-	}
-	return e.estimate(e.sample[:m], n, s)
-}
-
-// estimate scales the trimmed cost of a sample to n numbers that span s.
-func (e *encoder) estimate(sample []uint64, n int, s span) int {
-	whole := int(s.width()) * n
-	if len(sample) == 0 || s.width() <= 1 {
-		return whole
-	}
-	h := countWidths(sample, centre(sample))
-	_, cost := h.cheapest(len(sample))
-	return min(whole, cost*n/len(sample))
-}
-
-// centre returns the median of five numbers of nums.
-func centre(nums []uint64) uint64 {
+// median returns the median of five numbers of nums.
+func median(nums []uint64) uint64 {
 	n := len(nums)
-	five := [5]int64{int64(nums[0]), int64(nums[n/4]), int64(nums[n/2]), int64(nums[n-1-n/4]), int64(nums[n-1])}
-	for i := 1; i < len(five); i++ {
-		for j := i; j > 0 && five[j] < five[j-1]; j-- {
-			five[j], five[j-1] = five[j-1], five[j]
-		}
-	}
-	return uint64(five[2])
+	a, b, c, d, e := int64(nums[0]), int64(nums[n/4]), int64(nums[n/2]), int64(nums[n-1-n/4]), int64(nums[n-1])
+	a, b = min(a, b), max(a, b)
+	c, d = min(c, d), max(c, d)
+	b, c = min(b, d), max(a, c) // neither the smallest nor the largest of four
+	b, c = min(b, c), max(b, c)
+	return uint64(max(b, min(c, e)))
 }
 
-// widths counts numbers by the width of the window around a centre that holds
-// them: 0 is the centre itself, w is [centre-2^(w-1), centre+2^(w-1)).
-type widths [65]int32
-
-func countWidths(nums []uint64, centre uint64) (h widths) {
+// cheapest returns the window for which packed bits and outliers together cost
+// least: all of nums, or [m-2^(width-1), m+2^(width-1)) around their median m.
+func (e *encoder) cheapest(nums []uint64) window {
+	m := median(nums)
+	count := &e.widths // numbers by the width of the smallest window with them
+	clear(count[:])
+	top, all := 0, span{int64(m), int64(m)}
 	for _, v := range nums {
-		d := int64(v - centre)
-		// Numbers next to the centre need one bit, whatever their sign.
-		w := bits.Len64(uint64(d^d>>63)<<1 | uint64(min(1, uint64(d))))
-		h[w]++
+		all.add(v)
+		d := int64(v - m)
+		width := bits.Len64(uint64(d^d>>63)<<1 | uint64(d|-d)>>63)
+		count[width]++
+		top = max(top, width)
 	}
-	return h
-}
-
-// cheapest returns the window width for which packed bits and outliers
-// together cost least, and that cost in bits.
-func (h *widths) cheapest(n int) (width uint, cost int) {
-	top := len(h) - 1
-	for top > 0 && h[top] == 0 {
-		top--
-	}
-	best, bestCost := top, top*n
+	w := window{low: uint64(all.min), width: all.width()}
+	w.bits = int(w.width) * len(nums)
+	w.low -= (1<<w.width - 1 - uint64(all.max) + uint64(all.min)) / 2 // room on both sides
 	outliers := 0
-	for w := top - 1; w >= 0; w-- {
-		outliers += int(h[w+1])
-		if outliers*16 >= bestCost {
+	for width := top - 1; width >= 0; width-- {
+		outliers += int(count[width+1])
+		if outliers*16 >= w.bits {
 			break
 		}
-		cost := w * n
-		for o := w + 1; o <= top; o++ {
-			cost += int(h[o]) * (8 + 8*((o-w+7)/7)) // gap and high bits
+		cost := width * len(nums)
+		for o := width + 1; o <= top; o++ {
+			cost += int(count[o]) * (8 + (o-width+7)/7*8) // gap and high bits
 		}
-		if cost < bestCost {
-			best, bestCost = w, cost
+		if cost < w.bits {
+			w = window{low: m - 1<<width>>1, width: uint(width), bits: cost}
 		}
 	}
-	return uint(best), bestCost
+	return w
 }
 
-// trim sets base and width of p, leaving outliers on both sides aside where
-// that is cheaper than widening every number for them.
-func (e *encoder) trim(p *intPlan, within span) {
-	p.base, p.width = uint64(within.min), within.width()
+// trim sets base and width of p, whose packed numbers lie within all. It sets
+// outliers on both sides aside where that is cheaper than widening every
+// number for them; w is the window found for the mode.
+func (e *encoder) trim(p *intPlan, all span, w window) {
+	p.base, p.width = uint64(all.min), all.width()
 	p.wholeBase, p.wholeWidth = p.base, p.width
 	if p.width <= 1 {
 		return
 	}
-	c := centre(p.packed)
-	h := countWidths(p.packed, c)
-	window, cost := h.cheapest(len(p.packed))
-	if cost >= int(p.width)*len(p.packed) {
+	if w.width >= p.width {
 		return
 	}
-	inside := span{int64(c), int64(c)}
+	// Distances from low compare as unsigned; signed values would not where
+	// the window wraps around.
+	least, most := ^uint64(0), uint64(0)
 	for _, v := range p.packed {
-		d := int64(v - c)
-		if window < 64 && (d<<(64-window)>>(64-window) != d) {
-			continue
-		}
-		inside.add(v)
-	}
-	base, width := uint64(inside.min), inside.width()
-	outliers := 0
-	for _, v := range p.packed {
-		if (v-base)>>width != 0 {
-			outliers++
+		if w.holds(v) {
+			least, most = min(least, v-w.low), max(most, v-w.low)
 		}
 	}
-	if width >= p.width {
+	if least > most {
 		return
 	}
-	p.base, p.width, p.outliers = base, width, outliers
+	base, width := w.low+least, uint(bits.Len64(most-least))
+	cost := width * uint(len(p.packed))
+	outliers := e.outliers[:0]
+	for i, v := range p.packed {
+		if x := v - base; x>>width != 0 {
+			high := zigzag(int64(x) >> width)
+			outliers = append(outliers, outlier{at: i, high: high})
+			cost += 8 + uint(bits.Len64(high)+6)/7*8
+		}
+	}
+	e.outliers = outliers
+	if cost < p.width*uint(len(p.packed)) {
+		p.base, p.width, p.outliers = base, width, len(outliers)
+	}
 }
 
 // appendInts appends vals, at least one, as an integer column.
@@ -285,14 +285,10 @@ func (e *encoder) appendHeadAndOutliers(dst []byte, p *intPlan, flags byte) []by
 	dst = appendIntHead(dst, p, flags|intExceptions)
 	dst = binary.AppendUvarint(dst, uint64(p.outliers))
 	next := 0
-	for i, v := range p.packed {
-		x := v - p.base
-		if x>>p.width == 0 {
-			continue
-		}
-		dst = binary.AppendUvarint(dst, uint64(i-next))
-		dst = appendVarint(dst, uint64(int64(x)>>p.width))
-		next = i + 1
+	for _, o := range e.outliers[:p.outliers] {
+		dst = binary.AppendUvarint(dst, uint64(o.at-next))
+		dst = binary.AppendUvarint(dst, o.high)
+		next = o.at + 1
 	}
 	return dst
 }

@@ -2,6 +2,7 @@ package chunk
 
 import (
 	"encoding/binary"
+	"math"
 	"slices"
 )
 
@@ -45,33 +46,39 @@ func (e *encoder) appendTimes(dst []byte, times []int64) []byte {
 	for i, t := range times[1:] {
 		rel[i] = uint64(t) - first
 	}
-	step, residual := e.linear(rel)
 	direct := e.planInts(rel)
-	if residual >= direct.bits() {
-		return e.appendPlan(append(dst, timeInts), &direct)
+	directBits := direct.bits()
+	step := stepLike(rel)
+	linear := e.planInts(e.residuals(rel, step))
+	if linear.bits() < directBits {
+		dst = binary.AppendUvarint(append(dst, timeLinear), step)
+		return e.appendPlan(dst, &linear)
 	}
-	dst = binary.AppendUvarint(append(dst, timeLinear), step)
-	return e.appendInts(dst, e.residuals(rel, step))
+	return e.appendInts(append(dst, timeInts), rel)
 }
 
-// linear returns the step that leaves the smallest residuals, and their size
-// in bits. Jitter at the ends shifts the mean step, so rounder steps are tried
-// as well.
-func (e *encoder) linear(rel []uint64) (step uint64, bits int) {
+// stepLike returns the step with the smallest residuals of a few. Jitter at
+// the ends shifts the mean step, so rounder steps are tried as well.
+func stepLike(rel []uint64) (step uint64) {
 	n := uint64(len(rel))
 	mean := (rel[n-1] + n/2) / n
-	bits = -1
+	best := uint(65)
 	for _, unit := range [...]uint64{1, 10, 100, 1000} {
 		s := (mean + unit/2) / unit * unit
-		if bits >= 0 && s == step {
+		if s == step && best < 65 {
 			continue
 		}
-		p := e.planInts(e.residuals(rel, s))
-		if b := p.bits(); bits < 0 || b < bits {
-			step, bits = s, b
+		all := span{math.MaxInt64, math.MinInt64}
+		at := uint64(0)
+		for _, t := range rel {
+			at += s
+			all.add(t - at)
+		}
+		if w := all.width(); w <= best {
+			step, best = s, w
 		}
 	}
-	return step, bits
+	return step
 }
 
 func (e *encoder) residuals(rel []uint64, step uint64) []uint64 {
@@ -93,9 +100,10 @@ func regularTimes(dst []int64, n int, first, last int64) []int64 {
 	step := int64((uint64(last) - uint64(first)) / uint64(n-1)) // the span may exceed int64
 	at := len(dst)
 	dst = slices.Grow(dst, n-1)[:at+n-1]
-	for i := range dst[at:] {
+	into := dst[at:]
+	for i := range into {
 		first += step
-		dst[at+i] = first
+		into[i] = first
 	}
 	return dst
 }
