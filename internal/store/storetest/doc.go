@@ -26,6 +26,7 @@
 //	select        matchers, order as Java sorts, unicode, the limit
 //	names         lists by prefix, pattern, place and limit; names vanish with the last sample
 //	delete        by selector and range; nothing comes back, nothing written later goes
+//	held          views kept open while the store goes on
 //	ttl           times-to-live to the millisecond
 //	keyvalue      set, get, unset, prefix
 //	blocks        long series: out of order, overwritten, with holes, in every direction and part
@@ -38,7 +39,7 @@
 //	cancel        contexts that end
 //	concurrent    writers, readers, deletes and maintenance at once
 //
-// Each test has an empty store of its own. The first eight groups are the files
+// Each test has an empty store of its own. The first nine groups are the files
 // in scripts; each of their stories is told five times: as it stands, and with
 // a flush, a merge, a reopening or a crash after each step that changes
 // something. What the contract leaves open is not tested: how coarsely Select
@@ -61,6 +62,7 @@
 //	delete METRIC [MATCHER...] [-from] [-to]
 //	set|unset|get|keys SERVICE SERVICEKEY [KEY|PREFIX] [TEXT]
 //	flush, merge, reopen, crash, advance DURATION
+//	hold, look                                         open a view; later, look at it again
 //
 //	SERIES   metric{tag=value,...}:type, type one of long, double, string, complex, null,
 //	         or any other for a custom type
@@ -75,7 +77,9 @@
 // samples that blocks and statistics together stand for. A select leaves out
 // series without a sample in the range, unless it is -raw. Names are asked for
 // after a merge once a sample with a time-to-live was written, since its name
-// may outlive it until then.
+// may outlive it until then. A held view stays open until the next hold or
+// reopening: look says whether it still shows what it must, and only what it
+// may.
 //
 // # Flags
 //

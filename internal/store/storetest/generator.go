@@ -42,7 +42,7 @@ func (g *generator) ops(count int) []op {
 	}{
 		{40, g.append}, {34, g.read}, {8, g.selectOp}, {8, g.names}, {8, g.delete}, {8, g.keyValue},
 		{6, g.bare("flush")}, {3, g.bare("merge")}, {2, g.bare("reopen")}, {2, g.bare("crash")},
-		{4, g.advance},
+		{2, g.bare("hold")}, {6, g.bare("look")}, {4, g.advance},
 	}
 	total := 0
 	for _, k := range kinds {
@@ -121,7 +121,7 @@ func (g *generator) run(s model.Series) []scriptSample {
 	ttl := uint32(0)
 	if g.expiry && g.chance(4) {
 		ttl = uint32(1 + g.rng.IntN(30))
-		start, stepMS = g.nowMS-int64(g.rng.IntN(20_000)), 1000
+		start, stepMS = g.recent(), 1000
 	}
 	out := make([]scriptSample, n)
 	for i := range out {
@@ -137,6 +137,11 @@ func (g *generator) run(s model.Series) []scriptSample {
 	return out
 }
 
+// recent is a full second of the last twenty.
+func (g *generator) recent() int64 {
+	return g.nowMS/1000*1000 - 1000*int64(g.rng.IntN(20))
+}
+
 // apart moves a time so that samples that are gone on arrival never meet
 // others: whether they hide an earlier one of the same time is not promised.
 func apart(ms int64, goneOnArrival bool) int64 {
@@ -147,8 +152,8 @@ func apart(ms int64, goneOnArrival bool) int64 {
 	return ms
 }
 
-// time picks from few places, so that samples meet: a recent hour, both sides
-// of row borders, before 1970, and far away.
+// time picks from few places, so that samples meet: the last seconds,
+// both sides of row borders, before 1970, and far away.
 func (g *generator) time() int64 {
 	const row = 1_814_400_000
 	switch g.rng.IntN(10) {
@@ -159,7 +164,7 @@ func (g *generator) time() int64 {
 	case 2:
 		return -1_000_000 + 1000*int64(g.rng.IntN(100))
 	case 3, 4:
-		return g.originMS - 1_900_000 + 1000*int64(g.rng.IntN(1000))
+		return g.recent()
 	}
 	return someTimeMS + 10_000*int64(g.rng.IntN(300))
 }

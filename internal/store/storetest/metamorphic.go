@@ -8,16 +8,19 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"varve/internal/model"
+	"varve/internal/store"
 )
 
 var (
 	seedFlag   = flag.Uint64("storetest.seed", 0, "first seed of the metamorphic test, 0 = by the clock")
-	roundsFlag = flag.Int("storetest.rounds", 0, "rounds of the metamorphic test, 0 = up to 20, for at most 20 s")
+	roundsFlag = flag.Int("storetest.rounds", 0, "rounds of the metamorphic test, 0 = up to 60, for at most 20 s")
 	opsFlag    = flag.Int("storetest.ops", 150, "operations per round of the metamorphic test")
 )
 
 const (
-	defaultRounds = 20
+	defaultRounds = 60
 	defaultLimit  = 20 * time.Second
 
 	shrinkRuns  = 1000 // bounds on making a failing list of operations smaller
@@ -144,14 +147,41 @@ func (a attempt) shrink(ops []op) []op {
 				return fails(list)
 			})
 		}
+		for i := range ops {
+			for _, change := range simplifications {
+				list := slices.Clone(ops)
+				if change(&list[i]); weight(list) < weight(ops) && fails(list) {
+					ops = list
+				}
+			}
+		}
 	}
 	return ops
 }
 
+// simplifications take one restriction of an operation away.
+var simplifications = []func(*op){
+	func(o *op) { o.within = model.AllTime },
+	func(o *op) { o.matchers = nil },
+	func(o *op) { o.desc = false },
+	func(o *op) { o.limit = 0 },
+	func(o *op) { o.summarize = "" },
+	func(o *op) { o.names = store.NamesQuery{Kind: o.names.Kind} },
+}
+
+// weight is what shrinking makes less: operations, samples, restrictions.
 func weight(ops []op) int {
-	n := len(ops)
+	n := 0
 	for _, o := range ops {
-		n += len(o.samples)
+		n += 1 + len(o.samples) + len(o.matchers)
+		for _, restricted := range []bool{
+			o.within != model.AllTime, o.desc, o.limit > 0, o.summarize != "",
+			o.names != store.NamesQuery{Kind: o.names.Kind},
+		} {
+			if restricted {
+				n++
+			}
+		}
 	}
 	return n
 }

@@ -19,21 +19,24 @@ import (
 // Answers do not depend on how a store cuts its blocks, so those of two stores
 // can be compared as text.
 type runner struct {
-	tb     testing.TB
-	h      *Harness
-	s      store.Store // nil once closed
-	origin time.Time   // what @ means; zero: answers hold no @
-	mortal bool        // some sample had a time-to-live
+	tb      testing.TB
+	h       *Harness
+	s       store.Store          // nil once closed
+	origin  time.Time            // what @ means; zero: answers hold no @
+	mortal  map[samplePlace]bool // written with a time-to-live
+	metrics map[string]bool      // ever written
+	held    *heldView            // nil, or a view kept open by hold
 }
 
 func newRunner(tb testing.TB, h *Harness) *runner {
-	return &runner{tb: tb, h: h, s: h.Open(tb)}
+	return &runner{tb: tb, h: h, s: h.Open(tb), mortal: map[samplePlace]bool{}, metrics: map[string]bool{}}
 }
 
 func (r *runner) close() {
 	if r.s == nil {
 		return
 	}
+	r.release()
 	s := r.s
 	r.s = nil
 	if err := s.Close(); err != nil {
@@ -46,21 +49,26 @@ func (r *runner) do(o op) string {
 	ctx := context.Background()
 	switch o.verb {
 	case "append":
-		for _, p := range o.samples {
-			r.mortal = r.mortal || p.ttl > 0
-		}
+		r.note(o.samples)
 		return answer(r.append(ctx, o.samples))
 	case "delete":
+		if r.held != nil {
+			r.held.deleted(o)
+		}
 		return answer(r.s.Delete(ctx, store.Deletion{Metric: o.metric, Matchers: o.matchers, Range: o.within}))
 	case "read":
 		return r.inView(func(v store.View) string { return r.read(ctx, v, o) })
 	case "select":
 		return r.inView(func(v store.View) string { return r.selectSeries(ctx, v, o) })
 	case "names":
-		if r.mortal { // names of expired samples vanish by maintenance
+		if len(r.mortal) > 0 { // names of expired samples vanish by maintenance
 			r.merge()
 		}
 		return r.inView(func(v store.View) string { return r.names(ctx, v, o.names) })
+	case "hold":
+		return answer(r.hold(ctx))
+	case "look":
+		return answer(r.look(ctx))
 	case "flush":
 		r.flush()
 	case "merge":
@@ -75,6 +83,19 @@ func (r *runner) do(o op) string {
 		return r.keyValue(ctx, o)
 	}
 	return ""
+}
+
+// note remembers what is about to be written.
+func (r *runner) note(samples []scriptSample) {
+	for _, p := range samples {
+		r.metrics[p.series.Metric] = true
+		if p.ttl > 0 {
+			r.mortal[samplePlace{p.series, p.timeMS}] = true
+		}
+	}
+	if r.held != nil {
+		r.held.appended(samples)
+	}
 }
 
 func (r *runner) flush() {
@@ -101,6 +122,7 @@ func (r *runner) crash() {
 		r.reopen()
 		return
 	}
+	r.release()
 	s := r.s
 	r.s = nil
 	r.h.Crash(r.tb, s)

@@ -61,7 +61,7 @@ func parseOp(line string, origin time.Time) (o op, err error) {
 	o = op{verb: s.word(" "), within: model.AllTime}
 	s.space()
 	switch o.verb {
-	case "flush", "merge", "reopen", "crash":
+	case "flush", "merge", "reopen", "crash", "hold", "look":
 	case "append":
 		o.samples = s.samples()
 	case "read":
