@@ -1,0 +1,89 @@
+package query
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"varve/internal/model"
+)
+
+// The folded way and the merged way give the same answer. The reference store
+// honours Summarize, and a small block length makes it ask often.
+func TestFoldedEqualsMerged(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		f := newFixture(t, DefaultConfig())
+		f.store.BlockSamples = rapid.IntRange(1, 20).Draw(rt, "block")
+		f.workers = rapid.IntRange(1, 4).Draw(rt, "workers")
+		fill(rt, f)
+		m := drawMetric(rt, t)
+		start := rapid.Int64Range(-50_000, 300_000).Draw(rt, "start")
+		end := start + rapid.Int64Range(0, 400_000).Draw(rt, "length")
+		zone := rapid.SampledFrom(zones).Draw(rt, "zone")
+
+		f.merging = false
+		folded, n1, err1 := f.ask(start, end, zone, m)
+		f.merging = true
+		merged, n2, err2 := f.ask(start, end, zone, m)
+		if fmt.Sprint(err1) != fmt.Sprint(err2) || n1 != n2 {
+			rt.Fatalf("folded %d samples, %v; merged %d samples, %v", n1, err1, n2, err2)
+		}
+		diff := cmp.Diff(merged, folded, cmp.AllowUnexported(sample{}), cmpopts.EquateApprox(1e-12, 1e-9))
+		if diff != "" {
+			rt.Fatalf("merged (-) and folded (+) differ:\n%s", diff)
+		}
+	})
+}
+
+// fill stores series with random tags and kinds; times coincide often.
+func fill(rt *rapid.T, f *fixture) {
+	for s := range rapid.IntRange(0, 12).Draw(rt, "series") {
+		tags := model.MustTags("n", fmt.Sprint(s), "host", rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "host"))
+		kind := rapid.SampledFrom([]string{"long", "double", "double", "text"}).Draw(rt, "kind")
+		var samples []sample
+		for range rapid.IntRange(0, 60).Draw(rt, "samples") {
+			ms := rapid.Int64Range(-40, 60).Draw(rt, "time") * 5000
+			v := rapid.IntRange(-20, 20).Draw(rt, "value")
+			switch kind {
+			case "long":
+				samples = append(samples, sample{ms, v})
+			case "double":
+				samples = append(samples, sample{ms, float64(v) / 4})
+			default:
+				samples = append(samples, sample{ms, fmt.Sprint(v)})
+			}
+		}
+		f.put("m", tags, samples...)
+	}
+}
+
+func drawMetric(rt *rapid.T, t testing.TB) MetricQuery {
+	m := MetricQuery{Metric: "m", Descending: rapid.Bool().Draw(rt, "descending")}
+	if rapid.Bool().Draw(rt, "grouped") {
+		m.GroupBy = []GroupBy{&TagGroupBy{Tags: []string{"host"}}}
+	}
+	if rapid.IntRange(0, 4).Draw(rt, "limited") == 0 {
+		m.Limit = rapid.IntRange(1, 30).Draw(rt, "limit")
+	}
+	name := rapid.SampledFrom([]string{"sum", "avg", "min", "max", "count", "first", "last"}).Draw(rt, "aggregator")
+	args := Args{"sampling": Sampling{
+		rapid.Int64Range(1, 60).Draw(rt, "n"),
+		rapid.SampledFrom([]Unit{Milliseconds, Seconds, Seconds, Minutes, Hours, Days, Months}).Draw(rt, "unit"),
+	}}
+	for _, flag := range []string{"align_sampling", "align_start_time", "align_end_time"} {
+		if rapid.Bool().Draw(rt, "has "+flag) {
+			args[flag] = rapid.Bool().Draw(rt, flag)
+		}
+	}
+	if rapid.IntRange(0, 3).Draw(rt, "origin") == 0 {
+		args["start_time"] = rapid.Int64Range(-60_000, 200_000).Draw(rt, "start_time")
+	}
+	m.Steps = []Step{newStep(t, name, args)}
+	if rapid.IntRange(0, 3).Draw(rt, "chained") == 0 {
+		m.Steps = append(m.Steps, newStep(t, "max", Args{"sampling": Sampling{1, Minutes}}))
+	}
+	return m
+}
