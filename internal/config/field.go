@@ -18,7 +18,7 @@ type field struct {
 }
 
 // name is the last part of the key.
-func (f field) name() string { return f.key[strings.LastIndexByte(f.key, '.')+1:] }
+func (f field) name() string { return lastPart(f.key) }
 
 // environment is the variable that sets f.
 func (f field) environment() string {

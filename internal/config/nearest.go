@@ -2,16 +2,20 @@ package config
 
 import "strings"
 
+// Nearest returns the candidate that name was most likely meant to be, or ""
+// when none resembles it.
+func Nearest(name string, candidates []string) string { return nearest(name, candidates, " ") }
+
 // nearest returns the candidate that name was most likely meant to be, or ""
 // when none resembles it: more than two letters, and more than half of them,
 // would have to change.
-// sep separates the parts of a name; a name whose last part is right but whose
-// section is wrong or missing is near.
+// sep separates the parts of a name: one that lacks only its section is near,
+// and where parts and words are told apart (".") also one in a wrong section.
 func nearest(name string, candidates []string, sep string) string {
 	best, bestDistance := "", max(2, len(name)/2)+1
 	for _, c := range candidates {
 		d := distance(name, c)
-		if strings.HasSuffix(c, sep+name) || strings.HasSuffix(c, sep+lastPart(name, sep)) {
+		if strings.HasSuffix(c, sep+name) || sep == "." && strings.HasSuffix(c, sep+lastPart(name)) {
 			d = min(d, 1)
 		}
 		if d < bestDistance {
@@ -21,7 +25,7 @@ func nearest(name string, candidates []string, sep string) string {
 	return best
 }
 
-func lastPart(name, sep string) string { return name[strings.LastIndex(name, sep)+1:] }
+func lastPart(key string) string { return key[strings.LastIndexByte(key, '.')+1:] }
 
 // distance is the number of bytes to insert, remove or replace to turn a
 // into b (Levenshtein).

@@ -87,3 +87,15 @@ func writeTables(b *strings.Builder, list []field) {
 		fmt.Fprintf(b, "| `%s` | `%s` | %s |\n", f.key, value, strings.ReplaceAll(f.doc, "|", `\|`))
 	}
 }
+
+// WriteFlags lists the flags of all settings, with default and meaning.
+func WriteFlags(w io.Writer) error {
+	defaults := Default()
+	var b strings.Builder
+	for _, f := range settings(&defaults) {
+		fmt.Fprintf(&b, "  --%s=%s\n", f.flag(), formatText(f.value))
+		writeWrapped(&b, "       ", f.doc)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

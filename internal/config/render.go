@@ -30,7 +30,7 @@ func writeYAML(w io.Writer, root, defaults any, origins map[string]string) error
 		if i > 0 && (f.section || indent == "") {
 			b.WriteByte('\n')
 		}
-		writeComment(&b, indent, f.doc)
+		writeWrapped(&b, indent+"#", f.doc)
 		fmt.Fprintf(&b, "%s%s:", indent, f.name())
 		if !f.section {
 			b.WriteByte(' ')
@@ -79,15 +79,16 @@ func needsQuotes(text string) bool {
 	return false
 }
 
-const commentWidth = 96
+const textWidth = 96
 
-// writeComment writes text as comment lines of at most commentWidth bytes.
-func writeComment(b *strings.Builder, indent, text string) {
-	line := indent + "#"
+// writeWrapped writes text as lines of at most textWidth bytes that begin with
+// prefix and a blank. A longer word has a line of its own.
+func writeWrapped(b *strings.Builder, prefix, text string) {
+	line := prefix
 	for _, word := range strings.Fields(text) {
-		if len(line)+1+len(word) > commentWidth && line != indent+"#" {
+		if len(line)+1+len(word) > textWidth && line != prefix {
 			b.WriteString(line + "\n")
-			line = indent + "#"
+			line = prefix
 		}
 		line += " " + word
 	}
