@@ -99,7 +99,7 @@ func (e *encoder) planInts(vals []uint64) intPlan {
 	case frame.bits <= delta.bits && frame.bits <= delta2.bits:
 		p.mode, p.packed = intFrame, vals
 		e.trim(&p, values, frame)
-	case delta.bits <= delta2.bits:
+	case delta.bits <= e.handicap(delta2.bits, n):
 		p.mode, p.packed = intDelta, deltas
 		e.trim(&p, diffs, delta)
 	default:
@@ -114,6 +114,15 @@ func (e *encoder) planInts(vals []uint64) intPlan {
 		e.trim(&p, all, delta2)
 	}
 	return p
+}
+
+// handicap raises the cost of second differences where entropy coding follows:
+// they are twice as noisy as differences, which coding sees and width does not.
+func (e *encoder) handicap(bits, n int) int {
+	if e.level == Best && n > huffmanMin {
+		return bits * 5 / 4
+	}
+	return bits
 }
 
 // sampleSize bounds the numbers looked at to choose a mode and its outliers.

@@ -1,0 +1,112 @@
+package chunk
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"varve/internal/model"
+)
+
+// TestSizes pins what chunks may cost, in bytes per sample. The limits are a
+// little above what was measured when they were written.
+func TestSizes(t *testing.T) {
+	limits := map[string][3]float64{ // 64 fast, 1024 fast, 1024 best
+		"gauge2dec":   {1.43, 1.20, 1.18},
+		"counter":     {1.51, 1.27, 1.27},
+		"const":       {0.24, 0.017, 0.017},
+		"fullentropy": {7.3, 7.0, 6.9},
+		"intgauge":    {0.64, 0.41, 0.32},
+		"slow1dec":    {0.80, 0.59, 0.33},
+		"steadycnt":   {0.55, 0.28, 0.19},
+	}
+	for i, shape := range shapes {
+		for j, limit := range limits[shape.name] {
+			n, level := []int{64, 1024, 1024}[j], []Level{Fast, Fast, Best}[j]
+			size, samples := 0, 0
+			for _, c := range benchColumns(i, n, 0) {
+				size += len(Append(nil, model.Double, c, 0, n, level))
+				samples += n
+			}
+			if per := float64(size) / float64(samples); per > limit {
+				t.Errorf("%s, %d samples, level %d: %.3f bytes per sample, limit %.3f", shape.name, n, level, per, limit)
+			}
+		}
+	}
+}
+
+// pageSize is the size of a page of the given number of chunks with equal
+// times, made by next.
+func pageSize(level Level, chunks int, kind model.Kind, next func() *model.Columns) int {
+	var b PageBuilder
+	b.Reset(level)
+	for i := range chunks {
+		c := next()
+		b.Add(uint32(i), kind, c, 0, c.Len())
+	}
+	return b.Size()
+}
+
+func TestSmallChunksInPages(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	gauge := func(ttl uint32) func() *model.Columns {
+		return func() *model.Columns {
+			c, v := &model.Columns{}, 50.0
+			for i := range 20 {
+				v += rng.NormFloat64()
+				c.AppendFixed(1_700_000_000_000+int64(i)*10_000, math.Float64bits(math.Round(v*100)/100), ttl)
+			}
+			return c
+		}
+	}
+	if per := float64(pageSize(Fast, 400, model.Double, gauge(0))) / 400 / 20; per > 1.7 {
+		t.Errorf("%.3f bytes per sample for chunks of 20", per)
+	}
+	without := pageSize(Fast, 1, model.Null, func() *model.Columns { return &model.Columns{Times: []int64{1}} })
+	with := pageSize(Fast, 400, model.Null, func() *model.Columns {
+		return &model.Columns{Times: []int64{1}, TTLs: []uint32{86400}}
+	})
+	if per := float64(with-without) / 399; per > 3.1 {
+		t.Errorf("%.2f bytes for an entry with shared times and time-to-live", per)
+	}
+}
+
+func TestRepeatedText(t *testing.T) {
+	c := &model.Columns{}
+	for i := range 1000 {
+		c.AppendBytes(int64(i)*10_000, []byte("status: all systems nominal"), 0)
+	}
+	if n := len(Append(nil, model.String, c, 0, 1000, Fast)); n > 50 {
+		t.Errorf("1000 equal texts of 27 bytes take %d bytes", n)
+	}
+}
+
+// TestAllocations: with reused encoders and decoders nothing is allocated per
+// sample, and nothing per chunk but the Huffman decoder.
+func TestAllocations(t *testing.T) {
+	c := benchColumns(0, 1024, 10)[0]
+	buf := make([]byte, 0, 1<<16)
+	var b PageBuilder
+	var d Decoder
+	var dst model.Columns
+	run := func() {
+		b.Reset(Fast)
+		b.Add(1, model.Double, c, 0, c.Len())
+		buf = b.Finish(buf[:0])
+		p, err := OpenPage(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var e Entry
+		dst.Reset()
+		for it := p.Iter(); it.Next(&e); {
+			if err := d.DecodeEntry(&e, &dst); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	run()
+	if n := testing.AllocsPerRun(20, run); n > 0 {
+		t.Errorf("%.0f allocations per chunk", n)
+	}
+}
