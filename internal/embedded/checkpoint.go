@@ -194,7 +194,7 @@ func (s *Store) installCheckpoint(sw *swap, files []*openFile) error {
 			m.LogFrom, m.NextSeries, m.Deletions = uint64(sw.log), sw.next, sw.deletions
 		},
 	}
-	for _, d := range s.current.deletions {
+	for _, d := range s.current.deletions() {
 		if d.Sequence <= sw.deletions {
 			ch.addDeletions = append(ch.addDeletions, d)
 		}

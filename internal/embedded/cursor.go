@@ -40,6 +40,8 @@ type cursor struct {
 	flip int64 // -1 descending, 0 ascending
 
 	sources []*source // oldest samples first: a later one wins
+	heads   []*source // scratch
+	hiding  []*record.Deletion
 	spare   []*source
 	started bool
 	left    int // samples until the limit
@@ -61,6 +63,7 @@ type source struct {
 	run      *head.Run
 	next     int // fragments of run delivered; the open samples count as the last one
 	fromHead bool
+	frozen   bool
 
 	entry       *chunk.Entry // current chunk, while not decoded
 	cols        model.Columns
@@ -94,7 +97,7 @@ func (c *cursor) Close() {
 		src.iter, src.deletions, src.entry = nil, nil, nil
 		c.spare = append(c.spare, src)
 	}
-	c.sources = c.sources[:0]
+	c.sources, c.hiding = c.sources[:0], nil
 	c.store, c.state, c.ctx, c.err = nil, nil, nil, store.ErrClosed
 	c.options.Summarize = nil
 	s.cursors.Put(c)
@@ -176,35 +179,66 @@ func (c *cursor) open() error {
 	if r.StartMS > r.EndMS {
 		return nil
 	}
+	heads, err := c.snapshotHeads()
+	if err != nil {
+		return err
+	}
+	c.hiding = c.state.deletions() // after the heads: see state.hiding
 	for _, f := range c.state.files {
 		if !f.Range().Overlaps(r) || !f.Series.Contains(c.id) {
 			continue
 		}
 		src := c.source()
+		c.sources = append(c.sources, src)
 		src.iter = f.Iter(true)
 		src.iter.Seek(c.id, r, c.options.Descending)
 		src.deletions = c.deletions(src.deletions, f.Deletions, f.Range())
 	}
-	if c.state.frozen != nil {
-		if err := c.openHead(c.state.frozen, c.state.frozenDeletions); err != nil {
-			return err
+	for _, src := range heads {
+		if src.frozen {
+			src.deletions = c.deletions(src.deletions, c.state.frozenDeletions, r)
 		}
 	}
-	if err := c.openHead(c.state.active, math.MaxUint64); err != nil {
-		return err
-	}
+	c.sources = append(c.sources, heads...)
 	return c.loadAll()
+}
+
+// snapshotHeads returns what frozen and active head have, in this order.
+func (c *cursor) snapshotHeads() ([]*source, error) {
+	heads := c.heads[:0]
+	for _, h := range []*head.Head{c.state.frozen, c.state.active} {
+		if h == nil {
+			continue
+		}
+		span, ok := h.Span(c.id)
+		if !ok || !span.Overlaps(c.options.Range) {
+			continue
+		}
+		src := c.source()
+		if src.run == nil {
+			src.run = &head.Run{}
+		}
+		src.fromHead, src.frozen = true, h == c.state.frozen
+		heads = append(heads, src)
+		if _, err := h.Snapshot(c.id, c.options.Range, src.run); err != nil {
+			return nil, err
+		}
+	}
+	c.heads = heads
+	return heads, nil
 }
 
 // openIters is open for a merge: the sources are given iterators only.
 func (c *cursor) openIters(iters []*blockfile.Iter) error {
 	c.started = true
+	c.hiding = c.state.deletions()
 	for _, it := range iters {
 		f := it.File()
 		if !f.Series.Contains(c.id) {
 			continue
 		}
 		src := c.source()
+		c.sources = append(c.sources, src)
 		src.iter = it
 		it.Seek(c.id, c.options.Range, false)
 		src.deletions = c.deletions(src.deletions, f.Deletions, f.Range())
@@ -230,34 +264,18 @@ func (c *cursor) source() *source {
 	}
 	src.iter, src.entry, src.next, src.done, src.fromHead = nil, nil, 0, false, false
 	src.at, src.end = 0, 0
-	src.deletions = src.deletions[:0]
-	c.sources = append(c.sources, src)
+	src.deletions, src.frozen = src.deletions[:0], false
 	return src
 }
 
 // deletions collects those that a place with the given range has not applied.
 func (c *cursor) deletions(dst []*record.Deletion, applied uint64, r model.TimeRange) []*record.Deletion {
-	for _, d := range c.state.deletions {
+	for _, d := range c.hiding {
 		if d.Sequence > applied && d.Range.Overlaps(r) && d.IDs.Contains(c.id) {
 			dst = append(dst, d)
 		}
 	}
 	return dst
-}
-
-func (c *cursor) openHead(h *head.Head, applied uint64) error {
-	span, ok := h.Span(c.id)
-	if !ok || !span.Overlaps(c.options.Range) {
-		return nil
-	}
-	src := c.source()
-	if src.run == nil {
-		src.run = &head.Run{}
-	}
-	src.fromHead = true
-	src.deletions = c.deletions(src.deletions, applied, span)
-	_, err := h.Snapshot(c.id, c.options.Range, src.run)
-	return err
 }
 
 // load makes src's next chunk current, without decoding it if it is in a file.

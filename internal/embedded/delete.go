@@ -71,16 +71,12 @@ func (s *Store) logDeletion(ctx context.Context, d store.Deletion) (*roaring.Bit
 // applyDeletion carries out a logged deletion. The order lock must be held.
 func (s *Store) applyDeletion(d *record.Deletion) error {
 	s.order.deletions = d.Sequence
+	s.hide(d)
 	active := s.active.Load()
 	var errs []error
 	for ids := d.IDs.Iterator(); ids.HasNext(); {
 		errs = append(errs, active.Delete(ids.Next(), d.Range))
 	}
-	s.publish(func(st *state) {
-		if st.needed(d) {
-			st.deletions = append(st.deletions, d)
-		}
-	})
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("delete from the head: %w", err)
 	}
@@ -146,7 +142,7 @@ func (s *Store) hasSamples(st *state, id uint32) (bool, error) {
 
 // hidden reports whether a deletion after applied may hide samples of id in r.
 func (st *state) hidden(id uint32, applied uint64, r model.TimeRange) bool {
-	for _, d := range st.deletions {
+	for _, d := range st.deletions() {
 		if d.Sequence > applied && d.Range.Overlaps(r) && d.IDs.Contains(id) {
 			return true
 		}

@@ -171,7 +171,7 @@ const (
 func (st *state) mostlyDeleted(f *openFile) bool {
 	var share float64
 	n := 0
-	for _, d := range st.deletions {
+	for _, d := range st.deletions() {
 		if !concerns(d, f.File) {
 			continue
 		}
@@ -424,7 +424,7 @@ func (s *Store) replace(old, merged []*openFile) error {
 	for _, f := range old {
 		ch.dropFiles = append(ch.dropFiles, f.Number)
 	}
-	for _, d := range st.deletions {
+	for _, d := range st.deletions() {
 		if !next.needed(d) {
 			ch.dropDeletions = append(ch.dropDeletions, d.Sequence)
 		}
@@ -447,7 +447,7 @@ func (s *Store) install(gone map[*openFile]bool, merged []*openFile) {
 			return gone[f]
 		})
 		st.files = append(st.files, merged...)
-		st.deletions = slices.DeleteFunc(st.deletions, func(d *record.Deletion) bool { return !st.needed(d) })
+		st.setDeletions(slices.DeleteFunc(slices.Clone(st.deletions()), func(d *record.Deletion) bool { return !st.needed(d) }))
 	})
 }
 

@@ -93,7 +93,7 @@ type Usage struct {
 func (s *Store) Usage() Usage {
 	st := s.acquire()
 	defer s.release(st)
-	u := Usage{Files: len(st.files), Deletions: len(st.deletions)}
+	u := Usage{Files: len(st.files), Deletions: len(st.deletions())}
 	for _, f := range st.files {
 		u.FileBytes += f.Bytes
 		u.FileSamples += f.Samples

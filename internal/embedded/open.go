@@ -88,6 +88,7 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 	s.cursors.New = func() any { return &cursor{} }
 	s.active.Store(head.New())
 	s.current = &state{active: s.active.Load(), refs: 1}
+	s.held = map[*state]struct{}{s.current: {}}
 	s.metrics = newMetrics(s)
 	return s
 }
@@ -211,7 +212,8 @@ func (s *Store) openFiles() error {
 	}
 	sortFiles(s.current.files)
 	s.order.deletions = max(s.order.deletions, s.catalogue.meta.Deletions)
-	s.current.deletions, err = s.catalogue.deletions()
+	deletions, err := s.catalogue.deletions()
+	s.current.setDeletions(deletions)
 	return err
 }
 
@@ -293,7 +295,7 @@ func (s *Store) replayDeletion(payload []byte) error {
 	if err != nil {
 		return err
 	}
-	known := slices.ContainsFunc(s.current.deletions, func(o *record.Deletion) bool { return o.Sequence == d.Sequence })
+	known := slices.ContainsFunc(s.current.deletions(), func(o *record.Deletion) bool { return o.Sequence == d.Sequence })
 	if known {
 		return nil
 	}
@@ -311,7 +313,7 @@ func (s *Store) fillIndex() error {
 	active := s.active.Load()
 	var dead []uint32
 	doubtful := roaring.New()
-	doubt := len(s.current.deletions) > 0 ||
+	doubt := len(s.current.deletions()) > 0 ||
 		slices.ContainsFunc(s.current.files, func(f *openFile) bool { return f.HalfExpiresMS < math.MaxInt64 })
 	for _, id := range s.series.ids() {
 		_, inHead := active.Span(id)

@@ -3,6 +3,7 @@ package embedded
 import (
 	"cmp"
 	"slices"
+	"sync/atomic"
 
 	"varve/internal/blockfile"
 	"varve/internal/head"
@@ -20,11 +21,35 @@ type state struct {
 
 	files []*openFile // by age of their samples' writing, oldest first
 
-	// deletions that some file or frozen has not applied, by sequence. They
-	// were applied to active when they were made.
-	deletions []*record.Deletion
+	// hiding lists the deletions that some file or frozen has not applied, by
+	// sequence; the list itself never changes. A new deletion is added to every
+	// state that is still held before it is applied to the active head: a view
+	// that misses a sample in the head must not show the one that it replaced.
+	hiding atomic.Pointer[[]*record.Deletion]
 
 	refs int // guarded by Store.mu
+}
+
+// deletions returns those that some file or frozen has not applied. A reader
+// that also looks into the heads does that first.
+func (st *state) deletions() []*record.Deletion {
+	if list := st.hiding.Load(); list != nil {
+		return *list
+	}
+	return nil
+}
+
+func (st *state) setDeletions(list []*record.Deletion) { st.hiding.Store(&list) }
+
+// hide adds a deletion to every state that is held.
+func (s *Store) hide(d *record.Deletion) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for st := range s.held {
+		if st.needed(d) {
+			st.setDeletions(append(slices.Clone(st.deletions()), d))
+		}
+	}
 }
 
 // openFile is a block file and the number of states that list it.
@@ -63,6 +88,7 @@ func (s *Store) releaseLocked(st *state) (idle []*openFile) {
 	if st.refs > 0 {
 		return nil
 	}
+	delete(s.held, st)
 	for _, f := range st.files {
 		f.refs--
 		if f.refs == 0 {
@@ -92,15 +118,17 @@ func (s *Store) publish(change func(*state)) {
 	old := s.current
 	next := &state{
 		active: old.active, frozen: old.frozen, frozenDeletions: old.frozenDeletions,
-		files: slices.Clone(old.files), deletions: slices.Clone(old.deletions),
-		refs: 1,
+		files: slices.Clone(old.files),
+		refs:  1,
 	}
+	next.setDeletions(old.deletions())
 	change(next)
 	sortFiles(next.files)
 	for _, f := range next.files {
 		f.refs++
 	}
 	s.current = next
+	s.held[next] = struct{}{}
 	idle := s.releaseLocked(old)
 	s.mu.Unlock()
 	s.retire(idle)

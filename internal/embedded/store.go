@@ -63,6 +63,7 @@ type Store struct {
 
 	mu      sync.Mutex
 	current *state
+	held    map[*state]struct{} // states with refs > 0
 
 	active      atomic.Pointer[head.Head] // changed under order
 	frozenBytes atomic.Int64
