@@ -61,8 +61,12 @@ type metric struct {
 // A metricTag is one tag name of one metric.
 type metricTag struct {
 	tag    *tag
-	recent uint32 // value number that Add met last, a guess for the next one
 	values valueTable
+
+	// The value that Add met last, a guess for the next one, and its list; the
+	// zero handle, which is not listed, after a removal.
+	recent    uint32
+	recentIDs handle
 }
 
 // A tag is one tag name and its values in all metrics.
@@ -224,11 +228,14 @@ func (x *Index) addValue(mt *metricTag, value string, id uint32) {
 			number = t.values.add(value)
 			t.uses = put(t.uses, number, 0)
 		}
-		mt.recent = number
+	} else if mt.recentIDs&listed != 0 {
+		x.lists.add(mt.recentIDs, id)
+		return
 	}
+	mt.recent, mt.recentIDs = number, 0
 	if h, ok := mt.values.get(number); ok {
-		if now := x.lists.add(h, id); now != h {
-			mt.values.set(number, now)
+		if mt.recentIDs = x.lists.add(h, id); mt.recentIDs != h {
+			mt.values.set(number, mt.recentIDs)
 		}
 		return
 	}
@@ -250,6 +257,7 @@ func (x *Index) removeValue(m *metric, i int, value string, id uint32) {
 	if !ok {
 		return
 	}
+	mt.recentIDs = 0
 	now, empty := x.lists.remove(h, id)
 	if !empty {
 		mt.values.set(number, now)
