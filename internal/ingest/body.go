@@ -161,6 +161,13 @@ func (p *Pipeline) bodyFault(err error, gzipped bool) error {
 	return fmt.Errorf("read request body: %w", err)
 }
 
+// StoreContext is the context in which a request whose body has arrived is
+// stored: a client that closes its connection after the last byte loses
+// nothing. It ends after store_wait.
+func (p *Pipeline) StoreContext(r *http.Request) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(r.Context()), p.cfg.StoreWait)
+}
+
 // An Outcome says how a front end answers an error of Ingest or ReadBody.
 type Outcome int
 

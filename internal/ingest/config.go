@@ -13,6 +13,8 @@ type Config struct {
 	MaxSamplesInFlight int           `yaml:"max_samples_in_flight" doc:"Samples that may be parsed but not yet stored, over all senders; when reached, sockets are read more slowly and HTTP answers 503."`
 	BusyWait           time.Duration `yaml:"busy_wait" doc:"How long an HTTP request waits for room before it is answered 503."`
 
+	StoreWait time.Duration `yaml:"store_wait" doc:"How long an HTTP request waits for the store to take its samples before it is answered 503."`
+
 	NewSeriesPerSecond int `yaml:"new_series_per_second" doc:"Series that may be created per second in the long run; known series are never held up."`
 	NewSeriesBurst     int `yaml:"new_series_burst" doc:"Series that may be created at once, before new_series_per_second applies."`
 	MaxSeries          int `yaml:"max_series" doc:"Series that the store may hold before new ones are refused."`
@@ -38,6 +40,7 @@ func DefaultConfig() Config {
 	return Config{
 		MaxSamplesInFlight: 1_000_000,
 		BusyWait:           500 * time.Millisecond,
+		StoreWait:          30 * time.Second,
 		NewSeriesPerSecond: 10_000,
 		NewSeriesBurst:     100_000,
 		MaxSeries:          5_000_000,
@@ -65,6 +68,7 @@ func (c Config) Validate() error {
 	}
 	positive("max_samples_in_flight", int64(c.MaxSamplesInFlight))
 	positive("busy_wait", int64(c.BusyWait))
+	positive("store_wait", int64(c.StoreWait))
 	positive("new_series_per_second", int64(c.NewSeriesPerSecond))
 	positive("new_series_burst", int64(c.NewSeriesBurst))
 	positive("max_series", int64(c.MaxSeries))

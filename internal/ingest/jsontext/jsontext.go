@@ -49,7 +49,7 @@ type Token struct {
 type SyntaxError struct {
 	Reason       string
 	Line, Column int  // from 1, in UTF-16 code units as KairosDB counts
-	AtEnd        bool // the text is cut off
+	AtEnd        bool // the text ends where something must follow
 }
 
 func (e *SyntaxError) Error() string {
@@ -63,13 +63,18 @@ const maxDepth = 256
 type Scanner struct {
 	data []byte
 	pos  int
+	mark mark // where Position last was
 }
+
+type mark struct{ offset, line, column int }
+
+var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // New returns a Scanner over data, after a byte order mark.
 func New(data []byte) Scanner {
 	s := Scanner{data: data}
-	if bytes.HasPrefix(data, []byte("\xef\xbb\xbf")) {
-		s.pos = 3
+	if bytes.HasPrefix(data, byteOrderMark) {
+		s.pos = len(byteOrderMark)
 	}
 	return s
 }
@@ -98,18 +103,26 @@ func (s *Scanner) atEnd() *SyntaxError {
 	return e
 }
 
-// Position returns line and column of an offset, both from 1.
+// Position returns line and column of an offset, both from 1. Asking for
+// ascending offsets walks the text once.
 func (s *Scanner) Position(offset int) (line, column int) {
-	before := bytes.TrimPrefix(s.data[:offset], []byte("\xef\xbb\xbf"))
-	line = 1 + bytes.Count(before, []byte{'\n'})
-	rest := before[bytes.LastIndexByte(before, '\n')+1:]
-	column = 1
-	for len(rest) > 0 {
-		r, n := utf8.DecodeRune(rest)
-		column += max(1, utf16.RuneLen(r))
-		rest = rest[n:]
+	if s.mark.line == 0 || offset < s.mark.offset {
+		s.mark = mark{line: 1, column: 1}
+		if bytes.HasPrefix(s.data, byteOrderMark) {
+			s.mark.offset = len(byteOrderMark)
+		}
 	}
-	return line, column
+	m := &s.mark
+	for m.offset < offset {
+		r, n := utf8.DecodeRune(s.data[m.offset:])
+		m.offset += n
+		if r == '\n' {
+			m.line, m.column = m.line+1, 1
+		} else {
+			m.column += max(1, utf16.RuneLen(r))
+		}
+	}
+	return m.line, m.column
 }
 
 // Peek skips blanks and comments and returns the next byte, without reading it.
@@ -215,9 +228,7 @@ func (s *Scanner) quoted(quote byte) (Token, *SyntaxError) {
 		}
 	}
 	s.pos = len(s.data)
-	e := s.Errorf("Unterminated string")
-	e.AtEnd = true
-	return Token{}, e
+	return Token{}, s.Errorf("Unterminated string")
 }
 
 // More reports whether another member or element follows, and reads the comma

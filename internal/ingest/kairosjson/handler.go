@@ -1,0 +1,122 @@
+package kairosjson
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"mime"
+	"net/http"
+	"sync"
+
+	"varve/internal/httpapi"
+	"varve/internal/ingest"
+)
+
+// A Handler answers POST /api/v1/datapoints.
+type Handler struct {
+	p     *ingest.Pipeline
+	proto *ingest.Protocol
+	log   *slog.Logger
+	pool  sync.Pool // of *parser
+}
+
+// New makes a Handler. A nil logger logs nothing.
+func New(p *ingest.Pipeline, log *slog.Logger) *Handler {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	h := &Handler{p: p, proto: p.Protocol("kairosdb_json"), log: log}
+	h.pool.New = func() any {
+		return &parser{p: p, w: p.NewWriter(h.proto, "", p.Config().BusyWait)}
+	}
+	return h
+}
+
+// Routes lists what the Handler serves.
+func (h *Handler) Routes() []httpapi.Route {
+	return []httpapi.Route{{Method: http.MethodPost, Path: "/api/v1/datapoints", Handler: h}}
+}
+
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := h.p.ReadBody(w, r, isGzip(r))
+	if err != nil {
+		var f *ingest.Fault
+		if errors.As(err, &f) {
+			h.p.Reject(h.proto, r.RemoteAddr, f, nil, 1)
+		}
+		h.fail(w, r, err, nil)
+		return
+	}
+	defer body.Release()
+
+	p := h.pool.Get().(*parser)
+	defer h.pool.Put(p)
+	p.w.SetRemote(r.RemoteAddr)
+	p.reset(body.Bytes)
+	defer p.reset(nil) // keeps nothing of the body
+	ctx, cancel := h.p.StoreContext(r)
+	defer cancel()
+	if err := p.run(ctx); err != nil {
+		h.fail(w, r, err, p.answer())
+		return
+	}
+	switch {
+	case p.held: // the rest is stored; sent again, the new series get their turn
+		httpapi.WriteBusy(w)
+	case p.messages > 0:
+		httpapi.WriteErrors(w, http.StatusBadRequest, p.answer()...)
+	default:
+		setHeaders(w)
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+// run stores the whole body. Errors are those of ingest.Writer.Ingest.
+func (p *parser) run(ctx context.Context) error {
+	for !p.done() {
+		from := p.progress
+		// The shortest point has 5 bytes, and a comma.
+		most := min(blockSamples, len(p.s.Rest())/6+1)
+		_, err := p.w.Ingest(ctx, most, func() error {
+			p.progress = from
+			return p.block()
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fail answers an error that ended the request.
+func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error, told []string) {
+	switch ingest.OutcomeOf(err) {
+	case ingest.Busy:
+		httpapi.WriteBusy(w)
+	case ingest.Caller:
+		httpapi.WriteErrors(w, http.StatusBadRequest, append(told, err.Error())...)
+	default:
+		h.log.Error("datapoints not stored", "remote", r.RemoteAddr, "error", err)
+		setHeaders(w)
+		httpapi.WriteErrors(w, http.StatusInternalServerError, err.Error())
+	}
+}
+
+// setHeaders sets what KairosDB sends with a success, also without a body.
+func setHeaders(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Access-Control-Allow-Origin", "*")
+	h.Set("Pragma", "no-cache")
+	h.Set("Cache-Control", "no-cache")
+	h.Set("Expires", "0")
+	h.Set("Content-Type", "application/json;charset=utf-8")
+}
+
+// isGzip follows KairosDB: by encoding, or by the type that it deprecates.
+func isGzip(r *http.Request) bool {
+	if r.Header.Get("Content-Encoding") == "gzip" {
+		return true
+	}
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return err == nil && media == "application/gzip"
+}

@@ -1,0 +1,553 @@
+package kairosjson
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+
+	"slices"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/ingest"
+	"varve/internal/ingest/ingesttest"
+	"varve/internal/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// harness is a Handler over a recorder.
+type harness struct {
+	testing.TB
+	recorder *ingesttest.Recorder
+	pipeline *ingest.Pipeline
+	reg      *prometheus.Registry
+	handler  *Handler
+}
+
+func newHarness(t testing.TB, limits func(*ingest.Config)) *harness {
+	h := &harness{TB: t, recorder: &ingesttest.Recorder{}}
+	h.pipeline, h.reg = ingesttest.NewPipeline(h.recorder, limits)
+	h.handler = New(h.pipeline, nil)
+	return h
+}
+
+func (h *harness) post(body string, header ...string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, "/api/v1/datapoints", strings.NewReader(body))
+	for i := 0; i < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	w := httptest.NewRecorder()
+	h.handler.ServeHTTP(w, r)
+	return w
+}
+
+// errorsOf returns the messages of an answer, nil for a 204.
+func errorsOf(t testing.TB, w *httptest.ResponseRecorder) []string {
+	t.Helper()
+	if w.Code == http.StatusNoContent {
+		return nil
+	}
+	if got := w.Header().Get("Content-Type"); got != "application/json" {
+		t.Errorf("status %d with content type %q", w.Code, got)
+	}
+	var body struct{ Errors []string }
+	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {
+		t.Fatalf("answer %q: %v", w.Body, err)
+	}
+	return body.Errors
+}
+
+// step is one request of a golden case.
+type step struct {
+	Method        string
+	Path          string
+	Body          json.RawMessage
+	Text          *string
+	Headers       map[string]string
+	Gzip          bool
+	ExpectStatus  int                `json:"expect_status"`
+	Expect        json.RawMessage    `json:"expect"`
+	ExpectHeaders map[string]*string `json:"expect_headers"`
+	Wanted        *struct {
+		ExpectStatus int             `json:"expect_status"`
+		Expect       json.RawMessage `json:"expect"`
+	}
+}
+
+// readCase returns the ingest requests of a golden case and the values that its
+// queries find, of the first result.
+func readCase(t *testing.T, file string) []step {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c struct {
+		Datapoints   json.RawMessage
+		IngestStatus int             `json:"ingest_status"`
+		IngestExpect json.RawMessage `json:"ingest_expect"`
+		Wanted       *struct {
+			IngestStatus int             `json:"ingest_status"`
+			IngestExpect json.RawMessage `json:"ingest_expect"`
+		}
+		Steps []step
+	}
+	if err := json.Unmarshal(text, &c); err != nil {
+		t.Fatal(err)
+	}
+	if c.Wanted != nil && c.Wanted.IngestStatus != 0 {
+		c.IngestStatus, c.IngestExpect = c.Wanted.IngestStatus, c.Wanted.IngestExpect
+	}
+	if c.Steps == nil {
+		c.Steps = []step{{Path: "/api/v1/datapoints", Body: c.Datapoints, ExpectStatus: c.IngestStatus, Expect: c.IngestExpect}}
+	}
+	return c.Steps
+}
+
+// refused are the steps where Varve answers 400 and KairosDB stores values
+// that it can not read back (Q6).
+var refused = map[string]bool{"201-not-a-number.json": true}
+
+func TestKairosCases(t *testing.T) {
+	files, err := filepath.Glob("testdata/cases/*.json")
+	if err != nil || len(files) < 30 {
+		t.Fatal("golden cases are missing", err)
+	}
+	var stored strings.Builder
+	for _, file := range files {
+		name := filepath.Base(file)
+		t.Run(name, func(t *testing.T) {
+			h := newHarness(t, nil)
+			for i, s := range readCase(t, file) {
+				if s.Path == "/api/v1/datapoints" && s.Method == "" {
+					runStep(t, h, i, s, refused[name])
+				}
+			}
+			fmt.Fprintf(&stored, "# %s\n%s\n", name, h.recorder.Text())
+		})
+	}
+	golden(t, "testdata/cases.golden", stored.String())
+}
+
+func runStep(t *testing.T, h *harness, i int, s step, refused bool) {
+	body := string(s.Body)
+	if s.Text != nil {
+		body = *s.Text
+	}
+	if s.Gzip {
+		body = zip(body)
+	}
+	var header []string
+	for k, v := range s.Headers {
+		header = append(header, k, v)
+	}
+	w := h.post(body, header...)
+	if s.Wanted != nil && s.Wanted.ExpectStatus != 0 {
+		s.ExpectStatus, s.Expect = s.Wanted.ExpectStatus, s.Wanted.Expect
+	}
+	if s.ExpectStatus == 0 {
+		s.ExpectStatus = http.StatusNoContent
+	}
+	if refused {
+		s.ExpectStatus = http.StatusBadRequest
+	}
+	if w.Code != s.ExpectStatus {
+		t.Errorf("step %d: status %d %s, want %d", i, w.Code, w.Body, s.ExpectStatus)
+	}
+	var want struct{ Errors []string }
+	if len(s.Expect) > 0 {
+		if err := json.Unmarshal(s.Expect, &want); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := errorsOf(t, w)
+	if !refused && !slices.Equal(want.Errors, []string{"$any"}) && !slices.Equal(got, want.Errors) {
+		t.Errorf("step %d: errors\n%q\nwant\n%q", i, got, want.Errors)
+	}
+	for k, v := range s.ExpectHeaders {
+		switch have, there := w.Header()[http.CanonicalHeaderKey(k)]; {
+		case v == nil && there:
+			t.Errorf("step %d: header %s: %q, want none", i, k, have)
+		case v != nil && (!there || have[0] != *v):
+			t.Errorf("step %d: header %s: %q, want %q", i, k, have, *v)
+		}
+	}
+}
+
+func zip(s string) string {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	io.WriteString(z, s)
+	z.Close()
+	return b.String()
+}
+
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if os.Getenv("REWRITE_GOLDEN") != "" {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s: have\n%s\nwant\n%s", path, got, want)
+	}
+}
+
+// TestMessages covers texts that no golden case has.
+func TestMessages(t *testing.T) {
+	const (
+		good = `"name":"m","tags":{"h":"a"}`
+		ctx  = "metric[0](name=m)"
+	)
+	for _, c := range []struct {
+		body string
+		want []string
+	}{
+		{`{` + good + `,"timestamp":1,"value":""}`, []string{ctx + ".value may not be empty."}},
+		{`{` + good + `,"timestamp":1,"value":null}`, []string{ctx + ".value may not be empty."}},
+		{`{` + good + `,"timestamp":1,"value":[]}`, []string{ctx + ".value may not be an empty array."}},
+		{`{` + good + `,"timestamp":1,"value":[1]}`, []string{ctx + " value is an invalid type"}},
+		{`{` + good + `,"timestamp":1,"value":{"a":1}}`, []string{ctx + " value is an invalid type"}},
+		{`{` + good + `,"timestamp":1.5,"value":1}`, []string{ctx + ".timestamp must be a whole number of milliseconds."}},
+		{`{` + good + `,"timestamp":"x","value":1}`, []string{ctx + ".timestamp must be a whole number of milliseconds."}},
+		{`{` + good + `,"datapoints":[[null,1]]}`, []string{ctx + ".datapoints[0].timestamp may not be null."}},
+		{`{` + good + `,"datapoints":[["x",1]]}`, []string{ctx + ".datapoints[0].timestamp must be a number of milliseconds."}},
+		{`{` + good + `,"datapoints":[[1,[]]]}`, []string{ctx + ".datapoints[0].value may not be an empty array."}},
+		{`{` + good + `,"datapoints":[[1,[2,3]]]}`, []string{ctx + " value is an invalid type"}},
+		{`{` + good + `,"datapoints":[5]}`, []string{ctx + ".datapoints[0].must be an array of timestamp and value."}},
+		{`{` + good + `,"datapoints":[[1,1,"a"],[2,2,"b"]]}`, []string{"Unregistered data point type 'a'", "Unregistered data point type 'b'"}},
+		{`{` + good + `,"datapoints":[[1,"NaN","double"]]}`, []string{ctx + ".datapoints[0].value must be finite and fit a 64-bit float."}},
+		{`{` + good + `,"datapoints":[[1,1e999]]}`, []string{ctx + ".datapoints[0].value must be finite and fit a 64-bit float."}},
+		{`{` + good + `,"datapoints":[[1,99999999999999999999,"long"]]}`, []string{ctx + ".datapoints[0].value '99999999999999999999' is not a whole number of 64 bits."}},
+		{`{` + good + `,"datapoints":[[1,"x","double"]]}`, []string{ctx + ".datapoints[0].value 'x' is not a number."}},
+		{`{` + good + `,"datapoints":[[1,5,"complex"]]}`, []string{ctx + ".datapoints[0].value must be an object with the numbers real and imaginary."}},
+		{`{` + good + `,"ttl":-1,"timestamp":1,"value":1}`, []string{"ttl of -1 seconds must be between 0 and 630720000"}},
+		{`{` + good + `,"ttl":630720001,"timestamp":1,"value":1}`, []string{"ttl of 630720001 seconds must be between 0 and 630720000"}},
+		{`{` + good + `,"ttl":"x","timestamp":1,"value":1}`, []string{"ttl 'x' must be a number of seconds between 0 and 630720000"}},
+		{`[{"tags":{},"timestamp":1}]`, []string{"metric[0].name may not be null.", "metric[0].value may not be null.", "metric[0].tags count must be greater than or equal to 1."}},
+		{`[{"tags":{},"datapoints":[[],[1]]}]`, []string{"metric[0].name may not be null.", "metric[0].tags count must be greater than or equal to 1."}},
+		{`[{` + good + `,"datapoints":[[1,1]]},5]`, []string{"metric[1] must be an object but was NUMBER."}},
+		{`[{` + good + `,"timestamp":1,"value":1} {}]`, []string{"Unterminated array at line 1 column 56"}},
+		{`[{` + good + `,"timestamp":1,"value" 1}]`, []string{"Expected ':' at line 1 column 53"}},
+		{"[{\n\"name\":\"é\",\n\"tags\":{\"a\":[]}, \"timestamp\":1, \"value\":1}]", []string{"java.lang.IllegalStateException: Expected a string but was BEGIN_ARRAY at line 3 column 14"}},
+		{`{` + good + `,"timestamp":1,"value":"a\qb"}`, []string{ctx + ".value has an invalid escape sequence."}},
+		{`{` + good + `,"timestamp":1,"value":"\ud800"}`, []string{ctx + ".value: string value is not UTF-8"}},
+		{`{"name":"m\ud800","tags":{"h":"a"},"timestamp":1,"value":1}`, []string{"metric[0](name=m\ufffd): metric name \"m\\xff\" is not UTF-8"}},
+		{`{"name":"m","skip_validate":true,"timestamp":1,"value":1}`, nil},
+		{`{"name":"m","timestamp":1,"value":1}`, []string{ctx + ".tags count must be greater than or equal to 1."}},
+	} {
+		h := newHarness(t, nil)
+		h.post(`{"name":"m","skip_validate":true,"timestamp":1,"value":1}`) // must not become an alias for others
+		w := h.post(c.body)
+		if got := errorsOf(t, w); !slices.Equal(got, c.want) {
+			t.Errorf("%s\n got %q\nwant %q", c.body, got, c.want)
+		}
+	}
+}
+
+func TestValues(t *testing.T) {
+	for _, c := range []struct{ member, want string }{
+		{`"datapoints":[[1,9223372036854775807],[2,-9223372036854775808]]`, "m{h=a} long 1 9223372036854775807\nm{h=a} long 2 -9223372036854775808"},
+		{`"datapoints":[[1,18446744073709551616]]`, "m{h=a} double 1 1.8446744073709552e+19"},
+		{`"datapoints":[[1,1e300]]`, "m{h=a} double 1 1e+300"},
+		{`"datapoints":[["123",1],[1.7,2],[ 5 , 6 , ],]`, ""}, // trailing comma: not JSON
+		{`"datapoints":[["123",1],[1.7,2],[ 5 , 6 ]]`, "m{h=a} long 123 1\nm{h=a} long 1 2\nm{h=a} long 5 6"},
+		{`"datapoints":[[-1,1.5],[-0,-0.0]]`, "m{h=a} double -1 1.5\nm{h=a} double 0 -0"},
+		{`"datapoints":[[1,'a'],[2,b],[3,"\u00e9\n"],[4,true]]`, "m{h=a} string 1 \"a\"\nm{h=a} string 2 \"b\"\nm{h=a} string 3 \"é\\n\"\nm{h=a} string 4 \"true\""},
+		{`"datapoints":[[1,{"real":1.5,"imaginary":-2.25}]],"type":"complex"`, "m{h=a} complex 1 3ff8000000000000c002000000000000"},
+		{`"datapoints":[[1,2]],"ttl":60`, "m{h=a} long 1 2 ttl=60"},
+		{`"datapoints":[[1,2]],"ttl":"60"`, "m{h=a} long 1 2 ttl=60"},
+		{`"time":7,"timestamp":8,"value":1`, "m{h=a} long 7 1"},
+		{`"timestamp":8,"time":7,"value":1`, "m{h=a} long 7 1"},
+		{`"timestamp":"8","value":1,"datapoints":[[9,2]]`, "m{h=a} long 8 1\nm{h=a} long 9 2"},
+		{`"other":{"a":["]",'}']},"timestamp":1,"value":1`, "m{h=a} long 1 1"},
+		{`"datapoints":null`, ""},
+	} {
+		h := newHarness(t, nil)
+		h.post(`[{` + c.member + `,"name":"m","tags":{"h":"a"}}]`)
+		if got := h.recorder.Text(); !strings.HasPrefix(got, c.want) || (c.want != "" && got != c.want) {
+			t.Errorf("%s\n got %s\nwant %s", c.member, got, c.want)
+		}
+	}
+}
+
+func TestLimits(t *testing.T) {
+	point := `"datapoints":[[1,1]]`
+	h := newHarness(t, func(c *ingest.Config) {
+		c.MaxTags, c.MaxTagValueBytes, c.MaxStringBytes, c.MaxSeries = 2, 5, 3, 2
+		c.MaxBodyBytes, c.MaxUnpackedBytes = 1000, 2000
+	})
+	for _, c := range []struct{ body, want string }{
+		{`{"name":"m","tags":{"a":"1","b":"2","c":"3"},` + point + `}`, "metric[0](name=m): limit ingest.max_tags of 2 reached, at least 3 needed: tags of metric m"},
+		{`{"name":"m","tags":{"a":"123456"},` + point + `}`, "metric[0](name=m): limit ingest.max_tag_value_bytes of 5 reached, at least 6 needed: tag value 123456"},
+		{`{"name":"m","tags":{"a":"1"},"timestamp":1,"value":"abcd"}`, "metric[0](name=m).value: limit ingest.max_string_bytes of 3 reached, at least 4 needed: string value"},
+		{`[{"name":"m","tags":{"a":"1"},` + point + `},{"name":"n","tags":{"a":"1"},` + point + `},{"name":"o","tags":{"a":"1"},` + point + `},{"name":"n","tags":{"a":"1"},"datapoints":[[2,2]]}]`,
+			"metric[2](name=o): limit ingest.max_series of 2 reached, at least 3 needed: new series o"},
+		{strings.Repeat(" ", 1001), "limit ingest.max_body_bytes of 1000 reached, at least 1001 needed: reading the request body; send it in smaller pieces"},
+	} {
+		w := h.post(c.body)
+		if got := errorsOf(t, w); w.Code != 400 || len(got) != 1 || got[0] != c.want {
+			t.Errorf("%.100s\n got %d %q\nwant %q", c.body, w.Code, got, c.want)
+		}
+	}
+	w := h.post(zip(strings.Repeat(" ", 100000)), "Content-Encoding", "gzip")
+	if got := errorsOf(t, w); len(got) != 1 || !strings.Contains(got[0], "ingest.max_unpacked_bytes of 2000") {
+		t.Errorf("unpacked beyond the limit: %q", got)
+	}
+	if got, want := h.recorder.Text(), "m{a=1} long 1 1\nn{a=1} long 1 1\nn{a=1} long 2 2"; got != want {
+		t.Errorf("stored\n%s\nwant\n%s", got, want)
+	}
+	if used := ingesttest.Counters(t, h.reg, "varve_ingest_body_bytes"); len(used) != 0 {
+		t.Errorf("body memory still held: %v", used)
+	}
+}
+
+func TestNewSeriesRateIsBusyAndKeepsTheRest(t *testing.T) {
+	h := newHarness(t, func(c *ingest.Config) { c.NewSeriesBurst, c.NewSeriesPerSecond = 1, 1 })
+	w := h.post(`[{"name":"a","tags":{"h":"a"},"datapoints":[[1,1]]},{"name":"b","tags":{"h":"a"},"datapoints":[[1,1]]},{"name":"a","tags":{"h":"a"},"datapoints":[[2,1]]}]`)
+	if w.Code != http.StatusServiceUnavailable || w.Body.Len() != 0 || w.Header().Get("Retry-After") == "" {
+		t.Errorf("answer %d %q %v", w.Code, w.Body, w.Header())
+	}
+	if got, want := h.recorder.Text(), "a{h=a} long 1 1\na{h=a} long 2 1"; got != want {
+		t.Errorf("stored\n%s\nwant\n%s", got, want)
+	}
+}
+
+func TestBusyStore(t *testing.T) {
+	h := newHarness(t, nil)
+	h.recorder.OnAppend = func(*store.Batch) error { return &store.UnavailableError{Reason: "disk is full"} }
+	w := h.post(`{"name":"a","tags":{"h":"a"},"datapoints":[[1,1]]}`)
+	if w.Code != http.StatusServiceUnavailable || w.Body.Len() != 0 {
+		t.Errorf("answer %d %q", w.Code, w.Body)
+	}
+}
+
+// bigBody has one metric whose points take several blocks, with faults.
+func bigBody(points int) string {
+	var b strings.Builder
+	b.WriteString(`[{"name":"x","tags":{},"datapoints":[[1,1]]},{"datapoints":[`)
+	for i := range points {
+		fmt.Fprintf(&b, `[%d,%d],`, i, i)
+		if i%5000 == 0 {
+			b.WriteString(`[],`)
+		}
+	}
+	b.WriteString(`[0,0.5]],"tags":{"h\u0061":"a"},"name":"m\u006d"}]`)
+	return b.String()
+}
+
+// TestStaleBlocks makes references void before several of the blocks of one
+// body: each point is stored once, each fault told and counted once.
+func TestStaleBlocks(t *testing.T) {
+	const points = 3*blockSamples + 10
+	want := newHarness(t, nil)
+	wantTold := errorsOf(t, want.post(bigBody(points)))
+
+	h := newHarness(t, nil)
+	appends := 0
+	h.recorder.OnAppend = func(*store.Batch) error {
+		if appends++; appends%2 == 1 {
+			h.recorder.Forget()
+		}
+		return nil
+	}
+	told := errorsOf(t, h.post(bigBody(points)))
+	if !slices.Equal(told, wantTold) || len(told) != 6 {
+		t.Errorf("told %q, want %q", told, wantTold)
+	}
+	if n, _ := h.recorder.Count(); n != points+1 {
+		t.Errorf("stored %d samples, want %d", n, points+1)
+	}
+	if h.recorder.Text() != want.recorder.Text() {
+		t.Error("stored other samples than without void references")
+	}
+	for _, x := range []*harness{h, want} {
+		got := ingesttest.Counters(t, x.reg, "varve_ingest_rejected_total")
+		if !reflect.DeepEqual(got, map[string]float64{"kairosdb_json,no_tags": 1, "kairosdb_json,bad_time": 5}) {
+			t.Errorf("refused %v", got)
+		}
+	}
+}
+
+func TestManyFaultsAreCutInTheAnswer(t *testing.T) {
+	h := newHarness(t, nil)
+	w := h.post(`{"name":"m","tags":{"h":"a"},"datapoints":[` + strings.Repeat("[],", 1999) + `[]]}`)
+	told := errorsOf(t, w)
+	if len(told) != maxMessages+1 || told[maxMessages] != "and 1000 more faults, see /admin/rejected" {
+		t.Errorf("%d messages, the last %q", len(told), told[len(told)-1])
+	}
+}
+
+// TestRecordings replays what real clients sent to a real HTTP server.
+func TestRecordings(t *testing.T) {
+	files, _ := filepath.Glob("testdata/clients/*.*")
+	for _, file := range files {
+		if filepath.Ext(file) == ".golden" {
+			continue
+		}
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, piece := range []int{len(data), 1428, 7, 1} {
+			name := fmt.Sprintf("%s/%d", filepath.Base(file), piece)
+			t.Run(name, func(t *testing.T) {
+				h := newHarness(t, nil)
+				answers := replay(t, h, data, piece)
+				stored := h.recorder.Text()
+				if n, _ := h.recorder.Count(); n > 1000 {
+					stored = fmt.Sprintf("%d samples, the last %s", n, stored[strings.LastIndexByte(stored, '\n')+1:])
+				}
+				golden(t, file+".golden", answers+stored+"\n")
+			})
+		}
+	}
+}
+
+// replay writes a connection's bytes in pieces, and returns the status and body
+// of each answer to a request for datapoints. Other paths get 200 {}.
+func replay(t *testing.T, h *harness, data []byte, piece int) string {
+	mux := http.NewServeMux()
+	for _, r := range h.handler.Routes() {
+		mux.Handle(r.Method+" "+r.Path, r.Handler)
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		w.Header().Set("X-Other", "yes")
+	})
+	srv := httptest.NewServer(mux)
+	defer srv.Close()
+	c, err := net.Dial("tcp", srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	sent := make(chan error, 1)
+	go func() {
+		err := ingesttest.WritePieces(c, data, piece)
+		c.(*net.TCPConn).CloseWrite()
+		sent <- err
+	}()
+	var out strings.Builder
+	for r := bufio.NewReader(c); ; {
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil {
+			break // the server closes after the last request
+		}
+		body, _ := io.ReadAll(resp.Body)
+		if resp.Header.Get("X-Other") == "" {
+			fmt.Fprintf(&out, "%d %s\n", resp.StatusCode, body)
+		}
+	}
+	<-sent
+	return out.String()
+}
+
+func FuzzBody(f *testing.F) {
+	files, _ := filepath.Glob("testdata/cases/*.json")
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		var c struct{ Datapoints json.RawMessage }
+		if json.Unmarshal(text, &c) == nil && c.Datapoints != nil {
+			f.Add([]byte(c.Datapoints))
+		}
+	}
+	f.Add([]byte(`[{name:'k', tags:{h:a}, /* c */ datapoints:[[1, 4]] // end` + "\n}]"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		h := newHarness(t, nil)
+		w := h.post(string(body))
+		if w.Code != 204 && w.Code != 400 {
+			t.Fatalf("status %d %s", w.Code, w.Body)
+		}
+		if w.Code == 400 && len(errorsOf(t, w)) == 0 {
+			t.Fatalf("400 without a message")
+		}
+		// What strict JSON says is a metric with one point must be stored.
+		var m struct {
+			Name      string
+			Tags      map[string]string
+			Timestamp *int64
+			Value     *int64
+		}
+		if json.Unmarshal(body, &m) != nil || m.Name == "" || len(m.Tags) != 1 || m.Timestamp == nil || m.Value == nil || w.Code == 400 {
+			return
+		}
+		if n, _ := h.recorder.Count(); n == 0 && bytes.HasPrefix(body, []byte("{")) {
+			t.Fatalf("%s: answered %d, nothing stored", body, w.Code)
+		}
+	})
+}
+
+// benchBody has metrics of 5 points, each about as large as the prototypes' was.
+func benchBody(metrics int) []byte {
+	var b bytes.Buffer
+	b.WriteByte('[')
+	for i := range metrics {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprintf(&b, `{"name":"sys.metric.number.%02d","tags":{"host":"server-%03d.example.net","region":"eu-west-1","rack":"r%02d","os":"linux","env":"production","team":"storage"},"datapoints":[`, i%20, i/20, i%13)
+		for j := range 5 {
+			if j > 0 {
+				b.WriteByte(',')
+			}
+			fmt.Fprintf(&b, `[%d,%d.%02d]`, 1700000000000+10000*j, (i+j)%100, (i*j)%97)
+		}
+		b.WriteString(`]}`)
+	}
+	b.WriteByte(']')
+	return b.Bytes()
+}
+
+func BenchmarkParser(b *testing.B) {
+	h := newHarness(b, nil)
+	h.recorder.Quiet()
+	body := benchBody(4000)
+	p := h.handler.pool.Get().(*parser)
+	b.ReportAllocs()
+	for b.Loop() {
+		p.reset(body)
+		if err := p.run(context.Background()); err != nil || p.messages > 0 {
+			b.Fatal(err, p.told)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/20000, "ns/sample")
+	b.ReportMetric(float64(len(body))/20000, "B/sample")
+}
+
+func BenchmarkHandler(b *testing.B) {
+	h := newHarness(b, nil)
+	h.recorder.Quiet()
+	body := benchBody(200)
+	b.ReportAllocs()
+	for b.Loop() {
+		r := httptest.NewRequest(http.MethodPost, "/api/v1/datapoints", bytes.NewReader(body))
+		w := httptest.NewRecorder()
+		if h.handler.ServeHTTP(w, r); w.Code != 204 {
+			b.Fatal(w.Body)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/1000, "ns/sample")
+}

@@ -1,0 +1,335 @@
+package kairosjson
+
+import (
+	"fmt"
+	"strings"
+	"unsafe"
+
+	"varve/internal/ingest"
+	"varve/internal/ingest/decimal"
+	"varve/internal/ingest/jsontext"
+	"varve/internal/model"
+)
+
+// A metric is what the first pass finds out about one metric object.
+type metric struct {
+	start, end int // of the object
+
+	name       jsontext.Token
+	nameEnd    int
+	hasName    bool
+	tags       int // offset of the opening brace, tagsEnd after the closing one
+	tagsEnd    int // 0: no tags
+	time       jsontext.Token
+	value      jsontext.Token
+	hasTime    bool
+	hasValue   bool // also when it is null
+	points     int  // offset after the opening bracket, 0: none
+	typ        string
+	ttl        uint32
+	skip       bool          // skip_validate
+	structural *ingest.Fault // first member of the wrong kind
+
+	accepted int  // points stored so far: the index in messages
+	first    bool // no point was read yet
+	checked  bool // names holds the decoded names, and they are valid
+	aliases  [model.Custom + 1]*ingest.Alias
+}
+
+// readMetric is the first pass. The opening brace was read.
+func (p *parser) readMetric(start int) *jsontext.SyntaxError {
+	p.m = metric{start: start, first: true}
+	m := &p.m
+	for first := true; ; first = false {
+		more, err := p.s.More('}', first)
+		if err != nil {
+			return err
+		}
+		if !more {
+			m.end = p.s.Offset()
+			return nil
+		}
+		name, err := p.s.Name()
+		if err != nil {
+			return err
+		}
+		t, err := p.s.Next()
+		if err != nil {
+			return err
+		}
+		if err := p.member(string(name.Text), t); err != nil {
+			return err
+		}
+	}
+}
+
+// member takes one member of a metric object; t is the beginning of its value.
+func (p *parser) member(name string, t jsontext.Token) *jsontext.SyntaxError {
+	m := &p.m
+	if !t.Kind.Scalar() {
+		if err := p.s.Skip(t.Kind); err != nil {
+			return err
+		}
+	}
+	null := t.Kind == jsontext.Null
+	switch name {
+	case "name":
+		if p.wantScalar(t) {
+			m.name, m.nameEnd, m.hasName = t, p.s.Offset(), !null
+		}
+	case "tags":
+		empty := t.Kind == jsontext.Array && p.isEmptyArray(t)
+		switch {
+		case t.Kind == jsontext.Object:
+			m.tags, m.tagsEnd = t.Start, p.s.Offset()
+		case null, empty:
+			m.tagsEnd = 0
+		default:
+			p.expected("BEGIN_OBJECT", t)
+		}
+	case "timestamp":
+		if p.wantScalar(t) && !null && p.timeName != "time" {
+			m.time, m.hasTime = t, true
+		}
+	case "time":
+		if p.wantScalar(t) && !null {
+			m.time, m.hasTime, p.timeName = t, true, "time"
+		}
+	case "value":
+		m.value, m.hasValue = t, true
+	case "datapoints":
+		switch {
+		case t.Kind == jsontext.Array:
+			m.points = t.Start + 1
+		case !null:
+			p.expected("BEGIN_ARRAY", t)
+		}
+	case "type":
+		if p.wantScalar(t) && !null {
+			m.typ = ownType(p.text(t))
+		}
+	case "ttl":
+		if p.wantScalar(t) && !null {
+			p.readTTL(t)
+		}
+	case "skip_validate":
+		m.skip = t.Kind == jsontext.True || (t.Kind == jsontext.String && string(t.Text) == "true")
+	}
+	return nil
+}
+
+// ownType is a type name that lives on when the arena is used again.
+func ownType(s string) string {
+	switch s {
+	case "long":
+		return "long"
+	case "double":
+		return "double"
+	case "string":
+		return "string"
+	}
+	return strings.Clone(s)
+}
+
+func (p *parser) isEmptyArray(t jsontext.Token) bool {
+	s := p.s
+	s.Seek(t.Start + 1)
+	c, err := s.Peek()
+	return err == nil && c == ']'
+}
+
+func (p *parser) wantScalar(t jsontext.Token) bool {
+	if !t.Kind.Scalar() {
+		p.expected("a string", t)
+	}
+	return t.Kind.Scalar()
+}
+
+// expected notes a value of the wrong kind, in the words of KairosDB's reader.
+func (p *parser) expected(what string, t jsontext.Token) {
+	if p.m.structural != nil {
+		return
+	}
+	at := t.Start
+	if t.Kind == jsontext.String || !t.Kind.Scalar() {
+		at++ // it counts the opening byte as read
+	}
+	p.m.structural = p.expectedFault(what, t.Kind, at)
+}
+
+func (p *parser) expectedFault(what string, got jsontext.Kind, at int) *ingest.Fault {
+	line, column := p.s.Position(at)
+	return ingest.Faultf(ingest.BadSyntax, "java.lang.IllegalStateException: Expected %s but was %s at line %d column %d", what, got, line, column)
+}
+
+func (p *parser) readTTL(t jsontext.Token) {
+	n := decimal.Scan(t.Text)
+	v, ok := n.Trunc()
+	if n.Len != len(t.Text) || n.Len == 0 || !ok {
+		p.m.structural = ingest.Faultf(ingest.BadTTL, "ttl '%s' must be a number of seconds between 0 and %d", t.Text, model.MaxTTL)
+		return
+	}
+	ttl, f := ingest.CheckTTL(v)
+	if f != nil && p.m.structural == nil {
+		p.m.structural = f
+	}
+	p.m.ttl = ttl
+}
+
+// text returns the text of a scalar. It shares memory with the body or with
+// the arena.
+func (p *parser) text(t jsontext.Token) string {
+	b, _ := p.bytes(t)
+	return view(b)
+}
+
+// bytes returns the text of a scalar. ok is false for an unknown escape.
+func (p *parser) bytes(t jsontext.Token) (_ []byte, ok bool) {
+	switch {
+	case t.Kind == jsontext.True:
+		return []byte("true"), true
+	case t.Kind == jsontext.False:
+		return []byte("false"), true
+	case !t.Escaped:
+		return t.Text, true
+	}
+	from := len(p.arena)
+	p.arena, ok = jsontext.Unescape(p.arena, t.Text)
+	return p.arena[from:len(p.arena):len(p.arena)], ok
+}
+
+// view is b as a string that shares its memory.
+func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
+
+// context is how messages name the metric.
+func (p *parser) context() string {
+	if !p.m.hasName || len(p.m.name.Text) == 0 {
+		return fmt.Sprintf("metric[%d]", p.index)
+	}
+	return fmt.Sprintf("metric[%d](name=%s)", p.index, p.text(p.m.name))
+}
+
+// check decodes the names of the metric and reports everything that is wrong
+// with it as a whole, in KairosDB's order. It reports whether points may be
+// taken.
+func (p *parser) check() bool {
+	m := &p.m
+	if m.checked {
+		return true
+	}
+	if m.structural != nil {
+		p.refuseMetric(m.structural)
+		return false
+	}
+	before := len(p.pending)
+	p.names.Reset()
+	p.checkName()
+	p.checkSingle()
+	if f := p.checkTags(); f != nil { // not a JSON form that KairosDB reads at all
+		p.pending = p.pending[:before]
+		p.pending = append(p.pending, f)
+	}
+	if len(p.pending) > before {
+		for _, f := range p.pending[before:] {
+			p.refuseMetric(f)
+		}
+		p.pending = p.pending[:before]
+		return false
+	}
+	m.checked = true
+	return true
+}
+
+func (p *parser) checkName() {
+	m := &p.m
+	switch {
+	case !m.hasName:
+		p.later(ingest.BadName, "%s.name may not be null.", p.context())
+	case len(m.name.Text) == 0:
+		p.later(ingest.BadName, "%s.name may not be empty.", p.context())
+	default:
+		name, ok := p.bytes(m.name)
+		if !ok {
+			p.later(ingest.BadName, "%s.name has an invalid escape sequence.", p.context())
+		}
+		p.names.Metric = view(name)
+	}
+}
+
+// checkSingle checks that time and value come together.
+func (p *parser) checkSingle() {
+	m := &p.m
+	null := m.hasValue && m.value.Kind == jsontext.Null
+	switch {
+	case m.hasTime && !m.hasValue:
+		p.later(ingest.BadValue, "%s.value may not be null.", p.context())
+	case m.hasTime && (null || p.isEmptyText(m.value, m.typ)):
+		p.later(ingest.BadValue, "%s.value may not be empty.", p.context())
+	case m.hasTime && m.value.Kind == jsontext.Array && p.isEmptyArray(m.value):
+		p.later(ingest.BadValue, "%s.value may not be an empty array.", p.context())
+	case m.hasValue && !null && !m.hasTime:
+		p.later(ingest.BadTime, "%s.timestamp may not be null.", p.context())
+	}
+}
+
+// isEmptyText reports whether a value is an empty text where that is no value.
+func (p *parser) isEmptyText(t jsontext.Token, typ string) bool {
+	return t.Kind == jsontext.String && len(t.Text) == 0 && typ != "string" && !p.m.skip
+}
+
+// checkTags decodes the tags. It returns a fault that replaces all others of
+// the metric.
+func (p *parser) checkTags() *ingest.Fault {
+	m := &p.m
+	count := 0
+	if m.tagsEnd > 0 {
+		s := p.s
+		s.Seek(m.tags + 1)
+		for ; ; count++ {
+			more, err := s.More('}', count == 0)
+			if err != nil {
+				return ingest.Faultf(ingest.BadSyntax, "%v", err)
+			}
+			if !more {
+				break
+			}
+			if f := p.checkTag(&s, count); f != nil {
+				return f
+			}
+		}
+	}
+	if count == 0 && !m.skip {
+		p.later(ingest.NoTags, "%s.tags count must be greater than or equal to 1.", p.context())
+	}
+	return nil
+}
+
+func (p *parser) checkTag(s *jsontext.Scanner, index int) *ingest.Fault {
+	name, err := s.Name()
+	if err != nil {
+		return ingest.Faultf(ingest.BadSyntax, "%v", err)
+	}
+	value, err := s.Next()
+	if err != nil {
+		return ingest.Faultf(ingest.BadSyntax, "%v", err)
+	}
+	if !value.Kind.Scalar() {
+		return p.expectedFault("a string", value.Kind, value.Start+1)
+	}
+	tag := model.Tag{Name: p.text(name), Value: p.text(value)}
+	for _, t := range p.names.Tags {
+		if t.Name == tag.Name {
+			return ingest.Faultf(ingest.BadTag, "duplicate key: %s", tag.Name)
+		}
+	}
+	switch {
+	case tag.Name == "":
+		p.later(ingest.BadTag, "%s.tag[%d].name may not be empty.", p.context(), index)
+	case value.Kind == jsontext.Null:
+		p.later(ingest.BadTag, "%s.tag[%s].value may not be null.", p.context(), tag.Name)
+	case tag.Value == "":
+		p.later(ingest.BadTag, "%s.tag[%s].value may not be empty.", p.context(), tag.Name)
+	}
+	p.names.Tags = append(p.names.Tags, tag)
+	return nil
+}

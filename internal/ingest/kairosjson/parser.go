@@ -1,0 +1,685 @@
+package kairosjson
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"varve/internal/ingest"
+	"varve/internal/ingest/decimal"
+	"varve/internal/ingest/jsontext"
+	"varve/internal/model"
+)
+
+// blockSamples is how many samples are stored at once: enough to spread the
+// cost of a group commit, 200 KB of batch.
+const blockSamples = 8192
+
+// maxMessages bounds the faults that one answer tells. All are counted.
+const maxMessages = 1000
+
+// A phase is where the parser goes on with the next block.
+type phase uint8
+
+const (
+	atStart  phase = iota
+	atMetric       // before a metric object of the array
+	atPoints       // inside the datapoints of the metric
+	atEnd
+)
+
+// progress is all that changes while a body is parsed. A copy is a place to
+// come back to, for the block that must be parsed again.
+type progress struct {
+	s        jsontext.Scanner
+	phase    phase
+	array    bool // the top level is an array
+	index    int  // of the metric object
+	m        metric
+	timeName string // "time" when the metric has one: it wins over timestamp
+	messages int    // faults told so far
+	untold   int    // faults beyond maxMessages
+	held     bool   // new_series_per_second refused a series: try again
+}
+
+// A parser turns one body into samples. It may be reset and used again.
+type parser struct {
+	progress
+	p     *ingest.Pipeline
+	w     *ingest.Writer
+	told  []string     // messages for the sender
+	names ingest.Names // of the metric, once checked
+	arena []byte       // names whose escapes are resolved, of one metric
+	value []byte       // a text value whose escapes are resolved
+
+	pending []*ingest.Fault // of the metric that check looks at
+}
+
+func (p *parser) reset(body []byte) {
+	p.progress = progress{s: jsontext.New(body)}
+	p.told, p.arena = p.told[:0], p.arena[:0]
+}
+
+// done reports whether the whole body was used.
+func (p *parser) done() bool { return p.phase == atEnd }
+
+// block parses up to blockSamples samples into the Writer's batch, from
+// wherever the last block ended. Errors are those of the store.
+func (p *parser) block() error {
+	// References and decoded names of an earlier block, or of an earlier try
+	// at this one, are not to be relied on.
+	clear(p.m.aliases[:])
+	p.m.checked = false
+	for p.phase != atEnd && len(p.w.Batch().Samples) < blockSamples {
+		var err error
+		switch p.phase {
+		case atStart:
+			err = p.start()
+		case atMetric:
+			err = p.nextMetric()
+		case atPoints:
+			err = p.points()
+		}
+		var f *ingest.Fault
+		if errors.As(err, &f) { // of the JSON: nothing after it can be trusted
+			p.tell(f, p.s.Rest())
+			p.phase = atEnd
+		} else if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const noContent = "Invalid json. No content due to end of input."
+
+func (p *parser) start() error {
+	c, err := p.s.Peek()
+	if err != nil && err.AtEnd {
+		return ingest.Faultf(ingest.BadSyntax, noContent)
+	}
+	if err != nil {
+		return syntaxFault(err)
+	}
+	switch c {
+	case '[':
+		p.s.Next()
+		p.array, p.phase = true, atMetric
+		return nil
+	case '{':
+		return p.oneMetric()
+	case '"', '\'':
+		p.s.Seek(p.s.Offset() + 1) // KairosDB's column is after the quote
+	}
+	return syntaxFault(p.s.Errorf("Use JsonReader.setLenient(true) to accept malformed JSON"))
+}
+
+// syntaxFault words an error inside a metric object as KairosDB does.
+func syntaxFault(err *jsontext.SyntaxError) *ingest.Fault {
+	if err.AtEnd {
+		return ingest.Faultf(ingest.BadSyntax, "java.io.EOFException: %v", err)
+	}
+	return ingest.Faultf(ingest.BadSyntax, "%v", err)
+}
+
+// nextMetric goes on with the next element of the top-level array.
+func (p *parser) nextMetric() error {
+	first := p.index == 0 && p.m.end == 0
+	more, err := p.s.More(']', first)
+	if err == nil && !more {
+		p.phase = atEnd
+		return nil
+	}
+	if !first {
+		p.index++
+	}
+	var c byte
+	if err == nil {
+		c, err = p.s.Peek()
+	}
+	switch {
+	case err != nil && err.AtEnd: // KairosDB says so twice
+		p.tell(ingest.Faultf(ingest.BadSyntax, noContent), nil)
+		return ingest.Faultf(ingest.BadSyntax, noContent)
+	case err != nil:
+		return syntaxFault(err)
+	case c == '{':
+		return p.oneMetric()
+	}
+	return p.notAMetric()
+}
+
+func (p *parser) notAMetric() error {
+	t, err := p.s.Next()
+	if err == nil && !t.Kind.Scalar() {
+		err = p.s.Skip(t.Kind)
+	}
+	if err != nil {
+		return syntaxFault(err)
+	}
+	p.m = metric{start: t.Start, end: p.s.Offset()}
+	p.refuseMetric(ingest.Faultf(ingest.BadSyntax, "metric[%d] must be an object but was %s.", p.index, t.Kind))
+	return nil
+}
+
+// oneMetric reads a metric object, stores its single point, and goes to its
+// datapoints.
+func (p *parser) oneMetric() error {
+	p.arena, p.timeName = p.arena[:0], ""
+	start := p.s.Offset()
+	p.s.Next()
+	if err := p.readMetric(start); err != nil {
+		return syntaxFault(err)
+	}
+	p.afterMetric()
+	m := &p.m
+	if m.structural != nil || m.hasTime != m.hasValue || (m.points == 0 && !m.hasTime) {
+		if !p.check() {
+			return nil
+		}
+	}
+	if m.hasTime && m.hasValue {
+		if ok, err := p.single(); !ok {
+			return err
+		}
+	}
+	if m.points > 0 {
+		p.s.Seek(m.points)
+		p.phase = atPoints
+	}
+	return nil
+}
+
+// afterMetric goes on behind the metric object.
+func (p *parser) afterMetric() {
+	p.s.Seek(p.m.end)
+	p.phase = atMetric
+	if !p.array {
+		p.phase = atEnd
+	}
+}
+
+// single stores the point of the members timestamp and value. ok is false when
+// the metric as a whole is refused.
+func (p *parser) single() (ok bool, err error) {
+	m := &p.m
+	if m.value.Kind == jsontext.Null || p.isEmptyText(m.value, m.typ) ||
+		(m.value.Kind == jsontext.Array && p.isEmptyArray(m.value)) {
+		return p.check(), nil // tells them
+	}
+	where := point{from: m.start, to: m.end}
+	n := decimal.Scan(m.time.Text)
+	ms, whole := n.Trunc()
+	if n.Len == 0 || n.Len != len(m.time.Text) || n.Dot || !whole {
+		return false, p.refusePoint(where, ingest.BadTime, "timestamp must be a whole number of milliseconds.")
+	}
+	err = p.store(where, ms, m.value, m.typ)
+	if errors.Is(err, errRefused) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// errRefused means that the metric as a whole was refused, and told.
+var errRefused = errors.New("metric refused")
+
+// points stores points of the metric until the block is full. Each point is
+// tried in the common form first, [ms,number] without blanks but one.
+func (p *parser) points() error {
+	m := &p.m
+	for len(p.w.Batch().Samples) < blockSamples {
+		more, serr := p.s.More(']', m.first)
+		if serr != nil {
+			return syntaxFault(serr)
+		}
+		if !more {
+			p.afterMetric()
+			return nil
+		}
+		m.first = false
+		if m.typ == "" {
+			if c, err := p.s.Peek(); err == nil && c == '[' {
+				at := p.s.Offset()
+				if ms, n, value, width := commonPoint(p.s.Rest()); width > 0 {
+					p.s.Seek(at + width)
+					err := p.storeNumber(point{at, at + width, true}, ms, &n, value)
+					if errors.Is(err, errRefused) {
+						p.afterMetric()
+						return nil
+					}
+					if err != nil {
+						return err
+					}
+					continue
+				}
+			}
+		}
+		err := p.point()
+		if errors.Is(err, errRefused) {
+			p.afterMetric()
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// commonPoint reads [ms,number]. width is 0 when b does not begin with just
+// that.
+func commonPoint(b []byte) (ms int64, n decimal.Number, value []byte, width int) {
+	i := 1 // the bracket
+	negative := i < len(b) && b[i] == '-'
+	if negative {
+		i++
+	}
+	first := i
+	for i < len(b) && b[i]-'0' <= 9 {
+		ms = ms*10 + int64(b[i]-'0')
+		i++
+	}
+	if i == first || i-first > 18 || i+1 >= len(b) || b[i] != ',' {
+		return 0, n, nil, 0
+	}
+	if negative {
+		ms = -ms
+	}
+	i++
+	if b[i] == ' ' {
+		i++
+	}
+	n = decimal.Scan(b[i:])
+	end := i + n.Len
+	if n.Len == 0 || !n.JSON || end >= len(b) || b[end] != ']' {
+		return 0, n, nil, 0
+	}
+	return ms, n, b[i:end], end + 1
+}
+
+// A point is where a point stands in the body, for faults.
+type point struct {
+	from, to int
+	listed   bool // in datapoints
+}
+
+// point reads one element of datapoints, in any form.
+func (p *parser) point() error {
+	t, serr := p.s.Next()
+	if serr != nil {
+		return syntaxFault(serr)
+	}
+	where := point{from: t.Start, listed: true}
+	if t.Kind != jsontext.Array {
+		if t.Kind == jsontext.Object {
+			serr = p.s.Skip(t.Kind)
+		}
+		if serr != nil {
+			return syntaxFault(serr)
+		}
+		where.to = p.s.Offset()
+		return p.refusePoint(where, ingest.BadSyntax, "must be an array of timestamp and value.")
+	}
+	parts, n, serr := p.pointParts()
+	if serr != nil {
+		return syntaxFault(serr)
+	}
+	where.to = p.s.Offset()
+	switch {
+	case n == 0:
+		return p.refusePoint(where, ingest.BadTime, "timestamp cannot be null or empty.")
+	case n == 1:
+		return p.refusePoint(where, ingest.BadValue, "value cannot be null or empty.")
+	case parts[0].Kind == jsontext.Null:
+		return p.refusePoint(where, ingest.BadTime, "timestamp may not be null.")
+	}
+	typ := p.m.typ
+	if n >= 3 && parts[2].Kind.Scalar() && parts[2].Kind != jsontext.Null {
+		typ = p.text(parts[2])
+	}
+	value := parts[1]
+	switch {
+	case value.Kind == jsontext.Null || p.isEmptyText(value, typ):
+		return p.refusePoint(where, ingest.BadValue, "value may not be empty.")
+	case value.Kind == jsontext.Array && p.isEmptyArray(value):
+		return p.refusePoint(where, ingest.BadValue, "value may not be an empty array.")
+	}
+	num := decimal.Scan(parts[0].Text)
+	ms, fits := num.Trunc()
+	if num.Len == 0 || num.Len != len(parts[0].Text) || !fits {
+		return p.refusePoint(where, ingest.BadTime, "timestamp must be a number of milliseconds.")
+	}
+	return p.store(where, ms, value, typ)
+}
+
+// pointParts reads the elements of a point, whose bracket was read, and keeps
+// the first three.
+func (p *parser) pointParts() (parts [3]jsontext.Token, n int, _ *jsontext.SyntaxError) {
+	for {
+		more, err := p.s.More(']', n == 0)
+		if err != nil || !more {
+			return parts, n, err
+		}
+		t, err := p.s.Next()
+		if err == nil && !t.Kind.Scalar() {
+			err = p.s.Skip(t.Kind)
+		}
+		if err != nil {
+			return parts, n, err
+		}
+		if n < len(parts) {
+			parts[n] = t
+		}
+		n++
+	}
+}
+
+// store converts a value by type and adds the sample.
+func (p *parser) store(where point, ms int64, v jsontext.Token, typ string) error {
+	switch typ {
+	case "":
+		return p.storeDetected(where, ms, v)
+	case "long":
+		return p.storeLong(where, ms, v)
+	case "double":
+		return p.storeDouble(where, ms, v)
+	case "string":
+		if !v.Kind.Scalar() {
+			return p.refusePoint(where, ingest.BadValue, "value must be a text.")
+		}
+		return p.storeText(where, ms, v)
+	case "complex":
+		return p.storeComplex(where, ms, v)
+	}
+	return p.refuseText(where, ingest.BadType, "Unregistered data point type '"+typ+"'")
+}
+
+// storeDetected finds out the type as KairosDB does.
+func (p *parser) storeDetected(where point, ms int64, v jsontext.Token) error {
+	switch v.Kind {
+	case jsontext.Object, jsontext.Array:
+		return p.refuseText(where, ingest.BadValue, p.context()+" value is an invalid type")
+	case jsontext.Number:
+		n := decimal.Scan(v.Text)
+		return p.storeNumber(where, ms, &n, v.Text)
+	case jsontext.String, jsontext.Word:
+		if !v.Escaped && isPlainNumber(v.Text) {
+			text := v.Text
+			if text[0] == '+' {
+				text = text[1:]
+			}
+			n := decimal.Scan(text)
+			if n.Len != len(text) { // .1.2
+				return p.refusePoint(where, ingest.BadValue, fmt.Sprintf("value '%s' is not a number.", v.Text))
+			}
+			return p.storeNumber(where, ms, &n, text)
+		}
+	}
+	return p.storeText(where, ms, v)
+}
+
+// isPlainNumber is KairosDB's test whether a text is meant as a number: one
+// sign or point at most before digits with at most one further point, which is
+// not the last.
+func isPlainNumber(b []byte) bool {
+	if len(b) > 0 && (b[0] == '+' || b[0] == '-' || b[0] == '.') {
+		b = b[1:]
+	}
+	points := 0
+	for _, c := range b {
+		if c == '.' {
+			points++
+		} else if c-'0' > 9 {
+			return false
+		}
+	}
+	return len(b) > 0 && points <= 1 && b[len(b)-1] != '.'
+}
+
+// storeNumber stores a number without a type: a double when it is written with
+// a point, else a long. As in KairosDB an exponent alone makes no double, and a
+// fraction that comes from it is cut off (golden case 010). A whole number
+// beyond 64 bits, of which KairosDB keeps the low ones, becomes a double.
+func (p *parser) storeNumber(where point, ms int64, n *decimal.Number, text []byte) error {
+	if !n.Dot {
+		v, fits := n.Int64()
+		if n.E {
+			v, fits = n.Trunc()
+		}
+		if fits {
+			return p.addLong(where, ms, v)
+		}
+	}
+	return p.addDouble(where, ms, n.Float64(text))
+}
+
+func (p *parser) storeLong(where point, ms int64, v jsontext.Token) error {
+	text := v.Text
+	if v.Kind == jsontext.Number {
+		n := decimal.Scan(text)
+		if i, fits := n.Trunc(); fits {
+			return p.addLong(where, ms, i)
+		}
+	} else if v.Kind.Scalar() {
+		if len(text) > 1 && text[0] == '+' && text[1] != '-' {
+			text = text[1:]
+		}
+		if i, _, fits := decimal.Int(text); fits {
+			return p.addLong(where, ms, i)
+		}
+	}
+	return p.refusePoint(where, ingest.BadValue, fmt.Sprintf("value '%s' is not a whole number of 64 bits.", v.Text))
+}
+
+func (p *parser) storeDouble(where point, ms int64, v jsontext.Token) error {
+	f, ok := decimal.Float(v.Text)
+	if !ok && decimal.IsWord(v.Text) {
+		f, ok = math.Inf(1), true
+	}
+	if !ok || !v.Kind.Scalar() {
+		return p.refusePoint(where, ingest.BadValue, fmt.Sprintf("value '%s' is not a number.", v.Text))
+	}
+	return p.addDouble(where, ms, f)
+}
+
+func (p *parser) storeText(where point, ms int64, v jsontext.Token) error {
+	text, ok := v.Text, true
+	if v.Escaped {
+		p.value, ok = jsontext.Unescape(p.value[:0], v.Text)
+		text = p.value
+	}
+	if v.Kind == jsontext.True || v.Kind == jsontext.False {
+		text, _ = p.bytes(v)
+	}
+	if !ok {
+		return p.refusePoint(where, ingest.BadValue, "value has an invalid escape sequence.")
+	}
+	if f := p.p.CheckString(text); f != nil {
+		return p.refusePoint(where, f.Reason, "value: "+f.Text)
+	}
+	return p.addBytes(where, ms, model.String, text)
+}
+
+// storeComplex reads {"real":x,"imaginary":y}.
+func (p *parser) storeComplex(where point, ms int64, v jsontext.Token) error {
+	var parts [2]float64
+	var have [2]bool
+	if v.Kind == jsontext.Object {
+		s := p.s
+		s.Seek(v.Start + 1)
+		for first := true; ; first = false {
+			more, err := s.More('}', first)
+			if err != nil {
+				return syntaxFault(err)
+			}
+			if !more {
+				break
+			}
+			name, err := s.Name()
+			if err != nil {
+				return syntaxFault(err)
+			}
+			t, err := s.Next()
+			if err == nil && !t.Kind.Scalar() {
+				err = s.Skip(t.Kind)
+			}
+			if err != nil {
+				return syntaxFault(err)
+			}
+			for i, want := range [...]string{"real", "imaginary"} {
+				if string(name.Text) == want {
+					parts[i], have[i] = decimal.Float(t.Text)
+				}
+			}
+		}
+	}
+	if !have[0] || !have[1] {
+		return p.refusePoint(where, ingest.BadValue, "value must be an object with the numbers real and imaginary.")
+	}
+	if math.IsInf(parts[0], 0) || math.IsInf(parts[1], 0) {
+		return p.refusePoint(where, ingest.NotFinite, "value must be finite.")
+	}
+	var b [16]byte
+	binary.BigEndian.PutUint64(b[:8], math.Float64bits(parts[0]))
+	binary.BigEndian.PutUint64(b[8:], math.Float64bits(parts[1]))
+	return p.addBytes(where, ms, model.Complex, b[:])
+}
+
+func (p *parser) addLong(where point, ms, v int64) error {
+	a := p.m.aliases[model.Long]
+	if a == nil {
+		var err error
+		if a, err = p.resolve(model.Long); err != nil {
+			return err
+		}
+	}
+	p.w.Batch().AddLong(a.Ref, ms, v, p.m.ttl)
+	p.m.accepted++
+	return nil
+}
+
+func (p *parser) addDouble(where point, ms int64, v float64) error {
+	if math.IsInf(v, 0) || math.IsNaN(v) {
+		return p.refusePoint(where, ingest.NotFinite, "value must be finite and fit a 64-bit float.")
+	}
+	a := p.m.aliases[model.Double]
+	if a == nil {
+		var err error
+		if a, err = p.resolve(model.Double); err != nil {
+			return err
+		}
+	}
+	p.w.Batch().AddDouble(a.Ref, ms, v, p.m.ttl)
+	p.m.accepted++
+	return nil
+}
+
+func (p *parser) addBytes(where point, ms int64, kind model.Kind, v []byte) error {
+	a := p.m.aliases[kind]
+	if a == nil {
+		var err error
+		if a, err = p.resolve(kind); err != nil {
+			return err
+		}
+	}
+	p.w.Batch().AddBytes(a.Ref, ms, v, p.m.ttl)
+	p.m.accepted++
+	return nil
+}
+
+// resolve finds the series of the metric for a kind of values. errRefused means
+// that the metric can not be taken, and that this was told.
+func (p *parser) resolve(kind model.Kind) (*ingest.Alias, error) {
+	m := &p.m
+	var head, tail []byte
+	if m.hasName {
+		from := m.name.Start
+		if m.skip {
+			// One byte more, at least the colon before the name: aliases made
+			// without validation must not serve those that want it.
+			from--
+		}
+		head = p.s.Bytes(from, m.nameEnd)
+	}
+	if m.tagsEnd > 0 {
+		tail = p.s.Bytes(m.tags, m.tagsEnd)
+	}
+	a := p.w.Find(kind, head, tail)
+	if a == nil {
+		if !p.check() {
+			return nil, errRefused
+		}
+		var err error
+		a, err = p.w.Resolve(kind, head, tail, &p.names)
+		var f *ingest.Fault
+		if errors.As(err, &f) {
+			if f.Reason == ingest.NewSeriesRate {
+				p.held = true
+			}
+			p.refuseMetric(&ingest.Fault{Reason: f.Reason, Text: p.context() + ": " + f.Text, Err: f.Err})
+			return nil, errRefused
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	m.aliases[kind] = a
+	return a, nil
+}
+
+// later notes a fault of the metric that check tells.
+func (p *parser) later(r ingest.Reason, format string, args ...any) {
+	p.pending = append(p.pending, ingest.Faultf(r, format, args...))
+}
+
+// refuseMetric tells a fault of the metric as a whole.
+func (p *parser) refuseMetric(f *ingest.Fault) { p.tell(f, p.s.Bytes(p.m.start, p.m.end)) }
+
+// refusePoint tells a fault of one point, unless the metric as a whole is
+// refused: then it tells that and returns errRefused.
+func (p *parser) refusePoint(where point, r ingest.Reason, text string) error {
+	if where.listed {
+		return p.refuseText(where, r, fmt.Sprintf("%s.datapoints[%d].%s", p.context(), p.m.accepted, text))
+	}
+	return p.refuseText(where, r, p.context()+"."+text)
+}
+
+func (p *parser) refuseText(where point, r ingest.Reason, text string) error {
+	if !p.known() && !p.check() {
+		return errRefused
+	}
+	p.tell(&ingest.Fault{Reason: r, Text: text}, p.s.Bytes(where.from, where.to))
+	return nil
+}
+
+// known reports whether a series of the metric was found: then its names are
+// valid.
+func (p *parser) known() bool {
+	for _, a := range p.m.aliases {
+		if a != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// tell counts a fault and puts it into the answer.
+func (p *parser) tell(f *ingest.Fault, input []byte) {
+	p.w.Reject(f, input)
+	if p.messages == maxMessages {
+		p.untold++
+		return
+	}
+	p.told = append(p.told[:p.messages], f.Text)
+	p.messages++
+}
+
+// answer returns the messages for the sender.
+func (p *parser) answer() []string {
+	told := p.told[:p.messages]
+	if p.untold > 0 {
+		told = append(told, fmt.Sprintf("and %d more faults, see /admin/rejected", p.untold))
+	}
+	return told
+}
