@@ -17,6 +17,7 @@ var concurrentTests = []test{
 	{"readers-see-whole-batches-grow", readersSeeGrowth},
 	{"deletes-beside-writes", deletesBesideWrites},
 	{"creators-of-one-series", creatorsOfOneSeries},
+	{"random-workers", randomWorkers},
 }
 
 // together runs each function in a goroutine of its own, reports what they
@@ -253,4 +254,54 @@ func creatorsOfOneSeries(e *env) {
 	if len(distinct) != 100 {
 		e.Fatalf("100 series share %d refs", len(distinct))
 	}
+}
+
+// randomWorkers: four workers do random operations, each to metrics and
+// services of its own and to a Reference of its own, while the store is
+// flushed and merged. What the others do must not change any answer.
+func randomWorkers(e *env) {
+	defer e.maintained()()
+	var workers []func() error
+	for w := range 4 {
+		workers = append(workers, func() error { return e.randomWorker(w) })
+	}
+	e.together(workers...)
+}
+
+func (e *env) randomWorker(w int) error {
+	own := fmt.Sprintf("worker%d.", w)
+	origin := e.h.now()
+	g := newGenerator(uint64(w), origin, false)
+	g.metrics = []string{own + "a", own + "b"}
+	got := &runner{tb: e.TB, h: e.h, s: e.s, mortal: map[samplePlace]bool{}, metrics: map[string]bool{}}
+	defer got.release()
+	want := newRunner(e.TB, referenceHarness(origin, 0))
+	defer want.close()
+	for i, o := range g.ops(200) {
+		if !o.keptTo(own) {
+			continue
+		}
+		if g, w := got.do(o), want.do(o); g != w {
+			return fmt.Errorf("%soperation %d, %s\n got: %s\nwant: %s", own, i+1, o.format(e.origin), indented(g), indented(w))
+		}
+	}
+	return nil
+}
+
+// keptTo limits an operation to the names that begin with own, and reports
+// whether that is possible.
+func (o *op) keptTo(own string) bool {
+	switch o.verb {
+	case "flush", "merge", "reopen", "crash", "advance":
+		return false
+	case "names":
+		if o.names.Kind == store.MetricNames {
+			o.names.Prefix, o.names.After = own, ""
+		} else {
+			o.names.Metric = own + "a"
+		}
+	case "set", "unset", "get", "keys":
+		o.text = append([]string{own + o.text[0]}, o.text[1:]...)
+	}
+	return true
 }

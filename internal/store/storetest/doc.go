@@ -75,11 +75,11 @@
 // Names and texts may be written as Go strings in double quotes. A read with
 // -summarize checks every statistic against the samples and answers with the
 // samples that blocks and statistics together stand for. A select leaves out
-// series without a sample in the range, unless it is -raw. Names are asked for
-// after a merge once a sample with a time-to-live was written, since its name
-// may outlive it until then. A held view stays open until the next hold or
-// reopening: look says whether it still shows what it must, and only what it
-// may.
+// series without a sample in the range, unless it is -raw. Names and raw
+// selects are asked for after a merge once a sample with a time-to-live was
+// written, since its name may outlive it until then. A held view stays open
+// until the next hold or reopening; look says whether it still shows what it
+// must, and only what it may.
 //
 // # Flags
 //

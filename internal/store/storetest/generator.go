@@ -17,7 +17,16 @@ type generator struct {
 	originMS int64
 	nowMS    int64 // moves with the advance operations made so far
 	expiry   bool  // make times-to-live and advance operations
+	metrics  []string
 	known    []model.Series
+}
+
+// newGenerator makes operations on samples around origin.
+func newGenerator(seed uint64, origin time.Time, expiry bool) *generator {
+	return &generator{
+		rng: rand.New(rand.NewPCG(seed, 0)), originMS: origin.UnixMilli(), nowMS: origin.UnixMilli(),
+		expiry: expiry, metrics: genMetrics,
+	}
 }
 
 var (
@@ -85,7 +94,7 @@ func (g *generator) series() model.Series {
 			tags = append(tags, name, pick(g, genTags[name]))
 		}
 	}
-	return model.Series{Metric: pick(g, genMetrics), Tags: model.MustTags(tags...), Type: pick(g, genTypes)}
+	return model.Series{Metric: pick(g, g.metrics), Tags: model.MustTags(tags...), Type: pick(g, genTypes)}
 }
 
 func (g *generator) append() op {
@@ -274,17 +283,19 @@ func (g *generator) pattern() *model.Pattern {
 }
 
 func (g *generator) selectOp() op {
-	return op{verb: "select", metric: pick(g, genMetrics), matchers: g.matchers(), within: g.within()}
+	o := op{verb: "select", metric: pick(g, g.metrics), matchers: g.matchers(), within: g.within()}
+	o.raw = o.within == model.AllTime
+	return o
 }
 
 func (g *generator) delete() op {
-	return op{verb: "delete", metric: pick(g, genMetrics), matchers: g.matchers(), within: g.within()}
+	return op{verb: "delete", metric: pick(g, g.metrics), matchers: g.matchers(), within: g.within()}
 }
 
 func (g *generator) names() op {
 	q := store.NamesQuery{Kind: store.NameKind(g.rng.IntN(3)), Limit: g.rng.IntN(4)}
 	if q.Kind != store.MetricNames && g.chance(2) {
-		q.Metric = pick(g, genMetrics)
+		q.Metric = pick(g, g.metrics)
 	}
 	if q.Kind == store.TagValues && g.chance(2) {
 		q.Tag = pick(g, []string{"host", "dc"})

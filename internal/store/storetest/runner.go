@@ -59,11 +59,12 @@ func (r *runner) do(o op) string {
 	case "read":
 		return r.inView(func(v store.View) string { return r.read(ctx, v, o) })
 	case "select":
+		if o.raw {
+			r.settle()
+		}
 		return r.inView(func(v store.View) string { return r.selectSeries(ctx, v, o) })
 	case "names":
-		if len(r.mortal) > 0 { // names of expired samples vanish by maintenance
-			r.merge()
-		}
+		r.settle()
 		return r.inView(func(v store.View) string { return r.names(ctx, v, o.names) })
 	case "hold":
 		return answer(r.hold(ctx))
@@ -95,6 +96,14 @@ func (r *runner) note(samples []scriptSample) {
 	}
 	if r.held != nil {
 		r.held.appended(samples)
+	}
+}
+
+// settle merges if samples may have expired: their names and series may be
+// listed until then.
+func (r *runner) settle() {
+	if len(r.mortal) > 0 {
+		r.merge()
 	}
 }
 
