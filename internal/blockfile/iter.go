@@ -19,8 +19,12 @@ type Iter struct {
 
 	next, last int // pages still to look at: next..last, or last..next downwards
 
-	page   chunk.Page
-	pageAt int // number of page, -1 = none
+	page    chunk.Page
+	pageAt  int // number of page, -1 = none
+	entries chunk.Iter
+	ahead   chunk.Entry // the page's next chunk after those looked at, if more
+	more    bool
+	passed  int64 // series of the chunk before ahead, -1 = none
 
 	found []chunk.Entry // of the current page, in the order of delivery
 	at    int
@@ -69,8 +73,33 @@ func (it *Iter) Next() (*chunk.Entry, error) {
 	return &it.found[it.at-1], nil
 }
 
-// scan collects the wanted chunks of page i.
+// scan collects the wanted chunks of page i. Series asked for in ascending order,
+// as a merge does, walk through a page once.
 func (it *Iter) scan(i int) error {
+	if err := it.rewind(i); err != nil {
+		return err
+	}
+	it.found, it.at = it.found[:0], 0
+	for ; it.more && it.ahead.Series <= it.series; it.step() {
+		e := &it.ahead
+		if e.Series == it.series && e.FirstMS <= it.within.EndMS && e.LastMS >= it.within.StartMS {
+			it.found = append(it.found, *e)
+		}
+	}
+	if err := it.entries.Err(); err != nil {
+		return it.file.corrupt(int64(it.file.pages[i].offset), "page %d: %v", i, err)
+	}
+	if it.down {
+		slices.Reverse(it.found)
+	}
+	return nil
+}
+
+// rewind makes page i current, with ahead at or before the series' first chunk.
+func (it *Iter) rewind(i int) error {
+	if it.pageAt == i && it.passed < int64(it.series) {
+		return nil
+	}
 	if it.pageAt != i {
 		p, err := it.file.Page(i, it.keep)
 		if err != nil {
@@ -78,22 +107,15 @@ func (it *Iter) scan(i int) error {
 		}
 		it.page, it.pageAt = p, i
 	}
-	it.found, it.at = it.found[:0], 0
-	entries := it.page.Iter()
-	var e chunk.Entry
-	for entries.Next(&e) {
-		if e.Series > it.series {
-			break
-		}
-		if e.Series == it.series && e.FirstMS <= it.within.EndMS && e.LastMS >= it.within.StartMS {
-			it.found = append(it.found, e)
-		}
-	}
-	if err := entries.Err(); err != nil {
-		return it.file.corrupt(int64(it.file.pages[i].offset), "page %d: %v", i, err)
-	}
-	if it.down {
-		slices.Reverse(it.found)
-	}
+	it.entries, it.passed, it.more = it.page.Iter(), -1, false
+	it.step()
 	return nil
+}
+
+// step moves ahead to the next chunk of the page.
+func (it *Iter) step() {
+	if it.more {
+		it.passed = int64(it.ahead.Series)
+	}
+	it.more = it.entries.Next(&it.ahead)
 }
