@@ -1,0 +1,47 @@
+# Targets for people and for CI. `make` alone lists them.
+
+STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
+RACE        := ./internal/wal ./internal/head ./internal/index ./internal/embedded ./internal/ingest/... ./internal/query ./internal/server
+FUZZTIME    ?= 4s
+VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null)
+
+# The product is pure Go. Only the race detector needs a C compiler.
+export CGO_ENABLED := 0
+
+.PHONY: help build test race fuzz-short lint bench docs
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | awk -F'|' '{printf "  make %-11s %s\n", $$1, $$2}'
+
+build: ## build bin/varve
+	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/varve ./cmd/varve
+
+test: ## run all tests
+	go test ./...
+
+race: ## run the tests of concurrent packages under the race detector
+	@if command -v "$$(go env CC)" >/dev/null; then \
+		set -x; CGO_ENABLED=1 go test -race -short -timeout 20m $(RACE); \
+	else \
+		echo; echo "*** RACE DETECTOR SKIPPED: no C compiler ($$(go env CC)) on this machine ***"; echo; \
+	fi
+
+fuzz-short: ## run every fuzzer for FUZZTIME (4s)
+	@set -e; grep -rl --include='*_test.go' '^func Fuzz' internal cmd | xargs -n1 dirname | sort -u | while read -r dir; do \
+		go test -list '^Fuzz' "./$$dir" | grep '^Fuzz' | while read -r name; do \
+			echo "$$name in $$dir"; \
+			go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "./$$dir" </dev/null; \
+		done; \
+	done
+
+lint: ## gofmt, go vet, staticcheck
+	@unformatted="$$(find . -name '*.go' -not -path './.git/*' | xargs gofmt -l)"; \
+	if [ -n "$$unformatted" ]; then echo "not formatted with gofmt:"; echo "$$unformatted"; exit 1; fi
+	go vet ./...
+	go run $(STATICCHECK) ./...
+
+bench: ## run all benchmarks of the packages
+	go test -run '^$$' -bench . -benchmem ./internal/...
+
+docs: ## write the generated pages anew
+	go test ./internal/config -run TestReferencePage -update

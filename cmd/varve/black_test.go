@@ -1,0 +1,427 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// binary is the varve that all tests run, built once.
+var binary string
+
+func TestMain(m *testing.M) {
+	os.Exit(func() int {
+		dir, err := os.MkdirTemp("", "varve-test")
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		defer os.RemoveAll(dir)
+		binary = filepath.Join(dir, "varve")
+		build := exec.Command("go", "build", "-ldflags", "-X main.version=1.2.3-test", "-o", binary, ".")
+		build.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if out, err := build.CombinedOutput(); err != nil {
+			fmt.Fprintf(os.Stderr, "go build: %v\n%s", err, out)
+			return 1
+		}
+		return m.Run()
+	}())
+}
+
+// once runs varve to its end, in an empty directory.
+func once(t *testing.T, environment []string, args ...string) (status int, stdout, stderr string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	c := exec.CommandContext(ctx, binary, args...)
+	c.Dir, c.Env = t.TempDir(), environment
+	var out, errs bytes.Buffer
+	c.Stdout, c.Stderr = &out, &errs
+	if err := c.Run(); err != nil && c.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return c.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+// A process is a running varve serve.
+type process struct {
+	t            *testing.T
+	command      *exec.Cmd
+	http, telnet string
+	greeting     string
+	ready        time.Duration // from start to greeting
+	stderr       *bytes.Buffer // to be read after the end
+	ended        bool
+}
+
+// start runs varve serve on dir and waits until it is ready.
+func start(t *testing.T, dir string, args ...string) *process {
+	t.Helper()
+	args = append([]string{"serve", "--data-dir", dir, "--http-addr=127.0.0.1:0", "--telnet-addr=127.0.0.1:0"}, args...)
+	p := &process{t: t, command: exec.Command(binary, args...), stderr: &bytes.Buffer{}}
+	p.command.Env = []string{}
+	p.command.Stderr = p.stderr
+	out, err := p.command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	if err := p.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.kill)
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		p.greeting += lines.Text() + "\n"
+		if strings.HasPrefix(lines.Text(), "Ctrl-C") {
+			break
+		}
+	}
+	p.ready = time.Since(began)
+	p.http = p.find(`HTTP +http://(\S+)`)
+	p.telnet = p.find(`telnet +(\S+)`)
+	return p
+}
+
+// find returns the first group of expr in the greeting.
+func (p *process) find(expr string) string {
+	p.t.Helper()
+	m := regexp.MustCompile(expr).FindStringSubmatch(p.greeting)
+	if m == nil {
+		p.kill()
+		p.t.Fatalf("no %s in the greeting:\n%s%s", expr, p.greeting, p.stderr)
+	}
+	return m[1]
+}
+
+// kill ends the process as kill -9 does.
+func (p *process) kill() {
+	if p.ended {
+		return
+	}
+	p.ended = true
+	p.command.Process.Kill()
+	p.command.Wait()
+}
+
+// stop sends a signal and wants a clean end within 10 s.
+func (p *process) stop(signal os.Signal) {
+	p.t.Helper()
+	began := time.Now()
+	if err := p.command.Process.Signal(signal); err != nil {
+		p.t.Fatal(err)
+	}
+	hang := time.AfterFunc(30*time.Second, func() { p.command.Process.Kill() })
+	defer hang.Stop()
+	err := p.command.Wait()
+	p.ended = true
+	if err != nil {
+		p.t.Fatalf("after %v: %v\n%s", signal, err, p.stderr)
+	}
+	if elapsed := time.Since(began); elapsed > 10*time.Second {
+		p.t.Errorf("stopped after %v", elapsed)
+	}
+}
+
+// do sends a request and returns status and body.
+func (p *process) do(method, path, body string) (int, string) {
+	p.t.Helper()
+	request, err := http.NewRequest(method, "http://"+p.http+path, strings.NewReader(body))
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	client := &http.Client{Timeout: 30 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return response.StatusCode, string(answer)
+}
+
+// put sends lines by telnet and closes the connection.
+func (p *process) put(lines ...string) {
+	p.t.Helper()
+	c, err := net.Dial("tcp", p.telnet)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := fmt.Fprint(c, strings.Join(lines, "\n")+"\n"); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+// values returns the points of a metric as JSON. It asks until there are as
+// many as wanted, since telnet does not say when a line is stored.
+func (p *process) values(metric string, want int) string {
+	p.t.Helper()
+	query := fmt.Sprintf(`{"start_absolute":0,"metrics":[{"name":%q}]}`, metric)
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		status, body := p.do("POST", "/api/v1/datapoints/query", query)
+		var answer struct {
+			Queries []struct {
+				Results []struct{ Values []json.RawMessage }
+			}
+		}
+		if err := json.Unmarshal([]byte(body), &answer); err != nil || status != 200 || len(answer.Queries) != 1 {
+			p.t.Fatalf("query: %d %s", status, body)
+		}
+		values, n := "", 0
+		for _, r := range answer.Queries[0].Results {
+			n += len(r.Values)
+			values += fmt.Sprintf("%s", r.Values)
+		}
+		if n >= want {
+			return values
+		}
+		if time.Now().After(deadline) {
+			p.t.Fatalf("%s: %d of %d points: %s", metric, n, want, body)
+		}
+	}
+}
+
+func (p *process) wantValues(metric string, n int, want string) {
+	p.t.Helper()
+	if got := p.values(metric, n); got != want {
+		p.t.Errorf("%s: %s, want %s", metric, got, want)
+	}
+}
+
+// A newcomer starts it, sends points, sees them, kills it, starts it and still
+// sees them.
+func TestPointsSurviveKill(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "new", "data")
+	p := start(t, dir)
+	if p.ready > time.Second {
+		t.Logf("ready after %v; 1s is the goal on an idle machine", p.ready)
+	}
+	p.put("put demo.load 1700000000 1.5 host=a", "put demo.load 1700000010 9007199254740993 host=a", "this is no command")
+	p.wantValues("demo.load", 2, `[[1700000000000,1.5] [1700000010000,9007199254740993]]`)
+	status, body := p.do("POST", "/api/v1/datapoints",
+		`[{"name":"demo/json","tags":{"host":"ü"},"datapoints":[[1700000000000,1],[1700000001000,2]]}]`)
+	if status != 204 {
+		t.Fatalf("POST: %d %s", status, body)
+	}
+	p.kill()
+
+	p = start(t, dir)
+	p.wantValues("demo.load", 2, `[[1700000000000,1.5] [1700000010000,9007199254740993]]`)
+	p.wantValues("demo/json", 2, `[[1700000000000,1] [1700000001000,2]]`)
+	if status, body := p.do("DELETE", "/api/v1/metric/demo%2Fjson/", ""); status != 204 {
+		t.Errorf("DELETE: %d %s", status, body)
+	}
+	p.wantValues("demo/json", 0, "[]")
+	p.stop(syscall.SIGTERM)
+
+	p = start(t, dir)
+	p.wantValues("demo.load", 2, `[[1700000000000,1.5] [1700000010000,9007199254740993]]`)
+	p.wantValues("demo/json", 0, "[]")
+	p.stop(os.Interrupt)
+}
+
+// What was sent before SIGTERM is stored, also if the client never closes.
+func TestStopDrainsTelnet(t *testing.T) {
+	dir := t.TempDir()
+	p := start(t, dir)
+	c, err := net.Dial("tcp", p.telnet)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	const n = 5000
+	var lines bytes.Buffer
+	for i := range n {
+		fmt.Fprintf(&lines, "putm drained %d %d host=a\n", 1_700_000_000_000+i, i)
+	}
+	if _, err := c.Write(lines.Bytes()); err != nil {
+		t.Fatal(err)
+	}
+	p.values("drained", 1)
+	p.stop(syscall.SIGTERM)
+	p = start(t, dir)
+	p.values("drained", n)
+}
+
+func TestGreeting(t *testing.T) {
+	p := start(t, t.TempDir())
+	line := p.find(`(?m)^  echo "(put demo.load .*)" \| nc`)
+	p.put(strings.Replace(line, "$(date +%s)", fmt.Sprint(time.Now().Unix()), 1))
+	p.values("demo.load", 1)
+	query := p.find(`(?m)^  curl -s http://\S+ -d '(.*)'$`)
+	if path := p.find(`curl -s http://[^/]*(/\S*)`); path != "/api/v1/datapoints/query" {
+		t.Errorf("path %s", path)
+	}
+	if status, body := p.do("POST", "/api/v1/datapoints/query", query); status != 200 || !strings.Contains(body, "1.5]]") {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
+func TestOwnPages(t *testing.T) {
+	p := start(t, t.TempDir())
+	p.put("put bad.line now 1 host=a", "put good.line 1700000000 1 host=a")
+	p.values("good.line", 1)
+	for { // a refusal is listed when its block has been stored
+		if _, body := p.do("GET", "/admin/rejected", ""); strings.Contains(body, "bad.line") {
+			break
+		}
+	}
+	for _, tc := range []struct {
+		path   string
+		status int
+		want   []string
+	}{
+		{"/", 200, []string{"/api/v1/"}},
+		{"/api/v1/health/check", 204, nil},
+		{"/api/v1/health/status", 200, []string{`["Datastore-Query: OK","Datastore-Write: OK"]`}},
+		{"/api/v1/version/", 200, []string{"KairosDB"}},
+		{"//api/v1/metricnames", 200, []string{`{"results":["good.line"]}`}},
+		{"/admin/rejected", 200, []string{"put bad.line now 1 host=a"}},
+		{"/internal/metrics", 200, []string{"varve_build_info{", "varve_server_http_requests_total{", "varve_ingest_", "varve_telnet_", "varve_wal_", "go_goroutines ", "process_resident_memory_bytes "}},
+		{"/debug/pprof/", 404, nil},
+		{"/api/v1/nothing", 404, nil},
+	} {
+		status, body := p.do("GET", tc.path, "")
+		if status != tc.status {
+			t.Errorf("%s: %d, want %d", tc.path, status, tc.status)
+		}
+		for _, want := range tc.want {
+			if !strings.Contains(body, want) {
+				t.Errorf("%s: no %s in %.2000s", tc.path, want, body)
+			}
+		}
+	}
+}
+
+func TestSecondProcessIsRefused(t *testing.T) {
+	dir := t.TempDir()
+	p := start(t, dir)
+	status, stdout, stderr := once(t, nil, "serve", "--data-dir", dir, "--http-addr=127.0.0.1:0", "--telnet-addr=127.0.0.1:0")
+	if status != exitFault || stdout != "" || !strings.Contains(stderr, dir) || !strings.Contains(stderr, "in use by another process") {
+		t.Errorf("%d\n%s%s", status, stdout, stderr)
+	}
+	p.put("put still.there 1700000000 1 host=a")
+	p.values("still.there", 1)
+}
+
+func TestTakenPort(t *testing.T) {
+	p := start(t, t.TempDir())
+	status, _, stderr := once(t, nil, "serve", "--http-addr", p.http, "--telnet-addr=127.0.0.1:0")
+	if status != exitFault || !strings.Contains(stderr, "set server.http_addr to another address") {
+		t.Errorf("%d %s", status, stderr)
+	}
+}
+
+func TestCommandLine(t *testing.T) {
+	for _, tc := range []struct {
+		args           string
+		status         int
+		stdout, stderr string // contained; "" means nothing at all
+	}{
+		{"", 2, "", "Usage: varve COMMAND"},
+		{"help", 0, "Usage: varve COMMAND", ""},
+		{"--help", 0, "Usage: varve COMMAND", ""},
+		{"help serve", 0, "--store-row-width=504h", ""},
+		{"serve --help", 0, "Usage: varve serve [FLAGS]", ""},
+		{"config -h", 0, "Usage: varve config [FLAGS]", ""},
+		{"version --help", 0, "Usage: varve version", ""},
+		{"help help", 0, "Usage: varve help", ""},
+		{"help srve", 2, "", `varve: unknown command "srve"; did you mean serve?`},
+		{"version", 0, "varve ", ""},
+		{"--version", 0, "varve ", ""},
+		{"version x", 2, "", "varve: version takes no arguments"},
+		{"srve", 2, "", `varve: unknown command "srve"; did you mean serve?`},
+		{"xyzzy", 2, "", `varve: unknown command "xyzzy"; varve help lists the commands`},
+		{"--data-dir x", 2, "", "varve: --data-dir: flags come after the command, for example varve serve --data-dir"},
+		{"serve --htp-addr :1", 2, "", "varve: flag --htp-addr: unknown; did you mean --http-addr?\n"},
+		{"serve --http-addr 80", 2, "", `varve: flag --http-addr: server.http_addr: "80": want host:port, for example 127.0.0.1:8080`},
+		{"config x", 2, "", `varve: argument "x": not a flag, and no other arguments are taken`},
+	} {
+		t.Run(tc.args, func(t *testing.T) {
+			status, stdout, stderr := once(t, nil, strings.Fields(tc.args)...)
+			if status != tc.status {
+				t.Errorf("status %d, want %d", status, tc.status)
+			}
+			for _, o := range []struct{ name, got, want string }{{"stdout", stdout, tc.stdout}, {"stderr", stderr, tc.stderr}} {
+				if !strings.Contains(o.got, o.want) || o.want == "" && o.got != "" {
+					t.Errorf("%s: %q, want %q", o.name, o.got, o.want)
+				}
+			}
+		})
+	}
+}
+
+func TestConfigLayers(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "varve.yaml")
+	text := "server:\n  http_addr: 127.0.0.1:1\n  telnet_addr: 127.0.0.1:2\nquery:\n  timeout: 5s\n"
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	environment := []string{"VARVE_CONFIG=" + file, "VARVE_SERVER_TELNET_ADDR=127.0.0.1:3", "VARVE_QUERY_TIMEOUT=6s"}
+	status, stdout, stderr := once(t, environment, "config", "--query-timeout=7s")
+	if status != 0 || stderr != "" {
+		t.Fatalf("%d %s", status, stderr)
+	}
+	for _, want := range []string{
+		"  http_addr: 127.0.0.1:1  # set by file " + file + ":2, default 127.0.0.1:8080\n",
+		"  telnet_addr: 127.0.0.1:3  # set by environment VARVE_SERVER_TELNET_ADDR, default 127.0.0.1:4242\n",
+		"  timeout: 7s  # set by flag --query-timeout, default 2m\n",
+		"\ndata_dir: ./varve-data\n",
+	} {
+		if !strings.Contains("\n"+stdout, want) {
+			t.Errorf("no %q in\n%s", want, stdout)
+		}
+	}
+
+	if err := os.WriteFile(file, []byte("server:\n\n  htp_addr: x\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	status, _, stderr = once(t, append(environment, "VARVE_QUERY_TIMEOT=1s"), "serve")
+	want := "varve: file " + file + ":3: unknown key server.htp_addr; did you mean server.http_addr?\n" +
+		"environment: unknown variable VARVE_QUERY_TIMEOT; did you mean VARVE_QUERY_TIMEOUT?\n"
+	if status != exitUsage || stderr != want {
+		t.Errorf("%d %s", status, stderr)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	if _, stdout, _ := once(t, nil, "version"); !strings.HasPrefix(stdout, "varve 1.2.3-test (go1.") {
+		t.Errorf("the linker's version is not printed: %s", stdout)
+	}
+	if versionText() == "" {
+		t.Error("no version in a binary that was told none")
+	}
+}
+
+func TestCloseWithin(t *testing.T) {
+	fault := errors.New("disk full")
+	if err := closeWithin(closer(func() error { return fault }), time.Minute); !errors.Is(err, fault) {
+		t.Error(err)
+	}
+	release := make(chan struct{})
+	defer close(release)
+	if err := closeWithin(closer(func() error { <-release; return nil }), time.Millisecond); err == nil {
+		t.Error("no error from a store that does not close")
+	}
+}
+
+type closer func() error
+
+func (c closer) Close() error { return c() }

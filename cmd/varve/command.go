@@ -1,0 +1,148 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"varve/internal/config"
+)
+
+// A command is one word after varve.
+type command struct {
+	name     string
+	synopsis string // one line in the overview
+	help     string // after the usage line
+	settings bool   // takes all settings as flags
+	run      func(t terminal, args []string) error
+}
+
+// commands lists what varve can do. It is a function since help refers to it.
+func commands() []command {
+	return []command{
+		{
+			name:     "serve",
+			synopsis: "run the server",
+			help: `Runs the server until it is interrupted. No configuration is needed: data is kept
+in ./varve-data, HTTP is on 127.0.0.1:8080, telnet on 127.0.0.1:4242.
+`,
+			settings: true,
+			run:      serve,
+		},
+		{
+			name:     "config",
+			synopsis: "print the configuration that would be in force",
+			help: `Prints the effective configuration as a YAML file with comments, and which of file,
+environment and flags set each value that is not left to its default. It takes what
+serve takes, so it also checks a configuration: the exit status is 2 if it is not valid.
+`,
+			settings: true,
+			run:      printConfig,
+		},
+		{
+			name:     "version",
+			synopsis: "print the version",
+			help:     "Prints the version, and what the binary was built with.\n",
+			run:      printVersion,
+		},
+		{
+			name:     "help",
+			synopsis: "explain a command",
+			help:     "varve help COMMAND explains a command; varve help lists them.\n",
+			run:      help,
+		},
+	}
+}
+
+// dispatch runs the command that args begin with.
+func dispatch(t terminal, args []string) error {
+	if len(args) == 0 {
+		overview(t.stderr)
+		return &usageError{errors.New("no command given")}
+	}
+	name := args[0]
+	switch name {
+	case "-h", "-help", "--help":
+		name = "help"
+	case "-v", "-version", "--version":
+		name = "version"
+	}
+	c, err := find(name)
+	if err != nil {
+		return err
+	}
+	err = c.run(t, args[1:])
+	if errors.Is(err, config.ErrHelp) {
+		return c.explain(t.stdout)
+	}
+	return err
+}
+
+func find(name string) (command, error) {
+	if strings.HasPrefix(name, "-") {
+		return command{}, &usageError{fmt.Errorf("%s: flags come after the command, for example varve serve %s", name, name)}
+	}
+	var names []string
+	for _, c := range commands() {
+		if c.name == name {
+			return c, nil
+		}
+		names = append(names, c.name)
+	}
+	hint := "varve help lists the commands"
+	if near := config.Nearest(name, names); near != "" {
+		hint = "did you mean " + near + "?"
+	}
+	return command{}, &usageError{fmt.Errorf("unknown command %q; %s", name, hint)}
+}
+
+// help explains the command that args name.
+func help(t terminal, args []string) error {
+	switch {
+	case len(args) == 0 || wantsHelp(args):
+		overview(t.stdout)
+		return nil
+	case len(args) > 1:
+		return &usageError{errors.New("help explains one command at a time")}
+	}
+	c, err := find(args[0])
+	if err != nil {
+		return err
+	}
+	return c.explain(t.stdout)
+}
+
+func overview(w io.Writer) {
+	fmt.Fprint(w, "Varve is a time series database.\n\nUsage: varve COMMAND [FLAGS]\n\nCommands:\n")
+	for _, c := range commands() {
+		fmt.Fprintf(w, "  %-8s  %s\n", c.name, c.synopsis)
+	}
+	fmt.Fprint(w, "\nvarve help COMMAND explains one.\n")
+}
+
+// explain writes c's help page.
+func (c command) explain(w io.Writer) error {
+	if !c.settings {
+		_, err := fmt.Fprintf(w, "Usage: varve %s\n\n%s", c.name, c.help)
+		return err
+	}
+	_, err := fmt.Fprintf(w, `Usage: varve %s [FLAGS]
+
+%s
+Settings come from a YAML file (--config FILE, or VARVE_CONFIG), from the environment
+(VARVE_SERVER_HTTP_ADDR for --server-http-addr) and from flags; a later one wins.
+Short flags: --data-dir, --http-addr, --telnet-addr.
+
+Flags, with their defaults:
+`, c.name, c.help)
+	if err != nil {
+		return err
+	}
+	return config.WriteFlags(w)
+}
+
+// wantsHelp reports whether args, of a command without settings, ask for help.
+func wantsHelp(args []string) bool {
+	return len(args) == 1 && (args[0] == "-h" || args[0] == "-help" || args[0] == "--help")
+}

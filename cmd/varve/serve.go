@@ -1,0 +1,145 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/config"
+	"varve/internal/embedded"
+	"varve/internal/httpapi"
+	"varve/internal/ingest"
+	"varve/internal/ingest/kairosjson"
+	"varve/internal/ingest/telnet"
+	"varve/internal/kairos"
+	"varve/internal/query"
+	"varve/internal/server"
+)
+
+// serve runs the server until a signal stops it.
+func serve(t terminal, args []string) error {
+	loaded, err := load(t, args)
+	if err != nil {
+		return err
+	}
+	c := loaded.Config
+	log := c.Log.Logger(t.stderr)
+	registry := prometheus.NewRegistry()
+	store, err := embedded.Open(vfs.Default, c.DataDir, c.Store, embedded.Options{Registerer: registry, Logger: log})
+	if err != nil {
+		return err
+	}
+	srv := build(c, store, registry, log)
+
+	// Signals are taken over only now: what came before can be replayed, so
+	// a kill during a long start loses nothing and need not wait for its end.
+	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer restore()
+	signalled := make(chan time.Time, 1)
+	context.AfterFunc(ctx, func() {
+		signalled <- time.Now()
+		restore() // a second signal kills
+	})
+
+	if err := srv.Listen(); err != nil {
+		return errors.Join(err, store.Close())
+	}
+	announce(t.stdout, c, srv)
+	err = srv.Run(ctx)
+	began := time.Now() // unless it was a signal that ended Run
+	if ctx.Err() != nil {
+		began = <-signalled
+	}
+	if closeErr := closeWithin(store, time.Until(began.Add(c.Server.ShutdownTimeout))); closeErr != nil {
+		return errors.Join(err, fmt.Errorf("close the store in %s: %w", c.DataDir, closeErr))
+	}
+	log.Info("stopped", "after", time.Since(began).Round(time.Millisecond))
+	return err
+}
+
+// closeWithin closes c and gives up after limit. The process then ends with
+// samples that are in the log but not in files.
+func closeWithin(c io.Closer, limit time.Duration) error {
+	done := make(chan error, 1)
+	go func() { done <- c.Close() }()
+	select {
+	case err := <-done:
+		return err
+	case <-time.After(limit):
+		return errors.New("not done within server.shutdown_timeout; nothing acknowledged is lost, the next start reads it from the log")
+	}
+}
+
+// build puts the front ends on the store.
+func build(c config.Config, s *embedded.Store, registry *prometheus.Registry, log *slog.Logger) *server.Server {
+	name := "KairosDB 1.3.0 (Varve " + versionText() + ")" // clients look for KairosDB's
+	pipeline := ingest.New(s, c.Ingest, ingest.Options{Registerer: registry, Logger: log})
+	engine := query.New(s, c.Query, registry, time.Now)
+	api := kairos.New(s, engine, c.Kairos, name, time.Now)
+	routes := []httpapi.Route{{Method: http.MethodGet, Path: "/admin/rejected", Handler: pipeline.RejectedHandler()}}
+	routes = append(routes, api.Routes()...)
+	routes = append(routes, kairosjson.New(pipeline, log).Routes()...)
+	return server.New(server.Options{
+		Config:   c.Server,
+		Version:  versionText(),
+		Log:      log,
+		Registry: registry,
+		Routes:   routes,
+		Telnet:   telnet.NewServer(pipeline, c.Telnet, telnet.Options{Registerer: registry, Logger: log, Version: name}),
+		Checks: []server.Check{
+			server.QueryCheck(s),
+			{Name: "Datastore-Write", Run: func(context.Context) error { return s.Healthy() }},
+		},
+	})
+}
+
+// announce tells a person what to do next.
+func announce(w io.Writer, c config.Config, srv *server.Server) {
+	dir := c.DataDir
+	if full, err := filepath.Abs(dir); err == nil && full != dir {
+		dir += " (" + full + ")"
+	}
+	api, lines := dialable(srv.Addr("http")), dialable(srv.Addr("telnet"))
+	fmt.Fprintf(w, "Varve %s is ready.\n\n", versionText())
+	fmt.Fprintf(w, "  HTTP    http://%s\n", api)
+	if lines != "" {
+		fmt.Fprintf(w, "  telnet  %s\n", lines)
+	}
+	if pprof := srv.Addr("pprof"); pprof != "" {
+		fmt.Fprintf(w, "  pprof   http://%s/debug/pprof/\n", dialable(pprof))
+	}
+	fmt.Fprintf(w, "  data    %s\n\n", dir)
+	if lines != "" {
+		host, port, _ := net.SplitHostPort(lines)
+		fmt.Fprintf(w, "Send a first point:\n  echo \"put demo.load $(date +%%s) 1.5 host=a\" | nc -w 1 %s %s\n", host, port)
+	}
+	fmt.Fprintf(w, "Read it back:\n  curl -s http://%s/api/v1/datapoints/query -d '%s'\n\nCtrl-C stops the server.\n", api, firstQuery)
+}
+
+// firstQuery reads the last hour of the metric that announce sends a point of.
+const firstQuery = `{"start_relative":{"value":1,"unit":"hours"},"metrics":[{"name":"demo.load"}]}`
+
+// dialable turns the address of a listener on all interfaces into one that can
+// be connected to from this machine.
+func dialable(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
