@@ -49,7 +49,7 @@ const (
 type encoder struct {
 	level       Level
 	sample      [sampleSize]uint64
-	widths      [65]int32
+	widths      [2][128]int32
 	ranks       [1 << 12]uint16
 	tops        []uint16
 	deltas      []uint64

@@ -92,8 +92,8 @@ func (e *encoder) planInts(vals []uint64) intPlan {
 
 	// Ranges alone mislead: one reset of a counter makes differences look as
 	// wide as values. Compare the modes by samples, outliers set apart.
-	frame := e.windowOf(vals)
-	delta := e.windowOf(deltas)
+	frame := e.windowOf(vals, values)
+	delta := e.windowOf(deltas, diffs)
 	delta2 := e.windowOf2(deltas)
 	switch {
 	case frame.bits <= delta.bits && frame.bits <= delta2.bits:
@@ -140,29 +140,32 @@ func (w window) holds(v uint64) bool { return (v-w.low)>>w.width == 0 }
 // windowOf2 estimates the cheapest window for the differences of deltas.
 func (e *encoder) windowOf2(deltas []uint64) window {
 	n := len(deltas) - 1
-	m := min(n, sampleSize)
-	sample := e.sample[:m]
+	sample, stride := e.sample[:min(n, sampleSize)], max(1, n/sampleSize)
+	all := span{math.MaxInt64, math.MinInt64}
 	for i := range sample {
-		at := i * n / m
-		sample[i] = deltas[at+1] - deltas[at]
+		d := deltas[i*stride+1] - deltas[i*stride]
+		sample[i] = d
+		all.add(d)
 	}
-	w := e.cheapest(sample)
-	w.bits = w.bits * n / m
-	return w
+	return e.cheapest(sample, all).scaled(len(sample), n)
 }
 
-// windowOf estimates the cheapest window for nums.
-func (e *encoder) windowOf(nums []uint64) window {
+// windowOf estimates the cheapest window for nums, which span all.
+func (e *encoder) windowOf(nums []uint64, all span) window {
 	n := len(nums)
 	if n <= sampleSize {
-		return e.cheapest(nums)
+		return e.cheapest(nums, all)
 	}
 	stride := n / sampleSize
 	for i := range e.sample {
 		e.sample[i] = nums[i*stride]
 	}
-	w := e.cheapest(e.sample[:])
-	w.bits = w.bits * n / sampleSize
+	return e.cheapest(e.sample[:], all).scaled(sampleSize, n)
+}
+
+// scaled returns the window found for m numbers with the estimate for n.
+func (w window) scaled(m, n int) window {
+	w.bits = w.bits * n / m
 	return w
 }
 
@@ -178,18 +181,27 @@ func median(nums []uint64) uint64 {
 }
 
 // cheapest returns the window for which packed bits and outliers together cost
-// least: all of nums, or [m-2^(width-1), m+2^(width-1)) around their median m.
-func (e *encoder) cheapest(nums []uint64) window {
+// least: all, which holds nums, or [m-2^(width-1), m+2^(width-1)) around their
+// median m.
+func (e *encoder) cheapest(nums []uint64, all span) window {
 	m := median(nums)
-	count := &e.widths // numbers by the width of the smallest window with them
-	clear(count[:])
-	top, all := 0, span{int64(m), int64(m)}
-	for _, v := range nums {
-		all.add(v)
-		d := int64(v - m)
-		width := bits.Len64(uint64(d^d>>63)<<1 | uint64(d|-d)>>63)
-		count[width]++
-		top = max(top, width)
+	// Numbers by the width of the smallest window with them. Two counters take
+	// turns, since most numbers increment the same one as the number before.
+	count, other := &e.widths[0], &e.widths[1] // all zero between calls
+	top := 0
+	for i := 0; i+1 < len(nums); i += 2 {
+		a, b := widthAround(nums[i], m)&127, widthAround(nums[i+1], m)&127
+		count[a]++
+		other[b]++
+		top = max(top, a, b)
+	}
+	if n := len(nums); n%2 != 0 {
+		a := widthAround(nums[n-1], m) & 127
+		count[a]++
+		top = max(top, a)
+	}
+	for i := range other[:top+1] {
+		count[i] += other[i]
 	}
 	w := window{low: uint64(all.min), width: all.width()}
 	w.bits = int(w.width) * len(nums)
@@ -208,7 +220,16 @@ func (e *encoder) cheapest(nums []uint64) window {
 			w = window{low: m - 1<<width>>1, width: uint(width), bits: cost}
 		}
 	}
+	clear(count[:top+1])
+	clear(other[:top+1])
 	return w
+}
+
+// widthAround returns the width of the smallest window around m that holds v:
+// 0 for m alone, w for [m-2^(w-1), m+2^(w-1)).
+func widthAround(v, m uint64) int {
+	d := int64(v - m)
+	return bits.Len64(uint64(d^d>>63)<<1 | uint64(d|-d)>>63)
 }
 
 // trim sets base and width of p, whose packed numbers lie within all. It sets
