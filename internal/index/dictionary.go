@@ -2,31 +2,29 @@ package index
 
 import (
 	"iter"
+	"slices"
+	"sort"
 	"strings"
 
 	"varve/internal/model"
 )
 
-// leafSize is the most ids in one leaf of a dictionary's order: 2 KiB, so that
-// an insert moves little, and a million names have a top level of some 3,000.
-const leafSize = 512
-
 // stringBytes is what a name costs beside its text: a string header in texts,
 // a slot and its share of free slots in ids, an entry in order.
-const stringBytes = 16 + 40 + 6
+const stringBytes = 16 + 45 + 18
 
 // A dictionary gives distinct names small dense numbers and keeps them in the
 // order of model.CompareNames. Numbers of removed names are given again.
 //
 // The order is kept on each insert, rather than sorted when it is asked for:
-// it costs a new name about a microsecond, and no reader ever waits for a
+// it costs a new name less than a microsecond, and no reader ever waits for a
 // million names to be sorted.
 type dictionary struct {
 	ids   map[string]uint32
 	texts []string // by id; "" for a free id
 	free  []uint32
-	order [][]uint32 // leaves of ids, none empty; ascending within and across
-	bytes int        // length of all texts
+	order []*leaf // none empty; ascending within and across
+	bytes int     // length of all texts
 }
 
 // find returns the id of name.
@@ -69,11 +67,9 @@ func (d *dictionary) add(name string) uint32 {
 // remove forgets the name of id.
 func (d *dictionary) remove(id uint32) {
 	name := d.texts[id]
-	leaf, i := d.seek(name)
-	l := d.order[leaf]
-	d.order[leaf] = append(l[:i], l[i+1:]...)
-	if len(d.order[leaf]) == 0 {
-		d.order = append(d.order[:leaf], d.order[leaf+1:]...)
+	at, i := d.seek(name)
+	if d.order[at].remove(i); len(d.order[at].ids) == 0 {
+		d.order = slices.Delete(d.order, at, at+1)
 	}
 	delete(d.ids, name)
 	d.bytes -= len(name)
@@ -83,66 +79,38 @@ func (d *dictionary) remove(id uint32) {
 
 // insert puts id into the order.
 func (d *dictionary) insert(id uint32) {
-	leaf, i := d.seek(d.texts[id])
-	if leaf == len(d.order) {
+	at, i := d.seek(d.texts[id])
+	if at == len(d.order) {
 		// After every name there is. Names often come sorted (host-1, host-2),
 		// so leaves that are filled from the left stay full.
-		if leaf == 0 || len(d.order[leaf-1]) == leafSize {
-			d.order = append(d.order, []uint32{id})
-		} else {
-			d.order[leaf-1] = append(d.order[leaf-1], id)
+		if at == 0 || len(d.order[at-1].ids) == leafSize {
+			d.order = append(d.order, newLeaf(d.texts, []uint32{id}))
+			return
 		}
-		return
+		at--
+		i = len(d.order[at].ids)
 	}
-	if len(d.order[leaf]) == leafSize {
-		d.split(leaf)
-		if i > leafSize/2 {
-			leaf, i = leaf+1, i-leafSize/2
+	if len(d.order[at].ids) == leafSize {
+		upper := d.order[at].split(d.texts)
+		d.order = slices.Insert(d.order, at+1, upper)
+		if n := len(d.order[at].ids); i > n {
+			at, i = at+1, i-n
 		}
 	}
-	l := append(d.order[leaf], 0)
-	copy(l[i+1:], l[i:])
-	l[i] = id
-	d.order[leaf] = l
-}
-
-// split halves a full leaf.
-func (d *dictionary) split(leaf int) {
-	full := d.order[leaf]
-	upper := append(make([]uint32, 0, leafSize), full[leafSize/2:]...)
-	d.order[leaf] = full[:leafSize/2]
-	d.order = append(d.order, nil)
-	copy(d.order[leaf+2:], d.order[leaf+1:])
-	d.order[leaf+1] = upper
+	d.order[at].insert(d.texts, i, id)
 }
 
 // seek returns the position of the first name that is not below name:
 // (len(d.order), 0) if there is none.
-func (d *dictionary) seek(name string) (leaf, i int) {
-	lo, hi := 0, len(d.order) // the first leaf whose last name is not below
-	for lo < hi {
-		mid := int(uint(lo+hi) >> 1)
-		l := d.order[mid]
-		if model.CompareNames(d.texts[l[len(l)-1]], name) < 0 {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
+func (d *dictionary) seek(name string) (at, i int) {
+	// The first leaf whose last name is not below.
+	at = sort.Search(len(d.order), func(i int) bool {
+		return model.CompareNames(d.texts[d.order[i].last()], name) >= 0
+	})
+	if at < len(d.order) {
+		i = d.order[at].seek(d.texts, name)
 	}
-	if leaf = lo; leaf == len(d.order) {
-		return leaf, 0
-	}
-	l := d.order[leaf]
-	lo, hi = 0, len(l)
-	for lo < hi {
-		mid := int(uint(lo+hi) >> 1)
-		if model.CompareNames(d.texts[l[mid]], name) < 0 {
-			lo = mid + 1
-		} else {
-			hi = mid
-		}
-	}
-	return leaf, lo
+	return at, i
 }
 
 // ascend yields ids in the order of their names: of those that begin with
@@ -153,13 +121,28 @@ func (d *dictionary) ascend(prefix, from string) iter.Seq[uint32] {
 		from = prefix
 	}
 	return func(yield func(uint32) bool) {
-		leaf, i := d.seek(from)
-		for ; leaf < len(d.order); leaf, i = leaf+1, 0 {
-			for _, id := range d.order[leaf][i:] {
+		at, i := d.seek(from)
+		for ; at < len(d.order); at, i = at+1, 0 {
+			for _, id := range d.order[at].ids[i:] {
 				if !strings.HasPrefix(d.texts[id], prefix) || !yield(id) {
 					return
 				}
 			}
 		}
 	}
+}
+
+// count returns how many names begin with prefix, or some number above enough
+// if they are more than that.
+func (d *dictionary) count(prefix string, enough int) int {
+	n := 0
+	at, i := d.seek(prefix)
+	for ; at < len(d.order) && n <= enough; at, i = at+1, 0 {
+		ids := d.order[at].ids[i:]
+		above := sort.Search(len(ids), func(i int) bool { return !strings.HasPrefix(d.texts[ids[i]], prefix) })
+		if n += above; above < len(ids) {
+			break
+		}
+	}
+	return n
 }

@@ -16,7 +16,7 @@
 // A text exists once however many metrics use it: 20 metrics of 200 hosts hold
 // each host name once, and 8 to 14 bytes for each metric and host.
 // Dictionaries are ordered, and are so at all times, as model.CompareNames
-// says; a metric has no order of its own, it filters that of the tag.
+// says (see leaf); a metric has no order of its own, it filters that of the tag.
 //
 // # Invariants
 //

@@ -3,7 +3,6 @@ package index
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -165,26 +164,4 @@ func (x *Index) intersect(sets []postingSet, within *roaring.Bitmap) *roaring.Bi
 		result = result.Clone()
 	}
 	return result
-}
-
-// count returns how many names begin with prefix, or some number above enough
-// if they are more than that.
-func (d *dictionary) count(prefix string, enough int) int {
-	n := 0
-	leaf, i := d.seek(prefix)
-	for ; leaf < len(d.order) && n <= enough; leaf, i = leaf+1, 0 {
-		l := d.order[leaf][i:]
-		if strings.HasPrefix(d.texts[l[len(l)-1]], prefix) {
-			n += len(l)
-			continue
-		}
-		above, _ := slices.BinarySearchFunc(l, prefix, func(id uint32, prefix string) int {
-			if strings.HasPrefix(d.texts[id], prefix) {
-				return -1
-			}
-			return 1
-		})
-		return n + above
-	}
-	return n
 }
