@@ -81,14 +81,24 @@ func (p *parser) block() error {
 		case atPoints:
 			err = p.points()
 		}
-		var f *ingest.Fault
-		if errors.As(err, &f) { // of the JSON: nothing after it can be trusted
-			p.tell(f, p.s.Rest())
-			p.phase = atEnd
-		} else if err != nil {
-			return err
+		if err != nil {
+			if err = p.giveUp(err); err != nil {
+				return err
+			}
 		}
 	}
+	return nil
+}
+
+// giveUp tells a fault of the JSON itself: nothing after it can be trusted.
+// Other errors it returns.
+func (p *parser) giveUp(err error) error {
+	var f *ingest.Fault
+	if !errors.As(err, &f) {
+		return err
+	}
+	p.tell(f, p.s.Rest())
+	p.phase = atEnd
 	return nil
 }
 

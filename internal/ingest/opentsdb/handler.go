@@ -1,0 +1,195 @@
+package opentsdb
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"mime"
+	"net/http"
+	"strings"
+	"sync"
+
+	"varve/internal/httpapi"
+	"varve/internal/ingest"
+)
+
+// A Handler answers POST /api/put.
+type Handler struct {
+	p     *ingest.Pipeline
+	json  *ingest.Protocol
+	lines *ingest.Protocol
+	log   *slog.Logger
+	pools [2]sync.Pool // of *parser, for JSON and for lines
+}
+
+// New makes a Handler. A nil logger logs nothing.
+func New(p *ingest.Pipeline, log *slog.Logger) *Handler {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	h := &Handler{p: p, json: p.Protocol("opentsdb_json"), lines: p.Protocol("opentsdb_lines"), log: log}
+	for i, proto := range []*ingest.Protocol{h.json, h.lines} {
+		h.pools[i].New = func() any {
+			return &parser{p: p, w: p.NewWriter(proto, "", p.Config().BusyWait)}
+		}
+	}
+	return h
+}
+
+// Routes lists what the Handler serves.
+func (h *Handler) Routes() []httpapi.Route {
+	return []httpapi.Route{{Method: http.MethodPost, Path: "/api/put", Handler: h}}
+}
+
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := h.p.ReadBody(w, r, r.Header.Get("Content-Encoding") == "gzip")
+	if err != nil {
+		var f *ingest.Fault
+		if errors.As(err, &f) {
+			h.p.Reject(h.json, r.RemoteAddr, f, nil, 1)
+		}
+		h.fail(w, r, err)
+		return
+	}
+	defer body.Release()
+
+	lines := isLines(r, body.Bytes)
+	pool := &h.pools[0]
+	if lines {
+		pool = &h.pools[1]
+	}
+	p := pool.Get().(*parser)
+	defer pool.Put(p)
+	p.w.SetRemote(r.RemoteAddr)
+	p.reset(body.Bytes, lines)
+	defer p.reset(nil, lines) // keeps nothing of the body
+	ctx, cancel := h.p.StoreContext(r)
+	defer cancel()
+	stored, err := p.run(ctx)
+	if err != nil {
+		h.fail(w, r, err)
+		return
+	}
+	p.answer(w, r, stored)
+}
+
+// run stores the whole body and returns the number of samples stored. Errors
+// are those of ingest.Writer.Ingest.
+func (p *parser) run(ctx context.Context) (stored int, err error) {
+	for !p.done {
+		from := p.progress
+		// The shortest line has 5 bytes, "a 1 1", and its end.
+		most := min(blockSamples, len(p.s.Rest())/6+1)
+		n, err := p.w.Ingest(ctx, most, func() error {
+			p.progress = from
+			return p.block()
+		})
+		if err != nil {
+			return stored, err
+		}
+		stored += n
+	}
+	return stored, nil
+}
+
+// A summary is the answer to ?summary, with Errors to ?details.
+type summary struct {
+	Errors  *[]pointError `json:"errors,omitempty"`
+	Failed  int           `json:"failed"`
+	Success int           `json:"success"`
+}
+
+type pointError struct {
+	Datapoint json.RawMessage `json:"datapoint"`
+	Error     string          `json:"error"`
+}
+
+func (p *parser) answer(w http.ResponseWriter, r *http.Request, stored int) {
+	query := r.URL.Query()
+	details, short := query.Has("details"), query.Has("summary")
+	switch {
+	case p.held: // the rest is stored; sent again, the new series get their turn
+		httpapi.WriteBusy(w)
+	case p.unparsed != "":
+		writeError(w, http.StatusBadRequest, "Unable to parse the given JSON", p.unparsed)
+	case details || short:
+		s := summary{Failed: p.failed, Success: stored}
+		if details {
+			s.Errors = p.pointErrors()
+		}
+		status := http.StatusOK
+		if p.failed > 0 {
+			status = http.StatusBadRequest
+		}
+		writeJSON(w, status, s)
+	case p.failed > 0:
+		writeError(w, http.StatusBadRequest, "One or more data points had errors",
+			"Please see the TSD logs or append \"details\" to the put request")
+	default:
+		w.WriteHeader(http.StatusNoContent)
+	}
+}
+
+// pointErrors lists the faults that are told. A point is given back as it was
+// sent when that is strict JSON, else as text.
+func (p *parser) pointErrors() *[]pointError {
+	list := make([]pointError, 0, p.shown)
+	for _, f := range p.faults[:p.shown] {
+		point := json.RawMessage(f.point)
+		if !json.Valid(f.point) {
+			point, _ = json.Marshal(strings.ToValidUTF8(string(f.point), "�"))
+		}
+		list = append(list, pointError{point, f.text})
+	}
+	return &list
+}
+
+// fail answers an error that ended the request.
+func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
+	var f *ingest.Fault
+	switch ingest.OutcomeOf(err) {
+	case ingest.Busy:
+		httpapi.WriteBusy(w)
+	case ingest.Caller:
+		status := http.StatusBadRequest
+		if errors.As(err, &f) && f.Reason == ingest.BodyTooLarge {
+			status = http.StatusRequestEntityTooLarge
+		}
+		writeError(w, status, err.Error(), "")
+	default:
+		h.log.Error("put not stored", "remote", r.RemoteAddr, "error", err)
+		writeError(w, http.StatusInternalServerError, err.Error(), "")
+	}
+}
+
+// writeError answers in OpenTSDB's form.
+func writeError(w http.ResponseWriter, status int, message, details string) {
+	type body struct {
+		Code    int    `json:"code"`
+		Message string `json:"message"`
+		Details string `json:"details,omitempty"`
+	}
+	writeJSON(w, status, map[string]body{"error": {status, message, details}})
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // plain texts, numbers and JSON that was checked
+	}
+	w.Header().Set("Content-Type", "application/json; charset=UTF-8")
+	w.WriteHeader(status)
+	w.Write(text)
+}
+
+// isLines reports whether a body is plain text lines: by its type, unless it
+// begins like JSON all the same.
+func isLines(r *http.Request, body []byte) bool {
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || (media != "text/plain" && media != "application/graphite") {
+		return false
+	}
+	word, _ := cutWord(body)
+	return len(word) == 0 || (word[0] != '{' && word[0] != '[')
+}

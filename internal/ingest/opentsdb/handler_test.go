@@ -1,0 +1,273 @@
+package opentsdb
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/ingest"
+	"varve/internal/ingest/ingesttest"
+	"varve/internal/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// harness is a Handler over a recorder.
+type harness struct {
+	recorder *ingesttest.Recorder
+	reg      *prometheus.Registry
+	handler  *Handler
+}
+
+func newHarness(limits func(*ingest.Config)) *harness {
+	h := &harness{recorder: &ingesttest.Recorder{}}
+	p, reg := ingesttest.NewPipeline(h.recorder, limits)
+	h.handler, h.reg = New(p, nil), reg
+	return h
+}
+
+func (h *harness) post(url, contentType, body string) *httptest.ResponseRecorder {
+	r := httptest.NewRequest(http.MethodPost, url, strings.NewReader(body))
+	r.Header.Set("Content-Type", contentType)
+	w := httptest.NewRecorder()
+	h.handler.ServeHTTP(w, r)
+	return w
+}
+
+const asJSON, asGraphite = "application/json", "application/graphite"
+
+func TestPut(t *testing.T) {
+	const (
+		good   = `{"metric":"m","timestamp":1700000000,"value":1,"tags":{"h":"a"}}`
+		stored = "m{h=a} long 1700000000000 1"
+		plain  = `{"error":{"code":400,"message":"One or more data points had errors","details":"Please see the TSD logs or append \"details\" to the put request"}}`
+	)
+	noTags := `{"metric":"m","timestamp":1700000000,"value":1}`
+	for _, c := range []struct {
+		name, url, contentType, body string
+		status                       int
+		answer, stored               string
+	}{
+		{"one", "/api/put", asJSON, good, 204, "", stored},
+		{"array", "/api/put", asJSON, "[\n" + good + ",\n" + good + "\n]\n", 204, "", stored + "\n" + stored},
+		{"details", "/api/put?details=true", asJSON, good, 200, `{"errors":[],"failed":0,"success":1}`, stored},
+		{"summary", "/api/put?summary", asJSON, good, 200, `{"failed":0,"success":1}`, stored},
+		{"nothing", "/api/put", asJSON, "", 204, "", ""},
+		{"blank", "/api/put", "", " \n", 204, "", ""},
+		{"empty array", "/api/put", asJSON, "[\n\n]\n", 204, "", ""},
+		{"empty array, details", "/api/put?details", asJSON, "[]", 200, `{"errors":[],"failed":0,"success":0}`, ""},
+		{"milliseconds", "/api/put", asJSON, `{"metric":"m","timestamp":17000000001,"value":1,"tags":{"h":"a"}}`, 204, "", "m{h=a} long 17000000001 1"},
+		{"texts", "/api/put", "", `{"metric":"m","timestamp":"1700000000","value":"-1.5","tags":{"h":"a"}}`, 204, "", "m{h=a} double 1700000000000 -1.5"},
+		{"exponent", "/api/put", "", `{"metric":"m","timestamp":1700000000,"value":1e3,"tags":{"h":"a"}}`, 204, "", "m{h=a} double 1700000000000 1000"},
+		{"beyond 64 bits", "/api/put", "", `{"metric":"m","timestamp":1700000000,"value":18446744073709551616,"tags":{"h":"a"}}`, 204, "", "m{h=a} double 1700000000000 1.8446744073709552e+19"},
+		{"some bad", "/api/put", asJSON, "[" + noTags + "," + good + "]", 400, plain, stored},
+		{"some bad, details", "/api/put?details", asJSON, "[" + noTags + "," + good + ",5]", 400,
+			`{"errors":[{"datapoint":` + noTags + `,"error":"Missing tags"},{"datapoint":5,"error":"A data point must be an object"}],"failed":2,"success":1}`, stored},
+		{"some bad, summary", "/api/put?summary", asJSON, "[" + noTags + "," + good + "]", 400, `{"failed":1,"success":1}`, stored},
+		{"lenient bad", "/api/put?details", asJSON, `{metric:m}`, 400, `{"errors":[{"datapoint":"{metric:m}","error":"Invalid timestamp"}],"failed":1,"success":0}`, ""},
+		{"no metric", "/api/put?details", asJSON, `{"metric":""}`, 400, `{"errors":[{"datapoint":{"metric":""},"error":"Metric name was empty"}],"failed":1,"success":0}`, ""},
+		{"no value", "/api/put?details", asJSON, `{"metric":"m","timestamp":1,"value":null}`, 400, `{"errors":[{"datapoint":{"metric":"m","timestamp":1,"value":null},"error":"Empty value"}],"failed":1,"success":0}`, ""},
+		{"not finite", "/api/put?summary", asJSON, `{"metric":"m","timestamp":1,"value":"NaN","tags":{"h":"a"}}`, 400, `{"failed":1,"success":0}`, ""},
+		{"empty tag", "/api/put?details", asJSON, `{"metric":"m","timestamp":1,"value":1,"tags":{"h":""}}`, 400,
+			`{"errors":[{"datapoint":{"metric":"m","timestamp":1,"value":1,"tags":{"h":""}},"error":"the value of tag h is empty"}],"failed":1,"success":0}`, ""},
+		{"cut off", "/api/put?details", asJSON, "[" + good + ",{", 400,
+			`{"error":{"code":400,"message":"Unable to parse the given JSON","details":"End of input at line 1 column 68"}}`, stored},
+		{"lines", "/api/put", asGraphite, "m;h=a 1 1700000000\nn 1.50 1700000001\r\n\n o.p;k=v=w 2 1700000002", 204, "",
+			stored + "\nn{add=tag} double 1700000001000 1.5\no.p{k=v=w} long 1700000002000 2"},
+		{"no lines", "/api/put", asGraphite, "", 204, "", ""},
+		{"bad lines", "/api/put?details", "text/plain; charset=utf-8", "m 1\nm;h=a 1 1700000000\nm;h 1 1\nm nan 1\nm 1 x\na b c d\n", 400,
+			`{"errors":[{"datapoint":"m 1","error":"A line must be: name value timestamp"},{"datapoint":"m;h 1 1","error":"tag[0] must be in the format 'name=value'."},` +
+				`{"datapoint":"m nan 1","error":"Unable to parse value to a number: it must be finite"},{"datapoint":"m 1 x","error":"Invalid timestamp"},` +
+				`{"datapoint":"a b c d","error":"A line must be: name value timestamp"}],"failed":5,"success":1}`, stored},
+		{"JSON as text", "/api/put", "text/plain", "\n " + good, 204, "", stored},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHarness(nil)
+			w := h.post(c.url, c.contentType, c.body)
+			if w.Code != c.status || w.Body.String() != c.answer {
+				t.Errorf("answer %d %s\nwant %d %s", w.Code, w.Body, c.status, c.answer)
+			}
+			if got := h.recorder.Text(); got != c.stored {
+				t.Errorf("stored\n%s\nwant\n%s", got, c.stored)
+			}
+		})
+	}
+}
+
+func TestLimits(t *testing.T) {
+	point := func(metric string) string {
+		return `{"metric":"` + metric + `","timestamp":1,"value":1,"tags":{"h":"a"}}`
+	}
+	h := newHarness(func(c *ingest.Config) { c.MaxSeries, c.MaxBodyBytes = 1, 500 })
+	w := h.post("/api/put?summary", asJSON, "["+point("a")+","+point("b")+","+point("a")+"]")
+	if got := w.Body.String(); w.Code != 400 || got != `{"failed":1,"success":2}` {
+		t.Errorf("beyond max_series: %d %s", w.Code, got)
+	}
+	if w := h.post("/api/put", asJSON, strings.Repeat(" ", 501)); w.Code != 413 {
+		t.Errorf("body too large: %d %s", w.Code, w.Body)
+	}
+	want := map[string]float64{"opentsdb_json,max_series": 1, "opentsdb_json,body_too_large": 1}
+	if got := ingesttest.Counters(t, h.reg, "varve_ingest_rejected_total"); !reflect.DeepEqual(got, want) {
+		t.Errorf("refused %v, want %v", got, want)
+	}
+
+	h = newHarness(func(c *ingest.Config) { c.NewSeriesBurst = 1; c.NewSeriesPerSecond = 1 })
+	w = h.post("/api/put?details", asJSON, "["+point("a")+","+point("b")+"]")
+	if w.Code != 503 || w.Header().Get("Retry-After") == "" || h.recorder.Text() != "a{h=a} long 1000 1" {
+		t.Errorf("beyond new_series_per_second: %d %s, stored %s", w.Code, w.Body, h.recorder.Text())
+	}
+}
+
+func TestStaleBlocks(t *testing.T) {
+	h := newHarness(nil)
+	appends := 0
+	h.recorder.OnAppend = func(*store.Batch) error {
+		if appends++; appends%2 == 1 {
+			h.recorder.Forget()
+		}
+		return nil
+	}
+	const points = 2*blockSamples + 5
+	body := strings.Repeat(`{"metric":"m","timestamp":1,"value":1,"tags":{"h":"a"}},`, points) + "5"
+	w := h.post("/api/put?summary", asJSON, "["+body+"]")
+	if want := fmt.Sprintf(`{"failed":1,"success":%d}`, points); w.Body.String() != want {
+		t.Errorf("answer %s, want %s", w.Body, want)
+	}
+	if n, _ := h.recorder.Count(); n != points {
+		t.Errorf("stored %d", n)
+	}
+	if got := ingesttest.Counters(t, h.reg, "varve_ingest_rejected_total"); !reflect.DeepEqual(got, map[string]float64{"opentsdb_json,bad_syntax": 1}) {
+		t.Errorf("refused %v", got)
+	}
+}
+
+// TestRecordings replays what real clients sent to a real HTTP server.
+func TestRecordings(t *testing.T) {
+	files, _ := filepath.Glob("testdata/clients/*.http")
+	if len(files) == 0 {
+		t.Fatal("no recordings")
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, piece := range []int{len(data), 1428, 7, 1} {
+			t.Run(fmt.Sprintf("%s/%d", filepath.Base(file), piece), func(t *testing.T) {
+				h := newHarness(nil)
+				answers := replay(t, h, data, piece)
+				golden(t, file+".golden", answers+h.recorder.Text()+"\n")
+			})
+		}
+	}
+}
+
+func golden(t *testing.T, path, got string) {
+	t.Helper()
+	if os.Getenv("REWRITE_GOLDEN") != "" {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s: have\n%s\nwant\n%s", path, got, want)
+	}
+}
+
+// replay writes a connection's bytes in pieces and returns status and body of
+// each answer.
+func replay(t *testing.T, h *harness, data []byte, piece int) string {
+	mux := http.NewServeMux()
+	for _, r := range h.handler.Routes() {
+		mux.Handle(r.Method+" "+r.Path, r.Handler)
+	}
+	srv := httptest.NewServer(mux)
+	defer srv.Close()
+	c, err := net.Dial("tcp", srv.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	sent := make(chan error, 1)
+	go func() {
+		err := ingesttest.WritePieces(c, data, piece)
+		c.(*net.TCPConn).CloseWrite()
+		sent <- err
+	}()
+	var out strings.Builder
+	for r := bufio.NewReader(c); ; {
+		resp, err := http.ReadResponse(r, nil)
+		if err != nil {
+			break // the server closes after the last request
+		}
+		body, _ := io.ReadAll(resp.Body)
+		fmt.Fprintf(&out, "%d %s\n", resp.StatusCode, body)
+	}
+	<-sent
+	return out.String()
+}
+
+func FuzzBody(f *testing.F) {
+	for _, lines := range []bool{false, true} {
+		f.Add([]byte(`[{"metric":"m","timestamp":1700000000,"value":1.5,"tags":{"h":"\u0061"}},5]`), lines)
+		f.Add([]byte("m;h=a 1 1700000000\nn 1.50 1700000001\r\n\nbad\n"), lines)
+		f.Add([]byte("[\n\n]"), lines)
+	}
+	f.Fuzz(func(t *testing.T, body []byte, lines bool) {
+		h := newHarness(nil)
+		contentType := asJSON
+		if lines {
+			contentType = asGraphite
+		}
+		w := h.post("/api/put?details", contentType, string(body))
+		n, _ := h.recorder.Count()
+		switch {
+		case w.Code != 200 && w.Code != 400:
+			t.Fatalf("status %d %s", w.Code, w.Body)
+		case w.Code == 200 && !strings.HasSuffix(w.Body.String(), fmt.Sprintf(`"failed":0,"success":%d}`, n)):
+			t.Fatalf("%d stored, answer %s", n, w.Body)
+		}
+	})
+}
+
+func BenchmarkParser(b *testing.B) {
+	h := newHarness(nil)
+	h.recorder.Quiet()
+	const points = 4000
+	var body bytes.Buffer
+	body.WriteByte('[')
+	for i := range points {
+		fmt.Fprintf(&body, `{"metric":"sys.metric.number.%02d","timestamp":1700000000,"value":%d.%02d,"tags":{"host":"server-%03d.example.net","region":"eu-west-1","rack":"r%02d","os":"linux","env":"production","team":"storage"}},`,
+			i%20, i%100, i%97, i/20, i%13)
+	}
+	body.Truncate(body.Len() - 1)
+	body.WriteByte(']')
+	p := h.handler.pools[0].Get().(*parser)
+	b.ReportAllocs()
+	for b.Loop() {
+		p.reset(body.Bytes(), false)
+		if n, err := p.run(context.Background()); err != nil || n != points {
+			b.Fatal(n, err, p.faults)
+		}
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/points, "ns/sample")
+	b.ReportMetric(float64(body.Len())/points, "B/sample")
+}
