@@ -188,7 +188,9 @@ func (w *Writer) Finish() (Properties, error) {
 		w.Abort()
 		return Properties{}, err
 	}
-	if err := w.file.Close(); err != nil {
+	file := w.file
+	w.file = nil
+	if err := file.Close(); err != nil {
 		return Properties{}, fmt.Errorf("close block file %s: %w", w.path, err)
 	}
 	return w.props, nil
@@ -239,9 +241,13 @@ func (w *Writer) finishProperties() {
 	}
 }
 
-// Abort closes and removes an unfinished file.
+// Abort closes and removes an unfinished file. Further calls do nothing.
 func (w *Writer) Abort() {
+	if w.file == nil {
+		return
+	}
 	w.file.Close()
+	w.file = nil
 	// The file is in no manifest; if removing fails, opening the store removes it.
 	_ = w.fs.Remove(w.path)
 	if w.err == nil {

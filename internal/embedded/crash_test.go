@@ -1,0 +1,316 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+var (
+	crashRounds = flag.Int("embedded.crashes", 12, "rounds of simulated power cuts")
+	crashSeed   = flag.Uint64("embedded.seed", 0, "seed of the first round, 0 = by the clock")
+)
+
+const crashOrigin = 1_700_000_000_000
+
+// crashSeries writes value n at time crashOrigin + n*1000, n = 0, 1, 2, ..., so
+// that whatever is found after a crash tells whether it was written.
+type crashSeries struct {
+	model.Series
+	issued  atomic.Int64 // samples handed to Append
+	acked   atomic.Int64 // samples for which Append returned nil
+	deleted int64        // samples before this one were deleted, acknowledged
+	asked   int64        // samples before this one were asked to be deleted
+}
+
+func newCrashSeries(n int) []*crashSeries {
+	all := make([]*crashSeries, n)
+	for i := range all {
+		all[i] = &crashSeries{Series: model.Series{
+			Metric: "crash", Type: model.TypeLong, Tags: model.MustTags("n", fmt.Sprint(i)),
+		}}
+	}
+	return all
+}
+
+// write appends batches to its series until the store stops taking them.
+func (c *crashSeries) write(ctx context.Context, s *Store, rng *rand.Rand) {
+	var b store.Batch
+	for ctx.Err() == nil {
+		b.Reset(s.Epoch())
+		ref, err := s.Create(ctx, c.Series)
+		if err != nil {
+			return
+		}
+		first := c.issued.Load()
+		n := first + 1 + rng.Int64N(30)
+		for i := first; i < n; i++ {
+			b.AddLong(ref, crashOrigin+i*1000, i, 0)
+		}
+		c.issued.Store(n)
+		switch err := s.Append(ctx, &b); {
+		case errors.Is(err, store.ErrStale):
+			c.issued.Store(first)
+		case err != nil:
+			return
+		default:
+			c.acked.Store(n)
+		}
+	}
+}
+
+// check compares what a reopened store has with what was promised.
+func (c *crashSeries) check(s *Store) error {
+	v, err := s.View(context.Background())
+	if err != nil {
+		return err
+	}
+	defer v.Close()
+	found, err := v.Select(context.Background(), store.Selection{
+		Metric: c.Metric, Range: model.AllTime, Matchers: []model.Matcher{{Tag: "n", Values: []string{mustGet(c.Tags, "n")}}},
+	})
+	if err != nil {
+		return err
+	}
+	next := c.asked
+	if len(found) > 0 {
+		if next, err = c.checkSamples(v, found[0]); err != nil {
+			return err
+		}
+	}
+	if next < c.acked.Load() {
+		return fmt.Errorf("%v: acknowledged up to %d, found up to %d", c.Series, c.acked.Load(), next)
+	}
+	return nil
+}
+
+func mustGet(t model.Tags, name string) string { v, _ := t.Get(name); return v }
+
+// checkSamples expects every sample from asked on, none before deleted, and
+// returns where they end.
+func (c *crashSeries) checkSamples(v store.View, series store.Series) (next int64, err error) {
+	cursor := v.Read(context.Background(), series, store.ReadOptions{Range: model.AllTime})
+	defer cursor.Close()
+	next = -1
+	for {
+		b, err := cursor.Next()
+		if err != nil {
+			return 0, err
+		}
+		if b == nil {
+			return max(next, c.asked), nil
+		}
+		for i, ms := range b.Times {
+			n := int64(b.Values[i])
+			switch {
+			case ms != crashOrigin+n*1000 || n < 0 || n >= c.issued.Load():
+				return 0, fmt.Errorf("%v: found %d at %d, which was never written", c.Series, n, ms)
+			case n < c.deleted:
+				return 0, fmt.Errorf("%v: %d was deleted and is back", c.Series, n)
+			case next >= 0 && n != next, next < 0 && n > c.asked:
+				return 0, fmt.Errorf("%v: after %d comes %d", c.Series, next-1, n)
+			}
+			next = n + 1
+		}
+	}
+}
+
+// TestPowerCuts cuts the power again and again while writers, deletes,
+// checkpoints and merges are at work: what was not synced is lost, torn or
+// written in another order.
+func TestPowerCuts(t *testing.T) {
+	seed := *crashSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano()) % 1e9
+	}
+	for round := range *crashRounds {
+		if err := powerCutRound(seed+uint64(round), 4); err != nil {
+			t.Fatalf("repeat with -embedded.seed=%d -embedded.crashes=1: %v", seed+uint64(round), err)
+		}
+	}
+}
+
+func powerCutRound(seed uint64, cuts int) error {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	fs := vfs.NewCrashableMem()
+	series := newCrashSeries(3)
+	for cut := range cuts {
+		s, err := Open(fs, "data", tinyConfig(), Options{})
+		if err != nil {
+			return fmt.Errorf("open after cut %d: %w", cut, err)
+		}
+		for _, c := range series {
+			if err := c.check(s); err != nil {
+				s.Close()
+				return fmt.Errorf("after cut %d: %w", cut, err)
+			}
+			c.issued.Store(c.found(s))
+			c.acked.Store(c.issued.Load())
+		}
+		fs = runAndCut(s, fs, series, rng)
+	}
+	return nil
+}
+
+// found returns the number after the last sample, so that writing goes on there.
+func (c *crashSeries) found(s *Store) int64 {
+	v, err := s.View(context.Background())
+	if err != nil {
+		return 0
+	}
+	defer v.Close()
+	ref, ok := s.Lookup(c.AppendKey(nil))
+	if !ok {
+		return c.asked
+	}
+	next, err := c.checkSamples(v, store.Series{Ref: ref, Series: c.Series})
+	if err != nil {
+		return 0
+	}
+	return next
+}
+
+// runAndCut lets writers and a deleter work for a moment and returns the file
+// system as the power cut leaves it.
+func runAndCut(s *Store, fs *vfs.MemFS, series []*crashSeries, rng *rand.Rand) *vfs.MemFS {
+	ctx, stop := context.WithCancel(context.Background())
+	var work sync.WaitGroup
+	for i, c := range series {
+		own := rand.New(rand.NewPCG(rng.Uint64(), uint64(i)))
+		work.Go(func() { c.write(ctx, s, own) })
+	}
+	ops := rng.IntN(4)
+	for range ops {
+		time.Sleep(time.Duration(rng.IntN(8)) * time.Millisecond)
+		c := series[rng.IntN(len(series))]
+		c.asked = c.acked.Load()
+		err := s.Delete(ctx, store.Deletion{
+			Metric: c.Metric, Range: model.TimeRange{StartMS: crashOrigin, EndMS: crashOrigin + c.asked*1000 - 1},
+			Matchers: []model.Matcher{{Tag: "n", Values: []string{mustGet(c.Tags, "n")}}},
+		})
+		if err == nil {
+			c.deleted = c.asked
+		}
+	}
+	time.Sleep(time.Duration(rng.IntN(20)) * time.Millisecond)
+	// What is acknowledged before the cut must survive it; what is issued
+	// until the writers stop may.
+	acked := make([]int64, len(series))
+	for i, c := range series {
+		acked[i] = c.acked.Load()
+	}
+	crashed := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rand.New(rand.NewPCG(rng.Uint64(), 7))})
+	stop()
+	work.Wait()
+	s.Close()
+	for i, c := range series {
+		c.acked.Store(acked[i])
+	}
+	return crashed
+}
+
+// TestErrorAtEachCall makes the first, second, third ... write operation on log
+// and block files fail, and all after it, until a run passes clean. Whatever
+// was acknowledged is found when the store is opened again on a sound disk.
+func TestErrorAtEachCall(t *testing.T) {
+	const runs = 400
+	for n := range runs {
+		clean, err := errorRun(int64(n))
+		if err != nil {
+			t.Fatalf("operation %d fails: %v", n, err)
+		}
+		if clean {
+			t.Logf("passed clean at operation %d", n)
+			return
+		}
+	}
+	t.Errorf("no run of %d passed clean", runs)
+}
+
+// errorRun writes, checkpoints, deletes and merges on a disk that fails from
+// the n-th write operation on.
+func errorRun(n int64) (clean bool, err error) {
+	mem := vfs.NewMem()
+	var count atomic.Int64
+	var armed atomic.Bool
+	faulty := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if !armed.Load() || op.Kind.ReadOrWrite() != errorfs.OpIsWrite || strings.Contains(op.Path, catalogueName) {
+			return nil
+		}
+		if count.Add(1) > n {
+			return errorfs.ErrInjected
+		}
+		return nil
+	}))
+	cfg := tinyConfig()
+	cfg.CheckpointSamples = 1 << 30 // only when the run asks
+	cfg.MaintenanceInterval = time.Hour
+	s, err := Open(faulty, "data", cfg, Options{})
+	if err != nil {
+		return false, err
+	}
+	armed.Store(true)
+	c := newCrashSeries(1)[0]
+	c.script(s)
+	clean = count.Load() <= n
+	s.Close()
+	sound, err := Open(mem, "data", cfg, Options{})
+	if err != nil {
+		return false, fmt.Errorf("open on a sound disk: %w", err)
+	}
+	defer sound.Close()
+	return clean, c.check(sound)
+}
+
+// script does a bit of everything; steps after a failure may fail too.
+func (c *crashSeries) script(s *Store) {
+	ctx := context.Background()
+	for round := range 3 {
+		for range 3 {
+			c.writeOnce(ctx, s, 20)
+		}
+		if s.checkpoint() != nil {
+			return
+		}
+		if round == 1 {
+			c.asked = c.acked.Load() / 2
+			err := s.Delete(ctx, store.Deletion{Metric: c.Metric, Range: model.TimeRange{StartMS: 0, EndMS: crashOrigin + c.asked*1000 - 1}})
+			if err == nil {
+				c.deleted = c.asked
+			}
+		}
+	}
+	if s.Compact(ctx) == nil {
+		c.writeOnce(ctx, s, 5)
+	}
+}
+
+func (c *crashSeries) writeOnce(ctx context.Context, s *Store, n int64) {
+	ref, err := s.Create(ctx, c.Series)
+	if err != nil {
+		return
+	}
+	var b store.Batch
+	b.Reset(s.Epoch())
+	first := c.acked.Load()
+	for i := first; i < first+n; i++ {
+		b.AddLong(ref, crashOrigin+i*1000, i, 0)
+	}
+	c.issued.Store(max(c.issued.Load(), first+n))
+	if s.Append(ctx, &b) == nil {
+		c.acked.Store(first + n)
+	}
+}
