@@ -40,7 +40,8 @@ type Config struct {
 //
 //	go test -run <this test> -storetest.seed=<seed> -storetest.rounds=1
 //
-// and a script, as small as could be made, in the language of this package.
+// and a script, as small as could be made, in the language of this package: with
+// the right answers added it is a story for the files of [Run].
 //
 // Rounds with an even seed have samples with a time-to-live, except for stores
 // in real time and those whose names outlive expired samples.

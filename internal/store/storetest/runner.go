@@ -445,7 +445,7 @@ func readSummarized(ctx context.Context, v store.View, s store.Series, o store.R
 	o.Summarize = func(firstMS, lastMS int64) bool {
 		run := model.TimeRange{StartMS: firstMS, EndMS: lastMS}
 		if firstMS > lastMS || !o.Range.Contains(firstMS) || !o.Range.Contains(lastMS) {
-			problem = fmt.Errorf("Summarize(%d, %d) is not a run inside the range %d..%d", firstMS, lastMS, o.Range.StartMS, o.Range.EndMS)
+			problem = fmt.Errorf("call of Summarize(%d, %d), which is not a run inside the range %d..%d", firstMS, lastMS, o.Range.StartMS, o.Range.EndMS)
 		}
 		agreed[run] = agree(firstMS, lastMS)
 		return agreed[run]
