@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -144,7 +145,7 @@ func writeFile(t testing.TB, fsys vfs.FS, name string, b []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Write(b); err != nil {
+	if _, err := f.Write(bytes.Clone(b)); err != nil { // which may change what it is given
 		t.Fatal(err)
 	}
 	if err := f.Close(); err != nil {

@@ -62,22 +62,25 @@ type recordHeader struct {
 	crc     uint32
 }
 
-// parseHeader reads the header at the start of b, which lies at offset of
-// segment s, of which limit bytes may be read. It reports false, cheaply in
-// most cases, if no record of this segment can begin here.
+// plausible reports whether the lengths at the start of b may be those of a
+// record at offset, of a segment of which limit bytes may be read. Random bytes
+// and zeros seldom are. It is inlined where a whole segment is searched.
+func plausible(b []byte, offset, limit int64) bool {
+	x := binary.LittleEndian.Uint64(b) // length and durable
+	length, durable := int64(uint32(x)), int64(x>>32)
+	return uint64(durable-segmentHeaderSize) <= uint64(offset-segmentHeaderSize) && length <= limit-offset-recordHeaderSize
+}
+
+// parseHeader reads the header at the start of b. It reports false if no record
+// of segment s can begin at offset. offset is at least segmentHeaderSize.
 func parseHeader(b []byte, s Segment, offset, limit int64) (h recordHeader, ok bool) {
 	_ = b[recordHeaderSize-1]
+	if !plausible(b, offset, limit) || b[atType] == typeNone {
+		return h, false
+	}
+	h.typ = b[atType]
 	h.length = int64(binary.LittleEndian.Uint32(b[atLength:]))
-	if h.length > limit-offset-recordHeaderSize {
-		return h, false
-	}
 	h.durable = int64(binary.LittleEndian.Uint32(b[atDurable:]))
-	if h.durable < segmentHeaderSize || h.durable > offset {
-		return h, false
-	}
-	if h.typ = b[atType]; h.typ == typeNone {
-		return h, false
-	}
 	h.headCRC = crc32.Update(seed(s, offset), castagnoli, b[:atCheck])
 	h.crc = binary.LittleEndian.Uint32(b[atCRC:])
 	return h, uint16(h.headCRC) == binary.LittleEndian.Uint16(b[atCheck:])

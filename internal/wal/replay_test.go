@@ -398,13 +398,13 @@ func TestGolden(t *testing.T) {
 func FuzzReplay(f *testing.F) {
 	for _, closed := range []bool{false, true} {
 		file, starts := oneSegment(f, 5, closed)
-		f.Add(file, -1)
-		f.Add(file, starts[5])
-		f.Add(file[:starts[3]+7], starts[5])
+		f.Add(slices.Clone(file), -1)
+		f.Add(slices.Clone(file), starts[5])
+		f.Add(slices.Clone(file[:starts[3]+7]), starts[5])
 		file[starts[2]+3] ^= 1
-		f.Add(file, -1)
+		f.Add(slices.Clone(file), -1)
 		file[3] ^= 1
-		f.Add(file, -1)
+		f.Add(slices.Clone(file), -1)
 	}
 	f.Add([]byte{}, 0)
 	f.Fuzz(func(t *testing.T, file []byte, sealedAt int) {

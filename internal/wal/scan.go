@@ -205,7 +205,7 @@ func (s *scanner) record(offset int64) (h recordHeader, payload []byte, reason s
 func (s *scanner) search(bad int64) (next, last int64, err error) {
 	next, last = s.limit, bad
 	found := false
-	for offset := bad; offset+recordHeaderSize <= s.limit; {
+	for offset := max(bad, segmentHeaderSize); offset+recordHeaderSize <= s.limit; {
 		candidate, h, err := s.candidate(offset)
 		if err != nil {
 			return 0, 0, err
@@ -253,6 +253,9 @@ func (s *scanner) candidate(offset int64) (int64, recordHeader, error) {
 			return 0, recordHeader{}, err
 		}
 		for i := 0; i+recordHeaderSize <= len(b); i++ {
+			if !plausible(b[i:], offset+int64(i), s.limit) {
+				continue
+			}
 			if h, ok := parseHeader(b[i:i+recordHeaderSize], s.segment, offset+int64(i), s.limit); ok {
 				return offset + int64(i), h, nil
 			}
