@@ -72,13 +72,25 @@ type encoder struct {
 
 var encoders = sync.Pool{New: func() any { return new(encoder) }}
 
+// release returns e for use by others. What large values needed is given up.
+func (e *encoder) release() {
+	const keep = 1 << 20
+	if cap(e.distinct) > keep {
+		e.distinct = nil
+	}
+	if cap(e.compressed) > keep {
+		e.compressed = nil
+	}
+	encoders.Put(e)
+}
+
 // Append appends the samples [from,to) of c as one chunk. There must be 1 to
-// MaxSamples, and their times must strictly increase. The chunk says where it
+// MaxSamples, and their times must strictly increase; Append panics otherwise. The chunk says where it
 // ends, so that others may follow; it carries no kind and no checksum.
 func Append(dst []byte, kind model.Kind, c *model.Columns, from, to int, level Level) []byte {
 	checkRange(kind, c, from, to)
 	e := encoders.Get().(*encoder)
-	defer encoders.Put(e)
+	defer e.release()
 	e.level = level
 
 	times := c.Times[from:to]
@@ -105,10 +117,18 @@ func Append(dst []byte, kind model.Kind, c *model.Columns, from, to int, level L
 	return dst
 }
 
-// checkRange panics on what no caller may ask for.
+// checkRange panics on what no caller may ask for, because it could not be read
+// back.
 func checkRange(kind model.Kind, c *model.Columns, from, to int) {
 	if from < 0 || to > c.Len() || from >= to || to-from > MaxSamples || !kind.Valid() {
 		panic(fmt.Sprintf("chunk: %s samples [%d,%d) of %d, at most %d at once", kind, from, to, c.Len(), MaxSamples))
+	}
+	previous := c.Times[from]
+	for _, ms := range c.Times[from+1 : to] {
+		if ms <= previous {
+			panic(fmt.Sprintf("chunk: sample at %d ms after sample at %d ms", ms, previous))
+		}
+		previous = ms
 	}
 }
 

@@ -134,6 +134,33 @@ func TestLargestChunk(t *testing.T) {
 	}
 }
 
+// TestLargeValues goes up to and over the bound for values that grow.
+func TestLargeValues(t *testing.T) {
+	for _, size := range []int{MaxExpandedBytes, MaxExpandedBytes + 2} {
+		for _, distinct := range []bool{false, true} {
+			c := &model.Columns{}
+			value := bytes.Repeat([]byte("0123456789abcdef"), size/2/16+1)[:size/2]
+			c.AppendBytes(1, value, 0)
+			if distinct {
+				value[0] = 'x'
+			}
+			c.AppendBytes(2, value, 0)
+			enc := Append(nil, model.String, c, 0, 2, Best)
+			if (len(enc) < size/100) != (size <= MaxExpandedBytes) {
+				t.Errorf("%d bytes of values in %d", size, len(enc))
+			}
+			var d Decoder
+			var got model.Columns
+			if _, err := d.Decode(enc, model.String, &got); err != nil {
+				t.Fatal(err)
+			}
+			if !bytes.Equal(got.Data, c.Data) {
+				t.Error("values differ")
+			}
+		}
+	}
+}
+
 // TestDecodeTruncated cuts chunks at every length: an error, and the
 // destination as it was.
 func TestDecodeTruncated(t *testing.T) {

@@ -17,8 +17,9 @@ const (
 )
 
 const (
-	maxExponent = 15
-	maxMantissa = 9e15 // below 2^53: every such integer is a float64
+	maxExponent  = 15
+	longExponent = 10   // from here on plain bits may be smaller
+	maxMantissa  = 9e15 // below 2^53: every such integer is a float64
 
 	// roundMagic added to |x| < 2^51 leaves x, rounded to an integer, in the
 	// low bits: several times faster than a conversion.
@@ -62,7 +63,7 @@ func (e *encoder) appendDoubles(dst []byte, vals []uint64) ([]byte, doubleInfo) 
 	}
 	start := len(dst)
 	dst, info := e.appendDecimal(dst, vals, exp)
-	if exp < 10 && len(e.exceptions)*16 <= len(vals) {
+	if exp < longExponent && len(e.exceptions)*16 <= len(vals) {
 		return dst, info
 	}
 	// Many digits or many exceptions: plain bits may be smaller.
@@ -157,7 +158,7 @@ func (e *encoder) scale(vals []uint64) (exp int, ok bool) {
 		h[exponentOf(vals[i*len(vals)/m], 0)]++
 	}
 	exp, cost := h.best()
-	if exp < 0 || cost > 56*m {
+	if exp < 0 || cost > 56*m || h[maxExponent+1] > mayMiss(m, exp) {
 		return 0, false
 	}
 	for range 3 {
@@ -179,14 +180,24 @@ func (e *encoder) scale(vals []uint64) (exp int, ok bool) {
 	return exp, ok
 }
 
+// mayMiss returns how many of n values may not fit the exponent. With that
+// many digits, random bits often look decimal, but then not all of them do.
+func mayMiss(n, exp int) int {
+	if exp >= longExponent {
+		return n / 8
+	}
+	return (n + 1) / 2
+}
+
 // scaleBy fills e.ints and e.exceptions for one exponent and counts in failed
-// which exponents the exceptions would need. It is false if more than half of
-// the values do not fit.
+// which exponents the exceptions would need. It is false if more than mayMiss
+// do not fit.
 func (e *encoder) scaleBy(vals []uint64, exp int, failed *exponents) bool {
 	p := powersOfTen[exp]
 	ints := resize(&e.ints, len(vals))
 	e.exceptions = e.exceptions[:0]
 	magicBits := math.Float64bits(roundMagic)
+	limit := mayMiss(len(vals), exp)
 	filler := uint64(0)
 	for i, v := range vals {
 		f := math.Float64frombits(v)
@@ -203,7 +214,7 @@ func (e *encoder) scaleBy(vals []uint64, exp int, failed *exponents) bool {
 			}
 			ints[i] = filler
 			e.exceptions = append(e.exceptions, i)
-			if len(e.exceptions)*2 > len(vals)+1 {
+			if len(e.exceptions) > limit {
 				return false
 			}
 			continue

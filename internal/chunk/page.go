@@ -52,7 +52,8 @@ func (b *PageBuilder) Size() int { return len(b.buf) + checksumSize }
 func (b *PageBuilder) Entries() int { return b.entries }
 
 // Add appends the samples [from,to) of c, 1 to MaxSamples, as a chunk of the
-// given series. Chunks come ordered by series, then time, and do not overlap.
+// given series. Chunks come ordered by series, then time, and do not overlap;
+// Add panics otherwise.
 func (b *PageBuilder) Add(series uint32, kind model.Kind, c *model.Columns, from, to int) {
 	checkRange(kind, c, from, to)
 	times := c.Times[from:to]

@@ -186,7 +186,10 @@ func TestAddPanics(t *testing.T) {
 		"beyond": func(b *PageBuilder) { b.Add(7, model.Long, c, 0, 3) },
 		"series": func(b *PageBuilder) { b.Add(4, model.Long, c, 0, 2) },
 		"times":  func(b *PageBuilder) { b.Add(5, model.Long, c, 0, 2) },
-		"kind":   func(b *PageBuilder) { b.Add(7, 0, c, 0, 2) },
+		"order": func(b *PageBuilder) {
+			b.Add(7, model.Null, &model.Columns{Times: []int64{3, 3}}, 0, 2)
+		},
+		"kind": func(b *PageBuilder) { b.Add(7, 0, c, 0, 2) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
