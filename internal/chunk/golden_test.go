@@ -147,7 +147,7 @@ func goldenChunks() []added {
 		return mantissaBits(int64(i), 1)
 	}, day)
 	fixed(model.Double, 48, func(i int) int64 { return regular(i) + int64(next(21)) - 10 },
-		func(int) uint64 { return next(1); return math.Float64bits(float64(noise%(1<<52)) / (1 << 45) / 3) }, forever)
+		func(int) uint64 { next(1); return math.Float64bits(float64(noise%(1<<52)) / (1 << 45) / 3) }, forever)
 	fixed(model.Double, 5, regular, func(i int) uint64 { return oddDoubles[i] }, forever)
 	fixed(model.Double, 3, regular, func(int) uint64 { return oddDoubles[0] }, forever)
 	fixed(model.Long, 48, func(i int) int64 { return all[3].c.Times[i] }, func(i int) uint64 { return uint64(i % 17 * 100) }, forever)
