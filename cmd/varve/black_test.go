@@ -220,9 +220,15 @@ func TestPointsSurviveKill(t *testing.T) {
 	if status != 204 {
 		t.Fatalf("POST: %d %s", status, body)
 	}
+	status, body = p.do("POST", "/api/put?details",
+		`{"metric":"demo.tsdb","timestamp":1700000000,"value":3,"tags":{"host":"a"}}`)
+	if status != 200 || !strings.Contains(body, `"success":1`) {
+		t.Fatalf("put: %d %s", status, body)
+	}
 	p.kill()
 
 	p = start(t, dir)
+	p.wantValues("demo.tsdb", 1, `[[1700000000000,3]]`)
 	p.wantValues("demo.load", 2, `[[1700000000000,1.5] [1700000010000,9007199254740993]]`)
 	p.wantValues("demo/json", 2, `[[1700000000000,1] [1700000001000,2]]`)
 	if status, body := p.do("DELETE", "/api/v1/metric/demo%2Fjson/", ""); status != 204 {
@@ -314,7 +320,7 @@ func TestSecondProcessIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, dir)
 	status, stdout, stderr := once(t, nil, "serve", "--data-dir", dir, "--http-addr=127.0.0.1:0", "--telnet-addr=127.0.0.1:0")
-	if status != exitFault || stdout != "" || !strings.Contains(stderr, dir) || !strings.Contains(stderr, "in use by another process") {
+	if status != exitFault || stdout != "" || !strings.Contains(stderr, dir) || !strings.Contains(stderr, "in use by another process") || !strings.Contains(stderr, "--data-dir") {
 		t.Errorf("%d\n%s%s", status, stdout, stderr)
 	}
 	p.put("put still.there 1700000000 1 host=a")

@@ -22,6 +22,7 @@ import (
 	"varve/internal/httpapi"
 	"varve/internal/ingest"
 	"varve/internal/ingest/kairosjson"
+	"varve/internal/ingest/opentsdb"
 	"varve/internal/ingest/telnet"
 	"varve/internal/kairos"
 	"varve/internal/query"
@@ -38,6 +39,9 @@ func serve(t terminal, args []string) error {
 	log := c.Log.Logger(t.stderr)
 	registry := prometheus.NewRegistry()
 	store, err := embedded.Open(vfs.Default, c.DataDir, c.Store, embedded.Options{Registerer: registry, Logger: log})
+	if locked := (*embedded.LockedError)(nil); errors.As(err, &locked) {
+		return fmt.Errorf("%w (--data-dir)", err)
+	}
 	if err != nil {
 		return err
 	}
@@ -88,9 +92,13 @@ func build(c config.Config, s *embedded.Store, registry *prometheus.Registry, lo
 	pipeline := ingest.New(s, c.Ingest, ingest.Options{Registerer: registry, Logger: log})
 	engine := query.New(s, c.Query, registry, time.Now)
 	api := kairos.New(s, engine, c.Kairos, name, time.Now)
-	routes := []httpapi.Route{{Method: http.MethodGet, Path: "/admin/rejected", Handler: pipeline.RejectedHandler()}}
+	routes := []httpapi.Route{
+		{Method: http.MethodGet, Path: "/admin/rejected", Handler: pipeline.RejectedHandler()},
+		{Method: http.MethodPost, Path: "/admin/compact", Handler: compact(s)},
+	}
 	routes = append(routes, api.Routes()...)
 	routes = append(routes, kairosjson.New(pipeline, log).Routes()...)
+	routes = append(routes, opentsdb.New(pipeline, log).Routes()...)
 	return server.New(server.Options{
 		Config:   c.Server,
 		Version:  versionText(),
@@ -102,6 +110,19 @@ func build(c config.Config, s *embedded.Store, registry *prometheus.Registry, lo
 			server.QueryCheck(s),
 			{Name: "Datastore-Write", Run: func(context.Context) error { return s.Healthy() }},
 		},
+	})
+}
+
+// compact writes everything to files and merges them, and answers when it is
+// done.
+func compact(s *embedded.Store) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := s.Compact(r.Context()); err != nil {
+			httpapi.WriteErrors(w, http.StatusInternalServerError, err.Error())
+			return
+		}
+		httpapi.SetHeaders(w.Header())
+		w.WriteHeader(http.StatusNoContent)
 	})
 }
 
