@@ -311,3 +311,43 @@ func pattern(t testing.TB, expr string) *model.Pattern {
 	}
 	return p
 }
+
+// TestListIsGivenAgain removes a series in between, after which the list of a
+// tag value that Add met last belongs to another value.
+func TestListIsGivenAgain(t *testing.T) {
+	series := func(host string) model.Series {
+		return model.Series{Metric: "m", Type: model.TypeLong, Tags: model.MustTags("host", host)}
+	}
+	x := index.New()
+	x.Add(1, series("a"))
+	x.Add(2, series("a")) // a has a list
+	x.Remove(2, series("a"))
+	x.Add(3, series("b"))
+	x.Add(4, series("b")) // the same list, now of b
+	x.Add(5, series("a"))
+	x.Add(6, series("a"))
+	x.Remove(5, series("a"))
+	x.Add(7, series("a"))
+	for host, want := range map[string][]uint32{"a": {1, 6, 7}, "b": {3, 4}} {
+		got, err := x.Select("m", []model.Matcher{{Tag: "host", Values: []string{host}}}, nil)
+		if err != nil || !slices.Equal(got.ToArray(), want) {
+			t.Errorf("host=%s: %v, %v, want %v", host, got, err, want)
+		}
+	}
+}
+
+// TestAddAfterRemove adds to the value that was met last right after its list
+// was given up.
+func TestAddAfterRemove(t *testing.T) {
+	s := model.Series{Metric: "m", Type: model.TypeLong, Tags: model.MustTags("host", "a")}
+	x := index.New()
+	for id := range uint32(2) {
+		x.Add(id, s)
+	}
+	x.Remove(0, s)
+	x.Add(2, s)
+	got, err := x.Select("m", []model.Matcher{{Tag: "host", Values: []string{"a"}}}, nil)
+	if err != nil || !slices.Equal(got.ToArray(), []uint32{1, 2}) {
+		t.Errorf("%v, %v, want 1 and 2", got, err)
+	}
+}

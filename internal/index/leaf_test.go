@@ -1,6 +1,7 @@
 package index
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -87,4 +88,26 @@ func decimal(n int) string {
 		b.WriteByte(byte('0' + n%10))
 	}
 	return b.String()
+}
+
+// TestSplitAtEachPlace inserts one name into a full leaf, at each place.
+func TestSplitAtEachPlace(t *testing.T) {
+	for place := range leafSize + 1 {
+		var d dictionary
+		want := []string{}
+		for i := range leafSize {
+			want = append(want, fmt.Sprintf("host-%04d", 2*i+1))
+			d.add(want[i])
+		}
+		name := fmt.Sprintf("host-%04d", 2*place)
+		want = slices.Insert(want, place, name)
+		d.add(name)
+		var got []string
+		for id := range d.ascend("", "") {
+			got = append(got, d.texts[id])
+		}
+		if !slices.Equal(got, want) {
+			t.Fatalf("%s is at the wrong place", name)
+		}
+	}
 }

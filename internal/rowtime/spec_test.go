@@ -150,3 +150,27 @@ func TestSliceOfWidestLegacyRow(t *testing.T) {
 		t.Errorf("Slice = %d..%d, want 0..%d", from, to, uint32(math.MaxUint32))
 	}
 }
+
+func TestRowRange(t *testing.T) {
+	hundred := Spec{Width: 100}
+	for _, test := range []struct{ start, end, lowest, highest int64 }{
+		{0, 0, 0, 0},
+		{150, 399, 100, 300},
+		{-1, 0, -100, 0},
+		{-1, -1, -100, -1},
+		{-200, -199, -299, -199}, // -200 is in row -200, above -298 of -199
+		{math.MinInt64, math.MaxInt64, math.MinInt64, math.MaxInt64 - 7},
+	} {
+		lowest, highest := hundred.RowRange(model.TimeRange{StartMS: test.start, EndMS: test.end})
+		if lowest != test.lowest || highest != test.highest {
+			t.Errorf("RowRange(%d, %d) = %d..%d, want %d..%d", test.start, test.end, lowest, highest, test.lowest, test.highest)
+		}
+	}
+	// KairosDB looks from RowTime(start) to RowTime(end), and misses these.
+	for _, ms := range []int64{-200, -199} {
+		lowest, highest := hundred.RowRange(model.TimeRange{StartMS: -200, EndMS: -199})
+		if row := hundred.RowTime(ms); row < lowest || row > highest {
+			t.Errorf("row %d of %d is not read", row, ms)
+		}
+	}
+}
