@@ -60,74 +60,99 @@ func (b *PageBuilder) Add(series uint32, kind model.Kind, c *model.Columns, from
 	if b.entries > 0 && (series < b.series || series == b.series && times[0] <= b.last) {
 		panic(fmt.Sprintf("chunk: series %d at %d ms added after series %d at %d ms", series, times[0], b.series, b.last))
 	}
-	if b.entries == 0 {
-		b.base = 0
-	}
-	e := &b.enc
-
-	body := b.body[:0]
-	back, shared := b.find(times)
-	flags := byte(timesShared)
-	switch _, regular := stepOf(times); {
-	case shared && back > 0:
-		flags = timesEarlier
-	case shared:
-	case regular:
-		flags = timesRegular
-	default:
-		flags = timesCoded
-		body = e.appendTimes(body, times)
-	}
-	ttlMode, ttl := ttlOf(c, from, to)
-	if ttlMode == ttlConst && ttl == b.ttl {
-		ttlMode = ttlSame
-	}
-	flags |= ttlMode
-	if ttlMode == ttlColumn {
-		body = e.appendTTLs(body, c.TTLs[from:to])
-	}
-	body, info := e.appendValues(body, kind, c, from, to)
-	if kind != b.kind {
-		flags |= flagKind
-	}
-
-	dst := binary.AppendUvarint(b.buf, uint64(series-b.series))
-	at := len(dst)
-	dst = append(dst, flags)
-	if kind != b.kind {
-		dst = append(dst, byte(kind))
-	}
-	switch {
-	case shared && back > 0:
-		dst = append(dst, byte(back))
-	case !shared:
-		dst = binary.AppendUvarint(dst, uint64(len(times)))
-		dst = appendVarint(dst, uint64(times[0])-uint64(b.base))
-		dst = binary.AppendUvarint(dst, uint64(times[len(times)-1])-uint64(times[0]))
-		b.keep(times)
-	}
-	switch ttlMode {
-	case ttlConst:
-		dst = binary.AppendUvarint(dst, uint64(ttl))
-		b.ttl = ttl
-	case ttlColumn:
+	h := b.header(series, kind, c, from, to)
+	body, info := b.columns(&h, kind, c, from, to)
+	dst := b.appendHeader(&h, kind, times)
+	if h.flags&flagTTL == ttlColumn {
 		dst = binary.AppendUvarint(dst, expiryAfter(c, from, to))
 	}
 	if kind.Fixed() && len(times) >= statsMin {
 		n := len(dst)
 		if dst = appendStats(dst, kind, c.Values[from:to], info); len(dst) > n {
-			dst[at] |= flagStats
+			dst[h.at] |= flagStats
 		}
 	}
 	dst = binary.AppendUvarint(dst, uint64(len(body)))
-	b.buf = append(dst, body...)
-	b.body = body
+	b.buf, b.body = append(dst, body...), body
 
 	if b.entries == 0 {
 		b.base = times[0]
 	}
 	b.entries++
 	b.series, b.kind, b.last = series, kind, times[len(times)-1]
+}
+
+// entryHeader is what an entry says before its columns.
+type entryHeader struct {
+	step  uint32 // from the previous series
+	flags byte
+	at    int // offset of the flags in the page, once appended
+	back  int // timesShared, timesEarlier
+	ttl   uint32
+}
+
+// header chooses how times and times-to-live are written.
+func (b *PageBuilder) header(series uint32, kind model.Kind, c *model.Columns, from, to int) entryHeader {
+	times := c.Times[from:to]
+	h := entryHeader{step: series - b.series}
+	back, shared := b.find(times)
+	switch _, regular := stepOf(times); {
+	case shared && back > 0:
+		h.flags, h.back = timesEarlier, back
+	case shared:
+		h.flags = timesShared
+	case regular:
+		h.flags = timesRegular
+	default:
+		h.flags = timesCoded
+	}
+	mode, ttl := ttlOf(c, from, to)
+	if mode == ttlConst && ttl == b.ttl {
+		mode = ttlSame
+	}
+	h.flags |= mode
+	h.ttl = ttl
+	if kind != b.kind {
+		h.flags |= flagKind
+	}
+	return h
+}
+
+// columns writes the columns to scratch memory.
+func (b *PageBuilder) columns(h *entryHeader, kind model.Kind, c *model.Columns, from, to int) ([]byte, doubleInfo) {
+	body := b.body[:0]
+	if h.flags&flagTimes == timesCoded {
+		body = b.enc.appendTimes(body, c.Times[from:to])
+	}
+	if h.flags&flagTTL == ttlColumn {
+		body = b.enc.appendTTLs(body, c.TTLs[from:to])
+	}
+	return b.enc.appendValues(body, kind, c, from, to)
+}
+
+// appendHeader appends the header up to a constant time-to-live and remembers
+// what later entries may refer to.
+func (b *PageBuilder) appendHeader(h *entryHeader, kind model.Kind, times []int64) []byte {
+	dst := binary.AppendUvarint(b.buf, uint64(h.step))
+	h.at = len(dst)
+	dst = append(dst, h.flags)
+	if h.flags&flagKind != 0 {
+		dst = append(dst, byte(kind))
+	}
+	switch h.flags & flagTimes {
+	case timesEarlier:
+		dst = append(dst, byte(h.back))
+	case timesRegular, timesCoded:
+		dst = binary.AppendUvarint(dst, uint64(len(times)))
+		dst = appendVarint(dst, uint64(times[0])-uint64(b.base))
+		dst = binary.AppendUvarint(dst, uint64(times[len(times)-1])-uint64(times[0]))
+		b.keep(times)
+	}
+	if h.flags&flagTTL == ttlConst {
+		dst = binary.AppendUvarint(dst, uint64(h.ttl))
+		b.ttl = h.ttl
+	}
+	return dst
 }
 
 // find looks for a kept column of equal times; back counts from the latest.
