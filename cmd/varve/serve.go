@@ -31,6 +31,7 @@ import (
 
 // serve runs the server until a signal stops it.
 func serve(t terminal, args []string) error {
+	began := time.Now()
 	loaded, err := load(t, args)
 	if err != nil {
 		return err
@@ -61,15 +62,17 @@ func serve(t terminal, args []string) error {
 		return errors.Join(err, store.Close())
 	}
 	announce(t.stdout, c, srv)
+	log.Info("ready", "version", versionText(), "http", srv.Addr("http"), "telnet", srv.Addr("telnet"),
+		"data_dir", c.DataDir, "after", time.Since(began).Round(time.Millisecond))
 	err = srv.Run(ctx)
-	began := time.Now() // unless it was a signal that ended Run
+	ended := time.Now() // unless it was a signal that ended Run
 	if ctx.Err() != nil {
-		began = <-signalled
+		ended = <-signalled
 	}
-	if closeErr := closeWithin(store, time.Until(began.Add(c.Server.ShutdownTimeout))); closeErr != nil {
+	if closeErr := closeWithin(store, time.Until(ended.Add(c.Server.ShutdownTimeout))); closeErr != nil {
 		return errors.Join(err, fmt.Errorf("close the store in %s: %w", c.DataDir, closeErr))
 	}
-	log.Info("stopped", "after", time.Since(began).Round(time.Millisecond))
+	log.Info("stopped", "after", time.Since(ended).Round(time.Millisecond))
 	return err
 }
 

@@ -166,6 +166,7 @@ func TestExpectContinue(t *testing.T) {
 }
 
 func TestHeaderLimit(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(o *Options) { o.Config.MaxHeader = 8 << 10 })
 	w := s.dial()
 	w.send("GET /"+strings.Repeat("x", 20<<10)+" HTTP/1.1", "Host: x", "", "")
@@ -193,7 +194,8 @@ func TestStalledBodyIsCut(t *testing.T) {
 // A body that keeps coming, however slowly, and a handler that takes long
 // after it are not stalls.
 func TestSlowIsNotStalled(t *testing.T) {
-	const stall = 200 * time.Millisecond
+	t.Parallel()
+	const stall = 600 * time.Millisecond
 	s := start(t, func(o *Options) {
 		o.Config.StallTimeout = stall
 		o.Routes = []httpapi.Route{route("POST", "/hello", func(w http.ResponseWriter, r *http.Request) {
@@ -202,7 +204,7 @@ func TestSlowIsNotStalled(t *testing.T) {
 				t.Error(err)
 			}
 			select {
-			case <-time.After(3 * stall):
+			case <-time.After(3 * stall / 2):
 			case <-r.Context().Done():
 				t.Error("the client was taken for gone")
 			}
@@ -224,6 +226,7 @@ func TestSlowIsNotStalled(t *testing.T) {
 
 // A client that asks for much and reads nothing loses its connection.
 func TestStalledReaderIsCut(t *testing.T) {
+	t.Parallel()
 	result := make(chan error, 1)
 	s := start(t, func(o *Options) {
 		o.Config.StallTimeout = 100 * time.Millisecond
@@ -245,6 +248,7 @@ func TestStalledReaderIsCut(t *testing.T) {
 }
 
 func TestConnectionLimit(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(o *Options) {
 		o.Config.MaxConnections = 1
 		o.Routes = []httpapi.Route{route("GET", "/hello", hello)}
@@ -267,6 +271,7 @@ func TestConnectionLimit(t *testing.T) {
 // A kept-alive client gets one more answer while the server stops, and is told
 // that it was the last.
 func TestCloseIsAnnounced(t *testing.T) {
+	t.Parallel()
 	s := start(t, func(o *Options) {
 		o.Config.CloseGrace = 5 * time.Second
 		o.Routes = []httpapi.Route{route("GET", "/hello", hello)}
@@ -316,6 +321,7 @@ func TestRequestInFlightIsCompleted(t *testing.T) {
 }
 
 func TestEndlessRequestIsCut(t *testing.T) {
+	t.Parallel()
 	entered := make(chan struct{})
 	s := start(t, func(o *Options) {
 		o.Config.ShutdownTimeout = 400 * time.Millisecond
@@ -339,6 +345,7 @@ type lineServer struct {
 	mu       sync.Mutex
 	received bytes.Buffer
 	listener net.Listener
+	accepted chan struct{} // one element for each connection
 	conns    sync.WaitGroup
 }
 
@@ -351,6 +358,7 @@ func (s *lineServer) Serve(_ context.Context, l net.Listener) error {
 		if err != nil {
 			return err
 		}
+		s.accepted <- struct{}{}
 		s.conns.Go(func() {
 			defer c.Close()
 			b, _ := io.ReadAll(c)
@@ -370,7 +378,7 @@ func (s *lineServer) Shutdown(context.Context) error {
 }
 
 func TestTelnetIsServedAndDrained(t *testing.T) {
-	telnet := &lineServer{}
+	telnet := &lineServer{accepted: make(chan struct{}, 1)}
 	s := start(t, func(o *Options) { o.Telnet = telnet })
 	c, err := net.Dial("tcp", s.Addr("telnet"))
 	if err != nil {
@@ -378,7 +386,7 @@ func TestTelnetIsServedAndDrained(t *testing.T) {
 	}
 	fmt.Fprint(c, "put a 1 2 b=c\n")
 	c.Close()
-	time.Sleep(20 * time.Millisecond) // until it is accepted
+	<-telnet.accepted
 	s.stop()
 	s.wait()
 	if got := telnet.received.String(); got != "put a 1 2 b=c\n" {
