@@ -70,7 +70,7 @@ func openCatalogue(fs vfs.FS, dir string, cfg Config, log pebble.Logger) (*catal
 	db, err := pebble.Open(dir, &pebble.Options{
 		FS:                 fs,
 		Cache:              cache,
-		MemTableSize:       4 << 20,
+		MemTableSize:       1 << 20, // the log of this size is preallocated
 		FormatMajorVersion: pebble.FormatNewest,
 		Logger:             log,
 	})
