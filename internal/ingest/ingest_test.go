@@ -1,0 +1,316 @@
+package ingest_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/ingest"
+	"varve/internal/ingest/ingesttest"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// put adds one long sample of metric{h=tag}, or returns why not.
+func put(w *ingest.Writer, metric, tag string, ms int64) error {
+	a := w.Find(model.Long, []byte(metric), []byte(tag))
+	if a == nil {
+		var err error
+		names := ingest.Names{Metric: metric, Tags: []model.Tag{{Name: "h", Value: tag}}}
+		if a, err = w.Resolve(model.Long, []byte(metric), []byte(tag), &names); err != nil {
+			return err
+		}
+	}
+	w.Batch().AddLong(a.Ref, ms, ms, 0)
+	return nil
+}
+
+func TestStaleBlockIsParsedAgainAndCountedOnce(t *testing.T) {
+	r := &ingesttest.Recorder{}
+	p, reg := ingesttest.NewPipeline(r, nil)
+	w := p.NewWriter(p.Protocol("test"), "peer", 0)
+	fills := 0
+	stale := 2
+	r.OnAppend = func(*store.Batch) error {
+		if stale--; stale >= 0 {
+			r.Forget()
+		}
+		return nil
+	}
+	n, err := w.Ingest(context.Background(), 10, func() error {
+		fills++
+		w.Reject(ingest.Faultf(ingest.BadValue, "no"), []byte("input"))
+		return put(w, "m", "a", 1)
+	})
+	if n != 1 || err != nil || fills != 3 {
+		t.Fatalf("stored %d, %v, in %d tries", n, err, fills)
+	}
+	if got := r.Text(); got != "m{h=a} long 1 1" {
+		t.Errorf("stored %q", got)
+	}
+	for name, want := range map[string]map[string]float64{
+		"varve_ingest_rejected_total":     {"test,bad_value": 1},
+		"varve_ingest_samples_total":      {"test": 1},
+		"varve_ingest_stale_blocks_total": {"": 2},
+	} {
+		if got := ingesttest.Counters(t, reg, name); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s = %v, want %v", name, got, want)
+		}
+	}
+}
+
+func TestEndlesslyStaleStoreIsUnavailable(t *testing.T) {
+	r := &ingesttest.Recorder{OnAppend: func(*store.Batch) error { return store.ErrStale }}
+	p, reg := ingesttest.NewPipeline(r, nil)
+	w := p.NewWriter(p.Protocol("test"), "peer", 0)
+	_, err := w.Ingest(context.Background(), 1, func() error {
+		w.Reject(ingest.Faultf(ingest.BadValue, "no"), nil)
+		return put(w, "m", "a", 1)
+	})
+	if ingest.OutcomeOf(err) != ingest.Busy {
+		t.Errorf("error %v", err)
+	}
+	if got := ingesttest.Counters(t, reg, "varve_ingest_rejected_total"); len(got) != 0 {
+		t.Errorf("refused %v in a block that was not stored", got)
+	}
+	if got := ingesttest.Counters(t, reg, "varve_ingest_samples_in_flight"); len(got) != 0 {
+		t.Errorf("still in flight: %v", got)
+	}
+}
+
+func TestNewSeriesLimits(t *testing.T) {
+	now := time.Unix(1700000000, 0)
+	cfg := ingest.DefaultConfig()
+	cfg.NewSeriesBurst, cfg.NewSeriesPerSecond, cfg.MaxSeries = 2, 1, 4
+	r := &ingesttest.Recorder{}
+	p := ingest.New(r, cfg, ingest.Options{Registerer: prometheus.NewRegistry(), Now: func() time.Time { return now }})
+	w := p.NewWriter(p.Protocol("test"), "peer", 0)
+	try := func(tag string) (limit string) {
+		t.Helper()
+		if _, err := w.Ingest(context.Background(), 1, func() error {
+			err := put(w, "m", tag, 1)
+			var l *store.LimitError
+			if errors.As(err, &l) {
+				limit = l.Limit
+				return nil
+			}
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		return limit
+	}
+	want := []string{"", "", "ingest.new_series_per_second", ""}
+	if got := []string{try("a"), try("b"), try("c"), try("a")}; !slices.Equal(got, want) {
+		t.Errorf("limits %q, want %q", got, want)
+	}
+	now = now.Add(time.Second)
+	want = []string{"", "ingest.new_series_per_second"}
+	if got := []string{try("c"), try("d")}; !slices.Equal(got, want) {
+		t.Errorf("a second later %q, want %q", got, want)
+	}
+	now = now.Add(time.Hour)
+	want = []string{"", "ingest.max_series", "", ""}
+	if got := []string{try("d"), try("e"), try("a"), try("d")}; !slices.Equal(got, want) {
+		t.Errorf("at max_series %q, want %q", got, want)
+	}
+}
+
+func TestNames(t *testing.T) {
+	long := strings.Repeat("x", 5000)
+	for _, c := range []struct {
+		names  ingest.Names
+		reason ingest.Reason
+	}{
+		{ingest.Names{}, ingest.BadName},
+		{ingest.Names{Metric: long}, ingest.NameTooLong},
+		{ingest.Names{Metric: "m", Tags: []model.Tag{{Name: "", Value: "v"}}}, ingest.BadTag},
+		{ingest.Names{Metric: "m", Tags: []model.Tag{{Name: "k", Value: ""}}}, ingest.BadTag},
+		{ingest.Names{Metric: "m", Tags: []model.Tag{{Name: long, Value: "v"}}}, ingest.NameTooLong},
+		{ingest.Names{Metric: "m", Tags: []model.Tag{{Name: "k", Value: long}}}, ingest.NameTooLong},
+		{ingest.Names{Metric: "m", Tags: []model.Tag{{Name: "k", Value: "\xff"}}}, ingest.BadUTF8},
+		{ingest.Names{Metric: "m", Tags: []model.Tag{{Name: "k", Value: "1"}, {Name: "a", Value: "1"}, {Name: "k", Value: "2"}}}, ingest.BadTag},
+		{ingest.Names{Metric: "m", Tags: make([]model.Tag, 65)}, ingest.TooManyTags},
+	} {
+		p, _ := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
+		w := p.NewWriter(p.Protocol("test"), "peer", 0)
+		w.Ingest(context.Background(), 1, func() error {
+			_, err := w.Resolve(model.Long, []byte("h"), nil, &c.names)
+			var f *ingest.Fault
+			if !errors.As(err, &f) || f.Reason != c.reason {
+				t.Errorf("%.60v: %v, want %v", c.names, err, c.reason)
+			}
+			return nil
+		})
+	}
+}
+
+// TestAliasesStayRight sends more series than the cache holds, in changing
+// orders, from several connections, while references become void.
+func TestAliasesStayRight(t *testing.T) {
+	r := &ingesttest.Recorder{}
+	p, reg := ingesttest.NewPipeline(r, func(c *ingest.Config) { c.AliasCache = 64 << 10 })
+	const series, rounds, senders = 400, 12, 3
+	var wg sync.WaitGroup
+	for s := range senders {
+		wg.Go(func() {
+			w := p.NewWriter(p.Protocol("test"), "peer", 0)
+			for round := range rounds {
+				if s == 0 && round%4 == 3 {
+					r.Forget()
+				}
+				_, err := w.Ingest(context.Background(), series, func() error {
+					for i := range series {
+						n := (i*(1+2*round) + s) % series
+						if err := put(w, fmt.Sprint("m", n), fmt.Sprint("t", s), int64(n)); err != nil {
+							return err
+						}
+					}
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	samples := r.Samples()
+	if len(samples) != series*rounds*senders {
+		t.Errorf("%d samples, want %d", len(samples), series*rounds*senders)
+	}
+	for _, s := range samples {
+		var n, tag, ms, v int
+		if _, err := fmt.Sscanf(s, "m%d{h=t%d} long %d %d", &n, &tag, &ms, &v); err != nil || n != v {
+			t.Fatalf("%q went to the wrong series", s)
+		}
+	}
+	if used := ingesttest.Counters(t, reg, "varve_ingest_alias_cache_bytes")[""]; used > 64<<10 {
+		t.Errorf("alias cache holds %v bytes, limit is %d", used, 64<<10)
+	}
+}
+
+func TestSamplesInFlight(t *testing.T) {
+	r := &ingesttest.Recorder{}
+	inside, leave := make(chan bool), make(chan bool)
+	r.OnAppend = func(*store.Batch) error { inside <- true; <-leave; return nil }
+	p, _ := ingesttest.NewPipeline(r, func(c *ingest.Config) { c.MaxSamplesInFlight = 10 })
+	send := func(wait time.Duration, n int) error {
+		w := p.NewWriter(p.Protocol("test"), "peer", wait)
+		_, err := w.Ingest(context.Background(), n, func() error { return put(w, "m", "a", 1) })
+		return err
+	}
+	done := make(chan error)
+	go func() { done <- send(0, 100) }() // more than there is room for: takes all
+	<-inside
+	if err := send(time.Millisecond, 1); !errors.Is(err, ingest.ErrBusy) {
+		t.Errorf("no room: %v", err)
+	}
+	go func() { done <- send(0, 1) }() // waits for as long as it takes
+	leave <- true
+	<-inside
+	leave <- true
+	for range 2 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestRejectedHandler(t *testing.T) {
+	p, _ := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) { c.RejectedKept, c.RejectedBytes = 3, 4 })
+	proto := p.Protocol("test")
+	for i := range 5 {
+		p.Reject(proto, "peer", ingest.Faultf(ingest.BadValue, "fault %d", i), []byte("input\xff"), 2)
+	}
+	rec := httptest.NewRecorder()
+	p.RejectedHandler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/admin/rejected", nil))
+	var got struct {
+		Total    int
+		Rejected []ingest.Rejection
+	}
+	if err := json.Unmarshal(rec.Body.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Total != 10 || len(got.Rejected) != 3 || got.Rejected[0].Detail != "fault 4" || got.Rejected[2].Detail != "fault 2" {
+		t.Errorf("%s", rec.Body)
+	}
+	x := got.Rejected[0]
+	if x.Input != "inpu" || x.InputBytes != 6 || x.Reason != "bad_value" || x.Protocol != "test" || x.Remote != "peer" || x.Time.IsZero() {
+		t.Errorf("%+v", x)
+	}
+}
+
+func TestBodyMemoryIsBounded(t *testing.T) {
+	p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) {
+		c.BodyMemory, c.MaxUnpackedBytes, c.BusyWait = 100<<10, 100<<10, time.Millisecond
+	})
+	read := func() (*ingest.Body, error) {
+		r := httptest.NewRequest(http.MethodPost, "/", strings.NewReader(strings.Repeat("x", 70<<10)))
+		return p.ReadBody(httptest.NewRecorder(), r, false)
+	}
+	first, err := read()
+	if err != nil || len(first.Bytes) != 70<<10 {
+		t.Fatal(err)
+	}
+	if _, err := read(); !errors.Is(err, ingest.ErrBusy) {
+		t.Errorf("a second body: %v", err)
+	}
+	first.Release()
+	again, err := read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	again.Release()
+	if used := ingesttest.Counters(t, reg, "varve_ingest_body_bytes"); len(used) != 0 {
+		t.Errorf("still held: %v", used)
+	}
+}
+
+func TestOutcomes(t *testing.T) {
+	for err, want := range map[error]ingest.Outcome{
+		ingest.ErrBusy:           ingest.Busy,
+		store.ErrClosed:          ingest.Busy,
+		context.DeadlineExceeded: ingest.Busy,
+		&store.UnavailableError{Reason: "disk is full"}:      ingest.Busy,
+		&store.LimitError{Limit: "head.max_bytes"}:           ingest.Busy,
+		&store.InputError{Reason: "no"}:                      ingest.Caller,
+		ingest.Faultf(ingest.BadValue, "no"):                 ingest.Caller,
+		&store.CorruptionError{File: "wal", Reason: "crc"}:   ingest.Internal,
+		errors.New("anything else"):                          ingest.Internal,
+		fmt.Errorf("wrapped: %w", &store.UnavailableError{}): ingest.Busy,
+	} {
+		if got := ingest.OutcomeOf(err); got != want {
+			t.Errorf("%v: %d, want %d", err, got, want)
+		}
+	}
+}
+
+func TestConfig(t *testing.T) {
+	if err := ingest.DefaultConfig().Validate(); err != nil {
+		t.Errorf("defaults: %v", err)
+	}
+	err := ingest.Config{}.Validate()
+	typ := reflect.TypeFor[ingest.Config]()
+	for i := range typ.NumField() {
+		f := typ.Field(i)
+		if key := f.Tag.Get("yaml"); key == "" || f.Tag.Get("doc") == "" || !strings.Contains(err.Error(), key+":") {
+			t.Errorf("field %s: yaml %q, doc %q, reported by Validate: %v", f.Name, key, f.Tag.Get("doc"), err)
+		}
+	}
+}
