@@ -51,6 +51,7 @@ type encoder struct {
 	sample      [sampleSize]uint64
 	widths      [2][128]int32
 	ranks       [1 << 12]uint16
+	symbolCount [256]uint32
 	tops        []uint16
 	deltas      []uint64
 	deltas2     []uint64
@@ -180,7 +181,7 @@ func (e *encoder) appendValues(dst []byte, kind model.Kind, c *model.Columns, fr
 type Decoder struct {
 	numbers    []uint64
 	part       []uint64
-	ends       []uint64
+	offsets    []uint64
 	tops       []uint64
 	outliers   []outlier
 	exceptions []outlier

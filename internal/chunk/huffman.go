@@ -2,6 +2,7 @@ package chunk
 
 import (
 	"encoding/binary"
+	"math"
 	"slices"
 
 	"github.com/klauspost/compress/huff0"
@@ -26,7 +27,7 @@ func (e *encoder) appendSmallest(dst []byte, p *intPlan) []byte {
 	dst = e.appendPackedPlan(dst, p)
 	limit := (len(dst) - start) * 24 / 25
 
-	e.coded = e.appendCoded(e.coded[:0], p)
+	e.coded = e.appendCoded(e.coded[:0], p, limit)
 	if n := len(e.coded); n > 0 && n <= limit {
 		dst = append(dst[:start], e.coded...)
 		limit = n
@@ -34,7 +35,7 @@ func (e *encoder) appendSmallest(dst []byte, p *intPlan) []byte {
 	// Coding makes outliers cheap by itself; leaving them in may be better.
 	if whole := *p; p.outliers > 0 && p.wholeWidth <= p.width+huffmanBits {
 		whole.base, whole.width, whole.outliers = p.wholeBase, p.wholeWidth, 0
-		e.coded = e.appendCoded(e.coded[:0], &whole)
+		e.coded = e.appendCoded(e.coded[:0], &whole, limit)
 		if n := len(e.coded); n > 0 && n <= limit {
 			dst = append(dst[:start], e.coded...)
 		}
@@ -43,8 +44,8 @@ func (e *encoder) appendSmallest(dst []byte, p *intPlan) []byte {
 }
 
 // appendCoded appends p with its high bits Huffman-coded, or nothing if they
-// can not be.
-func (e *encoder) appendCoded(dst []byte, p *intPlan) []byte {
+// can not be or will not fit limit bytes.
+func (e *encoder) appendCoded(dst []byte, p *intPlan, limit int) []byte {
 	low := lowBits(p.width)
 	if len(p.packed) < huffmanPerSymbol<<(p.width-low) || p.width == 0 {
 		return dst
@@ -54,6 +55,9 @@ func (e *encoder) appendCoded(dst []byte, p *intPlan) []byte {
 	for i, v := range p.packed {
 		symbols[i] = byte((v-p.base)>>low) & mask
 	}
+	if e.codedAtLeast(symbols)+packedLen(len(symbols), low) > limit {
+		return dst
+	}
 	code := e.huffmanCode(symbols)
 	if code == nil {
 		return dst
@@ -62,6 +66,23 @@ func (e *encoder) appendCoded(dst []byte, p *intPlan) []byte {
 	dst = binary.AppendUvarint(dst, uint64(len(code)))
 	dst = append(dst, code...)
 	return appendPacked(dst, p.packed, p.base, low)
+}
+
+// codedAtLeast returns a size in bytes that no coding of symbols can beat. The
+// collision entropy takes one logarithm and is never above Shannon's; building
+// the code to find out costs more than all other steps together.
+func (e *encoder) codedAtLeast(symbols []byte) int {
+	count := &e.symbolCount
+	clear(count[:])
+	for _, s := range symbols {
+		count[s]++
+	}
+	squares := uint64(0)
+	for _, n := range count {
+		squares += uint64(n) * uint64(n)
+	}
+	n := float64(len(symbols))
+	return int(n * math.Log2(n*n/float64(squares)) / 8)
 }
 
 // lowBits is the number of bits below the symbol in numbers of width bits.

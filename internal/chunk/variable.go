@@ -222,46 +222,41 @@ func (d *Decoder) dictionary(r *reader, dst *model.Columns, n int) {
 		r.fail("unknown dictionary %#x", tag)
 		return
 	}
-	ends := resize(&d.ends, int(count))
-	data := d.strings(r, tag, ends)
+	offsets := resize(&d.offsets, int(count)+1) // value i is data[offsets[i]:offsets[i+1]]
+	data := d.strings(r, tag, offsets[1:])
 	ranks := resize(&d.numbers, n)
 	d.ints(r, ranks)
 	if r.err != nil {
 		return
 	}
-	at := uint64(0)
-	for i, size := range ends {
-		at += size
-		ends[i] = at
-	}
-	start := func(rank uint64) uint64 {
-		if rank == 0 {
-			return 0
-		}
-		return ends[rank-1]
-	}
+	offsets[0] = 0
+	accumulate(offsets[1:], 0)
 	total := uint64(0)
 	for _, rank := range ranks {
 		if rank >= count {
 			r.fail("value %d of %d", rank, count)
 			return
 		}
-		total += ends[rank] - start(rank)
+		total += offsets[rank+1] - offsets[rank]
 	}
 	if total > MaxExpandedBytes {
 		r.fail("values grow to %d bytes, at most %d", total, MaxExpandedBytes)
 		return
 	}
-	if !d.room(r, dst, total) {
-		return
+	if d.room(r, dst, total) {
+		appendRanked(dst, data, offsets, ranks, int(total))
 	}
+}
+
+// appendRanked appends the value of each rank, total bytes in all.
+func appendRanked(dst *model.Columns, data []byte, offsets, ranks []uint64, total int) {
 	if len(dst.Offsets) == 0 {
 		dst.Offsets = append(dst.Offsets, uint32(len(dst.Data)))
 	}
-	dst.Data = slices.Grow(dst.Data, int(total))
-	dst.Offsets = slices.Grow(dst.Offsets, n)
+	dst.Data = slices.Grow(dst.Data, total)
+	dst.Offsets = slices.Grow(dst.Offsets, len(ranks))
 	for _, rank := range ranks {
-		dst.Data = append(dst.Data, data[start(rank):ends[rank]]...)
+		dst.Data = append(dst.Data, data[offsets[rank]:offsets[rank+1]]...)
 		dst.Offsets = append(dst.Offsets, uint32(len(dst.Data)))
 	}
 }
