@@ -16,17 +16,18 @@ func main() {
 		connections = flag.Int("connections", 2, "telnet connections to send over")
 		hours       = flag.Float64("hours", 6, "length of the workload, in hours of 360 points a series")
 		hosts       = flag.Int("hosts", 200, "hosts of the workload, with 20 series each")
+		profile     = flag.String("cpuprofile", "", "file for a CPU profile of the server while points come in")
 	)
 	flag.Parse()
 	w := w1
 	w.hosts, w.steps = *hosts, int(*hours*360)
-	if err := run(w, *binary, *connections); err != nil {
+	if err := run(w, *binary, *connections, *profile); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(w workload, binary string, connections int) (err error) {
+func run(w workload, binary string, connections int, profile string) (err error) {
 	dir, err := os.MkdirTemp("", "varve-bench-")
 	if err != nil {
 		return err
@@ -43,7 +44,12 @@ func run(w workload, binary string, connections int) (err error) {
 	}
 	defer func() { err = errors.Join(err, v.stop()) }()
 	fmt.Printf("%s: %d series, %d points, %d connections\n", w.name, w.series(), w.points(), connections)
-	return measure(w, v, connections)
+	if profile == "" {
+		return measure(w, v, connections)
+	}
+	profiled := make(chan error, 1)
+	go func() { profiled <- v.profile(profile, 4*time.Second) }()
+	return errors.Join(measure(w, v, connections), <-profiled)
 }
 
 func measure(w workload, v *varve, connections int) error {

@@ -22,6 +22,7 @@ type varve struct {
 	*process
 	dir        string
 	http, line string
+	pprof      string
 }
 
 // buildVarve compiles the server from the sources around.
@@ -53,7 +54,11 @@ func startVarve(binary, dir string) (*varve, error) {
 	if v.line, err = freeAddr(); err != nil {
 		return nil, err
 	}
-	v.process, err = startProcess(binary, "serve", "--data-dir", v.dir, "--http-addr", v.http, "--telnet-addr", v.line)
+	if v.pprof, err = freeAddr(); err != nil {
+		return nil, err
+	}
+	v.process, err = startProcess(binary, "serve", "--data-dir", v.dir, "--http-addr", v.http,
+		"--telnet-addr", v.line, "--server-pprof-addr", v.pprof)
 	if err != nil {
 		return nil, err
 	}
@@ -176,4 +181,18 @@ func (v *varve) metric(name string) (float64, error) {
 		}
 	}
 	return 0, errors.Join(lines.Err(), fmt.Errorf("server has no metric %s", name))
+}
+
+// profile writes a CPU profile of the server over the given time.
+func (v *varve) profile(path string, length time.Duration) error {
+	r, err := http.Get(fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%.0f", v.pprof, length.Seconds()))
+	if err != nil {
+		return err
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, text, 0o644)
 }
