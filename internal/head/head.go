@@ -7,9 +7,10 @@
 // A series has a 56-byte record without pointers, in pages of 64 that exist
 // only where a series has samples. Its newest samples are open: a chain of
 // micro-blocks of 8 samples in slabs, so that a series with 3 samples costs
-// little and growing strands no memory. At 32 open samples (256 where values
-// are byte strings) the chain is sorted and sealed into a fragment, a chunk of
-// package chunk in an append-only arena, and its micro-blocks are reused:
+// little and growing strands no memory. At 32 open samples (256 or 64 KiB where
+// values are byte strings) the chain is sorted and sealed into a fragment, a
+// chunk of package chunk in an append-only arena, and its micro-blocks are
+// reused:
 //
 //	series record --> open:      block -> block -> block      (arrival order)
 //	              \-> fragments: newest -> older -> oldest    (each sorted)
@@ -27,8 +28,11 @@
 //   - Samples of one series are applied in the order of the Append calls that
 //     carry them; the caller orders those calls. The last one wins.
 //   - A fragment never changes, so it is decoded without holding a lock.
-//   - A series whose samples all came in increasing time has ordered set; then
-//     fragments and open samples are one ascending sequence.
+//   - Unless a series is marked as shuffled, its fragments ascend without
+//     overlap and every open sample is later than all of them. Samples that are
+//     late, or overwrite, among the open ones do not shuffle a series.
+//   - A shard has at most 4 GiB of fragments and 4 GiB of open byte strings:
+//     references to them have 32 bits. Whoever feeds a head bounds its Bytes.
 package head
 
 import (
@@ -50,9 +54,19 @@ const (
 
 	sealFixed    = 32  // open samples of a fixed or null series before sealing
 	sealVariable = 256 // of a variable kind: sealing gains less there
+	sealBytes    = 64 << 10
 
 	slabBlocks = 256
-	arenaBytes = 256 << 10
+
+	// Arena blocks double from the first size to the full one, so that a shard
+	// with few samples takes little.
+	arenaFirst = 16 << 10
+	arenaBytes = 1 << arenaBits
+	arenaBits  = 18
+
+	// wasteMin is the size from which byte strings that were sealed are worth
+	// being cleared away.
+	wasteMin = 64 << 10
 )
 
 // Head holds samples of many series. All methods may be called concurrently,
@@ -70,7 +84,8 @@ type shard struct {
 	used  uint32 // blocks handed out of slabs
 	free  uint32 // chain of unused blocks, 0 = none
 	arena [][]byte
-	data  []byte // values of variable kinds that are open
+	data  []byte // values of variable kinds that are open, or were
+	waste int    // bytes of data that no open sample refers to
 
 	scratch model.Columns
 	sorter  sorter
@@ -82,17 +97,17 @@ type page [pageSize]record
 // record is the state of one series. Block and fragment references are 0 for
 // none.
 type record struct {
-	base      int64 // times of open blocks are offsets from base
-	min, max  int64 // of all samples ever applied, valid if count > 0
-	first     uint32
-	tail      uint32
-	fragment  uint32
-	count     uint32 // samples applied, duplicates counted
-	open      uint32 // samples in open blocks
-	ttl       uint32 // of the open samples
-	fragments uint32
-	kind      model.Kind
-	shuffled  bool // some sample did not come after all before it
+	base     int64 // times of open blocks are offsets from base
+	min, max int64 // of all samples, valid if count > 0
+	first    uint32
+	tail     uint32
+	fragment uint32
+	count    uint32 // samples applied, duplicates counted
+	open     uint32 // samples in open blocks
+	ttl      uint32 // of the open samples
+	held     uint32 // bytes of open values of a variable kind
+	kind     model.Kind
+	shuffled bool // a sample came that was not after the fragments before it
 }
 
 // block holds up to 8 samples in arrival order.
@@ -114,7 +129,8 @@ func New() *Head { return &Head{} }
 // Samples is the number of samples applied, overwritten ones included.
 func (h *Head) Samples() int64 { return h.samples.Load() }
 
-// Bytes is the memory that samples and records take, without spare room.
+// Bytes is the memory that samples and records take, without spare room. What
+// Delete leaves behind in arenas counts until the head is dropped.
 func (h *Head) Bytes() int64 { return h.bytes.Load() }
 
 func locate(id uint32) (shardIndex, pageIndex, slot uint32) {
@@ -122,7 +138,7 @@ func locate(id uint32) (shardIndex, pageIndex, slot uint32) {
 }
 
 // Append applies the samples of b in order. kinds[i] is the kind of sample i's
-// series; it is the same in every call.
+// series; it is the same in every call. Nothing of b is kept.
 func (h *Head) Append(b *store.Batch, kinds []model.Kind) {
 	var (
 		s       *shard
@@ -141,12 +157,11 @@ func (h *Head) Append(b *store.Batch, kinds []model.Kind) {
 		}
 		p, added := s.page(pi)
 		grown += added
-		value := sample.Value
 		if kinds[i].Variable() {
-			value, added = s.keep(b.Bytes(*sample))
-			grown += added
+			grown += s.addBytes(&p[slot], kinds[i], sample.TimeMS, b.Bytes(*sample), sample.TTL)
+			continue
 		}
-		grown += s.add(&p[slot], kinds[i], sample.TimeMS, value, sample.TTL)
+		grown += s.add(&p[slot], kinds[i], sample.TimeMS, sample.Value, sample.TTL)
 	}
 	if s != nil {
 		s.mu.Unlock()
@@ -167,31 +182,51 @@ func (s *shard) page(i uint32) (*page, int64) {
 	return s.pages[i], pageBytes
 }
 
-// keep copies a variable value and returns its place as offset<<32 | length.
-func (s *shard) keep(v []byte) (uint64, int64) {
-	at := uint64(len(s.data))
-	s.data = append(s.data, v...)
-	return at<<32 | uint64(len(v)), int64(len(v))
-}
-
-// add applies one sample and returns by how many bytes the shard grew.
-// s.mu must be held.
+// add applies one sample of a fixed kind or null and returns by how many bytes
+// the shard grew. s.mu must be held.
 func (s *shard) add(r *record, kind model.Kind, ms int64, value uint64, ttl uint32) (grown int64) {
-	if r.count == 0 {
-		*r = record{kind: kind, min: ms, max: ms, base: ms, ttl: ttl}
-	} else {
-		if ms <= r.max {
-			r.shuffled = true
-		}
-		r.min, r.max = min(r.min, ms), max(r.max, ms)
-	}
-	offset := ms - r.base
-	if r.open > 0 && (ttl != r.ttl || int64(int32(offset)) != offset) {
+	grown = s.prepare(r, kind, ms, ttl) + s.put(r, ms, value)
+	if r.open == sealFixed {
 		grown += s.seal(r)
 	}
-	if r.open == 0 {
-		r.base, r.ttl, offset = ms, ttl, 0
+	return grown
+}
+
+// addBytes is add for variable kinds. It copies v.
+func (s *shard) addBytes(r *record, kind model.Kind, ms int64, v []byte, ttl uint32) (grown int64) {
+	grown = s.prepare(r, kind, ms, ttl) // may move what is in s.data
+	at := uint64(len(s.data))
+	s.data = append(s.data, v...)
+	r.held += uint32(len(v))
+	grown += int64(len(v)) + s.put(r, ms, at<<32|uint64(len(v)))
+	if r.open == sealVariable || r.held >= sealBytes {
+		grown += s.seal(r)
 	}
+	return grown
+}
+
+// prepare makes r ready for an open sample at ms.
+func (s *shard) prepare(r *record, kind model.Kind, ms int64, ttl uint32) (grown int64) {
+	if r.count == 0 {
+		*r = record{kind: kind, min: ms, max: ms}
+	}
+	offset := ms - r.base // may wrap, as adding it to base does
+	if r.open > 0 && (ttl != r.ttl || int64(int32(offset)) != offset) {
+		grown = s.seal(r)
+	}
+	if ms <= r.max && r.fragment != 0 {
+		last, _ := s.fragment(r.fragment)
+		r.shuffled = r.shuffled || ms <= last.LastMS
+	}
+	r.min, r.max = min(r.min, ms), max(r.max, ms)
+	if r.open == 0 {
+		r.base, r.ttl = ms, ttl
+	}
+	return grown
+}
+
+// put adds a sample to r's open ones. prepare must have run.
+func (s *shard) put(r *record, ms int64, value uint64) (grown int64) {
 	at := r.open % blockSize
 	if at == 0 {
 		n := s.newBlock()
@@ -201,15 +236,12 @@ func (s *shard) add(r *record, kind model.Kind, ms int64, value uint64, ttl uint
 			s.block(r.tail).next = n
 		}
 		r.tail = n
-		grown += blockBytes
+		grown = blockBytes
 	}
 	b := s.block(r.tail)
-	b.offset[at], b.value[at] = int32(offset), value
+	b.offset[at], b.value[at] = int32(ms-r.base), value
 	r.open++
 	r.count++
-	if r.open == sealFixed && !kind.Variable() || r.open == sealVariable {
-		grown += s.seal(r)
-	}
 	return grown
 }
 
@@ -237,11 +269,59 @@ func (s *shard) seal(r *record) (grown int64) {
 	s.sorter.sort(r.kind, c)
 	s.encoded = chunk.Append(s.encoded[:0], r.kind, c, 0, c.Len(), chunk.Fast)
 	r.fragment = s.store(r.fragment, c.Times[0], c.Times[c.Len()-1], s.encoded)
-	r.fragments++
-	blocks := int64(r.open+blockSize-1) / blockSize
+	return fragmentHeader + int64(len(s.encoded)) + s.release(r)
+}
+
+// release forgets r's open samples and returns by how many bytes the shard
+// grew, a negative number. s.mu must be held.
+func (s *shard) release(r *record) (grown int64) {
+	if r.open == 0 {
+		return 0
+	}
+	grown = -int64(r.open+blockSize-1) / blockSize * blockBytes
 	s.block(r.tail).next, s.free = s.free, r.first
-	r.first, r.tail, r.open = 0, 0, 0
-	return fragmentHeader + int64(len(s.encoded)) - blocks*blockBytes
+	s.waste += int(r.held)
+	r.first, r.tail, r.open, r.held = 0, 0, 0, 0
+	if s.waste >= wasteMin && s.waste >= len(s.data)/2 {
+		grown += s.clearWaste()
+	}
+	return grown
+}
+
+// clearWaste copies the byte strings of open samples to a new place and lets
+// those of sealed ones go.
+func (s *shard) clearWaste() (grown int64) {
+	live := make([]byte, 0, len(s.data)-s.waste)
+	for _, p := range s.pages {
+		if p == nil {
+			continue
+		}
+		for i := range p {
+			if r := &p[i]; r.open > 0 && r.kind.Variable() {
+				live = s.moveOpen(r, live)
+			}
+		}
+	}
+	grown = int64(len(live)) - int64(len(s.data))
+	s.data, s.waste = live, 0
+	return grown
+}
+
+// moveOpen copies r's open byte strings to live and refers r to them.
+func (s *shard) moveOpen(r *record, live []byte) []byte {
+	ref := r.first
+	for left := r.open; left > 0; {
+		b := s.block(ref)
+		n := min(left, blockSize)
+		for i := range n {
+			at, size := b.value[i]>>32, b.value[i]&math.MaxUint32
+			b.value[i] = uint64(len(live))<<32 | size
+			live = append(live, s.data[at:at+size]...)
+		}
+		left -= n
+		ref = b.next
+	}
+	return live
 }
 
 // copyOpen appends r's open samples in arrival order; times may repeat.
@@ -270,16 +350,18 @@ func (s *shard) copyOpen(r *record, c *model.Columns) {
 const fragmentHeader = 4 + 4 + 8 + 8
 
 // store appends a fragment to the arena and returns its reference: arena
-// block << 18 | offset, plus 1.
+// block << arenaBits | offset, plus 1. A fragment that is larger than an arena
+// block has one of its own.
 func (s *shard) store(older uint32, firstMS, lastMS int64, encoded []byte) uint32 {
 	need := fragmentHeader + len(encoded)
 	last := len(s.arena) - 1
 	if last < 0 || len(s.arena[last])+need > cap(s.arena[last]) {
-		s.arena = append(s.arena, make([]byte, 0, max(arenaBytes, need)))
 		last++
+		size := min(arenaBytes, arenaFirst<<min(last, arenaBits))
+		s.arena = append(s.arena, make([]byte, 0, max(size, need)))
 	}
 	a := s.arena[last]
-	ref := uint32(last)<<18 | uint32(len(a)) + 1
+	ref := (uint32(last)<<arenaBits | uint32(len(a))) + 1
 	a = binary.LittleEndian.AppendUint32(a, older)
 	a = binary.LittleEndian.AppendUint32(a, uint32(len(encoded)))
 	a = binary.LittleEndian.AppendUint64(a, uint64(firstMS))

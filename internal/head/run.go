@@ -3,6 +3,8 @@ package head
 import (
 	"encoding/binary"
 	"iter"
+	"math/bits"
+	"slices"
 
 	"varve/internal/chunk"
 	"varve/internal/model"
@@ -13,8 +15,8 @@ import (
 type Run struct {
 	Kind model.Kind
 
-	// Fragments are ascending and disjoint, and all before Open. They are
-	// empty when the series' samples came in shuffled; then Open has all.
+	// Fragments are ascending and disjoint, and all before Open. There are
+	// none when the series' samples came in shuffled; then Open has all.
 	Fragments []Fragment
 
 	// Open is sorted, each time once.
@@ -22,6 +24,7 @@ type Run struct {
 
 	decoder chunk.Decoder
 	sorter  sorter
+	spare   model.Columns
 }
 
 // A Fragment is a sealed run of samples.
@@ -36,9 +39,9 @@ func (r *Run) Decode(f Fragment, dst *model.Columns) error {
 	return err
 }
 
-// Snapshot fills run with id's samples in fragments that overlap within, and
-// all open ones; callers clip. It reports whether the series has any sample,
-// in the range or not.
+// Snapshot fills run with the samples of series id: the fragments that overlap
+// within, and all open samples; callers clip. It reports whether the series has
+// any sample, in the range or not. An error means that memory was damaged.
 func (h *Head) Snapshot(id uint32, within model.TimeRange, run *Run) (bool, error) {
 	run.Fragments, run.Kind = run.Fragments[:0], 0
 	run.Open.Reset()
@@ -47,6 +50,7 @@ func (h *Head) Snapshot(id uint32, within model.TimeRange, run *Run) (bool, erro
 		return false, nil
 	}
 	if !shuffled {
+		run.sorter.sort(run.Kind, &run.Open)
 		return true, nil
 	}
 	return true, run.flatten()
@@ -72,18 +76,17 @@ func (h *Head) collect(id uint32, within model.TimeRange, run *Run) (shuffled, o
 		}
 		ref = older
 	}
-	for i, j := 0, len(run.Fragments)-1; i < j; i, j = i+1, j-1 {
-		run.Fragments[i], run.Fragments[j] = run.Fragments[j], run.Fragments[i]
-	}
+	slices.Reverse(run.Fragments)
 	s.copyOpen(r, &run.Open)
 	return r.shuffled, true
 }
 
 // flatten decodes everything into Open, in arrival order, and sorts it.
 func (r *Run) flatten() error {
-	var all model.Columns
+	all := &r.spare
+	all.Reset()
 	for _, f := range r.Fragments {
-		if err := r.Decode(f, &all); err != nil {
+		if err := r.Decode(f, all); err != nil {
 			return err
 		}
 	}
@@ -91,8 +94,8 @@ func (r *Run) flatten() error {
 		all.AppendFrom(r.Kind, &r.Open, i)
 	}
 	r.Fragments = r.Fragments[:0]
-	r.sorter.sort(r.Kind, &all)
-	r.Open = all
+	r.sorter.sort(r.Kind, all)
+	r.Open, r.spare = r.spare, r.Open
 	return nil
 }
 
@@ -105,7 +108,7 @@ func (s *shard) record(pi, slot uint32) *record {
 }
 
 func (s *shard) fragment(ref uint32) (f Fragment, older uint32) {
-	a := s.arena[(ref-1)>>18][(ref-1)&(arenaBytes-1):]
+	a := s.arena[(ref-1)>>arenaBits][(ref-1)&(arenaBytes-1):]
 	older = binary.LittleEndian.Uint32(a)
 	size := binary.LittleEndian.Uint32(a[4:])
 	f.FirstMS = int64(binary.LittleEndian.Uint64(a[8:]))
@@ -115,7 +118,7 @@ func (s *shard) fragment(ref uint32) (f Fragment, older uint32) {
 }
 
 // Span returns the first and last time of a series, and false if it has no
-// samples here. After a Delete it may be wider than what is left.
+// samples here.
 func (h *Head) Span(id uint32) (model.TimeRange, bool) {
 	si, pi, slot := locate(id)
 	s := &h.shards[si]
@@ -138,15 +141,11 @@ func (h *Head) Series() iter.Seq[uint32] {
 				s := &h.shards[si]
 				s.mu.RLock()
 				more = more || pi < uint32(len(s.pages))
-				var there uint64
-				for slot := range uint32(pageSize) {
-					if s.record(pi, slot) != nil {
-						there |= 1 << slot
-					}
-				}
+				there := s.there(pi)
 				s.mu.RUnlock()
-				for slot := range uint32(pageSize) {
-					if there>>slot&1 == 1 && !yield((pi*shardCount+si)*pageSize+slot) {
+				for ; there != 0; there &= there - 1 {
+					slot := uint32(bits.TrailingZeros64(there))
+					if !yield((pi*shardCount+si)*pageSize + slot) {
 						return
 					}
 				}
@@ -158,47 +157,66 @@ func (h *Head) Series() iter.Seq[uint32] {
 	}
 }
 
-// Delete removes id's samples within r. A series left without samples is
-// forgotten.
+// there returns a bit for each series of a page that has samples.
+func (s *shard) there(pi uint32) (slots uint64) {
+	if pi >= uint32(len(s.pages)) || s.pages[pi] == nil {
+		return 0
+	}
+	for i := range s.pages[pi] {
+		if s.pages[pi][i].count > 0 {
+			slots |= 1 << i
+		}
+	}
+	return slots
+}
+
+// Delete removes the samples of series id within r. A series left without
+// samples is forgotten. An error means that memory was damaged.
 func (h *Head) Delete(id uint32, r model.TimeRange) error {
 	span, ok := h.Span(id)
 	if !ok || !span.Overlaps(r) {
 		return nil
 	}
 	var run Run
-	if _, err := h.Snapshot(id, model.AllTime, &run); err != nil {
-		return err
+	if span.StartMS < r.StartMS || span.EndMS > r.EndMS {
+		if _, err := h.Snapshot(id, model.AllTime, &run); err != nil {
+			return err
+		}
+		if err := run.flatten(); err != nil {
+			return err
+		}
+		if !slices.ContainsFunc(run.Open.Times, r.Contains) {
+			return nil
+		}
 	}
-	if err := run.flatten(); err != nil {
-		return err
-	}
+	h.replace(id, &run, r)
+	return nil
+}
+
+// replace makes the samples of run outside without the only ones of series id,
+// which has some.
+func (h *Head) replace(id uint32, run *Run, without model.TimeRange) {
 	si, pi, slot := locate(id)
 	s := &h.shards[si]
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	left := &s.pages[pi][slot]
-	if left.open > 0 {
-		s.block(left.tail).next, s.free = s.free, left.first
-	}
-	*left = record{}
-	var grown int64
+	r := &s.pages[pi][slot]
+	grown := s.release(r)
+	*r = record{}
 	for i, ms := range run.Open.Times {
-		if r.Contains(ms) {
+		if without.Contains(ms) {
 			continue
 		}
-		var value uint64
-		switch {
+		switch ttl := run.Open.TTL(i); {
 		case run.Kind.Fixed():
-			value = run.Open.Values[i]
+			grown += s.add(r, run.Kind, ms, run.Open.Values[i], ttl)
 		case run.Kind.Variable():
-			var added int64
-			value, added = s.keep(run.Open.Bytes(i))
-			grown += added
+			grown += s.addBytes(r, run.Kind, ms, run.Open.Bytes(i), ttl)
+		default:
+			grown += s.add(r, run.Kind, ms, 0, ttl)
 		}
-		grown += s.add(left, run.Kind, ms, value, run.Open.TTL(i))
 	}
 	h.bytes.Add(grown)
-	return nil
 }
 
 // Count returns the number of samples applied to a series, overwritten ones
