@@ -90,9 +90,14 @@ func (p *parser) block() error {
 	return nil
 }
 
-// giveUp tells a fault of the JSON itself: nothing after it can be trusted.
-// Other errors it returns.
+// giveUp leaves a metric that is refused, or, after telling it, the whole body
+// for a fault of the JSON itself: nothing after that can be trusted. It returns
+// errors that are neither.
 func (p *parser) giveUp(err error) error {
+	if errors.Is(err, errRefused) {
+		p.afterMetric()
+		return nil
+	}
 	var f *ingest.Fault
 	if !errors.As(err, &f) {
 		return err
@@ -190,7 +195,7 @@ func (p *parser) oneMetric() error {
 		}
 	}
 	if m.hasTime && m.hasValue {
-		if ok, err := p.single(); !ok {
+		if err := p.single(); err != nil {
 			return err
 		}
 	}
@@ -210,28 +215,25 @@ func (p *parser) afterMetric() {
 	}
 }
 
-// single stores the point of the members timestamp and value. ok is false when
-// the metric as a whole is refused.
-func (p *parser) single() (ok bool, err error) {
+// single stores the point of the members timestamp and value.
+func (p *parser) single() error {
 	m := &p.m
 	if m.value.Kind == jsontext.Null || p.isEmptyText(m.value, m.typ) ||
 		(m.value.Kind == jsontext.Array && p.isEmptyArray(m.value)) {
-		return p.check(), nil // tells them
+		p.check() // tells so
+		return errRefused
 	}
 	where := point{from: m.start, to: m.end}
 	n := decimal.Scan(m.time.Text)
 	ms, whole := n.Trunc()
 	if n.Len == 0 || n.Len != len(m.time.Text) || n.Dot || !whole {
-		return false, p.refusePoint(where, ingest.BadTime, "timestamp must be a whole number of milliseconds.")
+		return p.refusePoint(where, ingest.BadTime, "timestamp must be a whole number of milliseconds.")
 	}
-	err = p.store(where, ms, m.value, m.typ)
-	if errors.Is(err, errRefused) {
-		return false, nil
-	}
-	return err == nil, err
+	return p.store(where, ms, m.value, m.typ)
 }
 
-// errRefused means that the metric as a whole was refused, and told.
+// errRefused means that the metric as a whole was refused, and that this was
+// told.
 var errRefused = errors.New("metric refused")
 
 // points stores points of the metric until the block is full. Each point is
@@ -248,33 +250,28 @@ func (p *parser) points() error {
 			return nil
 		}
 		m.first = false
-		if m.typ == "" {
-			if c, err := p.s.Peek(); err == nil && c == '[' {
-				at := p.s.Offset()
-				if ms, n, value, width := commonPoint(p.s.Rest()); width > 0 {
-					p.s.Seek(at + width)
-					err := p.storeNumber(point{at, at + width, true}, ms, &n, value)
-					if errors.Is(err, errRefused) {
-						p.afterMetric()
-						return nil
-					}
-					if err != nil {
-						return err
-					}
-					continue
-				}
-			}
-		}
-		err := p.point()
-		if errors.Is(err, errRefused) {
-			p.afterMetric()
-			return nil
-		}
-		if err != nil {
+		if err := p.nextPoint(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+func (p *parser) nextPoint() error {
+	c, serr := p.s.Peek()
+	if serr != nil {
+		return syntaxFault(serr)
+	}
+	if c != '[' || p.m.typ != "" {
+		return p.point()
+	}
+	ms, n, value, width := commonPoint(p.s.Rest())
+	if width == 0 {
+		return p.point()
+	}
+	at := p.s.Offset()
+	p.s.Seek(at + width)
+	return p.storeNumber(point{at, at + width, true}, ms, &n, value)
 }
 
 // commonPoint reads [ms,number]. width is 0 when b does not begin with just
