@@ -31,7 +31,7 @@ func DefaultConfig() Config {
 		Durability:      Fsync,
 		SyncInterval:    100 * time.Millisecond,
 		SegmentBytes:    64 * units.MiB,
-		BufferBytes:     8 * units.MiB,
+		BufferBytes:     16 * units.MiB,
 		RecycleSegments: 3,
 	}
 }
