@@ -265,7 +265,7 @@ func TestSmallAnswersStayPlain(t *testing.T) {
 }
 
 func FuzzParse(f *testing.F) {
-	f.Add([]byte(`{"start_absolute":1,"metrics":[{"name":"m","tags":{"h":["a","regex:b.*"]},"limit":"2","order":"desc",`+
+	f.Add([]byte(`{"start_absolute":1,"metrics":[{"name":"m","tags":{"h":["a","regex:b.*"]},"limit":"2","order":"desc",` +
 		`"group_by":[{"name":"tag","tags":["h"]}],"aggregators":[{"name":"sum","sampling":{"value":"1","unit":"days"},"time_zone":"Europe/Berlin"}]}]}`))
 	f.Add([]byte(`{start_relative:{value:1,unit:hours},metrics:[{name:'x'}]} // end`))
 	f.Add([]byte(`{"start_absolute":1.5,"end_relative":{"value":2,"unit":"YEARS"},"metrics":[{"name":["a"],"aggregators":[{"name":"rate","unit":"weeks"}]}]}`))

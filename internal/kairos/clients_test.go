@@ -115,10 +115,7 @@ func usesMissing(body []byte) bool {
 	return false
 }
 
-var missing = []string{
-	"gaps", "least_squares", "percentile", "sampler", "trim", "dev", "sma", "scale", "div", "diff", "filter",
-	"save_as", "score", "time", "value", "bin",
-}
+var missing = []string{"save_as"}
 
 // checkQueries: Grafana reads answers by position, so there are as many as
 // metrics.

@@ -155,6 +155,10 @@ func argument(v *value, p query.Property, at string) (any, error) {
 		return unitOf(v, at)
 	case query.ZoneProperty:
 		return zoneOf(v, at)
+	case query.ScalarProperty:
+		return scalarArgument(v, p, at)
+	case query.ThresholdsProperty:
+		return thresholdsArgument(v, p, at)
 	}
 	panic("kairos: property of unknown kind " + p.Name)
 }
@@ -202,4 +206,47 @@ func doublesArgument(v *value, p query.Property, at string) ([]float64, error) {
 		numbers = append(numbers, f)
 	}
 	return numbers, err
+}
+
+// scalarArgument keeps what was written: "13" is a text.
+func scalarArgument(v *value, p query.Property, at string) (any, error) {
+	switch v.kind {
+	case jsontext.Number:
+		return doubleArgument(v, p, at)
+	case jsontext.String, jsontext.Word:
+		return v.text, nil
+	}
+	return v.boolean(), nil
+}
+
+// thresholdsArgument reads [{"value":x,"boundary":"superior"|"inferior"}].
+func thresholdsArgument(v *value, p query.Property, at string) ([]query.Threshold, error) {
+	items, err := elements(v)
+	if err != nil {
+		return nil, err
+	}
+	thresholds := make([]query.Threshold, len(items))
+	for i := range items {
+		item := &items[i]
+		if item.kind != jsontext.Object {
+			return nil, badRequest("java.lang.IllegalStateException: Expected BEGIN_OBJECT but was " + item.kind.String())
+		}
+		if x := item.member("value"); !absent(x) {
+			if thresholds[i].Value, err = doubleArgument(x, p, at); err != nil {
+				return nil, err
+			}
+		}
+		boundary := item.member("boundary")
+		if boundary == nil {
+			continue
+		}
+		switch boundary.text {
+		case "inferior":
+			thresholds[i].Inferior = true
+		case "superior":
+		default:
+			return nil, badRequest(at + "." + p.Name + " boundary must be 'superior' or 'inferior', not " + boundary.String())
+		}
+	}
+	return thresholds, nil
 }

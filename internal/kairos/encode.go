@@ -112,14 +112,9 @@ func (e *encoder) encodeNothing(m metricHead) {
 
 func (e *encoder) encodeGroupHead(g *query.Group, m metricHead) {
 	e.buf = m.append(e.buf)
-	e.buf = append(e.buf, `,"group_by":[`...)
-	for _, l := range g.Labels {
-		e.buf = appendLabel(e.buf, l)
-		e.buf = append(e.buf, ',')
+	if g.Type != "" { // else made of nothing, by `gaps`
+		e.buf = appendLabels(e.buf, g)
 	}
-	e.buf = append(e.buf, `{"name":"type","type":`...)
-	e.buf = appendText(e.buf, g.Type)
-	e.buf = append(e.buf, `}]`...)
 	if !m.WithoutTags {
 		e.buf = append(e.buf, `,"tags":`...)
 		e.buf = appendTags(e.buf, g.Tags)
@@ -127,12 +122,50 @@ func (e *encoder) encodeGroupHead(g *query.Group, m metricHead) {
 	e.buf = append(e.buf, `,"values":[`...)
 }
 
+func appendLabels(dst []byte, g *query.Group) []byte {
+	dst = append(dst, `,"group_by":[`...)
+	for _, l := range g.Labels {
+		dst = append(appendLabel(dst, l), ',')
+	}
+	dst = append(dst, `{"name":"type","type":`...)
+	dst = appendText(dst, g.Type)
+	return append(dst, `}]`...)
+}
+
 func appendLabel(dst []byte, l query.Label) []byte {
+	number := "group_number"
 	switch by := l.By.(type) {
 	case *query.TagGroupBy:
 		return appendTagLabel(dst, by, l.Tags)
+	case *query.TimeGroupBy:
+		dst = append(dst, `{"name":"time","range_size":{"value":`...)
+		dst = strconv.AppendInt(dst, by.Size.Value, 10)
+		dst = append(dst, `,"unit":"`+by.Size.Unit.String()+`"},"group_count":`...)
+		dst = strconv.AppendInt(dst, by.Count, 10)
+	case *query.ValueGroupBy:
+		dst = append(dst, `{"name":"value","range_size":`...)
+		dst = strconv.AppendInt(dst, by.Size, 10)
+	case *query.BinGroupBy:
+		number = "bin_number"
+		dst = append(dst, `{"name":"bin","bins":`...)
+		dst = appendDoubles(dst, by.Bins)
+	default:
+		panic(fmt.Sprintf("kairos: label of %T", l.By))
 	}
-	panic(fmt.Sprintf("kairos: label of %T", l.By))
+	dst = append(dst, `,"group":{"`+number+`":`...)
+	dst = strconv.AppendInt(dst, l.Number, 10)
+	return append(dst, `}}`...)
+}
+
+func appendDoubles(dst []byte, numbers []float64) []byte {
+	dst = append(dst, '[')
+	for i, v := range numbers {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendDouble(dst, v)
+	}
+	return append(dst, ']')
 }
 
 func appendTagLabel(dst []byte, by *query.TagGroupBy, values []string) []byte {

@@ -17,7 +17,6 @@ import (
 	"varve/internal/ingest/telnet"
 	"varve/internal/query"
 	"varve/internal/store"
-	"varve/internal/store/storetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -34,7 +33,7 @@ type testServer struct {
 const testVersion = "KairosDB 1.3.0-1.20210808223203"
 
 func startServer(t testing.TB) *testServer {
-	return startServerWith(t, storetest.NewReference(nil), query.DefaultConfig(), DefaultConfig())
+	return startServerWith(t, openEmbedded(t), query.DefaultConfig(), DefaultConfig())
 }
 
 // startServerWith serves a store until the test ends, and closes it.

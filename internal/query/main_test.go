@@ -185,7 +185,7 @@ func newStep(t testing.TB, name string, args Args) Step {
 func apply(t testing.TB, s Step, startMS, endMS int64, in ...sample) ([]sample, error) {
 	env := &Env{
 		Range: model.TimeRange{StartMS: startMS, EndMS: endMS}, Zone: time.UTC,
-		NowMS: endMS, Metric: "m", budget: &budget{max: 1 << 30},
+		NowMS: endMS, Metric: "m", lease: &lease{budget: &budget{max: 1 << 30}},
 	}
 	l := listed(in)
 	return drainPoints(s.Apply(env, &l))

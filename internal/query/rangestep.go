@@ -19,6 +19,9 @@ type Range struct {
 	Zone       *time.Location
 }
 
+// isRange marks the steps that cut time into buckets.
+func (*Range) isRange() {}
+
 // rangeProperties are the properties of every range aggregator.
 func rangeProperties() []Property {
 	return []Property{

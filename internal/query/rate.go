@@ -1,9 +1,6 @@
 package query
 
-import (
-	"fmt"
-	"time"
-)
+import "time"
 
 // rateSpec is the change between neighbouring points per sampling.
 func rateSpec() AggregatorSpec {
@@ -15,19 +12,25 @@ func rateSpec() AggregatorSpec {
 			{Name: "time_zone", Kind: ZoneProperty, Doc: "zone of days and longer units", Hidden: true},
 		},
 		New: func(a Args) (Step, error) {
-			return &rateStep{sampling: a.SamplingOrUnit(), zone: a.Zone("time_zone")}, nil
+			return perTime("rate", a.SamplingOrUnit(), a.Zone("time_zone"), func(was, now *Point) float64 {
+				return now.Float() - was.Float()
+			}), nil
 		},
 	}
 }
 
-type rateStep struct {
-	numeric
-	sampling Sampling
-	zone     *time.Location
-}
-
-func (s *rateStep) Apply(env *Env, in Stream) Stream {
-	return &rateStream{in: in, span: span{s.sampling, calendar{env.zone(s.zone)}}}
+// perTime divides what change gives by the time between two points and scales it
+// to a sampling that starts at the first of them.
+func perTime(name string, sampling Sampling, zone *time.Location, change func(was, now *Point) float64) Step {
+	return &pairStep{bind: func(env *Env) func(was, now *Point) (float64, error) {
+		span := span{sampling, calendar{env.zone(zone)}}
+		return func(was, now *Point) (float64, error) {
+			if now.TimeMS == was.TimeMS {
+				return 0, sameTime(name)
+			}
+			return change(was, now) / float64(now.TimeMS-was.TimeMS) * span.lengthMS(was.TimeMS), nil
+		}
+	}}
 }
 
 // A span is the length of a sampling that starts at a given time.
@@ -41,46 +44,4 @@ func (s span) lengthMS(startMS int64) float64 {
 		return float64(saturatingMul(f, s.sampling.Value))
 	}
 	return float64(s.cal.add(startMS, s.sampling.Value, s.sampling.Unit) - startMS)
-}
-
-type rateStream struct {
-	in       Stream
-	span     span
-	begun    bool
-	previous Point
-}
-
-func (r *rateStream) Next(p *Point) (bool, error) {
-	if !r.begun {
-		r.begun = true
-		if ok, err := r.next(&r.previous); !ok || err != nil {
-			return false, err
-		}
-	}
-	var now Point
-	if ok, err := r.next(&now); !ok || err != nil {
-		return false, err
-	}
-	was := r.previous
-	if now.TimeMS == was.TimeMS {
-		return false, sameTime("rate")
-	}
-	change := (now.Float() - was.Float()) / float64(now.TimeMS-was.TimeMS)
-	p.setDouble(now.TimeMS, change*r.span.lengthMS(was.TimeMS))
-	r.previous = now
-	return true, nil
-}
-
-func (r *rateStream) next(p *Point) (bool, error) {
-	ok, err := r.in.Next(p)
-	if ok && err == nil {
-		err = notNull(p)
-	}
-	return ok, err
-}
-
-// sameTime is KairosDB's text, with its two blanks: clients match on it.
-func sameTime(name string) error {
-	return &ComputeError{fmt.Sprintf("The %s aggregator cannot compute rate for data points with the same time stamp.  "+
-		"You must precede %s with another aggregator.", name, name)}
 }

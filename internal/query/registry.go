@@ -9,13 +9,15 @@ import (
 // spec and name it here.
 func Aggregators() []AggregatorSpec {
 	return []AggregatorSpec{
-		avgSpec(), countSpec(), firstSpec(), lastSpec(), maxSpec(), minSpec(), rateSpec(), sumSpec(),
+		avgSpec(), countSpec(), devSpec(), diffSpec(), divSpec(), filterSpec(), firstSpec(), gapsSpec(),
+		lastSpec(), leastSquaresSpec(), maxSpec(), minSpec(), percentileSpec(), rateSpec(), samplerSpec(),
+		scaleSpec(), scoreSpec(), smaSpec(), sumSpec(), trimSpec(),
 	}
 }
 
 // GroupBys lists all group-bys by name.
 func GroupBys() []GroupBySpec {
-	return []GroupBySpec{tagSpec()}
+	return []GroupBySpec{binSpec(), tagSpec(), timeSpec(), valueSpec()}
 }
 
 // An AggregatorSpec describes an aggregator to front ends.
@@ -42,16 +44,18 @@ type GroupBySpec struct {
 type PropertyKind uint8
 
 const (
-	BoolProperty     PropertyKind = iota // bool
-	IntProperty                          // int64, fits 32 bits
-	LongProperty                         // int64
-	DoubleProperty                       // float64
-	TextProperty                         // string
-	TextsProperty                        // []string
-	DoublesProperty                      // []float64
-	SamplingProperty                     // Sampling
-	UnitProperty                         // Unit
-	ZoneProperty                         // *time.Location
+	BoolProperty       PropertyKind = iota // bool
+	IntProperty                            // int64, fits 32 bits
+	LongProperty                           // int64
+	DoubleProperty                         // float64
+	TextProperty                           // string
+	TextsProperty                          // []string
+	DoublesProperty                        // []float64
+	SamplingProperty                       // Sampling
+	UnitProperty                           // Unit
+	ZoneProperty                           // *time.Location
+	ScalarProperty                         // float64, string or bool, as it was written
+	ThresholdsProperty                     // []Threshold
 )
 
 // A Property is a named argument of an aggregator or a group-by.

@@ -1,6 +1,8 @@
 package query
 
 import (
+	"slices"
+
 	"varve/internal/store"
 )
 
@@ -23,6 +25,9 @@ type Result struct {
 	current  *loaded
 	before   int64 // samples of the run before this metric
 	backward bool  // steps run on ascending points, the result is turned round
+	splits   []Splitter
+	parts    []*Group // of the current group, not yet handed out
+	any      bool     // a group was handed out
 }
 
 // batchSeries is how many series are read at once when groups are small, so
@@ -32,9 +37,13 @@ const batchSeries = 512
 func newResult(r *Run, q *MetricQuery, series []store.Series) *Result {
 	res := &Result{run: r, query: q, before: r.samples.Load()}
 	for _, g := range q.GroupBy {
-		if by, ok := g.(*TagGroupBy); ok {
-			res.by = by
-			break // only the first one counts, as in KairosDB
+		switch by := g.(type) {
+		case *TagGroupBy:
+			if res.by == nil { // only the first one counts, as in KairosDB
+				res.by = by
+			}
+		case Splitter:
+			res.splits = append(res.splits, by)
 		}
 	}
 	res.plans = planGroups(series, res.by)
@@ -47,7 +56,7 @@ func newResult(r *Run, q *MetricQuery, series []store.Series) *Result {
 // the points are chosen newest first, aggregated ascending and turned round.
 func hasRangeStep(steps []Step) bool {
 	for _, s := range steps {
-		if _, ok := s.(*foldStep); ok {
+		if _, ok := s.(interface{ isRange() }); ok {
 			return true
 		}
 	}
@@ -65,33 +74,67 @@ func (r *Result) Next() (*Group, error) {
 }
 
 func (r *Result) next() (*Group, error) {
-	if r.current != nil {
-		err := r.current.drain()
-		r.current.release()
-		r.current = nil
-		if err != nil {
+	for len(r.parts) == 0 {
+		if err := r.leave(); err != nil {
 			return nil, err
 		}
-	}
-	for {
-		for len(r.ready) > 0 {
-			g := r.ready[0]
-			r.ready = r.ready[1:]
-			if g.empty() {
-				g.release()
-				continue
+		if len(r.ready) == 0 && len(r.plans) == 0 {
+			return r.withoutData(), nil
+		}
+		if len(r.ready) == 0 {
+			if err := r.load(); err != nil {
+				return nil, err
 			}
-			r.current = g
-			return r.build(g), nil
 		}
-		if len(r.plans) == 0 {
-			return nil, nil
-		}
-		if err := r.load(); err != nil {
+		if err := r.enter(); err != nil {
 			return nil, err
 		}
 	}
+	g := r.parts[0]
+	r.parts = r.parts[1:]
+	r.any = true
+	return g, nil
 }
+
+// leave is done with the current group.
+func (r *Result) leave() error {
+	if r.current == nil {
+		return nil
+	}
+	err := r.current.drain()
+	r.current.release()
+	r.current = nil
+	return err
+}
+
+// enter makes the next loaded group the current one, unless it has no samples.
+func (r *Result) enter() (err error) {
+	g := r.ready[0]
+	r.ready = r.ready[1:]
+	if g.empty() {
+		g.release()
+		return nil
+	}
+	r.current = g
+	r.parts, err = r.build(g)
+	return err
+}
+
+// withoutData is the end of the groups. But `gaps` finds empty buckets even where
+// there is no sample at all; that result has no type.
+func (r *Result) withoutData() *Group {
+	if r.any || len(r.splits) > 0 || !slices.ContainsFunc(r.query.Steps, isGaps) {
+		return nil
+	}
+	r.any = true
+	r.current = &loaded{}
+	r.current.lease.budget = &r.run.budget
+	env := r.env()
+	env.lease = &r.current.lease
+	return &Group{Points: &guarded{in: r.chain((&pointBuffer{}).forward(), r.query.Steps, env), run: r.run}}
+}
+
+func isGaps(s Step) bool { _, ok := s.(*gapsStep); return ok }
 
 // Close releases what the result holds.
 func (r *Result) Close() {
@@ -101,7 +144,7 @@ func (r *Result) Close() {
 	for _, g := range r.ready {
 		g.release()
 	}
-	r.current, r.ready, r.plans = nil, nil, nil
+	r.current, r.ready, r.plans, r.parts = nil, nil, nil, nil
 }
 
 // A loaded group has its samples folded, or its sources opened.
@@ -185,10 +228,10 @@ func (r *Result) newLoaded(plan *groupPlan) *loaded {
 // count, the values fit a tally, and buckets depend on nothing but the time,
 // which is so from the origin on.
 func (r *Result) folds(f *foldStep, plan *groupPlan) bool {
-	if r.query.Limit > 0 || f.Sampling.Value <= 0 || r.run.engine.merging {
+	if r.query.Limit > 0 || len(r.splits) > 0 || f.Sampling.Value <= 0 || r.run.engine.merging {
 		return false
 	}
-	if r.env(plan).Range.StartMS < f.buckets(r.env(plan)).originMS {
+	if r.env().Range.StartMS < f.buckets(r.env()).originMS {
 		return false
 	}
 	if f.fold.needs == 0 {
@@ -210,7 +253,7 @@ func (r *Result) foldTasks(tasks []func() error, g *loaded) []func() error {
 	size := max(16, (n+4*r.run.engine.workers-1)/(4*r.run.engine.workers))
 	o := r.run.rangeOptions(false, 0)
 	for from := 0; from < n; from += size {
-		t := &table{run: r.run, step: g.fold, buckets: g.fold.buckets(r.env(g.plan)), lease: &g.lease}
+		t := &table{run: r.run, step: g.fold, buckets: g.fold.buckets(r.env()), lease: &g.lease}
 		g.tables = append(g.tables, t)
 		tasks = append(tasks, func() error {
 			for i := from; i < min(from+size, n); i++ {
@@ -248,30 +291,53 @@ func (r *Result) openTasks(tasks []func() error, g *loaded) []func() error {
 }
 
 // readDescending: a result that is turned round is read ascending, unless a
-// limit has to choose the newest points first.
+// limit has to choose the newest points first, or splitters have to meet groups
+// in that order.
 func (r *Result) readDescending() bool {
-	return r.query.Descending && (!r.backward || r.query.Limit > 0)
+	return r.query.Descending && (!r.backward || r.query.Limit > 0 || len(r.splits) > 0)
 }
 
-func (r *Result) env(plan *groupPlan) *Env {
+func (r *Result) env() *Env {
 	return &Env{
 		Range: r.run.request.Range, Zone: r.run.request.Zone,
 		NowMS: r.run.start.UnixMilli(), Metric: r.query.Metric,
 	}
 }
 
-func (r *Result) build(g *loaded) *Group {
-	out := &Group{Type: g.plan.groupType}
-	if r.by != nil {
-		out.Labels = append(out.Labels, Label{By: r.by, Tags: g.plan.values})
-	}
+// build makes the groups of a loaded group: one, or one per part.
+func (r *Result) build(g *loaded) ([]*Group, error) {
+	env := r.env()
+	env.lease = &g.lease
 	if !r.query.WithoutTags {
-		out.Tags = tagValues(liveSeries(g))
+		env.Tags = tagValues(liveSeries(g))
 	}
-	env := r.env(g.plan)
-	env.Labels, env.Tags = out.Labels, out.Tags
-	out.Points = &guarded{in: r.points(g, env), run: r.run}
-	return out
+	if r.by != nil {
+		env.Labels = []Label{{By: r.by, Tags: g.plan.values}}
+	}
+	if g.fold != nil {
+		return []*Group{r.group(g, env, r.finish(&tallyStream{g.fold, g.tallies()}, g.steps, env))}, nil
+	}
+	if len(r.splits) == 0 {
+		return []*Group{r.group(g, env, r.chain(r.merged(g), g.steps, env))}, nil
+	}
+	parts, err := splitStream(r.merged(g), r.splits, env)
+	if err != nil {
+		return nil, err
+	}
+	groups := make([]*Group, 0, len(parts))
+	for _, p := range parts {
+		own := *env
+		own.Labels = append(p.labels, env.Labels...)
+		groups = append(groups, r.group(g, &own, r.chain(p.points.forward(), g.steps, &own)))
+	}
+	return groups, nil
+}
+
+func (r *Result) group(g *loaded, env *Env, points Stream) *Group {
+	return &Group{
+		Type: g.plan.groupType, Labels: env.Labels, Tags: env.Tags,
+		Points: &guarded{in: points, run: r.run},
+	}
 }
 
 func liveSeries(g *loaded) []store.Series {
@@ -284,31 +350,20 @@ func liveSeries(g *loaded) []store.Series {
 	return live
 }
 
-// points chains the streams of a group.
-func (r *Result) points(g *loaded, env *Env) Stream {
-	var s Stream
-	if g.fold != nil {
-		var all []tally
-		for _, t := range g.tables {
-			if all == nil {
-				all = t.tallies
-				continue
-			}
-			all = mergeTallies(make([]tally, 0, max(len(all), len(t.tallies))), all, t.tallies)
+// tallies joins the tables of a folded group.
+func (g *loaded) tallies() []tally {
+	var all []tally
+	for _, t := range g.tables {
+		if all == nil {
+			all = t.tallies
+			continue
 		}
-		s = &tallyStream{g.fold, all}
-	} else {
-		s = r.merged(g)
+		all = mergeTallies(make([]tally, 0, max(len(all), len(t.tallies))), all, t.tallies)
 	}
-	for _, step := range g.steps {
-		s = step.Apply(env, s)
-	}
-	if r.backward {
-		s = &reversed{in: s, lease: &g.lease}
-	}
-	return s
+	return all
 }
 
+// merged is the stream of a group's samples, in the order read.
 func (r *Result) merged(g *loaded) Stream {
 	live := make([]*source, 0, len(g.opened))
 	for _, s := range g.opened {
@@ -316,12 +371,27 @@ func (r *Result) merged(g *loaded) Stream {
 			live = append(live, s)
 		}
 	}
-	var s Stream = newMerger(live, r.readDescending())
+	return newMerger(live, r.readDescending())
+}
+
+// chain limits the samples of a group and runs the steps.
+func (r *Result) chain(s Stream, steps []Step, env *Env) Stream {
 	if r.query.Limit > 0 {
 		s = &limited{s, r.query.Limit}
 	}
 	if r.backward && r.readDescending() {
-		s = &reversed{in: s, lease: &g.lease}
+		s = &reversed{in: s, lease: env.lease}
+	}
+	return r.finish(s, steps, env)
+}
+
+// finish runs the steps and turns the result round if need be.
+func (r *Result) finish(s Stream, steps []Step, env *Env) Stream {
+	for _, step := range steps {
+		s = step.Apply(env, s)
+	}
+	if r.backward {
+		s = &reversed{in: s, lease: env.lease}
 	}
 	return s
 }
@@ -346,11 +416,4 @@ func (s *guarded) Next(p *Point) (bool, error) {
 
 // Split reports whether a group-by other than by tag splits the groups.
 // KairosDB then answers an empty list when there is no data.
-func (r *Result) Split() bool {
-	for _, g := range r.query.GroupBy {
-		if _, ok := g.(*TagGroupBy); !ok {
-			return true
-		}
-	}
-	return false
-}
+func (r *Result) Split() bool { return len(r.splits) > 0 }

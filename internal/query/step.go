@@ -28,7 +28,7 @@ type Env struct {
 	Metric string          // the metric read
 	Labels []Label         // of the group
 	Tags   []TagValues     // of the group, empty if the query excludes tags
-	budget *budget
+	lease  *lease          // memory of the group
 }
 
 // zone returns the zone of an aggregator: its own, else the query's.
@@ -46,6 +46,12 @@ func (numeric) Accepts(groupType string) bool { return groupType == TypeNumber }
 func (numeric) Yields(groupType string) string {
 	return groupType
 }
+
+// anyType is the part of steps that take and keep every type.
+type anyType struct{}
+
+func (anyType) Accepts(string) bool            { return true }
+func (anyType) Yields(groupType string) string { return groupType }
 
 // A ComputeError says that an aggregator can not work on the points it met.
 type ComputeError struct{ Reason string }

@@ -1,0 +1,62 @@
+package query
+
+import "math"
+
+// devSpec is the standard deviation of a bucket, or its mean plus or minus some.
+func devSpec() AggregatorSpec {
+	return AggregatorSpec{
+		Name: "dev", Doc: "Standard deviation of the values.",
+		Properties: append(rangeProperties(),
+			Property{Name: "return_type", Kind: TextProperty, Doc: "value, pos_sd or neg_sd", Hidden: true},
+			Property{Name: "dev_count", Kind: IntProperty, Doc: "how many deviations pos_sd and neg_sd are away from the mean", Hidden: true}),
+		New: newDev,
+	}
+}
+
+func newDev(a Args) (Step, error) {
+	kind, count := a.Text("return_type", "value"), float64(a.Long("dev_count", 1))
+	switch kind {
+	case "pos_sd":
+	case "neg_sd":
+		count = -count
+	case "value":
+	default:
+		return nil, &ArgumentError{[]string{"return_type must be 'value', 'pos_sd' or 'neg_sd', not " + kind}}
+	}
+	return &collectStep{Range: rangeOf(a), collector: func(*Env) collector {
+		return &devCollector{alone: kind == "value", count: count}
+	}}, nil
+}
+
+// devCollector is Welford's method. KairosDB's own sums of squares lose every
+// digit for values that are large beside their spread.
+type devCollector struct {
+	alone    bool    // the deviation itself
+	count    float64 // else so many from the mean
+	n        float64
+	mean, m2 float64
+}
+
+func (d *devCollector) add(p *Point) error {
+	v := p.Float()
+	d.n++
+	delta := v - d.mean
+	d.mean += delta / d.n
+	d.m2 += delta * (v - d.mean)
+	return nil
+}
+
+func (d *devCollector) emit(stamp int64, out []Point) ([]Point, error) {
+	sd := 0.0 // of one value
+	if d.n > 1 {
+		sd = math.Sqrt(d.m2 / (d.n - 1))
+	}
+	v := sd
+	if !d.alone {
+		v = d.mean + sd*d.count
+	}
+	d.n, d.mean, d.m2 = 0, 0, 0
+	var p Point
+	p.setDouble(stamp, v)
+	return append(out, p), nil
+}

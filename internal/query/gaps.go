@@ -1,0 +1,101 @@
+package query
+
+import "varve/internal/model"
+
+// gapsSpec puts a null at the start of each empty bucket, from the one that
+// holds the query's start to the last that begins by its end.
+func gapsSpec() AggregatorSpec {
+	return AggregatorSpec{
+		Name: "gaps", Doc: "Marks buckets without points by null.", Properties: rangeProperties(),
+		New: func(a Args) (Step, error) { return &gapsStep{Range: rangeOf(a)}, nil },
+	}
+}
+
+type gapsStep struct {
+	Range
+	anyType
+}
+
+func (s *gapsStep) Apply(env *Env, in Stream) Stream {
+	g := &gapsStream{in: in, buckets: s.buckets(env), trim: s.Trim}
+	g.nextMS = env.Range.StartMS
+	if s.StartMS != nil {
+		g.nextMS = *s.StartMS
+	}
+	g.endMS = min(env.Range.EndMS, env.NowMS)
+	if s.EndMS != nil {
+		g.endMS = *s.EndMS
+	}
+	return g
+}
+
+// gapsStream walks points and buckets side by side. It holds one point ahead.
+type gapsStream struct {
+	in      Stream
+	buckets *buckets
+	trim    bool
+	endMS   int64 // buckets that begin later get no null
+
+	nextMS int64 // in the first bucket that was not looked at
+	ahead  Point
+	more   bool // ahead holds a point
+	begun  bool
+	openMS int64 // end of the bucket whose points are passed on
+	data   []byte
+}
+
+func (s *gapsStream) Next(p *Point) (bool, error) {
+	if !s.begun {
+		if err := s.begin(); err != nil {
+			return false, err
+		}
+	}
+	if s.more && s.ahead.TimeMS < s.openMS {
+		return s.pass(p)
+	}
+	if !s.more && s.trim {
+		return false, nil
+	}
+	b := s.buckets.find(s.nextMS)
+	if s.more && (s.ahead.TimeMS < b.endMS || b.startMS > s.endMS) {
+		s.open(b)
+		return s.pass(p)
+	}
+	if b.startMS > s.endMS {
+		return false, nil
+	}
+	s.nextMS = b.endMS
+	*p = Point{TimeMS: b.startMS, Kind: model.Null}
+	return true, nil
+}
+
+func (s *gapsStream) begin() (err error) {
+	s.begun = true
+	if err := s.buckets.check(); err != nil {
+		return err
+	}
+	s.more, err = s.in.Next(&s.ahead)
+	if s.more && s.trim {
+		s.nextMS = s.ahead.TimeMS
+	}
+	s.openMS = s.nextMS // points from before the first bucket go first
+	return err
+}
+
+// open lets the points of a bucket pass. Beyond the end all that is left does.
+func (s *gapsStream) open(b bucket) {
+	s.nextMS, s.openMS = b.endMS, b.endMS
+	if b.startMS > s.endMS {
+		s.openMS = s.buckets.find(s.ahead.TimeMS).endMS
+	}
+}
+
+// pass hands the point ahead on, as it is, with a copy of its Data.
+func (s *gapsStream) pass(p *Point) (bool, error) {
+	*p = s.ahead
+	s.data = append(s.data[:0], s.ahead.Data...)
+	p.Data = s.data
+	var err error
+	s.more, err = s.in.Next(&s.ahead)
+	return true, err
+}

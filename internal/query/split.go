@@ -1,0 +1,57 @@
+package query
+
+import (
+	"encoding/binary"
+)
+
+// A part is one group that splitters make of a stream.
+type part struct {
+	labels []Label
+	points pointBuffer
+}
+
+// splitStream deals out a stream to parts, in the order in which combinations of
+// numbers first occur. It holds all points.
+func splitStream(in Stream, by []Splitter, env *Env) ([]*part, error) {
+	var parts []*part
+	index := map[string]*part{}
+	var key []byte
+	numbers := make([]int64, len(by))
+	for {
+		var p Point
+		ok, err := in.Next(&p)
+		if !ok || err != nil {
+			return parts, err
+		}
+		key = key[:0]
+		for i, b := range by {
+			if numbers[i], err = b.number(env, &p); err != nil {
+				return nil, err
+			}
+			key = binary.AppendVarint(key, numbers[i])
+		}
+		to := index[string(key)]
+		if to == nil {
+			if err := env.lease.take(partBytes); err != nil {
+				return nil, err
+			}
+			to = newPart(by, numbers, env.lease)
+			index[string(key)] = to
+			parts = append(parts, to)
+		}
+		if err := to.points.add(&p); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// partBytes is what a part takes without its points.
+const partBytes = 512
+
+func newPart(by []Splitter, numbers []int64, l *lease) *part {
+	p := &part{points: pointBuffer{lease: l}}
+	for i, b := range by {
+		p.labels = append(p.labels, Label{By: b, Number: numbers[i]})
+	}
+	return p
+}
