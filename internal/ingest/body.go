@@ -14,8 +14,9 @@ import (
 	"varve/internal/store"
 )
 
-// ErrNotGzip means that a body is said to be compressed and is not.
-var ErrNotGzip = errors.New("Not in GZIP format") //nolint:staticcheck // KairosDB's text
+// notGzip is KairosDB's text for a body that is said to be compressed and is
+// not.
+const notGzip = "Not in GZIP format"
 
 // A Body is a request's body in memory, unpacked.
 type Body struct {
@@ -45,8 +46,8 @@ var (
 )
 
 // ReadBody reads a request's body whole, unpacking it when gzipped. Errors are
-// a *Fault (too large, not gzip), ErrBusy when body_memory is used up, or those
-// of reading from the client.
+// a *Fault (too large, not gzip, cut off), or ErrBusy when body_memory is used
+// up.
 func (p *Pipeline) ReadBody(w http.ResponseWriter, r *http.Request, gzipped bool) (*Body, error) {
 	src := io.Reader(http.MaxBytesReader(w, r.Body, int64(p.cfg.MaxBodyBytes)))
 	if gzipped {
@@ -154,11 +155,11 @@ func (p *Pipeline) bodyFault(err error, gzipped bool) error {
 		limit := int64(p.cfg.MaxUnpackedBytes)
 		return limitFault(BodyTooLarge, "ingest.max_unpacked_bytes", limit, limit+1, "unpacking the request body; send it in smaller pieces")
 	case gzipped && (errors.Is(err, gzip.ErrHeader) || errors.Is(err, io.EOF)):
-		return &Fault{Reason: BadSyntax, Text: ErrNotGzip.Error(), Err: ErrNotGzip}
+		return &Fault{Reason: BadSyntax, Text: notGzip}
 	case gzipped && (errors.Is(err, gzip.ErrChecksum) || errors.Is(err, io.ErrUnexpectedEOF) || isCorrupt(err)):
 		return Faultf(BadSyntax, "compressed body is damaged: %v", err)
 	}
-	return fmt.Errorf("read request body: %w", err)
+	return &Fault{Reason: Unterminated, Text: fmt.Sprintf("read request body: %v", err), Err: err}
 }
 
 // StoreContext is the context in which a request whose body has arrived is
@@ -176,6 +177,21 @@ const (
 	Caller                  // 4xx: the sender's fault
 	Internal                // 500
 )
+
+// Fail counts a request that ended with err, whose body is refused as a whole,
+// and says how to answer it.
+func (p *Pipeline) Fail(proto *Protocol, r *http.Request, err error) Outcome {
+	outcome := OutcomeOf(err)
+	var f *Fault
+	if !errors.As(err, &f) {
+		f = &Fault{Reason: Unavailable, Text: err.Error(), Err: err}
+		if outcome == Caller {
+			f.Reason = Refused
+		}
+	}
+	p.Reject(proto, r.RemoteAddr, f, nil, 1)
+	return outcome
+}
 
 // OutcomeOf sorts errors by whose fault they are.
 func OutcomeOf(err error) Outcome {

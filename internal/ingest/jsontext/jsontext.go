@@ -216,19 +216,31 @@ func literalKind(text []byte) Kind {
 
 func (s *Scanner) quoted(quote byte) (Token, *SyntaxError) {
 	start := s.pos
-	escaped := false
-	for i := start + 1; i < len(s.data); i++ {
-		switch s.data[i] {
+	rest := s.data[start+1:]
+	end := bytes.IndexByte(rest, quote)
+	escaped := end > 0 && bytes.IndexByte(rest[:end], '\\') >= 0
+	if escaped {
+		end = escapedEnd(rest, quote)
+	}
+	if end < 0 {
+		s.pos = len(s.data)
+		return Token{}, s.Errorf("Unterminated string")
+	}
+	s.pos = start + 1 + end + 1
+	return Token{Kind: String, Escaped: escaped, Start: start, Text: rest[:end]}, nil
+}
+
+// escapedEnd finds the closing quote of a text that has escapes, -1 if none.
+func escapedEnd(text []byte, quote byte) int {
+	for i := 0; i < len(text); i++ {
+		switch text[i] {
 		case quote:
-			s.pos = i + 1
-			return Token{Kind: String, Escaped: escaped, Start: start, Text: s.data[start+1 : i]}, nil
+			return i
 		case '\\':
-			escaped = true
 			i++
 		}
 	}
-	s.pos = len(s.data)
-	return Token{}, s.Errorf("Unterminated string")
+	return -1
 }
 
 // More reports whether another member or element follows, and reads the comma
@@ -262,12 +274,21 @@ func (s *Scanner) Name() (Token, *SyntaxError) {
 	if err != nil {
 		return Token{}, err
 	}
-	if c == '{' || c == '[' || c == '}' || c == ']' {
+	var t Token
+	switch c {
+	case '"':
+		t, err = s.quoted(c)
+	case '{', '[', '}', ']':
 		return Token{}, s.Errorf("Expected name")
+	default:
+		t, err = s.Next()
 	}
-	t, err := s.Next()
 	if err != nil {
 		return t, err
+	}
+	if s.pos < len(s.data) && s.data[s.pos] == ':' {
+		s.pos++
+		return t, nil
 	}
 	if c, err = s.Peek(); err != nil {
 		return t, err

@@ -2,7 +2,6 @@ package kairosjson
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"mime"
 	"net/http"
@@ -40,10 +39,6 @@ func (h *Handler) Routes() []httpapi.Route {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := h.p.ReadBody(w, r, isGzip(r))
 	if err != nil {
-		var f *ingest.Fault
-		if errors.As(err, &f) {
-			h.p.Reject(h.proto, r.RemoteAddr, f, nil, 1)
-		}
 		h.fail(w, r, err, nil)
 		return
 	}
@@ -90,7 +85,7 @@ func (p *parser) run(ctx context.Context) error {
 
 // fail answers an error that ended the request.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error, told []string) {
-	switch ingest.OutcomeOf(err) {
+	switch h.p.Fail(h.proto, r, err) {
 	case ingest.Busy:
 		httpapi.WriteBusy(w)
 	case ingest.Caller:

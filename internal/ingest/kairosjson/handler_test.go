@@ -18,6 +18,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/iotest"
 
 	"go.uber.org/goleak"
 
@@ -338,6 +339,19 @@ func TestBusyStore(t *testing.T) {
 	w := h.post(`{"name":"a","tags":{"h":"a"},"datapoints":[[1,1]]}`)
 	if w.Code != http.StatusServiceUnavailable || w.Body.Len() != 0 {
 		t.Errorf("answer %d %q", w.Code, w.Body)
+	}
+	if got := ingesttest.Counters(t, h.reg, "varve_ingest_rejected_total"); got["kairosdb_json,unavailable"] != 1 {
+		t.Errorf("refused %v", got)
+	}
+}
+
+func TestCutOffBody(t *testing.T) {
+	h := newHarness(t, nil)
+	r := httptest.NewRequest(http.MethodPost, "/", io.MultiReader(strings.NewReader(`{"name":"a"`), iotest.ErrReader(io.ErrUnexpectedEOF)))
+	w := httptest.NewRecorder()
+	h.handler.ServeHTTP(w, r)
+	if got := errorsOf(t, w); w.Code != 400 || !slices.Equal(got, []string{"read request body: unexpected EOF"}) {
+		t.Errorf("answer %d %q", w.Code, got)
 	}
 }
 

@@ -45,10 +45,6 @@ func (h *Handler) Routes() []httpapi.Route {
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := h.p.ReadBody(w, r, r.Header.Get("Content-Encoding") == "gzip")
 	if err != nil {
-		var f *ingest.Fault
-		if errors.As(err, &f) {
-			h.p.Reject(h.json, r.RemoteAddr, f, nil, 1)
-		}
 		h.fail(w, r, err)
 		return
 	}
@@ -148,7 +144,7 @@ func (p *parser) pointErrors() *[]pointError {
 // fail answers an error that ended the request.
 func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var f *ingest.Fault
-	switch ingest.OutcomeOf(err) {
+	switch h.p.Fail(h.json, r, err) {
 	case ingest.Busy:
 		httpapi.WriteBusy(w)
 	case ingest.Caller:

@@ -2,6 +2,7 @@ package telnet
 
 import (
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -94,6 +95,20 @@ func TestParse(t *testing.T) {
 	} {
 		if got := describe(c.line); got != c.want {
 			t.Errorf("%s\n got: %s\nwant: %s", c.line, got, c.want)
+		}
+	}
+}
+
+func TestConfig(t *testing.T) {
+	if err := DefaultConfig().Validate(); err != nil {
+		t.Errorf("defaults: %v", err)
+	}
+	err := Config{}.Validate()
+	typ := reflect.TypeFor[Config]()
+	for i := range typ.NumField() {
+		f := typ.Field(i)
+		if key := f.Tag.Get("yaml"); key == "" || f.Tag.Get("doc") == "" || !strings.Contains(err.Error(), key+":") {
+			t.Errorf("field %s: yaml %q, reported by Validate: %v", f.Name, key, err)
 		}
 	}
 }
