@@ -62,8 +62,11 @@ func (s *Store) checkpoint() error {
 		}
 		s.pending = sw
 	}
+	samples := s.pending.head.Samples()
+	s.log.Debug("checkpoint begins", "samples", samples)
 	err := s.writeHead(s.pending)
 	if err == nil {
+		s.log.Debug("checkpoint done", "samples", samples, "took", s.now().Sub(began))
 		s.metrics.checkpointSeconds.Observe(s.now().Sub(began).Seconds())
 		s.pending = nil
 	}

@@ -263,6 +263,7 @@ func extent(files map[*openFile]bool) (lo, hi uint64, span model.TimeRange) {
 // applied. merging must be held.
 func (s *Store) merge(ctx context.Context, files []*openFile) error {
 	began := s.now()
+	s.log.Debug("merge begins", "files", len(files))
 	st, deletions := s.acquireWithDeletions()
 	defer s.release(st)
 	estimate, err := s.partitionsIn(files)
@@ -282,6 +283,7 @@ func (s *Store) merge(ctx context.Context, files []*openFile) error {
 	if err := s.replace(files, merged); err != nil {
 		return err
 	}
+	s.log.Debug("merge done", "files", len(files), "into", len(merged), "samples", s.samplesIn(merged), "took", s.now().Sub(began))
 	s.metrics.merges.Inc()
 	s.metrics.mergedSamples.Add(float64(s.samplesIn(merged)))
 	s.metrics.mergeSeconds.Observe(s.now().Sub(began).Seconds())
