@@ -1,6 +1,8 @@
 // Package record encodes what a store writes to its log: batches of samples
 // with the series they introduce, and deletions. It knows nothing of files; the
-// framing and checksums around a record are the log's.
+// framing and checksums around a record are the log's. The log also keeps each
+// record's type, which is its version too: a change of the bytes below takes a
+// new type, and a reader refuses types that it does not know.
 //
 // # Batch
 //
@@ -27,9 +29,10 @@
 //	          11: not a sample: the time-to-live in seconds, a uvarint, of all
 //	          samples from here to the next such entry (0 at the start)
 //
-// A double is divided rather than multiplied because the quotient is correctly
-// rounded: what was read as decimal text comes back bit for bit. The encoder
-// verifies that for each value.
+// All other control bytes are errors, as is one that does not fit the kind of
+// its series. A double is divided rather than multiplied because the quotient is
+// correctly rounded: what was read as decimal text comes back bit for bit. The
+// encoder verifies that for each value.
 //
 // # Deletion
 //
@@ -42,6 +45,7 @@
 package record
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -63,6 +67,7 @@ const (
 const (
 	sameTime     = 0x80
 	exponentRaw  = 7
+	lengthMax    = 8
 	lengthNull   = 9
 	lengthBytes  = 10
 	lengthTTL    = 11
@@ -192,14 +197,15 @@ func fits(v float64, word uint64, e byte) (int64, bool) {
 }
 
 // Definitions calls fn for each series that a batch record introduces and
-// returns the rest of the record, for Samples.
+// returns the rest of the record, for Samples. Keys are not looked into. It
+// returns fn's error as it is.
 func Definitions(payload []byte, fn func(Definition) error) (rest []byte, err error) {
 	r := reader{rest: payload}
 	for n := r.uvarint(); n > 0 && r.err == nil; n-- {
 		id := r.uvarint()
 		key := r.bytes(r.uvarint())
 		if id > math.MaxUint32 {
-			r.fail("series id does not fit 32 bits")
+			r.fail("series id %d does not fit 32 bits", id)
 		}
 		if r.err == nil {
 			if err := fn(Definition{uint32(id), string(key)}); err != nil {
@@ -212,7 +218,7 @@ func Definitions(payload []byte, fn func(Definition) error) (rest []byte, err er
 
 // Samples appends the samples of a batch record, after its definitions, to b.
 // kind returns the kind of a series' values, 0 when there is no such series,
-// which is an error.
+// which is an error. After an error b has the samples before the fault.
 func Samples(payload []byte, kind func(id uint32) model.Kind, b *store.Batch) error {
 	r := reader{rest: payload}
 	var (
@@ -224,11 +230,15 @@ func Samples(payload []byte, kind func(id uint32) model.Kind, b *store.Batch) er
 		control := r.byte()
 		if control == lengthTTL {
 			v := r.uvarint()
-			if v > model.MaxTTL {
-				r.fail("time-to-live out of range")
+			if v > math.MaxUint32 {
+				r.fail("time-to-live of %d s does not fit 32 bits", v)
 			}
 			ttl = uint32(v)
 			continue
+		}
+		if control&0xf >= lengthTTL {
+			r.fail("unknown control byte %#02x", control)
+			break
 		}
 		n--
 		id += r.varint()
@@ -236,43 +246,43 @@ func Samples(payload []byte, kind func(id uint32) model.Kind, b *store.Batch) er
 			ms += r.varint()
 		}
 		if id < 0 || id > math.MaxUint32 {
-			r.fail("series id does not fit 32 bits")
+			r.fail("series id %d does not fit 32 bits", id)
 			break
 		}
 		k := kind(uint32(id))
 		if k == 0 {
-			r.fail(fmt.Sprintf("sample of unknown series %d", id))
+			r.fail("sample of unknown series %d", id)
 			break
 		}
-		r.value(control&^sameTime, k, store.Sample{TimeMS: ms, Ref: store.Ref(id), TTL: ttl}, b)
+		r.value(control, k, store.Sample{TimeMS: ms, Ref: store.Ref(id), TTL: ttl}, b)
 	}
 	if r.err == nil && len(r.rest) > 0 {
-		r.fail("bytes after the last sample")
+		r.fail("%d bytes after the last sample", len(r.rest))
 	}
 	return r.err
 }
 
 // value reads a sample's value and adds the sample to b.
 func (r *reader) value(control byte, k model.Kind, s store.Sample, b *store.Batch) {
-	exponent, length := control>>4, control&0xf
+	exponent, length := control&^sameTime>>4, control&0xf
 	switch {
-	case length == lengthBytes && k.Variable():
+	case length == lengthBytes && k.Variable() && exponent == 0:
 		v := r.bytes(r.uvarint())
 		if r.err == nil {
 			b.AddBytes(s.Ref, s.TimeMS, v, s.TTL)
 		}
 		return
-	case length == lengthNull && k == model.Null:
-	case length <= 8 && k == model.Long && exponent == 0:
+	case length == lengthNull && k == model.Null && exponent == 0:
+	case length <= lengthMax && k == model.Long && exponent == 0:
 		s.Value = uint64(r.mantissa(length))
-	case length == 8 && k == model.Double && exponent == exponentRaw:
-		if raw := r.bytes(8); r.err == nil {
+	case length == lengthMax && k == model.Double && exponent == exponentRaw:
+		if raw := r.bytes(lengthMax); r.err == nil {
 			s.Value = binary.LittleEndian.Uint64(raw)
 		}
-	case length <= 8 && k == model.Double && exponent <= maxExponent:
+	case length <= lengthMax && k == model.Double && exponent <= maxExponent:
 		s.Value = math.Float64bits(float64(r.mantissa(length)) / powers[exponent])
 	default:
-		r.fail(fmt.Sprintf("control byte %#02x does not fit a %s value", control, k))
+		r.fail("control byte %#02x does not fit a %s value", control, k)
 	}
 	if r.err == nil {
 		b.Samples = append(b.Samples, s)
@@ -301,7 +311,7 @@ func AppendDeletion(dst []byte, d Deletion) ([]byte, error) {
 
 // ParseDeletion is the inverse of AppendDeletion.
 func ParseDeletion(payload []byte) (Deletion, error) {
-	if len(payload) < 24 {
+	if len(payload) < deletionHead {
 		return Deletion{}, errCutOff
 	}
 	d := Deletion{
@@ -312,16 +322,22 @@ func ParseDeletion(payload []byte) (Deletion, error) {
 		},
 		IDs: roaring.New(),
 	}
-	if err := d.IDs.UnmarshalBinary(payload[24:]); err != nil {
-		return Deletion{}, fmt.Errorf("deletion %d: series ids: %w", d.Sequence, err)
+	n, err := d.IDs.ReadFrom(bytes.NewReader(payload[deletionHead:]))
+	if err == nil {
+		err = d.IDs.Validate()
 	}
-	if err := d.IDs.Validate(); err != nil {
-		return Deletion{}, fmt.Errorf("deletion %d: series ids: %w", d.Sequence, err)
+	if left := int64(len(payload)-deletionHead) - n; err == nil && left > 0 {
+		err = fmt.Errorf("%d bytes after them", left)
+	}
+	if err != nil {
+		return Deletion{}, fmt.Errorf("record: deletion %d: series ids: %w", d.Sequence, err)
 	}
 	return d, nil
 }
 
-var errCutOff = errors.New("record is cut off")
+const deletionHead = 8 + 8 + 8 // bytes before the ids
+
+var errCutOff = errors.New("record: cut off")
 
 // reader takes a record apart. After a fault it yields zeros.
 type reader struct {
@@ -329,9 +345,9 @@ type reader struct {
 	err  error
 }
 
-func (r *reader) fail(reason string) {
+func (r *reader) fail(format string, args ...any) {
 	if r.err == nil {
-		r.err = errors.New("record: " + reason)
+		r.err = fmt.Errorf("record: "+format, args...)
 	}
 	r.rest = nil
 }
@@ -341,6 +357,15 @@ func (r *reader) cutOff() {
 		r.err = errCutOff
 	}
 	r.rest = nil
+}
+
+// badVarint is the fault of a varint of which binary.Uvarint said n.
+func (r *reader) badVarint(n int) {
+	if n == 0 {
+		r.cutOff()
+		return
+	}
+	r.fail("number does not fit 64 bits")
 }
 
 func (r *reader) byte() byte {
@@ -356,7 +381,7 @@ func (r *reader) byte() byte {
 func (r *reader) uvarint() uint64 {
 	v, n := binary.Uvarint(r.rest)
 	if n <= 0 {
-		r.cutOff()
+		r.badVarint(n)
 		return 0
 	}
 	r.rest = r.rest[n:]
@@ -366,7 +391,7 @@ func (r *reader) uvarint() uint64 {
 func (r *reader) varint() int64 {
 	v, n := binary.Varint(r.rest)
 	if n <= 0 {
-		r.cutOff()
+		r.badVarint(n)
 		return 0
 	}
 	r.rest = r.rest[n:]
@@ -384,10 +409,14 @@ func (r *reader) bytes(n uint64) []byte {
 }
 
 func (r *reader) mantissa(length byte) int64 {
-	raw := r.bytes(uint64(length))
 	var z uint64
-	for i, b := range raw {
-		z |= uint64(b) << (8 * i)
+	if len(r.rest) >= 8 { // all but the last ones
+		z = binary.LittleEndian.Uint64(r.rest) & (1<<(8*length) - 1)
+		r.rest = r.rest[length:]
+	} else {
+		for i, b := range r.bytes(uint64(length)) {
+			z |= uint64(b) << (8 * i)
+		}
 	}
 	return int64(z>>1) ^ -int64(z&1)
 }
