@@ -89,5 +89,8 @@ func (c Config) Validate() error {
 	if c.MaxUnpackedBytes > 2*units.GiB {
 		errs = append(errs, fmt.Errorf("max_unpacked_bytes: is %s, must be at most 2GiB", c.MaxUnpackedBytes))
 	}
+	if c.MaxStringBytes > 4*units.MiB { // batches stay well below what stores take
+		errs = append(errs, fmt.Errorf("max_string_bytes: is %s, must be at most 4MiB", c.MaxStringBytes))
+	}
 	return errors.Join(errs...)
 }

@@ -54,6 +54,19 @@ func (w *Writer) SetRemote(remote string) { w.remote = remote }
 // Batch is where the running fill function adds its samples.
 func (w *Writer) Batch() *store.Batch { return &w.batch }
 
+// BlockSamples is how many samples front ends with large inputs store at once:
+// enough to spread the cost of a group commit, 200 KB of batch.
+const BlockSamples = 8192
+
+// blockBytes bounds the values of variable kinds in a block.
+const blockBytes = 1 << 20
+
+// Full reports that the running fill function should come to its end, and leave
+// the rest to the next block.
+func (w *Writer) Full() bool {
+	return len(w.batch.Samples) >= BlockSamples || len(w.batch.Data) >= blockBytes
+}
+
 // Ingest parses and stores one block of input, which holds at most n samples.
 // fill parses it: it resolves series with Find and Resolve, adds samples to
 // Batch, and reports refused inputs with Reject. It may run several times and

@@ -71,7 +71,7 @@ func (p *parser) run(ctx context.Context) error {
 	for !p.done() {
 		from := p.progress
 		// The shortest point has 5 bytes, and a comma.
-		most := min(blockSamples, len(p.s.Rest())/6+1)
+		most := min(ingest.BlockSamples, len(p.s.Rest())/6+1)
 		_, err := p.w.Ingest(ctx, most, func() error {
 			p.progress = from
 			return p.block()

@@ -372,7 +372,7 @@ func bigBody(points int) string {
 // TestStaleBlocks makes references void before several of the blocks of one
 // body: each point is stored once, each fault told and counted once.
 func TestStaleBlocks(t *testing.T) {
-	const points = 3*blockSamples + 10
+	const points = 3*ingest.BlockSamples + 10
 	want := newHarness(t, nil)
 	wantTold := errorsOf(t, want.post(bigBody(points)))
 
@@ -399,6 +399,18 @@ func TestStaleBlocks(t *testing.T) {
 		if !reflect.DeepEqual(got, map[string]float64{"kairosdb_json,no_tags": 1, "kairosdb_json,bad_time": 5}) {
 			t.Errorf("refused %v", got)
 		}
+	}
+}
+
+// TestLongTextsAreStoredInSmallBatches keeps batches below what a store takes.
+func TestLongTextsAreStoredInSmallBatches(t *testing.T) {
+	h := newHarness(t, nil)
+	largest := 0
+	h.recorder.OnAppend = func(b *store.Batch) error { largest = max(largest, len(b.Data)); return nil }
+	text := strings.Repeat("x", 60000)
+	w := h.post(`{"name":"m","tags":{"h":"a"},"datapoints":[` + strings.Repeat(`[1,"`+text+`"],`, 99) + `[1,"` + text + `"]]}`)
+	if n, _ := h.recorder.Count(); w.Code != 204 || n != 100 || largest > 1<<20+60000 {
+		t.Errorf("answer %d, %d samples, largest batch %d bytes", w.Code, n, largest)
 	}
 }
 

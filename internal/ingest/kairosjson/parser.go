@@ -12,10 +12,6 @@ import (
 	"varve/internal/model"
 )
 
-// blockSamples is how many samples are stored at once: enough to spread the
-// cost of a group commit, 200 KB of batch.
-const blockSamples = 8192
-
 // maxMessages bounds the faults that one answer tells. All are counted.
 const maxMessages = 1000
 
@@ -64,14 +60,14 @@ func (p *parser) reset(body []byte) {
 // done reports whether the whole body was used.
 func (p *parser) done() bool { return p.phase == atEnd }
 
-// block parses up to blockSamples samples into the Writer's batch, from
+// block parses samples into the Writer's batch, from
 // wherever the last block ended. Errors are those of the store.
 func (p *parser) block() error {
 	// References and decoded names of an earlier block, or of an earlier try
 	// at this one, are not to be relied on.
 	clear(p.m.aliases[:])
 	p.m.checked = false
-	for p.phase != atEnd && len(p.w.Batch().Samples) < blockSamples {
+	for p.phase != atEnd && !p.w.Full() {
 		var err error
 		switch p.phase {
 		case atStart:
@@ -240,7 +236,7 @@ var errRefused = errors.New("metric refused")
 // tried in the common form first, [ms,number] without blanks but one.
 func (p *parser) points() error {
 	m := &p.m
-	for len(p.w.Batch().Samples) < blockSamples {
+	for !p.w.Full() {
 		more, serr := p.s.More(']', m.first)
 		if serr != nil {
 			return syntaxFault(serr)

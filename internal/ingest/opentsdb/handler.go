@@ -76,7 +76,7 @@ func (p *parser) run(ctx context.Context) (stored int, err error) {
 	for !p.done {
 		from := p.progress
 		// The shortest line has 5 bytes, "a 1 1", and its end.
-		most := min(blockSamples, len(p.s.Rest())/6+1)
+		most := min(ingest.BlockSamples, len(p.s.Rest())/6+1)
 		n, err := p.w.Ingest(ctx, most, func() error {
 			p.progress = from
 			return p.block()

@@ -141,7 +141,7 @@ func TestStaleBlocks(t *testing.T) {
 		}
 		return nil
 	}
-	const points = 2*blockSamples + 5
+	const points = 2*ingest.BlockSamples + 5
 	body := strings.Repeat(`{"metric":"m","timestamp":1,"value":1,"tags":{"h":"a"}},`, points) + "5"
 	w := h.post("/api/put?summary", asJSON, "["+body+"]")
 	if want := fmt.Sprintf(`{"failed":1,"success":%d}`, points); w.Body.String() != want {

@@ -13,9 +13,6 @@ import (
 )
 
 const (
-	// blockSamples is how many samples are stored at once.
-	blockSamples = 8192
-
 	// maxTold bounds the faults that one answer tells. All are counted.
 	maxTold = 1000
 
@@ -74,10 +71,10 @@ func (p *parser) reset(body []byte, lines bool) {
 	p.faults = p.faults[:0]
 }
 
-// block parses up to blockSamples samples into the Writer's batch, from
+// block parses samples into the Writer's batch, from
 // wherever the last block ended. Errors are those of the store.
 func (p *parser) block() error {
-	for !p.done && len(p.w.Batch().Samples) < blockSamples {
+	for !p.done && !p.w.Full() {
 		var input []byte
 		var err error
 		if p.lines {

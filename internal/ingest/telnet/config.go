@@ -29,14 +29,14 @@ func DefaultConfig() Config {
 // Validate reports every value that makes no sense, by its key.
 func (c Config) Validate() error {
 	var errs []error
-	if c.MaxLine < 64 || c.MaxLine > units.GiB {
-		errs = append(errs, fmt.Errorf("max_line: is %s, must be between 64 and 1GiB", c.MaxLine))
+	if c.MaxLine < 64 || c.MaxLine > 4*units.MiB {
+		errs = append(errs, fmt.Errorf("max_line: is %s, must be between 64 and 4MiB", c.MaxLine))
 	}
 	if c.MaxConnections <= 0 {
 		errs = append(errs, fmt.Errorf("max_connections: is %d, must be greater than 0", c.MaxConnections))
 	}
-	if c.ReadBuffer < firstBuffer || c.ReadBuffer > units.GiB {
-		errs = append(errs, fmt.Errorf("read_buffer: is %s, must be between %s and 1GiB", c.ReadBuffer, units.Bytes(firstBuffer)))
+	if c.ReadBuffer < firstBuffer || c.ReadBuffer > 4*units.MiB {
+		errs = append(errs, fmt.Errorf("read_buffer: is %s, must be between %s and 4MiB", c.ReadBuffer, units.Bytes(firstBuffer)))
 	}
 	if c.RetryFor <= 0 {
 		errs = append(errs, fmt.Errorf("retry_for: is %s, must be greater than 0", c.RetryFor))
