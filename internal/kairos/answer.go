@@ -101,12 +101,3 @@ func (a *answer) finish() error {
 	}
 	return nil
 }
-
-// fail ends an answer that can not be completed: with an error status if nothing
-// was sent, else by breaking the connection.
-func (a *answer) fail(err error) {
-	if a.sent {
-		panic(http.ErrAbortHandler)
-	}
-	writeFailure(a.w, err)
-}

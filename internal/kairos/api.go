@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net/http"
 	"time"
 
@@ -22,6 +23,10 @@ type Store interface {
 // An API answers KairosDB's reading and deleting endpoints. It is safe for use
 // by many goroutines.
 type API struct {
+	// Log, if set before Routes is called, gets the reason of each 500 and 503,
+	// since a 503 has no body to carry it.
+	Log *slog.Logger
+
 	store   Store
 	engine  *query.Engine
 	config  Config
@@ -109,7 +114,7 @@ func (a *API) parse(text []byte, r *http.Request) (request, error) {
 func (a *API) postQuery(w http.ResponseWriter, r *http.Request) {
 	body, err := a.readBody(r)
 	if err != nil {
-		writeFailure(w, err)
+		a.fail(w, r, err)
 		return
 	}
 	a.query(w, r, body)
@@ -128,12 +133,12 @@ func (a *API) getQuery(w http.ResponseWriter, r *http.Request) {
 func (a *API) query(w http.ResponseWriter, r *http.Request, text []byte) {
 	req, err := a.parse(text, r)
 	if err != nil {
-		writeFailure(w, err)
+		a.fail(w, r, err)
 		return
 	}
 	run, err := a.engine.Start(r.Context(), req.Request)
 	if err != nil {
-		writeFailure(w, err)
+		a.fail(w, r, err)
 		return
 	}
 	e := encoder{answer: newAnswer(w, r, int(a.config.ResponseBuffer))}
@@ -145,23 +150,23 @@ func (a *API) query(w http.ResponseWriter, r *http.Request, text []byte) {
 			return
 		}
 	}
-	e.fail(err)
+	a.abandon(e.answer, r, err)
 }
 
 func (a *API) postTags(w http.ResponseWriter, r *http.Request) {
 	body, err := a.readBody(r)
 	if err != nil {
-		writeFailure(w, err)
+		a.fail(w, r, err)
 		return
 	}
 	req, err := a.parse(body, r)
 	if err != nil {
-		writeFailure(w, err)
+		a.fail(w, r, err)
 		return
 	}
 	run, err := a.engine.Start(r.Context(), req.Request)
 	if err != nil {
-		writeFailure(w, err)
+		a.fail(w, r, err)
 		return
 	}
 	out := newAnswer(w, r, int(a.config.ResponseBuffer))
@@ -171,7 +176,7 @@ func (a *API) postTags(w http.ResponseWriter, r *http.Request) {
 		err = out.finish()
 	}
 	if err != nil {
-		out.fail(err)
+		a.abandon(out, r, err)
 	}
 }
 
@@ -203,19 +208,19 @@ func encodeTags(out *answer, run *query.Run, metrics []query.MetricQuery) error 
 func (a *API) postDelete(w http.ResponseWriter, r *http.Request) {
 	body, err := a.readBody(r)
 	if err != nil {
-		writeFailure(w, err)
+		a.fail(w, r, err)
 		return
 	}
 	req, err := a.parse(body, r)
 	if err != nil {
-		writeFailure(w, err)
+		a.fail(w, r, err)
 		return
 	}
 	for i := range req.Metrics {
 		m := &req.Metrics[i]
 		err := a.store.Delete(r.Context(), store.Deletion{Metric: m.Metric, Matchers: m.Matchers, Range: req.Range})
 		if err != nil {
-			writeFailure(w, err)
+			a.fail(w, r, err)
 			return
 		}
 	}
@@ -226,7 +231,7 @@ func (a *API) deleteMetric(w http.ResponseWriter, r *http.Request) {
 	dropBody(r)
 	err := a.store.Delete(r.Context(), store.Deletion{Metric: r.PathValue("name"), Range: model.AllTime})
 	if err != nil {
-		writeFailure(w, err)
+		a.fail(w, r, err)
 		return
 	}
 	writeDone(w)
@@ -252,7 +257,7 @@ func (a *API) names(kind store.NameKind) http.HandlerFunc {
 			err = out.finish()
 		}
 		if err != nil {
-			out.fail(err)
+			a.abandon(out, r, err)
 		}
 	}
 }
@@ -296,6 +301,28 @@ func (a *API) getVersion(w http.ResponseWriter, r *http.Request) {
 	out.buf = appendText(out.buf, a.version)
 	out.buf = append(out.buf, "}\n"...)
 	if err := out.finish(); err != nil {
-		out.fail(err)
+		a.abandon(out, r, err)
 	}
+}
+
+// fail answers a request of which nothing was sent yet, and says in the log what
+// the client is not told.
+func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
+	status := writeFailure(w, err)
+	if a.Log != nil && status >= http.StatusInternalServerError && !errors.Is(err, context.Canceled) {
+		a.Log.Warn("request failed", "path", r.URL.Path, "status", status, "client", r.RemoteAddr, "error", err)
+	}
+}
+
+// abandon ends an answer that can not be completed: with an error status if
+// nothing was sent, else by breaking the connection.
+func (a *API) abandon(out *answer, r *http.Request, err error) {
+	if !out.sent {
+		a.fail(out.w, r, err)
+		return
+	}
+	if a.Log != nil && !errors.Is(err, context.Canceled) {
+		a.Log.Warn("answer broken off", "path", r.URL.Path, "client", r.RemoteAddr, "error", err)
+	}
+	panic(http.ErrAbortHandler)
 }

@@ -24,9 +24,22 @@ type notANumberError struct{ text string }
 
 func (e *notANumberError) Error() string { return e.text }
 
-// writeFailure answers a request that failed before anything was sent. This is
-// the one place that turns errors into statuses.
-func writeFailure(w http.ResponseWriter, err error) {
+// writeFailure answers a request that failed before anything was sent, and
+// returns the status. This is the one place that turns errors into statuses.
+func writeFailure(w http.ResponseWriter, err error) int {
+	status, messages := statusOf(err)
+	switch status {
+	case http.StatusServiceUnavailable:
+		httpapi.WriteBusy(w)
+	case http.StatusBadRequest:
+		httpapi.WriteErrors(w, status, messages...)
+	default:
+		writeServerError(w, err)
+	}
+	return status
+}
+
+func statusOf(err error) (status int, messages []string) {
 	var (
 		bad         *fault
 		busy        *query.BusyError
@@ -36,20 +49,19 @@ func writeFailure(w http.ResponseWriter, err error) {
 	)
 	switch {
 	case errors.As(err, &bad):
-		httpapi.WriteErrors(w, http.StatusBadRequest, bad.messages...)
+		return http.StatusBadRequest, bad.messages
 	case errors.As(err, &busy), errors.As(err, &unavailable), errors.Is(err, store.ErrClosed):
-		httpapi.WriteBusy(w)
+		return http.StatusServiceUnavailable, nil
 	case errors.As(err, &limit):
-		httpapi.WriteErrors(w, http.StatusBadRequest, limit.Error())
+		return http.StatusBadRequest, []string{limit.Error()}
 	case errors.As(err, &input):
-		httpapi.WriteErrors(w, http.StatusBadRequest, input.Error())
+		return http.StatusBadRequest, []string{input.Error()}
 	case errors.Is(err, query.ErrCancelled):
-		httpapi.WriteErrors(w, http.StatusBadRequest, query.ErrCancelled.Error())
-	case errors.Is(err, context.Canceled):
-		httpapi.WriteBusy(w) // the client has gone, or the server is stopping
-	default:
-		writeServerError(w, err)
+		return http.StatusBadRequest, []string{query.ErrCancelled.Error()}
+	case errors.Is(err, context.Canceled): // the client has gone, or the server is stopping
+		return http.StatusServiceUnavailable, nil
 	}
+	return http.StatusInternalServerError, nil
 }
 
 // writeServerError answers 500 with the headers of a normal answer, as KairosDB

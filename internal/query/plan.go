@@ -1,6 +1,7 @@
 package query
 
 import (
+	"context"
 	"slices"
 	"strings"
 
@@ -19,12 +20,20 @@ type groupPlan struct {
 // planGroups splits series by group type, then by the tags of by (nil for none),
 // in KairosDB's order: type, then the joined text of names and values. Groups
 // whose joined texts collide stay apart, ordered by value.
-func planGroups(series []store.Series, by *TagGroupBy) []*groupPlan {
+//
+// What the plan holds is taken from l.
+func planGroups(ctx context.Context, series []store.Series, by *TagGroupBy, l *lease) ([]*groupPlan, error) {
 	var groups []*groupPlan
 	index := map[string]*groupPlan{}
 	var id []byte
 	values := make([]string, tagCount(by))
-	for _, s := range series {
+	if err := l.take(int64(len(series)) * seriesBytes); err != nil {
+		return nil, err
+	}
+	for n, s := range series {
+		if n%4096 == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		kind := groupType(s.Type)
 		id = append(append(id[:0], kind...), 0)
 		for i := range values {
@@ -33,6 +42,9 @@ func planGroups(series []store.Series, by *TagGroupBy) []*groupPlan {
 		}
 		g := index[string(id)]
 		if g == nil {
+			if err := l.take(groupBytes); err != nil {
+				return nil, err
+			}
 			g = &groupPlan{groupType: kind, values: slices.Clone(values), key: joined(by, values)}
 			index[string(id)] = g
 			groups = append(groups, g)
@@ -42,8 +54,15 @@ func planGroups(series []store.Series, by *TagGroupBy) []*groupPlan {
 	if !slices.IsSortedFunc(groups, (*groupPlan).compare) {
 		slices.SortFunc(groups, (*groupPlan).compare)
 	}
-	return groups
+	return groups, ctx.Err()
 }
+
+// What a selected series and a planned group take, without the series' own
+// strings, which the store holds.
+const (
+	seriesBytes = 2 * 72
+	groupBytes  = 256
+)
 
 func tagCount(by *TagGroupBy) int {
 	if by == nil {

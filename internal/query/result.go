@@ -21,6 +21,7 @@ type Result struct {
 	query    *MetricQuery
 	by       *TagGroupBy
 	plans    []*groupPlan // not yet loaded
+	lease    lease        // memory of the plans
 	ready    []*loaded
 	current  *loaded
 	before   int64 // samples of the run before this metric
@@ -34,7 +35,7 @@ type Result struct {
 // that they are read in parallel.
 const batchSeries = 512
 
-func newResult(r *Run, q *MetricQuery, series []store.Series) *Result {
+func newResult(r *Run, q *MetricQuery, series []store.Series) (*Result, error) {
 	res := &Result{run: r, query: q, before: r.samples.Load()}
 	for _, g := range q.GroupBy {
 		switch by := g.(type) {
@@ -46,9 +47,14 @@ func newResult(r *Run, q *MetricQuery, series []store.Series) *Result {
 			res.splits = append(res.splits, by)
 		}
 	}
-	res.plans = planGroups(series, res.by)
 	res.backward = q.Descending && hasRangeStep(q.Steps)
-	return res
+	res.lease.budget = &r.budget
+	var err error
+	if res.plans, err = planGroups(r.ctx, series, res.by, &res.lease); err != nil {
+		res.lease.release()
+		return nil, err
+	}
+	return res, nil
 }
 
 // hasRangeStep reports whether a step cuts time into buckets. KairosDB lets the
@@ -145,6 +151,7 @@ func (r *Result) Close() {
 		g.release()
 	}
 	r.current, r.ready, r.plans, r.parts = nil, nil, nil, nil
+	r.lease.release()
 }
 
 // A loaded group has its samples folded, or its sources opened.

@@ -92,7 +92,8 @@ func (r *Run) Metric(i int) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	return newResult(r, q, series), nil
+	result, err := newResult(r, q, series)
+	return result, r.cause(err)
 }
 
 // Tags returns the tags of the series that the i-th metric of the request

@@ -1,0 +1,151 @@
+package query
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/prometheus/client_golang/prometheus"
+	"pgregory.net/rapid"
+
+	"varve/internal/embedded"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+func openEmbedded(t testing.TB) *embedded.Store {
+	s, err := embedded.Open(vfs.NewMem(), "data", embedded.DefaultConfig(), embedded.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// fillGauges stores `hosts` x `per` series of metric m, one sample a step.
+func fillGauges(t testing.TB, s store.Store, hosts, per, samples int, stepMS int64) {
+	var b store.Batch
+	b.Reset(s.Epoch())
+	flush := func() {
+		if err := s.Append(context.Background(), &b); err != nil {
+			t.Fatal(err)
+		}
+		b.Reset(s.Epoch())
+	}
+	for h := range hosts {
+		for n := range per {
+			ref, err := s.Create(context.Background(), model.Series{
+				Metric: "m", Tags: model.MustTags("host", fmt.Sprint("h", h), "n", fmt.Sprint(n)), Type: model.TypeDouble,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range samples {
+				v := math.Round(1000*math.Sin(float64(i*(n+1))/50)) / 100
+				b.AddDouble(ref, int64(i)*stepMS, v, 0)
+			}
+			if len(b.Samples) > 50_000 {
+				flush()
+			}
+		}
+	}
+	flush()
+}
+
+// The answers of the embedded store are the reference store's, whether points are
+// in memory or in files, folded or merged.
+func TestEmbeddedEqualsReference(t *testing.T) {
+	e := openEmbedded(t)
+	f := newFixture(t, DefaultConfig())
+	for _, s := range []store.Store{e, f.store} {
+		fillGauges(t, s, 5, 4, 3000, 7000)
+	}
+	engine := New(e, DefaultConfig(), prometheus.NewRegistry(), time.Now)
+	on := &fixture{t, engine, f.store}
+	check := func(rt *rapid.T) {
+		m := drawMetric(rt, t)
+		m.Limit = 0
+		start := rapid.Int64Range(-100_000, 20_000_000).Draw(rt, "from")
+		end := start + rapid.Int64Range(0, 25_000_000).Draw(rt, "length")
+		want, n1, err1 := f.ask(start, end, "Europe/Berlin", m)
+		got, n2, err2 := on.ask(start, end, "Europe/Berlin", m)
+		if n1 != n2 || err1 != nil || err2 != nil {
+			rt.Fatalf("reference %d, %v; embedded %d, %v", n1, err1, n2, err2)
+		}
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(sample{}), cmpopts.EquateApprox(1e-12, 1e-9)); diff != "" {
+			rt.Fatalf("reference (-) and embedded (+) differ:\n%s", diff)
+		}
+	}
+	t.Run("head", rapid.MakeCheck(check))
+	if err := e.Compact(context.Background()); err != nil {
+		t.Fatal(err)
+	}
+	t.Run("files", rapid.MakeCheck(check))
+	if n := counted(t, engine.metrics.summarized); n == 0 {
+		t.Error("no statistics were used")
+	}
+}
+
+// BenchmarkQuery asks the embedded store for 1,000 series of 2,160 samples, in
+// files: 2.16 M samples, six hours at ten seconds.
+func BenchmarkQuery(b *testing.B) {
+	s := openEmbedded(b)
+	const series, samples = 1000, 2160
+	fillGauges(b, s, 100, series/100, samples, 10_000)
+	if err := s.Compact(context.Background()); err != nil {
+		b.Fatal(err)
+	}
+	engine := New(s, DefaultConfig(), prometheus.NewRegistry(), time.Now)
+	byHost := []GroupBy{&TagGroupBy{Tags: []string{"host"}}}
+	for name, m := range map[string]MetricQuery{
+		"avg=1m/by=host":  {GroupBy: byHost, Steps: []Step{newStep(b, "avg", Args{"sampling": Sampling{1, Minutes}})}},
+		"avg=1h/by=host":  {GroupBy: byHost, Steps: []Step{newStep(b, "avg", Args{"sampling": Sampling{1, Hours}})}},
+		"max=1y":          {Steps: []Step{newStep(b, "max", Args{"sampling": Sampling{1, Years}})}},
+		"raw/by=host":     {GroupBy: byHost},
+		"newest/by=host":  {GroupBy: byHost, Limit: 1, Descending: true},
+		"percentile=1h":   {Steps: []Step{newStep(b, "percentile", Args{"sampling": Sampling{1, Hours}, "percentile": 0.9})}},
+		"rate(first)=10m": {Steps: []Step{newStep(b, "first", Args{"sampling": Sampling{10, Minutes}}), newStep(b, "rate", nil)}},
+	} {
+		b.Run(name, func(b *testing.B) {
+			m.Metric, m.WithoutTags = "m", true
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := exhaust(engine, m); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/(series*samples), "ns/sample")
+		})
+	}
+}
+
+// exhaust runs a query and throws its points away.
+func exhaust(e *Engine, m MetricQuery) error {
+	run, err := e.Start(context.Background(), Request{Range: model.TimeRange{StartMS: 0, EndMS: math.MaxInt64}, Metrics: []MetricQuery{m}})
+	if err != nil {
+		return err
+	}
+	defer run.Close(nil)
+	result, err := run.Metric(0)
+	if err != nil {
+		return err
+	}
+	defer result.Close()
+	for {
+		g, err := result.Next()
+		if err != nil || g == nil {
+			return err
+		}
+		var p Point
+		for ok := true; ok; {
+			if ok, err = g.Points.Next(&p); err != nil {
+				return err
+			}
+		}
+	}
+}
