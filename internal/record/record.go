@@ -379,6 +379,11 @@ func (r *reader) byte() byte {
 }
 
 func (r *reader) uvarint() uint64 {
+	if len(r.rest) > 0 && r.rest[0] < 0x80 { // most are one byte
+		v := r.rest[0]
+		r.rest = r.rest[1:]
+		return uint64(v)
+	}
 	v, n := binary.Uvarint(r.rest)
 	if n <= 0 {
 		r.badVarint(n)
@@ -388,15 +393,9 @@ func (r *reader) uvarint() uint64 {
 	return v
 }
 
-func (r *reader) varint() int64 {
-	v, n := binary.Varint(r.rest)
-	if n <= 0 {
-		r.badVarint(n)
-		return 0
-	}
-	r.rest = r.rest[n:]
-	return v
-}
+func (r *reader) varint() int64 { return unzigzag(r.uvarint()) }
+
+func unzigzag(z uint64) int64 { return int64(z>>1) ^ -int64(z&1) }
 
 func (r *reader) bytes(n uint64) []byte {
 	if n > uint64(len(r.rest)) {
@@ -418,5 +417,5 @@ func (r *reader) mantissa(length byte) int64 {
 			z |= uint64(b) << (8 * i)
 		}
 	}
-	return int64(z>>1) ^ -int64(z&1)
+	return unzigzag(z)
 }
