@@ -42,13 +42,14 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// once runs varve to its end, in an empty directory.
+// once runs varve to its end, in an empty directory, with this environment
+// and nothing of the test's own.
 func once(t *testing.T, environment []string, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
 	c := exec.CommandContext(ctx, binary, args...)
-	c.Dir, c.Env = t.TempDir(), environment
+	c.Dir, c.Env = t.TempDir(), append([]string{}, environment...)
 	var out, errs bytes.Buffer
 	c.Stdout, c.Stderr = &out, &errs
 	if err := c.Run(); err != nil && c.ProcessState == nil {
@@ -325,6 +326,29 @@ func TestSecondProcessIsRefused(t *testing.T) {
 	}
 	p.put("put still.there 1700000000 1 host=a")
 	p.values("still.there", 1)
+}
+
+func TestTelnetOff(t *testing.T) {
+	command := exec.Command(binary, "serve", "--data-dir", t.TempDir(), "--http-addr=127.0.0.1:0", "--telnet-addr=")
+	command.Env = []string{}
+	out, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	greeting := ""
+	for lines := bufio.NewScanner(out); lines.Scan() && !strings.HasPrefix(lines.Text(), "Ctrl-C"); {
+		greeting += lines.Text() + "\n"
+	}
+	if strings.Contains(greeting, "telnet") || strings.Contains(greeting, "nc -w") || !strings.Contains(greeting, "curl") {
+		t.Error(greeting)
+	}
+	command.Process.Signal(syscall.SIGTERM)
+	if err := command.Wait(); err != nil {
+		t.Error(err)
+	}
 }
 
 func TestTakenPort(t *testing.T) {
