@@ -131,6 +131,32 @@ func TestNewSeriesLimits(t *testing.T) {
 	}
 }
 
+// fullStore refuses new series of one metric.
+type fullStore struct{ *ingesttest.Recorder }
+
+func (s fullStore) Create(ctx context.Context, x model.Series) (store.Ref, error) {
+	if x.Metric == "new" {
+		return 0, &store.LimitError{Limit: "embedded.max_series", Max: 1}
+	}
+	return s.Recorder.Create(ctx, x)
+}
+
+func TestStoreThatRefusesASeriesTakesTheOthers(t *testing.T) {
+	r := &ingesttest.Recorder{}
+	p, _ := ingesttest.NewPipeline(fullStore{r}, nil)
+	w := p.NewWriter(p.Protocol("test"), "peer", 0)
+	n, err := w.Ingest(context.Background(), 2, func() error {
+		var f *ingest.Fault
+		if err := put(w, "new", "a", 1); !errors.As(err, &f) || f.Reason != ingest.MaxSeries {
+			t.Errorf("refused with %v", err)
+		}
+		return put(w, "m", "a", 1)
+	})
+	if n != 1 || err != nil {
+		t.Errorf("stored %d, %v", n, err)
+	}
+}
+
 func TestNames(t *testing.T) {
 	long := strings.Repeat("x", 5000)
 	for _, c := range []struct {

@@ -260,10 +260,24 @@ func (w *Writer) create(typ model.Type, n *Names) (store.Ref, error) {
 	ref, err := w.p.appender.Create(w.ctx, model.Series{Metric: strings.Clone(n.Metric), Tags: tags, Type: typ})
 	if err != nil {
 		w.p.newcomer.put()
-		return 0, fmt.Errorf("create series %s%s: %w", n.Metric, tags, err)
+		return 0, createFault(fmt.Errorf("create series %s%s: %w", n.Metric, tags, err))
 	}
 	w.p.metrics.created.Inc()
 	return ref, nil
+}
+
+// createFault makes errors that concern the one series only a Fault, so that
+// the series around it keep flowing.
+func createFault(err error) error {
+	var limit *store.LimitError
+	var input *store.InputError
+	switch {
+	case errors.As(err, &limit):
+		return &Fault{Reason: MaxSeries, Text: err.Error(), Err: err}
+	case errors.As(err, &input):
+		return &Fault{Reason: Refused, Text: err.Error(), Err: err}
+	}
+	return err
 }
 
 func limitFault(r Reason, key string, limit, need int64, what string) *Fault {

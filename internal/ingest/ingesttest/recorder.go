@@ -54,7 +54,11 @@ func (r *Recorder) Forget() {
 }
 
 // Quiet makes the recorder count samples only, for benchmarks.
-func (r *Recorder) Quiet() { r.mu.quiet = true }
+func (r *Recorder) Quiet() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.mu.quiet = true
+}
 
 func (r *Recorder) Lookup(key []byte) (store.Ref, bool) {
 	r.mu.Lock()

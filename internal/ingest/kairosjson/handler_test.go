@@ -539,7 +539,7 @@ func benchBody(metrics int) []byte {
 			if j > 0 {
 				b.WriteByte(',')
 			}
-			fmt.Fprintf(&b, `[%d,%d.%02d]`, 1700000000000+10000*j, (i+j)%100, (i*j)%97)
+			fmt.Fprintf(&b, `[%d,%d.%02d]`, 1700000000000+10000*int64(j), (i+j)%100, (i*j)%97)
 		}
 		b.WriteString(`]}`)
 	}

@@ -178,9 +178,9 @@ func (s *Server) closeAll(ln net.Listener) {
 // them and returns once Serve has nothing left to do. If ctx ends first, the
 // connections are closed as they are and ctx's error is returned.
 func (s *Server) Shutdown(ctx context.Context) error {
-	deadline, ok := ctx.Deadline()
-	if !ok {
-		deadline = time.Now().Add(drainDefault)
+	deadline := time.Now().Add(drainMax)
+	if end, ok := ctx.Deadline(); ok && time.Until(end)/2 < drainMax {
+		deadline = time.Now().Add(time.Until(end) / 2)
 	}
 	s.mu.Lock()
 	s.mu.stopping = true
@@ -221,5 +221,6 @@ func stopAccepting(ln net.Listener) {
 	ln.Close()
 }
 
-// drainDefault bounds Shutdown when its context has no deadline.
-const drainDefault = 5 * time.Second
+// drainMax bounds how long a connection that never falls silent is read after
+// Shutdown. It is at most half of the time that Shutdown has.
+const drainMax = 2 * time.Second

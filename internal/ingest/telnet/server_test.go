@@ -298,6 +298,33 @@ func TestShutdownStoresWhatWasReceived(t *testing.T) {
 	}
 }
 
+func TestShutdownDoesNotWaitForASenderWithoutEnd(t *testing.T) {
+	h := start(t, nil, nil)
+	h.recorder.Quiet()
+	c := h.dial()
+	sent := make(chan int)
+	go func() {
+		n := 0
+		for ; ; n++ {
+			if _, err := fmt.Fprint(c, "put m 1 1 h=a\n"); err != nil {
+				break
+			}
+		}
+		sent <- n
+	}()
+	for n := 0; n == 0; n, _ = h.recorder.Count() {
+		time.Sleep(time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 400*time.Millisecond)
+	defer cancel()
+	if err := h.server.Shutdown(ctx); err != nil {
+		t.Error(err)
+	}
+	if stored, _ := h.recorder.Count(); stored > <-sent {
+		t.Error("more stored than was sent")
+	}
+}
+
 func TestShutdownGivesUpAtItsDeadline(t *testing.T) {
 	h := start(t, nil, nil)
 	h.recorder.OnAppend = func(*store.Batch) error { return &store.UnavailableError{Reason: "disk is full"} }
