@@ -153,18 +153,35 @@ func (v *varve) missing(w workload) (int64, error) {
 // awaitIngest waits until the server says that it has acknowledged n samples:
 // put lines have no answer.
 func (v *varve) awaitIngest(n int64) error {
-	const limit = 5 * time.Minute
-	var got float64
-	for began := time.Now(); time.Since(began) < limit; time.Sleep(50 * time.Millisecond) {
-		var err error
-		if got, err = v.metric("varve_store_appended_samples_total"); err != nil {
+	const patience = 15 * time.Second
+	var had float64
+	for moved := time.Now(); time.Since(moved) < patience; time.Sleep(50 * time.Millisecond) {
+		got, err := v.metric("varve_store_appended_samples_total")
+		if err != nil {
 			return err
 		}
 		if int64(got) >= n {
 			return nil
 		}
+		if got > had {
+			had, moved = got, time.Now()
+		}
 	}
-	return fmt.Errorf("server has %.0f of %d points after %v", got, n, limit)
+	return fmt.Errorf("server has %.0f of %d points and gets no further in %v; it refused:\n%s", had, n, patience, v.get("/admin/rejected"))
+}
+
+// get returns the start of what the server answers.
+func (v *varve) get(path string) string {
+	r, err := http.Get("http://" + v.http + path)
+	if err != nil {
+		return err.Error()
+	}
+	defer r.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(r.Body, 1000))
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
 }
 
 // metric reads one of the server's own metrics.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -221,8 +222,14 @@ type change struct {
 	meta          func(*storeMeta) // nil = as it is
 }
 
-// commit applies ch durably, all or nothing. Callers take turns.
+// commit applies ch durably, all or nothing, but for definitions: those go
+// first, in batches of their own. A series that nothing refers to does no harm,
+// the log defines it again, and a batch of a million series would leave a log
+// file of that size behind. Callers take turns.
 func (c *catalogue) commit(ch change) error {
+	if err := c.defineAll(ch.define); err != nil {
+		return fmt.Errorf("add series to catalogue: %w", err)
+	}
 	b := c.db.NewBatch()
 	defer b.Close()
 	if err := fill(b, ch); err != nil {
@@ -242,6 +249,22 @@ func (c *catalogue) commit(ch change) error {
 	return nil
 }
 
+// defineAll adds series. The next synced commit makes them durable too.
+func (c *catalogue) defineAll(all []record.Definition) error {
+	for some := range slices.Chunk(all, 2048) {
+		b := c.db.NewBatch()
+		for _, d := range some {
+			if err := b.Set(seriesKey(d.ID), []byte(d.Key), nil); err != nil {
+				return errors.Join(err, b.Close())
+			}
+		}
+		if err := errors.Join(b.Commit(pebble.NoSync), b.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 func fill(b *pebble.Batch, ch change) error {
 	var errs []error
 	for n, m := range ch.addFiles {
@@ -249,9 +272,6 @@ func fill(b *pebble.Batch, ch change) error {
 	}
 	for _, n := range ch.dropFiles {
 		errs = append(errs, b.Delete(numberKey(tableFile, n), nil))
-	}
-	for _, d := range ch.define {
-		errs = append(errs, b.Set(seriesKey(d.ID), []byte(d.Key), nil))
 	}
 	for _, id := range ch.forget {
 		errs = append(errs, b.Delete(seriesKey(id), nil))

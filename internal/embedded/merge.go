@@ -64,13 +64,19 @@ func (s *Store) maintain(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Compact writes everything in memory to files and merges each partition into
-// one file. It takes as long as it takes; the server goes on meanwhile.
+// Compact writes everything in memory to files, merges each partition into one
+// file, and gives back the space that the log keeps for reuse. It takes as long as it takes; the server goes on meanwhile.
 func (s *Store) Compact(ctx context.Context) error {
 	if err := s.checkOpen(ctx); err != nil {
 		return err
 	}
+	if err := s.wal.Trim(); err != nil { // the next segment is a fresh, small file
+		return err
+	}
 	if err := s.checkpoint(); err != nil {
+		return err
+	}
+	if err := s.wal.Trim(); err != nil {
 		return err
 	}
 	s.merging.Lock()

@@ -30,9 +30,9 @@ func DefaultConfig() Config {
 	return Config{
 		Durability:      Fsync,
 		SyncInterval:    100 * time.Millisecond,
-		SegmentBytes:    64 * units.MiB,
+		SegmentBytes:    16 * units.MiB,
 		BufferBytes:     16 * units.MiB,
-		RecycleSegments: 3,
+		RecycleSegments: 2,
 	}
 }
 

@@ -105,25 +105,26 @@ func (d *directory) highest() Segment {
 }
 
 // create makes a segment, from a free file if there is one, and returns it with
-// its header durable, ready to be written behind it.
-func (d *directory) create(h segmentHeader) (vfs.File, error) {
-	f, bytes, err := d.newFile(h.segment)
+// its header durable, ready to be written behind it, and the bytes that the file
+// has room for already.
+func (d *directory) create(h segmentHeader) (f vfs.File, bytes int64, err error) {
+	f, bytes, err = d.newFile(h.segment)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if _, err := f.Write(h.encode()); err != nil {
-		return nil, errors.Join(fmt.Errorf("write header of log segment %d: %w", h.segment, err), f.Close())
+		return nil, 0, errors.Join(fmt.Errorf("write header of log segment %d: %w", h.segment, err), f.Close())
 	}
 	if err := f.Sync(); err != nil {
-		return nil, errors.Join(fmt.Errorf("sync header of log segment %d: %w", h.segment, err), f.Close())
+		return nil, 0, errors.Join(fmt.Errorf("sync header of log segment %d: %w", h.segment, err), f.Close())
 	}
 	if err := d.handle.Sync(); err != nil {
-		return nil, errors.Join(fmt.Errorf("sync log directory %s: %w", d.path, err), f.Close())
+		return nil, 0, errors.Join(fmt.Errorf("sync log directory %s: %w", d.path, err), f.Close())
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.segments[h.segment] = max(bytes, segmentHeaderSize)
-	return f, nil
+	return f, bytes, nil
 }
 
 func (d *directory) newFile(s Segment) (f vfs.File, bytes int64, err error) {
@@ -137,12 +138,20 @@ func (d *directory) newFile(s Segment) (f vfs.File, bytes int64, err error) {
 	if f, err = d.fs.Create(name, writeCategory); err != nil {
 		return nil, 0, fmt.Errorf("create log segment: %w", err)
 	}
-	// A full disk should be found now, not in the middle of a write. Other
-	// errors only say that the file system can not reserve space.
-	if err := f.Preallocate(0, d.segmentBytes); vfs.IsNoSpaceError(err) {
-		return nil, 0, errors.Join(fmt.Errorf("reserve %d bytes for log segment %s: %w", d.segmentBytes, name, err), f.Close())
-	}
 	return f, 0, nil
+}
+
+// trim removes the files kept for reuse.
+func (d *directory) trim() error {
+	for {
+		old, ok := d.takeFree()
+		if !ok {
+			return nil
+		}
+		if err := d.fs.Remove(old.name); err != nil {
+			return fmt.Errorf("remove %s: %w", old.name, err)
+		}
+	}
 }
 
 func (d *directory) takeFree() (freeFile, bool) {

@@ -255,6 +255,13 @@ func (l *Log) Release(before Segment) error {
 	return l.dir.release(before)
 }
 
+// Trim removes the files that Release has kept for reuse.
+func (l *Log) Trim() error {
+	l.releasing.Lock()
+	defer l.releasing.Unlock()
+	return l.dir.trim()
+}
+
 // Err returns the permanent failure, a *store.UnavailableError, or nil.
 func (l *Log) Err() error {
 	l.mu.Lock()

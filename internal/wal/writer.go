@@ -25,8 +25,11 @@ type writer struct {
 	segment Segment
 	offset  int64 // end of what was written
 	durable int64 // end of what was synced
-	timer   *time.Timer
-	timing  bool // the timer runs: there is something to sync
+
+	reserved int64 // bytes that the file has room for
+
+	timer  *time.Timer
+	timing bool // the timer runs: there is something to sync
 }
 
 // beginSegment makes the segment behind the existing ones. It first makes
@@ -42,11 +45,11 @@ func beginSegment(d *directory, from Segment) (*writer, error) {
 			return nil, err
 		}
 	}
-	f, err := d.create(h)
+	f, reserved, err := d.create(h)
 	if err != nil {
 		return nil, err
 	}
-	return &writer{dir: d, file: f, segment: h.segment, offset: segmentHeaderSize, durable: segmentHeaderSize}, nil
+	return &writer{dir: d, file: f, segment: h.segment, reserved: reserved, offset: segmentHeaderSize, durable: segmentHeaderSize}, nil
 }
 
 // sealOrphan syncs a segment that another process left and returns how much of
@@ -157,11 +160,34 @@ func (w *writer) writeRecords(data []byte) error {
 	for at := 0; at < len(data); {
 		at += finish(data[at:], w.segment, w.offset+int64(at), w.durable)
 	}
+	if err := w.reserve(w.offset + int64(len(data))); err != nil {
+		return err
+	}
 	if _, err := w.file.Write(data); err != nil {
 		return fmt.Errorf("write %d bytes at %d of log segment %d: %w", len(data), w.offset, w.segment, err)
 	}
 	w.offset += int64(len(data))
 	w.dir.grown(w.segment, w.offset)
+	return nil
+}
+
+// reserveStep is how far ahead of its end a segment's space is reserved: far
+// enough that few syncs have to allocate, little enough that a quiet log is
+// small.
+const reserveStep = 1 << 20
+
+// reserve makes room for the segment up to the given end. A full disk is found
+// here, before a write, not in the middle of one. Other errors only say that
+// the file system can not reserve space.
+func (w *writer) reserve(end int64) error {
+	if end <= w.reserved {
+		return nil
+	}
+	length := (end - w.reserved + reserveStep - 1) / reserveStep * reserveStep
+	if err := w.file.Preallocate(w.reserved, length); vfs.IsNoSpaceError(err) {
+		return fmt.Errorf("reserve %d bytes for log segment %d: %w", length, w.segment, err)
+	}
+	w.reserved += length
 	return nil
 }
 
@@ -224,11 +250,11 @@ func (w *writer) rotate() error {
 	if err != nil {
 		return fmt.Errorf("close log segment %d: %w", w.segment, err)
 	}
-	f, err := w.dir.create(segmentHeader{segment: w.segment + 1, previous: w.segment, previousAt: w.offset})
+	f, reserved, err := w.dir.create(segmentHeader{segment: w.segment + 1, previous: w.segment, previousAt: w.offset})
 	if err != nil {
 		return err
 	}
-	w.file, w.segment = f, w.segment+1
+	w.file, w.segment, w.reserved = f, w.segment+1, reserved
 	w.offset, w.durable = segmentHeaderSize, segmentHeaderSize
 	return nil
 }
