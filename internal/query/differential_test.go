@@ -70,8 +70,8 @@ func drawMetric(rt *rapid.T, t testing.TB) MetricQuery {
 	}
 	name := rapid.SampledFrom([]string{"sum", "avg", "min", "max", "count", "first", "last"}).Draw(rt, "aggregator")
 	args := Args{"sampling": Sampling{
-		rapid.Int64Range(1, 60).Draw(rt, "n"),
-		rapid.SampledFrom([]Unit{Milliseconds, Seconds, Seconds, Minutes, Hours, Days, Months}).Draw(rt, "unit"),
+		rapid.Int64Range(1, 12).Draw(rt, "n") * rapid.SampledFrom([]int64{1, 5, 5}).Draw(rt, "times"), // samples are 5 s apart
+		rapid.SampledFrom([]Unit{Milliseconds, Seconds, Seconds, Seconds, Minutes, Hours, Days, Months}).Draw(rt, "unit"),
 	}}
 	for _, flag := range []string{"align_sampling", "align_start_time", "align_end_time"} {
 		if rapid.Bool().Draw(rt, "has "+flag) {

@@ -86,6 +86,12 @@ func TestEmbeddedEqualsReference(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Run("files", rapid.MakeCheck(check))
+	day := MetricQuery{Metric: "m", Steps: []Step{newStep(t, "sum", Args{"sampling": Sampling{1, Days}})}}
+	want, _, _ := f.ask(-1, 1e9, "UTC", day)
+	got, _, err := on.ask(-1, 1e9, "UTC", day)
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(sample{}), cmpopts.EquateApprox(1e-12, 1e-9)); diff != "" || err != nil {
+		t.Errorf("%v\n%s", err, diff)
+	}
 	if n := counted(t, engine.metrics.summarized); n == 0 {
 		t.Error("no statistics were used")
 	}
