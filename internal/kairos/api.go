@@ -53,7 +53,8 @@ func New(s Store, e *query.Engine, config Config, version string, now func() tim
 	return a
 }
 
-// Routes lists the endpoints, with the preflights that belong to them.
+// Routes lists the endpoints, with the preflights that belong to them and the one
+// of /api/v1/datapoints, which browsers ask for too.
 func (a *API) Routes() []httpapi.Route {
 	routes := []httpapi.Route{
 		route(http.MethodPost, "/api/v1/datapoints/query", a.postQuery),
@@ -67,13 +68,23 @@ func (a *API) Routes() []httpapi.Route {
 		route(http.MethodGet, "/api/v1/version", a.getVersion),
 	}
 	for _, path := range []string{
-		"/api/v1/datapoints/query", "/api/v1/datapoints/query/tags", "/api/v1/datapoints/delete",
+		"/api/v1/datapoints", "/api/v1/datapoints/query", "/api/v1/datapoints/query/tags", "/api/v1/datapoints/delete",
 		"/api/v1/metric/{name}", "/api/v1/metricnames", "/api/v1/tagnames", "/api/v1/tagvalues",
 		"/api/v1/version",
 	} {
-		routes = append(routes, route(http.MethodOptions, path, httpapi.Preflight))
+		routes = append(routes, route(http.MethodOptions, path, preflight))
 	}
 	return routes
+}
+
+// preflight answers as KairosDB does, and names the allowed method in the header
+// that browsers read as well as in KairosDB's misspelt one.
+func preflight(w http.ResponseWriter, r *http.Request) {
+	dropBody(r)
+	if method := r.Header.Get("Access-Control-Request-Method"); method != "" {
+		w.Header().Set("Access-Control-Allow-Methods", method)
+	}
+	httpapi.Preflight(w, r)
 }
 
 func route(method, path string, h http.HandlerFunc) httpapi.Route {

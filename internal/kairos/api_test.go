@@ -210,11 +210,12 @@ func waitFor(t testing.TB, d time.Duration, ok func() bool) {
 
 func TestPreflight(t *testing.T) {
 	s := startServer(t)
-	for _, path := range []string{queryPath, queryPath + "/tags", "/api/v1/datapoints/delete", "/api/v1/metric/x", "/api/v1/metricnames", "/api/v1/version"} {
+	for _, path := range []string{"/api/v1/datapoints", queryPath, queryPath + "/tags", "/api/v1/datapoints/delete", "/api/v1/metric/x", "/api/v1/metricnames", "/api/v1/version"} {
 		resp, body := s.do(t, "OPTIONS", path, "", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "X-A")
 		h := resp.Header
 		if resp.StatusCode != 200 || body != "" || h.Get("Access-Control-Allow-Origin") != "*" ||
-			h.Get("Access-Control-Allow-Headers") != "X-A" || h.Get("Access-Control-Max-Age") != "86400" {
+			h.Get("Access-Control-Allow-Headers") != "X-A" || h.Get("Access-Control-Max-Age") != "86400" ||
+			h.Get("Access-Control-Allow-Methods") != "POST" {
 			t.Errorf("%s: %d %q %v", path, resp.StatusCode, body, h)
 		}
 	}
