@@ -8,7 +8,12 @@ import (
 	"varve/internal/chunk"
 )
 
-const cacheShards = 16
+const (
+	cacheShards = 16
+
+	// pageOverhead is what a page costs beside its bytes: list, map, Page.
+	pageOverhead = 256
+)
 
 // A Cache keeps verified pages of many files, up to a number of bytes, and
 // forgets those that were not asked for longest.
@@ -37,7 +42,8 @@ type cachedPage struct {
 	bytes int64
 }
 
-// NewCache returns a cache for the given number of bytes; 0 keeps nothing.
+// NewCache returns a cache for the given number of bytes; 0 keeps nothing. A
+// page larger than a sixteenth of that is not kept.
 func NewCache(bytes int64) *Cache {
 	c := &Cache{}
 	for i := range c.shards {
@@ -50,7 +56,7 @@ func NewCache(bytes int64) *Cache {
 	return c
 }
 
-// Bytes is the size of the pages held.
+// Bytes is the memory that the pages held take.
 func (c *Cache) Bytes() int64 {
 	var n int64
 	for i := range c.shards {
@@ -84,6 +90,7 @@ func (c *Cache) get(file uint64, page int) (chunk.Page, bool) {
 func (c *Cache) put(file uint64, page int, p chunk.Page, bytes int64) {
 	k := pageKey{file, page}
 	s := c.shard(k)
+	bytes += pageOverhead
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if _, ok := s.pages[k]; ok || bytes > s.capacity {

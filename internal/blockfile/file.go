@@ -1,6 +1,8 @@
 package blockfile
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -34,18 +36,18 @@ type File struct {
 }
 
 type pageRef struct {
+	first  place // of its first sample
 	offset uint64
-	ms     int64
-	series uint32
 	length uint32
 }
 
 // Open opens the file at path. number must be unique among the files that share
-// the cache.
+// the cache. Errors are a *store.CorruptionError, also for a version that this
+// build does not know, or what the file system says.
 func Open(fs vfs.FS, path string, number uint64, cache *Cache) (*File, error) {
 	vf, err := fs.Open(path, vfs.RandomReadsOption)
 	if err != nil {
-		return nil, fmt.Errorf("open block file: %w", err)
+		return nil, fmt.Errorf("open block file %s: %w", path, err)
 	}
 	f := &File{Path: path, Number: number, file: vf, cache: cache}
 	if err := f.readTail(); err != nil {
@@ -68,15 +70,8 @@ func (f *File) readTail() error {
 	if f.Bytes < headerSize+trailerLen {
 		return f.corrupt(0, "a file of %d bytes is too short to be a block file", f.Bytes)
 	}
-	var head [headerSize]byte
-	if err := f.readAt(head[:], 0); err != nil {
+	if err := f.readHead(); err != nil {
 		return err
-	}
-	if string(head[:8]) != magicHead {
-		return f.corrupt(0, "expected %q, got %q: not a block file", magicHead, head[:8])
-	}
-	if v := binary.LittleEndian.Uint32(head[8:]); v != version {
-		return f.corrupt(8, "format version %d is not known to this build (it knows %d); use a newer one", v, version)
 	}
 	var t [trailerLen]byte
 	at := f.Bytes - trailerLen
@@ -92,7 +87,7 @@ func (f *File) readTail() error {
 	propsLen := binary.LittleEndian.Uint32(t[16:])
 	size := uint64(pages)*indexEntry + uint64(seriesLen) + uint64(propsLen)
 	if indexAt < headerSize || indexAt > uint64(at) || size != uint64(at)-indexAt {
-		return f.corrupt(at, "trailer does not fit the file")
+		return f.corrupt(at, "an index of %d bytes at %d does not fit the file of %d", size, indexAt, f.Bytes)
 	}
 	tail := make([]byte, size+trailerLen-12)
 	if err := f.readAt(tail, int64(indexAt)); err != nil {
@@ -105,33 +100,66 @@ func (f *File) readTail() error {
 	return f.parseTail(tail, indexAt, pages, seriesLen, propsLen)
 }
 
+func (f *File) readHead() error {
+	var head [headerSize]byte
+	if err := f.readAt(head[:], 0); err != nil {
+		return err
+	}
+	if string(head[:8]) != magicHead {
+		return f.corrupt(0, "expected %q, got %q: not a block file", magicHead, head[:8])
+	}
+	if v := binary.LittleEndian.Uint32(head[8:]); v != version {
+		return f.corrupt(8, "format version %d is not known to this build (it knows %d); use a newer one", v, version)
+	}
+	if zero := binary.LittleEndian.Uint32(head[12:]); zero != 0 {
+		return f.corrupt(12, "expected zero, got %d", zero)
+	}
+	return nil
+}
+
 func (f *File) parseTail(tail []byte, indexAt uint64, pages, seriesLen, propsLen uint32) error {
-	f.pages = make([]pageRef, pages)
+	if err := f.parsePages(tail[:pages*indexEntry], indexAt); err != nil {
+		return err
+	}
+	at := int64(indexAt) + int64(pages*indexEntry)
+	tail = tail[pages*indexEntry:]
+	f.Series = roaring.New()
+	n, err := f.Series.ReadFrom(bytes.NewReader(tail[:seriesLen]))
+	if err == nil {
+		err = f.Series.Validate()
+	}
+	if err != nil || n != int64(seriesLen) || f.Series.IsEmpty() {
+		return f.corrupt(at, "series: bitmap of %d bytes, %d expected: %v", n, seriesLen, err)
+	}
+	if err := json.Unmarshal(tail[seriesLen:seriesLen+propsLen], &f.Properties); err != nil {
+		return f.corrupt(at+int64(seriesLen), "properties: %v", err)
+	}
+	return nil
+}
+
+// parsePages reads the page index, of pages that fill the file from the header
+// to the index.
+func (f *File) parsePages(index []byte, indexAt uint64) error {
+	f.pages = make([]pageRef, len(index)/indexEntry)
 	next := uint64(headerSize)
 	for i := range f.pages {
-		e := tail[i*indexEntry:]
+		e := index[i*indexEntry:]
 		p := pageRef{
-			series: binary.LittleEndian.Uint32(e),
+			first: place{
+				series: binary.LittleEndian.Uint32(e),
+				ms:     int64(binary.LittleEndian.Uint64(e[8:])),
+			},
 			length: binary.LittleEndian.Uint32(e[4:]),
-			ms:     int64(binary.LittleEndian.Uint64(e[8:])),
 			offset: binary.LittleEndian.Uint64(e[16:]),
 		}
-		if p.offset != next || uint64(p.length) > indexAt-p.offset {
+		if p.offset != next || p.length == 0 || uint64(p.length) > indexAt-p.offset || i > 0 && !f.pages[i-1].first.before(p.first) {
 			return f.corrupt(int64(indexAt)+int64(i*indexEntry), "page %d does not follow the one before", i)
 		}
 		next += uint64(p.length)
 		f.pages[i] = p
 	}
-	tail = tail[int(pages)*indexEntry:]
-	f.Series = roaring.New()
-	if err := f.Series.UnmarshalBinary(tail[:seriesLen]); err != nil {
-		return f.corrupt(int64(indexAt), "series: %v", err)
-	}
-	if err := f.Series.Validate(); err != nil {
-		return f.corrupt(int64(indexAt), "series: %v", err)
-	}
-	if err := json.Unmarshal(tail[seriesLen:seriesLen+propsLen], &f.Properties); err != nil {
-		return f.corrupt(int64(indexAt), "properties: %v", err)
+	if next != indexAt {
+		return f.corrupt(int64(next), "pages end here, expected at %d", indexAt)
 	}
 	return nil
 }
@@ -172,10 +200,26 @@ func (f *File) Page(i int, keep bool) (chunk.Page, error) {
 	if err != nil {
 		return chunk.Page{}, f.corrupt(int64(ref.offset), "page %d: %v", i, err)
 	}
+	if err := checkFirst(p, ref.first); err != nil {
+		return chunk.Page{}, f.corrupt(int64(ref.offset), "page %d: %v", i, err)
+	}
 	if keep {
 		f.cache.put(f.Number, i, p, int64(len(raw)))
 	}
 	return p, nil
+}
+
+// checkFirst finds a page that is whole but not the one that was written there.
+func checkFirst(p chunk.Page, want place) error {
+	entries := p.Iter()
+	var e chunk.Entry
+	if !entries.Next(&e) {
+		return cmp.Or(entries.Err(), errors.New("no chunks"))
+	}
+	if got := (place{e.Series, e.FirstMS}); got != want {
+		return fmt.Errorf("expected series %d at %d ms first, got series %d at %d ms", want.series, want.ms, got.series, got.ms)
+	}
+	return nil
 }
 
 // find returns the pages [lo, hi] that may hold chunks of a series that overlap
@@ -184,7 +228,7 @@ func (f *File) find(series uint32, r model.TimeRange) (lo, hi int) {
 	after := func(ms int64) int { // first page that begins after (series, ms)
 		return sort.Search(len(f.pages), func(i int) bool {
 			p := &f.pages[i]
-			return p.series > series || p.series == series && p.ms > ms
+			return place{series, ms}.before(p.first)
 		})
 	}
 	return max(0, after(r.StartMS)-1), after(r.EndMS) - 1

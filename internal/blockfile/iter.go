@@ -28,6 +28,7 @@ type Iter struct {
 
 	found []chunk.Entry // of the current page, in the order of delivery
 	at    int
+	err   error // ends everything until the next Seek
 }
 
 // Iter makes an iterator over f. With keep, pages go through the cache.
@@ -39,35 +40,33 @@ func (it *Iter) File() *File { return it.file }
 // Seek starts anew at a series and range.
 func (it *Iter) Seek(series uint32, within model.TimeRange, down bool) {
 	it.series, it.within, it.down = series, within, down
-	it.found, it.at = it.found[:0], 0
-	lo, hi := it.file.find(series, within)
+	it.found, it.at, it.err = it.found[:0], 0, nil
+	lo, hi := 0, -1
+	if within.StartMS <= within.EndMS {
+		lo, hi = it.file.find(series, within)
+	}
 	it.next, it.last = lo, hi
 	if down {
 		it.next, it.last = hi, lo
 	}
-	if lo > hi {
-		it.next, it.last = 0, -1
-		if down {
-			it.next, it.last = -1, 0
-		}
-	}
 }
 
 // Next returns the next chunk, nil at the end. It is valid until the following
-// call of Next or Seek.
+// call of Next or Seek. After an error it returns that error until Seek.
 func (it *Iter) Next() (*chunk.Entry, error) {
-	for it.at == len(it.found) {
+	for it.err == nil && it.at == len(it.found) {
 		if !it.down && it.next > it.last || it.down && it.next < it.last {
 			return nil, nil
 		}
-		if err := it.scan(it.next); err != nil {
-			return nil, err
-		}
+		it.err = it.scan(it.next)
 		if it.down {
 			it.next--
 		} else {
 			it.next++
 		}
+	}
+	if it.err != nil {
+		return nil, it.err
 	}
 	it.at++
 	return &it.found[it.at-1], nil

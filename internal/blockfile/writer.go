@@ -25,6 +25,7 @@ const (
 	trailerLen = 8 + 4 + 4 + 4 + 4 + 8
 
 	pageTarget   = 16 << 10
+	chunkBytes   = 64 << 10 // of byte strings in one chunk, unless one alone has more
 	bytesPerSync = 1 << 20
 )
 
@@ -59,14 +60,16 @@ func (p Properties) Range() model.TimeRange { return model.TimeRange{StartMS: p.
 type Writer struct {
 	fs     vfs.FS
 	path   string
-	file   vfs.File
+	file   vfs.File // nil when closed
 	out    *bufio.Writer
 	offset uint64
 	err    error // the first; every later call returns it
+	done   bool  // finished or aborted
 
 	page    chunk.PageBuilder
 	level   chunk.Level
-	first   entry // of the page being built
+	first   place // first sample of the page being built
+	last    place // last sample added
 	encoded []byte
 	index   []byte
 	pages   uint32
@@ -75,9 +78,14 @@ type Writer struct {
 	expiry  []expiry
 }
 
-type entry struct {
+// place is where a sample is in the order of a file.
+type place struct {
 	series uint32
 	ms     int64
+}
+
+func (p place) before(o place) bool {
+	return p.series < o.series || p.series == o.series && p.ms < o.ms
 }
 
 // expiry is one chunk's end of life and its number of samples.
@@ -86,12 +94,12 @@ type expiry struct {
 	samples int64
 }
 
-// Create begins a file at path, which must not exist. sequence and deletions
-// become the file's properties.
+// Create begins a file at path; what is there is overwritten. sequence and
+// deletions become the file's properties. Either Finish or Abort must follow.
 func Create(fs vfs.FS, path string, level chunk.Level, sequence, deletions uint64) (*Writer, error) {
 	f, err := fs.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
-		return nil, fmt.Errorf("create block file: %w", err)
+		return nil, fmt.Errorf("create block file %s: %w", path, err)
 	}
 	f = vfs.NewSyncingFile(f, vfs.SyncingFileOptions{BytesPerSync: bytesPerSync})
 	w := &Writer{
@@ -109,22 +117,47 @@ func Create(fs vfs.FS, path string, level chunk.Level, sequence, deletions uint6
 	return w, nil
 }
 
-// Add appends samples [from, to) of c as one chunk. Calls come in order of
-// series, then time.
+// Add appends samples [from, to) of c, at most chunk.MaxSamples, as one chunk,
+// or as several where they are long byte strings. Calls come in order of series,
+// then time. After an error every call returns that error.
 func (w *Writer) Add(series uint32, kind model.Kind, c *model.Columns, from, to int) error {
-	if from == to || w.err != nil {
-		return w.err
+	for from < to && w.err == nil {
+		end := cut(kind, c, from, to)
+		w.add(series, kind, c, from, end)
+		from = end
+	}
+	return w.err
+}
+
+// cut returns where a chunk that begins at from ends.
+func cut(kind model.Kind, c *model.Columns, from, to int) int {
+	if !kind.Variable() {
+		return to
+	}
+	end := from + 1
+	for end < to && c.Offsets[end+1]-c.Offsets[from] <= chunkBytes {
+		end++
+	}
+	return end
+}
+
+func (w *Writer) add(series uint32, kind model.Kind, c *model.Columns, from, to int) {
+	first := place{series, c.Times[from]}
+	if w.props.Chunks > 0 && !w.last.before(first) {
+		w.err = fmt.Errorf("write block file %s: series %d at %d ms comes after series %d at %d ms",
+			w.path, w.last.series, w.last.ms, series, first.ms)
+		return
 	}
 	if w.page.Entries() > 0 && w.page.Size() >= pageTarget {
 		w.flushPage()
 	}
 	if w.page.Entries() == 0 {
-		w.first = entry{series, c.Times[from]}
+		w.first = first
 	}
 	w.page.Add(series, kind, c, from, to)
+	w.last = place{series, c.Times[to-1]}
 	w.series.Add(series)
 	w.note(c, from, to)
-	return w.err
 }
 
 func (w *Writer) note(c *model.Columns, from, to int) {
@@ -143,6 +176,9 @@ func (w *Writer) note(c *model.Columns, from, to int) {
 
 func (w *Writer) flushPage() {
 	w.encoded = w.page.Finish(w.encoded[:0])
+	if uint64(len(w.encoded)) > math.MaxUint32 && w.err == nil {
+		w.err = fmt.Errorf("write block file %s: page of %d bytes, at most %d possible", w.path, len(w.encoded), uint32(math.MaxUint32))
+	}
 	w.index = binary.LittleEndian.AppendUint32(w.index, w.first.series)
 	w.index = binary.LittleEndian.AppendUint32(w.index, uint32(len(w.encoded)))
 	w.index = binary.LittleEndian.AppendUint64(w.index, uint64(w.first.ms))
@@ -153,21 +189,19 @@ func (w *Writer) flushPage() {
 }
 
 func (w *Writer) write(b []byte) {
-	if w.err != nil {
-		return
-	}
-	if _, err := w.out.Write(b); err != nil {
-		w.err = fmt.Errorf("write block file %s: %w", w.path, err)
-		return
-	}
-	w.offset += uint64(len(b))
+	w.try(func() error {
+		_, err := w.out.Write(b)
+		w.offset += uint64(len(b))
+		return err
+	})
 }
 
 // Size is the number of bytes written so far.
 func (w *Writer) Size() int64 { return int64(w.offset) }
 
 // Finish completes the file, syncs and closes it. After an error the file has
-// been removed. A file without samples is an error: callers do not keep one.
+// been removed. A file without samples is an error: callers do not keep one. The
+// file's name is durable only when its directory is synced, by the caller.
 func (w *Writer) Finish() (Properties, error) {
 	if w.page.Entries() > 0 {
 		w.flushPage()
@@ -177,23 +211,31 @@ func (w *Writer) Finish() (Properties, error) {
 		w.err = fmt.Errorf("block file %s has no samples", w.path)
 	}
 	w.writeTail()
-	if w.err == nil {
-		w.err = w.out.Flush()
-	}
-	if w.err == nil {
-		w.err = w.file.Sync()
-	}
-	if w.err != nil {
-		err := w.err
+	w.try(w.out.Flush)
+	w.try(func() error { return w.file.Sync() })
+	w.try(w.closeFile)
+	if err := w.err; err != nil {
 		w.Abort()
 		return Properties{}, err
 	}
-	file := w.file
-	w.file = nil
-	if err := file.Close(); err != nil {
-		return Properties{}, fmt.Errorf("close block file %s: %w", w.path, err)
-	}
+	w.done, w.err = true, fmt.Errorf("block file %s is finished", w.path)
 	return w.props, nil
+}
+
+// try takes a step unless one before has failed.
+func (w *Writer) try(step func() error) {
+	if w.err != nil {
+		return
+	}
+	if err := step(); err != nil {
+		w.err = fmt.Errorf("write block file %s: %w", w.path, err)
+	}
+}
+
+func (w *Writer) closeFile() error {
+	f := w.file
+	w.file = nil
+	return f.Close()
 }
 
 func (w *Writer) writeTail() {
@@ -241,13 +283,16 @@ func (w *Writer) finishProperties() {
 	}
 }
 
-// Abort closes and removes an unfinished file. Further calls do nothing.
+// Abort closes and removes an unfinished file. After Finish, or again, it does
+// nothing.
 func (w *Writer) Abort() {
-	if w.file == nil {
+	if w.done {
 		return
 	}
-	w.file.Close()
-	w.file = nil
+	w.done = true
+	if w.file != nil {
+		_ = w.closeFile()
+	}
 	// The file is in no manifest; if removing fails, opening the store removes it.
 	_ = w.fs.Remove(w.path)
 	if w.err == nil {
