@@ -35,7 +35,7 @@ var layers = [][]string{
 	{"internal/server"},
 	{"internal/config"},
 	{"cmd/varve"},
-	{"bench"},
+	{"bench", "e2e"},
 	{"internal/archtest"},
 }
 

@@ -43,7 +43,11 @@ var shapes = []struct {
 	}},
 	{"steadycnt", func(rng *rand.Rand) func() float64 {
 		v := 0.0
-		return func() float64 { v += 100 + float64(rng.IntN(8)/7-rng.IntN(8)/7); return v }
+		return func() float64 {
+			up, down := rng.IntN(8)/7, rng.IntN(8)/7
+			v += 100 + float64(up-down)
+			return v
+		}
 	}},
 }
 

@@ -139,7 +139,7 @@ func (f *filter) page(d *dictionary, only *valueTable) []string {
 	if f.none {
 		return nil
 	}
-	if f.plan != nil && len(f.plan) == 1 && f.plan[0].exact != nil {
+	if len(f.plan) == 1 && f.plan[0].exact != nil {
 		return f.lookUp(d, only)
 	}
 	// Few names of a large dictionary are sorted rather than searched in it.

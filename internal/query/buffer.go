@@ -10,7 +10,6 @@ type pointBuffer struct {
 	kinds []model.Kind
 	ends  []uint32 // of Data; nil while all points are of fixed kinds
 	data  []byte
-	taken int64
 }
 
 // pointBytes is what a point takes without its Data.
