@@ -141,6 +141,9 @@ func (a *API) getQuery(w http.ResponseWriter, r *http.Request) {
 	a.query(w, r, []byte(params.Get("query")))
 }
 
+// errPanicked is how a query ended whose place only a panic gave back.
+var errPanicked = errors.New("a fault in Varve ended the query")
+
 func (a *API) query(w http.ResponseWriter, r *http.Request, text []byte) {
 	req, err := a.parse(text, r)
 	if err != nil {
@@ -152,6 +155,7 @@ func (a *API) query(w http.ResponseWriter, r *http.Request, text []byte) {
 		a.fail(w, r, err)
 		return
 	}
+	defer run.Close(errPanicked) // does nothing after the Close below
 	e := encoder{answer: newAnswer(w, r, int(a.config.ResponseBuffer))}
 	err = e.encodeQueries(run, &req)
 	run.Close(err)
@@ -180,6 +184,7 @@ func (a *API) postTags(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, err)
 		return
 	}
+	defer run.Close(errPanicked) // does nothing after the Close below
 	out := newAnswer(w, r, int(a.config.ResponseBuffer))
 	err = encodeTags(out, run, req.Metrics)
 	run.Close(err)

@@ -205,11 +205,19 @@ func appendTags(dst []byte, tags []query.TagValues) []byte {
 	return append(dst, '}')
 }
 
+// pointRoom is as much as a point with a number takes.
+const pointRoom = 64
+
 func (e *encoder) encodePoints(points query.Stream) error {
 	for first := true; ; first = false {
 		ok, err := points.Next(&e.Point)
 		if err != nil || !ok {
 			return err
+		}
+		// Doubling copies each byte once or twice; append alone would grow by a
+		// quarter, and copy it five times.
+		if cap(e.buf)-len(e.buf) < pointRoom {
+			e.buf = slices.Grow(e.buf, len(e.buf)+pointRoom)
 		}
 		if !first {
 			e.buf = append(e.buf, ',')
