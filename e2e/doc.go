@@ -1,0 +1,17 @@
+// Package e2e proves Varve from outside: its tests build the binary, run it as
+// a process, talk to it as clients do, and end it in every way a process ends.
+// docs/reliability.md says what each test shows and what it found last.
+//
+// The nouns of the harness, one file each:
+//
+//	server   a running varve serve: started, asked, killed, stopped
+//	logbook  the server's log, followed while it is written
+//	ledger   what a writer knows of its points: absent, present, or either
+//	writer   sends points and deletions, and keeps the ledger
+//
+// Points have a time and a value that follow from their number, so that
+// whatever an answer holds can be traced to one point, or was never sent.
+//
+// Everything is on loopback, has an end in time, and ends its processes also
+// when it fails. With -short all tests are skipped.
+package e2e

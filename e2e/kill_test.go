@@ -1,0 +1,346 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+)
+
+// An ending is a way to end the server in a round of the loop.
+type ending int
+
+const (
+	atRandom      ending = iota // kill -9 after a random time
+	inCheckpoint                // kill -9 after a checkpoint has begun
+	inMerge                     // kill -9 after a merge has begun
+	inCompact                   // kill -9 shortly after POST /admin/compact
+	inStart                     // kill -9 while it starts, before or after it is ready
+	bySIGTERM                   // an orderly stop under load
+	endingsNumber = iota
+)
+
+func (e ending) String() string {
+	return [...]string{"at random", "in checkpoint", "in merge", "in compact", "in start", "SIGTERM"}[e]
+}
+
+// endingShares are out of their sum.
+var endingShares = [endingsNumber]int{atRandom: 6, inCheckpoint: 5, inMerge: 5, inCompact: 2, inStart: 2, bySIGTERM: 3}
+
+// A killLoop ends the server again and again on one data directory.
+type killLoop struct {
+	t       *testing.T
+	random  *rand.Rand
+	dir     string
+	width   string // of the store's rows, chosen once
+	writers []*writer
+
+	round  int
+	ending ending
+	flags  []string
+	owed   int // points that the last server has counted as stored by telnet and no writer knows of
+	tally  tally
+}
+
+// A tally is what the loop reports.
+type tally struct {
+	endings                      [endingsNumber]int
+	kills, insideCkpt, insideMrg int
+	orphans, replays, cutTails   int
+	replayTook, ready, stopped   []time.Duration
+	found, checks                int
+}
+
+// TestKillLoop ends a server under load in every way and at every moment. After
+// each start everything that was acknowledged is there with its value, nothing
+// else is, and what was deleted stays deleted.
+func TestKillLoop(t *testing.T) {
+	skipShort(t)
+	seed := *seedFlag
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("seed: -e2e.seed=%d", seed)
+	k := newKillLoop(t, seed)
+	began := time.Now()
+	for k.round = 1; k.round <= *killsFlag; k.round++ {
+		if limit, ok := t.Deadline(); ok && time.Until(limit) < time.Minute {
+			t.Fatalf("no time left after %d rounds in %v; give more with -timeout", k.round-1, time.Since(began))
+		}
+		k.once()
+	}
+	k.ending, k.flags = bySIGTERM, k.settings()
+	k.verify()
+	k.report(time.Since(began))
+}
+
+func newKillLoop(t *testing.T, seed uint64) *killLoop {
+	dir, err := os.MkdirTemp("", "varve-kill")
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := &killLoop{t: t, dir: dir, random: rand.New(rand.NewPCG(seed, 0))}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("round %d, %v, flags %q; the data directory is kept: %s", k.round, k.ending, k.flags, dir)
+			return
+		}
+		os.RemoveAll(dir)
+	})
+	k.width = k.one("10m", "2h", "504h")
+	for i := range 5 {
+		k.writers = append(k.writers, newWriter(i, i >= 3, seed))
+	}
+	return k
+}
+
+func (k *killLoop) one(choices ...string) string { return choices[k.random.IntN(len(choices))] }
+
+// settings makes checkpoints and merges frequent, each round in another way. In
+// some rounds there are none but by time, so that much has to be replayed.
+func (k *killLoop) settings() []string {
+	head, limit, most := "1MiB", "2MiB", k.one("500", "4000", "15000", "15000", "6000000")
+	if most == "6000000" {
+		head, limit = "48MiB", "160MiB"
+	}
+	return []string{
+		"--log-level=debug",
+		"--store-row-width=" + k.width,
+		"--store-log-durability=" + k.one("fsync", "fsync", "interval"),
+		"--store-log-segment-bytes=" + k.one("64KiB", "1MiB", "64MiB"),
+		"--store-log-recycle-segments=" + k.one("0", "3"),
+		"--store-head-bytes=" + head,
+		"--store-head-bytes-max=" + limit,
+		"--store-checkpoint-samples=" + most,
+		"--store-checkpoint-interval=" + k.one("1s", "1s", "10m"),
+		"--store-merge-files=" + k.one("2", "2", "3", "4"),
+		"--store-maintenance-interval=" + k.one("10ms", "100ms", "1s"),
+		"--store-page-cache-bytes=" + k.one("0", "1MiB", "32MiB"),
+	}
+}
+
+// once runs one round: start, check, load, end.
+func (k *killLoop) once() {
+	k.ending, k.flags = k.choose(), k.settings()
+	k.tally.endings[k.ending]++
+	if k.ending == inStart {
+		s := launch(k.t, k.dir, k.flags...)
+		time.Sleep(time.Duration(k.random.IntN(150)) * time.Millisecond)
+		s.kill()
+		k.killed(s)
+		return
+	}
+	k.load(k.verify())
+}
+
+func (k *killLoop) choose() ending {
+	sum := 0
+	for _, share := range endingShares {
+		sum += share
+	}
+	dice := k.random.IntN(sum)
+	for e, share := range endingShares {
+		if dice -= share; dice < 0 {
+			return ending(e)
+		}
+	}
+	return atRandom
+}
+
+// verify starts the server and compares everything.
+func (k *killLoop) verify() *server {
+	s := start(k.t, k.dir, k.flags...)
+	k.started(s)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var want []string
+	for _, w := range k.writers {
+		w.server = s
+		if err := w.check(ctx); err != nil {
+			k.t.Errorf("round %d, after a start: %v", k.round, err)
+		}
+		n := w.ledger.count()
+		k.tally.found += n
+		if n > 0 {
+			want = append(want, w.ledger.metric)
+		}
+	}
+	caught := 0
+	for _, w := range k.writers {
+		caught += w.ledger.caught
+	}
+	if caught < k.owed {
+		k.t.Errorf("round %d: %d points of broken telnet streams are there, %d were counted as stored", k.round, caught, k.owed)
+	}
+	k.owed = 0
+	got, err := s.metricNames(ctx, "")
+	if err != nil || !slices.Equal(got, want) {
+		k.t.Errorf("round %d, after a start: metric names %q, want %q (%v)", k.round, got, want, err)
+	}
+	if k.t.Failed() {
+		k.t.Fatalf("log of the start:\n%s", s.log.tail())
+	}
+	return s
+}
+
+func (k *killLoop) started(s *server) {
+	k.tally.ready = append(k.tally.ready, s.ready)
+	k.tally.orphans += s.log.count(orphanRemoved)
+	if s.log.count(replayed) == 0 {
+		return
+	}
+	k.tally.replays++
+	if s.log.attribute(replayed, "cut_bytes") != "0" {
+		k.tally.cutTails++
+	}
+	took, err := time.ParseDuration(s.log.attribute(replayed, "took"))
+	if err != nil {
+		k.t.Fatalf("time of the replay: %v", err)
+	}
+	k.tally.replayTook = append(k.tally.replayTook, took)
+}
+
+// load lets all writers loose on s and ends it.
+func (k *killLoop) load(s *server) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	var wg sync.WaitGroup
+	broken := make(chan error, len(k.writers)) // errors before the end was begun
+	ends := make([]error, len(k.writers))
+	for i, w := range k.writers {
+		wg.Go(func() {
+			ends[i] = w.run(ctx, s)
+			if !s.ending.Load() {
+				broken <- ends[i]
+			}
+		})
+	}
+	watch := k.watchMetrics(ctx, s)
+	k.end(ctx, s, broken)
+	cancel()
+	wg.Wait()
+	last := <-watch
+	if s.log.fault() != "" && (k.ending != bySIGTERM) {
+		k.t.Errorf("round %d: the log has: %s", k.round, s.log.fault())
+	}
+	for _, err := range ends {
+		if err != nil && !excusable(err, k.ending == bySIGTERM) {
+			k.t.Errorf("round %d: %v", k.round, err)
+		}
+	}
+	k.compareCounter(last)
+	if k.t.Failed() {
+		k.t.Fatalf("log:\n%s", s.log.tail())
+	}
+}
+
+// end ends the server at the round's moment.
+func (k *killLoop) end(ctx context.Context, s *server, broken <-chan error) {
+	wait := func(moment <-chan struct{}, atMost time.Duration) {
+		select {
+		case err := <-broken:
+			k.t.Errorf("round %d: a writer ended before the server was: %v", k.round, err)
+		case <-s.exited:
+			k.t.Errorf("round %d: the server ended by itself: %v", k.round, s.err)
+		case <-moment:
+		case <-time.After(atMost):
+		}
+	}
+	wait(nil, time.Duration(100+k.random.IntN(900))*time.Millisecond)
+	pause := time.Duration(k.random.IntN(12_000)) * time.Microsecond
+	var compacting sync.WaitGroup
+	switch k.ending {
+	case inCheckpoint:
+		wait(s.log.next(checkpointBegins), 3*time.Second)
+		time.Sleep(pause)
+	case inMerge:
+		wait(s.log.next(mergeBegins), 3*time.Second)
+		time.Sleep(pause)
+	case inCompact:
+		compacting.Go(func() { s.do(ctx, "POST", "/admin/compact", "") })
+		time.Sleep(4 * pause)
+	case bySIGTERM:
+		k.tally.stopped = append(k.tally.stopped, s.stop(k.t))
+		return
+	}
+	s.kill()
+	compacting.Wait()
+	k.killed(s)
+}
+
+// killed notes what the server was doing when it was killed.
+func (k *killLoop) killed(s *server) {
+	k.tally.kills++
+	if s.log.count(checkpointBegins) > s.log.count(checkpointDone) {
+		k.tally.insideCkpt++
+	}
+	if s.log.count(mergeBegins) > s.log.count(mergeDone) {
+		k.tally.insideMrg++
+	}
+}
+
+// watchMetrics looks at the server's metrics until it ends and then gives the
+// last ones.
+func (k *killLoop) watchMetrics(ctx context.Context, s *server) <-chan metrics {
+	last := make(chan metrics, 1)
+	go func() {
+		var m metrics
+		defer func() { last <- m }()
+		for {
+			next, err := s.metrics(ctx)
+			if err != nil {
+				return
+			}
+			m = next
+			time.Sleep(30 * time.Millisecond)
+		}
+	}()
+	return last
+}
+
+// compareCounter notes a fault that the metrics show, and leaves to the next
+// check that the samples that were counted as stored by telnet are there.
+func (k *killLoop) compareCounter(m metrics) {
+	if err := m.fault(); err != nil {
+		k.t.Errorf("round %d: %v", k.round, err)
+	}
+	known, open := 0, 0
+	for _, w := range k.writers {
+		known += w.stored
+		open += w.ledger.streamed.len()
+	}
+	counted := int(m[`varve_ingest_samples_total{protocol="telnet"}`])
+	if counted > known+open {
+		k.t.Errorf("round %d: %d samples counted as stored by telnet, only %d sent", k.round, counted, known+open)
+	}
+	k.owed = max(0, counted-known)
+}
+
+func (k *killLoop) report(took time.Duration) {
+	a := &k.tally
+	for _, w := range k.writers {
+		a.checks += w.checks
+	}
+	line := fmt.Sprintf("%d rounds in %v:", *killsFlag, took.Round(time.Second))
+	for e, n := range a.endings {
+		line += fmt.Sprintf(" %d %v,", n, ending(e))
+	}
+	k.t.Log(line)
+	k.t.Logf("%d kills: %d inside a checkpoint, %d inside a merge; %d unfinished block files removed at the next start", a.kills, a.insideCkpt, a.insideMrg, a.orphans)
+	k.t.Logf("%d replays, %d of them cut a torn tail; replay %s; ready %s; SIGTERM to exit %s",
+		a.replays, a.cutTails, spread(a.replayTook), spread(a.ready), spread(a.stopped))
+	k.t.Logf("%d points compared after starts, %d comparisons in all", a.found, a.checks)
+}
+
+// spread describes durations by median and maximum.
+func spread(d []time.Duration) string {
+	if len(d) == 0 {
+		return "never"
+	}
+	slices.Sort(d)
+	return fmt.Sprintf("median %v, max %v", d[len(d)/2].Round(time.Millisecond/10), d[len(d)-1].Round(time.Millisecond/10))
+}
