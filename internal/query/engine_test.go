@@ -194,6 +194,34 @@ func TestCancelStops(t *testing.T) {
 	}
 }
 
+// Nulls without number, all of which would have to be held to turn them round,
+// come to an end with the query's.
+func TestCancelWhileBuffering(t *testing.T) {
+	f := newFixture(t, DefaultConfig())
+	gaps := MetricQuery{Metric: "m", Descending: true, Steps: []Step{newStep(t, "gaps", nil)}}
+	run, err := f.Start(context.Background(), Request{Range: model.TimeRange{StartMS: 0, EndMS: 1e15}, Metrics: []MetricQuery{gaps}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Close(nil)
+	result, err := run.Metric(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer result.Close()
+	g, err := result.Next()
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopped := time.AfterFunc(20*time.Millisecond, func() { f.Cancel(f.Running()[0].ID) })
+	defer stopped.Stop()
+	start := time.Now()
+	var p Point
+	if _, err := g.Points.Next(&p); !errors.Is(err, ErrCancelled) || time.Since(start) > 120*time.Millisecond {
+		t.Errorf("%v after %s", err, time.Since(start))
+	}
+}
+
 // Statistics answer where a bucket covers a run.
 func TestStatisticsAreUsed(t *testing.T) {
 	f := newFixture(t, DefaultConfig())

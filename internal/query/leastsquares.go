@@ -54,7 +54,10 @@ func (c *lineCollector) emit(_ int64, out []Point) ([]Point, error) {
 
 // at is the line's value at a time.
 func (c *lineCollector) at(ms int64) (p Point) {
-	slope := c.covTV / c.varT
+	slope := 0.0
+	if c.varT > 0 { // else all points have one time
+		slope = c.covTV / c.varT
+	}
 	p.setDouble(ms, c.meanV+slope*(float64(ms-c.first.TimeMS)-c.meanT))
 	return p
 }

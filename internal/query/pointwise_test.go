@@ -23,6 +23,7 @@ func TestPointwise(t *testing.T) {
 		{"scale", nil, numbers[:2], []sample{{0, 0.0}, {1000, 0.0}}},
 		{"div", Args{"divisor": 2.0}, numbers[:2], []sample{{0, 0.5}, {1000, 2.0}}},
 		{"sma", Args{"size": int64(2)}, numbers, []sample{{1000, 2.5}, {3000, 3.25}, {4000, -2.25}}},
+		{"sma", Args{"size": int64(1)}, numbers[:2], []sample{{0, 1.0}, {1000, 4.0}}},
 		{"sma", Args{"size": int64(4)}, numbers, []sample{{4000, 0.125}}},
 		{"sma", Args{"size": int64(5)}, numbers, nil},
 		{"trim", Args{"trim": "FIRST"}, numbers, numbers[1:]},
@@ -107,5 +108,28 @@ func TestRegistryIsSortedAndComplete(t *testing.T) {
 			t.Errorf("%s after %s", spec.Name, previous)
 		}
 		previous = spec.Name
+	}
+}
+
+// The mean of each window, however often the ring has turned.
+func TestSmaTurns(t *testing.T) {
+	var in []sample
+	for i := range 100 {
+		in = append(in, sample{int64(i), i * i % 37})
+	}
+	for size := int64(1); size < 9; size++ {
+		got, err := apply(t, newStep(t, "sma", Args{"size": size}), 0, 100, in...)
+		if err != nil || int64(len(got)) != 101-size {
+			t.Fatalf("%d points, %v", len(got), err)
+		}
+		for i, p := range got {
+			sum := 0
+			for _, s := range in[i : i+int(size)] {
+				sum += s.value.(int)
+			}
+			if want := float64(sum) / float64(size); p.value != want {
+				t.Errorf("size %d at %d: %v, want %v", size, p.ms, p.value, want)
+			}
+		}
 	}
 }

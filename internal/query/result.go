@@ -378,7 +378,7 @@ func (r *Result) merged(g *loaded) Stream {
 			live = append(live, s)
 		}
 	}
-	return newMerger(live, r.readDescending())
+	return &guarded{in: newMerger(live, r.readDescending()), run: r.run}
 }
 
 // chain limits the samples of a group and runs the steps.
@@ -398,13 +398,15 @@ func (r *Result) finish(s Stream, steps []Step, env *Env) Stream {
 		s = step.Apply(env, s)
 	}
 	if r.backward {
-		s = &reversed{in: s, lease: env.lease}
+		s = &reversed{in: &guarded{in: s, run: r.run}, lease: env.lease}
 	}
 	return s
 }
 
-// guarded looks at the context every so many points, for streams that read no
-// blocks, and names the cause of an end.
+// guarded looks at the context every so many points, since a stream may yield
+// many without reading a block, and names the cause of an end. It stands
+// wherever a loop takes points: behind the merge, before what buffers, and at
+// the end.
 type guarded struct {
 	in  Stream
 	run *Run

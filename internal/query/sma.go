@@ -23,12 +23,20 @@ func (s *smaStep) Apply(env *Env, in Stream) Stream {
 }
 
 // smaStream holds the last size values. The first size-1 points give nothing.
+//
+// The mean of a window costs the same whatever its size, and nothing is ever
+// subtracted, which would keep rounding errors and infinities for ever:
+//
+//	ring    new new new old old old     at = 3
+//	sum   = back (of the new) + suffix[at] (of the old)
 type smaStream struct {
-	in    Stream
-	size  int64
-	lease *lease
-	ring  []float64
-	at    int
+	in     Stream
+	size   int64
+	lease  *lease
+	ring   []float64
+	suffix []float64 // suffix[i] is the sum of ring[i:] when the ring was full last
+	back   float64
+	at     int
 }
 
 func (s *smaStream) Next(p *Point) (bool, error) {
@@ -44,7 +52,7 @@ func (s *smaStream) Next(p *Point) (bool, error) {
 			return false, err
 		}
 		if int64(len(s.ring)) == s.size {
-			p.setDouble(p.TimeMS, s.mean())
+			p.setDouble(p.TimeMS, (s.suffix[s.at]+s.back)/float64(s.size))
 			return true, nil
 		}
 	}
@@ -52,20 +60,31 @@ func (s *smaStream) Next(p *Point) (bool, error) {
 
 func (s *smaStream) push(v float64) error {
 	if int64(len(s.ring)) < s.size {
+		if err := s.lease.take(16); err != nil {
+			return err
+		}
 		s.ring = append(s.ring, v)
-		return s.lease.take(8)
+		s.at = len(s.ring)
+	} else {
+		s.ring[s.at] = v
+		s.at++
 	}
-	s.ring[s.at] = v
-	s.at = (s.at + 1) % len(s.ring)
+	s.back += v
+	if int64(s.at) == s.size {
+		s.turn()
+	}
 	return nil
 }
 
-// mean adds from the oldest value on: a running sum would collect rounding
-// errors and never get rid of an infinity.
-func (s *smaStream) mean() float64 {
-	var sum float64
-	for i := range s.ring {
-		sum += s.ring[(s.at+i)%len(s.ring)]
+// turn makes all values of a full ring old ones.
+func (s *smaStream) turn() {
+	if s.suffix == nil {
+		s.suffix = make([]float64, len(s.ring))
 	}
-	return sum / float64(len(s.ring))
+	var sum float64
+	for i := len(s.ring) - 1; i >= 0; i-- {
+		sum += s.ring[i]
+		s.suffix[i] = sum
+	}
+	s.back, s.at = 0, 0
 }
