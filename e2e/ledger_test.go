@@ -169,9 +169,9 @@ func (l *ledger) found(results []result) ([]bool, error) {
 		if len(r.Values) == 0 {
 			continue // a metric without points is answered by one empty result
 		}
-		series, err := strconv.Atoi(r.tag("series"))
+		series, err := strconv.Atoi(r.group())
 		if err != nil || series >= l.series || r.Name != l.metric {
-			return nil, fmt.Errorf("%s: a group of %s with series %q was never sent", l.metric, r.Name, r.tag("series"))
+			return nil, fmt.Errorf("%s: a group of %s with series %q was never sent", l.metric, r.Name, r.group())
 		}
 		for _, v := range r.Values {
 			n, err := l.trace(series, v)

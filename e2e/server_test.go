@@ -197,15 +197,15 @@ type result struct {
 	Values [][2]json.RawMessage // time in milliseconds, value
 }
 
-// tag returns the value of a tag that the query grouped by.
-func (r result) tag(name string) string {
+// group returns the value of the only tag that the query grouped by.
+func (r result) group() string {
 	for _, g := range r.GroupBy {
-		if g.Name != "tag" {
+		var group map[string]string
+		if g.Name != "tag" || json.Unmarshal(g.Group, &group) != nil {
 			continue
 		}
-		var group map[string]string
-		if json.Unmarshal(g.Group, &group) == nil {
-			return group[name]
+		for _, value := range group {
+			return value
 		}
 	}
 	return ""
@@ -300,4 +300,14 @@ func until(ctx context.Context, what string, done func() (bool, error)) error {
 			return errors.New(what + ": not within " + visibleWithin.String())
 		}
 	}
+}
+
+// hostPort splits an address.
+func hostPort(t *testing.T, address string) (host, port string) {
+	t.Helper()
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return host, port
 }
