@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -599,4 +600,41 @@ func TestHostileIndex(t *testing.T) {
 			binary.LittleEndian.PutUint32(trailer[at:], old)
 		}
 	}
+}
+
+// TestConcurrentReads has goroutines share a file and a cache that is too small
+// for it.
+func TestConcurrentReads(t *testing.T) {
+	fs := vfs.NewMem()
+	pieces := mixed()
+	writeFile(t, fs, path, pieces)
+	f, err := Open(fs, path, 1, NewCache(100<<10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	want := dumpAll(pieces)
+	var wg sync.WaitGroup
+	for worker := range 4 {
+		wg.Go(func() {
+			it := f.Iter(true)
+			at := 0
+			for at < len(want) {
+				it.Seek(pieces[at].Series, model.AllTime, worker%2 == 1)
+				got, err := readAll(it)
+				if err != nil || len(got) == 0 {
+					t.Errorf("series %d: %d chunks, %v", pieces[at].Series, len(got), err)
+					return
+				}
+				if worker%2 == 1 {
+					slices.Reverse(got)
+				}
+				if !slices.Equal(dumpAll(got), want[at:at+len(got)]) {
+					t.Errorf("series %d differs", pieces[at].Series)
+				}
+				at += len(got)
+			}
+		})
+	}
+	wg.Wait()
 }

@@ -1,0 +1,104 @@
+package blockfile
+
+import (
+	"encoding/binary"
+	"flag"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/google/go-cmp/cmp"
+
+	"varve/internal/model"
+)
+
+var update = flag.Bool("update", false, "write the golden file anew; only with a new format version")
+
+// TestGolden opens files that earlier builds wrote and compares all they hold
+// with a dump. A writer may make better files some day; these stay.
+func TestGolden(t *testing.T) {
+	if *update {
+		writeGolden(t)
+	}
+	names, err := filepath.Glob("testdata/*.blk")
+	if err != nil || len(names) == 0 {
+		t.Fatalf("%d golden files, %v", len(names), err)
+	}
+	for _, name := range names {
+		b, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := os.ReadFile(strings.TrimSuffix(name, ".blk") + ".txt")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(string(want), inspect(t, b)); d != "" {
+			t.Errorf("%s: %s", name, d)
+		}
+	}
+}
+
+// inspect describes a file: version, properties, series, pages, samples.
+func inspect(t *testing.T, b []byte) string {
+	fs := vfs.NewMem()
+	content(t, fs, path, b)
+	f := openFile(t, fs, path)
+	var out strings.Builder
+	fmt.Fprintf(&out, "version %d, %d bytes\n", binary.LittleEndian.Uint32(b[8:]), f.Bytes)
+	fmt.Fprintf(&out, "sequence %d, deletions %d, %d samples, %d chunks\n", f.Sequence, f.Deletions, f.Samples, f.Chunks)
+	fmt.Fprintf(&out, "time %d to %d, expires at %d, half at %d\n", f.MinMS, f.MaxMS, f.ExpiresMS, f.HalfExpiresMS)
+	fmt.Fprintf(&out, "series %v\n", f.Series.ToArray())
+	for i, p := range f.pages {
+		fmt.Fprintf(&out, "page %d: %d bytes at %d, from series %d at %d\n", i, p.length, p.offset, p.first.series, p.first.ms)
+	}
+	pieces, err := scanAll(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range pieces {
+		out.WriteString(p.dump() + "\n")
+	}
+	return out.String()
+}
+
+func writeGolden(t *testing.T) {
+	fs := vfs.NewMem()
+	var pieces []piece
+	for id := uint32(1); id <= 6; id++ {
+		p := regular(id, model.Kind(id), 1_700_000_000_000, 10_000, 4)
+		if p.Kind == model.Complex {
+			p.Columns.Reset()
+			p.add(1_700_000_000_000, "\x3f\xf0\x00\x00\x00\x00\x00\x00\xbf\xf0\x00\x00\x00\x00\x00\x00", 0)
+		}
+		p.add(1_700_000_100_000, "\x00 expires later", 3600)
+		pieces = append(pieces, p)
+	}
+	noise := piece{Series: 1000, Kind: model.Double}
+	for i := range int64(200) {
+		noise.AppendFixed(i*977-50_000, math.Float64bits(math.Exp(float64(i))), 0)
+	}
+	pieces = append(pieces, noise,
+		regular(70_000, model.Long, math.MinInt64, 1, 2),
+		regular(70_000, model.Long, -1, 1, 40),
+		regular(70_000, model.Long, math.MaxInt64, 1, 1))
+	for i := range int64(5) {
+		p := piece{Series: math.MaxUint32, Kind: model.Custom}
+		for j := range int64(500) {
+			p.add(i*500+j, fmt.Sprintf("%x", uint64(i*500+j+1)*0x9e3779b97f4a7c15), 60)
+		}
+		pieces = append(pieces, p)
+	}
+	writeFile(t, fs, path, pieces)
+	b := readContent(t, fs, path)
+	if err := os.WriteFile("testdata/version-1.blk", b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("testdata/version-1.txt", []byte(inspect(t, b)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
