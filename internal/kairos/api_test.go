@@ -191,12 +191,12 @@ func TestDisconnectEndsQuery(t *testing.T) {
 		}
 		done <- err
 	}()
-	waitFor(t, time.Second, func() bool { return len(s.engine.Running()) == 1 })
+	waitFor(t, 10*time.Second, func() bool { return len(s.engine.Running()) == 1 })
 	leave()
 	if err := <-done; err == nil {
 		t.Error("the answer came to its end")
 	}
-	waitFor(t, 200*time.Millisecond, func() bool { return len(s.engine.Running()) == 0 })
+	waitFor(t, time.Second, func() bool { return len(s.engine.Running()) == 0 })
 }
 
 func waitFor(t testing.TB, d time.Duration, ok func() bool) {
