@@ -334,7 +334,7 @@ func goldenBatch() *store.Batch {
 	}
 	add(b, 9, math.MinInt64, "", model.MaxTTL)
 	add(b, 5, math.MaxInt64, nil, 0)
-	add(b, math.MaxUint32-1, 0, "far", 0)
+	add(b, math.MaxUint32-1, 0, 5e-324, 0)
 	return b
 }
 
