@@ -170,16 +170,17 @@ func (c *catalogue) scan(table byte, fn func(key, value []byte) error) error {
 }
 
 // series calls fn for each series, by id.
-func (c *catalogue) series(fn func(record.Definition)) error {
+func (c *catalogue) series(fn func(record.Definition, model.Series)) error {
 	return c.scan(tableSeries, func(key, value []byte) error {
 		if len(key) != 4 {
 			return &store.CorruptionError{File: "catalogue", Reason: fmt.Sprintf("series row with key %x", key)}
 		}
 		d := record.Definition{ID: binary.BigEndian.Uint32(key), Key: string(value)}
-		if _, err := model.ParseKey(d.Key); err != nil {
+		s, err := model.ParseKey(d.Key)
+		if err != nil {
 			return &store.CorruptionError{File: "catalogue", Reason: fmt.Sprintf("series %d: %v", d.ID, err)}
 		}
-		fn(d)
+		fn(d, s)
 		return nil
 	})
 }

@@ -6,21 +6,17 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"path"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"varve/internal/blockfile"
 	"varve/internal/head"
 	"varve/internal/index"
-	"varve/internal/model"
-	"varve/internal/record"
 	"varve/internal/rowtime"
 	"varve/internal/store"
 	"varve/internal/wal"
@@ -124,10 +120,9 @@ func (s *Store) open(o Options) error {
 	if want := s.cfg.RowWidth.Milliseconds(); want != s.width.Width {
 		s.log.Warn("row_width differs from what the store was created with, which stays", "configured_ms", want, "store_ms", s.width.Width)
 	}
-	if err := s.catalogue.series(s.series.restore); err != nil {
+	if err := s.openSeries(); err != nil {
 		return err
 	}
-	s.series.next = max(s.series.next, s.catalogue.meta.NextSeries)
 	if err := s.openFiles(); err != nil {
 		return err
 	}
@@ -143,7 +138,7 @@ func (s *Store) open(o Options) error {
 	if err := s.metrics.register(o.Registerer); err != nil {
 		return err
 	}
-	return s.fillIndex()
+	return s.settleIndex()
 }
 
 func (s *Store) path(name string) string { return s.fs.PathJoin(s.dir, name) }
@@ -240,101 +235,6 @@ func (s *Store) removeOrphans(manifest map[uint64]fileMeta) error {
 		}
 	}
 	return nil
-}
-
-// replay brings what the log holds beyond the files into the active head.
-func (s *Store) replay() error {
-	began := time.Now()
-	var batch store.Batch
-	var kinds []model.Kind
-	stats, err := wal.Replay(s.fs, s.path(logName), wal.ReplayOptions{From: s.catalogue.logFrom()},
-		func(_ wal.Segment, typ byte, payload []byte) error {
-			switch typ {
-			case record.TypeBatch:
-				var err error
-				kinds, err = s.replayBatch(payload, &batch, kinds)
-				return err
-			case record.TypeDeletion:
-				return s.replayDeletion(payload)
-			}
-			return fmt.Errorf("log record of unknown type %d: use a newer build", typ)
-		})
-	if err != nil {
-		return fmt.Errorf("replay the write-ahead log: %w", err)
-	}
-	if stats.Records > 0 {
-		s.log.Info("replayed the write-ahead log", "records", stats.Records, "bytes", stats.Bytes,
-			"samples", s.active.Load().Samples(), "cut_bytes", stats.CutBytes, "took", time.Since(began))
-	}
-	return nil
-}
-
-func (s *Store) replayBatch(payload []byte, b *store.Batch, kinds []model.Kind) ([]model.Kind, error) {
-	rest, err := record.Definitions(payload, func(d record.Definition) error {
-		if _, err := model.ParseKey(d.Key); err != nil {
-			return err
-		}
-		s.series.restore(d)
-		s.order.define = append(s.order.define, d)
-		return nil
-	})
-	if err != nil {
-		return kinds, err
-	}
-	b.Reset(s.Epoch())
-	if err := record.Samples(rest, s.series.kind, b); err != nil {
-		return kinds, err
-	}
-	kinds, _ = s.series.kinds(kinds[:0], b.Samples)
-	s.active.Load().Append(b, kinds)
-	return kinds, nil
-}
-
-func (s *Store) replayDeletion(payload []byte) error {
-	d, err := record.ParseDeletion(payload)
-	if err != nil {
-		return err
-	}
-	known := slices.ContainsFunc(s.current.deletions(), func(o *record.Deletion) bool { return o.Sequence == d.Sequence })
-	if known {
-		return nil
-	}
-	return s.applyDeletion(&d)
-}
-
-// fillIndex lists the series that have samples, and forgets the others: those
-// whose last sample was deleted, or expired, shortly before the store was
-// closed or crashed.
-func (s *Store) fillIndex() error {
-	stored := roaring.New()
-	for _, f := range s.current.files {
-		stored.Or(f.Series)
-	}
-	active := s.active.Load()
-	var dead []uint32
-	doubtful := roaring.New()
-	doubt := len(s.current.deletions()) > 0 ||
-		slices.ContainsFunc(s.current.files, func(f *openFile) bool { return f.HalfExpiresMS < math.MaxInt64 })
-	for _, id := range s.series.ids() {
-		_, inHead := active.Span(id)
-		if !inHead && !stored.Contains(id) {
-			dead = append(dead, id)
-			continue
-		}
-		series, ok := s.series.series(id)
-		if !ok {
-			return &store.CorruptionError{File: "catalogue", Reason: fmt.Sprintf("key of series %d", id)}
-		}
-		s.index.Add(id, series)
-		if !inHead && doubt {
-			doubtful.Add(id)
-		}
-	}
-	if len(dead) > 0 {
-		s.series.forget(dead)
-		s.order.forget = append(s.order.forget, dead...)
-	}
-	return s.forgetEmpty(doubtful)
 }
 
 // pebbleLog passes the catalogue's messages on. Pebble calls Fatalf when it can

@@ -180,6 +180,26 @@ func (r *registry) forget(ids []uint32) {
 	r.epoch.Add(1)
 }
 
+// expect makes room for n series.
+func (r *registry) expect(n uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.next = max(r.next, n)
+	r.byKey = make(map[string]uint32, min(n, 1<<24))
+}
+
+// decodeSamples decodes the samples of a log record.
+func (r *registry) decodeSamples(payload []byte, b *store.Batch) error {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return record.Samples(payload, func(id uint32) model.Kind {
+		if e := r.entryLocked(id); e != nil {
+			return e.kind
+		}
+		return 0
+	}, b)
+}
+
 // ids returns all known ids, ascending.
 func (r *registry) ids() []uint32 {
 	r.mu.RLock()

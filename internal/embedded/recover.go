@@ -1,0 +1,196 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"varve/internal/model"
+	"varve/internal/record"
+	"varve/internal/store"
+	"varve/internal/wal"
+)
+
+// openSeries reads the catalogue's series into registry and index, which is
+// filled beside the reading: it takes as long again.
+func (s *Store) openSeries() error {
+	const chunk, chunks = 4096, 8
+	queue := make(chan []seriesRow, chunks)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for rows := range queue {
+			for _, r := range rows {
+				s.index.Add(r.id, r.series)
+			}
+		}
+	}()
+	s.series.expect(s.catalogue.meta.NextSeries)
+	var rows []seriesRow
+	err := s.catalogue.series(func(d record.Definition, series model.Series) {
+		s.series.restore(d)
+		if rows = append(rows, seriesRow{d.ID, series}); len(rows) == chunk {
+			queue <- rows
+			rows = make([]seriesRow, 0, chunk)
+		}
+	})
+	queue <- rows
+	close(queue)
+	<-done
+	return err
+}
+
+type seriesRow struct {
+	id     uint32
+	series model.Series
+}
+
+// replay brings what the log holds beyond the files into the active head. One
+// goroutine reads and decodes, another applies.
+func (s *Store) replay() error {
+	began := time.Now()
+	r := &replayer{store: s, steps: make(chan *replayStep, replayAhead), used: make(chan *replayStep, replayAhead)}
+	applied := make(chan error, 1)
+	go func() { applied <- r.apply() }()
+	stats, err := wal.Replay(s.fs, s.path(logName), wal.ReplayOptions{From: s.catalogue.logFrom()}, r.decode)
+	close(r.steps)
+	if err = errors.Join(err, <-applied); err != nil {
+		return fmt.Errorf("replay the write-ahead log: %w", err)
+	}
+	if stats.Records > 0 {
+		s.log.Info("replayed the write-ahead log", "records", stats.Records, "bytes", stats.Bytes,
+			"samples", s.active.Load().Samples(), "cut_bytes", stats.CutBytes, "took", time.Since(began))
+	}
+	return nil
+}
+
+// replayAhead bounds the decoded records that wait to be applied.
+const replayAhead = 16
+
+type replayer struct {
+	store *Store
+	steps chan *replayStep
+	used  chan *replayStep
+}
+
+// replayStep is one decoded log record: a batch, or a deletion.
+type replayStep struct {
+	batch    store.Batch
+	kinds    []model.Kind
+	deletion *record.Deletion
+}
+
+func (r *replayer) step() *replayStep {
+	select {
+	case step := <-r.used:
+		step.deletion = nil
+		return step
+	default:
+		return &replayStep{}
+	}
+}
+
+func (r *replayer) decode(_ wal.Segment, typ byte, payload []byte) error {
+	step := r.step()
+	var err error
+	switch typ {
+	case record.TypeBatch:
+		err = r.store.decodeBatch(payload, step)
+	case record.TypeDeletion:
+		var d record.Deletion
+		d, err = record.ParseDeletion(payload)
+		step.deletion = &d
+	default:
+		err = fmt.Errorf("log record of unknown type %d: use a newer build", typ)
+	}
+	if err != nil {
+		return err
+	}
+	r.steps <- step
+	return nil
+}
+
+// apply carries out the steps. After an error it only empties the queue.
+func (r *replayer) apply() (err error) {
+	for step := range r.steps {
+		switch {
+		case err != nil:
+		case step.deletion != nil:
+			err = r.store.replayDeletion(step.deletion)
+		default:
+			r.store.active.Load().Append(&step.batch, step.kinds)
+		}
+		select {
+		case r.used <- step:
+		default:
+		}
+	}
+	return err
+}
+
+func (s *Store) decodeBatch(payload []byte, step *replayStep) error {
+	rest, err := record.Definitions(payload, func(d record.Definition) error {
+		series, err := model.ParseKey(d.Key)
+		if err != nil {
+			return err
+		}
+		s.series.restore(d)
+		s.index.Add(d.ID, series)
+		s.order.define = append(s.order.define, d)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	step.batch.Reset(s.Epoch())
+	if err := s.series.decodeSamples(rest, &step.batch); err != nil {
+		return err
+	}
+	var ok bool
+	if step.kinds, ok = s.series.kinds(step.kinds[:0], step.batch.Samples); !ok {
+		return errors.New("sample of an unknown series")
+	}
+	return nil
+}
+
+func (s *Store) replayDeletion(d *record.Deletion) error {
+	known := slices.ContainsFunc(s.current.deletions(), func(o *record.Deletion) bool { return o.Sequence == d.Sequence })
+	if known {
+		return nil
+	}
+	return s.applyDeletion(d)
+}
+
+// settleIndex forgets the series that have no samples: those whose last one was
+// deleted, or expired, shortly before the store was closed or crashed.
+func (s *Store) settleIndex() error {
+	stored := roaring.New()
+	for _, f := range s.current.files {
+		stored.Or(f.Series)
+	}
+	active := s.active.Load()
+	var dead []uint32
+	doubtful := roaring.New()
+	doubt := len(s.current.deletions()) > 0 ||
+		slices.ContainsFunc(s.current.files, func(f *openFile) bool { return f.HalfExpiresMS < math.MaxInt64 })
+	for _, id := range s.series.ids() {
+		inFiles := stored.Contains(id)
+		if inFiles && !doubt {
+			continue
+		}
+		if _, inHead := active.Span(id); inHead {
+			continue
+		}
+		if inFiles {
+			doubtful.Add(id)
+		} else {
+			dead = append(dead, id)
+		}
+	}
+	s.forget(dead)
+	return s.forgetEmpty(doubtful)
+}
