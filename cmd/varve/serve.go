@@ -95,6 +95,7 @@ func build(c config.Config, s *embedded.Store, registry *prometheus.Registry, lo
 	pipeline := ingest.New(s, c.Ingest, ingest.Options{Registerer: registry, Logger: log})
 	engine := query.New(s, c.Query, registry, time.Now)
 	api := kairos.New(s, engine, c.Kairos, name, time.Now)
+	api.Log = log
 	routes := []httpapi.Route{
 		{Method: http.MethodGet, Path: "/admin/rejected", Handler: pipeline.RejectedHandler()},
 		{Method: http.MethodPost, Path: "/admin/compact", Handler: compact(s)},
