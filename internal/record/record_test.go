@@ -349,6 +349,20 @@ func goldenDeletion(t testing.TB) []byte {
 	return enc
 }
 
+// TestDocumentedExample holds docs/formats/log-records.md to its example.
+func TestDocumentedExample(t *testing.T) {
+	series := model.Series{Metric: "load", Tags: model.MustTags("host", "a"), Type: model.TypeDouble}
+	b := &store.Batch{}
+	b.AddDouble(1, 1_700_000_000_000, 12.34, 0)
+	b.AddDouble(1, 1_700_000_010_000, 12.5, 0)
+	enc := AppendDefinitions(nil, []Definition{{1, string(series.AppendKey(nil))}})
+	enc = AppendSamples(enc, b, []model.Kind{model.Double, model.Double})
+	const want = "01" + "010d" + "02046c6f616404686f73740161" + "02" + "220280a0abfef962a409" + "2200a09c01c409"
+	if got := hex.EncodeToString(enc); got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}
+
 // TestGolden reads records that earlier builds wrote, and writes them the same.
 func TestGolden(t *testing.T) {
 	b := goldenBatch()
