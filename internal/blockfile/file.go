@@ -123,18 +123,26 @@ func (f *File) parseTail(tail []byte, indexAt uint64, pages, seriesLen, propsLen
 	}
 	at := int64(indexAt) + int64(pages*indexEntry)
 	tail = tail[pages*indexEntry:]
-	f.Series = roaring.New()
-	n, err := f.Series.ReadFrom(bytes.NewReader(tail[:seriesLen]))
-	if err == nil {
-		err = f.Series.Validate()
-	}
-	if err != nil || n != int64(seriesLen) || f.Series.IsEmpty() {
-		return f.corrupt(at, "series: bitmap of %d bytes, %d expected: %v", n, seriesLen, err)
+	var err error
+	if f.Series, err = parseSeries(tail[:seriesLen]); err != nil {
+		return f.corrupt(at, "series: %v", err)
 	}
 	if err := json.Unmarshal(tail[seriesLen:seriesLen+propsLen], &f.Properties); err != nil {
 		return f.corrupt(at+int64(seriesLen), "properties: %v", err)
 	}
 	return nil
+}
+
+func parseSeries(b []byte) (*roaring.Bitmap, error) {
+	ids := roaring.New()
+	n, err := ids.ReadFrom(bytes.NewReader(b))
+	if err != nil {
+		return nil, err
+	}
+	if n != int64(len(b)) || ids.IsEmpty() {
+		return nil, fmt.Errorf("bitmap of %d ids takes %d of %d bytes", ids.GetCardinality(), n, len(b))
+	}
+	return ids, ids.Validate()
 }
 
 // parsePages reads the page index, of pages that fill the file from the header

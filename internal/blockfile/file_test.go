@@ -638,3 +638,52 @@ func TestConcurrentReads(t *testing.T) {
 	}
 	wg.Wait()
 }
+
+// TestCraftedIndex changes an index and puts its checksum right: what does not
+// agree with itself is refused all the same.
+func TestCraftedIndex(t *testing.T) {
+	fs := vfs.NewMem()
+	writeFile(t, fs, path, mixed())
+	whole := readContent(t, fs, path)
+	f := openFile(t, fs, path)
+	last := f.pages[len(f.pages)-1]
+	index := int(last.offset) + int(last.length)
+	entry := func(b []byte, i int) []byte { return b[index+i*indexEntry:] }
+	bitmap := index + f.Pages()*indexEntry
+	for _, c := range []struct {
+		name   string
+		change func(b []byte) []byte
+		want   string
+	}{
+		{"nothing", func(b []byte) []byte { return b }, ""},
+		{"bytes between pages and index", func(b []byte) []byte {
+			b = slices.Insert(b, index, 1, 2, 3)
+			binary.LittleEndian.PutUint64(b[len(b)-trailerLen:], uint64(index+3))
+			return b
+		}, "pages end here"},
+		{"a page that begins late", func(b []byte) []byte { entry(b, 1)[16]++; return b }, "page 1 does not follow"},
+		{"a page without bytes", func(b []byte) []byte { copy(entry(b, 0)[4:8], make([]byte, 4)); return b }, "page 0 does not follow"},
+		{"a page of the size of the file", func(b []byte) []byte { entry(b, 2)[7] = 0xff; return b }, "page 2 does not follow"},
+		{"pages out of order", func(b []byte) []byte { copy(entry(b, 2)[:4], entry(b, 0)[:4]); return b }, "page 2 does not follow"},
+		{"another first series", func(b []byte) []byte { entry(b, 0)[0]--; return b }, "expected series 9 at"},
+		{"another first time", func(b []byte) []byte { entry(b, 0)[8]++; return b }, "first, got series 10"},
+		{"another bitmap cookie", func(b []byte) []byte { b[bitmap]++; return b }, "series: "},
+		{"no properties", func(b []byte) []byte { b[len(b)-trailerLen-1] = ' '; return b }, "properties: "},
+	} {
+		b := c.change(slices.Clone(whole))
+		if !fixIndex(b) {
+			t.Fatalf("%s: no index", c.name)
+		}
+		_, err := damaged(t, b)
+		if c.want == "" {
+			if err != nil {
+				t.Errorf("%s: %v", c.name, err)
+			}
+			continue
+		}
+		wantDamage(t, len(b), err)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", c.name, err)
+		}
+	}
+}

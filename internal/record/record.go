@@ -118,7 +118,7 @@ func AppendSamples(dst []byte, b *store.Batch, kinds []model.Kind) []byte {
 		dst = binary.AppendVarint(dst, int64(s.Ref)-id)
 		id = int64(s.Ref)
 		control := byte(0)
-		if s.TimeMS == ms && i > 0 {
+		if s.TimeMS == ms {
 			control = sameTime
 		} else {
 			dst = binary.AppendVarint(dst, s.TimeMS-ms)

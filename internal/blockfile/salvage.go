@@ -1,0 +1,171 @@
+package blockfile
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/chunk"
+)
+
+// PageRef says where a page is and what it begins with.
+type PageRef struct {
+	Offset  int64
+	Length  int64
+	Series  uint32 // of its first chunk
+	FirstMS int64  // of its first sample
+}
+
+// Ref returns what the index says of page i.
+func (f *File) Ref(i int) PageRef {
+	p := &f.pages[i]
+	return PageRef{Offset: int64(p.offset), Length: int64(p.length), Series: p.first.series, FirstMS: p.first.ms}
+}
+
+// salvageWindow bounds a page that is found without an index. Pages are about
+// 16 KiB; one chunk of long byte strings can be larger.
+const salvageWindow = 4 << 20
+
+// Salvage calls fn for every page of the file at path that can be read, in the
+// order of the file, whatever the state of the rest. Of a file without a
+// readable index it looks for pages one by one. fn's page is valid during the
+// call. It returns the bytes that belong to no readable page, without header,
+// index and trailer where these can be told. The error is what the file system
+// says, or fn's.
+func Salvage(fs vfs.FS, path string, fn func(offset int64, p chunk.Page) error) (lost int64, err error) {
+	f, err := Open(fs, path, 0, NewCache(0))
+	if err == nil {
+		defer f.Close()
+		return f.salvage(fn)
+	}
+	file, err := fs.Open(path, vfs.SequentialReadsOption)
+	if err != nil {
+		return 0, fmt.Errorf("open block file: %w", err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return 0, fmt.Errorf("size of block file %s: %w", path, err)
+	}
+	s := &salvager{file: file, path: path, end: info.Size()}
+	if at, ok := s.indexAt(); ok {
+		s.end = at
+	}
+	return s.run(fn)
+}
+
+// salvage reads the pages that the index names.
+func (f *File) salvage(fn func(int64, chunk.Page) error) (lost int64, err error) {
+	for i := range f.pages {
+		p, err := f.Page(i, false)
+		if err != nil {
+			lost += int64(f.pages[i].length)
+			continue
+		}
+		if err := fn(int64(f.pages[i].offset), p); err != nil {
+			return lost, err
+		}
+	}
+	return lost, nil
+}
+
+// A salvager looks for pages in a file without a readable index.
+type salvager struct {
+	file vfs.File
+	path string
+	end  int64 // of the pages, as far as known
+
+	buf  []byte
+	base int64 // offset of buf[0]
+}
+
+// indexAt believes what the trailer says of the index if it fits the file.
+func (s *salvager) indexAt() (int64, bool) {
+	var t [trailerLen]byte
+	at := s.end - trailerLen
+	if at < headerSize {
+		return 0, false
+	}
+	if n, _ := s.file.ReadAt(t[:], at); n < len(t) {
+		return 0, false
+	}
+	indexAt := binary.LittleEndian.Uint64(t[:])
+	size := uint64(binary.LittleEndian.Uint32(t[8:]))*indexEntry + uint64(binary.LittleEndian.Uint32(t[12:])) + uint64(binary.LittleEndian.Uint32(t[16:]))
+	if indexAt < headerSize || indexAt > uint64(at) || size != uint64(at)-indexAt {
+		return 0, false
+	}
+	return int64(indexAt), true
+}
+
+func (s *salvager) run(fn func(int64, chunk.Page) error) (lost int64, err error) {
+	for at := int64(headerSize); at < s.end; {
+		b := s.at(at)
+		if len(b) == 0 {
+			return lost + s.end - at, nil // not readable any further
+		}
+		n, ok := chunk.FindPage(b)
+		if !ok {
+			lost++
+			at++
+			continue
+		}
+		p, err := chunk.OpenPage(bytes.Clone(b[:n]))
+		if err == nil {
+			err = fn(at, p)
+		}
+		if err != nil {
+			return lost, err
+		}
+		at += int64(n)
+	}
+	return lost, nil
+}
+
+// at returns the bytes from an offset on, up to salvageWindow/2 or more, none if
+// they can not be read.
+func (s *salvager) at(offset int64) []byte {
+	i := offset - s.base
+	have := int64(len(s.buf)) - i
+	if i >= 0 && have > 0 && (have >= salvageWindow/2 || s.base+int64(len(s.buf)) >= s.end) {
+		return s.buf[i:]
+	}
+	want := min(salvageWindow, s.end-offset)
+	if int64(cap(s.buf)) < want {
+		s.buf = make([]byte, want)
+	}
+	s.buf, s.base = s.buf[:want], offset
+	n, _ := s.file.ReadAt(s.buf, offset)
+	s.buf = s.buf[:n]
+	return s.buf
+}
+
+// SalvageProperties looks for the properties of a file whose index or trailer
+// is damaged.
+func SalvageProperties(fs vfs.FS, path string) (Properties, error) {
+	file, err := fs.Open(path, vfs.RandomReadsOption)
+	if err != nil {
+		return Properties{}, fmt.Errorf("open block file: %w", err)
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return Properties{}, fmt.Errorf("size of block file %s: %w", path, err)
+	}
+	const span = 4 << 10 // they are a few hundred bytes
+	tail := make([]byte, min(span, info.Size()))
+	n, _ := file.ReadAt(tail, info.Size()-int64(len(tail)))
+	tail = tail[:n]
+	at := bytes.LastIndex(tail, []byte(`{"sequence":`))
+	if at < 0 {
+		return Properties{}, errors.New("no properties found")
+	}
+	var p Properties
+	if err := json.NewDecoder(bytes.NewReader(tail[at:])).Decode(&p); err != nil {
+		return Properties{}, fmt.Errorf("properties: %w", err)
+	}
+	return p, nil
+}
