@@ -39,7 +39,13 @@ func serve(t terminal, args []string) error {
 	c := loaded.Config
 	log := c.Log.Logger(t.stderr)
 	registry := prometheus.NewRegistry()
-	store, err := embedded.Open(vfs.Default, c.DataDir, c.Store, embedded.Options{Registerer: registry, Logger: log})
+	store, err := embedded.Open(vfs.Default, c.DataDir, c.Store, embedded.Options{
+		Registerer: registry, Logger: log,
+		Fatal: func(reason string) {
+			log.Error(reason + "; the server ends, and what it has acknowledged is in the log: when the disk is well, start it again")
+			os.Exit(1)
+		},
+	})
 	if locked := (*embedded.LockedError)(nil); errors.As(err, &locked) {
 		return fmt.Errorf("%w (--data-dir)", err)
 	}

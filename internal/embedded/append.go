@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/store"
@@ -39,14 +41,14 @@ func (s *Store) Append(ctx context.Context, b *store.Batch) error {
 	if len(e.samples) > MaxBatchBytes {
 		return &store.LimitError{Limit: "bytes of a batch", Max: MaxBatchBytes, Need: int64(len(e.samples)), What: "append"}
 	}
-	if err := s.wal.Reserve(ctx, len(e.samples)); err != nil {
+	if err := s.wal.Load().Reserve(ctx, len(e.samples)); err != nil {
 		return s.logError(ctx, err)
 	}
-	ticket, err := s.apply(e, b)
+	entry, err := s.apply(e, b)
 	if err != nil {
 		return err
 	}
-	if err := s.wal.Wait(ctx, ticket); err != nil {
+	if err := entry.wait(ctx); err != nil {
 		return s.logError(ctx, err)
 	}
 	s.metrics.samples.Add(float64(len(b.Samples)))
@@ -68,9 +70,24 @@ func (e *encoder) encode(series *registry, b *store.Batch) bool {
 	return true
 }
 
+// entry is a record in a log, which is not the store's for ever: see reopenLog.
+type entry struct {
+	log    *wal.Log
+	ticket wal.Ticket
+}
+
+func (e entry) wait(ctx context.Context) error { return e.log.Wait(ctx, e.ticket) }
+
+// logError turns an error of the log into the caller's. A log that failed for
+// want of space is opened anew when there is some; any other failure is final,
+// since nobody knows what is on disk.
 func (s *Store) logError(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("wait for the write-ahead log: %w", err)
+	}
+	if vfs.IsNoSpaceError(err) {
+		s.block("the disk is full", err)
+		return s.writable()
 	}
 	s.fail("the write-ahead log failed", err)
 	return s.failure.Load()
@@ -79,8 +96,8 @@ func (s *Store) logError(ctx context.Context, err error) error {
 // waitForRoom holds writers back while the head is full, and refuses them when
 // it can not be emptied.
 func (s *Store) waitForRoom(ctx context.Context) error {
-	if e := s.failure.Load(); e != nil {
-		return e
+	if err := s.writable(); err != nil {
+		return err
 	}
 	if s.buffered() < int64(s.cfg.HeadBytesMax) {
 		return nil
@@ -105,15 +122,16 @@ func (s *Store) buffered() int64 { return s.active.Load().Bytes() + s.frozenByte
 
 // apply logs and applies a batch. Under the order lock there is no I/O and no
 // waiting: Reserve has made room in the log's buffer.
-func (s *Store) apply(e *encoder, b *store.Batch) (wal.Ticket, error) {
+func (s *Store) apply(e *encoder, b *store.Batch) (entry, error) {
 	s.order.Lock()
 	defer s.order.Unlock()
 	if s.series.epoch.Load() != b.Epoch {
-		return wal.Ticket{}, store.ErrStale
+		return entry{}, store.ErrStale
 	}
 	e.define = s.series.introduce(e.define[:0], b.Samples)
 	s.order.definitions = record.AppendDefinitions(s.order.definitions[:0], e.define)
-	ticket := s.wal.Append(record.TypeBatch, s.order.definitions, e.samples)
+	log := s.wal.Load()
+	logged := entry{log, log.Append(record.TypeBatch, s.order.definitions, e.samples)}
 	s.order.define = append(s.order.define, e.define...)
 	for _, d := range e.define {
 		if series, err := model.ParseKey(d.Key); err == nil { // checked by Create
@@ -124,7 +142,7 @@ func (s *Store) apply(e *encoder, b *store.Batch) (wal.Ticket, error) {
 	if h := s.active.Load(); h.Bytes() > int64(s.cfg.HeadBytes) || h.Samples() > s.cfg.CheckpointSamples {
 		s.askCheckpoint()
 	}
-	return ticket, nil
+	return logged, nil
 }
 
 // askCheckpoint wakes the checkpointer unless it is about to run anyway.

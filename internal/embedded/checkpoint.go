@@ -93,7 +93,7 @@ func (s *Store) swapHead() (*swap, error) {
 	defer s.installing.Unlock()
 	s.order.Lock()
 	defer s.order.Unlock()
-	segment, err := s.wal.Rotate()
+	segment, err := s.wal.Load().Rotate()
 	if err != nil {
 		return nil, fmt.Errorf("start a log segment: %w", err)
 	}
@@ -212,7 +212,7 @@ func (s *Store) installCheckpoint(sw *swap, files []*openFile) error {
 	})
 	s.frozenBytes.Store(0)
 	s.metrics.checkpointSamples.Add(float64(written))
-	if err := s.wal.Release(sw.log); err != nil {
+	if err := s.wal.Load().Release(sw.log); err != nil {
 		s.log.Warn("release log segments; it is tried again with the next checkpoint", "error", err)
 	}
 	return s.forgetEmpty(unwritten(sw.head, files))

@@ -23,6 +23,8 @@ type Config struct {
 	MergeFiles          int           `yaml:"merge_files" doc:"number of files of similar size in a partition at which they are merged"`
 	MaintenanceInterval time.Duration `yaml:"maintenance_interval" doc:"how often the store looks for expired files and files to merge"`
 
+	MinFreeBytes units.Bytes `yaml:"min_free_bytes" doc:"free disk space below which the store takes no more writes until there is more, so that what it has taken can still be put in order; 0 = do not look"`
+
 	PageCacheBytes      units.Bytes `yaml:"page_cache_bytes" doc:"memory for pages of block files"`
 	CatalogueCacheBytes units.Bytes `yaml:"catalogue_cache_bytes" doc:"memory for blocks of the catalogue"`
 }
@@ -38,6 +40,7 @@ func DefaultConfig() Config {
 		CheckpointInterval:  10 * time.Minute,
 		MergeFiles:          6,
 		MaintenanceInterval: 15 * time.Second,
+		MinFreeBytes:        256 * units.MiB,
 		PageCacheBytes:      32 * units.MiB,
 		CatalogueCacheBytes: 8 * units.MiB,
 	}
@@ -59,6 +62,7 @@ func (c Config) Validate() error {
 	check(c.CheckpointInterval >= time.Second, "checkpoint_interval", "at least 1s", c.CheckpointInterval)
 	check(c.MergeFiles >= 2, "merge_files", "at least 2", c.MergeFiles)
 	check(c.MaintenanceInterval >= 10*time.Millisecond, "maintenance_interval", "at least 10ms", c.MaintenanceInterval)
+	check(c.MinFreeBytes >= 0, "min_free_bytes", "0 or more", c.MinFreeBytes)
 	check(c.PageCacheBytes >= 0, "page_cache_bytes", "0 or more", c.PageCacheBytes)
 	check(c.CatalogueCacheBytes >= 0, "catalogue_cache_bytes", "0 or more", c.CatalogueCacheBytes)
 	if err := c.Log.Validate(); err != nil {

@@ -11,7 +11,6 @@ import (
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/store"
-	"varve/internal/wal"
 )
 
 // Delete implements store.Deleter.
@@ -30,11 +29,11 @@ func (s *Store) Delete(ctx context.Context, d store.Deletion) error {
 	}
 	s.installing.Lock()
 	defer s.installing.Unlock()
-	ids, ticket, err := s.logDeletion(ctx, d)
+	ids, logged, err := s.logDeletion(ctx, d)
 	if err != nil || ids.IsEmpty() {
 		return err
 	}
-	if err := s.wal.Wait(ctx, ticket); err != nil {
+	if err := logged.wait(ctx); err != nil {
 		return s.logError(ctx, err)
 	}
 	s.metrics.deletions.Inc()
@@ -44,28 +43,29 @@ func (s *Store) Delete(ctx context.Context, d store.Deletion) error {
 
 // logDeletion logs a deletion of the series that match now, removes their
 // samples from the active head, and hides those in the frozen head and in files.
-func (s *Store) logDeletion(ctx context.Context, d store.Deletion) (*roaring.Bitmap, wal.Ticket, error) {
+func (s *Store) logDeletion(ctx context.Context, d store.Deletion) (*roaring.Bitmap, entry, error) {
 	// The record's size is known only under the lock, under which nobody waits:
 	// make room for what matches now and some more.
 	ids, err := s.index.Select(d.Metric, d.Matchers, nil)
 	if err != nil || ids.IsEmpty() {
-		return ids, wal.Ticket{}, err
+		return ids, entry{}, err
 	}
-	if err := s.wal.Reserve(ctx, int(ids.GetSerializedSizeInBytes())+64<<10); err != nil {
-		return nil, wal.Ticket{}, s.logError(ctx, err)
+	if err := s.wal.Load().Reserve(ctx, int(ids.GetSerializedSizeInBytes())+64<<10); err != nil {
+		return nil, entry{}, s.logError(ctx, err)
 	}
 	s.order.Lock()
 	defer s.order.Unlock()
 	if ids, err = s.index.Select(d.Metric, d.Matchers, nil); err != nil || ids.IsEmpty() {
-		return ids, wal.Ticket{}, err
+		return ids, entry{}, err
 	}
 	r := &record.Deletion{Sequence: s.order.deletions + 1, Range: d.Range, IDs: ids}
 	payload, err := record.AppendDeletion(nil, *r)
 	if err != nil {
-		return nil, wal.Ticket{}, err
+		return nil, entry{}, err
 	}
-	ticket := s.wal.Append(record.TypeDeletion, payload)
-	return ids, ticket, s.applyDeletion(r)
+	log := s.wal.Load()
+	logged := entry{log, log.Append(record.TypeDeletion, payload)}
+	return ids, logged, s.applyDeletion(r)
 }
 
 // applyDeletion carries out a logged deletion. The order lock must be held.

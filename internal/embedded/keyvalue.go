@@ -104,8 +104,8 @@ func (s *Store) change(ctx context.Context, service, serviceKey, key string, wri
 	if err := checkNames(service, serviceKey, key); err != nil {
 		return err
 	}
-	if e := s.failure.Load(); e != nil {
-		return e
+	if err := s.writable(); err != nil {
+		return err
 	}
 	b := s.catalogue.db.NewBatch()
 	defer b.Close()

@@ -54,7 +54,7 @@ func (s *Store) maintain(ctx context.Context) error {
 		st := s.acquire()
 		due := st.due(s, s.now().UnixMilli())
 		s.release(st)
-		if len(due) == 0 {
+		if len(due) == 0 || !s.spaceToMerge(due) {
 			return nil
 		}
 		if err := s.merge(ctx, due); err != nil {
@@ -70,13 +70,13 @@ func (s *Store) Compact(ctx context.Context) error {
 	if err := s.checkOpen(ctx); err != nil {
 		return err
 	}
-	if err := s.wal.Trim(); err != nil { // the next segment is a fresh, small file
+	if err := s.wal.Load().Trim(); err != nil { // the next segment is a fresh, small file
 		return err
 	}
 	if err := s.checkpoint(); err != nil {
 		return err
 	}
-	if err := s.wal.Trim(); err != nil {
+	if err := s.wal.Load().Trim(); err != nil {
 		return err
 	}
 	s.merging.Lock()

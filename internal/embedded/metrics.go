@@ -15,6 +15,7 @@ type metrics struct {
 	merges, mergeFailures, mergedSamples prometheus.Counter
 	expiredSamples                       prometheus.Counter
 	checkpointSeconds, mergeSeconds      prometheus.Histogram
+	spaceBlocks, mergesPutOff            prometheus.Counter
 	views                                prometheus.Gauge
 	collectors                           []prometheus.Collector
 }
@@ -53,6 +54,8 @@ func newMetrics(s *Store) *metrics {
 	m.mergedSamples = counter("merged_samples_total", "samples that merges wrote")
 	m.mergeSeconds = histogram("merge_seconds", "duration of merges")
 	m.expiredSamples = counter("expired_file_samples_total", "samples dropped with whole expired files")
+	m.spaceBlocks = counter("disk_full_total", "times writes were refused for want of disk space")
+	m.mergesPutOff = counter("merges_put_off_total", "merges put off for want of disk space")
 	m.views = prometheus.NewGauge(prometheus.GaugeOpts{Name: "varve_store_views", Help: "open views, one a query"})
 	m.collectors = append(m.collectors, m.views)
 

@@ -54,7 +54,8 @@ func Open(fs vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 		return nil, errors.Join(err, s.undo())
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.background.Add(2)
+	s.background.Add(3)
+	go s.spaceKeeper(s.ctx)
 	go s.checkpointer(s.ctx)
 	go s.merger(s.ctx)
 	if h := s.active.Load(); h.Bytes() > int64(cfg.HeadBytes) || h.Samples() > cfg.CheckpointSamples {
@@ -66,7 +67,7 @@ func Open(fs vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 
 func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 	s := &Store{
-		fs: fs, dir: dir, cfg: cfg, log: o.Logger, now: o.Now,
+		fs: fs, dir: dir, cfg: cfg, log: o.Logger, now: o.Now, registerer: o.Registerer,
 		cache:        blockfile.NewCache(int64(cfg.PageCacheBytes)),
 		series:       newRegistry(),
 		index:        index.New(),
@@ -95,8 +96,8 @@ func (s *Store) undo() error {
 	for _, f := range s.current.files {
 		errs = append(errs, f.Close())
 	}
-	if s.wal != nil {
-		errs = append(errs, s.wal.Close())
+	if log := s.wal.Load(); log != nil {
+		errs = append(errs, log.Close())
 	}
 	if s.catalogue != nil {
 		errs = append(errs, s.catalogue.close())
@@ -112,7 +113,7 @@ func (s *Store) open(o Options) error {
 		return err
 	}
 	var err error
-	s.catalogue, err = openCatalogue(s.fs, s.path(catalogueName), s.cfg, pebbleLog{s.log})
+	s.catalogue, err = openCatalogue(s.fs, s.path(catalogueName), s.cfg, pebbleLog{s.log, o.Fatal})
 	if err != nil {
 		return err
 	}
@@ -129,16 +130,22 @@ func (s *Store) open(o Options) error {
 	if err := s.replay(); err != nil {
 		return err
 	}
-	s.wal, err = wal.Open(s.fs, s.path(logName), s.cfg.Log, wal.Options{
-		Registerer: o.Registerer, Logger: s.log, From: s.catalogue.logFrom(),
-	})
+	log, err := s.openLog()
 	if err != nil {
 		return err
 	}
+	s.wal.Store(log)
 	if err := s.metrics.register(o.Registerer); err != nil {
 		return err
 	}
 	return s.settleIndex()
+}
+
+// openLog opens the log for appending, behind what is there.
+func (s *Store) openLog() (*wal.Log, error) {
+	return wal.Open(s.fs, s.path(logName), s.cfg.Log, wal.Options{
+		Registerer: s.registerer, Logger: s.log, From: s.catalogue.logFrom(),
+	})
 }
 
 func (s *Store) path(name string) string { return s.fs.PathJoin(s.dir, name) }
@@ -239,7 +246,10 @@ func (s *Store) removeOrphans(manifest map[uint64]fileMeta) error {
 
 // pebbleLog passes the catalogue's messages on. Pebble calls Fatalf when it can
 // not go on; so can't we.
-type pebbleLog struct{ log *slog.Logger }
+type pebbleLog struct {
+	log   *slog.Logger
+	fatal func(reason string)
+}
 
 func (l pebbleLog) Infof(format string, args ...any) {
 	l.log.Debug("catalogue: " + fmt.Sprintf(format, args...))
@@ -250,8 +260,11 @@ func (l pebbleLog) Errorf(format string, args ...any) {
 }
 
 func (l pebbleLog) Fatalf(format string, args ...any) {
-	l.log.Error("catalogue: " + fmt.Sprintf(format, args...))
-	panic("catalogue: " + fmt.Sprintf(format, args...))
+	reason := "the catalogue can not be written: " + fmt.Sprintf(format, args...)
+	if l.fatal != nil {
+		l.fatal(reason)
+	}
+	panic(reason)
 }
 
 var _ io.Closer = (*Store)(nil)

@@ -28,6 +28,11 @@ type Options struct {
 	Registerer prometheus.Registerer // nil = metrics are not exposed
 	Logger     *slog.Logger          // nil = nothing is logged
 	Now        func() time.Time      // nil = time.Now
+
+	// Fatal is called when the catalogue can not be written any more. It must
+	// not return: end the process. nil = panic. Whatever was acknowledged is in
+	// the log, and the next start on a sound disk finds it.
+	Fatal func(reason string)
 }
 
 // Store is the embedded store. It implements [store.Store].
@@ -39,9 +44,11 @@ type Store struct {
 	now   func() time.Time
 	width rowtime.Spec
 
+	registerer prometheus.Registerer
+
 	lock      io.Closer
 	catalogue *catalogue
-	wal       *wal.Log
+	wal       atomic.Pointer[wal.Log] // changed under order
 	cache     *blockfile.Cache
 	series    *registry
 	index     *index.Index
@@ -70,6 +77,7 @@ type Store struct {
 
 	nextFile atomic.Uint64
 	failure  atomic.Pointer[store.UnavailableError] // set once: the store takes no more writes
+	blocked  atomic.Pointer[store.UnavailableError] // while the disk has no space
 
 	checkpointFailed atomic.Pointer[error] // last checkpoint's error, nil after a good one
 	full             chan struct{}         // wakes the checkpointer
@@ -107,7 +115,10 @@ func (s *Store) Healthy() error {
 	if e := s.failure.Load(); e != nil {
 		return e
 	}
-	if err := s.wal.Err(); err != nil {
+	if e := s.blocked.Load(); e != nil {
+		return e
+	}
+	if err := s.wal.Load().Err(); err != nil {
 		return &store.UnavailableError{Reason: "the write-ahead log failed; restart the server when the disk is well", Err: err}
 	}
 	if e := s.checkpointFailed.Load(); e != nil {
@@ -151,12 +162,12 @@ func (s *Store) Close() error {
 	s.room.announce()
 	s.background.Wait()
 	var errs []error
-	if s.failure.Load() == nil && s.wal.Err() == nil {
+	if s.failure.Load() == nil && s.wal.Load().Err() == nil {
 		if err := s.checkpoint(); err != nil {
 			errs = append(errs, fmt.Errorf("last checkpoint (the log keeps what it would have written): %w", err))
 		}
 	}
-	errs = append(errs, s.wal.Close())
+	errs = append(errs, s.wal.Load().Close())
 	s.publish(func(st *state) { st.files = nil })
 	errs = append(errs, s.catalogue.close(), s.lock.Close())
 	return errors.Join(errs...)

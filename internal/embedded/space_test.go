@@ -1,0 +1,119 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"varve/internal/store"
+)
+
+// fullDisk is a file system that has no space while full is set. The catalogue
+// still has some: that is what min_free_bytes is for.
+type fullDisk struct {
+	vfs.FS
+	free atomic.Uint64
+	full *atomic.Bool
+}
+
+func newFullDisk() (*fullDisk, *vfs.MemFS) {
+	mem, full := vfs.NewMem(), &atomic.Bool{}
+	d := &fullDisk{full: full, FS: errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		switch op.Kind {
+		case errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFilePreallocate:
+			if full.Load() && !strings.Contains(op.Path, catalogueName) {
+				return syscall.ENOSPC
+			}
+		}
+		return nil
+	}))}
+	d.free.Store(1 << 40)
+	return d, mem
+}
+
+func (d *fullDisk) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	return vfs.DiskUsage{AvailBytes: d.free.Load()}, nil
+}
+
+// appendUntil tries to write n more samples until it works, or fails, as wanted.
+func (c *crashSeries) appendUntil(t *testing.T, s *Store, works bool) {
+	t.Helper()
+	for range 1000 {
+		before := c.acked.Load()
+		c.writeOnce(context.Background(), s, 10)
+		if (c.acked.Load() > before) == works {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Fatalf("after 10 s, appending works: %v", !works)
+}
+
+func TestDiskFull(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		fill  func(d *fullDisk)
+		empty func(d *fullDisk)
+	}{
+		{"seen in time", func(d *fullDisk) { d.free.Store(1000) }, func(d *fullDisk) { d.free.Store(1 << 40) }},
+		{"all at once", func(d *fullDisk) { d.full.Store(true); d.free.Store(0) }, func(d *fullDisk) { d.free.Store(1 << 40); d.full.Store(false) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			disk, mem := newFullDisk()
+			s, err := Open(disk, "data", DefaultConfig(), Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			all := newCrashSeries(3)
+			all[0].appendUntil(t, s, true)
+			c.fill(disk)
+			all[0].appendUntil(t, s, false)
+			all[1].appendUntil(t, s, false) // a series that the broken log may have lost
+			var unavailable *store.UnavailableError
+			if err := s.Healthy(); !errors.As(err, &unavailable) {
+				t.Errorf("Healthy() = %v, want an *UnavailableError", err)
+			}
+			if err := all[0].check(s); err != nil {
+				t.Errorf("reading from a full disk: %v", err)
+			}
+			c.empty(disk)
+			for _, series := range all {
+				series.appendUntil(t, s, true)
+			}
+			if err := s.Healthy(); err != nil {
+				t.Errorf("Healthy() = %v after there is space again", err)
+			}
+			crashed := reopenAfterKill(t, mem, s)
+			defer crashed.Close()
+			for _, series := range all {
+				if err := series.check(crashed); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// reopenAfterKill opens a copy of the store's files as they are now.
+func reopenAfterKill(t *testing.T, mem *vfs.MemFS, s *Store) *Store {
+	t.Helper()
+	copied := vfs.NewMem()
+	if _, err := vfs.Clone(mem, copied, "data", "data", vfs.CloneSync); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again, err := Open(copied, "data", DefaultConfig(), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return again
+}
