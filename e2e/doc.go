@@ -6,7 +6,7 @@
 //
 //	server   a running varve serve: started, asked, killed, stopped
 //	logbook  the server's log, followed while it is written
-//	ledger   what a writer knows of its points: absent, present, or either
+//	ledger   what a writer knows of its points, and what is open
 //	writer   sends points and deletions, and keeps the ledger
 //
 // Points have a time and a value that follow from their number, so that

@@ -5,18 +5,27 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// A belief is what a writer knows of one point.
-type belief uint8
+// A generation counts how often a point was written anew. Each write of a point
+// has another value.
+type generation int8
 
-const (
-	absent  belief = iota // never sent, or deleted and the deletion acknowledged
-	present               // acknowledged
-	either                // sent or deleted, and not told how that went
-)
+const absent generation = -1
+
+// A belief is what a writer knows of one point: the generation that was last
+// acknowledged (absent if none was, or a deletion), and what is sent and not yet
+// acknowledged, which may or may not have come about.
+type belief struct {
+	now  generation
+	next generation // the same as now if nothing is under way
+	last generation // newest that was ever sent
+}
+
+var unsent = belief{now: absent, next: absent, last: absent}
 
 // A ledger has a writer's points in the order of their numbers. Point n belongs
 // to series n % series of the writer's metric.
@@ -55,36 +64,39 @@ func (l *ledger) timeMS(n int) int64 {
 	return firstMS + int64(n/l.series)*stepMS + int64(l.mix(n)%stepMS)
 }
 
-// value is the value of point n as JSON: by series a long of 64 bits, a small
-// counter, a double with two decimals or with all digits, or a string.
-func (l *ledger) value(n int) string {
-	x := l.mix(n)
+// value is the value of a generation of point n as JSON: by series a long of 64
+// bits, a small counter, a double with two decimals or with many digits, or a
+// string.
+func (l *ledger) value(n int, g generation) string {
+	x := l.mix(n) ^ uint64(g)*0x9e3779b97f4a7c15
 	switch n % l.series % 5 {
 	case 0:
 		return strconv.FormatInt(int64(x), 10)
 	case 1:
-		return strconv.Itoa(n)
+		return strconv.Itoa(n + int(g)*1_000_000_000)
 	case 2:
-		return strconv.FormatFloat(float64(x%1_000_000)/100, 'f', 2, 64)
+		return strconv.FormatFloat(float64(x%1_000_000)/100+float64(g)*10_000, 'f', 2, 64)
 	case 3:
 		return strconv.FormatFloat(float64(x)/math.Pi, 'f', 3, 64)
 	}
-	return `"text ` + strconv.FormatUint(x%10_000, 36) + `"`
+	return `"text ` + strconv.FormatUint(x%10_000+uint64(g)*10_000, 36) + `"`
 }
 
-// tags are the tags of series s but for the writer's name.
+// tag is the value of the tag that tells point n's series.
 func (l *ledger) tag(n int) string { return strconv.Itoa(n % l.series) }
 
-// line is the telnet line of point n.
+// line is the telnet line of point n as it is sent now.
 func (l *ledger) line(b []byte, n int) []byte {
+	value := l.value(n, l.beliefs[n].next)
 	verb := "putm"
-	if l.value(n)[0] == '"' {
+	if value[0] == '"' {
 		verb = "puts"
 	}
-	return fmt.Appendf(b, "%s %s %d %s series=%s host=e2e\n", verb, l.metric, l.timeMS(n), l.value(n), l.tag(n))
+	return fmt.Appendf(b, "%s %s %d %s series=%s host=e2e\n", verb, l.metric, l.timeMS(n), value, l.tag(n))
 }
 
-// body is the KairosDB JSON of points s, one metric object per series.
+// body is the KairosDB JSON of points s as they are sent now, one metric object
+// per series.
 func (l *ledger) body(s span) string {
 	var b strings.Builder
 	for series := range min(l.series, s.len()) {
@@ -96,34 +108,31 @@ func (l *ledger) body(s span) string {
 			if n > s.from+series {
 				b.WriteByte(',')
 			}
-			fmt.Fprintf(&b, "[%d,%s]", l.timeMS(n), l.value(n))
+			fmt.Fprintf(&b, "[%d,%s]", l.timeMS(n), l.value(n, l.beliefs[n].next))
 		}
 		b.WriteString("]}")
 	}
 	return "[" + b.String() + "]"
 }
 
-// grow makes room for points up to, not including, to.
-func (l *ledger) grow(to int) {
-	if add := to - len(l.beliefs); add > 0 {
-		l.beliefs = append(l.beliefs, make([]belief, add)...)
-	}
-}
-
-// sending notes that points are sent; what was absent can be there from now on.
+// sending notes that points are sent, each with a new value.
 func (l *ledger) sending(s span) {
-	l.grow(s.to)
+	for len(l.beliefs) < s.to {
+		l.beliefs = append(l.beliefs, unsent)
+	}
 	for n := s.from; n < s.to; n++ {
-		if l.beliefs[n] == absent {
-			l.beliefs[n] = either
+		b := &l.beliefs[n]
+		if b.last < math.MaxInt8 {
+			b.last++
 		}
+		b.next = b.last
 	}
 }
 
 // sent notes that points were acknowledged.
 func (l *ledger) sent(s span) {
 	for n := s.from; n < s.to; n++ {
-		l.beliefs[n] = present
+		l.beliefs[n].now = l.beliefs[n].next
 	}
 }
 
@@ -131,8 +140,8 @@ func (l *ledger) sent(s span) {
 func (l *ledger) erasing(numbers []int) {
 	l.deleting = nil
 	for _, n := range numbers {
-		if l.beliefs[n] == present {
-			l.beliefs[n] = either
+		l.beliefs[n].next = absent
+		if l.beliefs[n].now != absent {
 			l.deleting = append(l.deleting, n)
 		}
 	}
@@ -142,14 +151,14 @@ func (l *ledger) erasing(numbers []int) {
 func (l *ledger) erased(numbers []int) {
 	l.deleting = nil
 	for _, n := range numbers {
-		l.beliefs[n] = absent
+		l.beliefs[n].now = absent
 	}
 }
 
-// count returns how many points are believed to be there.
+// count returns how many points are there, as far as is known.
 func (l *ledger) count() (n int) {
 	for _, b := range l.beliefs {
-		if b == present {
+		if b.now != absent {
 			n++
 		}
 	}
@@ -161,10 +170,11 @@ func (l *ledger) question() string {
 	return fmt.Sprintf(`{"start_absolute":0,"metrics":[{"name":%q,"exclude_tags":true,"group_by":[{"name":"tag","tags":["series"]}]}]}`, l.metric)
 }
 
-// found traces each value of an answer to a point. Errors are values that were
-// never sent, or at another time, or in another series, or twice.
-func (l *ledger) found(results []result) ([]bool, error) {
-	found := make([]bool, len(l.beliefs))
+// found traces each value of an answer to a generation of a point. Errors are
+// values that were never sent, or at another time, or in another series, or are
+// there twice.
+func (l *ledger) found(results []result) ([]generation, error) {
+	found := slices.Repeat([]generation{absent}, len(l.beliefs))
 	for _, r := range results {
 		if len(r.Values) == 0 {
 			continue // a metric without points is answered by one empty result
@@ -174,33 +184,41 @@ func (l *ledger) found(results []result) ([]bool, error) {
 			return nil, fmt.Errorf("%s: a group of %s with series %q was never sent", l.metric, r.Name, r.group())
 		}
 		for _, v := range r.Values {
-			n, err := l.trace(series, v)
-			if err == nil && found[n] {
-				err = fmt.Errorf("is there twice")
+			n, g, err := l.trace(series, v)
+			if err == nil && found[n] != absent {
+				err = errors.New("is there twice")
 			}
 			if err != nil {
 				return nil, fmt.Errorf("%s: value %s at %s of series %d: %w", l.metric, v[1], v[0], series, err)
 			}
-			found[n] = true
+			found[n] = g
 		}
 	}
 	return found, nil
 }
 
-// trace returns the number of the point with this time and value.
-func (l *ledger) trace(series int, v [2]json.RawMessage) (int, error) {
+// trace returns the number and generation of the point with this time and value.
+func (l *ledger) trace(series int, v [2]json.RawMessage) (int, generation, error) {
 	ms, err := strconv.ParseInt(string(v[0]), 10, 64)
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	n := int((ms-firstMS)/stepMS)*l.series + series
 	if n < 0 || n >= len(l.beliefs) || l.timeMS(n) != ms {
-		return 0, errors.New("never sent")
+		return 0, 0, errors.New("never sent")
 	}
-	if want := l.value(n); !sameValue(string(v[1]), want) {
-		return 0, fmt.Errorf("want value %s", want)
+	b := l.beliefs[n]
+	for _, g := range []generation{b.now, b.next} {
+		if g != absent && sameValue(string(v[1]), l.value(n, g)) {
+			return n, g, nil
+		}
 	}
-	return n, nil
+	for g := range b.last + 1 { // an older one, which compare complains about
+		if sameValue(string(v[1]), l.value(n, g)) {
+			return n, g, nil
+		}
+	}
+	return 0, 0, errors.New("a value that was never sent")
 }
 
 // sameValue compares JSON texts; doubles may be written in other ways.
@@ -216,49 +234,46 @@ func sameValue(got, want string) bool {
 	return errA == nil && errB == nil && a == b
 }
 
-// compare holds an answer against the beliefs and resolves what was open: a
-// point that is once seen or once missed stays so until it is written again.
+// compare holds an answer against the beliefs and settles what was open: as it
+// is once seen it stays until it is written or deleted again.
 func (l *ledger) compare(results []result) error {
 	found, err := l.found(results)
 	if err != nil {
 		return err
 	}
-	var lost, undead []int
+	var lost, undead, old []int
 	for n, b := range l.beliefs {
-		switch {
-		case b == present && !found[n]:
+		switch f := found[n]; {
+		case f == b.now || f == b.next:
+		case f == absent:
 			lost = append(lost, n)
-		case b == absent && found[n]:
+		case b.now == absent && b.next == absent:
 			undead = append(undead, n)
+		default:
+			old = append(old, n)
 		}
 	}
-	err = errors.Join(l.complain("acknowledged and not there", lost), l.complain("deleted or never sent, and there", undead),
-		l.compareStream(found), l.compareDeletion(found))
-	for n, b := range l.beliefs {
-		if b != either {
-			continue
-		}
-		l.beliefs[n] = absent
-		if found[n] {
-			l.beliefs[n] = present
-		}
+	err = errors.Join(l.complain("acknowledged and not there", lost), l.complain("deleted and there", undead),
+		l.complain("with an older value than was acknowledged", old), l.compareStream(found), l.compareDeletion(found))
+	for n, f := range found {
+		l.beliefs[n].now, l.beliefs[n].next = f, f
 	}
 	return err
 }
 
 // compareStream wants that of a telnet stream that broke a first part is there
 // and the rest is not: lines are stored in the order they come in.
-func (l *ledger) compareStream(found []bool) error {
+func (l *ledger) compareStream(found []generation) error {
 	s := l.streamed
 	l.streamed = span{}
 	l.caught = 0
-	for s.from < s.to && found[s.from] {
+	for s.from < s.to && found[s.from] != absent {
 		s.from++
 		l.caught++
 	}
 	var late []int
 	for n := s.from; n < s.to; n++ {
-		if found[n] {
+		if found[n] != absent {
 			late = append(late, n)
 		}
 	}
@@ -267,10 +282,10 @@ func (l *ledger) compareStream(found []bool) error {
 
 // compareDeletion wants that a deletion nobody heard of again was carried out
 // wholly or not at all.
-func (l *ledger) compareDeletion(found []bool) error {
+func (l *ledger) compareDeletion(found []generation) error {
 	var gone []int
 	for _, n := range l.deleting {
-		if !found[n] {
+		if found[n] == absent {
 			gone = append(gone, n)
 		}
 	}
@@ -288,6 +303,6 @@ func (l *ledger) complain(what string, numbers []int) error {
 		return nil
 	}
 	n := numbers[0]
-	return fmt.Errorf("%s: %d points %s, numbers %d to %d; the first: series %s, time %d, value %s",
-		l.metric, len(numbers), what, n, numbers[len(numbers)-1], l.tag(n), l.timeMS(n), l.value(n))
+	return fmt.Errorf("%s: %d points %s, numbers %d to %d; the first: series %s, time %d, generations %+v",
+		l.metric, len(numbers), what, n, numbers[len(numbers)-1], l.tag(n), l.timeMS(n), l.beliefs[n])
 }

@@ -45,7 +45,7 @@ func (w *writer) run(ctx context.Context, s *server) error {
 	defer w.hangUp()
 	for ctx.Err() == nil {
 		if err := w.step(ctx); err != nil {
-			return fmt.Errorf("%s: %w", w.ledger.metric, err)
+			return err
 		}
 	}
 	return nil
@@ -66,7 +66,7 @@ func (w *writer) step(ctx context.Context) error {
 		return w.trim(ctx)
 	}
 	dice := w.random.IntN(1000)
-	if dice < 900 || end == 0 {
+	if dice < 820 || end == 0 {
 		next := span{end, end + 1 + w.random.IntN(blockMost)}
 		if w.telnet {
 			return w.stream(ctx, next)
@@ -77,11 +77,11 @@ func (w *writer) step(ctx context.Context) error {
 		return err
 	}
 	switch from := w.random.IntN(end); {
-	case dice < 930: // again, and late; also what was deleted
+	case dice < 910: // late, in place of older values, and what was deleted again
 		return w.post(ctx, span{from, min(end, from+1+w.random.IntN(blockMost))})
-	case dice < 965:
+	case dice < 955:
 		return w.delete(ctx, span{from, min(end, from+1+w.random.IntN(2*blockMost))}, w.random.IntN(2*w.ledger.series))
-	case dice < 968:
+	case dice < 958:
 		return w.drop(ctx)
 	}
 	return w.check(ctx)
@@ -90,11 +90,16 @@ func (w *writer) step(ctx context.Context) error {
 // post sends points as KairosDB JSON. 204 means that they are stored.
 func (w *writer) post(ctx context.Context, s span) error {
 	w.ledger.sending(s)
-	if _, err := w.server.want(ctx, http.StatusNoContent, "POST", "/api/v1/datapoints", w.ledger.body(s)); err != nil {
+	if err := w.postNow(ctx, s); err != nil {
 		return err
 	}
 	w.ledger.sent(s)
 	return nil
+}
+
+func (w *writer) postNow(ctx context.Context, s span) error {
+	_, err := w.server.want(ctx, http.StatusNoContent, "POST", "/api/v1/datapoints", w.ledger.body(s))
+	return err
 }
 
 // stream sends points as telnet lines, and waits for them now and then.
@@ -106,15 +111,15 @@ func (w *writer) stream(ctx context.Context, s span) error {
 		}
 		w.conn = conn
 	}
-	var lines []byte
-	for n := s.from; n < s.to; n++ {
-		lines = w.ledger.line(lines, n)
-	}
+	w.ledger.sending(s)
 	if w.open.len() == 0 {
 		w.open.from = s.from
 	}
 	w.open.to = s.to
-	w.ledger.sending(s)
+	var lines []byte
+	for n := s.from; n < s.to; n++ {
+		lines = w.ledger.line(lines, n)
+	}
 	if err := w.conn.SetWriteDeadline(time.Now().Add(answerWithin)); err != nil {
 		return err
 	}
@@ -145,7 +150,8 @@ func (w *writer) barrier(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := w.post(ctx, span{last, last + 1}); err != nil {
+	// The last point again, with the same value.
+	if err := w.postNow(ctx, span{last, last + 1}); err != nil {
 		return err
 	}
 	w.ledger.sent(w.open)
@@ -180,7 +186,7 @@ func (w *writer) trim(ctx context.Context) error {
 	}
 	seen := 0
 	for n, b := range w.ledger.beliefs {
-		if b == present {
+		if b.now != absent {
 			seen++
 		}
 		if seen > liveMost/2 {
