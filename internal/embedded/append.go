@@ -35,6 +35,11 @@ func (s *Store) Append(ctx context.Context, b *store.Batch) error {
 	}
 	e := s.encoders.Get().(*encoder)
 	defer s.encoders.Put(e)
+	for i := range b.Samples {
+		if ttl := b.Samples[i].TTL; ttl > model.MaxTTL {
+			return &store.InputError{Reason: fmt.Sprintf("time-to-live of %d s is above the largest of %d s", ttl, model.MaxTTL)}
+		}
+	}
 	if !e.encode(s.series, b) {
 		return store.ErrStale
 	}

@@ -329,8 +329,7 @@ func (c *cursor) loadHead(src *source) error {
 func (c *cursor) decode(src *source) error {
 	src.cols.Reset()
 	if err := c.decoder.DecodeEntry(src.entry, &src.cols); err != nil {
-		f := src.iter.File()
-		return &store.CorruptionError{File: f.Path, Reason: err.Error()}
+		return src.iter.Corrupt(err)
 	}
 	src.entry = nil
 	if c.prepare(src) {

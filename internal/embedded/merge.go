@@ -388,7 +388,7 @@ func (m *merging) series(id uint32, kind model.Kind, keepExpired bool) error {
 		}
 		for i := range b.Times {
 			m.pending.AppendFrom(kind, &b.Columns, i)
-			if m.pending.Len() < mergeSamples {
+			if m.pending.Len() < mergeSamples && len(m.pending.Data) < mergeBytes {
 				continue
 			}
 			if err := m.flush(id, kind); err != nil {
@@ -398,15 +398,21 @@ func (m *merging) series(id uint32, kind model.Kind, keepExpired bool) error {
 	}
 }
 
-// mergeSamples bounds the samples of one series that a merge holds in memory.
-const mergeSamples = 16 * chunk.TargetSamples
+// mergeSamples and mergeBytes bound what a merge holds of one series in memory.
+const (
+	mergeSamples = 16 * chunk.TargetSamples
+	mergeBytes   = 4 << 20 // of values of variable kinds
+)
 
 // flush writes the pending samples but for the last chunk's worth, so that the
 // next chunks are full ones too.
 func (m *merging) flush(id uint32, kind model.Kind) error {
-	const cut = mergeSamples - chunk.TargetSamples
+	cut := m.pending.Len()
+	if cut > chunk.TargetSamples && len(m.pending.Data) < mergeBytes {
+		cut -= chunk.TargetSamples
+	}
 	m.rest.Reset()
-	for i := cut; i < mergeSamples; i++ {
+	for i := cut; i < m.pending.Len(); i++ {
 		m.rest.AppendFrom(kind, &m.pending, i)
 	}
 	head := m.pending
