@@ -6,10 +6,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"varve/internal/chunk"
+	"varve/internal/model"
 )
 
 // PageRef says where a page is and what it begins with.
@@ -168,4 +170,22 @@ func SalvageProperties(fs vfs.FS, path string) (Properties, error) {
 		return Properties{}, fmt.Errorf("properties: %w", err)
 	}
 	return p, nil
+}
+
+// A Tally works out anew what a file's properties must be from its samples.
+type Tally struct{ w Writer }
+
+// Add counts the samples of the next chunk.
+func (t *Tally) Add(c *model.Columns) {
+	if t.w.props.Chunks == 0 {
+		t.w.props.MinMS, t.w.props.MaxMS = math.MaxInt64, math.MinInt64
+	}
+	t.w.note(c, 0, c.Len())
+}
+
+// Properties returns the result, without sequence and deletions: those are not
+// in the samples.
+func (t *Tally) Properties() Properties {
+	t.w.finishProperties()
+	return t.w.props
 }

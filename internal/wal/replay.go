@@ -17,6 +17,10 @@ type ReplayOptions struct {
 	// their absence is no damage. Zero means the first one that is there.
 	From Segment
 
+	// To is the last segment that is read, 0 for all. It makes it possible to
+	// read a log that is open, up to a segment that is complete.
+	To Segment
+
 	// OnDamage decides, for each damage, whether to go on with the next
 	// readable record. If nil, the first damage ends the replay.
 	OnDamage func(*store.CorruptionError) (skip bool)
@@ -31,6 +35,9 @@ type ReplayStats struct {
 	Damages      int   // that OnDamage skipped
 	SkippedBytes int64 // in those
 }
+
+// Segments lists the segments in dir, ascending.
+func Segments(fsys vfs.FS, dir string) ([]Segment, error) { return listSegments(fsys, dir) }
 
 // Replay calls fn for each record of the log in dir, in the order in which they
 // were appended. payload is valid during the call. The log must not be open. An
@@ -67,6 +74,9 @@ func (r *replayer) run() error {
 	}
 	previous := max(r.options.From, 1) - 1
 	for i, s := range segments {
+		if r.options.To != 0 && s > r.options.To {
+			break // its header was needed
+		}
 		if err := r.checkPrevious(headers[i], s, previous, i == 0); err != nil {
 			return err
 		}
