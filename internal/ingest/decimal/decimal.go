@@ -25,6 +25,10 @@ type Number struct {
 	JSON bool // well-formed by JSON's grammar
 }
 
+// safeDigits is how many bytes of digits and point may be read without looking
+// for an overflow.
+const safeDigits = 18
+
 // maxExp is far beyond what a float64 holds, and far from overflowing int32.
 const maxExp = 1 << 20
 
@@ -40,6 +44,11 @@ func Scan(b []byte) (n Number) {
 		i++
 	}
 	first := i
+	mant := uint64(0)
+	for safe := min(len(b), first+safeDigits); i < safe && b[i]-'0' <= 9; i++ {
+		mant = mant*10 + uint64(b[i]-'0')
+	}
+	n.Mant = mant
 	for i < len(b) && b[i]-'0' <= 9 {
 		if n.Mant >= math.MaxUint64/10-1 {
 			n.Over = true
@@ -55,6 +64,14 @@ func Scan(b []byte) (n Number) {
 	if i < len(b) && b[i] == '.' {
 		n.Dot = true
 		i++
+		point := i
+		mant = n.Mant
+		for safe := min(len(b), first+safeDigits); i < safe && b[i]-'0' <= 9; i++ {
+			mant = mant*10 + uint64(b[i]-'0')
+		}
+		n.Mant = mant
+		fraction = i - point
+		n.Exp -= int32(fraction)
 		for i < len(b) && b[i]-'0' <= 9 {
 			if n.Mant >= math.MaxUint64/10-1 {
 				n.Over = true
@@ -173,6 +190,15 @@ func (n *Number) Float64(text []byte) float64 {
 // Int reads the whole of b as an optional minus sign and digits. inRange is
 // false when the digits do not fit 64 bits.
 func Int(b []byte) (v int64, ok, inRange bool) {
+	if len(b) > 0 && len(b) <= safeDigits && b[0] != '-' {
+		for _, c := range b {
+			if c-'0' > 9 {
+				return 0, false, false
+			}
+			v = v*10 + int64(c-'0')
+		}
+		return v, true, true
+	}
 	n := Scan(b)
 	if n.Len == 0 || n.Len != len(b) || n.Dot || n.E {
 		return 0, false, false

@@ -29,7 +29,16 @@ type Command struct {
 	Double float64
 	Text   []byte // value of a String
 	Tags   []byte // the rest of the line, for ParseTags
+
+	// Senders write many lines with one time. What the last line's time was
+	// is compared before it is parsed.
+	timeWord    [timeWordBytes]byte
+	timeWordLen int
+	timeSeconds bool
 }
+
+// timeWordBytes is the longest time that is remembered.
+const timeWordBytes = 16
 
 // secondsBelow is where a put's time stops being seconds.
 const secondsBelow = 3_000_000_000
@@ -97,6 +106,10 @@ func (c *Command) parsePut(rest []byte, seconds, text bool) *ingest.Fault {
 }
 
 func (c *Command) parseTime(word []byte, seconds bool) bool {
+	if c.timeWordLen > 0 && seconds == c.timeSeconds && string(word) == string(c.timeWord[:c.timeWordLen]) {
+		return true // c.TimeMS is that line's
+	}
+	c.timeWordLen = 0
 	ms, ok, inRange := decimal.Int(word)
 	if !ok || !inRange {
 		return false
@@ -108,6 +121,9 @@ func (c *Command) parseTime(word []byte, seconds bool) bool {
 		ms *= 1000
 	}
 	c.TimeMS = ms
+	if len(word) <= timeWordBytes {
+		c.timeWordLen, c.timeSeconds = copy(c.timeWord[:], word), seconds
+	}
 	return true
 }
 

@@ -142,3 +142,31 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+// TestTimeIsRememberedPerLine parses lines in turn with one Command: a time
+// that is remembered must be the same word of the same kind of put.
+func TestTimeIsRememberedPerLine(t *testing.T) {
+	var c Command
+	for _, step := range []struct {
+		line string
+		want int64 // -1 = a fault
+	}{
+		{`putm m "" 1 a=b`, -1},
+		{"put m 1700000000 1 a=b", 1700000000000},
+		{"put m 1700000000 2 a=c", 1700000000000},
+		{"putm m 1700000000 2 a=c", 1700000000},
+		{"put m 1700000000 2 a=c", 1700000000000},
+		{`put m "" 1 a=b`, -1},
+		{"put m 1700000001 2 a=c", 1700000001000},
+		{"put m x 2 a=c", -1},
+		{"put m 1700000001 2 a=c", 1700000001000},
+	} {
+		got := int64(-1)
+		if fault := c.Parse([]byte(step.line)); fault == nil {
+			got = c.TimeMS
+		}
+		if got != step.want {
+			t.Errorf("%s: time %d, want %d", step.line, got, step.want)
+		}
+	}
+}
