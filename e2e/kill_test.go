@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -251,7 +252,8 @@ func (k *killLoop) end(ctx context.Context, s *server, broken <-chan error) {
 		}
 	}
 	wait(nil, time.Duration(100+k.random.IntN(900))*time.Millisecond)
-	pause := time.Duration(k.random.IntN(12_000)) * time.Microsecond
+	// Short pauses are more frequent: most checkpoints take a few milliseconds.
+	pause := time.Duration(k.random.IntN(110)*k.random.IntN(110)) * time.Microsecond
 	var compacting sync.WaitGroup
 	switch k.ending {
 	case inCheckpoint:
@@ -325,11 +327,11 @@ func (k *killLoop) report(took time.Duration) {
 	for _, w := range k.writers {
 		a.checks += w.checks
 	}
-	line := fmt.Sprintf("%d rounds in %v:", *killsFlag, took.Round(time.Second))
+	var endings []string
 	for e, n := range a.endings {
-		line += fmt.Sprintf(" %d %v,", n, ending(e))
+		endings = append(endings, fmt.Sprintf("%d %v", n, ending(e)))
 	}
-	k.t.Log(line)
+	k.t.Logf("%d rounds in %v: %s", *killsFlag, took.Round(time.Second), strings.Join(endings, ", "))
 	k.t.Logf("%d kills: %d inside a checkpoint, %d inside a merge; %d unfinished block files removed at the next start", a.kills, a.insideCkpt, a.insideMrg, a.orphans)
 	k.t.Logf("%d replays, %d of them cut a torn tail; replay %s; ready %s; SIGTERM to exit %s",
 		a.replays, a.cutTails, spread(a.replayTook), spread(a.ready), spread(a.stopped))
