@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync/atomic"
 
 	"varve/internal/model"
 )
@@ -25,6 +26,40 @@ type dictionary struct {
 	free  []uint32
 	order []*leaf // none empty; ascending within and across
 	bytes int     // length of all texts
+
+	// changes lists the numbers that were removed or given again, for those who
+	// remember what they found (see scan). It begins at change number forgotten
+	// and is kept only once somebody has asked.
+	watched   atomic.Bool // set with the index locked for reading
+	forgotten uint64
+	changes   []uint32
+}
+
+// changesMax bounds the changes that are kept.
+const changesMax = 4096
+
+// note records that the text of id is not what it was.
+func (d *dictionary) note(id uint32) {
+	if !d.watched.Load() {
+		d.forgotten++
+		return
+	}
+	if len(d.changes) == changesMax {
+		d.forgotten += changesMax
+		d.changes = d.changes[:0]
+	}
+	d.changes = append(d.changes, id)
+}
+
+// changed returns the number of the next change.
+func (d *dictionary) changed() uint64 { return d.forgotten + uint64(len(d.changes)) }
+
+// since returns the changes from number at on, unless they are forgotten.
+func (d *dictionary) since(at uint64) ([]uint32, bool) {
+	if at < d.forgotten {
+		return nil, false
+	}
+	return d.changes[at-d.forgotten:], true
 }
 
 // find returns the id of name.
@@ -55,6 +90,7 @@ func (d *dictionary) add(name string) uint32 {
 	if n := len(d.free); n > 0 {
 		id, d.free = d.free[n-1], d.free[:n-1]
 		d.texts[id] = name
+		d.note(id)
 	} else {
 		d.texts = append(d.texts, name)
 	}
@@ -74,6 +110,7 @@ func (d *dictionary) remove(id uint32) {
 	delete(d.ids, name)
 	d.bytes -= len(name)
 	d.texts[id] = ""
+	d.note(id)
 	d.free = append(d.free, id)
 }
 

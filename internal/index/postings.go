@@ -208,6 +208,18 @@ func (p *postings) union(hs []handle) (ids *roaring.Bitmap, shared bool) {
 	return ids, false
 }
 
+// filter returns the ids that are in any list of hs.
+func (p *postings) filter(ids *roaring.Bitmap, hs []handle) *roaring.Bitmap {
+	var left []uint32
+	for it := ids.Iterator(); it.HasNext(); {
+		id := it.Next()
+		if slices.ContainsFunc(hs, func(h handle) bool { return p.contains(h, id) }) {
+			left = append(left, id)
+		}
+	}
+	return roaring.BitmapOf(left...)
+}
+
 // denseMin is the number of ids from which union sets bits of a plain bit set
 // instead of sorting: several times faster, as long as the set is not mostly
 // empty words.

@@ -1,0 +1,176 @@
+package index
+
+import (
+	"math/bits"
+	"slices"
+	"sync"
+)
+
+const (
+	// scanSlice is how many values are matched before the index's lock is
+	// given back: at worst 5 ms of a regular expression.
+	scanSlice = 16 << 10
+
+	// scanSlices bounds how often the lock is given back, so that a tag whose
+	// values change all the time can not hold a Select up for ever.
+	scanSlices = 4096
+
+	// scanCacheBytes bounds the results that are kept. Those of a million
+	// values take 125 kB.
+	scanCacheBytes = 8 << 20
+)
+
+// A scan is which values of a tag a plan matches, found by matching it against
+// all of them. It is brought up to date in slices: values that came since are
+// matched, and those that are listed as changes matched again. So the result
+// can be kept, and costs the next query only what has changed.
+//
+// A scan in the cache never changes; advance works on a copy.
+type scan struct {
+	tag   *tag
+	plan  plan
+	at    uint64   // changes of the dictionary that are accounted for
+	next  int      // values with lower numbers were matched
+	bits  []uint64 // by value number
+	count int      // bits that are set
+	kept  bool     // bits belong to a scan in the cache
+}
+
+// advance matches up to most new values and reports whether none is left. The
+// index must be locked for reading.
+func (s *scan) advance(most int) (done bool, read int) {
+	d := &s.tag.values
+	changes, ok := d.since(s.at)
+	if !ok {
+		*s = scan{tag: s.tag, plan: s.plan}
+	}
+	for _, number := range changes {
+		if int(number) < s.next {
+			s.set(number, d.texts[number])
+			read++
+		}
+	}
+	s.at = d.changed()
+	from, to := s.next, min(len(d.texts), s.next+most)
+	for number := from; number < to; number++ {
+		s.set(uint32(number), d.texts[number])
+	}
+	s.next = to
+	return to == len(d.texts), read + to - from
+}
+
+// set notes whether the value with this number and text is matched.
+func (s *scan) set(number uint32, text string) {
+	matched := text != "" && s.plan.matches(text)
+	word, bit := int(number/64), uint64(1)<<(number%64)
+	if word < len(s.bits) && s.bits[word]&bit != 0 == matched || word >= len(s.bits) && !matched {
+		return
+	}
+	if s.kept {
+		s.bits, s.kept = slices.Clone(s.bits), false
+	}
+	for word >= len(s.bits) {
+		s.bits = append(s.bits, 0)
+	}
+	s.bits[word] ^= bit
+	if matched {
+		s.count++
+	} else {
+		s.count--
+	}
+}
+
+// has reports whether a value is matched.
+func (s *scan) has(number uint32) bool {
+	word := int(number / 64)
+	return word < len(s.bits) && s.bits[word]&(1<<(number%64)) != 0
+}
+
+// appendTo adds the postings of the values of mt that are matched.
+func (s *scan) appendTo(lists []handle, mt *metricTag) []handle {
+	if s.count > 2*mt.values.len() {
+		for number, h := range mt.values.all() {
+			if s.has(number) {
+				lists = append(lists, h)
+			}
+		}
+		return lists
+	}
+	for word, set := range s.bits {
+		for ; set != 0; set &= set - 1 {
+			if h, ok := mt.values.get(uint32(word*64 + bits.TrailingZeros64(set))); ok {
+				lists = append(lists, h)
+			}
+		}
+	}
+	return lists
+}
+
+func (s *scan) bytes() int { return 8*cap(s.bits) + 256 }
+
+// A scanCache keeps the scans that were used last, up to scanCacheBytes.
+type scanCache struct {
+	mu    sync.Mutex
+	scans map[scanKey]*keptScan
+	bytes int
+	clock uint64
+}
+
+type scanKey struct {
+	tag  *tag
+	expr string
+}
+
+type keptScan struct {
+	scan scan
+	used uint64 // clock of the last use
+}
+
+// get returns what is known of a plan, whose expression is expr.
+func (c *scanCache) get(t *tag, expr string, pl plan) *scan {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.clock++
+	k := c.scans[scanKey{t, expr}]
+	if k == nil {
+		return &scan{tag: t, plan: pl}
+	}
+	k.used = c.clock
+	s := k.scan
+	return &s
+}
+
+// put keeps s, which its owner goes on reading.
+func (c *scanCache) put(expr string, s *scan) {
+	if s.bytes() > scanCacheBytes/2 {
+		return
+	}
+	s.kept = true
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key := scanKey{s.tag, expr}
+	if old := c.scans[key]; old != nil {
+		c.bytes -= old.scan.bytes()
+	}
+	if c.scans == nil {
+		c.scans = make(map[scanKey]*keptScan)
+	}
+	c.scans[key] = &keptScan{*s, c.clock}
+	c.bytes += s.bytes()
+	for c.bytes > scanCacheBytes {
+		c.evict()
+	}
+}
+
+// evict drops what was not used for longest. c.mu must be held.
+func (c *scanCache) evict() {
+	var oldest scanKey
+	used := c.clock + 1
+	for key, k := range c.scans {
+		if k.used < used {
+			oldest, used = key, k.used
+		}
+	}
+	c.bytes -= c.scans[oldest].scan.bytes()
+	delete(c.scans, oldest)
+}
