@@ -306,6 +306,7 @@ func (s *Scanner) Skip(opened Kind) *SyntaxError {
 	var open [maxDepth]byte // closing bytes that are awaited
 	open[0] = closingOf(opened)
 	depth := 1
+	inside := -1 // a single quote that is part of a literal
 	for depth > 0 {
 		for s.pos < len(s.data) && !nests[s.data[s.pos]] {
 			s.pos++
@@ -330,7 +331,8 @@ func (s *Scanner) Skip(opened Kind) *SyntaxError {
 		case '"', '\'':
 			// As in Next, a quote in the middle of a literal is part of it
 			// when single, and a text of its own when double.
-			if c == '\'' && s.inLiteral() {
+			if c == '\'' && (s.inLiteral() || inside == s.pos-1) {
+				inside = s.pos
 				s.pos++
 				continue
 			}
