@@ -30,7 +30,7 @@ fuzz-short: ## run every fuzzer for FUZZTIME (4s)
 	@set -e; grep -rl --include='*_test.go' '^func Fuzz' internal cmd | xargs -n1 dirname | sort -u | while read -r dir; do \
 		go test -list '^Fuzz' "./$$dir" | grep '^Fuzz' | while read -r name; do \
 			echo "$$name in $$dir"; \
-			go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) "./$$dir" </dev/null; \
+			go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "./$$dir" </dev/null; \
 		done; \
 	done
 
