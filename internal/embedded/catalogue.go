@@ -64,30 +64,64 @@ type catalogue struct {
 	meta storeMeta
 }
 
-// openCatalogue opens or creates the catalogue in dir.
-func openCatalogue(fs vfs.FS, dir string, cfg Config, log pebble.Logger) (*catalogue, error) {
+// openCatalogue opens the catalogue in dir. It creates it only if the rest of
+// the store is fresh too: a new catalogue beside old files would make these
+// look as if they had never been completed.
+func openCatalogue(fs vfs.FS, dir string, cfg Config, log pebble.Logger, fresh bool) (*catalogue, error) {
+	if err := verifyCatalogue(fs, dir); err != nil {
+		return nil, fmt.Errorf("open catalogue: %w", err)
+	}
 	cache := pebble.NewCache(int64(cfg.CatalogueCacheBytes))
 	defer cache.Unref()
-	db, err := pebble.Open(dir, &pebble.Options{
+	o := &pebble.Options{
 		FS:                 fs,
 		Cache:              cache,
 		MemTableSize:       1 << 20, // the log of this size is preallocated
 		FormatMajorVersion: pebble.FormatNewest,
 		Logger:             log,
-	})
+	}
+	if err := createPebble(dir, o, fresh); err != nil {
+		return nil, fmt.Errorf("create catalogue: %w", err)
+	}
+	db, err := pebble.Open(dir, o)
 	if err != nil {
 		return nil, fmt.Errorf("open catalogue: %w", err)
 	}
 	c := &catalogue{db: db}
-	if err := c.readMeta(cfg); err != nil {
+	if err := c.readMeta(cfg, fresh); err != nil {
 		db.Close()
 		return nil, err
 	}
 	return c, nil
 }
 
-func (c *catalogue) readMeta(cfg Config) error {
+// errCatalogueGone means that there is no catalogue, or an empty one, beside
+// files that need one.
+var errCatalogueGone = &store.CorruptionError{
+	File: catalogueName, Reason: "expected the catalogue of the block files and the log beside it, got none: put it back, or restore a backup",
+}
+
+// createPebble makes an empty database unless there is one. The first log of a
+// database is in an old format, which does not say what was synced (see
+// verifyCatalogue). So the first log is left empty.
+func createPebble(dir string, o *pebble.Options, fresh bool) error {
+	if d, err := pebble.Peek(dir, o.FS); err == nil && d.Exists {
+		return nil
+	}
+	if !fresh {
+		return errCatalogueGone
+	}
+	db, err := pebble.Open(dir, o)
+	if err != nil {
+		return err
+	}
+	return db.Close()
+}
+
+func (c *catalogue) readMeta(cfg Config, fresh bool) error {
 	switch err := c.getJSON(metaKey("spec"), &c.spec); {
+	case errors.Is(err, pebble.ErrNotFound) && !fresh:
+		return errCatalogueGone
 	case errors.Is(err, pebble.ErrNotFound):
 		c.spec = spec{catalogueVersion, cfg.RowWidth.Milliseconds(), "MILLISECONDS"}
 		return c.create()
@@ -114,6 +148,12 @@ func (c *catalogue) create() error {
 
 func (c *catalogue) apply(b *pebble.Batch, what string) error {
 	if err := b.Commit(pebble.Sync); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	// An empty record behind it says that it was durable. Without that, damage
+	// to the last batch looks like a write that a crash cut off, and Pebble
+	// would quietly go back to the one before.
+	if err := c.db.LogData(nil, pebble.NoSync); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	return nil

@@ -114,6 +114,7 @@ func (c *cursor) Next() (*store.Block, error) {
 	b, err := c.advance()
 	if err != nil {
 		c.err = err
+		c.store.noteDamage(c.state, err)
 	}
 	return b, err
 }

@@ -96,7 +96,8 @@ func (s *Store) forgetEmpty(candidates *roaring.Bitmap) error {
 		id := ids.Next()
 		has, err := s.hasSamples(st, id)
 		if err != nil {
-			return fmt.Errorf("look whether series %d is empty: %w", id, err)
+			s.log.Warn("can not tell whether a series is empty; it stays", "series", id, "error", err)
+			continue
 		}
 		if !has {
 			empty = append(empty, id)

@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -57,7 +58,13 @@ func (s *Store) maintain(ctx context.Context) error {
 		if len(due) == 0 || !s.spaceToMerge(due) {
 			return nil
 		}
-		if err := s.merge(ctx, due); err != nil {
+		err := s.merge(ctx, due)
+		switch {
+		case err == nil:
+		case anyDamaged(due): // from now on left alone
+			s.metrics.mergeFailures.Inc()
+			s.log.Error("merge met a damaged file, others go on", "error", err)
+		default:
 			return err
 		}
 	}
@@ -90,14 +97,20 @@ func (s *Store) Compact(ctx context.Context) error {
 		todo[f.Number] = true
 	}
 	s.release(st)
+	var damage error
 	for ctx.Err() == nil {
 		st := s.acquire()
 		next := st.unmerged(s, todo)
 		s.release(st)
 		if len(next) == 0 {
-			return nil
+			return damage
 		}
-		if err := s.merge(ctx, next); err != nil {
+		err := s.merge(ctx, next)
+		switch {
+		case err == nil:
+		case anyDamaged(next):
+			damage = errors.Join(damage, err)
+		default:
 			return err
 		}
 	}
@@ -107,16 +120,18 @@ func (s *Store) Compact(ctx context.Context) error {
 // unmerged returns all files of a partition of which some are still to do.
 func (st *state) unmerged(s *Store, todo map[uint64]bool) []*openFile {
 	for _, f := range st.files {
-		if !todo[f.Number] {
+		if !todo[f.Number] || f.damage.Load() != nil {
 			continue
 		}
 		var group []*openFile
 		for _, o := range st.files {
-			if s.partition(o) == s.partition(f) {
+			if s.partition(o) == s.partition(f) && o.damage.Load() == nil {
 				group = append(group, o)
 			}
 		}
-		return st.closure(group)
+		if group = st.closure(group); !anyDamaged(group) {
+			return group
+		}
 	}
 	return nil
 }
@@ -133,7 +148,9 @@ func (s *Store) partition(f *openFile) int64 {
 	return start
 }
 
-// due returns files that should be merged now, nil if none.
+// due returns files that should be merged now, nil if none. Files in which damage
+// was met are left alone, also where others can then not be merged: nothing of
+// them may be lost for good, nor may it be tried again and again.
 func (st *state) due(s *Store, nowMS int64) []*openFile {
 	groups := make(map[int64][]*openFile)
 	var partitions []int64
@@ -143,19 +160,27 @@ func (st *state) due(s *Store, nowMS int64) []*openFile {
 			partitions = append(partitions, p)
 		}
 		groups[p] = append(groups[p], f)
+		if f.damage.Load() != nil {
+			groups[p] = nil // newer ones may be merged among themselves
+		}
 	}
 	slices.Sort(partitions)
 	for _, p := range partitions {
-		if run := similar(groups[p], s.cfg.MergeFiles); run != nil {
-			return st.closure(run)
+		run := st.closure(similar(groups[p], s.cfg.MergeFiles))
+		if len(run) > 0 && !anyDamaged(run) {
+			return run
 		}
 	}
 	for _, f := range st.files {
-		if st.mostlyDeleted(f) {
-			return st.closure([]*openFile{f})
+		var alone []*openFile
+		switch {
+		case st.mostlyDeleted(f):
+			alone = st.closure([]*openFile{f})
+		case f.HalfExpiresMS <= nowMS:
+			alone = st.closure(st.beneath([]*openFile{f}))
 		}
-		if f.HalfExpiresMS <= nowMS {
-			return st.closure(st.beneath([]*openFile{f}))
+		if len(alone) > 0 && !anyDamaged(alone) {
+			return alone
 		}
 	}
 	return nil
@@ -274,6 +299,7 @@ func (s *Store) merge(ctx context.Context, files []*openFile) error {
 	defer s.release(st)
 	estimate, err := s.partitionsIn(files)
 	if err != nil {
+		s.noteDamage(st, err)
 		return fmt.Errorf("plan merge: %w", err)
 	}
 	_, sequence, _ := extent(asSet(files))

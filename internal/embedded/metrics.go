@@ -16,6 +16,7 @@ type metrics struct {
 	expiredSamples                       prometheus.Counter
 	checkpointSeconds, mergeSeconds      prometheus.Histogram
 	spaceBlocks, mergesPutOff            prometheus.Counter
+	damagedReads                         prometheus.Counter
 	views                                prometheus.Gauge
 	collectors                           []prometheus.Collector
 }
@@ -56,6 +57,7 @@ func newMetrics(s *Store) *metrics {
 	m.expiredSamples = counter("expired_file_samples_total", "samples dropped with whole expired files")
 	m.spaceBlocks = counter("disk_full_total", "times writes were refused for want of disk space")
 	m.mergesPutOff = counter("merges_put_off_total", "merges put off for want of disk space")
+	m.damagedReads = counter("damaged_reads_total", "reads by queries and merges that met damage in a block file")
 	m.views = prometheus.NewGauge(prometheus.GaugeOpts{Name: "varve_store_views", Help: "open views, one a query"})
 	m.collectors = append(m.collectors, m.views)
 
@@ -65,6 +67,7 @@ func newMetrics(s *Store) *metrics {
 	gauge("page_cache_bytes", "block file pages in memory", func() float64 { return float64(s.cache.Bytes()) })
 	total("page_cache_hits_total", "pages found in memory", func() float64 { return float64(s.cache.Hits.Load()) })
 	total("page_cache_misses_total", "pages read from files", func() float64 { return float64(s.cache.Misses.Load()) })
+	gauge("damaged_files", "block files in which damage was met; merges leave them alone", func() float64 { return float64(s.damagedFiles()) })
 	gauge("files", "block files", func() float64 { return float64(s.Usage().Files) })
 	gauge("file_bytes", "size of the block files", func() float64 { return float64(s.Usage().FileBytes) })
 	gauge("file_samples", "samples in block files, overwritten and deleted ones included until they are merged", func() float64 { return float64(s.Usage().FileSamples) })

@@ -8,8 +8,6 @@ import (
 	"log/slog"
 	"path"
 	"slices"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -112,8 +110,11 @@ func (s *Store) open(o Options) error {
 	if err := s.openDir(); err != nil {
 		return err
 	}
-	var err error
-	s.catalogue, err = openCatalogue(s.fs, s.path(catalogueName), s.cfg, pebbleLog{s.log, o.Fatal})
+	fresh, err := s.fresh()
+	if err != nil {
+		return err
+	}
+	s.catalogue, err = openCatalogue(s.fs, s.path(catalogueName), s.cfg, pebbleLog{s.log, o.Fatal}, fresh)
 	if err != nil {
 		return err
 	}
@@ -138,7 +139,20 @@ func (s *Store) open(o Options) error {
 	if err := s.metrics.register(o.Registerer); err != nil {
 		return err
 	}
-	return s.settleIndex()
+	if err := s.settleIndex(); err != nil {
+		return err
+	}
+	return s.removeOrphans()
+}
+
+// fresh reports whether there are neither block files nor a log.
+func (s *Store) fresh() (bool, error) {
+	blocks, err := s.fs.List(s.path(blocksName))
+	if err != nil {
+		return false, fmt.Errorf("list block files: %w", err)
+	}
+	segments, err := wal.Segments(s.fs, s.path(logName))
+	return len(blocks) == 0 && len(segments) == 0, err
 }
 
 // openLog opens the log for appending, behind what is there.
@@ -185,13 +199,10 @@ func (s *Store) syncDir(dir string) error {
 // syncBlocks makes the names of new block files durable.
 func (s *Store) syncBlocks() error { return s.syncDir(s.path(blocksName)) }
 
-// openFiles opens what the manifest names and removes what it does not.
+// openFiles opens what the manifest names.
 func (s *Store) openFiles() error {
 	manifest, err := s.catalogue.files()
 	if err != nil {
-		return err
-	}
-	if err := s.removeOrphans(manifest); err != nil {
 		return err
 	}
 	numbers := make([]uint64, 0, len(manifest))
@@ -208,6 +219,10 @@ func (s *Store) openFiles() error {
 			f.Close()
 			return &store.CorruptionError{File: f.Path, Offset: f.Bytes, Reason: fmt.Sprintf("expected a file of %d bytes, got %d", want, f.Bytes)}
 		}
+		if last := f.Series.Maximum(); last >= s.series.nextID() {
+			f.Close()
+			return &store.CorruptionError{File: catalogueName, Reason: fmt.Sprintf("block file %d has samples of series %d, but the catalogue has given out only %d: restore a backup", n, last, s.series.nextID())}
+		}
 		s.current.files = append(s.current.files, &openFile{File: f, refs: 1})
 		s.nextFile.Store(max(s.nextFile.Load(), n, f.Sequence))
 		s.order.deletions = max(s.order.deletions, f.Deletions)
@@ -219,21 +234,25 @@ func (s *Store) openFiles() error {
 	return err
 }
 
-// removeOrphans removes block files that a crash left behind.
-func (s *Store) removeOrphans(manifest map[uint64]fileMeta) error {
+// removeOrphans removes block files that a crash left behind. It comes last: as
+// long as something does not fit, nothing is removed.
+func (s *Store) removeOrphans() error {
 	names, err := s.fs.List(s.path(blocksName))
 	if err != nil {
 		return fmt.Errorf("list block files: %w", err)
 	}
+	named := make(map[uint64]bool)
+	for _, f := range s.current.files {
+		named[f.Number] = true
+	}
 	for _, name := range names {
-		base, ok := strings.CutSuffix(name, blockSuffix)
-		n, err := strconv.ParseUint(base, 10, 64)
-		if !ok || err != nil {
+		n, ok := blockNumber(name)
+		if !ok {
 			s.log.Warn("file that is not ours in the directory of block files", "file", name)
 			continue
 		}
 		s.nextFile.Store(max(s.nextFile.Load(), n))
-		if _, ok := manifest[n]; ok {
+		if named[n] {
 			continue
 		}
 		s.log.Info("remove a block file that was never completed", "file", name)

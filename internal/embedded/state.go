@@ -8,6 +8,7 @@ import (
 	"varve/internal/blockfile"
 	"varve/internal/head"
 	"varve/internal/record"
+	"varve/internal/store"
 )
 
 // state is one consistent set of places where samples are. It never changes
@@ -57,6 +58,8 @@ type openFile struct {
 	*blockfile.File
 	refs    int  // guarded by Store.mu
 	dropped bool // guarded by Store.mu: remove the file when refs gets 0
+
+	damage atomic.Pointer[store.CorruptionError] // the first that was met
 }
 
 func sortFiles(files []*openFile) {

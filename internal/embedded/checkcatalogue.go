@@ -1,0 +1,238 @@
+package embedded
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/sstable"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/blockfile"
+	"varve/internal/chunk"
+	"varve/internal/record"
+)
+
+const catalogueRemedy = "nothing else holds what the catalogue has: restore the last backup; keep a copy of this directory, its block files and log are untouched"
+
+// catalogueLost reports a catalogue that can not be opened.
+func (c *checker) catalogueLost(fault error) {
+	c.find(Finding{
+		File: c.fs.PathJoin(c.dir, catalogueName), Offset: -1, part: partCatalogue,
+		Problem: fault.Error(),
+		Cost:    "the names of all series: no sample can be told whose it is, the server does not start",
+		Remedy:  catalogueRemedy,
+	})
+}
+
+// tables verifies the checksum of every block of every table of the catalogue,
+// also of those parts that no row is read from.
+func (c *checker) tables() error {
+	dir := c.fs.PathJoin(c.dir, catalogueName)
+	names, err := c.fs.List(dir)
+	if err != nil {
+		return fmt.Errorf("list catalogue: %w", err)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if !strings.HasSuffix(name, ".sst") {
+			continue
+		}
+		path := c.fs.PathJoin(dir, name)
+		size, fault, err := c.table(path)
+		if err != nil {
+			return err
+		}
+		if err := c.read("catalogue", size); err != nil {
+			return err
+		}
+		if fault != nil {
+			c.find(Finding{
+				File: path, Offset: -1, part: partCatalogue, Problem: fault.Error(),
+				Cost:   "rows of the catalogue: names of series, the list of block files, or deletions",
+				Remedy: catalogueRemedy,
+			})
+		}
+	}
+	return nil
+}
+
+func (c *checker) table(path string) (size int64, fault, err error) {
+	f, err := c.fs.Open(path, vfs.SequentialReadsOption)
+	if err != nil {
+		return 0, nil, fmt.Errorf("open table of the catalogue: %w", err)
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return 0, nil, errors.Join(fmt.Errorf("size of %s: %w", path, err), f.Close())
+	}
+	readable, err := sstable.NewSimpleReadable(f)
+	if err != nil {
+		return 0, nil, errors.Join(fmt.Errorf("read %s: %w", path, err), f.Close())
+	}
+	o := &pebble.Options{}
+	o.EnsureDefaults()
+	return info.Size(), verifyTable(readable.Close, func() (*sstable.Reader, error) {
+		return sstable.NewReader(context.Background(), readable, o.MakeReaderOptions())
+	}), nil
+}
+
+// verifyTable reads a table's blocks. abandon releases what open was given if
+// open fails.
+func verifyTable(abandon func() error, open func() (*sstable.Reader, error)) (fault error) {
+	defer func() {
+		if p := recover(); p != nil { // Pebble panics at some damage
+			fault = fmt.Errorf("table: %v", p)
+		}
+	}()
+	r, err := open()
+	if err != nil {
+		return errors.Join(err, abandon())
+	}
+	defer r.Close()
+	return r.ValidateBlockChecksums()
+}
+
+// readRows reads every row of the catalogue, and keeps what the other checks
+// need.
+func (c *checker) readRows() error {
+	c.metaRows()
+	for _, t := range []struct {
+		table byte
+		what  string
+		cost  string
+		row   func(key, value []byte) error
+	}{
+		{tableSeries, "series", "the names of series: their samples can not be found", c.seriesRow},
+		{tableFile, "block files", "the list of block files: their samples can not be found", func(key, value []byte) error {
+			_, _, err := readManifest(key, value)
+			return err
+		}},
+		{tableDeletion, "deletions", "deletions: samples that were deleted may be seen again", c.deletionRow},
+		{tableValue, "key-values", "key-values (KairosDB's metadata)", valueRow},
+		{tableModified, "key-values", "modification times of key-values", func(key, value []byte) error {
+			if len(value) != 8 {
+				return fmt.Errorf("modification time of %q has %d bytes, expected 8", key, len(value))
+			}
+			return nil
+		}},
+	} {
+		err := scanRows(c.rows, t.table, func(key, value []byte) error {
+			c.report.Rows++
+			if err := t.row(key, value); err != nil {
+				c.findRow(err.Error(), t.cost)
+			}
+			if c.report.Rows%4096 == 0 {
+				return c.ctx.Err()
+			}
+			return nil
+		})
+		if c.ctx.Err() != nil {
+			return c.ctx.Err()
+		}
+		if err != nil {
+			c.findRow(fmt.Sprintf("table of %s: %v", t.what, err), t.cost)
+		}
+	}
+	return nil
+}
+
+func (c *checker) findRow(problem, cost string) {
+	c.find(Finding{
+		File: c.fs.PathJoin(c.dir, catalogueName), Offset: -1, part: partCatalogue,
+		Problem: problem, Cost: cost, Remedy: catalogueRemedy,
+	})
+}
+
+func (c *checker) metaRows() {
+	for name, into := range map[string]any{"spec": &spec{}, "store": &c.meta} {
+		raw, closer, err := c.rows.Get(metaKey(name))
+		if err != nil {
+			c.findRow(fmt.Sprintf("row %q: %v", name, err), "what the store was created with, or where its log begins: the server does not start")
+			continue
+		}
+		c.report.Rows++
+		if err := json.Unmarshal(raw, into); err != nil {
+			c.findRow(fmt.Sprintf("row %q: %v", name, err), "what the store was created with, or where its log begins: the server does not start")
+		}
+		closer.Close()
+	}
+}
+
+func (c *checker) seriesRow(key, value []byte) error {
+	d, s, err := readDefinition(key, value)
+	if err != nil {
+		return err
+	}
+	if d.ID >= c.meta.NextSeries {
+		// Series are added before the commit that counts them; the log has
+		// them again if that never came.
+		c.note("series %d (%s) was given out after the last checkpoint", d.ID, s)
+	}
+	c.report.Series++
+	c.define(d.ID, s.Type.Kind())
+	return nil
+}
+
+func (c *checker) deletionRow(key, value []byte) error {
+	d, err := record.ParseDeletion(value)
+	if err != nil {
+		return err
+	}
+	if len(key) != 8 || binary.BigEndian.Uint64(key) != d.Sequence {
+		return fmt.Errorf("deletion %d has the key %x", d.Sequence, key)
+	}
+	c.deletions = append(c.deletions, &d)
+	return nil
+}
+
+func valueRow(key, value []byte) error {
+	_, rest, ok := cutName(key)
+	if ok {
+		_, _, ok = cutName(rest)
+	}
+	if !ok {
+		return fmt.Errorf("key-value with key %x", key)
+	}
+	if len(value) < 8 {
+		return fmt.Errorf("key-value %q has %d bytes, expected 8 or more", key, len(value))
+	}
+	return nil
+}
+
+// blocksWithoutCatalogue checks all block files that are there, by themselves.
+func (c *checker) blocksWithoutCatalogue() error {
+	names, err := c.fs.List(c.fs.PathJoin(c.dir, blocksName))
+	if err != nil {
+		return fmt.Errorf("list block files: %w", err)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		path := c.fs.PathJoin(c.dir, blocksName, name)
+		n, ok := blockNumber(name)
+		if !ok {
+			continue
+		}
+		f, err := blockfile.Open(c.fs, path, n, blockfile.NewCache(0))
+		if err == nil {
+			c.report.Files++
+			c.report.Bytes += f.Bytes
+			err = f.Scan(func(e *chunk.Entry) { c.report.Chunks++; c.report.Samples += int64(e.Count) })
+			err = errors.Join(err, f.Close())
+		}
+		if errors.Is(err, io.EOF) || isDamage(err) {
+			c.note("%v", err)
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

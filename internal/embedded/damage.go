@@ -1,0 +1,69 @@
+package embedded
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"varve/internal/store"
+)
+
+// noteDamage remembers the file of st in which err, if it is about damage, was
+// met: merges leave that file alone from then on, and Damaged tells of it. It
+// reports whether it found the file.
+func (s *Store) noteDamage(st *state, err error) bool {
+	damage := (*store.CorruptionError)(nil)
+	if !errors.As(err, &damage) {
+		return false
+	}
+	s.metrics.damagedReads.Inc()
+	for _, f := range st.files {
+		if f.Path != damage.File {
+			continue
+		}
+		if f.damage.CompareAndSwap(nil, damage) {
+			s.log.Error("a block file is damaged; merges leave it alone, queries that need the damaged part fail, others go on; varve check says what it costs, varve repair puts it aside",
+				"file", f.Path, "offset", damage.Offset, "reason", damage.Reason)
+		}
+		return true
+	}
+	return false
+}
+
+// Damaged returns nil as long as no damage was met in a block file, else what
+// was met first in the oldest such file. It does not look for damage: Check
+// does.
+func (s *Store) Damaged() error {
+	st := s.acquire()
+	defer s.release(st)
+	var first *store.CorruptionError
+	n := 0
+	for _, f := range st.files {
+		if d := f.damage.Load(); d != nil {
+			if n++; first == nil {
+				first = d
+			}
+		}
+	}
+	if first == nil {
+		return nil
+	}
+	return fmt.Errorf("%d of %d block files are damaged, run varve check: %w", n, len(st.files), first)
+}
+
+// damagedFiles counts the files in which damage was met.
+func (s *Store) damagedFiles() int {
+	st := s.acquire()
+	defer s.release(st)
+	n := 0
+	for _, f := range st.files {
+		if f.damage.Load() != nil {
+			n++
+		}
+	}
+	return n
+}
+
+func anyDamaged(files []*openFile) bool {
+	return slices.ContainsFunc(files, func(f *openFile) bool { return f.damage.Load() != nil })
+}
