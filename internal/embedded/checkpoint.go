@@ -69,6 +69,7 @@ func (s *Store) checkpoint() error {
 		s.log.Debug("checkpoint done", "samples", samples, "took", s.now().Sub(began))
 		s.metrics.checkpointSeconds.Observe(s.now().Sub(began).Seconds())
 		s.pending = nil
+		s.forget(s.series.unused())
 	}
 	return s.checkpointDone(err)
 }

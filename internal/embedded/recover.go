@@ -168,6 +168,7 @@ func (s *Store) replayDeletion(d *record.Deletion) error {
 // settleIndex forgets the series that have no samples: those whose last one was
 // deleted, or expired, shortly before the store was closed or crashed.
 func (s *Store) settleIndex() error {
+	s.series.settle()
 	stored := roaring.New()
 	for _, f := range s.current.files {
 		stored.Or(f.Series)

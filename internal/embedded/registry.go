@@ -10,52 +10,53 @@ import (
 	"varve/internal/store"
 )
 
-// registry knows every series of the store by key and by id. Ids are dense, are
-// never reused while any file may hold samples of them, and are on disk.
+// registry knows every series of the store by key and by id. Ids are dense, on
+// disk, and never given twice: a file, a log record or a deletion may name a
+// series long after it was forgotten. What a forgotten one leaves behind is its
+// share of a page (see registryPage), and of one pointer when the whole page is
+// forgotten: 0.03 bytes. Two thousand million ids last for a century of 50,000
+// new series a day.
 type registry struct {
 	epoch    atomic.Uint64 // moves when a series is forgotten
 	unlogged atomic.Int64  // series that no log record has introduced yet
 
 	mu    sync.RWMutex
-	byKey map[string]uint32
+	byKey keyTable
 	pages []*registryPage
 	next  uint32 // the next id to give
 }
 
-const registryPageSize = 1024
-
-type registryPage [registryPageSize]seriesEntry
-
-type seriesEntry struct {
-	key    string
-	kind   model.Kind // 0 = no such series
-	logged bool       // written under the store's order lock
-}
-
 func newRegistry() *registry {
-	r := &registry{byKey: make(map[string]uint32)}
+	r := &registry{byKey: newKeyTable()}
 	r.epoch.Store(1)
 	return r
 }
 
 func (r *registry) lookup(key []byte) (uint32, bool) {
+	hash := r.byKey.hash(key)
 	r.mu.RLock()
-	id, ok := r.byKey[string(key)]
+	id, ok := r.findLocked(hash, key)
 	r.mu.RUnlock()
 	return id, ok
+}
+
+// findLocked returns the id of a key. r.mu must be held.
+func (r *registry) findLocked(hash uint64, key []byte) (uint32, bool) {
+	return r.byKey.find(hash, func(id uint32) bool { return r.keyLocked(id) == string(key) })
 }
 
 func (r *registry) count() int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return len(r.byKey)
+	return r.byKey.len()
 }
 
 // create returns the id of a key, given out now if need be.
 func (r *registry) create(key string) (uint32, error) {
+	hash := r.byKey.hash([]byte(key))
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if id, ok := r.byKey[key]; ok {
+	if id, ok := r.findLocked(hash, []byte(key)); ok {
 		return id, nil
 	}
 	if r.next == math.MaxUint32 {
@@ -63,8 +64,8 @@ func (r *registry) create(key string) (uint32, error) {
 	}
 	id := r.next
 	r.next++
-	*r.slotLocked(id) = seriesEntry{key: key, kind: model.Kind(key[0])}
-	r.byKey[key] = id
+	r.pageLocked(id).set(id%registryPageSize, key, fresh)
+	r.byKey.add(hash, id)
 	r.unlogged.Add(1)
 	return id, nil
 }
@@ -72,34 +73,62 @@ func (r *registry) create(key string) (uint32, error) {
 // restore puts in a series read from the catalogue or the log. A key that
 // another id had before moves to the new one.
 func (r *registry) restore(d record.Definition) {
+	hash := r.byKey.hash([]byte(d.Key))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.next = max(r.next, d.ID+1)
-	*r.slotLocked(d.ID) = seriesEntry{key: d.Key, kind: model.Kind(d.Key[0]), logged: true}
-	r.byKey[d.Key] = d.ID
+	id, ok := r.findLocked(hash, []byte(d.Key))
+	switch {
+	case ok && id == d.ID:
+		return
+	case ok:
+		r.byKey.remove(hash, id)
+	}
+	r.pageLocked(d.ID).set(d.ID%registryPageSize, d.Key, logged)
+	r.byKey.add(hash, d.ID)
 }
 
-func (r *registry) slotLocked(id uint32) *seriesEntry {
-	for int(id/registryPageSize) >= len(r.pages) {
+// pageLocked returns the page of an id, made if need be. r.mu must be held.
+func (r *registry) pageLocked(id uint32) *registryPage {
+	at := int(id / registryPageSize)
+	for at >= len(r.pages) {
+		if n := len(r.pages); n > 0 && r.pages[n-1] != nil {
+			r.pages[n-1].pack() // it is full, or as full as it gets
+		}
 		r.pages = append(r.pages, nil)
 	}
-	p := &r.pages[id/registryPageSize]
-	if *p == nil {
-		*p = new(registryPage)
+	if r.pages[at] == nil {
+		r.pages[at] = newRegistryPage()
 	}
-	return &(*p)[id%registryPageSize]
+	return r.pages[at]
 }
 
-// entryLocked returns the entry of a known series, else nil. r.mu must be held.
-func (r *registry) entryLocked(id uint32) *seriesEntry {
-	if int(id/registryPageSize) >= len(r.pages) || r.pages[id/registryPageSize] == nil {
-		return nil
+// placeLocked returns where an id is; p is nil if there is no such series.
+// r.mu must be held.
+func (r *registry) placeLocked(id uint32) (p *registryPage, slot uint32) {
+	at, slot := int(id/registryPageSize), id%registryPageSize
+	if at >= len(r.pages) || r.pages[at] == nil || r.pages[at].kinds[slot] == 0 {
+		return nil, 0
 	}
-	e := &r.pages[id/registryPageSize][id%registryPageSize]
-	if e.kind == 0 {
-		return nil
+	return r.pages[at], slot
+}
+
+// kindLocked returns the kind of a series, 0 if there is none. r.mu must be
+// held.
+func (r *registry) kindLocked(id uint32) model.Kind {
+	if at := int(id / registryPageSize); at < len(r.pages) && r.pages[at] != nil {
+		return r.pages[at].kinds[id%registryPageSize]
 	}
-	return e
+	return 0
+}
+
+// keyLocked returns the key of a series, "" if there is none. r.mu must be held.
+func (r *registry) keyLocked(id uint32) string {
+	p, slot := r.placeLocked(id)
+	if p == nil {
+		return ""
+	}
+	return p.key(slot)
 }
 
 // kinds appends the kind of each sample's series to dst. It reports false when
@@ -108,11 +137,11 @@ func (r *registry) kinds(dst []model.Kind, samples []store.Sample) ([]model.Kind
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	for i := range samples {
-		e := r.entryLocked(uint32(samples[i].Ref))
-		if e == nil {
+		kind := r.kindLocked(uint32(samples[i].Ref))
+		if kind == 0 {
 			return dst, false
 		}
-		dst = append(dst, e.kind)
+		dst = append(dst, kind)
 	}
 	return dst, true
 }
@@ -121,22 +150,17 @@ func (r *registry) kinds(dst []model.Kind, samples []store.Sample) ([]model.Kind
 func (r *registry) kind(id uint32) model.Kind {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	if e := r.entryLocked(id); e != nil {
-		return e.kind
-	}
-	return 0
+	return r.kindLocked(id)
 }
 
 // series returns what id stands for.
 func (r *registry) series(id uint32) (model.Series, bool) {
 	r.mu.RLock()
-	e := r.entryLocked(id)
-	if e == nil {
-		r.mu.RUnlock()
+	key := r.keyLocked(id)
+	r.mu.RUnlock()
+	if key == "" {
 		return model.Series{}, false
 	}
-	key := e.key
-	r.mu.RUnlock()
 	s, err := model.ParseKey(key)
 	return s, err == nil // keys are checked where they come in
 }
@@ -150,14 +174,40 @@ func (r *registry) introduce(dst []record.Definition, samples []store.Sample) []
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range samples {
-		e := r.entryLocked(uint32(samples[i].Ref))
-		if e != nil && !e.logged {
-			e.logged = true
+		id := uint32(samples[i].Ref)
+		p, slot := r.placeLocked(id)
+		if p != nil && p.marks[slot] != logged {
+			p.marks[slot] = logged
 			r.unlogged.Add(-1)
-			dst = append(dst, record.Definition{ID: uint32(samples[i].Ref), Key: e.key})
+			dst = append(dst, record.Definition{ID: id, Key: p.key(slot)})
 		}
 	}
 	return dst
+}
+
+// unused returns the series that were created, but not introduced by a log
+// record, before the last call of unused: whoever created them has given up.
+func (r *registry) unused() (ids []uint32) {
+	if r.unlogged.Load() == 0 {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for at, p := range r.pages {
+		if p == nil {
+			continue
+		}
+		for slot, mark := range p.marks {
+			switch {
+			case p.kinds[slot] == 0 || mark == logged:
+			case mark == fresh:
+				p.marks[slot] = stale
+			default:
+				ids = append(ids, uint32(at*registryPageSize+slot))
+			}
+		}
+	}
+	return ids
 }
 
 // forget removes series. Refs given out before are void from here on.
@@ -165,49 +215,59 @@ func (r *registry) forget(ids []uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, id := range ids {
-		e := r.entryLocked(id)
-		if e == nil {
+		p, slot := r.placeLocked(id)
+		if p == nil {
 			continue
 		}
-		if r.byKey[e.key] == id {
-			delete(r.byKey, e.key)
-		}
-		if !e.logged {
+		r.byKey.remove(r.byKey.hash([]byte(p.key(slot))), id)
+		if p.marks[slot] != logged {
 			r.unlogged.Add(-1)
 		}
-		*e = seriesEntry{}
+		if p.forget(slot); p.live == 0 {
+			r.pages[id/registryPageSize] = nil
+		}
 	}
 	r.epoch.Add(1)
 }
 
-// expect makes room for n series.
+// expect says that ids below n were given out.
 func (r *registry) expect(n uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.next = max(r.next, n)
-	r.byKey = make(map[string]uint32, min(n, 1<<24))
+}
+
+// settle packs what restore has left loose.
+func (r *registry) settle() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, p := range r.pages {
+		if p != nil && i < len(r.pages)-1 {
+			p.pack()
+		}
+	}
 }
 
 // decodeSamples decodes the samples of a log record.
 func (r *registry) decodeSamples(payload []byte, b *store.Batch) error {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return record.Samples(payload, func(id uint32) model.Kind {
-		if e := r.entryLocked(id); e != nil {
-			return e.kind
-		}
-		return 0
-	}, b)
+	return record.Samples(payload, r.kindLocked, b)
 }
 
 // ids returns all known ids, ascending.
 func (r *registry) ids() []uint32 {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	ids := make([]uint32, 0, len(r.byKey))
-	for id := range r.next {
-		if r.entryLocked(id) != nil {
-			ids = append(ids, id)
+	ids := make([]uint32, 0, r.byKey.len())
+	for at, p := range r.pages {
+		if p == nil {
+			continue
+		}
+		for slot, kind := range p.kinds {
+			if kind != 0 {
+				ids = append(ids, uint32(at*registryPageSize+slot))
+			}
 		}
 	}
 	return ids

@@ -1,0 +1,109 @@
+package embedded
+
+import (
+	"strings"
+
+	"varve/internal/model"
+)
+
+// registryPageSize is the number of ids of a page: few enough that one series
+// which outlives its neighbours keeps little of them.
+const registryPageSize = 256
+
+// A registryPage holds the keys of some consecutive ids. While ids are still
+// given out each key is a string of its own; then they are packed into one,
+// which takes a tenth less memory and gives the garbage collector one pointer
+// to follow instead of 256. Once half of it belongs to forgotten series it is
+// packed anew, so that what is forgotten holds at most as much as what is alive.
+type registryPage struct {
+	kinds [registryPageSize]model.Kind // 0 = no such series
+	marks [registryPageSize]mark
+	live  int
+
+	loose []string // by slot, nil when packed
+
+	text string // all keys, by slot
+	ends [registryPageSize]uint32
+	dead int // bytes of text that no series has
+}
+
+// A mark says whether a log record has introduced a series.
+type mark uint8
+
+const (
+	logged mark = iota // written under the store's order lock
+	fresh              // not yet
+	stale              // not yet, and not for a while
+)
+
+func newRegistryPage() *registryPage {
+	return &registryPage{loose: make([]string, registryPageSize)}
+}
+
+// key returns the key of a slot that has a series.
+func (p *registryPage) key(slot uint32) string {
+	if p.loose != nil {
+		return p.loose[slot]
+	}
+	start := uint32(0)
+	if slot > 0 {
+		start = p.ends[slot-1]
+	}
+	return p.text[start:p.ends[slot]]
+}
+
+// set puts a series in.
+func (p *registryPage) set(slot uint32, key string, m mark) {
+	p.unpack()
+	if p.kinds[slot] == 0 {
+		p.live++
+	}
+	p.loose[slot], p.kinds[slot], p.marks[slot] = key, model.Kind(key[0]), m
+}
+
+// forget takes a series out.
+func (p *registryPage) forget(slot uint32) {
+	size := len(p.key(slot))
+	p.kinds[slot], p.marks[slot] = 0, logged
+	p.live--
+	if p.loose != nil {
+		p.loose[slot] = ""
+		return
+	}
+	if p.dead += size; p.live > 0 && 2*p.dead > len(p.text) {
+		p.unpack()
+		p.pack()
+	}
+}
+
+// pack makes one string of the keys.
+func (p *registryPage) pack() {
+	if p.loose == nil {
+		return
+	}
+	size := 0
+	for _, key := range p.loose {
+		size += len(key)
+	}
+	var b strings.Builder
+	b.Grow(size)
+	for slot, key := range p.loose {
+		b.WriteString(key)
+		p.ends[slot] = uint32(b.Len())
+	}
+	p.text, p.loose, p.dead = b.String(), nil, 0
+}
+
+// unpack makes strings of their own again.
+func (p *registryPage) unpack() {
+	if p.loose != nil {
+		return
+	}
+	loose := make([]string, registryPageSize)
+	for slot := range uint32(registryPageSize) {
+		if p.kinds[slot] != 0 {
+			loose[slot] = p.key(slot)
+		}
+	}
+	p.loose, p.text, p.dead = loose, "", 0
+}
