@@ -1,11 +1,38 @@
-// Bench measures a Varve server from outside, on whole workloads: one command
-// generates the points, starts the server in an empty directory, sends them
-// over sockets as collectors do, checks that every point is there, and prints
-// what it cost.
+// Command bench measures a Varve server from outside, on whole workloads, next
+// to the servers it wants to be compared with: one command generates the
+// points, starts each server in an empty directory, sends it the points over
+// sockets as collectors do, checks that every point is there, asks the same
+// questions, and prints what it cost and how the costs compare.
 //
-//	go run ./bench
+//	scripts/bench-peers.sh    # once: installs the peers, as root, on Debian
+//	go run ./bench            # everything, 10 to 20 minutes
+//	go run ./bench -quick     # a first look, 2 minutes
 //
-// Server CPU per point is what to compare between machines and versions: wall
-// time on a shared machine says little. The numbers are of the server process
-// alone, as the operating system accounts them (/proc, Linux only).
+// Peers that are not installed are left out. Stages (-only) are:
+//
+//	W1 W2 W3    put lines: long series, many new series, few fast series
+//	json        W1 as HTTP bodies: KairosDB's JSON for Varve, OpenTSDB's for peers
+//	shapes      other kinds of values, times and orders
+//	queries     questions about W1, answers compared, then timed
+//	restart     start after kill -9, start with a million series
+//
+// Servers take turns: in each round every server runs the stage once, and
+// a ratio is that of one round, of which the median is printed. With queries the
+// turns are single requests. Server CPU per point is what to compare between
+// machines and versions, as the operating system accounts it for the server
+// process alone (/proc, Linux only): wall time on a shared machine says little.
+//
+// What is comparable and what is not:
+//
+//   - Peers are given what they can do best: merges are forced and writes are
+//     quiet before sizes are taken and questions asked, and answers come from
+//     data, not from caches of answers (nocache).
+//   - Points count as stored once the server says so and a query can see them.
+//     Varve has them on disk by then, with fsync; the peers at their defaults
+//     do not promise that.
+//   - Prometheus takes no put lines. It gets the same points by remote write,
+//     which arrive parsed: less work for it.
+//
+// All listeners are on loopback, all files below one temporary directory. Both
+// are gone when the command ends, also by a failure, a signal or -timeout.
 package main

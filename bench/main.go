@@ -1,135 +1,111 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
-	"net"
 	"os"
-	"path/filepath"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
 	"time"
 )
 
 func main() {
 	var (
 		binary      = flag.String("varve", "", "server to measure; by default it is built from the sources around")
-		connections = flag.Int("connections", 2, "telnet connections to send over")
-		hours       = flag.Float64("hours", 6, "length of the workload, in hours of 360 points a series")
-		hosts       = flag.Int("hosts", 200, "hosts of the workload, with 20 series each")
-		profile     = flag.String("cpuprofile", "", "file for a CPU profile of the server while points come in")
+		peers       = flag.String("peers", "all", `peers to compare with: "all", "none", or of victoria,influx,prometheus; those that are not installed are left out`)
+		only        = flag.String("only", "", "stages to run, of "+strings.Join(stageNames, ",")+"; by default all")
+		quick       = flag.Bool("quick", false, "smaller workloads, one round, no slow peers unless -peers names them")
+		rounds      = flag.Int("rounds", 3, "times that each stage of sending is run")
+		turns       = flag.Int("turns", 200, "times that each question is asked")
+		connections = flag.Int("connections", 2, "connections to send over")
+		results     = flag.String("json", "", "file for the results as JSON")
+		profiles    = flag.String("cpuprofile", "", "directory for CPU profiles of Varve, several per stage: go tool pprof -top DIR/W1-*")
+		timeout     = flag.Duration("timeout", time.Hour, "end after this time, whatever is left to do")
 	)
 	flag.Parse()
-	w := w1
-	w.hosts, w.steps = *hosts, int(*hours*360)
-	if err := run(w, *binary, *connections, *profile); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("-timeout %v has passed", *timeout))
+	defer cancel()
+
+	r := &run{rounds: *rounds, turns: *turns, connections: *connections, profiles: *profiles, quick: *quick, stages: stageNames}
+	if *quick {
+		r.rounds, r.turns = 1, min(r.turns, 100)
+		if *peers == "all" {
+			*peers = victoriaTarget{}.name()
+		}
+	}
+	if *only != "" {
+		r.stages = strings.Split(*only, ",")
+	}
+	if err := measure(ctx, r, *binary, *peers, *results); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
 }
 
-func run(w workload, binary string, connections int, profile string) (err error) {
-	dir, err := os.MkdirTemp("", "varve-bench-")
-	if err != nil {
+// measure prepares r, runs it, and prints what came out, also when not all did.
+func measure(ctx context.Context, r *run, binary, peers, results string) (err error) {
+	for _, stage := range r.stages {
+		if !slices.Contains(stageNames, stage) {
+			return fmt.Errorf("no stage %q: there are %s", stage, strings.Join(stageNames, ", "))
+		}
+	}
+	if r.dir, err = os.MkdirTemp("", "varve-bench-"); err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { err = errors.Join(err, os.RemoveAll(r.dir)) }()
+	if r.profiles != "" {
+		if err := os.MkdirAll(r.profiles, 0o755); err != nil {
+			return err
+		}
+	}
 	if binary == "" {
-		if binary, err = buildVarve(dir); err != nil {
+		if binary, err = buildVarve(ctx, r.dir); err != nil {
 			return err
 		}
 	}
-	v, err := startVarve(binary, dir)
+	found, versions, err := targets(ctx, binary, peers)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, v.stop()) }()
-	fmt.Printf("%s: %d series, %d points, %d connections\n", w.name, w.series(), w.points(), connections)
-	if profile == "" {
-		return measure(w, v, connections)
+	r.targets = found
+	r.book = &book{Machine: thisMachine(), Versions: versions}
+	fmt.Printf("%s, %d CPUs, Linux %s, %s\n", r.book.Machine.Model, r.book.Machine.CPUs, r.book.Machine.Kernel, r.book.Machine.Begun)
+	for _, t := range found {
+		r.book.targets = append(r.book.targets, t.name())
+		fmt.Printf("%s: %s\n", t.name(), versions[t.name()])
 	}
-	profiled := make(chan error, 1)
-	go func() { profiled <- v.profile(profile, 4*time.Second) }()
-	return errors.Join(measure(w, v, connections), <-profiled)
+	err = r.all(ctx)
+	fmt.Println("\nRatios are Varve's value divided by the peer's, paired by round, the median of all rounds.")
+	err = errors.Join(err, r.book.print(os.Stdout))
+	if results != "" {
+		err = errors.Join(err, r.book.save(results))
+	}
+	if len(r.book.Failures) > 0 {
+		err = errors.Join(err, fmt.Errorf("%d failures, see above", len(r.book.Failures)))
+	}
+	return err
 }
 
-func measure(w workload, v *varve, connections int) error {
-	before, err := v.cpuSeconds()
-	if err != nil {
-		return err
-	}
-	began := time.Now()
-	if err := send(w, v.line, connections); err != nil {
-		return err
-	}
-	sent := time.Since(began)
-	if err := v.awaitIngest(w.points()); err != nil {
-		return err
-	}
-	taken := time.Since(began)
-	cpu, err := v.cpuSeconds()
-	if err != nil {
-		return err
-	}
-	missing, err := v.missing(w)
-	if err != nil {
-		return err
-	}
-	if missing > 0 {
-		return fmt.Errorf("%d points are missing", missing)
-	}
-	if err := v.settle(); err != nil {
-		return err
-	}
-	settled, err := v.cpuSeconds()
-	if err != nil {
-		return err
-	}
-	memory, err := v.peakMemory()
-	if err != nil {
-		return err
-	}
-	disk, err := diskBytes(v.dir)
-	if err != nil {
-		return err
-	}
-	millions := float64(w.points()) / 1e6
-	row := func(what, format string, value float64) { fmt.Printf("  %-46s "+format+"\n", what, value) }
-	row("sent in, s", "%8.2f", sent.Seconds())
-	row("stored in, s", "%8.2f", taken.Seconds())
-	row("million points a second", "%8.2f", millions/taken.Seconds())
-	row("server CPU s per million points", "%8.3f", (cpu-before)/millions)
-	row("  with counting and merging all", "%8.3f", (settled-before)/millions)
-	row("bytes on disk per point, settled", "%8.3f", float64(disk)/float64(w.points()))
-	for _, part := range []string{"blocks", "log", "catalogue"} {
-		bytes, err := diskBytes(filepath.Join(v.dir, part))
-		if err != nil {
-			return err
+// thisMachine says what /proc does of the machine.
+func thisMachine() machine {
+	m := machine{CPUs: runtime.NumCPU(), Model: "unknown processor", Begun: time.Now().UTC().Format(time.RFC3339)}
+	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
+		for line := range strings.Lines(string(text)) {
+			if name, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == "model name" {
+				m.Model = strings.TrimSpace(value)
+				break
+			}
 		}
-		row("  of it "+part, "%8.3f", float64(bytes)/float64(w.points()))
 	}
-	row("peak memory, MB", "%8.0f", float64(memory)/1e6)
-	fmt.Println("  every count is right")
-	return nil
-}
-
-// send writes the workload over several connections, each with its own hosts.
-func send(w workload, addr string, connections int) error {
-	errs := make(chan error, connections)
-	for c := range connections {
-		go func() {
-			errs <- func() error {
-				conn, err := net.Dial("tcp", addr)
-				if err != nil {
-					return err
-				}
-				defer conn.Close()
-				return w.write(conn, w.hosts*c/connections, w.hosts*(c+1)/connections)
-			}()
-		}()
+	if text, err := os.ReadFile("/proc/sys/kernel/osrelease"); err == nil {
+		m.Kernel = strings.TrimSpace(string(text))
 	}
-	var all []error
-	for range connections {
-		all = append(all, <-errs)
-	}
-	return errors.Join(all...)
+	return m
 }

@@ -1,14 +1,17 @@
 package main
 
 import (
-	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -16,56 +19,101 @@ import (
 // A process is a server under measurement.
 type process struct {
 	cmd    *exec.Cmd
-	output bytes.Buffer
-	done   chan error
+	output tail
+	exited chan struct{}
+	err    error // how it ended; to be read after exited is closed
 }
 
-func startProcess(name string, args ...string) (*process, error) {
-	p := &process{cmd: exec.Command(name, args...), done: make(chan error, 1)}
+// startProcess starts a command that is killed when ctx ends, and when this
+// process does.
+func startProcess(ctx context.Context, name string, args ...string) (*process, error) {
+	p := &process{cmd: exec.CommandContext(ctx, name, args...), exited: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
+	p.cmd.SysProcAttr = orphansEnd()
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
-	go func() { p.done <- p.cmd.Wait() }()
+	go func() {
+		p.err = p.cmd.Wait()
+		close(p.exited)
+	}()
 	return p, nil
 }
 
-// stop ends the process, at first politely.
+// awaitReady asks until ready says yes, or kills the process if that takes
+// too long. It is as exact as its pause, 2 ms.
+func (p *process) awaitReady(ready func() error) error {
+	const patience = time.Minute
+	var last error
+	for began := time.Now(); time.Since(began) < patience; time.Sleep(2 * time.Millisecond) {
+		if last = ready(); last == nil {
+			return nil
+		}
+		select {
+		case <-p.exited:
+			return fmt.Errorf("server ended: %w\n%s", p.err, p.output.String())
+		default:
+		}
+	}
+	p.kill()
+	return fmt.Errorf("server is not ready after %v: %w\n%s", patience, last, p.output.String())
+}
+
+// stop ends the process politely, and after half a minute less so.
 func (p *process) stop() error {
 	p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
-	case err := <-p.done:
-		if err != nil {
-			return fmt.Errorf("server ended with %w:\n%s", err, p.output.String())
+	case <-p.exited:
+		// A server may say by its status that it was a signal that ended it.
+		var status *exec.ExitError
+		if errors.As(p.err, &status) && status.ExitCode() < 0 || p.err == nil {
+			return nil
 		}
-		return nil
+		return fmt.Errorf("server ended with %w:\n%s", p.err, p.output.String())
 	case <-time.After(30 * time.Second):
-		p.cmd.Process.Kill()
+		p.kill()
 		return fmt.Errorf("server did not stop within 30 s:\n%s", p.output.String())
 	}
 }
 
-// clockTicks is the unit of CPU times in /proc, the same on every Linux that
-// Go runs on.
-const clockTicks = 100
+// kill ends the process at once.
+func (p *process) kill() {
+	p.cmd.Process.Kill()
+	<-p.exited
+}
 
-// cpuSeconds is the CPU time that the process has used.
+// cpuSeconds is the CPU time that the process has used, to 10 ms.
 func (p *process) cpuSeconds() (float64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 	if err != nil {
 		return 0, err
 	}
-	// The second field is a name in parentheses that may hold blanks.
-	fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
-	if len(fields) < 13 {
-		return 0, fmt.Errorf("/proc/%d/stat: %q", p.cmd.Process.Pid, text)
-	}
-	user, err := strconv.ParseFloat(fields[11], 64)
+	return parseStat(string(text))
+}
+
+// cpuNanoseconds is the CPU time of the process's threads that still run, as
+// the scheduler counts it: finer than cpuSeconds, for short work.
+func (p *process) cpuNanoseconds() (int64, error) {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.cmd.Process.Pid))
 	if err != nil {
 		return 0, err
 	}
-	system, err := strconv.ParseFloat(fields[12], 64)
-	return (user + system) / clockTicks, err
+	var sum int64
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+			continue // the thread has ended
+		}
+		if err != nil {
+			return 0, err
+		}
+		ns, err := parseSchedstat(string(text))
+		if err != nil {
+			return 0, err
+		}
+		sum += ns
+	}
+	return sum, nil
 }
 
 // peakMemory is the largest resident size so far, in bytes.
@@ -74,23 +122,71 @@ func (p *process) peakMemory() (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	for line := range strings.Lines(string(text)) {
+	return parsePeak(string(text))
+}
+
+// clockTicks is the unit of CPU times in /proc, the same on every Linux that
+// Go runs on.
+const clockTicks = 100
+
+// parseStat reads user and system time, in seconds, from /proc/PID/stat.
+func parseStat(text string) (float64, error) {
+	// The second field is a name in parentheses that may hold blanks and
+	// parentheses.
+	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+	if len(fields) < 13 {
+		return 0, fmt.Errorf("/proc stat %q has too few fields", text)
+	}
+	user, err := strconv.ParseInt(fields[11], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("/proc stat: user time: %w", err)
+	}
+	system, err := strconv.ParseInt(fields[12], 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("/proc stat: system time: %w", err)
+	}
+	return float64(user+system) / clockTicks, nil
+}
+
+// parseSchedstat reads the time on a processor, in ns, from
+// /proc/PID/task/TID/schedstat.
+func parseSchedstat(text string) (int64, error) {
+	first, _, ok := strings.Cut(text, " ")
+	if !ok {
+		return 0, fmt.Errorf("/proc schedstat %q has too few fields", text)
+	}
+	return strconv.ParseInt(first, 10, 64)
+}
+
+// parsePeak reads the peak resident size, in bytes, from /proc/PID/status.
+func parsePeak(text string) (int64, error) {
+	for line := range strings.Lines(text) {
 		if rest, ok := strings.CutPrefix(line, "VmHWM:"); ok {
-			kb, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			number, ok := strings.CutSuffix(strings.TrimSpace(rest), " kB")
+			if !ok {
+				return 0, fmt.Errorf("/proc status: %q is not in kB", line)
+			}
+			kb, err := strconv.ParseInt(number, 10, 64)
 			return kb << 10, err
 		}
 	}
-	return 0, fmt.Errorf("no VmHWM in /proc/%d/status", p.cmd.Process.Pid)
+	return 0, errors.New("/proc status has no VmHWM")
 }
 
 // diskBytes is the space that the files below dir take.
 func diskBytes(dir string) (int64, error) {
 	var sum int64
 	err := filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // removed by a merge meanwhile
+		}
 		if err != nil || d.IsDir() {
 			return err
 		}
 		info, err := d.Info()
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
 		if err != nil {
 			return err
 		}
@@ -100,4 +196,80 @@ func diskBytes(dir string) (int64, error) {
 		return nil
 	})
 	return sum, err
+}
+
+// awaitQuiet waits until the process has been idle and the size of dir the same
+// for the given time, and gives up after patience without an error: a server
+// that never rests is measured as it is then.
+func (p *process) awaitQuiet(ctx context.Context, dir string, quiet, patience time.Duration) error {
+	const pause = 200 * time.Millisecond
+	var lastCPU float64
+	var lastSize int64
+	since := time.Now()
+	for began := since; time.Since(since) < quiet && time.Since(began) < patience; {
+		if err := sleep(ctx, pause); err != nil {
+			return err
+		}
+		cpu, err := p.cpuSeconds()
+		if err != nil {
+			return err
+		}
+		size, err := diskBytes(dir)
+		if err != nil {
+			return err
+		}
+		if size != lastSize || cpu-lastCPU > 0.2*pause.Seconds() {
+			since = time.Now()
+		}
+		lastCPU, lastSize = cpu, size
+	}
+	return nil
+}
+
+// sleep waits, or fails when ctx ends.
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// freeAddrs returns n addresses on loopback that nobody listens at.
+func freeAddrs(n int) ([]string, error) {
+	var addrs []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close()
+		addrs = append(addrs, l.Addr().String())
+	}
+	return addrs, nil
+}
+
+// tail keeps the end of what a server says.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+const tailBytes = 16 << 10
+
+func (t *tail) Write(text []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, text...)
+	if over := len(t.text) - tailBytes; over > 0 {
+		t.text = append(t.text[:0], t.text[over:]...)
+	}
+	return len(text), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(t.text)
 }

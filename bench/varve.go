@@ -3,32 +3,31 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 )
 
-// varve is a Varve server in a directory of its own.
+// varveTarget is the server of this repository.
+type varveTarget struct{ binary string }
+
+// varve is a running one.
 type varve struct {
 	*process
-	dir        string
-	http, line string
-	pprof      string
+	dir               string
+	http, line, pprof string
 }
 
 // buildVarve compiles the server from the sources around.
-func buildVarve(dir string) (binary string, err error) {
+func buildVarve(ctx context.Context, dir string) (binary string, err error) {
 	binary = filepath.Join(dir, "varve")
-	build := exec.Command("go", "build", "-o", binary, "varve/cmd/varve")
+	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "varve/cmd/varve")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build varve: %w\n%s", err, out)
@@ -36,73 +35,133 @@ func buildVarve(dir string) (binary string, err error) {
 	return binary, nil
 }
 
-func freeAddr() (string, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+func (varveTarget) name() string { return "varve" }
+
+func (t varveTarget) version(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, t.binary, "version").Output()
 	if err != nil {
 		return "", err
 	}
-	defer l.Close()
-	return l.Addr().String(), nil
+	described, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output()
+	if err != nil {
+		return strings.TrimSpace(string(out)), nil
+	}
+	return fmt.Sprintf("%s (sources around: %s)", bytes.TrimSpace(out), bytes.TrimSpace(described)), nil
 }
 
-func startVarve(binary, dir string) (*varve, error) {
-	v := &varve{dir: filepath.Join(dir, "data")}
-	var err error
-	if v.http, err = freeAddr(); err != nil {
-		return nil, err
-	}
-	if v.line, err = freeAddr(); err != nil {
-		return nil, err
-	}
-	if v.pprof, err = freeAddr(); err != nil {
-		return nil, err
-	}
-	v.process, err = startProcess(binary, "serve", "--data-dir", v.dir, "--http-addr", v.http,
-		"--telnet-addr", v.line, "--server-pprof-addr", v.pprof)
+func (t varveTarget) start(ctx context.Context, dir string, how mode) (server, error) {
+	addrs, err := freeAddrs(3)
 	if err != nil {
 		return nil, err
 	}
-	for range 100 {
-		if r, err := http.Get("http://" + v.http + "/api/v1/health/check"); err == nil {
-			r.Body.Close()
-			return v, nil
+	v := &varve{dir: filepath.Join(dir, "data"), http: addrs[0], line: addrs[1], pprof: addrs[2]}
+	args := []string{"serve", "--data-dir", v.dir, "--http-addr", v.http, "--telnet-addr", v.line, "--server-pprof-addr", v.pprof}
+	if how == onlyLogs {
+		args = append(args, "--store-checkpoint-samples", "1000000000", "--store-head-bytes", "4GiB",
+			"--store-head-bytes-max", "8GiB", "--store-checkpoint-interval", "24h")
+	}
+	if v.process, err = startProcess(ctx, t.binary, args...); err != nil {
+		return nil, err
+	}
+	err = v.awaitReady(func() error {
+		_, err := httpGet(ctx, "http://"+v.http+"/api/v1/health/check")
+		return err
+	})
+	return v, err
+}
+
+func (v *varve) account() *process { return v.process }
+
+func (v *varve) dataDirs() []string {
+	return []string{filepath.Join(v.dir, "blocks"), filepath.Join(v.dir, "log"), filepath.Join(v.dir, "catalogue")}
+}
+
+func (v *varve) send(ctx context.Context, w workload, as form, n int) error {
+	return inParallel(ctx, w, n, func(ctx context.Context, from, to int) error {
+		if as == asJSON {
+			return sendKairos(ctx, w, "http://"+v.http+"/api/v1/datapoints", from, to)
 		}
-		time.Sleep(50 * time.Millisecond)
-	}
-	return nil, fmt.Errorf("server is not ready after 5 s: %w", v.stop())
+		return sendLines(ctx, w, v.line, from, to)
+	})
 }
 
-func (v *varve) post(path string, body, answer any) error {
-	text, err := json.Marshal(body)
-	if err != nil {
-		return err
-	}
-	r, err := http.Post("http://"+v.http+path, "application/json", bytes.NewReader(text))
-	if err != nil {
-		return err
-	}
-	defer r.Body.Close()
-	got, err := io.ReadAll(r.Body)
-	if err != nil {
-		return err
-	}
-	if r.StatusCode >= 300 {
-		return fmt.Errorf("POST %s: %s: %s", path, r.Status, got)
-	}
-	if answer == nil {
-		return nil
-	}
-	return json.Unmarshal(got, answer)
+func (v *varve) stored(ctx context.Context) (int64, error) {
+	n, err := v.metric(ctx, "varve_store_appended_samples_total")
+	return int64(n), err
 }
 
-// settle writes everything to files and merges them.
-func (v *varve) settle() error { return v.post("/admin/compact", nil, nil) }
+// flush has nothing to do: what is acknowledged is visible.
+func (v *varve) flush(context.Context) error { return nil }
+
+func (v *varve) settle(ctx context.Context) error {
+	_, err := v.post(ctx, "/admin/compact", nil)
+	return err
+}
 
 type object = map[string]any
 
-// counts returns the number of points of each host's series of one metric.
-func (v *varve) counts(w workload, metric string) (map[string]int, error) {
-	var answer struct {
+func (v *varve) post(ctx context.Context, path string, body any) ([]byte, error) {
+	text, err := json.Marshal(body)
+	if err != nil {
+		return nil, err
+	}
+	return httpDo(ctx, http.MethodPost, "http://"+v.http+path, http.Header{"Content-Type": {"application/json"}}, text)
+}
+
+func (v *varve) query(ctx context.Context, startMS, endExcl int64, metric object) ([]byte, error) {
+	return v.post(ctx, "/api/v1/datapoints/query", object{
+		"start_absolute": startMS, "end_absolute": endExcl - 1, "metrics": []object{metric},
+	})
+}
+
+// byHost is KairosDB's grouping by the tag host.
+var byHost = []object{{"name": "tag", "tags": []string{"host"}}}
+
+// aggregator is one of KairosDB's, with buckets from the start of the query.
+func aggregator(name string, stepMS int64) []object {
+	return []object{{"name": name, "align_start_time": true, "sampling": object{"value": stepMS, "unit": "milliseconds"}}}
+}
+
+func (v *varve) counts(ctx context.Context, w workload, metric int) (map[string]int64, error) {
+	text, err := v.query(ctx, w.startMS, w.endMS(), object{
+		"name": metricName(metric), "group_by": byHost, "aggregators": aggregator("count", w.endMS()-w.startMS),
+	})
+	if err != nil {
+		return nil, err
+	}
+	a, err := v.read(question{host: allHosts}, text)
+	if err != nil {
+		return nil, err
+	}
+	counts := make(map[string]int64)
+	for host, samples := range a {
+		for _, s := range samples {
+			counts[host] += int64(s.value)
+		}
+	}
+	return counts, nil
+}
+
+func (v *varve) ask(ctx context.Context, q question) ([]byte, error) {
+	metric := object{"name": metricName(q.metric)}
+	if q.host != allHosts {
+		metric["tags"] = object{"host": []string{hostName(q.host)}}
+	}
+	switch q.kind {
+	case average:
+		metric["aggregators"] = aggregator("avg", q.stepMS)
+		metric["group_by"] = byHost
+	case maximum:
+		metric["aggregators"] = aggregator("max", q.stepMS)
+	case latestPoint:
+		metric["aggregators"] = aggregator("last", q.stepMS)
+		metric["group_by"] = byHost
+	}
+	return v.query(ctx, q.startMS, q.endExcl, metric)
+}
+
+func (v *varve) read(q question, text []byte) (answer, error) {
+	var decoded struct {
 		Queries []struct {
 			Results []struct {
 				Tags   map[string][]string
@@ -110,106 +169,58 @@ func (v *varve) counts(w workload, metric string) (map[string]int, error) {
 			}
 		}
 	}
-	err := v.post("/api/v1/datapoints/query", object{
-		"start_absolute": w.startMS, "end_absolute": w.endMS(),
-		"metrics": []object{{
-			"name":        metric,
-			"group_by":    []object{{"name": "tag", "tags": []string{"host"}}},
-			"aggregators": []object{{"name": "count", "sampling": object{"value": 10, "unit": "years"}}},
-		}},
-	}, &answer)
-	if err != nil {
-		return nil, err
+	if err := json.Unmarshal(text, &decoded); err != nil {
+		return nil, fmt.Errorf("answer of varve: %w", err)
 	}
-	counts := make(map[string]int)
-	for _, r := range answer.Queries[0].Results {
-		for _, value := range r.Values {
-			counts[r.Tags["host"][0]] += int(value[1])
-		}
-	}
-	return counts, nil
-}
-
-// missing returns how many points of w the server does not have, and an error
-// if it has any too many.
-func (v *varve) missing(w workload) (int64, error) {
-	var missing int64
-	for m := range metricsPerHost {
-		counts, err := v.counts(w, metricName(m))
-		if err != nil {
-			return 0, err
-		}
-		for h := range w.hosts {
-			n := counts[hostName(h)]
-			if n > w.steps {
-				return 0, fmt.Errorf("%s of %s has %d points, %d were sent", metricName(m), hostName(h), n, w.steps)
+	a := make(answer)
+	for _, query := range decoded.Queries {
+		for _, r := range query.Results {
+			if len(r.Values) == 0 {
+				continue
 			}
-			missing += int64(w.steps - n)
+			host := ""
+			if q.kind != maximum && len(r.Tags["host"]) == 1 {
+				host = r.Tags["host"][0]
+			}
+			for _, value := range r.Values {
+				a[host] = append(a[host], sample{int64(value[0]), value[1]})
+			}
 		}
 	}
-	return missing, nil
-}
-
-// awaitIngest waits until the server says that it has acknowledged n samples:
-// put lines have no answer.
-func (v *varve) awaitIngest(n int64) error {
-	const patience = 15 * time.Second
-	var had float64
-	for moved := time.Now(); time.Since(moved) < patience; time.Sleep(50 * time.Millisecond) {
-		got, err := v.metric("varve_store_appended_samples_total")
-		if err != nil {
-			return err
-		}
-		if int64(got) >= n {
-			return nil
-		}
-		if got > had {
-			had, moved = got, time.Now()
-		}
-	}
-	return fmt.Errorf("server has %.0f of %d points and gets no further in %v; it refused:\n%s", had, n, patience, v.get("/admin/rejected"))
-}
-
-// get returns the start of what the server answers.
-func (v *varve) get(path string) string {
-	r, err := http.Get("http://" + v.http + path)
-	if err != nil {
-		return err.Error()
-	}
-	defer r.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(r.Body, 1000))
-	if err != nil {
-		return err.Error()
-	}
-	return string(text)
+	return a, nil
 }
 
 // metric reads one of the server's own metrics.
-func (v *varve) metric(name string) (float64, error) {
-	r, err := http.Get("http://" + v.http + "/internal/metrics")
+func (v *varve) metric(ctx context.Context, name string) (float64, error) {
+	text, err := httpGet(ctx, "http://"+v.http+"/internal/metrics")
 	if err != nil {
 		return 0, err
 	}
-	defer r.Body.Close()
-	lines := bufio.NewScanner(r.Body)
+	return metricIn(text, name)
+}
+
+// metricIn finds a number in Prometheus' text format. name includes labels.
+func metricIn(text []byte, name string) (float64, error) {
+	lines := bufio.NewScanner(bytes.NewReader(text))
 	for lines.Scan() {
 		if rest, ok := strings.CutPrefix(lines.Text(), name+" "); ok {
 			return strconv.ParseFloat(rest, 64)
 		}
 	}
-	return 0, errors.Join(lines.Err(), fmt.Errorf("server has no metric %s", name))
+	return 0, fmt.Errorf("server has no metric %s", name)
 }
 
-// profile writes a CPU profile of the server over the given time.
-func (v *varve) profile(path string, length time.Duration) error {
-	r, err := http.Get(fmt.Sprintf("http://%s/debug/pprof/profile?seconds=%.0f", v.pprof, length.Seconds()))
-	if err != nil {
-		return err
+// profile writes CPU profiles of a second each to prefix-N.pprof until ctx is
+// done. go tool pprof adds up files that are given together.
+func (v *varve) profile(ctx context.Context, prefix string) error {
+	for n := 0; ctx.Err() == nil; n++ {
+		text, err := httpGet(context.WithoutCancel(ctx), "http://"+v.pprof+"/debug/pprof/profile?seconds=1")
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(fmt.Sprintf("%s-%d.pprof", prefix, n), text, 0o644); err != nil {
+			return err
+		}
 	}
-	defer r.Body.Close()
-	text, err := io.ReadAll(r.Body)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(path, text, 0o644)
+	return nil
 }

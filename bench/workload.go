@@ -1,87 +1,181 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
-	"io"
-	"math"
 	"math/rand/v2"
-	"strconv"
 )
 
-// A workload is what is sent: hosts x metrics series with the same times.
+// A workload is what is sent: hosts x metricsPerHost series of steps points
+// each. Everything in it follows from its fields.
 type workload struct {
-	name    string
-	hosts   int
+	name  string
+	hosts int
+	steps int
+	// startMS is a full hour, stepMS whole seconds: put lines carry seconds,
+	// because VictoriaMetrics reads them as nothing else.
 	startMS int64
 	stepMS  int64
-	steps   int
+	times   timing
+	shape   shape
+	order   order
 }
 
-const metricsPerHost = 20
+const (
+	metricsPerHost = 20
+	fullHourMS     = 1_699_999_200_000
+)
 
-// w1 is 4,000 series in steps of 10 s over 6 h, 8.64 million points: ten
-// two-decimal random walks, seven growing counters and three constants a host,
-// six tags, lines of about 133 bytes.
-var w1 = workload{name: "W1", hosts: 200, startMS: 1_700_000_000_000, stepMS: 10_000, steps: 2160}
+// The three workloads of the table in docs/performance.md: long series, many
+// new series, few fast series.
+var (
+	w1 = workload{name: "W1", hosts: 200, steps: 2160, startMS: fullHourMS, stepMS: 10_000, shape: devops}
+	w2 = workload{name: "W2", hosts: 10_000, steps: 20, startMS: fullHourMS, stepMS: 10_000, shape: devops}
+	w3 = workload{name: "W3", hosts: 5, steps: 172_800, startMS: fullHourMS, stepMS: 1_000, shape: devops}
+)
+
+// shapes are workloads of other kinds. None may be a cliff.
+var shapes = []workload{
+	{name: "integers", hosts: 100, steps: 1080, startMS: fullHourMS, stepMS: 10_000, shape: integers},
+	{name: "doubles", hosts: 100, steps: 1080, startMS: fullHourMS, stepMS: 10_000, shape: doubles},
+	{name: "noisy", hosts: 100, steps: 1080, startMS: fullHourMS, stepMS: 10_000, shape: noisy},
+	{name: "constant", hosts: 100, steps: 1080, startMS: fullHourMS, stepMS: 10_000, shape: constant},
+	{name: "sparse", hosts: 100, steps: 1080, startMS: fullHourMS, stepMS: 1_200_000, shape: devops, times: irregular},
+	{name: "bursts", hosts: 100, steps: 1080, startMS: fullHourMS, stepMS: 1_000, shape: devops, times: bursts},
+	{name: "late", hosts: 100, steps: 1080, startMS: fullHourMS, stepMS: 10_000, shape: devops, order: late},
+	{name: "million", hosts: 50_000, steps: 5, startMS: fullHourMS, stepMS: 60_000, shape: devops, order: shuffled},
+}
+
+// timing is when the points of a series are.
+type timing uint8
+
+const (
+	regular   timing = iota // every stepMS
+	irregular               // one in each stepMS, at a random second of it
+	bursts                  // 30 at stepMS, then nothing for the rest of the hour
+)
+
+const burst = 30
+
+// order is how the points of a step are sent.
+type order uint8
+
+const (
+	inOrder  order = iota // host by host, of each all metrics, as collectors do
+	shuffled              // in another order each step
+	late                  // shuffled, and one in twenty up to some hundred steps late
+)
 
 func (w workload) series() int   { return w.hosts * metricsPerHost }
 func (w workload) points() int64 { return int64(w.series()) * int64(w.steps) }
-func (w workload) endMS() int64  { return w.startMS + int64(w.steps-1)*w.stepMS }
+
+// endMS is after the last point of w.
+func (w workload) endMS() int64 {
+	if w.times == bursts {
+		return w.startMS + int64((w.steps+burst-1)/burst)*3_600_000
+	}
+	return w.startMS + int64(w.steps)*w.stepMS
+}
+
+// at is the time of one point. The times of a series grow.
+func (w workload) at(series, step int) int64 {
+	switch w.times {
+	case irregular:
+		seconds := uint64(w.stepMS / 1000)
+		return w.startMS + int64(step)*w.stepMS + int64(mix(series, ^step)%seconds)*1000
+	case bursts:
+		offset := int64(mix(series, -1)%3000) * 1000
+		return w.startMS + int64(step/burst)*3_600_000 + offset + int64(step%burst)*w.stepMS
+	}
+	return w.startMS + int64(step)*w.stepMS
+}
+
+// String says how large w is.
+func (w workload) String() string {
+	return fmt.Sprintf("%d series x %d points = %.2f M", w.series(), w.steps, float64(w.points())/1e6)
+}
 
 func metricName(m int) string {
-	kinds := [...]string{"cpu.usage.percent", "net.bytes.total", "disk.size.bytes"}
 	switch {
 	case m < 10:
-		return fmt.Sprintf("%s.%02d", kinds[0], m)
+		return fmt.Sprintf("cpu.usage.percent.%02d", m)
 	case m < 17:
-		return fmt.Sprintf("%s.%02d", kinds[1], m)
+		return fmt.Sprintf("net.bytes.total.%02d", m)
 	}
-	return fmt.Sprintf("%s.%02d", kinds[2], m)
+	return fmt.Sprintf("disk.size.bytes.%02d", m)
 }
 
 func hostName(h int) string { return fmt.Sprintf("server-%04d", h) }
 
-// write sends the put lines of hosts [from, to), step by step: of each host all
-// metrics, as a collector does.
-func (w workload) write(out io.Writer, from, to int) error {
-	rng := rand.New(rand.NewPCG(uint64(from), 1))
-	type one struct {
-		head, tail string
-		value      float64
+// A tag is a name and its value.
+type tag struct{ name, value string }
+
+// hostTags are the tags of all series of a host, sorted by name.
+func hostTags(h int) []tag {
+	return []tag{
+		{"dc", fmt.Sprintf("dc%d", h%4)},
+		{"env", "production"},
+		{"host", hostName(h)},
+		{"os", "linux-6.1"},
+		{"rack", fmt.Sprintf("rack-%02d", h%40)},
+		{"service", fmt.Sprintf("web%02d", h%25)},
 	}
-	series := make([]one, 0, (to-from)*metricsPerHost)
-	for h := from; h < to; h++ {
-		tags := fmt.Sprintf(" host=%s dc=dc%d rack=rack-%02d os=linux-6.1 service=web%02d env=production\n",
-			hostName(h), h%4, h%40, h%25)
-		for m := range metricsPerHost {
-			series = append(series, one{"put " + metricName(m) + " ", tags, float64(rng.IntN(10_000))})
-		}
+}
+
+// A point is one sample of the series of a host and a metric.
+type point struct {
+	host, metric int
+	ms           int64
+	value        value
+}
+
+// lateness is how many steps late points are held back on average.
+const lateness = 60
+
+// generate calls emit for each point of hosts [from, to), step by step. It ends
+// with the first error of emit.
+func (w workload) generate(from, to int, emit func(point) error) error {
+	n := (to - from) * metricsPerHost
+	states := make([]int64, n)
+	turns := make([]int32, n)
+	for i := range states {
+		states[i] = int64(mix(from*metricsPerHost+i, -2) % 10_000)
+		turns[i] = int32(i)
 	}
-	buffered := bufio.NewWriterSize(out, 64<<10)
-	line := make([]byte, 0, 256)
+	random := rand.New(rand.NewPCG(uint64(from), uint64(to)))
+	var held []point
 	for step := range w.steps {
-		ms := w.startMS + int64(step)*w.stepMS
-		for i := range series {
-			s := &series[i]
-			line = append(line[:0], s.head...)
-			line = strconv.AppendInt(line, ms, 10)
-			line = append(line, ' ')
-			switch m := i % metricsPerHost; {
-			case m < 10:
-				s.value = math.Round(s.value + float64(rng.IntN(201)-100))
-				line = strconv.AppendFloat(line, s.value/100, 'f', 2, 64)
-			case m < 17:
-				s.value += float64(rng.IntN(1000))
-				line = strconv.AppendInt(line, int64(s.value), 10)
-			default:
-				line = strconv.AppendInt(line, int64(s.value), 10)
+		if w.order != inOrder {
+			random.Shuffle(n, func(i, j int) { turns[i], turns[j] = turns[j], turns[i] })
+		}
+		for _, i := range turns {
+			series := from*metricsPerHost + int(i)
+			p := point{host: series / metricsPerHost, metric: series % metricsPerHost, ms: w.at(series, step)}
+			noise := mix(series, step)
+			p.value = w.shape(p.metric, states[i], noise)
+			states[i] = p.value.mantissa
+			if w.order == late && noise>>32%20 == 0 {
+				held = append(held, p)
+				continue
 			}
-			line = append(line, s.tail...)
-			if _, err := buffered.Write(line); err != nil {
+			if err := emit(p); err != nil {
+				return err
+			}
+		}
+		for len(held) > lateness*n/20 {
+			i := random.IntN(len(held))
+			p := held[i]
+			held[i] = held[len(held)-1]
+			held = held[:len(held)-1]
+			if err := emit(p); err != nil {
 				return err
 			}
 		}
 	}
-	return buffered.Flush()
+	random.Shuffle(len(held), func(i, j int) { held[i], held[j] = held[j], held[i] })
+	for _, p := range held {
+		if err := emit(p); err != nil {
+			return err
+		}
+	}
+	return nil
 }

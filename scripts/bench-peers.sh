@@ -5,17 +5,14 @@
 #
 #	scripts/bench-peers.sh
 #
-# Exit status: 0 all are installed, 1 an installation failed, 2 it is not
-# possible here (no root, no apt-get, or none of the packages in the archive).
-# Running it again changes nothing.
+# Exit status: 0 all are installed; 3 something is not installed and this is not
+# root; 4 there is no apt-get; 5 apt-get failed (its messages are on standard
+# error). Can be run again at any time.
 set -eu
 
 packages="victoria-metrics influxdb prometheus"
-policy=/usr/sbin/policy-rc.d
 
-installed() { [ "$(dpkg-query -W -f '${Status}' "$1" 2>/dev/null)" = 'install ok installed' ]; }
-
-command -v apt-get >/dev/null || { echo "bench-peers: no apt-get: this is not Debian" >&2; exit 2; }
+installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
 missing=
 for p in $packages; do
@@ -23,41 +20,39 @@ for p in $packages; do
 done
 
 if [ -n "$missing" ]; then
-	[ "$(id -u)" = 0 ] || { echo "bench-peers: installing$missing needs root" >&2; exit 2; }
+	[ "$(id -u)" = 0 ] || { echo "not installed, and only root can install:$missing" >&2; exit 3; }
+	command -v apt-get >/dev/null || { echo "not installed, and there is no apt-get to install:$missing" >&2; exit 4; }
 
-	# A policy that forbids every service keeps packages from starting theirs.
-	# One that is there already is the owner's, and is put back.
+	# Debian starts services after installing them, unless this file says no.
+	guard=/usr/sbin/policy-rc.d
 	kept=
-	if [ -e "$policy" ]; then
+	if [ -e "$guard" ]; then
 		kept=$(mktemp)
-		cp -p "$policy" "$kept"
+		cp -p "$guard" "$kept"
 	fi
 	restore() {
 		if [ -n "$kept" ]; then
-			cp -p "$kept" "$policy"
+			cp -p "$kept" "$guard"
 			rm -f "$kept"
 		else
-			rm -f "$policy"
+			rm -f "$guard"
 		fi
 	}
 	trap restore EXIT
-	trap 'exit 1' HUP INT TERM
-	printf '#!/bin/sh\nexit 101\n' >"$policy"
-	chmod 755 "$policy"
+	trap 'exit 5' HUP INT TERM
+	printf '#!/bin/sh\nexit 101\n' >"$guard"
+	chmod 755 "$guard"
 
-	export DEBIAN_FRONTEND=noninteractive
-	apt-get update -qq || echo "bench-peers: apt-get update failed, trying what is known" >&2
-	for p in $missing; do
-		apt-cache show "$p" >/dev/null 2>&1 || { echo "bench-peers: the archive has no package $p" >&2; exit 2; }
-	done
-	# shellcheck disable=SC2086 # one word a package
-	apt-get install -y -qq --no-install-recommends $missing >/dev/null || {
-		echo "bench-peers: installing$missing failed" >&2
-		exit 1
+	install() {
+		# shellcheck disable=SC2086 # one word a package
+		DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends \
+			-o DPkg::Lock::Timeout=60 $missing >&2
 	}
+	# Package lists are often missing or too old on machines for tests.
+	install || { apt-get update >&2 && install; } || exit 5
 fi
 
 for p in $packages; do
-	installed "$p" || { echo "bench-peers: $p is still not installed" >&2; exit 1; }
+	installed "$p" || { echo "$p is still not installed" >&2; exit 5; }
 	dpkg-query -W -f '${Package} ${Version}\n' "$p"
 done

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+)
+
+// A contender is a server that takes part in queries.
+type contender struct {
+	name   string
+	server server
+	millis []float64
+	spent  time.Duration
+	cpu    int64
+}
+
+// askMost bounds what one target may take for one query.
+const askMost = 30 * time.Second
+
+// ask times the queries on servers that hold w, a request at a time in turns.
+// dirs are the directories that ingest left, by target.
+func (r *run) ask(ctx context.Context, w workload, dirs map[string]string) error {
+	var contenders []*contender
+	defer func() {
+		for _, c := range contenders {
+			if err := c.server.account().stop(); err != nil {
+				r.book.fail("queries", c.name, err)
+			}
+		}
+	}()
+	for _, t := range r.targets {
+		dir, ok := dirs[t.name()]
+		if !ok {
+			continue
+		}
+		s, err := t.start(ctx, dir, usual)
+		if err != nil {
+			r.book.fail("queries", t.name(), err)
+			continue
+		}
+		contenders = append(contenders, &contender{name: t.name(), server: s})
+	}
+	if len(contenders) == 0 || contenders[0].name != varveName {
+		return nil // without Varve there is nothing to compare with
+	}
+	for _, q := range queries {
+		if err := r.askOne(ctx, w, q, contenders); err != nil {
+			return fmt.Errorf("%s: %w", q.name, err)
+		}
+	}
+	return nil
+}
+
+func (r *run) askOne(ctx context.Context, w workload, q query, contenders []*contender) error {
+	points, err := r.compareAnswers(ctx, w, q, contenders)
+	if err != nil {
+		return err
+	}
+	r.book.title(q.name, fmt.Sprintf("%s; %d points in an answer", q.about, points))
+	for _, c := range contenders {
+		c.millis, c.spent = nil, 0
+		if c.cpu, err = c.server.account().cpuNanoseconds(); err != nil {
+			return err
+		}
+	}
+	for turn := range r.turns {
+		for i := range contenders {
+			c := contenders[(turn+i)%len(contenders)]
+			if c.spent > askMost {
+				continue
+			}
+			began := time.Now()
+			if _, err := c.server.ask(ctx, q.question(w, turn)); err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+			taken := time.Since(began)
+			c.spent += taken
+			c.millis = append(c.millis, float64(taken.Nanoseconds())/1e6)
+		}
+	}
+	for _, c := range contenders {
+		cpu, err := c.server.account().cpuNanoseconds()
+		if err != nil {
+			return err
+		}
+		r.book.add(q.name, figureP50, c.name, 0, median(c.millis))
+		r.book.add(q.name, figureP99, c.name, 0, quantile(c.millis, 0.99))
+		r.book.add(q.name, figureQueryCPU, c.name, 0, float64(cpu-c.cpu)/1e6/float64(len(c.millis)))
+	}
+	return r.profileQuery(ctx, w, q, contenders[0].server)
+}
+
+// compareAnswers asks everybody the first questions, which also warms them up,
+// and says how many points an answer has. A peer that differs from Varve is a
+// failure, but is timed.
+func (r *run) compareAnswers(ctx context.Context, w workload, q query, contenders []*contender) (points int, err error) {
+	for turn := range 20 {
+		var ours answer
+		for i, c := range contenders {
+			a, err := answerOf(ctx, c.server, q.question(w, turn))
+			if err != nil {
+				return 0, fmt.Errorf("%s: %w", c.name, err)
+			}
+			if i == 0 {
+				ours, points = a, a.size()
+				continue
+			}
+			if err := ours.equal(a); err != nil {
+				r.book.fail(q.name, c.name, fmt.Errorf("answer to question %d differs: %w", turn, err))
+			}
+		}
+	}
+	return points, nil
+}
+
+// profileQuery asks for some seconds while profiles are taken, if wanted.
+func (r *run) profileQuery(ctx context.Context, w workload, q query, s server) error {
+	if r.profiles == "" {
+		return nil
+	}
+	stop := r.profile(ctx, s, filepath.Join(r.profiles, q.name))
+	for began, turn := time.Now(), 0; time.Since(began) < 3*time.Second; turn++ {
+		if _, err := s.ask(ctx, q.question(w, turn)); err != nil {
+			stop()
+			return err
+		}
+	}
+	return stop()
+}

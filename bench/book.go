@@ -1,0 +1,278 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// A book takes down what was measured, row by row, and prints it.
+type book struct {
+	Machine  machine           `json:"machine"`
+	Versions map[string]string `json:"versions"`
+	Rows     []*row            `json:"rows"`
+	Failures []failure         `json:"failures"`
+
+	targets []string // columns, Varve first
+	titles  map[string]string
+}
+
+// machine is where it was measured.
+type machine struct {
+	CPUs   int    `json:"cpus"`
+	Model  string `json:"model"`
+	Kernel string `json:"kernel"`
+	Begun  string `json:"begun"`
+}
+
+// A row is one figure of a stage.
+type row struct {
+	Stage  string `json:"stage"`
+	Figure string `json:"figure"`
+	Unit   string `json:"unit"`
+	Goal   *goal  `json:"goal,omitempty"`
+	// Values are the measured ones by target and round.
+	Values map[string]map[int]float64 `json:"values"`
+	// Medians are those over rounds.
+	Medians map[string]float64 `json:"medians"`
+	// Ratios are Varve's value divided by the peer's of the same round, the
+	// median over rounds.
+	Ratios map[string]float64 `json:"ratios"`
+}
+
+// A failure is something that a server did not do.
+type failure struct {
+	Stage  string `json:"stage"`
+	Target string `json:"target"`
+	Error  string `json:"error"`
+}
+
+// A figure is a kind of row.
+type figure struct{ name, unit string }
+
+var (
+	figureCPU      = figure{"server CPU, until visible", "s/M points"}
+	figureCPUAll   = figure{"server CPU, with settling", "s/M points"}
+	figureSpeed    = figure{"stored and visible", "M points/s"}
+	figureBytes    = figure{"on disk, settled", "bytes/point"}
+	figurePart     = "  of it " // and the name of a directory, bytes/point
+	figurePeak     = figure{"peak RSS of ingest", "MB"}
+	figureVisible  = figure{"sent to visible, worst of 3", "ms"}
+	figureP50      = figure{"p50", "ms"}
+	figureP99      = figure{"p99", "ms"}
+	figureQueryCPU = figure{"server CPU", "ms/query"}
+	figureReady    = figure{"start to healthy", "s"}
+	figureAnswers  = figure{"start to first answer", "s"}
+	figureOpenPeak = figure{"RSS after start", "MB"}
+	figureLost     = figure{"points lost", ""}
+)
+
+// A goal is what Varve is to reach. With times it is only as good as the
+// machine, so that the ratio to VictoriaMetrics counts as well.
+type goal struct {
+	Most  float64 `json:"most"`
+	Ratio float64 `json:"ratio,omitempty"` // 0 for none
+}
+
+// goals are by stage and figure. Ratios are those to what VictoriaMetrics took
+// when they were set.
+var goals = map[string]goal{
+	"W1 " + figureCPU.name:     {0.25, 0.25 / 0.67},
+	"W2 " + figureCPU.name:     {0.8, 0.8 / 2.07},
+	"W3 " + figureCPU.name:     {0.22, 0.22 / 0.53},
+	"json " + figureCPU.name:   {0.35, 0.35 / 1.2},
+	"W1 " + figureBytes.name:   {Most: 1.3},
+	"W2 " + figureBytes.name:   {Most: 3.5},
+	"W3 " + figureBytes.name:   {Most: 1.25},
+	"W1 " + figurePeak.name:    {Most: 130},
+	"W2 " + figurePeak.name:    {Most: 250},
+	"q1 " + figureP50.name:     {0.115, 0.5},
+	"q2 " + figureP50.name:     {0.11, 0.5},
+	"q3 " + figureP50.name:     {1.35, 0.5},
+	"q4 " + figureP50.name:     {1.05, 0.5},
+	"q5 " + figureP50.name:     {0.55, 0.5},
+	"q6 " + figureP50.name:     {0.18, 0.5},
+	"kill " + figureReady.name: {Most: 1},
+	"open " + figureReady.name: {Most: 1},
+}
+
+// judge says how v, with the given ratio to VictoriaMetrics, stands to g.
+func (g goal) judge(v, ratio float64) string {
+	verdict := func(v, most float64) string {
+		if v <= most {
+			return "reached"
+		}
+		return "missed"
+	}
+	text := fmt.Sprintf("%g %s", g.Most, verdict(v, g.Most))
+	if g.Ratio == 0 || ratio == 0 {
+		return text
+	}
+	return fmt.Sprintf("%s, ratio %.2f %s", text, g.Ratio, verdict(ratio, g.Ratio))
+}
+
+// title says what the rows of a stage are about.
+func (b *book) title(stage, about string) {
+	if b.titles == nil {
+		b.titles = make(map[string]string)
+	}
+	b.titles[stage] = about
+}
+
+// add takes down one value.
+func (b *book) add(stage string, f figure, target string, round int, v float64) {
+	r := b.row(stage, f)
+	if r.Values[target] == nil {
+		r.Values[target] = make(map[int]float64)
+	}
+	r.Values[target][round] = v
+}
+
+func (b *book) row(stage string, f figure) *row {
+	for _, r := range b.Rows {
+		if r.Stage == stage && r.Figure == f.name {
+			return r
+		}
+	}
+	r := &row{Stage: stage, Figure: f.name, Unit: f.unit, Values: make(map[string]map[int]float64)}
+	if goal, ok := goals[stage+" "+f.name]; ok {
+		r.Goal = &goal
+	}
+	b.Rows = append(b.Rows, r)
+	return r
+}
+
+// fail takes down a failure and says it at once.
+func (b *book) fail(stage, target string, err error) {
+	fmt.Fprintf(os.Stderr, "%s of %s failed: %v\n", stage, target, err)
+	b.Failures = append(b.Failures, failure{stage, target, err.Error()})
+}
+
+// sum works out medians and ratios.
+func (b *book) sum() {
+	for _, r := range b.Rows {
+		r.Medians, r.Ratios = make(map[string]float64), make(map[string]float64)
+		for target, values := range r.Values {
+			r.Medians[target] = median(valuesOf(values))
+			if target == varveName {
+				continue
+			}
+			if ratio, ok := pairedRatio(r.Values[varveName], values); ok {
+				r.Ratios[target] = ratio
+			}
+		}
+	}
+}
+
+// pairedRatio is the median of the ratios of the rounds that both were in. It
+// is not ok if there is none, or with a ratio that is no number.
+func pairedRatio(ours, theirs map[int]float64) (ratio float64, ok bool) {
+	var ratios []float64
+	for round, v := range theirs {
+		if own, both := ours[round]; both && v != 0 {
+			ratios = append(ratios, own/v)
+		}
+	}
+	if len(ratios) == 0 {
+		return 0, false
+	}
+	return median(ratios), true
+}
+
+func valuesOf(m map[int]float64) (values []float64) {
+	for _, v := range m {
+		values = append(values, v)
+	}
+	return values
+}
+
+func median(values []float64) float64 { return quantile(values, 0.5) }
+
+// quantile is the smallest value that at least the part q of all values does
+// not exceed; of an even number, the median is the mean of the two in the middle.
+// It is NaN for no values.
+func quantile(values []float64, q float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	n := len(sorted)
+	switch {
+	case n == 0:
+		return math.NaN()
+	case q == 0.5 && n%2 == 0:
+		return (sorted[n/2-1] + sorted[n/2]) / 2
+	}
+	return sorted[max(int(math.Ceil(q*float64(n)))-1, 0)]
+}
+
+// print writes the rows of all stages as tables.
+func (b *book) print(out io.Writer) error {
+	b.sum()
+	text := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+	for i, r := range b.Rows {
+		if i == 0 || b.Rows[i-1].Stage != r.Stage {
+			b.printTitle(text, r.Stage)
+		}
+		fmt.Fprintf(text, "  %s\t%s", r.Figure, r.Unit)
+		for _, t := range b.targets {
+			fmt.Fprintf(text, "\t%s", format(r.Medians, t))
+			if t != varveName {
+				fmt.Fprintf(text, "\t%s", format(r.Ratios, t))
+			}
+		}
+		if r.Goal != nil {
+			fmt.Fprintf(text, "\t%s", r.Goal.judge(r.Medians[varveName], r.Ratios[victoriaTarget{}.name()]))
+		}
+		fmt.Fprintln(text)
+	}
+	if err := text.Flush(); err != nil {
+		return err
+	}
+	for _, f := range b.Failures {
+		line, _, _ := strings.Cut(f.Error, "\n")
+		fmt.Fprintf(out, "FAILED %s, %s: %s\n", f.Stage, f.Target, line)
+	}
+	return nil
+}
+
+func (b *book) printTitle(text *tabwriter.Writer, stage string) {
+	text.Flush() // columns are aligned within a stage
+	fmt.Fprintf(text, "\n%s: %s\n", stage, b.titles[stage])
+	fmt.Fprint(text, "  \t")
+	for _, t := range b.targets {
+		fmt.Fprintf(text, "\t%s", t)
+		if t != varveName {
+			fmt.Fprint(text, "\tratio")
+		}
+	}
+	fmt.Fprintln(text, "\tgoal")
+}
+
+// format writes a value with about three digits, or nothing if there is none.
+func format(values map[string]float64, target string) string {
+	v, ok := values[target]
+	switch size := math.Abs(v); {
+	case !ok:
+		return "-"
+	case size >= 100 || v == 0:
+		return fmt.Sprintf("%.0f", v)
+	case size >= 10:
+		return fmt.Sprintf("%.1f", v)
+	case size >= 1:
+		return fmt.Sprintf("%.2f", v)
+	}
+	return fmt.Sprintf("%.3f", v)
+}
+
+// save writes everything as JSON.
+func (b *book) save(path string) error {
+	b.sum()
+	text, err := json.MarshalIndent(b, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(path, append(text, '\n'), 0o644)
+}

@@ -1,0 +1,113 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+)
+
+// A question is one query over the series of one metric of W1, in no server's
+// language. Its range is whole steps and leaves out its end.
+type question struct {
+	kind             kind
+	metric           int
+	host             int // allHosts for the series of all hosts
+	startMS, endExcl int64
+	stepMS           int64 // length of a bucket, 0 if points are asked for
+}
+
+type kind uint8
+
+const (
+	raw         kind = iota // the points themselves
+	average                 // their average in each bucket, for each host
+	maximum                 // their maximum in each bucket, over all hosts
+	latestPoint             // the last one of each host
+)
+
+const allHosts = -1
+
+const minuteMS, hourMS = 60_000, 3_600_000
+
+// A query is a kind of question that is asked again and again, each time of
+// other series.
+type query struct {
+	name, about string
+	question    func(w workload, turn int) question
+}
+
+var queries = []query{
+	{"q1", "one series, 1 h, raw", func(w workload, turn int) question {
+		start := w.startMS + int64(turn*5%6)*hourMS
+		return question{kind: raw, metric: turn % 10, host: turn * 37 % w.hosts, startMS: start, endExcl: start + hourMS}
+	}},
+	{"q2", "one series, 12 h by 5 min", func(w workload, turn int) question {
+		return question{kind: average, metric: turn % 10, host: turn * 37 % w.hosts,
+			startMS: w.endMS() - 12*hourMS, endExcl: w.endMS(), stepMS: 5 * minuteMS}
+	}},
+	{"q3", "all series of a metric by 1 h, whole range, each host", func(w workload, turn int) question {
+		return question{kind: average, metric: turn % 10, host: allHosts, startMS: w.startMS, endExcl: w.endMS(), stepMS: hourMS}
+	}},
+	{"q4", "maximum of all series of a metric by minute, 1 h", func(w workload, turn int) question {
+		start := w.startMS + int64(turn*5%6)*hourMS
+		return question{kind: maximum, metric: turn % 10, host: allHosts, startMS: start, endExcl: start + hourMS, stepMS: minuteMS}
+	}},
+	{"q5", "last point of each series of a metric", func(w workload, turn int) question {
+		return question{kind: latestPoint, metric: turn % 10, host: allHosts, startMS: w.endMS() - 5*minuteMS, endExcl: w.endMS(), stepMS: 5 * minuteMS}
+	}},
+	{"q6", "one series, whole range, raw", func(w workload, turn int) question {
+		return question{kind: raw, metric: turn % 10, host: turn * 37 % w.hosts, startMS: w.startMS, endExcl: w.endMS()}
+	}},
+}
+
+// An answer is points by host; with maximum, under no host.
+type answer map[string][]sample
+
+type sample struct {
+	ms    int64
+	value float64
+}
+
+// equal says how two answers differ. Times are those of points or of the starts
+// of buckets. Averages may differ in their last digits, as additions are done in
+// another order.
+func (a answer) equal(b answer) error {
+	if len(a) != len(b) {
+		return fmt.Errorf("%d series against %d", len(a), len(b))
+	}
+	for host, left := range a {
+		right := b[host]
+		if len(left) != len(right) {
+			return fmt.Errorf("%d points against %d of host %q", len(left), len(right), host)
+		}
+		for i := range left {
+			x, y := left[i], right[i]
+			if x.ms != y.ms || math.Abs(x.value-y.value) > 1e-9*math.Max(math.Abs(x.value), 1) {
+				return fmt.Errorf("point %d of host %q is %d %v against %d %v", i, host, x.ms, x.value, y.ms, y.value)
+			}
+		}
+	}
+	return nil
+}
+
+// size is the number of points of an answer.
+func (a answer) size() (n int) {
+	for _, samples := range a {
+		n += len(samples)
+	}
+	return n
+}
+
+// answerOf asks and understands.
+func answerOf(ctx context.Context, s server, q question) (answer, error) {
+	text, err := s.ask(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	a, err := s.read(q, text)
+	if err == nil && len(a) == 0 {
+		err = errors.New("answer is empty")
+	}
+	return a, err
+}

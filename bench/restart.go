@@ -1,0 +1,118 @@
+package main
+
+import (
+	"context"
+	"time"
+)
+
+// restarts measures how long targets take to be back: after kill -9 with points
+// of 10 M in the log, and with a million series.
+func (r *run) restarts(ctx context.Context) {
+	killed := w1
+	killed.steps = 2500
+	million := shapes[len(shapes)-1]
+	if r.quick {
+		killed.steps, million.hosts = 500, 5_000
+	}
+	r.book.title("kill", killed.String()+", kill -9 as soon as all are acknowledged, start")
+	r.book.title("open", million.String()+", settled, stopped, start")
+	for _, t := range r.targets {
+		if slow(t) {
+			continue
+		}
+		if err := r.afterKill(ctx, t, killed); err != nil {
+			r.book.fail("kill", t.name(), err)
+		}
+	}
+	for _, t := range r.targets {
+		if slow(t) {
+			continue
+		}
+		if err := r.afterStop(ctx, t, million); err != nil {
+			r.book.fail("open", t.name(), err)
+		}
+	}
+}
+
+func (r *run) afterKill(ctx context.Context, t target, w workload) error {
+	dir, remove, err := r.emptyDir("kill", t)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	s, err := t.start(ctx, dir, onlyLogs)
+	if err != nil {
+		return err
+	}
+	err = s.send(ctx, w, asLines, r.connections)
+	if err == nil {
+		err = awaitStored(ctx, s, w.points())
+	}
+	s.account().kill()
+	if err != nil {
+		return err
+	}
+	return r.timeStart(ctx, "kill", t, w, dir, onlyLogs)
+}
+
+func (r *run) afterStop(ctx context.Context, t target, w workload) error {
+	dir, remove, err := r.emptyDir("open", t)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	s, err := t.start(ctx, dir, usual)
+	if err != nil {
+		return err
+	}
+	err = s.send(ctx, w, asLines, r.connections)
+	if err == nil {
+		err = awaitStored(ctx, s, w.points())
+	}
+	if err == nil {
+		err = s.settle(ctx)
+	}
+	if err != nil {
+		s.account().kill()
+		return err
+	}
+	if err := s.account().stop(); err != nil {
+		return err
+	}
+	return r.timeStart(ctx, "open", t, w, dir, usual)
+}
+
+// timeStart starts a target in dir, asks it one question, and counts what it
+// has of w. Files are in the operating system's cache.
+func (r *run) timeStart(ctx context.Context, stage string, t target, w workload, dir string, how mode) (err error) {
+	began := time.Now()
+	s, err := t.start(ctx, dir, how)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err == nil {
+			err = s.account().stop()
+			return
+		}
+		s.account().kill()
+	}()
+	ready := time.Since(began)
+	if _, err := s.ask(ctx, question{kind: raw, startMS: w.startMS, endExcl: w.startMS + hourMS}); err != nil {
+		return err
+	}
+	answers := time.Since(began)
+	memory, err := s.account().peakMemory()
+	if err != nil {
+		return err
+	}
+	lost, err := missing(ctx, s, w)
+	if err != nil {
+		return err
+	}
+	r.book.add(stage, figureReady, t.name(), 0, ready.Seconds())
+	r.book.add(stage, figureAnswers, t.name(), 0, answers.Seconds())
+	r.book.add(stage, figureOpenPeak, t.name(), 0, float64(memory)/1e6)
+	r.book.add(stage, figureLost, t.name(), 0, float64(lost))
+	return nil
+}

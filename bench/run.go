@@ -1,0 +1,156 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+)
+
+// A run is one call of the command.
+type run struct {
+	dir         string // holds everything that is written
+	targets     []target
+	book        *book
+	stages      []string
+	rounds      int
+	turns       int
+	connections int
+	profiles    string // directory for CPU profiles of Varve, "" for none
+	quick       bool
+}
+
+const varveName = "varve"
+
+var stageNames = []string{"W1", "W2", "W3", "json", "shapes", "queries", "restart"}
+
+// slow is true of targets that would take most of the time: they run a stage
+// once and not every stage.
+func slow(t target) bool {
+	switch t.(type) {
+	case varveTarget, victoriaTarget:
+		return false
+	}
+	return true
+}
+
+// all runs the stages that are wanted. What fails is in the book; only what ends
+// the run is an error.
+func (r *run) all(ctx context.Context) error {
+	wants := func(stage string) bool { return slices.Contains(r.stages, stage) }
+	for _, w := range []workload{w1, w2, w3} {
+		if !wants(w.name) {
+			continue
+		}
+		w = r.sized(w)
+		r.book.title(w.name, w.String()+", put lines")
+		for round := range r.rounds {
+			r.round(ctx, w.name, round, w, asLines, nil)
+		}
+	}
+	if wants("json") {
+		w := r.sized(w1)
+		r.book.title("json", fmt.Sprintf("%v, JSON bodies of %d points; KairosDB's with %d an entry for Varve, OpenTSDB's for peers",
+			w, bodyPutPoints, entryPoints))
+		for round := range r.rounds {
+			r.round(ctx, "json", round, w, asJSON, nil)
+		}
+	}
+	if wants("shapes") {
+		for _, w := range shapes {
+			w = r.sized(w)
+			r.book.title(w.name, w.String()+", put lines")
+			r.round(ctx, w.name, 0, w, asLines, slow)
+		}
+	}
+	if wants("queries") {
+		if err := r.queryStage(ctx); err != nil {
+			r.book.fail("queries", "all", err)
+		}
+	}
+	if wants("restart") {
+		r.restarts(ctx)
+	}
+	return context.Cause(ctx)
+}
+
+// sized is w, or a part of it in quick runs.
+func (r *run) sized(w workload) workload {
+	switch {
+	case !r.quick:
+	case w.hosts > 1000:
+		w.hosts /= 10
+	case w.name == w1.name: // whose hours queries need
+		w.hosts /= 4
+	default:
+		w.steps /= 4
+	}
+	return w
+}
+
+// round has each target run a stage of sending once, every time another one
+// first. skip leaves targets out; slow ones take part in the first round.
+func (r *run) round(ctx context.Context, stage string, round int, w workload, as form, skip func(target) bool) {
+	for i := range r.targets {
+		t := r.targets[(round+i)%len(r.targets)]
+		if skip != nil && skip(t) || slow(t) && round > 0 || slow(t) && as != asLines || ctx.Err() != nil {
+			continue
+		}
+		dir, remove, err := r.emptyDir(stage, t)
+		if err == nil {
+			err = r.ingest(ctx, stage, round, t, w, as, dir)
+			remove()
+		}
+		if err != nil {
+			r.book.fail(stage, t.name(), err)
+		}
+		fmt.Fprintf(os.Stderr, "%s round %d: %s done\n", stage, round+1, t.name())
+	}
+}
+
+// queryStage loads W1 into every target and asks.
+func (r *run) queryStage(ctx context.Context) error {
+	w := r.sized(w1)
+	dirs := make(map[string]string)
+	for _, t := range r.targets {
+		dir, remove, err := r.emptyDir("queries", t)
+		if err != nil {
+			return err
+		}
+		defer remove()
+		if err := r.load(ctx, t, w, dir); err != nil {
+			r.book.fail("queries", t.name(), err)
+			continue
+		}
+		dirs[t.name()] = dir
+		fmt.Fprintf(os.Stderr, "queries: %s loaded\n", t.name())
+	}
+	return r.ask(ctx, w, dirs)
+}
+
+// load puts w into a target, settles it and stops it.
+func (r *run) load(ctx context.Context, t target, w workload, dir string) error {
+	s, err := t.start(ctx, dir, usual)
+	if err != nil {
+		return err
+	}
+	err = s.send(ctx, w, asLines, r.connections)
+	if err == nil {
+		err = awaitStored(ctx, s, w.points())
+	}
+	if err == nil {
+		err = s.settle(ctx)
+	}
+	if err == nil {
+		return s.account().stop()
+	}
+	s.account().kill()
+	return err
+}
+
+// emptyDir makes a directory for one target in one stage.
+func (r *run) emptyDir(stage string, t target) (dir string, remove func(), err error) {
+	dir, err = os.MkdirTemp(r.dir, filepath.Base(stage)+"-"+t.name()+"-")
+	return dir, func() { os.RemoveAll(dir) }, err
+}

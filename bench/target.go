@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// A target is a kind of server that can be measured.
+type target interface {
+	// name is what the tables call it.
+	name() string
+	// version is what of it is installed; an error if it is not.
+	version(ctx context.Context) (string, error)
+	// start runs a server in dir, which is empty or has been used by the same
+	// target before, and returns when it answers.
+	start(ctx context.Context, dir string, how mode) (server, error)
+}
+
+// mode is what a server is to do other than usual.
+type mode uint8
+
+const (
+	usual    mode = iota
+	onlyLogs      // keep points out of files, so that a start reads the log
+)
+
+// A server is a running target.
+type server interface {
+	// account is the process to be measured.
+	account() *process
+	// dataDirs are the directories whose sizes count.
+	dataDirs() []string
+	// send sends w in the given form, over n connections. It returns
+	// errors.ErrUnsupported if the server does not take that.
+	send(ctx context.Context, w workload, as form, n int) error
+	// stored is the number of points that the server says it has taken.
+	stored(ctx context.Context) (int64, error)
+	// flush makes what was sent visible to queries.
+	flush(ctx context.Context) error
+	// settle writes everything to files, merges them, and returns when that is
+	// done.
+	settle(ctx context.Context) error
+	// counts is the number of points of each host's series of a metric.
+	counts(ctx context.Context, w workload, metric int) (map[string]int64, error)
+	// ask sends a question, and returns the answer as it comes.
+	ask(ctx context.Context, q question) ([]byte, error)
+	// read understands the answer.
+	read(q question, answer []byte) (answer, error)
+}
+
+// form is how points are sent.
+type form uint8
+
+const (
+	asLines form = iota // put lines
+	asJSON              // JSON by HTTP
+)
+
+// targets returns Varve and the peers that are asked for and installed, and
+// says which are not. peers is a list of names, "all" or "none".
+func targets(ctx context.Context, binary, peers string) (found []target, versions map[string]string, err error) {
+	versions = make(map[string]string)
+	wanted := []target{varveTarget{binary}}
+	for _, t := range []target{victoriaTarget{}, influxTarget{}, prometheusTarget{}} {
+		if peers == "all" || strings.Contains(","+peers+",", ","+t.name()+",") {
+			wanted = append(wanted, t)
+		}
+	}
+	for _, t := range wanted {
+		version, err := t.version(ctx)
+		switch {
+		case errors.Is(err, exec.ErrNotFound):
+			fmt.Printf("%s is not installed, see scripts/bench-peers.sh\n", t.name())
+			continue
+		case err != nil:
+			return nil, nil, fmt.Errorf("version of %s: %w", t.name(), err)
+		}
+		versions[t.name()] = version
+		found = append(found, t)
+	}
+	return found, versions, nil
+}
+
+// packageVersion is the version of a program as Debian's packages say, or as it
+// says itself if it is not from there.
+func packageVersion(ctx context.Context, program, pkg string, args ...string) (string, error) {
+	if _, err := exec.LookPath(program); err != nil {
+		return "", err
+	}
+	if out, err := exec.CommandContext(ctx, "dpkg-query", "-W", "-f", "${Version}", pkg).Output(); err == nil && len(out) > 0 {
+		return string(out), nil
+	}
+	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
+	if err != nil {
+		return "", err
+	}
+	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
+	return line, nil
+}
+
+// awaitStored waits until the server says that it has taken n points since it
+// had before.
+func awaitStored(ctx context.Context, s server, n int64) error {
+	const patience = 30 * time.Second
+	var had int64
+	for moved := time.Now(); time.Since(moved) < patience; {
+		got, err := s.stored(ctx)
+		if err != nil {
+			return err
+		}
+		if got >= n {
+			return nil
+		}
+		if got > had {
+			had, moved = got, time.Now()
+		}
+		if err := sleep(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	return fmt.Errorf("server has %d of %d points and gets no further in %v:\n%s", had, n, patience, s.account().output.String())
+}
+
+// verify compares the number of points of each series with what was sent.
+func verify(ctx context.Context, s server, w workload) error {
+	missing, err := missing(ctx, s, w)
+	if err == nil && missing > 0 {
+		err = fmt.Errorf("%d of %d points are missing", missing, w.points())
+	}
+	return err
+}
+
+// missing returns how many points of w the server does not have, and an error
+// if it has any too many.
+func missing(ctx context.Context, s server, w workload) (int64, error) {
+	var missing int64
+	for m := range metricsPerHost {
+		counts, err := s.counts(ctx, w, m)
+		if err != nil {
+			return 0, err
+		}
+		for h := range w.hosts {
+			n := counts[hostName(h)]
+			if n > int64(w.steps) {
+				return 0, fmt.Errorf("%s of %s has %d points, %d were sent", metricName(m), hostName(h), n, w.steps)
+			}
+			missing += int64(w.steps) - n
+		}
+	}
+	return missing, nil
+}

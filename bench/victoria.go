@@ -1,0 +1,257 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"time"
+)
+
+// victoriaTarget is a single node of VictoriaMetrics, as Debian packages it.
+type victoriaTarget struct{}
+
+// victoria is a running one.
+type victoria struct {
+	*process
+	dir       string
+	http, put string
+}
+
+func (victoriaTarget) name() string { return "victoria" }
+
+func (victoriaTarget) version(ctx context.Context) (string, error) {
+	return packageVersion(ctx, "victoria-metrics", "victoria-metrics", "-version")
+}
+
+func (victoriaTarget) start(ctx context.Context, dir string, _ mode) (server, error) {
+	addrs, err := freeAddrs(2)
+	if err != nil {
+		return nil, err
+	}
+	v := &victoria{dir: filepath.Join(dir, "data"), http: addrs[0], put: addrs[1]}
+	v.process, err = startProcess(ctx, "victoria-metrics", "-storageDataPath="+v.dir, "-httpListenAddr="+v.http,
+		"-opentsdbListenAddr="+v.put, "-retentionPeriod=100y", "-loggerLevel=WARN")
+	if err != nil {
+		return nil, err
+	}
+	err = v.awaitReady(func() error {
+		_, err := httpGet(ctx, "http://"+v.http+"/health")
+		return err
+	})
+	return v, err
+}
+
+func (v *victoria) account() *process  { return v.process }
+func (v *victoria) dataDirs() []string { return []string{v.dir} }
+
+func (v *victoria) send(ctx context.Context, w workload, as form, n int) error {
+	return inParallel(ctx, w, n, func(ctx context.Context, from, to int) error {
+		if as == asJSON {
+			return sendPuts(ctx, w, "http://"+v.put+"/api/put", from, to)
+		}
+		return sendLines(ctx, w, v.put, from, to)
+	})
+}
+
+func (v *victoria) stored(ctx context.Context) (int64, error) {
+	text, err := httpGet(ctx, "http://"+v.http+"/metrics")
+	if err != nil {
+		return 0, err
+	}
+	lines, err := metricIn(text, `vm_rows_inserted_total{type="opentsdb"}`)
+	if err != nil {
+		return 0, err
+	}
+	bodies, err := metricIn(text, `vm_rows_inserted_total{type="opentsdbhttp"}`)
+	return int64(lines + bodies), err
+}
+
+func (v *victoria) flush(ctx context.Context) error {
+	_, err := httpGet(ctx, "http://"+v.http+"/internal/force_flush")
+	return err
+}
+
+// settle forces a merge, which goes on in the background.
+func (v *victoria) settle(ctx context.Context) error {
+	if err := v.flush(ctx); err != nil {
+		return err
+	}
+	if _, err := httpGet(ctx, "http://"+v.http+"/internal/force_merge"); err != nil {
+		return err
+	}
+	for active := 1.0; active > 0; {
+		if err := sleep(ctx, 50*time.Millisecond); err != nil {
+			return err
+		}
+		text, err := httpGet(ctx, "http://"+v.http+"/metrics")
+		if err != nil {
+			return err
+		}
+		if active, err = metricIn(text, "vm_active_force_merges"); err != nil {
+			return err
+		}
+	}
+	return v.awaitQuiet(ctx, v.dir, time.Second, 20*time.Second)
+}
+
+func (v *victoria) counts(ctx context.Context, w workload, metric int) (map[string]int64, error) {
+	text, err := promPost(ctx, v.http, "query", url.Values{
+		"query":   {fmt.Sprintf(`sum(count_over_time({__name__=%q}[%ds])) by (host)`, metricName(metric), (w.endMS()-w.startMS)/1000)},
+		"time":    {promTime(w.endMS() - 1)},
+		"nocache": {"1"},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return promCounts(text)
+}
+
+// ask takes points by the export, which is the fastest that VictoriaMetrics has,
+// and everything else by PromQL.
+func (v *victoria) ask(ctx context.Context, q question) ([]byte, error) {
+	selector := fmt.Sprintf("{__name__=%q}", metricName(q.metric))
+	if q.host != allHosts {
+		selector = fmt.Sprintf("{__name__=%q,host=%q}", metricName(q.metric), hostName(q.host))
+	}
+	if q.kind == raw {
+		values := url.Values{"match[]": {selector}, "start": {promTime(q.startMS)}, "end": {promTime(q.endExcl - 1)}}
+		return promPost(ctx, v.http, "export", values)
+	}
+	return promAsk(ctx, v.http, q, selector)
+}
+
+func (v *victoria) read(q question, text []byte) (answer, error) {
+	if q.kind != raw {
+		return promRead(q, text)
+	}
+	a := make(answer)
+	for len(text) > 0 {
+		var line struct {
+			Metric     map[string]string
+			Values     []float64
+			Timestamps []int64
+		}
+		end := len(text)
+		for i, c := range text {
+			if c == '\n' {
+				end = i + 1
+				break
+			}
+		}
+		if err := json.Unmarshal(text[:end], &line); err != nil {
+			return nil, fmt.Errorf("answer of VictoriaMetrics: %w", err)
+		}
+		text = text[end:]
+		host := line.Metric["host"]
+		for i, ms := range line.Timestamps {
+			a[host] = append(a[host], sample{ms, line.Values[i]})
+		}
+	}
+	return a, nil
+}
+
+// The functions below speak Prometheus' query API, which VictoriaMetrics has too.
+
+func promPost(ctx context.Context, addr, path string, values url.Values) ([]byte, error) {
+	header := http.Header{"Content-Type": {"application/x-www-form-urlencoded"}}
+	return httpDo(ctx, http.MethodPost, "http://"+addr+"/api/v1/"+path, header, []byte(values.Encode()))
+}
+
+// promTime is a time in seconds, with decimals.
+func promTime(ms int64) string { return fmt.Sprintf("%d.%03d", ms/1000, ms%1000) }
+
+// promAsk asks for q over the series of selector. A bucket [s, s+step) is the
+// window that ends with its last millisecond.
+func promAsk(ctx context.Context, addr string, q question, selector string) ([]byte, error) {
+	steps := url.Values{
+		"start": {promTime(q.startMS + q.stepMS - 1)}, "end": {promTime(q.endExcl - 1)},
+		"step": {fmt.Sprintf("%ds", q.stepMS/1000)}, "nocache": {"1"},
+	}
+	window := fmt.Sprintf("%s[%ds]", selector, q.stepMS/1000)
+	switch q.kind {
+	case average:
+		steps.Set("query", "avg_over_time("+window+")")
+		return promPost(ctx, addr, "query_range", steps)
+	case maximum:
+		steps.Set("query", "max(max_over_time("+window+"))")
+		return promPost(ctx, addr, "query_range", steps)
+	}
+	// The last point, or with a window all points.
+	query := selector
+	if q.kind == raw {
+		query += fmt.Sprintf("[%ds]", (q.endExcl-q.startMS)/1000)
+	}
+	return promPost(ctx, addr, "query", url.Values{"query": {query}, "time": {promTime(q.endExcl - 1)}, "nocache": {"1"}})
+}
+
+// promAnswer is Prometheus' matrix or vector.
+type promAnswer struct {
+	Data struct {
+		Result []struct {
+			Metric map[string]string
+			Value  promSample
+			Values []promSample
+		}
+	}
+}
+
+// A promSample is a pair of seconds and text.
+type promSample struct {
+	ms    int64
+	value float64
+}
+
+func (s *promSample) UnmarshalJSON(text []byte) error {
+	var pair [2]json.Number
+	// A value is quoted; json.Number takes that only if it is a number, and no
+	// workload has others.
+	if err := json.Unmarshal(text, &pair); err != nil {
+		return err
+	}
+	seconds, err := pair[0].Float64()
+	if err != nil {
+		return err
+	}
+	s.ms = int64(seconds*1000 + 0.5)
+	s.value, err = strconv.ParseFloat(pair[1].String(), 64)
+	return err
+}
+
+func promRead(q question, text []byte) (answer, error) {
+	var decoded promAnswer
+	if err := json.Unmarshal(text, &decoded); err != nil {
+		return nil, fmt.Errorf("answer in Prometheus' format: %w", err)
+	}
+	a := make(answer)
+	for _, r := range decoded.Data.Result {
+		host := r.Metric["host"]
+		if q.kind == latestPoint {
+			a[host] = []sample{{q.startMS, r.Value.value}}
+			continue
+		}
+		for _, s := range r.Values {
+			ms := s.ms
+			if q.kind != raw {
+				ms -= q.stepMS - 1 // the start of its bucket
+			}
+			a[host] = append(a[host], sample{ms, s.value})
+		}
+	}
+	return a, nil
+}
+
+func promCounts(text []byte) (map[string]int64, error) {
+	var decoded promAnswer
+	if err := json.Unmarshal(text, &decoded); err != nil {
+		return nil, fmt.Errorf("answer in Prometheus' format: %w", err)
+	}
+	counts := make(map[string]int64)
+	for _, r := range decoded.Data.Result {
+		counts[r.Metric["host"]] += int64(r.Value.value)
+	}
+	return counts, nil
+}
