@@ -297,7 +297,7 @@ func TestOwnPages(t *testing.T) {
 	}{
 		{"/", 200, []string{"/api/v1/"}},
 		{"/api/v1/health/check", 204, nil},
-		{"/api/v1/health/status", 200, []string{`["Datastore-Query: OK","Datastore-Write: OK"]`}},
+		{"/api/v1/health/status", 200, []string{`["JVM-Thread-Deadlock: OK","Datastore-Query: OK"]`}},
 		{"/api/v1/version/", 200, []string{"KairosDB"}},
 		{"//api/v1/metricnames", 200, []string{`{"results":["good.line"]}`}},
 		{"/admin/rejected", 200, []string{"put bad.line now 1 host=a"}},

@@ -117,8 +117,9 @@ func build(c config.Config, s *embedded.Store, registry *prometheus.Registry, lo
 		Routes:   routes,
 		Telnet:   telnet.NewServer(pipeline, c.Telnet, telnet.Options{Registerer: registry, Logger: log, Version: name}),
 		Checks: []server.Check{
+			server.AliveCheck(),
 			server.QueryCheck(s),
-			{Name: "Datastore-Write", Run: func(context.Context) error { return s.Healthy() }},
+			{Name: "Datastore-Write", Run: func(context.Context) error { return s.Healthy() }, Quiet: true},
 		},
 	})
 }

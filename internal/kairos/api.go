@@ -18,27 +18,29 @@ import (
 type Store interface {
 	store.Viewer
 	store.Deleter
+	store.KeyValues
 }
 
-// An API answers KairosDB's reading and deleting endpoints. It is safe for use
+// An API answers KairosDB's endpoints, but for those that take points in. It is safe for use
 // by many goroutines.
 type API struct {
 	// Log, if set before Routes is called, gets the reason of each 500 and 503,
 	// since a 503 has no body to carry it.
 	Log *slog.Logger
 
-	store   Store
-	engine  *query.Engine
-	config  Config
-	version string
-	now     func() time.Time
-	parser  parser // without a request
+	store    Store
+	engine   *query.Engine
+	config   Config
+	version  string
+	now      func() time.Time
+	parser   parser // without a request
+	features features
 }
 
 // New returns an API. version is the text of /api/v1/version; config must be
 // valid; now is the clock of relative times.
 func New(s Store, e *query.Engine, config Config, version string, now func() time.Time) *API {
-	a := &API{store: s, engine: e, config: config, version: version, now: now}
+	a := &API{store: s, engine: e, config: config, version: version, now: now, features: loadFeatures()}
 	a.parser = parser{
 		regexPrefix: config.RegexPrefix,
 		aggregators: map[string]query.AggregatorSpec{},
@@ -66,6 +68,17 @@ func (a *API) Routes() []httpapi.Route {
 		route(http.MethodGet, "/api/v1/tagnames", a.names(store.TagNames)),
 		route(http.MethodGet, "/api/v1/tagvalues", a.names(store.TagValues)),
 		route(http.MethodGet, "/api/v1/version", a.getVersion),
+		route(http.MethodGet, "/api/v1/features", a.getFeatures),
+		route(http.MethodGet, "/api/v1/features/{feature}", a.getFeature),
+		route(http.MethodGet, "/api/v1/metadata/{service}", guardMetadata(a.getServiceKeys)),
+		route(http.MethodGet, "/api/v1/metadata/{service}/{serviceKey}", guardMetadata(a.getKeys)),
+		route(http.MethodGet, "/api/v1/metadata/{service}/{serviceKey}/{key}", guardMetadata(a.getValue)),
+		route(http.MethodPost, "/api/v1/metadata/{service}/{serviceKey}/{key}", guardMetadata(a.postValue)),
+		route(http.MethodDelete, "/api/v1/metadata/{service}/{serviceKey}/{key}", guardMetadata(a.deleteValue)),
+		route(http.MethodGet, "/api/v1/admin/runningqueries", a.getRunning),
+		route(http.MethodGet, "/api/v1/admin/killquery/{hash}", a.killQuery),
+		route(http.MethodPost, "/api/v1/admin/killquery/{hash}", a.killQuery),
+		route(http.MethodDelete, "/api/v1/admin/killquery/{hash}", a.killQuery),
 	}
 	for _, path := range []string{
 		"/api/v1/datapoints", "/api/v1/datapoints/query", "/api/v1/datapoints/query/tags", "/api/v1/datapoints/delete",
@@ -100,15 +113,17 @@ func dropBody(r *http.Request) { io.Copy(io.Discard, io.LimitReader(r.Body, maxD
 
 // readBody reads a request's JSON within the limit.
 func (a *API) readBody(r *http.Request) ([]byte, error) {
-	limit := int64(a.config.MaxQuerySize)
+	return readLimited(r, int64(a.config.MaxQuerySize), "kairos.max_query_size", "bytes of a query")
+}
+
+// readLimited reads a body of at most limit bytes; key is the setting behind it.
+func readLimited(r *http.Request, limit int64, key, what string) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
 	if err != nil {
 		return nil, badRequest("reading the request: " + err.Error())
 	}
 	if int64(len(body)) > limit {
-		return nil, &store.LimitError{
-			Limit: "kairos.max_query_size", Max: limit, Need: max(r.ContentLength, limit+1), What: "bytes of a query",
-		}
+		return nil, &store.LimitError{Limit: key, Max: limit, Need: max(r.ContentLength, limit+1), What: what}
 	}
 	return body, nil
 }

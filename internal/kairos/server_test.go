@@ -2,9 +2,9 @@ package kairos
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 	"time"
 	_ "time/tzdata"
@@ -12,10 +12,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 
+	"varve/internal/httpapi"
 	"varve/internal/ingest"
 	"varve/internal/ingest/kairosjson"
 	"varve/internal/ingest/telnet"
 	"varve/internal/query"
+	"varve/internal/server"
 	"varve/internal/store"
 )
 
@@ -27,6 +29,7 @@ type testServer struct {
 	client      *http.Client
 	store       store.Store
 	engine      *query.Engine
+	api         *API
 }
 
 // testVersion is the text of /api/v1/version and of telnet's version in tests.
@@ -41,23 +44,41 @@ func startServerWith(t testing.TB, st store.Store, qc query.Config, kc Config) *
 	registry := prometheus.NewRegistry()
 	s := &testServer{store: st, engine: query.New(st, qc, registry, time.Now)}
 	p := ingest.New(st, ingest.DefaultConfig(), ingest.Options{Registerer: registry})
-	mux := http.NewServeMux()
-	for _, r := range append(New(st, s.engine, kc, testVersion, time.Now).Routes(), kairosjson.New(p, nil).Routes()...) {
-		mux.Handle(r.Method+" "+r.Path, r.Handler)
-	}
-	server := httptest.NewServer(mux)
-	s.url = server.URL
-	s.client = &http.Client{Transport: &http.Transport{DisableCompression: true}}
-	stopTelnet := s.startTelnet(t, p, registry)
-	t.Cleanup(func() {
-		s.client.CloseIdleConnections()
-		server.Close()
-		stopTelnet()
-		st.Close()
-	})
+	api := New(st, s.engine, kc, testVersion, time.Now)
+	s.api = api
+	t.Cleanup(func() { st.Close() })
+	s.serve(t, append(api.Routes(), kairosjson.New(p, nil).Routes()...), p, registry)
 	return s
 }
 
+// serve runs a server until the test ends.
+func (s *testServer) serve(t testing.TB, routes []httpapi.Route, p *ingest.Pipeline, registry *prometheus.Registry) {
+	c := server.DefaultConfig()
+	c.HTTPAddr, c.CloseGrace = "127.0.0.1:0", 0
+	srv := server.New(server.Options{
+		Config: c, Log: slog.New(slog.DiscardHandler), Registry: registry, Routes: routes,
+		Checks: []server.Check{server.AliveCheck(), server.QueryCheck(s.store)},
+	})
+	if err := srv.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	s.url = "http://" + srv.Addr("http")
+	stopTelnet := s.startTelnet(t, p, registry)
+	s.client = &http.Client{Transport: &http.Transport{DisableCompression: true}}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Run(ctx) }()
+	t.Cleanup(func() {
+		s.client.CloseIdleConnections()
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		stopTelnet()
+	})
+}
+
+// startTelnet is not left to the server, which waits for senders when it stops.
 func (s *testServer) startTelnet(t testing.TB, p *ingest.Pipeline, r prometheus.Registerer) (stop func()) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -84,6 +84,8 @@ type Running struct {
 	Text    string
 	Client  string
 	Start   time.Time
+	Index   int    // of the metric of the request that is worked on
+	Metric  string // its name, "" if the request has none
 	Series  int64
 	Samples int64
 }
@@ -94,10 +96,14 @@ func (e *Engine) Running() []Running {
 	defer e.mu.Unlock()
 	list := make([]Running, 0, len(e.running))
 	for id, r := range e.running {
-		list = append(list, Running{
+		q := Running{
 			ID: id, Text: r.request.Text, Client: r.request.Client, Start: r.start,
-			Series: r.series.Load(), Samples: r.samples.Load(),
-		})
+			Index: int(r.current.Load()), Series: r.series.Load(), Samples: r.samples.Load(),
+		}
+		if q.Index < len(r.request.Metrics) {
+			q.Metric = r.request.Metrics[q.Index].Metric
+		}
+		list = append(list, q)
 	}
 	slices.SortFunc(list, func(a, b Running) int { return cmp.Compare(a.ID, b.ID) })
 	return list

@@ -24,6 +24,7 @@ type Run struct {
 	stop    context.CancelFunc
 	view    store.View
 	budget  budget
+	current atomic.Int32 // metric of the request that is worked on
 	series  atomic.Int64
 	samples atomic.Int64
 	closed  bool
@@ -88,6 +89,7 @@ func (r *Run) selectSeries(q *MetricQuery, within model.TimeRange) ([]store.Seri
 // the next one is asked for.
 func (r *Run) Metric(i int) (*Result, error) {
 	q := &r.request.Metrics[i]
+	r.current.Store(int32(i))
 	series, err := r.selectSeries(q, r.request.Range)
 	if err != nil {
 		return nil, err
@@ -100,6 +102,7 @@ func (r *Run) Metric(i int) (*Result, error) {
 // selects. They are looked for in whole rows, as KairosDB does: what a store
 // finds by its index must not look narrower in one store than in another.
 func (r *Run) Tags(i int) ([]TagValues, error) {
+	r.current.Store(int32(i))
 	within := r.request.Range
 	within.StartMS = rowtime.Default.Partition(within.StartMS)
 	within.EndMS = rowtime.Default.PartitionEnd(rowtime.Default.Partition(within.EndMS))

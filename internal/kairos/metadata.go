@@ -1,0 +1,132 @@
+package kairos
+
+import (
+	"errors"
+	"io"
+	"iter"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"varve/internal/httpapi"
+	"varve/internal/store"
+)
+
+// guardMetadata refuses services that begin with _, which are the server's own:
+// 401 without a body, as KairosDB does.
+func guardMetadata(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.PathValue("service"), "_") {
+			dropBody(r)
+			httpapi.SetHeaders(w.Header())
+			httpapi.WriteEmpty(w, http.StatusUnauthorized)
+			return
+		}
+		h(w, r)
+	}
+}
+
+// getServiceKeys lists each service key once, where KairosDB repeats it for each
+// of its keys.
+func (a *API) getServiceKeys(w http.ResponseWriter, r *http.Request) {
+	dropBody(r)
+	a.list(w, r, a.store.ServiceKeys(r.Context(), r.PathValue("service")))
+}
+
+func (a *API) getKeys(w http.ResponseWriter, r *http.Request) {
+	dropBody(r)
+	prefix := r.URL.Query().Get("startsWith")
+	a.list(w, r, a.store.Keys(r.Context(), r.PathValue("service"), r.PathValue("serviceKey"), prefix))
+}
+
+// list answers with texts.
+func (a *API) list(w http.ResponseWriter, r *http.Request, texts iter.Seq2[string, error]) {
+	out := newAnswer(w, r, int(a.config.ResponseBuffer))
+	if err := encodeList(out, texts); err != nil {
+		a.abandon(out, r, err)
+		return
+	}
+	if err := out.finish(); err != nil {
+		a.abandon(out, r, err)
+	}
+}
+
+func encodeList(out *answer, texts iter.Seq2[string, error]) error {
+	out.buf = append(out.buf, `{"results":[`...)
+	first := true
+	for text, err := range texts {
+		if err != nil {
+			return err
+		}
+		if !first {
+			out.buf = append(out.buf, ',')
+		}
+		first = false
+		out.buf = appendText(out.buf, text)
+		if out.full() {
+			if err := out.spill(); err != nil {
+				return err
+			}
+		}
+	}
+	out.buf = append(out.buf, `]}`...)
+	return nil
+}
+
+// getValue answers with the stored text as it is, whatever it is.
+func (a *API) getValue(w http.ResponseWriter, r *http.Request) {
+	dropBody(r)
+	plain := wantsPlainText(r)
+	value, err := a.store.Get(r.Context(), r.PathValue("service"), r.PathValue("serviceKey"), r.PathValue("key"))
+	switch {
+	case errors.Is(err, store.ErrNotFound) && plain:
+		setMetadataHeaders(w.Header(), plain)
+		httpapi.WriteEmpty(w, http.StatusNotFound)
+		return
+	case errors.Is(err, store.ErrNotFound):
+		httpapi.WriteErrors(w, http.StatusNotFound, "Key not found")
+		return
+	case err != nil:
+		a.fail(w, r, err)
+		return
+	}
+	setMetadataHeaders(w.Header(), plain)
+	w.Header().Set("Last-Modified", value.Modified.UTC().Format(http.TimeFormat))
+	w.Header().Set("Content-Length", strconv.Itoa(len(value.Text)))
+	io.WriteString(w, value.Text)
+}
+
+// wantsPlainText reports that the client asks for text/plain and does not take
+// JSON or anything.
+func wantsPlainText(r *http.Request) bool {
+	accept := strings.Join(r.Header.Values("Accept"), ",")
+	return strings.Contains(accept, "text/plain") && !strings.Contains(accept, "application/json") && !strings.Contains(accept, "*/*")
+}
+
+func setMetadataHeaders(h http.Header, plain bool) {
+	httpapi.SetHeaders(h)
+	if plain {
+		h.Set("Content-Type", "text/plain;charset=utf-8")
+	}
+}
+
+func (a *API) postValue(w http.ResponseWriter, r *http.Request) {
+	body, err := readLimited(r, int64(a.config.MaxValueSize), "kairos.max_value_size", "bytes of a metadata value")
+	if err == nil {
+		err = a.store.Set(r.Context(), r.PathValue("service"), r.PathValue("serviceKey"), r.PathValue("key"), string(body))
+	}
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	writeDone(w)
+}
+
+func (a *API) deleteValue(w http.ResponseWriter, r *http.Request) {
+	dropBody(r)
+	if err := a.store.Unset(r.Context(), r.PathValue("service"), r.PathValue("serviceKey"), r.PathValue("key")); err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	writeDone(w)
+}
