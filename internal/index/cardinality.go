@@ -1,0 +1,222 @@
+package index
+
+import (
+	"cmp"
+	"container/heap"
+	"slices"
+
+	"varve/internal/model"
+)
+
+// cardinalitySlice is how many entries are counted before the lock is given
+// back: about a millisecond.
+const cardinalitySlice = 32 << 10
+
+// A Cardinality says what an index holds and what most of it belongs to.
+// Counts were true at some moment each while it was put together.
+type Cardinality struct {
+	Series   int // of the metric that was asked for, else of all
+	Metrics  int
+	TagNames int
+	TagPairs int // distinct tag name and value
+
+	TopMetrics []MetricCount // by series
+	TopTags    []TagCount    // by distinct values
+	TopPairs   []PairCount   // by series
+}
+
+// A MetricCount is the number of series of a metric.
+type MetricCount struct {
+	Metric string
+	Series int
+}
+
+// A TagCount is the number of distinct values of a tag.
+type TagCount struct {
+	Tag    string
+	Values int
+}
+
+// A PairCount is the number of series with a value of a tag.
+type PairCount struct {
+	Tag, Value string
+	Series     int
+}
+
+// Cardinality counts what x holds, of one metric if metric is not "", and lists
+// the limit largest parts. It looks at each metric, or at each tag value: 10 ms
+// for a million, during which the index is locked for a millisecond at a time.
+func (x *Index) Cardinality(metric string, limit int) Cardinality {
+	if metric != "" {
+		return x.metricCardinality(metric, limit)
+	}
+	x.mu.RLock()
+	c := Cardinality{Series: x.series, Metrics: x.names.len(), TagNames: x.keys.len()}
+	x.mu.RUnlock()
+	c.TopMetrics = x.topMetrics(limit)
+	tags := top[TagCount]{most: limit, less: lessTag}
+	pairs := newTopPairs(limit)
+	x.inSlices(func() int { return len(x.tags) }, func(i int) {
+		if t := x.tags[i]; t != nil {
+			c.TagPairs += t.values.len()
+			tags.add(TagCount{t.name, t.values.len()})
+		}
+	})
+	for i := 0; x.topValues(i, pairs); i++ {
+	}
+	c.TopTags, c.TopPairs = tags.list(), pairs.list()
+	return c
+}
+
+// TopMetrics lists the metrics with the most series.
+func (x *Index) TopMetrics(limit int) []MetricCount { return x.topMetrics(limit) }
+
+func (x *Index) topMetrics(limit int) []MetricCount {
+	metrics := top[MetricCount]{most: limit, less: lessMetric}
+	x.inSlices(func() int { return len(x.metrics) }, func(i int) {
+		if m := x.metrics[i]; m != nil {
+			metrics.add(MetricCount{x.names.texts[i], x.lists.len(m.ids)})
+		}
+	})
+	return metrics.list()
+}
+
+// topValues adds the values of tag number i, and reports whether there can be
+// further tags.
+func (x *Index) topValues(i int, pairs *topPairs) bool {
+	x.mu.RLock()
+	known := i < len(x.tags)
+	var t *tag
+	if known {
+		t = x.tags[i]
+	}
+	x.mu.RUnlock()
+	if t != nil {
+		x.inSlices(func() int { return len(t.uses) }, func(number int) {
+			if n := t.uses[number].series; n > 0 && !pairs.excludes(int(n)) {
+				pairs.add(PairCount{t.name, t.values.texts[number], int(n)})
+			}
+		})
+	}
+	return known
+}
+
+func (x *Index) metricCardinality(name string, limit int) Cardinality {
+	x.mu.RLock()
+	m, ok := x.metric(name)
+	var c Cardinality
+	var tags []*tag
+	counts := top[TagCount]{most: limit, less: lessTag}
+	pairs := newTopPairs(limit)
+	if ok {
+		c.Series, c.Metrics, c.TagNames = x.lists.len(m.ids), 1, len(m.tags)
+		c.TopMetrics = []MetricCount{{name, c.Series}}
+		for i := range m.tags {
+			mt := &m.tags[i]
+			c.TagPairs += mt.values.len()
+			counts.add(TagCount{mt.tag.name, mt.values.len()})
+			tags = append(tags, mt.tag)
+		}
+	}
+	x.mu.RUnlock()
+	for _, t := range tags {
+		x.inSlices(func() int { return len(t.uses) }, func(number int) {
+			// The series of all metrics are no fewer than those of this one.
+			if n := t.uses[number].series; n == 0 || pairs.excludes(int(n)) {
+				return
+			}
+			m, ok := x.metric(name)
+			if !ok {
+				return
+			}
+			at, ok := m.find(t.name)
+			if !ok {
+				return
+			}
+			if h, ok := m.tags[at].values.get(uint32(number)); ok {
+				pairs.add(PairCount{t.name, t.values.texts[number], x.lists.len(h)})
+			}
+		})
+	}
+	c.TopTags, c.TopPairs = counts.list(), pairs.list()
+	return c
+}
+
+// inSlices calls each for 0, 1 .. n() with the index locked for reading, and
+// gives the lock back from time to time.
+func (x *Index) inSlices(n func() int, each func(i int)) {
+	for from, more := 0, true; more; from += cardinalitySlice {
+		more = x.slice(from, n, each)
+	}
+}
+
+func (x *Index) slice(from int, n func() int, each func(i int)) (more bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	to := min(from+cardinalitySlice, n())
+	for i := from; i < to; i++ {
+		each(i)
+	}
+	return to < n()
+}
+
+// Larger counts come first, then lower names.
+func lessMetric(a, b MetricCount) int {
+	return cmp.Or(cmp.Compare(b.Series, a.Series), model.CompareNames(a.Metric, b.Metric))
+}
+
+func lessTag(a, b TagCount) int {
+	return cmp.Or(cmp.Compare(b.Values, a.Values), model.CompareNames(a.Tag, b.Tag))
+}
+
+func lessPair(a, b PairCount) int {
+	return cmp.Or(cmp.Compare(b.Series, a.Series), model.CompareNames(a.Tag, b.Tag), model.CompareNames(a.Value, b.Value))
+}
+
+// top keeps the first of what it is given, by less: a heap with the last of
+// them on top.
+type top[T any] struct {
+	most int
+	less func(a, b T) int
+	kept []T
+}
+
+func (t *top[T]) Len() int           { return len(t.kept) }
+func (t *top[T]) Less(i, j int) bool { return t.less(t.kept[i], t.kept[j]) > 0 }
+func (t *top[T]) Swap(i, j int)      { t.kept[i], t.kept[j] = t.kept[j], t.kept[i] }
+func (t *top[T]) Push(v any)         { t.kept = append(t.kept, v.(T)) }
+func (t *top[T]) Pop() any           { panic("top: never shrinks") }
+
+func (t *top[T]) add(v T) {
+	switch {
+	case len(t.kept) < t.most:
+		heap.Push(t, v)
+	case t.most > 0 && t.less(v, t.kept[0]) < 0:
+		t.kept[0] = v
+		heap.Fix(t, 0)
+	}
+}
+
+// topPairs are the values with the most series. Which ones of equal number it
+// keeps is left open: mostly there are very many with one series.
+type topPairs struct{ top[PairCount] }
+
+func newTopPairs(limit int) *topPairs {
+	return &topPairs{top[PairCount]{most: limit, less: func(a, b PairCount) int { return cmp.Compare(b.Series, a.Series) }}}
+}
+
+// excludes reports that a value with n series or fewer need not be added.
+func (t *topPairs) excludes(n int) bool {
+	return len(t.kept) == t.most && (t.most == 0 || n <= t.kept[0].Series)
+}
+
+func (t *topPairs) list() []PairCount {
+	slices.SortFunc(t.kept, lessPair)
+	return t.kept
+}
+
+// list returns what was kept, first to last.
+func (t *top[T]) list() []T {
+	slices.SortFunc(t.kept, t.less)
+	return t.kept
+}
