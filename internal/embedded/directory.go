@@ -86,22 +86,18 @@ func (d *Directory) readable() error {
 }
 
 // openCatalogueToRead opens the catalogue without changing it.
-func openCatalogueToRead(fs vfs.FS, dir string) (c *catalogue, err error) {
-	defer func() {
-		if p := recover(); p != nil { // Pebble panics at some damage
-			c, err = nil, fmt.Errorf("open catalogue: %v", p)
-		}
-	}()
+func openCatalogueToRead(fs vfs.FS, dir string) (*catalogue, error) {
 	db, err := pebble.Open(dir, &pebble.Options{
 		FS:       fs,
 		ReadOnly: true, ErrorIfNotExists: true,
 		FormatMajorVersion: pebble.FormatNewest,
 		Logger:             quietLog{},
+		EventListener:      &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("open catalogue: %w", err)
 	}
-	c = &catalogue{db: db}
+	c := &catalogue{db: db}
 	if err = c.getJSON(metaKey("spec"), &c.spec); err == nil {
 		err = c.getJSON(metaKey("store"), &c.meta)
 	}
@@ -122,12 +118,7 @@ func (quietLog) Errorf(string, ...any)             {}
 func (quietLog) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }
 
 // scanRows calls fn for each row of a table. Keys come without the table's byte.
-func scanRows(r pebble.Reader, table byte, fn func(key, value []byte) error) (err error) {
-	defer func() {
-		if p := recover(); p != nil { // Pebble panics at some damage
-			err = fmt.Errorf("read catalogue: %v", p)
-		}
-	}()
+func scanRows(r pebble.Reader, table byte, fn func(key, value []byte) error) error {
 	it, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{table}, UpperBound: []byte{table + 1}})
 	if err != nil {
 		return fmt.Errorf("read catalogue: %w", err)

@@ -200,7 +200,9 @@ func flipAll(t *testing.T, img image, before string) {
 				t.Fatal(err)
 			}
 			r, err := d.Check(context.Background(), CheckOptions{})
-			d.Close()
+			if err := d.Close(); err != nil {
+				t.Errorf("%s, bit %d of byte %d: close: %v", p, bit, at, err)
+			}
 			writeFile(t, fs, p, img[p])
 			if err != nil {
 				t.Errorf("%s, bit %d of byte %d: check: %v", p, bit, at, err)
