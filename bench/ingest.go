@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// ingest runs one stage of sending w on one target, in an empty directory.
-// keep leaves the directory behind, with everything settled and the server
-// stopped.
+// ingest runs one stage of sending w on one target, in an empty directory. It
+// leaves everything settled and the server stopped.
 func (r *run) ingest(ctx context.Context, stage string, round int, t target, w workload, as form, dir string) (err error) {
 	s, err := t.start(ctx, dir, usual)
 	if err != nil {
@@ -86,6 +85,7 @@ func (r *run) ingest(ctx context.Context, stage string, round int, t target, w w
 			return err
 		}
 		add(figureVisible, float64(wait.Microseconds())/1000)
+		return s.settle(ctx)
 	}
 	return nil
 }

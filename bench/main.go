@@ -33,7 +33,8 @@ func main() {
 	ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("-timeout %v has passed", *timeout))
 	defer cancel()
 
-	r := &run{rounds: *rounds, turns: *turns, connections: *connections, profiles: *profiles, quick: *quick, stages: stageNames}
+	r := &run{rounds: *rounds, turns: *turns, connections: *connections, profiles: *profiles, quick: *quick, stages: stageNames,
+		loaded: make(map[string]string)}
 	if *quick {
 		r.rounds, r.turns = 1, min(r.turns, 100)
 		if *peers == "all" {

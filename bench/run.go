@@ -19,14 +19,15 @@ type run struct {
 	connections int
 	profiles    string // directory for CPU profiles of Varve, "" for none
 	quick       bool
+	loaded      map[string]string // directories with W1 for queries, by target
 }
 
 const varveName = "varve"
 
 var stageNames = []string{"W1", "W2", "W3", "json", "shapes", "queries", "restart"}
 
-// slow is true of targets that would take most of the time: they run a stage
-// once and not every stage.
+// slow is true of targets that would take most of the time: they run W1, W2 and
+// queries, once.
 func slow(t target) bool {
 	switch t.(type) {
 	case varveTarget, victoriaTarget:
@@ -46,7 +47,7 @@ func (r *run) all(ctx context.Context) error {
 		w = r.sized(w)
 		r.book.title(w.name, w.String()+", put lines")
 		for round := range r.rounds {
-			r.round(ctx, w.name, round, w, asLines, nil)
+			r.round(ctx, w.name, round, w, asLines)
 		}
 	}
 	if wants("json") {
@@ -54,14 +55,14 @@ func (r *run) all(ctx context.Context) error {
 		r.book.title("json", fmt.Sprintf("%v, JSON bodies of %d points; KairosDB's with %d an entry for Varve, OpenTSDB's for peers",
 			w, bodyPutPoints, entryPoints))
 		for round := range r.rounds {
-			r.round(ctx, "json", round, w, asJSON, nil)
+			r.round(ctx, "json", round, w, asJSON)
 		}
 	}
 	if wants("shapes") {
 		for _, w := range shapes {
 			w = r.sized(w)
 			r.book.title(w.name, w.String()+", put lines")
-			r.round(ctx, w.name, 0, w, asLines, slow)
+			r.round(ctx, w.name, 0, w, asLines)
 		}
 	}
 	if wants("queries") {
@@ -90,43 +91,49 @@ func (r *run) sized(w workload) workload {
 }
 
 // round has each target run a stage of sending once, every time another one
-// first. skip leaves targets out; slow ones take part in the first round.
-func (r *run) round(ctx context.Context, stage string, round int, w workload, as form, skip func(target) bool) {
+// first.
+func (r *run) round(ctx context.Context, stage string, round int, w workload, as form) {
 	for i := range r.targets {
 		t := r.targets[(round+i)%len(r.targets)]
-		if skip != nil && skip(t) || slow(t) && round > 0 || slow(t) && as != asLines || ctx.Err() != nil {
+		if slow(t) && (round > 0 || stage != w1.name && stage != w2.name) || ctx.Err() != nil {
 			continue
 		}
 		dir, remove, err := r.emptyDir(stage, t)
 		if err == nil {
 			err = r.ingest(ctx, stage, round, t, w, as, dir)
-			remove()
 		}
-		if err != nil {
+		switch {
+		case err != nil:
 			r.book.fail(stage, t.name(), err)
+			remove()
+		case stage == w1.name && round == 0 && slices.Contains(r.stages, "queries"):
+			r.loaded[t.name()] = dir
+		default:
+			remove()
 		}
 		fmt.Fprintf(os.Stderr, "%s round %d: %s done\n", stage, round+1, t.name())
 	}
 }
 
-// queryStage loads W1 into every target and asks.
+// queryStage loads W1 into every target that does not have it, and asks.
 func (r *run) queryStage(ctx context.Context) error {
 	w := r.sized(w1)
-	dirs := make(map[string]string)
 	for _, t := range r.targets {
-		dir, remove, err := r.emptyDir("queries", t)
-		if err != nil {
-			return err
+		if r.loaded[t.name()] != "" {
+			continue
 		}
-		defer remove()
-		if err := r.load(ctx, t, w, dir); err != nil {
+		dir, _, err := r.emptyDir("queries", t)
+		if err == nil {
+			err = r.load(ctx, t, w, dir)
+		}
+		if err != nil {
 			r.book.fail("queries", t.name(), err)
 			continue
 		}
-		dirs[t.name()] = dir
+		r.loaded[t.name()] = dir
 		fmt.Fprintf(os.Stderr, "queries: %s loaded\n", t.name())
 	}
-	return r.ask(ctx, w, dirs)
+	return r.ask(ctx, w, r.loaded)
 }
 
 // load puts w into a target, settles it and stops it.

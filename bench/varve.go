@@ -24,10 +24,14 @@ type varve struct {
 	http, line, pprof string
 }
 
-// buildVarve compiles the server from the sources around.
+// buildVarve compiles the server from the sources around, as their Makefile does.
 func buildVarve(ctx context.Context, dir string) (binary string, err error) {
 	binary = filepath.Join(dir, "varve")
-	build := exec.CommandContext(ctx, "go", "build", "-o", binary, "varve/cmd/varve")
+	args := []string{"build", "-trimpath", "-o", binary}
+	if described, err := exec.CommandContext(ctx, "git", "describe", "--tags", "--always", "--dirty").Output(); err == nil {
+		args = append(args, "-ldflags", "-X main.version="+strings.TrimSpace(string(described)))
+	}
+	build := exec.CommandContext(ctx, "go", append(args, "varve/cmd/varve")...)
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build varve: %w\n%s", err, out)
@@ -39,14 +43,7 @@ func (varveTarget) name() string { return "varve" }
 
 func (t varveTarget) version(ctx context.Context) (string, error) {
 	out, err := exec.CommandContext(ctx, t.binary, "version").Output()
-	if err != nil {
-		return "", err
-	}
-	described, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output()
-	if err != nil {
-		return strings.TrimSpace(string(out)), nil
-	}
-	return fmt.Sprintf("%s (sources around: %s)", bytes.TrimSpace(out), bytes.TrimSpace(described)), nil
+	return strings.TrimSpace(string(out)), err
 }
 
 func (t varveTarget) start(ctx context.Context, dir string, how mode) (server, error) {
