@@ -100,6 +100,7 @@ func build(c config.Config, s *embedded.Store, registry *prometheus.Registry, lo
 	name := "KairosDB 1.3.0 (Varve " + versionText() + ")" // clients look for KairosDB's
 	pipeline := ingest.New(s, c.Ingest, ingest.Options{Registerer: registry, Logger: log})
 	engine := query.New(s, c.Query, registry, time.Now)
+	engine.SaveTo(kairos.NewSaver(pipeline))
 	api := kairos.New(s, engine, c.Kairos, name, time.Now)
 	api.Log = log
 	routes := []httpapi.Route{

@@ -97,25 +97,11 @@ func wantedStatus(req *http.Request, body []byte) int {
 	switch {
 	case bytes.Contains(body, []byte(`"name":"rate","align_sampling"`)): // KairosDB refuses it too
 		return http.StatusBadRequest
-	case usesMissing(body):
-		return http.StatusBadRequest
 	case req.URL.Path == "/api/v1/datapoints", req.URL.Path == "/api/v1/datapoints/delete", req.Method == http.MethodDelete:
 		return http.StatusNoContent
 	}
 	return http.StatusOK
 }
-
-// usesMissing reports a query with an aggregator or group-by that is not built yet.
-func usesMissing(body []byte) bool {
-	for _, name := range missing {
-		if bytes.Contains(body, []byte(`"name":"`+name+`"`)) {
-			return true
-		}
-	}
-	return false
-}
-
-var missing = []string{"save_as"}
 
 // checkQueries: Grafana reads answers by position, so there are as many as
 // metrics.

@@ -157,6 +157,8 @@ func argument(v *value, p query.Property, at string) (any, error) {
 		return zoneOf(v, at)
 	case query.ScalarProperty:
 		return scalarArgument(v, p, at)
+	case query.TextMapProperty:
+		return textMapArgument(v)
 	case query.ThresholdsProperty:
 		return thresholdsArgument(v, p, at)
 	}
@@ -193,6 +195,22 @@ func textsArgument(v *value) ([]string, error) {
 		texts = append(texts, text)
 	}
 	return texts, err
+}
+
+// textMapArgument reads {"name":"text",...}.
+func textMapArgument(v *value) (map[string]string, error) {
+	if v.kind != jsontext.Object {
+		return nil, badRequest("java.lang.IllegalStateException: Expected BEGIN_OBJECT but was " + v.kind.String())
+	}
+	texts := make(map[string]string, len(v.members))
+	for i := range v.members {
+		text, err := v.members[i].value.scalarText()
+		if err != nil {
+			return nil, err
+		}
+		texts[v.members[i].name] = text
+	}
+	return texts, nil
 }
 
 func doublesArgument(v *value, p query.Property, at string) ([]float64, error) {

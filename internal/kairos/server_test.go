@@ -44,6 +44,7 @@ func startServerWith(t testing.TB, st store.Store, qc query.Config, kc Config) *
 	registry := prometheus.NewRegistry()
 	s := &testServer{store: st, engine: query.New(st, qc, registry, time.Now)}
 	p := ingest.New(st, ingest.DefaultConfig(), ingest.Options{Registerer: registry})
+	s.engine.SaveTo(NewSaver(p))
 	api := New(st, s.engine, kc, testVersion, time.Now)
 	s.api = api
 	t.Cleanup(func() { st.Close() })

@@ -53,6 +53,7 @@ var ErrCancelled = errors.New("query was cancelled by the operator")
 // goroutines and owns none: all work ends with the call that caused it.
 type Engine struct {
 	store   store.Viewer
+	saver   Saver // nil: save_as fails
 	config  Config
 	workers int
 	now     func() time.Time

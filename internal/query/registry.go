@@ -11,7 +11,7 @@ func Aggregators() []AggregatorSpec {
 	return []AggregatorSpec{
 		avgSpec(), countSpec(), devSpec(), diffSpec(), divSpec(), filterSpec(), firstSpec(), gapsSpec(),
 		lastSpec(), leastSquaresSpec(), maxSpec(), minSpec(), percentileSpec(), rateSpec(), samplerSpec(),
-		scaleSpec(), scoreSpec(), smaSpec(), sumSpec(), trimSpec(),
+		saveAsSpec(), scaleSpec(), scoreSpec(), smaSpec(), sumSpec(), trimSpec(),
 	}
 }
 
@@ -56,6 +56,7 @@ const (
 	ZoneProperty                           // *time.Location
 	ScalarProperty                         // float64, string or bool, as it was written
 	ThresholdsProperty                     // []Threshold
+	TextMapProperty                        // map[string]string
 )
 
 // A Property is a named argument of an aggregator or a group-by.
@@ -87,6 +88,11 @@ func (a Args) Text(name, absent string) string { return argument(a, name, absent
 
 // Texts returns an argument, nil if absent.
 func (a Args) Texts(name string) []string { return argument[[]string](a, name, nil) }
+
+// TextMap returns an argument, nil if absent.
+func (a Args) TextMap(name string) map[string]string {
+	return argument[map[string]string](a, name, nil)
+}
 
 // Doubles returns an argument, nil if absent.
 func (a Args) Doubles(name string) []float64 { return argument[[]float64](a, name, nil) }

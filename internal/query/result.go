@@ -27,6 +27,8 @@ type Result struct {
 	before   int64 // samples of the run before this metric
 	backward bool  // steps run on ascending points, the result is turned round
 	splits   []Splitter
+	grouped  []string // tags that any tag group-by names
+	saves    bool
 	parts    []*Group // of the current group, not yet handed out
 	any      bool     // a group was handed out
 }
@@ -36,10 +38,11 @@ type Result struct {
 const batchSeries = 512
 
 func newResult(r *Run, q *MetricQuery, series []store.Series) (*Result, error) {
-	res := &Result{run: r, query: q, before: r.samples.Load()}
+	res := &Result{run: r, query: q, before: r.samples.Load(), saves: q.Saves()}
 	for _, g := range q.GroupBy {
 		switch by := g.(type) {
 		case *TagGroupBy:
+			res.grouped = append(res.grouped, by.Tags...)
 			if res.by == nil { // only the first one counts, as in KairosDB
 				res.by = by
 			}
@@ -308,6 +311,7 @@ func (r *Result) env() *Env {
 	return &Env{
 		Range: r.run.request.Range, Zone: r.run.request.Zone,
 		NowMS: r.run.start.UnixMilli(), Metric: r.query.Metric,
+		run: r.run, grouped: r.grouped,
 	}
 }
 
@@ -315,7 +319,7 @@ func (r *Result) env() *Env {
 func (r *Result) build(g *loaded) ([]*Group, error) {
 	env := r.env()
 	env.lease = &g.lease
-	if !r.query.WithoutTags {
+	if !r.query.WithoutTags || r.saves {
 		env.Tags = tagValues(liveSeries(g))
 	}
 	if r.by != nil {
@@ -341,10 +345,14 @@ func (r *Result) build(g *loaded) ([]*Group, error) {
 }
 
 func (r *Result) group(g *loaded, env *Env, points Stream) *Group {
-	return &Group{
+	group := &Group{
 		Type: g.plan.groupType, Labels: env.Labels, Tags: env.Tags,
 		Points: &guarded{in: points, run: r.run},
 	}
+	if r.query.WithoutTags {
+		group.Tags = nil
+	}
+	return group
 }
 
 func liveSeries(g *loaded) []store.Series {

@@ -27,8 +27,11 @@ type Env struct {
 	NowMS  int64           // when the query began
 	Metric string          // the metric read
 	Labels []Label         // of the group
-	Tags   []TagValues     // of the group, empty if the query excludes tags
-	lease  *lease          // memory of the group
+	Tags   []TagValues     // of the group; empty if the query excludes tags and saves nothing
+
+	run     *Run
+	grouped []string // tags that a tag group-by names, also one that does not count
+	lease   *lease   // memory of the group
 }
 
 // zone returns the zone of an aggregator: its own, else the query's.

@@ -1,0 +1,68 @@
+package kairos
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"varve/internal/query"
+)
+
+// Each aggregator and group-by has a form, with the properties that are not
+// hidden.
+func TestFeaturesMatchRegistry(t *testing.T) {
+	var families []family
+	if err := json.Unmarshal(featuresText, &families); err != nil {
+		t.Fatal(err)
+	}
+	forms := map[string][]string{}
+	for _, f := range families {
+		for _, c := range f.Components {
+			names := []string{}
+			for _, raw := range c.Properties {
+				var p struct{ Name string }
+				if err := json.Unmarshal(raw, &p); err != nil {
+					t.Fatal(err)
+				}
+				names = append(names, p.Name)
+			}
+			slices.Sort(names)
+			forms[f.Name+"."+c.Name] = names
+		}
+	}
+	check := func(key string, properties []query.Property) {
+		names := []string{}
+		for _, p := range properties {
+			if !p.Hidden {
+				names = append(names, p.Name)
+			}
+		}
+		slices.Sort(names)
+		form, ok := forms[key]
+		if !ok || !slices.Equal(form, names) {
+			t.Errorf("%s: form has %q, properties are %q", key, form, names)
+		}
+		delete(forms, key)
+	}
+	for _, s := range query.Aggregators() {
+		check("aggregators."+s.Name, s.Properties)
+	}
+	for _, s := range query.GroupBys() {
+		check("group_by."+s.Name, s.Properties)
+	}
+	for key := range forms {
+		t.Errorf("%s has a form, but is not known", key)
+	}
+}
+
+func TestFeatureEscapes(t *testing.T) {
+	s := startServer(t)
+	_, body := s.do(t, "GET", "/api/v1/features", "")
+	if i := strings.IndexAny(body, "=<>&'"); i >= 0 {
+		t.Errorf("not escaped: %.60s", body[i:])
+	}
+	if !strings.HasPrefix(body, `[{"name":"group_by","label":"Group By","properties":[{"name":"bin",`) {
+		t.Errorf("%.100s", body)
+	}
+}

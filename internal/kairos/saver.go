@@ -1,0 +1,82 @@
+package kairos
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strconv"
+
+	"varve/internal/ingest"
+	"varve/internal/model"
+	"varve/internal/query"
+	"varve/internal/store"
+)
+
+// A saver writes the points of save_as through the pipeline that all input goes
+// through, so that the same limits hold, and counters and refused inputs show it
+// under the protocol save_as.
+type saver struct {
+	pipeline *ingest.Pipeline
+	protocol *ingest.Protocol
+}
+
+// NewSaver returns what an Engine's save_as writes to.
+func NewSaver(p *ingest.Pipeline) query.Saver {
+	return &saver{pipeline: p, protocol: p.Protocol("save_as")}
+}
+
+// Save refuses all points or stores all of them.
+func (s *saver) Save(ctx context.Context, to query.Target, points []query.Point) error {
+	w := s.pipeline.NewWriter(s.protocol, to.Client, s.pipeline.Config().StoreWait)
+	head, tail := []byte(to.Metric), model.AppendTags(nil, to.Tags)
+	_, err := w.Ingest(ctx, len(points), func() error {
+		for i := range points {
+			if err := s.add(w, &to, head, tail, &points[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	var refused *ingest.Fault
+	var limit *store.LimitError
+	switch {
+	case errors.As(err, &refused):
+		s.pipeline.Reject(s.protocol, to.Client, refused, []byte(to.Metric), len(points))
+		if !errors.As(err, &limit) {
+			return &store.InputError{Reason: "save_as " + to.Metric + ": " + refused.Text}
+		}
+	case errors.Is(err, ingest.ErrBusy):
+		return &store.UnavailableError{Reason: "save_as " + to.Metric + ": too much input is in flight; try again", Err: err}
+	}
+	return err
+}
+
+// add puts a point into the batch. head and tail spell the target.
+func (s *saver) add(w *ingest.Writer, to *query.Target, head, tail []byte, p *query.Point) error {
+	series := w.Find(p.Kind, head, tail)
+	if series == nil {
+		if model.TypeOf(p.Kind) == "" {
+			return ingest.Faultf(ingest.BadType, "a value of a type that Varve does not know can not be saved")
+		}
+		var err error
+		series, err = w.Resolve(p.Kind, head, tail, &ingest.Names{Metric: to.Metric, Tags: to.Tags})
+		if err != nil {
+			return err
+		}
+	}
+	switch p.Kind {
+	case model.Long:
+		w.Batch().AddLong(series.Ref, p.TimeMS, int64(p.Bits), to.TTL)
+	case model.Double:
+		v := math.Float64frombits(p.Bits)
+		if math.IsNaN(v) || math.IsInf(v, 0) {
+			return ingest.Faultf(ingest.NotFinite, "value %s at %d is not a finite number", strconv.FormatFloat(v, 'g', -1, 64), p.TimeMS)
+		}
+		w.Batch().AddDouble(series.Ref, p.TimeMS, v, to.TTL)
+	case model.Null:
+		w.Batch().AddNull(series.Ref, p.TimeMS, to.TTL)
+	default:
+		w.Batch().AddBytes(series.Ref, p.TimeMS, p.Data, to.TTL)
+	}
+	return nil
+}

@@ -1,0 +1,92 @@
+package kairos
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"varve/internal/query"
+	"varve/internal/store/storetest"
+)
+
+// save_as keeps kinds, lets the later point of one time win, and answers faults.
+func TestSaveAs(t *testing.T) {
+	s := startServer(t)
+	post := func(path, body string) (int, string) {
+		t.Helper()
+		resp, got := s.do(t, "POST", path, body)
+		return resp.StatusCode, got
+	}
+	post("/api/v1/datapoints", `[{"name":"m","tags":{"h":"a","dc":"x"},"datapoints":[[1,5],[2,2.5],[3,"text"],[4,7]]},`+
+		`{"name":"m","tags":{"h":"b","dc":"x"},"datapoints":[[4,3]]}]`)
+	ask := func(save, more string) (int, string) {
+		t.Helper()
+		return post(queryPath, `{"start_absolute":0,"metrics":[{"name":"m",`+more+`"aggregators":[{"name":"save_as",`+save+`}]}]}`)
+	}
+	read := func(name string) string {
+		t.Helper()
+		_, body := post(queryPath, `{"start_absolute":0,"metrics":[{"name":"`+name+`"}]}`)
+		_, values, _ := strings.Cut(body, `"results":`)
+		return values
+	}
+	if status, body := ask(`"metric_name":"all"`, ""); status != 200 || !strings.Contains(body, `[[1,5],[2,2.5],[4,3],[4,7]]`) {
+		t.Errorf("%d %s", status, body)
+	}
+	want := `[{"name":"all","group_by":[{"name":"type","type":"number"}],"tags":{"saved_from":["m"]},"values":[[1,5],[2,2.5],[4,7]]},` +
+		`{"name":"all","group_by":[{"name":"type","type":"text"}],"tags":{"saved_from":["m"]},"values":[[3,"text"]]}]}]}`
+	if got := read("all"); got != want {
+		t.Errorf("\n got %s\nwant %s", got, want)
+	}
+	// Tags grouped by are kept although the answer leaves tags out.
+	ask(`"metric_name":"by","tags":{"k":1}`, `"exclude_tags":true,"group_by":[{"name":"tag","tags":["dc"]},{"name":"tag","tags":["h"]}],`)
+	if got := read("by"); !strings.Contains(got, `"tags":{"dc":["x"],"k":["1"],"saved_from":["m"]}`) {
+		t.Error(got)
+	}
+	// A point that its time-to-live has ended already is never seen.
+	ask(`"metric_name":"old","ttl":5`, "")
+	if got := read("old"); !strings.Contains(got, `"values":[]`) {
+		t.Error(got)
+	}
+	for save, want := range map[string]struct {
+		status int
+		text   string
+	}{
+		``:                                  {400, "metric_name may not be null or empty"},
+		`"metric_name":""`:                  {400, "metric_name may not be null or empty"},
+		`"metric_name":"x","ttl":-1`:        {400, "query.metric[0].aggregators[0].ttl must be between 0 and"},
+		`"metric_name":"x","tags":{"a":""}`: {400, "the value of tag a is empty"},
+		`"metric_name":"x","tags":[]`:       {400, "Expected BEGIN_OBJECT but was BEGIN_ARRAY"},
+		`"metric_name":"x","tag":{}`:        {400, "no matching setter was found on 'class org.kairosdb.core.aggregator.SaveAsAggregator'"},
+		`"metric_name":"` + strings.Repeat("x", 3000) + `"`: {400, "ingest.max_metric_bytes"},
+		`"metric_name":"x","tags":{"saved_from":"y"}`:       {500, "Multiple entries with same key: saved_from=y and saved_from=m"},
+	} {
+		if save != "" {
+			save = save + `,"add_saved_from":"true"`
+		} else {
+			save = `"add_saved_from":true`
+		}
+		if status, body := ask(save, ""); status != want.status || !strings.Contains(strings.ReplaceAll(body, `\u0027`, "'"), want.text) {
+			t.Errorf("%.80s: %d %s", save, status, body)
+		}
+	}
+	// Faults count only where there are points.
+	resp, body := s.do(t, "POST", queryPath, `{"start_absolute":0,"metrics":[{"name":"none","aggregators":[{"name":"save_as"}]}]}`)
+	if resp.StatusCode != http.StatusOK {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+}
+
+// More points than are written at once, over several groups.
+func TestSaveAsMany(t *testing.T) {
+	s := startServerWith(t, storetest.NewReference(nil), query.DefaultConfig(), DefaultConfig())
+	s.fill(t, 3, 2500)
+	s.do(t, "POST", queryPath, `{"start_absolute":0,"metrics":[{"name":"m","group_by":[{"name":"tag","tags":["h"]}],`+
+		`"aggregators":[{"name":"scale","factor":2},{"name":"save_as","metric_name":"twice"}]}]}`)
+	_, body := s.do(t, "POST", queryPath, `{"start_absolute":0,"metrics":[{"name":"twice","aggregators":[{"name":"sum","sampling":{"value":1,"unit":"days"}}]}]}`)
+	sum := 3 * 0.5 * 2499 * 2500 / 2
+	if want := fmt.Sprintf(`{"queries":[{"sample_size":7500,"results":[{"name":"twice","group_by":[{"name":"type","type":"number"}],`+
+		`"tags":{"h":["0","1","2"],"saved_from":["m"]},"values":[[0,%v]]}]}]}`, sum); body != want && !strings.Contains(body, `"values":[[0,4685625]]`) {
+		t.Errorf("%s\nwant %s", body, want)
+	}
+}
