@@ -26,6 +26,7 @@ import (
 	"varve/internal/ingest/telnet"
 	"varve/internal/kairos"
 	"varve/internal/query"
+	"varve/internal/rollup"
 	"varve/internal/server"
 )
 
@@ -52,7 +53,7 @@ func serve(t terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	srv := build(c, store, registry, log)
+	srv, rollups := build(c, store, registry, log)
 
 	// Signals are taken over only now: what came before can be replayed, so
 	// a kill during a long start loses nothing and need not wait for its end.
@@ -70,7 +71,9 @@ func serve(t terminal, args []string) error {
 	announce(t.stdout, c, srv)
 	log.Info("ready", "version", versionText(), "http", srv.Addr("http"), "telnet", srv.Addr("telnet"),
 		"data_dir", c.DataDir, "after", time.Since(began).Round(time.Millisecond))
+	stopRollups := background(ctx, rollups.Run)
 	err = srv.Run(ctx)
+	stopRollups()
 	ended := time.Now() // unless it was a signal that ended Run
 	if ctx.Err() != nil {
 		ended = <-signalled
@@ -80,6 +83,17 @@ func serve(t terminal, args []string) error {
 	}
 	log.Info("stopped", "after", time.Since(ended).Round(time.Millisecond))
 	return err
+}
+
+// background runs f until ctx ends or stop is called, which waits for its end.
+func background(ctx context.Context, f func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		f(ctx)
+	}()
+	return func() { cancel(); <-ended }
 }
 
 // closeWithin closes c and gives up after limit. The process then ends with
@@ -96,19 +110,28 @@ func closeWithin(c io.Closer, limit time.Duration) error {
 }
 
 // build puts the front ends on the store.
-func build(c config.Config, s *embedded.Store, registry *prometheus.Registry, log *slog.Logger) *server.Server {
+func build(c config.Config, s *embedded.Store, registry *prometheus.Registry, log *slog.Logger) (*server.Server, *rollup.Scheduler) {
 	name := "KairosDB 1.3.0 (Varve " + versionText() + ")" // clients look for KairosDB's
 	pipeline := ingest.New(s, c.Ingest, ingest.Options{Registerer: registry, Logger: log})
 	engine := query.New(s, c.Query, registry, time.Now)
 	engine.SaveTo(kairos.NewSaver(pipeline))
 	api := kairos.New(s, engine, c.Kairos, name, time.Now)
 	api.Log = log
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	rollups := rollup.New(rollup.Options{
+		Store: s, Engine: engine, Pipeline: pipeline, Parser: api, Config: c.Rollups,
+		Registerer: registry, Logger: log, Host: host,
+	})
 	routes := []httpapi.Route{
 		{Method: http.MethodGet, Path: "/admin/rejected", Handler: pipeline.RejectedHandler()},
 		{Method: http.MethodPost, Path: "/admin/compact", Handler: compact(s)},
 	}
 	routes = append(routes, api.Routes()...)
 	routes = append(routes, kairosjson.New(pipeline, log).Routes()...)
+	routes = append(routes, rollups.Routes()...)
 	routes = append(routes, opentsdb.New(pipeline, log).Routes()...)
 	return server.New(server.Options{
 		Config:   c.Server,
@@ -122,7 +145,7 @@ func build(c config.Config, s *embedded.Store, registry *prometheus.Registry, lo
 			server.QueryCheck(s),
 			{Name: "Datastore-Write", Run: func(context.Context) error { return s.Healthy() }, Quiet: true},
 		},
-	})
+	}), rollups
 }
 
 // compact writes everything to files and merges them, and answers when it is

@@ -31,6 +31,7 @@ var layers = [][]string{
 	{"internal/ingest"},
 	{"internal/ingest/ingesttest"},
 	{"internal/ingest/telnet", "internal/ingest/kairosjson", "internal/ingest/opentsdb"},
+	{"internal/rollup"},
 	{"internal/kairos"},
 	{"internal/server"},
 	{"internal/config"},

@@ -8,6 +8,7 @@ import (
 	"varve/internal/ingest/telnet"
 	"varve/internal/kairos"
 	"varve/internal/query"
+	"varve/internal/rollup"
 	"varve/internal/server"
 )
 
@@ -19,6 +20,7 @@ type Config struct {
 	Telnet  telnet.Config   `yaml:"telnet" doc:"Lines on the telnet port."`
 	Query   query.Config    `yaml:"query" doc:"Limits of queries."`
 	Kairos  kairos.Config   `yaml:"kairos" doc:"KairosDB's REST API."`
+	Rollups rollup.Config   `yaml:"rollups" doc:"Roll-up tasks."`
 	Store   embedded.Config `yaml:"store" doc:"The embedded store: what is kept in memory and when it goes to files."`
 	Log     Log             `yaml:"log" doc:"Messages of the server, written to standard error."`
 }
@@ -32,6 +34,7 @@ func Default() Config {
 		Telnet:  telnet.DefaultConfig(),
 		Query:   query.DefaultConfig(),
 		Kairos:  kairos.DefaultConfig(),
+		Rollups: rollup.DefaultConfig(),
 		Store:   embedded.DefaultConfig(),
 		Log:     DefaultLog(),
 	}

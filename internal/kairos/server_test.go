@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 	_ "time/tzdata"
@@ -17,6 +18,7 @@ import (
 	"varve/internal/ingest/kairosjson"
 	"varve/internal/ingest/telnet"
 	"varve/internal/query"
+	"varve/internal/rollup"
 	"varve/internal/server"
 	"varve/internal/store"
 )
@@ -48,7 +50,8 @@ func startServerWith(t testing.TB, st store.Store, qc query.Config, kc Config) *
 	api := New(st, s.engine, kc, testVersion, time.Now)
 	s.api = api
 	t.Cleanup(func() { st.Close() })
-	s.serve(t, append(api.Routes(), kairosjson.New(p, nil).Routes()...), p, registry)
+	rollups := rollup.New(rollup.Options{Store: st, Engine: s.engine, Pipeline: p, Parser: api, Config: rollup.DefaultConfig(), Registerer: registry})
+	s.serve(t, slices.Concat(api.Routes(), kairosjson.New(p, nil).Routes(), rollups.Routes()), p, registry)
 	return s
 }
 

@@ -1,0 +1,54 @@
+package ingest
+
+import (
+	"fmt"
+
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// ResolveTyped finds or creates the series of a type, which may be a custom
+// one, for those who write series by name: imports and roll-ups. It may only be
+// called by a running fill function. A *Fault means that these names can not be
+// taken; any other error comes from the store and ends the block.
+func (w *Writer) ResolveTyped(typ model.Type, n *Names) (store.Ref, error) {
+	w.misses++
+	if f := w.p.checkNames(n); f != nil {
+		return 0, f
+	}
+	if typ == "" || len(typ) > maxTypeBytes {
+		return 0, Faultf(BadType, "type %q must have 1 to %d bytes", brief(string(typ)), maxTypeBytes)
+	}
+	tags, err := model.NewTags(n.Tags...)
+	if err != nil {
+		return 0, Faultf(BadTag, "%v", err)
+	}
+	s := model.Series{Metric: n.Metric, Tags: tags, Type: typ}
+	w.key = s.AppendKey(w.key[:0])
+	if ref, ok := w.p.appender.Lookup(w.key); ok {
+		return ref, nil
+	}
+	return w.create(typ, n)
+}
+
+// maxTypeBytes bounds the name of a custom type. KairosDB's own have 14 at most.
+const maxTypeBytes = 256
+
+// AddValue adds a sample of a variable kind or without a value, as its bytes are
+// stored, to the batch of the running fill function.
+func (w *Writer) AddValue(typ model.Type, r store.Ref, ms int64, value []byte, ttl uint32) *Fault {
+	kind := typ.Kind()
+	switch {
+	case kind == model.Null && len(value) == 0:
+		w.batch.AddNull(r, ms, ttl)
+	case kind == model.Complex && len(value) != 16:
+		return Faultf(BadValue, "a complex value has 16 bytes, not %d", len(value))
+	case !kind.Variable():
+		return Faultf(BadValue, "%d bytes are no value of type %s", len(value), typ)
+	case int64(len(value)) > int64(w.p.cfg.MaxStringBytes):
+		return limitFault(ValueTooLong, "ingest.max_string_bytes", int64(w.p.cfg.MaxStringBytes), int64(len(value)), fmt.Sprintf("value of type %s", typ))
+	default:
+		w.batch.AddBytes(r, ms, value, ttl)
+	}
+	return nil
+}

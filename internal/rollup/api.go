@@ -1,0 +1,321 @@
+package rollup
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	"varve/internal/httpapi"
+	"varve/internal/ingest"
+	"varve/internal/query"
+	"varve/internal/store"
+)
+
+const root = "/api/v1/rollups"
+
+// Routes lists the endpoints of roll-ups, with the preflights that belong to
+// them.
+func (s *Scheduler) Routes() []httpapi.Route {
+	route := func(method, path string, h func(http.ResponseWriter, *http.Request) error) httpapi.Route {
+		return httpapi.Route{Method: method, Path: path, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if method == http.MethodGet || method == http.MethodDelete {
+				io.Copy(io.Discard, io.LimitReader(r.Body, maxDroppedBody))
+			}
+			if err := h(w, r); err != nil {
+				s.fail(w, r, err)
+			}
+		})}
+	}
+	routes := []httpapi.Route{
+		route(http.MethodPost, root, s.postTask),
+		route(http.MethodGet, root, s.listTasks),
+		route(http.MethodGet, root+"/{id}", s.getTask),
+		route(http.MethodPut, root+"/{id}", s.putTask),
+		route(http.MethodDelete, root+"/{id}", s.deleteTask),
+		route(http.MethodGet, root+"/status/{id}", s.getStatus),
+		route(http.MethodGet, root+"/backfill/{id}", s.getBackfill),
+	}
+	for _, path := range []string{root, root + "/{id}", root + "/status/{id}", root + "/backfill/{id}"} {
+		routes = append(routes, httpapi.Route{Method: http.MethodOptions, Path: path, Handler: http.HandlerFunc(preflight)})
+	}
+	return routes
+}
+
+// maxDroppedBody is how much of the body of a GET or DELETE is read and thrown
+// away, so that it is not taken for the next request.
+const maxDroppedBody = 64 << 10
+
+func preflight(w http.ResponseWriter, r *http.Request) {
+	if method := r.Header.Get("Access-Control-Request-Method"); method != "" {
+		w.Header().Set("Access-Control-Allow-Methods", method)
+	}
+	httpapi.Preflight(w, r)
+}
+
+// A notFoundError says which of a task's things is not there.
+type notFoundError struct{ what, id string }
+
+func (e *notFoundError) Error() string { return e.what + " not found for id " + e.id }
+
+// fail answers a request that failed. KairosDB answers many faults of a request
+// with 500; here they are 400.
+func (s *Scheduler) fail(w http.ResponseWriter, r *http.Request, err error) {
+	var (
+		bad     *fault
+		missing *notFoundError
+		limit   *store.LimitError
+		busy    *query.BusyError
+		refused *ingest.Fault
+	)
+	switch {
+	case errors.As(err, &bad):
+		httpapi.WriteErrors(w, http.StatusBadRequest, bad.messages...)
+	case errors.As(err, &missing):
+		httpapi.WriteErrors(w, http.StatusNotFound, missing.Error())
+	case errors.As(err, &busy):
+		httpapi.WriteBusy(w)
+	case errors.As(err, &limit), errors.As(err, &refused):
+		httpapi.WriteErrors(w, http.StatusBadRequest, err.Error())
+	case ingest.OutcomeOf(err) == ingest.Busy:
+		s.log.Warn("request failed", "path", r.URL.Path, "client", r.RemoteAddr, "error", err)
+		httpapi.WriteBusy(w)
+	default:
+		s.log.Error("request failed", "path", r.URL.Path, "client", r.RemoteAddr, "error", err)
+		httpapi.WriteErrors(w, http.StatusInternalServerError, errorText(err))
+	}
+}
+
+func writeJSON(w http.ResponseWriter, body []byte) {
+	httpapi.SetHeaders(w.Header())
+	w.Write(body)
+}
+
+// readTask reads a task from a request's body.
+func (s *Scheduler) readTask(r *http.Request, id string) (*task, error) {
+	limit := int64(s.config.MaxTaskSize)
+	body, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
+	if err != nil {
+		return nil, badRequest("reading the request: " + err.Error())
+	}
+	if int64(len(body)) > limit {
+		return nil, &store.LimitError{Limit: "rollups.max_task_size", Max: limit, Need: max(r.ContentLength, limit+1), What: "bytes of a roll-up task"}
+	}
+	if len(body) == 0 {
+		return nil, badRequest("roll-up task: the request has no body")
+	}
+	t, err := parseTask(s.parser, body, id, newID)
+	var told interface{ Messages() []string }
+	if errors.As(err, &told) {
+		return nil, badRequest(told.Messages()...)
+	}
+	return t, err
+}
+
+// newID returns a random UUID.
+func newID() string {
+	var b [16]byte
+	rand.Read(b[:])
+	b[6], b[8] = b[6]&0x0f|0x40, b[8]&0x3f|0x80
+	return fmt.Sprintf("%x-%x-%x-%x-%x", b[:4], b[4:6], b[6:8], b[8:10], b[10:])
+}
+
+// writeStored answers what was stored, as KairosDB does.
+func writeStored(w http.ResponseWriter, t *task) error {
+	body, err := json.Marshal(struct {
+		ID         string            `json:"id"`
+		Name       string            `json:"name"`
+		Attributes map[string]string `json:"attributes"`
+	}{t.id, t.name, map[string]string{"url": root + "/" + t.id}})
+	if err != nil {
+		return err
+	}
+	writeJSON(w, body)
+	return nil
+}
+
+func (s *Scheduler) postTask(w http.ResponseWriter, r *http.Request) error {
+	t, err := s.readTask(r, "")
+	if err != nil {
+		return err
+	}
+	if err := s.put(r.Context(), t, false); err != nil {
+		return err
+	}
+	return writeStored(w, t)
+}
+
+func (s *Scheduler) putTask(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("id")
+	t, err := s.readTask(r, id)
+	if err != nil {
+		return err
+	}
+	if err := s.put(r.Context(), t, true); err != nil {
+		return resourceError(err, id)
+	}
+	return writeStored(w, t)
+}
+
+// resourceError words errNoTask as KairosDB does.
+func resourceError(err error, id string) error {
+	if errors.Is(err, errNoTask) {
+		return &notFoundError{"Resource", id}
+	}
+	return err
+}
+
+func (s *Scheduler) listTasks(w http.ResponseWriter, r *http.Request) error {
+	_, texts, err := s.catalogue.tasks(r.Context())
+	if err != nil {
+		return err
+	}
+	body := []byte("[")
+	for i, text := range texts {
+		if i > 0 {
+			body = append(body, ',')
+		}
+		body = append(body, text...)
+	}
+	writeJSON(w, append(body, ']'))
+	return nil
+}
+
+func (s *Scheduler) getTask(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("id")
+	text, there, err := s.catalogue.get(r.Context(), configKey, id)
+	if err != nil {
+		return err
+	}
+	if !there {
+		return &notFoundError{"Resource", id}
+	}
+	writeJSON(w, []byte(text))
+	return nil
+}
+
+func (s *Scheduler) deleteTask(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("id")
+	if err := s.remove(r.Context(), id); err != nil {
+		return resourceError(err, id)
+	}
+	httpapi.SetHeaders(w.Header())
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (s *Scheduler) getStatus(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("id")
+	answer, err := s.answerStatus(r.Context(), id)
+	if err != nil {
+		return err
+	}
+	body, err := json.Marshal(answer)
+	if err != nil {
+		return err
+	}
+	writeJSON(w, body)
+	return nil
+}
+
+func (s *Scheduler) answerStatus(ctx context.Context, id string) (*statusAnswer, error) {
+	st, err := s.catalogue.status(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	if st == nil {
+		return nil, &notFoundError{"Status", id}
+	}
+	a := &statusAnswer{Statuses: []metricAnswer{}, ExecutingHost: st.ExecutingHost, NextScheduled: st.NextScheduled}
+	for _, m := range st.Statuses {
+		a.Statuses = append(a.Statuses, metricAnswer{
+			MetricName: m.MetricName, LastExecuted: m.LastExecuted, DataPointCount: m.DataPointCount,
+			ExecutionLength: m.ExecutionLength, ErrorMessage: m.ErrorMessage, LastExecution: m.LastExecution,
+		})
+	}
+	return a, s.addLag(ctx, id, a)
+}
+
+// addLag adds what the watermarks say, if the status is one of the task as it
+// is now.
+func (s *Scheduler) addLag(ctx context.Context, id string, a *statusAnswer) error {
+	text, there, err := s.catalogue.get(ctx, configKey, id)
+	if err != nil || !there {
+		return err
+	}
+	t, err := parseTask(s.parser, []byte(text), id, nil)
+	if err != nil {
+		return nil // the status says more
+	}
+	marks, err := s.catalogue.watermarks(ctx, id)
+	if err != nil {
+		return err
+	}
+	n := 0
+	for i := range t.rollups {
+		for k, source := range t.rollups[i].source {
+			if n == len(a.Statuses) || a.Statuses[n].MetricName != source {
+				return nil
+			}
+			a.Statuses[n].SaveAs = t.rollups[i].saveAs
+			if m, ok := marks[t.rollups[i].keys[k]]; ok {
+				lag := s.now().UnixMilli() - m.UntilMS
+				a.Statuses[n].Watermark, a.Statuses[n].LagMS = &m.UntilMS, &lag
+			}
+			n++
+		}
+	}
+	return nil
+}
+
+// backfillForm is KairosDB's yyyy-MM-dd-HH-mm-ss-SSS, in UTC here.
+const backfillForm = "2006-01-02-15-04-05"
+
+func backfillTime(r *http.Request, name string) (ms int64, given bool, err error) {
+	text := r.URL.Query().Get(name)
+	if text == "" {
+		return 0, false, nil
+	}
+	bad := badRequest(name + " " + text + " is not a time of the form yyyy-MM-dd-HH-mm-ss-SSS in UTC, for example 2024-01-31-00-00-00-000")
+	if len(text) != len(backfillForm)+4 || text[len(backfillForm)] != '-' {
+		return 0, true, bad
+	}
+	// Go knows milliseconds only behind a dot.
+	t, parseErr := time.Parse(backfillForm+".000", text[:len(backfillForm)]+"."+text[len(backfillForm)+1:])
+	if parseErr != nil {
+		return 0, true, bad
+	}
+	return t.UnixMilli(), true, nil
+}
+
+func (s *Scheduler) getBackfill(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("id")
+	start, given, err := backfillTime(r, "startTime")
+	if err != nil {
+		return err
+	}
+	if !given {
+		return badRequest("startTime may not be null")
+	}
+	now := s.now().UnixMilli()
+	end, given, err := backfillTime(r, "endTime")
+	if err != nil {
+		return err
+	}
+	if !given || end > now {
+		end = now
+	}
+	if end < start {
+		return badRequest("endTime must not be before startTime")
+	}
+	if err := s.fill(r.Context(), id, start, end); err != nil {
+		return resourceError(err, id)
+	}
+	httpapi.SetHeaders(w.Header())
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}

@@ -1,0 +1,97 @@
+package rollup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"varve/internal/store"
+)
+
+// Where tasks are stored. The first three are KairosDB's. The key is the task's
+// id, which counts, whatever the JSON says.
+const (
+	service       = "_Rollups"
+	configKey     = "Config"
+	statusKey     = "Status"
+	assignmentKey = "Assignment"
+	watermarkKey  = "Watermark"
+)
+
+// A catalogue keeps tasks, their status and their watermarks.
+type catalogue struct{ values store.KeyValues }
+
+// tasks lists the stored texts of all tasks by id, ascending.
+func (c catalogue) tasks(ctx context.Context) (ids, texts []string, err error) {
+	for id, err := range c.values.Keys(ctx, service, configKey, "") {
+		if err != nil {
+			return nil, nil, fmt.Errorf("list roll-up tasks: %w", err)
+		}
+		ids = append(ids, id)
+	}
+	kept := ids[:0]
+	for _, id := range ids {
+		text, ok, err := c.get(ctx, configKey, id)
+		if err != nil {
+			return nil, nil, err
+		}
+		if ok { // else deleted meanwhile
+			kept, texts = append(kept, id), append(texts, text)
+		}
+	}
+	return kept, texts, nil
+}
+
+// get reads one text; ok is false if there is none.
+func (c catalogue) get(ctx context.Context, key, id string) (text string, ok bool, err error) {
+	v, err := c.values.Get(ctx, service, key, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return "", false, nil
+	}
+	if err != nil {
+		return "", false, fmt.Errorf("read %s of roll-up task %s: %w", key, id, err)
+	}
+	return v.Text, true, nil
+}
+
+func (c catalogue) set(ctx context.Context, key, id, text string) error {
+	if err := c.values.Set(ctx, service, key, id, text); err != nil {
+		return fmt.Errorf("store %s of roll-up task %s: %w", key, id, err)
+	}
+	return nil
+}
+
+// remove forgets a task and everything about it. The task goes first: what is
+// left behind by a crash in between is in nobody's way.
+func (c catalogue) remove(ctx context.Context, id string) error {
+	for _, key := range []string{configKey, statusKey, watermarkKey, assignmentKey} {
+		if err := c.values.Unset(ctx, service, key, id); err != nil {
+			return fmt.Errorf("delete %s of roll-up task %s: %w", key, id, err)
+		}
+	}
+	return nil
+}
+
+// modified is when a task was last stored or deleted.
+func (c catalogue) modified(ctx context.Context) (time.Time, error) {
+	return c.values.Modified(ctx, service, configKey)
+}
+
+// status returns a task's status, nil if there is none.
+func (c catalogue) status(ctx context.Context, id string) (*status, error) {
+	text, ok, err := c.get(ctx, statusKey, id)
+	if err != nil || !ok {
+		return nil, err
+	}
+	return parseStatus(text)
+}
+
+// watermarks returns a task's watermarks, none if it has not run.
+func (c catalogue) watermarks(ctx context.Context, id string) (watermarks, error) {
+	text, ok, err := c.get(ctx, watermarkKey, id)
+	if err != nil || !ok {
+		return watermarks{}, err
+	}
+	return parseWatermarks(text)
+}

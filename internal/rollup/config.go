@@ -1,0 +1,53 @@
+package rollup
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"varve/internal/units"
+)
+
+// Config are the settings of roll-ups.
+type Config struct {
+	MaxTasks      int           `yaml:"max_tasks" doc:"Most roll-up tasks that may exist."`
+	MaxTaskSize   units.Bytes   `yaml:"max_task_size" doc:"Largest JSON text of a roll-up task."`
+	MaxConcurrent int           `yaml:"max_concurrent" doc:"Most roll-up tasks that run at once, backfills included."`
+	LateHorizon   time.Duration `yaml:"late_horizon" doc:"How late a point may arrive, measured from its own time, to be in the results of the next run; older buckets are computed anew only by a backfill."`
+	RetryInterval time.Duration `yaml:"retry_interval" doc:"Time after which a failed run is tried again, if the task's own interval is longer."`
+	PollInterval  time.Duration `yaml:"poll_interval" doc:"How often the store is asked for tasks that others have changed."`
+	BatchBuckets  int           `yaml:"batch_buckets" doc:"Most buckets that one query of a roll-up computes; progress is recorded after each."`
+}
+
+// DefaultConfig returns the defaults.
+func DefaultConfig() Config {
+	return Config{
+		MaxTasks:      1000,
+		MaxTaskSize:   256 * units.KiB,
+		MaxConcurrent: 2,
+		LateHorizon:   time.Hour,
+		RetryInterval: time.Minute,
+		PollInterval:  10 * time.Second,
+		BatchBuckets:  1440,
+	}
+}
+
+// Validate reports all values that make no sense.
+func (c Config) Validate() error {
+	var errs []error
+	positive := func(key string, v int64) {
+		if v <= 0 {
+			errs = append(errs, fmt.Errorf("%s: %d is not greater than 0", key, v))
+		}
+	}
+	positive("max_tasks", int64(c.MaxTasks))
+	positive("max_task_size", int64(c.MaxTaskSize))
+	positive("max_concurrent", int64(c.MaxConcurrent))
+	positive("retry_interval", int64(c.RetryInterval))
+	positive("poll_interval", int64(c.PollInterval))
+	positive("batch_buckets", int64(c.BatchBuckets))
+	if c.LateHorizon < 0 {
+		errs = append(errs, fmt.Errorf("late_horizon: %s is negative", c.LateHorizon))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,37 @@
+// Package rollup runs KairosDB's roll-up tasks: queries with range aggregators
+// that are executed on a schedule and whose results are stored as new metrics.
+//
+//	HTTP: API -------> Scheduler --- due ---> run of a task
+//	 tasks, status,     one goroutine,          for each roll-up and metric:
+//	 backfill           at most                 grid of buckets -> batches
+//	    |               MaxConcurrent runs        query -> points -> ingest
+//	    v                                         watermark
+//	store.KeyValues, service _Rollups: Config, Status, Watermark
+//
+// # What is computed when
+//
+// Time is cut into buckets that depend only on the sampling of a query's last
+// range aggregator and on the zone (query.Grid), never on when a run happens.
+// A result carries the time of its bucket's start (or end, if the aggregator
+// says align_end_time), so computing a bucket again overwrites what was there.
+//
+// For each roll-up and metric a watermark is kept: a time W and the instant R
+// at which a run began. It says: what had arrived by R is in all buckets that
+// end at or before W. The next run begins with the bucket of
+//
+//	min(W, R - LateHorizon)
+//
+// and goes on to the current bucket, which is written although it is not
+// complete and moves W no further than its start. So a point is in the next
+// run's results if it arrives at most LateHorizon after its own time; windows
+// missed while the server was down lie after W and are computed by the first
+// run; and the watermark is stored after each batch, so that a run that is
+// broken off goes on where it was.
+//
+// # Failures
+//
+// A failed run leaves the watermark at the last complete batch, says why in the
+// status, and is tried again after RetryInterval or the task's own interval,
+// whichever is shorter. A batch that exceeds a limit of a query is halved down
+// to single buckets.
+package rollup

@@ -1,0 +1,59 @@
+package rollup
+
+import "github.com/prometheus/client_golang/prometheus"
+
+type metrics struct {
+	runs    *prometheus.CounterVec
+	points  prometheus.Counter
+	seconds prometheus.Histogram
+	active  prometheus.Gauge
+	invalid prometheus.Gauge
+}
+
+// Outcomes of a run.
+const (
+	runOK        = "ok"
+	runFailed    = "failed"
+	runSkipped   = "skipped"
+	runCancelled = "cancelled"
+)
+
+func newMetrics(r prometheus.Registerer, s *Scheduler) *metrics {
+	m := &metrics{
+		runs: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "varve_rollup_runs_total",
+			Help: "Runs of roll-up tasks by outcome; skipped ones were due while the previous one was still active.",
+		}, []string{"outcome"}),
+		points: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "varve_rollup_points_total",
+			Help: "Points stored by roll-up tasks and backfills, recomputed ones included.",
+		}),
+		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Name:    "varve_rollup_run_seconds",
+			Help:    "Time that a run of a task took.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 10),
+		}),
+		active: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "varve_rollup_active_runs",
+			Help: "Tasks and backfills that run now; at most rollups.max_concurrent.",
+		}),
+		invalid: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "varve_rollup_invalid_tasks",
+			Help: "Stored tasks that can not be run, because what they ask for is not known here; the log says why.",
+		}),
+	}
+	for _, outcome := range []string{runOK, runFailed, runSkipped, runCancelled} {
+		m.runs.WithLabelValues(outcome)
+	}
+	r.MustRegister(m.runs, m.points, m.seconds, m.active, m.invalid,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "varve_rollup_tasks",
+			Help: "Roll-up tasks that are scheduled.",
+		}, func() float64 { return float64(s.count()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "varve_rollup_overdue_seconds",
+			Help: "How long the task that is most behind its schedule has been due; 0 if none is.",
+		}, func() float64 { return s.overdue().Seconds() }),
+	)
+	return m
+}

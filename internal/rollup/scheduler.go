@@ -1,0 +1,416 @@
+package rollup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/ingest"
+	"varve/internal/query"
+	"varve/internal/store"
+)
+
+// A Store is the part of a store that roll-ups use beside queries and ingest.
+type Store interface {
+	store.Appender
+	store.Viewer
+	store.Deleter
+	store.KeyValues
+}
+
+// Options are what a Scheduler is built from.
+type Options struct {
+	Store      Store
+	Engine     *query.Engine
+	Pipeline   *ingest.Pipeline // results go in here
+	Parser     Parser
+	Config     Config // must be valid
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger     // nil: nothing is logged
+	Now        func() time.Time // nil: time.Now
+	Host       string           // name of this machine, shown in the status
+}
+
+// A Scheduler keeps and runs roll-up tasks. All methods may be called by many
+// goroutines at once, Run once.
+type Scheduler struct {
+	store     Store
+	engine    *query.Engine
+	pipeline  *ingest.Pipeline
+	protocol  *ingest.Protocol
+	parser    Parser
+	config    Config
+	now       func() time.Time
+	host      string
+	log       *slog.Logger
+	metrics   *metrics
+	catalogue catalogue
+	places    chan struct{} // held by runs and backfills
+	wake      chan struct{} // the schedule has changed
+
+	mu struct {
+		sync.Mutex
+		jobs   map[string]*job // by task id
+		loaded time.Time       // modification time of the tasks in jobs
+	}
+}
+
+// A job is a task on the schedule.
+type job struct {
+	busy chan struct{} // held by what works on the task: one at a time
+
+	// Scheduler.mu guards these.
+	task   *task
+	due    time.Time
+	cancel context.CancelFunc // ends the active run, nil if none
+}
+
+// New makes a Scheduler. It runs nothing before Run.
+func New(o Options) *Scheduler {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	s := &Scheduler{
+		store: o.Store, engine: o.Engine, pipeline: o.Pipeline, parser: o.Parser, config: o.Config,
+		protocol: o.Pipeline.Protocol("rollup"),
+		now:      o.Now, host: o.Host, log: o.Logger,
+		catalogue: catalogue{o.Store},
+		places:    make(chan struct{}, o.Config.MaxConcurrent),
+		wake:      make(chan struct{}, 1),
+	}
+	s.mu.jobs = map[string]*job{}
+	s.metrics = newMetrics(o.Registerer, s)
+	return s
+}
+
+// Run runs tasks when they are due until ctx ends, and returns when no run is
+// left.
+func (s *Scheduler) Run(ctx context.Context) {
+	var runs sync.WaitGroup
+	defer runs.Wait()
+	poll := time.NewTicker(s.config.PollInterval)
+	defer poll.Stop()
+	for s.reload(ctx); ctx.Err() == nil; {
+		s.dispatch(ctx, &runs)
+		due := time.NewTimer(s.untilNext())
+		select {
+		case <-ctx.Done():
+		case <-s.wake:
+		case <-due.C:
+		case <-poll.C:
+			s.reload(ctx)
+		}
+		due.Stop()
+	}
+}
+
+// untilNext is the time until a task is due.
+func (s *Scheduler) untilNext() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := time.Hour
+	for _, j := range s.mu.jobs {
+		next = min(next, j.due.Sub(s.now()))
+	}
+	return max(next, time.Millisecond)
+}
+
+// dispatch starts the runs of all tasks that are due.
+func (s *Scheduler) dispatch(ctx context.Context, runs *sync.WaitGroup) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.now()
+	for _, j := range s.mu.jobs {
+		if j.due.After(now) {
+			continue
+		}
+		j.due = j.task.after(j.due, now)
+		select {
+		case j.busy <- struct{}{}:
+		default:
+			s.metrics.runs.WithLabelValues(runSkipped).Inc()
+			s.log.Warn("roll-up task is due while it is still active; this run is skipped", "id", j.task.id, "name", j.task.name)
+			continue
+		}
+		t := j.task
+		own, cancel := context.WithCancel(ctx)
+		j.cancel = cancel
+		runs.Go(func() {
+			defer s.release(j)
+			defer cancel()
+			s.execute(own, j, t)
+		})
+	}
+}
+
+// release ends what began with taking j.busy.
+func (s *Scheduler) release(j *job) {
+	s.mu.Lock()
+	j.cancel = nil
+	s.mu.Unlock()
+	<-j.busy
+}
+
+// execute runs a task and counts how it went.
+func (s *Scheduler) execute(ctx context.Context, j *job, t *task) {
+	if err := s.enter(ctx); err != nil {
+		s.metrics.runs.WithLabelValues(runCancelled).Inc()
+		return
+	}
+	defer s.leave()
+	began := s.now()
+	err := s.run(ctx, t, func(failed bool) time.Time { return s.reschedule(j, t, failed) })
+	s.metrics.seconds.Observe(s.now().Sub(began).Seconds())
+	switch {
+	case ctx.Err() != nil:
+		s.metrics.runs.WithLabelValues(runCancelled).Inc()
+	case err != nil:
+		s.reschedule(j, t, true) // again: the status may be what failed
+		s.metrics.runs.WithLabelValues(runFailed).Inc()
+		s.log.Warn("roll-up task failed; its status says so too", "id", t.id, "name", t.name, "error", err)
+	default:
+		s.metrics.runs.WithLabelValues(runOK).Inc()
+		s.log.Debug("roll-up task ran", "id", t.id, "name", t.name, "after", s.now().Sub(began))
+	}
+}
+
+// enter takes one of the places for runs.
+func (s *Scheduler) enter(ctx context.Context) error {
+	select {
+	case s.places <- struct{}{}:
+		s.metrics.active.Inc()
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (s *Scheduler) leave() {
+	s.metrics.active.Dec()
+	<-s.places
+}
+
+// reschedule returns when a task runs next; after a failure that is soon.
+func (s *Scheduler) reschedule(j *job, t *task, failed bool) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if again := s.now().Add(s.config.RetryInterval); failed && again.Before(j.due) && j.task == t {
+		j.due = again
+		s.nudge()
+	}
+	return j.due
+}
+
+// nudge makes Run look at the schedule.
+func (s *Scheduler) nudge() {
+	select {
+	case s.wake <- struct{}{}:
+	default:
+	}
+}
+
+// after is the first time after now on t's schedule, which has the time due.
+func (t *task) after(due, now time.Time) time.Time {
+	if next := t.next(due); next.After(now) {
+		return next
+	}
+	return t.next(now) // turns were missed
+}
+
+// next is one execution interval later, by the calendar.
+func (t *task) next(from time.Time) time.Time {
+	return time.UnixMilli(query.Later(from.UnixMilli(), t.interval.Value, t.interval.Unit, time.UTC))
+}
+
+// reload takes over what has changed in the store since the last time.
+func (s *Scheduler) reload(ctx context.Context) {
+	modified, err := s.catalogue.modified(ctx)
+	if err == nil {
+		s.mu.Lock()
+		same := modified.Equal(s.mu.loaded)
+		s.mu.Unlock()
+		if same {
+			return
+		}
+		err = s.load(ctx, modified)
+	}
+	if err != nil && ctx.Err() == nil {
+		s.log.Warn("roll-up tasks can not be read; those known before go on", "error", err)
+	}
+}
+
+func (s *Scheduler) load(ctx context.Context, modified time.Time) error {
+	ids, texts, err := s.catalogue.tasks(ctx)
+	if err != nil {
+		return err
+	}
+	invalid := 0
+	stored := map[string]bool{}
+	for i, id := range ids {
+		stored[id] = true
+		t, err := parseTask(s.parser, []byte(texts[i]), id, nil)
+		if err != nil {
+			invalid++
+			s.log.Warn("stored roll-up task can not be run; replace it", "id", id, "error", errorText(err))
+			continue
+		}
+		due, err := s.firstDue(ctx, t)
+		if err != nil {
+			return err
+		}
+		s.schedule(t, due)
+	}
+	s.metrics.invalid.Set(float64(invalid))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.loaded = modified
+	for id, j := range s.mu.jobs {
+		if !stored[id] {
+			s.dropLocked(id, j)
+		}
+	}
+	return nil
+}
+
+// firstDue is when a task that was found in the store is due: one interval
+// after it last ran, or from now on if it never did.
+func (s *Scheduler) firstDue(ctx context.Context, t *task) (time.Time, error) {
+	st, err := s.catalogue.status(ctx, t.id)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if st == nil || st.lastExecution() == 0 {
+		return t.next(s.now()), nil
+	}
+	return t.next(time.UnixMilli(st.lastExecution())), nil
+}
+
+// schedule puts a task on the schedule; one that is there unchanged stays as it
+// is.
+func (s *Scheduler) schedule(t *task, due time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j := s.mu.jobs[t.id]
+	switch {
+	case j == nil:
+		s.mu.jobs[t.id] = &job{busy: make(chan struct{}, 1), task: t, due: due}
+	case j.task.json != t.json:
+		j.task, j.due = t, due
+	}
+	s.nudge()
+}
+
+// dropLocked takes a task off the schedule and ends its run. s.mu must be held.
+func (s *Scheduler) dropLocked(id string, j *job) {
+	delete(s.mu.jobs, id)
+	if j.cancel != nil {
+		j.cancel()
+	}
+}
+
+// alone runs f while nothing else works on a task; a run of it is ended.
+func (s *Scheduler) alone(ctx context.Context, id string, f func() error) error {
+	s.mu.Lock()
+	j := s.mu.jobs[id]
+	if j != nil && j.cancel != nil {
+		j.cancel()
+	}
+	s.mu.Unlock()
+	if j == nil {
+		return f()
+	}
+	select {
+	case j.busy <- struct{}{}:
+		defer func() { <-j.busy }()
+		return f()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// errNoTask means that there is no task of an id.
+var errNoTask = errors.New("no such roll-up task")
+
+// put stores a task. Without replace, it must be new or there must be room.
+func (s *Scheduler) put(ctx context.Context, t *task, replace bool) error {
+	_, there, err := s.catalogue.get(ctx, configKey, t.id)
+	if err != nil {
+		return err
+	}
+	if replace && !there {
+		return errNoTask
+	}
+	if n := s.count(); !there && n >= s.config.MaxTasks {
+		return &store.LimitError{Limit: "rollups.max_tasks", Max: int64(s.config.MaxTasks), Need: int64(n) + 1, What: "store a roll-up task"}
+	}
+	err = s.alone(ctx, t.id, func() error { return s.catalogue.set(ctx, configKey, t.id, t.json) })
+	if err == nil {
+		s.schedule(t, t.next(s.now()))
+	}
+	return err
+}
+
+// remove deletes a task.
+func (s *Scheduler) remove(ctx context.Context, id string) error {
+	_, there, err := s.catalogue.get(ctx, configKey, id)
+	if err != nil {
+		return err
+	}
+	if !there {
+		return errNoTask
+	}
+	err = s.alone(ctx, id, func() error { return s.catalogue.remove(ctx, id) })
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j := s.mu.jobs[id]; j != nil {
+		s.dropLocked(id, j)
+	}
+	return nil
+}
+
+// fill runs a backfill of a task in one of the places.
+func (s *Scheduler) fill(ctx context.Context, id string, startMS, endMS int64) error {
+	text, there, err := s.catalogue.get(ctx, configKey, id)
+	if err != nil {
+		return err
+	}
+	if !there {
+		return errNoTask
+	}
+	t, err := parseTask(s.parser, []byte(text), id, nil)
+	if err != nil {
+		return fmt.Errorf("stored roll-up task %s can not be run; replace it: %w", id, err)
+	}
+	if err := s.enter(ctx); err != nil {
+		return err
+	}
+	defer s.leave()
+	return s.backfill(ctx, t, startMS, endMS)
+}
+
+func (s *Scheduler) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.mu.jobs)
+}
+
+// overdue is how long the task that is most behind has been due.
+func (s *Scheduler) overdue() (most time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, j := range s.mu.jobs {
+		most = max(most, s.now().Sub(j.due))
+	}
+	return most
+}

@@ -1,0 +1,106 @@
+package rollup
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// A status is what the last run of a task did, in KairosDB's stored form.
+type status struct {
+	Statuses      []metricStatus `json:"statuses"`
+	ExecutingHost string         `json:"executingHost"`
+	NextScheduled string         `json:"nextScheduled"`
+}
+
+// A metricStatus is about one executed query.
+type metricStatus struct {
+	MetricName      string `json:"metricName"`
+	LastExecuted    string `json:"lastExecuted"`
+	DataPointCount  int64  `json:"dataPointCount"`
+	ExecutionLength int64  `json:"executionLength"` // ms
+	ErrorMessage    string `json:"errorMessage,omitempty"`
+	LastExecution   int64  `json:"lastExecutionTime"` // ms since the Unix epoch
+}
+
+// A statusAnswer is a status as the API shows it. The members from save_as on
+// are ours.
+type statusAnswer struct {
+	Statuses      []metricAnswer `json:"statuses"`
+	ExecutingHost string         `json:"executing_host"`
+	NextScheduled string         `json:"next_scheduled"`
+}
+
+type metricAnswer struct {
+	MetricName      string `json:"metric_name"`
+	LastExecuted    string `json:"last_executed"`
+	DataPointCount  int64  `json:"data_point_count"`
+	ExecutionLength int64  `json:"execution_length"`
+	ErrorMessage    string `json:"error_message,omitempty"`
+	LastExecution   int64  `json:"last_execution_time"`
+
+	SaveAs    string `json:"save_as,omitempty"`
+	Watermark *int64 `json:"watermark,omitempty"` // ms: everything before it is complete
+	LagMS     *int64 `json:"lag,omitempty"`       // ms from the watermark to now
+}
+
+// never is a date that has not come.
+const never = "Never"
+
+// dateText is a time in KairosDB's form: its hours run from 0 to 11.
+func dateText(t time.Time) string {
+	t = t.UTC()
+	return fmt.Sprintf("%s %02d:%s", t.Format("02 Jan 2006"), t.Hour()%12, t.Format("04:05 PM"))
+}
+
+// marshal writes a status as it is stored: <, > and & escaped, as KairosDB does.
+func (s *status) marshal() string {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // texts and numbers always marshal
+	}
+	return string(text)
+}
+
+func parseStatus(text string) (*status, error) {
+	s := &status{}
+	if err := json.Unmarshal([]byte(text), s); err != nil {
+		return nil, fmt.Errorf("read the status of a roll-up task: %w", err)
+	}
+	return s, nil
+}
+
+// lastExecution is when the task last ran, 0 if never.
+func (s *status) lastExecution() (ms int64) {
+	for _, m := range s.Statuses {
+		ms = max(ms, m.LastExecution)
+	}
+	return ms
+}
+
+// A watermark says that what had arrived by RunMS is in all buckets that end at
+// or before UntilMS.
+type watermark struct {
+	UntilMS int64 `json:"until"`
+	RunMS   int64 `json:"run"`
+}
+
+// watermarks are those of a task, by rollup.keys.
+type watermarks map[string]watermark
+
+func (w watermarks) marshal() string {
+	var b bytes.Buffer
+	if err := json.NewEncoder(&b).Encode(w); err != nil {
+		panic(err)
+	}
+	return string(bytes.TrimSpace(b.Bytes()))
+}
+
+func parseWatermarks(text string) (watermarks, error) {
+	w := watermarks{}
+	if err := json.Unmarshal([]byte(text), &w); err != nil {
+		return nil, fmt.Errorf("read the watermarks of a roll-up task: %w", err)
+	}
+	return w, nil
+}

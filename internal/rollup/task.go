@@ -1,0 +1,315 @@
+package rollup
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"varve/internal/ingest"
+	"varve/internal/query"
+)
+
+// A Parser reads the parts of a task that are KairosDB's query language.
+type Parser interface {
+	// ParseQuery reads a query. What is wrong with it is an error with the
+	// method Messages() []string.
+	ParseQuery(text []byte) (query.Request, error)
+
+	// ParseZone finds a time zone by name.
+	ParseZone(name string) (*time.Location, bool)
+}
+
+// A task is a roll-up task as it is stored.
+type task struct {
+	id       string
+	name     string
+	json     string // as it is stored and returned: one line, id first
+	interval query.Sampling
+	rollups  []rollup
+}
+
+// A rollup is one query of a task and where its results go.
+type rollup struct {
+	saveAs string
+	ttl    uint32         // seconds, 0 = for ever
+	zone   *time.Location // nil: the query's
+	query  json.RawMessage
+	keys   []string // of the watermarks, by metric of the query
+	source []string // metric names, likewise
+}
+
+// A fault is what is wrong with a request; each message goes into the answer.
+type fault struct{ messages []string }
+
+func (f *fault) Error() string { return strings.Join(f.messages, "; ") }
+
+func badRequest(messages ...string) error { return &fault{messages} }
+
+// maxID bounds the ids that clients choose, in bytes.
+const maxID = 256
+
+// A member is one of an object, in the order written.
+type member struct {
+	name string
+	raw  json.RawMessage
+}
+
+// membersOf splits an object. A name that occurs twice counts as the last one.
+func membersOf(text []byte) ([]member, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	if t, err := d.Token(); err != nil || t != json.Delim('{') {
+		return nil, badRequest("Not a JSON Object: " + clip(text))
+	}
+	var members []member
+	for d.More() {
+		t, err := d.Token()
+		if err != nil {
+			return nil, badRequest("roll-up task: " + err.Error())
+		}
+		m := member{name: t.(string)}
+		if err := d.Decode(&m.raw); err != nil {
+			return nil, badRequest("roll-up task: " + err.Error())
+		}
+		members = append(members, m)
+	}
+	return members, nil
+}
+
+func clip(text []byte) string {
+	const most = 100
+	if len(text) > most {
+		return strings.ToValidUTF8(string(text[:most]), "�") + "..."
+	}
+	return string(text)
+}
+
+// find returns the value of a member, nil if it is absent or null.
+func find(members []member, name string) (found json.RawMessage) {
+	for _, m := range members {
+		if m.name == name {
+			found = m.raw
+		}
+	}
+	if string(found) == "null" {
+		return nil
+	}
+	return found
+}
+
+// text reads a scalar as text. ok is false for objects and arrays.
+func text(raw json.RawMessage) (s string, ok bool) {
+	switch {
+	case len(raw) == 0 || raw[0] == '{' || raw[0] == '[':
+		return "", false
+	case raw[0] == '"':
+		return s, json.Unmarshal(raw, &s) == nil
+	}
+	return string(raw), true
+}
+
+// integer reads a whole number, written as a number or as text.
+func integer(raw json.RawMessage) (int64, bool) {
+	s, ok := text(raw)
+	if !ok {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(s, 10, 64)
+	return n, err == nil
+}
+
+// parseTask reads a task's JSON. id, if not empty, replaces the one inside; if
+// there is neither, fresh makes one.
+func parseTask(p Parser, body []byte, id string, fresh func() string) (*task, error) {
+	var compact bytes.Buffer
+	if err := json.Compact(&compact, body); err != nil {
+		return nil, badRequest("roll-up task: " + err.Error())
+	}
+	members, err := membersOf(compact.Bytes())
+	if err != nil {
+		return nil, err
+	}
+	t := &task{id: id}
+	own, hasOwn := text(find(members, "id"))
+	if t.id == "" {
+		t.id = own
+	}
+	if t.id == "" {
+		t.id = fresh()
+	}
+	if len(t.id) > maxID {
+		return nil, badRequest(fmt.Sprintf("id may have at most %d bytes", maxID))
+	}
+	if err := t.read(p, members); err != nil {
+		return nil, err
+	}
+	t.json = compact.String()
+	if !hasOwn || own != t.id {
+		t.json = withID(members, t.id)
+	}
+	return t, nil
+}
+
+// withID writes an object with the id put first, as KairosDB does.
+func withID(members []member, id string) string {
+	quoted, err := json.Marshal(id)
+	if err != nil {
+		panic(err) // texts always marshal
+	}
+	b := append([]byte(`{"id":`), quoted...)
+	for _, m := range members {
+		if m.name == "id" {
+			continue
+		}
+		name, err := json.Marshal(m.name)
+		if err != nil {
+			panic(err)
+		}
+		b = append(append(append(append(b, ','), name...), ':'), m.raw...)
+	}
+	return string(append(b, '}'))
+}
+
+func (t *task) read(p Parser, members []member) error {
+	var messages []string
+	name := find(members, "name")
+	switch t.name, _ = text(name); {
+	case name == nil:
+		messages = append(messages, "name may not be null")
+	case t.name == "":
+		messages = append(messages, "name may not be empty")
+	}
+	interval := find(members, "execution_interval")
+	if interval == nil {
+		messages = append(messages, "executionInterval may not be null")
+	}
+	if messages != nil {
+		return badRequest(messages...)
+	}
+	var err error
+	if t.interval, err = span(interval); err != nil {
+		return err
+	}
+	var rollups []json.RawMessage
+	if list := find(members, "rollups"); list == nil {
+		return badRequest("rollups may not be null")
+	} else if json.Unmarshal(list, &rollups) != nil {
+		return badRequest("rollups must be an array")
+	} else if len(rollups) == 0 {
+		return badRequest("rollups may not be empty")
+	}
+	// KairosDB's context grows from one roll-up to the next.
+	context := ""
+	for j, raw := range rollups {
+		context += fmt.Sprintf("rollup[%d]", j)
+		r, err := readRollup(p, raw, &context)
+		if err != nil {
+			return err
+		}
+		t.rollups = append(t.rollups, r)
+	}
+	return nil
+}
+
+// span reads an execution interval.
+func span(raw json.RawMessage) (s query.Sampling, err error) {
+	members, err := membersOf(raw)
+	if err != nil {
+		return s, badRequest("executionInterval must be an object with value and unit")
+	}
+	var ok bool
+	if s.Value, ok = integer(find(members, "value")); !ok || s.Value <= 0 || s.Value > 1<<31-1 {
+		return s, badRequest("executionInterval.value must be a whole number from 1 to 2147483647")
+	}
+	unit, _ := text(find(members, "unit"))
+	if s.Unit, err = query.ParseUnit(unit); err != nil {
+		return s, badRequest("executionInterval.unit " + strconv.Quote(unit) + " must be one of " + strings.Join(query.UnitNames(), ","))
+	}
+	return s, nil
+}
+
+func readRollup(p Parser, raw json.RawMessage, context *string) (r rollup, err error) {
+	members, err := membersOf(raw)
+	if err != nil {
+		return r, badRequest(*context + " must be an object")
+	}
+	saveAs := find(members, "save_as")
+	switch r.saveAs, _ = text(saveAs); {
+	case saveAs == nil:
+		return r, badRequest(*context + ".saveAs may not be null")
+	case r.saveAs == "":
+		return r, badRequest(*context + ".saveAs may not be empty")
+	}
+	if zone, ok := text(find(members, "time_zone")); ok {
+		if r.zone, ok = p.ParseZone(zone); !ok {
+			return r, badRequest(*context + ".time_zone " + strconv.Quote(zone) + " is not a time zone")
+		}
+	}
+	if ttl := find(members, "ttl"); ttl != nil {
+		n, ok := integer(ttl)
+		if !ok {
+			return r, badRequest(*context + ".ttl must be a number of seconds")
+		}
+		var bad *ingest.Fault
+		if r.ttl, bad = ingest.CheckTTL(n); bad != nil {
+			return r, badRequest(*context + "." + bad.Text)
+		}
+	}
+	if r.query = find(members, "query"); r.query == nil {
+		return r, badRequest(*context + ".query may not be null")
+	}
+	req, err := p.ParseQuery(r.query)
+	if err != nil {
+		return r, within(*context, err)
+	}
+	for k := range req.Metrics {
+		*context += fmt.Sprintf(".query[%d]", k)
+		if err := checkMetric(&req.Metrics[k], *context); err != nil {
+			return r, err
+		}
+		r.source = append(r.source, req.Metrics[k].Metric)
+		sum := sha256.Sum256([]byte(string(raw) + "\x00" + strconv.Itoa(k)))
+		r.keys = append(r.keys, hex.EncodeToString(sum[:8]))
+	}
+	return r, nil
+}
+
+func checkMetric(m *query.MetricQuery, context string) error {
+	last := lastRange(m)
+	if last == nil {
+		return badRequest(context + ".aggregator At least one aggregator must be a range aggregator")
+	}
+	if last.Sampling.Value <= 0 {
+		return badRequest(context + ".aggregator sampling.value must be greater than 0")
+	}
+	return nil
+}
+
+// lastRange is the cut of time of a metric's last range aggregator, nil if it
+// has none.
+func lastRange(m *query.MetricQuery) (last *query.Range) {
+	for _, s := range m.Steps {
+		if r, ok := s.(interface{ Bucketing() *query.Range }); ok {
+			last = r.Bucketing()
+		}
+	}
+	return last
+}
+
+// within puts the roll-up before the messages of its query.
+func within(context string, err error) error {
+	var told interface{ Messages() []string }
+	if !errors.As(err, &told) {
+		return err
+	}
+	f := &fault{}
+	for _, m := range told.Messages() {
+		f.messages = append(f.messages, context+"."+m)
+	}
+	return f
+}
