@@ -2,7 +2,6 @@ package embedded
 
 import (
 	"context"
-	"slices"
 	"sync/atomic"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -65,8 +64,7 @@ func (v *view) Select(ctx context.Context, sel store.Selection) ([]store.Series,
 			selected = append(selected, store.Series{Ref: store.Ref(id), Series: s})
 		}
 	}
-	slices.SortFunc(selected, func(a, b store.Series) int { return a.Compare(b.Series) })
-	return selected, nil
+	return selected, model.SortFunc(ctx, selected, func(a, b store.Series) int { return a.Compare(b.Series) })
 }
 
 // within removes from ids the series that have no sample near r.

@@ -273,58 +273,6 @@ func writeDone(w http.ResponseWriter) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// namesPage is how many names are held at once.
-const namesPage = 10_000
-
-// names lists metric names, tag names or tag values, ascending. prefix is
-// literal.
-func (a *API) names(kind store.NameKind) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		dropBody(r)
-		out := newAnswer(w, r, int(a.config.ResponseBuffer))
-		q := store.NamesQuery{Kind: kind, Prefix: r.URL.Query().Get("prefix"), Limit: namesPage}
-		err := a.encodeNames(r.Context(), out, q)
-		if err == nil {
-			err = out.finish()
-		}
-		if err != nil {
-			a.abandon(out, r, err)
-		}
-	}
-}
-
-func (a *API) encodeNames(ctx context.Context, out *answer, q store.NamesQuery) (err error) {
-	view, err := a.store.View(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, view.Close()) }()
-	out.buf = append(out.buf, `{"results":[`...)
-	for more, first := true, true; more; {
-		var names []string
-		if names, more, err = view.Names(ctx, q); err != nil {
-			return err
-		}
-		for _, name := range names {
-			if !first {
-				out.buf = append(out.buf, ',')
-			}
-			first = false
-			out.buf = appendText(out.buf, name)
-		}
-		if len(names) > 0 {
-			q.After = names[len(names)-1]
-		}
-		if out.full() {
-			if err := out.spill(); err != nil {
-				return err
-			}
-		}
-	}
-	out.buf = append(out.buf, `]}`...)
-	return nil
-}
-
 func (a *API) getVersion(w http.ResponseWriter, r *http.Request) {
 	dropBody(r)
 	out := newAnswer(w, r, int(a.config.ResponseBuffer))

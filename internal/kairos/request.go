@@ -267,16 +267,9 @@ func (p *parser) matcher(tag *member, at string) (model.Matcher, error) {
 		if text == "" {
 			return m, badRequest(at + "." + tag.name + " value must not be null or empty")
 		}
-		expr, isRegex := strings.CutPrefix(text, p.regexPrefix)
-		if p.regexPrefix == "" || !isRegex {
-			m.Values = append(m.Values, text)
-			continue
-		}
-		pattern, err := model.NewPattern(expr)
-		if err != nil {
+		if err := p.addValue(&m, text); err != nil {
 			return m, badRequest(at + "." + tag.name + " " + err.Error())
 		}
-		m.Patterns = append(m.Patterns, pattern)
 	}
 	return m, nil
 }

@@ -186,6 +186,7 @@ func apply(t testing.TB, s Step, startMS, endMS int64, in ...sample) ([]sample, 
 	env := &Env{
 		Range: model.TimeRange{StartMS: startMS, EndMS: endMS}, Zone: time.UTC,
 		NowMS: endMS, Metric: "m", lease: &lease{budget: &budget{max: 1 << 30}},
+		run: &Run{ctx: context.Background()},
 	}
 	l := listed(in)
 	return drainPoints(s.Apply(env, &l))

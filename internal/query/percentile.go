@@ -1,10 +1,13 @@
 package query
 
 import (
+	"cmp"
+	"context"
 	"math"
 	"slices"
 	"strconv"
 
+	"varve/internal/model"
 	"varve/internal/store"
 )
 
@@ -25,13 +28,14 @@ func newPercentile(a Args) (Step, error) {
 		return nil, &ArgumentError{[]string{"percentile may not be zero"}}
 	}
 	return &collectStep{Range: rangeOf(a), collector: func(env *Env) collector {
-		return &percentileCollector{percentile: p, lease: env.lease}
+		return &percentileCollector{percentile: p, ctx: env.run.ctx, lease: env.lease}
 	}}, nil
 }
 
 // percentileCollector holds the values of one bucket, within the query's memory.
 type percentileCollector struct {
 	percentile float64
+	ctx        context.Context
 	lease      *lease
 	values     []float64
 }
@@ -51,11 +55,22 @@ func (c *percentileCollector) add(p *Point) error {
 }
 
 func (c *percentileCollector) emit(stamp int64, out []Point) ([]Point, error) {
-	slices.Sort(c.values)
+	if err := c.sort(); err != nil {
+		return out, err
+	}
 	var p Point
 	p.setDouble(stamp, percentileOf(c.values, c.percentile))
 	c.values = c.values[:0]
 	return append(out, p), nil
+}
+
+// sort looks at the context where there is much to sort.
+func (c *percentileCollector) sort() error {
+	if len(c.values) > 1<<16 {
+		return model.SortFunc(c.ctx, c.values, cmp.Compare[float64])
+	}
+	slices.Sort(c.values)
+	return nil
 }
 
 // percentileOf interpolates between the neighbours of position p(n+1) of n

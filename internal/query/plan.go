@@ -51,10 +51,7 @@ func planGroups(ctx context.Context, series []store.Series, by *TagGroupBy, l *l
 		}
 		g.series = append(g.series, s)
 	}
-	if !slices.IsSortedFunc(groups, (*groupPlan).compare) {
-		slices.SortFunc(groups, (*groupPlan).compare)
-	}
-	return groups, ctx.Err()
+	return groups, model.SortFunc(ctx, groups, (*groupPlan).compare)
 }
 
 // What a selected series and a planned group take, without the series' own
@@ -97,7 +94,7 @@ type TagValues struct {
 }
 
 // tagValues collects the tags of series, sorted by name.
-func tagValues(series []store.Series) []TagValues {
+func tagValues(ctx context.Context, series []store.Series) ([]TagValues, error) {
 	type column struct {
 		name string
 		last string // the value seen last: series come sorted, so it repeats
@@ -105,7 +102,10 @@ func tagValues(series []store.Series) []TagValues {
 	}
 	var columns []*column
 	byName := map[string]*column{}
-	for _, s := range series {
+	for n, s := range series {
+		if n%4096 == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
 		at := 0
 		for name, value := range s.Tags.All() {
 			var c *column
@@ -130,9 +130,10 @@ func tagValues(series []store.Series) []TagValues {
 		for v := range c.seen {
 			values = append(values, v)
 		}
-		slices.SortFunc(values, model.CompareNames)
+		if err := model.SortFunc(ctx, values, model.CompareNames); err != nil {
+			return nil, err
+		}
 		tags = append(tags, TagValues{c.name, values})
 	}
-	slices.SortFunc(tags, func(a, b TagValues) int { return model.CompareNames(a.Name, b.Name) })
-	return tags
+	return tags, model.SortFunc(ctx, tags, func(a, b TagValues) int { return model.CompareNames(a.Name, b.Name) })
 }

@@ -320,7 +320,11 @@ func (r *Result) build(g *loaded) ([]*Group, error) {
 	env := r.env()
 	env.lease = &g.lease
 	if !r.query.WithoutTags || r.saves {
-		env.Tags = tagValues(liveSeries(g))
+		tags, err := tagValues(r.run.ctx, liveSeries(g))
+		if err != nil {
+			return nil, err
+		}
+		env.Tags = tags
 	}
 	if r.by != nil {
 		env.Labels = []Label{{By: r.by, Tags: g.plan.values}}

@@ -110,7 +110,8 @@ func (r *Run) Tags(i int) ([]TagValues, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tagValues(series), nil
+	tags, err := tagValues(r.ctx, series)
+	return tags, r.cause(err)
 }
 
 // parallel calls f for 0..n-1 from at most `workers` goroutines and returns the

@@ -1,0 +1,216 @@
+package kairos
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+
+	"varve/internal/model"
+	"varve/internal/query"
+	"varve/internal/store"
+)
+
+// namesPage is how many names are held at once.
+const namesPage = 10_000
+
+// A namesRequest is what the parameters of a names endpoint ask for. KairosDB
+// knows prefix, on metric names only.
+type namesRequest struct {
+	store.NamesQuery // Limit is 0 for all
+	filter           query.NamesFilter
+	filtered         bool
+}
+
+// names lists metric names, tag names or tag values, ascending.
+func (a *API) names(kind store.NameKind) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		dropBody(r)
+		q, err := a.parser.namesRequest(kind, r.URL.Query())
+		if err != nil {
+			a.fail(w, r, err)
+			return
+		}
+		out := newAnswer(w, r, int(a.config.ResponseBuffer))
+		if q.filtered {
+			err = a.encodeFiltered(r, out, &q)
+		} else {
+			err = a.encodeNames(r.Context(), out, q.NamesQuery)
+		}
+		if err == nil {
+			err = out.finish()
+		}
+		if err != nil {
+			a.abandon(out, r, err)
+		}
+	}
+}
+
+// encodeNames writes names by pages, up to the limit.
+func (a *API) encodeNames(ctx context.Context, out *answer, q store.NamesQuery) (err error) {
+	view, err := a.store.View(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, view.Close()) }()
+	limit, left := q.Limit, q.Limit
+	list := nameList{answer: out}
+	list.begin()
+	for more := true; more; {
+		q.Limit = namesPage
+		if limit > 0 {
+			q.Limit = min(left, namesPage)
+		}
+		var names []string
+		if names, more, err = view.Names(ctx, q); err != nil {
+			return err
+		}
+		if err := list.add(names); err != nil {
+			return err
+		}
+		if len(names) > 0 {
+			q.After = names[len(names)-1]
+		}
+		if left -= len(names); limit > 0 && left <= 0 {
+			list.end(q.After, more)
+			return nil
+		}
+	}
+	list.end("", false)
+	return nil
+}
+
+// encodeFiltered runs as a query: it takes a place, can be killed, and has a
+// query's limits.
+func (a *API) encodeFiltered(r *http.Request, out *answer, q *namesRequest) error {
+	run, err := a.engine.Start(r.Context(), query.Request{Text: r.URL.RequestURI(), Client: r.RemoteAddr})
+	if err != nil {
+		return err
+	}
+	defer run.Close(errPanicked) // does nothing after the Close below
+	names, more, err := run.Names(q.NamesQuery, q.filter)
+	run.Close(err)
+	if err != nil {
+		return err
+	}
+	list := nameList{answer: out}
+	list.begin()
+	if err := list.add(names); err != nil {
+		return err
+	}
+	last := ""
+	if len(names) > 0 {
+		last = names[len(names)-1]
+	}
+	list.end(last, more)
+	return nil
+}
+
+// A nameList is an answer of names under construction.
+type nameList struct {
+	*answer
+	some bool
+}
+
+func (l *nameList) begin() { l.buf = append(l.buf, `{"results":[`...) }
+
+func (l *nameList) add(names []string) error {
+	for _, name := range names {
+		if l.some {
+			l.buf = append(l.buf, ',')
+		}
+		l.some = true
+		l.buf = appendText(l.buf, name)
+	}
+	if l.full() {
+		return l.spill()
+	}
+	return nil
+}
+
+// end says where the next page begins, if there is one.
+func (l *nameList) end(last string, more bool) {
+	l.buf = append(l.buf, ']')
+	if more {
+		l.buf = append(l.buf, `,"next":`...)
+		l.buf = appendText(l.buf, last)
+	}
+	l.buf = append(l.buf, '}')
+}
+
+// namesRequest reads the parameters of a names endpoint.
+func (p *parser) namesRequest(kind store.NameKind, params url.Values) (namesRequest, error) {
+	q := namesRequest{filter: query.NamesFilter{Range: model.AllTime}}
+	q.Kind, q.Prefix, q.After = kind, params.Get("prefix"), params.Get("after")
+	if kind != store.MetricNames {
+		q.Metric = params.Get("metric")
+	}
+	if kind == store.TagValues {
+		q.Tag = params.Get("tag")
+	}
+	if expr := params.Get("pattern"); expr != "" {
+		var err error
+		if q.Pattern, err = model.NewPattern(expr); err != nil {
+			return q, badRequest("pattern: " + err.Error())
+		}
+	}
+	if text := params.Get("limit"); text != "" {
+		n, err := strconv.ParseInt(text, 10, 32)
+		if err != nil || n < 0 {
+			return q, badRequest("limit must be a whole number from 0, for all, to 2147483647, not " + strconv.Quote(text))
+		}
+		q.Limit = int(n)
+	}
+	return q, p.namesFilter(&q, params)
+}
+
+func (p *parser) namesFilter(q *namesRequest, params url.Values) error {
+	for name, to := range map[string]*int64{"start": &q.filter.Range.StartMS, "end": &q.filter.Range.EndMS} {
+		text := params.Get(name)
+		if text == "" {
+			continue
+		}
+		ms, err := strconv.ParseInt(text, 10, 64)
+		if err != nil {
+			return badRequest(name + " must be a time in milliseconds, not " + strconv.Quote(text))
+		}
+		*to, q.filtered = ms, true
+	}
+	if q.filter.Range.EndMS < q.filter.Range.StartMS {
+		return badRequest("end must not be before start")
+	}
+	byTag := map[string]int{}
+	for _, text := range params["filter"] {
+		tag, value, ok := strings.Cut(text, "=")
+		if !ok || tag == "" || value == "" {
+			return badRequest("filter must be tag=value, not " + strconv.Quote(text))
+		}
+		i, known := byTag[tag]
+		if !known {
+			i = len(q.filter.Matchers)
+			byTag[tag] = i
+			q.filter.Matchers = append(q.filter.Matchers, model.Matcher{Tag: tag})
+		}
+		if err := p.addValue(&q.filter.Matchers[i], value); err != nil {
+			return badRequest("filter " + strconv.Quote(text) + ": " + err.Error())
+		}
+		q.filtered = true
+	}
+	return nil
+}
+
+// addValue adds a literal or a regular expression to what a matcher takes.
+func (p *parser) addValue(m *model.Matcher, text string) error {
+	expr, isRegex := strings.CutPrefix(text, p.regexPrefix)
+	if p.regexPrefix == "" || !isRegex {
+		m.Values = append(m.Values, text)
+		return nil
+	}
+	pattern, err := model.NewPattern(expr)
+	if err == nil {
+		m.Patterns = append(m.Patterns, pattern)
+	}
+	return err
+}
