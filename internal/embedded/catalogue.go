@@ -20,7 +20,7 @@ import (
 // integers in keys are big-endian so that they sort.
 //
 //	's' id u32         -> series key                 one row a series
-//	'f' number u64     -> JSON {"bytes": n}          the manifest: files that count
+//	'f' number u64     -> JSON fileMeta              the manifest: files that count
 //	'd' sequence u64   -> deletion record            deletions that some file has not applied
 //	'm' name           -> JSON                       "store": storeMeta; "spec": spec
 //	'k' service 0 1 service key 0 1 key -> modified ms i64, text
@@ -54,8 +54,12 @@ type storeMeta struct {
 	Deletions  uint64 `json:"deletions"`   // sequence of the last deletion
 }
 
+// fileMeta repeats of a file what can not be told from its samples, in case that
+// its own properties can not be read. Old stores have only the size.
 type fileMeta struct {
-	Bytes int64 `json:"bytes"`
+	Bytes     int64  `json:"bytes"`
+	Sequence  uint64 `json:"sequence,omitempty"`
+	Deletions uint64 `json:"deletions,omitempty"`
 }
 
 type catalogue struct {

@@ -133,7 +133,7 @@ func (s *Store) Check(ctx context.Context, o CheckOptions) (*CheckReport, error)
 	c.deletions = st.deletions()
 	c.manifest = make(map[uint64]fileMeta)
 	for _, f := range st.files {
-		c.manifest[f.Number] = fileMeta{Bytes: f.Bytes}
+		c.manifest[f.Number] = fileMeta{Bytes: f.Bytes, Sequence: f.Sequence, Deletions: f.Deletions}
 		c.progress.Total += f.Bytes
 	}
 	for _, f := range st.files {

@@ -324,7 +324,8 @@ func (b *blockCheck) content() {
 	if b.rows == nil {
 		return
 	}
-	if want.Deletions > want.Sequence && want.Sequence == 0 {
-		b.find(-1, "sequence 0", "which of two samples of a time is valid")
+	if m := b.manifest[b.number]; m.Sequence != 0 && (m.Sequence != want.Sequence || m.Deletions != want.Deletions) {
+		b.find(-1, fmt.Sprintf("expected sequence %d and deletions %d, got %d and %d", m.Sequence, m.Deletions, want.Sequence, want.Deletions),
+			"which of two samples of a time is valid, and which are deleted")
 	}
 }

@@ -229,7 +229,7 @@ func (s *Store) samplesIn(files []*openFile) (n int64) {
 func manifestOf(files []*openFile) map[uint64]fileMeta {
 	m := make(map[uint64]fileMeta)
 	for _, f := range files {
-		m[f.Number] = fileMeta{Bytes: f.Bytes}
+		m[f.Number] = fileMeta{Bytes: f.Bytes, Sequence: f.Sequence, Deletions: f.Deletions}
 	}
 	return m
 }

@@ -25,6 +25,8 @@ type Config struct {
 
 	MinFreeBytes units.Bytes `yaml:"min_free_bytes" doc:"free disk space below which the store takes no more writes until there is more, so that what it has taken can still be put in order; 0 = do not look"`
 
+	BackupDir string `yaml:"backup_dir" doc:"directory that backups are made in, and nowhere else; best on the disk of the data directory, where it costs no space at first; empty = backups in the data directory"`
+
 	PageCacheBytes      units.Bytes `yaml:"page_cache_bytes" doc:"memory for pages of block files"`
 	CatalogueCacheBytes units.Bytes `yaml:"catalogue_cache_bytes" doc:"memory for blocks of the catalogue"`
 }

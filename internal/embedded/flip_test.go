@@ -143,7 +143,7 @@ func writeFile(t *testing.T, fs vfs.FS, p string, b []byte) {
 
 func (img image) load(t *testing.T) *vfs.MemFS {
 	t.Helper()
-	fs := vfs.NewMem()
+	fs := vfs.NewCrashableMem()
 	for _, p := range slices.Sorted(maps.Keys(img)) {
 		if err := fs.MkdirAll(path.Dir(p), 0o755); err != nil {
 			t.Fatal(err)

@@ -65,7 +65,7 @@ func Open(fs vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 
 func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 	s := &Store{
-		fs: fs, dir: dir, cfg: cfg, log: o.Logger, now: o.Now, registerer: o.Registerer,
+		fs: fs, dir: dir, cfg: cfg, log: o.Logger, now: o.Now, registerer: o.Registerer, salvage: o.salvage,
 		cache:        blockfile.NewCache(int64(cfg.PageCacheBytes)),
 		series:       newRegistry(),
 		index:        index.New(),

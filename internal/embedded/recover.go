@@ -56,7 +56,8 @@ func (s *Store) replay() error {
 	r := &replayer{store: s, steps: make(chan *replayStep, replayAhead), used: make(chan *replayStep, replayAhead)}
 	applied := make(chan error, 1)
 	go func() { applied <- r.apply() }()
-	stats, err := wal.Replay(s.fs, s.path(logName), wal.ReplayOptions{From: s.catalogue.logFrom()}, r.decode)
+	stats, err := wal.Replay(s.fs, s.path(logName), wal.ReplayOptions{From: s.catalogue.logFrom(), OnDamage: s.salvage.onDamage()}, r.decode)
+	s.salvage.done(stats)
 	close(r.steps)
 	if err = errors.Join(err, <-applied); err != nil {
 		return fmt.Errorf("replay the write-ahead log: %w", err)
@@ -107,7 +108,7 @@ func (r *replayer) decode(_ wal.Segment, typ byte, payload []byte) error {
 	default:
 		err = fmt.Errorf("log record of unknown type %d: use a newer build", typ)
 	}
-	if err != nil {
+	if err != nil && !r.store.salvage.keep(r.store.series, step) {
 		return err
 	}
 	r.steps <- step
@@ -133,6 +134,7 @@ func (r *replayer) apply() (err error) {
 }
 
 func (s *Store) decodeBatch(payload []byte, step *replayStep) error {
+	step.batch.Reset(s.Epoch())
 	rest, err := record.Definitions(payload, func(d record.Definition) error {
 		series, err := model.ParseKey(d.Key)
 		if err != nil {
@@ -146,7 +148,6 @@ func (s *Store) decodeBatch(payload []byte, step *replayStep) error {
 	if err != nil {
 		return err
 	}
-	step.batch.Reset(s.Epoch())
 	if err := s.series.decodeSamples(rest, &step.batch); err != nil {
 		return err
 	}

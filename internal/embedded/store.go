@@ -29,6 +29,8 @@ type Options struct {
 	Logger     *slog.Logger          // nil = nothing is logged
 	Now        func() time.Time      // nil = time.Now
 
+	salvage *logSalvage // nil = damage to the log is an error
+
 	// Fatal is called when the catalogue can not be written any more. It must
 	// not return: end the process. nil = panic. Whatever was acknowledged is in
 	// the log, and the next start on a sound disk finds it.
@@ -45,6 +47,7 @@ type Store struct {
 	width rowtime.Spec
 
 	registerer prometheus.Registerer
+	salvage    *logSalvage // for a repair, else nil
 
 	lock      io.Closer
 	catalogue *catalogue
@@ -58,6 +61,7 @@ type Store struct {
 	pending       *swap // a checkpoint that failed half way; guarded by checkpointing
 
 	merging    sync.Mutex
+	backingUp  sync.Mutex // one backup at a time; taken before all others
 	installing sync.Mutex
 
 	order struct {

@@ -221,6 +221,14 @@ func (l *Log) Wait(ctx context.Context, t Ticket) error {
 	return l.stateLocked()
 }
 
+// Last returns the ticket of what was appended last: when it is acknowledged, so
+// is everything before it, and the segment that a Rotate before began is there.
+func (l *Log) Last() Ticket {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return Ticket{l.sequence}
+}
+
 // Rotate ends the current segment: records appended from now on are in the
 // returned segment or a later one, all others in earlier ones. It does no I/O.
 func (l *Log) Rotate() (Segment, error) {

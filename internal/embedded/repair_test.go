@@ -1,0 +1,339 @@
+package embedded
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// linesOf returns series and time of each sample of a content.
+func linesOf(content string) map[string]bool {
+	set := make(map[string]bool)
+	series := ""
+	for line := range strings.Lines(content) {
+		if line[0] >= '0' && line[0] <= '9' || line[0] == '-' {
+			ms, _, _ := strings.Cut(line, " ")
+			set[series+ms] = true
+			continue
+		}
+		series = line
+	}
+	return set
+}
+
+// damagePlaces flips one byte in several places of each file with the suffix.
+func damagePlaces(img image, suffix string, places int) []image {
+	var damaged []image
+	for _, p := range slices.Sorted(maps.Keys(img)) {
+		if !strings.HasSuffix(p, suffix) {
+			continue
+		}
+		for i := range places {
+			b := slices.Clone(img[p])
+			b[len(b)*i/places] ^= 0x10
+			one := maps.Clone(img)
+			one[p] = b
+			damaged = append(damaged, one)
+		}
+	}
+	return damaged
+}
+
+// TestRepair damages block files and the log in many places. After a repair the
+// check is clean, the store opens, and has nothing that it had not before; of
+// block files nothing is missing but what the check said.
+func TestRepair(t *testing.T) {
+	fs := vfs.NewMem()
+	s, _ := sampleStore(t, fs, "data", 400)
+	img := readImage(t, fs, "data")
+	before, err := storeContent(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	had := linesOf(before)
+	for _, suffix := range []string{".blk", ".wal"} {
+		for i, damaged := range damagePlaces(img, suffix, 9) {
+			fs := damaged.load(t)
+			if checkOf(t, fs, "data").Clean() {
+				continue // a stale part of the log, or its last write
+			}
+			r, err := Repair(context.Background(), fs, "data", RepairOptions{})
+			if err != nil {
+				t.Fatalf("%s %d: %v", suffix, i, err)
+			}
+			if !r.Clean() {
+				t.Fatalf("%s %d: not clean after the repair: %+v", suffix, i, r.Findings)
+			}
+			if names, _ := fs.List("data/quarantine"); len(names) != 2 {
+				t.Errorf("%s %d: in quarantine: %v, want a file and a text", suffix, i, names)
+			}
+			after := linesOf(content(t, fs, "data"))
+			for sample := range after {
+				// A value may be an older one, which a lost one had replaced. A
+				// lost deletion brings samples back.
+				if !had[sample] && suffix == ".blk" {
+					t.Fatalf("%s %d: a sample that was not there: %s", suffix, i, sample)
+				}
+			}
+			if len(after) < len(had)/4 {
+				t.Errorf("%s %d: only %d of %d samples left", suffix, i, len(after), len(had))
+			}
+		}
+	}
+}
+
+// A repair that is killed at any call of the file system can be run again.
+func TestRepairIsInterrupted(t *testing.T) {
+	fs := vfs.NewMem()
+	s, _ := sampleStore(t, fs, "data", 100)
+	img := readImage(t, fs, "data")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	damaged := damagePlaces(img, ".blk", 3)[1]
+	for p := range damaged { // and the log
+		if strings.HasSuffix(p, ".wal") {
+			b := slices.Clone(damaged[p])
+			b[100] ^= 1
+			damaged[p] = b
+		}
+	}
+	repair := func(fs vfs.FS) {
+		t.Helper()
+		r, err := Repair(context.Background(), fs, "data", RepairOptions{})
+		if err != nil || !r.Clean() {
+			t.Fatalf("%v %+v", err, r)
+		}
+	}
+	whole := damaged.load(t)
+	repair(whole)
+	want := content(t, whole, "data")
+	for n := int64(0); ; n += 5 {
+		fs := damaged.load(t)
+		var calls atomic.Int64
+		var killed *vfs.MemFS
+		repair(errorfs.Wrap(fs, errorfs.InjectorFunc(func(errorfs.Op) error {
+			if calls.Add(1) == n {
+				killed = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: randOf(1)})
+			}
+			return nil
+		})))
+		if calls.Load() < n {
+			break
+		}
+		if killed == nil {
+			continue
+		}
+		repair(killed)
+		if got := content(t, killed, "data"); got != want {
+			t.Fatalf("killed at call %d: another content", n)
+		}
+	}
+}
+
+func TestDryRunChangesNothing(t *testing.T) {
+	fs := vfs.NewMem()
+	s, _ := sampleStore(t, fs, "data", 100)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	damaged := damagePlaces(readImage(t, fs, "data"), ".blk", 3)[1]
+	fs = damaged.load(t)
+	said := 0
+	r, err := Repair(context.Background(), fs, "data", RepairOptions{DryRun: true, Say: func(string) { said++ }})
+	if err != nil || r.Clean() || said == 0 {
+		t.Errorf("%v %+v, said %d", err, r, said)
+	}
+	after := readImage(t, fs, "data")
+	if !maps.EqualFunc(damaged, after, bytes.Equal) {
+		t.Error("files changed")
+	}
+}
+
+func TestRepairWithoutCatalogue(t *testing.T) {
+	fs := vfs.NewMem()
+	s, _ := sampleStore(t, fs, "data", 100)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	damaged := damagePlaces(readImage(t, fs, "data"), ".sst", 2)[1]
+	fs = damaged.load(t)
+	_, err := Repair(context.Background(), fs, "data", RepairOptions{})
+	if unrepairable := (*UnrepairableError)(nil); !errors.As(err, &unrepairable) || !strings.Contains(err.Error(), "restore the last backup") {
+		t.Errorf("%v", err)
+	}
+}
+
+// A damaged page fails the queries that need it and no others; merges leave its
+// file alone and do not come back to it; the rest is merged.
+func TestDamagedPageWhileServing(t *testing.T) {
+	ctx := context.Background()
+	fs := vfs.NewMem()
+	cfg := DefaultConfig()
+	cfg.MaintenanceInterval = time.Hour
+	s, err := Open(fs, "data", cfg, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ref, err := s.Create(ctx, model.Series{Metric: "m", Type: model.TypeLong})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const day, rounds = 24 * 3600_000, 14
+	for i := range int64(rounds) {
+		var b store.Batch
+		b.Reset(s.Epoch())
+		for j := range int64(2000) {
+			b.AddLong(ref, 1_700_600_000_000+i*day/4+j*1000, i*j*j, 0)
+		}
+		if err := s.Append(ctx, &b); err != nil {
+			t.Fatal(err)
+		}
+		s.merging.Lock() // no merges yet
+		if err := s.checkpoint(); err != nil {
+			t.Fatal(err)
+		}
+		s.merging.Unlock()
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	img := readImage(t, fs, "data")
+	for _, p := range slices.Sorted(maps.Keys(img)) {
+		if strings.HasSuffix(p, ".blk") {
+			img[p] = slices.Clone(img[p])
+			img[p][20] ^= 4 // in the first page
+			break           // the oldest file, or what it was merged into
+		}
+	}
+	cfg.MaintenanceInterval = 10 * time.Millisecond
+	s, err = Open(img.load(t), "data", cfg, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	read := func(from int64) error {
+		v, err := s.View(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer v.Close()
+		c := v.Read(ctx, store.Series{Ref: ref, Series: model.Series{Metric: "m", Type: model.TypeLong}},
+			store.ReadOptions{Range: model.TimeRange{StartMS: from, EndMS: 1 << 60}})
+		defer c.Close()
+		for {
+			b, err := c.Next()
+			if b == nil {
+				return err
+			}
+		}
+	}
+	if err := read(1_700_600_000_000 + (rounds-1)*day/4); err != nil {
+		t.Errorf("a query that does not need the damaged page: %v", err)
+	}
+	if err, damage := read(0), (*store.CorruptionError)(nil); !errors.As(err, &damage) {
+		t.Errorf("a query that needs the damaged page: %v", err)
+	}
+	if err := s.Damaged(); err == nil || s.damagedFiles() != 1 {
+		t.Errorf("%d damaged files: %v", s.damagedFiles(), err)
+	}
+	if err := s.Compact(ctx); err != nil {
+		t.Errorf("compact: %v", err)
+	}
+	if n := s.Usage().Files; n != 2 {
+		t.Errorf("%d files after compaction, want the damaged one and one more", n)
+	}
+	if err := read(0); err == nil {
+		t.Error("the damaged page is gone")
+	}
+}
+
+// A backup is made while writers go on, deletions and merges too. It has
+// everything acknowledged before, its check is clean, and it opens.
+func TestBackupUnderLoad(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	fs := vfs.NewMem()
+	cfg := DefaultConfig()
+	cfg.MergeFiles = 2
+	cfg.MaintenanceInterval = 10 * time.Millisecond
+	cfg.CheckpointSamples = 20_000
+	cfg.Log.SegmentBytes = 64 << 10
+	s, err := Open(fs, "data", cfg, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	series := newCrashSeries(4)
+	var writers sync.WaitGroup
+	for i, c := range series {
+		writers.Go(func() { c.write(ctx, s, randOf(uint64(i))) })
+	}
+	for round := range 4 {
+		time.Sleep(150 * time.Millisecond)
+		acked := make([]int64, len(series))
+		for i, c := range series {
+			acked[i] = c.acked.Load()
+		}
+		name := fmt.Sprintf("backup-%d", round)
+		report, err := s.Backup(ctx, name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := checkOf(t, fs, report.Dir)
+		if !r.Clean() {
+			t.Fatalf("%s: %+v", name, r.Findings)
+		}
+		restored, err := Open(fs, report.Dir, cfg, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, c := range series {
+			then := &crashSeries{Series: c.Series}
+			then.issued.Store(c.issued.Load())
+			then.acked.Store(acked[i])
+			if err := then.check(restored); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if err := restored.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	live, err := s.Check(ctx, CheckOptions{})
+	if err != nil || !live.Clean() {
+		t.Errorf("check while it serves: %v %+v", err, live)
+	}
+	cancel()
+	writers.Wait()
+	for _, name := range []string{"", "a/b", "..", ".x", "x y", strings.Repeat("x", 101), "backup-1"} {
+		if _, err := s.Backup(context.Background(), name); !isInput(err) {
+			t.Errorf("backup %q: %v", name, err)
+		}
+	}
+}
+
+func isInput(err error) bool {
+	input := (*store.InputError)(nil)
+	return errors.As(err, &input)
+}
+
+func randOf(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
