@@ -1,0 +1,524 @@
+package rollup
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+	_ "time/tzdata"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"go.uber.org/goleak"
+
+	"varve/internal/ingest"
+	"varve/internal/kairos"
+	"varve/internal/model"
+	"varve/internal/query"
+	"varve/internal/store"
+	"varve/internal/store/storetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A harness is a scheduler over a store in memory. In a synctest bubble its
+// clock stands still unless everybody waits.
+type harness struct {
+	*testing.T
+	store     *storetest.Reference
+	scheduler *Scheduler
+	mux       *http.ServeMux
+	stop      func()
+}
+
+func newHarness(t *testing.T) *harness {
+	h := &harness{T: t, store: storetest.NewReference(nil)}
+	h.restart(nil)
+	return h
+}
+
+// restart replaces the scheduler by a new one on the same store.
+func (h *harness) restart(change func(*Config, *query.Config)) {
+	if h.stop != nil {
+		h.stop()
+	}
+	c, qc := DefaultConfig(), query.DefaultConfig()
+	if change != nil {
+		change(&c, &qc)
+	}
+	registry := prometheus.NewRegistry()
+	engine := query.New(h.store, qc, registry, time.Now)
+	pipeline := ingest.New(h.store, ingest.DefaultConfig(), ingest.Options{Registerer: registry})
+	api := kairos.New(h.store, engine, kairos.DefaultConfig(), "test", time.Now)
+	h.scheduler = New(Options{Store: h.store, Engine: engine, Pipeline: pipeline, Parser: api, Config: c, Registerer: registry, Host: "here"})
+	h.mux = http.NewServeMux()
+	for _, r := range h.scheduler.Routes() {
+		h.mux.Handle(r.Method+" "+r.Path, r.Handler)
+	}
+	h.stop = nil
+}
+
+// start runs the scheduler until stop.
+func (h *harness) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); h.scheduler.Run(ctx) }()
+	h.stop = func() { cancel(); <-ended; h.stop = nil }
+}
+
+// do sends a request and wants a status.
+func (h *harness) do(want int, method, path, body string) string {
+	h.Helper()
+	w := httptest.NewRecorder()
+	h.mux.ServeHTTP(w, httptest.NewRequest(method, path, strings.NewReader(body)))
+	if w.Code != want {
+		h.Fatalf("%s %s: %d %s, want %d", method, path, w.Code, w.Body, want)
+	}
+	return w.Body.String()
+}
+
+// put stores points of {host=host} at times in ms.
+func (h *harness) put(metric, host string, v any, times ...int64) {
+	h.Helper()
+	s := model.Series{Metric: metric, Tags: model.MustTags("host", host), Type: model.TypeLong}
+	if _, ok := v.(float64); ok {
+		s.Type = model.TypeDouble
+	}
+	ref, err := h.store.Create(context.Background(), s)
+	if err != nil {
+		h.Fatal(err)
+	}
+	b := store.Batch{Epoch: h.store.Epoch()}
+	for _, ms := range times {
+		switch v := v.(type) {
+		case float64:
+			b.AddDouble(ref, ms, v, 0)
+		case int:
+			b.AddLong(ref, ms, int64(v), 0)
+		}
+	}
+	if err := h.store.Append(context.Background(), &b); err != nil {
+		h.Fatal(err)
+	}
+}
+
+// points lists what is stored of a metric, a line a point, in UTC.
+func (h *harness) points(metric string) string {
+	h.Helper()
+	view, err := h.store.View(context.Background())
+	if err != nil {
+		h.Fatal(err)
+	}
+	defer view.Close()
+	series, err := view.Select(context.Background(), store.Selection{Metric: metric, Range: model.AllTime})
+	if err != nil {
+		h.Fatal(err)
+	}
+	var out strings.Builder
+	for _, s := range series {
+		cursor := view.Read(context.Background(), s, store.ReadOptions{Range: model.AllTime})
+		for {
+			block, err := cursor.Next()
+			if err != nil {
+				h.Fatal(err)
+			}
+			if block == nil {
+				break
+			}
+			for i, ms := range block.Times {
+				fmt.Fprintf(&out, "%s %s ", s.Tags, time.UnixMilli(ms).UTC().Format("2006-01-02T15:04"))
+				if s.Type == model.TypeLong {
+					fmt.Fprintf(&out, "%d\n", int64(block.Values[i]))
+				} else {
+					fmt.Fprintf(&out, "%v\n", math.Float64frombits(block.Values[i]))
+				}
+			}
+		}
+		cursor.Close()
+	}
+	return out.String()
+}
+
+func (h *harness) wantPoints(metric, want string) {
+	h.Helper()
+	if got := strings.TrimSpace(h.points(metric)); got != strings.TrimSpace(want) {
+		h.Errorf("%s holds\n%s\nwant\n%s", metric, got, want)
+	}
+}
+
+func (h *harness) status(id string) statusAnswer {
+	h.Helper()
+	var a statusAnswer
+	if err := json.Unmarshal([]byte(h.do(200, "GET", "/api/v1/rollups/status/"+id, "")), &a); err != nil {
+		h.Fatal(err)
+	}
+	return a
+}
+
+// valueOf reads a counter or a gauge.
+func valueOf(t *testing.T, m prometheus.Metric) float64 {
+	var out dto.Metric
+	if err := m.Write(&out); err != nil {
+		t.Fatal(err)
+	}
+	return out.GetCounter().GetValue() + out.GetGauge().GetValue()
+}
+
+// taskJSON is a task that sums src by host into dst.
+func taskJSON(id string, every, sampling, more string) string {
+	return fmt.Sprintf(`{"id":%q,"name":"n","execution_interval":%s,"rollups":[{"save_as":"dst"%s,"query":{"start_absolute":1,"metrics":[`+
+		`{"name":"src","group_by":[{"name":"tag","tags":["host"]}],"aggregators":[{"name":"sum","sampling":%s}]}]}}]}`, id, every, more, sampling)
+}
+
+const minute, hour = `{"value":1,"unit":"minutes"}`, `{"value":1,"unit":"hours"}`
+
+// start of every synctest bubble: 2000-01-01 in UTC
+var bubble = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC).UnixMilli()
+
+func at(h, m, s int) int64 { return bubble + int64(h*3600+m*60+s)*1000 }
+
+func TestSchedule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		h.start()
+		defer h.stop()
+		h.put("src", "a", 1, at(0, 0, 0), at(0, 0, 30), at(0, 1, 59))
+		h.put("src", "b", 10, at(0, 1, 0))
+		h.do(200, "POST", "/api/v1/rollups", taskJSON("t", minute, minute, ""))
+		h.do(404, "GET", "/api/v1/rollups/status/t", "")
+		time.Sleep(time.Minute - time.Second)
+		h.wantPoints("dst", "") // the first run is one interval later
+		time.Sleep(2 * time.Second)
+		h.wantPoints("dst", `
+{host=a,saved_from=src} 2000-01-01T00:00 2
+{host=a,saved_from=src} 2000-01-01T00:01 1
+{host=b,saved_from=src} 2000-01-01T00:01 10`)
+		st := h.status("t")
+		if len(st.Statuses) != 1 || st.ExecutingHost != "here" || st.NextScheduled != "01 Jan 2000 00:02:00 AM" {
+			t.Fatalf("%+v", st)
+		}
+		m := st.Statuses[0]
+		if m.MetricName != "src" || m.SaveAs != "dst" || m.LastExecuted != "01 Jan 2000 00:01:00 AM" || m.DataPointCount != 3 ||
+			m.LastExecution != at(0, 1, 0) || *m.Watermark != at(0, 1, 0) || *m.LagMS != 1000 || m.ErrorMessage != "" {
+			t.Errorf("%+v", m)
+		}
+		h.put("src", "a", 5, at(0, 1, 58)) // into the current bucket
+		time.Sleep(time.Minute)
+		h.wantPoints("dst", `
+{host=a,saved_from=src} 2000-01-01T00:00 2
+{host=a,saved_from=src} 2000-01-01T00:01 6
+{host=b,saved_from=src} 2000-01-01T00:01 10`)
+		h.do(204, "DELETE", "/api/v1/rollups/t", "")
+		h.put("src", "a", 5, at(0, 3, 0))
+		time.Sleep(5 * time.Minute)
+		if strings.Contains(h.points("dst"), "00:03") {
+			t.Error("a deleted task still runs")
+		}
+		h.do(404, "GET", "/api/v1/rollups/status/t", "")
+	})
+}
+
+// After five hours of downtime the first run fills all windows, in batches; if
+// it is broken off, the next one goes on where it was.
+func TestDowntime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		h.start()
+		h.do(200, "POST", "/api/v1/rollups", taskJSON("t", minute, minute, ""))
+		time.Sleep(90 * time.Second)
+		h.stop()
+		before := h.status("t").Statuses[0].Watermark
+		for m := range 302 {
+			h.put("src", "a", m, at(0, m, 7))
+		}
+		time.Sleep(5 * time.Hour)
+		h.restart(func(c *Config, q *query.Config) {
+			c.BatchBuckets = 7
+			q.MaxSamples = 3 // a batch has to be halved
+		})
+		h.start()
+		time.Sleep(time.Second)
+		got := strings.Split(strings.TrimSpace(h.points("dst")), "\n")
+		if len(got) != 302 || got[301] != "{host=a,saved_from=src} 2000-01-01T05:01 301" {
+			t.Errorf("%d points, the last %s", len(got), got[len(got)-1])
+		}
+		if m := h.status("t").Statuses[0]; *m.Watermark != at(5, 1, 0) || *before != at(0, 1, 0) || m.ErrorMessage != "" {
+			t.Errorf("%+v", m)
+		}
+		h.stop()
+	})
+}
+
+func TestBrokenOff(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		h.start()
+		h.do(200, "POST", "/api/v1/rollups", taskJSON("t", minute, minute, ""))
+		time.Sleep(90 * time.Second)
+		h.stop()
+		time.Sleep(5 * time.Hour)
+		h.put("src", "a", 1, at(1, 0, 0), at(3, 0, 0), at(3, 0, 1))
+		fail := func(c *Config, q *query.Config) { c.BatchBuckets, q.MaxSamples = 10, 1 }
+		h.restart(fail)
+		h.start()
+		time.Sleep(time.Second)
+		m := h.status("t").Statuses[0]
+		if *m.Watermark != at(3, 0, 0) || !strings.Contains(m.ErrorMessage, "query.max_samples") {
+			t.Errorf("%+v, watermark %s", m, time.UnixMilli(*m.Watermark).UTC())
+		}
+		if got := valueOf(t, h.scheduler.metrics.runs.WithLabelValues(runFailed)); got != 1 {
+			t.Errorf("%v failed runs", got)
+		}
+		h.restart(nil)
+		h.start()
+		time.Sleep(time.Minute)
+		h.wantPoints("dst", "{host=a,saved_from=src} 2000-01-01T01:00 1\n{host=a,saved_from=src} 2000-01-01T03:00 2")
+		h.stop()
+	})
+}
+
+// A point that is late by less than the horizon is in the next run's results; an
+// older one needs a backfill.
+func TestLatePoints(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		h.start()
+		defer h.stop()
+		h.do(200, "POST", "/api/v1/rollups", taskJSON("t", minute, minute, ""))
+		time.Sleep(3*time.Hour + 30*time.Second)
+		h.put("src", "a", 1, at(2, 1, 0), at(1, 30, 0))
+		time.Sleep(time.Minute)
+		h.wantPoints("dst", "{host=a,saved_from=src} 2000-01-01T02:01 1")
+		h.do(204, "GET", "/api/v1/rollups/backfill/t?startTime=2000-01-01-01-00-00-000&endTime=2000-01-01-01-30-00-000", "")
+		h.wantPoints("dst", "{host=a,saved_from=src} 2000-01-01T01:30 1\n{host=a,saved_from=src} 2000-01-01T02:01 1")
+		for path, want := range map[string]int{
+			"nope?startTime=2000-01-01-01-00-00-000": 404,
+			"t":                                      400,
+			"t?startTime=2000-01-01":                 400,
+			"t?startTime=2000-01-01-01-00-00-000&endTime=1999-01-01-01-00-00-000": 400,
+			"t?startTime=2000-13-01-01-00-00-000":                                 400,
+		} {
+			h.do(want, "GET", "/api/v1/rollups/backfill/"+path, "")
+		}
+	})
+}
+
+// A sum of whole numbers becomes one with a fraction: the bucket has one result.
+func TestOneResultPerBucket(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		h.start()
+		defer h.stop()
+		h.do(200, "POST", "/api/v1/rollups", taskJSON("t", minute, hour, ""))
+		h.put("src", "a", 2, at(0, 0, 1), at(1, 0, 0))
+		h.put("src", "b", 3, at(0, 0, 1))
+		time.Sleep(90 * time.Second)
+		h.wantPoints("dst", "{host=a,saved_from=src} 2000-01-01T00:00 2\n{host=b,saved_from=src} 2000-01-01T00:00 3")
+		h.put("src", "a", 0.5, at(0, 0, 2))
+		time.Sleep(time.Hour)
+		h.wantPoints("dst", "{host=a,saved_from=src} 2000-01-01T00:00 2.5\n{host=a,saved_from=src} 2000-01-01T01:00 2\n{host=b,saved_from=src} 2000-01-01T00:00 3")
+	})
+}
+
+// Buckets of every unit begin where a calendar says, and stay there.
+func TestUnits(t *testing.T) {
+	for _, tc := range []struct{ sampling, zone, first, want string }{
+		{`{"value":10,"unit":"seconds"}`, "UTC", "2024-03-31T00:00:17Z", "2024-03-31T00:00"},
+		{`{"value":7,"unit":"minutes"}`, "UTC", "2024-03-31T00:00:17Z", "2024-03-30T23:59"},
+		{hour, "Asia/Kolkata", "2024-03-31T12:00:00Z", "2024-03-31T11:30"},
+		{`{"value":1,"unit":"days"}`, "Europe/Berlin", "2024-03-31T12:00:00Z", "2024-03-30T23:00"},
+		{`{"value":1,"unit":"days"}`, "Europe/Berlin", "2024-03-31T22:00:00Z", "2024-03-31T22:00"},
+		{`{"value":1,"unit":"weeks"}`, "Europe/Berlin", "2024-03-31T12:00:00Z", "2024-03-24T23:00"},
+		{`{"value":1,"unit":"months"}`, "Europe/Berlin", "2024-03-31T12:00:00Z", "2024-02-29T23:00"},
+		{`{"value":1,"unit":"months"}`, "", "2024-03-31T12:00:00Z", "2024-03-01T00:00"},
+		{`{"value":1,"unit":"years"}`, "Australia/Lord_Howe", "2024-03-31T12:00:00Z", "2023-12-31T13:00"},
+	} {
+		first, err := time.Parse(time.RFC3339, tc.first)
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := newHarness(t)
+		more := ""
+		if tc.zone != "" {
+			more = fmt.Sprintf(`,"time_zone":%q`, tc.zone)
+		}
+		h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, tc.sampling, more))
+		h.put("src", "a", 1, first.UnixMilli())
+		// Whatever the backfill begins and ends with.
+		for _, days := range []int{0, 1, 40, 400} {
+			from, to := first.AddDate(0, 0, -days), first.AddDate(0, 0, min(days, 1))
+			h.do(204, "GET", "/api/v1/rollups/backfill/t?startTime="+from.Format(backfillForm)+"-000&endTime="+to.Format(backfillForm)+"-000", "")
+			h.wantPoints("dst", "{host=a,saved_from=src} "+tc.want+" 1")
+		}
+	}
+}
+
+func TestTTL(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		h.start()
+		defer h.stop()
+		h.do(200, "POST", "/api/v1/rollups", taskJSON("t", minute, minute, `,"ttl":"7200"`))
+		h.put("src", "a", 1, at(0, 0, 0))
+		time.Sleep(time.Hour)
+		h.wantPoints("dst", "{host=a,saved_from=src} 2000-01-01T00:00 1")
+		time.Sleep(time.Hour + time.Minute)
+		h.wantPoints("dst", "")
+	})
+}
+
+// A run that finds the previous one active is skipped; stopping ends waiting
+// runs.
+func TestSkip(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		for range cap(h.scheduler.places) {
+			h.scheduler.places <- struct{}{}
+		}
+		h.start()
+		h.do(200, "POST", "/api/v1/rollups", taskJSON("t", minute, minute, ""))
+		time.Sleep(3*time.Minute + time.Second)
+		if got := valueOf(t, h.scheduler.metrics.runs.WithLabelValues(runSkipped)); got != 2 {
+			t.Errorf("%v skipped runs, want 2", got)
+		}
+		// Replacing and deleting the task do not wait for its run.
+		h.do(200, "PUT", "/api/v1/rollups/t", taskJSON("other", hour, minute, ""))
+		h.do(204, "DELETE", "/api/v1/rollups/t", "")
+		h.do(200, "POST", "/api/v1/rollups", taskJSON("u", minute, minute, ""))
+		time.Sleep(time.Minute + time.Second)
+		h.stop()
+		if got := valueOf(t, h.scheduler.metrics.runs.WithLabelValues(runCancelled)); got != 2 {
+			t.Errorf("%v cancelled runs, want 2", got)
+		}
+	})
+}
+
+// Tasks that others store are noticed; a status that KairosDB has left says
+// where to go on.
+func TestTakeOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		h.put("src", "a", 1, at(-24, 0, 0), at(-3, 0, 0), at(-1, 0, 0))
+		ctx := context.Background()
+		old := fmt.Sprintf(`{"statuses":[{"metricName":"src","lastExecuted":"x","dataPointCount":1,"executionLength":1,"lastExecutionTime":%d}],"executingHost":"old","nextScheduled":"Never"}`, at(-4, 0, 0))
+		for key, text := range map[string]string{statusKey: old, configKey: taskJSON("another-id", hour, hour, "")} {
+			if err := h.store.Set(ctx, service, key, "t", text); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := h.store.Set(ctx, service, configKey, "bad", `{"name":"bad"}`); err != nil {
+			t.Fatal(err)
+		}
+		h.start()
+		time.Sleep(time.Second)
+		h.wantPoints("dst", "{host=a,saved_from=src} 1999-12-31T21:00 1\n{host=a,saved_from=src} 1999-12-31T23:00 1")
+		if got := valueOf(t, h.scheduler.metrics.invalid); got != 1 {
+			t.Errorf("%v invalid tasks", got)
+		}
+		if err := h.store.Set(ctx, service, configKey, "v", strings.Replace(taskJSON("v", minute, minute, ""), "dst", "more", 1)); err != nil {
+			t.Fatal(err)
+		}
+		if err := h.store.Unset(ctx, service, configKey, "t"); err != nil {
+			t.Fatal(err)
+		}
+		h.put("src", "a", 1, at(0, 0, 5))
+		time.Sleep(2 * time.Minute)
+		h.wantPoints("more", "{host=a,saved_from=src} 2000-01-01T00:00 1")
+		if n := h.scheduler.count(); n != 1 {
+			t.Errorf("%d tasks", n)
+		}
+		h.stop()
+	})
+}
+
+func TestStoredForm(t *testing.T) {
+	h := newHarness(t)
+	get := func(id string) string {
+		v, err := h.store.Get(context.Background(), "_Rollups", "Config", id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v.Text
+	}
+	body := "{ \"name\" : \"n\",\n \"execution_interval\":{\"value\":\"1\",\"unit\":\"HOURS\"},\"rollups\":[{\"save_as\":\"d\",\"query\":{\"start_absolute\":1.0,\"metrics\":[{\"name\":\"m<\",\"aggregators\":[{\"name\":\"max\",\"sampling\":{\"value\":1,\"unit\":\"weeks\"}}]}]}}]}"
+	var made struct{ ID string }
+	if err := json.Unmarshal([]byte(h.do(200, "POST", "/api/v1/rollups", body)), &made); err != nil || len(made.ID) != 36 {
+		t.Fatal(made, err)
+	}
+	rest := `"name":"n","execution_interval":{"value":"1","unit":"HOURS"},"rollups":[{"save_as":"d","query":{"start_absolute":1.0,"metrics":[{"name":"m<","aggregators":[{"name":"max","sampling":{"value":1,"unit":"weeks"}}]}]}}]}`
+	if got, want := get(made.ID), `{"id":"`+made.ID+`",`+rest; got != want {
+		t.Errorf("stored %s\n  want %s", got, want)
+	}
+	// PUT: the id of the path counts, whatever the body says (Q22).
+	for _, own := range []string{``, `"id":"x",`} {
+		h.do(200, "PUT", "/api/v1/rollups/"+made.ID, "{"+own+rest)
+		if got, want := get(made.ID), `{"id":"`+made.ID+`",`+rest; got != want {
+			t.Errorf("stored %s\n  want %s", got, want)
+		}
+	}
+	if got, want := h.do(200, "GET", "/api/v1/rollups", ""), "["+get(made.ID)+"]"; got != want {
+		t.Errorf("list %s, want %s", got, want)
+	}
+	s := &status{Statuses: []metricStatus{{MetricName: "m", LastExecuted: never, ErrorMessage: "a<b"}}, ExecutingHost: "h", NextScheduled: dateText(time.Date(2024, 2, 29, 12, 5, 6, 0, time.UTC))}
+	want := `{"statuses":[{"metricName":"m","lastExecuted":"Never","dataPointCount":0,"executionLength":0,"errorMessage":"a\u003cb","lastExecutionTime":0}],"executingHost":"h","nextScheduled":"29 Feb 2024 00:05:06 PM"}`
+	if got := s.marshal(); got != want {
+		t.Errorf("status %s\n  want %s", got, want)
+	}
+}
+
+func TestFaultyTasks(t *testing.T) {
+	h := newHarness(t)
+	h.restart(func(c *Config, _ *query.Config) { c.MaxTasks, c.MaxTaskSize = 1, 2000 })
+	good := taskJSON("t", hour, hour, "")
+	for _, tc := range []struct{ body, want string }{
+		{"", "no body"},
+		{"[]", "Not a JSON Object: []"},
+		{`{"name":"n","execution_interval":{"value":0,"unit":"hours"}}`, "executionInterval.value must be"},
+		{`{"name":"n","execution_interval":{"value":1,"unit":"eons"}}`, `executionInterval.unit \"eons\" must be one of`},
+		{`{"name":"n","execution_interval":` + hour + `}`, "rollups may not be null"},
+		{`{"name":"n","execution_interval":` + hour + `,"rollups":[]}`, "rollups may not be empty"},
+		{`{"name":"n","execution_interval":` + hour + `,"rollups":[5]}`, "rollup[0] must be an object"},
+		{`{"name":"n","execution_interval":` + hour + `,"rollups":[{"save_as":"s"}]}`, "rollup[0].query may not be null"},
+		{taskJSON("t", hour, hour, `,"time_zone":"Mars"`), `rollup[0].time_zone \"Mars\" is not a time zone`},
+		{taskJSON("t", hour, hour, `,"ttl":-1`), "rollup[0].ttl of -1 seconds"},
+		{taskJSON("t", hour, `{"value":0,"unit":"hours"}`, ""), "sampling.value must be greater than 0"},
+		{taskJSON("t", hour, `{"value":1,"unit":"eons"}`, ""), "rollup[0].query.metric[0].aggregators[0].eons is not a valid time unit"},
+		{taskJSON(strings.Repeat("i", 300), hour, hour, ""), "id may have at most 256 bytes"},
+		{good + strings.Repeat(" ", 2000), "limit rollups.max_task_size of 2000 reached"},
+	} {
+		if got := h.do(400, "POST", "/api/v1/rollups", tc.body); !strings.Contains(got, tc.want) {
+			t.Errorf("%.80s: %s, want %s", tc.body, got, tc.want)
+		}
+	}
+	h.do(200, "POST", "/api/v1/rollups", good)
+	h.do(200, "POST", "/api/v1/rollups", good) // replaced
+	if got := h.do(400, "POST", "/api/v1/rollups", taskJSON("u", hour, hour, "")); !strings.Contains(got, "rollups.max_tasks of 1") {
+		t.Error(got)
+	}
+	h.do(404, "PUT", "/api/v1/rollups/u", good)
+}
+
+func FuzzTask(f *testing.F) {
+	f.Add([]byte(taskJSON("t", hour, minute, `,"ttl":5,"time_zone":"UTC"`)))
+	f.Add([]byte(`{"name":"n","execution_interval":null,"rollups":[{}]}`))
+	f.Add([]byte(`{"id":{},"id":"a","name":["x"]}`))
+	s := storetest.NewReference(nil)
+	registry := prometheus.NewRegistry()
+	api := kairos.New(s, query.New(s, query.DefaultConfig(), registry, time.Now), kairos.DefaultConfig(), "test", time.Now)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		task, err := parseTask(api, body, "", func() string { return "fresh" })
+		if err != nil {
+			return
+		}
+		again, err := parseTask(api, []byte(task.json), task.id, nil)
+		if err != nil || again.json != task.json || again.id != task.id {
+			t.Fatalf("stored %s (%s), read back as %v, %v", task.json, task.id, again, err)
+		}
+	})
+}
