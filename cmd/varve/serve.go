@@ -112,7 +112,10 @@ func closeWithin(c io.Closer, limit time.Duration) error {
 // build puts the front ends on the store.
 func build(c config.Config, s *embedded.Store, registry *prometheus.Registry, log *slog.Logger) (*server.Server, *rollup.Scheduler) {
 	name := "KairosDB 1.3.0 (Varve " + versionText() + ")" // clients look for KairosDB's
-	pipeline := ingest.New(s, c.Ingest, ingest.Options{Registerer: registry, Logger: log})
+	pipeline := ingest.New(s, c.Ingest, ingest.Options{
+		Registerer: registry, Logger: log,
+		Largest: culprits(s.LargestMetrics), Fastest: culprits(s.FastestMetrics),
+	})
 	engine := query.New(s, c.Query, registry, time.Now)
 	engine.SaveTo(kairos.NewSaver(pipeline))
 	api := kairos.New(s, engine, c.Kairos, name, time.Now)
@@ -128,6 +131,7 @@ func build(c config.Config, s *embedded.Store, registry *prometheus.Registry, lo
 	routes := []httpapi.Route{
 		{Method: http.MethodGet, Path: "/admin/rejected", Handler: pipeline.RejectedHandler()},
 		{Method: http.MethodPost, Path: "/admin/compact", Handler: compact(s)},
+		{Method: http.MethodGet, Path: "/admin/cardinality", Handler: cardinality(s)},
 	}
 	routes = append(routes, api.Routes()...)
 	routes = append(routes, kairosjson.New(pipeline, log).Routes()...)

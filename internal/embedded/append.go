@@ -141,6 +141,7 @@ func (s *Store) apply(e *encoder, b *store.Batch) (entry, error) {
 	for _, d := range e.define {
 		if series, err := model.ParseKey(d.Key); err == nil { // checked by Create
 			s.index.Add(d.ID, series)
+			s.growth.add(s.now(), series.Metric)
 		}
 	}
 	s.active.Load().Append(b, e.kinds)

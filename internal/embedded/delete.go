@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
@@ -108,7 +107,9 @@ func (s *Store) forgetEmpty(candidates *roaring.Bitmap) error {
 }
 
 // hasSamples reports whether a sample of id is anywhere in st. It reads only
-// where deletions or times-to-live leave a doubt.
+// where deletions leave a doubt, or a file is past the last of its times-to-live.
+// Before that, a file counts for each of its series: should this one's samples
+// have expired, the merge that drops them asks again.
 func (s *Store) hasSamples(st *state, id uint32) (bool, error) {
 	kind := s.series.kind(id)
 	if kind == 0 {
@@ -122,12 +123,12 @@ func (s *Store) hasSamples(st *state, id uint32) (bool, error) {
 			return true, nil
 		}
 	}
-	doubt := st.frozen != nil
+	doubt, nowMS := st.frozen != nil, s.now().UnixMilli()
 	for _, f := range st.files {
 		if !f.Series.Contains(id) {
 			continue
 		}
-		if f.HalfExpiresMS == math.MaxInt64 && !st.hidden(id, f.Deletions, f.Range()) {
+		if f.ExpiresMS > nowMS && !st.hidden(id, f.Deletions, f.Range()) {
 			return true, nil
 		}
 		doubt = true

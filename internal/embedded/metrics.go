@@ -62,6 +62,10 @@ func newMetrics(s *Store) *metrics {
 	m.collectors = append(m.collectors, m.views)
 
 	gauge("series", "series known", func() float64 { return float64(s.series.count()) })
+	total("index_entries_read_total", "values and ids of the index that selections have looked at", func() float64 { return float64(s.index.EntriesRead()) })
+	gauge("index_bytes", "memory of the index, approximate", func() float64 { return float64(s.index.Stats().SizeBytes) })
+	gauge("series_unused", "series created that have no sample so far", func() float64 { return float64(s.series.unlogged.Load()) })
+	total("series_ids_total", "series ids given out since the store was created", func() float64 { return float64(s.series.nextID()) })
 	gauge("head_samples", "samples in the active head", func() float64 { return float64(s.active.Load().Samples()) })
 	gauge("head_bytes", "memory of samples that are not in files yet", func() float64 { return float64(s.buffered()) })
 	gauge("page_cache_bytes", "block file pages in memory", func() float64 { return float64(s.cache.Bytes()) })

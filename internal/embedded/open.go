@@ -79,6 +79,7 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 	if s.now == nil {
 		s.now = time.Now
 	}
+	s.growth.begin(s.now())
 	s.encoders.New = func() any { return &encoder{} }
 	s.cursors.New = func() any { return &cursor{} }
 	s.active.Store(head.New())

@@ -3,7 +3,6 @@ package embedded
 import (
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -177,8 +176,9 @@ func (s *Store) settleIndex() error {
 	active := s.active.Load()
 	var dead []uint32
 	doubtful := roaring.New()
+	nowMS := s.now().UnixMilli()
 	doubt := len(s.current.deletions()) > 0 ||
-		slices.ContainsFunc(s.current.files, func(f *openFile) bool { return f.HalfExpiresMS < math.MaxInt64 })
+		slices.ContainsFunc(s.current.files, func(f *openFile) bool { return f.ExpiresMS <= nowMS })
 	for _, id := range s.series.ids() {
 		inFiles := stored.Contains(id)
 		if inFiles && !doubt {

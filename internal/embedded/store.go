@@ -55,6 +55,7 @@ type Store struct {
 	cache     *blockfile.Cache
 	series    *registry
 	index     *index.Index
+	growth    growth
 	metrics   *metrics
 
 	checkpointing sync.Mutex

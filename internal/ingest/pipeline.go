@@ -17,6 +17,11 @@ type Options struct {
 	Registerer prometheus.Registerer // required
 	Logger     *slog.Logger          // nil: nothing is logged
 	Now        func() time.Time      // nil: time.Now
+
+	// Largest and Fastest list the metrics with the most series, and with the
+	// most new ones in the last minutes, for errors and warnings about limits of
+	// series. nil: they name none.
+	Largest, Fastest func(limit int) []Culprit
 }
 
 // A Pipeline takes samples from all front ends to one store. It starts no
@@ -29,6 +34,7 @@ type Pipeline struct {
 	inFlight *gate // samples
 	bodies   *gate // bytes
 	newcomer *bucket
+	culprits *culprits
 	rejected *rejectedRing
 	aliases  atomic.Pointer[aliasCache]
 
@@ -54,6 +60,11 @@ func New(appender store.Appender, cfg Config, o Options) *Pipeline {
 		bodies:   &gate{max: int64(cfg.BodyMemory)},
 		newcomer: newBucket(cfg.NewSeriesPerSecond, cfg.NewSeriesBurst, o.Now()),
 		rejected: newRejectedRing(cfg.RejectedKept, o.Logger),
+		culprits: &culprits{
+			largest: culpritText{ask: o.Largest, what: "most series:"},
+			fastest: culpritText{ask: o.Fastest, what: "most new series:"},
+			log:     o.Logger,
+		},
 	}
 	p.mu.protocols = map[string]*Protocol{}
 	p.aliases.Store(newAliasCache(appender.Epoch(), int64(cfg.AliasCache)))

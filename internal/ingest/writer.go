@@ -242,12 +242,16 @@ func (w *Writer) Resolve(kind model.Kind, head, tail []byte, n *Names) (*Alias, 
 }
 
 func (w *Writer) create(typ model.Type, n *Names) (store.Ref, error) {
-	cfg := &w.p.cfg
-	if have := w.p.appender.SeriesCount(); have >= cfg.MaxSeries {
-		return 0, limitFault(MaxSeries, "ingest.max_series", int64(cfg.MaxSeries), int64(have)+1, "new series "+n.Metric)
+	cfg, now := &w.p.cfg, w.p.now()
+	have := w.p.appender.SeriesCount()
+	if have >= cfg.MaxSeries {
+		what := "new series " + n.Metric + w.p.culprits.largest.get(now)
+		return 0, limitFault(MaxSeries, "ingest.max_series", int64(cfg.MaxSeries), int64(have)+1, what)
 	}
-	if !w.p.newcomer.take(w.p.now()) {
-		return 0, limitFault(NewSeriesRate, "ingest.new_series_per_second", int64(cfg.NewSeriesPerSecond), 0, "new series "+n.Metric)
+	w.p.culprits.warn(now, have, cfg.MaxSeries)
+	if !w.p.newcomer.take(now) {
+		what := "new series " + n.Metric + w.p.culprits.fastest.get(now)
+		return 0, limitFault(NewSeriesRate, "ingest.new_series_per_second", int64(cfg.NewSeriesPerSecond), 0, what)
 	}
 	owned := make([]model.Tag, len(n.Tags))
 	for i, t := range n.Tags {

@@ -1,0 +1,254 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// churnSeries makes TestChurn a measurement: go test ./internal/embedded -run Churn -churn 50000 -v
+var churnSeries = flag.Int("churn", 0, "series of each day in TestChurn")
+
+// churnStore is a store whose clock and maintenance the test drives.
+type churnStore struct {
+	*Store
+	t   testing.TB
+	fs  vfs.FS
+	now *time.Time
+	cfg Config
+}
+
+func newChurnStore(t testing.TB) *churnStore {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	cfg := DefaultConfig()
+	cfg.RowWidth = 24 * time.Hour
+	cfg.MaintenanceInterval, cfg.CheckpointInterval = time.Hour, time.Hour
+	c := &churnStore{t: t, fs: vfs.NewMem(), now: &now, cfg: cfg}
+	c.open()
+	return c
+}
+
+func (c *churnStore) open() {
+	c.t.Helper()
+	var err error
+	c.Store, err = Open(c.fs, "data", c.cfg, Options{Now: func() time.Time { return *c.now }})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// put appends one sample, with a time-to-live, to each of the series of a day.
+func (c *churnStore) put(day, series int, ttl time.Duration) {
+	c.t.Helper()
+	var b store.Batch
+	for from := 0; from < series; {
+		b.Reset(c.Epoch())
+		to := min(from+5000, series)
+		for i := from; i < to; i++ {
+			ref, err := c.Create(context.Background(), model.Series{Metric: "requests", Type: model.TypeLong, Tags: model.MustTags(
+				"pod", fmt.Sprintf("pod-%d-%d", day, i), "node", fmt.Sprintf("node-%d", i%100))})
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			b.AddLong(ref, c.now.UnixMilli()+int64(i%1000), int64(i), uint32(ttl/time.Second))
+		}
+		switch err := c.Append(context.Background(), &b); {
+		case errors.Is(err, store.ErrStale): // the merger has forgotten some
+		case err != nil:
+			c.t.Fatal(err)
+		default:
+			from = to
+		}
+	}
+}
+
+// settle writes the head to files and drops what has expired.
+func (c *churnStore) settle() {
+	c.t.Helper()
+	if err := c.checkpoint(); err != nil {
+		c.t.Fatal(err)
+	}
+	if err := c.maintain(context.Background()); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// found counts the series of a span of days.
+func (c *churnStore) found(from, to int) int {
+	c.t.Helper()
+	v, err := c.View(context.Background())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer v.Close()
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	series, err := v.Select(context.Background(), store.Selection{Metric: "requests", Range: model.TimeRange{
+		StartMS: start.AddDate(0, 0, from).UnixMilli(), EndMS: start.AddDate(0, 0, to).UnixMilli() - 1}})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return len(series)
+}
+
+// TestChurn lives through a month in which each day has series of its own, that
+// are gone three days later: what is held is bounded by what is alive.
+func TestChurn(t *testing.T) {
+	series, days := 2000, 30
+	if *churnSeries > 0 {
+		series = *churnSeries
+	}
+	const keep = 3 // days of a time-to-live
+	c := newChurnStore(t)
+	var peak int
+	var heap []uint64
+	for day := range days {
+		c.put(day, series, keep*24*time.Hour)
+		c.settle()
+		if day > keep {
+			if n := c.found(day, day+1); n != series {
+				t.Fatalf("day %d has %d series, want %d", day, n, series)
+			}
+			if n := c.found(day-1, day); n != series {
+				t.Fatalf("the day before %d has %d series, want %d", day, n, series)
+			}
+			if n := c.found(0, day-keep-1); n != 0 {
+				t.Fatalf("day %d: %d series are left of days that have expired", day, n)
+			}
+		}
+		peak = max(peak, c.SeriesCount())
+		if *churnSeries > 0 {
+			heap = append(heap, heapBytes()>>20)
+		}
+		*c.now = c.now.Add(24 * time.Hour)
+	}
+	alive := (keep + 2) * series
+	if peak > alive {
+		t.Errorf("%d series at the peak, want at most %d", peak, alive)
+	}
+	stats := c.index.Stats()
+	if stats.Series > alive || stats.TagPairs > alive+100 {
+		t.Errorf("the index holds %+v", stats)
+	}
+	pages := 0
+	for _, p := range c.series.pages {
+		if p != nil {
+			pages++
+		}
+	}
+	if most := alive/registryPageSize + keep + 3; pages > most {
+		t.Errorf("the registry has %d pages, want at most %d", pages, most)
+	}
+	if err := c.Close(); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	c.open()
+	defer c.Close()
+	t.Logf("%d series came and went, %d at the peak, %d files, opened in %v, MB at the end of each day %v",
+		days*series, peak, c.Usage().Files, time.Since(began), heap)
+	if got := c.SeriesCount(); got > alive {
+		t.Errorf("%d series after opening, want at most %d", got, alive)
+	}
+	if id := c.series.nextID(); int(id) != days*series {
+		t.Errorf("the next id is %d, want %d: ids are not given twice", id, days*series)
+	}
+}
+
+// TestSeriesWithoutSamplesAreForgotten at the second checkpoint.
+func TestSeriesWithoutSamplesAreForgotten(t *testing.T) {
+	c := newChurnStore(t)
+	defer c.Close()
+	c.put(0, 10, 0)
+	if _, err := c.Create(context.Background(), model.Series{Metric: "nothing", Type: model.TypeLong}); err != nil {
+		t.Fatal(err)
+	}
+	epoch := c.Epoch()
+	c.settle()
+	if c.SeriesCount() != 11 || c.Epoch() != epoch {
+		t.Fatalf("%d series, epoch %d after one checkpoint", c.SeriesCount(), c.Epoch())
+	}
+	c.put(0, 10, 0)
+	c.settle()
+	if c.SeriesCount() != 10 || c.Epoch() == epoch {
+		t.Fatalf("%d series, epoch %d after two checkpoints", c.SeriesCount(), c.Epoch())
+	}
+}
+
+func TestGrowth(t *testing.T) {
+	start := time.Unix(1_700_000_040, 0)
+	var g growth
+	g.begin(start)
+	add := func(at time.Duration, metric string, n int) {
+		for range n {
+			g.add(start.Add(at), metric)
+		}
+	}
+	report := func(at time.Duration, metric string) Cardinality {
+		var c Cardinality
+		g.report(&c, start.Add(at), metric, 2)
+		return c
+	}
+	add(0, "a", 5)
+	add(5*time.Minute, "b", 7)
+	add(6*time.Minute, "c", 1)
+	c := report(6*time.Minute, "")
+	if c.CreatedStart != 13 || c.CreatedRecent != 13 || !slices.Equal(c.GrowthRecent, []Growth{{"b", 7}, {"a", 5}}) {
+		t.Errorf("after 6 minutes: %+v", c)
+	}
+	c = report(12*time.Minute, "")
+	if c.CreatedStart != 13 || c.CreatedRecent != 8 || !slices.Equal(c.GrowthRecent, []Growth{{"b", 7}, {"c", 1}}) {
+		t.Errorf("after 12 minutes: %+v", c)
+	}
+	if c = report(12*time.Minute, "c"); c.CreatedStart != 1 || c.CreatedRecent != 1 || len(c.GrowthStart) != 1 {
+		t.Errorf("of one metric: %+v", c)
+	}
+	if c = report(1000*time.Hour, ""); c.CreatedRecent != 0 || c.GrowthRecent != nil || !slices.Equal(c.GrowthStart, []Growth{{"b", 7}, {"a", 5}}) {
+		t.Errorf("after a long time: %+v", c)
+	}
+	add(-time.Hour, "late", 3) // the clock went back
+	if c = report(1000*time.Hour, ""); c.CreatedRecent != 3 {
+		t.Errorf("after a clock that went back: %+v", c)
+	}
+}
+
+// TestSketch: a metric with a good share is there, whatever else comes.
+func TestSketch(t *testing.T) {
+	var k sketch
+	for i := range 100_000 {
+		k.add(fmt.Sprint("once.", i))
+		if i >= 50_000 && i%10 == 0 {
+			k.add("culprit")
+		}
+	}
+	const came = 5000
+	if n := k.metrics["culprit"]; n > came || n < came-k.series/growthMetrics || len(k.metrics) > growthMetrics {
+		t.Errorf("%d series of the culprit, %d metrics", n, len(k.metrics))
+	}
+}
+
+// TestStoreCardinality: what comes through the store is what is told.
+func TestStoreCardinality(t *testing.T) {
+	c := newChurnStore(t)
+	defer c.Close()
+	c.put(1, 1000, 0)
+	got := c.Cardinality("", 3)
+	if got.Series != 1000 || got.CreatedRecent != 1000 || got.UnusedSeries != 0 || got.SeriesEverSeen != 1000 ||
+		!slices.Equal(got.GrowthRecent, []Growth{{"requests", 1000}}) || got.TopTags[0].Tag != "pod" || got.TopPairs[0].Series != 10 {
+		t.Errorf("%+v", got)
+	}
+	if m := c.LargestMetrics(5); !slices.Equal(m, []Growth{{"requests", 1000}}) {
+		t.Errorf("largest: %v", m)
+	}
+	if m := c.FastestMetrics(5); !slices.Equal(m, []Growth{{"requests", 1000}}) {
+		t.Errorf("fastest: %v", m)
+	}
+}

@@ -1,0 +1,88 @@
+package ingest
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A Culprit is a metric and the number of its series that count against a
+// limit.
+type Culprit struct {
+	Metric string
+	Series int64
+}
+
+const (
+	// seriesWarnPercent is the share of max_series from which the log warns.
+	seriesWarnPercent = 80
+
+	// culpritsNamed is how many metrics an error or a warning names.
+	culpritsNamed = 3
+
+	// culpritsKept is how long the names are used again: refused points can
+	// come a million a second, and their metrics are the same.
+	culpritsKept = 5 * time.Second
+
+	// seriesWarnEvery is the least time between two warnings.
+	seriesWarnEvery = time.Minute
+)
+
+// culprits tells who uses up the limits of series.
+type culprits struct {
+	largest, fastest culpritText
+	log              *slog.Logger
+
+	mu     sync.Mutex
+	warned time.Time
+}
+
+// A culpritText is a list of culprits as words, asked for anew now and then.
+type culpritText struct {
+	ask  func(limit int) []Culprit // may be nil
+	what string
+
+	mu   sync.Mutex
+	at   time.Time
+	text string
+}
+
+// get returns words that follow those of an error, "" if nothing is known.
+func (c *culpritText) get(now time.Time) string {
+	if c.ask == nil {
+		return ""
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if age := now.Sub(c.at); c.text != "" && age >= 0 && age < culpritsKept {
+		return c.text
+	}
+	var list []string
+	for _, m := range c.ask(culpritsNamed) {
+		list = append(list, fmt.Sprintf("%s (%d)", brief(m.Metric), m.Series))
+	}
+	c.at, c.text = now, ""
+	if len(list) > 0 {
+		c.text = "; " + c.what + " " + strings.Join(list, ", ") + "; see /admin/cardinality"
+	}
+	return c.text
+}
+
+// warn logs, now and then, that a limit of series is nearly reached.
+func (c *culprits) warn(now time.Time, have, most int) {
+	if int64(have)*100 < int64(most)*seriesWarnPercent {
+		return
+	}
+	c.mu.Lock()
+	due := now.Sub(c.warned) >= seriesWarnEvery || now.Before(c.warned)
+	if due {
+		c.warned = now
+	}
+	c.mu.Unlock()
+	if due {
+		c.log.Warn(fmt.Sprintf("the store holds %d series, ingest.max_series is %d; beyond that new series are refused%s",
+			have, most, c.largest.get(now)))
+	}
+}

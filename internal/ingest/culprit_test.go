@@ -1,0 +1,85 @@
+package ingest_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/ingest"
+	"varve/internal/ingest/ingesttest"
+	"varve/internal/store"
+)
+
+// TestCulpritsAreNamed: by the errors of both limits of series, and by a
+// warning before the first one is reached. They are not asked for with each
+// point.
+func TestCulpritsAreNamed(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	cfg := ingest.DefaultConfig()
+	cfg.NewSeriesBurst, cfg.NewSeriesPerSecond, cfg.MaxSeries = 12, 1, 10
+	asked := 0
+	var log bytes.Buffer
+	p := ingest.New(&ingesttest.Recorder{}, cfg, ingest.Options{
+		Registerer: prometheus.NewRegistry(), Now: func() time.Time { return now }, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Largest: func(n int) []ingest.Culprit { asked++; return []ingest.Culprit{{"big", 9}, {"small", 1}}[:min(n, 2)] },
+		Fastest: func(int) []ingest.Culprit { return []ingest.Culprit{{"fast", 7}} },
+	})
+	w := p.NewWriter(p.Protocol("test"), "peer", 0)
+	try := func(tag string) (text string) {
+		t.Helper()
+		_, err := w.Ingest(context.Background(), 1, func() error {
+			err := put(w, "m", tag, 1)
+			if l := (*store.LimitError)(nil); errors.As(err, &l) {
+				text = l.Error()
+				return nil
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	for i := range 10 {
+		if i == 8 && log.Len() > 0 {
+			t.Errorf("warned before 80 %%: %s", &log)
+		}
+		if text := try(fmt.Sprint(i)); text != "" {
+			t.Fatal(text)
+		}
+	}
+	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "the store holds 8 series, ingest.max_series is 10") || !strings.Contains(got, "most series: big (9), small (1)") {
+		t.Errorf("log: %s", got)
+	}
+	for range 100 {
+		if text := try("more"); !strings.Contains(text, "limit ingest.max_series of 10 reached, at least 11 needed: new series m; most series: big (9), small (1); see /admin/cardinality") {
+			t.Fatal(text)
+		}
+	}
+	if asked != 1 {
+		t.Errorf("asked %d times for the largest metrics", asked)
+	}
+	now = now.Add(time.Hour)
+	try("more")
+	if asked != 2 {
+		t.Errorf("asked %d times for the largest metrics, an hour later", asked)
+	}
+
+	cfg.NewSeriesBurst = 1
+	p = ingest.New(&ingesttest.Recorder{}, cfg, ingest.Options{
+		Registerer: prometheus.NewRegistry(), Now: func() time.Time { return now },
+		Fastest: func(int) []ingest.Culprit { return []ingest.Culprit{{"fast", 7}} },
+	})
+	w = p.NewWriter(p.Protocol("test"), "peer", 0)
+	try("a")
+	if text := try("b"); !strings.Contains(text, "new series m; most new series: fast (7); see /admin/cardinality") {
+		t.Error(text)
+	}
+}
