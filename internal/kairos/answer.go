@@ -25,7 +25,8 @@ type answer struct {
 	gzip bool // the client takes it
 	max  int
 	buf  []byte
-	sent bool // the header is out
+	gone int64 // bytes that left buf
+	sent bool  // the header is out
 	zip  *gzip.Writer
 }
 
@@ -46,6 +47,9 @@ func acceptsGzip(header string) bool {
 	}
 	return false
 }
+
+// total is the size of the answer so far, before compression.
+func (a *answer) total() int64 { return a.gone + int64(len(a.buf)) }
 
 // full reports that the buffer should be handed on by spill.
 func (a *answer) full() bool {
@@ -80,6 +84,7 @@ func (a *answer) flush() error {
 	} else {
 		_, err = a.w.Write(a.buf)
 	}
+	a.gone += int64(len(a.buf))
 	a.buf = a.buf[:0]
 	return err
 }

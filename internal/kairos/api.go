@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"varve/internal/httpapi"
 	"varve/internal/model"
 	"varve/internal/query"
@@ -35,12 +37,15 @@ type API struct {
 	now      func() time.Time
 	parser   parser // without a request
 	features features
+	cache    *answerCache
+	slow     *slowLog
 }
 
 // New returns an API. version is the text of /api/v1/version; config must be
 // valid; now is the clock of relative times.
 func New(s Store, e *query.Engine, config Config, version string, now func() time.Time) *API {
 	a := &API{store: s, engine: e, config: config, version: version, now: now, features: loadFeatures()}
+	a.cache, a.slow = newAnswerCache(int64(config.QueryCache)), newSlowLog(config)
 	a.parser = parser{
 		regexPrefix: config.RegexPrefix,
 		aggregators: map[string]query.AggregatorSpec{},
@@ -53,6 +58,11 @@ func New(s Store, e *query.Engine, config Config, version string, now func() tim
 		a.parser.groupBys[spec.Name] = spec
 	}
 	return a
+}
+
+// Register shows the API's metrics on r.
+func (a *API) Register(r prometheus.Registerer) {
+	r.MustRegister(a.cache.hits, a.cache.misses, a.cache.bytes, a.slow.count)
 }
 
 // Routes lists the endpoints, with the preflights that belong to them and the one
@@ -75,6 +85,7 @@ func (a *API) Routes() []httpapi.Route {
 		route(http.MethodGet, "/api/v1/metadata/{service}/{serviceKey}/{key}", guardMetadata(a.getValue)),
 		route(http.MethodPost, "/api/v1/metadata/{service}/{serviceKey}/{key}", guardMetadata(a.postValue)),
 		route(http.MethodDelete, "/api/v1/metadata/{service}/{serviceKey}/{key}", guardMetadata(a.deleteValue)),
+		route(http.MethodGet, "/admin/slowqueries", a.getSlow),
 		route(http.MethodGet, "/api/v1/admin/runningqueries", a.getRunning),
 		route(http.MethodGet, "/api/v1/admin/killquery/{hash}", a.killQuery),
 		route(http.MethodPost, "/api/v1/admin/killquery/{hash}", a.killQuery),
@@ -165,22 +176,36 @@ func (a *API) query(w http.ResponseWriter, r *http.Request, text []byte) {
 		a.fail(w, r, err)
 		return
 	}
-	run, err := a.engine.Start(r.Context(), req.Request)
-	if err != nil {
-		a.fail(w, r, err)
-		return
+	req.Trace = wantsTrace(r)
+	e := encoder{answer: newAnswer(w, r, int(a.config.ResponseBuffer)), cache: a.cache, began: a.now()}
+	if e.lookUp(&req) {
+		err = e.encodeQueries(nil, &req)
+	} else {
+		err = a.run(r.Context(), &req.Request, e.answer, func(run *query.Run) error {
+			return e.encodeQueries(run, &req)
+		})
 	}
-	defer run.Close(errPanicked) // does nothing after the Close below
-	e := encoder{answer: newAnswer(w, r, int(a.config.ResponseBuffer))}
-	err = e.encodeQueries(run, &req)
-	run.Close(err)
 	if err == nil {
 		err = e.finish()
-		if err == nil {
-			return
-		}
 	}
-	a.abandon(e.answer, r, err)
+	if err != nil {
+		a.abandon(e.answer, r, err)
+	}
+}
+
+// run starts a query, gives it to encode and ends it.
+func (a *API) run(ctx context.Context, q *query.Request, out *answer, encode func(*query.Run) error) error {
+	began := time.Now()
+	var stats query.Stats
+	run, err := a.engine.Start(ctx, *q)
+	if err == nil {
+		defer run.Close(errPanicked) // does nothing after the Close below
+		err = encode(run)
+		run.Close(err)
+		stats = run.Stats()
+	}
+	a.slow.note(a.Log, q, began, time.Since(began), stats, out.total(), err)
+	return err
 }
 
 func (a *API) postTags(w http.ResponseWriter, r *http.Request) {
@@ -194,15 +219,11 @@ func (a *API) postTags(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, err)
 		return
 	}
-	run, err := a.engine.Start(r.Context(), req.Request)
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	defer run.Close(errPanicked) // does nothing after the Close below
+	req.Trace = wantsTrace(r)
 	out := newAnswer(w, r, int(a.config.ResponseBuffer))
-	err = encodeTags(out, run, req.Metrics)
-	run.Close(err)
+	err = a.run(r.Context(), &req.Request, out, func(run *query.Run) error {
+		return encodeTags(out, run, &req.Request)
+	})
 	if err == nil {
 		err = out.finish()
 	}
@@ -211,7 +232,8 @@ func (a *API) postTags(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func encodeTags(out *answer, run *query.Run, metrics []query.MetricQuery) error {
+func encodeTags(out *answer, run *query.Run, req *query.Request) error {
+	began, metrics := time.Now(), req.Metrics
 	out.buf = append(out.buf, `{"queries":[`...)
 	for i := range metrics {
 		tags, err := run.Tags(i)
@@ -232,7 +254,11 @@ func encodeTags(out *answer, run *query.Run, metrics []query.MetricQuery) error 
 			}
 		}
 	}
-	out.buf = append(out.buf, `]}`...)
+	out.buf = append(out.buf, ']')
+	if req.Trace {
+		out.buf = appendTrace(out.buf, run.Stats(), began, 0, out.total())
+	}
+	out.buf = append(out.buf, '}')
 	return nil
 }
 

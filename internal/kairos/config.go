@@ -3,21 +3,26 @@ package kairos
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"varve/internal/units"
 )
 
 // Config bounds requests and answers.
 type Config struct {
-	MaxQuerySize   units.Bytes `yaml:"max_query_size" doc:"Largest JSON text of a query or delete request."`
-	ResponseBuffer units.Bytes `yaml:"response_buffer" doc:"Most bytes of an answer that are held back until it is complete; a larger one is sent while it is computed, and a failure then breaks the connection."`
-	MaxValueSize   units.Bytes `yaml:"max_value_size" doc:"Largest text that the metadata API stores under one key."`
-	RegexPrefix    string      `yaml:"regex_prefix" doc:"Tag filter values that begin with this are regular expressions; empty turns them off."`
+	MaxQuerySize    units.Bytes   `yaml:"max_query_size" doc:"Largest JSON text of a query or delete request."`
+	ResponseBuffer  units.Bytes   `yaml:"response_buffer" doc:"Most bytes of an answer that are held back until it is complete; a larger one is sent while it is computed, and a failure then breaks the connection."`
+	MaxValueSize    units.Bytes   `yaml:"max_value_size" doc:"Largest text that the metadata API stores under one key."`
+	QueryCache      units.Bytes   `yaml:"query_cache" doc:"Memory for answers to queries with a cache_time; 0 turns the cache off, which then has no effect, as in KairosDB by default."`
+	SlowQuery       time.Duration `yaml:"slow_query" doc:"A query that takes this long is logged and kept for /admin/slowqueries; 0 turns that off."`
+	SlowQueriesKept int           `yaml:"slow_queries_kept" doc:"Number of latest slow queries that are kept to be looked at."`
+	RegexPrefix     string        `yaml:"regex_prefix" doc:"Tag filter values that begin with this are regular expressions; empty turns them off."`
 }
 
 // DefaultConfig returns the defaults.
 func DefaultConfig() Config {
-	return Config{MaxQuerySize: units.MiB, MaxValueSize: units.MiB, ResponseBuffer: 16 * units.MiB, RegexPrefix: "regex:"}
+	return Config{MaxQuerySize: units.MiB, MaxValueSize: units.MiB,
+		SlowQuery: 10 * time.Second, SlowQueriesKept: 100, ResponseBuffer: 16 * units.MiB, RegexPrefix: "regex:"}
 }
 
 // Validate reports all values that make no sense.
@@ -25,6 +30,13 @@ func (c Config) Validate() error {
 	var errs []error
 	if c.MaxQuerySize <= 0 {
 		errs = append(errs, fmt.Errorf("kairos.max_query_size: %d is not greater than 0", c.MaxQuerySize))
+	}
+	for key, v := range map[string]int64{
+		"query_cache": int64(c.QueryCache), "slow_query": int64(c.SlowQuery), "slow_queries_kept": int64(c.SlowQueriesKept),
+	} {
+		if v < 0 {
+			errs = append(errs, fmt.Errorf("kairos.%s: %d is negative", key, v))
+		}
 	}
 	if c.MaxValueSize <= 0 {
 		errs = append(errs, fmt.Errorf("kairos.max_value_size: %d is not greater than 0", c.MaxValueSize))

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"time"
 
 	"varve/internal/model"
 	"varve/internal/query"
@@ -16,20 +17,69 @@ import (
 type encoder struct {
 	*answer
 	query.Point // the point being written, here so that it does not escape anew for each group
+
+	cache  *answerCache
+	began  time.Time
+	cached [][]byte // by metric, what the cache has; nil if cache_time is 0
 }
 
-// encodeQueries writes the results of all metrics of a run.
+// lookUp asks the cache for each metric and reports whether it has all.
+func (e *encoder) lookUp(req *request) bool {
+	if req.identities == nil || e.cache.max == 0 {
+		return false
+	}
+	e.cached = make([][]byte, len(req.Metrics))
+	all := len(req.Metrics) > 0
+	for i, id := range req.identities {
+		if !req.Metrics[i].Saves() { // an answer from the cache would write nothing
+			e.cached[i] = e.cache.get(id, e.began, req.cacheTime)
+		}
+		all = all && e.cached[i] != nil
+	}
+	return all
+}
+
+// fromCache counts the metrics that the cache answered.
+func (e *encoder) fromCache() (n int) {
+	for _, text := range e.cached {
+		if text != nil {
+			n++
+		}
+	}
+	return n
+}
+
+// encodeQueries writes the results of all metrics of a run, which is nil if the
+// cache has them all.
 func (e *encoder) encodeQueries(run *query.Run, req *request) error {
+	began := time.Now()
 	e.buf = append(e.buf, `{"queries":[`...)
 	for i := range req.Metrics {
 		if i > 0 {
 			e.buf = append(e.buf, ',')
 		}
+		if e.cached != nil && e.cached[i] != nil {
+			e.buf = append(e.buf, e.cached[i]...)
+			continue
+		}
+		from, wasSent := len(e.buf), e.sent
 		if err := e.encodeMetric(run, i, metricHead{&req.Metrics[i], req.aliases[i]}); err != nil {
 			return err
 		}
+		if e.cached != nil && !wasSent && !e.sent && !req.Metrics[i].Saves() {
+			e.cache.put(req.identities[i], e.began, e.buf[from:])
+		}
 	}
-	e.buf = append(e.buf, `]}`...)
+	e.buf = append(e.buf, ']')
+	if req.Trace {
+		var stats query.Stats
+		if run != nil {
+			stats = run.Stats()
+			began = began.Add(-stats.Wait)
+		}
+		e.buf = appendTrace(e.buf, stats, began, e.fromCache(), e.total())
+	}
+	e.buf = append(e.buf, '}')
 	return nil
 }
 

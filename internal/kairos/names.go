@@ -85,13 +85,12 @@ func (a *API) encodeNames(ctx context.Context, out *answer, q store.NamesQuery) 
 // encodeFiltered runs as a query: it takes a place, can be killed, and has a
 // query's limits.
 func (a *API) encodeFiltered(r *http.Request, out *answer, q *namesRequest) error {
-	run, err := a.engine.Start(r.Context(), query.Request{Text: r.URL.RequestURI(), Client: r.RemoteAddr})
-	if err != nil {
+	var names []string
+	var more bool
+	err := a.run(r.Context(), &query.Request{Text: r.URL.RequestURI(), Client: r.RemoteAddr}, out, func(run *query.Run) (err error) {
+		names, more, err = run.Names(q.NamesQuery, q.filter)
 		return err
-	}
-	defer run.Close(errPanicked) // does nothing after the Close below
-	names, more, err := run.Names(q.NamesQuery, q.filter)
-	run.Close(err)
+	})
 	if err != nil {
 		return err
 	}

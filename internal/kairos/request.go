@@ -32,7 +32,9 @@ type bounds struct {
 // A request is a query and what only its answer needs.
 type request struct {
 	query.Request
-	aliases []*string // by metric, nil for none
+	aliases    []*string // by metric, nil for none
+	cacheTime  time.Duration
+	identities []identity // by metric, if cacheTime is not 0
 }
 
 // parse reads a query. Its faults are *fault.
@@ -50,7 +52,7 @@ func (p parser) parse(text []byte) (request, error) {
 		return req, err
 	}
 	req.Range = model.TimeRange{StartMS: p.bounds.startMS, EndMS: p.bounds.endMS}
-	if err := p.cacheTime(); err != nil {
+	if req.cacheTime, err = p.cacheTime(); err != nil {
 		return req, err
 	}
 	if req.Zone, err = zoneOf(top.member("time_zone"), "query"); err != nil {
@@ -73,6 +75,9 @@ func (p parser) parse(text []byte) (request, error) {
 		}
 		req.Metrics = append(req.Metrics, m)
 		req.aliases = append(req.aliases, aliasOf(&metrics.items[i]))
+		if req.cacheTime > 0 {
+			req.identities = append(req.identities, identityOf(top, &metrics.items[i]))
+		}
 	}
 	return req, nil
 }
@@ -166,18 +171,17 @@ func zoneOf(v *value, context string) (*time.Location, error) {
 	return zone, nil
 }
 
-// cacheTime checks the member; every answer is computed afresh, which is within
-// what it promises.
-func (p *parser) cacheTime() error {
+// cacheTime is how old an answer may be.
+func (p *parser) cacheTime() (time.Duration, error) {
 	v := p.top.member("cache_time")
 	if absent(v) {
-		return nil
+		return 0, nil
 	}
 	n, err := v.int32()
 	if err == nil && n < 0 {
 		err = badRequest("cache_time must be greater than or equal to 0")
 	}
-	return err
+	return time.Duration(n) * time.Second, err
 }
 
 func (p *parser) metric(v *value, context string) (query.MetricQuery, error) {

@@ -24,6 +24,7 @@ type Request struct {
 
 	Text   string // as the client wrote it, for the list of running queries
 	Client string // where it came from, likewise
+	Trace  bool   // measure all of Stats
 }
 
 // A MetricQuery is the part of a query that concerns one metric.
@@ -128,11 +129,13 @@ func (e *Engine) Cancel(id uint64) bool {
 
 // Start waits for a free place and opens the store. The Run must be closed.
 func (e *Engine) Start(ctx context.Context, q Request) (*Run, error) {
+	asked := time.Now()
 	if err := e.enter(ctx); err != nil {
 		e.metrics.queries.WithLabelValues(outcome(err)).Inc()
 		return nil, err
 	}
 	r := e.newRun(ctx, q)
+	since(&r.trace.wait, asked)
 	view, err := e.store.View(r.ctx)
 	if err != nil {
 		err = r.cause(err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
 	"varve/internal/model"
 	"varve/internal/store"
@@ -24,6 +25,7 @@ const namesPage = 1000
 // reports that q.Limit cut the list. Tag names and values are filtered for one
 // metric only.
 func (r *Run) Names(q store.NamesQuery, filter NamesFilter) (names []string, more bool, err error) {
+	defer since(&r.trace.index, time.Now())
 	if q.Kind == store.MetricNames {
 		names, more, err = r.metricNames(q, filter)
 	} else {

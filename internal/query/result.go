@@ -2,6 +2,7 @@ package query
 
 import (
 	"slices"
+	"time"
 
 	"varve/internal/store"
 )
@@ -78,6 +79,7 @@ func (r *Result) SampleSize() int64 { return r.run.samples.Load() - r.before }
 
 // Next returns the next group, nil at the end.
 func (r *Result) Next() (*Group, error) {
+	defer since(&r.run.trace.next, time.Now())
 	g, err := r.next()
 	return g, r.run.cause(err)
 }
@@ -140,7 +142,8 @@ func (r *Result) withoutData() *Group {
 	r.current.lease.budget = &r.run.budget
 	env := r.env()
 	env.lease = &r.current.lease
-	return &Group{Points: &guarded{in: r.chain((&pointBuffer{}).forward(), r.query.Steps, env), run: r.run}}
+	points := r.chain((&pointBuffer{}).forward(), r.query.Steps, env)
+	return &Group{Points: r.run.traced(&guarded{in: points, run: r.run})}
 }
 
 func isGaps(s Step) bool { _, ok := s.(*gapsStep); return ok }
@@ -213,7 +216,11 @@ func (r *Result) load() error {
 			tasks = r.openTasks(tasks, g)
 		}
 	}
-	return parallel(r.run.engine.workers, len(tasks), func(i int) error { return tasks[i]() })
+	defer since(&r.run.trace.load, time.Now())
+	return parallel(r.run.engine.workers, len(tasks), func(i int) error {
+		defer since(&r.run.trace.tasks, time.Now())
+		return tasks[i]()
+	})
 }
 
 func (r *Result) newLoaded(plan *groupPlan) *loaded {
@@ -351,7 +358,7 @@ func (r *Result) build(g *loaded) ([]*Group, error) {
 func (r *Result) group(g *loaded, env *Env, points Stream) *Group {
 	group := &Group{
 		Type: g.plan.groupType, Labels: env.Labels, Tags: env.Tags,
-		Points: &guarded{in: points, run: r.run},
+		Points: r.run.traced(&guarded{in: points, run: r.run}),
 	}
 	if r.query.WithoutTags {
 		group.Tags = nil

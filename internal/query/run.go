@@ -27,6 +27,7 @@ type Run struct {
 	current atomic.Int32 // metric of the request that is worked on
 	series  atomic.Int64
 	samples atomic.Int64
+	trace   trace
 	closed  bool
 }
 
@@ -88,6 +89,7 @@ func (r *Run) selectSeries(q *MetricQuery, within model.TimeRange) ([]store.Seri
 // Metric plans the i-th metric of the request. The Result must be closed before
 // the next one is asked for.
 func (r *Run) Metric(i int) (*Result, error) {
+	defer since(&r.trace.index, time.Now())
 	q := &r.request.Metrics[i]
 	r.current.Store(int32(i))
 	series, err := r.selectSeries(q, r.request.Range)
@@ -102,6 +104,7 @@ func (r *Run) Metric(i int) (*Result, error) {
 // selects. They are looked for in whole rows, as KairosDB does: what a store
 // finds by its index must not look narrower in one store than in another.
 func (r *Run) Tags(i int) ([]TagValues, error) {
+	defer since(&r.trace.index, time.Now())
 	r.current.Store(int32(i))
 	within := r.request.Range
 	within.StartMS = rowtime.Default.Partition(within.StartMS)

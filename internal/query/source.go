@@ -28,7 +28,7 @@ type source struct {
 
 // open positions a source at its first sample; nil means that there is none.
 func (r *Run) open(s store.Series, o store.ReadOptions, order int32, l *lease) (*source, error) {
-	src := &source{run: r, kind: s.Type.Kind(), order: order, cursor: r.view.Read(r.ctx, s, o)}
+	src := &source{run: r, kind: s.Type.Kind(), order: order, cursor: r.cursor(s, o)}
 	err := src.begin(o.Limit, l)
 	if err != nil || src.block == nil {
 		src.close()

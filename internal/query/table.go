@@ -26,7 +26,7 @@ type table struct {
 func (t *table) addSeries(s store.Series, o store.ReadOptions, order int32) (bool, error) {
 	t.pos, t.extra = 0, t.extra[:0]
 	o.Summarize = t.summarize()
-	cursor := t.run.view.Read(t.run.ctx, s, o)
+	cursor := t.run.cursor(s, o)
 	defer cursor.Close()
 	kind, any := s.Type.Kind(), false
 	for {

@@ -1,0 +1,102 @@
+package kairos
+
+import (
+	"container/list"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// An answerCache keeps what was answered for single metrics, for requests with
+// cache_time. It is bounded in bytes; what was used longest ago goes first.
+// Nothing but its age makes an answer void: that is what cache_time asks for.
+// It is safe for many goroutines.
+type answerCache struct {
+	max    int64 // bytes, 0 = off
+	hits   prometheus.Counter
+	misses prometheus.Counter
+	bytes  prometheus.Gauge
+
+	mu      sync.Mutex
+	used    int64
+	entries map[identity]*list.Element // of *cachedAnswer
+	recent  *list.List                 // used last first
+}
+
+// A cachedAnswer is the object of one metric in the member queries.
+type cachedAnswer struct {
+	id   identity
+	text []byte    // never changed
+	at   time.Time // before the samples were read
+}
+
+// entryBytes is what an entry takes beside its text.
+const entryBytes = 256
+
+// maxCacheShare: an answer larger than this part of the cache is not kept, since
+// it would push out all others.
+const maxCacheShare = 4
+
+func newAnswerCache(maxBytes int64) *answerCache {
+	return &answerCache{
+		max: maxBytes, entries: map[identity]*list.Element{}, recent: list.New(),
+		hits: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "varve_kairos_query_cache_hits_total", Help: "Metrics of queries with cache_time that the query cache answered.",
+		}),
+		misses: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "varve_kairos_query_cache_misses_total", Help: "Metrics of queries with cache_time that were computed.",
+		}),
+		bytes: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "varve_kairos_query_cache_bytes", Help: "Memory that the query cache takes, at most kairos.query_cache.",
+		}),
+	}
+}
+
+// get returns an answer that is at most maxAge old, nil if there is none.
+func (c *answerCache) get(id identity, now time.Time, maxAge time.Duration) []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.entries[id]
+	if e == nil {
+		c.misses.Inc()
+		return nil
+	}
+	a := e.Value.(*cachedAnswer)
+	if age := now.Sub(a.at); age < 0 || age > maxAge {
+		c.misses.Inc() // kept: another query may allow more
+		return nil
+	}
+	c.recent.MoveToFront(e)
+	c.hits.Inc()
+	return a.text
+}
+
+// put keeps a copy of text, unless a younger answer is there.
+func (c *answerCache) put(id identity, at time.Time, text []byte) {
+	if int64(len(text))+entryBytes > c.max/maxCacheShare {
+		return
+	}
+	text = append([]byte(nil), text...)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if e := c.entries[id]; e != nil {
+		if e.Value.(*cachedAnswer).at.After(at) {
+			return
+		}
+		c.drop(e)
+	}
+	c.entries[id] = c.recent.PushFront(&cachedAnswer{id, text, at})
+	c.used += int64(len(text)) + entryBytes
+	for c.used > c.max {
+		c.drop(c.recent.Back())
+	}
+	c.bytes.Set(float64(c.used))
+}
+
+// drop removes an entry. c.mu must be held.
+func (c *answerCache) drop(e *list.Element) {
+	a := c.recent.Remove(e).(*cachedAnswer)
+	delete(c.entries, a.id)
+	c.used -= int64(len(a.text)) + entryBytes
+}

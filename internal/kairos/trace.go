@@ -1,0 +1,69 @@
+package kairos
+
+import (
+	"net/http"
+	"strconv"
+	"time"
+
+	"varve/internal/query"
+)
+
+// traceHeader asks for a trace, as the parameter trace does.
+const traceHeader = "X-Varve-Trace"
+
+// wantsTrace reports a request whose answer is to say where its time went.
+func wantsTrace(r *http.Request) bool {
+	for _, text := range []string{r.URL.Query().Get("trace"), r.Header.Get(traceHeader)} {
+		if on, err := strconv.ParseBool(text); err == nil && on {
+			return true
+		}
+	}
+	return false
+}
+
+// A phase is one line of a trace.
+type phase struct {
+	name   string
+	took   time.Duration
+	counts []count
+}
+
+type count struct {
+	name string
+	n    int64
+}
+
+// appendTrace writes the member trace: what went on since began, up to here.
+// What is not the engine's is encoding; bytes are those of the answer.
+func appendTrace(dst []byte, s query.Stats, began time.Time, cached int, bytes int64) []byte {
+	total := time.Since(began)
+	phases := []phase{
+		{"wait", s.Wait, nil},
+		{"index", s.Index, []count{{"series", s.Series}}},
+		{"read", s.Read, []count{{"series", s.Series}, {"blocks", s.Blocks}, {"samples", s.Samples}, {"bytes", s.Bytes}}},
+		{"aggregate", s.Aggregate, []count{{"samples", s.Samples}, {"points", s.Points}}},
+		{"encode", max(0, total-s.Wait-s.Work), []count{{"points", s.Points}, {"bytes", bytes}}},
+	}
+	dst = append(dst, `,"trace":{"total_ms":`...)
+	dst = appendMilliseconds(dst, total)
+	dst = append(dst, `,"cached_metrics":`...)
+	dst = strconv.AppendInt(dst, int64(cached), 10)
+	dst = append(dst, `,"phases":[`...)
+	for i, p := range phases {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(dst, `{"phase":"`+p.name+`","ms":`...)
+		dst = appendMilliseconds(dst, p.took)
+		for _, c := range p.counts {
+			dst = append(dst, `,"`+c.name+`":`...)
+			dst = strconv.AppendInt(dst, c.n, 10)
+		}
+		dst = append(dst, '}')
+	}
+	return append(dst, `]}`...)
+}
+
+func appendMilliseconds(dst []byte, d time.Duration) []byte {
+	return strconv.AppendFloat(dst, milliseconds(d), 'f', 3, 64)
+}
