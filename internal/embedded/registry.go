@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"varve/internal/index"
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/store"
@@ -21,19 +22,19 @@ type registry struct {
 	unlogged atomic.Int64  // series that no log record has introduced yet
 
 	mu    sync.RWMutex
-	byKey keyTable
+	byKey index.Table
 	pages []*registryPage
 	next  uint32 // the next id to give
 }
 
 func newRegistry() *registry {
-	r := &registry{byKey: newKeyTable()}
+	r := &registry{byKey: index.NewTable()}
 	r.epoch.Store(1)
 	return r
 }
 
 func (r *registry) lookup(key []byte) (uint32, bool) {
-	hash := r.byKey.hash(key)
+	hash := r.byKey.Hash(key)
 	r.mu.RLock()
 	id, ok := r.findLocked(hash, key)
 	r.mu.RUnlock()
@@ -42,18 +43,18 @@ func (r *registry) lookup(key []byte) (uint32, bool) {
 
 // findLocked returns the id of a key. r.mu must be held.
 func (r *registry) findLocked(hash uint64, key []byte) (uint32, bool) {
-	return r.byKey.find(hash, func(id uint32) bool { return r.keyLocked(id) == string(key) })
+	return r.byKey.Find(hash, func(id uint32) bool { return r.keyLocked(id) == string(key) })
 }
 
 func (r *registry) count() int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	return r.byKey.len()
+	return r.byKey.Len()
 }
 
 // create returns the id of a key, given out now if need be.
 func (r *registry) create(key string) (uint32, error) {
-	hash := r.byKey.hash([]byte(key))
+	hash := r.byKey.Hash([]byte(key))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if id, ok := r.findLocked(hash, []byte(key)); ok {
@@ -65,7 +66,7 @@ func (r *registry) create(key string) (uint32, error) {
 	id := r.next
 	r.next++
 	r.pageLocked(id).set(id%registryPageSize, key, fresh)
-	r.byKey.add(hash, id)
+	r.byKey.Add(hash, id)
 	r.unlogged.Add(1)
 	return id, nil
 }
@@ -73,7 +74,7 @@ func (r *registry) create(key string) (uint32, error) {
 // restore puts in a series read from the catalogue or the log. A key that
 // another id had before moves to the new one.
 func (r *registry) restore(d record.Definition) {
-	hash := r.byKey.hash([]byte(d.Key))
+	hash := r.byKey.Hash([]byte(d.Key))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.next = max(r.next, d.ID+1)
@@ -82,10 +83,10 @@ func (r *registry) restore(d record.Definition) {
 	case ok && id == d.ID:
 		return
 	case ok:
-		r.byKey.remove(hash, id)
+		r.byKey.Remove(hash, id)
 	}
 	r.pageLocked(d.ID).set(d.ID%registryPageSize, d.Key, logged)
-	r.byKey.add(hash, d.ID)
+	r.byKey.Add(hash, d.ID)
 }
 
 // pageLocked returns the page of an id, made if need be. r.mu must be held.
@@ -219,7 +220,7 @@ func (r *registry) forget(ids []uint32) {
 		if p == nil {
 			continue
 		}
-		r.byKey.remove(r.byKey.hash([]byte(p.key(slot))), id)
+		r.byKey.Remove(r.byKey.Hash([]byte(p.key(slot))), id)
 		if p.marks[slot] != logged {
 			r.unlogged.Add(-1)
 		}
@@ -259,7 +260,7 @@ func (r *registry) decodeSamples(payload []byte, b *store.Batch) error {
 func (r *registry) ids() []uint32 {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	ids := make([]uint32, 0, r.byKey.len())
+	ids := make([]uint32, 0, r.byKey.Len())
 	for at, p := range r.pages {
 		if p == nil {
 			continue

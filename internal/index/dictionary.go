@@ -12,7 +12,7 @@ import (
 
 // stringBytes is what a name costs beside its text: a string header in texts,
 // a slot and its share of free slots in ids, an entry in order.
-const stringBytes = 16 + 45 + 18
+const stringBytes = 16 + 16 + 18
 
 // A dictionary gives distinct names small dense numbers and keeps them in the
 // order of model.CompareNames. Numbers of removed names are given again.
@@ -21,7 +21,7 @@ const stringBytes = 16 + 45 + 18
 // it costs a new name less than a microsecond, and no reader ever waits for a
 // million names to be sorted.
 type dictionary struct {
-	ids   map[string]uint32
+	ids   Table
 	texts []string // by id; "" for a free id
 	free  []uint32
 	order []*leaf // none empty; ascending within and across
@@ -64,8 +64,10 @@ func (d *dictionary) since(at uint64) ([]uint32, bool) {
 
 // find returns the id of name.
 func (d *dictionary) find(name string) (uint32, bool) {
-	id, ok := d.ids[name]
-	return id, ok
+	if d.ids.Len() == 0 {
+		return 0, false
+	}
+	return d.ids.Find(d.ids.HashString(name), func(id uint32) bool { return d.texts[id] == name })
 }
 
 // is reports whether id is the number of name; id may be out of date.
@@ -74,7 +76,7 @@ func (d *dictionary) is(id uint32, name string) bool {
 }
 
 // len returns the number of names.
-func (d *dictionary) len() int { return len(d.ids) }
+func (d *dictionary) len() int { return d.ids.Len() }
 
 // size returns the approximate memory in bytes.
 func (d *dictionary) size() int { return d.len()*stringBytes + d.bytes }
@@ -82,8 +84,8 @@ func (d *dictionary) size() int { return d.len()*stringBytes + d.bytes }
 // add gives name, which must be new, a number. The dictionary keeps a copy of
 // name, so that it does not pin the request that name was cut from.
 func (d *dictionary) add(name string) uint32 {
-	if d.ids == nil {
-		d.ids = make(map[string]uint32)
+	if d.ids.parts == nil {
+		d.ids = NewTable()
 	}
 	name = strings.Clone(name)
 	id := uint32(len(d.texts))
@@ -94,7 +96,7 @@ func (d *dictionary) add(name string) uint32 {
 	} else {
 		d.texts = append(d.texts, name)
 	}
-	d.ids[name] = id
+	d.ids.Add(d.ids.HashString(name), id)
 	d.bytes += len(name)
 	d.insert(id)
 	return id
@@ -107,7 +109,7 @@ func (d *dictionary) remove(id uint32) {
 	if d.order[at].remove(i); len(d.order[at].ids) == 0 {
 		d.order = slices.Delete(d.order, at, at+1)
 	}
-	delete(d.ids, name)
+	d.ids.Remove(d.ids.HashString(name), id)
 	d.bytes -= len(name)
 	d.texts[id] = ""
 	d.note(id)
