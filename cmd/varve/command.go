@@ -13,6 +13,7 @@ import (
 type command struct {
 	name     string
 	synopsis string // one line in the overview
+	usage    string // after the name; "" = nothing, or flags if settings
 	help     string // after the usage line
 	settings bool   // takes all settings as flags
 	run      func(t terminal, args []string) error
@@ -40,6 +41,11 @@ serve takes, so it also checks a configuration: the exit status is 2 if it is no
 			settings: true,
 			run:      printConfig,
 		},
+		checkCommand(),
+		repairCommand(),
+		inspectCommand(),
+		statsCommand(),
+		backupCommand(),
 		{
 			name:     "version",
 			synopsis: "print the version",
@@ -124,7 +130,7 @@ func overview(w io.Writer) {
 // explain writes c's help page.
 func (c command) explain(w io.Writer) error {
 	if !c.settings {
-		_, err := fmt.Fprintf(w, "Usage: varve %s\n\n%s", c.name, c.help)
+		_, err := fmt.Fprintf(w, "Usage: varve %s\n\n%s", strings.TrimSpace(c.name+" "+c.usage), c.help)
 		return err
 	}
 	_, err := fmt.Fprintf(w, `Usage: varve %s [FLAGS]

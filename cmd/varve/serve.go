@@ -28,6 +28,7 @@ import (
 	"varve/internal/query"
 	"varve/internal/rollup"
 	"varve/internal/server"
+	storage "varve/internal/store"
 )
 
 // serve runs the server until a signal stops it.
@@ -49,6 +50,9 @@ func serve(t terminal, args []string) error {
 	})
 	if locked := (*embedded.LockedError)(nil); errors.As(err, &locked) {
 		return fmt.Errorf("%w (--data-dir)", err)
+	}
+	if damage := (*storage.CorruptionError)(nil); errors.As(err, &damage) {
+		return fmt.Errorf("%w\nvarve check --data-dir %s says what that costs, varve repair puts it aside and keeps the rest", err, c.DataDir)
 	}
 	if err != nil {
 		return err
@@ -134,6 +138,7 @@ func build(c config.Config, s *embedded.Store, registry *prometheus.Registry, lo
 		{Method: http.MethodPost, Path: "/admin/compact", Handler: compact(s)},
 		{Method: http.MethodGet, Path: "/admin/cardinality", Handler: cardinality(s)},
 	}
+	routes = append(routes, maintenance(s)...)
 	routes = append(routes, api.Routes()...)
 	routes = append(routes, kairosjson.New(pipeline, log).Routes()...)
 	routes = append(routes, rollups.Routes()...)
@@ -149,6 +154,7 @@ func build(c config.Config, s *embedded.Store, registry *prometheus.Registry, lo
 			server.AliveCheck(),
 			server.QueryCheck(s),
 			{Name: "Datastore-Write", Run: func(context.Context) error { return s.Healthy() }, Quiet: true},
+			{Name: "Datastore-Files", Run: func(context.Context) error { return s.Damaged() }, Quiet: true, Partial: true},
 		},
 	}), rollups
 }

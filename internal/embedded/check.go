@@ -219,10 +219,11 @@ func newChecker(ctx context.Context, fs vfs.FS, dir string, o CheckOptions) *che
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	now := time.Now()
 	return &checker{
 		ctx: ctx, fs: fs, dir: dir, options: o, nowMS: o.Now().UnixMilli(),
 		report: &CheckReport{Findings: []Finding{}, Notes: []string{}},
-		began:  time.Now(),
+		began:  now, reported: now,
 	}
 }
 

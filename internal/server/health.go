@@ -18,6 +18,10 @@ type Check struct {
 	// Quiet leaves a check that passes out of the status: scripts written for
 	// KairosDB compare the list with its two checks.
 	Quiet bool
+
+	// Partial is set where a failure concerns a part of the data only. The
+	// status shows it; a load balancer should not turn to another server.
+	Partial bool
 }
 
 // checkTimeout bounds all checks of one health request together. Load
@@ -59,8 +63,8 @@ func (s *Server) health(ctx context.Context) []error {
 func (s *Server) healthCheck(w http.ResponseWriter, r *http.Request) {
 	httpapi.SetHeaders(w.Header())
 	status := http.StatusNoContent
-	for _, err := range s.health(r.Context()) {
-		if err != nil {
+	for i, err := range s.health(r.Context()) {
+		if err != nil && !s.checks[i].Partial {
 			status = http.StatusInternalServerError
 		}
 	}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+
+	"varve/internal/embedded"
+)
+
+func backupCommand() command {
+	return command{
+		name:     "backup",
+		synopsis: "make a consistent copy of a running server's store",
+		usage:    "[--http-addr ADDR] [--to NAME]",
+		help: `Asks a running server for a copy of its store, which it makes while it goes on. All
+that was acknowledged before is in it. The copy is a directory of that name in the
+server's store.backup_dir, by default backups in its data directory, and appears there
+when it is complete.
+
+Block files are hard links where that is possible: the copy is quick and takes no space
+at first, but lies on the same disk. Copy the directory to another machine with rsync or
+the like. To restore, put it in the place of the data directory, or start a server with
+it as --data-dir.
+
+Flags:
+  --http-addr ADDR the server, 127.0.0.1:8080 unless told otherwise
+  --to NAME        name of the copy, without it one that tells the time
+`,
+		run: backup,
+	}
+}
+
+func backup(t terminal, args []string) error {
+	l, err := parseLine(args, "http-addr", "to")
+	if err != nil {
+		return err
+	}
+	if err := l.noWords(); err != nil {
+		return err
+	}
+	if !l.online() {
+		l.flags["http-addr"] = "127.0.0.1:8080"
+	}
+	response, err := l.call(http.MethodPost, "/admin/backup", backupRequest{Dir: l.flags["to"]})
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	var r embedded.BackupReport
+	if err := json.NewDecoder(response.Body).Decode(&r); err != nil {
+		return fmt.Errorf("answer of the server: %w", err)
+	}
+	_, err = fmt.Fprintf(t.stdout, "%s\n%d block files with %d samples, %d bytes; %d log segments; %d series; %d bytes were copied, the rest is hard links\n",
+		r.Dir, r.Files, r.Samples, r.FileBytes, r.Segments, r.Series, r.Copied)
+	return err
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/embedded"
+	"varve/internal/units"
+)
+
+const offlineFlags = `Flags:
+  --data-dir DIR   the data directory; without it that of --config, of the environment
+                   (VARVE_DATA_DIR), or ./varve-data
+  --config FILE    the configuration file of the server
+`
+
+func checkCommand() command {
+	return command{
+		name:     "check",
+		synopsis: "look for damage in a store",
+		usage:    "[--data-dir DIR | --http-addr ADDR] [--rate BYTES]",
+		help: `Reads everything that a store consists of, verifies every checksum, and compares
+what its parts say of each other. Each finding says what is damaged, what that costs
+and what to do. Nothing is changed. The exit status is 0 if nothing is found, 1 if
+something is.
+
+The server must be stopped, or be asked by --http-addr: it then checks itself while
+it goes on, but for what is being written.
+
+` + offlineFlags + `  --http-addr ADDR ask the server that runs at ADDR, for example 127.0.0.1:8080
+  --rate BYTES     read at most so much a second, for example 32MiB; 0 = as fast as it
+                   can. A running server reads 32MiB unless told otherwise
+`,
+		run: check,
+	}
+}
+
+// errDamaged makes the exit status of a check that has found something.
+var errDamaged = errors.New("the store is damaged")
+
+func check(t terminal, args []string) error {
+	l, err := parseLine(args, "data-dir", "config", "http-addr", "rate")
+	if err != nil {
+		return err
+	}
+	if err := l.noWords(); err != nil {
+		return err
+	}
+	var rate units.Bytes
+	if text, ok := l.flags["rate"]; ok {
+		if err := rate.UnmarshalText([]byte(text)); err != nil {
+			return &usageError{fmt.Errorf("flag --rate: %w", err)}
+		}
+	}
+	progress := func(p embedded.CheckProgress) {
+		fmt.Fprintf(t.stderr, "%s: %d of %d MiB\n", p.Doing, p.Bytes>>20, p.Total>>20)
+	}
+	var report *embedded.CheckReport
+	if l.online() {
+		report, err = checkOnline(l, progress)
+	} else {
+		report, err = checkOffline(t, l, embedded.CheckOptions{BytesPerSecond: int64(rate), Progress: progress})
+	}
+	if err != nil {
+		return err
+	}
+	if err := report.WriteText(t.stdout); err != nil {
+		return err
+	}
+	if !report.Clean() {
+		return errDamaged
+	}
+	return nil
+}
+
+func checkOffline(t terminal, l line, o embedded.CheckOptions) (*embedded.CheckReport, error) {
+	d, err := openDirectory(t, l)
+	if err != nil {
+		return nil, err
+	}
+	report, err := d.Check(context.Background(), o)
+	return report, errors.Join(err, d.Close())
+}
+
+// openDirectory opens the store that a command line names.
+func openDirectory(t terminal, l line) (*embedded.Directory, error) {
+	dir, err := l.dataDir(t)
+	if err != nil {
+		return nil, err
+	}
+	d, err := embedded.OpenDirectory(vfs.Default, dir)
+	return d, inUse(err)
+}
+
+// inUse adds to the error of a store in use what else can be done.
+func inUse(err error) error {
+	if locked := (*embedded.LockedError)(nil); errors.As(err, &locked) {
+		return fmt.Errorf("%s is in use by a running server: stop it, or ask it with --http-addr (check, stats, backup)", locked.Dir)
+	}
+	return err
+}
+
+// checkOnline asks the running server to check itself.
+func checkOnline(l line, progress func(embedded.CheckProgress)) (*embedded.CheckReport, error) {
+	path := "/admin/check"
+	if rate, ok := l.flags["rate"]; ok {
+		path += "?rate=" + url.QueryEscape(rate)
+	}
+	response, err := l.call(http.MethodPost, path, nil)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	for lines := json.NewDecoder(response.Body); ; {
+		var line checkLine
+		if err := lines.Decode(&line); err != nil {
+			if errors.Is(err, io.EOF) {
+				err = io.ErrUnexpectedEOF
+			}
+			return nil, fmt.Errorf("answer of the server: %w", err)
+		}
+		switch {
+		case line.Error != "":
+			return nil, errors.New(line.Error)
+		case line.Report != nil:
+			return line.Report, nil
+		case line.Progress != nil:
+			progress(*line.Progress)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"varve/internal/config"
+)
+
+// A line is the command line of a command that takes a few flags of its own and
+// words. It knows where the data is as serve does: --data-dir, else --config,
+// else the environment.
+type line struct {
+	flags map[string]string
+	words []string
+}
+
+// parseLine splits args. names are the flags that are taken; those that end in
+// "?" have no value.
+func parseLine(args []string, names ...string) (line, error) {
+	l := line{flags: map[string]string{}}
+	for len(args) > 0 {
+		word := args[0]
+		args = args[1:]
+		if word == "-h" || word == "-help" || word == "--help" {
+			return l, config.ErrHelp
+		}
+		if !strings.HasPrefix(word, "-") {
+			l.words = append(l.words, word)
+			continue
+		}
+		name, value, hasValue := strings.Cut(strings.TrimLeft(word, "-"), "=")
+		switch {
+		case slices.Contains(names, name+"?") && !hasValue:
+			value = "true"
+		case !slices.Contains(names, name):
+			return l, &usageError{fmt.Errorf("flag --%s: unknown%s", name, nearestFlag(name, names))}
+		case !hasValue && len(args) == 0:
+			return l, &usageError{fmt.Errorf("flag --%s: needs a value", name)}
+		case !hasValue:
+			value, args = args[0], args[1:]
+		}
+		l.flags[name] = value
+	}
+	return l, nil
+}
+
+func nearestFlag(name string, names []string) string {
+	var known []string
+	for _, n := range names {
+		known = append(known, strings.TrimSuffix(n, "?"))
+	}
+	if near := config.Nearest(name, known); near != "" {
+		return "; did you mean --" + near + "?"
+	}
+	return "; --" + strings.Join(known, ", --") + " are taken"
+}
+
+// noWords returns an error if there are words.
+func (l line) noWords() error {
+	if len(l.words) > 0 {
+		return &usageError{fmt.Errorf("argument %q: not a flag, and no other arguments are taken", l.words[0])}
+	}
+	return nil
+}
+
+// dataDir returns where the data is.
+func (l line) dataDir(t terminal) (string, error) {
+	if dir, ok := l.flags["data-dir"]; ok {
+		return dir, nil
+	}
+	var args []string
+	if file, ok := l.flags["config"]; ok {
+		args = []string{"--config", file}
+	}
+	loaded, err := load(t, args)
+	if err != nil {
+		return "", err
+	}
+	return loaded.Config.DataDir, nil
+}
+
+// online reports whether the command is about a running server.
+func (l line) online() bool { return l.flags["http-addr"] != "" }
+
+// call sends a request to the running server. The caller closes the answer's
+// body. An answer that is not 200 is an error with the server's message.
+func (l line) call(method, path string, body any) (*http.Response, error) {
+	var send io.Reader
+	if body != nil {
+		text, err := json.Marshal(body)
+		if err != nil {
+			return nil, err
+		}
+		send = bytes.NewReader(text)
+	}
+	addr := dialable(l.flags["http-addr"])
+	request, err := http.NewRequest(method, "http://"+addr+path, send)
+	if err != nil {
+		return nil, &usageError{fmt.Errorf("flag --http-addr: %w", err)}
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("ask the server at %s: %w", addr, err)
+	}
+	if response.StatusCode == http.StatusOK {
+		return response, nil
+	}
+	defer response.Body.Close()
+	var refusal struct{ Errors []string }
+	if err := json.NewDecoder(io.LimitReader(response.Body, 64<<10)).Decode(&refusal); err != nil || len(refusal.Errors) == 0 {
+		return nil, fmt.Errorf("the server at %s answers %s", addr, response.Status)
+	}
+	return nil, errors.New(strings.Join(refusal.Errors, "\n"))
+}

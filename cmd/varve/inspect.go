@@ -1,0 +1,87 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"varve/internal/embedded"
+	"varve/internal/model"
+)
+
+func inspectCommand() command {
+	return command{
+		name:     "inspect",
+		synopsis: "show what is in a store, down to its chunks",
+		usage:    "[--data-dir DIR] [WHAT]",
+		help: `Shows, of a store whose server is stopped,
+
+  varve inspect                              block files, and counts of the rest
+  varve inspect series METRIC [TAG=VALUE..]  the chunks of these series
+  varve inspect file NUMBER [PAGE]           the pages of a block file, or a page's chunks
+  varve inspect log [records]                the segments of the log, or each record
+  varve inspect catalogue                    tables, deletions
+
+` + offlineFlags,
+		run: inspect,
+	}
+}
+
+func inspect(t terminal, args []string) error {
+	l, err := parseLine(args, "data-dir", "config")
+	if err != nil {
+		return err
+	}
+	show, err := inspection(t, l.words)
+	if err != nil {
+		return err
+	}
+	d, err := openDirectory(t, l)
+	if err != nil {
+		return err
+	}
+	return errors.Join(show(d), d.Close())
+}
+
+// inspection returns what the words ask for.
+func inspection(t terminal, words []string) (func(*embedded.Directory) error, error) {
+	if len(words) == 0 {
+		return func(d *embedded.Directory) error { return d.WriteOverview(t.stdout) }, nil
+	}
+	what, rest := words[0], words[1:]
+	switch {
+	case what == "series" && len(rest) > 0:
+		tags, err := parseTags(rest[1:])
+		return func(d *embedded.Directory) error { return d.WriteSeries(t.stdout, rest[0], tags) }, err
+	case what == "file" && (len(rest) == 1 || len(rest) == 2):
+		number, err := strconv.ParseUint(rest[0], 10, 64)
+		if err != nil {
+			return nil, &usageError{fmt.Errorf("file %q: want its number", rest[0])}
+		}
+		page := -1
+		if len(rest) == 2 {
+			if page, err = strconv.Atoi(rest[1]); err != nil || page < 0 {
+				return nil, &usageError{fmt.Errorf("page %q: want its number", rest[1])}
+			}
+		}
+		return func(d *embedded.Directory) error { return d.WriteFile(t.stdout, number, page) }, nil
+	case what == "log" && (len(rest) == 0 || len(rest) == 1 && rest[0] == "records"):
+		return func(d *embedded.Directory) error { return d.WriteLog(t.stdout, len(rest) == 1) }, nil
+	case what == "catalogue" && len(rest) == 0:
+		return func(d *embedded.Directory) error { return d.WriteCatalogue(t.stdout) }, nil
+	}
+	return nil, &usageError{fmt.Errorf("inspect %s: want series METRIC, file NUMBER, log or catalogue; varve help inspect says more", strings.Join(words, " "))}
+}
+
+func parseTags(words []string) ([]model.Tag, error) {
+	var tags []model.Tag
+	for _, w := range words {
+		name, value, ok := strings.Cut(w, "=")
+		if !ok {
+			return nil, &usageError{fmt.Errorf("tag %q: want name=value", w)}
+		}
+		tags = append(tags, model.Tag{Name: name, Value: value})
+	}
+	return tags, nil
+}

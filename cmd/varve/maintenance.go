@@ -1,0 +1,135 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+	"sync"
+	"time"
+
+	"varve/internal/embedded"
+	"varve/internal/httpapi"
+	"varve/internal/store"
+	"varve/internal/units"
+)
+
+const (
+	checkRate     = 32 * units.MiB // a second, of a running server's disk, unless asked for another
+	statsPages    = 512            // that one request for statistics reads
+	statsTop      = 20
+	backupMaxBody = 4 << 10
+)
+
+// A checkLine is one line of the answer to POST /admin/check: progress, then the
+// report or an error.
+type checkLine struct {
+	Progress *embedded.CheckProgress `json:"progress,omitempty"`
+	Report   *embedded.CheckReport   `json:"report,omitempty"`
+	Error    string                  `json:"error,omitempty"`
+}
+
+// A backupRequest is the body of POST /admin/backup.
+type backupRequest struct {
+	// Dir is the name of the directory to make in store.backup_dir; empty for
+	// one that tells the time.
+	Dir string `json:"dir"`
+}
+
+// maintenance lists the routes by which a running server is looked after.
+func maintenance(s *embedded.Store) []httpapi.Route {
+	checking := &sync.Mutex{}
+	return []httpapi.Route{
+		{Method: http.MethodPost, Path: "/admin/check", Handler: checkHandler(s, checking)},
+		{Method: http.MethodGet, Path: "/admin/stats", Handler: statsHandler(s)},
+		{Method: http.MethodPost, Path: "/admin/backup", Handler: backupHandler(s)},
+	}
+}
+
+// checkHandler checks the store and streams lines of JSON. One check runs at a
+// time.
+func checkHandler(s *embedded.Store, checking *sync.Mutex) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		rate := checkRate
+		if text := r.URL.Query().Get("rate"); text != "" {
+			if err := rate.UnmarshalText([]byte(text)); err != nil || rate < 0 {
+				httpapi.WriteErrors(w, http.StatusBadRequest, "rate: want bytes a second, for example 32MiB, or 0 for no limit")
+				return
+			}
+		}
+		if !checking.TryLock() {
+			httpapi.WriteErrors(w, http.StatusConflict, "another check is running; try again when it is done")
+			return
+		}
+		defer checking.Unlock()
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		out := json.NewEncoder(w)
+		say := func(line checkLine) {
+			out.Encode(line) // a client that is gone ends the context
+			if f, ok := w.(http.Flusher); ok {
+				f.Flush()
+			}
+		}
+		report, err := s.Check(r.Context(), embedded.CheckOptions{
+			BytesPerSecond: int64(rate),
+			Progress:       func(p embedded.CheckProgress) { say(checkLine{Progress: &p}) },
+		})
+		if err != nil {
+			say(checkLine{Error: err.Error()})
+			return
+		}
+		say(checkLine{Report: report})
+	})
+}
+
+// statsHandler says what takes the space, estimated from a bounded number of
+// pages.
+func statsHandler(s *embedded.Store) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		top := statsTop
+		if text := r.URL.Query().Get("top"); text != "" {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 1 || n > 1000 {
+				httpapi.WriteErrors(w, http.StatusBadRequest, "top: want 1 to 1000")
+				return
+			}
+			top = n
+		}
+		report, err := s.Space(r.Context(), embedded.SpaceOptions{Top: top, Pages: statsPages})
+		answer(w, report, err)
+	})
+}
+
+// backupHandler makes a backup and answers when it is done.
+func backupHandler(s *embedded.Store) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var request backupRequest
+		body := json.NewDecoder(http.MaxBytesReader(w, r.Body, backupMaxBody))
+		body.DisallowUnknownFields()
+		if err := body.Decode(&request); err != nil {
+			httpapi.WriteErrors(w, http.StatusBadRequest, `want {"dir": "name"}: `+err.Error())
+			return
+		}
+		if request.Dir == "" {
+			request.Dir = "varve-" + time.Now().UTC().Format("20060102T150405Z")
+		}
+		report, err := s.Backup(r.Context(), request.Dir)
+		answer(w, report, err)
+	})
+}
+
+// answer writes a report as JSON, or the error.
+func answer(w http.ResponseWriter, report any, err error) {
+	input, busy := (*store.InputError)(nil), (*store.UnavailableError)(nil)
+	switch {
+	case errors.As(err, &input):
+		httpapi.WriteErrors(w, http.StatusBadRequest, err.Error())
+	case errors.As(err, &busy):
+		httpapi.WriteErrors(w, http.StatusServiceUnavailable, err.Error())
+	case err != nil:
+		httpapi.WriteErrors(w, http.StatusInternalServerError, err.Error())
+	default:
+		httpapi.SetHeaders(w.Header())
+		json.NewEncoder(w).Encode(report) // a client that is gone can not be told
+	}
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+var updateHelp = flag.Bool("update", false, "rewrite testdata/help")
+
+// TestHelpTexts compares the help of the commands that look after a store with
+// testdata/help.
+func TestHelpTexts(t *testing.T) {
+	for _, name := range []string{"check", "repair", "inspect", "stats", "backup"} {
+		status, stdout, stderr := once(t, nil, "help", name)
+		if status != 0 || stderr != "" {
+			t.Errorf("help %s: %d %s", name, status, stderr)
+		}
+		golden := filepath.Join("testdata", "help", name+".txt")
+		if *updateHelp {
+			if err := os.MkdirAll(filepath.Dir(golden), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(golden, []byte(stdout), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if stdout != string(want) {
+			t.Errorf("help %s is not %s (-update rewrites it):\n%s", name, golden, stdout)
+		}
+	}
+}
+
+// filled starts a server on dir and sends it points, some of which are in block
+// files and some in the log only.
+func filled(t *testing.T, dir string) *process {
+	t.Helper()
+	p := start(t, dir)
+	send := func(metric string, n int) {
+		var lines []string
+		for i := range n {
+			lines = append(lines, fmt.Sprintf("put %s %d %d host=a", metric, 1_700_000_000+i, i*i%1009))
+		}
+		p.put(lines...)
+		p.values(metric, n)
+	}
+	send("in.files", 5000)
+	if status, body := p.do("POST", "/admin/compact", ""); status != 204 {
+		t.Fatalf("compact: %d %s", status, body)
+	}
+	send("in.log", 50)
+	return p
+}
+
+// wantRun runs a command and wants a status and texts in what it prints.
+func wantRun(t *testing.T, status int, wants []string, args ...string) {
+	t.Helper()
+	got, stdout, stderr := once(t, nil, args...)
+	if got != status {
+		t.Errorf("varve %v: status %d, want %d\n%s%s", args, got, status, stdout, stderr)
+	}
+	for _, want := range wants {
+		if !strings.Contains(stdout+stderr, want) {
+			t.Errorf("varve %v: no %q in\n%s%s", args, want, stdout, stderr)
+		}
+	}
+}
+
+// A running server checks itself, says what takes the space, and makes a backup
+// that another server starts with. A stopped one is looked into and repaired.
+func TestStoreIsLookedAfter(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	p := filled(t, dir)
+	addr := "--http-addr=" + p.http
+	data := "--data-dir=" + dir
+	wantRun(t, 0, []string{"no damage found"}, "check", addr)
+	wantRun(t, 0, []string{"in.files"}, "stats", addr, "--top=1")
+	wantRun(t, 0, []string{filepath.Join(dir, "backups", "first"), "hard links"}, "backup", addr, "--to=first")
+	wantRun(t, 1, []string{"exists; choose another name"}, "backup", addr, "--to=first")
+	wantRun(t, 1, []string{"a name has 1 to 100"}, "backup", addr, "--to=../elsewhere")
+	wantRun(t, 1, []string{"in use by a running server", "--http-addr"}, "check", data)
+	wantRun(t, 1, []string{"in use by a running server"}, "repair", data)
+	p.put("put after.backup 1700000000 1 host=a")
+	p.values("after.backup", 1)
+	p.kill()
+
+	wantRun(t, 0, []string{"no damage found"}, "check", data)
+	wantRun(t, 0, []string{"BYTES/SAMPLE"}, "inspect", data)
+	wantRun(t, 0, []string{"times=regular", "5000"}, "inspect", data, "series", "in.files", "host=a")
+	wantRun(t, 1, []string{"no series of in.files"}, "inspect", data, "series", "in.files", "host=b")
+	wantRun(t, 0, []string{"SEGMENT"}, "inspect", data, "log", "records")
+	wantRun(t, 0, []string{"next series"}, "inspect", data, "catalogue")
+	wantRun(t, 2, []string{"want series METRIC"}, "inspect", data, "everything")
+	wantRun(t, 0, []string{"in.files"}, "stats", data)
+
+	restored := start(t, filepath.Join(dir, "backups", "first"))
+	restored.values("in.files", 5000)
+	restored.values("in.log", 50)
+	restored.wantValues("after.backup", 0, "[]")
+	restored.stop(syscall.SIGTERM)
+
+	file := damageOldest(t, dir)
+	wantRun(t, 1, []string{"DAMAGED", file, "remedy", "in.files{host=a}"}, "check", data)
+	wantRun(t, 1, []string{"nothing was done"}, "repair", data, "--dry-run")
+	wantRun(t, 1, []string{"DAMAGED"}, "check", data)
+	wantRun(t, 0, []string{"no damage found", "quarantine"}, "repair", data)
+	wantRun(t, 0, []string{"no damage found"}, "check", data)
+	if _, err := os.Stat(filepath.Join(dir, "quarantine", filepath.Base(file)+".txt")); err != nil {
+		t.Error(err)
+	}
+	p = start(t, dir)
+	p.wantValues("after.backup", 1, "[[1700000000000,1]]")
+	p.values("in.log", 50)
+	p.stop(syscall.SIGTERM)
+}
+
+// damageOldest flips a bit in the first page of the first block file.
+func damageOldest(t *testing.T, dir string) string {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "blocks", "*.blk"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no block files: %v", err)
+	}
+	b, err := os.ReadFile(files[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	b[200] ^= 1
+	if err := os.WriteFile(files[0], b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return files[0]
+}
+
+// A server goes on with a damaged file: other queries are answered, health says
+// so without turning load balancers away.
+func TestServeDamagedFile(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	filled(t, dir).kill()
+	damageOldest(t, dir)
+	p := start(t, dir)
+	p.values("in.log", 50)
+	if status, body := p.do("POST", "/api/v1/datapoints/query", `{"start_absolute":0,"metrics":[{"name":"in.files"}]}`); status != 500 {
+		t.Errorf("a query of the damaged part: %d %.300s", status, body)
+	}
+	if _, body := p.do("GET", "/api/v1/health/status", ""); !strings.Contains(body, "Datastore-Files: FAIL") {
+		t.Errorf("health: %s", body)
+	}
+	if status, _ := p.do("GET", "/api/v1/health/check", ""); status != 204 {
+		t.Errorf("health check: %d", status)
+	}
+	if _, body := p.do("GET", "/internal/metrics", ""); !strings.Contains(body, "\nvarve_store_damaged_files 1\n") {
+		t.Error("no metric of damaged files")
+	}
+	wantRun(t, 1, []string{"DAMAGED"}, "check", "--http-addr="+p.http)
+}
+
+func TestDirectoryFromConfiguration(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "data")
+	filled(t, dir).stop(syscall.SIGTERM)
+	status, stdout, stderr := once(t, []string{"VARVE_DATA_DIR=" + dir}, "check")
+	if status != 0 || !strings.Contains(stdout, "no damage found") {
+		t.Errorf("%d %s%s", status, stdout, stderr)
+	}
+	wantRun(t, 1, []string{"holds no store"}, "check", "--data-dir=/nowhere/at/all")
+	wantRun(t, 2, []string{"did you mean --data-dir?"}, "check", "--data-dr=x")
+}
+
+func TestAdminRefusals(t *testing.T) {
+	p := start(t, t.TempDir())
+	for _, tc := range []struct{ method, path, body, want string }{
+		{"POST", "/admin/backup", `{"dir":"a/b"}`, "a name has"},
+		{"POST", "/admin/backup", `{"to":"b"}`, "unknown field"},
+		{"POST", "/admin/backup", ``, "want {"},
+		{"POST", "/admin/check?rate=fast", ``, "rate: want"},
+		{"GET", "/admin/stats?top=-1", ``, "top: want"},
+	} {
+		if status, body := p.do(tc.method, tc.path, tc.body); status != 400 || !strings.Contains(strings.ReplaceAll(body, `\"`, `"`), tc.want) {
+			t.Errorf("%s %s %s: %d %s", tc.method, tc.path, tc.body, status, body)
+		}
+	}
+	var out bytes.Buffer
+	if code := run(terminal{stdout: &out, stderr: &out}, []string{"backup", "--http-addr=127.0.0.1:1"}); code != exitFault || !strings.Contains(out.String(), "ask the server at 127.0.0.1:1") {
+		t.Errorf("%d %s", code, out.String())
+	}
+}

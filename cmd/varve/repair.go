@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/embedded"
+)
+
+func repairCommand() command {
+	return command{
+		name:     "repair",
+		synopsis: "put what is damaged aside and keep the rest",
+		usage:    "[--data-dir DIR] [--dry-run]",
+		help: `Checks a store whose server is stopped, says what it will do, and does it:
+
+  a damaged block file   what can be read of it goes to a new file, the damaged one
+                         to the directory quarantine
+  a damaged log          every record that can be read goes to block files, a copy of
+                         the damaged segment to quarantine
+  a missing block file   is taken off the list
+
+A text beside each file in quarantine says what was found. What is not damaged is left
+as it is. A damaged catalogue can not be repaired: nothing is changed, and a backup is
+needed. An interrupted repair can be run again. Copy the data directory first if you
+can: what can not be read today may be readable with more effort.
+
+` + offlineFlags + `  --dry-run        only say what would be done
+`,
+		run: repair,
+	}
+}
+
+func repair(t terminal, args []string) error {
+	l, err := parseLine(args, "data-dir", "config", "dry-run?")
+	if err != nil {
+		return err
+	}
+	if err := l.noWords(); err != nil {
+		return err
+	}
+	dir, err := l.dataDir(t)
+	if err != nil {
+		return err
+	}
+	dry := l.flags["dry-run"] == "true"
+	report, err := embedded.Repair(context.Background(), vfs.Default, dir, embedded.RepairOptions{
+		DryRun: dry,
+		Say:    func(text string) { fmt.Fprintln(t.stdout, text) },
+	})
+	if err != nil {
+		return inUse(err)
+	}
+	if dry && !report.Clean() {
+		fmt.Fprintln(t.stdout, "nothing was done (--dry-run)")
+		return errDamaged
+	}
+	if err := report.WriteText(t.stdout); err != nil {
+		return err
+	}
+	if !report.Clean() {
+		return errDamaged
+	}
+	return nil
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+
+	"varve/internal/embedded"
+)
+
+func statsCommand() command {
+	return command{
+		name:     "stats",
+		synopsis: "say what takes the space, by metric and codec",
+		usage:    "[--data-dir DIR | --http-addr ADDR] [--top N]",
+		help: `Lists the metrics and codecs that take most of the space of block files. The server
+must be stopped, or be asked by --http-addr; it then estimates from some of the pages.
+
+` + offlineFlags + `  --http-addr ADDR ask the server that runs at ADDR, for example 127.0.0.1:8080
+  --top N          length of the lists, 20 unless told otherwise
+`,
+		run: stats,
+	}
+}
+
+func stats(t terminal, args []string) error {
+	l, err := parseLine(args, "data-dir", "config", "http-addr", "top")
+	if err != nil {
+		return err
+	}
+	if err := l.noWords(); err != nil {
+		return err
+	}
+	top := statsTop
+	if text, ok := l.flags["top"]; ok {
+		if top, err = strconv.Atoi(text); err != nil || top < 1 {
+			return &usageError{fmt.Errorf("flag --top: %q: want a number from 1 on", text)}
+		}
+	}
+	report, err := spaceOf(t, l, top)
+	if err != nil {
+		return err
+	}
+	return report.WriteText(t.stdout)
+}
+
+func spaceOf(t terminal, l line, top int) (*embedded.SpaceReport, error) {
+	if l.online() {
+		response, err := l.call(http.MethodGet, "/admin/stats?top="+strconv.Itoa(top), nil)
+		if err != nil {
+			return nil, err
+		}
+		defer response.Body.Close()
+		report := &embedded.SpaceReport{}
+		if err := json.NewDecoder(response.Body).Decode(report); err != nil {
+			return nil, fmt.Errorf("answer of the server: %w", err)
+		}
+		return report, nil
+	}
+	d, err := openDirectory(t, l)
+	if err != nil {
+		return nil, err
+	}
+	report, err := d.Space(context.Background(), embedded.SpaceOptions{Top: top})
+	return report, errors.Join(err, d.Close())
+}
