@@ -29,6 +29,7 @@ import (
 	"varve/internal/rollup"
 	"varve/internal/server"
 	storage "varve/internal/store"
+	"varve/internal/transfer"
 )
 
 // serve runs the server until a signal stops it.
@@ -142,6 +143,7 @@ func build(c config.Config, s *embedded.Store, registry *prometheus.Registry, lo
 	routes = append(routes, api.Routes()...)
 	routes = append(routes, kairosjson.New(pipeline, log).Routes()...)
 	routes = append(routes, rollups.Routes()...)
+	routes = append(routes, transfer.NewAPI(s, pipeline, c.Transfer, registry, log).Routes()...)
 	routes = append(routes, opentsdb.New(pipeline, log).Routes()...)
 	return server.New(server.Options{
 		Config:   c.Server,

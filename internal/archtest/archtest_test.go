@@ -31,7 +31,7 @@ var layers = [][]string{
 	{"internal/ingest"},
 	{"internal/ingest/ingesttest"},
 	{"internal/ingest/telnet", "internal/ingest/kairosjson", "internal/ingest/opentsdb"},
-	{"internal/rollup"},
+	{"internal/rollup", "internal/transfer"},
 	{"internal/kairos"},
 	{"internal/server"},
 	{"internal/config"},

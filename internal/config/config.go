@@ -10,33 +10,36 @@ import (
 	"varve/internal/query"
 	"varve/internal/rollup"
 	"varve/internal/server"
+	"varve/internal/transfer"
 )
 
 // Config is everything that can be set.
 type Config struct {
-	DataDir string          `yaml:"data_dir" doc:"Directory of the embedded store; it is made if it is not there. One process at a time can use it."`
-	Server  server.Config   `yaml:"server" doc:"Listeners, HTTP connections and stopping."`
-	Ingest  ingest.Config   `yaml:"ingest" doc:"Limits of what is taken in, whatever the protocol."`
-	Telnet  telnet.Config   `yaml:"telnet" doc:"Lines on the telnet port."`
-	Query   query.Config    `yaml:"query" doc:"Limits of queries."`
-	Kairos  kairos.Config   `yaml:"kairos" doc:"KairosDB's REST API."`
-	Rollups rollup.Config   `yaml:"rollups" doc:"Roll-up tasks."`
-	Store   embedded.Config `yaml:"store" doc:"The embedded store: what is kept in memory and when it goes to files."`
-	Log     Log             `yaml:"log" doc:"Messages of the server, written to standard error."`
+	DataDir  string          `yaml:"data_dir" doc:"Directory of the embedded store; it is made if it is not there. One process at a time can use it."`
+	Server   server.Config   `yaml:"server" doc:"Listeners, HTTP connections and stopping."`
+	Ingest   ingest.Config   `yaml:"ingest" doc:"Limits of what is taken in, whatever the protocol."`
+	Telnet   telnet.Config   `yaml:"telnet" doc:"Lines on the telnet port."`
+	Query    query.Config    `yaml:"query" doc:"Limits of queries."`
+	Kairos   kairos.Config   `yaml:"kairos" doc:"KairosDB's REST API."`
+	Rollups  rollup.Config   `yaml:"rollups" doc:"Roll-up tasks."`
+	Transfer transfer.Config `yaml:"transfer" doc:"Imports and exports."`
+	Store    embedded.Config `yaml:"store" doc:"The embedded store: what is kept in memory and when it goes to files."`
+	Log      Log             `yaml:"log" doc:"Messages of the server, written to standard error."`
 }
 
 // Default returns the configuration of a server that nobody configured.
 func Default() Config {
 	return Config{
-		DataDir: "./varve-data",
-		Server:  server.DefaultConfig(),
-		Ingest:  ingest.DefaultConfig(),
-		Telnet:  telnet.DefaultConfig(),
-		Query:   query.DefaultConfig(),
-		Kairos:  kairos.DefaultConfig(),
-		Rollups: rollup.DefaultConfig(),
-		Store:   embedded.DefaultConfig(),
-		Log:     DefaultLog(),
+		DataDir:  "./varve-data",
+		Server:   server.DefaultConfig(),
+		Ingest:   ingest.DefaultConfig(),
+		Telnet:   telnet.DefaultConfig(),
+		Query:    query.DefaultConfig(),
+		Kairos:   kairos.DefaultConfig(),
+		Rollups:  rollup.DefaultConfig(),
+		Transfer: transfer.DefaultConfig(),
+		Store:    embedded.DefaultConfig(),
+		Log:      DefaultLog(),
 	}
 }
 

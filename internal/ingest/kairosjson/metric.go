@@ -274,7 +274,8 @@ func (p *parser) checkSingle() {
 
 // isEmptyText reports whether a value is an empty text where that is no value.
 func (p *parser) isEmptyText(t jsontext.Token, typ string) bool {
-	return t.Kind == jsontext.String && len(t.Text) == 0 && typ != "string" && !p.m.skip
+	return t.Kind == jsontext.String && len(t.Text) == 0 && typ != "string" && !p.m.skip &&
+		!(p.raw && strings.HasPrefix(typ, RawType))
 }
 
 // checkTags decodes the tags. It returns a fault that replaces all others of

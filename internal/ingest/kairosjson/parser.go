@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	"varve/internal/ingest"
 	"varve/internal/ingest/decimal"
@@ -50,6 +51,7 @@ type parser struct {
 	value []byte       // a text value whose escapes are resolved
 
 	pending []*ingest.Fault // of the metric that check looks at
+	raw     bool            // RawType is known
 }
 
 func (p *parser) reset(body []byte) {
@@ -394,6 +396,9 @@ func (p *parser) store(where point, ms int64, v jsontext.Token, typ string) erro
 		return p.storeText(where, ms, v)
 	case "complex":
 		return p.storeComplex(where, ms, v)
+	}
+	if name, ok := strings.CutPrefix(typ, RawType); ok && p.raw {
+		return p.storeRaw(where, ms, v, model.Type(name))
 	}
 	return p.refuseText(where, ingest.BadType, "Unregistered data point type '"+typ+"'")
 }

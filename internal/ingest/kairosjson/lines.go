@@ -1,0 +1,134 @@
+package kairosjson
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"math"
+	"strings"
+
+	"varve/internal/ingest"
+	"varve/internal/ingest/jsontext"
+	"varve/internal/model"
+)
+
+// RawType begins the type of points whose values are given as the base64 of
+// their stored bytes, for values that JSON can not hold: base64:acme_histogram.
+// What follows is the stored type. Only Lines knows it.
+const RawType = "base64:"
+
+// A Line is what became of a line of an import.
+type Line struct {
+	Points int      // stored
+	Faults []string // in order, as the sender of a request would be told
+	Held   bool     // new_series_per_second refused a series: store the line again
+}
+
+// Lines stores JSON that comes line by line: in each line a metric object or an
+// array of them. Not safe for concurrent use.
+type Lines struct {
+	p       *parser
+	results []Line
+}
+
+// NewLines makes a Lines for a sender at remote. It waits for room in the
+// pipeline as long as its context lasts.
+func NewLines(p *ingest.Pipeline, proto *ingest.Protocol, remote string) *Lines {
+	return &Lines{p: &parser{p: p, w: p.NewWriter(proto, remote, 0), raw: true}}
+}
+
+// cut is how far the storing of lines has come.
+type cut struct {
+	line   int
+	begun  bool // progress is inside of line
+	before int  // points of the line in earlier blocks
+	progress
+}
+
+// Store stores lines and says what became of each; the result is valid until
+// the next call. It returns when they are durable. After an error some may be
+// stored; storing them again is harmless.
+func (l *Lines) Store(ctx context.Context, lines [][]byte) ([]Line, error) {
+	defer l.p.reset(nil) // keeps nothing of the lines
+	l.results = append(l.results[:0], make([]Line, len(lines))...)
+	most := 0
+	for _, line := range lines {
+		most += len(line)/6 + 1 // the shortest point has 5 bytes, and a comma
+	}
+	for c := (cut{}); c.line < len(lines); {
+		from := c
+		_, err := l.p.w.Ingest(ctx, min(ingest.BlockSamples, most), func() error {
+			c = from
+			return l.block(&c, lines)
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return l.results, nil
+}
+
+// block parses lines until the block is full.
+func (l *Lines) block(c *cut, lines [][]byte) error {
+	p := l.p
+	for c.line < len(lines) && !p.w.Full() {
+		if c.begun {
+			p.progress = c.progress
+		} else {
+			p.reset(lines[c.line])
+		}
+		points := len(p.w.Batch().Samples)
+		if err := p.block(); err != nil {
+			return err
+		}
+		c.before += len(p.w.Batch().Samples) - points
+		if c.begun = !p.done(); c.begun {
+			c.progress = p.progress
+			return nil
+		}
+		l.results[c.line] = Line{Points: c.before, Held: p.held}
+		if p.messages > 0 {
+			l.results[c.line].Faults = append([]string(nil), p.answer()...)
+		}
+		c.line, c.before = c.line+1, 0
+	}
+	return nil
+}
+
+// storeRaw stores a value from the base64 of its bytes.
+func (p *parser) storeRaw(where point, ms int64, v jsontext.Token, typ model.Type) error {
+	typ = model.Type(strings.Clone(string(typ)))
+	text, ok := p.bytes(v)
+	value, err := base64.StdEncoding.DecodeString(string(text))
+	if v.Kind != jsontext.String || !ok || err != nil {
+		return p.refusePoint(where, ingest.BadValue, "value must be base64.")
+	}
+	if !p.check() {
+		return errRefused
+	}
+	ref, err := p.w.ResolveTyped(typ, &p.names)
+	var f *ingest.Fault
+	if errors.As(err, &f) {
+		p.held = p.held || f.Reason == ingest.NewSeriesRate
+		p.refuseMetric(&ingest.Fault{Reason: f.Reason, Text: p.context() + ": " + f.Text, Err: f.Err})
+		return errRefused
+	}
+	if err != nil {
+		return err
+	}
+	switch kind := typ.Kind(); {
+	case kind.Fixed() && len(value) != 8:
+		return p.refusePoint(where, ingest.BadValue, "value must have 8 bytes.")
+	case kind == model.Long:
+		p.w.Batch().AddLong(ref, ms, int64(binary.BigEndian.Uint64(value)), p.m.ttl)
+	case kind == model.Double:
+		p.w.Batch().AddDouble(ref, ms, math.Float64frombits(binary.BigEndian.Uint64(value)), p.m.ttl)
+	default:
+		if f := p.w.AddValue(typ, ref, ms, value, p.m.ttl); f != nil {
+			return p.refusePoint(where, f.Reason, "value: "+f.Text)
+		}
+	}
+	p.m.accepted++
+	return nil
+}

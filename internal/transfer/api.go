@@ -1,0 +1,264 @@
+package transfer
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/httpapi"
+	"varve/internal/ingest"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// An API is export and import over HTTP, which KairosDB does not have.
+type API struct {
+	store    store.Viewer
+	pipeline *ingest.Pipeline
+	config   Config
+	log      *slog.Logger
+	places   chan struct{}
+	exported prometheus.Counter
+	active   prometheus.Gauge
+}
+
+// NewAPI returns an API. config must be valid; a nil log means that nothing is
+// logged.
+func NewAPI(s store.Viewer, p *ingest.Pipeline, config Config, r prometheus.Registerer, log *slog.Logger) *API {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	a := &API{
+		store: s, pipeline: p, config: config, log: log,
+		places: make(chan struct{}, config.MaxConcurrent),
+		exported: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "varve_transfer_exported_points_total",
+			Help: "Points written by exports. Imported ones are varve_ingest_samples_total{protocol=\"import\"}.",
+		}),
+		active: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "varve_transfer_active",
+			Help: "Imports and exports that run now; at most transfer.max_concurrent.",
+		}),
+	}
+	r.MustRegister(a.exported, a.active)
+	return a
+}
+
+// Routes lists the endpoints.
+func (a *API) Routes() []httpapi.Route {
+	return []httpapi.Route{
+		{Method: http.MethodGet, Path: "/api/v1/export", Handler: a.guard(a.export)},
+		{Method: http.MethodPost, Path: "/api/v1/import", Handler: a.guard(a.importLines)},
+	}
+}
+
+// guard bounds how many requests run.
+func (a *API) guard(h http.HandlerFunc) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case a.places <- struct{}{}:
+		default:
+			httpapi.WriteBusy(w)
+			return
+		}
+		a.active.Inc()
+		defer func() { a.active.Dec(); <-a.places }()
+		h(w, r)
+	})
+}
+
+// Range reads start and end, ms since the Unix epoch, inclusive. Absent ones do
+// not restrict.
+func Range(start, end string) (model.TimeRange, error) {
+	within := model.AllTime
+	for _, b := range []struct {
+		name, text string
+		into       *int64
+	}{{"start", start, &within.StartMS}, {"end", end, &within.EndMS}} {
+		if b.text == "" {
+			continue
+		}
+		v, err := strconv.ParseInt(b.text, 10, 64)
+		if err != nil {
+			return within, fmt.Errorf("%s %q is not a time in milliseconds", b.name, b.text)
+		}
+		*b.into = v
+	}
+	if within.EndMS < within.StartMS {
+		return within, fmt.Errorf("end %d is before start %d", within.EndMS, within.StartMS)
+	}
+	return within, nil
+}
+
+func (a *API) export(w http.ResponseWriter, r *http.Request) {
+	params := r.URL.Query()
+	within, err := Range(params.Get("start"), params.Get("end"))
+	if err != nil {
+		httpapi.WriteErrors(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	out := &lazyWriter{w: w, zip: strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")}
+	err = a.exportAll(r, params["metric"], within, out)
+	if err == nil {
+		err = out.finish()
+	}
+	if err == nil {
+		return
+	}
+	a.log.Warn("export broken off", "client", r.RemoteAddr, "error", err)
+	if out.begun {
+		panic(http.ErrAbortHandler) // nobody takes a part for the whole
+	}
+	if ingest.OutcomeOf(err) == ingest.Busy {
+		httpapi.WriteBusy(w)
+		return
+	}
+	httpapi.WriteErrors(w, http.StatusInternalServerError, err.Error())
+}
+
+func (a *API) exportAll(r *http.Request, metrics []string, within model.TimeRange, out io.Writer) error {
+	one := func(metric string) error {
+		n, err := Export(r.Context(), a.store, metric, within, out)
+		a.exported.Add(float64(n.Points))
+		return err
+	}
+	for _, metric := range metrics {
+		if err := one(metric); err != nil {
+			return err
+		}
+	}
+	if metrics != nil {
+		return nil
+	}
+	for metric, err := range Metrics(r.Context(), a.store) {
+		if err != nil {
+			return err
+		}
+		if err := one(metric); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// A lazyWriter sends the header with the first bytes, so that a failure before
+// them is still a status.
+type lazyWriter struct {
+	w      http.ResponseWriter
+	zip    bool
+	begun  bool
+	packed *gzip.Writer
+}
+
+func (l *lazyWriter) begin() {
+	l.begun = true
+	h := l.w.Header()
+	httpapi.SetHeaders(h)
+	h.Set("Content-Type", "application/x-ndjson")
+	h.Set("Vary", "Accept-Encoding")
+	if l.zip {
+		h.Set("Content-Encoding", "gzip")
+		l.packed, _ = gzip.NewWriterLevel(l.w, gzip.BestSpeed) // the level is known
+	}
+}
+
+func (l *lazyWriter) Write(p []byte) (int, error) {
+	if len(p) == 0 {
+		return 0, nil
+	}
+	if !l.begun {
+		l.begin()
+	}
+	if l.packed != nil {
+		return l.packed.Write(p)
+	}
+	return l.w.Write(p)
+}
+
+func (l *lazyWriter) finish() error {
+	if !l.begun {
+		l.begin()
+	}
+	if l.packed != nil {
+		return l.packed.Close()
+	}
+	return nil
+}
+
+// maxFaults bounds the rejected lines that an answer names.
+const maxFaults = 1000
+
+// A Report is the answer to an import.
+type Report struct {
+	Position
+	Faults []Rejected `json:"faults,omitempty"` // the first ones, by line of the body
+	Errors []string   `json:"errors,omitempty"` // the same for people
+}
+
+func (a *API) importLines(w http.ResponseWriter, r *http.Request) {
+	body, err := Unpack(r.Body)
+	if err != nil {
+		httpapi.WriteErrors(w, http.StatusBadRequest, "compressed body is damaged: "+err.Error())
+		return
+	}
+	report := Report{}
+	m := &Import{
+		Sink: NewLocal(a.pipeline, r.RemoteAddr), MaxLine: int(a.config.MaxLine),
+		Reject: func(x Rejected) error {
+			if len(report.Faults) < maxFaults {
+				report.Faults = append(report.Faults, x)
+				report.Errors = append(report.Errors, fmt.Sprintf("line %d: %s", x.Line, strings.Join(x.Reasons, "; ")))
+			}
+			return nil
+		},
+		Acknowledge: func(p Position) error { report.Position = p; return nil },
+	}
+	if _, err := m.Run(r.Context(), body, Position{}); err != nil {
+		a.failImport(w, r, &report, err)
+		return
+	}
+	status := http.StatusOK
+	if report.Rejected > 0 {
+		status = http.StatusBadRequest
+	}
+	a.writeReport(w, status, &report)
+}
+
+func (a *API) failImport(w http.ResponseWriter, r *http.Request, report *Report, err error) {
+	a.log.Warn("import broken off", "client", r.RemoteAddr, "stored_lines", report.Line, "error", err)
+	switch ingest.OutcomeOf(err) {
+	case ingest.Busy:
+		httpapi.WriteBusy(w)
+		return
+	case ingest.Caller:
+		report.Errors = append(report.Errors, err.Error())
+		a.writeReport(w, http.StatusBadRequest, report)
+		return
+	}
+	status := http.StatusInternalServerError
+	if errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) {
+		status = http.StatusBadRequest
+	}
+	report.Errors = append(report.Errors, err.Error())
+	a.writeReport(w, status, report)
+}
+
+func (a *API) writeReport(w http.ResponseWriter, status int, report *Report) {
+	body, err := json.Marshal(report)
+	if err != nil {
+		panic(err) // texts and numbers always marshal
+	}
+	h := w.Header()
+	h.Set("Access-Control-Allow-Origin", "*")
+	h.Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	w.Write(body)
+}

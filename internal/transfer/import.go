@@ -1,0 +1,238 @@
+package transfer
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+
+	"varve/internal/ingest"
+	"varve/internal/ingest/kairosjson"
+	"varve/internal/store"
+)
+
+// BlockBytes is about how much is stored and acknowledged at once, blockLines
+// the most lines.
+const (
+	BlockBytes = 4 << 20
+	blockLines = 4096
+)
+
+// A Position is how far an import has come: everything before it is stored or
+// reported.
+type Position struct {
+	Offset   int64 `json:"offset"`   // bytes of unpacked text
+	Line     int64 `json:"line"`     // lines, blank ones included
+	Points   int64 `json:"points"`   // stored
+	Rejected int64 `json:"rejected"` // lines of which something was refused
+}
+
+// A Rejected is a line of which something could not be stored.
+type Rejected struct {
+	Line    int64    `json:"line"` // from 1
+	Reasons []string `json:"errors"`
+}
+
+// A Sink stores lines.
+type Sink interface {
+	// Store stores the lines and says what became of each. When it returns nil
+	// they are durable. The lines belong to the caller.
+	Store(ctx context.Context, lines [][]byte) ([]kairosjson.Line, error)
+}
+
+// An Import reads lines and gives them to a sink, block by block.
+type Import struct {
+	Sink    Sink
+	MaxLine int // bytes; longer lines are rejected
+
+	// Reject is told of each line of which something was refused, Acknowledge of
+	// each position reached, after that. Their errors end the import.
+	Reject      func(Rejected) error
+	Acknowledge func(Position) error
+
+	position Position
+	arena    []byte
+	lines    [][]byte
+	numbers  []int64
+	rejects  []Rejected // of lines that the sink does not get
+}
+
+// Run imports all of r, which begins at a position.
+func (m *Import) Run(ctx context.Context, r io.Reader, from Position) (Position, error) {
+	m.position = from
+	in := bufio.NewReaderSize(r, 256<<10)
+	for {
+		end, err := m.read(ctx, in)
+		if err != nil {
+			return m.position, err
+		}
+		if err := m.store(ctx, end); err != nil {
+			return m.position, err
+		}
+		if end.last {
+			return m.position, nil
+		}
+	}
+}
+
+// A blockEnd is where a block of lines ends.
+type blockEnd struct {
+	offset, line int64
+	last         bool
+}
+
+// read fills a block of lines.
+func (m *Import) read(ctx context.Context, in *bufio.Reader) (blockEnd, error) {
+	m.arena, m.lines, m.numbers, m.rejects = m.arena[:0], m.lines[:0], m.numbers[:0], m.rejects[:0]
+	end := blockEnd{offset: m.position.Offset, line: m.position.Line}
+	var bounds [][2]int
+	for len(m.arena) < BlockBytes && len(bounds) < blockLines {
+		if err := ctx.Err(); err != nil {
+			return end, context.Cause(ctx)
+		}
+		from := len(m.arena)
+		n, err := m.readLine(in)
+		end.offset += n
+		if n > 0 {
+			end.line++
+		}
+		line := m.arena[from:]
+		switch {
+		case len(line) > m.MaxLine:
+			m.arena = m.arena[:from]
+			limit := &store.LimitError{Limit: "transfer.max_line", Max: int64(m.MaxLine), Need: n, What: "read a line"}
+			m.rejects = append(m.rejects, Rejected{end.line, []string{limit.Error()}})
+		case isData(line):
+			bounds = append(bounds, [2]int{from, len(m.arena)})
+			m.numbers = append(m.numbers, end.line)
+		default:
+			m.arena = m.arena[:from]
+		}
+		if errors.Is(err, io.EOF) {
+			end.last = true
+			break
+		}
+		if err != nil {
+			return end, fmt.Errorf("read line %d: %w", end.line+1, err)
+		}
+	}
+	for _, b := range bounds {
+		m.lines = append(m.lines, m.arena[b[0]:b[1]])
+	}
+	return end, nil
+}
+
+// readLine appends a line to the arena, but of one that is too long only as much
+// as shows that. n counts all its bytes with the line's end.
+func (m *Import) readLine(in *bufio.Reader) (n int64, err error) {
+	from := len(m.arena)
+	for {
+		piece, err := in.ReadSlice('\n')
+		n += int64(len(piece))
+		if room := m.MaxLine + 1 - (len(m.arena) - from); room > 0 {
+			m.arena = append(m.arena, piece[:min(len(piece), room)]...)
+		}
+		if err == nil {
+			m.arena = m.arena[:from+len(bytes.TrimRight(m.arena[from:], "\r\n"))]
+			return n, nil
+		}
+		if !errors.Is(err, bufio.ErrBufferFull) {
+			return n, err
+		}
+	}
+}
+
+// isData tells a line of points from blank ones and from what KairosDB's export
+// prints to its standard output after them.
+func isData(line []byte) bool {
+	switch string(bytes.TrimSpace(line)) {
+	case "", "All done", "Export finished":
+		return false
+	}
+	return true
+}
+
+// store gives a block to the sink and acknowledges it.
+func (m *Import) store(ctx context.Context, end blockEnd) error {
+	next := m.position
+	next.Offset, next.Line = end.offset, end.line
+	if len(m.lines) > 0 {
+		results, err := m.Sink.Store(ctx, m.lines)
+		if err != nil {
+			return fmt.Errorf("store lines %d to %d: %w", m.position.Line+1, end.line, err)
+		}
+		for i, r := range results {
+			next.Points += int64(r.Points)
+			if len(r.Faults) > 0 {
+				m.rejects = append(m.rejects, Rejected{m.numbers[i], r.Faults})
+			}
+		}
+	}
+	next.Rejected += int64(len(m.rejects))
+	for _, r := range m.rejects {
+		if err := m.Reject(r); err != nil {
+			return err
+		}
+	}
+	if err := m.Acknowledge(next); err != nil {
+		return err
+	}
+	m.position = next
+	return nil
+}
+
+// A Local stores lines through a pipeline of this process. Where
+// new_series_per_second refuses a series it waits.
+type Local struct {
+	lines *kairosjson.Lines
+	pause time.Duration
+}
+
+// NewLocal makes a Local for a sender at remote.
+func NewLocal(p *ingest.Pipeline, remote string) *Local {
+	return &Local{lines: kairosjson.NewLines(p, p.Protocol("import"), remote), pause: 100 * time.Millisecond}
+}
+
+// Store implements Sink.
+func (l *Local) Store(ctx context.Context, lines [][]byte) ([]kairosjson.Line, error) {
+	results, err := l.lines.Store(ctx, lines)
+	if err != nil {
+		return nil, err
+	}
+	all := append([]kairosjson.Line(nil), results...)
+	for i := range all {
+		for all[i].Held {
+			timer := time.NewTimer(l.pause)
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+				timer.Stop()
+				return nil, context.Cause(ctx)
+			}
+			again, err := l.lines.Store(ctx, lines[i:i+1])
+			if err != nil {
+				return nil, err
+			}
+			all[i] = again[0]
+		}
+	}
+	return all, nil
+}
+
+// Unpack returns a reader of plain text, whether r is gzipped or not.
+func Unpack(r io.Reader) (io.Reader, error) {
+	in := bufio.NewReaderSize(r, 256<<10)
+	magic, err := in.Peek(2)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, err
+	}
+	if !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		return in, nil
+	}
+	return gzip.NewReader(in)
+}

@@ -1,0 +1,184 @@
+package transfer
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"encoding/json"
+	"math"
+	"strconv"
+	"unicode/utf8"
+
+	"varve/internal/ingest/kairosjson"
+	"varve/internal/model"
+)
+
+// LinePoints is the most points that an export puts into one line, lineBytes
+// the length at which it begins another one.
+const (
+	LinePoints = 10_000
+	lineBytes  = 1 << 20
+)
+
+// A lineWriter builds the lines of one series.
+type lineWriter struct {
+	head   []byte // up to the type or the points
+	typ    model.Type
+	kind   model.Kind
+	name   string // of the type in points
+	text   []byte // the line in JSON values, begun if not empty
+	raw    []byte // the line in base64, likewise
+	points int    // in text
+	raws   int    // in raw
+}
+
+// begin starts a series.
+func (l *lineWriter) begin(s model.Series) {
+	l.typ, l.kind = s.Type, s.Type.Kind()
+	l.name = `,"` + l.kind.String() + `"]`
+	l.text, l.raw, l.points, l.raws = l.text[:0], l.raw[:0], 0, 0
+	l.head = appendText(append(l.head[:0], `{"name":`...), s.Metric)
+	if s.Tags.Len() == 0 {
+		l.head = append(l.head, `,"skip_validate":true,`...)
+		return
+	}
+	l.head = append(l.head, `,"tags":{`...)
+	first := true
+	for name, value := range s.Tags.All() {
+		if !first {
+			l.head = append(l.head, ',')
+		}
+		first = false
+		l.head = append(appendText(l.head, name), ':')
+		l.head = appendText(l.head, value)
+	}
+	l.head = append(l.head, `},`...)
+}
+
+// appendText appends a JSON string. Bytes that are not UTF-8 are replaced; names
+// have none.
+func appendText(dst []byte, s string) []byte {
+	plain := true
+	for i := 0; i < len(s) && plain; i++ {
+		plain = s[i] >= ' ' && s[i] != '"' && s[i] != '\\' && s[i] < utf8.RuneSelf
+	}
+	if plain {
+		return append(append(append(dst, '"'), s...), '"')
+	}
+	quoted, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // texts always marshal
+	}
+	return append(dst, quoted...)
+}
+
+// add adds the i-th sample of a block.
+func (l *lineWriter) add(c *model.Columns, i int) {
+	if l.asText(c, i) {
+		return
+	}
+	if l.raws == 0 {
+		l.raw = append(append(l.raw, l.head...), `"type":`...)
+		l.raw = append(appendText(l.raw, kairosjson.RawType+string(l.typ)), `,"datapoints":[`...)
+	} else {
+		l.raw = append(l.raw, ',')
+	}
+	l.raws++
+	l.raw = append(strconv.AppendInt(append(l.raw, '['), c.Times[i], 10), `,"`...)
+	var word [8]byte
+	value := word[:0]
+	switch {
+	case l.kind.Fixed():
+		value = binary.BigEndian.AppendUint64(value, c.Values[i])
+	case l.kind.Variable():
+		value = c.Bytes(i)
+	}
+	l.raw = append(base64.StdEncoding.AppendEncode(l.raw, value), `"]`...)
+}
+
+// asText adds a sample that JSON can hold.
+func (l *lineWriter) asText(c *model.Columns, i int) bool {
+	var a, b float64
+	switch l.kind {
+	case model.Long:
+	case model.Double:
+		a = math.Float64frombits(c.Values[i])
+	case model.String:
+		if !utf8.Valid(c.Bytes(i)) {
+			return false
+		}
+	case model.Complex:
+		v := c.Bytes(i)
+		if len(v) != 16 {
+			return false
+		}
+		a, b = math.Float64frombits(binary.BigEndian.Uint64(v)), math.Float64frombits(binary.BigEndian.Uint64(v[8:]))
+	default:
+		return false
+	}
+	if !finite(a) || !finite(b) {
+		return false
+	}
+	if l.points == 0 {
+		l.text = append(append(l.text, l.head...), `"datapoints":[`...)
+	} else {
+		l.text = append(l.text, ',')
+	}
+	l.points++
+	l.text = append(strconv.AppendInt(append(l.text, '['), c.Times[i], 10), ',')
+	switch l.kind {
+	case model.Long:
+		l.text = strconv.AppendInt(l.text, int64(c.Values[i]), 10)
+	case model.Double:
+		l.text = appendDouble(l.text, a)
+	case model.String:
+		l.text = appendText(l.text, string(c.Bytes(i)))
+	case model.Complex:
+		l.text = appendDouble(append(l.text, `{"real":`...), a)
+		l.text = appendDouble(append(l.text, `,"imaginary":`...), b)
+		l.text = append(l.text, '}')
+	}
+	l.text = append(l.text, l.name...)
+	return true
+}
+
+func finite(v float64) bool { return v-v == 0 }
+
+// appendDouble appends the shortest number that reads back as v, with a point
+// or an exponent, so that it is a double wherever it goes.
+func appendDouble(dst []byte, v float64) []byte {
+	from := len(dst)
+	format := byte('f')
+	if abs := math.Abs(v); abs != 0 && (abs < 1e-6 || abs >= 1e21) {
+		format = 'e'
+	}
+	dst = strconv.AppendFloat(dst, v, format, -1, 64)
+	for i, c := range dst[from:] {
+		switch c {
+		case '.':
+			return dst
+		case 'e': // 1e+30 becomes 1.0e+30: without a point it would be a long
+			tail := string(dst[from+i:])
+			return append(append(dst[:from+i], ".0"...), tail...)
+		}
+	}
+	return append(dst, ".0"...)
+}
+
+// full reports that a line has grown to its bounds.
+func (l *lineWriter) full() bool {
+	return l.points >= LinePoints || l.raws >= LinePoints || len(l.text) >= lineBytes || len(l.raw) >= lineBytes
+}
+
+// take appends the lines begun and says how many those are.
+func (l *lineWriter) take(dst []byte) (_ []byte, lines, points int) {
+	for _, line := range []*[]byte{&l.text, &l.raw} {
+		if len(*line) > 0 {
+			dst = append(append(dst, *line...), "]}\n"...)
+			lines++
+		}
+		*line = (*line)[:0]
+	}
+	points = l.points + l.raws
+	l.points, l.raws = 0, 0
+	return dst, lines, points
+}
