@@ -37,7 +37,7 @@ func TestDocExamples(t *testing.T) {
 		if ex[2] == "" {
 			step.ExpectStatus = http.StatusNoContent
 		} else {
-			step.Expect = []byte(ex[2])
+			step.Expect = []byte(strings.ReplaceAll(ex[2], `"..."`, `"$any"`))
 		}
 		if err := s.step(&step); err != nil {
 			t.Errorf("%s\n%v", strings.TrimSpace(ex[1]), err)
