@@ -8,6 +8,8 @@
 //	catalogue/   Pebble: series, manifest, deletions, spec, key-values
 //	log/         write-ahead log segments (package wal)
 //	blocks/      block files (package blockfile), <number>.blk
+//	quarantine/  what Repair has put aside
+//	backups/     copies that Backup has made, unless it is told another place
 //
 // # Life of a sample
 //
@@ -50,6 +52,10 @@
 //
 // # Locks, in the order in which they are taken
 //
+//	backingUp    one backup at a time
+//	checkpointing
+//	             one checkpoint at a time; no part of the log is given up
+//	             while it is held
 //	installing   one change of the set of files at a time, and the check
 //	             whether a series is empty; held across file reads and commits
 //	order        log order = head order; no I/O

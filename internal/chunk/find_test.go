@@ -1,0 +1,57 @@
+package chunk_test
+
+import (
+	"bytes"
+	"testing"
+
+	"varve/internal/chunk"
+	"varve/internal/model"
+)
+
+// pageOf encodes one page with chunks of several series, some of equal times.
+func pageOf(seed, series int) []byte {
+	var b chunk.PageBuilder
+	b.Reset(chunk.Best)
+	for id := range series {
+		var c model.Columns
+		for i := range 40 + id {
+			c.AppendFixed(int64(seed+i*1000), uint64(i*i%(seed+7)), 0)
+		}
+		b.Add(uint32(id*3), model.Long, &c, 0, c.Len())
+	}
+	return b.Finish(nil)
+}
+
+func TestFindPage(t *testing.T) {
+	for seed := range 20 {
+		page, next := pageOf(seed, 1+seed), pageOf(seed+1, 2)
+		follow := append(bytes.Clone(page), next...)
+		if n, ok := chunk.FindPage(follow); !ok || n != len(page) {
+			t.Errorf("page of %d bytes: found %d, %v", len(page), n, ok)
+		}
+		if n, ok := chunk.FindPage(page); !ok || n != len(page) {
+			t.Errorf("page of %d bytes alone: found %d, %v", len(page), n, ok)
+		}
+		for i := range page {
+			damaged := bytes.Clone(follow)
+			damaged[i] ^= 1 << (i % 8)
+			if n, ok := chunk.FindPage(damaged); ok && n == len(page) {
+				t.Errorf("byte %d of a page is flipped: found all the same", i)
+			}
+		}
+	}
+}
+
+func FuzzFindPage(f *testing.F) {
+	f.Add(pageOf(1, 3))
+	f.Add([]byte{1, 0, 0, 0, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		n, ok := chunk.FindPage(b)
+		if !ok {
+			return
+		}
+		if _, err := chunk.OpenPage(b[:n]); err != nil {
+			t.Errorf("found a page of %d bytes that is none: %v", n, err)
+		}
+	})
+}
