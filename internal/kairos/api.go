@@ -70,6 +70,7 @@ func (a *API) Register(r prometheus.Registerer) {
 func (a *API) Routes() []httpapi.Route {
 	routes := []httpapi.Route{
 		route(http.MethodPost, "/api/v1/datapoints/query", a.postQuery),
+		route(http.MethodGet, "/api/v1/datapoints/index", a.getIndex),
 		route(http.MethodGet, "/api/v1/datapoints/query", a.getQuery),
 		route(http.MethodPost, "/api/v1/datapoints/query/tags", a.postTags),
 		route(http.MethodPost, "/api/v1/datapoints/delete", a.postDelete),
@@ -297,6 +298,13 @@ func (a *API) deleteMetric(w http.ResponseWriter, r *http.Request) {
 func writeDone(w http.ResponseWriter) {
 	httpapi.SetHeaders(w.Header())
 	w.WriteHeader(http.StatusNoContent)
+}
+
+// getIndex is KairosDB's request to build the tag index of a metric anew. Here
+// every write keeps the index, so there is nothing to do.
+func (a *API) getIndex(w http.ResponseWriter, r *http.Request) {
+	dropBody(r)
+	writeDone(w)
 }
 
 func (a *API) getVersion(w http.ResponseWriter, r *http.Request) {

@@ -1,0 +1,106 @@
+package kairos_test
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// settingKey matches what looks like a configuration key of a limit.
+var settingKey = regexp.MustCompile(`^(ingest|kairos|query|rollups|store|telnet|transfer)(\.[a-z_]+)+$`)
+
+// unsettable are limits that no setting moves.
+var unsettable = []string{"bytes of a batch", "series ids of a store"}
+
+// Each limit that an error can name is a setting, and both pages know it.
+func TestLimitsAreDocumented(t *testing.T) {
+	settings, page := readDoc(t, "configuration.md"), readDoc(t, "errors.md")
+	keys := limitKeys(t)
+	for _, known := range []string{"query.max_samples", "ingest.max_tags", "kairos.max_query_size"} {
+		if keys[known] == "" {
+			t.Errorf("%s was not found in the code", known)
+		}
+	}
+	for key, where := range keys {
+		if !strings.Contains(page, "| `"+key+"` |") {
+			t.Errorf("%s: docs/errors.md has no row for %s", where, key)
+		}
+		if !strings.Contains(settings, "| `"+key+"` |") {
+			t.Errorf("%s: %s is no setting", where, key)
+		}
+	}
+	for _, limit := range unsettable {
+		if !strings.Contains(page, "| `"+limit+"` |") {
+			t.Errorf("docs/errors.md has no row for %s", limit)
+		}
+	}
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_.]+)` \\|").FindAllStringSubmatch(page, -1) {
+		if keys[row[1]] == "" {
+			t.Errorf("docs/errors.md explains %s, which no error names", row[1])
+		}
+	}
+}
+
+func readDoc(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("..", "..", "docs", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// limitKeys finds the keys in the code, each with a place. A LimitError whose
+// limit is neither a key nor one of unsettable is an error.
+func limitKeys(t *testing.T) map[string]string {
+	keys := map[string]string{}
+	files := token.NewFileSet()
+	err := filepath.WalkDir("..", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			text, ok := literal(n)
+			if ok && settingKey.MatchString(text) {
+				keys[text] = files.Position(n.Pos()).String()
+			}
+			if member, ok := n.(*ast.KeyValueExpr); ok && isNamed(member.Key, "Limit") {
+				if text, ok := literal(member.Value); ok && !settingKey.MatchString(text) && !slices.Contains(unsettable, text) {
+					t.Errorf("%s: limit %q is no configuration key", files.Position(n.Pos()), text)
+				}
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+func literal(n ast.Node) (string, bool) {
+	lit, ok := n.(*ast.BasicLit)
+	if !ok || lit.Kind != token.STRING {
+		return "", false
+	}
+	text, err := strconv.Unquote(lit.Value)
+	return text, err == nil
+}
+
+func isNamed(e ast.Expr, name string) bool {
+	id, ok := e.(*ast.Ident)
+	return ok && id.Name == name
+}
