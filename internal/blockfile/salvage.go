@@ -32,6 +32,11 @@ func (f *File) Ref(i int) PageRef {
 // 16 KiB; one chunk of long byte strings can be larger.
 const salvageWindow = 4 << 20
 
+// searchFactor bounds the bytes that are looked at in search of pages, as a
+// multiple of the file's size. Searching takes about one; only a file made up to
+// look like the beginnings of many pages reaches it.
+const searchFactor = 32
+
 // Salvage calls fn for every page of the file at path that can be read, in the
 // order of the file, whatever the state of the rest. Of a file without a
 // readable index it looks for pages one by one. fn's page is valid during the
@@ -53,7 +58,7 @@ func Salvage(fs vfs.FS, path string, fn func(offset int64, p chunk.Page) error) 
 	if err != nil {
 		return 0, fmt.Errorf("size of block file %s: %w", path, err)
 	}
-	s := &salvager{file: file, path: path, end: info.Size()}
+	s := &salvager{file: file, path: path, end: info.Size(), budget: searchFactor*info.Size() + salvageWindow}
 	if at, ok := s.indexAt(); ok {
 		s.end = at
 	}
@@ -80,6 +85,8 @@ type salvager struct {
 	file vfs.File
 	path string
 	end  int64 // of the pages, as far as known
+
+	budget int64 // bytes that searching may still look at
 
 	buf  []byte
 	base int64 // offset of buf[0]
@@ -109,8 +116,11 @@ func (s *salvager) run(fn func(int64, chunk.Page) error) (lost int64, err error)
 		if len(b) == 0 {
 			return lost + s.end - at, nil // not readable any further
 		}
-		n, ok := chunk.FindPage(b)
-		if !ok {
+		n, walked := chunk.FindPage(b)
+		if s.budget -= int64(walked); s.budget < 0 {
+			return lost + s.end - at, nil
+		}
+		if n == 0 {
 			lost++
 			at++
 			continue

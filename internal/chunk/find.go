@@ -7,11 +7,11 @@ import (
 
 // FindPage returns the length of the page that b begins with, for reading a
 // file whose index is lost: a page does not say how long it is. It steps through
-// entries until their checksum follows. It is false if b does not begin with a
-// whole page.
-func FindPage(b []byte) (length int, ok bool) {
+// entries until their checksum follows. The length is 0 if b does not begin with
+// a whole page. walked is how many bytes it had to look at to find out.
+func FindPage(b []byte) (length, walked int) {
 	if len(b) < 1+checksumSize || b[0] != pageVersion {
-		return 0, false
+		return 0, 1
 	}
 	it := Page{b: b}.Iter()
 	crc, summed := uint32(0), 0
@@ -21,8 +21,8 @@ func FindPage(b []byte) (length int, ok bool) {
 		crc = crc32.Update(crc, castagnoli, b[summed:end])
 		summed = end
 		if end+checksumSize <= len(b) && binary.LittleEndian.Uint32(b[end:]) == crc {
-			return end + checksumSize, true
+			return end + checksumSize, end
 		}
 	}
-	return 0, false
+	return 0, summed + 1
 }

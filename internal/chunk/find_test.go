@@ -26,16 +26,16 @@ func TestFindPage(t *testing.T) {
 	for seed := range 20 {
 		page, next := pageOf(seed, 1+seed), pageOf(seed+1, 2)
 		follow := append(bytes.Clone(page), next...)
-		if n, ok := chunk.FindPage(follow); !ok || n != len(page) {
-			t.Errorf("page of %d bytes: found %d, %v", len(page), n, ok)
+		if n, _ := chunk.FindPage(follow); n != len(page) {
+			t.Errorf("page of %d bytes: found %d", len(page), n)
 		}
-		if n, ok := chunk.FindPage(page); !ok || n != len(page) {
-			t.Errorf("page of %d bytes alone: found %d, %v", len(page), n, ok)
+		if n, _ := chunk.FindPage(page); n != len(page) {
+			t.Errorf("page of %d bytes alone: found %d", len(page), n)
 		}
 		for i := range page {
 			damaged := bytes.Clone(follow)
 			damaged[i] ^= 1 << (i % 8)
-			if n, ok := chunk.FindPage(damaged); ok && n == len(page) {
+			if n, _ := chunk.FindPage(damaged); n == len(page) {
 				t.Errorf("byte %d of a page is flipped: found all the same", i)
 			}
 		}
@@ -46,8 +46,11 @@ func FuzzFindPage(f *testing.F) {
 	f.Add(pageOf(1, 3))
 	f.Add([]byte{1, 0, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		n, ok := chunk.FindPage(b)
-		if !ok {
+		n, walked := chunk.FindPage(b)
+		if walked < 1 || walked > len(b)+1 {
+			t.Errorf("looked at %d of %d bytes", walked, len(b))
+		}
+		if n == 0 {
 			return
 		}
 		if _, err := chunk.OpenPage(b[:n]); err != nil {

@@ -445,3 +445,48 @@ func FuzzReplay(f *testing.F) {
 		}
 	})
 }
+
+// A log that is open can be read up to a segment that is complete.
+func TestReplayOfOpenLog(t *testing.T) {
+	fsys := vfs.NewMem()
+	l := open(t, fsys, small)
+	l.Append(1, []byte("first"))
+	second, err := l.Rotate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	wait(t, l, l.Last()) // the second segment is begun, the first complete
+	segments, err := Segments(fsys, testDir)
+	if err != nil || !slices.Equal(segments, []Segment{second - 1, second}) {
+		t.Fatal(segments, err)
+	}
+	wait(t, l, l.Append(1, []byte("later")))
+	got, stats, err := replayWith(fsys, ReplayOptions{To: second - 1})
+	if err != nil || !slices.Equal(got, []entry{{second - 1, 1, "first"}}) || stats.Segments != 1 {
+		t.Fatal(got, stats, err)
+	}
+	flipByte(t, fsys, second-1, segmentHeaderSize+recordHeaderSize)
+	if _, _, err := replayWith(fsys, ReplayOptions{To: second - 1}); !isDamage(err) {
+		t.Errorf("a complete segment is damaged: %v", err)
+	}
+	if _, _, err := replayWith(fsys, ReplayOptions{From: second, To: second}); err != nil {
+		t.Errorf("the damaged segment was not asked for: %v", err)
+	}
+}
+
+func flipByte(t *testing.T, fsys vfs.FS, s Segment, at int64) {
+	t.Helper()
+	f, err := fsys.OpenReadWrite(fsys.PathJoin(testDir, s.FileName()), vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	var b [1]byte
+	if _, err := f.ReadAt(b[:], at); err != nil {
+		t.Fatal(err)
+	}
+	b[0] ^= 1
+	if _, err := f.WriteAt(b[:], at); err != nil {
+		t.Fatal(err)
+	}
+}

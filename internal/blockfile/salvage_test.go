@@ -1,0 +1,148 @@
+package blockfile
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/chunk"
+)
+
+// salvageAll returns all chunks that Salvage finds in b.
+func salvageAll(t testing.TB, b []byte) (pieces []piece, lost int64) {
+	t.Helper()
+	fs := vfs.NewMem()
+	content(t, fs, path, b)
+	var d chunk.Decoder
+	lost, err := Salvage(fs, path, func(_ int64, p chunk.Page) error {
+		entries := p.Iter()
+		for e := (chunk.Entry{}); entries.Next(&e); {
+			got := piece{Series: e.Series, Kind: e.Kind}
+			if err := d.DecodeEntry(&e, &got.Columns); err != nil {
+				return err
+			}
+			pieces = append(pieces, got)
+		}
+		return entries.Err()
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pieces, lost
+}
+
+// severalPages is a file and the chunks of each page.
+func severalPages(t testing.TB) (b []byte, all []string, largest int) {
+	fs := vfs.NewMem()
+	writeFile(t, fs, path, mixed())
+	f := openFile(t, fs, path)
+	for i := range f.Pages() {
+		p, err := f.Page(i, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		entries := p.Iter()
+		for e := (chunk.Entry{}); entries.Next(&e); n++ {
+		}
+		largest = max(largest, n)
+	}
+	b = readContent(t, fs, path)
+	pieces, lost := salvageAll(t, b)
+	if lost != 0 {
+		t.Errorf("%d bytes lost of a sound file", lost)
+	}
+	return b, dumpAll(pieces), largest
+}
+
+// Of a file with one flipped bit all is found but at most one page, whether the
+// bit is in a page, the header, the index or the trailer.
+func TestSalvageFlipped(t *testing.T) {
+	b, all, largest := severalPages(t)
+	for at := 0; at < len(b); at += max(1, len(b)/150) {
+		checkSalvaged(t, b, at, all, largest)
+	}
+	for at := len(b) - trailerLen; at < len(b); at++ {
+		checkSalvaged(t, b, at, all, largest)
+	}
+}
+
+func checkSalvaged(t *testing.T, b []byte, at int, all []string, largest int) {
+	t.Helper()
+	damaged := slices.Clone(b)
+	damaged[at] ^= 1 << (at % 8)
+	pieces, _ := salvageAll(t, damaged)
+	found := dumpAll(pieces)
+	if len(found) < len(all)-largest {
+		t.Errorf("byte %d of %d: only %d of %d chunks", at, len(b), len(found), len(all))
+	}
+	next := 0
+	for _, one := range found { // a subsequence of what was written
+		i := slices.Index(all[next:], one)
+		if i < 0 {
+			t.Fatalf("byte %d of %d: a chunk that was not written: %.100s", at, len(b), one)
+		}
+		next += i + 1
+	}
+}
+
+// Of a file that was cut off, whole pages are found, up to damage in one of them
+// and beyond it.
+func TestSalvageCutOff(t *testing.T) {
+	b, all, largest := severalPages(t)
+	cut := slices.Clone(b[:len(b)*2/3])
+	cut[headerSize+100] ^= 1
+	pieces, lost := salvageAll(t, cut)
+	if n := len(pieces); n < len(all)/3-largest || lost == 0 {
+		t.Errorf("%d of %d chunks, %d bytes lost", n, len(all), lost)
+	}
+}
+
+func TestSalvageProperties(t *testing.T) {
+	fs := vfs.NewMem()
+	want := writeFile(t, fs, path, mixed())
+	b := readContent(t, fs, path)
+	b[len(b)-10] ^= 1
+	content(t, fs, path, b)
+	if got, err := SalvageProperties(fs, path); err != nil || got != want {
+		t.Errorf("%v: got %+v, want %+v", err, got, want)
+	}
+	content(t, fs, path, b[:len(b)/2])
+	if _, err := SalvageProperties(fs, path); err == nil {
+		t.Error("properties of a file that has none")
+	}
+}
+
+func TestTally(t *testing.T) {
+	fs := vfs.NewMem()
+	want := writeFile(t, fs, path, mixed())
+	pieces, _ := salvageAll(t, readContent(t, fs, path))
+	var tally Tally
+	for i := range pieces {
+		tally.Add(&pieces[i].Columns)
+	}
+	got := tally.Properties()
+	got.Sequence, got.Deletions = want.Sequence, want.Deletions
+	if got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	var none Tally
+	if p := none.Properties(); p.Samples != 0 {
+		t.Errorf("%+v", p)
+	}
+}
+
+func FuzzSalvage(f *testing.F) {
+	f.Add(small(f))
+	f.Add(small(f)[3:])
+	f.Fuzz(func(t *testing.T, b []byte) {
+		fs := vfs.NewMem()
+		content(t, fs, path, b)
+		lost, err := Salvage(fs, path, func(int64, chunk.Page) error { return nil })
+		if err != nil || lost < 0 || lost > int64(len(b)) {
+			t.Errorf("%d bytes lost of %d: %v", lost, len(b), err)
+		}
+		_, _ = SalvageProperties(fs, path)
+	})
+}
