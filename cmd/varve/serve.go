@@ -160,7 +160,7 @@ func build(c config.Config, s *embedded.Store, registry *prometheus.Registry, lo
 		Version:  versionText(),
 		Log:      log,
 		Registry: registry,
-		Routes:   routes,
+		Routes:   c.Kairos.Gate(routes),
 		Telnet:   telnet.NewServer(pipeline, c.Telnet, telnet.Options{Registerer: registry, Logger: log, Version: name}),
 		Checks: []server.Check{
 			server.AliveCheck(),

@@ -39,6 +39,7 @@ type API struct {
 	features features
 	cache    *answerCache
 	slow     *slowLog
+	classes  map[string]bool // of methods that are served
 }
 
 // New returns an API. version is the text of /api/v1/version; config must be
@@ -46,6 +47,7 @@ type API struct {
 func New(s Store, e *query.Engine, config Config, version string, now func() time.Time) *API {
 	a := &API{store: s, engine: e, config: config, version: version, now: now, features: loadFeatures()}
 	a.cache, a.slow = newAnswerCache(int64(config.QueryCache)), newSlowLog(config)
+	a.classes, _ = serverClasses(config.ServerType)
 	a.parser = parser{
 		regexPrefix: config.RegexPrefix,
 		aggregators: map[string]query.AggregatorSpec{},
@@ -174,6 +176,10 @@ var errPanicked = errors.New("a fault in Varve ended the query")
 func (a *API) query(w http.ResponseWriter, r *http.Request, text []byte) {
 	req, err := a.parse(text, r)
 	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	if err := a.mayRun(&req.Request); err != nil {
 		a.fail(w, r, err)
 		return
 	}

@@ -16,13 +16,14 @@ type Config struct {
 	QueryCache      units.Bytes   `yaml:"query_cache" doc:"Memory for answers to queries with a cache_time; 0 turns the cache off, which then has no effect, as in KairosDB by default."`
 	SlowQuery       time.Duration `yaml:"slow_query" doc:"A query that takes this long is logged and kept for /admin/slowqueries; 0 turns that off."`
 	SlowQueriesKept int           `yaml:"slow_queries_kept" doc:"Number of latest slow queries that are kept to be looked at."`
+	ServerType      string        `yaml:"server_type" doc:"Which methods are served: ALL, or a list of INGEST, QUERY and DELETE, separated by commas; the others are answered 403. Telnet is not concerned."`
 	RegexPrefix     string        `yaml:"regex_prefix" doc:"Tag filter values that begin with this are regular expressions; empty turns them off."`
 }
 
 // DefaultConfig returns the defaults.
 func DefaultConfig() Config {
 	return Config{MaxQuerySize: units.MiB, MaxValueSize: units.MiB,
-		SlowQuery: 10 * time.Second, SlowQueriesKept: 100, ResponseBuffer: 16 * units.MiB, RegexPrefix: "regex:"}
+		SlowQuery: 10 * time.Second, SlowQueriesKept: 100, ResponseBuffer: 16 * units.MiB, ServerType: "ALL", RegexPrefix: "regex:"}
 }
 
 // Validate reports all values that make no sense.
@@ -37,6 +38,9 @@ func (c Config) Validate() error {
 		if v < 0 {
 			errs = append(errs, fmt.Errorf("kairos.%s: %d is negative", key, v))
 		}
+	}
+	if _, err := serverClasses(c.ServerType); err != nil {
+		errs = append(errs, err)
 	}
 	if c.MaxValueSize <= 0 {
 		errs = append(errs, fmt.Errorf("kairos.max_value_size: %d is not greater than 0", c.MaxValueSize))

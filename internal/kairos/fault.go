@@ -31,7 +31,7 @@ func writeFailure(w http.ResponseWriter, err error) int {
 	switch status {
 	case http.StatusServiceUnavailable:
 		httpapi.WriteBusy(w)
-	case http.StatusBadRequest:
+	case http.StatusBadRequest, http.StatusForbidden:
 		httpapi.WriteErrors(w, status, messages...)
 	default:
 		writeServerError(w, err)
@@ -42,6 +42,7 @@ func writeFailure(w http.ResponseWriter, err error) int {
 func statusOf(err error) (status int, messages []string) {
 	var (
 		bad         *fault
+		forbidden   *forbiddenError
 		busy        *query.BusyError
 		limit       *store.LimitError
 		input       *store.InputError
@@ -50,6 +51,8 @@ func statusOf(err error) (status int, messages []string) {
 	switch {
 	case errors.As(err, &bad):
 		return http.StatusBadRequest, bad.messages
+	case errors.As(err, &forbidden):
+		return http.StatusForbidden, []string{forbidden.Error()}
 	case errors.As(err, &busy), errors.As(err, &unavailable), errors.Is(err, store.ErrClosed):
 		return http.StatusServiceUnavailable, nil
 	case errors.As(err, &limit):

@@ -1,0 +1,88 @@
+package kairos
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+
+	"varve/internal/httpapi"
+	"varve/internal/query"
+)
+
+// The classes of methods that Config.ServerType can turn off.
+const (
+	classIngest = "INGEST"
+	classQuery  = "QUERY"
+	classDelete = "DELETE"
+)
+
+// gated are the paths that belong to a class; the last three are not KairosDB's.
+// All others are always served.
+var gated = map[string]string{
+	"/api/v1/datapoints":            classIngest,
+	"/api/v1/datapoints/index":      classIngest,
+	"/api/v1/datapoints/query":      classQuery,
+	"/api/v1/datapoints/query/tags": classQuery,
+	"/api/v1/metricnames":           classQuery,
+	"/api/v1/tagnames":              classQuery,
+	"/api/v1/tagvalues":             classQuery,
+	"/api/v1/datapoints/delete":     classDelete,
+	"/api/v1/metric/{name}":         classDelete,
+	"/api/v1/import":                classIngest,
+	"/api/v1/export":                classQuery,
+	"/api/put":                      classIngest,
+}
+
+// serverClasses reads KairosDB's server.type: ALL or a list of classes.
+func serverClasses(text string) (map[string]bool, error) {
+	classes := map[string]bool{}
+	for word := range strings.SplitSeq(text, ",") {
+		switch word = strings.TrimSpace(word); word {
+		case "ALL":
+			classes[classIngest], classes[classQuery], classes[classDelete] = true, true, true
+		case classIngest, classQuery, classDelete:
+			classes[word] = true
+		default:
+			return nil, fmt.Errorf("kairos.server_type: %q is not ALL, INGEST, QUERY, DELETE or a list of them", word)
+		}
+	}
+	return classes, nil
+}
+
+// Gate makes routes of classes that c.ServerType leaves out answer 403, their
+// preflights too, as KairosDB does. c must be valid.
+func (c Config) Gate(routes []httpapi.Route) []httpapi.Route {
+	open, _ := serverClasses(c.ServerType)
+	kept := make([]httpapi.Route, len(routes))
+	for i, r := range routes {
+		if class := gated[r.Path]; class != "" && !open[class] {
+			r.Handler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				dropBody(r)
+				writeForbidden(w, class)
+			})
+		}
+		kept[i] = r
+	}
+	return kept
+}
+
+// A forbiddenError is a request of a class that is turned off.
+type forbiddenError struct{ class string }
+
+func (e *forbiddenError) Error() string {
+	return "Forbidden: " + e.class + " API methods are disabled on this KairosDB instance."
+}
+
+func writeForbidden(w http.ResponseWriter, class string) {
+	httpapi.WriteErrors(w, http.StatusForbidden, (&forbiddenError{class}).Error())
+}
+
+// mayRun refuses a query that writes where points may not be written.
+func (a *API) mayRun(q *query.Request) error {
+	for i := range q.Metrics {
+		if q.Metrics[i].Saves() && !a.classes[classIngest] {
+			return &forbiddenError{classIngest}
+		}
+	}
+	return nil
+}

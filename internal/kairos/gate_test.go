@@ -1,0 +1,73 @@
+package kairos
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/query"
+	"varve/internal/store/storetest"
+)
+
+// Classes that are left out answer 403, the others as ever; a query with save_as
+// writes, whatever it is called.
+func TestServerType(t *testing.T) {
+	st := storetest.NewReference(nil)
+	defer st.Close()
+	for serverType, open := range map[string]string{
+		"ALL": "QUERY DELETE INGEST", "QUERY": "QUERY", "DELETE , QUERY": "QUERY DELETE", "INGEST": "INGEST", "QUERY,INGEST": "QUERY INGEST",
+	} {
+		c := DefaultConfig()
+		c.ServerType = serverType
+		if err := c.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		engine := query.New(st, query.DefaultConfig(), prometheus.NewRegistry(), time.Now)
+		saves := saverFunc(0)
+		engine.SaveTo(&saves)
+		mux := http.NewServeMux()
+		for _, r := range c.Gate(New(st, engine, c, "", time.Now).Routes()) {
+			mux.Handle(r.Method+" "+r.Path, r.Handler)
+		}
+		const save = `{"start_absolute":0,"metrics":[{"name":"m","aggregators":[{"name":"save_as","metric_name":"x"}]}]}`
+		for _, tc := range []struct{ method, path, body, classes string }{
+			{"GET", "/api/v1/metricnames", "", "QUERY"},
+			{"OPTIONS", "/api/v1/metricnames", "", "QUERY"},
+			{"POST", "/api/v1/datapoints/query", `{"metrics":[]}`, "QUERY"},
+			{"POST", "/api/v1/datapoints/query", save, "QUERY INGEST"},
+			{"POST", "/api/v1/datapoints/query/tags", `{"metrics":[]}`, "QUERY"},
+			{"POST", "/api/v1/datapoints/delete", `{"metrics":[]}`, "DELETE"},
+			{"DELETE", "/api/v1/metric/none", "", "DELETE"},
+			{"GET", "/api/v1/datapoints/index", "", "INGEST"},
+			{"GET", "/api/v1/version", "", ""},
+			{"GET", "/api/v1/admin/runningqueries", "", ""},
+		} {
+			refused := ""
+			for class := range strings.FieldsSeq(tc.classes) {
+				if refused == "" && !strings.Contains(open, class) {
+					refused = class
+				}
+			}
+			w := httptest.NewRecorder()
+			mux.ServeHTTP(w, httptest.NewRequest(tc.method, tc.path, strings.NewReader(tc.body)))
+			want := `{"errors":["Forbidden: ` + refused + ` API methods are disabled on this KairosDB instance."]}`
+			switch {
+			case refused == "" && w.Code >= 400:
+				t.Errorf("%s: %s %s: %d %s", serverType, tc.method, tc.path, w.Code, w.Body)
+			case refused != "" && (w.Code != 403 || w.Body.String() != want || w.Header().Get("Content-Type") != "application/json"):
+				t.Errorf("%s: %s %s: %d %s, want %s", serverType, tc.method, tc.path, w.Code, w.Body, want)
+			}
+		}
+	}
+	for _, bad := range []string{"", "query", "ALL,", "ALL;QUERY"} {
+		c := DefaultConfig()
+		c.ServerType = bad
+		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "kairos.server_type") {
+			t.Errorf("%q: %v", bad, err)
+		}
+	}
+}
