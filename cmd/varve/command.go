@@ -46,6 +46,8 @@ serve takes, so it also checks a configuration: the exit status is 2 if it is no
 		inspectCommand(),
 		statsCommand(),
 		backupCommand(),
+		exportCommand(),
+		importCommand(),
 		{
 			name:     "version",
 			synopsis: "print the version",

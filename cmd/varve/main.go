@@ -21,6 +21,7 @@ const (
 	exitOK    = 0
 	exitFault = 1 // what was asked for could not be done
 	exitUsage = 2 // it is not clear what was asked for
+	exitPart  = 3 // it was done, but for what was reported
 )
 
 // A usageError is a command line or a configuration that has no meaning.
@@ -43,6 +44,9 @@ func run(t terminal, args []string) int {
 	fmt.Fprintln(t.stderr, "varve:", err)
 	if usage := (*usageError)(nil); errors.As(err, &usage) {
 		return exitUsage
+	}
+	if part := (*rejectedError)(nil); errors.As(err, &part) {
+		return exitPart
 	}
 	return exitFault
 }

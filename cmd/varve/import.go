@@ -1,0 +1,343 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/config"
+	"varve/internal/ingest"
+	"varve/internal/ingest/kairosjson"
+	"varve/internal/transfer"
+)
+
+func importCommand() command {
+	return command{
+		name:     "import",
+		synopsis: "read points from a file that KairosDB or varve has exported",
+		usage:    "[-f FILE] [--http-addr ADDR | --data-dir DIR] [FLAGS]",
+		help: `Reads lines of JSON, each with a metric or an array of them, as KairosDB's export writes
+them; packed with gzip or not. A server that runs is given them by --http-addr; otherwise
+the data directory is opened, which no server may be using.
+
+An import that was interrupted goes on where it was when the same command is given
+again. A line of which something can not be stored is reported with its number and the
+reason; the others are stored. Importing a line twice does no harm.
+
+Exit status: 0 all is stored, 1 it could not be completed, 2 wrong command line,
+3 completed, but lines were rejected.
+
+` + offlineFlags + `  --http-addr ADDR give the points to the server that runs at ADDR
+  -f FILE          read FILE instead of standard input
+  --state FILE     where to remember how far it has come; FILE.state of -f without it
+  --rejected FILE  where to report lines that were rejected; FILE.rejected of -f without
+                   it, or standard error
+`,
+		run: importFile,
+	}
+}
+
+// A rejectedError means that an import is complete but for some lines.
+type rejectedError struct {
+	lines int64
+	where string
+}
+
+func (e *rejectedError) Error() string {
+	return fmt.Sprintf("%d lines were rejected%s", e.lines, e.where)
+}
+
+func importFile(t terminal, args []string) error {
+	l, err := parseLine(args, "data-dir", "config", "http-addr", "f", "state", "rejected")
+	if err != nil {
+		return err
+	}
+	if err := l.noWords(); err != nil {
+		return err
+	}
+	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer restore()
+	sink, c, closeSink, err := l.importSink(t)
+	if err != nil {
+		return err
+	}
+	j := &importJob{path: l.flags["f"], statePath: l.flags["state"], rejectedPath: l.flags["rejected"], stderr: t.stderr, progress: newProgress(t.stderr)}
+	if j.path != "" && j.statePath == "" {
+		j.statePath = j.path + ".state"
+	}
+	if j.path != "" && j.rejectedPath == "" {
+		j.rejectedPath = j.path + ".rejected"
+	}
+	at, err := j.run(ctx, sink, int(c.Transfer.MaxLine))
+	j.progress.clear()
+	if err = errors.Join(err, closeSink()); err != nil {
+		if ctx.Err() != nil {
+			err = errors.New("interrupted")
+		}
+		if j.statePath != "" && at.Line > 0 {
+			err = fmt.Errorf("%w; %d lines are imported, the same command once more goes on", err, at.Line)
+		}
+		return err
+	}
+	fmt.Fprintf(t.stderr, "%d lines, %d points in %s\n", at.Line, at.Points, time.Since(j.progress.began).Round(time.Millisecond))
+	fmt.Fprintln(t.stdout, "Import finished\nAll done")
+	if at.Rejected > 0 {
+		e := &rejectedError{lines: at.Rejected}
+		if j.rejectedPath != "" {
+			e.where = ", see " + j.rejectedPath
+		}
+		return e
+	}
+	return nil
+}
+
+func (l line) importSink(t terminal) (transfer.Sink, config.Config, func() error, error) {
+	if l.online() {
+		return &remoteSink{addr: dialable(l.flags["http-addr"])}, config.Default(), func() error { return nil }, nil
+	}
+	s, c, err := l.openStore(t, true)
+	if err != nil {
+		return nil, c, nil, err
+	}
+	pipeline := ingest.New(s, c.Ingest, ingest.Options{Registerer: prometheus.NewRegistry()})
+	return transfer.NewLocal(pipeline, "varve import"), c, s.Close, nil
+}
+
+// A remoteSink stores lines through a running server.
+type remoteSink struct{ addr string }
+
+// patience is how long a server that can not take a block is tried again.
+const patience = 2 * time.Minute
+
+// Store implements transfer.Sink.
+func (s *remoteSink) Store(ctx context.Context, lines [][]byte) ([]kairosjson.Line, error) {
+	body := bytes.Join(lines, []byte("\n"))
+	deadline := time.Now().Add(patience)
+	for wait := 100 * time.Millisecond; ; wait = min(2*wait, 5*time.Second) {
+		report, again, err := s.post(ctx, body)
+		if err == nil {
+			return resultsOf(report, len(lines))
+		}
+		if !again || time.Now().After(deadline) || ctx.Err() != nil {
+			return nil, err
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// post sends a block; again reports that it is worth another try.
+func (s *remoteSink) post(ctx context.Context, body []byte) (report *transfer.Report, again bool, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.addr+"/api/v1/import", bytes.NewReader(body))
+	if err != nil {
+		return nil, false, &usageError{fmt.Errorf("flag --http-addr: %w", err)}
+	}
+	request.Header.Set("Content-Type", "application/x-ndjson")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, true, err
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(response.Body, 256<<20))
+	if err != nil {
+		return nil, true, err
+	}
+	report = &transfer.Report{}
+	err = json.Unmarshal(text, report)
+	switch {
+	case response.StatusCode == http.StatusServiceUnavailable:
+		return nil, true, fmt.Errorf("the server at %s answers %s", s.addr, response.Status)
+	case response.StatusCode == http.StatusOK && err == nil:
+		return report, false, nil
+	case response.StatusCode == http.StatusBadRequest && err == nil && report.Rejected > 0:
+		return report, false, nil
+	}
+	return nil, false, fmt.Errorf("the server at %s answers %s %.300s", s.addr, response.Status, text)
+}
+
+// resultsOf turns a report into what became of each line. It has the points of
+// all lines in the first.
+func resultsOf(report *transfer.Report, n int) ([]kairosjson.Line, error) {
+	results := make([]kairosjson.Line, n)
+	if n > 0 {
+		results[0].Points = int(report.Points)
+	}
+	for _, f := range report.Faults {
+		if f.Line < 1 || f.Line > int64(n) {
+			return nil, fmt.Errorf("the server reports a fault of line %d of %d", f.Line, n)
+		}
+		results[f.Line-1].Faults = f.Reasons
+	}
+	return results, nil
+}
+
+// An importState is what a state file holds.
+type importState struct {
+	transfer.Position
+	Head     string `json:"head"`     // of the file that is imported: hash of its beginning
+	Reported int64  `json:"reported"` // bytes of the report of rejected lines
+}
+
+// An importJob is one run of the command.
+type importJob struct {
+	path, statePath, rejectedPath string
+	stderr                        io.Writer
+	progress                      *progress
+
+	state    importState
+	rejected *os.File // nil before the first rejected line
+	before   int64    // bytes of the file that an earlier run has read
+	total    int64
+}
+
+func (j *importJob) run(ctx context.Context, sink transfer.Sink, maxLine int) (at transfer.Position, err error) {
+	in := os.Stdin
+	if j.path != "" {
+		if in, err = os.Open(j.path); err != nil {
+			return at, err
+		}
+		defer in.Close()
+		if err := j.resume(in); err != nil {
+			return at, err
+		}
+	}
+	if info, err := in.Stat(); err == nil && info.Mode().IsRegular() {
+		j.total = info.Size()
+	}
+	read := &readCounter{r: in}
+	text, err := transfer.Unpack(read)
+	if err != nil {
+		return at, fmt.Errorf("unpack %s: %w", j.path, err)
+	}
+	if _, err := io.CopyN(io.Discard, text, j.state.Offset); err != nil {
+		return at, fmt.Errorf("go to where the last import stopped in %s: %w", j.path, err)
+	}
+	j.before = read.n.Load()
+	defer func() {
+		if j.rejected != nil {
+			err = errors.Join(err, j.rejected.Close())
+		}
+	}()
+	m := &transfer.Import{Sink: sink, MaxLine: maxLine, Reject: j.reject, Acknowledge: func(p transfer.Position) error {
+		n := read.n.Load()
+		j.progress.update(j.before, n, j.total, fmt.Sprintf("%s read, %d lines, %d points, %d lines rejected, %s/s",
+			size(n), p.Line, p.Points, p.Rejected, size(j.progress.rate(n-j.before))))
+		return j.acknowledge(p)
+	}}
+	at, err = m.Run(ctx, text, j.state.Position)
+	if err == nil && j.statePath != "" {
+		err = os.Remove(j.statePath)
+	}
+	return at, err
+}
+
+// A readCounter counts the bytes read.
+type readCounter struct {
+	r io.Reader
+	n atomic.Int64
+}
+
+func (c *readCounter) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// headBytes is how much of a file tells it from others.
+const headBytes = 64 << 10
+
+// resume reads the state that an interrupted import of the same file has left.
+func (j *importJob) resume(in *os.File) error {
+	head := make([]byte, headBytes)
+	n, err := in.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read %s: %w", j.path, err)
+	}
+	sum := sha256.Sum256(head[:n])
+	own := hex.EncodeToString(sum[:])
+	text, err := os.ReadFile(j.statePath)
+	if errors.Is(err, os.ErrNotExist) {
+		j.state.Head = own
+		if err := os.Remove(j.rejectedPath); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err // of an earlier import
+		}
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, &j.state); err != nil {
+		return fmt.Errorf("%s is no state of an import; remove it to begin anew: %w", j.statePath, err)
+	}
+	if j.state.Head != own {
+		return fmt.Errorf("%s is of an import of another file than %s; remove it to begin anew", j.statePath, j.path)
+	}
+	if j.state.Line > 0 {
+		fmt.Fprintf(j.stderr, "going on after line %d of %s\n", j.state.Line, j.path)
+	}
+	return nil
+}
+
+// reject reports a line.
+func (j *importJob) reject(r transfer.Rejected) error {
+	text := fmt.Sprintf("line %d: %s\n", r.Line, strings.Join(r.Reasons, "; "))
+	if j.rejectedPath == "" {
+		j.progress.clear()
+		_, err := io.WriteString(j.stderr, text)
+		return err
+	}
+	if j.rejected == nil {
+		f, err := os.OpenFile(j.rejectedPath, os.O_WRONLY|os.O_CREATE, 0o644)
+		if err != nil {
+			return err
+		}
+		j.rejected = f
+		// What was reported after the last state is reported again.
+		if err := f.Truncate(j.state.Reported); err != nil {
+			return err
+		}
+		if _, err := f.Seek(j.state.Reported, io.SeekStart); err != nil {
+			return err
+		}
+	}
+	n, err := j.rejected.WriteString(text)
+	j.state.Reported += int64(n)
+	return err
+}
+
+// acknowledge remembers a position. The file is replaced, so that there is
+// always a whole one.
+func (j *importJob) acknowledge(p transfer.Position) error {
+	j.state.Position = p
+	if j.statePath == "" {
+		return nil
+	}
+	text, err := json.Marshal(&j.state)
+	if err != nil {
+		return err
+	}
+	fresh := j.statePath + ".new"
+	if err := os.WriteFile(fresh, append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(fresh, j.statePath)
+}

@@ -1,0 +1,243 @@
+package main
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// must runs varve and wants a status.
+func must(t *testing.T, want int, args ...string) (stdout, stderr string) {
+	t.Helper()
+	status, stdout, stderr := once(t, nil, args...)
+	if status != want {
+		t.Fatalf("varve %s: status %d, want %d\n%s%s", strings.Join(args, " "), status, want, stdout, stderr)
+	}
+	return stdout, stderr
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasSuffix(path, ".gz") {
+		return string(raw)
+	}
+	z, err := gzip.NewReader(bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+func sortedLines(text string) []string {
+	return slices.Sorted(strings.Lines(text))
+}
+
+// Points go from a server to a file and, offline, to another store and back.
+func TestExportAndImport(t *testing.T) {
+	dir, files := t.TempDir(), t.TempDir()
+	p := start(t, dir)
+	status, body := p.do("POST", "/api/v1/datapoints", `[
+		{"name":"m.one","tags":{"host":"a"},"datapoints":[[-5,1],[1700000000000,2.5],[1700000001000,"text"]]},
+		{"name":"m two","tags":{"host":"ü"},"datapoints":[[1700000000000,9007199254740993]]},
+		{"name":"z","tags":{"a":"b"},"datapoints":[[1,1]]}]`)
+	if status != 204 {
+		t.Fatal(status, body)
+	}
+	online := filepath.Join(files, "online")
+	if out, _ := must(t, 0, "export", "--http-addr", p.http, "-f", online); out != "Export finished\nAll done\n" {
+		t.Errorf("%q", out)
+	}
+	if _, stderr := must(t, 1, "export", "--data-dir", dir); !strings.Contains(stderr, "in use by another process") || !strings.Contains(stderr, "--http-addr") {
+		t.Error(stderr)
+	}
+	if _, stderr := must(t, 1, "import", "--data-dir", dir, "-f", online); !strings.Contains(stderr, "--http-addr") {
+		t.Error(stderr)
+	}
+	p.stop(os.Interrupt)
+	const want = `{"name":"m two","tags":{"host":"ü"},"datapoints":[[1700000000000,9007199254740993,"long"]]}
+{"name":"m.one","tags":{"host":"a"},"datapoints":[[1700000000000,2.5,"double"]]}
+{"name":"m.one","tags":{"host":"a"},"datapoints":[[-5,1,"long"]]}
+{"name":"m.one","tags":{"host":"a"},"datapoints":[[1700000001000,"text","string"]]}
+{"name":"z","tags":{"a":"b"},"datapoints":[[1,1,"long"]]}
+`
+	if got := strings.ReplaceAll(read(t, online), `\u00fc`, "ü"); got != want {
+		t.Errorf("exported\n%s", got)
+	}
+	offline := filepath.Join(files, "offline.gz")
+	must(t, 0, "export", "--data-dir", dir, "-f", offline)
+	if read(t, offline) != read(t, online) {
+		t.Error("differs offline")
+	}
+	second := filepath.Join(t.TempDir(), "new")
+	must(t, 0, "import", "--data-dir", second, "-f", offline)
+	out, _ := must(t, 0, "export", "--data-dir", second)
+	if out != read(t, online)+"All done\n" {
+		t.Errorf("after the import\n%s", out)
+	}
+	out, _ = must(t, 0, "export", "--data-dir", second, "-n", "z", "-n=m.one", "--start", "2023-11-14T22:13:20Z", "--end", "1700000000000")
+	if out != "{\"name\":\"m.one\",\"tags\":{\"host\":\"a\"},\"datapoints\":[[1700000000000,2.5,\"double\"]]}\nAll done\n" {
+		t.Errorf("one metric: %s", out)
+	}
+	must(t, 0, "export", "--data-dir", second, "-n", "z", "-a", "-f", online)
+	if got := read(t, online); !strings.HasSuffix(got, "[[1,1,\"long\"]]}\n{\"name\":\"z\",\"tags\":{\"a\":\"b\"},\"datapoints\":[[1,1,\"long\"]]}\n") {
+		t.Errorf("appended: %s", got)
+	}
+	for _, args := range []string{"export --data-dir /nowhere/at/all", "import -f /nowhere/at/all"} {
+		must(t, 1, strings.Fields(args)...)
+	}
+	for _, args := range []string{"export x", "export --start yesterday", "export -n", "import --fast", "export --start 5 --end 4"} {
+		must(t, 2, strings.Fields(args)...)
+	}
+}
+
+func TestImportReportsLines(t *testing.T) {
+	files := t.TempDir()
+	file := filepath.Join(files, "in")
+	text := "{\"name\":\"m\",\"tags\":{\"a\":\"b\"},\"datapoints\":[[1,1]]}\nbad\n{\"name\":\"m\",\"tags\":{},\"datapoints\":[[2,1]]}\nAll done\n"
+	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	want := "line 2: Use JsonReader.setLenient(true) to accept malformed JSON at line 1 column 1\nline 3: metric[0](name=m).tags count must be greater than or equal to 1.\n"
+	p := start(t, t.TempDir())
+	for _, to := range [][]string{{"--http-addr", p.http}, {"--data-dir", filepath.Join(t.TempDir(), "x")}} {
+		_, stderr := must(t, 3, append([]string{"import", "-f", file}, to...)...)
+		if !strings.Contains(stderr, "2 lines were rejected, see "+file+".rejected") || !strings.Contains(stderr, "4 lines, 1 points") {
+			t.Error(stderr)
+		}
+		if got := read(t, file+".rejected"); got != want {
+			t.Errorf("report\n%s\nwant\n%s", got, want)
+		}
+		if _, err := os.Stat(file + ".state"); err == nil {
+			t.Error("the state is still there")
+		}
+	}
+	p.wantValues("m", 1, "[[1,1]]")
+}
+
+// An import that is killed goes on where it was, over HTTP and offline.
+func TestImportGoesOn(t *testing.T) {
+	files := t.TempDir()
+	file := filepath.Join(files, "in.gz")
+	var packed bytes.Buffer
+	z, _ := gzip.NewWriterLevel(&packed, gzip.BestSpeed)
+	const lines, points = 6000, 100
+	for i := range lines {
+		fmt.Fprintf(z, `{"name":"big","tags":{"i":"%d"},"datapoints":[`, i%50)
+		for k := range points {
+			if k > 0 {
+				io.WriteString(z, ",")
+			}
+			fmt.Fprintf(z, `[%d,%d,"long"]`, i*points+k, k)
+		}
+		io.WriteString(z, "]}\n")
+		if i%1000 == 10 {
+			io.WriteString(z, "bad\n")
+		}
+	}
+	z.Close()
+	if err := os.WriteFile(file, packed.Bytes(), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, t.TempDir())
+	dir := filepath.Join(t.TempDir(), "x")
+	for _, to := range [][]string{{"--http-addr", p.http}, {"--data-dir", dir}} {
+		args := append([]string{"import", "-f", file}, to...)
+		command := exec.Command(binary, args...)
+		command.Env = []string{}
+		if err := command.Start(); err != nil {
+			t.Fatal(err)
+		}
+		for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+			if _, err := os.Stat(file + ".state"); err == nil {
+				break
+			}
+		}
+		command.Process.Kill()
+		command.Wait()
+		_, stderr := must(t, 3, args...)
+		if !strings.Contains(stderr, "going on after line") {
+			t.Errorf("%s\nnot interrupted, or begun anew", stderr)
+		}
+		if got := strings.Count(read(t, file+".rejected"), "\n"); got != lines/1000 {
+			t.Errorf("%d lines reported", got)
+		}
+	}
+	_, want := p.do("POST", "/api/v1/datapoints/query", `{"start_absolute":0,"metrics":[{"name":"big","aggregators":[{"name":"count","sampling":{"value":10,"unit":"years"}}]}]}`)
+	if !strings.Contains(want, fmt.Sprintf(",%d]]", lines*points)) {
+		t.Errorf("%s, want %d points", want, lines*points)
+	}
+	q := start(t, dir)
+	if _, got := q.do("POST", "/api/v1/datapoints/query", `{"start_absolute":0,"metrics":[{"name":"big","aggregators":[{"name":"count","sampling":{"value":10,"unit":"years"}}]}]}`); got != want {
+		t.Errorf("offline %s, over HTTP %s", got, want)
+	}
+	if err := os.WriteFile(file+".state", []byte(`{"offset":5,"line":1,"head":"another"}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr := must(t, 1, "import", "-f", file, "--http-addr", p.http); !strings.Contains(stderr, "of another file") {
+		t.Error(stderr)
+	}
+}
+
+// An export that was interrupted in the middle of a metric goes on with it.
+func TestExportGoesOn(t *testing.T) {
+	dir, files := t.TempDir(), t.TempDir()
+	var text strings.Builder
+	for i := range 40 {
+		fmt.Fprintf(&text, "{\"name\":\"m%02d\",\"tags\":{\"a\":\"b\"},\"datapoints\":[[1,%d,\"long\"]]}\n", i, i)
+	}
+	in := filepath.Join(files, "in")
+	if err := os.WriteFile(in, []byte(text.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	must(t, 0, "import", "--data-dir", dir, "-f", in)
+	for _, name := range []string{"out", "out.gz"} {
+		out, done := filepath.Join(files, name), filepath.Join(files, name+".done")
+		args := []string{"export", "--data-dir", dir, "-f", out, "-r", done}
+		must(t, 0, args...)
+		if read(t, out) != text.String() {
+			t.Fatal(read(t, out))
+		}
+		// As if the machine had failed: the last metrics are not noted, and the
+		// file ends inside of one.
+		raw := []byte(read(t, done))
+		if err := os.WriteFile(done, raw[:len(raw)-4*5-2], 0o644); err != nil {
+			t.Fatal(err)
+		}
+		info, err := os.Stat(out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(out, info.Size()-20); err != nil {
+			t.Fatal(err)
+		}
+		must(t, 0, args...)
+		if got := slices.Compact(sortedLines(read(t, out))); !slices.Equal(got, sortedLines(text.String())) {
+			t.Errorf("%s: %d lines\n%s", name, len(got), read(t, out))
+		}
+		if got := strings.Count(read(t, done), "\n"); got != 40 {
+			t.Errorf("%s: %d metrics noted", name, got)
+		}
+		if err := os.Remove(out); err != nil {
+			t.Fatal(err)
+		}
+		if _, stderr := must(t, 1, args...); !strings.Contains(stderr, "recovery file") {
+			t.Error(stderr)
+		}
+	}
+}
