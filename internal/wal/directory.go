@@ -192,10 +192,7 @@ func (d *directory) release(before Segment) error {
 			return fmt.Errorf("release log segment %d: %w", s, err)
 		}
 	}
-	if err := d.handle.Sync(); err != nil {
-		return fmt.Errorf("sync log directory %s: %w", d.path, err)
-	}
-	return nil
+	return syncDir(d.fs, d.path) // the writer closes its handle when it fails
 }
 
 // releaseFile keeps the file for reuse if that is worth it: not one that is
