@@ -81,7 +81,11 @@ type CheckOptions struct {
 // it should be. The error says why it could not be finished; a finding is none.
 func (d *Directory) Check(ctx context.Context, o CheckOptions) (*CheckReport, error) {
 	c := newChecker(ctx, d.fs, d.path, o)
-	if err := c.tables(); err != nil {
+	live, err := d.liveTables()
+	if err != nil {
+		return c.report, err
+	}
+	if err := c.tables(live); err != nil {
 		return c.report, err
 	}
 	if d.catalogue == nil {

@@ -31,9 +31,29 @@ func (c *checker) catalogueLost(fault error) {
 	})
 }
 
-// tables verifies the checksum of every block of every table of the catalogue,
-// also of those parts that no row is read from.
-func (c *checker) tables() error {
+// liveTables returns the names of the tables that the catalogue consists of, nil
+// if it can not be opened. A crash may leave others, not completed or no longer
+// needed.
+func (d *Directory) liveTables() (map[string]bool, error) {
+	if d.catalogue == nil {
+		return nil, nil
+	}
+	levels, err := d.catalogue.db.SSTables()
+	if err != nil {
+		return nil, fmt.Errorf("list tables of the catalogue: %w", err)
+	}
+	live := make(map[string]bool)
+	for _, level := range levels {
+		for _, table := range level {
+			live[fmt.Sprintf("%06d.sst", uint64(table.BackingSSTNum))] = true
+		}
+	}
+	return live, nil
+}
+
+// tables verifies the checksum of every block of every live table of the
+// catalogue, also of those parts that no row is read from. nil = of every table.
+func (c *checker) tables(live map[string]bool) error {
 	dir := c.fs.PathJoin(c.dir, catalogueName)
 	names, err := c.fs.List(dir)
 	if err != nil {
@@ -42,6 +62,10 @@ func (c *checker) tables() error {
 	slices.Sort(names)
 	for _, name := range names {
 		if !strings.HasSuffix(name, ".sst") {
+			continue
+		}
+		if live != nil && !live[name] {
+			c.note("%s/%s is not in use: a crash has left it, the next start removes it", catalogueName, name)
 			continue
 		}
 		path := c.fs.PathJoin(dir, name)
