@@ -78,16 +78,12 @@ func openCatalogue(fs vfs.FS, dir string, cfg Config, log pebble.Logger, fresh b
 	cache := pebble.NewCache(int64(cfg.CatalogueCacheBytes))
 	defer cache.Unref()
 	o := &pebble.Options{
-		FS:                 fs,
+		FS:                 catalogueFS{fs, log},
 		Cache:              cache,
 		MemTableSize:       1 << 20, // the log of this size is preallocated
 		FormatMajorVersion: pebble.FormatNewest,
 		Logger:             log,
-		EventListener: &pebble.EventListener{
-			// By default Pebble ends the process. A read that needs the
-			// damaged part returns an error; the rest goes on.
-			DataCorruption: func(info pebble.DataCorruptionInfo) { log.Errorf("%v", info) },
-		},
+		EventListener:      (&backgroundErrors{log: log}).listener(),
 	}
 	if err := createPebble(dir, o, fresh); err != nil {
 		return nil, fmt.Errorf("create catalogue: %w", err)

@@ -179,15 +179,15 @@ func (s *Store) openDir() error {
 	}
 	s.lock = lock
 	for _, dir := range []string{s.dir, path.Dir(s.dir)} {
-		if err := s.syncDir(dir); err != nil {
+		if err := syncDir(s.fs, dir); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *Store) syncDir(dir string) error {
-	d, err := s.fs.OpenDir(dir)
+func syncDir(fs vfs.FS, dir string) error {
+	d, err := fs.OpenDir(dir)
 	if err != nil {
 		return fmt.Errorf("sync directory %s: %w", dir, err)
 	}
@@ -198,7 +198,7 @@ func (s *Store) syncDir(dir string) error {
 }
 
 // syncBlocks makes the names of new block files durable.
-func (s *Store) syncBlocks() error { return s.syncDir(s.path(blocksName)) }
+func (s *Store) syncBlocks() error { return syncDir(s.fs, s.path(blocksName)) }
 
 // openFiles opens what the manifest names.
 func (s *Store) openFiles() error {

@@ -1,0 +1,75 @@
+package embedded
+
+import (
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// catalogueFS is the file system as Pebble sees it, with two changes.
+//
+// Pebble names its current list of tables by an empty file, a marker. It writes
+// a new list, makes the new marker, removes the old one, and syncs the directory
+// once, at the end. A file system that does not keep the order of changes to a
+// directory could lose the list and keep its marker, or lose both markers, when
+// the power is cut. So the directory is synced before each of these steps; a
+// marker moves only at a start and once in many MiB.
+//
+// When a directory can not be synced Pebble panics. Here that is the same fatal
+// error as any other failure to write.
+type catalogueFS struct {
+	vfs.FS
+	log pebble.Logger
+}
+
+func (fs catalogueFS) isMarker(name string) bool {
+	return strings.HasPrefix(fs.PathBase(name), "marker.")
+}
+
+// Create implements [vfs.FS].
+func (fs catalogueFS) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if fs.isMarker(name) {
+		if err := syncDir(fs.FS, fs.PathDir(name)); err != nil {
+			return nil, err
+		}
+	}
+	return fs.FS.Create(name, category)
+}
+
+// Remove implements [vfs.FS].
+func (fs catalogueFS) Remove(name string) error {
+	if fs.isMarker(name) {
+		if err := syncDir(fs.FS, fs.PathDir(name)); err != nil {
+			return err
+		}
+	}
+	return fs.FS.Remove(name)
+}
+
+// OpenDir implements [vfs.FS].
+func (fs catalogueFS) OpenDir(name string) (vfs.File, error) {
+	f, err := fs.FS.OpenDir(name)
+	if err != nil {
+		return nil, err
+	}
+	return catalogueDir{f, name, fs.log}, nil
+}
+
+// Unwrap implements [vfs.FS].
+func (fs catalogueFS) Unwrap() vfs.FS { return fs.FS }
+
+type catalogueDir struct {
+	vfs.File
+	name string
+	log  pebble.Logger
+}
+
+// Sync implements [vfs.File].
+func (d catalogueDir) Sync() error {
+	err := d.File.Sync()
+	if err != nil {
+		d.log.Fatalf("sync directory %s: %v", d.name, err)
+	}
+	return err
+}

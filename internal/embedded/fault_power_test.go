@@ -1,0 +1,162 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+)
+
+var faultStep = flag.Int("embedded.faults", 3, "of how many file system calls one fails, or is the last before a power cut; 1 = each")
+
+// TestPowerCutAtEachCall cuts the power before each call to the file system that
+// a store makes while it starts, replays, takes writes, checkpoints, merges,
+// deletes, expires, compacts and closes: once with everything lost that was not
+// synced, once with some of it, once with nothing lost, as by kill -9. Of some,
+// the start after it is cut off too. A check finds no damage in what is left.
+func TestPowerCutAtEachCall(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	before := newFaultScript(mem, newPromises())
+	if err := before.begin(); err != nil {
+		t.Fatal(err)
+	}
+	killed := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
+	before.fs = killed
+	if err := before.store.Close(); err != nil {
+		t.Fatal(err)
+	}
+	before.store = nil
+
+	c := &cutter{t: t, script: before, fs: killed, offset: rand.Int64N(int64(*faultStep))}
+	before.fs = errorfs.Wrap(killed, c)
+	if err := before.rest(); err != nil {
+		t.Fatal(err)
+	}
+	if err := before.promises.checkDisk(killed, before); err != nil {
+		t.Error("at the end:", err)
+	}
+	t.Logf("%d calls, %d power cuts, %d of them twice", c.calls.Load(), c.cuts, c.twice)
+}
+
+// A cutter takes copies of a file system before calls to it, and starts on them.
+type cutter struct {
+	t      *testing.T
+	script *faultScript
+	fs     *vfs.MemFS
+	offset int64
+	calls  atomic.Int64
+
+	mu          sync.Mutex
+	cuts, twice int
+}
+
+// MaybeError implements [errorfs.Injector].
+func (c *cutter) MaybeError(op errorfs.Op) error {
+	n := c.calls.Add(1)
+	if n%int64(*faultStep) != c.offset || c.t.Failed() {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, percent := range []int{0, 60, 100} {
+		if err := c.cut(n, percent); err != nil {
+			c.t.Errorf("power cut before call %d (%v of %s), %d %% of the unsynced data kept: %v", n, op.Kind, op.Path, percent, err)
+			break
+		}
+	}
+	return nil
+}
+
+func (c *cutter) String() string { return "power cuts" }
+
+func (c *cutter) cut(n int64, percent int) error {
+	random := rand.New(rand.NewPCG(uint64(n), uint64(percent)))
+	var now *promises
+	var disk *vfs.MemFS
+	c.script.promises.while(func(p *promises) {
+		now = p
+		disk = c.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: random})
+	})
+	c.cuts++
+	if random.IntN(4) == 0 {
+		c.twice++
+		disk = cutStart(disk, c.script, random)
+	}
+	if err := checkFiles(disk); err != nil {
+		return fmt.Errorf("taken for damage: %w", err)
+	}
+	return now.checkDisk(disk, c.script)
+}
+
+// cutStart starts a store on disk, cuts the power meanwhile, and returns what is
+// left.
+func cutStart(disk *vfs.MemFS, script *faultScript, random *rand.Rand) *vfs.MemFS {
+	var calls atomic.Int64
+	var left atomic.Pointer[vfs.MemFS]
+	last := 1 + random.Int64N(250) // a start takes about so many
+	percent := random.IntN(101)
+	faulty := errorfs.Wrap(disk, errorfs.InjectorFunc(func(errorfs.Op) error {
+		if calls.Add(1) == last {
+			left.Store(disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: random}))
+		}
+		return nil
+	}))
+	again := newFaultScript(faulty, newPromises())
+	again.now.Store(script.now.Load())
+	if again.open() == nil {
+		again.close()
+	}
+	if fs := left.Load(); fs != nil {
+		return fs
+	}
+	return disk
+}
+
+// checkDisk starts a store on a sound disk, compares it, checks its files, and
+// tries that it goes on.
+func (p *promises) checkDisk(disk *vfs.MemFS, script *faultScript) error {
+	after := newFaultScript(disk, p)
+	after.now.Store(script.now.Load())
+	after.value = 1_000_000
+	err := after.run([]func() error{
+		after.look,
+		func() error { return after.write("fault.a", 2, crashOrigin+40*minuteMS, 10*minuteMS, 5, 0) },
+		func() error { return after.write("fault.after", 1, crashOrigin, 1000, 3, 0) },
+		func() error { return after.set(3) },
+		func() error { return after.store.Compact(context.Background()) },
+		after.look,
+		after.close,
+	})
+	if err != nil {
+		return errors.Join(err, after.abandon())
+	}
+	return checkFiles(disk)
+}
+
+// abandon closes a store that a failed run has left open.
+func (f *faultScript) abandon() error {
+	if f.store == nil {
+		return nil
+	}
+	return f.close()
+}
+
+// checkFiles looks for damage in all files.
+func checkFiles(fs vfs.FS) error {
+	d, err := OpenDirectory(fs, "data")
+	if err != nil {
+		return err
+	}
+	report, err := d.Check(context.Background(), CheckOptions{})
+	if err == nil && !report.Clean() {
+		err = fmt.Errorf("check: %+v", report.Findings)
+	}
+	return errors.Join(err, d.Close())
+}
