@@ -123,7 +123,8 @@ func (b *backup) run() error {
 	if err := b.fs.Rename(b.tmp, b.dir); err != nil {
 		return err
 	}
-	return syncDirOf(b.fs, b.store.BackupDir())
+	parent := b.store.BackupDir()
+	return errors.Join(syncDirOf(b.fs, parent), syncDirOf(b.fs, b.fs.PathDir(parent)))
 }
 
 // pin copies catalogue and log as of one moment and returns the files that

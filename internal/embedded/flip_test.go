@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -136,11 +137,12 @@ func writeFile(t *testing.T, fs vfs.FS, p string, b []byte) {
 	if _, err := f.Write(b); err != nil {
 		t.Fatal(err)
 	}
-	if err := f.Close(); err != nil {
+	if err := errors.Join(f.Sync(), f.Close()); err != nil {
 		t.Fatal(err)
 	}
 }
 
+// load puts an image into a file system, durably.
 func (img image) load(t *testing.T) *vfs.MemFS {
 	t.Helper()
 	fs := vfs.NewCrashableMem()
@@ -149,6 +151,14 @@ func (img image) load(t *testing.T) *vfs.MemFS {
 			t.Fatal(err)
 		}
 		writeFile(t, fs, p, img[p])
+		for dir := path.Dir(p); ; dir = path.Dir(dir) {
+			if err := syncDirOf(fs, dir); err != nil {
+				t.Fatal(err)
+			}
+			if dir == "." {
+				break
+			}
+		}
 	}
 	return fs
 }

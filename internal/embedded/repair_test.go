@@ -100,7 +100,8 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// A repair that is killed at any call of the file system can be run again.
+// A repair that is killed, or that a power cut ends, at any call of the file
+// system can be run again.
 func TestRepairIsInterrupted(t *testing.T) {
 	fs := vfs.NewMem()
 	s, _ := sampleStore(t, fs, "data", 100)
@@ -132,7 +133,7 @@ func TestRepairIsInterrupted(t *testing.T) {
 		var killed *vfs.MemFS
 		repair(errorfs.Wrap(fs, errorfs.InjectorFunc(func(errorfs.Op) error {
 			if calls.Add(1) == n {
-				killed = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: randOf(1)})
+				killed = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100 * int(n%2), RNG: randOf(uint64(n))})
 			}
 			return nil
 		})))
@@ -271,7 +272,7 @@ func TestDamagedPageWhileServing(t *testing.T) {
 func TestBackupUnderLoad(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	fs := vfs.NewMem()
+	fs := vfs.NewCrashableMem()
 	cfg := DefaultConfig()
 	cfg.MergeFiles = 2
 	cfg.MaintenanceInterval = 10 * time.Millisecond
@@ -298,11 +299,12 @@ func TestBackupUnderLoad(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r := checkOf(t, fs, report.Dir)
+		cut := fs.CrashClone(vfs.CrashCloneCfg{}) // it is there after a power cut
+		r := checkOf(t, cut, report.Dir)
 		if !r.Clean() {
 			t.Fatalf("%s: %+v", name, r.Findings)
 		}
-		restored, err := Open(fs, report.Dir, cfg, Options{})
+		restored, err := Open(cut, report.Dir, cfg, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
