@@ -465,7 +465,7 @@ func TestStoredForm(t *testing.T) {
 	if got, want := h.do(200, "GET", "/api/v1/rollups", ""), "["+get(made.ID)+"]"; got != want {
 		t.Errorf("list %s, want %s", got, want)
 	}
-	s := &status{Statuses: []metricStatus{{MetricName: "m", LastExecuted: never, ErrorMessage: "a<b"}}, ExecutingHost: "h", NextScheduled: dateText(time.Date(2024, 2, 29, 12, 5, 6, 0, time.UTC))}
+	s := &status{Statuses: []metricStatus{{MetricName: "m", LastExecuted: "Never", ErrorMessage: "a<b"}}, ExecutingHost: "h", NextScheduled: dateText(time.Date(2024, 2, 29, 12, 5, 6, 0, time.UTC))}
 	want := `{"statuses":[{"metricName":"m","lastExecuted":"Never","dataPointCount":0,"executionLength":0,"errorMessage":"a\u003cb","lastExecutionTime":0}],"executingHost":"h","nextScheduled":"29 Feb 2024 00:05:06 PM"}`
 	if got := s.marshal(); got != want {
 		t.Errorf("status %s\n  want %s", got, want)

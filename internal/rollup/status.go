@@ -45,9 +45,6 @@ type metricAnswer struct {
 	LagMS     *int64 `json:"lag,omitempty"`       // ms from the watermark to now
 }
 
-// never is a date that has not come.
-const never = "Never"
-
 // dateText is a time in KairosDB's form: its hours run from 0 to 11.
 func dateText(t time.Time) string {
 	t = t.UTC()

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A task that was stored before the server was killed runs after the next start
+// and fills what was missed.
+func TestRollup(t *testing.T) {
+	dir := t.TempDir()
+	p := start(t, dir)
+	status, body := p.do("POST", "/api/v1/rollups/", `{"id":"t","name":"n","execution_interval":{"value":1,"unit":"SECONDS"},"rollups":[{"save_as":"sums","query":{
+		"start_relative":{"value":1,"unit":"hours"},"metrics":[{"name":"raw","group_by":[{"name":"tag","tags":["host"]}],"aggregators":[{"name":"sum","sampling":{"value":1,"unit":"SECONDS"}}]}]}}]}`)
+	if status != 200 {
+		t.Fatal(status, body)
+	}
+	now := time.Now().UnixMilli()
+	p.put(fmt.Sprintf("putm raw %d 2 host=a", now))
+	p.values("sums", 1)
+	if status, body := p.do("GET", "/api/v1/rollups/status/t/", ""); status != 200 || !strings.Contains(body, `"save_as":"sums"`) {
+		t.Error(status, body)
+	}
+	p.put(fmt.Sprintf("putm raw %d 2 host=a", now+1000)) // another bucket
+	p.values("raw", 2)
+	p.kill()
+	p = start(t, dir)
+	p.values("sums", 2)
+	if _, body := p.do("GET", "/internal/metrics", ""); !strings.Contains(body, `varve_rollup_runs_total{outcome="ok"}`) {
+		t.Error("no metrics")
+	}
+	p.stop(os.Interrupt)
+}
