@@ -89,17 +89,15 @@ type blockCheck struct {
 	number uint64
 	read   int64
 
-	decoder  chunk.Decoder
-	cols     model.Columns
-	seen     *roaring.Bitmap
-	tally    blockfile.Tally
-	series   uint32
-	last     int64 // of the chunk before
-	chunks   int64
-	samples  int64
-	damaged  []int // pages
-	unknown  map[uint32]bool
-	unsorted bool
+	decoder chunk.Decoder
+	cols    model.Columns
+	seen    *roaring.Bitmap
+	tally   blockfile.Tally
+	series  uint32
+	last    int64 // of the chunk before
+	chunks  int64
+	samples int64
+	damaged []int // pages
 }
 
 func (b *blockCheck) find(offset int64, problem, cost string) {
