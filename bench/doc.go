@@ -5,14 +5,15 @@
 // questions, and prints what it cost and how the costs compare.
 //
 //	scripts/bench-peers.sh    # once: installs the peers, as root, on Debian
-//	go run ./bench            # everything, 10 to 20 minutes
+//	go run ./bench            # everything, 15 minutes, 30 on a busy machine
 //	go run ./bench -quick     # a first look, 2 minutes
 //
 // Peers that are not installed are left out. Stages (-only) are:
 //
 //	W1 W2 W3    put lines: long series, many new series, few fast series
 //	json        W1 as HTTP bodies: KairosDB's JSON for Varve, OpenTSDB's for peers
-//	shapes      other kinds of values, times and orders
+//	shapes      other kinds of values, times and orders; also one by its name:
+//	            integers doubles noisy constant sparse bursts late million
 //	queries     questions about W1, answers compared, then timed
 //	restart     start after kill -9, start with a million series
 //
@@ -25,8 +26,9 @@
 // What is comparable and what is not:
 //
 //   - Peers are given what they can do best: merges are forced and writes are
-//     quiet before sizes are taken and questions asked, and answers come from
-//     data, not from caches of answers (nocache).
+//     quiet before sizes are taken and questions asked. VictoriaMetrics does
+//     without its cache of answers (nocache): with it, it moves the buckets that
+//     were asked for, so that answers differ.
 //   - Points count as stored once the server says so and a query can see them.
 //     Varve has them on disk by then, with fsync; the peers at their defaults
 //     do not promise that.

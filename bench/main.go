@@ -8,7 +8,6 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
-	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -53,8 +52,8 @@ func main() {
 // measure prepares r, runs it, and prints what came out, also when not all did.
 func measure(ctx context.Context, r *run, binary, peers, results string) (err error) {
 	for _, stage := range r.stages {
-		if !slices.Contains(stageNames, stage) {
-			return fmt.Errorf("no stage %q: there are %s", stage, strings.Join(stageNames, ", "))
+		if !isStage(stage) {
+			return fmt.Errorf("no stage %q: there are %s, and single shapes", stage, strings.Join(stageNames, ", "))
 		}
 	}
 	if r.dir, err = os.MkdirTemp("", "varve-bench-"); err != nil {

@@ -24,7 +24,12 @@ type run struct {
 
 const varveName = "varve"
 
+// stageNames are the stages there are. A single shape is a stage as well.
 var stageNames = []string{"W1", "W2", "W3", "json", "shapes", "queries", "restart"}
+
+func isStage(name string) bool {
+	return slices.Contains(stageNames, name) || slices.ContainsFunc(shapes, func(w workload) bool { return w.name == name })
+}
 
 // slow is true of targets that would take most of the time: they run W1, W2 and
 // queries, once.
@@ -58,12 +63,13 @@ func (r *run) all(ctx context.Context) error {
 			r.round(ctx, "json", round, w, asJSON)
 		}
 	}
-	if wants("shapes") {
-		for _, w := range shapes {
-			w = r.sized(w)
-			r.book.title(w.name, w.String()+", put lines")
-			r.round(ctx, w.name, 0, w, asLines)
+	for _, w := range shapes {
+		if !wants("shapes") && !wants(w.name) {
+			continue
 		}
+		w = r.sized(w)
+		r.book.title(w.name, w.String()+", put lines")
+		r.round(ctx, w.name, 0, w, asLines)
 	}
 	if wants("queries") {
 		if err := r.queryStage(ctx); err != nil {
