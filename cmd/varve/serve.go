@@ -68,7 +68,11 @@ func serve(t terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	srv, rollups := build(c, store, registry, log)
+	active := openActive(c, log)
+	if active != nil {
+		defer active.Close()
+	}
+	srv, rollups := build(c, store, active, registry, log)
 
 	// Signals are taken over only now: what came before can be replayed, so
 	// a kill during a long start loses nothing and need not wait for its end.
@@ -124,8 +128,22 @@ func closeWithin(c io.Closer, limit time.Duration) error {
 	}
 }
 
+// openActive opens the list of active queries and tells which ones the last end
+// of the server broke off: one of them may have been its cause. Without the list,
+// for example on a full disk, the server runs too, and nil is returned.
+func openActive(c config.Config, log *slog.Logger) *query.ActiveFile {
+	active, left, err := query.OpenActiveFile(filepath.Join(c.DataDir, "active-queries"), c.Query.MaxConcurrent, log)
+	for _, q := range left {
+		log.Warn("this query was running when the server ended the last time", "began", q.Start, "client", q.Client, "query", q.Query)
+	}
+	if err != nil {
+		log.Warn("active queries are not written down", "error", err)
+	}
+	return active
+}
+
 // build puts the front ends on the store.
-func build(c config.Config, s *embedded.Store, registry *prometheus.Registry, log *slog.Logger) (*server.Server, *rollup.Scheduler) {
+func build(c config.Config, s *embedded.Store, active *query.ActiveFile, registry *prometheus.Registry, log *slog.Logger) (*server.Server, *rollup.Scheduler) {
 	name := "KairosDB 1.3.0 (Varve " + versionText() + ")" // clients look for KairosDB's
 	pipeline := ingest.New(s, c.Ingest, ingest.Options{
 		Registerer: registry, Logger: log,
@@ -133,6 +151,7 @@ func build(c config.Config, s *embedded.Store, registry *prometheus.Registry, lo
 	})
 	engine := query.New(s, c.Query, registry, time.Now)
 	engine.SaveTo(kairos.NewSaver(pipeline))
+	engine.WriteDown(active)
 	api := kairos.New(s, engine, c.Kairos, name, time.Now)
 	api.Log = log
 	api.Register(registry)

@@ -54,7 +54,8 @@ var ErrCancelled = errors.New("query was cancelled by the operator")
 // goroutines and owns none: all work ends with the call that caused it.
 type Engine struct {
 	store   store.Viewer
-	saver   Saver // nil: save_as fails
+	saver   Saver       // nil: save_as fails
+	active  *ActiveFile // may be nil
 	config  Config
 	workers int
 	now     func() time.Time
@@ -186,6 +187,9 @@ func (e *Engine) newRun(ctx context.Context, q Request) *Run {
 	r.ctx, r.stop = context.WithTimeoutCause(ctx, e.config.Timeout, &store.LimitError{
 		Limit: "query.timeout", Max: e.config.Timeout.Milliseconds(), What: "milliseconds that one query may take",
 	})
+	if e.active != nil {
+		r.slot = e.active.begin(r.start, &r.request)
+	}
 	e.mu.Lock()
 	e.running[r.id] = r
 	e.mu.Unlock()

@@ -29,6 +29,7 @@ type Run struct {
 	samples atomic.Int64
 	trace   trace
 	closed  bool
+	slot    int // in the engine's ActiveFile
 }
 
 // Close ends the query. err says how it went, nil for well. Closing twice is
@@ -47,6 +48,9 @@ func (r *Run) Close(err error) {
 	e.mu.Lock()
 	delete(e.running, r.id)
 	e.mu.Unlock()
+	if e.active != nil {
+		e.active.end(r.slot)
+	}
 	<-e.places
 	e.metrics.running.Dec()
 	e.metrics.queries.WithLabelValues(outcome(err)).Inc()

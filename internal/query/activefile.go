@@ -1,0 +1,131 @@
+package query
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"strings"
+	"sync"
+	"time"
+)
+
+// An ActiveFile names the queries that run now in a file, so that after a crash
+// the next start can say what was going on. The file outlives the process, not
+// the machine: it is never synced.
+//
+// It has one slot of activeSlot bytes for each query that may run: a line of
+// JSON, filled up with blanks, or blanks only while the slot is free.
+type ActiveFile struct {
+	file *os.File
+	log  *slog.Logger
+	warn sync.Once
+
+	mu   sync.Mutex
+	free []int // slots
+}
+
+// An ActiveQuery is what a slot holds.
+type ActiveQuery struct {
+	Start  time.Time `json:"start"`
+	Client string    `json:"client"`
+	Query  string    `json:"query"` // cut at activeText bytes
+}
+
+const (
+	activeSlot = 4096
+	activeText = activeSlot / 8 // JSON may write a byte as six
+)
+
+// OpenActiveFile opens or makes the file for as many queries as may run at once,
+// and returns those that an earlier process left in it. Only one process may
+// have it open.
+func OpenActiveFile(path string, slots int, log *slog.Logger) (*ActiveFile, []ActiveQuery, error) {
+	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, nil, fmt.Errorf("open the list of active queries: %w", err)
+	}
+	left, err := readActive(file)
+	if err == nil {
+		err = file.Truncate(0)
+	}
+	if err != nil {
+		file.Close()
+		return nil, nil, fmt.Errorf("read the list of active queries: %w", err)
+	}
+	f := &ActiveFile{file: file, log: log}
+	for i := range slots {
+		f.free = append(f.free, slots-1-i)
+	}
+	return f, left, nil
+}
+
+// readActive returns what slots hold; one that was not written whole is passed
+// over.
+func readActive(r io.Reader) ([]ActiveQuery, error) {
+	var left []ActiveQuery
+	slot := make([]byte, activeSlot)
+	for {
+		_, err := io.ReadFull(r, slot)
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			return left, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		var q ActiveQuery
+		if json.Unmarshal(slot, &q) == nil {
+			left = append(left, q)
+		}
+	}
+}
+
+// begin writes a query down and returns its slot, -1 if there is none.
+func (f *ActiveFile) begin(start time.Time, q *Request) int {
+	text := q.Text
+	if len(text) > activeText {
+		text = strings.ToValidUTF8(text[:activeText], "") + "..."
+	}
+	line, err := json.Marshal(ActiveQuery{start.UTC(), q.Client, text})
+	if err != nil || len(line) >= activeSlot {
+		return -1
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.free) == 0 {
+		return -1
+	}
+	slot := f.free[len(f.free)-1]
+	f.free = f.free[:len(f.free)-1]
+	f.write(slot, line)
+	return slot
+}
+
+// end forgets the query of a slot.
+func (f *ActiveFile) end(slot int) {
+	if slot < 0 {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.write(slot, nil)
+	f.free = append(f.free, slot)
+}
+
+// write fills a slot. It is a copy to the system's memory, some microseconds,
+// so that f.mu may be held.
+func (f *ActiveFile) write(slot int, line []byte) {
+	padded := append(line, bytes.Repeat([]byte{' '}, activeSlot-1-len(line))...)
+	if _, err := f.file.WriteAt(append(padded, '\n'), int64(slot)*activeSlot); err != nil {
+		f.warn.Do(func() { f.log.Warn("active queries are not written down", "error", err) })
+	}
+}
+
+// Close closes the file. No query may run any more.
+func (f *ActiveFile) Close() error { return f.file.Close() }
+
+// WriteDown makes an Engine note its queries in a file. It is called before the
+// first query.
+func (e *Engine) WriteDown(f *ActiveFile) { e.active = f }

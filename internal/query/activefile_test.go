@@ -1,0 +1,65 @@
+package query
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// What runs when the process ends is found at the next start, and nothing else.
+func TestActiveFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "active-queries")
+	log := slog.New(slog.DiscardHandler)
+	open := func() (*ActiveFile, []ActiveQuery) {
+		t.Helper()
+		f, left, err := OpenActiveFile(path, 2, log)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f, left
+	}
+	f, left := open()
+	if len(left) != 0 {
+		t.Errorf("%v in a new file", left)
+	}
+	e := newFixture(t, DefaultConfig())
+	e.WriteDown(f)
+	var runs []*Run
+	for _, text := range []string{"one", strings.Repeat("\x01ä", activeText), "three has no slot"} {
+		run, err := e.Start(context.Background(), Request{Text: text, Client: "c"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, run)
+	}
+	runs[0].Close(nil)
+	again, err := e.Start(context.Background(), Request{Text: "four"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close() // as a crash leaves it
+
+	f, left = open()
+	if len(left) != 2 || left[0].Query != "four" || !strings.HasPrefix(left[1].Query, "\x01ä\x01ä") ||
+		len(left[1].Query) > activeText+3 || left[1].Client != "c" || left[0].Start.IsZero() {
+		t.Errorf("%+v", left)
+	}
+	f.Close()
+	if f, left = open(); len(left) != 0 {
+		t.Errorf("%v were told twice", left)
+	}
+	f.Close()
+	for _, r := range append(runs, again) {
+		r.Close(nil)
+	}
+	if err := os.WriteFile(path, []byte(strings.Repeat("x", activeSlot+10)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if f, left = open(); len(left) != 0 {
+		t.Errorf("%v of a file with other content", left)
+	}
+	f.Close()
+}
