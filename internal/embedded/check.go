@@ -212,6 +212,7 @@ type checker struct {
 	meta      storeMeta
 	deletions []*record.Deletion
 	kinds     []model.Kind // by series id, 0 = none
+	uncounted int64        // series with ids that no checkpoint has counted
 
 	report   *CheckReport
 	progress CheckProgress

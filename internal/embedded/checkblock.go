@@ -67,7 +67,7 @@ func (c *checker) unopened(number uint64, path string, fault error) error {
 	if err != nil {
 		return err
 	}
-	cost := fmt.Sprintf("the server does not start; %d samples of %d series in %d pages can be read without the index", samples, series.GetCardinality(), pages)
+	cost := fmt.Sprintf("the server does not start; %s of %d series in %s can be read without the index", counted(samples, "sample"), series.GetCardinality(), counted(int64(pages), "page"))
 	if p, err := blockfile.SalvageProperties(c.fs, path); err == nil && p.Samples >= samples {
 		cost += fmt.Sprintf(", %d of %d samples can not", p.Samples-samples, p.Samples)
 	} else if lost > 0 {

@@ -48,8 +48,8 @@ func (c *checker) logFiles(o wal.ReplayOptions, known bool) error {
 }
 
 func (l *logCheck) report1(d logDamage, stats wal.ReplayStats) {
-	cost := fmt.Sprintf("the records in the damaged bytes: samples, new series or deletions that are in no block file yet; %d bytes in %d places of the log together; the server does not start",
-		stats.SkippedBytes, len(l.damages))
+	cost := fmt.Sprintf("the records in the damaged bytes: samples, new series or deletions that are in no block file yet; %s in %s of the log together; the server does not start",
+		counted(stats.SkippedBytes, "byte"), counted(int64(len(l.damages)), "place"))
 	l.find(Finding{
 		File: d.fault.File, Offset: d.fault.Offset, Problem: d.fault.Reason,
 		Cost: cost, Remedy: logRemedy, part: partLog,

@@ -360,8 +360,9 @@ func logRecord(kinds *checker, batch *store.Batch, typ byte, payload []byte) (wh
 
 // WriteText renders a report for people.
 func (r *CheckReport) WriteText(w io.Writer) error {
-	fmt.Fprintf(w, "checked %d block files (%s, %d pages, %d chunks, %d samples), %d rows of the catalogue (%d series), %d log segments (%d records)\n",
-		r.Files, sizeText(r.Bytes), r.Pages, r.Chunks, r.Samples, r.Rows, r.Series, r.Segments, r.Records)
+	fmt.Fprintf(w, "checked %s (%s, %s, %s, %s), %s of the catalogue (%d series), %s (%s)\n",
+		counted(int64(r.Files), "block file"), sizeText(r.Bytes), counted(r.Pages, "page"), counted(r.Chunks, "chunk"), counted(r.Samples, "sample"),
+		counted(r.Rows, "row"), r.Series, counted(int64(r.Segments), "log segment"), counted(r.Records, "record"))
 	for _, f := range r.Findings {
 		fmt.Fprintf(w, "\nDAMAGED  %s", f.File)
 		if f.Offset >= 0 {

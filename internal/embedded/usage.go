@@ -299,6 +299,14 @@ func (t *table) end() error {
 // isNumber reports whether a cell goes to the right: a number, a share, nothing.
 func isNumber(cell string) bool { return strings.Trim(cell, "0123456789.-%") == "" }
 
+// counted renders a number of things.
+func counted(n int64, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
 func sizeText(bytes int64) string {
 	switch {
 	case bytes >= 10<<30:
