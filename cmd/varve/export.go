@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"os"
@@ -163,6 +164,7 @@ func (l line) openStore(t terminal, create bool) (*embedded.Store, config.Config
 		return nil, config.Config{}, err
 	}
 	c := loaded.Config
+	c.Log.Level = max(c.Log.Level, slog.LevelWarn) // the progress is what people look at
 	if !create {
 		if entries, err := os.ReadDir(c.DataDir); err != nil || len(entries) == 0 {
 			return nil, c, fmt.Errorf("%s holds no store (--data-dir)", c.DataDir)

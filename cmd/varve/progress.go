@@ -14,6 +14,7 @@ import (
 type progress struct {
 	w        io.Writer
 	terminal bool
+	now      func() time.Time
 	began    time.Time
 	told     time.Time
 	width    int // of the line on the terminal
@@ -26,7 +27,7 @@ const (
 )
 
 func newProgress(w io.Writer) *progress {
-	p := &progress{w: w, began: time.Now(), told: time.Now()}
+	p := &progress{w: w, now: time.Now, began: time.Now(), told: time.Now()}
 	if f, ok := w.(*os.File); ok {
 		info, err := f.Stat()
 		p.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
@@ -37,7 +38,7 @@ func newProgress(w io.Writer) *progress {
 // update says what is done, if it is time to. done of total is in any unit;
 // before is what an earlier run had done. A total of 0 is unknown.
 func (p *progress) update(before, done, total int64, what string) {
-	now := time.Now()
+	now := p.now()
 	every := lineEvery
 	if p.terminal {
 		every = barEvery
@@ -79,7 +80,7 @@ func (p *progress) clear() {
 
 // rate is n per second since the beginning.
 func (p *progress) rate(n int64) int64 {
-	return int64(float64(n) / max(time.Since(p.began).Seconds(), 1e-3))
+	return int64(float64(n) / max(p.now().Sub(p.began).Seconds(), 1e-3))
 }
 
 // size renders bytes for people.
