@@ -1,0 +1,230 @@
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	smallDiskBytes = 96 << 20
+	recoverWithin  = 15 * time.Second // from free space to the first write
+)
+
+// smallDisk mounts a file system of its own and returns where.
+func smallDisk(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, fmt.Sprintf("size=%d", smallDiskBytes)); err != nil {
+		t.Skipf("A FULL DISK IS NOT TESTED: mounting a small file system takes root: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Errorf("unmount %s: %v", dir, err)
+		}
+	})
+	return dir
+}
+
+// A ballast is a file that takes space away.
+type ballast struct {
+	t    *testing.T
+	path string
+}
+
+// fill takes all space but leave bytes.
+func (b ballast) fill(leave int64) {
+	b.t.Helper()
+	f, err := os.Create(b.path)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer f.Close()
+	for block := make([]byte, 1<<20); len(block) > 0; {
+		var disk syscall.Statfs_t
+		if err := syscall.Statfs(b.path, &disk); err != nil {
+			b.t.Fatal(err)
+		}
+		block = block[:max(0, min(int64(len(block)), int64(disk.Bavail)*disk.Bsize-leave))]
+		if _, err := f.Write(block); err != nil {
+			if !errors.Is(err, syscall.ENOSPC) {
+				b.t.Fatal(err)
+			}
+			block = block[:len(block)/2] // somebody else was quicker
+		}
+	}
+}
+
+func (b ballast) remove() {
+	b.t.Helper()
+	if err := os.Remove(b.path); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// TestFullDisk fills the disk under load, once up to the reserve and once to the
+// last byte. Writers are refused, or held back, and told so; queries go on; when
+// there is space again, writes are taken within seconds, without a restart if
+// the reserve was not used up. Nothing acknowledged is lost.
+func TestFullDisk(t *testing.T) {
+	skipShort(t)
+	for _, c := range []struct {
+		name    string
+		leave   int64
+		mayStop bool // the catalogue may need space at that moment, and end the server
+	}{
+		{"up to the reserve", 6 << 20, false},
+		{"to the last byte", 0, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			disk := smallDisk(t)
+			f := &fullDisk{t: t, dir: filepath.Join(disk, "data"), ballast: ballast{t, filepath.Join(disk, "ballast")}}
+			for i := range 3 {
+				f.writers = append(f.writers, newWriter(i, false, uint64(i)))
+			}
+			f.telnet = newWriter(3, true, 3)
+			f.round(c.leave, c.mayStop)
+		})
+	}
+}
+
+type fullDisk struct {
+	t       *testing.T
+	dir     string
+	ballast ballast
+	writers []*writer
+	telnet  *writer
+	server  *server
+}
+
+func (f *fullDisk) start() {
+	f.t.Helper()
+	f.server = start(f.t, f.dir, "--store-min-free-bytes=8MiB", "--store-log-segment-bytes=1MiB",
+		"--store-head-bytes=2MiB", "--store-head-bytes-max=8MiB", "--store-checkpoint-samples=40000", "--store-merge-files=2")
+	for _, w := range append(f.writers, f.telnet) {
+		w.server = f.server
+	}
+}
+
+func (f *fullDisk) round(leave int64, mayStop bool) {
+	t := f.t
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	defer cancel()
+	f.start()
+	filled := time.AfterFunc(time.Second, func() { f.ballast.fill(leave) })
+	defer filled.Stop()
+	ends := f.writeUntilRefused(ctx)
+	select {
+	case <-f.server.exited:
+		if !mayStop || !strings.Contains(f.server.log.tail(), "when the disk is well, start it again") {
+			t.Fatalf("the server ended: %v\n%s", f.server.err, f.server.log.tail())
+		}
+		t.Log("the catalogue was about to be written, and the server ended with a message")
+		f.ballast.remove()
+		f.start()
+	default:
+		f.whileFull(ctx, ends)
+	}
+	began := time.Now()
+	for _, w := range f.writers {
+		f.writeAgain(ctx, w)
+	}
+	t.Logf("writes are taken again %v after there is space", time.Since(began).Round(time.Millisecond))
+	if err := f.telnet.barrier(ctx); err != nil {
+		t.Errorf("lines that were held back: %v", err)
+	}
+	f.server.kill()
+	f.telnet.hangUp()
+
+	f.start()
+	points := 0
+	for _, w := range append(f.writers, f.telnet) {
+		if err := w.check(ctx); err != nil {
+			t.Errorf("after a restart: %v", err)
+		}
+		points += w.ledger.count()
+	}
+	t.Logf("%d points are there", points)
+	f.server.stop(t)
+}
+
+// writeUntilRefused writes until every writer has got an error.
+func (f *fullDisk) writeUntilRefused(ctx context.Context) []error {
+	ends := make([]error, len(f.writers))
+	var wg sync.WaitGroup
+	for i, w := range f.writers {
+		wg.Go(func() {
+			for ends[i] == nil {
+				end := len(w.ledger.beliefs)
+				ends[i] = w.post(ctx, span{end, end + 500})
+			}
+		})
+	}
+	wg.Wait()
+	return ends
+}
+
+// whileFull looks how the server behaves, and makes space.
+func (f *fullDisk) whileFull(ctx context.Context, ends []error) {
+	t := f.t
+	for _, err := range ends {
+		if status := (*statusError)(nil); !errors.As(err, &status) || status.got != http.StatusServiceUnavailable {
+			t.Errorf("a write to a full disk: %v, want 503", err)
+		}
+	}
+	response, err := f.server.client.Post("http://"+f.server.http+"/api/v1/datapoints", "application/json",
+		strings.NewReader(`[{"name":"e2e.refused","tags":{"a":"b"},"datapoints":[[1700000000000,1]]}]`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, err := io.ReadAll(response.Body)
+	response.Body.Close()
+	if err != nil || response.StatusCode != http.StatusServiceUnavailable || len(body) > 0 || response.Header.Get("Retry-After") == "" {
+		t.Errorf("a write to a full disk: status %d, Retry-After %q, body %q (%v)", response.StatusCode, response.Header.Get("Retry-After"), body, err)
+	}
+	health, err := f.server.want(ctx, http.StatusOK, "GET", "/api/v1/health/status", "")
+	if err != nil || !strings.Contains(string(health), "Datastore-Write: FAIL") {
+		t.Errorf("health of a full disk: %s (%v)", health, err)
+	}
+	if err := f.telnet.stream(ctx, span{0, 2000}); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		t.Logf("telnet: %v", err)
+	}
+	for _, w := range f.writers {
+		// What was refused may be seen now and be gone after a restart.
+		before := slices.Clone(w.ledger.beliefs)
+		if err := w.check(ctx); err != nil {
+			t.Errorf("a query on a full disk: %v", err)
+		}
+		w.ledger.beliefs = before
+	}
+	f.ballast.remove()
+}
+
+// writeAgain sends what was refused until it is taken.
+func (f *fullDisk) writeAgain(ctx context.Context, w *writer) {
+	f.t.Helper()
+	end := len(w.ledger.beliefs)
+	open := span{max(0, end-500), end}
+	limit := time.Now().Add(recoverWithin)
+	for {
+		err := w.postNow(ctx, open)
+		if err == nil {
+			w.ledger.sent(open)
+			return
+		}
+		if time.Now().After(limit) || ctx.Err() != nil {
+			f.t.Fatalf("no write %v after there is space: %v\n%s", recoverWithin, err, f.server.log.tail())
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
