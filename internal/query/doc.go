@@ -30,8 +30,15 @@
 // block of samples, so that a query stops within milliseconds of cancel,
 // disconnect or timeout.
 //
+// # Writing and watching
+//
+// save_as hands points to the Saver of Engine.SaveTo; package query itself writes
+// nothing. Run.Stats says what a query did and, for a Request with Trace, where
+// its time went. Engine.WriteDown keeps a file of what runs for the start after a
+// crash.
+//
 // # Adding an aggregator or a group-by
 //
 // One file with a constructor of its spec, one line in the list in registry.go,
-// one test.
+// one test. Its form for people goes into features.json of package kairos.
 package query

@@ -135,8 +135,9 @@ func (e *Engine) Start(ctx context.Context, q Request) (*Run, error) {
 		e.metrics.queries.WithLabelValues(outcome(err)).Inc()
 		return nil, err
 	}
+	waited := time.Since(asked)
 	r := e.newRun(ctx, q)
-	since(&r.trace.wait, asked)
+	r.trace.wait.Store(int64(waited))
 	view, err := e.store.View(r.ctx)
 	if err != nil {
 		err = r.cause(err)
