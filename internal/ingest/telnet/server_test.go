@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"reflect"
 	"strings"
 	"testing"
@@ -55,8 +56,17 @@ func start(t *testing.T, change func(*Config), limits func(*ingest.Config)) *har
 	}
 	h.addr = ln.Addr().String()
 	go func() { h.served <- h.server.Serve(context.Background(), ln) }()
+	for !h.serving() { // a server stopped before it serves takes no connection
+		runtime.Gosched()
+	}
 	t.Cleanup(h.stop)
 	return h
+}
+
+func (h *harness) serving() bool {
+	h.server.mu.Lock()
+	defer h.server.mu.Unlock()
+	return len(h.server.mu.listeners) > 0
 }
 
 // stop drains the server; it may be called twice.
