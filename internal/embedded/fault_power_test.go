@@ -14,7 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
-var faultStep = flag.Int("embedded.faults", 3, "of how many file system calls one fails, or is the last before a power cut; 1 = each")
+var faultStep = flag.Int("embedded.faults", 5, "of how many file system calls one fails, or is the last before a power cut; 1 = each")
 
 // TestPowerCutAtEachCall cuts the power before each call to the file system that
 // a store makes while it starts, replays, takes writes, checkpoints, merges,

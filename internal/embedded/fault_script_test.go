@@ -23,7 +23,8 @@ type faultScript struct {
 	cfg        Config
 	now        atomic.Int64 // milliseconds
 	fatal      func(reason string)
-	ended      atomic.Bool // the process has ended: no further step
+	say        func(what string) // starting, started
+	ended      atomic.Bool       // the process has ended: no further step
 	promises   *promises
 	value      int64 // of the last write, each has another
 	store      *Store
@@ -43,18 +44,20 @@ func faultConfig() Config {
 }
 
 func newFaultScript(fs vfs.FS, p *promises) *faultScript {
-	f := &faultScript{fs: fs, cfg: faultConfig(), promises: p}
+	f := &faultScript{fs: fs, cfg: faultConfig(), promises: p, say: func(string) {}}
 	f.now.Store(crashOrigin)
 	return f
 }
 
 func (f *faultScript) open() error {
+	f.say(starting)
 	s, err := Open(f.fs, "data", f.cfg, Options{
 		Now:   func() time.Time { return time.UnixMilli(f.now.Load()) },
 		Fatal: f.fatal,
 	})
 	if err == nil {
 		f.store = s
+		f.say(started)
 	}
 	return err
 }
