@@ -134,7 +134,7 @@ func closeWithin(c io.Closer, limit time.Duration) error {
 func openActive(c config.Config, log *slog.Logger) *query.ActiveFile {
 	active, left, err := query.OpenActiveFile(filepath.Join(c.DataDir, "active-queries"), c.Query.MaxConcurrent, log)
 	for _, q := range left {
-		log.Warn("this query was running when the server ended the last time", "began", q.Start, "client", q.Client, "query", q.Query)
+		log.Info("this query was running when the server ended the last time", "began", q.Start, "client", q.Client, "query", q.Query)
 	}
 	if err != nil {
 		log.Warn("active queries are not written down", "error", err)
