@@ -86,10 +86,10 @@ func verifyFile(fs vfs.FS, path string, number uint32, verify func(path string, 
 // is its end.
 func readChunk(b []byte, at int) (end int, ok bool) {
 	blockEnd := min(len(b), at/chunkBlock*chunkBlock+chunkBlock)
-	if blockEnd-at < chunkHeader {
-		return blockEnd, true
-	}
 	h := b[at:blockEnd]
+	if len(h) < chunkHeader || len(h) < chunkHeaderSync && allZero(h) {
+		return blockEnd, true // Pebble fills with zeros what no header fits into
+	}
 	size := chunkHeader
 	switch t := h[6]; {
 	case t >= chunkTypeSync && t <= chunkTypeMax:
@@ -103,6 +103,15 @@ func readChunk(b []byte, at int) (end int, ok bool) {
 	}
 	sum := crc32.Checksum(h[6:size], castagnoli)
 	return at + size, (sum>>15|sum<<17)+0xa282ead8 == binary.LittleEndian.Uint32(h)
+}
+
+func allZero(b []byte) bool {
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // verifyManifest finds a chunk that is all there and has another checksum, or
@@ -150,5 +159,5 @@ func verifyLog(path string, number uint32, b []byte) error {
 // ofLog reports whether a chunk belongs to the log with the given number. What
 // fills up a block does.
 func ofLog(chunk []byte, number uint32) bool {
-	return len(chunk) < chunkHeader || len(chunk) >= chunkHeaderLog && binary.LittleEndian.Uint32(chunk[chunkHeader:]) == number
+	return len(chunk) < chunkHeaderSync && allZero(chunk) || len(chunk) < chunkHeader || len(chunk) >= chunkHeaderLog && binary.LittleEndian.Uint32(chunk[chunkHeader:]) == number
 }

@@ -1,0 +1,41 @@
+package embedded
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// TestSoundCatalogueIsSound writes records of all sizes to the catalogue, so that
+// its log's blocks end in every way, and expects no damage at any moment:
+// refusing to start with a sound store would be worse than what it is for.
+func TestSoundCatalogueIsSound(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	for round := range 30 {
+		fs := vfs.NewMem()
+		s, err := Open(fs, "data", DefaultConfig(), Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n := range 250 {
+			text := strings.Repeat("x", rng.IntN(900))
+			if err := s.Set(context.Background(), "service", "key", "name", text); err != nil {
+				t.Fatal(err)
+			}
+			if n%10 == 0 {
+				if err := verifyCatalogue(fs, "data/catalogue"); err != nil {
+					t.Fatalf("round %d, record %d: %v", round, n, err)
+				}
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if err := verifyCatalogue(fs, "data/catalogue"); err != nil {
+			t.Fatalf("round %d, closed: %v", round, err)
+		}
+	}
+}
