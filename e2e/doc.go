@@ -8,6 +8,11 @@
 //	logbook  the server's log, followed while it is written
 //	ledger   what a writer knows of its points, and what is open
 //	writer   sends points and deletions, and keeps the ledger
+//	ballast  a file that fills a small file system
+//	soak     a server under load for as long as one likes
+//
+// Only the overload test runs the server's parts in its own process, to give
+// them a slow disk.
 //
 // Points have a time and a value that follow from their number, so that
 // whatever an answer holds can be traced to one point, or was never sent.
