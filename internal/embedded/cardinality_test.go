@@ -13,6 +13,7 @@ import (
 
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/store/storetest"
 )
 
 // churnSeries makes TestChurn a measurement: go test ./internal/embedded -run Churn -churn 50000 -v
@@ -23,16 +24,16 @@ type churnStore struct {
 	*Store
 	t   testing.TB
 	fs  vfs.FS
-	now *time.Time
+	now *storetest.Clock
 	cfg Config
 }
 
 func newChurnStore(t testing.TB) *churnStore {
-	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	now := storetest.NewClock(time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC))
 	cfg := DefaultConfig()
 	cfg.RowWidth = 24 * time.Hour
 	cfg.MaintenanceInterval, cfg.CheckpointInterval = time.Hour, time.Hour
-	c := &churnStore{t: t, fs: vfs.NewMem(), now: &now, cfg: cfg}
+	c := &churnStore{t: t, fs: vfs.NewMem(), now: now, cfg: cfg}
 	c.open()
 	return c
 }
@@ -40,7 +41,7 @@ func newChurnStore(t testing.TB) *churnStore {
 func (c *churnStore) open() {
 	c.t.Helper()
 	var err error
-	c.Store, err = Open(c.fs, "data", c.cfg, Options{Now: func() time.Time { return *c.now }})
+	c.Store, err = Open(c.fs, "data", c.cfg, Options{Now: c.now.Now})
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -59,7 +60,7 @@ func (c *churnStore) put(day, series int, ttl time.Duration) {
 			if err != nil {
 				c.t.Fatal(err)
 			}
-			b.AddLong(ref, c.now.UnixMilli()+int64(i%1000), int64(i), uint32(ttl/time.Second))
+			b.AddLong(ref, c.now.Now().UnixMilli()+int64(i%1000), int64(i), uint32(ttl/time.Second))
 		}
 		switch err := c.Append(context.Background(), &b); {
 		case errors.Is(err, store.ErrStale): // the merger has forgotten some
@@ -128,7 +129,7 @@ func TestChurn(t *testing.T) {
 		if *churnSeries > 0 {
 			heap = append(heap, heapBytes()>>20)
 		}
-		*c.now = c.now.Add(24 * time.Hour)
+		c.now.Advance(24 * time.Hour)
 	}
 	alive := (keep + 2) * series
 	if peak > alive {

@@ -108,6 +108,9 @@ func (ts *timeStore) must(err error) {
 // in a partition of its own. They take neither a file nor much memory each, and
 // are read, merged and deleted as others are.
 func TestScatteredTimes(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long run")
+	}
 	const samples, series, checkpoints = 100_000, 10, 10
 	ts := newTimeStore(t, nil)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -153,6 +156,9 @@ func TestScatteredTimes(t *testing.T) {
 // TestBackfill writes ten years in an order that nobody would choose: each batch
 // has samples of all partitions.
 func TestBackfill(t *testing.T) {
+	if testing.Short() {
+		t.Skip("a long run")
+	}
 	const (
 		series  = 4
 		hours   = 10 * 365 * 24
