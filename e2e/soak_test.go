@@ -43,6 +43,11 @@ func TestSoak(t *testing.T) {
 	segment := min(time.Minute, *soakFlag/soakSegments)
 	for end := time.Now().Add(*soakFlag); time.Now().Before(end) && !t.Failed(); {
 		k.segment(segment)
+		select {
+		case <-k.server.exited:
+			t.Fatalf("the server ended by itself: %v; the first line that should not be in its log: %s\n%s", k.server.err, k.server.log.fault(), k.server.log.tail())
+		default:
+		}
 		k.rest()
 	}
 	k.judge()
