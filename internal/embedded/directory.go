@@ -59,9 +59,6 @@ func (d *Directory) Close() error {
 	return errors.Join(append(errs, d.lock.Close())...)
 }
 
-// Path is where the store is.
-func (d *Directory) Path() string { return d.path }
-
 func (d *Directory) width() rowtime.Spec { return rowtime.Spec{Width: d.catalogue.spec.RowWidthMS} }
 
 func blockName(number uint64) string { return fmt.Sprintf("%010d%s", number, blockSuffix) }
