@@ -47,6 +47,9 @@ func TestErrorAtEveryCall(t *testing.T) {
 	if part := os.Getenv(faultPartVariable); part != "" {
 		runFaultPart(part)
 	}
+	if *faultStep > 1 {
+		t.Skip("*** ERRORS AT EVERY CALL ARE NOT TESTED IN THIS RUN: Pebble 2.1.7 panics now and then after a start that failed; run with -embedded.faults=1 ***")
+	}
 	if testing.Short() {
 		t.Skip("left out of short runs, as those under the race detector are: Pebble races with itself after a start that failed")
 	}
