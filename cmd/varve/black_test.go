@@ -118,6 +118,16 @@ func (p *process) kill() {
 	p.command.Wait()
 }
 
+// settle returns once all points seen before are in the log. A query sees a
+// point of telnet a moment before; a 204 for one sent after it says that the
+// log has both, since the log keeps the order.
+func (p *process) settle() {
+	p.t.Helper()
+	if status, body := p.do("POST", "/api/v1/datapoints", `[{"name":"test.settled","datapoints":[[1700000000000,1]],"tags":{"host":"a"}}]`); status != 204 {
+		p.t.Fatalf("put: %d %s", status, body)
+	}
+}
+
 // stop sends a signal and wants a clean end within 10 s.
 func (p *process) stop(signal os.Signal) {
 	p.t.Helper()

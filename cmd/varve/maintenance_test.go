@@ -91,6 +91,7 @@ func TestStoreIsLookedAfter(t *testing.T) {
 	wantRun(t, 1, []string{"in use by a running server"}, "repair", data)
 	p.put("put after.backup 1700000000 1 host=a")
 	p.values("after.backup", 1)
+	p.settle()
 	p.kill()
 
 	wantRun(t, 0, []string{"no damage found"}, "check", data)
@@ -145,9 +146,11 @@ func damageOldest(t *testing.T, dir string) string {
 // so without turning load balancers away.
 func TestServeDamagedFile(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "data")
-	filled(t, dir).kill()
+	p := filled(t, dir)
+	p.settle()
+	p.kill()
 	damageOldest(t, dir)
-	p := start(t, dir)
+	p = start(t, dir)
 	p.values("in.log", 50)
 	if status, body := p.do("POST", "/api/v1/datapoints/query", `{"start_absolute":0,"metrics":[{"name":"in.files"}]}`); status != 500 {
 		t.Errorf("a query of the damaged part: %d %.300s", status, body)

@@ -26,6 +26,7 @@ func TestRollup(t *testing.T) {
 	}
 	p.put(fmt.Sprintf("putm raw %d 2 host=a", now+1000)) // another bucket
 	p.values("raw", 2)
+	p.settle()
 	p.kill()
 	p = start(t, dir)
 	p.values("sums", 2)
