@@ -17,6 +17,7 @@ import (
 // layers lists all packages from the bottom up. A package imports only from
 // layers above its own line; packages of one line do not know each other.
 var layers = [][]string{
+	{"internal/originals"},
 	{"internal/units", "internal/model"},
 	{"internal/rowtime"},
 	{"internal/store"},
@@ -33,10 +34,12 @@ var layers = [][]string{
 	{"internal/ingest/telnet", "internal/ingest/kairosjson", "internal/ingest/opentsdb"},
 	{"internal/rollup", "internal/transfer"},
 	{"internal/kairos"},
+	{"internal/kairos/differential"},
 	{"internal/server"},
 	{"internal/config"},
 	{"cmd/varve"},
-	{"bench", "e2e"},
+	{"bench", "e2e/process"},
+	{"e2e", "e2e/clients"},
 	{"internal/archtest"},
 }
 
