@@ -17,6 +17,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"varve/e2e/process"
 )
 
 // collectdRuns is how long collectd may take until what a test waits for is
@@ -105,7 +107,7 @@ LoadPlugin unixsock
 		t.Fatal(err)
 	}
 	c := &collectd{command: exec.Command(daemon, "-f", "-C", file), socket: filepath.Join(dir, "socket"), exited: make(chan struct{})}
-	endWithTest(c.command)
+	process.EndWithTest(c.command)
 	c.command.Stdout, c.command.Stderr = &c.output, &c.output
 	if err := c.command.Start(); err != nil {
 		t.Fatal(err)
@@ -126,12 +128,12 @@ LoadPlugin unixsock
 // inject lets collectd send a value of the metric injected.<name>.gauge now.
 func (c *collectd) inject(t *testing.T, name, value string) {
 	t.Helper()
-	conn, err := net.DialTimeout("unix", c.socket, answerWithin)
+	conn, err := net.DialTimeout("unix", c.socket, process.AnswerWithin)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(answerWithin))
+	conn.SetDeadline(time.Now().Add(process.AnswerWithin))
 	fmt.Fprintf(conn, "PUTVAL \"e2e.example/injected/gauge-%s\" interval=1 N:%s\n", name, value)
 	answer, err := bufio.NewReader(conn).ReadString('\n')
 	if err != nil || !strings.HasPrefix(answer, "0 ") {
@@ -153,10 +155,10 @@ func (c *collectd) stop() {
 // TestCollectd lets a real collectd send this machine's metrics to the telnet
 // port, and reads them as a dashboard would.
 func TestCollectd(t *testing.T) {
-	skipShort(t)
+	process.SkipShort(t)
 	daemon := collectdPath(t)
-	s := start(t, t.TempDir())
-	host, port := hostPort(t, s.telnet)
+	s := process.Start(t, t.TempDir())
+	host, port := process.HostPort(t, s.Telnet)
 	c := startCollectd(t, daemon, t.TempDir(), fmt.Sprintf(`LoadPlugin write_tsdb
 <Plugin write_tsdb>
   <Node "e2e">
@@ -173,7 +175,7 @@ func TestCollectd(t *testing.T) {
 	began := time.Now()
 	waitForPoints(ctx, t, s, c, "load.load.shortterm", 4)
 
-	names, err := s.metricNames(ctx, "")
+	names, err := s.MetricNames(ctx, "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +184,7 @@ func TestCollectd(t *testing.T) {
 			t.Errorf("no metric of plug-in %s in %q", plugin, names)
 		}
 	}
-	loads, err := s.metricNames(ctx, "load.load.")
+	loads, err := s.MetricNames(ctx, "load.load.")
 	if want := []string{"load.load.longterm", "load.load.midterm", "load.load.shortterm"}; err != nil || !slices.Equal(loads, want) {
 		t.Errorf("metric names with prefix load.load. are %q, want %q (%v)", loads, want, err)
 	}
@@ -221,20 +223,20 @@ func TestCollectd(t *testing.T) {
 	if infinite := points(ctx, t, s, `{"name":"injected.infinite.gauge"}`); len(infinite) != 0 {
 		t.Errorf("an infinite value was stored: %v", infinite)
 	}
-	m, err := s.metrics(ctx)
+	m, err := s.Metrics(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("collectd wrote %v samples of %v series in %d metrics over telnet; reads: %d loads, %d averages",
 		m[`varve_ingest_samples_total{protocol="telnet"}`], m["varve_store_series"], len(names), len(loads), len(averages))
-	s.stop(t)
+	s.Stop(t)
 }
 
 // TestCollectdHTTP does the same with collectd's own KairosDB writer.
 func TestCollectdHTTP(t *testing.T) {
-	skipShort(t)
+	process.SkipShort(t)
 	daemon := collectdPath(t)
-	s := start(t, t.TempDir())
+	s := process.Start(t, t.TempDir())
 	c := startCollectd(t, daemon, t.TempDir(), fmt.Sprintf(`LoadPlugin write_http
 <Plugin write_http>
   <Node "e2e">
@@ -247,7 +249,7 @@ func TestCollectdHTTP(t *testing.T) {
     BufferSize 4096
   </Node>
 </Plugin>
-`, s.http))
+`, s.HTTP))
 	select {
 	case <-c.exited:
 		if strings.Contains(c.output.String(), "write_http") {
@@ -271,12 +273,12 @@ func TestCollectdHTTP(t *testing.T) {
 	}
 	c.stop()
 	checkRejected(ctx, t, s, "")
-	m, err := s.metrics(ctx)
+	m, err := s.Metrics(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("collectd wrote %v samples of %v series as KairosDB JSON", m[`varve_ingest_samples_total{protocol="kairosdb_json"}`], m["varve_store_series"])
-	s.stop(t)
+	s.Stop(t)
 }
 
 // A point is one value of an answer, with the tag value it was grouped by.
@@ -287,9 +289,9 @@ type point struct {
 }
 
 // points asks for the last hour of a metric.
-func points(ctx context.Context, t *testing.T, s *server, metric string) []point {
+func points(ctx context.Context, t *testing.T, s *process.Server, metric string) []point {
 	t.Helper()
-	results, err := s.query(ctx, `{"start_relative":{"value":1,"unit":"hours"},"metrics":[`+metric+`]}`)
+	results, err := s.Query(ctx, `{"start_relative":{"value":1,"unit":"hours"},"metrics":[`+metric+`]}`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,13 +303,13 @@ func points(ctx context.Context, t *testing.T, s *server, metric string) []point
 			if err := errors.Join(errTime, errValue); err != nil {
 				t.Fatalf("%s: %v", metric, err)
 			}
-			points = append(points, point{r.group(), time.UnixMilli(ms).UTC(), value})
+			points = append(points, point{r.Group(), time.UnixMilli(ms).UTC(), value})
 		}
 	}
 	return points
 }
 
-func waitForPoints(ctx context.Context, t *testing.T, s *server, c *collectd, metric string, n int) {
+func waitForPoints(ctx context.Context, t *testing.T, s *process.Server, c *collectd, metric string, n int) {
 	t.Helper()
 	for limit := time.Now().Add(collectdRuns); ; time.Sleep(100 * time.Millisecond) {
 		got := len(points(ctx, t, s, fmt.Sprintf(`{"name":%q}`, metric)))
@@ -320,15 +322,15 @@ func waitForPoints(ctx context.Context, t *testing.T, s *server, c *collectd, me
 		default:
 		}
 		if time.Now().After(limit) {
-			names, _ := s.metricNames(ctx, "")
+			names, _ := s.MetricNames(ctx, "")
 			t.Fatalf("%d points of %s after %v, want %d; metrics are %q", got, metric, collectdRuns, n, names)
 		}
 	}
 }
 
-func checkTags(ctx context.Context, t *testing.T, s *server, metric string) {
+func checkTags(ctx context.Context, t *testing.T, s *process.Server, metric string) {
 	t.Helper()
-	body, err := s.want(ctx, 200, "POST", "/api/v1/datapoints/query/tags", fmt.Sprintf(`{"start_absolute":0,"metrics":[{"name":%q}]}`, metric))
+	body, err := s.Want(ctx, 200, "POST", "/api/v1/datapoints/query/tags", fmt.Sprintf(`{"start_absolute":0,"metrics":[{"name":%q}]}`, metric))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +349,7 @@ func checkTags(ctx context.Context, t *testing.T, s *server, metric string) {
 }
 
 // checkMemory adds up the kinds of memory, each a metric of its own.
-func checkMemory(ctx context.Context, t *testing.T, s *server, names []string) {
+func checkMemory(ctx context.Context, t *testing.T, s *process.Server, names []string) {
 	t.Helper()
 	var sum float64
 	kinds := 0
@@ -370,9 +372,9 @@ func checkMemory(ctx context.Context, t *testing.T, s *server, names []string) {
 
 // checkRejected wants that nothing was refused but one line that begins with
 // infinite and was refused as not finite; that nothing at all was if it is "".
-func checkRejected(ctx context.Context, t *testing.T, s *server, infinite string) {
+func checkRejected(ctx context.Context, t *testing.T, s *process.Server, infinite string) {
 	t.Helper()
-	body, err := s.want(ctx, 200, "GET", "/admin/rejected", "")
+	body, err := s.Want(ctx, 200, "GET", "/admin/rejected", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -382,7 +384,7 @@ func checkRejected(ctx context.Context, t *testing.T, s *server, infinite string
 	if err := json.Unmarshal(body, &refused); err != nil {
 		t.Fatalf("/admin/rejected: %v in %s", err, body)
 	}
-	m, err := s.metrics(ctx)
+	m, err := s.Metrics(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -390,7 +392,7 @@ func checkRejected(ctx context.Context, t *testing.T, s *server, infinite string
 	if infinite == "" {
 		want = 0
 	}
-	if len(list) != want || m.sum("varve_ingest_rejected_total") != float64(want) {
+	if len(list) != want || m.Sum("varve_ingest_rejected_total") != float64(want) {
 		t.Errorf("%d inputs of collectd were refused, want %d: %s", len(list), want, body)
 		return
 	}

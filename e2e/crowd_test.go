@@ -6,16 +6,18 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"varve/e2e/process"
 )
 
 // TestStopInTheCrowd stops a server in order while many clients send, with the
 // settings it comes with. What was acknowledged is there after the next start,
 // and of each telnet stream everything up to one line.
 func TestStopInTheCrowd(t *testing.T) {
-	skipShort(t)
+	process.SkipShort(t)
 	const clients = 12
 	dir := t.TempDir()
-	s := start(t, dir)
+	s := process.Start(t, dir)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var writers []*writer
@@ -27,13 +29,13 @@ func TestStopInTheCrowd(t *testing.T) {
 	for i, w := range writers {
 		wg.Go(func() {
 			ends[i] = w.run(ctx, s)
-			if !s.ending.Load() {
+			if !s.Ending.Load() {
 				t.Errorf("a writer ended before the server was: %v", ends[i])
 			}
 		})
 	}
 	time.Sleep(3 * time.Second)
-	took := s.stop(t)
+	took := s.Stop(t)
 	wg.Wait()
 	for _, err := range ends {
 		if err != nil && !excusable(err, true) {
@@ -41,7 +43,7 @@ func TestStopInTheCrowd(t *testing.T) {
 		}
 	}
 
-	s = start(t, dir)
+	s = process.Start(t, dir)
 	stored, caught, open := 0, 0, 0
 	for _, w := range writers {
 		w.server = s
@@ -54,5 +56,5 @@ func TestStopInTheCrowd(t *testing.T) {
 	}
 	t.Logf("stopped in %v with %d clients sending; %d points are there; of %d that were under way by telnet %d were stored",
 		took.Round(time.Millisecond), clients, stored, open, caught)
-	s.stop(t)
+	s.Stop(t)
 }

@@ -2,10 +2,9 @@
 // a process, talk to it as clients do, and end it in every way a process ends.
 // docs/reliability.md says what each test shows and what it found last.
 //
-// The nouns of the harness, one file each:
+// The package process below runs the server. The nouns of the tests, one file
+// each:
 //
-//	server   a running varve serve: started, asked, killed, stopped
-//	logbook  the server's log, followed while it is written
 //	ledger   what a writer knows of its points, and what is open
 //	writer   sends points and deletions, and keeps the ledger
 //	ballast  a file that fills a small file system

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"varve/e2e/process"
 )
 
 const (
@@ -77,7 +79,7 @@ func (b ballast) remove() {
 // there is space again, writes are taken within seconds, without a restart if
 // the reserve was not used up. Nothing acknowledged is lost.
 func TestFullDisk(t *testing.T) {
-	skipShort(t)
+	process.SkipShort(t)
 	for _, c := range []struct {
 		name    string
 		leave   int64
@@ -104,12 +106,12 @@ type fullDisk struct {
 	ballast ballast
 	writers []*writer
 	telnet  *writer
-	server  *server
+	server  *process.Server
 }
 
 func (f *fullDisk) start() {
 	f.t.Helper()
-	f.server = start(f.t, f.dir, "--store-min-free-bytes=8MiB", "--store-log-segment-bytes=1MiB",
+	f.server = process.Start(f.t, f.dir, "--store-min-free-bytes=8MiB", "--store-log-segment-bytes=1MiB",
 		"--store-head-bytes=2MiB", "--store-head-bytes-max=8MiB", "--store-checkpoint-samples=40000", "--store-merge-files=2")
 	for _, w := range append(f.writers, f.telnet) {
 		w.server = f.server
@@ -125,9 +127,9 @@ func (f *fullDisk) round(leave int64, mayStop bool) {
 	defer filled.Stop()
 	ends := f.writeUntilRefused(ctx)
 	select {
-	case <-f.server.exited:
-		if !mayStop || !strings.Contains(f.server.log.tail(), "when the disk is well, start it again") {
-			t.Fatalf("the server ended: %v\n%s", f.server.err, f.server.log.tail())
+	case <-f.server.Exited:
+		if !mayStop || !strings.Contains(f.server.Log.Tail(), "when the disk is well, start it again") {
+			t.Fatalf("the server ended: %v\n%s", f.server.Err, f.server.Log.Tail())
 		}
 		t.Log("the catalogue was about to be written, and the server ended with a message")
 		f.ballast.remove()
@@ -143,7 +145,7 @@ func (f *fullDisk) round(leave int64, mayStop bool) {
 	if err := f.telnet.barrier(ctx); err != nil {
 		t.Errorf("lines that were held back: %v", err)
 	}
-	f.server.kill()
+	f.server.Kill()
 	f.telnet.hangUp()
 
 	f.start()
@@ -155,7 +157,7 @@ func (f *fullDisk) round(leave int64, mayStop bool) {
 		points += w.ledger.count()
 	}
 	t.Logf("%d points are there", points)
-	f.server.stop(t)
+	f.server.Stop(t)
 }
 
 // writeUntilRefused writes until every writer has got an error.
@@ -178,11 +180,11 @@ func (f *fullDisk) writeUntilRefused(ctx context.Context) []error {
 func (f *fullDisk) whileFull(ctx context.Context, ends []error) {
 	t := f.t
 	for _, err := range ends {
-		if status := (*statusError)(nil); !errors.As(err, &status) || status.got != http.StatusServiceUnavailable {
+		if status := (*process.StatusError)(nil); !errors.As(err, &status) || status.Got != http.StatusServiceUnavailable {
 			t.Errorf("a write to a full disk: %v, want 503", err)
 		}
 	}
-	response, err := f.server.client.Post("http://"+f.server.http+"/api/v1/datapoints", "application/json",
+	response, err := f.server.Client.Post("http://"+f.server.HTTP+"/api/v1/datapoints", "application/json",
 		strings.NewReader(`[{"name":"e2e.refused","tags":{"a":"b"},"datapoints":[[1700000000000,1]]}]`))
 	if err != nil {
 		t.Fatal(err)
@@ -192,7 +194,7 @@ func (f *fullDisk) whileFull(ctx context.Context, ends []error) {
 	if err != nil || response.StatusCode != http.StatusServiceUnavailable || len(body) > 0 || response.Header.Get("Retry-After") == "" {
 		t.Errorf("a write to a full disk: status %d, Retry-After %q, body %q (%v)", response.StatusCode, response.Header.Get("Retry-After"), body, err)
 	}
-	health, err := f.server.want(ctx, http.StatusOK, "GET", "/api/v1/health/status", "")
+	health, err := f.server.Want(ctx, http.StatusOK, "GET", "/api/v1/health/status", "")
 	if err != nil || !strings.Contains(string(health), "Datastore-Write: FAIL") {
 		t.Errorf("health of a full disk: %s (%v)", health, err)
 	}
@@ -223,7 +225,7 @@ func (f *fullDisk) writeAgain(ctx context.Context, w *writer) {
 			return
 		}
 		if time.Now().After(limit) || ctx.Err() != nil {
-			f.t.Fatalf("no write %v after there is space: %v\n%s", recoverWithin, err, f.server.log.tail())
+			f.t.Fatalf("no write %v after there is space: %v\n%s", recoverWithin, err, f.server.Log.Tail())
 		}
 		time.Sleep(50 * time.Millisecond)
 	}

@@ -10,6 +10,18 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"varve/e2e/process"
+)
+
+// Messages that tests look for.
+const (
+	checkpointBegins = "checkpoint begins"
+	checkpointDone   = "checkpoint done"
+	mergeBegins      = "merge begins"
+	mergeDone        = "merge done"
+	orphanRemoved    = "remove a block file that was never completed"
+	replayed         = "replayed the write-ahead log"
 )
 
 // An ending is a way to end the server in a round of the loop.
@@ -60,7 +72,7 @@ type tally struct {
 // each start everything that was acknowledged is there with its value, nothing
 // else is, and what was deleted stays deleted.
 func TestKillLoop(t *testing.T) {
-	skipShort(t)
+	process.SkipShort(t)
 	seed := *seedFlag
 	if seed == 0 {
 		seed = rand.Uint64()
@@ -129,9 +141,9 @@ func (k *killLoop) once() {
 	k.ending, k.flags = k.choose(), k.settings()
 	k.tally.endings[k.ending]++
 	if k.ending == inStart {
-		s := launch(k.t, k.dir, k.flags...)
+		s := process.Launch(k.t, k.dir, k.flags...)
 		time.Sleep(time.Duration(k.random.IntN(150)) * time.Millisecond)
-		s.kill()
+		s.Kill()
 		k.killed(s)
 		return
 	}
@@ -153,8 +165,8 @@ func (k *killLoop) choose() ending {
 }
 
 // verify starts the server and compares everything.
-func (k *killLoop) verify() *server {
-	s := start(k.t, k.dir, k.flags...)
+func (k *killLoop) verify() *process.Server {
+	s := process.Start(k.t, k.dir, k.flags...)
 	k.started(s)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -178,27 +190,27 @@ func (k *killLoop) verify() *server {
 		k.t.Errorf("round %d: %d points of broken telnet streams are there, %d were counted as stored", k.round, caught, k.owed)
 	}
 	k.owed = 0
-	got, err := s.metricNames(ctx, "")
+	got, err := s.MetricNames(ctx, "")
 	if err != nil || !slices.Equal(got, want) {
 		k.t.Errorf("round %d, after a start: metric names %q, want %q (%v)", k.round, got, want, err)
 	}
 	if k.t.Failed() {
-		k.t.Fatalf("log of the start:\n%s", s.log.tail())
+		k.t.Fatalf("log of the start:\n%s", s.Log.Tail())
 	}
 	return s
 }
 
-func (k *killLoop) started(s *server) {
-	k.tally.ready = append(k.tally.ready, s.ready)
-	k.tally.orphans += s.log.count(orphanRemoved)
-	if s.log.count(replayed) == 0 {
+func (k *killLoop) started(s *process.Server) {
+	k.tally.ready = append(k.tally.ready, s.Ready)
+	k.tally.orphans += s.Log.Count(orphanRemoved)
+	if s.Log.Count(replayed) == 0 {
 		return
 	}
 	k.tally.replays++
-	if s.log.attribute(replayed, "cut_bytes") != "0" {
+	if s.Log.Attribute(replayed, "cut_bytes") != "0" {
 		k.tally.cutTails++
 	}
-	took, err := time.ParseDuration(s.log.attribute(replayed, "took"))
+	took, err := time.ParseDuration(s.Log.Attribute(replayed, "took"))
 	if err != nil {
 		k.t.Fatalf("time of the replay: %v", err)
 	}
@@ -206,7 +218,7 @@ func (k *killLoop) started(s *server) {
 }
 
 // load lets all writers loose on s and ends it.
-func (k *killLoop) load(s *server) {
+func (k *killLoop) load(s *process.Server) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	var wg sync.WaitGroup
@@ -215,7 +227,7 @@ func (k *killLoop) load(s *server) {
 	for i, w := range k.writers {
 		wg.Go(func() {
 			ends[i] = w.run(ctx, s)
-			if !s.ending.Load() {
+			if !s.Ending.Load() {
 				broken <- ends[i]
 			}
 		})
@@ -225,8 +237,8 @@ func (k *killLoop) load(s *server) {
 	cancel()
 	wg.Wait()
 	last := <-watch
-	if s.log.fault() != "" && (k.ending != bySIGTERM) {
-		k.t.Errorf("round %d: the log has: %s", k.round, s.log.fault())
+	if s.Log.Fault() != "" && (k.ending != bySIGTERM) {
+		k.t.Errorf("round %d: the log has: %s", k.round, s.Log.Fault())
 	}
 	for _, err := range ends {
 		if err != nil && !excusable(err, k.ending == bySIGTERM) {
@@ -235,18 +247,18 @@ func (k *killLoop) load(s *server) {
 	}
 	k.compareCounter(last)
 	if k.t.Failed() {
-		k.t.Fatalf("log:\n%s", s.log.tail())
+		k.t.Fatalf("log:\n%s", s.Log.Tail())
 	}
 }
 
 // end ends the server at the round's moment.
-func (k *killLoop) end(ctx context.Context, s *server, broken <-chan error) {
+func (k *killLoop) end(ctx context.Context, s *process.Server, broken <-chan error) {
 	wait := func(moment <-chan struct{}, atMost time.Duration) {
 		select {
 		case err := <-broken:
 			k.t.Errorf("round %d: a writer ended before the server was: %v", k.round, err)
-		case <-s.exited:
-			k.t.Errorf("round %d: the server ended by itself: %v", k.round, s.err)
+		case <-s.Exited:
+			k.t.Errorf("round %d: the server ended by itself: %v", k.round, s.Err)
 		case <-moment:
 		case <-time.After(atMost):
 		}
@@ -257,43 +269,43 @@ func (k *killLoop) end(ctx context.Context, s *server, broken <-chan error) {
 	var compacting sync.WaitGroup
 	switch k.ending {
 	case inCheckpoint:
-		wait(s.log.next(checkpointBegins), 3*time.Second)
+		wait(s.Log.Next(checkpointBegins), 3*time.Second)
 		time.Sleep(pause)
 	case inMerge:
-		wait(s.log.next(mergeBegins), 3*time.Second)
+		wait(s.Log.Next(mergeBegins), 3*time.Second)
 		time.Sleep(pause)
 	case inCompact:
-		compacting.Go(func() { s.do(ctx, "POST", "/admin/compact", "") })
+		compacting.Go(func() { s.Do(ctx, "POST", "/admin/compact", "") })
 		time.Sleep(4 * pause)
 	case bySIGTERM:
-		k.tally.stopped = append(k.tally.stopped, s.stop(k.t))
+		k.tally.stopped = append(k.tally.stopped, s.Stop(k.t))
 		return
 	}
-	s.kill()
+	s.Kill()
 	compacting.Wait()
 	k.killed(s)
 }
 
 // killed notes what the server was doing when it was killed.
-func (k *killLoop) killed(s *server) {
+func (k *killLoop) killed(s *process.Server) {
 	k.tally.kills++
-	if s.log.count(checkpointBegins) > s.log.count(checkpointDone) {
+	if s.Log.Count(checkpointBegins) > s.Log.Count(checkpointDone) {
 		k.tally.insideCkpt++
 	}
-	if s.log.count(mergeBegins) > s.log.count(mergeDone) {
+	if s.Log.Count(mergeBegins) > s.Log.Count(mergeDone) {
 		k.tally.insideMrg++
 	}
 }
 
 // watchMetrics looks at the server's metrics until it ends and then gives the
 // last ones.
-func (k *killLoop) watchMetrics(ctx context.Context, s *server) <-chan metrics {
-	last := make(chan metrics, 1)
+func (k *killLoop) watchMetrics(ctx context.Context, s *process.Server) <-chan process.Metrics {
+	last := make(chan process.Metrics, 1)
 	go func() {
-		var m metrics
+		var m process.Metrics
 		defer func() { last <- m }()
 		for {
-			next, err := s.metrics(ctx)
+			next, err := s.Metrics(ctx)
 			if err != nil {
 				return
 			}
@@ -306,8 +318,8 @@ func (k *killLoop) watchMetrics(ctx context.Context, s *server) <-chan metrics {
 
 // compareCounter notes a fault that the metrics show, and leaves to the next
 // check that the samples that were counted as stored by telnet are there.
-func (k *killLoop) compareCounter(m metrics) {
-	if err := m.fault(); err != nil {
+func (k *killLoop) compareCounter(m process.Metrics) {
+	if err := m.Fault(); err != nil {
 		k.t.Errorf("round %d: %v", k.round, err)
 	}
 	known, open := 0, 0

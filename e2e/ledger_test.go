@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"varve/e2e/process"
 )
 
 // A generation counts how often a point was written anew. Each write of a point
@@ -173,15 +175,15 @@ func (l *ledger) question() string {
 // found traces each value of an answer to a generation of a point. Errors are
 // values that were never sent, or at another time, or in another series, or are
 // there twice.
-func (l *ledger) found(results []result) ([]generation, error) {
+func (l *ledger) found(results []process.Result) ([]generation, error) {
 	found := slices.Repeat([]generation{absent}, len(l.beliefs))
 	for _, r := range results {
 		if len(r.Values) == 0 {
 			continue // a metric without points is answered by one empty result
 		}
-		series, err := strconv.Atoi(r.group())
+		series, err := strconv.Atoi(r.Group())
 		if err != nil || series >= l.series || r.Name != l.metric {
-			return nil, fmt.Errorf("%s: a group of %s with series %q was never sent", l.metric, r.Name, r.group())
+			return nil, fmt.Errorf("%s: a group of %s with series %q was never sent", l.metric, r.Name, r.Group())
 		}
 		for _, v := range r.Values {
 			n, g, err := l.trace(series, v)
@@ -236,7 +238,7 @@ func sameValue(got, want string) bool {
 
 // compare holds an answer against the beliefs and settles what was open: as it
 // is once seen it stays until it is written or deleted again.
-func (l *ledger) compare(results []result) error {
+func (l *ledger) compare(results []process.Result) error {
 	found, err := l.found(results)
 	if err != nil {
 		return err

@@ -18,6 +18,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/e2e/process"
 	"varve/internal/embedded"
 	"varve/internal/ingest"
 	"varve/internal/ingest/kairosjson"
@@ -131,7 +132,7 @@ const (
 // is answered 503 or 204, telnet is read slowly; and afterwards every sample that
 // was acknowledged, and every line that was sent, is in the store.
 func TestOverload(t *testing.T) {
-	skipShort(t)
+	process.SkipShort(t)
 	t.Run("slow log", func(t *testing.T) { overloaded(t, "") })
 	t.Run("slow block files", func(t *testing.T) { overloaded(t, "blocks") })
 }
@@ -194,7 +195,7 @@ func (o *overload) serve(s *embedded.Store) (stop func()) {
 		limit, done := context.WithTimeout(ctx, time.Minute)
 		defer done()
 		for o.metric("varve_telnet_connections") > 0 && limit.Err() == nil {
-			time.Sleep(pollEvery)
+			time.Sleep(process.PollEvery)
 		}
 		if limit.Err() != nil {
 			o.t.Error("telnet connections are not read to their end within a minute")

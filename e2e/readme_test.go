@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"varve/e2e/process"
 )
 
 // readmeCommands returns the commands of the README that talk to a server: the
@@ -45,14 +47,14 @@ var (
 )
 
 // pointAt replaces the default addresses in a command by those of s.
-func pointAt(t *testing.T, s *server, command string) string {
+func pointAt(t *testing.T, s *process.Server, command string) string {
 	return addressOf.ReplaceAllStringFunc(command, func(address string) string {
 		m := addressOf.FindStringSubmatch(address)
-		server := s.http
+		server := s.HTTP
 		if m[3] == "4242" {
-			server = s.telnet
+			server = s.Telnet
 		}
-		host, port := hostPort(t, server)
+		host, port := process.HostPort(t, server)
 		return host + m[2] + port
 	})
 }
@@ -74,7 +76,7 @@ func runShell(t *testing.T, command string) string {
 // that it shows is tried on a fresh server, after which each question that it
 // shows is answered, also after kill -9.
 func TestReadme(t *testing.T) {
-	skipShort(t)
+	process.SkipShort(t)
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("*** THE README'S COMMANDS ARE NOT TESTED: no bash ***")
 	}
@@ -109,7 +111,7 @@ func TestReadme(t *testing.T) {
 func followReadme(t *testing.T, send string, queries, others []string) {
 	needCurl(t)
 	dir := t.TempDir()
-	s := start(t, dir)
+	s := process.Start(t, dir)
 	answer := runShell(t, pointAt(t, s, send))
 	if strings.Contains(send, "curl -i") && !strings.Contains(answer, " 204 ") {
 		t.Errorf("%s\nanswered %s", send, answer)
@@ -117,7 +119,7 @@ func followReadme(t *testing.T, send string, queries, others []string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	for _, q := range queries {
-		err := until(ctx, "answer with a point to "+q, func() (bool, error) {
+		err := process.Until(ctx, "answer with a point to "+q, func() (bool, error) {
 			return strings.Contains(runShell(t, pointAt(t, s, q)), `"values":[[`), nil
 		})
 		if err != nil {
@@ -127,17 +129,17 @@ func followReadme(t *testing.T, send string, queries, others []string) {
 	for _, c := range others {
 		runShell(t, pointAt(t, s, c))
 	}
-	if _, err := s.want(ctx, http.StatusNoContent, "GET", "/api/v1/health/check", ""); err != nil {
+	if _, err := s.Want(ctx, http.StatusNoContent, "GET", "/api/v1/health/check", ""); err != nil {
 		t.Error(err)
 	}
-	s.kill()
-	s = start(t, dir)
+	s.Kill()
+	s = process.Start(t, dir)
 	for _, q := range queries {
 		if answer := runShell(t, pointAt(t, s, q)); !strings.Contains(answer, `"values":[[`) {
 			t.Errorf("after kill -9, %s\nanswered %s", q, answer)
 		}
 	}
-	s.stop(t)
+	s.Stop(t)
 }
 
 func needCurl(t *testing.T) {

@@ -11,6 +11,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"varve/e2e/process"
 )
 
 var soakFlag = flag.Duration("e2e.soak", 20*time.Second, "how long TestSoak loads the server")
@@ -31,12 +33,12 @@ const (
 // end the server stops in order, its files are checked offline, and everything
 // is compared once more after a start.
 func TestSoak(t *testing.T) {
-	skipShort(t)
+	process.SkipShort(t)
 	dir := t.TempDir()
 	flags := []string{"--log-level=debug", "--store-head-bytes=2MiB", "--store-head-bytes-max=8MiB", "--store-checkpoint-samples=60000",
 		"--store-checkpoint-interval=5s", "--store-merge-files=3", "--store-maintenance-interval=1s", "--store-row-width=1h",
 		"--store-log-segment-bytes=2MiB", "--store-page-cache-bytes=4MiB"}
-	k := &soak{t: t, server: start(t, dir, flags...)}
+	k := &soak{t: t, server: process.Start(t, dir, flags...)}
 	for i := range soakWriters {
 		k.writers = append(k.writers, k.newWriter(i))
 	}
@@ -44,26 +46,26 @@ func TestSoak(t *testing.T) {
 	for end := time.Now().Add(*soakFlag); time.Now().Before(end) && !t.Failed(); {
 		k.segment(segment)
 		select {
-		case <-k.server.exited:
-			t.Fatalf("the server ended by itself: %v; the first line that should not be in its log: %s\n%s", k.server.err, k.server.log.fault(), k.server.log.tail())
+		case <-k.server.Exited:
+			t.Fatalf("the server ended by itself: %v; the first line that should not be in its log: %s\n%s", k.server.Err, k.server.Log.Fault(), k.server.Log.Tail())
 		default:
 		}
 		k.rest()
 	}
 	k.judge()
-	took := k.server.stop(t)
+	took := k.server.Stop(t)
 	k.checkFiles(dir)
-	k.server = start(t, dir, flags...)
+	k.server = process.Start(t, dir, flags...)
 	k.compare()
 	m := k.measure()
 	t.Logf("stopped in %v; after a start %d points in %d comparisons of all; %.0f checkpoints, %.0f merges, %.0f samples expired before",
 		took.Round(time.Millisecond), m.points, len(k.measured)+1, k.last().checkpoints, k.last().merges, k.last().expired)
-	k.server.stop(t)
+	k.server.Stop(t)
 }
 
 type soak struct {
 	t        *testing.T
-	server   *server
+	server   *process.Server
 	mu       sync.Mutex // guards writers while they write
 	writers  []*writer
 	made     int // writers so far
@@ -104,7 +106,7 @@ func (k *soak) segment(length time.Duration) {
 	wg.Go(func() { k.repeat(ctx, end, 150*time.Millisecond, "query", k.query) })
 	wg.Go(func() {
 		k.repeat(ctx, end, 7*time.Second, "compact", func(ctx context.Context) error {
-			_, err := k.server.want(ctx, http.StatusNoContent, "POST", "/admin/compact", "")
+			_, err := k.server.Want(ctx, http.StatusNoContent, "POST", "/admin/compact", "")
 			return err
 		})
 	})
@@ -167,7 +169,7 @@ func (k *soak) expire(ctx context.Context) error {
 	}
 	k.sent += count
 	body := fmt.Sprintf(`[{"name":"e2e.expiring","tags":{"host":"e2e"},"ttl":%d,"datapoints":[%s]}]`, int(soakTTL.Seconds()), strings.Join(points, ","))
-	if _, err := k.server.want(ctx, http.StatusNoContent, "POST", "/api/v1/datapoints", body); err != nil {
+	if _, err := k.server.Want(ctx, http.StatusNoContent, "POST", "/api/v1/datapoints", body); err != nil {
 		return err
 	}
 	k.expiring = append(k.expiring, expiring{from - count + 1, from, count})
@@ -187,7 +189,7 @@ func (k *soak) expire(ctx context.Context) error {
 
 func (k *soak) seeExpiring(ctx context.Context, e expiring) error {
 	asked := time.Now().UnixMilli()
-	results, err := k.server.query(ctx, fmt.Sprintf(`{"start_absolute":%d,"end_absolute":%d,"metrics":[{"name":"e2e.expiring"}]}`, e.fromMS, e.toMS))
+	results, err := k.server.Query(ctx, fmt.Sprintf(`{"start_absolute":%d,"end_absolute":%d,"metrics":[{"name":"e2e.expiring"}]}`, e.fromMS, e.toMS))
 	if err != nil {
 		return err
 	}
@@ -209,7 +211,7 @@ func (k *soak) query(ctx context.Context) error {
 	k.mu.Lock()
 	metric := k.writers[int(time.Now().UnixMilli())%soakWriters].ledger.metric
 	k.mu.Unlock()
-	_, err := k.server.query(ctx, fmt.Sprintf(
+	_, err := k.server.Query(ctx, fmt.Sprintf(
 		`{"start_absolute":0,"metrics":[{"name":%q,"group_by":[{"name":"tag","tags":["series"]}],"aggregators":[{"name":"count","sampling":{"value":1,"unit":"minutes"}}]}]}`, metric))
 	return err
 }
@@ -217,14 +219,14 @@ func (k *soak) query(ctx context.Context) error {
 // rest compares and measures while nobody writes.
 func (k *soak) rest() {
 	k.compare()
-	if out, err := exec.Command(binary, "check", "--http-addr="+k.server.http).CombinedOutput(); err != nil {
+	if out, err := exec.Command(process.Binary, "check", "--http-addr="+k.server.HTTP).CombinedOutput(); err != nil {
 		k.t.Errorf("check of the running server: %v\n%s", err, out)
 	}
 	k.measured = append(k.measured, k.measure())
 	m := k.last()
 	k.t.Logf("%2d: %.0f goroutines, %.0f files, %.0f MB; %d points; %.0f checkpoints, %.0f merges, %.0f expired",
 		len(k.measured), m.goroutines, m.files, m.megabytes, m.points, m.checkpoints, m.merges, m.expired)
-	if fault := k.server.log.fault(); fault != "" {
+	if fault := k.server.Log.Fault(); fault != "" {
 		k.t.Error("the log has:", fault)
 	}
 }
@@ -243,16 +245,16 @@ func (k *soak) compare() {
 func (k *soak) measure() measure {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	m, err := k.server.metrics(ctx)
+	m, err := k.server.Metrics(ctx)
 	if err == nil {
-		err = m.fault()
+		err = m.Fault()
 	}
 	if err != nil {
 		k.t.Error(err)
 	}
 	now := measure{
 		goroutines: m["go_goroutines"], files: m["process_open_fds"], megabytes: m["process_resident_memory_bytes"] / 1e6,
-		checkpoints: m["varve_store_checkpoints_total"], merges: m["varve_store_merges_total"], expired: m.sum("varve_store_expired_file_samples_total"),
+		checkpoints: m["varve_store_checkpoints_total"], merges: m["varve_store_merges_total"], expired: m.Sum("varve_store_expired_file_samples_total"),
 	}
 	for _, w := range k.writers {
 		now.points += w.ledger.count()
@@ -290,7 +292,7 @@ func (k *soak) judge() {
 }
 
 func (k *soak) checkFiles(dir string) {
-	out, err := exec.Command(binary, "check", "--data-dir="+dir).CombinedOutput()
+	out, err := exec.Command(process.Binary, "check", "--data-dir="+dir).CombinedOutput()
 	if err != nil {
 		k.t.Errorf("check: %v\n%s", err, out)
 	}

@@ -8,6 +8,8 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"varve/e2e/process"
 )
 
 // A writer sends points of one metric to a server until the server goes away.
@@ -17,7 +19,7 @@ type writer struct {
 	telnet bool // new points go over telnet, else over HTTP
 	random *rand.Rand
 
-	server *server
+	server *process.Server
 	conn   net.Conn
 	open   span // sent over conn and not yet known to be stored
 	stored int  // points this connection is known to have stored
@@ -40,7 +42,7 @@ func newWriter(number int, telnet bool, seed uint64) *writer {
 
 // run writes until ctx ends or something fails, which is normal when the server
 // is ended.
-func (w *writer) run(ctx context.Context, s *server) error {
+func (w *writer) run(ctx context.Context, s *process.Server) error {
 	w.server, w.open, w.stored = s, span{}, 0
 	defer w.hangUp()
 	for ctx.Err() == nil {
@@ -98,14 +100,14 @@ func (w *writer) post(ctx context.Context, s span) error {
 }
 
 func (w *writer) postNow(ctx context.Context, s span) error {
-	_, err := w.server.want(ctx, http.StatusNoContent, "POST", "/api/v1/datapoints", w.ledger.body(s))
+	_, err := w.server.Want(ctx, http.StatusNoContent, "POST", "/api/v1/datapoints", w.ledger.body(s))
 	return err
 }
 
 // stream sends points as telnet lines, and waits for them now and then.
 func (w *writer) stream(ctx context.Context, s span) error {
 	if w.conn == nil {
-		conn, err := w.server.dial(ctx)
+		conn, err := w.server.Dial(ctx)
 		if err != nil {
 			return err
 		}
@@ -120,7 +122,7 @@ func (w *writer) stream(ctx context.Context, s span) error {
 	for n := s.from; n < s.to; n++ {
 		lines = w.ledger.line(lines, n)
 	}
-	if err := w.conn.SetWriteDeadline(time.Now().Add(answerWithin)); err != nil {
+	if err := w.conn.SetWriteDeadline(time.Now().Add(process.AnswerWithin)); err != nil {
 		return err
 	}
 	if _, err := w.conn.Write(lines); err != nil {
@@ -143,8 +145,8 @@ func (w *writer) barrier(ctx context.Context) error {
 	ms := w.ledger.timeMS(last)
 	question := fmt.Sprintf(`{"start_absolute":%d,"end_absolute":%d,"metrics":[{"name":%q,"tags":{"series":%q}}]}`,
 		ms, ms, w.ledger.metric, w.ledger.tag(last))
-	err := until(ctx, "see what was sent by telnet", func() (bool, error) {
-		results, err := w.server.query(ctx, question)
+	err := process.Until(ctx, "see what was sent by telnet", func() (bool, error) {
+		results, err := w.server.Query(ctx, question)
 		return len(results) > 0 && len(results[0].Values) > 0, err
 	})
 	if err != nil {
@@ -207,7 +209,7 @@ func (w *writer) drop(ctx context.Context) error {
 
 func (w *writer) erase(ctx context.Context, numbers []int, method, path, body string) error {
 	w.ledger.erasing(numbers)
-	if _, err := w.server.want(ctx, http.StatusNoContent, method, path, body); err != nil {
+	if _, err := w.server.Want(ctx, http.StatusNoContent, method, path, body); err != nil {
 		return err
 	}
 	w.ledger.erased(numbers)
@@ -216,7 +218,7 @@ func (w *writer) erase(ctx context.Context, numbers []int, method, path, body st
 
 // check compares everything the writer knows with what the server answers.
 func (w *writer) check(ctx context.Context) error {
-	results, err := w.server.query(ctx, w.ledger.question())
+	results, err := w.server.Query(ctx, w.ledger.question())
 	if err != nil {
 		return err
 	}
@@ -237,13 +239,13 @@ func (e *findingError) Unwrap() error { return e.err }
 // excusable reports whether an error of a writer may come from the end of its
 // server: broken connections and, when it stops in order, 503.
 func excusable(err error, inOrder bool) bool {
-	var status *statusError
+	var status *process.StatusError
 	var finding *findingError
 	switch {
 	case errors.As(err, &finding):
 		return false
 	case errors.As(err, &status):
-		return inOrder && status.got == http.StatusServiceUnavailable
+		return inOrder && status.Got == http.StatusServiceUnavailable
 	}
 	return true
 }

@@ -1,4 +1,4 @@
-package e2e
+package process
 
 import (
 	"bytes"
@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// A logbook takes the standard error of a server and follows what the log says.
-type logbook struct {
+// A Logbook takes the standard error of a server and follows what the log says.
+type Logbook struct {
 	mu      sync.Mutex
 	partial []byte
 	lines   []string // the last ones
@@ -17,25 +17,15 @@ type logbook struct {
 	faults  []string // warnings, errors, and what is no log line at all
 }
 
-// Messages that tests look for.
-const (
-	checkpointBegins = "checkpoint begins"
-	checkpointDone   = "checkpoint done"
-	mergeBegins      = "merge begins"
-	mergeDone        = "merge done"
-	orphanRemoved    = "remove a block file that was never completed"
-	replayed         = "replayed the write-ahead log"
-)
-
 // keptLines bounds the lines that are kept for the report of a failure.
 const keptLines = 200
 
-func newLogbook() *logbook {
-	return &logbook{counts: make(map[string]int), watches: make(map[string][]chan struct{})}
+func newLogbook() *Logbook {
+	return &Logbook{counts: make(map[string]int), watches: make(map[string][]chan struct{})}
 }
 
 // Write takes a piece of the log.
-func (l *logbook) Write(b []byte) (int, error) {
+func (l *Logbook) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.partial = append(l.partial, b...)
@@ -49,7 +39,7 @@ func (l *logbook) Write(b []byte) (int, error) {
 	}
 }
 
-func (l *logbook) line(line string) {
+func (l *Logbook) line(line string) {
 	if strings.Contains(line, "level=DEBUG") && (strings.Contains(line, "msg=request ") || strings.Contains(line, `msg="catalogue: `)) {
 		return // too many to keep
 	}
@@ -79,8 +69,8 @@ func messageOf(line string) string {
 	return message
 }
 
-// next returns a channel that is closed when message is logged from now on.
-func (l *logbook) next(message string) <-chan struct{} {
+// Next returns a channel that is closed when message is logged from now on.
+func (l *Logbook) Next(message string) <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := make(chan struct{})
@@ -88,16 +78,16 @@ func (l *logbook) next(message string) <-chan struct{} {
 	return w
 }
 
-// count returns how often message was logged.
-func (l *logbook) count(message string) int {
+// Count returns how often message was logged.
+func (l *Logbook) Count(message string) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.counts[message]
 }
 
-// fault returns the first line that should not be in the log of a healthy
+// Fault returns the first line that should not be in the log of a healthy
 // server, "" if there is none.
-func (l *logbook) fault() string {
+func (l *Logbook) Fault() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.faults) == 0 {
@@ -106,8 +96,8 @@ func (l *logbook) fault() string {
 	return l.faults[0]
 }
 
-// attribute returns the value of key in the last line with message.
-func (l *logbook) attribute(message, key string) string {
+// Attribute returns the value of key in the last line with message.
+func (l *Logbook) Attribute(message, key string) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, line := range slices.Backward(l.lines) {
@@ -121,8 +111,8 @@ func (l *logbook) attribute(message, key string) string {
 	return ""
 }
 
-// tail returns the last lines.
-func (l *logbook) tail() string {
+// Tail returns the last lines.
+func (l *Logbook) Tail() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return strings.Join(l.lines[max(0, len(l.lines)-60):], "\n") + string(l.partial)

@@ -1,0 +1,317 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	readyWithin   = 30 * time.Second // what a start may take, replay included
+	stopWithin    = 10 * time.Second // what the server promises for SIGTERM
+	visibleWithin = 20 * time.Second // what telnet input may take until queries see it
+)
+
+const (
+	AnswerWithin = 30 * time.Second     // what one request may take
+	PollEvery    = 2 * time.Millisecond // between two looks at something that will change
+)
+
+// A Server is a process that runs varve serve, with HTTP and telnet on free
+// ports of loopback.
+type Server struct {
+	Log          *Logbook
+	Ready        time.Duration // from the start of the process to the greeting
+	HTTP, Telnet string        // host:port
+	Client       *http.Client
+	Ending       atomic.Bool   // the test has begun to end it
+	Exited       chan struct{} // closed at its end
+	Err          error         // how it exited; valid once Exited is closed
+
+	command *exec.Cmd
+	greeted *greeting
+}
+
+// A greeting is what a server prints when it is ready.
+type greeting struct {
+	mu       sync.Mutex
+	text     bytes.Buffer
+	complete chan struct{}
+}
+
+func (g *greeting) Write(b []byte) (int, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	had := g.done()
+	g.text.Write(b)
+	if !had && g.done() {
+		close(g.complete)
+	}
+	return len(b), nil
+}
+
+func (g *greeting) done() bool { return bytes.Contains(g.text.Bytes(), []byte("\nCtrl-C")) }
+
+func (g *greeting) String() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.text.String()
+}
+
+// Launch starts varve serve on dir without waiting for it.
+func Launch(t *testing.T, dir string, flags ...string) *Server {
+	t.Helper()
+	args := append([]string{"serve", "--data-dir", dir, "--http-addr=127.0.0.1:0", "--telnet-addr=127.0.0.1:0"}, flags...)
+	s := &Server{
+		command: exec.Command(Binary, args...),
+		Log:     newLogbook(),
+		greeted: &greeting{complete: make(chan struct{})},
+		Client:  &http.Client{Timeout: AnswerWithin, Transport: &http.Transport{MaxIdleConnsPerHost: 16}},
+		Exited:  make(chan struct{}),
+	}
+	EndWithTest(s.command)
+	s.command.Stderr = s.Log
+	s.command.Stdout = s.greeted
+	if err := s.command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		defer close(s.Exited)
+		s.Err = s.command.Wait()
+	}()
+	t.Cleanup(s.Kill)
+	return s
+}
+
+// Start starts varve serve on dir and waits until it is ready.
+func Start(t *testing.T, dir string, flags ...string) *Server {
+	t.Helper()
+	began := time.Now()
+	s := Launch(t, dir, flags...)
+	select {
+	case <-s.greeted.complete:
+	case <-s.Exited:
+		t.Fatalf("the server ended instead of getting ready: %v\n%s", s.Err, s.Log.Tail())
+	case <-time.After(readyWithin):
+		s.Kill()
+		t.Fatalf("the server did not get ready within %v\n%s", readyWithin, s.Log.Tail())
+	}
+	s.Ready = time.Since(began)
+	s.HTTP = s.find(t, `(?m)^ +HTTP +http://(\S+)$`)
+	s.Telnet = s.find(t, `(?m)^ +telnet +(\S+)$`)
+	return s
+}
+
+// find returns the first group of expr in the greeting.
+func (s *Server) find(t *testing.T, expr string) string {
+	t.Helper()
+	m := regexp.MustCompile(expr).FindStringSubmatch(s.greeted.String())
+	if m == nil {
+		t.Fatalf("no %s in the greeting:\n%s", expr, s.greeted)
+	}
+	return m[1]
+}
+
+// Kill ends the process as kill -9 does, if it still runs.
+func (s *Server) Kill() {
+	s.Ending.Store(true)
+	s.command.Process.Kill()
+	<-s.Exited
+	s.Client.CloseIdleConnections()
+}
+
+// Stop sends SIGTERM and wants an exit with status 0 within the promised time.
+func (s *Server) Stop(t *testing.T) time.Duration {
+	t.Helper()
+	s.Ending.Store(true)
+	began := time.Now()
+	if err := s.command.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatalf("SIGTERM: %v", err)
+	}
+	select {
+	case <-s.Exited:
+	case <-time.After(stopWithin):
+		s.Kill()
+		t.Fatalf("still running %v after SIGTERM\n%s", stopWithin, s.Log.Tail())
+	}
+	s.Client.CloseIdleConnections()
+	if s.Err != nil {
+		t.Fatalf("after SIGTERM: %v, want exit status 0\n%s", s.Err, s.Log.Tail())
+	}
+	return time.Since(began)
+}
+
+// Do sends a request and returns status and body.
+func (s *Server) Do(ctx context.Context, method, path, body string) (int, []byte, error) {
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+s.HTTP+path, strings.NewReader(body))
+	if err != nil {
+		return 0, nil, err
+	}
+	response, err := s.Client.Do(request)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(response.Body)
+	return response.StatusCode, answer, err
+}
+
+// A StatusError is an answer with another status than the one wanted.
+type StatusError struct {
+	Request   string
+	Got, Want int
+	Body      []byte
+}
+
+func (e *StatusError) Error() string {
+	return fmt.Sprintf("%s: status %d, want %d: %.500s", e.Request, e.Got, e.Want, e.Body)
+}
+
+// Want sends a request that has to be answered with a status.
+func (s *Server) Want(ctx context.Context, status int, method, path, body string) ([]byte, error) {
+	got, answer, err := s.Do(ctx, method, path, body)
+	if err == nil && got != status {
+		err = &StatusError{Request: method + " " + path, Got: got, Want: status, Body: answer}
+	}
+	return answer, err
+}
+
+// A Result is one group of an answer to a query.
+type Result struct {
+	Name    string
+	GroupBy []struct {
+		Name  string
+		Group json.RawMessage // its form depends on the name
+	} `json:"group_by"`
+	Tags   map[string][]string
+	Values [][2]json.RawMessage // time in milliseconds, value
+}
+
+// Group returns the value of the only tag that the query grouped by.
+func (r Result) Group() string {
+	for _, g := range r.GroupBy {
+		var group map[string]string
+		if g.Name != "tag" || json.Unmarshal(g.Group, &group) != nil {
+			continue
+		}
+		for _, value := range group {
+			return value
+		}
+	}
+	return ""
+}
+
+// Query asks a query with one metric.
+func (s *Server) Query(ctx context.Context, body string) ([]Result, error) {
+	answer, err := s.Want(ctx, http.StatusOK, "POST", "/api/v1/datapoints/query", body)
+	if err != nil {
+		return nil, err
+	}
+	var parsed struct {
+		Queries []struct{ Results []Result }
+	}
+	if err := json.Unmarshal(answer, &parsed); err != nil {
+		return nil, fmt.Errorf("answer to %s: %w", body, err)
+	}
+	if len(parsed.Queries) != 1 {
+		return nil, fmt.Errorf("answer to %s has %d queries", body, len(parsed.Queries))
+	}
+	return parsed.Queries[0].Results, nil
+}
+
+// MetricNames returns the names of all metrics that begin with prefix.
+func (s *Server) MetricNames(ctx context.Context, prefix string) ([]string, error) {
+	answer, err := s.Want(ctx, http.StatusOK, "GET", "/api/v1/metricnames?prefix="+prefix, "")
+	if err != nil {
+		return nil, err
+	}
+	var names struct{ Results []string }
+	err = json.Unmarshal(answer, &names)
+	return names.Results, err
+}
+
+// Metrics are the server's own metrics: name with labels to value.
+type Metrics map[string]float64
+
+func (s *Server) Metrics(ctx context.Context) (Metrics, error) {
+	answer, err := s.Want(ctx, http.StatusOK, "GET", "/internal/metrics", "")
+	if err != nil {
+		return nil, err
+	}
+	m := make(Metrics)
+	for line := range strings.Lines(string(answer)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if v, err := strconv.ParseFloat(value, 64); err == nil && !strings.HasPrefix(name, "#") {
+			m[name] = v
+		}
+	}
+	return m, nil
+}
+
+// Sum adds what name is over all labels.
+func (m Metrics) Sum(name string) (sum float64) {
+	for labelled, v := range m {
+		if base, _, _ := strings.Cut(labelled, "{"); base == name {
+			sum += v
+		}
+	}
+	return sum
+}
+
+// Fault names a metric that says that something went wrong inside the server.
+func (m Metrics) Fault() error {
+	for _, name := range []string{
+		"varve_wal_failures_total", "varve_store_checkpoint_failures_total", "varve_store_merge_failures_total",
+		"varve_server_panics_total", "varve_ingest_rejected_total",
+	} {
+		if v := m.Sum(name); v != 0 {
+			return fmt.Errorf("%s is %v, want 0", name, v)
+		}
+	}
+	return nil
+}
+
+// Dial connects to the telnet port.
+func (s *Server) Dial(ctx context.Context) (net.Conn, error) {
+	return (&net.Dialer{Timeout: AnswerWithin}).DialContext(ctx, "tcp", s.Telnet)
+}
+
+// Until asks done again and again until it is true.
+func Until(ctx context.Context, what string, done func() (bool, error)) error {
+	for limit := time.Now().Add(visibleWithin); ; time.Sleep(PollEvery) {
+		ok, err := done()
+		if ok || err != nil {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if time.Now().After(limit) {
+			return errors.New(what + ": not within " + visibleWithin.String())
+		}
+	}
+}
+
+// HostPort splits an address.
+func HostPort(t *testing.T, address string) (host, port string) {
+	t.Helper()
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return host, port
+}
