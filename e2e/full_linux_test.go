@@ -111,8 +111,8 @@ type fullDisk struct {
 
 func (f *fullDisk) start() {
 	f.t.Helper()
-	f.server = process.Start(f.t, f.dir, "--store-min-free-bytes=8MiB", "--store-log-segment-bytes=1MiB",
-		"--store-head-bytes=2MiB", "--store-head-bytes-max=8MiB", "--store-checkpoint-samples=40000", "--store-merge-files=2")
+	f.server = process.Start(f.t, f.dir, "--embedded-min-free-bytes=8MiB", "--embedded-log-segment-bytes=1MiB",
+		"--embedded-head-bytes=2MiB", "--embedded-head-bytes-max=8MiB", "--embedded-checkpoint-samples=40000", "--embedded-merge-files=2")
 	for _, w := range append(f.writers, f.telnet) {
 		w.server = f.server
 	}

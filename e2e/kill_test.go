@@ -122,17 +122,17 @@ func (k *killLoop) settings() []string {
 	}
 	return []string{
 		"--log-level=debug",
-		"--store-row-width=" + k.width,
-		"--store-log-durability=" + k.one("fsync", "fsync", "interval"),
-		"--store-log-segment-bytes=" + k.one("64KiB", "1MiB", "64MiB"),
-		"--store-log-recycle-segments=" + k.one("0", "3"),
-		"--store-head-bytes=" + head,
-		"--store-head-bytes-max=" + limit,
-		"--store-checkpoint-samples=" + most,
-		"--store-checkpoint-interval=" + k.one("1s", "1s", "10m"),
-		"--store-merge-files=" + k.one("2", "2", "3", "4"),
-		"--store-maintenance-interval=" + k.one("10ms", "100ms", "1s"),
-		"--store-page-cache-bytes=" + k.one("0", "1MiB", "32MiB"),
+		"--embedded-row-width=" + k.width,
+		"--embedded-log-durability=" + k.one("fsync", "fsync", "interval"),
+		"--embedded-log-segment-bytes=" + k.one("64KiB", "1MiB", "64MiB"),
+		"--embedded-log-recycle-segments=" + k.one("0", "3"),
+		"--embedded-head-bytes=" + head,
+		"--embedded-head-bytes-max=" + limit,
+		"--embedded-checkpoint-samples=" + most,
+		"--embedded-checkpoint-interval=" + k.one("1s", "1s", "10m"),
+		"--embedded-merge-files=" + k.one("2", "2", "3", "4"),
+		"--embedded-maintenance-interval=" + k.one("10ms", "100ms", "1s"),
+		"--embedded-page-cache-bytes=" + k.one("0", "1MiB", "32MiB"),
 	}
 }
 

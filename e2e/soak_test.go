@@ -35,9 +35,9 @@ const (
 func TestSoak(t *testing.T) {
 	process.SkipShort(t)
 	dir := t.TempDir()
-	flags := []string{"--log-level=debug", "--store-head-bytes=2MiB", "--store-head-bytes-max=8MiB", "--store-checkpoint-samples=60000",
-		"--store-checkpoint-interval=5s", "--store-merge-files=3", "--store-maintenance-interval=1s", "--store-row-width=1h",
-		"--store-log-segment-bytes=2MiB", "--store-page-cache-bytes=4MiB"}
+	flags := []string{"--log-level=debug", "--embedded-head-bytes=2MiB", "--embedded-head-bytes-max=8MiB", "--embedded-checkpoint-samples=60000",
+		"--embedded-checkpoint-interval=5s", "--embedded-merge-files=3", "--embedded-maintenance-interval=1s", "--embedded-row-width=1h",
+		"--embedded-log-segment-bytes=2MiB", "--embedded-page-cache-bytes=4MiB"}
 	k := &soak{t: t, server: process.Start(t, dir, flags...)}
 	for i := range soakWriters {
 		k.writers = append(k.writers, k.newWriter(i))

@@ -15,7 +15,7 @@ func backupCommand() command {
 		usage:    "[--http-addr ADDR] [--to NAME]",
 		help: `Asks a running server for a copy of its store, which it makes while it goes on. All
 that was acknowledged before is in it. The copy is a directory of that name in the
-server's store.backup_dir, by default backups in its data directory, and appears there
+server's embedded.backup_dir, by default backups in its data directory, and appears there
 when it is complete.
 
 Block files are hard links where that is possible: the copy is quick and takes no space

@@ -170,7 +170,7 @@ func (l line) openStore(t terminal, create bool) (*embedded.Store, config.Config
 			return nil, c, fmt.Errorf("%s holds no store (--data-dir)", c.DataDir)
 		}
 	}
-	s, err := embedded.Open(vfs.Default, c.DataDir, c.Store, embedded.Options{Registerer: prometheus.NewRegistry(), Logger: c.Log.Logger(t.stderr)})
+	s, err := embedded.Open(vfs.Default, c.DataDir, c.Embedded, embedded.Options{Registerer: prometheus.NewRegistry(), Logger: c.Log.Logger(t.stderr)})
 	if locked := (*embedded.LockedError)(nil); errors.As(err, &locked) {
 		return nil, c, fmt.Errorf("%w; or go through the server that uses it, with --http-addr", err)
 	}

@@ -31,7 +31,7 @@ type checkLine struct {
 
 // A backupRequest is the body of POST /admin/backup.
 type backupRequest struct {
-	// Dir is the name of the directory to make in store.backup_dir; empty for
+	// Dir is the name of the directory to make in embedded.backup_dir; empty for
 	// one that tells the time.
 	Dir string `json:"dir"`
 }
@@ -40,6 +40,8 @@ type backupRequest struct {
 func maintenance(s *embedded.Store) []httpapi.Route {
 	checking := &sync.Mutex{}
 	return []httpapi.Route{
+		{Method: http.MethodPost, Path: "/admin/compact", Handler: compact(s)},
+		{Method: http.MethodGet, Path: "/admin/cardinality", Handler: cardinality(s)},
 		{Method: http.MethodPost, Path: "/admin/check", Handler: checkHandler(s, checking)},
 		{Method: http.MethodGet, Path: "/admin/stats", Handler: statsHandler(s)},
 		{Method: http.MethodPost, Path: "/admin/backup", Handler: backupHandler(s)},
@@ -132,4 +134,17 @@ func answer(w http.ResponseWriter, report any, err error) {
 		httpapi.SetHeaders(w.Header())
 		json.NewEncoder(w).Encode(report) // a client that is gone can not be told
 	}
+}
+
+// compact writes everything to files and merges them, and answers when it is
+// done.
+func compact(s *embedded.Store) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := s.Compact(r.Context()); err != nil {
+			httpapi.WriteErrors(w, http.StatusInternalServerError, err.Error())
+			return
+		}
+		httpapi.SetHeaders(w.Header())
+		w.WriteHeader(http.StatusNoContent)
+	})
 }

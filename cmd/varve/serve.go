@@ -15,11 +15,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/config"
-	"varve/internal/embedded"
 	"varve/internal/httpapi"
 	"varve/internal/ingest"
 	"varve/internal/ingest/kairosjson"
@@ -29,7 +27,6 @@ import (
 	"varve/internal/query"
 	"varve/internal/rollup"
 	"varve/internal/server"
-	storage "varve/internal/store"
 	"varve/internal/transfer"
 )
 
@@ -52,19 +49,7 @@ func serve(t terminal, args []string) error {
 		debug.SetGCPercent(gcPercent)
 	}
 	registry := prometheus.NewRegistry()
-	store, err := embedded.Open(vfs.Default, c.DataDir, c.Store, embedded.Options{
-		Registerer: registry, Logger: log,
-		Fatal: func(reason string) {
-			log.Error(reason + "; the server ends, and what it has acknowledged is in the log: when the disk is well, start it again")
-			os.Exit(1)
-		},
-	})
-	if locked := (*embedded.LockedError)(nil); errors.As(err, &locked) {
-		return fmt.Errorf("%w (--data-dir)", err)
-	}
-	if damage := (*storage.CorruptionError)(nil); errors.As(err, &damage) {
-		return fmt.Errorf("%w\nvarve check --data-dir %s says what that costs, varve repair puts it aside and keeps the rest", err, c.DataDir)
-	}
+	store, err := openBackend(c, registry, log)
 	if err != nil {
 		return err
 	}
@@ -89,7 +74,7 @@ func serve(t terminal, args []string) error {
 	}
 	announce(t.stdout, c, srv)
 	log.Info("ready", "version", versionText(), "http", srv.Addr("http"), "telnet", srv.Addr("telnet"),
-		"data_dir", c.DataDir, "after", time.Since(began).Round(time.Millisecond))
+		"store", c.Store, "data_dir", c.DataDir, "after", time.Since(began).Round(time.Millisecond))
 	stopRollups := background(ctx, rollups.Run)
 	err = srv.Run(ctx)
 	stopRollups()
@@ -143,11 +128,11 @@ func openActive(c config.Config, log *slog.Logger) *query.ActiveFile {
 }
 
 // build puts the front ends on the store.
-func build(c config.Config, s *embedded.Store, active *query.ActiveFile, registry *prometheus.Registry, log *slog.Logger) (*server.Server, *rollup.Scheduler) {
+func build(c config.Config, s *backend, active *query.ActiveFile, registry *prometheus.Registry, log *slog.Logger) (*server.Server, *rollup.Scheduler) {
 	name := "KairosDB 1.3.0 (Varve " + versionText() + ")" // clients look for KairosDB's
 	pipeline := ingest.New(s, c.Ingest, ingest.Options{
 		Registerer: registry, Logger: log,
-		Largest: culprits(s.LargestMetrics), Fastest: culprits(s.FastestMetrics),
+		Largest: s.largest, Fastest: s.fastest,
 	})
 	engine := query.New(s, c.Query, registry, time.Now)
 	engine.SaveTo(kairos.NewSaver(pipeline))
@@ -165,10 +150,8 @@ func build(c config.Config, s *embedded.Store, active *query.ActiveFile, registr
 	})
 	routes := []httpapi.Route{
 		{Method: http.MethodGet, Path: "/admin/rejected", Handler: pipeline.RejectedHandler()},
-		{Method: http.MethodPost, Path: "/admin/compact", Handler: compact(s)},
-		{Method: http.MethodGet, Path: "/admin/cardinality", Handler: cardinality(s)},
 	}
-	routes = append(routes, maintenance(s)...)
+	routes = append(routes, s.routes...)
 	routes = append(routes, api.Routes()...)
 	routes = append(routes, kairosjson.New(pipeline, log).Routes()...)
 	routes = append(routes, rollups.Routes()...)
@@ -181,26 +164,8 @@ func build(c config.Config, s *embedded.Store, active *query.ActiveFile, registr
 		Registry: registry,
 		Routes:   c.Kairos.Gate(routes),
 		Telnet:   telnet.NewServer(pipeline, c.Telnet, telnet.Options{Registerer: registry, Logger: log, Version: name}),
-		Checks: []server.Check{
-			server.AliveCheck(),
-			server.QueryCheck(s),
-			{Name: "Datastore-Write", Run: func(context.Context) error { return s.Healthy() }, Quiet: true},
-			{Name: "Datastore-Files", Run: func(context.Context) error { return s.Damaged() }, Quiet: true, Partial: true},
-		},
+		Checks:   append([]server.Check{server.AliveCheck(), server.QueryCheck(s)}, s.checks...),
 	}), rollups
-}
-
-// compact writes everything to files and merges them, and answers when it is
-// done.
-func compact(s *embedded.Store) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := s.Compact(r.Context()); err != nil {
-			httpapi.WriteErrors(w, http.StatusInternalServerError, err.Error())
-			return
-		}
-		httpapi.SetHeaders(w.Header())
-		w.WriteHeader(http.StatusNoContent)
-	})
 }
 
 // announce tells a person what to do next.

@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"fmt"
 
 	"varve/internal/embedded"
 	"varve/internal/ingest"
@@ -13,8 +14,12 @@ import (
 	"varve/internal/transfer"
 )
 
+// Embedded is the value of Config.Store for files below Config.DataDir.
+const Embedded = "embedded"
+
 // Config is everything that can be set.
 type Config struct {
+	Store    string          `yaml:"store" doc:"Where points are kept: embedded, in files below data_dir."`
 	DataDir  string          `yaml:"data_dir" doc:"Directory of the embedded store; it is made if it is not there. One process at a time can use it."`
 	Server   server.Config   `yaml:"server" doc:"Listeners, HTTP connections and stopping."`
 	Ingest   ingest.Config   `yaml:"ingest" doc:"Limits of what is taken in, whatever the protocol."`
@@ -23,13 +28,14 @@ type Config struct {
 	Kairos   kairos.Config   `yaml:"kairos" doc:"KairosDB's REST API."`
 	Rollups  rollup.Config   `yaml:"rollups" doc:"Roll-up tasks."`
 	Transfer transfer.Config `yaml:"transfer" doc:"Imports and exports."`
-	Store    embedded.Config `yaml:"store" doc:"The embedded store: what is kept in memory and when it goes to files."`
+	Embedded embedded.Config `yaml:"embedded" doc:"The embedded store: what is kept in memory and when it goes to files."`
 	Log      Log             `yaml:"log" doc:"Messages of the server, written to standard error."`
 }
 
 // Default returns the configuration of a server that nobody configured.
 func Default() Config {
 	return Config{
+		Store:    Embedded,
 		DataDir:  "./varve-data",
 		Server:   server.DefaultConfig(),
 		Ingest:   ingest.DefaultConfig(),
@@ -38,7 +44,7 @@ func Default() Config {
 		Kairos:   kairos.DefaultConfig(),
 		Rollups:  rollup.DefaultConfig(),
 		Transfer: transfer.DefaultConfig(),
-		Store:    embedded.DefaultConfig(),
+		Embedded: embedded.DefaultConfig(),
 		Log:      DefaultLog(),
 	}
 }
@@ -46,8 +52,12 @@ func Default() Config {
 // Validate reports what is wrong with the settings that belong to no section.
 // Load validates the sections too.
 func (c *Config) Validate() error {
-	if c.DataDir == "" {
-		return errors.New("data_dir: empty; name a directory")
+	var errs []error
+	if c.Store != Embedded {
+		errs = append(errs, fmt.Errorf("store: %q: want %s", c.Store, Embedded))
 	}
-	return nil
+	if c.DataDir == "" {
+		errs = append(errs, errors.New("data_dir: empty; name a directory"))
+	}
+	return errors.Join(errs...)
 }

@@ -36,7 +36,7 @@ func (s *Store) lookAtSpace() {
 	least := s.cfg.MinFreeBytes
 	switch blocked := s.blocked.Load() != nil; {
 	case !blocked && known && free < least:
-		s.block("the disk is nearly full", fmt.Errorf("%v are free, store.min_free_bytes is %v", free, least))
+		s.block("the disk is nearly full", fmt.Errorf("%v are free, embedded.min_free_bytes is %v", free, least))
 	case blocked && (!known || free >= least+least/4):
 		s.unblock()
 	}
