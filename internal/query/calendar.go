@@ -12,9 +12,9 @@ import (
 //   - Days and weeks are added to the local time, so a day may last 23 or 25
 //     hours. Months and years keep the day of the month, clipped to the
 //     month's length.
-//   - A local time that does not exist is the first instant after the gap. One
-//     that exists twice keeps the offset of the instant the arithmetic started
-//     from, if that is one of the two.
+//   - A local time that does not exist is moved on by the length of the gap:
+//     02:30 becomes 03:30. One that exists twice keeps the offset of the instant
+//     the arithmetic started from, if that is one of the two.
 type calendar struct{ zone *time.Location }
 
 // maxCalendarMS bounds the times that calendar units are computed for; years
@@ -43,12 +43,20 @@ func (c calendar) instant(local, offset int64) int64 {
 			return ms
 		}
 	}
-	// In a gap: with the offset from before it, the instant falls after it.
-	start, _ := time.UnixMilli(local - before).In(c.zone).ZoneBounds()
-	if start.IsZero() {
-		return local - before
+	return local - before // in a gap: with the offset from before it, the instant falls after it
+}
+
+// startOfDay returns the first instant of the day whose midnight is local. A
+// gap may have begun before midnight, or swallowed the whole day.
+func (c calendar) startOfDay(local, offset int64) int64 {
+	ms := c.instant(local, offset)
+	if c.local(ms) == local {
+		return ms
 	}
-	return start.UnixMilli()
+	if start, _ := time.UnixMilli(ms).In(c.zone).ZoneBounds(); !start.IsZero() {
+		return start.UnixMilli()
+	}
+	return ms
 }
 
 // add returns ms plus n units.
@@ -139,7 +147,7 @@ func (c calendar) alignDown(ms int64, u Unit) int64 {
 	case Years:
 		midnight -= int64(t.YearDay()-1) * dayMS
 	}
-	return c.instant(midnight, offset)
+	return c.startOfDay(midnight, offset)
 }
 
 func floorMod(a, b int64) int64 {

@@ -44,8 +44,10 @@ func TestCalendarAdd(t *testing.T) {
 		{"Europe/Berlin", "2023-03-25 12:00:00", 1, Days, "2023-03-26 12:00:00"},
 		{"Europe/Berlin", "2023-03-25 12:00:00", 24, Hours, "2023-03-26 13:00:00"},
 		{"Europe/Berlin", "2023-03-20 00:00:00", 1, Weeks, "2023-03-27 00:00:00"},
-		// 02:30 does not exist: the first instant after the gap.
-		{"Europe/Berlin", "2023-03-25 02:30:00", 1, Days, "2023-03-26 03:00:00"},
+		// 02:30 does not exist: moved on by the length of the gap.
+		{"Europe/Berlin", "2023-03-25 02:30:00", 1, Days, "2023-03-26 03:30:00"},
+		{"America/Sao_Paulo", "2018-11-03 00:30:00", 1, Days, "2018-11-04 01:30:00"},
+		{"Pacific/Apia", "2011-12-29 18:30:00", 1, Days, "2011-12-31 18:30:00"},
 		// Midnight does not exist.
 		{"America/Sao_Paulo", "2018-11-03 00:00:00", 1, Days, "2018-11-04 01:00:00"},
 		{"Asia/Kathmandu", "2023-01-31 00:00:00", 1, Months, "2023-02-28 00:00:00"},
