@@ -16,8 +16,8 @@ help: ## list the targets
 build: ## build bin/varve
 	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/varve ./cmd/varve
 
-test: ## run all tests
-	go test ./...
+test: ## run all tests, beside a Cassandra node where there is Java and Maven
+	scripts/cassandra.sh with go test ./...
 
 race: ## run the tests of concurrent packages under the race detector
 	@if command -v "$$(go env CC)" >/dev/null; then \

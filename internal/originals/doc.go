@@ -3,8 +3,7 @@
 // scripts/kairosdb.sh fetch through Maven. It knows nothing of Varve.
 //
 // Where something is missing (Java, Maven, a network at first use, Linux), the
-// test that asked is skipped and says what is missing. Setting
-// VARVE_TEST_ORIGINALS=required turns such a skip into a failure.
+// test that asked is skipped and says what is missing.
 //
 // Each process is a child of the test binary: it ends with the test that started
 // it, and the kernel ends it when the binary dies. Its output goes to a file

@@ -1,0 +1,232 @@
+package originals
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// kairosStartLimit is how long KairosDB may take until it answers. On an idle
+// machine it takes 2.5 s.
+const kairosStartLimit = 2 * time.Minute
+
+// KairosDBOptions say how to run KairosDB 1.3.0-1. The zero value is one on its
+// embedded store, H2.
+type KairosDBOptions struct {
+	Cassandra   []string // hosts and ports, all with the same port; empty: H2
+	Keyspace    string   // default: a fresh one. It is not dropped
+	Consistency string   // of reads and writes, default ONE
+	Replication int      // copies of a keyspace that is created, default 1
+
+	// RowTimeUnit and RowWidth are those of a keyspace that is created:
+	// MILLISECONDS or SECONDS, and the width of a row in it. Default: KairosDB's,
+	// three weeks in milliseconds.
+	RowTimeUnit string
+	RowWidth    int64
+
+	// TagIndex is what tag_indexed_row_key_lookup_metrics holds, in HOCON:
+	// ["*"], ["m"] or { "my.metric": [], "other.metric": ["host"] }.
+	TagIndex string
+
+	CompactStorage bool // create data_points as KairosDB does by default
+	FileQueue      bool // keep points that wait for the store in a file, not in memory
+	QueueSize      int  // points that may wait in memory, default 100,000
+	Rollups        bool
+	Hostname       string // default kairos-test
+
+	// Settings are laid over all others: a path below "kairosdb" and its value in
+	// HOCON, for example "query_cache.keep_cache_files": "true".
+	Settings map[string]string
+}
+
+// A KairosDB is a process of the original.
+type KairosDB struct {
+	URL      string // http://host:port, without a slash
+	Telnet   string // host and port
+	Keyspace string // empty with H2
+	Dir      string // where it runs; its configuration is conf/kairosdb.conf
+
+	t     testing.TB
+	child *child
+}
+
+// StartKairosDB starts KairosDB and waits until its store answers. It ends with
+// the test.
+func StartKairosDB(t testing.TB, o KairosDBOptions) *KairosDB {
+	t.Helper()
+	script := need(t, "kairosdb.sh")
+	if len(o.Cassandra) > 0 && o.Keyspace == "" {
+		o.Keyspace = fmt.Sprintf("kairos_%d_%d", os.Getpid(), rand.Uint32())
+	}
+	k := &KairosDB{t: t, Keyspace: o.Keyspace, Dir: t.TempDir()}
+	k.child = newChild(t, "KairosDB", filepath.Join(k.Dir, "log", "kairosdb.log"), script, "run", k.Dir)
+
+	// Somebody may take a free port before KairosDB does.
+	var err error
+	for range 3 {
+		if err = k.configure(o); err == nil {
+			err = k.child.start(kairosStartLimit, k.healthy)
+		}
+		if !errors.Is(err, errEnded) {
+			break
+		}
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k
+}
+
+// Stop ends KairosDB in good order; points that waited in memory may be lost,
+// as in the original.
+func (k *KairosDB) Stop() { k.child.stop() }
+
+// Kill ends KairosDB as kill -9 does.
+func (k *KairosDB) Kill() { k.child.kill() }
+
+// Start starts KairosDB again, with the same store, settings and ports.
+func (k *KairosDB) Start() {
+	k.t.Helper()
+	if err := k.child.start(kairosStartLimit, k.healthy); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// Script returns the arguments, the program first, that run another command of
+// KairosDB, such as "export", over the same configuration. The server has to be
+// stopped.
+func (k *KairosDB) Script(command ...string) []string {
+	return append(slices.Clone(k.child.command), command...)
+}
+
+func (k *KairosDB) healthy() error {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, k.URL+"/api/v1/health/check", nil)
+	if err != nil {
+		return err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusNoContent {
+		return fmt.Errorf("health check: %s", response.Status)
+	}
+	return nil
+}
+
+// configure chooses ports and writes the configuration.
+func (k *KairosDB) configure(o KairosDBOptions) error {
+	ports, err := freePorts(2)
+	if err != nil {
+		return err
+	}
+	k.URL, k.Telnet = "http://"+ports[0], ports[1]
+	var b strings.Builder
+	set := func(path, value string) { fmt.Fprintf(&b, "kairosdb.%s: %s\n", path, value) }
+	port := func(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
+	set("jetty.address", `"127.0.0.1"`)
+	set("jetty.port", port(ports[0]))
+	set("jetty.static_web_root", `"webroot"`)
+	set("telnetserver.address", `"127.0.0.1"`)
+	set("telnetserver.port", port(ports[1]))
+	set("query_cache.cache_dir", `"cache"`)
+	set("hostname", quoted(orDefault(o.Hostname, "kairos-test")))
+	// Its own metrics would land among the test's.
+	set("service.reporter", `"<disabled>"`)
+	o.queue(set)
+	o.store(set)
+	if o.Rollups {
+		set("service.rollups", `"org.kairosdb.rollup.RollUpModule"`)
+		set("rollups.server_assignment.check_update_delay_millseconds", "1000")
+	}
+	for path, value := range o.Settings {
+		set(path, value)
+	}
+	conf := filepath.Join(k.Dir, "conf")
+	if err := os.MkdirAll(conf, 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(conf, "kairosdb.conf"), []byte(b.String()), 0o644)
+}
+
+// queue makes points visible soon after they were accepted.
+func (o KairosDBOptions) queue(set func(path, value string)) {
+	class := "MemoryQueueProcessor"
+	if o.FileQueue {
+		class = "FileQueueProcessor"
+	}
+	set("queue_processor.class", quoted("org.kairosdb.core.queue."+class))
+	set("queue_processor.min_batch_size", "1")
+	set("queue_processor.min_batch_wait", "20")
+	if o.QueueSize > 0 {
+		set("queue_processor.memory_queue_size", fmt.Sprint(o.QueueSize))
+	}
+}
+
+func (o KairosDBOptions) store(set func(path, value string)) {
+	if len(o.Cassandra) == 0 {
+		set("service.datastore", `"org.kairosdb.datastore.h2.H2Module"`)
+		set("datastore.h2.database_path", `"h2db"`)
+		return
+	}
+	set("service.datastore", `"org.kairosdb.datastore.cassandra.CassandraModule"`)
+	if !o.CompactStorage {
+		set("datastore.cassandra.table_create_with.data_points", `""`)
+	}
+	hosts := make([]string, len(o.Cassandra))
+	for i, host := range o.Cassandra {
+		hosts[i] = quoted(host)
+	}
+	cluster := func(key, value string) { set("datastore.cassandra.write_cluster."+key, value) }
+	cluster("keyspace", quoted(o.Keyspace))
+	cluster("cql_host_list", "["+strings.Join(hosts, ", ")+"]")
+	cluster("replication", fmt.Sprintf(`"{'class': 'SimpleStrategy','replication_factor' : %d}"`, max(o.Replication, 1)))
+	cluster("read_consistency_level", quoted(orDefault(o.Consistency, "ONE")))
+	cluster("write_consistency_level", quoted(orDefault(o.Consistency, "ONE")))
+	cluster("protocol_compression", `"NONE"`)
+	if o.TagIndex != "" {
+		cluster("tag_indexed_row_key_lookup_metrics", o.TagIndex)
+	}
+	if o.RowTimeUnit != "" {
+		cluster("row_time_unit", quoted(o.RowTimeUnit))
+	}
+	if o.RowWidth > 0 {
+		cluster("row_width", fmt.Sprint(o.RowWidth))
+	}
+}
+
+func quoted(text string) string { return `"` + text + `"` }
+
+func orDefault(text, otherwise string) string {
+	if text == "" {
+		return otherwise
+	}
+	return text
+}
+
+// freePorts returns n addresses on the loopback that nobody listened to a moment
+// ago.
+func freePorts(n int) ([]string, error) {
+	var addresses []string
+	for range n {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() // all stay open until all are chosen
+		addresses = append(addresses, l.Addr().String())
+	}
+	return addresses, nil
+}
