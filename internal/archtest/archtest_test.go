@@ -24,6 +24,7 @@ var layers = [][]string{
 	{"internal/store/storetest"},
 	{"internal/record", "internal/chunk", "internal/wal"},
 	{"internal/blockfile", "internal/index", "internal/head"},
+	{"internal/registry"},
 	{"internal/embedded"},
 	{"internal/query"},
 	{"internal/httpapi"},
@@ -60,7 +61,7 @@ var bans = []ban{
 		why:     "stores and queries know nothing of the network",
 	},
 	{
-		packages: []string{"internal/units", "internal/model", "internal/rowtime", "internal/store", "internal/record", "internal/chunk", "internal/index", "internal/head"},
+		packages: []string{"internal/units", "internal/model", "internal/rowtime", "internal/store", "internal/record", "internal/chunk", "internal/index", "internal/head", "internal/registry"},
 		imports:  []string{"os", "github.com/cockroachdb/pebble/v2/vfs"},
 		why:      "these do no I/O",
 	},

@@ -8,6 +8,7 @@ import (
 
 	"varve/internal/model"
 	"varve/internal/record"
+	"varve/internal/registry"
 	"varve/internal/store"
 	"varve/internal/wal"
 )
@@ -63,12 +64,12 @@ func (s *Store) Append(ctx context.Context, b *store.Batch) error {
 
 // encode prepares the log record of b's samples. It reports false when a ref
 // is stale.
-func (e *encoder) encode(series *registry, b *store.Batch) bool {
-	if series.epoch.Load() != b.Epoch {
+func (e *encoder) encode(series *registry.Registry, b *store.Batch) bool {
+	if series.Epoch() != b.Epoch {
 		return false
 	}
 	var ok bool
-	if e.kinds, ok = series.kinds(e.kinds[:0], b.Samples); !ok {
+	if e.kinds, ok = series.Kinds(e.kinds[:0], b.Samples); !ok {
 		return false
 	}
 	e.samples = record.AppendSamples(e.samples[:0], b, e.kinds)
@@ -130,10 +131,10 @@ func (s *Store) buffered() int64 { return s.active.Load().Bytes() + s.frozenByte
 func (s *Store) apply(e *encoder, b *store.Batch) (entry, error) {
 	s.order.Lock()
 	defer s.order.Unlock()
-	if s.series.epoch.Load() != b.Epoch {
+	if s.series.Epoch() != b.Epoch {
 		return entry{}, store.ErrStale
 	}
-	e.define = s.series.introduce(e.define[:0], b.Samples)
+	e.define = s.series.Introduce(e.define[:0], b.Samples)
 	s.order.definitions = record.AppendDefinitions(s.order.definitions[:0], e.define)
 	log := s.wal.Load()
 	logged := entry{log, log.Append(record.TypeBatch, s.order.definitions, e.samples)}

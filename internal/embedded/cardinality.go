@@ -37,8 +37,8 @@ type Growth struct {
 // lists the limit largest parts.
 func (s *Store) Cardinality(metric string, limit int) Cardinality {
 	c := Cardinality{Cardinality: s.index.Cardinality(metric, limit), RecentMinutes: growthMinutes}
-	c.UnusedSeries = s.series.unlogged.Load()
-	c.SeriesEverSeen = s.series.nextID()
+	c.UnusedSeries = s.series.Unlogged()
+	c.SeriesEverSeen = s.series.NextID()
 	s.growth.report(&c, s.now(), metric, limit)
 	return c
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"varve/internal/model"
+	"varve/internal/registry"
 	"varve/internal/store"
 	"varve/internal/store/storetest"
 )
@@ -139,13 +140,8 @@ func TestChurn(t *testing.T) {
 	if stats.Series > alive || stats.TagPairs > alive+100 {
 		t.Errorf("the index holds %+v", stats)
 	}
-	pages := 0
-	for _, p := range c.series.pages {
-		if p != nil {
-			pages++
-		}
-	}
-	if most := alive/registryPageSize + keep + 3; pages > most {
+	pages := c.series.Pages()
+	if most := alive/registry.PageSize + keep + 3; pages > most {
 		t.Errorf("the registry has %d pages, want at most %d", pages, most)
 	}
 	if err := c.Close(); err != nil {
@@ -159,7 +155,7 @@ func TestChurn(t *testing.T) {
 	if got := c.SeriesCount(); got > alive {
 		t.Errorf("%d series after opening, want at most %d", got, alive)
 	}
-	if id := c.series.nextID(); int(id) != days*series {
+	if id := c.series.NextID(); int(id) != days*series {
 		t.Errorf("the next id is %d, want %d: ids are not given twice", id, days*series)
 	}
 }

@@ -69,7 +69,7 @@ func (s *Store) checkpoint() error {
 		s.log.Debug("checkpoint done", "samples", samples, "took", s.now().Sub(began))
 		s.metrics.checkpointSeconds.Observe(s.now().Sub(began).Seconds())
 		s.pending = nil
-		s.forget(s.series.unused())
+		s.forget(s.series.Unused())
 	}
 	return s.checkpointDone(err)
 }
@@ -102,7 +102,7 @@ func (s *Store) swapHead() (*swap, error) {
 		head: s.active.Load(), log: segment,
 		define: s.order.define, forget: s.order.forget,
 		deletions: s.order.deletions,
-		next:      s.series.nextID(),
+		next:      s.series.NextID(),
 	}
 	s.order.define, s.order.forget = nil, nil
 	fresh := head.New()

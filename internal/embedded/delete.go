@@ -111,7 +111,7 @@ func (s *Store) forgetEmpty(candidates *roaring.Bitmap) error {
 // Before that, a file counts for each of its series: should this one's samples
 // have expired, the merge that drops them asks again.
 func (s *Store) hasSamples(st *state, id uint32) (bool, error) {
-	kind := s.series.kind(id)
+	kind := s.series.Kind(id)
 	if kind == 0 {
 		return true, nil // forgotten already
 	}
@@ -166,7 +166,7 @@ func (s *Store) forget(ids []uint32) {
 		if _, ok := active.Span(id); ok {
 			continue
 		}
-		if series, ok := s.series.series(id); ok {
+		if series, ok := s.series.Series(id); ok {
 			s.index.Remove(id, series)
 			kept = append(kept, id)
 		}
@@ -174,7 +174,7 @@ func (s *Store) forget(ids []uint32) {
 	if len(kept) == 0 {
 		return
 	}
-	s.series.forget(kept)
+	s.series.Forget(kept)
 	s.order.forget = append(s.order.forget, kept...)
 	s.metrics.forgotten.Add(float64(len(kept)))
 }

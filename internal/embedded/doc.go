@@ -59,6 +59,6 @@
 //	installing   one change of the set of files at a time, and the check
 //	             whether a series is empty; held across file reads and commits
 //	order        log order = head order; no I/O
-//	registry.mu  series by key and id; no I/O
+//	registry     its own lock: series by key and id; no I/O
 //	mu           the current state and reference counts; no I/O
 package embedded

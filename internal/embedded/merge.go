@@ -372,7 +372,7 @@ func (s *Store) mergeSeries(ctx context.Context, st *state, files []*openFile, o
 	m := &merging{store: s, ctx: ctx, state: st, iters: iters, out: out}
 	for it := ids.Iterator(); it.HasNext(); {
 		id := it.Next()
-		kind := s.series.kind(id)
+		kind := s.series.Kind(id)
 		if kind == 0 {
 			continue // forgotten: every sample of it is deleted or expired
 		}

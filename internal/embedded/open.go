@@ -15,6 +15,7 @@ import (
 	"varve/internal/blockfile"
 	"varve/internal/head"
 	"varve/internal/index"
+	"varve/internal/registry"
 	"varve/internal/rowtime"
 	"varve/internal/store"
 	"varve/internal/wal"
@@ -67,7 +68,7 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 	s := &Store{
 		fs: fs, dir: dir, cfg: cfg, log: o.Logger, now: o.Now, registerer: o.Registerer, salvage: o.salvage,
 		cache:        blockfile.NewCache(int64(cfg.PageCacheBytes)),
-		series:       newRegistry(),
+		series:       registry.New(),
 		index:        index.New(),
 		full:         make(chan struct{}, 1),
 		filesChanged: make(chan struct{}, 1),
@@ -220,9 +221,9 @@ func (s *Store) openFiles() error {
 			f.Close()
 			return &store.CorruptionError{File: f.Path, Offset: f.Bytes, Reason: fmt.Sprintf("expected a file of %d bytes, got %d", want, f.Bytes)}
 		}
-		if last := f.Series.Maximum(); last >= s.series.nextID() {
+		if last := f.Series.Maximum(); last >= s.series.NextID() {
 			f.Close()
-			return &store.CorruptionError{File: catalogueName, Reason: fmt.Sprintf("block file %d has samples of series %d, but the catalogue has given out only %d: restore a backup", n, last, s.series.nextID())}
+			return &store.CorruptionError{File: catalogueName, Reason: fmt.Sprintf("block file %d has samples of series %d, but the catalogue has given out only %d: restore a backup", n, last, s.series.NextID())}
 		}
 		s.current.files = append(s.current.files, &openFile{File: f, refs: 1})
 		s.nextFile.Store(max(s.nextFile.Load(), n, f.Sequence))

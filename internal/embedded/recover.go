@@ -28,10 +28,10 @@ func (s *Store) openSeries() error {
 			}
 		}
 	}()
-	s.series.expect(s.catalogue.meta.NextSeries)
+	s.series.Expect(s.catalogue.meta.NextSeries)
 	var rows []seriesRow
 	err := s.catalogue.series(func(d record.Definition, series model.Series) {
-		s.series.restore(d)
+		s.series.Restore(d)
 		if rows = append(rows, seriesRow{d.ID, series}); len(rows) == chunk {
 			queue <- rows
 			rows = make([]seriesRow, 0, chunk)
@@ -139,7 +139,7 @@ func (s *Store) decodeBatch(payload []byte, step *replayStep) error {
 		if err != nil {
 			return err
 		}
-		s.series.restore(d)
+		s.series.Restore(d)
 		s.index.Add(d.ID, series)
 		s.order.define = append(s.order.define, d)
 		return nil
@@ -147,11 +147,11 @@ func (s *Store) decodeBatch(payload []byte, step *replayStep) error {
 	if err != nil {
 		return err
 	}
-	if err := s.series.decodeSamples(rest, &step.batch); err != nil {
+	if err := s.series.DecodeSamples(rest, &step.batch); err != nil {
 		return err
 	}
 	var ok bool
-	if step.kinds, ok = s.series.kinds(step.kinds[:0], step.batch.Samples); !ok {
+	if step.kinds, ok = s.series.Kinds(step.kinds[:0], step.batch.Samples); !ok {
 		return errors.New("sample of an unknown series")
 	}
 	return nil
@@ -168,7 +168,7 @@ func (s *Store) replayDeletion(d *record.Deletion) error {
 // settleIndex forgets the series that have no samples: those whose last one was
 // deleted, or expired, shortly before the store was closed or crashed.
 func (s *Store) settleIndex() error {
-	s.series.settle()
+	s.series.Settle()
 	stored := roaring.New()
 	for _, f := range s.current.files {
 		stored.Or(f.Series)
@@ -179,7 +179,7 @@ func (s *Store) settleIndex() error {
 	nowMS := s.now().UnixMilli()
 	doubt := len(s.current.deletions()) > 0 ||
 		slices.ContainsFunc(s.current.files, func(f *openFile) bool { return f.ExpiresMS <= nowMS })
-	for _, id := range s.series.ids() {
+	for _, id := range s.series.IDs() {
 		inFiles := stored.Contains(id)
 		if inFiles && !doubt {
 			continue

@@ -15,6 +15,7 @@ import (
 	"varve/internal/blockfile"
 	"varve/internal/chunk"
 	"varve/internal/model"
+	"varve/internal/registry"
 	"varve/internal/store"
 	"varve/internal/wal"
 )
@@ -448,13 +449,13 @@ func (l *logSalvage) done(stats wal.ReplayStats) {
 
 // keep reports whether a record that could not be decoded to its end is to be
 // used as far as it could.
-func (l *logSalvage) keep(series *registry, step *replayStep) bool {
+func (l *logSalvage) keep(series *registry.Registry, step *replayStep) bool {
 	if l == nil {
 		return false
 	}
 	l.unusable++
 	var ok bool
-	if step.kinds, ok = series.kinds(step.kinds[:0], step.batch.Samples); !ok || step.deletion != nil {
+	if step.kinds, ok = series.Kinds(step.kinds[:0], step.batch.Samples); !ok || step.deletion != nil {
 		step.batch.Samples, step.kinds, step.deletion = step.batch.Samples[:0], step.kinds[:0], nil
 	}
 	return true

@@ -18,6 +18,7 @@ import (
 	"varve/internal/index"
 	"varve/internal/model"
 	"varve/internal/record"
+	"varve/internal/registry"
 	"varve/internal/rowtime"
 	"varve/internal/store"
 	"varve/internal/wal"
@@ -53,7 +54,7 @@ type Store struct {
 	catalogue *catalogue
 	wal       atomic.Pointer[wal.Log] // changed under order
 	cache     *blockfile.Cache
-	series    *registry
+	series    *registry.Registry
 	index     *index.Index
 	growth    growth
 	metrics   *metrics
@@ -133,11 +134,11 @@ func (s *Store) Healthy() error {
 }
 
 // Epoch implements store.Appender.
-func (s *Store) Epoch() uint64 { return s.series.epoch.Load() }
+func (s *Store) Epoch() uint64 { return s.series.Epoch() }
 
 // Lookup implements store.Appender.
 func (s *Store) Lookup(key []byte) (store.Ref, bool) {
-	id, ok := s.series.lookup(key)
+	id, ok := s.series.Lookup(key)
 	return store.Ref(id), ok
 }
 
@@ -150,12 +151,12 @@ func (s *Store) Create(ctx context.Context, series model.Series) (store.Ref, err
 	if _, err := model.ParseKey(key); err != nil {
 		return 0, &store.InputError{Reason: err.Error()}
 	}
-	id, err := s.series.create(key)
+	id, err := s.series.Create(key)
 	return store.Ref(id), err
 }
 
 // SeriesCount implements store.Appender.
-func (s *Store) SeriesCount() int { return s.series.count() }
+func (s *Store) SeriesCount() int { return s.series.Count() }
 
 // Close writes everything to files, stops the background work and releases the
 // directory. Views still open keep working until they are closed.

@@ -83,7 +83,7 @@ func (s *Store) Space(ctx context.Context, o SpaceOptions) (*SpaceReport, error)
 		files = append(files, f.File)
 	}
 	return space(ctx, files, o, func(id uint32) string {
-		series, ok := s.series.series(id)
+		series, ok := s.series.Series(id)
 		if !ok {
 			return "(series that are gone)"
 		}

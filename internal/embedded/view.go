@@ -60,7 +60,7 @@ func (v *view) Select(ctx context.Context, sel store.Selection) ([]store.Series,
 		if len(selected)%4096 == 4095 && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		if s, ok := v.store.series.series(id); ok { // else forgotten meanwhile
+		if s, ok := v.store.series.Series(id); ok { // else forgotten meanwhile
 			selected = append(selected, store.Series{Ref: store.Ref(id), Series: s})
 		}
 	}

@@ -1,4 +1,4 @@
-package embedded
+package registry
 
 import (
 	"fmt"
@@ -13,16 +13,16 @@ import (
 	"varve/internal/store"
 )
 
-func registryKey(n int) string { return "\x01m" + strings.Repeat("x", n%7) + fmt.Sprint(n) }
+func testKey(n int) string { return "\x01m" + strings.Repeat("x", n%7) + fmt.Sprint(n) }
 
 // TestRegistry compares random use with a map.
 func TestRegistry(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		r := newRegistry()
+		r := New()
 		ids := map[string]uint32{}
-		key := rapid.Custom(func(t *rapid.T) string { return registryKey(rapid.IntRange(0, 2000).Draw(t, "key")) })
+		key := rapid.Custom(func(t *rapid.T) string { return testKey(rapid.IntRange(0, 2000).Draw(t, "key")) })
 		create := func(k string) {
-			id, err := r.create(k)
+			id, err := r.Create(k)
 			if want, known := ids[k]; err != nil || known && id != want {
 				t.Fatalf("create(%q) = %d, %v; want %d", k, id, err, want)
 			}
@@ -32,7 +32,7 @@ func TestRegistry(t *testing.T) {
 			"create": func(t *rapid.T) { create(key.Draw(t, "key")) },
 			"many": func(t *rapid.T) {
 				for i := range 300 {
-					create(registryKey(3000 + i))
+					create(testKey(3000 + i))
 				}
 			},
 			"restore": func(t *rapid.T) {
@@ -40,7 +40,7 @@ func TestRegistry(t *testing.T) {
 				if r.keyLocked(id) != "" && r.keyLocked(id) != k {
 					return
 				}
-				r.restore(record.Definition{ID: id, Key: k})
+				r.Restore(record.Definition{ID: id, Key: k})
 				ids[k] = id
 			},
 			"forget": func(t *rapid.T) {
@@ -51,23 +51,23 @@ func TestRegistry(t *testing.T) {
 						delete(ids, k)
 					}
 				}
-				r.forget(some)
+				r.Forget(some)
 			},
-			"settle": func(t *rapid.T) { r.settle() },
+			"settle": func(t *rapid.T) { r.Settle() },
 			"": func(t *rapid.T) {
-				if r.count() != len(ids) {
-					t.Fatalf("%d series, want %d", r.count(), len(ids))
+				if r.Count() != len(ids) {
+					t.Fatalf("%d series, want %d", r.Count(), len(ids))
 				}
 				for k, id := range ids {
-					if got, ok := r.lookup([]byte(k)); !ok || got != id || r.keyLocked(id) != k || r.kind(id) != 1 {
+					if got, ok := r.Lookup([]byte(k)); !ok || got != id || r.keyLocked(id) != k || r.Kind(id) != 1 {
 						t.Fatalf("%q has id %d, %v and key %q; want %d", k, got, ok, r.keyLocked(id), id)
 					}
 				}
-				if _, ok := r.lookup([]byte("\x01none")); ok {
+				if _, ok := r.Lookup([]byte("\x01none")); ok {
 					t.Fatal("a key is found that was never there")
 				}
 				for _, id := range slices.Sorted(maps.Values(ids)) {
-					if !slices.Contains(r.ids(), id) {
+					if !slices.Contains(r.IDs(), id) {
 						t.Fatalf("%d is not listed", id)
 					}
 				}
@@ -79,40 +79,34 @@ func TestRegistry(t *testing.T) {
 // TestForgottenSeriesCostNothing: a registry through which a million series
 // have gone is as small as what is alive in it.
 func TestForgottenSeriesCostNothing(t *testing.T) {
-	r := newRegistry()
+	r := New()
 	const generation, generations = 10_000, 100
 	var last []uint32
 	for g := range generations {
 		var ids []uint32
 		for i := range generation {
-			id, err := r.create(registryKey(g*generation + i))
+			id, err := r.Create(testKey(g*generation + i))
 			if err != nil {
 				t.Fatal(err)
 			}
 			ids = append(ids, id)
 		}
-		r.forget(last)
+		r.Forget(last)
 		last = ids
 	}
-	pages := 0
-	for _, p := range r.pages {
-		if p != nil {
-			pages++
-		}
+	if pages := r.Pages(); pages > generation/PageSize+2 {
+		t.Errorf("%d series have %d pages", r.Count(), pages)
 	}
-	if pages > generation/registryPageSize+2 {
-		t.Errorf("%d series have %d pages", r.count(), pages)
-	}
-	if n := len(r.ids()); n != generation {
+	if n := len(r.IDs()); n != generation {
 		t.Errorf("%d ids, want %d", n, generation)
 	}
 }
 
 // TestPagesArePackedAgain: one series that stays keeps little of 255 that went.
 func TestPagesArePackedAgain(t *testing.T) {
-	r := newRegistry()
-	for i := range registryPageSize + 1 { // one more makes the first page pack
-		if _, err := r.create(registryKey(i)); err != nil {
+	r := New()
+	for i := range PageSize + 1 { // one more makes the first page pack
+		if _, err := r.Create(testKey(i)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -120,33 +114,33 @@ func TestPagesArePackedAgain(t *testing.T) {
 	if p.loose != nil {
 		t.Fatal("a full page is not packed")
 	}
-	for id := range uint32(registryPageSize - 1) {
-		r.forget([]uint32{id})
+	for id := range uint32(PageSize - 1) {
+		r.Forget([]uint32{id})
 	}
-	if want := registryKey(registryPageSize - 1); p.key(registryPageSize-1) != want || len(p.text) > 2*len(want) {
-		t.Errorf("the key is %q in a text of %d bytes", p.key(registryPageSize-1), len(p.text))
+	if want := testKey(PageSize - 1); p.key(PageSize-1) != want || len(p.text) > 2*len(want) {
+		t.Errorf("the key is %q in a text of %d bytes", p.key(PageSize-1), len(p.text))
 	}
 }
 
 // TestUnused: a series that gets no sample is forgotten at the second look.
 func TestUnused(t *testing.T) {
-	r := newRegistry()
-	used, _ := r.create(registryKey(1))
-	never, _ := r.create(registryKey(2))
-	if ids := r.unused(); ids != nil {
+	r := New()
+	used, _ := r.Create(testKey(1))
+	never, _ := r.Create(testKey(2))
+	if ids := r.Unused(); ids != nil {
 		t.Fatalf("%v given up at the first look", ids)
 	}
-	r.introduce(nil, []store.Sample{{Ref: store.Ref(used)}})
-	late, _ := r.create(registryKey(3))
-	if ids := r.unused(); !slices.Equal(ids, []uint32{never}) {
+	r.Introduce(nil, []store.Sample{{Ref: store.Ref(used)}})
+	late, _ := r.Create(testKey(3))
+	if ids := r.Unused(); !slices.Equal(ids, []uint32{never}) {
 		t.Fatalf("given up: %v, want %v", ids, []uint32{never})
 	}
-	r.forget([]uint32{never})
-	if ids := r.unused(); !slices.Equal(ids, []uint32{late}) {
+	r.Forget([]uint32{never})
+	if ids := r.Unused(); !slices.Equal(ids, []uint32{late}) {
 		t.Fatalf("given up: %v, want %v", ids, []uint32{late})
 	}
-	r.forget([]uint32{late})
-	if r.unlogged.Load() != 0 || r.unused() != nil {
+	r.Forget([]uint32{late})
+	if r.unlogged.Load() != 0 || r.Unused() != nil {
 		t.Error("something is left")
 	}
 }

@@ -1,4 +1,4 @@
-package embedded
+package registry
 
 import (
 	"strings"
@@ -6,24 +6,24 @@ import (
 	"varve/internal/model"
 )
 
-// registryPageSize is the number of ids of a page: few enough that one series
+// PageSize is the number of ids of a page: few enough that one series
 // which outlives its neighbours keeps little of them.
-const registryPageSize = 256
+const PageSize = 256
 
-// A registryPage holds the keys of some consecutive ids. While ids are still
+// A page holds the keys of some consecutive ids. While ids are still
 // given out each key is a string of its own; then they are packed into one,
 // which takes a tenth less memory and gives the garbage collector one pointer
 // to follow instead of 256. Once half of it belongs to forgotten series it is
 // packed anew, so that what is forgotten holds at most as much as what is alive.
-type registryPage struct {
-	kinds [registryPageSize]model.Kind // 0 = no such series
-	marks [registryPageSize]mark
+type page struct {
+	kinds [PageSize]model.Kind // 0 = no such series
+	marks [PageSize]mark
 	live  int
 
 	loose []string // by slot, nil when packed
 
 	text string // all keys, by slot
-	ends [registryPageSize]uint32
+	ends [PageSize]uint32
 	dead int // bytes of text that no series has
 }
 
@@ -31,17 +31,17 @@ type registryPage struct {
 type mark uint8
 
 const (
-	logged mark = iota // written under the store's order lock
+	logged mark = iota // introduced
 	fresh              // not yet
 	stale              // not yet, and not for a while
 )
 
-func newRegistryPage() *registryPage {
-	return &registryPage{loose: make([]string, registryPageSize)}
+func newPage() *page {
+	return &page{loose: make([]string, PageSize)}
 }
 
 // key returns the key of a slot that has a series.
-func (p *registryPage) key(slot uint32) string {
+func (p *page) key(slot uint32) string {
 	if p.loose != nil {
 		return p.loose[slot]
 	}
@@ -53,7 +53,7 @@ func (p *registryPage) key(slot uint32) string {
 }
 
 // set puts a series in.
-func (p *registryPage) set(slot uint32, key string, m mark) {
+func (p *page) set(slot uint32, key string, m mark) {
 	p.unpack()
 	if p.kinds[slot] == 0 {
 		p.live++
@@ -61,8 +61,8 @@ func (p *registryPage) set(slot uint32, key string, m mark) {
 	p.loose[slot], p.kinds[slot], p.marks[slot] = key, model.Kind(key[0]), m
 }
 
-// forget takes a series out.
-func (p *registryPage) forget(slot uint32) {
+// Forget takes a series out.
+func (p *page) forget(slot uint32) {
 	size := len(p.key(slot))
 	p.kinds[slot], p.marks[slot] = 0, logged
 	p.live--
@@ -77,7 +77,7 @@ func (p *registryPage) forget(slot uint32) {
 }
 
 // pack makes one string of the keys.
-func (p *registryPage) pack() {
+func (p *page) pack() {
 	if p.loose == nil {
 		return
 	}
@@ -95,12 +95,12 @@ func (p *registryPage) pack() {
 }
 
 // unpack makes strings of their own again.
-func (p *registryPage) unpack() {
+func (p *page) unpack() {
 	if p.loose != nil {
 		return
 	}
-	loose := make([]string, registryPageSize)
-	for slot := range uint32(registryPageSize) {
+	loose := make([]string, PageSize)
+	for slot := range uint32(PageSize) {
 		if p.kinds[slot] != 0 {
 			loose[slot] = p.key(slot)
 		}

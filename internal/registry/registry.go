@@ -1,0 +1,319 @@
+// Package registry knows every series of a store by its key and by its id. It
+// does no I/O: a store's log and catalogue hold the same in files.
+//
+// Ids are dense, may be on disk, and are never given twice: a file, a log
+// record or a deletion may name a series long after it was forgotten. What a
+// forgotten one leaves behind is its share of a page (see page), and of one
+// pointer when the whole page is forgotten: 0.03 bytes. Two thousand million ids
+// last for a century of 50,000 new series a day.
+//
+// A registry also knows which series a log record has introduced, for a store
+// whose log does so once for each: Introduce, Unused, Unlogged. A store that
+// keeps that book itself leaves them alone.
+package registry
+
+import (
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"varve/internal/index"
+	"varve/internal/model"
+	"varve/internal/record"
+	"varve/internal/store"
+)
+
+// A Registry holds series. Make one with New. All methods may be called by many
+// goroutines at once.
+type Registry struct {
+	epoch    atomic.Uint64 // moves when a series is forgotten
+	unlogged atomic.Int64  // series that no log record has introduced yet
+
+	mu    sync.RWMutex
+	byKey index.Table
+	pages []*page
+	next  uint32 // the next id to give
+}
+
+// New returns an empty registry.
+func New() *Registry {
+	r := &Registry{byKey: index.NewTable()}
+	r.epoch.Store(1)
+	return r
+}
+
+// Epoch is the current generation of ids; it moves with each Forget.
+func (r *Registry) Epoch() uint64 { return r.epoch.Load() }
+
+// Unlogged is the number of series that no log record has introduced yet.
+func (r *Registry) Unlogged() int64 { return r.unlogged.Load() }
+
+// Lookup finds a series by its key. It allocates nothing.
+func (r *Registry) Lookup(key []byte) (uint32, bool) {
+	hash := r.byKey.Hash(key)
+	r.mu.RLock()
+	id, ok := r.findLocked(hash, key)
+	r.mu.RUnlock()
+	return id, ok
+}
+
+// findLocked returns the id of a key. r.mu must be held.
+func (r *Registry) findLocked(hash uint64, key []byte) (uint32, bool) {
+	return r.byKey.Find(hash, func(id uint32) bool { return r.keyLocked(id) == string(key) })
+}
+
+// Count returns the number of series.
+func (r *Registry) Count() int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.byKey.Len()
+}
+
+// Create returns the id of a valid key, given out now if need be. The only
+// error is a *store.LimitError when there are no more ids.
+func (r *Registry) Create(key string) (uint32, error) {
+	hash := r.byKey.Hash([]byte(key))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if id, ok := r.findLocked(hash, []byte(key)); ok {
+		return id, nil
+	}
+	if r.next == math.MaxUint32 {
+		return 0, &store.LimitError{Limit: "series ids of a store", Max: math.MaxUint32, What: "create a series"}
+	}
+	id := r.next
+	r.next++
+	r.pageLocked(id).set(id%PageSize, key, fresh)
+	r.byKey.Add(hash, id)
+	r.unlogged.Add(1)
+	return id, nil
+}
+
+// Restore puts in a series read from the catalogue or the log. A key that
+// another id had before moves to the new one.
+func (r *Registry) Restore(d record.Definition) {
+	hash := r.byKey.Hash([]byte(d.Key))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.next = max(r.next, d.ID+1)
+	id, ok := r.findLocked(hash, []byte(d.Key))
+	switch {
+	case ok && id == d.ID:
+		return
+	case ok:
+		r.byKey.Remove(hash, id)
+	}
+	r.pageLocked(d.ID).set(d.ID%PageSize, d.Key, logged)
+	r.byKey.Add(hash, d.ID)
+}
+
+// pageLocked returns the page of an id, made if need be. r.mu must be held.
+func (r *Registry) pageLocked(id uint32) *page {
+	at := int(id / PageSize)
+	for at >= len(r.pages) {
+		if n := len(r.pages); n > 0 && r.pages[n-1] != nil {
+			r.pages[n-1].pack() // it is full, or as full as it gets
+		}
+		r.pages = append(r.pages, nil)
+	}
+	if r.pages[at] == nil {
+		r.pages[at] = newPage()
+	}
+	return r.pages[at]
+}
+
+// placeLocked returns where an id is; p is nil if there is no such series.
+// r.mu must be held.
+func (r *Registry) placeLocked(id uint32) (p *page, slot uint32) {
+	at, slot := int(id/PageSize), id%PageSize
+	if at >= len(r.pages) || r.pages[at] == nil || r.pages[at].kinds[slot] == 0 {
+		return nil, 0
+	}
+	return r.pages[at], slot
+}
+
+// kindLocked returns the kind of a series, 0 if there is none. r.mu must be
+// held.
+func (r *Registry) kindLocked(id uint32) model.Kind {
+	if at := int(id / PageSize); at < len(r.pages) && r.pages[at] != nil {
+		return r.pages[at].kinds[id%PageSize]
+	}
+	return 0
+}
+
+// keyLocked returns the key of a series, "" if there is none. r.mu must be held.
+func (r *Registry) keyLocked(id uint32) string {
+	p, slot := r.placeLocked(id)
+	if p == nil {
+		return ""
+	}
+	return p.key(slot)
+}
+
+// Kinds appends the kind of each sample's series to dst. It reports false when
+// a ref means nothing (any more).
+func (r *Registry) Kinds(dst []model.Kind, samples []store.Sample) ([]model.Kind, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for i := range samples {
+		kind := r.kindLocked(uint32(samples[i].Ref))
+		if kind == 0 {
+			return dst, false
+		}
+		dst = append(dst, kind)
+	}
+	return dst, true
+}
+
+// Kind returns the kind of a series, 0 if there is none.
+func (r *Registry) Kind(id uint32) model.Kind {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.kindLocked(id)
+}
+
+// Key returns the key of a series, "" if there is none.
+func (r *Registry) Key(id uint32) string {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.keyLocked(id)
+}
+
+// Series returns what id stands for.
+func (r *Registry) Series(id uint32) (model.Series, bool) {
+	key := r.Key(id)
+	if key == "" {
+		return model.Series{}, false
+	}
+	s, err := model.ParseKey(key)
+	return s, err == nil // keys are checked where they come in
+}
+
+// Introduce collects the series of samples that no log record has introduced,
+// and marks them introduced. The caller orders the calls as its log records.
+func (r *Registry) Introduce(dst []record.Definition, samples []store.Sample) []record.Definition {
+	if r.unlogged.Load() == 0 {
+		return dst
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range samples {
+		id := uint32(samples[i].Ref)
+		p, slot := r.placeLocked(id)
+		if p != nil && p.marks[slot] != logged {
+			p.marks[slot] = logged
+			r.unlogged.Add(-1)
+			dst = append(dst, record.Definition{ID: id, Key: p.key(slot)})
+		}
+	}
+	return dst
+}
+
+// Unused returns the series that were created, but not introduced by a log
+// record, before the last call of Unused: whoever created them has given up.
+func (r *Registry) Unused() (ids []uint32) {
+	if r.unlogged.Load() == 0 {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for at, p := range r.pages {
+		if p == nil {
+			continue
+		}
+		for slot, mark := range p.marks {
+			switch {
+			case p.kinds[slot] == 0 || mark == logged:
+			case mark == fresh:
+				p.marks[slot] = stale
+			default:
+				ids = append(ids, uint32(at*PageSize+slot))
+			}
+		}
+	}
+	return ids
+}
+
+// Forget removes series. Refs given out before are void from here on.
+func (r *Registry) Forget(ids []uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, id := range ids {
+		p, slot := r.placeLocked(id)
+		if p == nil {
+			continue
+		}
+		r.byKey.Remove(r.byKey.Hash([]byte(p.key(slot))), id)
+		if p.marks[slot] != logged {
+			r.unlogged.Add(-1)
+		}
+		if p.forget(slot); p.live == 0 {
+			r.pages[id/PageSize] = nil
+		}
+	}
+	r.epoch.Add(1)
+}
+
+// Expect says that ids below n were given out.
+func (r *Registry) Expect(n uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.next = max(r.next, n)
+}
+
+// Settle packs what Restore has left loose.
+func (r *Registry) Settle() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i, p := range r.pages {
+		if p != nil && i < len(r.pages)-1 {
+			p.pack()
+		}
+	}
+}
+
+// DecodeSamples decodes the samples of a batch record, after its definitions
+// (see record.Samples).
+func (r *Registry) DecodeSamples(payload []byte, b *store.Batch) error {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return record.Samples(payload, r.kindLocked, b)
+}
+
+// IDs returns all known ids, ascending.
+func (r *Registry) IDs() []uint32 {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	ids := make([]uint32, 0, r.byKey.Len())
+	for at, p := range r.pages {
+		if p == nil {
+			continue
+		}
+		for slot, kind := range p.kinds {
+			if kind != 0 {
+				ids = append(ids, uint32(at*PageSize+slot))
+			}
+		}
+	}
+	return ids
+}
+
+// NextID returns the id that the next new series gets.
+func (r *Registry) NextID() uint32 {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.next
+}
+
+// Pages returns the number of pages in memory, each of PageSize ids: at most
+// one for each run of that many ids of which one is alive.
+func (r *Registry) Pages() (n int) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	for _, p := range r.pages {
+		if p != nil {
+			n++
+		}
+	}
+	return n
+}
