@@ -137,22 +137,31 @@ func (s *Server) Kill() {
 // Stop sends SIGTERM and wants an exit with status 0 within the promised time.
 func (s *Server) Stop(t *testing.T) time.Duration {
 	t.Helper()
+	took, err := s.Terminate()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, s.Log.Tail())
+	}
+	return took
+}
+
+// Terminate does what Stop does, for any goroutine.
+func (s *Server) Terminate() (time.Duration, error) {
 	s.Ending.Store(true)
+	defer s.Client.CloseIdleConnections()
 	began := time.Now()
 	if err := s.command.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatalf("SIGTERM: %v", err)
+		return 0, fmt.Errorf("SIGTERM: %w", err)
 	}
 	select {
 	case <-s.Exited:
 	case <-time.After(stopWithin):
 		s.Kill()
-		t.Fatalf("still running %v after SIGTERM\n%s", stopWithin, s.Log.Tail())
+		return 0, fmt.Errorf("still running %v after SIGTERM", stopWithin)
 	}
-	s.Client.CloseIdleConnections()
 	if s.Err != nil {
-		t.Fatalf("after SIGTERM: %v, want exit status 0\n%s", s.Err, s.Log.Tail())
+		return 0, fmt.Errorf("after SIGTERM: %w, want exit status 0", s.Err)
 	}
-	return time.Since(began)
+	return time.Since(began), nil
 }
 
 // Do sends a request and returns status and body.

@@ -1,0 +1,13 @@
+package clients
+
+import (
+	"os"
+	"testing"
+
+	"varve/e2e/process"
+)
+
+// root is where scripts/ and internal/ are.
+const root = "../.."
+
+func TestMain(m *testing.M) { os.Exit(process.Main(m)) }
