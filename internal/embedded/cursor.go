@@ -43,6 +43,8 @@ type cursor struct {
 	heads   []*source // scratch
 	hiding  []*record.Deletion
 	spare   []*source
+	kept    []*source // those of files for earlier series, see fileSource
+	lent    bool      // iterators belong to a merge
 	started bool
 	left    int // samples until the limit
 	err     error
@@ -93,11 +95,16 @@ func (c *cursor) Close() {
 		return
 	}
 	s := c.store
-	for _, src := range c.sources {
-		src.iter, src.deletions, src.entry = nil, nil, nil
-		c.spare = append(c.spare, src)
+	for _, src := range slices.Backward(c.sources) {
+		src.entry = nil
+		clear(src.deletions)
+		if src.iter != nil && !c.lent {
+			c.kept = append(c.kept, src)
+		} else {
+			c.spare = append(c.spare, src)
+		}
 	}
-	c.sources, c.hiding = c.sources[:0], nil
+	c.sources, c.hiding, c.lent = c.sources[:0], nil, false
 	c.store, c.state, c.ctx, c.err = nil, nil, nil, store.ErrClosed
 	c.options.Summarize = nil
 	s.cursors.Put(c)
@@ -189,9 +196,8 @@ func (c *cursor) open() error {
 		if !f.Range().Overlaps(r) || !f.Series.Contains(c.id) {
 			continue
 		}
-		src := c.source()
+		src := c.fileSource(f.File)
 		c.sources = append(c.sources, src)
-		src.iter = f.Iter(true)
 		src.iter.Seek(c.id, r, c.options.Descending)
 		src.deletions = c.deletions(src.deletions, f.Deletions, f.Range())
 	}
@@ -231,7 +237,7 @@ func (c *cursor) snapshotHeads() ([]*source, error) {
 
 // openIters is open for a merge: the sources are given iterators only.
 func (c *cursor) openIters(iters []*blockfile.Iter) error {
-	c.started = true
+	c.started, c.lent = true, true
 	c.hiding = c.state.deletions()
 	for _, it := range iters {
 		f := it.File()
@@ -256,6 +262,30 @@ func (c *cursor) loadAll() error {
 	return nil
 }
 
+// maxKept bounds the sources over files that a cursor keeps, each with a page.
+const maxKept = 64
+
+// fileSource returns a source with an iterator over f, the one that the cursor
+// had for an earlier series if it is still there: series that are read by
+// ascending id then walk through a page once, where each would begin at the
+// page's start.
+func (c *cursor) fileSource(f *blockfile.File) *source {
+	for i, src := range slices.Backward(c.kept) { // the last one, if files come in their order
+		if src.iter.File() == f {
+			c.kept = slices.Delete(c.kept, i, i+1)
+			src.reset()
+			return src
+		}
+	}
+	if len(c.kept) >= maxKept {
+		c.spare = append(c.spare, c.kept[0])
+		c.kept = slices.Delete(c.kept, 0, 1)
+	}
+	src := c.source()
+	src.iter = f.Iter(true)
+	return src
+}
+
 func (c *cursor) source() *source {
 	var src *source
 	if n := len(c.spare); n > 0 {
@@ -263,10 +293,16 @@ func (c *cursor) source() *source {
 	} else {
 		src = &source{}
 	}
-	src.iter, src.entry, src.next, src.done, src.fromHead = nil, nil, 0, false, false
-	src.at, src.end = 0, 0
-	src.deletions, src.frozen = src.deletions[:0], false
+	src.reset()
+	src.iter = nil
 	return src
+}
+
+// reset makes ready for another series.
+func (s *source) reset() {
+	s.entry, s.next, s.done, s.fromHead, s.frozen = nil, 0, false, false, false
+	s.at, s.end = 0, 0
+	s.deletions = s.deletions[:0]
 }
 
 // deletions collects those that a place with the given range has not applied.

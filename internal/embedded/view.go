@@ -64,6 +64,9 @@ func (v *view) Select(ctx context.Context, sel store.Selection) ([]store.Series,
 			selected = append(selected, store.Series{Ref: store.Ref(id), Series: s})
 		}
 	}
+	if sel.AnyOrder {
+		return selected, nil // by id, which is how files have them
+	}
 	return selected, model.SortFunc(ctx, selected, func(a, b store.Series) int { return a.Compare(b.Series) })
 }
 

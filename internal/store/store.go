@@ -108,7 +108,8 @@ type Viewer interface {
 // A View is a stable look at the store. It pins resources: close it soon.
 // All methods but Close may be called by many goroutines at once.
 type View interface {
-	// Select returns the series that match, ordered by model.Series.Compare.
+	// Select returns the series that match, ordered by model.Series.Compare
+	// unless any order will do.
 	// It may list a series that has no sample in the range (the store decides
 	// how coarsely it looks), never leave one out that has.
 	Select(ctx context.Context, sel Selection) ([]Series, error)
@@ -140,6 +141,10 @@ type Selection struct {
 	// LimitKey. 0 means no bound.
 	Limit    int
 	LimitKey string
+
+	// AnyOrder lets the store return the series in whatever order costs it
+	// least, best that in which it reads them fastest.
+	AnyOrder bool
 }
 
 // ReadOptions say which samples of a series are wanted, and in which form.
