@@ -77,6 +77,12 @@ func joined(by *TagGroupBy, values []string) string {
 	return b.String()
 }
 
+// sort orders the series of a group, on which depends which of equal samples
+// counts as the first.
+func (g *groupPlan) sort(ctx context.Context) error {
+	return model.SortFunc(ctx, g.series, func(a, b store.Series) int { return a.Compare(b.Series) })
+}
+
 func (g *groupPlan) compare(o *groupPlan) int {
 	if c := strings.Compare(g.groupType, o.groupType); c != 0 {
 		return c

@@ -32,14 +32,14 @@ type Result struct {
 	saves    bool
 	parts    []*Group // of the current group, not yet handed out
 	any      bool     // a group was handed out
+	batch    int      // series to be read in one go
+
+	cutBy *foldStep // whose buckets are in cut
+	cut   *buckets
 }
 
-// batchSeries is how many series are read at once when groups are small, so
-// that they are read in parallel.
-const batchSeries = 512
-
 func newResult(r *Run, q *MetricQuery, series []store.Series) (*Result, error) {
-	res := &Result{run: r, query: q, before: r.samples.Load(), saves: q.Saves()}
+	res := &Result{run: r, query: q, before: r.samples.Load(), saves: q.Saves(), batch: firstSeries}
 	for _, g := range q.GroupBy {
 		switch by := g.(type) {
 		case *TagGroupBy:
@@ -160,160 +160,6 @@ func (r *Result) Close() {
 	r.lease.release()
 }
 
-// A loaded group has its samples folded, or its sources opened.
-type loaded struct {
-	plan   *groupPlan
-	steps  []Step // those that accept the group, without a folded first one
-	fold   *foldStep
-	lease  lease
-	live   []bool // series that have samples
-	tables []*table
-	opened []*source
-}
-
-func (g *loaded) empty() bool {
-	for _, l := range g.live {
-		if l {
-			return false
-		}
-	}
-	return true
-}
-
-func (g *loaded) drain() error {
-	for _, s := range g.opened {
-		if s != nil {
-			if err := s.drain(); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-func (g *loaded) release() {
-	for _, s := range g.opened {
-		if s != nil {
-			s.close()
-		}
-	}
-	g.opened, g.tables = nil, nil
-	g.lease.release()
-}
-
-// load reads the next groups, as many as make batchSeries series.
-func (r *Result) load() error {
-	var tasks []func() error
-	for n := 0; n < batchSeries && len(r.plans) > 0; {
-		plan := r.plans[0]
-		r.plans = r.plans[1:]
-		g := r.newLoaded(plan)
-		r.ready = append(r.ready, g)
-		n += len(plan.series)
-		if g.fold != nil {
-			tasks = r.foldTasks(tasks, g)
-		} else {
-			tasks = r.openTasks(tasks, g)
-		}
-	}
-	defer since(&r.run.trace.load, time.Now())
-	return parallel(r.run.engine.workers, len(tasks), func(i int) error {
-		defer since(&r.run.trace.tasks, time.Now())
-		return tasks[i]()
-	})
-}
-
-func (r *Result) newLoaded(plan *groupPlan) *loaded {
-	g := &loaded{plan: plan, live: make([]bool, len(plan.series))}
-	g.lease.budget = &r.run.budget
-	kind := plan.groupType
-	for _, s := range r.query.Steps {
-		if s.Accepts(kind) {
-			g.steps = append(g.steps, s)
-			kind = s.Yields(kind)
-		}
-	}
-	if len(g.steps) > 0 {
-		if f, ok := g.steps[0].(*foldStep); ok && r.folds(f, plan) {
-			g.fold, g.steps = f, g.steps[1:]
-		}
-	}
-	return g
-}
-
-// folds reports whether a group can be folded series by series: all points
-// count, the values fit a tally, and buckets depend on nothing but the time,
-// which is so from the origin on.
-func (r *Result) folds(f *foldStep, plan *groupPlan) bool {
-	if r.query.Limit > 0 || len(r.splits) > 0 || f.Sampling.Value <= 0 || r.run.engine.merging {
-		return false
-	}
-	if r.env().Range.StartMS < f.buckets(r.env()).originMS {
-		return false
-	}
-	if f.fold.needs == 0 {
-		return true
-	}
-	for _, s := range plan.series {
-		if !s.Type.Kind().Fixed() {
-			return false
-		}
-	}
-	return true
-}
-
-// foldTasks cuts a group into slices of series that are folded side by side.
-// The cut depends only on the configuration, so that sums come out the same
-// each time.
-func (r *Result) foldTasks(tasks []func() error, g *loaded) []func() error {
-	n := len(g.plan.series)
-	size := max(16, (n+4*r.run.engine.workers-1)/(4*r.run.engine.workers))
-	o := r.run.rangeOptions(false, 0)
-	for from := 0; from < n; from += size {
-		t := &table{run: r.run, step: g.fold, buckets: g.fold.buckets(r.env()), lease: &g.lease}
-		g.tables = append(g.tables, t)
-		tasks = append(tasks, func() error {
-			for i := from; i < min(from+size, n); i++ {
-				live, err := t.addSeries(g.plan.series[i], o, int32(i))
-				if err != nil {
-					return err
-				}
-				g.live[i] = live
-			}
-			return nil
-		})
-	}
-	return tasks
-}
-
-// openTasks opens the series of a group, a few per task.
-func (r *Result) openTasks(tasks []func() error, g *loaded) []func() error {
-	const size = 16
-	n := len(g.plan.series)
-	g.opened = make([]*source, n)
-	o := r.run.rangeOptions(r.readDescending(), r.query.Limit)
-	for from := 0; from < n; from += size {
-		tasks = append(tasks, func() error {
-			for i := from; i < min(from+size, n); i++ {
-				src, err := r.run.open(g.plan.series[i], o, int32(i), &g.lease)
-				if err != nil {
-					return err
-				}
-				g.opened[i], g.live[i] = src, src != nil
-			}
-			return nil
-		})
-	}
-	return tasks
-}
-
-// readDescending: a result that is turned round is read ascending, unless a
-// limit has to choose the newest points first, or splitters have to meet groups
-// in that order.
-func (r *Result) readDescending() bool {
-	return r.query.Descending && (!r.backward || r.query.Limit > 0 || len(r.splits) > 0)
-}
-
 func (r *Result) env() *Env {
 	return &Env{
 		Range: r.run.request.Range, Zone: r.run.request.Zone,
@@ -327,7 +173,7 @@ func (r *Result) build(g *loaded) ([]*Group, error) {
 	env := r.env()
 	env.lease = &g.lease
 	if !r.query.WithoutTags || r.saves {
-		tags, err := tagValues(r.run.ctx, liveSeries(g))
+		tags, err := tagValues(r.run.ctx, g.liveSeries())
 		if err != nil {
 			return nil, err
 		}
@@ -364,29 +210,6 @@ func (r *Result) group(g *loaded, env *Env, points Stream) *Group {
 		group.Tags = nil
 	}
 	return group
-}
-
-func liveSeries(g *loaded) []store.Series {
-	live := make([]store.Series, 0, len(g.live))
-	for i, s := range g.plan.series {
-		if g.live[i] {
-			live = append(live, s)
-		}
-	}
-	return live
-}
-
-// tallies joins the tables of a folded group.
-func (g *loaded) tallies() []tally {
-	var all []tally
-	for _, t := range g.tables {
-		if all == nil {
-			all = t.tallies
-			continue
-		}
-		all = mergeTallies(make([]tally, 0, max(len(all), len(t.tallies))), all, t.tallies)
-	}
-	return all
 }
 
 // merged is the stream of a group's samples, in the order read.

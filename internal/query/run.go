@@ -84,7 +84,7 @@ func (r *Run) addSamples(n int64) error {
 func (r *Run) selectSeries(q *MetricQuery, within model.TimeRange) ([]store.Series, error) {
 	series, err := r.view.Select(r.ctx, store.Selection{
 		Metric: q.Metric, Matchers: q.Matchers, Range: within,
-		Limit: r.engine.config.MaxSeries, LimitKey: "query.max_series",
+		Limit: r.engine.config.MaxSeries, LimitKey: "query.max_series", AnyOrder: true,
 	})
 	r.series.Add(int64(len(series)))
 	return series, r.cause(err)

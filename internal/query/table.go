@@ -1,68 +1,92 @@
 package query
 
 import (
+	"slices"
 	"sort"
 
 	"varve/internal/model"
 	"varve/internal/store"
 )
 
-// A table folds series, one after the other, into the buckets of a group. Only
-// buckets with samples are held, in order of time. It is used by one goroutine.
+// A table is a part of a group, folded: buckets with samples, in order of time.
 type table struct {
-	run     *Run
 	step    *foldStep
 	buckets *buckets
 	lease   *lease
-
 	tallies []tally
-	pos     int     // where the current series stands in tallies
-	extra   []tally // buckets of the current series that are not in tallies
-	spare   []tally // memory of the last merge
 }
 
-// addSeries folds the samples of one series and reports whether there were any.
-// order is the position of the series in its group.
-func (t *table) addSeries(s store.Series, o store.ReadOptions, order int32) (bool, error) {
-	t.pos, t.extra = 0, t.extra[:0]
-	o.Summarize = t.summarize()
-	cursor := t.run.cursor(s, o)
+// A folder reads a slice of the series of some groups, one after the other. It is
+// used by one goroutine.
+type folder struct {
+	result *Result
+	slice  int // which one
+
+	*table           // of the current series
+	pos      int     // where the series stands in the table
+	extra    []tally // its buckets that are not in the table
+	spare    []tally // memory of the last merge
+	known    bucket  // that summarize found last, empty if none
+	inBucket func(firstMS, lastMS int64) bool
+}
+
+// read opens a series, or folds it.
+func (f *folder) read(r reading) error {
+	g, run := r.group, f.result.run
+	if g.fold != nil {
+		return f.fold(r)
+	}
+	o := run.rangeOptions(f.result.readDescending(), f.result.query.Limit)
+	src, err := run.open(g.plan.series[r.order], o, r.order, &g.lease)
+	g.opened[r.order], g.live[r.order] = src, src != nil
+	return err
+}
+
+// fold adds the samples of a series to the table of its group.
+func (f *folder) fold(r reading) error {
+	g, run := r.group, f.result.run
+	if g.tables[f.slice] == nil {
+		g.tables[f.slice] = &table{step: g.fold, buckets: g.buckets, lease: &g.lease}
+	}
+	f.table, f.pos, f.extra, f.known = g.tables[f.slice], 0, f.extra[:0], bucket{}
+	if f.inBucket == nil {
+		f.inBucket = f.summarize
+	}
+	o := run.rangeOptions(false, 0)
+	o.Summarize = f.inBucket
+	s := &g.plan.series[r.order]
+	cursor := run.cursor(*s, o)
 	defer cursor.Close()
-	kind, any := s.Type.Kind(), false
-	for {
-		if err := t.run.ctx.Err(); err != nil {
-			return false, err
+	for kind := s.Type.Kind(); ; {
+		if err := run.ctx.Err(); err != nil {
+			return err
 		}
 		block, err := cursor.Next()
 		if err != nil {
-			return false, err
+			return err
 		}
 		if block == nil {
-			t.merge()
-			return any, nil
+			f.merge()
+			return nil
 		}
-		n, err := t.addBlock(kind, block, order)
+		n, err := f.addBlock(kind, block, r.order)
 		if err != nil {
-			return false, err
+			return err
 		}
-		if err := t.run.addSamples(n); err != nil {
-			return false, err
+		if err := run.addSamples(n); err != nil {
+			return err
 		}
-		any = any || n > 0
+		g.live[r.order] = g.live[r.order] || n > 0
 	}
 }
 
-// summarize returns the question whether a run of samples lies in one bucket.
-// Runs come in order, so the last bucket is likely to be that of the next.
-func (t *table) summarize() func(firstMS, lastMS int64) bool {
-	var b bucket
-	known := false
-	return func(firstMS, lastMS int64) bool {
-		if !known || firstMS < b.startMS || firstMS >= b.endMS {
-			b, known = t.bucketOf(firstMS), true
-		}
-		return lastMS < b.endMS
+// summarize reports whether a run of samples lies in one bucket. Runs come in
+// order, so the last bucket is likely to be that of the next.
+func (f *folder) summarize(firstMS, lastMS int64) bool {
+	if firstMS < f.known.startMS || firstMS >= f.known.endMS {
+		f.known = f.bucketOf(firstMS)
 	}
+	return lastMS < f.known.endMS
 }
 
 // bucketOf finds a bucket in the table first: calendar arithmetic is slow.
@@ -75,27 +99,27 @@ func (t *table) bucketOf(ms int64) bucket {
 }
 
 // addBlock returns the number of samples in the block.
-func (t *table) addBlock(kind model.Kind, block *store.Block, order int32) (int64, error) {
+func (f *folder) addBlock(kind model.Kind, block *store.Block, order int32) (int64, error) {
 	if s := block.Stats; s != nil {
 		if s.Count == 0 {
 			return 0, nil
 		}
-		at, err := t.at(s.FirstMS)
+		at, err := f.at(s.FirstMS)
 		if err != nil {
 			return 0, err
 		}
 		at.addStats(kind, s, order)
-		t.run.engine.metrics.summarized.Inc()
+		f.result.run.engine.metrics.summarized.Inc()
 		return int64(s.Count), nil
 	}
 	times := block.Times
 	for i := 0; i < len(times); {
-		at, err := t.at(times[i])
+		at, err := f.at(times[i])
 		if err != nil {
 			return 0, err
 		}
 		j := runEnd(times, i, at.endMS)
-		at.addRun(t.step.fold.needs, kind, &block.Columns, i, j, order)
+		at.addRun(f.step.fold.needs, kind, &block.Columns, i, j, order)
 		i = j
 	}
 	return int64(len(times)), nil
@@ -119,40 +143,40 @@ func runEnd(times []int64, i int, endMS int64) int {
 
 // at returns the tally that a time belongs to. Times of one series ascend. The
 // tally may move with the next call.
-func (t *table) at(ms int64) (*tally, error) {
-	if n := len(t.extra); n > 0 && ms < t.extra[n-1].endMS {
-		return &t.extra[n-1], nil
+func (f *folder) at(ms int64) (*tally, error) {
+	if n := len(f.extra); n > 0 && ms < f.extra[n-1].endMS {
+		return &f.extra[n-1], nil
 	}
-	if t.pos < len(t.tallies) && t.tallies[t.pos].endMS <= ms {
-		rest := t.tallies[t.pos+1:]
+	if f.pos < len(f.tallies) && f.tallies[f.pos].endMS <= ms {
+		rest := f.tallies[f.pos+1:]
 		if len(rest) > 0 && rest[0].endMS <= ms {
-			t.pos += sort.Search(len(rest), func(i int) bool { return rest[i].endMS > ms })
+			f.pos += sort.Search(len(rest), func(i int) bool { return rest[i].endMS > ms })
 		}
-		t.pos++
+		f.pos++
 	}
-	if t.pos < len(t.tallies) && t.tallies[t.pos].startMS <= ms {
-		return &t.tallies[t.pos], nil
+	if f.pos < len(f.tallies) && f.tallies[f.pos].startMS <= ms {
+		return &f.tallies[f.pos], nil
 	}
-	if err := t.lease.take(tallyBytes); err != nil {
+	if err := f.lease.take(tallyBytes); err != nil {
 		return nil, err
 	}
 	var fresh tally
-	fresh.reset(t.buckets.find(ms))
-	t.extra = append(t.extra, fresh)
-	return &t.extra[len(t.extra)-1], nil
+	fresh.reset(f.buckets.find(ms))
+	f.extra = append(f.extra, fresh)
+	return &f.extra[len(f.extra)-1], nil
 }
 
 // merge moves the buckets of the finished series into the table.
-func (t *table) merge() {
+func (f *folder) merge() {
 	switch {
-	case len(t.extra) == 0:
-	case len(t.tallies) == 0:
-		t.tallies, t.extra = t.extra, t.tallies
-	case t.tallies[len(t.tallies)-1].startMS < t.extra[0].startMS:
-		t.tallies = append(t.tallies, t.extra...)
+	case len(f.extra) == 0:
+	case len(f.tallies) == 0:
+		f.tallies = slices.Clone(f.extra)
+	case f.tallies[len(f.tallies)-1].startMS < f.extra[0].startMS:
+		f.tallies = append(f.tallies, f.extra...)
 	default:
-		merged := mergeTallies(t.spare[:0], t.tallies, t.extra)
-		t.spare, t.tallies = t.tallies, merged
+		merged := mergeTallies(f.spare[:0], f.tallies, f.extra)
+		f.spare, f.tallies = f.tallies, merged
 	}
 }
 

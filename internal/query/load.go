@@ -1,0 +1,212 @@
+package query
+
+import (
+	"cmp"
+	"slices"
+	"time"
+
+	"varve/internal/store"
+)
+
+// Groups are read some at a time, in parallel. Many groups of few series, or of
+// series that lie scattered in the files, are faster in one go: series are read
+// by ascending Ref, so a page of a file is walked through once in each go.
+// Little memory is held meanwhile, since only so much is loaded before it is
+// handed out: each go is larger than the one before as long as that is not much.
+const (
+	firstSeries = 512
+	mostSeries  = 64 << 10
+	littleHeld  = 16 << 20 // bytes: the next go may be larger
+	muchHeld    = 64 << 20 // bytes: the next go is smaller
+)
+
+// A loaded group has its samples folded, or its sources opened.
+type loaded struct {
+	plan    *groupPlan
+	steps   []Step // those that accept the group, without a folded first one
+	fold    *foldStep
+	buckets *buckets // of fold
+	lease   lease
+	live    []bool   // series that have samples
+	tables  []*table // by slice of the readings; nil where none is of the group
+	opened  []*source
+}
+
+func (g *loaded) empty() bool { return !slices.Contains(g.live, true) }
+
+func (g *loaded) drain() error {
+	for _, s := range g.opened {
+		if s != nil {
+			if err := s.drain(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (g *loaded) release() {
+	for _, s := range g.opened {
+		if s != nil {
+			s.close()
+		}
+	}
+	g.opened, g.tables = nil, nil
+	g.lease.release()
+}
+
+// liveSeries are those that have samples.
+func (g *loaded) liveSeries() []store.Series {
+	if !slices.Contains(g.live, false) {
+		return g.plan.series
+	}
+	live := make([]store.Series, 0, len(g.live))
+	for i, s := range g.plan.series {
+		if g.live[i] {
+			live = append(live, s)
+		}
+	}
+	return live
+}
+
+// A reading is one series to be read, the order-th of its group.
+type reading struct {
+	ref   store.Ref
+	order int32
+	group *loaded
+}
+
+// load reads the next groups.
+func (r *Result) load() error {
+	defer since(&r.run.trace.load, time.Now())
+	var readings []reading
+	for len(readings) < r.batch && len(r.plans) > 0 {
+		plan := r.plans[0]
+		r.plans = r.plans[1:]
+		g, err := r.newLoaded(plan)
+		if err != nil {
+			return err
+		}
+		r.ready = append(r.ready, g)
+		readings = slices.Grow(readings, len(plan.series))
+		for i := range plan.series {
+			readings = append(readings, reading{plan.series[i].Ref, int32(i), g})
+		}
+	}
+	slices.SortFunc(readings, func(a, b reading) int { return cmp.Compare(a.ref, b.ref) })
+	err := r.read(readings)
+	r.adapt()
+	return err
+}
+
+// read cuts readings into slices that are read side by side. The cut depends
+// only on the configuration, so that sums come out the same each time.
+func (r *Result) read(readings []reading) error {
+	n, workers := len(readings), r.run.engine.workers
+	size := max(16, (n+4*workers-1)/(4*workers))
+	count := (n + size - 1) / size
+	for _, g := range r.ready {
+		if g.fold != nil {
+			g.tables = make([]*table, count)
+		}
+	}
+	return parallel(workers, count, func(i int) error {
+		defer since(&r.run.trace.tasks, time.Now())
+		f := folder{result: r, slice: i}
+		for _, reading := range readings[i*size : min(n, (i+1)*size)] {
+			if err := f.read(reading); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// adapt chooses how many series the next groups to be read may have.
+func (r *Result) adapt() {
+	var held int64
+	for _, g := range r.ready {
+		held += g.lease.held.Load()
+	}
+	switch {
+	case held < littleHeld:
+		r.batch = min(4*r.batch, mostSeries)
+	case held > muchHeld:
+		r.batch = max(r.batch/4, firstSeries)
+	}
+}
+
+func (r *Result) newLoaded(plan *groupPlan) (*loaded, error) {
+	g := &loaded{plan: plan, live: make([]bool, len(plan.series))}
+	g.lease.budget = &r.run.budget
+	kind := plan.groupType
+	for _, s := range r.query.Steps {
+		if s.Accepts(kind) {
+			g.steps = append(g.steps, s)
+			kind = s.Yields(kind)
+		}
+	}
+	if len(g.steps) > 0 {
+		if f, ok := g.steps[0].(*foldStep); ok && r.folds(f, plan) {
+			g.fold, g.buckets, g.steps = f, r.bucketsOf(f), g.steps[1:]
+		}
+	}
+	if g.fold == nil {
+		g.opened = make([]*source, len(plan.series))
+	}
+	if g.fold == nil || g.fold.fold.needs&(needFirst|needLast) != 0 {
+		return g, r.run.cause(plan.sort(r.run.ctx))
+	}
+	return g, nil
+}
+
+// folds reports whether a group can be folded series by series: all points
+// count, the values fit a tally, and buckets depend on nothing but the time,
+// which is so from the origin on.
+func (r *Result) folds(f *foldStep, plan *groupPlan) bool {
+	if r.query.Limit > 0 || len(r.splits) > 0 || f.Sampling.Value <= 0 || r.run.engine.merging {
+		return false
+	}
+	if r.run.request.Range.StartMS < r.bucketsOf(f).originMS {
+		return false
+	}
+	if f.fold.needs == 0 {
+		return true
+	}
+	for i := range plan.series {
+		if !plan.series[i].Type.Kind().Fixed() {
+			return false
+		}
+	}
+	return true
+}
+
+// bucketsOf returns the cut of time of a step, which is the same for all groups.
+func (r *Result) bucketsOf(f *foldStep) *buckets {
+	if r.cutBy != f {
+		r.cutBy, r.cut = f, f.buckets(r.env())
+	}
+	return r.cut
+}
+
+// readDescending: a result that is turned round is read ascending, unless a
+// limit has to choose the newest points first, or splitters have to meet groups
+// in that order.
+func (r *Result) readDescending() bool {
+	return r.query.Descending && (!r.backward || r.query.Limit > 0 || len(r.splits) > 0)
+}
+
+// tallies joins the tables of a folded group.
+func (g *loaded) tallies() []tally {
+	var all []tally
+	for _, t := range g.tables {
+		switch {
+		case t == nil:
+		case all == nil:
+			all = t.tallies
+		default:
+			all = mergeTallies(make([]tally, 0, max(len(all), len(t.tallies))), all, t.tallies)
+		}
+	}
+	return all
+}
