@@ -74,10 +74,10 @@ type source struct {
 	done        bool
 }
 
-func (s *Store) newCursor(ctx context.Context, st *state, id uint32, kind model.Kind, o store.ReadOptions) *cursor {
+func (s *Store) newCursor(ctx context.Context, st *state, nowMS int64, id uint32, kind model.Kind, o store.ReadOptions) *cursor {
 	c := s.cursors.Get().(*cursor)
 	c.store, c.ctx, c.state, c.id, c.kind, c.options = s, ctx, st, id, kind, o
-	c.nowMS = s.now().UnixMilli()
+	c.nowMS = nowMS
 	c.flip, c.started, c.err, c.keepExpired = 0, false, nil, false
 	if o.Descending {
 		c.flip = -1

@@ -136,7 +136,7 @@ func (s *Store) hasSamples(st *state, id uint32) (bool, error) {
 	if !doubt {
 		return false, nil
 	}
-	c := s.newCursor(context.Background(), st, id, kind, store.ReadOptions{Range: model.AllTime, Limit: 1})
+	c := s.newCursor(context.Background(), st, s.now().UnixMilli(), id, kind, store.ReadOptions{Range: model.AllTime, Limit: 1})
 	defer c.Close()
 	b, err := c.Next()
 	return b != nil, err

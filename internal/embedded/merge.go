@@ -397,7 +397,7 @@ type merging struct {
 // series merges one series. keepExpired keeps expired samples, which hide older
 // ones in files that do not take part.
 func (m *merging) series(id uint32, kind model.Kind, keepExpired bool) error {
-	c := m.store.newCursor(m.ctx, m.state, id, kind, store.ReadOptions{Range: model.AllTime})
+	c := m.store.newCursor(m.ctx, m.state, m.store.now().UnixMilli(), id, kind, store.ReadOptions{Range: model.AllTime})
 	defer c.Close()
 	c.keepExpired = keepExpired
 	if err := c.openIters(m.iters); err != nil {

@@ -16,12 +16,13 @@ func (s *Store) View(ctx context.Context) (store.View, error) {
 		return nil, err
 	}
 	s.metrics.views.Add(1)
-	return &view{store: s, state: s.acquire()}, nil
+	return &view{store: s, state: s.acquire(), nowMS: s.now().UnixMilli()}, nil
 }
 
 type view struct {
 	store  *Store
 	state  *state
+	nowMS  int64 // what has expired by then is not seen
 	closed atomic.Bool
 }
 
@@ -112,7 +113,7 @@ func (v *view) Read(ctx context.Context, s store.Series, o store.ReadOptions) st
 	if err := v.check(ctx); err != nil {
 		return &failed{err}
 	}
-	return v.store.newCursor(ctx, v.state, uint32(s.Ref), s.Type.Kind(), o)
+	return v.store.newCursor(ctx, v.state, v.nowMS, uint32(s.Ref), s.Type.Kind(), o)
 }
 
 // failed is a cursor that could not be opened.

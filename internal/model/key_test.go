@@ -143,5 +143,8 @@ func FuzzParseKey(f *testing.F) {
 		if got := string(s.AppendKey(nil)); got != key {
 			t.Fatalf("ParseKey(%q) = %+v, whose key is %q", key, s, got)
 		}
+		if got := TrustKey(key); got != s {
+			t.Fatalf("TrustKey(%q) = %+v, ParseKey has %+v", key, got, s)
+		}
 	})
 }

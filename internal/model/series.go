@@ -77,6 +77,21 @@ func ParseKey(key string) (Series, error) {
 	return s, nil
 }
 
+// TrustKey is ParseKey without its checks, for keys that have passed them. It
+// panics or gives nonsense for others.
+func TrustKey(key string) Series {
+	s, rest := Series{}, key[1:]
+	if kind := Kind(key[0]); kind == Custom {
+		var name string
+		name, rest = cut(rest)
+		s.Type = Type(name)
+	} else {
+		s.Type = TypeOf(kind)
+	}
+	s.Metric, s.Tags.enc = cut(rest)
+	return s
+}
+
 func cutChecked(s string) (head, rest string, ok bool) {
 	n, w := uvarint(s)
 	if w == 0 || n > uint64(len(s)-w) {

@@ -27,7 +27,8 @@ type loaded struct {
 	fold    *foldStep
 	buckets *buckets // of fold
 	lease   lease
-	live    []bool   // series that have samples
+	live    []bool // series that have samples
+	tags    []TagValues
 	tables  []*table // by slice of the readings; nil where none is of the group
 	opened  []*source
 }
@@ -94,9 +95,18 @@ func (r *Result) load() error {
 		}
 	}
 	slices.SortFunc(readings, func(a, b reading) int { return cmp.Compare(a.ref, b.ref) })
-	err := r.read(readings)
+	if err := r.read(readings); err != nil {
+		return err
+	}
 	r.adapt()
-	return err
+	if r.query.WithoutTags && !r.saves {
+		return nil
+	}
+	return parallel(r.run.engine.workers, len(r.ready), func(i int) (err error) {
+		defer since(&r.run.trace.tasks, time.Now())
+		r.ready[i].tags, err = tagValues(r.run.ctx, r.ready[i].liveSeries())
+		return err
+	})
 }
 
 // read cuts readings into slices that are read side by side. The cut depends

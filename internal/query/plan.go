@@ -15,6 +15,7 @@ type groupPlan struct {
 	values    []string // of the tags of the tag group-by, "" where absent
 	key       string   // name1+value1+name2+value2...: what KairosDB sorts by
 	series    []store.Series
+	count     int // of series
 }
 
 // planGroups splits series by group type, then by the tags of by (nil for none),
@@ -23,35 +24,54 @@ type groupPlan struct {
 //
 // What the plan holds is taken from l.
 func planGroups(ctx context.Context, series []store.Series, by *TagGroupBy, l *lease) ([]*groupPlan, error) {
-	var groups []*groupPlan
-	index := map[string]*groupPlan{}
-	var id []byte
-	values := make([]string, tagCount(by))
 	if err := l.take(int64(len(series)) * seriesBytes); err != nil {
 		return nil, err
 	}
-	for n, s := range series {
-		if n%4096 == 0 && ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-		kind := groupType(s.Type)
-		id = append(append(id[:0], kind...), 0)
-		for i := range values {
-			values[i], _ = s.Tags.Get(by.Tags[i])
-			id = append(append(id, values[i]...), 0)
-		}
-		g := index[string(id)]
-		if g == nil {
-			if err := l.take(groupBytes); err != nil {
-				return nil, err
-			}
-			g = &groupPlan{groupType: kind, values: slices.Clone(values), key: joined(by, values)}
-			index[string(id)] = g
-			groups = append(groups, g)
-		}
-		g.series = append(g.series, s)
+	groups, of, err := sortOut(ctx, series, by, l)
+	if err != nil {
+		return nil, err
+	}
+	dealt := make([]store.Series, len(series)) // all groups' series, one after the other
+	for _, g := range groups {
+		g.series, dealt = dealt[:0:g.count], dealt[g.count:]
+	}
+	for i, n := range of {
+		groups[n].series = append(groups[n].series, series[i])
 	}
 	return groups, model.SortFunc(ctx, groups, (*groupPlan).compare)
+}
+
+// sortOut makes the groups, still without their series, and says which one each
+// series is of.
+func sortOut(ctx context.Context, series []store.Series, by *TagGroupBy, l *lease) (groups []*groupPlan, of []int32, err error) {
+	of = make([]int32, len(series))
+	index := map[string]int32{}
+	var id []byte
+	values := make([]string, tagCount(by))
+	for i := range series {
+		if i%4096 == 0 && ctx.Err() != nil {
+			return nil, nil, ctx.Err()
+		}
+		s := &series[i]
+		kind := groupType(s.Type)
+		id = append(append(id[:0], kind...), 0)
+		for j := range values {
+			values[j], _ = s.Tags.Get(by.Tags[j])
+			id = append(append(id, values[j]...), 0)
+		}
+		n, ok := index[string(id)]
+		if !ok {
+			if err := l.take(groupBytes); err != nil {
+				return nil, nil, err
+			}
+			n = int32(len(groups))
+			index[string(id)] = n
+			groups = append(groups, &groupPlan{groupType: kind, values: slices.Clone(values), key: joined(by, values)})
+		}
+		groups[n].count++
+		of[i] = n
+	}
+	return groups, of, nil
 }
 
 // What a selected series and a planned group take, without the series' own
@@ -101,33 +121,25 @@ type TagValues struct {
 
 // tagValues collects the tags of series, sorted by name.
 func tagValues(ctx context.Context, series []store.Series) ([]TagValues, error) {
-	type column struct {
-		name string
-		last string // the value seen last: series come sorted, so it repeats
-		seen map[string]struct{}
+	if len(series) == 1 {
+		return tagsOf(series[0].Tags), nil
 	}
-	var columns []*column
-	byName := map[string]*column{}
-	for n, s := range series {
+	var columns []*tagColumn
+	for n := range series {
 		if n%4096 == 0 && ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
 		at := 0
-		for name, value := range s.Tags.All() {
-			var c *column
-			if at < len(columns) && columns[at].name == name {
-				c = columns[at]
-			} else if c = byName[name]; c == nil {
-				c = &column{name: name, seen: map[string]struct{}{}}
-				byName[name] = c
-				columns = append(columns, c)
+		for name, value := range series[n].Tags.All() {
+			// Series mostly have the same tags, and neighbours the same values.
+			if at >= len(columns) || columns[at].name != name {
+				columns, at = findColumn(columns, name)
+			}
+			if c := columns[at]; value != c.last {
+				c.last = value
+				c.seen[value] = struct{}{}
 			}
 			at++
-			if value == c.last && len(c.seen) > 0 {
-				continue
-			}
-			c.last = value
-			c.seen[value] = struct{}{}
 		}
 	}
 	tags := make([]TagValues, 0, len(columns))
@@ -142,4 +154,32 @@ func tagValues(ctx context.Context, series []store.Series) ([]TagValues, error) 
 		tags = append(tags, TagValues{c.name, values})
 	}
 	return tags, model.SortFunc(ctx, tags, func(a, b TagValues) int { return model.CompareNames(a.Name, b.Name) })
+}
+
+// A tagColumn is one tag of many series.
+type tagColumn struct {
+	name string
+	last string // the value seen last
+	seen map[string]struct{}
+}
+
+// findColumn returns the place of a tag, new if need be.
+func findColumn(columns []*tagColumn, name string) ([]*tagColumn, int) {
+	for i, c := range columns {
+		if c.name == name {
+			return columns, i
+		}
+	}
+	return append(columns, &tagColumn{name: name, seen: map[string]struct{}{}}), len(columns)
+}
+
+// tagsOf is tagValues of a single series, whose tags are sorted.
+func tagsOf(t model.Tags) []TagValues {
+	n := t.Len()
+	tags, values := make([]TagValues, 0, n), make([]string, 0, n)
+	for name, value := range t.All() {
+		values = append(values, value)
+		tags = append(tags, TagValues{name, values[len(values)-1:]})
+	}
+	return tags
 }

@@ -171,14 +171,7 @@ func (r *Result) env() *Env {
 // build makes the groups of a loaded group: one, or one per part.
 func (r *Result) build(g *loaded) ([]*Group, error) {
 	env := r.env()
-	env.lease = &g.lease
-	if !r.query.WithoutTags || r.saves {
-		tags, err := tagValues(r.run.ctx, g.liveSeries())
-		if err != nil {
-			return nil, err
-		}
-		env.Tags = tags
-	}
+	env.lease, env.Tags = &g.lease, g.tags
 	if r.by != nil {
 		env.Labels = []Label{{By: r.by, Tags: g.plan.values}}
 	}
