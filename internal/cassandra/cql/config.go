@@ -1,0 +1,220 @@
+package cql
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	gocql "github.com/apache/cassandra-gocql-driver/v2"
+
+	"varve/internal/units"
+)
+
+// Config are the settings of a session.
+type Config struct {
+	Hosts            []string      `yaml:"hosts" doc:"addresses of some nodes of the cluster, each with :port if it is not 9042; the others are found through them"`
+	Keyspace         string        `yaml:"keyspace" doc:"name of the keyspace"`
+	Datacenter       string        `yaml:"datacenter" doc:"name of the data centre whose nodes are used; empty uses all"`
+	ReadConsistency  string        `yaml:"read_consistency" doc:"replicas that must answer a read: ONE, LOCAL_ONE, LOCAL_QUORUM, QUORUM, ALL, ..."`
+	WriteConsistency string        `yaml:"write_consistency" doc:"replicas that must acknowledge a write or a delete"`
+	Username         string        `yaml:"username" doc:"user at Cassandra; empty logs in without one"`
+	Password         Secret        `yaml:"password" doc:"password of that user; better in password_file or the environment"`
+	PasswordFile     string        `yaml:"password_file" doc:"file that holds the password, read again at each connection"`
+	TLS              TLSConfig     `yaml:"tls" doc:"Encryption of the connections to Cassandra."`
+	Compression      bool          `yaml:"compression" doc:"compress frames with LZ4; pays between data centres, costs CPU near by"`
+	Connections      int           `yaml:"connections" doc:"connections to each node, 1 to 16"`
+	ReadsInFlight    int           `yaml:"reads_in_flight" doc:"most statements that read at once, for each node, 1 to 4096; fewer after timeouts"`
+	WritesInFlight   int           `yaml:"writes_in_flight" doc:"most statements that write at once, for each node, 1 to 4096; fewer after timeouts"`
+	BytesInFlight    units.Bytes   `yaml:"bytes_in_flight" doc:"most bytes of statements at once, for each node, reads and writes apart, 64KiB to 1GiB"`
+	ConnectTimeout   time.Duration `yaml:"connect_timeout" doc:"time to connect to a node, 100ms to 1m"`
+	ReadTimeout      time.Duration `yaml:"read_timeout" doc:"time that one attempt of a read may take; best above Cassandra's own 5s, 100ms to 5m"`
+	WriteTimeout     time.Duration `yaml:"write_timeout" doc:"time that one attempt of a write may take; best above Cassandra's own 2s, 100ms to 5m"`
+	ScanTimeout      time.Duration `yaml:"scan_timeout" doc:"time that one attempt of a statement over the whole table or of a schema change may take, 1s to 10m"`
+	StallAfter       time.Duration `yaml:"stall_after" doc:"a node with statements in flight that answers none of them for so long is avoided until it answers again, 50ms to 1m"`
+	Attempts         int           `yaml:"attempts" doc:"how often a statement is tried before its error is told, 1 to 100"`
+	RetryPause       time.Duration `yaml:"retry_pause" doc:"pause before the second attempt; it doubles with each, up to 2s, 1ms to 2s"`
+}
+
+// TLSConfig are the settings of encrypted connections.
+type TLSConfig struct {
+	Enabled    bool   `yaml:"enabled" doc:"encrypt connections to Cassandra"`
+	CAFile     string `yaml:"ca_file" doc:"PEM file of the authorities that sign the nodes' certificates; empty takes the system's"`
+	CertFile   string `yaml:"cert_file" doc:"PEM file of the client certificate and its chain, if the nodes ask for one"`
+	KeyFile    string `yaml:"key_file" doc:"PEM file of the client certificate's key"`
+	VerifyHost bool   `yaml:"verify_host" doc:"check that a node's certificate names the address that was connected to; without it only the signature is checked"`
+	ServerName string `yaml:"server_name" doc:"name that every node's certificate must hold, instead of the node's address"`
+}
+
+// DefaultConfig returns the defaults.
+func DefaultConfig() Config {
+	return Config{
+		Hosts:            []string{"127.0.0.1"},
+		Keyspace:         "kairosdb",
+		ReadConsistency:  "LOCAL_QUORUM",
+		WriteConsistency: "LOCAL_QUORUM",
+		TLS:              TLSConfig{VerifyHost: true},
+		Connections:      2,
+		ReadsInFlight:    128,
+		WritesInFlight:   64,
+		BytesInFlight:    4 * units.MiB,
+		ConnectTimeout:   3 * time.Second,
+		ReadTimeout:      6 * time.Second,
+		WriteTimeout:     4 * time.Second,
+		ScanTimeout:      30 * time.Second,
+		StallAfter:       time.Second,
+		Attempts:         6,
+		RetryPause:       20 * time.Millisecond,
+	}
+}
+
+// Validate reports all settings that can not be.
+func (c Config) Validate() error {
+	var errs []error
+	bad := func(key, format string, args ...any) {
+		errs = append(errs, fmt.Errorf(key+": "+format, args...))
+	}
+	if len(c.Hosts) == 0 {
+		bad("hosts", "empty; name at least one node")
+	}
+	for _, h := range c.Hosts {
+		if _, _, err := splitHost(h); err != nil {
+			bad("hosts", "%v", err)
+		}
+	}
+	if !validName(c.Keyspace) {
+		bad("keyspace", "%q: want 1 to 48 letters, digits and underscores", c.Keyspace)
+	}
+	for _, x := range []struct{ key, value string }{{"read_consistency", c.ReadConsistency}, {"write_consistency", c.WriteConsistency}} {
+		if _, err := parseConsistency(x.value); err != nil {
+			bad(x.key, "%v", err)
+		}
+	}
+	if c.ReadConsistency == "ANY" {
+		bad("read_consistency", "ANY is for writes; use ONE")
+	}
+	if c.Password != "" && c.PasswordFile != "" {
+		bad("password_file", "password is set too; keep one of them")
+	}
+	if c.Username == "" && (c.Password != "" || c.PasswordFile != "") {
+		bad("username", "empty, although there is a password")
+	}
+	errs = append(errs, c.TLS.validate()...)
+	for _, x := range []struct {
+		key             string
+		value, min, max int64
+	}{
+		{"connections", int64(c.Connections), 1, 16},
+		{"reads_in_flight", int64(c.ReadsInFlight), 1, 4096},
+		{"writes_in_flight", int64(c.WritesInFlight), 1, 4096},
+		{"attempts", int64(c.Attempts), 1, 100},
+	} {
+		if x.value < x.min || x.value > x.max {
+			bad(x.key, "%d, want %d to %d", x.value, x.min, x.max)
+		}
+	}
+	if c.BytesInFlight < 64*units.KiB || c.BytesInFlight > units.GiB {
+		bad("bytes_in_flight", "%v, want 64KiB to 1GiB", c.BytesInFlight)
+	}
+	for _, x := range []struct {
+		key             string
+		value, min, max time.Duration
+	}{
+		{"connect_timeout", c.ConnectTimeout, 100 * time.Millisecond, time.Minute},
+		{"read_timeout", c.ReadTimeout, 100 * time.Millisecond, 5 * time.Minute},
+		{"write_timeout", c.WriteTimeout, 100 * time.Millisecond, 5 * time.Minute},
+		{"scan_timeout", c.ScanTimeout, time.Second, 10 * time.Minute},
+		{"stall_after", c.StallAfter, 50 * time.Millisecond, time.Minute},
+		{"retry_pause", c.RetryPause, time.Millisecond, maxPause},
+	} {
+		if x.value < x.min || x.value > x.max {
+			bad(x.key, "%v, want %v to %v", x.value, x.min, x.max)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c TLSConfig) validate() []error {
+	var errs []error
+	if (c.CertFile == "") != (c.KeyFile == "") {
+		errs = append(errs, errors.New("tls.cert_file and tls.key_file: give both or none"))
+	}
+	if !c.Enabled && (c.CAFile != "" || c.CertFile != "" || c.ServerName != "") {
+		errs = append(errs, errors.New("tls.enabled: false, although other settings of tls are given; set it to true"))
+	}
+	for _, x := range []struct{ key, file string }{{"ca_file", c.CAFile}, {"cert_file", c.CertFile}, {"key_file", c.KeyFile}} {
+		if x.file == "" {
+			continue
+		}
+		if _, err := os.Stat(x.file); err != nil {
+			errs = append(errs, fmt.Errorf("tls.%s: %w", x.key, err))
+		}
+	}
+	return errs
+}
+
+// validName: names that Cassandra takes without folding to lower case, since
+// this package quotes them.
+func validName(s string) bool {
+	if s == "" || len(s) > 48 {
+		return false
+	}
+	return strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_") == ""
+}
+
+const defaultPort = 9042
+
+// splitHost reads an address, with or without a port.
+func splitHost(s string) (host string, port int, err error) {
+	if strings.Count(s, ":") > 1 && !strings.HasPrefix(s, "[") { // a bare IPv6 address
+		s = "[" + s + "]"
+	}
+	if strings.HasSuffix(s, "]") || !strings.Contains(s, ":") {
+		s += ":" + strconv.Itoa(defaultPort)
+	}
+	host, digits, err := net.SplitHostPort(s)
+	if err != nil {
+		return "", 0, err
+	}
+	port, err = strconv.Atoi(digits)
+	if err != nil || port < 1 || port > 65535 || host == "" {
+		return "", 0, fmt.Errorf("%q: want an address, or address:port", s)
+	}
+	return host, port, nil
+}
+
+func parseConsistency(s string) (gocql.Consistency, error) {
+	c, err := gocql.ParseConsistencyWrapper(s)
+	if err != nil || c == gocql.Serial || c == gocql.LocalSerial {
+		return 0, fmt.Errorf("%q: want ONE, TWO, THREE, QUORUM, ALL, LOCAL_ONE, LOCAL_QUORUM or EACH_QUORUM", s)
+	}
+	return c, nil
+}
+
+// A Secret is text that is not shown.
+type Secret string
+
+const hidden = "(hidden)"
+
+// String hides the secret.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return hidden
+}
+
+// GoString hides the secret.
+func (s Secret) GoString() string { return strconv.Quote(s.String()) }
+
+// MarshalText hides the secret.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText takes the secret.
+func (s *Secret) UnmarshalText(text []byte) error {
+	*s = Secret(text)
+	return nil
+}

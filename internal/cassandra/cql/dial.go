@@ -1,0 +1,106 @@
+package cql
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+
+	gocql "github.com/apache/cassandra-gocql-driver/v2"
+)
+
+// dialer connects to nodes. Files of keys and certificates are read anew for
+// each connection, so that renewed ones are taken up without a restart.
+type dialer struct {
+	ctx    context.Context // ends when the session is closed
+	config Config
+}
+
+// DialHost is called by the driver.
+func (d *dialer) DialHost(ctx context.Context, host *gocql.HostInfo) (*gocql.DialedHost, error) {
+	ctx, cancel := context.WithTimeout(ctx, d.config.ConnectTimeout)
+	defer cancel()
+	stop := context.AfterFunc(d.ctx, cancel)
+	defer stop()
+	var n net.Dialer
+	conn, err := n.DialContext(ctx, "tcp", host.ConnectAddressAndPort())
+	if err != nil {
+		return nil, err
+	}
+	if !d.config.TLS.Enabled {
+		return &gocql.DialedHost{Conn: conn}, nil
+	}
+	name, _, err := net.SplitHostPort(host.HostnameAndPort())
+	if err != nil {
+		name = strings.Trim(host.ConnectAddress().String(), "[]")
+	}
+	settings, err := d.config.TLS.client(name)
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	secure := tls.Client(conn, settings)
+	if err := secure.HandshakeContext(ctx); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("TLS with %s: %w", host.ConnectAddressAndPort(), err)
+	}
+	return &gocql.DialedHost{Conn: secure, DisableCoalesce: true}, nil
+}
+
+// client returns what crypto/tls needs to talk to the node called name.
+func (c TLSConfig) client(name string) (*tls.Config, error) {
+	t := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: name}
+	if c.ServerName != "" {
+		t.ServerName = c.ServerName
+	}
+	if c.CAFile != "" {
+		pem, err := os.ReadFile(c.CAFile)
+		if err != nil {
+			return nil, fmt.Errorf("tls.ca_file: %w", err)
+		}
+		t.RootCAs = x509.NewCertPool()
+		if !t.RootCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("tls.ca_file: no certificate in %s", c.CAFile)
+		}
+	}
+	if c.CertFile != "" {
+		pair, err := tls.LoadX509KeyPair(c.CertFile, c.KeyFile)
+		if err != nil {
+			return nil, fmt.Errorf("tls.cert_file %s and tls.key_file %s: %w", c.CertFile, c.KeyFile, err)
+		}
+		t.Certificates = []tls.Certificate{pair}
+	}
+	if !c.VerifyHost {
+		// The chain is checked all the same, only the name is not.
+		t.InsecureSkipVerify = true
+		t.VerifyConnection = func(state tls.ConnectionState) error {
+			if len(state.PeerCertificates) == 0 {
+				return errors.New("the node sent no certificate")
+			}
+			o := x509.VerifyOptions{Roots: t.RootCAs, Intermediates: x509.NewCertPool()}
+			for _, c := range state.PeerCertificates[1:] {
+				o.Intermediates.AddCert(c)
+			}
+			_, err := state.PeerCertificates[0].Verify(o)
+			return err
+		}
+	}
+	return t, nil
+}
+
+// authenticator is asked by the driver for each connection.
+func (c Config) authenticator(*gocql.HostInfo) (gocql.Authenticator, error) {
+	password := string(c.Password)
+	if c.PasswordFile != "" {
+		text, err := os.ReadFile(c.PasswordFile)
+		if err != nil {
+			return nil, fmt.Errorf("password_file: %w", err)
+		}
+		password = strings.TrimRight(string(text), "\r\n")
+	}
+	return gocql.PasswordAuthenticator{Username: c.Username, Password: password}, nil
+}

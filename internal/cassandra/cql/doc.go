@@ -1,0 +1,23 @@
+// Package cql talks to an Apache Cassandra cluster for the stores that keep
+// their data there. It is the only package that imports the driver.
+//
+// What it adds to the driver:
+//
+//   - A [Session] opens without a cluster and connects in the background, for as
+//     long as it takes; [Session.State] says what it waits for.
+//   - The write timestamp of each statement is given by the caller, in
+//     milliseconds, and is the same at every attempt.
+//   - Statements in flight are limited by number and bytes, reads and writes
+//     apart. The server answers overload with silence, so the limit shrinks when
+//     statements time out, and grows again while they do not.
+//   - A statement is tried again, after a pause, where that can help, and at a
+//     node that answers. A node that has stopped answering (paused, or gone
+//     without a word) is left alone until it answers again.
+//   - Errors are of few types, and each says what was done, to what, and the way
+//     out: [*store.UnavailableError] (trying again later may help),
+//     [*RefusedError] (it will not), [*TombstoneError] (a smaller range may).
+//   - Each statement has a name, under which it is counted.
+//
+// Every statement given to this package must be idempotent: it may be applied
+// more than once.
+package cql

@@ -1,0 +1,278 @@
+package cql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	gocql "github.com/apache/cassandra-gocql-driver/v2"
+
+	"varve/internal/store"
+)
+
+// A Reason says why a statement was refused.
+type Reason string
+
+const (
+	BatchTooLarge    Reason = "batch_too_large"   // more than one partition, and above batch_size_fail_threshold
+	RequestTooLarge  Reason = "request_too_large" // above the largest frame or mutation
+	KeyTooLong       Reason = "key_too_long"      // above 65,535 bytes
+	TTLTooLong       Reason = "ttl_too_long"      // beyond 20 years, or beyond 2038 where the server's files end there
+	GuardrailHit     Reason = "guardrail"         // a limit that the cluster's operator set
+	Unauthorized     Reason = "unauthorized"      // the user has not the right
+	NoSuchTable      Reason = "no_such_table"     // table, column or keyspace is missing
+	BadSyntax        Reason = "syntax"            // the statement is not understood
+	BadConfiguration Reason = "bad_configuration" // options of a table or keyspace are refused
+	Invalid          Reason = "invalid"           // any other
+	ReadFailed       Reason = "read_failed"       // replicas failed while reading, not for tombstones
+	WriteFailed      Reason = "write_failed"      // replicas failed while writing
+	AlreadyExists    Reason = "already_exists"    // from a schema change
+	BadArgument      Reason = "bad_argument"      // a value does not fit its column: our fault
+)
+
+// A RefusedError means that Cassandra will refuse the statement again if it is
+// sent again as it is.
+type RefusedError struct {
+	Statement string // name
+	Table     string // empty if the statement names none
+	Reason    Reason
+	Err       error // what the server said
+}
+
+func (e *RefusedError) Error() string {
+	s := "cassandra refuses " + e.Statement
+	if e.Table != "" {
+		s += " on table " + e.Table
+	}
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	if out := e.wayOut(); out != "" {
+		s += ": " + out
+	}
+	return s
+}
+
+func (e *RefusedError) Unwrap() error { return e.Err }
+
+func (e *RefusedError) wayOut() string {
+	switch e.Reason {
+	case BatchTooLarge:
+		return "raise batch_size_fail_threshold in cassandra.yaml"
+	case RequestTooLarge:
+		return "write smaller batches, or raise native_transport_max_frame_size and commitlog_segment_size in cassandra.yaml"
+	case TTLTooLong:
+		return "use a shorter time-to-live; Cassandra 5.0 with storage_compatibility_mode NONE takes times up to 2106"
+	case GuardrailHit:
+		return "lift this guardrail in cassandra.yaml"
+	case Unauthorized:
+		return "grant the user the right, or use another user"
+	case NoSuchTable:
+		return "let the schema be created, or create the table by hand"
+	}
+	return ""
+}
+
+// A TombstoneError means that a read met more deleted cells than Cassandra is
+// willing to pass by.
+type TombstoneError struct {
+	Statement string
+	Table     string
+	Err       error
+}
+
+func (e *TombstoneError) Error() string {
+	s := "cassandra gave up " + e.Statement
+	if e.Table != "" {
+		s += " on table " + e.Table
+	}
+	return s + ", too many deleted rows (tombstones): read a smaller range, let the table be compacted after gc_grace_seconds, or raise tombstone_failure_threshold in cassandra.yaml: " + e.Err.Error()
+}
+
+func (e *TombstoneError) Unwrap() error { return e.Err }
+
+// class groups the outcomes of an attempt.
+type class uint8
+
+const (
+	classOK class = iota
+	classRefused
+	classTombstones
+	classTimeout     // the coordinator or we waited too long: also a sign of overload
+	classOverloaded  // the node says so
+	classUnavailable // too few replicas alive
+	classTransport   // connection lost, no answer
+	classNoHost      // no node is connected
+	classServer      // an error inside the server
+	classCanceled    // by the caller
+	classes
+)
+
+var classNames = [classes]string{"ok", "refused", "tombstones", "timeout", "overloaded", "unavailable", "transport", "no_host", "server", "canceled"}
+
+func (c class) String() string { return classNames[c] }
+
+// retryable: another attempt may do.
+func (c class) retryable() bool { return c >= classTimeout && c != classCanceled }
+
+// congested: fewer statements at once may help.
+func (c class) congested() bool { return c == classTimeout || c == classOverloaded }
+
+var (
+	errAttemptTimeout = errors.New("no answer in time")
+	errStalled        = errors.New("the node does not answer anything at present")
+	errNoSession      = errors.New("not connected")
+)
+
+// classify names what err, from one attempt, means. ctx is the caller's.
+func classify(ctx context.Context, err error) class {
+	if err == nil {
+		return classOK
+	}
+	if errors.Is(err, errAttemptTimeout) || errors.Is(err, errStalled) {
+		return classTimeout
+	}
+	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ctx.Err())) {
+		return classCanceled
+	}
+	switch {
+	case errors.Is(err, errNoSession), errors.Is(err, gocql.ErrNoConnections), errors.Is(err, gocql.ErrSessionClosed):
+		return classNoHost
+	case errors.Is(err, gocql.ErrTimeoutNoResponse), errors.Is(err, context.DeadlineExceeded):
+		return classTimeout
+	}
+	var request gocql.RequestError
+	if !errors.As(err, &request) {
+		if marshalFault(err) {
+			return classRefused
+		}
+		return classTransport
+	}
+	switch request.Code() {
+	case gocql.ErrCodeInvalid, gocql.ErrCodeSyntax, gocql.ErrCodeUnauthorized, gocql.ErrCodeConfig,
+		gocql.ErrCodeAlreadyExists, gocql.ErrCodeProtocol, gocql.ErrCodeFunctionFailure:
+		return classRefused
+	case gocql.ErrCodeReadFailure:
+		if tombstones(err) {
+			return classTombstones
+		}
+		return classServer
+	case gocql.ErrCodeUnavailable:
+		return classUnavailable
+	case gocql.ErrCodeOverloaded:
+		return classOverloaded
+	case gocql.ErrCodeReadTimeout, gocql.ErrCodeWriteTimeout, gocql.ErrCodeCASWriteUnknown:
+		return classTimeout
+	}
+	return classServer // bootstrapping, truncate, write failure, unprepared, credentials, internal
+}
+
+// marshalFault: the driver could not bind or scan a value. Its errors for this
+// have no common type.
+func marshalFault(err error) bool {
+	var marshal gocql.MarshalError
+	var unmarshal gocql.UnmarshalError
+	if errors.As(err, &marshal) || errors.As(err, &unmarshal) || errors.Is(err, gocql.ErrUnsupported) {
+		return true
+	}
+	text := err.Error()
+	return strings.Contains(text, "marshal") || strings.HasPrefix(text, "gocql: expected") ||
+		strings.Contains(text, "not enough columns to scan") || strings.Contains(text, "too many statements") ||
+		strings.Contains(text, "batch statement") && strings.Contains(text, "expected")
+}
+
+// tombstones: a replica gave up since it met too many of them.
+func tombstones(err error) bool {
+	const readTooManyTombstones = 1
+	var failure *gocql.RequestErrReadFailure
+	if !errors.As(err, &failure) {
+		return false
+	}
+	for _, code := range failure.ErrorMap {
+		if code == readTooManyTombstones {
+			return true
+		}
+	}
+	return strings.Contains(strings.ToLower(failure.Message()), "tombstone")
+}
+
+// reason finds out why a statement was refused. Most refusals are one type, told
+// apart by their text only.
+func reason(err error) Reason {
+	var request gocql.RequestError
+	if !errors.As(err, &request) {
+		return BadArgument
+	}
+	text := strings.ToLower(request.Message())
+	has := func(parts ...string) bool {
+		for _, p := range parts {
+			if strings.Contains(text, p) {
+				return true
+			}
+		}
+		return false
+	}
+	switch request.Code() {
+	case gocql.ErrCodeUnauthorized:
+		return Unauthorized
+	case gocql.ErrCodeSyntax:
+		return BadSyntax
+	case gocql.ErrCodeConfig:
+		return BadConfiguration
+	case gocql.ErrCodeAlreadyExists:
+		return AlreadyExists
+	}
+	switch {
+	case has("guardrail"):
+		return GuardrailHit
+	case has("batch too large"):
+		return BatchTooLarge
+	case has("exceeds allowed maximum", "mutation of", "too large for the maximum size", "max_mutation_size"):
+		return RequestTooLarge
+	case has("key length of", "longer than maximum of 65535", "exceeds the maximum supported size"):
+		return KeyTooLong
+	case has("ttl is too large", "a ttl must be", "maximum supported expiration date"):
+		return TTLTooLong
+	case has("unconfigured table", "does not exist", "undefined column", "unknown identifier", "unknown column"):
+		return NoSuchTable
+	}
+	return Invalid
+}
+
+// told turns the error of the last attempt into the one that callers see.
+func (s *Session) told(ctx context.Context, st *Statement, err error, c class, attempts int) error {
+	switch c {
+	case classOK:
+		return nil
+	case classCanceled:
+		if cause := context.Cause(ctx); cause != nil {
+			return fmt.Errorf("%s: %w", st.Name, cause)
+		}
+		return fmt.Errorf("%s: %w", st.Name, err)
+	case classRefused:
+		return &RefusedError{Statement: st.Name, Table: st.table(), Reason: reason(err), Err: err}
+	case classTombstones:
+		return &TombstoneError{Statement: st.Name, Table: st.table(), Err: err}
+	}
+	what := fmt.Sprintf("cassandra: %s", st.Name)
+	if t := st.table(); t != "" {
+		what += " on table " + t
+	}
+	if attempts > 1 {
+		what += fmt.Sprintf(" failed %d times", attempts)
+	} else {
+		what += " failed"
+	}
+	switch c {
+	case classNoHost, classTransport:
+		what += ": no node answers; see that the nodes run and that cassandra.hosts names some of them"
+	case classUnavailable:
+		what += ": too few replicas are alive for the consistency that is asked for; start the missing nodes or lower it"
+	case classTimeout:
+		what += ": no answer in time; the cluster is overloaded or nodes hang"
+	case classOverloaded:
+		what += ": the cluster is overloaded"
+	}
+	return &store.UnavailableError{Reason: what, Err: err}
+}

@@ -1,0 +1,92 @@
+package cql
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+type metrics struct {
+	attempts   *prometheus.CounterVec   // by statement and result
+	seconds    *prometheus.HistogramVec // by statement
+	rows       *prometheus.CounterVec   // by statement: read, or written
+	bytes      *prometheus.CounterVec   // by statement: sent
+	warnings   prometheus.Counter
+	reconnects prometheus.Counter
+	collectors []prometheus.Collector
+	registerer prometheus.Registerer
+}
+
+func newMetrics(s *Session, r prometheus.Registerer) (*metrics, error) {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "varve", Subsystem: "cql", Name: name, Help: help}, labels)
+	}
+	m := &metrics{
+		registerer: r,
+		attempts:   counter("attempts_total", "Statements sent to Cassandra, each attempt and each page, by outcome.", "statement", "result"),
+		rows:       counter("rows_total", "Rows read or written.", "statement"),
+		bytes:      counter("sent_bytes_total", "Bytes of values sent, about.", "statement"),
+		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Namespace: "varve", Subsystem: "cql", Name: "attempt_seconds", Help: "Time from sending a statement to its answer.",
+			Buckets: prometheus.ExponentialBuckets(250e-6, 2, 16), // 250 us to 8 s
+		}, []string{"statement"}),
+		warnings:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: "varve", Subsystem: "cql", Name: "warnings_total", Help: "Warnings that Cassandra sent with answers."}),
+		reconnects: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "varve", Subsystem: "cql", Name: "sessions_total", Help: "Sessions opened with the cluster, the first one included."}),
+	}
+	m.collectors = []prometheus.Collector{m.attempts, m.rows, m.bytes, m.seconds, m.warnings, m.reconnects}
+	gauge := func(name, help string, labels prometheus.Labels, f func() float64) {
+		m.collectors = append(m.collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: "varve", Subsystem: "cql", Name: name, Help: help, ConstLabels: labels}, f))
+	}
+	total := func(name, help string, labels prometheus.Labels, f func() float64) {
+		m.collectors = append(m.collectors, prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Namespace: "varve", Subsystem: "cql", Name: name, Help: help, ConstLabels: labels}, f))
+	}
+	gauge("connected", "1 while a node answers.", nil, func() float64 {
+		if s.State().Connected {
+			return 1
+		}
+		return 0
+	})
+	gauge("nodes_up", "Nodes that are connected.", nil, func() float64 { return float64(s.State().Nodes) })
+	gauge("nodes_silent", "Connected nodes that have stopped answering.", nil, func() float64 { return float64(s.State().Silent) })
+	for kind, l := range map[string]*limiter{"read": s.reads, "write": s.writes} {
+		labels := prometheus.Labels{"kind": kind}
+		gauge("in_flight", "Statements in flight.", labels, func() float64 { return float64(l.load().inFlight) })
+		gauge("in_flight_bytes", "Bytes of statements in flight.", labels, func() float64 { return float64(l.load().bytes) })
+		gauge("in_flight_limit", "Statements that may be in flight at present.", labels, func() float64 { return float64(l.load().limit) })
+		gauge("waiting", "Statements that wait for others to end.", labels, func() float64 { return float64(l.load().waiting) })
+		total("waits_total", "Statements that had to wait.", labels, func() float64 { return float64(l.load().waits) })
+		total("wait_seconds_total", "Time that statements waited.", labels, func() float64 { return l.load().waited.Seconds() })
+		total("limit_halvings_total", "Times the limit was halved after timeouts.", labels, func() float64 { return float64(l.load().halvings) })
+	}
+	return m, m.register()
+}
+
+func (m *metrics) register() error {
+	if m.registerer == nil {
+		return nil
+	}
+	var errs []error
+	for _, c := range m.collectors {
+		errs = append(errs, m.registerer.Register(c))
+	}
+	return errors.Join(errs...)
+}
+
+func (m *metrics) unregister() {
+	if m.registerer == nil {
+		return
+	}
+	for _, c := range m.collectors {
+		m.registerer.Unregister(c)
+	}
+}
+
+func (m *metrics) attempt(st *Statement, c class, took time.Duration) {
+	m.attempts.WithLabelValues(st.Name, c.String()).Inc()
+	if c != classNoHost {
+		m.seconds.WithLabelValues(st.Name).Observe(took.Seconds())
+	}
+}

@@ -1,0 +1,127 @@
+package cql
+
+import (
+	"context"
+
+	gocql "github.com/apache/cassandra-gocql-driver/v2"
+)
+
+// Rows are the rows that a statement selects, page by page. Room among the
+// statements in flight is taken while a page is fetched, not while it is read.
+// Rows are used by one goroutine.
+type Rows struct {
+	session *Session
+	ctx     context.Context
+	cancel  context.CancelFunc
+	st      *Statement
+	args    []any
+
+	page    *gocql.Iter
+	pageBuf int // rows of the page that are not read yet
+	ahead   chan fetched
+	state   []byte // of the next page
+	more    bool   // there may be a next page
+	err     error
+	pages   int
+}
+
+type fetched struct {
+	iter *gocql.Iter
+	err  error
+}
+
+// Query selects rows. The first page is fetched at the first Scan. Close must
+// be called.
+func (s *Session) Query(ctx context.Context, st *Statement, args ...any) *Rows {
+	ctx, cancel := context.WithCancel(ctx)
+	return &Rows{session: s, ctx: ctx, cancel: cancel, st: st, args: args, more: true}
+}
+
+// Scan reads the next row into dest, one pointer for each column, nil to skip a
+// column. Beside the usual Go types *TagMap, *Raw, *Millis and *UUID are
+// understood; a pointer to a pointer is set to nil by null. A []byte that is not
+// nil is written into. False means the end, or an error that Close returns.
+func (r *Rows) Scan(dest ...any) bool {
+	for r.pageBuf == 0 {
+		if r.err != nil || !r.more {
+			return false
+		}
+		r.next()
+	}
+	if r.err != nil {
+		return false
+	}
+	r.pageBuf--
+	if r.page.Scan(dest...) {
+		return true
+	}
+	r.err = r.session.told(r.ctx, r.st, r.page.Close(), classRefused, 1)
+	r.pageBuf = 0
+	return false
+}
+
+// next puts the next page in place.
+func (r *Rows) next() {
+	var f fetched
+	if r.ahead != nil {
+		f = <-r.ahead
+		r.ahead = nil
+	} else {
+		f = r.fetch(r.state)
+	}
+	if r.err = f.err; r.err != nil {
+		return
+	}
+	r.page, r.pageBuf, r.state = f.iter, f.iter.NumRows(), f.iter.PageState()
+	r.pages++
+	r.more = len(r.state) > 0
+	if r.more && r.st.Prefetch {
+		ahead, state := make(chan fetched, 1), r.state
+		r.ahead = ahead
+		r.session.background.Go(func() { ahead <- r.fetch(state) })
+	}
+}
+
+func (r *Rows) fetch(state []byte) fetched {
+	s, st := r.session, r.st
+	size := st.PageSize
+	if size == 0 {
+		size = defaultPageSize
+	}
+	var iter *gocql.Iter
+	err := s.do(r.ctx, st, s.reads, sizeOf(r.args), s.timeout(st, false), func(ctx context.Context, d *gocql.Session) error {
+		q := d.Query(st.Text, r.args...).Consistency(s.readConsistency).Idempotent(true).DefaultTimestamp(false)
+		it := q.PageSize(size).PageState(state).IterContext(ctx)
+		if it.NumRows() == 0 {
+			if err := it.Close(); err != nil {
+				return err
+			}
+		}
+		iter = it
+		return nil
+	})
+	if err != nil {
+		return fetched{err: err}
+	}
+	s.metrics.rows.WithLabelValues(st.Name).Add(float64(iter.NumRows()))
+	s.metrics.warnings.Add(float64(len(iter.Warnings())))
+	return fetched{iter: iter}
+}
+
+// Pages is how many pages were read so far.
+func (r *Rows) Pages() int { return r.pages }
+
+// Close ends the reading and returns the error that ended it, if any. It may be
+// called more than once.
+func (r *Rows) Close() error {
+	r.cancel()
+	r.more, r.pageBuf = false, 0
+	return r.err
+}
+
+// One reads at most one row; false means that there is none.
+func (s *Session) One(ctx context.Context, st *Statement, args []any, dest ...any) (bool, error) {
+	rows := s.Query(ctx, st, args...)
+	ok := rows.Scan(dest...)
+	return ok, rows.Close()
+}

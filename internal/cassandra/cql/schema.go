@@ -1,0 +1,207 @@
+package cql
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	gocql "github.com/apache/cassandra-gocql-driver/v2"
+
+	"varve/internal/store"
+)
+
+// schemaAgreement is how long all nodes may take to agree about a change.
+const schemaAgreement = 20 * time.Second
+
+// Column is a column of a table.
+type Column struct {
+	Name     string
+	Type     string // as CQL writes it, for example frozen<map<text, text>>
+	Kind     string // partition_key, clustering, static or regular
+	Position int    // among the columns of its kind, if a key
+}
+
+// Table is a table of the keyspace.
+type Table struct {
+	Name    string
+	Flags   []string
+	Columns []Column // keys first, in their order
+	Options TableOptions
+}
+
+// TableOptions are what is worth knowing of a table's options.
+type TableOptions struct {
+	Compaction map[string]string
+	DefaultTTL int // seconds
+	GCGrace    int // seconds
+}
+
+// Compact says that the table was made WITH COMPACT STORAGE, or over Thrift.
+func (t Table) Compact() bool {
+	return !slices.Contains(t.Flags, "compound") || slices.Contains(t.Flags, "dense") || slices.Contains(t.Flags, "super")
+}
+
+// Column finds a column.
+func (t Table) Column(name string) (Column, bool) {
+	i := slices.IndexFunc(t.Columns, func(c Column) bool { return c.Name == name })
+	if i < 0 {
+		return Column{}, false
+	}
+	return t.Columns[i], true
+}
+
+// Keys lists the names of the columns of a kind, in their order.
+func (t Table) Keys(kind string) []string {
+	var names []string
+	for _, c := range t.Columns {
+		if c.Kind == kind {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+var (
+	readTables = &Statement{Name: "read_tables",
+		Text: "SELECT table_name, flags, compaction, default_time_to_live, gc_grace_seconds FROM system_schema.tables WHERE keyspace_name = ?"}
+	readColumns = &Statement{Name: "read_columns",
+		Text: "SELECT table_name, column_name, type, kind, position FROM system_schema.columns WHERE keyspace_name = ?"}
+	readPeers = &Statement{Name: "read_peers", Text: "SELECT peer, data_center, rack, release_version, schema_version FROM system.peers"}
+	readLocal = &Statement{Name: "read_local",
+		Text: "SELECT broadcast_address, data_center, rack, release_version, schema_version FROM system.local WHERE key = 'local'"}
+)
+
+// Tables reads the tables of the keyspace, by name. It is empty if there is no
+// such keyspace.
+func (s *Session) Tables(ctx context.Context) (map[string]Table, error) {
+	tables := make(map[string]Table)
+	rows := s.Query(ctx, readTables, s.config.Keyspace)
+	for {
+		var t Table
+		if !rows.Scan(&t.Name, &t.Flags, &t.Options.Compaction, &t.Options.DefaultTTL, &t.Options.GCGrace) {
+			break
+		}
+		tables[t.Name] = t
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	rows = s.Query(ctx, readColumns, s.config.Keyspace)
+	var table string
+	var c Column
+	for rows.Scan(&table, &c.Name, &c.Type, &c.Kind, &c.Position) {
+		if t, ok := tables[table]; ok {
+			t.Columns = append(t.Columns, c)
+			tables[table] = t
+		}
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	for _, t := range tables {
+		slices.SortFunc(t.Columns, compareColumns)
+	}
+	return tables, nil
+}
+
+var kindOrder = []string{"partition_key", "clustering", "static", "regular"}
+
+func compareColumns(a, b Column) int {
+	if d := slices.Index(kindOrder, a.Kind) - slices.Index(kindOrder, b.Kind); d != 0 {
+		return d
+	}
+	if d := a.Position - b.Position; d != 0 {
+		return d
+	}
+	return strings.Compare(a.Name, b.Name)
+}
+
+// Node is a node of the cluster.
+type Node struct{ Address, Datacenter, Rack, Version, Schema string }
+
+// Nodes lists the nodes as one of them sees them, itself first.
+func (s *Session) Nodes(ctx context.Context) ([]Node, error) {
+	var nodes []Node
+	for _, st := range []*Statement{readLocal, readPeers} {
+		rows := s.Query(ctx, st)
+		for {
+			var n Node
+			if !rows.Scan(&n.Address, &n.Datacenter, &n.Rack, &n.Version, &n.Schema) {
+				break
+			}
+			nodes = append(nodes, n)
+		}
+		if err := rows.Close(); err != nil {
+			return nil, err
+		}
+	}
+	return nodes, nil
+}
+
+// Change executes a statement that changes the schema and waits until all nodes
+// agree. All sessions that see the same nodes send their changes to the same
+// one, which does them one after the other: two nodes of Cassandra that make the
+// same table at once make two.
+func (s *Session) Change(ctx context.Context, st *Statement) error {
+	return s.do(ctx, st, s.writes, len(st.Text), max(s.config.ScanTimeout, schemaAgreement+5*time.Second), func(ctx context.Context, d *gocql.Session) error {
+		q := d.Query(st.Text).Consistency(s.writeConsistency).Idempotent(true)
+		if id := first(d.GetHosts()); id != "" {
+			q = q.SetHostID(id)
+		}
+		err := q.ExecContext(ctx)
+		if err == nil {
+			err = d.AwaitSchemaAgreement(ctx)
+		}
+		if err != nil && strings.Contains(err.Error(), "schema versions not consistent") {
+			return &disagreement{err}
+		}
+		return err
+	})
+}
+
+// first is the id of the node that schema changes are sent to.
+func first(all []*gocql.HostInfo) string {
+	id := ""
+	for _, h := range all {
+		if h.IsUp() && (id == "" || h.HostID() < id) {
+			id = h.HostID()
+		}
+	}
+	return id
+}
+
+// A disagreement means that the nodes did not agree about the schema in time.
+type disagreement struct{ err error }
+
+func (d *disagreement) Error() string {
+	return fmt.Sprintf("the nodes do not agree about the schema after %v; see nodetool describecluster: %v", schemaAgreement, d.err)
+}
+
+func (d *disagreement) Unwrap() error { return d.err }
+
+// CreateKeyspace makes the keyspace unless it is there; replication is a map in
+// CQL. It waits until the session uses it.
+func (s *Session) CreateKeyspace(ctx context.Context, replication string) error {
+	st := &Statement{Name: "create_keyspace", Text: fmt.Sprintf(`CREATE KEYSPACE IF NOT EXISTS %q WITH replication = %s`, s.config.Keyspace, replication)}
+	if err := s.Change(ctx, st); err != nil {
+		return err
+	}
+	return s.WaitKeyspace(ctx)
+}
+
+// WaitKeyspace waits until the session uses the keyspace.
+func (s *Session) WaitKeyspace(ctx context.Context) error {
+	for {
+		if s.State().Keyspace {
+			return nil
+		}
+		if s.closed() {
+			return store.ErrClosed
+		}
+		if !sleep(ctx, 50*time.Millisecond) {
+			return &store.UnavailableError{Reason: fmt.Sprintf("cassandra has no keyspace %s", s.config.Keyspace), Err: context.Cause(ctx)}
+		}
+	}
+}

@@ -1,0 +1,454 @@
+package cql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"time"
+
+	gocql "github.com/apache/cassandra-gocql-driver/v2"
+	"github.com/apache/cassandra-gocql-driver/v2/lz4"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/store"
+)
+
+// Options are what a session needs besides its settings. All may be zero.
+type Options struct {
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger
+	Observe    func(statement string) // called for each statement and page, once however often it is tried
+}
+
+// A Session is a connection with a cluster and one of its keyspaces. Its methods
+// may be called by many goroutines at once, except Close, which is called once,
+// last.
+type Session struct {
+	config           Config
+	options          Options
+	log              *slog.Logger
+	readConsistency  gocql.Consistency
+	writeConsistency gocql.Consistency
+	reads, writes    *limiter
+	metrics          *metrics
+	now              func() time.Time
+
+	ctx        context.Context // ends at Close
+	stop       context.CancelFunc
+	background sync.WaitGroup
+
+	mu struct {
+		sync.Mutex
+		conn    *connection   // nil while there is none
+		changed chan struct{} // closed and replaced when state changes
+		state   State
+		answer  time.Time // last answer of any node
+	}
+}
+
+// connection is one session of the driver.
+type connection struct {
+	driver   *gocql.Session
+	hosts    *hosts
+	keyspace bool // it was opened with the keyspace
+	version  string
+}
+
+// State says how a session is.
+type State struct {
+	Connected bool      // a node answers
+	Keyspace  bool      // the keyspace is there; meaningful once connected
+	Since     time.Time // of Connected being as it is
+	Reason    string    // why not connected
+	Nodes     int       // nodes that are connected
+	Silent    int       // of them, those that have stopped answering
+	Version   string    // release of a node, for example 5.0.8
+}
+
+// Open starts a session. It returns at once; the cluster may be absent and is
+// looked for until Close. An error is one of the settings.
+func Open(config Config, o Options) (*Session, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	s := &Session{config: config, options: o, log: o.Logger, now: time.Now}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	s.readConsistency, _ = parseConsistency(config.ReadConsistency)
+	s.writeConsistency, _ = parseConsistency(config.WriteConsistency)
+	s.reads, s.writes = newLimiter(s.now), newLimiter(s.now)
+	s.resize(1)
+	s.mu.changed = make(chan struct{})
+	s.mu.state = State{Since: s.now(), Reason: "not connected yet"}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	var err error
+	if s.metrics, err = newMetrics(s, o.Registerer); err != nil {
+		s.metrics.unregister()
+		return nil, fmt.Errorf("register metrics of cassandra's session: %w", err)
+	}
+	s.background.Go(s.run)
+	return s, nil
+}
+
+// Close ends the session. Statements in flight fail.
+func (s *Session) Close() {
+	s.stop()
+	s.background.Wait()
+	s.replace(nil)
+	s.metrics.unregister()
+}
+
+func (s *Session) closed() bool { return s.ctx.Err() != nil }
+
+// KeyspaceName is the name of the session's keyspace.
+func (s *Session) KeyspaceName() string { return s.config.Keyspace }
+
+// State tells how the session is.
+func (s *Session) State() State {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.state
+}
+
+// Wait waits until a node answers, whether or not the keyspace is there. If ctx
+// ends first, the error says why there is no connection.
+func (s *Session) Wait(ctx context.Context) error {
+	for {
+		s.mu.Lock()
+		state, changed := s.mu.state, s.mu.changed
+		s.mu.Unlock()
+		if state.Connected {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-s.ctx.Done():
+			return store.ErrClosed
+		case <-ctx.Done():
+			return &store.UnavailableError{Reason: "cassandra at " + strings.Join(s.config.Hosts, ", ") + " can not be used: " + state.Reason, Err: context.Cause(ctx)}
+		}
+	}
+}
+
+const (
+	reconnectMin = 200 * time.Millisecond
+	reconnectMax = 5 * time.Second
+	watchEvery   = time.Second
+	pingAfter    = 2 * time.Second  // without an answer
+	rebuildAfter = 30 * time.Second // without any node
+)
+
+// run connects, and then watches.
+func (s *Session) run() {
+	wait := reconnectMin
+	for !s.closed() {
+		s.mu.Lock()
+		connected := s.mu.conn != nil
+		s.mu.Unlock()
+		if connected {
+			s.watch()
+			sleep(s.ctx, watchEvery)
+			wait = reconnectMin
+			continue
+		}
+		if err := s.connect(); err != nil {
+			s.away(explain(err, s.config))
+			sleep(s.ctx, wait/2+rand.N(wait/2))
+			wait = min(2*wait, reconnectMax)
+		}
+	}
+}
+
+// connect opens a session of the driver, with the keyspace if it is there. It
+// takes the place of the one before.
+func (s *Session) connect() error {
+	c, err := s.dial(true)
+	if err != nil {
+		// A keyspace that is missing shows in no certain way: look for it.
+		bare, bareErr := s.dial(false)
+		if bareErr != nil {
+			return bareErr
+		}
+		there, lookErr := s.lookForKeyspace(bare)
+		if lookErr != nil || there {
+			bare.driver.Close()
+			return errors.Join(err, lookErr)
+		}
+		c = bare
+	}
+	ctx, cancel := context.WithTimeout(s.ctx, s.config.ConnectTimeout)
+	defer cancel()
+	err = c.driver.Query("SELECT release_version FROM system.local WHERE key = 'local'").Consistency(gocql.One).ScanContext(ctx, &c.version)
+	if err != nil {
+		c.driver.Close()
+		return err
+	}
+	s.replace(c)
+	s.metrics.reconnects.Inc()
+	s.resizeTo(c)
+	s.answered()
+	return nil
+}
+
+func (s *Session) lookForKeyspace(c *connection) (bool, error) {
+	ctx, cancel := context.WithTimeout(s.ctx, s.config.ReadTimeout)
+	defer cancel()
+	var name string
+	err := c.driver.Query("SELECT keyspace_name FROM system_schema.keyspaces WHERE keyspace_name = ?", s.config.Keyspace).
+		Consistency(gocql.One).ScanContext(ctx, &name)
+	if errors.Is(err, gocql.ErrNotFound) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// dial makes a session of the driver.
+func (s *Session) dial(keyspace bool) (*connection, error) {
+	c := s.config
+	g := gocql.NewCluster(c.Hosts...)
+	g.Port = defaultPort
+	if keyspace {
+		g.Keyspace = c.Keyspace
+	}
+	g.Consistency = s.readConsistency
+	g.NumConns = c.Connections
+	g.Timeout = max(c.ReadTimeout, c.WriteTimeout)
+	g.WriteTimeout = g.Timeout
+	g.ConnectTimeout = c.ConnectTimeout
+	g.PageSize = defaultPageSize
+	g.NextPagePrefetch = 0
+	g.RetryPolicy = nextHost{max: 2}
+	g.ReconnectionPolicy = &gocql.ExponentialReconnectionPolicy{MaxRetries: 3, InitialInterval: 200 * time.Millisecond, MaxInterval: time.Second}
+	g.ReconnectInterval = reconnectMax
+	g.MaxWaitSchemaAgreement = schemaAgreement
+	g.MaxPreparedStmts, g.MaxRoutingKeyInfo = 2000, 2000
+	g.Metadata.CacheMode = gocql.KeyspaceOnly
+	g.Logger = driverLog{s.log}
+	g.HostDialer = &dialer{ctx: s.ctx, config: c}
+	if c.Compression {
+		g.Compressor = lz4.LZ4Compressor{}
+	}
+	if c.Username != "" {
+		g.AuthProvider = c.authenticator
+	}
+	var below gocql.HostSelectionPolicy = gocql.RoundRobinHostPolicy()
+	if c.Datacenter != "" {
+		below = gocql.DCAwareRoundRobinPolicy(c.Datacenter)
+		g.HostFilter = gocql.DataCenterHostFilter(c.Datacenter)
+	}
+	h := newHosts(gocql.TokenAwareHostPolicy(below, gocql.ShuffleReplicas()), c.StallAfter, s.now)
+	g.PoolConfig.HostSelectionPolicy = h
+	watcher := observer{s, h}
+	g.QueryObserver, g.BatchObserver = watcher, watcher
+	driver, err := g.CreateSession()
+	if err != nil {
+		return nil, err
+	}
+	return &connection{driver: driver, hosts: h, keyspace: keyspace}, nil
+}
+
+// nextHost lets the driver move a statement to another node at once when the
+// connection broke or the node does not want it. Waiting is up to Session.do.
+type nextHost struct{ max int }
+
+func (p nextHost) Attempt(q gocql.RetryableQuery) bool { return q.Attempts() <= p.max }
+
+func (nextHost) GetRetryType(err error) gocql.RetryType {
+	switch classify(context.Background(), err) {
+	case classTransport, classOverloaded, classServer:
+		return gocql.RetryNextHost
+	}
+	return gocql.Rethrow
+}
+
+// observer tells which node answered.
+type observer struct {
+	session *Session
+	hosts   *hosts
+}
+
+func (o observer) ObserveQuery(_ context.Context, q gocql.ObservedQuery) { o.observe(q.Host, q.Err) }
+func (o observer) ObserveBatch(_ context.Context, b gocql.ObservedBatch) { o.observe(b.Host, b.Err) }
+
+func (o observer) observe(h *gocql.HostInfo, err error) {
+	var request gocql.RequestError
+	if h != nil && (err == nil || errors.As(err, &request)) {
+		o.hosts.answered(h.HostID())
+	}
+}
+
+// replace puts c in the place of the connection before, which is closed.
+func (s *Session) replace(c *connection) {
+	s.mu.Lock()
+	before := s.mu.conn
+	s.mu.conn = c
+	s.mu.Unlock()
+	if before != nil {
+		before.driver.Close()
+	}
+}
+
+func (s *Session) connection() (*connection, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.conn == nil {
+		if s.mu.state.Reason != "" {
+			return nil, fmt.Errorf("%w: %s", errNoSession, s.mu.state.Reason)
+		}
+		return nil, errNoSession
+	}
+	return s.mu.conn, nil
+}
+
+// address finds the address of the node called id, for messages.
+func (c *connection) address(id string) string {
+	for _, h := range c.driver.GetHosts() {
+		if h.HostID() == id {
+			return h.ConnectAddressAndPort()
+		}
+	}
+	return "unknown"
+}
+
+// watch looks after the connection once a second.
+func (s *Session) watch() {
+	s.mu.Lock()
+	c, idle, connected, since := s.mu.conn, s.now().Sub(s.mu.answer), s.mu.state.Connected, s.mu.state.Since
+	s.mu.Unlock()
+	s.resizeTo(c)
+	if !c.keyspace {
+		if there, err := s.lookForKeyspace(c); err == nil && there {
+			if err := s.connect(); err != nil {
+				s.log.Debug("cassandra: opening the keyspace failed", "err", err)
+			}
+			return
+		}
+	}
+	if !connected || idle >= pingAfter {
+		s.ping(c)
+	}
+	if !connected && s.now().Sub(since) > rebuildAfter {
+		// The nodes may have come back at other addresses.
+		if err := s.connect(); err != nil {
+			s.away(explain(err, s.config))
+		}
+	}
+}
+
+// ping asks any node anything.
+func (s *Session) ping(c *connection) {
+	err := s.attempt(s.ctx, s.config.ConnectTimeout, func(ctx context.Context, d *gocql.Session) error {
+		var version string
+		return d.Query("SELECT release_version FROM system.local WHERE key = 'local'").Consistency(gocql.One).
+			Idempotent(true).DefaultTimestamp(false).ScanContext(ctx, &version)
+	})
+	var request gocql.RequestError
+	if err == nil || errors.As(err, &request) {
+		s.answered()
+		return
+	}
+	if !s.closed() {
+		s.away(explain(err, s.config))
+	}
+}
+
+// note learns from the outcome of a statement.
+func (s *Session) note(c class, err error) {
+	switch c {
+	case classOK, classRefused, classTombstones, classUnavailable, classOverloaded, classServer:
+		s.answered()
+	case classNoHost:
+		if !s.closed() && !errors.Is(err, errNoSession) {
+			s.away(explain(err, s.config))
+		}
+	}
+}
+
+// answered says that a node answered now.
+func (s *Session) answered() {
+	now := s.now()
+	s.mu.Lock()
+	s.mu.answer = now
+	if s.mu.state.Connected || s.mu.conn == nil {
+		s.mu.Unlock()
+		return
+	}
+	s.mu.state.Connected, s.mu.state.Since, s.mu.state.Reason = true, now, ""
+	s.mu.state.Keyspace, s.mu.state.Version = s.mu.conn.keyspace, s.mu.conn.version
+	state := s.mu.state
+	s.tellLocked()
+	s.mu.Unlock()
+	s.log.Info("cassandra: connected", "version", state.Version, "keyspace", s.config.Keyspace, "keyspace_exists", state.Keyspace)
+}
+
+// away says that no node answers.
+func (s *Session) away(why string) {
+	s.mu.Lock()
+	was, same := s.mu.state.Connected, s.mu.state.Reason == why
+	if was {
+		s.mu.state.Connected, s.mu.state.Since = false, s.now()
+	}
+	s.mu.state.Reason = why
+	s.tellLocked()
+	s.mu.Unlock()
+	if was || !same {
+		s.log.Warn("cassandra: not connected", "hosts", strings.Join(s.config.Hosts, ","), "reason", why)
+	}
+}
+
+// tellLocked wakes those who wait for a change. s.mu must be held.
+func (s *Session) tellLocked() {
+	close(s.mu.changed)
+	s.mu.changed = make(chan struct{})
+}
+
+// resizeTo sets the limits by the number of nodes.
+func (s *Session) resizeTo(c *connection) {
+	up := 0
+	for _, h := range c.driver.GetHosts() {
+		if h.IsUp() {
+			up++
+		}
+	}
+	silent := c.hosts.suspects()
+	s.mu.Lock()
+	s.mu.state.Nodes, s.mu.state.Silent, s.mu.state.Keyspace = up, silent, c.keyspace
+	s.mu.Unlock()
+	s.resize(max(1, up))
+}
+
+func (s *Session) resize(nodes int) {
+	bytes := int(s.config.BytesInFlight) * nodes
+	s.reads.resize(s.config.ReadsInFlight*nodes, bytes)
+	s.writes.resize(s.config.WritesInFlight*nodes, bytes)
+}
+
+// explain says what a failure to connect means and what can be done.
+func explain(err error, c Config) string {
+	text := strings.TrimPrefix(err.Error(), "gocql: ")
+	lower := strings.ToLower(text)
+	has := func(parts ...string) bool {
+		for _, p := range parts {
+			if strings.Contains(lower, p) {
+				return true
+			}
+		}
+		return false
+	}
+	switch {
+	case has("authentication required"), has("no authenticator"):
+		return "cassandra asks for a user and a password: set username and password_file (" + text + ")"
+	case has("username and/or password are incorrect", "bad credentials", "failed to authenticate", "provided username"):
+		return fmt.Sprintf("cassandra refuses the password of user %q: set the right one (%s)", c.Username, text)
+	case has("x509", "certificate", "tls"):
+		return "the TLS connection fails: see tls.ca_file, tls.cert_file and tls.verify_host (" + text + ")"
+	case errors.Is(err, gocql.ErrNoConnections):
+		return "no node is connected"
+	}
+	return text
+}

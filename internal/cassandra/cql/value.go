@@ -1,0 +1,173 @@
+package cql
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	gocql "github.com/apache/cassandra-gocql-driver/v2"
+
+	"varve/internal/model"
+)
+
+// UUID is a value of the types uuid and timeuuid.
+type UUID = gocql.UUID
+
+// ParseUUID reads the text of a UUID.
+func ParseUUID(s string) (UUID, error) { return gocql.ParseUUID(s) }
+
+// Unset, bound to a column, leaves it as it is; nil would delete its value.
+var Unset any = gocql.UnsetValue
+
+// A TagMap binds and scans frozen<map<text,text>>. Bytes:
+//
+//	count i32, then per tag: length i32, name, length i32, value
+//
+// all big-endian. Tags are bound in their order, by UTF-16 code unit, which is
+// KairosDB's: servers before 3.0.28, 3.11.14 and 4.0.5 keep the order of the
+// client inside the clustering key. Later ones store UTF-8 byte order, so what
+// is scanned is sorted again.
+type TagMap struct {
+	Tags model.Tags
+	Null bool // scanned: there was no value. A null clustering column means a row that holds static cells only.
+}
+
+// MarshalCQL is called by the driver.
+func (m TagMap) MarshalCQL(gocql.TypeInfo) ([]byte, error) {
+	if m.Null {
+		return nil, nil
+	}
+	return m.Append(nil), nil
+}
+
+// Append appends the bytes of the map.
+func (m TagMap) Append(dst []byte) []byte {
+	at := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	count := uint32(0)
+	for name, value := range m.Tags.All() {
+		dst = append(binary.BigEndian.AppendUint32(dst, uint32(len(name))), name...)
+		dst = append(binary.BigEndian.AppendUint32(dst, uint32(len(value))), value...)
+		count++
+	}
+	binary.BigEndian.PutUint32(dst[at:], count)
+	return dst
+}
+
+// UnmarshalCQL is called by the driver.
+func (m *TagMap) UnmarshalCQL(_ gocql.TypeInfo, data []byte) error {
+	if data == nil {
+		*m = TagMap{Null: true}
+		return nil
+	}
+	tags, err := ParseTagMap(data)
+	*m = TagMap{Tags: tags}
+	return err
+}
+
+var errMapCut = errors.New("map of tags is cut off")
+
+// ParseTagMap reads the bytes of a map. It keeps nothing of data.
+func ParseTagMap(data []byte) (model.Tags, error) {
+	if len(data) < 4 {
+		return model.Tags{}, errMapCut
+	}
+	count := int(int32(binary.BigEndian.Uint32(data)))
+	data = data[4:]
+	if count < 0 || count > len(data)/8 {
+		return model.Tags{}, errMapCut
+	}
+	var room [8]model.Tag
+	tags := room[:0]
+	next := func() (string, error) {
+		if len(data) < 4 {
+			return "", errMapCut
+		}
+		n := int(int32(binary.BigEndian.Uint32(data)))
+		if n < 0 || n > len(data)-4 {
+			return "", errMapCut
+		}
+		s := string(data[4 : 4+n])
+		data = data[4+n:]
+		return s, nil
+	}
+	for range count {
+		name, err := next()
+		if err != nil {
+			return model.Tags{}, err
+		}
+		value, err := next()
+		if err != nil {
+			return model.Tags{}, err
+		}
+		tags = append(tags, model.Tag{Name: name, Value: value})
+	}
+	if len(data) != 0 {
+		return model.Tags{}, fmt.Errorf("map of tags is followed by %d bytes", len(data))
+	}
+	return model.NewTags(tags...)
+}
+
+// Raw scans the bytes of a value of any type without copying them. They are
+// valid until the next page of the rows is read, and must not be changed. nil
+// means null.
+type Raw []byte
+
+// UnmarshalCQL is called by the driver.
+func (r *Raw) UnmarshalCQL(_ gocql.TypeInfo, data []byte) error {
+	*r = data
+	return nil
+}
+
+// MarshalCQL is called by the driver.
+func (r Raw) MarshalCQL(gocql.TypeInfo) ([]byte, error) { return r, nil }
+
+// Millis scans a timestamp, in milliseconds since the epoch, or null.
+type Millis struct {
+	MS   int64
+	Null bool
+}
+
+// UnmarshalCQL is called by the driver.
+func (m *Millis) UnmarshalCQL(_ gocql.TypeInfo, data []byte) error {
+	switch len(data) {
+	case 0:
+		*m = Millis{Null: true}
+	case 8:
+		*m = Millis{MS: int64(binary.BigEndian.Uint64(data))}
+	default:
+		return fmt.Errorf("timestamp of %d bytes", len(data))
+	}
+	return nil
+}
+
+// sizeOf is about what args take in a frame.
+func sizeOf(args []any) int {
+	n := 0
+	for _, a := range args {
+		switch a := a.(type) {
+		case []byte:
+			n += len(a)
+		case Raw:
+			n += len(a)
+		case string:
+			n += len(a)
+		case TagMap:
+			n += tagMapSize(a)
+		case *TagMap:
+			n += tagMapSize(*a)
+		case *gocql.UUID, gocql.UUID:
+			n += 16
+		}
+		n += 12
+	}
+	return n
+}
+
+func tagMapSize(m TagMap) int {
+	n := 4
+	for name, value := range m.Tags.All() {
+		n += 8 + len(name) + len(value)
+	}
+	return n
+}
