@@ -22,10 +22,12 @@ var layers = [][]string{
 	{"internal/rowtime"},
 	{"internal/store"},
 	{"internal/store/storetest"},
-	{"internal/record", "internal/chunk", "internal/wal"},
+	{"internal/record", "internal/chunk", "internal/wal", "internal/cassandra/cql"},
 	{"internal/blockfile", "internal/index", "internal/head"},
 	{"internal/registry"},
-	{"internal/embedded"},
+	{"internal/embedded", "internal/spool"},
+	{"internal/cassandra/kairosrows"},
+	{"internal/cassandra"},
 	{"internal/query"},
 	{"internal/httpapi"},
 	{"internal/ingest/decimal"},
@@ -78,7 +80,7 @@ var bans = []ban{
 	{
 		packages: []string{"internal/", "cmd/"},
 		imports:  []string{"testing"},
-		except:   []string{"internal/store/storetest", "internal/ingest/ingesttest"},
+		except:   []string{"internal/store/storetest", "internal/ingest/ingesttest", "internal/originals", "e2e/"},
 		why:      "only test suites are linked with package testing",
 	},
 }

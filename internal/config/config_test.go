@@ -402,3 +402,54 @@ func FuzzFile(f *testing.F) {
 		}
 	})
 }
+
+// A list is a sequence in a file, separated by commas elsewhere, and what is in
+// an embedded struct has the keys of the one around it.
+func TestListsAndEmbeddedStructs(t *testing.T) {
+	type Inner struct {
+		Hosts []string `yaml:"hosts" doc:"Some names."`
+	}
+	type listed struct {
+		Cluster struct {
+			Inner
+			Name string `yaml:"name" doc:"A name."`
+		} `yaml:"cluster" doc:"A cluster."`
+	}
+	for _, tc := range []struct {
+		file, environment, args string
+		want                    []string
+	}{
+		{"cluster:\n  hosts: [a, 'b,c']\n  name: x", "", "", []string{"a", "b,c"}},
+		{"cluster:\n  hosts: a, b", "", "", []string{"a", "b"}},
+		{"cluster:\n  hosts: []", "", "", []string{}},
+		{"", "VARVE_CLUSTER_HOSTS=a,b", "", []string{"a", "b"}},
+		{"", "", "--cluster-hosts a,b,", []string{"a", "b"}},
+		{"", "", "--cluster-hosts=", nil},
+	} {
+		got := listed{}
+		got.Cluster.Hosts = []string{"default"}
+		origins, err := load(&got, sources(tc.file, tc.environment, tc.args))
+		if err != nil {
+			t.Fatalf("%+v: %v", tc, err)
+		}
+		if d := cmp.Diff(tc.want, got.Cluster.Hosts); d != "" {
+			t.Errorf("%+v: %s", tc, d)
+		}
+		var b strings.Builder
+		if err := writeYAML(&b, &got, &listed{}, origins); err != nil {
+			t.Fatal(err)
+		}
+		again := listed{}
+		if _, err := load(&again, sources(b.String(), "", "")); err != nil || strings.Join(again.Cluster.Hosts, ";") != strings.Join(tc.want, ";") {
+			t.Errorf("%+v: written as\n%s\nread back as %q, %v", tc, b.String(), again.Cluster.Hosts, err)
+		}
+	}
+	for file, want := range map[string]string{
+		"cluster:\n  hosts: [[a]]": "file v.yaml:2: cluster.hosts: want a list of single values",
+		"cluster:\n  name: [a]":    "file v.yaml:2: cluster.name: want a single value",
+	} {
+		if _, err := load(&listed{}, sources(file, "", "")); err == nil || err.Error() != want {
+			t.Errorf("%s: error %v, want %s", file, err, want)
+		}
+	}
+}

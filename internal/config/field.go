@@ -28,8 +28,12 @@ func (f field) environment() string {
 // flag is the command line flag that sets f, without dashes.
 func (f field) flag() string { return strings.NewReplacer(".", "-", "_", "-").Replace(f.key) }
 
+// isList reports whether f holds several values.
+func (f field) isList() bool { _, ok := f.value.Interface().([]string); return ok }
+
 // fields lists the settings and sections below root, a pointer to a
-// struct, in the order of declaration, a section before its settings. It
+// struct, in the order of declaration, a section before its settings. What an
+// embedded struct has stands among the settings of the one around it. It
 // panics on a field that has no tags or a type that can not be set from text.
 func fields(root any) []field {
 	return appendFields(nil, reflect.ValueOf(root).Elem(), "")
@@ -38,6 +42,10 @@ func fields(root any) []field {
 func appendFields(list []field, s reflect.Value, prefix string) []field {
 	for i := range s.NumField() {
 		t := s.Type().Field(i)
+		if t.Anonymous {
+			list = appendFields(list, s.Field(i), prefix)
+			continue
+		}
 		name, _, _ := strings.Cut(t.Tag.Get("yaml"), ",")
 		f := field{key: prefix + name, doc: sentence(t.Tag.Get("doc")), value: s.Field(i)}
 		if name == "" || f.doc == "" || !t.IsExported() {
@@ -82,6 +90,9 @@ func setText(v reflect.Value, text string) error {
 	switch p := v.Addr().Interface().(type) {
 	case encoding.TextUnmarshaler:
 		return p.UnmarshalText([]byte(text))
+	case *[]string:
+		*p = splitList(text)
+		return nil
 	case *time.Duration:
 		d, err := time.ParseDuration(text)
 		if err != nil {
@@ -123,6 +134,18 @@ func setText(v reflect.Value, text string) error {
 	return nil
 }
 
+// splitList splits a list at its commas. What has a comma in it can be given in
+// a file only, as one item of a sequence.
+func splitList(text string) []string {
+	var list []string
+	for item := range strings.SplitSeq(text, ",") {
+		if item = strings.TrimSpace(item); item != "" {
+			list = append(list, item)
+		}
+	}
+	return list
+}
+
 // formatText is the inverse of setText.
 func formatText(v reflect.Value) string {
 	switch x := v.Interface().(type) {
@@ -134,6 +157,8 @@ func formatText(v reflect.Value) string {
 		return string(text)
 	case time.Duration:
 		return formatDuration(x)
+	case []string:
+		return strings.Join(x, ",")
 	}
 	switch {
 	case v.Kind() == reflect.String:

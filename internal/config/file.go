@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"reflect"
 	"regexp"
 	"strings"
 
@@ -98,11 +99,27 @@ func (l *layers) applyNode(path, at, key string, value *yaml.Node) {
 		l.applyMapping(path, key+".", value)
 	case isNull(value):
 		l.fail("%s: %s: has no value; take the line out for the default", at, key)
+	case value.Kind == yaml.SequenceNode && f.isList():
+		l.setList(f, value, at)
 	case value.Kind != yaml.ScalarNode:
 		l.fail("%s: %s: want a single value", at, key)
 	default:
 		l.set(f, value.Value, at)
 	}
+}
+
+// setList sets a list to the items of a sequence.
+func (l *layers) setList(f field, value *yaml.Node, at string) {
+	list := make([]string, 0, len(value.Content))
+	for _, item := range value.Content {
+		if item = resolve(item); item.Kind != yaml.ScalarNode || isNull(item) {
+			l.fail("%s: %s: want a list of single values", at, f.key)
+			return
+		}
+		list = append(list, item.Value)
+	}
+	f.value.Set(reflect.ValueOf(list))
+	l.origins[f.key] = at
 }
 
 // keysLike lists the keys of sections for a mapping, of settings otherwise.

@@ -34,10 +34,10 @@ func writeYAML(w io.Writer, root, defaults any, origins map[string]string) error
 		fmt.Fprintf(&b, "%s%s:", indent, f.name())
 		if !f.section {
 			b.WriteByte(' ')
-			b.WriteString(yamlScalar(formatText(f.value)))
+			b.WriteString(yamlValue(f))
 		}
 		if origin := origins[f.key]; origin != "" {
-			was := yamlScalar(formatText(standard[i].value))
+			was := yamlValue(standard[i])
 			fmt.Fprintf(&b, "  # set by %s, default %s", oneLine(origin), was)
 		}
 		b.WriteByte('\n')
@@ -48,6 +48,18 @@ func writeYAML(w io.Writer, root, defaults any, origins map[string]string) error
 
 // oneLine keeps the name of a file from breaking out of a comment.
 func oneLine(s string) string { return strings.Trim(fmt.Sprintf("%q", s), `"`) }
+
+// yamlValue writes a setting on one line.
+func yamlValue(f field) string {
+	if !f.isList() {
+		return yamlScalar(formatText(f.value))
+	}
+	items := make([]string, f.value.Len())
+	for i := range items {
+		items[i] = yamlScalar(f.value.Index(i).String())
+	}
+	return "[" + strings.Join(items, ", ") + "]"
+}
 
 // yamlScalar writes a value so that it reads back as the same text on one line.
 func yamlScalar(text string) string {
