@@ -236,3 +236,30 @@ func (s *Session) attempt(ctx context.Context, timeout time.Duration, f func(con
 	}
 	return err
 }
+
+// Decide executes an INSERT ... IF NOT EXISTS, which only one of all sessions
+// wins, and returns the text in the given column of the row that is there
+// afterwards: mine, if this session won. It costs several rounds among the
+// replicas and writes with a timestamp of the server: for decisions made once.
+func (s *Session) Decide(ctx context.Context, st *Statement, column, mine string, args ...any) (string, error) {
+	serial := gocql.Serial
+	if s.writeConsistency == gocql.LocalOne || s.writeConsistency == gocql.LocalQuorum {
+		serial = gocql.LocalSerial
+	}
+	value := mine
+	err := s.do(ctx, st, s.writes, sizeOf(args), s.timeout(st, true), func(ctx context.Context, d *gocql.Session) error {
+		there := make(map[string]any)
+		applied, err := d.Query(st.Text, args...).Consistency(s.writeConsistency).SerialConsistency(serial).
+			Idempotent(true).DefaultTimestamp(false).MapScanCASContext(ctx, there)
+		if err != nil || applied {
+			return err
+		}
+		text, ok := there[column].(string)
+		if !ok {
+			return fmt.Errorf("cannot unmarshal column %s of the row that is there", column)
+		}
+		value = text
+		return nil
+	})
+	return value, err
+}

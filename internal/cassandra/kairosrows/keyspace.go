@@ -1,0 +1,136 @@
+package kairosrows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/rowtime"
+)
+
+// WroteHere is the row_keys.mtime that Varve writes, always with write timestamp
+// 1, so that any value of a KairosDB node wins. A partition with it or with null
+// has rows of Varve only. It is the earliest time a timeuuid can say, 1582.
+var WroteHere = cql.UUID{6: 0x10, 8: 0x80, 10: 'v', 11: 'a', 12: 'r', 13: 'v', 14: 'e'}
+
+// tableName is the value of the column table_name in all tables that have one.
+const tableName = dataPoints
+
+// A Keyspace is an open keyspace of KairosDB's layout. Its fields do not change.
+type Keyspace struct {
+	Name        string
+	Session     *cql.Session
+	Spec        rowtime.Spec
+	Tables      Tables
+	IndexShards int      // of varve_row_index; 0 without our own tables
+	Notes       []string // what the operator should know about the schema
+
+	config Config
+	now    func() time.Time
+	last   atomic.Int64 // last stamp
+}
+
+// Open opens the session's keyspace for the role that config gives it, and makes
+// what is missing, as far as config wants. It waits for Cassandra until ctx
+// ends. Several nodes may do this at once. Errors beside those of the session:
+// *SchemaError.
+func Open(ctx context.Context, session *cql.Session, config Config) (*Keyspace, error) {
+	return open(ctx, session, config, time.Now)
+}
+
+func open(ctx context.Context, session *cql.Session, config Config, now func() time.Time) (*Keyspace, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	ks := &Keyspace{Name: session.KeyspaceName(), Session: session, config: config, now: now}
+	if err := session.Wait(ctx); err != nil {
+		return nil, err
+	}
+	if err := ks.createKeyspace(ctx); err != nil {
+		return nil, err
+	}
+	found, err := session.Tables(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := ks.checkTables(found); err != nil {
+		return nil, err
+	}
+	if config.Role == RoleMeta {
+		return ks, ks.settleMeta(ctx, found)
+	}
+	// What describes the keyspace comes first, then its rows, then the rest.
+	described := func(d definition) bool { return d.name == specTable || d.part == own }
+	if err := ks.createTables(ctx, found, described); err != nil {
+		return nil, err
+	}
+	ks.Tables = tablesOf(found)
+	if !ks.Tables.Spec && config.Role != RoleRead {
+		return nil, ks.checkMissing(found)
+	}
+	if err := ks.settleSpec(ctx); err != nil {
+		return nil, err
+	}
+	if err := ks.createTables(ctx, found, func(d definition) bool { return d.part != own }); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(ks.checkMissing(found), ks.checkTables(found)); err != nil {
+		return nil, err
+	}
+	ks.Tables = tablesOf(found)
+	ks.noteOptions(found)
+	return ks, ks.settleOwn(ctx)
+}
+
+// createKeyspace makes the keyspace if it is missing and config wants that.
+func (ks *Keyspace) createKeyspace(ctx context.Context) error {
+	if ks.Session.State().Keyspace {
+		return nil
+	}
+	if ks.config.Create != CreateKeyspace || ks.config.Role == RoleRead {
+		return &SchemaError{Keyspace: ks.Name, Problem: "there is no such keyspace",
+			WayOut: "create it with the replication that it needs, or set create to keyspace"}
+	}
+	err := ks.Session.CreateKeyspace(ctx, ks.config.Replication)
+	var refused *cql.RefusedError
+	if errors.As(err, &refused) {
+		return &SchemaError{Keyspace: ks.Name, Problem: "it is missing and can not be created", Err: err,
+			WayOut: "see replication, or let an administrator create the keyspace"}
+	}
+	return err
+}
+
+// settleMeta is Open for a keyspace of metadata only.
+func (ks *Keyspace) settleMeta(ctx context.Context, found map[string]cql.Table) error {
+	if err := ks.createTables(ctx, found, func(definition) bool { return true }); err != nil {
+		return err
+	}
+	ks.Tables = tablesOf(found)
+	return ks.checkMissing(found)
+}
+
+// ReadOnly says that the keyspace is not to be written, deletes aside.
+func (ks *Keyspace) ReadOnly() bool { return ks.config.Role == RoleRead }
+
+// note adds to Notes, each once.
+func (ks *Keyspace) note(format string, args ...any) {
+	if text := fmt.Sprintf(format, args...); !slices.Contains(ks.Notes, text) {
+		ks.Notes = append(ks.Notes, text)
+	}
+}
+
+// stamp is a write timestamp: the clock in milliseconds, but always above the one
+// before, since of two writes with equal timestamps a delete wins.
+func (ks *Keyspace) stamp() int64 {
+	for {
+		last := ks.last.Load()
+		next := max(ks.now().UnixMilli(), last+1)
+		if ks.last.CompareAndSwap(last, next) {
+			return next
+		}
+	}
+}
