@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/klauspost/compress/gzip"
 
@@ -32,6 +33,32 @@ type answer struct {
 
 func newAnswer(w http.ResponseWriter, r *http.Request, maxBuffer int) *answer {
 	return &answer{w: w, gzip: acceptsGzip(r.Header.Get("Accept-Encoding")), max: maxBuffer}
+}
+
+// keptBuffer is the largest buffer that is used again, for another answer.
+const keptBuffer = 1 << 20
+
+// Buffers and compressors for answers, which without use are garbage soon.
+var (
+	buffers     = sync.Pool{New: func() any { return new([]byte) }}
+	compressors = sync.Pool{New: func() any {
+		z, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // the level is valid
+		return z
+	}}
+)
+
+// borrow gives a an old buffer, until release.
+func (a *answer) borrow() { a.buf = (*buffers.Get().(*[]byte))[:0] }
+
+func (a *answer) release() {
+	if cap(a.buf) <= keptBuffer {
+		kept := a.buf
+		buffers.Put(&kept)
+	}
+	if a.zip != nil {
+		compressors.Put(a.zip)
+		a.zip = nil
+	}
 }
 
 // acceptsGzip reads an Accept-Encoding header.
@@ -72,7 +99,8 @@ func (a *answer) begin(compressed bool) {
 	h.Set("Vary", "Accept-Encoding, User-Agent")
 	if compressed {
 		h.Set("Content-Encoding", "gzip")
-		a.zip, _ = gzip.NewWriterLevel(a.w, gzip.BestSpeed) // the level is valid
+		a.zip = compressors.Get().(*gzip.Writer)
+		a.zip.Reset(a.w)
 	}
 	a.w.WriteHeader(http.StatusOK)
 }

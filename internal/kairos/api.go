@@ -185,6 +185,8 @@ func (a *API) query(w http.ResponseWriter, r *http.Request, text []byte) {
 	}
 	req.Trace = wantsTrace(r)
 	e := encoder{answer: newAnswer(w, r, int(a.config.ResponseBuffer)), cache: a.cache, began: a.now()}
+	e.borrow()
+	defer e.release()
 	if e.lookUp(&req) {
 		err = e.encodeQueries(nil, &req)
 	} else {

@@ -21,6 +21,7 @@ type encoder struct {
 	cache  *answerCache
 	began  time.Time
 	cached [][]byte // by metric, what the cache has; nil if cache_time is 0
+	times  timeText
 }
 
 // lookUp asks the cache for each metric and reports whether it has all.
@@ -259,6 +260,9 @@ func appendTags(dst []byte, tags []query.TagValues) []byte {
 const pointRoom = 64
 
 func (e *encoder) encodePoints(points query.Stream) error {
+	if blocks, ok := points.(query.Blocks); ok {
+		return e.encodeBlocks(blocks)
+	}
 	for first := true; ; first = false {
 		ok, err := points.Next(&e.Point)
 		if err != nil || !ok {
@@ -281,6 +285,87 @@ func (e *encoder) encodePoints(points query.Stream) error {
 			}
 		}
 	}
+}
+
+// encodeBlocks is encodePoints for points that come by column.
+func (e *encoder) encodeBlocks(blocks query.Blocks) error {
+	for first := true; ; first = false {
+		c, kind, err := blocks.NextBlock()
+		if err != nil || c == nil {
+			return err
+		}
+		if !first {
+			e.buf = append(e.buf, ',')
+		}
+		if err := e.encodeColumns(c, kind); err != nil {
+			return err
+		}
+	}
+}
+
+// encodedAtOnce is how many points are written between two looks at the buffer.
+const encodedAtOnce = 256
+
+// encodeColumns writes at least one point.
+func (e *encoder) encodeColumns(c *model.Columns, kind model.Kind) (err error) {
+	for from, n := 0, c.Len(); from < n; from += encodedAtOnce {
+		to := min(n, from+encodedAtOnce)
+		if cap(e.buf)-len(e.buf) < (to-from)*pointRoom {
+			e.buf = slices.Grow(e.buf, len(e.buf)+(to-from)*pointRoom)
+		}
+		if kind.Fixed() {
+			e.buf, err = e.appendFixed(e.buf, kind, c.Times[from:to], c.Values[from:to])
+		} else {
+			e.buf, err = appendVariable(e.buf, kind, c, from, to)
+		}
+		if err != nil {
+			return err
+		}
+		if to < n {
+			e.buf = append(e.buf, ',')
+		}
+		if e.full() {
+			if err := e.spill(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (e *encoder) appendFixed(dst []byte, kind model.Kind, times []int64, values []uint64) ([]byte, error) {
+	for i, ms := range times {
+		dst = append(dst, '[')
+		dst = e.times.append(dst, ms)
+		dst = append(dst, ',')
+		if kind == model.Long {
+			dst = strconv.AppendInt(dst, int64(values[i]), 10)
+		} else {
+			v := math.Float64frombits(values[i])
+			if math.IsNaN(v) || math.IsInf(v, 0) {
+				return dst, notANumber(ms, v)
+			}
+			dst = appendDouble(dst, v)
+		}
+		dst = append(dst, ']', ',')
+	}
+	return dst[:len(dst)-1], nil
+}
+
+func appendVariable(dst []byte, kind model.Kind, c *model.Columns, from, to int) (_ []byte, err error) {
+	for i := from; i < to; i++ {
+		if i > from {
+			dst = append(dst, ',')
+		}
+		p := query.Point{TimeMS: c.Times[i], Kind: kind}
+		if kind.Variable() {
+			p.Data = c.Bytes(i)
+		}
+		if dst, err = appendPoint(dst, &p); err != nil {
+			return dst, err
+		}
+	}
+	return dst, nil
 }
 
 func appendPoint(dst []byte, p *query.Point) ([]byte, error) {

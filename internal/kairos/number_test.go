@@ -44,3 +44,16 @@ func BenchmarkAppendDouble(b *testing.B) {
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(values)), "ns/value")
 }
+
+// TestTimeText holds times in a row against strconv.
+func TestTimeText(t *testing.T) {
+	var text timeText
+	for _, ms := range []int64{
+		1_700_000_000_000, 1_700_000_000_001, 1_700_000_999_999, 1_700_001_000_000, 999_999, 1_000_000, 0, -1, -1_700_000_000_000,
+		math.MaxInt64, math.MaxInt64 - 1, math.MinInt64, 12_345_678_901_234_567, 1_000_001,
+	} {
+		if got := string(text.append([]byte("x"), ms)); got != "x"+strconv.FormatInt(ms, 10) {
+			t.Errorf("%d is rendered as %s", ms, got)
+		}
+	}
+}

@@ -36,8 +36,8 @@ func (b *pointBuffer) add(p *Point) error {
 
 // fill adds all points of a stream.
 func (b *pointBuffer) fill(in Stream) error {
+	var p Point
 	for {
-		var p Point
 		ok, err := in.Next(&p)
 		if !ok || err != nil {
 			return err

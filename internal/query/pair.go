@@ -25,6 +25,7 @@ type pairStream struct {
 	compute func(was, now *Point) (float64, error)
 	begun   bool
 	was     Point
+	now     Point // here so that it does not escape anew for each point
 }
 
 func (s *pairStream) Next(p *Point) (bool, error) {
@@ -34,16 +35,15 @@ func (s *pairStream) Next(p *Point) (bool, error) {
 			return false, err
 		}
 	}
-	var now Point
-	if ok, err := nextNumber(s.in, &now); !ok || err != nil {
+	if ok, err := nextNumber(s.in, &s.now); !ok || err != nil {
 		return false, err
 	}
-	v, err := s.compute(&s.was, &now)
+	v, err := s.compute(&s.was, &s.now)
 	if err != nil {
 		return false, err
 	}
-	p.setDouble(now.TimeMS, v)
-	s.was = now
+	p.setDouble(s.now.TimeMS, v)
+	s.was = s.now
 	return true, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"varve/internal/model"
 	"varve/internal/store"
 )
 
@@ -143,7 +144,7 @@ func (r *Result) withoutData() *Group {
 	env := r.env()
 	env.lease = &r.current.lease
 	points := r.chain((&pointBuffer{}).forward(), r.query.Steps, env)
-	return &Group{Points: r.run.traced(&guarded{in: points, run: r.run})}
+	return &Group{Points: r.run.traced(guard(points, r.run))}
 }
 
 func isGaps(s Step) bool { _, ok := s.(*gapsStep); return ok }
@@ -197,7 +198,7 @@ func (r *Result) build(g *loaded) ([]*Group, error) {
 func (r *Result) group(g *loaded, env *Env, points Stream) *Group {
 	group := &Group{
 		Type: g.plan.groupType, Labels: env.Labels, Tags: env.Tags,
-		Points: r.run.traced(&guarded{in: points, run: r.run}),
+		Points: r.run.traced(guard(points, r.run)),
 	}
 	if r.query.WithoutTags {
 		group.Tags = nil
@@ -213,7 +214,10 @@ func (r *Result) merged(g *loaded) Stream {
 			live = append(live, s)
 		}
 	}
-	return &guarded{in: newMerger(live, r.readDescending()), run: r.run}
+	if len(live) == 1 {
+		return guard(&loneStream{source: live[0]}, r.run)
+	}
+	return guard(newMerger(live, r.readDescending()), r.run)
 }
 
 // chain limits the samples of a group and runs the steps.
@@ -233,7 +237,7 @@ func (r *Result) finish(s Stream, steps []Step, env *Env) Stream {
 		s = step.Apply(env, s)
 	}
 	if r.backward {
-		s = &reversed{in: &guarded{in: s, run: r.run}, lease: env.lease}
+		s = &reversed{in: guard(s, r.run), lease: env.lease}
 	}
 	return s
 }
@@ -246,6 +250,28 @@ type guarded struct {
 	in  Stream
 	run *Run
 	n   int
+}
+
+func guard(in Stream, r *Run) Stream {
+	switch s := in.(type) {
+	case *guarded, *guardedBlocks:
+		return in
+	case Blocks:
+		return &guardedBlocks{guarded{in: in, run: r}, s}
+	}
+	return &guarded{in: in, run: r}
+}
+
+// guardedBlocks is guarded for a stream that has Blocks, each of which the store
+// looks at the context for.
+type guardedBlocks struct {
+	guarded
+	blocks Blocks
+}
+
+func (s *guardedBlocks) NextBlock() (*model.Columns, model.Kind, error) {
+	c, kind, err := s.blocks.NextBlock()
+	return c, kind, s.run.cause(err)
 }
 
 func (s *guarded) Next(p *Point) (bool, error) {

@@ -93,6 +93,11 @@ func (s *source) next() (bool, error) {
 	if s.i++; s.i < len(s.block.Times) {
 		return true, nil
 	}
+	return s.nextBlock()
+}
+
+// nextBlock moves to the first sample of the next block.
+func (s *source) nextBlock() (bool, error) {
 	s.i = 0
 	if s.after != nil {
 		s.block, s.after = s.after, nil
@@ -119,6 +124,33 @@ func (s *source) point(p *Point) {
 	case s.kind.Variable():
 		p.Data = s.block.Bytes(s.i)
 	}
+}
+
+// A lone source is a stream of its own.
+type loneStream struct {
+	*source
+	begun bool
+}
+
+func (s *loneStream) Next(p *Point) (bool, error) {
+	if s.begun {
+		if ok, err := s.next(); !ok || err != nil {
+			return false, err
+		}
+	}
+	s.begun = true
+	s.point(p)
+	return true, nil
+}
+
+func (s *loneStream) NextBlock() (*model.Columns, model.Kind, error) {
+	if s.begun {
+		if ok, err := s.nextBlock(); !ok || err != nil {
+			return nil, s.kind, err
+		}
+	}
+	s.begun = true
+	return &s.block.Columns, s.kind, nil
 }
 
 // value is what equal times are ordered by.

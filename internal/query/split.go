@@ -17,8 +17,8 @@ func splitStream(in Stream, by []Splitter, env *Env) ([]*part, error) {
 	index := map[string]*part{}
 	var key []byte
 	numbers := make([]int64, len(by))
+	var p Point
 	for {
-		var p Point
 		ok, err := in.Next(&p)
 		if !ok || err != nil {
 			return parts, err

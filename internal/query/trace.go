@@ -119,8 +119,8 @@ func (s *tracedStream) Next(p *Point) (bool, error) {
 func (s *tracedStream) fill() {
 	defer since(&s.trace.pull, time.Now())
 	s.points, s.data, s.at = s.points[:0], s.data[:0], 0
+	var p Point
 	for len(s.points) < tracedPoints {
-		var p Point
 		ok, err := s.in.Next(&p)
 		if s.done = !ok || err != nil; s.done {
 			s.err = err
