@@ -22,6 +22,9 @@ import (
 	"varve/internal/config"
 	"varve/internal/ingest"
 	"varve/internal/ingest/kairosjson"
+	"varve/internal/kairos"
+	"varve/internal/query"
+	"varve/internal/rollup"
 	"varve/internal/transfer"
 )
 
@@ -114,6 +117,11 @@ func (l line) importSink(t terminal) (transfer.Sink, config.Config, func() error
 		return nil, c, nil, err
 	}
 	pipeline := ingest.New(s, c.Ingest, ingest.Options{Registerer: prometheus.NewRegistry()})
+	engine := query.New(s, c.Query, prometheus.NewRegistry(), time.Now)
+	api := kairos.New(s, engine, c.Kairos, versionText(), time.Now) // knows how tasks are written
+	if err := rollup.Watch(context.Background(), s, pipeline, api, c.Rollups); err != nil {
+		return nil, c, nil, errors.Join(err, s.Close())
+	}
 	return transfer.NewLocal(pipeline, "varve import"), c, s.Close, nil
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -33,5 +34,19 @@ func TestRollup(t *testing.T) {
 	if _, body := p.do("GET", "/internal/metrics", ""); !strings.Contains(body, `varve_rollup_runs_total{outcome="ok"}`) {
 		t.Error("no metrics")
 	}
+	// Points that are days late come in by an import while no server runs, and
+	// right before the server is killed.
+	p.put(fmt.Sprintf("putm raw %d 3 host=late", now-172_800_000))
+	p.values("raw", 3)
+	p.settle()
+	p.kill()
+	file := filepath.Join(t.TempDir(), "late")
+	line := fmt.Sprintf(`{"name":"raw","tags":{"host":"late"},"datapoints":[[%d,4]]}`, now-86_400_000)
+	if err := os.WriteFile(file, []byte(line), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	must(t, 0, "import", "--data-dir", dir, "-f", file)
+	p = start(t, dir)
+	p.values("sums", 4)
 	p.stop(os.Interrupt)
 }

@@ -75,6 +75,7 @@ func serve(t terminal, args []string) error {
 	announce(t.stdout, c, srv)
 	log.Info("ready", "version", versionText(), "http", srv.Addr("http"), "telnet", srv.Addr("telnet"),
 		"store", c.Store, "data_dir", c.DataDir, "after", time.Since(began).Round(time.Millisecond))
+	rollups.Load(ctx) // before points come in
 	stopRollups := background(ctx, rollups.Run)
 	err = srv.Run(ctx)
 	stopRollups()

@@ -37,6 +37,7 @@ type Pipeline struct {
 	culprits *culprits
 	rejected *rejectedRing
 	aliases  atomic.Pointer[aliasCache]
+	observer atomic.Pointer[Observer]
 
 	mu struct {
 		sync.Mutex

@@ -25,10 +25,14 @@ func (w *Writer) ResolveTyped(typ model.Type, n *Names) (store.Ref, error) {
 	}
 	s := model.Series{Metric: n.Metric, Tags: tags, Type: typ}
 	w.key = s.AppendKey(w.key[:0])
-	if ref, ok := w.p.appender.Lookup(w.key); ok {
-		return ref, nil
+	ref, ok := w.p.appender.Lookup(w.key)
+	if !ok {
+		if ref, err = w.create(typ, n); err != nil {
+			return 0, err
+		}
 	}
-	return w.create(typ, n)
+	w.p.resolved(w.batch.Epoch, ref, n.Metric)
+	return ref, nil
 }
 
 // maxTypeBytes bounds the name of a custom type. KairosDB's own have 14 at most.

@@ -133,6 +133,11 @@ func (w *Writer) append(ctx context.Context) error {
 	if len(w.batch.Samples) == 0 {
 		return nil
 	}
+	done, err := w.p.appending(ctx, &w.batch)
+	if err != nil {
+		return err
+	}
+	defer done()
 	began := time.Now()
 	if err := w.p.appender.Append(ctx, &w.batch); err != nil {
 		return err
@@ -235,6 +240,7 @@ func (w *Writer) Resolve(kind model.Kind, head, tail []byte, n *Names) (*Alias, 
 			return nil, err
 		}
 	}
+	w.p.resolved(w.batch.Epoch, ref, n.Metric)
 	hash := w.cache.hash(kind, w.proto.syntax, head, tail)
 	a := w.cache.add(hash, kind, w.proto.syntax, head, tail, ref, n.TTL)
 	w.follow(a)

@@ -262,6 +262,7 @@ func (s *Scheduler) addLag(ctx context.Context, id string, a *statusAnswer) erro
 				return nil
 			}
 			a.Statuses[n].SaveAs = t.rollups[i].saveAs
+			a.Statuses[n].Late = s.late.count(id, t.rollups[i].keys[k])
 			if m, ok := marks[t.rollups[i].keys[k]]; ok {
 				lag := s.now().UnixMilli() - m.UntilMS
 				a.Statuses[n].Watermark, a.Statuses[n].LagMS = &m.UntilMS, &lag

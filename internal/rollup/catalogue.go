@@ -2,6 +2,7 @@ package rollup
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -17,6 +18,7 @@ const (
 	statusKey     = "Status"
 	assignmentKey = "Assignment"
 	watermarkKey  = "Watermark"
+	lateKey       = "Late"
 )
 
 // A catalogue keeps tasks, their status and their watermarks.
@@ -62,12 +64,19 @@ func (c catalogue) set(ctx context.Context, key, id, text string) error {
 	return nil
 }
 
+func (c catalogue) unset(ctx context.Context, key, id string) error {
+	if err := c.values.Unset(ctx, service, key, id); err != nil {
+		return fmt.Errorf("delete %s of roll-up task %s: %w", key, id, err)
+	}
+	return nil
+}
+
 // remove forgets a task and everything about it. The task goes first: what is
 // left behind by a crash in between is in nobody's way.
 func (c catalogue) remove(ctx context.Context, id string) error {
-	for _, key := range []string{configKey, statusKey, watermarkKey, assignmentKey} {
-		if err := c.values.Unset(ctx, service, key, id); err != nil {
-			return fmt.Errorf("delete %s of roll-up task %s: %w", key, id, err)
+	for _, key := range []string{configKey, statusKey, watermarkKey, lateKey, assignmentKey} {
+		if err := c.unset(ctx, key, id); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -94,4 +103,17 @@ func (c catalogue) watermarks(ctx context.Context, id string) (watermarks, error
 		return watermarks{}, err
 	}
 	return parseWatermarks(text)
+}
+
+// late returns the spans that a task has to compute anew, by rollup.keys.
+func (c catalogue) late(ctx context.Context, id string) (map[string]spans, error) {
+	text, ok, err := c.get(ctx, lateKey, id)
+	if err != nil || !ok {
+		return nil, err
+	}
+	all := map[string]spans{}
+	if err := json.Unmarshal([]byte(text), &all); err != nil {
+		return nil, fmt.Errorf("read the late points of roll-up task %s: %w", id, err)
+	}
+	return all, nil
 }

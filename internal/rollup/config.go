@@ -13,7 +13,8 @@ type Config struct {
 	MaxTasks      int           `yaml:"max_tasks" doc:"Most roll-up tasks that may exist."`
 	MaxTaskSize   units.Bytes   `yaml:"max_task_size" doc:"Largest JSON text of a roll-up task."`
 	MaxConcurrent int           `yaml:"max_concurrent" doc:"Most roll-up tasks that run at once, backfills included."`
-	LateHorizon   time.Duration `yaml:"late_horizon" doc:"How late a point may arrive, measured from its own time, to be in the results of the next run; older buckets are computed anew only by a backfill."`
+	LateHorizon   time.Duration `yaml:"late_horizon" doc:"Every run computes anew the buckets that ended up to this long before the last run; from 1m to 31 days. Points that arrive later than half of it are noted, and their buckets computed by the next run."`
+	MaxLateSpans  int           `yaml:"max_late_spans" doc:"Most stretches of time that are noted for late points of one metric of a roll-up; at more the nearest two become one, with the buckets between them."`
 	RetryInterval time.Duration `yaml:"retry_interval" doc:"Time after which a failed run is tried again, if the task's own interval is longer."`
 	PollInterval  time.Duration `yaml:"poll_interval" doc:"How often the store is asked for tasks that others have changed."`
 	BatchBuckets  int           `yaml:"batch_buckets" doc:"Most buckets that one query of a roll-up computes; progress is recorded after each."`
@@ -26,11 +27,19 @@ func DefaultConfig() Config {
 		MaxTaskSize:   256 * units.KiB,
 		MaxConcurrent: 2,
 		LateHorizon:   time.Hour,
+		MaxLateSpans:  1000,
 		RetryInterval: time.Minute,
 		PollInterval:  10 * time.Second,
 		BatchBuckets:  1440,
 	}
 }
+
+// Bounds of LateHorizon. Storing a batch must take less than half of the lower
+// one, and every run computes all of the upper one.
+const (
+	minHorizon = time.Minute
+	maxHorizon = 31 * 24 * time.Hour
+)
 
 // Validate reports all values that make no sense.
 func (c Config) Validate() error {
@@ -46,8 +55,9 @@ func (c Config) Validate() error {
 	positive("retry_interval", int64(c.RetryInterval))
 	positive("poll_interval", int64(c.PollInterval))
 	positive("batch_buckets", int64(c.BatchBuckets))
-	if c.LateHorizon < 0 {
-		errs = append(errs, fmt.Errorf("late_horizon: %s is negative", c.LateHorizon))
+	positive("max_late_spans", int64(c.MaxLateSpans))
+	if c.LateHorizon < minHorizon || c.LateHorizon > maxHorizon {
+		errs = append(errs, fmt.Errorf("late_horizon: is %s, must be from %s to %s", c.LateHorizon, minHorizon, maxHorizon))
 	}
 	return errors.Join(errs...)
 }

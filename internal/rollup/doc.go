@@ -5,8 +5,9 @@
 //	 tasks, status,     one goroutine,          for each roll-up and metric:
 //	 backfill           at most                 grid of buckets -> batches
 //	    |               MaxConcurrent runs        query -> points -> ingest
-//	    v                                         watermark
-//	store.KeyValues, service _Rollups: Config, Status, Watermark
+//	    |                    |                    watermark      late points |
+//	    v                    v                                               v
+//	store.KeyValues, service _Rollups: Config, Status, Watermark, Late <- lateList
 //
 // # What is computed when
 //
@@ -27,6 +28,19 @@
 // missed while the server was down lie after W and are computed by the first
 // run; and the watermark is stored after each batch, so that a run that is
 // broken off goes on where it was.
+//
+// # Late points
+//
+// A point that arrives later than half of LateHorizon after its own time has its
+// bucket noted when it is stored (lateList), and the next run computes what is
+// noted, however old. Notes are stored before the points, under Late.
+//
+// # Neighbours
+//
+// A batch is computed by one query. Where aggregators look at neighbours (rate,
+// diff, sampler, sma, trim), or one before the last has longer buckets, the query
+// reads more than the batch, and results beside it are dropped. So what comes
+// out does not depend on how buckets were put into batches.
 //
 // # Failures
 //

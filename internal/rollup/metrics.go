@@ -8,6 +8,7 @@ type metrics struct {
 	seconds prometheus.Histogram
 	active  prometheus.Gauge
 	invalid prometheus.Gauge
+	late    prometheus.Counter
 }
 
 // Outcomes of a run.
@@ -41,11 +42,23 @@ func newMetrics(r prometheus.Registerer, s *Scheduler) *metrics {
 			Name: "varve_rollup_invalid_tasks",
 			Help: "Stored tasks that can not be run, because what they ask for is not known here; the log says why.",
 		}),
+		late: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "varve_rollup_late_spans_total",
+			Help: "Stretches of time that were computed anew for points that came in late.",
+		}),
 	}
 	for _, outcome := range []string{runOK, runFailed, runSkipped, runCancelled} {
 		m.runs.WithLabelValues(outcome)
 	}
-	r.MustRegister(m.runs, m.points, m.seconds, m.active, m.invalid,
+	r.MustRegister(m.runs, m.points, m.seconds, m.active, m.invalid, m.late,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "varve_rollup_late_spans",
+			Help: "Stretches of time that wait to be computed anew, since points came in late; at most rollups.max_late_spans for each metric of a roll-up.",
+		}, func() float64 { return float64(s.late.count("", "")) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "varve_rollup_watched_series",
+			Help: "Series whose late points are noted.",
+		}, func() float64 { return float64(s.late.series()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "varve_rollup_tasks",
 			Help: "Roll-up tasks that are scheduled.",

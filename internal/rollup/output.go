@@ -25,9 +25,16 @@ type output struct {
 	metric    string
 	source    string
 	ttl       uint32
+	within    model.TimeRange // of results; others were computed beside the batch
 	groups    []*outputGroup
 	held      int // points in groups
 	stored    int64
+}
+
+// begin makes room for the results of a batch; those outside of a range are
+// dropped.
+func (o *output) begin(within model.TimeRange) {
+	o.groups, o.held, o.within = o.groups[:0], 0, within
 }
 
 // An outputGroup is a part of a group of the result.
@@ -70,7 +77,7 @@ func (o *output) add(ctx context.Context, g *query.Group) error {
 		if err != nil || !ok {
 			return err
 		}
-		if p.Kind == model.Null { // a mark of gaps
+		if p.Kind == model.Null || p.TimeMS < o.within.StartMS || p.TimeMS > o.within.EndMS { // null: a mark of gaps
 			continue
 		}
 		p.Data = append([]byte(nil), p.Data...)

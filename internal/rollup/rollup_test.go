@@ -3,16 +3,22 @@ package rollup
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"flag"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 	_ "time/tzdata"
 
+	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
@@ -33,6 +39,7 @@ type harness struct {
 	*testing.T
 	store     *storetest.Reference
 	scheduler *Scheduler
+	pipeline  *ingest.Pipeline
 	mux       *http.ServeMux
 	stop      func()
 }
@@ -57,6 +64,7 @@ func (h *harness) restart(change func(*Config, *query.Config)) {
 	pipeline := ingest.New(h.store, ingest.DefaultConfig(), ingest.Options{Registerer: registry})
 	api := kairos.New(h.store, engine, kairos.DefaultConfig(), "test", time.Now)
 	h.scheduler = New(Options{Store: h.store, Engine: engine, Pipeline: pipeline, Parser: api, Config: c, Registerer: registry, Host: "here"})
+	h.pipeline = pipeline
 	h.mux = http.NewServeMux()
 	for _, r := range h.scheduler.Routes() {
 		h.mux.Handle(r.Method+" "+r.Path, r.Handler)
@@ -67,6 +75,7 @@ func (h *harness) restart(change func(*Config, *query.Config)) {
 // start runs the scheduler until stop.
 func (h *harness) start() {
 	ctx, cancel := context.WithCancel(context.Background())
+	h.scheduler.Load(ctx)
 	ended := make(chan struct{})
 	go func() { defer close(ended); h.scheduler.Run(ctx) }()
 	h.stop = func() { cancel(); <-ended; h.stop = nil }
@@ -104,6 +113,22 @@ func (h *harness) put(metric, host string, v any, times ...int64) {
 		}
 	}
 	if err := h.store.Append(context.Background(), &b); err != nil {
+		h.Fatal(err)
+	}
+}
+
+// send stores points as clients do.
+func (h *harness) send(metric, host string, v int64, times ...int64) {
+	h.Helper()
+	w := h.pipeline.NewWriter(h.pipeline.Protocol("test"), "", 0)
+	_, err := w.Ingest(context.Background(), len(times), func() error {
+		ref, err := w.ResolveTyped(model.TypeLong, &ingest.Names{Metric: metric, Tags: []model.Tag{{Name: "host", Value: host}}})
+		for _, ms := range times {
+			w.Batch().AddLong(ref, ms, v, 0)
+		}
+		return err
+	})
+	if err != nil {
 		h.Fatal(err)
 	}
 }
@@ -283,13 +308,13 @@ func TestBrokenOff(t *testing.T) {
 	})
 }
 
-// A point that is late by less than the horizon is in the next run's results; an
-// older one needs a backfill.
+// A point that is late by less than the horizon is in the next run's results, and
+// so is an older one if it came in through the pipeline. What is noted survives
+// a restart.
 func TestLatePoints(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
 		h.start()
-		defer h.stop()
 		h.do(200, "POST", "/api/v1/rollups", taskJSON("t", minute, minute, ""))
 		time.Sleep(3*time.Hour + 30*time.Second)
 		h.put("src", "a", 1, at(2, 1, 0), at(1, 30, 0))
@@ -297,6 +322,29 @@ func TestLatePoints(t *testing.T) {
 		h.wantPoints("dst", "{host=a,saved_from=src} 2000-01-01T02:01 1")
 		h.do(204, "GET", "/api/v1/rollups/backfill/t?startTime=2000-01-01-01-00-00-000&endTime=2000-01-01-01-30-00-000", "")
 		h.wantPoints("dst", "{host=a,saved_from=src} 2000-01-01T01:30 1\n{host=a,saved_from=src} 2000-01-01T02:01 1")
+
+		h.send("src", "a", 5, at(-48, 0, 1), at(0, 10, 0), at(0, 10, 59), at(0, 11, 0))
+		h.send("other", "a", 5, at(-48, 0, 1))
+		if got := h.status("t").Statuses[0].Late; got != 2 {
+			t.Errorf("%d stretches of time wait", got)
+		}
+		h.stop()
+		h.restart(nil)
+		h.start()
+		defer func() { h.stop() }()
+		time.Sleep(time.Minute)
+		h.wantPoints("dst", `
+{host=a,saved_from=src} 1999-12-30T00:00 5
+{host=a,saved_from=src} 2000-01-01T00:10 10
+{host=a,saved_from=src} 2000-01-01T00:11 5
+{host=a,saved_from=src} 2000-01-01T01:30 1
+{host=a,saved_from=src} 2000-01-01T02:01 1`)
+		if got := valueOf(t, h.scheduler.metrics.late); got != 2 {
+			t.Errorf("%v stretches were computed", got)
+		}
+		if _, err := h.store.Get(context.Background(), service, lateKey, "t"); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("still noted: %v", err)
+		}
 		for path, want := range map[string]int{
 			"nope?startTime=2000-01-01-01-00-00-000": 404,
 			"t":                                      400,
@@ -307,6 +355,139 @@ func TestLatePoints(t *testing.T) {
 			h.do(want, "GET", "/api/v1/rollups/backfill/"+path, "")
 		}
 	})
+}
+
+// An import without a server notes late points too.
+func TestWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		h.start()
+		h.do(200, "POST", "/api/v1/rollups", taskJSON("t", minute, minute, ""))
+		time.Sleep(2 * time.Minute)
+		h.stop()
+		registry := prometheus.NewRegistry()
+		h.pipeline = ingest.New(h.store, ingest.DefaultConfig(), ingest.Options{Registerer: registry})
+		if err := Watch(context.Background(), h.store, h.pipeline, h.scheduler.parser, DefaultConfig()); err != nil {
+			t.Fatal(err)
+		}
+		h.send("src", "a", 1, at(-24, 0, 0), at(-23, 0, 0))
+		h.restart(nil)
+		h.start()
+		time.Sleep(90 * time.Second)
+		h.wantPoints("dst", "{host=a,saved_from=src} 1999-12-31T00:00 1\n{host=a,saved_from=src} 1999-12-31T01:00 1")
+		h.stop()
+	})
+}
+
+var lateRounds = flag.Int("rollup.rounds", 8, "histories of late points, restarts and changes that are tried")
+
+// Points of any age come in at any time, in the middle of runs, of changes of
+// the task and of restarts: two intervals later all buckets are right.
+func TestLatePointsAtRandom(t *testing.T) {
+	for seed := range uint64(*lateRounds) {
+		synctest.Test(t, func(t *testing.T) { lateAtRandom(t, rand.New(rand.NewPCG(seed, 1))) })
+	}
+}
+
+func lateAtRandom(t *testing.T, random *rand.Rand) {
+	h := newHarness(t)
+	few := func(c *Config, q *query.Config) {
+		c.BatchBuckets, c.MaxLateSpans = 1+random.IntN(50), 1+random.IntN(20)
+	}
+	h.restart(few)
+	h.start()
+	body := taskJSON("t", minute, minute, "")
+	h.do(200, "POST", "/api/v1/rollups", body)
+	time.Sleep(30 * time.Minute)
+	sums := map[string]int64{} // by host and bucket
+	taken := map[string]bool{}
+	for range 300 {
+		switch random.IntN(40) {
+		case 0:
+			h.stop()
+			time.Sleep(time.Duration(random.Int64N(int64(3 * time.Hour))))
+			h.restart(few)
+			h.start()
+		case 1:
+			h.do(200, "PUT", "/api/v1/rollups/t", body[:len(body)-1]+strings.Repeat(" ", random.IntN(3))+"}")
+		case 2:
+			time.Sleep(time.Duration(random.Int64N(int64(2 * time.Hour))))
+		default:
+			time.Sleep(time.Duration(random.Int64N(int64(20 * time.Second))))
+		}
+		now := time.Now().UnixMilli()
+		host := string(rune('a' + random.IntN(3)))
+		var times []int64
+		for range 1 + random.IntN(5) {
+			age := random.Int64N([]int64{60_000, 3_600_000, 7_200_000, 200_000_000}[random.IntN(4)])
+			ms := now - age
+			if id := fmt.Sprint(host, ms); !taken[id] {
+				taken[id] = true
+				times = append(times, ms)
+				sums[fmt.Sprintf("{host=%s,saved_from=src} %s", host, time.UnixMilli(ms-ms%60_000).UTC().Format("2006-01-02T15:04"))]++
+			}
+		}
+		h.send("src", host, 1, times...)
+	}
+	time.Sleep(2*time.Minute + time.Second)
+	h.stop()
+	var want []string
+	for bucket, n := range sums {
+		want = append(want, fmt.Sprintf("%s %d", bucket, n))
+	}
+	got := strings.Split(strings.TrimSpace(h.points("dst")), "\n")
+	slices.Sort(want)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("buckets - want, + got\n%s", diff)
+	}
+}
+
+// nearly compares texts that may be numbers.
+var nearly = cmp.Comparer(func(a, b string) bool {
+	x, errX := strconv.ParseFloat(a, 64)
+	y, errY := strconv.ParseFloat(b, 64)
+	return a == b || errX == nil && errY == nil && math.Abs(x-y) <= 1e-9*(1+math.Abs(x))
+})
+
+// What aggregators make of neighbours does not depend on how the buckets are
+// computed: by hour, by day, or all at once.
+func TestNeighbours(t *testing.T) {
+	for _, steps := range []string{
+		`{"name":"sum","sampling":` + minute + `},{"name":"diff"}`,
+		`{"name":"max","sampling":` + minute + `},{"name":"rate","unit":"minutes"}`,
+		`{"name":"diff"},{"name":"sum","sampling":` + minute + `}`,
+		`{"name":"avg","sampling":` + minute + `},{"name":"sma","size":90}`,
+		`{"name":"sum","sampling":` + minute + `},{"name":"diff"},{"name":"sma","size":5},{"name":"diff"}`,
+		`{"name":"avg","sampling":{"value":1,"unit":"days"}},{"name":"max","sampling":` + minute + `}`,
+		`{"name":"sum","sampling":{"value":7,"unit":"minutes"}},{"name":"max","sampling":` + hour + `},{"name":"diff"}`,
+		`{"name":"sum","sampling":` + minute + `,"align_end_time":true},{"name":"sampler","unit":"minutes"}`,
+		`{"name":"sum","sampling":` + minute + `},{"name":"trim","trim":"both"}`,
+	} {
+		h := newHarness(t)
+		for i := range int64(5000) {
+			h.put("src", "a", int(i*i%97), at(0, 0, 0)+i*17_000)
+		}
+		body := fmt.Sprintf(`{"id":"t","name":"n","execution_interval":%s,"rollups":[{"save_as":"dst","time_zone":"Europe/Berlin","query":{"start_absolute":1,"metrics":[{"name":"src","aggregators":[%s]}]}}]}`, hour, steps)
+		h.do(200, "POST", "/api/v1/rollups", body)
+		fill := func(batch int, from, to string) {
+			h.scheduler.config.BatchBuckets = batch
+			h.do(204, "GET", "/api/v1/rollups/backfill/t?startTime="+from+"&endTime="+to, "")
+		}
+		fill(100_000, "2000-01-01-00-00-00-000", "2000-01-01-23-59-59-999")
+		want := h.points("dst")
+		if strings.Count(want, "\n") < 2 {
+			t.Fatalf("%s: only\n%s", steps, want)
+		}
+		for _, batch := range []int{7, 60, 1000} {
+			fill(batch, "2000-01-01-03-00-00-000", "2000-01-01-09-17-00-000")
+			fill(batch, "2000-01-01-09-17-00-000", "2000-01-01-22-00-00-000")
+			if diff := cmp.Diff(strings.Fields(want), strings.Fields(h.points("dst")), nearly); diff != "" {
+				t.Errorf("%s, %d buckets at once: - at once, + in parts\n%.2000s", steps, batch, diff)
+				break
+			}
+		}
+	}
 }
 
 // A sum of whole numbers becomes one with a fraction: the bucket has one result.

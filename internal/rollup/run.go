@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"varve/internal/model"
@@ -21,11 +22,19 @@ type pass struct {
 	rollup    *rollup
 	index     int // of the metric in the roll-up's query
 	request   query.Request
-	bucketing *query.Range
+	bucketing *query.Range // of the last range aggregator
+	earlier   []cut        // range aggregators before it
 	grid      *query.Grid
 	sampling  query.Sampling
-	zone      *time.Location
+	back      int  // buckets read before a batch
+	tail      bool // buckets are read behind a batch
 	output    output
+}
+
+// A cut is a range aggregator and how it cuts time.
+type cut struct {
+	bucketing *query.Range
+	grid      *query.Grid
 }
 
 // newPass prepares the computation of the k-th metric of r.
@@ -42,24 +51,49 @@ func (s *Scheduler) newPass(t *task, r *rollup, k int) (*pass, error) {
 	metric.Descending = false
 	p.request.Metrics = []query.MetricQuery{metric}
 	p.request.Text, p.request.Client = string(r.query), "roll-up task "+t.id
-	p.bucketing = lastRange(&metric)
-	p.sampling = p.bucketing.Sampling
-	p.zone = req.Zone
-	if p.bucketing.Zone != nil {
-		p.zone = p.bucketing.Zone
-	}
+	p.cut(&metric)
 	if r.zone != nil {
-		p.zone, p.request.Zone, p.bucketing.Zone = r.zone, r.zone, r.zone
+		p.request.Zone = r.zone
 	}
-	p.grid = query.NewGrid(p.sampling, p.zone)
-	// Stamps and cuts must come out the same whenever the bucket is computed.
-	p.bucketing.Align, p.bucketing.EndMS = false, nil
-	p.bucketing.AlignStart = p.bucketing.AlignStart || !p.bucketing.AlignEnd
+	p.lookAround(&metric)
 	p.output = output{
 		scheduler: s, writer: s.pipeline.NewWriter(s.protocol, p.request.Client, 0),
 		metric: r.saveAs, source: metric.Metric, ttl: r.ttl,
 	}
 	return p, nil
+}
+
+// cut sees to it that stamps and cuts come out the same whenever a bucket is
+// computed.
+func (p *pass) cut(metric *query.MetricQuery) {
+	for _, one := range rangesOf(metric) {
+		zone := p.rollup.zoneOf(&p.request, one)
+		one.Align, one.EndMS, one.Zone = false, nil, zone
+		if one.Sampling.Value > 0 {
+			p.earlier = append(p.earlier, cut{one, query.NewGrid(one.Sampling, zone)})
+		}
+	}
+	last := p.earlier[len(p.earlier)-1] // checkMetric has seen that it is there
+	p.earlier = p.earlier[:len(p.earlier)-1]
+	p.bucketing, p.grid, p.sampling = last.bucketing, last.grid, last.bucketing.Sampling
+	p.bucketing.AlignStart = p.bucketing.AlignStart || !p.bucketing.AlignEnd
+}
+
+// minBack is how many buckets are read before a batch where aggregators look at
+// neighbours, so that a few without points do no harm.
+const minBack = 60
+
+// lookAround finds out what has to be read beside a batch. A query that saves
+// points on its way would save what was read beside it as well.
+func (p *pass) lookAround(metric *query.MetricQuery) {
+	if metric.Saves() {
+		return
+	}
+	back, tail := query.Neighbours(metric.Steps)
+	if back > 0 {
+		p.back = max(back, minBack)
+	}
+	p.tail = tail
 }
 
 // compute stores the results of all buckets from that of startMS to that of
@@ -111,13 +145,72 @@ func (p *pass) divide(ctx context.Context, from, until int64, buckets int) error
 	return p.divide(ctx, half, until, buckets-buckets/2)
 }
 
+// around is what a query reads to compute the buckets from one that begins at
+// from to one that ends at until.
+func (p *pass) around(from, until int64) (start, end int64) {
+	start, end = from, until
+	for range p.back {
+		before := p.grid.Start(start - 1)
+		if !p.regular(before, start) {
+			break
+		}
+		start = before
+	}
+	if p.tail {
+		for range minBack {
+			end = p.grid.Next(end)
+		}
+	}
+	for _, c := range p.earlier {
+		end = max(end, c.grid.Next(until-1))
+		if whole := c.grid.Start(start); whole < start {
+			start = p.backTo(start, whole)
+		}
+	}
+	return start, end
+}
+
+// backTo goes back bucket by bucket until one begins at or before a time.
+func (p *pass) backTo(start, ms int64) int64 {
+	for start > ms {
+		before := p.grid.Start(start - 1)
+		if !p.regular(before, start) {
+			break
+		}
+		start = before
+	}
+	return start
+}
+
+// regular reports that a query that begins with a bucket cuts the next one where
+// the grid does: not where the clock is changed.
+func (p *pass) regular(start, next int64) bool {
+	if p.sampling.Unit < query.Days {
+		return next == query.Later(start, p.sampling.Value, p.sampling.Unit, time.UTC)
+	}
+	_, bounded := p.grid.Run(start)
+	return !bounded
+}
+
 // once computes the buckets from one that begins at from to one that ends at
 // until, with one query.
 func (p *pass) once(ctx context.Context, from, until int64) (err error) {
 	req := p.request
-	req.Range = model.TimeRange{StartMS: from, EndMS: until - 1}
-	p.bucketing.StartMS = &from
-	p.output.groups, p.output.held = p.output.groups[:0], 0
+	start, end := p.around(from, until)
+	req.Range = model.TimeRange{StartMS: start, EndMS: end - 1}
+	p.bucketing.StartMS = &start
+	for _, c := range p.earlier {
+		origin := c.grid.Start(start)
+		c.bucketing.StartMS = &origin
+	}
+	p.output.begin(model.AllTime)
+	switch {
+	case start == from && end == until:
+	case p.bucketing.AlignStart:
+		p.output.begin(model.TimeRange{StartMS: from, EndMS: until - 1})
+	default:
+		p.output.begin(model.TimeRange{StartMS: from + 1, EndMS: until})
+	}
 	run, err := p.scheduler.engine.Start(ctx, req)
 	if err != nil {
 		return err
@@ -186,28 +279,60 @@ func (s *Scheduler) run(ctx context.Context, t *task, next func(failed bool) tim
 	return errors.Join(append(errs, s.catalogue.set(ctx, statusKey, t.id, after.marshal()))...)
 }
 
-// advance brings one metric of a roll-up up to now.
+// advance brings one metric of a roll-up up to now, and then computes anew the
+// buckets that late points came in for.
 func (s *Scheduler) advance(ctx context.Context, t *task, r *rollup, k int, marks watermarks, before *status) (points int64, err error) {
 	p, err := s.newPass(t, r, k)
 	if err != nil {
 		return 0, err
 	}
+	key := r.keys[k]
+	late := s.late.take(t.id, key)
 	now := s.now().UnixMilli()
-	mark, known := marks[r.keys[k]]
+	mark, known := marks[key]
 	start := min(mark.UntilMS, mark.RunMS-s.config.LateHorizon.Milliseconds())
 	if !known {
 		start = firstStart(t, p, before, now)
-		marks[r.keys[k]] = watermark{UntilMS: start, RunMS: now} // a failure does not lose it
+		marks[key] = watermark{UntilMS: start, RunMS: now} // a failure does not lose it
 		if err := s.catalogue.set(ctx, watermarkKey, t.id, t.only(marks).marshal()); err != nil {
 			return 0, err
 		}
 	}
+	start = p.grid.Start(start)
 	current := p.grid.Start(now)
 	err = p.compute(ctx, start, now, func(until int64) error {
-		marks[r.keys[k]] = watermark{UntilMS: min(until, current), RunMS: now}
+		marks[key] = watermark{UntilMS: min(until, current), RunMS: now}
 		return s.catalogue.set(ctx, watermarkKey, t.id, t.only(marks).marshal())
 	})
+	if err == nil {
+		err = s.computeLate(ctx, p, late, start)
+	}
 	return p.output.stored, err
+}
+
+// computeLate computes what was noted for late points before a time; what was
+// noted for later times has been computed.
+func (s *Scheduler) computeLate(ctx context.Context, p *pass, late spans, beforeMS int64) error {
+	if len(late) == 0 {
+		return nil
+	}
+	id, key := p.task.id, p.rollup.keys[p.index]
+	if err := s.late.done(ctx, id, key, span{beforeMS, math.MaxInt64}); err != nil {
+		return err
+	}
+	for _, one := range late.before(beforeMS) {
+		from := one.fromMS
+		err := p.compute(ctx, one.fromMS, one.untilMS-1, func(until int64) error {
+			err := s.late.done(ctx, id, key, span{from, until})
+			from = until
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("compute the buckets of late points: %w", err)
+		}
+		s.metrics.late.Inc()
+	}
+	return nil
 }
 
 // firstStart is where a roll-up begins that has never run: where KairosDB would
@@ -217,7 +342,7 @@ func firstStart(t *task, p *pass, before *status, now int64) int64 {
 		return before.lastExecution()
 	}
 	start := query.Ago(now, t.interval.Value, t.interval.Unit)
-	return query.Later(start, -p.sampling.Value, p.sampling.Unit, p.zone)
+	return query.Later(start, -p.sampling.Value, p.sampling.Unit, p.bucketing.Zone)
 }
 
 // only drops the watermarks of what is no part of the task any more.

@@ -50,6 +50,7 @@ type Scheduler struct {
 	log       *slog.Logger
 	metrics   *metrics
 	catalogue catalogue
+	late      *lateList
 	places    chan struct{} // held by runs and backfills
 	wake      chan struct{} // the schedule has changed
 
@@ -87,6 +88,8 @@ func New(o Options) *Scheduler {
 		wake:      make(chan struct{}, 1),
 	}
 	s.mu.jobs = map[string]*job{}
+	s.late = newLateList(s.catalogue, o.Config, o.Now)
+	s.pipeline.Observe(s.late)
 	s.metrics = newMetrics(o.Registerer, s)
 	return s
 }
@@ -230,6 +233,10 @@ func (t *task) next(from time.Time) time.Time {
 	return time.UnixMilli(query.Later(from.UnixMilli(), t.interval.Value, t.interval.Unit, time.UTC))
 }
 
+// Load takes over the tasks that are stored. Until it or Run was called, late
+// points go unnoticed; so call it before points come in.
+func (s *Scheduler) Load(ctx context.Context) { s.reload(ctx) }
+
 // reload takes over what has changed in the store since the last time.
 func (s *Scheduler) reload(ctx context.Context) {
 	modified, err := s.catalogue.modified(ctx)
@@ -266,6 +273,9 @@ func (s *Scheduler) load(ctx context.Context, modified time.Time) error {
 		if err != nil {
 			return err
 		}
+		if err := s.watch(ctx, t); err != nil {
+			return err
+		}
 		s.schedule(t, due)
 	}
 	s.metrics.invalid.Set(float64(invalid))
@@ -293,6 +303,15 @@ func (s *Scheduler) firstDue(ctx context.Context, t *task) (time.Time, error) {
 	return t.next(time.UnixMilli(st.lastExecution())), nil
 }
 
+// watch has late points of a task's metrics noted.
+func (s *Scheduler) watch(ctx context.Context, t *task) error {
+	fresh, err := s.late.watch(ctx, t)
+	if fresh {
+		s.pipeline.ResolveAnew()
+	}
+	return err
+}
+
 // schedule puts a task on the schedule; one that is there unchanged stays as it
 // is.
 func (s *Scheduler) schedule(t *task, due time.Time) {
@@ -311,6 +330,7 @@ func (s *Scheduler) schedule(t *task, due time.Time) {
 // dropLocked takes a task off the schedule and ends its run. s.mu must be held.
 func (s *Scheduler) dropLocked(id string, j *job) {
 	delete(s.mu.jobs, id)
+	s.late.forget(id)
 	if j.cancel != nil {
 		j.cancel()
 	}
@@ -352,10 +372,11 @@ func (s *Scheduler) put(ctx context.Context, t *task, replace bool) error {
 		return &store.LimitError{Limit: "rollups.max_tasks", Max: int64(s.config.MaxTasks), Need: int64(n) + 1, What: "store a roll-up task"}
 	}
 	err = s.alone(ctx, t.id, func() error { return s.catalogue.set(ctx, configKey, t.id, t.json) })
-	if err == nil {
-		s.schedule(t, t.next(s.now()))
+	if err != nil {
+		return err
 	}
-	return err
+	s.schedule(t, t.next(s.now()))
+	return s.watch(ctx, t)
 }
 
 // remove deletes a task.

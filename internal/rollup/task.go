@@ -42,6 +42,7 @@ type rollup struct {
 	query  json.RawMessage
 	keys   []string // of the watermarks, by metric of the query
 	source []string // metric names, likewise
+	grids  []*query.Grid
 }
 
 // A fault is what is wrong with a request; each message goes into the answer.
@@ -192,7 +193,7 @@ func (t *task) read(p Parser, members []member) error {
 		return badRequest(messages...)
 	}
 	var err error
-	if t.interval, err = span(interval); err != nil {
+	if t.interval, err = readInterval(interval); err != nil {
 		return err
 	}
 	var rollups []json.RawMessage
@@ -216,8 +217,8 @@ func (t *task) read(p Parser, members []member) error {
 	return nil
 }
 
-// span reads an execution interval.
-func span(raw json.RawMessage) (s query.Sampling, err error) {
+// readInterval reads an execution interval.
+func readInterval(raw json.RawMessage) (s query.Sampling, err error) {
 	members, err := membersOf(raw)
 	if err != nil {
 		return s, badRequest("executionInterval must be an object with value and unit")
@@ -273,10 +274,29 @@ func readRollup(p Parser, raw json.RawMessage, context *string) (r rollup, err e
 			return r, err
 		}
 		r.source = append(r.source, req.Metrics[k].Metric)
+		r.grids = append(r.grids, r.grid(&req, k))
 		sum := sha256.Sum256([]byte(string(raw) + "\x00" + strconv.Itoa(k)))
 		r.keys = append(r.keys, hex.EncodeToString(sum[:8]))
 	}
 	return r, nil
+}
+
+// grid is how the k-th metric of a query cuts time.
+func (r *rollup) grid(req *query.Request, k int) *query.Grid {
+	last := lastRange(&req.Metrics[k])
+	return query.NewGrid(last.Sampling, r.zoneOf(req, last))
+}
+
+// zoneOf is the zone of a range aggregator: the roll-up's, its own, or the
+// query's.
+func (r *rollup) zoneOf(req *query.Request, a *query.Range) *time.Location {
+	switch {
+	case r.zone != nil:
+		return r.zone
+	case a.Zone != nil:
+		return a.Zone
+	}
+	return req.Zone
 }
 
 func checkMetric(m *query.MetricQuery, context string) error {
@@ -290,15 +310,23 @@ func checkMetric(m *query.MetricQuery, context string) error {
 	return nil
 }
 
-// lastRange is the cut of time of a metric's last range aggregator, nil if it
-// has none.
-func lastRange(m *query.MetricQuery) (last *query.Range) {
+// rangesOf are the cuts of time of a metric's range aggregators.
+func rangesOf(m *query.MetricQuery) (all []*query.Range) {
 	for _, s := range m.Steps {
 		if r, ok := s.(interface{ Bucketing() *query.Range }); ok {
-			last = r.Bucketing()
+			all = append(all, r.Bucketing())
 		}
 	}
-	return last
+	return all
+}
+
+// lastRange is that of the last one, nil if there is none.
+func lastRange(m *query.MetricQuery) *query.Range {
+	all := rangesOf(m)
+	if len(all) == 0 {
+		return nil
+	}
+	return all[len(all)-1]
 }
 
 // within puts the roll-up before the messages of its query.

@@ -1,0 +1,67 @@
+package ingest_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"varve/internal/ingest"
+	"varve/internal/ingest/ingesttest"
+	"varve/internal/store"
+)
+
+// An observer writes down what it is told.
+type observer struct {
+	told   []string
+	refuse error
+}
+
+func (o *observer) Resolved(_ uint64, _ store.Ref, metric string) {
+	o.told = append(o.told, "resolved "+metric)
+}
+
+func (o *observer) Appending(_ context.Context, b *store.Batch) (func(), error) {
+	o.told = append(o.told, fmt.Sprintf("appending %d", len(b.Samples)))
+	return func() { o.told = append(o.told, "done") }, o.refuse
+}
+
+// An observer learns of each series before its samples, and of series that were
+// known before it came.
+func TestObserver(t *testing.T) {
+	r := &ingesttest.Recorder{}
+	p, _ := ingesttest.NewPipeline(r, nil)
+	w := p.NewWriter(p.Protocol("test"), "peer", 0)
+	one := func(metric string) error {
+		_, err := w.Ingest(context.Background(), 1, func() error { return put(w, metric, "a", 1) })
+		return err
+	}
+	if err := one("known"); err != nil {
+		t.Fatal(err)
+	}
+	o := &observer{}
+	p.Observe(o)
+	for _, metric := range []string{"known", "known", "new"} {
+		if err := one(metric); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.ResolveAnew()
+	if err := one("new"); err != nil {
+		t.Fatal(err)
+	}
+	o.refuse = errors.New("no")
+	if err := one("new"); !errors.Is(err, o.refuse) {
+		t.Error(err)
+	}
+	want := []string{
+		"resolved known", "appending 1", "done", "appending 1", "done", "resolved new", "appending 1", "done",
+		"resolved new", "appending 1", "done", "appending 1",
+	}
+	if diff := cmp.Diff(want, o.told); diff != "" {
+		t.Error(diff)
+	}
+	var _ ingest.Observer = o
+}

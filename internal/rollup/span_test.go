@@ -1,0 +1,56 @@
+package rollup
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// Spans are a set of ms: they hold all that was added and not taken away, and
+// more only if there is no room.
+func TestSpans(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		const width = 60
+		var s spans
+		var want [width]bool
+		most := rapid.IntRange(1, 12).Draw(rt, "most")
+		exact := most == 12
+		for range rapid.IntRange(1, 30).Draw(rt, "steps") {
+			from := rapid.Int64Range(0, width-1).Draw(rt, "from")
+			x := span{from, rapid.Int64Range(from, width).Draw(rt, "until")}
+			room := width
+			add := rapid.IntRange(0, 2).Draw(rt, "add") > 0
+			if add {
+				was := append(spans(nil), s...)
+				room = max(most, len(s))
+				var changed bool
+				if s, changed = s.add(x, most); !changed && len(was) != len(s) {
+					rt.Fatalf("%v became %v", was, s)
+				}
+			} else {
+				s = s.without(x)
+			}
+			for i := x.fromMS; i < x.untilMS; i++ {
+				want[i] = add
+			}
+			var got [width]bool
+			for i, o := range s {
+				if o.fromMS >= o.untilMS || i > 0 && s[i-1].untilMS >= o.fromMS {
+					rt.Fatalf("%v", s)
+				}
+				for k := o.fromMS; k < o.untilMS; k++ {
+					got[k] = true
+				}
+			}
+			if len(s) > room {
+				rt.Fatalf("%d spans, at most %d", len(s), room)
+			}
+			for i := range want {
+				if want[i] && !got[i] || exact && len(s) < most && got[i] && !want[i] {
+					rt.Fatalf("%d: %v, want %v, in %v", i, got[i], want[i], s)
+				}
+				want[i] = got[i] // what was joined stays
+			}
+		}
+	})
+}
