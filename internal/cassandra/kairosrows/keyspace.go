@@ -17,9 +17,6 @@ import (
 // has rows of Varve only. It is the earliest time a timeuuid can say, 1582.
 var WroteHere = cql.UUID{6: 0x10, 8: 0x80, 10: 'v', 11: 'a', 12: 'r', 13: 'v', 14: 'e'}
 
-// tableName is the value of the column table_name in all tables that have one.
-const tableName = dataPoints
-
 // A Keyspace is an open keyspace of KairosDB's layout. Its fields do not change.
 type Keyspace struct {
 	Name        string
@@ -64,7 +61,7 @@ func open(ctx context.Context, session *cql.Session, config Config, now func() t
 		return ks, ks.settleMeta(ctx, found)
 	}
 	// What describes the keyspace comes first, then its rows, then the rest.
-	described := func(d definition) bool { return d.name == specTable || d.part == own }
+	described := func(d definition) bool { return d.name == specTable || d.part == partOwn }
 	if err := ks.createTables(ctx, found, described); err != nil {
 		return nil, err
 	}
@@ -75,7 +72,7 @@ func open(ctx context.Context, session *cql.Session, config Config, now func() t
 	if err := ks.settleSpec(ctx); err != nil {
 		return nil, err
 	}
-	if err := ks.createTables(ctx, found, func(d definition) bool { return d.part != own }); err != nil {
+	if err := ks.createTables(ctx, found, func(d definition) bool { return d.part != partOwn }); err != nil {
 		return nil, err
 	}
 	if err := errors.Join(ks.checkMissing(found), ks.checkTables(found)); err != nil {

@@ -13,18 +13,18 @@ import (
 
 // Names of tables.
 const (
-	dataPoints        = "data_points"
-	rowKeyIndex       = "row_key_index"
-	rowKeyTimeIndex   = "row_key_time_index"
-	rowKeys           = "row_keys"
-	tagIndexedRowKeys = "tag_indexed_row_keys"
-	stringIndex       = "string_index"
-	serviceIndex      = "service_index"
-	specTable         = "spec"
+	dataPointsTable        = "data_points"
+	rowKeyIndexTable       = "row_key_index"
+	rowKeyTimeIndexTable   = "row_key_time_index"
+	rowKeysTable           = "row_keys"
+	tagIndexedRowKeysTable = "tag_indexed_row_keys"
+	stringIndexTable       = "string_index"
+	serviceIndexTable      = "service_index"
+	specTable              = "spec"
 
-	varveSpec     = "varve_spec"
-	varveRowIndex = "varve_row_index"
-	varveRowState = "varve_row_state"
+	varveSpecTable     = "varve_spec"
+	varveRowIndexTable = "varve_row_index"
+	varveRowStateTable = "varve_row_state"
 )
 
 const tagsType = "frozen<map<text, text>>"
@@ -41,10 +41,10 @@ type definition struct {
 type part uint8
 
 const (
-	samples  part = iota // KairosDB's tables of samples and their index
-	optional             // of these, what reading and writing can do without
-	metadata
-	own
+	partSamples  part = iota // KairosDB's tables of samples and their index
+	partOptional             // of these, what reading and writing can do without
+	partMetadata
+	partOwn
 )
 
 func keyColumn(name, typ string) cql.Column {
@@ -56,33 +56,35 @@ func orderColumn(name, typ string) cql.Column {
 func staticColumn(name, typ string) cql.Column {
 	return cql.Column{Name: name, Type: typ, Kind: "static"}
 }
-func column(name, typ string) cql.Column { return cql.Column{Name: name, Type: typ, Kind: "regular"} }
+func plainColumn(name, typ string) cql.Column {
+	return cql.Column{Name: name, Type: typ, Kind: "regular"}
+}
 
 // definitions are in the order in which tables are made: what says how a
 // keyspace is used comes before what would be misunderstood without it.
 var definitions = []definition{
-	{name: specTable, part: samples, columns: []cql.Column{keyColumn("spec_type", "text"), orderColumn("name", "text"), column("value", "text")}},
-	{name: varveSpec, part: own, columns: []cql.Column{keyColumn("name", "text"), column("value", "text")}},
-	{name: dataPoints, part: samples, columns: []cql.Column{keyColumn("key", "blob"), orderColumn("column1", "blob"), column("value", "blob")}},
-	{name: rowKeyIndex, part: optional, columns: []cql.Column{keyColumn("key", "blob"), orderColumn("column1", "blob"), column("value", "blob")}},
-	{name: stringIndex, part: samples, also: map[string]string{"column1": "blob"},
-		columns: []cql.Column{keyColumn("key", "blob"), orderColumn("column1", "text"), column("value", "blob")}},
-	{name: rowKeys, part: samples, columns: []cql.Column{
+	{name: specTable, part: partSamples, columns: []cql.Column{keyColumn("spec_type", "text"), orderColumn("name", "text"), plainColumn("value", "text")}},
+	{name: varveSpecTable, part: partOwn, columns: []cql.Column{keyColumn("name", "text"), plainColumn("value", "text")}},
+	{name: dataPointsTable, part: partSamples, columns: []cql.Column{keyColumn("key", "blob"), orderColumn("column1", "blob"), plainColumn("value", "blob")}},
+	{name: rowKeyIndexTable, part: partOptional, columns: []cql.Column{keyColumn("key", "blob"), orderColumn("column1", "blob"), plainColumn("value", "blob")}},
+	{name: stringIndexTable, part: partSamples, also: map[string]string{"column1": "blob"},
+		columns: []cql.Column{keyColumn("key", "blob"), orderColumn("column1", "text"), plainColumn("value", "blob")}},
+	{name: rowKeysTable, part: partSamples, columns: []cql.Column{
 		keyColumn("metric", "text"), keyColumn("table_name", "text"), keyColumn("row_time", "timestamp"),
-		orderColumn("data_type", "text"), orderColumn("tags", tagsType), staticColumn("mtime", "timeuuid"), column("value", "text")}},
-	{name: tagIndexedRowKeys, part: optional, columns: []cql.Column{
+		orderColumn("data_type", "text"), orderColumn("tags", tagsType), staticColumn("mtime", "timeuuid"), plainColumn("value", "text")}},
+	{name: tagIndexedRowKeysTable, part: partOptional, columns: []cql.Column{
 		keyColumn("metric", "text"), keyColumn("table_name", "text"), keyColumn("row_time", "timestamp"), keyColumn("single_tag_pair", "text"),
 		orderColumn("data_type", "text"), orderColumn("tag_collection_hash", "int"), orderColumn("tags", tagsType),
-		staticColumn("mtime", "timeuuid"), column("value", "text")}},
-	{name: rowKeyTimeIndex, part: samples, columns: []cql.Column{
-		keyColumn("metric", "text"), orderColumn("table_name", "text"), orderColumn("row_time", "timestamp"), column("value", "text")}},
-	{name: serviceIndex, part: metadata, columns: []cql.Column{
-		keyColumn("service", "text"), keyColumn("service_key", "text"), orderColumn("key", "text"), staticColumn("mtime", "timeuuid"), column("value", "text")}},
-	{name: varveRowIndex, part: own, columns: []cql.Column{
+		staticColumn("mtime", "timeuuid"), plainColumn("value", "text")}},
+	{name: rowKeyTimeIndexTable, part: partSamples, columns: []cql.Column{
+		keyColumn("metric", "text"), orderColumn("table_name", "text"), orderColumn("row_time", "timestamp"), plainColumn("value", "text")}},
+	{name: serviceIndexTable, part: partMetadata, columns: []cql.Column{
+		keyColumn("service", "text"), keyColumn("service_key", "text"), orderColumn("key", "text"), staticColumn("mtime", "timeuuid"), plainColumn("value", "text")}},
+	{name: varveRowIndexTable, part: partOwn, columns: []cql.Column{
 		keyColumn("metric", "text"), keyColumn("row_time", "timestamp"), keyColumn("tag", "text"), keyColumn("value", "text"), keyColumn("shard", "int"),
 		orderColumn("data_type", "text"), orderColumn("tags", tagsType)}},
-	{name: varveRowState, part: own, columns: []cql.Column{
-		keyColumn("metric", "text"), orderColumn("row_time", "timestamp"), column("kairos_mtime", "timeuuid"), column("changed", "timeuuid")}},
+	{name: varveRowStateTable, part: partOwn, columns: []cql.Column{
+		keyColumn("metric", "text"), orderColumn("row_time", "timestamp"), plainColumn("kairos_mtime", "timeuuid"), plainColumn("changed", "timeuuid"), plainColumn("expires", "bigint")}},
 }
 
 func tableNames() []string {
@@ -163,19 +165,19 @@ type Tables struct {
 
 func tablesOf(found map[string]cql.Table) Tables {
 	has := func(name string) bool { _, ok := found[name]; return ok }
-	column1, _ := found[stringIndex].Column("column1")
+	column1, _ := found[stringIndexTable].Column("column1")
 	return Tables{
-		DataCompact:       has(dataPoints) && found[dataPoints].Compact(),
+		DataCompact:       has(dataPointsTable) && found[dataPointsTable].Compact(),
 		StringIndexBlob:   column1.Type == "blob",
-		Data:              has(dataPoints),
-		RowKeyIndex:       has(rowKeyIndex),
-		RowKeyTimeIndex:   has(rowKeyTimeIndex),
-		RowKeys:           has(rowKeys),
-		TagIndexedRowKeys: has(tagIndexedRowKeys),
-		StringIndex:       has(stringIndex),
-		ServiceIndex:      has(serviceIndex),
+		Data:              has(dataPointsTable),
+		RowKeyIndex:       has(rowKeyIndexTable),
+		RowKeyTimeIndex:   has(rowKeyTimeIndexTable),
+		RowKeys:           has(rowKeysTable),
+		TagIndexedRowKeys: has(tagIndexedRowKeysTable),
+		StringIndex:       has(stringIndexTable),
+		ServiceIndex:      has(serviceIndexTable),
 		Spec:              has(specTable),
-		Own:               has(varveSpec) && has(varveRowIndex) && has(varveRowState),
+		Own:               has(varveSpecTable) && has(varveRowIndexTable) && has(varveRowStateTable),
 	}
 }
 
@@ -223,9 +225,9 @@ func (ks *Keyspace) checkTables(found map[string]cql.Table) error {
 func wayOut(name string, t cql.Table) string {
 	_, named := t.Column("table_name")
 	_, timed := t.Column("mtime")
-	beta := (name == rowKeys || name == rowKeyTimeIndex) && !named || name == serviceIndex && !timed
+	beta := (name == rowKeysTable || name == rowKeyTimeIndexTable) && !named || name == serviceIndexTable && !timed
 	switch {
-	case beta && name == serviceIndex:
+	case beta && name == serviceIndexTable:
 		return "a beta of KairosDB 1.2.0 made it; export its rows, drop it, and let it be created again"
 	case beta:
 		return "a beta of KairosDB 1.2.0 made it; drop row_keys and row_key_time_index, let them be created again, and run `varve repair`, which finds the rows of data_points"
@@ -238,7 +240,7 @@ func wayOut(name string, t cql.Table) string {
 // uses says whether the role of the keyspace needs the table.
 func (ks *Keyspace) uses(d definition) bool {
 	if ks.config.Role == RoleMeta {
-		return d.part == metadata
+		return d.part == partMetadata
 	}
 	return true
 }
@@ -260,7 +262,7 @@ func (ks *Keyspace) createTables(ctx context.Context, found map[string]cql.Table
 		}
 		err := ks.Session.Change(ctx, d.create(options[d.name]))
 		var refused *cql.RefusedError
-		if errors.As(err, &refused) && d.part == own {
+		if errors.As(err, &refused) && d.part == partOwn {
 			ks.note("table %s can not be created, so selective queries read whole index partitions: %v", d.name, err)
 			continue
 		}
@@ -290,10 +292,10 @@ func (ks *Keyspace) checkMissing(found map[string]cql.Table) error {
 		}
 		switch {
 		case ks.config.Role == RoleRead:
-			if d.name == dataPoints {
+			if d.name == dataPointsTable {
 				missing = append(missing, d.name)
 			}
-		case d.part == samples, d.part == metadata:
+		case d.part == partSamples, d.part == partMetadata && ks.config.Role == RoleMeta:
 			missing = append(missing, d.name)
 		}
 	}

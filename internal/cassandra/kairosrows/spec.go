@@ -12,20 +12,20 @@ import (
 // Rows of the table spec.
 const (
 	clusterConfig = "cluster_config"
-	rowTimeUnit   = "row_time_unit"
-	rowWidth      = "row_width"
+	specUnit      = "row_time_unit"
+	specWidth     = "row_width"
 )
 
 // Rows of the table varve_spec.
 const (
-	ownVersion  = "version"
-	indexShards = "index_shards"
+	ownVersion = "version"
+	ownShards  = "index_shards"
 
 	currentVersion = 1
 )
 
-// metricNames is the partition of string_index that holds the names of metrics.
-const metricNames = "metric_names"
+// metricNamesKey is the partition of string_index that holds the names of metrics.
+const metricNamesKey = "metric_names"
 
 var (
 	readSpec       = &cql.Statement{Name: "read_spec", Text: "SELECT name, value FROM spec WHERE spec_type = ?"}
@@ -44,9 +44,9 @@ func (ks *Keyspace) readSpec(ctx context.Context) (specRows, error) {
 	var name, value string
 	for rows.Scan(&name, &value) {
 		switch name {
-		case rowTimeUnit:
+		case specUnit:
 			found.unit = value
-		case rowWidth:
+		case specWidth:
 			found.width = value
 		}
 	}
@@ -94,8 +94,8 @@ func (ks *Keyspace) completeSpec(ctx context.Context, found specRows) (specRows,
 		name, wanted string
 		found        *string
 	}{
-		{rowTimeUnit, wanted.Unit.String(), &found.unit},
-		{rowWidth, strconv.FormatInt(wanted.Width, 10), &found.width},
+		{specUnit, wanted.Unit.String(), &found.unit},
+		{specWidth, strconv.FormatInt(wanted.Width, 10), &found.width},
 	} {
 		if *row.found != "" {
 			continue
@@ -134,7 +134,7 @@ func (ks *Keyspace) oldKeyspace(ctx context.Context) (bool, error) {
 	if !ks.Tables.StringIndex {
 		return false, nil
 	}
-	return ks.Session.One(ctx, anyMetricName, []any{[]byte(metricNames)}, nil)
+	return ks.Session.One(ctx, anyMetricName, []any{[]byte(metricNamesKey)}, nil)
 }
 
 func parseSpec(found specRows) (rowtime.Spec, error) {
@@ -160,12 +160,12 @@ func (ks *Keyspace) settleOwn(ctx context.Context) error {
 		return err
 	}
 	if version != currentVersion {
-		return &SchemaError{Keyspace: ks.Name, Table: varveSpec, Problem: fmt.Sprintf("its tables are of version %d, this program knows %d", version, currentVersion),
+		return &SchemaError{Keyspace: ks.Name, Table: varveSpecTable, Problem: fmt.Sprintf("its tables are of version %d, this program knows %d", version, currentVersion),
 			WayOut: "use a newer Varve"}
 	}
-	ks.IndexShards, err = ks.ownValue(ctx, indexShards, ks.config.IndexShards)
+	ks.IndexShards, err = ks.ownValue(ctx, ownShards, ks.config.IndexShards)
 	if err == nil && (ks.IndexShards < 1 || ks.IndexShards > 1024) {
-		err = &SchemaError{Keyspace: ks.Name, Table: varveSpec, Problem: fmt.Sprintf("index_shards is %d", ks.IndexShards),
+		err = &SchemaError{Keyspace: ks.Name, Table: varveSpecTable, Problem: fmt.Sprintf("index_shards is %d", ks.IndexShards),
 			WayOut: "set it to the number that varve_row_index was filled with"}
 	}
 	return err
@@ -187,7 +187,7 @@ func (ks *Keyspace) ownValue(ctx context.Context, name string, wanted int) (int,
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {
-		return 0, &SchemaError{Keyspace: ks.Name, Table: varveSpec, Problem: fmt.Sprintf("%s is %q, not a number", name, text), WayOut: "put the right number back"}
+		return 0, &SchemaError{Keyspace: ks.Name, Table: varveSpecTable, Problem: fmt.Sprintf("%s is %q, not a number", name, text), WayOut: "put the right number back"}
 	}
 	return n, nil
 }
