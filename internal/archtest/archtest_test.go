@@ -58,7 +58,7 @@ type ban struct {
 var bans = []ban{
 	{
 		packages: []string{"internal/units", "internal/model", "internal/rowtime", "internal/store", "internal/record",
-			"internal/chunk", "internal/wal", "internal/blockfile", "internal/index", "internal/head", "internal/embedded", "internal/query"},
+			"internal/chunk", "internal/wal", "internal/blockfile", "internal/index", "internal/head", "internal/registry", "internal/embedded", "internal/spool", "internal/query"},
 		imports: []string{"net/http", "net", "varve/internal/httpapi"},
 		why:     "stores and queries know nothing of the network",
 	},
@@ -68,7 +68,7 @@ var bans = []ban{
 		why:      "these do no I/O",
 	},
 	{
-		packages: []string{"internal/wal", "internal/blockfile", "internal/embedded"},
+		packages: []string{"internal/wal", "internal/blockfile", "internal/embedded", "internal/spool"},
 		imports:  []string{"os"},
 		why:      "files are reached through vfs, so that crash tests can run in memory",
 	},

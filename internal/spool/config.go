@@ -1,0 +1,84 @@
+package spool
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"varve/internal/units"
+	"varve/internal/wal"
+)
+
+// Values of Config.Acknowledge.
+const (
+	AcknowledgeSpool = "spool"
+	AcknowledgeStore = "store"
+)
+
+// Config holds the settings of a spool.
+type Config struct {
+	Acknowledge        string        `yaml:"acknowledge" doc:"when a write is acknowledged: \"spool\" once it is in the local log, \"store\" once the remote store has it"`
+	AcknowledgeTimeout time.Duration `yaml:"acknowledge_timeout" doc:"longest wait for the remote store with acknowledge store; then the write is refused as unavailable, and may arrive later"`
+	Linger             time.Duration `yaml:"linger" doc:"how long samples gather before they are written to the remote store: the longer, the more samples of a series go together and the less each costs; they are durable and visible here at once"`
+	StoreLinger        time.Duration `yaml:"store_linger" doc:"linger with acknowledge store, where somebody waits for it"`
+
+	GenerationBytes   units.Bytes `yaml:"generation_bytes" doc:"samples in memory beyond this size are handed to the remote store at once"`
+	GenerationSamples int64       `yaml:"generation_samples" doc:"samples in memory beyond this number are handed to the remote store at once"`
+
+	MaxMemory    units.Bytes `yaml:"max_memory" doc:"memory for samples that the remote store does not have yet; older ones are kept in files"`
+	MaxBytes     units.Bytes `yaml:"max_bytes" doc:"disk space for samples that the remote store does not have yet; writes are refused at this bound"`
+	MinFreeBytes units.Bytes `yaml:"min_free_bytes" doc:"free disk space below which writes are refused; 0 = do not look"`
+
+	MaxIdleSeries int `yaml:"max_idle_series" doc:"series without samples here that are kept in memory, since they will probably come again"`
+
+	Log wal.Config `yaml:"log" doc:"write-ahead log"`
+}
+
+// DefaultConfig returns the settings of a small server.
+func DefaultConfig() Config {
+	return Config{
+		Acknowledge:        AcknowledgeSpool,
+		AcknowledgeTimeout: 30 * time.Second,
+		Linger:             30 * time.Second,
+		StoreLinger:        20 * time.Millisecond,
+		GenerationBytes:    24 * units.MiB,
+		GenerationSamples:  3_000_000,
+		MaxMemory:          96 * units.MiB,
+		MaxBytes:           8 * units.GiB,
+		MinFreeBytes:       256 * units.MiB,
+		MaxIdleSeries:      250_000,
+		Log:                wal.DefaultConfig(),
+	}
+}
+
+// Validate reports every setting that can not be used.
+func (c Config) Validate() error {
+	var errs []error
+	check := func(ok bool, key, want string, got any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s: want %s, got %v", key, want, got))
+		}
+	}
+	check(c.Acknowledge == AcknowledgeSpool || c.Acknowledge == AcknowledgeStore, "acknowledge", "\"spool\" or \"store\"", c.Acknowledge)
+	check(c.AcknowledgeTimeout >= 10*time.Millisecond && c.AcknowledgeTimeout <= time.Hour, "acknowledge_timeout", "10ms to 1h", c.AcknowledgeTimeout)
+	check(c.Linger >= 0 && c.Linger <= time.Hour, "linger", "0 to 1h", c.Linger)
+	check(c.StoreLinger >= 0 && c.StoreLinger <= time.Minute, "store_linger", "0 to 1m", c.StoreLinger)
+	check(c.GenerationBytes >= 64*units.KiB && c.GenerationBytes <= units.GiB, "generation_bytes", "64KiB to 1GiB", c.GenerationBytes)
+	check(c.GenerationSamples >= 1 && c.GenerationSamples <= 1<<30, "generation_samples", "1 to 1073741824", c.GenerationSamples)
+	check(c.MaxMemory >= 2*c.GenerationBytes, "max_memory", "at least twice generation_bytes", c.MaxMemory)
+	check(c.MaxBytes >= units.MiB, "max_bytes", "at least 1MiB", c.MaxBytes)
+	check(c.MinFreeBytes >= 0, "min_free_bytes", "0 or more", c.MinFreeBytes)
+	check(c.MaxIdleSeries >= 0, "max_idle_series", "0 or more", c.MaxIdleSeries)
+	if err := c.Log.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("log: %w", err))
+	}
+	return errors.Join(errs...)
+}
+
+// linger is how long samples gather.
+func (c Config) linger() time.Duration {
+	if c.Acknowledge == AcknowledgeStore {
+		return c.StoreLinger
+	}
+	return c.Linger
+}

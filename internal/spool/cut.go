@@ -1,0 +1,228 @@
+package spool
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"varve/internal/store"
+	"varve/internal/units"
+)
+
+// rotateBytes is what a log segment holds at least before a cut ends it: a
+// segment for each of many small generations would cost more than what is in
+// them.
+func (s *Spool) rotateBytes() int64 {
+	return int64(min(units.MiB, s.cfg.Log.SegmentBytes/4))
+}
+
+// cutLocked freezes the active generation, which has samples, and puts a fresh
+// one in place. The order lock must be held.
+func (s *Spool) cutLocked() error {
+	g := s.active.Load()
+	log := s.log.Load()
+	// A segment that did not see the generation's begin must not see its end: what
+	// is before the segment will be given up, with the series' introductions.
+	if s.order.sinceRotate >= s.rotateBytes() || g.segment != s.order.segment {
+		segment, err := log.Rotate()
+		if err != nil {
+			return fmt.Errorf("start a log segment: %w", err)
+		}
+		s.order.segment, s.order.sinceRotate = segment, 0
+	}
+	stampMS := s.nextStampLocked()
+	m := mark{stampMS: stampMS, floorMS: stampMS + 1, drainedMS: s.drainedMS.Load(), beganMS: s.beganMS(g)}
+	s.order.floorMS = m.floorMS
+	s.order.mark = m.append(s.order.mark[:0])
+	end := entry{log, log.Append(typeCut, s.order.mark)}
+	next := newGeneration(s.series, s.order.segment)
+	s.logged(next, markSize)
+	s.freeze(g, stampMS)
+	s.mu.Lock()
+	g.end, g.cut = s.order.segment, end
+	s.frozen = append(s.frozen, g)
+	s.held = append(s.held, next)
+	s.active.Store(next)
+	s.mu.Unlock()
+	s.hurried.Store(false)
+	poke(s.pokeDrainer)
+	poke(s.pokeSpiller)
+	return nil
+}
+
+// freeze fixes what is in a generation.
+func (s *Spool) freeze(g *Generation, stampMS int64) {
+	h := g.place.Load().head
+	g.samples = h.Samples()
+	g.stampMS.Store(stampMS)
+	g.defined = idSet{}
+	s.frozenMem.Add(h.Bytes())
+}
+
+// nextStampLocked returns a stamp above all before. The order lock must be held.
+func (s *Spool) nextStampLocked() int64 { return max(s.now().UnixMilli(), s.order.floorMS+1) }
+
+// beganMS is when the first sample of a generation came, by the clock.
+func (s *Spool) beganMS(g *Generation) int64 {
+	if began := g.began.Load(); began != nil {
+		return s.now().Add(-time.Since(*began)).UnixMilli()
+	}
+	return s.now().UnixMilli()
+}
+
+// Flush returns when everything that was appended before it was called is in
+// the remote store. The stamp is above those of all that, and below those of
+// all that is appended after Flush has returned. An error is that of ctx, that
+// of the log, or store.ErrClosed.
+//
+// While the sink is busy the active generation is not cut but marked as wanted:
+// all who flush meanwhile share it.
+func (s *Spool) Flush(ctx context.Context) (stampMS int64, err error) {
+	if err := s.check(ctx); err != nil {
+		return 0, err
+	}
+	s.order.Lock()
+	g := s.active.Load()
+	if g.Samples() == 0 {
+		return s.flushFrozen(ctx)
+	}
+	if s.busy() {
+		s.hurried.Store(true)
+	} else {
+		err = s.cutLocked()
+	}
+	s.order.Unlock()
+	if err != nil {
+		return 0, s.logError(ctx, err)
+	}
+	poke(s.pokeKeeper)
+	if err := s.waitDrained(ctx, g); err != nil {
+		return 0, err
+	}
+	return g.StampMS() + 1, nil // the floor of its cut
+}
+
+// busy reports whether the sink has work.
+func (s *Spool) busy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.frozen) > 0
+}
+
+// flushFrozen is Flush when the active generation is empty. It gives the order
+// lock back.
+func (s *Spool) flushFrozen(ctx context.Context) (int64, error) {
+	stampMS := s.nextStampLocked()
+	s.order.floorMS = stampMS
+	logged := s.logFloorLocked()
+	s.mu.Lock()
+	var last *Generation
+	if n := len(s.frozen); n > 0 {
+		last = s.frozen[n-1]
+	}
+	s.mu.Unlock()
+	s.order.Unlock()
+	if err := logged.wait(ctx); err != nil {
+		return 0, s.logError(ctx, err)
+	}
+	if last != nil {
+		if err := s.waitDrained(ctx, last); err != nil {
+			return 0, err
+		}
+	}
+	return stampMS, nil
+}
+
+// logFloorLocked makes the floor outlive the process. The order lock must be
+// held.
+func (s *Spool) logFloorLocked() entry {
+	log := s.log.Load()
+	m := mark{floorMS: s.order.floorMS, drainedMS: s.drainedMS.Load()}
+	s.order.mark = m.append(s.order.mark[:0])
+	s.logged(s.active.Load(), markSize)
+	return entry{log, log.Append(typeFloor, s.order.mark)}
+}
+
+func (s *Spool) waitDrained(ctx context.Context, g *Generation) error {
+	failed := s.log.Load().Failed()
+	for {
+		select {
+		case <-g.done:
+			return nil
+		case <-s.ctx.Done():
+			return store.ErrClosed
+		case <-failed:
+			if g.StampMS() == 0 { // can not be cut
+				return s.logError(ctx, s.log.Load().Err())
+			}
+			failed = nil
+		case <-ctx.Done():
+			if err := s.Health().SinkError; err != nil {
+				return fmt.Errorf("wait until the remote store has taken %d samples (it says: %v): %w", s.Health().Samples, err, ctx.Err())
+			}
+			return fmt.Errorf("wait until the remote store has taken all samples: %w", ctx.Err())
+		}
+	}
+}
+
+// keeper cuts the active generation when it is time, and looks after space and
+// idle series.
+func (s *Spool) keeper(ctx context.Context) {
+	linger := time.NewTimer(time.Hour)
+	defer linger.Stop()
+	space := time.NewTicker(spaceInterval)
+	defer space.Stop()
+	idle := time.NewTicker(s.options.idleInterval)
+	defer idle.Stop()
+	for {
+		if wait, armed := s.cutDue(); armed {
+			linger.Reset(wait)
+		} else {
+			linger.Stop()
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.pokeKeeper:
+		case <-linger.C:
+			s.cutIfDue()
+		case <-space.C:
+			s.lookAtSpace()
+		case <-idle.C:
+			s.lookAtIdle()
+		}
+	}
+}
+
+// cutDue returns when the active generation is to be cut, and false if that is
+// not a matter of time: while the sink has work it would only make the next
+// write smaller.
+func (s *Spool) cutDue() (time.Duration, bool) {
+	began := s.active.Load().began.Load()
+	switch {
+	case began == nil || s.busy() || s.log.Load().Err() != nil:
+		return 0, false
+	case s.hurried.Load():
+		return 0, true
+	case !s.started():
+		return 0, false
+	}
+	return max(0, s.cfg.linger()-time.Since(*began)), true
+}
+
+// started reports whether there is a sink.
+func (s *Spool) started() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.sink != nil
+}
+
+func (s *Spool) cutIfDue() {
+	s.order.Lock()
+	defer s.order.Unlock()
+	if wait, armed := s.cutDue(); armed && wait == 0 {
+		if err := s.cutLocked(); err != nil {
+			s.logger.Error("can not begin a generation", "error", err)
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package spool
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"varve/internal/blockfile"
+	"varve/internal/chunk"
+	"varve/internal/head"
+	"varve/internal/model"
+	"varve/internal/registry"
+	"varve/internal/wal"
+)
+
+// A Generation is a set of samples that go to the remote store together, under
+// one write timestamp. Its methods may be called by many goroutines at once. A
+// sink uses one during Write only.
+type Generation struct {
+	series *registry.Registry
+	place  atomic.Pointer[place]
+
+	stampMS atomic.Int64 // set when it is cut
+	samples int64        // the same; duplicates counted
+	began   atomic.Pointer[time.Time]
+
+	logBytes atomic.Int64
+	done     chan struct{} // closed when it is drained
+
+	// Guarded by the spool's order lock.
+	defined idSet       // series that its log records have introduced
+	segment wal.Segment // in which it began, 0 if not known
+
+	// Guarded by the spool's mu.
+	end     wal.Segment // log segments before this one are not needed without it
+	cut     entry       // the record that ends it
+	holders int         // the spool, as long as it is not drained, and views
+}
+
+// A place is where the samples of a generation are: one of the two.
+type place struct {
+	head *head.Head
+	file *spillFile
+}
+
+func newGeneration(series *registry.Registry, segment wal.Segment) *Generation {
+	g := &Generation{series: series, segment: segment, done: make(chan struct{}), holders: 1}
+	g.place.Store(&place{head: head.New()})
+	return g
+}
+
+// StampMS is the write timestamp of the samples, in milliseconds since the Unix
+// epoch: about when the generation was cut, above those of all generations
+// before it, and the same whenever it is written again.
+func (g *Generation) StampMS() int64 { return g.stampMS.Load() }
+
+// Samples is the number of samples, overwritten ones included.
+func (g *Generation) Samples() int64 {
+	if h := g.place.Load().head; h != nil {
+		return h.Samples()
+	}
+	return g.samples
+}
+
+// Bytes is the size of the generation's log records.
+func (g *Generation) Bytes() int64 { return g.logBytes.Load() }
+
+// Series yields the ids of the series with samples, ascending.
+func (g *Generation) Series() iter.Seq[uint32] {
+	p := g.place.Load()
+	if p.head != nil {
+		return p.head.Series()
+	}
+	return func(yield func(uint32) bool) {
+		for it := p.file.Series.Iterator(); it.HasNext(); {
+			if !yield(it.Next()) {
+				return
+			}
+		}
+	}
+}
+
+// SeriesOf returns what an id stands for. It knows all ids that Series yields.
+func (g *Generation) SeriesOf(id uint32) (model.Series, bool) { return g.series.Series(id) }
+
+// Snapshot fills run with samples of a series: all that lie in the range, and
+// perhaps more; callers clip. It reports whether the series has any. Its errors
+// are damage to memory, or what reading a file gives.
+func (g *Generation) Snapshot(id uint32, within model.TimeRange, run *head.Run) (bool, error) {
+	p := g.place.Load()
+	if p.head != nil {
+		return p.head.Snapshot(id, within, run)
+	}
+	return p.file.snapshot(id, within, run)
+}
+
+// has reports whether a series may have samples in r.
+func (g *Generation) has(id uint32, r model.TimeRange) bool {
+	p := g.place.Load()
+	if p.head == nil {
+		return p.file.Range().Overlaps(r) && p.file.Series.Contains(id)
+	}
+	span, ok := p.head.Span(id)
+	return ok && span.Overlaps(r)
+}
+
+// memory is what the samples take in memory.
+func (g *Generation) memory() int64 {
+	if h := g.place.Load().head; h != nil {
+		return h.Bytes()
+	}
+	return 0
+}
+
+// fileBytes is what the samples take in a file beside the log.
+func (g *Generation) fileBytes() int64 {
+	if f := g.place.Load().file; f != nil {
+		return f.Bytes
+	}
+	return 0
+}
+
+// entry is a record in a log, which is not the spool's for ever: see reopenLog.
+// The zero entry is durable.
+type entry struct {
+	log    *wal.Log
+	ticket wal.Ticket
+}
+
+func (e entry) wait(ctx context.Context) error {
+	if e.log == nil {
+		return nil
+	}
+	return e.log.Wait(ctx, e.ticket)
+}
+
+// A spillFile holds the samples of a frozen generation that went to disk.
+type spillFile struct {
+	*blockfile.File
+	readers sync.Pool // *spillReader
+}
+
+type spillReader struct {
+	iter    *blockfile.Iter
+	decoder chunk.Decoder
+}
+
+func (f *spillFile) snapshot(id uint32, within model.TimeRange, run *head.Run) (bool, error) {
+	run.Fragments, run.Kind = run.Fragments[:0], 0
+	run.Open.Reset()
+	if !f.Series.Contains(id) {
+		return false, nil
+	}
+	r, _ := f.readers.Get().(*spillReader)
+	if r == nil {
+		r = &spillReader{iter: f.Iter(true)}
+	}
+	defer f.readers.Put(r)
+	r.iter.Seek(id, within, false)
+	for {
+		e, err := r.iter.Next()
+		if err != nil {
+			return false, fmt.Errorf("read spooled samples: %w", err)
+		}
+		if e == nil {
+			return true, nil
+		}
+		run.Kind = e.Kind
+		if err := r.decoder.DecodeEntry(e, &run.Open); err != nil {
+			return false, r.iter.Corrupt(err)
+		}
+	}
+}

@@ -1,0 +1,64 @@
+package spool
+
+import "time"
+
+// Health says how a spool is doing.
+type Health struct {
+	// What is not in the remote store yet.
+	Generations int       // that are complete and wait for the sink
+	Samples     int64     // overwritten ones included
+	LogBytes    int64     // on disk
+	FileBytes   int64     // on disk, beside the log
+	MemoryBytes int64     // in memory
+	Oldest      time.Time // when the oldest of it came; zero if there is nothing
+
+	Started   bool      // there is a sink
+	SinkError error     // of the last attempt; nil if it was good
+	SinkSince time.Time // of the first failure in a row; zero if SinkError is nil
+
+	Err error // why no samples are taken, nil if they are
+}
+
+// Health returns the current state.
+func (s *Spool) Health() Health {
+	active := s.active.Load()
+	h := Health{
+		Samples:     active.Samples(),
+		LogBytes:    s.logBytes.Load(),
+		MemoryBytes: s.memory(),
+		Err:         s.Healthy(),
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h.Generations, h.FileBytes = len(s.frozen), s.spillTotal
+	for _, g := range s.frozen {
+		h.Samples += g.samples
+	}
+	began := active.began.Load()
+	if len(s.frozen) > 0 {
+		began = s.frozen[0].began.Load()
+	}
+	if began != nil {
+		h.Oldest = *began
+	}
+	h.Started = s.sink != nil
+	if h.SinkError = s.sinkErr; h.SinkError != nil {
+		h.SinkSince = s.sinkSince
+	}
+	return h
+}
+
+// Healthy returns nil while the spool takes samples, else why it does not. That
+// the remote store takes none is no reason until the spool is full.
+func (s *Spool) Healthy() error {
+	if err := s.writable(); err != nil {
+		return err
+	}
+	if log := s.log.Load(); log != nil && log.Err() != nil {
+		return log.Err()
+	}
+	if s.full(0) {
+		return s.fullError()
+	}
+	return nil
+}

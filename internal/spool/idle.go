@@ -1,0 +1,152 @@
+package spool
+
+import (
+	"slices"
+	"sync"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"varve/internal/model"
+)
+
+// idleBook notes which series may be idle: known, and without samples here. Most
+// of them come again with the next round of their senders, so they stay in
+// registry and index until it matters: the index until somebody lists names, the
+// registry until there are too many.
+type idleBook struct {
+	settling sync.Mutex // one settleIndex at a time
+
+	mu      sync.Mutex
+	drained *roaring.Bitmap // series of drained generations since settleIndex
+	used    *roaring.Bitmap // the same, since lookAtIdle
+	next    uint32          // series from this id on are newer than the last lookAtIdle
+}
+
+// drop notes the series of a generation that is drained.
+func (b *idleBook) drop(g *Generation) {
+	ids := roaring.New()
+	buf := make([]uint32, 0, 4096)
+	for id := range g.Series() {
+		if buf = append(buf, id); len(buf) == cap(buf) {
+			ids.AddMany(buf)
+			buf = buf[:0]
+		}
+	}
+	ids.AddMany(buf)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.drained.Or(ids)
+	b.used.Or(ids)
+}
+
+// generations returns those that are not drained, and those that only views
+// hold.
+func (s *Spool) generations() (current, viewed []*Generation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	current = append(slices.Clone(s.frozen), s.active.Load())
+	for _, g := range s.held {
+		if !slices.Contains(current, g) {
+			viewed = append(viewed, g)
+		}
+	}
+	return current, viewed
+}
+
+func hasSamples(held []*Generation, id uint32) bool {
+	return slices.ContainsFunc(held, func(g *Generation) bool { return g.has(id, model.AllTime) })
+}
+
+// settleSlice is how many series are looked at under the order lock at once.
+const settleSlice = 256
+
+// settleIndex takes series without samples out of the index.
+func (s *Spool) settleIndex() {
+	b := &s.idle
+	b.settling.Lock()
+	defer b.settling.Unlock()
+	b.mu.Lock()
+	ids := b.drained
+	b.drained = roaring.New()
+	b.mu.Unlock()
+	later := roaring.New()
+	buf := make([]uint32, settleSlice)
+	for it := ids.ManyIterator(); ; {
+		n := it.NextMany(buf)
+		if n == 0 {
+			break
+		}
+		s.unindex(buf[:n], later)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.drained.Or(later)
+}
+
+// unindex takes those of ids out of the index that have no samples. later
+// collects those that a view still has.
+func (s *Spool) unindex(ids []uint32, later *roaring.Bitmap) {
+	s.order.Lock()
+	defer s.order.Unlock()
+	current, viewed := s.generations()
+	for _, id := range ids {
+		switch {
+		case hasSamples(current, id): // it is noted again when that is drained
+		case hasSamples(viewed, id):
+			later.Add(id)
+		default:
+			s.unindexLocked(id)
+		}
+	}
+}
+
+// unindexLocked takes a series out of the index. The order lock must be held.
+func (s *Spool) unindexLocked(id uint32) {
+	if !s.order.indexed.remove(id) {
+		return
+	}
+	if series, ok := s.series.Series(id); ok {
+		s.index.Remove(id, series)
+	}
+}
+
+// lookAtIdle forgets the series that had no samples here since the last look,
+// if there are too many of them.
+func (s *Spool) lookAtIdle() {
+	b := &s.idle
+	b.mu.Lock()
+	used, known := b.used, b.next
+	b.used, b.next = roaring.New(), s.series.NextID()
+	b.mu.Unlock()
+	current, viewed := s.generations()
+	held := append(current, viewed...)
+	var idle []uint32
+	for _, id := range s.series.IDs() {
+		if id < known && !used.Contains(id) && !hasSamples(held, id) {
+			idle = append(idle, id)
+		}
+	}
+	if len(idle) > s.cfg.MaxIdleSeries {
+		s.forget(idle)
+	}
+}
+
+// forget takes series out, unless samples have arrived meanwhile.
+func (s *Spool) forget(ids []uint32) {
+	s.order.Lock()
+	defer s.order.Unlock()
+	current, _ := s.generations()
+	gone := ids[:0]
+	for _, id := range ids {
+		if !hasSamples(current, id) {
+			s.unindexLocked(id)
+			gone = append(gone, id)
+		}
+	}
+	if len(gone) == 0 {
+		return
+	}
+	s.series.Forget(gone)
+	s.metrics.forgotten.Add(float64(len(gone)))
+	s.logger.Info("forgot idle series", "series", len(gone))
+}

@@ -1,0 +1,48 @@
+package spool
+
+// An idSet is a set of series ids: a bit each, in pages that exist only where
+// there are ids. It does not lock.
+type idSet struct {
+	pages []*idPage
+	count int
+}
+
+const idPageBits = 12
+
+type idPage [1 << idPageBits / 64]uint64
+
+func (s *idSet) has(id uint32) bool {
+	at := int(id >> idPageBits)
+	if at >= len(s.pages) || s.pages[at] == nil {
+		return false
+	}
+	return s.pages[at][id>>6&(1<<idPageBits/64-1)]&(1<<(id&63)) != 0
+}
+
+// add puts id in and reports whether it was not there.
+func (s *idSet) add(id uint32) bool {
+	at := int(id >> idPageBits)
+	for at >= len(s.pages) {
+		s.pages = append(s.pages, nil)
+	}
+	if s.pages[at] == nil {
+		s.pages[at] = new(idPage)
+	}
+	word, bit := &s.pages[at][id>>6&(1<<idPageBits/64-1)], uint64(1)<<(id&63)
+	if *word&bit != 0 {
+		return false
+	}
+	*word |= bit
+	s.count++
+	return true
+}
+
+// remove takes id out and reports whether it was there.
+func (s *idSet) remove(id uint32) bool {
+	if !s.has(id) {
+		return false
+	}
+	s.pages[id>>idPageBits][id>>6&(1<<idPageBits/64-1)] &^= 1 << (id & 63)
+	s.count--
+	return true
+}

@@ -1,0 +1,48 @@
+package spool
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Types of log records beside those of package record. The numbers are on disk
+// and never reused.
+const (
+	typeCut   = 16 // everything since the cut before is one generation
+	typeFloor = 17 // only moves the floor
+)
+
+// A mark is the payload of a cut or floor record; fixed-width integers are
+// little-endian:
+//
+//	+----------+----------+------------+----------+
+//	| stamp ms | floor ms | drained ms | began ms |
+//	| i64      | i64      | i64        | i64      |
+//	+----------+----------+------------+----------+
+type mark struct {
+	stampMS   int64 // write timestamp of the generation that ends here; 0 in a floor record
+	floorMS   int64 // all later stamps are greater
+	drainedMS int64 // generations up to this stamp were drained
+	beganMS   int64 // by the clock: first sample of the generation; 0 in a floor record
+}
+
+const markSize = 4 * 8
+
+func (m mark) append(dst []byte) []byte {
+	for _, v := range [...]int64{m.stampMS, m.floorMS, m.drainedMS, m.beganMS} {
+		dst = binary.LittleEndian.AppendUint64(dst, uint64(v))
+	}
+	return dst
+}
+
+func parseMark(typ byte, payload []byte) (mark, error) {
+	if len(payload) != markSize {
+		return mark{}, fmt.Errorf("end of a generation: expected %d bytes, got %d", markSize, len(payload))
+	}
+	at := func(i int) int64 { return int64(binary.LittleEndian.Uint64(payload[8*i:])) }
+	m := mark{at(0), at(1), at(2), at(3)}
+	if typ == typeCut && m.floorMS <= m.stampMS {
+		return mark{}, fmt.Errorf("end of a generation: floor %d is not above its timestamp %d", m.floorMS, m.stampMS)
+	}
+	return m, nil
+}

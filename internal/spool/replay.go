@@ -1,0 +1,248 @@
+package spool
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"varve/internal/model"
+	"varve/internal/record"
+	"varve/internal/store"
+	"varve/internal/wal"
+)
+
+// replayer rebuilds generations from the log.
+type replayer struct {
+	spool *Spool
+	batch store.Batch
+	kinds []model.Kind
+
+	// renamed are the series that log records give another id than they have
+	// here: they were forgotten, and known again, while old records were still
+	// there.
+	renamed map[uint32]uint32
+}
+
+// replay brings what the log holds into generations.
+func (s *Spool) replay() error {
+	began := time.Now()
+	r := &replayer{spool: s, renamed: make(map[uint32]uint32)}
+	stats, err := wal.Replay(s.fs, s.path(logName), wal.ReplayOptions{OnDamage: s.options.OnDamage}, r.record)
+	if err != nil {
+		return fmt.Errorf("replay the write-ahead log of the spool: %w", err)
+	}
+	s.series.Settle()
+	s.dropDrained()
+	if g := s.active.Load(); g.Samples() > 0 {
+		g.began.Store(&began)
+	}
+	if stats.Records > 0 {
+		h := s.Health()
+		s.logger.Info("replayed the write-ahead log of the spool", "records", stats.Records, "bytes", stats.Bytes, "samples", h.Samples,
+			"generations", h.Generations, "cut_bytes", stats.CutBytes, "damages", stats.Damages, "took", time.Since(began))
+	}
+	return nil
+}
+
+func (r *replayer) record(segment wal.Segment, typ byte, payload []byte) error {
+	s := r.spool
+	s.active.Load().logBytes.Add(int64(len(payload)) + recordOverhead)
+	s.logBytes.Add(int64(len(payload)) + recordOverhead)
+	switch typ {
+	case record.TypeBatch:
+		return r.apply(payload)
+	case typeCut, typeFloor:
+		m, err := parseMark(typ, payload)
+		if err != nil {
+			return err
+		}
+		s.order.floorMS = max(s.order.floorMS, m.floorMS)
+		s.drainedMS.Store(max(s.drainedMS.Load(), m.drainedMS))
+		if typ == typeCut {
+			return r.cut(segment, m)
+		}
+		return nil
+	}
+	return fmt.Errorf("log record of unknown type %d: use a newer build", typ)
+}
+
+func (r *replayer) apply(payload []byte) error {
+	s, g := r.spool, r.spool.active.Load()
+	rest, err := record.Definitions(payload, func(d record.Definition) error { return r.define(g, d) })
+	if err != nil {
+		return err
+	}
+	r.batch.Reset(s.Epoch())
+	if err := r.samples(rest); err != nil {
+		return err
+	}
+	var ok bool
+	if r.kinds, ok = s.series.Kinds(r.kinds[:0], r.batch.Samples); !ok {
+		return fmt.Errorf("sample of an unknown series")
+	}
+	g.place.Load().head.Append(&r.batch, r.kinds)
+	return nil
+}
+
+// define makes a series known under the id that the log gives it, or under the
+// one that it has already.
+func (r *replayer) define(g *Generation, d record.Definition) error {
+	if _, err := model.ParseKey(d.Key); err != nil {
+		return err
+	}
+	s := r.spool
+	known, ok := s.series.Lookup([]byte(d.Key))
+	switch key := s.series.Key(d.ID); {
+	case ok && known != d.ID:
+		r.renamed[d.ID] = known
+		s.series.Expect(d.ID + 1)
+		return nil
+	case key != "" && key != d.Key:
+		return fmt.Errorf("id %d is given to series %q, but is that of %q", d.ID, d.Key, key)
+	}
+	s.series.Restore(d)
+	g.defined.add(d.ID)
+	if !s.order.indexed.has(d.ID) {
+		s.addToIndex(d.ID, d.Key)
+	}
+	return nil
+}
+
+// samples decodes the samples of a batch record.
+func (r *replayer) samples(payload []byte) error {
+	series := r.spool.series
+	if len(r.renamed) == 0 {
+		return series.DecodeSamples(payload, &r.batch)
+	}
+	live := func(id uint32) uint32 {
+		if other, ok := r.renamed[id]; ok {
+			return other
+		}
+		return id
+	}
+	err := record.Samples(payload, func(id uint32) model.Kind { return series.Kind(live(id)) }, &r.batch)
+	for i := range r.batch.Samples {
+		r.batch.Samples[i].Ref = store.Ref(live(uint32(r.batch.Samples[i].Ref)))
+	}
+	return err
+}
+
+// cut ends a generation, as cutLocked did.
+func (r *replayer) cut(segment wal.Segment, m mark) error {
+	s, g := r.spool, r.spool.active.Load()
+	if g.Samples() == 0 { // damage took what was in it
+		return nil
+	}
+	began := time.UnixMilli(m.beganMS)
+	g.began.Store(&began)
+	g.end = segment
+	s.freeze(g, m.stampMS)
+	next := newGeneration(s.series, 0)
+	s.frozen = append(s.frozen, g)
+	s.held = append(s.held, next)
+	s.active.Store(next)
+	return s.spillAll(context.Background())
+}
+
+// dropDrained drops what later records say was drained.
+func (s *Spool) dropDrained() {
+	for len(s.frozen) > 0 && s.frozen[0].StampMS() <= s.drainedMS.Load() {
+		g := s.frozen[0]
+		s.idle.drop(g)
+		s.frozen = s.frozen[1:]
+		s.frozenMem.Add(-g.memory())
+		s.logBytes.Add(-g.Bytes())
+		s.release(g)
+	}
+}
+
+// openLog opens the log for appending, behind what is there, and gives up what
+// is not needed.
+func (s *Spool) openLog() error {
+	log, err := s.newLog()
+	if err != nil {
+		return err
+	}
+	s.order.Lock()
+	s.log.Store(log)
+	err = s.rotateLocked()
+	logged := s.logFloorLocked()
+	s.order.Unlock()
+	if err != nil {
+		return err
+	}
+	if err := logged.wait(s.ctx); err != nil {
+		return err
+	}
+	if len(s.frozen) > 0 || s.active.Load().Samples() > 0 {
+		return nil // what is drained is given up with the next generation
+	}
+	s.active.Load().segment = s.order.segment
+	return log.Release(s.order.segment)
+}
+
+func (s *Spool) newLog() (*wal.Log, error) {
+	return wal.Open(s.fs, s.path(logName), s.cfg.Log, wal.Options{Registerer: s.options.Registerer, Logger: s.logger})
+}
+
+// rotateLocked begins a log segment unless one has just begun. The order lock
+// must be held.
+func (s *Spool) rotateLocked() error {
+	segment, err := s.log.Load().Rotate()
+	if err != nil {
+		return fmt.Errorf("start a log segment: %w", err)
+	}
+	s.order.segment, s.order.sinceRotate = segment, 0
+	return nil
+}
+
+// reopenLog puts a new log in place of one that failed for want of space.
+//
+// Whatever was acknowledged is in the old segments, which are replayed before
+// the new ones. The ends of generations that the old log did not get to disk are
+// logged again. So is the begin of the active one: what introduced its series may
+// be lost, and a new generation introduces all it uses.
+func (s *Spool) reopenLog() error {
+	old := s.log.Load()
+	old.Close() // its error is the one that brought us here
+	log, err := s.newLog()
+	if err != nil {
+		return err
+	}
+	s.order.Lock()
+	defer s.order.Unlock()
+	s.log.Store(log)
+	if err := s.rotateLocked(); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	frozen := s.frozen
+	s.mu.Unlock()
+	for _, g := range frozen {
+		if g.cut.log == old && g.cut.wait(s.ctx) != nil {
+			s.cutAgainLocked(g)
+		}
+	}
+	if s.active.Load().Samples() > 0 {
+		if err := s.cutLocked(); err != nil {
+			return err
+		}
+	} else {
+		s.active.Load().defined = idSet{}
+	}
+	poke(s.pokeDrainer)
+	return nil
+}
+
+// cutAgainLocked logs the end of a frozen generation again. The order lock must
+// be held.
+func (s *Spool) cutAgainLocked(g *Generation) {
+	log := s.log.Load()
+	m := mark{stampMS: g.StampMS(), floorMS: s.order.floorMS, drainedMS: s.drainedMS.Load(), beganMS: s.beganMS(g)}
+	s.order.mark = m.append(s.order.mark[:0])
+	s.logged(s.active.Load(), markSize)
+	end := entry{log, log.Append(typeCut, s.order.mark)}
+	s.mu.Lock()
+	g.cut, g.end = end, s.order.segment
+	s.mu.Unlock()
+}

@@ -1,0 +1,147 @@
+package spool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"varve/internal/blockfile"
+	"varve/internal/chunk"
+	"varve/internal/head"
+	"varve/internal/model"
+)
+
+// spillRetry is how long the spiller waits after a failure.
+const spillRetry = 2 * time.Second
+
+// spiller writes frozen heads to files when there are too many in memory.
+func (s *Spool) spiller(ctx context.Context) {
+	for {
+		err := s.spillAll(ctx)
+		var retry <-chan time.Time
+		if err != nil && ctx.Err() == nil {
+			s.logger.Error("samples can not be written to files; it will be tried again", "error", err)
+			retry = time.After(spillRetry)
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.pokeSpiller:
+		case <-retry:
+		}
+	}
+}
+
+// spillAll writes the oldest heads to files until the rest is few enough.
+func (s *Spool) spillAll(ctx context.Context) error {
+	for ctx.Err() == nil {
+		g := s.toSpill()
+		if g == nil {
+			return nil
+		}
+		err := s.spill(ctx, g)
+		s.mu.Lock()
+		s.spillErr = err
+		s.mu.Unlock()
+		s.room.announce()
+		if err != nil {
+			s.metrics.spillFailures.Inc()
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// toSpill returns the generation to write next, nil if memory allows for one
+// more active generation.
+func (s *Spool) toSpill() *Generation {
+	if s.memory() <= int64(s.cfg.MaxMemory-s.cfg.GenerationBytes) {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range s.frozen {
+		if g.place.Load().head != nil {
+			return g
+		}
+	}
+	return nil
+}
+
+func (s *Spool) spillError() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.spillErr
+}
+
+// spill moves a generation's samples to a file. They stay readable meanwhile.
+// The file need not survive anything: the log has what is in it.
+func (s *Spool) spill(ctx context.Context, g *Generation) error {
+	s.nextFile++
+	number := s.nextFile
+	path := s.fs.PathJoin(s.path(spillName), fmt.Sprintf("%010d.blk", number))
+	h := g.place.Load().head
+	if err := s.writeFile(ctx, path, number, h); err != nil {
+		return err
+	}
+	f, err := blockfile.Open(s.fs, path, number, s.cache)
+	if err != nil {
+		return errors.Join(fmt.Errorf("read back what was just written: %w", err), s.fs.Remove(path))
+	}
+	if !s.install(g, &spillFile{File: f}) {
+		return errors.Join(f.Close(), s.fs.Remove(path))
+	}
+	s.metrics.spills.Inc()
+	return nil
+}
+
+// install makes a file the place of g's samples, unless g was drained meanwhile.
+func (s *Spool) install(g *Generation, f *spillFile) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !slices.Contains(s.frozen, g) {
+		return false
+	}
+	s.frozenMem.Add(-g.memory())
+	s.spillTotal += f.Bytes
+	g.place.Store(&place{file: f})
+	return true
+}
+
+func (s *Spool) writeFile(ctx context.Context, path string, sequence uint64, h *head.Head) error {
+	w, err := blockfile.Create(s.fs, path, chunk.Fast, sequence, 0)
+	if err != nil {
+		return err
+	}
+	defer w.Abort()
+	var (
+		run     head.Run
+		samples model.Columns
+	)
+	for id := range h.Series() {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if _, err := h.Snapshot(id, model.AllTime, &run); err != nil {
+			return err
+		}
+		samples.Reset()
+		for _, f := range run.Fragments {
+			if err := run.Decode(f, &samples); err != nil {
+				return err
+			}
+		}
+		for i := range run.Open.Times {
+			samples.AppendFrom(run.Kind, &run.Open, i)
+		}
+		for from := 0; from < samples.Len(); from += chunk.TargetSamples {
+			if err := w.Add(id, run.Kind, &samples, from, min(from+chunk.TargetSamples, samples.Len())); err != nil {
+				return err
+			}
+		}
+	}
+	_, err = w.Finish()
+	return err
+}

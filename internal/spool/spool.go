@@ -1,0 +1,360 @@
+package spool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/blockfile"
+	"varve/internal/index"
+	"varve/internal/model"
+	"varve/internal/registry"
+	"varve/internal/store"
+	"varve/internal/wal"
+)
+
+const (
+	lockName  = "LOCK"
+	logName   = "log"
+	spillName = "spill"
+)
+
+// A Sink takes generations to the remote store.
+type Sink interface {
+	// Write stores all samples of g, under the timestamp g.StampMS. It is called
+	// for one generation at a time, in their order, and again for the same one
+	// after an error or a restart: it must be idempotent. When it returns nil the
+	// samples are safe in the remote store.
+	Write(ctx context.Context, g *Generation) error
+}
+
+// Options are what a spool needs of its surroundings. Nil fields are left out.
+type Options struct {
+	Sink       Sink // nil = none until Start
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger
+	Now        func() time.Time // nil = time.Now
+
+	// OnDamage decides, for each damage to the log, whether to go on behind it.
+	// nil = Open fails.
+	OnDamage func(*store.CorruptionError) (skip bool)
+
+	retryFirst, retryMost time.Duration // 0 = the defaults
+	idleInterval          time.Duration
+}
+
+// A LockedError means that another process has the directory open.
+type LockedError struct {
+	Dir string
+	Err error
+}
+
+func (e *LockedError) Error() string {
+	return fmt.Sprintf("spool directory %s is in use by another process (%v): stop that one, or give this one a directory of its own", e.Dir, e.Err)
+}
+
+func (e *LockedError) Unwrap() error { return e.Err }
+
+// Spool implements [store.Appender]. All methods may be called by many
+// goroutines at once, except Close, which is called once, last.
+type Spool struct {
+	fs      vfs.FS
+	dir     string
+	cfg     Config
+	options Options
+	logger  *slog.Logger
+	now     func() time.Time
+
+	lock    io.Closer
+	log     atomic.Pointer[wal.Log] // changed under order
+	series  *registry.Registry
+	index   *index.Index
+	cache   *blockfile.Cache
+	metrics *metrics
+
+	order struct {
+		sync.Mutex
+		floorMS     int64       // all later stamps are greater
+		segment     wal.Segment // of the next record, if rotation has just been
+		sinceRotate int64       // bytes logged since Rotate
+		indexed     idSet       // series that are in the index
+		definitions []byte      // scratch
+		mark        []byte      // scratch
+	}
+
+	mu         sync.Mutex
+	frozen     []*Generation // cut and not drained, oldest first
+	held       []*Generation // all that somebody holds, oldest first
+	sink       Sink
+	sinkErr    error     // of the last attempt
+	sinkSince  time.Time // of the first failure of those in a row
+	spillErr   error     // of the last attempt to write a file
+	spillTotal int64     // bytes of files
+
+	active    atomic.Pointer[Generation] // changed under order and mu
+	frozenMem atomic.Int64               // memory of frozen heads
+	logBytes  atomic.Int64               // log records that are not drained
+	drainedMS atomic.Int64               // stamp of the last generation that was drained
+	hurried   atomic.Bool                // Flush waits for the active generation
+
+	idle idleBook
+
+	failure atomic.Pointer[store.UnavailableError] // set once: takes no more writes
+	blocked atomic.Pointer[store.UnavailableError] // while the disk has no space
+
+	pokeKeeper  chan struct{}
+	pokeDrainer chan struct{}
+	pokeSpiller chan struct{}
+	room        *gate // moves when memory or disk space gets free
+
+	nextFile   uint64 // of the spiller
+	closed     atomic.Bool
+	ctx        context.Context
+	stop       context.CancelFunc
+	background sync.WaitGroup
+	encoders   sync.Pool // *encoder
+}
+
+var _ store.Appender = (*Spool)(nil)
+
+// Open opens the spool in dir, created if need be, and replays what is in its
+// log. Errors are a *LockedError, a *store.CorruptionError, or what the file
+// system says.
+func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Spool, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("settings of the spool: %w", err)
+	}
+	s := newSpool(fsys, dir, cfg, o)
+	if err := s.open(); err != nil {
+		return nil, errors.Join(err, s.undo())
+	}
+	s.background.Go(func() { s.keeper(s.ctx) })
+	s.background.Go(func() { s.drainer(s.ctx) })
+	s.background.Go(func() { s.spiller(s.ctx) })
+	return s, nil
+}
+
+const spillCacheBytes = 8 << 20
+
+func newSpool(fsys vfs.FS, dir string, cfg Config, o Options) *Spool {
+	s := &Spool{
+		fs: fsys, dir: dir, cfg: cfg, options: o, logger: o.Logger, now: o.Now, sink: o.Sink,
+		series:      registry.New(),
+		index:       index.New(),
+		cache:       blockfile.NewCache(spillCacheBytes),
+		pokeKeeper:  make(chan struct{}, 1),
+		pokeDrainer: make(chan struct{}, 1),
+		pokeSpiller: make(chan struct{}, 1),
+		room:        newGate(),
+	}
+	if s.logger == nil {
+		s.logger = slog.New(slog.DiscardHandler)
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	s.options.setDefaults()
+	s.idle.used, s.idle.drained = roaring.New(), roaring.New()
+	s.encoders.New = func() any { return &encoder{} }
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	g := newGeneration(s.series, 0)
+	s.active.Store(g)
+	s.held = []*Generation{g}
+	s.metrics = newMetrics(s)
+	return s
+}
+
+func (o *Options) setDefaults() {
+	if o.retryFirst == 0 {
+		o.retryFirst, o.retryMost = 100*time.Millisecond, 15*time.Second
+	}
+	if o.idleInterval == 0 {
+		o.idleInterval = 10 * time.Minute
+	}
+}
+
+// undo releases what a failed Open has taken.
+func (s *Spool) undo() error {
+	var errs []error
+	s.stop()
+	if log := s.log.Load(); log != nil {
+		errs = append(errs, log.Close())
+	}
+	for _, g := range s.frozen {
+		s.retire(g)
+	}
+	if s.lock != nil {
+		errs = append(errs, s.lock.Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Spool) open() error {
+	if err := s.openDir(); err != nil {
+		return err
+	}
+	if err := s.replay(); err != nil {
+		return err
+	}
+	if err := s.openLog(); err != nil {
+		return err
+	}
+	return s.metrics.register(s.options.Registerer)
+}
+
+// openDir locks the directory and removes the files of a former process, which
+// are made again as the log is replayed.
+func (s *Spool) openDir() error {
+	spill := s.path(spillName)
+	if err := s.fs.MkdirAll(spill, 0o755); err != nil {
+		return fmt.Errorf("create spool directory: %w", err)
+	}
+	lock, err := s.fs.Lock(s.path(lockName))
+	if err != nil {
+		return &LockedError{Dir: s.dir, Err: err}
+	}
+	s.lock = lock
+	for _, dir := range []string{s.dir, s.fs.PathDir(s.dir)} {
+		if err := syncDir(s.fs, dir); err != nil {
+			return err
+		}
+	}
+	names, err := s.fs.List(spill)
+	if err != nil {
+		return fmt.Errorf("list spilled files: %w", err)
+	}
+	for _, name := range names {
+		if err := s.fs.Remove(s.fs.PathJoin(spill, name)); err != nil {
+			return fmt.Errorf("remove spilled file: %w", err)
+		}
+	}
+	return nil
+}
+
+func syncDir(fsys vfs.FS, dir string) error {
+	d, err := fsys.OpenDir(dir)
+	if err != nil {
+		return fmt.Errorf("sync directory %s: %w", dir, err)
+	}
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("sync directory %s: %w", dir, err)
+	}
+	return nil
+}
+
+func (s *Spool) path(name string) string { return s.fs.PathJoin(s.dir, name) }
+
+// Start gives a spool that was opened without a sink its sink.
+func (s *Spool) Start(sink Sink) {
+	s.mu.Lock()
+	s.sink = sink
+	s.mu.Unlock()
+	poke(s.pokeDrainer)
+	poke(s.pokeKeeper)
+}
+
+// poke wakes a goroutine unless it is about to run anyway.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Epoch implements store.Appender.
+func (s *Spool) Epoch() uint64 { return s.series.Epoch() }
+
+// Lookup implements store.Appender.
+func (s *Spool) Lookup(key []byte) (store.Ref, bool) {
+	id, ok := s.series.Lookup(key)
+	return store.Ref(id), ok
+}
+
+// Create implements store.Appender.
+func (s *Spool) Create(ctx context.Context, series model.Series) (store.Ref, error) {
+	if err := s.check(ctx); err != nil {
+		return 0, err
+	}
+	key := string(series.AppendKey(nil))
+	if _, err := model.ParseKey(key); err != nil {
+		return 0, &store.InputError{Reason: err.Error()}
+	}
+	id, err := s.series.Create(key)
+	return store.Ref(id), err
+}
+
+// SeriesCount implements store.Appender.
+func (s *Spool) SeriesCount() int { return s.series.Count() }
+
+func (s *Spool) check(ctx context.Context) error {
+	if s.closed.Load() {
+		return store.ErrClosed
+	}
+	return ctx.Err()
+}
+
+// Close stops taking samples and writing to the sink. What is not drained stays
+// in the log for the next Open. Views must be closed before.
+func (s *Spool) Close() error {
+	if !s.closed.CompareAndSwap(false, true) {
+		return store.ErrClosed
+	}
+	s.stop()
+	s.room.announce()
+	s.background.Wait()
+	err := s.log.Load().Close()
+	if err != nil && s.failure.Load() != nil {
+		err = nil // told already
+	}
+	s.mu.Lock()
+	frozen := s.frozen
+	s.frozen = nil
+	s.mu.Unlock()
+	for _, g := range frozen {
+		s.release(g)
+	}
+	return errors.Join(err, s.lock.Close())
+}
+
+// release gives up one hold of a generation.
+func (s *Spool) release(g *Generation) {
+	s.mu.Lock()
+	g.holders--
+	last := g.holders == 0
+	if last {
+		for i := range s.held {
+			if s.held[i] == g {
+				s.held = append(s.held[:i:i], s.held[i+1:]...)
+				break
+			}
+		}
+	}
+	s.mu.Unlock()
+	if last {
+		s.retire(g)
+	}
+}
+
+// retire removes the file of a generation that nobody holds.
+func (s *Spool) retire(g *Generation) {
+	f := g.place.Load().file
+	if f == nil {
+		return
+	}
+	err := errors.Join(f.Close(), s.fs.Remove(f.Path))
+	s.mu.Lock()
+	s.spillTotal -= f.Bytes
+	s.mu.Unlock()
+	if err != nil {
+		s.logger.Warn("remove a spilled file; it is removed at the next start", "file", f.Path, "error", err)
+	}
+}

@@ -1,0 +1,95 @@
+package spool
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"varve/internal/head"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// A View is a look at what is not drained. It holds the generations that there
+// were when it was opened, also those that are drained meanwhile, so whoever opens
+// a View before it reads the remote store finds each acknowledged sample in one of
+// the two at least. All methods but Close may be called by many goroutines at
+// once.
+type View struct {
+	spool  *Spool
+	held   []*Generation // oldest first, the active one last
+	closed atomic.Bool
+}
+
+// View opens a view. Close it soon.
+func (s *Spool) View() *View {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	v := &View{spool: s, held: append(slices.Clone(s.frozen), s.active.Load())}
+	for _, g := range v.held {
+		g.holders++
+	}
+	s.metrics.views.Inc()
+	return v
+}
+
+// Close gives the generations back. Further calls do nothing.
+func (v *View) Close() {
+	if !v.closed.CompareAndSwap(false, true) {
+		return
+	}
+	v.spool.metrics.views.Dec()
+	for _, g := range v.held {
+		v.spool.release(g)
+	}
+}
+
+// Select returns the ids of the series that match and have samples here near
+// the range, ascending. The only error is a *store.InputError for a matcher
+// without meaning.
+func (v *View) Select(metric string, matchers []model.Matcher, r model.TimeRange) ([]uint32, error) {
+	ids, err := v.spool.index.Select(metric, matchers, nil)
+	if err != nil {
+		return nil, err
+	}
+	near := make([]uint32, 0, ids.GetCardinality())
+	for it := ids.Iterator(); it.HasNext(); {
+		if id := it.Next(); v.has(id, r) {
+			near = append(near, id)
+		}
+	}
+	return near, nil
+}
+
+func (v *View) has(id uint32, r model.TimeRange) bool {
+	return slices.ContainsFunc(v.held, func(g *Generation) bool { return g.has(id, r) })
+}
+
+// SeriesOf returns what an id of this view stands for.
+func (v *View) SeriesOf(id uint32) (model.Series, bool) { return v.spool.series.Series(id) }
+
+// Runs returns what the generations hold of a series near the range, oldest
+// first: where two have a sample of the same time the later one's is valid.
+// Callers clip.
+func (v *View) Runs(id uint32, r model.TimeRange) ([]head.Run, error) {
+	var runs []head.Run
+	for _, g := range v.held {
+		if !g.has(id, r) {
+			continue
+		}
+		runs = append(runs, head.Run{})
+		found, err := g.Snapshot(id, r, &runs[len(runs)-1])
+		if err != nil {
+			return nil, err
+		}
+		if !found {
+			runs = runs[:len(runs)-1]
+		}
+	}
+	return runs, nil
+}
+
+// Names lists names as store.View does, of series with samples here.
+func (v *View) Names(q store.NamesQuery) (names []string, more bool, err error) {
+	v.spool.settleIndex()
+	return v.spool.index.Names(q)
+}
