@@ -130,7 +130,7 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Log, error) {
 func (l *Log) Reserve(ctx context.Context, n int) error {
 	limit := int64(l.cfg.BufferBytes)
 	if int64(n) > limit {
-		return &store.LimitError{Limit: "log.buffer_bytes", Max: limit, Need: int64(n), What: "one record of the write-ahead log"}
+		return &store.LimitError{Limit: "embedded.log.buffer_bytes", Max: limit, Need: int64(n), What: "one record of the write-ahead log"}
 	}
 	waited := false
 	for {
