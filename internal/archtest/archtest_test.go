@@ -23,6 +23,8 @@ var layers = [][]string{
 	{"internal/store"},
 	{"internal/store/storetest"},
 	{"internal/record", "internal/chunk", "internal/wal", "internal/cassandra/cql"},
+	{"internal/cassandra/cql/cqltest"},
+	{"internal/cassandra/kairosrows/kairosrowstest"},
 	{"internal/blockfile", "internal/index", "internal/head"},
 	{"internal/registry"},
 	{"internal/embedded", "internal/spool"},
@@ -79,8 +81,15 @@ var bans = []ban{
 	},
 	{
 		packages: []string{"internal/", "cmd/"},
+		imports:  []string{"github.com/apache/cassandra-gocql-driver/v2"},
+		except:   []string{"internal/cassandra/cql", "internal/originals"},
+		why:      "Cassandra is reached through package cql",
+	},
+	{
+		packages: []string{"internal/", "cmd/"},
 		imports:  []string{"testing"},
-		except:   []string{"internal/store/storetest", "internal/ingest/ingesttest", "internal/originals", "e2e/"},
+		except:   []string{"internal/store/storetest", "internal/ingest/ingesttest", "internal/originals", "e2e/",
+			"internal/cassandra/cql/cqltest", "internal/cassandra/kairosrows/kairosrowstest"},
 		why:      "only test suites are linked with package testing",
 	},
 }
