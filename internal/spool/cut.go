@@ -71,9 +71,10 @@ func (s *Spool) beganMS(g *Generation) int64 {
 }
 
 // Flush returns when everything that was appended before it was called is in
-// the remote store. The stamp is above those of all that, and below those of
-// all that is appended after Flush has returned. An error is that of ctx, that
-// of the log, or store.ErrClosed.
+// the remote store, and will not be taken for undrained by another process. The
+// stamp is above those of all that, and below those of all that is appended after
+// Flush has returned. An error is that of ctx, that of the log, or
+// store.ErrClosed.
 //
 // While the sink is busy the active generation is not cut but marked as wanted:
 // all who flush meanwhile share it.
@@ -81,25 +82,47 @@ func (s *Spool) Flush(ctx context.Context) (stampMS int64, err error) {
 	if err := s.check(ctx); err != nil {
 		return 0, err
 	}
-	s.order.Lock()
-	g := s.active.Load()
-	if g.Samples() == 0 {
-		return s.flushFrozen(ctx)
-	}
-	if s.busy() {
-		s.hurried.Store(true)
-	} else {
-		err = s.cutLocked()
-	}
-	s.order.Unlock()
+	last, stampMS, err := s.beginFlush()
 	if err != nil {
 		return 0, s.logError(ctx, err)
 	}
-	poke(s.pokeKeeper)
-	if err := s.waitDrained(ctx, g); err != nil {
-		return 0, err
+	if last != nil {
+		poke(s.pokeKeeper)
+		if err := s.waitDrained(ctx, last); err != nil {
+			return 0, err
+		}
+		if stampMS == 0 {
+			stampMS = last.StampMS() + 1 // the floor of its cut
+		}
 	}
-	return g.StampMS() + 1, nil // the floor of its cut
+	s.order.Lock()
+	logged := s.logFloorLocked()
+	s.order.Unlock()
+	if err := logged.wait(ctx); err != nil {
+		return 0, s.logError(ctx, err)
+	}
+	return stampMS, nil
+}
+
+// beginFlush returns the last generation with samples, nil if there is none,
+// and a stamp, 0 if it is to be the one after that generation's.
+func (s *Spool) beginFlush() (last *Generation, stampMS int64, err error) {
+	s.order.Lock()
+	defer s.order.Unlock()
+	if g := s.active.Load(); g.Samples() > 0 {
+		if s.busy() {
+			s.hurried.Store(true)
+			return g, 0, nil
+		}
+		return g, 0, s.cutLocked()
+	}
+	s.order.floorMS = s.nextStampLocked()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if n := len(s.frozen); n > 0 {
+		last = s.frozen[n-1]
+	}
+	return last, s.order.floorMS, nil
 }
 
 // busy reports whether the sink has work.
@@ -109,32 +132,8 @@ func (s *Spool) busy() bool {
 	return len(s.frozen) > 0
 }
 
-// flushFrozen is Flush when the active generation is empty. It gives the order
-// lock back.
-func (s *Spool) flushFrozen(ctx context.Context) (int64, error) {
-	stampMS := s.nextStampLocked()
-	s.order.floorMS = stampMS
-	logged := s.logFloorLocked()
-	s.mu.Lock()
-	var last *Generation
-	if n := len(s.frozen); n > 0 {
-		last = s.frozen[n-1]
-	}
-	s.mu.Unlock()
-	s.order.Unlock()
-	if err := logged.wait(ctx); err != nil {
-		return 0, s.logError(ctx, err)
-	}
-	if last != nil {
-		if err := s.waitDrained(ctx, last); err != nil {
-			return 0, err
-		}
-	}
-	return stampMS, nil
-}
-
-// logFloorLocked makes the floor outlive the process. The order lock must be
-// held.
+// logFloorLocked makes the floor, and what is known to be drained, outlive the
+// process. The order lock must be held.
 func (s *Spool) logFloorLocked() entry {
 	log := s.log.Load()
 	m := mark{floorMS: s.order.floorMS, drainedMS: s.drainedMS.Load()}

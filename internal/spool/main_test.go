@@ -54,6 +54,8 @@ type remote struct {
 	writes []int64                   // stamps of the writes that succeeded
 	last   int64                     // stamp of the last attempt
 	wrong  error
+
+	tombstone int64 // cells up to this stamp are deleted
 }
 
 var errDown = errors.New("the remote store is down")
@@ -73,10 +75,7 @@ func (r *remote) Write(ctx context.Context, g *Generation) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if g.StampMS() < r.last {
-		r.wrong = errors.Join(r.wrong, fmt.Errorf("generation %d comes after %d", g.StampMS(), r.last))
-	}
-	r.last = g.StampMS()
+	r.last = max(r.last, g.StampMS())
 	var half error
 	if r.fail != nil {
 		half = r.fail()
@@ -110,7 +109,7 @@ func (r *remote) writeSeries(g *Generation, id uint32) error {
 		r.cells[key] = map[int64]cell{}
 	}
 	return eachSample(&run, func(ms int64, value string) {
-		if old, ok := r.cells[key][ms]; !ok || old.stampMS <= g.StampMS() {
+		if old, ok := r.cells[key][ms]; g.StampMS() > r.tombstone && (!ok || old.stampMS <= g.StampMS()) {
 			r.cells[key][ms] = cell{value, g.StampMS()}
 		}
 	})
