@@ -1,0 +1,329 @@
+package kairosrows
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/model"
+	"varve/internal/rowtime"
+)
+
+// recorder is a writer's way out that keeps what is sent and may refuse.
+type recorder struct {
+	mu      sync.Mutex
+	batches []sentBatch
+	rows    []string // key/column/value/ttl
+	refuse  func(entries []cql.Entry) error
+}
+
+type sentBatch struct {
+	key         string
+	rows, bytes int
+}
+
+func (r *recorder) send(_ context.Context, _ int64, entries []cql.Entry) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.refuse != nil {
+		if err := r.refuse(entries); err != nil {
+			return err
+		}
+	}
+	batch := sentBatch{key: string(entries[0].Args[0].([]byte)), rows: len(entries)}
+	for _, e := range entries {
+		if string(e.Args[0].([]byte)) != batch.key {
+			return errors.New("a batch of two rows")
+		}
+		batch.bytes += len(*e.Args[2].(*cql.Raw))
+		row := fmt.Sprintf("%x/%x/%x", e.Args[0], *e.Args[1].(*cql.Raw), *e.Args[2].(*cql.Raw))
+		if len(e.Args) > 3 {
+			row += fmt.Sprintf("/%d", *e.Args[3].(*int))
+		}
+		r.rows = append(r.rows, row)
+	}
+	r.batches = append(r.batches, batch)
+	return nil
+}
+
+// unconnected is a writer that sends samples to a recorder and believes that
+// all index rows are written.
+func unconnected(t testing.TB, spec rowtime.Spec, c WriteConfig, r *recorder, now time.Time) *Writer {
+	t.Helper()
+	w, err := NewWriter(&Keyspace{Spec: spec}, c, WriterOptions{Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.batch = r.send
+	return w
+}
+
+// indexed makes the writer believe so.
+func believe(w *Writer, src *memory) {
+	hash := idHash{seeds: w.index.seeds}
+	for i, s := range src.series {
+		for _, ms := range src.cols[i].Times {
+			w.index.rows.put(w.index.rows.now(), hash.row(s, w.spec.RowTime(ms)), indexed{forever, w.now().Unix()})
+		}
+	}
+}
+
+const someTime = 1501672887988 // in the row at 1500508800000
+
+func TestSampleBytes(t *testing.T) {
+	now := time.UnixMilli(someTime + 1500)
+	text := func(s string) (c model.Columns) { c.AppendBytes(someTime, []byte(s), 0); return c }
+	var null model.Columns
+	null.AppendNull(someTime, 0)
+	for _, test := range []struct {
+		name string
+		spec rowtime.Spec
+		typ  model.Type
+		cols model.Columns
+		want string // column/value/ttl
+	}{
+		{"long", rowtime.Default, model.TypeLong, fixed(0, someTime, 33), "456292b4/42"},
+		{"double", rowtime.Default, model.TypeDouble, fixed(0, someTime, math.Float64bits(3.14159)), "456292b4/400921f9f01b866e"},
+		{"string", rowtime.Default, model.TypeString, text("a\x00b"), "456292b4/000461c08062"},
+		{"null", rowtime.Default, model.TypeNull, null, "456292b4/"},
+		{"legacy keyspace", rowtime.Spec{Width: rowtime.DefaultWidth, Unit: rowtime.Legacy}, model.TypeLong, fixed(0, someTime, 33), "8ac52568/42"},
+		{"seconds", rowtime.Spec{Width: 1814400000, Unit: rowtime.Seconds}, model.TypeLong, fixed(0, someTime, 33), "0011c337/42"},
+		{"ttl is rounded up", rowtime.Default, model.TypeLong, fixed(60, someTime, 33), "456292b4/42/59"},
+		{"negative", rowtime.Default, model.TypeLong, fixed(0, -1000, 33), "000003e8/42"},
+	} {
+		r := &recorder{}
+		w := unconnected(t, test.spec, DefaultWriteConfig(), r, now)
+		s := model.Series{Metric: "m", Tags: model.MustTags("k", "v"), Type: test.typ}
+		src := new(memory).add(s, test.cols)
+		believe(w, src)
+		if err := w.write(t.Context(), 1, src); err != nil {
+			t.Fatal(err)
+		}
+		key, err := rowtime.Key{Metric: "m", RowTimeMS: test.spec.RowTime(test.cols.Times[0]), Type: test.typ, Tags: s.Tags}.Append(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if want := hex.EncodeToString(key) + "/" + test.want; !slices.Equal(r.rows, []string{want}) {
+			t.Errorf("%s: %q, want %q", test.name, r.rows, want)
+		}
+	}
+}
+
+func fixed(ttl uint32, timesAndValues ...any) (c model.Columns) {
+	for i := 0; i < len(timesAndValues); i += 2 {
+		ms := int64(0)
+		switch v := timesAndValues[i].(type) {
+		case int:
+			ms = int64(v)
+		case int64:
+			ms = v
+		}
+		switch v := timesAndValues[i+1].(type) {
+		case int:
+			c.AppendFixed(ms, uint64(v), ttl)
+		case uint64:
+			c.AppendFixed(ms, v, ttl)
+		}
+	}
+	return c
+}
+
+// TestSecondsShareACell: of the samples of one second the last is kept, also
+// where a batch ends between them.
+func TestSecondsShareACell(t *testing.T) {
+	r := &recorder{}
+	c := DefaultWriteConfig()
+	c.BatchRows = 2
+	w := unconnected(t, rowtime.Spec{Width: 1814400, Unit: rowtime.Seconds}, c, r, time.UnixMilli(0))
+	src := new(memory).longs(longSeries("m", "k", "v"), 0, 0, 10, 1000, 1001, 1002, 2000, 2999)
+	believe(w, src)
+	if err := w.write(t.Context(), 1, src); err != nil {
+		t.Fatal(err)
+	}
+	want := []string{"00000000/14", "00000001/d40f", "00000002/ee2e"} // 10, 1002, 2999
+	for i := range r.rows {
+		_, r.rows[i], _ = strings.Cut(r.rows[i], "/")
+	}
+	if !slices.Equal(r.rows, want) || len(r.batches) != 2 {
+		t.Errorf("%q in %d batches, want %q", r.rows, len(r.batches), want)
+	}
+}
+
+// TestBatches: a batch is of one row, and bounded in rows and bytes.
+func TestBatches(t *testing.T) {
+	r := &recorder{}
+	w := unconnected(t, rowtime.Spec{Width: 1000}, DefaultWriteConfig(), r, time.UnixMilli(0))
+	src := new(memory)
+	var many model.Columns
+	for ms := range int64(1500) {
+		many.AppendFixed(ms, 1, 0)
+	}
+	src.add(longSeries("m", "k", "v"), many)
+	var large model.Columns
+	for ms := range int64(10) {
+		large.AppendBytes(ms, bytes.Repeat([]byte{'x'}, 20_000), 0)
+	}
+	large.AppendBytes(10, bytes.Repeat([]byte{'y'}, rowtime.MaxStringBytes), 0)
+	large.AppendBytes(11, []byte("z"), 0)
+	src.add(model.Series{Metric: "s", Tags: model.MustTags("k", "v"), Type: model.TypeString}, large)
+	believe(w, src)
+	if err := w.write(t.Context(), 1, src); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.rows) != 1512 {
+		t.Fatalf("%d rows", len(r.rows))
+	}
+	sizes := map[string][]int{}
+	for _, batch := range r.batches {
+		if batch.rows > 300 || batch.bytes > batchBytes+cellBytes {
+			t.Errorf("%+v", batch)
+		}
+		k, err := rowtime.ParseKey(batch.key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name := fmt.Sprintf("%s %d", k.Metric, k.RowTimeMS)
+		sizes[name] = append(sizes[name], batch.rows)
+	}
+	if got := fmt.Sprint(sizes); got != "map[m 0:[300 300 300 100] m 1000:[300 200] s 0:[4 4 3 1]]" {
+		t.Error(got)
+	}
+}
+
+// TestRefusedAlone: a sample that is refused costs itself only.
+func TestRefusedAlone(t *testing.T) {
+	now := time.UnixMilli(someTime)
+	bad := map[uint32]bool{17: true, 18: true, 299: true}
+	sent := 0
+	r := &recorder{refuse: func(entries []cql.Entry) error {
+		sent++
+		for _, e := range entries {
+			if column := binary.BigEndian.Uint32(*e.Args[1].(*cql.Raw)); bad[column] {
+				return fmt.Errorf("wrapped: %w", &cql.RefusedError{Statement: "insert_sample", Reason: cql.Invalid, Err: errors.New("no")})
+			}
+		}
+		return nil
+	}}
+	w := unconnected(t, rowtime.Default, DefaultWriteConfig(), r, now)
+	var cols model.Columns
+	for ms := range int64(300) {
+		cols.AppendFixed(ms, 1, 0)
+	}
+	src := new(memory).add(longSeries("m", "k", "v"), cols)
+	believe(w, src)
+	if err := w.write(t.Context(), 1, src); err != nil {
+		t.Fatal(err)
+	}
+	if len(r.rows) != 297 || sent > 60 {
+		t.Errorf("%d of 297 samples were written by %d statements", len(r.rows), sent)
+	}
+	refusals := w.Refusals()
+	if len(refusals) != 1 || refusals[0].Reason != string(cql.Invalid) || refusals[0].Count != 3 || !strings.Contains(refusals[0].Last, "m{k=v} (kairos_long) at ") {
+		t.Errorf("%+v", refusals)
+	}
+	// What is wrong for all samples is an error: the spool keeps them.
+	for _, reason := range []cql.Reason{cql.Unauthorized, cql.NoSuchTable, cql.GuardrailHit, cql.BadSyntax} {
+		r.refuse = func([]cql.Entry) error { return &cql.RefusedError{Statement: "insert_sample", Reason: reason} }
+		if err := w.write(t.Context(), 1, src); err == nil {
+			t.Errorf("%s: samples are dropped", reason)
+		}
+	}
+}
+
+func TestUnwritable(t *testing.T) {
+	now := time.UnixMilli(someTime)
+	r := &recorder{}
+	w := unconnected(t, rowtime.Default, DefaultWriteConfig(), r, now)
+	src := new(memory)
+	typed := func(typ model.Type, tags ...string) model.Series {
+		return model.Series{Metric: "m", Tags: model.MustTags(tags...), Type: typ}
+	}
+	long := strings.Repeat("x", rowtime.MaxStringBytes)
+	var texts, raw model.Columns
+	texts.AppendBytes(0, []byte(long), 0)
+	texts.AppendBytes(1, []byte(long+"x"), 0)
+	texts.AppendBytes(2, bytes.Repeat([]byte{0}, 40_000), 0)
+	texts.AppendBytes(3, []byte("\xff"), 0)
+	texts.AppendBytes(4, []byte("ok"), 0)
+	raw.AppendBytes(0, []byte("1234567890123456"), 0)
+	src.add(typed(model.TypeString, "k", "v"), texts)
+	src.add(typed("acme.blob", "k", "v"), raw)
+	src.add(typed(model.TypeComplex, "k", "v"), raw)
+	src.add(typed(model.TypeDouble, "k", "v"), fixed(0, 0, math.Float64bits(math.NaN()), 1, math.Float64bits(math.Inf(-1)), 2, math.Float64bits(1)))
+	src.longs(typed(model.TypeLong, "k", "v"), 0, math.MinInt64, 0)
+	src.longs(typed(model.TypeLong, "k", long), 0, 1, 2)
+	src.longs(typed(model.TypeLong, "k", "ttl"), 60, someTime-60_000, someTime-59_999, someTime)
+	src.longs(typed(model.TypeLong, "k", "far"), model.MaxTTL, someTime, someTime+10_000)
+	believe(w, src)
+	if err := w.write(t.Context(), 1, src); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]int64{}
+	for _, refusal := range w.Refusals() {
+		got[refusal.Reason] = refusal.Count
+	}
+	want := "map[invalid_utf8:1 key_too_long:2 not_finite:2 string_too_long:2 time_too_low:1 ttl_too_long:1 type_unknown_to_kairosdb:2]"
+	if fmt.Sprint(got) != want || len(r.rows) != 7 {
+		t.Errorf("%d rows; refused %v, want %s", len(r.rows), got, want)
+	}
+	// A keyspace that KairosDB does not read takes every value bit by bit.
+	c := DefaultWriteConfig()
+	c.KairosDBOnly = false
+	r2 := &recorder{}
+	w = unconnected(t, rowtime.Default, c, r2, now)
+	nan := math.Float64bits(math.NaN()) + 5
+	src = new(memory).add(typed(model.TypeDouble), fixed(0, 0, nan)).add(typed("acme.blob"), raw).add(typed(model.TypeComplex), raw)
+	believe(w, src)
+	if err := w.write(t.Context(), 1, src); err != nil {
+		t.Fatal(err)
+	}
+	if all := strings.Join(r2.rows, " "); len(r2.rows) != 3 || !strings.Contains(all, fmt.Sprintf("/%x", nan)) || len(w.Refusals()) != 0 {
+		t.Errorf("%q, refused %v", all, w.Refusals())
+	}
+}
+
+// BenchmarkWrite is our side of writing samples, driver and network left out.
+func BenchmarkWrite(b *testing.B) {
+	for _, perSeries := range []int{3, 60, 300} {
+		b.Run(fmt.Sprintf("samples=%d", perSeries), func(b *testing.B) {
+			w := unconnected(b, rowtime.Default, DefaultWriteConfig(), &recorder{}, time.UnixMilli(someTime))
+			statements := 0
+			var mu sync.Mutex
+			w.batch = func(context.Context, int64, []cql.Entry) error {
+				mu.Lock()
+				statements++
+				mu.Unlock()
+				return nil
+			}
+			src := new(memory)
+			for i := range 120_000 / perSeries {
+				var cols model.Columns
+				for j := range perSeries {
+					cols.AppendFixed(someTime+int64(j)*10_000, math.Float64bits(float64(i*j)/10), 0)
+				}
+				src.add(model.Series{Metric: "cpu.load", Type: model.TypeDouble, Tags: model.MustTags("host", fmt.Sprintf("host-%d", i), "dc", "lga", "cpu", "3")}, cols)
+			}
+			believe(w, src)
+			b.ReportAllocs()
+			b.ResetTimer()
+			for range b.N {
+				if err := w.write(b.Context(), 1, src); err != nil {
+					b.Fatal(err)
+				}
+			}
+			n := float64(b.N * len(src.series) * perSeries)
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/n, "ns/sample")
+			b.ReportMetric(float64(statements)/n*1e6, "statements/M")
+		})
+	}
+}
