@@ -183,15 +183,22 @@ func (a *API) query(w http.ResponseWriter, r *http.Request, text []byte) {
 		a.fail(w, r, err)
 		return
 	}
+	partial, err := wantsPartial(r)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
 	req.Trace = wantsTrace(r)
-	e := encoder{answer: newAnswer(w, r, int(a.config.ResponseBuffer)), cache: a.cache, began: a.now()}
+	e := encoder{answer: newAnswer(w, r, int(a.config.ResponseBuffer)), cache: a.cache, began: a.now(), partial: partial}
 	e.borrow()
 	defer e.release()
 	if e.lookUp(&req) {
 		err = e.encodeQueries(nil, &req)
 	} else {
 		err = a.run(r.Context(), &req.Request, e.answer, func(run *query.Run) error {
-			return e.encodeQueries(run, &req)
+			err := e.encodeQueries(run, &req)
+			run.Close(errors.Join(err, e.missing)) // counted as what it is
+			return err
 		})
 	}
 	if err == nil {

@@ -22,6 +22,9 @@ type encoder struct {
 	began  time.Time
 	cached [][]byte // by metric, what the cache has; nil if cache_time is 0
 	times  timeText
+
+	partial bool  // what can not be read may be missing
+	missing error // why the first thing is
 }
 
 // lookUp asks the cache for each metric and reports whether it has all.
@@ -67,11 +70,12 @@ func (e *encoder) encodeQueries(run *query.Run, req *request) error {
 		if err := e.encodeMetric(run, i, metricHead{&req.Metrics[i], req.aliases[i]}); err != nil {
 			return err
 		}
-		if e.cached != nil && !wasSent && !e.sent && !req.Metrics[i].Saves() {
+		if e.cached != nil && !wasSent && !e.sent && !req.Metrics[i].Saves() && e.missing == nil {
 			e.cache.put(req.identities[i], e.began, e.buf[from:])
 		}
 	}
 	e.buf = append(e.buf, ']')
+	e.encodePartial()
 	if req.Trace {
 		var stats query.Stats
 		if run != nil {
@@ -102,6 +106,10 @@ func (m *metricHead) append(dst []byte) []byte {
 
 func (e *encoder) encodeMetric(run *query.Run, i int, m metricHead) error {
 	result, err := run.Metric(i)
+	if e.mayMiss(err) {
+		e.encodeMissing(err)
+		return nil
+	}
 	if err != nil {
 		return err
 	}
@@ -110,14 +118,18 @@ func (e *encoder) encodeMetric(run *query.Run, i int, m metricHead) error {
 	at, wasSent := len(e.buf), e.sent
 	e.buf = append(e.buf, `"results":[`...)
 	groups, err := e.encodeGroups(result, m)
-	if err != nil {
+	missing := e.mayMiss(err)
+	if err != nil && !missing {
 		return err
 	}
-	if groups == 0 && !result.Split() {
+	if groups == 0 && !result.Split() && !missing {
 		e.encodeNothing(m)
 	}
 	e.buf = append(e.buf, ']')
 	e.encodeSampleSize(at, !wasSent && !e.sent, result.SampleSize())
+	if missing {
+		e.encodeCause(err)
+	}
 	e.buf = append(e.buf, '}')
 	return nil
 }
@@ -145,10 +157,14 @@ func (e *encoder) encodeGroups(result *query.Result, m metricHead) (groups int, 
 			e.buf = append(e.buf, ',')
 		}
 		e.encodeGroupHead(g, m)
-		if err := e.encodePoints(g.Points); err != nil {
+		err = e.encodePoints(g.Points)
+		if err != nil && !e.mayMiss(err) {
 			return groups, err
 		}
 		e.buf = append(e.buf, `]}`...)
+		if err != nil {
+			return groups + 1, err
+		}
 	}
 }
 

@@ -1,0 +1,98 @@
+package kairos
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"varve/internal/query"
+	"varve/internal/store/storetest"
+)
+
+// An incomplete answer is an error unless it is asked for; then it says so, and
+// what it has is right.
+func TestPartial(t *testing.T) {
+	st := storetest.NewReference(nil)
+	whole := startServerWith(t, st, query.DefaultConfig(), DefaultConfig())
+	whole.fill(t, 2, 5000)
+	const sum = `,"aggregators":[{"name":"sum","sampling":{"value":100,"unit":"milliseconds"}}]`
+	ask := func(s *testServer, partial, metrics string) (int, string, answerOfQuery) {
+		resp, body := s.do(t, "POST", queryPath+partial, `{"start_absolute":0,"metrics":[`+metrics+`]}`)
+		var a answerOfQuery
+		if resp.StatusCode == 200 {
+			if err := json.Unmarshal([]byte(body), &a); err != nil {
+				t.Fatalf("%v: %.300s", err, body)
+			}
+			if a.Partial != (resp.Header.Get(partialHeader) == "true") {
+				t.Errorf("body says partial %v, header %q", a.Partial, resp.Header.Get(partialHeader))
+			}
+		}
+		return resp.StatusCode, body, a
+	}
+	limited := func(change func(*query.Config)) *testServer {
+		qc := query.DefaultConfig()
+		change(&qc)
+		return startServerWith(t, st, qc, DefaultConfig())
+	}
+	for _, tc := range []struct {
+		limit  string
+		change func(*query.Config)
+		most   int // values of the first metric
+	}{
+		{"query.max_samples", func(c *query.Config) { c.MaxSamples = 9000 }, 10_000},
+		{"query.max_series", func(c *query.Config) { c.MaxSeries = 1 }, 0},
+		{"query.max_memory", func(c *query.Config) { c.MaxMemory = 100 }, 0},
+	} {
+		s := limited(tc.change)
+		for _, steps := range []string{"", sum, `,"group_by":[{"name":"tag","tags":["h"]}]`, `,"order":"desc"` + sum} {
+			metrics := `{"name":"m"` + steps + `},{"name":"nothing"}`
+			for _, partial := range []string{"", "?partial=deny"} {
+				if status, body, _ := ask(s, partial, metrics); status != 400 || !strings.Contains(body, "limit "+tc.limit+" of ") {
+					t.Errorf("%s%s: %d %.200s", tc.limit, partial, status, body)
+				}
+			}
+			status, body, got := ask(s, "?partial=allow", metrics)
+			if status != 200 || !got.Partial || len(got.Queries) != 2 || !strings.Contains(got.Queries[0].Partial, tc.limit) {
+				t.Errorf("%s%s: %d %.300s", tc.limit, steps, status, body)
+				continue
+			}
+			_, _, all := ask(whole, "", metrics)
+			var n int
+			for i, r := range got.Queries[0].Results {
+				for k, v := range r.Values {
+					if n++; fmt.Sprint(v) != fmt.Sprint(all.Queries[0].Results[i].Values[k]) {
+						t.Fatalf("%s%s: value %d is %v, want %v", tc.limit, steps, k, v, all.Queries[0].Results[i].Values[k])
+					}
+				}
+			}
+			if n > tc.most {
+				t.Errorf("%s%s: %d values", tc.limit, steps, n)
+			}
+		}
+	}
+	slow := limited(func(c *query.Config) { c.Timeout = 50 * time.Millisecond })
+	metrics := strings.Repeat(`{"name":"m"},`, 5000) + `{"name":"m"}`
+	status, body, a := ask(slow, "?partial=allow", metrics)
+	if last := len(a.Queries) - 1; status != 200 || !a.Partial || last != 5000 || !strings.Contains(a.Queries[last].Partial, "query.timeout") {
+		t.Errorf("out of time: %d %.200s", status, body)
+	}
+	if status, body, _ := ask(slow, "", metrics); status != 400 || !strings.Contains(body, "query.timeout") {
+		t.Errorf("out of time: %d %.200s", status, body)
+	}
+	if status, body, a := ask(whole, "?partial=allow", `{"name":"m"}`); status != 200 || a.Partial || strings.Contains(body, "partial") {
+		t.Errorf("a whole answer: %d %.200s", status, body)
+	}
+	if status, body, _ := ask(whole, "?partial=yes", `{"name":"m"}`); status != 400 || !strings.Contains(body, "partial yes") {
+		t.Errorf("%d %.200s", status, body)
+	}
+}
+
+type answerOfQuery struct {
+	Partial bool
+	Queries []struct {
+		Partial string
+		Results []struct{ Values [][2]any }
+	}
+}
