@@ -158,18 +158,7 @@ func TestCollectd(t *testing.T) {
 	process.SkipShort(t)
 	daemon := collectdPath(t)
 	s := process.Start(t, t.TempDir())
-	host, port := process.HostPort(t, s.Telnet)
-	c := startCollectd(t, daemon, t.TempDir(), fmt.Sprintf(`LoadPlugin write_tsdb
-<Plugin write_tsdb>
-  <Node "e2e">
-    Host %q
-    Port %q
-    HostTags "status=production dc=lga"
-    StoreRates true
-    AlwaysAppendDS false
-  </Node>
-</Plugin>
-`, host, port))
+	c := startCollectd(t, daemon, t.TempDir(), s.Documented(t, "..", "collectd-tsdb"))
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	began := time.Now()
@@ -237,19 +226,7 @@ func TestCollectdHTTP(t *testing.T) {
 	process.SkipShort(t)
 	daemon := collectdPath(t)
 	s := process.Start(t, t.TempDir())
-	c := startCollectd(t, daemon, t.TempDir(), fmt.Sprintf(`LoadPlugin write_http
-<Plugin write_http>
-  <Node "e2e">
-    URL "http://%s/api/v1/datapoints"
-    Format "KAIROSDB"
-    StoreRates true
-    Attribute "env" "prod"
-    Prefix "collectd"
-    TTL 3600
-    BufferSize 4096
-  </Node>
-</Plugin>
-`, s.HTTP))
+	c := startCollectd(t, daemon, t.TempDir(), s.Documented(t, "..", "collectd-kairosdb"))
 	select {
 	case <-c.exited:
 		if strings.Contains(c.output.String(), "write_http") {

@@ -129,7 +129,6 @@ func TestGrafana(t *testing.T) {
 			t.Errorf("%s: the answer %s does not name %s", n.aggregator, r.body, n.field)
 		}
 	}
-	s.Stop(t)
 }
 
 // panelResults writes down each query of an answer as the plug-in reads it:

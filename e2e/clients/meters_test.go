@@ -101,24 +101,13 @@ func TestMicrometer(t *testing.T) {
 	}
 }
 
-// metrics4jConfig reports each second by telnet.
-const metrics4jConfig = `metrics4j {
-	sinks: { varve: { _class: "org.kairosdb.metrics4j.sinks.TelnetSink", host: %q, port: %s, resolution: "MILLISECONDS" } }
-	triggers: { each: { _class: "org.kairosdb.metrics4j.triggers.IntervalTrigger", interval: "1s" } }
-	collectors: { counter: { _class: "org.kairosdb.metrics4j.collectors.impl.LongCounter" } }
-	formatters: { name: { _class: "org.kairosdb.metrics4j.formatters.TemplateFormatter", template: "app.%%{methodName}.%%{field}" } }
-	sources: { _sink: "varve", _trigger: "each", _collector: "counter", _formatter: "name" }
-}
-`
-
 // TestMetrics4j reports counters by the telnet sink.
 func TestMetrics4j(t *testing.T) {
 	process.SkipShort(t)
 	t.Parallel()
 	s := process.Start(t, t.TempDir())
-	host, port := process.HostPort(t, s.Telnet)
 	config := filepath.Join(t.TempDir(), "metrics4j.conf")
-	if err := os.WriteFile(config, fmt.Appendf(nil, metrics4jConfig, host, port), 0o600); err != nil {
+	if err := os.WriteFile(config, []byte(s.Documented(t, root, "hocon-metrics4j")), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	run(t, nil, "java", append(javaArgs(t, "-DMETRICS4J_CONFIG="+config), "metrics4j")...)

@@ -276,7 +276,6 @@ func TestRecordedRequests(t *testing.T) {
 				replay(t, s, raw, piece, requests)
 				compare(t, s, want)
 			}
-			s.Stop(t)
 		})
 	}
 }
@@ -379,7 +378,6 @@ func TestRecordedLines(t *testing.T) {
 					t.Errorf("%v lines of %d replays were refused, want %d of each", sum, i+1, refused)
 				}
 			}
-			s.Stop(t)
 		})
 	}
 }
@@ -405,5 +403,4 @@ func TestRecordedWrongLength(t *testing.T) {
 		t.Error("the connection goes on")
 	}
 	compare(t, s, contents{"m é{host=server} 1700000000000": "321"})
-	s.Stop(t)
 }

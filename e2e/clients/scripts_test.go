@@ -103,12 +103,10 @@ func TestStatsd(t *testing.T) {
 	t.Parallel()
 	library := process.Provide(t, "Node clients", root, "nodeclients.sh")
 	s := process.Start(t, t.TempDir())
-	host, port := process.HostPort(t, s.Telnet)
 	config := filepath.Join(t.TempDir(), "config.js")
 	udp, manage := freeUDP(t), freeTCP(t)
-	text := fmt.Sprintf(`{ port: %[1]d, address: '127.0.0.1', mgmt_address: '127.0.0.1', mgmt_port: %[2]d, flushInterval: 500,
-	backends: ['statsd-kairosdb-backend', 'statsd-opentsdb-backend'],
-	kairosdb: { host: '%[3]s', port: %[4]s }, opentsdbHost: '%[3]s', opentsdbPort: %[4]s }`, udp, manage, host, port)
+	text := strings.NewReplacer("8125", fmt.Sprint(udp)+", address: '127.0.0.1', mgmt_address: '127.0.0.1'", "8126", fmt.Sprint(manage)).
+		Replace(s.Documented(t, root, "js-statsd"))
 	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
