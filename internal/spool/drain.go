@@ -83,11 +83,11 @@ func (s *Spool) drained(g *Generation) {
 	}
 	s.metrics.drainedSamples.Add(float64(g.Samples()))
 	s.metrics.drainedGenerations.Inc()
+	s.release(g)
 	close(g.done)
 	if err := s.log.Load().Release(end); err != nil {
 		s.logger.Warn("release log segments; it is tried again with the next generation", "error", err)
 	}
-	s.release(g)
 	s.room.announce()
 	poke(s.pokeKeeper)
 }
