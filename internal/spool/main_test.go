@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -259,3 +260,7 @@ func (r *remote) check(t testing.TB) {
 		t.Error(r.wrong)
 	}
 }
+
+func longText(v int64) string { return fmt.Sprintf("%d/0", v) }
+
+var errNoSpace = fmt.Errorf("write: %w", syscall.ENOSPC)

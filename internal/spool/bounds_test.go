@@ -1,0 +1,468 @@
+package spool
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"varve/internal/store"
+	"varve/internal/units"
+)
+
+// fill appends samples until Append refuses them, n at most.
+func fill(s *Spool, want content, n int) (int, error) {
+	for i := range n {
+		series := testSeries("load", i%50)
+		first := int64(i/50) * 40
+		var times []int64
+		for ms := first; ms < first+40; ms++ {
+			times = append(times, ms)
+		}
+		if err := tryPut(s, series, int64(i), times...); err != nil {
+			return i, err
+		}
+		for _, ms := range times {
+			want.set(string(series.AppendKey(nil)), ms, longText(int64(i)))
+		}
+	}
+	return n, nil
+}
+
+// TestOutage: with the remote store away, memory stays bounded, everything stays
+// visible, and it is drained when the store is back.
+func TestOutage(t *testing.T) {
+	cfg := tinyConfig()
+	cfg.GenerationSamples = 1 << 30
+	sink := newRemote()
+	var down atomic.Bool
+	down.Store(true)
+	sink.fail = func() error {
+		if down.Load() {
+			return errDown
+		}
+		return nil
+	}
+	fs := vfs.NewCrashableMem()
+	s := mustOpen(t, fs, cfg, Options{Sink: sink})
+	want := content{}
+	if n, err := fill(s, want, 5000); err != nil {
+		t.Fatalf("append %d: %v", n, err)
+	}
+	h := s.Health()
+	if h.FileBytes == 0 || h.Samples != 200_000 || h.Generations < 3 || !errors.Is(h.SinkError, errDown) || h.SinkSince.IsZero() || h.Err != nil {
+		t.Errorf("health: %+v", h)
+	}
+	if most := int64(cfg.MaxMemory) + 64<<10; h.MemoryBytes > most {
+		t.Errorf("%d bytes in memory, want at most %d", h.MemoryBytes, most)
+	}
+	see := func(s *Spool, when string) {
+		t.Helper()
+		v := s.View()
+		defer v.Close()
+		got := sink.content()
+		got.overlay(t, v, "load")
+		if err := got.diff(want); err != nil {
+			t.Errorf("%s: %v", when, err)
+		}
+	}
+	see(s, "during the outage")
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	s = mustOpen(t, fs, cfg, Options{Sink: sink})
+	defer s.Close()
+	see(s, "after a restart")
+	if h := s.Health(); h.FileBytes == 0 || h.Samples != 200_000 {
+		t.Errorf("health after a restart: %+v", h)
+	}
+	v := s.View()
+	down.Store(false)
+	if _, err := s.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := sink.content().diff(want); err != nil {
+		t.Error(err)
+	}
+	alone := content{}
+	alone.overlay(t, v, "load")
+	if err := alone.diff(want); err != nil {
+		t.Errorf("a view that was opened before: %v", err)
+	}
+	v.Close()
+	names, err := fs.List("spool/" + spillName)
+	if err != nil || len(names) != 0 {
+		t.Errorf("files left: %v, %v", names, err)
+	}
+	if h := s.Health(); h.Samples != 0 || h.FileBytes != 0 || h.SinkError != nil || h.MemoryBytes > 1<<10 {
+		t.Errorf("health at the end: %+v", h)
+	}
+}
+
+// TestMaxBytes: at the bound Append says which, why, and since when; it takes
+// samples again when there is room.
+func TestMaxBytes(t *testing.T) {
+	cfg := tinyConfig()
+	cfg.MaxBytes = units.MiB
+	sink := newRemote()
+	var down atomic.Bool
+	down.Store(true)
+	sink.fail = func() error {
+		if down.Load() {
+			return errDown
+		}
+		return nil
+	}
+	s := mustOpen(t, vfs.NewMem(), cfg, Options{Sink: sink})
+	defer s.Close()
+	for s.Health().SinkError == nil { // until the first failure is known
+		put(t, s, testSeries("early", 1), 1, 1)
+		time.Sleep(time.Millisecond)
+	}
+	want := content{}
+	_, err := fill(s, want, 1<<20)
+	var unavailable *store.UnavailableError
+	if !errors.As(err, &unavailable) || !errors.Is(err, errDown) {
+		t.Fatalf("at the bound: %v", err)
+	}
+	for _, part := range []string{"max_bytes", "1MiB", "since 20", errDown.Error()} {
+		if !strings.Contains(err.Error(), part) {
+			t.Errorf("%q does not say %q", err, part)
+		}
+	}
+	h := s.Health()
+	if h.LogBytes+h.FileBytes > int64(cfg.MaxBytes)+64<<10 {
+		t.Errorf("%d bytes of log and %d of files are above the bound", h.LogBytes, h.FileBytes)
+	}
+	if s.Healthy() != nil && !errors.As(s.Healthy(), &unavailable) {
+		t.Errorf("healthy: %v", s.Healthy())
+	}
+	down.Store(false)
+	if _, err := s.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fill(s, want, 10); err != nil {
+		t.Errorf("after it was drained: %v", err)
+	}
+	if s.Healthy() != nil {
+		t.Errorf("healthy: %v", s.Healthy())
+	}
+}
+
+// TestMaxMemory: when files can not be written either, Append says so.
+func TestMaxMemory(t *testing.T) {
+	var broken atomic.Bool
+	broken.Store(true)
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && strings.Contains(op.Path, spillName+"/") && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			return errorfs.ErrInjected
+		}
+		return nil
+	}))
+	s := mustOpen(t, fs, tinyConfig(), Options{})
+	defer s.Close()
+	_, err := fill(s, content{}, 1<<20)
+	var unavailable *store.UnavailableError
+	if !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "max_memory of 128KiB") || !strings.Contains(err.Error(), "was not reached yet") {
+		t.Fatalf("at the bound: %v", err)
+	}
+	broken.Store(false)
+	sink := newRemote()
+	s.Start(sink)
+	if _, err := s.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := fill(s, content{}, 10); err != nil {
+		t.Errorf("after it was drained: %v", err)
+	}
+}
+
+// TestAcknowledgeStore: Append returns when the remote store has the samples,
+// and many who append at once share a write.
+func TestAcknowledgeStore(t *testing.T) {
+	cfg := tinyConfig()
+	cfg.Acknowledge, cfg.StoreLinger, cfg.Linger = AcknowledgeStore, 20*time.Millisecond, time.Hour
+	cfg.GenerationSamples = 1 << 20
+	sink := newRemote()
+	s := mustOpen(t, vfs.NewMem(), cfg, Options{Sink: sink})
+	defer s.Close()
+	const writers = 50
+	errs := make(chan error, writers)
+	for i := range writers {
+		go func() {
+			series := testSeries("load", i)
+			err := tryPut(s, series, 7, 1000)
+			if got := sink.content()[string(series.AppendKey(nil))][1000]; err == nil && got != "7/0" {
+				err = errors.New("acknowledged, but the remote store has " + got)
+			}
+			errs <- err
+		}()
+	}
+	for range writers {
+		if err := <-errs; err != nil {
+			t.Error(err)
+		}
+	}
+	if n := len(sink.writes); n > writers/5 {
+		t.Errorf("%d writes for %d appends", n, writers)
+	}
+
+	// Without an answer from the store.
+	sink.mu.Lock()
+	sink.fail = func() error { return errDown }
+	sink.mu.Unlock()
+	s.cfg.AcknowledgeTimeout = 100 * time.Millisecond
+	err := tryPut(s, testSeries("load", 1), 8, 1000)
+	var unavailable *store.UnavailableError
+	if !errors.As(err, &unavailable) || !errors.Is(err, errDown) || !strings.Contains(err.Error(), "acknowledge_timeout") {
+		t.Errorf("with the store down: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	var b store.Batch
+	b.Reset(s.Epoch())
+	ref, _ := s.Create(ctx, testSeries("load", 1))
+	b.AddLong(ref, 1, 1, 0)
+	if err := s.Append(ctx, &b); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("with a context that ends: %v", err)
+	}
+	if _, err := s.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("flush with a context that ended: %v", err)
+	}
+}
+
+// TestCloseWhileWaiting: whoever waits for the remote store is told.
+func TestCloseWhileWaiting(t *testing.T) {
+	cfg := tinyConfig()
+	cfg.Acknowledge = AcknowledgeStore
+	s := mustOpen(t, vfs.NewMem(), cfg, Options{})
+	errs := make(chan error, 2)
+	go func() { errs <- tryPut(s, testSeries("load", 1), 1, 1) }()
+	for s.Health().Samples == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	go func() {
+		_, err := s.Flush(context.Background())
+		errs <- err
+	}()
+	time.Sleep(5 * time.Millisecond)
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	for range 2 {
+		if err := <-errs; !errors.Is(err, store.ErrClosed) {
+			t.Errorf("after Close: %v", err)
+		}
+	}
+	if _, err := s.Create(context.Background(), testSeries("load", 1)); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("create: %v", err)
+	}
+	if err := s.Close(); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("close again: %v", err)
+	}
+}
+
+// TestAbsentSink: without a sink everything is taken, and nothing is cut by
+// time: the longer it takes, the larger the writes will be.
+func TestAbsentSink(t *testing.T) {
+	cfg := tinyConfig()
+	cfg.GenerationSamples = 1 << 20
+	s := mustOpen(t, vfs.NewMem(), cfg, Options{})
+	defer s.Close()
+	want := content{}
+	for i := range int64(5) {
+		put(t, s, testSeries("load", 1), i, i)
+		want.set(string(testSeries("load", 1).AppendKey(nil)), i, longText(i))
+		time.Sleep(2 * cfg.Linger)
+	}
+	if h := s.Health(); h.Generations != 0 || h.Samples != 5 || h.Started || h.Oldest.IsZero() {
+		t.Errorf("health: %+v", h)
+	}
+	sink := newRemote()
+	s.Start(sink)
+	for deadline := time.Now().Add(10 * time.Second); s.Health().Samples > 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	if err := sink.content().diff(want); err != nil {
+		t.Error(err)
+	}
+	if len(sink.writes) != 1 {
+		t.Errorf("%d writes, want 1", len(sink.writes))
+	}
+}
+
+// TestSlowSink: while it is at work nothing is cut by time, and the next
+// generation has all that came meanwhile.
+func TestSlowSink(t *testing.T) {
+	cfg := tinyConfig()
+	cfg.GenerationSamples = 1 << 20
+	sink := newRemote()
+	sink.gate = make(chan struct{})
+	s := mustOpen(t, vfs.NewMem(), cfg, Options{Sink: sink})
+	defer s.Close()
+	put(t, s, testSeries("load", 1), 1, 1)
+	for s.Health().Generations == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	for i := range int64(20) {
+		put(t, s, testSeries("load", 1), 1, 2+i)
+		time.Sleep(cfg.Linger)
+	}
+	sink.gate <- struct{}{}
+	sink.gate <- struct{}{}
+	for deadline := time.Now().Add(10 * time.Second); s.Health().Samples > 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	if len(sink.writes) != 2 {
+		t.Errorf("%d writes, want 2", len(sink.writes))
+	}
+}
+
+// TestDiskFull: a log that failed for want of space is opened anew; nothing that
+// was acknowledged is lost, and nothing is written under two timestamps.
+func TestDiskFull(t *testing.T) {
+	var full atomic.Bool
+	mem := vfs.NewMem()
+	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if full.Load() && op.Kind.ReadOrWrite() == errorfs.OpIsWrite && strings.Contains(op.Path, logName+"/") {
+			return errNoSpace
+		}
+		return nil
+	}))
+	cfg := tinyConfig()
+	cfg.GenerationSamples = 100
+	s := mustOpen(t, fs, cfg, Options{})
+	want := content{}
+	if _, err := fill(s, want, 8); err != nil {
+		t.Fatal(err)
+	}
+	full.Store(true)
+	_, err := fill(s, content{}, 20)
+	var unavailable *store.UnavailableError
+	if !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "disk is full") {
+		t.Fatalf("with a full disk: %v", err)
+	}
+	if s.Healthy() == nil || s.Health().Err == nil {
+		t.Error("health says nothing of it")
+	}
+	full.Store(false)
+	s.lookAtSpace()
+	if err := s.Healthy(); err != nil {
+		t.Fatalf("with space again: %v", err)
+	}
+	again := content{}
+	if _, err := fill(s, again, 20); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	sink := newRemote()
+	s = mustOpen(t, mem, cfg, Options{Sink: sink})
+	defer s.Close()
+	if _, err := s.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	for key, cells := range again {
+		for ms, value := range cells {
+			want.set(key, ms, value)
+		}
+	}
+	got := sink.content()
+	for key := range got { // the batch that failed may be there
+		for ms := range got[key] {
+			if want[key][ms] == "" {
+				delete(got[key], ms)
+			}
+		}
+	}
+	if err := got.diff(want); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestIdle: series without samples are not listed, and forgotten when there are
+// too many of them.
+func TestIdle(t *testing.T) {
+	cfg := tinyConfig()
+	cfg.MaxIdleSeries = 10
+	sink := newRemote()
+	s := mustOpen(t, vfs.NewMem(), cfg, Options{Sink: sink})
+	defer s.Close()
+	for i := range 20 {
+		put(t, s, testSeries("old", i), 1, 1)
+	}
+	if _, err := s.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	list := func(kind store.NameKind, metric string) int {
+		v := s.View()
+		defer v.Close()
+		names, _, err := v.Names(store.NamesQuery{Kind: kind, Metric: metric})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(names)
+	}
+	put(t, s, testSeries("new", 1), 1, 1)
+	if n := list(store.MetricNames, ""); n > 1 {
+		t.Errorf("%d metrics listed, want 1 at most", n)
+	}
+	s.lookAtIdle()
+	if n := s.SeriesCount(); n != 21 {
+		t.Errorf("%d series at the first look, want 21", n)
+	}
+	epoch := s.Epoch()
+	put(t, s, testSeries("old", 3), 2, 2)
+	if _, err := s.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	s.lookAtIdle()
+	if n := s.SeriesCount(); n != 1 && n != 2 {
+		t.Errorf("%d series at the second look, want the one that was used, and the new one if it was not drained", n)
+	}
+	if s.Epoch() == epoch {
+		t.Error("the epoch has not moved")
+	}
+	put(t, s, testSeries("old", 5), 3, 3)
+	if _, err := s.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if got := sink.content()[string(testSeries("old", 5).AppendKey(nil))]; got[1] != "1/0" || got[3] != "3/0" {
+		t.Errorf("a series that came again has %v", got)
+	}
+}
+
+// TestLocked: a second process is refused.
+func TestLocked(t *testing.T) {
+	fs := vfs.NewMem()
+	s := mustOpen(t, fs, tinyConfig(), Options{})
+	defer s.Close()
+	_, err := Open(fs, "spool", tinyConfig(), Options{})
+	var locked *LockedError
+	if !errors.As(err, &locked) {
+		t.Errorf("second open: %v", err)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	if err := DefaultConfig().Validate(); err != nil {
+		t.Error(err)
+	}
+	bad := Config{Acknowledge: "maybe", MaxMemory: 1, MaxIdleSeries: -1, Log: DefaultConfig().Log}
+	err := bad.Validate()
+	if err == nil {
+		t.Fatal("a bad configuration passes")
+	}
+	for _, key := range []string{"acknowledge:", "acknowledge_timeout:", "generation_bytes:", "generation_samples:", "max_bytes:", "max_idle_series:"} {
+		if !strings.Contains(err.Error(), key) {
+			t.Errorf("%q does not name %s", err, key)
+		}
+	}
+}
