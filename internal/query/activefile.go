@@ -10,21 +10,24 @@ import (
 	"strings"
 	"sync"
 	"time"
+	"unicode/utf8"
 )
 
 // An ActiveFile names the queries that run now in a file, so that after a crash
 // the next start can say what was going on. The file outlives the process, not
 // the machine: it is never synced.
 //
-// It has one slot of activeSlot bytes for each query that may run: a line of
-// JSON, filled up with blanks, or blanks only while the slot is free.
+// It has one slot of activeSlot bytes for each query that may run, which begins
+// with a line of JSON, or a blank while the slot is free. What follows is left
+// over from earlier queries.
 type ActiveFile struct {
 	file *os.File
 	log  *slog.Logger
 	warn sync.Once
 
 	mu   sync.Mutex
-	free []int // slots
+	free []int  // slots
+	line []byte // scratch
 }
 
 // An ActiveQuery is what a slot holds.
@@ -51,6 +54,9 @@ func OpenActiveFile(path string, slots int, log *slog.Logger) (*ActiveFile, []Ac
 	if err == nil {
 		err = file.Truncate(0)
 	}
+	if err == nil {
+		err = file.Truncate(int64(slots) * activeSlot)
+	}
 	if err != nil {
 		file.Close()
 		return nil, nil, fmt.Errorf("read the list of active queries: %w", err)
@@ -76,7 +82,7 @@ func readActive(r io.Reader) ([]ActiveQuery, error) {
 			return nil, err
 		}
 		var q ActiveQuery
-		if json.Unmarshal(slot, &q) == nil {
+		if json.NewDecoder(bytes.NewReader(slot)).Decode(&q) == nil {
 			left = append(left, q)
 		}
 	}
@@ -88,19 +94,36 @@ func (f *ActiveFile) begin(start time.Time, q *Request) int {
 	if len(text) > activeText {
 		text = strings.ToValidUTF8(text[:activeText], "") + "..."
 	}
-	line, err := json.Marshal(ActiveQuery{start.UTC(), q.Client, text})
-	if err != nil || len(line) >= activeSlot {
-		return -1
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.free) == 0 {
+	line := start.UTC().AppendFormat(append(f.line[:0], `{"start":"`...), time.RFC3339Nano)
+	line = appendQuoted(append(line, `","client":`...), q.Client)
+	line = appendQuoted(append(line, `,"query":`...), text)
+	line = append(line, "}\n"...)
+	f.line = line
+	if len(f.free) == 0 || len(line) > activeSlot {
 		return -1
 	}
 	slot := f.free[len(f.free)-1]
 	f.free = f.free[:len(f.free)-1]
 	f.write(slot, line)
 	return slot
+}
+
+// appendQuoted renders a JSON string. What is not UTF-8 becomes U+FFFD.
+func appendQuoted(dst []byte, s string) []byte {
+	dst = append(dst, '"')
+	for _, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			dst = append(dst, '\\', byte(r))
+		case r < ' ':
+			dst = fmt.Appendf(dst, `\u%04x`, r)
+		default:
+			dst = utf8.AppendRune(dst, r)
+		}
+	}
+	return append(dst, '"')
 }
 
 // end forgets the query of a slot.
@@ -110,15 +133,16 @@ func (f *ActiveFile) end(slot int) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.write(slot, nil)
+	f.write(slot, blank)
 	f.free = append(f.free, slot)
 }
 
-// write fills a slot. It is a copy to the system's memory, some microseconds,
-// so that f.mu may be held.
+var blank = []byte{' '}
+
+// write begins a slot anew. It is a copy to the system's memory, a microsecond or
+// two, so that f.mu may be held.
 func (f *ActiveFile) write(slot int, line []byte) {
-	padded := append(line, bytes.Repeat([]byte{' '}, activeSlot-1-len(line))...)
-	if _, err := f.file.WriteAt(append(padded, '\n'), int64(slot)*activeSlot); err != nil {
+	if _, err := f.file.WriteAt(line, int64(slot)*activeSlot); err != nil {
 		f.warn.Do(func() { f.log.Warn("active queries are not written down", "error", err) })
 	}
 }

@@ -1,0 +1,48 @@
+package main
+
+import (
+	"os"
+	"runtime"
+	"runtime/debug"
+	"runtime/metrics"
+)
+
+// How much garbage may pile up beside what is alive before it is collected, in
+// percent of that. Points make next to no garbage and series are kept: with a
+// million of them Go's 100 costs 0.2 GB more memory than 50, and saves no CPU
+// that could be measured. In a small store 50 percent are a few MiB, which
+// queries fill all the time; there garbageMin may pile up.
+const (
+	garbagePercent     = 50
+	garbagePercentMost = 400
+	garbageMin         = 32 << 20
+)
+
+// limitGarbage sets the percentage now and after each collection. GOGC in the
+// environment wins.
+func limitGarbage() {
+	if _, own := os.LookupEnv("GOGC"); !own {
+		afterCollection(0)
+	}
+}
+
+// afterCollection sets the percentage if it is another one, and again when the
+// next collection has found that nobody holds the sentinel.
+func afterCollection(current int) {
+	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
+	metrics.Read(live)
+	percent := percentFor(live[0].Value.Uint64())
+	if percent != current {
+		debug.SetGCPercent(percent)
+	}
+	type sentinel struct{ self *sentinel } // a pointer keeps it from sharing memory with others
+	runtime.AddCleanup(&sentinel{}, afterCollection, percent)
+}
+
+// percentFor is the percentage for so many bytes alive, in steps of ten.
+func percentFor(live uint64) int {
+	if live == 0 {
+		return garbagePercent
+	}
+	return max(garbagePercent, int(min(garbagePercentMost, garbageMin*100/live/10*10)))
+}
