@@ -1,0 +1,352 @@
+package kairosrows
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+var updateKairosMtime = &cql.Statement{Name: "update_kairos_mtime",
+	Text: "UPDATE varve_row_state USING TTL ? SET kairos_mtime = ? WHERE metric = ? AND row_time = ?"}
+
+// A coverer adds to the inverted index what KairosDB nodes wrote: one partition
+// of row_keys after another, first those that queries asked for, then, at times,
+// all, newest rows first. A pass over a partition:
+//
+//	1  read row_keys.mtime, k. If it is younger than Config.Settle, come back
+//	   later: a KairosDB node whose clock is behind may add rows without moving it
+//	2  read the partition, write varve_row_index
+//	3  varve_row_state.kairos_mtime = k: covered, until mtime moves on
+//
+// Everything carries a write timestamp from before step 1, so that a delete that
+// runs meanwhile wins. Passes may be repeated and interrupted at any point: what
+// is not covered is read whole by queries.
+type coverer struct {
+	reader *Reader
+	stop   context.CancelFunc
+	tasks  sync.WaitGroup
+	wake   chan struct{} // holds one when something was asked for
+
+	mu    sync.Mutex
+	asked map[partKey]time.Time // not before
+
+	passes, keys, failures prometheus.Counter
+}
+
+// maxAsked bounds the partitions that are remembered; the walk finds the others.
+const maxAsked = 10_000
+
+func newCoverer(r *Reader) *coverer {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_kairosrows_cover_" + name, Help: help})
+	}
+	return &coverer{
+		reader: r, wake: make(chan struct{}, 1), asked: map[partKey]time.Time{}, stop: func() {},
+		passes:   counter("passes_total", "partitions of row keys that were added to the inverted index"),
+		keys:     counter("row_keys_total", "row keys that were added to the inverted index, or were there"),
+		failures: counter("failures_total", "partitions whose row keys could not be added to the inverted index and that are tried again"),
+	}
+}
+
+func (c *coverer) collectors() []prometheus.Collector {
+	return []prometheus.Collector{c.passes, c.keys, c.failures,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "varve_kairosrows_cover_backlog", Help: "partitions of row keys that queries found not in the inverted index"},
+			func() float64 {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				return float64(len(c.asked))
+			})}
+}
+
+// able reports whether there is anything to do in this keyspace.
+func (c *coverer) able() bool {
+	r := c.reader
+	return r.config.CoverRate > 0 && r.ks.Tables.Own && r.ks.Tables.RowKeys && !r.ks.ReadOnly()
+}
+
+func (c *coverer) start() {
+	if !c.able() {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c.stop = cancel
+	c.tasks.Go(func() { c.run(ctx) })
+}
+
+func (c *coverer) close() {
+	c.stop()
+	c.tasks.Wait()
+}
+
+// ask wants a partition covered soon.
+func (c *coverer) ask(p partKey) { c.askAt(p, time.Time{}) }
+
+func (c *coverer) askAt(p partKey, notBefore time.Time) {
+	if !c.able() {
+		return
+	}
+	c.mu.Lock()
+	if _, known := c.asked[p]; !known && len(c.asked) < maxAsked {
+		c.asked[p] = notBefore
+	}
+	c.mu.Unlock()
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns a partition that is due, or how long until one is.
+func (c *coverer) take() (p partKey, wait time.Duration, ok bool) {
+	now := c.reader.now()
+	wait = c.reader.config.CoverInterval
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p, at := range c.asked {
+		if !at.After(now) {
+			delete(c.asked, p)
+			return p, 0, true
+		}
+		wait = min(wait, at.Sub(now))
+	}
+	return p, wait, false
+}
+
+// retryAfter is the pause after a pass that failed.
+const retryAfter = 10 * time.Second
+
+func (c *coverer) run(ctx context.Context) {
+	nextWalk := c.reader.now().Add(c.reader.config.CoverInterval / 2)
+	for ctx.Err() == nil {
+		wait := c.serve(ctx)
+		if now := c.reader.now(); !now.Before(nextWalk) {
+			if err := c.walk(ctx); err != nil && ctx.Err() == nil {
+				c.reader.log.Warn("looking for row keys that the inverted index lacks failed; it is tried again later", "error", err)
+			}
+			nextWalk = c.reader.now().Add(c.reader.config.CoverInterval)
+			continue
+		}
+		select {
+		case <-time.After(min(wait, nextWalk.Sub(c.reader.now()))):
+		case <-c.wake:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// serve covers what was asked for and returns how long until more is due.
+func (c *coverer) serve(ctx context.Context) (wait time.Duration) {
+	for ctx.Err() == nil {
+		p, wait, ok := c.take()
+		if !ok {
+			return wait
+		}
+		c.coverOrPutOff(ctx, p)
+	}
+	return 0
+}
+
+func (c *coverer) coverOrPutOff(ctx context.Context, p partKey) {
+	_, wait, err := c.cover(ctx, p)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		c.failures.Inc()
+		c.reader.log.Warn("row keys could not be added to the inverted index; they are tried again", "metric", p.metric, "row_time", p.timeMS, "error", err)
+		c.askAt(p, c.reader.now().Add(retryAfter))
+	case wait > 0:
+		c.askAt(p, c.reader.now().Add(wait))
+	}
+}
+
+// walk covers all metrics.
+func (c *coverer) walk(ctx context.Context) error {
+	low, high := c.reader.ks.Spec.RowRange(model.AllTime)
+	names, err := c.reader.Look().metricNames(ctx, store.NamesQuery{Kind: store.MetricNames})
+	if err != nil {
+		return err
+	}
+	for _, metric := range names {
+		times, err := c.reader.Look().readRowTimes(ctx, span{metric, low, high})
+		if err != nil {
+			return err
+		}
+		for i := len(times) - 1; i >= 0; i-- {
+			c.coverOrPutOff(ctx, partKey{metric, times[i].timeMS})
+			c.serve(ctx)
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+		}
+	}
+	return nil
+}
+
+// Cover adds the row keys of a metric and row time to the inverted index, now.
+// It reports whether the index holds all of them afterwards: not if KairosDB
+// added some a moment ago, nor if they are about to expire.
+func (r *Reader) Cover(ctx context.Context, metric string, rowTimeMS int64) (covered bool, err error) {
+	covered, _, err = r.cover.cover(ctx, partKey{metric, rowTimeMS})
+	return covered, err
+}
+
+// cover makes one pass. wait says when to come back if it is too early.
+func (c *coverer) cover(ctx context.Context, p partKey) (covered bool, wait time.Duration, err error) {
+	r := c.reader
+	began := r.now()
+	s, left, err := c.stampAndLife(ctx, p)
+	if err != nil || s.mtime == (cql.UUID{}) {
+		return false, 0, err
+	}
+	state, err := c.stateOf(ctx, p)
+	if err != nil {
+		return false, 0, err
+	}
+	if state.kairosMtime == s.mtime {
+		return true, 0, nil
+	}
+	if age := began.UnixMilli() - s.written; age < r.config.Settle.Milliseconds() {
+		return false, max(time.Millisecond, r.config.Settle-time.Duration(age)*time.Millisecond), nil
+	}
+	pass := &coverPass{coverer: c, key: p, began: began, stampMS: began.UnixMilli()}
+	pass.ttl, pass.stateTTL = state.lives(left, began)
+	if err := pass.copyKeys(ctx); err != nil {
+		return false, 0, err
+	}
+	if err := r.ks.Session.Exec(ctx, updateKairosMtime, r.now().UnixMilli(), pass.stateTTL, s.mtime, p.metric, p.timeMS); err != nil {
+		return false, 0, err
+	}
+	c.passes.Inc()
+	return true, 0, nil
+}
+
+// stampAndLife reads the mtime of a partition, and how many seconds it lives; 0
+// means for ever.
+func (c *coverer) stampAndLife(ctx context.Context, p partKey) (stamp, int64, error) {
+	var mtime, written cql.Raw
+	var ttl *int
+	_, err := c.reader.ks.Session.One(ctx, readMtime, []any{p.metric, tableName, p.timeMS}, &mtime, &written, &ttl)
+	s := stamp{uuidOf(mtime), writtenMS(written)}
+	if err != nil || ttl == nil {
+		return s, 0, err
+	}
+	return s, int64(*ttl), nil
+}
+
+// coverState is what varve_row_state says.
+type coverState struct {
+	kairosMtime cql.UUID
+	expirySec   int64 // of index rows that Varve wrote, Unix seconds; 0: none
+}
+
+func (c *coverer) stateOf(ctx context.Context, p partKey) (coverState, error) {
+	var mtime cql.Raw
+	var expires *int64
+	_, err := c.reader.ks.Session.One(ctx, selectRowState, []any{p.metric, p.timeMS}, &mtime, nil, &expires)
+	s := coverState{kairosMtime: uuidOf(mtime)}
+	if expires != nil {
+		s.expirySec = expiryOf(*expires)
+	}
+	return s, err
+}
+
+// coverMargin is how much longer index rows live than the mtime that they were
+// covered for. Once that is gone the partition counts as not covered.
+const coverMargin = 3600
+
+// lives returns the time-to-live of index rows and of the state, in seconds, 0 =
+// for ever. The rows live as long as mtime at least, left seconds, and as long
+// as those that Varve wrote: the last write decides, and must not shorten.
+func (s coverState) lives(left int64, now time.Time) (rows, state int) {
+	if left == 0 || s.expirySec == forever {
+		return 0, 0
+	}
+	life := max(left+coverMargin, s.expirySec-now.Unix())
+	return int(min(life, model.MaxTTL)), int(left)
+}
+
+// A coverPass copies one partition of row_keys into varve_row_index.
+type coverPass struct {
+	coverer  *coverer
+	key      partKey
+	began    time.Time
+	stampMS  int64
+	ttl      int
+	stateTTL int
+	copied   int
+}
+
+// coverPage is how many row keys are copied at once.
+const coverPage = 2000
+
+// coverParallel is how many batches of index rows are on their way at once.
+const coverParallel = 8
+
+func (p *coverPass) copyKeys(ctx context.Context) error {
+	look := p.coverer.reader.Look()
+	rows := look.query(ctx, readRowKeys, p.key.metric, tableName, p.key.timeMS)
+	defer rows.Close()
+	var d keyDecoder
+	var name, tags cql.Raw
+	dest := []any{&name, &tags, nil, nil}
+	page := new(keyList)
+	for rows.Scan(dest...) {
+		if name == nil || tags == nil {
+			continue
+		}
+		if err := look.addKey(page, &d, name, tags, nil); err != nil {
+			return err
+		}
+		if len(page.keys) == coverPage {
+			if err := p.write(ctx, page.keys); err != nil {
+				return err
+			}
+			page.keys = page.keys[:0]
+		}
+	}
+	return errors.Join(rows.Close(), p.write(ctx, page.keys))
+}
+
+// write writes the index rows of some keys, not faster than it may.
+func (p *coverPass) write(ctx context.Context, keys []rowKey) error {
+	r := p.coverer.reader
+	type place struct {
+		tag, value string
+		shard      int
+	}
+	groups := map[place][]cql.Entry{}
+	for _, k := range keys {
+		shard := indexShard(k.tags, r.ks.IndexShards)
+		for name, value := range k.tags.All() {
+			at := place{name, value, shard}
+			groups[at] = append(groups[at], cql.Entry{Statement: insertTagRow,
+				Args: []any{p.key.metric, p.key.timeMS, name, value, shard, string(k.typ), cql.TagMap{Tags: k.tags}, p.ttl}})
+		}
+	}
+	var batches [][]cql.Entry
+	for _, entries := range groups {
+		batches = append(batches, cutBatches(entries)...)
+	}
+	err := parallel(ctx, coverParallel, len(batches), func(ctx context.Context, i int) error {
+		return r.ks.Session.Batch(ctx, p.stampMS, batches[i])
+	})
+	if err != nil {
+		return err
+	}
+	p.copied += len(keys)
+	p.coverer.keys.Add(float64(len(keys)))
+	due := p.began.Add(time.Duration(p.copied) * time.Second / time.Duration(r.config.CoverRate))
+	select {
+	case <-time.After(due.Sub(r.now())):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,435 @@
+package kairosrows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// SeriesRows is a series and its rows, ascending by time.
+type SeriesRows struct {
+	Series model.Series
+	Rows   []Row
+}
+
+// A Look is one reader's look at the index. What it has read of the index it
+// does not read again, so that all entries of a request cost one reading of each
+// metric; what changes later it may see or not. It is used by any number of
+// goroutines, and for as long as one request takes: what it has read stays in
+// memory.
+type Look struct {
+	reader *Reader
+	slots  chan struct{} // index reads in flight
+	trace  counters
+
+	mu         sync.Mutex
+	states     map[span]*once[[]rowState]
+	legacy     map[span]*once[[]legacyRow]
+	partitions map[partKey]*partition
+}
+
+// Look begins to look at the index.
+func (r *Reader) Look() *Look {
+	return &Look{
+		reader: r, slots: make(chan struct{}, r.config.IndexReads),
+		states: map[span]*once[[]rowState]{}, legacy: map[span]*once[[]legacyRow]{}, partitions: map[partKey]*partition{},
+	}
+}
+
+// A Trace says how lookups were answered, and what was read.
+type Trace struct {
+	Lookups    int64 // calls of Lookup and Names
+	Statements int64 // statements that read indexes
+	IndexRows  int64 // rows of index tables
+	IndexBytes int64 // of row keys in them
+
+	// Partitions of row keys, one for each metric and row time, by how they were
+	// answered: from memory; by the inverted index; read whole. Uncovered were
+	// read whole although the lookup was selective, since the inverted index may
+	// lack what KairosDB wrote.
+	CachedPartitions, IndexedPartitions, FullPartitions, UncoveredPartitions int64
+
+	Slices     int64 // of data rows, each a statement
+	Cells      int64 // in them
+	CellBytes  int64
+	CachedRows int64 // slices that the cache of packed chunks had
+	Samples    int64 // handed out
+}
+
+type counters struct {
+	lookups, statements, indexRows, indexBytes                               atomic.Int64
+	cachedPartitions, indexedPartitions, fullPartitions, uncoveredPartitions atomic.Int64
+	slices, cells, cellBytes, cachedRows, samples                            atomic.Int64
+}
+
+// Trace returns what was done so far.
+func (l *Look) Trace() Trace {
+	t := &l.trace
+	return Trace{
+		Lookups: t.lookups.Load(), Statements: t.statements.Load(), IndexRows: t.indexRows.Load(), IndexBytes: t.indexBytes.Load(),
+		CachedPartitions: t.cachedPartitions.Load(), IndexedPartitions: t.indexedPartitions.Load(),
+		FullPartitions: t.fullPartitions.Load(), UncoveredPartitions: t.uncoveredPartitions.Load(),
+		Slices: t.slices.Load(), Cells: t.cells.Load(), CellBytes: t.cellBytes.Load(), CachedRows: t.cachedRows.Load(),
+		Samples: t.samples.Load(),
+	}
+}
+
+func (l *Look) query(ctx context.Context, st *cql.Statement, args ...any) *cql.Rows {
+	l.trace.statements.Add(1)
+	return l.reader.ks.Session.Query(ctx, st, args...)
+}
+
+// once is a value that is loaded once. Who comes while it is being loaded waits;
+// after an error, which may be of a context that has ended, he tries himself.
+type once[T any] struct {
+	lock   chan struct{} // holds one while somebody loads
+	init   sync.Once
+	loaded atomic.Bool
+	value  T
+}
+
+func (o *once[T]) get(ctx context.Context, load func() (T, error)) (T, error) {
+	if o.loaded.Load() {
+		return o.value, nil
+	}
+	o.init.Do(func() { o.lock = make(chan struct{}, 1) })
+	var none T
+	select {
+	case o.lock <- struct{}{}:
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+	defer func() { <-o.lock }()
+	if o.loaded.Load() {
+		return o.value, nil
+	}
+	v, err := load()
+	if err != nil {
+		return none, err
+	}
+	o.value = v
+	o.loaded.Store(true)
+	return v, nil
+}
+
+// parallel calls f for 0..n-1, at most index_reads at once in the whole Look, and
+// returns the first error. f must not call parallel.
+func (l *Look) parallel(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var tasks sync.WaitGroup
+	for i := range n {
+		select {
+		case l.slots <- struct{}{}:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		tasks.Go(func() {
+			defer func() { <-l.slots }()
+			if err := f(ctx, i); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	tasks.Wait()
+	return context.Cause(ctx)
+}
+
+// memo returns the entry of m under k, made if need be.
+func memo[K comparable, V any](l *Look, m map[K]*V, k K) *V {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	v := m[k]
+	if v == nil {
+		v = new(V)
+		m[k] = v
+	}
+	return v
+}
+
+// Lookup returns the series that match and have a row that may hold samples of
+// the range, each with those rows.
+func (l *Look) Lookup(ctx context.Context, sel store.Selection) ([]SeriesRows, error) {
+	l.trace.lookups.Add(1)
+	if sel.Range.StartMS > sel.Range.EndMS || impossible(sel.Matchers) {
+		return nil, nil
+	}
+	found, err := l.lookup(ctx, sel)
+	if err != nil {
+		if limit := (*store.LimitError)(nil); errors.As(err, &limit) {
+			return nil, err
+		}
+		return nil, fmt.Errorf("look up series of %s: %w", sel.Metric, err)
+	}
+	return found, nil
+}
+
+func (l *Look) lookup(ctx context.Context, sel store.Selection) ([]SeriesRows, error) {
+	g := &gathering{sel: sel, places: map[rowKey]int32{}}
+	err := l.eachKey(ctx, sel, g.limit(), g.add)
+	if err != nil {
+		return nil, err
+	}
+	for i := range g.found {
+		g.found[i].Rows = sortRows(g.found[i].Rows)
+	}
+	return g.found, nil
+}
+
+// A gathering puts together what the partitions have of each series.
+type gathering struct {
+	sel store.Selection
+
+	mu     sync.Mutex
+	places map[rowKey]int32
+	found  []SeriesRows
+}
+
+// limit is how many keys of one partition are too many.
+func (g *gathering) limit() int {
+	if g.sel.Limit > 0 {
+		return g.sel.Limit
+	}
+	return maxInt
+}
+
+const maxInt = int(^uint(0) >> 1)
+
+func (g *gathering) add(row Row, keys []rowKey) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, k := range keys {
+		at, ok := g.places[k]
+		if !ok {
+			at = int32(len(g.found))
+			g.places[k] = at
+			g.found = append(g.found, SeriesRows{Series: model.Series{Metric: g.sel.Metric, Tags: k.tags, Type: k.typ}})
+		}
+		g.found[at].Rows = append(g.found[at].Rows, row)
+	}
+	if n := len(g.found); g.sel.Limit > 0 && n > g.sel.Limit {
+		return &store.LimitError{Limit: g.sel.LimitKey, Max: int64(g.sel.Limit), Need: int64(n), What: "select series of " + g.sel.Metric}
+	}
+	return nil
+}
+
+// eachKey calls f with the matching row keys of each row of the selection, by
+// several goroutines at once. Of a partition that has more than limit of them it
+// may hand out only more than limit.
+func (l *Look) eachKey(ctx context.Context, sel store.Selection, limit int, f func(Row, []rowKey) error) error {
+	low, high := l.reader.ks.Spec.RowRange(sel.Range)
+	s := span{sel.Metric, low, high}
+	if err := l.eachLegacyKey(ctx, s, sel.Matchers, f); err != nil {
+		return err
+	}
+	states, err := memo(l, l.states, s).get(ctx, func() ([]rowState, error) { return l.readStates(ctx, s) })
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var tasks sync.WaitGroup
+	width := make(chan struct{}, cap(l.slots))
+	for i := range states {
+		select {
+		case width <- struct{}{}:
+		case <-ctx.Done():
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		p := l.partition(sel.Metric, states[i])
+		tasks.Go(func() {
+			defer func() { <-width }()
+			keys, err := l.keysOf(ctx, p, sel.Matchers, limit)
+			if err == nil && len(keys) > 0 {
+				err = f(Row{p.key.timeMS, Typed}, keys)
+			}
+			if err != nil {
+				cancel(err)
+			}
+		})
+	}
+	tasks.Wait()
+	return context.Cause(ctx)
+}
+
+func (l *Look) partition(metric string, state rowState) *partition {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	k := partKey{metric, state.timeMS}
+	p := l.partitions[k]
+	if p == nil {
+		p = &partition{key: k, state: state}
+		l.partitions[k] = p
+	}
+	return p
+}
+
+func (l *Look) eachLegacyKey(ctx context.Context, s span, matchers []model.Matcher, f func(Row, []rowKey) error) error {
+	keys, err := memo(l, l.legacy, s).get(ctx, func() ([]legacyRow, error) {
+		var rows []legacyRow
+		keys, err := l.readLegacy(ctx, s)
+		for _, k := range keys {
+			rows = append(rows, legacySeries(k)...)
+		}
+		return rows, err
+	})
+	if err != nil {
+		return err
+	}
+	for _, k := range keys {
+		if model.MatchesAll(matchers, k.key.tags) {
+			if err := f(k.row, []rowKey{k.key}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// keysOf returns the row keys of a partition that match. Of more than limit it
+// may return only some, more than limit.
+func (l *Look) keysOf(ctx context.Context, p *partition, matchers []model.Matcher, limit int) ([]rowKey, error) {
+	if p.full.loaded.Load() {
+		return p.full.value.matching(nil, matchers), nil
+	}
+	var literals []model.Matcher
+	for _, m := range matchers {
+		if isLiteral(m) {
+			literals = append(literals, m)
+		}
+	}
+	if len(literals) == 0 && !l.reader.postings.holds(p.key) {
+		return l.fullKeys(ctx, p, matchers, limit)
+	}
+	s, err := l.stampOf(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	if list := l.reader.postings.get(postingKey{partKey: p.key}, p.version(s)); list != nil {
+		l.trace.cachedPartitions.Add(1)
+		return list.matching(nil, matchers), nil
+	}
+	switch {
+	case len(literals) == 0:
+		return l.fullKeys(ctx, p, matchers, limit)
+	case !p.covered(s):
+		l.trace.uncoveredPartitions.Add(1)
+		l.reader.cover.ask(p.key)
+		return l.fullKeys(ctx, p, matchers, limit)
+	}
+	return l.indexedKeys(ctx, p, s, literals, matchers)
+}
+
+// stampOf returns the mtime of a partition, read once.
+func (l *Look) stampOf(ctx context.Context, p *partition) (stamp, error) {
+	return p.stamp.get(ctx, func() (s stamp, err error) {
+		err = l.parallel(ctx, 1, func(ctx context.Context, _ int) error {
+			s, err = l.readStamp(ctx, p)
+			return err
+		})
+		return s, err
+	})
+}
+
+// fullKeys reads the partition whole, or until there are too many matching keys.
+func (l *Look) fullKeys(ctx context.Context, p *partition, matchers []model.Matcher, limit int) ([]rowKey, error) {
+	var some []rowKey
+	more := func(k rowKey) bool {
+		if limit == maxInt || !model.MatchesAll(matchers, k.tags) {
+			return true
+		}
+		if some = append(some, k); len(some) > limit {
+			some = distinctKeys(some) // old servers hold a key once for each order of its tags
+		}
+		return len(some) <= limit
+	}
+	list, err := p.full.get(ctx, func() (list *keyList, err error) {
+		err = l.parallel(ctx, 1, func(ctx context.Context, _ int) error {
+			list, err = l.readAll(ctx, p, more)
+			return err
+		})
+		return list, err
+	})
+	switch {
+	case errors.Is(err, errEnough):
+		return some, nil
+	case err != nil:
+		return nil, err
+	}
+	return list.matching(nil, matchers), nil
+}
+
+func distinctKeys(keys []rowKey) []rowKey {
+	seen := make(map[rowKey]bool, len(keys))
+	out := keys[:0]
+	for _, k := range keys {
+		if !seen[k] {
+			seen[k] = true
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// indexedKeys finds row keys through the inverted index: by the matcher that has
+// the fewest; the others are applied to these.
+func (l *Look) indexedKeys(ctx context.Context, p *partition, s stamp, literals, matchers []model.Matcher) ([]rowKey, error) {
+	if keys, ok := l.knownKeys(p, s, literals, matchers); ok {
+		l.trace.cachedPartitions.Add(1)
+		return keys, nil
+	}
+	l.trace.indexedPartitions.Add(1)
+	lists, err := l.race(ctx, p, s, literals)
+	if err != nil {
+		return nil, err
+	}
+	var keys []rowKey
+	for _, list := range lists {
+		keys = list.matching(keys, matchers)
+	}
+	return keys, nil
+}
+
+// knownKeys answers from lists that this Look or the cache has of a matcher.
+func (l *Look) knownKeys(p *partition, s stamp, literals, matchers []model.Matcher) ([]rowKey, bool) {
+	var best []*keyList
+	fewest := maxInt
+	for _, m := range literals {
+		var lists []*keyList
+		n := 0
+		for _, v := range distinct(m.Values) {
+			list := l.knownList(p, s, postingKey{p.key, m.Tag, v})
+			if list == nil {
+				lists = nil
+				break
+			}
+			lists = append(lists, list)
+			n += len(list.keys)
+		}
+		if lists != nil && n < fewest {
+			best, fewest = lists, n
+		}
+	}
+	var keys []rowKey
+	for _, list := range best {
+		keys = list.matching(keys, matchers)
+	}
+	return keys, best != nil
+}
+
+func (l *Look) knownList(p *partition, s stamp, k postingKey) *keyList {
+	if o := p.posting(k); o.loaded.Load() {
+		return o.value
+	}
+	return l.reader.postings.get(k, p.version(s))
+}

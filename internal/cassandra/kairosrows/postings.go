@@ -1,0 +1,332 @@
+package kairosrows
+
+import (
+	"container/list"
+	"encoding/binary"
+	"hash/maphash"
+	"slices"
+	"sort"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/model"
+)
+
+// A rowKey is a row of row_keys apart from its partition.
+type rowKey struct {
+	typ  model.Type
+	tags model.Tags
+}
+
+// A keyList holds the row keys of one row time: all, or those with one tag.
+// It does not change after it was loaded.
+type keyList struct {
+	keys  []rowKey
+	bytes int64 // of memory
+
+	mu    sync.Mutex
+	byTag map[string][]int32 // places of keys by value, for tags that were asked for
+}
+
+// keyOverhead is what a row key costs beside the bytes of its tags.
+const keyOverhead = 32
+
+func (l *keyList) add(k rowKey, tagBytes int) {
+	l.keys = append(l.keys, k)
+	l.bytes += int64(tagBytes) + keyOverhead
+}
+
+// indexFrom is how many keys are worth an index by tag: filtering so many takes
+// a millisecond.
+const indexFrom = 4096
+
+// matching appends the keys that satisfy all matchers.
+func (l *keyList) matching(dst []rowKey, matchers []model.Matcher) []rowKey {
+	if len(l.keys) >= indexFrom {
+		for _, m := range matchers {
+			if isLiteral(m) {
+				return l.matchingByTag(dst, m, matchers)
+			}
+		}
+	}
+	for _, k := range l.keys {
+		if model.MatchesAll(matchers, k.tags) {
+			dst = append(dst, k)
+		}
+	}
+	return dst
+}
+
+func (l *keyList) matchingByTag(dst []rowKey, by model.Matcher, matchers []model.Matcher) []rowKey {
+	places := l.sortedBy(by.Tag)
+	valueAt := func(i int) string {
+		v, _ := l.keys[places[i]].tags.Get(by.Tag)
+		return v
+	}
+	for _, v := range distinct(by.Values) {
+		first := sort.Search(len(places), func(i int) bool { return valueAt(i) >= v })
+		for i := first; i < len(places) && valueAt(i) == v; i++ {
+			if k := l.keys[places[i]]; model.MatchesAll(matchers, k.tags) {
+				dst = append(dst, k)
+			}
+		}
+	}
+	return dst
+}
+
+// sortedBy returns the places of the keys that have a tag, ordered by its value.
+// It is made when a tag is asked for the first time.
+func (l *keyList) sortedBy(tag string) []int32 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if places, ok := l.byTag[tag]; ok {
+		return places
+	}
+	values := make([]string, len(l.keys))
+	var places []int32
+	for i, k := range l.keys {
+		if v, ok := k.tags.Get(tag); ok {
+			values[i] = v
+			places = append(places, int32(i))
+		}
+	}
+	slices.SortFunc(places, func(a, b int32) int { return strings.Compare(values[a], values[b]) })
+	if l.byTag == nil {
+		l.byTag = map[string][]int32{}
+	}
+	l.byTag[tag] = places
+	return places
+}
+
+// maxLiterals is the most values of a matcher that are looked up one by one.
+const maxLiterals = 64
+
+// isLiteral reports whether the series of a matcher can be found by values.
+func isLiteral(m model.Matcher) bool {
+	return len(m.Patterns) == 0 && len(m.Values) > 0 && len(m.Values) <= maxLiterals
+}
+
+// impossible reports whether one of the matchers selects nothing.
+func impossible(matchers []model.Matcher) bool {
+	return slices.ContainsFunc(matchers, func(m model.Matcher) bool { return len(m.Patterns) == 0 && len(m.Values) == 0 })
+}
+
+// distinct returns the values, each once. It does not change them.
+func distinct(values []string) []string {
+	if len(values) < 2 {
+		return values
+	}
+	sorted := slices.Sorted(slices.Values(values))
+	return slices.Compact(sorted)
+}
+
+// A keyDecoder reads row keys of tables. It is used by one goroutine.
+type keyDecoder struct {
+	types map[string]model.Type
+	buf   []byte
+}
+
+// typeOf returns the type of a name, without allocating for the usual ones.
+func (d *keyDecoder) typeOf(name []byte) model.Type {
+	if t, ok := d.types[string(name)]; ok {
+		return t
+	}
+	if d.types == nil {
+		d.types = map[string]model.Type{}
+	}
+	t := model.Type(name)
+	d.types[string(t)] = t
+	return t
+}
+
+// tagsOf reads a frozen map. Maps that are in order, which nearly all are, cost
+// one allocation: they are turned into the key of a series, which is parsed.
+func (d *keyDecoder) tagsOf(raw []byte) (model.Tags, error) {
+	d.buf = append(d.buf[:0], byte(model.Null), 0) // no metric
+	if d.appendTags(raw) {
+		if s, err := model.ParseKey(string(d.buf)); err == nil {
+			return s.Tags, nil
+		}
+	}
+	return cql.ParseTagMap(raw)
+}
+
+// appendTags appends the tags of a map in the form of a series key.
+func (d *keyDecoder) appendTags(raw []byte) bool {
+	if len(raw) < 4 {
+		return false
+	}
+	texts := 2 * int(int32(binary.BigEndian.Uint32(raw)))
+	raw = raw[4:]
+	for range texts {
+		if len(raw) < 4 {
+			return false
+		}
+		n := int(int32(binary.BigEndian.Uint32(raw)))
+		if n < 0 || n > len(raw)-4 {
+			return false
+		}
+		d.buf = append(binary.AppendUvarint(d.buf, uint64(n)), raw[4:4+n]...)
+		raw = raw[4+n:]
+	}
+	return texts >= 0 && len(raw) == 0
+}
+
+// A version says how a partition of row_keys was when it was looked at: it gained
+// or lost row keys if one of the two differs later.
+type version struct {
+	mtime   cql.UUID // moved by KairosDB; zero if null
+	changed cql.UUID // moved by Varve; zero if there is none
+}
+
+// A partKey names a partition of row_keys.
+type partKey struct {
+	metric string
+	timeMS int64 // row time
+}
+
+// A postingKey names what the cache keeps of a partition: the row keys with one
+// tag, or with an empty tag name all of them. KairosDB allows no empty names.
+type postingKey struct {
+	partKey
+	tag, value string
+}
+
+// A postingsCache keeps row keys of partitions between queries, at most so many
+// bytes of them. An entry is valid as long as the partition's version is the one
+// that was read before the row keys were, and until a time.
+type postingsCache struct {
+	maxBytes int64
+	now      func() time.Time
+
+	mu         sync.Mutex
+	partitions map[partKey]map[postingKey]*list.Element // of *postingEntry
+	recent     list.List                                // most recently used first
+	bytes      int64
+	forgotten  [256]uint64 // times that partitions were forgotten, by hash
+	seed       maphash.Seed
+
+	hits, misses, evicted prometheus.Counter
+}
+
+type postingEntry struct {
+	key     postingKey
+	list    *keyList
+	version version
+	until   time.Time
+	bytes   int64
+}
+
+const postingOverhead = 250
+
+func newPostingsCache(maxBytes int64, now func() time.Time) *postingsCache {
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_kairosrows_postings_cache_" + name, Help: help})
+	}
+	return &postingsCache{
+		maxBytes: maxBytes, now: now, seed: maphash.MakeSeed(), partitions: map[partKey]map[postingKey]*list.Element{},
+		hits:    counter("hits_total", "lists of row keys that were in the cache and valid"),
+		misses:  counter("misses_total", "lists of row keys that were not"),
+		evicted: counter("evicted_total", "lists of row keys that made room for others"),
+	}
+}
+
+func (c *postingsCache) collectors() []prometheus.Collector {
+	return []prometheus.Collector{c.hits, c.misses, c.evicted,
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "varve_kairosrows_postings_cache_bytes", Help: "size of the cache of row keys"},
+			func() float64 { return float64(c.size()) })}
+}
+
+func (c *postingsCache) size() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.bytes
+}
+
+// holds reports whether there is anything of a partition, valid or not.
+func (c *postingsCache) holds(p partKey) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.partitions[p]) > 0
+}
+
+// get returns a list if it is there and valid. Of an invalid version all lists
+// are dropped.
+func (c *postingsCache) get(k postingKey, v version) *keyList {
+	now := c.now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if at := c.partitions[k.partKey][k]; at != nil {
+		e := at.Value.(*postingEntry)
+		if e.version == v && now.Before(e.until) {
+			c.recent.MoveToFront(at)
+			c.hits.Inc()
+			return e.list
+		}
+		c.removeLocked(at)
+	}
+	c.misses.Inc()
+	return nil
+}
+
+// begin returns what put must be given for a list of p that is loaded from now
+// on.
+func (c *postingsCache) begin(p partKey) (generation uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.forgotten[c.slot(p)]
+}
+
+func (c *postingsCache) slot(p partKey) uint64 {
+	return maphash.Comparable(c.seed, p) % uint64(len(c.forgotten))
+}
+
+// put keeps a list that was loaded after version v was read and begin called.
+func (c *postingsCache) put(k postingKey, l *keyList, v version, until time.Time, generation uint64) {
+	e := &postingEntry{key: k, list: l, version: v, until: until}
+	e.bytes = l.bytes + int64(len(k.tag)+len(k.value)) + postingOverhead
+	if len(l.keys) >= indexFrom {
+		e.bytes += int64(len(l.keys)) * 8 // of the orders by tag that may be made
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if generation != c.forgotten[c.slot(k.partKey)] || e.bytes > c.maxBytes {
+		return
+	}
+	if at := c.partitions[k.partKey][k]; at != nil {
+		c.removeLocked(at)
+	}
+	for c.bytes+e.bytes > c.maxBytes {
+		c.removeLocked(c.recent.Back())
+		c.evicted.Inc()
+	}
+	if c.partitions[k.partKey] == nil {
+		c.partitions[k.partKey] = map[postingKey]*list.Element{}
+	}
+	c.partitions[k.partKey][k] = c.recent.PushFront(e)
+	c.bytes += e.bytes
+}
+
+// forget drops what there is of a partition, and keeps out what is being loaded.
+func (c *postingsCache) forget(p partKey) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.forgotten[c.slot(p)]++
+	for _, at := range c.partitions[p] {
+		c.removeLocked(at)
+	}
+}
+
+func (c *postingsCache) removeLocked(at *list.Element) {
+	e := c.recent.Remove(at).(*postingEntry)
+	of := c.partitions[e.key.partKey]
+	delete(of, e.key)
+	if len(of) == 0 {
+		delete(c.partitions, e.key.partKey)
+	}
+	c.bytes -= e.bytes
+}

@@ -1,0 +1,231 @@
+package kairosrows
+
+import (
+	"context"
+	"sync"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/model"
+)
+
+// A race reads the inverted index of one partition for several matchers at
+// once, and stops as soon as one of them has all of its row keys. Each matcher
+// first reads one page a shard and value; only if none ends with that, the one
+// with the fewest row keys so far goes on. So a rare value beside a common one
+// costs about what it costs alone.
+type race struct {
+	look      *Look
+	partition *partition
+	stamp     stamp
+
+	mu      sync.Mutex
+	runners []*runner
+	turn    chan struct{} // closed and replaced when the state of a runner changed
+	err     error
+}
+
+// A runner reads the row keys of one matcher.
+type runner struct {
+	matcher model.Matcher
+	values  []string
+	lists   []*keyList // by value; complete when open is 0
+	open    int        // streams that have not ended
+	waiting int        // of them, streams that wait after their first page
+	chosen  bool
+	keys    int
+}
+
+// race returns the lists of the matcher that won, one a value.
+func (l *Look) race(ctx context.Context, p *partition, s stamp, literals []model.Matcher) ([]*keyList, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r := &race{look: l, partition: p, stamp: s, turn: make(chan struct{})}
+	generation := l.reader.postings.begin(p.key)
+	var tasks sync.WaitGroup
+	for _, m := range literals {
+		run := &runner{matcher: m, values: distinct(m.Values)}
+		run.open = len(run.values) * l.reader.ks.IndexShards
+		for range run.values {
+			run.lists = append(run.lists, new(keyList))
+		}
+		r.runners = append(r.runners, run)
+	}
+	for _, run := range r.runners {
+		for i := range run.values {
+			for shard := range l.reader.ks.IndexShards {
+				tasks.Go(func() { r.stream(ctx, run, i, shard) })
+			}
+		}
+	}
+	winner, err := r.wait(ctx)
+	cancel()
+	tasks.Wait()
+	if err != nil {
+		return nil, err
+	}
+	r.keep(winner, generation)
+	return winner.lists, nil
+}
+
+// keep remembers the winner's lists.
+func (r *race) keep(winner *runner, generation uint64) {
+	reader := r.look.reader
+	until := reader.keptUntil(r.partition, r.stamp)
+	for i, v := range winner.values {
+		k := postingKey{r.partition.key, winner.matcher.Tag, v}
+		r.partition.posting(k).set(winner.lists[i])
+		reader.postings.put(k, winner.lists[i], r.partition.version(r.stamp), until, generation)
+		r.look.trace.indexBytes.Add(winner.lists[i].bytes)
+	}
+}
+
+// wait returns the first runner that has ended. It lets the best one go on when
+// all of them wait.
+func (r *race) wait(ctx context.Context) (*runner, error) {
+	for {
+		r.mu.Lock()
+		turn, err := r.turn, r.err
+		winner := r.stateLocked()
+		r.mu.Unlock()
+		if err != nil || winner != nil {
+			return winner, err
+		}
+		select {
+		case <-turn:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// stateLocked returns a runner that has ended, or chooses one to go on if all
+// others wait.
+func (r *race) stateLocked() *runner {
+	for _, run := range r.runners {
+		if run.open == 0 {
+			return run
+		}
+	}
+	var best *runner
+	for _, run := range r.runners {
+		if run.waiting < run.open {
+			return nil
+		}
+		if best == nil || run.keys < best.keys {
+			best = run
+		}
+	}
+	if !best.chosen {
+		best.chosen = true
+		r.tellLocked()
+	}
+	return nil
+}
+
+func (r *race) tellLocked() {
+	close(r.turn)
+	r.turn = make(chan struct{})
+}
+
+// change changes the state of a runner and tells.
+func (r *race) change(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f()
+	r.tellLocked()
+}
+
+// stream reads one shard of one value.
+func (r *race) stream(ctx context.Context, run *runner, value, shard int) {
+	list, err := r.read(ctx, run, value, shard)
+	r.change(func() {
+		if err != nil {
+			if r.err == nil && ctx.Err() == nil {
+				r.err = err
+			}
+			return
+		}
+		into := run.lists[value]
+		into.keys = append(into.keys, list.keys...)
+		into.bytes += list.bytes
+		run.open--
+	})
+}
+
+func (r *race) read(ctx context.Context, run *runner, value, shard int) (*keyList, error) {
+	l := r.look
+	select {
+	case l.slots <- struct{}{}:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	held := true
+	defer func() {
+		if held {
+			<-l.slots
+		}
+	}()
+	list := new(keyList)
+	rows := l.query(ctx, readPostings, r.partition.key.metric, r.partition.key.timeMS, run.matcher.Tag, run.values[value], shard)
+	defer rows.Close()
+	var d keyDecoder
+	var name, tags cql.Raw
+	dest := []any{&name, &tags}
+	for rows.Scan(dest...) {
+		if err := l.addKey(list, &d, name, tags, nil); err != nil {
+			return nil, err
+		}
+		if len(list.keys) == postingsPage {
+			<-l.slots
+			held = false
+			if err := r.pause(ctx, run, len(list.keys)); err != nil {
+				return nil, err
+			}
+			select {
+			case l.slots <- struct{}{}:
+				held = true
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+	}
+	l.trace.indexRows.Add(int64(len(list.keys)))
+	return list, rows.Close()
+}
+
+// pause waits until the runner is chosen to go on. A matcher that runs alone
+// need not wait.
+func (r *race) pause(ctx context.Context, run *runner, keys int) error {
+	r.change(func() {
+		run.waiting++
+		run.keys += keys
+		run.chosen = run.chosen || len(r.runners) == 1
+	})
+	for {
+		r.mu.Lock()
+		turn, chosen := r.turn, run.chosen
+		if chosen {
+			run.waiting--
+		}
+		r.mu.Unlock()
+		if chosen {
+			return nil
+		}
+		select {
+		case <-turn:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// set gives a value that was loaded elsewhere.
+func (o *once[T]) set(v T) {
+	o.init.Do(func() { o.lock = make(chan struct{}, 1) })
+	o.lock <- struct{}{}
+	defer func() { <-o.lock }()
+	if !o.loaded.Load() {
+		o.value = v
+		o.loaded.Store(true)
+	}
+}
