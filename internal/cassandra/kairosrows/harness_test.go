@@ -2,12 +2,15 @@ package kairosrows
 
 import (
 	"context"
+	"encoding/hex"
 	"fmt"
 	"iter"
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -47,6 +50,7 @@ type bench struct {
 	t      testing.TB
 	ctx    context.Context
 	ks     *Keyspace
+	metric string // beginning of the names of all metrics of this test
 	counts *counted
 	writer *Writer
 	stamp  int64
@@ -54,19 +58,36 @@ type bench struct {
 	mu     sync.Mutex
 }
 
-// newBench makes a keyspace. A keyspace name that is given has been made by
-// somebody else.
+// shared is the keyspace of all tests that want nothing special: making one
+// takes seconds on a busy machine. Tests use metrics of their own in it.
+var shared struct {
+	sync.Mutex
+	name string
+}
+
+// newBench opens the shared keyspace, or one of its own if c is not the default
+// configuration, or the one that is named, which somebody else has made.
 func newBench(t testing.TB, c Config, w WriteConfig, keyspace string) *bench {
 	t.Helper()
 	address := originals.Cassandra(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	t.Cleanup(cancel)
-	b := &bench{t: t, ctx: ctx, counts: &counted{}, stamp: time.Now().UnixMilli()}
+	b := &bench{t: t, ctx: ctx, counts: &counted{}, stamp: time.Now().UnixMilli(), metric: fmt.Sprintf("%s.%d.", t.Name(), rand.Uint32())}
+	if keyspace == "" {
+		shared.Lock()
+		defer shared.Unlock()
+		keyspace = shared.name
+		own := !reflect.DeepEqual(c, DefaultConfig())
+		if keyspace == "" || own {
+			keyspace = fmt.Sprintf("rows_%d_%d", os.Getpid(), rand.Uint32())
+		}
+		if !own {
+			shared.name = keyspace
+		}
+	}
 	session := cql.DefaultConfig()
 	session.Hosts, session.Keyspace = []string{address}, keyspace
-	if keyspace == "" {
-		session.Keyspace = fmt.Sprintf("k2_%d_%d", os.Getpid(), rand.Uint32())
-	}
+	session.Attempts, session.ScanTimeout = 20, time.Minute
 	s, err := cql.Open(session, cql.Options{Observe: b.counts.observe})
 	if err != nil {
 		t.Fatal(err)
@@ -76,18 +97,12 @@ func newBench(t testing.TB, c Config, w WriteConfig, keyspace string) *bench {
 	if b.ks, err = Open(ctx, s, c); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-		defer cancel()
-		if keyspace == "" {
-			if err := s.Change(ctx, &cql.Statement{Name: "drop", Text: "DROP KEYSPACE " + b.ks.Name}); err != nil {
-				t.Error(err)
-			}
-		}
-	})
 	b.writer = b.newWriter(w, time.Now)
 	return b
 }
+
+// name returns a metric of this test.
+func (b *bench) name(suffix string) string { return b.metric + suffix }
 
 func (b *bench) newWriter(c WriteConfig, now func() time.Time) *Writer {
 	b.t.Helper()
@@ -111,7 +126,8 @@ func (b *bench) write(src *memory) {
 	}
 }
 
-// rows runs a query and returns its rows, each value in the form of %v.
+// rows runs a query and returns its rows of this test, as hex. One of its
+// columns has to hold the metric's name.
 func (b *bench) rows(text string, columns int, args ...any) []string {
 	b.t.Helper()
 	var all []string
@@ -126,7 +142,9 @@ func (b *bench) rows(text string, columns int, args ...any) []string {
 		if !rows.Scan(dest...) {
 			break
 		}
-		all = append(all, fmt.Sprintf("%x", values))
+		if line := fmt.Sprintf("%x", values); strings.Contains(line, hex.EncodeToString([]byte(b.metric))) {
+			all = append(all, line)
+		}
 	}
 	if err := rows.Close(); err != nil {
 		b.t.Fatal(err)
@@ -135,20 +153,18 @@ func (b *bench) rows(text string, columns int, args ...any) []string {
 	return all
 }
 
-// count returns how many rows of a table have regular or clustering values.
-func (b *bench) count(table, column string) int {
+// count returns how many rows of a table are of metrics of this test. Rows with
+// static cells only do not count.
+func (b *bench) count(table string) int {
 	b.t.Helper()
+	column := map[string]string{"data_points": "key, column1", "row_keys": "metric, data_type", "tag_indexed_row_keys": "metric, data_type",
+		"row_key_time_index": "metric, row_time", "string_index": "column1, key", "varve_row_index": "metric, data_type", "varve_row_state": "metric, row_time",
+		"row_key_index": "key, column1"}[table]
 	n := 0
-	rows := b.ks.Session.Query(b.ctx, &cql.Statement{Name: "test", Text: "SELECT " + column + " FROM " + table, Scan: true})
-	defer rows.Close()
-	var raw cql.Raw
-	for rows.Scan(&raw) {
-		if raw != nil {
+	for _, line := range b.rows("SELECT "+column+" FROM "+table, 2) {
+		if !strings.HasSuffix(line, " ]") {
 			n++
 		}
-	}
-	if err := rows.Close(); err != nil {
-		b.t.Fatal(err)
 	}
 	return n
 }
