@@ -20,18 +20,22 @@ var smallBodies = []string{"--ingest-max-unpacked-bytes=1MiB", "--ingest-body-me
 // is called.
 func occupy(t *testing.T, s *process.Server) (release func()) {
 	t.Helper()
-	conn, err := net.Dial("tcp", s.HTTP)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fmt.Fprintf(conn, "POST /api/v1/datapoints HTTP/1.1\r\nHost: v\r\nContent-Length: %d\r\n\r\n[", 1<<20)
-	err = process.Until(t.Context(), "refuse a request", func() (bool, error) {
+	var conn net.Conn
+	err := process.Until(t.Context(), "refuse a request", func() (bool, error) {
+		if conn == nil || answered(conn) { // refused itself, by the memory of a question below
+			var err error
+			if conn, err = net.Dial("tcp", s.HTTP); err != nil {
+				return false, err
+			}
+			fmt.Fprintf(conn, "POST /api/v1/datapoints HTTP/1.1\r\nHost: v\r\nContent-Length: %d\r\n\r\n[", 1<<20)
+		}
 		status, _, err := s.Do(t.Context(), "POST", "/api/v1/datapoints", onePoint)
-		return status == http.StatusServiceUnavailable, err
+		return status == http.StatusServiceUnavailable && !answered(conn), err
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { conn.Close() })
 	return func() {
 		conn.Close()
 		err := process.Until(t.Context(), "take a request again", func() (bool, error) {
@@ -42,6 +46,16 @@ func occupy(t *testing.T, s *process.Server) (release func()) {
 			t.Fatal(err)
 		}
 	}
+}
+
+// answered reports whether something came over conn, which it closes then.
+func answered(conn net.Conn) bool {
+	conn.SetReadDeadline(time.Now().Add(5 * time.Millisecond))
+	n, _ := conn.Read(make([]byte, 1))
+	if n > 0 {
+		conn.Close()
+	}
+	return n > 0
 }
 
 const onePoint = `[{"name":"one","tags":{"host":"a"},"datapoints":[[1700000000000,1]]}]`

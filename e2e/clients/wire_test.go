@@ -21,14 +21,17 @@ type wire struct {
 	in   *bufio.Reader
 }
 
+// wireWithin is how long anything on a wire may take.
+const wireWithin = time.Minute
+
 func dial(t *testing.T, address string) *wire {
 	t.Helper()
-	conn, err := net.DialTimeout("tcp", address, 5*time.Second)
+	conn, err := net.DialTimeout("tcp", address, wireWithin)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	conn.SetDeadline(time.Now().Add(wireWithin))
 	return &wire{t: t, conn: conn.(*net.TCPConn), in: bufio.NewReader(conn)}
 }
 
@@ -105,7 +108,7 @@ func (w *wire) closed() bool {
 // silent reports whether nothing comes for a while.
 func (w *wire) silent() bool {
 	w.conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
-	defer w.conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+	defer w.conn.SetReadDeadline(time.Now().Add(wireWithin))
 	_, err := w.in.ReadByte()
 	var timeout net.Error
 	return errors.As(err, &timeout) && timeout.Timeout()
