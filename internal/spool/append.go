@@ -246,17 +246,16 @@ func (s *Spool) logError(ctx context.Context, err error) error {
 	case s.closed.Load() || errors.Is(err, store.ErrClosed):
 		return store.ErrClosed
 	case vfs.IsNoSpaceError(err):
-		s.block("the disk is full", err)
-	default:
-		s.fail("the write-ahead log failed", err)
+		return s.block("the disk is full", err)
 	}
-	return s.writable()
+	return s.fail("the write-ahead log failed", err)
 }
 
-// fail makes the spool refuse writes from here on.
-func (s *Spool) fail(reason string, err error) {
+// fail makes the spool refuse writes from here on, with the error it returns.
+func (s *Spool) fail(reason string, err error) error {
 	e := &store.UnavailableError{Reason: reason + "; the spool takes no more writes until it is opened again", Err: err}
 	if s.failure.CompareAndSwap(nil, e) {
 		s.logger.Error(reason, "error", err)
 	}
+	return e
 }

@@ -7,6 +7,7 @@ import (
 
 	"varve/internal/store"
 	"varve/internal/units"
+	"varve/internal/wal"
 )
 
 // rotateBytes is what a log segment holds at least before a cut ends it: a
@@ -20,23 +21,17 @@ func (s *Spool) rotateBytes() int64 {
 // one in place. The order lock must be held.
 func (s *Spool) cutLocked() error {
 	g := s.active.Load()
-	log := s.log.Load()
 	// A segment that did not see the generation's begin must not see its end: what
 	// is before the segment will be given up, with the series' introductions.
 	if s.order.sinceRotate >= s.rotateBytes() || g.segment != s.order.segment {
-		segment, err := log.Rotate()
-		if err != nil {
-			return fmt.Errorf("start a log segment: %w", err)
+		if err := s.rotateLocked(); err != nil {
+			return err
 		}
-		s.order.segment, s.order.sinceRotate = segment, 0
 	}
 	stampMS := s.nextStampLocked()
-	m := mark{stampMS: stampMS, floorMS: stampMS + 1, drainedMS: s.drainedMS.Load(), beganMS: s.beganMS(g)}
-	s.order.floorMS = m.floorMS
-	s.order.mark = m.append(s.order.mark[:0])
-	end := entry{log, log.Append(typeCut, s.order.mark)}
+	s.order.floorMS = stampMS + 1
 	next := newGeneration(s.series, s.order.segment)
-	s.logged(next, markSize)
+	end := s.markLocked(typeCut, mark{stampMS: stampMS, beganMS: s.beganMS(g)}, next)
 	s.freeze(g, stampMS)
 	s.mu.Lock()
 	g.end, g.cut = s.order.segment, end
@@ -134,12 +129,33 @@ func (s *Spool) busy() bool {
 
 // logFloorLocked makes the floor, and what is known to be drained, outlive the
 // process. The order lock must be held.
-func (s *Spool) logFloorLocked() entry {
-	log := s.log.Load()
-	m := mark{floorMS: s.order.floorMS, drainedMS: s.drainedMS.Load()}
+func (s *Spool) logFloorLocked() entry { return s.markLocked(typeFloor, mark{}, s.active.Load()) }
+
+// markLocked logs a mark, as a part of g. The order lock must be held.
+func (s *Spool) markLocked(typ byte, m mark, g *Generation) entry {
+	m.floorMS, m.drainedMS, m.from = s.order.floorMS, s.drainedMS.Load(), s.order.from
 	s.order.mark = m.append(s.order.mark[:0])
-	s.logged(s.active.Load(), markSize)
-	return entry{log, log.Append(typeFloor, s.order.mark)}
+	s.logged(g, markSize)
+	log := s.log.Load()
+	return entry{log, log.Append(typ, s.order.mark)}
+}
+
+// giveUp releases the log's segments before the given one. A log that is
+// replayed from there needs none of them; so that this is where a replay begins
+// if a crash leaves some of them, it is logged before.
+func (s *Spool) giveUp(before wal.Segment) error {
+	s.order.Lock()
+	if before <= s.order.from {
+		s.order.Unlock()
+		return nil
+	}
+	s.order.from = before
+	logged := s.logFloorLocked()
+	s.order.Unlock()
+	if err := logged.wait(s.ctx); err != nil {
+		return err
+	}
+	return s.log.Load().Release(before)
 }
 
 func (s *Spool) waitDrained(ctx context.Context, g *Generation) error {
@@ -151,8 +167,8 @@ func (s *Spool) waitDrained(ctx context.Context, g *Generation) error {
 		case <-s.ctx.Done():
 			return store.ErrClosed
 		case <-failed:
-			if g.StampMS() == 0 { // can not be cut
-				return s.logError(ctx, s.log.Load().Err())
+			if err := s.endOf(ctx, g); err != nil {
+				return s.logError(ctx, err)
 			}
 			failed = nil
 		case <-ctx.Done():
@@ -162,6 +178,17 @@ func (s *Spool) waitDrained(ctx context.Context, g *Generation) error {
 			return fmt.Errorf("wait until the remote store has taken all samples: %w", ctx.Err())
 		}
 	}
+}
+
+// endOf returns why the end of a generation is not in the log, which failed.
+func (s *Spool) endOf(ctx context.Context, g *Generation) error {
+	s.mu.Lock()
+	end := g.cut
+	s.mu.Unlock()
+	if g.StampMS() == 0 { // it can not be cut
+		return s.log.Load().Err()
+	}
+	return end.wait(ctx)
 }
 
 // keeper cuts the active generation when it is time, and looks after space and

@@ -85,8 +85,8 @@ func (s *Spool) drained(g *Generation) {
 	s.metrics.drainedGenerations.Inc()
 	s.release(g)
 	close(g.done)
-	if err := s.log.Load().Release(end); err != nil {
-		s.logger.Warn("release log segments; it is tried again with the next generation", "error", err)
+	if err := s.giveUp(end); err != nil && s.ctx.Err() == nil {
+		s.logger.Warn("give up log segments; it is tried again with a later generation", "error", err)
 	}
 	s.room.announce()
 	poke(s.pokeKeeper)

@@ -3,6 +3,8 @@ package spool
 import (
 	"encoding/binary"
 	"fmt"
+
+	"varve/internal/wal"
 )
 
 // Types of log records beside those of package record. The numbers are on disk
@@ -15,22 +17,23 @@ const (
 // A mark is the payload of a cut or floor record; fixed-width integers are
 // little-endian:
 //
-//	+----------+----------+------------+----------+
-//	| stamp ms | floor ms | drained ms | began ms |
-//	| i64      | i64      | i64        | i64      |
-//	+----------+----------+------------+----------+
+//	+----------+----------+------------+----------+------+
+//	| stamp ms | floor ms | drained ms | began ms | from |
+//	| i64      | i64      | i64        | i64      | u64  |
+//	+----------+----------+------------+----------+------+
 type mark struct {
-	stampMS   int64 // write timestamp of the generation that ends here; 0 in a floor record
-	floorMS   int64 // all later stamps are greater
-	drainedMS int64 // generations up to this stamp were drained
-	beganMS   int64 // by the clock: first sample of the generation; 0 in a floor record
+	stampMS   int64       // write timestamp of the generation that ends here; 0 in a floor record
+	floorMS   int64       // all later stamps are greater
+	drainedMS int64       // generations up to this stamp were drained
+	beganMS   int64       // by the clock: first sample of the generation; 0 in a floor record
+	from      wal.Segment // log segments before this one were given up, or are about to be
 }
 
-const markSize = 4 * 8
+const markSize = 5 * 8
 
 func (m mark) append(dst []byte) []byte {
-	for _, v := range [...]int64{m.stampMS, m.floorMS, m.drainedMS, m.beganMS} {
-		dst = binary.LittleEndian.AppendUint64(dst, uint64(v))
+	for _, v := range [...]uint64{uint64(m.stampMS), uint64(m.floorMS), uint64(m.drainedMS), uint64(m.beganMS), uint64(m.from)} {
+		dst = binary.LittleEndian.AppendUint64(dst, v)
 	}
 	return dst
 }
@@ -40,7 +43,7 @@ func parseMark(typ byte, payload []byte) (mark, error) {
 		return mark{}, fmt.Errorf("end of a generation: expected %d bytes, got %d", markSize, len(payload))
 	}
 	at := func(i int) int64 { return int64(binary.LittleEndian.Uint64(payload[8*i:])) }
-	m := mark{at(0), at(1), at(2), at(3)}
+	m := mark{at(0), at(1), at(2), at(3), wal.Segment(at(4))}
 	if typ == typeCut && m.floorMS <= m.stampMS {
 		return mark{}, fmt.Errorf("end of a generation: floor %d is not above its timestamp %d", m.floorMS, m.stampMS)
 	}

@@ -3,6 +3,7 @@ package spool
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"varve/internal/model"
@@ -26,8 +27,13 @@ type replayer struct {
 // replay brings what the log holds into generations.
 func (s *Spool) replay() error {
 	began := time.Now()
+	from, err := s.findFrom()
+	if err != nil {
+		return err
+	}
+	s.order.from = from
 	r := &replayer{spool: s, renamed: make(map[uint32]uint32)}
-	stats, err := wal.Replay(s.fs, s.path(logName), wal.ReplayOptions{OnDamage: s.options.OnDamage}, r.record)
+	stats, err := wal.Replay(s.fs, s.path(logName), wal.ReplayOptions{From: from, OnDamage: s.options.OnDamage}, r.record)
 	if err != nil {
 		return fmt.Errorf("replay the write-ahead log of the spool: %w", err)
 	}
@@ -44,6 +50,39 @@ func (s *Spool) replay() error {
 	return nil
 }
 
+// findFrom returns the segment at which the newest mark says that the replay
+// begins; without a mark the first one, 0 if there is none. What is before may be
+// there in part.
+func (s *Spool) findFrom() (wal.Segment, error) {
+	path := s.path(logName)
+	segments, err := wal.Segments(s.fs, path)
+	if err != nil {
+		return 0, err
+	}
+	skip := func(*store.CorruptionError) bool { return true } // the replay tells of damage
+	for _, segment := range slices.Backward(segments) {
+		var from wal.Segment
+		_, err := wal.Replay(s.fs, path, wal.ReplayOptions{From: segment, To: segment, OnDamage: skip}, func(_ wal.Segment, typ byte, payload []byte) error {
+			if typ != typeCut && typ != typeFloor {
+				return nil
+			}
+			m, err := parseMark(typ, payload)
+			from = max(from, m.from)
+			return err
+		})
+		if err != nil {
+			return 0, fmt.Errorf("find the begin of the write-ahead log of the spool: %w", err)
+		}
+		if from > 0 {
+			return from, nil
+		}
+	}
+	if len(segments) > 0 {
+		return segments[0], nil
+	}
+	return 0, nil
+}
+
 func (r *replayer) record(segment wal.Segment, typ byte, payload []byte) error {
 	s := r.spool
 	s.active.Load().logBytes.Add(int64(len(payload)) + recordOverhead)
@@ -58,6 +97,7 @@ func (r *replayer) record(segment wal.Segment, typ byte, payload []byte) error {
 		}
 		s.order.floorMS = max(s.order.floorMS, m.floorMS)
 		s.drainedMS.Store(max(s.drainedMS.Load(), m.drainedMS))
+		s.order.from = max(s.order.from, m.from)
 		if typ == typeCut {
 			return r.cut(segment, m)
 		}
@@ -166,6 +206,7 @@ func (s *Spool) openLog() error {
 	s.order.Lock()
 	s.log.Store(log)
 	err = s.rotateLocked()
+	s.order.from = max(s.order.from, 1)
 	logged := s.logFloorLocked()
 	s.order.Unlock()
 	if err != nil {
@@ -178,11 +219,13 @@ func (s *Spool) openLog() error {
 		return nil // what is drained is given up with the next generation
 	}
 	s.active.Load().segment = s.order.segment
-	return log.Release(s.order.segment)
+	return s.giveUp(s.order.segment)
 }
 
 func (s *Spool) newLog() (*wal.Log, error) {
-	return wal.Open(s.fs, s.path(logName), s.cfg.Log, wal.Options{Registerer: s.options.Registerer, Logger: s.logger})
+	return wal.Open(s.fs, s.path(logName), s.cfg.Log, wal.Options{
+		Registerer: s.options.Registerer, Logger: s.logger, From: s.order.from,
+	})
 }
 
 // rotateLocked begins a log segment unless one has just begun. The order lock
@@ -237,11 +280,7 @@ func (s *Spool) reopenLog() error {
 // cutAgainLocked logs the end of a frozen generation again. The order lock must
 // be held.
 func (s *Spool) cutAgainLocked(g *Generation) {
-	log := s.log.Load()
-	m := mark{stampMS: g.StampMS(), floorMS: s.order.floorMS, drainedMS: s.drainedMS.Load(), beganMS: s.beganMS(g)}
-	s.order.mark = m.append(s.order.mark[:0])
-	s.logged(s.active.Load(), markSize)
-	end := entry{log, log.Append(typeCut, s.order.mark)}
+	end := s.markLocked(typeCut, mark{stampMS: g.StampMS(), beganMS: s.beganMS(g)}, s.active.Load())
 	s.mu.Lock()
 	g.cut, g.end = end, s.order.segment
 	s.mu.Unlock()

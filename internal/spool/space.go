@@ -34,13 +34,14 @@ func (s *Spool) freeBytes() (units.Bytes, bool) {
 	return units.Bytes(usage.AvailBytes), err == nil
 }
 
-// block refuses writes until unblock.
-func (s *Spool) block(reason string, err error) {
+// block refuses writes until unblock, with the error it returns.
+func (s *Spool) block(reason string, err error) error {
 	e := &store.UnavailableError{Reason: reason + "; the spool takes no writes until there is space: free some, or enlarge the disk", Err: err}
 	if s.blocked.CompareAndSwap(nil, e) {
 		s.metrics.spaceBlocks.Inc()
 		s.logger.Error("writes are refused: "+reason, "error", err)
 	}
+	return e
 }
 
 // unblock takes writes again, with a new log if the old one broke.

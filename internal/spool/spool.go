@@ -86,6 +86,7 @@ type Spool struct {
 		floorMS     int64       // all later stamps are greater
 		segment     wal.Segment // of the next record, if rotation has just been
 		sinceRotate int64       // bytes logged since Rotate
+		from        wal.Segment // a replay begins here
 		indexed     idSet       // series that are in the index
 		definitions []byte      // scratch
 		mark        []byte      // scratch
