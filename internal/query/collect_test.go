@@ -79,6 +79,8 @@ func TestGaps(t *testing.T) {
 		{"trim", Args{"trim": true}, 0, 60_000, []sample{{12_500, 1}, {16_000, 2}, {20_000, nil}, {30_000, "x"}}},
 		{"own ends", Args{"start_time": int64(10_000), "end_time": int64(50_000)}, 0, 40_000,
 			[]sample{{12_500, 1}, {16_000, 2}, {20_000, nil}, {30_000, "x"}, {40_000, nil}, {50_000, nil}}},
+		{"points beyond the end", Args{}, 0, 5_000, []sample{{0, nil}, {12_500, 1}, {16_000, 2}, {20_000, nil}, {30_000, "x"}}},
+		{"points before the start", Args{}, 22_000, 29_000, []sample{{12_500, 1}, {16_000, 2}, {30_000, "x"}}},
 	}
 	for _, tt := range tests {
 		tt.args["sampling"] = Sampling{10, Seconds}

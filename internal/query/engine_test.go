@@ -39,6 +39,10 @@ func TestGroupsAndOrder(t *testing.T) {
 			{Type: "number", Values: [][]string{{"b"}}, Tags: h("b"), Points: []sample{{1, 1}}},
 			{Type: "text", Values: [][]string{{"b"}}, Tags: h("b"), Points: []sample{{2, "x"}}},
 		}},
+		{"by one tag twice", MetricQuery{GroupBy: []GroupBy{&TagGroupBy{Tags: []string{"q", "q"}}}, WithoutTags: true,
+			Matchers: []model.Matcher{{Tag: "q", Values: []string{"1"}}}}, 1, []output{
+			{Type: "number", Values: [][]string{{"1", "1"}}, Points: []sample{{1, 9}}},
+		}},
 		{"newest", MetricQuery{Descending: true, Limit: 1, WithoutTags: true}, 4, []output{
 			{Type: "number", Points: []sample{{3, 2.5}}},
 			{Type: "text", Points: []sample{{2, "x"}}},

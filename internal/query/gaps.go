@@ -1,9 +1,15 @@
 package query
 
-import "varve/internal/model"
+import (
+	"math"
+
+	"varve/internal/model"
+)
 
 // gapsSpec puts a null at the start of each empty bucket, from the one that
-// holds the query's start to the last that begins by its end.
+// holds the query's start to the last that begins by its end, and on to the last
+// point if an aggregator before put points beyond it. Points that an aggregator
+// put before the query's start count as in the first bucket. All as in KairosDB.
 func gapsSpec() AggregatorSpec {
 	return AggregatorSpec{
 		Name: "gaps", Doc: "Marks buckets without points by null.", Properties: rangeProperties(),
@@ -34,7 +40,7 @@ type gapsStream struct {
 	in      Stream
 	buckets *buckets
 	trim    bool
-	endMS   int64 // buckets that begin later get no null
+	endMS   int64 // buckets that begin later get no null, but before a point
 
 	nextMS int64 // in the first bucket that was not looked at
 	ahead  Point
@@ -53,18 +59,14 @@ func (s *gapsStream) Next(p *Point) (bool, error) {
 	if s.more && s.ahead.TimeMS < s.openMS {
 		return s.pass(p)
 	}
-	if !s.more && s.trim {
+	if !s.more && (s.trim || s.nextMS > s.endMS) {
 		return false, nil
 	}
 	b := s.buckets.find(s.nextMS)
-	if s.more && (s.ahead.TimeMS < b.endMS || b.startMS > s.endMS) {
-		s.open(b)
+	s.nextMS, s.openMS = b.endMS, b.endMS
+	if s.more && s.ahead.TimeMS < b.endMS {
 		return s.pass(p)
 	}
-	if b.startMS > s.endMS {
-		return false, nil
-	}
-	s.nextMS = b.endMS
 	*p = Point{TimeMS: b.startMS, Kind: model.Null}
 	return true, nil
 }
@@ -78,16 +80,8 @@ func (s *gapsStream) begin() (err error) {
 	if s.more && s.trim {
 		s.nextMS = s.ahead.TimeMS
 	}
-	s.openMS = s.nextMS // points from before the first bucket go first
+	s.openMS = math.MinInt64 // none is open
 	return err
-}
-
-// open lets the points of a bucket pass. Beyond the end all that is left does.
-func (s *gapsStream) open(b bucket) {
-	s.nextMS, s.openMS = b.endMS, b.endMS
-	if b.startMS > s.endMS {
-		s.openMS = s.buckets.find(s.ahead.TimeMS).endMS
-	}
 }
 
 // pass hands the point ahead on, as it is, with a copy of its Data.

@@ -128,3 +128,12 @@ func TestSplitGroups(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// A tag that is named twice counts once in what orders the groups: "ha" stands
+// before "ha b", although "haha" would not stand before "ha bha b".
+func TestGroupsOfOneTagTwice(t *testing.T) {
+	by := &TagGroupBy{Tags: []string{"h", "h"}}
+	if got := joined(by, []string{"a", "a"}); got != "ha" {
+		t.Errorf("groups are ordered by %q", got)
+	}
+}

@@ -88,9 +88,14 @@ func tagCount(by *TagGroupBy) int {
 	return len(by.Tags)
 }
 
+// joined is what groups are ordered by, as in KairosDB. A tag that is named twice
+// counts once.
 func joined(by *TagGroupBy, values []string) string {
 	var b strings.Builder
 	for i, v := range values {
+		if slices.Contains(by.Tags[:i], by.Tags[i]) {
+			continue
+		}
 		b.WriteString(by.Tags[i])
 		b.WriteString(v)
 	}
