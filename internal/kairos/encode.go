@@ -240,6 +240,9 @@ func appendTagLabel(dst []byte, by *query.TagGroupBy, values []string) []byte {
 	dst = appendTexts(dst, by.Tags)
 	dst = append(dst, `,"group":{`...)
 	for i, name := range by.Tags {
+		if slices.Contains(by.Tags[:i], name) {
+			continue // named twice; members of an object are not
+		}
 		if i > 0 {
 			dst = append(dst, ',')
 		}
