@@ -18,6 +18,7 @@ import (
 type dialer struct {
 	ctx    context.Context // ends when the session is closed
 	config Config
+	dial   func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // DialHost is called by the driver.
@@ -26,8 +27,7 @@ func (d *dialer) DialHost(ctx context.Context, host *gocql.HostInfo) (*gocql.Dia
 	defer cancel()
 	stop := context.AfterFunc(d.ctx, cancel)
 	defer stop()
-	var n net.Dialer
-	conn, err := n.DialContext(ctx, "tcp", host.ConnectAddressAndPort())
+	conn, err := d.dial(ctx, "tcp", host.ConnectAddressAndPort())
 	if err != nil {
 		return nil, err
 	}

@@ -105,16 +105,17 @@ const (
 	classTransport   // connection lost, no answer
 	classNoHost      // no node is connected
 	classServer      // an error inside the server
+	classDisagreed   // nodes have different schemas
 	classCanceled    // by the caller
 	classes
 )
 
-var classNames = [classes]string{"ok", "refused", "tombstones", "timeout", "overloaded", "unavailable", "transport", "no_host", "server", "canceled"}
+var classNames = [classes]string{"ok", "refused", "tombstones", "timeout", "overloaded", "unavailable", "transport", "no_host", "server", "disagreement", "canceled"}
 
 func (c class) String() string { return classNames[c] }
 
 // retryable: another attempt may do.
-func (c class) retryable() bool { return c >= classTimeout && c != classCanceled }
+func (c class) retryable() bool { return c >= classTimeout && c < classDisagreed }
 
 // congested: fewer statements at once may help.
 func (c class) congested() bool { return c == classTimeout || c == classOverloaded }
@@ -141,6 +142,10 @@ func classify(ctx context.Context, err error) class {
 		return classNoHost
 	case errors.Is(err, gocql.ErrTimeoutNoResponse), errors.Is(err, context.DeadlineExceeded):
 		return classTimeout
+	}
+	var disagreed *disagreement
+	if errors.As(err, &disagreed) {
+		return classDisagreed
 	}
 	var request gocql.RequestError
 	if !errors.As(err, &request) {
@@ -273,6 +278,8 @@ func (s *Session) told(ctx context.Context, st *Statement, err error, c class, a
 		what += ": no answer in time; the cluster is overloaded or nodes hang"
 	case classOverloaded:
 		what += ": the cluster is overloaded"
+	case classDisagreed:
+		what += ": the nodes do not agree about the schema; see nodetool describecluster and try again"
 	}
 	return &store.UnavailableError{Reason: what, Err: err}
 }

@@ -3,6 +3,8 @@ package cql
 import (
 	"context"
 	"fmt"
+	"maps"
+	"net"
 	"slices"
 	"strings"
 	"time"
@@ -150,14 +152,10 @@ func (s *Session) Change(ctx context.Context, st *Statement) error {
 		if id := first(d.GetHosts()); id != "" {
 			q = q.SetHostID(id)
 		}
-		err := q.ExecContext(ctx)
-		if err == nil {
-			err = d.AwaitSchemaAgreement(ctx)
+		if err := q.ExecContext(ctx); err != nil {
+			return err
 		}
-		if err != nil && strings.Contains(err.Error(), "schema versions not consistent") {
-			return &disagreement{err}
-		}
-		return err
+		return agree(ctx, d)
 	})
 }
 
@@ -172,14 +170,60 @@ func first(all []*gocql.HostInfo) string {
 	return id
 }
 
-// A disagreement means that the nodes did not agree about the schema in time.
-type disagreement struct{ err error }
+var (
+	localSchema = "SELECT schema_version FROM system.local WHERE key = 'local'"
+	peerSchemas = "SELECT rpc_address, schema_version FROM system.peers"
+)
 
-func (d *disagreement) Error() string {
-	return fmt.Sprintf("the nodes do not agree about the schema after %v; see nodetool describecluster: %v", schemaAgreement, d.err)
+// agree waits until all nodes that are up have the same schema, as one of them
+// sees it. (The driver's own waiting counts nodes that are down, and may ask at a
+// connection that is broken.)
+func agree(ctx context.Context, d *gocql.Session) error {
+	for end := time.Now().Add(schemaAgreement); ; {
+		versions, err := schemas(ctx, d)
+		if err != nil || len(versions) <= 1 {
+			return err
+		}
+		if time.Now().After(end) || !sleep(ctx, 100*time.Millisecond) {
+			return &disagreement{slices.Sorted(maps.Keys(versions))}
+		}
+	}
 }
 
-func (d *disagreement) Unwrap() error { return d.err }
+func schemas(ctx context.Context, d *gocql.Session) (map[string]bool, error) {
+	up := make(map[string]bool)
+	for _, h := range d.GetHosts() {
+		up[h.ConnectAddress().String()] = h.IsUp()
+	}
+	id := first(d.GetHosts())
+	query := func(text string) *gocql.Iter {
+		return d.Query(text).Consistency(gocql.One).Idempotent(true).DefaultTimestamp(false).SetHostID(id).IterContext(ctx)
+	}
+	versions := make(map[string]bool)
+	var version string
+	rows := query(localSchema)
+	for rows.Scan(&version) {
+		versions[version] = true
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	var address net.IP
+	rows = query(peerSchemas)
+	for rows.Scan(&address, &version) {
+		if up[address.String()] {
+			versions[version] = true
+		}
+	}
+	return versions, rows.Close()
+}
+
+// A disagreement means that the nodes did not agree about the schema in time.
+type disagreement struct{ versions []string }
+
+func (d *disagreement) Error() string {
+	return fmt.Sprintf("after %v nodes still have %d different schemas: %s", schemaAgreement, len(d.versions), strings.Join(d.versions, ", "))
+}
 
 // CreateKeyspace makes the keyspace unless it is there; replication is a map in
 // CQL. It waits until the session uses it.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net"
 	"strings"
 	"sync"
 	"time"
@@ -22,6 +23,9 @@ type Options struct {
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 	Observe    func(statement string) // called for each statement and page, once however often it is tried
+
+	// Dial connects to a node. nil is that of net.Dialer.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // A Session is a connection with a cluster and one of its keyspaces. Its methods
@@ -78,6 +82,9 @@ func Open(config Config, o Options) (*Session, error) {
 	s := &Session{config: config, options: o, log: o.Logger, now: time.Now}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.options.Dial == nil {
+		s.options.Dial = new(net.Dialer).DialContext
 	}
 	s.readConsistency, _ = parseConsistency(config.ReadConsistency)
 	s.writeConsistency, _ = parseConsistency(config.WriteConsistency)
@@ -225,11 +232,11 @@ func (s *Session) dial(keyspace bool) (*connection, error) {
 	g.RetryPolicy = nextHost{max: 2}
 	g.ReconnectionPolicy = &gocql.ExponentialReconnectionPolicy{MaxRetries: 3, InitialInterval: 200 * time.Millisecond, MaxInterval: time.Second}
 	g.ReconnectInterval = reconnectMax
-	g.MaxWaitSchemaAgreement = schemaAgreement
+	g.MaxWaitSchemaAgreement = time.Millisecond // see agree
 	g.MaxPreparedStmts, g.MaxRoutingKeyInfo = 2000, 2000
 	g.Metadata.CacheMode = gocql.KeyspaceOnly
 	g.Logger = driverLog{s.log}
-	g.HostDialer = &dialer{ctx: s.ctx, config: c}
+	g.HostDialer = &dialer{ctx: s.ctx, config: c, dial: s.options.Dial}
 	if c.Compression {
 		g.Compressor = lz4.LZ4Compressor{}
 	}

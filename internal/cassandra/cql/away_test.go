@@ -1,0 +1,191 @@
+package cql_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/cql/cqltest"
+	"varve/internal/originals"
+	"varve/internal/store"
+)
+
+// until waits for something that comes by itself.
+func until(t *testing.T, limit time.Duration, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(limit); !ok(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("after %v: not %s", limit, what)
+		}
+	}
+}
+
+// TestAbsentAtStart: a session opens without a cluster, says so, fails at once
+// meanwhile, and works when the cluster is there.
+func TestAbsentAtStart(t *testing.T) {
+	config := cqltest.Config(originals.Cassandra(t))
+	var n network
+	n.Cut()
+	start := time.Now()
+	s, err := cql.Open(config, cql.Options{Dial: n.Dial})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if took := time.Since(start); took > time.Second {
+		t.Errorf("opening took %v", took)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	err = s.Wait(ctx)
+	var unavailable *store.UnavailableError
+	if !errors.As(err, &unavailable) || !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "connection refused") {
+		t.Errorf("waiting: %v", err)
+	}
+	err = s.Exec(t.Context(), insert, 1, []byte("k"), []byte("c"), []byte("v"))
+	if !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "no node answers") {
+		t.Errorf("writing: %v", err)
+	}
+	if state := s.State(); state.Connected || !strings.Contains(state.Reason, "connection refused") || state.Since.IsZero() {
+		t.Errorf("state is %+v", state)
+	}
+	n.Mend()
+	ctx, cancel = context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := s.Wait(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if state := s.State(); !state.Connected || state.Reason != "" || state.Version == "" {
+		t.Errorf("state is %+v", state)
+	}
+}
+
+// TestClosedWhileAbsent: closing does not wait for a cluster.
+func TestClosedWhileAbsent(t *testing.T) {
+	config := cqltest.Config("127.0.0.1:1")
+	s, err := cql.Open(config, cql.Options{Registerer: prometheus.NewRegistry()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := time.Now()
+	s.Close()
+	if took := time.Since(start); took > 5*time.Second {
+		t.Errorf("closing took %v", took)
+	}
+	if err := s.Wait(t.Context()); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("waiting for a closed session: %v", err)
+	}
+}
+
+// TestAwayAndBack: the node goes and comes back; the same session tells both and
+// goes on.
+func TestAwayAndBack(t *testing.T) {
+	config := cqltest.Config(originals.Cassandra(t))
+	var n network
+	registry := prometheus.NewRegistry()
+	s := cqltest.Keyspace(t, config, cql.Options{Dial: n.Dial, Registerer: registry})
+	cqltest.Must(t, s, table)
+	write := func() error { return s.Exec(t.Context(), insert, 1, []byte("k"), []byte("c"), []byte("v")) }
+	if err := write(); err != nil {
+		t.Fatal(err)
+	}
+	n.Cut()
+	until(t, 10*time.Second, "away", func() bool { return !s.State().Connected })
+	start := time.Now()
+	err := write()
+	var unavailable *store.UnavailableError
+	if !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "no node answers") {
+		t.Errorf("writing to no node: %v", err)
+	}
+	if took := time.Since(start); took > 10*time.Second {
+		t.Errorf("an error after %v", took)
+	}
+	if metric(t, registry, "varve_cql_connected", nil) != 0 {
+		t.Error("the metric says connected")
+	}
+	n.Mend()
+	until(t, 30*time.Second, "back", func() bool { return s.State().Connected && write() == nil })
+}
+
+// TestHangs: a node that says nothing costs a statement its timeout, not more,
+// and is told as what it is.
+func TestHangs(t *testing.T) {
+	config := cqltest.Config(originals.Cassandra(t))
+	config.Attempts = 2
+	config.StallAfter = 300 * time.Millisecond
+	var n network
+	s := cqltest.Keyspace(t, config, cql.Options{Dial: n.Dial})
+	cqltest.Must(t, s, table)
+	config.Keyspace = s.KeyspaceName()
+	config.ReadTimeout, config.WriteTimeout, config.ConnectTimeout = 500*time.Millisecond, 500*time.Millisecond, 2*time.Second
+	quick := cqltest.Open(t, config, cql.Options{Dial: n.Dial})
+	write := func() error { return quick.Exec(t.Context(), insert, 1, []byte("k"), []byte("c"), []byte("v")) }
+	until(t, 20*time.Second, "written", func() bool { return write() == nil }) // prepared
+	n.Freeze()
+	start := time.Now()
+	err := write()
+	took := time.Since(start)
+	var unavailable *store.UnavailableError
+	if !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "failed 2 times") {
+		t.Errorf("writing to a node that hangs: %v", err)
+	}
+	t.Log(err)
+	if took < 900*time.Millisecond || took > 5*time.Second {
+		t.Errorf("an error after %v, want 2 times 500ms and a pause", took)
+	}
+	until(t, 20*time.Second, "away", func() bool { return !quick.State().Connected })
+	t.Log(quick.State().Reason)
+	n.Thaw()
+	until(t, 30*time.Second, "back", func() bool { return quick.State().Connected && write() == nil })
+}
+
+// TestSlow: with slow answers the limit of statements in flight holds, what does
+// not find room waits its turn, and a caller who does not want to wait can go.
+func TestSlow(t *testing.T) {
+	config := cqltest.Config(originals.Cassandra(t))
+	config.WritesInFlight = 4
+	config.Connections = 1
+	var n network
+	registry := prometheus.NewRegistry()
+	s := cqltest.Keyspace(t, config, cql.Options{Dial: n.Dial, Registerer: registry})
+	cqltest.Must(t, s, table)
+	if err := s.Exec(t.Context(), insert, 1, []byte("k"), []byte("c"), []byte("v")); err != nil {
+		t.Fatal(err)
+	}
+	n.Delay(50 * time.Millisecond)
+	var wg sync.WaitGroup
+	var most atomic.Int64
+	for i := range 24 {
+		wg.Go(func() {
+			if err := s.Exec(t.Context(), insert, 1, []byte("k"), fmt.Append(nil, i), []byte("v")); err != nil {
+				t.Error(err)
+			}
+			if now := int64(metric(t, registry, "varve_cql_in_flight", map[string]string{"kind": "write"})); now > most.Load() {
+				most.Store(now)
+			}
+		})
+	}
+	until(t, 10*time.Second, "full", func() bool {
+		return metric(t, registry, "varve_cql_waiting", map[string]string{"kind": "write"}) > 0
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := s.Exec(ctx, insert, 1, []byte("k"), []byte("x"), []byte("v")); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a caller in a hurry: %v", err)
+	}
+	wg.Wait()
+	if most.Load() > 4 {
+		t.Errorf("%d statements in flight, at most 4 are allowed", most.Load())
+	}
+	if n := metric(t, registry, "varve_cql_waits_total", map[string]string{"kind": "write"}); n < 19 {
+		t.Errorf("%v statements waited", n)
+	}
+}
