@@ -1,6 +1,7 @@
 package server
 
 import (
+	"context"
 	"net"
 	"sync"
 
@@ -59,10 +60,55 @@ func (l *boundedListener) Close() error {
 func (l *boundedListener) drained() <-chan struct{} { return l.open.none() }
 
 // A boundedConn gives its slot back when it is closed.
+//
+// net/http sends an answer of more than its buffer of 4 KiB in two pieces, the
+// buffer and the rest, which wakes the client twice and costs as much as the
+// smallest queries take. Between gather and letGo a first piece is held back
+// until there is a second one, and both are sent at once.
 type boundedConn struct {
 	net.Conn
-	listener *boundedListener
-	once     sync.Once
+	listener  *boundedListener
+	once      sync.Once
+	gathering bool
+	held      []byte
+}
+
+func (c *boundedConn) gather() { c.gathering = true }
+
+// letGo sends what is still held back.
+func (c *boundedConn) letGo() error {
+	c.gathering = false
+	if len(c.held) == 0 {
+		return nil
+	}
+	_, err := c.Conn.Write(c.held)
+	c.held = c.held[:0]
+	return err
+}
+
+func (c *boundedConn) Write(p []byte) (int, error) {
+	switch {
+	case len(c.held) > 0:
+		first := len(c.held)
+		pieces := net.Buffers{c.held, p}
+		n, err := pieces.WriteTo(c.Conn)
+		c.held, c.gathering = c.held[:0], false
+		return max(0, int(n)-first), err
+	case c.gathering && len(p) <= httpBuffer:
+		c.held = append(c.held, p...)
+		return len(p), nil
+	}
+	return c.Conn.Write(p)
+}
+
+// httpBuffer is how much net/http gathers before it writes to a connection.
+const httpBuffer = 4 << 10
+
+// connKey is the key of a request's boundedConn in its context.
+type connKey struct{}
+
+func withConn(ctx context.Context, c net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, c)
 }
 
 func (c *boundedConn) Close() error {

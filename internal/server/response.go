@@ -79,8 +79,22 @@ func (rw *response) Write(p []byte) (int, error) {
 		return len(p), nil
 	}
 	rw.extend()
-	n, err := rw.ResponseWriter.Write(p)
+	n, err := rw.send(p)
 	rw.written += int64(n)
+	return n, err
+}
+
+// send writes p, so that its pieces leave together.
+func (rw *response) send(p []byte) (int, error) {
+	conn, ok := rw.request.Context().Value(connKey{}).(*boundedConn)
+	if !ok || len(p) < httpBuffer/2 {
+		return rw.ResponseWriter.Write(p)
+	}
+	conn.gather()
+	n, err := rw.ResponseWriter.Write(p)
+	if letGo := conn.letGo(); err == nil {
+		err = letGo
+	}
 	return n, err
 }
 

@@ -88,6 +88,7 @@ func New(o Options) *Server {
 	s.pprof = s.newHTTP(profiles())
 	requests, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
+	s.http.ConnContext = withConn
 	s.http.BaseContext = func(net.Listener) context.Context { return requests }
 	return s
 }

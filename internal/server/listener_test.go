@@ -1,0 +1,99 @@
+package server
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"testing"
+
+	"varve/internal/httpapi"
+)
+
+// Answers around the sizes at which net/http writes, in one or more pieces, with
+// and without a length, come whole and in order.
+func TestAnswersOfAllSizes(t *testing.T) {
+	text := make([]byte, 40_000)
+	for i := range text {
+		text[i] = 'a' + byte(i%23)
+	}
+	handler := func(w http.ResponseWriter, r *http.Request) {
+		size, _ := strconv.Atoi(r.URL.Query().Get("size"))
+		piece, _ := strconv.Atoi(r.URL.Query().Get("piece"))
+		if r.URL.Query().Has("length") {
+			w.Header().Set("Content-Length", strconv.Itoa(size))
+		}
+		for at := 0; at < size; at += piece {
+			if _, err := w.Write(text[at:min(size, at+piece)]); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	s := start(t, func(o *Options) {
+		o.Routes = append(o.Routes, httpapi.Route{Method: http.MethodGet, Path: "/answer", Handler: http.HandlerFunc(handler)})
+	})
+	client := &http.Client{Transport: &http.Transport{DisableCompression: true}}
+	defer client.CloseIdleConnections()
+	for _, size := range []int{0, 1, 2047, 2048, 2049, 3900, 4095, 4096, 4097, 8000, 8192, 40_000} {
+		for _, piece := range []int{size + 1, 1000, 2048, 4096, 5000} {
+			for _, length := range []string{"", "&length"} {
+				path := fmt.Sprintf("/answer?size=%d&piece=%d%s", size, piece, length)
+				r, err := client.Get("http://" + s.Addr("http") + path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := io.ReadAll(r.Body)
+				r.Body.Close()
+				if err != nil || !bytes.Equal(got, text[:size]) {
+					t.Errorf("%s: %d bytes, %v", path, len(got), err)
+				}
+			}
+		}
+	}
+}
+
+// counting counts what is written to a connection.
+type counting struct {
+	net.Conn
+	writes [][]byte
+}
+
+func (c *counting) Write(p []byte) (int, error) {
+	c.writes = append(c.writes, bytes.Clone(p))
+	return len(p), nil
+}
+
+// What is gathered leaves with what follows, or when it is let go.
+func TestGather(t *testing.T) {
+	under := &counting{}
+	c := &boundedConn{Conn: under}
+	write := func(text string) {
+		t.Helper()
+		if n, err := c.Write([]byte(text)); n != len(text) || err != nil {
+			t.Fatal(n, err)
+		}
+	}
+	write("a")
+	c.gather()
+	write("b")
+	if len(under.writes) != 1 {
+		t.Errorf("%q was written at once", under.writes)
+	}
+	write("c")
+	write("d")
+	c.gather()
+	write("e")
+	if err := c.letGo(); err != nil {
+		t.Fatal(err)
+	}
+	c.gather()
+	if err := c.letGo(); err != nil {
+		t.Fatal(err)
+	}
+	write("f")
+	if got := string(bytes.Join(under.writes, nil)); got != "abcdef" {
+		t.Errorf("%q was written", under.writes)
+	}
+}
