@@ -105,6 +105,8 @@ type indexWriter struct {
 	now     func() time.Time
 	metrics *writeMetrics
 
+	keysChanged func(metric string, rowTimeMS int64)
+
 	seeds      [2]maphash.Seed
 	rows       *indexCache
 	partitions *indexCache
@@ -258,7 +260,7 @@ func (w *indexWriter) writePartition(ctx context.Context, epoch uint64, stampMS 
 			return err
 		}
 	}
-	if isNew && w.tables.Own {
+	if isNew {
 		if err := w.moveChanged(ctx, p.metric, p.rowTimeMS, p.changedMS, ttl); err != nil {
 			return err
 		}
@@ -310,6 +312,10 @@ func (w *indexWriter) look(ctx context.Context, p *indexPart) error {
 // written with the time of now, and above lastMS, the write timestamp of the
 // one before, as far as known: stampMS may be of long ago, and would lose.
 func (w *indexWriter) moveChanged(ctx context.Context, metric string, rowTimeMS, lastMS int64, ttl int) error {
+	defer w.keysChanged(metric, rowTimeMS)
+	if !w.tables.Own {
+		return nil
+	}
 	w.mu.Lock()
 	at := max(w.now().UnixMilli(), lastMS+1, w.lastMove)
 	w.lastMove = at

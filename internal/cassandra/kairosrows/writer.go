@@ -135,6 +135,9 @@ type WriterOptions struct {
 
 	// Wrote is called with the key of each row that samples were written to.
 	Wrote func(key []byte)
+
+	// KeysChanged is called when row keys of a metric and row time came or went.
+	KeysChanged func(metric string, rowTimeMS int64)
 }
 
 // NewWriter returns a Writer into ks. cfg must be valid.
@@ -148,6 +151,9 @@ func NewWriter(ks *Keyspace, cfg WriteConfig, o WriterOptions) (*Writer, error) 
 	if o.Wrote == nil {
 		o.Wrote = func([]byte) {}
 	}
+	if o.KeysChanged == nil {
+		o.KeysChanged = func(string, int64) {}
+	}
 	rules, err := ParseTagRules(cfg.TagIndex)
 	if err != nil {
 		return nil, err
@@ -156,7 +162,7 @@ func NewWriter(ks *Keyspace, cfg WriteConfig, o WriterOptions) (*Writer, error) 
 	w.rules.Store(rules)
 	w.index = indexWriter{
 		session: ks.Session, spec: ks.Spec, tables: ks.Tables, shards: ks.IndexShards,
-		refresh: cfg.IndexRefresh, rules: w.rules.Load, now: o.Now,
+		refresh: cfg.IndexRefresh, rules: w.rules.Load, now: o.Now, keysChanged: o.KeysChanged,
 		seeds:      [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
 		rows:       newIndexCache(cfg.IndexCache),
 		partitions: newIndexCache(max(cfg.IndexCache/4, 1000)),
