@@ -19,6 +19,7 @@ type limiter struct {
 	max      int     // most statements, from the configuration and the nodes
 	maxBytes int     // most bytes
 	limit    float64 // now, floor to max
+	pressed  int     // statements whose success raises the limit: the round in which it was reached
 	inFlight int
 	bytes    int
 	waiters  list.List // of *waiter
@@ -57,8 +58,7 @@ func (l *limiter) resize(statements, bytes int) {
 func (l *limiter) acquire(ctx context.Context, n int) error {
 	l.mu.Lock()
 	if l.waiters.Len() == 0 && l.roomLocked(n) {
-		l.inFlight++
-		l.bytes += n
+		l.enterLocked(n)
 		l.mu.Unlock()
 		return nil
 	}
@@ -94,7 +94,6 @@ func (l *limiter) acquire(ctx context.Context, n int) error {
 func (l *limiter) release(n int, c class) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	full := l.inFlight >= int(l.limit)
 	l.inFlight--
 	l.bytes -= n
 	switch {
@@ -103,8 +102,10 @@ func (l *limiter) release(n int, c class) {
 			l.halved = now
 			l.halvings++
 			l.limit = max(min(floor, float64(l.max)), l.limit/2)
+			l.pressed = 0
 		}
-	case c == classOK && full:
+	case c == classOK && l.pressed > 0:
+		l.pressed--
 		l.limit = min(float64(l.max), l.limit+1/l.limit)
 	}
 	l.grantLocked()
@@ -114,6 +115,14 @@ func (l *limiter) roomLocked(n int) bool {
 	return l.inFlight == 0 || l.inFlight < int(l.limit) && l.bytes+n <= l.maxBytes
 }
 
+func (l *limiter) enterLocked(n int) {
+	l.inFlight++
+	l.bytes += n
+	if l.inFlight >= int(l.limit) {
+		l.pressed = int(l.limit)
+	}
+}
+
 func (l *limiter) grantLocked() {
 	for e := l.waiters.Front(); e != nil; e = l.waiters.Front() {
 		w := e.Value.(*waiter)
@@ -121,8 +130,7 @@ func (l *limiter) grantLocked() {
 			return
 		}
 		l.waiters.Remove(e)
-		l.inFlight++
-		l.bytes += w.bytes
+		l.enterLocked(w.bytes)
 		close(w.ready)
 	}
 }

@@ -44,6 +44,7 @@ type Session struct {
 	ctx        context.Context // ends at Close
 	stop       context.CancelFunc
 	background sync.WaitGroup
+	closing    sync.WaitGroup // sessions of the driver that are being closed
 
 	mu struct {
 		sync.Mutex
@@ -102,11 +103,24 @@ func Open(config Config, o Options) (*Session, error) {
 	return s, nil
 }
 
+// closeLimit is how long Close waits for the driver, which may be busy for 10 s
+// with a connection that broke. It ends by itself.
+const closeLimit = 2 * time.Second
+
 // Close ends the session. Statements in flight fail.
 func (s *Session) Close() {
 	s.stop()
 	s.background.Wait()
 	s.replace(nil)
+	done := make(chan struct{})
+	go func() {
+		s.closing.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(closeLimit):
+	}
 	s.metrics.unregister()
 }
 
@@ -296,7 +310,7 @@ func (s *Session) replace(c *connection) {
 	s.mu.conn = c
 	s.mu.Unlock()
 	if before != nil {
-		before.driver.Close()
+		s.closing.Go(before.driver.Close)
 	}
 }
 
