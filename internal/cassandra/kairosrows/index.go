@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -79,6 +80,8 @@ var (
 		Text: "SELECT mtime, WRITETIME(mtime), TTL(mtime) FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? LIMIT 1"}
 	readRowKeys = &cql.Statement{Name: "read_row_keys", Prefetch: true,
 		Text: "SELECT data_type, tags, mtime, WRITETIME(mtime) FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ?"}
+	readTheseRowKeys = &cql.Statement{Name: "read_these_row_keys",
+		Text: "SELECT data_type, tags FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags IN ?"}
 	readPostings = &cql.Statement{Name: "read_postings", PageSize: postingsPage,
 		Text: "SELECT data_type, tags FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ?"}
 	readLegacyKeys = &cql.Statement{Name: "read_legacy_keys",
@@ -301,13 +304,16 @@ type stamp struct {
 
 // partition is what a Look knows of one partition of row_keys.
 type partition struct {
-	key   partKey
-	state rowState
-
 	stamp once[stamp]
 	full  once[*keyList]
 
+	// Known from the first time that the states of a span with it were read, and
+	// not changed after.
+	key   partKey
+	state rowState
+
 	mu       sync.Mutex
+	known    bool
 	postings map[postingKey]*once[*keyList]
 }
 
@@ -326,10 +332,10 @@ func (p *partition) posting(k postingKey) *once[*keyList] {
 }
 
 // readStamp reads the mtime of a partition.
-func (l *Look) readStamp(ctx context.Context, p *partition) (stamp, error) {
+func (l *Look) readStamp(ctx context.Context, k partKey) (stamp, error) {
 	var mtime, written cql.Raw
 	l.trace.statements.Add(1)
-	_, err := l.reader.ks.Session.One(ctx, readMtime, []any{p.key.metric, tableName, p.key.timeMS}, &mtime, &written, nil)
+	_, err := l.reader.ks.Session.One(ctx, readMtime, []any{k.metric, tableName, k.timeMS}, &mtime, &written, nil)
 	return stamp{uuidOf(mtime), writtenMS(written)}, err
 }
 
@@ -394,10 +400,60 @@ func (l *Look) readAll(ctx context.Context, p *partition, more func(rowKey) bool
 	if err := rows.Close(); err != nil {
 		return nil, err
 	}
+	list.verified = true
 	l.trace.fullPartitions.Add(1)
 	l.trace.indexBytes.Add(list.bytes)
 	reader.postings.put(postingKey{partKey: p.key}, list, p.version(first), reader.keptUntil(p, first), generation)
 	return list, nil
+}
+
+const (
+	// verifyBatch is how many row keys are looked up by one statement.
+	verifyBatch = 100
+
+	// maxVerified is the most row keys, of one lookup and row time, that the
+	// inverted index gave and that are looked for in row_keys before they are
+	// believed to exist. Of more, some that are gone may be shown, without samples.
+	maxVerified = 1000
+)
+
+// existing returns those of keys that are in row_keys. KairosDB, which knows
+// nothing of the inverted index, may have deleted some; others have expired.
+func (l *Look) existing(ctx context.Context, p *partition, keys []rowKey) ([]rowKey, error) {
+	byType := map[model.Type][]cql.TagMap{}
+	for _, k := range keys {
+		byType[k.typ] = append(byType[k.typ], cql.TagMap{Tags: k.tags})
+	}
+	type batch struct {
+		typ  model.Type
+		tags []cql.TagMap
+	}
+	var batches []batch
+	for typ, tags := range byType {
+		for part := range slices.Chunk(tags, verifyBatch) {
+			batches = append(batches, batch{typ, part})
+		}
+	}
+	found := make([][]rowKey, len(batches))
+	err := l.parallel(ctx, len(batches), func(ctx context.Context, i int) error {
+		rows := l.query(ctx, readTheseRowKeys, p.key.metric, tableName, p.key.timeMS, string(batches[i].typ), batches[i].tags)
+		defer rows.Close()
+		list := new(keyList)
+		var d keyDecoder
+		var name, tags cql.Raw
+		for rows.Scan(&name, &tags) {
+			if name == nil || tags == nil {
+				continue
+			}
+			if err := l.addKey(list, &d, name, tags, nil); err != nil {
+				return err
+			}
+		}
+		found[i] = list.keys
+		l.trace.indexRows.Add(int64(len(list.keys)))
+		return rows.Close()
+	})
+	return slices.Concat(found...), err
 }
 
 func (l *Look) addKey(list *keyList, d *keyDecoder, name, rawTags []byte, more func(rowKey) bool) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -230,7 +231,7 @@ func (l *Look) eachKey(ctx context.Context, sel store.Selection, limit int, f fu
 	if err := l.eachLegacyKey(ctx, s, sel.Matchers, f); err != nil {
 		return err
 	}
-	states, err := memo(l, l.states, s).get(ctx, func() ([]rowState, error) { return l.readStates(ctx, s) })
+	states, err := l.statesOf(ctx, s, slices.ContainsFunc(sel.Matchers, isLiteral))
 	if err != nil {
 		return err
 	}
@@ -262,14 +263,51 @@ func (l *Look) eachKey(ctx context.Context, sel store.Selection, limit int, f fu
 	return context.Cause(ctx)
 }
 
+// maxGuessed is the most row times whose mtime is read before it is known that
+// they exist.
+const maxGuessed = 4
+
+// statesOf returns the row times of a span. If their mtimes are likely to be
+// needed, and there are few that can be, these are read at the same time, which
+// saves a round trip.
+func (l *Look) statesOf(ctx context.Context, s span, selective bool) ([]rowState, error) {
+	guesses := l.guesses(s, selective)
+	var states []rowState
+	err := parallel(ctx, 1+len(guesses), 1+len(guesses), func(ctx context.Context, i int) (err error) {
+		if i > 0 {
+			_, err = l.stampOf(ctx, guesses[i-1])
+			return err
+		}
+		states, err = memo(l, l.states, s).get(ctx, func() ([]rowState, error) { return l.readStates(ctx, s) })
+		return err
+	})
+	return states, err
+}
+
+// guesses returns the partitions of a span, if they are few and their mtimes are
+// needed: to know whether the inverted index or the cache can be used.
+func (l *Look) guesses(s span, selective bool) []partKey {
+	width := l.reader.ks.Spec.Width
+	if s.lowMS < 0 || (s.highMS-s.lowMS)/width >= maxGuessed {
+		return nil
+	}
+	var guesses []partKey
+	for ms := s.lowMS; ms <= s.highMS; ms += width {
+		if k := (partKey{s.metric, ms}); selective || l.reader.postings.holds(k) {
+			guesses = append(guesses, k)
+		}
+	}
+	return guesses
+}
+
+// partition returns what is known of a partition, of which state says more.
 func (l *Look) partition(metric string, state rowState) *partition {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	k := partKey{metric, state.timeMS}
-	p := l.partitions[k]
-	if p == nil {
-		p = &partition{key: k, state: state}
-		l.partitions[k] = p
+	p := memo(l, l.partitions, k)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.known {
+		p.key, p.state, p.known = k, state, true
 	}
 	return p
 }
@@ -311,7 +349,7 @@ func (l *Look) keysOf(ctx context.Context, p *partition, matchers []model.Matche
 	if len(literals) == 0 && !l.reader.postings.holds(p.key) {
 		return l.fullKeys(ctx, p, matchers, limit)
 	}
-	s, err := l.stampOf(ctx, p)
+	s, err := l.stampOf(ctx, p.key)
 	if err != nil {
 		return nil, err
 	}
@@ -331,10 +369,10 @@ func (l *Look) keysOf(ctx context.Context, p *partition, matchers []model.Matche
 }
 
 // stampOf returns the mtime of a partition, read once.
-func (l *Look) stampOf(ctx context.Context, p *partition) (stamp, error) {
-	return p.stamp.get(ctx, func() (s stamp, err error) {
+func (l *Look) stampOf(ctx context.Context, k partKey) (stamp, error) {
+	return memo(l, l.partitions, k).stamp.get(ctx, func() (s stamp, err error) {
 		err = l.parallel(ctx, 1, func(ctx context.Context, _ int) error {
-			s, err = l.readStamp(ctx, p)
+			s, err = l.readStamp(ctx, k)
 			return err
 		})
 		return s, err
@@ -384,24 +422,34 @@ func distinctKeys(keys []rowKey) []rowKey {
 // indexedKeys finds row keys through the inverted index: by the matcher that has
 // the fewest; the others are applied to these.
 func (l *Look) indexedKeys(ctx context.Context, p *partition, s stamp, literals, matchers []model.Matcher) ([]rowKey, error) {
-	if keys, ok := l.knownKeys(p, s, literals, matchers); ok {
+	lists := l.knownLists(p, s, literals)
+	if lists != nil {
 		l.trace.cachedPartitions.Add(1)
-		return keys, nil
+	} else {
+		l.trace.indexedPartitions.Add(1)
+		var err error
+		if lists, err = l.race(ctx, p, s, literals); err != nil {
+			return nil, err
+		}
 	}
-	l.trace.indexedPartitions.Add(1)
-	lists, err := l.race(ctx, p, s, literals)
-	if err != nil {
-		return nil, err
-	}
-	var keys []rowKey
+	var keys, unsure []rowKey
 	for _, list := range lists {
-		keys = list.matching(keys, matchers)
+		if list.verified {
+			keys = list.matching(keys, matchers)
+		} else {
+			unsure = list.matching(unsure, matchers)
+		}
 	}
-	return keys, nil
+	if len(unsure) == 0 || len(unsure) > maxVerified {
+		return append(keys, unsure...), nil
+	}
+	sure, err := l.existing(ctx, p, unsure)
+	return append(keys, sure...), err
 }
 
-// knownKeys answers from lists that this Look or the cache has of a matcher.
-func (l *Look) knownKeys(p *partition, s stamp, literals, matchers []model.Matcher) ([]rowKey, bool) {
+// knownLists returns the lists of a matcher, if this Look or the cache has all
+// of them; nil if there is no such matcher.
+func (l *Look) knownLists(p *partition, s stamp, literals []model.Matcher) []*keyList {
 	var best []*keyList
 	fewest := maxInt
 	for _, m := range literals {
@@ -420,11 +468,7 @@ func (l *Look) knownKeys(p *partition, s stamp, literals, matchers []model.Match
 			best, fewest = lists, n
 		}
 	}
-	var keys []rowKey
-	for _, list := range best {
-		keys = list.matching(keys, matchers)
-	}
-	return keys, best != nil
+	return best
 }
 
 func (l *Look) knownList(p *partition, s stamp, k postingKey) *keyList {

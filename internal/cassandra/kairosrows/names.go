@@ -179,7 +179,7 @@ func (l *Look) listOf(ctx context.Context, p *partition) (*keyList, error) {
 		return p.full.value, nil
 	}
 	if l.reader.postings.holds(p.key) {
-		s, err := l.stampOf(ctx, p)
+		s, err := l.stampOf(ctx, p.key)
 		if err != nil {
 			return nil, err
 		}

@@ -25,8 +25,9 @@ type rowKey struct {
 // A keyList holds the row keys of one row time: all, or those with one tag.
 // It does not change after it was loaded.
 type keyList struct {
-	keys  []rowKey
-	bytes int64 // of memory
+	keys     []rowKey
+	bytes    int64 // of memory
+	verified bool  // all were in row_keys when the list was loaded
 
 	mu    sync.Mutex
 	byTag map[string][]int32 // places of keys by value, for tags that were asked for

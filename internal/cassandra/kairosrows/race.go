@@ -2,6 +2,7 @@ package kairosrows
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	"varve/internal/cassandra/cql"
@@ -10,9 +11,9 @@ import (
 
 // A race reads the inverted index of one partition for several matchers at
 // once, and stops as soon as one of them has all of its row keys. Each matcher
-// first reads one page a shard and value; only if none ends with that, the one
-// with the fewest row keys so far goes on. So a rare value beside a common one
-// costs about what it costs alone.
+// first reads one page a shard and value; of those that end with that the one
+// with the fewest is taken. Only if none ends, the one with the fewest so far goes
+// on. So a rare value beside a common one costs about what it costs alone.
 type race struct {
 	look      *Look
 	partition *partition
@@ -37,7 +38,7 @@ type runner struct {
 
 // race returns the lists of the matcher that won, one a value.
 func (l *Look) race(ctx context.Context, p *partition, s stamp, literals []model.Matcher) ([]*keyList, error) {
-	ctx, cancel := context.WithCancel(ctx)
+	raceCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r := &race{look: l, partition: p, stamp: s, turn: make(chan struct{})}
 	generation := l.reader.postings.begin(p.key)
@@ -53,18 +54,46 @@ func (l *Look) race(ctx context.Context, p *partition, s stamp, literals []model
 	for _, run := range r.runners {
 		for i := range run.values {
 			for shard := range l.reader.ks.IndexShards {
-				tasks.Go(func() { r.stream(ctx, run, i, shard) })
+				tasks.Go(func() { r.stream(raceCtx, run, i, shard) })
 			}
 		}
 	}
-	winner, err := r.wait(ctx)
+	winner, err := r.wait(raceCtx)
 	cancel()
 	tasks.Wait()
 	if err != nil {
 		return nil, err
 	}
+	if err := l.verify(ctx, p, winner.lists); err != nil {
+		return nil, err
+	}
 	r.keep(winner, generation)
 	return winner.lists, nil
+}
+
+// verify takes out of short lists what is not in row_keys.
+func (l *Look) verify(ctx context.Context, p *partition, lists []*keyList) error {
+	var keys []rowKey
+	for _, list := range lists {
+		if len(list.keys) <= verifyBatch {
+			keys = append(keys, list.keys...)
+		}
+	}
+	found, err := l.existing(ctx, p, keys)
+	if err != nil {
+		return err
+	}
+	there := make(map[rowKey]bool, len(found))
+	for _, k := range found {
+		there[k] = true
+	}
+	for _, list := range lists {
+		if len(list.keys) <= verifyBatch {
+			list.keys = slices.DeleteFunc(list.keys, func(k rowKey) bool { return !there[k] })
+			list.verified = true
+		}
+	}
+	return nil
 }
 
 // keep remembers the winner's lists.
@@ -101,19 +130,24 @@ func (r *race) wait(ctx context.Context) (*runner, error) {
 // stateLocked returns a runner that has ended, or chooses one to go on if all
 // others wait.
 func (r *race) stateLocked() *runner {
+	var ended, best *runner
+	begun := true // all have ended or read their first pages
 	for _, run := range r.runners {
-		if run.open == 0 {
-			return run
-		}
-	}
-	var best *runner
-	for _, run := range r.runners {
-		if run.waiting < run.open {
-			return nil
-		}
-		if best == nil || run.keys < best.keys {
+		switch {
+		case run.open == 0 && (ended == nil || run.keys < ended.keys):
+			ended = run
+		case run.open == 0:
+		case run.waiting < run.open:
+			begun = false
+		case best == nil || run.keys < best.keys:
 			best = run
 		}
+	}
+	if ended != nil && (begun || ended.keys <= verifyBatch) {
+		return ended
+	}
+	if !begun {
+		return nil
 	}
 	if !best.chosen {
 		best.chosen = true
@@ -137,7 +171,7 @@ func (r *race) change(f func()) {
 
 // stream reads one shard of one value.
 func (r *race) stream(ctx context.Context, run *runner, value, shard int) {
-	list, err := r.read(ctx, run, value, shard)
+	list, paused, err := r.read(ctx, run, value, shard)
 	r.change(func() {
 		if err != nil {
 			if r.err == nil && ctx.Err() == nil {
@@ -148,16 +182,19 @@ func (r *race) stream(ctx context.Context, run *runner, value, shard int) {
 		into := run.lists[value]
 		into.keys = append(into.keys, list.keys...)
 		into.bytes += list.bytes
+		run.keys += len(list.keys) - paused
 		run.open--
 	})
 }
 
-func (r *race) read(ctx context.Context, run *runner, value, shard int) (*keyList, error) {
+// read returns the row keys of one shard, and how many of them it has told of when
+// it paused.
+func (r *race) read(ctx context.Context, run *runner, value, shard int) (list *keyList, paused int, err error) {
 	l := r.look
 	select {
 	case l.slots <- struct{}{}:
 	case <-ctx.Done():
-		return nil, ctx.Err()
+		return nil, 0, ctx.Err()
 	}
 	held := true
 	defer func() {
@@ -165,7 +202,7 @@ func (r *race) read(ctx context.Context, run *runner, value, shard int) (*keyLis
 			<-l.slots
 		}
 	}()
-	list := new(keyList)
+	list = new(keyList)
 	rows := l.query(ctx, readPostings, r.partition.key.metric, r.partition.key.timeMS, run.matcher.Tag, run.values[value], shard)
 	defer rows.Close()
 	var d keyDecoder
@@ -173,24 +210,25 @@ func (r *race) read(ctx context.Context, run *runner, value, shard int) (*keyLis
 	dest := []any{&name, &tags}
 	for rows.Scan(dest...) {
 		if err := l.addKey(list, &d, name, tags, nil); err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		if len(list.keys) == postingsPage {
+			paused = postingsPage
 			<-l.slots
 			held = false
 			if err := r.pause(ctx, run, len(list.keys)); err != nil {
-				return nil, err
+				return nil, 0, err
 			}
 			select {
 			case l.slots <- struct{}{}:
 				held = true
 			case <-ctx.Done():
-				return nil, ctx.Err()
+				return nil, 0, ctx.Err()
 			}
 		}
 	}
 	l.trace.indexRows.Add(int64(len(list.keys)))
-	return list, rows.Close()
+	return list, paused, rows.Close()
 }
 
 // pause waits until the runner is chosen to go on. A matcher that runs alone

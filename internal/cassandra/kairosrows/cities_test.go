@@ -1,0 +1,175 @@
+package kairosrows
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"runtime"
+	"slices"
+	"testing"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/model"
+	"varve/internal/rowtime"
+	"varve/internal/store"
+)
+
+var cities = flag.Int("kairosrows.cities", 7_000, "row keys of each of the three row times in TestCities")
+
+const cityRows = 3
+
+// cityTime is a row time of TestCities.
+func cityTime(row int) int64 {
+	return rowtime.Default.RowTime(1_500_508_800_000) + int64(row)*rowtime.DefaultWidth
+}
+
+// fillCities inserts n row keys for each of some row times as Varve would.
+func (b *readBench) fillCities(metric string, n int) {
+	b.t.Helper()
+	ctx := b.t.Context()
+	for row := range cityRows {
+		ms := cityTime(row)
+		b.exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, tableName, ms)
+		b.execAt(1, "INSERT INTO row_keys (metric, table_name, row_time, mtime) VALUES (?, ?, ?, ?)", metric, tableName, ms, WroteHere)
+		b.exec("INSERT INTO varve_row_state (metric, row_time, kairos_mtime) VALUES (?, ?, ?)", metric, ms, WroteHere)
+		b.exec("UPDATE varve_row_state SET changed = now() WHERE metric = ? AND row_time = ?", metric, ms)
+	}
+	insertKey := &cql.Statement{Name: "test", Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags) VALUES (?, ?, ?, ?, ?)"}
+	const page = 2000
+	pages := (n + page - 1) / page
+	err := parallel(ctx, 8, cityRows*pages, func(ctx context.Context, i int) error {
+		ms := cityTime(i / pages)
+		keys := cityKeys(i%pages*page, min(n, (i%pages+1)*page))
+		pass := &coverPass{coverer: b.reader.cover, key: partKey{metric, ms}, began: time.Now().Add(-24 * time.Hour), stampMS: b.stamp}
+		if err := pass.write(ctx, keys); err != nil {
+			return err
+		}
+		for part := range slices.Chunk(keys, 200) {
+			var entries []cql.Entry
+			for _, k := range part {
+				entries = append(entries, cql.Entry{Statement: insertKey, Args: []any{metric, tableName, ms, string(k.typ), cql.TagMap{Tags: k.tags}}})
+			}
+			if err := b.ks.Session.Batch(ctx, b.stamp, entries); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func cityKeys(from, to int) []rowKey {
+	var keys []rowKey
+	for i := from; i < to; i++ {
+		keys = append(keys, rowKey{model.TypeDouble, model.MustTags("city", fmt.Sprintf("city-%06d", i), "region", fmt.Sprint("region-", i%30))})
+	}
+	return keys
+}
+
+func oneOf(tag string, values ...string) model.Matcher {
+	return model.Matcher{Tag: tag, Values: values}
+}
+
+// TestCities: what a selective lookup costs does not depend on how many row keys
+// the metric has.
+func TestCities(t *testing.T) {
+	b := newReadBench(t, DefaultConfig(), readConfig(), nil)
+	began := time.Now()
+	b.fillCities("few", 100)
+	b.fillCities("many", *cities)
+	t.Logf("%d row keys written in %v", cityRows*(*cities+100), time.Since(began))
+	all := model.TimeRange{StartMS: cityTime(0), EndMS: cityTime(cityRows) - 1}
+	cold := func() { b.reader.postings = newPostingsCache(int64(b.reader.config.PostingsCacheBytes), time.Now) }
+	for _, question := range []struct {
+		name     string
+		within   model.TimeRange
+		matchers []model.Matcher
+		found    int
+	}{
+		{"one city, one row", model.TimeRange{StartMS: cityTime(0), EndMS: cityTime(1) - 1}, []model.Matcher{oneOf("city", "city-000077")}, 1},
+		{"one city, three rows", all, []model.Matcher{oneOf("city", "city-000077")}, 1},
+		{"a city of its region", all, []model.Matcher{oneOf("region", "region-17"), oneOf("city", "city-000077")}, 1},
+		{"three cities", all, []model.Matcher{oneOf("city", "city-000001", "city-000002", "city-000099")}, 3},
+	} {
+		var sent [2][2]map[string]int
+		for m, metric := range []string{"few", "many"} {
+			sel := store.Selection{Metric: metric, Matchers: question.matchers, Range: question.within}
+			for i, state := range []string{"cold", "warm"} {
+				var took []time.Duration
+				for range 15 {
+					if i == 0 {
+						cold()
+					}
+					b.sent()
+					began := time.Now()
+					found := b.lookup(nil, sel)
+					took = append(took, time.Since(began))
+					if len(found) != question.found {
+						t.Fatalf("%s of %s, %s: %d series", question.name, metric, state, len(found))
+					}
+					sent[m][i] = b.sent()
+				}
+				slices.Sort(took)
+				t.Logf("%-22s %-4s %s: p50 %v, statements %d %v", question.name, metric, state, took[len(took)/2].Round(10*time.Microsecond), total(sent[m][i]), sent[m][i])
+			}
+		}
+		if few, many := total(sent[0][0]), total(sent[1][0]); many > few {
+			t.Errorf("%s: %d statements for %d row keys, %d for 100", question.name, many, *cities, few)
+		}
+		if c, w := total(sent[1][0]), total(sent[1][1]); w >= c {
+			t.Errorf("%s: %d statements when nothing is known, %d after", question.name, c, w)
+		}
+	}
+	b.twoEntries(all)
+	b.wholeMetric(all)
+}
+
+// twoEntries: two entries of one metric in one request read the index once.
+func (b *readBench) twoEntries(within model.TimeRange) {
+	for _, matchers := range [][]model.Matcher{nil, {oneOf("city", "city-000077")}} {
+		b.reader.postings = newPostingsCache(0, time.Now)
+		b.sent()
+		l := b.reader.Look()
+		sel := store.Selection{Metric: "many", Matchers: matchers, Range: within}
+		began := time.Now()
+		b.lookup(l, sel)
+		first, one := time.Since(began), total(b.sent())
+		if one == 0 {
+			b.t.Error("no statements")
+		}
+		began = time.Now()
+		b.lookup(l, sel)
+		if again := total(b.sent()); again != 0 {
+			b.t.Errorf("the second entry of a request costs %d statements, the first %d", again, one)
+		}
+		b.t.Logf("matchers %v: first entry %v, second %v", matchers, first, time.Since(began))
+	}
+}
+
+// wholeMetric reads all row keys, and measures what keeping them takes.
+func (b *readBench) wholeMetric(within model.TimeRange) {
+	b.reader.postings = newPostingsCache(1<<30, time.Now)
+	heap := func() int64 {
+		var m runtime.MemStats
+		runtime.GC()
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	for _, state := range []string{"cold", "warm"} {
+		l := b.reader.Look()
+		began := time.Now()
+		found := b.lookup(l, store.Selection{Metric: "many", Range: within})
+		b.t.Logf("all %d series, %s: %v, %d statements; %+v", len(found), state, time.Since(began), total(b.sent()), l.Trace())
+	}
+	b.t.Logf("the cache says %d bytes, the heap grew by %d", b.reader.postings.size(), heap()-before)
+	began := time.Now()
+	found := b.lookup(nil, store.Selection{Metric: "many", Range: within, Matchers: []model.Matcher{oneOf("city", "city-000077")}})
+	b.t.Logf("one city of cached row keys, first time: %v", time.Since(began))
+	began = time.Now()
+	b.lookup(nil, store.Selection{Metric: "many", Range: within, Matchers: []model.Matcher{oneOf("city", "city-000078")}})
+	b.t.Logf("one city of cached row keys, again: %v, %d found", time.Since(began), len(found))
+}
