@@ -1,0 +1,403 @@
+package kairosrows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/model"
+	"varve/internal/rowtime"
+	"varve/internal/store"
+)
+
+// TestDeletedColumns: of each unit and any row, a column is deleted if and only
+// if the time it is read as lies in the range.
+func TestDeletedColumns(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		spec := rowtime.Spec{
+			Width: rapid.SampledFrom([]int64{1, 7, 1000, 2500, 1814400}).Draw(t, "width"),
+			Unit:  rapid.SampledFrom([]rowtime.Unit{rowtime.Milliseconds, rowtime.Seconds, rowtime.Legacy}).Draw(t, "unit"),
+		}
+		ms := rapid.OneOf(rapid.Int64Range(-10_000, 10_000), rapid.Int64Range(math.MinInt64+spec.Width, math.MaxInt64)).Draw(t, "ms")
+		row := spec.RowTime(ms)
+		near := rapid.OneOf(rapid.Int64Range(-3000, 3000), rapid.SampledFrom([]int64{math.MinInt64, math.MaxInt64}))
+		bound := func(name string) int64 {
+			d := near.Draw(t, name)
+			if d > 0 && ms > math.MaxInt64-d || d < 0 && ms < math.MinInt64-d {
+				return d
+			}
+			return ms + d
+		}
+		r := model.TimeRange{StartMS: bound("start"), EndMS: bound("end")}
+		from, to, whole, none := deletedColumns(spec, row, r)
+		column := spec.Column(row, ms)
+		inside := r.Contains(spec.Time(row, column))
+		deleted := !none && (whole || from <= column && column <= to)
+		if deleted != inside {
+			t.Fatalf("%+v: %d in row %d, read as %d, range %v: columns %d..%d whole %t none %t", spec, ms, row, spec.Time(row, column), r, from, to, whole, none)
+		}
+		if spec.Unit == rowtime.Legacy && !none && !whole && (from <= column|1 && column|1 <= to) != inside {
+			t.Fatalf("the double at %d", ms)
+		}
+		if whole && (from != 0 || r.StartMS > row) {
+			t.Fatalf("whole from %d", from)
+		}
+	})
+	last := rowtime.Default.RowTime(math.MaxInt64)
+	if _, _, whole, none := deletedColumns(rowtime.Default, last, model.AllTime); !whole || none {
+		t.Error("the last row of all time is not whole")
+	}
+}
+
+// deleter returns a Deleter that finds rows as queries do.
+func (b *bench) deleter(c DeleteConfig, now func() time.Time) *Deleter {
+	b.t.Helper()
+	reader := b.reader()
+	d, err := NewDeleter(b.ks, b.writer, c, DeleterOptions{Node: "test", Now: now,
+		Lookup: func(ctx context.Context, sel store.Selection) ([]SeriesRows, error) {
+			return reader.Look().Lookup(ctx, sel)
+		}})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(d.Close)
+	return d
+}
+
+func (b *bench) reader() *Reader {
+	b.t.Helper()
+	reader, err := NewReader(b.ks, readConfig(), ReaderOptions{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(reader.Close)
+	return reader
+}
+
+func (b *bench) delete(d *Deleter, del store.Deletion) {
+	b.t.Helper()
+	b.stamp = max(b.stamp+1, time.Now().UnixMilli())
+	if err := d.Delete(b.ctx, del, b.stamp); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func noNodes() DeleteConfig {
+	c := DefaultDeleteConfig()
+	c.KairosDBNodes = NodesNo
+	return c
+}
+
+// tables are those of which nothing may be left of a metric that is deleted.
+var tables = []string{"data_points", "row_keys", "row_key_time_index", "string_index", "tag_indexed_row_keys", "varve_row_index"}
+
+func (b *bench) counts_() string {
+	var all []string
+	for _, table := range tables {
+		all = append(all, fmt.Sprint(b.count(table)))
+	}
+	return strings.Join(all, " ")
+}
+
+func TestDelete(t *testing.T) {
+	w := DefaultWriteConfig()
+	w.TagIndex = []string{"include prefix=TestDelete tags=host", "include regex=TestDelete.*every"}
+	b := newBench(t, DefaultConfig(), w, "")
+	d := b.deleter(noNodes(), time.Now)
+	const width = rowtime.DefaultWidth
+	base := b.ks.Spec.RowTime(someTime)
+	metric := b.name("every")
+	a, c := longSeries(metric, "host", "a", "dc", "lga"), longSeries(metric, "host", "b", "dc", "lga")
+	src := new(memory).
+		longs(a, 0, base, base+1, base+width-1, base+width, base+width+5).
+		longs(c, 0, base, base+7)
+	b.write(src)
+	check := func(what, want string) {
+		t.Helper()
+		if got := b.counts_(); got != want {
+			t.Errorf("%s: rows of %s: %s, want %s", what, tables, got, want)
+		}
+	}
+	check("written", "7 3 2 1 6 6")
+	all := func(m ...model.Matcher) store.Deletion {
+		return store.Deletion{Metric: metric, Matchers: m, Range: model.AllTime}
+	}
+	host := func(v string) model.Matcher { return model.Matcher{Tag: "host", Values: []string{v}} }
+
+	// A part: one statement for the row, one probe.
+	b.counts.take()
+	b.delete(d, store.Deletion{Metric: metric, Matchers: []model.Matcher{host("a")}, Range: model.TimeRange{StartMS: base + 1, EndMS: base + 1}})
+	check("a part", "6 3 2 1 6 6")
+	got := b.counts.take()
+	if got["delete_slice"] != 1 || got["delete_row"] != 0 || got["probe_row"] != 1 || got["delete_row_key"] != 0 {
+		t.Errorf("a part: %v", got)
+	}
+	// All that is left of a row, by a part: the row key goes.
+	b.delete(d, store.Deletion{Metric: metric, Matchers: []model.Matcher{host("b")}, Range: model.TimeRange{StartMS: base, EndMS: base + 7}})
+	check("the rest of b", "4 2 2 1 4 4")
+	// A whole row: one partition delete; its row time goes.
+	changed := b.rows("SELECT changed, metric FROM varve_row_state", 2)
+	b.counts.take()
+	b.delete(d, store.Deletion{Metric: metric, Range: model.TimeRange{StartMS: base + width, EndMS: base + 2*width}})
+	check("the second row", "2 1 1 1 2 2")
+	got = b.counts.take()
+	if got["delete_slice"] != 0 || got["delete_row"] != 1 || got["delete_row_keys"] != 1 || got["delete_row_time"] != 1 || got["delete_metric_name"] != 0 {
+		t.Errorf("a whole row: %v", got)
+	}
+	if now := b.rows("SELECT changed, metric FROM varve_row_state", 2); slices.Equal(now, changed) {
+		t.Error("changed did not move")
+	}
+	b.delete(d, all(host("c")))
+	b.delete(d, all())
+	check("everything", "0 0 0 0 0 0")
+
+	// Written again, though the index rows are known to be written.
+	b.write(src)
+	check("written again", "7 3 2 1 6 6")
+	// By matcher, the last series of the metric: the name goes as well.
+	b.delete(d, all(host("a")))
+	check("host a", "2 1 1 1 2 2")
+	b.delete(d, all(host("b")))
+	check("host b", "0 0 0 0 0 0")
+
+	// What is written later is not touched.
+	b.write(src)
+	stamp := b.stamp
+	b.write(new(memory).longs(a, 0, base+50))
+	if err := d.Delete(b.ctx, all(), stamp); err != nil {
+		t.Fatal(err)
+	}
+	if n := b.count("data_points"); n != 1 {
+		t.Errorf("%d samples are left of 1 that was written later", n)
+	}
+	rows, err := b.reader().Look().Lookup(b.ctx, store.Selection{Metric: metric, Range: model.AllTime})
+	if err != nil || len(rows) != 1 {
+		t.Errorf("it is not found: %v, %v", rows, err)
+	}
+}
+
+// TestDeleteWhileWriting: a delete that runs while a generation is written,
+// whose index rows the writer believes to be there.
+func TestDeleteWhileWriting(t *testing.T) {
+	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	d := b.deleter(noNodes(), time.Now)
+	s := longSeries(b.name("m"), "k", "v")
+	b.write(new(memory).longs(s, 0, someTime))
+	stamp := b.stamp + 1
+	send := b.writer.batch
+	b.writer.batch = func(ctx context.Context, stampMS int64, entries []cql.Entry) error {
+		// The delete finds the row empty, since this batch has not arrived.
+		if err := d.Delete(ctx, store.Deletion{Metric: s.Metric, Range: model.AllTime}, stamp); err != nil {
+			return err
+		}
+		return send(ctx, stampMS, entries)
+	}
+	b.stamp = stamp
+	b.write(new(memory).longs(s, 0, someTime+1))
+	if got := b.counts_(); got != "1 1 1 1 0 1" {
+		t.Errorf("rows of %s: %s", tables, got)
+	}
+}
+
+// TestDeleteKeepsIndex: beside KairosDB nodes the index rows of rows that may
+// still get samples stay.
+func TestDeleteKeepsIndex(t *testing.T) {
+	b := newBench(t, Config{Role: RoleAll, Create: CreateKeyspace, Replication: DefaultConfig().Replication, RowTimeUnit: "MILLISECONDS", IndexShards: 2}, DefaultWriteConfig(), "")
+	now := time.Now()
+	auto := b.deleter(DefaultDeleteConfig(), time.Now)
+	metric := b.name("m")
+	s := longSeries(metric, "k", "v")
+	old := b.ks.Spec.RowTime(now.UnixMilli()) - 1
+	src := new(memory).longs(s, 0, old-rowtime.DefaultWidth*3, now.UnixMilli())
+	del := store.Deletion{Metric: metric, Range: model.AllTime}
+	if err := b.ks.Set(b.ctx, "_Hosts", "Active", "a-guid", "kairos-1"); err != nil {
+		t.Fatal(err)
+	}
+	b.write(src)
+	b.delete(auto, del)
+	if got := b.counts_(); got != "0 1 1 1 0 1" {
+		t.Errorf("a node runs: rows of %s: %s", tables, got)
+	}
+	// Its entry is old.
+	later := b.deleter(DefaultDeleteConfig(), func() time.Time { return time.Now().Add(2 * time.Minute) })
+	b.delete(later, del)
+	if got := b.counts_(); got != "0 0 0 0 0 0" {
+		t.Errorf("no node runs: rows of %s: %s", tables, got)
+	}
+	yes := DefaultDeleteConfig()
+	yes.KairosDBNodes, yes.Horizon = NodesYes, 365*24*time.Hour
+	b.write(src)
+	b.delete(b.deleter(yes, time.Now), del)
+	if got := b.counts_(); got != "0 2 2 1 0 2" {
+		t.Errorf("a year's horizon: rows of %s: %s", tables, got)
+	}
+}
+
+// TestDeleteUnits: the range is exact in each keyspace, below zero too.
+func TestDeleteUnits(t *testing.T) {
+	for _, unit := range []string{"SECONDS", "LEGACY"} {
+		t.Run(unit, func(t *testing.T) {
+			b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+			b.ks.Spec = rowtime.Spec{Width: rowtime.DefaultWidth / 1000, Unit: rowtime.Seconds}
+			if unit == "LEGACY" {
+				b.ks.Spec = rowtime.Spec{Width: rowtime.DefaultWidth, Unit: rowtime.Legacy}
+			}
+			b.writer = b.newWriter(DefaultWriteConfig(), time.Now)
+			d := b.deleter(noNodes(), time.Now)
+			s := longSeries(b.name("m"), "k", "v")
+			step := int64(1)
+			if unit == "SECONDS" {
+				step = 1000
+			}
+			base := b.ks.Spec.RowTime(someTime)
+			times := []int64{-5 * step, -step, 0, step, base, base + step, base + 2*step, base + 3*step, base + b.ks.Spec.Width}
+			b.write(new(memory).longs(s, 0, times...))
+			left := func() int { return b.count("data_points") }
+			for _, test := range []struct{ from, to, want int64 }{
+				{base + step + 1, base + 2*step - 1, 9}, // between two
+				{base + step + 1, base + 2*step, 8},
+				{base + 2*step + 1, base + 3*step, 7},
+				{-step, -step, 6},
+				{-4 * step, step - 1, 5}, // 0
+				{math.MinInt64, -step, 4},
+				{base, base + b.ks.Spec.Width - 1, 2},
+				{math.MinInt64, math.MaxInt64, 0},
+			} {
+				b.delete(d, store.Deletion{Metric: s.Metric, Range: model.TimeRange{StartMS: test.from, EndMS: test.to}})
+				if got := left(); got != int(test.want) {
+					t.Errorf("after %d..%d: %d samples, want %d", test.from, test.to, got, test.want)
+				}
+			}
+			if got := b.counts_(); got != "0 0 0 0 0 0" {
+				t.Errorf("rows of %s: %s", tables, got)
+			}
+		})
+	}
+}
+
+// TestDeleteLegacyRows: rows that only row_key_index knows, of longs and doubles
+// at once.
+func TestDeleteLegacyRows(t *testing.T) {
+	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	b.ks.Spec = rowtime.Spec{Width: rowtime.DefaultWidth, Unit: rowtime.Legacy}
+	b.writer = b.newWriter(DefaultWriteConfig(), time.Now)
+	metric := b.name("old")
+	base := b.ks.Spec.RowTime(someTime)
+	key, err := rowtime.Key{Metric: metric, RowTimeMS: base, Type: rowtime.TypeLegacy, Tags: model.MustTags("k", "v")}.Append(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	exec := func(text string, args ...any) {
+		t.Helper()
+		if err := b.ks.Session.Exec(b.ctx, &cql.Statement{Name: "test", Text: text}, 1000, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exec("INSERT INTO row_key_index (key, column1, value) VALUES (?, ?, ?)", []byte(metric), key, []byte{0})
+	exec("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte("metric_names"), metric, []byte{})
+	for _, cell := range []struct {
+		column uint32
+		value  []byte
+	}{{2, []byte{5}}, {5, []byte{1, 0x3f, 0xc0, 0, 0}}, {8, []byte{6}}} {
+		exec("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", key, columnBytes(cell.column), cell.value)
+	}
+	d := b.deleter(noNodes(), time.Now)
+	del := store.Deletion{Metric: metric, Range: model.TimeRange{StartMS: base + 2, EndMS: base + 2}}
+	b.counts.take()
+	b.delete(d, del)
+	if n, got := b.count("data_points"), b.counts.take(); n != 2 || got["delete_slice"] != 1 {
+		t.Errorf("the double at 2: %d cells left, %v", n, got)
+	}
+	del.Range = model.AllTime
+	b.delete(d, del)
+	if n, keys, names := b.count("data_points"), b.count("row_key_index"), b.count("string_index"); n != 0 || keys != 0 || names != 0 {
+		t.Errorf("all: %d cells, %d keys, %d names left", n, keys, names)
+	}
+}
+
+// TestDeleteJob: a large delete goes on when its caller leaves, and after the
+// process was ended; it is listed meanwhile.
+func TestDeleteJob(t *testing.T) {
+	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	c := noNodes()
+	c.JobRows, c.Parallel = 10, 2
+	metric := b.name("m")
+	src := new(memory)
+	for i := range 30 {
+		src.longs(longSeries(metric, "k", fmt.Sprint(i)), 0, someTime, someTime+rowtime.DefaultWidth)
+	}
+	b.write(src)
+	pattern, err := model.NewPattern("[0-9]+")
+	if err != nil {
+		t.Fatal(err)
+	}
+	del := store.Deletion{Metric: metric, Matchers: []model.Matcher{{Tag: "k", Values: []string{"x"}, Patterns: []*model.Pattern{pattern}}}, Range: model.AllTime}
+	first := b.deleter(c, time.Now)
+	held := make(chan struct{})
+	ctx, cancel := context.WithCancel(b.ctx)
+	lookup := first.lookup
+	first.lookup = func(ctx context.Context, sel store.Selection) ([]SeriesRows, error) {
+		found, err := lookup(ctx, sel)
+		return found, err
+	}
+	rows := 0
+	first.forget = func([]byte) {
+		if rows++; rows == 31 {
+			cancel()                // the caller leaves
+			<-first.jobs.ctx.Done() // and the process ends
+			close(held)
+		}
+	}
+	first.cfg.Parallel = 1
+	stopped := make(chan error, 1)
+	go func() { stopped <- first.Delete(ctx, del, b.stamp) }()
+	if err := <-stopped; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "goes on as job") {
+		t.Fatalf("the caller is told: %v", err)
+	}
+	listed, err := first.Jobs(b.ctx)
+	listed = slices.DeleteFunc(listed, func(j Job) bool { return j.Deletion.Metric != metric })
+	if err != nil || len(listed) != 1 || listed[0].State != JobRunning || listed[0].Rows != 60 || listed[0].Done != 30 || listed[0].Selector != metric+"{k=x|regex:[0-9]+}" {
+		t.Fatalf("listed: %+v, %v", listed, err)
+	}
+	first.Close()
+	<-held
+	if n := b.count("data_points"); n == 0 || n > 30 {
+		t.Fatalf("%d samples are left when the process ends", n)
+	}
+	b.stamp++
+	b.write(new(memory).longs(longSeries(metric, "k", "5"), 0, someTime+9)) // later than the delete
+	second := b.deleter(c, time.Now)
+	if err := second.Resume(b.ctx); err != nil {
+		t.Fatal(err)
+	}
+	second.jobs.tasks.Wait()
+	if got := b.counts_(); got != "1 1 1 1 0 1" {
+		t.Errorf("rows of %s: %s", tables, got)
+	}
+	listed, err = second.Jobs(b.ctx)
+	listed = slices.DeleteFunc(listed, func(j Job) bool { return j.Deletion.Metric != metric })
+	if err != nil || len(listed) != 1 || listed[0].State != JobDone {
+		t.Errorf("listed: %+v, %v", listed, err)
+	}
+	saved := maps.Collect(b.ks.Keys(b.ctx, jobService, jobServiceKey, ""))
+	for id := range saved {
+		if id == listed[0].ID {
+			t.Error("a job that is done is still written down")
+		}
+	}
+	// One that is waited for.
+	b.write(src)
+	b.delete(second, store.Deletion{Metric: metric, Range: model.AllTime})
+	if got := b.counts_(); got != "0 0 0 0 0 0" {
+		t.Errorf("rows of %s: %s", tables, got)
+	}
+}
