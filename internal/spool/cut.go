@@ -159,7 +159,8 @@ func (s *Spool) giveUp(before wal.Segment) error {
 }
 
 func (s *Spool) waitDrained(ctx context.Context, g *Generation) error {
-	failed := s.log.Load().Failed()
+	log := s.log.Load()
+	failed := log.Failed()
 	for {
 		select {
 		case <-g.done:
@@ -167,7 +168,7 @@ func (s *Spool) waitDrained(ctx context.Context, g *Generation) error {
 		case <-s.ctx.Done():
 			return store.ErrClosed
 		case <-failed:
-			if err := s.endOf(ctx, g); err != nil {
+			if err := s.endOf(ctx, log, g); err != nil {
 				return s.logError(ctx, err)
 			}
 			failed = nil
@@ -180,13 +181,14 @@ func (s *Spool) waitDrained(ctx context.Context, g *Generation) error {
 	}
 }
 
-// endOf returns why the end of a generation is not in the log, which failed.
-func (s *Spool) endOf(ctx context.Context, g *Generation) error {
+// endOf returns why the end of a generation is not in a log that failed, nil if
+// it is there, or in the one after it.
+func (s *Spool) endOf(ctx context.Context, failed *wal.Log, g *Generation) error {
 	s.mu.Lock()
 	end := g.cut
 	s.mu.Unlock()
 	if g.StampMS() == 0 { // it can not be cut
-		return s.log.Load().Err()
+		return failed.Err()
 	}
 	return end.wait(ctx)
 }

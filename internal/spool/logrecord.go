@@ -38,14 +38,14 @@ func (m mark) append(dst []byte) []byte {
 	return dst
 }
 
-func parseMark(typ byte, payload []byte) (mark, error) {
+func parseMark(payload []byte) (mark, error) {
 	if len(payload) != markSize {
 		return mark{}, fmt.Errorf("end of a generation: expected %d bytes, got %d", markSize, len(payload))
 	}
 	at := func(i int) int64 { return int64(binary.LittleEndian.Uint64(payload[8*i:])) }
 	m := mark{at(0), at(1), at(2), at(3), wal.Segment(at(4))}
-	if typ == typeCut && m.floorMS <= m.stampMS {
-		return mark{}, fmt.Errorf("end of a generation: floor %d is not above its timestamp %d", m.floorMS, m.stampMS)
+	if floor := max(m.stampMS, m.drainedMS); m.floorMS <= floor && floor != 0 {
+		return mark{}, fmt.Errorf("end of a generation: floor %d is not above the timestamp %d", m.floorMS, floor)
 	}
 	return m, nil
 }

@@ -66,7 +66,7 @@ func (s *Spool) findFrom() (wal.Segment, error) {
 			if typ != typeCut && typ != typeFloor {
 				return nil
 			}
-			m, err := parseMark(typ, payload)
+			m, err := parseMark(payload)
 			from = max(from, m.from)
 			return err
 		})
@@ -91,7 +91,7 @@ func (r *replayer) record(segment wal.Segment, typ byte, payload []byte) error {
 	case record.TypeBatch:
 		return r.apply(payload)
 	case typeCut, typeFloor:
-		m, err := parseMark(typ, payload)
+		m, err := parseMark(payload)
 		if err != nil {
 			return err
 		}

@@ -1,0 +1,65 @@
+package spool
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write golden files instead of comparing")
+
+// TestMetrics compares what is exposed after a life of a few samples with a
+// golden file.
+func TestMetrics(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	sink := newRemote()
+	s := mustOpen(t, vfs.NewMem(), DefaultConfig(), Options{Sink: sink, Registerer: registry})
+	defer s.Close()
+	put(t, s, testSeries("load", 1), 1, 1, 2, 3)
+	if _, err := s.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, testSeries("load", 2), 1, 1)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []string
+	for _, f := range families {
+		if !strings.HasPrefix(f.GetName(), "varve_spool_") {
+			continue // the log's
+		}
+		for _, m := range f.GetMetric() {
+			value := m.GetCounter().GetValue() + m.GetGauge().GetValue() + float64(m.GetHistogram().GetSampleCount())
+			line := fmt.Sprintf("%s %v", f.GetName(), value)
+			for _, unsteady := range []string{"oldest_seconds", "memory_bytes", "index_bytes"} {
+				if strings.HasSuffix(f.GetName(), unsteady) {
+					line = f.GetName() + " varies"
+				}
+			}
+			for _, l := range m.GetLabel() {
+				line += " " + l.GetName() + "=" + l.GetValue()
+			}
+			lines = append(lines, line)
+		}
+	}
+	slices.Sort(lines)
+	got := strings.Join(lines, "\n") + "\n"
+	path := filepath.Join("testdata", "metrics.txt")
+	if *rewrite {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil || got != string(want) {
+		t.Errorf("metrics are\n%s, %v", got, err)
+	}
+}
