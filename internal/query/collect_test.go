@@ -104,3 +104,30 @@ func TestGapsWithoutData(t *testing.T) {
 		t.Errorf("%d, %v\n%s", n, err, diff)
 	}
 }
+
+// What takes the value of a null fails, and nothing else does, as in KairosDB.
+func TestNullsAmongNumbers(t *testing.T) {
+	null, one := sample{0, nil}, sample{1000, 1}
+	for _, tt := range []struct {
+		name  string
+		args  Args
+		in    []sample
+		fails bool
+	}{
+		{"sampler", Args{"unit": Seconds}, []sample{null, one}, false},
+		{"sampler", Args{"unit": Seconds}, []sample{one, {2000, nil}}, true},
+		{"rate", Args{"unit": Seconds}, []sample{null}, false},
+		{"rate", Args{"unit": Seconds}, []sample{null, one}, true},
+		{"diff", nil, []sample{null}, false},
+		{"diff", nil, []sample{null, one}, true},
+		{"filter", Args{"filter_op": "equal", "threshold": 5.0}, []sample{null}, true},
+		{"filter", Args{"filter_op": "equal", "threshold": "x"}, []sample{null}, false},
+		{"scale", nil, []sample{null}, true},
+		{"trim", nil, []sample{null}, false},
+	} {
+		_, err := apply(t, newStep(t, tt.name, tt.args), 0, 5000, tt.in...)
+		if (err != nil) != tt.fails {
+			t.Errorf("%s of %v: %v", tt.name, tt.in, err)
+		}
+	}
+}

@@ -65,6 +65,11 @@ func (s *filterStream) Next(p *Point) (bool, error) {
 		if s.step.holds == nil {
 			return false, &store.InputError{Reason: "filter_op may not be null"}
 		}
+		if _, number := s.step.threshold.(float64); number {
+			if err := notNull(p); err != nil {
+				return false, err
+			}
+		}
 		if !s.step.removes(p) {
 			return true, nil
 		}

@@ -8,6 +8,10 @@ type pairStep struct {
 	numeric
 	compute func(was, now *Point) (float64, error)
 
+	// laterOnly says that compute takes only the time of the earlier point, which
+	// then may have no value.
+	laterOnly bool
+
 	// bind, if not nil, makes compute for a group.
 	bind func(env *Env) func(was, now *Point) (float64, error)
 }
@@ -17,26 +21,32 @@ func (s *pairStep) Apply(env *Env, in Stream) Stream {
 	if s.bind != nil {
 		compute = s.bind(env)
 	}
-	return &pairStream{in: in, compute: compute}
+	return &pairStream{in: in, compute: compute, laterOnly: s.laterOnly}
 }
 
 type pairStream struct {
-	in      Stream
-	compute func(was, now *Point) (float64, error)
-	begun   bool
-	was     Point
-	now     Point // here so that it does not escape anew for each point
+	in        Stream
+	compute   func(was, now *Point) (float64, error)
+	laterOnly bool
+	begun     bool
+	was       Point
+	now       Point // here so that it does not escape anew for each point
 }
 
 func (s *pairStream) Next(p *Point) (bool, error) {
 	if !s.begun {
 		s.begun = true
-		if ok, err := nextNumber(s.in, &s.was); !ok || err != nil {
+		if ok, err := s.in.Next(&s.was); !ok || err != nil {
 			return false, err
 		}
 	}
 	if ok, err := nextNumber(s.in, &s.now); !ok || err != nil {
 		return false, err
+	}
+	if !s.laterOnly {
+		if err := notNull(&s.was); err != nil {
+			return false, err
+		}
 	}
 	v, err := s.compute(&s.was, &s.now)
 	if err != nil {

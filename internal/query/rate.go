@@ -21,7 +21,7 @@ func rateSpec() AggregatorSpec {
 
 // perTime divides what change gives by the time between two points and scales it
 // to a sampling that starts at the first of them.
-func perTime(name string, sampling Sampling, zone *time.Location, change func(was, now *Point) float64) Step {
+func perTime(name string, sampling Sampling, zone *time.Location, change func(was, now *Point) float64) *pairStep {
 	return &pairStep{bind: func(env *Env) func(was, now *Point) (float64, error) {
 		span := span{sampling, calendar{env.zone(zone)}}
 		return func(was, now *Point) (float64, error) {

@@ -9,9 +9,11 @@ func samplerSpec() AggregatorSpec {
 			{Name: "time_zone", Kind: ZoneProperty, Doc: "zone of days and longer units", Hidden: true},
 		},
 		New: func(a Args) (Step, error) {
-			return perTime("sampler", a.SamplingOrUnit(), a.Zone("time_zone"), func(_, now *Point) float64 {
+			step := perTime("sampler", a.SamplingOrUnit(), a.Zone("time_zone"), func(_, now *Point) float64 {
 				return now.Float()
-			}), nil
+			})
+			step.laterOnly = true
+			return step, nil
 		},
 	}
 }
