@@ -230,10 +230,10 @@ func aliasOf(metric *value) *string {
 
 func (p *parser) tags(m *query.MetricQuery, v *value, context string) error {
 	tags := v.member("tags")
-	if absent(tags) {
+	if tags == nil {
 		return nil
 	}
-	if tags.kind != jsontext.Object {
+	if tags.kind != jsontext.Object { // null too: a delete without its filter deletes everything
 		return badRequest("java.lang.IllegalStateException: Not a JSON Object: " + tags.String())
 	}
 	for k := range tags.members {

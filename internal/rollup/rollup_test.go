@@ -490,6 +490,21 @@ func TestNeighbours(t *testing.T) {
 	}
 }
 
+// A task without roll-ups is taken, does nothing, and says so.
+func TestEmptyTask(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		h.start()
+		defer h.stop()
+		h.do(200, "POST", "/api/v1/rollups", `{"id":"t","name":"n","execution_interval":`+minute+`}`)
+		h.do(200, "POST", "/api/v1/rollups", `{"id":"u","name":"n","execution_interval":`+minute+`,"rollups":[]}`)
+		time.Sleep(61 * time.Second)
+		if st := h.status("t"); len(st.Statuses) != 0 || st.NextScheduled != "01 Jan 2000 00:02:00 AM" {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
 // A sum of whole numbers becomes one with a fraction: the bucket has one result.
 func TestOneResultPerBucket(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -662,8 +677,8 @@ func TestFaultyTasks(t *testing.T) {
 		{"[]", "Not a JSON Object: []"},
 		{`{"name":"n","execution_interval":{"value":0,"unit":"hours"}}`, "executionInterval.value must be"},
 		{`{"name":"n","execution_interval":{"value":1,"unit":"eons"}}`, `executionInterval.unit \"eons\" must be one of`},
-		{`{"name":"n","execution_interval":` + hour + `}`, "rollups may not be null"},
-		{`{"name":"n","execution_interval":` + hour + `,"rollups":[]}`, "rollups may not be empty"},
+		{`{"name":"n","execution_interval":` + hour + `,"rollups":null}`, "rollups must be an array, not null"},
+		{`{"name":"n","execution_interval":` + hour + `,"rollups":{}}`, "rollups must be an array, not {}"},
 		{`{"name":"n","execution_interval":` + hour + `,"rollups":[5]}`, "rollup[0] must be an object"},
 		{`{"name":"n","execution_interval":` + hour + `,"rollups":[{"save_as":"s"}]}`, "rollup[0].query may not be null"},
 		{taskJSON("t", hour, hour, `,"time_zone":"Mars"`), `rollup[0].time_zone \"Mars\" is not a time zone`},

@@ -197,12 +197,10 @@ func (t *task) read(p Parser, members []member) error {
 		return err
 	}
 	var rollups []json.RawMessage
-	if list := find(members, "rollups"); list == nil {
-		return badRequest("rollups may not be null")
-	} else if json.Unmarshal(list, &rollups) != nil {
-		return badRequest("rollups must be an array")
-	} else if len(rollups) == 0 {
-		return badRequest("rollups may not be empty")
+	for _, m := range members { // a task without any is taken, as by KairosDB
+		if m.name == "rollups" && (m.raw[0] != '[' || json.Unmarshal(m.raw, &rollups) != nil) {
+			return badRequest("rollups must be an array, not " + clip(m.raw))
+		}
 	}
 	// KairosDB's context grows from one roll-up to the next.
 	context := ""

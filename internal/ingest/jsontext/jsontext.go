@@ -97,6 +97,21 @@ func (s *Scanner) Errorf(format string, args ...any) *SyntaxError {
 	return &SyntaxError{Reason: fmt.Sprintf(format, args...), Line: line, Column: column}
 }
 
+// behind makes a SyntaxError where KairosDB's reader notices that the next byte
+// is wrong: it has read it.
+func (s *Scanner) behind(reason string) *SyntaxError {
+	line, column := s.Position(s.pos)
+	return &SyntaxError{Reason: reason, Line: line, Column: column + 1}
+}
+
+// unterminated is what a byte means that stands where closing was awaited.
+func (s *Scanner) unterminated(closing byte) *SyntaxError {
+	if closing == '}' {
+		return s.behind("Unterminated object")
+	}
+	return s.behind("Unterminated array")
+}
+
 func (s *Scanner) atEnd() *SyntaxError {
 	e := s.Errorf("End of input")
 	e.AtEnd = true
@@ -259,10 +274,7 @@ func (s *Scanner) More(closing byte, first bool) (bool, *SyntaxError) {
 		return true, nil
 	}
 	if c != ',' && c != ';' {
-		if closing == '}' {
-			return false, s.Errorf("Unterminated object")
-		}
-		return false, s.Errorf("Unterminated array")
+		return false, s.unterminated(closing)
 	}
 	s.pos++
 	return true, nil
@@ -279,8 +291,11 @@ func (s *Scanner) Name() (Token, *SyntaxError) {
 	case '"':
 		t, err = s.quoted(c)
 	case '{', '[', '}', ']':
-		return Token{}, s.Errorf("Expected name")
+		return Token{}, s.behind("Expected name")
 	default:
+		if ends[c] {
+			return Token{}, s.Errorf("Expected name")
+		}
 		t, err = s.Next()
 	}
 	if err != nil {
@@ -294,7 +309,7 @@ func (s *Scanner) Name() (Token, *SyntaxError) {
 		return t, err
 	}
 	if c != ':' {
-		return t, s.Errorf("Expected ':'")
+		return t, s.behind("Expected ':'")
 	}
 	s.pos++
 	return t, nil
@@ -324,7 +339,7 @@ func (s *Scanner) Skip(opened Kind) *SyntaxError {
 			s.pos++
 		case ']', '}':
 			if open[depth-1] != c {
-				return s.Errorf("Expected '%c' before '%c'", open[depth-1], c)
+				return s.unterminated(open[depth-1])
 			}
 			depth--
 			s.pos++
@@ -370,7 +385,7 @@ var nests = func() (t [256]bool) {
 }()
 
 // Unescape appends the text of a token to dst, with escapes resolved. ok is
-// false for an escape that JSON does not know. Half a surrogate pair becomes
+// false for a \u without four digits. Half a surrogate pair becomes
 // bytes that are not UTF-8, so that a later check refuses it.
 func Unescape(dst, text []byte) (_ []byte, ok bool) {
 	for {
@@ -406,10 +421,8 @@ func Unescape(dst, text []byte) (_ []byte, ok bool) {
 			dst = append(dst, '\r')
 		case 'f':
 			dst = append(dst, '\f')
-		case '"', '\'', '\\', '/', '\n':
+		default: // the character itself, also where JSON knows no such escape
 			dst = append(dst, c)
-		default:
-			return dst, false
 		}
 	}
 }

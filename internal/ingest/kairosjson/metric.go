@@ -1,7 +1,9 @@
 package kairosjson
 
 import (
+	"bytes"
 	"fmt"
+	"strconv"
 	"strings"
 	"unsafe"
 
@@ -74,7 +76,7 @@ func (p *parser) member(name string, t jsontext.Token) *jsontext.SyntaxError {
 	null := t.Kind == jsontext.Null
 	switch name {
 	case "name":
-		if p.wantScalar(t) {
+		if p.wantScalar(t, "a string") {
 			m.name, m.nameEnd, m.hasName = t, p.s.Offset(), !null
 		}
 	case "tags":
@@ -88,11 +90,11 @@ func (p *parser) member(name string, t jsontext.Token) *jsontext.SyntaxError {
 			p.expected("BEGIN_OBJECT", t)
 		}
 	case "timestamp":
-		if p.wantScalar(t) && !null && p.timeName != "time" {
+		if p.wantScalar(t, "a long") && !null && p.timeName != "time" {
 			m.time, m.hasTime = t, true
 		}
 	case "time":
-		if p.wantScalar(t) && !null {
+		if p.wantScalar(t, "a long") && !null {
 			m.time, m.hasTime, p.timeName = t, true, "time"
 		}
 	case "value":
@@ -105,14 +107,17 @@ func (p *parser) member(name string, t jsontext.Token) *jsontext.SyntaxError {
 			p.expected("BEGIN_ARRAY", t)
 		}
 	case "type":
-		if p.wantScalar(t) && !null {
+		if p.wantScalar(t, "a string") && !null {
 			m.typ = ownType(p.text(t))
 		}
 	case "ttl":
-		if p.wantScalar(t) && !null {
+		if p.wantScalar(t, "an int") && !null {
 			p.readTTL(t)
 		}
 	case "skip_validate":
+		if t.Kind == jsontext.Number || !t.Kind.Scalar() {
+			p.expected("a boolean", t)
+		}
 		m.skip = t.Kind == jsontext.True || (t.Kind == jsontext.String && string(t.Text) == "true")
 	}
 	return nil
@@ -138,9 +143,9 @@ func (p *parser) isEmptyArray(t jsontext.Token) bool {
 	return err == nil && c == ']'
 }
 
-func (p *parser) wantScalar(t jsontext.Token) bool {
+func (p *parser) wantScalar(t jsontext.Token, what string) bool {
 	if !t.Kind.Scalar() {
-		p.expected("a string", t)
+		p.expected(what, t)
 	}
 	return t.Kind.Scalar()
 }
@@ -151,8 +156,12 @@ func (p *parser) expected(what string, t jsontext.Token) {
 		return
 	}
 	at := t.Start
-	if t.Kind == jsontext.String || !t.Kind.Scalar() {
+	switch {
+	case t.Kind == jsontext.String || !t.Kind.Scalar():
 		at++ // it counts the opening byte as read
+	case t.Kind == jsontext.Word, t.Kind == jsontext.Number && bytes.ContainsAny(t.Text, ".eE"):
+	default:
+		at += len(t.Text) // and whole numbers and words that it knows
 	}
 	p.m.structural = p.expectedFault(what, t.Kind, at)
 }
@@ -165,7 +174,7 @@ func (p *parser) expectedFault(what string, got jsontext.Kind, at int) *ingest.F
 func (p *parser) readTTL(t jsontext.Token) {
 	n := decimal.Scan(t.Text)
 	v, ok := n.Trunc()
-	if n.Len != len(t.Text) || n.Len == 0 || !ok {
+	if n.Len != len(t.Text) || n.Len == 0 || n.Dot || !ok {
 		p.m.structural = ingest.Faultf(ingest.BadTTL, "ttl '%s' must be a number of seconds between 0 and %d", t.Text, model.MaxTTL)
 		return
 	}
@@ -289,7 +298,7 @@ func (p *parser) checkTags() *ingest.Fault {
 		for ; ; count++ {
 			more, err := s.More('}', count == 0)
 			if err != nil {
-				return ingest.Faultf(ingest.BadSyntax, "%v", err)
+				return syntaxFault(err)
 			}
 			if !more {
 				break
@@ -308,11 +317,11 @@ func (p *parser) checkTags() *ingest.Fault {
 func (p *parser) checkTag(s *jsontext.Scanner, index int) *ingest.Fault {
 	name, err := s.Name()
 	if err != nil {
-		return ingest.Faultf(ingest.BadSyntax, "%v", err)
+		return syntaxFault(err)
 	}
 	value, err := s.Next()
 	if err != nil {
-		return ingest.Faultf(ingest.BadSyntax, "%v", err)
+		return syntaxFault(err)
 	}
 	if !value.Kind.Scalar() {
 		return p.expectedFault("a string", value.Kind, value.Start+1)
@@ -323,13 +332,16 @@ func (p *parser) checkTag(s *jsontext.Scanner, index int) *ingest.Fault {
 			return ingest.Faultf(ingest.BadTag, "duplicate key: %s", tag.Name)
 		}
 	}
+	which := tag.Name
+	if tag.Name == "" {
+		which = strconv.Itoa(index)
+		p.later(ingest.BadTag, "%s.tag[%s].name may not be empty.", p.context(), which)
+	}
 	switch {
-	case tag.Name == "":
-		p.later(ingest.BadTag, "%s.tag[%d].name may not be empty.", p.context(), index)
 	case value.Kind == jsontext.Null:
-		p.later(ingest.BadTag, "%s.tag[%s].value may not be null.", p.context(), tag.Name)
+		p.later(ingest.BadTag, "%s.tag[%s].value may not be null.", p.context(), which)
 	case tag.Value == "":
-		p.later(ingest.BadTag, "%s.tag[%s].value may not be empty.", p.context(), tag.Name)
+		p.later(ingest.BadTag, "%s.tag[%s].value may not be empty.", p.context(), which)
 	}
 	p.names.Tags = append(p.names.Tags, tag)
 	return nil

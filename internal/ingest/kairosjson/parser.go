@@ -113,7 +113,7 @@ func (p *parser) start() error {
 		return ingest.Faultf(ingest.BadSyntax, noContent)
 	}
 	if err != nil {
-		return syntaxFault(err)
+		return ingest.Faultf(ingest.BadSyntax, "%v", err)
 	}
 	switch c {
 	case '[':
@@ -125,7 +125,7 @@ func (p *parser) start() error {
 	case '"', '\'':
 		p.s.Seek(p.s.Offset() + 1) // KairosDB's column is after the quote
 	}
-	return syntaxFault(p.s.Errorf("Use JsonReader.setLenient(true) to accept malformed JSON"))
+	return ingest.Faultf(ingest.BadSyntax, "%v", p.s.Errorf("Use JsonReader.setLenient(true) to accept malformed JSON"))
 }
 
 // syntaxFault words an error inside a metric object as KairosDB does.
@@ -133,7 +133,7 @@ func syntaxFault(err *jsontext.SyntaxError) *ingest.Fault {
 	if err.AtEnd {
 		return ingest.Faultf(ingest.BadSyntax, "java.io.EOFException: %v", err)
 	}
-	return ingest.Faultf(ingest.BadSyntax, "%v", err)
+	return ingest.Faultf(ingest.BadSyntax, "com.google.gson.stream.MalformedJsonException: %v", err)
 }
 
 // nextMetric goes on with the next element of the top-level array.
@@ -156,7 +156,7 @@ func (p *parser) nextMetric() error {
 		p.tell(ingest.Faultf(ingest.BadSyntax, noContent), nil)
 		return ingest.Faultf(ingest.BadSyntax, noContent)
 	case err != nil:
-		return syntaxFault(err)
+		return ingest.Faultf(ingest.BadSyntax, "%v", err)
 	case c == '{':
 		return p.oneMetric()
 	}
@@ -340,7 +340,10 @@ func (p *parser) point() error {
 		return p.refusePoint(where, ingest.BadTime, "timestamp may not be null.")
 	}
 	typ := p.m.typ
-	if n >= 3 && parts[2].Kind.Scalar() && parts[2].Kind != jsontext.Null {
+	if n >= 3 {
+		if !parts[2].Kind.Scalar() || parts[2].Kind == jsontext.Null {
+			return p.refusePoint(where, ingest.BadType, fmt.Sprintf("type must be a text, not %s.", parts[2].Kind))
+		}
 		typ = p.text(parts[2])
 	}
 	value := parts[1]
