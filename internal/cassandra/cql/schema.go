@@ -15,7 +15,7 @@ import (
 )
 
 // schemaAgreement is how long all nodes may take to agree about a change.
-const schemaAgreement = 20 * time.Second
+var schemaAgreement = 20 * time.Second
 
 // Column is a column of a table.
 type Column struct {

@@ -452,6 +452,8 @@ func (s *Session) resize(nodes int) {
 // explain says what a failure to connect means and what can be done.
 func explain(err error, c Config) string {
 	text := strings.TrimPrefix(err.Error(), "gocql: ")
+	text = strings.TrimPrefix(text, "unable to create session: ")
+	text = strings.TrimPrefix(text, "unable to discover protocol version: ")
 	lower := strings.ToLower(text)
 	has := func(parts ...string) bool {
 		for _, p := range parts {
@@ -470,6 +472,8 @@ func explain(err error, c Config) string {
 		return "the TLS connection fails: see tls.ca_file, tls.cert_file and tls.verify_host (" + text + ")"
 	case errors.Is(err, gocql.ErrNoConnections):
 		return "no node is connected"
+	case !c.TLS.Enabled && has("connection reset", "eof"):
+		return "the node hangs up: if it wants TLS, set tls.enabled (" + text + ")"
 	}
 	return text
 }

@@ -363,3 +363,29 @@ func TestContexts(t *testing.T) {
 		t.Error("the caller's deadline is told as Cassandra's fault")
 	}
 }
+
+// TestUnavailable: too few replicas; tried again for a while, and then told as
+// something that may pass.
+func TestUnavailable(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	config := cqltest.Config(originals.Cassandra(t))
+	config.Attempts = 3
+	s := cqltest.Open(t, config, cql.Options{Registerer: registry})
+	cqltest.Drop(t, s)
+	if err := s.CreateKeyspace(t.Context(), "{'class': 'SimpleStrategy', 'replication_factor': '3'}"); err != nil {
+		t.Fatal(err)
+	}
+	cqltest.Must(t, s, table)
+	err := s.Exec(t.Context(), insert, 1, []byte("k"), []byte("c"), []byte("v"))
+	var unavailable *store.UnavailableError
+	if !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "insert on table t failed 3 times: too few replicas are alive") {
+		t.Errorf("writing to one replica of three: %v", err)
+	}
+	t.Log(err)
+	if n := metric(t, registry, "varve_cql_attempts_total", map[string]string{"statement": "insert", "result": "unavailable"}); n != 3 {
+		t.Errorf("%v attempts", n)
+	}
+	if !s.State().Connected {
+		t.Error("a node that says unavailable is one that answers")
+	}
+}

@@ -1,0 +1,10 @@
+package cql
+
+import "time"
+
+// SetSchemaAgreement shortens the wait for agreement; it returns what undoes it.
+func SetSchemaAgreement(d time.Duration) (undo func()) {
+	before := schemaAgreement
+	schemaAgreement = d
+	return func() { schemaAgreement = before }
+}
