@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	crashRounds = flag.Int("spool.crashes", 15, "rounds of simulated power cuts")
+	crashRounds = flag.Int("spool.crashes", 8, "rounds of simulated power cuts")
 	crashSeed   = flag.Uint64("spool.seed", 0, "seed of the first round, 0 = by the clock")
 )
 
@@ -28,8 +28,16 @@ var (
 // found after a crash tells whether it was written.
 type crashSeries struct {
 	model.Series
+	ttls   bool // samples differ in their time-to-live, which takes 20 times the memory
 	issued atomic.Int64
 	acked  atomic.Int64
+}
+
+func (c *crashSeries) ttl(n int64) uint32 {
+	if c.ttls {
+		return uint32(n % 2)
+	}
+	return 0
 }
 
 func newCrashSeries(n int) []*crashSeries {
@@ -51,7 +59,7 @@ func (c *crashSeries) writeOnce(ctx context.Context, s *Spool, n int64) error {
 		}
 		first := c.acked.Load()
 		for i := first; i < first+n; i++ {
-			b.AddLong(ref, i, i, 0)
+			b.AddLong(ref, i, i, c.ttl(i))
 		}
 		c.issued.Store(max(c.issued.Load(), first+n))
 		switch err := s.Append(ctx, &b); {
@@ -92,7 +100,7 @@ func (c *crashSeries) check(t testing.TB, s *Spool, r *remote) (int64, error) {
 	}
 	n := int64(len(all[key]))
 	for ms, value := range all[key] {
-		if ms < 0 || ms >= n || value != longText(ms) {
+		if ms < 0 || ms >= n || value != fmt.Sprintf("%d/%d", ms, c.ttl(ms)) {
 			return 0, fmt.Errorf("%v: found %s at %d of %d", c.Series, value, ms, n)
 		}
 	}
@@ -237,9 +245,10 @@ func errorRun(t *testing.T, n int64) (clean bool, err error) {
 	}
 	armed.Store(true)
 	c := newCrashSeries(1)[0]
+	c.ttls = true
 	ctx, cancel := context.WithTimeout(context.Background(), 200*time.Millisecond)
 	defer cancel()
-	for i := 0; i < 12 && c.writeOnce(ctx, s, 5000) == nil; i++ {
+	for i := 0; i < 12 && c.writeOnce(ctx, s, 400) == nil; i++ {
 	}
 	sink.mu.Lock()
 	down = false

@@ -216,6 +216,7 @@ func (s *Spool) keeper(ctx context.Context) {
 			s.cutIfDue()
 		case <-space.C:
 			s.lookAtSpace()
+			s.tidyLog()
 		case <-idle.C:
 			s.lookAtIdle()
 		}
@@ -252,5 +253,22 @@ func (s *Spool) cutIfDue() {
 		if err := s.cutLocked(); err != nil {
 			s.logger.Error("can not begin a generation", "error", err)
 		}
+	}
+}
+
+// tidyLog gives up a log that has grown by marks alone.
+func (s *Spool) tidyLog() {
+	s.order.Lock()
+	g := s.active.Load()
+	if s.busy() || g.Samples() > 0 || s.order.sinceRotate < s.rotateBytes() || s.rotateLocked() != nil {
+		s.order.Unlock()
+		return
+	}
+	g.segment = s.order.segment
+	s.logBytes.Add(-g.logBytes.Swap(0))
+	segment := s.order.segment
+	s.order.Unlock()
+	if err := s.giveUp(segment); err != nil && s.ctx.Err() == nil {
+		s.logger.Warn("give up log segments; it is tried again with a later generation", "error", err)
 	}
 }

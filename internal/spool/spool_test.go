@@ -62,3 +62,35 @@ func TestAppendFlush(t *testing.T) {
 	}
 	sink.check(t)
 }
+
+// TestMarksOnly: a spool that is only flushed does not grow.
+func TestMarksOnly(t *testing.T) {
+	cfg := tinyConfig()
+	fs := vfs.NewMem()
+	sink := newRemote()
+	s := mustOpen(t, fs, cfg, Options{Sink: sink})
+	var last int64
+	for range 500 {
+		stamp, err := s.Flush(within(t))
+		if err != nil || stamp <= last {
+			t.Fatalf("flush: %d after %d, %v", stamp, last, err)
+		}
+		last = stamp
+		s.tidyLog()
+	}
+	if h := s.Health(); h.LogBytes > 4<<10 {
+		t.Errorf("%d bytes of log", h.LogBytes)
+	}
+	put(t, s, testSeries("load", 1), 1, 1)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = mustOpen(t, fs, cfg, Options{Sink: sink, Now: func() time.Time { return time.UnixMilli(5) }})
+	defer s.Close()
+	if h := s.Health(); h.Samples+int64(len(sink.cells)) < 1 {
+		t.Errorf("health: %+v", h)
+	}
+	if stamp, err := s.Flush(within(t)); err != nil || stamp <= last {
+		t.Errorf("flush with a clock that went back: %d after %d, %v", stamp, last, err)
+	}
+}

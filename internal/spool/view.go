@@ -4,6 +4,8 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/RoaringBitmap/roaring/v2"
+
 	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/store"
@@ -51,17 +53,33 @@ func (v *View) Select(metric string, matchers []model.Matcher, r model.TimeRange
 	if err != nil {
 		return nil, err
 	}
-	near := make([]uint32, 0, ids.GetCardinality())
-	for it := ids.Iterator(); it.HasNext(); {
-		if id := it.Next(); v.has(id, r) {
-			near = append(near, id)
-		}
-	}
-	return near, nil
+	v.keepNear(ids, r)
+	return ids.ToArray(), nil
 }
 
-func (v *View) has(id uint32, r model.TimeRange) bool {
-	return slices.ContainsFunc(v.held, func(g *Generation) bool { return g.has(id, r) })
+// keepNear removes from ids the series without samples near r.
+func (v *View) keepNear(ids *roaring.Bitmap, r model.TimeRange) {
+	if ids.IsEmpty() {
+		return
+	}
+	near := roaring.New()
+	var heads []*Generation
+	for _, g := range v.held {
+		switch f := g.place.Load().file; {
+		case f == nil:
+			heads = append(heads, g)
+		case f.Range().Overlaps(r):
+			near.Or(roaring.And(ids, f.Series))
+		}
+	}
+	rest := roaring.AndNot(ids, near)
+	for it := rest.Iterator(); it.HasNext(); {
+		id := it.Next()
+		if slices.ContainsFunc(heads, func(g *Generation) bool { return g.has(id, r) }) {
+			near.Add(id)
+		}
+	}
+	ids.And(near)
 }
 
 // SeriesOf returns what an id of this view stands for.
