@@ -116,6 +116,15 @@ type indexWriter struct {
 	lastMove int64     // highest write timestamp of changed, ms
 }
 
+// apart returns an index writer that believes nothing to be written.
+func (w *indexWriter) apart() *indexWriter {
+	return &indexWriter{
+		session: w.session, spec: w.spec, tables: w.tables, shards: w.shards, refresh: w.refresh, rules: w.rules, now: w.now,
+		metrics: w.metrics, keysChanged: w.keysChanged, seeds: w.seeds,
+		rows: newIndexCache(1000), partitions: newIndexCache(1000),
+	}
+}
+
 // indexShard returns the shard of varve_row_index that has a series' rows.
 func indexShard(tags model.Tags, shards int) int {
 	h := fnv.New32a()
