@@ -1,0 +1,158 @@
+package differential
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	queriesFlag = flag.Int("differential.queries", 300, "number of questions")
+	seedFlag    = flag.Uint64("differential.seed", 1, "what is drawn follows from this")
+	worldFlag   = flag.Uint64("differential.world", 0, "ask about this world only; 0 is all")
+	failures    = flag.Int("differential.failures", 3, "stop after so many differences that are not listed; each is reduced")
+)
+
+// questionsPerWorld is how many questions are asked about one set of points.
+const questionsPerWorld = 30
+
+// deletesPerWorld come after them, each followed by some questions.
+const deletesPerWorld = 3
+
+// A run counts what came of all questions.
+type run struct {
+	*pair
+	asked, failed int
+	listed        map[string]int
+	statuses      map[int]int
+}
+
+func TestDifferential(t *testing.T) {
+	r := &run{pair: startPair(t), listed: map[string]int{}, statuses: map[int]int{}}
+	began := time.Now()
+	worlds := uint64(0)
+	for number := uint64(1); r.asked < *queriesFlag && r.failed < *failures; number++ {
+		if *worldFlag != 0 && number != *worldFlag {
+			if number > *worldFlag {
+				break
+			}
+			continue
+		}
+		r.explore(number)
+		worlds++
+	}
+	explained := r.explained()
+	t.Logf("seed %d: %d questions about %d worlds in %v; %d agree, %d differ as listed %v, %d differ otherwise; statuses %v",
+		*seedFlag, r.asked, worlds, time.Since(began).Round(time.Second), r.asked-explained-r.failed, explained, r.listed, r.failed, r.statuses)
+	if explained*10 > r.asked*2 && r.failed == 0 {
+		t.Errorf("%d of %d answers are explained by the list: what it says is too wide to prove anything", explained, r.asked)
+	}
+}
+
+// explained is how many answers differed as listed.
+func (r *run) explained() int {
+	n := 0
+	for _, count := range r.listed {
+		n += count
+	}
+	return n
+}
+
+// explore makes one world and asks about it.
+func (r *run) explore(number uint64) {
+	g := newMaker(*seedFlag, number)
+	w := g.world()
+	name, difference, err := r.load(w.points, w.compact)
+	if err != nil {
+		r.t.Fatalf("world %d: %v", number, err)
+	}
+	tr := trial{Points: w.points, Compact: w.compact, Question: rawQuestion(w.points)}
+	if difference != "" {
+		r.fail(number, tr, verdict{difference: difference})
+		return
+	}
+	for range questionsPerWorld {
+		tr.Question = g.question(w)
+		if !r.one(number, tr, name) {
+			return
+		}
+	}
+	for range deletesPerWorld {
+		tr.Question = g.delete(w)
+		listed := r.explained()
+		if !r.one(number, tr, name) || r.explained() > listed {
+			return // from here on the two have different points
+		}
+		tr.Deletes = append(tr.Deletes, tr.Question)
+		for range 3 {
+			tr.Question = g.question(w)
+			if !r.one(number, tr, name) {
+				return
+			}
+		}
+	}
+}
+
+// one asks one question and tells whether to go on with this world.
+func (r *run) one(number uint64, tr trial, name string) bool {
+	r.asked++
+	v, err := r.judge(&tr, name)
+	if err != nil {
+		r.t.Fatalf("world %d: %v\n%s", number, err, describe(tr))
+	}
+	r.statuses[v.kairos.status]++
+	if v.listed != "" {
+		r.listed[v.listed]++
+	}
+	if v.unexplained() {
+		r.fail(number, tr, v)
+		return tr.Question.Path != "datapoints/delete" && r.failed < *failures
+	}
+	return true
+}
+
+// fail reduces an example and reports it.
+func (r *run) fail(number uint64, tr trial, v verdict) {
+	r.t.Helper()
+	r.failed++
+	again, err := r.replay(&tr)
+	if err != nil || !again.unexplained() {
+		r.t.Errorf("seed %d, world %d: %s\nIt did not come again with the same points under another name (%v).\n%s", *seedFlag, number, v.difference, err, describe(tr))
+		return
+	}
+	tr, v = r.shrink(tr, again)
+	r.t.Errorf("seed %d, world %d: %s\n%s\nVarve    %d %.1500s\nKairosDB %d %.1500s", *seedFlag, number, v.difference, describe(tr),
+		v.varve.status, v.varve.text, v.kairos.status, v.kairos.text)
+}
+
+// describe writes a trial down so that it can be repeated by hand.
+func describe(tr trial) string {
+	var b strings.Builder
+	rounds := 0
+	for _, p := range tr.Points {
+		rounds = max(rounds, p.Round+1)
+	}
+	for round := range rounds {
+		if body := ingestBody(tr.Points, round); body != "[]" {
+			fmt.Fprintf(&b, "POST datapoints %.3000s\n", body)
+		}
+	}
+	if tr.Compact {
+		b.WriteString("(Varve's points are in files)\n")
+	}
+	for _, q := range append(append([]question{}, tr.Deletes...), tr.Question) {
+		fmt.Fprintf(&b, "%s", q.Path)
+		if q.Body != nil {
+			text, err := json.Marshal(q.Body)
+			if err != nil {
+				panic(err)
+			}
+			fmt.Fprintf(&b, " %s", text)
+		}
+		b.WriteByte('\n')
+	}
+	return b.String()
+}

@@ -1,0 +1,341 @@
+package differential
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+	"strings"
+)
+
+// A deviation is a difference that is deliberate. docs/compatibility.md has them
+// all, with reasons; here is how to know one.
+type deviation struct {
+	name    string
+	reason  string
+	matches func(tr *trial, varve, kairos answer) bool
+}
+
+// deviations are asked in order; the first that matches explains a difference.
+var deviations = []deviation{
+	{
+		"client-fault", "what is the client's fault is answered 400, not 500",
+		func(_ *trial, varve, kairos answer) bool { return varve.status == 400 && kairos.status == 500 },
+	},
+	{
+		"text-of-500", "the text of a fault that is answered 500 is our own",
+		func(_ *trial, varve, kairos answer) bool { return varve.status == 500 && kairos.status == 500 },
+	},
+	{
+		"names-after-delete", "names and tags go with the last sample; in KairosDB on Cassandra they stay when a row is deleted in part",
+		func(tr *trial, varve, kairos answer) bool {
+			return len(tr.Deletes) > 0 && tr.Question.Path != "datapoints/query" && varve.status == 200 && kairos.status == 200
+		},
+	},
+	{
+		"zone-list", "the zones in the text about an unknown one are those of newer zone data",
+		func(_ *trial, varve, kairos answer) bool {
+			before, _, long := strings.Cut(varve.text, "must be one of [")
+			return long && varve.status == 400 && kairos.status == 400 && strings.HasPrefix(kairos.text, before)
+		},
+	},
+	{
+		"before-1970", "every point is found; KairosDB on Cassandra counts rows before 1970 from both ends and misses some",
+		func(tr *trial, varve, kairos answer) bool {
+			return varve.status == kairos.status && missedBefore1970(tr)
+		},
+	},
+	{
+		"fit-of-one-time", "least_squares of points of one time only is their mean; KairosDB divides by zero",
+		func(tr *trial, varve, kairos answer) bool {
+			return varve.status == 200 && kairos.status == 500 && strings.Contains(kairos.text, "NaN or Infinity:NaN") &&
+				anyMetric(tr.Question, func(m map[string]any) bool {
+					return hasAggregator(m, func(a map[string]any) bool { return a["name"] == "least_squares" })
+				})
+		},
+	},
+	{
+		"negative-limit", "a negative limit is none; KairosDB fails with 500 on Cassandra",
+		func(_ *trial, varve, kairos answer) bool {
+			return varve.status == 200 && kairos.status == 500 && strings.Contains(kairos.text, "LIMIT must be strictly positive")
+		},
+	},
+	{
+		"skipped-midnight", "a bucket may begin at a midnight that daylight saving skips; KairosDB fails with 500",
+		func(_ *trial, varve, kairos answer) bool {
+			return varve.status == 200 && kairos.status == 500 && strings.Contains(kairos.text, "Illegal instant due to time zone offset transition")
+		},
+	},
+	{
+		"two-regexes", "all regular expressions of a tag work; KairosDB keeps one of them on Cassandra",
+		func(tr *trial, varve, kairos answer) bool {
+			return anyMetric(tr.Question, func(m map[string]any) bool {
+				tags, _ := m["tags"].(map[string]any)
+				for _, values := range tags {
+					if regexes(values) > 1 {
+						return true
+					}
+				}
+				return false
+			})
+		},
+	},
+	{
+		"limit-per-row", "a limit is per series; KairosDB applies it to each row of three weeks on Cassandra",
+		func(tr *trial, varve, kairos answer) bool {
+			return varve.status == kairos.status && severalRows(tr) && anyMetric(tr.Question, limits)
+		},
+	},
+	{
+		"limit-desc-range", "samples are chosen newest first and then aggregated ascending; KairosDB lets the newest bucket swallow all",
+		func(tr *trial, varve, kairos answer) bool {
+			return varve.status == kairos.status && anyMetric(tr.Question, func(m map[string]any) bool {
+				return descends(m) && hasRange(m) && limits(m)
+			})
+		},
+	},
+	{
+		"gaps-trim", "gaps trims the start of every group; KairosDB that of the first only",
+		func(tr *trial, varve, kairos answer) bool {
+			return (severalResults(kairos) || kairos.status == 500) && anyMetric(tr.Question, func(m map[string]any) bool {
+				return hasAggregator(m, func(a map[string]any) bool { return a["name"] == "gaps" && a["trim"] == true })
+			})
+		},
+	},
+	{
+		"colliding-groups", "groups whose tag values joined are the same text are two; KairosDB merges them",
+		func(tr *trial, varve, kairos answer) bool {
+			return varve.status == kairos.status && collide(tr)
+		},
+	},
+	{
+		"lost-digits", "dev and least_squares are computed so that no digits are lost; KairosDB loses many on large values and times",
+		func(tr *trial, varve, kairos answer) bool { return lostDigits(tr, varve, kairos) },
+	},
+}
+
+// listed returns the name of the deviation that explains a difference.
+func listed(tr *trial, varve, kairos answer) string {
+	for _, d := range deviations {
+		if d.matches(tr, varve, kairos) {
+			return d.name
+		}
+	}
+	return ""
+}
+
+// rewrite returns what to ask the original so that its answer means the same,
+// and what to do to the answers then:
+//
+//   - Range aggregators over a descending stream are asked for ascending, and the
+//     values turned round.
+//   - An alias is in Varve's answers only.
+func rewrite(q question) (theirs question, undo func(varve, kairos *answer)) {
+	if q.Path != "datapoints/query" || q.Body == nil {
+		return q, func(*answer, *answer) {}
+	}
+	turned := map[int]bool{}
+	body := copyWithout(q.Body, "", "-").(map[string]any)
+	metrics, _ := body["metrics"].([]any)
+	for i, m := range metrics {
+		m, _ := m.(map[string]any)
+		if descends(m) && hasRange(m) && !limits(m) {
+			turned[i] = true
+			m["order"] = "asc"
+		}
+	}
+	return question{Path: q.Path, Body: body}, func(varve, kairos *answer) {
+		each(varve.body, func(_ int, r map[string]any) { delete(r, "alias") })
+		each(kairos.body, func(i int, r map[string]any) {
+			if values, ok := r["values"].([]any); ok && turned[i] {
+				slices.Reverse(values)
+			}
+		})
+		// Groups of buckets stand in the order in which they were met.
+		for i := range turned {
+			sortResults(varve.body, i)
+			sortResults(kairos.body, i)
+		}
+	}
+}
+
+// each calls f for every result of an answer, with the place of its query.
+func each(body any, f func(query int, result map[string]any)) {
+	for i, q := range queriesOf(body) {
+		list, _ := q["results"].([]any)
+		for _, r := range list {
+			if r, ok := r.(map[string]any); ok {
+				f(i, r)
+			}
+		}
+	}
+}
+
+func queriesOf(body any) []map[string]any {
+	object, _ := body.(map[string]any)
+	list, _ := object["queries"].([]any)
+	queries := make([]map[string]any, len(list))
+	for i, q := range list {
+		queries[i], _ = q.(map[string]any)
+	}
+	return queries
+}
+
+func sortResults(body any, query int) {
+	if queries := queriesOf(body); query < len(queries) {
+		if list, ok := queries[query]["results"].([]any); ok {
+			slices.SortStableFunc(list, func(a, b any) int { return strings.Compare(groupText(a), groupText(b)) })
+		}
+	}
+}
+
+func groupText(result any) string {
+	r, _ := result.(map[string]any)
+	return encode(r["group_by"])
+}
+
+func severalResults(a answer) bool {
+	n := 0
+	each(a.body, func(int, map[string]any) { n++ })
+	return n > 1
+}
+
+func anyMetric(q question, f func(map[string]any) bool) bool {
+	list, _ := q.Body["metrics"].([]any)
+	return slices.ContainsFunc(list, func(m any) bool {
+		metric, _ := m.(map[string]any)
+		return f(metric)
+	})
+}
+
+func hasAggregator(metric map[string]any, f func(map[string]any) bool) bool {
+	list, _ := metric["aggregators"].([]any)
+	return slices.ContainsFunc(list, func(a any) bool {
+		aggregator, _ := a.(map[string]any)
+		return f(aggregator)
+	})
+}
+
+func hasRange(metric map[string]any) bool {
+	return hasAggregator(metric, func(a map[string]any) bool {
+		name, _ := a["name"].(string)
+		return slices.Contains(rangeAggregators, name)
+	})
+}
+
+func descends(metric map[string]any) bool {
+	order, _ := metric["order"].(string)
+	return strings.EqualFold(order, "desc")
+}
+
+func limits(metric map[string]any) bool {
+	limit, ok := metric["limit"]
+	return ok && encode(limit) != "0"
+}
+
+func regexes(values any) int {
+	n := 0
+	list, _ := values.([]any)
+	for _, v := range list {
+		if text, _ := v.(string); strings.HasPrefix(text, "regex:") {
+			n++
+		}
+	}
+	return n
+}
+
+// rowMS is the width of KairosDB's rows.
+const rowMS = 1_814_400_000
+
+func severalRows(tr *trial) bool {
+	rows := map[int64]bool{}
+	for _, p := range tr.Points {
+		rows[int64(math.Floor(float64(p.TimeMS)/rowMS))] = true
+	}
+	return len(rows) > 1
+}
+
+// rowOf is the row in which KairosDB looks for a time. Before 1970 the remainder
+// is subtracted although it is negative.
+func rowOf(ms int64) int64 {
+	rest := ms % rowMS
+	return ms - max(rest, -rest)
+}
+
+// missedBefore1970 tells whether a point that a question or a delete asks for lies
+// in a row that KairosDB does not look into.
+func missedBefore1970(tr *trial) bool {
+	for _, q := range append(slices.Clone(tr.Deletes), tr.Question) {
+		start, ok := q.Body["start_absolute"].(int64)
+		if !ok {
+			continue
+		}
+		for _, p := range tr.Points {
+			if p.TimeMS < 0 && p.TimeMS >= start && rowOf(p.TimeMS) < rowOf(start) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// collide tells whether two series differ in the tags that they are grouped by,
+// but not in the text that KairosDB makes of those.
+func collide(tr *trial) bool {
+	return anyMetric(tr.Question, func(m map[string]any) bool {
+		groups, _ := m["group_by"].([]any)
+		for _, group := range groups {
+			group, _ := group.(map[string]any)
+			tags, ok := group["tags"].([]any)
+			if !ok {
+				continue
+			}
+			values := map[string]string{}
+			for _, p := range tr.Points {
+				text, exact := "", []string{}
+				for _, tag := range tags {
+					tag, _ := tag.(string)
+					text += tag + p.Tags[tag]
+					exact = append(exact, p.Tags[tag])
+				}
+				if known, ok := values[text]; ok && known != encode(exact) {
+					return true
+				}
+				values[text] = encode(exact)
+			}
+			return false // only the first counts
+		}
+		return false
+	})
+}
+
+// lostDigits tells whether answers differ only as far as the original's way of
+// computing loses digits.
+func lostDigits(tr *trial, varve, kairos answer) bool {
+	lossy := false
+	slack := 0.0
+	anyMetric(tr.Question, func(m map[string]any) bool {
+		after := false
+		hasAggregator(m, func(a map[string]any) bool {
+			switch a["name"] {
+			case "dev", "least_squares":
+				lossy, after = true, true
+			case "rate", "sampler", "filter", "score", "percentile", "diff", "scale", "div":
+				if after { // these make any difference large
+					slack = math.Inf(1)
+				}
+			}
+			return false
+		})
+		return false
+	})
+	if !lossy || varve.status != kairos.status {
+		return false
+	}
+	for _, p := range tr.Points {
+		if v, err := json.Number(encode(p.Value)).Float64(); err == nil {
+			slack = max(slack, 1e-6*math.Abs(v))
+		}
+	}
+	c := comparer{tolerance: tolerance, slack: slack}
+	return c.compare("", "", varve.body, kairos.body) == "" || math.IsInf(slack, 1)
+}

@@ -1,0 +1,223 @@
+package differential
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+)
+
+// settleLimit is how long the original may take to make writes and deletes
+// visible, which are asynchronous there.
+const settleLimit = 6 * time.Second
+
+// A point is one value to be stored.
+type point struct {
+	Metric string
+	Tags   map[string]string
+	Type   string // long, double or string: 1.3.0 cannot be given the complex one
+	TimeMS int64
+	Value  any
+	Round  int // rounds are written one after the other; later ones overwrite
+}
+
+func (p point) series() string { return encode([]any{p.Metric, p.Tags, p.Type}) }
+
+// A trial is all that leads to one comparison.
+type trial struct {
+	Points   []point
+	Compact  bool       // Varve moves the points into files
+	Deletes  []question // carried out before the question
+	Question question
+}
+
+func encode(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // these values are the generator's own
+	}
+	return string(text)
+}
+
+// load writes points under a new name into both sides, and waits until both
+// answer the same for all of them.
+func (p *pair) load(points []point, compact bool) (name, difference string, err error) {
+	p.loads++
+	name = fmt.Sprintf("dx%06x", p.loads)
+	rounds := 0
+	for _, point := range points {
+		rounds = max(rounds, point.Round+1)
+	}
+	for round := range rounds {
+		body := ingestBody(points, round)
+		if body == "[]" {
+			continue // all were left out of a reduced example
+		}
+		for _, side := range []*peer{p.varve, p.kairos} {
+			a, err := side.send("POST", "datapoints", body, name)
+			if err != nil {
+				return name, "", err
+			}
+			if a.status != 204 {
+				return name, "", fmt.Errorf("the points are refused by %s: %d %s", side.url, a.status, a.text)
+			}
+		}
+		if difference, err = p.settle(points, name); difference != "" || err != nil {
+			return name, difference, err
+		}
+	}
+	if compact {
+		err = p.store.Compact(context.Background())
+	}
+	return name, "", err
+}
+
+// ingestBody puts the points of a round into one request, a metric object for
+// each series.
+func ingestBody(points []point, round int) string {
+	at := map[string]int{}
+	metrics := []map[string]any{}
+	for _, point := range points {
+		if point.Round != round {
+			continue
+		}
+		i, known := at[point.series()]
+		if !known {
+			i = len(metrics)
+			at[point.series()] = i
+			metrics = append(metrics, map[string]any{"name": point.Metric, "tags": point.Tags, "type": point.Type, "datapoints": []any{}})
+		}
+		metrics[i]["datapoints"] = append(metrics[i]["datapoints"].([]any), []any{point.TimeMS, point.Value})
+	}
+	return encode(metrics)
+}
+
+// settle asks for everything until both sides agree.
+func (p *pair) settle(points []point, name string) (difference string, err error) {
+	everything := rawQuestion(points)
+	for deadline := time.Now().Add(settleLimit); ; time.Sleep(15 * time.Millisecond) {
+		varve, kairos, err := p.both(everything, name)
+		if err != nil {
+			return "", err
+		}
+		difference := compareRaw(varve, kairos)
+		if difference == "" || time.Now().After(deadline) {
+			return difference, nil
+		}
+	}
+}
+
+// rawQuestion asks for all points, series by series.
+func rawQuestion(points []point) question {
+	keys := map[string]map[string]bool{}
+	low, high := int64(math.MaxInt64), int64(math.MinInt64)
+	for _, point := range points {
+		low, high = min(low, point.TimeMS), max(high, point.TimeMS)
+		if keys[point.Metric] == nil {
+			keys[point.Metric] = map[string]bool{}
+		}
+		for key := range point.Tags {
+			keys[point.Metric][key] = true
+		}
+	}
+	metrics := []any{}
+	for _, metric := range slices.Sorted(mapKeys(keys)) {
+		metrics = append(metrics, map[string]any{"name": metric, "group_by": []any{
+			map[string]any{"name": "tag", "tags": slices.Sorted(mapKeys(keys[metric]))},
+		}})
+	}
+	return question{Path: "datapoints/query", Body: map[string]any{"start_absolute": low, "end_absolute": high, "metrics": metrics}}
+}
+
+// compareRaw compares answers whose results may be in any order.
+func compareRaw(varve, kairos answer) string {
+	if varve.status != 200 || kairos.status != 200 {
+		return compareAnswers(varve, kairos, tolerance)
+	}
+	dropEmpty(varve.body)
+	dropEmpty(kairos.body)
+	return comparer{tolerance: tolerance, unordered: []string{"results"}}.compare("", "", varve.body, kairos.body)
+}
+
+func compareAnswers(varve, kairos answer, tolerance float64) string {
+	if varve.status != kairos.status {
+		return fmt.Sprintf("status: Varve %d %.300s, KairosDB %d %.300s", varve.status, varve.text, kairos.status, kairos.text)
+	}
+	return comparer{tolerance: tolerance, unordered: []string{"errors"}}.compare("", "", varve.body, kairos.body)
+}
+
+// A verdict is what came of a question.
+type verdict struct {
+	difference    string // empty when the answers agree
+	listed        string // name of the listed difference that explains it
+	varve, kairos answer
+}
+
+func (v verdict) unexplained() bool { return v.difference != "" && v.listed == "" }
+
+// judge asks both sides and compares.
+func (p *pair) judge(tr *trial, name string) (verdict, error) {
+	if tr.Question.Path == "datapoints/delete" {
+		return p.judgeDelete(tr, name)
+	}
+	var v verdict
+	// Questions relative to the present may meet a midnight.
+	for range 2 {
+		theirs, undo := rewrite(tr.Question)
+		varve, kairos, err := p.each(tr.Question, theirs, name)
+		if err != nil {
+			return v, err
+		}
+		undo(&varve, &kairos)
+		v = verdict{varve: varve, kairos: kairos}
+		if strings.HasSuffix(tr.Question.Path, "datapoints/query") {
+			dropEmpty(varve.body)
+			dropEmpty(kairos.body)
+		}
+		if strings.HasPrefix(tr.Question.Path, "metricnames") {
+			v.difference = comparer{unordered: []string{"results"}}.compare("", "", varve.body, kairos.body)
+		} else {
+			v.difference = compareAnswers(varve, kairos, tolerance)
+		}
+		if v.difference == "" {
+			return v, nil
+		}
+	}
+	v.listed = listed(tr, v.varve, v.kairos)
+	return v, nil
+}
+
+// judgeDelete deletes on both sides and compares what is left.
+func (p *pair) judgeDelete(tr *trial, name string) (verdict, error) {
+	varve, kairos, err := p.both(tr.Question, name)
+	if err != nil {
+		return verdict{}, err
+	}
+	v := verdict{varve: varve, kairos: kairos}
+	if v.difference = compareAnswers(varve, kairos, tolerance); v.difference == "" {
+		v.difference, err = p.settle(tr.Points, name)
+	}
+	if v.difference != "" {
+		v.listed = listed(tr, varve, kairos)
+	}
+	return v, err
+}
+
+// replay does a whole trial, under a new name.
+func (p *pair) replay(tr *trial) (verdict, error) {
+	name, difference, err := p.load(tr.Points, tr.Compact)
+	if err != nil || difference != "" {
+		return verdict{difference: difference}, err
+	}
+	before := *tr
+	for _, d := range tr.Deletes {
+		before.Question = d
+		if v, err := p.judgeDelete(&before, name); err != nil || v.difference != "" {
+			return v, err
+		}
+	}
+	return p.judge(tr, name)
+}
