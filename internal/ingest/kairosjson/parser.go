@@ -225,7 +225,7 @@ func (p *parser) single() error {
 	n := decimal.Scan(m.time.Text)
 	ms, whole := n.Trunc()
 	if n.Len == 0 || n.Len != len(m.time.Text) || n.Dot || !whole {
-		return p.refusePoint(where, ingest.BadTime, "timestamp must be a whole number of milliseconds.")
+		return p.refusePoint(where, ingest.BadTime, fmt.Sprintf("timestamp must be a whole number of milliseconds, not '%s'.", m.time.Text))
 	}
 	return p.store(where, ms, m.value, m.typ)
 }
@@ -324,7 +324,7 @@ func (p *parser) point() error {
 			return syntaxFault(serr)
 		}
 		where.to = p.s.Offset()
-		return p.refusePoint(where, ingest.BadSyntax, "must be an array of timestamp and value.")
+		return p.refusePoint(where, ingest.BadSyntax, fmt.Sprintf("point must be an array of timestamp and value, not %s.", t.Kind))
 	}
 	parts, n, serr := p.pointParts()
 	if serr != nil {
@@ -356,9 +356,17 @@ func (p *parser) point() error {
 	num := decimal.Scan(parts[0].Text)
 	ms, fits := num.Trunc()
 	if num.Len == 0 || num.Len != len(parts[0].Text) || !fits {
-		return p.refusePoint(where, ingest.BadTime, "timestamp must be a number of milliseconds.")
+		return p.refusePoint(where, ingest.BadTime, fmt.Sprintf("timestamp must be a number of milliseconds, not %s.", describe(parts[0])))
 	}
 	return p.store(where, ms, value, typ)
+}
+
+// describe is a token for messages.
+func describe(t jsontext.Token) string {
+	if !t.Kind.Scalar() {
+		return t.Kind.String()
+	}
+	return fmt.Sprintf("'%s'", t.Text)
 }
 
 // pointParts reads the elements of a point, whose bracket was read, and keeps
