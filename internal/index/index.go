@@ -28,8 +28,9 @@
 //
 // All methods may be called by many goroutines at once. One lock guards it
 // all; Add and Remove hold it for about a microsecond. Select and Names hold
-// it for reading, in slices of a few milliseconds: a pattern that has to be
-// matched against many values (see scan) gives the lock back in between.
+// it for reading, in slices of a few milliseconds at most: a pattern that has to be
+// matched against many values (see scan) gives the lock back in between, and
+// names are listed some thousand at a time.
 // Appending to known series does not come here.
 package index
 

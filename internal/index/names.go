@@ -2,7 +2,6 @@ package index
 
 import (
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
 
@@ -16,11 +15,9 @@ import (
 // q.Limit cut the list. An unknown q.Kind is a *store.InputError.
 func (x *Index) Names(q store.NamesQuery) (names []string, more bool, err error) {
 	f := newFilter(q)
-	x.mu.RLock()
-	defer x.mu.RUnlock()
 	switch q.Kind {
 	case store.MetricNames:
-		names = f.page(&x.names, nil)
+		names = x.page(f, func() (*dictionary, *valueTable) { return &x.names, nil })
 	case store.TagNames:
 		names = x.tagNames(f, q.Metric)
 	case store.TagValues:
@@ -35,29 +32,52 @@ func (x *Index) Names(q store.NamesQuery) (names []string, more bool, err error)
 }
 
 // tagNames lists tag names, of one metric if metric is not "".
-// x.mu must be held for reading.
 func (x *Index) tagNames(f filter, metric string) []string {
 	if metric == "" {
-		return f.page(&x.keys, nil)
+		return x.page(f, func() (*dictionary, *valueTable) { return &x.keys, nil })
 	}
 	var names []string
+	for _, name := range x.tagsOf(metric, "") {
+		if f.accepts(name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// tagsOf lists the tags of a metric, or of all if metric is "": only the one
+// called tag if that is not "".
+func (x *Index) tagsOf(metric, tag string) (names []string) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	add := func(name string) {
+		if tag == "" || name == tag {
+			names = append(names, name)
+		}
+	}
+	if metric == "" {
+		for _, t := range x.tags {
+			if t != nil {
+				add(t.name)
+			}
+		}
+		return names
+	}
 	if m, ok := x.metric(metric); ok {
 		for i := range m.tags {
-			if name := m.tags[i].tag.name; f.accepts(name) {
-				names = append(names, name)
-			}
+			add(m.tags[i].tag.name)
 		}
 	}
 	return names
 }
 
 // tagValues lists the values of a tag, or of all tags if tag is "", in one
-// metric, or in all if metric is "". x.mu must be held for reading.
+// metric, or in all if metric is "".
 func (x *Index) tagValues(f filter, metric, tag string) []string {
 	var names []string
-	tags := 0
-	for page := range x.valuePages(f, metric, tag) {
-		if tags++; tags == 1 {
+	for i, name := range x.tagsOf(metric, tag) {
+		page := x.page(f, func() (*dictionary, *valueTable) { return x.valuesOf(metric, name) })
+		if i == 0 {
 			names = page
 			continue
 		}
@@ -73,29 +93,21 @@ func (x *Index) tagValues(f filter, metric, tag string) []string {
 	return names
 }
 
-// valuePages yields the values of each tag that is asked for.
-// x.mu must be held for reading.
-func (x *Index) valuePages(f filter, metric, tag string) iter.Seq[[]string] {
-	return func(yield func([]string) bool) {
-		if metric == "" {
-			for _, t := range x.tags {
-				if t != nil && (tag == "" || t.name == tag) && !yield(f.page(&t.values, nil)) {
-					return
-				}
-			}
-			return
+// valuesOf returns the values of a tag, and which of them a metric has, unless
+// metric is "". Both are nil if the tag is gone. x.mu must be held for reading.
+func (x *Index) valuesOf(metric, tag string) (*dictionary, *valueTable) {
+	if metric == "" {
+		if number, ok := x.keys.find(tag); ok {
+			return &x.tags[number].values, nil
 		}
-		m, ok := x.metric(metric)
-		if !ok {
-			return
-		}
-		for i := range m.tags {
-			mt := &m.tags[i]
-			if (tag == "" || mt.tag.name == tag) && !yield(f.page(&mt.tag.values, &mt.values)) {
-				return
-			}
+		return nil, nil
+	}
+	if m, ok := x.metric(metric); ok {
+		if i, ok := m.find(tag); ok {
+			return &m.tags[i].tag.values, &m.tags[i].values
 		}
 	}
+	return nil, nil
 }
 
 // A filter is what a NamesQuery asks of each name.
@@ -133,65 +145,99 @@ func (f *filter) accepts(name string) bool {
 		(f.plan == nil || f.plan.matches(name))
 }
 
-// page lists the names of d that are wanted and, if only is not nil, in only:
-// in order, f.most at most.
-func (f *filter) page(d *dictionary, only *valueTable) []string {
-	if f.none {
+// namesSlice is how many names are looked at while the index is locked: some ten
+// microseconds. Patterns are matched after that.
+const namesSlice = 4096
+
+// page lists the names that are wanted of a dictionary and, if there is a table,
+// in that: in order, f.most at most. where finds both while x.mu is held for
+// reading; between two looks writers have their turn, and what is new or gone
+// since then may be listed or not.
+func (x *Index) page(f filter, where func() (*dictionary, *valueTable)) []string {
+	switch {
+	case f.none:
 		return nil
+	case len(f.plan) == 1 && f.plan[0].exact != nil:
+		return f.cut(x.lookUp(f.plan[0].exact, where))
 	}
-	if len(f.plan) == 1 && f.plan[0].exact != nil {
-		return f.lookUp(d, only)
+	most := namesSlice
+	if f.plan == nil && f.most > 0 {
+		most = min(most, f.most+1) // one may be f.after
 	}
-	// Few names of a large dictionary are sorted rather than searched in it.
-	if only != nil && 16*only.len() < d.len() {
-		return f.sorted(d, only)
-	}
-	var names []string
-	for id := range d.ascend(f.prefix, f.after) {
-		if only != nil {
-			if _, ok := only.get(id); !ok {
+	var names, found []string
+	for from, more := f.after, true; more; {
+		var ordered bool
+		found, from, more, ordered = x.look(found[:0], f.prefix, from, most, where)
+		if !ordered {
+			return f.cut(found)
+		}
+		for _, name := range found {
+			if name == f.after || f.plan != nil && !f.plan.matches(name) {
 				continue
 			}
-		}
-		name := d.texts[id]
-		if name == f.after || f.plan != nil && !f.plan.matches(name) {
-			continue
-		}
-		if names = append(names, name); len(names) == f.most {
-			break
+			if names = append(names, name); len(names) == f.most {
+				return names
+			}
 		}
 	}
 	return names
 }
 
-// lookUp is page for a pattern that is a set of texts.
-func (f *filter) lookUp(d *dictionary, only *valueTable) []string {
-	var names []string
-	for _, name := range f.plan[0].exact {
+// look appends names with a prefix to found, from one on, most at most, and says where to go on
+// if there may be more. Few names of a large dictionary are listed all at once and
+// out of order, rather than searched in it.
+func (x *Index) look(found []string, prefix, from string, most int, where func() (*dictionary, *valueTable)) (_ []string, next string, more, ordered bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	d, only := where()
+	if d == nil {
+		return found, "", false, true
+	}
+	if only != nil && 16*only.len() < d.len() {
+		for id := range only.all() {
+			found = append(found, d.texts[id])
+		}
+		return found, "", false, false
+	}
+	looked := 0
+	for id := range d.ascend(prefix, from) {
+		if looked == most {
+			return found, d.texts[id], true, true
+		}
+		looked++
+		if only != nil {
+			if _, ok := only.get(id); !ok {
+				continue
+			}
+		}
+		found = append(found, d.texts[id])
+	}
+	return found, "", false, true
+}
+
+// lookUp lists which of some texts are there.
+func (x *Index) lookUp(texts []string, where func() (*dictionary, *valueTable)) (names []string) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	d, only := where()
+	if d == nil {
+		return nil
+	}
+	for _, name := range texts {
 		id, ok := d.find(name)
 		if ok && only != nil {
 			_, ok = only.get(id)
 		}
-		if ok && f.accepts(name) {
+		if ok {
 			names = append(names, d.texts[id])
 		}
 	}
-	return f.cut(names)
+	return names
 }
 
-// sorted is page for a small set.
-func (f *filter) sorted(d *dictionary, only *valueTable) []string {
-	var names []string
-	for id := range only.all() {
-		if name := d.texts[id]; f.accepts(name) {
-			names = append(names, name)
-		}
-	}
-	return f.cut(names)
-}
-
-// cut orders names and drops those that are too many.
+// cut orders those of some names that are wanted and drops what is too many.
 func (f *filter) cut(names []string) []string {
+	names = slices.DeleteFunc(names, func(name string) bool { return !f.accepts(name) })
 	slices.SortFunc(names, model.CompareNames)
 	if f.most > 0 && len(names) > f.most {
 		names = names[:f.most]

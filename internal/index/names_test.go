@@ -1,0 +1,89 @@
+package index
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// Names are listed some at a time; whoever asks does not see where one look ends
+// and the next begins.
+func TestNamesInSlices(t *testing.T) {
+	const count = 2*namesSlice + 100
+	x := New()
+	var metrics, hosts []string
+	for i := range count {
+		metric, host := fmt.Sprintf("metric.%05d", i), fmt.Sprintf("host-%05d", i)
+		x.Add(uint32(i), model.Series{Metric: metric, Tags: model.MustTags("host", host), Type: model.TypeLong})
+		metrics, hosts = append(metrics, metric), append(hosts, host)
+		if i%3 == 0 { // a metric with a third of the hosts
+			x.Add(uint32(count+i), model.Series{Metric: "a", Tags: model.MustTags("host", host), Type: model.TypeLong})
+		}
+	}
+	var third []string
+	for i := 0; i < count; i += 3 {
+		third = append(third, hosts[i])
+	}
+	metrics = append([]string{"a"}, metrics...)
+	pattern := func(expr string) *model.Pattern {
+		p, err := model.NewPattern(expr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p
+	}
+	for _, c := range []struct {
+		q   store.NamesQuery
+		all []string
+	}{
+		{store.NamesQuery{Kind: store.MetricNames}, metrics},
+		{store.NamesQuery{Kind: store.TagValues, Tag: "host"}, hosts},
+		{store.NamesQuery{Kind: store.TagValues, Metric: "a", Tag: "host"}, third},
+		{store.NamesQuery{Kind: store.TagValues, Metric: "metric.00007", Tag: "host"}, []string{"host-00007"}},
+		{store.NamesQuery{Kind: store.TagValues, Metric: "gone", Tag: "host"}, nil},
+	} {
+		for _, prefix := range []string{"", "metric.0", "host-04"} {
+			for _, expr := range []string{"", ".*7", "host-0000[0-9]"} {
+				for _, after := range []string{"", nth(c.all, namesSlice-1), "zz"} {
+					for _, limit := range []int{0, 100, namesSlice} {
+						q := c.q
+						q.Prefix, q.After, q.Limit = prefix, after, limit
+						if expr != "" {
+							q.Pattern = pattern(expr)
+						}
+						checkNames(t, x, q, c.all)
+					}
+				}
+			}
+		}
+	}
+}
+
+func checkNames(t *testing.T, x *Index, q store.NamesQuery, all []string) {
+	t.Helper()
+	var want []string
+	for _, name := range all {
+		if strings.HasPrefix(name, q.Prefix) && (q.After == "" || name > q.After) && (q.Pattern == nil || q.Pattern.MatchString(name)) {
+			want = append(want, name)
+		}
+	}
+	more := q.Limit > 0 && len(want) > q.Limit
+	if more {
+		want = want[:q.Limit]
+	}
+	got, gotMore, err := x.Names(q)
+	if err != nil || gotMore != more || !slices.Equal(got, want) {
+		t.Fatalf("%+v: %d names, more %v, %v; want %d, %v", q, len(got), gotMore, err, len(want), more)
+	}
+}
+
+func nth(names []string, i int) string {
+	if i < len(names) {
+		return names[i]
+	}
+	return ""
+}
