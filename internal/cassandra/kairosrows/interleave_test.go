@@ -1,0 +1,253 @@
+package kairosrows
+
+import (
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/model"
+	"varve/internal/rowtime"
+	"varve/internal/store"
+)
+
+var (
+	interleaveSteps = flag.Int("kairosrows.steps", 60, "steps of TestInterleavings")
+	interleaveSeed  = flag.Uint64("kairosrows.seed", 0, "seed of TestInterleavings, 0 = of the time")
+)
+
+// interleaving is a keyspace into which Varve and KairosDB write and delete, and
+// what must be in it.
+type interleaving struct {
+	*readBench
+	rng     *rand.Rand
+	clock   atomic.Int64 // ms; every step has a time of its own
+	writer  *Writer
+	deleter *Deleter
+	readers []*Reader
+	want    map[partKey]map[rowKey]bool
+	log     []string
+}
+
+const interleavedMetrics, interleavedRows = 2, 2
+
+// TestInterleavings: whatever Varve and KairosDB write and delete in turn, with
+// passes in between, two readers with warm caches find all of it and no more:
+// one in the process that writes, one that sees changes in Cassandra only.
+func TestInterleavings(t *testing.T) {
+	for _, beside := range []bool{false, true} {
+		t.Run(fmt.Sprintf("kairosdb_deletes=%v", beside), func(t *testing.T) {
+			seed := *interleaveSeed
+			if seed == 0 {
+				seed = uint64(time.Now().UnixNano())
+			}
+			config := readConfig()
+			if beside {
+				config.PostingsCacheAge = 0 // KairosDB does not say when it deletes
+			}
+			v := newInterleaving(t, config, seed)
+			for range *interleaveSteps {
+				v.step(beside)
+				v.check()
+				if t.Failed() {
+					t.Fatalf("seed %d:\n%s", seed, v.history())
+				}
+			}
+		})
+	}
+}
+
+func newInterleaving(t *testing.T, config ReadConfig, seed uint64) *interleaving {
+	v := &interleaving{readBench: newReadBench(t, DefaultConfig(), config, nil), rng: rand.New(rand.NewPCG(seed, 1)), want: map[partKey]map[rowKey]bool{}}
+	v.clock.Store(time.Now().UnixMilli())
+	now := func() time.Time { return time.UnixMilli(v.clock.Add(1)) }
+	quiet := slog.New(slog.DiscardHandler)
+	v.reader.now = now
+	second, err := NewReader(v.ks, config, ReaderOptions{Logger: quiet, Now: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(second.Close)
+	v.readers = []*Reader{v.reader, second}
+	write := DefaultWriteConfig()
+	if v.writer, err = NewWriter(v.ks, write, WriterOptions{Logger: quiet, Now: now, Wrote: v.reader.RowChanged}); err != nil {
+		t.Fatal(err)
+	}
+	deletes := DefaultDeleteConfig()
+	deletes.KairosDBNodes = NodesNo
+	v.deleter, err = NewDeleter(v.ks, v.writer, deletes, DeleterOptions{Logger: quiet, Now: now, Node: "test", Lookup: v.reader.Look().Lookup, Deleted: v.reader.RowChanged})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.deleter.lookup = nil // a Look of its own for each
+	t.Cleanup(v.deleter.Close)
+	return v
+}
+
+func (v *interleaving) history() string {
+	text := ""
+	for _, line := range v.log {
+		text += line + "\n"
+	}
+	return text
+}
+
+func (v *interleaving) partition() partKey {
+	return partKey{fmt.Sprint("metric", v.rng.IntN(interleavedMetrics)), rowtime.Default.RowTime(1_500_508_800_000) + int64(v.rng.IntN(interleavedRows))*rowtime.DefaultWidth}
+}
+
+func (v *interleaving) key() rowKey {
+	k := rowKey{model.TypeLong, model.MustTags("a", fmt.Sprint(v.rng.IntN(3)), "b", fmt.Sprint(v.rng.IntN(5)))}
+	if v.rng.IntN(4) == 0 {
+		k.typ = model.TypeDouble
+	}
+	if v.rng.IntN(10) == 0 {
+		k.tags = model.MustTags("c", "x")
+	}
+	return k
+}
+
+func (v *interleaving) step(beside bool) {
+	p := v.partition()
+	switch n := v.rng.IntN(12); {
+	case n < 4:
+		v.varveInsert(p)
+	case n < 7:
+		v.kairosInsert(p)
+	case n < 8:
+		v.varveDelete(p)
+	case n < 9 && beside:
+		v.kairosDelete(p)
+	default:
+		covered, err := v.readers[v.rng.IntN(2)].Cover(v.t.Context(), p.metric, p.timeMS)
+		if err != nil {
+			v.t.Fatal(err)
+		}
+		v.log = append(v.log, fmt.Sprintf("cover %v: %v", p, covered))
+		if len(v.want[p]) > 0 && !covered {
+			v.t.Errorf("%v is not covered after a pass", p)
+		}
+	}
+}
+
+func (v *interleaving) expect(p partKey, k rowKey) {
+	if v.want[p] == nil {
+		v.want[p] = map[rowKey]bool{}
+	}
+	v.want[p][k] = true
+}
+
+func (v *interleaving) varveInsert(p partKey) {
+	src := &memory{}
+	for range 1 + v.rng.IntN(4) {
+		k := v.key()
+		s := model.Series{Metric: p.metric, Tags: k.tags, Type: k.typ}
+		if !slices.Contains(src.series, s) {
+			src.doubles(s, 0, p.timeMS+int64(v.rng.IntN(1000)))
+		}
+		v.expect(p, k)
+	}
+	v.log = append(v.log, fmt.Sprintf("varve inserts %v: %v", p, src.series))
+	if err := v.writer.write(v.t.Context(), v.clock.Add(1), src); err != nil {
+		v.t.Fatal(err)
+	}
+}
+
+// kairosInsert writes a sample and its index rows as KairosDB does.
+func (v *interleaving) kairosInsert(p partKey) {
+	k := v.key()
+	v.expect(p, k)
+	v.log = append(v.log, fmt.Sprintf("kairosdb inserts %v: %v", p, k))
+	stamp := v.clock.Add(1)
+	v.execAt(stamp, "INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(metricNamesKey), p.metric, []byte{0})
+	v.execAt(stamp, "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())",
+		p.metric, tableName, p.timeMS, string(k.typ), cql.TagMap{Tags: k.tags})
+	v.execAt(stamp, "INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", p.metric, tableName, p.timeMS)
+	v.execAt(stamp, "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", v.dataKey(p, k), []byte{0, 0, 0, 1}, []byte{0, 0, 0, 0, 0, 0, 0, 0})
+}
+
+func (v *interleaving) dataKey(p partKey, k rowKey) []byte {
+	key, err := rowtime.Key{Metric: p.metric, RowTimeMS: p.timeMS, Type: k.typ, Tags: k.tags}.Append(nil)
+	if err != nil {
+		v.t.Fatal(err)
+	}
+	return key
+}
+
+// kairosDelete removes a whole row as KairosDB does when there is a tag filter.
+func (v *interleaving) kairosDelete(p partKey) {
+	for k := range v.want[p] {
+		v.log = append(v.log, fmt.Sprintf("kairosdb deletes %v: %v", p, k))
+		stamp := v.clock.Add(1)
+		v.execAt(stamp, "DELETE FROM data_points WHERE key = ?", v.dataKey(p, k))
+		v.execAt(stamp, "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags = ?",
+			p.metric, tableName, p.timeMS, string(k.typ), cql.TagMap{Tags: k.tags})
+		delete(v.want[p], k)
+		v.writer.forget() // as index_refresh would at last
+		return
+	}
+}
+
+func (v *interleaving) varveDelete(p partKey) {
+	m := v.matchers()
+	v.log = append(v.log, fmt.Sprintf("varve deletes %v: %v", p, m))
+	v.deleter.lookup = v.reader.Look().Lookup
+	del := store.Deletion{Metric: p.metric, Matchers: m, Range: model.TimeRange{StartMS: p.timeMS, EndMS: p.timeMS + rowtime.DefaultWidth - 1}}
+	if err := v.deleter.Delete(v.t.Context(), del, v.clock.Add(1)); err != nil {
+		v.t.Fatal(err)
+	}
+	for k := range v.want[p] {
+		if model.MatchesAll(m, k.tags) {
+			delete(v.want[p], k)
+		}
+	}
+}
+
+func (v *interleaving) matchers() []model.Matcher {
+	var m []model.Matcher
+	if v.rng.IntN(2) == 0 {
+		m = append(m, oneOf("a", fmt.Sprint(v.rng.IntN(3))))
+	}
+	if v.rng.IntN(3) > 0 {
+		m = append(m, oneOf("b", fmt.Sprint(v.rng.IntN(5)), fmt.Sprint(v.rng.IntN(5))))
+	}
+	return m
+}
+
+// check compares what a reader finds with what must be there.
+func (v *interleaving) check() {
+	v.t.Helper()
+	for range 2 {
+		metric := v.partition().metric
+		m := v.matchers()
+		i := v.rng.IntN(2)
+		found, err := v.readers[i].Look().Lookup(v.t.Context(), store.Selection{Metric: metric, Matchers: m, Range: model.AllTime})
+		if err != nil {
+			v.t.Fatal(err)
+		}
+		got := map[string]bool{}
+		for _, s := range found {
+			for _, r := range s.Rows {
+				got[fmt.Sprint(r.TimeMS, s.Series)] = true
+			}
+		}
+		for p, keys := range v.want {
+			for k := range keys {
+				name := fmt.Sprint(p.timeMS, model.Series{Metric: p.metric, Tags: k.tags, Type: k.typ})
+				if p.metric == metric && model.MatchesAll(m, k.tags) && !got[name] {
+					v.t.Errorf("reader %d, %s %v: %s is missing", i, metric, m, name)
+				}
+				delete(got, name)
+			}
+		}
+		for name := range got {
+			v.t.Errorf("reader %d, %s %v: %s is not there", i, metric, m, name)
+		}
+		v.log = append(v.log, fmt.Sprintf("reader %d looked for %s %v", i, metric, m))
+	}
+}
