@@ -29,6 +29,9 @@ type backend struct {
 
 // openBackend opens the store that the configuration names.
 func openBackend(c config.Config, registry *prometheus.Registry, log *slog.Logger) (*backend, error) {
+	if c.Store == config.Cassandra {
+		return openCassandra(c, registry, log)
+	}
 	return openEmbedded(c, registry, log)
 }
 

@@ -156,8 +156,16 @@ func build(c config.Config, s *backend, active *query.ActiveFile, registry *prom
 		Registry: registry,
 		Routes:   c.Kairos.Gate(routes),
 		Telnet:   telnet.NewServer(pipeline, c.Telnet, telnet.Options{Registerer: registry, Logger: log, Version: name}),
-		Checks:   append([]server.Check{server.AliveCheck(), server.QueryCheck(s)}, s.checks...),
+		Checks:   append([]server.Check{server.AliveCheck(), queryCheck(c, s)}, s.checks...),
 	}), rollups
+}
+
+// queryCheck is not a reason to turn senders away where points are taken without
+// the cluster.
+func queryCheck(c config.Config, s *backend) server.Check {
+	check := server.QueryCheck(s)
+	check.Partial = c.Store == config.Cassandra
+	return check
 }
 
 // announce tells a person what to do next.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 
+	"varve/internal/cassandra"
 	"varve/internal/embedded"
 	"varve/internal/ingest"
 	"varve/internal/ingest/telnet"
@@ -14,38 +15,43 @@ import (
 	"varve/internal/transfer"
 )
 
-// Embedded is the value of Config.Store for files below Config.DataDir.
-const Embedded = "embedded"
+// Values of Config.Store.
+const (
+	Embedded  = "embedded"
+	Cassandra = "cassandra"
+)
 
 // Config is everything that can be set.
 type Config struct {
-	Store    string          `yaml:"store" doc:"Where points are kept: embedded, in files below data_dir."`
-	DataDir  string          `yaml:"data_dir" doc:"Directory of the embedded store; it is made if it is not there. One process at a time can use it."`
-	Server   server.Config   `yaml:"server" doc:"Listeners, HTTP connections and stopping."`
-	Ingest   ingest.Config   `yaml:"ingest" doc:"Limits of what is taken in, whatever the protocol."`
-	Telnet   telnet.Config   `yaml:"telnet" doc:"Lines on the telnet port."`
-	Query    query.Config    `yaml:"query" doc:"Limits of queries."`
-	Kairos   kairos.Config   `yaml:"kairos" doc:"KairosDB's REST API."`
-	Rollups  rollup.Config   `yaml:"rollups" doc:"Roll-up tasks."`
-	Transfer transfer.Config `yaml:"transfer" doc:"Imports and exports."`
-	Embedded embedded.Config `yaml:"embedded" doc:"The embedded store: what is kept in memory and when it goes to files."`
-	Log      Log             `yaml:"log" doc:"Messages of the server, written to standard error."`
+	Store     string           `yaml:"store" doc:"Where points are kept: embedded, in files below data_dir, or cassandra, in a keyspace."`
+	DataDir   string           `yaml:"data_dir" doc:"Directory of the embedded store, or of what is on its way to Cassandra; it is made if it is not there. One process at a time can use it."`
+	Server    server.Config    `yaml:"server" doc:"Listeners, HTTP connections and stopping."`
+	Ingest    ingest.Config    `yaml:"ingest" doc:"Limits of what is taken in, whatever the protocol."`
+	Telnet    telnet.Config    `yaml:"telnet" doc:"Lines on the telnet port."`
+	Query     query.Config     `yaml:"query" doc:"Limits of queries."`
+	Kairos    kairos.Config    `yaml:"kairos" doc:"KairosDB's REST API."`
+	Rollups   rollup.Config    `yaml:"rollups" doc:"Roll-up tasks."`
+	Transfer  transfer.Config  `yaml:"transfer" doc:"Imports and exports."`
+	Embedded  embedded.Config  `yaml:"embedded" doc:"The embedded store: what is kept in memory and when it goes to files."`
+	Cassandra cassandra.Config `yaml:"cassandra" doc:"The store in an Apache Cassandra cluster: where it is and how it is used."`
+	Log       Log              `yaml:"log" doc:"Messages of the server, written to standard error."`
 }
 
 // Default returns the configuration of a server that nobody configured.
 func Default() Config {
 	return Config{
-		Store:    Embedded,
-		DataDir:  "./varve-data",
-		Server:   server.DefaultConfig(),
-		Ingest:   ingest.DefaultConfig(),
-		Telnet:   telnet.DefaultConfig(),
-		Query:    query.DefaultConfig(),
-		Kairos:   kairos.DefaultConfig(),
-		Rollups:  rollup.DefaultConfig(),
-		Transfer: transfer.DefaultConfig(),
-		Embedded: embedded.DefaultConfig(),
-		Log:      DefaultLog(),
+		Store:     Embedded,
+		DataDir:   "./varve-data",
+		Server:    server.DefaultConfig(),
+		Ingest:    ingest.DefaultConfig(),
+		Telnet:    telnet.DefaultConfig(),
+		Query:     query.DefaultConfig(),
+		Kairos:    kairos.DefaultConfig(),
+		Rollups:   rollup.DefaultConfig(),
+		Transfer:  transfer.DefaultConfig(),
+		Embedded:  embedded.DefaultConfig(),
+		Cassandra: cassandra.DefaultConfig(),
+		Log:       DefaultLog(),
 	}
 }
 
@@ -53,8 +59,8 @@ func Default() Config {
 // Load validates the sections too.
 func (c *Config) Validate() error {
 	var errs []error
-	if c.Store != Embedded {
-		errs = append(errs, fmt.Errorf("store: %q: want %s", c.Store, Embedded))
+	if c.Store != Embedded && c.Store != Cassandra {
+		errs = append(errs, fmt.Errorf("store: %q: want %s or %s", c.Store, Embedded, Cassandra))
 	}
 	if c.DataDir == "" {
 		errs = append(errs, errors.New("data_dir: empty; name a directory"))

@@ -421,7 +421,7 @@ func TestListsAndEmbeddedStructs(t *testing.T) {
 	}{
 		{"cluster:\n  hosts: [a, 'b,c']\n  name: x", "", "", []string{"a", "b,c"}},
 		{"cluster:\n  hosts: a, b", "", "", []string{"a", "b"}},
-		{"cluster:\n  hosts: []", "", "", []string{}},
+		{"cluster:\n  hosts: []", "", "", nil},
 		{"", "VARVE_CLUSTER_HOSTS=a,b", "", []string{"a", "b"}},
 		{"", "", "--cluster-hosts a,b,", []string{"a", "b"}},
 		{"", "", "--cluster-hosts=", nil},

@@ -110,7 +110,7 @@ func (l *layers) applyNode(path, at, key string, value *yaml.Node) {
 
 // setList sets a list to the items of a sequence.
 func (l *layers) setList(f field, value *yaml.Node, at string) {
-	list := make([]string, 0, len(value.Content))
+	var list []string
 	for _, item := range value.Content {
 		if item = resolve(item); item.Kind != yaml.ScalarNode || isNull(item) {
 			l.fail("%s: %s: want a list of single values", at, f.key)

@@ -1,0 +1,134 @@
+package cassandra
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/goleak"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows"
+	"varve/internal/originals"
+	"varve/internal/store"
+	"varve/internal/store/storetest"
+)
+
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m)
+}
+
+func TestConformance(t *testing.T) {
+	storetest.Run(t, newPlace(t).harness)
+}
+
+// keyspaces counts those of this process.
+var keyspaces atomic.Int64
+
+// A place is a keyspace of its own on the tests' node.
+type place struct {
+	cfg     Config
+	session *cql.Session
+}
+
+func newPlace(t *testing.T) *place {
+	t.Helper()
+	p := &place{cfg: DefaultConfig()}
+	p.cfg.Hosts = []string{originals.Cassandra(t)}
+	p.cfg.Keyspace = fmt.Sprintf("store_%d_%d", os.Getpid(), keyspaces.Add(1))
+	p.cfg.Schema.Create = kairosrows.CreateKeyspace
+	p.cfg.Write.KairosDBOnly = false // values of every kind and all bits
+	p.cfg.Spool.Linger = time.Hour   // drained when a test says so
+	session, err := cql.Open(p.cfg.Config, cql.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.session = session
+	t.Cleanup(func() {
+		p.change(t, "DROP KEYSPACE IF EXISTS "+p.cfg.Keyspace)
+		session.Close()
+	})
+	if err := session.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// change executes a statement that is not one of the store's.
+func (p *place) change(tb testing.TB, text string) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := p.session.Change(ctx, &cql.Statement{Name: "test", Text: text}); err != nil {
+		tb.Errorf("%s: %v", text, err)
+	}
+}
+
+// harness empties the keyspace and runs a store over it.
+func (p *place) harness(tb testing.TB) *storetest.Harness {
+	p.empty(tb)
+	fs := vfs.NewCrashableMem()
+	h := &storetest.Harness{LazyNames: true}
+	var open *Store
+	h.Open = func(tb testing.TB) store.Store {
+		open = p.open(tb, fs)
+		return open
+	}
+	h.Flush = func(tb testing.TB, s store.Store) {
+		if err := s.(*Store).Flush(context.Background()); err != nil {
+			tb.Errorf("flush: %v", err)
+		}
+	}
+	h.Crash = func(tb testing.TB, s store.Store) {
+		crashed := fs.CrashClone(vfs.CrashCloneCfg{})
+		s.Close()
+		fs = crashed
+	}
+	tb.Cleanup(func() {
+		if open != nil {
+			open.Close()
+		}
+	})
+	return h
+}
+
+func (p *place) open(tb testing.TB, fs vfs.FS) *Store {
+	tb.Helper()
+	s, err := Open(fs, "spool", p.cfg, Options{})
+	if err != nil {
+		tb.Fatalf("open store: %v", err)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if err := s.WaitReady(ctx); err != nil {
+		s.Close()
+		tb.Fatalf("open keyspace: %v", err)
+	}
+	return s
+}
+
+// empty removes all rows that tests leave behind.
+func (p *place) empty(tb testing.TB) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	tables, err := p.session.Tables(ctx)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	for name, table := range tables {
+		if name == "spec" || name == "varve_spec" {
+			continue
+		}
+		rows := p.session.Query(ctx, &cql.Statement{Name: "test", Scan: true, Text: "SELECT " + table.Columns[0].Name + " FROM " + name + " LIMIT 1"})
+		found := rows.Scan(nil)
+		if err := rows.Close(); err != nil {
+			tb.Fatal(err)
+		}
+		if found {
+			p.change(tb, "TRUNCATE "+p.cfg.Keyspace+"."+name)
+		}
+	}
+}

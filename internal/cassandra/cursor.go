@@ -1,0 +1,160 @@
+package cassandra
+
+import (
+	"context"
+	"math"
+
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// blockSamples is how many samples are gathered into one block when the spool
+// and the keyspace both have some.
+const blockSamples = 1024
+
+// Read implements store.View.
+func (v *view) Read(ctx context.Context, s store.Series, o store.ReadOptions) store.Cursor {
+	if err := v.check(ctx); err != nil {
+		return failed{err}
+	}
+	if o.Limit <= 0 {
+		o.Limit = math.MaxInt
+	}
+	sel := v.at(s.Ref)
+	c := &cursor{ctx: ctx, kind: s.Type.Kind(), descending: o.Descending, left: o.Limit}
+	if c.held, c.err = v.heldOf(sel, o); c.err == nil {
+		c.stream = v.ahead.take(v, ctx, s.Ref, sel, rowOptions(o, c.held.Len() > 0))
+	}
+	return c
+}
+
+// rowOptions are o for the keyspace. Statistics will not do beside samples of
+// the spool, which may replace some.
+func rowOptions(o store.ReadOptions, pending bool) store.ReadOptions {
+	if pending {
+		o.Summarize = nil
+	}
+	return o
+}
+
+type failed struct{ err error }
+
+func (f failed) Next() (*store.Block, error) { return nil, f.err }
+func (failed) Close()                        {}
+
+// A cursor merges what the spool holds of a series with its rows.
+type cursor struct {
+	ctx        context.Context
+	kind       model.Kind
+	descending bool
+	left       int // samples that may still be handed out
+	err        error
+
+	held   model.Columns // of the spool, in the wanted order
+	at     int           // first of held that was not handed out
+	stream *rowStream
+	block  *store.Block // of stream
+	next   int          // first of block that was not handed out
+
+	gather model.Columns
+	out    store.Block
+}
+
+// Next implements store.Cursor.
+func (c *cursor) Next() (*store.Block, error) {
+	if c.err != nil || c.left == 0 {
+		return nil, c.err
+	}
+	b, err := c.advance()
+	if err != nil {
+		c.err = err
+		return nil, err
+	}
+	if b != nil && b.Stats == nil {
+		c.left -= b.Len()
+	}
+	return b, nil
+}
+
+func (c *cursor) advance() (*store.Block, error) {
+	if err := c.fill(); err != nil {
+		return nil, err
+	}
+	if c.at == c.held.Len() { // the usual case: nothing to merge
+		b := c.block
+		if b == nil || b.Stats != nil {
+			c.block = nil
+			return b, nil
+		}
+		c.out = store.Block{Columns: part(c.kind, &b.Columns, c.next, min(b.Len(), c.next+c.left))}
+		c.block = nil
+		return &c.out, nil
+	}
+	c.gather.Reset()
+	for c.gather.Len() < min(blockSamples, c.left) {
+		if err := c.fill(); err != nil {
+			return nil, err
+		}
+		if !c.mergeOne() {
+			break
+		}
+	}
+	if c.gather.Len() == 0 {
+		return nil, nil
+	}
+	c.out = store.Block{Columns: c.gather}
+	return &c.out, nil
+}
+
+// fill makes sure that block has samples, unless the rows have ended.
+func (c *cursor) fill() error {
+	for c.stream != nil && (c.block == nil || c.block.Stats == nil && c.next >= c.block.Len()) {
+		if err := c.ctx.Err(); err != nil {
+			return err
+		}
+		b, err := c.stream.Next(c.ctx)
+		if err != nil {
+			return err
+		}
+		c.block, c.next = b, 0
+		if b == nil {
+			c.stream.Close()
+			c.stream = nil
+		}
+	}
+	return nil
+}
+
+// mergeOne moves the next sample of spool or rows to gather. The spool's hides
+// the row's at the same time.
+func (c *cursor) mergeOne() bool {
+	hasRow, hasHeld := c.block != nil, c.at < c.held.Len()
+	switch {
+	case !hasRow && !hasHeld:
+		return false
+	case hasRow && (!hasHeld || c.before(c.block.Times[c.next], c.held.Times[c.at])):
+		c.gather.AppendFrom(c.kind, &c.block.Columns, c.next)
+		c.next++
+		return true
+	case hasRow && c.block.Times[c.next] == c.held.Times[c.at]:
+		c.next++
+	}
+	c.gather.AppendFrom(c.kind, &c.held, c.at)
+	c.at++
+	return true
+}
+
+func (c *cursor) before(a, b int64) bool {
+	if c.descending {
+		return a > b
+	}
+	return a < b
+}
+
+// Close implements store.Cursor.
+func (c *cursor) Close() {
+	if c.stream != nil {
+		c.stream.Close()
+		c.stream = nil
+	}
+}

@@ -1,0 +1,29 @@
+// Package cassandra is the store over an Apache Cassandra cluster. The process
+// that runs it holds no data of its own but what is on its way: samples are
+// acknowledged by a local log and drained into the keyspace a moment later.
+//
+//	Append --> spool: log + heads in generations --> kairosrows.Writer --> keyspace
+//	               \                                                        |
+//	                +----> view: pending samples + rows <---- kairosrows.Look
+//
+// # What is visible
+//
+// A View pins the spool's generations before it reads the keyspace, so a sample
+// is found in one of them at least. Where both have one of a series and time,
+// the spool's is taken: it is the newer, or the same. What other processes hold
+// in their spools is not visible here until it is drained.
+//
+// # Deletes
+//
+// A deletion first drains what was acknowledged before it, then deletes in the
+// keyspace with a write timestamp above all of that and below all that comes
+// later. It therefore needs Cassandra, and takes as long as the backlog.
+//
+// # Refs
+//
+// Refs for appending are the spool's. Refs that a View hands out number what
+// that View selected, and mean nothing elsewhere.
+//
+// Everything about rows, tables and statements is in package kairosrows, the
+// driver in package cql.
+package cassandra

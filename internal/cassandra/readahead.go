@@ -1,0 +1,84 @@
+package cassandra
+
+import (
+	"context"
+	"sync"
+
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// readAhead begins to read series before they are asked for. A reader goes
+// through what it selected one after another, and each costs a round trip to
+// Cassandra; the trips of the next ones are made meanwhile.
+type readAhead struct {
+	mu      sync.Mutex
+	streams map[store.Ref]*rowStream // begun, and not taken
+	form    readForm                 // of all of these
+	next    store.Ref                // none was begun from here on
+	tasks   sync.WaitGroup
+	closed  bool
+}
+
+// readForm is what must be the same for a stream to be of use.
+type readForm struct {
+	within     model.TimeRange
+	descending bool
+	limit      int
+	summarize  bool
+}
+
+// take returns the stream of a series, begun or not, and begins the next ones.
+func (a *readAhead) take(v *view, ctx context.Context, ref store.Ref, sel selected, o store.ReadOptions) *rowStream {
+	form := readForm{o.Range, o.Descending, o.Limit, o.Summarize != nil}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if form != a.form {
+		a.dropLocked()
+		a.form, a.next = form, ref
+	}
+	s := a.streams[ref]
+	delete(a.streams, ref)
+	if s == nil {
+		s = newRowStream(ctx, v.look, sel, o)
+	}
+	a.next = max(a.next, ref+1)
+	a.topUpLocked(v, sel.last, o)
+	return s
+}
+
+// topUpLocked begins streams until there are enough. What an answer by
+// statistics would save is not known before: without Summarize.
+func (a *readAhead) topUpLocked(v *view, last store.Ref, o store.ReadOptions) {
+	if a.streams == nil {
+		a.streams = map[store.Ref]*rowStream{}
+	}
+	o.Summarize = nil
+	for ; !a.closed && len(a.streams) < v.store.cfg.ReadAhead && a.next <= last; a.next++ {
+		sel := v.at(a.next)
+		if len(sel.rows) == 0 {
+			continue
+		}
+		s := newRowStream(v.ctx, v.look, sel, o)
+		s.begun = make(chan struct{})
+		a.streams[a.next] = s
+		a.tasks.Go(s.begin)
+	}
+}
+
+// dropLocked forgets what was begun.
+func (a *readAhead) dropLocked() {
+	for ref, s := range a.streams {
+		delete(a.streams, ref)
+		s.Close()
+	}
+}
+
+// close ends all that was begun. The view's context has ended before.
+func (a *readAhead) close() {
+	a.mu.Lock()
+	a.closed = true
+	a.dropLocked()
+	a.mu.Unlock()
+	a.tasks.Wait()
+}
