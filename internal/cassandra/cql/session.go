@@ -52,6 +52,7 @@ type Session struct {
 		changed chan struct{} // closed and replaced when state changes
 		state   State
 		answer  time.Time // last answer of any node
+		told    time.Time // when the log last said that there is no connection
 	}
 }
 
@@ -162,6 +163,8 @@ const (
 	watchEvery   = time.Second
 	pingAfter    = 2 * time.Second  // without an answer
 	rebuildAfter = 30 * time.Second // without any node
+	tellEvery    = time.Minute      // that there is no connection
+	pings        = 3                // at different nodes, as far as they answer
 )
 
 // run connects, and then watches.
@@ -351,7 +354,7 @@ func (s *Session) watch() {
 		}
 	}
 	if !connected || idle >= pingAfter {
-		s.ping(c)
+		s.ping()
 	}
 	if !connected && s.now().Sub(since) > rebuildAfter {
 		// The nodes may have come back at other addresses.
@@ -362,12 +365,18 @@ func (s *Session) watch() {
 }
 
 // ping asks any node anything.
-func (s *Session) ping(c *connection) {
-	err := s.attempt(s.ctx, s.config.ConnectTimeout, func(ctx context.Context, d *gocql.Session) error {
-		var version string
-		return d.Query("SELECT release_version FROM system.local WHERE key = 'local'").Consistency(gocql.One).
-			Idempotent(true).DefaultTimestamp(false).ScanContext(ctx, &version)
-	})
+func (s *Session) ping() {
+	var err error
+	for range pings {
+		err = s.attempt(s.ctx, s.config.ConnectTimeout, func(ctx context.Context, d *gocql.Session) error {
+			var version string
+			return d.Query("SELECT release_version FROM system.local WHERE key = 'local'").Consistency(gocql.One).
+				Idempotent(true).DefaultTimestamp(false).ScanContext(ctx, &version)
+		})
+		if !errors.Is(err, errStalled) {
+			break
+		}
+	}
 	var request gocql.RequestError
 	if err == nil || errors.As(err, &request) {
 		s.answered()
@@ -384,7 +393,7 @@ func (s *Session) note(c class, err error) {
 	case classOK, classRefused, classTombstones, classUnavailable, classOverloaded, classServer:
 		s.answered()
 	case classNoHost:
-		if !s.closed() && !errors.Is(err, errNoSession) {
+		if !s.closed() && !errors.Is(err, errNoSession) && !errors.Is(err, gocql.ErrSessionClosed) {
 			s.away(explain(err, s.config))
 		}
 	}
@@ -409,15 +418,19 @@ func (s *Session) answered() {
 
 // away says that no node answers.
 func (s *Session) away(why string) {
+	now := s.now()
 	s.mu.Lock()
-	was, same := s.mu.state.Connected, s.mu.state.Reason == why
-	if was {
-		s.mu.state.Connected, s.mu.state.Since = false, s.now()
+	tell := s.mu.state.Connected || now.Sub(s.mu.told) >= tellEvery
+	if s.mu.state.Connected {
+		s.mu.state.Connected, s.mu.state.Since = false, now
+	}
+	if tell {
+		s.mu.told = now
 	}
 	s.mu.state.Reason = why
 	s.tellLocked()
 	s.mu.Unlock()
-	if was || !same {
+	if tell {
 		s.log.Warn("cassandra: not connected", "hosts", strings.Join(s.config.Hosts, ","), "reason", why)
 	}
 }

@@ -1,0 +1,214 @@
+package cql_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/cql/cqltest"
+	"varve/internal/originals"
+	"varve/internal/store"
+)
+
+// load writes and reads rows with some workers until stopped, and keeps what was
+// acknowledged.
+type load struct {
+	t       *testing.T
+	s       *cql.Session
+	stop    atomic.Bool
+	wg      sync.WaitGroup
+	written atomic.Int64
+	errors  atomic.Int64
+	slowest atomic.Int64 // ns, since the last look
+
+	mu    sync.Mutex
+	acked [][2]string // key, column
+	last  error
+}
+
+func startLoad(t *testing.T, s *cql.Session, workers int) *load {
+	l := &load{t: t, s: s}
+	for w := range workers {
+		l.wg.Go(func() { l.work(w) })
+	}
+	return l
+}
+
+func (l *load) work(worker int) {
+	for i := 0; !l.stop.Load(); i++ {
+		key, column := fmt.Sprintf("w%d-%d", worker, i/20), fmt.Sprint(i)
+		start := time.Now()
+		err := l.s.Exec(l.t.Context(), insert, 1000, []byte(key), []byte(column), []byte("v"))
+		if err == nil && i%5 == 0 {
+			rows := l.s.Query(l.t.Context(), selectAll, []byte(key))
+			n := 0
+			for rows.Scan(nil, nil, nil) {
+				n++
+			}
+			if err = rows.Close(); err == nil && n != i%20+1 && l.errors.Load() == 0 {
+				err = fmt.Errorf("%s has %d rows, want %d", key, n, i%20+1)
+			}
+		}
+		took := time.Since(start)
+		for old := l.slowest.Load(); int64(took) > old && !l.slowest.CompareAndSwap(old, int64(took)); old = l.slowest.Load() {
+		}
+		if err != nil {
+			l.errors.Add(1)
+			l.mu.Lock()
+			l.last = err
+			l.mu.Unlock()
+			continue
+		}
+		l.written.Add(1)
+		l.mu.Lock()
+		l.acked = append(l.acked, [2]string{key, column})
+		l.mu.Unlock()
+	}
+}
+
+// look tells what happened in the time d, and forgets it.
+func (l *load) look(what string, d time.Duration) (written, failed int64, slowest time.Duration) {
+	l.slowest.Store(0)
+	before, errorsBefore := l.written.Load(), l.errors.Load()
+	time.Sleep(d)
+	written, failed, slowest = l.written.Load()-before, l.errors.Load()-errorsBefore, time.Duration(l.slowest.Load())
+	l.mu.Lock()
+	last := l.last
+	l.last = nil
+	l.mu.Unlock()
+	l.t.Logf("%-34s %6.0f writes/s, %d errors, slowest %v; last error: %v", what, float64(written)/d.Seconds(), failed, slowest.Round(time.Millisecond), last)
+	return written, failed, slowest
+}
+
+// check reads all that was acknowledged.
+func (l *load) check() {
+	l.t.Helper()
+	l.stop.Store(true)
+	l.wg.Wait()
+	partitions := make(map[string]map[string]bool)
+	for _, row := range l.acked {
+		if partitions[row[0]] == nil {
+			partitions[row[0]] = make(map[string]bool)
+		}
+		partitions[row[0]][row[1]] = true
+	}
+	lost := 0
+	for key, columns := range partitions {
+		rows := l.s.Query(l.t.Context(), selectAll, []byte(key))
+		var column cql.Raw
+		for rows.Scan(&column, nil, nil) {
+			delete(columns, string(column))
+		}
+		if err := rows.Close(); err != nil {
+			l.t.Fatal(err)
+		}
+		lost += len(columns)
+	}
+	l.t.Logf("%d rows acknowledged, %d lost", len(l.acked), lost)
+	if lost > 0 {
+		l.t.Errorf("%d acknowledged rows are lost", lost)
+	}
+}
+
+// TestThreeNodes: one of three nodes is killed, paused, restarted, and all of
+// them, under load with replication 3 and LOCAL_QUORUM.
+func TestThreeNodes(t *testing.T) {
+	needLong(t)
+	cluster := originals.StartCluster(t, originals.ClusterOptions{Nodes: 3, YAML: "commitlog_sync: batch\ncommitlog_sync_period: 0ms"})
+	config := cqltest.Config(cluster.Addresses()...)
+	config.StallAfter = time.Second
+	config.ReadTimeout, config.WriteTimeout = 6*time.Second, 4*time.Second
+	registry := prometheus.NewRegistry()
+	s := cqltest.Open(t, config, cql.Options{Registerer: registry})
+	if err := s.CreateKeyspace(t.Context(), "{'class': 'SimpleStrategy', 'replication_factor': '3'}"); err != nil {
+		t.Fatal(err)
+	}
+	cqltest.Must(t, s, table)
+	until(t, time.Minute, "connected with all nodes", func() bool { return s.State().Nodes == 3 })
+	l := startLoad(t, s, 16)
+	l.look("all nodes", 5*time.Second)
+
+	none := func(what string, failed int64, slowest, limit time.Duration) {
+		t.Helper()
+		if failed > 0 || slowest > limit {
+			t.Errorf("%s: %d errors, slowest statement %v, want none and at most %v", what, failed, slowest, limit)
+		}
+	}
+	cluster.Nodes[2].Kill()
+	_, failed, slowest := l.look("one node killed", 5*time.Second)
+	none("one node killed", failed, slowest, 6*time.Second)
+	cluster.Nodes[2].Start()
+	_, failed, slowest = l.look("started again", 10*time.Second)
+	none("started again", failed, slowest, 6*time.Second)
+	until(t, time.Minute, "connected with all nodes", func() bool { return s.State().Nodes == 3 })
+
+	// The pause is noticed by the other nodes after some 20 s, here by
+	// stall_after: only what was in flight at that node waits that long.
+	cluster.Nodes[1].Pause()
+	_, failed, slowest = l.look("one node paused, first 3 s", 3*time.Second)
+	none("one node paused", failed, slowest, 5*time.Second)
+	written, failed, slowest := l.look("one node paused, next 10 s", 10*time.Second)
+	none("one node paused for some time", failed, slowest, 5*time.Second)
+	if written < 200 {
+		t.Errorf("%d writes in 10 s beside a paused node", written)
+	}
+	cluster.Nodes[1].Resume()
+	_, failed, slowest = l.look("resumed", 10*time.Second)
+	none("resumed", failed, slowest, 5*time.Second)
+	until(t, time.Minute, "no node silent", func() bool { return s.State().Silent == 0 && s.State().Nodes == 3 })
+
+	// Two killed: what is told is first no answer in time, then too few
+	// replicas; the session stays connected.
+	cluster.Nodes[1].Kill()
+	cluster.Nodes[2].Kill()
+	_, failed, _ = l.look("two nodes killed", 30*time.Second)
+	if failed == 0 {
+		t.Error("no error with one replica of three")
+	}
+	err := s.Exec(t.Context(), insert, 1000, []byte("k"), []byte("c"), []byte("v"))
+	var unavailable *store.UnavailableError
+	if !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "too few replicas") {
+		t.Errorf("one replica of three: %v", err)
+	}
+	cluster.Nodes[0].Kill()
+	l.look("all nodes killed", 5*time.Second)
+	until(t, 30*time.Second, "away", func() bool { return !s.State().Connected })
+	t.Log(s.State().Reason)
+	var wg sync.WaitGroup
+	cluster.Nodes[0].Start()
+	for _, n := range cluster.Nodes[1:] {
+		wg.Go(n.Start)
+	}
+	wg.Wait()
+	until(t, 2*time.Minute, "all back", func() bool {
+		return s.State().Connected && s.State().Nodes == 3 && s.Exec(t.Context(), insert, 1000, []byte("k"), []byte("c"), []byte("v")) == nil
+	})
+	_, failed, _ = l.look("all nodes back", 5*time.Second)
+	if failed > 0 {
+		t.Errorf("%d errors after all nodes are back", failed)
+	}
+	l.check()
+	t.Logf("limit of writes at the end: %v, halved %v times", metric(t, registry, "varve_cql_in_flight_limit", map[string]string{"kind": "write"}),
+		metric(t, registry, "varve_cql_limit_halvings_total", map[string]string{"kind": "write"}))
+
+	// Nodes that can not learn of a change of the schema do not agree. One that
+	// is paused counts until it is known to be down.
+	defer cql.SetSchemaAgreement(2 * time.Second)()
+	cluster.Nodes[2].Pause()
+	err = s.Change(t.Context(), &cql.Statement{Name: "make", Text: "CREATE TABLE IF NOT EXISTS t2 (a int PRIMARY KEY)"})
+	if !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "do not agree about the schema") {
+		t.Errorf("changing the schema beside a paused node: %v", err)
+	}
+	t.Log(err)
+	cluster.Nodes[2].Resume()
+	until(t, time.Minute, "agreed", func() bool {
+		return s.Change(t.Context(), &cql.Statement{Name: "make", Text: "CREATE TABLE IF NOT EXISTS t2 (a int PRIMARY KEY)"}) == nil
+	})
+}
