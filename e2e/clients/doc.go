@@ -8,11 +8,13 @@
 //	facts      what clients demand of a server, one test each
 //	recordings requests as they were recorded, and what must be stored
 //	grafana    what panels and variables of its KairosDB plug-in ask
-//	java       KairosDB's Java client, Micrometer, metrics4j
-//	python     opentsdb-py, potsdb, python-kairosdb
-//	node       statsd with its backends, npm kairosdb
+//	java       KairosDB's Java client in everything that a server does
+//	meters     Micrometer, metrics4j, the Java client's telnet side
+//	scripts    opentsdb-py, potsdb, python-kairosdb, npm kairosdb, statsd
 //	program    a client that runs as a process
+//	wire       a connection on which a test says each byte
 //
+// java/, python/ and node/ hold the small programs that drive the clients.
 // Programs that can not be had on a machine are skipped, and the test says
 // loudly which and why. With -short all tests are skipped.
 package clients

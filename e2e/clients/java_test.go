@@ -357,6 +357,47 @@ func javaCrash(t *testing.T, j *shell, s *process.Server, dir string) {
 	again.Stop(t)
 }
 
+// TestKairosJavaQueriesRefused: queries that find no free place are refused
+// without a body as well, and the client asks on.
+func TestKairosJavaQueriesRefused(t *testing.T) {
+	process.SkipShort(t)
+	t.Parallel()
+	s := process.Start(t, t.TempDir(), "--query-max-concurrent=1", "--query-max-wait=50ms", "--kairos-response-buffer=0")
+	j := startShell(t, "http://"+s.HTTP)
+	w := dial(t, s.HTTP)
+	const series, each = 10, 30_000
+	for i := range series {
+		w.want(http.StatusNoContent, "POST", push, fmt.Sprintf(`[{"name":"big","tags":{"series":"%d"},"datapoints":[%s]}]`, i, points(each)))
+	}
+	const small = `{"start":1700000000000,"end":1700000000001,"metrics":[{"name":"big","exclude_tags":true,"aggregators":[["count",1,"HOURS"]]}]}`
+	j.call("query", small)
+
+	// An answer of 6 MB that nobody reads keeps the only place. The kernel may
+	// take 4 MB of it from the server.
+	w.conn.SetReadBuffer(256 << 10)
+	w.request("POST", ask, fmt.Sprintf(gotAll, "big"))
+	err := process.Until(t.Context(), "refuse a query", func() (bool, error) {
+		status, _, err := s.Do(t.Context(), "POST", ask, fmt.Sprintf(gotAll, "none"))
+		return status == http.StatusServiceUnavailable, err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 4 {
+		if a := j.try("query", small); a.Status != http.StatusServiceUnavailable {
+			t.Errorf("a query without a place: the client says %s %d %s", a.Error, a.Status, a.Message)
+		}
+	}
+	j.call("push", `{"metrics":[{"name":"small","tags":{"host":"a"},"points":[[1700000000000,1]]}]}`)
+	if r := w.answer("POST"); r.StatusCode != http.StatusOK || strings.Count(r.body, "],[") != series*each-1 {
+		t.Errorf("the answer that waited to be read: status %d, %d bytes", r.StatusCode, len(r.body))
+	}
+	for range 3 {
+		j.call("query", small)
+	}
+	s.Stop(t)
+}
+
 // points are so many points for a push.
 func points(n int) string {
 	var b strings.Builder
