@@ -292,8 +292,8 @@ func (l *Look) guesses(s span, selective bool) []partKey {
 		return nil
 	}
 	var guesses []partKey
-	for ms := s.lowMS; ms <= s.highMS; ms += width {
-		if k := (partKey{s.metric, ms}); selective || l.reader.postings.holds(k) {
+	for i := range (s.highMS-s.lowMS)/width + 1 {
+		if k := (partKey{s.metric, s.lowMS + i*width}); selective || l.reader.postings.holds(k) {
 			guesses = append(guesses, k)
 		}
 	}
