@@ -3,6 +3,7 @@ package cql
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,10 +78,13 @@ func TestLimiterBytesAndOrder(t *testing.T) {
 			}
 		}
 		must(5000) // alone, whatever its size
+		var mu sync.Mutex
 		var order []int
 		for i, n := range []int{900, 10, 200} {
 			go func() {
 				must(n)
+				mu.Lock()
+				defer mu.Unlock()
 				order = append(order, i)
 			}()
 			synctest.Wait()
