@@ -123,6 +123,9 @@ func TestNullsAmongNumbers(t *testing.T) {
 		{"filter", Args{"filter_op": "equal", "threshold": 5.0}, []sample{null}, true},
 		{"filter", Args{"filter_op": "equal", "threshold": "x"}, []sample{null}, false},
 		{"scale", nil, []sample{null}, true},
+		{"sum", Args{"sampling": Sampling{1, Hours}}, []sample{null, one}, true},
+		{"avg", Args{"sampling": Sampling{1, Hours}}, []sample{null, one}, false},
+		{"avg", Args{"sampling": Sampling{1, Seconds}}, []sample{null, one}, true},
 		{"trim", nil, []sample{null}, false},
 	} {
 		_, err := apply(t, newStep(t, tt.name, tt.args), 0, 5000, tt.in...)

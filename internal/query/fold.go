@@ -11,9 +11,10 @@ type fold struct {
 	needs fieldSet
 	value func(t *tally) (model.Kind, uint64)
 
-	any      bool // takes groups of every type, else numbers only
-	number   bool // makes numbers of every type
-	ownStamp bool // stamped with the last point's time unless aligned
+	any        bool // takes groups of every type, else numbers only
+	number     bool // makes numbers of every type
+	ownStamp   bool // stamped with the last point's time unless aligned
+	skipsNulls bool // takes numbers and leaves nulls out; without it nulls are refused
 }
 
 // A fieldSet says which fields of a tally a fold needs beyond count and first time.

@@ -145,9 +145,14 @@ func (f *foldStream) Next(p *Point) (bool, error) {
 	}
 	f.tally.reset(f.buckets.find(f.ahead.TimeMS))
 	f.first = append(f.first[:0], f.ahead.Data...)
+	openedMS := f.ahead.TimeMS
 	if err := f.fill(); err != nil {
 		return false, err
 	}
+	if f.tally.count == 0 { // nulls only
+		return false, errNull
+	}
+	f.tally.firstMS = openedMS // be it the time of a null
 	f.step.result(&f.tally, p)
 	if p.Kind.Variable() {
 		p.Data = f.last
@@ -164,12 +169,13 @@ func (f *foldStream) Next(p *Point) (bool, error) {
 func (f *foldStream) fill() error {
 	need, keep := f.step.fold.needs, f.step.fold.needs&needLast != 0
 	for {
-		if need&(needSum|needEnds) != 0 {
-			if err := notNull(&f.ahead); err != nil {
-				return err
-			}
+		null := f.ahead.Kind == model.Null && need&(needSum|needEnds) != 0
+		if null && !f.step.fold.skipsNulls {
+			return errNull
 		}
-		f.tally.addPoint(need, &f.ahead)
+		if !null {
+			f.tally.addPoint(need, &f.ahead)
+		}
 		if keep && f.ahead.Kind.Variable() {
 			f.last = append(f.last[:0], f.ahead.Data...)
 		}

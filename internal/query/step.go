@@ -61,10 +61,12 @@ type ComputeError struct{ Reason string }
 
 func (e *ComputeError) Error() string { return e.Reason }
 
-// notNull refuses null points, which only `gaps` makes, for numeric steps.
+// errNull refuses null points, which only `gaps` makes, for numeric steps.
+var errNull = &ComputeError{"a point without a value reached an aggregator of numbers: no such aggregator can be chained after gaps"}
+
 func notNull(p *Point) error {
 	if p.Kind == model.Null {
-		return &ComputeError{"a point without a value reached an aggregator of numbers: no such aggregator can be chained after gaps"}
+		return errNull
 	}
 	return nil
 }
