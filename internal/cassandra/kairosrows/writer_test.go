@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -326,4 +327,46 @@ func BenchmarkWrite(b *testing.B) {
 			b.ReportMetric(float64(statements)/n*1e6, "statements/M")
 		})
 	}
+}
+
+// BenchmarkWriteCassandra is the same with driver and network, over a real
+// node: CPU of this process.
+func BenchmarkWriteCassandra(b *testing.B) {
+	for _, perSeries := range []int{3, 60, 300} {
+		b.Run(fmt.Sprintf("samples=%d", perSeries), func(b *testing.B) {
+			bench := newBench(b, DefaultConfig(), DefaultWriteConfig(), "")
+			src := new(memory)
+			for i := range 60_000 / perSeries {
+				var cols model.Columns
+				for j := range perSeries {
+					cols.AppendFixed(someTime+int64(j)*10_000, math.Float64bits(float64(i*j)/10), 0)
+				}
+				src.add(model.Series{Metric: bench.name("cpu"), Type: model.TypeDouble, Tags: model.MustTags("host", fmt.Sprintf("host-%d", i%1000), "dc", "lga", "cpu", fmt.Sprint(i/1000))}, cols)
+			}
+			bench.write(src) // index rows and connections
+			bench.counts.take()
+			before := cpuSeconds(b)
+			b.ResetTimer()
+			for range b.N {
+				bench.write(src)
+			}
+			b.StopTimer()
+			n := float64(b.N * len(src.series) * perSeries)
+			b.ReportMetric((cpuSeconds(b)-before)/n*1e6, "cpu-s/M")
+			statements := 0
+			for _, count := range bench.counts.take() {
+				statements += count
+			}
+			b.ReportMetric(float64(statements)/n*1e6, "statements/M")
+		})
+	}
+}
+
+func cpuSeconds(t testing.TB) float64 {
+	t.Helper()
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		t.Fatal(err)
+	}
+	return float64(u.Utime.Nano()+u.Stime.Nano()) / 1e9
 }
