@@ -161,7 +161,7 @@ func (s *Spool) full(more int64) bool {
 }
 
 func (s *Spool) fullError() error {
-	return s.refusal(fmt.Sprintf("the spool is full: max_bytes of %v is reached", s.cfg.MaxBytes))
+	return s.refusal(fmt.Sprintf("the spool is full: spool.max_bytes of %v is reached", s.cfg.MaxBytes))
 }
 
 // refusal says why samples are not taken, and why the sink does not make room.
@@ -192,12 +192,12 @@ func (s *Spool) waitForRoom(ctx context.Context) error {
 	})
 	switch spillErr := s.spillError(); {
 	case err != nil:
-		return fmt.Errorf("wait for room in memory (max_memory): %w", err)
+		return fmt.Errorf("wait for room in memory (spool.max_memory): %w", err)
 	case s.closed.Load():
 		return store.ErrClosed
 	case spillErr != nil && s.memory() >= int64(s.cfg.MaxMemory):
 		s.metrics.refusedMemory.Inc()
-		return s.refusal(fmt.Sprintf("max_memory of %v is reached and samples can not be written to files (%v)", s.cfg.MaxMemory, spillErr))
+		return s.refusal(fmt.Sprintf("spool.max_memory of %v is reached and samples can not be written to files (%v)", s.cfg.MaxMemory, spillErr))
 	}
 	return nil
 }
@@ -219,7 +219,7 @@ func (s *Spool) waitForStore(ctx context.Context, g *Generation) error {
 	case <-timer.C:
 	}
 	s.metrics.refusedStore.Inc()
-	return s.refusal(fmt.Sprintf("the remote store has not confirmed the samples within acknowledge_timeout of %v; they may arrive later", s.cfg.AcknowledgeTimeout))
+	return s.refusal(fmt.Sprintf("the remote store has not confirmed the samples within spool.acknowledge_timeout of %v; they may arrive later", s.cfg.AcknowledgeTimeout))
 }
 
 // writable returns why the spool takes no writes, nil if it does.

@@ -155,6 +155,8 @@ func (s *Spool) giveUp(before wal.Segment) error {
 	if err := logged.wait(s.ctx); err != nil {
 		return err
 	}
+	s.files.Lock()
+	defer s.files.Unlock()
 	return s.log.Load().Release(before)
 }
 

@@ -51,6 +51,7 @@
 //
 // # Locks, in the order in which they are taken
 //
+//	files     giving up log segments, and opening another log; held across I/O
 //	order     log order = head order = order of generations; no I/O
 //	registry, index
 //	          their own; no I/O

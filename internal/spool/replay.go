@@ -246,6 +246,8 @@ func (s *Spool) rotateLocked() error {
 // logged again. So is the begin of the active one: what introduced its series may
 // be lost, and a new generation introduces all it uses.
 func (s *Spool) reopenLog() error {
+	s.files.Lock()
+	defer s.files.Unlock()
 	old := s.log.Load()
 	old.Close() // its error is the one that brought us here
 	log, err := s.newLog()

@@ -18,7 +18,7 @@ func (s *Spool) lookAtSpace() {
 	least := s.cfg.MinFreeBytes
 	switch blocked := s.blocked.Load() != nil; {
 	case !blocked && known && free < least:
-		s.block("the disk is nearly full", fmt.Errorf("%v are free, min_free_bytes of the spool is %v", free, least))
+		s.block("the disk is nearly full", fmt.Errorf("%v are free, spool.min_free_bytes is %v", free, least))
 	case blocked && (!known || free >= least+least/4):
 		s.unblock()
 	}

@@ -75,6 +75,7 @@ type Spool struct {
 	now     func() time.Time
 
 	lock    io.Closer
+	files   sync.Mutex              // one change of the log's set of files at a time, but for rotation
 	log     atomic.Pointer[wal.Log] // changed under order
 	series  *registry.Registry
 	index   *index.Index
