@@ -150,6 +150,8 @@ func sizeOf(args []any) int {
 			n += len(a)
 		case Raw:
 			n += len(a)
+		case *Raw:
+			n += len(*a)
 		case string:
 			n += len(a)
 		case TagMap:
