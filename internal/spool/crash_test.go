@@ -125,6 +125,7 @@ func TestPowerCuts(t *testing.T) {
 			t.Fatalf("repeat with -spool.seed=%d -spool.crashes=1: %v", seed+uint64(round), err)
 		}
 	}
+	t.Logf("%d heads were moved to files", powerCutSpills)
 }
 
 func powerCutRound(t *testing.T, seed uint64, cuts int) error {
@@ -133,6 +134,7 @@ func powerCutRound(t *testing.T, seed uint64, cuts int) error {
 	cfg := tinyConfig()
 	cfg.GenerationSamples = []int64{20, 500, 20_000}[rng.IntN(3)]
 	all := newCrashSeries(3)
+	all[0].ttls = true
 	far := newRemote()
 	var calls atomic.Int64
 	far.fail = func() error {
@@ -160,6 +162,9 @@ func powerCutRound(t *testing.T, seed uint64, cuts int) error {
 	}
 	return nil
 }
+
+// powerCutSpills counts files, to see that there are some.
+var powerCutSpills uint64
 
 // runAndCut lets writers work for a moment and returns the file system as the
 // power cut leaves it.
@@ -192,6 +197,7 @@ func runAndCut(s *Spool, fs *vfs.MemFS, sink *lease, all []*crashSeries, rng *ra
 	stop()
 	work.Wait()
 	s.Close()
+	powerCutSpills += s.nextFile
 	for i, c := range all {
 		c.acked.Store(acked[i])
 	}
