@@ -76,10 +76,10 @@ func oneOf(tag string, values ...string) model.Matcher {
 // TestCities: what a selective lookup costs does not depend on how many row keys
 // the metric has.
 func TestCities(t *testing.T) {
-	b := newReadBench(t, DefaultConfig(), readConfig(), nil)
+	b := newReadBench(t, readConfig(), nil)
 	began := time.Now()
-	b.fillCities("few", 100)
-	b.fillCities("many", *cities)
+	b.fillCities(b.metric("few"), 100)
+	b.fillCities(b.metric("many"), *cities)
 	t.Logf("%d row keys written in %v", cityRows*(*cities+100), time.Since(began))
 	all := model.TimeRange{StartMS: cityTime(0), EndMS: cityTime(cityRows) - 1}
 	cold := func() { b.reader.postings = newPostingsCache(int64(b.reader.config.PostingsCacheBytes), time.Now) }
@@ -96,7 +96,7 @@ func TestCities(t *testing.T) {
 	} {
 		var sent [2][2]map[string]int
 		for m, metric := range []string{"few", "many"} {
-			sel := store.Selection{Metric: metric, Matchers: question.matchers, Range: question.within}
+			sel := store.Selection{Metric: b.metric(metric), Matchers: question.matchers, Range: question.within}
 			for i, state := range []string{"cold", "warm"} {
 				var took []time.Duration
 				for range 15 {
@@ -133,7 +133,7 @@ func (b *readBench) twoEntries(within model.TimeRange) {
 		b.reader.postings = newPostingsCache(0, time.Now)
 		b.sent()
 		l := b.reader.Look()
-		sel := store.Selection{Metric: "many", Matchers: matchers, Range: within}
+		sel := store.Selection{Metric: b.metric("many"), Matchers: matchers, Range: within}
 		began := time.Now()
 		b.lookup(l, sel)
 		first, one := time.Since(began), total(b.sent())
@@ -162,14 +162,14 @@ func (b *readBench) wholeMetric(within model.TimeRange) {
 	for _, state := range []string{"cold", "warm"} {
 		l := b.reader.Look()
 		began := time.Now()
-		found := b.lookup(l, store.Selection{Metric: "many", Range: within})
+		found := b.lookup(l, store.Selection{Metric: b.metric("many"), Range: within})
 		b.t.Logf("all %d series, %s: %v, %d statements; %+v", len(found), state, time.Since(began), total(b.sent()), l.Trace())
 	}
 	b.t.Logf("the cache says %d bytes, the heap grew by %d", b.reader.postings.size(), heap()-before)
 	began := time.Now()
-	found := b.lookup(nil, store.Selection{Metric: "many", Range: within, Matchers: []model.Matcher{oneOf("city", "city-000077")}})
+	found := b.lookup(nil, store.Selection{Metric: b.metric("many"), Range: within, Matchers: []model.Matcher{oneOf("city", "city-000077")}})
 	b.t.Logf("one city of cached row keys, first time: %v", time.Since(began))
 	began = time.Now()
-	b.lookup(nil, store.Selection{Metric: "many", Range: within, Matchers: []model.Matcher{oneOf("city", "city-000078")}})
+	b.lookup(nil, store.Selection{Metric: b.metric("many"), Range: within, Matchers: []model.Matcher{oneOf("city", "city-000078")}})
 	b.t.Logf("one city of cached row keys, again: %v, %d found", time.Since(began), len(found))
 }

@@ -63,7 +63,7 @@ func TestInterleavings(t *testing.T) {
 }
 
 func newInterleaving(t *testing.T, config ReadConfig, seed uint64) *interleaving {
-	v := &interleaving{readBench: newReadBench(t, DefaultConfig(), config, nil), rng: rand.New(rand.NewPCG(seed, 1)), want: map[partKey]map[rowKey]bool{}}
+	v := &interleaving{readBench: newReadBench(t, config, nil), rng: rand.New(rand.NewPCG(seed, 1)), want: map[partKey]map[rowKey]bool{}}
 	v.clock.Store(time.Now().UnixMilli())
 	now := func() time.Time { return time.UnixMilli(v.clock.Add(1)) }
 	quiet := slog.New(slog.DiscardHandler)
@@ -98,7 +98,7 @@ func (v *interleaving) history() string {
 }
 
 func (v *interleaving) partition() partKey {
-	return partKey{fmt.Sprint("metric", v.rng.IntN(interleavedMetrics)), rowtime.Default.RowTime(1_500_508_800_000) + int64(v.rng.IntN(interleavedRows))*rowtime.DefaultWidth}
+	return partKey{v.metric(fmt.Sprint("metric", v.rng.IntN(interleavedMetrics))), rowtime.Default.RowTime(1_500_508_800_000) + int64(v.rng.IntN(interleavedRows))*rowtime.DefaultWidth}
 }
 
 func (v *interleaving) key() rowKey {

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -31,6 +32,7 @@ type readBench struct {
 	ks     *Keyspace
 	reader *Reader
 	stamp  int64
+	prefix string // of metrics
 
 	mu         sync.Mutex
 	statements map[string]int
@@ -44,21 +46,31 @@ func readConfig() ReadConfig {
 	return c
 }
 
-// newReadBench opens a keyspace that load has filled, if it is not nil.
-func newReadBench(t testing.TB, config Config, read ReadConfig, load func(*cql.Session)) *readBench {
+// newReadBench opens a keyspace that load has filled, or the shared one if load is
+// nil.
+func newReadBench(t testing.TB, read ReadConfig, load func(*cql.Session)) *readBench {
 	t.Helper()
-	b := &readBench{t: t, statements: map[string]int{}, stamp: 1_700_000_000_000}
+	b := &readBench{t: t, statements: map[string]int{}, stamp: 1_700_000_000_000, prefix: fmt.Sprintf("%s.%d.", t.Name(), rand.Uint32())}
 	quiet := slog.New(slog.DiscardHandler)
-	s := cqltest.Keyspace(t, cqltest.Config(originals.Cassandra(t)), cql.Options{Logger: quiet, Observe: func(name string) {
+	session := cqltest.Config(originals.Cassandra(t))
+	o := cql.Options{Logger: quiet, Observe: func(name string) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		b.statements[name]++
-	}})
-	if load != nil {
+	}}
+	var s *cql.Session
+	if load == nil {
+		newBench(t, DefaultConfig(), DefaultWriteConfig(), "") // makes it
+		shared.Lock()
+		session.Keyspace = shared.name
+		shared.Unlock()
+		s = cqltest.Open(t, session, o)
+	} else {
+		s = cqltest.Keyspace(t, session, o)
 		load(s)
 	}
 	var err error
-	if b.ks, err = Open(t.Context(), s, config); err != nil {
+	if b.ks, err = Open(t.Context(), s, DefaultConfig()); err != nil {
 		t.Fatal(err)
 	}
 	if b.reader, err = NewReader(b.ks, read, ReaderOptions{Logger: quiet}); err != nil {
@@ -67,6 +79,9 @@ func newReadBench(t testing.TB, config Config, read ReadConfig, load func(*cql.S
 	t.Cleanup(b.reader.Close)
 	return b
 }
+
+// metric returns a name that no other test uses.
+func (b *readBench) metric(name string) string { return b.prefix + name }
 
 // sent returns how many statements were sent since the last call, by name.
 func (b *readBench) sent() map[string]int {
@@ -218,7 +233,7 @@ func recordedSamples(t *testing.T, files fs.FS, spec rowtime.Spec) map[string]ma
 func TestRecordedKeyspaces(t *testing.T) {
 	for _, name := range kairosrowstest.Names {
 		t.Run(name, func(t *testing.T) {
-			b := newReadBench(t, DefaultConfig(), readConfig(), func(s *cql.Session) { kairosrowstest.Load(t, s, name) })
+			b := newReadBench(t, readConfig(), func(s *cql.Session) { kairosrowstest.Load(t, s, name) })
 			want := recordedSamples(t, kairosrowstest.Files(name), b.ks.Spec)
 			b.checkMetricNames(want)
 			for metric, series := range want {

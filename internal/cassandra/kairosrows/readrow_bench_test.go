@@ -1,0 +1,88 @@
+package kairosrows
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// fillRow writes n doubles, one a second, into a finished row of s.
+func (b *readBench) fillRow(s model.Series, row Row, n int) {
+	b.t.Helper()
+	key, err := rowKeyBytes(s, row)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	insert := &cql.Statement{Name: "test", Text: "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)"}
+	const batch = 500
+	err = parallel(b.t.Context(), 8, (n+batch-1)/batch, func(ctx context.Context, i int) error {
+		var entries []cql.Entry
+		for at := i * batch; at < min(n, (i+1)*batch); at++ {
+			column := b.ks.Spec.AppendColumn(nil, row.TimeMS, row.TimeMS+int64(at)*1000)
+			value := binary.BigEndian.AppendUint64(nil, 0x4050000000000000+uint64(at%97)<<40)
+			entries = append(entries, cql.Entry{Statement: insert, Args: []any{key, column, value}})
+		}
+		return b.ks.Session.Batch(ctx, b.stamp, entries)
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// BenchmarkReadRow reads one row, from Cassandra, from packed chunks, and as
+// statistics. It needs a node, as the tests do.
+func BenchmarkReadRow(bench *testing.B) {
+	b := newReadBench(bench, readConfig(), nil)
+	row := Row{TimeMS: cityTime(0)}
+	for _, cells := range []int{360, 60_000} {
+		s := model.Series{Metric: b.metric("m"), Type: model.TypeDouble, Tags: model.MustTags("cells", fmt.Sprint(cells))}
+		b.fillRow(s, row, cells)
+		for _, from := range []string{"cassandra", "chunks", "statistics"} {
+			bench.Run(fmt.Sprintf("cells=%d/from=%s", cells, from), func(bench *testing.B) {
+				o := store.ReadOptions{Range: model.AllTime}
+				size := int64(0)
+				switch from {
+				case "chunks":
+					size = 1 << 20
+				case "statistics":
+					size = 1 << 20
+					o.Summarize = func(int64, int64) bool { return true }
+				}
+				b.reader.chunks = newChunkCache(size, time.Hour, time.Now)
+				read := func() int {
+					l := b.reader.Look()
+					c := l.ReadRow(bench.Context(), s, row, o)
+					defer c.Close()
+					n := 0
+					for {
+						block, err := c.Next()
+						if err != nil {
+							bench.Fatal(err)
+						}
+						if block == nil {
+							return n
+						}
+						if n += block.Len(); block.Stats != nil {
+							n += block.Stats.Count
+						}
+					}
+				}
+				read()
+				bench.ReportAllocs()
+				for bench.Loop() {
+					if n := read(); n != cells {
+						bench.Fatalf("%d samples", n)
+					}
+				}
+				bench.ReportMetric(float64(bench.Elapsed().Nanoseconds())/float64(bench.N*cells), "ns/sample")
+				bench.ReportMetric(float64(b.reader.chunks.bytes), "cache-bytes")
+			})
+		}
+	}
+}
