@@ -43,7 +43,7 @@ func (l *layout) open(cfg Config, o Options) (err error) {
 		return err
 	}
 	l.writer, err = kairosrows.NewWriter(l.ks, cfg.Write, kairosrows.WriterOptions{
-		Registerer: o.Registerer, Logger: o.Logger, Wrote: l.reader.RowChanged,
+		Registerer: o.Registerer, Logger: o.Logger, Wrote: l.reader.RowChanged, KeysChanged: l.reader.RowKeysChanged,
 	})
 	if err != nil {
 		return err
@@ -77,6 +77,9 @@ func (l *layout) resume(ctx context.Context, log *slog.Logger) {
 func (l *layout) close() {
 	if l.deleter != nil {
 		l.deleter.Close()
+	}
+	if l.writer != nil {
+		l.writer.Close()
 	}
 	if l.reader != nil {
 		l.reader.Close()

@@ -150,6 +150,8 @@ type Deleter struct {
 	metrics *deleteMetrics
 	jobs    jobs
 
+	unregister func()
+
 	mu      sync.Mutex
 	nodes   bool // KairosDB nodes run
 	nodesAt time.Time
@@ -184,13 +186,10 @@ func NewDeleter(ks *Keyspace, w *Writer, cfg DeleteConfig, o DeleterOptions) (*D
 	}
 	d := &Deleter{ks: ks, cfg: cfg, writer: w, lookup: o.Lookup, forget: o.Deleted, log: o.Logger, now: o.Now, metrics: newDeleteMetrics()}
 	d.jobs.init(d, o.Node)
-	if o.Registerer != nil {
-		for _, c := range d.metrics.collectors() {
-			if err := o.Registerer.Register(c); err != nil {
-				d.Close()
-				return nil, err
-			}
-		}
+	var err error
+	if d.unregister, err = register(o.Registerer, d.metrics.collectors()); err != nil {
+		d.jobs.close()
+		return nil, fmt.Errorf("register metrics of deletes: %w", err)
 	}
 	return d, nil
 }
@@ -224,7 +223,10 @@ func (d *Deleter) Delete(ctx context.Context, del store.Deletion, stampMS int64)
 }
 
 // Close stops jobs; they go on when the keyspace is opened again.
-func (d *Deleter) Close() { d.jobs.close() }
+func (d *Deleter) Close() {
+	d.jobs.close()
+	d.unregister()
+}
 
 // A rowTimeDelete is what is deleted of one row time.
 type rowTimeDelete struct {

@@ -123,6 +123,8 @@ type Writer struct {
 	now     func() time.Time
 	metrics *writeMetrics
 
+	unregister func()
+
 	mu       sync.Mutex
 	refusals map[string]*Refusal
 }
@@ -172,22 +174,33 @@ func NewWriter(ks *Keyspace, cfg WriteConfig, o WriterOptions) (*Writer, error) 
 	}
 	w.metrics = newWriteMetrics(w)
 	w.index.metrics = w.metrics
-	if o.Registerer != nil {
-		for _, c := range w.metrics.collectors() {
-			if err := o.Registerer.Register(c); err != nil {
-				return nil, err
-			}
-		}
+	if w.unregister, err = register(o.Registerer, w.metrics.collectors()); err != nil {
+		return nil, fmt.Errorf("register metrics of the keyspace's writer: %w", err)
 	}
 	return w, nil
 }
 
-// unregister takes the metrics back.
-func (w *Writer) unregister(r prometheus.Registerer) {
-	for _, c := range w.metrics.collectors() {
-		r.Unregister(c)
+// register registers collectors, all or none, and returns what takes them back.
+func register(r prometheus.Registerer, all []prometheus.Collector) (unregister func(), err error) {
+	if r == nil {
+		return func() {}, nil
 	}
+	take := func(some []prometheus.Collector) {
+		for _, c := range some {
+			r.Unregister(c)
+		}
+	}
+	for i, c := range all {
+		if err := r.Register(c); err != nil {
+			take(all[:i])
+			return nil, err
+		}
+	}
+	return func() { take(all) }, nil
 }
+
+// Close takes the metrics back. Nothing is written any more.
+func (w *Writer) Close() { w.unregister() }
 
 // SetTagIndex replaces the rules of tag_indexed_row_keys. Rows that get samples
 // get the missing index rows with their next ones.
