@@ -40,7 +40,7 @@ var layers = [][]string{
 	{"internal/rollup", "internal/transfer"},
 	{"internal/kairos"},
 	{"internal/kairos/differential"},
-	{"internal/server"},
+	{"internal/server", "internal/kairosconf"},
 	{"internal/config"},
 	{"cmd/varve"},
 	{"bench", "e2e/process"},

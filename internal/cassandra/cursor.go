@@ -65,6 +65,9 @@ func (c *cursor) Next() (*store.Block, error) {
 	if c.err != nil || c.left == 0 {
 		return nil, c.err
 	}
+	if c.err = c.ctx.Err(); c.err != nil {
+		return nil, c.err
+	}
 	b, err := c.advance()
 	if err != nil {
 		c.err = err
