@@ -3,6 +3,7 @@ package kairosrows
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io/fs"
 	"slices"
@@ -120,6 +121,8 @@ func TestDefinitions(t *testing.T) {
 	}
 }
 
+var longKeyspaces = flag.Bool("cassandra.long", false, "open all recorded keyspaces, not one")
+
 // TestOpenRecordedKeyspaces: keyspaces of KairosDB open as they are.
 func TestOpenRecordedKeyspaces(t *testing.T) {
 	for name, want := range map[string]rowtime.Spec{
@@ -128,6 +131,9 @@ func TestOpenRecordedKeyspaces(t *testing.T) {
 		"seconds":      {Width: 1814400, Unit: rowtime.Seconds},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if !*longKeyspaces && name != "seconds" {
+				t.Skip("run with -cassandra.long")
+			}
 			s := cqltest.Keyspace(t, cqltest.Config(originals.Cassandra(t)), cql.Options{})
 			kairosrowstest.Load(t, s, name)
 			read := mustOpen(t, s, func(c *Config) { c.Role = RoleRead })

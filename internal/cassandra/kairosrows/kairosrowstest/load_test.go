@@ -1,6 +1,7 @@
 package kairosrowstest
 
 import (
+	"flag"
 	"strings"
 	"testing"
 
@@ -9,11 +10,17 @@ import (
 	"varve/internal/originals"
 )
 
+var long = flag.Bool("cassandra.long", false, "load all recorded keyspaces, not one")
+
 // TestLoad: what was loaded has as many rows as the dump, and write times in
 // milliseconds.
 func TestLoad(t *testing.T) {
 	address := originals.Cassandra(t)
-	for _, name := range Names {
+	names := Names[:1]
+	if *long {
+		names = Names
+	}
+	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			s := cqltest.Keyspace(t, cqltest.Config(address), cql.Options{})
 			Load(t, s, name)
