@@ -65,7 +65,12 @@ func NewPattern(expr string) (*Pattern, error) {
 	if len(expr) > MaxPatternBytes {
 		return nil, fmt.Errorf("pattern of %d bytes is longer than %d", len(expr), MaxPatternBytes)
 	}
-	re, err := regexp.Compile("^(?:" + expr + ")$")
+	// By itself first: x)|(?:y would be fine only inside of the parentheses.
+	_, err := regexp.Compile(expr)
+	var re *regexp.Regexp
+	if err == nil {
+		re, err = regexp.Compile("^(?:" + expr + ")$")
+	}
 	if err != nil {
 		return nil, fmt.Errorf("pattern %q: %w", expr, err)
 	}
