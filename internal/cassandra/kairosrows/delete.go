@@ -464,7 +464,29 @@ func (p *deletePass) rowTime(ctx context.Context, s rowTimeDelete, done func(row
 	if len(empty) == 0 && len(s.rows) > 0 {
 		return nil
 	}
-	return p.d.unindex(ctx, p, s.rowTimeMS, empty, p.all && len(empty) == len(s.rows))
+	whole := false
+	if p.all && len(empty) == len(s.rows) && len(empty) > 0 {
+		// The lookup may have known less than what is there.
+		n, err := p.d.countRowKeys(ctx, p.metric, s.rowTimeMS)
+		if err != nil {
+			return err
+		}
+		whole = n <= len(empty)
+	}
+	return p.d.unindex(ctx, p, s.rowTimeMS, empty, whole)
+}
+
+// countRowKeys returns how many row keys there are at a row time.
+func (d *Deleter) countRowKeys(ctx context.Context, metric string, rowTimeMS int64) (n int, err error) {
+	rows := d.ks.Session.Query(ctx, listRowKeys, metric, dataPointsTable, rowTimeMS)
+	defer rows.Close()
+	var dataType cql.Raw
+	for rows.Scan(&dataType, nil) {
+		if dataType != nil {
+			n++
+		}
+	}
+	return n, rows.Close()
 }
 
 // row deletes samples of one row and reports whether none are left.
