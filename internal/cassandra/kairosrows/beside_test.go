@@ -145,7 +145,7 @@ func TestBesideKairosDB(t *testing.T) {
 	}
 	// The index rows of the current row stay, since it would not write them again;
 	// those of the old one go.
-	if got := b.counts_(); got[:8] != "0 2 1 1 " {
+	if got := b.tableCounts(); got[:8] != "0 2 1 1 " {
 		t.Errorf("rows of %s: %s", tables, got)
 	}
 	time.Sleep(2 * time.Millisecond)

@@ -100,7 +100,7 @@ func noNodes() DeleteConfig {
 // tables are those of which nothing may be left of a metric that is deleted.
 var tables = []string{"data_points", "row_keys", "row_key_time_index", "string_index", "tag_indexed_row_keys", "varve_row_index"}
 
-func (b *bench) counts_() string {
+func (b *bench) tableCounts() string {
 	var all []string
 	for _, table := range tables {
 		all = append(all, fmt.Sprint(b.count(table)))
@@ -123,7 +123,7 @@ func TestDelete(t *testing.T) {
 	b.write(src)
 	check := func(what, want string) {
 		t.Helper()
-		if got := b.counts_(); got != want {
+		if got := b.tableCounts(); got != want {
 			t.Errorf("%s: rows of %s: %s, want %s", what, tables, got, want)
 		}
 	}
@@ -203,7 +203,7 @@ func TestDeleteWhileWriting(t *testing.T) {
 	}
 	b.stamp = stamp
 	b.write(new(memory).longs(s, 0, someTime+1))
-	if got := b.counts_(); got != "1 1 1 1 0 1" {
+	if got := b.tableCounts(); got != "1 1 1 1 0 1" {
 		t.Errorf("rows of %s: %s", tables, got)
 	}
 }
@@ -224,20 +224,20 @@ func TestDeleteKeepsIndex(t *testing.T) {
 	}
 	b.write(src)
 	b.delete(auto, del)
-	if got := b.counts_(); got != "0 1 1 1 0 1" {
+	if got := b.tableCounts(); got != "0 1 1 1 0 1" {
 		t.Errorf("a node runs: rows of %s: %s", tables, got)
 	}
 	// Its entry is old.
 	later := b.deleter(DefaultDeleteConfig(), func() time.Time { return time.Now().Add(2 * time.Minute) })
 	b.delete(later, del)
-	if got := b.counts_(); got != "0 0 0 0 0 0" {
+	if got := b.tableCounts(); got != "0 0 0 0 0 0" {
 		t.Errorf("no node runs: rows of %s: %s", tables, got)
 	}
 	yes := DefaultDeleteConfig()
 	yes.KairosDBNodes, yes.Horizon = NodesYes, 365*24*time.Hour
 	b.write(src)
 	b.delete(b.deleter(yes, time.Now), del)
-	if got := b.counts_(); got != "0 2 2 1 0 2" {
+	if got := b.tableCounts(); got != "0 2 2 1 0 2" {
 		t.Errorf("a year's horizon: rows of %s: %s", tables, got)
 	}
 }
@@ -277,7 +277,7 @@ func TestDeleteUnits(t *testing.T) {
 					t.Errorf("after %d..%d: %d samples, want %d", test.from, test.to, got, test.want)
 				}
 			}
-			if got := b.counts_(); got != "0 0 0 0 0 0" {
+			if got := b.tableCounts(); got != "0 0 0 0 0 0" {
 				t.Errorf("rows of %s: %s", tables, got)
 			}
 		})
@@ -380,7 +380,7 @@ func TestDeleteJob(t *testing.T) {
 		t.Fatal(err)
 	}
 	second.jobs.tasks.Wait()
-	if got := b.counts_(); got != "1 1 1 1 0 1" {
+	if got := b.tableCounts(); got != "1 1 1 1 0 1" {
 		t.Errorf("rows of %s: %s", tables, got)
 	}
 	listed, err = second.Jobs(b.ctx)
@@ -397,7 +397,44 @@ func TestDeleteJob(t *testing.T) {
 	// One that is waited for.
 	b.write(src)
 	b.delete(second, store.Deletion{Metric: metric, Range: model.AllTime})
-	if got := b.counts_(); got != "0 0 0 0 0 0" {
+	if got := b.tableCounts(); got != "0 0 0 0 0 0" {
+		t.Errorf("rows of %s: %s", tables, got)
+	}
+}
+
+func TestWriteAndDeleteConfig(t *testing.T) {
+	if err := errors.Join(DefaultWriteConfig().Validate(), DefaultDeleteConfig().Validate()); err != nil {
+		t.Error(err)
+	}
+	w := WriteConfig{Parallel: 5000, BatchRows: 0, IndexCache: 1, IndexRefresh: time.Millisecond, TagIndex: []string{"x"}}
+	d := DeleteConfig{KairosDBNodes: "maybe", Horizon: -1, Parallel: 0, JobRows: 0}
+	for err, keys := range map[error][]string{
+		w.Validate(): {"parallel", "batch_rows", "index_cache", "index_refresh", "tag_index"},
+		d.Validate(): {"kairosdb_nodes", "horizon", "parallel", "job_rows"},
+	} {
+		for _, key := range keys {
+			if err == nil || !strings.Contains(err.Error(), key+": ") {
+				t.Errorf("%s is not reported: %v", key, err)
+			}
+		}
+	}
+}
+
+// TestDeletedNotWhole: a row key that the lookup does not know of keeps the row
+// time, and itself.
+func TestDeletedNotWhole(t *testing.T) {
+	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	d := b.deleter(noNodes(), time.Now)
+	metric := b.name("m")
+	known, unknown := longSeries(metric, "k", "known"), longSeries(metric, "k", "unknown")
+	b.write(new(memory).longs(known, 0, someTime).longs(unknown, 0, someTime))
+	lookup := d.lookup
+	d.lookup = func(ctx context.Context, sel store.Selection) ([]SeriesRows, error) {
+		found, err := lookup(ctx, sel)
+		return slices.DeleteFunc(found, func(s SeriesRows) bool { return s.Series == unknown }), err
+	}
+	b.delete(d, store.Deletion{Metric: metric, Range: model.AllTime})
+	if got := b.tableCounts(); got != "1 1 1 1 0 1" {
 		t.Errorf("rows of %s: %s", tables, got)
 	}
 }

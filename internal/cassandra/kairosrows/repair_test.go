@@ -60,7 +60,7 @@ func TestRepair(t *testing.T) {
 
 	check := func(what, want string) {
 		t.Helper()
-		if got := b.counts_(); got != want {
+		if got := b.tableCounts(); got != want {
 			t.Errorf("%s: rows of %s: %s, want %s", what, tables, got, want)
 		}
 	}
