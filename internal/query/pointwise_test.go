@@ -64,6 +64,7 @@ func TestWrongArguments(t *testing.T) {
 		{"div", nil}, {"div", Args{"divisor": 0.0}}, {"percentile", nil}, {"score", nil},
 		{"score", Args{"thresholds": []Threshold{}, "order": "DESCENDING"}},
 		{"trim", Args{"trim": "x"}}, {"filter", Args{"filter_op": "x"}}, {"dev", Args{"return_type": "VALUE"}},
+		{"sma", nil}, {"sma", Args{"size": int64(0)}},
 	}
 	for _, tt := range tests {
 		for _, spec := range Aggregators() {
@@ -82,7 +83,7 @@ func TestWrongArguments(t *testing.T) {
 // What KairosDB finds out only when there are points.
 func TestArgumentsThatNeedPoints(t *testing.T) {
 	for name, args := range map[string]Args{
-		"filter": {"threshold": 1.0}, "sma": nil, "percentile": {"percentile": 1.5}, "sampler": {"unit": Seconds},
+		"filter": {"threshold": 1.0}, "percentile": {"percentile": 1.5}, "sampler": {"unit": Seconds},
 	} {
 		s := newStep(t, name, args)
 		if got, err := apply(t, s, 0, 10); err != nil || got != nil {

@@ -1,14 +1,16 @@
 package query
 
-import "varve/internal/store"
-
 // smaSpec is the mean of the last points.
 func smaSpec() AggregatorSpec {
 	return AggregatorSpec{
 		Name: "sma", Doc: "Simple moving average: mean of the last points.",
 		Properties: []Property{{Name: "size", Kind: IntProperty, Doc: "number of points, at least 1"}},
 		New: func(a Args) (Step, error) {
-			return &smaStep{size: a.Long("size", 0)}, nil
+			size := a.Long("size", 0)
+			if size < 1 {
+				return nil, &ArgumentError{[]string{"size must be greater than or equal to 1"}}
+			}
+			return &smaStep{size: size}, nil
 		},
 	}
 }
@@ -44,9 +46,6 @@ func (s *smaStream) Next(p *Point) (bool, error) {
 		ok, err := nextNumber(s.in, p)
 		if !ok || err != nil {
 			return false, err
-		}
-		if s.size < 1 {
-			return false, &store.InputError{Reason: "size must be greater than or equal to 1"}
 		}
 		if err := s.push(p.Float()); err != nil {
 			return false, err
