@@ -2,11 +2,8 @@ package spool
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"varve/internal/model"
 	"varve/internal/record"
@@ -17,7 +14,6 @@ import (
 type encoder struct {
 	kinds   []model.Kind
 	samples []byte
-	fresh   []uint32
 	define  []record.Definition
 }
 
@@ -231,24 +227,6 @@ func (s *Spool) writable() error {
 		return e
 	}
 	return nil
-}
-
-// logError turns an error of the log into the caller's. A log that failed for
-// want of space is opened anew when there is some; any other failure is final,
-// since nobody knows what is on disk.
-func (s *Spool) logError(ctx context.Context, err error) error {
-	var limit *store.LimitError
-	switch {
-	case ctx.Err() != nil:
-		return fmt.Errorf("wait for the write-ahead log: %w", err)
-	case errors.As(err, &limit):
-		return err
-	case s.closed.Load() || errors.Is(err, store.ErrClosed):
-		return store.ErrClosed
-	case vfs.IsNoSpaceError(err):
-		return s.block("the disk is full", err)
-	}
-	return s.fail("the write-ahead log failed", err)
 }
 
 // fail makes the spool refuse writes from here on, with the error it returns.

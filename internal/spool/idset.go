@@ -4,7 +4,6 @@ package spool
 // there are ids. It does not lock.
 type idSet struct {
 	pages []*idPage
-	count int
 }
 
 const idPageBits = 12
@@ -33,7 +32,6 @@ func (s *idSet) add(id uint32) bool {
 		return false
 	}
 	*word |= bit
-	s.count++
 	return true
 }
 
@@ -43,6 +41,5 @@ func (s *idSet) remove(id uint32) bool {
 		return false
 	}
 	s.pages[id>>idPageBits][id>>6&(1<<idPageBits/64-1)] &^= 1 << (id & 63)
-	s.count--
 	return true
 }
