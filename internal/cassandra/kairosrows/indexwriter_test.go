@@ -13,6 +13,7 @@ import (
 	"varve/internal/cassandra/cql"
 	"varve/internal/model"
 	"varve/internal/rowtime"
+	"varve/internal/store"
 )
 
 func TestTagMapVectors(t *testing.T) {
@@ -291,5 +292,29 @@ func TestIndexRefresh(t *testing.T) {
 	b.write(src)
 	if got := b.counts.take(); got["insert_tag_row"] != 1 || got["update_row_changed"] != 1 {
 		t.Errorf("after a delete: %v", got)
+	}
+}
+
+// TestDeleteElsewhere: index rows that another node deleted are there again
+// after index_refresh, when samples come.
+func TestDeleteElsewhere(t *testing.T) {
+	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	d := b.deleter(noNodes(), time.Now) // has the first writer
+	clock := time.Now()
+	b.writer = b.newWriter(DefaultWriteConfig(), func() time.Time { return clock })
+	src := new(memory).longs(longSeries(b.name("m"), "k", "v"), 0, someTime)
+	b.write(src)
+	b.delete(d, store.Deletion{Metric: b.name("m"), Range: model.AllTime})
+	if got := b.tableCounts(); got != "0 0 0 0 0 0" {
+		t.Fatalf("rows of %s: %s", tables, got)
+	}
+	b.write(src)
+	if got := b.tableCounts(); got != "1 0 0 0 0 0" {
+		t.Errorf("the node that knows nothing of the delete: rows of %s: %s", tables, got)
+	}
+	clock = clock.Add(10 * time.Minute)
+	b.write(src)
+	if got := b.tableCounts(); got != "1 1 1 1 0 1" {
+		t.Errorf("after index_refresh: rows of %s: %s", tables, got)
 	}
 }
