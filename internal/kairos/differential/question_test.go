@@ -96,7 +96,10 @@ func (g maker) metric(w *world, q map[string]any, relative bool) map[string]any 
 		m["exclude_tags"] = pick[any](g, true, false, "true")
 	}
 	if g.chance(12) {
-		m["limit"] = pick[any](g, 1, 2, 5, 20, "3", 0, -1)
+		m["limit"] = pick[any](g, 1, 2, 5, 20, "3", 0)
+		if g.chance(5) {
+			m["limit"] = -1
+		}
 	}
 	if g.chance(30) {
 		m["order"] = pick(g, "asc", "desc", "DESC", "desc")
@@ -118,7 +121,28 @@ func (g maker) metric(w *world, q map[string]any, relative bool) map[string]any 
 		}
 		m["aggregators"] = list
 	}
+	// Rows before 1970 are not what this is about, and a null can not be saved.
+	_, absolute := q["start_absolute"]
+	if g.chance(5) && absolute && w.low > 40*lengths["years"] && !hasAggregator(m, func(a map[string]any) bool { return a["name"] == "gaps" }) {
+		list, _ := m["aggregators"].([]any)
+		m["aggregators"] = append(list, g.saveAs(w))
+	}
 	return m
+}
+
+// saveAs draws a save_as to a metric of its own.
+func (g maker) saveAs(w *world) map[string]any {
+	a := map[string]any{"name": "save_as", "metric_name": fmt.Sprintf("%s.s%d", stand, g.IntN(1_000_000))}
+	if g.chance(50) {
+		a["tags"] = map[string]any{"by": pick(g, tagValues...)}
+	}
+	if g.chance(30) {
+		a["add_saved_from"] = g.chance(50)
+	}
+	if a["tags"] == nil {
+		delete(a, "add_saved_from") // a point needs a tag
+	}
+	return a
 }
 
 func (g maker) filter(w *world) map[string]any {

@@ -97,9 +97,14 @@ func ingestBody(points []point, round int) string {
 
 // settle asks for everything until both sides agree.
 func (p *pair) settle(points []point, name string) (difference string, err error) {
-	everything := rawQuestion(points)
+	return p.agree(rawQuestion(points), name)
+}
+
+// agree asks until both sides answer the same, in whatever order of results, or
+// time is up.
+func (p *pair) agree(q question, name string) (difference string, err error) {
 	for deadline := time.Now().Add(settleLimit); ; time.Sleep(15 * time.Millisecond) {
-		varve, kairos, err := p.both(everything, name)
+		varve, kairos, err := p.both(q, name)
 		if err != nil {
 			return "", err
 		}
@@ -183,11 +188,40 @@ func (p *pair) judge(tr *trial, name string) (verdict, error) {
 			v.difference = compareAnswers(varve, kairos, tolerance)
 		}
 		if v.difference == "" {
-			return v, nil
+			break
 		}
+	}
+	if saved := savedBy(tr.Question); v.difference == "" && saved != nil && v.varve.status == 200 {
+		var err error
+		if v.difference, err = p.agree(*saved, name); err != nil {
+			return v, err
+		}
+	}
+	if v.difference == "" {
+		return v, nil
 	}
 	v.listed = listed(tr, v.varve, v.kairos)
 	return v, nil
+}
+
+// savedBy asks for what a question has written by save_as, or returns nil. The
+// range is wide enough for buckets of some years.
+func savedBy(q question) *question {
+	var saved *question
+	anyMetric(q, func(m map[string]any) bool {
+		return hasAggregator(m, func(a map[string]any) bool {
+			to, ok := a["metric_name"].(string)
+			start, absolute := q.Body["start_absolute"].(int64)
+			if ok && absolute {
+				saved = &question{Path: q.Path, Body: map[string]any{
+					"start_absolute": start - 32*lengths["years"], "end_absolute": start + 50*lengths["years"],
+					"metrics": []any{map[string]any{"name": to}},
+				}}
+			}
+			return ok
+		})
+	})
+	return saved
 }
 
 // judgeDelete deletes on both sides and compares what is left.
