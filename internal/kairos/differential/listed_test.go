@@ -3,36 +3,55 @@ package differential
 import (
 	"encoding/json"
 	"math"
+	"os"
 	"slices"
 	"strings"
+	"testing"
 )
 
 // A deviation is a difference that is deliberate. docs/compatibility.md has them
-// all, with reasons; here is how to know one.
+// all; here is how to know one.
 type deviation struct {
 	name    string
 	reason  string
+	page    string // words by which docs/compatibility.md tells of it
 	matches func(tr *trial, varve, kairos answer) bool
+}
+
+func TestDeviationsAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/compatibility.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, d := range deviations {
+		if !strings.Contains(string(page), d.page) {
+			t.Errorf("docs/compatibility.md does not say %q, of %s: %s", d.page, d.name, d.reason)
+		}
+	}
 }
 
 // deviations are asked in order; the first that matches explains a difference.
 var deviations = []deviation{
 	{
 		"client-fault", "what is the client's fault is answered 400, not 500",
+		"a limit, or a member, of a wrong kind: 500",
 		func(_ *trial, varve, kairos answer) bool { return varve.status == 400 && kairos.status == 500 },
 	},
 	{
 		"text-of-500", "the text of a fault that is answered 500 is our own",
+		"of a fault that is answered 500",
 		func(_ *trial, varve, kairos answer) bool { return varve.status == 500 && kairos.status == 500 },
 	},
 	{
 		"names-after-delete", "names and tags go with the last sample; in KairosDB on Cassandra they stay when a row is deleted in part",
+		"a delete inside a row leaves names and tags on Cassandra",
 		func(tr *trial, varve, kairos answer) bool {
 			return len(tr.Deletes) > 0 && tr.Question.Path != "datapoints/query" && varve.status == 200 && kairos.status == 200
 		},
 	},
 	{
 		"zone-list", "the zones in the text about an unknown one are those of newer zone data",
+		"zone data of 2020",
 		func(_ *trial, varve, kairos answer) bool {
 			before, _, long := strings.Cut(varve.text, "must be one of [")
 			return long && varve.status == 400 && kairos.status == 400 && strings.HasPrefix(kairos.text, before)
@@ -40,12 +59,14 @@ var deviations = []deviation{
 	},
 	{
 		"before-1970", "every point is found; KairosDB on Cassandra counts rows before 1970 from both ends and misses some",
+		"points before 1970: on Cassandra some are not found",
 		func(tr *trial, varve, kairos answer) bool {
 			return varve.status == kairos.status && missedBefore1970(tr)
 		},
 	},
 	{
 		"fit-of-one-time", "least_squares of points of one time only is their mean; KairosDB divides by zero",
+		"`least_squares` of three or more points of one time: 500",
 		func(tr *trial, varve, kairos answer) bool {
 			return varve.status == 200 && kairos.status == 500 && strings.Contains(kairos.text, "NaN or Infinity:NaN") &&
 				anyMetric(tr.Question, func(m map[string]any) bool {
@@ -55,12 +76,14 @@ var deviations = []deviation{
 	},
 	{
 		"saved-ties", "of points that save_as writes to one series and time the last stays; in KairosDB on Cassandra it depends",
+		"save_as: of merged points of one time",
 		func(tr *trial, varve, kairos answer) bool {
 			return savedBy(tr.Question) != nil && varve.status == kairos.status && timesMeet(varve)
 		},
 	},
 	{
 		"mean-of-nothing", "avg of nulls only is refused; KairosDB makes NaN of it, and fails if that is to be shown",
+		"`avg` of nulls only",
 		func(tr *trial, varve, kairos answer) bool {
 			return varve.status == 500 && kairos.status == 200 && strings.Contains(varve.text, "a point without a value") &&
 				anyMetric(tr.Question, func(m map[string]any) bool {
@@ -70,18 +93,21 @@ var deviations = []deviation{
 	},
 	{
 		"negative-limit", "a negative limit is none; KairosDB fails with 500 on Cassandra",
+		"negative `limit`: 500 on Cassandra",
 		func(_ *trial, varve, kairos answer) bool {
 			return varve.status == 200 && kairos.status == 500 && strings.Contains(kairos.text, "LIMIT must be strictly positive")
 		},
 	},
 	{
 		"skipped-midnight", "a bucket may begin at a midnight that daylight saving skips; KairosDB fails with 500",
+		"a bucket that begins at a midnight that daylight saving skips",
 		func(_ *trial, varve, kairos answer) bool {
 			return varve.status == 200 && kairos.status == 500 && strings.Contains(kairos.text, "Illegal instant due to time zone offset transition")
 		},
 	},
 	{
 		"two-regexes", "all regular expressions of a tag work; KairosDB keeps one of them on Cassandra",
+		"regular expressions: one per tag on Cassandra",
 		func(tr *trial, varve, kairos answer) bool {
 			return anyMetric(tr.Question, func(m map[string]any) bool {
 				tags, _ := m["tags"].(map[string]any)
@@ -96,12 +122,14 @@ var deviations = []deviation{
 	},
 	{
 		"limit-per-row", "a limit is per series; KairosDB applies it to each row of three weeks on Cassandra",
+		"`limit` on Cassandra: per series and row of three weeks",
 		func(tr *trial, varve, kairos answer) bool {
 			return varve.status == kairos.status && severalRows(tr) && anyMetric(tr.Question, limits)
 		},
 	},
 	{
 		"limit-desc-range", "samples are chosen newest first and then aggregated ascending; KairosDB lets the newest bucket swallow all",
+		"`desc` with a range aggregator",
 		func(tr *trial, varve, kairos answer) bool {
 			return varve.status == kairos.status && anyMetric(tr.Question, func(m map[string]any) bool {
 				return descends(m) && hasRange(m) && limits(m)
@@ -110,6 +138,7 @@ var deviations = []deviation{
 	},
 	{
 		"gaps-trim", "gaps trims the start of every group; KairosDB that of the first only",
+		"`gaps` with `trim`",
 		func(tr *trial, varve, kairos answer) bool {
 			return (severalResults(kairos) || kairos.status == 500) && anyMetric(tr.Question, func(m map[string]any) bool {
 				return hasAggregator(m, func(a map[string]any) bool { return a["name"] == "gaps" && a["trim"] == true })
@@ -118,12 +147,14 @@ var deviations = []deviation{
 	},
 	{
 		"colliding-groups", "groups whose tag values joined are the same text are two; KairosDB merges them",
+		"groups whose tag values joined are the same text are merged",
 		func(tr *trial, varve, kairos answer) bool {
 			return varve.status == kairos.status && collide(tr)
 		},
 	},
 	{
 		"lost-digits", "dev and least_squares are computed so that no digits are lost; KairosDB loses many on large values and times",
+		"`dev` loses all digits",
 		func(tr *trial, varve, kairos answer) bool { return lostDigits(tr, varve, kairos) },
 	},
 }
