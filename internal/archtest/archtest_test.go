@@ -34,6 +34,7 @@ var layers = [][]string{
 	{"internal/httpapi"},
 	{"internal/ingest/decimal"},
 	{"internal/ingest/jsontext"},
+	{"internal/datatype"},
 	{"internal/ingest"},
 	{"internal/ingest/ingesttest"},
 	{"internal/ingest/telnet", "internal/ingest/kairosjson", "internal/ingest/opentsdb"},

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/datatype"
 	"varve/internal/httpapi"
 	"varve/internal/model"
 	"varve/internal/query"
@@ -38,6 +39,7 @@ type API struct {
 	parser   parser // without a request
 	features features
 	cache    *answerCache
+	types    datatype.Registry
 	slow     *slowLog
 	classes  map[string]bool // of methods that are served
 }
@@ -45,7 +47,7 @@ type API struct {
 // New returns an API. version is the text of /api/v1/version; config must be
 // valid; now is the clock of relative times.
 func New(s Store, e *query.Engine, config Config, version string, now func() time.Time) *API {
-	a := &API{store: s, engine: e, config: config, version: version, now: now, features: loadFeatures()}
+	a := &API{store: s, engine: e, config: config, version: version, now: now, features: loadFeatures(), types: datatype.All()}
 	a.cache, a.slow = newAnswerCache(int64(config.QueryCache)), newSlowLog(config)
 	a.classes, _ = serverClasses(config.ServerType)
 	a.parser = parser{
@@ -189,7 +191,7 @@ func (a *API) query(w http.ResponseWriter, r *http.Request, text []byte) {
 		return
 	}
 	req.Trace = wantsTrace(r)
-	e := encoder{answer: newAnswer(w, r, int(a.config.ResponseBuffer)), cache: a.cache, began: a.now(), partial: partial}
+	e := encoder{answer: newAnswer(w, r, int(a.config.ResponseBuffer)), cache: a.cache, began: a.now(), partial: partial, types: a.types}
 	e.borrow()
 	defer e.release()
 	if e.lookUp(&req) {

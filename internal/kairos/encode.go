@@ -1,14 +1,13 @@
 package kairos
 
 import (
-	"encoding/base64"
-	"encoding/binary"
 	"fmt"
 	"math"
 	"slices"
 	"strconv"
 	"time"
 
+	"varve/internal/datatype"
 	"varve/internal/model"
 	"varve/internal/query"
 )
@@ -22,6 +21,8 @@ type encoder struct {
 	began  time.Time
 	cached [][]byte // by metric, what the cache has; nil if cache_time is 0
 	times  timeText
+	types  datatype.Registry
+	typ    *datatype.Type // of the group's values, nil if they need none
 
 	partial bool  // what can not be read may be missing
 	missing error // why the first thing is
@@ -178,6 +179,7 @@ func (e *encoder) encodeNothing(m metricHead) {
 }
 
 func (e *encoder) encodeGroupHead(g *query.Group, m metricHead) {
+	e.typ = typeOfGroup(e.types, g.Type)
 	e.buf = m.append(e.buf)
 	if g.Type != "" { // else made of nothing, by `gaps`
 		e.buf = appendLabels(e.buf, g)
@@ -295,7 +297,7 @@ func (e *encoder) encodePoints(points query.Stream) error {
 		if !first {
 			e.buf = append(e.buf, ',')
 		}
-		if e.buf, err = appendPoint(e.buf, &e.Point); err != nil {
+		if e.buf, err = appendPoint(e.buf, &e.Point, e.typ); err != nil {
 			return err
 		}
 		if e.full() {
@@ -335,7 +337,7 @@ func (e *encoder) encodeColumns(c *model.Columns, kind model.Kind) (err error) {
 		if kind.Fixed() {
 			e.buf, err = e.appendFixed(e.buf, kind, c.Times[from:to], c.Values[from:to])
 		} else {
-			e.buf, err = appendVariable(e.buf, kind, c, from, to)
+			e.buf, err = appendVariable(e.buf, kind, e.typ, c, from, to)
 		}
 		if err != nil {
 			return err
@@ -371,7 +373,7 @@ func (e *encoder) appendFixed(dst []byte, kind model.Kind, times []int64, values
 	return dst[:len(dst)-1], nil
 }
 
-func appendVariable(dst []byte, kind model.Kind, c *model.Columns, from, to int) (_ []byte, err error) {
+func appendVariable(dst []byte, kind model.Kind, typ *datatype.Type, c *model.Columns, from, to int) (_ []byte, err error) {
 	for i := from; i < to; i++ {
 		if i > from {
 			dst = append(dst, ',')
@@ -380,14 +382,16 @@ func appendVariable(dst []byte, kind model.Kind, c *model.Columns, from, to int)
 		if kind.Variable() {
 			p.Data = c.Bytes(i)
 		}
-		if dst, err = appendPoint(dst, &p); err != nil {
+		if dst, err = appendPoint(dst, &p, typ); err != nil {
 			return dst, err
 		}
 	}
 	return dst, nil
 }
 
-func appendPoint(dst []byte, p *query.Point) ([]byte, error) {
+// appendPoint writes a point; typ is that of a value that is neither number nor
+// text, nil if it is not registered.
+func appendPoint(dst []byte, p *query.Point, typ *datatype.Type) ([]byte, error) {
 	dst = append(dst, '[')
 	dst = strconv.AppendInt(dst, p.TimeMS, 10)
 	dst = append(dst, ',')
@@ -402,37 +406,15 @@ func appendPoint(dst []byte, p *query.Point) ([]byte, error) {
 		dst = appendDouble(dst, v)
 	case model.String:
 		dst = appendText(dst, string(p.Data))
-	case model.Complex:
-		var err error
-		if dst, err = appendComplex(dst, p); err != nil {
-			return dst, err
-		}
 	case model.Null:
 		dst = append(dst, "null"...)
-	default: // a custom type: only its owner knows what the bytes mean
-		dst = append(dst, '"')
-		dst = base64.StdEncoding.AppendEncode(dst, p.Data)
-		dst = append(dst, '"')
-	}
-	return append(dst, ']'), nil
-}
-
-func appendComplex(dst []byte, p *query.Point) ([]byte, error) {
-	if len(p.Data) != 16 {
-		return dst, fmt.Errorf("complex value at %d has %d bytes, not 16", p.TimeMS, len(p.Data))
-	}
-	var parts [2]float64
-	for i := range parts {
-		parts[i] = math.Float64frombits(binary.BigEndian.Uint64(p.Data[8*i:]))
-		if math.IsNaN(parts[i]) || math.IsInf(parts[i], 0) {
-			return dst, notANumber(p.TimeMS, parts[i])
+	default:
+		var err error
+		if dst, err = appendTyped(dst, p, typ); err != nil {
+			return dst, err
 		}
 	}
-	dst = append(dst, `{"real":`...)
-	dst = appendDouble(dst, parts[0])
-	dst = append(dst, `,"imaginary":`...)
-	dst = appendDouble(dst, parts[1])
-	return append(dst, '}'), nil
+	return append(dst, ']'), nil
 }
 
 // notANumber has KairosDB's text: clients match on it.

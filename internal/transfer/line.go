@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"unicode/utf8"
 
+	"varve/internal/datatype"
 	"varve/internal/ingest/kairosjson"
 	"varve/internal/model"
 )
@@ -24,17 +25,22 @@ type lineWriter struct {
 	head   []byte // up to the type or the points
 	typ    model.Type
 	kind   model.Kind
-	name   string // of the type in points
-	text   []byte // the line in JSON values, begun if not empty
-	raw    []byte // the line in base64, likewise
-	points int    // in text
-	raws   int    // in raw
+	known  *datatype.Type // nil: base64, unless it is a number or a text
+	name   string         // of the type in points
+	text   []byte         // the line in JSON values, begun if not empty
+	raw    []byte         // the line in base64, likewise
+	points int            // in text
+	raws   int            // in raw
 }
 
 // begin starts a series.
 func (l *lineWriter) begin(s model.Series) {
 	l.typ, l.kind = s.Type, s.Type.Kind()
+	l.known = datatype.All().Stored(s.Type)
 	l.name = `,"` + l.kind.String() + `"]`
+	if l.known != nil {
+		l.name = `,"` + l.known.Name + `"]`
+	}
 	l.text, l.raw, l.points, l.raws = l.text[:0], l.raw[:0], 0, 0
 	l.head = appendText(append(l.head[:0], `{"name":`...), s.Metric)
 	if s.Tags.Len() == 0 {
@@ -97,51 +103,41 @@ func (l *lineWriter) add(c *model.Columns, i int) {
 
 // asText adds a sample that JSON can hold.
 func (l *lineWriter) asText(c *model.Columns, i int) bool {
-	var a, b float64
-	switch l.kind {
-	case model.Long:
-	case model.Double:
-		a = math.Float64frombits(c.Values[i])
-	case model.String:
-		if !utf8.Valid(c.Bytes(i)) {
-			return false
-		}
-	case model.Complex:
-		v := c.Bytes(i)
-		if len(v) != 16 {
-			return false
-		}
-		a, b = math.Float64frombits(binary.BigEndian.Uint64(v)), math.Float64frombits(binary.BigEndian.Uint64(v[8:]))
-	default:
-		return false
-	}
-	if !finite(a) || !finite(b) {
-		return false
-	}
+	was := len(l.text)
 	if l.points == 0 {
 		l.text = append(append(l.text, l.head...), `"datapoints":[`...)
 	} else {
 		l.text = append(l.text, ',')
 	}
-	l.points++
 	l.text = append(strconv.AppendInt(append(l.text, '['), c.Times[i], 10), ',')
-	switch l.kind {
-	case model.Long:
+	ok := true
+	switch {
+	case l.kind == model.Long:
 		l.text = strconv.AppendInt(l.text, int64(c.Values[i]), 10)
-	case model.Double:
-		l.text = appendDouble(l.text, a)
-	case model.String:
-		l.text = appendText(l.text, string(c.Bytes(i)))
-	case model.Complex:
-		l.text = appendDouble(append(l.text, `{"real":`...), a)
-		l.text = appendDouble(append(l.text, `,"imaginary":`...), b)
-		l.text = append(l.text, '}')
+	case l.kind == model.Double:
+		v := math.Float64frombits(c.Values[i])
+		if ok = v-v == 0; ok {
+			l.text = appendDouble(l.text, v)
+		}
+	case l.kind == model.String:
+		if ok = utf8.Valid(c.Bytes(i)); ok {
+			l.text = appendText(l.text, string(c.Bytes(i)))
+		}
+	case l.known != nil:
+		var err error
+		l.text, err = l.known.Append(l.text, c.Bytes(i), appendDouble)
+		ok = err == nil
+	default:
+		ok = false
 	}
+	if !ok {
+		l.text = l.text[:was]
+		return false
+	}
+	l.points++
 	l.text = append(l.text, l.name...)
 	return true
 }
-
-func finite(v float64) bool { return v-v == 0 }
 
 // appendDouble appends the shortest number that reads back as v, with a point
 // or an exponent, so that it is a double wherever it goes.

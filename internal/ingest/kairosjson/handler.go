@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"sync"
 
+	"varve/internal/datatype"
 	"varve/internal/httpapi"
 	"varve/internal/ingest"
 )
@@ -16,6 +17,7 @@ type Handler struct {
 	p     *ingest.Pipeline
 	proto *ingest.Protocol
 	log   *slog.Logger
+	types datatype.Registry
 	pool  sync.Pool // of *parser
 }
 
@@ -24,9 +26,9 @@ func New(p *ingest.Pipeline, log *slog.Logger) *Handler {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	h := &Handler{p: p, proto: p.Protocol("kairosdb_json"), log: log}
+	h := &Handler{p: p, proto: p.Protocol("kairosdb_json"), log: log, types: datatype.All()}
 	h.pool.New = func() any {
-		return &parser{p: p, w: p.NewWriter(h.proto, "", p.Config().BusyWait)}
+		return &parser{p: p, w: p.NewWriter(h.proto, "", p.Config().BusyWait), types: h.types}
 	}
 	return h
 }

@@ -4,10 +4,10 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/binary"
-	"errors"
 	"math"
 	"strings"
 
+	"varve/internal/datatype"
 	"varve/internal/ingest"
 	"varve/internal/ingest/jsontext"
 	"varve/internal/model"
@@ -35,7 +35,7 @@ type Lines struct {
 // NewLines makes a Lines for a sender at remote. It waits for room in the
 // pipeline as long as its context lasts.
 func NewLines(p *ingest.Pipeline, proto *ingest.Protocol, remote string) *Lines {
-	return &Lines{p: &parser{p: p, w: p.NewWriter(proto, remote, 0), raw: true}}
+	return &Lines{p: &parser{p: p, w: p.NewWriter(proto, remote, 0), raw: true, types: datatype.All()}}
 }
 
 // cut is how far the storing of lines has come.
@@ -104,16 +104,7 @@ func (p *parser) storeRaw(where point, ms int64, v jsontext.Token, typ model.Typ
 	if v.Kind != jsontext.String || !ok || err != nil {
 		return p.refusePoint(where, ingest.BadValue, "value must be base64.")
 	}
-	if !p.check() {
-		return errRefused
-	}
-	ref, err := p.w.ResolveTyped(typ, &p.names)
-	var f *ingest.Fault
-	if errors.As(err, &f) {
-		p.held = p.held || f.Reason == ingest.NewSeriesRate
-		p.refuseMetric(&ingest.Fault{Reason: f.Reason, Text: p.context() + ": " + f.Text, Err: f.Err})
-		return errRefused
-	}
+	ref, err := p.resolveTyped(typ)
 	if err != nil {
 		return err
 	}

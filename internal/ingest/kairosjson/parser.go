@@ -1,12 +1,12 @@
 package kairosjson
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
 	"strings"
 
+	"varve/internal/datatype"
 	"varve/internal/ingest"
 	"varve/internal/ingest/decimal"
 	"varve/internal/ingest/jsontext"
@@ -52,6 +52,7 @@ type parser struct {
 
 	pending []*ingest.Fault // of the metric that check looks at
 	raw     bool            // RawType is known
+	types   datatype.Registry
 }
 
 func (p *parser) reset(body []byte) {
@@ -405,8 +406,9 @@ func (p *parser) store(where point, ms int64, v jsontext.Token, typ string) erro
 			return p.refusePoint(where, ingest.BadValue, "value must be a text.")
 		}
 		return p.storeText(where, ms, v)
-	case "complex":
-		return p.storeComplex(where, ms, v)
+	}
+	if known := p.types.Named(typ); known != nil {
+		return p.storeTyped(where, ms, v, known)
 	}
 	if name, ok := strings.CutPrefix(typ, RawType); ok && p.raw {
 		return p.storeRaw(where, ms, v, model.Type(name))
@@ -518,51 +520,6 @@ func (p *parser) storeText(where point, ms int64, v jsontext.Token) error {
 		return p.refusePoint(where, f.Reason, "value: "+f.Text)
 	}
 	return p.addBytes(where, ms, model.String, text)
-}
-
-// storeComplex reads {"real":x,"imaginary":y}.
-func (p *parser) storeComplex(where point, ms int64, v jsontext.Token) error {
-	var parts [2]float64
-	var have [2]bool
-	if v.Kind == jsontext.Object {
-		s := p.s
-		s.Seek(v.Start + 1)
-		for first := true; ; first = false {
-			more, err := s.More('}', first)
-			if err != nil {
-				return syntaxFault(err)
-			}
-			if !more {
-				break
-			}
-			name, err := s.Name()
-			if err != nil {
-				return syntaxFault(err)
-			}
-			t, err := s.Next()
-			if err == nil && !t.Kind.Scalar() {
-				err = s.Skip(t.Kind)
-			}
-			if err != nil {
-				return syntaxFault(err)
-			}
-			for i, want := range [...]string{"real", "imaginary"} {
-				if string(name.Text) == want {
-					parts[i], have[i] = decimal.Float(t.Text)
-				}
-			}
-		}
-	}
-	if !have[0] || !have[1] {
-		return p.refusePoint(where, ingest.BadValue, "value must be an object with the numbers real and imaginary.")
-	}
-	if math.IsInf(parts[0], 0) || math.IsInf(parts[1], 0) {
-		return p.refusePoint(where, ingest.NotFinite, "value must be finite.")
-	}
-	var b [16]byte
-	binary.BigEndian.PutUint64(b[:8], math.Float64bits(parts[0]))
-	binary.BigEndian.PutUint64(b[8:], math.Float64bits(parts[1]))
-	return p.addBytes(where, ms, model.Complex, b[:])
 }
 
 func (p *parser) addLong(where point, ms, v int64) error {
