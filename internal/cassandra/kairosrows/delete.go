@@ -629,7 +629,8 @@ func (d *Deleter) settleRowTime(ctx context.Context, p *deletePass, rowTimeMS in
 			}
 		}
 	}
-	return d.writer.index.moveChanged(ctx, p.metric, rowTimeMS, lastMS, ttl)
+	_, err = d.writer.index.moveChanged(ctx, p.metric, rowTimeMS, lastMS, ttl)
+	return err
 }
 
 func (d *Deleter) hasRowKeys(ctx context.Context, metric string, rowTimeMS int64) (bool, error) {

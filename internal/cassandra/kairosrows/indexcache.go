@@ -46,6 +46,13 @@ type indexed struct {
 	atSec     int64 // when they were written
 }
 
+// indexedPart is the same of what all row keys of a metric and row time share.
+type indexedPart struct {
+	indexed
+	changedMS int64 // write timestamp of varve_row_state.changed as last seen
+	foreign   int64 // Unix second at which it was seen that another node had moved it
+}
+
 // indexCache remembers which index rows were written, so that they are written
 // once and not with every sample. It is bounded: entries are kept in two
 // halves; when the young one is full it becomes the old one, and what was the
@@ -56,21 +63,21 @@ type indexed struct {
 // writes samples relying on an entry looks at the epoch before and after; if it
 // moved, the entry may have been deleted below him, and he starts again. See
 // Writer.
-type indexCache struct {
+type indexCache[V any] struct {
 	max int // entries
 
 	mu         sync.Mutex
-	young, old map[rowID]indexed
+	young, old map[rowID]V
 	epoch      uint64
 	evictions  uint64
 }
 
-func newIndexCache(max int) *indexCache {
-	return &indexCache{max: max, young: make(map[rowID]indexed)}
+func newIndexCache[V any](max int) *indexCache[V] {
+	return &indexCache[V]{max: max, young: make(map[rowID]V)}
 }
 
 // get returns what is known of a row.
-func (c *indexCache) get(id rowID) (indexed, bool) {
+func (c *indexCache[V]) get(id rowID) (V, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	e, ok := c.young[id]
@@ -84,7 +91,7 @@ func (c *indexCache) get(id rowID) (indexed, bool) {
 }
 
 // put remembers index rows that were written by one who began at epoch.
-func (c *indexCache) put(epoch uint64, id rowID, e indexed) {
+func (c *indexCache[V]) put(epoch uint64, id rowID, e V) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.epoch == epoch {
@@ -92,30 +99,30 @@ func (c *indexCache) put(epoch uint64, id rowID, e indexed) {
 	}
 }
 
-func (c *indexCache) insertLocked(id rowID, e indexed) {
+func (c *indexCache[V]) insertLocked(id rowID, e V) {
 	if len(c.young) >= max(1, c.max/2) {
 		c.evictions += uint64(len(c.old))
-		c.old, c.young = c.young, make(map[rowID]indexed)
+		c.old, c.young = c.young, make(map[rowID]V)
 	}
 	delete(c.old, id)
 	c.young[id] = e
 }
 
 // clear forgets everything.
-func (c *indexCache) clear() {
+func (c *indexCache[V]) clear() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.epoch++
-	c.young, c.old = make(map[rowID]indexed), nil
+	c.young, c.old = make(map[rowID]V), nil
 }
 
-func (c *indexCache) now() (epoch uint64) {
+func (c *indexCache[V]) now() (epoch uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.epoch
 }
 
-func (c *indexCache) size() (entries int, evictions uint64) {
+func (c *indexCache[V]) size() (entries int, evictions uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.young) + len(c.old), c.evictions

@@ -88,6 +88,11 @@ type pendingRow struct {
 // so whoever finds a row key in row_keys finds it in varve_row_index, and
 // changed moves when all can be found. Every write is awaited.
 //
+// Rows of entries that have become old (index_refresh) are written again without
+// moving changed, unless another node has moved it since: that may have been a
+// delete of these very rows, and whoever has read the index since has to look
+// again.
+//
 // # Expiry
 //
 // Index rows outlive their samples by the width of a row, so that the later
@@ -108,8 +113,8 @@ type indexWriter struct {
 	keysChanged func(metric string, rowTimeMS int64)
 
 	seeds      [2]maphash.Seed
-	rows       *indexCache
-	partitions *indexCache
+	rows       *indexCache[indexed]
+	partitions *indexCache[indexedPart]
 
 	mu       sync.Mutex
 	cap2038  time.Time // until when index rows are cut off at endOf2038
@@ -121,7 +126,7 @@ func (w *indexWriter) apart() *indexWriter {
 	return &indexWriter{
 		session: w.session, spec: w.spec, tables: w.tables, shards: w.shards, refresh: w.refresh, rules: w.rules, now: w.now,
 		metrics: w.metrics, keysChanged: w.keysChanged, seeds: w.seeds,
-		rows: newIndexCache(1000), partitions: newIndexCache(1000),
+		rows: newIndexCache[indexed](1000), partitions: newIndexCache[indexedPart](1000),
 	}
 }
 
@@ -226,20 +231,26 @@ func (w *indexWriter) writePartition(ctx context.Context, epoch uint64, stampMS 
 	p := indexPart{metric: rows[0].series.Metric, rowTimeMS: rows[0].rowTimeMS}
 	ids := idHash{seeds: w.seeds}
 	id := ids.partition(p.metric, p.rowTimeMS)
-	if e, ok := w.partitions.get(id); ok {
-		p.known, p.expirySec = !w.old(e, id), e.expirySec
+	before, seen := w.partitions.get(id)
+	if seen {
+		p.known, p.expirySec, p.changedMS = !w.old(before.indexed, id), before.expirySec, before.changedMS
 	}
+	isNew := false
 	if !p.known {
 		if err := w.look(ctx, &p); err != nil {
 			return err
 		}
+		if seen && p.changedMS != before.changedMS {
+			// Another node added row keys, or deleted some of those that are known
+			// here; these are as good as new when they are written again.
+			before.foreign, isNew = w.now().Unix(), true
+		}
 	}
 	expiry := p.expirySec
-	isNew := false
 	for i := range rows {
 		expiry = max(expiry, w.indexExpiry(rows[i].needSec))
 		e, ok := w.rows.get(rows[i].id)
-		isNew = isNew || !ok || e.expirySec <= w.now().Unix()
+		isNew = isNew || !ok || e.expirySec <= w.now().Unix() || e.atSec <= before.foreign
 	}
 	ttl := w.ttl(expiry)
 	grown := expiry > p.expirySec
@@ -270,14 +281,18 @@ func (w *indexWriter) writePartition(ctx context.Context, epoch uint64, stampMS 
 		}
 	}
 	if isNew {
-		if err := w.moveChanged(ctx, p.metric, p.rowTimeMS, p.changedMS, ttl); err != nil {
+		moved, err := w.moveChanged(ctx, p.metric, p.rowTimeMS, p.changedMS, ttl)
+		if err != nil {
 			return err
 		}
+		p.changedMS = moved
 	}
 	written := indexed{expirySec: expiry, atSec: w.now().Unix()}
-	if !p.known || grown {
-		w.partitions.put(epoch, id, written)
+	part := indexedPart{indexed: written, changedMS: p.changedMS, foreign: before.foreign}
+	if p.known && !grown {
+		part.indexed = before.indexed
 	}
+	w.partitions.put(epoch, id, part)
 	for i := range rows {
 		w.rows.put(epoch, rows[i].id, written)
 	}
@@ -320,16 +335,16 @@ func (w *indexWriter) look(ctx context.Context, p *indexPart) error {
 // moveChanged tells other nodes that row keys of a row time came or went. It is
 // written with the time of now, and above lastMS, the write timestamp of the
 // one before, as far as known: stampMS may be of long ago, and would lose.
-func (w *indexWriter) moveChanged(ctx context.Context, metric string, rowTimeMS, lastMS int64, ttl int) error {
+func (w *indexWriter) moveChanged(ctx context.Context, metric string, rowTimeMS, lastMS int64, ttl int) (movedMS int64, err error) {
 	defer w.keysChanged(metric, rowTimeMS)
 	if !w.tables.Own {
-		return nil
+		return 0, nil
 	}
 	w.mu.Lock()
 	at := max(w.now().UnixMilli(), lastMS+1, w.lastMove)
 	w.lastMove = at
 	w.mu.Unlock()
-	return w.session.Exec(ctx, updateRowChanged, at, metric, rowTimeMS, ttl)
+	return at, w.session.Exec(ctx, updateRowChanged, at, metric, rowTimeMS, ttl)
 }
 
 // nameColumn is a metric name as string_index has it.

@@ -58,7 +58,7 @@ func TestIndexShard(t *testing.T) {
 }
 
 func TestIndexCache(t *testing.T) {
-	c := newIndexCache(4)
+	c := newIndexCache[indexed](4)
 	for i := range uint64(3) {
 		c.put(0, rowID{i}, indexed{expirySec: int64(i)})
 		c.get(rowID{0}) // keeps it young
@@ -313,8 +313,12 @@ func TestDeleteElsewhere(t *testing.T) {
 		t.Errorf("the node that knows nothing of the delete: rows of %s: %s", tables, got)
 	}
 	clock = clock.Add(10 * time.Minute)
+	b.counts.take()
 	b.write(src)
 	if got := b.tableCounts(); got != "1 1 1 1 0 1" {
 		t.Errorf("after index_refresh: rows of %s: %s", tables, got)
+	}
+	if got := b.counts.take(); got["update_row_changed"] != 1 {
+		t.Errorf("other nodes are not told: %v", got)
 	}
 }

@@ -166,8 +166,8 @@ func NewWriter(ks *Keyspace, cfg WriteConfig, o WriterOptions) (*Writer, error) 
 		session: ks.Session, spec: ks.Spec, tables: ks.Tables, shards: ks.IndexShards,
 		refresh: cfg.IndexRefresh, rules: w.rules.Load, now: o.Now, keysChanged: o.KeysChanged,
 		seeds:      [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
-		rows:       newIndexCache(cfg.IndexCache),
-		partitions: newIndexCache(max(cfg.IndexCache/4, 1000)),
+		rows:       newIndexCache[indexed](cfg.IndexCache),
+		partitions: newIndexCache[indexedPart](max(cfg.IndexCache/4, 1000)),
 	}
 	if ks.Session != nil {
 		w.batch = ks.Session.Batch
@@ -379,6 +379,7 @@ const (
 	reasonNotFinite = "not_finite"
 	reasonType      = "type_unknown_to_kairosdb"
 	reasonKey       = "key_too_long"
+	reasonName      = "invalid_name"
 	reasonString    = "string_too_long"
 	reasonText      = "invalid_utf8"
 	reasonValue     = "invalid_value"
@@ -388,6 +389,14 @@ const (
 
 // refusedSeries says why no sample of a series can be written, "" if some can.
 func (w *Writer) refusedSeries(s model.Series) string {
+	if s.Metric == "" || !utf8.ValidString(s.Metric) {
+		return reasonName // no index table would take it
+	}
+	for name, value := range s.Tags.All() {
+		if !utf8.ValidString(name) || !utf8.ValidString(value) {
+			return reasonName
+		}
+	}
 	switch s.Type {
 	case model.TypeLong, model.TypeDouble, model.TypeString, model.TypeNull:
 		return ""

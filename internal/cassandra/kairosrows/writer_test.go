@@ -265,6 +265,8 @@ func TestUnwritable(t *testing.T) {
 	src.longs(typed(model.TypeLong, "k", long), 0, 1, 2)
 	src.longs(typed(model.TypeLong, "k", "ttl"), 60, someTime-60_000, someTime-59_999, someTime)
 	src.longs(typed(model.TypeLong, "k", "far"), model.MaxTTL, someTime, someTime+10_000)
+	src.longs(typed(model.TypeLong, "k", "\xff"), 0, 1)
+	src.longs(model.Series{Type: model.TypeLong}, 0, 1)
 	believe(w, src)
 	if err := w.write(t.Context(), 1, src); err != nil {
 		t.Fatal(err)
@@ -273,7 +275,7 @@ func TestUnwritable(t *testing.T) {
 	for _, refusal := range w.Refusals() {
 		got[refusal.Reason] = refusal.Count
 	}
-	want := "map[invalid_utf8:1 key_too_long:2 not_finite:2 string_too_long:2 time_too_low:1 ttl_too_long:1 type_unknown_to_kairosdb:2]"
+	want := "map[invalid_name:2 invalid_utf8:1 key_too_long:2 not_finite:2 string_too_long:2 time_too_low:1 ttl_too_long:1 type_unknown_to_kairosdb:2]"
 	if fmt.Sprint(got) != want || len(r.rows) != 7 {
 		t.Errorf("%d rows; refused %v, want %s", len(r.rows), got, want)
 	}
