@@ -268,7 +268,7 @@ func (ks *Keyspace) createTables(ctx context.Context, found map[string]cql.Table
 		}
 		if errors.As(err, &refused) {
 			return &SchemaError{Keyspace: ks.Name, Table: d.name, Problem: "it is missing and can not be created", Err: err,
-				WayOut: "create it by hand as docs/formats/kairosdb-cassandra.md says, or grant the right to"}
+				WayOut: "create it by hand as docs/formats/kairosdb-cassandra.md says, or grant the user the right to create it"}
 		}
 		if err != nil {
 			return err
