@@ -47,7 +47,7 @@ type API struct {
 // New returns an API. version is the text of /api/v1/version; config must be
 // valid; now is the clock of relative times.
 func New(s Store, e *query.Engine, config Config, version string, now func() time.Time) *API {
-	a := &API{store: s, engine: e, config: config, version: version, now: now, features: loadFeatures(), types: datatype.All()}
+	a := &API{store: s, engine: e, config: config, version: version, now: now, features: loadFeatures(query.GroupBys(), query.Aggregators()), types: datatype.All()}
 	a.cache, a.slow = newAnswerCache(int64(config.QueryCache)), newSlowLog(config)
 	a.classes, _ = serverClasses(config.ServerType)
 	a.parser = parser{

@@ -9,11 +9,12 @@ import (
 	"strings"
 
 	"varve/internal/httpapi"
+	"varve/internal/query"
 )
 
-// featuresText describes group-bys and aggregators to form builders such as
-// KairosDB's web page, in KairosDB's words. A test holds it against the lists of
-// package query.
+// featuresText describes KairosDB's group-bys and aggregators to form builders such
+// as its web page, in its words. A test holds it against the lists of package query.
+// What is not in it has a form made of its spec.
 //
 //go:embed features.json
 var featuresText []byte
@@ -40,10 +41,16 @@ type features struct {
 	byFamily map[string][]byte
 }
 
-func loadFeatures() features {
+func loadFeatures(groupBys []query.GroupBySpec, aggregators []query.AggregatorSpec) features {
 	var families []family
 	if err := json.Unmarshal(featuresText, &families); err != nil {
 		panic("kairos: features.json: " + err.Error())
+	}
+	for _, spec := range groupBys {
+		families[0].add(spec.Name, spec.Doc, spec.Properties)
+	}
+	for _, spec := range aggregators {
+		families[1].add(spec.Name, spec.Doc, spec.Properties)
 	}
 	f := features{byFamily: map[string][]byte{}}
 	for _, fam := range families {
@@ -53,6 +60,63 @@ func loadFeatures() features {
 	}
 	f.all = featureJSON(families)
 	return f
+}
+
+// add makes a form for a component that has none.
+func (f *family) add(name, doc string, properties []query.Property) {
+	for i := range f.Components {
+		if f.Components[i].Name == name {
+			return
+		}
+	}
+	c := component{Name: name, Label: labelOf(name), Description: doc}
+	for _, p := range properties {
+		if !p.Hidden {
+			c.Properties = append(c.Properties, f.form(p))
+		}
+	}
+	f.Components = append(f.Components, c)
+}
+
+// labelOf is a name in title case: Least Squares.
+func labelOf(name string) string {
+	words := strings.Split(name, "_")
+	for i, w := range words {
+		if w != "" {
+			words[i] = strings.ToUpper(w[:1]) + w[1:]
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// form is that of a property of the same name and kind elsewhere, as those of
+// range aggregators are, else a plain field.
+func (f *family) form(p query.Property) json.RawMessage {
+	if p.Kind == query.SamplingProperty || p.Kind == query.UnitProperty || p.Kind == query.BoolProperty {
+		for _, c := range f.Components {
+			for _, raw := range c.Properties {
+				var known struct{ Name string }
+				if json.Unmarshal(raw, &known) == nil && known.Name == p.Name {
+					return raw
+				}
+			}
+		}
+	}
+	text, err := json.Marshal(map[string]any{
+		"name": p.Name, "label": labelOf(p.Name), "description": p.Doc, "optional": false, "type": formTypes[p.Kind],
+		"options": []string{}, "defaultValue": "", "autocomplete": "", "multiline": false, "validations": []string{},
+	})
+	if err != nil {
+		panic(err) // texts always marshal
+	}
+	return text
+}
+
+// formTypes are KairosDB's names for kinds of properties; others are texts.
+var formTypes = map[query.PropertyKind]string{
+	query.BoolProperty: "boolean", query.IntProperty: "int", query.LongProperty: "long", query.DoubleProperty: "double",
+	query.TextProperty: "String", query.TextsProperty: "array", query.DoublesProperty: "array", query.ThresholdsProperty: "array",
+	query.ScalarProperty: "Object", query.TextMapProperty: "Object", query.SamplingProperty: "Object", query.UnitProperty: "enum", query.ZoneProperty: "String",
 }
 
 // featureJSON escapes what KairosDB escapes here: = and ' beside <, > and &,

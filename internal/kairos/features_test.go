@@ -56,6 +56,22 @@ func TestFeaturesMatchRegistry(t *testing.T) {
 	}
 }
 
+// An aggregator that is added has a form, without more than its spec.
+func TestFormsOfAddedAggregators(t *testing.T) {
+	added := query.AggregatorSpec{Name: "root_mean", Doc: "What it is.", Properties: []query.Property{
+		{Name: "sampling", Kind: query.SamplingProperty}, {Name: "power", Kind: query.DoubleProperty, Doc: "which"}, {Name: "x", Hidden: true},
+	}}
+	var got []component
+	if err := json.Unmarshal(loadFeatures(query.GroupBys(), append(query.Aggregators(), added)).byFamily["aggregators"], &got); err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(got, func(c component) bool { return c.Name == "root_mean" })
+	if i < 0 || len(got) != len(query.Aggregators())+1 || got[i].Label != "Root Mean" || got[i].Description != "What it is." || len(got[i].Properties) != 2 ||
+		!strings.Contains(string(got[i].Properties[0]), "MILLISECONDS") || !strings.Contains(string(got[i].Properties[1]), `"type":"double"`) {
+		t.Errorf("%+v", got)
+	}
+}
+
 func TestFeatureEscapes(t *testing.T) {
 	s := startServer(t)
 	_, body := s.do(t, "GET", "/api/v1/features", "")
