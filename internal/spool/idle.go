@@ -60,8 +60,9 @@ func hasSamples(held []*Generation, id uint32) bool {
 // settleSlice is how many series are looked at under the order lock at once.
 const settleSlice = 256
 
-// settleIndex takes series without samples out of the index.
-func (s *Spool) settleIndex() {
+// settleIndex takes series without samples out of the index. It reports whether
+// some are left there because views still have samples of them.
+func (s *Spool) settleIndex() (viewed bool) {
 	b := &s.idle
 	b.settling.Lock()
 	defer b.settling.Unlock()
@@ -81,6 +82,7 @@ func (s *Spool) settleIndex() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.drained.Or(later)
+	return !later.IsEmpty()
 }
 
 // unindex takes those of ids out of the index that have no samples. later

@@ -1,12 +1,14 @@
 package spool
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"varve/internal/model"
+	"varve/internal/store"
 )
 
 func TestAppendFlush(t *testing.T) {
@@ -92,5 +94,34 @@ func TestMarksOnly(t *testing.T) {
 	}
 	if stamp, err := s.Flush(within(t)); err != nil || stamp <= last {
 		t.Errorf("flush with a clock that went back: %d after %d, %v", stamp, last, err)
+	}
+}
+
+// TestNamesBesideHeldViews: what a view still holds of a drained generation is
+// listed by that view, and not by one that was opened later.
+func TestNamesBesideHeldViews(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), tinyConfig(), Options{Sink: newRemote()})
+	defer s.Close()
+	put(t, s, testSeries("drained", 1), 1, 1)
+	before := s.View()
+	defer before.Close()
+	if _, err := s.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, testSeries("pending", 1), 1, 1)
+	after := s.View()
+	defer after.Close()
+	for _, tc := range []struct {
+		who  string
+		view *View
+		want string
+	}{{"the view before the drain", before, "drained"}, {"the view after it", after, "pending"}} {
+		names, _, err := tc.view.Names(store.NamesQuery{Kind: store.MetricNames})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(names, " "); got != tc.want {
+			t.Errorf("%s lists %q, want %q", tc.who, got, tc.want)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"varve/internal/head"
+	"varve/internal/index"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -108,6 +109,18 @@ func (v *View) Runs(id uint32, r model.TimeRange) ([]head.Run, error) {
 
 // Names lists names as store.View does, of series with samples here.
 func (v *View) Names(q store.NamesQuery) (names []string, more bool, err error) {
-	v.spool.settleIndex()
-	return v.spool.index.Names(q)
+	if !v.spool.settleIndex() {
+		return v.spool.index.Names(q)
+	}
+	// Some view holds what is drained, and perhaps deleted since. That is rare
+	// enough to make an index of what this one holds.
+	own, seen := index.New(), roaring.New()
+	for _, g := range v.held {
+		for id := range g.Series() {
+			if series, ok := v.SeriesOf(id); ok && seen.CheckedAdd(id) {
+				own.Add(id, series)
+			}
+		}
+	}
+	return own.Names(q)
 }
