@@ -27,28 +27,29 @@ func cityTime(row int) int64 {
 // fillCities inserts n row keys for each of some row times as Varve would.
 func (b *readBench) fillCities(metric string, n int) {
 	b.t.Helper()
-	ctx := b.t.Context()
 	for row := range cityRows {
-		ms := cityTime(row)
-		b.exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, tableName, ms)
-		b.execAt(1, "INSERT INTO row_keys (metric, table_name, row_time, mtime) VALUES (?, ?, ?, ?)", metric, tableName, ms, WroteHere)
-		b.exec("INSERT INTO varve_row_state (metric, row_time, kairos_mtime) VALUES (?, ?, ?)", metric, ms, WroteHere)
-		b.exec("UPDATE varve_row_state SET changed = now() WHERE metric = ? AND row_time = ?", metric, ms)
+		b.fillKeys(metric, cityTime(row), cityKeys(0, n))
 	}
+}
+
+// fillKeys inserts row keys as Varve would.
+func (b *readBench) fillKeys(metric string, rowTimeMS int64, keys []rowKey) {
+	b.t.Helper()
+	b.exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, tableName, rowTimeMS)
+	b.execAt(1, "INSERT INTO row_keys (metric, table_name, row_time, mtime) VALUES (?, ?, ?, ?)", metric, tableName, rowTimeMS, WroteHere)
+	b.exec("INSERT INTO varve_row_state (metric, row_time, kairos_mtime) VALUES (?, ?, ?)", metric, rowTimeMS, WroteHere)
+	b.exec("UPDATE varve_row_state SET changed = now() WHERE metric = ? AND row_time = ?", metric, rowTimeMS)
 	insertKey := &cql.Statement{Name: "test", Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags) VALUES (?, ?, ?, ?, ?)"}
-	const page = 2000
-	pages := (n + page - 1) / page
-	err := parallel(ctx, 8, cityRows*pages, func(ctx context.Context, i int) error {
-		ms := cityTime(i / pages)
-		keys := cityKeys(i%pages*page, min(n, (i%pages+1)*page))
-		pass := &coverPass{coverer: b.reader.cover, key: partKey{metric, ms}, began: time.Now().Add(-24 * time.Hour), stampMS: b.stamp}
-		if err := pass.write(ctx, keys); err != nil {
+	pages := slices.Collect(slices.Chunk(keys, 2000))
+	err := parallel(b.t.Context(), 8, len(pages), func(ctx context.Context, i int) error {
+		pass := &coverPass{coverer: b.reader.cover, key: partKey{metric, rowTimeMS}, began: time.Now().Add(-24 * time.Hour), stampMS: b.stamp}
+		if err := pass.write(ctx, pages[i]); err != nil {
 			return err
 		}
-		for part := range slices.Chunk(keys, 200) {
+		for part := range slices.Chunk(pages[i], 200) {
 			var entries []cql.Entry
 			for _, k := range part {
-				entries = append(entries, cql.Entry{Statement: insertKey, Args: []any{metric, tableName, ms, string(k.typ), cql.TagMap{Tags: k.tags}}})
+				entries = append(entries, cql.Entry{Statement: insertKey, Args: []any{metric, tableName, rowTimeMS, string(k.typ), cql.TagMap{Tags: k.tags}}})
 			}
 			if err := b.ks.Session.Batch(ctx, b.stamp, entries); err != nil {
 				return err

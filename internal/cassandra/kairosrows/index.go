@@ -82,17 +82,19 @@ var (
 		Text: "SELECT data_type, tags, mtime, WRITETIME(mtime) FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ?"}
 	readTheseRowKeys = &cql.Statement{Name: "read_these_row_keys",
 		Text: "SELECT data_type, tags FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags IN ?"}
-	readPostings = &cql.Statement{Name: "read_postings", PageSize: postingsPage,
-		Text: "SELECT data_type, tags FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ?"}
-	readLegacyKeys = &cql.Statement{Name: "read_legacy_keys",
+	readPostings      = &cql.Statement{Name: "read_postings", Prefetch: true, Text: selectPostings}
+	readPostingsRaced = &cql.Statement{Name: "read_postings", PageSize: racedPage, Text: selectPostings}
+	readLegacyKeys    = &cql.Statement{Name: "read_legacy_keys",
 		Text: "SELECT column1 FROM row_key_index WHERE key = ? AND column1 >= ? AND column1 < ?"}
 	readAnyLegacyKey = &cql.Statement{Name: "read_any_legacy_key", Scan: true, PageSize: 1,
 		Text: "SELECT key FROM row_key_index LIMIT 1"}
 )
 
-// postingsPage is how many row keys of one tag pair are read before it is seen
-// whether another pair has fewer.
-const postingsPage = 1000
+const selectPostings = "SELECT data_type, tags FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ?"
+
+// racedPage is how many row keys of one tag pair and shard are read before it is
+// seen whether another pair has fewer.
+const racedPage = 200
 
 // A Reader finds series and reads rows of a keyspace. It holds what is kept
 // between requests: row keys and finished rows. Its methods may be called by
@@ -107,7 +109,9 @@ type Reader struct {
 	legacy   legacyTable
 	cover    *coverer
 
+	verifies      bool // the inverted index is checked against row_keys
 	badLegacyKeys prometheus.Counter
+	answered      *prometheus.CounterVec
 	registerer    prometheus.Registerer
 }
 
@@ -134,7 +138,11 @@ func NewReader(ks *Keyspace, config ReadConfig, o ReaderOptions) (*Reader, error
 		badLegacyKeys: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "varve_kairosrows_bad_legacy_keys_total", Help: "rows of row_key_index that hold no row key and were passed by"}),
 	}
+	r.answered = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "varve_kairosrows_lookups_total",
+		Help: "partitions of row keys that lookups needed, by how they were answered: cached, indexed (by the inverted index), full (read whole), uncovered (read whole since the inverted index may lack what KairosDB wrote)"},
+		[]string{"how"})
 	r.legacy.missing = !ks.Tables.RowKeyIndex
+	r.verifies = keepsMapsInOrder(ks.Session.State().Version)
 	r.cover = newCoverer(r)
 	if o.Registerer != nil {
 		for i, c := range r.collectors() {
@@ -161,7 +169,7 @@ func (r *Reader) Close() {
 }
 
 func (r *Reader) collectors() []prometheus.Collector {
-	all := []prometheus.Collector{r.badLegacyKeys}
+	all := []prometheus.Collector{r.badLegacyKeys, r.answered}
 	all = append(all, r.chunks.collectors()...)
 	all = append(all, r.postings.collectors()...)
 	return append(all, r.cover.collectors()...)
@@ -401,7 +409,7 @@ func (l *Look) readAll(ctx context.Context, p *partition, more func(rowKey) bool
 		return nil, err
 	}
 	list.verified = true
-	l.trace.fullPartitions.Add(1)
+	l.answer(byReading)
 	l.trace.indexBytes.Add(list.bytes)
 	reader.postings.put(postingKey{partKey: p.key}, list, p.version(first), reader.keptUntil(p, first), generation)
 	return list, nil
@@ -419,7 +427,13 @@ const (
 
 // existing returns those of keys that are in row_keys. KairosDB, which knows
 // nothing of the inverted index, may have deleted some; others have expired.
+//
+// Where a map may be stored in another order than it is bound in, row keys are
+// not found in this way, and all are believed to exist.
 func (l *Look) existing(ctx context.Context, p *partition, keys []rowKey) ([]rowKey, error) {
+	if !l.reader.verifies {
+		return keys, nil
+	}
 	byType := map[model.Type][]cql.TagMap{}
 	for _, k := range keys {
 		byType[k.typ] = append(byType[k.typ], cql.TagMap{Tags: k.tags})
@@ -454,6 +468,22 @@ func (l *Look) existing(ctx context.Context, p *partition, keys []rowKey) ([]row
 		return rows.Close()
 	})
 	return slices.Concat(found...), err
+}
+
+// keepsMapsInOrder reports whether a release of Cassandra stores maps in one
+// order, whatever they were bound in (CASSANDRA-17623).
+func keepsMapsInOrder(version string) bool {
+	var major, minor, patch int
+	if n, _ := fmt.Sscanf(version, "%d.%d.%d", &major, &minor, &patch); n < 2 {
+		return false
+	}
+	switch {
+	case major >= 5 || major == 4 && minor > 0:
+		return true
+	case major == 4:
+		return patch >= 5
+	}
+	return major == 3 && (minor == 0 && patch >= 28 || minor == 11 && patch >= 14)
 }
 
 func (l *Look) addKey(list *keyList, d *keyDecoder, name, rawTags []byte, more func(rowKey) bool) error {
@@ -506,7 +536,8 @@ func (l *Look) readLegacySlice(ctx context.Context, s span, keys []rowtime.Key) 
 	return keys, rows.Close()
 }
 
-// seriesOf returns the series that a legacy key stands for, and in which form.
+// legacySeries returns the series that a key of row_key_index stands for, and in
+// which form.
 func legacySeries(k rowtime.Key) []legacyRow {
 	if k.Type != rowtime.TypeLegacy {
 		return []legacyRow{{rowKey{k.Type, k.Tags}, Row{k.RowTimeMS, Typed}}}

@@ -67,14 +67,17 @@ func newInterleaving(t *testing.T, config ReadConfig, seed uint64) *interleaving
 	v.clock.Store(time.Now().UnixMilli())
 	now := func() time.Time { return time.UnixMilli(v.clock.Add(1)) }
 	quiet := slog.New(slog.DiscardHandler)
-	v.reader.now = now
-	second, err := NewReader(v.ks, config, ReaderOptions{Logger: quiet, Now: now})
-	if err != nil {
-		t.Fatal(err)
+	for range 2 {
+		r, err := NewReader(v.ks, config, ReaderOptions{Logger: quiet, Now: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(r.Close)
+		v.readers = append(v.readers, r)
 	}
-	t.Cleanup(second.Close)
-	v.readers = []*Reader{v.reader, second}
+	v.reader = v.readers[0]
 	write := DefaultWriteConfig()
+	var err error
 	if v.writer, err = NewWriter(v.ks, write, WriterOptions{Logger: quiet, Now: now, Wrote: v.reader.RowChanged}); err != nil {
 		t.Fatal(err)
 	}

@@ -81,6 +81,29 @@ func (l *Look) Trace() Trace {
 	}
 }
 
+// How a partition of row keys was answered.
+const (
+	byCache   = "cached"
+	byIndex   = "indexed"
+	byReading = "full"
+	uncovered = "uncovered"
+)
+
+// answer counts that a partition was answered. What is uncovered is also read.
+func (l *Look) answer(how string) {
+	l.reader.answered.WithLabelValues(how).Inc()
+	switch how {
+	case byCache:
+		l.trace.cachedPartitions.Add(1)
+	case byIndex:
+		l.trace.indexedPartitions.Add(1)
+	case byReading:
+		l.trace.fullPartitions.Add(1)
+	case uncovered:
+		l.trace.uncoveredPartitions.Add(1)
+	}
+}
+
 func (l *Look) query(ctx context.Context, st *cql.Statement, args ...any) *cql.Rows {
 	l.trace.statements.Add(1)
 	return l.reader.ks.Session.Query(ctx, st, args...)
@@ -354,14 +377,14 @@ func (l *Look) keysOf(ctx context.Context, p *partition, matchers []model.Matche
 		return nil, err
 	}
 	if list := l.reader.postings.get(postingKey{partKey: p.key}, p.version(s)); list != nil {
-		l.trace.cachedPartitions.Add(1)
+		l.answer(byCache)
 		return list.matching(nil, matchers), nil
 	}
 	switch {
 	case len(literals) == 0:
 		return l.fullKeys(ctx, p, matchers, limit)
 	case !p.covered(s):
-		l.trace.uncoveredPartitions.Add(1)
+		l.answer(uncovered)
 		l.reader.cover.ask(p.key)
 		return l.fullKeys(ctx, p, matchers, limit)
 	}
@@ -424,9 +447,9 @@ func distinctKeys(keys []rowKey) []rowKey {
 func (l *Look) indexedKeys(ctx context.Context, p *partition, s stamp, literals, matchers []model.Matcher) ([]rowKey, error) {
 	lists := l.knownLists(p, s, literals)
 	if lists != nil {
-		l.trace.cachedPartitions.Add(1)
+		l.answer(byCache)
 	} else {
-		l.trace.indexedPartitions.Add(1)
+		l.answer(byIndex)
 		var err error
 		if lists, err = l.race(ctx, p, s, literals); err != nil {
 			return nil, err

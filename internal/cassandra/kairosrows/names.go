@@ -184,7 +184,7 @@ func (l *Look) listOf(ctx context.Context, p *partition) (*keyList, error) {
 			return nil, err
 		}
 		if list := l.reader.postings.get(postingKey{partKey: p.key}, p.version(s)); list != nil {
-			l.trace.cachedPartitions.Add(1)
+			l.answer(byCache)
 			return list, nil
 		}
 	}

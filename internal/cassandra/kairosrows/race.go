@@ -203,7 +203,11 @@ func (r *race) read(ctx context.Context, run *runner, value, shard int) (list *k
 		}
 	}()
 	list = new(keyList)
-	rows := l.query(ctx, readPostings, r.partition.key.metric, r.partition.key.timeMS, run.matcher.Tag, run.values[value], shard)
+	st := readPostingsRaced
+	if len(r.runners) == 1 {
+		st = readPostings
+	}
+	rows := l.query(ctx, st, r.partition.key.metric, r.partition.key.timeMS, run.matcher.Tag, run.values[value], shard)
 	defer rows.Close()
 	var d keyDecoder
 	var name, tags cql.Raw
@@ -212,8 +216,8 @@ func (r *race) read(ctx context.Context, run *runner, value, shard int) (list *k
 		if err := l.addKey(list, &d, name, tags, nil); err != nil {
 			return nil, 0, err
 		}
-		if len(list.keys) == postingsPage {
-			paused = postingsPage
+		if len(list.keys) == racedPage && len(r.runners) > 1 {
+			paused = racedPage
 			<-l.slots
 			held = false
 			if err := r.pause(ctx, run, len(list.keys)); err != nil {
@@ -231,13 +235,11 @@ func (r *race) read(ctx context.Context, run *runner, value, shard int) (list *k
 	return list, paused, rows.Close()
 }
 
-// pause waits until the runner is chosen to go on. A matcher that runs alone
-// need not wait.
+// pause waits until the runner is chosen to go on.
 func (r *race) pause(ctx context.Context, run *runner, keys int) error {
 	r.change(func() {
 		run.waiting++
 		run.keys += keys
-		run.chosen = run.chosen || len(r.runners) == 1
 	})
 	for {
 		r.mu.Lock()
