@@ -14,6 +14,7 @@ import (
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows"
 	"varve/internal/originals"
+	"varve/internal/rowtime"
 	"varve/internal/store"
 	"varve/internal/store/storetest"
 )
@@ -71,7 +72,7 @@ func (p *place) change(tb testing.TB, text string) {
 func (p *place) harness(tb testing.TB) *storetest.Harness {
 	p.empty(tb)
 	fs := vfs.NewCrashableMem()
-	h := &storetest.Harness{LazyNames: true}
+	h := &storetest.Harness{LazyNames: true, MaxText: rowtime.MaxStringBytes}
 	var open *Store
 	h.Open = func(tb testing.TB) store.Store {
 		open = p.open(tb, fs)

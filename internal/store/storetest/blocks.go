@@ -255,8 +255,12 @@ func randomBits(e *env) {
 func longStrings(e *env) {
 	s := seriesA(model.TypeString)
 	samples := steps(s.Type, someTimeMS, 40)
+	most := 30_000
+	if e.h.MaxText > 0 {
+		most = min(most, e.h.MaxText/3) // a letter and a NUL
+	}
 	for i := range samples {
-		samples[i].value.data = strings.Repeat(string(rune('a'+i%26))+"\x00", i*30_000/39)
+		samples[i].value.data = strings.Repeat(string(rune('a'+i%26))+"\x00", i*most/39)
 	}
 	e.put(s, samples, 16)
 	e.inEveryState(s, samples)

@@ -44,6 +44,10 @@ type Harness struct {
 	// longer than a test can wait, even after Merge. Deleted samples take
 	// their names with them all the same.
 	LazyNames bool
+
+	// MaxText is the longest text in modified UTF-8, where NUL takes two bytes,
+	// that the store's layout can hold. 0 means that there is no such bound.
+	MaxText int
 }
 
 // NewHarness makes a Harness for an empty store. Each test calls it once and
