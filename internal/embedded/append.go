@@ -92,8 +92,9 @@ func (s *Store) logError(ctx context.Context, err error) error {
 		return fmt.Errorf("wait for the write-ahead log: %w", err)
 	}
 	if vfs.IsNoSpaceError(err) {
-		s.block("the disk is full", err)
-		return s.writable()
+		// Not s.writable(): when there is space again by now, this batch is not
+		// in the log all the same.
+		return s.block("the disk is full", err)
 	}
 	s.fail("the write-ahead log failed", err)
 	return s.failure.Load()

@@ -53,7 +53,7 @@ func (s *Store) freeBytes() (units.Bytes, bool) {
 }
 
 // block refuses writes until unblock.
-func (s *Store) block(reason string, err error) {
+func (s *Store) block(reason string, err error) error {
 	e := &store.UnavailableError{
 		Reason: reason + "; the store takes no writes until there is space: free some, delete data, or enlarge the disk", Err: err,
 	}
@@ -61,6 +61,7 @@ func (s *Store) block(reason string, err error) {
 		s.metrics.spaceBlocks.Inc()
 		s.log.Error("writes are refused: "+reason, "error", err)
 	}
+	return e
 }
 
 // unblock takes writes again, with a new log if the old one broke.
