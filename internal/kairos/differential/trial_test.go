@@ -128,6 +128,9 @@ func rawQuestion(points []point) question {
 			keys[point.Metric][key] = true
 		}
 	}
+	if low < 0 {
+		low -= rowMS // see the listed difference before-1970
+	}
 	metrics := []any{}
 	for _, metric := range slices.Sorted(mapKeys(keys)) {
 		metrics = append(metrics, map[string]any{"name": metric, "group_by": []any{
