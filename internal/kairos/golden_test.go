@@ -21,6 +21,7 @@ import (
 
 	"varve/internal/embedded"
 	"varve/internal/query"
+	"varve/internal/store"
 )
 
 // testdata/cases holds requests with the answers of KairosDB 1.3.0. Each file is
@@ -39,17 +40,30 @@ import (
 // testdata/differing.txt those that are answered otherwise on purpose. A case on
 // either list must fail, so that the lists stay honest. With #n only its n-th
 // step, from 0, is listed, and the others must pass; with files: before it, only
-// the run with points in files is meant.
+// the run with points in files is meant, and with recorded: a question of
+// TestRecordedKeyspaces.
 //
 // The cases run over the embedded store, with points in its head and with points
-// in its block files, and over the store that is the contract's reference.
+// in its block files, over the store that is the contract's reference, and over
+// Cassandra (see TestGoldenCassandra).
 func TestGolden(t *testing.T) {
-	t.Run("reference", func(t *testing.T) { testGolden(t, "reference", openReference) })
-	t.Run("head", func(t *testing.T) { testGolden(t, "head", openEmbedded) })
-	t.Run("files", func(t *testing.T) { testGolden(t, "files", openEmbedded) })
+	t.Run("reference", func(t *testing.T) { goldenRun{where: "reference", open: openReference}.all(t) })
+	t.Run("head", func(t *testing.T) { goldenRun{where: "head", open: openEmbedded}.all(t) })
+	t.Run("files", func(t *testing.T) { goldenRun{where: "files", open: openEmbedded, settle: compact}.all(t) })
 }
 
-func testGolden(t *testing.T, where string, open opener) {
+// A goldenRun runs all cases over stores of one kind.
+type goldenRun struct {
+	where    string // for the lists
+	open     opener
+	settle   func(store.Store) error // moves samples to where the run wants them; nil leaves them
+	parallel bool
+}
+
+// compact moves samples into block files.
+func compact(s store.Store) error { return s.(*embedded.Store).Compact(context.Background()) }
+
+func (run goldenRun) all(t *testing.T) {
 	waiting := readList(t, "testdata/waiting.txt")
 	differing := readList(t, "testdata/differing.txt")
 	files, err := filepath.Glob("testdata/cases/*.json")
@@ -59,7 +73,10 @@ func testGolden(t *testing.T, where string, open opener) {
 	for _, file := range files {
 		name := strings.TrimSuffix(filepath.Base(file), ".json")
 		t.Run(name, func(t *testing.T) {
-			err := runCase(t, file, open, where == "files", func(step int, err error) error {
+			if run.parallel {
+				t.Parallel()
+			}
+			err := runCase(t, file, run, func(step int, err error) error {
 				reason, listed := differing[fmt.Sprintf("%s#%d", name, step)]
 				if listed && err == nil {
 					return fmt.Errorf("passes, but is listed: %s", reason)
@@ -69,7 +86,7 @@ func testGolden(t *testing.T, where string, open opener) {
 				}
 				return err
 			})
-			listed := waiting[name] + differing[name] + differing[where+":"+name]
+			listed := waiting[name] + differing[name] + differing[run.where+":"+name]
 			switch {
 			case listed == "" && err != nil:
 				t.Error(err)
@@ -88,6 +105,9 @@ func testGolden(t *testing.T, where string, open opener) {
 
 // requireCase fails for a listed case that is not there.
 func requireCase(t *testing.T, name string) {
+	if strings.HasPrefix(name, recordedPrefix) {
+		return
+	}
 	name, _, _ = strings.Cut(name, "#")
 	name = name[strings.IndexByte(name, ':')+1:]
 	if _, err := os.Stat("testdata/cases/" + name + ".json"); err != nil {
@@ -215,13 +235,18 @@ func loadCase(file string) ([]goldenStep, error) {
 }
 
 // runCase runs all steps; verdict turns the result of each into an error or not.
-// checkpoint moves points into files after each write.
-func runCase(t *testing.T, file string, open opener, checkpoint bool, verdict func(step int, err error) error) error {
+func runCase(t *testing.T, file string, run goldenRun, verdict func(step int, err error) error) error {
 	steps, err := loadCase(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := startServerWith(t, open(t), query.DefaultConfig(), DefaultConfig())
+	s := startServerWith(t, run.open(t), query.DefaultConfig(), DefaultConfig())
+	settle := func() error {
+		if run.settle == nil {
+			return nil
+		}
+		return run.settle(s.store)
+	}
 	telnet := false
 	for i := range steps {
 		step := &steps[i]
@@ -230,13 +255,16 @@ func runCase(t *testing.T, file string, open opener, checkpoint bool, verdict fu
 		err := s.step(step)
 		for deadline := time.Now().Add(2 * time.Second); err != nil && telnet && !step.Once && step.Telnet == nil && time.Now().Before(deadline); {
 			time.Sleep(10 * time.Millisecond)
+			if err := settle(); err != nil {
+				return err
+			}
 			err = s.step(step)
 		}
 		if err := verdict(i, err); err != nil {
 			return fmt.Errorf("step %d: %w", i, err)
 		}
-		if checkpoint && step.Path == "/api/v1/datapoints" {
-			if err := s.store.(*embedded.Store).Compact(context.Background()); err != nil {
+		if step.Path == "/api/v1/datapoints" || step.Telnet != nil {
+			if err := settle(); err != nil {
 				return err
 			}
 		}
