@@ -88,6 +88,9 @@ func (v *value) readMembers(s *jsontext.Scanner, depth int) *jsontext.SyntaxErro
 		if err := m.value.read(s, depth-1); err != nil {
 			return err
 		}
+		if v.members == nil {
+			v.members = make([]member, 0, 4)
+		}
 		if known := v.member(m.name); known != nil {
 			*known = m.value
 			continue

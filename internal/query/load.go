@@ -122,7 +122,9 @@ func (r *Result) read(readings []reading) error {
 	}
 	return parallel(workers, count, func(i int) error {
 		defer since(&r.run.trace.tasks, time.Now())
-		f := folder{result: r, slice: i}
+		f := folders.Get().(*folder)
+		defer f.giveBack()
+		f.result, f.slice = r, i
 		for _, reading := range readings[i*size : min(n, (i+1)*size)] {
 			if err := f.read(reading); err != nil {
 				return err

@@ -3,6 +3,7 @@ package query
 import (
 	"slices"
 	"sort"
+	"sync"
 
 	"varve/internal/model"
 	"varve/internal/store"
@@ -28,6 +29,22 @@ type folder struct {
 	spare    []tally // memory of the last merge
 	known    bucket  // that summarize found last, empty if none
 	inBucket func(firstMS, lastMS int64) bool
+}
+
+// folders keep their memory from one query to the next.
+var folders = sync.Pool{New: func() any { return &folder{} }}
+
+// keptTallies bounds the memory that a folder keeps: 1 MB.
+const keptTallies = 8 << 10
+
+// giveBack ends the use of a folder.
+func (f *folder) giveBack() {
+	extra, spare := f.extra, f.spare
+	if cap(extra)+cap(spare) > keptTallies {
+		extra, spare = nil, nil
+	}
+	*f = folder{extra: extra[:0], spare: spare[:0]}
+	folders.Put(f)
 }
 
 // read opens a series, or folds it.
