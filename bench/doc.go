@@ -4,7 +4,8 @@
 // sockets as collectors do, checks that every point is there, asks the same
 // questions, and prints what it cost and how the costs compare.
 //
-//	scripts/bench-peers.sh    # once: installs the peers, as root, on Debian
+//	scripts/bench-peers.sh    # once: installs the peers, as root, on Debian; KairosDB
+//	                          # comes by itself, through Maven, where Java is
 //	go run ./bench            # everything, 15 minutes, 30 on a busy machine
 //	go run ./bench -quick     # a first look, 2 minutes
 //
@@ -32,6 +33,9 @@
 //   - Points count as stored once the server says so and a query can see them.
 //     Varve has them on disk by then, with fsync; the peers at their defaults
 //     do not promise that.
+//   - KairosDB runs on one node of Cassandra, with heaps of 2 GB; its figures are
+//     those of both processes. It takes JSON only, once, and is asked about that;
+//     no sizes are taken, since they would be those of Cassandra's log.
 //   - Prometheus takes no put lines. It gets the same points by remote write,
 //     which arrive parsed: less work for it.
 //

@@ -72,7 +72,9 @@ func (r *run) ingest(ctx context.Context, stage string, round int, t target, w w
 	add(figureCPU, (visible-before)/millions)
 	add(figureCPUAll, (settled-before)/millions)
 	add(figureSpeed, millions/taken.Seconds())
-	add(figureBytes, sum)
+	if len(disk) > 0 {
+		add(figureBytes, sum)
+	}
 	if t.name() == varveName {
 		for i, dir := range s.dataDirs() {
 			add(figure{figurePart + filepath.Base(dir), figureBytes.unit}, disk[i])

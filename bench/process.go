@@ -22,12 +22,22 @@ type process struct {
 	output tail
 	exited chan struct{}
 	err    error // how it ended; to be read after exited is closed
+
+	// under is a process that this one cannot do without, if any: its costs count,
+	// and it ends with it.
+	under *process
 }
 
 // startProcess starts a command that is killed when ctx ends, and when this
 // process does.
 func startProcess(ctx context.Context, name string, args ...string) (*process, error) {
+	return startIn(ctx, nil, name, args...)
+}
+
+// startIn is startProcess with variables added to the environment.
+func startIn(ctx context.Context, environment []string, name string, args ...string) (*process, error) {
 	p := &process{cmd: exec.CommandContext(ctx, name, args...), exited: make(chan struct{})}
+	p.cmd.Env = append(os.Environ(), environment...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
 	p.cmd.SysProcAttr = orphansEnd()
 	if err := p.cmd.Start(); err != nil {
@@ -43,7 +53,10 @@ func startProcess(ctx context.Context, name string, args ...string) (*process, e
 // awaitReady asks until ready says yes, or kills the process if that takes
 // too long. It is as exact as its pause, 2 ms.
 func (p *process) awaitReady(ready func() error) error {
-	const patience = time.Minute
+	return p.awaitWithin(time.Minute, ready)
+}
+
+func (p *process) awaitWithin(patience time.Duration, ready func() error) error {
 	var last error
 	for began := time.Now(); time.Since(began) < patience; time.Sleep(2 * time.Millisecond) {
 		if last = ready(); last == nil {
@@ -61,29 +74,59 @@ func (p *process) awaitReady(ready func() error) error {
 
 // stop ends the process politely, and after half a minute less so.
 func (p *process) stop() error {
+	err := p.stopAlone()
+	if p.under != nil {
+		err = errors.Join(err, p.under.stop())
+	}
+	return err
+}
+
+// terminated is the status of a Java that SIGTERM has ended.
+const terminated = 128 + int(syscall.SIGTERM)
+
+func (p *process) stopAlone() error {
 	p.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-p.exited:
 		// A server may say by its status that it was a signal that ended it.
 		var status *exec.ExitError
-		if errors.As(p.err, &status) && status.ExitCode() < 0 || p.err == nil {
+		if errors.As(p.err, &status) && (status.ExitCode() < 0 || status.ExitCode() == terminated) || p.err == nil {
 			return nil
 		}
 		return fmt.Errorf("server ended with %w:\n%s", p.err, p.output.String())
 	case <-time.After(30 * time.Second):
-		p.kill()
+		p.killAlone()
 		return fmt.Errorf("server did not stop within 30 s:\n%s", p.output.String())
 	}
 }
 
 // kill ends the process at once.
 func (p *process) kill() {
+	p.killAlone()
+	if p.under != nil {
+		p.under.kill()
+	}
+}
+
+func (p *process) killAlone() {
 	p.cmd.Process.Kill()
 	<-p.exited
 }
 
+// summed adds up what of says of the process and of that under it.
+func summed[T int64 | float64](p *process, of func(*process) (T, error)) (T, error) {
+	own, err := of(p)
+	if err != nil || p.under == nil {
+		return own, err
+	}
+	under, err := summed(p.under, of)
+	return own + under, err
+}
+
 // cpuSeconds is the CPU time that the process has used, to 10 ms.
-func (p *process) cpuSeconds() (float64, error) {
+func (p *process) cpuSeconds() (float64, error) { return summed(p, (*process).ownSeconds) }
+
+func (p *process) ownSeconds() (float64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.cmd.Process.Pid))
 	if err != nil {
 		return 0, err
@@ -93,7 +136,9 @@ func (p *process) cpuSeconds() (float64, error) {
 
 // cpuNanoseconds is the CPU time of the process's threads that still run, as
 // the scheduler counts it: finer than cpuSeconds, for short work.
-func (p *process) cpuNanoseconds() (int64, error) {
+func (p *process) cpuNanoseconds() (int64, error) { return summed(p, (*process).ownNanoseconds) }
+
+func (p *process) ownNanoseconds() (int64, error) {
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", p.cmd.Process.Pid))
 	if err != nil {
 		return 0, err
@@ -117,7 +162,9 @@ func (p *process) cpuNanoseconds() (int64, error) {
 }
 
 // peakMemory is the largest resident size so far, in bytes.
-func (p *process) peakMemory() (int64, error) {
+func (p *process) peakMemory() (int64, error) { return summed(p, (*process).ownPeak) }
+
+func (p *process) ownPeak() (int64, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.cmd.Process.Pid))
 	if err != nil {
 		return 0, err

@@ -31,14 +31,32 @@ func isStage(name string) bool {
 	return slices.Contains(stageNames, name) || slices.ContainsFunc(shapes, func(w workload) bool { return w.name == name })
 }
 
-// slow is true of targets that would take most of the time: they run W1, W2 and
-// queries, once.
+// takesPart reports whether a target runs a round of a stage of sending.
+func takesPart(t target, stage string, round int) bool {
+	switch {
+	case !slow(t):
+		return true
+	case t == (kairosTarget{}): // whose users send JSON
+		return stage == "json" && round == 0
+	}
+	return round == 0 && (stage == w1.name || stage == w2.name)
+}
+
+// slow is true of targets that would take most of the time.
 func slow(t target) bool {
 	switch t.(type) {
 	case varveTarget, victoriaTarget:
 		return false
 	}
 	return true
+}
+
+// usualForm is how users of a target send points.
+func usualForm(t target) form {
+	if t == (kairosTarget{}) {
+		return asJSON
+	}
+	return asLines
 }
 
 // all runs the stages that are wanted. What fails is in the book; only what ends
@@ -101,7 +119,7 @@ func (r *run) sized(w workload) workload {
 func (r *run) round(ctx context.Context, stage string, round int, w workload, as form) {
 	for i := range r.targets {
 		t := r.targets[(round+i)%len(r.targets)]
-		if slow(t) && (round > 0 || stage != w1.name && stage != w2.name) || ctx.Err() != nil {
+		if !takesPart(t, stage, round) || ctx.Err() != nil {
 			continue
 		}
 		dir, remove, err := r.emptyDir(stage, t)
@@ -112,7 +130,7 @@ func (r *run) round(ctx context.Context, stage string, round int, w workload, as
 		case err != nil:
 			r.book.fail(stage, t.name(), err)
 			remove()
-		case stage == w1.name && round == 0 && slices.Contains(r.stages, "queries"):
+		case w.name == w1.name && (stage == w1.name) == (usualForm(t) == asLines) && round == 0 && slices.Contains(r.stages, "queries"):
 			r.loaded[t.name()] = dir
 		default:
 			remove()
@@ -148,7 +166,7 @@ func (r *run) load(ctx context.Context, t target, w workload, dir string) error 
 	if err != nil {
 		return err
 	}
-	err = s.send(ctx, w, asLines, r.connections)
+	err = s.send(ctx, w, usualForm(t), r.connections)
 	if err == nil {
 		err = awaitStored(ctx, s, w.points())
 	}

@@ -32,7 +32,8 @@ const (
 type server interface {
 	// account is the process to be measured.
 	account() *process
-	// dataDirs are the directories whose sizes count.
+	// dataDirs are the directories whose sizes count, none if they would say
+	// nothing.
 	dataDirs() []string
 	// send sends w in the given form, over n connections. It returns
 	// errors.ErrUnsupported if the server does not take that.
@@ -65,7 +66,7 @@ const (
 func targets(ctx context.Context, binary, peers string) (found []target, versions map[string]string, err error) {
 	versions = make(map[string]string)
 	wanted := []target{varveTarget{binary}}
-	for _, t := range []target{victoriaTarget{}, influxTarget{}, prometheusTarget{}} {
+	for _, t := range []target{victoriaTarget{}, influxTarget{}, prometheusTarget{}, kairosTarget{}} {
 		if peers == "all" || strings.Contains(","+peers+",", ","+t.name()+",") {
 			wanted = append(wanted, t)
 		}
@@ -74,7 +75,7 @@ func targets(ctx context.Context, binary, peers string) (found []target, version
 		version, err := t.version(ctx)
 		switch {
 		case errors.Is(err, exec.ErrNotFound):
-			fmt.Printf("%s is not installed, see scripts/bench-peers.sh\n", t.name())
+			fmt.Printf("%s is not there: scripts/bench-peers.sh installs all but kairosdb, which needs Java and Maven\n", t.name())
 			continue
 		case err != nil:
 			return nil, nil, fmt.Errorf("version of %s: %w", t.name(), err)

@@ -1,0 +1,153 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// kairosTarget is KairosDB on a node of Cassandra, as the scripts of this
+// repository fetch and start them.
+type kairosTarget struct{}
+
+// kairosDB is a running one. It speaks what Varve speaks, so that it is asked and
+// read in the same way; its costs are those of both processes.
+type kairosDB struct {
+	*varve
+	cassandra string // directory
+	sent      workload
+}
+
+func (kairosTarget) name() string { return "kairosdb" }
+
+// version fetches the programs at its first call.
+func (kairosTarget) version(ctx context.Context) (string, error) {
+	versions := "1.3.0-1, on Cassandra 5.0.8"
+	for _, script := range []string{"kairosdb.sh", "cassandra.sh"} {
+		out, err := exec.CommandContext(ctx, filepath.Join("scripts", script), "jars").CombinedOutput()
+		var status *exec.ExitError
+		if errors.As(err, &status) && status.ExitCode() == 3 || errors.Is(err, os.ErrNotExist) {
+			return "", exec.ErrNotFound
+		}
+		if err != nil {
+			return "", fmt.Errorf("%s: %w\n%s", script, err, out)
+		}
+	}
+	return versions, nil
+}
+
+// javaOptions undo what makes the scripts' processes small, since tests start many
+// of them: here there are compilers and memory as in earnest. It is a variable that
+// Java lays over the command line.
+var javaOptions = []string{"_JAVA_OPTIONS=-XX:TieredStopAtLevel=4 -Xmx2g"}
+
+// javaPatience is how long a Java may take to start on a busy machine.
+const javaPatience = 5 * time.Minute
+
+const kairosConfig = `
+kairosdb.jetty.address: "127.0.0.1"
+kairosdb.jetty.port: %s
+kairosdb.jetty.static_web_root: "webroot"
+kairosdb.telnetserver.address: "127.0.0.1"
+kairosdb.telnetserver.port: %s
+kairosdb.query_cache.cache_dir: "cache"
+kairosdb.hostname: "bench"
+kairosdb.service.reporter: "<disabled>"
+kairosdb.service.datastore: "org.kairosdb.datastore.cassandra.CassandraModule"
+kairosdb.datastore.cassandra.table_create_with.data_points: ""
+kairosdb.datastore.cassandra.write_cluster.keyspace: "kairosdb"
+kairosdb.datastore.cassandra.write_cluster.cql_host_list: ["%s:9042"]
+kairosdb.datastore.cassandra.write_cluster.read_consistency_level: "ONE"
+kairosdb.datastore.cassandra.write_cluster.write_consistency_level: "ONE"
+`
+
+func (kairosTarget) start(ctx context.Context, dir string, _ mode) (server, error) {
+	addrs, err := freeAddrs(2)
+	if err != nil {
+		return nil, err
+	}
+	// An address of its own: nodes of other runs have the same port.
+	ip := fmt.Sprintf("127.%d.%d.1", os.Getpid()/250%98+100, os.Getpid()%250+1)
+	k := &kairosDB{varve: &varve{http: addrs[0], line: addrs[1]}, cassandra: filepath.Join(dir, "cassandra")}
+	node, err := startIn(ctx, javaOptions, filepath.Join("scripts", "cassandra.sh"), "run", "--dir", k.cassandra, "--ip", ip, "--heap", "2g")
+	if err != nil {
+		return nil, err
+	}
+	if err := node.awaitWithin(javaPatience, func() error { return listens(ip + ":9042") }); err != nil {
+		return nil, err
+	}
+	home := filepath.Join(dir, "kairosdb")
+	if err := os.MkdirAll(filepath.Join(home, "conf"), 0o755); err != nil {
+		node.kill()
+		return nil, err
+	}
+	config := fmt.Sprintf(kairosConfig, portOf(k.http), portOf(k.line), ip)
+	if err := os.WriteFile(filepath.Join(home, "conf", "kairosdb.conf"), []byte(config), 0o644); err != nil {
+		node.kill()
+		return nil, err
+	}
+	if k.process, err = startIn(ctx, javaOptions, filepath.Join("scripts", "kairosdb.sh"), "run", home); err != nil {
+		node.kill()
+		return nil, err
+	}
+	k.under = node
+	return k, k.awaitWithin(javaPatience, func() error {
+		_, err := httpGet(ctx, "http://"+k.http+"/api/v1/health/check")
+		return err
+	})
+}
+
+// listens reports, by an error, whether nobody takes connections.
+func listens(addr string) error {
+	c, err := net.DialTimeout("tcp", addr, time.Second)
+	if err == nil {
+		c.Close()
+	}
+	return err
+}
+
+func portOf(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
+
+// dataDirs is none: what Cassandra has not flushed lies in its log.
+func (k *kairosDB) dataDirs() []string { return nil }
+
+func (k *kairosDB) send(ctx context.Context, w workload, as form, n int) error {
+	if as != asJSON {
+		return errors.ErrUnsupported
+	}
+	k.sent = w
+	return inParallel(ctx, w, n, func(ctx context.Context, from, to int) error {
+		return sendKairos(ctx, w, "http://"+k.http+"/api/v1/datapoints", from, to)
+	})
+}
+
+// stored asks for the points of the last series: KairosDB says nowhere how many it
+// has written, and writes in the order in which it takes. The others are verified
+// later.
+func (k *kairosDB) stored(ctx context.Context) (int64, error) {
+	w := k.sent
+	last := question{kind: raw, metric: metricsPerHost - 1, host: w.hosts - 1, startMS: w.startMS, endExcl: w.endMS()}
+	text, err := k.ask(ctx, last)
+	if err != nil {
+		return 0, err
+	}
+	a, err := k.read(last, text)
+	if err != nil {
+		return 0, err
+	}
+	return int64(a.size()) * int64(w.series()), sleep(ctx, time.Second)
+}
+
+// settle waits until both processes rest.
+func (k *kairosDB) settle(ctx context.Context) error {
+	return k.awaitQuiet(ctx, k.cassandra, time.Second, 20*time.Second)
+}
+
+// flush has nothing to do: what is written is visible.
+func (k *kairosDB) flush(context.Context) error { return nil }
