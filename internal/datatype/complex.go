@@ -20,7 +20,7 @@ func complexType() Type {
 	}
 }
 
-var errComplex = errors.New("must be an object with the numbers real and imaginary.")
+var errComplex = errors.New("must be an object with the numbers real and imaginary")
 
 func parseComplex(dst, text []byte) ([]byte, error) {
 	var parts [2]float64

@@ -17,7 +17,7 @@ type Type struct {
 
 	// Parse appends the stored form of a value, given as JSON in the lenient
 	// form that package jsontext reads. Its error says what the value must be,
-	// to follow "value ".
+	// to follow "value " and to go before a point.
 	Parse func(dst, text []byte) ([]byte, error)
 
 	// Append appends a stored value as JSON; number writes the finite numbers

@@ -20,7 +20,7 @@ func (p *parser) storeTyped(where point, ms int64, v jsontext.Token, typ *dataty
 	case errors.As(err, &infinite):
 		return p.refusePoint(where, ingest.NotFinite, "value must be finite.")
 	case err != nil:
-		return p.refusePoint(where, ingest.BadValue, "value "+err.Error())
+		return p.refusePoint(where, ingest.BadValue, "value "+err.Error()+".")
 	}
 	if kind := typ.Stored.Kind(); kind != model.Custom {
 		return p.addBytes(where, ms, kind, value)

@@ -15,7 +15,7 @@ func TestAddedDataType(t *testing.T) {
 		Name: "point", Stored: "acme_point",
 		Parse: func(dst, text []byte) ([]byte, error) {
 			if len(text) == 0 || text[0] != '{' {
-				return dst, errors.New("must be an object.")
+				return dst, errors.New("must be an object")
 			}
 			return append(dst, text...), nil
 		},
