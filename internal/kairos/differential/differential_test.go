@@ -28,13 +28,24 @@ type run struct {
 	asked, failed int
 	listed        map[string]int
 	statuses      map[int]int
+
+	seconds bool // the keyspace holds whole seconds only
 }
 
 func TestDifferential(t *testing.T) {
-	r := &run{pair: startPair(t), listed: map[string]int{}, statuses: map[int]int{}}
+	newRun(startPair(t)).all(*queriesFlag)
+}
+
+func newRun(p *pair) *run {
+	return &run{pair: p, listed: map[string]int{}, statuses: map[int]int{}}
+}
+
+// all asks so many questions.
+func (r *run) all(questions int) {
+	r.t.Helper()
 	began := time.Now()
 	worlds := uint64(0)
-	for number := uint64(1); r.asked < *queriesFlag && r.failed < *failures; number++ {
+	for number := uint64(1); r.asked < questions && r.failed < *failures; number++ {
 		if *worldFlag != 0 && number != *worldFlag {
 			if number > *worldFlag {
 				break
@@ -45,10 +56,10 @@ func TestDifferential(t *testing.T) {
 		worlds++
 	}
 	explained := r.explained()
-	t.Logf("seed %d: %d questions about %d worlds in %v; %d agree, %d differ as listed %v, %d differ otherwise; statuses %v",
+	r.t.Logf("seed %d: %d questions about %d worlds in %v; %d agree, %d differ as listed %v, %d differ otherwise; statuses %v",
 		*seedFlag, r.asked, worlds, time.Since(began).Round(time.Second), r.asked-explained-r.failed, explained, r.listed, r.failed, r.statuses)
 	if explained*10 > r.asked*2 && r.failed == 0 {
-		t.Errorf("%d of %d answers are explained by the list: what it says is too wide to prove anything", explained, r.asked)
+		r.t.Errorf("%d of %d answers are explained by the list: what it says is too wide to prove anything", explained, r.asked)
 	}
 }
 
@@ -65,6 +76,9 @@ func (r *run) explained() int {
 func (r *run) explore(number uint64) {
 	g := newMaker(*seedFlag, number)
 	w := g.world()
+	if r.seconds {
+		w.wholeSeconds()
+	}
 	name, difference, err := r.load(w.points, w.compact)
 	if err != nil {
 		r.t.Fatalf("world %d: %v", number, err)
@@ -75,20 +89,20 @@ func (r *run) explore(number uint64) {
 		return
 	}
 	for range questionsPerWorld {
-		tr.Question = g.question(w)
+		tr.Question = r.draw(g, w)
 		if !r.one(number, tr, name) {
 			return
 		}
 	}
 	for range deletesPerWorld {
-		tr.Question = g.delete(w)
+		tr.Question = r.trimmed(g.delete(w))
 		listed := r.explained()
 		if !r.one(number, tr, name) || r.explained() > listed {
 			return // from here on the two have different points
 		}
 		tr.Deletes = append(tr.Deletes, tr.Question)
 		for range 3 {
-			tr.Question = g.question(w)
+			tr.Question = r.draw(g, w)
 			if !r.one(number, tr, name) {
 				return
 			}

@@ -23,6 +23,7 @@ import (
 	"varve/internal/originals"
 	"varve/internal/query"
 	"varve/internal/server"
+	"varve/internal/store"
 )
 
 // A peer is one side of the comparison.
@@ -78,34 +79,46 @@ func (p *peer) send(method, path, body, name string) (answer, error) {
 	return a, nil
 }
 
-// A pair is both sides.
+// A pair is both sides. Each has all points, or they share one keyspace.
 type pair struct {
 	t      testing.TB
 	varve  *peer
 	kairos *peer
-	store  *embedded.Store // Varve's
+	model  *peer           // a Varve with all points, if the two share a keyspace; else nil
+	store  *embedded.Store // Varve's, or the model's
 	loads  int
+
+	tagIndexed bool // KairosDB looks for series in its own index of tags
 }
 
 func startPair(t testing.TB) *pair {
 	address := originals.Cassandra(t)
 	k := originals.StartKairosDB(t, originals.KairosDBOptions{Cassandra: []string{address}})
-	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
-	t.Cleanup(client.CloseIdleConnections)
-	p := &pair{t: t, kairos: &peer{url: k.URL, client: client}}
-	p.varve = &peer{url: p.startVarve(), client: client}
+	p := &pair{t: t, store: openEmbedded(t)}
+	client := newClient(t)
+	p.kairos = &peer{url: k.URL, client: client}
+	p.varve = &peer{url: startVarve(t, p.store), client: client}
 	return p
 }
 
-// startVarve serves Varve's real handlers over the embedded store, in a folder of
-// the test.
-func (p *pair) startVarve() string {
-	t := p.t
+func newClient(t testing.TB) *http.Client {
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 8}}
+	t.Cleanup(client.CloseIdleConnections)
+	return client
+}
+
+// openEmbedded opens an embedded store in a folder of the test.
+func openEmbedded(t testing.TB) *embedded.Store {
 	st, err := embedded.Open(vfs.Default, t.TempDir(), embedded.DefaultConfig(), embedded.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.store = st
+	return st
+}
+
+// startVarve serves Varve's real handlers over a store, and closes it with the
+// test.
+func startVarve(t testing.TB, st store.Store) string {
 	registry := prometheus.NewRegistry()
 	engine := query.New(st, query.DefaultConfig(), registry, time.Now)
 	pipeline := ingest.New(st, ingest.DefaultConfig(), ingest.Options{Registerer: registry})

@@ -1,0 +1,169 @@
+package differential
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/cassandra"
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/cql/cqltest"
+	"varve/internal/originals"
+	"varve/internal/rowtime"
+)
+
+var (
+	besideFlag   = flag.Int("differential.beside", 300, "number of questions to Varve and KairosDB on one keyspace, over all keyspaces")
+	keyspaceFlag = flag.String("differential.keyspace", "", "the only kind of keyspace to be asked about")
+)
+
+// A shared is a kind of keyspace that both work on. All have rows of three
+// weeks.
+type shared struct {
+	name    string
+	seconds bool
+	before  []string // statements in the empty keyspace, before anybody opens it
+	ours    bool     // Varve makes the tables, not KairosDB
+	kairos  originals.KairosDBOptions
+}
+
+var sharedKinds = []shared{
+	{name: "milliseconds", kairos: originals.KairosDBOptions{CompactStorage: true, TagIndex: `["*"]`}},
+	{name: "seconds", seconds: true, ours: true, kairos: originals.KairosDBOptions{
+		RowTimeUnit: "SECONDS", RowWidth: rowMS, TagIndex: `["*"]`}},
+	{name: "legacy", before: []string{
+		"CREATE TABLE string_index (key blob, column1 text, value blob, PRIMARY KEY (key, column1))",
+		"INSERT INTO string_index (key, column1, value) VALUES (textAsBlob('metric_names'), 'old.metric', 0x00) USING TIMESTAMP 1",
+	}},
+}
+
+// TestBeside asks random questions of Varve and the original that work on one
+// keyspace. Each point and each deletion goes to one of them, drawn by lot; a
+// Varve with an embedded store, the model, gets all of them. Varve, KairosDB and
+// the model have to answer the same.
+func TestBeside(t *testing.T) {
+	for _, kind := range sharedKinds {
+		if *keyspaceFlag != "" && *keyspaceFlag != kind.name {
+			continue
+		}
+		t.Run(kind.name, func(t *testing.T) {
+			r := newRun(startBeside(t, kind))
+			r.seconds = kind.seconds
+			r.all((*besideFlag + len(sharedKinds) - 1) / len(sharedKinds))
+		})
+	}
+}
+
+func startBeside(t *testing.T, kind shared) *pair {
+	config := cqltest.Config(originals.Cassandra(t))
+	session := cqltest.Keyspace(t, config, cql.Options{})
+	for _, text := range kind.before {
+		cqltest.Must(t, session, text)
+	}
+	client := newClient(t)
+	p := &pair{t: t, store: openEmbedded(t), tagIndexed: kind.kairos.TagIndex != ""}
+	p.model = &peer{url: startVarve(t, p.store), client: client}
+	kairos := func() {
+		o := kind.kairos
+		o.Cassandra, o.Keyspace = config.Hosts, config.Keyspace
+		p.kairos = &peer{url: originals.StartKairosDB(t, o).URL, client: client}
+	}
+	varve := func() { p.varve = &peer{url: startVarve(t, openShared(t, config, kind)), client: client} }
+	if kind.ours {
+		varve()
+		kairos()
+	} else {
+		kairos()
+		varve()
+	}
+	return p
+}
+
+// openShared opens Varve's store over the keyspace. What it keeps of finished
+// rows it believes for a short time only, since KairosDB does not tell what it
+// changes there.
+func openShared(t *testing.T, config cql.Config, kind shared) *cassandra.Store {
+	c := cassandra.DefaultConfig()
+	c.Config = config
+	c.Spool.Linger = 20 * time.Millisecond
+	c.Read.ChunkCacheAge, c.Read.PostingsCacheAge = time.Second/2, time.Second
+	if kind.kairos.TagIndex != "" {
+		c.Write.TagIndex = []string{"include all"}
+	}
+	if kind.seconds {
+		c.Schema.RowTimeUnit, c.Schema.RowWidth = rowtime.Seconds.String(), rowMS
+	}
+	st, err := cassandra.Open(vfs.NewMem(), "spool", c, cassandra.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := st.WaitReady(ctx); err != nil {
+		st.Close()
+		t.Fatal(err)
+	}
+	if got := strings.ToLower(st.Status().Keyspace.RowTimeUnit); got != kind.name {
+		t.Errorf("the keyspace was opened as %s, want %s", got, kind.name)
+	}
+	return st
+}
+
+// wholeSeconds takes from the points what a keyspace of seconds can not hold. Of
+// points that only fractions told apart one stays.
+func (w *world) wholeSeconds() {
+	kept, first := w.points[:0], map[string]string{}
+	for _, p := range w.points {
+		p.TimeMS = floorSecond(p.TimeMS)
+		// Strings and large numbers of several series must not meet, see fill.
+		at := fmt.Sprint(p.Metric, p.TimeMS, p.Type)
+		if p.Type != "string" && len(fmt.Sprint(p.Value)) < 16 {
+			at = fmt.Sprint(p.series(), p.TimeMS)
+		}
+		owner, met := first[at]
+		if met && (p.Round == 0 || owner != p.series()) {
+			continue
+		}
+		first[at] = p.series()
+		kept = append(kept, p)
+	}
+	w.points = kept
+	w.low, w.high = floorSecond(w.low), floorSecond(w.high)
+}
+
+func floorSecond(ms int64) int64 {
+	rest := ms % 1000
+	if rest < 0 {
+		rest += 1000
+	}
+	return ms - rest
+}
+
+// draw draws a question that the keyspace can answer. What save_as writes has
+// fractions of a second.
+func (r *run) draw(g maker, w *world) question {
+	for {
+		if q := r.trimmed(g.question(w)); !r.seconds || savedBy(q) == nil {
+			return q
+		}
+	}
+}
+
+// trimmed moves the range to whole seconds, if need be: KairosDB answers up to
+// a second more than it is asked for.
+func (r *run) trimmed(q question) question {
+	if r.seconds {
+		for _, bound := range []string{"start_absolute", "end_absolute"} {
+			if ms, ok := q.Body[bound].(int64); ok {
+				q.Body[bound] = floorSecond(ms)
+			}
+		}
+	}
+	return q
+}
