@@ -9,8 +9,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -84,6 +86,7 @@ func Launch(t *testing.T, dir string, flags ...string) *Server {
 		Exited:  make(chan struct{}),
 	}
 	EndWithTest(s.command)
+	s.command.Env = plainEnvironment()
 	s.command.Stderr = s.Log
 	s.command.Stdout = s.greeted
 	if err := s.command.Start(); err != nil {
@@ -95,6 +98,12 @@ func Launch(t *testing.T, dir string, flags ...string) *Server {
 	}()
 	t.Cleanup(s.Kill)
 	return s
+}
+
+// plainEnvironment is that of the test binary without variables of Varve: those
+// would be taken as settings, or refused.
+func plainEnvironment() []string {
+	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "VARVE_") })
 }
 
 // Start starts varve serve on dir and waits until it is ready.
