@@ -13,6 +13,8 @@ import (
 
 // A Status says how the store is doing.
 type Status struct {
+	Refusing string `json:",omitempty"` // why samples are not taken
+	Degraded string `json:",omitempty"` // why Cassandra takes nothing, since when, and how much waits
 	Cluster  cql.State
 	Spool    spool.Health
 	Keyspace *KeyspaceStatus // nil until it was opened
@@ -30,7 +32,10 @@ type KeyspaceStatus struct {
 
 // Status returns the current state.
 func (s *Store) Status() Status {
-	st := Status{Cluster: s.session.State(), Spool: s.spool.Health()}
+	st := Status{
+		Refusing: textOf(s.Healthy()), Degraded: textOf(s.Degraded()),
+		Cluster: s.session.State(), Spool: s.spool.Health(),
+	}
 	l := s.rows.Load()
 	if l == nil {
 		st.Waiting = (*s.reason.Load()).Error()
@@ -41,6 +46,13 @@ func (s *Store) Status() Status {
 	}
 	st.Refused = l.writer.Refusals()
 	return st
+}
+
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }
 
 // Healthy returns nil while samples are taken, else why they are not.

@@ -13,10 +13,10 @@ type Health struct {
 	Oldest      time.Time // when the oldest of it came; zero if there is nothing
 
 	Started   bool      // there is a sink
-	SinkError error     // of the last attempt; nil if it was good
+	SinkError error     `json:"-"` // of the last attempt; nil if it was good
 	SinkSince time.Time // of the first failure in a row; zero if SinkError is nil
 
-	Err error // why no samples are taken, nil if they are
+	Err error `json:"-"` // why no samples are taken, nil if they are
 }
 
 // Health returns the current state.
