@@ -27,6 +27,10 @@ func commands() []command {
 			synopsis: "run the server",
 			help: `Runs the server until it is interrupted. No configuration is needed: data is kept
 in ./varve-data, HTTP is on 127.0.0.1:8080, telnet on 127.0.0.1:4242.
+With --store=cassandra data is in a keyspace of KairosDB, which may be in use:
+  varve serve --store=cassandra --cassandra-hosts=10.0.0.1 --cassandra-keyspace=kairosdb
+or, with the configuration of the KairosDB server beside or before it,
+  varve serve --kairosdb-conf=/opt/kairosdb/conf/kairosdb.conf
 `,
 			settings: true,
 			run:      serve,
@@ -138,8 +142,9 @@ func (c command) explain(w io.Writer) error {
 	_, err := fmt.Fprintf(w, `Usage: varve %s [FLAGS]
 
 %s
-Settings come from a YAML file (--config FILE, or VARVE_CONFIG), from the environment
-(VARVE_SERVER_HTTP_ADDR for --server-http-addr) and from flags; a later one wins.
+Settings come from the configuration of a KairosDB server (--kairosdb-conf FILE, or
+VARVE_KAIROSDB_CONF), a YAML file (--config FILE, or VARVE_CONFIG), the environment
+(VARVE_SERVER_HTTP_ADDR for --server-http-addr) and flags; a later one wins.
 Short flags: --data-dir, --http-addr, --telnet-addr.
 
 Flags, with their defaults:

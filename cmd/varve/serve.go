@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"time"
 
@@ -38,6 +39,7 @@ func serve(t terminal, args []string) error {
 	}
 	c := loaded.Config
 	log := c.Log.Logger(t.stderr)
+	tellKairosDB(loaded.KairosDB, log)
 	limitGarbage()
 	registry := prometheus.NewRegistry()
 	store, err := openBackend(c, registry, log)
@@ -79,6 +81,20 @@ func serve(t terminal, args []string) error {
 	}
 	log.Info("stopped", "after", time.Since(ended).Round(time.Millisecond))
 	return err
+}
+
+// tellKairosDB says which keys of a configuration of KairosDB set nothing.
+func tellKairosDB(k *config.KairosDB, log *slog.Logger) {
+	if k == nil {
+		return
+	}
+	log.Info("the configuration of KairosDB is used; varve config shows what comes of it", "file", k.Path, "settings", len(k.Mapping.Settings))
+	for _, r := range k.Notes() {
+		log.Info("KairosDB's configuration: set nothing: "+r.Why, "keys", strings.Join(r.Keys, " "))
+	}
+	for _, r := range k.Warnings() {
+		log.Warn("KairosDB's configuration: set nothing: "+r.Why, "keys", strings.Join(r.Keys, " "))
+	}
 }
 
 // background runs f until ctx ends or stop is called, which waits for its end.

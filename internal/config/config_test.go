@@ -88,7 +88,7 @@ func sources(file, environment, args string) Sources {
 func TestLayers(t *testing.T) {
 	file := "dir: file\ncache:\n  size: 2MiB\n  max_age: 2h\n  on: true\n  ways: 2\n"
 	got := defaultSample()
-	origins, err := load(&got, sources(file,
+	layers, err := load(&got, sources(file,
 		"PATH=/bin VARVE_CACHE_SIZE=3MiB VARVE_CACHE_WAYS=3 VARVE_CACHE_RATIO=0.5 VARVE_CACHE_LEVEL=warn",
 		"--cache-ways=-0 -cache-small 200 --cache-on=false --cache-deep-ways 7"))
 	if err != nil {
@@ -111,7 +111,7 @@ func TestLayers(t *testing.T) {
 		"cache.level":     "environment VARVE_CACHE_LEVEL",
 		"cache.deep.ways": "flag --cache-deep-ways",
 	}
-	if d := cmp.Diff(wantOrigins, origins); d != "" {
+	if d := cmp.Diff(wantOrigins, layers.origins); d != "" {
 		t.Error(d)
 	}
 }
@@ -272,13 +272,13 @@ func slicesContainKey(list []field, key string) bool {
 
 func TestWriteYAML(t *testing.T) {
 	root := defaultSample()
-	origins, err := load(&root, sources("cache:\n  max_age: 90m", "VARVE_DIR=a:b", "--cache-on"))
+	layers, err := load(&root, sources("cache:\n  max_age: 90m", "VARVE_DIR=a:b", "--cache-on"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	standard := defaultSample()
 	var b bytes.Buffer
-	if err := writeYAML(&b, &root, &standard, origins); err != nil {
+	if err := writeYAML(&b, &root, &standard, layers.origins); err != nil {
 		t.Fatal(err)
 	}
 	const want = `# Where.
@@ -428,7 +428,7 @@ func TestListsAndEmbeddedStructs(t *testing.T) {
 	} {
 		got := listed{}
 		got.Cluster.Hosts = []string{"default"}
-		origins, err := load(&got, sources(tc.file, tc.environment, tc.args))
+		layers, err := load(&got, sources(tc.file, tc.environment, tc.args))
 		if err != nil {
 			t.Fatalf("%+v: %v", tc, err)
 		}
@@ -436,7 +436,7 @@ func TestListsAndEmbeddedStructs(t *testing.T) {
 			t.Errorf("%+v: %s", tc, d)
 		}
 		var b strings.Builder
-		if err := writeYAML(&b, &got, &listed{}, origins); err != nil {
+		if err := writeYAML(&b, &got, &listed{}, layers.origins); err != nil {
 			t.Fatal(err)
 		}
 		again := listed{}

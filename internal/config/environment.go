@@ -8,7 +8,8 @@ import (
 
 const (
 	environmentPrefix = "VARVE_"
-	environmentFile   = environmentPrefix + "CONFIG" // names the configuration file
+	environmentFile   = environmentPrefix + "CONFIG"        // names the configuration file
+	environmentKairos = environmentPrefix + "KAIROSDB_CONF" // names KairosDB's
 )
 
 // kubernetesService matches the variables that Kubernetes puts into every
@@ -23,12 +24,12 @@ func (l *layers) applyEnvironment(variables []string) {
 		name, text, _ := strings.Cut(variable, "=")
 		f, known := byName[name]
 		switch {
-		case !strings.HasPrefix(name, environmentPrefix), name == environmentFile:
+		case !strings.HasPrefix(name, environmentPrefix), name == environmentFile, name == environmentKairos:
 		case known:
 			l.set(f, text, "environment "+name)
 		case kubernetesService.MatchString(name):
 		default:
-			l.fail("environment: unknown variable %s%s", name, orNearest(name, append(names, environmentFile), "_", ""))
+			l.fail("environment: unknown variable %s%s", name, orNearest(name, append(names, environmentFile, environmentKairos), "_", ""))
 		}
 	}
 }

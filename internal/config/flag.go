@@ -10,7 +10,13 @@ import (
 // ErrHelp is returned by Load when the flags ask for help.
 var ErrHelp = errors.New("help wanted")
 
-const fileFlag = "config" // names the configuration file
+// Flags that name files.
+const (
+	fileFlag   = "config"
+	kairosFlag = "kairosdb-conf"
+)
+
+func isFileFlag(name string) bool { return name == fileFlag || name == kairosFlag }
 
 // An argument is one flag of the command line.
 type argument struct{ name, value string }
@@ -19,7 +25,7 @@ type argument struct{ name, value string }
 func (l *layers) applyFlags(args []argument) {
 	names, byName := l.flags()
 	for _, a := range args {
-		if a.name == fileFlag {
+		if isFileFlag(a.name) {
 			continue
 		}
 		f, ok := byName[a.name]
@@ -31,7 +37,8 @@ func (l *layers) applyFlags(args []argument) {
 	}
 }
 
-// flags returns all flag names, and the setting of each but fileFlag.
+// flags returns all flag names, and the setting of each but of those that name
+// files.
 func (l *layers) flags() ([]string, map[string]field) {
 	names, byName := l.names(field.flag)
 	for _, s := range shortFlags {
@@ -40,7 +47,7 @@ func (l *layers) flags() ([]string, map[string]field) {
 			byName[s.flag] = f
 		}
 	}
-	return append(names, fileFlag), byName
+	return append(names, fileFlag, kairosFlag), byName
 }
 
 // parseFlags splits args into flags. Forms are --name value, --name=value,
@@ -64,7 +71,7 @@ func (l *layers) parseFlags(args []string) ([]argument, error) {
 		case hasValue:
 		case known && f.value.Kind() == reflect.Bool:
 			value = "true"
-		case !known && name != fileFlag:
+		case !known && !isFileFlag(name):
 			// The next word may be its value or not: do not report it too.
 			if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 				args = args[1:]

@@ -12,6 +12,8 @@ type layers struct {
 	byKey   map[string]field
 	origins map[string]string // key of a setting -> layer and place
 	errs    []error
+
+	kairosDB *KairosDB
 }
 
 func newLayers(root any) *layers {

@@ -10,24 +10,24 @@ type Sources struct {
 	Args        []string // flags
 	Environment []string // name=value, as os.Environ gives them
 
-	// ReadFile reads the configuration file; nil means from disk.
+	// ReadFile reads the configuration files; nil means from disk.
 	ReadFile func(path string) ([]byte, error)
 }
 
-// Load applies defaults, file, environment and flags and validates the result.
+// Load applies defaults, files, environment and flags and validates the result.
 // The error holds all problems that were found, one per line, or is ErrHelp.
 func Load(src Sources) (*Loaded, error) {
 	loaded := &Loaded{Config: Default()}
-	origins, err := load(&loaded.Config, src)
+	l, err := load(&loaded.Config, src)
 	if err != nil {
 		return nil, err
 	}
-	loaded.origins = origins
+	loaded.origins, loaded.KairosDB = l.origins, l.kairosDB
 	return loaded, nil
 }
 
 // load does the work of Load on any configuration struct.
-func load(root any, src Sources) (origins map[string]string, err error) {
+func load(root any, src Sources) (*layers, error) {
 	if src.ReadFile == nil {
 		src.ReadFile = readFile
 	}
@@ -39,7 +39,14 @@ func load(root any, src Sources) (origins map[string]string, err error) {
 	if err != nil {
 		l.errs = append(l.errs, err)
 	}
-	if path, origin := filePath(args, src.Environment); path != "" {
+	if path, origin := filePath(args, src.Environment, kairosFlag, environmentKairos); path != "" {
+		data, err := src.ReadFile(path)
+		if err != nil {
+			return nil, fmt.Errorf("read KairosDB's configuration named by %s: %w", origin, err)
+		}
+		l.applyKairosDB(path, data, src.Environment)
+	}
+	if path, origin := filePath(args, src.Environment, fileFlag, environmentFile); path != "" {
 		data, err := src.ReadFile(path)
 		if err != nil {
 			return nil, fmt.Errorf("read the configuration file named by %s: %w", origin, err)
@@ -49,15 +56,16 @@ func load(root any, src Sources) (origins map[string]string, err error) {
 	l.applyEnvironment(src.Environment)
 	l.applyFlags(args)
 	l.validate(root)
-	return l.origins, l.err()
+	return l, l.err()
 }
 
-// filePath returns which file to read, "" for none, and who says so.
-func filePath(args []argument, environment []string) (path, origin string) {
-	path, origin = fromEnvironment(environment, environmentFile), "environment "+environmentFile
+// filePath returns which file the flag or else the variable names, "" for none,
+// and who says so.
+func filePath(args []argument, environment []string, flag, variable string) (path, origin string) {
+	path, origin = fromEnvironment(environment, variable), "environment "+variable
 	for _, a := range args {
-		if a.name == fileFlag {
-			path, origin = a.value, "flag --"+fileFlag
+		if a.name == flag {
+			path, origin = a.value, "flag --"+flag
 		}
 	}
 	return path, origin

@@ -18,12 +18,14 @@ const referenceHead = `# Configuration
 This page is generated from the code. After a change of a setting run
 ` + "`go test ./internal/config -run TestReferencePage -update`" + `.
 
-Varve needs no configuration. What you want to change can be said in four places; a later one wins:
+Varve needs no configuration. What you want to change can be said in these places; a later one wins:
 
 1. the defaults below,
-2. a YAML file named by ` + "`--config`" + ` or ` + "`VARVE_CONFIG`" + `,
-3. the environment: ` + "`VARVE_`" + ` and the key in capitals, dots as underscores,
-4. flags: the key with dashes instead of dots and underscores.
+2. the configuration of a KairosDB server named by ` + "`--kairosdb-conf`" + ` or ` + "`VARVE_KAIROSDB_CONF`" + `, as it is:
+   [what is taken from it](migrating-from-kairosdb.md#kairosdbconf),
+3. a YAML file named by ` + "`--config`" + ` or ` + "`VARVE_CONFIG`" + `,
+4. the environment: ` + "`VARVE_`" + ` and the key in capitals, dots as underscores,
+5. flags: the key with dashes instead of dots and underscores.
 
 So the key ` + "`server.http_addr`" + ` is set by these lines, each in its place:
 

@@ -10,8 +10,9 @@ import (
 
 // Loaded is a configuration and where its values come from.
 type Loaded struct {
-	Config  Config
-	origins map[string]string
+	Config   Config
+	KairosDB *KairosDB // nil without a file of KairosDB
+	origins  map[string]string
 }
 
 // WriteYAML writes the effective configuration as a file that Load takes, with
@@ -19,7 +20,10 @@ type Loaded struct {
 // and the default beside it.
 func (l *Loaded) WriteYAML(w io.Writer) error {
 	defaults := Default()
-	return writeYAML(w, &l.Config, &defaults, l.origins)
+	if err := writeYAML(w, &l.Config, &defaults, l.origins); err != nil || l.KairosDB == nil {
+		return err
+	}
+	return l.KairosDB.writeComment(w)
 }
 
 func writeYAML(w io.Writer, root, defaults any, origins map[string]string) error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"varve/internal/model"
 	"varve/internal/units"
 )
 
@@ -18,6 +19,9 @@ type Config struct {
 	NewSeriesPerSecond int `yaml:"new_series_per_second" doc:"Series that may be created per second in the long run; known series are never held up."`
 	NewSeriesBurst     int `yaml:"new_series_burst" doc:"Series that may be created at once, before new_series_per_second applies."`
 	MaxSeries          int `yaml:"max_series" doc:"Series that the store may hold before new ones are refused."`
+
+	DefaultTTL      time.Duration `yaml:"default_ttl" doc:"Time to live of points that are sent without one, in whole seconds; 0 keeps them for ever. Points that are there already keep theirs."`
+	ForceDefaultTTL bool          `yaml:"force_default_ttl" doc:"Give default_ttl to all points, whatever they are sent with."`
 
 	MaxTags          int         `yaml:"max_tags" doc:"Tags of one series."`
 	MaxMetricBytes   units.Bytes `yaml:"max_metric_bytes" doc:"Length of a metric name."`
@@ -83,6 +87,9 @@ func (c Config) Validate() error {
 	positive("alias_cache", int64(c.AliasCache))
 	positive("rejected_kept", int64(c.RejectedKept))
 	positive("rejected_bytes", int64(c.RejectedBytes))
+	if c.DefaultTTL < 0 || c.DefaultTTL > model.MaxTTL*time.Second || c.DefaultTTL%time.Second != 0 {
+		errs = append(errs, fmt.Errorf("default_ttl: is %s, must be whole seconds from 0 to %s", c.DefaultTTL, model.MaxTTL*time.Second))
+	}
 	if c.MaxUnpackedBytes > 0 && c.BodyMemory < c.MaxUnpackedBytes {
 		errs = append(errs, fmt.Errorf("body_memory: is %s, must hold at least one body of max_unpacked_bytes, %s", c.BodyMemory, c.MaxUnpackedBytes))
 	}

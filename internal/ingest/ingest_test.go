@@ -40,6 +40,40 @@ func put(w *ingest.Writer, metric, tag string, ms int64) error {
 	return nil
 }
 
+func TestDefaultTTL(t *testing.T) {
+	for _, test := range []struct {
+		ttl   time.Duration
+		force bool
+		want  []uint32 // of samples that were sent with 0 and 7
+	}{
+		{0, false, []uint32{0, 7}},
+		{time.Hour, false, []uint32{3600, 7}},
+		{time.Hour, true, []uint32{3600, 3600}},
+		{0, true, []uint32{0, 0}},
+	} {
+		r := &ingesttest.Recorder{}
+		var got []uint32
+		r.OnAppend = func(b *store.Batch) error {
+			for _, s := range b.Samples {
+				got = append(got, s.TTL)
+			}
+			return nil
+		}
+		p, _ := ingesttest.NewPipeline(r, func(c *ingest.Config) { c.DefaultTTL, c.ForceDefaultTTL = test.ttl, test.force })
+		w := p.NewWriter(p.Protocol("test"), "peer", 0)
+		_, err := w.Ingest(context.Background(), 2, func() error {
+			if err := put(w, "m", "a", 1); err != nil {
+				return err
+			}
+			w.Batch().AddLong(w.Batch().Samples[0].Ref, 2, 2, 7)
+			return nil
+		})
+		if err != nil || !slices.Equal(got, test.want) {
+			t.Errorf("default %v, force %v: %v, %v; want %v", test.ttl, test.force, got, err, test.want)
+		}
+	}
+}
+
 func TestStaleBlockIsParsedAgainAndCountedOnce(t *testing.T) {
 	r := &ingesttest.Recorder{}
 	p, reg := ingesttest.NewPipeline(r, nil)
@@ -331,10 +365,13 @@ func TestConfig(t *testing.T) {
 	if err := ingest.DefaultConfig().Validate(); err != nil {
 		t.Errorf("defaults: %v", err)
 	}
-	err := ingest.Config{}.Validate()
+	err := ingest.Config{DefaultTTL: -1}.Validate()
 	typ := reflect.TypeFor[ingest.Config]()
 	for i := range typ.NumField() {
 		f := typ.Field(i)
+		if f.Type.Kind() == reflect.Bool {
+			continue
+		}
 		if key := f.Tag.Get("yaml"); key == "" || f.Tag.Get("doc") == "" || !strings.Contains(err.Error(), key+":") {
 			t.Errorf("field %s: yaml %q, doc %q, reported by Validate: %v", f.Name, key, f.Tag.Get("doc"), err)
 		}

@@ -133,6 +133,7 @@ func (w *Writer) append(ctx context.Context) error {
 	if len(w.batch.Samples) == 0 {
 		return nil
 	}
+	w.p.giveTTL(w.batch.Samples)
 	done, err := w.p.appending(ctx, &w.batch)
 	if err != nil {
 		return err
@@ -145,6 +146,25 @@ func (w *Writer) append(ctx context.Context) error {
 	w.p.metrics.appendTime.Observe(time.Since(began).Seconds())
 	w.p.metrics.batchSamples.Observe(float64(len(w.batch.Samples)))
 	return nil
+}
+
+// giveTTL gives the default time to live to samples that have none, or to all.
+func (p *Pipeline) giveTTL(samples []store.Sample) {
+	ttl := uint32(p.cfg.DefaultTTL / time.Second)
+	if p.cfg.ForceDefaultTTL {
+		for i := range samples {
+			samples[i].TTL = ttl
+		}
+		return
+	}
+	if ttl == 0 {
+		return
+	}
+	for i := range samples {
+		if samples[i].TTL == 0 {
+			samples[i].TTL = ttl
+		}
+	}
 }
 
 // settle counts what the block held, once it is stored.

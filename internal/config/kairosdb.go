@@ -1,0 +1,105 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"varve/internal/kairosconf"
+)
+
+// KairosDB is what became of a configuration file of KairosDB.
+type KairosDB struct {
+	Path    string
+	Mapping kairosconf.Mapping
+}
+
+// applyKairosDB sets what a configuration of KairosDB says, as far as there are
+// settings for it.
+func (l *layers) applyKairosDB(path string, data []byte, environment []string) {
+	file := "file " + filepath.Base(path)
+	parsed, err := kairosconf.Parse(path, data, func(name string) (string, bool) {
+		text := fromEnvironment(environment, name)
+		return text, text != ""
+	})
+	if err != nil {
+		l.fail("file %s: %w", path, err)
+		return
+	}
+	mapping, errs := parsed.Map()
+	for _, err := range errs {
+		l.fail("%s: %w", file, err)
+	}
+	for _, s := range mapping.Settings {
+		origin := file + ": " + s.From
+		f, known := l.byKey[s.Key]
+		switch {
+		case !known: // a test sees to it that there is none
+			l.fail("%s: there is no setting %s", origin, s.Key)
+		case s.List != nil && f.isList():
+			f.value.Set(reflect.ValueOf(slices.Clone(s.List)))
+			l.origins[f.key] = origin
+		default:
+			l.set(f, s.Value, origin)
+		}
+	}
+	l.kairosDB = &KairosDB{Path: path, Mapping: mapping}
+}
+
+// A Remark is one reason and the keys of KairosDB that it is about.
+type Remark struct {
+	Why  string
+	Keys []string
+}
+
+// Notes lists, by reason, the keys that set nothing and need not.
+func (k *KairosDB) Notes() []Remark { return byReason(k.Mapping.Notes) }
+
+// Warnings lists, by reason, the keys that matter and set nothing.
+func (k *KairosDB) Warnings() []Remark {
+	all := byReason(k.Mapping.Warnings)
+	if len(k.Mapping.Unknown) > 0 {
+		all = append(all, Remark{"these keys are not known here and set nothing", k.Mapping.Unknown})
+	}
+	return all
+}
+
+func byReason(notes []kairosconf.Note) []Remark {
+	var all []Remark
+	for _, n := range notes {
+		if at := len(all) - 1; at >= 0 && all[at].Why == n.Why {
+			all[at].Keys = append(all[at].Keys, n.Key)
+		} else {
+			all = append(all, Remark{n.Why, []string{n.Key}})
+		}
+	}
+	return all
+}
+
+// writeComment says, as comments of YAML, which keys set nothing.
+func (k *KairosDB) writeComment(w io.Writer) error {
+	var b strings.Builder
+	for _, part := range []struct {
+		title   string
+		remarks []Remark
+	}{
+		{"sets nothing with these keys, which matter:", k.Warnings()},
+		{"sets nothing with these keys, which Varve can do without:", k.Notes()},
+	} {
+		if len(part.remarks) == 0 {
+			continue
+		}
+		fmt.Fprintf(&b, "\n# %s %s\n", oneLine(k.Path), part.title)
+		for _, r := range part.remarks {
+			writeWrapped(&b, "#  ", r.Why+":")
+			for _, key := range r.Keys {
+				fmt.Fprintf(&b, "#     %s\n", oneLine(key))
+			}
+		}
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}

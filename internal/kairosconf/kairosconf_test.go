@@ -1,0 +1,272 @@
+package kairosconf
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func load(t *testing.T, name string) (Mapping, []error) {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := Parse(name, data, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f.Map()
+}
+
+// settings renders what a mapping sets, one a line.
+func settings(m Mapping) []string {
+	var lines []string
+	for _, s := range m.Settings {
+		value := s.Value
+		if s.List != nil {
+			value = "[" + strings.Join(s.List, " | ") + "]"
+		}
+		lines = append(lines, s.Key+" = "+value)
+	}
+	return lines
+}
+
+func TestShippedFile(t *testing.T) {
+	m, errs := load(t, "kairosdb-1.3.0.conf")
+	if errs != nil {
+		t.Error(errs)
+	}
+	want := []string{
+		"cassandra.hosts = [localhost]",
+		"cassandra.keyspace = kairosdb",
+		"cassandra.read_consistency = ONE",
+		"cassandra.schema.create = keyspace",
+		"cassandra.schema.replication = {'class': 'SimpleStrategy','replication_factor' : 1}",
+		"cassandra.tls.enabled = false",
+		"cassandra.write_consistency = QUORUM",
+		"kairos.regex_prefix = regex:",
+		"kairos.slow_query = 1m0s",
+		"server.http_addr = 0.0.0.0:8080",
+		"server.idle_timeout = 2m0s",
+		"server.telnet_addr = 0.0.0.0:4242",
+		"store = embedded",
+		"telnet.max_line = 1024",
+	}
+	if diff := cmp.Diff(want, settings(m)); diff != "" {
+		t.Error(diff)
+	}
+	if m.Unknown != nil {
+		t.Errorf("unknown: %v", m.Unknown)
+	}
+	if len(m.Warnings) != 1 || m.Warnings[0].Key != "kairosdb.datastore.h2.database_path" {
+		t.Errorf("warnings: %v", m.Warnings)
+	}
+	if len(m.Notes) < 40 {
+		t.Errorf("%d notes", len(m.Notes))
+	}
+}
+
+func TestOldProperties(t *testing.T) {
+	m, errs := load(t, "kairosdb-1.2.properties")
+	if errs != nil {
+		t.Error(errs)
+	}
+	want := []string{
+		"cassandra.hosts = [10.0.0.1 | 10.0.0.2:9043]",
+		"cassandra.keyspace = metrics",
+		"cassandra.password = eat_me",
+		"cassandra.read_consistency = ONE",
+		"cassandra.schema.create = keyspace",
+		"cassandra.schema.replication = {'class': 'SimpleStrategy','replication_factor' : 3}",
+		"cassandra.tls.enabled = false",
+		"cassandra.username = admin",
+		"cassandra.write_consistency = QUORUM",
+		"ingest.default_ttl = 8760h0m0s",
+		"kairos.slow_query = 1m0s",
+		"server.http_addr = 0.0.0.0:8080",
+		"server.telnet_addr = ",
+		"store = cassandra",
+		"telnet.max_line = 1024",
+	}
+	if diff := cmp.Diff(want, settings(m)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{"kairosdb.plugin.host", "org.quartz.threadCount"}, m.Unknown); diff != "" {
+		t.Error(diff)
+	}
+	if m.Warnings != nil {
+		t.Errorf("warnings: %v", m.Warnings)
+	}
+}
+
+func TestMapping(t *testing.T) {
+	const c = "kairosdb.datastore.cassandra."
+	for _, test := range []struct {
+		name, text string
+		want       []string // settings
+		warned     string   // part of a warning
+		fault      string   // part of an error
+	}{
+		{"thrift", c + `host_list: "a:9160, b:9160"`, []string{"cassandra.hosts = [a | b]"}, "", ""},
+		{"the new name wins", c + `cql_host_list: ["old"], ` + c + `write_cluster.cql_host_list: ["new:1"]`, []string{"cassandra.hosts = [new:1]"}, "", ""},
+		{"only a port", "kairosdb.jetty.port = 9090", []string{"server.http_addr = 0.0.0.0:9090"}, "", ""},
+		{"an address of version 6", `kairosdb.telnetserver.address = "::1"`, []string{"server.telnet_addr = [::1]:4242"}, "", ""},
+		{"no telnet", "kairosdb.service.telnet = <disabled>\nkairosdb.telnetserver.port = 1", []string{"server.telnet_addr = "}, "", ""},
+		{"no HTTP", "kairosdb.jetty.port = 0", nil, "can not be turned off", ""},
+		{"tables", c + `table_create_with { data_points: "WITH COMPACT STORAGE AND gc_grace_seconds = 1", row_keys: "WITH a = {'x': 'y', 'z': 1}", string_index: "" }`,
+			[]string{"cassandra.schema.table_options = [data_points: gc_grace_seconds = 1 | row_keys: a = {'x': 'y', 'z': 1}]"}, "", ""},
+		{"compact storage last", c + `table_create_with.data_points: "WITH gc_grace_seconds = 1 AND COMPACT STORAGE"`,
+			[]string{"cassandra.schema.table_options = [data_points: gc_grace_seconds = 1]"}, "", ""},
+		{"time windows", c + `table_create_with.data_points: "WITH compaction = {'class': 'TimeWindowCompactionStrategy'}"`, nil, "timestamp_resolution", ""},
+		{"metrics with a tag index", c + `write_cluster.tag_indexed_row_key_lookup_metrics: ["a.b", "c d", "*"]`,
+			[]string{`cassandra.write.tag_index = [include name=a.b | include regex=c\x20d | include all]`}, "", ""},
+		{"tags of metrics", c + `write_cluster.tag_indexed_row_key_lookup_metrics { a.b: [host, dc], c: [], "d.e": ["*"] }`,
+			[]string{"cassandra.write.tag_index = [include name=a.b tags=host,dc | include name=c | include name=d.e]"}, "", ""},
+		{"tags that can not be named", c + `write_cluster.tag_indexed_row_key_lookup_metrics { a: ["x y"] }`, nil, "", "commas or blanks"},
+		{"rows", c + "write_cluster { row_time_unit: seconds, row_width: 86400 }", []string{"cassandra.schema.row_time_unit = SECONDS", "cassandra.schema.row_width = 86400"}, "", ""},
+		{"time to live", c + "datapoint_ttl: 60\n" + c + "force_default_datapoint_ttl: true", []string{"ingest.default_ttl = 1m0s", "ingest.force_default_ttl = true"}, "", ""},
+		{"no number", c + "datapoint_ttl: long", nil, "", `kairosdb.datastore.cassandra.datapoint_ttl: "long"`},
+		{"no limits", c + "query_limit: 0\n" + c + "query_time_limit_sec: 0", nil, "", ""},
+		{"limits", c + "query_limit: 5\n" + c + "query_time_limit_sec: 7", []string{"query.max_samples = 5", "query.timeout = 7s"}, "", ""},
+		{"encrypted", c + "write_cluster.use_ssl: true", []string{"cassandra.tls.enabled = true"}, "ca_file", ""},
+		{"read clusters", c + `read_clusters: [{name: a, cql_host_list: [b]}]`, nil, "not supported yet", ""},
+		{"meta cluster", c + `meta_cluster { keyspace: a }`, nil, "not supported yet", ""},
+		{"HTTPS", "kairosdb.jetty.ssl.port: 443", nil, "plain HTTP", ""},
+		{"filters", "kairosdb.filter.prefix: [a]", nil, "drop them at the sender", ""},
+		{"health", "kairosdb.health.healthyResponseCode: 200", nil, "204", ""},
+		{"another store", "kairosdb.service.datastore: net.opentsdb.kairosdb.HBaseModule", nil, "neither H2 nor", ""},
+		{"replication of old", c + "replication_factor: 2", []string{"cassandra.schema.create = keyspace", "cassandra.schema.replication = {'class': 'SimpleStrategy', 'replication_factor': '2'}"}, "", ""},
+		{"replication of nonsense", c + "replication_factor: two", nil, "", "whole number"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			f, err := Parse("x.conf", []byte(test.text), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, errs := f.Map()
+			if diff := cmp.Diff(test.want, settings(m)); diff != "" {
+				t.Error(diff)
+			}
+			text := ""
+			for _, e := range errs {
+				text += e.Error()
+			}
+			if !strings.Contains(text, test.fault) || (test.fault == "") != (text == "") {
+				t.Errorf("errors %q, want %q", text, test.fault)
+			}
+			text = ""
+			for _, w := range m.Warnings {
+				text += w.Why
+			}
+			if !strings.Contains(text, test.warned) || (test.warned == "") != (text == "") {
+				t.Errorf("warnings %q, want %q", text, test.warned)
+			}
+			if m.Unknown != nil {
+				t.Errorf("unknown: %v", m.Unknown)
+			}
+		})
+	}
+}
+
+func TestHOCON(t *testing.T) {
+	getenv := func(name string) (string, bool) { return "from outside", name == "HOME_OF_CASSANDRA" }
+	for _, test := range []struct{ text, want string }{
+		{"kairosdb { a = b }", "a=b"},
+		{"kairosdb.a: b # c\nkairosdb.d: e // f", "a=b d=e"},
+		{`{"kairosdb": {"a": "b", "c": 1.50, "d": true, "e": null}}`, "a=b c=1.50 d=true"},
+		{"kairosdb.a=http://x#y\n", "a=http:"}, // as in HOCON
+		{`kairosdb.a="http://x#y"`, "a=http://x#y"},
+		{"kairosdb {\n#http://a/b.html#c\nx: \"ONE\"\n\n}", "x=ONE"},
+		{`kairosdb { a: { b: 1 }, a { c: 2 }, a.d: 3 }`, "a.b=1 a.c=2 a.d=3"},
+		{`kairosdb { a { b: 1 }, a: 2 }`, "a=2"},
+		{"kairosdb.a: [\n1,\n2 3\n\"4\"]", "a=[1|2 3|4]"},
+		{`kairosdb.a: [1], kairosdb.a += 2`, "a=[1|2]"},
+		{`kairosdb.a: [{ b: 1 }, { b: 2 }]`, "a[0].b=1 a[1].b=2"},
+		{`kairosdb."a.b" . "c d" : e f  g `, "a.b.c d=e f  g"},
+		{`kairosdb.a: "x\n\"y\u00fc"`, "a=x\n\"yü"},
+		{"kairosdb.a: \"\"\"two\nlines \"quoted\\\"\"\"", "a=two\nlines \"quoted\\"},
+		{"kairosdb.a: ${b}c ${kairosdb.d}\nkairosdb.d: e\nb: f", "a=fc e d=e"},
+		{"kairosdb.a: ${?nothing}\nkairosdb.b: 1", "b=1"},
+		{"kairosdb.a: ${HOME_OF_CASSANDRA}", "a=from outside"},
+		{"kairosdb.a: ${kairosdb.b}\nkairosdb.b { c: 1 }", "a.c=1 b.c=1"},
+		{"\ufeffkairosdb.a\t=\t1\r\n", "a=1"},
+		{"kairosdb.a = <disabled>\nkairosdb.b=", "error line 2: a value is missing"},
+		{"kairosdb.a { b: 1", "error line 1: a { is not closed"},
+		{"kairosdb.a: [1", "error line 1: a [ is not closed"},
+		{"}", "error line 1: a } without {"},
+		{"{}\nx: 1", `error line 2: "x: 1" after the end of the configuration`},
+		{"\n\nkairosdb.a: \"b\n\"", "error line 3: a quote is not closed"},
+		{"include \"x\"", "error line 1: include is not read here; put the text of that file into this one"},
+		{"a b c", "error line 1: a b c: want : or = or {"},
+		{"kairosdb.a: ${b}", "error line 1: ${b}: neither in the file nor in the environment"},
+		{"kairosdb.a: ${kairosdb.b}\nkairosdb.b: ${kairosdb.a}", "error substitutions that lead in a circle, or too far"},
+		{"kairosdb.a: ${b} { c: 1 }\nb { d: 2 }", "error line 1: texts or ${} beside an object or a list are not read here; write out what they stand for"},
+		{strings.Repeat("a{", 100), "error line 1: nested deeper than 50"},
+		{"kairosdb..a: 1", "error line 1: a key without a name"},
+	} {
+		f, err := Parse("x.conf", []byte(test.text), getenv)
+		got := render(f, err)
+		if got != test.want {
+			t.Errorf("%q\ngot  %s\nwant %s", test.text, got, test.want)
+		}
+	}
+}
+
+func TestProperties(t *testing.T) {
+	for _, test := range []struct{ text, want string }{
+		{"# a\n! b\n\nkairosdb.a=1\n kairosdb.b : 2 \n", "a=1 b=2"},
+		{"kairosdb.a=1,\\\n  2", "a=1,2"},
+		{`kairosdb.a=C\:\\x`, `a=C:\x`},
+		{"kairosdb.a=b=c", "a=b=c"},
+		{"kairosdb.a=", "a="},
+		{"nonsense", `error line 1: "nonsense": want key=value`},
+		{"kairosdb.a=1\n=2", `error line 2: "=2": want key=value`},
+	} {
+		f, err := Parse("x.properties", []byte(test.text), nil)
+		if got := render(f, err); got != test.want {
+			t.Errorf("%q\ngot  %s\nwant %s", test.text, got, test.want)
+		}
+	}
+}
+
+func render(f *File, err error) string {
+	if err != nil {
+		return "error " + err.Error()
+	}
+	var words []string
+	for _, key := range f.keys() {
+		if list, ok := f.lists[key]; ok {
+			words = append(words, key+"=["+strings.Join(list, "|")+"]")
+		} else {
+			words = append(words, key+"="+f.values[key])
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func FuzzParse(f *testing.F) {
+	for _, name := range []string{"kairosdb-1.3.0.conf", "kairosdb-1.2.properties"} {
+		data, err := os.ReadFile(filepath.Join("testdata", name))
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(name, data)
+	}
+	f.Add("a.conf", []byte("kairosdb { a: [ {b: ${c} }, \"\"\"d\"\"\" ], e += f }"))
+	f.Fuzz(func(t *testing.T, name string, data []byte) {
+		file, err := Parse(name, data, func(name string) (string, bool) { return "", name == "" })
+		if err != nil {
+			return
+		}
+		m, _ := file.Map()
+		for _, s := range m.Settings {
+			if s.Key == "" || !strings.HasPrefix(s.From, root) {
+				t.Errorf("%+v", s)
+			}
+		}
+	})
+}

@@ -1,0 +1,441 @@
+package kairosconf
+
+import (
+	"cmp"
+	"fmt"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// A Setting is a setting of Varve.
+type Setting struct {
+	Key   string
+	Value string   // as text
+	List  []string // of a setting that is a list, instead of Value
+	From  string   // KairosDB's key, with kairosdb.
+}
+
+// A Note says why a key of KairosDB sets nothing.
+type Note struct{ Key, Why string }
+
+// A Mapping is what a configuration means to Varve.
+type Mapping struct {
+	Settings []Setting
+	Notes    []Note   // keys that Varve can do without
+	Warnings []Note   // keys that matter and that Varve can not obey
+	Unknown  []string // keys that are not known here
+}
+
+// translate turns a value of KairosDB into Varve's text, "" to leave the setting
+// alone.
+type translate func(value string) (string, error)
+
+func same(value string) (string, error) { return value, nil }
+
+func upper(value string) (string, error) { return strings.ToUpper(value), nil }
+
+// unitOf makes a time of a number of units.
+func unitOf(unit time.Duration) translate {
+	return func(value string) (string, error) {
+		n, err := strconv.ParseInt(value, 10, 32)
+		if err != nil {
+			return "", fmt.Errorf("%q: want a whole number", value)
+		}
+		return (time.Duration(n) * unit).String(), nil
+	}
+}
+
+// unlessZero leaves a limit of 0, which means none, to Varve's default.
+func unlessZero(to translate) translate {
+	return func(value string) (string, error) {
+		if value == "0" || value == "" {
+			return "", nil
+		}
+		return to(value)
+	}
+}
+
+// A rule is a key that one setting of Varve stands for.
+type rule struct {
+	key string
+	to  translate
+}
+
+var rules = map[string]rule{
+	"telnetserver.max_command_size":                            {"telnet.max_line", same},
+	"jetty.socket_idle_timeout":                                {"server.idle_timeout", unitOf(time.Millisecond)},
+	"server.type":                                              {"kairos.server_type", upper},
+	"queries.regex_prefix":                                     {"kairos.regex_prefix", same},
+	"log.queries.greater_than":                                 {"kairos.slow_query", unitOf(time.Second)},
+	"datastore.cassandra.query_time_limit_sec":                 {"query.timeout", unlessZero(unitOf(time.Second))},
+	"datastore.cassandra.query_limit":                          {"query.max_samples", unlessZero(same)},
+	"datastore.cassandra.datapoint_ttl":                        {"ingest.default_ttl", unitOf(time.Second)},
+	"datastore.cassandra.force_default_datapoint_ttl":          {"ingest.force_default_ttl", same},
+	"rollups.server_assignment.check_update_delay_millseconds": {"rollups.poll_interval", unitOf(time.Millisecond)},
+}
+
+// cluster are keys of the cluster that is written to: write_cluster.* since 1.3,
+// without that before.
+var cluster = map[string]rule{
+	"keyspace":                {"cassandra.keyspace", same},
+	"local_dc_name":           {"cassandra.datacenter", same},
+	"local_datacenter":        {"cassandra.datacenter", same},
+	"read_consistency_level":  {"cassandra.read_consistency", upper},
+	"write_consistency_level": {"cassandra.write_consistency", upper},
+	"auth.user_name":          {"cassandra.username", same},
+	"auth.username":           {"cassandra.username", same},
+	"auth.password":           {"cassandra.password", same},
+	"use_ssl":                 {"cassandra.tls.enabled", same},
+	"row_time_unit":           {"cassandra.schema.row_time_unit", upper},
+	"row_width":               {"cassandra.schema.row_width", same},
+}
+
+// A remark is a pattern of keys without a counterpart, and why.
+type remark struct {
+	pattern *regexp.Regexp
+	why     string
+}
+
+func remarks(pairs ...string) []remark {
+	var all []remark
+	for i := 0; i < len(pairs); i += 2 {
+		all = append(all, remark{regexp.MustCompile(pairs[i]), pairs[i+1]})
+	}
+	return all
+}
+
+const (
+	noSuchPart = "Varve has no such part"
+	notNeeded  = "Varve needs no such setting"
+)
+
+// warnings are looked at first, notes after them; in each the first match wins.
+var (
+	warnings = remarks(
+		`^datastore\.cassandra\.read_clusters\b`, "reading further clusters is not supported yet: what is only there is not found",
+		`^datastore\.cassandra\.meta_cluster\.`, "a cluster of its own for metadata is not supported yet: metadata and roll-ups are read from the cluster that is written to",
+		`^jetty\.(ssl|auth_module_name|basic_auth)`, "Varve serves plain HTTP without passwords; put a proxy before it",
+		`^service\.(oauth|filter|demo|blast|carbon|qos)$|^(oauth|qos|carbon)\.`, noSuchPart,
+		`^(filter|metric_index_filter)\.`, "Varve does not drop or hide metrics by name; drop them at the sender",
+		`^service\.(telnet|http|health)$`, "it is turned off by server.telnet_addr, or can not be turned off",
+		`^datastore\.h2\.`, "H2 is not read: export its points with KairosDB's -c export, and import the file with varve import",
+		`^datastore\.remote\.`, noSuchPart,
+		`^health\.healthyResponseCode$`, "the health check answers 204",
+	)
+	notes = remarks(
+		`^service\.(telnet|http|health|rollups|reporter)$`, "it is always on",
+		`^service\.`, noSuchPart,
+		`^(queue_processor|ingest_executor)\.`, "points are acknowledged by Varve's own log: cassandra.spool, embedded.log",
+		`^(reporter\.|metric-prefix|metrics\.|queries\.aggregate_stats)`, "Varve's own metrics are at /internal/metrics",
+		`^query_cache\.`, "the query cache is in memory: kairos.query_cache",
+		`^(demo|blast|eventbus)\.`, noSuchPart,
+		`^jetty\.`, notNeeded,
+		`^datapoints\.factory\.`, "data types are built in; others are carried byte for byte",
+		`^datastore\.concurrentQueryThreads$`, "Varve has a limit of its own: query.max_concurrent",
+		`simultaneous_cql_queries|connections_per_host|max_requests_per_connection|max_queue_size|request_retry_count|query_reader_threads`,
+		"Varve limits statements in flight itself: cassandra.reads_in_flight, cassandra.writes_in_flight",
+		`^datastore\.cassandra\.read_clusters_not\b`, "it is the example of the shipped file",
+		`protocol_compression$`, "frames are not compressed unless cassandra.compression says so, which pays between data centres",
+		`^datastore\.cassandra\.align_datapoint_ttl_with_timestamp$`, "Varve always counts the time to live from the time of the point",
+		`^datastore\.cassandra\.(row_key_cache_size|string_cache_size|start_async|write_cluster\.name)$`, notNeeded,
+		`^datastore\.cassandra\.(hector\.|write_delay|write_buffer|single_row|multi_row|max_row_keys|(metric|tag)_\w+_cache|increase_buffer|write_cluster\.auth\.$)`, notNeeded,
+		`^(log\.queries|host_service_manager|hostname|host_ip|server\.guid|queries\.return)`, notNeeded,
+	)
+)
+
+const (
+	cassandraPrefix = "datastore.cassandra."
+	writePrefix     = cassandraPrefix + "write_cluster."
+)
+
+// Map says what the configuration means to Varve. All faults are told at once;
+// the Mapping has what could be understood.
+func (f *File) Map() (Mapping, []error) {
+	m := mapper{file: f, used: map[string]bool{}}
+	m.listeners()
+	m.services()
+	m.hosts()
+	m.keyspace()
+	m.tables()
+	m.tagIndex()
+	for _, key := range f.keys() {
+		m.key(key)
+	}
+	m.Unknown = append(m.Unknown, f.foreign...)
+	slices.SortStableFunc(m.Settings, func(a, b Setting) int { return strings.Compare(a.Key, b.Key) })
+	byKey := func(a, b Note) int { return cmp.Or(strings.Compare(a.Why, b.Why), strings.Compare(a.Key, b.Key)) }
+	slices.SortFunc(m.Notes, byKey)
+	slices.SortFunc(m.Warnings, byKey)
+	return m.Mapping, m.errs
+}
+
+type mapper struct {
+	Mapping
+	file *File
+	used map[string]bool
+	errs []error
+}
+
+// take returns a value and marks its key as understood.
+func (m *mapper) take(key string) string {
+	m.used[key] = true
+	return m.file.values[key]
+}
+
+func (m *mapper) set(from, key, value string) {
+	m.Settings = append(m.Settings, Setting{Key: key, Value: value, From: root + from})
+}
+
+func (m *mapper) note(key, why string) { m.Notes = append(m.Notes, Note{root + key, why}) }
+
+func (m *mapper) warn(key, why string) { m.Warnings = append(m.Warnings, Note{root + key, why}) }
+
+func (m *mapper) fail(key, format string, args ...any) {
+	m.errs = append(m.errs, fmt.Errorf("%s%s: %s", root, key, fmt.Sprintf(format, args...)))
+}
+
+// listeners joins addresses and ports.
+func (m *mapper) listeners() {
+	for _, l := range []struct{ section, key, port string }{
+		{"telnetserver", "server.telnet_addr", "4242"},
+		{"jetty", "server.http_addr", "8080"},
+	} {
+		address, port := m.take(l.section+".address"), m.take(l.section+".port")
+		if address == "" && port == "" {
+			continue
+		}
+		if port == "0" && l.section == "jetty" {
+			m.warn("jetty.port", "the HTTP port can not be turned off; it is where server.http_addr says")
+			continue
+		}
+		m.set(l.section+".port", l.key, net.JoinHostPort(cmp.Or(address, "0.0.0.0"), cmp.Or(port, l.port)))
+	}
+}
+
+// disabled reports whether a service is turned off.
+func disabled(module string) bool { return module == "" || module == "<disabled>" }
+
+// services picks the kind of store, and turns telnet off.
+func (m *mapper) services() {
+	if module := m.take("service.datastore"); strings.Contains(module, "Cassandra") {
+		m.set("service.datastore", "store", "cassandra")
+	} else if strings.Contains(module, "H2") {
+		m.set("service.datastore", "store", "embedded")
+	} else if module != "" {
+		m.warn("service.datastore", module+" is neither H2 nor Cassandra: store stays as it is")
+	}
+	for _, name := range []string{"filter", "oauth", "demo", "blast", "carbon", "qos", "rollups", "reporter", "http", "health", "telnet"} {
+		key := "service." + name
+		if module, given := m.file.values[key]; given && disabled(module) {
+			m.used[key] = true
+			switch name {
+			case "telnet":
+				m.Settings = slices.DeleteFunc(m.Settings, func(s Setting) bool { return s.Key == "server.telnet_addr" })
+				m.set(key, "server.telnet_addr", "")
+			case "http", "health":
+				m.warn(key, "it can not be turned off")
+			}
+		} else if given && slices.Contains([]string{"telnet", "http", "health"}, name) {
+			m.used[key] = true
+		}
+	}
+}
+
+// thriftPort is where Cassandra listened for KairosDB before 1.2.
+const thriftPort = ":9160"
+
+func (m *mapper) hosts() {
+	keys := []string{writePrefix + "cql_host_list", cassandraPrefix + "cql_host_list", cassandraPrefix + "host_list"}
+	for _, key := range keys {
+		m.used[key] = true
+	}
+	for _, key := range keys {
+		hosts, ok := m.file.list(key)
+		if !ok {
+			continue
+		}
+		for i := range hosts {
+			hosts[i] = strings.TrimSuffix(hosts[i], thriftPort)
+		}
+		m.Settings = append(m.Settings, Setting{Key: "cassandra.hosts", List: hosts, From: root + key})
+		return
+	}
+}
+
+// keyspace maps how a new keyspace is made.
+func (m *mapper) keyspace() {
+	for _, key := range []string{writePrefix + "replication", cassandraPrefix + "replication"} {
+		if text := m.take(key); text != "" {
+			m.set(key, "cassandra.schema.replication", text)
+			m.set(key, "cassandra.schema.create", "keyspace")
+			return
+		}
+	}
+	key := cassandraPrefix + "replication_factor"
+	text := m.take(key)
+	if text == "" {
+		return
+	}
+	n, err := strconv.ParseUint(text, 10, 8)
+	if err != nil || n == 0 {
+		m.fail(key, "%q: want a whole number from 1 on", text)
+		return
+	}
+	m.set(key, "cassandra.schema.replication", fmt.Sprintf("{'class': 'SimpleStrategy', 'replication_factor': '%d'}", n))
+	m.set(key, "cassandra.schema.create", "keyspace")
+}
+
+var compactStorage = regexp.MustCompile(`(?i)\s*\bCOMPACT\s+STORAGE\b\s*(AND\b)?`)
+
+// tables maps the options of new tables.
+func (m *mapper) tables() {
+	const prefix = cassandraPrefix + "table_create_with."
+	var lines []string
+	for _, key := range m.file.keys() {
+		table, ok := strings.CutPrefix(key, prefix)
+		if !ok {
+			continue
+		}
+		options := strings.TrimSpace(m.take(key))
+		if compactStorage.MatchString(options) {
+			m.note(key, "new tables are made without COMPACT STORAGE, which KairosDB reads as well")
+			options = compactStorage.ReplaceAllString(options, " ")
+		}
+		options = strings.TrimSpace(options)
+		if rest := regexp.MustCompile(`(?i)^WITH\b`).ReplaceAllString(options, ""); rest != options {
+			options = strings.TrimSpace(regexp.MustCompile(`(?i)^\s*AND\b|\bAND\s*$`).ReplaceAllString(rest, ""))
+		}
+		lower := strings.ToLower(options)
+		switch {
+		case options == "":
+		case strings.Contains(lower, "timewindowcompactionstrategy") && !strings.Contains(lower, "milliseconds"):
+			m.warn(key, "not used for new tables: it lacks 'timestamp_resolution': 'MILLISECONDS', without which the windows are wrong. See cassandra.schema.table_options")
+		default:
+			lines = append(lines, table+": "+options)
+		}
+	}
+	if len(lines) > 0 {
+		m.Settings = append(m.Settings, Setting{Key: "cassandra.schema.table_options", List: lines, From: root + strings.TrimSuffix(prefix, ".")})
+	}
+}
+
+// tagIndex maps which metrics have rows in tag_indexed_row_keys: a list of
+// metrics, or the tags of each metric.
+func (m *mapper) tagIndex() {
+	for _, key := range []string{writePrefix + "tag_indexed_row_key_lookup_metrics", cassandraPrefix + "tag_indexed_row_key_lookup_metrics"} {
+		var lines []string
+		if metrics, ok := m.file.list(key); ok {
+			m.used[key] = true
+			for _, metric := range metrics {
+				lines = append(lines, "include "+metricRule(metric))
+			}
+		}
+		for _, k := range m.file.keys() {
+			metric, ok := strings.CutPrefix(k, key+".")
+			if !ok {
+				continue
+			}
+			m.used[k] = true
+			tags, _ := m.file.list(k)
+			line := "include " + metricRule(metric)
+			if len(tags) > 0 && !slices.Contains(tags, "*") {
+				line += " tags=" + strings.Join(tags, ",")
+			}
+			if slices.ContainsFunc(tags, func(tag string) bool { return strings.ContainsAny(tag, ", \t") }) {
+				m.fail(k, "tags with commas or blanks can not be named in cassandra.write.tag_index; leave the tags out for all of them")
+				continue
+			}
+			lines = append(lines, line)
+		}
+		if len(lines) > 0 {
+			m.Settings = append(m.Settings, Setting{Key: "cassandra.write.tag_index", List: lines, From: root + key})
+			return
+		}
+	}
+}
+
+// metricRule names a metric in a rule of cassandra.write.tag_index.
+func metricRule(metric string) string {
+	switch {
+	case metric == "*":
+		return "all"
+	case strings.ContainsAny(metric, " \t"):
+		return "regex=" + strings.NewReplacer(" ", `\x20`, "\t", `\t`).Replace(regexp.QuoteMeta(metric))
+	}
+	return "name=" + metric
+}
+
+// key maps one key that is not understood yet.
+func (m *mapper) key(key string) {
+	if m.used[key] {
+		return
+	}
+	if r, ok := ruleOf(key); ok {
+		value, err := r.to(strings.TrimSpace(m.file.values[key]))
+		switch {
+		case err != nil:
+			m.fail(key, "%v", err)
+		case value != "" || r.key == "kairos.regex_prefix":
+			m.set(key, r.key, value)
+		}
+		if r.key == "cassandra.tls.enabled" && value == "true" {
+			m.warn(key, "Java's keystores are not read: cassandra.tls.ca_file, and cert_file and key_file if Cassandra asks for a certificate, name PEM files. The names in the nodes' certificates are checked")
+		}
+		return
+	}
+	for _, r := range warnings {
+		if r.pattern.MatchString(key) && !m.empty(key) {
+			m.warn(key, r.why)
+			return
+		}
+	}
+	for _, r := range notes {
+		if r.pattern.MatchString(key) {
+			m.note(key, r.why)
+			return
+		}
+	}
+	if m.empty(key) {
+		return
+	}
+	m.Unknown = append(m.Unknown, root+key)
+}
+
+// empty reports a key that says nothing, or what is so anyway.
+func (m *mapper) empty(key string) bool {
+	value, list := m.file.values[key], m.file.lists[key]
+	return value == "" && len(list) == 0 ||
+		key == "health.healthyResponseCode" && value == "204" ||
+		strings.HasPrefix(key, "datastore.h2.") && strings.Contains(m.file.values["service.datastore"], "Cassandra")
+}
+
+func ruleOf(key string) (rule, bool) {
+	if r, ok := rules[key]; ok {
+		return r, true
+	}
+	name, ok := strings.CutPrefix(key, cassandraPrefix)
+	if !ok {
+		return rule{}, false
+	}
+	r, ok := cluster[strings.TrimPrefix(name, "write_cluster.")]
+	return r, ok
+}
+
+// Targets lists the settings of Varve that a configuration may set.
+func Targets() []string {
+	keys := []string{
+		"cassandra.hosts", "cassandra.schema.create", "cassandra.schema.replication", "cassandra.schema.table_options",
+		"cassandra.write.tag_index", "server.http_addr", "server.telnet_addr", "store",
+	}
+	for _, table := range []map[string]rule{rules, cluster} {
+		for _, r := range table {
+			keys = append(keys, r.key)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
+}
