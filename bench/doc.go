@@ -33,6 +33,8 @@
 //   - Points count as stored once the server says so and a query can see them.
 //     Varve has them on disk by then, with fsync; the peers at their defaults
 //     do not promise that.
+//   - varve-cassandra is Varve over a node of Cassandra, with the points in
+//     Cassandra when they count as stored. Its figures are those of both.
 //   - KairosDB runs on one node of Cassandra, with heaps of 2 GB; its figures are
 //     those of both processes. It takes JSON only, once, and is asked about that;
 //     no sizes are taken, since they would be those of Cassandra's log.

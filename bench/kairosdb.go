@@ -28,18 +28,21 @@ func (kairosTarget) name() string { return "kairosdb" }
 
 // version fetches the programs at its first call.
 func (kairosTarget) version(ctx context.Context) (string, error) {
-	versions := "1.3.0-1, on Cassandra 5.0.8"
-	for _, script := range []string{"kairosdb.sh", "cassandra.sh"} {
+	return "1.3.0-1, on Cassandra 5.0.8", fetchJars(ctx, "kairosdb.sh", "cassandra.sh")
+}
+
+func fetchJars(ctx context.Context, scripts ...string) error {
+	for _, script := range scripts {
 		out, err := exec.CommandContext(ctx, filepath.Join("scripts", script), "jars").CombinedOutput()
 		var status *exec.ExitError
 		if errors.As(err, &status) && status.ExitCode() == 3 || errors.Is(err, os.ErrNotExist) {
-			return "", exec.ErrNotFound
+			return exec.ErrNotFound
 		}
 		if err != nil {
-			return "", fmt.Errorf("%s: %w\n%s", script, err, out)
+			return fmt.Errorf("%s: %w\n%s", script, err, out)
 		}
 	}
-	return versions, nil
+	return nil
 }
 
 // javaOptions undo what makes the scripts' processes small, since tests start many
@@ -72,16 +75,11 @@ func (kairosTarget) start(ctx context.Context, dir string, _ mode) (server, erro
 	if err != nil {
 		return nil, err
 	}
-	// An address of its own: nodes of other runs have the same port.
-	ip := fmt.Sprintf("127.%d.%d.1", os.Getpid()/250%98+100, os.Getpid()%250+1)
-	k := &kairosDB{varve: &varve{http: addrs[0], line: addrs[1]}, cassandra: filepath.Join(dir, "cassandra")}
-	node, err := startIn(ctx, javaOptions, filepath.Join("scripts", "cassandra.sh"), "run", "--dir", k.cassandra, "--ip", ip, "--heap", "2g")
+	node, ip, err := startNode(ctx, filepath.Join(dir, "cassandra"))
 	if err != nil {
 		return nil, err
 	}
-	if err := node.awaitWithin(javaPatience, func() error { return listens(ip + ":9042") }); err != nil {
-		return nil, err
-	}
+	k := &kairosDB{varve: &varve{http: addrs[0], line: addrs[1]}, cassandra: filepath.Join(dir, "cassandra")}
 	home := filepath.Join(dir, "kairosdb")
 	if err := os.MkdirAll(filepath.Join(home, "conf"), 0o755); err != nil {
 		node.kill()
@@ -101,6 +99,17 @@ func (kairosTarget) start(ctx context.Context, dir string, _ mode) (server, erro
 		_, err := httpGet(ctx, "http://"+k.http+"/api/v1/health/check")
 		return err
 	})
+}
+
+// startNode starts a node of Cassandra on an address of its own: nodes of other
+// runs have the same port.
+func startNode(ctx context.Context, dir string) (node *process, ip string, err error) {
+	ip = fmt.Sprintf("127.%d.%d.1", os.Getpid()/250%98+100, os.Getpid()%250+1)
+	node, err = startIn(ctx, javaOptions, filepath.Join("scripts", "cassandra.sh"), "run", "--dir", dir, "--ip", ip, "--heap", "2g")
+	if err != nil {
+		return nil, "", err
+	}
+	return node, ip, node.awaitWithin(javaPatience, func() error { return listens(ip + ":9042") })
 }
 
 // listens reports, by an error, whether nobody takes connections.

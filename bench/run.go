@@ -38,6 +38,8 @@ func takesPart(t target, stage string, round int) bool {
 		return true
 	case t == (kairosTarget{}): // whose users send JSON
 		return stage == "json" && round == 0
+	case t.name() == (clusterTarget{}).name():
+		return round == 0 && (stage == "json" || stage == w1.name)
 	}
 	return round == 0 && (stage == w1.name || stage == w2.name)
 }

@@ -66,7 +66,7 @@ const (
 func targets(ctx context.Context, binary, peers string) (found []target, versions map[string]string, err error) {
 	versions = make(map[string]string)
 	wanted := []target{varveTarget{binary}}
-	for _, t := range []target{victoriaTarget{}, influxTarget{}, prometheusTarget{}, kairosTarget{}} {
+	for _, t := range []target{victoriaTarget{}, influxTarget{}, prometheusTarget{}, clusterTarget{binary}, kairosTarget{}} {
 		if peers == "all" || strings.Contains(","+peers+",", ","+t.name()+",") {
 			wanted = append(wanted, t)
 		}

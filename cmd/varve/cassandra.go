@@ -27,7 +27,10 @@ func openCassandra(c config.Config, registry *prometheus.Registry, log *slog.Log
 	}
 	return &backend{
 		Store:  s,
-		routes: []httpapi.Route{{Method: http.MethodGet, Path: "/admin/cassandra", Handler: cassandraStatus(s)}},
+		routes: []httpapi.Route{
+			{Method: http.MethodGet, Path: "/admin/cassandra", Handler: cassandraStatus(s)},
+			{Method: http.MethodPost, Path: "/admin/flush", Handler: flush(s)},
+		},
 		checks: []server.Check{
 			{Name: "Datastore-Write", Run: func(context.Context) error { return s.Healthy() }, Quiet: true},
 			{Name: "Datastore-Cassandra", Run: func(context.Context) error { return s.Degraded() }, Quiet: true, Partial: true},
@@ -38,6 +41,18 @@ func openCassandra(c config.Config, registry *prometheus.Registry, log *slog.Log
 // cassandraStatus says how cluster, keyspace and spool are.
 func cassandraStatus(s *cassandra.Store) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answer(w, s.Status(), nil) })
+}
+
+// flush answers when everything that was sent before is in Cassandra.
+func flush(s *cassandra.Store) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := s.Flush(r.Context()); err != nil {
+			httpapi.WriteErrors(w, http.StatusServiceUnavailable, err.Error())
+			return
+		}
+		httpapi.SetHeaders(w.Header())
+		w.WriteHeader(http.StatusNoContent)
+	})
 }
 
 // nodeName names a server by its machine and its data directory, of which no

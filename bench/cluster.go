@@ -1,0 +1,78 @@
+package main
+
+import (
+	"context"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// clusterTarget is Varve over a node of Cassandra, in KairosDB's tables.
+type clusterTarget struct{ binary string }
+
+// overCassandra is a running one. Its costs are those of both processes.
+type overCassandra struct {
+	*varve
+	cassandra string // directory
+}
+
+func (clusterTarget) name() string { return "varve-cassandra" }
+
+func (t clusterTarget) version(ctx context.Context) (string, error) {
+	out, err := exec.CommandContext(ctx, t.binary, "version").Output()
+	if err != nil {
+		return "", err
+	}
+	return strings.TrimSpace(string(out)) + ", on Cassandra 5.0.8", fetchJars(ctx, "cassandra.sh")
+}
+
+func (t clusterTarget) start(ctx context.Context, dir string, _ mode) (server, error) {
+	addrs, err := freeAddrs(3)
+	if err != nil {
+		return nil, err
+	}
+	o := &overCassandra{
+		varve:     &varve{dir: filepath.Join(dir, "data"), http: addrs[0], line: addrs[1], pprof: addrs[2]},
+		cassandra: filepath.Join(dir, "cassandra"),
+	}
+	node, ip, err := startNode(ctx, o.cassandra)
+	if err != nil {
+		return nil, err
+	}
+	o.process, err = startProcess(ctx, t.binary, "serve", "--store", "cassandra", "--cassandra-hosts", ip,
+		"--cassandra-schema-create", "keyspace", "--cassandra-spool-linger", "60s",
+		"--data-dir", o.dir, "--http-addr", o.http, "--telnet-addr", o.line, "--server-pprof-addr", o.pprof)
+	if err != nil {
+		node.kill()
+		return nil, err
+	}
+	o.under = node
+	return o, o.awaitWithin(javaPatience, func() error { return o.flush(ctx) })
+}
+
+// dataDirs is none: what Cassandra has not flushed lies in its log.
+func (o *overCassandra) dataDirs() []string { return nil }
+
+// stored counts what Cassandra has. A flush may take longer than a connection may
+// be silent: it goes on when the wait for it has ended.
+func (o *overCassandra) stored(ctx context.Context) (int64, error) {
+	waiting, cancel := context.WithTimeout(ctx, 20*time.Second)
+	defer cancel()
+	if err := o.flush(waiting); err != nil && waiting.Err() == nil {
+		return 0, err
+	}
+	n, err := o.metric(ctx, "varve_spool_drained_samples_total")
+	return int64(n), err
+}
+
+// flush returns when the spool is empty.
+func (o *overCassandra) flush(ctx context.Context) error {
+	_, err := o.post(ctx, "/admin/flush", nil)
+	return err
+}
+
+// settle waits until both processes rest.
+func (o *overCassandra) settle(ctx context.Context) error {
+	return o.awaitQuiet(ctx, o.cassandra, time.Second, 20*time.Second)
+}
