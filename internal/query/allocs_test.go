@@ -26,6 +26,9 @@ var streaming = map[string]Args{
 // for the growth of tables of buckets. Every aggregator is there, alone and on
 // several series at once, folded and merged.
 func TestAggregatorsStream(t *testing.T) {
+	if testing.Short() {
+		t.Skip("with -short, as under the race detector, which drops what pools hold")
+	}
 	const few, many = 2_000, 20_000
 	e := openEmbedded(t)
 	fillGauges(t, e, 1, 4, many, 1000)
