@@ -118,19 +118,22 @@ func openShared(t *testing.T, config cql.Config, kind shared) *cassandra.Store {
 // wholeSeconds takes from the points what a keyspace of seconds can not hold. Of
 // points that only fractions told apart one stays.
 func (w *world) wholeSeconds() {
-	kept, first := w.points[:0], map[string]string{}
+	kept, owners, taken := w.points[:0], map[string]string{}, map[string]bool{}
 	for _, p := range w.points {
 		p.TimeMS = floorSecond(p.TimeMS)
-		// Strings and large numbers of several series must not meet, see fill.
-		at := fmt.Sprint(p.Metric, p.TimeMS, p.Type)
-		if p.Type != "string" && len(fmt.Sprint(p.Value)) < 16 {
-			at = fmt.Sprint(p.series(), p.TimeMS)
-		}
-		owner, met := first[at]
-		if met && (p.Round == 0 || owner != p.series()) {
+		own := fmt.Sprint(p.series(), p.TimeMS)
+		if taken[own] && p.Round == 0 {
 			continue
 		}
-		first[at] = p.series()
+		// Strings and large numbers of several series must not meet, see fill.
+		if p.Type == "string" || len(fmt.Sprint(p.Value)) > 15 {
+			at := fmt.Sprint(p.Metric, p.TimeMS, p.Type)
+			if owner, met := owners[at]; met && owner != p.series() {
+				continue
+			}
+			owners[at] = p.series()
+		}
+		taken[own] = true
 		kept = append(kept, p)
 	}
 	w.points = kept

@@ -137,8 +137,9 @@ func (r *run) fail(number uint64, tr trial, v verdict) {
 		r.t.Errorf("seed %d, world %d: %s\nIt did not come again with the same points under another name (%v).\n%s", *seedFlag, number, v.difference, err, describe(tr))
 		return
 	}
+	first := again.difference
 	tr, v = r.shrink(tr, again)
-	r.t.Errorf("seed %d, world %d: %s\n%s\nVarve    %d %.1500s\nKairosDB %d %.1500s", *seedFlag, number, v.difference, describe(tr),
+	r.t.Errorf("seed %d, world %d: %s\nreduced: %s\n%s\nVarve    %d %.1500s\nKairosDB %d %.1500s", *seedFlag, number, first, v.difference, describe(tr),
 		v.varve.status, v.varve.text, v.kairos.status, v.kairos.text)
 }
 
