@@ -19,6 +19,7 @@ const (
 	assignmentKey = "Assignment"
 	watermarkKey  = "Watermark"
 	lateKey       = "Late"
+	handedKey     = "Handed"
 )
 
 // A catalogue keeps tasks, their status and their watermarks.
@@ -74,7 +75,21 @@ func (c catalogue) unset(ctx context.Context, key, id string) error {
 // remove forgets a task and everything about it. The task goes first: what is
 // left behind by a crash in between is in nobody's way.
 func (c catalogue) remove(ctx context.Context, id string) error {
-	for _, key := range []string{configKey, statusKey, watermarkKey, lateKey, assignmentKey} {
+	if err := c.unset(ctx, configKey, id); err != nil {
+		return err
+	}
+	for _, key := range []string{lateKey, handedKey} {
+		names, err := c.ofNodes(ctx, key, id)
+		if err != nil {
+			return err
+		}
+		for _, name := range names {
+			if err := c.unset(ctx, key, name); err != nil {
+				return err
+			}
+		}
+	}
+	for _, key := range []string{statusKey, watermarkKey, lateKey, assignmentKey} {
 		if err := c.unset(ctx, key, id); err != nil {
 			return err
 		}
@@ -105,9 +120,21 @@ func (c catalogue) watermarks(ctx context.Context, id string) (watermarks, error
 	return parseWatermarks(text)
 }
 
-// late returns the spans that a task has to compute anew, by rollup.keys.
-func (c catalogue) late(ctx context.Context, id string) (map[string]spans, error) {
-	text, ok, err := c.get(ctx, lateKey, id)
+// ofNodes lists the keys under which nodes have stored something of a task.
+func (c catalogue) ofNodes(ctx context.Context, key, id string) (names []string, err error) {
+	for name, err := range c.values.Keys(ctx, service, key, id+"/"+nodePrefix) {
+		if err != nil {
+			return nil, fmt.Errorf("list %s of roll-up task %s: %w", key, id, err)
+		}
+		names = append(names, name)
+	}
+	return names, nil
+}
+
+// late returns the spans that a task has to compute anew, by rollup.keys: those
+// under Late or under Handed.
+func (c catalogue) late(ctx context.Context, key, id string) (map[string]spans, error) {
+	text, ok, err := c.get(ctx, key, id)
 	if err != nil || !ok {
 		return nil, err
 	}

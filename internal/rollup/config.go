@@ -17,6 +17,7 @@ type Config struct {
 	MaxLateSpans  int           `yaml:"max_late_spans" doc:"Most stretches of time that are noted for late points of one metric of a roll-up; at more the nearest two become one, with the buckets between them."`
 	RetryInterval time.Duration `yaml:"retry_interval" doc:"Time after which a failed run is tried again, if the task's own interval is longer."`
 	PollInterval  time.Duration `yaml:"poll_interval" doc:"How often the store is asked for tasks that others have changed."`
+	Participate   bool          `yaml:"participate" doc:"With the store cassandra, while KairosDB nodes use the keyspace too: true lists this server among their hosts and runs the tasks that they assign to it, false leaves all tasks to them."`
 	BatchBuckets  int           `yaml:"batch_buckets" doc:"Most buckets that one query of a roll-up computes; progress is recorded after each."`
 }
 

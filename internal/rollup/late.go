@@ -32,7 +32,8 @@ type lateList struct {
 	catalogue catalogue
 	now       func() time.Time
 	ageMS     int64
-	most      int // spans of a target
+	most      int    // spans of a target
+	node      string // whose notes these are, where several nodes note; else empty
 
 	mu      sync.RWMutex
 	epoch   uint64 // of refs
@@ -105,7 +106,7 @@ func (l *lateList) watch(ctx context.Context, t *task) (fresh bool, err error) {
 	l.mu.RUnlock()
 	var stored map[string]spans
 	if !known {
-		if stored, err = l.catalogue.late(ctx, t.id); err != nil {
+		if stored, err = l.catalogue.late(ctx, lateKey, l.keyOf(t.id)); err != nil {
 			return false, err
 		}
 	}
@@ -297,11 +298,11 @@ func (l *lateList) persist(ctx context.Context, t *lateTask, version uint64) err
 	switch {
 	case gone: // the task was deleted
 	case text == "{}":
-		if err := l.catalogue.unset(ctx, lateKey, t.id); err != nil {
+		if err := l.catalogue.unset(ctx, lateKey, l.keyOf(t.id)); err != nil {
 			return err
 		}
 	default:
-		if err := l.catalogue.set(ctx, lateKey, t.id, text); err != nil {
+		if err := l.catalogue.set(ctx, lateKey, l.keyOf(t.id), text); err != nil {
 			return err
 		}
 	}

@@ -64,6 +64,10 @@ func newMetrics(r prometheus.Registerer, s *Scheduler) *metrics {
 			Help: "Roll-up tasks that are scheduled.",
 		}, func() float64 { return float64(s.count()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "varve_rollup_tasks_here",
+			Help: "Roll-up tasks that this server runs; the others are run by other servers on the same keyspace.",
+		}, func() float64 { return float64(s.countOwn()) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "varve_rollup_overdue_seconds",
 			Help: "How long the task that is most behind its schedule has been due; 0 if none is.",
 		}, func() float64 { return s.overdue().Seconds() }),

@@ -65,11 +65,16 @@ func (h *harness) restart(change func(*Config, *query.Config)) {
 	api := kairos.New(h.store, engine, kairos.DefaultConfig(), "test", time.Now)
 	h.scheduler = New(Options{Store: h.store, Engine: engine, Pipeline: pipeline, Parser: api, Config: c, Registerer: registry, Host: "here"})
 	h.pipeline = pipeline
-	h.mux = http.NewServeMux()
-	for _, r := range h.scheduler.Routes() {
-		h.mux.Handle(r.Method+" "+r.Path, r.Handler)
-	}
+	h.mux = newMux(h.scheduler)
 	h.stop = nil
+}
+
+func newMux(s *Scheduler) *http.ServeMux {
+	mux := http.NewServeMux()
+	for _, r := range s.Routes() {
+		mux.Handle(r.Method+" "+r.Path, r.Handler)
+	}
+	return mux
 }
 
 // start runs the scheduler until stop.

@@ -246,6 +246,11 @@ func (p *pass) read(ctx context.Context, run *query.Run) error {
 //
 // next says when the task runs again.
 func (s *Scheduler) run(ctx context.Context, t *task, next func(failed bool) time.Time) error {
+	if s.shared != nil {
+		if err := s.late.adopt(ctx, t); err != nil {
+			return err
+		}
+	}
 	marks, err := s.catalogue.watermarks(ctx, t.id)
 	if err != nil {
 		return err

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,6 +36,12 @@ type Options struct {
 	Logger     *slog.Logger     // nil: nothing is logged
 	Now        func() time.Time // nil: time.Now
 	Host       string           // name of this machine, shown in the status
+
+	// Node names this process among all that work on the store, the same after a
+	// restart. Empty: no others do, and all tasks run here. With it, Flush returns
+	// when all points that were stored before can be seen by the others.
+	Node  string
+	Flush func(context.Context) error
 }
 
 // A Scheduler keeps and runs roll-up tasks. All methods may be called by many
@@ -51,6 +59,8 @@ type Scheduler struct {
 	metrics   *metrics
 	catalogue catalogue
 	late      *lateList
+	shared    *assignments // nil: all tasks run here
+	flush     func(context.Context) error
 	places    chan struct{} // held by runs and backfills
 	wake      chan struct{} // the schedule has changed
 
@@ -69,6 +79,7 @@ type job struct {
 	task   *task
 	due    time.Time
 	cancel context.CancelFunc // ends the active run, nil if none
+	own    bool               // it runs here, not on another node
 }
 
 // New makes a Scheduler. It runs nothing before Run.
@@ -89,6 +100,13 @@ func New(o Options) *Scheduler {
 	}
 	s.mu.jobs = map[string]*job{}
 	s.late = newLateList(s.catalogue, o.Config, o.Now)
+	if o.Node != "" {
+		s.shared = &assignments{
+			values: o.Store, node: nodePrefix + o.Node, host: o.Host, participate: o.Config.Participate,
+			now: o.Now, log: o.Logger, since: map[string]time.Time{},
+		}
+		s.late.node, s.flush = s.shared.node, o.Flush
+	}
 	s.pipeline.Observe(s.late)
 	s.metrics = newMetrics(o.Registerer, s)
 	return s
@@ -97,11 +115,22 @@ func New(o Options) *Scheduler {
 // Run runs tasks when they are due until ctx ends, and returns when no run is
 // left.
 func (s *Scheduler) Run(ctx context.Context) {
+	var beats <-chan time.Time
+	if s.shared != nil {
+		defer s.shared.resign() // when no run is left
+		ticker := time.NewTicker(beatEvery)
+		defer ticker.Stop()
+		beats = ticker.C
+	}
 	var runs sync.WaitGroup
 	defer runs.Wait()
 	poll := time.NewTicker(s.config.PollInterval)
 	defer poll.Stop()
-	for s.reload(ctx); ctx.Err() == nil; {
+	s.reload(ctx)
+	if s.shared != nil {
+		s.beat(ctx)
+	}
+	for ctx.Err() == nil {
 		s.dispatch(ctx, &runs)
 		due := time.NewTimer(s.untilNext())
 		select {
@@ -110,6 +139,8 @@ func (s *Scheduler) Run(ctx context.Context) {
 		case <-due.C:
 		case <-poll.C:
 			s.reload(ctx)
+		case <-beats:
+			s.beat(ctx)
 		}
 		due.Stop()
 	}
@@ -124,6 +155,53 @@ func (s *Scheduler) untilNext() time.Duration {
 		next = min(next, j.due.Sub(s.now()))
 	}
 	return max(next, time.Millisecond)
+}
+
+// beat shares tasks with other nodes, and ends the runs of those that are no
+// longer this one's.
+func (s *Scheduler) beat(ctx context.Context) {
+	if err := s.shared.beat(ctx, s.ids()); err != nil && ctx.Err() == nil {
+		s.log.Warn("roll-up tasks can not be shared with other nodes; without success they rest after half a minute", "error", err)
+	}
+	for _, id := range s.ids() {
+		s.own(ctx, id, s.shared.owns(id))
+	}
+}
+
+// own notes whether a task runs here.
+func (s *Scheduler) own(ctx context.Context, id string, own bool) {
+	s.mu.Lock()
+	j := s.mu.jobs[id]
+	if j == nil || j.own == own {
+		s.mu.Unlock()
+		return
+	}
+	t := j.task
+	j.own = own
+	if !own && j.cancel != nil {
+		j.cancel()
+	}
+	s.mu.Unlock()
+	s.log.Info("roll-up task", "id", id, "name", t.name, "runs_here", own)
+	if !own {
+		return
+	}
+	due, err := s.firstDue(ctx, t)
+	if err != nil {
+		due = s.now() // its run meets the same error, and tells it
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j.task == t {
+		j.due = due
+		s.nudge()
+	}
+}
+
+func (s *Scheduler) ids() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.mu.jobs))
 }
 
 // dispatch starts the runs of all tasks that are due.
@@ -144,12 +222,16 @@ func (s *Scheduler) dispatch(ctx context.Context, runs *sync.WaitGroup) {
 			continue
 		}
 		t := j.task
+		execute := s.execute
+		if s.shared != nil && !j.own {
+			execute = s.handOver
+		}
 		own, cancel := context.WithCancel(ctx)
 		j.cancel = cancel
 		runs.Go(func() {
 			defer s.release(j)
 			defer cancel()
-			s.execute(own, j, t)
+			execute(own, j, t)
 		})
 	}
 }
@@ -169,6 +251,14 @@ func (s *Scheduler) execute(ctx context.Context, j *job, t *task) {
 		return
 	}
 	defer s.leave()
+	if own, err := s.confirm(ctx, t); !own {
+		s.metrics.runs.WithLabelValues(runCancelled).Inc()
+		if err != nil && ctx.Err() == nil {
+			s.log.Warn("roll-up task does not run: it is not known whether another node does", "id", t.id, "name", t.name, "error", err)
+			s.reschedule(j, t, true)
+		}
+		return
+	}
 	began := s.now()
 	err := s.run(ctx, t, func(failed bool) time.Time { return s.reschedule(j, t, failed) })
 	s.metrics.seconds.Observe(s.now().Sub(began).Seconds())
@@ -182,6 +272,23 @@ func (s *Scheduler) execute(ctx context.Context, j *job, t *task) {
 	default:
 		s.metrics.runs.WithLabelValues(runOK).Inc()
 		s.log.Debug("roll-up task ran", "id", t.id, "name", t.name, "after", s.now().Sub(began))
+	}
+}
+
+// confirm looks whether a task still is this process' to run.
+func (s *Scheduler) confirm(ctx context.Context, t *task) (bool, error) {
+	if s.shared == nil {
+		return true, nil
+	}
+	return s.shared.confirm(ctx, t.id)
+}
+
+// handOver is what a node does instead of running a task that another one runs:
+// it passes on what it has noted about late points.
+func (s *Scheduler) handOver(ctx context.Context, j *job, t *task) {
+	if err := s.late.handOver(ctx, t, s.flush); err != nil && ctx.Err() == nil {
+		s.log.Warn("what was noted of late points can not be handed to the node that runs the roll-up task; it is kept", "id", t.id, "name", t.name, "error", err)
+		s.reschedule(j, t, true)
 	}
 }
 
@@ -320,7 +427,7 @@ func (s *Scheduler) schedule(t *task, due time.Time) {
 	j := s.mu.jobs[t.id]
 	switch {
 	case j == nil:
-		s.mu.jobs[t.id] = &job{busy: make(chan struct{}, 1), task: t, due: due}
+		s.mu.jobs[t.id] = &job{busy: make(chan struct{}, 1), task: t, due: due, own: s.shared != nil && s.shared.owns(t.id)}
 	case j.task.json != t.json:
 		j.task, j.due = t, due
 	}
@@ -331,6 +438,9 @@ func (s *Scheduler) schedule(t *task, due time.Time) {
 func (s *Scheduler) dropLocked(id string, j *job) {
 	delete(s.mu.jobs, id)
 	s.late.forget(id)
+	if s.shared != nil {
+		s.shared.drop(id)
+	}
 	if j.cancel != nil {
 		j.cancel()
 	}
@@ -371,7 +481,14 @@ func (s *Scheduler) put(ctx context.Context, t *task, replace bool) error {
 	if n := s.count(); !there && n >= s.config.MaxTasks {
 		return &store.LimitError{Limit: "rollups.max_tasks", Max: int64(s.config.MaxTasks), Need: int64(n) + 1, What: "store a roll-up task"}
 	}
-	err = s.alone(ctx, t.id, func() error { return s.catalogue.set(ctx, configKey, t.id, t.json) })
+	err = s.alone(ctx, t.id, func() error {
+		if !there && s.shared != nil {
+			if err := s.shared.found(ctx, t.id); err != nil {
+				return err
+			}
+		}
+		return s.catalogue.set(ctx, configKey, t.id, t.json)
+	})
 	if err != nil {
 		return err
 	}
@@ -424,6 +541,14 @@ func (s *Scheduler) count() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.mu.jobs)
+}
+
+// countOwn is how many tasks run here.
+func (s *Scheduler) countOwn() int {
+	if s.shared == nil {
+		return s.count()
+	}
+	return s.shared.count(s.ids())
 }
 
 // overdue is how long the task that is most behind has been due.

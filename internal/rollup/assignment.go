@@ -1,0 +1,315 @@
+package rollup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"varve/internal/store"
+)
+
+// Where nodes are listed: KairosDB's list, and that of Varve nodes. The key is the
+// node's guid, the value the name of its machine.
+const (
+	hostsService = "_Hosts"
+	activeKey    = "Active"
+	nodesService = "_Varve"
+	nodesKey     = "Nodes"
+)
+
+// nodePrefix begins the guid of every Varve node. KairosDB nodes let the one
+// with the smallest guid assign tasks, in the order of characters: with a letter
+// behind those of hexadecimal digits it is never one of ours.
+const nodePrefix = "varve-"
+
+// Times of the protocol. Clocks of nodes may differ by nodeLife - beatLife.
+const (
+	beatEvery  = 10 * time.Second // nodes renew their entry so often; no more than KairosDB's 20 s
+	beatLimit  = 10 * time.Second // what one round of beat and review may take
+	beatLife   = 30 * time.Second // a node that could not renew its entry for so long runs nothing
+	nodeLife   = 60 * time.Second // an entry that is older is that of a node which is gone
+	claimPause = 25 * time.Second // from a claim to the first run; more than twice beatLimit
+)
+
+// assignments say which tasks this process runs, where several work on one
+// store. The store has no compare-and-set: each write of a key wins over those
+// with earlier timestamps, and that is all.
+//
+// A task is run by the node whose guid is under Assignment. A node
+//
+//   - renews its entry in the list of nodes, and runs nothing when that has not
+//     succeeded for beatLife;
+//   - claims a task, by writing its guid, only if the one that is there is no
+//     fresh node's, and if it is the one that all nodes would choose among those
+//     that are fresh. Read and write take beatLimit at most;
+//   - runs a task only when its guid was there at each look for claimPause, and
+//     looks once more before each run. Of two that claim at once, both have
+//     written by then, and both see the same winner.
+//
+// So two Varve nodes do not run one task at once unless clocks differ by more
+// than nodeLife - beatLife, or a write arrives after it was given up and wins;
+// then a run ends at the next look. Even that does no harm but work: both compute
+// the same buckets, and results overwrite each other.
+//
+// While KairosDB nodes are there, which is told by their entries under
+// _Hosts/Active, nothing is claimed. Without participation nothing is run
+// either. With it this node has an entry there too, and runs what they assign to
+// it.
+type assignments struct {
+	values      store.KeyValues
+	node, host  string
+	participate bool
+	now         func() time.Time
+	log         *slog.Logger
+
+	mu     sync.Mutex
+	beatAt time.Time            // when the last good renewal began; zero if none
+	kairos string               // a KairosDB node that is there, "" if none is
+	since  map[string]time.Time // tasks that are assigned to this node, and since when that is seen
+}
+
+// members are the nodes with a fresh entry.
+type members struct {
+	varve  map[string]bool // by guid
+	kairos string          // one of the KairosDB nodes, "" if there are none
+}
+
+// beat renews this node's entry and looks at all tasks.
+func (a *assignments) beat(ctx context.Context, ids []string) error {
+	ctx, cancel := context.WithTimeout(ctx, beatLimit)
+	defer cancel()
+	began := a.now()
+	if err := a.enlist(ctx); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	a.beatAt = began
+	a.mu.Unlock()
+	m, err := a.members(ctx)
+	if err != nil {
+		return err
+	}
+	a.tell(m)
+	for _, id := range ids {
+		if err := a.review(ctx, id, m); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (a *assignments) enlist(ctx context.Context) error {
+	if err := a.values.Set(ctx, nodesService, nodesKey, a.node, a.host); err != nil {
+		return fmt.Errorf("list this node: %w", err)
+	}
+	if !a.participate {
+		return nil
+	}
+	if err := a.values.Set(ctx, hostsService, activeKey, a.node, a.host); err != nil {
+		return fmt.Errorf("list this node among the hosts: %w", err)
+	}
+	return nil
+}
+
+// resign takes this node off the lists. Nothing of it may run any more.
+func (a *assignments) resign() {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	err := a.values.Unset(ctx, nodesService, nodesKey, a.node)
+	if a.participate {
+		err = errors.Join(err, a.values.Unset(ctx, hostsService, activeKey, a.node))
+	}
+	if err != nil {
+		a.log.Info("this node stays listed until its entry is old; its roll-up tasks rest until then", "error", err)
+	}
+}
+
+// members reads both lists.
+func (a *assignments) members(ctx context.Context) (members, error) {
+	m := members{varve: map[string]bool{}}
+	for guid, err := range a.values.Keys(ctx, nodesService, nodesKey, "") {
+		if err != nil {
+			return m, fmt.Errorf("list Varve nodes: %w", err)
+		}
+		fresh, _, err := a.fresh(ctx, nodesService, nodesKey, guid)
+		if err != nil {
+			return m, err
+		}
+		if fresh {
+			m.varve[guid] = true
+		}
+	}
+	for guid, err := range a.values.Keys(ctx, hostsService, activeKey, "") {
+		if err != nil {
+			return m, fmt.Errorf("list KairosDB nodes: %w", err)
+		}
+		if strings.HasPrefix(guid, nodePrefix) {
+			continue
+		}
+		fresh, host, err := a.fresh(ctx, hostsService, activeKey, guid)
+		if err != nil {
+			return m, err
+		}
+		if fresh {
+			m.kairos = host + " (" + guid + ")"
+		}
+	}
+	return m, nil
+}
+
+func (a *assignments) fresh(ctx context.Context, service, key, guid string) (bool, string, error) {
+	v, err := a.values.Get(ctx, service, key, guid)
+	if errors.Is(err, store.ErrNotFound) {
+		return false, "", nil
+	}
+	if err != nil {
+		return false, "", fmt.Errorf("read the entry of node %s: %w", guid, err)
+	}
+	return a.now().Sub(v.Modified) < nodeLife, v.Text, nil
+}
+
+// tell notes whether KairosDB nodes are there.
+func (a *assignments) tell(m members) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if (a.kairos == "") != (m.kairos == "") {
+		switch {
+		case m.kairos == "":
+			a.log.Info("no KairosDB node is listed any more; roll-up tasks are shared among Varve nodes")
+		case a.participate:
+			a.log.Info("a KairosDB node is listed; roll-up tasks run where it assigns them", "node", m.kairos)
+		default:
+			a.log.Info("a KairosDB node is listed; roll-up tasks are left to it (rollups.participate is false)", "node", m.kairos)
+		}
+	}
+	a.kairos = m.kairos
+}
+
+// review looks at who runs a task, and claims it if nobody does.
+func (a *assignments) review(ctx context.Context, id string, m members) error {
+	guid, err := a.assigned(ctx, id)
+	if err != nil {
+		return err
+	}
+	switch {
+	case m.kairos != "" && !a.participate:
+		a.drop(id)
+	case guid == a.node:
+		a.seen(id)
+	case m.kairos != "" || m.varve[guid] || a.choice(id, m) != a.node:
+		a.drop(id)
+	default:
+		if err := a.values.Set(ctx, service, assignmentKey, id, a.node); err != nil {
+			return fmt.Errorf("claim roll-up task %s: %w", id, err)
+		}
+		a.drop(id)
+		a.seen(id)
+	}
+	return nil
+}
+
+// found claims a task before others can know of it.
+func (a *assignments) found(ctx context.Context, id string) error {
+	a.mu.Lock()
+	rest := a.kairos != "" || a.now().Sub(a.beatAt) >= beatLife
+	a.mu.Unlock()
+	if rest {
+		return nil
+	}
+	if err := a.values.Set(ctx, service, assignmentKey, id, a.node); err != nil {
+		return fmt.Errorf("claim roll-up task %s: %w", id, err)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.since[id] = a.now().Add(-claimPause)
+	return nil
+}
+
+func (a *assignments) assigned(ctx context.Context, id string) (guid string, err error) {
+	v, err := a.values.Get(ctx, service, assignmentKey, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read who runs roll-up task %s: %w", id, err)
+	}
+	return v.Text, nil
+}
+
+// choice is the node that all would choose for a task: tasks are spread evenly,
+// and few change place when a node comes or goes.
+func (a *assignments) choice(id string, m members) (best string) {
+	var most uint64
+	for guid := range m.varve {
+		h := fnv.New64a()
+		h.Write([]byte(guid))
+		h.Write([]byte(id))
+		if n := mixed(h.Sum64()); best == "" || n > most || n == most && guid < best {
+			best, most = guid, n
+		}
+	}
+	return best
+}
+
+// mixed makes all bits of a hash depend on all others.
+func mixed(x uint64) uint64 {
+	x = (x ^ x>>33) * 0xff51afd7ed558ccd
+	x = (x ^ x>>33) * 0xc4ceb9fe1a85ec53
+	return x ^ x>>33
+}
+
+func (a *assignments) seen(id string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, ok := a.since[id]; !ok {
+		a.since[id] = a.now()
+	}
+}
+
+func (a *assignments) drop(id string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.since, id)
+}
+
+// owns reports whether this process runs a task, as far as it knows.
+func (a *assignments) owns(id string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	since, ok := a.since[id]
+	now := a.now()
+	return ok && now.Sub(since) >= claimPause && now.Sub(a.beatAt) < beatLife
+}
+
+// confirm looks once more whether this process runs a task.
+func (a *assignments) confirm(ctx context.Context, id string) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, beatLimit)
+	defer cancel()
+	m, err := a.members(ctx)
+	if err != nil {
+		return false, err
+	}
+	guid, err := a.assigned(ctx, id)
+	if err != nil {
+		return false, err
+	}
+	if guid != a.node || m.kairos != "" && !a.participate {
+		a.drop(id)
+	}
+	return a.owns(id), nil
+}
+
+// count is how many tasks this process runs.
+func (a *assignments) count(ids []string) (n int) {
+	for _, id := range ids {
+		if a.owns(id) {
+			n++
+		}
+	}
+	return n
+}
