@@ -91,6 +91,7 @@ func (s *Spool) apply(e *encoder, b *store.Batch) (entry, *Generation, error) {
 	}
 	if s.full(int64(len(e.samples))) {
 		s.metrics.refusedBytes.Inc()
+		s.overfull.Store(true)
 		return entry{}, nil, s.fullError()
 	}
 	g := s.active.Load()

@@ -84,6 +84,7 @@ func (s *Spool) drained(g *Generation) {
 	s.metrics.drainedSamples.Add(float64(g.Samples()))
 	s.metrics.drainedGenerations.Inc()
 	s.release(g)
+	s.overfull.Store(false)
 	close(g.done)
 	if err := s.giveUp(end); err != nil && s.ctx.Err() == nil {
 		s.logger.Warn("give up log segments; it is tried again with a later generation", "error", err)

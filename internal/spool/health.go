@@ -49,7 +49,8 @@ func (s *Spool) Health() Health {
 }
 
 // Healthy returns nil while the spool takes samples, else why it does not. That
-// the remote store takes none is no reason until the spool is full.
+// the remote store takes none is no reason until the spool is full, or nearly so,
+// which shows when a batch does not fit.
 func (s *Spool) Healthy() error {
 	if err := s.writable(); err != nil {
 		return err
@@ -57,7 +58,7 @@ func (s *Spool) Healthy() error {
 	if log := s.log.Load(); log != nil && log.Err() != nil {
 		return log.Err()
 	}
-	if s.full(0) {
+	if s.overfull.Load() || s.full(0) {
 		return s.fullError()
 	}
 	return nil

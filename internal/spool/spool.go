@@ -107,6 +107,7 @@ type Spool struct {
 	logBytes  atomic.Int64               // log records that are not drained
 	drainedMS atomic.Int64               // stamp of the last generation that was drained
 	hurried   atomic.Bool                // Flush waits for the active generation
+	overfull  atomic.Bool                // a batch did not fit max_bytes since the last drain
 
 	idle idleBook
 
