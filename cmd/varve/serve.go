@@ -152,9 +152,10 @@ func build(c config.Config, s *backend, active *query.ActiveFile, registry *prom
 	if err != nil {
 		host = "localhost"
 	}
+	node, flush := shared(c, s, log)
 	rollups := rollup.New(rollup.Options{
 		Store: s, Engine: engine, Pipeline: pipeline, Parser: api, Config: c.Rollups,
-		Registerer: registry, Logger: log, Host: host,
+		Registerer: registry, Logger: log, Host: host, Node: node, Flush: flush,
 	})
 	routes := []httpapi.Route{
 		{Method: http.MethodGet, Path: "/admin/rejected", Handler: pipeline.RejectedHandler()},
