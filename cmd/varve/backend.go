@@ -25,6 +25,10 @@ type backend struct {
 	routes           []httpapi.Route
 	checks           []server.Check
 	largest, fastest func(limit int) []ingest.Culprit
+
+	// reload applies what of a new configuration can change while the server
+	// runs, and says what that was. nil: nothing can.
+	reload func(config.Config) (string, error)
 }
 
 // openBackend opens the store that the configuration names.

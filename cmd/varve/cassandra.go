@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"path/filepath"
 
@@ -12,7 +12,6 @@ import (
 
 	"varve/internal/cassandra"
 	"varve/internal/config"
-	"varve/internal/httpapi"
 	"varve/internal/server"
 )
 
@@ -27,32 +26,15 @@ func openCassandra(c config.Config, registry *prometheus.Registry, log *slog.Log
 	}
 	return &backend{
 		Store:  s,
-		routes: []httpapi.Route{
-			{Method: http.MethodGet, Path: "/admin/cassandra", Handler: cassandraStatus(s)},
-			{Method: http.MethodPost, Path: "/admin/flush", Handler: flush(s)},
+		routes: cassandraAdmin(s),
+		reload: func(c config.Config) (string, error) {
+			return fmt.Sprintf("cassandra.write.tag_index: %d rules", len(c.Cassandra.Write.TagIndex)), s.SetTagIndex(c.Cassandra.Write.TagIndex)
 		},
 		checks: []server.Check{
 			{Name: "Datastore-Write", Run: func(context.Context) error { return s.Healthy() }, Quiet: true},
 			{Name: "Datastore-Cassandra", Run: func(context.Context) error { return s.Degraded() }, Quiet: true, Partial: true},
 		},
 	}, nil
-}
-
-// cassandraStatus says how cluster, keyspace and spool are.
-func cassandraStatus(s *cassandra.Store) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { answer(w, s.Status(), nil) })
-}
-
-// flush answers when everything that was sent before is in Cassandra.
-func flush(s *cassandra.Store) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if err := s.Flush(r.Context()); err != nil {
-			httpapi.WriteErrors(w, http.StatusServiceUnavailable, err.Error())
-			return
-		}
-		httpapi.SetHeaders(w.Header())
-		w.WriteHeader(http.StatusNoContent)
-	})
 }
 
 // nodeName names a server by its machine and its data directory, of which no

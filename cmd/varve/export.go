@@ -164,6 +164,9 @@ func (l line) openStore(t terminal, create bool) (*embedded.Store, config.Config
 		return nil, config.Config{}, err
 	}
 	c := loaded.Config
+	if c.Store == config.Cassandra {
+		return nil, c, &usageError{errors.New("the configuration says store: cassandra; go through a running server, with --http-addr")}
+	}
 	c.Log.Level = max(c.Log.Level, slog.LevelWarn) // the progress is what people look at
 	if !create {
 		if entries, err := os.ReadDir(c.DataDir); err != nil || len(entries) == 0 {

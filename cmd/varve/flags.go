@@ -62,6 +62,21 @@ func nearestFlag(name string, names []string) string {
 	return "; --" + strings.Join(known, ", --") + " are taken"
 }
 
+// parseSettings splits the args of a command that takes all settings, names
+// beside them (see parseLine), and words.
+func parseSettings(t terminal, args []string, names ...string) (config.Config, line, error) {
+	settings, rest := config.Split(args)
+	l, err := parseLine(rest, names...)
+	if err != nil {
+		return config.Config{}, l, err
+	}
+	loaded, err := load(t, settings)
+	if err != nil {
+		return config.Config{}, l, err
+	}
+	return loaded.Config, l, nil
+}
+
 // noWords returns an error if there are words.
 func (l line) noWords() error {
 	if len(l.words) > 0 {
@@ -83,8 +98,15 @@ func (l line) dataDir(t terminal) (string, error) {
 	if err != nil {
 		return "", err
 	}
+	if loaded.Config.Store == config.Cassandra {
+		return "", errNotEmbedded
+	}
 	return loaded.Config.DataDir, nil
 }
+
+// errNotEmbedded is the answer of commands that are for the embedded store only.
+var errNotEmbedded = &usageError{errors.New("the configuration says store: cassandra, and this is for the embedded store. " +
+	"For check: " + insteadOfCheck + ". For stats: " + insteadOfStats + ". For backup: " + insteadOfBackup)}
 
 // online reports whether the command is about a running server.
 func (l line) online() bool { return l.flags["http-addr"] != "" }

@@ -6,6 +6,9 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/config"
 	"varve/internal/embedded"
 	"varve/internal/model"
 )
@@ -14,8 +17,8 @@ func inspectCommand() command {
 	return command{
 		name:     "inspect",
 		synopsis: "show what is in a store, down to its chunks",
-		usage:    "[--data-dir DIR] [WHAT]",
-		help: `Shows, of a store whose server is stopped,
+		usage:    "[--data-dir DIR] [WHAT] | --store=cassandra [SETTINGS] [WHAT] | decode HEX",
+		help: `Shows, of an embedded store whose server is stopped,
 
   varve inspect                              block files, and counts of the rest
   varve inspect series METRIC [TAG=VALUE..]  the chunks of these series
@@ -23,23 +26,30 @@ func inspectCommand() command {
   varve inspect log [records]                the segments of the log, or each record
   varve inspect catalogue                    tables, deletions
 
-` + offlineFlags,
+` + inspectCassandraHelp + "\n" + offlineFlags,
 		run: inspect,
 	}
 }
 
 func inspect(t terminal, args []string) error {
-	l, err := parseLine(args, "data-dir", "config")
-	if err != nil {
+	c, l, err := parseSettings(t, args, keyspaceFlags...)
+	switch {
+	case err != nil:
 		return err
+	case len(l.words) > 0 && l.words[0] == "decode":
+		return decode(t, l)
+	case c.Store == config.Cassandra:
+		return inspectKeyspace(t, c, l)
+	case len(l.flags) > 0:
+		return &usageError{errors.New("flags --start, --end, --cells, --row-time and --unit are for --store=cassandra and decode")}
 	}
 	show, err := inspection(t, l.words)
 	if err != nil {
 		return err
 	}
-	d, err := openDirectory(t, l)
+	d, err := embedded.OpenDirectory(vfs.Default, c.DataDir)
 	if err != nil {
-		return err
+		return inUse(err)
 	}
 	return errors.Join(show(d), d.Close())
 }

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"varve/internal/config"
 	"varve/internal/embedded"
 )
 
@@ -13,8 +15,8 @@ func repairCommand() command {
 	return command{
 		name:     "repair",
 		synopsis: "put what is damaged aside and keep the rest",
-		usage:    "[--data-dir DIR] [--dry-run]",
-		help: `Checks a store whose server is stopped, says what it will do, and does it:
+		usage:    "[--data-dir DIR] [--dry-run] | --store=cassandra [SETTINGS] [--dry-run] [--rate N]",
+		help: `Checks an embedded store whose server is stopped, says what it will do, and does it:
 
   a damaged block file   what can be read of it goes to a new file, the damaged one
                          to the directory quarantine
@@ -27,26 +29,28 @@ as it is. A damaged catalogue can not be repaired: nothing is changed, and a bac
 needed. An interrupted repair can be run again. Copy the data directory first if you
 can: what can not be read today may be readable with more effort.
 
-` + offlineFlags + `  --dry-run        only say what would be done
+` + repairCassandraHelp + "\n" + offlineFlags + `  --dry-run        only say what would be done
 `,
 		run: repair,
 	}
 }
 
 func repair(t terminal, args []string) error {
-	l, err := parseLine(args, "data-dir", "config", "dry-run?")
+	c, l, err := parseSettings(t, args, "dry-run?", "rate")
 	if err != nil {
 		return err
 	}
 	if err := l.noWords(); err != nil {
 		return err
 	}
-	dir, err := l.dataDir(t)
-	if err != nil {
-		return err
+	if c.Store == config.Cassandra {
+		return repairKeyspace(t, c, l)
+	}
+	if _, ok := l.flags["rate"]; ok {
+		return &usageError{errors.New("flag --rate: is for --store=cassandra")}
 	}
 	dry := l.flags["dry-run"] == "true"
-	report, err := embedded.Repair(context.Background(), vfs.Default, dir, embedded.RepairOptions{
+	report, err := embedded.Repair(context.Background(), vfs.Default, c.DataDir, embedded.RepairOptions{
 		DryRun: dry,
 		Say:    func(text string) { fmt.Fprintln(t.stdout, text) },
 	})

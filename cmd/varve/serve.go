@@ -46,6 +46,8 @@ func serve(t terminal, args []string) error {
 	if err != nil {
 		return err
 	}
+	reloads := &reloader{load: func() (*config.Loaded, error) { return load(t, args) }, apply: store.reload, log: log}
+	store.routes = append(store.routes, reloads.route())
 	active := openActive(c, log)
 	if active != nil {
 		defer active.Close()
@@ -70,7 +72,9 @@ func serve(t terminal, args []string) error {
 		"store", c.Store, "data_dir", c.DataDir, "after", time.Since(began).Round(time.Millisecond))
 	rollups.Load(ctx) // before points come in
 	stopRollups := background(ctx, rollups.Run)
+	stopReloads := background(ctx, reloads.onHangup)
 	err = srv.Run(ctx)
+	stopReloads()
 	stopRollups()
 	ended := time.Now() // unless it was a signal that ended Run
 	if ctx.Err() != nil {

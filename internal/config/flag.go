@@ -86,3 +86,25 @@ func (l *layers) parseFlags(args []string) ([]argument, error) {
 	}
 	return list, errors.Join(errs...)
 }
+
+// Split parts args into the flags that Load takes, with their values, and all
+// others, each in their order: for commands that take more than settings.
+func Split(args []string) (settings, rest []string) {
+	root := Default()
+	_, byName := newLayers(&root).flags()
+	for len(args) > 0 {
+		word := args[0]
+		args = args[1:]
+		name, _, hasValue := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(word, "-"), "-"), "=")
+		f, known := byName[name]
+		if !strings.HasPrefix(word, "-") || !known && !isFileFlag(name) {
+			rest = append(rest, word)
+			continue
+		}
+		settings = append(settings, word)
+		if !hasValue && (!known || f.value.Kind() != reflect.Bool) && len(args) > 0 {
+			settings, args = append(settings, args[0]), args[1:]
+		}
+	}
+	return settings, rest
+}

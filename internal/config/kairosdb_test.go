@@ -131,3 +131,19 @@ func TestNoKairosDB(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestSplit(t *testing.T) {
+	for _, test := range []struct{ args, settings, rest string }{
+		{"", "", ""},
+		{"rows load host=a", "", "rows load host=a"},
+		{"--store cassandra rows -cassandra-keyspace=k m --from 1", "--store cassandra -cassandra-keyspace=k", "rows m --from 1"},
+		{"--cassandra-compression rows", "--cassandra-compression", "rows"},
+		{"--kairosdb-conf x --config", "--kairosdb-conf x --config", ""},
+		{"--dry-run --data-dir d", "--data-dir d", "--dry-run"},
+	} {
+		settings, rest := Split(strings.Fields(test.args))
+		if got := strings.Join(settings, " ") + "|" + strings.Join(rest, " "); got != test.settings+"|"+test.rest {
+			t.Errorf("%q: %s", test.args, got)
+		}
+	}
+}

@@ -61,7 +61,19 @@ func appendTrace(dst []byte, s query.Stats, began time.Time, cached int, bytes i
 		}
 		dst = append(dst, '}')
 	}
-	return append(dst, `]}`...)
+	dst = append(dst, ']')
+	if len(s.Store) > 0 {
+		dst = append(dst, `,"store":{`...)
+		for i, c := range s.Store {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = append(dst, `"`+c.Name+`":`...)
+			dst = strconv.AppendInt(dst, c.N, 10)
+		}
+		dst = append(dst, '}')
+	}
+	return append(dst, '}')
 }
 
 func appendMilliseconds(dst []byte, d time.Duration) []byte {

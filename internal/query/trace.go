@@ -23,6 +23,8 @@ type Stats struct {
 	Blocks    int64
 	Bytes     int64 // of decoded samples
 	Points    int64 // that came out
+
+	Store []store.Count // what the store tells of itself, if it does
 }
 
 // A trace is where a Run counts. All are nanoseconds but the last three.
@@ -42,13 +44,17 @@ type trace struct {
 func (r *Run) Stats() Stats {
 	t := &r.trace
 	of := func(n *atomic.Int64) time.Duration { return time.Duration(n.Load()) }
-	return Stats{
+	stats := Stats{
 		Wait: of(&t.wait), Index: of(&t.index), Series: r.series.Load(), Samples: r.samples.Load(),
 		Read:      of(&t.read),
 		Aggregate: max(0, of(&t.next)-of(&t.load)+of(&t.tasks)+of(&t.pull)-of(&t.read)),
 		Work:      of(&t.index) + of(&t.next) + of(&t.pull),
 		Blocks:    t.blocks.Load(), Bytes: t.bytes.Load(), Points: t.points.Load(),
 	}
+	if view, ok := r.view.(store.Tracer); ok && r.request.Trace {
+		stats.Store = view.Trace()
+	}
+	return stats
 }
 
 // since adds the time since began to n.

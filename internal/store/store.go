@@ -125,6 +125,19 @@ type View interface {
 	Close() error
 }
 
+// A Tracer is a View that can say what it has done so far. Not every View is one.
+type Tracer interface {
+	// Trace returns counts by name, in an order that stays. Names are in
+	// snake_case.
+	Trace() []Count
+}
+
+// A Count is a number of something that was done.
+type Count struct {
+	Name string
+	N    int64
+}
+
 // Series is a series that a View handed out.
 type Series struct {
 	Ref Ref

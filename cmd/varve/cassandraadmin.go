@@ -1,0 +1,132 @@
+package main
+
+import (
+	"net/http"
+	"time"
+
+	"varve/internal/cassandra"
+	"varve/internal/cassandra/kairosrows"
+	"varve/internal/httpapi"
+)
+
+// A cassandraAnswer is what GET /admin/cassandra says. Times that are not known
+// are left out.
+type cassandraAnswer struct {
+	Refusing string `json:"refusing,omitempty"` // why points are not taken
+	Degraded string `json:"degraded,omitempty"` // why Cassandra takes nothing, since when, and how much waits
+
+	Cluster struct {
+		Connected bool       `json:"connected"`
+		Since     *time.Time `json:"since,omitempty"` // of connected being as it is
+		Reason    string     `json:"reason,omitempty"`
+		Nodes     int        `json:"nodes"`
+		Silent    int        `json:"silent_nodes"` // of them, those that have stopped answering
+		Version   string     `json:"version,omitempty"`
+	} `json:"cluster"`
+
+	Spool struct {
+		Samples     int64      `json:"samples"`     // not in Cassandra yet
+		Generations int        `json:"generations"` // complete and waiting
+		LogBytes    int64      `json:"log_bytes"`
+		FileBytes   int64      `json:"file_bytes"`
+		MemoryBytes int64      `json:"memory_bytes"`
+		Oldest      *time.Time `json:"oldest,omitempty"` // when the oldest of them came
+		FailingFrom *time.Time `json:"failing_since,omitempty"`
+		Error       string     `json:"error,omitempty"` // of the last attempt to write to Cassandra
+	} `json:"spool"`
+
+	Keyspace *cassandraKeyspace `json:"keyspace,omitempty"` // missing until it was opened
+	Waiting  string             `json:"waiting,omitempty"`  // why it was not
+	Refused  []cassandraRefusal `json:"refused"`            // samples that Cassandra will never take, by reason
+}
+
+type cassandraKeyspace struct {
+	Name        string   `json:"name"`
+	RowTimeUnit string   `json:"row_time_unit"`
+	RowWidth    int64    `json:"row_width"`
+	Notes       []string `json:"notes"`
+}
+
+type cassandraRefusal struct {
+	Reason string    `json:"reason"`
+	Count  int64     `json:"count"`
+	LastAt time.Time `json:"last_at"`
+	Last   string    `json:"last"`
+}
+
+func newCassandraAnswer(st cassandra.Status) cassandraAnswer {
+	a := cassandraAnswer{Refusing: st.Refusing, Degraded: st.Degraded, Waiting: st.Waiting, Refused: []cassandraRefusal{}}
+	c, h := st.Cluster, st.Spool
+	a.Cluster.Connected, a.Cluster.Since, a.Cluster.Reason = c.Connected, known(c.Since), c.Reason
+	a.Cluster.Nodes, a.Cluster.Silent, a.Cluster.Version = c.Nodes, c.Silent, c.Version
+	a.Spool.Samples, a.Spool.Generations = h.Samples, h.Generations
+	a.Spool.LogBytes, a.Spool.FileBytes, a.Spool.MemoryBytes = h.LogBytes, h.FileBytes, h.MemoryBytes
+	a.Spool.Oldest, a.Spool.FailingFrom = known(h.Oldest), known(h.SinkSince)
+	if h.SinkError != nil {
+		a.Spool.Error = h.SinkError.Error()
+	}
+	if k := st.Keyspace; k != nil {
+		a.Keyspace = &cassandraKeyspace{k.Name, k.RowTimeUnit, k.RowWidth, append([]string{}, k.Notes...)}
+	}
+	for _, r := range st.Refused {
+		a.Refused = append(a.Refused, cassandraRefusal{r.Reason, r.Count, r.LastAt.UTC(), r.Last})
+	}
+	return a
+}
+
+func known(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// cassandraAdmin lists the routes by which a server over Cassandra is looked
+// after.
+func cassandraAdmin(s *cassandra.Store) []httpapi.Route {
+	routes := []httpapi.Route{
+		{Method: http.MethodGet, Path: "/admin/cassandra", Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			answer(w, newCassandraAnswer(s.Status()), nil)
+		})},
+		{Method: http.MethodGet, Path: "/admin/deletes", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			jobs, err := s.Deletions(r.Context())
+			answer(w, map[string][]kairosrows.Job{"jobs": append([]kairosrows.Job{}, jobs...)}, err)
+		})},
+		{Method: http.MethodPost, Path: "/admin/flush", Handler: flush(s)},
+	}
+	for _, of := range onlyEmbedded {
+		routes = append(routes, httpapi.Route{Method: of.method, Path: of.path, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			httpapi.WriteErrors(w, http.StatusNotImplemented, of.path+" is for the embedded store; "+of.instead)
+		})})
+	}
+	return routes
+}
+
+// What to use instead, over Cassandra.
+const (
+	insteadOfCheck  = "what the index tables lack is found by varve repair --store=cassandra --dry-run, damaged files by Cassandra's nodetool verify"
+	insteadOfStats  = "sizes of tables are told by Cassandra's nodetool tablestats, rows of a metric by varve inspect --store=cassandra rows METRIC"
+	insteadOfBackup = "take snapshots of the keyspace by Cassandra's nodetool snapshot on every node, after POST /admin/flush here"
+)
+
+// onlyEmbedded lists the routes that a server over Cassandra does not have.
+var onlyEmbedded = []struct{ method, path, instead string }{
+	{http.MethodPost, "/admin/check", insteadOfCheck},
+	{http.MethodGet, "/admin/stats", insteadOfStats},
+	{http.MethodPost, "/admin/backup", insteadOfBackup},
+	{http.MethodPost, "/admin/compact", "Cassandra compacts by itself: nodetool compact forces it, POST /admin/flush hands over what waits here"},
+	{http.MethodGet, "/admin/cardinality", insteadOfStats},
+}
+
+// flush answers when everything that was sent before is in Cassandra.
+func flush(s *cassandra.Store) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := s.Flush(r.Context()); err != nil {
+			httpapi.WriteErrors(w, http.StatusServiceUnavailable, err.Error())
+			return
+		}
+		httpapi.SetHeaders(w.Header())
+		w.WriteHeader(http.StatusNoContent)
+	})
+}

@@ -1,0 +1,270 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows"
+	"varve/internal/config"
+	"varve/internal/model"
+	"varve/internal/rowtime"
+	"varve/internal/store"
+)
+
+// A keyspace is an open keyspace of a command that is not the server.
+type keyspace struct {
+	session *cql.Session
+	ks      *kairosrows.Keyspace
+	reader  *kairosrows.Reader
+}
+
+// keyspaceWait is how long a command looks for Cassandra.
+const keyspaceWait = 20 * time.Second
+
+// openKeyspace opens the keyspace that the configuration names, for what role is.
+// It creates nothing.
+func openKeyspace(ctx context.Context, t terminal, c config.Config, role string) (*keyspace, error) {
+	log := slog.New(slog.NewTextHandler(t.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	session, err := cql.Open(c.Cassandra.Config, cql.Options{Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	k := &keyspace{session: session}
+	ctx, cancel := context.WithTimeout(ctx, keyspaceWait)
+	defer cancel()
+	schema := c.Cassandra.Schema
+	schema.Create, schema.Role = kairosrows.CreateNothing, role
+	if k.ks, err = kairosrows.Open(ctx, session, schema); err != nil {
+		k.Close()
+		return nil, fmt.Errorf("open keyspace %s: %w", c.Cassandra.Keyspace, err)
+	}
+	read := c.Cassandra.Read
+	read.CoverRate = 0 // nothing is done in the background
+	if k.reader, err = kairosrows.NewReader(k.ks, read, kairosrows.ReaderOptions{Logger: log}); err != nil {
+		k.Close()
+		return nil, err
+	}
+	return k, nil
+}
+
+func (k *keyspace) Close() {
+	if k.reader != nil {
+		k.reader.Close()
+	}
+	k.session.Close()
+}
+
+const inspectCassandraHelp = `Of a keyspace, with the settings of varve serve that lead there; servers may run:
+
+  varve inspect --store=cassandra                           row arithmetic, tables, what is odd
+  varve inspect --store=cassandra metrics [PREFIX]          names, with their row times
+  varve inspect --store=cassandra rows METRIC [TAG=VALUE..] rows, their keys, and first cells
+  varve inspect --store=cassandra index METRIC              row keys of each row time, who wrote
+                                                            them, what the inverted index knows
+  varve inspect --store=cassandra service [SERVICE]         metadata, roll-ups, hosts, jobs
+  varve inspect decode HEX                                  a key, column or value of data_points,
+                                                            without a cluster
+
+Flags of these, beside the settings (--cassandra-hosts, --cassandra-keyspace, --kairosdb-conf
+and so on):
+  --start TIME, --end TIME  of rows and index: milliseconds since 1970 or 2026-01-31T12:00:00Z
+  --cells N                 of rows: cells shown of each row, 10 unless told otherwise
+  --row-time TIME           of decode: of the row that a column is in
+  --unit UNIT               of decode: MILLISECONDS, SECONDS or LEGACY, the keyspace's row_time_unit
+`
+
+// keyspaceFlags are those of inspect over Cassandra.
+var keyspaceFlags = []string{"start", "end", "cells", "row-time", "unit"}
+
+// inspectKeyspace shows what a keyspace holds.
+func inspectKeyspace(t terminal, c config.Config, l line) error {
+	show, err := keyspaceInspection(l)
+	if err != nil {
+		return err
+	}
+	ctx := context.Background()
+	k, err := openKeyspace(ctx, t, c, kairosrows.RoleRead)
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	return show(ctx, kairosrows.NewInspector(k.reader, t.stdout))
+}
+
+type keyspaceShow func(context.Context, *kairosrows.Inspector) error
+
+// keyspaceInspection returns what the words ask for.
+func keyspaceInspection(l line) (keyspaceShow, error) {
+	within, err := l.timeRange()
+	if err != nil {
+		return nil, err
+	}
+	cells := 10
+	if text, ok := l.flags["cells"]; ok {
+		if cells, err = strconv.Atoi(text); err != nil || cells < 0 || cells > 1_000_000 {
+			return nil, &usageError{fmt.Errorf("flag --cells: %q: want 0 to 1000000", text)}
+		}
+	}
+	what, rest := "", []string(nil)
+	if len(l.words) > 0 {
+		what, rest = l.words[0], l.words[1:]
+	}
+	first := ""
+	if len(rest) > 0 {
+		first = rest[0]
+	}
+	switch {
+	case what == "":
+		return func(ctx context.Context, in *kairosrows.Inspector) error { return in.Overview(ctx) }, nil
+	case what == "metrics" && len(rest) <= 1:
+		return func(ctx context.Context, in *kairosrows.Inspector) error { return in.Metrics(ctx, first) }, nil
+	case what == "index" && len(rest) == 1:
+		return func(ctx context.Context, in *kairosrows.Inspector) error { return in.Index(ctx, first, within) }, nil
+	case what == "service" && len(rest) <= 1:
+		return func(ctx context.Context, in *kairosrows.Inspector) error { return in.Services(ctx, first) }, nil
+	case what == "rows" && len(rest) > 0:
+		tags, err := parseTags(rest[1:])
+		sel := store.Selection{Metric: first, Range: within}
+		for _, tag := range tags {
+			sel.Matchers = append(sel.Matchers, model.Matcher{Tag: tag.Name, Values: []string{tag.Value}})
+		}
+		return func(ctx context.Context, in *kairosrows.Inspector) error { return in.Rows(ctx, sel, cells) }, err
+	}
+	return nil, &usageError{errors.New("inspect --store=cassandra: want metrics [PREFIX], rows METRIC [TAG=VALUE..], index METRIC, service [SERVICE] or nothing; varve help inspect says more")}
+}
+
+// decode says what bytes of data_points mean.
+func decode(t terminal, l line) error {
+	if len(l.words) != 2 {
+		return &usageError{errors.New("inspect decode: want one word of hexadecimal digits")}
+	}
+	spec := rowtime.Default
+	if text, ok := l.flags["unit"]; ok {
+		unit, err := rowtime.ParseUnit(text)
+		if err != nil {
+			return &usageError{fmt.Errorf("flag --unit: %w", err)}
+		}
+		spec.Unit = unit
+	}
+	rowTime := int64(0)
+	if text, ok := l.flags["row-time"]; ok {
+		var err error
+		if rowTime, err = parseTime(text); err != nil {
+			return &usageError{fmt.Errorf("flag --row-time: %w", err)}
+		}
+	}
+	if err := kairosrows.Decode(t.stdout, l.words[1], spec, rowTime); err != nil {
+		return &usageError{fmt.Errorf("inspect decode: %w", err)}
+	}
+	return nil
+}
+
+// parseTime reads milliseconds since 1970, a day or a time in RFC 3339.
+func parseTime(text string) (int64, error) {
+	if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return ms, nil
+	}
+	for _, form := range []string{time.DateOnly, time.RFC3339} {
+		if at, err := time.Parse(form, text); err == nil {
+			return at.UnixMilli(), nil
+		}
+	}
+	return 0, fmt.Errorf("%q: want milliseconds since 1970, or a time like 2026-01-31 or 2026-01-31T12:00:00Z", text)
+}
+
+const repairCassandraHelp = `Of a keyspace, with --store=cassandra and the settings of varve serve that lead there, it
+walks over all tables and puts the index right, while servers of Varve and KairosDB go on:
+
+  rows without index       their index rows are added
+  index rows without rows  are removed: row keys, tags, row times, names of metrics. Those that
+                           a running KairosDB node may still use are left and counted
+
+Nothing is taken from data_points. It may be interrupted and run again. --dry-run only counts;
+--rate N looks at no more than N rows and row keys per second. The exit status is 1 if a dry
+run finds something.
+`
+
+// errUnrepaired makes the exit status of a dry run that has found something.
+var errUnrepaired = errors.New("the index does not agree with the rows; nothing was done (--dry-run)")
+
+// repairKeyspace puts the index tables of a keyspace right.
+func repairKeyspace(t terminal, c config.Config, l line) error {
+	rate := 0
+	if text, ok := l.flags["rate"]; ok {
+		var err error
+		if rate, err = strconv.Atoi(text); err != nil || rate < 0 {
+			return &usageError{fmt.Errorf("flag --rate: %q: want rows per second, 0 for no limit", text)}
+		}
+	}
+	dry := l.flags["dry-run"] == "true"
+	ctx := context.Background()
+	k, err := openKeyspace(ctx, t, c, kairosrows.RoleAll)
+	if err != nil {
+		return err
+	}
+	defer k.Close()
+	w, err := kairosrows.NewWriter(k.ks, c.Cassandra.Write, kairosrows.WriterOptions{})
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	d, err := kairosrows.NewDeleter(k.ks, w, c.Cassandra.Delete, kairosrows.DeleterOptions{
+		Node: nodeName(c.DataDir) + ":repair",
+		Lookup: func(ctx context.Context, sel store.Selection) ([]kairosrows.SeriesRows, error) {
+			return k.reader.Look().Lookup(ctx, sel)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	p := newProgress(t.stderr)
+	report, err := d.Repair(ctx, kairosrows.RepairOptions{
+		DryRun: dry, Rate: rate,
+		Progress: func(r kairosrows.RepairReport) {
+			p.update(0, int64(r.Part), int64(r.Parts), fmt.Sprintf("%s, %d found", r.Phase, r.Changes()))
+		},
+	})
+	p.clear()
+	writeRepair(t, report, dry)
+	if err == nil && dry && report.Changes() > 0 {
+		err = errUnrepaired
+	}
+	return err
+}
+
+func writeRepair(t terminal, r kairosrows.RepairReport, dry bool) {
+	added, removed := "added", "removed"
+	if dry {
+		added, removed = "would be added", "would be removed"
+	}
+	for _, row := range []struct {
+		what string
+		n    int64
+		then string
+	}{
+		{"rows of data_points", r.Rows, ""},
+		{"row keys", r.RowKeys, ""},
+		{"rows of the inverted index", r.TagRows, ""},
+		{"row times", r.RowTimes, ""},
+		{"names of metrics", r.Names, ""},
+		{"rows without index", r.Unindexed, added},
+		{"row keys without samples", r.DeadRowKeys, removed},
+		{"rows of the inverted index without row key", r.DeadTagRows, removed},
+		{"row times without row keys", r.DeadRowTimes, removed},
+		{"names of metrics without rows", r.DeadNames, removed},
+		{"row keys without samples that KairosDB may use", r.Kept, "left"},
+		{"keys of data_points that can not be read", r.Unreadable, "left"},
+	} {
+		fmt.Fprintf(t.stdout, "%12d  %s", row.n, row.what)
+		if row.then != "" && row.n > 0 {
+			fmt.Fprintf(t.stdout, ": %s", row.then)
+		}
+		fmt.Fprintln(t.stdout)
+	}
+}

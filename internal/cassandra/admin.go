@@ -1,0 +1,49 @@
+package cassandra
+
+import (
+	"context"
+
+	"varve/internal/cassandra/kairosrows"
+	"varve/internal/store"
+)
+
+// SetTagIndex replaces the rules of tag_indexed_row_keys.
+func (s *Store) SetTagIndex(lines []string) error {
+	l, err := s.layout()
+	if err != nil {
+		return err
+	}
+	return l.writer.SetTagIndex(lines)
+}
+
+// Deletions lists the delete jobs of all nodes that are not done, and the last
+// ones that were done here, newest first.
+func (s *Store) Deletions(ctx context.Context) ([]kairosrows.Job, error) {
+	if err := s.check(ctx); err != nil {
+		return nil, err
+	}
+	l, err := s.layout()
+	if err != nil {
+		return nil, err
+	}
+	return l.deleter.Jobs(ctx)
+}
+
+// Trace implements store.Tracer.
+func (v *view) Trace() []store.Count {
+	t := v.look.Trace()
+	return []store.Count{
+		{Name: "lookups", N: t.Lookups},
+		{Name: "index_statements", N: t.Statements},
+		{Name: "index_rows", N: t.IndexRows},
+		{Name: "index_bytes", N: t.IndexBytes},
+		{Name: "partitions_cached", N: t.CachedPartitions},
+		{Name: "partitions_indexed", N: t.IndexedPartitions},
+		{Name: "partitions_full", N: t.FullPartitions},
+		{Name: "partitions_uncovered", N: t.UncoveredPartitions},
+		{Name: "slices", N: t.Slices},
+		{Name: "slices_cached", N: t.CachedRows},
+		{Name: "cells", N: t.Cells},
+		{Name: "cell_bytes", N: t.CellBytes},
+	}
+}
