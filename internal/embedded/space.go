@@ -96,6 +96,16 @@ func (s *Store) reopenLog() error {
 	if s.pending != nil {
 		define = append(s.pending.define[:len(s.pending.define):len(s.pending.define)], define...)
 	}
+	first, err := log.Rotate() // nothing is in it: that is where it begins
+	if err != nil {
+		s.order.Unlock()
+		return err
+	}
+	if s.pending != nil {
+		// The old log may have been to begin segments that it never wrote; the
+		// new one has their numbers, and what is newer than the pending head.
+		s.pending.log = min(s.pending.log, first)
+	}
 	payload := record.AppendDefinitions(nil, define)
 	payload = record.AppendSamples(payload, &store.Batch{}, nil)
 	logged := entry{log, log.Append(record.TypeBatch, payload)}

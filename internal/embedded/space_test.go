@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"varve/internal/store"
+	"varve/internal/units"
 )
 
 // fullDisk is a file system that has no space while full is set. The catalogue
@@ -116,4 +118,63 @@ func reopenAfterKill(t *testing.T, mem *vfs.MemFS, s *Store) *Store {
 		t.Fatal(err)
 	}
 	return again
+}
+
+// A checkpoint that waits for space counts on segments that the log never came
+// to write. The log that follows has their numbers, and must be replayed.
+func TestDiskFullDuringCheckpoint(t *testing.T) {
+	disk, mem := newFullDisk()
+	held := make(chan struct{})
+	holding := &atomic.Bool{}
+	disk.FS = errorfs.Wrap(disk.FS, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, "/"+logName+"/") && holding.Load() {
+			<-held
+		}
+		return nil
+	}))
+	cfg := DefaultConfig()
+	cfg.Log.SegmentBytes = 4 * units.KiB
+	cfg.MaintenanceInterval = 10 * time.Millisecond
+	s, err := Open(disk, "data", cfg, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := newCrashSeries(6)
+	all[0].appendUntil(t, s, true)
+	holding.Store(true)
+	var writers sync.WaitGroup
+	for _, series := range all[1:] { // some segments, all in memory
+		writers.Go(func() { series.writeOnce(context.Background(), s, 3000) })
+	}
+	for s.active.Load().Samples() < 5*3000 {
+		time.Sleep(time.Millisecond)
+	}
+	disk.full.Store(true)
+	disk.free.Store(0)
+	if err := s.checkpoint(); err == nil {
+		t.Fatal("a checkpoint to a full disk succeeded")
+	}
+	holding.Store(false)
+	close(held)
+	writers.Wait()
+	disk.free.Store(1 << 40)
+	disk.full.Store(false)
+	for _, series := range all {
+		series.appendUntil(t, s, true)
+	}
+	if s.frozenBytes.Load() > 0 { // else the store has gone on by itself
+		if err := s.checkpoint(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, series := range all {
+		series.appendUntil(t, s, true)
+	}
+	crashed := reopenAfterKill(t, mem, s)
+	defer crashed.Close()
+	for _, series := range all {
+		if err := series.check(crashed); err != nil {
+			t.Error(err)
+		}
+	}
 }
