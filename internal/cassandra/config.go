@@ -12,24 +12,26 @@ import (
 // Config holds the settings of the store.
 type Config struct {
 	cql.Config
-	ReadAhead int                     `yaml:"read_ahead" doc:"series of a query that are read before they are asked for, so that the round trips overlap, 0 to 1024"`
-	Schema    kairosrows.Config       `yaml:"schema" doc:"the keyspace and its tables, in KairosDB's layout"`
-	Write     kairosrows.WriteConfig  `yaml:"write" doc:"rows that are written"`
-	Read      kairosrows.ReadConfig   `yaml:"read" doc:"rows that are read, and what of them is kept in memory"`
-	Delete    kairosrows.DeleteConfig `yaml:"delete" doc:"deletes and repairs"`
-	Spool     spool.Config            `yaml:"spool" doc:"samples that were acknowledged and are on their way to Cassandra; they are in data_dir until then"`
+	ReadAhead   int                     `yaml:"read_ahead" doc:"series of a query that are read before they are asked for, so that the round trips overlap, 0 to 1024"`
+	LimitPerRow bool                    `yaml:"limit_per_row" doc:"a query's limit counts anew in each row of a series, as in KairosDB over Cassandra, which shows in sample_size and in what aggregators get; false counts per series, and reads less"`
+	Schema      kairosrows.Config       `yaml:"schema" doc:"the keyspace and its tables, in KairosDB's layout"`
+	Write       kairosrows.WriteConfig  `yaml:"write" doc:"rows that are written"`
+	Read        kairosrows.ReadConfig   `yaml:"read" doc:"rows that are read, and what of them is kept in memory"`
+	Delete      kairosrows.DeleteConfig `yaml:"delete" doc:"deletes and repairs"`
+	Spool       spool.Config            `yaml:"spool" doc:"samples that were acknowledged and are on their way to Cassandra; they are in data_dir until then"`
 }
 
 // DefaultConfig returns the defaults.
 func DefaultConfig() Config {
 	return Config{
-		Config:    cql.DefaultConfig(),
-		ReadAhead: 32,
-		Schema:    kairosrows.DefaultConfig(),
-		Write:     kairosrows.DefaultWriteConfig(),
-		Read:      kairosrows.DefaultReadConfig(),
-		Delete:    kairosrows.DefaultDeleteConfig(),
-		Spool:     spool.DefaultConfig(),
+		Config:      cql.DefaultConfig(),
+		ReadAhead:   32,
+		LimitPerRow: true,
+		Schema:      kairosrows.DefaultConfig(),
+		Write:       kairosrows.DefaultWriteConfig(),
+		Read:        kairosrows.DefaultReadConfig(),
+		Delete:      kairosrows.DefaultDeleteConfig(),
+		Spool:       spool.DefaultConfig(),
 	}
 }
 

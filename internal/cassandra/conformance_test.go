@@ -44,6 +44,7 @@ func newPlace(t *testing.T) *place {
 	p.cfg.Schema.Create = kairosrows.CreateKeyspace
 	p.cfg.Write.KairosDBOnly = false // values of every kind and all bits
 	p.cfg.Spool.Linger = time.Hour   // drained when a test says so
+	p.cfg.LimitPerRow = false        // as the contract has it
 	session, err := cql.Open(p.cfg.Config, cql.Options{})
 	if err != nil {
 		t.Fatal(err)

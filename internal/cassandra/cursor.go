@@ -21,9 +21,16 @@ func (v *view) Read(ctx context.Context, s store.Series, o store.ReadOptions) st
 		o.Limit = math.MaxInt
 	}
 	sel := v.at(s.Ref)
+	perRow := v.store.cfg.LimitPerRow && o.Limit < math.MaxInt
 	c := &cursor{ctx: ctx, kind: s.Type.Kind(), descending: o.Descending, left: o.Limit}
+	if perRow {
+		c.left = math.MaxInt
+	}
 	if c.held, c.err = v.heldOf(sel, o); c.err == nil {
 		c.stream = v.ahead.take(v, ctx, s.Ref, sel, rowOptions(o, c.held.Len() > 0))
+	}
+	if perRow {
+		return &rowLimited{Cursor: c, kind: c.kind, limit: o.Limit, rowOf: v.spec.RowTime}
 	}
 	return c
 }

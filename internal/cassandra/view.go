@@ -7,6 +7,7 @@ import (
 
 	"varve/internal/cassandra/kairosrows"
 	"varve/internal/model"
+	"varve/internal/rowtime"
 	"varve/internal/spool"
 	"varve/internal/store"
 )
@@ -24,7 +25,7 @@ func (s *Store) View(ctx context.Context) (store.View, error) {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.metrics.views.Inc()
-	return &view{store: s, pending: pending, look: l.reader.Look(), ctx: ctx, cancel: cancel}, nil
+	return &view{store: s, pending: pending, look: l.reader.Look(), spec: l.ks.Spec, ctx: ctx, cancel: cancel}, nil
 }
 
 // A view is one consistent look at spool and keyspace.
@@ -32,6 +33,7 @@ type view struct {
 	store   *Store
 	pending *spool.View
 	look    *kairosrows.Look
+	spec    rowtime.Spec
 	ctx     context.Context // of work that is done ahead
 	cancel  context.CancelFunc
 	closed  atomic.Bool
