@@ -260,8 +260,9 @@ func (p *pair) judge(tr *trial, name string) (verdict, error) {
 // differs. Nothing is listed for that.
 func (p *pair) judgeByModel(tr *trial, name string, varve answer) (string, error) {
 	// Which series a question for tags lists depends on how coarsely a store
-	// looks. A name whose points KairosDB deleted may stay.
-	coarse := strings.HasSuffix(tr.Question.Path, "/tags") || len(tr.Deletes) > 0 && tr.Question.Body == nil
+	// looks. A name whose points KairosDB deleted may stay. Over Cassandra a limit
+	// counts anew in each row.
+	coarse := severalRows(tr) && anyMetric(tr.Question, limits) || strings.HasSuffix(tr.Question.Path, "/tags") || len(tr.Deletes) > 0 && tr.Question.Body == nil
 	if p.model == nil || coarse {
 		return "", nil
 	}
@@ -283,6 +284,9 @@ func dropSaved(a *answer) {
 func (p *pair) listed(tr *trial, varve, kairos answer) string {
 	if p.tagIndexed && anyMetric(tr.Question, mixesRegex) {
 		return "regex-beside-literal" // KairosDB's tag index then looks for the literals only
+	}
+	if p.model != nil { // one keyspace, the same rows
+		return listed(tr, varve, kairos, "limit-per-row")
 	}
 	return listed(tr, varve, kairos)
 }
