@@ -145,11 +145,17 @@ func (s *Session) Nodes(ctx context.Context) ([]Node, error) {
 // Change executes a statement that changes the schema and waits until all nodes
 // agree. All sessions that see the same nodes send their changes to the same
 // one, which does them one after the other: two nodes of Cassandra that make the
-// same table at once make two.
+// same table at once make two. Nor may a node make a table that it has not
+// heard of yet, so all have to agree before as well: what was written into the
+// table's first form would be lost.
 func (s *Session) Change(ctx context.Context, st *Statement) error {
 	return s.do(ctx, st, s.writes, len(st.Text), max(s.config.ScanTimeout, schemaAgreement+5*time.Second), func(ctx context.Context, d *gocql.Session) error {
+		id := first(d.GetHosts())
+		if err := agree(ctx, d); err != nil {
+			return err
+		}
 		q := d.Query(st.Text).Consistency(s.writeConsistency).Idempotent(true)
-		if id := first(d.GetHosts()); id != "" {
+		if id != "" {
 			q = q.SetHostID(id)
 		}
 		if err := q.ExecContext(ctx); err != nil {
