@@ -138,7 +138,7 @@ const (
 // would not be found. They are removed by a later delete or by Repair.
 //
 // This process' own Writer, and those of other Varve nodes, write index rows
-// again: the own one at once, others when their entry is old (index_refresh).
+// again: see Writer and announcements.
 type Deleter struct {
 	ks      *Keyspace
 	cfg     DeleteConfig
@@ -186,6 +186,9 @@ func NewDeleter(ks *Keyspace, w *Writer, cfg DeleteConfig, o DeleterOptions) (*D
 	}
 	d := &Deleter{ks: ks, cfg: cfg, writer: w, lookup: o.Lookup, forget: o.Deleted, log: o.Logger, now: o.Now, metrics: newDeleteMetrics()}
 	d.jobs.init(d, o.Node)
+	if o.Node != "" {
+		w.deletes.own = o.Node // before it writes or deletes
+	}
 	var err error
 	if d.unregister, err = register(o.Registerer, d.metrics.collectors()); err != nil {
 		d.jobs.close()
@@ -204,7 +207,6 @@ func (d *Deleter) Delete(ctx context.Context, del store.Deletion, stampMS int64)
 	if del.Range.StartMS > del.Range.EndMS {
 		return nil
 	}
-	d.writer.forget()
 	steps, err := d.plan(ctx, del)
 	if err != nil {
 		return fmt.Errorf("delete from %s: %w", del.Metric, err)
@@ -346,7 +348,11 @@ func deletedColumns(spec rowtime.Spec, rowTimeMS int64, r model.TimeRange) (from
 // many rows were done.
 func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, steps []rowTimeDelete, progress func(nextMS int64, rows int)) error {
 	pass := deletePass{d: d, metric: del.Metric, stampMS: stampMS, all: len(del.Matchers) == 0}
-	var err error
+	d.writer.forget()
+	err := d.writer.deletes.announce(ctx, d.now().UnixMilli(), stampMS)
+	if err != nil {
+		return err
+	}
 	if pass.keepFrom, err = d.keepFrom(ctx); err != nil {
 		return err
 	}

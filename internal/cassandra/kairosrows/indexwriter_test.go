@@ -150,12 +150,12 @@ func TestIndexRows(t *testing.T) {
 	// The same series again: samples only.
 	b.counts.take()
 	b.write(new(memory).longs(series, 0, someTime+2))
-	if got := b.counts.take(); !maps.Equal(got, map[string]int{"insert_sample": 1}) {
+	if got := b.counts.take(); !maps.Equal(got, map[string]int{"insert_sample": 1, "read_announced_deletes": 1}) {
 		t.Errorf("a known series: %v", got)
 	}
 	// A new series in a known row: its row keys, and changed moves.
 	b.write(new(memory).longs(longSeries(load, "host", "server2", "dc", "lga"), 0, someTime))
-	want := map[string]int{"insert_sample": 1, "insert_tag_row": 2, "insert_row_key": 1, "insert_tag_indexed_row_key": 1, "update_row_changed": 1}
+	want := map[string]int{"insert_sample": 1, "read_announced_deletes": 1, "insert_tag_row": 2, "insert_row_key": 1, "insert_tag_indexed_row_key": 1, "update_row_changed": 1}
 	if got := b.counts.take(); !maps.Equal(got, want) {
 		t.Errorf("a new series: %v, want %v", got, want)
 	}
@@ -212,7 +212,7 @@ func TestIndexExpiry(t *testing.T) {
 	}
 	b.counts.take()
 	b.write(new(memory).longs(series, day, now+1000))
-	if got := b.counts.take(); !maps.Equal(got, map[string]int{"insert_sample_ttl": 1}) {
+	if got := b.counts.take(); !maps.Equal(got, map[string]int{"insert_sample_ttl": 1, "read_announced_deletes": 1}) {
 		t.Errorf("the next sample: %v", got)
 	}
 	// Another node, which knows nothing, with a sample of a short life.
@@ -261,7 +261,7 @@ func TestBeyond2038(t *testing.T) {
 	}
 	b.counts.take()
 	b.write(new(memory).add(longSeries(b.name("m"), "k", "v"), cols))
-	if got := b.counts.take(); !maps.Equal(got, map[string]int{"insert_sample_ttl": 1}) {
+	if got := b.counts.take(); !maps.Equal(got, map[string]int{"insert_sample_ttl": 1, "read_announced_deletes": 1}) {
 		t.Errorf("again: %v", got)
 	}
 }
@@ -277,13 +277,13 @@ func TestIndexRefresh(t *testing.T) {
 	b.counts.take()
 	clock = clock.Add(7 * time.Minute)
 	b.write(src)
-	if got := b.counts.take(); !maps.Equal(got, map[string]int{"insert_sample": 1}) {
+	if got := b.counts.take(); !maps.Equal(got, map[string]int{"insert_sample": 1, "read_announced_deletes": 1}) {
 		t.Errorf("after 7 minutes: %v", got)
 	}
 	clock = clock.Add(4 * time.Minute)
 	b.write(src)
 	got := b.counts.take()
-	want := map[string]int{"insert_sample": 1, "insert_tag_row": 1, "insert_row_keys_mark": 1, "insert_row_time": 1, "insert_metric_name": 1, "select_first_row_key": 1, "select_row_state": 1}
+	want := map[string]int{"insert_sample": 1, "read_announced_deletes": 1, "insert_tag_row": 1, "insert_row_keys_mark": 1, "insert_row_time": 1, "insert_metric_name": 1, "select_first_row_key": 1, "select_row_state": 1}
 	if !maps.Equal(got, want) {
 		t.Errorf("after 11 minutes: %v, want %v", got, want)
 	}
@@ -295,30 +295,39 @@ func TestIndexRefresh(t *testing.T) {
 	}
 }
 
-// TestDeleteElsewhere: index rows that another node deleted are there again
-// after index_refresh, when samples come.
+// TestDeleteElsewhere: index rows that another node deleted are there again when
+// samples come, also samples of long ago that have waited; and that is told.
 func TestDeleteElsewhere(t *testing.T) {
 	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
 	d := b.deleter(noNodes(), time.Now) // has the first writer
-	clock := time.Now()
-	b.writer = b.newWriter(DefaultWriteConfig(), func() time.Time { return clock })
+	b.writer = b.newWriter(DefaultWriteConfig(), time.Now)
 	src := new(memory).longs(longSeries(b.name("m"), "k", "v"), 0, someTime)
 	b.write(src)
 	b.delete(d, store.Deletion{Metric: b.name("m"), Range: model.AllTime})
 	if got := b.tableCounts(); got != "0 0 0 0 0 0" {
 		t.Fatalf("rows of %s: %s", tables, got)
 	}
-	b.write(src)
-	if got := b.tableCounts(); got != "1 0 0 0 0 0" {
-		t.Errorf("the node that knows nothing of the delete: rows of %s: %s", tables, got)
-	}
-	clock = clock.Add(10 * time.Minute)
 	b.counts.take()
 	b.write(src)
 	if got := b.tableCounts(); got != "1 1 1 1 0 1" {
-		t.Errorf("after index_refresh: rows of %s: %s", tables, got)
+		t.Errorf("the node that knows nothing of the delete: rows of %s: %s", tables, got)
 	}
 	if got := b.counts.take(); got["update_row_changed"] != 1 {
 		t.Errorf("other nodes are not told: %v", got)
+	}
+	// A part is deleted, so that the row is empty, and then comes what was
+	// appended before the delete.
+	old := time.Now().UnixMilli()
+	time.Sleep(2 * time.Millisecond)
+	b.delete(d, store.Deletion{Metric: b.name("m"), Range: model.TimeRange{StartMS: someTime, EndMS: someTime}})
+	if got := b.tableCounts(); got != "0 0 0 0 0 0" {
+		t.Fatalf("rows of %s: %s", tables, got)
+	}
+	late := new(memory).longs(longSeries(b.name("m"), "k", "v"), 0, someTime+1)
+	if err := b.writer.write(t.Context(), old, late); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.tableCounts(); got != "1 1 1 1 0 1" {
+		t.Errorf("samples that are older than the delete of others in their row: rows of %s: %s", tables, got)
 	}
 }

@@ -2,6 +2,7 @@ package kairosrows
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -111,9 +112,11 @@ type source interface {
 // A Writer that relied on the cache finds its epoch moved when it has written
 // the samples, and writes the index rows then, with its own write timestamp,
 // which is above the delete's. Until that is done the samples do not count as
-// written, and are answered from the spool.
+// written, and are answered from the spool. Other nodes announce theirs: see
+// announcements.
 type Writer struct {
 	index   indexWriter
+	deletes announcements
 	spec    rowtime.Spec
 	cfg     WriteConfig
 	batch   func(ctx context.Context, stampMS int64, entries []cql.Entry) error
@@ -162,6 +165,7 @@ func NewWriter(ks *Keyspace, cfg WriteConfig, o WriterOptions) (*Writer, error) 
 	}
 	w := &Writer{spec: ks.Spec, cfg: cfg, wrote: o.Wrote, log: o.Logger, now: o.Now, refusals: map[string]*Refusal{}}
 	w.rules.Store(rules)
+	w.deletes = announcements{ks: ks, own: rand.Text()}
 	w.index = indexWriter{
 		session: ks.Session, spec: ks.Spec, tables: ks.Tables, shards: ks.IndexShards,
 		refresh: cfg.IndexRefresh, rules: w.rules.Load, now: o.Now, keysChanged: o.KeysChanged,
@@ -250,6 +254,13 @@ func (w *Writer) write(ctx context.Context, stampMS int64, src source) error {
 	workers.Wait()
 	if ctx.Err() != nil {
 		return fmt.Errorf("write samples: %w", context.Cause(ctx))
+	}
+	announced, err := w.deletes.look(ctx)
+	if err != nil {
+		return err
+	}
+	if announced {
+		w.forget()
 	}
 	for epoch := w.index.rows.now(); epoch != began; epoch = w.index.rows.now() {
 		began = epoch
@@ -362,7 +373,7 @@ func (p *writePass) index(ctx context.Context, ids []uint32) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	return w.index.write(ctx, epoch, p.stampMS, missing)
+	return w.index.write(ctx, epoch, w.deletes.above(p.stampMS), missing)
 }
 
 func keyOf(s model.Series, rowTimeMS int64, dst []byte) ([]byte, error) {
