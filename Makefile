@@ -8,16 +8,19 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 # The product is pure Go. Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help build test race fuzz-short lint bench docs
+.PHONY: help build test test-cluster race fuzz-short lint bench docs
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | awk -F'|' '{printf "  make %-11s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 build: ## build bin/varve
 	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/varve ./cmd/varve
 
 test: ## run all tests, beside a Cassandra node where there is Java and Maven
 	scripts/cassandra.sh with go test ./...
+
+test-cluster: ## kill and pause nodes of a ring of three under load, some ten minutes
+	go test ./e2e/cluster -run TestRing -cluster -v -count=1 -timeout 40m
 
 race: ## run the tests of concurrent packages under the race detector
 	@if command -v "$$(go env CC)" >/dev/null; then \

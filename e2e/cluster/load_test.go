@@ -1,0 +1,181 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"varve/e2e/process"
+)
+
+// A load is clients of one server: some that write and some that ask. All keep
+// one ledger.
+type load struct {
+	t      *testing.T
+	ledger *ledger
+	server *process.Server
+	stop   context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu    sync.Mutex
+	tally tally
+}
+
+// A tally is what clients met since the last look.
+type tally struct {
+	writes, questions           int
+	writeErrors, questionErrors int
+	slowestWrite, slowestAsk    time.Duration
+	lastError                   error
+}
+
+const (
+	pause    = 60 * time.Millisecond // of a client, between two requests
+	blockMax = 60                    // points of a request
+	askMost  = 4000                  // points that a question is about
+)
+
+// startLoad lets clients loose until the load is ended.
+func startLoad(t *testing.T, s *process.Server, l *ledger, seed uint64, writers, readers int) *load {
+	ctx, cancel := context.WithCancel(t.Context())
+	x := &load{t: t, ledger: l, server: s, stop: cancel}
+	for i := range writers {
+		random := rand.New(rand.NewPCG(seed, uint64(i)))
+		x.wg.Go(func() { x.repeat(ctx, func() { x.write(ctx, random) }) })
+	}
+	for i := range readers {
+		random := rand.New(rand.NewPCG(seed, uint64(100+i)))
+		x.wg.Go(func() { x.repeat(ctx, func() { x.ask(ctx, random) }) })
+	}
+	t.Cleanup(x.end)
+	return x
+}
+
+func (x *load) repeat(ctx context.Context, once func()) {
+	for ctx.Err() == nil {
+		once()
+		select {
+		case <-ctx.Done():
+		case <-time.After(pause):
+		}
+	}
+}
+
+func (x *load) write(ctx context.Context, random *rand.Rand) {
+	began := time.Now()
+	err := x.ledger.post(ctx, x.server, x.ledger.next(1+random.IntN(blockMax)))
+	took := time.Since(began)
+	if ctx.Err() != nil {
+		return
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.tally.writes++
+	x.tally.slowestWrite = max(x.tally.slowestWrite, took)
+	if err != nil {
+		x.tally.writeErrors++
+		x.tally.lastError = err
+	}
+}
+
+// ask asks about the newest points or older ones.
+func (x *load) ask(ctx context.Context, random *rand.Rand) {
+	s := x.ledger.all()
+	if s.to > askMost {
+		s.from = s.to - askMost
+		if random.IntN(2) == 0 {
+			s.from = random.IntN(s.from + 1)
+			s.to = s.from + askMost
+		}
+	}
+	ask := x.ledger.check
+	if random.IntN(2) == 0 {
+		s.from = max(s.from, s.to-300)
+		ask = x.ledger.checkEach
+	}
+	began := time.Now()
+	err := ask(ctx, x.server, s)
+	took := time.Since(began)
+	if ctx.Err() != nil {
+		return
+	}
+	var finding *findingError
+	if errors.As(err, &finding) {
+		x.t.Error(err)
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.tally.questions++
+	x.tally.slowestAsk = max(x.tally.slowestAsk, took)
+	if err != nil {
+		x.tally.questionErrors++
+		x.tally.lastError = err
+	}
+}
+
+// look tells what clients meet in a time d.
+func (x *load) look(what string, d time.Duration) tally {
+	x.mu.Lock()
+	x.tally = tally{}
+	x.mu.Unlock()
+	select {
+	case <-time.After(d):
+	case <-x.t.Context().Done():
+	}
+	return x.told(what, d)
+}
+
+// during tells what clients meet while f runs.
+func (x *load) during(what string, f func()) tally {
+	x.mu.Lock()
+	x.tally = tally{}
+	x.mu.Unlock()
+	began := time.Now()
+	f()
+	return x.told(what, time.Since(began))
+}
+
+func (x *load) told(what string, d time.Duration) tally {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	a := x.tally
+	last := ""
+	if a.lastError != nil {
+		last = fmt.Sprintf("; the last: %.300s", a.lastError.Error())
+	}
+	x.t.Logf("%-36s %5.1f s: %4d writes, %d errors, slowest %v; %4d questions, %d errors, slowest %v%s", what, d.Seconds(),
+		a.writes, a.writeErrors, a.slowestWrite.Round(time.Millisecond), a.questions, a.questionErrors, a.slowestAsk.Round(time.Millisecond), last)
+	return a
+}
+
+// end ends all clients.
+func (x *load) end() {
+	x.stop()
+	x.wg.Wait()
+}
+
+// Latencies that clients may meet while nodes come and go.
+const (
+	writeWithin = 2 * time.Second // a write needs the local disk only
+	askWithin   = 6 * time.Second // a question may wait for a node that is silent, read_timeout at most
+)
+
+// quiet wants that clients noticed nothing but the stated latency.
+func (a tally) quiet(t *testing.T, what string) {
+	t.Helper()
+	a.writesQuiet(t, what)
+	if a.questionErrors > 0 || a.questions == 0 || a.slowestAsk > askWithin {
+		t.Errorf("%s: %d questions, %d errors, the slowest took %v; want no error and at most %v", what, a.questions, a.questionErrors, a.slowestAsk, askWithin)
+	}
+}
+
+func (a tally) writesQuiet(t *testing.T, what string) {
+	t.Helper()
+	if a.writeErrors > 0 || a.writes == 0 || a.slowestWrite > writeWithin {
+		t.Errorf("%s: %d writes, %d errors, the slowest took %v; want no error and at most %v", what, a.writes, a.writeErrors, a.slowestWrite, writeWithin)
+	}
+}

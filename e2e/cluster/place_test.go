@@ -1,0 +1,156 @@
+package cluster
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"varve/e2e/process"
+	"varve/internal/originals"
+)
+
+// A place is a keyspace that varve processes work on.
+type place struct {
+	t        *testing.T
+	nodes    *originals.Cluster
+	keyspace string
+}
+
+// flags are those of all processes. Samples linger for a short time only, so
+// that Cassandra is busy.
+func (p *place) flags(more ...string) []string {
+	return append([]string{
+		"--store=cassandra",
+		"--cassandra-hosts=" + strings.Join(p.nodes.Addresses(), ","),
+		"--cassandra-keyspace=" + p.keyspace,
+		"--cassandra-schema-create=keyspace",
+		fmt.Sprintf("--cassandra-schema-replication={'class': 'SimpleStrategy', 'replication_factor': '%d'}", len(p.nodes.Nodes)),
+		"--cassandra-schema-row-width=1200000", // 20 minutes: many rows
+		"--cassandra-spool-linger=300ms",
+	}, more...)
+}
+
+// start starts a process. It is ready whether Cassandra is there or not.
+func (p *place) start(t *testing.T, dir string, more ...string) *process.Server {
+	t.Helper()
+	return process.Start(t, dir, p.flags(more...)...)
+}
+
+// ledger makes a ledger of points of the last hours: rows that are finished,
+// and those of now.
+func (p *place) ledger(metric string) *ledger {
+	return &ledger{metric: metric, series: 7, firstMS: time.Now().Add(-3*time.Hour).UnixMilli() / stepMS * stepMS}
+}
+
+// verify waits until all is in Cassandra and asks a process that has not been
+// there before.
+func (p *place) verify(t *testing.T, ledgers []*ledger, writers ...*process.Server) {
+	t.Helper()
+	for _, s := range writers {
+		p.drained(t, s, 2*time.Minute)
+	}
+	fresh := p.start(t, t.TempDir())
+	defer fresh.Kill()
+	connected(t, fresh)
+	for _, l := range ledgers {
+		numbers := l.all()
+		for from := 0; from < numbers.to; from += 20_000 {
+			part := span{from, min(from+20_000, numbers.to)}
+			if err := l.check(t.Context(), fresh, part); err != nil {
+				t.Errorf("all points, by another process: %v", err)
+			}
+		}
+		if err := l.checkEach(t.Context(), fresh, numbers); err != nil {
+			t.Errorf("series by series, by another process: %v", err)
+		}
+		t.Logf("%s: %d points acknowledged and read back by another process, %d deleted, %d open", l.metric, l.count(stored), l.count(erased), l.count(open))
+		if l.count(stored) == 0 {
+			t.Errorf("%s: nothing was acknowledged", l.metric)
+		}
+	}
+}
+
+// drained waits until a process has nothing left to hand over.
+func (p *place) drained(t *testing.T, s *process.Server, limit time.Duration) {
+	t.Helper()
+	began := time.Now()
+	await(t, limit, "all points handed over", func() error {
+		m, err := s.Metrics(t.Context())
+		if err == nil && m["varve_spool_samples"] > 0 {
+			err = fmt.Errorf("%v points wait", m["varve_spool_samples"])
+		}
+		return err
+	})
+	if took := time.Since(began); took > time.Second {
+		t.Logf("drained after %v", took.Round(100*time.Millisecond))
+	}
+}
+
+// connected waits until questions are answered.
+func connected(t *testing.T, s *process.Server) {
+	t.Helper()
+	await(t, 2*time.Minute, "Cassandra reached", func() error {
+		if why := stateOf(t, s).Degraded; why != "" {
+			return errors.New(why)
+		}
+		return nil
+	})
+}
+
+// A state is what a process says about Cassandra.
+type state struct{ Refusing, Degraded string }
+
+func stateOf(t *testing.T, s *process.Server) (now state) {
+	t.Helper()
+	answer, err := s.Want(t.Context(), http.StatusOK, "GET", "/admin/cassandra", "")
+	if err == nil {
+		err = json.Unmarshal(answer, &now)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return now
+}
+
+// wantDegraded wants that a process says why Cassandra takes nothing, since when
+// and how much waits, and that it still counts as healthy or not.
+func wantDegraded(t *testing.T, s *process.Server, health int) {
+	t.Helper()
+	await(t, time.Minute, "the outage told", func() error {
+		if why := stateOf(t, s).Degraded; !strings.Contains(why, "since 2") || !strings.Contains(why, "wait for it in") {
+			return fmt.Errorf("told: %q", why)
+		}
+		return nil
+	})
+	t.Logf("degraded: %s", stateOf(t, s).Degraded)
+	var lines []string
+	answer, err := s.Want(t.Context(), http.StatusOK, "GET", "/api/v1/health/status", "")
+	if err == nil {
+		err = json.Unmarshal(answer, &lines)
+	}
+	if err != nil || !slices.Contains(lines, "Datastore-Cassandra: FAIL") {
+		t.Errorf("health status %v (%v)", lines, err)
+	}
+	if _, err := s.Want(t.Context(), health, "GET", "/api/v1/health/check", ""); err != nil {
+		t.Error(err)
+	}
+}
+
+// await asks until there is no error.
+func await(t *testing.T, limit time.Duration, what string, ask func() error) {
+	t.Helper()
+	for began := time.Now(); ; time.Sleep(20 * time.Millisecond) {
+		err := ask()
+		if err == nil {
+			return
+		}
+		if time.Since(began) > limit {
+			t.Fatalf("%s: not within %v: %v", what, limit, err)
+		}
+	}
+}
