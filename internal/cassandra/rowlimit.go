@@ -19,22 +19,28 @@ type rowLimited struct {
 	out   store.Block
 }
 
-// Next implements store.Cursor.
+// Next implements store.Cursor. Rows are gathered into one block, so that a small
+// limit is read, and counted, in all of them although the first fills it.
 func (c *rowLimited) Next() (*store.Block, error) {
-	for {
+	c.out.Reset()
+	for c.out.Len() < blockSamples {
 		b, err := c.Cursor.Next()
-		if err != nil || b == nil {
-			return b, err
+		if err != nil {
+			return nil, err
 		}
-		if b = c.cut(b); b.Len() > 0 {
-			return b, nil
+		if b == nil {
+			break
 		}
+		c.take(b)
 	}
+	if c.out.Len() == 0 {
+		return nil, nil
+	}
+	return &c.out, nil
 }
 
-// cut takes the samples out that are beyond the limit of their row.
-func (c *rowLimited) cut(b *store.Block) *store.Block {
-	c.out.Reset()
+// take adds the samples that are within the limit of their row.
+func (c *rowLimited) take(b *store.Block) {
 	for i, ms := range b.Times {
 		if row := c.rowOf(ms); !c.begun || row != c.row {
 			c.begun, c.row, c.left = true, row, c.limit
@@ -44,5 +50,4 @@ func (c *rowLimited) cut(b *store.Block) *store.Block {
 			c.out.AppendFrom(c.kind, &b.Columns, i)
 		}
 	}
-	return &c.out
 }
