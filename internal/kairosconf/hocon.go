@@ -507,11 +507,13 @@ func (r *resolver) join(parts joined, depth int) (any, error) {
 func (r *resolver) lookup(l lookup, depth int) (any, error) {
 	var at any = r.root
 	for part := range strings.SplitSeq(l.path, ".") {
-		o, ok := at.(object)
-		if at, ok = o[strings.TrimSpace(part)]; !ok {
+		o, _ := at.(object)
+		next, ok := o[strings.TrimSpace(part)]
+		if !ok {
 			at = absent{}
 			break
 		}
+		at = next
 	}
 	if at != (absent{}) {
 		return r.value(at, depth+1)

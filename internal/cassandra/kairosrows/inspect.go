@@ -34,8 +34,6 @@ func NewInspector(r *Reader, w io.Writer) *Inspector { return &Inspector{reader:
 var (
 	inspectCells = &cql.Statement{Name: "inspect_cells", PageSize: 500,
 		Text: "SELECT column1, value, WRITETIME(value), TTL(value) FROM data_points WHERE key = ? AND column1 >= ? AND column1 <= ? LIMIT ?"}
-	inspectState = &cql.Statement{Name: "inspect_row_state",
-		Text: "SELECT kairos_mtime, changed, TTL(changed) FROM varve_row_state WHERE metric = ? AND row_time = ?"}
 	inspectKeys = &cql.Statement{Name: "inspect_service_keys", PageSize: 500,
 		Text: "SELECT key, value, WRITETIME(value) FROM service_index WHERE service = ? AND service_key = ?"}
 	inspectServices = &cql.Statement{Name: "inspect_services", Scan: true, PageSize: 500,
