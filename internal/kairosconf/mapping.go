@@ -127,7 +127,8 @@ var (
 		`^health\.healthyResponseCode$`, "the health check answers 204",
 	)
 	notes = remarks(
-		`^service\.(telnet|http|health|rollups|reporter)$`, "it is always on",
+		`^service\.(telnet|http|health|reporter)$`, "it is always on",
+		`^service\.rollups$`, "roll-ups run where no KairosDB node does, or as rollups.participate says",
 		`^service\.`, noSuchPart,
 		`^(queue_processor|ingest_executor)\.`, "points are acknowledged by Varve's own log: cassandra.spool, embedded.log",
 		`^(reporter\.|metric-prefix|metrics\.|queries\.aggregate_stats)`, "Varve's own metrics are at /internal/metrics",
