@@ -115,14 +115,6 @@ func (g *Generation) memory() int64 {
 	return 0
 }
 
-// fileBytes is what the samples take in a file beside the log.
-func (g *Generation) fileBytes() int64 {
-	if f := g.place.Load().file; f != nil {
-		return f.Bytes
-	}
-	return 0
-}
-
 // entry is a record in a log, which is not the spool's for ever: see reopenLog.
 // The zero entry is durable.
 type entry struct {

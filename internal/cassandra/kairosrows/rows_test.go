@@ -212,7 +212,7 @@ func (b *readBench) checkStatistics(s model.Series, row Row, cells int) {
 		if block == nil {
 			break
 		}
-		first := last
+		var first int64
 		if block.Stats != nil {
 			summarized += block.Stats.Count
 			first, last = block.Stats.FirstMS, block.Stats.LastMS
