@@ -203,7 +203,11 @@ func repairKeyspace(t terminal, c config.Config, l line) error {
 	}
 	dry := l.flags["dry-run"] == "true"
 	ctx := context.Background()
-	k, err := openKeyspace(ctx, t, c, kairosrows.RoleAll)
+	role := kairosrows.RoleAll
+	if dry {
+		role = kairosrows.RoleRead // which does not complete the table spec either
+	}
+	k, err := openKeyspace(ctx, t, c, role)
 	if err != nil {
 		return err
 	}
