@@ -622,10 +622,11 @@ func (p *writePass) send(ctx context.Context, b *batcher, s model.Series, from, 
 
 // faultOfSample says whether another sample may be taken where this one was
 // refused. What is wrong with the schema, the user's rights or a guardrail is
-// wrong for all: such samples stay in the spool until it is put right.
+// wrong for all: such samples stay in the spool until it is put right. So do
+// those that are refused for a reason that is not known.
 func faultOfSample(r cql.Reason) bool {
 	switch r {
-	case cql.TTLTooLong, cql.KeyTooLong, cql.RequestTooLarge, cql.BatchTooLarge, cql.BadArgument, cql.Invalid:
+	case cql.TTLTooLong, cql.KeyTooLong, cql.RequestTooLarge, cql.BatchTooLarge, cql.BadArgument:
 		return true
 	}
 	return false

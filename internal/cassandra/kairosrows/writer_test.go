@@ -210,7 +210,7 @@ func TestRefusedAlone(t *testing.T) {
 		sent++
 		for _, e := range entries {
 			if column := binary.BigEndian.Uint32(*e.Args[1].(*cql.Raw)); bad[column] {
-				return fmt.Errorf("wrapped: %w", &cql.RefusedError{Statement: "insert_sample", Reason: cql.Invalid, Err: errors.New("no")})
+				return fmt.Errorf("wrapped: %w", &cql.RefusedError{Statement: "insert_sample", Reason: cql.RequestTooLarge, Err: errors.New("no")})
 			}
 		}
 		return nil
@@ -229,7 +229,7 @@ func TestRefusedAlone(t *testing.T) {
 		t.Errorf("%d of 297 samples were written by %d statements", len(r.rows), sent)
 	}
 	refusals := w.Refusals()
-	if len(refusals) != 1 || refusals[0].Reason != string(cql.Invalid) || refusals[0].Count != 3 || !strings.Contains(refusals[0].Last, "m{k=v} (kairos_long) at ") {
+	if len(refusals) != 1 || refusals[0].Reason != string(cql.RequestTooLarge) || refusals[0].Count != 3 || !strings.Contains(refusals[0].Last, "m{k=v} (kairos_long) at ") {
 		t.Errorf("%+v", refusals)
 	}
 	// What is wrong for all samples is an error: the spool keeps them.
