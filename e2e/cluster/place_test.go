@@ -53,6 +53,14 @@ func (p *place) verify(t *testing.T, ledgers []*ledger, writers ...*process.Serv
 	t.Helper()
 	for _, s := range writers {
 		p.drained(t, s, 2*time.Minute)
+		if dropped := stateOf(t, s).Refused; len(dropped) > 0 {
+			t.Errorf("samples were dropped: %+v", dropped)
+		}
+		defer func() {
+			if t.Failed() {
+				t.Logf("the log of a process:\n%s", s.Log.Tail())
+			}
+		}()
 	}
 	fresh := p.start(t, t.TempDir())
 	defer fresh.Kill()
@@ -103,7 +111,10 @@ func connected(t *testing.T, s *process.Server) {
 }
 
 // A state is what a process says about Cassandra.
-type state struct{ Refusing, Degraded string }
+type state struct {
+	Refusing, Degraded string
+	Refused            []struct{ Reason, Last string } // samples that were dropped
+}
 
 func stateOf(t *testing.T, s *process.Server) (now state) {
 	t.Helper()
