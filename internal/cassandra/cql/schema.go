@@ -151,7 +151,7 @@ func (s *Session) Nodes(ctx context.Context) ([]Node, error) {
 func (s *Session) Change(ctx context.Context, st *Statement) error {
 	return s.do(ctx, st, s.writes, len(st.Text), max(s.config.ScanTimeout, schemaAgreement+5*time.Second), func(ctx context.Context, d *gocql.Session) error {
 		id := first(d.GetHosts())
-		if err := agree(ctx, d); err != nil {
+		if err := agreeThemselves(ctx, d); err != nil {
 			return err
 		}
 		q := d.Query(st.Text).Consistency(s.writeConsistency).Idempotent(true)
@@ -194,6 +194,38 @@ func agree(ctx context.Context, d *gocql.Session) error {
 			return &disagreement{slices.Sorted(maps.Keys(versions))}
 		}
 	}
+}
+
+// agreeThemselves waits like agree, but asks every node for its own schema: one
+// that has just started holds of the others what it knew before it ended.
+func agreeThemselves(ctx context.Context, d *gocql.Session) error {
+	for end := time.Now().Add(schemaAgreement); ; {
+		versions := make(map[string]bool)
+		for _, h := range d.GetHosts() {
+			if h.IsUp() {
+				versions[ownSchema(ctx, d, h)] = true
+			}
+		}
+		if len(versions) <= 1 {
+			return nil
+		}
+		if time.Now().After(end) || !sleep(ctx, 100*time.Millisecond) {
+			return &disagreement{slices.Sorted(maps.Keys(versions))}
+		}
+	}
+}
+
+// ownSchema asks a node for its schema. That of one which does not answer is like
+// no other.
+func ownSchema(ctx context.Context, d *gocql.Session, h *gocql.HostInfo) string {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	var version string
+	q := d.Query(localSchema).Consistency(gocql.One).Idempotent(true).DefaultTimestamp(false).SetHostID(h.HostID())
+	if err := q.ScanContext(ctx, &version); err != nil {
+		return "unknown of " + h.ConnectAddress().String()
+	}
+	return version
 }
 
 func schemas(ctx context.Context, d *gocql.Session) (map[string]bool, error) {
