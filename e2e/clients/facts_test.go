@@ -196,7 +196,9 @@ func bothGzips(t *testing.T) {
 }
 
 func closesAreAnnounced(t *testing.T) {
-	out, err := exec.CommandContext(t.Context(), process.Binary, "config").Output()
+	command := exec.CommandContext(t.Context(), process.Binary, "config")
+	command.Env = process.Environment()
+	out, err := command.Output()
 	if err != nil {
 		t.Fatal(err)
 	}

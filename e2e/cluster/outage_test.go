@@ -30,7 +30,9 @@ const yaml = "commitlog_sync: batch\ncommitlog_sync_period: 0ms\ndynamic_snitch:
 // TestOneNode: Cassandra stands still, goes away by kill -9, was never there, and
 // varve is killed meanwhile.
 func TestOneNode(t *testing.T) {
-	process.SkipShort(t)
+	if !*ringFlag {
+		t.Skip("*** SKIPPED: outages of Cassandra, two minutes; run `make test-cluster`, or this package with -cluster ***")
+	}
 	s := seed(t)
 	nodes := originals.StartCluster(t, originals.ClusterOptions{Nodes: 1, YAML: yaml})
 	p := func(keyspace string) *place { return &place{t: t, nodes: nodes, keyspace: keyspace} }

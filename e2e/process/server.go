@@ -86,7 +86,7 @@ func Launch(t *testing.T, dir string, flags ...string) *Server {
 		Exited:  make(chan struct{}),
 	}
 	EndWithTest(s.command)
-	s.command.Env = plainEnvironment()
+	s.command.Env = Environment()
 	s.command.Stderr = s.Log
 	s.command.Stdout = s.greeted
 	if err := s.command.Start(); err != nil {
@@ -100,9 +100,9 @@ func Launch(t *testing.T, dir string, flags ...string) *Server {
 	return s
 }
 
-// plainEnvironment is that of the test binary without variables of Varve: those
+// Environment is that of the test binary without variables of Varve: those
 // would be taken as settings, or refused.
-func plainEnvironment() []string {
+func Environment() []string {
 	return slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "VARVE_") })
 }
 
