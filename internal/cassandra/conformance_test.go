@@ -2,8 +2,10 @@ package cassandra
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
+	"path"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,6 +25,10 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+var everyVariation = flag.Bool("cassandra.conformance", false, "run the contract's stories in every variation, some minutes, not only with all samples in Cassandra")
+
+// TestConformance leaves out, unless asked, the variations of a story in which
+// its samples stay in the spool, whose own tests have them.
 func TestConformance(t *testing.T) {
 	storetest.Run(t, newPlace(t).harness)
 }
@@ -71,6 +77,12 @@ func (p *place) change(tb testing.TB, text string) {
 
 // harness empties the keyspace and runs a store over it.
 func (p *place) harness(tb testing.TB) *storetest.Harness {
+	switch path.Base(tb.Name()) {
+	case "plain", "reopened", "crashed":
+		if !*everyVariation {
+			tb.Skip("run with -cassandra.conformance")
+		}
+	}
 	p.empty(tb)
 	fs := vfs.NewCrashableMem()
 	h := &storetest.Harness{LazyNames: true, MaxText: rowtime.MaxStringBytes}
