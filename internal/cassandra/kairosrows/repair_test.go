@@ -50,7 +50,7 @@ func TestRepair(t *testing.T) {
 	lost := longSeries(b.name("lost"), "k", "v", "l", "w")
 	b.write(new(memory).longs(whole, 0, someTime).longs(half, 0, someTime).longs(gone, 0, someTime))
 	b.stamp++
-	exec("DELETE FROM data_points WHERE key = ?", keyOf(gone))                                                                                  // a row key without samples
+	exec("DELETE FROM data_points WHERE key = ?", keyOf(gone)) // a row key without samples
 	inserted := time.Now().Unix()
 	exec("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?) USING TTL 86400", keyOf(lost), columnBytes(5), []byte{2})              // samples without row key
 	exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", b.name("empty"), "data_points", row)                 // a row time without row keys
