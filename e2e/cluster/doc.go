@@ -8,6 +8,6 @@
 //	place    a keyspace, and varve processes over it
 //	outage   what is done to nodes and processes
 //
-// TestOneNode starts one node. All other tests need a ring of three, and the
-// flag -cluster: `make test-cluster`.
+// TestOneNode starts one node, the others a ring of three. All need the flag
+// -cluster: `make test-cluster`.
 package cluster
