@@ -68,7 +68,7 @@ var someNames = []string{"a", "ab", "abc", "b", "B", "a\nb", "ba", "é", "\ue000
 
 var somePatterns = []string{"a|b", "a.*", ".*b", ".*", ".+", "", "a.+", "(?s)a.*", "host-[0-9]", "host-[0-9]+", "host-1.*|B",
 	"(?i)b", "(?i)HOST-1", ".*-.*", ".*o.t.*", "\U0001f600.*", "\U0001f600.?", ".", "..", ".+.+", "[^a]", "(a|b)+", "a(b(c)?)?",
-	"\ue000?a?", "\ufffd", "ho.*(1|2).*0", "x*", "^a$", "a)|(b", "host-(1|2)0?", "日.+", "a|ab.*|.*c"}
+	"\ue000?a?", "\ufffd", "ho.*(1|2).*0", "x*", "^a$", "host-(1|2)0?", "日.+", "a|ab.*|.*c"}
 
 func drawName(t *rapid.T, label string) string {
 	if rapid.IntRange(0, 3).Draw(t, label+" kind") == 0 {
