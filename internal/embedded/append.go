@@ -13,16 +13,6 @@ import (
 	"varve/internal/wal"
 )
 
-// encoder is the scratch memory of one Append.
-type encoder struct {
-	kinds   []model.Kind
-	samples []byte
-	define  []record.Definition
-}
-
-// MaxBatchBytes bounds what one Append may log. Ingest sends less.
-const MaxBatchBytes = 16 << 20
-
 // Append implements store.Appender.
 func (s *Store) Append(ctx context.Context, b *store.Batch) error {
 	if err := s.checkOpen(ctx); err != nil {
@@ -34,20 +24,12 @@ func (s *Store) Append(ctx context.Context, b *store.Batch) error {
 	if err := s.waitForRoom(ctx); err != nil {
 		return err
 	}
-	e := s.encoders.Get().(*encoder)
+	e := s.encoders.Get().(*registry.Encoder)
 	defer s.encoders.Put(e)
-	for i := range b.Samples {
-		if ttl := b.Samples[i].TTL; ttl > model.MaxTTL {
-			return &store.InputError{Reason: fmt.Sprintf("time-to-live of %d s is above the largest of %d s", ttl, model.MaxTTL)}
-		}
+	if err := e.Encode(s.series, b); err != nil {
+		return err
 	}
-	if !e.encode(s.series, b) {
-		return store.ErrStale
-	}
-	if len(e.samples) > MaxBatchBytes {
-		return &store.LimitError{Limit: "bytes of a batch", Max: MaxBatchBytes, Need: int64(len(e.samples)), What: "append"}
-	}
-	if err := s.wal.Load().Reserve(ctx, len(e.samples)); err != nil {
+	if err := s.wal.Load().Reserve(ctx, len(e.Samples)); err != nil {
 		return s.logError(ctx, err)
 	}
 	entry, err := s.apply(e, b)
@@ -60,20 +42,6 @@ func (s *Store) Append(ctx context.Context, b *store.Batch) error {
 	s.metrics.samples.Add(float64(len(b.Samples)))
 	s.metrics.batches.Inc()
 	return nil
-}
-
-// encode prepares the log record of b's samples. It reports false when a ref
-// is stale.
-func (e *encoder) encode(series *registry.Registry, b *store.Batch) bool {
-	if series.Epoch() != b.Epoch {
-		return false
-	}
-	var ok bool
-	if e.kinds, ok = series.Kinds(e.kinds[:0], b.Samples); !ok {
-		return false
-	}
-	e.samples = record.AppendSamples(e.samples[:0], b, e.kinds)
-	return true
 }
 
 // entry is a record in a log, which is not the store's for ever: see reopenLog.
@@ -110,7 +78,7 @@ func (s *Store) waitForRoom(ctx context.Context) error {
 		return nil
 	}
 	s.metrics.stalls.Inc()
-	err := s.room.wait(ctx, func() bool {
+	err := s.room.Wait(ctx, func() bool {
 		return s.closed.Load() || s.checkpointFailed.Load() != nil || s.buffered() < int64(s.cfg.HeadBytesMax)
 	})
 	switch e := s.checkpointFailed.Load(); {
@@ -129,24 +97,24 @@ func (s *Store) buffered() int64 { return s.active.Load().Bytes() + s.frozenByte
 
 // apply logs and applies a batch. Under the order lock there is no I/O and no
 // waiting: Reserve has made room in the log's buffer.
-func (s *Store) apply(e *encoder, b *store.Batch) (entry, error) {
+func (s *Store) apply(e *registry.Encoder, b *store.Batch) (entry, error) {
 	s.order.Lock()
 	defer s.order.Unlock()
 	if s.series.Epoch() != b.Epoch {
 		return entry{}, store.ErrStale
 	}
-	e.define = s.series.Introduce(e.define[:0], b.Samples)
-	s.order.definitions = record.AppendDefinitions(s.order.definitions[:0], e.define)
+	e.Define = s.series.Introduce(e.Define[:0], b.Samples)
+	s.order.definitions = record.AppendDefinitions(s.order.definitions[:0], e.Define)
 	log := s.wal.Load()
-	logged := entry{log, log.Append(record.TypeBatch, s.order.definitions, e.samples)}
-	s.order.define = append(s.order.define, e.define...)
-	for _, d := range e.define {
+	logged := entry{log, log.Append(record.TypeBatch, s.order.definitions, e.Samples)}
+	s.order.define = append(s.order.define, e.Define...)
+	for _, d := range e.Define {
 		if series, err := model.ParseKey(d.Key); err == nil { // checked by Create
 			s.index.Add(d.ID, series)
 			s.growth.add(s.now(), series.Metric)
 		}
 	}
-	s.active.Load().Append(b, e.kinds)
+	s.active.Load().Append(b, e.Kinds)
 	if h := s.active.Load(); h.Bytes() > int64(s.cfg.HeadBytes) || h.Samples() > s.cfg.CheckpointSamples {
 		s.askCheckpoint()
 	}

@@ -84,7 +84,7 @@ func (s *Store) checkpointDone(err error) error {
 		s.metrics.checkpointFailures.Inc()
 		s.log.Error("checkpoint failed, it will be tried again", "error", err)
 	}
-	s.room.announce()
+	s.room.Announce()
 	return err
 }
 

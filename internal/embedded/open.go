@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"varve/internal/blockfile"
+	"varve/internal/gate"
 	"varve/internal/head"
 	"varve/internal/index"
 	"varve/internal/registry"
@@ -72,7 +73,7 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 		index:        index.New(),
 		full:         make(chan struct{}, 1),
 		filesChanged: make(chan struct{}, 1),
-		room:         newGate(),
+		room:         gate.New(),
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
@@ -81,7 +82,7 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 		s.now = time.Now
 	}
 	s.growth.begin(s.now())
-	s.encoders.New = func() any { return &encoder{} }
+	s.encoders.New = func() any { return &registry.Encoder{} }
 	s.cursors.New = func() any { return &cursor{} }
 	s.active.Store(head.New())
 	s.current = &state{active: s.active.Load(), refs: 1}

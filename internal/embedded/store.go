@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/blockfile"
+	"varve/internal/gate"
 	"varve/internal/head"
 	"varve/internal/index"
 	"varve/internal/model"
@@ -88,13 +89,13 @@ type Store struct {
 	checkpointFailed atomic.Pointer[error] // last checkpoint's error, nil after a good one
 	full             chan struct{}         // wakes the checkpointer
 	filesChanged     chan struct{}         // wakes the merger
-	room             *gate                 // moves with each checkpoint
+	room             *gate.Gate            // moves with each checkpoint
 
 	closed     atomic.Bool
 	background sync.WaitGroup
 	stop       context.CancelFunc
 	ctx        context.Context
-	encoders   sync.Pool // *encoder
+	encoders   sync.Pool // *registry.Encoder
 	cursors    sync.Pool // *cursor
 }
 
@@ -147,12 +148,7 @@ func (s *Store) Create(ctx context.Context, series model.Series) (store.Ref, err
 	if err := s.checkOpen(ctx); err != nil {
 		return 0, err
 	}
-	key := string(series.AppendKey(nil))
-	if _, err := model.ParseKey(key); err != nil {
-		return 0, &store.InputError{Reason: err.Error()}
-	}
-	id, err := s.series.Create(key)
-	return store.Ref(id), err
+	return s.series.CreateSeries(series)
 }
 
 // SeriesCount implements store.Appender.
@@ -165,7 +161,7 @@ func (s *Store) Close() error {
 		return store.ErrClosed
 	}
 	s.stop()
-	s.room.announce()
+	s.room.Announce()
 	s.background.Wait()
 	var errs []error
 	if s.failure.Load() == nil && s.wal.Load().Err() == nil {

@@ -69,6 +69,17 @@ func (r *Registry) Count() int {
 	return r.byKey.Len()
 }
 
+// CreateSeries returns the ref of a series, given out now if need be. One that has
+// no valid key is a *store.InputError.
+func (r *Registry) CreateSeries(s model.Series) (store.Ref, error) {
+	key := string(s.AppendKey(nil))
+	if _, err := model.ParseKey(key); err != nil {
+		return 0, &store.InputError{Reason: err.Error()}
+	}
+	id, err := r.Create(key)
+	return store.Ref(id), err
+}
+
 // Create returns the id of a valid key, given out now if need be. The only
 // error is a *store.LimitError when there are no more ids.
 func (r *Registry) Create(key string) (uint32, error) {

@@ -7,18 +7,9 @@ import (
 
 	"varve/internal/model"
 	"varve/internal/record"
+	"varve/internal/registry"
 	"varve/internal/store"
 )
-
-// encoder is the scratch memory of one Append.
-type encoder struct {
-	kinds   []model.Kind
-	samples []byte
-	define  []record.Definition
-}
-
-// MaxBatchBytes bounds what one Append may log. Ingest sends less.
-const MaxBatchBytes = 16 << 20
 
 // Append implements store.Appender. Errors are, beside those of the contract, a
 // *store.UnavailableError when a bound is reached or the disk fails.
@@ -32,12 +23,12 @@ func (s *Spool) Append(ctx context.Context, b *store.Batch) error {
 	if err := s.waitForRoom(ctx); err != nil {
 		return err
 	}
-	e := s.encoders.Get().(*encoder)
+	e := s.encoders.Get().(*registry.Encoder)
 	defer s.encoders.Put(e)
-	if err := s.encode(e, b); err != nil {
+	if err := e.Encode(s.series, b); err != nil {
 		return err
 	}
-	if err := s.log.Load().Reserve(ctx, len(e.samples)); err != nil {
+	if err := s.log.Load().Reserve(ctx, len(e.Samples)); err != nil {
 		return s.logError(ctx, err)
 	}
 	logged, g, err := s.apply(e, b)
@@ -57,52 +48,31 @@ func (s *Spool) Append(ctx context.Context, b *store.Batch) error {
 	return nil
 }
 
-// encode prepares the log record of b's samples.
-func (s *Spool) encode(e *encoder, b *store.Batch) error {
-	for i := range b.Samples {
-		if ttl := b.Samples[i].TTL; ttl > model.MaxTTL {
-			return &store.InputError{Reason: fmt.Sprintf("time-to-live of %d s is above the largest of %d s", ttl, model.MaxTTL)}
-		}
-	}
-	if s.series.Epoch() != b.Epoch {
-		return store.ErrStale
-	}
-	var ok bool
-	if e.kinds, ok = s.series.Kinds(e.kinds[:0], b.Samples); !ok {
-		return store.ErrStale
-	}
-	e.samples = record.AppendSamples(e.samples[:0], b, e.kinds)
-	if len(e.samples) > MaxBatchBytes {
-		return &store.LimitError{Limit: "bytes of a batch", Max: MaxBatchBytes, Need: int64(len(e.samples)), What: "append"}
-	}
-	return nil
-}
-
 // recordOverhead is what the log adds to a record.
 const recordOverhead = 15
 
 // apply logs and applies a batch. Under the order lock there is no I/O and no
 // waiting: Reserve has made room in the log's buffer.
-func (s *Spool) apply(e *encoder, b *store.Batch) (entry, *Generation, error) {
+func (s *Spool) apply(e *registry.Encoder, b *store.Batch) (entry, *Generation, error) {
 	s.order.Lock()
 	defer s.order.Unlock()
 	if s.series.Epoch() != b.Epoch {
 		return entry{}, nil, store.ErrStale
 	}
-	if s.full(int64(len(e.samples))) {
+	if s.full(int64(len(e.Samples))) {
 		s.metrics.refusedBytes.Inc()
 		s.overfull.Store(true)
 		return entry{}, nil, s.fullError()
 	}
 	g := s.active.Load()
 	s.define(g, e, b)
-	s.order.definitions = record.AppendDefinitions(s.order.definitions[:0], e.define)
+	s.order.definitions = record.AppendDefinitions(s.order.definitions[:0], e.Define)
 	log := s.log.Load()
-	logged := entry{log, log.Append(record.TypeBatch, s.order.definitions, e.samples)}
-	s.logged(g, len(s.order.definitions)+len(e.samples))
+	logged := entry{log, log.Append(record.TypeBatch, s.order.definitions, e.Samples)}
+	s.logged(g, len(s.order.definitions)+len(e.Samples))
 	h := g.place.Load().head
 	first := h.Samples() == 0
-	h.Append(b, e.kinds)
+	h.Append(b, e.Kinds)
 	if first {
 		now := time.Now()
 		g.began.Store(&now)
@@ -116,15 +86,15 @@ func (s *Spool) apply(e *encoder, b *store.Batch) (entry, *Generation, error) {
 
 // define collects the series that g's log records have not introduced yet. The
 // order lock must be held.
-func (s *Spool) define(g *Generation, e *encoder, b *store.Batch) {
-	e.define = e.define[:0]
+func (s *Spool) define(g *Generation, e *registry.Encoder, b *store.Batch) {
+	e.Define = e.Define[:0]
 	for i := range b.Samples {
 		id := uint32(b.Samples[i].Ref)
 		if !g.defined.add(id) {
 			continue
 		}
 		key := s.series.Key(id)
-		e.define = append(e.define, record.Definition{ID: id, Key: key})
+		e.Define = append(e.Define, record.Definition{ID: id, Key: key})
 		if !s.order.indexed.has(id) {
 			s.addToIndex(id, key)
 		}
@@ -184,7 +154,7 @@ func (s *Spool) waitForRoom(ctx context.Context) error {
 		return nil
 	}
 	s.metrics.stalls.Inc()
-	err := s.room.wait(ctx, func() bool {
+	err := s.room.Wait(ctx, func() bool {
 		return s.closed.Load() || s.spillError() != nil || s.memory() < int64(s.cfg.MaxMemory)
 	})
 	switch spillErr := s.spillError(); {

@@ -89,6 +89,6 @@ func (s *Spool) drained(g *Generation) {
 	if err := s.giveUp(end); err != nil && s.ctx.Err() == nil {
 		s.logger.Warn("give up log segments; it is tried again with a later generation", "error", err)
 	}
-	s.room.announce()
+	s.room.Announce()
 	poke(s.pokeKeeper)
 }

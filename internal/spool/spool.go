@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/blockfile"
+	"varve/internal/gate"
 	"varve/internal/index"
 	"varve/internal/model"
 	"varve/internal/registry"
@@ -117,14 +118,14 @@ type Spool struct {
 	pokeKeeper  chan struct{}
 	pokeDrainer chan struct{}
 	pokeSpiller chan struct{}
-	room        *gate // moves when memory or disk space gets free
+	room        *gate.Gate // moves when memory or disk space gets free
 
 	nextFile   uint64 // of the spiller
 	closed     atomic.Bool
 	ctx        context.Context
 	stop       context.CancelFunc
 	background sync.WaitGroup
-	encoders   sync.Pool // *encoder
+	encoders   sync.Pool // *registry.Encoder
 }
 
 var _ store.Appender = (*Spool)(nil)
@@ -157,7 +158,7 @@ func newSpool(fsys vfs.FS, dir string, cfg Config, o Options) *Spool {
 		pokeKeeper:  make(chan struct{}, 1),
 		pokeDrainer: make(chan struct{}, 1),
 		pokeSpiller: make(chan struct{}, 1),
-		room:        newGate(),
+		room:        gate.New(),
 	}
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)
@@ -167,7 +168,7 @@ func newSpool(fsys vfs.FS, dir string, cfg Config, o Options) *Spool {
 	}
 	s.options.setDefaults()
 	s.idle.used, s.idle.drained = roaring.New(), roaring.New()
-	s.encoders.New = func() any { return &encoder{} }
+	s.encoders.New = func() any { return &registry.Encoder{} }
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	g := newGeneration(s.series, 0)
 	s.active.Store(g)
@@ -287,12 +288,7 @@ func (s *Spool) Create(ctx context.Context, series model.Series) (store.Ref, err
 	if err := s.check(ctx); err != nil {
 		return 0, err
 	}
-	key := string(series.AppendKey(nil))
-	if _, err := model.ParseKey(key); err != nil {
-		return 0, &store.InputError{Reason: err.Error()}
-	}
-	id, err := s.series.Create(key)
-	return store.Ref(id), err
+	return s.series.CreateSeries(series)
 }
 
 // SeriesCount implements store.Appender.
@@ -312,7 +308,7 @@ func (s *Spool) Close() error {
 		return store.ErrClosed
 	}
 	s.stop()
-	s.room.announce()
+	s.room.Announce()
 	s.background.Wait()
 	err := s.log.Load().Close()
 	if err != nil && s.failure.Load() != nil {

@@ -1,0 +1,42 @@
+package registry
+
+import (
+	"fmt"
+
+	"varve/internal/model"
+	"varve/internal/record"
+	"varve/internal/store"
+)
+
+// MaxBatchBytes bounds what one batch may take in a log. Ingest sends less.
+const MaxBatchBytes = 16 << 20
+
+// An Encoder prepares batches for a log and a head. Reuse it to reuse its memory.
+type Encoder struct {
+	Kinds   []model.Kind        // of each sample's series
+	Samples []byte              // second part of a batch record
+	Define  []record.Definition // scratch of whoever writes the first part
+}
+
+// Encode fills Kinds and Samples from b. Errors are store.ErrStale when b holds
+// refs that mean nothing (any more), and those of the contract for a batch that
+// can not be stored.
+func (e *Encoder) Encode(r *Registry, b *store.Batch) error {
+	for i := range b.Samples {
+		if ttl := b.Samples[i].TTL; ttl > model.MaxTTL {
+			return &store.InputError{Reason: fmt.Sprintf("time-to-live of %d s is above the largest of %d s", ttl, model.MaxTTL)}
+		}
+	}
+	if r.Epoch() != b.Epoch {
+		return store.ErrStale
+	}
+	var ok bool
+	if e.Kinds, ok = r.Kinds(e.Kinds[:0], b.Samples); !ok {
+		return store.ErrStale
+	}
+	e.Samples = record.AppendSamples(e.Samples[:0], b, e.Kinds)
+	if len(e.Samples) > MaxBatchBytes {
+		return &store.LimitError{Limit: "bytes of a batch", Max: MaxBatchBytes, Need: int64(len(e.Samples)), What: "append"}
+	}
+	return nil
+}
