@@ -185,7 +185,7 @@ func (p *process) put(lines ...string) {
 func (p *process) values(metric string, want int) string {
 	p.t.Helper()
 	query := fmt.Sprintf(`{"start_absolute":0,"metrics":[{"name":%q}]}`, metric)
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
 		status, body := p.do("POST", "/api/v1/datapoints/query", query)
 		var answer struct {
 			Queries []struct {

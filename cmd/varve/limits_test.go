@@ -99,7 +99,7 @@ func TestRates(t *testing.T) {
 	if status != 503 {
 		t.Errorf("a storm of series: %d %s", status, text)
 	}
-	for deadline := time.Now().Add(10 * time.Second); status == 503 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(patience); status == 503 && time.Now().Before(deadline); {
 		time.Sleep(100 * time.Millisecond)
 		status, text = p.do("POST", "/api/v1/datapoints", body)
 	}

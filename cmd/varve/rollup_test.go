@@ -22,8 +22,15 @@ func TestRollup(t *testing.T) {
 	now := time.Now().UnixMilli()
 	p.put(fmt.Sprintf("putm raw %d 2 host=a", now))
 	p.values("sums", 1)
-	if status, body := p.do("GET", "/api/v1/rollups/status/t/", ""); status != 200 || !strings.Contains(body, `"save_as":"sums"`) {
-		t.Error(status, body)
+	// The status is stored after the points of a run.
+	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		status, body := p.do("GET", "/api/v1/rollups/status/t/", "")
+		if status == 200 && strings.Contains(body, `"save_as":"sums"`) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatal(status, body)
+		}
 	}
 	p.put(fmt.Sprintf("putm raw %d 2 host=a", now+1000)) // another bucket
 	p.values("raw", 2)
