@@ -6,9 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"sync/atomic"
 
-	"varve/internal/cassandra/cql"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -17,166 +15,6 @@ import (
 type SeriesRows struct {
 	Series model.Series
 	Rows   []Row
-}
-
-// A Look is one reader's look at the index. What it has read of the index it
-// does not read again, so that all entries of a request cost one reading of each
-// metric; what changes later it may see or not. It is used by any number of
-// goroutines, and for as long as one request takes: what it has read stays in
-// memory.
-type Look struct {
-	reader *Reader
-	slots  chan struct{} // index reads in flight
-	trace  counters
-
-	mu         sync.Mutex
-	states     map[span]*once[[]rowState]
-	legacy     map[span]*once[[]legacyRow]
-	partitions map[partKey]*partition
-}
-
-// Look begins to look at the index.
-func (r *Reader) Look() *Look {
-	return &Look{
-		reader: r, slots: make(chan struct{}, r.config.IndexReads),
-		states: map[span]*once[[]rowState]{}, legacy: map[span]*once[[]legacyRow]{}, partitions: map[partKey]*partition{},
-	}
-}
-
-// A Trace says how lookups were answered, and what was read.
-type Trace struct {
-	Lookups    int64 // calls of Lookup and Names
-	Statements int64 // statements that read indexes
-	IndexRows  int64 // rows of index tables
-	IndexBytes int64 // of row keys in them
-
-	// Partitions of row keys, one for each metric and row time, by how they were
-	// answered: from memory; by the inverted index; read whole. Uncovered were
-	// read whole although the lookup was selective, since the inverted index may
-	// lack what KairosDB wrote.
-	CachedPartitions, IndexedPartitions, FullPartitions, UncoveredPartitions int64
-
-	Slices     int64 // of data rows, each a statement
-	Cells      int64 // in them
-	CellBytes  int64
-	CachedRows int64 // slices that the cache of packed chunks had
-	Samples    int64 // handed out
-}
-
-type counters struct {
-	lookups, statements, indexRows, indexBytes                               atomic.Int64
-	cachedPartitions, indexedPartitions, fullPartitions, uncoveredPartitions atomic.Int64
-	slices, cells, cellBytes, cachedRows, samples                            atomic.Int64
-}
-
-// Trace returns what was done so far.
-func (l *Look) Trace() Trace {
-	t := &l.trace
-	return Trace{
-		Lookups: t.lookups.Load(), Statements: t.statements.Load(), IndexRows: t.indexRows.Load(), IndexBytes: t.indexBytes.Load(),
-		CachedPartitions: t.cachedPartitions.Load(), IndexedPartitions: t.indexedPartitions.Load(),
-		FullPartitions: t.fullPartitions.Load(), UncoveredPartitions: t.uncoveredPartitions.Load(),
-		Slices: t.slices.Load(), Cells: t.cells.Load(), CellBytes: t.cellBytes.Load(), CachedRows: t.cachedRows.Load(),
-		Samples: t.samples.Load(),
-	}
-}
-
-// How a partition of row keys was answered.
-const (
-	byCache   = "cached"
-	byIndex   = "indexed"
-	byReading = "full"
-	uncovered = "uncovered"
-)
-
-// answer counts that a partition was answered. What is uncovered is also read.
-func (l *Look) answer(how string) {
-	l.reader.answered.WithLabelValues(how).Inc()
-	switch how {
-	case byCache:
-		l.trace.cachedPartitions.Add(1)
-	case byIndex:
-		l.trace.indexedPartitions.Add(1)
-	case byReading:
-		l.trace.fullPartitions.Add(1)
-	case uncovered:
-		l.trace.uncoveredPartitions.Add(1)
-	}
-}
-
-func (l *Look) query(ctx context.Context, st *cql.Statement, args ...any) *cql.Rows {
-	l.trace.statements.Add(1)
-	return l.reader.ks.Session.Query(ctx, st, args...)
-}
-
-// once is a value that is loaded once. Who comes while it is being loaded waits;
-// after an error, which may be of a context that has ended, he tries himself.
-type once[T any] struct {
-	lock   chan struct{} // holds one while somebody loads
-	init   sync.Once
-	loaded atomic.Bool
-	value  T
-}
-
-func (o *once[T]) get(ctx context.Context, load func() (T, error)) (T, error) {
-	if o.loaded.Load() {
-		return o.value, nil
-	}
-	o.init.Do(func() { o.lock = make(chan struct{}, 1) })
-	var none T
-	select {
-	case o.lock <- struct{}{}:
-	case <-ctx.Done():
-		return none, ctx.Err()
-	}
-	defer func() { <-o.lock }()
-	if o.loaded.Load() {
-		return o.value, nil
-	}
-	v, err := load()
-	if err != nil {
-		return none, err
-	}
-	o.value = v
-	o.loaded.Store(true)
-	return v, nil
-}
-
-// parallel calls f for 0..n-1, at most index_reads at once in the whole Look, and
-// returns the first error. f must not call parallel.
-func (l *Look) parallel(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var tasks sync.WaitGroup
-	for i := range n {
-		select {
-		case l.slots <- struct{}{}:
-		case <-ctx.Done():
-		}
-		if ctx.Err() != nil {
-			break
-		}
-		tasks.Go(func() {
-			defer func() { <-l.slots }()
-			if err := f(ctx, i); err != nil {
-				cancel(err)
-			}
-		})
-	}
-	tasks.Wait()
-	return context.Cause(ctx)
-}
-
-// memo returns the entry of m under k, made if need be.
-func memo[K comparable, V any](l *Look, m map[K]*V, k K) *V {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	v := m[k]
-	if v == nil {
-		v = new(V)
-		m[k] = v
-	}
-	return v
 }
 
 // Lookup returns the series that match and have a row that may hold samples of
@@ -323,18 +161,6 @@ func (l *Look) guesses(s span, selective bool) []partKey {
 	return guesses
 }
 
-// partition returns what is known of a partition, of which state says more.
-func (l *Look) partition(metric string, state rowState) *partition {
-	k := partKey{metric, state.timeMS}
-	p := memo(l, l.partitions, k)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if !p.known {
-		p.key, p.state, p.known = k, state, true
-	}
-	return p
-}
-
 func (l *Look) eachLegacyKey(ctx context.Context, s span, matchers []model.Matcher, f func(Row, []rowKey) error) error {
 	keys, err := memo(l, l.legacy, s).get(ctx, func() ([]legacyRow, error) {
 		var rows []legacyRow
@@ -389,17 +215,6 @@ func (l *Look) keysOf(ctx context.Context, p *partition, matchers []model.Matche
 		return l.fullKeys(ctx, p, matchers, limit)
 	}
 	return l.indexedKeys(ctx, p, s, literals, matchers)
-}
-
-// stampOf returns the mtime of a partition, read once.
-func (l *Look) stampOf(ctx context.Context, k partKey) (stamp, error) {
-	return memo(l, l.partitions, k).stamp.get(ctx, func() (s stamp, err error) {
-		err = l.parallel(ctx, 1, func(ctx context.Context, _ int) error {
-			s, err = l.readStamp(ctx, k)
-			return err
-		})
-		return s, err
-	})
 }
 
 // fullKeys reads the partition whole, or until there are too many matching keys.

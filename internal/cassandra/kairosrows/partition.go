@@ -5,67 +5,13 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
-
-	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/model"
-	"varve/internal/rowtime"
-	"varve/internal/units"
 )
-
-// ReadConfig are the settings of reading.
-type ReadConfig struct {
-	PostingsCacheBytes units.Bytes   `yaml:"postings_cache_bytes" doc:"memory for row keys that queries found; they are asked for again only if Cassandra says that they changed"`
-	PostingsCacheAge   time.Duration `yaml:"postings_cache_age" doc:"time after which row keys are asked for again in any case: what KairosDB nodes delete is seen this late in names and tags"`
-	ChunkCacheBytes    units.Bytes   `yaml:"chunk_cache_bytes" doc:"memory for samples of finished rows, packed; 0 keeps none"`
-	ChunkCacheAge      time.Duration `yaml:"chunk_cache_age" doc:"time after which samples of finished rows are read from Cassandra again: what other nodes write or delete there is seen this late"`
-	FinishedAfter      time.Duration `yaml:"finished_after" doc:"time after the end of a row when it counts as finished"`
-	IndexReads         int           `yaml:"index_reads" doc:"reads of index partitions that one query makes at once, 1 to 256"`
-	Settle             time.Duration `yaml:"settle" doc:"most that clocks of nodes may differ, plus the time a write may be under way; an index that changed later than that is read anew"`
-	CoverRate          int           `yaml:"cover_rate" doc:"row keys written by KairosDB that are added to the inverted index per second, in the background; 0 adds none"`
-	CoverInterval      time.Duration `yaml:"cover_interval" doc:"how often all metrics are looked through for row keys that the inverted index lacks"`
-}
-
-// DefaultReadConfig returns the defaults.
-func DefaultReadConfig() ReadConfig {
-	return ReadConfig{
-		PostingsCacheBytes: 64 * units.MiB,
-		PostingsCacheAge:   5 * time.Minute,
-		ChunkCacheBytes:    32 * units.MiB,
-		ChunkCacheAge:      5 * time.Minute,
-		FinishedAfter:      time.Hour,
-		IndexReads:         16,
-		Settle:             time.Minute,
-		CoverRate:          2000,
-		CoverInterval:      time.Hour,
-	}
-}
-
-// Validate reports all settings that can not be.
-func (c ReadConfig) Validate() error {
-	var errs []error
-	check := func(ok bool, key, want string, got any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("%s: want %s, got %v", key, want, got))
-		}
-	}
-	check(c.PostingsCacheBytes >= 0, "postings_cache_bytes", "0 or more", c.PostingsCacheBytes)
-	check(c.PostingsCacheAge >= 0, "postings_cache_age", "0 or more", c.PostingsCacheAge)
-	check(c.ChunkCacheBytes >= 0, "chunk_cache_bytes", "0 or more", c.ChunkCacheBytes)
-	check(c.ChunkCacheAge >= 0, "chunk_cache_age", "0 or more", c.ChunkCacheAge)
-	check(c.FinishedAfter >= 0, "finished_after", "0 or more", c.FinishedAfter)
-	check(c.IndexReads >= 1 && c.IndexReads <= 256, "index_reads", "1 to 256", c.IndexReads)
-	check(c.Settle >= 0, "settle", "0 or more", c.Settle)
-	check(c.CoverRate >= 0 && c.CoverRate <= 1_000_000, "cover_rate", "0 to 1000000", c.CoverRate)
-	check(c.CoverInterval >= time.Second, "cover_interval", "at least 1s", c.CoverInterval)
-	return errors.Join(errs...)
-}
 
 // tableName is what KairosDB writes into all columns called table_name.
 const tableName = dataPointsTable
@@ -84,10 +30,6 @@ var (
 		Text: "SELECT data_type, tags FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags IN ?"}
 	readPostings      = &cql.Statement{Name: "read_postings", Prefetch: true, Text: selectPostings}
 	readPostingsRaced = &cql.Statement{Name: "read_postings", PageSize: racedPage, Text: selectPostings}
-	readLegacyKeys    = &cql.Statement{Name: "read_legacy_keys",
-		Text: "SELECT column1 FROM row_key_index WHERE key = ? AND column1 >= ? AND column1 < ?"}
-	readAnyLegacyKey = &cql.Statement{Name: "read_any_legacy_key", Scan: true, PageSize: 1,
-		Text: "SELECT key FROM row_key_index LIMIT 1"}
 )
 
 const selectPostings = "SELECT data_type, tags FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ?"
@@ -95,132 +37,6 @@ const selectPostings = "SELECT data_type, tags FROM varve_row_index WHERE metric
 // racedPage is how many row keys of one tag pair and shard are read before it is
 // seen whether another pair has fewer.
 const racedPage = 200
-
-// A Reader finds series and reads rows of a keyspace. It holds what is kept
-// between requests: row keys and finished rows. Its methods may be called by
-// many goroutines at once.
-type Reader struct {
-	config   ReadConfig
-	ks       *Keyspace
-	log      *slog.Logger
-	now      func() time.Time
-	chunks   *chunkCache
-	postings *postingsCache
-	legacy   legacyTable
-	cover    *coverer
-
-	verifies      bool // the inverted index is checked against row_keys
-	badLegacyKeys prometheus.Counter
-	answered      *prometheus.CounterVec
-	registerer    prometheus.Registerer
-}
-
-// ReaderOptions are what a Reader is given to work with. All may be zero.
-type ReaderOptions struct {
-	Registerer prometheus.Registerer
-	Logger     *slog.Logger
-	Now        func() time.Time // nil: the clock
-}
-
-// NewReader returns a reader of ks and begins its work in the background. config
-// must be valid. Close must be called.
-func NewReader(ks *Keyspace, config ReadConfig, o ReaderOptions) (*Reader, error) {
-	if o.Now == nil {
-		o.Now = time.Now
-	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
-	r := &Reader{
-		config: config, ks: ks, log: o.Logger, now: o.Now, registerer: o.Registerer,
-		chunks:   newChunkCache(int64(config.ChunkCacheBytes), config.ChunkCacheAge, o.Now),
-		postings: newPostingsCache(int64(config.PostingsCacheBytes), o.Now),
-		badLegacyKeys: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "varve_kairosrows_bad_legacy_keys_total", Help: "rows of row_key_index that hold no row key and were passed by"}),
-	}
-	r.answered = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "varve_kairosrows_lookups_total",
-		Help: "partitions of row keys that lookups needed, by how they were answered: cached, indexed (by the inverted index), full (read whole), uncovered (read whole since the inverted index may lack what KairosDB wrote)"},
-		[]string{"how"})
-	r.legacy.missing = !ks.Tables.RowKeyIndex
-	r.verifies = keepsMapsInOrder(ks.Session.State().Version)
-	r.cover = newCoverer(r)
-	if o.Registerer != nil {
-		for i, c := range r.collectors() {
-			if err := o.Registerer.Register(c); err != nil {
-				for _, before := range r.collectors()[:i] {
-					o.Registerer.Unregister(before)
-				}
-				return nil, fmt.Errorf("register metrics of the keyspace's reader: %w", err)
-			}
-		}
-	}
-	r.cover.start()
-	return r, nil
-}
-
-// Close ends the work in the background.
-func (r *Reader) Close() {
-	r.cover.close()
-	if r.registerer != nil {
-		for _, c := range r.collectors() {
-			r.registerer.Unregister(c)
-		}
-	}
-}
-
-func (r *Reader) collectors() []prometheus.Collector {
-	all := []prometheus.Collector{r.badLegacyKeys, r.answered}
-	all = append(all, r.chunks.collectors()...)
-	all = append(all, r.postings.collectors()...)
-	return append(all, r.cover.collectors()...)
-}
-
-// RowChanged tells that this process wrote samples into a row of data_points, or
-// deleted some. It is called after that was done, with the row's key.
-func (r *Reader) RowChanged(key []byte) { r.chunks.forget(key) }
-
-// RowKeysChanged tells that this process added or removed row keys of a metric
-// and row time. It is called after that was done. Other processes see it by
-// varve_row_state.
-func (r *Reader) RowKeysChanged(metric string, rowTimeMS int64) {
-	r.postings.forget(partKey{metric, rowTimeMS})
-}
-
-// finished reports whether a row gets no more samples, as far as one can tell.
-func (r *Reader) finished(row Row) bool {
-	return row.TimeMS+r.ks.Spec.Width < r.now().Add(-r.config.FinishedAfter).UnixMilli()
-}
-
-// legacyTable says whether row_key_index has anything in it. KairosDB has not
-// written there since 1.2, so in most keyspaces it is empty, and asking for each
-// query would be a waste.
-type legacyTable struct {
-	missing bool
-	empty   atomic.Bool
-	lookAt  atomic.Int64 // Unix seconds of the next look
-}
-
-// legacyLookEvery is how often an empty row_key_index is looked at.
-const legacyLookEvery = 10 * time.Minute
-
-// mayHold reports whether row_key_index is worth a statement.
-func (t *legacyTable) mayHold(ctx context.Context, r *Reader) (bool, error) {
-	if t.missing {
-		return false, nil
-	}
-	now := r.now()
-	if due := t.lookAt.Load(); now.Unix() < due || !t.lookAt.CompareAndSwap(due, now.Add(legacyLookEvery).Unix()) {
-		return !t.empty.Load(), nil
-	}
-	var key cql.Raw
-	found, err := r.ks.Session.One(ctx, readAnyLegacyKey, nil, &key)
-	if err != nil {
-		t.lookAt.Store(0)
-		return false, err
-	}
-	t.empty.Store(!found)
-	return found, nil
-}
 
 // A rowState is a row of varve_row_state and the row time it is of.
 type rowState struct {
@@ -497,58 +313,4 @@ func (l *Look) addKey(list *keyList, d *keyDecoder, name, rawTags []byte, more f
 		return errEnough
 	}
 	return nil
-}
-
-// readLegacy reads the keys of row_key_index in a span. Negative row times come
-// after the others there.
-func (l *Look) readLegacy(ctx context.Context, s span) ([]rowtime.Key, error) {
-	may, err := l.reader.legacy.mayHold(ctx, l.reader)
-	if err != nil || !may {
-		return nil, err
-	}
-	parts := []span{s}
-	if s.lowMS < 0 && s.highMS >= 0 {
-		parts = []span{{s.metric, s.lowMS, -1}, {s.metric, 0, s.highMS}}
-	}
-	var keys []rowtime.Key
-	for _, part := range parts {
-		if keys, err = l.readLegacySlice(ctx, part, keys); err != nil {
-			return nil, err
-		}
-	}
-	return keys, nil
-}
-
-func (l *Look) readLegacySlice(ctx context.Context, s span, keys []rowtime.Key) ([]rowtime.Key, error) {
-	rows := l.query(ctx, readLegacyKeys, []byte(s.metric),
-		rowtime.AppendIndexBound(nil, s.metric, s.lowMS, false), rowtime.AppendIndexBound(nil, s.metric, s.highMS, true))
-	defer rows.Close()
-	var column cql.Raw
-	for rows.Scan(&column) {
-		l.trace.indexRows.Add(1)
-		k, err := rowtime.ParseKey(string(column))
-		if err != nil || k.Metric != s.metric {
-			l.reader.badLegacyKeys.Inc() // KairosDB can not read it either
-			continue
-		}
-		keys = append(keys, k)
-	}
-	return keys, rows.Close()
-}
-
-// legacySeries returns the series that a key of row_key_index stands for, and in
-// which form.
-func legacySeries(k rowtime.Key) []legacyRow {
-	if k.Type != rowtime.TypeLegacy {
-		return []legacyRow{{rowKey{k.Type, k.Tags}, Row{k.RowTimeMS, Typed}}}
-	}
-	return []legacyRow{
-		{rowKey{model.TypeLong, k.Tags}, Row{k.RowTimeMS, LegacyLong}},
-		{rowKey{model.TypeDouble, k.Tags}, Row{k.RowTimeMS, LegacyDouble}},
-	}
-}
-
-type legacyRow struct {
-	key rowKey
-	row Row
 }

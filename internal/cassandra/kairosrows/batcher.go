@@ -1,0 +1,147 @@
+package kairosrows
+
+import (
+	"encoding/binary"
+	"unicode/utf8"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/model"
+	"varve/internal/rowtime"
+)
+
+var (
+	insertSample = &cql.Statement{Name: "insert_sample",
+		Text: "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?) USING TTL 0"} // whatever the table's default is
+	insertSampleTTL = &cql.Statement{Name: "insert_sample_ttl",
+		Text: "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?) USING TTL ?"}
+)
+
+const (
+	// batchBytes bounds the keys, columns and values of a batch of samples.
+	batchBytes = 64 << 10
+
+	// cellBytes is what a column and the longest value take.
+	cellBytes = 4 + 2 + rowtime.MaxStringBytes
+)
+
+// modifiedBytes is the length of text in modified UTF-8. At most it is twice
+// that in UTF-8: one byte becomes two (NUL), four become six.
+func modifiedBytes(text []byte) int {
+	n := len(text)
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRune(text[i:])
+		if r == 0 {
+			n++
+		} else if size == 4 {
+			n += 2
+		}
+		i += size
+	}
+	return n
+}
+
+// appendValue is rowtime.AppendValue, but for the payloads of NaNs: KairosDB
+// would read each as NaN, and they only get here if it does not read along.
+func appendValue(dst []byte, k model.Kind, cols *model.Columns, i int) ([]byte, error) {
+	switch k {
+	case model.Double:
+		return binary.BigEndian.AppendUint64(dst, cols.Values[i]), nil
+	case model.Long:
+		return rowtime.AppendValue(dst, k, cols.Values[i], nil)
+	case model.Null:
+		return dst, nil
+	case model.Complex:
+		return append(dst, cols.Bytes(i)...), nil
+	}
+	return rowtime.AppendValue(dst, k, 0, cols.Bytes(i))
+}
+
+// A batcher gathers samples of one row for a batch. Its memory is reused, so
+// adding a sample allocates nothing.
+type batcher struct {
+	key     []byte
+	value   []byte // of the sample that is about to be added
+	entries []cql.Entry
+	times   []int64
+	args    []any
+	cells   []cql.Raw // column and value of each entry
+	bytes   []byte    // what cells refer to; never moved
+	ttls    []int
+	size    int    // bytes of all keys, columns and values
+	last    uint32 // column of the last entry
+
+	boxedKey any // key, in one interface value for all entries
+}
+
+func newBatcher(rows int) *batcher {
+	b := &batcher{
+		entries: make([]cql.Entry, 0, rows),
+		times:   make([]int64, 0, rows),
+		ttls:    make([]int, 0, rows),
+	}
+	b.forget()
+	return b
+}
+
+// forget takes new memory for all that statements refer to.
+func (b *batcher) forget() {
+	rows := cap(b.entries)
+	b.entries = make([]cql.Entry, 0, rows)
+	b.ttls = make([]int, 0, rows)
+	b.args = make([]any, 0, 4*rows)
+	b.cells = make([]cql.Raw, 0, 2*rows)
+	b.bytes = nil
+	b.clear()
+}
+
+// clear empties b.
+func (b *batcher) clear() {
+	b.entries, b.times, b.args, b.cells, b.bytes, b.ttls = b.entries[:0], b.times[:0], b.args[:0], b.cells[:0], b.bytes[:0], b.ttls[:0]
+	b.size = 0
+}
+
+// reset begins a row.
+func (b *batcher) reset(key []byte) {
+	b.clear()
+	b.key = key
+}
+
+func (b *batcher) full() bool {
+	n := len(b.entries)
+	return n == cap(b.entries) || n > 0 && b.size >= batchBytes
+}
+
+// add adds the sample of b.value. One of the same column as the last takes its
+// place: in a keyspace of seconds those of one second share a cell.
+func (b *batcher) add(ms int64, column uint32, ttl int) {
+	if n := len(b.entries); n > 0 && b.last == column {
+		b.entries, b.times, b.ttls = b.entries[:n-1], b.times[:n-1], b.ttls[:n-1]
+	}
+	b.last = column
+	if need := 4 + len(b.value); cap(b.bytes)-len(b.bytes) < need {
+		// What was added refers to the memory of before, which stays.
+		b.bytes = make([]byte, 0, max(4<<10, 2*cap(b.bytes), need))
+	}
+	from := len(b.bytes)
+	b.bytes = binary.BigEndian.AppendUint32(b.bytes, column)
+	b.bytes = append(b.bytes, b.value...)
+	cell := len(b.entries) * 2
+	b.cells = append(b.cells[:cell], b.bytes[from:from+4:from+4], b.bytes[from+4:len(b.bytes):len(b.bytes)])
+	args := b.args[4*len(b.entries) : 4*len(b.entries) : cap(b.args)]
+	b.args = b.args[:cap(b.args)]
+	if len(b.entries) == 0 {
+		b.boxedKey = b.key
+	}
+	b.size += len(b.key) + 4 + len(b.value)
+	args = append(args, b.boxedKey, &b.cells[cell], &b.cells[cell+1])
+	st := insertSample
+	if ttl > 0 {
+		st = insertSampleTTL
+		b.ttls = append(b.ttls, ttl)
+		args = append(args, &b.ttls[len(b.ttls)-1])
+	} else {
+		b.ttls = append(b.ttls, 0)
+	}
+	b.entries = append(b.entries, cql.Entry{Statement: st, Args: args})
+	b.times = append(b.times, ms)
+}

@@ -1,0 +1,333 @@
+package kairosrows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/model"
+	"varve/internal/rowtime"
+	"varve/internal/store"
+)
+
+var (
+	deleteRow = &cql.Statement{Name: "delete_row",
+		Text: "DELETE FROM data_points WHERE key = ?"}
+	deleteSlice = &cql.Statement{Name: "delete_slice",
+		Text: "DELETE FROM data_points WHERE key = ? AND column1 >= ? AND column1 <= ?"}
+	probeRow = &cql.Statement{Name: "probe_row", PageSize: 2,
+		Text: "SELECT column1 FROM data_points WHERE key = ? LIMIT 1"}
+
+	deleteRowKey = &cql.Statement{Name: "delete_row_key",
+		Text: "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags = ?"}
+	// The static mtime stays: it is written with timestamp 1 and could not be
+	// written again over a delete of the partition.
+	deleteRowKeys = &cql.Statement{Name: "delete_row_keys",
+		Text: "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type >= ?"}
+	deleteTagRow = &cql.Statement{Name: "delete_tag_row",
+		Text: "DELETE FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ? AND data_type = ? AND tags = ?"}
+	deleteTagRows = &cql.Statement{Name: "delete_tag_rows",
+		Text: "DELETE FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ?"}
+	deleteTagIndexed = &cql.Statement{Name: "delete_tag_indexed_row_key",
+		Text: "DELETE FROM tag_indexed_row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND single_tag_pair = ? AND data_type = ? AND tag_collection_hash = ? AND tags = ?"}
+	deleteLegacyKey = &cql.Statement{Name: "delete_legacy_key",
+		Text: "DELETE FROM row_key_index WHERE key = ? AND column1 = ?"}
+	deleteRowTime = &cql.Statement{Name: "delete_row_time",
+		Text: "DELETE FROM row_key_time_index WHERE metric = ? AND table_name = ? AND row_time = ?"}
+	deleteRowState = &cql.Statement{Name: "delete_row_state",
+		Text: "DELETE FROM varve_row_state WHERE metric = ? AND row_time = ?"}
+	deleteMetricName = &cql.Statement{Name: "delete_metric_name",
+		Text: "DELETE FROM string_index WHERE key = ? AND column1 = ?"}
+
+	probeLegacyKeys = &cql.Statement{Name: "probe_legacy_keys", PageSize: 2,
+		Text: "SELECT column1 FROM row_key_index WHERE key = ? LIMIT 1"}
+	probeRowTime = &cql.Statement{Name: "probe_row_time", PageSize: 2,
+		Text: "SELECT row_time FROM row_key_time_index WHERE metric = ? AND table_name = ? LIMIT 1"}
+	probeTagIndexed = &cql.Statement{Name: "probe_tag_indexed", PageSize: 2, Scan: true,
+		Text: "SELECT metric FROM tag_indexed_row_keys LIMIT 1"}
+)
+
+const (
+	// deleteStep is how many rows of one row time are deleted before their index
+	// rows are.
+	deleteStep = 2000
+
+	// goneLife is how long varve_row_state says of a row time without row keys
+	// that it changed, in seconds: longer than any cache of row keys lives.
+	goneLife = 86400
+)
+
+// run does the steps. progress is told the row time that comes next, and how
+// many rows were done.
+func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, steps []rowTimeDelete, progress func(nextMS int64, rows int)) error {
+	pass := deletePass{d: d, metric: del.Metric, stampMS: stampMS, all: len(del.Matchers) == 0}
+	d.writer.forget()
+	err := d.writer.deletes.announce(ctx, d.now().UnixMilli(), stampMS)
+	if err != nil {
+		return err
+	}
+	if pass.keepFrom, err = d.keepFrom(ctx); err != nil {
+		return err
+	}
+	if pass.legacy, err = d.hasLegacyKeys(ctx, del.Metric); err != nil {
+		return err
+	}
+	if pass.tagIndexed, err = d.hasTagIndexed(ctx); err != nil {
+		return err
+	}
+	for _, s := range steps {
+		if err := pass.rowTime(ctx, s, func(rows int) { progress(s.rowTimeMS, rows) }); err != nil {
+			return err
+		}
+	}
+	if pass.emptied {
+		return pass.name(ctx)
+	}
+	return nil
+}
+
+func (d *Deleter) hasLegacyKeys(ctx context.Context, metric string) (bool, error) {
+	if !d.ks.Tables.RowKeyIndex {
+		return false, nil
+	}
+	return d.ks.Session.One(ctx, probeLegacyKeys, []any{[]byte(metric)}, nil)
+}
+
+func (d *Deleter) hasTagIndexed(ctx context.Context) (bool, error) {
+	if !d.ks.Tables.TagIndexedRowKeys {
+		return false, nil
+	}
+	return d.ks.Session.One(ctx, probeTagIndexed, nil, nil)
+}
+
+// A deletePass is one delete at work.
+type deletePass struct {
+	d          *Deleter
+	metric     string
+	stampMS    int64
+	keepFrom   int64 // index rows of row times from here on stay
+	all        bool  // every series of the metric is deleted
+	legacy     bool  // row_key_index knows the metric
+	tagIndexed bool  // tag_indexed_row_keys has rows
+
+	emptied bool // a row time has lost its last row key
+}
+
+// rowTime deletes what is to be deleted of one row time.
+func (p *deletePass) rowTime(ctx context.Context, s rowTimeDelete, done func(rows int)) error {
+	keep := s.rowTimeMS > p.keepFrom
+	var empty []rowDelete
+	for from := 0; from < len(s.rows); from += deleteStep {
+		rows := s.rows[from:min(from+deleteStep, len(s.rows))]
+		gone := make([]bool, len(rows))
+		err := parallel(ctx, p.d.cfg.Parallel, len(rows), func(ctx context.Context, i int) (err error) {
+			gone[i], err = p.row(ctx, s.rowTimeMS, rows[i], !keep)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for i := range rows {
+			if gone[i] {
+				empty = append(empty, rows[i])
+			}
+		}
+		done(len(rows))
+	}
+	if keep {
+		p.d.metrics.kept.Add(float64(len(s.rows)))
+		return nil
+	}
+	if len(empty) == 0 && len(s.rows) > 0 {
+		return nil
+	}
+	whole := false
+	if p.all && len(empty) == len(s.rows) && len(empty) > 0 {
+		// The lookup may have known less than what is there.
+		n, err := p.d.countRowKeys(ctx, p.metric, s.rowTimeMS)
+		if err != nil {
+			return err
+		}
+		whole = n <= len(empty)
+	}
+	return p.d.unindex(ctx, p, s.rowTimeMS, empty, whole)
+}
+
+// countRowKeys returns how many row keys there are at a row time.
+func (d *Deleter) countRowKeys(ctx context.Context, metric string, rowTimeMS int64) (n int, err error) {
+	rows := d.ks.Session.Query(ctx, listRowKeys, metric, dataPointsTable, rowTimeMS)
+	defer rows.Close()
+	var dataType cql.Raw
+	for rows.Scan(&dataType, nil) {
+		if dataType != nil {
+			n++
+		}
+	}
+	return n, rows.Close()
+}
+
+// row deletes samples of one row and reports whether none are left.
+func (p *deletePass) row(ctx context.Context, rowTimeMS int64, r rowDelete, probe bool) (gone bool, err error) {
+	key, err := rowtime.Key{Metric: p.metric, RowTimeMS: rowTimeMS, Type: r.series.Type, Tags: r.series.Tags}.Append(nil)
+	if err != nil {
+		return true, nil // no such row can be in data_points
+	}
+	if r.whole {
+		err = p.d.ks.Session.Exec(ctx, deleteRow, p.stampMS, key)
+	} else {
+		err = p.d.ks.Session.Exec(ctx, deleteSlice, p.stampMS, key, columnBytes(r.from), columnBytes(r.to))
+	}
+	p.d.forget(key)
+	if err != nil {
+		return false, err
+	}
+	p.d.metrics.rows.Inc()
+	if !probe {
+		return false, nil
+	}
+	left, err := p.d.hasSamples(ctx, key)
+	return !left, err
+}
+
+// hasSamples reports whether a row has samples, or so many deleted ones that it
+// can not be seen.
+func (d *Deleter) hasSamples(ctx context.Context, key []byte) (bool, error) {
+	found, err := d.ks.Session.One(ctx, probeRow, []any{key}, nil)
+	var tombstones *cql.TombstoneError
+	if errors.As(err, &tombstones) {
+		return true, nil
+	}
+	return found, err
+}
+
+// unindex removes the index rows of rows without samples, all of one metric and
+// row time. whole says that these are all the rows that were there.
+func (d *Deleter) unindex(ctx context.Context, p *deletePass, rowTimeMS int64, empty []rowDelete, whole bool) error {
+	var batches [][]cql.Entry
+	groups := map[string][]cql.Entry{}
+	for _, r := range empty {
+		s := r.series
+		if p.legacy {
+			if key, err := (rowtime.Key{Metric: p.metric, RowTimeMS: rowTimeMS, Type: s.Type, Tags: s.Tags}).Append(nil); err == nil {
+				groups["legacy"] = append(groups["legacy"], cql.Entry{Statement: deleteLegacyKey, Args: []any{[]byte(p.metric), key}})
+			}
+		}
+		if s.Type == rowtime.TypeLegacy {
+			continue // no other table knows them
+		}
+		tags := cql.TagMap{Tags: s.Tags}
+		if !whole {
+			groups["keys"] = append(groups["keys"], cql.Entry{Statement: deleteRowKey, Args: []any{p.metric, dataPointsTable, rowTimeMS, string(s.Type), tags}})
+		}
+		if d.ks.Tables.Own {
+			shard := indexShard(s.Tags, d.ks.IndexShards)
+			for name, value := range s.Tags.All() {
+				id := fmt.Sprintf("tag %d %d %s%s", shard, len(name), name, value)
+				e := cql.Entry{Statement: deleteTagRow, Args: []any{p.metric, rowTimeMS, name, value, shard, string(s.Type), tags}}
+				if whole {
+					e = cql.Entry{Statement: deleteTagRows, Args: e.Args[:5]}
+					groups[id] = groups[id][:0]
+				}
+				groups[id] = append(groups[id], e)
+			}
+		}
+		if p.tagIndexed {
+			for _, row := range d.tagIndexRows(s) {
+				for _, pair := range row.pairs {
+					groups["pair "+pair] = append(groups["pair "+pair], cql.Entry{Statement: deleteTagIndexed,
+						Args: []any{p.metric, dataPointsTable, rowTimeMS, pair, string(s.Type), int(row.hash), tags}})
+				}
+			}
+		}
+	}
+	if whole {
+		groups["keys"] = []cql.Entry{{Statement: deleteRowKeys, Args: []any{p.metric, dataPointsTable, rowTimeMS, ""}}}
+	}
+	for _, entries := range groups {
+		batches = append(batches, cutBatches(entries)...)
+	}
+	err := parallel(ctx, d.cfg.Parallel, len(batches), func(ctx context.Context, i int) error {
+		return d.ks.Session.Batch(ctx, p.stampMS, batches[i])
+	})
+	if err != nil {
+		return err
+	}
+	d.metrics.unindexed.Add(float64(len(empty)))
+	return d.settleRowTime(ctx, p, rowTimeMS)
+}
+
+// tagIndexRows are the rows that a series may have in tag_indexed_row_keys: by
+// the rules as they are, and of a metric with all tags, which is what most have.
+// The hash of others is not known.
+func (d *Deleter) tagIndexRows(s model.Series) []tagIndexRow {
+	every := newTagIndexRow(s.Tags, func(string) bool { return true })
+	rows := []tagIndexRow{every}
+	if row := d.writer.rules.Load().row(s.Metric, s.Tags); len(row.pairs) > 0 && row.hash != every.hash {
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+// settleRowTime tells other nodes that row keys of a row time are gone, and
+// removes the row time if none are left.
+func (d *Deleter) settleRowTime(ctx context.Context, p *deletePass, rowTimeMS int64) error {
+	left, err := d.hasRowKeys(ctx, p.metric, rowTimeMS)
+	if err != nil {
+		return err
+	}
+	ttl := goneLife
+	lastMS := int64(0)
+	if d.ks.Tables.Own {
+		var changedMS, expires *int64
+		if _, err := d.ks.Session.One(ctx, selectRowState, []any{p.metric, rowTimeMS}, nil, &changedMS, &expires); err != nil {
+			return err
+		}
+		if changedMS != nil {
+			lastMS = *changedMS
+		}
+		if left {
+			if ttl = 0; expires != nil {
+				ttl = d.writer.index.ttl(expiryOf(*expires))
+			}
+		}
+	}
+	if !left {
+		p.emptied = true
+		if err := d.ks.Session.Exec(ctx, deleteRowTime, p.stampMS, p.metric, dataPointsTable, rowTimeMS); err != nil {
+			return err
+		}
+		if d.ks.Tables.Own {
+			if err := d.ks.Session.Exec(ctx, deleteRowState, p.stampMS, p.metric, rowTimeMS); err != nil {
+				return err
+			}
+		}
+	}
+	_, err = d.writer.index.moveChanged(ctx, p.metric, rowTimeMS, lastMS, ttl)
+	return err
+}
+
+func (d *Deleter) hasRowKeys(ctx context.Context, metric string, rowTimeMS int64) (bool, error) {
+	var dataType *string
+	found, err := d.ks.Session.One(ctx, selectFirstRowKey, []any{metric, dataPointsTable, rowTimeMS}, &dataType, nil, nil)
+	var tombstones *cql.TombstoneError
+	if errors.As(err, &tombstones) {
+		return true, nil // it can not be seen: the row time stays
+	}
+	return found && dataType != nil, err
+}
+
+// name removes the name of a metric that has no row left.
+func (p *deletePass) name(ctx context.Context) error {
+	d := p.d
+	left, err := d.ks.Session.One(ctx, probeRowTime, []any{p.metric, dataPointsTable}, nil)
+	if err != nil || left {
+		return err
+	}
+	if p.legacy {
+		if left, err = d.hasLegacyKeys(ctx, p.metric); err != nil || left {
+			return err
+		}
+	}
+	return d.ks.Session.Exec(ctx, deleteMetricName, p.stampMS, []byte(metricNamesKey), d.writer.index.nameColumn(p.metric))
+}

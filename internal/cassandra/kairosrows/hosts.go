@@ -1,0 +1,64 @@
+package kairosrows
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"varve/internal/cassandra/cql"
+)
+
+var readHosts = &cql.Statement{Name: "read_hosts",
+	Text: "SELECT key, WRITETIME(value) FROM service_index WHERE service = ? AND service_key = ?"}
+
+const (
+	// hostLife is how old an entry of a KairosDB node may be: they renew it each
+	// 20 or 30 s.
+	hostLife = time.Minute
+
+	// hostsEvery is how often KairosDB nodes are looked for.
+	hostsEvery = 10 * time.Second
+)
+
+// keepFrom returns the row time from which on index rows have to stay:
+// math.MaxInt64 if there is none.
+func (d *Deleter) keepFrom(ctx context.Context) (int64, error) {
+	run, err := d.kairosDBRuns(ctx)
+	if err != nil || !run {
+		return math.MaxInt64, err
+	}
+	return d.now().Add(-d.cfg.Horizon).UnixMilli() - d.ks.Spec.Width, nil
+}
+
+// kairosDBRuns reports whether a KairosDB node uses the keyspace.
+func (d *Deleter) kairosDBRuns(ctx context.Context) (bool, error) {
+	if d.cfg.KairosDBNodes != NodesAuto {
+		return d.cfg.KairosDBNodes == NodesYes, nil
+	}
+	if !d.ks.Tables.ServiceIndex {
+		return true, nil // their list may be in another keyspace
+	}
+	now := d.now()
+	d.mu.Lock()
+	if run := d.nodes; now.Sub(d.nodesAt) < hostsEvery && !now.Before(d.nodesAt) {
+		d.mu.Unlock()
+		return run, nil
+	}
+	d.mu.Unlock()
+	run := false
+	rows := d.ks.Session.Query(ctx, readHosts, "_Hosts", "Active")
+	defer rows.Close()
+	var key *string
+	var writtenMS *int64
+	for rows.Scan(&key, &writtenMS) {
+		run = run || key != nil && writtenMS != nil && now.UnixMilli()-*writtenMS < hostLife.Milliseconds()
+	}
+	if err := rows.Close(); err != nil {
+		return false, fmt.Errorf("see whether KairosDB nodes run: %w", err)
+	}
+	d.mu.Lock()
+	d.nodes, d.nodesAt = run, now
+	d.mu.Unlock()
+	return run, nil
+}

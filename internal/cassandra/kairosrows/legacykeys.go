@@ -1,0 +1,103 @@
+package kairosrows
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/model"
+	"varve/internal/rowtime"
+)
+
+var (
+	readLegacyKeys = &cql.Statement{Name: "read_legacy_keys",
+		Text: "SELECT column1 FROM row_key_index WHERE key = ? AND column1 >= ? AND column1 < ?"}
+	readAnyLegacyKey = &cql.Statement{Name: "read_any_legacy_key", Scan: true, PageSize: 1,
+		Text: "SELECT key FROM row_key_index LIMIT 1"}
+)
+
+// legacyTable says whether row_key_index has anything in it. KairosDB has not
+// written there since 1.2, so in most keyspaces it is empty, and asking for each
+// query would be a waste.
+type legacyTable struct {
+	missing bool
+	empty   atomic.Bool
+	lookAt  atomic.Int64 // Unix seconds of the next look
+}
+
+// legacyLookEvery is how often an empty row_key_index is looked at.
+const legacyLookEvery = 10 * time.Minute
+
+// mayHold reports whether row_key_index is worth a statement.
+func (t *legacyTable) mayHold(ctx context.Context, r *Reader) (bool, error) {
+	if t.missing {
+		return false, nil
+	}
+	now := r.now()
+	if due := t.lookAt.Load(); now.Unix() < due || !t.lookAt.CompareAndSwap(due, now.Add(legacyLookEvery).Unix()) {
+		return !t.empty.Load(), nil
+	}
+	var key cql.Raw
+	found, err := r.ks.Session.One(ctx, readAnyLegacyKey, nil, &key)
+	if err != nil {
+		t.lookAt.Store(0)
+		return false, err
+	}
+	t.empty.Store(!found)
+	return found, nil
+}
+
+// readLegacy reads the keys of row_key_index in a span. Negative row times come
+// after the others there.
+func (l *Look) readLegacy(ctx context.Context, s span) ([]rowtime.Key, error) {
+	may, err := l.reader.legacy.mayHold(ctx, l.reader)
+	if err != nil || !may {
+		return nil, err
+	}
+	parts := []span{s}
+	if s.lowMS < 0 && s.highMS >= 0 {
+		parts = []span{{s.metric, s.lowMS, -1}, {s.metric, 0, s.highMS}}
+	}
+	var keys []rowtime.Key
+	for _, part := range parts {
+		if keys, err = l.readLegacySlice(ctx, part, keys); err != nil {
+			return nil, err
+		}
+	}
+	return keys, nil
+}
+
+func (l *Look) readLegacySlice(ctx context.Context, s span, keys []rowtime.Key) ([]rowtime.Key, error) {
+	rows := l.query(ctx, readLegacyKeys, []byte(s.metric),
+		rowtime.AppendIndexBound(nil, s.metric, s.lowMS, false), rowtime.AppendIndexBound(nil, s.metric, s.highMS, true))
+	defer rows.Close()
+	var column cql.Raw
+	for rows.Scan(&column) {
+		l.trace.indexRows.Add(1)
+		k, err := rowtime.ParseKey(string(column))
+		if err != nil || k.Metric != s.metric {
+			l.reader.badLegacyKeys.Inc() // KairosDB can not read it either
+			continue
+		}
+		keys = append(keys, k)
+	}
+	return keys, rows.Close()
+}
+
+// legacySeries returns the series that a key of row_key_index stands for, and in
+// which form.
+func legacySeries(k rowtime.Key) []legacyRow {
+	if k.Type != rowtime.TypeLegacy {
+		return []legacyRow{{rowKey{k.Type, k.Tags}, Row{k.RowTimeMS, Typed}}}
+	}
+	return []legacyRow{
+		{rowKey{model.TypeLong, k.Tags}, Row{k.RowTimeMS, LegacyLong}},
+		{rowKey{model.TypeDouble, k.Tags}, Row{k.RowTimeMS, LegacyDouble}},
+	}
+}
+
+type legacyRow struct {
+	key rowKey
+	row Row
+}

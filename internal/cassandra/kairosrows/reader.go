@@ -1,0 +1,104 @@
+package kairosrows
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// A Reader finds series and reads rows of a keyspace. It holds what is kept
+// between requests: row keys and finished rows. Its methods may be called by
+// many goroutines at once.
+type Reader struct {
+	config   ReadConfig
+	ks       *Keyspace
+	log      *slog.Logger
+	now      func() time.Time
+	chunks   *chunkCache
+	postings *postingsCache
+	legacy   legacyTable
+	cover    *coverer
+
+	verifies      bool // the inverted index is checked against row_keys
+	badLegacyKeys prometheus.Counter
+	answered      *prometheus.CounterVec
+	registerer    prometheus.Registerer
+}
+
+// ReaderOptions are what a Reader is given to work with. All may be zero.
+type ReaderOptions struct {
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger
+	Now        func() time.Time // nil: the clock
+}
+
+// NewReader returns a reader of ks and begins its work in the background. config
+// must be valid. Close must be called.
+func NewReader(ks *Keyspace, config ReadConfig, o ReaderOptions) (*Reader, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	r := &Reader{
+		config: config, ks: ks, log: o.Logger, now: o.Now, registerer: o.Registerer,
+		chunks:   newChunkCache(int64(config.ChunkCacheBytes), config.ChunkCacheAge, o.Now),
+		postings: newPostingsCache(int64(config.PostingsCacheBytes), o.Now),
+		badLegacyKeys: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "varve_kairosrows_bad_legacy_keys_total", Help: "rows of row_key_index that hold no row key and were passed by"}),
+	}
+	r.answered = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "varve_kairosrows_lookups_total",
+		Help: "partitions of row keys that lookups needed, by how they were answered: cached, indexed (by the inverted index), full (read whole), uncovered (read whole since the inverted index may lack what KairosDB wrote)"},
+		[]string{"how"})
+	r.legacy.missing = !ks.Tables.RowKeyIndex
+	r.verifies = keepsMapsInOrder(ks.Session.State().Version)
+	r.cover = newCoverer(r)
+	if o.Registerer != nil {
+		for i, c := range r.collectors() {
+			if err := o.Registerer.Register(c); err != nil {
+				for _, before := range r.collectors()[:i] {
+					o.Registerer.Unregister(before)
+				}
+				return nil, fmt.Errorf("register metrics of the keyspace's reader: %w", err)
+			}
+		}
+	}
+	r.cover.start()
+	return r, nil
+}
+
+// Close ends the work in the background.
+func (r *Reader) Close() {
+	r.cover.close()
+	if r.registerer != nil {
+		for _, c := range r.collectors() {
+			r.registerer.Unregister(c)
+		}
+	}
+}
+
+func (r *Reader) collectors() []prometheus.Collector {
+	all := []prometheus.Collector{r.badLegacyKeys, r.answered}
+	all = append(all, r.chunks.collectors()...)
+	all = append(all, r.postings.collectors()...)
+	return append(all, r.cover.collectors()...)
+}
+
+// RowChanged tells that this process wrote samples into a row of data_points, or
+// deleted some. It is called after that was done, with the row's key.
+func (r *Reader) RowChanged(key []byte) { r.chunks.forget(key) }
+
+// RowKeysChanged tells that this process added or removed row keys of a metric
+// and row time. It is called after that was done. Other processes see it by
+// varve_row_state.
+func (r *Reader) RowKeysChanged(metric string, rowTimeMS int64) {
+	r.postings.forget(partKey{metric, rowTimeMS})
+}
+
+// finished reports whether a row gets no more samples, as far as one can tell.
+func (r *Reader) finished(row Row) bool {
+	return row.TimeMS+r.ks.Spec.Width < r.now().Add(-r.config.FinishedAfter).UnixMilli()
+}

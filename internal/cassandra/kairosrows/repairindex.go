@@ -1,0 +1,262 @@
+package kairosrows
+
+import (
+	"context"
+	"errors"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/model"
+	"varve/internal/rowtime"
+)
+
+var (
+	scanRowKeys = &cql.Statement{Name: "scan_row_keys", Scan: true, PageSize: 1000,
+		Text: "SELECT DISTINCT metric, table_name, row_time FROM row_keys WHERE token(metric, table_name, row_time) > ? AND token(metric, table_name, row_time) <= ?"}
+	scanTagRows = &cql.Statement{Name: "scan_tag_rows", Scan: true, PageSize: 1000,
+		Text: "SELECT metric, row_time, tag, value, shard, data_type, tags FROM varve_row_index WHERE token(metric, row_time, tag, value, shard) > ? AND token(metric, row_time, tag, value, shard) <= ?"}
+	scanRowTimes = &cql.Statement{Name: "scan_row_times", Scan: true, PageSize: 1000,
+		Text: "SELECT metric, row_time FROM row_key_time_index WHERE token(metric) > ? AND token(metric) <= ?"}
+	listNames = &cql.Statement{Name: "list_metric_names", PageSize: 1000,
+		Text: "SELECT column1 FROM string_index WHERE key = ?"}
+	listRowKeys = &cql.Statement{Name: "list_row_keys", PageSize: 1000,
+		Text: "SELECT data_type, tags FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ?"}
+
+	findRowKey = &cql.Statement{Name: "find_row_key", PageSize: 2,
+		Text: "SELECT data_type FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags = ?"}
+)
+
+// rowKeys walks over row_keys.
+func (r *repair) rowKeys(ctx context.Context, from, to int64) error {
+	rows := r.d.ks.Session.Query(ctx, scanRowKeys, from, to)
+	defer rows.Close()
+	var metric string
+	var rowTime cql.Millis
+	for rows.Scan(&metric, nil, &rowTime) {
+		if err := r.rowKeysOf(ctx, metric, rowTime.MS); err != nil {
+			return err
+		}
+	}
+	return rows.Close()
+}
+
+// rowKeysOf removes the row keys of one row time that have no samples.
+func (r *repair) rowKeysOf(ctx context.Context, metric string, rowTimeMS int64) error {
+	rows := r.d.ks.Session.Query(ctx, listRowKeys, metric, dataPointsTable, rowTimeMS)
+	defer rows.Close()
+	var keys []rowDelete
+	flush := func() error {
+		err := r.dropDead(ctx, metric, rowTimeMS, keys)
+		keys = keys[:0]
+		return err
+	}
+	var dataType *string
+	var tags cql.TagMap
+	for rows.Scan(&dataType, &tags) {
+		if dataType == nil || tags.Null {
+			continue
+		}
+		r.report.RowKeys++
+		keys = append(keys, rowDelete{series: model.Series{Metric: metric, Tags: tags.Tags, Type: model.Type(*dataType)}})
+		if len(keys) == repairChunk {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(rows.Close(), flush())
+}
+
+func (r *repair) dropDead(ctx context.Context, metric string, rowTimeMS int64, keys []rowDelete) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	if err := r.pace(ctx, len(keys)); err != nil {
+		return err
+	}
+	dead, err := r.without(ctx, metric, rowTimeMS, keys, false)
+	if err != nil || len(dead) == 0 {
+		return err
+	}
+	if rowTimeMS > r.keep {
+		r.counts.kept.Add(int64(len(dead)))
+		return nil
+	}
+	r.counts.deadRowKeys.Add(int64(len(dead)))
+	if r.o.DryRun {
+		return nil
+	}
+	pass := &deletePass{d: r.d, metric: metric, stampMS: r.dropMS, legacy: false, tagIndexed: r.indexed}
+	if err := r.d.unindex(ctx, pass, rowTimeMS, dead, false); err != nil {
+		return err
+	}
+	again, err := r.without(ctx, metric, rowTimeMS, dead, true)
+	if err != nil || len(again) == 0 {
+		return err
+	}
+	revived := make([]rowtime.Key, len(again))
+	for i, k := range again {
+		revived[i] = rowtime.Key{Metric: metric, RowTimeMS: rowTimeMS, Type: k.series.Type, Tags: k.series.Tags}
+	}
+	return r.indexRows(ctx, revived)
+}
+
+// without returns those of some rows that have no samples, or those that have.
+func (r *repair) without(ctx context.Context, metric string, rowTimeMS int64, keys []rowDelete, samples bool) ([]rowDelete, error) {
+	found := make([]bool, len(keys))
+	err := parallel(ctx, r.d.cfg.Parallel, len(keys), func(ctx context.Context, i int) error {
+		key, err := rowtime.Key{Metric: metric, RowTimeMS: rowTimeMS, Type: keys[i].series.Type, Tags: keys[i].series.Tags}.Append(nil)
+		if err != nil {
+			return nil // too long: data_points can not have it
+		}
+		found[i], err = r.d.hasSamples(ctx, key)
+		return err
+	})
+	var some []rowDelete
+	for i := range keys {
+		if found[i] == samples {
+			some = append(some, keys[i])
+		}
+	}
+	return some, err
+}
+
+// tagRows walks over varve_row_index.
+func (r *repair) tagRows(ctx context.Context, from, to int64) error {
+	rows := r.d.ks.Session.Query(ctx, scanTagRows, from, to)
+	defer rows.Close()
+	var chunk []tagRow
+	flush := func() error {
+		err := r.dropTagRows(ctx, chunk)
+		chunk = chunk[:0]
+		return err
+	}
+	var metric, tag, value, dataType string
+	var rowTime cql.Millis
+	var shard int
+	var tags cql.TagMap
+	for rows.Scan(&metric, &rowTime, &tag, &value, &shard, &dataType, &tags) {
+		r.report.TagRows++
+		chunk = append(chunk, tagRow{metric, rowTime.MS, tag, value, shard, dataType, tags})
+		if len(chunk) == repairChunk {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(rows.Close(), flush())
+}
+
+// A tagRow is a row of varve_row_index.
+type tagRow struct {
+	metric     string
+	rowTimeMS  int64
+	tag, value string
+	shard      int
+	dataType   string
+	tags       cql.TagMap
+}
+
+func (t *tagRow) args() []any {
+	return []any{t.metric, t.rowTimeMS, t.tag, t.value, t.shard, t.dataType, t.tags}
+}
+
+func (r *repair) dropTagRows(ctx context.Context, chunk []tagRow) error {
+	if len(chunk) == 0 {
+		return nil
+	}
+	if err := r.pace(ctx, len(chunk)); err != nil {
+		return err
+	}
+	session := r.d.ks.Session
+	return parallel(ctx, r.d.cfg.Parallel, len(chunk), func(ctx context.Context, i int) error {
+		t := &chunk[i]
+		listed := func() (bool, error) {
+			return session.One(ctx, findRowKey, []any{t.metric, dataPointsTable, t.rowTimeMS, t.dataType, t.tags}, nil)
+		}
+		there, err := listed()
+		if err != nil {
+			return err
+		}
+		there = there && t.shard == indexShard(t.tags.Tags, r.d.ks.IndexShards)
+		if there {
+			return nil
+		}
+		r.counts.deadTagRows.Add(1)
+		if r.o.DryRun {
+			return nil
+		}
+		if err := session.Exec(ctx, deleteTagRow, r.dropMS, t.args()...); err != nil {
+			return err
+		}
+		// The row key may have been written meanwhile.
+		if there, err = listed(); err != nil || !there {
+			return err
+		}
+		return session.Exec(ctx, insertTagRow, r.addMS, append(t.args(), 0)...)
+	})
+}
+
+// rowTimes walks over row_key_time_index.
+func (r *repair) rowTimes(ctx context.Context, from, to int64) error {
+	rows := r.d.ks.Session.Query(ctx, scanRowTimes, from, to)
+	defer rows.Close()
+	var metric string
+	var rowTime cql.Millis
+	for rows.Scan(&metric, &rowTime) {
+		if rowTime.Null {
+			continue
+		}
+		r.report.RowTimes++
+		if err := r.pace(ctx, 1); err != nil {
+			return err
+		}
+		left, err := r.d.hasRowKeys(ctx, metric, rowTime.MS)
+		if err != nil {
+			return err
+		}
+		if left || rowTime.MS > r.keep {
+			continue
+		}
+		r.report.DeadRowTimes++
+		if r.o.DryRun {
+			continue
+		}
+		pass := &deletePass{d: r.d, metric: metric, stampMS: r.dropMS}
+		if err := r.d.settleRowTime(ctx, pass, rowTime.MS); err != nil {
+			return err
+		}
+	}
+	return rows.Close()
+}
+
+// names walks over the names of metrics.
+func (r *repair) names(ctx context.Context) error {
+	rows := r.d.ks.Session.Query(ctx, listNames, []byte(metricNamesKey))
+	defer rows.Close()
+	var raw cql.Raw
+	for rows.Scan(&raw) {
+		metric := string(raw)
+		r.report.Names++
+		if err := r.pace(ctx, 1); err != nil {
+			return err
+		}
+		left, err := r.d.ks.Session.One(ctx, probeRowTime, []any{metric, dataPointsTable}, nil)
+		if err == nil && !left {
+			left, err = r.d.hasLegacyKeys(ctx, metric)
+		}
+		if err != nil {
+			return err
+		}
+		if left {
+			continue
+		}
+		r.report.DeadNames++
+		if r.o.DryRun {
+			continue
+		}
+		if err := r.d.ks.Session.Exec(ctx, deleteMetricName, r.dropMS, []byte(metricNamesKey), r.d.writer.index.nameColumn(metric)); err != nil {
+			return err
+		}
+	}
+	return rows.Close()
+}

@@ -1,0 +1,178 @@
+package kairosrows
+
+import (
+	"context"
+	"errors"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/model"
+	"varve/internal/rowtime"
+)
+
+var (
+	scanRows = &cql.Statement{Name: "scan_rows", Scan: true, PageSize: 1000,
+		Text: "SELECT DISTINCT key FROM data_points WHERE token(key) > ? AND token(key) <= ?"}
+	findTagRow = &cql.Statement{Name: "find_tag_row", PageSize: 2,
+		Text: "SELECT data_type FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ? AND data_type = ? AND tags = ?"}
+	findLegacyKey = &cql.Statement{Name: "find_legacy_key", PageSize: 2,
+		Text: "SELECT column1 FROM row_key_index WHERE key = ? AND column1 = ?"}
+	findRowTime = &cql.Statement{Name: "find_row_time", PageSize: 2,
+		Text: "SELECT row_time FROM row_key_time_index WHERE metric = ? AND table_name = ? AND row_time = ?"}
+	readLastTTL = &cql.Statement{Name: "read_last_ttl", PageSize: 2,
+		Text: "SELECT TTL(value) FROM data_points WHERE key = ? ORDER BY column1 DESC LIMIT 1"}
+	insertLegacyKey = &cql.Statement{Name: "insert_legacy_key",
+		Text: "INSERT INTO row_key_index (key, column1, value) VALUES (?, ?, ?)"}
+)
+
+// rows walks over data_points.
+func (r *repair) rows(ctx context.Context, from, to int64) error {
+	rows := r.d.ks.Session.Query(ctx, scanRows, from, to)
+	defer rows.Close()
+	var keys []rowtime.Key
+	flush := func() error {
+		err := r.indexRows(ctx, keys)
+		keys = keys[:0]
+		return err
+	}
+	var raw cql.Raw
+	for rows.Scan(&raw) {
+		r.report.Rows++
+		key, err := rowtime.ParseKey(string(raw))
+		if err != nil {
+			r.report.Unreadable++
+			continue
+		}
+		if keys = append(keys, key); len(keys) == repairChunk {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return errors.Join(rows.Close(), flush())
+}
+
+// indexRows adds the index rows of rows that lack any.
+func (r *repair) indexRows(ctx context.Context, keys []rowtime.Key) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	if err := r.pace(ctx, len(keys)); err != nil {
+		return err
+	}
+	missing := make([]bool, len(keys))
+	needs := make([]int64, len(keys))
+	err := parallel(ctx, r.d.cfg.Parallel, len(keys), func(ctx context.Context, i int) (err error) {
+		if missing[i], err = r.lacksIndex(ctx, keys[i]); err == nil && missing[i] {
+			needs[i], missing[i], err = r.expiry(ctx, keys[i])
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	index := r.d.writer.index.apart()
+	var add []pendingRow
+	for i, k := range keys {
+		if !missing[i] {
+			continue
+		}
+		r.counts.unindexed.Add(1)
+		switch {
+		case r.o.DryRun:
+		case k.Type == rowtime.TypeLegacy:
+			if err := r.addLegacy(ctx, k); err != nil {
+				return err
+			}
+		default:
+			s := model.Series{Metric: k.Metric, Tags: k.Tags, Type: k.Type}
+			hash := idHash{seeds: index.seeds}
+			add = append(add, pendingRow{series: s, rowTimeMS: k.RowTimeMS, needSec: needs[i], id: hash.row(s, k.RowTimeMS)})
+		}
+	}
+	if len(add) == 0 {
+		return nil
+	}
+	return index.write(ctx, 0, r.addMS, add)
+}
+
+// addLegacy puts the key of an old row into row_key_index, where KairosDB looks
+// for it.
+func (r *repair) addLegacy(ctx context.Context, k rowtime.Key) error {
+	key, err := k.Append(nil)
+	if err != nil || !r.d.ks.Tables.RowKeyIndex {
+		return err
+	}
+	if err := r.d.ks.Session.Exec(ctx, insertLegacyKey, r.addMS, []byte(k.Metric), key, stringIndexValue); err != nil {
+		return err
+	}
+	return r.d.ks.Session.Exec(ctx, insertMetricName, r.addMS, []byte(metricNamesKey), r.d.writer.index.nameColumn(k.Metric), stringIndexValue)
+}
+
+// lacksIndex reports whether a row can not be found.
+func (r *repair) lacksIndex(ctx context.Context, k rowtime.Key) (bool, error) {
+	session := r.d.ks.Session
+	if r.legacy {
+		key, err := k.Append(nil)
+		if err != nil {
+			return false, err
+		}
+		if found, err := session.One(ctx, findLegacyKey, []any{[]byte(k.Metric), key}, nil); err != nil || found {
+			return false, err
+		}
+	}
+	if k.Type == rowtime.TypeLegacy {
+		return true, nil
+	}
+	tags := cql.TagMap{Tags: k.Tags}
+	if found, err := session.One(ctx, findRowKey, []any{k.Metric, dataPointsTable, k.RowTimeMS, string(k.Type), tags}, nil); err != nil || !found {
+		return true, err
+	}
+	if found, err := session.One(ctx, findRowTime, []any{k.Metric, dataPointsTable, k.RowTimeMS}, nil); err != nil || !found {
+		return true, err
+	}
+	return r.lacksTagRows(ctx, k)
+}
+
+// lacksTagRows reports whether varve_row_index claims to hold the row, and does
+// not.
+func (r *repair) lacksTagRows(ctx context.Context, k rowtime.Key) (bool, error) {
+	session := r.d.ks.Session
+	if !r.d.ks.Tables.Own {
+		return false, nil
+	}
+	var mtime, kairosMtime *cql.UUID
+	if _, err := session.One(ctx, selectFirstRowKey, []any{k.Metric, dataPointsTable, k.RowTimeMS}, nil, &mtime, nil); err != nil {
+		return false, err
+	}
+	if _, err := session.One(ctx, selectRowState, []any{k.Metric, k.RowTimeMS}, &kairosMtime, nil, nil); err != nil {
+		return false, err
+	}
+	if mtime == nil || kairosMtime == nil || *mtime != *kairosMtime {
+		return false, nil // not covered: nobody relies on it
+	}
+	shard := indexShard(k.Tags, r.d.ks.IndexShards)
+	for name, value := range k.Tags.All() {
+		found, err := session.One(ctx, findTagRow, []any{k.Metric, k.RowTimeMS, name, value, shard, string(k.Type), cql.TagMap{Tags: k.Tags}}, nil)
+		if err != nil || !found {
+			return true, err
+		}
+	}
+	return false, nil
+}
+
+// expiry returns until when the last sample of a row lives, and false if it has
+// none any more.
+func (r *repair) expiry(ctx context.Context, k rowtime.Key) (sec int64, there bool, err error) {
+	key, err := k.Append(nil)
+	if err != nil {
+		return 0, false, err
+	}
+	var ttl *int
+	if there, err = r.d.ks.Session.One(ctx, readLastTTL, []any{key}, &ttl); err != nil || !there {
+		return 0, false, err
+	}
+	if ttl == nil {
+		return forever, true, nil
+	}
+	return r.d.now().Unix() + int64(*ttl), true, nil
+}

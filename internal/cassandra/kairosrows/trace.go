@@ -1,0 +1,66 @@
+package kairosrows
+
+import (
+	"sync/atomic"
+)
+
+// A Trace says how lookups were answered, and what was read.
+type Trace struct {
+	Lookups    int64 // calls of Lookup and Names
+	Statements int64 // statements that read indexes
+	IndexRows  int64 // rows of index tables
+	IndexBytes int64 // of row keys in them
+
+	// Partitions of row keys, one for each metric and row time, by how they were
+	// answered: from memory; by the inverted index; read whole. Uncovered were
+	// read whole although the lookup was selective, since the inverted index may
+	// lack what KairosDB wrote.
+	CachedPartitions, IndexedPartitions, FullPartitions, UncoveredPartitions int64
+
+	Slices     int64 // of data rows, each a statement
+	Cells      int64 // in them
+	CellBytes  int64
+	CachedRows int64 // slices that the cache of packed chunks had
+	Samples    int64 // handed out
+}
+
+type counters struct {
+	lookups, statements, indexRows, indexBytes                               atomic.Int64
+	cachedPartitions, indexedPartitions, fullPartitions, uncoveredPartitions atomic.Int64
+	slices, cells, cellBytes, cachedRows, samples                            atomic.Int64
+}
+
+// Trace returns what was done so far.
+func (l *Look) Trace() Trace {
+	t := &l.trace
+	return Trace{
+		Lookups: t.lookups.Load(), Statements: t.statements.Load(), IndexRows: t.indexRows.Load(), IndexBytes: t.indexBytes.Load(),
+		CachedPartitions: t.cachedPartitions.Load(), IndexedPartitions: t.indexedPartitions.Load(),
+		FullPartitions: t.fullPartitions.Load(), UncoveredPartitions: t.uncoveredPartitions.Load(),
+		Slices: t.slices.Load(), Cells: t.cells.Load(), CellBytes: t.cellBytes.Load(), CachedRows: t.cachedRows.Load(),
+		Samples: t.samples.Load(),
+	}
+}
+
+// How a partition of row keys was answered.
+const (
+	byCache   = "cached"
+	byIndex   = "indexed"
+	byReading = "full"
+	uncovered = "uncovered"
+)
+
+// answer counts that a partition was answered. What is uncovered is also read.
+func (l *Look) answer(how string) {
+	l.reader.answered.WithLabelValues(how).Inc()
+	switch how {
+	case byCache:
+		l.trace.cachedPartitions.Add(1)
+	case byIndex:
+		l.trace.indexedPartitions.Add(1)
+	case byReading:
+		l.trace.fullPartitions.Add(1)
+	case uncovered:
+		l.trace.uncoveredPartitions.Add(1)
+	}
+}
