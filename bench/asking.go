@@ -20,8 +20,9 @@ type contender struct {
 const askMost = 30 * time.Second
 
 // ask times the queries on servers that hold w, a request at a time in turns.
-// dirs are the directories that ingest left, by target.
-func (r *run) ask(ctx context.Context, w workload, dirs map[string]string) error {
+// The first target is compared with the others. dirs are the directories that
+// ingest left, by target; suffix is put to the queries' names.
+func (r *run) ask(ctx context.Context, w workload, targets []target, dirs map[string]string, how mode, suffix string) error {
 	var contenders []*contender
 	defer func() {
 		for _, c := range contenders {
@@ -30,22 +31,23 @@ func (r *run) ask(ctx context.Context, w workload, dirs map[string]string) error
 			}
 		}
 	}()
-	for _, t := range r.targets {
+	for _, t := range targets {
 		dir, ok := dirs[t.name()]
 		if !ok {
 			continue
 		}
-		s, err := t.start(ctx, dir, usual)
+		s, err := t.start(ctx, dir, how)
 		if err != nil {
 			r.book.fail("queries", t.name(), err)
 			continue
 		}
 		contenders = append(contenders, &contender{name: t.name(), server: s})
 	}
-	if len(contenders) == 0 || contenders[0].name != varveName {
+	if len(contenders) == 0 || contenders[0].name != targets[0].name() {
 		return nil // without Varve there is nothing to compare with
 	}
 	for _, q := range queries {
+		q.name += suffix
 		if err := r.askOne(ctx, w, q, contenders); err != nil {
 			return fmt.Errorf("%s: %w", q.name, err)
 		}

@@ -62,6 +62,7 @@ var (
 	figureBytes    = figure{"on disk, settled", "bytes/point"}
 	figurePart     = "  of it " // and the name of a directory, bytes/point
 	figurePeak     = figure{"peak RSS of ingest", "MB"}
+	figureOwnPeak  = figure{"  of it the server alone", "MB"}
 	figureVisible  = figure{"sent to visible, worst of 3", "ms"}
 	figureP50      = figure{"p50", "ms"}
 	figureP99      = figure{"p99", "ms"}
@@ -75,33 +76,59 @@ var (
 // A goal is what Varve is to reach. With times it is only as good as the
 // machine, so that the ratio to VictoriaMetrics counts as well.
 type goal struct {
-	Most  float64 `json:"most"`
+	Most  float64 `json:"most,omitempty"`  // 0 for none
 	Ratio float64 `json:"ratio,omitempty"` // 0 for none
+	Peer  string  `json:"peer,omitempty"`  // "" for VictoriaMetrics
 }
 
 // goals are by stage and figure. Ratios are those to what VictoriaMetrics took
 // when they were set.
 var goals = map[string]goal{
-	"W1 " + figureCPU.name:     {0.25, 0.25 / 0.67},
-	"W2 " + figureCPU.name:     {0.8, 0.8 / 2.07},
-	"W3 " + figureCPU.name:     {0.22, 0.22 / 0.53},
-	"json " + figureCPU.name:   {0.35, 0.35 / 1.2},
+	"W1 " + figureCPU.name:     {Most: 0.25, Ratio: 0.25 / 0.67},
+	"W2 " + figureCPU.name:     {Most: 0.8, Ratio: 0.8 / 2.07},
+	"W3 " + figureCPU.name:     {Most: 0.22, Ratio: 0.22 / 0.53},
+	"json " + figureCPU.name:   {Most: 0.35, Ratio: 0.35 / 1.2},
 	"W1 " + figureBytes.name:   {Most: 1.3},
 	"W2 " + figureBytes.name:   {Most: 3.5},
 	"W3 " + figureBytes.name:   {Most: 1.25},
 	"W1 " + figurePeak.name:    {Most: 130},
 	"W2 " + figurePeak.name:    {Most: 250},
-	"q1 " + figureP50.name:     {0.115, 0.5},
-	"q2 " + figureP50.name:     {0.11, 0.5},
-	"q3 " + figureP50.name:     {1.35, 0.5},
-	"q4 " + figureP50.name:     {1.05, 0.5},
-	"q5 " + figureP50.name:     {0.55, 0.5},
-	"q6 " + figureP50.name:     {0.18, 0.5},
+	"q1 " + figureP50.name:     {Most: 0.115, Ratio: 0.5},
+	"q2 " + figureP50.name:     {Most: 0.11, Ratio: 0.5},
+	"q3 " + figureP50.name:     {Most: 1.35, Ratio: 0.5},
+	"q4 " + figureP50.name:     {Most: 1.05, Ratio: 0.5},
+	"q5 " + figureP50.name:     {Most: 0.55, Ratio: 0.5},
+	"q6 " + figureP50.name:     {Most: 0.18, Ratio: 0.5},
 	"kill " + figureReady.name: {Most: 1},
 	"open " + figureReady.name: {Most: 1},
+
+	"W1s " + figureCPU.name:         {Most: 8},
+	"W1s " + figureOwnPeak.name:     {Most: 200},
+	"W1s json " + figureCPU.name:    {Most: 7},
+	"live " + figureCPU.name:        {Ratio: 0.5, Peer: kairosTarget{}.name()},
+	"q1 cold " + figureP50.name:     {Most: 3},
+	"q2 cold " + figureP50.name:     {Most: 3},
+	"q3 cold " + figureP50.name:     {Most: 90},
+	"q4 cold " + figureP50.name:     {Most: 90},
+	"q5 cold " + figureP50.name:     {Most: 90},
+	"q6 cold " + figureP50.name:     {Most: 3},
+	"q3 again " + figureP50.name:    {Most: 10},
+	"q4 again " + figureP50.name:    {Most: 10},
+	"q5 again " + figureP50.name:    {Most: 10},
+	"one row " + figureP50.name:     {Most: 10},
+	"three rows " + figureP50.name:  {Most: 20},
+	"two entries " + figureP50.name: {Most: 24},
 }
 
-// judge says how v, with the given ratio to VictoriaMetrics, stands to g.
+// peer is the target that Ratio is about.
+func (g goal) peer() string {
+	if g.Peer == "" {
+		return victoriaTarget{}.name()
+	}
+	return g.Peer
+}
+
+// judge says how v, with the given ratio to the goal's peer, stands to g.
 func (g goal) judge(v, ratio float64) string {
 	verdict := func(v, most float64) string {
 		if v <= most {
@@ -109,11 +136,14 @@ func (g goal) judge(v, ratio float64) string {
 		}
 		return "missed"
 	}
-	text := fmt.Sprintf("%g %s", g.Most, verdict(v, g.Most))
+	text := ""
+	if g.Most != 0 {
+		text = fmt.Sprintf("%g %s", g.Most, verdict(v, g.Most))
+	}
 	if g.Ratio == 0 || ratio == 0 {
 		return text
 	}
-	return fmt.Sprintf("%s, ratio %.2f %s", text, g.Ratio, verdict(ratio, g.Ratio))
+	return strings.TrimPrefix(fmt.Sprintf("%s, ratio %.2f %s", text, g.Ratio, verdict(ratio, g.Ratio)), ", ")
 }
 
 // title says what the rows of a stage are about.
@@ -159,10 +189,11 @@ func (b *book) sum() {
 		r.Medians, r.Ratios = make(map[string]float64), make(map[string]float64)
 		for target, values := range r.Values {
 			r.Medians[target] = median(valuesOf(values))
-			if target == varveName {
+			ours := b.ours(r)
+			if target == ours {
 				continue
 			}
-			if ratio, ok := pairedRatio(r.Values[varveName], values); ok {
+			if ratio, ok := pairedRatio(r.Values[ours], values); ok {
 				r.Ratios[target] = ratio
 			}
 		}
@@ -213,18 +244,19 @@ func (b *book) print(out io.Writer) error {
 	b.sum()
 	text := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for i, r := range b.Rows {
+		ours := b.ours(r)
 		if i == 0 || b.Rows[i-1].Stage != r.Stage {
-			b.printTitle(text, r.Stage)
+			b.printTitle(text, r.Stage, ours)
 		}
 		fmt.Fprintf(text, "  %s\t%s", r.Figure, r.Unit)
 		for _, t := range b.targets {
 			fmt.Fprintf(text, "\t%s", format(r.Medians, t))
-			if t != varveName {
+			if t != ours {
 				fmt.Fprintf(text, "\t%s", format(r.Ratios, t))
 			}
 		}
 		if r.Goal != nil {
-			fmt.Fprintf(text, "\t%s", r.Goal.judge(r.Medians[varveName], r.Ratios[victoriaTarget{}.name()]))
+			fmt.Fprintf(text, "\t%s", r.Goal.judge(r.Medians[ours], r.Ratios[r.Goal.peer()]))
 		}
 		fmt.Fprintln(text)
 	}
@@ -238,13 +270,24 @@ func (b *book) print(out io.Writer) error {
 	return nil
 }
 
-func (b *book) printTitle(text *tabwriter.Writer, stage string) {
+// ours is the Varve of a row: varve itself, or in stages that are not about its
+// embedded store, varve-cassandra.
+func (b *book) ours(r *row) string {
+	for _, t := range b.targets {
+		if r.Values[t] != nil {
+			return t
+		}
+	}
+	return varveName
+}
+
+func (b *book) printTitle(text *tabwriter.Writer, stage, ours string) {
 	text.Flush() // columns are aligned within a stage
 	fmt.Fprintf(text, "\n%s: %s\n", stage, b.titles[stage])
 	fmt.Fprint(text, "  \t")
 	for _, t := range b.targets {
 		fmt.Fprintf(text, "\t%s", t)
-		if t != varveName {
+		if t != ours {
 			fmt.Fprint(text, "\tratio")
 		}
 	}

@@ -55,9 +55,9 @@ func TestJudge(t *testing.T) {
 	}{
 		{goal{Most: 1.3}, 1.3, 2, "1.3 reached"},
 		{goal{Most: 1.3}, 1.4, 2, "1.3 missed"},
-		{goal{0.25, 0.4}, 0.3, 0.3, "0.25 missed, ratio 0.40 reached"},
-		{goal{0.25, 0.4}, 0.2, 0.5, "0.25 reached, ratio 0.40 missed"},
-		{goal{0.25, 0.4}, 0.2, 0, "0.25 reached"},
+		{goal{Most: 0.25, Ratio: 0.4}, 0.3, 0.3, "0.25 missed, ratio 0.40 reached"},
+		{goal{Most: 0.25, Ratio: 0.4}, 0.2, 0.5, "0.25 reached, ratio 0.40 missed"},
+		{goal{Most: 0.25, Ratio: 0.4}, 0.2, 0, "0.25 reached"},
 	} {
 		if got := c.goal.judge(c.v, c.ratio); got != c.want {
 			t.Errorf("%v at %v, ratio %v: %q, want %q", c.goal, c.v, c.ratio, got, c.want)

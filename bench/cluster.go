@@ -27,7 +27,7 @@ func (t clusterTarget) version(ctx context.Context) (string, error) {
 	return strings.TrimSpace(string(out)) + ", on Cassandra 5.0.8", fetchJars(ctx, "cassandra.sh")
 }
 
-func (t clusterTarget) start(ctx context.Context, dir string, _ mode) (server, error) {
+func (t clusterTarget) start(ctx context.Context, dir string, how mode) (server, error) {
 	addrs, err := freeAddrs(3)
 	if err != nil {
 		return nil, err
@@ -40,9 +40,13 @@ func (t clusterTarget) start(ctx context.Context, dir string, _ mode) (server, e
 	if err != nil {
 		return nil, err
 	}
-	o.process, err = startProcess(ctx, t.binary, "serve", "--store", "cassandra", "--cassandra-hosts", ip,
+	args := []string{"serve", "--store", "cassandra", "--cassandra-hosts", ip,
 		"--cassandra-schema-create", "keyspace", "--cassandra-spool-linger", "60s",
-		"--data-dir", o.dir, "--http-addr", o.http, "--telnet-addr", o.line, "--server-pprof-addr", o.pprof)
+		"--data-dir", o.dir, "--http-addr", o.http, "--telnet-addr", o.line, "--server-pprof-addr", o.pprof}
+	if how == uncached {
+		args = append(args, "--cassandra-read-chunk-cache-bytes", "0")
+	}
+	o.process, err = startProcess(ctx, t.binary, args...)
 	if err != nil {
 		node.kill()
 		return nil, err

@@ -17,6 +17,10 @@
 //	            integers doubles noisy constant sparse bursts late million
 //	queries     questions about W1, answers compared, then timed
 //	restart     start after kill -9, start with a million series
+//	cassandra   Varve over Cassandra beside KairosDB, 20 minutes, when -peers names
+//	            varve-cassandra and kairosdb: an hour of W1 as lines and as JSON, five
+//	            minutes at the pace of collectors, queries with and without what was
+//	            read before, one of 300,000 series
 //
 // Servers take turns: in each round every server runs the stage once, and
 // a ratio is that of one round, of which the median is printed. With queries the
@@ -36,8 +40,9 @@
 //   - varve-cassandra is Varve over a node of Cassandra, with the points in
 //     Cassandra when they count as stored. Its figures are those of both.
 //   - KairosDB runs on one node of Cassandra, with heaps of 2 GB; its figures are
-//     those of both processes. It takes JSON only, once, and is asked about that;
-//     no sizes are taken, since they would be those of Cassandra's log.
+//     those of both processes. Beside the embedded store it takes JSON only, once,
+//     and is asked about that; no sizes are taken, since they would be those of
+//     Cassandra's log.
 //   - Prometheus takes no put lines. It gets the same points by remote write,
 //     which arrive parsed: less work for it.
 //

@@ -81,6 +81,13 @@ func (r *run) ingest(ctx context.Context, stage string, round int, t target, w w
 		}
 	}
 	add(figurePeak, float64(memory)/1e6)
+	if s.account().under != nil {
+		own, err := s.account().ownPeak()
+		if err != nil {
+			return err
+		}
+		add(figureOwnPeak, float64(own)/1e6)
+	}
 	if stage == w1.name && round == 0 {
 		wait, err := visibility(ctx, s, w)
 		if err != nil {

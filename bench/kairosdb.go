@@ -127,13 +127,8 @@ func portOf(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1
 func (k *kairosDB) dataDirs() []string { return nil }
 
 func (k *kairosDB) send(ctx context.Context, w workload, as form, n int) error {
-	if as != asJSON {
-		return errors.ErrUnsupported
-	}
 	k.sent = w
-	return inParallel(ctx, w, n, func(ctx context.Context, from, to int) error {
-		return sendKairos(ctx, w, "http://"+k.http+"/api/v1/datapoints", from, to)
-	})
+	return k.varve.send(ctx, w, as, n)
 }
 
 // stored asks for the points of the last series: KairosDB says nowhere how many it

@@ -16,7 +16,7 @@ import (
 func main() {
 	var (
 		binary      = flag.String("varve", "", "server to measure; by default it is built from the sources around")
-		peers       = flag.String("peers", "all", `peers to compare with: "all", "none", or of victoria,influx,prometheus; those that are not installed are left out`)
+		peers       = flag.String("peers", "all", `peers to compare with: "all", "none", or of victoria,influx,prometheus,kairosdb; those that are not installed are left out`)
 		only        = flag.String("only", "", "stages to run, of "+strings.Join(stageNames, ",")+"; by default all")
 		quick       = flag.Bool("quick", false, "smaller workloads, one round, no slow peers unless -peers names them")
 		rounds      = flag.Int("rounds", 3, "times that each stage of sending is run")

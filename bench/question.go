@@ -39,7 +39,7 @@ type query struct {
 
 var queries = []query{
 	{"q1", "one series, 1 h, raw", func(w workload, turn int) question {
-		start := w.startMS + int64(turn*5%6)*hourMS
+		start := w.startMS + w.someHour(turn)
 		return question{kind: raw, metric: turn % 10, host: turn * 37 % w.hosts, startMS: start, endExcl: start + hourMS}
 	}},
 	{"q2", "one series, 12 h by 5 min", func(w workload, turn int) question {
@@ -50,7 +50,7 @@ var queries = []query{
 		return question{kind: average, metric: turn % 10, host: allHosts, startMS: w.startMS, endExcl: w.endMS(), stepMS: hourMS}
 	}},
 	{"q4", "maximum of all series of a metric by minute, 1 h", func(w workload, turn int) question {
-		start := w.startMS + int64(turn*5%6)*hourMS
+		start := w.startMS + w.someHour(turn)
 		return question{kind: maximum, metric: turn % 10, host: allHosts, startMS: start, endExcl: start + hourMS, stepMS: minuteMS}
 	}},
 	{"q5", "last point of each series of a metric", func(w workload, turn int) question {
@@ -59,6 +59,13 @@ var queries = []query{
 	{"q6", "one series, whole range, raw", func(w workload, turn int) question {
 		return question{kind: raw, metric: turn % 10, host: turn * 37 % w.hosts, startMS: w.startMS, endExcl: w.endMS()}
 	}},
+}
+
+// someHour is the start of one of the first six hours of w, those there are, from
+// its start in ms.
+func (w workload) someHour(turn int) int64 {
+	hours := min(max((w.endMS()-w.startMS)/hourMS, 1), 6)
+	return int64(turn) * 5 % hours * hourMS
 }
 
 // An answer is points by host; with maximum, under no host.

@@ -25,7 +25,7 @@ type run struct {
 const varveName = "varve"
 
 // stageNames are the stages there are. A single shape is a stage as well.
-var stageNames = []string{"W1", "W2", "W3", "json", "shapes", "queries", "restart"}
+var stageNames = []string{"W1", "W2", "W3", "json", "shapes", "queries", "restart", "cassandra"}
 
 func isStage(name string) bool {
 	return slices.Contains(stageNames, name) || slices.ContainsFunc(shapes, func(w workload) bool { return w.name == name })
@@ -38,8 +38,8 @@ func takesPart(t target, stage string, round int) bool {
 		return true
 	case t == (kairosTarget{}): // whose users send JSON
 		return stage == "json" && round == 0
-	case t.name() == (clusterTarget{}).name():
-		return round == 0 && (stage == "json" || stage == w1.name)
+	case t.name() == (clusterTarget{}).name(): // has a stage of its own
+		return false
 	}
 	return round == 0 && (stage == w1.name || stage == w2.name)
 }
@@ -99,6 +99,9 @@ func (r *run) all(ctx context.Context) error {
 	if wants("restart") {
 		r.restarts(ctx)
 	}
+	if wants("cassandra") {
+		r.overCassandra(ctx)
+	}
 	return context.Cause(ctx)
 }
 
@@ -145,7 +148,7 @@ func (r *run) round(ctx context.Context, stage string, round int, w workload, as
 func (r *run) queryStage(ctx context.Context) error {
 	w := r.sized(w1)
 	for _, t := range r.targets {
-		if r.loaded[t.name()] != "" {
+		if r.loaded[t.name()] != "" || t.name() == (clusterTarget{}).name() {
 			continue
 		}
 		dir, _, err := r.emptyDir("queries", t)
@@ -159,7 +162,7 @@ func (r *run) queryStage(ctx context.Context) error {
 		r.loaded[t.name()] = dir
 		fmt.Fprintf(os.Stderr, "queries: %s loaded\n", t.name())
 	}
-	return r.ask(ctx, w, r.loaded)
+	return r.ask(ctx, w, r.targets, r.loaded, usual, "")
 }
 
 // load puts w into a target, settles it and stops it.

@@ -26,6 +26,7 @@ type mode uint8
 const (
 	usual    mode = iota
 	onlyLogs      // keep points out of files, so that a start reads the log
+	uncached      // keep no points that were read from Cassandra
 )
 
 // A server is a running target.

@@ -105,9 +105,9 @@ func (v *varve) post(ctx context.Context, path string, body any) ([]byte, error)
 	return httpDo(ctx, http.MethodPost, "http://"+v.http+path, http.Header{"Content-Type": {"application/json"}}, text)
 }
 
-func (v *varve) query(ctx context.Context, startMS, endExcl int64, metric object) ([]byte, error) {
+func (v *varve) query(ctx context.Context, startMS, endExcl int64, metrics ...object) ([]byte, error) {
 	return v.post(ctx, "/api/v1/datapoints/query", object{
-		"start_absolute": startMS, "end_absolute": endExcl - 1, "metrics": []object{metric},
+		"start_absolute": startMS, "end_absolute": endExcl - 1, "metrics": metrics,
 	})
 }
 

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
+	"time"
 )
 
 // A workload is what is sent: hosts x metricsPerHost series of steps points
@@ -18,6 +19,7 @@ type workload struct {
 	times   timing
 	shape   shape
 	order   order
+	paced   bool // a step is sent when stepMS have passed since the one before
 }
 
 const (
@@ -31,6 +33,14 @@ var (
 	w1 = workload{name: "W1", hosts: 200, steps: 2160, startMS: fullHourMS, stepMS: 10_000, shape: devops}
 	w2 = workload{name: "W2", hosts: 10_000, steps: 20, startMS: fullHourMS, stepMS: 10_000, shape: devops}
 	w3 = workload{name: "W3", hosts: 5, steps: 172_800, startMS: fullHourMS, stepMS: 1_000, shape: devops}
+)
+
+// w1s and live are what KairosDB and Varve over Cassandra get: an hour of W1 as
+// fast as it is taken, and half as many hosts for five minutes at the pace of
+// collectors.
+var (
+	w1s  = workload{name: "W1s", hosts: 200, steps: 360, startMS: fullHourMS, stepMS: 10_000, shape: devops}
+	live = workload{name: "live", hosts: 500, steps: 30, startMS: fullHourMS, stepMS: 10_000, shape: devops, paced: true}
 )
 
 // shapes are workloads of other kinds. None may be a cliff.
@@ -143,7 +153,11 @@ func (w workload) generate(from, to int, emit func(point) error) error {
 	}
 	random := rand.New(rand.NewPCG(uint64(from), uint64(to)))
 	var held []point
+	began := time.Now()
 	for step := range w.steps {
+		if w.paced {
+			time.Sleep(time.Until(began.Add(time.Duration(int64(step)*w.stepMS) * time.Millisecond)))
+		}
 		if w.order != inOrder {
 			random.Shuffle(n, func(i, j int) { turns[i], turns[j] = turns[j], turns[i] })
 		}

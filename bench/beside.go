@@ -1,0 +1,179 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+)
+
+// cityCount is how many series the metric has that a selective query is about,
+// each with a row key in each of cityRows rows of KairosDB's layout.
+const cityCount, cityRows = 300_000, 3
+
+// rowMS is the width of a row of KairosDB's layout.
+const rowMS = 1_814_400_000
+
+const cityMetric = "many.cities"
+
+// overCassandra runs Varve over Cassandra beside KairosDB: each on a node of its
+// own, with what KairosDB's users send and ask.
+func (r *run) overCassandra(ctx context.Context) {
+	var targets []target
+	for _, t := range r.targets {
+		if t.name() == (clusterTarget{}).name() || t == (kairosTarget{}) {
+			targets = append(targets, t)
+		}
+	}
+	if len(targets) == 0 || targets[0].name() != (clusterTarget{}).name() {
+		r.book.fail("cassandra", clusterTarget{}.name(), errors.New("-peers does not name it, or Java is missing"))
+		return
+	}
+	dirs := make(map[string]string)
+	for _, t := range targets {
+		dirs[t.name()] = r.stageOf(ctx, "W1s", t, w1s, asLines)
+	}
+	for _, t := range targets {
+		os.RemoveAll(r.stageOf(ctx, "W1s json", t, w1s, asJSON))
+	}
+	for _, t := range targets {
+		os.RemoveAll(r.stageOf(ctx, "live", t, live, asLines))
+	}
+	r.askOfCassandra(ctx, targets, dirs)
+	for _, t := range targets {
+		if err := r.cities(ctx, t); err != nil {
+			r.book.fail("cities", t.name(), err)
+		}
+	}
+}
+
+// stageOf runs a stage of sending once, and returns the directory that it leaves.
+func (r *run) stageOf(ctx context.Context, stage string, t target, w workload, as form) string {
+	r.book.title(stage, w.String())
+	dir, _, err := r.emptyDir(stage, t)
+	if err == nil {
+		err = r.ingest(ctx, stage, 0, t, w, as, dir)
+	}
+	if err != nil {
+		r.book.fail(stage, t.name(), err)
+	}
+	fmt.Fprintf(os.Stderr, "%s: %s done\n", stage, t.name())
+	return dir
+}
+
+// askOfCassandra asks twice: with all points read from Cassandra, as KairosDB does,
+// and with those kept that were read before.
+func (r *run) askOfCassandra(ctx context.Context, targets []target, dirs map[string]string) {
+	if err := r.ask(ctx, w1s, targets, dirs, uncached, " cold"); err != nil {
+		r.book.fail("queries", "cold", err)
+	}
+	if err := r.ask(ctx, w1s, targets[:1], dirs, usual, " again"); err != nil {
+		r.book.fail("queries", "again", err)
+	}
+}
+
+// cities asks for one city of a metric that has very many.
+func (r *run) cities(ctx context.Context, t target) error {
+	dir, remove, err := r.emptyDir("cities", t)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	s, err := t.start(ctx, dir, usual)
+	if err != nil {
+		return err
+	}
+	defer func() { s.account().kill() }()
+	v := varveOf(s)
+	began := time.Now()
+	if err := v.sendCities(ctx); err != nil {
+		return err
+	}
+	if err := s.flush(ctx); err != nil {
+		return err
+	}
+	if err := v.awaitCity(ctx, cityCount-1); err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "cities: %s loaded in %v\n", t.name(), time.Since(began).Round(time.Second))
+	if err := s.settle(ctx); err != nil {
+		return err
+	}
+	for _, q := range []struct {
+		name          string
+		rows, entries int
+	}{{"one row", 1, 1}, {"three rows", cityRows, 1}, {"two entries", cityRows, 2}} {
+		r.book.title(q.name, fmt.Sprintf("one of %d series, %d rows, named by %d metrics of the request", cityCount, q.rows, q.entries))
+		var millis []float64
+		for turn, spent := 0, time.Duration(0); turn < r.turns && spent < askMost; turn++ {
+			began := time.Now()
+			if err := v.askCity(ctx, turn*7919%cityCount, q.rows, q.entries); err != nil {
+				return err
+			}
+			spent += time.Since(began)
+			millis = append(millis, float64(time.Since(began).Nanoseconds())/1e6)
+		}
+		r.book.add(q.name, figureP50, t.name(), 0, median(millis))
+		r.book.add(q.name, figureP99, t.name(), 0, quantile(millis, 0.99))
+	}
+	return nil
+}
+
+// varveOf is what of a server speaks KairosDB's protocol.
+func varveOf(s server) *varve {
+	if k, ok := s.(*kairosDB); ok {
+		return k.varve
+	}
+	return s.(*overCassandra).varve
+}
+
+// sendCities sends a point of each city in each row.
+func (v *varve) sendCities(ctx context.Context) error {
+	out := body{url: "http://" + v.http + "/api/v1/datapoints", max: bodyEntries}
+	for i := range cityCount {
+		out.next()
+		fmt.Fprintf(&out.text, `{"name":%q,"tags":{"city":"city-%06d"},"datapoints":[`, cityMetric, i)
+		for row := range cityRows {
+			fmt.Fprintf(&out.text, "%s[%d,%d]", ","[:min(row, 1)], fullHourMS+int64(row)*rowMS, i)
+		}
+		out.text.WriteString("]}")
+		if err := out.post(ctx, i == cityCount-1); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitCity waits until a city can be seen in all rows.
+func (v *varve) awaitCity(ctx context.Context, city int) error {
+	var err error
+	for began := time.Now(); time.Since(began) < 5*time.Minute; {
+		if err = v.askCity(ctx, city, cityRows, 1); err == nil || ctx.Err() != nil {
+			return err
+		}
+		if err := sleep(ctx, time.Second); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+// askCity asks for the points of a city in the first rows, and looks whether they
+// are there.
+func (v *varve) askCity(ctx context.Context, city, rows, entries int) error {
+	metric := object{"name": cityMetric, "tags": object{"city": []string{fmt.Sprintf("city-%06d", city)}}}
+	metrics := make([]object, entries)
+	for i := range metrics {
+		metrics[i] = metric
+	}
+	text, err := v.query(ctx, fullHourMS, fullHourMS+int64(rows-1)*rowMS+1, metrics...)
+	if err != nil {
+		return err
+	}
+	a, err := v.read(question{host: allHosts}, text)
+	if err == nil && a.size() != rows*entries {
+		err = fmt.Errorf("city %d has %d points in %d rows of %d entries", city, a.size(), rows, entries)
+	}
+	return err
+}
