@@ -3,21 +3,26 @@
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 RACE        := ./internal/wal ./internal/head ./internal/index ./internal/embedded ./internal/spool ./internal/ingest/... ./internal/query ./internal/rollup ./internal/transfer ./internal/kairos ./internal/server
 FUZZTIME    ?= 4s
+CASSANDRA   ?= 5.0.8
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 
 # The product is pure Go. Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help build test test-cluster race fuzz-short lint bench docs
+.PHONY: help build test test-contract test-cluster race fuzz-short lint bench docs
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | awk -F'|' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 build: ## build bin/varve
 	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/varve ./cmd/varve
 
 test: ## run all tests, beside a Cassandra node where there is Java and Maven
 	scripts/cassandra.sh with go test ./...
+
+test-contract: ## run all that is promised over CASSANDRA (5.0.8 or 4.1.10), some minutes
+	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra -cassandra.conformance -count=1 -timeout 40m
+	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra/... ./internal/kairos -count=1
 
 test-cluster: ## kill and pause nodes of a ring of three under load, some ten minutes
 	go test ./e2e/cluster -run TestRing -cluster -v -count=1 -timeout 40m

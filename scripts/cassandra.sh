@@ -7,7 +7,8 @@
 #                                      they answer; prints "address pid-file" each
 #   cassandra.sh stop --dir D          stop the nodes of that folder
 #   cassandra.sh run --dir D           become one node, in the foreground
-#   cassandra.sh with COMMAND...       start one node, run the command with its
+#   cassandra.sh with [--version V] COMMAND...
+#                                      start one node, run the command with its
 #                                      address in VARVE_TEST_CASSANDRA, stop the
 #                                      node. Without a node, that is said loudly and
 #                                      the command runs all the same
@@ -45,10 +46,6 @@ version=5.0.8 dir='' nodes=1 node=1 ip='' yaml='' heap=512m jmx=''
 verb=${1:-}
 [[ -n $verb ]] && shift
 command=()
-if [[ $verb == with ]]; then
-	command=("$@")
-	set --
-fi
 [[ $verb == jars && -n ${1:-} && $1 != --* ]] && set -- --version "$@"
 while (($#)); do
 	case $1 in
@@ -57,9 +54,14 @@ while (($#)); do
 		declare "${1#--}=$2"
 		shift 2
 		;;
-	*) fail 2 "unknown option $1" ;;
+	*)
+		[[ $verb == with && $1 != --* ]] || fail 2 "unknown option $1"
+		command=("$@")
+		break
+		;;
 	esac
 done
+[[ $verb != with || ${#command[@]} -gt 0 ]] || fail 2 "with needs a command"
 
 # jars puts the folder of the jars into $lib, fetched if they are not there.
 jars() {
@@ -174,7 +176,7 @@ with_node() {
 	dir=$(mktemp -d)
 	trap 'stop_nodes; rm -rf "$dir"' EXIT
 	trap 'exit 130' INT TERM HUP
-	if ring=$("$0" start --dir "$dir"); then
+	if ring=$("$0" start --dir "$dir" --version "$version"); then
 		export VARVE_TEST_CASSANDRA=${ring%% *}
 	else
 		printf '\n*** NO CASSANDRA (exit status %d of scripts/cassandra.sh start): TESTS THAT NEED ONE ARE SKIPPED ***\n\n' $? >&2
