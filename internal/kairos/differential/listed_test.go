@@ -30,6 +30,40 @@ func TestDeviationsAreDocumented(t *testing.T) {
 	}
 }
 
+// TestLostDigits holds what was found: KairosDB's line through rates of 15 weeks,
+// between points of some milliseconds.
+func TestLostDigits(t *testing.T) {
+	said := func(v string) answer {
+		text := `{"queries": [{"results": [{"name": "m", "values": [[1325264654907, ` + v + `]]}]}]}`
+		body, err := decode([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer{status: 200, body: body, text: text}
+	}
+	for _, c := range []struct {
+		aggregators, varve, kairos string
+		want                       bool
+	}{
+		{"rate least_squares", "9251941623500.686", "9251938369536.0", true},
+		{"rate least_squares", "9251941623500.686", "9051938369536.0", false},
+		{"rate sum", "9251941623500.686", "9251938369536.0", false},
+		{"least_squares rate", "9251941623500.686", "1.0", true},
+	} {
+		list := []any{}
+		for _, name := range strings.Fields(c.aggregators) {
+			list = append(list, map[string]any{"name": name})
+		}
+		tr := &trial{
+			Points:   []point{{Metric: "m", Type: "long", TimeMS: 1325264654907, Value: 618378}},
+			Question: question{Path: "datapoints/query", Body: map[string]any{"metrics": []any{map[string]any{"name": "m", "aggregators": list}}}},
+		}
+		if got := lostDigits(tr, said(c.varve), said(c.kairos)); got != c.want {
+			t.Errorf("%s, %s and %s: listed %t, want %t", c.aggregators, c.varve, c.kairos, got, c.want)
+		}
+	}
+}
+
 // deviations are asked in order; the first that matches explains a difference.
 var deviations = []deviation{
 	{
@@ -403,32 +437,82 @@ func collide(tr *trial) bool {
 // lostDigits tells whether answers differ only as far as the original's way of
 // computing loses digits.
 func lostDigits(tr *trial, varve, kairos answer) bool {
-	lossy := false
-	slack := 0.0
-	anyMetric(tr.Question, func(m map[string]any) bool {
-		after := false
-		hasAggregator(m, func(a map[string]any) bool {
-			switch a["name"] {
-			case "dev", "least_squares", "sma":
-				lossy, after = true, true
-			case "rate", "sampler", "filter", "score", "percentile", "diff", "scale", "div":
-				if after { // these make any difference large
-					slack = math.Inf(1)
-				}
-			}
-			return false
-		})
-		return false
-	})
-	if !lossy || varve.status != kairos.status {
+	if varve.status != 200 || kairos.status != 200 {
 		return false
 	}
-	for _, p := range tr.Points {
-		if v, err := json.Number(encode(p.Value)).Float64(); err == nil {
-			// A line is followed from the year 1970 up to now.
-			slack = max(slack, math.Abs(v)*max(1e-6, 1e-15*math.Abs(float64(p.TimeMS))))
+	mine, theirs := queriesOf(varve.body), queriesOf(kairos.body)
+	metrics, _ := tr.Question.Body["metrics"].([]any)
+	if len(mine) != len(metrics) || len(theirs) != len(metrics) {
+		return false
+	}
+	for i, m := range metrics {
+		metric, _ := m.(map[string]any)
+		loss := lossOf(metric, tr.Points)
+		if math.IsInf(loss, 1) {
+			continue
+		}
+		slack := loss * max(largest(varve.body, i), largest(kairos.body, i), largestOf(tr.Points))
+		if (comparer{tolerance: tolerance, slack: slack}).compare("", "", mine[i], theirs[i]) != "" {
+			return false
 		}
 	}
-	c := comparer{tolerance: tolerance, slack: slack}
-	return c.compare("", "", varve.body, kairos.body) == "" || math.IsInf(slack, 1)
+	return true
+}
+
+// lossOf is how wrong the original's numbers may be, relative to the largest
+// number there is.
+func lossOf(metric map[string]any, points []point) float64 {
+	lossy, enlarged := false, false
+	hasAggregator(metric, func(a map[string]any) bool {
+		switch a["name"] {
+		case "dev", "least_squares", "sma":
+			lossy = true
+		case "rate", "sampler", "filter", "score", "percentile", "diff", "scale", "div":
+			enlarged = enlarged || lossy // these make any difference large
+		}
+		return false
+	})
+	if !lossy {
+		return 0
+	}
+	if enlarged {
+		return math.Inf(1)
+	}
+	loss := 1e-6
+	for _, p := range points {
+		loss = max(loss, 1e-15*math.Abs(float64(p.TimeMS))) // a line is followed from the year 1970 up to now
+	}
+	return loss
+}
+
+func largestOf(points []point) float64 {
+	n := 0.0
+	for _, p := range points {
+		n = max(n, magnitude(p.Value))
+	}
+	return n
+}
+
+// largest is the largest number of an answer. What a rate makes of points may be
+// much larger than these.
+func largest(body any, query int) float64 {
+	n := 0.0
+	each(body, func(i int, r map[string]any) {
+		values, _ := r["values"].([]any)
+		for _, v := range values {
+			if pair, ok := v.([]any); ok && len(pair) == 2 && i == query {
+				n = max(n, magnitude(pair[1]))
+			}
+		}
+	})
+	return n
+}
+
+// magnitude is how large a value is, 0 if it is no number.
+func magnitude(value any) float64 {
+	v, err := json.Number(encode(value)).Float64()
+	if err != nil {
+		return 0
+	}
+	return math.Abs(v)
 }
