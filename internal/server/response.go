@@ -54,6 +54,7 @@ func (rw *response) WriteHeader(status int) {
 	if status >= 200 && rw.status == 0 {
 		rw.status = status
 		rw.finishHeader()
+		rw.extend() // an answer without a body may come after long work
 	}
 	rw.ResponseWriter.WriteHeader(status)
 }

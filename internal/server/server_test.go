@@ -208,10 +208,18 @@ func TestSlowIsNotStalled(t *testing.T) {
 			case <-r.Context().Done():
 				t.Error("the client was taken for gone")
 			}
+			if r.URL.RawQuery == "silent" {
+				w.WriteHeader(http.StatusNoContent)
+				return
+			}
 			w.Write(body)
 		})}
 	})
 	w := s.dial()
+	w.send("POST /hello?silent HTTP/1.1", "Host: x", "Content-Length: 1", "", "x")
+	if response, _ := w.answer(); response.StatusCode != 204 {
+		t.Fatal(response.StatusCode)
+	}
 	for range 2 { // the second request must not inherit a deadline
 		w.send("POST /hello HTTP/1.1", "Host: x", "Content-Length: 8", "", "")
 		for range 8 {
