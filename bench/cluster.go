@@ -52,18 +52,18 @@ func (t clusterTarget) start(ctx context.Context, dir string, how mode) (server,
 		return nil, err
 	}
 	o.under = node
-	return o, o.awaitWithin(javaPatience, func() error { return o.flush(ctx) })
+	return o, o.awaitWithin(javaPatience, func() error {
+		_, err := httpGet(ctx, "http://"+o.http+"/api/v1/metricnames?prefix=none") // fails until the keyspace is open
+		return err
+	})
 }
 
 // dataDirs is none: what Cassandra has not flushed lies in its log.
 func (o *overCassandra) dataDirs() []string { return nil }
 
-// stored counts what Cassandra has. A flush may take longer than a connection may
-// be silent: it goes on when the wait for it has ended.
+// stored counts what Cassandra has.
 func (o *overCassandra) stored(ctx context.Context) (int64, error) {
-	waiting, cancel := context.WithTimeout(ctx, 20*time.Second)
-	defer cancel()
-	if err := o.flush(waiting); err != nil && waiting.Err() == nil {
+	if err := o.flush(ctx); err != nil {
 		return 0, err
 	}
 	n, err := o.metric(ctx, "varve_spool_drained_samples_total")

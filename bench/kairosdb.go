@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -101,10 +102,13 @@ func (kairosTarget) start(ctx context.Context, dir string, _ mode) (server, erro
 	})
 }
 
-// startNode starts a node of Cassandra on an address of its own: nodes of other
-// runs have the same port.
+// nodes counts those that were started.
+var nodes atomic.Int64
+
+// startNode starts a node of Cassandra on an address of its own: all have the same
+// port.
 func startNode(ctx context.Context, dir string) (node *process, ip string, err error) {
-	ip = fmt.Sprintf("127.%d.%d.1", os.Getpid()/250%98+100, os.Getpid()%250+1)
+	ip = fmt.Sprintf("127.%d.%d.%d", os.Getpid()/250%98+100, os.Getpid()%250+1, nodes.Add(1)%250+1)
 	node, err = startIn(ctx, javaOptions, filepath.Join("scripts", "cassandra.sh"), "run", "--dir", dir, "--ip", ip, "--heap", "2g")
 	if err != nil {
 		return nil, "", err
