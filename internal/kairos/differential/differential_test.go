@@ -19,6 +19,9 @@ var (
 // questionsPerWorld is how many questions are asked about one set of points.
 const questionsPerWorld = 30
 
+// progressStep is after how many questions a long run says how far it is.
+const progressStep = 500
+
 // deletesPerWorld come after them, each followed by some questions.
 const deletesPerWorld = 3
 
@@ -52,8 +55,14 @@ func (r *run) all(questions int) {
 			}
 			continue
 		}
+		before := r.asked
 		r.explore(number)
-		worlds++
+		if r.asked > before {
+			worlds++
+		}
+		if r.asked/progressStep > before/progressStep {
+			r.t.Logf("%d questions about %d worlds up to %d in %v, %d differ otherwise", r.asked, worlds, number, time.Since(began).Round(time.Second), r.failed)
+		}
 	}
 	explained := r.explained()
 	r.t.Logf("seed %d: %d questions about %d worlds in %v; %d agree, %d differ as listed %v, %d differ otherwise; statuses %v",
