@@ -46,10 +46,32 @@ func (r *run) ask(ctx context.Context, w workload, targets []target, dirs map[st
 	if len(contenders) == 0 || contenders[0].name != targets[0].name() {
 		return nil // without Varve there is nothing to compare with
 	}
+	if err := warmUp(ctx, w, contenders); err != nil {
+		return err
+	}
 	for _, q := range queries {
 		q.name += suffix
 		if err := r.askOne(ctx, w, q, contenders); err != nil {
 			return fmt.Errorf("%s: %w", q.name, err)
+		}
+	}
+	return nil
+}
+
+// warmUp asks those servers everything for a while that run on Java: they compile
+// what they do often.
+func warmUp(ctx context.Context, w workload, contenders []*contender) error {
+	const each = 40 * time.Second
+	for _, c := range contenders {
+		if c.server.account().under == nil {
+			continue
+		}
+		for began, turn := time.Now(), 0; time.Since(began) < each; turn++ {
+			for _, q := range queries {
+				if _, err := c.server.ask(ctx, q.question(w, turn)); err != nil {
+					return fmt.Errorf("%s: %s: %w", q.name, c.name, err)
+				}
+			}
 		}
 	}
 	return nil

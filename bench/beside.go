@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -19,7 +20,7 @@ const cityMetric = "many.cities"
 
 // overCassandra runs Varve over Cassandra beside KairosDB: each on a node of its
 // own, with what KairosDB's users send and ask.
-func (r *run) overCassandra(ctx context.Context) {
+func (r *run) overCassandra(ctx context.Context, parts []string) {
 	var targets []target
 	for _, t := range r.targets {
 		if t.name() == (clusterTarget{}).name() || t == (kairosTarget{}) {
@@ -32,15 +33,16 @@ func (r *run) overCassandra(ctx context.Context) {
 	}
 	dirs := make(map[string]string)
 	for _, t := range targets {
-		dirs[t.name()] = r.stageOf(ctx, "W1s", t, w1s, asLines)
+		if err := r.ingestCassandra(ctx, t, parts, dirs); err != nil {
+			r.book.fail("cassandra-ingest", t.name(), err)
+		}
 	}
-	for _, t := range targets {
-		os.RemoveAll(r.stageOf(ctx, "W1s json", t, w1s, asJSON))
+	if slices.Contains(parts, "cassandra-queries") {
+		r.askOfCassandra(ctx, targets, dirs)
 	}
-	for _, t := range targets {
-		os.RemoveAll(r.stageOf(ctx, "live", t, live, asLines))
+	if !slices.Contains(parts, "cassandra-cities") {
+		return
 	}
-	r.askOfCassandra(ctx, targets, dirs)
 	for _, t := range targets {
 		if err := r.cities(ctx, t); err != nil {
 			r.book.fail("cities", t.name(), err)
@@ -48,23 +50,79 @@ func (r *run) overCassandra(ctx context.Context) {
 	}
 }
 
-// stageOf runs a stage of sending once, and returns the directory that it leaves.
-func (r *run) stageOf(ctx context.Context, stage string, t target, w workload, as form) string {
-	r.book.title(stage, w.String())
-	dir, _, err := r.emptyDir(stage, t)
-	if err == nil {
-		err = r.ingest(ctx, stage, 0, t, w, as, dir)
+// inRow is w in another row of KairosDB's layout, with row keys of its own.
+func (w workload) inRow(n int) workload {
+	w.startMS += int64(n) * rowMS
+	return w
+}
+
+// ingestCassandra sends one workload after the other to one server, each into rows
+// of its own. What is sent first is not measured: a Java that has just started
+// costs several times what it does later.
+func (r *run) ingestCassandra(ctx context.Context, t target, parts []string, dirs map[string]string) error {
+	ingests, lives := slices.Contains(parts, "cassandra-ingest"), slices.Contains(parts, "cassandra-live")
+	if !ingests && !lives {
+		return nil
+	}
+	dir, _, err := r.emptyDir("cassandra", t)
+	if err != nil {
+		return err
+	}
+	s, err := t.start(ctx, dir, usual)
+	if err != nil {
+		return err
+	}
+	stage := func(name string, w workload, as form) {
+		if err == nil {
+			r.book.title(name, w.String())
+			err = r.sendTo(ctx, s, name, 0, t, w, as)
+			fmt.Fprintf(os.Stderr, "%s: %s done\n", name, t.name())
+		}
+	}
+	if err = s.send(ctx, w1s.inRow(1), asLines, r.connections); err == nil {
+		err = errors.Join(awaitStored(ctx, s, w1s.points()), s.settle(ctx))
+	}
+	if ingests {
+		stage("W1s", w1s, asLines)
+		stage("W1s json", w1s.inRow(2), asJSON)
+	}
+	if lives {
+		stage("live", live.inRow(3), asLines)
+		if err == nil {
+			err = r.rest(ctx, s, "live", t)
+		}
 	}
 	if err != nil {
-		r.book.fail(stage, t.name(), err)
+		s.account().kill()
+		return err
 	}
-	fmt.Fprintf(os.Stderr, "%s: %s done\n", stage, t.name())
-	return dir
+	dirs[t.name()] = dir
+	return s.account().stop()
+}
+
+// rest takes down what a server costs that has nothing to do.
+func (r *run) rest(ctx context.Context, s server, stage string, t target) error {
+	const rest = 20 * time.Second
+	before, err := s.account().cpuSeconds()
+	if err != nil {
+		return err
+	}
+	if err := sleep(ctx, rest); err != nil {
+		return err
+	}
+	after, err := s.account().cpuSeconds()
+	r.book.add(stage, figureIdle, t.name(), 0, (after-before)/rest.Seconds())
+	return err
 }
 
 // askOfCassandra asks twice: with all points read from Cassandra, as KairosDB does,
 // and with those kept that were read before.
 func (r *run) askOfCassandra(ctx context.Context, targets []target, dirs map[string]string) {
+	for _, t := range targets {
+		if err := r.loadIfMissing(ctx, t, w1s, dirs); err != nil {
+			r.book.fail("queries", t.name(), err)
+		}
+	}
 	if err := r.ask(ctx, w1s, targets, dirs, uncached, " cold"); err != nil {
 		r.book.fail("queries", "cold", err)
 	}

@@ -62,7 +62,9 @@ var (
 	figureBytes    = figure{"on disk, settled", "bytes/point"}
 	figurePart     = "  of it " // and the name of a directory, bytes/point
 	figurePeak     = figure{"peak RSS of ingest", "MB"}
-	figureOwnPeak  = figure{"  of it the server alone", "MB"}
+	figureOwnCPU   = figure{"  of it the server alone", "s/M points"}
+	figureIdle     = figure{"CPU at rest, not counted", "s/s"}
+	figureOwnPeak  = figure{"peak RSS of the server alone", "MB"}
 	figureVisible  = figure{"sent to visible, worst of 3", "ms"}
 	figureP50      = figure{"p50", "ms"}
 	figureP99      = figure{"p99", "ms"}

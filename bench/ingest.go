@@ -10,22 +10,29 @@ import (
 
 // ingest runs one stage of sending w on one target, in an empty directory. It
 // leaves everything settled and the server stopped.
-func (r *run) ingest(ctx context.Context, stage string, round int, t target, w workload, as form, dir string) (err error) {
+func (r *run) ingest(ctx context.Context, stage string, round int, t target, w workload, as form, dir string) error {
 	s, err := t.start(ctx, dir, usual)
 	if err != nil {
 		return err
 	}
-	defer func() {
-		if err == nil {
-			err = s.account().stop()
-			return
-		}
+	if err := r.sendTo(ctx, s, stage, round, t, w, as); err != nil {
 		s.account().kill()
-	}()
+		return err
+	}
+	return s.account().stop()
+}
+
+// sendTo sends w to a server, measures what it cost, and looks whether all of it is
+// there.
+func (r *run) sendTo(ctx context.Context, s server, stage string, round int, t target, w workload, as form) error {
 	add := func(f figure, v float64) { r.book.add(stage, f, t.name(), round, v) }
 	millions := float64(w.points()) / 1e6
 
 	before, err := s.account().cpuSeconds()
+	if err != nil {
+		return err
+	}
+	ownBefore, err := s.account().ownSeconds()
 	if err != nil {
 		return err
 	}
@@ -42,6 +49,10 @@ func (r *run) ingest(ctx context.Context, stage string, round int, t target, w w
 	}
 	taken := time.Since(began)
 	visible, err := s.account().cpuSeconds()
+	if err != nil {
+		return err
+	}
+	own, err := s.account().ownSeconds()
 	if err != nil {
 		return err
 	}
@@ -70,6 +81,9 @@ func (r *run) ingest(ctx context.Context, stage string, round int, t target, w w
 		return err
 	}
 	add(figureCPU, (visible-before)/millions)
+	if s.account().under != nil {
+		add(figureOwnCPU, (own-ownBefore)/millions)
+	}
 	add(figureCPUAll, (settled-before)/millions)
 	add(figureSpeed, millions/taken.Seconds())
 	if len(disk) > 0 {
@@ -82,11 +96,11 @@ func (r *run) ingest(ctx context.Context, stage string, round int, t target, w w
 	}
 	add(figurePeak, float64(memory)/1e6)
 	if s.account().under != nil {
-		own, err := s.account().ownPeak()
+		alone, err := s.account().ownPeak()
 		if err != nil {
 			return err
 		}
-		add(figureOwnPeak, float64(own)/1e6)
+		add(figureOwnPeak, float64(alone)/1e6)
 	}
 	if stage == w1.name && round == 0 {
 		wait, err := visibility(ctx, s, w)
@@ -132,8 +146,14 @@ func visibility(ctx context.Context, s server, w workload) (longest time.Duratio
 // profile takes CPU profiles of a Varve until the function that it returns is
 // called, if profiles are wanted.
 func (r *run) profile(ctx context.Context, s server, prefix string) (stop func() error) {
-	v, ok := s.(*varve)
-	if !ok || r.profiles == "" {
+	var v *varve
+	switch s := s.(type) {
+	case *varve:
+		v = s
+	case *overCassandra:
+		v = s.varve
+	}
+	if v == nil || r.profiles == "" {
 		return func() error { return nil }
 	}
 	ctx, cancel := context.WithCancel(ctx)

@@ -27,8 +27,11 @@ const varveName = "varve"
 // stageNames are the stages there are. A single shape is a stage as well.
 var stageNames = []string{"W1", "W2", "W3", "json", "shapes", "queries", "restart", "cassandra"}
 
+// cassandraParts are the parts of the stage cassandra, which can be run alone.
+var cassandraParts = []string{"cassandra-ingest", "cassandra-live", "cassandra-queries", "cassandra-cities"}
+
 func isStage(name string) bool {
-	return slices.Contains(stageNames, name) || slices.ContainsFunc(shapes, func(w workload) bool { return w.name == name })
+	return slices.Contains(stageNames, name) || slices.Contains(cassandraParts, name) || slices.ContainsFunc(shapes, func(w workload) bool { return w.name == name })
 }
 
 // takesPart reports whether a target runs a round of a stage of sending.
@@ -99,8 +102,9 @@ func (r *run) all(ctx context.Context) error {
 	if wants("restart") {
 		r.restarts(ctx)
 	}
-	if wants("cassandra") {
-		r.overCassandra(ctx)
+	parts := slices.DeleteFunc(slices.Clone(cassandraParts), func(part string) bool { return !wants("cassandra") && !wants(part) })
+	if len(parts) > 0 {
+		r.overCassandra(ctx, parts)
 	}
 	return context.Cause(ctx)
 }
@@ -148,21 +152,30 @@ func (r *run) round(ctx context.Context, stage string, round int, w workload, as
 func (r *run) queryStage(ctx context.Context) error {
 	w := r.sized(w1)
 	for _, t := range r.targets {
-		if r.loaded[t.name()] != "" || t.name() == (clusterTarget{}).name() {
-			continue
+		if t.name() == (clusterTarget{}).name() {
+			continue // has a stage of its own
 		}
-		dir, _, err := r.emptyDir("queries", t)
-		if err == nil {
-			err = r.load(ctx, t, w, dir)
-		}
-		if err != nil {
+		if err := r.loadIfMissing(ctx, t, w, r.loaded); err != nil {
 			r.book.fail("queries", t.name(), err)
-			continue
 		}
-		r.loaded[t.name()] = dir
-		fmt.Fprintf(os.Stderr, "queries: %s loaded\n", t.name())
 	}
 	return r.ask(ctx, w, r.targets, r.loaded, usual, "")
+}
+
+// loadIfMissing loads w into a target that has no directory in dirs yet.
+func (r *run) loadIfMissing(ctx context.Context, t target, w workload, dirs map[string]string) error {
+	if dirs[t.name()] != "" {
+		return nil
+	}
+	dir, _, err := r.emptyDir("queries", t)
+	if err == nil {
+		err = r.load(ctx, t, w, dir)
+	}
+	if err == nil {
+		dirs[t.name()] = dir
+		fmt.Fprintf(os.Stderr, "queries: %s loaded\n", t.name())
+	}
+	return err
 }
 
 // load puts w into a target, settles it and stops it.
