@@ -27,14 +27,16 @@ type Config struct {
 	TLS              TLSConfig     `yaml:"tls" doc:"Encryption of the connections to Cassandra."`
 	Compression      bool          `yaml:"compression" doc:"compress frames with LZ4; pays between data centres, costs CPU near by"`
 	Connections      int           `yaml:"connections" doc:"connections to each node, 1 to 16"`
-	ReadsInFlight    int           `yaml:"reads_in_flight" doc:"most statements that read at once, for each node, 1 to 4096; fewer after timeouts"`
-	WritesInFlight   int           `yaml:"writes_in_flight" doc:"most statements that write at once, for each node, 1 to 4096; fewer after timeouts"`
+	ReadsInFlight    int           `yaml:"reads_in_flight" doc:"most statements that read at once, for each node, 1 to 4096; fewer while the node is slow, see latency_goal"`
+	WritesInFlight   int           `yaml:"writes_in_flight" doc:"most statements that write at once, for each node, 1 to 4096; fewer while the node is slow, see latency_goal"`
 	BytesInFlight    units.Bytes   `yaml:"bytes_in_flight" doc:"most bytes of statements at once, for each node, reads and writes apart, 64KiB to 1GiB"`
+	LatencyGoal      time.Duration `yaml:"latency_goal" doc:"time in which a node answers 99 of 100 statements; one that does not is given fewer at once, 10ms to 1m"`
 	ConnectTimeout   time.Duration `yaml:"connect_timeout" doc:"time to connect to a node, 100ms to 1m"`
 	ReadTimeout      time.Duration `yaml:"read_timeout" doc:"time that one attempt of a read may take; best above Cassandra's own 5s, 100ms to 5m"`
 	WriteTimeout     time.Duration `yaml:"write_timeout" doc:"time that one attempt of a write may take; best above Cassandra's own 2s, 100ms to 5m"`
 	ScanTimeout      time.Duration `yaml:"scan_timeout" doc:"time that one attempt of a statement over the whole table or of a schema change may take, 1s to 10m"`
 	StallAfter       time.Duration `yaml:"stall_after" doc:"a node with statements in flight that answers none of them for so long is avoided until it answers again, 50ms to 1m"`
+	OutageGrace      time.Duration `yaml:"outage_grace" doc:"when no node answers, time from the beginning of that after which reads fail instead of waiting, 0s to 1m"`
 	Attempts         int           `yaml:"attempts" doc:"how often a statement is tried before its error is told, 1 to 100"`
 	RetryPause       time.Duration `yaml:"retry_pause" doc:"pause before the second attempt; it doubles with each, up to 2s, 1ms to 2s"`
 }
@@ -61,11 +63,13 @@ func DefaultConfig() Config {
 		ReadsInFlight:    128,
 		WritesInFlight:   64,
 		BytesInFlight:    4 * units.MiB,
+		LatencyGoal:      500 * time.Millisecond,
 		ConnectTimeout:   3 * time.Second,
 		ReadTimeout:      6 * time.Second,
 		WriteTimeout:     4 * time.Second,
 		ScanTimeout:      30 * time.Second,
 		StallAfter:       time.Second,
+		OutageGrace:      2 * time.Second,
 		Attempts:         6,
 		RetryPause:       20 * time.Millisecond,
 	}
@@ -123,6 +127,8 @@ func (c Config) Validate() error {
 		key             string
 		value, min, max time.Duration
 	}{
+		{"latency_goal", c.LatencyGoal, 10 * time.Millisecond, time.Minute},
+		{"outage_grace", c.OutageGrace, 0, time.Minute},
 		{"connect_timeout", c.ConnectTimeout, 100 * time.Millisecond, time.Minute},
 		{"read_timeout", c.ReadTimeout, 100 * time.Millisecond, 5 * time.Minute},
 		{"write_timeout", c.WriteTimeout, 100 * time.Millisecond, 5 * time.Minute},

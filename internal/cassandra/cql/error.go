@@ -120,6 +120,12 @@ func (c class) retryable() bool { return c >= classTimeout && c < classDisagreed
 // congested: fewer statements at once may help.
 func (c class) congested() bool { return c == classTimeout || c == classOverloaded }
 
+// A waitError says that the caller went while the statement waited for others.
+type waitError struct{ err error }
+
+func (e *waitError) Error() string { return "waiting for statements before it: " + e.err.Error() }
+func (e *waitError) Unwrap() error { return e.err }
+
 var (
 	errAttemptTimeout = errors.New("no answer in time")
 	errStalled        = errors.New("the node does not answer anything at present")
@@ -131,7 +137,11 @@ func classify(ctx context.Context, err error) class {
 	if err == nil {
 		return classOK
 	}
-	if errors.Is(err, errAttemptTimeout) || errors.Is(err, errStalled) {
+	var away *outage
+	switch {
+	case errors.As(err, &away):
+		return classNoHost
+	case errors.Is(err, errAttemptTimeout), errors.Is(err, errStalled):
 		return classTimeout
 	}
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ctx.Err())) {
@@ -271,7 +281,12 @@ func (s *Session) told(ctx context.Context, st *Statement, err error, c class, a
 	}
 	switch c {
 	case classNoHost, classTransport:
-		what += ": no node answers; see that the nodes run and that cassandra.hosts names some of them"
+		if away := (*outage)(nil); errors.As(err, &away) {
+			what, err = what+": "+away.Error(), nil
+		} else {
+			what += ": no node answers"
+		}
+		what += "; see that the nodes run and that cassandra.hosts names some of them"
 	case classUnavailable:
 		what += ": too few replicas are alive for the consistency that is asked for; start the missing nodes or lower it"
 	case classTimeout:

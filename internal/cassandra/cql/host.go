@@ -9,16 +9,22 @@ import (
 )
 
 // hosts orders the nodes for each statement: as the policy below says (replicas
-// of the partition first), but nodes that have stopped answering last.
+// of the partition first), but a replica that has as many statements as it bears
+// behind one that has room, and nodes that have stopped answering last. So a slow
+// node gets less than a fast one. If no replica has room, the one with the fewest
+// in flight is taken: another node would only pass the statement on to it.
 //
-// A node is silent when statements wait at it and it has answered none of them
-// for stallAfter. This is how a paused process or a dead machine shows: its
-// connections stay open, and the other nodes notice only after some 20 s. A
-// silent node gets one statement at a time, to see whether it is back.
+// A node is silent when statements wait at it and it has answered nothing for
+// stallAfter, not even a probe. This is how a paused process or a dead machine
+// shows: its connections stay open, and the other nodes notice only after some
+// 20 s. A silent node gets one statement at a time, to see whether it is back.
 type hosts struct {
 	gocql.HostSelectionPolicy
 	stallAfter time.Duration
+	most       [kinds]int // limits of a node
+	goal       time.Duration
 	now        func() time.Time
+	forget     func(*gocql.HostInfo) // called when a node left the ring
 
 	mu    sync.Mutex
 	known map[string]*host // by host id
@@ -28,61 +34,153 @@ type host struct {
 	inFlight int
 	since    time.Time // last answer, or when it became busy
 	suspect  bool      // was silent, and has not answered since
+	probed   bool      // a probe is under way
+	kind     [kinds]struct {
+		inFlight int
+		pace     pace
+	}
 }
 
-func newHosts(below gocql.HostSelectionPolicy, stallAfter time.Duration, now func() time.Time) *hosts {
-	return &hosts{HostSelectionPolicy: below, stallAfter: stallAfter, now: now, known: make(map[string]*host)}
+// newHosts makes the policy above one that is aware of tokens, which is made
+// here so as to know which of its nodes are replicas.
+func newHosts(below gocql.HostSelectionPolicy, config Config, now func() time.Time, forget func(*gocql.HostInfo)) *hosts {
+	return &hosts{
+		HostSelectionPolicy: gocql.TokenAwareHostPolicy(others{below}, gocql.ShuffleReplicas()),
+		stallAfter:          config.StallAfter,
+		most:                [kinds]int{reads: config.ReadsInFlight, writes: config.WritesInFlight},
+		goal:                config.LatencyGoal,
+		now:                 now,
+		forget:              forget,
+		known:               make(map[string]*host),
+	}
+}
+
+// others marks the nodes that the policy aware of tokens takes when it has no
+// replica: the statement is of no single partition, or all replicas were tried.
+type others struct{ gocql.HostSelectionPolicy }
+
+type other struct{ gocql.SelectedHost }
+
+func (p others) Pick(statement gocql.ExecutableStatement) gocql.NextHost {
+	next := p.HostSelectionPolicy.Pick(statement)
+	return func() gocql.SelectedHost {
+		if h := next(); h != nil {
+			return other{h}
+		}
+		return nil
+	}
 }
 
 // Pick is called by the driver for each statement.
 func (p *hosts) Pick(statement gocql.ExecutableStatement) gocql.NextHost {
-	next := p.HostSelectionPolicy.Pick(statement)
-	var a *attempt
-	if c, ok := statement.(interface{ Context() context.Context }); ok {
-		a = attemptOf(c.Context())
+	c := choice{hosts: p, next: p.HostSelectionPolicy.Pick(statement)}
+	if s, ok := statement.(interface{ Context() context.Context }); ok {
+		c.attempt = attemptOf(s.Context())
 	}
-	var silent []gocql.SelectedHost
-	var last *tracked
-	return func() gocql.SelectedHost {
-		if last != nil {
-			last.done() // the driver had no connection to it
-			last = nil
-		}
-		for next != nil {
-			h := next()
-			if h == nil {
-				next = nil
-				break
-			}
-			info := h.Info()
-			if info == nil || !info.IsUp() {
-				continue
-			}
-			if p.avoid(info.HostID()) {
-				silent = append(silent, h)
-				continue
-			}
-			last = p.begin(h, a)
-			return last
-		}
-		if len(silent) == 0 {
-			return nil
-		}
-		last = p.begin(silent[0], a)
-		silent = silent[1:]
-		return last
+	if c.attempt != nil {
+		c.kind = c.attempt.kind
 	}
+	return c.host
 }
 
-// avoid says that the node is silent and is being tried already.
-func (p *hosts) avoid(id string) bool {
+// A choice is the order of nodes for one statement, as far as it was needed.
+type choice struct {
+	hosts   *hosts
+	attempt *attempt
+	kind    kind
+	next    gocql.NextHost // nil at its end
+	ahead   gocql.SelectedHost
+	last    *tracked
+
+	fullReplicas, fullOthers, silent []gocql.SelectedHost
+}
+
+// host returns the next node.
+func (c *choice) host() gocql.SelectedHost {
+	if c.last != nil {
+		c.last.done() // the driver had no connection to it
+		c.last = nil
+	}
+	h := c.order()
+	if h == nil {
+		return nil
+	}
+	c.last = c.hosts.begin(h, c.kind, c.attempt)
+	return c.last
+}
+
+func (c *choice) order() gocql.SelectedHost {
+	for h := c.peek(); h != nil; h = c.peek() {
+		_, isOther := h.(other)
+		if isOther && len(c.fullReplicas) > 0 {
+			break
+		}
+		c.ahead = nil
+		info := h.Info()
+		if info == nil || !info.IsUp() {
+			continue
+		}
+		switch silent, full := c.hosts.look(info.HostID(), c.kind); {
+		case silent:
+			c.silent = append(c.silent, h)
+		case full && isOther:
+			c.fullOthers = append(c.fullOthers, h)
+		case full:
+			c.fullReplicas = append(c.fullReplicas, h)
+		default:
+			return h
+		}
+	}
+	for _, list := range []*[]gocql.SelectedHost{&c.fullReplicas, &c.fullOthers, &c.silent} {
+		if len(*list) > 0 {
+			return c.hosts.takeIdlest(list, c.kind)
+		}
+	}
+	return nil
+}
+
+func (c *choice) peek() gocql.SelectedHost {
+	if c.ahead == nil && c.next != nil {
+		if c.ahead = c.next(); c.ahead == nil {
+			c.next = nil
+		}
+	}
+	return c.ahead
+}
+
+// takeIdlest takes the node with the fewest statements in flight out of list.
+func (p *hosts) takeIdlest(list *[]gocql.SelectedHost, k kind) gocql.SelectedHost {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	best, fewest := 0, 0
+	for i, h := range *list {
+		n := 0
+		if known := p.known[h.Info().HostID()]; known != nil {
+			n = known.kind[k].inFlight
+		}
+		if i == 0 || n < fewest {
+			best, fewest = i, n
+		}
+	}
+	h := (*list)[best]
+	*list = append((*list)[:best], (*list)[best+1:]...)
+	return h
+}
+
+// look says whether the node is silent and is being tried already, and whether
+// it has as many statements as it bears.
+func (p *hosts) look(id string, k kind) (silent, full bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := p.known[id]
-	if h == nil || h.inFlight == 0 {
-		return false
+	if h == nil {
+		return false, false
 	}
-	return h.suspect || p.now().Sub(h.since) > p.stallAfter
+	return p.avoidLocked(h), h.kind[k].pace.full(h.kind[k].inFlight)
+}
+
+func (p *hosts) avoidLocked(h *host) bool {
+	return h.inFlight > 0 && (h.suspect || p.now().Sub(h.since) > p.stallAfter)
 }
 
 // silent says that nothing came from the node for stallAfter although it was
@@ -96,31 +194,89 @@ func (p *hosts) silent(id string) bool {
 
 // others says that a node other than id is up and answers.
 func (p *hosts) others(id string, all []*gocql.HostInfo) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	for _, h := range all {
-		if h.HostID() != id && h.IsUp() && !p.avoid(h.HostID()) {
+		if h.HostID() == id || !h.IsUp() {
+			continue
+		}
+		if known := p.known[h.HostID()]; known == nil || !p.avoidLocked(known) {
 			return true
 		}
 	}
 	return false
 }
 
-func (p *hosts) begin(h gocql.SelectedHost, a *attempt) *tracked {
-	id := h.Info().HostID()
+// lastSign is when one of the nodes answered last, or was asked.
+func (p *hosts) lastSign() time.Time {
 	p.mu.Lock()
-	k := p.known[id]
-	if k == nil {
-		k = new(host)
-		p.known[id] = k
+	defer p.mu.Unlock()
+	var last time.Time
+	for _, h := range p.known {
+		if h.since.After(last) {
+			last = h.since
+		}
 	}
-	if k.inFlight == 0 {
-		k.since = p.now()
+	return last
+}
+
+func (p *hosts) hostLocked(id string) *host {
+	h := p.known[id]
+	if h == nil {
+		h = new(host)
+		for k := range h.kind {
+			h.kind[k].pace = newPace(p.most[k], p.goal, p.now())
+		}
+		p.known[id] = h
 	}
-	k.inFlight++
+	return h
+}
+
+func (h *host) enter(now time.Time) {
+	if h.inFlight == 0 {
+		h.since = now
+	}
+	h.inFlight++
+}
+
+func (p *hosts) begin(selected gocql.SelectedHost, k kind, a *attempt) *tracked {
+	id := selected.Info().HostID()
+	_, isOther := selected.(other)
+	p.mu.Lock()
+	h := p.hostLocked(id)
+	h.enter(p.now())
+	of := &h.kind[k]
+	of.inFlight++
+	of.pace.sent(of.inFlight)
 	p.mu.Unlock()
 	if a != nil {
-		a.setHost(id)
+		a.sentTo(id, !isOther)
 	}
-	return &tracked{SelectedHost: h, hosts: p, id: id}
+	return &tracked{SelectedHost: selected, hosts: p, host: h, kind: k}
+}
+
+// beginProbe says that the node is to be asked whether it lives: it has not
+// answered for a time, and is not being asked.
+func (p *hosts) beginProbe(id string, quiet time.Duration) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.hostLocked(id)
+	if h.probed || p.now().Sub(h.since) < quiet {
+		return false
+	}
+	h.probed = true
+	h.enter(p.now())
+	return true
+}
+
+func (p *hosts) endProbe(id string) {
+	p.unanswered(id)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if h := p.known[id]; h != nil && h.probed {
+		h.probed = false
+		h.inFlight--
+	}
 }
 
 // answered is called when the node gave an answer, of whatever kind.
@@ -141,6 +297,44 @@ func (p *hosts) unanswered(id string) {
 	}
 }
 
+// learn tells the node's pace how a statement ended: after a time, or timed out.
+// It returns the node's limit, why it was cut, if it was, and whether it changed.
+func (p *hosts) learn(id string, k kind, took time.Duration, timedOut bool) (limit int, why cause, changed bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	h := p.known[id]
+	if h == nil {
+		return 0, uncut, false
+	}
+	of := &h.kind[k]
+	if timedOut {
+		why, changed = of.pace.timedOut(p.now(), of.inFlight)
+	} else {
+		why, changed = of.pace.answered(p.now(), took, of.inFlight)
+	}
+	return int(of.pace.limit), why, changed
+}
+
+// limit is the sum of the limits of the nodes that are up and not silent, at
+// least that of one slow node.
+func (p *hosts) limit(k kind, all []*gocql.HostInfo) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	sum := 0
+	for _, h := range all {
+		if !h.IsUp() {
+			continue
+		}
+		switch known := p.known[h.HostID()]; {
+		case known == nil:
+			sum += p.most[k]
+		case !known.suspect:
+			sum += int(known.kind[k].pace.limit)
+		}
+	}
+	return max(sum, min(paceFloor, p.most[k]))
+}
+
 func (p *hosts) suspects() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -158,6 +352,7 @@ func (p *hosts) RemoveHost(h *gocql.HostInfo) {
 	p.mu.Lock()
 	delete(p.known, h.HostID())
 	p.mu.Unlock()
+	p.forget(h)
 	p.HostSelectionPolicy.RemoveHost(h)
 }
 
@@ -165,7 +360,8 @@ func (p *hosts) RemoveHost(h *gocql.HostInfo) {
 type tracked struct {
 	gocql.SelectedHost
 	hosts *hosts
-	id    string
+	host  *host
+	kind  kind
 	once  sync.Once
 }
 
@@ -179,8 +375,7 @@ func (t *tracked) done() {
 	t.once.Do(func() {
 		t.hosts.mu.Lock()
 		defer t.hosts.mu.Unlock()
-		if h := t.hosts.known[t.id]; h != nil && h.inFlight > 0 {
-			h.inFlight--
-		}
+		t.host.inFlight--
+		t.host.kind[t.kind].inFlight--
 	})
 }

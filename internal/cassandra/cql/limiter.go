@@ -7,27 +7,20 @@ import (
 	"time"
 )
 
-// limiter bounds what is in flight, by number and by bytes, and learns how many
-// statements the cluster bears: a timeout halves the number, at most once in
-// each pause, and each full round without one adds one. Waiters are served in
-// their order.
+// limiter bounds what is in flight, by number and by bytes. Waiters are served in
+// their order. How large the number is follows from the nodes, see pace.
 type limiter struct {
-	pause time.Duration // between two halvings
-	now   func() time.Time
+	now func() time.Time
 
 	mu       sync.Mutex
-	max      int     // most statements, from the configuration and the nodes
-	maxBytes int     // most bytes
-	limit    float64 // now, floor to max
-	pressed  int     // statements whose success raises the limit: the round in which it was reached
+	max      int // most statements
+	maxBytes int // most bytes
 	inFlight int
 	bytes    int
 	waiters  list.List // of *waiter
-	halved   time.Time // when last
 
-	waits    uint64
-	waited   time.Duration
-	halvings uint64
+	waits  uint64
+	waited time.Duration
 }
 
 type waiter struct {
@@ -35,20 +28,14 @@ type waiter struct {
 	ready chan struct{}
 }
 
-// floor keeps some parallelism: below it, one slow statement stops all.
-const floor = 4
-
 func newLimiter(now func() time.Time) *limiter {
-	return &limiter{pause: time.Second, now: now, max: 1, maxBytes: 1, limit: 1}
+	return &limiter{now: now, max: 1, maxBytes: 1}
 }
 
-// resize sets the bounds. A limit at the old bound moves to the new one.
+// resize sets the bounds.
 func (l *limiter) resize(statements, bytes int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.limit >= float64(l.max) || l.limit > float64(statements) {
-		l.limit = float64(statements)
-	}
 	l.max, l.maxBytes = statements, bytes
 	l.grantLocked()
 }
@@ -90,37 +77,22 @@ func (l *limiter) acquire(ctx context.Context, n int) error {
 	return err
 }
 
-// release gives the room back and learns from the outcome.
-func (l *limiter) release(n int, c class) {
+// release gives the room back.
+func (l *limiter) release(n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.inFlight--
 	l.bytes -= n
-	switch {
-	case c.congested():
-		if now := l.now(); now.Sub(l.halved) >= l.pause {
-			l.halved = now
-			l.halvings++
-			l.limit = max(min(floor, float64(l.max)), l.limit/2)
-			l.pressed = 0
-		}
-	case c == classOK && l.pressed > 0:
-		l.pressed--
-		l.limit = min(float64(l.max), l.limit+1/l.limit)
-	}
 	l.grantLocked()
 }
 
 func (l *limiter) roomLocked(n int) bool {
-	return l.inFlight == 0 || l.inFlight < int(l.limit) && l.bytes+n <= l.maxBytes
+	return l.inFlight == 0 || l.inFlight < l.max && l.bytes+n <= l.maxBytes
 }
 
 func (l *limiter) enterLocked(n int) {
 	l.inFlight++
 	l.bytes += n
-	if l.inFlight >= int(l.limit) {
-		l.pressed = int(l.limit)
-	}
 }
 
 func (l *limiter) grantLocked() {
@@ -138,12 +110,12 @@ func (l *limiter) grantLocked() {
 // load is a look at a limiter, for metrics.
 type load struct {
 	limit, inFlight, bytes, waiting int
-	waits, halvings                 uint64
+	waits                           uint64
 	waited                          time.Duration
 }
 
 func (l *limiter) load() load {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return load{int(l.limit), l.inFlight, l.bytes, l.waiters.Len(), l.waits, l.halvings, l.waited}
+	return load{l.max, l.inFlight, l.bytes, l.waiters.Len(), l.waits, l.waited}
 }

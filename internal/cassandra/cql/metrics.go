@@ -4,6 +4,7 @@ import (
 	"errors"
 	"time"
 
+	gocql "github.com/apache/cassandra-gocql-driver/v2"
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -12,6 +13,10 @@ type metrics struct {
 	seconds    *prometheus.HistogramVec // by statement
 	rows       *prometheus.CounterVec   // by statement: read, or written
 	bytes      *prometheus.CounterVec   // by statement: sent
+	routed     *prometheus.CounterVec   // by statement and where to
+	nodes      *prometheus.CounterVec   // by node: attempts
+	nodeLimit  *prometheus.GaugeVec     // by node and kind
+	cuts       *prometheus.CounterVec   // by kind and cause
 	warnings   prometheus.Counter
 	reconnects prometheus.Counter
 	collectors []prometheus.Collector
@@ -31,10 +36,15 @@ func newMetrics(s *Session, r prometheus.Registerer) (*metrics, error) {
 			Namespace: "varve", Subsystem: "cql", Name: "attempt_seconds", Help: "Time from sending a statement to its answer.",
 			Buckets: prometheus.ExponentialBuckets(250e-6, 2, 16), // 250 us to 8 s
 		}, []string{"statement"}),
+		routed: counter("routed_total", "Statements sent to a node, each attempt and each page: to a replica of the partition, or to another node since the statement has no single partition or no replica could be reached.", "statement", "to"),
+		nodes:  counter("node_statements_total", "Statements sent, each attempt and each page, by node; answered, or not.", "node", "result"),
+		nodeLimit: prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "varve", Subsystem: "cql", Name: "node_limit",
+			Help: "Statements that a node may be given at once, once that has changed; before, reads_in_flight or writes_in_flight."}, []string{"node", "kind"}),
+		cuts:       counter("limit_cuts_total", "Times that a node's limit of statements in flight was cut, since it was slow (latency) or did not answer in time (timeout).", "kind", "cause"),
 		warnings:   prometheus.NewCounter(prometheus.CounterOpts{Namespace: "varve", Subsystem: "cql", Name: "warnings_total", Help: "Warnings that Cassandra sent with answers."}),
 		reconnects: prometheus.NewCounter(prometheus.CounterOpts{Namespace: "varve", Subsystem: "cql", Name: "sessions_total", Help: "Sessions opened with the cluster, the first one included."}),
 	}
-	m.collectors = []prometheus.Collector{m.attempts, m.rows, m.bytes, m.seconds, m.warnings, m.reconnects}
+	m.collectors = []prometheus.Collector{m.attempts, m.rows, m.bytes, m.seconds, m.routed, m.nodes, m.nodeLimit, m.cuts, m.warnings, m.reconnects}
 	gauge := func(name, help string, labels prometheus.Labels, f func() float64) {
 		m.collectors = append(m.collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: "varve", Subsystem: "cql", Name: name, Help: help, ConstLabels: labels}, f))
@@ -51,15 +61,14 @@ func newMetrics(s *Session, r prometheus.Registerer) (*metrics, error) {
 	})
 	gauge("nodes_up", "Nodes that are connected.", nil, func() float64 { return float64(s.State().Nodes) })
 	gauge("nodes_silent", "Connected nodes that have stopped answering.", nil, func() float64 { return float64(s.State().Silent) })
-	for kind, l := range map[string]*limiter{"read": s.reads, "write": s.writes} {
-		labels := prometheus.Labels{"kind": kind}
+	for k, l := range s.limiters {
+		labels := prometheus.Labels{"kind": kindNames[k]}
 		gauge("in_flight", "Statements in flight.", labels, func() float64 { return float64(l.load().inFlight) })
 		gauge("in_flight_bytes", "Bytes of statements in flight.", labels, func() float64 { return float64(l.load().bytes) })
-		gauge("in_flight_limit", "Statements that may be in flight at present.", labels, func() float64 { return float64(l.load().limit) })
+		gauge("in_flight_limit", "Statements that may be in flight at present: what the nodes bear in sum.", labels, func() float64 { return float64(l.load().limit) })
 		gauge("waiting", "Statements that wait for others to end.", labels, func() float64 { return float64(l.load().waiting) })
 		total("waits_total", "Statements that had to wait.", labels, func() float64 { return float64(l.load().waits) })
 		total("wait_seconds_total", "Time that statements waited.", labels, func() float64 { return l.load().waited.Seconds() })
-		total("limit_halvings_total", "Times the limit was halved after timeouts.", labels, func() float64 { return float64(l.load().halvings) })
 	}
 	return m, m.register()
 }
@@ -89,4 +98,31 @@ func (m *metrics) attempt(st *Statement, c class, took time.Duration) {
 	if c != classNoHost {
 		m.seconds.WithLabelValues(st.Name).Observe(took.Seconds())
 	}
+}
+
+// sent counts a statement that was sent to a node.
+func (m *metrics) sent(h *gocql.HostInfo, a *attempt, answered bool) {
+	to, result := "other", "unanswered"
+	if _, replica := a.node(); replica {
+		to = "replica"
+	}
+	if answered {
+		result = "answered"
+	}
+	m.routed.WithLabelValues(a.statement, to).Inc()
+	m.nodes.WithLabelValues(h.ConnectAddressAndPort(), result).Inc()
+}
+
+// paced notes the limit of a node.
+func (m *metrics) paced(h *gocql.HostInfo, k kind, limit int, why cause) {
+	m.nodeLimit.WithLabelValues(h.ConnectAddressAndPort(), kindNames[k]).Set(float64(limit))
+	if why != uncut {
+		m.cuts.WithLabelValues(kindNames[k], string(why)).Inc()
+	}
+}
+
+// forget drops what is kept of a node that left the ring.
+func (m *metrics) forget(h *gocql.HostInfo) {
+	m.nodes.DeletePartialMatch(prometheus.Labels{"node": h.ConnectAddressAndPort()})
+	m.nodeLimit.DeletePartialMatch(prometheus.Labels{"node": h.ConnectAddressAndPort()})
 }

@@ -78,7 +78,7 @@ func (r *Rows) next() {
 	if r.more && r.st.Prefetch {
 		ahead, state := make(chan fetched, 1), r.state
 		r.ahead = ahead
-		r.session.background.Go(func() { ahead <- r.fetch(state) })
+		r.session.spawn(func() { ahead <- r.fetch(state) })
 	}
 }
 
@@ -89,7 +89,7 @@ func (r *Rows) fetch(state []byte) fetched {
 		size = defaultPageSize
 	}
 	var iter *gocql.Iter
-	err := s.do(r.ctx, st, s.reads, sizeOf(r.args), s.timeout(st, false), func(ctx context.Context, d *gocql.Session) error {
+	err := s.do(r.ctx, st, reads, sizeOf(r.args), s.timeout(st, false), func(ctx context.Context, d *gocql.Session) error {
 		q := d.Query(st.Text, r.args...).Consistency(s.readConsistency).Idempotent(true).DefaultTimestamp(false)
 		it := q.PageSize(size).PageState(state).IterContext(ctx)
 		if it.NumRows() == 0 {

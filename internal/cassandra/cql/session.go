@@ -37,7 +37,7 @@ type Session struct {
 	log              *slog.Logger
 	readConsistency  gocql.Consistency
 	writeConsistency gocql.Consistency
-	reads, writes    *limiter
+	limiters         [kinds]*limiter
 	metrics          *metrics
 	now              func() time.Time
 
@@ -51,6 +51,7 @@ type Session struct {
 		conn    *connection   // nil while there is none
 		changed chan struct{} // closed and replaced when state changes
 		state   State
+		ended   bool      // Close was called
 		answer  time.Time // last answer of any node
 		told    time.Time // when the log last said that there is no connection
 	}
@@ -90,8 +91,10 @@ func Open(config Config, o Options) (*Session, error) {
 	}
 	s.readConsistency, _ = parseConsistency(config.ReadConsistency)
 	s.writeConsistency, _ = parseConsistency(config.WriteConsistency)
-	s.reads, s.writes = newLimiter(s.now), newLimiter(s.now)
-	s.resize(1)
+	for k := range s.limiters {
+		s.limiters[k] = newLimiter(s.now)
+	}
+	s.resize([kinds]int{reads: config.ReadsInFlight, writes: config.WritesInFlight}, 1)
 	s.mu.changed = make(chan struct{})
 	s.mu.state = State{Since: s.now(), Reason: "not connected yet"}
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -110,6 +113,9 @@ const closeLimit = 2 * time.Second
 
 // Close ends the session. Statements in flight fail.
 func (s *Session) Close() {
+	s.mu.Lock()
+	s.mu.ended = true
+	s.mu.Unlock()
 	s.stop()
 	s.background.Wait()
 	s.replace(nil)
@@ -126,6 +132,15 @@ func (s *Session) Close() {
 }
 
 func (s *Session) closed() bool { return s.ctx.Err() != nil }
+
+// spawn runs f in the background, unless the session ends.
+func (s *Session) spawn(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.mu.ended {
+		s.background.Go(f)
+	}
+}
 
 // KeyspaceName is the name of the session's keyspace.
 func (s *Session) KeyspaceName() string { return s.config.Keyspace }
@@ -161,10 +176,11 @@ const (
 	reconnectMin = 200 * time.Millisecond
 	reconnectMax = 5 * time.Second
 	watchEvery   = time.Second
-	pingAfter    = 2 * time.Second  // without an answer
-	rebuildAfter = 30 * time.Second // without any node
-	tellEvery    = time.Minute      // that there is no connection
-	pings        = 3                // at different nodes, as far as they answer
+	watchAway    = 250 * time.Millisecond // since no node answers
+	pingAfter    = 2 * time.Second        // without an answer
+	rebuildAfter = 30 * time.Second       // without any node
+	tellEvery    = time.Minute            // that there is no connection
+	pings        = 3                      // at different nodes, as far as they answer
 )
 
 // run connects, and then watches.
@@ -176,7 +192,11 @@ func (s *Session) run() {
 		s.mu.Unlock()
 		if connected {
 			s.watch()
-			sleep(s.ctx, watchEvery)
+			every := watchEvery
+			if state := s.State(); !state.Connected && s.now().Sub(state.Since) < rebuildAfter {
+				every = watchAway
+			}
+			sleep(s.ctx, every)
 			wait = reconnectMin
 			continue
 		}
@@ -207,7 +227,7 @@ func (s *Session) connect() error {
 	}
 	ctx, cancel := context.WithTimeout(s.ctx, s.config.ConnectTimeout)
 	defer cancel()
-	err = c.driver.Query("SELECT release_version FROM system.local WHERE key = 'local'").Consistency(gocql.One).ScanContext(ctx, &c.version)
+	err = c.driver.Query(askAnything).Consistency(gocql.One).ScanContext(ctx, &c.version)
 	if err != nil {
 		c.driver.Close()
 		return err
@@ -265,7 +285,7 @@ func (s *Session) dial(keyspace bool) (*connection, error) {
 		below = gocql.DCAwareRoundRobinPolicy(c.Datacenter)
 		g.HostFilter = gocql.DataCenterHostFilter(c.Datacenter)
 	}
-	h := newHosts(gocql.TokenAwareHostPolicy(below, gocql.ShuffleReplicas()), c.StallAfter, s.now)
+	h := newHosts(below, c, s.now, s.metrics.forget)
 	g.PoolConfig.HostSelectionPolicy = h
 	watcher := observer{s, h}
 	g.QueryObserver, g.BatchObserver = watcher, watcher
@@ -290,19 +310,50 @@ func (nextHost) GetRetryType(err error) gocql.RetryType {
 	return gocql.Rethrow
 }
 
-// observer tells which node answered.
+// observer tells which node answered what, and how soon.
 type observer struct {
 	session *Session
 	hosts   *hosts
 }
 
-func (o observer) ObserveQuery(_ context.Context, q gocql.ObservedQuery) { o.observe(q.Host, q.Err) }
-func (o observer) ObserveBatch(_ context.Context, b gocql.ObservedBatch) { o.observe(b.Host, b.Err) }
+func (o observer) ObserveQuery(ctx context.Context, q gocql.ObservedQuery) {
+	o.observe(ctx, q.Host, q.End.Sub(q.Start), q.Err)
+}
 
-func (o observer) observe(h *gocql.HostInfo, err error) {
+func (o observer) ObserveBatch(ctx context.Context, b gocql.ObservedBatch) {
+	o.observe(ctx, b.Host, b.End.Sub(b.Start), b.Err)
+}
+
+func (o observer) observe(ctx context.Context, h *gocql.HostInfo, took time.Duration, err error) {
+	if h == nil {
+		return
+	}
+	id := h.HostID()
 	var request gocql.RequestError
-	if h != nil && (err == nil || errors.As(err, &request)) {
-		o.hosts.answered(h.HostID())
+	answered := err == nil || errors.As(err, &request)
+	if answered {
+		o.hosts.answered(id)
+	}
+	a := attemptOf(ctx)
+	if a == nil {
+		return
+	}
+	o.session.metrics.sent(h, a, answered)
+	if a.scan {
+		return
+	}
+	var timedOut bool
+	switch c, cause := classify(ctx, err), context.Cause(ctx); {
+	case errors.Is(cause, errStalled), errors.Is(cause, errAttemptTimeout), c.congested():
+		timedOut = true
+	case c == classOK, c == classCanceled && took > o.hosts.goal: // it would have taken longer still
+	default:
+		return // tells nothing about the node's pace
+	}
+	limit, why, changed := o.hosts.learn(id, a.kind, took, timedOut)
+	if changed {
+		o.session.metrics.paced(h, a.kind, limit, why)
+		o.session.resizeNow(o.hosts)
 	}
 }
 
@@ -364,13 +415,16 @@ func (s *Session) watch() {
 	}
 }
 
+const askAnything = "SELECT release_version FROM system.local WHERE key = 'local'"
+
 // ping asks any node anything.
 func (s *Session) ping() {
 	var err error
 	for range pings {
-		err = s.attempt(s.ctx, s.config.ConnectTimeout, func(ctx context.Context, d *gocql.Session) error {
+		a := &attempt{statement: "ping", patient: true, scan: true}
+		err = s.attempt(s.ctx, a, s.config.ConnectTimeout, func(ctx context.Context, d *gocql.Session) error {
 			var version string
-			return d.Query("SELECT release_version FROM system.local WHERE key = 'local'").Consistency(gocql.One).
+			return d.Query(askAnything).Consistency(gocql.One).
 				Idempotent(true).DefaultTimestamp(false).ScanContext(ctx, &version)
 		})
 		if !errors.Is(err, errStalled) {
@@ -393,7 +447,8 @@ func (s *Session) note(c class, err error) {
 	case classOK, classRefused, classTombstones, classUnavailable, classOverloaded, classServer:
 		s.answered()
 	case classNoHost:
-		if !s.closed() && !errors.Is(err, errNoSession) && !errors.Is(err, gocql.ErrSessionClosed) {
+		var known *outage
+		if !s.closed() && !errors.As(err, &known) && !errors.Is(err, errNoSession) && !errors.Is(err, gocql.ErrSessionClosed) {
 			s.away(explain(err, s.config))
 		}
 	}
@@ -417,12 +472,14 @@ func (s *Session) answered() {
 }
 
 // away says that no node answers.
-func (s *Session) away(why string) {
+func (s *Session) away(why string) { s.awaySince(why, s.now()) }
+
+func (s *Session) awaySince(why string, since time.Time) {
 	now := s.now()
 	s.mu.Lock()
 	tell := s.mu.state.Connected || now.Sub(s.mu.told) >= tellEvery
 	if s.mu.state.Connected {
-		s.mu.state.Connected, s.mu.state.Since = false, now
+		s.mu.state.Connected, s.mu.state.Since = false, since
 	}
 	if tell {
 		s.mu.told = now
@@ -435,16 +492,67 @@ func (s *Session) away(why string) {
 	}
 }
 
+// silence says that all nodes that are connected have stopped answering.
+func (s *Session) silence(h *hosts) {
+	if c, err := s.connection(); err == nil && c.hosts == h && s.State().Connected {
+		since := h.lastSign()
+		if since.IsZero() {
+			since = s.now()
+		}
+		s.awaySince("connected nodes do not answer", since)
+	}
+}
+
+// An outage is why a statement is not tried, or not longer.
+type outage struct{ State }
+
+func (o *outage) Error() string {
+	return fmt.Sprintf("no node has answered since %s: %s", o.Since.UTC().Format(time.RFC3339), o.Reason)
+}
+
+// outage returns the present one if it is longer than statements that read wait
+// for its end.
+func (s *Session) outage() error {
+	if state := s.State(); !state.Connected && s.now().Sub(state.Since) >= s.config.OutageGrace {
+		return &outage{state}
+	}
+	return nil
+}
+
+// probe asks the nodes that have not said anything for a time whether they live.
+// Statements that wait at a node may just be slow.
+func (s *Session) probe(c *connection, quiet time.Duration) {
+	for _, h := range c.driver.GetHosts() {
+		id := h.HostID()
+		if !h.IsUp() || !c.hosts.beginProbe(id, quiet) {
+			continue
+		}
+		s.spawn(func() {
+			defer c.hosts.endProbe(id)
+			ctx, cancel := context.WithTimeout(s.ctx, s.config.ConnectTimeout)
+			defer cancel()
+			var version string
+			err := c.driver.Query(askAnything).Consistency(gocql.One).Idempotent(true).DefaultTimestamp(false).
+				SetHostID(id).ScanContext(ctx, &version)
+			var request gocql.RequestError
+			if err == nil || errors.As(err, &request) {
+				s.answered()
+			}
+		})
+	}
+}
+
 // tellLocked wakes those who wait for a change. s.mu must be held.
 func (s *Session) tellLocked() {
 	close(s.mu.changed)
 	s.mu.changed = make(chan struct{})
 }
 
-// resizeTo sets the limits by the number of nodes.
+// resizeTo sets the limits by the nodes.
 func (s *Session) resizeTo(c *connection) {
+	all := c.driver.GetHosts()
 	up := 0
-	for _, h := range c.driver.GetHosts() {
+	for _, h := range all {
 		if h.IsUp() {
 			up++
 		}
@@ -453,13 +561,20 @@ func (s *Session) resizeTo(c *connection) {
 	s.mu.Lock()
 	s.mu.state.Nodes, s.mu.state.Silent, s.mu.state.Keyspace = up, silent, c.keyspace
 	s.mu.Unlock()
-	s.resize(max(1, up))
+	s.resize([kinds]int{c.hosts.limit(reads, all), c.hosts.limit(writes, all)}, max(1, up))
 }
 
-func (s *Session) resize(nodes int) {
-	bytes := int(s.config.BytesInFlight) * nodes
-	s.reads.resize(s.config.ReadsInFlight*nodes, bytes)
-	s.writes.resize(s.config.WritesInFlight*nodes, bytes)
+// resizeNow does so if h are the nodes of the connection in use.
+func (s *Session) resizeNow(h *hosts) {
+	if c, err := s.connection(); err == nil && c.hosts == h {
+		s.resizeTo(c)
+	}
+}
+
+func (s *Session) resize(statements [kinds]int, nodes int) {
+	for k, l := range s.limiters {
+		l.resize(statements[k], int(s.config.BytesInFlight)*nodes)
+	}
 }
 
 // explain says what a failure to connect means and what can be done.

@@ -57,7 +57,7 @@ func (st *Statement) table() string {
 // USING TIMESTAMP. Bytes bound in args must not change until Exec returned.
 func (s *Session) Exec(ctx context.Context, st *Statement, stampMS int64, args ...any) error {
 	size := sizeOf(args)
-	err := s.do(ctx, st, s.writes, size, s.timeout(st, true), func(ctx context.Context, d *gocql.Session) error {
+	err := s.do(ctx, st, writes, size, s.timeout(st, true), func(ctx context.Context, d *gocql.Session) error {
 		q := d.Query(st.Text, args...).Consistency(s.writeConsistency).Idempotent(true)
 		return stamp(q, stampMS).ExecContext(ctx)
 	})
@@ -97,7 +97,7 @@ func (s *Session) Batch(ctx context.Context, stampMS int64, entries []Entry) err
 		size += sizeOf(entries[i].Args)
 	}
 	st := entries[0].Statement
-	err := s.do(ctx, st, s.writes, size, s.timeout(st, true), func(ctx context.Context, d *gocql.Session) error {
+	err := s.do(ctx, st, writes, size, s.timeout(st, true), func(ctx context.Context, d *gocql.Session) error {
 		b := d.Batch(gocql.UnloggedBatch).Consistency(s.writeConsistency)
 		if stampMS == 0 {
 			b.DefaultTimestamp(false)
@@ -128,35 +128,60 @@ func (s *Session) timeout(st *Statement, write bool) time.Duration {
 	return s.config.ReadTimeout
 }
 
-// maxPause bounds the pauses between attempts.
-const maxPause = 2 * time.Second
+// maxPause bounds the pauses between attempts, maxGracePause those of a statement
+// that waits for a node to come back.
+const (
+	maxPause      = 2 * time.Second
+	maxGracePause = 200 * time.Millisecond
+)
 
-// do runs f until it succeeds, fails for good, or attempts or ctx end. Room in l
-// is held during attempts only.
-func (s *Session) do(ctx context.Context, st *Statement, l *limiter, size int, timeout time.Duration, f func(context.Context, *gocql.Session) error) error {
+// do runs f until it succeeds, fails for good, or attempts or ctx end. Room is
+// held during attempts only. While no node answers, a statement that reads is
+// tried for outage_grace, and then fails at once; one that writes is tried all
+// the same.
+func (s *Session) do(ctx context.Context, st *Statement, k kind, size int, timeout time.Duration, f func(context.Context, *gocql.Session) error) error {
 	if s.options.Observe != nil {
 		s.options.Observe(st.Name)
 	}
-	pause := s.config.RetryPause
+	pause, began := s.config.RetryPause, s.now()
 	for n := 1; ; n++ {
-		if err := l.acquire(ctx, size); err != nil {
-			return fmt.Errorf("%s: waiting for statements before it: %w", st.Name, err)
+		took, err := s.try(ctx, st, k, size, timeout, f)
+		if wait := (*waitError)(nil); errors.As(err, &wait) {
+			return fmt.Errorf("%s: %w", st.Name, err)
 		}
-		start := s.now()
-		err := s.attempt(ctx, timeout, f)
 		c := classify(ctx, err)
-		l.release(size, c)
-		s.metrics.attempt(st, c, s.now().Sub(start))
-		s.metrics.bytes.WithLabelValues(st.Name).Add(float64(size))
+		s.metrics.attempt(st, c, took)
 		s.note(c, err)
-		if !c.retryable() || n >= s.config.Attempts || s.closed() {
+		again, longest := c.retryable() && n < s.config.Attempts, maxPause
+		if k == reads && (c == classNoHost || c == classTransport) {
+			again, longest = again || s.now().Sub(began) < s.config.OutageGrace, maxGracePause
+			if away := s.outage(); away != nil {
+				again, err, c = false, away, classNoHost
+			}
+		}
+		if !again || s.closed() || !sleep(ctx, pause/2+rand.N(pause/2+1)) {
 			return s.told(ctx, st, err, c, n)
 		}
-		if !sleep(ctx, pause/2+rand.N(pause/2+1)) {
-			return s.told(ctx, st, err, c, n)
-		}
-		pause = min(2*pause, maxPause)
+		pause = min(2*pause, longest)
 	}
+}
+
+// try runs f once, when there is room.
+func (s *Session) try(ctx context.Context, st *Statement, k kind, size int, timeout time.Duration, f func(context.Context, *gocql.Session) error) (took time.Duration, err error) {
+	l := s.limiters[k]
+	if err := l.acquire(ctx, size); err != nil {
+		return 0, &waitError{err}
+	}
+	defer l.release(size)
+	if k == reads {
+		if err := s.outage(); err != nil {
+			return 0, err
+		}
+	}
+	start := s.now()
+	err = s.attempt(ctx, &attempt{statement: st.Name, kind: k, scan: st.Scan, patient: k == writes}, timeout, f)
+	s.metrics.bytes.WithLabelValues(st.Name).Add(float64(size))
+	return s.now().Sub(start), err
 }
 
 func sleep(ctx context.Context, d time.Duration) bool {
@@ -172,8 +197,14 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 // attempt is what the driver's hooks find in the context of a statement.
 type attempt struct {
-	mu   sync.Mutex
-	host string // id of the node it was sent to
+	statement string
+	kind      kind
+	scan      bool // says nothing about the node's pace
+	patient   bool // goes on although no node answers
+
+	mu      sync.Mutex
+	host    string // id of the node it was sent to, empty before
+	replica bool   // of the statement's partition
 }
 
 type attemptKey struct{}
@@ -183,47 +214,43 @@ func attemptOf(ctx context.Context) *attempt {
 	return a
 }
 
-func (a *attempt) setHost(id string) {
-	a.mu.Lock()
-	a.host = id
-	a.mu.Unlock()
-}
-
-func (a *attempt) hostID() string {
+func (a *attempt) sentTo(id string, replica bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.host
+	a.host, a.replica = id, replica
+}
+
+func (a *attempt) node() (id string, replica bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.host, a.replica
 }
 
 // attempt runs f once, at most for timeout. While another node answers, it does
-// not wait for one that has gone silent.
-func (s *Session) attempt(ctx context.Context, timeout time.Duration, f func(context.Context, *gocql.Session) error) error {
+// not wait for one that has gone silent; while none does, it does not wait for
+// longer than outage_grace, unless a is patient.
+func (s *Session) attempt(ctx context.Context, a *attempt, timeout time.Duration, f func(context.Context, *gocql.Session) error) error {
 	c, err := s.connection()
 	if err != nil {
 		return err
 	}
-	a := new(attempt)
 	attemptCtx, cancel := context.WithCancelCause(context.WithValue(ctx, attemptKey{}, a))
 	defer cancel(nil)
-	deadline := time.Now().Add(timeout)
+	began := time.Now()
+	step := s.config.StallAfter / 2
 	var timer *time.Timer
 	var mu sync.Mutex // orders the timer's first run behind its creation
 	mu.Lock()
-	timer = time.AfterFunc(min(timeout, s.config.StallAfter), func() {
+	timer = time.AfterFunc(min(timeout, step), func() {
 		mu.Lock()
 		defer mu.Unlock()
-		left := time.Until(deadline)
-		id := a.hostID()
-		switch {
-		case left <= 0:
-			c.hosts.unanswered(id)
-			cancel(errAttemptTimeout)
-		case c.hosts.silent(id) && c.hosts.others(id, c.driver.GetHosts()):
-			c.hosts.unanswered(id)
-			cancel(errStalled)
-		default:
-			timer.Reset(min(left, s.config.StallAfter))
+		waited := time.Since(began)
+		if err := s.hopeless(c, a, waited, timeout); err != nil {
+			cancel(err)
+			return
 		}
+		s.probe(c, step)
+		timer.Reset(min(timeout-waited, step))
 	})
 	mu.Unlock()
 	err = f(attemptCtx, c.driver)
@@ -231,10 +258,40 @@ func (s *Session) attempt(ctx context.Context, timeout time.Duration, f func(con
 	if err == nil {
 		return nil
 	}
-	if cause := context.Cause(attemptCtx); errors.Is(cause, errAttemptTimeout) || errors.Is(cause, errStalled) {
-		return fmt.Errorf("%w (node %s)", cause, c.address(a.hostID()))
+	if cause := context.Cause(attemptCtx); isGivenUp(cause) {
+		id, _ := a.node()
+		return fmt.Errorf("%w (node %s)", cause, c.address(id))
 	}
 	return err
+}
+
+// hopeless says why an attempt that has waited so long is to be given up, if it
+// is.
+func (s *Session) hopeless(c *connection, a *attempt, waited, timeout time.Duration) error {
+	id, _ := a.node()
+	if waited >= timeout {
+		c.hosts.unanswered(id)
+		return errAttemptTimeout
+	}
+	if id == "" && waited >= s.config.StallAfter || c.hosts.silent(id) {
+		if c.hosts.others(id, c.driver.GetHosts()) {
+			// Without an id: the driver prepares the statement at some node before
+			// it chooses one, and that node does not answer.
+			c.hosts.unanswered(id)
+			return errStalled
+		}
+		s.silence(c.hosts)
+	}
+	if !a.patient {
+		return s.outage()
+	}
+	return nil
+}
+
+// isGivenUp says that an attempt ended since attempt gave it up.
+func isGivenUp(cause error) bool {
+	var away *outage
+	return errors.Is(cause, errAttemptTimeout) || errors.Is(cause, errStalled) || errors.As(cause, &away)
 }
 
 // Decide executes an INSERT ... IF NOT EXISTS, which only one of all sessions
@@ -247,7 +304,7 @@ func (s *Session) Decide(ctx context.Context, st *Statement, column, mine string
 		serial = gocql.LocalSerial
 	}
 	value := mine
-	err := s.do(ctx, st, s.writes, sizeOf(args), s.timeout(st, true), func(ctx context.Context, d *gocql.Session) error {
+	err := s.do(ctx, st, writes, sizeOf(args), s.timeout(st, true), func(ctx context.Context, d *gocql.Session) error {
 		there := make(map[string]any)
 		applied, err := d.Query(st.Text, args...).Consistency(s.writeConsistency).SerialConsistency(serial).
 			Idempotent(true).DefaultTimestamp(false).MapScanCASContext(ctx, there)

@@ -1,0 +1,122 @@
+package cql
+
+import "time"
+
+// kind tells reads and writes apart: they have limits of their own.
+type kind uint8
+
+const (
+	reads kind = iota
+	writes
+	kinds
+)
+
+var kindNames = [kinds]string{"read", "write"}
+
+// pace finds how many statements of one kind a node bears at once.
+//
+// A node that is given more than it can do does not do more, it only takes
+// longer: with 64 statements in flight and 100 done in a second each takes
+// 0.64 s. Cassandra does not say so until its own timeouts are over (2 s for a
+// write, 5 s for a read), and then the work was for nothing. So the limit follows
+// the time that statements take, second by second:
+//
+//   - more than one in a hundred took longer than the goal (the 99th percentile
+//     is above it): the limit becomes three quarters of what was in flight;
+//   - a timeout, or the node says that it is overloaded: half of it, at most once
+//     a second;
+//   - none of these, and the limit was reached: it grows by a tenth, at least by
+//     one. A limit that was not reached says nothing about more.
+//
+// The limit stays between floor and max. One slow statement in a second is not
+// held against the node.
+type pace struct {
+	goal time.Duration
+	max  int
+
+	limit float64
+	cut   time.Time // when last
+
+	began   time.Time // of this second
+	answers int       // since then
+	slow    int       // of them, those above the goal
+	most    int       // in flight
+}
+
+const (
+	paceWindow  = time.Second
+	paceSlow    = 100 // one in so many may be slow
+	paceFloor   = 4   // keeps some parallelism: below it, one slow statement stops all
+	cutSlow     = 0.75
+	cutTimeout  = 0.5
+	growth      = 0.1
+	growthLeast = 1
+)
+
+func newPace(most int, goal time.Duration, now time.Time) pace {
+	return pace{goal: goal, max: most, limit: float64(most), began: now}
+}
+
+// sent notes how many are in flight after one more was sent.
+func (p *pace) sent(inFlight int) { p.most = max(p.most, inFlight) }
+
+// full says that the node has as many as it bears.
+func (p *pace) full(inFlight int) bool { return inFlight >= int(p.limit) }
+
+// cause says why a limit was cut.
+type cause string
+
+const (
+	uncut      cause = ""
+	forLatency cause = "latency"
+	forTimeout cause = "timeout"
+)
+
+// answered learns that a statement took so long. It returns why the limit was
+// cut, if it was, and whether it changed at all.
+func (p *pace) answered(now time.Time, took time.Duration, inFlight int) (why cause, changed bool) {
+	p.answers++
+	if took > p.goal {
+		p.slow++
+	}
+	if now.Sub(p.began) < paceWindow {
+		return uncut, false
+	}
+	before := p.limit
+	switch {
+	case p.slow > max(1, p.answers/paceSlow):
+		p.lower(cutSlow)
+		if p.limit < before {
+			why = forLatency
+		}
+	case p.full(p.most) && now.Sub(p.cut) >= paceWindow:
+		p.limit = min(float64(p.max), p.limit+max(growthLeast, growth*p.limit))
+	}
+	p.restart(now, inFlight)
+	return why, p.limit != before
+}
+
+// timedOut learns that a statement was not answered in time, or that the node
+// does not want more.
+func (p *pace) timedOut(now time.Time, inFlight int) (why cause, changed bool) {
+	if now.Sub(p.cut) < paceWindow {
+		return uncut, false
+	}
+	before := p.limit
+	p.lower(cutTimeout)
+	p.cut = now
+	p.restart(now, inFlight)
+	if p.limit == before {
+		return uncut, false
+	}
+	return forTimeout, true
+}
+
+// lower makes the limit a part of what was in flight.
+func (p *pace) lower(part float64) {
+	p.limit = max(min(paceFloor, float64(p.max)), part*min(p.limit, float64(p.most)))
+}
+
+func (p *pace) restart(now time.Time, inFlight int) {
+	p.began, p.answers, p.slow, p.most = now, 0, 0, inFlight
+}
