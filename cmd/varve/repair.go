@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -15,7 +14,7 @@ func repairCommand() command {
 	return command{
 		name:     "repair",
 		synopsis: "put what is damaged aside and keep the rest",
-		usage:    "[--data-dir DIR] [--dry-run] | --store=cassandra [SETTINGS] [--dry-run] [--rate N]",
+		usage:    "[--data-dir DIR] [--dry-run] | --store=cassandra [SETTINGS] [--dry-run] [--rate N] [--state FILE]",
 		help: `Checks an embedded store whose server is stopped, says what it will do, and does it:
 
   a damaged block file   what can be read of it goes to a new file, the damaged one
@@ -36,7 +35,7 @@ can: what can not be read today may be readable with more effort.
 }
 
 func repair(t terminal, args []string) error {
-	c, l, err := parseSettings(t, args, "dry-run?", "rate")
+	c, l, err := parseSettings(t, args, "dry-run?", "rate", "state")
 	if err != nil {
 		return err
 	}
@@ -46,8 +45,10 @@ func repair(t terminal, args []string) error {
 	if c.Store == config.Cassandra {
 		return repairKeyspace(t, c, l)
 	}
-	if _, ok := l.flags["rate"]; ok {
-		return &usageError{errors.New("flag --rate: is for --store=cassandra")}
+	for _, name := range []string{"rate", "state"} {
+		if _, ok := l.flags[name]; ok {
+			return &usageError{fmt.Errorf("flag --%s: is for --store=cassandra", name)}
+		}
 	}
 	dry := l.flags["dry-run"] == "true"
 	report, err := embedded.Repair(context.Background(), vfs.Default, c.DataDir, embedded.RepairOptions{

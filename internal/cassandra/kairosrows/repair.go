@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -18,16 +19,25 @@ type RepairOptions struct {
 	// longer than index_refresh of all Varve nodes.
 	Grace time.Duration
 
-	// Progress, if not nil, is told the numbers so far after each part of the
-	// walk.
+	// From, if not nil, is what an earlier repair has come to that was
+	// interrupted: this one goes on there.
+	From *RepairReport
+
+	// Progress, if not nil, is told how far the walk has come, after each some
+	// hundred rows.
 	Progress func(RepairReport)
+
+	// Keep, if not nil, is told the same at points from where a repair can go on:
+	// what it is told can be given as From.
+	Keep func(RepairReport)
 }
 
 // A RepairReport says what a repair has looked at and found. What it found it
 // has put right, unless it is a dry run.
 type RepairReport struct {
-	Phase       string // what is walked over at present
-	Part, Parts int    // of this phase
+	Phase string // what is walked over at present
+	Token int64  // all partitions with this token or a lower one are done
+	Done  bool   // with all
 
 	Rows       int64 // of data_points
 	RowKeys    int64 // of row_keys
@@ -44,13 +54,18 @@ type RepairReport struct {
 	Kept         int64 // row keys without samples that a KairosDB node may still use: left
 }
 
+// Share is how much of the phase is done, from 0 to 1.
+func (r RepairReport) Share() float64 {
+	return float64(uint64(r.Token)+1<<63) / math.MaxUint64
+}
+
 // Changes is how many faults were found.
 func (r RepairReport) Changes() int64 {
 	return r.Unindexed + r.DeadRowKeys + r.DeadTagRows + r.DeadRowTimes + r.DeadNames
 }
 
 const (
-	// repairParts is how many ranges of tokens a table is walked in.
+	// repairParts is how many ranges of tokens a table is walked in. A power of two.
 	repairParts = 64
 
 	// repairChunk is how many rows are looked at before the rate is kept.
@@ -98,54 +113,88 @@ func (d *Deleter) Repair(ctx context.Context, o RepairOptions) (RepairReport, er
 			r.legacy, err = d.ks.Session.One(ctx, readAnyLegacyKey, nil, nil)
 		}
 	}
-	phases := []struct {
-		name string
-		walk func(ctx context.Context, from, to int64) error
-		skip bool
-	}{
-		{"rows without index", r.rows, false},
-		{"row keys without samples", r.rowKeys, false},
-		{"tags without row key", r.tagRows, !d.ks.Tables.Own},
-		{"row times without row keys", r.rowTimes, false},
+	phases := []repairPhase{
+		{"rows without index", r.rows, repairParts},
+		{"row keys without samples", r.rowKeys, repairParts},
+		{"tags without row key", r.tagRows, repairParts},
+		{"row times without row keys", r.rowTimes, repairParts},
+		{"metrics without rows", r.names, 1}, // one partition
 	}
-	for _, phase := range phases {
-		if err != nil || phase.skip {
-			continue
-		}
-		r.report.Phase, r.report.Part, r.report.Parts = phase.name, 0, repairParts
-		for part := 0; part < repairParts && err == nil; part++ {
-			from, to := tokens(part)
-			if err = phase.walk(ctx, from, to); err == nil {
-				r.tell(part + 1)
-			}
-		}
+	if !d.ks.Tables.Own {
+		phases = slices.Delete(phases, 2, 3)
 	}
 	if err == nil {
-		r.report.Phase, r.report.Part, r.report.Parts = "metrics without rows", 0, 1
-		if err = r.names(ctx); err == nil {
-			r.tell(1)
-		}
+		err = r.walk(ctx, phases)
 	}
-	r.tell(r.report.Part)
+	r.tell()
 	if err != nil {
-		err = fmt.Errorf("repair, %s, part %d of %d: %w", r.report.Phase, r.report.Part+1, r.report.Parts, err)
+		err = fmt.Errorf("repair, %s, %.0f%%: %w", r.report.Phase, 100*r.report.Share(), err)
 	}
 	return r.report, err
 }
 
-// tokens returns a part of the ring: from exclusive, to inclusive. No partition
-// has the lowest token.
-func tokens(part int) (from, to int64) {
-	const width = math.MaxUint64/repairParts + 1
-	at := func(i int) int64 { return int64(uint64(i)*width + 1<<63) }
-	if part == repairParts-1 {
-		return at(part), math.MaxInt64
-	}
-	return at(part), at(part + 1)
+// A repairPhase walks over one table.
+type repairPhase struct {
+	name  string
+	walk  func(ctx context.Context, from, to int64) error // from exclusive, to inclusive
+	parts uint64                                          // ranges of tokens that are asked for one by one
 }
 
-func (r *repair) tell(part int) {
-	r.report.Part = part
+// walk does the phases, from where an earlier repair was on.
+func (r *repair) walk(ctx context.Context, phases []repairPhase) error {
+	if from := r.o.From; from != nil {
+		at := slices.IndexFunc(phases, func(p repairPhase) bool { return p.name == from.Phase })
+		if at < 0 || from.Done {
+			return fmt.Errorf("can not go on at %q: an earlier version began it; begin anew", from.Phase)
+		}
+		phases = phases[at:]
+		r.report = *from
+		r.counts.unindexed.Store(from.Unindexed)
+		r.counts.deadRowKeys.Store(from.DeadRowKeys)
+		r.counts.deadTagRows.Store(from.DeadTagRows)
+		r.counts.kept.Store(from.Kept)
+	}
+	for i, phase := range phases {
+		if i > 0 || r.o.From == nil {
+			r.report.Phase, r.report.Token = phase.name, math.MinInt64
+		}
+		for from := r.report.Token; from < math.MaxInt64; from = r.report.Token {
+			to := endOfPart(from, phase.parts)
+			if err := phase.walk(ctx, from, to); err != nil {
+				return err
+			}
+			r.reached(to)
+		}
+	}
+	r.report.Done = true
+	return nil
+}
+
+// endOfPart returns the end, inclusive, of the part of the ring that the tokens
+// after the given one are in. No partition has the lowest token.
+func endOfPart(token int64, parts uint64) int64 {
+	width := math.MaxUint64/parts + 1
+	if parts == 1 {
+		return math.MaxInt64
+	}
+	if part := (uint64(token) + 1<<63) / width; part < parts-1 {
+		return int64((part+1)*width + 1<<63)
+	}
+	return math.MaxInt64
+}
+
+// reached notes that all partitions up to a token are done, and nothing of those
+// behind it.
+func (r *repair) reached(token int64) {
+	r.report.Token = token
+	r.tell()
+	if r.o.Keep != nil {
+		r.o.Keep(r.report)
+	}
+}
+
+// tell tells of the progress.
+func (r *repair) tell() {
 	r.report.Unindexed, r.report.DeadRowKeys = r.counts.unindexed.Load(), r.counts.deadRowKeys.Load()
 	r.report.DeadTagRows, r.report.Kept = r.counts.deadTagRows.Load(), r.counts.kept.Load()
 	if r.o.Progress != nil {

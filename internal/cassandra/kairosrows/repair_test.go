@@ -1,7 +1,10 @@
 package kairosrows
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -12,20 +15,22 @@ import (
 	"varve/internal/store"
 )
 
-func TestTokens(t *testing.T) {
-	last, _ := tokens(0)
-	if last != -1<<63 {
-		t.Errorf("the first part begins at %d", last)
-	}
-	for part := range repairParts {
-		from, to := tokens(part)
-		if from != last || to <= from {
-			t.Errorf("part %d: %d..%d", part, from, to)
+func TestEndOfPart(t *testing.T) {
+	token, parts := int64(math.MinInt64), 0
+	for ; token < math.MaxInt64; parts++ {
+		end := endOfPart(token, repairParts)
+		if end <= token || endOfPart(end-1, repairParts) != end {
+			t.Fatalf("a part ends at %d, the next at %d", token, end)
 		}
-		last = to
+		token = end
 	}
-	if last != 1<<63-1 {
-		t.Errorf("the last part ends at %d", last)
+	if parts != repairParts || endOfPart(math.MinInt64, 1) != math.MaxInt64 {
+		t.Errorf("%d parts", parts)
+	}
+	for token, want := range map[int64]float64{math.MinInt64: 0, 0: 0.5, math.MaxInt64: 1} {
+		if got := (RepairReport{Token: token}).Share(); got != want {
+			t.Errorf("token %d: %v, want %v", token, got, want)
+		}
 	}
 }
 
@@ -106,11 +111,99 @@ func TestRepair(t *testing.T) {
 	}
 	var progress []string
 	rated := time.Now()
-	if _, err := d.Repair(b.ctx, RepairOptions{DryRun: true, Rate: 1_000_000, Progress: func(r RepairReport) { progress = append(progress, fmt.Sprint(r.Phase, " ", r.Part)) }}); err != nil {
+	if _, err := d.Repair(b.ctx, RepairOptions{DryRun: true, Rate: 1_000_000, Progress: func(r RepairReport) { progress = append(progress, fmt.Sprint(r.Phase, " ", r.Done)) }}); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("a walk over %d rows took %v", again.Rows, time.Since(rated))
-	if !strings.HasPrefix(progress[len(progress)-1], "metrics without rows 1") {
+	if !strings.HasPrefix(progress[len(progress)-1], "metrics without rows true") {
 		t.Errorf("ends with %s", progress[len(progress)-1])
+	}
+}
+
+// TestRepairGoesOn: a repair that is interrupted, wherever that is, and goes on
+// from the last point that it was told of, finds and mends the same as one that
+// is not, and counts everything once.
+func TestRepairGoesOn(t *testing.T) {
+	c := DefaultConfig()
+	c.IndexShards = 2
+	b := newBench(t, c, DefaultWriteConfig(), "")
+	d := b.deleter(noNodes(), time.Now)
+	src := new(memory)
+	for i := range 700 { // more than a chunk
+		src.longs(longSeries(b.name(fmt.Sprint("m", i%30)), "k", fmt.Sprint(i), "all", "x"), 0, someTime)
+	}
+	b.write(src)
+	exec := func(text string, args ...any) {
+		t.Helper()
+		if err := b.ks.Session.Exec(b.ctx, &cql.Statement{Name: "test", Text: text}, b.stamp+1, args...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	breakSome := func() {
+		t.Helper()
+		b.write(src)
+		for i := 0; i < 700; i += 100 {
+			s := src.series[i]
+			key, err := keyOf(s, b.ks.Spec.RowTime(someTime), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			exec("DELETE FROM data_points WHERE key = ?", key)
+			exec("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte("metric_names"), b.name(fmt.Sprint("nothing", i)), []byte{0})
+			s = src.series[i+1]
+			exec(deleteRowKey.Text, s.Metric, dataPointsTable, b.ks.Spec.RowTime(someTime), string(s.Type), cql.TagMap{Tags: s.Tags})
+		}
+		b.writer.forget()
+	}
+	counts := func(r RepairReport) string {
+		return fmt.Sprint(r.Rows, r.RowKeys, r.TagRows, r.RowTimes, r.Names, r.Unindexed, r.DeadRowKeys, r.DeadTagRows, r.DeadRowTimes, r.DeadNames)
+	}
+	breakSome()
+	time.Sleep(5 * time.Millisecond)
+	want, err := d.Repair(b.ctx, RepairOptions{DryRun: true, Grace: time.Nanosecond})
+	if err != nil || want.Unindexed < 7 || want.DeadRowKeys < 7 || want.DeadNames < 7 || !want.Done {
+		t.Fatalf("%+v, %v", want, err)
+	}
+	for _, dry := range []bool{true, false} {
+		var report RepairReport
+		var from *RepairReport
+		runs := 0
+		for ; ; runs++ {
+			// Each run ends some points behind where it began.
+			ctx, cancel := context.WithCancel(b.ctx)
+			points := 0
+			o := RepairOptions{DryRun: dry, Grace: time.Nanosecond, From: from, Keep: func(r RepairReport) {
+				if points++; points <= 30 {
+					from = &r
+				}
+				if points == 31 {
+					cancel() // it is killed before this was written down
+				}
+			}}
+			report, err = d.Repair(ctx, o)
+			cancel()
+			if err == nil {
+				break
+			}
+			if !errors.Is(err, context.Canceled) {
+				t.Fatal(err)
+			}
+		}
+		if runs < 5 {
+			t.Errorf("%d runs were interrupted", runs)
+		}
+		if dry && counts(report) != counts(want) {
+			t.Errorf("in %d runs: %+v, want %+v", runs+1, report, want)
+		}
+		// What was mended just before it was killed is not counted.
+		if !dry && report.DeadNames+report.Unindexed < 10 {
+			t.Errorf("in %d runs: %+v", runs+1, report)
+		}
+	}
+	if again, err := d.Repair(b.ctx, RepairOptions{Grace: time.Nanosecond}); err != nil || again.Changes() != 0 {
+		t.Errorf("afterwards: %+v, %v", again, err)
+	}
+	if _, err := d.Repair(b.ctx, RepairOptions{From: &RepairReport{Phase: "of old"}}); err == nil || !strings.Contains(err.Error(), "begin anew") {
+		t.Errorf("a phase that is not known: %v", err)
 	}
 }

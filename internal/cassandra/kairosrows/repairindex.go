@@ -11,11 +11,11 @@ import (
 
 var (
 	scanRowKeys = &cql.Statement{Name: "scan_row_keys", Scan: true, PageSize: 1000,
-		Text: "SELECT DISTINCT metric, table_name, row_time FROM row_keys WHERE token(metric, table_name, row_time) > ? AND token(metric, table_name, row_time) <= ?"}
+		Text: "SELECT DISTINCT metric, table_name, row_time, token(metric, table_name, row_time) FROM row_keys WHERE token(metric, table_name, row_time) > ? AND token(metric, table_name, row_time) <= ?"}
 	scanTagRows = &cql.Statement{Name: "scan_tag_rows", Scan: true, PageSize: 1000,
-		Text: "SELECT metric, row_time, tag, value, shard, data_type, tags FROM varve_row_index WHERE token(metric, row_time, tag, value, shard) > ? AND token(metric, row_time, tag, value, shard) <= ?"}
+		Text: "SELECT metric, row_time, tag, value, shard, data_type, tags, token(metric, row_time, tag, value, shard) FROM varve_row_index WHERE token(metric, row_time, tag, value, shard) > ? AND token(metric, row_time, tag, value, shard) <= ?"}
 	scanRowTimes = &cql.Statement{Name: "scan_row_times", Scan: true, PageSize: 1000,
-		Text: "SELECT metric, row_time FROM row_key_time_index WHERE token(metric) > ? AND token(metric) <= ?"}
+		Text: "SELECT metric, row_time, token(metric) FROM row_key_time_index WHERE token(metric) > ? AND token(metric) <= ?"}
 	listNames = &cql.Statement{Name: "list_metric_names", PageSize: 1000,
 		Text: "SELECT column1 FROM string_index WHERE key = ?"}
 	listRowKeys = &cql.Statement{Name: "list_row_keys", PageSize: 1000,
@@ -31,10 +31,12 @@ func (r *repair) rowKeys(ctx context.Context, from, to int64) error {
 	defer rows.Close()
 	var metric string
 	var rowTime cql.Millis
-	for rows.Scan(&metric, nil, &rowTime) {
+	var token int64
+	for rows.Scan(&metric, nil, &rowTime, &token) {
 		if err := r.rowKeysOf(ctx, metric, rowTime.MS); err != nil {
 			return err
 		}
+		r.reached(token)
 	}
 	return rows.Close()
 }
@@ -47,6 +49,7 @@ func (r *repair) rowKeysOf(ctx context.Context, metric string, rowTimeMS int64) 
 	flush := func() error {
 		err := r.dropDead(ctx, metric, rowTimeMS, keys)
 		keys = keys[:0]
+		r.tell()
 		return err
 	}
 	var dataType *string
@@ -134,14 +137,23 @@ func (r *repair) tagRows(ctx context.Context, from, to int64) error {
 	var rowTime cql.Millis
 	var shard int
 	var tags cql.TagMap
-	for rows.Scan(&metric, &rowTime, &tag, &value, &shard, &dataType, &tags) {
-		r.report.TagRows++
-		chunk = append(chunk, tagRow{metric, rowTime.MS, tag, value, shard, dataType, tags})
-		if len(chunk) == repairChunk {
+	var token int64
+	last := from
+	for rows.Scan(&metric, &rowTime, &tag, &value, &shard, &dataType, &tags, &token) {
+		whole := token != last // what is in chunk ends with its partition
+		if len(chunk) >= repairChunk && whole || len(chunk) >= 4*repairChunk {
 			if err := flush(); err != nil {
 				return err
 			}
+			if whole {
+				r.reached(last)
+			} else {
+				r.tell()
+			}
 		}
+		last = token
+		r.report.TagRows++
+		chunk = append(chunk, tagRow{metric, rowTime.MS, tag, value, shard, dataType, tags})
 	}
 	return errors.Join(rows.Close(), flush())
 }
@@ -202,7 +214,14 @@ func (r *repair) rowTimes(ctx context.Context, from, to int64) error {
 	defer rows.Close()
 	var metric string
 	var rowTime cql.Millis
-	for rows.Scan(&metric, &rowTime) {
+	var token int64
+	last, kept := from, r.report.RowTimes
+	for rows.Scan(&metric, &rowTime, &token) {
+		if token != last && r.report.RowTimes-kept >= repairChunk {
+			kept = r.report.RowTimes
+			r.reached(last)
+		}
+		last = token
 		if rowTime.Null {
 			continue
 		}
@@ -229,14 +248,21 @@ func (r *repair) rowTimes(ctx context.Context, from, to int64) error {
 	return rows.Close()
 }
 
-// names walks over the names of metrics.
-func (r *repair) names(ctx context.Context) error {
+// names walks over the names of metrics, which are in one partition: the range
+// of tokens is not looked at.
+func (r *repair) names(ctx context.Context, _, _ int64) error {
+	r.report.Names = 0 // of a walk that was interrupted
+	if r.o.DryRun {
+		r.report.DeadNames = 0
+	}
 	rows := r.d.ks.Session.Query(ctx, listNames, []byte(metricNamesKey))
 	defer rows.Close()
 	var raw cql.Raw
 	for rows.Scan(&raw) {
 		metric := string(raw)
-		r.report.Names++
+		if r.report.Names++; r.report.Names%repairChunk == 0 {
+			r.tell()
+		}
 		if err := r.pace(ctx, 1); err != nil {
 			return err
 		}

@@ -11,7 +11,7 @@ import (
 
 var (
 	scanRows = &cql.Statement{Name: "scan_rows", Scan: true, PageSize: 1000,
-		Text: "SELECT DISTINCT key FROM data_points WHERE token(key) > ? AND token(key) <= ?"}
+		Text: "SELECT DISTINCT key, token(key) FROM data_points WHERE token(key) > ? AND token(key) <= ?"}
 	findTagRow = &cql.Statement{Name: "find_tag_row", PageSize: 2,
 		Text: "SELECT data_type FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ? AND data_type = ? AND tags = ?"}
 	findLegacyKey = &cql.Statement{Name: "find_legacy_key", PageSize: 2,
@@ -35,7 +35,8 @@ func (r *repair) rows(ctx context.Context, from, to int64) error {
 		return err
 	}
 	var raw cql.Raw
-	for rows.Scan(&raw) {
+	var token int64
+	for rows.Scan(&raw, &token) {
 		r.report.Rows++
 		key, err := rowtime.ParseKey(string(raw))
 		if err != nil {
@@ -46,6 +47,7 @@ func (r *repair) rows(ctx context.Context, from, to int64) error {
 			if err := flush(); err != nil {
 				return err
 			}
+			r.reached(token)
 		}
 	}
 	return errors.Join(rows.Close(), flush())
