@@ -1,12 +1,15 @@
 package main
 
 import (
+	"encoding/json"
+	"errors"
 	"net/http"
 	"time"
 
 	"varve/internal/cassandra"
 	"varve/internal/cassandra/kairosrows"
 	"varve/internal/httpapi"
+	"varve/internal/store"
 )
 
 // A cassandraAnswer is what GET /admin/cassandra says. Times that are not known
@@ -93,6 +96,7 @@ func cassandraAdmin(s *cassandra.Store) []httpapi.Route {
 			jobs, err := s.Deletions(r.Context())
 			answer(w, map[string][]kairosrows.Job{"jobs": append([]kairosrows.Job{}, jobs...)}, err)
 		})},
+		{Method: http.MethodDelete, Path: "/admin/deletes/{id}", Handler: cancelDelete(s)},
 		{Method: http.MethodPost, Path: "/admin/flush", Handler: flush(s)},
 	}
 	for _, of := range onlyEmbedded {
@@ -101,6 +105,28 @@ func cassandraAdmin(s *cassandra.Store) []httpapi.Route {
 		})})
 	}
 	return routes
+}
+
+// cancelDelete stops a delete job: 200 with the job if it is cancelled, 202 if
+// the node that works on it has yet to stop, 404 if there is no such job, 409 if
+// it is done.
+func cancelDelete(s *cassandra.Store) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id := r.PathValue("id")
+		job, err := s.CancelDeletion(r.Context(), id)
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			httpapi.WriteErrors(w, http.StatusNotFound, "there is no delete job "+id+" that is not done; GET /admin/deletes lists them")
+		case err == nil && job.State == kairosrows.JobDone:
+			httpapi.WriteErrors(w, http.StatusConflict, "delete job "+id+" is done; there is nothing left to cancel")
+		case err == nil && job.State == kairosrows.JobCancelling:
+			httpapi.SetHeaders(w.Header())
+			w.WriteHeader(http.StatusAccepted)
+			json.NewEncoder(w).Encode(job) // a client that is gone can not be told
+		default:
+			answer(w, job, err)
+		}
+	})
 }
 
 // What to use instead, over Cassandra.

@@ -29,6 +29,20 @@ func (s *Store) Deletions(ctx context.Context) ([]kairosrows.Job, error) {
 	return l.deleter.Jobs(ctx)
 }
 
+// CancelDeletion stops a delete job, whichever node works on it. The job that it
+// returns says whether it is cancelled, about to stop, or was done already; one
+// that is not known is store.ErrNotFound.
+func (s *Store) CancelDeletion(ctx context.Context, id string) (kairosrows.Job, error) {
+	if err := s.check(ctx); err != nil {
+		return kairosrows.Job{}, err
+	}
+	l, err := s.layout()
+	if err != nil {
+		return kairosrows.Job{}, err
+	}
+	return l.deleter.Cancel(ctx, id)
+}
+
 // Trace implements store.Tracer.
 func (v *view) Trace() []store.Count {
 	t := v.look.Trace()
@@ -39,6 +53,7 @@ func (v *view) Trace() []store.Count {
 		{Name: "index_bytes", N: t.IndexBytes},
 		{Name: "partitions_cached", N: t.CachedPartitions},
 		{Name: "partitions_indexed", N: t.IndexedPartitions},
+		{Name: "partitions_scanned", N: t.ScannedPartitions},
 		{Name: "partitions_full", N: t.FullPartitions},
 		{Name: "partitions_uncovered", N: t.UncoveredPartitions},
 		{Name: "slices", N: t.Slices},

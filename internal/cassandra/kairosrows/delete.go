@@ -85,6 +85,7 @@ type Deleter struct {
 	log     *slog.Logger
 	now     func() time.Time
 	metrics *deleteMetrics
+	step    int // rows of one row time that are deleted before their index rows are
 	jobs    jobs
 
 	unregister func()
@@ -121,7 +122,7 @@ func NewDeleter(ks *Keyspace, w *Writer, cfg DeleteConfig, o DeleterOptions) (*D
 	if o.Deleted == nil {
 		o.Deleted = func([]byte) {}
 	}
-	d := &Deleter{ks: ks, cfg: cfg, writer: w, lookup: o.Lookup, forget: o.Deleted, log: o.Logger, now: o.Now, metrics: newDeleteMetrics()}
+	d := &Deleter{ks: ks, cfg: cfg, writer: w, lookup: o.Lookup, forget: o.Deleted, log: o.Logger, now: o.Now, metrics: newDeleteMetrics(), step: deleteStep}
 	d.jobs.init(d, o.Node)
 	if o.Node != "" {
 		w.deletes.own = o.Node // before it writes or deletes
@@ -153,7 +154,7 @@ func (d *Deleter) Delete(ctx context.Context, del store.Deletion, stampMS int64)
 		rows += len(s.rows)
 	}
 	if rows < d.cfg.JobRows {
-		if err := d.run(ctx, del, stampMS, steps, func(int64, int) {}); err != nil {
+		if err := d.run(ctx, del, stampMS, steps, func(int64, int) error { return nil }); err != nil {
 			return fmt.Errorf("delete from %s: %w", del.Metric, err)
 		}
 		return nil

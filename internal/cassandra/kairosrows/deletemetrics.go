@@ -20,7 +20,7 @@ func newDeleteMetrics() *deleteMetrics {
 		kept: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "varve_kairosrows_row_keys_kept_total", Help: "Row keys whose index rows were left since a KairosDB node may write there."}),
 		jobs: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "varve_kairosrows_delete_jobs_total", Help: "Delete jobs that ended, by outcome: done, failed."}, []string{"outcome"}),
+			Name: "varve_kairosrows_delete_jobs_total", Help: "Delete jobs that ended, by outcome: done, failed, cancelled."}, []string{"outcome"}),
 		running: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "varve_kairosrows_delete_jobs_running", Help: "Delete jobs at work in this process."}),
 	}

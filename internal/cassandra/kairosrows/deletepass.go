@@ -49,8 +49,7 @@ var (
 )
 
 const (
-	// deleteStep is how many rows of one row time are deleted before their index
-	// rows are.
+	// deleteStep is how many rows of one row time are deleted at a time.
 	deleteStep = 2000
 
 	// goneLife is how long varve_row_state says of a row time without row keys
@@ -58,9 +57,10 @@ const (
 	goneLife = 86400
 )
 
-// run does the steps. progress is told the row time that comes next, and how
-// many rows were done.
-func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, steps []rowTimeDelete, progress func(nextMS int64, rows int)) error {
+// run does the steps. progress is told the row time that is being done, and how
+// many more rows of it were; an error ends the run, with the index as it has to
+// be.
+func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, steps []rowTimeDelete, progress func(rowTimeMS int64, rows int) error) error {
 	pass := deletePass{d: d, metric: del.Metric, stampMS: stampMS, all: len(del.Matchers) == 0}
 	d.writer.forget()
 	err := d.writer.deletes.announce(ctx, d.now().UnixMilli(), stampMS)
@@ -77,7 +77,7 @@ func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, st
 		return err
 	}
 	for _, s := range steps {
-		if err := pass.rowTime(ctx, s, func(rows int) { progress(s.rowTimeMS, rows) }); err != nil {
+		if err := pass.rowTime(ctx, s, func(rows int) error { return progress(s.rowTimeMS, rows) }); err != nil {
 			return err
 		}
 	}
@@ -114,12 +114,13 @@ type deletePass struct {
 	emptied bool // a row time has lost its last row key
 }
 
-// rowTime deletes what is to be deleted of one row time.
-func (p *deletePass) rowTime(ctx context.Context, s rowTimeDelete, done func(rows int)) error {
+// rowTime deletes what is to be deleted of one row time. If done wants it to
+// stop, it first removes the index rows of what it has emptied.
+func (p *deletePass) rowTime(ctx context.Context, s rowTimeDelete, done func(rows int) error) (stop error) {
 	keep := s.rowTimeMS > p.keepFrom
 	var empty []rowDelete
-	for from := 0; from < len(s.rows); from += deleteStep {
-		rows := s.rows[from:min(from+deleteStep, len(s.rows))]
+	for from := 0; from < len(s.rows) && stop == nil; from += p.d.step {
+		rows := s.rows[from:min(from+p.d.step, len(s.rows))]
 		gone := make([]bool, len(rows))
 		err := parallel(ctx, p.d.cfg.Parallel, len(rows), func(ctx context.Context, i int) (err error) {
 			gone[i], err = p.row(ctx, s.rowTimeMS, rows[i], !keep)
@@ -133,14 +134,14 @@ func (p *deletePass) rowTime(ctx context.Context, s rowTimeDelete, done func(row
 				empty = append(empty, rows[i])
 			}
 		}
-		done(len(rows))
+		stop = done(len(rows))
 	}
 	if keep {
 		p.d.metrics.kept.Add(float64(len(s.rows)))
-		return nil
+		return stop
 	}
 	if len(empty) == 0 && len(s.rows) > 0 {
-		return nil
+		return stop
 	}
 	whole := false
 	if p.all && len(empty) == len(s.rows) && len(empty) > 0 {
@@ -151,7 +152,10 @@ func (p *deletePass) rowTime(ctx context.Context, s rowTimeDelete, done func(row
 		}
 		whole = n <= len(empty)
 	}
-	return p.d.unindex(ctx, p, s.rowTimeMS, empty, whole)
+	if err := p.d.unindex(ctx, p, s.rowTimeMS, empty, whole); err != nil {
+		return err
+	}
+	return stop
 }
 
 // countRowKeys returns how many row keys there are at a row time.

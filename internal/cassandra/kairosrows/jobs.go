@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"varve/internal/model"
@@ -37,6 +39,9 @@ const (
 	JobWaiting = "waiting" // for this or another node to go on with it
 	JobDone    = "done"
 	JobFailed  = "failed" // will be tried again
+
+	JobCancelling = "cancelling" // by an operator; the node that works on it has yet to stop
+	JobCancelled  = "cancelled"  // no node goes on with it; what was deleted stays so
 )
 
 // A Job is a delete that is too large to be waited for.
@@ -54,6 +59,7 @@ type Job struct {
 	Updated  time.Time `json:"updated"`
 	Node     string    `json:"node"` // that works on it, or did last
 	Error    string    `json:"error,omitempty"`
+	Note     string    `json:"note,omitempty"` // of a job that was cancelled: what became of it
 
 	Deletion savedDeletion `json:"deletion"`
 }
@@ -102,18 +108,26 @@ func (j *Job) deletion() (store.Deletion, error) {
 type jobs struct {
 	d    *Deleter
 	node string
+	wait time.Duration // of Cancel, for a job to stop
 
 	ctx   context.Context // of all jobs at work
 	stop  context.CancelCauseFunc
 	tasks sync.WaitGroup
 
 	mu      sync.Mutex
-	running map[string]*Job
+	running map[string]*runningJob
 	ended   []Job // oldest first
 }
 
+// A runningJob is one that this process works on.
+type runningJob struct {
+	job       *Job          // jobs.mu must be held
+	cancelled atomic.Bool   // it is to stop
+	ended     chan struct{} // closed when it has
+}
+
 func (j *jobs) init(d *Deleter, node string) {
-	j.d, j.node, j.running = d, node, map[string]*Job{}
+	j.d, j.node, j.wait, j.running = d, node, cancelWait, map[string]*runningJob{}
 	j.ctx, j.stop = context.WithCancelCause(context.Background())
 }
 
@@ -136,13 +150,16 @@ func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, ste
 		return fmt.Errorf("delete from %s: note down the job: %w", del.Metric, err)
 	}
 	done := make(chan error, 1)
-	j.begin(job, func(ctx context.Context) error {
-		err := j.work(ctx, job, del, steps)
+	j.begin(job, func(ctx context.Context, r *runningJob) error {
+		err := j.work(ctx, r, del, steps)
 		done <- err
 		return err
 	})
 	select {
 	case err := <-done:
+		if errors.Is(err, errCancelled) {
+			return &store.InputError{Reason: fmt.Sprintf("delete from %s: job %s was cancelled; what it had deleted stays deleted, GET /admin/deletes says how much", del.Metric, job.ID)}
+		}
 		if err != nil {
 			return fmt.Errorf("delete from %s, job %s, which is tried again: %w", del.Metric, job.ID, err)
 		}
@@ -153,24 +170,29 @@ func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, ste
 }
 
 // begin runs f as the work of a job.
-func (j *jobs) begin(job *Job, f func(context.Context) error) {
+func (j *jobs) begin(job *Job, f func(context.Context, *runningJob) error) {
+	r := &runningJob{job: job, ended: make(chan struct{})}
 	j.mu.Lock()
-	j.running[job.ID] = job
+	j.running[job.ID] = r
 	j.mu.Unlock()
 	j.d.metrics.running.Inc()
 	j.tasks.Go(func() {
+		defer close(r.ended)
 		defer j.d.metrics.running.Dec()
-		j.end(job, f(j.ctx))
+		j.end(job, f(j.ctx, r))
 	})
 }
 
 // end notes how a job ended. One that was stopped by close stays as it is.
 func (j *jobs) end(job *Job, err error) {
 	closing := j.ctx.Err() != nil
+	cancelled := errors.Is(err, errCancelled)
 	j.mu.Lock()
 	job.Updated = j.d.now().UTC()
 	job.State, job.Error = JobDone, ""
 	switch {
+	case cancelled:
+		job.setCancelled()
 	case closing && err != nil:
 		job.State = JobWaiting
 	case err != nil:
@@ -183,44 +205,52 @@ func (j *jobs) end(job *Job, err error) {
 		j.ended = j.ended[1:]
 	}
 	j.mu.Unlock()
-	if closing && err != nil {
+	if ended.State == JobWaiting {
 		return // its progress is written down as of a moment ago
 	}
+	j.d.metrics.jobs.WithLabelValues(ended.State).Inc()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(j.ctx), jobReport)
 	defer cancel()
-	if err != nil {
-		j.d.metrics.jobs.WithLabelValues(JobFailed).Inc()
+	switch ended.State {
+	case JobCancelled:
+		j.d.log.Info("a delete job was cancelled", "job", job.ID, "selector", job.Selector, "rows", job.Rows, "done", job.Done)
+		_ = j.save(ctx, &ended) // the cancellation itself is written down
+	case JobFailed:
 		j.d.log.Warn("a delete job failed and will be tried again", "job", job.ID, "selector", job.Selector, "error", err)
 		_ = j.save(ctx, &ended) // it stays as it was, and is tried again all the same
-		return
-	}
-	j.d.metrics.jobs.WithLabelValues(JobDone).Inc()
-	j.d.log.Info("a delete job is done", "job", job.ID, "selector", job.Selector, "rows", job.Rows)
-	if err := j.d.ks.Unset(ctx, jobService, jobServiceKey, job.ID); err != nil {
-		j.d.log.Warn("a delete job that is done will be done again", "job", job.ID, "error", err)
+	default:
+		j.d.log.Info("a delete job is done", "job", job.ID, "selector", job.Selector, "rows", job.Rows)
+		if err := j.d.ks.Unset(ctx, jobService, jobServiceKey, job.ID); err != nil {
+			j.d.log.Warn("a delete job that is done will be done again", "job", job.ID, "error", err)
+		}
 	}
 }
 
-// work does what is left of a job.
-func (j *jobs) work(ctx context.Context, job *Job, del store.Deletion, steps []rowTimeDelete) error {
-	var mu sync.Mutex
-	reported := j.d.now()
-	return j.d.run(ctx, del, job.StampMS, steps, func(nextMS int64, rows int) {
+// work does what is left of a job, until it is cancelled.
+func (j *jobs) work(ctx context.Context, r *runningJob, del store.Deletion, steps []rowTimeDelete) error {
+	reported, looked := j.d.now(), time.Time{}
+	return j.d.run(ctx, del, r.job.StampMS, steps, func(nextMS int64, rows int) error {
 		now := j.d.now()
 		j.mu.Lock()
-		job.NextMS, job.Updated = nextMS, now.UTC()
-		job.Done += rows
-		state := *job
+		r.job.NextMS, r.job.Updated = nextMS, now.UTC()
+		r.job.Done += rows
+		state := *r.job
 		j.mu.Unlock()
-		mu.Lock()
-		defer mu.Unlock()
+		if now.Sub(looked) >= cancelLook {
+			looked = now
+			j.lookForCancel(ctx, r, state.ID)
+		}
+		if r.cancelled.Load() && state.Done < state.Rows {
+			return errCancelled
+		}
 		if now.Sub(reported) < jobReport {
-			return
+			return nil
 		}
 		reported = now
 		if err := j.save(ctx, &state); err != nil {
-			j.d.log.Warn("the progress of a delete job is not written down", "job", job.ID, "error", err)
+			j.d.log.Warn("the progress of a delete job is not written down", "job", state.ID, "error", err)
 		}
+		return nil
 	})
 }
 
@@ -244,66 +274,94 @@ func (j *jobs) saved(ctx context.Context) ([]Job, error) {
 		if err != nil {
 			return nil, err
 		}
-		value, err := j.d.ks.Get(ctx, jobService, jobServiceKey, id)
-		if err == store.ErrNotFound {
+		job, err := j.read(ctx, id)
+		switch {
+		case err == store.ErrNotFound:
 			continue // it was done meanwhile
-		}
-		if err != nil {
-			return nil, err
-		}
-		job := Job{}
-		if err := json.Unmarshal([]byte(value.Text), &job); err != nil || job.ID != id {
+		case errors.Is(err, errJobText):
 			j.d.log.Warn("a delete job can not be read and is left alone", "job", id, "error", err)
 			continue
+		case err != nil:
+			return nil, err
 		}
 		all = append(all, job)
 	}
 	return all, nil
 }
 
-// Jobs lists the delete jobs of all nodes that are not done, and the last ones
-// that ended here, newest first.
+var errJobText = errors.New("it is not what is written down of a delete job")
+
+// read reads a job that is written down.
+func (j *jobs) read(ctx context.Context, id string) (job Job, err error) {
+	value, err := j.d.ks.Get(ctx, jobService, jobServiceKey, id)
+	if err != nil {
+		return job, err
+	}
+	if err := json.Unmarshal([]byte(value.Text), &job); err != nil || job.ID != id {
+		return job, errors.Join(errJobText, err)
+	}
+	return job, nil
+}
+
+// Jobs lists the delete jobs of all nodes that are not done, those that were
+// cancelled in the last days, and the last ones that were done here, newest
+// first.
 func (d *Deleter) Jobs(ctx context.Context) ([]Job, error) {
-	var saved []Job
-	if d.ks.Tables.ServiceIndex {
-		var err error
-		if saved, err = d.jobs.saved(ctx); err != nil {
-			return nil, err
-		}
+	cancelled, saved, err := d.jobs.written(ctx)
+	if err != nil {
+		return nil, err
 	}
 	d.jobs.mu.Lock()
 	defer d.jobs.mu.Unlock()
 	known := map[string]bool{}
 	var all []Job
-	for _, job := range d.jobs.running {
-		all, known[job.ID] = append(all, *job), true
+	for _, r := range d.jobs.running {
+		job := *r.job
+		if r.cancelled.Load() || cancelled[job.ID] {
+			job.State = JobCancelling
+		}
+		all, known[job.ID] = append(all, job), true
 	}
 	for _, job := range slices.Backward(d.jobs.ended) {
-		if !known[job.ID] && job.State == JobDone {
+		if !known[job.ID] && (job.State == JobDone || job.State == JobCancelled) {
 			all, known[job.ID] = append(all, job), true
 		}
 	}
 	for _, job := range saved {
-		if known[job.ID] {
-			continue
+		if !known[job.ID] {
+			all = append(all, d.jobs.asListed(job, cancelled[job.ID]))
 		}
-		if job.State == JobRunning && d.now().Sub(job.Updated) > jobSilence {
-			job.State = JobWaiting
-		}
-		all = append(all, job)
 	}
 	slices.SortFunc(all, func(a, b Job) int { return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(a.ID, b.ID)) })
 	return all, nil
+}
+
+// asListed is a job that this process does not work on, for people.
+func (j *jobs) asListed(job Job, cancelled bool) Job {
+	idle := j.idle(&job)
+	switch {
+	case job.State == JobCancelled:
+	case cancelled && idle:
+		job.setCancelled() // though nobody has written that down yet
+	case cancelled:
+		job.State = JobCancelling
+	case job.State == JobRunning && idle:
+		job.State = JobWaiting
+	}
+	return job
+}
+
+// idle reports whether no node works on a job that is written down, as far as
+// one can tell.
+func (j *jobs) idle(job *Job) bool {
+	return job.State != JobRunning || j.d.now().Sub(job.Updated) > jobSilence
 }
 
 // Resume goes on with jobs that no node works on: those of this node from
 // before it was started, and those of nodes that are silent for a minute. It
 // returns when they have begun. Call it at the start and each minute.
 func (d *Deleter) Resume(ctx context.Context) error {
-	if !d.ks.Tables.ServiceIndex {
-		return nil
-	}
-	saved, err := d.jobs.saved(ctx)
+	cancelled, saved, err := d.jobs.written(ctx)
 	if err != nil {
 		return fmt.Errorf("look for delete jobs that were not finished: %w", err)
 	}
@@ -317,7 +375,12 @@ func (d *Deleter) Resume(ctx context.Context) error {
 		if running || !silent && !mine || d.jobs.ctx.Err() != nil {
 			continue
 		}
-		if err := d.resume(ctx, job); err != nil {
+		if cancelled[job.ID] || job.State == JobCancelled {
+			err = d.jobs.settleCancelled(ctx, job)
+		} else {
+			err = d.resume(ctx, job)
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -336,14 +399,14 @@ func (d *Deleter) resume(ctx context.Context, job *Job) error {
 		return err
 	}
 	d.log.Info("a delete job goes on", "job", job.ID, "selector", job.Selector, "rows", job.Rows, "done", job.Done)
-	d.jobs.begin(job, func(ctx context.Context) error {
+	d.jobs.begin(job, func(ctx context.Context, r *runningJob) error {
 		d.writer.forget()
 		steps, err := d.plan(ctx, del)
 		if err != nil {
 			return err
 		}
 		steps = slices.DeleteFunc(steps, func(s rowTimeDelete) bool { return s.rowTimeMS < job.NextMS })
-		return d.jobs.work(ctx, job, del, steps)
+		return d.jobs.work(ctx, r, del, steps)
 	})
 	return nil
 }

@@ -1,0 +1,193 @@
+package kairosrows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"varve/internal/store"
+)
+
+// A delete job is cancelled by a key of its own in service_index, which no node
+// that works on the job writes: whatever becomes of what is written down of the
+// job, as long as the key is there nobody goes on with it. Who works on it looks
+// for the key and stops at a point where the index agrees with the rows: see
+// deletePass.rowTime.
+const (
+	cancelServiceKey = "CancelledDeletions"
+
+	// cancelLook is how often who works on a job looks whether it was cancelled.
+	cancelLook = 2 * time.Second
+
+	// cancelWait is how long Cancel waits for a node to stop.
+	cancelWait = 10 * time.Second
+
+	// cancelledKept is how long a job that was cancelled is listed.
+	cancelledKept = 7 * 24 * time.Hour
+
+	// orphanKept is how long a cancellation without a job is kept.
+	orphanKept = 24 * time.Hour
+)
+
+var errCancelled = errors.New("the job was cancelled")
+
+// setCancelled makes a job one that was cancelled.
+func (j *Job) setCancelled() {
+	j.State, j.Error = JobCancelled, ""
+	j.Note = fmt.Sprintf("about %d of %d rows were done, and all before the row time %d: what was deleted there stays so; the rest is as it was",
+		min(j.Done, j.Rows), j.Rows, j.NextMS)
+}
+
+// Cancel stops a delete job, whichever node works on it, for good. What it has
+// deleted stays deleted. The job's state is JobCancelled afterwards, or
+// JobCancelling if the node that works on it has not stopped within some
+// seconds, or JobDone if there was nothing left to cancel. A job that is not
+// known is store.ErrNotFound.
+func (d *Deleter) Cancel(ctx context.Context, id string) (Job, error) {
+	j := &d.jobs
+	j.mu.Lock()
+	r := j.running[id]
+	j.mu.Unlock()
+	if r == nil {
+		if job, err := j.ofOthers(ctx, id); err != nil || job.State == JobDone || job.State == JobCancelled {
+			return job, err
+		}
+	}
+	// Before anything stops: else the job would go on after a restart.
+	if d.ks.Tables.ServiceIndex {
+		if err := d.ks.Set(ctx, jobService, cancelServiceKey, id, j.node); err != nil {
+			return Job{}, fmt.Errorf("cancel delete job %s: nothing was done: %w", id, err)
+		}
+	}
+	if r == nil {
+		return j.awaitCancelled(ctx, id)
+	}
+	r.cancelled.Store(true)
+	wait := time.NewTimer(j.wait)
+	defer wait.Stop()
+	select {
+	case <-r.ended:
+	case <-wait.C:
+	case <-ctx.Done():
+	}
+	return j.hereAfterCancel(ctx, r)
+}
+
+// hereAfterCancel says what has become of a job of this process.
+func (j *jobs) hereAfterCancel(ctx context.Context, r *runningJob) (Job, error) {
+	j.mu.Lock()
+	job := *r.job
+	_, running := j.running[job.ID]
+	j.mu.Unlock()
+	switch {
+	case running:
+		job.State = JobCancelling
+	case job.State == JobDone && j.d.ks.Tables.ServiceIndex:
+		return job, j.d.ks.Unset(ctx, jobService, cancelServiceKey, job.ID)
+	case job.State != JobDone:
+		job.setCancelled() // it may have failed at the same moment
+	}
+	return job, nil
+}
+
+// ofOthers returns a job that this process does not work on.
+func (j *jobs) ofOthers(ctx context.Context, id string) (Job, error) {
+	job, err := j.read(ctx, id)
+	if !errors.Is(err, store.ErrNotFound) {
+		return job, err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, ended := range j.ended {
+		if ended.ID == id && (ended.State == JobDone || ended.State == JobCancelled) {
+			return ended, nil
+		}
+	}
+	return job, err
+}
+
+// awaitCancelled waits until a job that was cancelled has stopped on another
+// node, and writes down that it was cancelled if no node works on it.
+func (j *jobs) awaitCancelled(ctx context.Context, id string) (Job, error) {
+	ctx, cancel := context.WithTimeout(ctx, j.wait)
+	defer cancel()
+	for {
+		job, err := j.read(ctx, id)
+		switch {
+		case errors.Is(err, store.ErrNotFound): // it was done meanwhile
+			return Job{ID: id, State: JobDone}, j.d.ks.Unset(context.WithoutCancel(ctx), jobService, cancelServiceKey, id)
+		case err != nil:
+			return Job{ID: id, State: JobCancelling}, nil // as is written down
+		case job.State == JobCancelled:
+			return job, nil
+		case j.idle(&job):
+			return job, j.settleCancelled(ctx, &job)
+		}
+		select {
+		case <-time.After(j.wait / 20):
+		case <-ctx.Done():
+			return j.asListed(job, true), nil
+		}
+	}
+}
+
+// settleCancelled writes down what has become of a job that was cancelled and
+// that no node works on, and forgets it when it is old.
+func (j *jobs) settleCancelled(ctx context.Context, job *Job) error {
+	switch {
+	case job.State != JobCancelled:
+		job.setCancelled()
+		job.Updated = j.d.now().UTC()
+		return j.save(ctx, job)
+	case j.d.now().Sub(job.Updated) < cancelledKept:
+		return nil
+	}
+	if err := j.d.ks.Unset(ctx, jobService, jobServiceKey, job.ID); err != nil {
+		return err
+	}
+	return j.d.ks.Unset(ctx, jobService, cancelServiceKey, job.ID)
+}
+
+// lookForCancel sees whether another node has cancelled a job that runs here. If
+// it can not be seen, the next look will tell.
+func (j *jobs) lookForCancel(ctx context.Context, r *runningJob, id string) {
+	if _, err := j.d.ks.Get(ctx, jobService, cancelServiceKey, id); err == nil {
+		r.cancelled.Store(true)
+	}
+}
+
+// written reads which jobs are cancelled, and then all that are written down.
+// Cancellations of jobs that are long gone are removed.
+func (j *jobs) written(ctx context.Context) (cancelled map[string]bool, saved []Job, err error) {
+	if !j.d.ks.Tables.ServiceIndex {
+		return nil, nil, nil
+	}
+	cancelled = map[string]bool{}
+	for id, err := range j.d.ks.Keys(ctx, jobService, cancelServiceKey, "") {
+		if err != nil {
+			return nil, nil, err
+		}
+		cancelled[id] = true
+	}
+	if saved, err = j.saved(ctx); err != nil {
+		return nil, nil, err
+	}
+	orphans := map[string]bool{}
+	for id := range cancelled {
+		orphans[id] = true
+	}
+	for i := range saved {
+		delete(orphans, saved[i].ID)
+	}
+	for id := range orphans {
+		value, err := j.d.ks.Get(ctx, jobService, cancelServiceKey, id)
+		if err == nil && j.d.now().Sub(value.Modified) > orphanKept {
+			err = j.d.ks.Unset(ctx, jobService, cancelServiceKey, id)
+		}
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return nil, nil, err
+		}
+	}
+	return cancelled, saved, nil
+}

@@ -1,0 +1,272 @@
+package kairosrows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// cancelStep is how many rows are deleted before a job looks whether it was
+// cancelled.
+const cancelStep = 50
+
+// A cancelBench is a metric with rows at two row times, and nodes that delete
+// them in jobs.
+type cancelBench struct {
+	*bench
+	del  store.Deletion
+	rows int
+}
+
+func newCancelBench(t *testing.T) *cancelBench {
+	b := &cancelBench{bench: newBench(t, DefaultConfig(), DefaultWriteConfig(), ""), rows: 2 * (cancelStep + 20)}
+	metric := b.name("m")
+	src := new(memory)
+	for i := range b.rows / 2 {
+		src.longs(longSeries(metric, "k", fmt.Sprint(i)), 0, someTime, someTime+b.ks.Spec.Width)
+	}
+	b.write(src)
+	b.del = store.Deletion{Metric: metric, Range: model.AllTime}
+	return b
+}
+
+// node returns a Deleter of another process. reached is called with how many
+// rows it has deleted.
+func (b *cancelBench) node(name string, ahead time.Duration, reached func(rows int64)) *Deleter {
+	b.t.Helper()
+	c := noNodes()
+	c.JobRows = 10
+	reader := b.reader()
+	var rows atomic.Int64
+	d, err := NewDeleter(b.ks, b.newWriter(DefaultWriteConfig(), time.Now), c, DeleterOptions{
+		Node: name, Now: func() time.Time { return time.Now().Add(ahead) },
+		Lookup: func(ctx context.Context, sel store.Selection) ([]SeriesRows, error) {
+			return reader.Look().Lookup(ctx, sel)
+		},
+		Deleted: func([]byte) {
+			if reached != nil {
+				reached(rows.Add(1))
+			}
+		},
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(d.Close)
+	d.step = cancelStep
+	return d
+}
+
+// job returns the one job of this test as a node lists it.
+func (b *cancelBench) job(d *Deleter) Job {
+	b.t.Helper()
+	all, err := d.Jobs(b.ctx)
+	all = slices.DeleteFunc(all, func(j Job) bool { return j.Deletion.Metric != b.del.Metric })
+	if err != nil || len(all) != 1 {
+		b.t.Fatalf("jobs: %+v, %v", all, err)
+	}
+	return all[0]
+}
+
+// wantHalf checks that what was done is done wholly, and the rest is there.
+func (b *cancelBench) wantHalf(job Job) {
+	b.t.Helper()
+	points, keys, tagRows := b.count("data_points"), b.count("row_keys"), b.count("varve_row_index")
+	if points == 0 || points == b.rows || keys != points || tagRows != points {
+		b.t.Errorf("%d samples of %d are left, %d row keys, %d tag rows", points, b.rows, keys, tagRows)
+	}
+	if job.State != JobCancelled || job.Done != b.rows-points || !strings.Contains(job.Note, fmt.Sprintf("about %d of %d rows were done", job.Done, b.rows)) {
+		b.t.Errorf("%d samples of %d are left, the job says: %+v", points, b.rows, job)
+	}
+}
+
+// TestCancelHere: the node that works on a job is asked. Who waits for the job is
+// told, and nobody goes on with it.
+func TestCancelHere(t *testing.T) {
+	b := newCancelBench(t)
+	asked := make(chan Job, 1)
+	var d *Deleter
+	d = b.node("one", 0, func(rows int64) {
+		if rows == 10 {
+			id := b.job(d).ID
+			go func() {
+				job, err := d.Cancel(b.ctx, id)
+				if err != nil {
+					t.Error(err)
+				}
+				asked <- job
+			}()
+			for b.job(d).State != JobCancelling {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	})
+	err := d.Delete(b.ctx, b.del, b.stamp)
+	var input *store.InputError
+	if !errors.As(err, &input) || !strings.Contains(err.Error(), "was cancelled") {
+		t.Errorf("who waits is told %v", err)
+	}
+	job := <-asked
+	b.wantHalf(job)
+	if job.Done != cancelStep {
+		t.Errorf("%d rows were done, want %d", job.Done, cancelStep)
+	}
+	again, err := d.Cancel(b.ctx, job.ID)
+	if err != nil || again.State != JobCancelled {
+		t.Errorf("a second time: %+v, %v", again, err)
+	}
+	for _, name := range []string{"one", "two"} {
+		restarted := b.node(name, 2*jobSilence, nil)
+		if err := restarted.Resume(b.ctx); err != nil {
+			t.Fatal(err)
+		}
+		restarted.jobs.tasks.Wait()
+		b.wantHalf(b.job(restarted))
+	}
+	// It is forgotten at last.
+	later := b.node("two", cancelledKept+time.Hour, nil)
+	if err := later.Resume(b.ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := later.Cancel(b.ctx, job.ID); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("a job of last week: %v", err)
+	}
+	if cancelled, _, err := later.jobs.written(b.ctx); err != nil || cancelled[job.ID] {
+		t.Errorf("its cancellation is still there: %v", err)
+	}
+}
+
+// TestCancelElsewhere: another node is asked, while one works on the job.
+func TestCancelElsewhere(t *testing.T) {
+	b := newCancelBench(t)
+	other := b.node("other", 0, nil)
+	asked := make(chan Job, 1)
+	var worker *Deleter
+	worker = b.node("worker", 0, func(rows int64) {
+		if rows == 1 {
+			go func() {
+				job, err := other.Cancel(b.ctx, b.job(other).ID)
+				if err != nil {
+					t.Error(err)
+				}
+				asked <- job
+			}()
+			for b.job(other).State != JobCancelling {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	})
+	if err := worker.Delete(b.ctx, b.del, b.stamp); err == nil || !strings.Contains(err.Error(), "was cancelled") {
+		t.Errorf("who waits is told %v", err)
+	}
+	b.wantHalf(<-asked)
+	b.wantHalf(b.job(other))
+	b.wantHalf(b.job(worker))
+}
+
+// TestCancelOfNobody: the node that worked on the job has ended. It does not go
+// on when it is started again, nor does another node take the job over.
+func TestCancelOfNobody(t *testing.T) {
+	b := newCancelBench(t)
+	ctx, cancel := context.WithCancel(b.ctx)
+	var gone *Deleter
+	held := make(chan struct{})
+	gone = b.node("gone", 0, func(rows int64) {
+		if rows == cancelStep+1 {
+			cancel()
+			<-gone.jobs.ctx.Done() // the process ends
+			close(held)
+		} else if rows > cancelStep+1 {
+			<-held
+		}
+	})
+	if err := gone.Delete(ctx, b.del, b.stamp); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	id := b.job(gone).ID
+	gone.Close()
+	other := b.node("other", 0, nil)
+	other.jobs.wait = 200 * time.Millisecond
+	if job, err := other.Cancel(b.ctx, id); err != nil || job.State != JobCancelling {
+		t.Fatalf("a moment after it has ended: %+v, %v", job, err)
+	}
+	left := b.count("data_points")
+	for _, name := range []string{"gone", "other"} {
+		ahead := time.Duration(0) // its own jobs are taken up at once
+		if name == "other" {
+			ahead = 2 * jobSilence
+		}
+		d := b.node(name, ahead, nil)
+		if err := d.Resume(b.ctx); err != nil {
+			t.Fatal(err)
+		}
+		d.jobs.tasks.Wait()
+		if job := b.job(d); job.State != JobCancelled {
+			t.Errorf("%s lists %+v", name, job)
+		}
+	}
+	if n := b.count("data_points"); n != left || n == 0 {
+		t.Errorf("%d samples were left when it was cancelled, now %d", left, n)
+	}
+	if _, err := other.Cancel(b.ctx, "no such job"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("an unknown job: %v", err)
+	}
+}
+
+// TestCancelOfSilent: nobody has worked on the job for a while, so that nobody is
+// waited for.
+func TestCancelOfSilent(t *testing.T) {
+	b := newCancelBench(t)
+	later := b.node("later", 2*jobSilence, nil)
+	job := &Job{ID: fmt.Sprint("silent-", b.stamp), State: JobRunning, Rows: 4040, Done: 2000, Node: "lost", Updated: time.Now(), Started: time.Now(), Deletion: saveDeletion(b.del)}
+	if err := later.jobs.save(b.ctx, job); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.job(later); got.State != JobWaiting {
+		t.Errorf("listed as %+v", got)
+	}
+	if got, err := later.Cancel(b.ctx, job.ID); err != nil || got.State != JobCancelled {
+		t.Errorf("cancelled: %+v, %v", got, err)
+	}
+	if got, err := later.jobs.read(b.ctx, job.ID); err != nil || got.State != JobCancelled {
+		t.Errorf("written down: %+v, %v", got, err)
+	}
+}
+
+// TestCancelOfDone: a job that is done can not be cancelled, and leaves nothing
+// behind.
+func TestCancelOfDone(t *testing.T) {
+	b := newCancelBench(t)
+	d := b.node("one", 0, nil)
+	b.delete(d, b.del)
+	job := b.job(d)
+	if got, err := d.Cancel(b.ctx, job.ID); err != nil || got.State != JobDone {
+		t.Errorf("where it was done: %+v, %v", got, err)
+	}
+	if _, err := b.node("two", 0, nil).Cancel(b.ctx, job.ID); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("elsewhere: %v", err)
+	}
+	if cancelled, _, err := d.jobs.written(b.ctx); err != nil || cancelled[job.ID] {
+		t.Errorf("a cancellation is left: %v, %v", cancelled, err)
+	}
+	// One that was written a moment too late is not kept for ever.
+	if err := b.ks.Set(b.ctx, jobService, cancelServiceKey, "orphan", "one"); err != nil {
+		t.Fatal(err)
+	}
+	for _, ahead := range []time.Duration{0, orphanKept + time.Hour} {
+		if _, _, err := b.node("two", ahead, nil).jobs.written(b.ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.ks.Get(b.ctx, jobService, cancelServiceKey, "orphan"); (err == nil) != (ahead == 0) {
+			t.Errorf("after %v: %v", ahead, err)
+		}
+	}
+}
