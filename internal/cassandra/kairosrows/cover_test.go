@@ -18,7 +18,7 @@ func (b *readBench) kairosRow(stampMS int64, metric string, rowTimeMS int64, tag
 	b.execAt(stampMS, "INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, tableName, rowTimeMS)
 }
 
-// TestCoverage: what KairosDB wrote is read whole, until a pass has added it to
+// TestCoverage: what KairosDB wrote is found in row_keys, until a pass has added it to
 // the inverted index; then again when KairosDB has written more.
 func TestCoverage(t *testing.T) {
 	config := readConfig()
@@ -32,13 +32,13 @@ func TestCoverage(t *testing.T) {
 	sel := store.Selection{Metric: metric, Range: model.TimeRange{StartMS: row, EndMS: row + 1}, Matchers: []model.Matcher{oneOf("host", "h3")}}
 	look := func(want Trace, series int) {
 		t.Helper()
-		b.reader.postings = newPostingsCache(1<<20, time.Now)
+		b.reader.postings = newPostingsCache(1<<20, 0, time.Now)
 		l := b.reader.Look()
 		if n := len(b.lookup(l, sel)); n != series {
 			t.Errorf("%d series, want %d", n, series)
 		}
 		got := l.Trace()
-		if got.IndexedPartitions != want.IndexedPartitions || got.FullPartitions != want.FullPartitions || got.UncoveredPartitions != want.UncoveredPartitions {
+		if got.IndexedPartitions != want.IndexedPartitions || got.ScannedPartitions != want.ScannedPartitions || got.FullPartitions != want.FullPartitions || got.UncoveredPartitions != want.UncoveredPartitions {
 			t.Errorf("trace %+v, want %+v", got, want)
 		}
 	}
@@ -48,7 +48,7 @@ func TestCoverage(t *testing.T) {
 			t.Fatalf("covered %v, %v", covered, err)
 		}
 	}
-	uncovered, covered := Trace{FullPartitions: 1, UncoveredPartitions: 1}, Trace{IndexedPartitions: 1}
+	uncovered, covered := Trace{ScannedPartitions: 1, UncoveredPartitions: 1}, Trace{IndexedPartitions: 1}
 	look(uncovered, 1)
 	cover()
 	look(covered, 1)

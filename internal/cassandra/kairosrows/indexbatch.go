@@ -98,9 +98,7 @@ func entrySize(e *cql.Entry) int {
 		case string:
 			n += len(a)
 		case cql.TagMap:
-			for name, value := range a.Tags.All() {
-				n += 8 + len(name) + len(value)
-			}
+			n += mapBytes(a.Tags)
 		default:
 			n += 8
 		}

@@ -212,9 +212,81 @@ func (l *Look) keysOf(ctx context.Context, p *partition, matchers []model.Matche
 	case !p.covered(s):
 		l.answer(uncovered)
 		l.reader.cover.ask(p.key)
-		return l.fullKeys(ctx, p, matchers, limit)
+		return l.uncoveredKeys(ctx, p, s, literals, matchers, limit)
 	}
 	return l.indexedKeys(ctx, p, s, literals, matchers)
+}
+
+// uncoveredKeys finds row keys of a partition of which the inverted index may
+// lack some: by leaping over most of the others, or by reading it whole.
+func (l *Look) uncoveredKeys(ctx context.Context, p *partition, s stamp, by, matchers []model.Matcher, limit int) ([]rowKey, error) {
+	if lists := l.knownLists(p, s, by); lists != nil {
+		l.answer(byCache)
+		var keys []rowKey
+		for _, list := range lists {
+			keys = list.matching(keys, matchers)
+		}
+		return keys, nil
+	}
+	reader := l.reader
+	literals, possible := sortedLiterals(by)
+	kind := kindOf(p.key.metric, literals)
+	if !possible || !reader.verifies || reader.givenUp.has(kind, reader.now()) {
+		return l.sharedKeys(ctx, p, matchers)
+	}
+	loading := reader.postings.begin(p.key)
+	var keys []rowKey
+	var ok bool
+	err := l.parallel(ctx, 1, func(ctx context.Context, _ int) (err error) {
+		keys, ok, err = l.scan(ctx, p, literals, matchers, limit)
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case !ok:
+		reader.givenUp.add(kind, reader.now())
+		return l.sharedKeys(ctx, p, matchers)
+	}
+	l.answer(byScan)
+	list := verifiedList(keys)
+	if len(literals) == 1 && len(literals[0].values) == 1 && len(keys) <= limit {
+		k := postingKey{p.key, literals[0].name, literals[0].values[0]}
+		p.posting(k).set(list)
+		reader.postings.put(k, list, p.version(s), reader.keptUntil(p, s), loading)
+	}
+	return list.matching(nil, matchers), nil
+}
+
+// verifiedList makes a list of row keys that were in row_keys a moment ago.
+func verifiedList(keys []rowKey) *keyList {
+	list := &keyList{verified: true}
+	for _, k := range keys {
+		list.add(k, mapBytes(k.tags))
+	}
+	return list
+}
+
+// sharedKeys reads a partition whole, together with whoever wants that at the
+// same time.
+func (l *Look) sharedKeys(ctx context.Context, p *partition, matchers []model.Matcher) ([]rowKey, error) {
+	list, err := p.full.get(ctx, func() (*keyList, error) {
+		list, shared, err := l.reader.flights.take(ctx, p.key, func() (list *keyList, err error) {
+			err = l.parallel(ctx, 1, func(ctx context.Context, _ int) error {
+				list, err = l.readAll(ctx, p, nil)
+				return err
+			})
+			return list, err
+		})
+		if shared {
+			l.answer(byOthers)
+		}
+		return list, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return list.matching(nil, matchers), nil
 }
 
 // fullKeys reads the partition whole, or until there are too many matching keys.

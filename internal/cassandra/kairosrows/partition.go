@@ -200,7 +200,7 @@ var errEnough = errors.New("more row keys than wanted")
 // may end the reading with errEnough.
 func (l *Look) readAll(ctx context.Context, p *partition, more func(rowKey) bool) (*keyList, error) {
 	reader := l.reader
-	generation := reader.postings.begin(p.key)
+	loading := reader.postings.begin(p.key)
 	list := new(keyList)
 	var d keyDecoder
 	var name, tags, mtime, written cql.Raw
@@ -227,7 +227,7 @@ func (l *Look) readAll(ctx context.Context, p *partition, more func(rowKey) bool
 	list.verified = true
 	l.answer(byReading)
 	l.trace.indexBytes.Add(list.bytes)
-	reader.postings.put(postingKey{partKey: p.key}, list, p.version(first), reader.keptUntil(p, first), generation)
+	reader.postings.put(postingKey{partKey: p.key}, list, p.version(first), reader.keptUntil(p, first), loading)
 	return list, nil
 }
 

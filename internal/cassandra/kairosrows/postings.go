@@ -36,6 +36,15 @@ type keyList struct {
 // keyOverhead is what a row key costs beside the bytes of its tags.
 const keyOverhead = 32
 
+// mapBytes is the length of tags as a map of Cassandra.
+func mapBytes(tags model.Tags) int {
+	n := 4
+	for name, value := range tags.All() {
+		n += 8 + len(name) + len(value)
+	}
+	return n
+}
+
 func (l *keyList) add(k rowKey, tagBytes int) {
 	l.keys = append(l.keys, k)
 	l.bytes += int64(tagBytes) + keyOverhead
@@ -199,9 +208,11 @@ type postingKey struct {
 
 // A postingsCache keeps row keys of partitions between queries, at most so many
 // bytes of them. An entry is valid as long as the partition's version is the one
-// that was read before the row keys were, and until a time.
+// that was read before the row keys were, and until a time. For lag after its
+// loading began it is valid whatever KairosDB nodes add.
 type postingsCache struct {
 	maxBytes int64
+	lag      time.Duration // for which mtime may have moved on
 	now      func() time.Time
 
 	mu         sync.Mutex
@@ -218,18 +229,19 @@ type postingEntry struct {
 	key     postingKey
 	list    *keyList
 	version version
+	began   time.Time // when its loading did
 	until   time.Time
 	bytes   int64
 }
 
 const postingOverhead = 250
 
-func newPostingsCache(maxBytes int64, now func() time.Time) *postingsCache {
+func newPostingsCache(maxBytes int64, lag time.Duration, now func() time.Time) *postingsCache {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_kairosrows_postings_cache_" + name, Help: help})
 	}
 	return &postingsCache{
-		maxBytes: maxBytes, now: now, seed: maphash.MakeSeed(), partitions: map[partKey]map[postingKey]*list.Element{},
+		maxBytes: maxBytes, lag: lag, now: now, seed: maphash.MakeSeed(), partitions: map[partKey]map[postingKey]*list.Element{},
 		hits:    counter("hits_total", "lists of row keys that were in the cache and valid"),
 		misses:  counter("misses_total", "lists of row keys that were not"),
 		evicted: counter("evicted_total", "lists of row keys that made room for others"),
@@ -263,7 +275,7 @@ func (c *postingsCache) get(k postingKey, v version) *keyList {
 	defer c.mu.Unlock()
 	if at := c.partitions[k.partKey][k]; at != nil {
 		e := at.Value.(*postingEntry)
-		if e.version == v && now.Before(e.until) {
+		if e.version == v && now.Before(e.until) || e.version.changed == v.changed && now.Sub(e.began) < c.lag {
 			c.recent.MoveToFront(at)
 			c.hits.Inc()
 			return e.list
@@ -274,12 +286,19 @@ func (c *postingsCache) get(k postingKey, v version) *keyList {
 	return nil
 }
 
+// A loading says when the loading of a list began.
+type loading struct {
+	at        time.Time
+	forgotten uint64 // times that its partition had been forgotten
+}
+
 // begin returns what put must be given for a list of p that is loaded from now
 // on.
-func (c *postingsCache) begin(p partKey) (generation uint64) {
+func (c *postingsCache) begin(p partKey) loading {
+	now := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.forgotten[c.slot(p)]
+	return loading{now, c.forgotten[c.slot(p)]}
 }
 
 func (c *postingsCache) slot(p partKey) uint64 {
@@ -287,15 +306,15 @@ func (c *postingsCache) slot(p partKey) uint64 {
 }
 
 // put keeps a list that was loaded after version v was read and begin called.
-func (c *postingsCache) put(k postingKey, l *keyList, v version, until time.Time, generation uint64) {
-	e := &postingEntry{key: k, list: l, version: v, until: until}
+func (c *postingsCache) put(k postingKey, l *keyList, v version, until time.Time, since loading) {
+	e := &postingEntry{key: k, list: l, version: v, began: since.at, until: until}
 	e.bytes = l.bytes + int64(len(k.tag)+len(k.value)) + postingOverhead
 	if len(l.keys) >= indexFrom {
 		e.bytes += int64(len(l.keys)) * 8 // of the orders by tag that may be made
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if generation != c.forgotten[c.slot(k.partKey)] || e.bytes > c.maxBytes {
+	if since.forgotten != c.forgotten[c.slot(k.partKey)] || e.bytes > c.maxBytes {
 		return
 	}
 	if at := c.partitions[k.partKey][k]; at != nil {

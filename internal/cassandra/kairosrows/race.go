@@ -41,7 +41,7 @@ func (l *Look) race(ctx context.Context, p *partition, s stamp, literals []model
 	raceCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r := &race{look: l, partition: p, stamp: s, turn: make(chan struct{})}
-	generation := l.reader.postings.begin(p.key)
+	loading := l.reader.postings.begin(p.key)
 	var tasks sync.WaitGroup
 	for _, m := range literals {
 		run := &runner{matcher: m, values: distinct(m.Values)}
@@ -67,7 +67,7 @@ func (l *Look) race(ctx context.Context, p *partition, s stamp, literals []model
 	if err := l.verify(ctx, p, winner.lists); err != nil {
 		return nil, err
 	}
-	r.keep(winner, generation)
+	r.keep(winner, loading)
 	return winner.lists, nil
 }
 
@@ -97,13 +97,13 @@ func (l *Look) verify(ctx context.Context, p *partition, lists []*keyList) error
 }
 
 // keep remembers the winner's lists.
-func (r *race) keep(winner *runner, generation uint64) {
+func (r *race) keep(winner *runner, since loading) {
 	reader := r.look.reader
 	until := reader.keptUntil(r.partition, r.stamp)
 	for i, v := range winner.values {
 		k := postingKey{r.partition.key, winner.matcher.Tag, v}
 		r.partition.posting(k).set(winner.lists[i])
-		reader.postings.put(k, winner.lists[i], r.partition.version(r.stamp), until, generation)
+		reader.postings.put(k, winner.lists[i], r.partition.version(r.stamp), until, since)
 		r.look.trace.indexBytes.Add(winner.lists[i].bytes)
 	}
 }

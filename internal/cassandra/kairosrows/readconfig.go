@@ -17,6 +17,7 @@ type ReadConfig struct {
 	FinishedAfter      time.Duration `yaml:"finished_after" doc:"time after the end of a row when it counts as finished"`
 	IndexReads         int           `yaml:"index_reads" doc:"reads of index partitions that one query makes at once, 1 to 256"`
 	Settle             time.Duration `yaml:"settle" doc:"most that clocks of nodes may differ, plus the time a write may be under way; an index that changed later than that is read anew"`
+	KairosDBLag        time.Duration `yaml:"kairosdb_lag" doc:"how late questions may see row keys that KairosDB nodes add: those in memory answer for so long although Cassandra says that there are more. 0: at once. More saves whole reads of row keys where KairosDB nodes keep adding some"`
 	CoverRate          int           `yaml:"cover_rate" doc:"row keys written by KairosDB that are added to the inverted index per second, in the background; 0 adds none"`
 	CoverInterval      time.Duration `yaml:"cover_interval" doc:"how often all metrics are looked through for row keys that the inverted index lacks"`
 }
@@ -51,6 +52,7 @@ func (c ReadConfig) Validate() error {
 	check(c.FinishedAfter >= 0, "finished_after", "0 or more", c.FinishedAfter)
 	check(c.IndexReads >= 1 && c.IndexReads <= 256, "index_reads", "1 to 256", c.IndexReads)
 	check(c.Settle >= 0, "settle", "0 or more", c.Settle)
+	check(c.KairosDBLag >= 0 && c.KairosDBLag <= time.Hour, "kairosdb_lag", "0 to 1h", c.KairosDBLag)
 	check(c.CoverRate >= 0 && c.CoverRate <= 1_000_000, "cover_rate", "0 to 1000000", c.CoverRate)
 	check(c.CoverInterval >= time.Second, "cover_interval", "at least 1s", c.CoverInterval)
 	return errors.Join(errs...)

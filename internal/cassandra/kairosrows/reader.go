@@ -20,6 +20,8 @@ type Reader struct {
 	postings *postingsCache
 	legacy   legacyTable
 	cover    *coverer
+	flights  flights
+	givenUp  givenUp
 
 	verifies      bool // the inverted index is checked against row_keys
 	badLegacyKeys prometheus.Counter
@@ -46,12 +48,12 @@ func NewReader(ks *Keyspace, config ReadConfig, o ReaderOptions) (*Reader, error
 	r := &Reader{
 		config: config, ks: ks, log: o.Logger, now: o.Now, registerer: o.Registerer,
 		chunks:   newChunkCache(int64(config.ChunkCacheBytes), config.ChunkCacheAge, o.Now),
-		postings: newPostingsCache(int64(config.PostingsCacheBytes), o.Now),
+		postings: newPostingsCache(int64(config.PostingsCacheBytes), config.KairosDBLag, o.Now),
 		badLegacyKeys: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "varve_kairosrows_bad_legacy_keys_total", Help: "rows of row_key_index that hold no row key and were passed by"}),
 	}
 	r.answered = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "varve_kairosrows_lookups_total",
-		Help: "partitions of row keys that lookups needed, by how they were answered: cached, indexed (by the inverted index), full (read whole), uncovered (read whole since the inverted index may lack what KairosDB wrote)"},
+		Help: "partitions of row keys that lookups needed, by how they were answered: cached, indexed (by the inverted index), scanned (some pages of them), full (read whole), shared (read whole by another question at that time); uncovered counts besides those that the inverted index could not answer since it may lack what KairosDB wrote"},
 		[]string{"how"})
 	r.legacy.missing = !ks.Tables.RowKeyIndex
 	r.verifies = keepsMapsInOrder(ks.Session.State().Version)

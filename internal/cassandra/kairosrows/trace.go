@@ -12,10 +12,10 @@ type Trace struct {
 	IndexBytes int64 // of row keys in them
 
 	// Partitions of row keys, one for each metric and row time, by how they were
-	// answered: from memory; by the inverted index; read whole. Uncovered were
-	// read whole although the lookup was selective, since the inverted index may
-	// lack what KairosDB wrote.
-	CachedPartitions, IndexedPartitions, FullPartitions, UncoveredPartitions int64
+	// answered: from memory; by the inverted index; by some pages of them; read
+	// whole. Uncovered could not be answered by the inverted index although the
+	// lookup was selective, since it may lack what KairosDB wrote.
+	CachedPartitions, IndexedPartitions, ScannedPartitions, FullPartitions, UncoveredPartitions int64
 
 	Slices     int64 // of data rows, each a statement
 	Cells      int64 // in them
@@ -25,9 +25,11 @@ type Trace struct {
 }
 
 type counters struct {
-	lookups, statements, indexRows, indexBytes                               atomic.Int64
-	cachedPartitions, indexedPartitions, fullPartitions, uncoveredPartitions atomic.Int64
-	slices, cells, cellBytes, cachedRows, samples                            atomic.Int64
+	lookups, statements, indexRows, indexBytes    atomic.Int64
+	cachedPartitions, indexedPartitions           atomic.Int64
+	scannedPartitions                             atomic.Int64
+	fullPartitions, uncoveredPartitions           atomic.Int64
+	slices, cells, cellBytes, cachedRows, samples atomic.Int64
 }
 
 // Trace returns what was done so far.
@@ -36,7 +38,7 @@ func (l *Look) Trace() Trace {
 	return Trace{
 		Lookups: t.lookups.Load(), Statements: t.statements.Load(), IndexRows: t.indexRows.Load(), IndexBytes: t.indexBytes.Load(),
 		CachedPartitions: t.cachedPartitions.Load(), IndexedPartitions: t.indexedPartitions.Load(),
-		FullPartitions: t.fullPartitions.Load(), UncoveredPartitions: t.uncoveredPartitions.Load(),
+		ScannedPartitions: t.scannedPartitions.Load(), FullPartitions: t.fullPartitions.Load(), UncoveredPartitions: t.uncoveredPartitions.Load(),
 		Slices: t.slices.Load(), Cells: t.cells.Load(), CellBytes: t.cellBytes.Load(), CachedRows: t.cachedRows.Load(),
 		Samples: t.samples.Load(),
 	}
@@ -46,11 +48,13 @@ func (l *Look) Trace() Trace {
 const (
 	byCache   = "cached"
 	byIndex   = "indexed"
+	byScan    = "scanned"
 	byReading = "full"
-	uncovered = "uncovered"
+	byOthers  = "shared"    // read whole by another Look at that time
+	uncovered = "uncovered" // counted besides
 )
 
-// answer counts that a partition was answered. What is uncovered is also read.
+// answer counts that a partition was answered.
 func (l *Look) answer(how string) {
 	l.reader.answered.WithLabelValues(how).Inc()
 	switch how {
@@ -58,7 +62,9 @@ func (l *Look) answer(how string) {
 		l.trace.cachedPartitions.Add(1)
 	case byIndex:
 		l.trace.indexedPartitions.Add(1)
-	case byReading:
+	case byScan:
+		l.trace.scannedPartitions.Add(1)
+	case byReading, byOthers:
 		l.trace.fullPartitions.Add(1)
 	case uncovered:
 		l.trace.uncoveredPartitions.Add(1)
