@@ -115,6 +115,79 @@ func TestAwayAndBack(t *testing.T) {
 	until(t, 30*time.Second, "back", func() bool { return s.State().Connected && write() == nil })
 }
 
+// TestOutage: while no node answers a read fails after outage_grace, and later
+// ones at once, with the time and the cause; an outage that is shorter is not
+// seen. Whether nodes are gone or silent makes no difference. A write is tried
+// all the same.
+func TestOutage(t *testing.T) {
+	config := cqltest.Config(originals.Cassandra(t))
+	config.StallAfter = 500 * time.Millisecond
+	config.OutageGrace = 2 * time.Second
+	config.ConnectTimeout = 3 * time.Second
+	var n network
+	s := cqltest.Keyspace(t, config, cql.Options{Dial: n.Dial})
+	cqltest.Must(t, s, table)
+	ask := func() (time.Duration, error) {
+		start := time.Now()
+		_, err := s.One(t.Context(), selectAll, []any{[]byte("k")}, nil, nil, nil)
+		return time.Since(start), err
+	}
+	for _, c := range []struct {
+		name           string
+		away, back     func()
+		reason         string
+		detected, rest time.Duration
+	}{
+		{"gone", n.Cut, n.Mend, "no node is connected", 0, 15 * time.Second},
+		{"silent", n.Freeze, n.Thaw, "do not answer", 2 * time.Second, 15 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := ask(); err != nil {
+				t.Fatal(err)
+			}
+			c.away()
+			time.AfterFunc(time.Second, c.back)
+			if took, err := ask(); err != nil {
+				t.Errorf("an outage of 1s: %v after %v", err, took)
+			} else {
+				t.Logf("an outage of 1s: answered after %v", took)
+			}
+			until(t, c.rest, "connected", func() bool { return s.State().Connected })
+			c.away()
+			away := time.Now()
+			took, err := ask()
+			var unavailable *store.UnavailableError
+			if !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "no node has answered since 2") {
+				t.Errorf("no node: %v", err)
+			}
+			if took < config.OutageGrace/2 || took > config.OutageGrace+c.detected+3*time.Second {
+				t.Errorf("no node: told after %v", took)
+			}
+			t.Logf("after %v: %v", took, err)
+			if since := s.State().Since; since.Before(away.Add(-time.Second)) || since.After(away.Add(c.detected+2*time.Second)) {
+				t.Errorf("no node answers since %v, told was %v", away, since)
+			}
+			for range 3 {
+				took, err := ask()
+				if !errors.As(err, &unavailable) || took > 200*time.Millisecond {
+					t.Errorf("later: told after %v: %v", took, err)
+				}
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), config.OutageGrace)
+			defer cancel()
+			if c.name == "silent" {
+				if err := s.Exec(ctx, insert, 1, []byte("k"), []byte("c"), []byte("v")); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("a write does not wait for the nodes: %v", err)
+				}
+			}
+			c.back()
+			back := time.Now()
+			until(t, c.rest, "answered", func() bool { _, err := ask(); return err == nil })
+			t.Logf("answered %v after the end", time.Since(back))
+		})
+	}
+}
+
 // TestHangs: a node that says nothing costs a statement its timeout, not more,
 // and is told as what it is.
 func TestHangs(t *testing.T) {

@@ -150,6 +150,7 @@ func (s *Session) Nodes(ctx context.Context) ([]Node, error) {
 // table's first form would be lost.
 func (s *Session) Change(ctx context.Context, st *Statement) error {
 	return s.do(ctx, st, writes, len(st.Text), max(s.config.ScanTimeout, schemaAgreement+5*time.Second), func(ctx context.Context, d *gocql.Session) error {
+		attemptOf(ctx).pin()
 		id := first(d.GetHosts())
 		if err := agreeThemselves(ctx, d); err != nil {
 			return err

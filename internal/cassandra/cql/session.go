@@ -175,6 +175,7 @@ func (s *Session) Wait(ctx context.Context) error {
 const (
 	reconnectMin = 200 * time.Millisecond
 	reconnectMax = 5 * time.Second
+	redialEvery  = 500 * time.Millisecond // a node that is down: a flap is over within outage_grace
 	watchEvery   = time.Second
 	watchAway    = 250 * time.Millisecond // since no node answers
 	pingAfter    = 2 * time.Second        // without an answer
@@ -267,8 +268,8 @@ func (s *Session) dial(keyspace bool) (*connection, error) {
 	g.PageSize = defaultPageSize
 	g.NextPagePrefetch = 0
 	g.RetryPolicy = nextHost{max: 2}
-	g.ReconnectionPolicy = &gocql.ExponentialReconnectionPolicy{MaxRetries: 3, InitialInterval: 200 * time.Millisecond, MaxInterval: time.Second}
-	g.ReconnectInterval = reconnectMax
+	g.ReconnectionPolicy = &gocql.ExponentialReconnectionPolicy{MaxRetries: 3, InitialInterval: reconnectMin / 4, MaxInterval: reconnectMin / 2}
+	g.ReconnectInterval = redialEvery
 	g.MaxWaitSchemaAgreement = time.Millisecond // see agree
 	g.MaxPreparedStmts, g.MaxRoutingKeyInfo = 2000, 2000
 	g.Metadata.CacheMode = gocql.KeyspaceOnly

@@ -205,6 +205,7 @@ type attempt struct {
 	mu      sync.Mutex
 	host    string // id of the node it was sent to, empty before
 	replica bool   // of the statement's partition
+	pinned  bool   // to a node, by who made the attempt: no other will do
 }
 
 type attemptKey struct{}
@@ -218,6 +219,19 @@ func (a *attempt) sentTo(id string, replica bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.host, a.replica = id, replica
+}
+
+// pin says that the attempt chooses its node itself and waits for it.
+func (a *attempt) pin() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.pinned = true
+}
+
+func (a *attempt) isPinned() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.pinned
 }
 
 func (a *attempt) node() (id string, replica bool) {
@@ -272,6 +286,9 @@ func (s *Session) hopeless(c *connection, a *attempt, waited, timeout time.Durat
 	if waited >= timeout {
 		c.hosts.unanswered(id)
 		return errAttemptTimeout
+	}
+	if a.isPinned() {
+		return nil
 	}
 	if id == "" && waited >= s.config.StallAfter || c.hosts.silent(id) {
 		if c.hosts.others(id, c.driver.GetHosts()) {
