@@ -19,7 +19,7 @@ const tableName = dataPointsTable
 // Statements that read indexes. Page sizes keep pages near 1 MB.
 var (
 	readRowTimes = &cql.Statement{Name: "read_row_times",
-		Text: "SELECT row_time FROM row_key_time_index WHERE metric = ? AND table_name = '" + tableName + "' AND row_time >= ? AND row_time <= ?"}
+		Text: "SELECT row_time FROM row_key_time_index WHERE metric = ? AND table_name = ? AND row_time >= ? AND row_time <= ?"}
 	readRowStates = &cql.Statement{Name: "read_row_states",
 		Text: "SELECT row_time, kairos_mtime, changed, WRITETIME(changed) FROM varve_row_state WHERE metric = ? AND row_time >= ? AND row_time <= ?"}
 	readMtime = &cql.Statement{Name: "read_mtime", PageSize: 1,
@@ -80,7 +80,7 @@ func (l *Look) readStates(ctx context.Context, s span) ([]rowState, error) {
 
 func (l *Look) readRowTimes(ctx context.Context, s span) ([]rowState, error) {
 	var times []rowState
-	rows := l.query(ctx, readRowTimes, s.metric, s.lowMS, s.highMS)
+	rows := l.query(ctx, readRowTimes, s.metric, tableName, s.lowMS, s.highMS)
 	defer rows.Close()
 	var ms cql.Millis
 	for rows.Scan(&ms) {
