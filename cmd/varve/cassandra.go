@@ -24,16 +24,20 @@ func openCassandra(c config.Config, registry *prometheus.Registry, log *slog.Log
 	if err != nil {
 		return nil, err
 	}
+	checks := []server.Check{
+		{Name: "Datastore-Write", Run: func(context.Context) error { return s.Healthy() }, Quiet: true},
+		{Name: "Datastore-Cassandra", Run: func(context.Context) error { return s.Degraded() }, Quiet: true, Partial: true},
+	}
+	for _, c := range s.Others() {
+		checks = append(checks, server.Check{Name: "Datastore-Cassandra-" + c.Name, Run: c.Healthy, Quiet: true, Partial: true})
+	}
 	return &backend{
 		Store:  s,
 		routes: cassandraAdmin(s),
 		reload: func(c config.Config) (string, error) {
 			return fmt.Sprintf("cassandra.write.tag_index: %d rules", len(c.Cassandra.Write.TagIndex)), s.SetTagIndex(c.Cassandra.Write.TagIndex)
 		},
-		checks: []server.Check{
-			{Name: "Datastore-Write", Run: func(context.Context) error { return s.Healthy() }, Quiet: true},
-			{Name: "Datastore-Cassandra", Run: func(context.Context) error { return s.Degraded() }, Quiet: true, Partial: true},
-		},
+		checks: checks,
 	}, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"varve/internal/cassandra"
 	"varve/internal/cassandra/kairosrows"
 	"varve/internal/httpapi"
+	"varve/internal/model"
 	"varve/internal/store"
 )
 
@@ -18,14 +19,7 @@ type cassandraAnswer struct {
 	Refusing string `json:"refusing,omitempty"` // why points are not taken
 	Degraded string `json:"degraded,omitempty"` // why Cassandra takes nothing, since when, and how much waits
 
-	Cluster struct {
-		Connected bool       `json:"connected"`
-		Since     *time.Time `json:"since,omitempty"` // of connected being as it is
-		Reason    string     `json:"reason,omitempty"`
-		Nodes     int        `json:"nodes"`
-		Silent    int        `json:"silent_nodes"` // of them, those that have stopped answering
-		Version   string     `json:"version,omitempty"`
-	} `json:"cluster"`
+	Cluster cassandraState `json:"cluster"` // the one that is written to
 
 	Spool struct {
 		Samples     int64      `json:"samples"`     // not in Cassandra yet
@@ -41,12 +35,35 @@ type cassandraAnswer struct {
 	Keyspace *cassandraKeyspace `json:"keyspace,omitempty"` // missing until it was opened
 	Waiting  string             `json:"waiting,omitempty"`  // why it was not
 	Refused  []cassandraRefusal `json:"refused"`            // samples that Cassandra will never take, by reason
+
+	Meta *cassandraCluster  `json:"meta_cluster,omitempty"` // missing if the one that is written to has the metadata
+	Read []cassandraCluster `json:"read_clusters"`
+}
+
+type cassandraState struct {
+	Name      string     `json:"name"`
+	Connected bool       `json:"connected"`
+	Since     *time.Time `json:"since,omitempty"` // of connected being as it is
+	Reason    string     `json:"reason,omitempty"`
+	Nodes     int        `json:"nodes"`
+	Silent    int        `json:"silent_nodes"` // of them, those that have stopped answering
+	Version   string     `json:"version,omitempty"`
+}
+
+// A cassandraCluster is one beside the one that is written to.
+type cassandraCluster struct {
+	cassandraState
+	StartMS  *int64             `json:"start_ms,omitempty"` // queries that end before do not ask it
+	EndMS    *int64             `json:"end_ms,omitempty"`   // queries that begin later do not
+	Keyspace *cassandraKeyspace `json:"keyspace,omitempty"`
+	Waiting  string             `json:"waiting,omitempty"`
 }
 
 type cassandraKeyspace struct {
 	Name        string   `json:"name"`
 	RowTimeUnit string   `json:"row_time_unit"`
 	RowWidth    int64    `json:"row_width"`
+	Inverted    bool     `json:"inverted_index"` // without it selective queries read all row keys of a metric and row time
 	Notes       []string `json:"notes"`
 }
 
@@ -58,23 +75,51 @@ type cassandraRefusal struct {
 }
 
 func newCassandraAnswer(st cassandra.Status) cassandraAnswer {
-	a := cassandraAnswer{Refusing: st.Refusing, Degraded: st.Degraded, Waiting: st.Waiting, Refused: []cassandraRefusal{}}
-	c, h := st.Cluster, st.Spool
-	a.Cluster.Connected, a.Cluster.Since, a.Cluster.Reason = c.Connected, known(c.Since), c.Reason
-	a.Cluster.Nodes, a.Cluster.Silent, a.Cluster.Version = c.Nodes, c.Silent, c.Version
+	written := newCassandraCluster(st.Written)
+	a := cassandraAnswer{
+		Refusing: st.Refusing, Degraded: st.Degraded, Refused: []cassandraRefusal{}, Read: []cassandraCluster{},
+		Cluster: written.cassandraState, Keyspace: written.Keyspace, Waiting: written.Waiting,
+	}
+	h := st.Spool
 	a.Spool.Samples, a.Spool.Generations = h.Samples, h.Generations
 	a.Spool.LogBytes, a.Spool.FileBytes, a.Spool.MemoryBytes = h.LogBytes, h.FileBytes, h.MemoryBytes
 	a.Spool.Oldest, a.Spool.FailingFrom = known(h.Oldest), known(h.SinkSince)
 	if h.SinkError != nil {
 		a.Spool.Error = h.SinkError.Error()
 	}
-	if k := st.Keyspace; k != nil {
-		a.Keyspace = &cassandraKeyspace{k.Name, k.RowTimeUnit, k.RowWidth, append([]string{}, k.Notes...)}
-	}
 	for _, r := range st.Refused {
 		a.Refused = append(a.Refused, cassandraRefusal{r.Reason, r.Count, r.LastAt.UTC(), r.Last})
 	}
+	if st.Meta != nil {
+		meta := newCassandraCluster(*st.Meta)
+		a.Meta = &meta
+	}
+	for _, c := range st.Read {
+		read := newCassandraCluster(c)
+		read.StartMS, read.EndMS = bound(c.Within.StartMS, model.AllTime.StartMS), bound(c.Within.EndMS, model.AllTime.EndMS)
+		a.Read = append(a.Read, read)
+	}
 	return a
+}
+
+func newCassandraCluster(st cassandra.ClusterStatus) cassandraCluster {
+	c := st.State
+	a := cassandraCluster{
+		cassandraState: cassandraState{st.Name, c.Connected, known(c.Since), c.Reason, c.Nodes, c.Silent, c.Version},
+		Waiting:        st.Waiting,
+	}
+	if k := st.Keyspace; k != nil {
+		a.Keyspace = &cassandraKeyspace{k.Name, k.RowTimeUnit, k.RowWidth, k.Inverted, append([]string{}, k.Notes...)}
+	}
+	return a
+}
+
+// bound returns the end of a range, nil if there is none.
+func bound(ms, none int64) *int64 {
+	if ms == none {
+		return nil
+	}
+	return &ms
 }
 
 func known(t time.Time) *time.Time {

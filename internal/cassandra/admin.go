@@ -4,7 +4,6 @@ import (
 	"context"
 
 	"varve/internal/cassandra/kairosrows"
-	"varve/internal/store"
 )
 
 // SetTagIndex replaces the rules of tag_indexed_row_keys.
@@ -41,24 +40,4 @@ func (s *Store) CancelDeletion(ctx context.Context, id string) (kairosrows.Job, 
 		return kairosrows.Job{}, err
 	}
 	return l.deleter.Cancel(ctx, id)
-}
-
-// Trace implements store.Tracer.
-func (v *view) Trace() []store.Count {
-	t := v.look.Trace()
-	return []store.Count{
-		{Name: "lookups", N: t.Lookups},
-		{Name: "index_statements", N: t.Statements},
-		{Name: "index_rows", N: t.IndexRows},
-		{Name: "index_bytes", N: t.IndexBytes},
-		{Name: "partitions_cached", N: t.CachedPartitions},
-		{Name: "partitions_indexed", N: t.IndexedPartitions},
-		{Name: "partitions_scanned", N: t.ScannedPartitions},
-		{Name: "partitions_full", N: t.FullPartitions},
-		{Name: "partitions_uncovered", N: t.UncoveredPartitions},
-		{Name: "slices", N: t.Slices},
-		{Name: "slices_cached", N: t.CachedRows},
-		{Name: "cells", N: t.Cells},
-		{Name: "cell_bytes", N: t.CellBytes},
-	}
 }

@@ -30,9 +30,18 @@ func (v *view) Read(ctx context.Context, s store.Series, o store.ReadOptions) st
 		c.stream = v.ahead.take(v, ctx, s.Ref, sel, rowOptions(o, c.held.Len() > 0))
 	}
 	if perRow {
-		return &rowLimited{Cursor: c, kind: c.kind, limit: o.Limit, rowOf: v.spec.RowTime}
+		return &rowLimited{Cursor: c, kind: c.kind, limit: o.Limit, rowOf: v.rowOf(sel)}
 	}
 	return c
+}
+
+// rowOf returns what tells the row of a time: as in the first keyspace that has
+// some of the series, for samples of the spool in the one they go to.
+func (v *view) rowOf(sel selected) func(ms int64) int64 {
+	if len(sel.pending) > 0 || len(sel.stored) == 0 {
+		return v.keyspaces[0].rowOf
+	}
+	return sel.stored[0].in.rowOf
 }
 
 // rowOptions are o for the keyspace. Statistics will not do beside samples of
@@ -59,7 +68,7 @@ type cursor struct {
 
 	held   model.Columns // of the spool, in the wanted order
 	at     int           // first of held that was not handed out
-	stream *rowStream
+	stream *stream
 	block  *store.Block // of stream
 	next   int          // first of block that was not handed out
 

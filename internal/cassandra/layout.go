@@ -9,7 +9,9 @@ import (
 	"varve/internal/store"
 )
 
-// layout is an open keyspace with what reads and writes it.
+// layout is an open keyspace with what reads and writes it: of one for metadata
+// nothing but itself, and the writer of one that is only read serves its
+// deletes.
 type layout struct {
 	ks      *kairosrows.Keyspace
 	reader  *kairosrows.Reader
@@ -17,38 +19,49 @@ type layout struct {
 	deleter *kairosrows.Deleter
 }
 
-func (s *Store) openLayout(ctx context.Context, o Options) (*layout, error) {
-	if err := s.session.Wait(ctx); err != nil {
+// openLayout opens the keyspace of a cluster.
+func (s *Store) openLayout(ctx context.Context, c *cluster, o Options) (*layout, error) {
+	if err := c.session.Wait(ctx); err != nil {
 		return nil, err
 	}
-	ks, err := kairosrows.Open(ctx, s.session, s.cfg.Schema)
+	schema := s.cfg.Schema
+	if c != s.written {
+		schema.Role = c.role
+	}
+	if c == s.meta && s.cfg.MetaCluster.Replication != "" {
+		schema.Replication = s.cfg.MetaCluster.Replication
+	}
+	ks, err := kairosrows.Open(ctx, c.session, schema)
 	if err != nil {
 		return nil, err
 	}
 	l := &layout{ks: ks}
-	if err := l.open(s.cfg, o); err != nil {
-		l.close()
-		return nil, err
+	if c != s.meta {
+		o.Registerer = labelled(o.Registerer, c.name)
+		if err := l.open(s, c, o); err != nil {
+			l.close()
+			return nil, err
+		}
 	}
-	o.Logger.Info("the keyspace is open", "keyspace", ks.Name, "row_time_unit", ks.Spec.Unit.String(), "row_width", ks.Spec.Width)
+	o.Logger.Info("the keyspace is open", "cluster", c.name, "keyspace", ks.Name, "row_time_unit", ks.Spec.Unit.String(), "row_width", ks.Spec.Width)
 	for _, note := range ks.Notes {
-		o.Logger.Warn("the keyspace's schema: " + note)
+		o.Logger.Warn("the keyspace's schema: "+note, "cluster", c.name)
 	}
 	return l, nil
 }
 
-func (l *layout) open(cfg Config, o Options) (err error) {
-	l.reader, err = kairosrows.NewReader(l.ks, cfg.Read, kairosrows.ReaderOptions{Registerer: o.Registerer, Logger: o.Logger})
+func (l *layout) open(s *Store, c *cluster, o Options) (err error) {
+	l.reader, err = kairosrows.NewReader(l.ks, s.cfg.Read, kairosrows.ReaderOptions{Registerer: o.Registerer, Logger: o.Logger})
 	if err != nil {
 		return err
 	}
-	l.writer, err = kairosrows.NewWriter(l.ks, cfg.Write, kairosrows.WriterOptions{
+	l.writer, err = kairosrows.NewWriter(l.ks, s.cfg.Write, kairosrows.WriterOptions{
 		Registerer: o.Registerer, Logger: o.Logger, Wrote: l.reader.RowChanged, KeysChanged: l.reader.RowKeysChanged,
 	})
 	if err != nil {
 		return err
 	}
-	l.deleter, err = kairosrows.NewDeleter(l.ks, l.writer, cfg.Delete, kairosrows.DeleterOptions{
+	l.deleter, err = kairosrows.NewDeleter(l.ks, l.writer, s.cfg.Delete, kairosrows.DeleterOptions{
 		Registerer: o.Registerer, Logger: o.Logger, Node: o.Node, Deleted: l.reader.RowChanged,
 		Lookup: func(ctx context.Context, sel store.Selection) ([]kairosrows.SeriesRows, error) {
 			return l.reader.Look().Lookup(ctx, sel)

@@ -13,9 +13,9 @@ import (
 // Cassandra; the trips of the next ones are made meanwhile.
 type readAhead struct {
 	mu      sync.Mutex
-	streams map[store.Ref]*rowStream // begun, and not taken
-	form    readForm                 // of all of these
-	next    store.Ref                // none was begun from here on
+	streams map[store.Ref]*stream // begun, and not taken
+	form    readForm              // of all of these
+	next    store.Ref             // none was begun from here on
 	tasks   sync.WaitGroup
 	closed  bool
 }
@@ -29,7 +29,7 @@ type readForm struct {
 }
 
 // take returns the stream of a series, begun or not, and begins the next ones.
-func (a *readAhead) take(v *view, ctx context.Context, ref store.Ref, sel selected, o store.ReadOptions) *rowStream {
+func (a *readAhead) take(v *view, ctx context.Context, ref store.Ref, sel selected, o store.ReadOptions) *stream {
 	form := readForm{o.Range, o.Descending, o.Limit, o.Summarize != nil}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -40,7 +40,7 @@ func (a *readAhead) take(v *view, ctx context.Context, ref store.Ref, sel select
 	s := a.streams[ref]
 	delete(a.streams, ref)
 	if s == nil {
-		s = newRowStream(ctx, v.look, sel, o)
+		s = newStream(ctx, sel, o)
 	}
 	a.next = max(a.next, ref+1)
 	a.topUpLocked(v, sel.last, o)
@@ -51,15 +51,15 @@ func (a *readAhead) take(v *view, ctx context.Context, ref store.Ref, sel select
 // statistics would save is not known before: without Summarize.
 func (a *readAhead) topUpLocked(v *view, last store.Ref, o store.ReadOptions) {
 	if a.streams == nil {
-		a.streams = map[store.Ref]*rowStream{}
+		a.streams = map[store.Ref]*stream{}
 	}
 	o.Summarize = nil
 	for ; !a.closed && len(a.streams) < v.store.cfg.ReadAhead && a.next <= last; a.next++ {
 		sel := v.at(a.next)
-		if len(sel.rows) == 0 {
+		if len(sel.stored) == 0 {
 			continue
 		}
-		s := newRowStream(v.ctx, v.look, sel, o)
+		s := newStream(v.ctx, sel, o)
 		s.begun = make(chan struct{})
 		a.streams[a.next] = s
 		a.tasks.Go(s.begin)

@@ -1,12 +1,14 @@
 package cassandra
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows"
+	"varve/internal/model"
 	"varve/internal/spool"
 	"varve/internal/store"
 )
@@ -15,11 +17,21 @@ import (
 type Status struct {
 	Refusing string `json:",omitempty"` // why samples are not taken
 	Degraded string `json:",omitempty"` // why Cassandra takes nothing, since when, and how much waits
-	Cluster  cql.State
 	Spool    spool.Health
+	Refused  []kairosrows.Refusal
+
+	Written ClusterStatus
+	Meta    *ClusterStatus // nil if the cluster that is written to has the metadata
+	Read    []ClusterStatus
+}
+
+// A ClusterStatus describes a cluster.
+type ClusterStatus struct {
+	Name     string
+	Within   model.TimeRange // queries of other times do not ask it
+	State    cql.State
 	Keyspace *KeyspaceStatus // nil until it was opened
 	Waiting  string          // why it was not
-	Refused  []kairosrows.Refusal
 }
 
 // A KeyspaceStatus describes an open keyspace.
@@ -27,24 +39,39 @@ type KeyspaceStatus struct {
 	Name        string
 	RowTimeUnit string
 	RowWidth    int64 // in that unit
+	Inverted    bool  // it has the tables of the inverted index
 	Notes       []string
 }
 
 // Status returns the current state.
 func (s *Store) Status() Status {
 	st := Status{
-		Refusing: textOf(s.Healthy()), Degraded: textOf(s.Degraded()),
-		Cluster: s.session.State(), Spool: s.spool.Health(),
+		Refusing: textOf(s.Healthy()), Degraded: textOf(s.Degraded()), Spool: s.spool.Health(),
+		Written: s.written.status(),
 	}
-	l := s.rows.Load()
+	if l := s.written.rows.Load(); l != nil {
+		st.Refused = l.writer.Refusals()
+	}
+	if s.meta != nil {
+		meta := s.meta.status()
+		st.Meta = &meta
+	}
+	for _, c := range s.read {
+		st.Read = append(st.Read, c.status())
+	}
+	return st
+}
+
+func (c *cluster) status() ClusterStatus {
+	st := ClusterStatus{Name: c.name, Within: c.within, State: c.session.State()}
+	l := c.rows.Load()
 	if l == nil {
-		st.Waiting = (*s.reason.Load()).Error()
+		st.Waiting = (*c.reason.Load()).Error()
 		return st
 	}
 	st.Keyspace = &KeyspaceStatus{
-		Name: l.ks.Name, RowTimeUnit: l.ks.Spec.Unit.String(), RowWidth: l.ks.Spec.Width, Notes: l.ks.Notes,
+		Name: l.ks.Name, RowTimeUnit: l.ks.Spec.Unit.String(), RowWidth: l.ks.Spec.Width, Inverted: l.ks.Tables.Own, Notes: l.ks.Notes,
 	}
-	st.Refused = l.writer.Refusals()
 	return st
 }
 
@@ -69,11 +96,11 @@ func (s *Store) Degraded() error {
 	h := s.spool.Health()
 	var cause error
 	var since time.Time
-	switch state := s.session.State(); {
+	switch state := s.written.session.State(); {
 	case !state.Connected:
 		cause, since = errors.New(state.Reason), state.Since
-	case s.rows.Load() == nil:
-		cause = *s.reason.Load()
+	case s.written.rows.Load() == nil:
+		cause = *s.written.reason.Load()
 	case h.SinkError != nil:
 		cause, since = h.SinkError, h.SinkSince
 	default:
@@ -84,4 +111,19 @@ func (s *Store) Degraded() error {
 		text += ", since " + since.UTC().Format(time.RFC3339)
 	}
 	return fmt.Errorf("%s: %w", text, cause)
+}
+
+// A Health answers how a cluster is.
+type Health struct {
+	Name    string
+	Healthy func(context.Context) error // nil while it answers, else why it does not
+}
+
+// Others lists the clusters beside the one that is written to.
+func (s *Store) Others() []Health {
+	var others []Health
+	for _, c := range s.clusters()[1:] {
+		others = append(others, Health{c.name, func(context.Context) error { return c.degraded() }})
+	}
+	return others
 }

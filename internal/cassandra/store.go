@@ -13,8 +13,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows"
+	"varve/internal/model"
 	"varve/internal/spool"
 	"varve/internal/store"
 )
@@ -33,20 +33,21 @@ type Options struct {
 	Observe func(statement string)
 }
 
-// Store is a keyspace and the samples on their way into it.
+// Store is a keyspace, further ones that are only read, and the samples on their
+// way into the first.
 type Store struct {
 	store.Appender // the spool's
 
 	spool   *spool.Spool
-	session *cql.Session
 	cfg     Config
 	log     *slog.Logger
 	metrics *metrics
 	now     func() time.Time
 
-	rows   atomic.Pointer[layout] // nil until Cassandra was reached
-	opened chan struct{}          // closed when it was
-	reason atomic.Pointer[error]  // why rows is nil
+	written *cluster   // takes all samples, and is read
+	read    []*cluster // are read besides
+	meta    *cluster   // has the metadata; nil if written has it
+
 	closed atomic.Bool
 	stop   context.CancelFunc
 	tasks  sync.WaitGroup
@@ -61,59 +62,83 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()
 	}
-	session, err := cql.Open(cfg.Config, cql.Options{Registerer: o.Registerer, Logger: o.Logger, Observe: o.Observe})
-	if err != nil {
+	s := &Store{cfg: cfg, log: o.Logger, now: time.Now}
+	if err := s.openClusters(o); err != nil {
+		s.closeClusters()
 		return nil, err
 	}
 	held, err := spool.Open(fsys, dir, cfg.Spool, spool.Options{Registerer: o.Registerer, Logger: o.Logger})
 	if err != nil {
-		session.Close()
+		s.closeClusters()
 		return nil, err
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	s := &Store{
-		Appender: held, spool: held, opened: make(chan struct{}), session: session, cfg: cfg, log: o.Logger,
-		metrics: newMetrics(o.Registerer), now: time.Now, stop: cancel,
+	s.Appender, s.spool, s.metrics = held, held, newMetrics(o.Registerer)
+	var ctx context.Context
+	ctx, s.stop = context.WithCancel(context.Background())
+	for _, c := range s.clusters() {
+		s.tasks.Go(func() { s.connect(ctx, c, o) })
 	}
-	s.unreached(errors.New("not tried yet"))
-	s.tasks.Go(func() { s.connect(ctx, o) })
 	return s, nil
 }
 
-// connect reaches the cluster and opens the keyspace, trying for as long as it
-// takes.
-func (s *Store) connect(ctx context.Context, o Options) {
-	for wait := time.Second / 4; ; wait = min(2*wait, 15*time.Second) {
-		l, err := s.openLayout(ctx, o)
-		if err == nil {
-			s.rows.Store(l)
-			s.spool.Start(l.writer)
-			close(s.opened)
-			l.resume(ctx, s.log)
-			return
+func (s *Store) openClusters(o Options) (err error) {
+	if s.written, err = openCluster(s.cfg.Name, kairosrows.RoleAll, model.AllTime, s.cfg.Config, o); err != nil {
+		return err
+	}
+	if m := s.cfg.MetaCluster; m.Used() {
+		if s.meta, err = openCluster(m.Name, kairosrows.RoleMeta, model.TimeRange{}, m.over(s.cfg.Config), o); err != nil {
+			return err
 		}
-		if ctx.Err() != nil {
-			return
+	}
+	for _, r := range s.cfg.ReadClusters {
+		within, err := r.within()
+		if err != nil {
+			return fmt.Errorf("cluster %s: %w", r.Name, err)
 		}
-		s.unreached(err)
-		s.log.Warn("the keyspace can not be opened; trying again", "error", err, "in", wait)
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return
+		c, err := openCluster(r.Name, kairosrows.RoleRead, within, r.over(s.cfg.Config), o)
+		if err != nil {
+			return err
 		}
+		s.read = append(s.read, c)
+	}
+	return nil
+}
+
+// clusters lists all, the one that is written to first.
+func (s *Store) clusters() []*cluster {
+	var all []*cluster
+	if s.written != nil {
+		all = append(all, s.written)
+	}
+	if s.meta != nil {
+		all = append(all, s.meta)
+	}
+	return append(all, s.read...)
+}
+
+func (s *Store) closeClusters() {
+	for _, c := range s.clusters() {
+		c.close()
 	}
 }
 
-func (s *Store) unreached(err error) { s.reason.Store(&err) }
-
-// layout returns the open keyspace.
-func (s *Store) layout() (*layout, error) {
-	if l := s.rows.Load(); l != nil {
-		return l, nil
+// connect reaches a cluster and begins what is to be done there.
+func (s *Store) connect(ctx context.Context, c *cluster, o Options) {
+	if !c.connect(ctx, func(ctx context.Context) (*layout, error) { return s.openLayout(ctx, c, o) }) {
+		return
 	}
-	return nil, &store.UnavailableError{Reason: "the keyspace is not open yet", Err: *s.reason.Load()}
+	l := c.rows.Load()
+	if c == s.written {
+		s.spool.Start(l.writer)
+	}
+	close(c.opened)
+	if l.deleter != nil {
+		l.resume(ctx, s.log)
+	}
 }
+
+// layout returns the open keyspace that is written to.
+func (s *Store) layout() (*layout, error) { return s.written.layout() }
 
 func (s *Store) check(ctx context.Context) error {
 	if s.closed.Load() {
@@ -122,15 +147,17 @@ func (s *Store) check(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// WaitReady returns when the keyspace is open.
+// WaitReady returns when the keyspaces of all clusters are open.
 func (s *Store) WaitReady(ctx context.Context) error {
-	select {
-	case <-s.opened:
-		return nil
-	case <-ctx.Done():
-		_, err := s.layout()
-		return err
+	for _, c := range s.clusters() {
+		select {
+		case <-c.opened:
+		case <-ctx.Done():
+			_, err := c.layout()
+			return err
+		}
 	}
+	return nil
 }
 
 // Flush returns when everything that was appended before is in Cassandra.
@@ -150,15 +177,39 @@ func (s *Store) Delete(ctx context.Context, d store.Deletion) error {
 	if d.Metric == "" {
 		return &store.InputError{Reason: "delete: the metric name is empty"}
 	}
-	l, err := s.layout()
+	// What a query of the same range would show is deleted, wherever it is.
+	asked, layouts, err := s.asked(d.Range)
 	if err != nil {
-		return err
+		return fmt.Errorf("delete from %s: %w", d.Metric, err)
 	}
 	stampMS, err := s.spool.Flush(ctx)
 	if err != nil {
 		return fmt.Errorf("delete from %s: write what was sent before: %w", d.Metric, err)
 	}
-	return l.deleter.Delete(ctx, d, stampMS)
+	// All at once: each may become a job, which goes on without the client.
+	errs := make([]error, len(asked))
+	var tasks sync.WaitGroup
+	for i, c := range asked {
+		tasks.Go(func() { errs[i] = c.explain(layouts[i].deleter.Delete(ctx, d, stampMS)) })
+	}
+	tasks.Wait()
+	return errors.Join(errs...)
+}
+
+// asked returns the clusters that may have samples of a range, the one that is
+// written to first, and their keyspaces.
+func (s *Store) asked(r model.TimeRange) (asked []*cluster, layouts []*layout, err error) {
+	for _, c := range append([]*cluster{s.written}, s.read...) {
+		if !c.within.Overlaps(r) {
+			continue
+		}
+		l, err := c.layout()
+		if err != nil {
+			return nil, nil, err
+		}
+		asked, layouts = append(asked, c), append(layouts, l)
+	}
+	return asked, layouts, nil
 }
 
 // Close stops taking samples. What is not drained stays in the log, and is
@@ -170,10 +221,7 @@ func (s *Store) Close() error {
 	s.stop()
 	s.tasks.Wait()
 	err := s.spool.Close()
-	if l := s.rows.Load(); l != nil {
-		l.close()
-	}
-	s.session.Close()
+	s.closeClusters()
 	return err
 }
 
@@ -231,11 +279,16 @@ func (s *Store) Modified(ctx context.Context, service, serviceKey string) (time.
 	return ks.Modified(ctx, service, serviceKey)
 }
 
+// ready returns the keyspace that has the metadata.
 func (s *Store) ready(ctx context.Context) (*kairosrows.Keyspace, error) {
 	if err := s.check(ctx); err != nil {
 		return nil, err
 	}
-	l, err := s.layout()
+	c := s.written
+	if s.meta != nil {
+		c = s.meta
+	}
+	l, err := c.layout()
 	if err != nil {
 		return nil, err
 	}

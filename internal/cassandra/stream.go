@@ -2,62 +2,48 @@ package cassandra
 
 import (
 	"context"
-	"slices"
 	"sync"
 	"sync/atomic"
 
-	"varve/internal/cassandra/kairosrows"
-	"varve/internal/model"
 	"varve/internal/store"
 )
 
-// A rowStream yields the samples that the keyspace has of one series, row after
-// row in the wanted order.
-//
-// Rows of times from 0 on tile the time line. Below, KairosDB gives nearly each
-// time a row of its own, and they overlap: these are read as one. So are a row
-// and its namesake of a type that older releases wrote.
-type rowStream struct {
-	ctx     context.Context
-	look    *kairosrows.Look
-	series  model.Series
-	options store.ReadOptions
-	groups  [][]kairosrows.Row
-	block   store.Block
+// A source yields samples of one series in the wanted order.
+type source interface {
+	// next returns the next block, nil at the end. It is valid until the next
+	// call.
+	next() (*store.Block, error)
+	close()
+}
+
+// A stream is a source whose first block may be read before anybody asks.
+type stream struct {
+	source source
 
 	mu     sync.Mutex // held while another goroutine reads the first block
 	closed atomic.Bool
-	open   *kairosrows.RowCursor
 	begun  chan struct{} // closed when the first block is there; nil if nobody reads ahead
 	first  *store.Block
 	err    error
 }
 
-func newRowStream(ctx context.Context, look *kairosrows.Look, sel selected, o store.ReadOptions) *rowStream {
-	s := &rowStream{ctx: ctx, look: look, series: sel.series, options: o, groups: grouped(sel.rows)}
-	if o.Descending {
-		slices.Reverse(s.groups)
+// newStream opens what the keyspaces have of a series.
+func newStream(ctx context.Context, sel selected, o store.ReadOptions) *stream {
+	if len(sel.stored) == 1 {
+		return &stream{source: newRowSource(ctx, sel.series, sel.stored[0], o)}
 	}
-	return s
-}
-
-// grouped splits rows, ascending, into those that must be read as one.
-func grouped(rows []kairosrows.Row) [][]kairosrows.Row {
-	var groups [][]kairosrows.Row
-	for i, r := range rows {
-		if n := len(groups); n > 0 && (r.TimeMS < 0 || r.TimeMS == rows[i-1].TimeMS) {
-			groups[n-1] = append(groups[n-1], r)
-			continue
-		}
-		groups = append(groups, rows[i:i+1:i+1])
+	o.Summarize = nil // one may hide samples of another
+	m := &mergedSource{kind: sel.series.Type.Kind(), descending: o.Descending}
+	for _, st := range sel.stored {
+		m.inputs = append(m.inputs, &input{source: newRowSource(ctx, sel.series, st, o)})
 	}
-	return groups
+	return &stream{source: m}
 }
 
 // begin reads the first block before anybody asks.
-func (s *rowStream) begin() {
+func (s *stream) begin() {
 	s.mu.Lock()
-	s.first, s.err = s.advance()
+	s.first, s.err = s.source.next()
 	s.mu.Unlock()
 	if s.closed.Load() {
 		s.Close()
@@ -66,7 +52,7 @@ func (s *rowStream) begin() {
 }
 
 // Next returns the next block, nil at the end.
-func (s *rowStream) Next(ctx context.Context) (*store.Block, error) {
+func (s *stream) Next(ctx context.Context) (*store.Block, error) {
 	if s.begun != nil {
 		select {
 		case <-s.begun:
@@ -76,99 +62,16 @@ func (s *rowStream) Next(ctx context.Context) (*store.Block, error) {
 		s.begun = nil
 		return s.first, s.err
 	}
-	return s.advance()
-}
-
-func (s *rowStream) advance() (*store.Block, error) {
-	for {
-		if s.open == nil {
-			if len(s.groups) == 0 {
-				return nil, nil
-			}
-			group := s.groups[0]
-			s.groups = s.groups[1:]
-			if len(group) > 1 {
-				if err := s.readAll(group); err != nil {
-					return nil, err
-				}
-				if s.block.Len() > 0 {
-					return &s.block, nil
-				}
-				continue
-			}
-			s.open = s.look.ReadRow(s.ctx, s.series, group[0], s.options)
-		}
-		b, err := s.open.Next()
-		if err != nil || b != nil {
-			return b, err
-		}
-		s.open.Close()
-		s.open = nil
-	}
-}
-
-// readAll reads rows that overlap into one block. Of samples at the same time
-// the last row's is taken.
-func (s *rowStream) readAll(rows []kairosrows.Row) error {
-	kind := s.series.Type.Kind()
-	var all model.Columns
-	o := s.options
-	o.Descending, o.Limit, o.Summarize = false, 0, nil
-	for _, r := range rows {
-		if err := s.readRow(r, o, kind, &all); err != nil {
-			return err
-		}
-	}
-	order := make([]int, all.Len())
-	for i := range order {
-		order[i] = i
-	}
-	slices.SortStableFunc(order, func(a, b int) int {
-		switch {
-		case all.Times[a] < all.Times[b]:
-			return -1
-		case all.Times[a] > all.Times[b]:
-			return 1
-		}
-		return 0
-	})
-	var sorted model.Columns
-	for i, at := range order {
-		if i+1 == len(order) || all.Times[order[i+1]] != all.Times[at] {
-			sorted.AppendFrom(kind, &all, at)
-		}
-	}
-	if s.options.Descending {
-		sorted = reversed(kind, &sorted)
-	}
-	s.block = store.Block{Columns: sorted}
-	return nil
-}
-
-func (s *rowStream) readRow(r kairosrows.Row, o store.ReadOptions, kind model.Kind, dst *model.Columns) error {
-	c := s.look.ReadRow(s.ctx, s.series, r, o)
-	defer c.Close()
-	for {
-		b, err := c.Next()
-		if err != nil || b == nil {
-			return err
-		}
-		for i := range b.Times {
-			dst.AppendFrom(kind, &b.Columns, i)
-		}
-	}
+	return s.source.next()
 }
 
 // Close releases the stream. It does not wait for a first block that is still
 // being read: whoever reads it then closes.
-func (s *rowStream) Close() {
+func (s *stream) Close() {
 	s.closed.Store(true)
 	if !s.mu.TryLock() {
 		return
 	}
 	defer s.mu.Unlock()
-	if s.open != nil {
-		s.open.Close()
-		s.open = nil
-	}
+	s.source.close()
 }

@@ -2,12 +2,12 @@ package cassandra
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 
 	"varve/internal/cassandra/kairosrows"
 	"varve/internal/model"
-	"varve/internal/rowtime"
 	"varve/internal/spool"
 	"varve/internal/store"
 )
@@ -18,37 +18,67 @@ func (s *Store) View(ctx context.Context) (store.View, error) {
 		return nil, err
 	}
 	pending := s.spool.View() // before anything is read: see the package comment
-	l, err := s.layout()
-	if err != nil {
+	if _, err := s.written.layout(); err != nil {
 		pending.Close()
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.metrics.views.Inc()
-	return &view{store: s, pending: pending, look: l.reader.Look(), spec: l.ks.Spec, ctx: ctx, cancel: cancel}, nil
+	v := &view{store: s, pending: pending, ctx: ctx, cancel: cancel}
+	for _, c := range append([]*cluster{s.written}, s.read...) {
+		k := &keyspace{cluster: c}
+		if l := c.rows.Load(); l != nil {
+			k.look, k.rowOf = l.reader.Look(), l.ks.Spec.RowTime
+		}
+		v.keyspaces = append(v.keyspaces, k)
+	}
+	return v, nil
 }
 
-// A view is one consistent look at spool and keyspace.
+// A view is one consistent look at spool and keyspaces.
 type view struct {
-	store   *Store
-	pending *spool.View
-	look    *kairosrows.Look
-	spec    rowtime.Spec
-	ctx     context.Context // of work that is done ahead
-	cancel  context.CancelFunc
-	closed  atomic.Bool
+	store     *Store
+	pending   *spool.View
+	keyspaces []*keyspace     // the one that is written to first
+	ctx       context.Context // of work that is done ahead
+	cancel    context.CancelFunc
+	closed    atomic.Bool
 
 	mu       sync.RWMutex
 	selected []selected
 	ahead    readAhead
 }
 
+// A keyspace is one as a view sees it.
+type keyspace struct {
+	cluster *cluster
+	look    *kairosrows.Look // nil if it was not open when the view began
+	rowOf   func(ms int64) int64
+}
+
+// lookAt returns the look at an open keyspace.
+func (k *keyspace) lookAt() (*kairosrows.Look, error) {
+	if k.look != nil {
+		return k.look, nil
+	}
+	if _, err := k.cluster.layout(); err != nil {
+		return nil, err
+	}
+	return nil, &store.UnavailableError{Reason: "the keyspace of cluster " + k.cluster.name + " was opened a moment ago; try again"}
+}
+
 // selected is a series that the view handed out: its Ref is its place.
 type selected struct {
 	series  model.Series
-	rows    []kairosrows.Row
+	stored  []stored // in the order of keyspaces
 	pending []uint32 // ids in the spool, at most one
 	last    store.Ref
+}
+
+// stored is what one keyspace has of a series.
+type stored struct {
+	in   *keyspace
+	rows []kairosrows.Row
 }
 
 func (v *view) Close() error {
@@ -74,7 +104,11 @@ func (v *view) Select(ctx context.Context, sel store.Selection) ([]store.Series,
 	if err := v.check(ctx); err != nil {
 		return nil, err
 	}
-	rows, err := v.look.Lookup(ctx, sel)
+	rows := make([][]kairosrows.SeriesRows, len(v.keyspaces))
+	err := v.eachKeyspace(ctx, sel.Range, func(ctx context.Context, i int, look *kairosrows.Look) (err error) {
+		rows[i], err = look.Lookup(ctx, sel)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -82,25 +116,7 @@ func (v *view) Select(ctx context.Context, sel store.Selection) ([]store.Series,
 	if err != nil {
 		return nil, err
 	}
-	found := make([]selected, 0, len(rows)+len(ids))
-	place := make(map[string]int, len(ids))
-	for _, id := range ids {
-		series, ok := v.pending.SeriesOf(id)
-		if !ok {
-			continue
-		}
-		place[string(series.AppendKey(nil))] = len(found)
-		found = append(found, selected{series: series, pending: []uint32{id}})
-	}
-	var key []byte
-	for _, r := range rows {
-		key = r.Series.AppendKey(key[:0])
-		if i, ok := place[string(key)]; ok {
-			found[i].rows = r.Rows
-			continue
-		}
-		found = append(found, selected{series: r.Series, rows: r.Rows})
-	}
+	found := v.gathered(ids, rows)
 	if n := int64(len(found)); sel.Limit > 0 && n > int64(sel.Limit) {
 		return nil, &store.LimitError{Limit: sel.LimitKey, Max: int64(sel.Limit), Need: n, What: "select series of " + sel.Metric}
 	}
@@ -108,6 +124,72 @@ func (v *view) Select(ctx context.Context, sel store.Selection) ([]store.Series,
 		return nil, err
 	}
 	return v.handOut(found), nil
+}
+
+// eachKeyspace calls f for each keyspace that may have samples of r, for all at once.
+func (v *view) eachKeyspace(ctx context.Context, r model.TimeRange, f func(ctx context.Context, i int, look *kairosrows.Look) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var tasks sync.WaitGroup
+	for i, k := range v.keyspaces {
+		if !k.cluster.within.Overlaps(r) {
+			continue
+		}
+		ask := func() {
+			look, err := k.lookAt()
+			if err == nil {
+				err = k.cluster.explain(f(ctx, i, look))
+			}
+			if err != nil {
+				cancel(err)
+			}
+		}
+		if len(v.keyspaces) == 1 {
+			ask()
+		} else {
+			tasks.Go(ask)
+		}
+	}
+	tasks.Wait()
+	return context.Cause(ctx)
+}
+
+// gathered puts together what the spool and each keyspace have of each series.
+func (v *view) gathered(ids []uint32, rows [][]kairosrows.SeriesRows) []selected {
+	n := len(ids)
+	for _, of := range rows {
+		n += len(of)
+	}
+	found := make([]selected, 0, n)
+	at := make(map[string]int, len(ids))
+	for _, id := range ids {
+		series, ok := v.pending.SeriesOf(id)
+		if !ok {
+			continue
+		}
+		at[string(series.AppendKey(nil))] = len(found)
+		found = append(found, selected{series: series, pending: []uint32{id}})
+	}
+	var key []byte
+	for k, of := range rows {
+		first := len(found)
+		parts := make([]stored, len(of))
+		for i, r := range of {
+			parts[i] = stored{v.keyspaces[k], r.Rows}
+			key = r.Series.AppendKey(key[:0])
+			if at, ok := at[string(key)]; ok {
+				found[at].stored = append(found[at].stored, parts[i])
+				continue
+			}
+			found = append(found, selected{series: r.Series, stored: parts[i : i+1 : i+1]})
+		}
+		if slices.ContainsFunc(rows[k+1:], func(more []kairosrows.SeriesRows) bool { return len(more) > 0 }) {
+			for i := first; i < len(found); i++ {
+				at[string(found[i].series.AppendKey(nil))] = i
+			}
+		}
+	}
+	return found
 }
 
 // handOut numbers what was selected.
@@ -135,16 +217,25 @@ func (v *view) Names(ctx context.Context, q store.NamesQuery) ([]string, bool, e
 	if err := v.check(ctx); err != nil {
 		return nil, false, err
 	}
-	stored, more, err := v.look.Names(ctx, q)
+	lists := make([][]string, len(v.keyspaces))
+	mores := make([]bool, len(v.keyspaces))
+	err := v.eachKeyspace(ctx, model.AllTime, func(ctx context.Context, i int, look *kairosrows.Look) (err error) {
+		lists[i], mores[i], err = look.Names(ctx, q)
+		return err
+	})
 	if err != nil {
 		return nil, false, err
 	}
-	held, heldMore, err := v.pending.Names(q)
+	names, more, err := v.pending.Names(q)
 	if err != nil {
 		return nil, false, err
 	}
-	names, cut := mergeNames(stored, held, q.Limit)
-	return names, more || heldMore || cut, nil
+	for i, list := range lists {
+		var cut bool
+		names, cut = mergeNames(list, names, q.Limit)
+		more = more || mores[i] || cut
+	}
+	return names, more, nil
 }
 
 // mergeNames merges two sorted lists and cuts the result at limit.

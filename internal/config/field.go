@@ -14,6 +14,7 @@ type field struct {
 	key     string // path of yaml keys, for example server.http_addr
 	doc     string
 	section bool
+	items   bool          // a section that is a list of sections; a file sets it
 	value   reflect.Value // settable
 }
 
@@ -39,6 +40,20 @@ func fields(root any) []field {
 	return appendFields(nil, reflect.ValueOf(root).Elem(), "")
 }
 
+// itemFields lists the fields of one item of f, whose keys begin with prefix.
+func itemFields(item reflect.Value, prefix string) []field {
+	return appendFields(nil, item, prefix+".")
+}
+
+// newItem returns a section of the list f as it is before anything is set.
+func (f field) newItem() reflect.Value {
+	item := reflect.New(f.value.Type().Elem())
+	if d, ok := item.Interface().(interface{ SetDefaults() }); ok {
+		d.SetDefaults()
+	}
+	return item.Elem()
+}
+
 func appendFields(list []field, s reflect.Value, prefix string) []field {
 	for i := range s.NumField() {
 		t := s.Type().Field(i)
@@ -50,6 +65,11 @@ func appendFields(list []field, s reflect.Value, prefix string) []field {
 		f := field{key: prefix + name, doc: sentence(t.Tag.Get("doc")), value: s.Field(i)}
 		if name == "" || f.doc == "" || !t.IsExported() {
 			panic(fmt.Sprintf("config: field %s of %s needs a yaml and a doc tag", t.Name, s.Type()))
+		}
+		if f.items = isSectionList(f.value); f.items {
+			f.section = true
+			list = append(list, f)
+			continue
 		}
 		if f.section = isSection(f.value); !f.section {
 			formatText(f.value) // panics on a type without a text form
@@ -72,6 +92,10 @@ func sentence(text string) string {
 func isSection(v reflect.Value) bool {
 	_, text := v.Addr().Interface().(encoding.TextUnmarshaler)
 	return v.Kind() == reflect.Struct && !text
+}
+
+func isSectionList(v reflect.Value) bool {
+	return v.Kind() == reflect.Slice && isSection(reflect.New(v.Type().Elem()).Elem())
 }
 
 // settings lists the fields that hold a value.

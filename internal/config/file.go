@@ -95,6 +95,8 @@ func (l *layers) applyNode(path, at, key string, value *yaml.Node) {
 	switch {
 	case !known:
 		l.fail("%s: unknown key %s%s", at, key, orNearest(key, l.keysLike(value), ".", ""))
+	case f.items:
+		l.applyItems(path, at, f, value)
 	case f.section:
 		l.applyMapping(path, key+".", value)
 	case isNull(value):
@@ -105,6 +107,18 @@ func (l *layers) applyNode(path, at, key string, value *yaml.Node) {
 		l.fail("%s: %s: want a single value", at, key)
 	default:
 		l.set(f, value.Value, at)
+	}
+}
+
+// applyItems sets a list of sections.
+func (l *layers) applyItems(path, at string, f field, value *yaml.Node) {
+	if value.Kind != yaml.SequenceNode {
+		l.fail("%s: %s: want a list, each item with keys and values", at, f.key)
+		return
+	}
+	l.setItems(f, len(value.Content), at)
+	for i, item := range value.Content {
+		l.applyMapping(path, fmt.Sprintf("%s[%d].", f.key, i), item)
 	}
 }
 
@@ -125,7 +139,7 @@ func (l *layers) setList(f field, value *yaml.Node, at string) {
 // keysLike lists the keys of sections for a mapping, of settings otherwise.
 func (l *layers) keysLike(value *yaml.Node) []string {
 	var keys []string
-	for _, f := range l.fields {
+	for _, f := range l.all() {
 		if f.section == (value.Kind == yaml.MappingNode) {
 			keys = append(keys, f.key)
 		}

@@ -5,7 +5,9 @@ import (
 	"io"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"varve/internal/kairosconf"
@@ -33,6 +35,11 @@ func (l *layers) applyKairosDB(path string, data []byte, environment []string) {
 	for _, err := range errs {
 		l.fail("%s: %w", file, err)
 	}
+	for key, n := range lengths(mapping.Settings) {
+		if f, known := l.byKey[key]; known && f.items {
+			l.setItems(f, n, file)
+		}
+	}
 	for _, s := range mapping.Settings {
 		origin := file + ": " + s.From
 		f, known := l.byKey[s.Key]
@@ -47,6 +54,20 @@ func (l *layers) applyKairosDB(path string, data []byte, environment []string) {
 		}
 	}
 	l.kairosDB = &KairosDB{Path: path, Mapping: mapping}
+}
+
+var itemKey = regexp.MustCompile(`^(.+)\[(\d+)\]\.`)
+
+// lengths returns how many items each list of sections has.
+func lengths(settings []kairosconf.Setting) map[string]int {
+	lists := map[string]int{}
+	for _, s := range settings {
+		if m := itemKey.FindStringSubmatch(s.Key); m != nil {
+			i, _ := strconv.Atoi(m[2])
+			lists[m[1]] = max(lists[m[1]], i+1)
+		}
+	}
+	return lists
 }
 
 // A Remark is one reason and the keys of KairosDB that it is about.

@@ -114,6 +114,11 @@ func TestKairosDBMapsToSettings(t *testing.T) {
 	known := map[string]bool{}
 	for _, f := range fields(&standard) {
 		known[f.key] = !f.section
+		if f.items {
+			for _, inner := range itemFields(f.newItem(), f.key+"[]") {
+				known[inner.key] = !inner.section
+			}
+		}
 	}
 	for _, key := range kairosconf.Targets() {
 		if !known[key] {

@@ -3,6 +3,8 @@ package config
 import (
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -10,18 +12,53 @@ import (
 type layers struct {
 	fields  []field
 	byKey   map[string]field
-	origins map[string]string // key of a setting -> layer and place
+	items   map[string][]field // of each list of sections, its items and their fields; they are in byKey too
+	origins map[string]string  // key of a setting -> layer and place
 	errs    []error
 
 	kairosDB *KairosDB
 }
 
 func newLayers(root any) *layers {
-	l := &layers{fields: fields(root), byKey: map[string]field{}, origins: map[string]string{}}
+	l := &layers{fields: fields(root), byKey: map[string]field{}, items: map[string][]field{}, origins: map[string]string{}}
 	for _, f := range l.fields {
 		l.byKey[f.key] = f
 	}
 	return l
+}
+
+// setItems makes a list of n sections of f, in place of what it had.
+func (l *layers) setItems(f field, n int, origin string) {
+	for _, old := range l.items[f.key] {
+		delete(l.byKey, old.key)
+		delete(l.origins, old.key)
+	}
+	f.value.SetZero()
+	if n > 0 {
+		f.value.Set(reflect.MakeSlice(f.value.Type(), n, n))
+	}
+	var list []field
+	for i := range n {
+		item := f.value.Index(i)
+		item.Set(f.newItem())
+		key := fmt.Sprintf("%s[%d]", f.key, i)
+		list = append(list, field{key: key, section: true, value: item})
+		list = append(list, itemFields(item, key)...)
+	}
+	for _, field := range list {
+		l.byKey[field.key] = field
+	}
+	l.items[f.key] = list
+	l.origins[f.key] = origin
+}
+
+// all lists the fields, those of items too.
+func (l *layers) all() []field {
+	all := slices.Clone(l.fields)
+	for _, f := range l.fields {
+		all = append(all, l.items[f.key]...)
+	}
+	return all
 }
 
 // set gives f the value that text means. origin says where it stands.
@@ -63,7 +100,7 @@ func (l *layers) validate(root any) {
 			l.errs = append(l.errs, l.located(err.Error()))
 		}
 	}
-	for _, f := range l.fields {
+	for _, f := range l.all() {
 		v, ok := f.value.Interface().(interface{ Validate() error })
 		if !ok || !f.section {
 			continue
@@ -100,7 +137,7 @@ func (l *layers) located(message string) error {
 }
 
 func isKeyRune(r rune) bool {
-	return r == '.' || r == '_' || r >= 'a' && r <= 'z' || r >= '0' && r <= '9'
+	return strings.ContainsRune("._[]", r) || r >= 'a' && r <= 'z' || r >= '0' && r <= '9'
 }
 
 // flatten lists the errors that errors.Join put together.

@@ -60,6 +60,7 @@ func WriteReference(w io.Writer) error {
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, referenceHead, strings.Join(short, ", "))
+	b.WriteString("\n## Top level\n")
 	defaults := Default()
 	writeTables(&b, fields(&defaults))
 	_, err := io.WriteString(w, b.String())
@@ -69,16 +70,17 @@ func WriteReference(w io.Writer) error {
 // writeTables writes a heading and a table for each run of settings.
 func writeTables(b *strings.Builder, list []field) {
 	table := false
-	for i, f := range list {
+	for _, f := range list {
 		if f.section {
 			fmt.Fprintf(b, "\n## %s\n\n%s\n", f.key, f.doc)
 			table = false
+			if f.items {
+				b.WriteString("\nA list that a file sets; each item has these keys.\n")
+				writeTables(b, itemFields(f.newItem(), f.key+"[]"))
+			}
 			continue
 		}
 		if !table {
-			if i == 0 {
-				b.WriteString("\n## Top level\n")
-			}
 			b.WriteString("\n| key | default | meaning |\n|---|---|---|\n")
 			table = true
 		}

@@ -28,26 +28,47 @@ func (l *Loaded) WriteYAML(w io.Writer) error {
 
 func writeYAML(w io.Writer, root, defaults any, origins map[string]string) error {
 	var b strings.Builder
-	standard := fields(defaults)
-	for i, f := range fields(root) {
-		indent := strings.Repeat("  ", strings.Count(f.key, "."))
+	writeFields(&b, fields(root), fields(defaults), "", "", origins)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// writeFields writes fields whose keys begin with prefix, indented by margin and
+// by their depth below it.
+func writeFields(b *strings.Builder, list, standard []field, prefix, margin string, origins map[string]string) {
+	for i, f := range list {
+		indent := margin + strings.Repeat("  ", strings.Count(strings.TrimPrefix(f.key, prefix), "."))
 		if i > 0 && (f.section || indent == "") {
 			b.WriteByte('\n')
 		}
-		writeWrapped(&b, indent+"#", f.doc)
-		fmt.Fprintf(&b, "%s%s:", indent, f.name())
-		if !f.section {
+		writeWrapped(b, indent+"#", f.doc)
+		fmt.Fprintf(b, "%s%s:", indent, f.name())
+		was := "[]"
+		switch {
+		case f.items && f.value.Len() == 0:
+			b.WriteString(" []")
+		case !f.section:
 			b.WriteByte(' ')
 			b.WriteString(yamlValue(f))
+			was = yamlValue(standard[i])
 		}
 		if origin := origins[f.key]; origin != "" {
-			was := yamlValue(standard[i])
-			fmt.Fprintf(&b, "  # set by %s, default %s", oneLine(origin), was)
+			fmt.Fprintf(b, "  # set by %s, default %s", oneLine(origin), was)
 		}
 		b.WriteByte('\n')
+		if f.items {
+			writeItems(b, f, indent, origins)
+		}
 	}
-	_, err := io.WriteString(w, b.String())
-	return err
+}
+
+// writeItems writes the sections of a list.
+func writeItems(b *strings.Builder, f field, indent string, origins map[string]string) {
+	for i := range f.value.Len() {
+		key := fmt.Sprintf("%s[%d]", f.key, i)
+		b.WriteString(indent + "  -\n")
+		writeFields(b, itemFields(f.value.Index(i), key), itemFields(f.newItem(), key), key+".", indent+"    ", origins)
+	}
 }
 
 // oneLine keeps the name of a file from breaking out of a comment.

@@ -43,6 +43,7 @@ func TestShippedFile(t *testing.T) {
 	want := []string{
 		"cassandra.hosts = [localhost]",
 		"cassandra.keyspace = kairosdb",
+		"cassandra.name = write_cluster",
 		"cassandra.read_consistency = ONE",
 		"cassandra.schema.create = keyspace",
 		"cassandra.schema.replication = {'class': 'SimpleStrategy','replication_factor' : 1}",
@@ -133,8 +134,25 @@ func TestMapping(t *testing.T) {
 		{"no limits", c + "query_limit: 0\n" + c + "query_time_limit_sec: 0", nil, "", ""},
 		{"limits", c + "query_limit: 5\n" + c + "query_time_limit_sec: 7", []string{"query.max_samples = 5", "query.timeout = 7s"}, "", ""},
 		{"encrypted", c + "write_cluster.use_ssl: true", []string{"cassandra.tls.enabled = true"}, "ca_file", ""},
-		{"read clusters", c + `read_clusters: [{name: a, cql_host_list: [b]}]`, nil, "not supported yet", ""},
-		{"meta cluster", c + `meta_cluster { keyspace: a }`, nil, "not supported yet", ""},
+		{"read clusters", c + `read_clusters: [{
+				name: old, keyspace: k, cql_host_list: [b, "c:1"], local_dc_name: d, read_consistency_level: one, auth.user_name: u, auth.password: p
+				start_time: "2001-07-04T12:08-0700", end_time: "2011-07-04T12:08-0700", replication: "{}", row_width: 1, use_ssl: true
+				connections_per_host.local.core: 5, tag_indexed_row_key_lookup_metrics: { a: [b] }
+			}, { start_time: "2011-07-04T12:08-0700" }]`,
+			[]string{
+				"cassandra.read_clusters[0].datacenter = d", "cassandra.read_clusters[0].end_time = 2011-07-04T12:08-0700",
+				"cassandra.read_clusters[0].hosts = [b | c:1]", "cassandra.read_clusters[0].keyspace = k", "cassandra.read_clusters[0].name = old",
+				"cassandra.read_clusters[0].password = p", "cassandra.read_clusters[0].read_consistency = ONE",
+				"cassandra.read_clusters[0].start_time = 2001-07-04T12:08-0700", "cassandra.read_clusters[0].tls.enabled = true",
+				"cassandra.read_clusters[0].username = u", "cassandra.read_clusters[1].hosts = [localhost]",
+				"cassandra.read_clusters[1].name = default", "cassandra.read_clusters[1].start_time = 2011-07-04T12:08-0700",
+			}, "keystores", ""},
+		{"meta cluster", c + `meta_cluster { name: m, keyspace: a, replication: "{}", cql_host_list: ["x:1"], write_consistency_level: ALL, end_time: x }`,
+			[]string{
+				"cassandra.meta_cluster.hosts = [x:1]", "cassandra.meta_cluster.keyspace = a", "cassandra.meta_cluster.name = m",
+				"cassandra.meta_cluster.replication = {}", "cassandra.meta_cluster.write_consistency = ALL", "cassandra.schema.create = keyspace",
+			}, "", ""},
+		{"the cluster that is written to", c + `write_cluster { name: w, start_time: "2001-07-04T12:08-0700" }`, []string{"cassandra.name = w"}, "", ""},
 		{"HTTPS", "kairosdb.jetty.ssl.port: 443", nil, "plain HTTP", ""},
 		{"filters", "kairosdb.filter.prefix: [a]", nil, "drop them at the sender", ""},
 		{"health", "kairosdb.health.healthyResponseCode: 200", nil, "204", ""},

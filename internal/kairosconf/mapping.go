@@ -81,6 +81,7 @@ var rules = map[string]rule{
 // cluster are keys of the cluster that is written to: write_cluster.* since 1.3,
 // without that before.
 var cluster = map[string]rule{
+	"name":                    {"cassandra.name", same},
 	"keyspace":                {"cassandra.keyspace", same},
 	"local_dc_name":           {"cassandra.datacenter", same},
 	"local_datacenter":        {"cassandra.datacenter", same},
@@ -116,8 +117,6 @@ const (
 // warnings are looked at first, notes after them; in each the first match wins.
 var (
 	warnings = remarks(
-		`^datastore\.cassandra\.read_clusters\b`, "reading further clusters is not supported yet: what is only there is not found",
-		`^datastore\.cassandra\.meta_cluster\.`, "a cluster of its own for metadata is not supported yet: metadata and roll-ups are read from the cluster that is written to",
 		`^jetty\.(ssl|auth_module_name|basic_auth)`, "Varve serves plain HTTP without passwords; put a proxy before it",
 		`^service\.(oauth|filter|demo|blast|carbon|qos)$|^(oauth|qos|carbon)\.`, noSuchPart,
 		`^(filter|metric_index_filter)\.`, "Varve does not drop or hide metrics by name; drop them at the sender",
@@ -142,7 +141,8 @@ var (
 		`^datastore\.cassandra\.read_clusters_not\b`, "it is the example of the shipped file",
 		`protocol_compression$`, "frames are not compressed unless cassandra.compression says so, which pays between data centres",
 		`^datastore\.cassandra\.align_datapoint_ttl_with_timestamp$`, "Varve always counts the time to live from the time of the point",
-		`^datastore\.cassandra\.(row_key_cache_size|string_cache_size|start_async|write_cluster\.name)$`, notNeeded,
+		`^datastore\.cassandra\.(row_key_cache_size|string_cache_size|start_async)$`, notNeeded,
+		`^datastore\.cassandra\.write_cluster\.(start|end)_time$`, "the cluster that is written to is asked by every query",
 		`^datastore\.cassandra\.(hector\.|write_delay|write_buffer|single_row|multi_row|max_row_keys|(metric|tag)_\w+_cache|increase_buffer|write_cluster\.auth\.$)`, notNeeded,
 		`^(log\.queries|host_service_manager|hostname|host_ip|server\.guid|queries\.return)`, notNeeded,
 	)
@@ -160,6 +160,7 @@ func (f *File) Map() (Mapping, []error) {
 	m.listeners()
 	m.services()
 	m.hosts()
+	m.clusters()
 	m.keyspace()
 	m.tables()
 	m.tagIndex()
@@ -272,7 +273,7 @@ func (m *mapper) keyspace() {
 	for _, key := range []string{writePrefix + "replication", cassandraPrefix + "replication"} {
 		if text := m.take(key); text != "" {
 			m.set(key, "cassandra.schema.replication", text)
-			m.set(key, "cassandra.schema.create", "keyspace")
+			m.newKeyspace(key)
 			return
 		}
 	}
@@ -287,7 +288,7 @@ func (m *mapper) keyspace() {
 		return
 	}
 	m.set(key, "cassandra.schema.replication", fmt.Sprintf("{'class': 'SimpleStrategy', 'replication_factor': '%d'}", n))
-	m.set(key, "cassandra.schema.create", "keyspace")
+	m.newKeyspace(key)
 }
 
 var compactStorage = regexp.MustCompile(`(?i)\s*\bCOMPACT\s+STORAGE\b\s*(AND\b)?`)
@@ -384,7 +385,7 @@ func (m *mapper) key(key string) {
 			m.set(key, r.key, value)
 		}
 		if r.key == "cassandra.tls.enabled" && value == "true" {
-			m.warn(key, "Java's keystores are not read: cassandra.tls.ca_file, and cert_file and key_file if Cassandra asks for a certificate, name PEM files. The names in the nodes' certificates are checked")
+			m.warn(key, noKeystores)
 		}
 		return
 	}
@@ -414,6 +415,8 @@ func (m *mapper) empty(key string) bool {
 		strings.HasPrefix(key, "datastore.h2.") && strings.Contains(m.file.values["service.datastore"], "Cassandra")
 }
 
+const noKeystores = "Java's keystores are not read: cassandra.tls.ca_file, and cert_file and key_file if Cassandra asks for a certificate, name PEM files. The names in the nodes' certificates are checked"
+
 func ruleOf(key string) (rule, bool) {
 	if r, ok := rules[key]; ok {
 		return r, true
@@ -437,6 +440,16 @@ func Targets() []string {
 			keys = append(keys, r.key)
 		}
 	}
+	for name, r := range cluster {
+		if !slices.Contains(onlyWritten, name) {
+			_, name, _ = strings.Cut(r.key, ".")
+			keys = append(keys, metaTarget+name, readTarget+"[]."+name)
+		}
+	}
+	for _, name := range []string{"start_time", "end_time", "hosts"} {
+		keys = append(keys, readTarget+"[]."+name)
+	}
+	keys = append(keys, metaTarget+"hosts", metaTarget+"replication")
 	slices.Sort(keys)
 	return slices.Compact(keys)
 }

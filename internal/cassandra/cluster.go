@@ -1,0 +1,106 @@
+package cassandra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// A cluster is a cluster of Cassandra with one keyspace, which is opened when it
+// is reached, and reached whenever that is.
+type cluster struct {
+	name    string
+	role    string          // as kairosrows.Config has it
+	within  model.TimeRange // queries of other times do not ask it
+	session *cql.Session
+	log     *slog.Logger
+
+	rows   atomic.Pointer[layout] // nil until Cassandra was reached
+	opened chan struct{}          // closed when it was
+	reason atomic.Pointer[error]  // why rows is nil
+}
+
+// openCluster begins to look for a cluster. The session's metrics carry its name.
+func openCluster(name, role string, within model.TimeRange, cfg cql.Config, o Options) (*cluster, error) {
+	session, err := cql.Open(cfg, cql.Options{Registerer: labelled(o.Registerer, name), Logger: o.Logger, Observe: o.Observe})
+	if err != nil {
+		return nil, fmt.Errorf("cluster %s: %w", name, err)
+	}
+	c := &cluster{name: name, role: role, within: within, session: session, log: o.Logger, opened: make(chan struct{})}
+	c.unreached(errors.New("not tried yet"))
+	return c, nil
+}
+
+// labelled adds the name of a cluster to all metrics.
+func labelled(r prometheus.Registerer, name string) prometheus.Registerer {
+	return prometheus.WrapRegistererWith(prometheus.Labels{"cluster": name}, r)
+}
+
+// connect reaches the cluster and opens its keyspace, trying for as long as it
+// takes or until ctx ends. It reports whether it did.
+func (c *cluster) connect(ctx context.Context, open func(context.Context) (*layout, error)) bool {
+	for wait := time.Second / 4; ; wait = min(2*wait, 15*time.Second) {
+		l, err := open(ctx)
+		if err == nil {
+			c.rows.Store(l)
+			return true
+		}
+		if ctx.Err() != nil {
+			return false
+		}
+		c.unreached(err)
+		c.log.Warn("the keyspace can not be opened; trying again", "cluster", c.name, "error", err, "in", wait)
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+func (c *cluster) unreached(err error) { c.reason.Store(&err) }
+
+// layout returns the open keyspace.
+func (c *cluster) layout() (*layout, error) {
+	if l := c.rows.Load(); l != nil {
+		return l, nil
+	}
+	return nil, &store.UnavailableError{Reason: "the keyspace of cluster " + c.name + " is not open yet", Err: *c.reason.Load()}
+}
+
+// degraded returns nil while the cluster answers, else why it does not.
+func (c *cluster) degraded() error {
+	switch state := c.session.State(); {
+	case !state.Connected:
+		return fmt.Errorf("cluster %s is away since %s: %s", c.name, state.Since.UTC().Format(time.RFC3339), state.Reason)
+	case c.rows.Load() == nil:
+		return fmt.Errorf("cluster %s: its keyspace is not open: %w", c.name, *c.reason.Load())
+	}
+	return nil
+}
+
+func (c *cluster) close() {
+	if l := c.rows.Load(); l != nil {
+		l.close()
+	}
+	c.session.Close()
+}
+
+// explain says in which cluster an error came up, unless it is the one that all
+// expect.
+func (c *cluster) explain(err error) error {
+	if err == nil || c.role == kairosrows.RoleAll {
+		return err
+	}
+	return fmt.Errorf("cluster %s: %w", c.name, err)
+}

@@ -1,0 +1,157 @@
+package cassandra
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/model"
+)
+
+// ClusterConfig are the settings of a further cluster. Limits, timeouts and
+// attempts are those of the store.
+type ClusterConfig struct {
+	Hosts            []string      `yaml:"hosts" doc:"addresses of some nodes of the cluster, each with :port if it is not 9042"`
+	Keyspace         string        `yaml:"keyspace" doc:"name of the keyspace there"`
+	Datacenter       string        `yaml:"datacenter" doc:"name of the data centre whose nodes are used; empty uses all"`
+	ReadConsistency  string        `yaml:"read_consistency" doc:"replicas that must answer a read"`
+	WriteConsistency string        `yaml:"write_consistency" doc:"replicas that must acknowledge a delete, and what is written to a meta cluster"`
+	Username         string        `yaml:"username" doc:"user at that cluster; empty logs in without one"`
+	Password         cql.Secret    `yaml:"password" doc:"password of that user; better in password_file"`
+	PasswordFile     string        `yaml:"password_file" doc:"file that holds the password, read again at each connection"`
+	TLS              cql.TLSConfig `yaml:"tls" doc:"Encryption of the connections to that cluster."`
+}
+
+func defaultClusterConfig() ClusterConfig {
+	d := cql.DefaultConfig()
+	return ClusterConfig{
+		Keyspace: d.Keyspace, ReadConsistency: d.ReadConsistency, WriteConsistency: d.WriteConsistency, TLS: d.TLS,
+	}
+}
+
+// over returns the settings of a session with the cluster; what c does not say
+// is as in base.
+func (c ClusterConfig) over(base cql.Config) cql.Config {
+	base.Hosts, base.Keyspace, base.Datacenter = c.Hosts, c.Keyspace, c.Datacenter
+	base.ReadConsistency, base.WriteConsistency = c.ReadConsistency, c.WriteConsistency
+	base.Username, base.Password, base.PasswordFile, base.TLS = c.Username, c.Password, c.PasswordFile, c.TLS
+	return base
+}
+
+func (c ClusterConfig) validate(name string) error {
+	return errors.Join(checkName(name), c.over(cql.DefaultConfig()).Validate())
+}
+
+// checkName refuses names that can not be shown as a label.
+func checkName(name string) error {
+	switch {
+	case name == "":
+		return errors.New("name: empty; give the cluster a name of its own")
+	case len(name) > 64 || strings.ContainsFunc(name, unicode.IsControl):
+		return fmt.Errorf("name: %q: want at most 64 bytes without control characters", name)
+	}
+	return nil
+}
+
+// ReadCluster are the settings of a cluster that is read beside the one that is
+// written to.
+type ReadCluster struct {
+	Name      string `yaml:"name" doc:"name of the cluster in metrics, health, errors and for varve inspect --cluster; no two clusters have the same"`
+	StartTime string `yaml:"start_time" doc:"from when on it has samples: 2026-01-31T12:00Z, or a day; a query that ends before does not ask it. Empty is always"`
+	EndTime   string `yaml:"end_time" doc:"until when it has samples, in the same form; a query that begins later does not ask it. Empty is for ever"`
+	ClusterConfig
+}
+
+// SetDefaults sets what is not the zero value.
+func (c *ReadCluster) SetDefaults() { *c = ReadCluster{ClusterConfig: defaultClusterConfig()} }
+
+// Validate reports all settings that can not be.
+func (c ReadCluster) Validate() error {
+	_, err := c.within()
+	return errors.Join(c.validate(c.Name), err)
+}
+
+// within returns the times of which the cluster has samples, both ends included.
+func (c ReadCluster) within() (model.TimeRange, error) {
+	r := model.AllTime
+	var errs []error
+	for _, x := range []struct {
+		key, text string
+		to        *int64
+	}{{"start_time", c.StartTime, &r.StartMS}, {"end_time", c.EndTime, &r.EndMS}} {
+		if x.text == "" {
+			continue
+		}
+		at, err := parseTime(x.text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", x.key, err))
+			continue
+		}
+		*x.to = at.UnixMilli()
+	}
+	if errs == nil && r.StartMS >= r.EndMS {
+		errs = append(errs, fmt.Errorf("end_time: %s: want one after start_time, %s", c.EndTime, c.StartTime))
+	}
+	return r, errors.Join(errs...)
+}
+
+// timeForms are what start_time and end_time may look like; the first is
+// KairosDB's.
+var timeForms = []string{"2006-01-02T15:04Z0700", "2006-01-02T15:04Z07:00", "2006-01-02T15:04:05Z0700", time.RFC3339, time.DateOnly}
+
+func parseTime(text string) (time.Time, error) {
+	for _, form := range timeForms {
+		if at, err := time.Parse(form, text); err == nil {
+			return at, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("%q: want a time like 2026-01-31T12:00Z, 2026-01-31T12:00+0200 or 2026-01-31", text)
+}
+
+// MetaConfig are the settings of a cluster for metadata.
+type MetaConfig struct {
+	Name        string `yaml:"name" doc:"name of the cluster in metrics and health"`
+	Replication string `yaml:"replication" doc:"replication of a new keyspace there; empty is as in cassandra.schema"`
+	ClusterConfig
+}
+
+func defaultMetaConfig() MetaConfig {
+	return MetaConfig{Name: "meta_cluster", ClusterConfig: defaultClusterConfig()}
+}
+
+// Used says whether there is such a cluster.
+func (c MetaConfig) Used() bool { return len(c.Hosts) > 0 }
+
+// Validate reports all settings that can not be.
+func (c MetaConfig) Validate() error {
+	if c.Used() {
+		return c.validate(c.Name)
+	}
+	d := defaultMetaConfig()
+	if c.Keyspace != d.Keyspace || c.Datacenter != d.Datacenter || c.Username != d.Username || c.TLS != d.TLS || c.Replication != d.Replication {
+		return errors.New("hosts: empty, although other settings of the meta cluster are given; name at least one node")
+	}
+	return nil
+}
+
+// checkClusters reports names that two clusters have.
+func (c Config) checkClusters() error {
+	errs := []error{checkName(c.Name)}
+	known := map[string]bool{c.Name: true}
+	if c.MetaCluster.Used() {
+		if known[c.MetaCluster.Name] {
+			errs = append(errs, fmt.Errorf("meta_cluster.name: %q: another cluster has this name", c.MetaCluster.Name))
+		}
+		known[c.MetaCluster.Name] = true
+	}
+	for i, r := range c.ReadClusters {
+		if r.Name != "" && known[r.Name] {
+			errs = append(errs, fmt.Errorf("read_clusters[%d].name: %q: another cluster has this name", i, r.Name))
+		}
+		known[r.Name] = true
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,132 @@
+package cassandra
+
+import (
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// A mergedSource merges what several keyspaces have of one series. Of samples at
+// the same time the first keyspace's is taken.
+type mergedSource struct {
+	kind       model.Kind
+	descending bool
+	inputs     []*input // that may have more
+
+	gather model.Columns
+	out    store.Block
+}
+
+// An input is a source and the block that it is at.
+type input struct {
+	source source
+	block  *store.Block
+	next   int // first of block that was not handed out
+}
+
+func (in *input) time() int64 { return in.block.Times[in.next] }
+
+// fill makes sure that the block has samples, and reports whether there are any.
+func (in *input) fill() (bool, error) {
+	for in.block == nil || in.next == in.block.Len() {
+		b, err := in.source.next()
+		if err != nil || b == nil {
+			return false, err
+		}
+		in.block, in.next = b, 0
+	}
+	return true, nil
+}
+
+// next implements source. A block that ends before all other inputs begin is
+// handed out as it is.
+func (m *mergedSource) next() (*store.Block, error) {
+	m.gather.Reset()
+	for m.gather.Len() < blockSamples {
+		if err := m.fill(); err != nil {
+			return nil, err
+		}
+		if len(m.inputs) == 0 {
+			break
+		}
+		first := m.first()
+		if m.gather.Len() == 0 && m.alone(first) {
+			m.out = store.Block{Columns: part(m.kind, &first.block.Columns, first.next, first.block.Len())}
+			first.next = first.block.Len()
+			return &m.out, nil
+		}
+		m.take(first)
+	}
+	if m.gather.Len() == 0 {
+		return nil, nil
+	}
+	m.out = store.Block{Columns: m.gather}
+	return &m.out, nil
+}
+
+// fill drops inputs that have ended.
+func (m *mergedSource) fill() error {
+	left := m.inputs[:0]
+	for i, in := range m.inputs {
+		more, err := in.fill()
+		if err != nil {
+			m.inputs = append(left, m.inputs[i:]...)
+			return err
+		}
+		if more {
+			left = append(left, in)
+		} else {
+			in.source.close()
+		}
+	}
+	clear(m.inputs[len(left):])
+	m.inputs = left
+	return nil
+}
+
+// first returns the input whose sample comes next, of several the first.
+func (m *mergedSource) first() *input {
+	first := m.inputs[0]
+	for _, in := range m.inputs[1:] {
+		if m.before(in.time(), first.time()) {
+			first = in
+		}
+	}
+	return first
+}
+
+// alone reports whether all that in has left of its block comes before all that
+// the others have.
+func (m *mergedSource) alone(in *input) bool {
+	last := in.block.Times[in.block.Len()-1]
+	for _, other := range m.inputs {
+		if other != in && !m.before(last, other.time()) {
+			return false
+		}
+	}
+	return true
+}
+
+// take gathers the next sample of in and passes by those that it hides.
+func (m *mergedSource) take(in *input) {
+	ms := in.time()
+	m.gather.AppendFrom(m.kind, &in.block.Columns, in.next)
+	for _, other := range m.inputs {
+		if other.time() == ms {
+			other.next++
+		}
+	}
+}
+
+func (m *mergedSource) before(a, b int64) bool {
+	if m.descending {
+		return a > b
+	}
+	return a < b
+}
+
+func (m *mergedSource) close() {
+	for _, in := range m.inputs {
+		in.source.close()
+	}
+	m.inputs = nil
+}

@@ -1,0 +1,99 @@
+package config
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const twoClusters = `cassandra:
+  read_clusters:
+    - name: old
+      hosts: [10.0.0.1, "10.0.0.2:9043"]
+      end_time: 2024-01-31
+      tls: {enabled: true, server_name: c}
+    - {name: older, hosts: [10.1.0.1], keyspace: k}
+`
+
+func loadItems(t *testing.T, kairosDB, yaml string) (*Loaded, error) {
+	t.Helper()
+	return Load(Sources{
+		Args: []string{"--config", "v.yaml", "--kairosdb-conf", "k.conf"},
+		ReadFile: func(path string) ([]byte, error) {
+			return []byte(map[string]string{"v.yaml": yaml, "k.conf": kairosDB}[path]), nil
+		},
+	})
+}
+
+func TestListOfSections(t *testing.T) {
+	got, err := loadItems(t, "", twoClusters)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clusters := got.Config.Cassandra.ReadClusters
+	if len(clusters) != 2 || clusters[0].Hosts[1] != "10.0.0.2:9043" || !clusters[0].TLS.Enabled || !clusters[1].TLS.VerifyHost ||
+		clusters[0].Keyspace != "kairosdb" || clusters[1].Keyspace != "k" || clusters[0].ReadConsistency != "LOCAL_QUORUM" {
+		t.Errorf("%+v", clusters)
+	}
+	var b strings.Builder
+	if err := got.WriteYAML(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, line := range []string{
+		"\n  read_clusters:  # set by file v.yaml:2, default []\n    -\n      # ", "\n      name: old  # set by file v.yaml:3, default \"\"\n",
+		"\n      tls:\n        # Encrypt", "\n        enabled: true  # set by file v.yaml:6, default false\n",
+	} {
+		if !strings.Contains(b.String(), line) {
+			t.Errorf("%q is not in\n%s", line, b.String())
+		}
+	}
+	again, err := loadItems(t, "", b.String())
+	if err != nil {
+		t.Fatalf("what varve config prints is no configuration: %v", err)
+	}
+	if diff := cmp.Diff(got.Config, again.Config); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestListIsReplaced puts two lists above another: the later one is the list,
+// and nothing is left of the earlier one, its faults neither.
+func TestListIsReplaced(t *testing.T) {
+	kairosDB := `kairosdb.datastore.cassandra.read_clusters: [{ name: a, cql_host_list: [x] }, { name: b, read_consistency_level: NONSENSE }, {}]`
+	got, err := loadItems(t, kairosDB, "")
+	if err == nil || !strings.Contains(err.Error(), "file k.conf: kairosdb.datastore.cassandra.read_clusters[1].read_consistency_level: cassandra.read_clusters[1].read_consistency: ") {
+		t.Errorf("%v", err)
+	}
+	if got, err = loadItems(t, kairosDB, twoClusters); err != nil {
+		t.Fatal(err)
+	}
+	if c := got.Config.Cassandra.ReadClusters; len(c) != 2 || c[0].Name != "old" || c[1].Name != "older" {
+		t.Errorf("%+v", c)
+	}
+	if got, err = loadItems(t, kairosDB, "cassandra: {read_clusters: []}"); err != nil || got.Config.Cassandra.ReadClusters != nil {
+		t.Errorf("%v, %+v", err, got)
+	}
+}
+
+func TestListFaults(t *testing.T) {
+	for _, test := range []struct{ yaml, want string }{
+		{"read_clusters: {name: a}", "v.yaml:1: cassandra.read_clusters: want a list, each item with keys and values"},
+		{"read_clusters: a", "want a list, each item"},
+		{"read_clusters: [a]", "v.yaml:1: cassandra.read_clusters[0]: want keys and values"},
+		{"read_clusters: [{name: a, host: b}]", "unknown key cassandra.read_clusters[0].host; did you mean cassandra.read_clusters[0].hosts?"},
+		{"read_clusters: [{name: a}]", "cassandra.read_clusters[0].hosts: empty; name at least one node"},
+		{"read_clusters: [{hosts: [a]}]", "cassandra.read_clusters[0].name: empty"},
+		{"read_clusters: [{name: write_cluster, hosts: [a]}]", `cassandra.read_clusters[0].name: "write_cluster": another cluster has this name`},
+		{"read_clusters: [{name: a, hosts: [a]}, {name: a, hosts: [a]}]", `cassandra.read_clusters[1].name: "a": another cluster has this name`},
+		{"read_clusters: [{name: a, hosts: [a], start_time: soon}]", `file v.yaml:1: cassandra.read_clusters[0].start_time: "soon": want a time like`},
+		{"read_clusters: [{name: a, hosts: [a], start_time: 2024-02-01, end_time: 2024-01-01}]", "cassandra.read_clusters[0].end_time: 2024-01-01: want one after start_time"},
+		{"meta_cluster: {keyspace: x}", "cassandra.meta_cluster.hosts: empty, although"},
+		{"meta_cluster: {hosts: [a], name: write_cluster}", `cassandra.meta_cluster.name: "write_cluster": another cluster has this name`},
+	} {
+		_, err := loadItems(t, "", "cassandra: {"+test.yaml+"}")
+		if err == nil || strings.Count(err.Error(), test.want) != 1 {
+			t.Errorf("%s: %v, want once %s", test.yaml, err, test.want)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package kairosconf
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const (
+	metaPrefix = cassandraPrefix + "meta_cluster."
+	readPrefix = cassandraPrefix + "read_clusters"
+
+	metaTarget = "cassandra.meta_cluster."
+	readTarget = "cassandra.read_clusters"
+)
+
+// onlyWritten are keys that KairosDB reads only of the cluster that is written
+// to.
+var onlyWritten = []string{"row_time_unit", "row_width"}
+
+var readItem = regexp.MustCompile(`^` + regexp.QuoteMeta(readPrefix) + `\[\d+\]\.`)
+
+// clusters maps the clusters beside the one that is written to.
+func (m *mapper) clusters() {
+	var prefixes []string
+	for _, key := range m.file.keys() {
+		if item := readItem.FindString(key); item != "" && !slices.Contains(prefixes, item) {
+			prefixes = append(prefixes, item)
+		}
+	}
+	slices.SortStableFunc(prefixes, func(a, b string) int { return len(a) - len(b) }) // 10 after 9
+	for i, prefix := range prefixes {
+		m.cluster(prefix, fmt.Sprintf("%s[%d].", readTarget, i))
+		if _, named := m.file.values[prefix+"name"]; !named {
+			m.set(strings.TrimSuffix(prefix, "."), fmt.Sprintf("%s[%d].name", readTarget, i), "default") // KairosDB's
+		}
+	}
+	if slices.ContainsFunc(m.file.keys(), func(key string) bool { return strings.HasPrefix(key, metaPrefix) }) {
+		m.cluster(metaPrefix, metaTarget)
+	}
+}
+
+// cluster maps the keys of one cluster.
+func (m *mapper) cluster(prefix, target string) {
+	hosts, ok := m.file.list(prefix + "cql_host_list")
+	if !ok || len(hosts) == 0 {
+		hosts = []string{"localhost"} // KairosDB's default
+	}
+	m.used[prefix+"cql_host_list"] = true
+	m.Settings = append(m.Settings, Setting{Key: target + "hosts", List: hosts, From: root + prefix + "cql_host_list"})
+	for _, key := range m.file.keys() {
+		if name, ok := strings.CutPrefix(key, prefix); ok && !m.used[key] {
+			m.clusterKey(key, name, target)
+		}
+	}
+}
+
+func (m *mapper) clusterKey(key, name, target string) {
+	read := target != metaTarget
+	value := strings.TrimSpace(m.file.values[key])
+	r, known := cluster[name]
+	lookups := strings.HasPrefix(name, "tag_indexed_row_key_lookup_metrics")
+	switch {
+	case slices.Contains(onlyWritten, name), read && name == "replication":
+		m.note(key, "it is for what is made, and nothing is made in this cluster")
+	case name == "replication":
+		if value != "" {
+			m.set(key, target+name, value)
+			m.newKeyspace(key)
+		}
+	case read && (name == "start_time" || name == "end_time"):
+		m.set(key, target+name, value)
+	case name == "start_time", name == "end_time":
+		m.note(key, "metadata has no time")
+	case lookups:
+		m.note(key, "tag_indexed_row_keys is not read: Varve finds series by its own index where there is one, else by row_keys")
+	case known:
+		text, err := r.to(value)
+		_, setting, _ := strings.Cut(r.key, ".")
+		switch {
+		case err != nil:
+			m.fail(key, "%v", err)
+		case text != "":
+			m.set(key, target+setting, text)
+		}
+		if name == "use_ssl" && value == "true" {
+			m.warn(key, noKeystores)
+		}
+	default:
+		return // looked at with all others
+	}
+	m.used[key] = true
+}
+
+// newKeyspace lets keyspaces be made.
+func (m *mapper) newKeyspace(from string) {
+	const key = "cassandra.schema.create"
+	if !slices.ContainsFunc(m.Settings, func(s Setting) bool { return s.Key == key }) {
+		m.set(from, key, "keyspace")
+	}
+}
