@@ -19,17 +19,22 @@ type place struct {
 	t        *testing.T
 	nodes    *originals.Cluster
 	keyspace string
+	replicas int // of each partition, 0 is all nodes
 }
 
 // flags are those of all processes. Samples linger for a short time only, so
 // that Cassandra is busy.
 func (p *place) flags(more ...string) []string {
+	replicas := p.replicas
+	if replicas == 0 {
+		replicas = len(p.nodes.Nodes)
+	}
 	return append([]string{
 		"--store=cassandra",
 		"--cassandra-hosts=" + strings.Join(p.nodes.Addresses(), ","),
 		"--cassandra-keyspace=" + p.keyspace,
 		"--cassandra-schema-create=keyspace",
-		fmt.Sprintf("--cassandra-schema-replication={'class': 'SimpleStrategy', 'replication_factor': '%d'}", len(p.nodes.Nodes)),
+		fmt.Sprintf("--cassandra-schema-replication={'class': 'SimpleStrategy', 'replication_factor': '%d'}", replicas),
 		"--cassandra-schema-row-width=1200000", // 20 minutes: many rows
 		"--cassandra-spool-linger=300ms",
 	}, more...)
