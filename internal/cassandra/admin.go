@@ -2,8 +2,11 @@ package cassandra
 
 import (
 	"context"
+	"errors"
+	"slices"
 
 	"varve/internal/cassandra/kairosrows"
+	"varve/internal/store"
 )
 
 // SetTagIndex replaces the rules of tag_indexed_row_keys.
@@ -15,29 +18,57 @@ func (s *Store) SetTagIndex(lines []string) error {
 	return l.writer.SetTagIndex(lines)
 }
 
-// Deletions lists the delete jobs of all nodes that are not done, and the last
-// ones that were done here, newest first.
+// Deletions lists the delete jobs of all nodes that are not done, those that
+// were cancelled in the last days, and the last ones that were done here, newest
+// first.
 func (s *Store) Deletions(ctx context.Context) ([]kairosrows.Job, error) {
-	if err := s.check(ctx); err != nil {
-		return nil, err
-	}
-	l, err := s.layout()
+	deleters, err := s.deleters(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return l.deleter.Jobs(ctx)
+	var all []kairosrows.Job
+	for _, d := range deleters {
+		jobs, err := d.Jobs(ctx)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, jobs...)
+	}
+	slices.SortStableFunc(all, func(a, b kairosrows.Job) int { return b.Started.Compare(a.Started) })
+	return all, nil
 }
 
 // CancelDeletion stops a delete job, whichever node works on it. The job that it
 // returns says whether it is cancelled, about to stop, or was done already; one
 // that is not known is store.ErrNotFound.
-func (s *Store) CancelDeletion(ctx context.Context, id string) (kairosrows.Job, error) {
+func (s *Store) CancelDeletion(ctx context.Context, id string) (job kairosrows.Job, err error) {
+	deleters, err := s.deleters(ctx)
+	if err != nil {
+		return job, err
+	}
+	for _, d := range deleters {
+		if job, err = d.Cancel(ctx, id); !errors.Is(err, store.ErrNotFound) {
+			break
+		}
+	}
+	return job, err
+}
+
+// deleters returns those of all clusters that are open, of the one that is
+// written to first.
+func (s *Store) deleters(ctx context.Context) ([]*kairosrows.Deleter, error) {
 	if err := s.check(ctx); err != nil {
-		return kairosrows.Job{}, err
+		return nil, err
 	}
 	l, err := s.layout()
 	if err != nil {
-		return kairosrows.Job{}, err
+		return nil, err
 	}
-	return l.deleter.Cancel(ctx, id)
+	deleters := []*kairosrows.Deleter{l.deleter}
+	for _, c := range s.read {
+		if l := c.rows.Load(); l != nil {
+			deleters = append(deleters, l.deleter)
+		}
+	}
+	return deleters, nil
 }

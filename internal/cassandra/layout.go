@@ -61,13 +61,26 @@ func (l *layout) open(s *Store, c *cluster, o Options) (err error) {
 	if err != nil {
 		return err
 	}
+	cluster := "" // in jobs: as they are without further clusters
+	if c != s.written {
+		cluster = c.name
+	}
 	l.deleter, err = kairosrows.NewDeleter(l.ks, l.writer, s.cfg.Delete, kairosrows.DeleterOptions{
-		Registerer: o.Registerer, Logger: o.Logger, Node: o.Node, Deleted: l.reader.RowChanged,
+		Registerer: o.Registerer, Logger: o.Logger, Node: o.Node, Deleted: l.reader.RowChanged, Cluster: cluster, Services: s.services(l, c),
 		Lookup: func(ctx context.Context, sel store.Selection) ([]kairosrows.SeriesRows, error) {
 			return l.reader.Look().Lookup(ctx, sel)
 		},
 	})
 	return err
+}
+
+// services returns what finds the keyspace that has service_index: that of the
+// metadata, or else the one that is written to, also for the deletes of others.
+func (s *Store) services(l *layout, c *cluster) func() (*kairosrows.Keyspace, error) {
+	if c == s.written && s.meta == nil {
+		return func() (*kairosrows.Keyspace, error) { return l.ks, nil }
+	}
+	return s.metadata
 }
 
 // resumeEvery is how often delete jobs are looked for that nobody works on.

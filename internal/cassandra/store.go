@@ -279,11 +279,15 @@ func (s *Store) Modified(ctx context.Context, service, serviceKey string) (time.
 	return ks.Modified(ctx, service, serviceKey)
 }
 
-// ready returns the keyspace that has the metadata.
 func (s *Store) ready(ctx context.Context) (*kairosrows.Keyspace, error) {
 	if err := s.check(ctx); err != nil {
 		return nil, err
 	}
+	return s.metadata()
+}
+
+// metadata returns the keyspace that has the metadata.
+func (s *Store) metadata() (*kairosrows.Keyspace, error) {
 	c := s.written
 	if s.meta != nil {
 		c = s.meta

@@ -55,10 +55,8 @@ func (d *Deleter) Cancel(ctx context.Context, id string) (Job, error) {
 		}
 	}
 	// Before anything stops: else the job would go on after a restart.
-	if d.ks.Tables.ServiceIndex {
-		if err := d.ks.Set(ctx, jobService, cancelServiceKey, id, j.node); err != nil {
-			return Job{}, fmt.Errorf("cancel delete job %s: nothing was done: %w", id, err)
-		}
+	if err := j.set(ctx, cancelServiceKey, id, j.node); err != nil {
+		return Job{}, fmt.Errorf("cancel delete job %s: nothing was done: %w", id, err)
 	}
 	if r == nil {
 		return j.awaitCancelled(ctx, id)
@@ -83,9 +81,9 @@ func (j *jobs) hereAfterCancel(ctx context.Context, r *runningJob) (Job, error) 
 	switch {
 	case running:
 		job.State = JobCancelling
-	case job.State == JobDone && j.d.ks.Tables.ServiceIndex:
-		return job, j.d.ks.Unset(ctx, jobService, cancelServiceKey, job.ID)
-	case job.State != JobDone:
+	case job.State == JobDone:
+		return job, j.unset(ctx, cancelServiceKey, job.ID)
+	default:
 		job.setCancelled() // it may have failed at the same moment
 	}
 	return job, nil
@@ -116,7 +114,7 @@ func (j *jobs) awaitCancelled(ctx context.Context, id string) (Job, error) {
 		job, err := j.read(ctx, id)
 		switch {
 		case errors.Is(err, store.ErrNotFound): // it was done meanwhile
-			return Job{ID: id, State: JobDone}, j.d.ks.Unset(context.WithoutCancel(ctx), jobService, cancelServiceKey, id)
+			return Job{ID: id, State: JobDone}, j.unset(context.WithoutCancel(ctx), cancelServiceKey, id)
 		case err != nil:
 			return Job{ID: id, State: JobCancelling}, nil // as is written down
 		case job.State == JobCancelled:
@@ -143,16 +141,16 @@ func (j *jobs) settleCancelled(ctx context.Context, job *Job) error {
 	case j.d.now().Sub(job.Updated) < cancelledKept:
 		return nil
 	}
-	if err := j.d.ks.Unset(ctx, jobService, jobServiceKey, job.ID); err != nil {
+	if err := j.unset(ctx, jobServiceKey, job.ID); err != nil {
 		return err
 	}
-	return j.d.ks.Unset(ctx, jobService, cancelServiceKey, job.ID)
+	return j.unset(ctx, cancelServiceKey, job.ID)
 }
 
 // lookForCancel sees whether another node has cancelled a job that runs here. If
 // it can not be seen, the next look will tell.
 func (j *jobs) lookForCancel(ctx context.Context, r *runningJob, id string) {
-	if _, err := j.d.ks.Get(ctx, jobService, cancelServiceKey, id); err == nil {
+	if _, err := j.get(ctx, cancelServiceKey, id); err == nil {
 		r.cancelled.Store(true)
 	}
 }
@@ -160,11 +158,8 @@ func (j *jobs) lookForCancel(ctx context.Context, r *runningJob, id string) {
 // written reads which jobs are cancelled, and then all that are written down.
 // Cancellations of jobs that are long gone are removed.
 func (j *jobs) written(ctx context.Context) (cancelled map[string]bool, saved []Job, err error) {
-	if !j.d.ks.Tables.ServiceIndex {
-		return nil, nil, nil
-	}
 	cancelled = map[string]bool{}
-	for id, err := range j.d.ks.Keys(ctx, jobService, cancelServiceKey, "") {
+	for id, err := range j.keys(ctx, cancelServiceKey) {
 		if err != nil {
 			return nil, nil, err
 		}
@@ -181,9 +176,9 @@ func (j *jobs) written(ctx context.Context) (cancelled map[string]bool, saved []
 		delete(orphans, saved[i].ID)
 	}
 	for id := range orphans {
-		value, err := j.d.ks.Get(ctx, jobService, cancelServiceKey, id)
+		value, err := j.get(ctx, cancelServiceKey, id)
 		if err == nil && j.d.now().Sub(value.Modified) > orphanKept {
-			err = j.d.ks.Unset(ctx, jobService, cancelServiceKey, id)
+			err = j.unset(ctx, cancelServiceKey, id)
 		}
 		if err != nil && !errors.Is(err, store.ErrNotFound) {
 			return nil, nil, err

@@ -88,6 +88,8 @@ type Deleter struct {
 	step    int // rows of one row time that are deleted before their index rows are
 	jobs    jobs
 
+	cluster    string
+	servicesOf func() (*Keyspace, error) // nil: ks
 	unregister func()
 
 	mu      sync.Mutex
@@ -103,6 +105,13 @@ type DeleterOptions struct {
 
 	// Node names this process in jobs, among all that work on the keyspace.
 	Node string
+
+	// Cluster is the name of the cluster, empty for the one that is written to.
+	Cluster string
+
+	// Services returns the keyspace whose service_index lists the KairosDB nodes
+	// and keeps delete jobs. nil: that of the Deleter.
+	Services func() (*Keyspace, error)
 
 	// Lookup finds rows. It must see what was written before it was called.
 	Lookup func(context.Context, store.Selection) ([]SeriesRows, error)
@@ -122,7 +131,8 @@ func NewDeleter(ks *Keyspace, w *Writer, cfg DeleteConfig, o DeleterOptions) (*D
 	if o.Deleted == nil {
 		o.Deleted = func([]byte) {}
 	}
-	d := &Deleter{ks: ks, cfg: cfg, writer: w, lookup: o.Lookup, forget: o.Deleted, log: o.Logger, now: o.Now, metrics: newDeleteMetrics(), step: deleteStep}
+	d := &Deleter{ks: ks, cfg: cfg, writer: w, lookup: o.Lookup, forget: o.Deleted, log: o.Logger, now: o.Now, metrics: newDeleteMetrics(), step: deleteStep,
+		cluster: o.Cluster, servicesOf: o.Services}
 	d.jobs.init(d, o.Node)
 	if o.Node != "" {
 		w.deletes.own = o.Node // before it writes or deletes

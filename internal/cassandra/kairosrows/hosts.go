@@ -36,8 +36,9 @@ func (d *Deleter) kairosDBRuns(ctx context.Context) (bool, error) {
 	if d.cfg.KairosDBNodes != NodesAuto {
 		return d.cfg.KairosDBNodes == NodesYes, nil
 	}
-	if !d.ks.Tables.ServiceIndex {
-		return true, nil // their list may be in another keyspace
+	services, err := d.services()
+	if err != nil {
+		return false, fmt.Errorf("see whether KairosDB nodes run: %w", err)
 	}
 	now := d.now()
 	d.mu.Lock()
@@ -46,19 +47,36 @@ func (d *Deleter) kairosDBRuns(ctx context.Context) (bool, error) {
 		return run, nil
 	}
 	d.mu.Unlock()
-	run := false
-	rows := d.ks.Session.Query(ctx, readHosts, "_Hosts", "Active")
+	places := []*Keyspace{services}
+	if d.ks != services {
+		places = append(places, d.ks)
+	}
+	run, known := false, false
+	for _, ks := range places {
+		if run || !ks.Tables.ServiceIndex {
+			continue
+		}
+		known = true
+		if run, err = ks.kairosDBNodes(ctx, now); err != nil {
+			return false, fmt.Errorf("see whether KairosDB nodes run: %w", err)
+		}
+	}
+	run = run || !known // their list may be in another keyspace
+	d.mu.Lock()
+	d.nodes, d.nodesAt = run, now
+	d.mu.Unlock()
+	return run, nil
+}
+
+// kairosDBNodes reports whether a KairosDB node is in the list that they keep in
+// service_index.
+func (ks *Keyspace) kairosDBNodes(ctx context.Context, now time.Time) (run bool, err error) {
+	rows := ks.Session.Query(ctx, readHosts, "_Hosts", "Active")
 	defer rows.Close()
 	var key *string
 	var writtenMS *int64
 	for rows.Scan(&key, &writtenMS) {
 		run = run || key != nil && writtenMS != nil && now.UnixMilli()-*writtenMS < hostLife.Milliseconds()
 	}
-	if err := rows.Close(); err != nil {
-		return false, fmt.Errorf("see whether KairosDB nodes run: %w", err)
-	}
-	d.mu.Lock()
-	d.nodes, d.nodesAt = run, now
-	d.mu.Unlock()
-	return run, nil
+	return run, rows.Close()
 }

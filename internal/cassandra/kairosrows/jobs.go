@@ -47,7 +47,8 @@ const (
 // A Job is a delete that is too large to be waited for.
 type Job struct {
 	ID       string    `json:"id"`
-	Selector string    `json:"selector"` // for people
+	Selector string    `json:"selector"`          // for people
+	Cluster  string    `json:"cluster,omitempty"` // as DeleterOptions has it
 	StartMS  int64     `json:"start_ms"`
 	EndMS    int64     `json:"end_ms"`
 	StampMS  int64     `json:"stamp_ms"` // samples written later stay
@@ -142,7 +143,7 @@ func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, ste
 	now := j.d.now().UTC()
 	job := &Job{
 		ID: fmt.Sprintf("%d-%08x", stampMS, rand.Uint32()), Selector: describe(del), StartMS: del.Range.StartMS, EndMS: del.Range.EndMS,
-		StampMS: stampMS, State: JobRunning, Rows: rows, NextMS: del.Range.StartMS, Started: now, Updated: now, Node: j.node,
+		Cluster: j.d.cluster, StampMS: stampMS, State: JobRunning, Rows: rows, NextMS: del.Range.StartMS, Started: now, Updated: now, Node: j.node,
 		Deletion: saveDeletion(del),
 	}
 	job.NextMS = steps[0].rowTimeMS
@@ -220,7 +221,7 @@ func (j *jobs) end(job *Job, err error) {
 		_ = j.save(ctx, &ended) // it stays as it was, and is tried again all the same
 	default:
 		j.d.log.Info("a delete job is done", "job", job.ID, "selector", job.Selector, "rows", job.Rows)
-		if err := j.d.ks.Unset(ctx, jobService, jobServiceKey, job.ID); err != nil {
+		if err := j.unset(ctx, jobServiceKey, job.ID); err != nil {
 			j.d.log.Warn("a delete job that is done will be done again", "job", job.ID, "error", err)
 		}
 	}
@@ -254,23 +255,19 @@ func (j *jobs) work(ctx context.Context, r *runningJob, del store.Deletion, step
 	})
 }
 
-// save writes a job down. In a keyspace without service_index jobs end with the
-// process.
+// save writes a job down.
 func (j *jobs) save(ctx context.Context, job *Job) error {
-	if !j.d.ks.Tables.ServiceIndex {
-		return nil
-	}
 	text, err := json.Marshal(job)
 	if err != nil {
 		return err
 	}
-	return j.d.ks.Set(ctx, jobService, jobServiceKey, job.ID, string(text))
+	return j.set(ctx, jobServiceKey, job.ID, string(text))
 }
 
 // saved reads the jobs that are written down.
 func (j *jobs) saved(ctx context.Context) ([]Job, error) {
 	var all []Job
-	for id, err := range j.d.ks.Keys(ctx, jobService, jobServiceKey, "") {
+	for id, err := range j.keys(ctx, jobServiceKey) {
 		if err != nil {
 			return nil, err
 		}
@@ -293,7 +290,7 @@ var errJobText = errors.New("it is not what is written down of a delete job")
 
 // read reads a job that is written down.
 func (j *jobs) read(ctx context.Context, id string) (job Job, err error) {
-	value, err := j.d.ks.Get(ctx, jobService, jobServiceKey, id)
+	value, err := j.get(ctx, jobServiceKey, id)
 	if err != nil {
 		return job, err
 	}
