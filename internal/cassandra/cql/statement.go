@@ -263,7 +263,7 @@ func (s *Session) attempt(ctx context.Context, a *attempt, timeout time.Duration
 			cancel(err)
 			return
 		}
-		s.probe(c, step)
+		s.probe(c, step/2) // so that each step asks again
 		timer.Reset(min(timeout-waited, step))
 	})
 	mu.Unlock()
