@@ -2,6 +2,7 @@ package kairosrows
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"sync"
 	"time"
@@ -27,7 +28,12 @@ var updateKairosMtime = &cql.Statement{Name: "update_kairos_mtime",
 //
 // Everything carries a write timestamp from before step 1, so that a delete that
 // runs meanwhile wins. Passes may be repeated and interrupted at any point: what
-// is not covered is read whole by queries.
+// is not covered is looked for in row_keys by queries.
+//
+// A long pass writes down how far it has come, and goes on there after a restart:
+// see coverProgress. One that sees mtime move on is of no use any more. It ends,
+// and the partition rests for coverRest times as long as it took: one that
+// KairosDB nodes keep adding to costs a small part of the rate.
 type coverer struct {
 	reader *Reader
 	stop   context.CancelFunc
@@ -36,8 +42,12 @@ type coverer struct {
 
 	mu    sync.Mutex
 	asked map[partKey]time.Time // not before
+	rests map[partKey]time.Time // until when
 
-	passes, keys, failures prometheus.Counter
+	own  string // names this process in coverProgress
+	page int    // row keys that are copied at once
+
+	passes, keys, failures, moved prometheus.Counter
 }
 
 // maxAsked bounds the partitions that are remembered; the walk finds the others.
@@ -48,15 +58,16 @@ func newCoverer(r *Reader) *coverer {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_kairosrows_cover_" + name, Help: help})
 	}
 	return &coverer{
-		reader: r, wake: make(chan struct{}, 1), asked: map[partKey]time.Time{}, stop: func() {},
+		reader: r, wake: make(chan struct{}, 1), asked: map[partKey]time.Time{}, rests: map[partKey]time.Time{}, own: rand.Text(), page: coverPage, stop: func() {},
 		passes:   counter("passes_total", "partitions of row keys that were added to the inverted index"),
 		keys:     counter("row_keys_total", "row keys that were added to the inverted index, or were there"),
 		failures: counter("failures_total", "partitions whose row keys could not be added to the inverted index and that are tried again"),
+		moved:    counter("moved_total", "passes over partitions of row keys that ended early since KairosDB added row keys meanwhile"),
 	}
 }
 
 func (c *coverer) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.passes, c.keys, c.failures,
+	return []prometheus.Collector{c.passes, c.keys, c.failures, c.moved,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "varve_kairosrows_cover_backlog", Help: "partitions of row keys that queries found not in the inverted index"},
 			func() float64 {
 				c.mu.Lock()
@@ -154,6 +165,10 @@ func (c *coverer) serve(ctx context.Context) (wait time.Duration) {
 }
 
 func (c *coverer) coverOrPutOff(ctx context.Context, p partKey) {
+	if rest := c.restOf(p); rest > 0 {
+		c.askAt(p, c.reader.now().Add(rest))
+		return
+	}
 	_, wait, err := c.cover(ctx, p)
 	switch {
 	case ctx.Err() != nil:
@@ -215,16 +230,26 @@ func (c *coverer) cover(ctx context.Context, p partKey) (covered bool, wait time
 	if age := began.UnixMilli() - s.written; age < r.config.Settle.Milliseconds() {
 		return false, max(time.Millisecond, r.config.Settle-time.Duration(age)*time.Millisecond), nil
 	}
-	pass := &coverPass{coverer: c, key: p, began: began, stampMS: began.UnixMilli()}
+	pass := &coverPass{coverer: c, key: p, began: began, stampMS: began.UnixMilli(), mtime: s.mtime, saved: began}
 	pass.ttl, pass.stateTTL = state.lives(left, began)
-	if err := pass.copyKeys(ctx); err != nil {
+	if wait, err = pass.resume(ctx); err != nil || wait > 0 {
+		return false, wait, err
+	}
+	err = pass.copyKeys(ctx)
+	switch {
+	case errors.Is(err, errPassTaken):
+		return false, coverSilence, nil
+	case errors.Is(err, errPassMoved):
+		c.moved.Inc()
+		return false, c.rest(p, r.now().Sub(began)), pass.forget(ctx)
+	case err != nil:
 		return false, 0, err
 	}
 	if err := r.ks.Session.Exec(ctx, updateKairosMtime, r.now().UnixMilli(), pass.stateTTL, s.mtime, p.metric, p.timeMS); err != nil {
 		return false, 0, err
 	}
 	c.passes.Inc()
-	return true, 0, nil
+	return true, 0, pass.forget(ctx)
 }
 
 // stampAndLife reads the mtime of a partition, and how many seconds it lives; 0
@@ -278,9 +303,15 @@ type coverPass struct {
 	key      partKey
 	began    time.Time
 	stampMS  int64
+	mtime    cql.UUID // that the partition is covered for
 	ttl      int
 	stateTTL int
-	copied   int
+
+	before *coverProgress // of the pass that this one goes on with
+	copied int            // by this one
+	last   rowKey         // the last of them
+	saved  time.Time      // when the progress was written down, or the pass began
+	noted  bool           // it was, by this pass or one before
 }
 
 // coverPage is how many row keys are copied at once.
@@ -291,21 +322,23 @@ const coverParallel = 8
 
 func (p *coverPass) copyKeys(ctx context.Context) error {
 	look := p.coverer.reader.Look()
-	rows := look.query(ctx, readRowKeys, p.key.metric, tableName, p.key.timeMS)
+	rows := p.query(ctx, look)
 	defer rows.Close()
 	var d keyDecoder
 	var name, tags cql.Raw
-	dest := []any{&name, &tags, nil, nil}
 	page := new(keyList)
-	for rows.Scan(dest...) {
+	for rows.Scan(&name, &tags) {
 		if name == nil || tags == nil {
 			continue
 		}
 		if err := look.addKey(page, &d, name, tags, nil); err != nil {
 			return err
 		}
-		if len(page.keys) == coverPage {
+		if len(page.keys) == p.coverer.page {
 			if err := p.write(ctx, page.keys); err != nil {
+				return err
+			}
+			if err := p.save(ctx); err != nil {
 				return err
 			}
 			page.keys = page.keys[:0]
@@ -339,6 +372,9 @@ func (p *coverPass) write(ctx context.Context, keys []rowKey) error {
 	})
 	if err != nil {
 		return err
+	}
+	if len(keys) > 0 {
+		p.last = keys[len(keys)-1]
 	}
 	p.copied += len(keys)
 	p.coverer.keys.Add(float64(len(keys)))

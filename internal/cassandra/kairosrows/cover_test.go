@@ -1,9 +1,13 @@
 package kairosrows
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/model"
@@ -125,6 +129,144 @@ func TestCoverageInBackground(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestPassGoesOn: a pass that was interrupted is left alone while it may be under
+// way, and then gone on with where it was, unless KairosDB has added row keys.
+func TestPassGoesOn(t *testing.T) {
+	config := readConfig()
+	config.CoverRate = 0
+	b := newReadBench(t, config, nil)
+	const pages, page = 4, 50
+	for _, added := range []bool{false, true} {
+		t.Run(fmt.Sprintf("added=%v", added), func(t *testing.T) {
+			metric, row := b.metric(fmt.Sprint(added)), cityTime(0)
+			keys := cityKeys(10, 10+pages*page)
+			b.fillKairos(metric, row, keys)
+			p := partKey{metric, row}
+			start := time.Now()
+			reader := func(clock func() time.Time) *coverer {
+				r, err := NewReader(b.ks, config, ReaderOptions{Now: clock})
+				if err != nil {
+					t.Fatal(err)
+				}
+				t.Cleanup(r.Close)
+				r.cover.page = page
+				return r.cover
+			}
+			// Each look at the clock is a coverSave later, until the process is killed.
+			ctx, kill := context.WithCancel(t.Context())
+			looks := 0
+			first := reader(func() time.Time {
+				if looks++; looks == 4 {
+					kill()
+				}
+				return start.Add(time.Duration(looks) * coverSave)
+			})
+			if covered, _, err := first.cover(ctx, p); err == nil || covered {
+				t.Fatalf("covered %v, %v", covered, err)
+			}
+			pass := &coverPass{coverer: first, key: p}
+			before, err := pass.progress(t.Context())
+			if err != nil || before == nil || before.Keys != 2*page {
+				t.Fatalf("progress %+v, %v", before, err)
+			}
+			late := cityKeys(0, 1) // before all that were copied
+			if added {
+				b.stamp++
+				b.kairosRow(b.stamp, metric, row, late[0].tags)
+			}
+			second := reader(func() time.Time { return before.Updated.Add(coverSilence - time.Second) })
+			if covered, wait, err := second.cover(t.Context(), p); err != nil || covered || wait != time.Second {
+				t.Errorf("while it may be under way: covered %v, wait %v, %v", covered, wait, err)
+			}
+			b.sent()
+			third := reader(func() time.Time { return before.Updated.Add(coverSilence) })
+			if covered, wait, err := third.cover(t.Context(), p); err != nil || !covered {
+				t.Errorf("after it: covered %v, wait %v, %v", covered, wait, err)
+			}
+			sent := b.sent()
+			want := len(keys) - before.Keys + 1
+			if added {
+				want = len(keys) + 1
+			}
+			copied := float64Of(t, third.keys)
+			if int(copied) != want {
+				t.Errorf("%v row keys were copied, want %d of %d; statements %v", copied, want, len(keys), sent)
+			}
+			for _, k := range append(late, keys[0], keys[before.Keys-1], keys[before.Keys], keys[len(keys)-1]) {
+				city, _ := k.tags.Get("city")
+				l := b.reader.Look()
+				found, trace := b.lookup(l, store.Selection{Metric: metric, Range: model.TimeRange{StartMS: row, EndMS: row + 1}, Matchers: []model.Matcher{oneOf("city", city)}}), l.Trace()
+				if wanted := added || k != late[0]; (len(found) == 1) != wanted || trace.IndexedPartitions != 1 {
+					t.Errorf("%s: %d series, trace %+v", city, len(found), trace)
+				}
+			}
+			if after, err := pass.progress(t.Context()); err != nil || after != nil {
+				t.Errorf("left behind: %+v, %v", after, err)
+			}
+		})
+	}
+}
+
+// TestPassOfNoUse: a pass ends when it sees that KairosDB adds row keys, and the
+// partition rests.
+func TestPassOfNoUse(t *testing.T) {
+	config := readConfig()
+	config.CoverRate = 1_000_000
+	b := newReadBench(t, config, nil)
+	metric, row := b.metric("m"), cityTime(0)
+	p := partKey{metric, row}
+	const page = 50
+	b.fillKairos(metric, row, cityKeys(0, 3*page))
+	looks, start := 0, time.Now()
+	r, err := NewReader(b.ks, config, ReaderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close() // nothing in the background
+	c := r.cover
+	c.page = page
+	r.now = func() time.Time {
+		if looks++; looks == 3 {
+			b.stamp++
+			b.kairosRow(b.stamp, metric, row, model.MustTags("city", "late"))
+		}
+		return start.Add(time.Duration(looks) * coverSave)
+	}
+	covered, wait, err := c.cover(t.Context(), p)
+	if err != nil || covered || wait < coverRest*coverSave || float64Of(t, c.moved) != 1 {
+		t.Errorf("covered %v, wait %v, %v", covered, wait, err)
+	}
+	if at := float64Of(t, c.keys); at >= 3*page {
+		t.Errorf("%v row keys were copied", at)
+	}
+	if state, err := c.stateOf(t.Context(), p); err != nil || state.kairosMtime != (cql.UUID{}) {
+		t.Errorf("state %+v, %v", state, err)
+	}
+	c.coverOrPutOff(t.Context(), p)
+	if at := c.asked[p]; !at.After(r.now()) {
+		t.Errorf("asked for again at %v", at)
+	}
+	for range 200 {
+		r.now()
+	}
+	if rest := c.restOf(p); rest > 0 {
+		t.Errorf("rests %v more", rest)
+	}
+	c.coverOrPutOff(t.Context(), p)
+	if state, err := c.stateOf(t.Context(), p); err != nil || state.kairosMtime == (cql.UUID{}) {
+		t.Errorf("after the rest: state %+v, %v", state, err)
+	}
+}
+
+func float64Of(t *testing.T, c prometheus.Counter) float64 {
+	t.Helper()
+	var m dto.Metric
+	if err := c.Write(&m); err != nil {
+		t.Fatal(err)
+	}
+	return m.GetCounter().GetValue()
 }
 
 // TestLivesOfIndexRows: they live as long as mtime and as those of Varve.

@@ -30,9 +30,12 @@ import (
 // to leap over. Then pages become longer, and if the scan does not come to an end
 // soon it is given up for a whole read.
 const (
-	// scanPage is how many row keys a page has after a leap, and what a leap is
-	// worth: finding the place costs as much as reading so many.
-	scanPage = 250
+	// scanPage is how many row keys the first page has. Where there was something
+	// to leap over the next one is shorter, down to minScanPage, else longer.
+	scanPage     = 64
+	minScanPage  = 16
+	maxScanPage  = 5000
+	scanPageStep = 4
 
 	// scanPages and scanPassed are how many pages of mostly others, and how many
 	// row keys that do not match, a scan may read before it is given up.
@@ -237,9 +240,9 @@ func (l *Look) scan(ctx context.Context, p *partition, literals []literal, match
 		}
 		last := page[len(page)-1]
 		if end := (place{string(last.typ), serverOrder(last.tags)}).next(); s.from.compare(end) > 0 {
-			size = scanPage
+			size = max(size/scanPageStep, minScanPage)
 		} else {
-			s.from, size = end, min(4*size, scanPassed/4)
+			s.from, size = end, min(size*scanPageStep, maxScanPage)
 		}
 	}
 	return nil, false, nil
