@@ -15,6 +15,10 @@ import (
 // visible, which are asynchronous there.
 const settleLimit = 6 * time.Second
 
+// besideLimit is the same for a keyspace that both work on. On a busy machine it
+// takes long until Varve has written hundreds of new rows, which it shows at once.
+const besideLimit = 20 * time.Second
+
 // A point is one value to be stored.
 type point struct {
 	Metric string
@@ -127,7 +131,11 @@ func (p *pair) settle(points []point, name string) (difference string, err error
 // agree asks until both sides answer the same, in whatever order of results, or
 // time is up.
 func (p *pair) agree(q question, name string) (difference string, err error) {
-	for deadline := time.Now().Add(settleLimit); ; time.Sleep(15 * time.Millisecond) {
+	limit := settleLimit
+	if p.model != nil {
+		limit = besideLimit
+	}
+	for deadline := time.Now().Add(limit); ; time.Sleep(15 * time.Millisecond) {
 		varve, kairos, err := p.both(q, name)
 		if err != nil {
 			return "", err
