@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,7 +27,7 @@ type fullDisk struct {
 }
 
 func newFullDisk() (*fullDisk, *vfs.MemFS) {
-	mem, full := vfs.NewMem(), &atomic.Bool{}
+	mem, full := vfs.NewCrashableMem(), &atomic.Bool{}
 	d := &fullDisk{full: full, FS: errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		switch op.Kind {
 		case errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFilePreallocate:
@@ -103,13 +104,11 @@ func TestDiskFull(t *testing.T) {
 	}
 }
 
-// reopenAfterKill opens a copy of the store's files as they are now.
+// reopenAfterKill opens a copy of the store's files as they are at this moment: the
+// store may be in the middle of a checkpoint.
 func reopenAfterKill(t *testing.T, mem *vfs.MemFS, s *Store) *Store {
 	t.Helper()
-	copied := vfs.NewMem()
-	if _, err := vfs.Clone(mem, copied, "data", "data", vfs.CloneSync); err != nil {
-		t.Fatal(err)
-	}
+	copied := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
