@@ -20,6 +20,7 @@ import (
 // load writes and reads rows with some workers until stopped, and keeps what was
 // acknowledged.
 type load struct {
+	name    string // begins its keys
 	t       *testing.T
 	s       *cql.Session
 	stop    atomic.Bool
@@ -33,8 +34,8 @@ type load struct {
 	last  error
 }
 
-func startLoad(t *testing.T, s *cql.Session, workers int) *load {
-	l := &load{t: t, s: s}
+func startLoad(t *testing.T, s *cql.Session, name string, workers int) *load {
+	l := &load{name: name, t: t, s: s}
 	for w := range workers {
 		l.wg.Go(func() { l.work(w) })
 	}
@@ -43,7 +44,7 @@ func startLoad(t *testing.T, s *cql.Session, workers int) *load {
 
 func (l *load) work(worker int) {
 	for i := 0; !l.stop.Load(); i++ {
-		key, column := fmt.Sprintf("w%d-%d", worker, i/20), fmt.Sprint(i)
+		key, column := fmt.Sprintf("%s%d-%d", l.name, worker, i/20), fmt.Sprint(i)
 		start := time.Now()
 		err := l.s.Exec(l.t.Context(), insert, 1000, []byte(key), []byte(column), []byte("v"))
 		if err == nil && i%5 == 0 {
@@ -132,7 +133,7 @@ func TestThreeNodes(t *testing.T) {
 	}
 	cqltest.Must(t, s, table)
 	until(t, time.Minute, "connected with all nodes", func() bool { return s.State().Nodes == 3 })
-	l := startLoad(t, s, 16)
+	l := startLoad(t, s, "w", 16)
 	l.look("all nodes", 5*time.Second)
 
 	none := func(what string, failed int64, slowest, limit time.Duration) {
@@ -159,10 +160,26 @@ func TestThreeNodes(t *testing.T) {
 	if written < 200 {
 		t.Errorf("%d writes in 10 s beside a paused node", written)
 	}
+	// Its limit was cut, not below the floor, and grows again when it answers.
+	node := map[string]string{"node": cluster.Nodes[1].Address, "kind": "write", "result": "answered"}
+	limit := func() float64 { return metric(t, registry, "varve_cql_node_limit", node) }
+	answered := metric(t, registry, "varve_cql_node_statements_total", node)
+	cut := limit()
+	if !(cut >= 4 && cut < float64(config.WritesInFlight)) {
+		t.Errorf("the limit of the paused node is %v, want 4 to less than %d", cut, config.WritesInFlight)
+	}
 	cluster.Nodes[1].Resume()
 	_, failed, slowest = l.look("resumed", 10*time.Second)
 	none("resumed", failed, slowest, 5*time.Second)
 	until(t, time.Minute, "no node silent", func() bool { return s.State().Silent == 0 && s.State().Nodes == 3 })
+	// With many at once the limit is reached, and so grows.
+	more := startLoad(t, s, "more", 64)
+	until(t, time.Minute, "given more again", func() bool { return limit() > cut })
+	more.check()
+	if n := metric(t, registry, "varve_cql_node_statements_total", node); n < answered+100 {
+		t.Errorf("the resumed node answered %v statements, before the pause's end it was %v", n, answered)
+	}
+	t.Logf("limit of the paused node: cut to %v, later %v", cut, limit())
 
 	// Two killed: what is told is first no answer in time, then too few
 	// replicas; the session stays connected.
@@ -195,8 +212,8 @@ func TestThreeNodes(t *testing.T) {
 		t.Errorf("%d errors after all nodes are back", failed)
 	}
 	l.check()
-	t.Logf("limit of writes at the end: %v, halved %v times", metric(t, registry, "varve_cql_in_flight_limit", map[string]string{"kind": "write"}),
-		metric(t, registry, "varve_cql_limit_halvings_total", map[string]string{"kind": "write"}))
+	t.Logf("limit of writes at the end: %v, cut %v times after timeouts", metric(t, registry, "varve_cql_in_flight_limit", map[string]string{"kind": "write"}),
+		metric(t, registry, "varve_cql_limit_cuts_total", map[string]string{"kind": "write", "cause": "timeout"}))
 
 	// Nodes that can not learn of a change of the schema do not agree. One that
 	// is paused counts until it is known to be down.

@@ -8,11 +8,14 @@
 //   - The write timestamp of each statement is given by the caller, in
 //     milliseconds, and is the same at every attempt.
 //   - Statements in flight are limited by number and bytes, reads and writes
-//     apart. The server answers overload with silence, so the limit shrinks when
-//     statements time out, and grows again while they do not.
+//     apart. The server answers overload with silence, so a node's limit shrinks
+//     while it is slow, and grows again when it is not: see pace.go. A slow
+//     replica is passed over for a quick one.
+//   - Statements and batches of one partition go to a replica of it.
 //   - A statement is tried again, after a pause, where that can help, and at a
 //     node that answers. A node that has stopped answering (paused, or gone
-//     without a word) is left alone until it answers again.
+//     without a word) is left alone until it answers again. When none answers,
+//     reads wait for a moment and then fail at once; writes are tried all the same.
 //   - Errors are of few types, and each says what was done, to what, and the way
 //     out: [*store.UnavailableError] (trying again later may help),
 //     [*RefusedError] (it will not), [*TombstoneError] (a smaller range may).

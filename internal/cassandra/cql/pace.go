@@ -22,7 +22,9 @@ var kindNames = [kinds]string{"read", "write"}
 // the time that statements take, second by second:
 //
 //   - more than one in a hundred took longer than the goal (the 99th percentile
-//     is above it): the limit becomes three quarters of what was in flight;
+//     is above it): the limit becomes three quarters of what was in flight, but
+//     not less than an eighth of max: others may be the cause of the slowness, and
+//     who gives way to them without end is never served;
 //   - a timeout, or the node says that it is overloaded: half of it, at most once
 //     a second;
 //   - none of these, and the limit was reached: it grows by a tenth, at least by
@@ -47,6 +49,7 @@ const (
 	paceWindow  = time.Second
 	paceSlow    = 100 // one in so many may be slow
 	paceFloor   = 4   // keeps some parallelism: below it, one slow statement stops all
+	paceEighth  = 8   // latency alone does not lower the limit further than by this
 	cutSlow     = 0.75
 	cutTimeout  = 0.5
 	growth      = 0.1
@@ -85,7 +88,7 @@ func (p *pace) answered(now time.Time, took time.Duration, inFlight int) (why ca
 	before := p.limit
 	switch {
 	case p.slow > max(1, p.answers/paceSlow):
-		p.lower(cutSlow)
+		p.lower(cutSlow, max(paceFloor, p.max/paceEighth))
 		if p.limit < before {
 			why = forLatency
 		}
@@ -103,7 +106,7 @@ func (p *pace) timedOut(now time.Time, inFlight int) (why cause, changed bool) {
 		return uncut, false
 	}
 	before := p.limit
-	p.lower(cutTimeout)
+	p.lower(cutTimeout, paceFloor)
 	p.cut = now
 	p.restart(now, inFlight)
 	if p.limit == before {
@@ -112,9 +115,10 @@ func (p *pace) timedOut(now time.Time, inFlight int) (why cause, changed bool) {
 	return forTimeout, true
 }
 
-// lower makes the limit a part of what was in flight.
-func (p *pace) lower(part float64) {
-	p.limit = max(min(paceFloor, float64(p.max)), part*min(p.limit, float64(p.most)))
+// lower makes the limit a part of what was in flight, at least floor.
+func (p *pace) lower(part float64, floor int) {
+	least := min(p.limit, float64(min(floor, p.max)))
+	p.limit = max(least, part*min(p.limit, float64(p.most)))
 }
 
 func (p *pace) restart(now time.Time, inFlight int) {

@@ -64,9 +64,9 @@ func TestPaceFollowsLatency(t *testing.T) {
 	if n.cuts[forLatency] == 0 || n.cuts[forTimeout] != 0 {
 		t.Errorf("cuts: %v", n.cuts)
 	}
-	n.perSec = 4 // no more than the floor is of any use
+	n.perSec = 4
 	n.run(30*time.Second, 1000)
-	n.want("very slow", paceFloor, paceFloor)
+	n.want("very slow", simMax/paceEighth, simMax/paceEighth)
 	n.perSec = 10_000
 	n.run(time.Minute, 1000)
 	n.want("quick again", simMax, simMax)
@@ -89,7 +89,7 @@ func TestPaceUnused(t *testing.T) {
 	n.pace.limit = simMax
 	n.perSec = 10
 	n.run(5*time.Second, 20)
-	n.want("20 in flight, too slow", paceFloor, 15)
+	n.want("20 in flight, too slow", simMax/paceEighth, 15)
 }
 
 // TestPaceTimeouts: several of one bad moment count once.

@@ -23,6 +23,7 @@ import (
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/originals"
+	"varve/internal/store"
 )
 
 var long = flag.Bool("cassandra.long", false, "run tests that start Cassandra nodes of their own")
@@ -121,6 +122,7 @@ allow_filtering_enabled: false
 tombstone_warn_threshold: 50
 tombstone_failure_threshold: 200
 native_transport_max_request_data_in_flight_per_ip: 256KiB
+range_request_timeout: 100ms
 `
 
 // TestSecuredNode: a node with TLS, client certificates, users, rights and tight
@@ -143,6 +145,7 @@ func TestSecuredNode(t *testing.T) {
 	}
 	password("cassandra")
 	good := cqltest.Config(cluster.Addresses()...)
+	good.Attempts = 2
 	good.Username, good.PasswordFile = "cassandra", passwordFile
 	good.TLS = cql.TLSConfig{Enabled: true, CAFile: ca.file, VerifyHost: true,
 		CertFile: ca.write("client.pem", clientCert, nil), KeyFile: ca.write("client.key", nil, clientKey)}
@@ -250,6 +253,33 @@ func TestSecuredNode(t *testing.T) {
 		var tombstones *cql.TombstoneError
 		if !errors.As(err, &tombstones) || tombstones.Table != "t" {
 			t.Errorf("reading 300 range deletes: %v", err)
+		}
+		t.Log(err)
+	})
+	// A search through all rows takes longer than the server allows.
+	t.Run("read timeout", func(t *testing.T) {
+		value := make([]byte, 100)
+		var wg sync.WaitGroup
+		for w := range 4 {
+			wg.Go(func() {
+				for p := w; p < 200; p += 4 {
+					var b []cql.Entry
+					for i := range 1000 {
+						b = append(b, cql.Entry{Statement: insert, Args: []any{fmt.Appendf(nil, "p%d", p), fmt.Append(nil, i), value}})
+					}
+					if err := admin.Batch(t.Context(), 5, b); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		find := &cql.Statement{Name: "find", Text: "SELECT key FROM t WHERE value = ? ALLOW FILTERING", Scan: true}
+		_, err := admin.One(t.Context(), find, []any{[]byte("none")}, nil)
+		var unavailable *store.UnavailableError
+		if !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "failed 2 times: no answer in time") {
+			t.Errorf("searching 200,000 rows in 100ms: %v", err)
 		}
 		t.Log(err)
 	})
