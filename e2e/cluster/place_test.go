@@ -157,6 +157,41 @@ func wantDegraded(t *testing.T, s *process.Server, health int) {
 	}
 }
 
+// While no node answers a question waits for outage_grace, 2 s, from the beginning
+// of that, which is noticed after stall_after, 1 s, and the probes that follow;
+// then it fails at once.
+const (
+	failsWithin     = 5 * time.Second
+	failsAtOnce     = time.Second
+	noNodeAnswers   = "no node has answered since 2"
+	questionsAtOnce = 5
+)
+
+// wantQuestionsFail wants that questions are answered 503 soon, and that who asks
+// for what there is gets the time and the cause.
+func wantQuestionsFail(t *testing.T, s *process.Server, l *ledger) {
+	t.Helper()
+	limit := failsWithin
+	for i := range 1 + questionsAtOnce {
+		began := time.Now()
+		err := l.check(t.Context(), s, l.all())
+		took := time.Since(began)
+		var status *process.StatusError
+		if !errors.As(err, &status) || status.Got != http.StatusServiceUnavailable || took > limit {
+			t.Errorf("question %d while no node answers: after %v: %v; want 503 within %v", i, took, err, limit)
+		} else if i < 2 {
+			t.Logf("question %d while no node answers: 503 after %v", i, took.Round(time.Millisecond))
+		}
+		limit = failsAtOnce
+	}
+	answer, err := s.Want(t.Context(), http.StatusOK, "POST", "/api/v1/datapoints/query?partial=allow",
+		fmt.Sprintf(`{"start_absolute":%d,"metrics":[{"name":%q}]}`, l.firstMS, l.metric))
+	if err != nil || !strings.Contains(string(answer), noNodeAnswers) {
+		t.Errorf("what there is while no node answers: %.500s (%v), want that it says %q", answer, err, noNodeAnswers)
+	}
+	t.Logf("what there is: %.300s", answer)
+}
+
 // await asks until there is no error.
 func await(t *testing.T, limit time.Duration, what string, ask func() error) {
 	t.Helper()
