@@ -17,7 +17,8 @@ import (
 // A node is silent when statements wait at it and it has answered nothing for
 // stallAfter, not even a probe. This is how a paused process or a dead machine
 // shows: its connections stay open, and the other nodes notice only after some
-// 20 s. A silent node gets one statement at a time, to see whether it is back.
+// 20 s. A silent node gets no statement while another one is there, but a probe
+// every second, to see whether it is back.
 type hosts struct {
 	gocql.HostSelectionPolicy
 	stallAfter time.Duration
@@ -167,8 +168,8 @@ func (p *hosts) takeIdlest(list *[]gocql.SelectedHost, k kind) gocql.SelectedHos
 	return h
 }
 
-// look says whether the node is silent and is being tried already, and whether
-// it has as many statements as it bears.
+// look says whether the node is silent, and whether it has as many statements as
+// it bears.
 func (p *hosts) look(id string, k kind) (silent, full bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -176,20 +177,19 @@ func (p *hosts) look(id string, k kind) (silent, full bool) {
 	if h == nil {
 		return false, false
 	}
-	return p.avoidLocked(h), h.kind[k].pace.full(h.kind[k].inFlight)
+	return p.silentLocked(h), h.kind[k].pace.full(h.kind[k].inFlight)
 }
 
-func (p *hosts) avoidLocked(h *host) bool {
-	return h.inFlight > 0 && (h.suspect || p.now().Sub(h.since) > p.stallAfter)
+func (p *hosts) silentLocked(h *host) bool {
+	return h.suspect || h.inFlight > 0 && p.now().Sub(h.since) > p.stallAfter
 }
 
-// silent says that nothing came from the node for stallAfter although it was
-// asked.
+// silent says that the node was asked and nothing came for stallAfter.
 func (p *hosts) silent(id string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h := p.known[id]
-	return h != nil && h.inFlight > 0 && p.now().Sub(h.since) > p.stallAfter
+	return h != nil && p.silentLocked(h)
 }
 
 // others says that a node other than id is up and answers.
@@ -200,7 +200,7 @@ func (p *hosts) others(id string, all []*gocql.HostInfo) bool {
 		if h.HostID() == id || !h.IsUp() {
 			continue
 		}
-		if known := p.known[h.HostID()]; known == nil || !p.avoidLocked(known) {
+		if known := p.known[h.HostID()]; known == nil || !p.silentLocked(known) {
 			return true
 		}
 	}

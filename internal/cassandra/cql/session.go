@@ -397,6 +397,9 @@ func (s *Session) watch() {
 	c, idle, connected, since := s.mu.conn, s.now().Sub(s.mu.answer), s.mu.state.Connected, s.mu.state.Since
 	s.mu.Unlock()
 	s.resizeTo(c)
+	if c.hosts.suspects() > 0 {
+		s.probe(c, watchEvery/2)
+	}
 	if !c.keyspace {
 		if there, err := s.lookForKeyspace(c); err == nil && there {
 			if err := s.connect(); err != nil {
