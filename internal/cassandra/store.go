@@ -132,9 +132,20 @@ func (s *Store) connect(ctx context.Context, c *cluster, o Options) {
 		s.spool.Start(l.writer)
 	}
 	close(c.opened)
-	if l.deleter != nil {
-		l.resume(ctx, s.log)
+	if l.deleter == nil {
+		return
 	}
+	for _, other := range []*cluster{s.written, s.meta} { // one of them has the jobs
+		if other == nil {
+			continue
+		}
+		select {
+		case <-other.opened:
+		case <-ctx.Done():
+			return
+		}
+	}
+	l.resume(ctx, s.log)
 }
 
 // layout returns the open keyspace that is written to.
@@ -170,30 +181,40 @@ func (s *Store) Flush(ctx context.Context) error {
 }
 
 // Delete implements store.Deleter.
-func (s *Store) Delete(ctx context.Context, d store.Deletion) error {
+func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 	if err := s.check(ctx); err != nil {
 		return err
 	}
-	if d.Metric == "" {
-		return &store.InputError{Reason: "delete: the metric name is empty"}
-	}
 	// What a query of the same range would show is deleted, wherever it is.
-	asked, layouts, err := s.asked(d.Range)
-	if err != nil {
-		return fmt.Errorf("delete from %s: %w", d.Metric, err)
+	of := map[*cluster][]store.Deletion{}
+	deleters := map[*cluster]*kairosrows.Deleter{}
+	for _, d := range deletions {
+		if d.Metric == "" {
+			return &store.InputError{Reason: "delete: the metric name is empty"}
+		}
+		asked, layouts, err := s.asked(d.Range)
+		if err != nil {
+			return fmt.Errorf("delete from %s: %w", d.Metric, err)
+		}
+		for i, c := range asked {
+			of[c], deleters[c] = append(of[c], d), layouts[i].deleter
+		}
 	}
 	stampMS, err := s.spool.Flush(ctx)
 	if err != nil {
-		return fmt.Errorf("delete from %s: write what was sent before: %w", d.Metric, err)
+		return fmt.Errorf("delete: write what was sent before: %w", err)
 	}
-	// All at once: each may become a job, which goes on without the client.
-	errs := make([]error, len(asked))
-	var tasks sync.WaitGroup
-	for i, c := range asked {
-		tasks.Go(func() { errs[i] = c.explain(layouts[i].deleter.Delete(ctx, d, stampMS)) })
+	// All clusters at once: a delete may become a job, which goes on without the
+	// client.
+	errs := make(chan error, len(of))
+	for c, deletions := range of {
+		go func() { errs <- c.explain(deleters[c].Delete(ctx, stampMS, deletions...)) }()
 	}
-	tasks.Wait()
-	return errors.Join(errs...)
+	var all []error
+	for range of {
+		all = append(all, <-errs)
+	}
+	return errors.Join(all...)
 }
 
 // asked returns the clusters that may have samples of a range, the one that is

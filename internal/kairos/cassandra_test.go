@@ -26,13 +26,16 @@ import (
 
 // openCassandra opens a store over the keyspace of a session, which ends with
 // the test. Samples go to Cassandra when a test says so.
-func openCassandra(t *testing.T, keyspace string, config cql.Config) *cassandra.Store {
+func openCassandra(t *testing.T, keyspace string, config cql.Config, change ...func(*cassandra.Config)) *cassandra.Store {
 	t.Helper()
 	c := cassandra.DefaultConfig()
 	c.Config = config
 	c.Keyspace = keyspace
 	c.Schema.Create = kairosrows.CreateKeyspace
 	c.Spool.Linger = time.Hour
+	for _, f := range change {
+		f(&c)
+	}
 	s, err := cassandra.Open(vfs.NewMem(), "spool", c, cassandra.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
@@ -80,6 +83,30 @@ func TestRecordedKeyspaces(t *testing.T) {
 			session := cqltest.Keyspace(t, cqltest.Config(address), cql.Options{})
 			kairosrowstest.Load(t, session, name)
 			st := openCassandra(t, session.KeyspaceName(), cqltest.Config(address))
+			s := startServerWith(t, leftOpen{st}, query.DefaultConfig(), DefaultConfig())
+			askRecorded(t, s, kairosrowstest.Files(name))
+		})
+	}
+}
+
+// TestRecordedKeyspacesAreReadBeside asks the same questions where the keyspace
+// that KairosDB wrote is one that is only read, and the one for metadata, beside
+// one in which nothing is.
+func TestRecordedKeyspacesAreReadBeside(t *testing.T) {
+	address := originals.Cassandra(t)
+	for _, name := range kairosrowstest.Names {
+		t.Run(name, func(t *testing.T) {
+			session := cqltest.Keyspace(t, cqltest.Config(address), cql.Options{})
+			kairosrowstest.Load(t, session, name)
+			config := cqltest.Config(address)
+			cqltest.Drop(t, cqltest.Open(t, config, cql.Options{}))
+			st := openCassandra(t, config.Keyspace, config, func(c *cassandra.Config) {
+				old := cassandra.ReadCluster{}
+				old.SetDefaults()
+				old.Name, old.Hosts, old.Keyspace = "old", []string{address}, session.KeyspaceName()
+				c.ReadClusters = append(c.ReadClusters, old)
+				c.MetaCluster.Hosts, c.MetaCluster.Keyspace = old.Hosts, old.Keyspace
+			})
 			s := startServerWith(t, leftOpen{st}, query.DefaultConfig(), DefaultConfig())
 			askRecorded(t, s, kairosrowstest.Files(name))
 		})
