@@ -22,6 +22,9 @@ const questionsPerWorld = 30
 // progressStep is after how many questions a long run says how far it is.
 const progressStep = 500
 
+// timeToEnd is how long before the end of -timeout a run says what it found.
+const timeToEnd = time.Minute
+
 // deletesPerWorld come after them, each followed by some questions.
 const deletesPerWorld = 3
 
@@ -49,6 +52,10 @@ func (r *run) all(questions int) {
 	began := time.Now()
 	worlds := uint64(0)
 	for number := uint64(1); r.asked < questions && r.failed < *failures; number++ {
+		if end, ok := r.t.Deadline(); ok && time.Until(end) < timeToEnd {
+			r.t.Errorf("time is up after %d of %d questions", r.asked, questions)
+			break
+		}
 		if *worldFlag != 0 && number != *worldFlag {
 			if number > *worldFlag {
 				break
@@ -59,7 +66,7 @@ func (r *run) all(questions int) {
 		r.explore(number)
 		worlds++
 		if r.asked/progressStep > before/progressStep {
-			r.t.Logf("%d questions about %d worlds up to %d in %v, %d differ otherwise", r.asked, worlds, number, time.Since(began).Round(time.Second), r.failed)
+			r.t.Logf("%d questions about %d worlds in %v; %d differ as listed, %d otherwise", r.asked, worlds, time.Since(began).Round(time.Second), r.explained(), r.failed)
 		}
 	}
 	explained := r.explained()

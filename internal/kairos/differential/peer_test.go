@@ -81,7 +81,7 @@ func (p *peer) send(method, path, body, name string) (answer, error) {
 
 // A pair is both sides. Each has all points, or they share one keyspace.
 type pair struct {
-	t      testing.TB
+	t      *testing.T
 	varve  *peer
 	kairos *peer
 	model  *peer           // a Varve with all points, if the two share a keyspace; else nil
@@ -91,7 +91,7 @@ type pair struct {
 	tagIndexed bool // KairosDB looks for series in its own index of tags
 }
 
-func startPair(t testing.TB) *pair {
+func startPair(t *testing.T) *pair {
 	address := originals.Cassandra(t)
 	k := originals.StartKairosDB(t, originals.KairosDBOptions{Cassandra: []string{address}})
 	p := &pair{t: t, store: openEmbedded(t)}

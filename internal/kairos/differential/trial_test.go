@@ -15,6 +15,9 @@ import (
 // visible, which are asynchronous there.
 const settleLimit = 6 * time.Second
 
+// settlePause is the first pause until the two are asked again.
+const settlePause = 15 * time.Millisecond
+
 // besideLimit is the same for a keyspace that both work on. On a busy machine it
 // takes long until Varve has written hundreds of new rows, which it shows at once.
 const besideLimit = 20 * time.Second
@@ -135,7 +138,8 @@ func (p *pair) agree(q question, name string) (difference string, err error) {
 	if p.model != nil {
 		limit = besideLimit
 	}
-	for deadline := time.Now().Add(limit); ; time.Sleep(15 * time.Millisecond) {
+	deadline := time.Now().Add(limit)
+	for pause := settlePause; ; pause = min(2*pause, 16*settlePause) {
 		varve, kairos, err := p.both(q, name)
 		if err != nil {
 			return "", err
@@ -149,6 +153,7 @@ func (p *pair) agree(q question, name string) (difference string, err error) {
 		if difference == "" || time.Now().After(deadline) {
 			return difference, nil
 		}
+		time.Sleep(pause)
 	}
 }
 
