@@ -295,8 +295,8 @@ func dropSaved(a *answer) {
 
 // listed returns the name of the deviation that explains a difference.
 func (p *pair) listed(tr *trial, varve, kairos answer) string {
-	if p.tagIndexed && anyMetric(tr.Question, mixesRegex) {
-		return "regex-beside-literal" // KairosDB's tag index then looks for the literals only
+	if p.tagIndexed && ofTagIndex.matches(tr, varve, kairos) {
+		return ofTagIndex.name
 	}
 	if p.model != nil { // one keyspace, the same rows
 		return listed(tr, varve, kairos, "limit-per-row")
