@@ -68,11 +68,14 @@ func repairKeyspace(t terminal, c config.Config, l line) error {
 		return err
 	}
 	defer w.Close()
+	services, stop, err := openServices(ctx, t, c)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	d, err := kairosrows.NewDeleter(k.ks, w, c.Cassandra.Delete, kairosrows.DeleterOptions{
-		Node: nodeName(c.DataDir) + ":repair",
-		Lookup: func(ctx context.Context, sel store.Selection) ([]kairosrows.SeriesRows, error) {
-			return k.reader.Look().Lookup(ctx, sel)
-		},
+		Node: nodeName(c.DataDir) + ":repair", Services: services,
+		Look: k.reader.Look,
 	})
 	if err != nil {
 		return err

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"varve/internal/cassandra/kairosrows"
-	"varve/internal/store"
 )
 
 // layout is an open keyspace with what reads and writes it: of one for metadata
@@ -67,9 +66,7 @@ func (l *layout) open(s *Store, c *cluster, o Options) (err error) {
 	}
 	l.deleter, err = kairosrows.NewDeleter(l.ks, l.writer, s.cfg.Delete, kairosrows.DeleterOptions{
 		Registerer: o.Registerer, Logger: o.Logger, Node: o.Node, Deleted: l.reader.RowChanged, Cluster: cluster, Services: s.services(l, c),
-		Lookup: func(ctx context.Context, sel store.Selection) ([]kairosrows.SeriesRows, error) {
-			return l.reader.Look().Lookup(ctx, sel)
-		},
+		Look: l.reader.Look,
 	})
 	return err
 }

@@ -13,7 +13,16 @@ import (
 )
 
 // Delete implements store.Deleter.
-func (s *Store) Delete(ctx context.Context, d store.Deletion) error {
+func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
+	for _, d := range deletions {
+		if err := s.delete(ctx, d); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *Store) delete(ctx context.Context, d store.Deletion) error {
 	if err := s.checkOpen(ctx); err != nil {
 		return err
 	}

@@ -291,13 +291,13 @@ func (a *API) postDelete(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, err)
 		return
 	}
-	for i := range req.Metrics {
-		m := &req.Metrics[i]
-		err := a.store.Delete(r.Context(), store.Deletion{Metric: m.Metric, Matchers: m.Matchers, Range: req.Range})
-		if err != nil {
-			a.fail(w, r, err)
-			return
-		}
+	deletions := make([]store.Deletion, len(req.Metrics))
+	for i, m := range req.Metrics {
+		deletions[i] = store.Deletion{Metric: m.Metric, Matchers: m.Matchers, Range: req.Range}
+	}
+	if err := a.store.Delete(r.Context(), deletions...); err != nil {
+		a.fail(w, r, err)
+		return
 	}
 	writeDone(w)
 }

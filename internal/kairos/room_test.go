@@ -3,6 +3,7 @@ package kairos
 import (
 	"context"
 	"iter"
+	"slices"
 	"strings"
 	"time"
 
@@ -38,9 +39,12 @@ func (r *room) Create(ctx context.Context, s model.Series) (store.Ref, error) {
 	return r.Store.Create(ctx, s)
 }
 
-func (r *room) Delete(ctx context.Context, d store.Deletion) error {
-	d.Metric = r.in(d.Metric)
-	return r.Store.Delete(ctx, d)
+func (r *room) Delete(ctx context.Context, deletions ...store.Deletion) error {
+	inside := slices.Clone(deletions)
+	for i := range inside {
+		inside[i].Metric = r.in(inside[i].Metric)
+	}
+	return r.Store.Delete(ctx, inside...)
 }
 
 func (r *room) View(ctx context.Context) (store.View, error) {

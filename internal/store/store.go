@@ -221,8 +221,10 @@ type Deleter interface {
 	// range. When it returns, they are invisible to every View opened from
 	// then on and stay so after a restart. Later writes are not touched. A
 	// series without samples left is gone from Select and Names. An empty
-	// Metric is an *InputError.
-	Delete(ctx context.Context, d Deletion) error
+	// Metric is an *InputError. Deletions of one request are given together,
+	// since a store may read its index once for all; after an error some of
+	// them may be done.
+	Delete(ctx context.Context, deletions ...Deletion) error
 }
 
 // Deletion says what is removed.

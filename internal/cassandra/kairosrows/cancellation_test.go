@@ -48,9 +48,7 @@ func (b *cancelBench) node(name string, ahead time.Duration, reached func(rows i
 	var rows atomic.Int64
 	d, err := NewDeleter(b.ks, b.newWriter(DefaultWriteConfig(), time.Now), c, DeleterOptions{
 		Node: name, Now: func() time.Time { return time.Now().Add(ahead) },
-		Lookup: func(ctx context.Context, sel store.Selection) ([]SeriesRows, error) {
-			return reader.Look().Lookup(ctx, sel)
-		},
+		Look: reader.Look,
 		Deleted: func([]byte) {
 			if reached != nil {
 				reached(rows.Add(1))
@@ -109,7 +107,7 @@ func TestCancelHere(t *testing.T) {
 			}
 		}
 	})
-	err := d.Delete(b.ctx, b.del, b.stamp)
+	err := d.Delete(b.ctx, b.stamp, b.del)
 	var input *store.InputError
 	if !errors.As(err, &input) || !strings.Contains(err.Error(), "was cancelled") {
 		t.Errorf("who waits is told %v", err)
@@ -164,7 +162,7 @@ func TestCancelElsewhere(t *testing.T) {
 			}
 		}
 	})
-	if err := worker.Delete(b.ctx, b.del, b.stamp); err == nil || !strings.Contains(err.Error(), "was cancelled") {
+	if err := worker.Delete(b.ctx, b.stamp, b.del); err == nil || !strings.Contains(err.Error(), "was cancelled") {
 		t.Errorf("who waits is told %v", err)
 	}
 	b.wantHalf(<-asked)
@@ -188,7 +186,7 @@ func TestCancelOfNobody(t *testing.T) {
 			<-held
 		}
 	})
-	if err := gone.Delete(ctx, b.del, b.stamp); !errors.Is(err, context.Canceled) {
+	if err := gone.Delete(ctx, b.stamp, b.del); !errors.Is(err, context.Canceled) {
 		t.Fatal(err)
 	}
 	id := b.job(gone).ID

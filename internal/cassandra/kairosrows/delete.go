@@ -80,7 +80,7 @@ type Deleter struct {
 	ks      *Keyspace
 	cfg     DeleteConfig
 	writer  *Writer
-	lookup  func(context.Context, store.Selection) ([]SeriesRows, error)
+	begin   func() lookup // one for the deletions of a request
 	forget  func(key []byte)
 	log     *slog.Logger
 	now     func() time.Time
@@ -96,6 +96,9 @@ type Deleter struct {
 	nodes   bool // KairosDB nodes run
 	nodesAt time.Time
 }
+
+// lookup is Look.Lookup.
+type lookup func(context.Context, store.Selection) ([]SeriesRows, error)
 
 // DeleterOptions are what a Deleter is given to work with.
 type DeleterOptions struct {
@@ -113,8 +116,8 @@ type DeleterOptions struct {
 	// and keeps delete jobs. nil: that of the Deleter.
 	Services func() (*Keyspace, error)
 
-	// Lookup finds rows. It must see what was written before it was called.
-	Lookup func(context.Context, store.Selection) ([]SeriesRows, error)
+	// Look begins to look for rows: see Reader.Look.
+	Look func() *Look
 
 	// Deleted is called with the key of each row of which samples were removed.
 	Deleted func(key []byte)
@@ -131,7 +134,7 @@ func NewDeleter(ks *Keyspace, w *Writer, cfg DeleteConfig, o DeleterOptions) (*D
 	if o.Deleted == nil {
 		o.Deleted = func([]byte) {}
 	}
-	d := &Deleter{ks: ks, cfg: cfg, writer: w, lookup: o.Lookup, forget: o.Deleted, log: o.Logger, now: o.Now, metrics: newDeleteMetrics(), step: deleteStep,
+	d := &Deleter{ks: ks, cfg: cfg, writer: w, begin: func() lookup { return o.Look().Lookup }, forget: o.Deleted, log: o.Logger, now: o.Now, metrics: newDeleteMetrics(), step: deleteStep,
 		cluster: o.Cluster, servicesOf: o.Services}
 	d.jobs.init(d, o.Node)
 	if o.Node != "" {
@@ -145,17 +148,28 @@ func NewDeleter(ks *Keyspace, w *Writer, cfg DeleteConfig, o DeleterOptions) (*D
 	return d, nil
 }
 
-// Delete removes the samples that del names and that were written with a
-// timestamp up to stampMS. From job_rows rows on it is a job: if ctx ends before
+// Delete removes the samples that the deletions name and that were written with
+// a timestamp up to stampMS, one deletion after the other. The index is read once
+// for all of them. From job_rows rows on a deletion is a job: if ctx ends before
 // it is done, the error says that it goes on.
-func (d *Deleter) Delete(ctx context.Context, del store.Deletion, stampMS int64) error {
+func (d *Deleter) Delete(ctx context.Context, stampMS int64, deletions ...store.Deletion) error {
+	find := d.begin() // what a deletion removes may be found again by the next: it is gone then as well
+	for _, del := range deletions {
+		if err := d.delete(ctx, find, stampMS, del); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (d *Deleter) delete(ctx context.Context, find lookup, stampMS int64, del store.Deletion) error {
 	if del.Metric == "" {
 		return &store.InputError{Reason: "delete: the metric name is empty"}
 	}
 	if del.Range.StartMS > del.Range.EndMS {
 		return nil
 	}
-	steps, err := d.plan(ctx, del)
+	steps, err := d.plan(ctx, find, del)
 	if err != nil {
 		return fmt.Errorf("delete from %s: %w", del.Metric, err)
 	}

@@ -63,9 +63,7 @@ func (b *bench) deleter(c DeleteConfig, now func() time.Time) *Deleter {
 	b.t.Helper()
 	reader := b.reader()
 	d, err := NewDeleter(b.ks, b.writer, c, DeleterOptions{Node: "test", Now: now,
-		Lookup: func(ctx context.Context, sel store.Selection) ([]SeriesRows, error) {
-			return reader.Look().Lookup(ctx, sel)
-		}})
+		Look: reader.Look})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -86,7 +84,7 @@ func (b *bench) reader() *Reader {
 func (b *bench) delete(d *Deleter, del store.Deletion) {
 	b.t.Helper()
 	b.stamp = max(b.stamp+1, time.Now().UnixMilli())
-	if err := d.Delete(b.ctx, del, b.stamp); err != nil {
+	if err := d.Delete(b.ctx, b.stamp, del); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -173,7 +171,7 @@ func TestDelete(t *testing.T) {
 	b.write(src)
 	stamp := b.stamp
 	b.write(new(memory).longs(a, 0, base+50))
-	if err := d.Delete(b.ctx, all(), stamp); err != nil {
+	if err := d.Delete(b.ctx, stamp, all()); err != nil {
 		t.Fatal(err)
 	}
 	if n := b.count("data_points"); n != 1 {
@@ -196,7 +194,7 @@ func TestDeleteWhileWriting(t *testing.T) {
 	send := b.writer.batch
 	b.writer.batch = func(ctx context.Context, stampMS int64, entries []cql.Entry) error {
 		// The delete finds the row empty, since this batch has not arrived.
-		if err := d.Delete(ctx, store.Deletion{Metric: s.Metric, Range: model.AllTime}, stamp); err != nil {
+		if err := d.Delete(ctx, stamp, store.Deletion{Metric: s.Metric, Range: model.AllTime}); err != nil {
 			return err
 		}
 		return send(ctx, stampMS, entries)
@@ -324,6 +322,47 @@ func TestDeleteLegacyRows(t *testing.T) {
 	}
 }
 
+// TestDeleteReadsTheIndexOnce: the deletions of one request cost the index reads
+// of one.
+func TestDeleteReadsTheIndexOnce(t *testing.T) {
+	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	d := b.deleter(noNodes(), time.Now)
+	base := b.ks.Spec.RowTime(someTime)
+	metric := b.name("once")
+	var deletions []store.Deletion
+	src := new(memory)
+	for _, host := range []string{"a", "b", "c"} {
+		src.longs(longSeries(metric, "host", host), 0, base)
+		pattern, err := model.NewPattern(host)
+		if err != nil {
+			t.Fatal(err)
+		}
+		deletions = append(deletions, store.Deletion{Metric: metric, Range: model.AllTime,
+			Matchers: []model.Matcher{{Tag: "host", Patterns: []*model.Pattern{pattern}}}})
+	}
+	delete := func(deletions ...store.Deletion) (indexReads int) {
+		b.counts.take()
+		b.stamp = max(b.stamp+1, time.Now().UnixMilli())
+		if err := d.Delete(b.ctx, b.stamp, deletions...); err != nil {
+			t.Fatal(err)
+		}
+		got := b.counts.take()
+		return got["read_row_keys"] + got["read_row_times"]
+	}
+	b.write(src)
+	one := delete(deletions[0])
+	if one == 0 {
+		t.Fatal("no index reads")
+	}
+	b.write(src)
+	if all := delete(deletions...); all != one {
+		t.Errorf("%d index reads for %d deletions, %d for one", all, len(deletions), one)
+	}
+	if left := b.tableCounts(); left != "0 0 0 0 0 0" {
+		t.Errorf("left: %s", left)
+	}
+}
+
 // TestDeleteJob: a large delete goes on when its caller leaves, and after the
 // process was ended; it is listed meanwhile.
 func TestDeleteJob(t *testing.T) {
@@ -344,11 +383,6 @@ func TestDeleteJob(t *testing.T) {
 	first := b.deleter(c, time.Now)
 	held := make(chan struct{})
 	ctx, cancel := context.WithCancel(b.ctx)
-	lookup := first.lookup
-	first.lookup = func(ctx context.Context, sel store.Selection) ([]SeriesRows, error) {
-		found, err := lookup(ctx, sel)
-		return found, err
-	}
 	rows := 0
 	first.forget = func([]byte) {
 		if rows++; rows == 31 {
@@ -359,7 +393,7 @@ func TestDeleteJob(t *testing.T) {
 	}
 	first.cfg.Parallel = 1
 	stopped := make(chan error, 1)
-	go func() { stopped <- first.Delete(ctx, del, b.stamp) }()
+	go func() { stopped <- first.Delete(ctx, b.stamp, del) }()
 	if err := <-stopped; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "goes on as job") {
 		t.Fatalf("the caller is told: %v", err)
 	}
@@ -428,10 +462,13 @@ func TestDeletedNotWhole(t *testing.T) {
 	metric := b.name("m")
 	known, unknown := longSeries(metric, "k", "known"), longSeries(metric, "k", "unknown")
 	b.write(new(memory).longs(known, 0, someTime).longs(unknown, 0, someTime))
-	lookup := d.lookup
-	d.lookup = func(ctx context.Context, sel store.Selection) ([]SeriesRows, error) {
-		found, err := lookup(ctx, sel)
-		return slices.DeleteFunc(found, func(s SeriesRows) bool { return s.Series == unknown }), err
+	begin := d.begin
+	d.begin = func() lookup {
+		find := begin()
+		return func(ctx context.Context, sel store.Selection) ([]SeriesRows, error) {
+			found, err := find(ctx, sel)
+			return slices.DeleteFunc(found, func(s SeriesRows) bool { return s.Series == unknown }), err
+		}
 	}
 	b.delete(d, store.Deletion{Metric: metric, Range: model.AllTime})
 	if got := b.tableCounts(); got != "1 1 1 1 0 1" {

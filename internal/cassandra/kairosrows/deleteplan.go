@@ -29,8 +29,8 @@ type rowDelete struct {
 }
 
 // plan finds what is to be deleted, by ascending row time.
-func (d *Deleter) plan(ctx context.Context, del store.Deletion) ([]rowTimeDelete, error) {
-	found, err := d.lookup(ctx, store.Selection{Metric: del.Metric, Matchers: del.Matchers, Range: del.Range, AnyOrder: true})
+func (d *Deleter) plan(ctx context.Context, find lookup, del store.Deletion) ([]rowTimeDelete, error) {
+	found, err := find(ctx, store.Selection{Metric: del.Metric, Matchers: del.Matchers, Range: del.Range, AnyOrder: true})
 	if err != nil {
 		return nil, err
 	}

@@ -83,11 +83,10 @@ func newInterleaving(t *testing.T, config ReadConfig, seed uint64) *interleaving
 	}
 	deletes := DefaultDeleteConfig()
 	deletes.KairosDBNodes = NodesNo
-	v.deleter, err = NewDeleter(v.ks, v.writer, deletes, DeleterOptions{Logger: quiet, Now: now, Node: "test", Lookup: v.reader.Look().Lookup, Deleted: v.reader.RowChanged})
+	v.deleter, err = NewDeleter(v.ks, v.writer, deletes, DeleterOptions{Logger: quiet, Now: now, Node: "test", Look: v.reader.Look, Deleted: v.reader.RowChanged})
 	if err != nil {
 		t.Fatal(err)
 	}
-	v.deleter.lookup = nil // a Look of its own for each
 	t.Cleanup(v.deleter.Close)
 	return v
 }
@@ -199,9 +198,8 @@ func (v *interleaving) kairosDelete(p partKey) {
 func (v *interleaving) varveDelete(p partKey) {
 	m := v.matchers()
 	v.log = append(v.log, fmt.Sprintf("varve deletes %v: %v", p, m))
-	v.deleter.lookup = v.reader.Look().Lookup
 	del := store.Deletion{Metric: p.metric, Matchers: m, Range: model.TimeRange{StartMS: p.timeMS, EndMS: p.timeMS + rowtime.DefaultWidth - 1}}
-	if err := v.deleter.Delete(v.t.Context(), del, v.clock.Add(1)); err != nil {
+	if err := v.deleter.Delete(v.t.Context(), v.clock.Add(1), del); err != nil {
 		v.t.Fatal(err)
 	}
 	for k := range v.want[p] {

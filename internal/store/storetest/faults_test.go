@@ -251,11 +251,14 @@ func (s faultyStore) Append(ctx context.Context, b *store.Batch) error {
 	return err
 }
 
-func (s faultyStore) Delete(ctx context.Context, d store.Deletion) error {
-	if s.f.delete == nil || d.Metric == "" {
-		return s.Reference.Delete(ctx, d)
+func (s faultyStore) Delete(ctx context.Context, deletions ...store.Deletion) error {
+	for _, d := range deletions {
+		if s.f.delete != nil && d.Metric != "" {
+			s.f.delete(s.Reference, d)
+		} else if err := s.Reference.Delete(ctx, d); err != nil {
+			return err
+		}
 	}
-	s.f.delete(s.Reference, d)
 	return nil
 }
 

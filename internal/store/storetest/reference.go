@@ -244,19 +244,21 @@ func (p referenceSample) visible(nowMS int64) bool {
 }
 
 // Delete implements store.Deleter.
-func (r *Reference) Delete(ctx context.Context, d store.Deletion) error {
+func (r *Reference) Delete(ctx context.Context, deletions ...store.Deletion) error {
 	defer r.mu.Unlock()
 	if err := r.lockOpen(ctx); err != nil {
 		return err
 	}
-	if d.Metric == "" {
-		return &store.InputError{Reason: "delete: the metric name is empty"}
-	}
-	for _, s := range r.refs {
-		if s.Metric != d.Metric || !model.MatchesAll(d.Matchers, s.Tags) {
-			continue
+	for _, d := range deletions {
+		if d.Metric == "" {
+			return &store.InputError{Reason: "delete: the metric name is empty"}
 		}
-		s.samples = slices.DeleteFunc(s.samples, func(p referenceSample) bool { return d.Range.Contains(p.timeMS) })
+		for _, s := range r.refs {
+			if s.Metric != d.Metric || !model.MatchesAll(d.Matchers, s.Tags) {
+				continue
+			}
+			s.samples = slices.DeleteFunc(s.samples, func(p referenceSample) bool { return d.Range.Contains(p.timeMS) })
+		}
 	}
 	return nil
 }
