@@ -52,6 +52,23 @@ func openKeyspace(ctx context.Context, t terminal, c config.Config, role string)
 	return k, nil
 }
 
+// openServices opens the keyspace for metadata if it is in a cluster of its own.
+// services is nil if not.
+func openServices(ctx context.Context, t terminal, c config.Config) (services func() (*kairosrows.Keyspace, error), stop func(), err error) {
+	if !c.Cassandra.MetaCluster.Used() {
+		return nil, func() {}, nil
+	}
+	role := ""
+	if c.Cassandra.Config, role, err = c.Cassandra.Cluster(c.Cassandra.MetaCluster.Name); err != nil {
+		return nil, nil, err
+	}
+	k, err := openKeyspace(ctx, t, c, role)
+	if err != nil {
+		return nil, nil, err
+	}
+	return func() (*kairosrows.Keyspace, error) { return k.ks, nil }, k.Close, nil
+}
+
 func (k *keyspace) Close() {
 	if k.reader != nil {
 		k.reader.Close()
@@ -73,13 +90,15 @@ const inspectCassandraHelp = `Of a keyspace, with the settings of varve serve th
 Flags of these, beside the settings (--cassandra-hosts, --cassandra-keyspace, --kairosdb-conf
 and so on):
   --start TIME, --end TIME  of rows and index: milliseconds since 1970 or 2026-01-31T12:00:00Z
+  --cluster NAME            look into this one of the clusters that the settings name, for example
+                            one of cassandra.read_clusters, not into the one that is written to
   --cells N                 of rows: cells shown of each row, 10 unless told otherwise
   --row-time TIME           of decode: of the row that a column is in
   --unit UNIT               of decode: MILLISECONDS, SECONDS or LEGACY, the keyspace's row_time_unit
 `
 
 // keyspaceFlags are those of inspect over Cassandra.
-var keyspaceFlags = []string{"start", "end", "cells", "row-time", "unit"}
+var keyspaceFlags = []string{"start", "end", "cells", "row-time", "unit", "cluster"}
 
 // inspectKeyspace shows what a keyspace holds.
 func inspectKeyspace(t terminal, c config.Config, l line) error {
@@ -88,7 +107,16 @@ func inspectKeyspace(t terminal, c config.Config, l line) error {
 		return err
 	}
 	ctx := context.Background()
-	k, err := openKeyspace(ctx, t, c, kairosrows.RoleRead)
+	role := kairosrows.RoleRead
+	if name, ok := l.flags["cluster"]; ok {
+		if c.Cassandra.Config, role, err = c.Cassandra.Cluster(name); err != nil {
+			return &usageError{fmt.Errorf("flag --cluster: %w", err)}
+		}
+		if role == kairosrows.RoleMeta && len(l.words) > 0 && l.words[0] != "service" {
+			return &usageError{fmt.Errorf("inspect %s: cluster %s has metadata only: want service [SERVICE] or nothing", l.words[0], name)}
+		}
+	}
+	k, err := openKeyspace(ctx, t, c, role)
 	if err != nil {
 		return err
 	}

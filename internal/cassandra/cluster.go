@@ -75,7 +75,11 @@ func (c *cluster) layout() (*layout, error) {
 	if l := c.rows.Load(); l != nil {
 		return l, nil
 	}
-	return nil, &store.UnavailableError{Reason: "the keyspace of cluster " + c.name + " is not open yet", Err: *c.reason.Load()}
+	reason := "the keyspace is not open yet"
+	if c.role != kairosrows.RoleAll {
+		reason = "the keyspace of cluster " + c.name + " is not open yet"
+	}
+	return nil, &store.UnavailableError{Reason: reason, Err: *c.reason.Load()}
 }
 
 // degraded returns nil while the cluster answers, else why it does not.

@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows"
 	"varve/internal/model"
 )
 
@@ -154,4 +155,26 @@ func (c Config) checkClusters() error {
 		known[r.Name] = true
 	}
 	return errors.Join(errs...)
+}
+
+// Cluster returns how the cluster of a name is reached, and for what commands
+// open its keyspace.
+func (c Config) Cluster(name string) (config cql.Config, role string, err error) {
+	if name == c.Name {
+		return c.Config, kairosrows.RoleRead, nil
+	}
+	known := []string{c.Name}
+	if c.MetaCluster.Used() {
+		if name == c.MetaCluster.Name {
+			return c.MetaCluster.over(c.Config), kairosrows.RoleMeta, nil
+		}
+		known = append(known, c.MetaCluster.Name)
+	}
+	for _, r := range c.ReadClusters {
+		if name == r.Name {
+			return r.over(c.Config), kairosrows.RoleRead, nil
+		}
+		known = append(known, r.Name)
+	}
+	return config, "", fmt.Errorf("%q: there is no such cluster in the configuration, only %s", name, strings.Join(known, ", "))
 }

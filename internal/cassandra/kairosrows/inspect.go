@@ -64,7 +64,11 @@ func (in *Inspector) Overview(ctx context.Context) error {
 		return err
 	}
 	in.say("keyspace %s, Cassandra %s", ks.Name, ks.Session.State().Version)
-	in.say("rows     unit %s, width %d: %s each", ks.Spec.Unit, ks.Spec.Width, lengthOfRow(ks.Spec))
+	if ks.config.Role == RoleMeta {
+		in.say("rows     none: it is for metadata")
+	} else {
+		in.say("rows     unit %s, width %d: %s each", ks.Spec.Unit, ks.Spec.Width, lengthOfRow(ks.Spec))
+	}
 	for _, d := range definitions {
 		t, ok := found[d.name]
 		switch {
@@ -76,10 +80,12 @@ func (in *Inspector) Overview(ctx context.Context) error {
 			in.say("table    %-20s", d.name)
 		}
 	}
-	if ks.Tables.Own {
+	switch {
+	case ks.config.Role == RoleMeta:
+	case ks.Tables.Own:
 		in.say("index    inverted, %d shards", ks.IndexShards)
-	} else {
-		in.say("index    none of Varve's: selective queries read all row keys of a metric")
+	default:
+		in.say("index    none of Varve's: selective queries may read all row keys of a metric")
 	}
 	for _, note := range ks.Notes {
 		in.say("note     %s", note)
@@ -281,7 +287,7 @@ func (in *Inspector) indexOf(ctx context.Context, look *Look, p *partition) erro
 	if p.covered(stamp{mtime: uuidOf(mtime), written: writtenMS(written)}) {
 		in.say("  covered          yes: selective queries ask the inverted index")
 	} else {
-		in.say("  covered          not yet: queries read all row keys, and ask for a pass in the background")
+		in.say("  covered          not yet: queries look in row_keys, and ask for a pass in the background")
 	}
 	return in.err
 }
