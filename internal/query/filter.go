@@ -1,6 +1,8 @@
 package query
 
 import (
+	"cmp"
+	"math"
 	"strings"
 
 	"varve/internal/model"
@@ -87,12 +89,11 @@ func (s *filterStep) removes(p *Point) bool {
 	return true
 }
 
+// compareFloats puts -0, which scale makes of negative values, before 0, as
+// KairosDB does.
 func compareFloats(a, b float64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
+	if a == 0 && b == 0 {
+		return cmp.Compare(math.Copysign(1, a), math.Copysign(1, b))
 	}
-	return 0
+	return cmp.Compare(a, b)
 }

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -10,6 +11,7 @@ import (
 func TestPointwise(t *testing.T) {
 	numbers := []sample{{0, 1}, {1000, 4}, {3000, 2.5}, {4000, -7}}
 	mixed := []sample{{0, "b"}, {1, "a"}, {2, "13"}}
+	zeros := []sample{{0, math.Copysign(0, -1)}, {1, 0.0}}
 	tests := []struct {
 		name string
 		args Args
@@ -38,6 +40,10 @@ func TestPointwise(t *testing.T) {
 		{"filter", Args{"filter_op": "gte", "threshold": -7.0}, numbers, nil},
 		{"filter", Args{"filter_op": "equal", "threshold": 4.0}, numbers[:3], []sample{{0, 1}, {3000, 2.5}}},
 		{"filter", Args{"filter_op": "ne", "threshold": 4.0}, numbers, numbers[1:2]},
+		{"filter", Args{"filter_op": "ne"}, zeros, zeros[1:]},
+		{"filter", Args{"filter_op": "equal"}, zeros, zeros[:1]},
+		{"filter", Args{"filter_op": "lt"}, zeros, zeros[1:]},
+		{"filter", Args{"filter_op": "gte", "threshold": math.Copysign(0, -1)}, zeros, nil},
 		{"filter", Args{"filter_op": "gt", "threshold": "a"}, mixed, mixed[1:]},
 		{"filter", Args{"filter_op": "gt", "threshold": 0.0}, mixed, nil},
 		{"filter", Args{"filter_op": "gt", "threshold": true}, numbers, nil},
