@@ -161,7 +161,7 @@ func (x *load) end() {
 // Latencies that clients may meet while nodes come and go.
 const (
 	writeWithin = 2 * time.Second // a write needs the local disk only
-	askWithin   = 6 * time.Second // several rounds, each of which may wait for a node that has just become silent
+	askWithin   = 10 * time.Second // several rounds, each of which may wait for a node that has just become silent
 )
 
 // quiet wants that clients noticed nothing but the stated latency.
