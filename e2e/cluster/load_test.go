@@ -160,7 +160,7 @@ func (x *load) end() {
 
 // Latencies that clients may meet while nodes come and go.
 const (
-	writeWithin = 2 * time.Second // a write needs the local disk only
+	writeWithin = 2 * time.Second  // a write needs the local disk only
 	askWithin   = 10 * time.Second // several rounds, each of which may wait for a node that has just become silent
 )
 
