@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -350,23 +351,7 @@ func (p *coverPass) copyKeys(ctx context.Context) error {
 // write writes the index rows of some keys, not faster than it may.
 func (p *coverPass) write(ctx context.Context, keys []rowKey) error {
 	r := p.coverer.reader
-	type place struct {
-		tag, value string
-		shard      int
-	}
-	groups := map[place][]cql.Entry{}
-	for _, k := range keys {
-		shard := indexShard(k.tags, r.ks.IndexShards)
-		for name, value := range k.tags.All() {
-			at := place{name, value, shard}
-			groups[at] = append(groups[at], cql.Entry{Statement: insertTagRow,
-				Args: []any{p.key.metric, p.key.timeMS, name, value, shard, string(k.typ), cql.TagMap{Tags: k.tags}, p.ttl}})
-		}
-	}
-	var batches [][]cql.Entry
-	for _, entries := range groups {
-		batches = append(batches, cutBatches(entries)...)
-	}
+	batches := tagRowBatches(p.key.metric, p.key.timeMS, slices.Values(keys), r.ks.IndexShards, p.ttl)
 	err := parallel(ctx, coverParallel, len(batches), func(ctx context.Context, i int) error {
 		return r.ks.Session.Batch(ctx, p.stampMS, batches[i])
 	})

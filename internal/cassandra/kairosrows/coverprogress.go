@@ -74,7 +74,7 @@ func (p *coverPass) resume(ctx context.Context) (wait time.Duration, err error) 
 		return coverSilence - max(silent, 0), nil
 	}
 	p.noted = true
-	if before.Mtime == p.mtime && r.verifies {
+	if before.Mtime == p.mtime && r.ordered {
 		p.before = before
 		r.log.Info("a pass over row keys goes on where one before was", "metric", p.key.metric, "row_time", p.key.timeMS, "row_keys", before.Keys)
 	}

@@ -3,7 +3,7 @@ package kairosrows
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/model"
@@ -208,49 +208,12 @@ func (d *Deleter) hasSamples(ctx context.Context, key []byte) (bool, error) {
 // unindex removes the index rows of rows without samples, all of one metric and
 // row time. whole says that these are all the rows that were there.
 func (d *Deleter) unindex(ctx context.Context, p *deletePass, rowTimeMS int64, empty []rowDelete, whole bool) error {
-	var batches [][]cql.Entry
-	groups := map[string][]cql.Entry{}
-	for _, r := range empty {
-		s := r.series
-		if p.legacy {
-			if key, err := (rowtime.Key{Metric: p.metric, RowTimeMS: rowTimeMS, Type: s.Type, Tags: s.Tags}).Append(nil); err == nil {
-				groups["legacy"] = append(groups["legacy"], cql.Entry{Statement: deleteLegacyKey, Args: []any{[]byte(p.metric), key}})
-			}
-		}
-		if s.Type == rowtime.TypeLegacy {
-			continue // no other table knows them
-		}
-		tags := cql.TagMap{Tags: s.Tags}
-		if !whole {
-			groups["keys"] = append(groups["keys"], cql.Entry{Statement: deleteRowKey, Args: []any{p.metric, dataPointsTable, rowTimeMS, string(s.Type), tags}})
-		}
-		if d.ks.Tables.Own {
-			shard := indexShard(s.Tags, d.ks.IndexShards)
-			for name, value := range s.Tags.All() {
-				id := fmt.Sprintf("tag %d %d %s%s", shard, len(name), name, value)
-				e := cql.Entry{Statement: deleteTagRow, Args: []any{p.metric, rowTimeMS, name, value, shard, string(s.Type), tags}}
-				if whole {
-					e = cql.Entry{Statement: deleteTagRows, Args: e.Args[:5]}
-					groups[id] = groups[id][:0]
-				}
-				groups[id] = append(groups[id], e)
-			}
-		}
-		if p.tagIndexed {
-			for _, row := range d.tagIndexRows(s) {
-				for _, pair := range row.pairs {
-					groups["pair "+pair] = append(groups["pair "+pair], cql.Entry{Statement: deleteTagIndexed,
-						Args: []any{p.metric, dataPointsTable, rowTimeMS, pair, string(s.Type), int(row.hash), tags}})
-				}
-			}
-		}
-	}
-	if whole {
-		groups["keys"] = []cql.Entry{{Statement: deleteRowKeys, Args: []any{p.metric, dataPointsTable, rowTimeMS, ""}}}
-	}
-	for _, entries := range groups {
-		batches = append(batches, cutBatches(entries)...)
-	}
+	batches := p.legacyKeys(rowTimeMS, empty)
+	// No other table knows rows of that form.
+	typed := slices.DeleteFunc(slices.Clone(empty), func(r rowDelete) bool { return r.series.Type == rowtime.TypeLegacy })
+	batches = append(batches, p.rowKeys(rowTimeMS, typed, whole)...)
+	batches = append(batches, p.tagRows(rowTimeMS, typed, whole)...)
+	batches = append(batches, p.tagIndexedRows(rowTimeMS, typed)...)
 	err := parallel(ctx, d.cfg.Parallel, len(batches), func(ctx context.Context, i int) error {
 		return d.ks.Session.Batch(ctx, p.stampMS, batches[i])
 	})
@@ -259,6 +222,66 @@ func (d *Deleter) unindex(ctx context.Context, p *deletePass, rowTimeMS int64, e
 	}
 	d.metrics.unindexed.Add(float64(len(empty)))
 	return d.settleRowTime(ctx, p, rowTimeMS)
+}
+
+// legacyKeys are deletes from row_key_index.
+func (p *deletePass) legacyKeys(rowTimeMS int64, empty []rowDelete) [][]cql.Entry {
+	groups := entryGroups[string]{}
+	for _, r := range empty {
+		key, err := rowtime.Key{Metric: p.metric, RowTimeMS: rowTimeMS, Type: r.series.Type, Tags: r.series.Tags}.Append(nil)
+		if p.legacy && err == nil {
+			groups.add("", deleteLegacyKey, []byte(p.metric), key)
+		}
+	}
+	return groups.batches()
+}
+
+// rowKeys are deletes from row_keys.
+func (p *deletePass) rowKeys(rowTimeMS int64, empty []rowDelete, whole bool) [][]cql.Entry {
+	groups := entryGroups[string]{}
+	if whole {
+		groups.add("", deleteRowKeys, p.metric, dataPointsTable, rowTimeMS, "")
+		return groups.batches()
+	}
+	for _, r := range empty {
+		groups.add("", deleteRowKey, p.metric, dataPointsTable, rowTimeMS, string(r.series.Type), cql.TagMap{Tags: r.series.Tags})
+	}
+	return groups.batches()
+}
+
+// tagRows are deletes from varve_row_index.
+func (p *deletePass) tagRows(rowTimeMS int64, empty []rowDelete, whole bool) [][]cql.Entry {
+	if !p.d.ks.Tables.Own {
+		return nil
+	}
+	groups := entryGroups[tagPlace]{}
+	for _, r := range empty {
+		for at := range tagPlaces(r.series.Tags, p.d.ks.IndexShards) {
+			switch {
+			case !whole:
+				groups.add(at, deleteTagRow, p.metric, rowTimeMS, at.tag, at.value, at.shard, string(r.series.Type), cql.TagMap{Tags: r.series.Tags})
+			case len(groups[at]) == 0:
+				groups.add(at, deleteTagRows, p.metric, rowTimeMS, at.tag, at.value, at.shard)
+			}
+		}
+	}
+	return groups.batches()
+}
+
+// tagIndexedRows are deletes from tag_indexed_row_keys.
+func (p *deletePass) tagIndexedRows(rowTimeMS int64, empty []rowDelete) [][]cql.Entry {
+	if !p.tagIndexed {
+		return nil
+	}
+	groups := entryGroups[string]{}
+	for _, r := range empty {
+		for _, row := range p.d.tagIndexRows(r.series) {
+			for _, pair := range row.pairs {
+				groups.add(pair, deleteTagIndexed, p.metric, dataPointsTable, rowTimeMS, pair, string(r.series.Type), int(row.hash), cql.TagMap{Tags: r.series.Tags})
+			}
+		}
+	}
+	return groups.batches()
 }
 
 // tagIndexRows are the rows that a series may have in tag_indexed_row_keys: by

@@ -2,8 +2,10 @@ package kairosrows
 
 import (
 	"context"
+	"iter"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/model"
 )
 
 const (
@@ -13,30 +15,66 @@ const (
 	indexBatchBytes = 64 << 10
 )
 
-// tagRows are the rows of varve_row_index, in batches of one partition.
-func (w *indexWriter) tagRows(rows []pendingRow, ttl int) [][]cql.Entry {
-	if !w.tables.Own {
-		return nil
-	}
-	type key struct {
-		tag, value string
-		shard      int
-	}
-	groups := make(map[key][]cql.Entry)
-	for i := range rows {
-		s := &rows[i].series
-		shard := indexShard(s.Tags, w.shards)
-		for name, value := range s.Tags.All() {
-			k := key{name, value, shard}
-			groups[k] = append(groups[k], cql.Entry{Statement: insertTagRow,
-				Args: []any{s.Metric, rows[i].rowTimeMS, name, value, shard, string(s.Type), cql.TagMap{Tags: s.Tags}, ttl}})
-		}
-	}
+// entryGroups are entries by what names their partition.
+type entryGroups[K comparable] map[K][]cql.Entry
+
+func (g entryGroups[K]) add(k K, st *cql.Statement, args ...any) {
+	g[k] = append(g[k], cql.Entry{Statement: st, Args: args})
+}
+
+// batches returns the entries in batches of one partition.
+func (g entryGroups[K]) batches() [][]cql.Entry {
 	var batches [][]cql.Entry
-	for _, entries := range groups {
+	for _, entries := range g {
 		batches = append(batches, cutBatches(entries)...)
 	}
 	return batches
+}
+
+// A tagPlace names a partition of varve_row_index, within its metric and row
+// time.
+type tagPlace struct {
+	tag, value string
+	shard      int
+}
+
+// tagPlaces yields those that have a row of a row key with these tags.
+func tagPlaces(tags model.Tags, shards int) iter.Seq[tagPlace] {
+	return func(yield func(tagPlace) bool) {
+		shard := indexShard(tags, shards)
+		for name, value := range tags.All() {
+			if !yield(tagPlace{name, value, shard}) {
+				return
+			}
+		}
+	}
+}
+
+// tagRowBatches are the rows of varve_row_index for row keys of one metric and
+// row time.
+func tagRowBatches(metric string, rowTimeMS int64, keys iter.Seq[rowKey], shards, ttl int) [][]cql.Entry {
+	groups := entryGroups[tagPlace]{}
+	for k := range keys {
+		for at := range tagPlaces(k.tags, shards) {
+			groups.add(at, insertTagRow, metric, rowTimeMS, at.tag, at.value, at.shard, string(k.typ), cql.TagMap{Tags: k.tags}, ttl)
+		}
+	}
+	return groups.batches()
+}
+
+// tagRows are the rows of varve_row_index.
+func (w *indexWriter) tagRows(p *indexPart, rows []pendingRow, ttl int) [][]cql.Entry {
+	if !w.tables.Own {
+		return nil
+	}
+	keys := func(yield func(rowKey) bool) {
+		for i := range rows {
+			if !yield(rowKey{rows[i].series.Type, rows[i].series.Tags}) {
+				return
+			}
+		}
+	}
+	return tagRowBatches(p.metric, p.rowTimeMS, keys, w.shards, ttl)
 }
 
 // rowKeys are the rows of row_keys, in batches, with the mark if it may be
@@ -60,20 +98,16 @@ func (w *indexWriter) tagIndexed(rows []pendingRow, ttl int) [][]cql.Entry {
 	if names, all := rules.indexed(rows[0].series.Metric); !w.tables.TagIndexedRowKeys || len(names) == 0 && !all {
 		return nil
 	}
-	groups := make(map[string][]cql.Entry)
+	groups := entryGroups[string]{}
 	for i := range rows {
 		s := &rows[i].series
 		row := rules.row(s.Metric, s.Tags)
 		for _, pair := range row.pairs {
-			groups[pair] = append(groups[pair], cql.Entry{Statement: insertTagIndexedRowKey,
-				Args: []any{s.Metric, dataPointsTable, rows[i].rowTimeMS, pair, string(s.Type), int(row.hash), cql.TagMap{Tags: s.Tags}, ttl}})
+			groups.add(pair, insertTagIndexedRowKey,
+				s.Metric, dataPointsTable, rows[i].rowTimeMS, pair, string(s.Type), int(row.hash), cql.TagMap{Tags: s.Tags}, ttl)
 		}
 	}
-	var batches [][]cql.Entry
-	for _, entries := range groups {
-		batches = append(batches, cutBatches(entries)...)
-	}
-	return batches
+	return groups.batches()
 }
 
 // cutBatches splits entries of one partition into batches.

@@ -226,61 +226,24 @@ func (w *indexWriter) writePartition(ctx context.Context, epoch uint64, stampMS 
 	p := indexPart{metric: rows[0].series.Metric, rowTimeMS: rows[0].rowTimeMS}
 	ids := idHash{seeds: w.seeds}
 	id := ids.partition(p.metric, p.rowTimeMS)
-	before, seen := w.partitions.get(id)
-	if seen {
-		p.known, p.expirySec, p.changedMS = !w.old(before.indexed, id), before.expirySec, before.changedMS
+	before, moved, err := w.recall(ctx, &p, id)
+	if err != nil {
+		return err
 	}
-	isNew := false
-	if !p.known {
-		if err := w.look(ctx, &p); err != nil {
-			return err
-		}
-		if seen && p.changedMS != before.changedMS {
-			// Another node added row keys, or deleted some of those that are known
-			// here; these are as good as new when they are written again.
-			before.foreign, isNew = w.now().Unix(), true
-		}
-	}
-	expiry := p.expirySec
+	isNew, expiry := moved, p.expirySec
 	for i := range rows {
 		expiry = max(expiry, w.indexExpiry(rows[i].needSec))
 		e, ok := w.rows.get(rows[i].id)
 		isNew = isNew || !ok || e.expirySec <= w.now().Unix() || e.atSec <= before.foreign
 	}
-	ttl := w.ttl(expiry)
 	grown := expiry > p.expirySec
-
-	if w.tables.Own && (p.covered || grown) {
-		st, args := updateRowExpiry, []any{p.metric, p.rowTimeMS, expiresColumn(expiry), ttl}
-		if p.covered {
-			st, args = insertRowState, []any{p.metric, p.rowTimeMS, WroteHere, expiresColumn(expiry), ttl}
-		}
-		if err := w.session.Exec(ctx, st, stampMS, args...); err != nil {
-			return err
-		}
-	}
-	if err := w.sendAll(ctx, stampMS, w.tagRows(rows, ttl)); err != nil {
+	if err := w.insert(ctx, stampMS, &p, rows, expiry); err != nil {
 		return err
-	}
-	if err := w.sendAll(ctx, stampMS, append(w.rowKeys(&p, rows, ttl), w.tagIndexed(rows, ttl)...)); err != nil {
-		return err
-	}
-	if !p.known || grown {
-		if err := w.session.Exec(ctx, insertRowTime, stampMS, p.metric, dataPointsTable, p.rowTimeMS, ttl); err != nil {
-			return err
-		}
-	}
-	if !p.known {
-		if err := w.session.Exec(ctx, insertMetricName, stampMS, []byte(metricNamesKey), w.nameColumn(p.metric), stringIndexValue); err != nil {
-			return err
-		}
 	}
 	if isNew {
-		moved, err := w.moveChanged(ctx, p.metric, p.rowTimeMS, p.changedMS, ttl)
-		if err != nil {
+		if p.changedMS, err = w.moveChanged(ctx, p.metric, p.rowTimeMS, p.changedMS, w.ttl(expiry)); err != nil {
 			return err
 		}
-		p.changedMS = moved
 	}
 	written := indexed{expirySec: expiry, atSec: w.now().Unix()}
 	part := indexedPart{indexed: written, changedMS: p.changedMS, foreign: before.foreign}
@@ -292,6 +255,56 @@ func (w *indexWriter) writePartition(ctx context.Context, epoch uint64, stampMS 
 		w.rows.put(epoch, rows[i].id, written)
 	}
 	return nil
+}
+
+// recall fills p with what is known of a partition, or with what it finds out.
+// moved says that another node has added row keys since, or has deleted some of
+// those that are known here; these are as good as new when they are written
+// again.
+func (w *indexWriter) recall(ctx context.Context, p *indexPart, id rowID) (before indexedPart, moved bool, err error) {
+	before, seen := w.partitions.get(id)
+	if seen {
+		p.known, p.expirySec, p.changedMS = !w.old(before.indexed, id), before.expirySec, before.changedMS
+	}
+	if p.known {
+		return before, false, nil
+	}
+	if err := w.look(ctx, p); err != nil {
+		return before, false, err
+	}
+	if moved = seen && p.changedMS != before.changedMS; moved {
+		before.foreign = w.now().Unix()
+	}
+	return before, moved, nil
+}
+
+// insert writes the rows of all tables, in order, to live until expirySec.
+func (w *indexWriter) insert(ctx context.Context, stampMS int64, p *indexPart, rows []pendingRow, expirySec int64) error {
+	ttl, grown := w.ttl(expirySec), expirySec > p.expirySec
+	if w.tables.Own && (p.covered || grown) {
+		st, args := updateRowExpiry, []any{p.metric, p.rowTimeMS, expiresColumn(expirySec), ttl}
+		if p.covered {
+			st, args = insertRowState, []any{p.metric, p.rowTimeMS, WroteHere, expiresColumn(expirySec), ttl}
+		}
+		if err := w.session.Exec(ctx, st, stampMS, args...); err != nil {
+			return err
+		}
+	}
+	if err := w.sendAll(ctx, stampMS, w.tagRows(p, rows, ttl)); err != nil {
+		return err
+	}
+	if err := w.sendAll(ctx, stampMS, append(w.rowKeys(p, rows, ttl), w.tagIndexed(rows, ttl)...)); err != nil {
+		return err
+	}
+	if !p.known || grown {
+		if err := w.session.Exec(ctx, insertRowTime, stampMS, p.metric, dataPointsTable, p.rowTimeMS, ttl); err != nil {
+			return err
+		}
+	}
+	if p.known {
+		return nil
+	}
+	return w.session.Exec(ctx, insertMetricName, stampMS, []byte(metricNamesKey), w.nameColumn(p.metric), stringIndexValue)
 }
 
 // look finds out about a partition that is not known: whether it is empty, and

@@ -231,7 +231,7 @@ func (l *Look) uncoveredKeys(ctx context.Context, p *partition, s stamp, by, mat
 	reader := l.reader
 	literals, possible := sortedLiterals(by)
 	kind := kindOf(p.key.metric, literals)
-	if !possible || !reader.verifies || reader.givenUp.has(kind, reader.now()) {
+	if !possible || !reader.ordered || reader.givenUp.has(kind, reader.now()) {
 		return l.sharedKeys(ctx, p, matchers)
 	}
 	loading := reader.postings.begin(p.key)

@@ -247,7 +247,7 @@ const (
 // Where a map may be stored in another order than it is bound in, row keys are
 // not found in this way, and all are believed to exist.
 func (l *Look) existing(ctx context.Context, p *partition, keys []rowKey) ([]rowKey, error) {
-	if !l.reader.verifies {
+	if !l.reader.ordered {
 		return keys, nil
 	}
 	byType := map[model.Type][]cql.TagMap{}

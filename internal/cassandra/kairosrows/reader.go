@@ -23,10 +23,10 @@ type Reader struct {
 	flights  flights
 	givenUp  givenUp
 
-	verifies      bool // the inverted index is checked against row_keys
+	ordered       bool // Cassandra keeps tags in one order, so that row keys can be looked for by them
 	badLegacyKeys prometheus.Counter
 	answered      *prometheus.CounterVec
-	registerer    prometheus.Registerer
+	unregister    func()
 }
 
 // ReaderOptions are what a Reader is given to work with. All may be zero.
@@ -46,7 +46,7 @@ func NewReader(ks *Keyspace, config ReadConfig, o ReaderOptions) (*Reader, error
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	r := &Reader{
-		config: config, ks: ks, log: o.Logger, now: o.Now, registerer: o.Registerer,
+		config: config, ks: ks, log: o.Logger, now: o.Now,
 		chunks:   newChunkCache(int64(config.ChunkCacheBytes), config.ChunkCacheAge, o.Now),
 		postings: newPostingsCache(int64(config.PostingsCacheBytes), config.KairosDBLag, o.Now),
 		badLegacyKeys: prometheus.NewCounter(prometheus.CounterOpts{
@@ -56,17 +56,11 @@ func NewReader(ks *Keyspace, config ReadConfig, o ReaderOptions) (*Reader, error
 		Help: "partitions of row keys that lookups needed, by how they were answered: cached, indexed (by the inverted index), scanned (some pages of them), full (read whole), shared (read whole by another question at that time); uncovered counts besides those that the inverted index could not answer since it may lack what KairosDB wrote"},
 		[]string{"how"})
 	r.legacy.missing = !ks.Tables.RowKeyIndex
-	r.verifies = keepsMapsInOrder(ks.Session.State().Version)
+	r.ordered = keepsMapsInOrder(ks.Session.State().Version)
 	r.cover = newCoverer(r)
-	if o.Registerer != nil {
-		for i, c := range r.collectors() {
-			if err := o.Registerer.Register(c); err != nil {
-				for _, before := range r.collectors()[:i] {
-					o.Registerer.Unregister(before)
-				}
-				return nil, fmt.Errorf("register metrics of the keyspace's reader: %w", err)
-			}
-		}
+	var err error
+	if r.unregister, err = register(o.Registerer, r.collectors()); err != nil {
+		return nil, fmt.Errorf("register metrics of the keyspace's reader: %w", err)
 	}
 	r.cover.start()
 	return r, nil
@@ -75,11 +69,7 @@ func NewReader(ks *Keyspace, config ReadConfig, o ReaderOptions) (*Reader, error
 // Close ends the work in the background.
 func (r *Reader) Close() {
 	r.cover.close()
-	if r.registerer != nil {
-		for _, c := range r.collectors() {
-			r.registerer.Unregister(c)
-		}
-	}
+	r.unregister()
 }
 
 func (r *Reader) collectors() []prometheus.Collector {

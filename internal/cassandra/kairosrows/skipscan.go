@@ -2,7 +2,6 @@ package kairosrows
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -212,9 +211,6 @@ func (l *Look) scan(ctx context.Context, p *partition, literals []literal, match
 			return nil, false, err
 		}
 		page, err := l.seek(ctx, p, s.from.typ, tags, size)
-		if refused := (*cql.RefusedError)(nil); errors.As(err, &refused) {
-			return nil, false, nil // a place that is too long to be named
-		}
 		if err != nil {
 			return nil, false, err
 		}

@@ -1,12 +1,17 @@
 package kairosrows
 
 import (
+	"errors"
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
 	"varve/internal/model"
+	"varve/internal/store"
 )
 
 // drawTags draws small sets of tags, in names that sort before and after each
@@ -75,4 +80,108 @@ func TestSkipScan(t *testing.T) {
 			t.Fatalf("%v: found %v, want %v of %v", matchers, got, want, keys)
 		}
 	})
+}
+
+// TestScans: what a scan of a partition that the inverted index lacks finds, and
+// when it gives way to reading the partition whole.
+func TestScans(t *testing.T) {
+	config := readConfig()
+	config.CoverRate = 0
+	b := newReadBench(t, config, nil)
+	row := cityTime(0)
+	within := model.TimeRange{StartMS: row, EndMS: row + 1}
+	long := strings.Repeat("y", 70_000)
+	for _, test := range []struct {
+		name     string
+		tags     []model.Tags
+		matchers []model.Matcher
+		found    int
+		whole    bool
+	}{
+		{"nothing", nil, []model.Matcher{oneOf("a", "1")}, 0, false},
+		{"no such tag", []model.Tags{{}, model.MustTags("a", "1"), model.MustTags("c", "1")}, []model.Matcher{oneOf("b", "1")}, 0, false},
+		{"without tags", []model.Tags{{}}, []model.Matcher{oneOf("b", "1")}, 0, false},
+		{"two tags and a pattern", []model.Tags{model.MustTags("a", "1", "b", "1"), model.MustTags("a", "1", "b", "2"), model.MustTags("a", "1", "b", "2", "c", "x1"), model.MustTags("a", "1", "b", "2", "c", "y1"), model.MustTags("b", "2")},
+			[]model.Matcher{oneOf("b", "2", "3"), oneOf("a", "1"), {Tag: "c", Patterns: []*model.Pattern{pattern(t, "x.*")}}}, 1, false},
+		{"one tag twice", []model.Tags{model.MustTags("a", "1"), model.MustTags("a", "2"), model.MustTags("a", "3")}, []model.Matcher{oneOf("a", "1", "2"), oneOf("a", "2", "3")}, 1, false},
+		{"one tag twice, for nothing", []model.Tags{model.MustTags("a", "1")}, []model.Matcher{oneOf("a", "1"), oneOf("a", "2")}, 0, true},
+		{"a value too long to be there", []model.Tags{model.MustTags("a", "1"), model.MustTags("b", "1")}, []model.Matcher{oneOf("b", long)}, 0, false},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			metric := b.metric(test.name)
+			b.exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, tableName, row)
+			for _, tags := range test.tags {
+				b.stamp++
+				b.kairosRow(b.stamp, metric, row, tags)
+			}
+			l := b.reader.Look()
+			found := b.lookup(l, store.Selection{Metric: metric, Range: within, Matchers: test.matchers})
+			if trace := l.Trace(); len(found) != test.found || trace.UncoveredPartitions != 1 || (trace.FullPartitions == 1) != test.whole || (trace.ScannedPartitions == 1) == test.whole {
+				t.Errorf("%d series, trace %+v", len(found), trace)
+			}
+		})
+	}
+	t.Run("limit", func(t *testing.T) {
+		metric := b.metric("limit")
+		b.fillKairos(metric, row, cityKeys(0, 1500))
+		ask := func(limit int) error {
+			_, err := b.reader.Look().Lookup(t.Context(), store.Selection{Metric: metric, Range: within, Limit: limit, LimitKey: "query.max_series",
+				Matchers: []model.Matcher{oneOf("region", "region-7")}})
+			return err
+		}
+		var limit *store.LimitError
+		if err := ask(49); !errors.As(err, &limit) || limit.Need <= 49 {
+			t.Errorf("50 series of 49: %v", err)
+		}
+		if err := ask(50); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("kept", func(t *testing.T) {
+		metric := b.metric("kept")
+		b.fillKairos(metric, row, cityKeys(0, 100))
+		sel := store.Selection{Metric: metric, Range: within, Matchers: []model.Matcher{oneOf("city", "city-000007")}}
+		b.lookup(nil, sel)
+		b.sent()
+		l := b.reader.Look()
+		if found := b.lookup(l, sel); len(found) != 1 || l.Trace().CachedPartitions != 1 || b.sent()["seek_row_keys"] > 0 {
+			t.Errorf("asked again: %d series, trace %+v", len(found), l.Trace())
+		}
+		b.stamp++
+		b.kairosRow(b.stamp, metric, row, model.MustTags("city", "city-000007", "new", "yes"))
+		if found := b.lookup(nil, sel); len(found) != 2 {
+			t.Errorf("after KairosDB added one: %d series", len(found))
+		}
+	})
+}
+
+// TestGivenUp: what is of no use is remembered for a while, in bounds.
+func TestGivenUp(t *testing.T) {
+	var g givenUp
+	now := time.Unix(1_800_000_000, 0)
+	a := kindOf("m", []literal{{"a", nil}})
+	g.add(a, now)
+	for after, want := range map[time.Duration]bool{0: true, scanGivenUp - 1: true, scanGivenUp: false} {
+		if g.has(a, now.Add(after)) != want {
+			t.Errorf("after %v: %v", after, !want)
+		}
+	}
+	if g.has(kindOf("m", []literal{{"b", nil}}), now) || g.has(kindOf("m", []literal{{"a", nil}, {"b", nil}}), now) {
+		t.Error("of other tags too")
+	}
+	for i := range 2 * maxGivenUp {
+		g.add(scanKind{metric: fmt.Sprint(i)}, now)
+		if len(g.until) > maxGivenUp {
+			t.Fatalf("%d are remembered", len(g.until))
+		}
+	}
+}
+
+func pattern(t *testing.T, text string) *model.Pattern {
+	t.Helper()
+	p, err := model.NewPattern(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
 }

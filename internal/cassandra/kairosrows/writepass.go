@@ -18,6 +18,8 @@ type writePass struct {
 	stampMS int64
 	nowMS   int64
 	fail    context.CancelCauseFunc
+
+	key []byte // of eachRow
 }
 
 // slices calls f with the series of the source, some thousand at a time.
@@ -67,7 +69,6 @@ func (p *writePass) index(ctx context.Context, ids []uint32) error {
 	var run head.Run
 	var cols model.Columns
 	var missing []pendingRow
-	var key []byte
 	hash := idHash{seeds: w.index.seeds}
 	for _, id := range ids {
 		series, ok, err := p.load(id, &run, &cols)
@@ -77,43 +78,48 @@ func (p *writePass) index(ctx context.Context, ids []uint32) error {
 		if !ok || w.refusedSeries(series) != "" {
 			continue
 		}
-		var row pendingRow
-		found, oversize := false, false
-		add := func() {
+		p.eachRow(series, run.Kind, &cols, func(row pendingRow) {
 			if row.id = hash.row(series, row.rowTimeMS); !w.index.fresh(&row) {
 				missing = append(missing, row)
 			}
-		}
-		for i, ms := range cols.Times {
-			at := w.spec.RowTime(ms)
-			if found && at != row.rowTimeMS {
-				add()
-				found = false
-			}
-			expiry, reason := p.sample(run.Kind, &cols, i)
-			if reason != "" || oversize {
-				continue
-			}
-			if !found {
-				row, found = pendingRow{series: series, rowTimeMS: at}, true
-				if key, err = keyOf(series, at, key[:0]); err != nil {
-					found, oversize = false, true
-					continue
-				}
-			}
-			if expiry != forever {
-				expiry = ceilSeconds(expiry)
-			}
-			row.needSec = max(row.needSec, expiry)
-		}
-		if found {
-			add()
-		}
+		})
 	}
 	if len(missing) == 0 {
 		return nil
 	}
 	return w.index.write(ctx, epoch, w.deletes.above(p.stampMS), missing)
+}
+
+// eachRow calls f with each row that gets samples of a series, and until when
+// these live.
+func (p *writePass) eachRow(series model.Series, k model.Kind, cols *model.Columns, f func(pendingRow)) {
+	var row pendingRow
+	open := false
+	for i, ms := range cols.Times {
+		at := p.w.spec.RowTime(ms)
+		if open && at != row.rowTimeMS {
+			f(row)
+			open = false
+		}
+		expiry, reason := p.sample(k, cols, i)
+		if reason != "" {
+			continue
+		}
+		if !open {
+			var err error
+			if p.key, err = keyOf(series, at, p.key[:0]); err != nil {
+				return // it is too long, at any time
+			}
+			row, open = pendingRow{series: series, rowTimeMS: at}, true
+		}
+		if expiry != forever {
+			expiry = ceilSeconds(expiry)
+		}
+		row.needSec = max(row.needSec, expiry)
+	}
+	if open {
+		f(row)
+	}
 }
 
 func keyOf(s model.Series, rowTimeMS int64, dst []byte) ([]byte, error) {
