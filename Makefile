@@ -24,8 +24,9 @@ test-contract: ## run all that is promised over CASSANDRA (5.0.8 or 4.1.10), som
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra -cassandra.conformance -count=1 -timeout 40m
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra/... ./internal/kairos -count=1
 
-test-cluster: ## kill and pause nodes of a ring of three under load, some ten minutes
+test-cluster: ## kill and pause nodes of rings of three under load, and nodes with users and TLS; some 15 minutes
 	go test ./e2e/cluster -run TestRing -cluster -v -count=1 -timeout 40m
+	go test ./internal/cassandra/cql ./internal/cassandra/kairosrows -run 'TestThreeNodes|TestSecuredNode|TestRights' -cassandra.long -p 1 -v -count=1 -timeout 20m
 
 race: ## run the tests of concurrent packages under the race detector
 	@if command -v "$$(go env CC)" >/dev/null; then \
