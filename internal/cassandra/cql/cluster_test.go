@@ -183,11 +183,18 @@ func TestThreeNodes(t *testing.T) {
 
 	// Two killed: what is told is first no answer in time, then too few
 	// replicas; the session stays connected.
+	timeouts := func() float64 {
+		return metric(t, registry, "varve_cql_attempts_total", map[string]string{"statement": "insert", "result": "timeout"})
+	}
+	before := timeouts()
 	cluster.Nodes[1].Kill()
 	cluster.Nodes[2].Kill()
 	_, failed, _ = l.look("two nodes killed", 30*time.Second)
 	if failed == 0 {
 		t.Error("no error with one replica of three")
+	}
+	if n := timeouts(); n == before {
+		t.Errorf("%v timeouts of writes before two nodes were killed, and after", n)
 	}
 	err := s.Exec(t.Context(), insert, 1000, []byte("k"), []byte("c"), []byte("v"))
 	var unavailable *store.UnavailableError
