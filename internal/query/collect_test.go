@@ -127,6 +127,9 @@ func TestNullsAmongNumbers(t *testing.T) {
 		{"avg", Args{"sampling": Sampling{1, Hours}}, []sample{null, one}, false},
 		{"avg", Args{"sampling": Sampling{1, Seconds}}, []sample{null, one}, true},
 		{"trim", nil, []sample{null}, false},
+		{"sma", Args{"size": int64(3)}, []sample{null, one}, false},
+		{"sma", Args{"size": int64(2)}, []sample{null, one}, true},
+		{"sma", Args{"size": int64(1)}, []sample{one, {2000, nil}}, true},
 	} {
 		_, err := apply(t, newStep(t, tt.name, tt.args), 0, 5000, tt.in...)
 		if (err != nil) != tt.fails {

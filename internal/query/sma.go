@@ -1,5 +1,7 @@
 package query
 
+import "varve/internal/model"
+
 // smaSpec is the mean of the last points.
 func smaSpec() AggregatorSpec {
 	return AggregatorSpec{
@@ -39,18 +41,28 @@ type smaStream struct {
 	suffix []float64 // suffix[i] is the sum of ring[i:] when the ring was full last
 	back   float64
 	at     int
+	null   bool // a null came, which is refused with the first mean only
 }
 
 func (s *smaStream) Next(p *Point) (bool, error) {
 	for {
-		ok, err := nextNumber(s.in, p)
+		ok, err := s.in.Next(p)
 		if !ok || err != nil {
 			return false, err
 		}
-		if err := s.push(p.Float()); err != nil {
+		v := 0.0
+		if p.Kind == model.Null {
+			s.null = true
+		} else {
+			v = p.Float()
+		}
+		if err := s.push(v); err != nil {
 			return false, err
 		}
 		if int64(len(s.ring)) == s.size {
+			if s.null {
+				return false, errNull
+			}
 			p.setDouble(p.TimeMS, (s.suffix[s.at]+s.back)/float64(s.size))
 			return true, nil
 		}
