@@ -147,8 +147,7 @@ func TestCancelElsewhere(t *testing.T) {
 	b := newCancelBench(t)
 	other := b.node("other", 0, nil)
 	asked := make(chan Job, 1)
-	var worker *Deleter
-	worker = b.node("worker", 0, func(rows int64) {
+	worker := b.node("worker", 0, func(rows int64) {
 		if rows == 1 {
 			go func() {
 				job, err := other.Cancel(b.ctx, b.job(other).ID)

@@ -288,3 +288,30 @@ func TestLivesOfIndexRows(t *testing.T) {
 		}
 	}
 }
+
+// TestPassFails: a pass that fails is made again after a while, and counted.
+func TestPassFails(t *testing.T) {
+	config := readConfig()
+	config.CoverRate = 1_000_000
+	b := newReadBench(t, config, func(*cql.Session) {})
+	c := b.reader.cover
+	c.close() // nothing in the background
+	p := partKey{b.metric("m"), cityTime(0)}
+	b.fillKairos(p.metric, p.timeMS, cityKeys(0, 10))
+	if err := b.ks.Session.Change(t.Context(), &cql.Statement{Name: "test", Text: "DROP TABLE varve_row_index"}); err != nil {
+		t.Fatal(err)
+	}
+	c.coverOrPutOff(t.Context(), p)
+	if at := time.Until(c.asked[p]); float64Of(t, c.failures) != 1 || at <= 0 || at > retryAfter {
+		t.Errorf("%v failures, again in %v", float64Of(t, c.failures), at)
+	}
+	if _, wait, due := c.take(); due || wait <= 0 || wait > retryAfter {
+		t.Errorf("due %v, in %v", due, wait)
+	}
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	c.coverOrPutOff(done, p)
+	if n := float64Of(t, c.failures); n != 1 {
+		t.Errorf("%v failures after the end of the process", n)
+	}
+}

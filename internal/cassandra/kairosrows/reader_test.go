@@ -10,12 +10,15 @@ import (
 	"log/slog"
 	"maps"
 	"math/rand/v2"
+	"reflect"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/cql/cqltest"
@@ -323,4 +326,41 @@ func (b *readBench) checkMatchers(metric string) {
 
 func sortFound(found []SeriesRows) {
 	slices.SortFunc(found, func(a, b SeriesRows) int { return a.Series.Compare(b.Series) })
+}
+
+func TestReadConfig(t *testing.T) {
+	if err := DefaultReadConfig().Validate(); err != nil {
+		t.Error(err)
+	}
+	bad := ReadConfig{PostingsCacheBytes: -1, PostingsCacheAge: -1, ChunkCacheBytes: -1, ChunkCacheAge: -1, FinishedAfter: -1,
+		IndexReads: 0, Settle: -1, KairosDBLag: 2 * time.Hour, CoverRate: -1, CoverInterval: 0}
+	err := bad.Validate()
+	for i := range reflect.TypeFor[ReadConfig]().NumField() {
+		key := reflect.TypeFor[ReadConfig]().Field(i).Tag.Get("yaml")
+		if err == nil || !strings.Contains(err.Error(), key+": ") {
+			t.Errorf("%s is not reported: %v", key, err)
+		}
+	}
+}
+
+// TestRegister: metrics are registered all or none, and taken back.
+func TestRegister(t *testing.T) {
+	r := prometheus.NewRegistry()
+	newCounter := func(name string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: name})
+	}
+	taken := newCounter("taken")
+	r.MustRegister(taken)
+	all := []prometheus.Collector{newCounter("a"), newCounter("b"), newCounter("taken")}
+	if _, err := register(r, all); err == nil {
+		t.Error("a name was taken twice")
+	}
+	unregister, err := register(r, all[:2])
+	if err != nil {
+		t.Fatal("after one that failed: ", err)
+	}
+	unregister()
+	if found, err := r.Gather(); err != nil || len(found) != 1 {
+		t.Errorf("left: %v, %v", found, err)
+	}
 }

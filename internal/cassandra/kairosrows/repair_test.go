@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"varve/internal/cassandra/cql"
@@ -34,8 +35,16 @@ func TestEndOfPart(t *testing.T) {
 	}
 }
 
+// ownKeyspace has a keyspace made that no other test fills: a repair walks over
+// all there is.
+func ownKeyspace() Config {
+	c := DefaultConfig()
+	c.IndexShards = 2
+	return c
+}
+
 func TestRepair(t *testing.T) {
-	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	b := newBench(t, ownKeyspace(), DefaultWriteConfig(), "")
 	d := b.deleter(noNodes(), time.Now)
 	exec := func(text string, args ...any) {
 		t.Helper()
@@ -124,9 +133,7 @@ func TestRepair(t *testing.T) {
 // from the last point that it was told of, finds and mends the same as one that
 // is not, and counts everything once.
 func TestRepairGoesOn(t *testing.T) {
-	c := DefaultConfig()
-	c.IndexShards = 2
-	b := newBench(t, c, DefaultWriteConfig(), "")
+	b := newBench(t, ownKeyspace(), DefaultWriteConfig(), "")
 	d := b.deleter(noNodes(), time.Now)
 	src := new(memory)
 	for i := range 700 { // more than a chunk
@@ -206,4 +213,61 @@ func TestRepairGoesOn(t *testing.T) {
 	if _, err := d.Repair(b.ctx, RepairOptions{From: &RepairReport{Phase: "of old"}}); err == nil || !strings.Contains(err.Error(), "begin anew") {
 		t.Errorf("a phase that is not known: %v", err)
 	}
+}
+
+// TestRepairOldRows: a row of the form before 1.2 that no index knows is found
+// through row_key_index afterwards.
+func TestRepairOldRows(t *testing.T) {
+	b := newBench(t, ownKeyspace(), DefaultWriteConfig(), "")
+	b.ks.Spec = rowtime.Spec{Width: rowtime.DefaultWidth, Unit: rowtime.Legacy}
+	b.writer = b.newWriter(DefaultWriteConfig(), time.Now)
+	d := b.deleter(noNodes(), time.Now)
+	at := b.ks.Spec.RowTime(someTime)
+	for _, name := range []string{"lost", "found"} {
+		key, err := rowtime.Key{Metric: b.name(name), RowTimeMS: at, Type: rowtime.TypeLegacy, Tags: model.MustTags("k", "v")}.Append(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		exec := func(text string, args ...any) {
+			t.Helper()
+			if err := b.ks.Session.Exec(b.ctx, &cql.Statement{Name: "test", Text: text}, 1000, args...); err != nil {
+				t.Fatal(err)
+			}
+		}
+		exec("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", key, columnBytes(2), []byte{5})
+		if name == "found" {
+			exec("INSERT INTO row_key_index (key, column1, value) VALUES (?, ?, ?)", []byte(b.name(name)), key, []byte{0})
+			exec("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte("metric_names"), b.name(name), []byte{})
+		}
+	}
+	for _, want := range []int64{1, 0} {
+		if report, err := d.Repair(b.ctx, RepairOptions{}); err != nil || report.Rows != 2 || report.Unindexed != want || report.Changes() != want {
+			t.Errorf("%+v, %v", report, err)
+		}
+	}
+	found, err := b.reader().Look().Lookup(b.ctx, store.Selection{Metric: b.name("lost"), Range: model.AllTime})
+	if err != nil || len(found) != 2 { // longs and doubles, for all one can tell
+		t.Errorf("%v, %v", found, err)
+	}
+}
+
+// TestRepairPace: a repair looks at no more rows than it may, and does not wait
+// when it is interrupted.
+func TestRepairPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &repair{d: &Deleter{now: time.Now}, o: RepairOptions{Rate: 1000}, began: time.Now()}
+		for range 10 {
+			if err := r.pace(t.Context(), 500); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if took := time.Since(r.began); took != 5*time.Second {
+			t.Errorf("5000 rows took %v", took)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := r.pace(ctx, 5000); !errors.Is(err, context.DeadlineExceeded) || time.Since(r.began) != 6*time.Second {
+			t.Errorf("%v after %v", err, time.Since(r.began))
+		}
+	})
 }
