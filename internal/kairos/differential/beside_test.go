@@ -121,13 +121,13 @@ func openShared(t *testing.T, config cql.Config, kind shared) *cassandra.Store {
 }
 
 // wholeSeconds takes from the points what a keyspace of seconds can not hold. Of
-// points that only fractions told apart one stays.
+// points of a round that only fractions told apart one stays.
 func (w *world) wholeSeconds() {
 	kept, owners, taken := w.points[:0], map[string]string{}, map[string]bool{}
 	for _, p := range w.points {
 		p.TimeMS = floorSecond(p.TimeMS)
-		own := fmt.Sprint(p.series(), p.TimeMS)
-		if taken[own] && p.Round == 0 {
+		own := fmt.Sprint(p.Round, p.series(), p.TimeMS)
+		if taken[own] {
 			continue
 		}
 		// Strings and large numbers of several series must not meet, see fill.
