@@ -129,6 +129,7 @@ func (e *waitError) Unwrap() error { return e.err }
 var (
 	errAttemptTimeout = errors.New("no answer in time")
 	errStalled        = errors.New("the node does not answer anything at present")
+	errWaits          = errors.New("the node seems to wait for another one that was lost")
 	errNoSession      = errors.New("not connected")
 )
 
@@ -141,7 +142,7 @@ func classify(ctx context.Context, err error) class {
 	switch {
 	case errors.As(err, &away):
 		return classNoHost
-	case errors.Is(err, errAttemptTimeout), errors.Is(err, errStalled):
+	case errors.Is(err, errAttemptTimeout), errors.Is(err, errStalled), errors.Is(err, errWaits):
 		return classTimeout
 	}
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ctx.Err())) {

@@ -234,6 +234,32 @@ func TestWireSlow(t *testing.T) {
 	}
 }
 
+// TestWireLostReplica: after a node was lost, a read at one that seems to wait for
+// it is tried at another one. TestWireSlow shows that it is waited for otherwise.
+func TestWireLostReplica(t *testing.T) {
+	nodes := startWire(t, 3)
+	s, registry := openWire(t, nodes, func(c *cql.Config) { c.StallAfter = time.Second })
+	const waits = 8 * time.Second
+	nodes[0].says(func(string) reply { return reply{delay: waits} })
+	nodes[2].stop()
+	until(t, 10*time.Second, "lost", func() bool { return s.State().Nodes == 2 })
+	for i := range 6 {
+		start := time.Now()
+		if _, err := s.One(t.Context(), selectAll, []any{[]byte{byte(i)}}, nil, nil, nil); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(start); took > waits/2 {
+			t.Errorf("read %d took %v", i, took)
+		}
+	}
+	if asked := len(nodes[0].asked(selectAll)); asked == 0 {
+		t.Error("the node that waits was never asked")
+	}
+	if n := metric(t, registry, "varve_cql_limit_cuts_total", map[string]string{"kind": "read"}); n > 0 {
+		t.Errorf("the node that waits was cut %v times", n)
+	}
+}
+
 // TestWirePace: a node that answers above the goal is given fewer statements at
 // once, and the other one more; when it is quick again it gets its share.
 func TestWirePace(t *testing.T) {

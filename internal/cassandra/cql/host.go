@@ -29,6 +29,7 @@ type hosts struct {
 
 	mu    sync.Mutex
 	known map[string]*host // by host id
+	lost  time.Time        // when a node became silent or went down, last
 }
 
 type host struct {
@@ -36,6 +37,7 @@ type host struct {
 	since    time.Time // last answer, or when it became busy
 	suspect  bool      // was silent, and has not answered since
 	probed   bool      // a probe is under way
+	down     bool      // says the driver
 	kind     [kinds]struct {
 		inFlight int
 		pace     pace
@@ -121,7 +123,9 @@ func (c *choice) order() gocql.SelectedHost {
 		if info == nil || !info.IsUp() {
 			continue
 		}
-		switch silent, full := c.hosts.look(info.HostID(), c.kind); {
+		silent, full := c.hosts.look(info.HostID(), c.kind)
+		full = full || c.attempt != nil && c.attempt.avoid == info.HostID()
+		switch {
 		case silent:
 			c.silent = append(c.silent, h)
 		case full && isOther:
@@ -292,9 +296,43 @@ func (p *hosts) answered(id string) {
 func (p *hosts) unanswered(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if h := p.known[id]; h != nil && p.now().Sub(h.since) > p.stallAfter {
-		h.suspect = true
+	if h := p.known[id]; h != nil && !h.suspect && p.now().Sub(h.since) > p.stallAfter {
+		h.suspect, p.lost = true, p.now()
 	}
+}
+
+// lostFor is how long after a node was lost others may still ask it: some 20 s
+// until they know, and what was under way then.
+const lostFor = 30 * time.Second
+
+// lostLately says that a node was lost not long ago.
+func (p *hosts) lostLately() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return !p.lost.IsZero() && p.now().Sub(p.lost) < lostFor
+}
+
+// HostDown is called by the driver when a node went, and at each vain attempt to
+// connect with it.
+func (p *hosts) HostDown(h *gocql.HostInfo) {
+	p.setDown(h, true)
+	p.HostSelectionPolicy.HostDown(h)
+}
+
+// HostUp is called by the driver when a node came.
+func (p *hosts) HostUp(h *gocql.HostInfo) {
+	p.setDown(h, false)
+	p.HostSelectionPolicy.HostUp(h)
+}
+
+func (p *hosts) setDown(h *gocql.HostInfo, down bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	known := p.hostLocked(h.HostID())
+	if down && !known.down {
+		p.lost = p.now()
+	}
+	known.down = down
 }
 
 // learn tells the node's pace how a statement ended: after a time, or timed out.

@@ -345,6 +345,8 @@ func (o observer) observe(ctx context.Context, h *gocql.HostInfo, took time.Dura
 	}
 	var timedOut bool
 	switch c, cause := classify(ctx, err), context.Cause(ctx); {
+	case errors.Is(cause, errWaits):
+		return // not this node's fault
 	case errors.Is(cause, errStalled), errors.Is(cause, errAttemptTimeout), c.congested():
 		timedOut = true
 	case c == classOK, c == classCanceled && took > o.hosts.goal: // it would have taken longer still

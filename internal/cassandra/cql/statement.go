@@ -143,9 +143,11 @@ func (s *Session) do(ctx context.Context, st *Statement, k kind, size int, timeo
 	if s.options.Observe != nil {
 		s.options.Observe(st.Name)
 	}
-	pause, began := s.config.RetryPause, s.now()
+	pause, began, before := s.config.RetryPause, s.now(), ""
 	for n := 1; ; n++ {
-		took, err := s.try(ctx, st, k, size, timeout, f)
+		a := &attempt{statement: st.Name, kind: k, scan: st.Scan, patient: k == writes, hasty: k == reads && !st.Scan && n <= hastyAttempts, avoid: before}
+		took, err := s.try(ctx, st, a, size, timeout, f)
+		before, _ = a.node()
 		if wait := (*waitError)(nil); errors.As(err, &wait) {
 			return fmt.Errorf("%s: %w", st.Name, err)
 		}
@@ -166,20 +168,25 @@ func (s *Session) do(ctx context.Context, st *Statement, k kind, size int, timeo
 	}
 }
 
+// hastyAttempts are how many of a read's attempts are given up after stall_after
+// while a node was lost lately: the node that was asked may be waiting for it, and
+// does so for up to 5 s, until it has learned to ask others.
+const hastyAttempts = 2
+
 // try runs f once, when there is room.
-func (s *Session) try(ctx context.Context, st *Statement, k kind, size int, timeout time.Duration, f func(context.Context, *gocql.Session) error) (took time.Duration, err error) {
-	l := s.limiters[k]
+func (s *Session) try(ctx context.Context, st *Statement, a *attempt, size int, timeout time.Duration, f func(context.Context, *gocql.Session) error) (took time.Duration, err error) {
+	l := s.limiters[a.kind]
 	if err := l.acquire(ctx, size); err != nil {
 		return 0, &waitError{err}
 	}
 	defer l.release(size)
-	if k == reads {
+	if a.kind == reads {
 		if err := s.outage(); err != nil {
 			return 0, err
 		}
 	}
 	start := s.now()
-	err = s.attempt(ctx, &attempt{statement: st.Name, kind: k, scan: st.Scan, patient: k == writes}, timeout, f)
+	err = s.attempt(ctx, a, timeout, f)
 	s.metrics.bytes.WithLabelValues(st.Name).Add(float64(size))
 	return s.now().Sub(start), err
 }
@@ -199,8 +206,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 type attempt struct {
 	statement string
 	kind      kind
-	scan      bool // says nothing about the node's pace
-	patient   bool // goes on although no node answers
+	scan      bool   // says nothing about the node's pace
+	patient   bool   // goes on although no node answers
+	hasty     bool   // does not wait for a node that waits for another one
+	avoid     string // id of the node of the attempt before, taken if there is no other
 
 	mu      sync.Mutex
 	host    string // id of the node it was sent to, empty before
@@ -299,6 +308,9 @@ func (s *Session) hopeless(c *connection, a *attempt, waited, timeout time.Durat
 		}
 		s.silence(c.hosts)
 	}
+	if a.hasty && waited >= s.config.StallAfter && c.hosts.lostLately() && c.hosts.others(id, c.driver.GetHosts()) {
+		return errWaits
+	}
 	if !a.patient {
 		return s.outage()
 	}
@@ -308,7 +320,7 @@ func (s *Session) hopeless(c *connection, a *attempt, waited, timeout time.Durat
 // isGivenUp says that an attempt ended since attempt gave it up.
 func isGivenUp(cause error) bool {
 	var away *outage
-	return errors.Is(cause, errAttemptTimeout) || errors.Is(cause, errStalled) || errors.As(cause, &away)
+	return errors.Is(cause, errAttemptTimeout) || errors.Is(cause, errStalled) || errors.Is(cause, errWaits) || errors.As(cause, &away)
 }
 
 // Decide executes an INSERT ... IF NOT EXISTS, which only one of all sessions
