@@ -230,8 +230,12 @@ func (l *Look) uncoveredKeys(ctx context.Context, p *partition, s stamp, by, mat
 	}
 	reader := l.reader
 	literals, possible := sortedLiterals(by)
+	if !possible {
+		l.answer(byScan)
+		return nil, nil
+	}
 	kind := kindOf(p.key.metric, literals)
-	if !possible || !reader.ordered || reader.givenUp.has(kind, reader.now()) {
+	if !reader.ordered || reader.givenUp.has(kind, reader.now()) {
 		return l.sharedKeys(ctx, p, matchers)
 	}
 	loading := reader.postings.begin(p.key)

@@ -25,6 +25,9 @@ import (
 // the page that begins there. It sees what row_keys holds at that moment, as a
 // whole read does, whoever wrote it.
 //
+// Releases that keep a map in the order in which it was bound have another order:
+// see keepsMapsInOrder. They are not scanned.
+//
 // Where the tag that is asked for comes after one with many values there is little
 // to leap over. Then pages become longer, and if the scan does not come to an end
 // soon it is given up for a whole read.
