@@ -18,7 +18,7 @@ const settleLimit = 6 * time.Second
 // settlePause is the first pause until the two are asked again.
 const settlePause = 15 * time.Millisecond
 
-// besideLimit is the same for a keyspace that both work on. On a busy machine it
+// besideLimit is the same for new points of a keyspace that both work on. On a busy machine it
 // takes long until Varve has written hundreds of new rows, which it shows at once.
 const besideLimit = 20 * time.Second
 
@@ -73,7 +73,11 @@ func (p *pair) load(points []point, compact bool) (name, difference string, err 
 				return name, "", fmt.Errorf("the points are refused by %s: %d %s", side.url, a.status, a.text)
 			}
 		}
-		if difference, err = p.settle(points, name); difference != "" || err != nil {
+		limit := settleLimit
+		if p.model != nil {
+			limit = besideLimit
+		}
+		if difference, err = p.agree(rawQuestion(points), name, limit); difference != "" || err != nil {
 			return name, difference, err
 		}
 	}
@@ -126,18 +130,9 @@ func ingestBody(points []point, round int) string {
 	return encode(metrics)
 }
 
-// settle asks for everything until both sides agree.
-func (p *pair) settle(points []point, name string) (difference string, err error) {
-	return p.agree(rawQuestion(points), name)
-}
-
 // agree asks until both sides answer the same, in whatever order of results, or
 // time is up.
-func (p *pair) agree(q question, name string) (difference string, err error) {
-	limit := settleLimit
-	if p.model != nil {
-		limit = besideLimit
-	}
+func (p *pair) agree(q question, name string, limit time.Duration) (difference string, err error) {
 	deadline := time.Now().Add(limit)
 	for pause := settlePause; ; pause = min(2*pause, 16*settlePause) {
 		varve, kairos, err := p.both(q, name)
@@ -258,7 +253,7 @@ func (p *pair) judge(tr *trial, name string) (verdict, error) {
 	}
 	if saved := savedBy(tr.Question); v.difference == "" && saved != nil && v.varve.status == 200 {
 		var err error
-		if v.difference, err = p.agree(*saved, name); err != nil {
+		if v.difference, err = p.agree(*saved, name, settleLimit); err != nil {
 			return v, err
 		}
 	}
@@ -371,7 +366,7 @@ func (p *pair) judgeDelete(tr *trial, name string) (verdict, error) {
 	}
 	v := verdict{varve: varve, kairos: kairos}
 	if v.difference = compareAnswers(varve, kairos, tolerance); v.difference == "" {
-		v.difference, err = p.settle(tr.Points, name)
+		v.difference, err = p.agree(rawQuestion(tr.Points), name, settleLimit)
 	}
 	if v.difference != "" {
 		v.listed = p.listed(tr, varve, kairos)
