@@ -213,6 +213,24 @@ func TestWireDisagreement(t *testing.T) {
 	}
 }
 
+// TestWireFewNodes: with half of the nodes away the schema is not changed.
+func TestWireFewNodes(t *testing.T) {
+	defer cql.SetSchemaAgreement(time.Second)()
+	nodes := startWire(t, 2)
+	s, _ := openWire(t, nodes, nil)
+	nodes[1].stop()
+	until(t, 10*time.Second, "lost", func() bool { return s.State().Nodes == 1 })
+	create := &cql.Statement{Name: "create", Text: "CREATE TABLE t (key blob PRIMARY KEY)"}
+	err := s.Change(t.Context(), create)
+	var unavailable *store.UnavailableError
+	if !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "1 of 2 nodes") {
+		t.Errorf("one of two nodes: %v", err)
+	}
+	if n := len(nodes[0].asked(create)); n != 0 {
+		t.Errorf("the schema was changed %d times", n)
+	}
+}
+
 // TestWireSlow: a statement that takes much longer than stall_after, alone at its
 // node, is waited for: the node answers when it is asked whether it lives.
 func TestWireSlow(t *testing.T) {

@@ -192,26 +192,35 @@ func agree(ctx context.Context, d *gocql.Session) error {
 			return err
 		}
 		if time.Now().After(end) || !sleep(ctx, 100*time.Millisecond) {
-			return &disagreement{slices.Sorted(maps.Keys(versions))}
+			return disagree(versions)
 		}
 	}
 }
 
 // agreeThemselves waits like agree, but asks every node for its own schema: one
-// that has just started holds of the others what it knew before it ended.
+// that has just started holds of the others what it knew before it ended. More
+// than half of the ring's nodes have to be there: else a table that was made while
+// one node was alone would be made anew by those that come later, and replace it
+// with all that was written into it.
 func agreeThemselves(ctx context.Context, d *gocql.Session) error {
 	for end := time.Now().Add(schemaAgreement); ; {
 		versions := make(map[string]bool)
-		for _, h := range d.GetHosts() {
+		all, up := d.GetHosts(), 0
+		for _, h := range all {
 			if h.IsUp() {
 				versions[ownSchema(ctx, d, h)] = true
+				up++
 			}
 		}
-		if len(versions) <= 1 {
+		enough := 2*up > len(all)
+		if len(versions) <= 1 && enough {
 			return nil
 		}
 		if time.Now().After(end) || !sleep(ctx, 100*time.Millisecond) {
-			return &disagreement{slices.Sorted(maps.Keys(versions))}
+			if !enough {
+				return &disagreement{fmt.Sprintf("after %v only %d of %d nodes are there, more than half are needed", schemaAgreement, up, len(all))}
+			}
+			return disagree(versions)
 		}
 	}
 }
@@ -258,10 +267,13 @@ func schemas(ctx context.Context, d *gocql.Session) (map[string]bool, error) {
 }
 
 // A disagreement means that the nodes did not agree about the schema in time.
-type disagreement struct{ versions []string }
+type disagreement struct{ text string }
 
-func (d *disagreement) Error() string {
-	return fmt.Sprintf("after %v nodes still have %d different schemas: %s", schemaAgreement, len(d.versions), strings.Join(d.versions, ", "))
+func (d *disagreement) Error() string { return d.text }
+
+func disagree(versions map[string]bool) error {
+	return &disagreement{fmt.Sprintf("after %v nodes still have %d different schemas: %s",
+		schemaAgreement, len(versions), strings.Join(slices.Sorted(maps.Keys(versions)), ", "))}
 }
 
 // CreateKeyspace makes the keyspace unless it is there; replication is a map in
