@@ -79,8 +79,13 @@ func (r *run) ingestCassandra(ctx context.Context, t target, parts []string, dir
 			fmt.Fprintf(os.Stderr, "%s: %s done\n", name, t.name())
 		}
 	}
-	if err = s.send(ctx, w1s.inRow(1), asLines, r.connections); err == nil {
-		err = errors.Join(awaitStored(ctx, s, w1s.points()), s.settle(ctx))
+	for _, row := range []int{1, 4} {
+		if err == nil {
+			err = s.send(ctx, w1s.inRow(row), asLines, r.connections)
+		}
+		if err == nil {
+			err = errors.Join(awaitStored(ctx, s, w1s.points()), s.settle(ctx))
+		}
 	}
 	if ingests {
 		stage("W1s", w1s, asLines)

@@ -18,7 +18,7 @@
 //	queries     questions about W1, answers compared, then timed
 //	restart     start after kill -9, start with a million series
 //	cassandra   Varve over Cassandra beside KairosDB, 20 minutes, when -peers names
-//	            varve-cassandra and kairosdb: an hour of W1 as lines and as JSON, five
+//	            varve-cassandra and kairosdb: an hour of W1 as lines and as JSON, three
 //	            minutes at the pace of collectors, queries with and without what was
 //	            read before, one of 300,000 series; also a part of it: cassandra-ingest
 //	            cassandra-live cassandra-queries cassandra-cities

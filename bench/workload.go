@@ -36,11 +36,11 @@ var (
 )
 
 // w1s and live are what KairosDB and Varve over Cassandra get: an hour of W1 as
-// fast as it is taken, and half as many hosts for five minutes at the pace of
+// fast as it is taken, and more hosts for three minutes at the pace of
 // collectors.
 var (
 	w1s  = workload{name: "W1s", hosts: 200, steps: 360, startMS: fullHourMS, stepMS: 10_000, shape: devops}
-	live = workload{name: "live", hosts: 500, steps: 30, startMS: fullHourMS, stepMS: 10_000, shape: devops, paced: true}
+	live = workload{name: "live", hosts: 500, steps: 18, startMS: fullHourMS, stepMS: 10_000, shape: devops, paced: true}
 )
 
 // shapes are workloads of other kinds. None may be a cliff.
