@@ -83,7 +83,7 @@ func TestCities(t *testing.T) {
 	b.fillCities(b.metric("many"), *cities)
 	t.Logf("%d row keys written in %v", cityRows*(*cities+100), time.Since(began))
 	all := model.TimeRange{StartMS: cityTime(0), EndMS: cityTime(cityRows) - 1}
-	cold := func() { b.reader.postings = newPostingsCache(int64(b.reader.config.PostingsCacheBytes), 0, time.Now) }
+	cold := func() { b.reader.postings = newPostingsCache(int64(b.reader.config.PostingsCacheBytes), time.Now) }
 	for _, question := range []struct {
 		name     string
 		within   model.TimeRange
@@ -131,7 +131,7 @@ func TestCities(t *testing.T) {
 // twoEntries: two entries of one metric in one request read the index once.
 func (b *readBench) twoEntries(within model.TimeRange) {
 	for _, matchers := range [][]model.Matcher{nil, {oneOf("city", "city-000077")}} {
-		b.reader.postings = newPostingsCache(0, 0, time.Now)
+		b.reader.postings = newPostingsCache(0, time.Now)
 		b.sent()
 		l := b.reader.Look()
 		sel := store.Selection{Metric: b.metric("many"), Matchers: matchers, Range: within}
@@ -152,7 +152,7 @@ func (b *readBench) twoEntries(within model.TimeRange) {
 
 // wholeMetric reads all row keys, and measures what keeping them takes.
 func (b *readBench) wholeMetric(within model.TimeRange) {
-	b.reader.postings = newPostingsCache(1<<30, 0, time.Now)
+	b.reader.postings = newPostingsCache(1<<30, time.Now)
 	heap := func() int64 {
 		var m runtime.MemStats
 		runtime.GC()

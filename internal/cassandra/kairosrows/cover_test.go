@@ -36,7 +36,7 @@ func TestCoverage(t *testing.T) {
 	sel := store.Selection{Metric: metric, Range: model.TimeRange{StartMS: row, EndMS: row + 1}, Matchers: []model.Matcher{oneOf("host", "h3")}}
 	look := func(want Trace, series int) {
 		t.Helper()
-		b.reader.postings = newPostingsCache(1<<20, 0, time.Now)
+		b.reader.postings = newPostingsCache(1<<20, time.Now)
 		l := b.reader.Look()
 		if n := len(b.lookup(l, sel)); n != series {
 			t.Errorf("%d series, want %d", n, series)

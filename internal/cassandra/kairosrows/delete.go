@@ -134,7 +134,12 @@ func NewDeleter(ks *Keyspace, w *Writer, cfg DeleteConfig, o DeleterOptions) (*D
 	if o.Deleted == nil {
 		o.Deleted = func([]byte) {}
 	}
-	d := &Deleter{ks: ks, cfg: cfg, writer: w, begin: func() lookup { return o.Look().Lookup }, forget: o.Deleted, log: o.Logger, now: o.Now, metrics: newDeleteMetrics(), step: deleteStep,
+	begin := func() lookup {
+		look := o.Look()
+		look.lag = 0 // else series would stay that KairosDB nodes have added a moment ago
+		return look.Lookup
+	}
+	d := &Deleter{ks: ks, cfg: cfg, writer: w, begin: begin, forget: o.Deleted, log: o.Logger, now: o.Now, metrics: newDeleteMetrics(), step: deleteStep,
 		cluster: o.Cluster, servicesOf: o.Services}
 	d.jobs.init(d, o.Node)
 	if o.Node != "" {

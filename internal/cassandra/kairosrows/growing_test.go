@@ -158,3 +158,48 @@ func TestGrowingPartition(t *testing.T) {
 		})
 	}
 }
+
+// TestDeleteBesideLag: a delete finds what KairosDB has added a moment ago, though
+// questions may not yet.
+func TestDeleteBesideLag(t *testing.T) {
+	config := readConfig()
+	config.CoverRate, config.KairosDBLag = 0, time.Hour
+	b := newReadBench(t, config, nil)
+	metric, row := b.metric("m"), cityTime(0)
+	add := func(host string) []byte {
+		b.stamp++
+		tags := model.MustTags("dc", "lga", "host", host)
+		b.kairosRow(b.stamp, metric, row, tags)
+		key, err := keyOf(model.Series{Metric: metric, Type: model.TypeLong, Tags: tags}, row, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.execAt(b.stamp, "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", key, columnBytes(0), []byte{2})
+		return key
+	}
+	sel := store.Selection{Metric: metric, Range: model.TimeRange{StartMS: row, EndMS: row + 1}, Matchers: []model.Matcher{oneOf("dc", "lga")}}
+	keys := [][]byte{add("a")}
+	b.lookup(nil, sel)
+	keys = append(keys, add("b"))
+	if n := len(b.lookup(nil, sel)); n != 1 {
+		t.Errorf("a question finds %d series", n)
+	}
+	w, err := NewWriter(b.ks, DefaultWriteConfig(), WriterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	d, err := NewDeleter(b.ks, w, noNodes(), DeleterOptions{Look: b.reader.Look})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	if err := d.Delete(t.Context(), b.stamp+1, store.Deletion{Metric: metric, Matchers: sel.Matchers, Range: sel.Range}); err != nil {
+		t.Fatal(err)
+	}
+	for i, key := range keys {
+		if there, err := d.hasSamples(t.Context(), key); err != nil || there {
+			t.Errorf("row %d is there: %v, %v", i, there, err)
+		}
+	}
+}

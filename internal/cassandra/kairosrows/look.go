@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"varve/internal/cassandra/cql"
 )
@@ -17,6 +18,7 @@ type Look struct {
 	reader *Reader
 	slots  chan struct{} // index reads in flight
 	trace  counters
+	lag    time.Duration // ReadConfig.KairosDBLag, 0 for who must see all there is
 
 	mu         sync.Mutex
 	states     map[span]*once[[]rowState]
@@ -27,7 +29,7 @@ type Look struct {
 // Look begins to look at the index.
 func (r *Reader) Look() *Look {
 	return &Look{
-		reader: r, slots: make(chan struct{}, r.config.IndexReads),
+		reader: r, lag: r.config.KairosDBLag, slots: make(chan struct{}, r.config.IndexReads),
 		states: map[span]*once[[]rowState]{}, legacy: map[span]*once[[]legacyRow]{}, partitions: map[partKey]*partition{},
 	}
 }
@@ -36,6 +38,10 @@ func (l *Look) query(ctx context.Context, st *cql.Statement, args ...any) *cql.R
 	l.trace.statements.Add(1)
 	return l.reader.ks.Session.Query(ctx, st, args...)
 }
+
+// kept returns a list of row keys that an earlier Look has read, nil if there is
+// none that is valid.
+func (l *Look) kept(k postingKey, v version) *keyList { return l.reader.postings.get(k, v, l.lag) }
 
 // once is a value that is loaded once. Who comes while it is being loaded waits;
 // after an error, which may be of a context that has ended, he tries himself.

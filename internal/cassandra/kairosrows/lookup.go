@@ -202,7 +202,7 @@ func (l *Look) keysOf(ctx context.Context, p *partition, matchers []model.Matche
 	if err != nil {
 		return nil, err
 	}
-	if list := l.reader.postings.get(postingKey{partKey: p.key}, p.version(s)); list != nil {
+	if list := l.kept(postingKey{partKey: p.key}, p.version(s)); list != nil {
 		l.answer(byCache)
 		return list.matching(nil, matchers), nil
 	}
@@ -389,5 +389,5 @@ func (l *Look) knownList(p *partition, s stamp, k postingKey) *keyList {
 	if o := p.posting(k); o.loaded.Load() {
 		return o.value
 	}
-	return l.reader.postings.get(k, p.version(s))
+	return l.kept(k, p.version(s))
 }

@@ -183,7 +183,7 @@ func (l *Look) listOf(ctx context.Context, p *partition) (*keyList, error) {
 		if err != nil {
 			return nil, err
 		}
-		if list := l.reader.postings.get(postingKey{partKey: p.key}, p.version(s)); list != nil {
+		if list := l.kept(postingKey{partKey: p.key}, p.version(s)); list != nil {
 			l.answer(byCache)
 			return list, nil
 		}

@@ -208,11 +208,9 @@ type postingKey struct {
 
 // A postingsCache keeps row keys of partitions between queries, at most so many
 // bytes of them. An entry is valid as long as the partition's version is the one
-// that was read before the row keys were, and until a time. For lag after its
-// loading began it is valid whatever KairosDB nodes add.
+// that was read before the row keys were, and until a time.
 type postingsCache struct {
 	maxBytes int64
-	lag      time.Duration // for which mtime may have moved on
 	now      func() time.Time
 
 	mu         sync.Mutex
@@ -236,12 +234,12 @@ type postingEntry struct {
 
 const postingOverhead = 250
 
-func newPostingsCache(maxBytes int64, lag time.Duration, now func() time.Time) *postingsCache {
+func newPostingsCache(maxBytes int64, now func() time.Time) *postingsCache {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_kairosrows_postings_cache_" + name, Help: help})
 	}
 	return &postingsCache{
-		maxBytes: maxBytes, lag: lag, now: now, seed: maphash.MakeSeed(), partitions: map[partKey]map[postingKey]*list.Element{},
+		maxBytes: maxBytes, now: now, seed: maphash.MakeSeed(), partitions: map[partKey]map[postingKey]*list.Element{},
 		hits:    counter("hits_total", "lists of row keys that were in the cache and valid"),
 		misses:  counter("misses_total", "lists of row keys that were not"),
 		evicted: counter("evicted_total", "lists of row keys that made room for others"),
@@ -267,15 +265,16 @@ func (c *postingsCache) holds(p partKey) bool {
 	return len(c.partitions[p]) > 0
 }
 
-// get returns a list if it is there and valid. Of an invalid version all lists
+// get returns a list if it is there and valid. For lag after its loading began
+// it is valid whatever KairosDB nodes have added since. Of an invalid version all lists
 // are dropped.
-func (c *postingsCache) get(k postingKey, v version) *keyList {
+func (c *postingsCache) get(k postingKey, v version, lag time.Duration) *keyList {
 	now := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if at := c.partitions[k.partKey][k]; at != nil {
 		e := at.Value.(*postingEntry)
-		if e.version == v && now.Before(e.until) || e.version.changed == v.changed && now.Sub(e.began) < c.lag {
+		if e.version == v && now.Before(e.until) || e.version.changed == v.changed && now.Sub(e.began) < lag {
 			c.recent.MoveToFront(at)
 			c.hits.Inc()
 			return e.list

@@ -52,25 +52,25 @@ func TestMatching(t *testing.T) {
 func TestPostingsCache(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	clock := func() time.Time { return now }
-	c := newPostingsCache(10_000, 0, clock)
+	c := newPostingsCache(10_000, clock)
 	k := postingKey{partKey{"m", 0}, "host", "a"}
 	v := version{mtime: cql.UUID{1}, changed: cql.UUID{2}}
 	list := listOf(3)
 	put := func() { c.put(k, list, v, now.Add(time.Minute), c.begin(k.partKey)) }
 
 	put()
-	if c.get(k, v) != list || !c.holds(k.partKey) {
+	if c.get(k, v, 0) != list || !c.holds(k.partKey) {
 		t.Error("what was put is not there")
 	}
 	for name, other := range map[string]version{"mtime": {mtime: cql.UUID{3}, changed: v.changed}, "changed": {mtime: v.mtime, changed: cql.UUID{3}}} {
 		put()
-		if c.get(k, other) != nil || c.holds(k.partKey) {
+		if c.get(k, other, 0) != nil || c.holds(k.partKey) {
 			t.Errorf("valid although %s moved", name)
 		}
 	}
 	put()
 	now = now.Add(time.Minute)
-	if c.get(k, v) != nil {
+	if c.get(k, v, 0) != nil {
 		t.Error("older than it may be")
 	}
 	since := c.begin(k.partKey)
@@ -81,7 +81,7 @@ func TestPostingsCache(t *testing.T) {
 	}
 	put()
 	c.forget(partKey{"other", 0})
-	if c.get(k, v) == nil {
+	if c.get(k, v, 0) == nil {
 		t.Error("forgotten with another partition")
 	}
 	for i := range 200 {
@@ -91,7 +91,7 @@ func TestPostingsCache(t *testing.T) {
 			t.Fatalf("%d bytes, at most %d", c.size(), c.maxBytes)
 		}
 	}
-	if c.get(postingKey{partKey: partKey{"m", 199}}, v) == nil || c.get(postingKey{partKey: partKey{"m", 1}}, v) != nil {
+	if c.get(postingKey{partKey: partKey{"m", 199}}, v, 0) == nil || c.get(postingKey{partKey: partKey{"m", 1}}, v, 0) != nil {
 		t.Error("not the least recently used lists made room")
 	}
 	c.put(postingKey{partKey: partKey{"m", 300}}, listOf(1000), v, now.Add(time.Minute), loading{})
@@ -104,7 +104,7 @@ func TestPostingsCache(t *testing.T) {
 // KairosDB nodes have added row keys, but not if Varve nodes have.
 func TestKairosDBLag(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	c := newPostingsCache(10_000, 5*time.Second, func() time.Time { return now })
+	c := newPostingsCache(10_000, func() time.Time { return now })
 	k := postingKey{partKey: partKey{"m", 0}}
 	v := version{mtime: cql.UUID{1}, changed: cql.UUID{2}}
 	moved, changed := version{cql.UUID{7}, v.changed}, version{v.mtime, cql.UUID{7}}
@@ -119,13 +119,13 @@ func TestKairosDBLag(t *testing.T) {
 		since := c.begin(k.partKey)
 		c.put(k, listOf(3), v, now.Add(time.Minute), since)
 		now = now.Add(test.after)
-		if got := c.get(k, test.asked) != nil; got != test.want {
+		if got := c.get(k, test.asked, 5*time.Second) != nil; got != test.want {
 			t.Errorf("after %v, %v: %v", test.after, test.asked, got)
 		}
 	}
 	since := c.begin(k.partKey)
 	now = now.Add(time.Minute) // while it was loaded
-	if c.put(k, listOf(3), v, now, since); c.get(k, moved) != nil {
+	if c.put(k, listOf(3), v, now, since); c.get(k, moved, 5*time.Second) != nil {
 		t.Error("the time counts from when the loading ended")
 	}
 }

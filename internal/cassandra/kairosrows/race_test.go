@@ -41,7 +41,7 @@ func TestRace(t *testing.T) {
 			}
 		}
 		for _, cache := range []int64{1 << 20, 0} {
-			b.reader.postings = newPostingsCache(cache, 0, time.Now)
+			b.reader.postings = newPostingsCache(cache, time.Now)
 			l := b.reader.Look()
 			for range 2 {
 				if got := len(b.lookup(l, store.Selection{Metric: metric, Matchers: test.matchers, Range: model.TimeRange{StartMS: row, EndMS: row}})); got != want {

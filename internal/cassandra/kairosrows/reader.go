@@ -48,7 +48,7 @@ func NewReader(ks *Keyspace, config ReadConfig, o ReaderOptions) (*Reader, error
 	r := &Reader{
 		config: config, ks: ks, log: o.Logger, now: o.Now,
 		chunks:   newChunkCache(int64(config.ChunkCacheBytes), config.ChunkCacheAge, o.Now),
-		postings: newPostingsCache(int64(config.PostingsCacheBytes), config.KairosDBLag, o.Now),
+		postings: newPostingsCache(int64(config.PostingsCacheBytes), o.Now),
 		badLegacyKeys: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "varve_kairosrows_bad_legacy_keys_total", Help: "rows of row_key_index that hold no row key and were passed by"}),
 	}

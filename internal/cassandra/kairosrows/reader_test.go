@@ -319,9 +319,9 @@ func (b *readBench) checkMatchers(metric string) {
 		}
 	}
 	check("covered")
-	b.reader.postings = newPostingsCache(0, 0, time.Now)
+	b.reader.postings = newPostingsCache(0, time.Now)
 	check("covered, without cache")
-	b.reader.postings = newPostingsCache(1<<20, 0, time.Now)
+	b.reader.postings = newPostingsCache(1<<20, time.Now)
 }
 
 func sortFound(found []SeriesRows) {
