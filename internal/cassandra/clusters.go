@@ -62,7 +62,7 @@ func checkName(name string) error {
 type ReadCluster struct {
 	Name      string `yaml:"name" doc:"name of the cluster in metrics, health, errors and for varve inspect --cluster; no two clusters have the same"`
 	StartTime string `yaml:"start_time" doc:"from when on it has samples: 2026-01-31T12:00Z, or a day; a query that ends before does not ask it. Empty is always"`
-	EndTime   string `yaml:"end_time" doc:"until when it has samples, in the same form; a query that begins later does not ask it. Empty is for ever"`
+	EndTime   string `yaml:"end_time" doc:"until when it has samples, in the same form, a day to its end; a query that begins later does not ask it. Empty is for ever"`
 	ClusterConfig
 }
 
@@ -92,6 +92,9 @@ func (c ReadCluster) within() (model.TimeRange, error) {
 			continue
 		}
 		*x.to = at.UnixMilli()
+		if _, err := time.Parse(time.DateOnly, x.text); err == nil && x.to == &r.EndMS {
+			*x.to = at.AddDate(0, 0, 1).UnixMilli() - 1
+		}
 	}
 	if errs == nil && r.StartMS >= r.EndMS {
 		errs = append(errs, fmt.Errorf("end_time: %s: want one after start_time, %s", c.EndTime, c.StartTime))

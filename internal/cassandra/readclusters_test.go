@@ -182,7 +182,7 @@ func same(t *testing.T, what string, got []string, want ...string) {
 func TestReadClusters(t *testing.T) {
 	c := clustersConfig(t, "old", "older")
 	dropAfter(t, c)
-	c.ReadClusters[1].StartTime, c.ReadClusters[1].EndTime = "1970-01-01", "1970-01-12" // to 950400000
+	c.ReadClusters[1].StartTime, c.ReadClusters[1].EndTime = "1970-01-01", "1970-01-12T00:00Z" // to 950400000
 	const late = 2_000_000_000
 	filled(t, c, 0, func(s *Store) {
 		put(t, s, "m", "a", map[int64]int64{1000: 1, 2000: 2, 3000: 3})
@@ -512,7 +512,7 @@ func TestDeleteJobsOfReadClusters(t *testing.T) {
 func TestReadClusterAway(t *testing.T) {
 	c := clustersConfig(t, "away", "missing")
 	c.ReadClusters[0].Hosts = []string{"127.0.0.1:1"}
-	c.ReadClusters[0].EndTime = "1970-01-12"
+	c.ReadClusters[0].EndTime = "1970-01-12T00:00Z"
 	c.ReadClusters[1].StartTime = "2100-01-01" // its keyspace was never made
 	c.ConnectTimeout, c.Attempts = time.Second, 1
 	cqltest.Drop(t, cqltest.Open(t, c.Config, cql.Options{}))

@@ -61,11 +61,12 @@ func TestListOfSections(t *testing.T) {
 // and nothing is left of the earlier one, its faults neither.
 func TestListIsReplaced(t *testing.T) {
 	kairosDB := `kairosdb.datastore.cassandra.read_clusters: [{ name: a, cql_host_list: [x] }, { name: b, read_consistency_level: NONSENSE }, {}]`
-	got, err := loadItems(t, kairosDB, "")
+	_, err := loadItems(t, kairosDB, "")
 	if err == nil || !strings.Contains(err.Error(), "file k.conf: kairosdb.datastore.cassandra.read_clusters[1].read_consistency_level: cassandra.read_clusters[1].read_consistency: ") {
 		t.Errorf("%v", err)
 	}
-	if got, err = loadItems(t, kairosDB, twoClusters); err != nil {
+	got, err := loadItems(t, kairosDB, twoClusters)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if c := got.Config.Cassandra.ReadClusters; len(c) != 2 || c[0].Name != "old" || c[1].Name != "older" {
