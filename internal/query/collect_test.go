@@ -114,7 +114,8 @@ func TestNullsAmongNumbers(t *testing.T) {
 		in    []sample
 		fails bool
 	}{
-		{"sampler", Args{"unit": Seconds}, []sample{null, one}, false},
+		{"sampler", Args{"unit": Seconds}, []sample{null}, false},
+		{"sampler", Args{"unit": Seconds}, []sample{null, one}, true},
 		{"sampler", Args{"unit": Seconds}, []sample{one, {2000, nil}}, true},
 		{"rate", Args{"unit": Seconds}, []sample{null}, false},
 		{"rate", Args{"unit": Seconds}, []sample{null, one}, true},

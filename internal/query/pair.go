@@ -8,10 +8,6 @@ type pairStep struct {
 	numeric
 	compute func(was, now *Point) (float64, error)
 
-	// laterOnly says that compute takes only the time of the earlier point, which
-	// then may have no value.
-	laterOnly bool
-
 	// bind, if not nil, makes compute for a group.
 	bind func(env *Env) func(was, now *Point) (float64, error)
 }
@@ -21,16 +17,15 @@ func (s *pairStep) Apply(env *Env, in Stream) Stream {
 	if s.bind != nil {
 		compute = s.bind(env)
 	}
-	return &pairStream{in: in, compute: compute, laterOnly: s.laterOnly}
+	return &pairStream{in: in, compute: compute}
 }
 
 type pairStream struct {
-	in        Stream
-	compute   func(was, now *Point) (float64, error)
-	laterOnly bool
-	begun     bool
-	was       Point
-	now       Point // here so that it does not escape anew for each point
+	in      Stream
+	compute func(was, now *Point) (float64, error)
+	begun   bool
+	was     Point
+	now     Point // here so that it does not escape anew for each point
 }
 
 func (s *pairStream) Next(p *Point) (bool, error) {
@@ -43,10 +38,8 @@ func (s *pairStream) Next(p *Point) (bool, error) {
 	if ok, err := nextNumber(s.in, &s.now); !ok || err != nil {
 		return false, err
 	}
-	if !s.laterOnly {
-		if err := notNull(&s.was); err != nil {
-			return false, err
-		}
+	if err := notNull(&s.was); err != nil {
+		return false, err
 	}
 	v, err := s.compute(&s.was, &s.now)
 	if err != nil {

@@ -9,11 +9,9 @@ func samplerSpec() AggregatorSpec {
 			{Name: "time_zone", Kind: ZoneProperty, Doc: "zone of days and longer units", Hidden: true},
 		},
 		New: func(a Args) (Step, error) {
-			step := perTime("sampler", a.SamplingOrUnit(), a.Zone("time_zone"), func(_, now *Point) float64 {
+			return perTime("sampler", a.SamplingOrUnit(), a.Zone("time_zone"), func(_, now *Point) float64 {
 				return now.Float()
-			})
-			step.laterOnly = true
-			return step, nil
+			}), nil
 		},
 	}
 }
