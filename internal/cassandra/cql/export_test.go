@@ -8,3 +8,6 @@ func SetSchemaAgreement(d time.Duration) (undo func()) {
 	schemaAgreement = d
 	return func() { schemaAgreement = before }
 }
+
+// Sent is what a session of the keyspace sends of st.
+func (st *Statement) Sent(keyspace string) string { return st.qualified(keyspace) }

@@ -40,6 +40,7 @@ type Session struct {
 	limiters         [kinds]*limiter
 	metrics          *metrics
 	now              func() time.Time
+	texts            sync.Map // of *Statement to what is sent: see text
 
 	ctx        context.Context // ends at Close
 	stop       context.CancelFunc

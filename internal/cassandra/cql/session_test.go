@@ -106,6 +106,18 @@ func TestStatements(t *testing.T) {
 		}
 	}
 
+	// No node may take a statement for that of another keyspace.
+	var text string
+	prepared := s.Query(ctx, &cql.Statement{Name: "prepared", Scan: true, Text: "SELECT query_string FROM system.prepared_statements WHERE logged_keyspace = ? ALLOW FILTERING"}, config.Keyspace)
+	for prepared.Scan(&text) {
+		if !strings.Contains(text, `"`+config.Keyspace+`".t `) && !strings.Contains(text, " system") {
+			t.Errorf("prepared without its keyspace: %s", text)
+		}
+	}
+	if err := prepared.Close(); err != nil || text == "" {
+		t.Errorf("statements that the node has prepared: %q, %v", text, err)
+	}
+
 	// Left early.
 	rows := s.Query(ctx, ahead, []byte("wide"))
 	var c cql.Raw

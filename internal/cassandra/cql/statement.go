@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -16,7 +17,8 @@ import (
 // package variables or live as long as the session: the text is prepared once
 // for each node, so it must not hold values. Tables are named without keyspace.
 // It begins with its verb, and every column of the partition key is a bind
-// marker: both are what lets it be sent to a replica.
+// marker: both are what lets it be sent to a replica. The session puts its
+// keyspace before the table: see qualified.
 type Statement struct {
 	Name     string // snake_case, few different ones: a label of metrics
 	Text     string
@@ -52,13 +54,41 @@ func (st *Statement) table() string {
 	return ""
 }
 
+// qualified is the text with the keyspace before the table's name, unless one is
+// there.
+//
+// Without it a connection's keyspace would count. While Cassandra nodes come up
+// after others, and do not know yet which versions these have, they give a text
+// without keyspace one id for all keyspaces (CASSANDRA-15252 is about this). The
+// table is then that of the keyspace that prepared the text first: the samples of
+// one keyspace would be written to, and looked for in, another one of the cluster.
+func (st *Statement) qualified(keyspace string) string {
+	at := tableAt.FindStringSubmatchIndex(st.Text)
+	if at == nil || strings.HasPrefix(st.Text[at[3]:], ".") {
+		return st.Text
+	}
+	return st.Text[:at[2]] + `"` + keyspace + `".` + st.Text[at[2]:]
+}
+
+var tableAt = regexp.MustCompile(`(?i)\b(?:FROM|INTO|UPDATE)\s+(\w+)`)
+
+// text is what is sent of a statement, made once.
+func (s *Session) text(st *Statement) string {
+	if text, ok := s.texts.Load(st); ok {
+		return text.(string)
+	}
+	text := st.qualified(s.config.Keyspace)
+	s.texts.Store(st, text)
+	return text
+}
+
 // Exec executes a statement that writes. stampMS is the write timestamp, in
 // milliseconds since the epoch, at every attempt; 0 is for statements that say
 // USING TIMESTAMP. Bytes bound in args must not change until Exec returned.
 func (s *Session) Exec(ctx context.Context, st *Statement, stampMS int64, args ...any) error {
 	size := sizeOf(args)
 	err := s.do(ctx, st, writes, size, s.timeout(st, true), func(ctx context.Context, d *gocql.Session) error {
-		q := d.Query(st.Text, args...).Consistency(s.writeConsistency).Idempotent(true)
+		q := d.Query(s.text(st), args...).Consistency(s.writeConsistency).Idempotent(true)
 		return stamp(q, stampMS).ExecContext(ctx)
 	})
 	if err == nil {
@@ -106,7 +136,7 @@ func (s *Session) Batch(ctx context.Context, stampMS int64, entries []Entry) err
 		}
 		b.Entries = make([]gocql.BatchEntry, len(entries))
 		for i, e := range entries {
-			b.Entries[i] = gocql.BatchEntry{Stmt: e.Statement.Text, Args: e.Args, Idempotent: true}
+			b.Entries[i] = gocql.BatchEntry{Stmt: s.text(e.Statement), Args: e.Args, Idempotent: true}
 		}
 		return b.ExecContext(ctx)
 	})
@@ -335,7 +365,7 @@ func (s *Session) Decide(ctx context.Context, st *Statement, column, mine string
 	value := mine
 	err := s.do(ctx, st, writes, sizeOf(args), s.timeout(st, true), func(ctx context.Context, d *gocql.Session) error {
 		there := make(map[string]any)
-		applied, err := d.Query(st.Text, args...).Consistency(s.writeConsistency).SerialConsistency(serial).
+		applied, err := d.Query(s.text(st), args...).Consistency(s.writeConsistency).SerialConsistency(serial).
 			Idempotent(true).DefaultTimestamp(false).MapScanCASContext(ctx, there)
 		if err != nil || applied {
 			return err

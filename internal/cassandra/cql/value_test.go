@@ -110,6 +110,23 @@ func TestSplitHost(t *testing.T) {
 	}
 }
 
+func TestQualified(t *testing.T) {
+	for text, want := range map[string]string{
+		"INSERT INTO row_keys (metric) VALUES (?)":             `INSERT INTO "Ks".row_keys (metric) VALUES (?)`,
+		"insert into t(a) values (?)":                          `insert into "Ks".t(a) values (?)`,
+		"SELECT fromage FROM data_points WHERE key = ?":        `SELECT fromage FROM "Ks".data_points WHERE key = ?`,
+		"DELETE FROM t USING TIMESTAMP 1 WHERE key = ?":        `DELETE FROM "Ks".t USING TIMESTAMP 1 WHERE key = ?`,
+		"DELETE a FROM t WHERE key = ?":                        `DELETE a FROM "Ks".t WHERE key = ?`,
+		"UPDATE x SET a = ? WHERE b = ?":                       `UPDATE "Ks".x SET a = ? WHERE b = ?`,
+		"SELECT a FROM system.local WHERE key = 'local'":       "SELECT a FROM system.local WHERE key = 'local'",
+		"CREATE KEYSPACE IF NOT EXISTS k WITH replication = {": "CREATE KEYSPACE IF NOT EXISTS k WITH replication = {",
+	} {
+		if got := (&Statement{Text: text}).qualified("Ks"); got != want {
+			t.Errorf("%q becomes %q, want %q", text, got, want)
+		}
+	}
+}
+
 func TestTableOfStatement(t *testing.T) {
 	for text, want := range map[string]string{
 		"INSERT INTO row_keys (metric) VALUES (?)":                  "row_keys",

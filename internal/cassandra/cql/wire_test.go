@@ -103,7 +103,7 @@ func (n *wireNode) says(f func(text string) reply) {
 func (n *wireNode) asked(st *cql.Statement) [][]byte {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return slices.Clone(n.bodies[st.Text])
+	return slices.Clone(n.bodies[st.Sent("ks")])
 }
 
 func (n *wireNode) accept() {
