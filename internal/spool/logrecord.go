@@ -38,7 +38,8 @@ func (m mark) append(dst []byte) []byte {
 	return dst
 }
 
-func parseMark(payload []byte) (mark, error) {
+// parseMark reads a mark of a record that lies in the given segment.
+func parseMark(segment wal.Segment, payload []byte) (mark, error) {
 	if len(payload) != markSize {
 		return mark{}, fmt.Errorf("end of a generation: expected %d bytes, got %d", markSize, len(payload))
 	}
@@ -46,6 +47,9 @@ func parseMark(payload []byte) (mark, error) {
 	m := mark{at(0), at(1), at(2), at(3), wal.Segment(at(4))}
 	if floor := max(m.stampMS, m.drainedMS); m.floorMS <= floor && floor != 0 {
 		return mark{}, fmt.Errorf("end of a generation: floor %d is not above the timestamp %d", m.floorMS, floor)
+	}
+	if m.from > segment {
+		return mark{}, fmt.Errorf("end of a generation: log segment %d names segment %d, which is behind it", segment, m.from)
 	}
 	return m, nil
 }

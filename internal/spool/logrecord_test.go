@@ -3,6 +3,7 @@ package spool
 import (
 	"bytes"
 	"encoding/hex"
+	"math"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -30,7 +31,7 @@ func FuzzMark(f *testing.F) {
 	f.Add(mark{floorMS: 6, drainedMS: 5}.append(nil))
 	f.Add([]byte("short"))
 	f.Fuzz(func(t *testing.T, payload []byte) {
-		m, err := parseMark(payload)
+		m, err := parseMark(math.MaxUint64, payload)
 		if err == nil && !bytes.Equal(m.append(nil), payload) {
 			t.Errorf("%x becomes %+v and %x", payload, m, m.append(nil))
 		}
@@ -62,6 +63,7 @@ func FuzzReplay(f *testing.F) {
 	f.Add(byte(record.TypeBatch), batch(1, "", 3), byte(typeCut), cut, byte(typeFloor), mark{floorMS: 99, drainedMS: 50, from: 1}.append(nil))
 	f.Add(byte(record.TypeBatch), batch(1, key, 3), byte(record.TypeBatch), batch(1, string(testSeries("load", 2).AppendKey(nil)), 3), byte(200), []byte{})
 	f.Add(byte(typeFloor), mark{from: 1 << 60}.append(nil), byte(typeCut), cut, byte(record.TypeBatch), batch(1, key, 2))
+	f.Add(byte(typeFloor), cut, byte(typeCut), mark{stampMS: 10, floorMS: 11, from: 0xff << 56}.append(nil), byte(record.TypeBatch), batch(1, key, 2)) // a segment that is not there
 	f.Fuzz(func(t *testing.T, t1 byte, p1 []byte, t2 byte, p2 []byte, t3 byte, p3 []byte) {
 		fs := vfs.NewMem()
 		log, err := wal.Open(fs, "spool/log", wal.DefaultConfig(), wal.Options{})

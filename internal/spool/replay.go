@@ -62,11 +62,11 @@ func (s *Spool) findFrom() (wal.Segment, error) {
 	skip := func(*store.CorruptionError) bool { return true } // the replay tells of damage
 	for _, segment := range slices.Backward(segments) {
 		var from wal.Segment
-		_, err := wal.Replay(s.fs, path, wal.ReplayOptions{From: segment, To: segment, OnDamage: skip}, func(_ wal.Segment, typ byte, payload []byte) error {
+		_, err := wal.Replay(s.fs, path, wal.ReplayOptions{From: segment, To: segment, OnDamage: skip}, func(segment wal.Segment, typ byte, payload []byte) error {
 			if typ != typeCut && typ != typeFloor {
 				return nil
 			}
-			m, err := parseMark(payload)
+			m, err := parseMark(segment, payload)
 			from = max(from, m.from)
 			return err
 		})
@@ -91,7 +91,7 @@ func (r *replayer) record(segment wal.Segment, typ byte, payload []byte) error {
 	case record.TypeBatch:
 		return r.apply(payload)
 	case typeCut, typeFloor:
-		m, err := parseMark(payload)
+		m, err := parseMark(segment, payload)
 		if err != nil {
 			return err
 		}
