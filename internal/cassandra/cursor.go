@@ -17,13 +17,10 @@ func (v *view) Read(ctx context.Context, s store.Series, o store.ReadOptions) st
 	if err := v.check(ctx); err != nil {
 		return failed{err}
 	}
-	if o.Limit <= 0 {
-		o.Limit = math.MaxInt
-	}
 	sel := v.at(s.Ref)
-	perRow := v.store.cfg.LimitPerRow && o.Limit < math.MaxInt
+	perRow := v.store.cfg.LimitPerRow && o.Limit > 0
 	c := &cursor{ctx: ctx, kind: s.Type.Kind(), descending: o.Descending, left: o.Limit}
-	if perRow {
+	if perRow || o.Limit <= 0 {
 		c.left = math.MaxInt
 	}
 	if c.held, c.err = v.heldOf(sel, o); c.err == nil {

@@ -135,6 +135,10 @@ func ask(ctx context.Context, s *Store, metric string, o store.ReadOptions, matc
 		return nil, err
 	}
 	defer v.Close()
+	return askView(ctx, v, metric, o, matchers...)
+}
+
+func askView(ctx context.Context, v store.View, metric string, o store.ReadOptions, matchers ...model.Matcher) ([]string, error) {
 	found, err := v.Select(ctx, store.Selection{Metric: metric, Range: o.Range, Matchers: matchers})
 	if err != nil {
 		return nil, err

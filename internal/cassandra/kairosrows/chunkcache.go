@@ -18,8 +18,13 @@ import (
 // them again costs no statement, and coarse queries are answered from the
 // chunks' statistics.
 //
+// A row is kept when it is asked for again: the first time it is read as cheaply
+// as can be.
+//
 // Other processes may write into a finished row, or delete from it. What they
-// do is seen when an entry has reached its greatest age. What this process does
+// do is seen when an entry has reached its greatest age, or has been kept for as
+// long as nothing had been written in it before it was read: where somebody
+// fills in old samples, a slice is kept for seconds. What this process does
 // takes the row's entries out at once, and also keeps a slice that was being
 // read meanwhile from coming in: each row has one of many generation numbers,
 // which forget moves on.
@@ -35,6 +40,7 @@ type chunkCache struct {
 	recent      list.List                // most recently used first
 	bytes       int64
 	generations [1024]uint64
+	asked       [8192]uint64 // hashes of rows that were asked for, newer ones over older
 }
 
 type chunkCacheMetrics struct {
@@ -48,7 +54,7 @@ type chunkEntry struct {
 	chunks    []chunk.Entry
 	bytes     int64
 	readAt    time.Time
-	expiresMS int64 // when the first sample expires
+	expiresMS int64 // when the first sample expires, or the slice is no longer believed
 }
 
 // entryOverhead is about what an entry and one chunk cost beside the page.
@@ -156,7 +162,8 @@ type chunkRecorder struct {
 	slot       uint64
 	generation uint64
 	lastMS     int64
-	full       bool // too large to be kept
+	wroteMS    int64 // newest cell
+	full       bool  // too large to be kept
 }
 
 var pageBuilders = sync.Pool{New: func() any { return new(chunk.PageBuilder) }}
@@ -164,26 +171,50 @@ var pageBuilders = sync.Pool{New: func() any { return new(chunk.PageBuilder) }}
 // maxShare is which part of the cache one slice may take.
 const maxShare = 8
 
-// record begins a slice; nil if nothing is to be kept.
+// record begins a slice; nil if it is not to be kept.
 func (c *chunkCache) record(key string, s slice) *chunkRecorder {
 	if c.maxBytes <= 0 || c.maxAge <= 0 {
 		return nil
 	}
-	r := &chunkRecorder{
-		cache: c, slot: c.slot(key), lastMS: math.MinInt64,
-		entry: chunkEntry{key: key, from: s.from, to: s.to, readAt: c.now(), expiresMS: math.MaxInt64},
-	}
+	now, slot := c.now(), c.slot(key)
 	c.mu.Lock()
-	r.generation = c.generations[r.slot]
+	again, generation := c.askLocked(key), c.generations[slot]
 	c.mu.Unlock()
+	if !again {
+		return nil
+	}
+	r := &chunkRecorder{
+		cache: c, slot: slot, generation: generation, lastMS: math.MinInt64, wroteMS: math.MinInt64,
+		entry: chunkEntry{key: key, from: s.from, to: s.to, readAt: now, expiresMS: math.MaxInt64},
+	}
 	r.page = pageBuilders.Get().(*chunk.PageBuilder)
 	r.page.Reset(chunk.Fast)
 	return r
 }
 
-// expires notes that a cell lives for so many seconds more.
-func (r *chunkRecorder) expires(seconds int32) {
-	r.entry.expiresMS = min(r.entry.expiresMS, r.entry.readAt.UnixMilli()+int64(seconds)*1000)
+// askLocked notes that a row is asked for, and reports whether it was before.
+func (c *chunkCache) askLocked(key string) bool {
+	hash := maphash.String(c.seed, key)
+	at := &c.asked[hash%uint64(len(c.asked))]
+	again := *at == hash
+	*at = hash
+	return again
+}
+
+// usualStamp bounds write timestamps in milliseconds, as KairosDB and Varve set
+// them. Those that a node or another client sets are in microseconds.
+const usualStamp = 100_000_000_000_000
+
+// cell notes what Cassandra knows of a cell: for how many seconds it lives,
+// unless nil, and its write timestamp.
+func (r *chunkRecorder) cell(ttl *int32, stamp int64) {
+	if ttl != nil {
+		r.entry.expiresMS = min(r.entry.expiresMS, r.entry.readAt.UnixMilli()+int64(*ttl)*1000)
+	}
+	if stamp > usualStamp {
+		stamp /= 1000
+	}
+	r.wroteMS = max(r.wroteMS, stamp)
 }
 
 // add packs samples.
@@ -203,23 +234,23 @@ func (r *chunkRecorder) add(k model.Kind, cols *model.Columns) {
 // finish puts the slice into the cache.
 func (r *chunkRecorder) finish() error {
 	defer r.drop()
-	if r.full {
+	quietMS := r.entry.readAt.UnixMilli() - r.wroteMS
+	if r.full || r.page.Entries() == 0 || quietMS <= 0 {
 		return nil
 	}
 	e := r.entry
-	if r.page.Entries() > 0 {
-		page, err := chunk.OpenPage(r.page.Finish(nil))
-		if err != nil {
-			return err
-		}
-		it := page.Iter()
-		var part chunk.Entry
-		for it.Next(&part) {
-			e.chunks = append(e.chunks, part)
-		}
-		if err := it.Err(); err != nil {
-			return err
-		}
+	e.expiresMS = min(e.expiresMS, e.readAt.UnixMilli()+quietMS)
+	page, err := chunk.OpenPage(r.page.Finish(nil))
+	if err != nil {
+		return err
+	}
+	it := page.Iter()
+	var part chunk.Entry
+	for it.Next(&part) {
+		e.chunks = append(e.chunks, part)
+	}
+	if err := it.Err(); err != nil {
+		return err
 	}
 	e.bytes = int64(r.page.Size()+len(e.key)+entryOverhead) + int64(len(e.chunks))*chunkOverhead
 	r.cache.put(&e, r.slot, r.generation)

@@ -9,7 +9,8 @@ import (
 )
 
 // TestChunkCache: a slice is given back if it holds what is wanted, is young
-// enough, nothing of it has expired and nobody changed its row meanwhile.
+// enough, was left alone for long enough before, nothing of it has expired and
+// nobody changed its row meanwhile.
 func TestChunkCache(t *testing.T) {
 	now := time.UnixMilli(2_000_000_000_000)
 	c := newChunkCache(4000, time.Minute, func() time.Time { return now })
@@ -22,8 +23,12 @@ func TestChunkCache(t *testing.T) {
 	}
 	key := []byte("row")
 	whole := slice{from: 10, to: 20}
+	if c.record(cacheKey(key, Typed), whole) != nil {
+		t.Error("kept when it is asked for the first time")
+	}
 	put := func(change func(*chunkRecorder)) {
 		r := c.record(cacheKey(key, Typed), whole)
+		r.cell(nil, now.Add(-time.Hour).UnixMilli())
 		r.add(model.Long, columns(5))
 		change(r)
 		if err := r.finish(); err != nil {
@@ -50,7 +55,23 @@ func TestChunkCache(t *testing.T) {
 	if there(whole) {
 		t.Error("there although its row changed while it was read")
 	}
-	put(func(r *chunkRecorder) { r.expires(30) })
+	for stamp, quiet := range map[int64]time.Duration{now.UnixMilli() - 10_000: 10 * time.Second, now.UnixMicro() - 9_000_000: 9 * time.Second} {
+		put(func(r *chunkRecorder) { r.cell(nil, stamp) })
+		began := now
+		if now = now.Add(quiet - time.Millisecond); !there(whole) {
+			t.Errorf("quiet for %v: gone before that", quiet)
+		}
+		if now = now.Add(time.Millisecond); there(whole) {
+			t.Errorf("quiet for %v: there after that", quiet)
+		}
+		now = began
+	}
+	put(func(r *chunkRecorder) { r.cell(nil, now.Add(time.Second).UnixMilli()) })
+	if there(whole) {
+		t.Error("there although it is being written")
+	}
+	ttl := int32(30)
+	put(func(r *chunkRecorder) { r.cell(&ttl, 1) })
 	if now = now.Add(29 * time.Second); !there(whole) {
 		t.Error("gone before it expired")
 	}
@@ -66,7 +87,9 @@ func TestChunkCache(t *testing.T) {
 		t.Error("samples out of order were kept")
 	}
 	for i := range 50 {
+		c.record(fmt.Sprint("row", i), whole)
 		r := c.record(fmt.Sprint("row", i), whole)
+		r.cell(nil, 0)
 		r.add(model.Long, columns(3))
 		if err := r.finish(); err != nil {
 			t.Fatal(err)
@@ -78,7 +101,8 @@ func TestChunkCache(t *testing.T) {
 	if len(c.entries) < 3 || len(c.entries) == 50 || c.recent.Len() != len(c.entries) {
 		t.Errorf("%d entries", len(c.entries))
 	}
-	if newChunkCache(0, time.Minute, time.Now).record("row", whole) != nil {
+	none := newChunkCache(0, time.Minute, time.Now)
+	if none.record("row", whole) != nil || none.record("row", whole) != nil {
 		t.Error("a cache of no size records")
 	}
 }

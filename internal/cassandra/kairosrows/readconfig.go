@@ -12,8 +12,8 @@ import (
 type ReadConfig struct {
 	PostingsCacheBytes units.Bytes   `yaml:"postings_cache_bytes" doc:"memory for row keys that queries found; they are asked for again only if Cassandra says that they changed"`
 	PostingsCacheAge   time.Duration `yaml:"postings_cache_age" doc:"time after which row keys are asked for again in any case: what KairosDB nodes delete is seen this late in names and tags"`
-	ChunkCacheBytes    units.Bytes   `yaml:"chunk_cache_bytes" doc:"memory for samples of finished rows, packed; 0 keeps none"`
-	ChunkCacheAge      time.Duration `yaml:"chunk_cache_age" doc:"time after which samples of finished rows are read from Cassandra again: what other nodes write or delete there is seen this late"`
+	ChunkCacheBytes    units.Bytes   `yaml:"chunk_cache_bytes" doc:"memory for samples of finished rows that were asked for twice, packed; 0 keeps none"`
+	ChunkCacheAge      time.Duration `yaml:"chunk_cache_age" doc:"most time for which samples of finished rows are answered from memory, and never longer than nothing had been written among them before they were read: what other nodes write or delete there is seen this late"`
 	FinishedAfter      time.Duration `yaml:"finished_after" doc:"time after the end of a row when it counts as finished"`
 	IndexReads         int           `yaml:"index_reads" doc:"reads of index partitions that one query makes at once, 1 to 256"`
 	Settle             time.Duration `yaml:"settle" doc:"most that clocks of nodes may differ, plus the time a write may be under way; an index that changed later than that is read anew"`

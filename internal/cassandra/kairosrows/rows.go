@@ -45,11 +45,11 @@ const (
 )
 
 // sliceStatements read a slice of one row: ascending or descending, all or a
-// number, with the remaining time-to-live or without.
+// number, with what the chunk cache has to know of each cell or without.
 var sliceStatements = newSliceStatements()
 
 type sliceForm struct {
-	descending, limited, ttl, variable bool
+	descending, limited, keep, variable bool
 }
 
 func newSliceStatements() map[sliceForm]*cql.Statement {
@@ -57,9 +57,9 @@ func newSliceStatements() map[sliceForm]*cql.Statement {
 	bools := []bool{false, true}
 	for _, descending := range bools {
 		for _, limited := range bools {
-			for _, ttl := range bools {
+			for _, keep := range bools {
 				for _, variable := range bools {
-					f := sliceForm{descending, limited, ttl, variable}
+					f := sliceForm{descending, limited, keep, variable}
 					statements[f] = newSliceStatement(f)
 				}
 			}
@@ -70,8 +70,8 @@ func newSliceStatements() map[sliceForm]*cql.Statement {
 
 func newSliceStatement(f sliceForm) *cql.Statement {
 	text := "SELECT column1, value"
-	if f.ttl {
-		text += ", TTL(value)"
+	if f.keep {
+		text += ", TTL(value), WRITETIME(value)"
 	}
 	text += " FROM data_points WHERE key = ? AND column1 >= ? AND column1 <= ?"
 	if f.descending {
@@ -133,6 +133,7 @@ type RowCursor struct {
 	column  cql.Raw
 	value   cql.Raw
 	ttl     *int32
+	wrote   int64
 	dest    []any
 	keep    *chunkRecorder // not nil while what is read is to be kept
 	entries []chunk.Entry  // of the chunk cache, in reading order
@@ -228,14 +229,14 @@ func (c *RowCursor) open() error {
 }
 
 func (c *RowCursor) query(key []byte) {
-	form := sliceForm{descending: c.o.Descending, limited: c.o.Limit > 0, ttl: c.keep != nil, variable: c.kind.Variable()}
+	form := sliceForm{descending: c.o.Descending, limited: c.o.Limit > 0, keep: c.keep != nil, variable: c.kind.Variable()}
 	args := []any{key, binary.BigEndian.AppendUint32(nil, c.slice.from), binary.BigEndian.AppendUint32(nil, c.slice.to)}
 	if form.limited {
 		args = append(args, c.limit())
 	}
 	c.dest = []any{&c.column, &c.value}
-	if form.ttl {
-		c.dest = append(c.dest, &c.ttl)
+	if form.keep {
+		c.dest = append(c.dest, &c.ttl, &c.wrote)
 	}
 	c.look.trace.slices.Add(1)
 	c.rows = c.look.reader.ks.Session.Query(c.ctx, sliceStatements[form], args...)
@@ -311,8 +312,8 @@ func (c *RowCursor) add() error {
 	if !c.slice.within.Contains(ms) {
 		return nil
 	}
-	if c.keep != nil && c.ttl != nil {
-		c.keep.expires(*c.ttl)
+	if c.keep != nil {
+		c.keep.cell(c.ttl, c.wrote)
 	}
 	if c.row.Form != Typed {
 		return c.addLegacy(ms, column&1 == 1)

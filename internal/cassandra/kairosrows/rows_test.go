@@ -116,7 +116,7 @@ func TestLegacyRows(t *testing.T) {
 		{"from the middle below zero", model.TimeRange{StartMS: -1000, EndMS: 0}, map[string]map[int64]string{long.String(): {-1000: "1"}}},
 	} {
 		l := b.reader.Look()
-		for range 2 { // the second time from packed chunks
+		for range 3 { // the third time from packed chunks
 			got := map[string]map[int64]string{}
 			for _, s := range b.lookup(l, store.Selection{Metric: metric, Range: test.r}) {
 				if samples := b.samplesOf(l, s.Series, s.Rows, store.ReadOptions{Range: test.r}); len(samples) > 0 {
