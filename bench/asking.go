@@ -46,7 +46,7 @@ func (r *run) ask(ctx context.Context, w workload, targets []target, dirs map[st
 	if len(contenders) == 0 || contenders[0].name != targets[0].name() {
 		return nil // without Varve there is nothing to compare with
 	}
-	if err := warmUp(ctx, w, contenders); err != nil {
+	if err := warmUp(ctx, r.warm, w, contenders); err != nil {
 		return err
 	}
 	for _, q := range queries {
@@ -60,8 +60,7 @@ func (r *run) ask(ctx context.Context, w workload, targets []target, dirs map[st
 
 // warmUp asks those servers everything for a while that run on Java: they compile
 // what they do often.
-func warmUp(ctx context.Context, w workload, contenders []*contender) error {
-	const each = 40 * time.Second
+func warmUp(ctx context.Context, each time.Duration, w workload, contenders []*contender) error {
 	for _, c := range contenders {
 		if c.server.account().under == nil {
 			continue

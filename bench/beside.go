@@ -79,13 +79,8 @@ func (r *run) ingestCassandra(ctx context.Context, t target, parts []string, dir
 			fmt.Fprintf(os.Stderr, "%s: %s done\n", name, t.name())
 		}
 	}
-	for _, row := range []int{1, 4} {
-		if err == nil {
-			err = s.send(ctx, w1s.inRow(row), asLines, r.connections)
-		}
-		if err == nil {
-			err = errors.Join(awaitStored(ctx, s, w1s.points()), s.settle(ctx))
-		}
+	if err == nil {
+		err = r.warmIngest(ctx, t, s)
 	}
 	if ingests {
 		stage("W1s", w1s, asLines)
@@ -103,6 +98,21 @@ func (r *run) ingestCassandra(ctx context.Context, t target, parts []string, dir
 	}
 	dirs[t.name()] = dir
 	return s.account().stop()
+}
+
+// warmIngest sends points that are not measured, at least twice: into rows that no
+// stage uses.
+func (r *run) warmIngest(ctx context.Context, t target, s server) error {
+	for began, row := time.Now(), 4; row < 6 || time.Since(began) < r.warm; row++ {
+		if err := s.send(ctx, w1s.inRow(row), asLines, r.connections); err != nil {
+			return err
+		}
+		if err := awaitStored(ctx, s, w1s.points()); err != nil {
+			return err
+		}
+	}
+	fmt.Fprintf(os.Stderr, "%s is warm\n", t.name())
+	return s.settle(ctx)
 }
 
 // rest takes down what a server costs that has nothing to do.
@@ -162,6 +172,11 @@ func (r *run) cities(ctx context.Context, t target) error {
 	fmt.Fprintf(os.Stderr, "cities: %s loaded in %v\n", t.name(), time.Since(began).Round(time.Second))
 	if err := s.settle(ctx); err != nil {
 		return err
+	}
+	for began, turn := time.Now(), cityCount/2; time.Since(began) < r.warm; turn++ {
+		if err := v.askCity(ctx, turn*7919%cityCount, cityRows, 1); err != nil {
+			return err
+		}
 	}
 	for _, q := range []struct {
 		name          string

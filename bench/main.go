@@ -21,6 +21,7 @@ func main() {
 		quick       = flag.Bool("quick", false, "smaller workloads, one round, no slow peers unless -peers names them")
 		rounds      = flag.Int("rounds", 3, "times that each stage of sending is run")
 		turns       = flag.Int("turns", 200, "times that each question is asked")
+		warm        = flag.Duration("warm", 40*time.Second, "how long a server that runs on Java is sent points and asked questions before it is measured: it is slow until it has compiled what it does")
 		connections = flag.Int("connections", 2, "connections to send over")
 		results     = flag.String("json", "", "file for the results as JSON")
 		profiles    = flag.String("cpuprofile", "", "directory for CPU profiles of Varve, several per stage: go tool pprof -top DIR/W1-*")
@@ -32,7 +33,7 @@ func main() {
 	ctx, cancel := context.WithTimeoutCause(ctx, *timeout, fmt.Errorf("-timeout %v has passed", *timeout))
 	defer cancel()
 
-	r := &run{rounds: *rounds, turns: *turns, connections: *connections, profiles: *profiles, quick: *quick, stages: stageNames,
+	r := &run{rounds: *rounds, turns: *turns, warm: *warm, connections: *connections, profiles: *profiles, quick: *quick, stages: stageNames,
 		loaded: make(map[string]string)}
 	if *quick {
 		r.rounds, r.turns = 1, min(r.turns, 100)

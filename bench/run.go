@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"time"
 )
 
 // A run is one call of the command.
@@ -16,6 +17,7 @@ type run struct {
 	stages      []string
 	rounds      int
 	turns       int
+	warm        time.Duration
 	connections int
 	profiles    string // directory for CPU profiles of Varve, "" for none
 	quick       bool
