@@ -174,3 +174,38 @@ func (b *readBench) wholeMetric(within model.TimeRange) {
 	b.lookup(nil, store.Selection{Metric: b.metric("many"), Range: within, Matchers: []model.Matcher{oneOf("city", "city-000078")}})
 	b.t.Logf("one city of cached row keys, again: %v, %d found", time.Since(began), len(found))
 }
+
+// TestKnownRowTimes: row_key_time_index is not read again for row times that were
+// there a while ago. New ones, and those that are gone, are seen at once.
+func TestKnownRowTimes(t *testing.T) {
+	b := newReadBench(t, readConfig(), nil)
+	metric := b.metric("m")
+	one := store.Selection{Metric: metric, Matchers: []model.Matcher{oneOf("city", "city-000007")}, Range: model.TimeRange{StartMS: cityTime(0), EndMS: cityTime(1) - 1}}
+	two := one
+	two.Range.EndMS++
+	check := func(what string, sel store.Selection, rows, times int) {
+		t.Helper()
+		b.sent()
+		found := b.lookup(nil, sel)
+		if n := b.sent()["read_row_times"]; n != times {
+			t.Errorf("%s: row times read %d times, want %d", what, n, times)
+		}
+		got := 0
+		for _, s := range found {
+			got += len(s.Rows)
+		}
+		if got != rows {
+			t.Errorf("%s: %d rows, want %d", what, got, rows)
+		}
+	}
+	b.fillKeys(metric, cityTime(0), cityKeys(0, 20))
+	check("first", one, 1, 1)
+	check("again", one, 1, 0)
+	check("of two one is known", two, 1, 1)
+	b.fillKeys(metric, cityTime(1), cityKeys(0, 20))
+	check("a new row time", two, 2, 1)
+	check("both known", two, 2, 0)
+	b.exec("DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ?", metric, tableName, cityTime(0))
+	b.exec("DELETE FROM row_key_time_index WHERE metric = ? AND table_name = ? AND row_time = ?", metric, tableName, cityTime(0))
+	check("one is gone", two, 1, 1)
+}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"varve/internal/cassandra/cql"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -130,35 +131,76 @@ const maxGuessed = 4
 
 // statesOf returns the row times of a span. If their mtimes are likely to be
 // needed, and there are few that can be, these are read at the same time, which
-// saves a round trip.
+// saves a round trip. Of row times that were there a while ago it is enough that
+// they have an mtime: row_key_time_index is not asked again.
 func (l *Look) statesOf(ctx context.Context, s span, selective bool) ([]rowState, error) {
 	guesses := l.guesses(s, selective)
+	read := l.readStates
+	if all := l.rowTimes(s); len(all) > 0 && len(guesses) == len(all) && !slices.ContainsFunc(all, l.unknown) {
+		read = l.readBelieved
+	}
 	var states []rowState
 	err := parallel(ctx, 1+len(guesses), 1+len(guesses), func(ctx context.Context, i int) (err error) {
 		if i > 0 {
 			_, err = l.stampOf(ctx, guesses[i-1])
 			return err
 		}
-		states, err = memo(l, l.states, s).get(ctx, func() ([]rowState, error) { return l.readStates(ctx, s) })
+		states, err = memo(l, l.states, s).get(ctx, func() ([]rowState, error) { return read(ctx, s) })
 		return err
 	})
 	return states, err
 }
 
+func (l *Look) unknown(k partKey) bool { return !l.reader.postings.believes(k) }
+
+// readBelieved does what readStates does where all row times that the span may
+// have were there a while ago.
+func (l *Look) readBelieved(ctx context.Context, s span) ([]rowState, error) {
+	var known map[int64]rowState
+	err := l.parallel(ctx, 1, func(ctx context.Context, _ int) (err error) {
+		if l.reader.ks.Tables.Own {
+			known, err = l.readStateRows(ctx, s)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var states []rowState
+	for _, k := range l.rowTimes(s) {
+		stamp, err := l.stampOf(ctx, k)
+		switch {
+		case err != nil:
+			return nil, err
+		case stamp.mtime == (cql.UUID{}): // expired, or it is gone
+			return l.readStates(ctx, s)
+		}
+		state, ok := known[k.timeMS]
+		if !ok {
+			state = rowState{timeMS: k.timeMS}
+		}
+		states = append(states, state)
+	}
+	return states, nil
+}
+
 // guesses returns the partitions of a span, if they are few and their mtimes are
 // needed: to know whether the inverted index or the cache can be used.
 func (l *Look) guesses(s span, selective bool) []partKey {
+	return slices.DeleteFunc(l.rowTimes(s), func(k partKey) bool { return !selective && !l.reader.postings.holds(k) })
+}
+
+// rowTimes returns the partitions that a span may have, if they are few.
+func (l *Look) rowTimes(s span) []partKey {
 	width := l.reader.ks.Spec.Width
 	if s.lowMS < 0 || (s.highMS-s.lowMS)/width >= maxGuessed {
 		return nil
 	}
-	var guesses []partKey
+	var all []partKey
 	for i := range (s.highMS-s.lowMS)/width + 1 {
-		if k := (partKey{s.metric, s.lowMS + i*width}); selective || l.reader.postings.holds(k) {
-			guesses = append(guesses, k)
-		}
+		all = append(all, partKey{s.metric, s.lowMS + i*width})
 	}
-	return guesses
+	return all
 }
 
 func (l *Look) eachLegacyKey(ctx context.Context, s span, matchers []model.Matcher, f func(Row, []rowKey) error) error {

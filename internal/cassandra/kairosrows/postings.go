@@ -214,13 +214,18 @@ type postingsCache struct {
 	now      func() time.Time
 
 	mu         sync.Mutex
-	partitions map[partKey]map[postingKey]*list.Element // of *postingEntry
-	recent     list.List                                // most recently used first
+	partitions map[partKey]*cachedPartition
+	recent     list.List // of *postingEntry, most recently used first
 	bytes      int64
 	forgotten  [256]uint64 // times that partitions were forgotten, by hash
 	seed       maphash.Seed
 
 	hits, misses, evicted prometheus.Counter
+}
+
+type cachedPartition struct {
+	lists map[postingKey]*list.Element // of *postingEntry, not empty
+	until time.Time                    // the last that any of the lists may be kept
 }
 
 type postingEntry struct {
@@ -239,7 +244,7 @@ func newPostingsCache(maxBytes int64, now func() time.Time) *postingsCache {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_kairosrows_postings_cache_" + name, Help: help})
 	}
 	return &postingsCache{
-		maxBytes: maxBytes, now: now, seed: maphash.MakeSeed(), partitions: map[partKey]map[postingKey]*list.Element{},
+		maxBytes: maxBytes, now: now, seed: maphash.MakeSeed(), partitions: map[partKey]*cachedPartition{},
 		hits:    counter("hits_total", "lists of row keys that were in the cache and valid"),
 		misses:  counter("misses_total", "lists of row keys that were not"),
 		evicted: counter("evicted_total", "lists of row keys that made room for others"),
@@ -262,7 +267,24 @@ func (c *postingsCache) size() int64 {
 func (c *postingsCache) holds(p partKey) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.partitions[p]) > 0
+	return c.partitions[p] != nil
+}
+
+// believes reports whether there was something of a partition a while ago, for
+// as long as anything of it would be kept.
+func (c *postingsCache) believes(p partKey) bool {
+	now := c.now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	of := c.partitions[p]
+	return of != nil && now.Before(of.until)
+}
+
+func (c *postingsCache) atLocked(k postingKey) *list.Element {
+	if of := c.partitions[k.partKey]; of != nil {
+		return of.lists[k]
+	}
+	return nil
 }
 
 // get returns a list if it is there and valid. For lag after its loading began
@@ -272,7 +294,7 @@ func (c *postingsCache) get(k postingKey, v version, lag time.Duration) *keyList
 	now := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if at := c.partitions[k.partKey][k]; at != nil {
+	if at := c.atLocked(k); at != nil {
 		e := at.Value.(*postingEntry)
 		if e.version == v && now.Before(e.until) || e.version.changed == v.changed && now.Sub(e.began) < lag {
 			c.recent.MoveToFront(at)
@@ -316,17 +338,22 @@ func (c *postingsCache) put(k postingKey, l *keyList, v version, until time.Time
 	if since.forgotten != c.forgotten[c.slot(k.partKey)] || e.bytes > c.maxBytes {
 		return
 	}
-	if at := c.partitions[k.partKey][k]; at != nil {
+	if at := c.atLocked(k); at != nil {
 		c.removeLocked(at)
 	}
 	for c.bytes+e.bytes > c.maxBytes {
 		c.removeLocked(c.recent.Back())
 		c.evicted.Inc()
 	}
-	if c.partitions[k.partKey] == nil {
-		c.partitions[k.partKey] = map[postingKey]*list.Element{}
+	of := c.partitions[k.partKey]
+	if of == nil {
+		of = &cachedPartition{lists: map[postingKey]*list.Element{}}
+		c.partitions[k.partKey] = of
 	}
-	c.partitions[k.partKey][k] = c.recent.PushFront(e)
+	of.lists[k] = c.recent.PushFront(e)
+	if until.After(of.until) {
+		of.until = until
+	}
 	c.bytes += e.bytes
 }
 
@@ -335,16 +362,18 @@ func (c *postingsCache) forget(p partKey) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forgotten[c.slot(p)]++
-	for _, at := range c.partitions[p] {
-		c.removeLocked(at)
+	if of := c.partitions[p]; of != nil {
+		for _, at := range of.lists {
+			c.removeLocked(at)
+		}
 	}
 }
 
 func (c *postingsCache) removeLocked(at *list.Element) {
 	e := c.recent.Remove(at).(*postingEntry)
 	of := c.partitions[e.key.partKey]
-	delete(of, e.key)
-	if len(of) == 0 {
+	delete(of.lists, e.key)
+	if len(of.lists) == 0 {
 		delete(c.partitions, e.key.partKey)
 	}
 	c.bytes -= e.bytes
