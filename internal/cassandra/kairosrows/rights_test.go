@@ -74,7 +74,7 @@ allow_filtering_enabled: false
 	cqltest.Must(t, admin, "DROP TABLE row_keys")
 	_, err := openWith(t, clerk, nil)
 	var refused *SchemaError
-	if !errors.As(err, &refused) || refused.Table != rowKeysTable || !strings.Contains(err.Error(), "grant the right") {
+	if !errors.As(err, &refused) || refused.Table != rowKeysTable || !strings.Contains(err.Error(), "grant the user the right") {
 		t.Errorf("a table is missing: %v", err)
 	}
 	t.Log(err)
