@@ -40,7 +40,7 @@ var (
 // collectors.
 var (
 	w1s  = workload{name: "W1s", hosts: 200, steps: 360, startMS: fullHourMS, stepMS: 10_000, shape: devops}
-	live = workload{name: "live", hosts: 500, steps: 18, startMS: fullHourMS, stepMS: 10_000, shape: devops, paced: true}
+	live = workload{name: "live", hosts: 2500, steps: 18, startMS: fullHourMS, stepMS: 10_000, shape: devops, paced: true}
 )
 
 // shapes are workloads of other kinds. None may be a cliff.
