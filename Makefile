@@ -6,9 +6,6 @@ FUZZTIME    ?= 20000x
 CASSANDRA   ?= 5.0.8
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 
-# Fuzzers are given a number of inputs: before Go 1.27 one that is given a time
-# may fail by its end alone (golang/go#75804).
-
 # The product is pure Go. Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
@@ -38,6 +35,8 @@ race: ## run the tests of concurrent packages under the race detector
 		echo; echo "*** RACE DETECTOR SKIPPED: no C compiler ($$(go env CC)) on this machine ***"; echo; \
 	fi
 
+# Fuzzers are given a number of inputs: before Go 1.27 one that is given a time
+# may fail by its end alone (golang/go#75804).
 fuzz-short: ## run every fuzzer for FUZZTIME (20000x: so many inputs)
 	@set -e; grep -rl --include='*_test.go' '^func Fuzz' internal cmd | xargs -n1 dirname | sort -u | while read -r dir; do \
 		go test -list '^Fuzz' "./$$dir" | grep '^Fuzz' | while read -r name; do \
