@@ -134,10 +134,16 @@ const maxGuessed = 4
 // saves a round trip. Of row times that were there a while ago it is enough that
 // they have an mtime: row_key_time_index is not asked again.
 func (l *Look) statesOf(ctx context.Context, s span, selective bool) ([]rowState, error) {
-	guesses := l.guesses(s, selective)
+	possible := l.rowTimes(s)
 	read := l.readStates
-	if all := l.rowTimes(s); len(all) > 0 && len(guesses) == len(all) && !slices.ContainsFunc(all, l.unknown) {
-		read = l.readBelieved
+	if len(possible) > 0 && !slices.ContainsFunc(possible, func(k partKey) bool { return !l.reader.postings.believes(k) }) {
+		read = func(ctx context.Context, s span) ([]rowState, error) { return l.readBelieved(ctx, s, possible) }
+	}
+	var guesses []partKey
+	for _, k := range possible {
+		if selective || l.reader.postings.holds(k) {
+			guesses = append(guesses, k)
+		}
 	}
 	var states []rowState
 	err := parallel(ctx, 1+len(guesses), 1+len(guesses), func(ctx context.Context, i int) (err error) {
@@ -151,11 +157,9 @@ func (l *Look) statesOf(ctx context.Context, s span, selective bool) ([]rowState
 	return states, err
 }
 
-func (l *Look) unknown(k partKey) bool { return !l.reader.postings.believes(k) }
-
 // readBelieved does what readStates does where all row times that the span may
 // have were there a while ago.
-func (l *Look) readBelieved(ctx context.Context, s span) ([]rowState, error) {
+func (l *Look) readBelieved(ctx context.Context, s span, possible []partKey) ([]rowState, error) {
 	var known map[int64]rowState
 	err := l.parallel(ctx, 1, func(ctx context.Context, _ int) (err error) {
 		if l.reader.ks.Tables.Own {
@@ -167,7 +171,7 @@ func (l *Look) readBelieved(ctx context.Context, s span) ([]rowState, error) {
 		return nil, err
 	}
 	var states []rowState
-	for _, k := range l.rowTimes(s) {
+	for _, k := range possible {
 		stamp, err := l.stampOf(ctx, k)
 		switch {
 		case err != nil:
@@ -182,12 +186,6 @@ func (l *Look) readBelieved(ctx context.Context, s span) ([]rowState, error) {
 		states = append(states, state)
 	}
 	return states, nil
-}
-
-// guesses returns the partitions of a span, if they are few and their mtimes are
-// needed: to know whether the inverted index or the cache can be used.
-func (l *Look) guesses(s span, selective bool) []partKey {
-	return slices.DeleteFunc(l.rowTimes(s), func(k partKey) bool { return !selective && !l.reader.postings.holds(k) })
 }
 
 // rowTimes returns the partitions that a span may have, if they are few.
