@@ -72,25 +72,25 @@ func (r *run) ingestCassandra(ctx context.Context, t target, parts []string, dir
 	if err != nil {
 		return err
 	}
-	stage := func(name string, w workload, as form) {
+	stage := func(name string, round int, w workload, as form) {
 		if err == nil {
 			r.book.title(name, w.String())
-			err = r.sendTo(ctx, s, name, 0, t, w, as)
-			fmt.Fprintf(os.Stderr, "%s: %s done\n", name, t.name())
+			err = r.sendTo(ctx, s, name, round, t, w, as)
+			fmt.Fprintf(os.Stderr, "%s, round %d: %s done\n", name, round+1, t.name())
 		}
 	}
 	if err == nil {
 		err = r.warmIngest(ctx, t, s)
 	}
-	if ingests {
-		stage("W1s", w1s, asLines)
-		stage("W1s json", w1s.inRow(2), asJSON)
+	for round := 0; ingests && round < r.rounds; round++ {
+		stage("W1s", round, w1s.inRow(2*round), asLines)
+		stage("W1s json", round, w1s.inRow(2*round+1), asJSON)
 	}
 	if lives {
 		if err == nil {
-			err = r.sendUnmeasured(ctx, s, live.inRow(3).firstStep())
+			err = r.sendUnmeasured(ctx, s, live.inRow(2*r.rounds).firstStep())
 		}
-		stage("live", live.inRow(3), asLines)
+		stage("live", 0, live.inRow(2*r.rounds), asLines)
 		if err == nil {
 			err = r.rest(ctx, s, "live", t)
 		}
@@ -104,10 +104,10 @@ func (r *run) ingestCassandra(ctx context.Context, t target, parts []string, dir
 }
 
 // warmIngest sends points that are not measured, at least twice: into rows that no
-// stage uses.
+// stage uses, of before.
 func (r *run) warmIngest(ctx context.Context, t target, s server) error {
-	for began, row := time.Now(), 4; row < 6 || time.Since(began) < r.warm; row++ {
-		if err := r.sendUnmeasured(ctx, s, w1s.inRow(row)); err != nil {
+	for began, n := time.Now(), 1; n <= 2 || time.Since(began) < r.warm; n++ {
+		if err := r.sendUnmeasured(ctx, s, w1s.inRow(-n)); err != nil {
 			return err
 		}
 	}

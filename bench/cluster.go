@@ -87,5 +87,5 @@ func (o *overCassandra) flush(ctx context.Context) error {
 
 // settle waits until both processes rest.
 func (o *overCassandra) settle(ctx context.Context) error {
-	return o.awaitQuiet(ctx, o.cassandra, time.Second, 20*time.Second)
+	return o.awaitQuiet(ctx, o.cassandra, time.Second, time.Minute)
 }

@@ -46,10 +46,25 @@ func fetchJars(ctx context.Context, scripts ...string) error {
 	return nil
 }
 
-// javaOptions undo what makes the scripts' processes small, since tests start many
-// of them: here there are compilers and memory as in earnest. It is a variable that
-// Java lays over the command line.
-var javaOptions = []string{"_JAVA_OPTIONS=-XX:TieredStopAtLevel=4 -Xmx2g"}
+// javaOptions and nodeSettings undo what makes the scripts' processes small, since
+// tests start many of them: here there are compilers, a collector and memory as in
+// earnest. The first is a variable that Java lays over the command line.
+var javaOptions = []string{"_JAVA_OPTIONS=-XX:TieredStopAtLevel=4 -XX:-UseSerialGC -XX:+UseG1GC -Xmx2g"}
+
+// nodeSettings are what Cassandra 5.0 takes of itself with a heap of 2 GiB.
+const nodeSettings = `
+memtable_heap_space: 512MiB
+memtable_offheap_space: 512MiB
+commitlog_total_space: 8192MiB
+file_cache_size: 512MiB
+networking_cache_size: 128MiB
+key_cache_size: 100MiB
+prepared_statements_cache_size: 10MiB
+native_transport_max_threads: 128
+concurrent_reads: 32
+concurrent_writes: 32
+compaction_throughput: 64MiB/s
+`
 
 // javaPatience is how long a Java may take to start on a busy machine.
 const javaPatience = 5 * time.Minute
@@ -109,7 +124,11 @@ var nodes atomic.Int64
 // port.
 func startNode(ctx context.Context, dir string) (node *process, ip string, err error) {
 	ip = fmt.Sprintf("127.%d.%d.%d", os.Getpid()/250%98+100, os.Getpid()%250+1, nodes.Add(1)%250+1)
-	node, err = startIn(ctx, javaOptions, filepath.Join("scripts", "cassandra.sh"), "run", "--dir", dir, "--ip", ip, "--heap", "2g")
+	settings := dir + ".yaml"
+	if err := os.WriteFile(settings, []byte(nodeSettings), 0o644); err != nil {
+		return nil, "", err
+	}
+	node, err = startIn(ctx, javaOptions, filepath.Join("scripts", "cassandra.sh"), "run", "--dir", dir, "--ip", ip, "--heap", "2g", "--yaml", settings)
 	if err != nil {
 		return nil, "", err
 	}
@@ -154,7 +173,7 @@ func (k *kairosDB) stored(ctx context.Context) (int64, error) {
 
 // settle waits until both processes rest.
 func (k *kairosDB) settle(ctx context.Context) error {
-	return k.awaitQuiet(ctx, k.cassandra, time.Second, 20*time.Second)
+	return k.awaitQuiet(ctx, k.cassandra, time.Second, time.Minute)
 }
 
 // flush has nothing to do: what is written is visible.
