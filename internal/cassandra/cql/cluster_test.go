@@ -118,6 +118,50 @@ func (l *load) check() {
 	}
 }
 
+// checkPlaces: where each node holds a part of the keys alone, those of one node
+// have one place.
+func checkPlaces(t *testing.T, config cql.Config) {
+	t.Helper()
+	config.Keyspace += "_places"
+	s := cqltest.Open(t, config, cql.Options{})
+	if err := s.CreateKeyspace(t.Context(), "{'class': 'SimpleStrategy', 'replication_factor': '1'}"); err != nil {
+		t.Fatal(err)
+	}
+	cqltest.Must(t, s, table)
+	until(t, time.Minute, "connected with all nodes", func() bool { return s.State().Nodes == 3 })
+	places := map[string]string{} // by the node that its token says
+	for i := range 60 {
+		key := []byte(fmt.Sprint("key", i))
+		if err := s.Exec(t.Context(), insert, 1000, key, []byte("c"), []byte("v")); err != nil {
+			t.Fatal(err)
+		}
+		var token int64
+		if _, err := s.One(t.Context(), &cql.Statement{Name: "token", Text: "SELECT token(key) FROM t WHERE key = ? LIMIT 1"}, []any{key}, &token); err != nil {
+			t.Fatal(err)
+		}
+		// The ring is cut into equal parts: see scripts/cassandra.sh.
+		owner := 0
+		for node := 1; node <= 3; node++ {
+			if end := -9223372036854775807 + int64(node)*2*(9223372036854775807/3) - 1; token <= end {
+				owner = node
+				break
+			}
+		}
+		place := s.Place(cql.Entry{Statement: keyed, Args: []any{key}})
+		for other, at := range places {
+			if (at == place) != (other == fmt.Sprint(owner)) {
+				t.Fatalf("a key of node %d is placed at %q, one of node %s at %q", owner, place, other, at)
+			}
+		}
+		places[fmt.Sprint(owner)] = place
+	}
+	if len(places) < 3 || places[""] != "" {
+		t.Errorf("places: %v", places)
+	}
+}
+
+var keyed = &cql.Statement{Name: "insert", Text: insert.Text, KeyArgs: 1}
+
 // TestThreeNodes: one of three nodes is killed, paused, restarted, and all of
 // them, under load with replication 3 and LOCAL_QUORUM.
 func TestThreeNodes(t *testing.T) {
@@ -133,6 +177,7 @@ func TestThreeNodes(t *testing.T) {
 	}
 	cqltest.Must(t, s, table)
 	until(t, time.Minute, "connected with all nodes", func() bool { return s.State().Nodes == 3 })
+	checkPlaces(t, config)
 	l := startLoad(t, s, "w", 16)
 	l.look("all nodes", 5*time.Second)
 

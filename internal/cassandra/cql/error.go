@@ -244,7 +244,7 @@ func reason(err error) Reason {
 		return GuardrailHit
 	case has("batch too large"):
 		return BatchTooLarge
-	case has("exceeds allowed maximum", "mutation of", "too large for the maximum size", "max_mutation_size"):
+	case has("request is too big", "exceeds allowed maximum", "mutation of", "too large for the maximum size", "max_mutation_size"):
 		return RequestTooLarge
 	case has("key length of", "longer than maximum of 65535", "exceeds the maximum supported size"):
 		return KeyTooLong

@@ -218,6 +218,11 @@ func TestWireFewNodes(t *testing.T) {
 	defer cql.SetSchemaAgreement(time.Second)()
 	nodes := startWire(t, 2)
 	s, _ := openWire(t, nodes, nil)
+	until(t, 10*time.Second, "connected", func() bool {
+		nodes[1].mu.Lock()
+		defer nodes[1].mu.Unlock()
+		return len(nodes[1].conns) > 0
+	})
 	nodes[1].stop()
 	until(t, 10*time.Second, "lost", func() bool { return s.State().Nodes == 1 })
 	create := &cql.Statement{Name: "create", Text: "CREATE TABLE t (key blob PRIMARY KEY)"}

@@ -257,6 +257,7 @@ func (s *Session) lookForKeyspace(c *connection) (bool, error) {
 func (s *Session) dial(keyspace bool) (*connection, error) {
 	c := s.config
 	g := gocql.NewCluster(c.Hosts...)
+	g.ProtoVersion = 4 // 5 puts checksums around frames, which cost more than they find beside those of TCP or TLS
 	g.Port = defaultPort
 	if keyspace {
 		g.Keyspace = c.Keyspace

@@ -25,6 +25,7 @@ type Statement struct {
 	PageSize int  // rows of a page, 0 means 5000; a page should stay below 4 MiB
 	Scan     bool // reads more than one partition: has scan_timeout
 	Prefetch bool // fetch a page while the one before is being read
+	KeyArgs  int  // so many arguments, the first, are the partition key, in its order: see Place
 }
 
 // An Entry is one statement of a batch.
@@ -108,10 +109,14 @@ func stamp(q *gocql.Query, stampMS int64) *gocql.Query {
 const maxEntries = 65535
 
 // Batch executes entries at once, all with the write timestamp stampMS; an entry
-// whose text says USING TIMESTAMP keeps its own. All entries must be of one
-// partition key, of one table or several: then the batch is applied as a whole
-// by each replica, and has no other limit in size than 16 MiB. It is counted
-// under the name of its first entry.
+// whose text says USING TIMESTAMP keeps its own. It is counted under the name of
+// its first entry.
+//
+// Entries of one partition key, of one table or several, are applied as a whole
+// by each replica; a batch of one partition has no other limit in size than
+// 16 MiB. One of several partitions should have few of one Place, and stay below
+// JoinedBytes: Cassandra does not apply it as a whole, and by default warns from 5
+// KiB or 11 partitions on, and refuses it from 50 KiB on.
 func (s *Session) Batch(ctx context.Context, stampMS int64, entries []Entry) error {
 	switch {
 	case len(entries) == 0:

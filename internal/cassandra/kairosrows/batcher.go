@@ -10,14 +10,15 @@ import (
 )
 
 var (
-	insertSample = &cql.Statement{Name: "insert_sample",
+	insertSample = &cql.Statement{Name: "insert_sample", KeyArgs: 1,
 		Text: "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?) USING TTL 0"} // whatever the table's default is
-	insertSampleTTL = &cql.Statement{Name: "insert_sample_ttl",
+	insertSampleTTL = &cql.Statement{Name: "insert_sample_ttl", KeyArgs: 1,
 		Text: "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?) USING TTL ?"}
 )
 
 const (
-	// batchBytes bounds the keys, columns and values of a batch of samples.
+	// batchBytes bounds the keys, columns and values of a batch of samples of one
+	// row.
 	batchBytes = 64 << 10
 
 	// cellBytes is what a column and the longest value take.
@@ -56,10 +57,11 @@ func appendValue(dst []byte, k model.Kind, cols *model.Columns, i int) ([]byte, 
 	return rowtime.AppendValue(dst, k, 0, cols.Bytes(i))
 }
 
-// A batcher gathers samples of one row for a batch. Its memory is reused, so
-// adding a sample allocates nothing.
+// A batcher gathers samples for a batch: many of one row, or few of each of
+// several rows, since a statement costs what some 30 samples cost. Its memory is
+// reused, so adding a sample allocates nothing.
 type batcher struct {
-	key     []byte
+	parts   []rowPart
 	value   []byte // of the sample that is about to be added
 	entries []cql.Entry
 	times   []int64
@@ -68,9 +70,17 @@ type batcher struct {
 	bytes   []byte    // what cells refer to; never moved
 	ttls    []int
 	size    int    // bytes of all keys, columns and values
+	data    int    // what a node counts
 	last    uint32 // column of the last entry
 
-	boxedKey any // key, in one interface value for all entries
+	boxedKey any // key of the last part, in one interface value for all its entries
+}
+
+// A rowPart is what a batch has of one row: its entries up to the next part.
+type rowPart struct {
+	series model.Series
+	key    []byte
+	from   int
 }
 
 func newBatcher(rows int) *batcher {
@@ -97,24 +107,45 @@ func (b *batcher) forget() {
 // clear empties b.
 func (b *batcher) clear() {
 	b.entries, b.times, b.args, b.cells, b.bytes, b.ttls = b.entries[:0], b.times[:0], b.args[:0], b.cells[:0], b.bytes[:0], b.ttls[:0]
-	b.size = 0
+	b.parts, b.size, b.data = b.parts[:0], 0, 0
 }
 
-// reset begins a row.
-func (b *batcher) reset(key []byte) {
-	b.clear()
-	b.key = key
+// begin begins a row.
+func (b *batcher) begin(s model.Series, key []byte) {
+	if n := len(b.parts); n > 0 && b.parts[n-1].from == len(b.entries) {
+		b.parts = b.parts[:n-1] // nothing came
+	}
+	b.parts = append(b.parts, rowPart{series: s, key: key, from: len(b.entries)})
+	b.boxedKey = key
 }
 
+// takes reports whether another row may begin.
+func (b *batcher) takes(partitions int) bool {
+	return len(b.entries) == 0 || len(b.parts) < partitions && len(b.entries) < cap(b.entries) && b.data < cql.JoinedBytes
+}
+
+// full reports whether no other sample may be added.
 func (b *batcher) full() bool {
 	n := len(b.entries)
-	return n == cap(b.entries) || n > 0 && b.size >= batchBytes
+	return n == cap(b.entries) || n > 0 && b.size >= batchBytes || len(b.parts) > 1 && b.data >= cql.JoinedBytes
+}
+
+// seriesOf is the series of an entry.
+func (b *batcher) seriesOf(entry int) model.Series {
+	part := b.parts[0]
+	for _, p := range b.parts {
+		if p.from <= entry {
+			part = p
+		}
+	}
+	return part.series
 }
 
 // add adds the sample of b.value. One of the same column as the last takes its
 // place: in a keyspace of seconds those of one second share a cell.
 func (b *batcher) add(ms int64, column uint32, ttl int) {
-	if n := len(b.entries); n > 0 && b.last == column {
+	part := b.parts[len(b.parts)-1]
+	if n := len(b.entries); n > part.from && b.last == column {
 		b.entries, b.times, b.ttls = b.entries[:n-1], b.times[:n-1], b.ttls[:n-1]
 	}
 	b.last = column
@@ -129,10 +160,7 @@ func (b *batcher) add(ms int64, column uint32, ttl int) {
 	b.cells = append(b.cells[:cell], b.bytes[from:from+4:from+4], b.bytes[from+4:len(b.bytes):len(b.bytes)])
 	args := b.args[4*len(b.entries) : 4*len(b.entries) : cap(b.args)]
 	b.args = b.args[:cap(b.args)]
-	if len(b.entries) == 0 {
-		b.boxedKey = b.key
-	}
-	b.size += len(b.key) + 4 + len(b.value)
+	b.size += len(part.key) + 4 + len(b.value)
 	args = append(args, b.boxedKey, &b.cells[cell], &b.cells[cell+1])
 	st := insertSample
 	if ttl > 0 {
@@ -143,5 +171,6 @@ func (b *batcher) add(ms int64, column uint32, ttl int) {
 		b.ttls = append(b.ttls, 0)
 	}
 	b.entries = append(b.entries, cql.Entry{Statement: st, Args: args})
+	b.data += b.entries[len(b.entries)-1].DataBytes()
 	b.times = append(b.times, ms)
 }

@@ -2,7 +2,9 @@ package kairosrows
 
 import (
 	"context"
+	"errors"
 	"iter"
+	"slices"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/model"
@@ -140,13 +142,61 @@ func entrySize(e *cql.Entry) int {
 	return n
 }
 
-// sendAll sends batches, several at once, and waits for all.
+// sendAll sends batches of one partition each, several at once, and waits for
+// all.
 func (w *indexWriter) sendAll(ctx context.Context, stampMS int64, batches [][]cql.Entry) error {
-	return parallel(ctx, indexParallel, len(batches), func(ctx context.Context, i int) error {
-		if err := w.session.Batch(ctx, stampMS, batches[i]); err != nil {
-			return err
-		}
-		w.metrics.indexRows.Add(float64(len(batches[i])))
-		return nil
+	joined := joinBatches(batches, w.partitionsAtOnce, w.session.Place)
+	return parallel(ctx, indexParallel, len(joined), func(ctx context.Context, i int) error {
+		rows, err := sendJoined(ctx, w.session, stampMS, joined[i])
+		w.metrics.indexRows.Add(float64(rows))
+		return err
 	})
+}
+
+// joinBatches puts batches of one partition each together that the same nodes
+// hold and that are small: most index rows are alone in their partition, and a
+// statement costs more than what is in it.
+func joinBatches(batches [][]cql.Entry, most int, place func(cql.Entry) string) [][][]cql.Entry {
+	var joined [][][]cql.Entry
+	type open struct{ at, bytes int }
+	places := make(map[string]open)
+	for _, batch := range batches {
+		size := 0
+		for _, e := range batch {
+			size += e.DataBytes()
+		}
+		where := place(batch[0])
+		last, ok := places[where]
+		if ok && len(joined[last.at]) < most && last.bytes+size <= cql.JoinedBytes {
+			joined[last.at] = append(joined[last.at], batch)
+			places[where] = open{last.at, last.bytes + size}
+			continue
+		}
+		joined = append(joined, [][]cql.Entry{batch})
+		if size < cql.JoinedBytes {
+			places[where] = open{len(joined) - 1, size}
+		}
+	}
+	return joined
+}
+
+// sendJoined sends batches as one, or in halves where that is too large for a
+// node. It returns how many rows were written.
+func sendJoined(ctx context.Context, session *cql.Session, stampMS int64, batches [][]cql.Entry) (rows int, err error) {
+	all := slices.Concat(batches...)
+	err = session.Batch(ctx, stampMS, all)
+	var refused *cql.RefusedError
+	if len(batches) == 1 || !errors.As(err, &refused) || refused.Reason != cql.BatchTooLarge {
+		if err != nil {
+			return 0, err
+		}
+		return len(all), nil
+	}
+	half := len(batches) / 2
+	first, err := sendJoined(ctx, session, stampMS, batches[:half])
+	if err != nil {
+		return first, err
+	}
+	second, err := sendJoined(ctx, session, stampMS, batches[half:])
+	return first + second, err
 }

@@ -18,7 +18,7 @@ import (
 var stringIndexValue = []byte{0}
 
 var (
-	insertRowKey = &cql.Statement{Name: "insert_row_key",
+	insertRowKey = &cql.Statement{Name: "insert_row_key", KeyArgs: 3,
 		Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags) VALUES (?, ?, ?, ?, ?) USING TTL ?"}
 	insertRowKeysMark = &cql.Statement{Name: "insert_row_keys_mark",
 		Text: "UPDATE row_keys USING TIMESTAMP 1 SET mtime = ? WHERE metric = ? AND table_name = ? AND row_time = ?"}
@@ -26,9 +26,9 @@ var (
 		Text: "INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?) USING TTL ?"}
 	insertMetricName = &cql.Statement{Name: "insert_metric_name",
 		Text: "INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?) USING TTL 0"}
-	insertTagIndexedRowKey = &cql.Statement{Name: "insert_tag_indexed_row_key",
+	insertTagIndexedRowKey = &cql.Statement{Name: "insert_tag_indexed_row_key", KeyArgs: 4,
 		Text: "INSERT INTO tag_indexed_row_keys (metric, table_name, row_time, single_tag_pair, data_type, tag_collection_hash, tags, mtime) VALUES (?, ?, ?, ?, ?, ?, ?, now()) USING TTL ?"}
-	insertTagRow = &cql.Statement{Name: "insert_tag_row",
+	insertTagRow = &cql.Statement{Name: "insert_tag_row", KeyArgs: 5,
 		Text: "INSERT INTO varve_row_index (metric, row_time, tag, value, shard, data_type, tags) VALUES (?, ?, ?, ?, ?, ?, ?) USING TTL ?"}
 	insertRowState = &cql.Statement{Name: "insert_row_state",
 		Text: "INSERT INTO varve_row_state (metric, row_time, kairos_mtime, expires) VALUES (?, ?, ?, ?) USING TTL ?"}
@@ -102,8 +102,10 @@ type indexWriter struct {
 	shards  int // of varve_row_index
 	refresh time.Duration
 	rules   func() *TagRules
-	now     func() time.Time
-	metrics *writeMetrics
+
+	partitionsAtOnce int // in a batch
+	now              func() time.Time
+	metrics          *writeMetrics
 
 	keysChanged func(metric string, rowTimeMS int64)
 
@@ -119,7 +121,7 @@ type indexWriter struct {
 // apart returns an index writer that believes nothing to be written.
 func (w *indexWriter) apart() *indexWriter {
 	return &indexWriter{
-		session: w.session, spec: w.spec, tables: w.tables, shards: w.shards, refresh: w.refresh, rules: w.rules, now: w.now,
+		session: w.session, spec: w.spec, tables: w.tables, shards: w.shards, partitionsAtOnce: w.partitionsAtOnce, refresh: w.refresh, rules: w.rules, now: w.now,
 		metrics: w.metrics, keysChanged: w.keysChanged, seeds: w.seeds,
 		rows: newIndexCache[indexed](1000), partitions: newIndexCache[indexedPart](1000),
 	}

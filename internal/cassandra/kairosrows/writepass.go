@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/head"
@@ -20,6 +22,12 @@ type writePass struct {
 	fail    context.CancelCauseFunc
 
 	key []byte // of eachRow
+}
+
+// A placed series is one to write, and which nodes hold its first row.
+type placed struct {
+	id    uint32
+	place string
 }
 
 // slices calls f with the series of the source, some thousand at a time.
@@ -62,32 +70,38 @@ func (p *writePass) load(id uint32, run *head.Run, cols *model.Columns) (model.S
 }
 
 // index writes the index rows that the series need and that are not known to be
-// there.
-func (p *writePass) index(ctx context.Context, ids []uint32) error {
+// there. It returns the series, those of one place together.
+func (p *writePass) index(ctx context.Context, ids []uint32) ([]placed, error) {
 	w := p.w
 	epoch := w.index.rows.now()
 	var run head.Run
 	var cols model.Columns
 	var missing []pendingRow
 	hash := idHash{seeds: w.index.seeds}
-	for _, id := range ids {
+	all := make([]placed, len(ids))
+	for i, id := range ids {
+		all[i].id = id
 		series, ok, err := p.load(id, &run, &cols)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		if !ok || w.refusedSeries(series) != "" {
 			continue
 		}
 		p.eachRow(series, run.Kind, &cols, func(row pendingRow) {
+			if all[i].place == "" {
+				all[i].place = w.place(cql.Entry{Statement: insertSample, Args: []any{p.key}})
+			}
 			if row.id = hash.row(series, row.rowTimeMS); !w.index.fresh(&row) {
 				missing = append(missing, row)
 			}
 		})
 	}
+	slices.SortStableFunc(all, func(a, b placed) int { return strings.Compare(a.place, b.place) })
 	if len(missing) == 0 {
-		return nil
+		return all, nil
 	}
-	return w.index.write(ctx, epoch, w.deletes.above(p.stampMS), missing)
+	return all, w.index.write(ctx, epoch, w.deletes.above(p.stampMS), missing)
 }
 
 // eachRow calls f with each row that gets samples of a series, and until when
@@ -149,28 +163,36 @@ func ceilSeconds(ms int64) int64 {
 }
 
 // work writes series until there are no more, or one failed.
-func (p *writePass) work(ctx context.Context, work <-chan []uint32) {
+func (p *writePass) work(ctx context.Context, work <-chan []placed) {
 	b := newBatcher(p.w.cfg.BatchRows)
-	var run head.Run
-	var cols model.Columns
-	for ids := range work {
-		for _, id := range ids {
-			if ctx.Err() != nil {
-				break
-			}
-			series, ok, err := p.load(id, &run, &cols)
-			if err == nil && ok {
-				err = p.series(ctx, b, series, run.Kind, &cols)
-			}
-			if err != nil {
-				p.fail(err)
-				break
-			}
+	for some := range work {
+		if err := p.several(ctx, b, some); err != nil {
+			b.clear()
+			p.fail(err)
 		}
 	}
 }
 
-// series writes the samples of one series.
+// several writes series of one place.
+func (p *writePass) several(ctx context.Context, b *batcher, some []placed) error {
+	var run head.Run
+	var cols model.Columns
+	for _, s := range some {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		series, ok, err := p.load(s.id, &run, &cols)
+		if err == nil && ok {
+			err = p.series(ctx, b, series, run.Kind, &cols)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return p.flush(ctx, b)
+}
+
+// series adds the samples of one series to b, and sends what is full.
 func (p *writePass) series(ctx context.Context, b *batcher, s model.Series, k model.Kind, cols *model.Columns) error {
 	w := p.w
 	if reason := w.refusedSeries(s); reason != "" {
@@ -178,7 +200,7 @@ func (p *writePass) series(ctx context.Context, b *batcher, s model.Series, k mo
 		return nil
 	}
 	var at int64
-	var err error
+	var key []byte
 	open := false // b is for the row at
 	for i, ms := range cols.Times {
 		expiry, reason := p.sample(k, cols, i)
@@ -187,53 +209,60 @@ func (p *writePass) series(ctx context.Context, b *batcher, s model.Series, k mo
 			continue
 		}
 		if row := w.spec.RowTime(ms); !open || row != at {
-			if err := p.flush(ctx, b, s); err != nil {
-				return err
-			}
-			key, err := keyOf(s, row, nil)
-			if err != nil {
+			var err error
+			if key, err = keyOf(s, row, nil); err != nil {
 				w.refuse(reasonKey, s, ms, len(cols.Times)-i, err)
 				return nil
 			}
+			if !b.takes(w.cfg.BatchPartitions) {
+				if err := p.flush(ctx, b); err != nil {
+					return err
+				}
+			}
 			at, open = row, true
-			b.reset(key)
+			b.begin(s, key)
 		}
 		column := w.spec.Column(at, ms)
 		if b.full() && column != b.last {
-			if err := p.flush(ctx, b, s); err != nil {
+			if err := p.flush(ctx, b); err != nil {
 				return err
 			}
+			b.begin(s, key)
 		}
+		var err error
 		if b.value, err = appendValue(b.value[:0], k, cols, i); err != nil {
 			w.refuse(reasonValue, s, ms, 1, err)
 			continue
 		}
 		b.add(ms, column, p.ttl(expiry))
 	}
-	return p.flush(ctx, b, s)
+	return nil
 }
 
 // flush sends what is in b.
-func (p *writePass) flush(ctx context.Context, b *batcher, s model.Series) error {
+func (p *writePass) flush(ctx context.Context, b *batcher) error {
 	n := len(b.entries)
 	if n == 0 {
+		b.clear()
 		return nil
 	}
-	dropped, err := p.send(ctx, b, s, 0, n)
+	dropped, err := p.send(ctx, b, 0, n)
 	if err != nil {
 		b.forget() // an attempt that was given up may still read the bytes
 		return err
 	}
 	p.w.metrics.written.Add(float64(n - dropped))
 	p.w.metrics.batches.Inc()
-	p.w.wrote(b.key)
+	for _, part := range b.parts {
+		p.w.wrote(part.key)
+	}
 	b.clear()
 	return nil
 }
 
 // send sends the entries of b in [from, to). A batch that is refused for good is
 // halved until the sample that is at fault is found; only that one is dropped.
-func (p *writePass) send(ctx context.Context, b *batcher, s model.Series, from, to int) (dropped int, err error) {
+func (p *writePass) send(ctx context.Context, b *batcher, from, to int) (dropped int, err error) {
 	err = p.w.batch(ctx, p.stampMS, b.entries[from:to])
 	var refused *cql.RefusedError
 	if err == nil || !errors.As(err, &refused) || !faultOfSample(refused.Reason) {
@@ -243,12 +272,12 @@ func (p *writePass) send(ctx context.Context, b *batcher, s model.Series, from, 
 		p.w.index.learn2038()
 	}
 	if to-from == 1 {
-		p.w.refuse(string(refused.Reason), s, b.times[from], 1, refused)
+		p.w.refuse(string(refused.Reason), b.seriesOf(from), b.times[from], 1, refused)
 		return 1, nil
 	}
 	half := from + (to-from)/2
 	for _, part := range [][2]int{{from, half}, {half, to}} {
-		n, err := p.send(ctx, b, s, part[0], part[1])
+		n, err := p.send(ctx, b, part[0], part[1])
 		if err != nil {
 			return dropped, err
 		}

@@ -23,22 +23,24 @@ import (
 
 // WriteConfig are the settings of what is written.
 type WriteConfig struct {
-	Parallel     int           `yaml:"parallel" doc:"batches of samples on their way at once, 1 to 4096; statements in flight are limited besides"`
-	BatchRows    int           `yaml:"batch_rows" doc:"most samples of a batch, which are of one series and row, 1 to 5000"`
-	IndexCache   int           `yaml:"index_cache" doc:"row keys whose index rows are known to be written, 1000 to 100000000; some 60 bytes each. Others are written again when a sample comes"`
-	IndexRefresh time.Duration `yaml:"index_refresh" doc:"index rows of rows that get samples are written again after so long, so that a delete by another node hides new samples no longer, 1s to 1h"`
-	KairosDBOnly bool          `yaml:"kairosdb_only" doc:"refuse samples that make queries of KairosDB nodes fail: NaN, infinities, complex numbers and types that KairosDB does not know"`
-	TagIndex     []string      `yaml:"tag_index" doc:"rules for the rows of tag_indexed_row_keys, which KairosDB nodes need for the metrics in their tag_indexed_row_key_lookup_metrics: \"include\" or \"exclude\", then all, name=, prefix= or regex=, then for some tags only tags=a,b"`
+	Parallel        int           `yaml:"parallel" doc:"batches of samples on their way at once, 1 to 4096; statements in flight are limited besides"`
+	BatchRows       int           `yaml:"batch_rows" doc:"most samples of a batch, 1 to 5000"`
+	BatchPartitions int           `yaml:"batch_partitions" doc:"most rows, of different series, that a batch has samples of when each has few, and most partitions that a batch of index rows is for, 1 to 100; by default Cassandra logs a warning from 11 on"`
+	IndexCache      int           `yaml:"index_cache" doc:"row keys whose index rows are known to be written, 1000 to 100000000; some 60 bytes each. Others are written again when a sample comes"`
+	IndexRefresh    time.Duration `yaml:"index_refresh" doc:"index rows of rows that get samples are written again after so long, so that a delete by another node hides new samples no longer, 1s to 1h"`
+	KairosDBOnly    bool          `yaml:"kairosdb_only" doc:"refuse samples that make queries of KairosDB nodes fail: NaN, infinities, complex numbers and types that KairosDB does not know"`
+	TagIndex        []string      `yaml:"tag_index" doc:"rules for the rows of tag_indexed_row_keys, which KairosDB nodes need for the metrics in their tag_indexed_row_key_lookup_metrics: \"include\" or \"exclude\", then all, name=, prefix= or regex=, then for some tags only tags=a,b"`
 }
 
 // DefaultWriteConfig returns the defaults.
 func DefaultWriteConfig() WriteConfig {
 	return WriteConfig{
-		Parallel:     64,
-		BatchRows:    300,
-		IndexCache:   1_000_000,
-		IndexRefresh: 10 * time.Minute,
-		KairosDBOnly: true,
+		Parallel:        64,
+		BatchRows:       400,
+		BatchPartitions: 10,
+		IndexCache:      1_000_000,
+		IndexRefresh:    10 * time.Minute,
+		KairosDBOnly:    true,
 	}
 }
 
@@ -50,6 +52,9 @@ func (c WriteConfig) Validate() error {
 	}
 	if c.BatchRows < 1 || c.BatchRows > 5000 {
 		errs = append(errs, fmt.Errorf("batch_rows: %d: want 1 to 5000", c.BatchRows))
+	}
+	if c.BatchPartitions < 1 || c.BatchPartitions > 100 {
+		errs = append(errs, fmt.Errorf("batch_partitions: %d: want 1 to 100", c.BatchPartitions))
 	}
 	if c.IndexCache < 1000 || c.IndexCache > 100_000_000 {
 		errs = append(errs, fmt.Errorf("index_cache: %d: want 1000 to 100000000", c.IndexCache))
@@ -68,8 +73,9 @@ const (
 	// make long batches of those of one metric.
 	sliceSeries = 8192
 
-	// workSeries is how many series a worker takes at once.
-	workSeries = 16
+	// workSeries is how many series a worker takes at once, of one place: with
+	// few samples each they make two batches of the default size.
+	workSeries = 20
 )
 
 // Source is what a Writer writes: samples by series, each time of a series
@@ -82,8 +88,8 @@ type source interface {
 
 // A Writer writes samples into the keyspace: it is the spool's sink.
 //
-// Samples of one series and row go in batches, index rows before them (see
-// indexWriter). Everything is awaited; an error means that some of it may not
+// Samples go in batches, many of one series and row, or few of each of several
+// whose rows the same nodes hold; index rows before them (see indexWriter). Everything is awaited; an error means that some of it may not
 // be written, and the same samples are given again, with the same write
 // timestamp. A sample that Cassandra refuses for good is dropped alone, counted
 // by reason and logged.
@@ -102,6 +108,7 @@ type Writer struct {
 	spec    rowtime.Spec
 	cfg     WriteConfig
 	batch   func(ctx context.Context, stampMS int64, entries []cql.Entry) error
+	place   func(cql.Entry) string
 	wrote   func(key []byte) // tells caches of samples that a row has changed
 	rules   atomic.Pointer[TagRules]
 	log     *slog.Logger
@@ -150,13 +157,14 @@ func NewWriter(ks *Keyspace, cfg WriteConfig, o WriterOptions) (*Writer, error) 
 	w.deletes = announcements{ks: ks, own: rand.Text()}
 	w.index = indexWriter{
 		session: ks.Session, spec: ks.Spec, tables: ks.Tables, shards: ks.IndexShards,
-		refresh: cfg.IndexRefresh, rules: w.rules.Load, now: o.Now, keysChanged: o.KeysChanged,
+		partitionsAtOnce: cfg.BatchPartitions, refresh: cfg.IndexRefresh, rules: w.rules.Load, now: o.Now, keysChanged: o.KeysChanged,
 		seeds:      [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
 		rows:       newIndexCache[indexed](cfg.IndexCache),
 		partitions: newIndexCache[indexedPart](max(cfg.IndexCache/4, 1000)),
 	}
+	w.place = func(cql.Entry) string { return "" }
 	if ks.Session != nil {
-		w.batch = ks.Session.Batch
+		w.batch, w.place = ks.Session.Batch, ks.Session.Place
 	}
 	w.metrics = newWriteMetrics(w)
 	w.index.metrics = w.metrics
@@ -197,18 +205,19 @@ func (w *Writer) write(ctx context.Context, stampMS int64, src source) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	pass := &writePass{w: w, src: src, stampMS: stampMS, nowMS: w.now().UnixMilli(), fail: cancel}
-	work := make(chan []uint32)
+	work := make(chan []placed)
 	var workers sync.WaitGroup
 	for range w.cfg.Parallel {
 		workers.Go(func() { pass.work(ctx, work) })
 	}
 	err := pass.slices(func(ids []uint32) error {
-		if err := pass.index(ctx, ids); err != nil {
+		all, err := pass.index(ctx, ids)
+		if err != nil {
 			return err
 		}
-		for from := 0; from < len(ids); from += workSeries {
+		for some := range together(all, workSeries) {
 			select {
-			case work <- ids[from:min(from+workSeries, len(ids))]:
+			case work <- some:
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
@@ -232,9 +241,29 @@ func (w *Writer) write(ctx context.Context, stampMS int64, src source) error {
 	}
 	for epoch := w.index.rows.now(); epoch != began; epoch = w.index.rows.now() {
 		began = epoch
-		if err := pass.slices(func(ids []uint32) error { return pass.index(ctx, ids) }); err != nil {
+		if err := pass.slices(func(ids []uint32) error {
+			_, err := pass.index(ctx, ids)
+			return err
+		}); err != nil {
 			return fmt.Errorf("write index rows that a delete may have removed: %w", err)
 		}
 	}
 	return nil
+}
+
+// together yields parts of all, which is sorted by place: of one place each, and
+// most at most.
+func together(all []placed, most int) iter.Seq[[]placed] {
+	return func(yield func([]placed) bool) {
+		for from := 0; from < len(all); {
+			to := from + 1
+			for to < len(all) && to-from < most && all[to].place == all[from].place {
+				to++
+			}
+			if !yield(all[from:to]) {
+				return
+			}
+			from = to
+		}
+	}
 }

@@ -29,8 +29,8 @@ type recorder struct {
 }
 
 type sentBatch struct {
-	key         string
-	rows, bytes int
+	keys              []string
+	rows, bytes, data int
 }
 
 func (r *recorder) send(_ context.Context, _ int64, entries []cql.Entry) error {
@@ -41,12 +41,13 @@ func (r *recorder) send(_ context.Context, _ int64, entries []cql.Entry) error {
 			return err
 		}
 	}
-	batch := sentBatch{key: string(entries[0].Args[0].([]byte)), rows: len(entries)}
-	for _, e := range entries {
-		if string(e.Args[0].([]byte)) != batch.key {
-			return errors.New("a batch of two rows")
+	batch := sentBatch{rows: len(entries)}
+	for i, e := range entries {
+		if key := string(e.Args[0].([]byte)); i == 0 || key != batch.keys[len(batch.keys)-1] {
+			batch.keys = append(batch.keys, key)
 		}
 		batch.bytes += len(*e.Args[2].(*cql.Raw))
+		batch.data += e.DataBytes()
 		row := fmt.Sprintf("%x/%x/%x", e.Args[0], *e.Args[1].(*cql.Raw), *e.Args[2].(*cql.Raw))
 		if len(e.Args) > 3 {
 			row += fmt.Sprintf("/%d", *e.Args[3].(*int))
@@ -160,7 +161,7 @@ func TestSecondsShareACell(t *testing.T) {
 	}
 }
 
-// TestBatches: a batch is of one row, and bounded in rows and bytes.
+// TestBatches: a batch of many samples is of one row, and bounded in rows and bytes.
 func TestBatches(t *testing.T) {
 	r := &recorder{}
 	w := unconnected(t, rowtime.Spec{Width: 1000}, DefaultWriteConfig(), r, time.UnixMilli(0))
@@ -186,18 +187,64 @@ func TestBatches(t *testing.T) {
 	}
 	sizes := map[string][]int{}
 	for _, batch := range r.batches {
-		if batch.rows > 300 || batch.bytes > batchBytes+cellBytes {
+		if batch.rows > 400 || batch.bytes > batchBytes+cellBytes || len(batch.keys) != 1 {
 			t.Errorf("%+v", batch)
 		}
-		k, err := rowtime.ParseKey(batch.key)
+		k, err := rowtime.ParseKey(batch.keys[0])
 		if err != nil {
 			t.Fatal(err)
 		}
 		name := fmt.Sprintf("%s %d", k.Metric, k.RowTimeMS)
 		sizes[name] = append(sizes[name], batch.rows)
 	}
-	if got := fmt.Sprint(sizes); got != "map[m 0:[300 300 300 100] m 1000:[300 200] s 0:[4 4 3 1]]" {
+	if got := fmt.Sprint(sizes); got != "map[m 0:[400 400 200] m 1000:[400 100] s 0:[4 4 3 1]]" {
 		t.Error(got)
+	}
+}
+
+// TestFewOfEach: rows that get few samples each go together, as far as the same
+// nodes hold them, and bounded in rows and in what a node counts. A series with
+// many may share a batch with those before it, which is then no larger.
+func TestFewOfEach(t *testing.T) {
+	r := &recorder{}
+	w := unconnected(t, rowtime.Default, DefaultWriteConfig(), r, time.UnixMilli(someTime))
+	place := func(key string) string { return fmt.Sprint(len(key) % 3) }
+	w.place = func(e cql.Entry) string { return place(string(e.Args[0].([]byte))) }
+	src := new(memory)
+	for i := range 200 {
+		samples := 6
+		if i%50 == 0 {
+			samples = 700
+		}
+		var cols model.Columns
+		for ms := range int64(samples) {
+			cols.AppendFixed(someTime+ms, uint64(ms), 0)
+		}
+		src.add(longSeries("m", "host", strings.Repeat("h", 1+i/2), "n", fmt.Sprint(i%2)), cols)
+	}
+	believe(w, src)
+	if err := w.write(t.Context(), 1, src); err != nil {
+		t.Fatal(err)
+	}
+	distinct := map[string]bool{}
+	for _, row := range r.rows {
+		distinct[row] = true
+	}
+	if want := 196*6 + 4*700; len(r.rows) != want || len(distinct) != want {
+		t.Errorf("%d rows, %d different, want %d", len(r.rows), len(distinct), want)
+	}
+	for _, batch := range r.batches {
+		if len(batch.keys) > 10 || len(batch.keys) > 1 && batch.data > cql.JoinedBytes+100 {
+			t.Errorf("%d rows, %d samples, %d bytes as a node counts", len(batch.keys), batch.rows, batch.data)
+		}
+		for _, key := range batch.keys {
+			if place(key) != place(batch.keys[0]) {
+				t.Errorf("rows of two places in one batch")
+			}
+		}
+	}
+	if n := len(r.batches); n > 60 {
+		t.Errorf("%d batches for 200 rows", n)
 	}
 }
 

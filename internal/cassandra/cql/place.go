@@ -1,0 +1,96 @@
+package cql
+
+import (
+	"encoding/binary"
+	"slices"
+	"strings"
+
+	gocql "github.com/apache/cassandra-gocql-driver/v2"
+)
+
+// JoinedBytes is what the entries of a batch of several partitions may hold by
+// DataBytes. A node counts about the same, and by default warns from 5 KiB on.
+const JoinedBytes = 4 << 10
+
+// rowBytes is what a node counts for a row besides what sizeOf counts: timestamps,
+// TTL and times of deletion.
+const rowBytes = 24
+
+// DataBytes is about what a node counts for an entry in the size of a batch.
+func (e Entry) DataBytes() int { return rowBytes + sizeOf(e.Args[e.Statement.KeyArgs:]) }
+
+// Place names the nodes of this data center that hold the entry's partition: the
+// same for all partitions that the same nodes hold. A batch of such reaches a
+// replica of all of them. It is empty when that is not known: there is no
+// connection, or the statement does not say what its partition key is.
+func (s *Session) Place(e Entry) string {
+	c, err := s.connection()
+	if err != nil || e.Statement.KeyArgs == 0 {
+		return ""
+	}
+	return c.hosts.place(routed{keyspace: s.config.Keyspace, key: partitionKey(e.Args[:e.Statement.KeyArgs])})
+}
+
+// place lists the replicas that are up.
+func (p *hosts) place(of routed) string {
+	next := p.HostSelectionPolicy.Pick(of)
+	var ids []string
+	for h := next(); h != nil; h = next() {
+		if _, isOther := h.(other); isOther {
+			break
+		}
+		ids = append(ids, h.Info().HostID())
+	}
+	if len(ids) == 1 {
+		return ids[0]
+	}
+	slices.Sort(ids)
+	return strings.Join(ids, " ")
+}
+
+// routed is to the driver a statement about one partition.
+type routed struct {
+	keyspace string
+	key      []byte
+}
+
+func (r routed) GetRoutingKey() ([]byte, error) { return r.key, nil }
+func (r routed) Keyspace() string               { return r.keyspace }
+func (r routed) Table() string                  { return "" }
+func (r routed) IsIdempotent() bool             { return true }
+func (r routed) GetHostID() string              { return "" }
+func (r routed) Statement() gocql.Statement     { return nil }
+
+// partitionKey is what a node hashes: the value of a key of one column, else for
+// each column
+//
+//	length u16, value, 0
+//
+// Integers are those of bigint and timestamp (int64) and of int.
+func partitionKey(args []any) []byte {
+	if len(args) == 1 {
+		return appendKeyPart(nil, args[0])
+	}
+	var key []byte
+	for _, a := range args {
+		at := len(key)
+		key = appendKeyPart(append(key, 0, 0), a)
+		binary.BigEndian.PutUint16(key[at:], uint16(len(key)-at-2))
+		key = append(key, 0)
+	}
+	return key
+}
+
+func appendKeyPart(dst []byte, a any) []byte {
+	switch a := a.(type) {
+	case string:
+		return append(dst, a...)
+	case []byte:
+		return append(dst, a...)
+	case int64:
+		return binary.BigEndian.AppendUint64(dst, uint64(a))
+	case int:
+		return binary.BigEndian.AppendUint32(dst, uint32(a))
+	}
+	return dst
+}
