@@ -139,7 +139,7 @@ func ask(ctx context.Context, s *Store, metric string, o store.ReadOptions, matc
 }
 
 func askView(ctx context.Context, v store.View, metric string, o store.ReadOptions, matchers ...model.Matcher) ([]string, error) {
-	found, err := v.Select(ctx, store.Selection{Metric: metric, Range: o.Range, Matchers: matchers})
+	found, err := v.Select(ctx, store.Selection{Metric: metric, Range: o.Range, Matchers: matchers, ReadsAll: !o.Descending && o.Limit == 0})
 	if err != nil {
 		return nil, err
 	}

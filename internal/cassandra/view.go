@@ -104,6 +104,15 @@ func (v *view) Select(ctx context.Context, sel store.Selection) ([]store.Series,
 	if err := v.check(ctx); err != nil {
 		return nil, err
 	}
+	g := v.guess(sel)
+	out, err := v.selectSeries(ctx, sel, g)
+	if err != nil {
+		g.drop()
+	}
+	return out, err
+}
+
+func (v *view) selectSeries(ctx context.Context, sel store.Selection, g *guess) ([]store.Series, error) {
 	rows := make([][]kairosrows.SeriesRows, len(v.keyspaces))
 	err := v.eachKeyspace(ctx, sel.Range, func(ctx context.Context, i int, look *kairosrows.Look) (err error) {
 		rows[i], err = look.Lookup(ctx, sel)
@@ -123,7 +132,13 @@ func (v *view) Select(ctx context.Context, sel store.Selection) ([]store.Series,
 	if err := model.SortFunc(ctx, found, func(a, b selected) int { return a.series.Compare(b.series) }); err != nil {
 		return nil, err
 	}
-	return v.handOut(found), nil
+	out := v.handOut(found)
+	if len(out) > 0 {
+		v.settle(g, sel, found, out[0].Ref)
+	} else {
+		v.settle(g, sel, nil, 0)
+	}
+	return out, nil
 }
 
 // eachKeyspace calls f for each keyspace that may have samples of r, for all at once.

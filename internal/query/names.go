@@ -84,7 +84,7 @@ func (r *Run) tagTexts(q store.NamesQuery, filter NamesFilter) ([]string, bool, 
 	if q.Metric == "" {
 		return nil, false, &store.InputError{Reason: "metric is needed to filter the tags of series by other tags or by time"}
 	}
-	series, err := r.selectSeries(&MetricQuery{Metric: q.Metric, Matchers: filter.Matchers}, filter.Range)
+	series, err := r.selectSeries(&MetricQuery{Metric: q.Metric, Matchers: filter.Matchers}, filter.Range, false)
 	if err != nil {
 		return nil, false, err
 	}

@@ -81,10 +81,12 @@ func (r *Run) addSamples(n int64) error {
 	return nil
 }
 
-func (r *Run) selectSeries(q *MetricQuery, within model.TimeRange) ([]store.Series, error) {
+// selectSeries returns the series of q, samples of which will be read, or not.
+func (r *Run) selectSeries(q *MetricQuery, within model.TimeRange, reads bool) ([]store.Series, error) {
 	series, err := r.view.Select(r.ctx, store.Selection{
 		Metric: q.Metric, Matchers: q.Matchers, Range: within,
 		Limit: r.engine.config.MaxSeries, LimitKey: "query.max_series", AnyOrder: true,
+		ReadsAll: reads && !q.Descending && q.Limit <= 0,
 	})
 	r.series.Add(int64(len(series)))
 	return series, r.cause(err)
@@ -96,7 +98,7 @@ func (r *Run) Metric(i int) (*Result, error) {
 	defer since(&r.trace.index, time.Now())
 	q := &r.request.Metrics[i]
 	r.current.Store(int32(i))
-	series, err := r.selectSeries(q, r.request.Range)
+	series, err := r.selectSeries(q, r.request.Range, true)
 	if err != nil {
 		return nil, err
 	}
@@ -113,7 +115,7 @@ func (r *Run) Tags(i int) ([]TagValues, error) {
 	within := r.request.Range
 	within.StartMS = rowtime.Default.Partition(within.StartMS)
 	within.EndMS = rowtime.Default.PartitionEnd(rowtime.Default.Partition(within.EndMS))
-	series, err := r.selectSeries(&r.request.Metrics[i], within)
+	series, err := r.selectSeries(&r.request.Metrics[i], within, false)
 	if err != nil {
 		return nil, err
 	}

@@ -158,6 +158,10 @@ type Selection struct {
 	// AnyOrder lets the store return the series in whatever order costs it
 	// least, best that in which it reads them fastest.
 	AnyOrder bool
+
+	// ReadsAll says that of each series all samples of Range will be read, in
+	// ascending order: the store may begin with it.
+	ReadsAll bool
 }
 
 // ReadOptions say which samples of a series are wanted, and in which form.

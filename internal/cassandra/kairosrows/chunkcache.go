@@ -114,6 +114,19 @@ func (c *chunkCache) get(key string, s slice) *chunkEntry {
 	return nil
 }
 
+// holds reports whether get would return an entry.
+func (c *chunkCache) holds(key string, s slice) bool {
+	now := c.now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := c.entries[key]
+	if at == nil {
+		return false
+	}
+	e := at.Value.(*chunkEntry)
+	return now.Sub(e.readAt) < c.maxAge && now.UnixMilli() < e.expiresMS && e.from <= s.from && s.to <= e.to
+}
+
 func (c *chunkCache) removeLocked(at *list.Element) {
 	e := c.recent.Remove(at).(*chunkEntry)
 	delete(c.entries, e.key)

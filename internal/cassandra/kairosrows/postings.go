@@ -280,6 +280,17 @@ func (c *postingsCache) believes(p partKey) bool {
 	return of != nil && now.Before(of.until)
 }
 
+// believed returns a list that was valid a while ago, nil if there is none.
+func (c *postingsCache) believed(k postingKey) *keyList {
+	now := c.now()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if at := c.atLocked(k); at != nil && now.Before(at.Value.(*postingEntry).until) {
+		return at.Value.(*postingEntry).list
+	}
+	return nil
+}
+
 func (c *postingsCache) atLocked(k postingKey) *list.Element {
 	if of := c.partitions[k.partKey]; of != nil {
 		return of.lists[k]
