@@ -88,7 +88,7 @@ func (r *run) ingestCassandra(ctx context.Context, t target, parts []string, dir
 	}
 	if lives {
 		if err == nil {
-			err = r.sendUnmeasured(ctx, s, live.inRow(2*r.rounds).firstStep())
+			err = r.warmLive(ctx, s, live.inRow(2*r.rounds))
 		}
 		stage("live", 0, live.inRow(2*r.rounds), asLines)
 		if err == nil {
@@ -122,12 +122,17 @@ func (r *run) sendUnmeasured(ctx context.Context, s server, w workload) error {
 	return awaitStored(ctx, s, w.points())
 }
 
-// firstStep is a point of each series of w in the same row of KairosDB's layout,
-// an hour after w begins and at once: live traffic is of series that are known.
-func (w workload) firstStep() workload {
-	w.startMS += hourMS
-	w.steps, w.paced = 1, false
-	return w
+// warmLive sends points of the series of w that are not measured: live traffic is of
+// series that are known. They come a minute of each at once, as Varve hands them on.
+func (r *run) warmLive(ctx context.Context, s server, w workload) error {
+	w.steps, w.paced = int(time.Minute.Milliseconds()/w.stepMS), false
+	for began, n := time.Now(), 1; n == 1 || time.Since(began) < r.warm; n++ {
+		w.startMS += hourMS
+		if err := r.sendUnmeasured(ctx, s, w); err != nil {
+			return err
+		}
+	}
+	return s.settle(ctx)
 }
 
 // rest takes down what a server costs that has nothing to do.
