@@ -51,13 +51,13 @@ func (v *view) settle(g *guess, sel store.Selection, found []selected, first sto
 		}
 	}
 	right := stored == len(g.found)
-	streams := make(map[store.Ref]*stream, len(found))
-	for i, of := range g.found {
+	streams := make(map[store.Ref]*stream, len(g.found))
+	for i := 0; right && i < len(g.found); i++ {
+		of := g.found[i]
 		at := slices.IndexFunc(found, func(s selected) bool { return s.series == of.Series })
-		if right = right && at >= 0 && len(found[at].stored) == 1 && slices.Equal(found[at].stored[0].rows, of.Rows); !right {
-			break
+		if right = at >= 0 && len(found[at].stored) == 1 && slices.Equal(found[at].stored[0].rows, of.Rows); right {
+			streams[first+store.Ref(at)] = g.streams[i]
 		}
-		streams[first+store.Ref(at)] = g.streams[i]
 	}
 	if right && v.ahead.adopt(streams, readForm{within: sel.Range}, first+store.Ref(len(found))) {
 		v.store.metrics.guesses.WithLabelValues("right").Inc()
