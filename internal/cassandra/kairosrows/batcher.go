@@ -1,6 +1,7 @@
 package kairosrows
 
 import (
+	"context"
 	"encoding/binary"
 	"unicode/utf8"
 
@@ -20,6 +21,10 @@ const (
 	// batchBytes bounds the keys, columns and values of a batch of samples of one
 	// row.
 	batchBytes = 64 << 10
+
+	// batchPartitions is how many partitions a batch is for at most: from 11 on
+	// Cassandra logs a warning, by default.
+	batchPartitions = 10
 
 	// cellBytes is what a column and the longest value take.
 	cellBytes = 4 + 2 + rowtime.MaxStringBytes
@@ -56,6 +61,9 @@ func appendValue(dst []byte, k model.Kind, cols *model.Columns, i int) ([]byte, 
 	}
 	return rowtime.AppendValue(dst, k, 0, cols.Bytes(i))
 }
+
+// batchFunc is cql.Session.Batch.
+type batchFunc func(ctx context.Context, stampMS int64, entries []cql.Entry) error
 
 // A batcher gathers samples for a batch: many of one row, or few of each of
 // several rows, since a statement costs what some 30 samples cost. Its memory is
@@ -120,8 +128,8 @@ func (b *batcher) begin(s model.Series, key []byte) {
 }
 
 // takes reports whether another row may begin.
-func (b *batcher) takes(partitions int) bool {
-	return len(b.entries) == 0 || len(b.parts) < partitions && len(b.entries) < cap(b.entries) && b.data < cql.JoinedBytes
+func (b *batcher) takes() bool {
+	return len(b.entries) == 0 || len(b.parts) < batchPartitions && len(b.entries) < cap(b.entries) && b.data < cql.JoinedBytes
 }
 
 // full reports whether no other sample may be added.

@@ -321,10 +321,6 @@ const coverPage = 2000
 // coverParallel is how many batches of index rows are on their way at once.
 const coverParallel = 8
 
-// coverPartitions is how many partitions one of them is for at most: beyond that
-// Cassandra logs a warning.
-const coverPartitions = 10
-
 func (p *coverPass) copyKeys(ctx context.Context) error {
 	look := p.coverer.reader.Look()
 	rows := p.query(ctx, look)
@@ -356,9 +352,9 @@ func (p *coverPass) copyKeys(ctx context.Context) error {
 func (p *coverPass) write(ctx context.Context, keys []rowKey) error {
 	r := p.coverer.reader
 	batches := tagRowBatches(p.key.metric, p.key.timeMS, slices.Values(keys), r.ks.IndexShards, p.ttl)
-	joined := joinBatches(batches, coverPartitions, r.ks.Session.Place)
+	joined := joinBatches(batches, r.ks.Session.Place)
 	err := parallel(ctx, coverParallel, len(joined), func(ctx context.Context, i int) error {
-		_, err := sendJoined(ctx, r.ks.Session, p.stampMS, joined[i])
+		_, err := sendJoined(ctx, r.ks.Session.Batch, p.stampMS, joined[i])
 		return err
 	})
 	if err != nil {

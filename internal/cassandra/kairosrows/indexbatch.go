@@ -145,9 +145,9 @@ func entrySize(e *cql.Entry) int {
 // sendAll sends batches of one partition each, several at once, and waits for
 // all.
 func (w *indexWriter) sendAll(ctx context.Context, stampMS int64, batches [][]cql.Entry) error {
-	joined := joinBatches(batches, w.partitionsAtOnce, w.session.Place)
+	joined := joinBatches(batches, w.session.Place)
 	return parallel(ctx, indexParallel, len(joined), func(ctx context.Context, i int) error {
-		rows, err := sendJoined(ctx, w.session, stampMS, joined[i])
+		rows, err := sendJoined(ctx, w.session.Batch, stampMS, joined[i])
 		w.metrics.indexRows.Add(float64(rows))
 		return err
 	})
@@ -156,7 +156,7 @@ func (w *indexWriter) sendAll(ctx context.Context, stampMS int64, batches [][]cq
 // joinBatches puts batches of one partition each together that the same nodes
 // hold and that are small: most index rows are alone in their partition, and a
 // statement costs more than what is in it.
-func joinBatches(batches [][]cql.Entry, most int, place func(cql.Entry) string) [][][]cql.Entry {
+func joinBatches(batches [][]cql.Entry, place func(cql.Entry) string) [][][]cql.Entry {
 	var joined [][][]cql.Entry
 	type open struct{ at, bytes int }
 	places := make(map[string]open)
@@ -167,7 +167,7 @@ func joinBatches(batches [][]cql.Entry, most int, place func(cql.Entry) string) 
 		}
 		where := place(batch[0])
 		last, ok := places[where]
-		if ok && len(joined[last.at]) < most && last.bytes+size <= cql.JoinedBytes {
+		if ok && len(joined[last.at]) < batchPartitions && last.bytes+size <= cql.JoinedBytes {
 			joined[last.at] = append(joined[last.at], batch)
 			places[where] = open{last.at, last.bytes + size}
 			continue
@@ -182,9 +182,9 @@ func joinBatches(batches [][]cql.Entry, most int, place func(cql.Entry) string) 
 
 // sendJoined sends batches as one, or in halves where that is too large for a
 // node. It returns how many rows were written.
-func sendJoined(ctx context.Context, session *cql.Session, stampMS int64, batches [][]cql.Entry) (rows int, err error) {
+func sendJoined(ctx context.Context, batch batchFunc, stampMS int64, batches [][]cql.Entry) (rows int, err error) {
 	all := slices.Concat(batches...)
-	err = session.Batch(ctx, stampMS, all)
+	err = batch(ctx, stampMS, all)
 	var refused *cql.RefusedError
 	if len(batches) == 1 || !errors.As(err, &refused) || refused.Reason != cql.BatchTooLarge {
 		if err != nil {
@@ -193,10 +193,10 @@ func sendJoined(ctx context.Context, session *cql.Session, stampMS int64, batche
 		return len(all), nil
 	}
 	half := len(batches) / 2
-	first, err := sendJoined(ctx, session, stampMS, batches[:half])
+	first, err := sendJoined(ctx, batch, stampMS, batches[:half])
 	if err != nil {
 		return first, err
 	}
-	second, err := sendJoined(ctx, session, stampMS, batches[half:])
+	second, err := sendJoined(ctx, batch, stampMS, batches[half:])
 	return first + second, err
 }

@@ -102,10 +102,8 @@ type indexWriter struct {
 	shards  int // of varve_row_index
 	refresh time.Duration
 	rules   func() *TagRules
-
-	partitionsAtOnce int // in a batch
-	now              func() time.Time
-	metrics          *writeMetrics
+	now     func() time.Time
+	metrics *writeMetrics
 
 	keysChanged func(metric string, rowTimeMS int64)
 
@@ -121,7 +119,7 @@ type indexWriter struct {
 // apart returns an index writer that believes nothing to be written.
 func (w *indexWriter) apart() *indexWriter {
 	return &indexWriter{
-		session: w.session, spec: w.spec, tables: w.tables, shards: w.shards, partitionsAtOnce: w.partitionsAtOnce, refresh: w.refresh, rules: w.rules, now: w.now,
+		session: w.session, spec: w.spec, tables: w.tables, shards: w.shards, refresh: w.refresh, rules: w.rules, now: w.now,
 		metrics: w.metrics, keysChanged: w.keysChanged, seeds: w.seeds,
 		rows: newIndexCache[indexed](1000), partitions: newIndexCache[indexedPart](1000),
 	}

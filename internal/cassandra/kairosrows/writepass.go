@@ -214,7 +214,7 @@ func (p *writePass) series(ctx context.Context, b *batcher, s model.Series, k mo
 				w.refuse(reasonKey, s, ms, len(cols.Times)-i, err)
 				return nil
 			}
-			if !b.takes(w.cfg.BatchPartitions) {
+			if !b.takes() {
 				if err := p.flush(ctx, b); err != nil {
 					return err
 				}

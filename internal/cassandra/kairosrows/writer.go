@@ -23,24 +23,22 @@ import (
 
 // WriteConfig are the settings of what is written.
 type WriteConfig struct {
-	Parallel        int           `yaml:"parallel" doc:"batches of samples on their way at once, 1 to 4096; statements in flight are limited besides"`
-	BatchRows       int           `yaml:"batch_rows" doc:"most samples of a batch, 1 to 5000"`
-	BatchPartitions int           `yaml:"batch_partitions" doc:"most rows, of different series, that a batch has samples of when each has few, and most partitions that a batch of index rows is for, 1 to 100; by default Cassandra logs a warning from 11 on"`
-	IndexCache      int           `yaml:"index_cache" doc:"row keys whose index rows are known to be written, 1000 to 100000000; some 60 bytes each. Others are written again when a sample comes"`
-	IndexRefresh    time.Duration `yaml:"index_refresh" doc:"index rows of rows that get samples are written again after so long, so that a delete by another node hides new samples no longer, 1s to 1h"`
-	KairosDBOnly    bool          `yaml:"kairosdb_only" doc:"refuse samples that make queries of KairosDB nodes fail: NaN, infinities, complex numbers and types that KairosDB does not know"`
-	TagIndex        []string      `yaml:"tag_index" doc:"rules for the rows of tag_indexed_row_keys, which KairosDB nodes need for the metrics in their tag_indexed_row_key_lookup_metrics: \"include\" or \"exclude\", then all, name=, prefix= or regex=, then for some tags only tags=a,b"`
+	Parallel     int           `yaml:"parallel" doc:"batches of samples on their way at once, 1 to 4096; statements in flight are limited besides"`
+	BatchRows    int           `yaml:"batch_rows" doc:"most samples of a batch, 1 to 5000"`
+	IndexCache   int           `yaml:"index_cache" doc:"row keys whose index rows are known to be written, 1000 to 100000000; some 60 bytes each. Others are written again when a sample comes"`
+	IndexRefresh time.Duration `yaml:"index_refresh" doc:"index rows of rows that get samples are written again after so long, so that a delete by another node hides new samples no longer, 1s to 1h"`
+	KairosDBOnly bool          `yaml:"kairosdb_only" doc:"refuse samples that make queries of KairosDB nodes fail: NaN, infinities, complex numbers and types that KairosDB does not know"`
+	TagIndex     []string      `yaml:"tag_index" doc:"rules for the rows of tag_indexed_row_keys, which KairosDB nodes need for the metrics in their tag_indexed_row_key_lookup_metrics: \"include\" or \"exclude\", then all, name=, prefix= or regex=, then for some tags only tags=a,b"`
 }
 
 // DefaultWriteConfig returns the defaults.
 func DefaultWriteConfig() WriteConfig {
 	return WriteConfig{
-		Parallel:        64,
-		BatchRows:       400,
-		BatchPartitions: 10,
-		IndexCache:      1_000_000,
-		IndexRefresh:    10 * time.Minute,
-		KairosDBOnly:    true,
+		Parallel:     64,
+		BatchRows:    300,
+		IndexCache:   1_000_000,
+		IndexRefresh: 10 * time.Minute,
+		KairosDBOnly: true,
 	}
 }
 
@@ -52,9 +50,6 @@ func (c WriteConfig) Validate() error {
 	}
 	if c.BatchRows < 1 || c.BatchRows > 5000 {
 		errs = append(errs, fmt.Errorf("batch_rows: %d: want 1 to 5000", c.BatchRows))
-	}
-	if c.BatchPartitions < 1 || c.BatchPartitions > 100 {
-		errs = append(errs, fmt.Errorf("batch_partitions: %d: want 1 to 100", c.BatchPartitions))
 	}
 	if c.IndexCache < 1000 || c.IndexCache > 100_000_000 {
 		errs = append(errs, fmt.Errorf("index_cache: %d: want 1000 to 100000000", c.IndexCache))
@@ -74,8 +69,8 @@ const (
 	sliceSeries = 8192
 
 	// workSeries is how many series a worker takes at once, of one place: with
-	// few samples each they make two batches of the default size.
-	workSeries = 20
+	// few samples each they make two batches.
+	workSeries = 2 * batchPartitions
 )
 
 // Source is what a Writer writes: samples by series, each time of a series
@@ -89,10 +84,10 @@ type source interface {
 // A Writer writes samples into the keyspace: it is the spool's sink.
 //
 // Samples go in batches, many of one series and row, or few of each of several
-// whose rows the same nodes hold; index rows before them (see indexWriter). Everything is awaited; an error means that some of it may not
-// be written, and the same samples are given again, with the same write
-// timestamp. A sample that Cassandra refuses for good is dropped alone, counted
-// by reason and logged.
+// whose rows the same nodes hold; index rows before them (see indexWriter).
+// Everything is awaited; an error means that some of it may not be written, and
+// the same samples are given again, with the same write timestamp. A sample that
+// Cassandra refuses for good is dropped alone, counted by reason and logged.
 //
 // # Deletes that run meanwhile
 //
@@ -107,7 +102,7 @@ type Writer struct {
 	deletes announcements
 	spec    rowtime.Spec
 	cfg     WriteConfig
-	batch   func(ctx context.Context, stampMS int64, entries []cql.Entry) error
+	batch   batchFunc
 	place   func(cql.Entry) string
 	wrote   func(key []byte) // tells caches of samples that a row has changed
 	rules   atomic.Pointer[TagRules]
@@ -157,7 +152,7 @@ func NewWriter(ks *Keyspace, cfg WriteConfig, o WriterOptions) (*Writer, error) 
 	w.deletes = announcements{ks: ks, own: rand.Text()}
 	w.index = indexWriter{
 		session: ks.Session, spec: ks.Spec, tables: ks.Tables, shards: ks.IndexShards,
-		partitionsAtOnce: cfg.BatchPartitions, refresh: cfg.IndexRefresh, rules: w.rules.Load, now: o.Now, keysChanged: o.KeysChanged,
+		refresh: cfg.IndexRefresh, rules: w.rules.Load, now: o.Now, keysChanged: o.KeysChanged,
 		seeds:      [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
 		rows:       newIndexCache[indexed](cfg.IndexCache),
 		partitions: newIndexCache[indexedPart](max(cfg.IndexCache/4, 1000)),
