@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"varve/internal/cassandra/kairosrows"
+	"varve/internal/model"
 	"varve/internal/store"
 )
 
@@ -37,34 +38,41 @@ func (v *view) guess(sel store.Selection) *guess {
 	return g
 }
 
-// settle keeps what was read of the series that were handed out, the first of
-// which is first, if it is what was guessed; else it drops all. Series that only the
-// spool has do not matter.
-func (v *view) settle(g *guess, sel store.Selection, found []selected, first store.Ref) {
+// settle keeps what was read of the series that were handed out, if they are what
+// was guessed; else it drops all. Series that only the spool has do not matter.
+func (v *view) settle(g *guess, within model.TimeRange, found []selected, out []store.Series) {
 	if g == nil {
 		return
 	}
-	stored := 0
-	for i := range found {
-		if len(found[i].stored) > 0 {
-			stored++
-		}
-	}
-	right := stored == len(g.found)
-	streams := make(map[store.Ref]*stream, len(g.found))
-	for i := 0; right && i < len(g.found); i++ {
-		of := g.found[i]
-		at := slices.IndexFunc(found, func(s selected) bool { return s.series == of.Series })
-		if right = at >= 0 && len(found[at].stored) == 1 && slices.Equal(found[at].stored[0].rows, of.Rows); right {
-			streams[first+store.Ref(at)] = g.streams[i]
-		}
-	}
-	if right && v.ahead.adopt(streams, readForm{within: sel.Range}, first+store.Ref(len(found))) {
-		v.store.metrics.guesses.WithLabelValues("right").Inc()
+	streams := g.of(found, out)
+	if streams == nil || !v.ahead.adopt(streams, readForm{within: within}, out[len(out)-1].Ref+1) {
+		g.drop()
+		v.store.metrics.guesses.WithLabelValues("wrong").Inc()
 		return
 	}
-	g.drop()
-	v.store.metrics.guesses.WithLabelValues("wrong").Inc()
+	v.store.metrics.guesses.WithLabelValues("right").Inc()
+}
+
+// of returns the streams of what was found, nil if that is not what was guessed.
+func (g *guess) of(found []selected, out []store.Series) map[store.Ref]*stream {
+	written := 0
+	for i := range found {
+		if len(found[i].stored) > 0 {
+			written++
+		}
+	}
+	if written != len(g.found) {
+		return nil
+	}
+	streams := make(map[store.Ref]*stream, len(g.found))
+	for i, of := range g.found {
+		at := slices.IndexFunc(found, func(s selected) bool { return s.series == of.Series })
+		if at < 0 || len(found[at].stored) != 1 || !slices.Equal(found[at].stored[0].rows, of.Rows) {
+			return nil
+		}
+		streams[out[at].Ref] = g.streams[i]
+	}
+	return streams
 }
 
 func (g *guess) drop() {

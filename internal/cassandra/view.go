@@ -133,11 +133,7 @@ func (v *view) selectSeries(ctx context.Context, sel store.Selection, g *guess) 
 		return nil, err
 	}
 	out := v.handOut(found)
-	if len(out) > 0 {
-		v.settle(g, sel, found, out[0].Ref)
-	} else {
-		v.settle(g, sel, nil, 0)
-	}
+	v.settle(g, sel.Range, found, out)
 	return out, nil
 }
 

@@ -589,7 +589,6 @@ func (s *Session) resize(statements [kinds]int, nodes int) {
 func explain(err error, c Config) string {
 	text := strings.TrimPrefix(err.Error(), "gocql: ")
 	text = strings.TrimPrefix(text, "unable to create session: ")
-	text = strings.TrimPrefix(text, "unable to discover protocol version: ")
 	lower := strings.ToLower(text)
 	has := func(parts ...string) bool {
 		for _, p := range parts {

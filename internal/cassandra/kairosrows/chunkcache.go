@@ -102,9 +102,9 @@ func (c *chunkCache) get(key string, s slice) *chunkEntry {
 	if at != nil {
 		e := at.Value.(*chunkEntry)
 		switch {
-		case now.Sub(e.readAt) >= c.maxAge || now.UnixMilli() >= e.expiresMS:
+		case c.expired(e, now):
 			c.removeLocked(at)
-		case e.from <= s.from && s.to <= e.to:
+		case e.has(s):
 			c.recent.MoveToFront(at)
 			c.metrics.hits.Inc()
 			return e
@@ -124,8 +124,16 @@ func (c *chunkCache) holds(key string, s slice) bool {
 		return false
 	}
 	e := at.Value.(*chunkEntry)
-	return now.Sub(e.readAt) < c.maxAge && now.UnixMilli() < e.expiresMS && e.from <= s.from && s.to <= e.to
+	return !c.expired(e, now) && e.has(s)
 }
+
+// expired reports whether an entry is not to be believed any more.
+func (c *chunkCache) expired(e *chunkEntry, now time.Time) bool {
+	return now.Sub(e.readAt) >= c.maxAge || now.UnixMilli() >= e.expiresMS
+}
+
+// has reports whether all of the slice is in the entry.
+func (e *chunkEntry) has(s slice) bool { return e.from <= s.from && s.to <= e.to }
 
 func (c *chunkCache) removeLocked(at *list.Element) {
 	e := c.recent.Remove(at).(*chunkEntry)

@@ -1,12 +1,6 @@
 package kairosrows
 
-import (
-	"errors"
-
-	"varve/internal/store"
-)
-
-var errNoGuess = errors.New("nothing to guess from")
+import "varve/internal/store"
 
 // Guess returns what Lookup will find if the row keys are those that an earlier
 // Look found for the same metric, matchers and row times, without asking
@@ -20,7 +14,7 @@ func (l *Look) Guess(sel store.Selection, most int) []SeriesRows {
 	g := &gathering{sel: sel, places: map[rowKey]int32{}}
 	possible := l.rowTimes(span{sel.Metric, low, high})
 	for _, p := range possible {
-		if err := l.guessKeys(g, p, most); err != nil {
+		if !l.guessKeys(g, p, most) {
 			return nil
 		}
 	}
@@ -30,31 +24,26 @@ func (l *Look) Guess(sel store.Selection, most int) []SeriesRows {
 	return g.found
 }
 
-// guessKeys adds the row keys of a partition that match, if they were kept.
-func (l *Look) guessKeys(g *gathering, p partKey, most int) error {
-	var best *keyList
-	for _, m := range g.sel.Matchers {
-		if !isLiteral(m) || len(m.Values) != 1 {
-			continue
-		}
-		if list := l.reader.postings.believed(postingKey{p, m.Tag, m.Values[0]}); list != nil && (best == nil || len(list.keys) < len(best.keys)) {
-			best = list
+// guessKeys adds the row keys of a partition that match. It reports false if these
+// were not kept, or searching what was kept is work itself.
+func (l *Look) guessKeys(g *gathering, p partKey, most int) bool {
+	lists := fewestKeys(p, literalsOf(g.sel.Matchers), l.reader.postings.believed)
+	if lists == nil {
+		if all := l.reader.postings.believed(postingKey{partKey: p}); all != nil {
+			lists = []*keyList{all}
 		}
 	}
-	if best == nil {
-		best = l.reader.postings.believed(postingKey{partKey: p})
+	var keys []rowKey
+	for _, list := range lists {
+		if len(list.keys) > indexFrom {
+			return false
+		}
+		keys = list.matching(keys, g.sel.Matchers)
 	}
-	if best == nil || len(best.keys) > indexFrom {
-		return errNoGuess // of so many the search itself is work
+	if lists == nil || len(keys) > most {
+		return false
 	}
-	keys := best.matching(nil, g.sel.Matchers)
-	if len(keys) > most {
-		return errNoGuess
-	}
-	if len(keys) == 0 {
-		return nil
-	}
-	return g.add(Row{p.timeMS, Typed}, keys)
+	return len(keys) == 0 || g.add(Row{p.timeMS, Typed}, keys) == nil
 }
 
 // allKept reports whether all that these rows have of the range is in the cache

@@ -229,12 +229,7 @@ func (l *Look) keysOf(ctx context.Context, p *partition, matchers []model.Matche
 	if p.full.loaded.Load() {
 		return p.full.value.matching(nil, matchers), nil
 	}
-	var literals []model.Matcher
-	for _, m := range matchers {
-		if isLiteral(m) {
-			literals = append(literals, m)
-		}
-	}
+	literals := literalsOf(matchers)
 	if len(literals) == 0 && !l.reader.postings.holds(p.key) {
 		return l.fullKeys(ctx, p, matchers, limit)
 	}
@@ -255,6 +250,16 @@ func (l *Look) keysOf(ctx context.Context, p *partition, matchers []model.Matche
 		return l.uncoveredKeys(ctx, p, s, literals, matchers, limit)
 	}
 	return l.indexedKeys(ctx, p, s, literals, matchers)
+}
+
+func literalsOf(matchers []model.Matcher) []model.Matcher {
+	var literals []model.Matcher
+	for _, m := range matchers {
+		if isLiteral(m) {
+			literals = append(literals, m)
+		}
+	}
+	return literals
 }
 
 // uncoveredKeys finds row keys of a partition of which the inverted index may
@@ -404,19 +409,25 @@ func (l *Look) indexedKeys(ctx context.Context, p *partition, s stamp, literals,
 // knownLists returns the lists of a matcher, if this Look or the cache has all
 // of them; nil if there is no such matcher.
 func (l *Look) knownLists(p *partition, s stamp, literals []model.Matcher) []*keyList {
+	return fewestKeys(p.key, literals, func(k postingKey) *keyList { return l.knownList(p, s, k) })
+}
+
+// fewestKeys returns the lists of the matcher that has the fewest row keys of a
+// partition, of those for which list has all; nil if there is none.
+func fewestKeys(p partKey, literals []model.Matcher, list func(postingKey) *keyList) []*keyList {
 	var best []*keyList
 	fewest := maxInt
 	for _, m := range literals {
 		var lists []*keyList
 		n := 0
 		for _, v := range distinct(m.Values) {
-			list := l.knownList(p, s, postingKey{p.key, m.Tag, v})
-			if list == nil {
+			of := list(postingKey{p, m.Tag, v})
+			if of == nil {
 				lists = nil
 				break
 			}
-			lists = append(lists, list)
-			n += len(list.keys)
+			lists = append(lists, of)
+			n += len(of.keys)
 		}
 		if lists != nil && n < fewest {
 			best, fewest = lists, n
