@@ -12,7 +12,6 @@ import (
 
 	"varve/internal/datatype"
 	"varve/internal/httpapi"
-	"varve/internal/model"
 	"varve/internal/query"
 	"varve/internal/store"
 )
@@ -278,38 +277,6 @@ func encodeTags(out *answer, run *query.Run, req *query.Request) error {
 	}
 	out.buf = append(out.buf, '}')
 	return nil
-}
-
-func (a *API) postDelete(w http.ResponseWriter, r *http.Request) {
-	body, err := a.readBody(r)
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	req, err := a.parse(body, r)
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	deletions := make([]store.Deletion, len(req.Metrics))
-	for i, m := range req.Metrics {
-		deletions[i] = store.Deletion{Metric: m.Metric, Matchers: m.Matchers, Range: req.Range}
-	}
-	if err := a.store.Delete(r.Context(), deletions...); err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	writeDone(w)
-}
-
-func (a *API) deleteMetric(w http.ResponseWriter, r *http.Request) {
-	dropBody(r)
-	err := a.store.Delete(r.Context(), store.Deletion{Metric: r.PathValue("name"), Range: model.AllTime})
-	if err != nil {
-		a.fail(w, r, err)
-		return
-	}
-	writeDone(w)
 }
 
 func writeDone(w http.ResponseWriter) {

@@ -40,7 +40,7 @@ func TestServerType(t *testing.T) {
 			{"POST", "/api/v1/datapoints/query", `{"metrics":[]}`, "QUERY"},
 			{"POST", "/api/v1/datapoints/query", save, "QUERY INGEST"},
 			{"POST", "/api/v1/datapoints/query/tags", `{"metrics":[]}`, "QUERY"},
-			{"POST", "/api/v1/datapoints/delete", `{"metrics":[]}`, "DELETE"},
+			{"POST", "/api/v1/datapoints/delete", `{"start_absolute":1,"metrics":[{"name":"none"}]}`, "DELETE"},
 			{"DELETE", "/api/v1/metric/none", "", "DELETE"},
 			{"GET", "/api/v1/datapoints/index", "", "INGEST"},
 			{"GET", "/api/v1/version", "", ""},

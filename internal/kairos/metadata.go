@@ -128,5 +128,9 @@ func (a *API) deleteValue(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, err)
 		return
 	}
+	if a.Log != nil {
+		a.Log.Info("metadata deleted", "service", clipName(r.PathValue("service")), "service_key", clipName(r.PathValue("serviceKey")),
+			"key", clipName(r.PathValue("key")), "client", r.RemoteAddr)
+	}
 	writeDone(w)
 }

@@ -35,6 +35,7 @@ type request struct {
 	aliases    []*string // by metric, nil for none
 	cacheTime  time.Duration
 	identities []identity // by metric, if cacheTime is not 0
+	top        *value     // what was read
 }
 
 // parse reads a query. Its faults are *fault.
@@ -44,6 +45,7 @@ func (p parser) parse(text []byte) (request, error) {
 	if err != nil {
 		return req, err
 	}
+	req.top = top
 	if top.kind != jsontext.Object {
 		return req, badRequest("Not a JSON Object: " + top.String())
 	}

@@ -12,8 +12,10 @@ import (
 type value struct {
 	kind    jsontext.Kind
 	text    string   // scalars
-	members []member // objects, each name once
+	members []member // objects, each name once: the last one counts
 	items   []value  // arrays
+
+	repeated *string // objects: a name that was given more than once
 }
 
 type member struct {
@@ -93,6 +95,7 @@ func (v *value) readMembers(s *jsontext.Scanner, depth int) *jsontext.SyntaxErro
 		}
 		if known := v.member(m.name); known != nil {
 			*known = m.value
+			v.repeated = &m.name
 			continue
 		}
 		v.members = append(v.members, m)

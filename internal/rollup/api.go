@@ -203,6 +203,7 @@ func (s *Scheduler) deleteTask(w http.ResponseWriter, r *http.Request) error {
 	if err := s.remove(r.Context(), id); err != nil {
 		return resourceError(err, id)
 	}
+	s.log.Info("roll-up task deleted; its results stay", "id", id, "client", r.RemoteAddr)
 	httpapi.SetHeaders(w.Header())
 	w.WriteHeader(http.StatusNoContent)
 	return nil

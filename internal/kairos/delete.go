@@ -1,0 +1,244 @@
+package kairos
+
+import (
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+
+	"varve/internal/ingest/jsontext"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// A query that is understood in part shows too much; a delete that is understood
+// in part destroys it. So what deletes is read strictly, where KairosDB and
+// queries are lenient: a member that is unknown, misspelt or repeated, a filter
+// without values, and a null where something is selected are answered 400, and
+// nothing is deleted.
+
+// The members that a delete may have. Those of a query that do not select
+// anything are among them, since KairosDB's clients and pages send whole queries.
+var (
+	deleteMembers = []string{
+		"metrics", "start_absolute", "start_relative", "end_absolute", "end_relative", "time_zone", "cache_time", "plugins",
+	}
+	deleteMetricMembers = []string{
+		"name", "tags", "exclude_tags", "aggregators", "group_by", "limit", "order", "alias", "plugins",
+	}
+	deleteSpanMembers = []string{"value", "unit"}
+)
+
+// selecting are the members that bound what is deleted: a null there is a value
+// that the client has lost, not a wish to delete more.
+var selecting = []string{"metrics", "start_absolute", "start_relative", "end_absolute", "end_relative", "name", "tags", "value", "unit"}
+
+// strictDelete returns what is wrong with a delete that is a valid query.
+func strictDelete(top *value) error {
+	if err := strictMembers(top, "query", deleteMembers); err != nil {
+		return err
+	}
+	for _, name := range []string{"start_relative", "end_relative"} {
+		if span := top.member(name); span != nil {
+			if err := strictMembers(span, "query."+name, deleteSpanMembers); err != nil {
+				return err
+			}
+		}
+	}
+	metrics := top.member("metrics").items
+	if len(metrics) == 0 {
+		return badRequest("query.metric[] must have a size of at least 1")
+	}
+	for i := range metrics {
+		at := fmt.Sprintf("query.metric[%d]", i)
+		if err := strictMembers(&metrics[i], at, deleteMetricMembers); err != nil {
+			return err
+		}
+		if err := strictTags(metrics[i].member("tags"), at+".tags"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// strictMembers checks the names of an object's members.
+func strictMembers(v *value, at string, known []string) error {
+	for i := range v.members {
+		name := v.members[i].name
+		switch {
+		case !slices.Contains(known, name):
+			return badRequest(fmt.Sprintf("%s.%s is not known to deletes, which are strict and take %s; nothing was deleted",
+				at, clipName(name), strings.Join(known, ", ")))
+		case v.members[i].value.isNull() && slices.Contains(selecting, name):
+			return badRequest(fmt.Sprintf("%s.%s may not be null in a delete; leave it out to delete without it; nothing was deleted", at, name))
+		}
+	}
+	return strictOnce(v, at)
+}
+
+// strictTags refuses filters that would select everything. No filter at all is
+// what a client sends that deletes a metric.
+func strictTags(tags *value, at string) error {
+	if tags == nil {
+		return nil
+	}
+	for i := range tags.members {
+		if m := &tags.members[i]; m.value.kind == jsontext.Array && len(m.value.items) == 0 {
+			return badRequest(fmt.Sprintf("%s.%s has no values; leave the tag out to delete whatever its value is; nothing was deleted", at, clipName(m.name)))
+		}
+	}
+	return strictOnce(tags, at)
+}
+
+func strictOnce(v *value, at string) error {
+	if v.repeated == nil {
+		return nil
+	}
+	return badRequest(fmt.Sprintf("%s.%s is given more than once; nothing was deleted", at, clipName(*v.repeated)))
+}
+
+// clippedBytes is how much of a client's text a message or a line of the log
+// repeats.
+const clippedBytes = 256
+
+func clipName(name string) string {
+	if len(name) <= clippedBytes {
+		return name
+	}
+	return strings.ToValidUTF8(name[:clippedBytes], "") + "..."
+}
+
+func (a *API) postDelete(w http.ResponseWriter, r *http.Request) {
+	if err := noParameters(r); err != nil {
+		dropBody(r)
+		a.fail(w, r, err)
+		return
+	}
+	body, err := a.readBody(r)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	req, err := a.parse(body, r)
+	if err == nil {
+		err = strictDelete(req.top)
+	}
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	deletions := make([]store.Deletion, len(req.Metrics))
+	for i, m := range req.Metrics {
+		deletions[i] = store.Deletion{Metric: m.Metric, Matchers: m.Matchers, Range: req.Range}
+	}
+	a.deletePoints(w, r, deletions)
+}
+
+func (a *API) deleteMetric(w http.ResponseWriter, r *http.Request) {
+	err := noParameters(r)
+	if err == nil {
+		err = noSelection(r)
+	}
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	a.deletePoints(w, r, []store.Deletion{{Metric: r.PathValue("name"), Range: model.AllTime}})
+}
+
+// noParameters refuses a delete with parameters in its address: it takes none,
+// and a client that writes ?host=a there does not mean everything.
+func noParameters(r *http.Request) error {
+	if r.URL.RawQuery == "" {
+		return nil
+	}
+	return badRequest("deletes take no parameters in the address, but got " + strconv.Quote(clipName(r.URL.RawQuery)) +
+		"; a part of a metric is deleted by POST /api/v1/datapoints/delete; nothing was deleted")
+}
+
+// noSelection refuses a body in the delete of a whole metric, but for the {} of
+// python-kairosdb.
+func noSelection(r *http.Request) error {
+	body, err := io.ReadAll(io.LimitReader(r.Body, maxDroppedBody))
+	if err != nil {
+		return badRequest("reading the request: " + err.Error())
+	}
+	switch strings.TrimSpace(string(body)) {
+	case "", "{}", "null":
+		return nil
+	}
+	return badRequest("the delete of a metric takes no body: it deletes all points; a part of a metric is deleted by POST /api/v1/datapoints/delete; nothing was deleted")
+}
+
+func (a *API) deletePoints(w http.ResponseWriter, r *http.Request, deletions []store.Deletion) {
+	err := a.store.Delete(r.Context(), deletions...)
+	a.logDeletions(r, deletions, err)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	writeDone(w)
+}
+
+// loggedDeletions is for how many metrics of one request the log has a line.
+const loggedDeletions = 100
+
+// logDeletions notes who deleted what, since nothing else does.
+func (a *API) logDeletions(r *http.Request, deletions []store.Deletion, err error) {
+	if a.Log == nil {
+		return
+	}
+	for i, d := range deletions {
+		if i == loggedDeletions {
+			a.Log.Info("further metrics of the same delete", "count", len(deletions)-i, "client", r.RemoteAddr)
+			return
+		}
+		attrs := []any{"metric", clipName(d.Metric), "tags", selectorText(d.Matchers), "start", boundText(d.Range.StartMS, model.AllTime.StartMS),
+			"end", boundText(d.Range.EndMS, model.AllTime.EndMS), "client", r.RemoteAddr}
+		if err != nil {
+			a.Log.Info("delete was not completed; a part may be deleted", append(attrs, "error", err)...)
+			continue
+		}
+		a.Log.Info("points deleted", attrs...)
+	}
+}
+
+// boundText is an end of a range: all at the end of time.
+func boundText(ms, end int64) string {
+	if ms == end {
+		return "all"
+	}
+	return strconv.FormatInt(ms, 10)
+}
+
+// selectorText renders filters as they are asked for, clipped.
+func selectorText(matchers []model.Matcher) string {
+	var b strings.Builder
+	for i, m := range matchers {
+		if b.Len() > clippedBytes {
+			fmt.Fprintf(&b, " and %d tags more", len(matchers)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		b.WriteString(clipName(m.Tag) + "=")
+		for k := range len(m.Values) + len(m.Patterns) {
+			if b.Len() > 4*clippedBytes {
+				b.WriteString("|...")
+				break
+			}
+			if k > 0 {
+				b.WriteByte('|')
+			}
+			if k < len(m.Values) {
+				b.WriteString(clipName(m.Values[k]))
+			} else {
+				b.WriteString(clipName(m.Patterns[k-len(m.Values)].String()))
+			}
+		}
+	}
+	return b.String()
+}

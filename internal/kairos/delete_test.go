@@ -1,0 +1,128 @@
+package kairos
+
+import (
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+)
+
+const deletePath = "/api/v1/datapoints/delete"
+
+// left is how many points of metric m there are.
+func (s *testServer) left(t *testing.T) (n int) {
+	t.Helper()
+	_, answer := s.do(t, "POST", queryPath, `{"start_absolute":0,"metrics":[{"name":"m"}]}`)
+	if _, err := fmt.Sscanf(answer, `{"queries":[{"sample_size":%d,`, &n); err != nil {
+		t.Fatal(answer)
+	}
+	return n
+}
+
+// A delete that is not understood wholly deletes nothing.
+func TestDeletesAreStrict(t *testing.T) {
+	s := startServer(t)
+	s.fill(t, 2, 5)
+	const times = `"start_absolute":0,"end_absolute":1`
+	for body, want := range map[string]string{
+		`{` + times + `,"metrics":[{"name":"m","tags":{"h":[]}}]}`:                                   "query.metric[0].tags.h has no values",
+		`{` + times + `,"metrics":[{"name":"m","tags":{"h":["0"],"g":[]}}]}`:                         "query.metric[0].tags.g has no values",
+		`{` + times + `,"metrics":[{"name":"m","tag":{"h":"0"}}]}`:                                   "query.metric[0].tag is not known to deletes",
+		`{` + times + `,"metrics":[{"name":"m","tags":null}]}`:                                       "Not a JSON Object: null",
+		`{` + times + `,"metrics":[{"name":"m","tags":{"h":null}}]}`:                                 "must not be null or empty",
+		`{` + times + `,"metrics":[{"name":"m","tags":{"h":[null]}}]}`:                               "must not be null or empty",
+		`{` + times + `,"metrics":[{"name":"m","tags":{"h":"0"},"tags":{}}]}`:                        "query.metric[0].tags is given more than once",
+		`{` + times + `,"metrics":[{"name":"m","tags":{"h":"none","h":"0"}}]}`:                       "query.metric[0].tags.h is given more than once",
+		`{` + times + `,"metrics":[]}`:                                                               "query.metric[] must have a size of at least 1",
+		`{` + times + `,"metrics":[{"name":"m"}],"tags":{"h":"0"}}`:                                  "query.tags is not known to deletes",
+		`{"start_absolute":0,"end_absolut":1,"metrics":[{"name":"m"}]}`:                              "query.end_absolut is not known to deletes",
+		`{"start_absolute":0,"end":1,"metrics":[{"name":"m"}]}`:                                      "query.end is not known to deletes",
+		`{"start_absolute":0,"end_absolute":null,"metrics":[{"name":"m"}]}`:                          "query.end_absolute may not be null in a delete",
+		`{"start_absolute":0,"end_relative":null,"metrics":[{"name":"m"}]}`:                          "query.end_relative may not be null in a delete",
+		`{"start_absolute":0,"end_absolute":1,"end_absolute":9,"metrics":[{"name":"m"}]}`:            "query.end_absolute is given more than once",
+		`{"start_absolute":0,"end_relative":{"values":1,"unit":"years"},"metrics":[{"name":"m"}]}`:   "query.end_relative.values is not known to deletes",
+		`{"start_absolute":0,"end_relative":{"value":null,"unit":"years"},"metrics":[{"name":"m"}]}`: "query.end_relative.value may not be null in a delete",
+		`{` + times + `,"metrics":[{"name":"m","tags":{"h":"0"}},{"name":"m","filter":{"h":"0"}}]}`:  "query.metric[1].filter is not known to deletes",
+		`{` + times + `,"metrics":[{"name":"m","` + strings.Repeat("x", 5000) + `":1}]}`:             "is not known to deletes",
+	} {
+		resp, answer := s.do(t, "POST", deletePath, body)
+		if resp.StatusCode != 400 || !strings.Contains(answer, want) || len(answer) > 1000 {
+			t.Errorf("%s\n%d %s, want %q", body, resp.StatusCode, answer, want)
+		}
+	}
+	for _, r := range [][3]string{
+		{"POST", deletePath + "?end_absolute=1", `{"start_absolute":0,"metrics":[{"name":"m"}]}`},
+		{"DELETE", "/api/v1/metric/m?h=0", ""},
+		{"DELETE", "/api/v1/metric/m", `{"tags":{"h":"0"}}`},
+	} {
+		if resp, answer := s.do(t, r[0], r[1], r[2]); resp.StatusCode != 400 || !strings.Contains(answer, "nothing was deleted") {
+			t.Errorf("%v: %d %s", r, resp.StatusCode, answer)
+		}
+	}
+	if n := s.left(t); n != 10 {
+		t.Errorf("%d points are left of 10", n)
+	}
+}
+
+// What KairosDB's clients and pages send goes on deleting.
+func TestDeletesOfClients(t *testing.T) {
+	for _, r := range [][3]string{
+		// kairosdb-client for Java
+		{"POST", deletePath, `{"cache_time":0,"metrics":[{"name":"m","tags":{},"group_by":[],"aggregators":[],"exclude_tags":false}],"start_relative":{"value":100,"unit":"YEARS"}}`},
+		// python-kairosdb
+		{"POST", deletePath, `{"metrics": [{"name": "m", "group_by": [{"name": "tag", "tags": ["h"]}], "aggregators": [{"name": "avg", "align_sampling": true, "sampling": {"value": 30, "unit": "seconds"}}]}], "cache_time": 0, "start_relative": {"value": "100", "unit": "years"}}`},
+		// KairosDB's page
+		{"POST", deletePath, `{"metrics":[{"tags":{"h":["0","1"]},"name":"m","limit":"5","order":"desc"}],"plugins":[],"cache_time":0,"time_zone":"UTC","start_absolute":0,"end_absolute":9}`},
+		// clients that write every member
+		{"POST", deletePath, `{"start_absolute":0,"cache_time":null,"time_zone":null,"plugins":null,"metrics":[{"name":"m","tags":{},"plugins":null,"alias":null}]}`},
+		{"DELETE", "/api/v1/metric/m", ""},
+		{"DELETE", "/api/v1/metric/m", "{}"},
+	} {
+		s := startServer(t)
+		s.fill(t, 2, 5)
+		if resp, answer := s.do(t, r[0], r[1], r[2]); resp.StatusCode != 204 {
+			t.Errorf("%v: %d %s", r, resp.StatusCode, answer)
+		}
+		if n := s.left(t); n != 0 {
+			t.Errorf("%v: %d points are left", r, n)
+		}
+	}
+}
+
+// Every delete stands in the log with what it selected.
+func TestDeletesAreLogged(t *testing.T) {
+	s := startServer(t)
+	var out strings.Builder
+	s.api.Log = slog.New(slog.NewTextHandler(&out, nil))
+	s.do(t, "POST", deletePath, `{"start_absolute":5,"end_absolute":7,"metrics":[{"name":"m","tags":{"h":["0","regex:1.*"],"g":"x"}},{"name":"n"}]}`)
+	s.do(t, "DELETE", "/api/v1/metric/all%2Fof%2Fit", "")
+	s.do(t, "POST", deletePath, `{"start_absolute":5,"metrics":[{"name":"`+strings.Repeat("a", 10_000)+`","tags":{"h":["`+strings.Repeat("b", 10_000)+`"]}}]}`)
+	for _, want := range []string{
+		`level=INFO msg="points deleted" metric=m tags="h=0|1.* g=x" start=5 end=7 client=127.0.0.1:`,
+		`level=INFO msg="points deleted" metric=n tags="" start=5 end=7 client=127.0.0.1:`,
+		`level=INFO msg="points deleted" metric=all/of/it tags="" start=all end=all client=127.0.0.1:`,
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no line %s in\n%s", want, out.String())
+		}
+	}
+	if len(out.String()) > 3000 {
+		t.Errorf("%d bytes of log", len(out.String()))
+	}
+	out.Reset()
+	s.do(t, "POST", deletePath, `{"start_absolute":5,"metrics":[{"name":"m"}`+strings.Repeat(`,{"name":"m"}`, 2*loggedDeletions)+`]}`)
+	if n := strings.Count(out.String(), "\n"); n != loggedDeletions+1 || !strings.Contains(out.String(), fmt.Sprintf("count=%d", loggedDeletions+1)) {
+		t.Errorf("%d lines\n%.500s", n, out.String())
+	}
+	out.Reset()
+	s.do(t, "DELETE", "/api/v1/metadata/editor/boards/home", "")
+	if want := `level=INFO msg="metadata deleted" service=editor service_key=boards key=home client=127.0.0.1:`; !strings.Contains(out.String(), want) {
+		t.Error(out.String())
+	}
+	out.Reset()
+	s.store.Close()
+	s.do(t, "DELETE", "/api/v1/metric/m", "")
+	if !strings.Contains(out.String(), `level=INFO msg="delete was not completed; a part may be deleted" metric=m`) {
+		t.Error(out.String())
+	}
+}
