@@ -307,9 +307,9 @@ func (a *almanac) checkBuckets(t *testing.T, at int64, s Sampling, align bool, r
 			continue
 		}
 		for _, ms := range []int64{start, (start + end) / 2, end - 1} {
-			if got := b.find(ms); got != (bucket{start, end}) {
+			if got := b.find(ms); got != (bucket{start, end - 1}) {
 				t.Errorf("%s: %v from %s: %s is in [%s, %s), want [%s, %s)", a.name, s, a.text(origin), a.text(ms),
-					a.text(got.startMS), a.text(got.endMS), a.text(start), a.text(end))
+					a.text(got.startMS), a.text(got.endMS()), a.text(start), a.text(end))
 				return
 			}
 			checked++

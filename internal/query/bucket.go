@@ -6,8 +6,17 @@ import (
 	"varve/internal/store"
 )
 
-// A bucket is a half-open span of time.
-type bucket struct{ startMS, endMS int64 }
+// A bucket is a span of time. Its last instant belongs to it, so that a bucket
+// can hold the last instant that there is.
+type bucket struct{ startMS, finalMS int64 }
+
+// noBucket holds no instant.
+var noBucket = bucket{0, -1}
+
+func (b bucket) holds(ms int64) bool { return b.startMS <= ms && ms <= b.finalMS }
+
+// endMS is the first instant after b, or the last that there is.
+func (b bucket) endMS() int64 { return saturatingAdd(b.finalMS, 1) }
 
 // buckets cuts time into spans of a sampling. Bucket 0 begins at the origin;
 // every boundary is computed from there, so that months that begin on the 31st
@@ -31,16 +40,19 @@ func (b *buckets) check() error {
 
 // start is the first instant of bucket k.
 func (b *buckets) start(k int64) int64 {
+	if k == 0 { // which the end of the calendar may cut off
+		return b.originMS
+	}
 	return b.cal.add(b.originMS, saturatingMul(k, b.sampling.Value), b.sampling.Unit)
 }
 
-// find returns the bucket of an instant. Before the origin KairosDB cuts the
-// quotient off rather than down: an instant less than one sampling before the
-// origin is in bucket 0.
+// find returns the bucket of an instant, which never ends before it. Before the
+// origin KairosDB cuts the quotient off rather than down: an instant less than
+// one sampling before the origin is in bucket 0.
 func (b *buckets) find(ms int64) bucket {
 	if ms < b.originMS {
 		k := -(b.cal.between(ms, b.originMS, b.sampling.Unit) / b.sampling.Value)
-		return bucket{b.start(k), max(b.start(k+1), saturatingAdd(ms, 1))}
+		return bucket{b.start(k), max(b.start(k+1)-1, ms)}
 	}
 	if f := b.sampling.Unit.fixedMS(); f > 0 {
 		return b.findFixed(ms, f)
@@ -54,7 +66,10 @@ func (b *buckets) find(ms int64) bucket {
 		k++
 		start, end = end, b.start(k+1)
 	}
-	return bucket{start, max(end, saturatingAdd(ms, 1))}
+	if end <= ms { // the calendar has ended: one bucket holds the rest
+		return bucket{start, math.MaxInt64}
+	}
+	return bucket{start, end - 1}
 }
 
 // findFixed is find for a unit of f ms and an instant at or after the origin.
@@ -62,9 +77,5 @@ func (b *buckets) findFixed(ms, f int64) bucket {
 	length := saturatingMul(b.sampling.Value, f)
 	within := (uint64(ms) - uint64(b.originMS)) % uint64(length)
 	start := ms - int64(within)
-	end := start + length
-	if end < start {
-		end = math.MaxInt64
-	}
-	return bucket{start, end}
+	return bucket{start, saturatingAdd(start, length-1)}
 }

@@ -1,6 +1,7 @@
 package query
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -119,28 +120,44 @@ func TestBucketsTile(t *testing.T) {
 		}
 		ms := b.originMS + rapid.Int64Range(0, 2e11).Draw(rt, "after")
 		got := b.find(ms)
-		if ms < got.startMS || ms >= got.endMS {
+		if !got.holds(ms) {
 			rt.Fatalf("%d is not in %v", ms, got)
 		}
 		if again := b.find(got.startMS); again != got {
 			rt.Fatalf("start of %v is in %v", got, again)
 		}
-		if again := b.find(got.endMS - 1); again != got {
+		if again := b.find(got.finalMS); again != got {
 			rt.Fatalf("end of %v is in %v", got, again)
 		}
-		if next := b.find(got.endMS); next.startMS != got.endMS {
+		if next := b.find(got.endMS()); next.startMS != got.endMS() {
 			rt.Fatalf("%v is followed by %v", got, next)
 		}
 	})
 }
 
-func TestExtremeTimesDoNotHang(t *testing.T) {
+// extremeTimes are the times where arithmetic may overflow, ascending.
+var extremeTimes = []int64{
+	math.MinInt64, math.MinInt64 + 1, -maxCalendarMS - 1, -maxCalendarMS, -1, 0, 1, 1_700_000_000_000,
+	maxCalendarMS - 1, maxCalendarMS, maxCalendarMS + dayMS, math.MaxInt64 - hourMS, math.MaxInt64 - 1, math.MaxInt64,
+}
+
+// An instant is never after its bucket, be it the last there is, and buckets do
+// not share a start.
+func TestBucketsOfExtremeTimes(t *testing.T) {
 	for _, unit := range []Unit{Milliseconds, Hours, Days, Weeks, Months, Years} {
 		for _, origin := range []int64{-1 << 63, -maxCalendarMS, 0, maxCalendarMS, 1<<63 - 1} {
 			c := in(t, "Europe/Berlin")
 			b := &buckets{cal: c, sampling: Sampling{3, unit}, originMS: c.alignDown(origin, unit)}
-			for _, ms := range []int64{-1 << 63, -1, 0, 1, maxCalendarMS, 1<<63 - 2} {
-				b.find(ms)
+			previous := noBucket
+			for _, ms := range extremeTimes {
+				got := b.find(ms)
+				if ms > got.finalMS || ms >= b.originMS && ms < got.startMS {
+					t.Errorf("%s from %d: %d is in %v", unit, b.originMS, ms, got)
+				}
+				if ms >= b.originMS && previous.startMS == got.startMS && previous.finalMS != got.finalMS && previous != noBucket {
+					t.Errorf("%s from %d: %v and %v begin together", unit, b.originMS, previous, got)
+				}
+				previous = got
 			}
 		}
 	}

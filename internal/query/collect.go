@@ -71,7 +71,7 @@ func (s *collectStream) fill() error {
 		if err != nil {
 			return err
 		}
-		if s.done = !ok; s.done || s.ahead.TimeMS >= b.endMS {
+		if s.done = !ok; s.done || s.ahead.TimeMS > b.finalMS {
 			break
 		}
 	}

@@ -48,8 +48,7 @@ func (e *edge) before(o *edge) bool {
 
 // A tally is the running aggregate of one bucket. The zero value is empty.
 type tally struct {
-	startMS     int64 // of the bucket
-	endMS       int64
+	bucket
 	count       int64
 	firstMS     int64
 	sum         float64
@@ -60,7 +59,7 @@ type tally struct {
 // tallyBytes is what a tally takes in memory.
 const tallyBytes = 120
 
-func (t *tally) reset(b bucket) { *t = tally{startMS: b.startMS, endMS: b.endMS} }
+func (t *tally) reset(b bucket) { *t = tally{bucket: b} }
 
 func (t *tally) addCount(n, firstMS int64) {
 	if t.count == 0 || firstMS < t.firstMS {

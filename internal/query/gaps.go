@@ -46,7 +46,8 @@ type gapsStream struct {
 	ahead  Point
 	more   bool // ahead holds a point
 	begun  bool
-	openMS int64 // end of the bucket whose points are passed on
+	open   bucket // whose points are passed on
+	ended  bool   // open is the last bucket that there is
 	data   []byte
 }
 
@@ -56,15 +57,15 @@ func (s *gapsStream) Next(p *Point) (bool, error) {
 			return false, err
 		}
 	}
-	if s.more && s.ahead.TimeMS < s.openMS {
+	if s.more && s.ahead.TimeMS <= s.open.finalMS {
 		return s.pass(p)
 	}
-	if !s.more && (s.trim || s.nextMS > s.endMS) {
+	if !s.more && (s.trim || s.ended || s.nextMS > s.endMS) {
 		return false, nil
 	}
 	b := s.buckets.find(s.nextMS)
-	s.nextMS, s.openMS = b.endMS, b.endMS
-	if s.more && s.ahead.TimeMS < b.endMS {
+	s.open, s.nextMS, s.ended = b, b.endMS(), b.finalMS == math.MaxInt64
+	if s.more && s.ahead.TimeMS <= b.finalMS {
 		return s.pass(p)
 	}
 	*p = Point{TimeMS: b.startMS, Kind: model.Null}
@@ -80,7 +81,7 @@ func (s *gapsStream) begin() (err error) {
 	if s.more && s.trim {
 		s.nextMS = s.ahead.TimeMS
 	}
-	s.openMS = math.MinInt64 // none is open
+	s.open = bucket{math.MinInt64, math.MinInt64} // none is open
 	return err
 }
 

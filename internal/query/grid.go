@@ -62,10 +62,10 @@ func (g *Grid) Start(ms int64) int64 {
 func (g *Grid) Next(ms int64) int64 {
 	ms = clampMS(ms)
 	if g.daily {
-		return min(g.ofDay(ms).find(ms).endMS, g.buckets.cal.nextDay(ms))
+		return min(g.ofDay(ms).find(ms).endMS(), g.buckets.cal.nextDay(ms))
 	}
 	if ms >= g.buckets.originMS {
-		return g.buckets.find(ms).endMS
+		return g.buckets.find(ms).endMS()
 	}
 	start := g.Start(ms)
 	n := -(g.buckets.cal.between(start, g.buckets.originMS, g.buckets.sampling.Unit) / g.buckets.sampling.Value)

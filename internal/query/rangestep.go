@@ -78,7 +78,7 @@ func (r *Range) stamp(b bucket, ownMS int64) int64 {
 	case r.AlignStart:
 		return b.startMS
 	case r.AlignEnd:
-		return b.endMS
+		return b.endMS()
 	}
 	return ownMS
 }
@@ -107,7 +107,7 @@ func (s *foldStep) result(t *tally, p *Point) {
 		own = t.last.ms
 	}
 	kind, bits := s.fold.value(t)
-	*p = Point{TimeMS: s.stamp(bucket{t.startMS, t.endMS}, own), Kind: kind, Bits: bits}
+	*p = Point{TimeMS: s.stamp(t.bucket, own), Kind: kind, Bits: bits}
 }
 
 func (s *foldStep) Apply(env *Env, in Stream) Stream {
@@ -187,7 +187,7 @@ func (f *foldStream) fill() error {
 			f.done = true
 			return nil
 		}
-		if f.ahead.TimeMS >= f.tally.endMS {
+		if f.ahead.TimeMS > f.tally.finalMS {
 			return nil
 		}
 	}

@@ -27,7 +27,7 @@ type folder struct {
 	pos      int     // where the series stands in the table
 	extra    []tally // its buckets that are not in the table
 	spare    []tally // memory of the last merge
-	known    bucket  // that summarize found last, empty if none
+	known    bucket  // that summarize found last
 	inBucket func(firstMS, lastMS int64) bool
 }
 
@@ -65,7 +65,7 @@ func (f *folder) fold(r reading) error {
 	if g.tables[f.slice] == nil {
 		g.tables[f.slice] = &table{step: g.fold, buckets: g.buckets, lease: &g.lease}
 	}
-	f.table, f.pos, f.extra, f.known = g.tables[f.slice], 0, f.extra[:0], bucket{}
+	f.table, f.pos, f.extra, f.known = g.tables[f.slice], 0, f.extra[:0], noBucket
 	if f.inBucket == nil {
 		f.inBucket = f.summarize
 	}
@@ -100,17 +100,17 @@ func (f *folder) fold(r reading) error {
 // summarize reports whether a run of samples lies in one bucket. Runs come in
 // order, so the last bucket is likely to be that of the next.
 func (f *folder) summarize(firstMS, lastMS int64) bool {
-	if firstMS < f.known.startMS || firstMS >= f.known.endMS {
+	if !f.known.holds(firstMS) {
 		f.known = f.bucketOf(firstMS)
 	}
-	return lastMS < f.known.endMS
+	return lastMS <= f.known.finalMS
 }
 
 // bucketOf finds a bucket in the table first: calendar arithmetic is slow.
 func (t *table) bucketOf(ms int64) bucket {
-	i := sort.Search(len(t.tallies), func(i int) bool { return t.tallies[i].endMS > ms })
+	i := sort.Search(len(t.tallies), func(i int) bool { return t.tallies[i].finalMS >= ms })
 	if i < len(t.tallies) && t.tallies[i].startMS <= ms {
-		return bucket{t.tallies[i].startMS, t.tallies[i].endMS}
+		return t.tallies[i].bucket
 	}
 	return t.buckets.find(ms)
 }
@@ -135,39 +135,40 @@ func (f *folder) addBlock(kind model.Kind, block *store.Block, order int32) (int
 		if err != nil {
 			return 0, err
 		}
-		j := runEnd(times, i, at.endMS)
+		j := runEnd(times, i, at.finalMS)
 		at.addRun(f.step.fold.needs, kind, &block.Columns, i, j, order)
 		i = j
 	}
 	return int64(len(times)), nil
 }
 
-// runEnd returns the first index after i whose time is not before endMS. It
-// doubles its stride, so that short runs cost little and long ones log n.
-func runEnd(times []int64, i int, endMS int64) int {
+// runEnd returns the first index after i whose time is after finalMS, which is
+// not before that of i: a run is never empty. It doubles its stride, so that
+// short runs cost little and long ones log n.
+func runEnd(times []int64, i int, finalMS int64) int {
 	n := len(times)
-	if times[n-1] < endMS {
+	if times[n-1] <= finalMS {
 		return n
 	}
 	lo, stride := i, 1
-	for lo+stride < n && times[lo+stride] < endMS {
+	for lo+stride < n && times[lo+stride] <= finalMS {
 		lo += stride
 		stride *= 2
 	}
 	hi := min(lo+stride, n)
-	return lo + sort.Search(hi-lo, func(k int) bool { return times[lo+k] >= endMS })
+	return lo + sort.Search(hi-lo, func(k int) bool { return times[lo+k] > finalMS })
 }
 
 // at returns the tally that a time belongs to. Times of one series ascend. The
 // tally may move with the next call.
 func (f *folder) at(ms int64) (*tally, error) {
-	if n := len(f.extra); n > 0 && ms < f.extra[n-1].endMS {
+	if n := len(f.extra); n > 0 && ms <= f.extra[n-1].finalMS {
 		return &f.extra[n-1], nil
 	}
-	if f.pos < len(f.tallies) && f.tallies[f.pos].endMS <= ms {
+	if f.pos < len(f.tallies) && f.tallies[f.pos].finalMS < ms {
 		rest := f.tallies[f.pos+1:]
-		if len(rest) > 0 && rest[0].endMS <= ms {
-			f.pos += sort.Search(len(rest), func(i int) bool { return rest[i].endMS > ms })
+		if len(rest) > 0 && rest[0].finalMS < ms {
+			f.pos += sort.Search(len(rest), func(i int) bool { return rest[i].finalMS >= ms })
 		}
 		f.pos++
 	}
