@@ -28,6 +28,7 @@ import (
 	"varve/internal/rollup"
 	"varve/internal/server"
 	"varve/internal/transfer"
+	"varve/internal/work"
 )
 
 // serve runs the server until a signal stops it.
@@ -142,6 +143,7 @@ func openActive(c config.Config, log *slog.Logger) *query.ActiveFile {
 // build puts the front ends on the store.
 func build(c config.Config, s *backend, active *query.ActiveFile, registry *prometheus.Registry, log *slog.Logger) (*server.Server, *rollup.Scheduler) {
 	name := "KairosDB 1.3.0 (Varve " + versionText() + ")" // clients look for KairosDB's
+	work.Register(registry, log)
 	pipeline := ingest.New(s, c.Ingest, ingest.Options{
 		Registerer: registry, Logger: log,
 		Largest: s.largest, Fastest: s.fastest,

@@ -17,6 +17,7 @@ import (
 	"varve/internal/model"
 	"varve/internal/spool"
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 // Options are what a store is given to work with. Nil fields are left out.
@@ -208,7 +209,11 @@ func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 	// client.
 	errs := make(chan error, len(of))
 	for c, deletions := range of {
-		go func() { errs <- c.explain(deleters[c].Delete(ctx, stampMS, deletions...)) }()
+		go func() {
+			errs <- work.Do("delete from a cluster", func() error {
+				return c.explain(deleters[c].Delete(ctx, stampMS, deletions...))
+			})
+		}()
 	}
 	var all []error
 	for range of {

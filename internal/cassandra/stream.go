@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 // A source yields samples of one series in the wanted order.
@@ -43,7 +44,10 @@ func newStream(ctx context.Context, sel selected, o store.ReadOptions) *stream {
 // begin reads the first block before anybody asks.
 func (s *stream) begin() {
 	s.mu.Lock()
-	s.first, s.err = s.source.next()
+	s.err = work.Do("read ahead", func() (err error) {
+		s.first, err = s.source.next()
+		return err
+	})
 	s.mu.Unlock()
 	if s.closed.Load() {
 		s.Close()

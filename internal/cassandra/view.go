@@ -10,6 +10,7 @@ import (
 	"varve/internal/model"
 	"varve/internal/spool"
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 // View implements store.Viewer.
@@ -147,10 +148,13 @@ func (v *view) eachKeyspace(ctx context.Context, r model.TimeRange, f func(ctx c
 			continue
 		}
 		ask := func() {
-			look, err := k.lookAt()
-			if err == nil {
-				err = k.cluster.explain(f(ctx, i, look))
-			}
+			err := work.Do("ask a keyspace", func() error {
+				look, err := k.lookAt()
+				if err == nil {
+					err = k.cluster.explain(f(ctx, i, look))
+				}
+				return err
+			})
 			if err != nil {
 				cancel(err)
 			}

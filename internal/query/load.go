@@ -102,7 +102,7 @@ func (r *Result) load() error {
 	if r.query.WithoutTags && !r.saves {
 		return nil
 	}
-	return parallel(r.run.engine.workers, len(r.ready), func(i int) (err error) {
+	return parallel(r.run.engine.workers, len(r.ready), "gather the tags of series", func(i int) (err error) {
 		defer since(&r.run.trace.tasks, time.Now())
 		r.ready[i].tags, err = tagValues(r.run.ctx, r.ready[i].liveSeries())
 		return err
@@ -120,7 +120,7 @@ func (r *Result) read(readings []reading) error {
 			g.tables = make([]*table, count)
 		}
 	}
-	return parallel(workers, count, func(i int) error {
+	return parallel(workers, count, "read series", func(i int) error {
 		defer since(&r.run.trace.tasks, time.Now())
 		f := folders.Get().(*folder)
 		defer f.giveBack()

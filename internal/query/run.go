@@ -2,13 +2,13 @@ package query
 
 import (
 	"context"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 // A Run is a query under way. It is used by one goroutine; its counters may be
@@ -124,39 +124,46 @@ func (r *Run) Tags(i int) ([]TagValues, error) {
 }
 
 // parallel calls f for 0..n-1 from at most `workers` goroutines and returns the
-// first error, after all have ended.
-func parallel(workers, n int, f func(i int) error) error {
+// first error, after all have ended. doing says what f does, for the error that
+// a panic becomes.
+func parallel(workers, n int, doing string, f func(i int) error) error {
 	if workers = min(workers, n); workers <= 1 {
-		for i := range n {
-			if err := f(i); err != nil {
-				return err
+		return work.Do(doing, func() error {
+			for i := range n {
+				if err := f(i); err != nil {
+					return err
+				}
 			}
-		}
-		return nil
+			return nil
+		})
 	}
 	var (
 		next  atomic.Int64
-		wait  sync.WaitGroup
-		once  sync.Once
-		first error
 		fail  atomic.Bool
+		group work.Group
 	)
 	for range workers {
-		wait.Go(func() {
+		group.Go(doing, func() error {
+			done := false
+			defer func() {
+				if !done { // f failed or panicked
+					fail.Store(true)
+				}
+			}()
 			for !fail.Load() {
 				i := int(next.Add(1)) - 1
 				if i >= n {
-					return
+					break
 				}
 				if err := f(i); err != nil {
-					once.Do(func() { first = err })
-					fail.Store(true)
+					return err
 				}
 			}
+			done = true
+			return nil
 		})
 	}
-	wait.Wait()
-	return first
+	return group.Wait()
 }
 
 // rangeOptions are the read options of a metric of this run.

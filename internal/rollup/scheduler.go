@@ -15,6 +15,7 @@ import (
 	"varve/internal/ingest"
 	"varve/internal/query"
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 // A Store is the part of a store that roll-ups use beside queries and ingest.
@@ -260,7 +261,9 @@ func (s *Scheduler) execute(ctx context.Context, j *job, t *task) {
 		return
 	}
 	began := s.now()
-	err := s.run(ctx, t, func(failed bool) time.Time { return s.reschedule(j, t, failed) })
+	err := work.Do("run a roll-up task", func() error {
+		return s.run(ctx, t, func(failed bool) time.Time { return s.reschedule(j, t, failed) })
+	})
 	s.metrics.seconds.Observe(s.now().Sub(began).Seconds())
 	switch {
 	case ctx.Err() != nil:
@@ -286,7 +289,8 @@ func (s *Scheduler) confirm(ctx context.Context, t *task) (bool, error) {
 // handOver is what a node does instead of running a task that another one runs:
 // it passes on what it has noted about late points.
 func (s *Scheduler) handOver(ctx context.Context, j *job, t *task) {
-	if err := s.late.handOver(ctx, t, s.flush); err != nil && ctx.Err() == nil {
+	err := work.Do("hand over late points", func() error { return s.late.handOver(ctx, t, s.flush) })
+	if err != nil && ctx.Err() == nil {
 		s.log.Warn("what was noted of late points can not be handed to the node that runs the roll-up task; it is kept", "id", t.id, "name", t.name, "error", err)
 		s.reschedule(j, t, true)
 	}

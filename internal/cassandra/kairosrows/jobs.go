@@ -14,6 +14,7 @@ import (
 
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 // Delete jobs are kept in service_index, so that any node goes on with one whose
@@ -180,7 +181,7 @@ func (j *jobs) begin(job *Job, f func(context.Context, *runningJob) error) {
 	j.tasks.Go(func() {
 		defer close(r.ended)
 		defer j.d.metrics.running.Dec()
-		j.end(job, f(j.ctx, r))
+		j.end(job, work.Do("work on a delete job", func() error { return f(j.ctx, r) }))
 	})
 }
 

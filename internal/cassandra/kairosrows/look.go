@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/work"
 )
 
 // A Look is one reader's look at the index. What it has read of the index it
@@ -92,7 +93,7 @@ func (l *Look) parallel(ctx context.Context, n int, f func(ctx context.Context, 
 		}
 		tasks.Go(func() {
 			defer func() { <-l.slots }()
-			if err := f(ctx, i); err != nil {
+			if err := work.Do("read a part of an index", func() error { return f(ctx, i) }); err != nil {
 				cancel(err)
 			}
 		})

@@ -10,6 +10,7 @@ import (
 	"varve/internal/cassandra/cql"
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 // SeriesRows is a series and its rows, ascending by time.
@@ -112,10 +113,13 @@ func (l *Look) eachKey(ctx context.Context, sel store.Selection, limit int, f fu
 		p := l.partition(sel.Metric, states[i])
 		tasks.Go(func() {
 			defer func() { <-width }()
-			keys, err := l.keysOf(ctx, p, sel.Matchers, limit)
-			if err == nil && len(keys) > 0 {
-				err = f(Row{p.key.timeMS, Typed}, keys)
-			}
+			err := work.Do("look up the series of a row time", func() error {
+				keys, err := l.keysOf(ctx, p, sel.Matchers, limit)
+				if err == nil && len(keys) > 0 {
+					err = f(Row{p.key.timeMS, Typed}, keys)
+				}
+				return err
+			})
 			if err != nil {
 				cancel(err)
 			}

@@ -3,14 +3,19 @@ package kairosrows
 import (
 	"context"
 	"sync"
+
+	"varve/internal/work"
 )
 
 // parallel calls f for 0 to n-1, at most limit at once, and returns the first
 // error. After an error no more calls are begun, and those in flight see their
 // context end.
 func parallel(ctx context.Context, limit, n int, f func(ctx context.Context, i int) error) error {
+	call := func(ctx context.Context, i int) error {
+		return work.Do("work on a part of a request", func() error { return f(ctx, i) })
+	}
 	if n == 1 {
-		return f(ctx, 0)
+		return call(ctx, 0)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -34,7 +39,7 @@ func parallel(ctx context.Context, limit, n int, f func(ctx context.Context, i i
 	for range min(limit, n) {
 		group.Go(func() {
 			for i, ok := take(); ok; i, ok = take() {
-				if err := f(ctx, i); err != nil {
+				if err := call(ctx, i); err != nil {
 					mu.Lock()
 					if first == nil {
 						first = err

@@ -7,6 +7,7 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/model"
+	"varve/internal/work"
 )
 
 // A race reads the inverted index of one partition for several matchers at
@@ -171,7 +172,12 @@ func (r *race) change(f func()) {
 
 // stream reads one shard of one value.
 func (r *race) stream(ctx context.Context, run *runner, value, shard int) {
-	list, paused, err := r.read(ctx, run, value, shard)
+	var list *keyList
+	var paused int
+	err := work.Do("read the keys of a tag value", func() (err error) {
+		list, paused, err = r.read(ctx, run, value, shard)
+		return err
+	})
 	r.change(func() {
 		if err != nil {
 			if r.err == nil && ctx.Err() == nil {

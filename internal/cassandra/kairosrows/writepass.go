@@ -11,6 +11,7 @@ import (
 	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/rowtime"
+	"varve/internal/work"
 )
 
 // A writePass is one call of write.
@@ -163,10 +164,10 @@ func ceilSeconds(ms int64) int64 {
 }
 
 // work writes series until there are no more, or one failed.
-func (p *writePass) work(ctx context.Context, work <-chan []placed) {
+func (p *writePass) work(ctx context.Context, queue <-chan []placed) {
 	b := newBatcher(p.w.cfg.BatchRows)
-	for some := range work {
-		if err := p.several(ctx, b, some); err != nil {
+	for some := range queue {
+		if err := work.Do("write series", func() error { return p.several(ctx, b, some) }); err != nil {
 			b.clear()
 			p.fail(err)
 		}

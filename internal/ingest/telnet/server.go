@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/ingest"
+	"varve/internal/work"
 )
 
 // Options are what a Server needs beside its configuration.
@@ -140,7 +141,8 @@ func (s *Server) accept(ctx context.Context, ln net.Listener, conns *sync.WaitGr
 		s.accepted.Inc()
 		conns.Go(func() {
 			defer s.unregister(c)
-			c.run(ctx)
+			// A fault of Varve ends this connection alone: run closes it.
+			_ = work.Do("serve a telnet connection", func() error { c.run(ctx); return nil })
 		})
 	}
 }

@@ -1,0 +1,55 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/model"
+	"varve/internal/store"
+	"varve/internal/work"
+)
+
+// faulty is a store with a fault of ours in its cursors.
+type faulty struct{ store.Viewer }
+
+type faultyView struct{ store.View }
+
+type faultyCursor struct{ store.Cursor }
+
+func (f faulty) View(ctx context.Context) (store.View, error) {
+	v, err := f.Viewer.View(ctx)
+	return faultyView{v}, err
+}
+
+func (v faultyView) Read(ctx context.Context, s store.Series, o store.ReadOptions) store.Cursor {
+	return faultyCursor{v.View.Read(ctx, s, o)}
+}
+
+func (faultyCursor) Next() (*store.Block, error) { panic("an invariant is broken") }
+
+// A panic while series are read is the error of the query, whichever goroutine
+// reads, and everything that the query took is given back.
+func TestAPanicOfAReaderEndsItsQueryOnly(t *testing.T) {
+	f := newFixture(t, DefaultConfig())
+	for i := range 100 {
+		f.put("m", model.MustTags("h", fmt.Sprint(i)), sample{1, 1})
+	}
+	for _, workers := range []int{1, 4} {
+		f.Engine = New(faulty{f.store}, DefaultConfig(), prometheus.NewRegistry(), time.Now)
+		f.Engine.workers = workers
+		for _, steps := range [][]Step{nil, {newStep(t, "max", nil)}} {
+			var fault *work.PanicError
+			if _, _, err := f.ask(0, 10, "UTC", MetricQuery{Metric: "m", Steps: steps}); !errors.As(err, &fault) {
+				t.Errorf("%d workers, %d steps: %v", workers, len(steps), err)
+			}
+			if n := len(f.Engine.Running()) + len(f.Engine.places); n != 0 {
+				t.Errorf("%d workers: %d places are still taken", workers, n)
+			}
+		}
+	}
+}
