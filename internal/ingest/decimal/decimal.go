@@ -156,6 +156,34 @@ func (n *Number) Trunc() (v int64, ok bool) {
 	return int64(m), m < 1<<63
 }
 
+// Whole returns the number as an integer. ok is false when it has a fraction or
+// does not fit 64 bits; 1e3 and 10e-1 are whole.
+func (n *Number) Whole() (v int64, ok bool) {
+	if n.Over {
+		return 0, false
+	}
+	m, exp := n.Mant, n.Exp
+	if m == 0 {
+		return 0, true
+	}
+	for ; exp < 0; exp++ {
+		if m%10 != 0 {
+			return 0, false
+		}
+		m /= 10
+	}
+	for ; exp > 0; exp-- {
+		if m > math.MaxUint64/10 {
+			return 0, false
+		}
+		m *= 10
+	}
+	if n.Neg {
+		return -int64(m), m <= 1<<63
+	}
+	return int64(m), m < 1<<63
+}
+
 var pow10 = [...]float64{
 	1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11,
 	1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22,

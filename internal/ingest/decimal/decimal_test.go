@@ -99,3 +99,22 @@ func TestIsWord(t *testing.T) {
 		}
 	}
 }
+
+func TestWhole(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		want int64
+		ok   bool
+	}{
+		{"0", 0, true}, {"-0", 0, true}, {"0e-999999999", 0, true}, {"1e3", 1000, true}, {"1000e-3", 1, true}, {"1.50e1", 15, true},
+		{"1e-05", 0, false}, {"15e-1", 0, false}, {"1.5", 0, false}, {"1e18", 1e18, true}, {"1e19", 0, false}, {"1e999999999", 0, false},
+		{"9223372036854775807", math.MaxInt64, true}, {"9223372036854775808", 0, false}, {"-9223372036854775808", math.MinInt64, true},
+		{"-9223372036854775809", 0, false}, {"9223372036854775807e0", math.MaxInt64, true}, {"92233720368547758070e-1", 0, false},
+		{"18446744073709551616", 0, false},
+	} {
+		n := Scan([]byte(c.text))
+		if v, ok := n.Whole(); ok != c.ok || (ok && v != c.want) || n.Len != len(c.text) {
+			t.Errorf("%s: %d, %v; want %d, %v", c.text, v, ok, c.want, c.ok)
+		}
+	}
+}

@@ -237,6 +237,8 @@ func TestMessages(t *testing.T) {
 		{`{` + good + `,"datapoints":[5]}`, []string{ctx + ".datapoints[0].point must be an array of timestamp and value, not NUMBER."}},
 		{`{` + good + `,"datapoints":[[1,1,"a"],[2,2,"b"]]}`, []string{"Unregistered data point type 'a'", "Unregistered data point type 'b'"}},
 		{`{` + good + `,"datapoints":[[1,"NaN","double"]]}`, []string{ctx + ".datapoints[0].value must be finite and fit a 64-bit float."}},
+		{`{` + good + `,"datapoints":[[1,NaN],[1,-Infinity]]}`, []string{ctx + ".datapoints[0].value must be finite and fit a 64-bit float.", ctx + ".datapoints[0].value must be finite and fit a 64-bit float."}},
+		{`{` + good + `,"timestamp":1,"value":Infinity}`, []string{ctx + ".value must be finite and fit a 64-bit float."}},
 		{`{` + good + `,"datapoints":[[1,1e999]]}`, []string{ctx + ".datapoints[0].value must be finite and fit a 64-bit float."}},
 		{`{` + good + `,"datapoints":[[1,99999999999999999999,"long"]]}`, []string{ctx + ".datapoints[0].value '99999999999999999999' is not a whole number of 64 bits."}},
 		{`{` + good + `,"datapoints":[[1,"x","double"]]}`, []string{ctx + ".datapoints[0].value 'x' is not a number."}},
@@ -269,6 +271,14 @@ func TestValues(t *testing.T) {
 	for _, c := range []struct{ member, want string }{
 		{`"datapoints":[[1,9223372036854775807],[2,-9223372036854775808]]`, "m{h=a} long 1 9223372036854775807\nm{h=a} long 2 -9223372036854775808"},
 		{`"datapoints":[[1,18446744073709551616]]`, "m{h=a} double 1 1.8446744073709552e+19"},
+		{`"datapoints":[[1,1e3],[2,10e-1],[3,-5E0],[4,0e-9],[5,-0]]`, "m{h=a} long 1 1000\nm{h=a} long 2 1\nm{h=a} long 3 -5\nm{h=a} long 4 0\nm{h=a} long 5 0"},
+		{`"datapoints":[[1,1e-05],[2,-5e-1],[3,15e-1]]`, "m{h=a} double 1 1e-05\nm{h=a} double 2 -0.5\nm{h=a} double 3 1.5"},
+		{`"datapoints":[[1,9e18],[2,1e19],[3,-9223372036854775808e0],[4,-9223372036854775809]]`, "m{h=a} long 1 9000000000000000000\nm{h=a} double 2 1e+19\nm{h=a} long 3 -9223372036854775808\nm{h=a} double 4 -9.223372036854776e+18"},
+		{`"datapoints":[[1,5e-324],[2,1e-400],[3,9007199254740993],[4,9007199254740993.0]]`, "m{h=a} double 1 5e-324\nm{h=a} double 2 0\nm{h=a} long 3 9007199254740993\nm{h=a} double 4 9.007199254740992e+15"},
+		{`"timestamp":1,"value":1e-05`, "m{h=a} double 1 1e-05"},
+		{`"datapoints":[[9223372036854775807,1],[-9223372036854775808,2],[9223372036854775808,3]]`, "m{h=a} long 9223372036854775807 1\nm{h=a} long -9223372036854775808 2"},
+		{`"datapoints":[[1,1],[2,NaN],[3,Infinity],[4,-Infinity],[5,"NaN"],[6,2]]`, "m{h=a} long 1 1\nm{h=a} string 5 \"NaN\"\nm{h=a} long 6 2"},
+		{`"timestamp":1,"value":NaN`, ""},
 		{`"datapoints":[[1,1e300]]`, "m{h=a} double 1 1e+300"},
 		{`"datapoints":[["123",1],[1.7,2],[ 5 , 6 , ],]`, ""}, // trailing comma: not JSON
 		{`"datapoints":[["123",1],[1.7,2],[ 5 , 6 ]]`, "m{h=a} long 123 1\nm{h=a} long 1 2\nm{h=a} long 5 6"},

@@ -416,7 +416,11 @@ func (p *parser) store(where point, ms int64, v jsontext.Token, typ string) erro
 	return p.refuseText(where, ingest.BadType, "Unregistered data point type '"+typ+"'")
 }
 
-// storeDetected finds out the type as KairosDB does.
+const notFinite = "value must be finite and fit a 64-bit float."
+
+// storeDetected finds out the type as KairosDB does, except that NaN, Infinity
+// and -Infinity without quotes are refused: Python's json module writes them for
+// doubles, and as text they would give the metric a text series.
 func (p *parser) storeDetected(where point, ms int64, v jsontext.Token) error {
 	switch v.Kind {
 	case jsontext.Object, jsontext.Array:
@@ -425,6 +429,9 @@ func (p *parser) storeDetected(where point, ms int64, v jsontext.Token) error {
 		n := decimal.Scan(v.Text)
 		return p.storeNumber(where, ms, &n, v.Text)
 	case jsontext.String, jsontext.Word:
+		if v.Kind == jsontext.Word && decimal.IsWord(v.Text) {
+			return p.refusePoint(where, ingest.NotFinite, notFinite)
+		}
 		if !v.Escaped && isPlainNumber(v.Text) {
 			text := v.Text
 			if text[0] == '+' {
@@ -458,17 +465,13 @@ func isPlainNumber(b []byte) bool {
 	return len(b) > 0 && points <= 1 && b[len(b)-1] != '.'
 }
 
-// storeNumber stores a number without a type: a double when it is written with
-// a point, else a long. As in KairosDB an exponent alone makes no double, and a
-// fraction that comes from it is cut off (golden case 010). A whole number
-// beyond 64 bits, of which KairosDB keeps the low ones, becomes a double.
+// storeNumber stores a number without a type. A whole number of 64 bits that is
+// written without a point is a long, as in KairosDB also when it has an exponent
+// (1e3); every other number is a double. KairosDB makes longs of 1e-05, which it
+// cuts to 0, and of whole numbers beyond 64 bits, of which it keeps the low ones.
 func (p *parser) storeNumber(where point, ms int64, n *decimal.Number, text []byte) error {
 	if !n.Dot {
-		v, fits := n.Int64()
-		if n.E {
-			v, fits = n.Trunc()
-		}
-		if fits {
+		if v, whole := n.Whole(); whole {
 			return p.addLong(where, ms, v)
 		}
 	}
@@ -537,7 +540,7 @@ func (p *parser) addLong(where point, ms, v int64) error {
 
 func (p *parser) addDouble(where point, ms int64, v float64) error {
 	if math.IsInf(v, 0) || math.IsNaN(v) {
-		return p.refusePoint(where, ingest.NotFinite, "value must be finite and fit a 64-bit float.")
+		return p.refusePoint(where, ingest.NotFinite, notFinite)
 	}
 	a := p.m.aliases[model.Double]
 	if a == nil {

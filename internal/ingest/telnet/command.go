@@ -50,7 +50,7 @@ var (
 	faultWords   = ingest.Faultf(ingest.BadSyntax, "want: put <metric> <time> <value> <tag=value>...")
 	faultMetric  = ingest.Faultf(ingest.BadName, "metricName may not be empty.")
 	faultTime    = ingest.Faultf(ingest.BadTime, "time must be whole seconds or milliseconds since 1970, within 64 bits of milliseconds")
-	faultValue   = ingest.Faultf(ingest.BadValue, "value must be a whole number, or a decimal number with a point")
+	faultValue   = ingest.Faultf(ingest.BadValue, "value must be a decimal number, such as 5, -0.25 or 1e-05")
 	faultFinite  = ingest.Faultf(ingest.NotFinite, "value must be finite and fit a 64-bit float")
 	faultTTL     = ingest.Faultf(ingest.BadTTL, "tag[%s] must be a number", ttlTag)
 )
@@ -127,25 +127,24 @@ func (c *Command) parseTime(word []byte, seconds bool) bool {
 	return true
 }
 
-// parseValue follows KairosDB: a point makes a double, else it must be a whole
-// number. One beyond 64 bits, which KairosDB refuses, becomes a double too:
-// Icinga and Dropwizard send such.
+// parseValue reads a number. Digits alone are a long when they fit 64 bits; with
+// a point, with an exponent, or beyond 64 bits the number is a double. KairosDB
+// refuses numbers without a point that are no long: Icinga and Dropwizard send
+// whole numbers beyond 64 bits, and printf's %g writes 1e-05.
 func (c *Command) parseValue(word []byte) *ingest.Fault {
 	n := decimal.Scan(word)
-	if n.Len == len(word) && n.Len > 0 && !n.Dot && !n.E {
-		v, fits := n.Int64()
-		if fits {
+	switch f, ok := decimal.Float(word); {
+	case n.Len > 0 && n.Len == len(word):
+		if v, fits := n.Int64(); fits {
 			c.Kind, c.Long = model.Long, v
 			return nil
 		}
 		c.Double = n.Float64(word)
-	} else if n.Len == len(word) && n.Dot {
-		c.Double = n.Float64(word)
-	} else if f, ok := decimal.Float(word); ok && bytes.IndexByte(word, '.') >= 0 { // +1.5
+	case ok && bytes.ContainsAny(word, ".eE"): // +1.5
 		c.Double = f
-	} else if decimal.IsWord(word) {
+	case decimal.IsWord(word):
 		return faultFinite
-	} else {
+	default:
 		return faultValue
 	}
 	if math.IsInf(c.Double, 0) {
