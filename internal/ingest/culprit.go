@@ -61,7 +61,7 @@ func (c *culpritText) get(now time.Time) string {
 	}
 	var list []string
 	for _, m := range c.ask(culpritsNamed) {
-		list = append(list, fmt.Sprintf("%s (%d)", brief(m.Metric), m.Series))
+		list = append(list, fmt.Sprintf("%s (%d)", Brief(m.Metric), m.Series))
 	}
 	c.at, c.text = now, ""
 	if len(list) > 0 {

@@ -316,6 +316,58 @@ func TestRejectedHandler(t *testing.T) {
 	}
 }
 
+// Texts of senders are cut in what is kept of refused inputs and in messages.
+func TestTextsOfSendersAreCut(t *testing.T) {
+	long := strings.Repeat("é", 10_000)
+	if got := ingest.Brief(long); len(got) > 110 || !strings.HasSuffix(got, "é...") && !strings.HasSuffix(got, "�...") {
+		t.Errorf("Brief left %d bytes, %.20q at the end", len(got), got[max(0, len(got)-20):])
+	}
+	if got := ingest.Brief([]byte("short")); got != "short" {
+		t.Error(got)
+	}
+	p, _ := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
+	proto := p.Protocol("test")
+	p.Reject(proto, "peer", ingest.Faultf(ingest.BadValue, "no %s", long), []byte(long), 1)
+	w := p.NewWriter(proto, "peer", 0)
+	w.Ingest(context.Background(), 1, func() error {
+		w.Reject(&ingest.Fault{Reason: ingest.BadValue, Text: "told", Detail: "kept " + long}, []byte(long))
+		for range 100 {
+			w.Reject(ingest.Faultf(ingest.BadValue, "no"), nil)
+		}
+		if !w.Noted() || w.Refused() != 101 {
+			t.Errorf("%d refused, noted %v", w.Refused(), w.Noted())
+		}
+		return nil
+	})
+	list, total := rejections(t, p)
+	if total != 102 || len(list) != 33 {
+		t.Fatalf("%d refused, %d kept", total, len(list))
+	}
+	for _, r := range list {
+		if len(r.Detail) > 1100 || len(r.Input) > 520 {
+			t.Errorf("kept %d bytes of text, %d of input", len(r.Detail), len(r.Input))
+		}
+	}
+	if x := list[31]; !strings.HasPrefix(x.Detail, "kept é") || x.InputBytes != len(long) {
+		t.Errorf("%.100v", x)
+	}
+}
+
+// rejections returns what /admin/rejected shows.
+func rejections(t *testing.T, p *ingest.Pipeline) (list []ingest.Rejection, total int) {
+	t.Helper()
+	rec := httptest.NewRecorder()
+	p.RejectedHandler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/admin/rejected", nil))
+	var got struct {
+		Total    int
+		Rejected []ingest.Rejection
+	}
+	if err := json.Unmarshal(rec.Body.Bytes(), &got); err != nil {
+		t.Fatal(err)
+	}
+	return got.Rejected, got.Total
+}
+
 func TestBodyMemoryIsBounded(t *testing.T) {
 	p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) {
 		c.BodyMemory, c.MaxUnpackedBytes, c.BusyWait = 100<<10, 100<<10, time.Millisecond

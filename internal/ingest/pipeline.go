@@ -112,7 +112,7 @@ func (p *Pipeline) Protocol(name string) *Protocol {
 func (p *Pipeline) Reject(proto *Protocol, remote string, f *Fault, input []byte, n int) {
 	proto.rejected[f.Reason].Add(float64(n))
 	p.rejected.add(p.now(), uint64(n), Rejection{
-		Time: p.now(), Protocol: proto.name, Remote: remote, Reason: f.Reason.String(), Detail: f.Text,
+		Time: p.now(), Protocol: proto.name, Remote: remote, Reason: f.Reason.String(), Detail: f.detail(),
 		Input: clip(input, int(p.cfg.RejectedBytes)), InputBytes: len(input),
 	})
 }

@@ -1,6 +1,9 @@
 package ingest
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // Reason says in one word why an input was refused. It is a metric label, so
 // the set is fixed.
@@ -40,16 +43,57 @@ var reasonNames = [reasons]string{
 
 func (r Reason) String() string { return reasonNames[r] }
 
-// A Fault is an input that is refused while the input around it goes on. Its
-// text is for the sender. Err is the *store.LimitError behind it, if any.
+// A Fault is an input that is refused while the input around it goes on. Text
+// is for the sender. Detail is for /admin/rejected and the log; if it is empty,
+// they show Text. Err is the *store.LimitError behind it, if any.
 type Fault struct {
 	Reason Reason
 	Text   string
+	Detail string
 	Err    error
+}
+
+const (
+	briefBytes   = 100  // of a sender's text inside a message
+	messageBytes = 1024 // of a message
+)
+
+// Brief cuts a sender's text for use in a message.
+func Brief[T string | []byte](s T) string {
+	if len(s) <= briefBytes {
+		return string(s)
+	}
+	return clip(s, briefBytes) + "..."
+}
+
+// Message cuts a message that may repeat texts of senders.
+func Message(s string) string {
+	if len(s) <= messageBytes {
+		return s
+	}
+	return clip(s, messageBytes) + "..."
+}
+
+// clip returns at most n bytes of s as valid UTF-8.
+func clip[T string | []byte](s T, n int) string {
+	return strings.ToValidUTF8(string(s[:min(n, len(s))]), "�")
+}
+
+// detail is the text for /admin/rejected and the log.
+func (f *Fault) detail() string {
+	if f.Detail != "" {
+		return Message(f.Detail)
+	}
+	return Message(f.Text)
 }
 
 func (f *Fault) Error() string { return f.Text }
 func (f *Fault) Unwrap() error { return f.Err }
+
+// ErrLeft ends a body of which the last block was refused whole, when the sender
+// is no longer there to be told. Valid samples are stored although a sender
+// leaves, since many close the connection after the last byte.
+var ErrLeft = &Fault{Reason: Unterminated, Text: "the sender left, and the last inputs that it sent were all refused; what follows them was not read"}
 
 // Faultf makes a Fault.
 func Faultf(r Reason, format string, args ...any) *Fault {

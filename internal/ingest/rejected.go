@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
-	"strings"
 	"sync"
 	"time"
 )
@@ -103,9 +102,4 @@ func (r *rejectedRing) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "application/json;charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	w.Write(append(body, '\n'))
-}
-
-// clip returns at most n bytes of b as valid UTF-8.
-func clip(b []byte, n int) string {
-	return strings.ToValidUTF8(string(b[:min(n, len(b))]), "�")
 }

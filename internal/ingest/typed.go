@@ -1,8 +1,6 @@
 package ingest
 
 import (
-	"fmt"
-
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -13,11 +11,11 @@ import (
 // taken; any other error comes from the store and ends the block.
 func (w *Writer) ResolveTyped(typ model.Type, n *Names) (store.Ref, error) {
 	w.misses++
-	if f := w.p.checkNames(n); f != nil {
+	if f := w.p.CheckNames(n); f != nil {
 		return 0, f
 	}
 	if typ == "" || len(typ) > maxTypeBytes {
-		return 0, Faultf(BadType, "type %q must have 1 to %d bytes", brief(string(typ)), maxTypeBytes)
+		return 0, Faultf(BadType, "type %q must have 1 to %d bytes", Brief(string(typ)), maxTypeBytes)
 	}
 	tags, err := model.NewTags(n.Tags...)
 	if err != nil {
@@ -48,9 +46,9 @@ func (w *Writer) AddValue(typ model.Type, r store.Ref, ms int64, value []byte, t
 	case kind == model.Complex && len(value) != 16:
 		return Faultf(BadValue, "a complex value has 16 bytes, not %d", len(value))
 	case !kind.Variable():
-		return Faultf(BadValue, "%d bytes are no value of type %s", len(value), typ)
+		return Faultf(BadValue, "%d bytes are no value of type %s", len(value), Brief(string(typ)))
 	case int64(len(value)) > int64(w.p.cfg.MaxStringBytes):
-		return limitFault(ValueTooLong, "ingest.max_string_bytes", int64(w.p.cfg.MaxStringBytes), int64(len(value)), fmt.Sprintf("value of type %s", typ))
+		return limitFault(ValueTooLong, "ingest.max_string_bytes", int64(w.p.cfg.MaxStringBytes), int64(len(value)), "value of type "+Brief(string(typ)))
 	default:
 		w.batch.AddBytes(r, ms, value, ttl)
 	}

@@ -39,6 +39,7 @@ type Writer struct {
 	misses  int
 	counts  [reasons]uint32
 	refused uint32 // sum of counts
+	steps   int    // times that Full was asked
 	notes   []Rejection
 }
 
@@ -61,10 +62,15 @@ const BlockSamples = 8192
 // blockBytes bounds the values of variable kinds in a block.
 const blockBytes = 1 << 20
 
+// blockSteps bounds what a block without samples costs: how often Full is asked,
+// which is once for each input, before the context is looked at again.
+const blockSteps = 8 * BlockSamples
+
 // Full reports that the running fill function should come to its end, and leave
-// the rest to the next block.
+// the rest to the next block. Front ends ask before each input.
 func (w *Writer) Full() bool {
-	return len(w.batch.Samples) >= BlockSamples || len(w.batch.Data) >= blockBytes
+	w.steps++
+	return len(w.batch.Samples) >= BlockSamples || len(w.batch.Data) >= blockBytes || w.steps > blockSteps
 }
 
 // Ingest parses and stores one block of input, which holds at most n samples.
@@ -87,6 +93,9 @@ func (w *Writer) Ingest(ctx context.Context, n int, fill func() error) (int, err
 	for range maxStale {
 		w.begin()
 		if err := fill(); err != nil {
+			return 0, err
+		}
+		if err := ctx.Err(); err != nil {
 			return 0, err
 		}
 		err := w.append(ctx)
@@ -125,7 +134,7 @@ func (w *Writer) begin() {
 		w.cache, w.last = cache, nil
 	}
 	w.batch.Reset(epoch)
-	w.misses, w.refused, w.notes = 0, 0, w.notes[:0]
+	w.misses, w.refused, w.steps, w.notes = 0, 0, 0, w.notes[:0]
 	clear(w.counts[:])
 }
 
@@ -184,19 +193,28 @@ func (w *Writer) settle() {
 	w.p.rejected.add(w.p.now(), uint64(w.refused), w.notes...)
 }
 
-// Reject reports an input of the block that is refused.
+// Reject reports an input of the block that is refused. The first ones of a
+// block are kept to be looked at.
 func (w *Writer) Reject(f *Fault, input []byte) {
-	w.counts[f.Reason]++
-	if len(w.notes) == maxNotes { // the latest ones are kept
-		copy(w.notes, w.notes[1:])
-		w.notes = w.notes[:maxNotes-1]
+	w.Count(f.Reason)
+	if w.Noted() {
+		return
 	}
-	w.refused++
 	w.notes = append(w.notes, Rejection{
-		Time: w.p.now(), Protocol: w.proto.name, Remote: w.remote, Reason: f.Reason.String(), Detail: f.Text,
+		Time: w.p.now(), Protocol: w.proto.name, Remote: w.remote, Reason: f.Reason.String(), Detail: f.detail(),
 		Input: clip(input, int(w.p.cfg.RejectedBytes)), InputBytes: len(input),
 	})
 }
+
+// Count is Reject for an input of which nothing is to be kept.
+func (w *Writer) Count(r Reason) {
+	w.counts[r]++
+	w.refused++
+}
+
+// Noted reports that the block has as many refused inputs to look at as are
+// kept: further ones are only counted.
+func (w *Writer) Noted() bool { return len(w.notes) == maxNotes }
 
 // Refused returns how many inputs of the block were refused.
 func (w *Writer) Refused() int { return int(w.refused) }
@@ -242,13 +260,13 @@ func (n *Names) Reset() { n.Metric, n.Tags, n.TTL = "", n.Tags[:0], 0 }
 // the store and ends the block.
 func (w *Writer) Resolve(kind model.Kind, head, tail []byte, n *Names) (*Alias, error) {
 	w.misses++
-	if f := w.p.checkNames(n); f != nil {
+	if f := w.p.CheckNames(n); f != nil {
 		return nil, f
 	}
 	model.SortTags(n.Tags)
 	for i := 1; i < len(n.Tags); i++ {
 		if n.Tags[i].Name == n.Tags[i-1].Name {
-			return nil, Faultf(BadTag, "tag %q is given twice", n.Tags[i].Name)
+			return nil, Faultf(BadTag, "tag %q is given twice", Brief(n.Tags[i].Name))
 		}
 	}
 	typ := model.TypeOf(kind)
@@ -271,12 +289,12 @@ func (w *Writer) create(typ model.Type, n *Names) (store.Ref, error) {
 	cfg, now := &w.p.cfg, w.p.now()
 	have := w.p.appender.SeriesCount()
 	if have >= cfg.MaxSeries {
-		what := "new series " + n.Metric + w.p.culprits.largest.get(now)
+		what := "new series " + Brief(n.Metric) + w.p.culprits.largest.get(now)
 		return 0, limitFault(MaxSeries, "ingest.max_series", int64(cfg.MaxSeries), int64(have)+1, what)
 	}
 	w.p.culprits.warn(now, have, cfg.MaxSeries)
 	if !w.p.newcomer.take(now) {
-		what := "new series " + n.Metric + w.p.culprits.fastest.get(now)
+		what := "new series " + Brief(n.Metric) + w.p.culprits.fastest.get(now)
 		return 0, limitFault(NewSeriesRate, "ingest.new_series_per_second", int64(cfg.NewSeriesPerSecond), 0, what)
 	}
 	owned := make([]model.Tag, len(n.Tags))
@@ -290,7 +308,7 @@ func (w *Writer) create(typ model.Type, n *Names) (store.Ref, error) {
 	ref, err := w.p.appender.Create(w.ctx, model.Series{Metric: strings.Clone(n.Metric), Tags: tags, Type: typ})
 	if err != nil {
 		w.p.newcomer.put()
-		return 0, createFault(fmt.Errorf("create series %s%s: %w", n.Metric, tags, err))
+		return 0, createFault(fmt.Errorf("create a series of metric %s: %w", Brief(n.Metric), err))
 	}
 	w.p.metrics.created.Inc()
 	return ref, nil
@@ -315,8 +333,9 @@ func limitFault(r Reason, key string, limit, need int64, what string) *Fault {
 	return &Fault{Reason: r, Text: err.Error(), Err: err}
 }
 
-// checkNames holds a series' names against the limits that all protocols share.
-func (p *Pipeline) checkNames(n *Names) *Fault {
+// CheckNames holds the names of a series against the limits that all protocols
+// share.
+func (p *Pipeline) CheckNames(n *Names) *Fault {
 	if n.Metric == "" {
 		return Faultf(BadName, "metric name is empty")
 	}
@@ -324,14 +343,14 @@ func (p *Pipeline) checkNames(n *Names) *Fault {
 		return f
 	}
 	if len(n.Tags) > p.cfg.MaxTags {
-		return limitFault(TooManyTags, "ingest.max_tags", int64(p.cfg.MaxTags), int64(len(n.Tags)), "tags of metric "+brief(n.Metric))
+		return TooMany(p.cfg.MaxTags, n.Metric)
 	}
 	for _, t := range n.Tags {
 		if t.Name == "" {
 			return Faultf(BadTag, "a tag name is empty")
 		}
 		if t.Value == "" {
-			return Faultf(BadTag, "the value of tag %s is empty", brief(t.Name))
+			return Faultf(BadTag, "the value of tag %s is empty", Brief(t.Name))
 		}
 		if f := p.checkName("tag name", "ingest.max_tag_name_bytes", t.Name, int64(p.cfg.MaxTagNameBytes)); f != nil {
 			return f
@@ -343,12 +362,18 @@ func (p *Pipeline) checkNames(n *Names) *Fault {
 	return nil
 }
 
+// TooMany is the fault of a series with more than max_tags tags. Front ends stop
+// reading at the first tag beyond.
+func TooMany(most int, metric string) *Fault {
+	return limitFault(TooManyTags, "ingest.max_tags", int64(most), int64(most)+1, "tags of metric "+Brief(metric))
+}
+
 func (p *Pipeline) checkName(what, key, s string, limit int64) *Fault {
 	if int64(len(s)) > limit {
-		return limitFault(NameTooLong, key, limit, int64(len(s)), what+" "+brief(s))
+		return limitFault(NameTooLong, key, limit, int64(len(s)), what+" "+Brief(s))
 	}
 	if !utf8.ValidString(s) {
-		return Faultf(BadUTF8, "%s %q is not UTF-8", what, brief(s))
+		return Faultf(BadUTF8, "%s %q is not UTF-8", what, Brief(s))
 	}
 	return nil
 }
@@ -362,15 +387,6 @@ func (p *Pipeline) CheckString(v []byte) *Fault {
 		return Faultf(BadUTF8, "string value is not UTF-8")
 	}
 	return nil
-}
-
-// brief cuts a text for use in a message.
-func brief(s string) string {
-	const most = 100
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "�") + "..."
 }
 
 // CheckTTL turns a number into a time-to-live in seconds.

@@ -28,7 +28,9 @@ func New(p *ingest.Pipeline, log *slog.Logger) *Handler {
 	}
 	h := &Handler{p: p, proto: p.Protocol("kairosdb_json"), log: log, types: datatype.All()}
 	h.pool.New = func() any {
-		return &parser{p: p, w: p.NewWriter(h.proto, "", p.Config().BusyWait), types: h.types}
+		x := newParser(p, p.NewWriter(h.proto, "", p.Config().BusyWait))
+		x.types = h.types
+		return x
 	}
 	return h
 }
@@ -53,7 +55,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer p.reset(nil) // keeps nothing of the body
 	ctx, cancel := h.p.StoreContext(r)
 	defer cancel()
-	if err := p.run(ctx); err != nil {
+	if err := p.run(ctx, r.Context()); err != nil {
 		h.fail(w, r, err, p.answer())
 		return
 	}
@@ -68,18 +70,22 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// run stores the whole body. Errors are those of ingest.Writer.Ingest.
-func (p *parser) run(ctx context.Context) error {
+// run stores the whole body. sender ends when the sender leaves. Errors are those
+// of ingest.Writer.Ingest, and ingest.ErrLeft.
+func (p *parser) run(ctx, sender context.Context) error {
 	for !p.done() {
 		from := p.progress
 		// The shortest point has 5 bytes, and a comma.
 		most := min(ingest.BlockSamples, len(p.s.Rest())/6+1)
-		_, err := p.w.Ingest(ctx, most, func() error {
+		n, err := p.w.Ingest(ctx, most, func() error {
 			p.progress = from
 			return p.block()
 		})
 		if err != nil {
 			return err
+		}
+		if n == 0 && !p.done() && sender.Err() != nil {
+			return ingest.ErrLeft
 		}
 	}
 	return nil

@@ -7,7 +7,6 @@ import (
 	"math"
 	"strings"
 
-	"varve/internal/datatype"
 	"varve/internal/ingest"
 	"varve/internal/ingest/jsontext"
 	"varve/internal/model"
@@ -35,7 +34,9 @@ type Lines struct {
 // NewLines makes a Lines for a sender at remote. It waits for room in the
 // pipeline as long as its context lasts.
 func NewLines(p *ingest.Pipeline, proto *ingest.Protocol, remote string) *Lines {
-	return &Lines{p: &parser{p: p, w: p.NewWriter(proto, remote, 0), raw: true, types: datatype.All()}}
+	l := &Lines{p: newParser(p, p.NewWriter(proto, remote, 0))}
+	l.p.raw = true
+	return l
 }
 
 // cut is how far the storing of lines has come.
@@ -117,7 +118,7 @@ func (p *parser) storeRaw(where point, ms int64, v jsontext.Token, typ model.Typ
 		p.w.Batch().AddDouble(ref, ms, math.Float64frombits(binary.BigEndian.Uint64(value)), p.m.ttl)
 	default:
 		if f := p.w.AddValue(typ, ref, ms, value, p.m.ttl); f != nil {
-			return p.refusePoint(where, f.Reason, "value: "+f.Text)
+			return p.refusePoint(where, f.Reason, "value: %s", f.Text)
 		}
 	}
 	p.m.accepted++

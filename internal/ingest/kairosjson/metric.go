@@ -3,6 +3,7 @@ package kairosjson
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"unsafe"
@@ -32,9 +33,11 @@ type metric struct {
 	skip       bool          // skip_validate
 	structural *ingest.Fault // first member of the wrong kind
 
-	accepted int  // points stored so far: the index in messages
-	first    bool // no point was read yet
-	checked  bool // names holds the decoded names, and they are valid
+	text     string // context, once made
+	accepted int    // points stored so far: the index in messages
+	position int    // points read so far
+	first    bool   // no point was read yet
+	checked  bool   // names holds the decoded names, and they are valid
 	aliases  [model.Custom + 1]*ingest.Alias
 }
 
@@ -175,7 +178,7 @@ func (p *parser) readTTL(t jsontext.Token) {
 	n := decimal.Scan(t.Text)
 	v, ok := n.Trunc()
 	if n.Len != len(t.Text) || n.Len == 0 || n.Dot || !ok {
-		p.m.structural = ingest.Faultf(ingest.BadTTL, "ttl '%s' must be a number of seconds between 0 and %d", t.Text, model.MaxTTL)
+		p.m.structural = ingest.Faultf(ingest.BadTTL, "ttl '%s' must be a number of seconds between 0 and %d", ingest.Brief(t.Text), model.MaxTTL)
 		return
 	}
 	ttl, f := ingest.CheckTTL(v)
@@ -192,14 +195,15 @@ func (p *parser) text(t jsontext.Token) string {
 	return view(b)
 }
 
-// bytes returns the text of a scalar. ok is false for an unknown escape.
+// bytes returns the text of a scalar. ok is false for an unknown escape. Escapes
+// of a text that is too long for anything stay as they are.
 func (p *parser) bytes(t jsontext.Token) (_ []byte, ok bool) {
 	switch {
 	case t.Kind == jsontext.True:
 		return []byte("true"), true
 	case t.Kind == jsontext.False:
 		return []byte("false"), true
-	case !t.Escaped:
+	case !t.Escaped, len(t.Text) > p.longest:
 		return t.Text, true
 	}
 	from := len(p.arena)
@@ -212,10 +216,15 @@ func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 // context is how messages name the metric.
 func (p *parser) context() string {
-	if !p.m.hasName || len(p.m.name.Text) == 0 {
-		return fmt.Sprintf("metric[%d]", p.index)
+	m := &p.m
+	switch {
+	case m.text != "":
+	case !m.hasName || len(m.name.Text) == 0:
+		m.text = fmt.Sprintf("metric[%d]", p.index)
+	default:
+		m.text = fmt.Sprintf("metric[%d](name=%s)", p.index, ingest.Brief(p.text(m.name)))
 	}
-	return fmt.Sprintf("metric[%d](name=%s)", p.index, p.text(p.m.name))
+	return m.text
 }
 
 // check decodes the names of the metric and reports everything that is wrong
@@ -238,7 +247,12 @@ func (p *parser) check() bool {
 		p.pending = p.pending[:before]
 		p.pending = append(p.pending, f)
 	}
-	if len(p.pending) > before {
+	if len(p.pending) == before {
+		if f := p.p.CheckNames(&p.names); f != nil {
+			p.refuseNames(f)
+			return false
+		}
+	} else {
 		for _, f := range p.pending[before:] {
 			p.refuseMetric(f)
 		}
@@ -253,13 +267,13 @@ func (p *parser) checkName() {
 	m := &p.m
 	switch {
 	case !m.hasName:
-		p.later(ingest.BadName, "%s.name may not be null.", p.context())
+		p.later(ingest.BadName, ".name may not be null.")
 	case len(m.name.Text) == 0:
-		p.later(ingest.BadName, "%s.name may not be empty.", p.context())
+		p.later(ingest.BadName, ".name may not be empty.")
 	default:
 		name, ok := p.bytes(m.name)
 		if !ok {
-			p.later(ingest.BadName, "%s.name has an invalid escape sequence.", p.context())
+			p.later(ingest.BadName, ".name has an invalid escape sequence.")
 		}
 		p.names.Metric = view(name)
 	}
@@ -271,13 +285,13 @@ func (p *parser) checkSingle() {
 	null := m.hasValue && m.value.Kind == jsontext.Null
 	switch {
 	case m.hasTime && !m.hasValue:
-		p.later(ingest.BadValue, "%s.value may not be null.", p.context())
+		p.later(ingest.BadValue, ".value may not be null.")
 	case m.hasTime && (null || p.isEmptyText(m.value, m.typ)):
-		p.later(ingest.BadValue, "%s.value may not be empty.", p.context())
+		p.later(ingest.BadValue, ".value may not be empty.")
 	case m.hasTime && m.value.Kind == jsontext.Array && p.isEmptyArray(m.value):
-		p.later(ingest.BadValue, "%s.value may not be an empty array.", p.context())
+		p.later(ingest.BadValue, ".value may not be an empty array.")
 	case m.hasValue && !null && !m.hasTime:
-		p.later(ingest.BadTime, "%s.timestamp may not be null.", p.context())
+		p.later(ingest.BadTime, ".timestamp may not be null.")
 	}
 }
 
@@ -303,13 +317,17 @@ func (p *parser) checkTags() *ingest.Fault {
 			if !more {
 				break
 			}
+			if most := p.p.Config().MaxTags; count == most {
+				f := ingest.TooMany(most, p.names.Metric)
+				return &ingest.Fault{Reason: f.Reason, Text: p.context() + ": " + f.Text, Err: f.Err}
+			}
 			if f := p.checkTag(&s, count); f != nil {
 				return f
 			}
 		}
 	}
 	if count == 0 && !m.skip {
-		p.later(ingest.NoTags, "%s.tags count must be greater than or equal to 1.", p.context())
+		p.later(ingest.NoTags, ".tags count must be greater than or equal to 1.")
 	}
 	return nil
 }
@@ -327,22 +345,40 @@ func (p *parser) checkTag(s *jsontext.Scanner, index int) *ingest.Fault {
 		return p.expectedFault("a string", value.Kind, value.Start+1)
 	}
 	tag := model.Tag{Name: p.text(name), Value: p.text(value)}
-	for _, t := range p.names.Tags {
-		if t.Name == tag.Name {
-			return ingest.Faultf(ingest.BadTag, "duplicate key: %s", tag.Name)
-		}
+	if p.twice(tag.Name) {
+		return ingest.Faultf(ingest.BadTag, "duplicate key: %s", ingest.Brief(tag.Name))
 	}
-	which := tag.Name
+	which := ingest.Brief(tag.Name)
 	if tag.Name == "" {
 		which = strconv.Itoa(index)
-		p.later(ingest.BadTag, "%s.tag[%s].name may not be empty.", p.context(), which)
+		p.later(ingest.BadTag, ".tag[%s].name may not be empty.", which)
 	}
 	switch {
 	case value.Kind == jsontext.Null:
-		p.later(ingest.BadTag, "%s.tag[%s].value may not be null.", p.context(), which)
+		p.later(ingest.BadTag, ".tag[%s].value may not be null.", which)
 	case tag.Value == "":
-		p.later(ingest.BadTag, "%s.tag[%s].value may not be empty.", p.context(), which)
+		p.later(ingest.BadTag, ".tag[%s].value may not be empty.", which)
 	}
 	p.names.Tags = append(p.names.Tags, tag)
 	return nil
+}
+
+// fewTags is up to how many tags names are compared one by one.
+const fewTags = 32
+
+// twice reports whether a tag of this name was read before.
+func (p *parser) twice(name string) bool {
+	have := p.names.Tags
+	if len(have) < fewTags {
+		return slices.ContainsFunc(have, func(t model.Tag) bool { return t.Name == name })
+	}
+	if len(have) == fewTags {
+		p.seen = make(map[string]bool, 2*fewTags)
+		for _, t := range have {
+			p.seen[t.Name] = true
+		}
+	}
+	there := p.seen[name]
+	p.seen[name] = true
+	return there
 }

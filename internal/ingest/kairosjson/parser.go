@@ -13,8 +13,16 @@ import (
 	"varve/internal/model"
 )
 
-// maxMessages bounds the faults that one answer tells. All are counted.
-const maxMessages = 1000
+const (
+	// maxMessages and maxAnswer bound the faults that one answer tells, and
+	// their bytes. All faults are counted.
+	maxMessages = 1000
+	maxAnswer   = 256 << 10
+
+	// scratchKept is how large a buffer may be that a parser keeps between
+	// requests.
+	scratchKept = 64 << 10
+)
 
 // A phase is where the parser goes on with the next block.
 type phase uint8
@@ -36,7 +44,8 @@ type progress struct {
 	m        metric
 	timeName string // "time" when the metric has one: it wins over timestamp
 	messages int    // faults told so far
-	untold   int    // faults beyond maxMessages
+	answered int    // bytes of these
+	untold   int    // faults beyond maxMessages or maxAnswer
 	held     bool   // new_series_per_second refused a series: try again
 }
 
@@ -51,13 +60,32 @@ type parser struct {
 	value []byte       // a text value whose escapes are resolved
 
 	pending []*ingest.Fault // of the metric that check looks at
+	seen    map[string]bool // tag names of that metric, once there are many
 	raw     bool            // RawType is known
 	types   datatype.Registry
+	longest int // texts with escapes that are longer are too long for anything
 }
+
+func newParser(p *ingest.Pipeline, w *ingest.Writer) *parser {
+	c := p.Config()
+	most := max(c.MaxMetricBytes, c.MaxTagNameBytes, c.MaxTagValueBytes, c.MaxStringBytes)
+	return &parser{p: p, w: w, types: datatype.All(), longest: maxEscape * int(most)}
+}
+
+// maxEscape is how many bytes with escapes are one byte without: \u0041.
+const maxEscape = 6
 
 func (p *parser) reset(body []byte) {
 	p.progress = progress{s: jsontext.New(body)}
-	p.told, p.arena = p.told[:0], p.arena[:0]
+	p.told, p.arena, p.value, p.seen = p.told[:0], emptied(p.arena), emptied(p.value), nil
+}
+
+// emptied is b to be filled again, or nothing if it has grown large.
+func emptied(b []byte) []byte {
+	if cap(b) > scratchKept {
+		return nil
+	}
+	return b[:0]
 }
 
 // done reports whether the whole body was used.
@@ -173,7 +201,9 @@ func (p *parser) notAMetric() error {
 		return syntaxFault(err)
 	}
 	p.m = metric{start: t.Start, end: p.s.Offset()}
-	p.refuseMetric(ingest.Faultf(ingest.BadSyntax, "metric[%d] must be an object but was %s.", p.index, t.Kind))
+	if !p.quiet(ingest.BadSyntax) {
+		p.refuseMetric(ingest.Faultf(ingest.BadSyntax, "metric[%d] must be an object but was %s.", p.index, t.Kind))
+	}
 	return nil
 }
 
@@ -226,7 +256,7 @@ func (p *parser) single() error {
 	n := decimal.Scan(m.time.Text)
 	ms, whole := n.Trunc()
 	if n.Len == 0 || n.Len != len(m.time.Text) || n.Dot || !whole {
-		return p.refusePoint(where, ingest.BadTime, fmt.Sprintf("timestamp must be a whole number of milliseconds, not '%s'.", m.time.Text))
+		return p.refusePoint(where, ingest.BadTime, "timestamp must be a whole number of milliseconds, not '%s'.", ingest.Brief(m.time.Text))
 	}
 	return p.store(where, ms, m.value, m.typ)
 }
@@ -249,7 +279,9 @@ func (p *parser) points() error {
 			return nil
 		}
 		m.first = false
-		if err := p.nextPoint(); err != nil {
+		err := p.nextPoint()
+		m.position++
+		if err != nil {
 			return err
 		}
 	}
@@ -325,7 +357,7 @@ func (p *parser) point() error {
 			return syntaxFault(serr)
 		}
 		where.to = p.s.Offset()
-		return p.refusePoint(where, ingest.BadSyntax, fmt.Sprintf("point must be an array of timestamp and value, not %s.", t.Kind))
+		return p.refusePoint(where, ingest.BadSyntax, "point must be an array of timestamp and value, not %s.", t.Kind)
 	}
 	parts, n, serr := p.pointParts()
 	if serr != nil {
@@ -343,7 +375,7 @@ func (p *parser) point() error {
 	typ := p.m.typ
 	if n >= 3 {
 		if !parts[2].Kind.Scalar() || parts[2].Kind == jsontext.Null {
-			return p.refusePoint(where, ingest.BadType, fmt.Sprintf("type must be a text, not %s.", parts[2].Kind))
+			return p.refusePoint(where, ingest.BadType, "type must be a text, not %s.", parts[2].Kind)
 		}
 		typ = p.text(parts[2])
 	}
@@ -357,7 +389,7 @@ func (p *parser) point() error {
 	num := decimal.Scan(parts[0].Text)
 	ms, fits := num.Trunc()
 	if num.Len == 0 || num.Len != len(parts[0].Text) || !fits {
-		return p.refusePoint(where, ingest.BadTime, fmt.Sprintf("timestamp must be a number of milliseconds, not %s.", describe(parts[0])))
+		return p.refusePoint(where, ingest.BadTime, "timestamp must be a number of milliseconds, not %s.", describe(parts[0]))
 	}
 	return p.store(where, ms, value, typ)
 }
@@ -367,7 +399,7 @@ func describe(t jsontext.Token) string {
 	if !t.Kind.Scalar() {
 		return t.Kind.String()
 	}
-	return fmt.Sprintf("'%s'", t.Text)
+	return "'" + ingest.Brief(t.Text) + "'"
 }
 
 // pointParts reads the elements of a point, whose bracket was read, and keeps
@@ -413,7 +445,7 @@ func (p *parser) store(where point, ms int64, v jsontext.Token, typ string) erro
 	if name, ok := strings.CutPrefix(typ, RawType); ok && p.raw {
 		return p.storeRaw(where, ms, v, model.Type(name))
 	}
-	return p.refuseText(where, ingest.BadType, "Unregistered data point type '"+typ+"'")
+	return p.refuse(where, ingest.BadType, "", "Unregistered data point type '%s'", ingest.Brief(typ))
 }
 
 const notFinite = "value must be finite and fit a 64-bit float."
@@ -424,7 +456,7 @@ const notFinite = "value must be finite and fit a 64-bit float."
 func (p *parser) storeDetected(where point, ms int64, v jsontext.Token) error {
 	switch v.Kind {
 	case jsontext.Object, jsontext.Array:
-		return p.refuseText(where, ingest.BadValue, p.context()+" value is an invalid type")
+		return p.refuse(where, ingest.BadValue, "metric", " value is an invalid type")
 	case jsontext.Number:
 		n := decimal.Scan(v.Text)
 		return p.storeNumber(where, ms, &n, v.Text)
@@ -439,7 +471,7 @@ func (p *parser) storeDetected(where point, ms int64, v jsontext.Token) error {
 			}
 			n := decimal.Scan(text)
 			if n.Len != len(text) { // .1.2
-				return p.refusePoint(where, ingest.BadValue, fmt.Sprintf("value '%s' is not a number.", v.Text))
+				return p.refusePoint(where, ingest.BadValue, "value '%s' is not a number.", ingest.Brief(v.Text))
 			}
 			return p.storeNumber(where, ms, &n, text)
 		}
@@ -493,7 +525,7 @@ func (p *parser) storeLong(where point, ms int64, v jsontext.Token) error {
 			return p.addLong(where, ms, i)
 		}
 	}
-	return p.refusePoint(where, ingest.BadValue, fmt.Sprintf("value '%s' is not a whole number of 64 bits.", v.Text))
+	return p.refusePoint(where, ingest.BadValue, "value '%s' is not a whole number of 64 bits.", ingest.Brief(v.Text))
 }
 
 func (p *parser) storeDouble(where point, ms int64, v jsontext.Token) error {
@@ -502,14 +534,14 @@ func (p *parser) storeDouble(where point, ms int64, v jsontext.Token) error {
 		f, ok = math.Inf(1), true
 	}
 	if !ok || !v.Kind.Scalar() {
-		return p.refusePoint(where, ingest.BadValue, fmt.Sprintf("value '%s' is not a number.", v.Text))
+		return p.refusePoint(where, ingest.BadValue, "value '%s' is not a number.", ingest.Brief(v.Text))
 	}
 	return p.addDouble(where, ms, f)
 }
 
 func (p *parser) storeText(where point, ms int64, v jsontext.Token) error {
 	text, ok := v.Text, true
-	if v.Escaped {
+	if v.Escaped && len(v.Text) <= p.longest {
 		p.value, ok = jsontext.Unescape(p.value[:0], v.Text)
 		text = p.value
 	}
@@ -520,7 +552,7 @@ func (p *parser) storeText(where point, ms int64, v jsontext.Token) error {
 		return p.refusePoint(where, ingest.BadValue, "value has an invalid escape sequence.")
 	}
 	if f := p.p.CheckString(text); f != nil {
-		return p.refusePoint(where, f.Reason, "value: "+f.Text)
+		return p.refusePoint(where, f.Reason, "value: %s", f.Text)
 	}
 	return p.addBytes(where, ms, model.String, text)
 }
@@ -596,7 +628,7 @@ func (p *parser) resolve(kind model.Kind) (*ingest.Alias, error) {
 			if f.Reason == ingest.NewSeriesRate {
 				p.held = true
 			}
-			p.refuseMetric(&ingest.Fault{Reason: f.Reason, Text: p.context() + ": " + f.Text, Err: f.Err})
+			p.refuseNames(f)
 			return nil, errRefused
 		}
 		if err != nil {
@@ -607,28 +639,56 @@ func (p *parser) resolve(kind model.Kind) (*ingest.Alias, error) {
 	return a, nil
 }
 
-// later notes a fault of the metric that check tells.
+// later notes a fault of the metric that check tells. What is wrong follows the
+// context.
 func (p *parser) later(r ingest.Reason, format string, args ...any) {
-	p.pending = append(p.pending, ingest.Faultf(r, format, args...))
+	f := &ingest.Fault{Reason: r}
+	if !p.enough() {
+		f.Text = p.context() + fmt.Sprintf(format, args...)
+	}
+	p.pending = append(p.pending, f)
 }
 
 // refuseMetric tells a fault of the metric as a whole.
 func (p *parser) refuseMetric(f *ingest.Fault) { p.tell(f, p.s.Bytes(p.m.start, p.m.end)) }
 
-// refusePoint tells a fault of one point, unless the metric as a whole is
-// refused: then it tells that and returns errRefused.
-func (p *parser) refusePoint(where point, r ingest.Reason, text string) error {
-	if where.listed {
-		return p.refuseText(where, r, fmt.Sprintf("%s.datapoints[%d].%s", p.context(), p.m.accepted, text))
-	}
-	return p.refuseText(where, r, p.context()+"."+text)
+// refuseNames tells that the series of the metric can not be taken.
+func (p *parser) refuseNames(f *ingest.Fault) {
+	p.refuseMetric(&ingest.Fault{Reason: f.Reason, Text: p.context() + ": " + f.Text, Err: f.Err})
 }
 
-func (p *parser) refuseText(where point, r ingest.Reason, text string) error {
+// refusePoint tells a fault of one point, unless the metric as a whole is
+// refused: then it tells that and returns errRefused. Texts of the sender among
+// args must be brief.
+func (p *parser) refusePoint(where point, r ingest.Reason, format string, args ...any) error {
+	if where.listed {
+		return p.refuse(where, r, "point", format, args...)
+	}
+	return p.refuse(where, r, "metric", "."+format, args...)
+}
+
+// refuse is refusePoint with a choice of what goes before the text: the point,
+// the metric, or nothing. The answer numbers points as KairosDB does, by those
+// accepted before; /admin/rejected has the position in datapoints.
+func (p *parser) refuse(where point, r ingest.Reason, of string, format string, args ...any) error {
 	if !p.known() && !p.check() {
 		return errRefused
 	}
-	p.tell(&ingest.Fault{Reason: r, Text: text}, p.s.Bytes(where.from, where.to))
+	if p.quiet(r) {
+		return nil
+	}
+	f := &ingest.Fault{Reason: r, Text: fmt.Sprintf(format, args...)}
+	switch of {
+	case "point":
+		text := f.Text
+		f.Text = fmt.Sprintf("%s.datapoints[%d].%s", p.context(), p.m.accepted, text)
+		if p.m.position != p.m.accepted {
+			f.Detail = fmt.Sprintf("%s.datapoints[%d].%s", p.context(), p.m.position, text)
+		}
+	case "metric":
+		f.Text = p.context() + f.Text
+	}
+	p.tell(f, p.s.Bytes(where.from, where.to))
 	return nil
 }
 
@@ -643,15 +703,36 @@ func (p *parser) known() bool {
 	return false
 }
 
+// enough reports whether one more fault would neither be told nor kept, so that
+// it needs no text: a body may hold tens of millions of them.
+func (p *parser) enough() bool {
+	return (p.messages == maxMessages || p.answered >= maxAnswer) && p.w.Noted()
+}
+
+// quiet counts a fault if that is all there is to do with it.
+func (p *parser) quiet(r ingest.Reason) bool {
+	if !p.enough() {
+		return false
+	}
+	p.w.Count(r)
+	p.untold++
+	return true
+}
+
 // tell counts a fault and puts it into the answer.
 func (p *parser) tell(f *ingest.Fault, input []byte) {
+	if p.quiet(f.Reason) {
+		return
+	}
 	p.w.Reject(f, input)
-	if p.messages == maxMessages {
+	if p.messages == maxMessages || p.answered >= maxAnswer {
 		p.untold++
 		return
 	}
-	p.told = append(p.told[:p.messages], f.Text)
+	text := ingest.Message(f.Text)
+	p.told = append(p.told[:p.messages], text)
 	p.messages++
+	p.answered += len(text)
 }
 
 // answer returns the messages for the sender.

@@ -20,7 +20,7 @@ func (p *parser) storeTyped(where point, ms int64, v jsontext.Token, typ *dataty
 	case errors.As(err, &infinite):
 		return p.refusePoint(where, ingest.NotFinite, "value must be finite.")
 	case err != nil:
-		return p.refusePoint(where, ingest.BadValue, "value "+err.Error()+".")
+		return p.refusePoint(where, ingest.BadValue, "value %s.", ingest.Brief(err.Error()))
 	}
 	if kind := typ.Stored.Kind(); kind != model.Custom {
 		return p.addBytes(where, ms, kind, value)
@@ -49,7 +49,7 @@ func (p *parser) addCustom(where point, ms int64, typ model.Type, value []byte) 
 		return err
 	}
 	if f := p.w.AddValue(typ, ref, ms, value, p.m.ttl); f != nil {
-		return p.refusePoint(where, f.Reason, "value: "+f.Text)
+		return p.refusePoint(where, f.Reason, "value: %s", f.Text)
 	}
 	p.m.accepted++
 	return nil
@@ -64,7 +64,7 @@ func (p *parser) resolveTyped(typ model.Type) (store.Ref, error) {
 	var f *ingest.Fault
 	if errors.As(err, &f) {
 		p.held = p.held || f.Reason == ingest.NewSeriesRate
-		p.refuseMetric(&ingest.Fault{Reason: f.Reason, Text: p.context() + ": " + f.Text, Err: f.Err})
+		p.refuseNames(f)
 		return 0, errRefused
 	}
 	return ref, err

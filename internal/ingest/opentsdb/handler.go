@@ -31,7 +31,7 @@ func New(p *ingest.Pipeline, log *slog.Logger) *Handler {
 	h := &Handler{p: p, json: p.Protocol("opentsdb_json"), lines: p.Protocol("opentsdb_lines"), log: log}
 	for i, proto := range []*ingest.Protocol{h.json, h.lines} {
 		h.pools[i].New = func() any {
-			return &parser{p: p, w: p.NewWriter(proto, "", p.Config().BusyWait)}
+			return newParser(p, p.NewWriter(proto, "", p.Config().BusyWait))
 		}
 	}
 	return h
@@ -62,7 +62,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer p.reset(nil, lines) // keeps nothing of the body
 	ctx, cancel := h.p.StoreContext(r)
 	defer cancel()
-	stored, err := p.run(ctx)
+	stored, err := p.run(ctx, r.Context())
 	if err != nil {
 		h.fail(w, r, err)
 		return
@@ -70,9 +70,10 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.answer(w, r, stored)
 }
 
-// run stores the whole body and returns the number of samples stored. Errors
-// are those of ingest.Writer.Ingest.
-func (p *parser) run(ctx context.Context) (stored int, err error) {
+// run stores the whole body and returns the number of samples stored. sender ends
+// when the sender leaves. Errors are those of ingest.Writer.Ingest, and
+// ingest.ErrLeft.
+func (p *parser) run(ctx, sender context.Context) (stored int, err error) {
 	for !p.done {
 		from := p.progress
 		// The shortest line has 5 bytes, "a 1 1", and its end.
@@ -83,6 +84,9 @@ func (p *parser) run(ctx context.Context) (stored int, err error) {
 		})
 		if err != nil {
 			return stored, err
+		}
+		if n == 0 && !p.done && sender.Err() != nil {
+			return stored, ingest.ErrLeft
 		}
 		stored += n
 	}
@@ -128,13 +132,14 @@ func (p *parser) answer(w http.ResponseWriter, r *http.Request, stored int) {
 }
 
 // pointErrors lists the faults that are told. A point is given back as it was
-// sent when that is strict JSON, else as text.
+// sent when that is strict JSON, else as text; of a long one only the beginning
+// is given back.
 func (p *parser) pointErrors() *[]pointError {
 	list := make([]pointError, 0, p.shown)
 	for _, f := range p.faults[:p.shown] {
 		point := json.RawMessage(f.point)
-		if !json.Valid(f.point) {
-			point, _ = json.Marshal(strings.ToValidUTF8(string(f.point), "�"))
+		if len(f.point) > pointBytes || !json.Valid(f.point) {
+			point, _ = json.Marshal(strings.ToValidUTF8(string(f.point[:min(pointBytes, len(f.point))]), "�"))
 		}
 		list = append(list, pointError{point, f.text})
 	}

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net"
@@ -129,6 +130,82 @@ func TestLimits(t *testing.T) {
 	w = h.post("/api/put?details", asJSON, "["+point("a")+","+point("b")+"]")
 	if w.Code != 503 || w.Header().Get("Retry-After") == "" || h.recorder.Text() != "a{h=a} long 1000 1" {
 		t.Errorf("beyond new_series_per_second: %d %s, stored %s", w.Code, w.Body, h.recorder.Text())
+	}
+}
+
+// What an answer repeats of a request is bounded, by point and in all.
+func TestAnswerIsBounded(t *testing.T) {
+	h := newHarness(nil)
+	long := strings.Repeat("é", 5000)
+	point := `{"metric":"m","timestamp":1,"value":"` + long + `","tags":{"h":"a"}},`
+	w := h.post("/api/put?details", asJSON, "["+strings.Repeat(point, 999)+`{"metric":"m","timestamp":1,"value":1,"tags":{"h":"a"}}]`)
+	var answer struct {
+		Errors          []struct{ Datapoint, Error string }
+		Failed, Success int
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil {
+		t.Fatal(err)
+	}
+	if answer.Failed != 999 || answer.Success != 1 || len(answer.Errors) < 200 || w.Body.Len() > 2*maxAnswer {
+		t.Errorf("%d failed, %d stored, %d errors in %d bytes", answer.Failed, answer.Success, len(answer.Errors), w.Body.Len())
+	}
+	for _, body := range []string{
+		`{"metric":"` + long + `","timestamp":1,"value":1,"tags":{"h":"a"}}`,
+		`{"metric":"m","timestamp":1,"value":1,"tags":{"` + long + `":"a"}}`,
+		`{"metric":"m","timestamp":1,"value":1,"tags":{"` + long + `":[]}}`,
+		`{"metric":"m","timestamp":1,"value":1,"tags":{"\u12` + long + `":"a"}}`,
+		`{"metric":"m","timestamp":1,"value":1,"tags":{"h":"` + strings.Repeat(`\u006e`, 5000) + `"}}`,
+	} {
+		w := h.post("/api/put?details", asJSON, body)
+		if w.Code != 400 || w.Body.Len() > 2*pointBytes+500 {
+			t.Errorf("%.80s: %d, %d bytes", body, w.Code, w.Body.Len())
+		}
+	}
+}
+
+// Reading stops at the first tag beyond ingest.max_tags.
+func TestManyTags(t *testing.T) {
+	for _, lines := range []bool{false, true} {
+		var b strings.Builder
+		contentType := asJSON
+		if lines {
+			contentType = asGraphite
+			b.WriteString("m")
+		} else {
+			b.WriteString(`{"metric":"m","timestamp":1,"value":1,"tags":{"t":"1"`)
+		}
+		for i := range 100_000 {
+			if lines {
+				fmt.Fprintf(&b, ";t%d=1", i)
+			} else {
+				fmt.Fprintf(&b, `,"t%d":"1"`, i)
+			}
+		}
+		if lines {
+			b.WriteString(" 1 1\n")
+		} else {
+			b.WriteString("}}")
+		}
+		h := newHarness(nil)
+		w := h.post("/api/put?details", contentType, b.String())
+		if want := `"error":"limit ingest.max_tags of 64 reached, at least 65 needed: tags of metric m"`; w.Code != 400 || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("lines %v: %d %.200s ... %s", lines, w.Code, w.Body, w.Body.Bytes()[max(0, w.Body.Len()-200):])
+		}
+	}
+}
+
+// A sender that left is not worked for any longer once its input is refused
+// block after block.
+func TestSenderThatLeft(t *testing.T) {
+	gone, leave := context.WithCancel(context.Background())
+	leave()
+	const faults = 500_000
+	h := newHarness(nil)
+	body := "[" + strings.Repeat("5,", faults) + "5]"
+	h.handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, "/api/put", strings.NewReader(body)).WithContext(gone))
+	got := ingesttest.Counters(t, h.reg, "varve_ingest_rejected_total")
+	if got["opentsdb_json,unterminated"] != 1 || got["opentsdb_json,bad_syntax"] > faults/2 {
+		t.Errorf("refused %v", got)
 	}
 }
 
@@ -264,7 +341,7 @@ func BenchmarkParser(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		p.reset(body.Bytes(), false)
-		if n, err := p.run(context.Background()); err != nil || n != points {
+		if n, err := p.run(context.Background(), context.Background()); err != nil || n != points {
 			b.Fatal(n, err, p.faults)
 		}
 	}

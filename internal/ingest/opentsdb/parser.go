@@ -13,8 +13,17 @@ import (
 )
 
 const (
-	// maxTold bounds the faults that one answer tells. All are counted.
-	maxTold = 1000
+	// maxTold and maxAnswer bound the faults that one answer tells, and their
+	// bytes. All faults are counted.
+	maxTold   = 1000
+	maxAnswer = 256 << 10
+
+	// pointBytes is how much of a refused point the answer gives back.
+	pointBytes = 1024
+
+	// scratchKept is how large a buffer may be that a parser keeps between
+	// requests.
+	scratchKept = 64 << 10
 
 	// milliseconds is where a timestamp stops being seconds: OpenTSDB takes
 	// more than ten digits for milliseconds.
@@ -49,6 +58,7 @@ type progress struct {
 	done     bool
 	failed   int
 	shown    int  // faults that the answer tells
+	answered int  // bytes of these
 	held     bool // new_series_per_second refused a series: try again
 	unparsed string
 }
@@ -62,13 +72,26 @@ type parser struct {
 	faults []told
 	names  ingest.Names
 	arena  []byte // texts whose escapes are resolved
+
+	longest int // names with escapes that are longer are too long for anything
 }
+
+func newParser(p *ingest.Pipeline, w *ingest.Writer) *parser {
+	c := p.Config()
+	return &parser{p: p, w: w, longest: maxEscape * int(max(c.MaxMetricBytes, c.MaxTagNameBytes, c.MaxTagValueBytes))}
+}
+
+// maxEscape is how many bytes with escapes are one byte without: \u0041.
+const maxEscape = 6
 
 func (p *parser) reset(body []byte, lines bool) {
 	p.progress = progress{s: jsontext.New(body), first: true}
 	p.lines = lines
 	clear(p.faults)
 	p.faults = p.faults[:0]
+	if cap(p.arena) > scratchKept {
+		p.arena = nil
+	}
 }
 
 // block parses samples into the Writer's batch, from
@@ -108,9 +131,10 @@ func (p *parser) tell(input []byte, err error) error {
 	p.w.Reject(f, input)
 	p.failed++
 	p.held = p.held || f.Reason == ingest.NewSeriesRate
-	if p.shown < maxTold {
-		p.faults = append(p.faults[:p.shown], told{input, f.Text})
+	if p.shown < maxTold && p.answered < maxAnswer {
+		p.faults = append(p.faults[:p.shown], told{input, ingest.Message(f.Text)})
 		p.shown++
+		p.answered += min(len(input), pointBytes) + len(f.Text)
 	}
 	return nil
 }
@@ -278,19 +302,22 @@ func (p *parser) readNames(d *dataPoint) error {
 		if err != nil {
 			return ingest.Faultf(ingest.BadTag, "tags: %v", err)
 		}
+		if len(p.names.Tags) == p.p.Config().MaxTags {
+			return ingest.TooMany(p.p.Config().MaxTags, p.names.Metric)
+		}
 		value, err := s.Next()
 		if err != nil {
 			return ingest.Faultf(ingest.BadTag, "tags: %v", err)
 		}
 		if !value.Kind.Scalar() || value.Kind == jsontext.Null {
-			return ingest.Faultf(ingest.BadTag, "the value of tag %s must be a text", name.Text)
+			return ingest.Faultf(ingest.BadTag, "the value of tag %s must be a text", ingest.Brief(name.Text))
 		}
 		var tag model.Tag
 		var okName, okValue bool
 		tag.Name, okName = p.text(name)
 		tag.Value, okValue = p.text(value)
 		if !okName || !okValue {
-			return ingest.Faultf(ingest.BadTag, "tag %s has an invalid escape sequence", name.Text)
+			return ingest.Faultf(ingest.BadTag, "tag %s has an invalid escape sequence", ingest.Brief(name.Text))
 		}
 		p.names.Tags = append(p.names.Tags, tag)
 	}
@@ -303,7 +330,7 @@ func (p *parser) readNames(d *dataPoint) error {
 // text returns the text of a scalar, which shares memory with the body or the
 // arena.
 func (p *parser) text(t jsontext.Token) (_ string, ok bool) {
-	if !t.Escaped {
+	if !t.Escaped || len(t.Text) > p.longest { // too long whatever it says
 		return view(t.Text), true
 	}
 	from := len(p.arena)
@@ -417,7 +444,7 @@ func (p *parser) splitName(word []byte) *ingest.Fault {
 	p.names.Reset()
 	metric, tags, more := bytes.Cut(word, []byte{';'})
 	p.names.Metric = view(metric)
-	for more {
+	for more && len(p.names.Tags) <= p.p.Config().MaxTags {
 		var tag []byte
 		tag, tags, more = bytes.Cut(tags, []byte{';'})
 		name, value, ok := bytes.Cut(tag, []byte{'='})

@@ -189,10 +189,11 @@ func quotedWord(b []byte) (w, rest []byte, ok bool) {
 const ttlTag = "kairos_opt.ttl"
 
 // ParseTags reads the words name=value of a command's tags. Text after a second
-// equals sign is dropped, as KairosDB does. Without a tag add=tag is added.
-// The names share tail's memory.
-func ParseTags(tail []byte, n *ingest.Names) *ingest.Fault {
-	for {
+// equals sign is dropped, as KairosDB does. Without a tag add=tag is added. It
+// stops at the first tag beyond most, which is for the pipeline to refuse. The
+// names share tail's memory.
+func ParseTags(tail []byte, n *ingest.Names, most int) *ingest.Fault {
+	for len(n.Tags) <= most {
 		w, rest, ok := word(tail)
 		if !ok {
 			break

@@ -23,7 +23,7 @@ func describe(line string) string {
 		return "version"
 	}
 	n := ingest.Names{Metric: string(c.Metric)}
-	if f := ParseTags(c.Tags, &n); f != nil {
+	if f := ParseTags(c.Tags, &n, 64); f != nil {
 		return "refused " + f.Reason.String() + ": " + f.Text
 	}
 	value := fmt.Sprint(c.Long)
@@ -130,6 +130,15 @@ func TestConfig(t *testing.T) {
 	}
 }
 
+// Reading stops at the first tag beyond the limit, so that a line of nothing but
+// tags leaves no large memory with its connection.
+func TestTagsBeyondTheLimitAreNotRead(t *testing.T) {
+	var n ingest.Names
+	if f := ParseTags([]byte(strings.Repeat("a=b ", 1000)), &n, 64); f != nil || len(n.Tags) != 65 {
+		t.Errorf("%d tags, %v", len(n.Tags), f)
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"put m 1672531200 1 h=a", "puts m 5 \"two words\" h=a", "putm m 1 1.5e3 a=b c=d kairos_opt.ttl=5",
@@ -143,7 +152,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		n := ingest.Names{Metric: string(c.Metric)}
-		if ParseTags(c.Tags, &n) != nil {
+		if ParseTags(c.Tags, &n, 64) != nil {
 			return
 		}
 		if len(c.Metric) == 0 || len(n.Tags) == 0 {

@@ -96,7 +96,7 @@ func (l *lines) line(line []byte) error {
 func (l *lines) resolve(c *Command) (*ingest.Alias, error) {
 	l.names.Reset()
 	l.names.Metric = view(c.Metric)
-	if f := ParseTags(c.Tags, &l.names); f != nil {
+	if f := ParseTags(c.Tags, &l.names, l.p.Config().MaxTags); f != nil {
 		return nil, f
 	}
 	return l.w.Resolve(c.Kind, c.Metric, c.Tags, &l.names)
