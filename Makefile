@@ -9,7 +9,7 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 # The product is pure Go. Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help build test test-contract test-cluster race fuzz-short lint bench docs
+.PHONY: help build test test-contract test-cluster race fuzz-short mutants lint bench docs
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -44,6 +44,16 @@ fuzz-short: ## run every fuzzer for FUZZTIME (20000x: so many inputs)
 			go test -run '^$$' -fuzz "^$$name\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "./$$dir" </dev/null; \
 		done; \
 	done
+
+# TESTS: packages whose tests are run instead of PKG's own; RUN: as in go test
+# -run; SKIP: go on where an earlier run ended; JOBS: mutants at a time.
+SEED  ?= 1
+COUNT ?= 40
+LIMIT ?= 30m
+mutants: ## change PKG's code in COUNT places drawn by SEED; list changes that no test notices
+	@test -n "$(PKG)" || { echo 'usage: make mutants PKG=./internal/wal [SEED=1] [COUNT=40] [LIMIT=30m] [TESTS="./internal/..."] [RUN=regexp] [SKIP=n] [JOBS=n]'; exit 2; }
+	go run ./internal/mutants -seed $(SEED) -count $(COUNT) -limit $(LIMIT) \
+		$(if $(TESTS),-tests "$(TESTS)") $(if $(RUN),-run '$(RUN)') $(if $(SKIP),-skip $(SKIP)) $(if $(JOBS),-jobs $(JOBS)) $(PKG)
 
 lint: ## gofmt, go vet, staticcheck
 	@unformatted="$$(find . -name '*.go' -not -path './.git/*' | xargs gofmt -l)"; \

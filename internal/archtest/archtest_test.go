@@ -46,7 +46,7 @@ var layers = [][]string{
 	{"cmd/varve"},
 	{"bench", "e2e/process"},
 	{"e2e", "e2e/beside", "e2e/clients", "e2e/cluster"},
-	{"internal/archtest"},
+	{"internal/archtest", "internal/mutants"},
 }
 
 // A ban keeps packages from importing something. Packages end in a slash when

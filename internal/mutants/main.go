@@ -1,0 +1,129 @@
+// Command mutants asks how much the tests of a package notice: it changes one
+// place of the code at a time, runs the tests, and lists the changes that no
+// test failed on.
+//
+//	go run ./internal/mutants -seed 7 -count 40 ./internal/wal
+//
+// A mutant is one change of one place: a comparison moved by one or turned
+// round, && and || swapped, a condition negated, a constant moved by one or
+// set to 0, a statement dropped, an error swallowed. Places are drawn by seed:
+// the same seed over the same code draws the same mutants in the same order.
+//
+// The tree is never touched. The changed file goes to a temporary directory
+// and reaches the compiler by -overlay. Mutants that do not compile are not
+// counted; tests that do not end count as failed. Code that only writes log
+// lines, feeds metrics or sets capacities is left alone.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"strings"
+	"time"
+)
+
+// options are what the command line says.
+type options struct {
+	seed       uint64
+	count      int           // mutants to run
+	skip       int           // drawn mutants that an earlier run had
+	jobs       int           // mutants at a time
+	limit      time.Duration // after which no mutant is begun
+	tests      []string      // packages whose tests are run; none: the mutant's own
+	run        string        // as in go test -run
+	short      bool          // as in go test -short
+	list       bool          // only tell what would be run
+	memoryKiB  int64         // address space of a test binary, where the shell can bound it
+	packages   []string
+	dir        string // where go commands are run
+	out        io.Writer
+	timeoutMin time.Duration // what a test run may take at least
+}
+
+func main() {
+	o := options{dir: ".", out: os.Stdout, timeoutMin: 10 * time.Second}
+	flag.Uint64Var(&o.seed, "seed", 1, "draws the mutants")
+	flag.IntVar(&o.count, "count", 40, "how many mutants to run")
+	flag.IntVar(&o.skip, "skip", 0, "how many of the drawn mutants to leave out, to go on where an earlier run ended")
+	flag.IntVar(&o.jobs, "jobs", 1, "mutants at a time")
+	flag.DurationVar(&o.limit, "limit", 30*time.Minute, "begin no mutant after this time")
+	flag.StringVar(&o.run, "run", "", "run only tests that match, as go test -run")
+	flag.BoolVar(&o.short, "short", false, "run tests with -short")
+	flag.BoolVar(&o.list, "list", false, "list the mutants that are drawn, run nothing")
+	flag.Int64Var(&o.memoryKiB, "memory", 16<<20, "address space of a test binary in KiB")
+	tests := flag.String("tests", "", "packages whose tests are run, instead of each package's own")
+	flag.Parse()
+	o.tests, o.packages = strings.Fields(*tests), flag.Args()
+	if len(o.packages) == 0 {
+		fmt.Fprintln(os.Stderr, "mutants: name at least one package, such as ./internal/wal")
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := o.do(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "mutants:", err)
+		os.Exit(1)
+	}
+}
+
+// do draws mutants and runs them.
+func (o *options) do(ctx context.Context) error {
+	packages, err := load(ctx, o.dir, o.packages)
+	if err != nil {
+		return err
+	}
+	var places []place
+	for _, p := range packages {
+		places = append(places, p.places()...)
+	}
+	total := 0
+	for _, p := range places {
+		total += len(p.texts)
+	}
+	drawn := draw(places, o.seed, o.skip+o.count)
+	drawn = drawn[min(o.skip, len(drawn)):]
+	fmt.Fprintf(o.out, "%d packages, %d places, %d mutants; seed %d draws %d\n", len(packages), len(places), total, o.seed, len(drawn))
+	if o.list {
+		for _, m := range drawn {
+			fmt.Fprintln(o.out, m)
+		}
+		return nil
+	}
+	if len(drawn) == 0 {
+		return errors.New("there is nothing to mutate")
+	}
+	return o.runAll(ctx, packages, drawn)
+}
+
+// draw returns up to n mutants that compile. Each place is drawn once before
+// any is drawn a second time, so a literal with three mutants is not three
+// times as likely as a comparison with one.
+func draw(places []place, seed uint64, n int) []mutant {
+	random := rand.New(rand.NewPCG(seed, 0))
+	random.Shuffle(len(places), func(i, j int) { places[i], places[j] = places[j], places[i] })
+	for i := range places {
+		texts := places[i].texts
+		random.Shuffle(len(texts), func(a, b int) { texts[a], texts[b] = texts[b], texts[a] })
+	}
+	var drawn []mutant
+	for round, more := 0, true; more && len(drawn) < n; round++ {
+		more = false
+		for _, p := range places {
+			if round >= len(p.texts) {
+				continue
+			}
+			more = true
+			m := mutant{place: p, text: p.texts[round]}
+			if len(drawn) < n && m.compiles() {
+				drawn = append(drawn, m)
+			}
+		}
+	}
+	return drawn
+}

@@ -1,0 +1,294 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"go/ast"
+	"go/constant"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"slices"
+	"strings"
+)
+
+// A place is a stretch of source and what may stand there instead.
+type place struct {
+	file       *file
+	operator   string
+	start, end int // offsets in the file's source, end excluded
+	texts      []string
+}
+
+// A mutant is one change of one place.
+type mutant struct {
+	place
+	text string
+}
+
+// source returns the file as the mutant has it.
+func (m mutant) source() []byte {
+	return bytes.Join([][]byte{m.file.source[:m.start], []byte(m.text), m.file.source[m.end:]}, nil)
+}
+
+// compiles tells whether the mutant's package passes the type checker.
+func (m mutant) compiles() bool {
+	tree, err := parser.ParseFile(token.NewFileSet(), m.file.path, m.source(), parser.SkipObjectResolution)
+	if err != nil {
+		return false
+	}
+	_, err = m.file.pkg.check(m.file, tree)
+	return err == nil
+}
+
+// position returns line and column of the place, from 1.
+func (m mutant) position() (line, column int) {
+	before := m.file.source[:m.start]
+	return 1 + bytes.Count(before, []byte("\n")), m.start - bytes.LastIndexByte(before, '\n')
+}
+
+// String tells where the mutant is and what it changes, on one line.
+func (m mutant) String() string {
+	line, _ := m.position()
+	return fmt.Sprintf("%s:%d %s: %s -> %s", m.file.short, line, m.operator, oneLine(string(m.file.source[m.start:m.end])), oneLine(m.text))
+}
+
+// lines returns the line of the place as it is and as the mutant has it. Of
+// places of several lines it is the first.
+func (m mutant) lines() (before, after string) {
+	line := func(source []byte) string {
+		from := bytes.LastIndexByte(source[:m.start], '\n') + 1
+		to := len(source)
+		if i := bytes.IndexByte(source[m.start:], '\n'); i >= 0 {
+			to = m.start + i
+		}
+		return strings.TrimSpace(string(source[from:to]))
+	}
+	return line(m.file.source), line(m.source())
+}
+
+// oneLine shortens text to what fits a line.
+func oneLine(text string) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if text == "" {
+		return "(nothing)"
+	}
+	if len(text) > 70 {
+		text = strings.ToValidUTF8(text[:67], "") + "..."
+	}
+	return text
+}
+
+// places returns what can be mutated in the package, in the order of its source.
+func (p *pkg) places() []place {
+	var all []place
+	for _, f := range p.files {
+		if ast.IsGenerated(f.tree) {
+			continue
+		}
+		v := visitor{file: f}
+		ast.Inspect(f.tree, v.visit)
+		all = append(all, v.places...)
+	}
+	return all
+}
+
+// A visitor collects the places of a file.
+type visitor struct {
+	file   *file
+	places []place
+}
+
+func (v *visitor) add(operator string, from, to token.Pos, texts ...string) {
+	fset := v.file.pkg.fset
+	v.places = append(v.places, place{file: v.file, operator: operator, start: fset.Position(from).Offset, end: fset.Position(to).Offset, texts: slices.Clone(texts)})
+}
+
+func (v *visitor) text(n ast.Node) string {
+	fset := v.file.pkg.fset
+	return string(v.file.source[fset.Position(n.Pos()).Offset:fset.Position(n.End()).Offset])
+}
+
+// visit collects the places of n and tells whether to go below it.
+func (v *visitor) visit(n ast.Node) bool {
+	switch n := n.(type) {
+	case nil:
+		return false
+	case *ast.ImportSpec, *ast.ArrayType, *ast.StructType, *ast.InterfaceType:
+		return false
+	case *ast.FuncDecl:
+		return n.Body != nil && !v.file.pkg.told[v.file.pkg.info.Defs[n.Name]]
+	case ast.Stmt:
+		if v.file.pkg.tells(n) {
+			return false
+		}
+		v.statement(n)
+	case *ast.BinaryExpr:
+		v.binary(n)
+	case *ast.UnaryExpr:
+		if n.Op == token.NOT {
+			v.add("boolean", n.OpPos, n.OpPos+1, "")
+		}
+	case *ast.BasicLit:
+		v.literal(n)
+	case *ast.Ident:
+		v.constant(n)
+	case *ast.CallExpr:
+		return v.call(n)
+	}
+	return true
+}
+
+// statement adds what becomes of a whole statement.
+func (v *visitor) statement(n ast.Stmt) {
+	switch n := n.(type) {
+	case *ast.BlockStmt:
+		v.drop(n.List)
+	case *ast.CaseClause:
+		v.drop(n.Body)
+	case *ast.CommClause:
+		v.drop(n.Body)
+	case *ast.IfStmt:
+		v.condition(n.Cond)
+	case *ast.ForStmt:
+		if n.Cond != nil {
+			v.condition(n.Cond)
+		}
+	case *ast.ReturnStmt:
+		v.result(n)
+	}
+}
+
+// drop adds the statements of a list that can be left out.
+func (v *visitor) drop(list []ast.Stmt) {
+	for _, s := range list {
+		if v.file.pkg.tells(s) {
+			continue
+		}
+		switch s := s.(type) {
+		case *ast.AssignStmt:
+			if s.Tok == token.DEFINE || allBlank(s.Lhs) {
+				continue
+			}
+		case *ast.ExprStmt, *ast.DeferStmt, *ast.GoStmt, *ast.IncDecStmt, *ast.SendStmt, *ast.ReturnStmt, *ast.BranchStmt:
+		default:
+			continue
+		}
+		v.add("dropped statement", s.Pos(), s.End(), "")
+	}
+}
+
+func allBlank(list []ast.Expr) bool {
+	for _, e := range list {
+		if id, ok := e.(*ast.Ident); !ok || id.Name != "_" {
+			return false
+		}
+	}
+	return true
+}
+
+// condition negates a condition. A comparison is turned round where it stands;
+// a check of an error is made to find none.
+func (v *visitor) condition(cond ast.Expr) {
+	b, ok := ast.Unparen(cond).(*ast.BinaryExpr)
+	switch {
+	case ok && v.isErrorCheck(b):
+		if b.Op == token.NEQ {
+			v.add("swallowed error", cond.Pos(), cond.End(), "false && "+v.text(cond))
+		}
+	case ok && comparisons[b.Op] != nil, isNot(cond):
+	default:
+		v.add("boolean", cond.Pos(), cond.End(), "!("+v.text(cond)+")")
+	}
+}
+
+func isNot(e ast.Expr) bool {
+	u, ok := ast.Unparen(e).(*ast.UnaryExpr)
+	return ok && u.Op == token.NOT
+}
+
+// result makes a returned error nil. What makes the error still runs.
+func (v *visitor) result(n *ast.ReturnStmt) {
+	if len(n.Results) == 0 {
+		return
+	}
+	last := n.Results[len(n.Results)-1]
+	if !isError(v.file.pkg.info.TypeOf(last)) || v.file.pkg.info.Types[last].IsNil() {
+		return
+	}
+	text := "_ = " + v.text(last) + "; return "
+	for _, r := range n.Results[:len(n.Results)-1] {
+		text += v.text(r) + ", "
+	}
+	v.add("swallowed error", n.Pos(), n.End(), text+"nil")
+}
+
+// comparisons are what each comparison becomes: one that differs where both
+// sides are equal, and the opposite.
+var comparisons = map[token.Token][]string{
+	token.LSS: {"<=", ">="},
+	token.LEQ: {"<", ">"},
+	token.GTR: {">=", "<="},
+	token.GEQ: {">", "<"},
+	token.EQL: {"!="},
+	token.NEQ: {"=="},
+}
+
+func (v *visitor) binary(n *ast.BinaryExpr) {
+	end := n.OpPos + token.Pos(len(n.Op.String()))
+	switch {
+	case n.Op == token.LAND:
+		v.add("boolean", n.OpPos, end, "||")
+	case n.Op == token.LOR:
+		v.add("boolean", n.OpPos, end, "&&")
+	case comparisons[n.Op] != nil && !v.isErrorCheck(n):
+		v.add("comparison", n.OpPos, end, comparisons[n.Op]...)
+	}
+}
+
+// isErrorCheck tells whether n compares an error with nil.
+func (v *visitor) isErrorCheck(n *ast.BinaryExpr) bool {
+	info := v.file.pkg.info
+	return (n.Op == token.EQL || n.Op == token.NEQ) && info.Types[n.Y].IsNil() && isError(info.TypeOf(n.X))
+}
+
+var errorType = types.Universe.Lookup("error").Type()
+
+func isError(t types.Type) bool { return t != nil && types.Identical(t, errorType) }
+
+// literal moves a number by one and sets it to 0.
+func (v *visitor) literal(n *ast.BasicLit) {
+	if n.Kind != token.INT && n.Kind != token.FLOAT {
+		return
+	}
+	info := v.file.pkg.info
+	value := info.Types[n].Value
+	if value == nil { // part of a constant expression of another type
+		value = constant.MakeFromLiteral(n.Value, n.Kind, 0)
+	}
+	if duration, ok := info.TypeOf(n).(*types.Named); ok && duration.String() == "time.Duration" && constant.Sign(value) != 0 {
+		// A wait that is one longer is the same wait.
+		v.add("constant", n.Pos(), n.End(), "0")
+		return
+	}
+	texts := []string{"(" + n.Value + " + 1)"}
+	if constant.Sign(value) != 0 {
+		texts = append(texts, "("+n.Value+" - 1)")
+	} else {
+		texts = append(texts, "-1")
+	}
+	if constant.Compare(constant.ToFloat(value), token.NEQ, constant.MakeFloat64(0)) && constant.Compare(constant.ToFloat(value), token.NEQ, constant.MakeFloat64(1)) {
+		texts = append(texts, "0") // 1 - 1 is 0 already
+	}
+	v.add("constant", n.Pos(), n.End(), texts...)
+}
+
+// constant swaps true and false.
+func (v *visitor) constant(n *ast.Ident) {
+	switch v.file.pkg.info.Uses[n] {
+	case types.Universe.Lookup("true"):
+		v.add("boolean", n.Pos(), n.End(), "false")
+	case types.Universe.Lookup("false"):
+		v.add("boolean", n.Pos(), n.End(), "true")
+	}
+}

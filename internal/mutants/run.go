@@ -1,0 +1,380 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+)
+
+// A suite is the tests of one package, as they ran over unchanged code.
+type suite struct {
+	path, dir string
+	quick     []string // tests that are run first: most mutants fail one of them
+	elapsed   time.Duration
+	covered   map[string][]block // by file, as "import/path/name.go"
+}
+
+// A block is a stretch of code in a coverage profile.
+type block struct {
+	from, to [2]int // line and column
+	ran      bool
+}
+
+// quickMost is how long the tests that run first may take together.
+const quickMost = 2 * time.Second
+
+// An outcome is what became of a mutant.
+type outcome struct {
+	killed  bool
+	how     string // the test that failed, "timeout", "no test runs this line"
+	invalid bool   // it did not compile after all
+	err     error
+}
+
+// runAll runs the mutants and writes what became of each.
+func (o *options) runAll(ctx context.Context, packages []*pkg, mutants []mutant) error {
+	began := time.Now()
+	temp, err := os.MkdirTemp("", "mutants-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(temp)
+	suites, err := o.suites(ctx, temp, packages, mutants)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(o.out, "the tests pass over unchanged code: %s\n", time.Since(began).Round(time.Second))
+
+	var (
+		mu        sync.Mutex
+		next      int
+		done      int
+		killed    int
+		invalid   int
+		survivors []string
+		failed    error
+		wg        sync.WaitGroup
+	)
+	for job := range max(o.jobs, 1) {
+		wg.Go(func() {
+			dir := filepath.Join(temp, "job"+strconv.Itoa(job))
+			for {
+				mu.Lock()
+				if next == len(mutants) || failed != nil || ctx.Err() != nil || time.Since(began) > o.limit {
+					mu.Unlock()
+					return
+				}
+				i := next
+				next++
+				mu.Unlock()
+				m := mutants[i]
+				start := time.Now()
+				result := o.runOne(ctx, dir, m, suites[m.file.pkg])
+				mu.Lock()
+				switch {
+				case ctx.Err() != nil:
+				case result.err != nil:
+					failed = cmp.Or(failed, fmt.Errorf("%s: %w", m, result.err))
+				default:
+					done++
+					word := "SURVIVED"
+					if result.invalid {
+						word, invalid = "invalid", invalid+1
+					} else if result.killed {
+						word, killed = "killed", killed+1
+					} else {
+						before, after := m.lines()
+						line, column := m.position()
+						survivors = append(survivors, fmt.Sprintf("%s:%d:%d %s (%s)\n\t- %s\n\t+ %s", m.file.short, line, column, m.operator, result.how, before, after))
+					}
+					fmt.Fprintf(o.out, "%d/%d %s %s [%s, %.1fs]\n", o.skip+i+1, o.skip+len(mutants), word, m, result.how, time.Since(start).Seconds())
+				}
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if failed != nil {
+		return failed
+	}
+	slices.Sort(survivors)
+	if len(survivors) > 0 {
+		fmt.Fprintf(o.out, "\nsurvivors:\n%s\n", strings.Join(survivors, "\n"))
+	}
+	fmt.Fprintf(o.out, "\nseed %d: %d of %d mutants run in %s: %d killed, %d survived", o.seed, done-invalid, len(mutants), time.Since(began).Round(time.Second), killed, len(survivors))
+	if n := done - invalid; n > 0 {
+		fmt.Fprintf(o.out, " (%d %% killed)", 100*killed/n)
+	}
+	fmt.Fprintln(o.out)
+	if done < len(mutants) {
+		fmt.Fprintf(o.out, "stopped before the end; go on with -skip %d\n", o.skip+done)
+	}
+	return ctx.Err()
+}
+
+// suites runs the tests of every package that has a mutant over unchanged
+// code: they must pass, and how long they take bounds what a mutant may take.
+func (o *options) suites(ctx context.Context, temp string, packages []*pkg, mutants []mutant) (map[*pkg][]*suite, error) {
+	suites := map[*pkg][]*suite{}
+	known := map[string]*suite{}
+	var mutated []string
+	for _, p := range packages {
+		if slices.ContainsFunc(mutants, func(m mutant) bool { return m.file.pkg == p }) {
+			mutated = append(mutated, p.path)
+			suites[p] = nil
+		}
+	}
+	for _, p := range packages {
+		if _, ok := suites[p]; !ok {
+			continue
+		}
+		paths := []string{p.path}
+		if len(o.tests) > 0 {
+			listed, err := o.goRun(ctx, append([]string{"list", "-f", "{{.ImportPath}}"}, o.tests...)...)
+			if err != nil {
+				return nil, err
+			}
+			paths = strings.Fields(string(listed))
+		}
+		for _, path := range paths {
+			if known[path] == nil {
+				s, err := o.baseline(ctx, temp, path, mutated)
+				if err != nil {
+					return nil, err
+				}
+				known[path] = s
+				fmt.Fprintf(o.out, "tests of %s: %.1fs\n", path, s.elapsed.Seconds())
+			}
+			if known[path].elapsed > 0 {
+				suites[p] = append(suites[p], known[path])
+			}
+		}
+		slices.SortStableFunc(suites[p], func(a, b *suite) int { return cmp.Compare(a.elapsed, b.elapsed) })
+	}
+	return suites, nil
+}
+
+func (o *options) goRun(ctx context.Context, args ...string) ([]byte, error) {
+	command := exec.CommandContext(ctx, "go", args...)
+	command.Dir = o.dir
+	var stderr bytes.Buffer
+	command.Stderr = &stderr
+	out, err := command.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go %s: %w\n%s%s", strings.Join(args, " "), err, out, stderr.Bytes())
+	}
+	return out, nil
+}
+
+var passed = regexp.MustCompile(`(?m)^--- PASS: (\S+) \(([0-9.]+)s\)`)
+
+// baseline runs the tests of a package over unchanged code.
+func (o *options) baseline(ctx context.Context, temp, path string, mutated []string) (*suite, error) {
+	listed, err := o.goRun(ctx, "list", "-f", "{{.Dir}}\n{{len .TestGoFiles}}{{len .XTestGoFiles}}", path)
+	if err != nil {
+		return nil, err
+	}
+	dir, tests, _ := strings.Cut(strings.TrimSpace(string(listed)), "\n")
+	s := &suite{path: path, dir: dir, covered: map[string][]block{}}
+	if tests == "00" {
+		return s, nil
+	}
+	binary, profile := filepath.Join(temp, "baseline.test"), filepath.Join(temp, "baseline.cover")
+	if _, err := o.goRun(ctx, "test", "-c", "-o", binary, "-covermode=set", "-coverpkg="+strings.Join(mutated, ","), path); err != nil {
+		return nil, err
+	}
+	began := time.Now()
+	out, err := o.test(ctx, s, filepath.Join(temp, "baseline"), binary, time.Hour, "-test.v", "-test.coverprofile="+profile)
+	if err != nil {
+		return nil, fmt.Errorf("the tests of %s fail over unchanged code: %w\n%s", path, err, tail(out))
+	}
+	s.elapsed = time.Since(began)
+	s.quick = quickest(out)
+	text, err := os.ReadFile(profile)
+	if err != nil {
+		return nil, err
+	}
+	return s, s.readProfile(text)
+}
+
+// quickest returns the names of the tests that pass soonest.
+func quickest(verbose []byte) []string {
+	type timed struct {
+		name    string
+		seconds float64
+	}
+	var all []timed
+	for _, m := range passed.FindAllSubmatch(verbose, -1) {
+		seconds, err := strconv.ParseFloat(string(m[2]), 64)
+		if err == nil {
+			all = append(all, timed{string(m[1]), seconds})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b timed) int { return cmp.Compare(a.seconds, b.seconds) })
+	var names []string
+	sum := 0.0
+	for _, t := range all {
+		if sum += t.seconds; sum > quickMost.Seconds() {
+			break
+		}
+		names = append(names, t.name)
+	}
+	return names
+}
+
+// readProfile reads lines such as "varve/internal/wal/log.go:12.30,14.2 1 1".
+func (s *suite) readProfile(text []byte) error {
+	for line := range strings.Lines(string(text)) {
+		if strings.HasPrefix(line, "mode:") {
+			continue
+		}
+		i := strings.LastIndexByte(line, ':')
+		var b block
+		var statements, count int
+		if i < 0 {
+			return fmt.Errorf("coverage profile: line %q", line)
+		}
+		if _, err := fmt.Sscanf(line[i+1:], "%d.%d,%d.%d %d %d", &b.from[0], &b.from[1], &b.to[0], &b.to[1], &statements, &count); err != nil {
+			return fmt.Errorf("coverage profile: line %q: %w", line, err)
+		}
+		b.ran = count > 0
+		s.covered[line[:i]] = append(s.covered[line[:i]], b)
+	}
+	return nil
+}
+
+// reaches tells whether the tests run the mutant's place. Places that no
+// profile tells of, such as constants of the package, count as reached.
+func (s *suite) reaches(m mutant) bool {
+	line, column := m.position()
+	at := [2]int{line, column}
+	reached := true
+	for _, b := range s.covered[m.file.pkg.path+"/"+filepath.Base(m.file.path)] {
+		if slices.Compare(b.from[:], at[:]) <= 0 && slices.Compare(at[:], b.to[:]) < 0 {
+			if b.ran {
+				return true
+			}
+			reached = false
+		}
+	}
+	return reached
+}
+
+var failure = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+
+// runOne builds and runs the tests over one mutant until one fails.
+func (o *options) runOne(ctx context.Context, dir string, m mutant, suites []*suite) outcome {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return outcome{err: err}
+	}
+	changed, overlay, binary := filepath.Join(dir, "mutant.go"), filepath.Join(dir, "overlay.json"), filepath.Join(dir, "mutant.test")
+	text, err := json.Marshal(map[string]any{"Replace": map[string]string{m.file.path: changed}})
+	if err != nil {
+		return outcome{err: err}
+	}
+	if err := errors.Join(os.WriteFile(changed, m.source(), 0o666), os.WriteFile(overlay, text, 0o666)); err != nil {
+		return outcome{err: err}
+	}
+	how := "no test runs this line"
+	for _, s := range suites {
+		if !s.reaches(m) {
+			continue
+		}
+		how = "all tests pass"
+		if _, err := o.goRun(ctx, "test", "-c", "-o", binary, "-overlay", overlay, s.path); err != nil {
+			if ctx.Err() == nil && len(o.tests) == 0 {
+				return outcome{invalid: true, how: "does not compile"}
+			}
+			return outcome{err: err}
+		}
+		most := max(o.timeoutMin, 5*s.elapsed)
+		var rest []string
+		if len(s.quick) > 0 {
+			names := "^(" + strings.Join(s.quick, "|") + ")$"
+			rest = []string{"-test.skip", names}
+			if o := o.kill(ctx, s, dir, binary, min(most, max(o.timeoutMin, 5*quickMost)), "-test.run", names); o.killed || o.err != nil {
+				return o
+			}
+		}
+		if o := o.kill(ctx, s, dir, binary, most, rest...); o.killed || o.err != nil {
+			return o
+		}
+	}
+	return outcome{how: how}
+}
+
+// kill runs a test binary and tells whether it failed.
+func (o *options) kill(ctx context.Context, s *suite, dir, binary string, most time.Duration, args ...string) outcome {
+	out, err := o.test(ctx, s, dir, binary, most, append(args, "-test.failfast")...)
+	var exit *exec.ExitError
+	switch {
+	case err == nil, ctx.Err() != nil:
+		return outcome{err: ctx.Err()}
+	case bytes.Contains(out, []byte("panic: test timed out")), errors.Is(err, context.DeadlineExceeded):
+		return outcome{killed: true, how: "timeout"}
+	case !errors.As(err, &exit):
+		return outcome{err: fmt.Errorf("run tests: %w", err)}
+	}
+	if names := failure.FindAllSubmatch(out, -1); len(names) > 0 {
+		return outcome{killed: true, how: string(names[0][1])}
+	}
+	return outcome{killed: true, how: "crash"}
+}
+
+// test runs a test binary in its package's directory, with files of its own
+// and, where the shell has ulimit -v, with a bound on its memory: a mutant may
+// allocate without end.
+func (o *options) test(ctx context.Context, s *suite, dir, binary string, most time.Duration, args ...string) ([]byte, error) {
+	temp := filepath.Join(dir, "tmp")
+	if err := os.MkdirAll(temp, 0o777); err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(temp)
+	args = append(args, "-test.timeout", most.String())
+	if o.short {
+		args = append(args, "-test.short")
+	}
+	if o.run != "" && !slices.Contains(args, "-test.run") {
+		args = append(args, "-test.run", o.run)
+	}
+	ctx, cancel := context.WithTimeout(ctx, most+10*time.Second)
+	defer cancel()
+	command := exec.CommandContext(ctx, binary, args...)
+	if runtime.GOOS == "linux" {
+		limit := fmt.Sprintf(`ulimit -v %d 2>/dev/null; exec "$0" "$@"`, o.memoryKiB)
+		command = exec.CommandContext(ctx, "sh", append([]string{"-c", limit, binary}, args...)...)
+	}
+	command.Dir, command.WaitDelay = s.dir, 5*time.Second
+	command.Env = append(os.Environ(), "TMPDIR="+temp)
+	var out bytes.Buffer
+	command.Stdout, command.Stderr = &out, &out
+	err := command.Run()
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	return out.Bytes(), err
+}
+
+// tail returns the last lines of a test's output.
+func tail(out []byte) string {
+	const most = 30
+	var lines []string
+	for scanner := bufio.NewScanner(bytes.NewReader(out)); scanner.Scan(); {
+		lines = append(lines, scanner.Text())
+	}
+	return strings.Join(lines[max(0, len(lines)-most):], "\n")
+}
