@@ -68,6 +68,16 @@ func (q *MetricQuery) Saves() bool {
 	return slices.ContainsFunc(q.Steps, func(s Step) bool { _, ok := s.(*saveStep); return ok })
 }
 
+// SavedTo are the metrics that the query writes.
+func (q *MetricQuery) SavedTo() (metrics []string) {
+	for _, s := range q.Steps {
+		if s, ok := s.(*saveStep); ok {
+			metrics = append(metrics, s.metric)
+		}
+	}
+	return metrics
+}
+
 func (s *saveStep) Apply(env *Env, in Stream) Stream {
 	return &saveStream{in: in, step: s, env: env}
 }

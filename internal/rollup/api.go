@@ -38,7 +38,8 @@ func (s *Scheduler) Routes() []httpapi.Route {
 		route(http.MethodPut, root+"/{id}", s.putTask),
 		route(http.MethodDelete, root+"/{id}", s.deleteTask),
 		route(http.MethodGet, root+"/status/{id}", s.getStatus),
-		route(http.MethodGet, root+"/backfill/{id}", s.getBackfill),
+		route(http.MethodGet, root+"/backfill/{id}", s.backfillTask),
+		route(http.MethodPost, root+"/backfill/{id}", s.backfillTask),
 	}
 	for _, path := range []string{root, root + "/{id}", root + "/status/{id}", root + "/backfill/{id}"} {
 		routes = append(routes, httpapi.Route{Method: http.MethodOptions, Path: path, Handler: http.HandlerFunc(preflight)})
@@ -77,7 +78,8 @@ func (s *Scheduler) fail(w http.ResponseWriter, r *http.Request, err error) {
 		httpapi.WriteErrors(w, http.StatusBadRequest, bad.messages...)
 	case errors.As(err, &missing):
 		httpapi.WriteErrors(w, http.StatusNotFound, missing.Error())
-	case errors.As(err, &busy):
+	case errors.As(err, &busy), errors.Is(err, errBackfills):
+		s.log.Warn("request failed", "path", r.URL.Path, "client", r.RemoteAddr, "error", err)
 		httpapi.WriteBusy(w)
 	case errors.As(err, &limit), errors.As(err, &refused):
 		httpapi.WriteErrors(w, http.StatusBadRequest, err.Error())
@@ -113,7 +115,10 @@ func (s *Scheduler) readTask(r *http.Request, id string) (*task, error) {
 	if errors.As(err, &told) {
 		return nil, badRequest(told.Messages()...)
 	}
-	return t, err
+	if err != nil {
+		return nil, err
+	}
+	return t, t.accept()
 }
 
 // newID returns a random UUID.
@@ -293,7 +298,15 @@ func backfillTime(r *http.Request, name string) (ms int64, given bool, err error
 	return t.UnixMilli(), true, nil
 }
 
-func (s *Scheduler) getBackfill(w http.ResponseWriter, r *http.Request) error {
+// backfillTask is a GET in KairosDB although it writes. HEAD, which the routes
+// answer with GET, does not.
+func (s *Scheduler) backfillTask(w http.ResponseWriter, r *http.Request) error {
+	if r.Method == http.MethodHead {
+		httpapi.SetHeaders(w.Header())
+		w.Header().Set("Allow", "GET, POST")
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return nil
+	}
 	id := r.PathValue("id")
 	start, given, err := backfillTime(r, "startTime")
 	if err != nil {

@@ -36,7 +36,7 @@ func newMetrics(r prometheus.Registerer, s *Scheduler) *metrics {
 		}),
 		active: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "varve_rollup_active_runs",
-			Help: "Tasks and backfills that run now; at most rollups.max_concurrent.",
+			Help: "Tasks and batches of backfills that run now; at most rollups.max_concurrent.",
 		}),
 		invalid: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "varve_rollup_invalid_tasks",
@@ -55,6 +55,10 @@ func newMetrics(r prometheus.Registerer, s *Scheduler) *metrics {
 			Name: "varve_rollup_late_spans",
 			Help: "Stretches of time that wait to be computed anew, since points came in late; at most rollups.max_late_spans for each metric of a roll-up.",
 		}, func() float64 { return float64(s.late.count("", "")) }),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "varve_rollup_backfills",
+			Help: "Backfills that run or wait for a place; at most 8, further ones are answered 503.",
+		}, func() float64 { return float64(len(s.fills)) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "varve_rollup_watched_series",
 			Help: "Series whose late points are noted.",

@@ -28,6 +28,8 @@ type pass struct {
 	sampling  query.Sampling
 	back      int  // buckets read before a batch
 	tail      bool // buckets are read behind a batch
+	single    bool // each bucket is a query of its own
+	yields    bool // each query waits for a place, and runs that wait get theirs in between
 	output    output
 }
 
@@ -48,7 +50,11 @@ func (s *Scheduler) newPass(t *task, r *rollup, k int) (*pass, error) {
 	}
 	p := &pass{scheduler: s, task: t, rollup: r, index: k, request: req}
 	metric := req.Metrics[k]
-	metric.Descending = false
+	// A limit counts the points that one query reads, and KairosDB makes one query
+	// of each bucket.
+	if p.single = metric.Limit > 0; !p.single {
+		metric.Descending = false
+	}
 	p.request.Metrics = []query.MetricQuery{metric}
 	p.request.Text, p.request.Client = string(r.query), "roll-up task "+t.id
 	p.cut(&metric)
@@ -84,9 +90,10 @@ func (p *pass) cut(metric *query.MetricQuery) {
 const minBack = 60
 
 // lookAround finds out what has to be read beside a batch. A query that saves
-// points on its way would save what was read beside it as well.
+// points on its way would save what was read beside it as well, and a limit
+// would count it.
 func (p *pass) lookAround(metric *query.MetricQuery) {
-	if metric.Saves() {
+	if metric.Saves() || p.single {
 		return
 	}
 	back, tail := query.Neighbours(metric.Steps)
@@ -121,7 +128,11 @@ func (p *pass) batch(from, end int64) (until int64, buckets int) {
 	if run, bounded := p.grid.Run(from); bounded {
 		end = min(end, run)
 	}
-	for until = from; until < end && buckets < p.scheduler.config.BatchBuckets; buckets++ {
+	most := p.scheduler.config.BatchBuckets
+	if p.single {
+		most = 1
+	}
+	for until = from; until < end && buckets < most; buckets++ {
 		until = p.grid.Next(until)
 	}
 	return until, buckets
@@ -149,6 +160,9 @@ func (p *pass) divide(ctx context.Context, from, until int64, buckets int) error
 // from to one that ends at until.
 func (p *pass) around(from, until int64) (start, end int64) {
 	start, end = from, until
+	if p.single {
+		return start, end
+	}
 	for range p.back {
 		before := p.grid.Start(start - 1)
 		if !p.regular(before, start) {
@@ -195,6 +209,12 @@ func (p *pass) regular(start, next int64) bool {
 // once computes the buckets from one that begins at from to one that ends at
 // until, with one query.
 func (p *pass) once(ctx context.Context, from, until int64) (err error) {
+	if p.yields {
+		if err := p.scheduler.enter(ctx); err != nil {
+			return err
+		}
+		defer p.scheduler.leave()
+	}
 	req := p.request
 	start, end := p.around(from, until)
 	req.Range = model.TimeRange{StartMS: start, EndMS: end - 1}
@@ -363,8 +383,9 @@ func (t *task) only(marks watermarks) watermarks {
 	return kept
 }
 
-// backfill computes all buckets from that of startMS to that of endMS anew. It
-// moves no watermark.
+// backfill computes all buckets from that of startMS to that of endMS again. It
+// moves no watermark, and holds a place only while it computes one batch: a
+// backfill of years must not keep tasks from running.
 func (s *Scheduler) backfill(ctx context.Context, t *task, startMS, endMS int64) error {
 	for i := range t.rollups {
 		r := &t.rollups[i]
@@ -373,6 +394,7 @@ func (s *Scheduler) backfill(ctx context.Context, t *task, startMS, endMS int64)
 			if err != nil {
 				return err
 			}
+			p.yields = true
 			if err := p.compute(ctx, startMS, endMS, func(int64) error { return nil }); err != nil {
 				return fmt.Errorf("%s into %s: %w", r.source[k], r.saveAs, err)
 			}

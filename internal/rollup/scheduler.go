@@ -61,9 +61,13 @@ type Scheduler struct {
 	catalogue catalogue
 	late      *lateList
 	shared    *assignments // nil: all tasks run here
+	unread    trouble      // reading tasks from the store
+	unshared  trouble      // sharing tasks with other nodes
 	flush     func(context.Context) error
-	places    chan struct{} // held by runs and backfills
+	places    chan struct{} // held by runs, and by backfills for a batch
+	fills     chan struct{} // held by backfills
 	wake      chan struct{} // the schedule has changed
+	changing  chan struct{} // held while a task is checked against the others and stored
 
 	mu struct {
 		sync.Mutex
@@ -76,11 +80,14 @@ type Scheduler struct {
 type job struct {
 	busy chan struct{} // held by what works on the task: one at a time
 
+	failed, skipped, unsure, unhanded trouble // runs, turns, assignments, handovers
+
 	// Scheduler.mu guards these.
 	task   *task
 	due    time.Time
 	cancel context.CancelFunc // ends the active run, nil if none
 	own    bool               // it runs here, not on another node
+	loops  bool               // it reads its own results, and the log says so
 }
 
 // New makes a Scheduler. It runs nothing before Run.
@@ -97,7 +104,9 @@ func New(o Options) *Scheduler {
 		now:      o.Now, host: o.Host, log: o.Logger,
 		catalogue: catalogue{o.Store},
 		places:    make(chan struct{}, o.Config.MaxConcurrent),
+		fills:     make(chan struct{}, maxBackfills),
 		wake:      make(chan struct{}, 1),
+		changing:  make(chan struct{}, 1),
 	}
 	s.mu.jobs = map[string]*job{}
 	s.late = newLateList(s.catalogue, o.Config, o.Now)
@@ -161,8 +170,12 @@ func (s *Scheduler) untilNext() time.Duration {
 // beat shares tasks with other nodes, and ends the runs of those that are no
 // longer this one's.
 func (s *Scheduler) beat(ctx context.Context) {
-	if err := s.shared.beat(ctx, s.ids()); err != nil && ctx.Err() == nil {
-		s.log.Warn("roll-up tasks can not be shared with other nodes; without success they rest after half a minute", "error", err)
+	if err := s.shared.beat(ctx, s.ids()); err == nil {
+		s.unshared.over()
+	} else if ctx.Err() == nil {
+		if n, tell := s.unshared.again(s.now()); tell {
+			s.log.Warn("roll-up tasks cannot be shared with other nodes; if this lasts half a minute, no task runs here", "error", err, "failures", n)
+		}
 	}
 	for _, id := range s.ids() {
 		s.own(ctx, id, s.shared.owns(id))
@@ -219,7 +232,9 @@ func (s *Scheduler) dispatch(ctx context.Context, runs *sync.WaitGroup) {
 		case j.busy <- struct{}{}:
 		default:
 			s.metrics.runs.WithLabelValues(runSkipped).Inc()
-			s.log.Warn("roll-up task is due while it is still active; this run is skipped", "id", j.task.id, "name", j.task.name)
+			if n, tell := j.skipped.again(now); tell {
+				s.log.Warn("roll-up task is due while it is still active; this run is skipped", "id", j.task.id, "name", j.task.name, "skipped", n)
+			}
 			continue
 		}
 		t := j.task
@@ -255,11 +270,14 @@ func (s *Scheduler) execute(ctx context.Context, j *job, t *task) {
 	if own, err := s.confirm(ctx, t); !own {
 		s.metrics.runs.WithLabelValues(runCancelled).Inc()
 		if err != nil && ctx.Err() == nil {
-			s.log.Warn("roll-up task does not run: it is not known whether another node does", "id", t.id, "name", t.name, "error", err)
+			if n, tell := j.unsure.again(s.now()); tell {
+				s.log.Warn("roll-up task does not run: it is not known whether another node runs it", "id", t.id, "name", t.name, "error", err, "failures", n)
+			}
 			s.reschedule(j, t, true)
 		}
 		return
 	}
+	j.unsure.over()
 	began := s.now()
 	err := work.Do("run a roll-up task", func() error {
 		return s.run(ctx, t, func(failed bool) time.Time { return s.reschedule(j, t, failed) })
@@ -271,9 +289,15 @@ func (s *Scheduler) execute(ctx context.Context, j *job, t *task) {
 	case err != nil:
 		s.reschedule(j, t, true) // again: the status may be what failed
 		s.metrics.runs.WithLabelValues(runFailed).Inc()
-		s.log.Warn("roll-up task failed; its status says so too", "id", t.id, "name", t.name, "error", err)
+		if n, tell := j.failed.again(s.now()); tell {
+			s.log.Warn("roll-up task failed and is tried again; its status says so too", "id", t.id, "name", t.name, "error", err, "failures", n)
+		}
 	default:
 		s.metrics.runs.WithLabelValues(runOK).Inc()
+		j.skipped.over()
+		if n := j.failed.over(); n > 0 {
+			s.log.Info("roll-up task runs again; what it had missed is computed", "id", t.id, "name", t.name, "failures", n)
+		}
 		s.log.Debug("roll-up task ran", "id", t.id, "name", t.name, "after", s.now().Sub(began))
 	}
 }
@@ -290,10 +314,17 @@ func (s *Scheduler) confirm(ctx context.Context, t *task) (bool, error) {
 // it passes on what it has noted about late points.
 func (s *Scheduler) handOver(ctx context.Context, j *job, t *task) {
 	err := work.Do("hand over late points", func() error { return s.late.handOver(ctx, t, s.flush) })
-	if err != nil && ctx.Err() == nil {
-		s.log.Warn("what was noted of late points can not be handed to the node that runs the roll-up task; it is kept", "id", t.id, "name", t.name, "error", err)
-		s.reschedule(j, t, true)
+	if err == nil {
+		j.unhanded.over()
+		return
 	}
+	if ctx.Err() != nil {
+		return
+	}
+	if n, tell := j.unhanded.again(s.now()); tell {
+		s.log.Warn("notes of late points cannot be handed to the node that runs the roll-up task; they are kept", "id", t.id, "name", t.name, "error", err, "failures", n)
+	}
+	s.reschedule(j, t, true)
 }
 
 // enter takes one of the places for runs.
@@ -341,7 +372,11 @@ func (t *task) after(due, now time.Time) time.Time {
 
 // next is one execution interval later, by the calendar.
 func (t *task) next(from time.Time) time.Time {
-	return time.UnixMilli(query.Later(from.UnixMilli(), t.interval.Value, t.interval.Unit, time.UTC))
+	next := time.UnixMilli(query.Later(from.UnixMilli(), t.interval.Value, t.interval.Unit, time.UTC))
+	if soonest := from.Add(minInterval); next.Before(soonest) {
+		return soonest
+	}
+	return next
 }
 
 // Load takes over the tasks that are stored. Until it or Run was called, late
@@ -356,12 +391,17 @@ func (s *Scheduler) reload(ctx context.Context) {
 		same := modified.Equal(s.mu.loaded)
 		s.mu.Unlock()
 		if same {
+			s.unread.over()
 			return
 		}
 		err = s.load(ctx, modified)
 	}
-	if err != nil && ctx.Err() == nil {
-		s.log.Warn("roll-up tasks can not be read; those known before go on", "error", err)
+	if err == nil {
+		s.unread.over()
+	} else if ctx.Err() == nil {
+		if n, tell := s.unread.again(s.now()); tell {
+			s.log.Warn("roll-up tasks cannot be read; those known before go on", "error", err, "failures", n)
+		}
 	}
 }
 
@@ -390,6 +430,7 @@ func (s *Scheduler) load(ctx context.Context, modified time.Time) error {
 		s.schedule(t, due)
 	}
 	s.metrics.invalid.Set(float64(invalid))
+	s.warnOfLoops()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.loaded = modified
@@ -399,6 +440,26 @@ func (s *Scheduler) load(ctx context.Context, modified time.Time) error {
 		}
 	}
 	return nil
+}
+
+// warnOfLoops tells of tasks that read their own results: KairosDB took them, or
+// an earlier version did.
+func (s *Scheduler) warnOfLoops() {
+	all := s.beside("")
+	readers := readersOf(all)
+	for _, t := range all {
+		err := checkLoops(t, readers)
+		s.mu.Lock()
+		j := s.mu.jobs[t.id]
+		fresh := j != nil && j.loops != (err != nil)
+		if fresh {
+			j.loops = err != nil
+		}
+		s.mu.Unlock()
+		if fresh && err != nil {
+			s.log.Warn("stored roll-up task reads its own results; replace it", "id", t.id, "name", t.name, "error", err)
+		}
+	}
 }
 
 // firstDue is when a task that was found in the store is due: one interval
@@ -475,6 +536,12 @@ var errNoTask = errors.New("no such roll-up task")
 
 // put stores a task. Without replace, it must be new or there must be room.
 func (s *Scheduler) put(ctx context.Context, t *task, replace bool) error {
+	select {
+	case s.changing <- struct{}{}:
+		defer func() { <-s.changing }()
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 	_, there, err := s.catalogue.get(ctx, configKey, t.id)
 	if err != nil {
 		return err
@@ -484,6 +551,9 @@ func (s *Scheduler) put(ctx context.Context, t *task, replace bool) error {
 	}
 	if n := s.count(); !there && n >= s.config.MaxTasks {
 		return &store.LimitError{Limit: "rollups.max_tasks", Max: int64(s.config.MaxTasks), Need: int64(n) + 1, What: "store a roll-up task"}
+	}
+	if err := checkLoops(t, readersOf(append(s.beside(t.id), t))); err != nil {
+		return err
 	}
 	err = s.alone(ctx, t.id, func() error {
 		if !there && s.shared != nil {
@@ -498,6 +568,18 @@ func (s *Scheduler) put(ctx context.Context, t *task, replace bool) error {
 	}
 	s.schedule(t, t.next(s.now()))
 	return s.watch(ctx, t)
+}
+
+// beside are the tasks that are known but for one.
+func (s *Scheduler) beside(id string) (tasks []*task) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, j := range s.mu.jobs {
+		if j.task.id != id {
+			tasks = append(tasks, j.task)
+		}
+	}
+	return tasks
 }
 
 // remove deletes a task.
@@ -521,7 +603,13 @@ func (s *Scheduler) remove(ctx context.Context, id string) error {
 	return nil
 }
 
-// fill runs a backfill of a task in one of the places.
+// maxBackfills is how many backfills run or wait at once.
+const maxBackfills = 8
+
+// errBackfills means that too many backfills are under way.
+var errBackfills = fmt.Errorf("%d backfills run or wait already, which is the most; wait until one is done", maxBackfills)
+
+// fill runs a backfill of a task.
 func (s *Scheduler) fill(ctx context.Context, id string, startMS, endMS int64) error {
 	text, there, err := s.catalogue.get(ctx, configKey, id)
 	if err != nil {
@@ -534,10 +622,12 @@ func (s *Scheduler) fill(ctx context.Context, id string, startMS, endMS int64) e
 	if err != nil {
 		return fmt.Errorf("stored roll-up task %s can not be run; replace it: %w", id, err)
 	}
-	if err := s.enter(ctx); err != nil {
-		return err
+	select {
+	case s.fills <- struct{}{}:
+		defer func() { <-s.fills }()
+	default:
+		return errBackfills
 	}
-	defer s.leave()
 	return s.backfill(ctx, t, startMS, endMS)
 }
 

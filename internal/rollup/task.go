@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash"
 	"strconv"
 	"strings"
 	"time"
@@ -43,6 +44,7 @@ type rollup struct {
 	keys   []string // of the watermarks, by metric of the query
 	source []string // metric names, likewise
 	grids  []*query.Grid
+	flows  []flow
 }
 
 // A fault is what is wrong with a request; each message goes into the answer.
@@ -101,6 +103,21 @@ func find(members []member, name string) (found json.RawMessage) {
 		return nil
 	}
 	return found
+}
+
+// withHint adds to messages about missing members of which known one another
+// spelling was sent. KairosDB's texts say saveAs and executionInterval where it
+// reads save_as and execution_interval.
+func withHint(messages []string, members []member, known ...string) []string {
+	plain := strings.NewReplacer("_", "", "-", "", " ", "")
+	for _, m := range members {
+		for _, name := range known {
+			if m.name != name && strings.EqualFold(plain.Replace(m.name), plain.Replace(name)) {
+				messages = append(messages, fmt.Sprintf("%q is not read; the member is called %s", clip([]byte(m.name)), name))
+			}
+		}
+	}
+	return messages
 }
 
 // text reads a scalar as text. ok is false for objects and arrays.
@@ -176,6 +193,29 @@ func withID(members []member, id string) string {
 	return string(append(b, '}'))
 }
 
+// What a task may ask for that a client stores. One that KairosDB has stored is
+// taken as it is, and runs no oftener than minInterval.
+const (
+	minInterval = time.Second
+	maxMetrics  = 200 // queries of a task: metrics of all its roll-ups
+)
+
+// accept checks what a client wants to store.
+func (t *task) accept() error {
+	if t.interval.Unit == query.Milliseconds && t.interval.Value < minInterval.Milliseconds() {
+		return badRequest(fmt.Sprintf("executionInterval is %d milliseconds, must be at least %s; runs follow each other at this interval, whatever the sampling is",
+			t.interval.Value, minInterval))
+	}
+	n := 0
+	for i := range t.rollups {
+		n += len(t.rollups[i].source)
+	}
+	if n > maxMetrics {
+		return badRequest(fmt.Sprintf("rollups have %d metrics in their queries, may have at most %d together; make several tasks", n, maxMetrics))
+	}
+	return nil
+}
+
 func (t *task) read(p Parser, members []member) error {
 	var messages []string
 	name := find(members, "name")
@@ -190,7 +230,7 @@ func (t *task) read(p Parser, members []member) error {
 		messages = append(messages, "executionInterval may not be null")
 	}
 	if messages != nil {
-		return badRequest(messages...)
+		return badRequest(withHint(messages, members, "name", "execution_interval")...)
 	}
 	var err error
 	if t.interval, err = readInterval(interval); err != nil {
@@ -240,13 +280,17 @@ func readRollup(p Parser, raw json.RawMessage, context *string) (r rollup, err e
 	saveAs := find(members, "save_as")
 	switch r.saveAs, _ = text(saveAs); {
 	case saveAs == nil:
-		return r, badRequest(*context + ".saveAs may not be null")
+		return r, badRequest(withHint([]string{*context + ".saveAs may not be null"}, members, "save_as")...)
 	case r.saveAs == "":
 		return r, badRequest(*context + ".saveAs may not be empty")
 	}
-	if zone, ok := text(find(members, "time_zone")); ok {
-		if r.zone, ok = p.ParseZone(zone); !ok {
-			return r, badRequest(*context + ".time_zone " + strconv.Quote(zone) + " is not a time zone")
+	if raw := find(members, "time_zone"); raw != nil {
+		zone, ok := text(raw)
+		if ok {
+			r.zone, ok = p.ParseZone(zone)
+		}
+		if !ok {
+			return r, badRequest(*context + ".time_zone " + clip(raw) + " is not a time zone")
 		}
 	}
 	if ttl := find(members, "ttl"); ttl != nil {
@@ -260,12 +304,16 @@ func readRollup(p Parser, raw json.RawMessage, context *string) (r rollup, err e
 		}
 	}
 	if r.query = find(members, "query"); r.query == nil {
-		return r, badRequest(*context + ".query may not be null")
+		return r, badRequest(withHint([]string{*context + ".query may not be null"}, members, "query")...)
 	}
 	req, err := p.ParseQuery(r.query)
 	if err != nil {
 		return r, within(*context, err)
 	}
+	digest := sha256.New()
+	digest.Write(raw)
+	digest.Write([]byte{0})
+	here := *context
 	for k := range req.Metrics {
 		*context += fmt.Sprintf(".query[%d]", k)
 		if err := checkMetric(&req.Metrics[k], *context); err != nil {
@@ -273,10 +321,21 @@ func readRollup(p Parser, raw json.RawMessage, context *string) (r rollup, err e
 		}
 		r.source = append(r.source, req.Metrics[k].Metric)
 		r.grids = append(r.grids, r.grid(&req, k))
-		sum := sha256.Sum256([]byte(string(raw) + "\x00" + strconv.Itoa(k)))
-		r.keys = append(r.keys, hex.EncodeToString(sum[:8]))
+		r.flows = append(r.flows, flowsOf(&req.Metrics[k], r.saveAs, fmt.Sprintf("%s.query[%d]", here, k))...)
+		r.keys = append(r.keys, keyOf(digest, k))
 	}
 	return r, nil
+}
+
+// keyOf names the k-th metric of a roll-up by the first 8 bytes of the SHA-256 of
+// the roll-up's text, a zero and k. digest has read what comes before k.
+func keyOf(digest hash.Hash, k int) string {
+	own, err := digest.(hash.Cloner).Clone()
+	if err != nil {
+		panic(err) // the standard library's always clone
+	}
+	own.Write(strconv.AppendInt(nil, int64(k), 10))
+	return hex.EncodeToString(own.Sum(nil)[:8])
 }
 
 // grid is how the k-th metric of a query cuts time.
