@@ -2,9 +2,8 @@ package embedded
 
 import (
 	"context"
+	"errors"
 	"fmt"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"varve/internal/model"
 	"varve/internal/record"
@@ -52,14 +51,19 @@ type entry struct {
 
 func (e entry) wait(ctx context.Context) error { return e.log.Wait(ctx, e.ticket) }
 
-// logError turns an error of the log into the caller's. A log that failed for
-// want of space is opened anew when there is some; any other failure is final,
-// since nobody knows what is on disk.
+// logError turns an error of the log into the caller's. What the log refuses is
+// the caller's fault. A log that failed for lack of space is replaced when there
+// is some; any other failure is final, since nobody knows what is on disk.
 func (s *Store) logError(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
+	var input *store.InputError
+	switch {
+	case ctx.Err() != nil:
 		return fmt.Errorf("wait for the write-ahead log: %w", err)
-	}
-	if vfs.IsNoSpaceError(err) {
+	case errors.As(err, &input):
+		return err
+	case s.closed.Load() || errors.Is(err, store.ErrClosed):
+		return store.ErrClosed
+	case wal.NoSpace(err):
 		// Not s.writable(): when there is space again by now, this batch is not
 		// in the log all the same.
 		return s.block("the disk is full", err)

@@ -5,7 +5,8 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/wal"
 )
 
 const (
@@ -46,7 +47,7 @@ func (b *backgroundErrors) listener() *pebble.EventListener {
 
 func (b *backgroundErrors) failed(err error) {
 	n := b.inRow.Add(1)
-	if n >= backgroundErrorsMax && !vfs.IsNoSpaceError(err) {
+	if n >= backgroundErrorsMax && !wal.NoSpace(err) {
 		b.log.Fatalf("%d failures in a row, the last: %v", n, err)
 		return
 	}

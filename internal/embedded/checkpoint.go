@@ -206,6 +206,7 @@ func (s *Store) installCheckpoint(sw *swap, files []*openFile) error {
 	if err := s.commit(ch, files); err != nil {
 		return err
 	}
+	s.savedDeletions = max(s.savedDeletions, sw.deletions)
 	written := s.samplesIn(files)
 	s.publish(func(st *state) {
 		st.frozen = nil

@@ -73,13 +73,14 @@ func (s *Store) logDeletion(ctx context.Context, d store.Deletion) (*roaring.Bit
 	}
 	log := s.wal.Load()
 	logged := entry{log, log.Append(record.TypeDeletion, payload)}
-	return ids, logged, s.applyDeletion(r)
+	s.order.deletions = r.Sequence
+	s.hide(r)
+	return ids, logged, s.deleteFromHead(r)
 }
 
-// applyDeletion carries out a logged deletion. The order lock must be held.
-func (s *Store) applyDeletion(d *record.Deletion) error {
-	s.order.deletions = d.Sequence
-	s.hide(d)
+// deleteFromHead removes what a deletion covers from the active head. The order
+// lock must be held.
+func (s *Store) deleteFromHead(d *record.Deletion) error {
 	active := s.active.Load()
 	var errs []error
 	for ids := d.IDs.Iterator(); ids.HasNext(); {

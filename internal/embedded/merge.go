@@ -469,10 +469,16 @@ func (s *Store) replace(old, merged []*openFile) error {
 			ch.dropDeletions = append(ch.dropDeletions, d.Sequence)
 		}
 	}
+	// What a deletion has removed from the old files may have been written over
+	// older samples, which other files have. The deletion must outlive the log's
+	// unsynced end as the change of files does, or those samples come back.
+	var saved uint64
+	ch.addDeletions, saved = next.unsaved(s.savedDeletions, st.deletions())
 	s.release(st)
 	if err := s.commit(ch, merged); err != nil {
 		return err
 	}
+	s.savedDeletions = saved
 	s.install(gone, merged)
 	return s.forgetEmpty(lost(old, merged))
 }

@@ -134,7 +134,7 @@ func (s *Store) open(o Options) error {
 	if err := s.replay(); err != nil {
 		return err
 	}
-	log, err := s.openLog()
+	log, err := s.openLog(s.catalogue.logFrom())
 	if err != nil {
 		return err
 	}
@@ -158,10 +158,11 @@ func (s *Store) fresh() (bool, error) {
 	return len(blocks) == 0 && len(segments) == 0, err
 }
 
-// openLog opens the log for appending, behind what is there.
-func (s *Store) openLog() (*wal.Log, error) {
+// openLog opens the log for appending, behind what is there, at the segment from
+// or later.
+func (s *Store) openLog(from wal.Segment) (*wal.Log, error) {
 	return wal.Open(s.fs, s.path(logName), s.cfg.Log, wal.Options{
-		Registerer: s.registerer, Logger: s.log, From: s.catalogue.logFrom(),
+		Registerer: s.registerer, Logger: s.log, From: from,
 	})
 }
 
@@ -234,6 +235,10 @@ func (s *Store) openFiles() error {
 	s.order.deletions = max(s.order.deletions, s.catalogue.meta.Deletions)
 	deletions, err := s.catalogue.deletions()
 	s.current.setDeletions(deletions)
+	if n := len(deletions); n > 0 { // by sequence
+		s.savedDeletions = deletions[n-1].Sequence
+		s.order.deletions = max(s.order.deletions, s.savedDeletions)
+	}
 	return err
 }
 

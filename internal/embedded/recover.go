@@ -157,12 +157,16 @@ func (s *Store) decodeBatch(payload []byte, step *replayStep) error {
 	return nil
 }
 
+// replayDeletion carries out a deletion of the log. The catalogue may have it too
+// (see replace); the samples that the log had brought into the head before it are
+// deleted all the same.
 func (s *Store) replayDeletion(d *record.Deletion) error {
 	known := slices.ContainsFunc(s.current.deletions(), func(o *record.Deletion) bool { return o.Sequence == d.Sequence })
-	if known {
-		return nil
+	if !known {
+		s.hide(d)
 	}
-	return s.applyDeletion(d)
+	s.order.deletions = max(s.order.deletions, d.Sequence)
+	return s.deleteFromHead(d)
 }
 
 // settleIndex forgets the series that have no samples: those whose last one was

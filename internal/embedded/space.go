@@ -2,12 +2,14 @@ package embedded
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"varve/internal/record"
 	"varve/internal/store"
 	"varve/internal/units"
+	"varve/internal/wal"
 )
 
 // spaceInterval is how often the free space is looked at.
@@ -87,10 +89,22 @@ func (s *Store) reopenLog() error {
 	s.checkpointing.Lock()
 	defer s.checkpointing.Unlock()
 	s.wal.Load().Close() // its error is the one that brought us here
-	log, err := s.openLog()
+	s.installing.Lock()
+	from := s.catalogue.logFrom()
+	s.installing.Unlock()
+	log, err := s.openLog(from)
 	if err != nil {
 		return err
 	}
+	if err := s.beginLog(log); err != nil {
+		return errors.Join(err, log.Discard())
+	}
+	return nil
+}
+
+// beginLog puts an empty log in place and logs in it what no checkpoint has
+// written yet. checkpointing must be held.
+func (s *Store) beginLog(log *wal.Log) error {
 	s.order.Lock()
 	define := s.order.define
 	if s.pending != nil {

@@ -16,6 +16,7 @@ import (
 
 	"varve/internal/store"
 	"varve/internal/units"
+	"varve/internal/wal"
 )
 
 // fullDisk is a file system that has no space while full is set. The catalogue
@@ -176,4 +177,67 @@ func TestDiskFullDuringCheckpoint(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// TestLogFilesOfAFullDisk: while there is no space, or a quota is used up, and
+// nobody looks at the free space, the attempts to go on leave no files.
+func TestLogFilesOfAFullDisk(t *testing.T) {
+	for _, reason := range []error{syscall.ENOSPC, syscall.EDQUOT} {
+		var full atomic.Bool
+		mem := vfs.NewCrashableMem()
+		fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if full.Load() && (op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpFilePreallocate) && !strings.Contains(op.Path, catalogueName) {
+				return reason
+			}
+			return nil
+		}))
+		s := mustOpen(t, fs, quietConfig("fsync"))
+		c := newCrashSeries(1)[0]
+		c.appendUntil(t, s, true)
+		full.Store(true)
+		c.appendUntil(t, s, false)
+		before, err := wal.Segments(mem, "data/log")
+		s.must(t, err)
+		for range 5 {
+			s.lookAtSpace()
+		}
+		after, err := wal.Segments(mem, "data/log")
+		s.must(t, err)
+		if len(after) > len(before) {
+			t.Errorf("%v: %d log files became %d", reason, len(before), len(after))
+		}
+		full.Store(false)
+		c.appendUntil(t, s, true)
+		s.must(t, s.Healthy())
+		s = reopenAfterKill(t, mem, s)
+		if err := c.check(s); err != nil {
+			t.Error(err)
+		}
+		s.must(t, s.Close())
+	}
+}
+
+// TestReopenLogBesideMerges replaces the log again and again while merges commit;
+// it is for the race detector.
+func TestReopenLogBesideMerges(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), quietConfig("fsync"))
+	defer s.Close()
+	c := newCrashSeries(1)[0]
+	c.writeOnce(context.Background(), s, 50)
+	s.must(t, s.checkpoint())
+	var merges sync.WaitGroup
+	merges.Go(func() {
+		for range 20 {
+			if err := s.Compact(context.Background()); err != nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	for range 20 {
+		if err := s.reopenLog(); err != nil {
+			t.Error(err)
+		}
+	}
+	merges.Wait()
 }

@@ -137,6 +137,18 @@ func (s *Store) publish(change func(*state)) {
 	s.retire(idle)
 }
 
+// unsaved returns the deletions after the given sequence that something in st
+// needs, and the last sequence of all.
+func (st *state) unsaved(after uint64, all []*record.Deletion) (ds []*record.Deletion, last uint64) {
+	for _, d := range all {
+		if d.Sequence > after && st.needed(d) {
+			ds = append(ds, d)
+		}
+		last = max(last, d.Sequence)
+	}
+	return ds, max(after, last)
+}
+
 // needed reports whether d still hides samples of a file or of frozen.
 func (st *state) needed(d *record.Deletion) bool {
 	if st.frozen != nil && d.Sequence > st.frozenDeletions {

@@ -67,6 +67,8 @@ type Store struct {
 	backingUp  sync.Mutex // one backup at a time; taken before all others
 	installing sync.Mutex
 
+	savedDeletions uint64 // the catalogue has those up to this one that hide something; guarded by installing
+
 	order struct {
 		sync.Mutex
 		define      []record.Definition // series introduced since the last checkpoint's swap

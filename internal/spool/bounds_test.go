@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 
 	"varve/internal/store"
 	"varve/internal/units"
+	"varve/internal/wal"
 )
 
 // fill appends samples until Append refuses them, n at most.
@@ -464,5 +466,67 @@ func TestConfig(t *testing.T) {
 		if !strings.Contains(err.Error(), key) {
 			t.Errorf("%q does not name %s", err, key)
 		}
+	}
+}
+
+// TestLogFilesOfAFullDisk: while there is no space, and nobody looks at how much is
+// free, the attempts to go on leave no files.
+func TestLogFilesOfAFullDisk(t *testing.T) {
+	for _, reason := range []error{syscall.ENOSPC, syscall.EDQUOT} {
+		var full atomic.Bool
+		mem := vfs.NewMem()
+		fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if full.Load() && (op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpFilePreallocate) {
+				return reason
+			}
+			return nil
+		}))
+		s := mustOpen(t, fs, tinyConfig(), Options{})
+		if _, err := fill(s, content{}, 8); err != nil {
+			t.Fatal(err)
+		}
+		full.Store(true)
+		if _, err := fill(s, content{}, 20); err == nil {
+			t.Fatal("a full disk took a batch")
+		}
+		before, err := wal.Segments(mem, s.path(logName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 5 {
+			s.lookAtSpace()
+			if s.Healthy() == nil {
+				t.Fatal("a spool on a full disk calls itself healthy")
+			}
+		}
+		after, err := wal.Segments(mem, s.path(logName))
+		if err != nil || len(after) > len(before) {
+			t.Errorf("%v: %d log files became %d, %v", reason, len(before), len(after), err)
+		}
+		full.Store(false)
+		s.lookAtSpace()
+		if _, err := fill(s, content{}, 20); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestRecordLargerThanTheBuffer: a batch that the log's buffer does not hold is
+// taken.
+func TestRecordLargerThanTheBuffer(t *testing.T) {
+	cfg := tinyConfig()
+	cfg.Log.BufferBytes = 4 * units.KiB
+	s := mustOpen(t, vfs.NewMem(), cfg, Options{})
+	defer s.Close()
+	var times []int64
+	for i := range int64(5000) {
+		times = append(times, i*i*977)
+	}
+	put(t, s, testSeries("load", 1), 1, times...)
+	if err := s.Healthy(); err != nil {
+		t.Error(err)
 	}
 }

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"varve/internal/store"
 	"varve/internal/wal"
 )
@@ -119,11 +117,25 @@ func (s *Spool) reopenLog() error {
 	if err != nil {
 		return err
 	}
+	logged, err := s.beginLog(log, old)
+	if err == nil {
+		err = logged.wait(s.ctx)
+	}
+	if err != nil {
+		return errors.Join(err, log.Discard())
+	}
+	poke(s.pokeDrainer)
+	return nil
+}
+
+// beginLog puts an empty log in place of an old one, and returns its first
+// records' end.
+func (s *Spool) beginLog(log, old *wal.Log) (entry, error) {
 	s.order.Lock()
 	defer s.order.Unlock()
 	s.log.Store(log)
 	if err := s.rotateLocked(); err != nil {
-		return err
+		return entry{}, err
 	}
 	s.mu.Lock()
 	frozen := s.frozen
@@ -135,13 +147,12 @@ func (s *Spool) reopenLog() error {
 	}
 	if s.active.Load().Samples() > 0 {
 		if err := s.cutLocked(); err != nil {
-			return err
+			return entry{}, err
 		}
 	} else {
 		s.active.Load().defined = idSet{}
 	}
-	poke(s.pokeDrainer)
-	return nil
+	return s.logFloorLocked(), nil
 }
 
 // cutAgainLocked logs the end of a frozen generation again. The order lock must
@@ -154,18 +165,18 @@ func (s *Spool) cutAgainLocked(g *Generation) {
 }
 
 // logError turns an error of the log into the caller's. A log that failed for
-// want of space is opened anew when there is some; any other failure is final,
+// lack of space is replaced when there is some; any other failure is final,
 // since nobody knows what is on disk.
 func (s *Spool) logError(ctx context.Context, err error) error {
-	var limit *store.LimitError
+	var input *store.InputError
 	switch {
 	case ctx.Err() != nil:
 		return fmt.Errorf("wait for the write-ahead log: %w", err)
-	case errors.As(err, &limit):
+	case errors.As(err, &input):
 		return err
 	case s.closed.Load() || errors.Is(err, store.ErrClosed):
 		return store.ErrClosed
-	case vfs.IsNoSpaceError(err):
+	case wal.NoSpace(err):
 		return s.block("the disk is full", err)
 	}
 	return s.fail("the write-ahead log failed", err)

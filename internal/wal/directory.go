@@ -112,19 +112,28 @@ func (d *directory) create(h segmentHeader) (f vfs.File, bytes int64, err error)
 	if err != nil {
 		return nil, 0, err
 	}
-	if _, err := f.Write(h.encode()); err != nil {
-		return nil, 0, errors.Join(fmt.Errorf("write header of log segment %d: %w", h.segment, err), f.Close())
-	}
-	if err := f.Sync(); err != nil {
-		return nil, 0, errors.Join(fmt.Errorf("sync header of log segment %d: %w", h.segment, err), f.Close())
-	}
-	if err := d.handle.Sync(); err != nil {
-		return nil, 0, errors.Join(fmt.Errorf("sync log directory %s: %w", d.path, err), f.Close())
+	if err := d.begin(f, h); err != nil {
+		// Not left behind: on a full disk each attempt would add a file.
+		return nil, 0, errors.Join(err, f.Close(), d.fs.Remove(d.fs.PathJoin(d.path, h.segment.fileName())))
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.segments[h.segment] = max(bytes, segmentHeaderSize)
 	return f, bytes, nil
+}
+
+// begin makes a segment's header durable.
+func (d *directory) begin(f vfs.File, h segmentHeader) error {
+	if _, err := f.Write(h.encode()); err != nil {
+		return fmt.Errorf("write header of log segment %d: %w", h.segment, err)
+	}
+	if err := f.Sync(); err != nil {
+		return fmt.Errorf("sync header of log segment %d: %w", h.segment, err)
+	}
+	if err := d.handle.Sync(); err != nil {
+		return fmt.Errorf("sync log directory %s: %w", d.path, err)
+	}
+	return nil
 }
 
 func (d *directory) newFile(s Segment) (f vfs.File, bytes int64, err error) {
@@ -193,6 +202,26 @@ func (d *directory) release(before Segment) error {
 		}
 	}
 	return syncDir(d.fs, d.path) // the writer closes its handle when it fails
+}
+
+// removeFrom removes the segments from the given one on.
+func (d *directory) removeFrom(first Segment) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	var young []Segment
+	for s := range d.segments {
+		if s >= first {
+			young = append(young, s)
+		}
+	}
+	slices.Sort(young)
+	for _, s := range slices.Backward(young) { // what a crash leaves has no gaps
+		if err := d.fs.Remove(d.fs.PathJoin(d.path, s.fileName())); err != nil {
+			return fmt.Errorf("remove log segment %d: %w", s, err)
+		}
+		delete(d.segments, s)
+	}
+	return syncDir(d.fs, d.path)
 }
 
 // releaseFile keeps the file for reuse if that is worth it: not one that is

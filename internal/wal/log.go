@@ -33,6 +33,7 @@ type Log struct {
 	logger  *slog.Logger
 	metrics *metrics
 
+	first  Segment       // that this log began
 	acked  atomic.Uint64 // sequence of the last acknowledged record
 	failed chan struct{} // closed after a failure
 	wake   chan struct{} // one token: the writer has work
@@ -103,6 +104,7 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Log, error) {
 		wake:         make(chan struct{}, 1),
 		done:         make(chan struct{}),
 		filling:      &buffer{},
+		first:        w.segment,
 		segment:      w.segment,
 		segmentBytes: segmentHeaderSize,
 	}
@@ -124,13 +126,14 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Log, error) {
 	return l, nil
 }
 
-// Reserve waits until n more bytes of records fit the bound on queued bytes. It
-// holds no room: concurrent callers may together exceed the bound by what each
-// of them appends afterwards. n greater than the bound is a *store.LimitError.
+// Reserve waits until n more bytes of records fit the bound on queued bytes; if n
+// alone exceeds it, until nothing is queued. It holds no room: concurrent callers
+// may together exceed the bound by what each of them appends afterwards. More
+// than a record can hold is a *store.InputError.
 func (l *Log) Reserve(ctx context.Context, n int) error {
 	limit := int64(l.cfg.BufferBytes)
-	if int64(n) > limit {
-		return &store.LimitError{Limit: "embedded.log.buffer_bytes", Max: limit, Need: int64(n), What: "one record of the write-ahead log"}
+	if n > maxRecordBytes {
+		return &store.InputError{Reason: fmt.Sprintf("one record of the write-ahead log holds at most %d bytes, got %d: write or delete less at once", maxRecordBytes, n)}
 	}
 	waited := false
 	for {
@@ -155,7 +158,7 @@ func (l *Log) Reserve(ctx context.Context, n int) error {
 // Append queues one record: the concatenation of the pieces of payload, which
 // are copied. typ is 1 to 254. It does not block and does no I/O. After a
 // failure or Close the record is dropped, and Wait says so. The payload is at
-// most 1 GiB, which Reserve ensures.
+// most maxRecordBytes, which Reserve ensures.
 func (l *Log) Append(typ byte, payload ...[]byte) Ticket {
 	length := 0
 	for _, p := range payload {
@@ -291,6 +294,17 @@ func (l *Log) Close() error {
 	<-l.done
 	l.unregister.Do(l.metrics.unregister)
 	return l.Err()
+}
+
+// Discard closes the log and removes the segments that it began, unless a record
+// in them was acknowledged. It serves attempts to open a log on a full disk:
+// each would leave a file.
+func (l *Log) Discard() error {
+	err := l.Close()
+	if l.acked.Load() > 0 {
+		return err
+	}
+	return errors.Join(err, l.dir.removeFrom(l.first))
 }
 
 // stateLocked returns why the log accepts nothing, nil if it does. l.mu must be

@@ -278,9 +278,12 @@ func TestReserveWaitsForRoom(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx := context.Background()
-		var limit *store.LimitError
-		if err := l.Reserve(ctx, int(small.BufferBytes)+1); !errors.As(err, &limit) || limit.Max != int64(small.BufferBytes) {
+		var input *store.InputError
+		if err := l.Reserve(ctx, maxRecordBytes+1); !errors.As(err, &input) {
 			t.Fatalf("got %v", err)
+		}
+		if err := l.Reserve(ctx, int(small.BufferBytes)+1); err != nil { // nothing is queued
+			t.Fatal(err)
 		}
 		l.Append(1, make([]byte, small.BufferBytes/2))
 		if err := l.Reserve(ctx, int(small.BufferBytes/2)-100); err != nil {
@@ -290,8 +293,10 @@ func TestReserveWaitsForRoom(t *testing.T) {
 
 		short, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		if err := l.Reserve(short, 1000); !errors.Is(err, context.DeadlineExceeded) {
-			t.Fatalf("got %v", err)
+		for _, n := range []int{1000, int(small.BufferBytes) + 1} {
+			if err := l.Reserve(short, n); !errors.Is(err, context.DeadlineExceeded) {
+				t.Fatalf("got %v", err)
+			}
 		}
 		if err := l.Wait(short, l.Append(1, []byte("x"))); !errors.Is(err, context.DeadlineExceeded) {
 			t.Fatalf("got %v", err)
@@ -304,7 +309,7 @@ func TestReserveWaitsForRoom(t *testing.T) {
 			t.Fatal("room where there is none")
 		default:
 		}
-		if n := metric(t, registry, "varve_wal_room_waits_total"); n != 2 {
+		if n := metric(t, registry, "varve_wal_room_waits_total"); n != 3 {
 			t.Fatalf("%v waits for room", n)
 		}
 		if n := metric(t, registry, "varve_wal_queued_bytes"); n < float64(small.BufferBytes)-100 {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"syscall"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -176,6 +177,12 @@ func (w *writer) writeRecords(data []byte) error {
 // small.
 const reserveStep = 1 << 20
 
+// NoSpace reports whether an error of a file system says that there is no space:
+// none on the disk, or none that a quota allows.
+func NoSpace(err error) bool {
+	return vfs.IsNoSpaceError(err) || errors.Is(err, syscall.EDQUOT)
+}
+
 // reserve makes room for the segment up to the given end. A full disk is found
 // here, before a write, not in the middle of one. Other errors only say that
 // the file system can not reserve space.
@@ -184,7 +191,7 @@ func (w *writer) reserve(end int64) error {
 		return nil
 	}
 	length := (end - w.reserved + reserveStep - 1) / reserveStep * reserveStep
-	if err := w.file.Preallocate(w.reserved, length); vfs.IsNoSpaceError(err) {
+	if err := w.file.Preallocate(w.reserved, length); NoSpace(err) {
 		return fmt.Errorf("reserve %d bytes for log segment %d: %w", length, w.segment, err)
 	}
 	w.reserved += length

@@ -1,0 +1,222 @@
+package embedded
+
+import (
+	"context"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"varve/internal/model"
+	"varve/internal/store"
+	"varve/internal/units"
+)
+
+// quietConfig makes a store do nothing by itself, but for merges after deletes.
+func quietConfig(durability string) Config {
+	c := DefaultConfig()
+	c.CheckpointInterval, c.MaintenanceInterval = time.Hour, time.Hour
+	c.MergeFiles = 100
+	c.MinFreeBytes = 0
+	c.Log.Durability = durability
+	c.Log.SyncInterval = time.Minute
+	return c
+}
+
+func mustOpen(t *testing.T, fs vfs.FS, cfg Config) *Store {
+	t.Helper()
+	s, err := Open(fs, "data", cfg, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// erase deletes the samples of "crash" with numbers in [from, to).
+func erase(s *Store, from, to int64) error {
+	return s.Delete(context.Background(), store.Deletion{Metric: "crash", Range: model.TimeRange{StartMS: crashOrigin + from*1000, EndMS: crashOrigin + to*1000 - 1}})
+}
+
+// remaining returns the values in [from, to), by number.
+func (c *crashSeries) remaining(t *testing.T, s *Store, from, to int64) map[int64]int64 {
+	t.Helper()
+	found := make(map[place]int64)
+	if err := (&promises{}).readSamples(s, found); err != nil {
+		t.Fatal(err)
+	}
+	values := make(map[int64]int64)
+	for at, v := range found {
+		if n := (at.ms - crashOrigin) / 1000; at.series == c.Metric+" "+mustGet(c.Tags, "n") && n >= from && n < to {
+			values[n] = v
+		}
+	}
+	return values
+}
+
+// overwrite writes value to the samples with numbers in [from, to).
+func (c *crashSeries) overwrite(t *testing.T, s *Store, from, to, value int64) {
+	t.Helper()
+	ref, err := s.Create(context.Background(), c.Series)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b store.Batch
+	b.Reset(s.Epoch())
+	for i := from; i < to; i++ {
+		b.AddLong(ref, crashOrigin+i*1000, value, 0)
+	}
+	if err := s.Append(context.Background(), &b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestDeleteAfterALostDelete loses a deletion that a merge has applied already:
+// to a power cut before the log was synced, or to a log that failed. The next one
+// works all the same, before and after merges and restarts.
+func TestDeleteAfterALostDelete(t *testing.T) {
+	for _, lost := range []string{"power cut", "log failure"} {
+		t.Run(lost, func(t *testing.T) {
+			mem := vfs.NewCrashableMem()
+			var broken atomic.Bool
+			fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if broken.Load() && strings.Contains(op.Path, "/"+logName+"/") && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+					return syscall.EIO
+				}
+				return nil
+			}))
+			cfg := quietConfig("interval")
+			s := mustOpen(t, fs, cfg)
+			c := newCrashSeries(1)[0]
+			c.writeOnce(context.Background(), s, 1000)
+			s.must(t, s.checkpoint())
+			s.must(t, erase(s, 0, 100))
+			if _, err := s.wal.Load().Rotate(); err != nil { // the log is synced up to here
+				t.Fatal(err)
+			}
+			c.overwrite(t, s, 999, 1000, 999)
+			broken.Store(lost == "log failure")
+			if err := erase(s, 100, 200); (err != nil) != broken.Load() {
+				t.Fatal(err)
+			}
+			s.must(t, s.maintain(context.Background())) // applies both
+			disk := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 0, RNG: rand.New(rand.NewPCG(1, 1))})
+			broken.Store(false)
+			s.Close()
+
+			for restart := range int64(4) {
+				s = mustOpen(t, disk, cfg)
+				from := 200 + 100*restart
+				if n := len(c.remaining(t, s, from, from+100)); n != 100 {
+					t.Fatalf("start %d: %d samples of 100 before the delete", restart, n)
+				}
+				s.must(t, erase(s, from, from+100))
+				if n := len(c.remaining(t, s, 0, from+100)); n != 0 {
+					t.Fatalf("start %d: %d samples are there after the delete", restart, n)
+				}
+				s.must(t, s.maintain(context.Background()))
+				if restart%2 == 0 {
+					s.must(t, s.checkpoint())
+				}
+				if n := len(c.remaining(t, s, 0, from+100)); n != 0 {
+					t.Fatalf("start %d: %d samples are back after a merge", restart, n)
+				}
+				s.must(t, s.Close())
+			}
+		})
+	}
+}
+
+func (s *Store) must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLostDeleteRevealsNothing loses a deletion to a power cut after a merge has
+// applied it to a file with newer samples. The older ones of the same times, in a
+// file that was not merged, must not come back.
+func TestLostDeleteRevealsNothing(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	s := mustOpen(t, mem, quietConfig("interval"))
+	c := newCrashSeries(1)[0]
+	c.overwrite(t, s, 0, 10_000, 1)
+	s.must(t, s.checkpoint())
+	c.overwrite(t, s, 100, 120, 2)
+	s.must(t, s.checkpoint())
+	s.must(t, erase(s, 100, 120))
+	s.must(t, s.maintain(context.Background()))
+	if files := s.Usage().Files; files != 1 {
+		t.Fatalf("%d files: the newer one should have gone, the older not been merged", files)
+	}
+	disk := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 0, RNG: rand.New(rand.NewPCG(1, 1))})
+	s.Close()
+	s = mustOpen(t, disk, quietConfig("interval"))
+	defer s.Close()
+	for n, v := range c.remaining(t, s, 100, 120) {
+		if v != 2 {
+			t.Fatalf("sample %d is %d, which was overwritten", n, v)
+		}
+	}
+}
+
+// TestRecordsLargerThanTheBuffer: a batch, and a deletion, that the log's buffer
+// does not hold are taken, and so is what follows them.
+func TestRecordsLargerThanTheBuffer(t *testing.T) {
+	cfg := quietConfig("fsync")
+	cfg.Log.BufferBytes = 4 * units.KiB
+	mem := vfs.NewCrashableMem()
+	s := mustOpen(t, mem, cfg)
+	all := newCrashSeries(2000)
+	ctx := context.Background()
+	var b store.Batch
+	b.Reset(s.Epoch())
+	for i, c := range all {
+		if i%2 == 0 { // the deletion's ids do not compress
+			c.Series.Metric = "other"
+		}
+		ref, err := s.Create(ctx, c.Series)
+		s.must(t, err)
+		for n := range int64(5) {
+			b.AddLong(ref, crashOrigin+n*1000, rand.Int64(), 0)
+		}
+	}
+	s.must(t, s.Append(ctx, &b))
+	s.must(t, s.Delete(ctx, store.Deletion{Metric: "other", Range: model.AllTime}))
+	all[1].appendUntil(t, s, true)
+	s.must(t, s.Healthy())
+	s = reopenAfterKill(t, mem, s)
+	defer s.Close()
+	if n := s.SeriesCount(); n != len(all)/2 {
+		t.Errorf("%d series after a restart, want %d", n, len(all)/2)
+	}
+}
+
+// TestShutdownIsNoFailure: requests that meet a closing store get ErrClosed, and
+// nobody is told that the log failed.
+func TestShutdownIsNoFailure(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), quietConfig("fsync"))
+	c := newCrashSeries(1)[0]
+	c.writeOnce(context.Background(), s, 10)
+	s.must(t, s.wal.Load().Close()) // as Close does, while requests are under way
+	var b store.Batch
+	b.Reset(s.Epoch())
+	ref, err := s.Create(context.Background(), c.Series)
+	s.must(t, err)
+	b.AddLong(ref, crashOrigin, 1, 0)
+	if err := s.Append(context.Background(), &b); err != store.ErrClosed {
+		t.Errorf("Append: %v, want ErrClosed", err)
+	}
+	if err := erase(s, 0, 1); err != store.ErrClosed {
+		t.Errorf("Delete: %v, want ErrClosed", err)
+	}
+	if s.failure.Load() != nil {
+		t.Errorf("the store has failed: %v", s.failure.Load())
+	}
+	s.Close()
+}
