@@ -30,14 +30,70 @@ func newGenerator(seed uint64, origin time.Time, expiry bool) *generator {
 }
 
 var (
-	genMetrics = []string{"load", "mem.free", "żółw", "\U0001f422"}
-	genTags    = map[string][]string{"host": {"a", "b", "ab", "\U0001f422", "\ue000"}, "dc": {"x", "y"}}
-	genTypes   = []model.Type{
+	genMetrics = []string{"load", "mem.free", "żółw", "\U0001f422", strings.Repeat("m", longName)}
+	genTags    = map[string][]string{
+		"host": {"a", "b", "ab", "\U0001f422", "\ue000", "\uffff", "a=b:c", "\x01", strings.Repeat("h", longName), strings.Repeat("h", longName-1) + "i"},
+		"dc":   {"x", "y"},
+	}
+	genTypes = []model.Type{
 		model.TypeLong, model.TypeLong, model.TypeDouble, model.TypeDouble, model.TypeDouble,
 		model.TypeString, model.TypeComplex, model.TypeNull, "acme.blob",
 	}
 	genPatterns = []string{"a.*", ".*b", "[a-z]+", ".", "a|x", "nothing"}
 )
+
+// longText does not fit the 16 bits of a length.
+var longText = strings.Repeat("0123456789abcdef", 4097)
+
+// longName is a length of names that senders may have: the default limits of
+// package ingest are not above it.
+const longName = 1024
+
+// Widths of partitions that stores are tested with: KairosDB's three weeks, and
+// an hour.
+var genWidths = []int64{1_814_400_000, 3_600_000}
+
+// awkwardTimes are the ends of int64, and borders of partitions at both ends
+// and around 1970.
+var awkwardTimes = func() []int64 {
+	times := []int64{
+		math.MinInt64, math.MinInt64 + 1, math.MaxInt64 - 1, math.MaxInt64, -1, 0, 1,
+		-62_135_596_800_000, 253_402_300_799_999, // years 1 and 9999
+	}
+	for _, width := range genWidths {
+		for _, border := range []int64{math.MinInt64 / width * width, -width, width, 700 * width, math.MaxInt64 / width * width} {
+			times = append(times, border-1, border, border+1)
+		}
+	}
+	return times
+}()
+
+// awkwardLongs are whole numbers at which codecs, statistics and conversions
+// to a double change their ways.
+var awkwardLongs = []int64{
+	math.MinInt64, math.MinInt64 + 1, math.MaxInt64, math.MaxInt64 - 1, -1, 0, 1,
+	1<<53 - 1, 1 << 53, 1<<53 + 1, -1<<53 + 1, -1 << 53, -1<<53 - 1,
+	math.MinInt32 - 1, math.MinInt32, math.MaxInt32, math.MaxInt32 + 1, math.MaxUint32, 1 << 62, 1e18, 100_000_000_000,
+}
+
+// awkwardDoubles are bits of doubles of which each is a case of its own
+// somewhere: zeros, infinities, NaNs with payloads, quiet and signalling,
+// denormals, the ends of exponents, numbers around 2^53 and 2^63, and decimals
+// that are no binary fractions.
+var awkwardDoubles = func() []uint64 {
+	bits := []uint64{
+		0x7ff8000000000000, 0x7ff8000000000001, 0x7ff0000000000001, 0xfff8000000000000, 0xffffffffffffffff, // NaN
+		0x0000000000000001, 0x000fffffffffffff, 0x800fffffffffffff, 0x0010000000000000, // denormals and the first that is none
+	}
+	for _, f := range []float64{
+		0, math.Copysign(0, -1), math.Inf(1), math.Inf(-1), math.MaxFloat64, -math.MaxFloat64,
+		1<<53 - 1, 1 << 53, 1<<53 + 2, 1 << 63, -1 << 63, 1 << 64, 1e15, 1e16, 1e22, 1e23, 1e300, 1e-300, 1e-5, 1e-7,
+		0.1, 0.3, 1.0 / 3, 123456.789, 99.99, -0.01,
+	} {
+		bits = append(bits, math.Float64bits(f))
+	}
+	return bits
+}()
 
 func pick[T any](g *generator, list []T) T { return list[g.rng.IntN(len(list))] }
 
@@ -138,9 +194,12 @@ func (g *generator) run(s model.Series) []scriptSample {
 		if n > 1 && g.chance(5) {
 			ms = g.time()
 		}
-		out[i] = scriptSample{series: s, timeMS: apart(ms, false), value: next(i), ttl: ttl}
-		if model.ExpiryMS(out[i].timeMS, ttl) <= g.nowMS {
-			out[i].timeMS = apart(ms, true)
+		out[i] = scriptSample{series: s, timeMS: ms, value: next(i), ttl: ttl}
+		if g.expiry {
+			out[i].timeMS = apart(ms, false)
+			if model.ExpiryMS(out[i].timeMS, ttl) <= g.nowMS {
+				out[i].timeMS = apart(ms, true)
+			}
 		}
 	}
 	return out
@@ -154,6 +213,12 @@ func (g *generator) recent() int64 {
 // apart moves a time so that samples that are gone on arrival never meet
 // others: whether they hide an earlier one of the same time is not promised.
 func apart(ms int64, goneOnArrival bool) int64 {
+	if ms < math.MinInt64+30 { // there is no room below
+		if goneOnArrival {
+			return math.MinInt64 + 35
+		}
+		return ms
+	}
 	ms -= (ms%10 + 10) % 10
 	if goneOnArrival {
 		return ms - 13
@@ -161,15 +226,14 @@ func apart(ms int64, goneOnArrival bool) int64 {
 	return ms
 }
 
-// time picks from few places, so that samples meet: the last seconds,
-// both sides of row borders, before 1970, and far away.
+// time picks from few places, so that samples meet: the last seconds, both
+// sides of partition borders, before 1970, and the ends of time.
 func (g *generator) time() int64 {
-	const row = 1_814_400_000
 	switch g.rng.IntN(10) {
 	case 0:
-		return row*int64(g.rng.IntN(5)-2) + 10*int64(g.rng.IntN(3)-1)
+		return pick(g, genWidths)*int64(g.rng.IntN(5)-2) + int64(g.rng.IntN(3)-1)
 	case 1:
-		return pick(g, []int64{-62_135_596_800_000, 253_402_300_799_990, -10, 0, 10})
+		return pick(g, awkwardTimes)
 	case 2:
 		return -1_000_000 + 1000*int64(g.rng.IntN(100))
 	case 3, 4:
@@ -180,7 +244,7 @@ func (g *generator) time() int64 {
 
 // values returns a source of values of type t with one of several habits.
 func (g *generator) values(t model.Type) func(i int) value {
-	habit, start := g.rng.IntN(5), g.rng.IntN(1000)
+	habit, start := g.rng.IntN(6), g.rng.IntN(1000)
 	switch t.Kind() {
 	case model.Long:
 		return func(i int) value { return value{bits: g.long(habit, start+i)} }
@@ -195,7 +259,7 @@ func (g *generator) values(t model.Type) func(i int) value {
 		if habit == 0 {
 			return value{data: strings.Repeat(string(rune('a'+i%20)), g.rng.IntN(40))}
 		}
-		return value{data: pick(g, []string{"", "ok", "failed", "\x00", "żółw \U0001f422"})}
+		return value{data: pick(g, []string{"", "ok", "failed", "\x00", "\xff\xfe", "\u2028", "żółw \U0001f422", longText})}
 	}
 }
 
@@ -207,6 +271,8 @@ func (g *generator) long(habit, i int) uint64 {
 		return g.rng.Uint64()
 	case 2:
 		return uint64(int64(-i * 1_000_003))
+	case 3:
+		return uint64(pick(g, awkwardLongs))
 	}
 	return uint64(i)
 }
@@ -218,8 +284,11 @@ func (g *generator) double(habit, i int) uint64 {
 	case 1:
 		return g.rng.Uint64()
 	case 2:
-		odd := []float64{math.Copysign(0, -1), math.Inf(1), math.NaN(), 5e-324, math.MaxFloat64}
-		return math.Float64bits(odd[i%len(odd)])
+		return pick(g, awkwardDoubles)
+	case 3: // one among plain ones
+		if g.chance(20) {
+			return pick(g, awkwardDoubles)
+		}
 	}
 	return math.Float64bits(float64(i*37%1000) / 100)
 }
@@ -237,11 +306,22 @@ func (g *generator) within() model.TimeRange {
 		r.EndMS = g.time()
 		return r
 	}
-	a, b := g.time()+int64(g.rng.IntN(3)-1), g.time()+int64(g.rng.IntN(3)-1)
+	a, b := g.around(), g.around()
 	if a > b && !g.chance(10) { // now and then a range that is empty
 		a, b = b, a
 	}
 	return model.TimeRange{StartMS: a, EndMS: b}
+}
+
+// around is a time that samples have, or one beside it.
+func (g *generator) around() int64 {
+	ms := g.time()
+	switch d := int64(g.rng.IntN(3) - 1); {
+	case d < 0 && ms == math.MinInt64, d > 0 && ms == math.MaxInt64:
+		return ms
+	default:
+		return ms + d
+	}
 }
 
 func (g *generator) read() op {
