@@ -1,12 +1,15 @@
 package ingest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/gzip"
@@ -28,43 +31,97 @@ type Body struct {
 // Release gives the memory back. Bytes must not be used after it.
 func (b *Body) Release() {
 	b.p.bodies.leave(b.taken)
-	if cap(b.Bytes) <= bodyKept {
-		buf := b.Bytes[:0]
-		bodyPool.Put(&buf)
-	}
+	keepBuffer(b.Bytes)
 	b.Bytes, b.taken = nil, 0
 }
 
-const (
-	bodyStep = 64 << 10 // first buffer; it doubles from there
-	bodyKept = 1 << 20  // larger buffers go back to the heap
-)
-
+// Buffers of these sizes are used again. A body begins with the first, and goes
+// to the next when it has filled one, so that it holds at most four times what
+// has arrived; beyond the last one, twice.
 var (
-	bodyPool = sync.Pool{New: func() any { buf := make([]byte, 0, bodyStep); return &buf }}
-	gzipPool sync.Pool // of *gzip.Reader
+	bufferSizes = [...]int{4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20}
+	bufferPools [len(bufferSizes)]sync.Pool
+	gzipPool    sync.Pool // of *gzip.Reader
 )
 
-// ReadBody reads a request's body whole, unpacking it when gzipped. Errors are
-// a *Fault (too large, not gzip, cut off), or ErrBusy when body_memory is used
-// up.
-func (p *Pipeline) ReadBody(w http.ResponseWriter, r *http.Request, gzipped bool) (*Body, error) {
-	src := io.Reader(http.MaxBytesReader(w, r.Body, int64(p.cfg.MaxBodyBytes)))
-	if gzipped {
-		zr, err := newGzipReader(src)
-		if err != nil {
-			return nil, p.bodyFault(err, true)
+// newBuffer returns an empty buffer of at least size bytes.
+func newBuffer(size int) []byte {
+	for i, n := range bufferSizes {
+		if size > n {
+			continue
 		}
-		defer gzipPool.Put(zr)
-		src = zr
+		if b, ok := bufferPools[i].Get().(*[]byte); ok {
+			return *b
+		}
+		return make([]byte, 0, n)
 	}
-	b, err := p.newBody(r.Context(), r.ContentLength, gzipped)
+	return make([]byte, 0, size)
+}
+
+func keepBuffer(b []byte) {
+	for i, n := range bufferSizes {
+		if cap(b) == n {
+			b = b[:0]
+			bufferPools[i].Put(&b)
+		}
+	}
+}
+
+// nextSize is the size of the buffer after one of size bytes, for a body of at
+// most this many bytes. The one byte more is for noticing its end.
+func nextSize(size int, most int64) int {
+	next := 2 * int64(size)
+	for _, n := range bufferSizes {
+		if n > size {
+			next = int64(n)
+			break
+		}
+	}
+	return int(max(int64(size)+1, min(next, most+1)))
+}
+
+// ReadBody reads a request's body whole, unpacking it when gzipped. A length
+// that is announced is only used to refuse: memory is taken for what has
+// arrived. A gzipped body is unpacked once it is there, so that a slow sender
+// does not hold what it unpacks to. Errors are a *Fault (too large, too slow,
+// not gzip, cut off), or ErrBusy when body_memory is used up.
+func (p *Pipeline) ReadBody(w http.ResponseWriter, r *http.Request, gzipped bool) (*Body, error) {
+	most := int64(p.cfg.MaxBodyBytes)
+	if r.ContentLength > most {
+		return nil, p.bodyFault(&tooLong{"ingest.max_body_bytes", most, r.ContentLength, readingBody}, false)
+	}
+	limit := &tooLong{"ingest.max_body_bytes", most, most + 1, readingBody}
+	if !gzipped && most > int64(p.cfg.MaxUnpackedBytes) {
+		limit = p.unpackedTooLong()
+	}
+	pace := newPace(r.Body, http.NewResponseController(w))
+	defer pace.stop()
+	length := r.ContentLength
+	if length < 0 {
+		length = limit.max
+	}
+	wire, err := p.fill(r.Context(), pace, length, limit)
 	if err != nil {
-		return nil, err
+		return nil, p.bodyFault(err, false)
 	}
-	if err := b.fill(src); err != nil {
-		b.Release()
-		return nil, p.bodyFault(err, gzipped)
+	if !gzipped {
+		return wire, nil
+	}
+	pace.stop()
+	defer wire.Release()
+	return p.unpack(r.Context(), wire.Bytes)
+}
+
+func (p *Pipeline) unpack(ctx context.Context, packed []byte) (*Body, error) {
+	zr, err := newGzipReader(bytes.NewReader(packed))
+	if err != nil {
+		return nil, &Fault{Reason: BadSyntax, Text: notGzip}
+	}
+	defer gzipPool.Put(zr)
+	limit := p.unpackedTooLong()
+	b, err := p.fill(ctx, zr, limit.max, limit)
+	if err != nil {
+		return nil, p.bodyFault(err, true)
 	}
 	return b, nil
 }
@@ -80,83 +137,137 @@ func newGzipReader(src io.Reader) (*gzip.Reader, error) {
 	return gzip.NewReader(src)
 }
 
-// newBody makes room for the length that the client announces, which is not
-// believed beyond the limit.
-func (p *Pipeline) newBody(ctx context.Context, length int64, gzipped bool) (*Body, error) {
-	size := int64(bodyStep)
-	if !gzipped && length > 0 {
-		size = min(length+1, int64(p.cfg.MaxUnpackedBytes))
-	}
-	ctx, cancel := context.WithTimeout(ctx, p.cfg.BusyWait)
-	defer cancel()
-	taken, waited, err := p.bodies.enter(ctx, size)
-	if waited {
-		p.metrics.waits.WithLabelValues("bodies").Inc()
-	}
-	if err != nil {
-		return nil, ErrBusy
-	}
-	b := &Body{p: p, taken: taken}
-	b.Bytes = *bodyPool.Get().(*[]byte)
-	if int64(cap(b.Bytes)) < size {
-		b.Bytes = make([]byte, 0, size)
-	}
-	return b, nil
+// A tooLong is a body beyond a limit.
+type tooLong struct {
+	key       string
+	max, need int64
+	doing     string
 }
 
-// errTooLong is the fault of unpacking beyond max_unpacked_bytes.
-var errTooLong = errors.New("unpacked body is too long")
+const readingBody = "reading the request body; send it in smaller pieces"
 
-func (b *Body) fill(src io.Reader) error {
-	limit := int64(b.p.cfg.MaxUnpackedBytes)
+func (e *tooLong) Error() string { return e.key }
+
+func (p *Pipeline) unpackedTooLong() *tooLong {
+	most := int64(p.cfg.MaxUnpackedBytes)
+	return &tooLong{"ingest.max_unpacked_bytes", most, most + 1, "unpacking the request body; send it in smaller pieces"}
+}
+
+// fill reads src, which has most bytes as far as is known, into memory.
+func (p *Pipeline) fill(ctx context.Context, src io.Reader, most int64, limit *tooLong) (*Body, error) {
+	b := &Body{p: p}
+	if _, err := b.grow(ctx, bufferSizes[0]); err != nil {
+		return nil, err
+	}
 	for {
 		if len(b.Bytes) == cap(b.Bytes) {
-			if err := b.grow(); err != nil {
-				return err
+			waited, err := b.grow(ctx, nextSize(cap(b.Bytes), min(most, limit.max)))
+			if err != nil {
+				b.Release()
+				return nil, err
+			}
+			if pace, ok := src.(*pace); ok && waited {
+				pace.restart() // it was not the sender who held up
 			}
 		}
 		n, err := src.Read(b.Bytes[len(b.Bytes):cap(b.Bytes)])
 		b.Bytes = b.Bytes[:len(b.Bytes)+n]
-		if int64(len(b.Bytes)) > limit {
-			return errTooLong
+		if int64(len(b.Bytes)) > limit.max {
+			err = limit
 		}
 		if err == io.EOF {
-			return nil
+			return b, nil
 		}
 		if err != nil {
-			return err
+			b.Release()
+			return nil, err
 		}
 	}
 }
 
-func (b *Body) grow() error {
-	larger := 2 * cap(b.Bytes)
-	if need := int64(larger) - b.taken; need > 0 {
-		if !b.p.bodies.tryGrow(need) {
-			return ErrBusy
-		}
-		b.taken += need
+// grow gives b a buffer of size bytes. It waits for room for at most busy_wait.
+func (b *Body) grow(ctx context.Context, size int) (waited bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, b.p.cfg.BusyWait)
+	defer cancel()
+	taken, waited, err := b.p.bodies.enter(ctx, int64(size)-b.taken)
+	if waited {
+		b.p.metrics.waits.WithLabelValues("bodies").Inc()
 	}
-	buf := make([]byte, len(b.Bytes), larger)
-	copy(buf, b.Bytes)
-	b.Bytes = buf
-	return nil
+	if err != nil {
+		return waited, ErrBusy
+	}
+	b.taken += taken
+	larger := append(newBuffer(size), b.Bytes...)
+	keepBuffer(b.Bytes)
+	b.Bytes = larger
+	return waited, nil
+}
+
+// A body must come at this rate at least, so that slow senders do not hold the
+// memory of others. Less than paceBytes may come in the last paceTime.
+const (
+	paceBytes = 32 << 10
+	paceTime  = 10 * time.Second
+)
+
+// errSlow is the fault of a body that comes slower than that.
+var errSlow = fmt.Errorf("less than %d KiB of the request body arrived in %s", paceBytes>>10, paceTime)
+
+// A pace reads from a sender that must be quick enough.
+type pace struct {
+	src     io.Reader
+	control *http.ResponseController
+	left    int // bytes until the time begins again
+	timer   *time.Timer
+	late    atomic.Bool
+}
+
+func newPace(src io.Reader, control *http.ResponseController) *pace {
+	p := &pace{src: src, control: control, left: paceBytes}
+	p.timer = time.AfterFunc(paceTime, func() {
+		p.late.Store(true)
+		p.control.SetReadDeadline(time.Now()) // a Read that blocks returns
+	})
+	return p
+}
+
+func (p *pace) Read(b []byte) (int, error) {
+	n, err := p.src.Read(b)
+	if p.late.Load() && err != io.EOF {
+		return n, errSlow
+	}
+	if p.left -= n; p.left <= 0 {
+		p.restart()
+	}
+	return n, err
+}
+
+func (p *pace) restart() {
+	p.left = paceBytes
+	if p.timer.Stop() {
+		p.timer.Reset(paceTime)
+	}
+}
+
+// stop ends the supervision. It may be called twice.
+func (p *pace) stop() {
+	if p.timer.Stop() || !p.late.Load() {
+		return
+	}
+	p.control.SetReadDeadline(time.Time{}) // it was late at the very end
 }
 
 // bodyFault tells the sender's faults from broken connections.
-func (p *Pipeline) bodyFault(err error, gzipped bool) error {
-	var tooLarge *http.MaxBytesError
+func (p *Pipeline) bodyFault(err error, unpacking bool) error {
+	var limit *tooLong
 	switch {
 	case errors.Is(err, ErrBusy):
 		return err
-	case errors.As(err, &tooLarge):
-		return limitFault(BodyTooLarge, "ingest.max_body_bytes", tooLarge.Limit, tooLarge.Limit+1, "reading the request body; send it in smaller pieces")
-	case errors.Is(err, errTooLong):
-		limit := int64(p.cfg.MaxUnpackedBytes)
-		return limitFault(BodyTooLarge, "ingest.max_unpacked_bytes", limit, limit+1, "unpacking the request body; send it in smaller pieces")
-	case gzipped && (errors.Is(err, gzip.ErrHeader) || errors.Is(err, io.EOF)):
-		return &Fault{Reason: BadSyntax, Text: notGzip}
-	case gzipped && (errors.Is(err, gzip.ErrChecksum) || errors.Is(err, io.ErrUnexpectedEOF) || isCorrupt(err)):
+	case errors.As(err, &limit):
+		return limitFault(BodyTooLarge, limit.key, limit.max, limit.need, limit.doing)
+	case errors.Is(err, errSlow):
+		return &Fault{Reason: TooSlow, Text: err.Error()}
+	case unpacking && (errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum) || errors.Is(err, io.ErrUnexpectedEOF) || isCorrupt(err)):
 		return Faultf(BadSyntax, "compressed body is damaged: %v", err)
 	}
 	return &Fault{Reason: Unterminated, Text: fmt.Sprintf("read request body: %v", err), Err: err}
@@ -209,6 +320,15 @@ func OutcomeOf(err error) Outcome {
 		return Busy
 	}
 	return Internal
+}
+
+// StatusOf is the HTTP status of an error that is the sender's fault.
+func StatusOf(err error) int {
+	var f *Fault
+	if errors.As(err, &f) && f.Reason == TooSlow {
+		return http.StatusRequestTimeout
+	}
+	return http.StatusBadRequest
 }
 
 func isCorrupt(err error) bool {

@@ -90,8 +90,8 @@ func (c Config) Validate() error {
 	if c.DefaultTTL < 0 || c.DefaultTTL > model.MaxTTL*time.Second || c.DefaultTTL%time.Second != 0 {
 		errs = append(errs, fmt.Errorf("default_ttl: is %s, must be whole seconds from 0 to %s", c.DefaultTTL, model.MaxTTL*time.Second))
 	}
-	if c.MaxUnpackedBytes > 0 && c.BodyMemory < c.MaxUnpackedBytes {
-		errs = append(errs, fmt.Errorf("body_memory: is %s, must hold at least one body of max_unpacked_bytes, %s", c.BodyMemory, c.MaxUnpackedBytes))
+	if whole := c.MaxBodyBytes + c.MaxUnpackedBytes; c.MaxUnpackedBytes > 0 && c.BodyMemory < whole {
+		errs = append(errs, fmt.Errorf("body_memory: is %s, must hold at least one body as it is sent and unpacked, max_body_bytes + max_unpacked_bytes, %s", c.BodyMemory, whole))
 	}
 	if c.MaxUnpackedBytes > 2*units.GiB {
 		errs = append(errs, fmt.Errorf("max_unpacked_bytes: is %s, must be at most 2GiB", c.MaxUnpackedBytes))

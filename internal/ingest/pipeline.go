@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"varve/internal/store"
 )
@@ -33,7 +34,7 @@ type Pipeline struct {
 	metrics  *metrics
 	inFlight *gate // samples
 	bodies   *gate // bytes
-	newcomer *bucket
+	newcomer *rate.Limiter
 	culprits *culprits
 	rejected *rejectedRing
 	aliases  atomic.Pointer[aliasCache]
@@ -57,9 +58,9 @@ func New(appender store.Appender, cfg Config, o Options) *Pipeline {
 		appender: appender,
 		cfg:      cfg,
 		now:      o.Now,
-		inFlight: &gate{max: int64(cfg.MaxSamplesInFlight)},
-		bodies:   &gate{max: int64(cfg.BodyMemory)},
-		newcomer: newBucket(cfg.NewSeriesPerSecond, cfg.NewSeriesBurst, o.Now()),
+		inFlight: newGate(int64(cfg.MaxSamplesInFlight)),
+		bodies:   newGate(int64(cfg.BodyMemory)),
+		newcomer: rate.NewLimiter(rate.Limit(cfg.NewSeriesPerSecond), cfg.NewSeriesBurst),
 		rejected: newRejectedRing(cfg.RejectedKept, o.Logger),
 		culprits: &culprits{
 			largest: culpritText{ask: o.Largest, what: "most series:"},

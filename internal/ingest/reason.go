@@ -26,6 +26,7 @@ const (
 	ValueTooLong                // string value
 	LineTooLong                 //
 	BodyTooLarge                //
+	TooSlow                     // a body that comes slower than the least rate
 	Unterminated                // last line of a connection, without its end
 	NewSeriesRate               // new_series_per_second
 	MaxSeries                   // max_series
@@ -38,7 +39,7 @@ var reasonNames = [reasons]string{
 	"bad_command", "bad_syntax", "bad_name", "bad_tag", "no_tags", "bad_time",
 	"bad_value", "not_finite", "bad_type", "bad_ttl", "bad_utf8", "name_too_long",
 	"too_many_tags", "value_too_long", "line_too_long", "body_too_large",
-	"unterminated", "new_series_rate", "max_series", "unavailable", "refused",
+	"too_slow", "unterminated", "new_series_rate", "max_series", "unavailable", "refused",
 }
 
 func (r Reason) String() string { return reasonNames[r] }

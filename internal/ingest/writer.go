@@ -293,7 +293,9 @@ func (w *Writer) create(typ model.Type, n *Names) (store.Ref, error) {
 		return 0, limitFault(MaxSeries, "ingest.max_series", int64(cfg.MaxSeries), int64(have)+1, what)
 	}
 	w.p.culprits.warn(now, have, cfg.MaxSeries)
-	if !w.p.newcomer.take(now) {
+	place := w.p.newcomer.ReserveN(now, 1)
+	if !place.OK() || place.DelayFrom(now) > 0 {
+		place.CancelAt(now)
 		what := "new series " + Brief(n.Metric) + w.p.culprits.fastest.get(now)
 		return 0, limitFault(NewSeriesRate, "ingest.new_series_per_second", int64(cfg.NewSeriesPerSecond), 0, what)
 	}
@@ -307,7 +309,7 @@ func (w *Writer) create(typ model.Type, n *Names) (store.Ref, error) {
 	}
 	ref, err := w.p.appender.Create(w.ctx, model.Series{Metric: strings.Clone(n.Metric), Tags: tags, Type: typ})
 	if err != nil {
-		w.p.newcomer.put()
+		place.CancelAt(now) // not used
 		return 0, createFault(fmt.Errorf("create a series of metric %s: %w", Brief(n.Metric), err))
 	}
 	w.p.metrics.created.Inc()

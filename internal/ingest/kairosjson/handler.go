@@ -97,7 +97,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error, told [
 	case ingest.Busy:
 		httpapi.WriteBusy(w)
 	case ingest.Caller:
-		httpapi.WriteErrors(w, http.StatusBadRequest, append(told, err.Error())...)
+		httpapi.WriteErrors(w, ingest.StatusOf(err), append(told, ingest.Message(err.Error()))...)
 	default:
 		h.log.Error("datapoints not stored", "remote", r.RemoteAddr, "error", err)
 		setHeaders(w)

@@ -153,11 +153,11 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case ingest.Busy:
 		httpapi.WriteBusy(w)
 	case ingest.Caller:
-		status := http.StatusBadRequest
+		status := ingest.StatusOf(err)
 		if errors.As(err, &f) && f.Reason == ingest.BodyTooLarge {
 			status = http.StatusRequestEntityTooLarge
 		}
-		writeError(w, status, err.Error(), "")
+		writeError(w, status, ingest.Message(err.Error()), "")
 	default:
 		h.log.Error("put not stored", "remote", r.RemoteAddr, "error", err)
 		writeError(w, http.StatusInternalServerError, err.Error(), "")

@@ -1,0 +1,322 @@
+package ingest_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/ingest"
+	"varve/internal/ingest/ingesttest"
+	"varve/internal/units"
+)
+
+// readBody reads a request with this body, which announces length bytes.
+func readBody(p *ingest.Pipeline, w http.ResponseWriter, src io.Reader, length int64, gzipped bool) (*ingest.Body, error) {
+	r := httptest.NewRequest(http.MethodPost, "/", src)
+	r.ContentLength = length
+	return p.ReadBody(w, r, gzipped)
+}
+
+func held(t *testing.T, reg *prometheus.Registry) int {
+	t.Helper()
+	return int(ingesttest.Counters(t, reg, "varve_ingest_body_bytes")[""])
+}
+
+func pack(members ...string) []byte {
+	var b bytes.Buffer
+	for _, s := range members {
+		z := gzip.NewWriter(&b)
+		io.WriteString(z, s)
+		z.Close()
+	}
+	return b.Bytes()
+}
+
+func TestAnnouncedLengthRefusesAtOnce(t *testing.T) {
+	p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) { c.MaxBodyBytes = 1000 })
+	src, _ := io.Pipe() // nothing ever comes
+	_, err := readBody(p, httptest.NewRecorder(), src, 1<<40, false)
+	if want := "limit ingest.max_body_bytes of 1000 reached, at least 1099511627776 needed: reading the request body; send it in smaller pieces"; err == nil || err.Error() != want {
+		t.Errorf("%v", err)
+	}
+	if n := held(t, reg); n != 0 {
+		t.Errorf("%d bytes held", n)
+	}
+}
+
+// What is announced takes no memory, nor does what a packed body would unpack to
+// before it is there.
+func TestBodiesThatDoNotComeTakeNoMemory(t *testing.T) {
+	p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
+	bomb := pack(strings.Repeat("x", 64<<20))
+	const senders = 20
+	type sender struct {
+		w    *io.PipeWriter
+		sent int
+	}
+	var all []sender
+	ends := make(chan error, senders)
+	for i := range senders {
+		src, w := io.Pipe()
+		gzipped := i%2 == 0
+		length, first := int64(60<<20), bytes.Repeat([]byte("x"), 3000)
+		if gzipped {
+			length, first = int64(len(bomb)), bomb[:len(bomb)/2]
+		}
+		go func() {
+			b, err := readBody(p, httptest.NewRecorder(), src, length, gzipped)
+			if err == nil {
+				b.Release()
+			}
+			ends <- err
+		}()
+		w.Write(first) // returns when it was read
+		all = append(all, sender{w, len(first)})
+	}
+	sent := 0
+	for _, s := range all {
+		sent += s.sent
+	}
+	if n := held(t, reg); n > 4*sent+senders*4096 {
+		t.Errorf("%d bytes held for %d that came", n, sent)
+	}
+	b, err := readBody(p, httptest.NewRecorder(), strings.NewReader("[]"), 2, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Release()
+	for _, s := range all {
+		s.w.CloseWithError(io.ErrUnexpectedEOF)
+		if err := <-ends; err == nil {
+			t.Error("a body that was cut off was taken")
+		}
+	}
+	if n := held(t, reg); n != 0 {
+		t.Errorf("%d bytes still held", n)
+	}
+}
+
+func TestBodyLimitsAreExact(t *testing.T) {
+	const most = 100_000
+	p, _ := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) { c.MaxBodyBytes, c.MaxUnpackedBytes = most, most })
+	for _, gzipped := range []bool{false, true} {
+		for _, announced := range []bool{false, true} {
+			for n, ok := range map[int]bool{0: true, 1: true, 4096: true, 4097: true, most - 1: true, most: true, most + 1: false, 3 * most: false} {
+				text := strings.Repeat("y", n)
+				body := []byte(text)
+				if gzipped {
+					body = pack(text)
+				}
+				length := int64(-1)
+				if announced {
+					length = int64(len(body))
+				}
+				b, err := readBody(p, httptest.NewRecorder(), bytes.NewReader(body), length, gzipped)
+				var f *ingest.Fault
+				switch {
+				case ok && err != nil:
+					t.Errorf("%d bytes, gzip %v: %v", n, gzipped, err)
+				case ok && string(b.Bytes) != text:
+					t.Errorf("%d bytes, gzip %v: read %d", n, gzipped, len(b.Bytes))
+				case !ok && (!errors.As(err, &f) || f.Reason != ingest.BodyTooLarge):
+					t.Errorf("%d bytes, gzip %v: %v", n, gzipped, err)
+				}
+				if b != nil {
+					b.Release()
+				}
+			}
+		}
+	}
+}
+
+func TestPackedBodies(t *testing.T) {
+	p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) { c.MaxUnpackedBytes = 1 << 20 })
+	good := pack("hello")
+	wrongSum := bytes.Clone(good)
+	wrongSum[len(wrongSum)-8] ^= 1
+	wrongLength := bytes.Clone(good)
+	wrongLength[len(wrongLength)-1] ^= 1
+	for name, c := range map[string]struct {
+		body []byte
+		want string // text, or the beginning of the fault after "! "
+	}{
+		"one member":        {good, "hello"},
+		"several members":   {pack("hel", "", "lo"), "hello"},
+		"nothing":           {nil, "! Not in GZIP format"},
+		"not gzip":          {[]byte("[]"), "! Not in GZIP format"},
+		"cut in the header": {good[:5], "! Not in GZIP format"},
+		"cut in the data":   {good[:len(good)-10], "! compressed body is damaged"},
+		"cut in the sum":    {good[:len(good)-3], "! compressed body is damaged"},
+		"wrong sum":         {wrongSum, "! compressed body is damaged"},
+		"wrong length":      {wrongLength, "! compressed body is damaged"},
+		"garbage behind":    {append(bytes.Clone(good), "garbage"...), "! compressed body is damaged"},
+		"packed twice":      {pack(string(good)), string(good)},
+		"bomb":              {pack(strings.Repeat("0", 100<<20)), "! limit ingest.max_unpacked_bytes of 1048576 reached"},
+		"bomb of members":   {bytes.Repeat(pack(strings.Repeat("0", 1<<10)), 2000), "! limit ingest.max_unpacked_bytes of 1048576 reached"},
+	} {
+		b, err := readBody(p, httptest.NewRecorder(), bytes.NewReader(c.body), int64(len(c.body)), true)
+		if err != nil {
+			if want, ok := strings.CutPrefix(c.want, "! "); !ok || !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if string(b.Bytes) != c.want {
+			t.Errorf("%s: %.20q", name, b.Bytes)
+		}
+		b.Release()
+	}
+	if n := held(t, reg); n != 0 {
+		t.Errorf("%d bytes still held", n)
+	}
+}
+
+// A body waits for room and then goes on; without room in time it is refused and
+// leaves nothing behind.
+func TestBodyWaitsForRoomWhileItGrows(t *testing.T) {
+	p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) {
+		c.BodyMemory, c.MaxUnpackedBytes, c.BusyWait = 300<<10, 300<<10, time.Minute
+	})
+	first, err := readBody(p, httptest.NewRecorder(), strings.NewReader(strings.Repeat("x", 200<<10)), 200<<10, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := make(chan error)
+	go func() {
+		b, err := readBody(p, httptest.NewRecorder(), strings.NewReader(strings.Repeat("y", 250<<10)), 250<<10, false)
+		if err == nil {
+			b.Release()
+		}
+		second <- err
+	}()
+	select {
+	case err := <-second:
+		t.Fatalf("there was no room: %v", err)
+	case <-time.After(20 * time.Millisecond):
+	}
+	first.Release()
+	if err := <-second; err != nil {
+		t.Error(err)
+	}
+	if n := held(t, reg); n != 0 {
+		t.Errorf("%d bytes still held", n)
+	}
+	if n := ingesttest.Counters(t, reg, "varve_ingest_waits_total")["bodies"]; n != 1 {
+		t.Errorf("%v waits counted", n)
+	}
+}
+
+// drip is a body that comes in pieces at a steady rate.
+type drip struct {
+	piece, left int
+	every       time.Duration
+}
+
+func (d *drip) Read(b []byte) (int, error) {
+	if d.left == 0 {
+		return 0, io.EOF
+	}
+	time.Sleep(d.every)
+	n := min(d.piece, d.left, len(b))
+	d.left -= n
+	return copy(b, bytes.Repeat([]byte("x"), n)), nil
+}
+
+func TestSlowBodies(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		body   drip
+		reason ingest.Reason // 0: it is taken
+		within time.Duration
+	}{
+		{"a byte a second", drip{1, 1 << 20, time.Second}, ingest.TooSlow, 11 * time.Second},
+		{"just too slow", drip{3 << 10, 1 << 20, time.Second}, ingest.TooSlow, 11 * time.Second},
+		{"just quick enough", drip{4 << 10, 1 << 20, time.Second}, 0, 5 * time.Minute},
+		{"small and slow", drip{1, 8, time.Second}, 0, 9 * time.Second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
+				began := time.Now()
+				want := c.body.left
+				b, err := readBody(p, httptest.NewRecorder(), &c.body, -1, false)
+				if took := time.Since(began); took > c.within {
+					t.Errorf("took %s", took)
+				}
+				var f *ingest.Fault
+				switch {
+				case c.reason == 0 && (err != nil || len(b.Bytes) != want):
+					t.Errorf("%v", err)
+				case c.reason != 0 && (!errors.As(err, &f) || f.Reason != c.reason || ingest.StatusOf(err) != http.StatusRequestTimeout):
+					t.Errorf("%v", err)
+				}
+				if b != nil {
+					b.Release()
+				}
+				if n := held(t, reg); n != 0 {
+					t.Errorf("%d bytes still held", n)
+				}
+			})
+		})
+	}
+}
+
+// A silent is a connection on which nothing comes until its deadline.
+type silent struct {
+	http.ResponseWriter
+	passed chan struct{}
+}
+
+func (s *silent) SetReadDeadline(at time.Time) error {
+	if !at.IsZero() {
+		close(s.passed)
+	}
+	return nil
+}
+
+func (s *silent) Read([]byte) (int, error) {
+	<-s.passed
+	return 0, os.ErrDeadlineExceeded
+}
+
+func TestSilentBodyIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
+		s := &silent{httptest.NewRecorder(), make(chan struct{})}
+		began := time.Now()
+		_, err := readBody(p, s, s, 10, false)
+		var f *ingest.Fault
+		if !errors.As(err, &f) || f.Reason != ingest.TooSlow || time.Since(began) != 10*time.Second {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+	})
+}
+
+// The time that a body waits for room is not its sender's.
+func TestWaitForRoomIsNotTheSendersFault(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, _ := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) {
+			c.BodyMemory, c.MaxUnpackedBytes, c.BusyWait = 64*units.KiB, 64*units.KiB, time.Minute
+		})
+		first, err := readBody(p, httptest.NewRecorder(), strings.NewReader(strings.Repeat("x", 40<<10)), 40<<10, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.AfterFunc(8*time.Second, first.Release)
+		second, err := readBody(p, httptest.NewRecorder(), &drip{8 << 10, 40 << 10, time.Second}, 40<<10, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		second.Release()
+	})
+}
