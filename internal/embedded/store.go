@@ -64,8 +64,6 @@ type Store struct {
 	pending       *swap // a checkpoint that failed half way; guarded by checkpointing
 
 	merging    sync.Mutex
-	mergesWait bool // for space, and it was logged; guarded by merging
-
 	backingUp  sync.Mutex // one backup at a time; taken before all others
 	installing sync.Mutex
 
@@ -88,7 +86,7 @@ type Store struct {
 
 	nextFile atomic.Uint64
 	failure  atomic.Pointer[store.UnavailableError] // set once: the store takes no more writes
-	blocked  atomic.Pointer[blockage]               // while the disk has no space
+	blocked  atomic.Pointer[store.UnavailableError] // while the disk has no space
 
 	checkpointFailed atomic.Pointer[error] // last checkpoint's error, nil after a good one
 	full             chan struct{}         // wakes the checkpointer
@@ -126,8 +124,8 @@ func (s *Store) Healthy() error {
 	if e := s.failure.Load(); e != nil {
 		return e
 	}
-	if b := s.blocked.Load(); b != nil {
-		return s.blockageError(b)
+	if e := s.blocked.Load(); e != nil {
+		return e
 	}
 	if err := s.wal.Load().Err(); err != nil {
 		return &store.UnavailableError{Reason: "the write-ahead log failed; restart the server when the disk is well", Err: err}
