@@ -126,7 +126,7 @@ func (a *API) export(w http.ResponseWriter, r *http.Request) {
 
 func (a *API) exportAll(r *http.Request, metrics []string, within model.TimeRange, out io.Writer) error {
 	one := func(metric string) error {
-		n, err := Export(r.Context(), a.store, metric, within, out, nil)
+		n, err := Export(r.Context(), a.store, metric, within, out)
 		a.exported.Add(float64(n.Points))
 		return err
 	}
