@@ -26,22 +26,20 @@ type backend struct {
 	checks           []server.Check
 	largest, fastest func(limit int) []ingest.Culprit
 
-	// reload applies what of a new configuration can change while the server
-	// runs, and says what that was. nil: nothing can.
-	reload func(config.Config) (string, error)
+	settings []reloadable
 }
 
 // openBackend opens the store that the configuration names.
-func openBackend(c config.Config, registry *prometheus.Registry, log *slog.Logger) (*backend, error) {
+func openBackend(c config.Config, opening *embedded.Opening, registry *prometheus.Registry, log *slog.Logger) (*backend, error) {
 	if c.Store == config.Cassandra {
 		return openCassandra(c, registry, log)
 	}
-	return openEmbedded(c, registry, log)
+	return openEmbedded(c, opening, registry, log)
 }
 
-func openEmbedded(c config.Config, registry *prometheus.Registry, log *slog.Logger) (*backend, error) {
+func openEmbedded(c config.Config, opening *embedded.Opening, registry *prometheus.Registry, log *slog.Logger) (*backend, error) {
 	s, err := embedded.Open(vfs.Default, c.DataDir, c.Embedded, embedded.Options{
-		Registerer: registry, Logger: log,
+		Registerer: registry, Logger: log, Opening: opening,
 		Fatal: func(reason string) {
 			log.Error(reason + "; the server ends, and what it has acknowledged is in the log: when the disk is well, start it again")
 			os.Exit(1)

@@ -40,7 +40,7 @@ func backup(t terminal, args []string) error {
 		return err
 	}
 	if !l.online() {
-		l.flags["http-addr"] = "127.0.0.1:8080"
+		l.flags["http-addr"] = defaultServer
 	}
 	response, err := l.call(http.MethodPost, "/admin/backup", backupRequest{Dir: l.flags["to"]})
 	if err != nil {

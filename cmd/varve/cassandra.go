@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -32,12 +31,10 @@ func openCassandra(c config.Config, registry *prometheus.Registry, log *slog.Log
 		checks = append(checks, server.Check{Name: "Datastore-Cassandra-" + c.Name, Run: c.Healthy, Quiet: true, Partial: true})
 	}
 	return &backend{
-		Store:  s,
-		routes: cassandraAdmin(s),
-		reload: func(c config.Config) (string, error) {
-			return fmt.Sprintf("cassandra.write.tag_index: %d rules", len(c.Cassandra.Write.TagIndex)), s.SetTagIndex(c.Cassandra.Write.TagIndex)
-		},
-		checks: checks,
+		Store:    s,
+		routes:   cassandraAdmin(s),
+		settings: []reloadable{{"cassandra.write.tag_index", func(c config.Config) error { return s.SetTagIndex(c.Cassandra.Write.TagIndex) }}},
+		checks:   checks,
 	}, nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -27,6 +28,7 @@ import (
 	"varve/internal/config"
 	"varve/internal/embedded"
 	"varve/internal/model"
+	"varve/internal/store"
 	"varve/internal/transfer"
 )
 
@@ -36,14 +38,18 @@ func exportCommand() command {
 		synopsis: "write points to a file as KairosDB's export does",
 		usage:    "[-f FILE] [-n METRIC]... [--http-addr ADDR | --data-dir DIR] [FLAGS]",
 		help: `Writes points as JSON, a series and at most 10,000 points in a line. What it writes can
-be imported here and by KairosDB, but for values that only Varve holds. A server that
-runs is asked by --http-addr; otherwise the data directory is opened, which no server may
-be using.
+be imported here and by KairosDB, but for values that only Varve holds. They come from the
+server at --http-addr, or from the data directory that is named by --data-dir, --config
+or the environment, which no server may be using. Without any of these they come from
+the server at 127.0.0.1:8080.
+
+Exit status: 0 all is written, 1 it could not be completed, 2 wrong command line,
+3 completed, but there is no metric of a name that -n gives.
 
 ` + offlineFlags + `  --http-addr ADDR export from the server that runs at ADDR, for example 127.0.0.1:8080
   -f FILE          write to FILE instead of standard output; packed if it ends in .gz
   -n METRIC        only this metric; may be given more than once
-  -a               append to FILE
+  -a               append to FILE, which must end with a whole line or packed part
   -r FILE          note the metrics that are done in FILE, and leave out those noted there:
                    the same command once more goes on after an interruption
   --start TIME     first time, as ms since 1970 or 2024-01-31T00:00:00Z
@@ -56,7 +62,11 @@ be using.
 // An exportSource is where points come from.
 type exportSource interface {
 	metrics(ctx context.Context) iter.Seq2[string, error]
-	export(ctx context.Context, metric string, within model.TimeRange, w io.Writer) error
+	has(ctx context.Context, metric string) (bool, error)
+
+	// export writes a metric. progress is told how many of its series are written,
+	// if that is known.
+	export(ctx context.Context, metric string, within model.TimeRange, w io.Writer, progress func(series, of int)) error
 }
 
 // takeAll cuts a flag that may be repeated out of args.
@@ -101,6 +111,9 @@ func export(t terminal, args []string) error {
 	if err != nil {
 		return err
 	}
+	if err := l.target(t); err != nil {
+		return err
+	}
 	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer restore()
 	source, closeSource, err := l.exportSource(t)
@@ -121,7 +134,18 @@ func export(t terminal, args []string) error {
 		fmt.Fprintf(t.stderr, "%d metrics, %s in %s\n", e.done, size(e.bytes), time.Since(e.progress.began).Round(time.Millisecond))
 	}
 	fmt.Fprintln(t.stdout, "All done")
+	if len(e.unknown) > 0 {
+		return &unknownError{e.unknown}
+	}
 	return nil
+}
+
+// An unknownError means that an export is complete, but metrics that were asked
+// for are not there.
+type unknownError struct{ metrics []string }
+
+func (e *unknownError) Error() string {
+	return "exported without what is not there: no metric " + strings.Join(e.metrics, ", ")
 }
 
 // timeRange reads --start and --end.
@@ -142,13 +166,34 @@ func (l line) timeRange() (model.TimeRange, error) {
 
 func (l line) exportSource(t terminal) (exportSource, func() error, error) {
 	if l.online() {
-		return remoteSource{l}, func() error { return nil }, nil
+		return remoteSource{l}, func() error { return nil }, l.reach()
 	}
 	s, _, err := l.openStore(t, false)
 	if err != nil {
 		return nil, nil, err
 	}
 	return localSource{s}, s.Close, nil
+}
+
+// holdsStore reports why a directory is not one to open: a typing error must not
+// make a store.
+func holdsStore(dir string, create bool) error {
+	if _, err := os.Stat(filepath.Join(dir, "catalogue")); err == nil {
+		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	switch {
+	case err != nil && !errors.Is(err, os.ErrNotExist):
+		return err
+	case !create:
+		return fmt.Errorf("%s holds no store (--data-dir); varve import --create makes one", dir)
+	}
+	for _, e := range entries {
+		if name := e.Name(); name != "lost+found" && name != "LOCK" {
+			return fmt.Errorf("%s holds no store, but %s: a new store needs a directory of its own", dir, name)
+		}
+	}
+	return nil
 }
 
 // openStore opens the data directory. Without create there must be a store.
@@ -168,12 +213,10 @@ func (l line) openStore(t terminal, create bool) (*embedded.Store, config.Config
 		return nil, c, &usageError{errors.New("the configuration says store: cassandra; go through a running server, with --http-addr")}
 	}
 	c.Log.Level = max(c.Log.Level, slog.LevelWarn) // the progress is what people look at
-	if !create {
-		if entries, err := os.ReadDir(c.DataDir); err != nil || len(entries) == 0 {
-			return nil, c, fmt.Errorf("%s holds no store (--data-dir)", c.DataDir)
-		}
+	if err := holdsStore(c.DataDir, create); err != nil {
+		return nil, c, err
 	}
-	s, err := embedded.Open(vfs.Default, c.DataDir, c.Embedded, embedded.Options{Registerer: prometheus.NewRegistry(), Logger: c.Log.Logger(t.stderr)})
+	s, err := embedded.Open(vfs.Default, c.DataDir, c.Embedded, embedded.Options{Registerer: prometheus.NewRegistry(), Logger: c.Log.Logger(t.stderr, c.Log.Level)})
 	if locked := (*embedded.LockedError)(nil); errors.As(err, &locked) {
 		return nil, c, fmt.Errorf("%w; or go through the server that uses it, with --http-addr", err)
 	}
@@ -186,8 +229,18 @@ func (s localSource) metrics(ctx context.Context) iter.Seq2[string, error] {
 	return transfer.Metrics(ctx, s.store)
 }
 
-func (s localSource) export(ctx context.Context, metric string, within model.TimeRange, w io.Writer) error {
-	_, err := transfer.Export(ctx, s.store, metric, within, w)
+func (s localSource) has(ctx context.Context, metric string) (there bool, err error) {
+	view, err := s.store.View(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, view.Close()) }()
+	names, _, err := view.Names(ctx, store.NamesQuery{Kind: store.MetricNames, Prefix: metric, Limit: 1})
+	return slices.Contains(names, metric), err
+}
+
+func (s localSource) export(ctx context.Context, metric string, within model.TimeRange, w io.Writer, progress func(series, of int)) error {
+	_, err := transfer.Export(ctx, s.store, metric, within, w, progress)
 	return err
 }
 
@@ -211,19 +264,32 @@ func (s remoteSource) get(ctx context.Context, path string) (io.ReadCloser, erro
 	return response.Body, nil
 }
 
+func (s remoteSource) names(ctx context.Context, parameters string) ([]string, error) {
+	var answer struct{ Results []string }
+	body, err := s.get(ctx, "/api/v1/metricnames"+parameters)
+	if err == nil {
+		defer body.Close()
+		err = json.NewDecoder(body).Decode(&answer)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list metrics: %w", err)
+	}
+	return answer.Results, nil
+}
+
+func (s remoteSource) has(ctx context.Context, metric string) (bool, error) {
+	names, err := s.names(ctx, "?prefix="+url.QueryEscape(metric))
+	return slices.Contains(names, metric), err
+}
+
 func (s remoteSource) metrics(ctx context.Context) iter.Seq2[string, error] {
 	return func(yield func(string, error) bool) {
-		body, err := s.get(ctx, "/api/v1/metricnames")
-		var answer struct{ Results []string }
-		if err == nil {
-			defer body.Close()
-			err = json.NewDecoder(body).Decode(&answer)
-		}
+		names, err := s.names(ctx, "")
 		if err != nil {
-			yield("", fmt.Errorf("list metrics: %w", err))
+			yield("", err)
 			return
 		}
-		for _, name := range answer.Results {
+		for _, name := range names {
 			if !yield(name, nil) {
 				return
 			}
@@ -231,7 +297,7 @@ func (s remoteSource) metrics(ctx context.Context) iter.Seq2[string, error] {
 	}
 }
 
-func (s remoteSource) export(ctx context.Context, metric string, within model.TimeRange, w io.Writer) error {
+func (s remoteSource) export(ctx context.Context, metric string, within model.TimeRange, w io.Writer, _ func(series, of int)) error {
 	q := url.Values{"metric": {metric}}
 	if within.StartMS != model.AllTime.StartMS {
 		q.Set("start", strconv.FormatInt(within.StartMS, 10))
@@ -258,14 +324,17 @@ type exportJob struct {
 	progress *progress
 	out      *exportFile
 	recovery *recovery
-	done     int64 // metrics
-	total    int64
-	bytes    int64 // unpacked
+	done     int64    // metrics
+	total    int64    // metrics
+	share    float64  // of the metric at hand that is written
+	shared   bool     // share is known
+	bytes    int64    // unpacked
+	unknown  []string // metrics of only that are not there
 }
 
 // wayOn says how to go on after a failure.
 func (e *exportJob) wayOn(l line) string {
-	if l.flags["r"] != "" && l.flags["f"] != "" {
+	if e.out != nil && l.flags["r"] != "" && l.flags["f"] != "" {
 		return "; the same command once more goes on"
 	}
 	return ""
@@ -308,8 +377,19 @@ func (e *exportJob) run(ctx context.Context, stdout io.Writer, l line) (err erro
 			e.done++
 			continue
 		}
-		if err := e.source.export(ctx, name, e.within, exportWriter{e, skipped}); err != nil {
+		before := e.bytes
+		e.share, e.shared = 0, false
+		if err := e.source.export(ctx, name, e.within, exportWriter{e, skipped}, e.series); err != nil {
 			return err
+		}
+		if e.only != nil && e.bytes == before { // nothing in the range, or no such metric
+			there, err := e.source.has(ctx, name)
+			if err != nil {
+				return err
+			}
+			if !there {
+				e.unknown = append(e.unknown, name)
+			}
 		}
 		if err := e.out.endMetric(); err != nil {
 			return err
@@ -322,6 +402,23 @@ func (e *exportJob) run(ctx context.Context, stdout io.Writer, l line) (err erro
 	return e.recovery.flush(e.out)
 }
 
+// series notes how much of a metric is written.
+func (e *exportJob) series(series, of int) {
+	e.share, e.shared = float64(series)/float64(max(of, 1)), true
+}
+
+// tell shows the progress. Its unit is a thousandth of a metric, since one
+// metric may hold all points; a server does not say how much of one it has sent.
+func (e *exportJob) tell(skipped int64) {
+	const parts = 1000
+	total := e.total * parts
+	if e.total == 1 && !e.shared {
+		total = 0
+	}
+	e.progress.update(skipped*parts, e.done*parts+int64(e.share*parts), total,
+		fmt.Sprintf("%d of %d metrics, %s, %s/s", e.done, e.total, size(e.bytes), size(e.progress.rate(e.bytes))))
+}
+
 // An exportWriter counts what goes to the file.
 type exportWriter struct {
 	job     *exportJob
@@ -332,7 +429,7 @@ func (w exportWriter) Write(p []byte) (int, error) {
 	n, err := w.job.out.w.Write(p)
 	e := w.job
 	e.bytes += int64(n)
-	e.progress.update(w.skipped, e.done, e.total, fmt.Sprintf("%d of %d metrics, %s, %s/s", e.done, e.total, size(e.bytes), size(e.progress.rate(e.bytes))))
+	e.tell(w.skipped)
 	return n, err
 }
 
@@ -363,8 +460,8 @@ func openExport(path string, stdout io.Writer, appending, resuming bool) (*expor
 	if err != nil {
 		return nil, err
 	}
-	if err := cutTail(f, packed); err != nil {
-		return nil, errors.Join(fmt.Errorf("find the end of %s: %w", path, err), f.Close())
+	if err := toEnd(f, packed, resuming); err != nil {
+		return nil, errors.Join(fmt.Errorf("append to %s: %w", path, err), f.Close())
 	}
 	e := &exportFile{f: f, buf: bufio.NewWriterSize(f, 1<<20)}
 	e.w = e.buf
@@ -375,27 +472,70 @@ func openExport(path string, stdout io.Writer, appending, resuming bool) (*expor
 	return e, nil
 }
 
-// cutTail removes what an interrupted export has left behind the last whole
-// line, or the last whole gzip member, and goes to the end.
-func cutTail(f *os.File, packed bool) error {
+// toEnd goes to the end of a file that is appended to. Where an interrupted
+// export is resumed, it removes what that has left behind the last whole line, or
+// the last whole gzip member. It removes nothing else: the file may be any.
+func toEnd(f *os.File, packed, resuming bool) error {
 	end, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
 		return err
 	}
-	keep := int64(0)
+	var keep int64
 	if packed {
-		keep, err = wholeMembers(f)
+		keep, err = wholeMembers(f, end)
 	} else {
 		keep, err = wholeLines(f, end)
 	}
-	if err != nil {
+	if err != nil || keep == end {
+		_, seekErr := f.Seek(end, io.SeekStart)
+		return errors.Join(err, seekErr)
+	}
+	what := "a line"
+	if packed {
+		what = "a gzip member"
+	}
+	torn, err := tornExport(f, keep, end, packed)
+	switch {
+	case err != nil:
 		return err
+	case !torn:
+		return fmt.Errorf("what is behind byte %d is not %s that an export has begun; nothing was changed", keep, what)
+	case !resuming:
+		return fmt.Errorf("it ends within %s, which begins at byte %d; nothing was changed; -r goes on with an interrupted export", what, keep)
 	}
 	if err := f.Truncate(keep); err != nil {
 		return err
 	}
 	_, err = f.Seek(keep, io.SeekStart)
 	return err
+}
+
+// tornExport reports whether what is from one offset to another begins as an
+// export's lines do.
+func tornExport(f *os.File, from, end int64, packed bool) (bool, error) {
+	const head = `{"name":"`
+	var in io.Reader = io.NewSectionReader(f, from, end-from)
+	if packed {
+		const magic = "\x1f\x8b\x08"
+		first := make([]byte, min(end-from, int64(len(magic))))
+		if _, err := f.ReadAt(first, from); err != nil {
+			return false, err
+		}
+		if string(first) != magic[:len(first)] {
+			return false, nil
+		}
+		zip, err := gzip.NewReader(in)
+		if err != nil {
+			return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF), nil // a part of a header
+		}
+		in = zip
+	}
+	text := make([]byte, len(head))
+	n, err := io.ReadFull(in, text)
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, io.ErrUnexpectedEOF) {
+		return false, nil
+	}
+	return string(text[:n]) == head[:n], nil
 }
 
 // wholeLines is the offset behind the last line end.
@@ -435,8 +575,10 @@ func (c *countingReader) ReadByte() (byte, error) {
 	return b, err
 }
 
-// wholeMembers is the offset behind the last gzip member that is complete.
-func wholeMembers(f *os.File) (keep int64, err error) {
+// wholeMembers is the offset behind the last gzip member that is complete. A file
+// that is damaged before its end is an error: what is behind the damage may be
+// whole, and is noted as done.
+func wholeMembers(f *os.File, end int64) (keep int64, err error) {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return 0, err
 	}
@@ -449,7 +591,13 @@ func wholeMembers(f *os.File) (keep int64, err error) {
 			err = zip.Reset(in)
 		}
 	}
-	return keep, nil // what can not be unpacked is cut off
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return keep, nil
+	case keep == 0 && errors.Is(err, gzip.ErrHeader):
+		return 0, errors.New("it is not packed with gzip, as its name says; nothing was changed")
+	}
+	return 0, fmt.Errorf("it cannot be unpacked behind byte %d of %d (%w); nothing was changed; truncate -s %d cuts that off, if it is not needed", keep, end, err, keep)
 }
 
 // endMetric completes a gzip member.

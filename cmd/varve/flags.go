@@ -108,6 +108,46 @@ func (l line) dataDir(t terminal) (string, error) {
 var errNotEmbedded = &usageError{errors.New("the configuration says store: cassandra, and this is for the embedded store. " +
 	"For check: " + insteadOfCheck + ". For stats: " + insteadOfStats + ". For backup: " + insteadOfBackup)}
 
+// defaultServer is where backup, export and import go when nothing else is said.
+const defaultServer = "127.0.0.1:8080"
+
+// target decides where a command that moves points goes: to the server that
+// --http-addr names, to the data directory that --data-dir, --config or the
+// environment names, else to the server at defaultServer. A directory is never
+// guessed: it would be made, or be another one than the server's.
+func (l line) target(t terminal) error {
+	_, dir := l.flags["data-dir"]
+	_, file := l.flags["config"]
+	addr, online := l.flags["http-addr"]
+	switch {
+	case online && addr == "":
+		return &usageError{errors.New("flag --http-addr: needs a value")}
+	case online && dir:
+		return &usageError{errors.New("flags --http-addr and --data-dir: give one of them; the points are in one place")}
+	case online, dir, file:
+		return nil
+	}
+	for _, name := range []string{"VARVE_DATA_DIR", "VARVE_CONFIG", "VARVE_KAIROSDB_CONF"} {
+		if slices.ContainsFunc(t.environment, func(v string) bool { return strings.HasPrefix(v, name+"=") && v != name+"=" }) {
+			return nil
+		}
+	}
+	l.flags["http-addr"] = defaultServer
+	return nil
+}
+
+// targetHint ends the error of a server that cannot be reached.
+const targetHint = "; --http-addr names another server, --data-dir the directory of a server that is stopped"
+
+// reach asks whether the server is there, so that a wrong address is told at once.
+func (l line) reach() error {
+	response, err := l.call(http.MethodGet, "/api/v1/version", nil)
+	if err != nil {
+		return fmt.Errorf("%w%s", err, targetHint)
+	}
+	return response.Body.Close()
+}
+
 // online reports whether the command is about a running server.
 func (l line) online() bool { return l.flags["http-addr"] != "" }
 

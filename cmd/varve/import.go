@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -34,8 +35,9 @@ func importCommand() command {
 		synopsis: "read points from a file that KairosDB or varve has exported",
 		usage:    "[-f FILE] [--http-addr ADDR | --data-dir DIR] [FLAGS]",
 		help: `Reads lines of JSON, each with a metric or an array of them, as KairosDB's export writes
-them; packed with gzip or not. A server that runs is given them by --http-addr; otherwise
-the data directory is opened, which no server may be using.
+them; packed with gzip or not. They go to the server at --http-addr, or into the data
+directory that is named by --data-dir, --config or the environment, which no server may
+be using. Without any of these they go to the server at 127.0.0.1:8080.
 
 An import that was interrupted goes on where it was when the same command is given
 again. A line of which something can not be stored is reported with its number and the
@@ -45,6 +47,7 @@ Exit status: 0 all is stored, 1 it could not be completed, 2 wrong command line,
 3 completed, but lines were rejected.
 
 ` + offlineFlags + `  --http-addr ADDR give the points to the server that runs at ADDR
+  --create         make a new store if the data directory has none
   -f FILE          read FILE instead of standard input
   --state FILE     where to remember how far it has come; FILE.state of -f without it
   --rejected FILE  where to report lines that were rejected; FILE.rejected of -f without
@@ -65,12 +68,18 @@ func (e *rejectedError) Error() string {
 }
 
 func importFile(t terminal, args []string) error {
-	l, err := parseLine(args, "data-dir", "config", "http-addr", "f", "state", "rejected")
+	l, err := parseLine(args, "data-dir", "config", "http-addr", "create?", "f", "state", "rejected")
 	if err != nil {
 		return err
 	}
 	if err := l.noWords(); err != nil {
 		return err
+	}
+	if err := l.target(t); err != nil {
+		return err
+	}
+	if err := readable(l.flags["f"]); err != nil {
+		return err // before a store is opened or made
 	}
 	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer restore()
@@ -78,7 +87,7 @@ func importFile(t terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	j := &importJob{path: l.flags["f"], statePath: l.flags["state"], rejectedPath: l.flags["rejected"], stderr: t.stderr, progress: newProgress(t.stderr)}
+	j := &importJob{path: l.flags["f"], to: l.place(c), statePath: l.flags["state"], rejectedPath: l.flags["rejected"], stderr: t.stderr, progress: newProgress(t.stderr)}
 	if j.path != "" && j.statePath == "" {
 		j.statePath = j.path + ".state"
 	}
@@ -108,11 +117,39 @@ func importFile(t terminal, args []string) error {
 	return nil
 }
 
+// readable reports why a file cannot be read.
+func readable(path string) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	return f.Close()
+}
+
+// place names what the points go into, for the state of an import.
+func (l line) place(c config.Config) string {
+	if l.online() {
+		return "http://" + dialable(l.flags["http-addr"])
+	}
+	dir, err := filepath.Abs(c.DataDir)
+	if err != nil {
+		return c.DataDir
+	}
+	return dir
+}
+
 func (l line) importSink(t terminal) (transfer.Sink, config.Config, func() error, error) {
 	if l.online() {
+		if err := l.reach(); err != nil {
+			return nil, config.Config{}, nil, err
+		}
 		return &remoteSink{addr: dialable(l.flags["http-addr"])}, config.Default(), func() error { return nil }, nil
 	}
-	s, c, err := l.openStore(t, true)
+	_, create := l.flags["create"]
+	s, c, err := l.openStore(t, create)
 	if err != nil {
 		return nil, c, nil, err
 	}
@@ -202,12 +239,14 @@ func resultsOf(report *transfer.Report, n int) ([]kairosjson.Line, error) {
 type importState struct {
 	transfer.Position
 	Head     string `json:"head"`     // of the file that is imported: hash of its beginning
+	To       string `json:"to"`       // where the points go
 	Reported int64  `json:"reported"` // bytes of the report of rejected lines
 }
 
 // An importJob is one run of the command.
 type importJob struct {
 	path, statePath, rejectedPath string
+	to                            string
 	stderr                        io.Writer
 	progress                      *progress
 
@@ -284,7 +323,7 @@ func (j *importJob) resume(in *os.File) error {
 	own := hex.EncodeToString(sum[:])
 	text, err := os.ReadFile(j.statePath)
 	if errors.Is(err, os.ErrNotExist) {
-		j.state.Head = own
+		j.state.Head, j.state.To = own, j.to
 		if err := os.Remove(j.rejectedPath); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err // of an earlier import
 		}
@@ -294,10 +333,13 @@ func (j *importJob) resume(in *os.File) error {
 		return err
 	}
 	if err := json.Unmarshal(text, &j.state); err != nil {
-		return fmt.Errorf("%s is no state of an import; remove it to begin anew: %w", j.statePath, err)
+		return fmt.Errorf("%s is no state of an import; remove it to begin again: %w", j.statePath, err)
 	}
 	if j.state.Head != own {
-		return fmt.Errorf("%s is of an import of another file than %s; remove it to begin anew", j.statePath, j.path)
+		return fmt.Errorf("%s is of an import of another file than %s; remove it to begin again", j.statePath, j.path)
+	}
+	if j.state.To != "" && j.state.To != j.to {
+		return fmt.Errorf("%s is of an import into %s, not %s, which has none of its points; remove it to begin again, or name another with --state", j.statePath, j.state.To, j.to)
 	}
 	if j.state.Line > 0 {
 		fmt.Fprintf(j.stderr, "going on after line %d of %s\n", j.state.Line, j.path)

@@ -27,14 +27,14 @@ func TestKairosDBTakesExport(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir, files := filepath.Join(t.TempDir(), "store"), t.TempDir()
-	must(t, 0, "import", "--data-dir", dir, "-f", recorded, "--state", filepath.Join(files, "state"))
+	must(t, 0, "import", "--create", "--data-dir", dir, "-f", recorded, "--state", filepath.Join(files, "state"))
 	export, back := filepath.Join(files, "export"), filepath.Join(files, "back")
 	must(t, 0, "export", "--data-dir", dir, "-f", export)
 
 	runOriginal(t, k, "import", "-f", export)
 	runOriginal(t, k, "export", "-f", back)
 	again := filepath.Join(t.TempDir(), "again")
-	must(t, 0, "import", "--data-dir", again, "-f", back)
+	must(t, 0, "import", "--create", "--data-dir", again, "-f", back)
 	lines := func(text string) (kept []string) { // KairosDB does not know complex without a plug-in
 		for _, line := range sortedLines(text) {
 			if !strings.Contains(line, `,"complex"]`) {

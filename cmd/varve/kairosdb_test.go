@@ -119,13 +119,13 @@ func TestKairosDBExport(t *testing.T) {
 	p.stop(os.Interrupt)
 
 	dir := filepath.Join(t.TempDir(), "offline")
-	must(t, 0, "import", "--data-dir", dir, "-f", path, "--state", filepath.Join(t.TempDir(), "state"))
+	must(t, 0, "import", "--create", "--data-dir", dir, "-f", path, "--state", filepath.Join(t.TempDir(), "state"))
 	p = start(t, dir)
 	p.ask(answers)
 	p.stop(os.Interrupt)
 
 	dir = filepath.Join(t.TempDir(), "twice")
-	must(t, 0, "import", "--data-dir", dir, "-f", again)
+	must(t, 0, "import", "--create", "--data-dir", dir, "-f", again)
 	p = start(t, dir)
 	p.ask(answers)
 }

@@ -48,5 +48,8 @@ func run(t terminal, args []string) int {
 	if part := (*rejectedError)(nil); errors.As(err, &part) {
 		return exitPart
 	}
+	if unknown := (*unknownError)(nil); errors.As(err, &unknown) {
+		return exitPart
+	}
 	return exitFault
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"time"
 )
@@ -39,5 +40,29 @@ func TestProgress(t *testing.T) {
 		if got := p.rate(1300); got != 9 {
 			t.Errorf("%d per second", got)
 		}
+	}
+}
+
+// The bar of an export moves within a metric, since one may hold all points.
+func TestExportProgress(t *testing.T) {
+	now := time.Unix(1_700_000_000, 0)
+	var out strings.Builder
+	e := &exportJob{total: 1, progress: &progress{w: &out, now: func() time.Time { return now }, began: now, told: now}}
+	tell := func() string {
+		out.Reset()
+		now = now.Add(20 * time.Second)
+		e.tell(0)
+		return out.String()
+	}
+	if got := tell(); strings.Contains(got, "%") {
+		t.Errorf("%q of a metric of unknown size", got)
+	}
+	e.series(250_000, 1_000_000)
+	if got := tell(); !strings.HasPrefix(got, " 25%") || !strings.Contains(got, "2m0s left") {
+		t.Errorf("%q", got)
+	}
+	e.total, e.done, e.share = 4, 1, 0.5
+	if got := tell(); !strings.HasPrefix(got, " 38%  1 of 4 metrics") {
+		t.Errorf("%q", got)
 	}
 }

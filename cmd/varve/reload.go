@@ -3,39 +3,79 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
+	"sync"
 	"syscall"
 
 	"varve/internal/config"
 	"varve/internal/httpapi"
 )
 
+// A reloadable is a setting that can change while the server runs.
+type reloadable struct {
+	key   string
+	apply func(config.Config) error
+}
+
 // A reloader reads the configuration again and applies what can change while the
 // server runs.
 type reloader struct {
-	load  func() (*config.Loaded, error)
-	apply func(config.Config) (string, error) // nil: nothing can
-	log   *slog.Logger
+	load     func() (*config.Loaded, error)
+	settings []reloadable
+	log      *slog.Logger
+
+	mu      sync.Mutex    // one reload at a time
+	running config.Config // what is in force
 }
 
-var errNothingToReload = errors.New("no setting of this store can change while the server runs; start it again")
+// A reloadAnswer is what POST /admin/reload says: the keys of settings that have
+// changed.
+type reloadAnswer struct {
+	Applied      []string `json:"applied"`
+	NeedsRestart []string `json:"needs_restart"`
+}
 
-func (r *reloader) reload() (done string, err error) {
-	if r.apply == nil {
-		return "", errNothingToReload
-	}
+func (r *reloader) reload() (reloadAnswer, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	done := reloadAnswer{Applied: []string{}, NeedsRestart: []string{}}
 	loaded, err := r.load()
-	if err == nil {
-		done, err = r.apply(loaded.Config)
-	}
 	if err != nil {
-		r.log.Warn("the configuration was not read again", "error", err)
-		return "", err
+		r.log.Warn("configuration not read again; all settings stay as they are", "error", err)
+		return done, err
 	}
-	r.log.Info("the configuration was read again", "applied", done)
+	changed := config.Changed(&r.running, &loaded.Config)
+	for _, s := range r.settings {
+		if _, differs := changed[s.key]; !differs {
+			continue
+		}
+		if err := s.apply(loaded.Config); err != nil {
+			r.log.Warn("setting not applied; it stays as it is", "setting", s.key, "error", err)
+			return done, fmt.Errorf("apply %s: %w", s.key, err)
+		}
+		done.Applied = append(done.Applied, s.key)
+		changed[s.key]()
+		delete(changed, s.key)
+	}
+	for _, key := range config.Keys(&r.running) {
+		if _, differs := changed[key]; differs {
+			done.NeedsRestart = append(done.NeedsRestart, key)
+		}
+	}
+	switch {
+	case len(done.NeedsRestart) > 0:
+		r.log.Warn("configuration read again; some of what has changed needs a restart",
+			"applied", strings.Join(done.Applied, " "), "needs_restart", strings.Join(done.NeedsRestart, " "))
+	case len(done.Applied) > 0:
+		r.log.Info("configuration read again", "applied", strings.Join(done.Applied, " "))
+	default:
+		r.log.Info("configuration read again; no setting has changed")
+	}
 	return done, nil
 }
 
@@ -44,14 +84,11 @@ func (r *reloader) route() httpapi.Route {
 	return httpapi.Route{Method: http.MethodPost, Path: "/admin/reload", Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		done, err := r.reload()
 		var usage *usageError
-		switch {
-		case errors.Is(err, errNothingToReload):
-			httpapi.WriteErrors(w, http.StatusNotImplemented, err.Error())
-		case errors.As(err, &usage):
+		if errors.As(err, &usage) {
 			httpapi.WriteErrors(w, http.StatusBadRequest, err.Error())
-		default:
-			answer(w, map[string]string{"applied": done}, err)
+			return
 		}
+		answer(w, done, err)
 	})}
 }
 

@@ -52,7 +52,7 @@ func TestRollup(t *testing.T) {
 	if err := os.WriteFile(file, []byte(line), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	must(t, 0, "import", "--data-dir", dir, "-f", file)
+	must(t, 0, "import", "--create", "--data-dir", dir, "-f", file)
 	p = start(t, dir)
 	p.values("sums", 4)
 	p.stop(os.Interrupt)

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/config"
+	"varve/internal/embedded"
 	"varve/internal/httpapi"
 	"varve/internal/ingest"
 	"varve/internal/ingest/kairosjson"
@@ -39,21 +40,42 @@ func serve(t terminal, args []string) error {
 		return err
 	}
 	c := loaded.Config
-	log := c.Log.Logger(t.stderr)
+	level := &slog.LevelVar{}
+	level.Set(c.Log.Level)
+	log := c.Log.Logger(t.stderr, level)
 	tellKairosDB(loaded.KairosDB, log)
 	limitGarbage()
 	registry := prometheus.NewRegistry()
-	store, err := openBackend(c, registry, log)
-	if err != nil {
+	opening := &embedded.Opening{}
+	srv := server.New(server.Options{
+		Config: c.Server, Version: versionText(), Log: log, Registry: registry, Opening: opening.String,
+	})
+	if err := srv.Listen(); err != nil {
 		return err
 	}
-	reloads := &reloader{load: func() (*config.Loaded, error) { return load(t, args) }, apply: store.reload, log: log}
+	running, stopServer := context.WithCancel(context.Background())
+	defer stopServer()
+	ended := make(chan error, 1)
+	go func() { ended <- srv.Run(running) }() // says 503 until the store is open
+	store, err := openBackend(c, opening, registry, log)
+	if err != nil {
+		stopServer()
+		return errors.Join(err, <-ended)
+	}
+	reloads := &reloader{
+		load: func() (*config.Loaded, error) { return load(t, args) },
+		log:  log, running: c,
+		settings: append([]reloadable{
+			{"log.level", func(c config.Config) error { level.Set(c.Log.Level); return nil }},
+			{"server.allowed_origins", func(c config.Config) error { srv.SetAllowedOrigins(c.Server.AllowedOrigins); return nil }},
+		}, store.settings...),
+	}
 	store.routes = append(store.routes, reloads.route())
 	active := openActive(c, log)
 	if active != nil {
 		defer active.Close()
 	}
-	srv, rollups := build(c, store, active, registry, log)
+	front, rollups := build(c, store, active, registry, log)
 
 	// Signals are taken over only now: what came before can be replayed, so
 	// a kill during a long start loses nothing and need not wait for its end.
@@ -62,29 +84,28 @@ func serve(t terminal, args []string) error {
 	signalled := make(chan time.Time, 1)
 	context.AfterFunc(ctx, func() {
 		signalled <- time.Now()
+		stopServer()
 		restore() // a second signal kills
 	})
 
-	if err := srv.Listen(); err != nil {
-		return errors.Join(err, store.Close())
-	}
+	rollups.Load(ctx) // before points come in
+	srv.Mount(front)
 	announce(t.stdout, c, srv)
 	log.Info("ready", "version", versionText(), "http", srv.Addr("http"), "telnet", srv.Addr("telnet"),
 		"store", c.Store, "data_dir", c.DataDir, "after", time.Since(began).Round(time.Millisecond))
-	rollups.Load(ctx) // before points come in
 	stopRollups := background(ctx, rollups.Run)
 	stopReloads := background(ctx, reloads.onHangup)
-	err = srv.Run(ctx)
+	err = <-ended
 	stopReloads()
 	stopRollups()
-	ended := time.Now() // unless it was a signal that ended Run
+	stopped := time.Now() // unless it was a signal that ended the server
 	if ctx.Err() != nil {
-		ended = <-signalled
+		stopped = <-signalled
 	}
-	if closeErr := closeWithin(store, time.Until(ended.Add(c.Server.ShutdownTimeout))); closeErr != nil {
+	if closeErr := closeWithin(store, time.Until(stopped.Add(c.Server.ShutdownTimeout))); closeErr != nil {
 		return errors.Join(err, fmt.Errorf("close the store in %s: %w", c.DataDir, closeErr))
 	}
-	log.Info("stopped", "after", time.Since(ended).Round(time.Millisecond))
+	log.Info("stopped", "after", time.Since(stopped).Round(time.Millisecond))
 	return err
 }
 
@@ -141,7 +162,7 @@ func openActive(c config.Config, log *slog.Logger) *query.ActiveFile {
 }
 
 // build puts the front ends on the store.
-func build(c config.Config, s *backend, active *query.ActiveFile, registry *prometheus.Registry, log *slog.Logger) (*server.Server, *rollup.Scheduler) {
+func build(c config.Config, s *backend, active *query.ActiveFile, registry *prometheus.Registry, log *slog.Logger) (server.Front, *rollup.Scheduler) {
 	name := "KairosDB 1.3.0 (Varve " + versionText() + ")" // clients look for KairosDB's
 	work.Register(registry, log)
 	pipeline := ingest.New(s, c.Ingest, ingest.Options{
@@ -172,15 +193,11 @@ func build(c config.Config, s *backend, active *query.ActiveFile, registry *prom
 	routes = append(routes, rollups.Routes()...)
 	routes = append(routes, transfer.NewAPI(s, pipeline, c.Transfer, registry, log).Routes()...)
 	routes = append(routes, opentsdb.New(pipeline, log).Routes()...)
-	return server.New(server.Options{
-		Config:   c.Server,
-		Version:  versionText(),
-		Log:      log,
-		Registry: registry,
-		Routes:   c.Kairos.Gate(routes),
-		Telnet:   telnet.NewServer(pipeline, c.Telnet, telnet.Options{Registerer: registry, Logger: log, Version: name}),
-		Checks:   append([]server.Check{server.AliveCheck(), queryCheck(c, s)}, s.checks...),
-	}), rollups
+	return server.Front{
+		Routes: c.Kairos.Gate(routes),
+		Telnet: telnet.NewServer(pipeline, c.Telnet, telnet.Options{Registerer: registry, Logger: log, Version: name}),
+		Checks: append([]server.Check{server.AliveCheck(), queryCheck(c, s)}, s.checks...),
+	}, rollups
 }
 
 // queryCheck is not a reason to turn senders away where points are taken without

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"compress/gzip"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"os"
@@ -85,7 +86,7 @@ func TestExportAndImport(t *testing.T) {
 		t.Error("differs offline")
 	}
 	second := filepath.Join(t.TempDir(), "new")
-	must(t, 0, "import", "--data-dir", second, "-f", offline)
+	must(t, 0, "import", "--create", "--data-dir", second, "-f", offline)
 	out, _ := must(t, 0, "export", "--data-dir", second)
 	if out != read(t, online)+"All done\n" {
 		t.Errorf("after the import\n%s", out)
@@ -113,9 +114,9 @@ func TestImportReportsLines(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	want := "line 2: Use JsonReader.setLenient(true) to accept malformed JSON at line 1 column 1\nline 3: metric[0](name=m).tags count must be greater than or equal to 1.\n"
+	want := "line 2: malformed JSON: want a metric object, or an array of them at column 1\nline 3: metric[0](name=m).tags count must be greater than or equal to 1.\n"
 	p := start(t, t.TempDir())
-	for _, to := range [][]string{{"--http-addr", p.http}, {"--data-dir", filepath.Join(t.TempDir(), "x")}} {
+	for _, to := range [][]string{{"--http-addr", p.http}, {"--create", "--data-dir", filepath.Join(t.TempDir(), "x")}} {
 		_, stderr := must(t, 3, append([]string{"import", "-f", file}, to...)...)
 		if !strings.Contains(stderr, "2 lines were rejected, see "+file+".rejected") || !strings.Contains(stderr, "4 lines, 1 points") {
 			t.Error(stderr)
@@ -156,7 +157,7 @@ func TestImportGoesOn(t *testing.T) {
 	}
 	p := start(t, t.TempDir())
 	dir := filepath.Join(t.TempDir(), "x")
-	for _, to := range [][]string{{"--http-addr", p.http}, {"--data-dir", dir}} {
+	for _, to := range [][]string{{"--http-addr", p.http}, {"--create", "--data-dir", dir}} {
 		args := append([]string{"import", "-f", file}, to...)
 		command := exec.Command(binary, args...)
 		command.Env = []string{}
@@ -205,7 +206,7 @@ func TestExportGoesOn(t *testing.T) {
 	if err := os.WriteFile(in, []byte(text.String()), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	must(t, 0, "import", "--data-dir", dir, "-f", in)
+	must(t, 0, "import", "--create", "--data-dir", dir, "-f", in)
 	for _, name := range []string{"out", "out.gz"} {
 		out, done := filepath.Join(files, name), filepath.Join(files, name+".done")
 		args := []string{"export", "--data-dir", dir, "-f", out, "-r", done}
@@ -238,6 +239,132 @@ func TestExportGoesOn(t *testing.T) {
 		}
 		if _, stderr := must(t, 1, args...); !strings.Contains(stderr, "recovery file") {
 			t.Error(stderr)
+		}
+	}
+}
+
+// A typing error makes no store, takes nothing for done, and destroys nothing.
+func TestTransferNamesItsTarget(t *testing.T) {
+	work, files := t.TempDir(), t.TempDir()
+	in := filepath.Join(files, "in")
+	if err := os.WriteFile(in, []byte("{\"name\":\"m\",\"tags\":{\"a\":\"b\"},\"datapoints\":[[1,1]]}\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	typo := filepath.Join(work, "typo")
+	for _, tc := range []struct {
+		want    int
+		args    string
+		message string
+	}{
+		{2, "import -f " + in + " --http-addr 127.0.0.1:1 --data-dir " + work, "give one of them"},
+		{2, "export --http-addr=", "needs a value"},
+		{1, "import -f " + in + " --http-addr 127.0.0.1:1", "--http-addr names another server, --data-dir the directory"},
+		{1, "export --http-addr 127.0.0.1:1", "--http-addr names another server, --data-dir the directory"},
+		{1, "import -f " + in + " --data-dir " + typo, "typo holds no store (--data-dir); varve import --create makes one"},
+		{1, "export --data-dir " + typo, "typo holds no store"},
+		{1, "import -f " + in + " --create --data-dir " + files, "holds no store, but in: a new store needs a directory of its own"},
+		{1, "import -f " + in + "x --create --data-dir " + typo, "no such file"},
+	} {
+		if _, stderr := must(t, tc.want, strings.Fields(tc.args)...); !strings.Contains(stderr, tc.message) {
+			t.Errorf("varve %s: %s", tc.args, stderr)
+		}
+	}
+	// Nothing is said: the server at 127.0.0.1:8080, which may be there or not.
+	for _, args := range [][]string{{"import", "-f", in + ".none"}, {"backup", "--to", "../x"}} {
+		command := exec.Command(binary, args...)
+		command.Dir, command.Env = work, []string{}
+		if out, err := command.CombinedOutput(); err == nil {
+			t.Errorf("varve %v: %s", args, out)
+		}
+	}
+	if made, err := os.ReadDir(work); err != nil || len(made) > 0 {
+		t.Errorf("made %v, %v", made, err)
+	}
+	status, _, stderr := once(t, []string{"VARVE_DATA_DIR=" + typo}, "import", "-f", in, "--create")
+	if status != 0 {
+		t.Error(stderr)
+	}
+	if out, stderr := must(t, 3, "export", "--data-dir", typo, "-n", "m", "-n", "tpyo"); !strings.Contains(stderr, "no metric tpyo") || !strings.HasSuffix(out, "All done\n") || !strings.Contains(out, `"name":"m"`) {
+		t.Error(out, stderr)
+	}
+	// A state belongs to the store that has the points before it.
+	if err := os.WriteFile(in+".state", []byte(`{"offset":5,"line":1,"to":"http://elsewhere:8080"}`), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr := must(t, 1, "import", "-f", in, "--data-dir", typo); !strings.Contains(stderr, "of another file") {
+		t.Error(stderr)
+	}
+	head := sha256.Sum256([]byte(read(t, in)))
+	if err := os.WriteFile(in+".state", []byte(fmt.Sprintf(`{"offset":5,"line":1,"to":"http://elsewhere:8080","head":"%x"}`, head)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, stderr := must(t, 1, "import", "-f", in, "--data-dir", typo); !strings.Contains(stderr, "is of an import into http://elsewhere:8080, not "+typo) {
+		t.Error(stderr)
+	}
+}
+
+// An export that appends removes nothing but what an interrupted one has begun.
+func TestAppendingKeepsWhatIsThere(t *testing.T) {
+	dir, files := filepath.Join(t.TempDir(), "x"), t.TempDir()
+	in := filepath.Join(files, "in")
+	const line = `{"name":"m","tags":{"a":"b"},"datapoints":[[1,1,"long"]]}` + "\n"
+	if err := os.WriteFile(in, []byte(line), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	must(t, 0, "import", "--create", "--data-dir", dir, "-f", in)
+	zip := func(text string) string {
+		var packed bytes.Buffer
+		z := gzip.NewWriter(&packed)
+		io.WriteString(z, text)
+		z.Close()
+		return packed.String()
+	}
+	done := filepath.Join(files, "done")
+	whole := zip(line)
+	noise := make([]byte, 300)
+	for i := range noise {
+		noise[i] = byte(i * i % 251)
+	}
+	damaged := []byte(whole + zip(line))
+	damaged[len(whole)-6] ^= 1
+	for _, tc := range []struct{ name, before, plain, resumed string }{
+		{"precious.gz", "no gzip at all\n", "not packed with gzip", "not packed with gzip"},
+		{"photo.gz", string(noise), "not packed with gzip", "not packed with gzip"},
+		{"short.gz", "x", "nothing was changed", "nothing was changed"},
+		{"other.gz", zip(string(noise))[:200], "nothing was changed", "not a gzip member that an export has begun"},
+		{"torn.gz", whole + whole[:len(whole)-3], "within a gzip member, which begins at byte " + fmt.Sprint(len(whole)), ""},
+		{"tail.gz", whole + "more", "not a gzip member that an export has begun", "not a gzip member that an export has begun"},
+		{"damaged.gz", string(damaged), "cannot be unpacked behind byte 0", "cannot be unpacked behind byte 0"},
+		{"notes", "my notes", "not a line that an export has begun", "not a line that an export has begun"},
+		{"more", line + "my notes", "not a line that an export has begun", "not a line that an export has begun"},
+		{"torn", line + line[:30], "within a line, which begins at byte " + fmt.Sprint(len(line)), ""},
+		{"whole", "my notes\n", "", ""},
+		{"empty.gz", "", "", ""},
+	} {
+		path := filepath.Join(files, tc.name)
+		for _, resuming := range []bool{false, true} {
+			if err := os.WriteFile(path, []byte(tc.before), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			args, want := []string{"export", "--data-dir", dir, "-f", path, "-a"}, tc.plain
+			if resuming {
+				if err := os.WriteFile(done, []byte("other\n"), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				args, want = append(args, "-r", done), tc.resumed
+			}
+			status := 0
+			if want != "" {
+				status = 1
+			}
+			_, stderr := must(t, status, args...)
+			raw, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(stderr, want) || status == 1 && string(raw) != tc.before || status == 0 && !strings.HasSuffix(read(t, path), line) {
+				t.Errorf("%s, resuming %v: %s\nholds %q", tc.name, resuming, stderr, raw)
+			}
 		}
 	}
 }

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"reflect"
 
 	"varve/internal/cassandra"
 	"varve/internal/embedded"
@@ -66,4 +67,28 @@ func (c *Config) Validate() error {
 		errs = append(errs, errors.New("data_dir: empty; name a directory"))
 	}
 	return errors.Join(errs...)
+}
+
+// Keys lists the settings of c in the order of the reference.
+func Keys(c *Config) []string {
+	var keys []string
+	for _, f := range fields(c) {
+		if !f.section || f.items {
+			keys = append(keys, f.key)
+		}
+	}
+	return keys
+}
+
+// Changed returns the settings in which two configurations differ, by key, each
+// with a function that takes it over from next.
+func Changed(running, next *Config) map[string]func() {
+	changed := map[string]func(){}
+	theirs := fields(next)
+	for i, f := range fields(running) {
+		if (!f.section || f.items) && !reflect.DeepEqual(f.value.Interface(), theirs[i].value.Interface()) {
+			changed[f.key] = func() { f.value.Set(theirs[i].value) }
+		}
+	}
+	return changed
 }

@@ -23,11 +23,18 @@ func (c Log) Validate() error {
 	return nil
 }
 
-// Logger returns a logger that writes to w as c says.
-func (c Log) Logger(w io.Writer) *slog.Logger {
-	o := &slog.HandlerOptions{Level: c.Level}
-	if c.Format == "json" {
-		return slog.New(slog.NewJSONHandler(w, o))
+// Logger returns a logger that writes to w as c says, from level on, which may
+// change. JSON has durations as text with a unit, as the other form has.
+func (c Log) Logger(w io.Writer, level slog.Leveler) *slog.Logger {
+	o := &slog.HandlerOptions{Level: level}
+	if c.Format != "json" {
+		return slog.New(slog.NewTextHandler(w, o))
 	}
-	return slog.New(slog.NewTextHandler(w, o))
+	o.ReplaceAttr = func(_ []string, a slog.Attr) slog.Attr {
+		if a.Value.Kind() == slog.KindDuration {
+			a.Value = slog.StringValue(a.Value.Duration().String())
+		}
+		return a
+	}
+	return slog.New(slog.NewJSONHandler(w, o))
 }

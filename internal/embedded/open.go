@@ -67,7 +67,7 @@ func Open(fs vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 
 func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 	s := &Store{
-		fs: fs, dir: dir, cfg: cfg, log: o.Logger, now: o.Now, registerer: o.Registerer, salvage: o.salvage,
+		fs: fs, dir: dir, cfg: cfg, log: o.Logger, now: o.Now, registerer: o.Registerer, salvage: o.salvage, opening: o.Opening,
 		cache:        blockfile.NewCache(int64(cfg.PageCacheBytes)),
 		series:       registry.New(),
 		index:        index.New(),

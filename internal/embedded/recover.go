@@ -34,6 +34,7 @@ func (s *Store) openSeries() error {
 		s.series.Restore(d)
 		if rows = append(rows, seriesRow{d.ID, series}); len(rows) == chunk {
 			queue <- rows
+			s.opening.series(d.ID, s.catalogue.meta.NextSeries)
 			rows = make([]seriesRow, 0, chunk)
 		}
 	})
@@ -53,6 +54,7 @@ type seriesRow struct {
 func (s *Store) replay() error {
 	began := time.Now()
 	r := &replayer{store: s, steps: make(chan *replayStep, replayAhead), used: make(chan *replayStep, replayAhead)}
+	r.size = s.logSize()
 	applied := make(chan error, 1)
 	go func() { applied <- r.apply() }()
 	stats, err := wal.Replay(s.fs, s.path(logName), wal.ReplayOptions{From: s.catalogue.logFrom(), OnDamage: s.salvage.onDamage()}, r.decode)
@@ -75,6 +77,8 @@ type replayer struct {
 	store *Store
 	steps chan *replayStep
 	used  chan *replayStep
+	read  int64 // bytes of payload
+	size  int64 // of the log
 }
 
 // replayStep is one decoded log record: a batch, or a deletion.
@@ -95,6 +99,8 @@ func (r *replayer) step() *replayStep {
 }
 
 func (r *replayer) decode(_ wal.Segment, typ byte, payload []byte) error {
+	r.read += int64(len(payload))
+	r.store.opening.log(r.read, r.size)
 	step := r.step()
 	var err error
 	switch typ {

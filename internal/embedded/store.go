@@ -31,6 +31,8 @@ type Options struct {
 	Logger     *slog.Logger          // nil = nothing is logged
 	Now        func() time.Time      // nil = time.Now
 
+	Opening *Opening // is told how far Open has come; may be nil
+
 	salvage *logSalvage // nil = damage to the log is an error
 
 	// Fatal is called when the catalogue can not be written any more. It must
@@ -50,6 +52,7 @@ type Store struct {
 
 	registerer prometheus.Registerer
 	salvage    *logSalvage // for a repair, else nil
+	opening    *Opening    // may be nil
 
 	lock      io.Closer
 	catalogue *catalogue

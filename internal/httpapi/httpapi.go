@@ -3,8 +3,10 @@
 package httpapi
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
+	"strings"
 )
 
 // A Route is one method and path pattern of a front end, in the syntax of
@@ -13,8 +15,41 @@ import (
 type Route struct {
 	Method  string
 	Path    string
+	Access  Access
 	Handler http.Handler
 }
+
+// An Access says what a request can do, for the question whether a web page of
+// another origin may send it.
+type Access int
+
+const (
+	ByMethod Access = iota // GET, HEAD and OPTIONS read, other methods change something
+	Reads                  // by another method too, such as a query that is posted
+	Changes                // by GET too, as some of KairosDB's routes do; not by HEAD
+)
+
+// Of returns Reads or Changes for a route of this method.
+func (a Access) Of(method string) Access {
+	switch {
+	case a != ByMethod:
+		return a
+	case method == http.MethodGet, method == http.MethodHead, method == http.MethodOptions:
+		return Reads
+	}
+	return Changes
+}
+
+// readOnly is the key of a mark in the context of a request.
+type readOnly struct{}
+
+// WithReadOnly marks a request that comes from where only reading is allowed.
+func WithReadOnly(ctx context.Context) context.Context {
+	return context.WithValue(ctx, readOnly{}, true)
+}
+
+// IsReadOnly reports whether a request that reads may not write on the side.
+func IsReadOnly(ctx context.Context) bool { return ctx.Value(readOnly{}) != nil }
 
 // WriteErrors answers with KairosDB's error body, {"errors":[...]}. Every 4xx
 // with a body has exactly this content type: KairosDB's Java client leaks a
@@ -31,16 +66,34 @@ func WriteErrors(w http.ResponseWriter, status int, messages ...string) {
 	w.Write(body)
 }
 
-// WriteBusy answers 503 with Retry-After and no body. Overload is never 429,
-// which makes Prometheus and Telegraf drop data, and a body would make
-// KairosDB's Java client leak a connection.
+// RetryAfter is the number of seconds that a 503 asks a client to wait.
+const RetryAfter = "1"
+
+// WriteBusy answers 503 with Retry-After and no body: where KairosDB's clients
+// send points, their Java library leaks a connection for each answer with one.
+// Overload is never 429, which makes Prometheus and Telegraf drop data.
 func WriteBusy(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Access-Control-Allow-Origin", "*")
-	h.Set("Retry-After", "1")
+	h.Set("Retry-After", RetryAfter)
 	h.Set("Content-Length", "0")
 	w.WriteHeader(http.StatusServiceUnavailable)
 }
+
+// WriteUnavailable answers 503 with Retry-After, and says why where points are
+// not sent: see [WriteBusy].
+func WriteUnavailable(w http.ResponseWriter, r *http.Request, why string) {
+	if TakesPoints(r.URL.Path) {
+		WriteBusy(w)
+		return
+	}
+	w.Header().Set("Retry-After", RetryAfter)
+	WriteErrors(w, http.StatusServiceUnavailable, why)
+}
+
+// TakesPoints reports whether a path is the one by which clients of KairosDB
+// send points.
+func TakesPoints(path string) bool { return strings.TrimRight(path, "/") == "/api/v1/datapoints" }
 
 // SetHeaders sets the headers of KairosDB's normal answers, which a 204 and a
 // 500 carry too.

@@ -2,7 +2,6 @@ package index
 
 import (
 	"cmp"
-	"context"
 	"math"
 	"slices"
 
@@ -14,10 +13,9 @@ import (
 
 // Select returns the ids of the series of a metric that satisfy all matchers
 // and are in within; nil stands for all ids. The result is the caller's own.
-// A metric that is not known has no series. A matcher with a nil pattern is a
-// *store.InputError. A pattern may take long for each value: soon after ctx has
-// ended Select does so with its error.
-func (x *Index) Select(ctx context.Context, metric string, ms []model.Matcher, within *roaring.Bitmap) (*roaring.Bitmap, error) {
+// A metric that is not known has no series. The only error is a
+// *store.InputError for a matcher with a nil pattern.
+func (x *Index) Select(metric string, ms []model.Matcher, within *roaring.Bitmap) (*roaring.Bitmap, error) {
 	conditions, err := newConditions(ms)
 	if err != nil {
 		return nil, err
@@ -27,11 +25,7 @@ func (x *Index) Select(ctx context.Context, metric string, ms []model.Matcher, w
 		if slices == scanSlices {
 			most = math.MaxInt
 		}
-		ids, done := x.try(ctx, metric, conditions, within, most)
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		if done {
+		if ids, done := x.try(metric, conditions, within, most); done {
 			for i := range conditions {
 				conditions[i].keep(x)
 			}
@@ -41,7 +35,7 @@ func (x *Index) Select(ctx context.Context, metric string, ms []model.Matcher, w
 }
 
 // try is Select, unless more than most values of a tag are still to be matched.
-func (x *Index) try(ctx context.Context, metric string, conditions []condition, within *roaring.Bitmap, most int) (ids *roaring.Bitmap, done bool) {
+func (x *Index) try(metric string, conditions []condition, within *roaring.Bitmap, most int) (ids *roaring.Bitmap, done bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	read := 0
@@ -56,7 +50,7 @@ func (x *Index) try(ctx context.Context, metric string, conditions []condition, 
 		if !ok {
 			return roaring.New(), true
 		}
-		done, n := x.prepare(ctx, &m.tags[at], c, most)
+		done, n := x.prepare(&m.tags[at], c, most)
 		read += n
 		if !done {
 			return nil, false
@@ -64,7 +58,7 @@ func (x *Index) try(ctx context.Context, metric string, conditions []condition, 
 	}
 	found := make([]postingSet, 0, len(conditions)+1)
 	for i := range conditions {
-		set, n := x.match(ctx, m, &conditions[i])
+		set, n := x.match(m, &conditions[i])
 		read += n
 		if len(set.lists) == 0 {
 			return roaring.New(), true
@@ -109,7 +103,7 @@ func newConditions(ms []model.Matcher) ([]condition, error) {
 			if p == nil {
 				return nil, &store.InputError{Reason: "matcher of tag " + m.Tag + " has no pattern"}
 			}
-			conditions[i].patterns = append(conditions[i].patterns, patternPlan{expr: p.String(), plan: planOf(p)})
+			conditions[i].patterns = append(conditions[i].patterns, patternPlan{expr: p.String(), plan: newPlan(p)})
 		}
 	}
 	return conditions, nil
@@ -126,7 +120,7 @@ func (c *condition) keep(x *Index) {
 
 // prepare advances the scans that c needs and reports whether they are up to
 // date. x.mu must be held for reading.
-func (x *Index) prepare(ctx context.Context, mt *metricTag, c *condition, most int) (done bool, read int) {
+func (x *Index) prepare(mt *metricTag, c *condition, most int) (done bool, read int) {
 	done = true
 	for i := range c.patterns {
 		p := &c.patterns[i]
@@ -140,7 +134,7 @@ func (x *Index) prepare(ctx context.Context, mt *metricTag, c *condition, most i
 		if !mt.tag.values.watched.Load() {
 			mt.tag.values.watched.Store(true)
 		}
-		ready, n := p.scan.advance(ctx, most)
+		ready, n := p.scan.advance(most)
 		p.read = p.read || n > 0
 		read += n
 		done = done && ready
@@ -169,7 +163,7 @@ func (mt *metricTag) scans(pl plan) bool {
 
 // match returns the postings of the values of m that satisfy a matcher, and
 // how many values it looked at. x.mu must be held for reading.
-func (x *Index) match(ctx context.Context, m *metric, c *condition) (set postingSet, read int) {
+func (x *Index) match(m *metric, c *condition) (set postingSet, read int) {
 	i, _ := m.find(c.Tag)
 	mt := &m.tags[i]
 	if mt.all(c) && int(mt.series) == x.lists.len(m.ids) {
@@ -188,7 +182,7 @@ func (x *Index) match(ctx context.Context, m *metric, c *condition) (set posting
 		}
 		for j := range p.plan {
 			var n int
-			lists, n = mt.appendMatching(ctx, lists, &p.plan[j])
+			lists, n = mt.appendMatching(lists, &p.plan[j])
 			read += n
 		}
 	}
@@ -220,7 +214,7 @@ func (mt *metricTag) appendExact(lists []handle, value string) []handle {
 // matches. It goes through the tag's values with the branch's prefix, or
 // through the metric's, whichever are fewer (and says how many); without a prefix and with a good
 // part of all values in the metric, through the texts as they lie in memory.
-func (mt *metricTag) appendMatching(ctx context.Context, lists []handle, b *branch) ([]handle, int) {
+func (mt *metricTag) appendMatching(lists []handle, b *branch) ([]handle, int) {
 	values := &mt.tag.values
 	own := mt.values.len()
 	read := 0
@@ -233,9 +227,6 @@ func (mt *metricTag) appendMatching(ctx context.Context, lists []handle, b *bran
 	case b.prefix != "" && values.count(b.prefix, own) <= own:
 		for number := range values.ascend(b.prefix, "") {
 			read++
-			if ctx.Err() != nil {
-				break
-			}
 			if h, ok := mt.values.get(number); ok && b.matches(values.texts[number]) {
 				lists = append(lists, h)
 			}
@@ -243,9 +234,6 @@ func (mt *metricTag) appendMatching(ctx context.Context, lists []handle, b *bran
 	case 4*own < values.len():
 		read = own
 		for number, h := range mt.values.all() {
-			if ctx.Err() != nil {
-				break
-			}
 			if b.matches(values.texts[number]) {
 				lists = append(lists, h)
 			}
@@ -253,9 +241,6 @@ func (mt *metricTag) appendMatching(ctx context.Context, lists []handle, b *bran
 	default:
 		read = len(values.texts)
 		for number, text := range values.texts {
-			if ctx.Err() != nil {
-				break
-			}
 			if text != "" && b.matches(text) {
 				if h, ok := mt.values.get(uint32(number)); ok {
 					lists = append(lists, h)

@@ -3,6 +3,7 @@ package kairos
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -66,6 +67,33 @@ func TestKillQuery(t *testing.T) {
 		}
 		waitFor(t, time.Second, func() bool { return len(s.engine.Running()) == 0 })
 	}
+}
+
+// A killed query gives its place back although its client reads nothing.
+func TestKillOfAnAnswerThatNobodyReads(t *testing.T) {
+	kc := DefaultConfig()
+	kc.ResponseBuffer = 1 << 10
+	s := startServerWith(t, storetest.NewReference(nil), query.DefaultConfig(), kc)
+	s.fill(t, 1, 300_000)
+	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", queryPath, len(endless), endless)
+	sent := int64(-1)
+	waitFor(t, 20*time.Second, func() bool { // the connection takes no more
+		running := s.engine.Running()
+		if len(running) == 0 {
+			return false
+		}
+		before := sent
+		sent = running[0].Samples
+		time.Sleep(50 * time.Millisecond)
+		return sent > 0 && sent == before
+	})
+	s.do(t, "DELETE", "/api/v1/admin/killquery/"+fmt.Sprint(s.engine.Running()[0].ID), "")
+	waitFor(t, 10*time.Second, func() bool { return len(s.engine.Running()) == 0 })
 }
 
 // Slow queries are kept, the latest ones, failed ones too.

@@ -1,10 +1,12 @@
 package kairos
 
 import (
+	"context"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/klauspost/compress/gzip"
 
@@ -26,8 +28,10 @@ type answer struct {
 	gzip bool // the client takes it
 	max  int
 	buf  []byte
-	gone int64 // bytes that left buf
-	sent bool  // the header is out
+	gone int64           // bytes that left buf
+	run  context.Context // of the query; what ends it early ends the sending. nil without one
+
+	sent bool // the header is out
 	zip  *gzip.Writer
 }
 
@@ -102,7 +106,24 @@ func (a *answer) begin(compressed bool) {
 		a.zip = compressors.Get().(*gzip.Writer)
 		a.zip.Reset(a.w)
 	}
+	a.watch()
 	a.w.WriteHeader(http.StatusOK)
+}
+
+// watch lets the end of a query, by the operator or by its timeout, end the
+// sending of its answer too: a client that does not read would keep the query's
+// place until then. A query that has ended in the regular way, of which the rest
+// is still to be sent, is not cut.
+func (a *answer) watch() {
+	if a.run == nil {
+		return
+	}
+	run, w := a.run, a.w
+	context.AfterFunc(run, func() {
+		if context.Cause(run) != context.Canceled {
+			http.NewResponseController(w).SetWriteDeadline(time.Now())
+		}
+	})
 }
 
 func (a *answer) flush() error {

@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,8 +26,7 @@ type Store interface {
 // An API answers KairosDB's endpoints, but for those that take points in. It is safe for use
 // by many goroutines.
 type API struct {
-	// Log, if set before Routes is called, gets the reason of each 500 and 503,
-	// since a 503 has no body to carry it.
+	// Log, if set before Routes is called, gets the reason of each 500 and 503.
 	Log *slog.Logger
 
 	store    Store
@@ -36,8 +34,7 @@ type API struct {
 	config   Config
 	version  string
 	now      func() time.Time
-	parser   parser        // without a request
-	parsing  chan struct{} // holds one element for each request that is parsed now
+	parser   parser // without a request
 	features features
 	cache    *answerCache
 	types    datatype.Registry
@@ -51,7 +48,6 @@ func New(s Store, e *query.Engine, config Config, version string, now func() tim
 	a := &API{store: s, engine: e, config: config, version: version, now: now, features: loadFeatures(query.GroupBys(), query.Aggregators()), types: datatype.All()}
 	a.cache, a.slow = newAnswerCache(int64(config.QueryCache)), newSlowLog(config)
 	a.classes, _ = serverClasses(config.ServerType)
-	a.parsing = make(chan struct{}, runtime.GOMAXPROCS(0))
 	a.parser = parser{
 		regexPrefix: config.RegexPrefix,
 		aggregators: map[string]query.AggregatorSpec{},
@@ -75,10 +71,10 @@ func (a *API) Register(r prometheus.Registerer) {
 // of /api/v1/datapoints, which browsers ask for too.
 func (a *API) Routes() []httpapi.Route {
 	routes := []httpapi.Route{
-		route(http.MethodPost, "/api/v1/datapoints/query", a.postQuery),
+		reading(route(http.MethodPost, "/api/v1/datapoints/query", a.postQuery)),
 		route(http.MethodGet, "/api/v1/datapoints/index", a.getIndex),
 		route(http.MethodGet, "/api/v1/datapoints/query", a.getQuery),
-		route(http.MethodPost, "/api/v1/datapoints/query/tags", a.postTags),
+		reading(route(http.MethodPost, "/api/v1/datapoints/query/tags", a.postTags)),
 		route(http.MethodPost, "/api/v1/datapoints/delete", a.postDelete),
 		route(http.MethodDelete, "/api/v1/metric/{name}", a.deleteMetric),
 		route(http.MethodGet, "/api/v1/metricnames", a.names(store.MetricNames)),
@@ -94,7 +90,7 @@ func (a *API) Routes() []httpapi.Route {
 		route(http.MethodDelete, "/api/v1/metadata/{service}/{serviceKey}/{key}", guardMetadata(a.deleteValue)),
 		route(http.MethodGet, "/admin/slowqueries", a.getSlow),
 		route(http.MethodGet, "/api/v1/admin/runningqueries", a.getRunning),
-		route(http.MethodGet, "/api/v1/admin/killquery/{hash}", a.killQuery),
+		changing(route(http.MethodGet, "/api/v1/admin/killquery/{hash}", a.killQuery)),
 		route(http.MethodPost, "/api/v1/admin/killquery/{hash}", a.killQuery),
 		route(http.MethodDelete, "/api/v1/admin/killquery/{hash}", a.killQuery),
 	}
@@ -122,6 +118,18 @@ func route(method, path string, h http.HandlerFunc) httpapi.Route {
 	return httpapi.Route{Method: method, Path: path, Handler: h}
 }
 
+// reading marks a route that changes nothing although its method may.
+func reading(r httpapi.Route) httpapi.Route {
+	r.Access = httpapi.Reads
+	return r
+}
+
+// changing marks a route that changes something although its method should not.
+func changing(r httpapi.Route) httpapi.Route {
+	r.Access = httpapi.Changes
+	return r
+}
+
 // maxDroppedBody is how much of the body of a GET or DELETE is read and thrown
 // away. python-kairosdb sends {} there; left unread it would be taken for the
 // next request of the connection.
@@ -146,15 +154,8 @@ func readLimited(r *http.Request, limit int64, key, what string) ([]byte, error)
 	return body, nil
 }
 
-// parse reads a query from JSON text, which takes up to a hundred times as much
-// memory for a while. So only as many as there are processors do it at once.
+// parse reads a query from JSON text.
 func (a *API) parse(text []byte, r *http.Request) (request, error) {
-	select {
-	case a.parsing <- struct{}{}:
-	case <-r.Context().Done():
-		return request{}, context.Cause(r.Context())
-	}
-	defer func() { <-a.parsing }()
 	p := a.parser
 	p.nowMS = a.now().UnixMilli()
 	req, err := p.parse(text)
@@ -175,7 +176,7 @@ func (a *API) getQuery(w http.ResponseWriter, r *http.Request) {
 	dropBody(r)
 	params := r.URL.Query()
 	if !params.Has("query") {
-		writeFailure(w, badRequest("query json must not be null or empty"))
+		writeFailure(w, r, badRequest("query json must not be null or empty"))
 		return
 	}
 	a.query(w, r, []byte(params.Get("query")))
@@ -190,8 +191,7 @@ func (a *API) query(w http.ResponseWriter, r *http.Request, text []byte) {
 		a.fail(w, r, err)
 		return
 	}
-	req.top = nil // not to be held while the query waits and runs
-	if err := a.mayRun(&req.Request); err != nil {
+	if err := a.mayRun(r, &req.Request); err != nil {
 		a.fail(w, r, err)
 		return
 	}
@@ -228,8 +228,10 @@ func (a *API) run(ctx context.Context, q *query.Request, out *answer, encode fun
 	run, err := a.engine.Start(ctx, *q)
 	if err == nil {
 		defer run.Close(errPanicked) // does nothing after the Close below
+		out.run = run.Context()
 		err = encode(run)
 		run.Close(err)
+		out.run = nil
 		stats = run.Stats()
 	}
 	a.slow.note(a.Log, q, began, time.Since(began), stats, out.total(), err)
@@ -247,7 +249,6 @@ func (a *API) postTags(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, err)
 		return
 	}
-	req.top = nil
 	req.Trace = wantsTrace(r)
 	out := newAnswer(w, r, int(a.config.ResponseBuffer))
 	err = a.run(r.Context(), &req.Request, out, func(run *query.Run) error {
@@ -317,7 +318,7 @@ func (a *API) getVersion(w http.ResponseWriter, r *http.Request) {
 // fail answers a request of which nothing was sent yet, and says in the log what
 // the client is not told.
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
-	status := writeFailure(w, err)
+	status := writeFailure(w, r, err)
 	if a.Log != nil && status >= http.StatusInternalServerError && !errors.Is(err, context.Canceled) {
 		a.Log.Warn("request failed", "path", r.URL.Path, "status", status, "client", r.RemoteAddr, "error", err)
 	}

@@ -26,11 +26,11 @@ func (e *notANumberError) Error() string { return e.text }
 
 // writeFailure answers a request that failed before anything was sent, and
 // returns the status. This is the one place that turns errors into statuses.
-func writeFailure(w http.ResponseWriter, err error) int {
+func writeFailure(w http.ResponseWriter, r *http.Request, err error) int {
 	status, messages := statusOf(err)
 	switch status {
 	case http.StatusServiceUnavailable:
-		httpapi.WriteBusy(w)
+		httpapi.WriteUnavailable(w, r, err.Error())
 	case http.StatusBadRequest, http.StatusForbidden:
 		httpapi.WriteErrors(w, status, messages...)
 	default:

@@ -36,17 +36,18 @@ func TestStatusOf(t *testing.T) {
 	}
 	for _, tt := range tests {
 		w := httptest.NewRecorder()
-		status := writeFailure(w, fmt.Errorf("wrapped: %w", tt.err))
+		r := httptest.NewRequest("GET", "/api/v1/metricnames", nil)
+		status := writeFailure(w, r, fmt.Errorf("wrapped: %w", tt.err))
 		if status != tt.want || w.Code != tt.want {
 			t.Errorf("%v: %d, want %d", tt.err, w.Code, tt.want)
 		}
-		if empty := w.Body.Len() == 0; empty != (status == http.StatusServiceUnavailable) {
-			t.Errorf("%v: body %q", tt.err, w.Body)
+		if !strings.HasPrefix(w.Body.String(), `{"errors":["`) || (w.Header().Get("Retry-After") != "") != (status == http.StatusServiceUnavailable) {
+			t.Errorf("%v: body %q, Retry-After %q", tt.err, w.Body, w.Header().Get("Retry-After"))
 		}
 	}
 }
 
-// A 503 carries no reason, so the log must.
+// What concerns the server and not the client's request is in the log too.
 func TestReasonsAreLogged(t *testing.T) {
 	var log bytes.Buffer
 	a := New(nil, nil, DefaultConfig(), "", nil)

@@ -66,22 +66,34 @@ func (c Config) Gate(routes []httpapi.Route) []httpapi.Route {
 	return kept
 }
 
-// A forbiddenError is a request of a class that is turned off.
-type forbiddenError struct{ class string }
+// A forbiddenError is a request of a class that is turned off, or one that may
+// not be made for another reason.
+type forbiddenError struct{ class, why string }
 
 func (e *forbiddenError) Error() string {
+	if e.why != "" {
+		return e.why
+	}
 	return "Forbidden: " + e.class + " API methods are disabled on this KairosDB instance."
 }
 
 func writeForbidden(w http.ResponseWriter, class string) {
-	httpapi.WriteErrors(w, http.StatusForbidden, (&forbiddenError{class}).Error())
+	httpapi.WriteErrors(w, http.StatusForbidden, (&forbiddenError{class: class}).Error())
 }
 
-// mayRun refuses a query that writes where points may not be written.
-func (a *API) mayRun(q *query.Request) error {
+// mayRun refuses a query that writes where points may not be written: by GET or
+// HEAD, which browsers and proxies repeat and prefetch, and by a page that may
+// only read.
+func (a *API) mayRun(r *http.Request, q *query.Request) error {
 	for i := range q.Metrics {
-		if q.Metrics[i].Saves() && !a.classes[classIngest] {
-			return &forbiddenError{classIngest}
+		switch {
+		case !q.Metrics[i].Saves():
+		case r.Method != http.MethodPost:
+			return badRequest("save_as writes; send the query by POST")
+		case httpapi.IsReadOnly(r.Context()):
+			return &forbiddenError{why: "save_as writes, and this page may only read; add its origin to server.allowed_origins"}
+		case !a.classes[classIngest]:
+			return &forbiddenError{class: classIngest}
 		}
 	}
 	return nil

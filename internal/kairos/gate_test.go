@@ -3,12 +3,14 @@ package kairos
 import (
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/httpapi"
 	"varve/internal/query"
 	"varve/internal/store/storetest"
 )
@@ -69,5 +71,27 @@ func TestServerType(t *testing.T) {
 		if err := c.Validate(); err == nil || !strings.Contains(err.Error(), "kairos.server_type") {
 			t.Errorf("%q: %v", bad, err)
 		}
+	}
+}
+
+// A query that writes is not run by a method that promises not to, nor for a
+// page that may only read.
+func TestSaveAsNeedsAPost(t *testing.T) {
+	s := startServer(t)
+	const text = `{"start_absolute":0,"metrics":[{"name":"m","aggregators":[{"name":"save_as","metric_name":"copy"}]}]}`
+	for _, method := range []string{"GET", "HEAD"} {
+		resp, body := s.do(t, method, queryPath+"?query="+url.QueryEscape(text), "")
+		if resp.StatusCode != 400 || method == "GET" && !strings.Contains(body, "by POST") {
+			t.Errorf("%s: %d %s", method, resp.StatusCode, body)
+		}
+	}
+	if resp, body := s.do(t, "POST", queryPath, text); resp.StatusCode != 200 {
+		t.Errorf("POST: %d %s", resp.StatusCode, body)
+	}
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest("POST", queryPath, strings.NewReader(text))
+	s.api.postQuery(w, r.WithContext(httpapi.WithReadOnly(r.Context())))
+	if w.Code != 403 {
+		t.Errorf("a page that may only read: %d %s", w.Code, w.Body)
 	}
 }

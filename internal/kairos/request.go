@@ -19,9 +19,8 @@ type parser struct {
 	aggregators map[string]query.AggregatorSpec
 	groupBys    map[string]query.GroupBySpec
 
-	top      *value
-	bounds   bounds
-	programs *int // instructions of all patterns of the request, so far
+	top    *value
+	bounds bounds
 }
 
 // bounds are the times of a request.
@@ -50,7 +49,7 @@ func (p parser) parse(text []byte) (request, error) {
 	if top.kind != jsontext.Object {
 		return req, badRequest("Not a JSON Object: " + top.String())
 	}
-	p.top, p.programs = top, new(int)
+	p.top = top
 	if err := p.times(); err != nil {
 		return req, err
 	}
@@ -228,8 +227,7 @@ func aliasOf(metric *value) *string {
 	if absent(alias) || !alias.kind.Scalar() {
 		return nil
 	}
-	text := alias.text // alone: alias would keep the whole request
-	return &text
+	return &alias.text
 }
 
 func (p *parser) tags(m *query.MetricQuery, v *value, context string) error {

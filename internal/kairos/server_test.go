@@ -60,8 +60,8 @@ func (s *testServer) serve(t testing.TB, routes []httpapi.Route, p *ingest.Pipel
 	c := server.DefaultConfig()
 	c.HTTPAddr, c.CloseGrace = "127.0.0.1:0", 0
 	srv := server.New(server.Options{
-		Config: c, Log: slog.New(slog.DiscardHandler), Registry: registry, Routes: routes,
-		Checks: []server.Check{server.AliveCheck(), server.QueryCheck(s.store)},
+		Config: c, Log: slog.New(slog.DiscardHandler), Registry: registry,
+		Front: server.Front{Routes: routes, Checks: []server.Check{server.AliveCheck(), server.QueryCheck(s.store)}},
 	})
 	if err := srv.Listen(); err != nil {
 		t.Fatal(err)

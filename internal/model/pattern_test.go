@@ -1,42 +1,52 @@
 package model
 
 import (
-	"strings"
+	"regexp"
 	"testing"
+	"time"
 )
 
-func TestPatternSizes(t *testing.T) {
-	for expr, fits := range map[string]bool{
-		"host-[0-9]{1,3}":                           true,
-		strings.Repeat("a", MaxPatternBytes):        true,
-		strings.Repeat("a|", 2000) + "b":            true,
-		"(?:a?){1000}":                              true,
-		".{0,1000}":                                 true,
-		strings.Repeat("(?:a?){1000}", 20):          false,
-		"(?:(?:abcdef){30}){33}":                    false,
-		strings.Repeat(`\pL`, 1000):                 false,
-		"(?:" + strings.Repeat("x", 100) + "){100}": false,
-		"[^a]{2,}":                                  true,
+func TestPatternsStandAlone(t *testing.T) {
+	for _, expr := range []string{"x)|(?:.*", "(", "a)(b", `\`, "[a", "a**", "(?<=a)b", `(a)\1`} {
+		if p, err := NewPattern(expr); err == nil {
+			t.Errorf("%s was taken, and matches y: %v", expr, p.MatchString("y"))
+		}
+	}
+	for expr, texts := range map[string][2]string{
+		"a|b": {"b", "ab"}, "(?i)A+": {"aA", "aab"}, "a.c": {"abc", "a\nc"}, "^a$": {"a", "a\n"}, "(?m)^a$": {"a", "a\nb"}, "": {"", "x"},
 	} {
 		p, err := NewPattern(expr)
-		if (err == nil) != fits || err != nil && len(err.Error()) > 300 {
-			t.Errorf("%.40s: %v", expr, err)
-		}
-		if err == nil && (p.Size() < 1 || p.Size() > MaxPatternSize) {
-			t.Errorf("%.40s has the size %d", expr, p.Size())
+		if err != nil || !p.MatchString(texts[0]) || p.MatchString(texts[1]) {
+			t.Errorf("%s: %v", expr, err)
 		}
 	}
 }
 
-func TestPatternIsPlannedOnce(t *testing.T) {
-	p, err := NewPattern("a+")
-	if err != nil {
-		t.Fatal(err)
-	}
-	calls := 0
-	for range 3 {
-		if got := p.Plan(func(*Pattern) any { calls++; return calls }); got != 1 {
-			t.Errorf("plan %v", got)
+// A pattern matches a text if the longest match of its expression is the whole of
+// it, and never takes long.
+func FuzzPattern(f *testing.F) {
+	f.Add("(a+)+$", "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!")
+	f.Add("(a|aa)*(b|bb)*", "aabb")
+	f.Add("x)|(?:.*", "y")
+	f.Add(`(?i)host-\d{1,3}\.(dc1|dc2)`, "HOST-12.dc1")
+	f.Fuzz(func(t *testing.T, expr, text string) {
+		began := time.Now()
+		p, err := NewPattern(expr)
+		if err != nil {
+			return
 		}
-	}
+		got := p.MatchString(text)
+		if took := time.Since(began); took > 5*time.Second {
+			t.Fatalf("%v", took)
+		}
+		alone, err := regexp.Compile(expr)
+		if err != nil {
+			t.Fatalf("does not stand alone: %v", err)
+		}
+		alone.Longest()
+		at := alone.FindStringIndex(text)
+		if whole := at != nil && at[0] == 0 && at[1] == len(text); got != whole {
+			t.Fatalf("matches %v, its longest match is %v of %d bytes", got, at, len(text))
+		}
+	})
 }

@@ -3,7 +3,6 @@ package query
 import (
 	"cmp"
 	"slices"
-	"sort"
 )
 
 // scoreSpec counts how many thresholds a value passes.
@@ -53,8 +52,10 @@ func newScore(a Args) (Step, error) {
 
 // scoreOf counts the leading thresholds that are passed.
 func scoreOf(v float64, thresholds []Threshold) int {
-	return sort.Search(len(thresholds), func(i int) bool {
-		t := &thresholds[i]
-		return v < t.Value || (v == t.Value && !t.Inferior)
-	})
+	for i, t := range thresholds {
+		if v < t.Value || (v == t.Value && !t.Inferior) {
+			return i
+		}
+	}
+	return len(thresholds)
 }

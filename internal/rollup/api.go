@@ -38,13 +38,18 @@ func (s *Scheduler) Routes() []httpapi.Route {
 		route(http.MethodPut, root+"/{id}", s.putTask),
 		route(http.MethodDelete, root+"/{id}", s.deleteTask),
 		route(http.MethodGet, root+"/status/{id}", s.getStatus),
-		route(http.MethodGet, root+"/backfill/{id}", s.backfillTask),
+		changes(route(http.MethodGet, root+"/backfill/{id}", s.backfillTask)), // as in KairosDB
 		route(http.MethodPost, root+"/backfill/{id}", s.backfillTask),
 	}
 	for _, path := range []string{root, root + "/{id}", root + "/status/{id}", root + "/backfill/{id}"} {
 		routes = append(routes, httpapi.Route{Method: http.MethodOptions, Path: path, Handler: http.HandlerFunc(preflight)})
 	}
 	return routes
+}
+
+func changes(r httpapi.Route) httpapi.Route {
+	r.Access = httpapi.Changes
+	return r
 }
 
 // maxDroppedBody is how much of the body of a GET or DELETE is read and thrown
@@ -80,12 +85,12 @@ func (s *Scheduler) fail(w http.ResponseWriter, r *http.Request, err error) {
 		httpapi.WriteErrors(w, http.StatusNotFound, missing.Error())
 	case errors.As(err, &busy), errors.Is(err, errBackfills):
 		s.log.Warn("request failed", "path", r.URL.Path, "client", r.RemoteAddr, "error", err)
-		httpapi.WriteBusy(w)
+		httpapi.WriteUnavailable(w, r, err.Error())
 	case errors.As(err, &limit), errors.As(err, &refused):
 		httpapi.WriteErrors(w, http.StatusBadRequest, err.Error())
 	case ingest.OutcomeOf(err) == ingest.Busy:
 		s.log.Warn("request failed", "path", r.URL.Path, "client", r.RemoteAddr, "error", err)
-		httpapi.WriteBusy(w)
+		httpapi.WriteUnavailable(w, r, err.Error())
 	default:
 		s.log.Error("request failed", "path", r.URL.Path, "client", r.RemoteAddr, "error", err)
 		httpapi.WriteErrors(w, http.StatusInternalServerError, errorText(err))

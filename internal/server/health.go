@@ -48,8 +48,8 @@ func QueryCheck(s store.Viewer) Check {
 func (s *Server) health(ctx context.Context) []error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	results := make([]error, len(s.checks))
-	for i, c := range s.checks {
+	results := make([]error, len(s.front.Checks))
+	for i, c := range s.front.Checks {
 		if results[i] = c.Run(ctx); results[i] != nil {
 			s.metrics.failed.WithLabelValues(c.Name).Inc()
 			s.log.Warn("health check failed", "check", c.Name, "error", results[i])
@@ -64,7 +64,7 @@ func (s *Server) healthCheck(w http.ResponseWriter, r *http.Request) {
 	httpapi.SetHeaders(w.Header())
 	status := http.StatusNoContent
 	for i, err := range s.health(r.Context()) {
-		if err != nil && !s.checks[i].Partial {
+		if err != nil && !s.front.Checks[i].Partial {
 			status = http.StatusInternalServerError
 		}
 	}
@@ -83,13 +83,13 @@ func AliveCheck() Check {
 
 // healthStatus lists each check with OK or FAIL, always with status 200.
 func (s *Server) healthStatus(w http.ResponseWriter, r *http.Request) {
-	lines := make([]string, 0, len(s.checks))
+	lines := make([]string, 0, len(s.front.Checks))
 	for i, err := range s.health(r.Context()) {
 		switch {
 		case err != nil:
-			lines = append(lines, s.checks[i].Name+": FAIL")
-		case !s.checks[i].Quiet:
-			lines = append(lines, s.checks[i].Name+": OK")
+			lines = append(lines, s.front.Checks[i].Name+": FAIL")
+		case !s.front.Checks[i].Quiet:
+			lines = append(lines, s.front.Checks[i].Name+": OK")
 		}
 	}
 	body, err := json.Marshal(lines)
@@ -98,4 +98,24 @@ func (s *Server) healthStatus(w http.ResponseWriter, r *http.Request) {
 	}
 	httpapi.SetHeaders(w.Header())
 	w.Write(body)
+}
+
+// answerStarting answers while the store is being opened: the pages that say
+// how far that is, and 503 for all that needs the store.
+func (s *Server) answerStarting(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	progress := "starting, " + s.opening()
+	switch r.URL.Path {
+	case "/internal/metrics":
+		s.scrapes.ServeHTTP(w, r)
+	case "/api/v1/health/status":
+		body, err := json.Marshal([]string{"Datastore-Query: FAIL", "Datastore-Open: " + progress})
+		if err != nil {
+			panic(err) // strings always marshal
+		}
+		httpapi.SetHeaders(h)
+		w.Write(body)
+	default:
+		httpapi.WriteUnavailable(w, r, progress)
+	}
 }

@@ -1,48 +1,132 @@
 package server
 
 import (
+	"container/list"
 	"context"
 	"net"
+	"net/http"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A boundedListener accepts at most so many connections at a time; further
-// ones wait with the operating system.
+// A boundedListener lets at most so many connections be open at a time. When
+// there are as many and one more has come, the connection that has been without
+// a request for longest is closed for it. If none is without, the new one waits,
+// and further ones wait with the operating system.
 type boundedListener struct {
 	net.Listener
-	slots  chan struct{} // one element for each open connection, and for Accept
-	closed chan struct{}
-	once   sync.Once
-	open   activity // one for each open connection
-	gauge  prometheus.Gauge
+	limit   int
+	freed   chan struct{} // has an element after a connection was closed, or has become idle
+	closed  chan struct{}
+	once    sync.Once
+	open    activity // one for each open connection
+	gauge   prometheus.Gauge
+	evicted prometheus.Counter
+
+	mu struct {
+		sync.Mutex
+		open int
+		idle *list.List // of *boundedConn, the longest idle first
+	}
 }
 
-func newBoundedListener(l net.Listener, limit int, gauge prometheus.Gauge) *boundedListener {
-	return &boundedListener{
+func newBoundedListener(l net.Listener, limit int, gauge prometheus.Gauge, evicted prometheus.Counter) *boundedListener {
+	b := &boundedListener{
 		Listener: l,
-		slots:    make(chan struct{}, limit),
+		limit:    limit,
+		freed:    make(chan struct{}, 1),
 		closed:   make(chan struct{}),
 		gauge:    gauge,
+		evicted:  evicted,
 	}
+	b.mu.idle = list.New()
+	return b
 }
 
-// Accept waits for a slot, then for a connection.
+// Accept waits for a connection, then for room.
 func (l *boundedListener) Accept() (net.Conn, error) {
-	select {
-	case l.slots <- struct{}{}:
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
 	c, err := l.Listener.Accept()
 	if err != nil {
-		<-l.slots
 		return nil, err
+	}
+	for !l.enter() {
+		select {
+		case <-l.freed:
+		case <-l.closed:
+			c.Close()
+			return nil, net.ErrClosed
+		}
 	}
 	l.open.begin()
 	l.gauge.Inc()
-	return &boundedConn{Conn: c, listener: l}, nil
+	bounded := &boundedConn{Conn: c, listener: l}
+	l.mu.Lock()
+	bounded.place = l.mu.idle.PushBack(bounded) // until its first request is complete
+	l.mu.Unlock()
+	return bounded, nil
+}
+
+// enter counts one more connection, if there is room or room can be made.
+func (l *boundedListener) enter() bool {
+	l.mu.Lock()
+	if l.mu.open < l.limit {
+		l.mu.open++
+		l.mu.Unlock()
+		return true
+	}
+	longest := l.mu.idle.Front()
+	if longest == nil {
+		l.mu.Unlock()
+		return false
+	}
+	c := l.mu.idle.Remove(longest).(*boundedConn)
+	c.place = nil
+	l.mu.Unlock()
+	l.evicted.Inc()
+	c.Conn.Close() // net/http notices, and closes c
+	return false
+}
+
+// note is told by net/http what connections do.
+func (l *boundedListener) note(nc net.Conn, state http.ConnState) {
+	c, ok := nc.(*boundedConn)
+	if !ok || state == http.StateNew {
+		return
+	}
+	l.mu.Lock()
+	if c.place != nil {
+		l.mu.idle.Remove(c.place)
+		c.place = nil
+	}
+	if state == http.StateIdle {
+		c.place = l.mu.idle.PushBack(c)
+	}
+	full := l.mu.open >= l.limit
+	l.mu.Unlock()
+	if full && state == http.StateIdle {
+		l.wake()
+	}
+}
+
+// leave counts one connection less.
+func (l *boundedListener) leave(c *boundedConn) {
+	l.mu.Lock()
+	if c.place != nil {
+		l.mu.idle.Remove(c.place)
+		c.place = nil
+	}
+	l.mu.open--
+	l.mu.Unlock()
+	l.wake()
+}
+
+// wake lets a connection that waits look for room again.
+func (l *boundedListener) wake() {
+	select {
+	case l.freed <- struct{}{}:
+	default:
+	}
 }
 
 // Close stops accepting. Open connections stay open.
@@ -59,7 +143,7 @@ func (l *boundedListener) Close() error {
 // is of use after Close.
 func (l *boundedListener) drained() <-chan struct{} { return l.open.none() }
 
-// A boundedConn gives its slot back when it is closed.
+// A boundedConn gives its place back when it is closed.
 //
 // net/http sends an answer of more than its buffer of 4 KiB in two pieces, the
 // buffer and the rest, which wakes the client twice and costs as much as the
@@ -69,6 +153,7 @@ type boundedConn struct {
 	net.Conn
 	listener  *boundedListener
 	once      sync.Once
+	place     *list.Element // among idle ones; listener.mu guards it
 	gathering bool
 	held      []byte
 }
@@ -115,7 +200,7 @@ func (c *boundedConn) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {
 		c.listener.gauge.Dec()
-		<-c.listener.slots
+		c.listener.leave(c)
 		c.listener.open.end()
 	})
 	return err

@@ -17,6 +17,8 @@ type metrics struct {
 	inFlight    prometheus.Gauge
 	connections prometheus.Gauge
 	panics      prometheus.Counter
+	refused     prometheus.Counter
+	evicted     prometheus.Counter
 	failed      *prometheus.CounterVec // check
 }
 
@@ -41,6 +43,8 @@ func newMetrics(r prometheus.Registerer, version string, maxConnections int) *me
 		inFlight:    gauge("http_requests_in_flight", "HTTP requests being answered."),
 		connections: gauge("http_connections", "Open HTTP connections."),
 		panics:      prometheus.NewCounter(counter("panics_total", "Requests that ended in a fault of Varve and were answered with 500.")),
+		refused:     prometheus.NewCounter(counter("http_requests_refused_total", "Requests answered 403 because a web page of another origin sent them, or because of a foreign name in Host.")),
+		evicted:     prometheus.NewCounter(counter("http_connections_evicted_total", "Connections without a request that were closed to make room for new ones (server.max_connections).")),
 		failed:      prometheus.NewCounterVec(counter("health_failures_total", "Health checks that failed."), []string{"check"}),
 	}
 	limit := gauge("http_connections_max", "Limit of open HTTP connections (server.max_connections).")
@@ -48,10 +52,16 @@ func newMetrics(r prometheus.Registerer, version string, maxConnections int) *me
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "varve", Name: "build_info",
 		Help: "Always 1; the labels say what runs."}, []string{"version", "go"})
 	build.WithLabelValues(version, runtime.Version()).Set(1)
-	r.MustRegister(m.requests, m.seconds, m.bytes, m.inFlight, m.connections, m.panics, m.failed, limit, build,
+	r.MustRegister(m.requests, m.seconds, m.bytes, m.inFlight, m.connections, m.panics, m.refused, m.evicted, m.failed, limit, build,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+// newProfilerMetrics returns figures that nobody sees: of the profiler's
+// listener, which is off by default.
+func newProfilerMetrics() *metrics {
+	return newMetrics(prometheus.NewRegistry(), "", profilerConnections)
 }
 
 // count records a finished request. Labels are routes and the methods they

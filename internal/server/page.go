@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/pprof"
+	"strconv"
 	"strings"
-
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"varve/internal/httpapi"
 )
@@ -15,13 +14,16 @@ import (
 func (s *Server) ownRoutes() []httpapi.Route {
 	return []httpapi.Route{
 		{Method: http.MethodGet, Path: "/", Handler: http.HandlerFunc(s.welcome)},
-		{Method: http.MethodGet, Path: "/internal/metrics", Handler: promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{Registry: s.registry})},
+		{Method: http.MethodGet, Path: "/internal/metrics", Handler: s.scrapes},
 		{Method: http.MethodGet, Path: "/api/v1/health/check", Handler: http.HandlerFunc(s.healthCheck)},
 		{Method: http.MethodGet, Path: "/api/v1/health/status", Handler: http.HandlerFunc(s.healthStatus)},
 		{Method: http.MethodOptions, Path: "/api/v1/health/check", Handler: http.HandlerFunc(httpapi.Preflight)},
 		{Method: http.MethodOptions, Path: "/api/v1/health/status", Handler: http.HandlerFunc(httpapi.Preflight)},
 	}
 }
+
+// scrapesAtOnce bounds the memory that pages of metrics take together.
+const scrapesAtOnce = 8
 
 const welcomePage = `Varve %s, a time series database.
 
@@ -41,13 +43,35 @@ func (s *Server) welcome(w http.ResponseWriter, _ *http.Request) {
 	fmt.Fprintf(w, welcomePage, strings.TrimSpace(s.version))
 }
 
-// profiles serves Go's profiler.
-func profiles() http.Handler {
-	mux := http.NewServeMux()
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
-	return mux
+// profilerConnections is how many connections the profiler's listener takes.
+const profilerConnections = 16
+
+// longestProfile bounds how many seconds of work a request may have recorded.
+const longestProfile = 300
+
+// profiles serves Go's profiler. What costs the server something changes it, as
+// far as pages of other origins are concerned.
+func profiles() []httpapi.Route {
+	page := func(path string, h http.HandlerFunc) httpapi.Route {
+		return httpapi.Route{Method: http.MethodGet, Path: path, Access: httpapi.Changes, Handler: boundSeconds(h)}
+	}
+	return []httpapi.Route{
+		page("/debug/pprof", pprof.Index),
+		page("/debug/pprof/{name...}", pprof.Index),
+		page("/debug/pprof/cmdline", pprof.Cmdline),
+		page("/debug/pprof/profile", pprof.Profile),
+		page("/debug/pprof/symbol", pprof.Symbol),
+		{Method: http.MethodPost, Path: "/debug/pprof/symbol", Handler: http.HandlerFunc(pprof.Symbol)},
+		page("/debug/pprof/trace", pprof.Trace),
+	}
+}
+
+func boundSeconds(h http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if n, err := strconv.ParseFloat(r.FormValue("seconds"), 64); err == nil && !(n <= longestProfile) {
+			httpapi.WriteErrors(w, http.StatusBadRequest, fmt.Sprintf("seconds: want at most %d", longestProfile))
+			return
+		}
+		h(w, r)
+	}
 }

@@ -1,9 +1,12 @@
 package server
 
 import (
+	"encoding/json"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -12,17 +15,26 @@ import (
 type response struct {
 	http.ResponseWriter
 	request  *http.Request // the mux sets its Pattern before the handler runs
+	origin   string        // for Access-Control-Allow-Origin; "" if none may read the answer
+	body     *body         // of the request; nil if it has none
 	status   int           // 0 until the header is written
 	written  int64         // bytes of body
 	discard  bool          // drop the body
+	refused  bool          // answered by the server itself, without looking for a route
 	draining func() bool
 
 	control *http.ResponseController
 	stall   time.Duration
 	allowed time.Time // write deadline
+
+	mu    sync.Mutex
+	fixed bool // a handler has set the write deadline; it stays
+	over  bool // the handler has returned; the connection may have another request
 }
 
-// newResponse also puts r's body under a deadline.
+// newResponse also puts the body of r under deadlines. Handlers get rw.request:
+// a copy of r, since net/http wants to find the body that it made in r itself,
+// to know whether a client still waits for 100 Continue.
 func newResponse(w http.ResponseWriter, r *http.Request, stall time.Duration, draining func() bool) *response {
 	rw := &response{
 		ResponseWriter: w,
@@ -32,7 +44,10 @@ func newResponse(w http.ResponseWriter, r *http.Request, stall time.Duration, dr
 		stall:          stall,
 	}
 	if r.Body != nil && r.Body != http.NoBody {
-		r.Body = &body{ReadCloser: r.Body, control: rw.control, stall: stall}
+		rw.request = new(http.Request)
+		*rw.request = *r
+		rw.body = newBody(r, rw.control, stall)
+		rw.request.Body = rw.body
 	}
 	rw.extend()
 	return rw
@@ -40,6 +55,18 @@ func newResponse(w http.ResponseWriter, r *http.Request, stall time.Duration, dr
 
 // Unwrap lets http.ResponseController reach the connection.
 func (rw *response) Unwrap() http.ResponseWriter { return rw.ResponseWriter }
+
+// SetWriteDeadline lets a handler, or what ends its work from outside, decide
+// when writing fails. From then on taking bytes does not move the deadline.
+func (rw *response) SetWriteDeadline(t time.Time) error {
+	rw.mu.Lock()
+	defer rw.mu.Unlock()
+	if rw.over {
+		return nil
+	}
+	rw.fixed = true
+	return rw.control.SetWriteDeadline(t)
+}
 
 // route is the path pattern that was matched, "" for none.
 func (rw *response) route() string {
@@ -51,38 +78,128 @@ func (rw *response) route() string {
 }
 
 func (rw *response) WriteHeader(status int) {
-	if status >= 200 && rw.status == 0 {
-		rw.status = status
-		rw.finishHeader()
-		rw.extend() // an answer without a body may come after long work
+	if status < 200 || rw.status != 0 {
+		rw.ResponseWriter.WriteHeader(status)
+		return
 	}
+	rw.status = status
+	rw.settleBody()
+	text := rw.finishHeader()
+	rw.extend() // an answer without a body may come after long work
 	rw.ResponseWriter.WriteHeader(status)
+	if text != nil {
+		n, _ := rw.ResponseWriter.Write(text)
+		rw.written = int64(n)
+	}
 }
 
-func (rw *response) finishHeader() {
+// refuse answers what no handler sees.
+func (rw *response) refuse(status int, message string) {
+	text := errorText(message)
 	h := rw.Header()
-	if rw.request.Pattern == "" && strings.HasPrefix(rw.request.URL.Path, "/api/") {
-		rw.discard = true // the mux's own 404 or 405, or a 500 before any route
-		h.Del("Content-Type")
-		h.Del("X-Content-Type-Options")
-		h.Set("Content-Length", "0")
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(text)))
+	rw.refused = true
+	rw.WriteHeader(status)
+	rw.Write(text)
+}
+
+// release ends what other goroutines can do to the answer.
+func (rw *response) release() {
+	rw.mu.Lock()
+	defer rw.mu.Unlock()
+	rw.over = true
+}
+
+// settleBody reads what the handler left of the request's body before the
+// answer begins, as net/http would do, but not for longer than bodyRest. If
+// there is more, the connection ends with this answer: the rest must not be
+// taken for a request.
+func (rw *response) settleBody() {
+	if rw.body != nil && !rw.body.finish() {
+		rw.Header().Set("Connection", "close")
 	}
+}
+
+// finishHeader completes the header. It returns the body of an answer of the
+// mux, which has no route: JSON, but nothing below /api/, where KairosDB's Java
+// client would lose a connection.
+func (rw *response) finishHeader() (text []byte) {
+	h := rw.Header()
+	if rw.request.Pattern == "" && rw.status >= http.StatusBadRequest && !rw.refused {
+		rw.discard = true // the mux's own 404 or 405, or a 500 before any route
+		h.Del("X-Content-Type-Options")
+		h.Del("Content-Type")
+		if message := rw.noRoute(); message != "" {
+			text = errorText(message)
+			h.Set("Content-Type", "application/json")
+			h.Del("Content-Length")
+		} else {
+			h.Set("Content-Length", "0")
+		}
+	}
+	rw.allowOrigin(h)
 	if rw.draining() {
 		h.Set("Connection", "close")
 	}
+	return text
 }
 
-func (rw *response) Write(p []byte) (int, error) {
+// noRoute says why no handler was found, "" if nothing should be said.
+func (rw *response) noRoute() string {
+	path := rw.request.URL.Path
+	if strings.HasPrefix(path, "/api/") {
+		return ""
+	}
+	switch rw.status {
+	case http.StatusNotFound:
+		return "there is no " + clip(path) + "; GET / says what there is"
+	case http.StatusMethodNotAllowed:
+		return clip(rw.request.Method) + " is not a method of " + clip(path) + "; these are: " + rw.Header().Get("Allow")
+	}
+	return ""
+}
+
+// clipped is how much of a client's text is repeated to it.
+const clipped = 200
+
+func clip(text string) string {
+	if len(text) > clipped {
+		text = text[:clipped] + "..."
+	}
+	return strings.ToValidUTF8(text, "�")
+}
+
+// errorText is KairosDB's form of an error.
+func errorText(message string) []byte {
+	text, err := json.Marshal(map[string][]string{"errors": {message}})
+	if err != nil {
+		panic(err) // strings always marshal
+	}
+	return text
+}
+
+// pieceSize is how much of an answer goes out under one deadline. A client that
+// takes a piece within the deadline, half of stall_timeout or more, is served
+// for as long as the answer takes.
+const pieceSize = 64 << 10
+
+func (rw *response) Write(p []byte) (n int, err error) {
 	if rw.status == 0 {
 		rw.WriteHeader(http.StatusOK)
 	}
 	if rw.discard {
 		return len(p), nil
 	}
-	rw.extend()
-	n, err := rw.send(p)
-	rw.written += int64(n)
-	return n, err
+	for {
+		piece := p[n:min(len(p), n+pieceSize)]
+		rw.extend()
+		k, err := rw.send(piece)
+		rw.written += int64(k)
+		if n += k; err != nil || n == len(p) {
+			return n, err
+		}
+	}
 }
 
 // send writes p, so that its pieces leave together.
@@ -112,32 +229,96 @@ func (rw *response) Flush() {
 // buffer. An error means that the connection is gone; Write will say so.
 func (rw *response) extend() {
 	now := time.Now()
-	if rw.allowed.Sub(now) < rw.stall/2 {
+	if rw.allowed.Sub(now) >= rw.stall/2 {
+		return
+	}
+	rw.mu.Lock()
+	defer rw.mu.Unlock()
+	if !rw.fixed {
 		rw.allowed = now.Add(rw.stall)
 		rw.control.SetWriteDeadline(rw.allowed)
 	}
 }
 
-// A body is the body of a request that must keep coming.
+// Bounds on how long a request's body may take.
+const (
+	// bodyRate is how many bytes a second a client has to send on average, once
+	// it has used up bodyPatience times stall_timeout by sending less.
+	bodyRate     = 1 << 10
+	bodyPatience = 5
+
+	// bodyRest and bodyRestSize bound the reading of a body that the handler
+	// did not read to its end.
+	bodyRest     = time.Second
+	bodyRestSize = 256 << 10
+)
+
+// A body is the body of a request that must keep coming: each read has a
+// deadline, and all of them together have a budget that grows with what
+// arrives. The time between reads does not count. Read and finish are not for
+// use by two goroutines at once.
 type body struct {
 	io.ReadCloser
 	control *http.ResponseController
 	stall   time.Duration
-	allowed time.Time // read deadline
+	left    time.Duration // that further reads may wait
+	allowed time.Time     // read deadline
+	waits   bool          // the client sends nothing before it was told to continue
+	ended   bool
+	failed  bool
+}
+
+func newBody(r *http.Request, control *http.ResponseController, stall time.Duration) *body {
+	return &body{
+		ReadCloser: r.Body, control: control, stall: stall, left: bodyPatience * stall,
+		waits: strings.EqualFold(r.Header.Get("Expect"), "100-continue"),
+	}
 }
 
 func (b *body) Read(p []byte) (int, error) {
+	if b.ended || b.failed {
+		return b.ReadCloser.Read(p) // says why
+	}
+	b.waits = false
 	now := time.Now()
-	if b.allowed.Sub(now) < b.stall/2 {
-		b.allowed = now.Add(b.stall)
-		b.control.SetReadDeadline(b.allowed)
+	if most := min(b.stall, b.left); b.allowed.Sub(now) < most/2 {
+		b.allow(now.Add(most))
 	}
 	n, err := b.ReadCloser.Read(p)
-	if err != nil {
+	b.left += time.Duration(n)*time.Second/bodyRate - time.Since(now)
+	b.left = min(b.left, bodyPatience*b.stall)
+	switch {
+	case err == io.EOF:
 		// From here on net/http reads in the background to notice a client
 		// that goes away. A deadline would look like one.
-		b.control.SetReadDeadline(time.Time{})
-		b.allowed = time.Time{}
+		b.ended = true
+		b.allow(time.Time{})
+	case err != nil:
+		b.failed = true // the deadline stays, for net/http reads on
 	}
 	return n, err
+}
+
+func (b *body) allow(t time.Time) {
+	b.allowed = t
+	b.control.SetReadDeadline(t)
+}
+
+// finish reads the rest of the body within the bounds and reports whether it
+// has come to its end. If not, net/http finds a deadline that has passed when
+// it looks for the rest.
+func (b *body) finish() bool {
+	if b.ended {
+		return true
+	}
+	if !b.failed && !b.waits {
+		b.left = min(b.left, bodyRest)
+		b.allow(time.Now().Add(b.left))
+		io.CopyN(io.Discard, b, bodyRestSize+1)
+	}
+	if !b.ended {
+		b.failed = true
+		b.allow(time.Now())
+	}
+	return b.ended
 }

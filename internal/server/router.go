@@ -6,15 +6,20 @@ import (
 	"net/url"
 	"runtime/debug"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"varve/internal/httpapi"
 )
 
-// A router finds the handler of a request and guards it: it counts, turns a
-// panic into a 500 and gives reads and writes a rolling deadline.
+// A router finds the handler of a request and guards it: it looks at where the
+// request comes from, counts, turns a panic into a 500 and gives reads and
+// writes a rolling deadline.
 type router struct {
-	mux      *http.ServeMux
+	routes   atomic.Pointer[http.ServeMux] // nil until the front ends are there
+	starting http.Handler                  // answers meanwhile
+	access   map[string]httpapi.Access     // by the mux's pattern; complete before routes is set
+	guard    guard
 	log      *slog.Logger
 	metrics  *metrics
 	stall    time.Duration // see Config.StallTimeout
@@ -22,18 +27,45 @@ type router struct {
 	active   activity
 }
 
-// handle mounts a route. It panics on a route that conflicts with another:
-// routes are code, not input.
-func (rt *router) handle(r httpapi.Route) {
-	path := r.Path
-	switch {
-	case path == "/":
-		path = "/{$}" // not the subtree: that would swallow 405
-	case !strings.HasSuffix(path, "...}"):
-		path = strings.TrimSuffix(path, "/")
+// mount makes the router answer by routes from now on. It panics on a route
+// that conflicts with another: routes are code, not input.
+func (rt *router) mount(routes ...httpapi.Route) {
+	mux := http.NewServeMux()
+	rt.access = map[string]httpapi.Access{}
+	for _, r := range routes {
+		path := r.Path
+		switch {
+		case path == "/":
+			path = "/{$}" // not the subtree: that would swallow 405
+		case !strings.HasSuffix(path, "...}"):
+			path = strings.TrimSuffix(path, "/")
+		}
+		pattern := strings.TrimSpace(r.Method + " " + path)
+		access := r.Access.Of(r.Method)
+		rt.access[pattern] = access
+		if access == httpapi.Changes && r.Method == http.MethodGet {
+			r.Handler = withoutHead(r.Handler)
+		}
+		mux.Handle(pattern, r.Handler)
 	}
-	rt.mux.Handle(strings.TrimSpace(r.Method+" "+path), r.Handler)
+	rt.routes.Store(mux)
 }
+
+// withoutHead refuses HEAD, which the mux gives to routes of GET, where GET
+// changes something.
+func withoutHead(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodHead {
+			w.Header().Set("Allow", http.MethodGet)
+			httpapi.WriteEmpty(w, http.StatusMethodNotAllowed)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// mux is what finds handlers now.
+func (rt *router) mux() *http.ServeMux { return rt.routes.Load() }
 
 func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
@@ -45,16 +77,48 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	r, ok := cleanRequest(r)
 	rw := newResponse(w, r, rt.stall, rt.draining)
 	defer rt.finish(rw, start)
-	if !ok {
-		http.NotFound(rw, r)
+	mux := rt.mux()
+	if !rt.admit(rw, mux != nil) {
 		return
 	}
-	rt.mux.ServeHTTP(rw, r)
+	switch {
+	case mux == nil:
+		rt.starting.ServeHTTP(rw, rw.request)
+	case !ok:
+		http.NotFound(rw, rw.request)
+	default:
+		mux.ServeHTTP(rw, rw.request)
+	}
+}
+
+// admit answers 403 to a request that a web page of another origin has sent,
+// unless it may, and reports whether the request goes on.
+func (rt *router) admit(rw *response, routed bool) bool {
+	refusal, may := rt.guard.check(rw.request)
+	if refusal == "" && may != mayAll && routed {
+		refusal = rt.permit(rw, may)
+	}
+	if refusal != "" {
+		rt.metrics.refused.Inc()
+		rt.log.Debug("request refused", "remote", rw.request.RemoteAddr, "reason", refusal)
+		rw.refuse(http.StatusForbidden, refusal)
+		return false
+	}
+	if origin := rw.request.Header.Get("Origin"); origin != "" {
+		switch may {
+		case mayAll:
+			rw.origin = origin
+		case mayRead:
+			rw.origin = anyOrigin
+		}
+	}
+	return true
 }
 
 // finish completes the answer, also after a panic, and counts the request.
 func (rt *router) finish(rw *response, start time.Time) {
 	fault := recover()
+	rw.release()
 	aborted := fault == http.ErrAbortHandler
 	if fault != nil && !aborted {
 		rt.metrics.panics.Inc()

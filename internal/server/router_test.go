@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -40,16 +41,20 @@ var echoRoutes = []httpapi.Route{
 }
 
 func newTestRouter(registry *prometheus.Registry) *router {
+	var nobody atomic.Pointer[origins]
+	none, err := newOrigins(nil)
+	if err != nil {
+		panic(err)
+	}
+	nobody.Store(none)
 	rt := &router{
-		mux:      http.NewServeMux(),
+		guard:    guard{origins: &nobody},
 		log:      slog.New(slog.DiscardHandler),
 		metrics:  newMetrics(registry, "test", 1),
 		stall:    time.Minute,
 		draining: func() bool { return false },
 	}
-	for _, r := range echoRoutes {
-		rt.handle(r)
-	}
+	rt.mount(echoRoutes...)
 	return rt
 }
 
@@ -88,7 +93,9 @@ func TestRouting(t *testing.T) {
 		{"DELETE /api/v1/metric", 404, "", ""},
 		{"GET /api/v1/metadata/s%2Ft/k", 200, "s/t+k", ""},
 		{"GET /api/v1/nothing", 404, "", ""},
-		{"GET /nothing", 404, "404 page not found\n", ""},
+		{"GET /nothing", 404, `{"errors":["there is no /nothing; GET / says what there is"]}`, ""},
+		{"PUT /empty", 405, `{"errors":["PUT is not a method of /empty; these are: GET, HEAD"]}`, "GET, HEAD"},
+		{"get /empty", 405, `{"errors":["get is not a method of /empty; these are: GET, HEAD"]}`, "GET, HEAD"},
 		{"GET /empty", 200, "", ""},
 		{"GET /panic", 500, "", ""},
 	} {

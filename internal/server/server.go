@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"varve/internal/httpapi"
 )
@@ -33,64 +34,107 @@ type Options struct {
 	Version  string
 	Log      *slog.Logger
 	Registry *prometheus.Registry // served at /internal/metrics
-	Routes   []httpapi.Route      // of the front ends
-	Telnet   StreamServer         // may be nil
-	Checks   []Check
+
+	// Opening says how far the opening of the store is, for example "40 %:
+	// reading the log". With it the server answers 503 until Mount is called.
+	// Without it New mounts Front.
+	Opening func() string
+	Front
+}
+
+// A Front is what answers once the store is open.
+type Front struct {
+	Routes []httpapi.Route // of the front ends
+	Telnet StreamServer    // may be nil
+	Checks []Check
 }
 
 // A Server is listeners and what answers on them. Use it once: New, Listen,
-// Run.
+// Run, and Mount while it runs if it was made with Opening.
 type Server struct {
 	config   Config
 	version  string
 	log      *slog.Logger
-	registry *prometheus.Registry
+	scrapes  http.Handler // the page of metrics
 	metrics  *metrics
-	checks   []Check
-	telnet   StreamServer
+	opening  func() string
+	front    Front         // complete before mounted is closed
+	mounted  chan struct{} // closed by Mount
+	drained  chan struct{} // closed when draining begins
 	draining atomic.Bool
+	origins  atomic.Pointer[origins]
 
-	http   *http.Server
-	router *router
-	cancel context.CancelFunc // of the context of all requests
-	pprof  *http.Server
+	http     *http.Server
+	router   *router
+	cancel   context.CancelFunc // of the context of all requests
+	pprof    *http.Server
+	profiler *router
 
 	httpListener   *boundedListener
-	telnetListener net.Listener // nil if off
-	pprofListener  net.Listener // nil if off
+	telnetListener net.Listener     // nil if off
+	pprofListener  *boundedListener // nil if off
 }
 
 // New prepares a server. Config must be valid.
 func New(o Options) *Server {
 	s := &Server{
-		config:   o.Config,
-		version:  o.Version,
-		log:      o.Log,
-		registry: o.Registry,
-		metrics:  newMetrics(o.Registry, o.Version, o.Config.MaxConnections),
-		checks:   o.Checks,
-		telnet:   o.Telnet,
+		config:  o.Config,
+		version: o.Version,
+		log:     o.Log,
+		scrapes: promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{Registry: o.Registry, MaxRequestsInFlight: scrapesAtOnce}),
+		metrics: newMetrics(o.Registry, o.Version, o.Config.MaxConnections),
+		opening: o.Opening,
+		mounted: make(chan struct{}),
+		drained: make(chan struct{}),
 	}
-	s.router = &router{
-		mux:      http.NewServeMux(),
-		log:      o.Log,
-		metrics:  s.metrics,
-		stall:    o.Config.StallTimeout,
-		draining: s.draining.Load,
-	}
-	for _, r := range s.ownRoutes() {
-		s.router.handle(r)
-	}
-	for _, r := range o.Routes {
-		s.router.handle(r)
-	}
-	s.http = s.newHTTP(s.router)
-	s.pprof = s.newHTTP(profiles())
+	s.SetAllowedOrigins(o.Config.AllowedOrigins)
+	s.router, s.profiler = s.newRouter(s.metrics), s.newRouter(newProfilerMetrics())
+	s.router.starting = http.HandlerFunc(s.answerStarting)
+	s.profiler.mount(profiles()...)
+	s.http, s.pprof = s.newHTTP(s.router), s.newHTTP(s.profiler)
 	requests, cancel := context.WithCancel(context.Background())
 	s.cancel = cancel
-	s.http.ConnContext = withConn
-	s.http.BaseContext = func(net.Listener) context.Context { return requests }
+	for _, h := range []*http.Server{s.http, s.pprof} {
+		h.ConnContext = withConn
+		h.BaseContext = func(net.Listener) context.Context { return requests }
+	}
+	if o.Opening == nil {
+		s.Mount(o.Front)
+	}
 	return s
+}
+
+// Mount gives the server what answers from now on. It is called once.
+func (s *Server) Mount(f Front) {
+	s.front = f
+	s.router.mount(append(s.ownRoutes(), f.Routes...)...)
+	close(s.mounted)
+}
+
+func (s *Server) isMounted() bool {
+	select {
+	case <-s.mounted:
+		return true
+	default:
+		return false
+	}
+}
+
+// SetAllowedOrigins replaces Config.AllowedOrigins, which must be valid.
+func (s *Server) SetAllowedOrigins(list []string) {
+	if o, err := newOrigins(list); err == nil {
+		s.origins.Store(o)
+	}
+}
+
+func (s *Server) newRouter(m *metrics) *router {
+	return &router{
+		guard:    guard{origins: &s.origins},
+		log:      s.log,
+		metrics:  m,
+		stall:    s.config.StallTimeout,
+		draining: s.draining.Load,
+	}
 }
 
 func (s *Server) newHTTP(h http.Handler) *http.Server {
@@ -115,39 +159,78 @@ func (s *Server) Listen() error {
 		return l
 	}
 	if l := listen("http_addr", s.config.HTTPAddr); l != nil {
-		s.httpListener = newBoundedListener(l, s.config.MaxConnections, s.metrics.connections)
+		s.httpListener = newBoundedListener(l, s.config.MaxConnections, s.metrics.connections, s.metrics.evicted)
+		s.http.ConnState = s.httpListener.note
+		s.router.guard.loopback = onLoopback(l)
 	}
-	if s.telnet != nil && s.config.TelnetAddr != "" {
+	if s.config.TelnetAddr != "" && (s.front.Telnet != nil || s.opening != nil) {
 		s.telnetListener = listen("telnet_addr", s.config.TelnetAddr)
 	}
 	if s.config.PprofAddr != "" {
-		s.pprofListener = listen("pprof_addr", s.config.PprofAddr)
+		if l := listen("pprof_addr", s.config.PprofAddr); l != nil {
+			s.pprofListener = newBoundedListener(l, profilerConnections, s.profiler.metrics.connections, s.profiler.metrics.evicted)
+			s.pprof.ConnState = s.pprofListener.note
+			s.profiler.guard.loopback = onLoopback(l)
+		}
 	}
 	if errs != nil {
 		s.closeListeners()
+		return errors.Join(errs...)
 	}
-	return errors.Join(errs...)
+	s.warnOfExposure()
+	return nil
+}
+
+func onLoopback(l net.Listener) bool {
+	tcp, ok := l.Addr().(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}
+
+// warnOfExposure tells which listeners other machines can reach: there is no
+// authentication.
+func (s *Server) warnOfExposure() {
+	for _, l := range []struct{ key, name, can string }{
+		{"http_addr", "http", "read, write and delete all data"},
+		{"telnet_addr", "telnet", "write"},
+		{"pprof_addr", "pprof", "read parts of the server's memory and slow it down"},
+	} {
+		listener := s.listener(l.name)
+		if listener == nil || onLoopback(listener) {
+			continue
+		}
+		s.log.Warn("this listener is reachable from other machines, and there is no authentication: whoever reaches it can "+l.can+
+			"; set server."+l.key+" to an address that only trusted machines reach, or put a firewall or an authenticating proxy in front",
+			"listener", l.name, "address", listener.Addr().String())
+	}
 }
 
 func (s *Server) closeListeners() {
-	if s.httpListener != nil {
-		s.httpListener.Close()
-	}
-	for _, l := range []net.Listener{s.telnetListener, s.pprofListener} {
-		if l != nil {
+	for _, name := range listenerNames {
+		if l := s.listener(name); l != nil {
 			l.Close()
 		}
 	}
 }
 
+var listenerNames = []string{"http", "telnet", "pprof"}
+
+// listener returns an open listener by its name, nil if it is off.
+func (s *Server) listener(name string) net.Listener {
+	switch {
+	case name == "http" && s.httpListener != nil:
+		return s.httpListener
+	case name == "telnet" && s.telnetListener != nil:
+		return s.telnetListener
+	case name == "pprof" && s.pprofListener != nil:
+		return s.pprofListener
+	}
+	return nil
+}
+
 // Addr returns where a listener is: "http", "telnet" or "pprof". It is "" for
 // one that is off.
 func (s *Server) Addr(name string) string {
-	listeners := map[string]net.Listener{"telnet": s.telnetListener, "pprof": s.pprofListener}
-	if s.httpListener != nil {
-		listeners["http"] = s.httpListener
-	}
-	if l := listeners[name]; l != nil {
+	if l := s.listener(name); l != nil {
 		return l.Addr().String()
 	}
 	return ""
@@ -168,9 +251,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	serve("http", s.httpListener, s.http.Serve)
 	if s.telnetListener != nil {
-		serve("telnet", s.telnetListener, func(l net.Listener) error {
-			return s.telnet.Serve(context.Background(), l) // Shutdown ends it
-		})
+		serve("telnet", s.telnetListener, s.serveTelnet)
 	}
 	if s.pprofListener != nil {
 		serve("pprof", s.pprofListener, s.pprof.Serve)
@@ -186,17 +267,32 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
+// serveTelnet begins to accept once the store is open. Until then connections
+// wait with the operating system, with what they have sent.
+func (s *Server) serveTelnet(l net.Listener) error {
+	select {
+	case <-s.mounted:
+	case <-s.drained:
+		return l.Close()
+	}
+	if s.front.Telnet == nil {
+		return l.Close()
+	}
+	return s.front.Telnet.Serve(context.Background(), l) // Shutdown ends it
+}
+
 // drain stops all listeners; see the package comment for the order.
 func (s *Server) drain() {
 	s.draining.Store(true)
+	close(s.drained)
 	s.httpListener.Close()
 	s.pprof.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), s.config.ShutdownTimeout/2)
 	defer cancel()
 	var streams sync.WaitGroup
-	if s.telnetListener != nil {
+	if s.telnetListener != nil && s.isMounted() && s.front.Telnet != nil {
 		streams.Go(func() {
-			if err := s.telnet.Shutdown(ctx); err != nil {
+			if err := s.front.Telnet.Shutdown(ctx); err != nil {
 				s.log.Warn("telnet connections were cut", "error", err)
 			}
 		})

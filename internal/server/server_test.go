@@ -10,8 +10,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -255,24 +257,197 @@ func TestStalledReaderIsCut(t *testing.T) {
 	}
 }
 
+// One connection more than the limit waits while all others have requests, and
+// takes the place of the one that has been without for longest.
 func TestConnectionLimit(t *testing.T) {
 	t.Parallel()
+	entered, leave := make(chan struct{}), make(chan struct{})
 	s := start(t, func(o *Options) {
 		o.Config.MaxConnections = 1
-		o.Routes = []httpapi.Route{route("GET", "/hello", hello)}
+		o.Routes = []httpapi.Route{
+			route("GET", "/hello", hello),
+			route("GET", "/slow", func(http.ResponseWriter, *http.Request) { entered <- struct{}{}; <-leave }),
+		}
 	})
-	first, second := s.dial(), s.dial()
-	first.send("GET /hello HTTP/1.1", "Host: x", "", "")
-	first.answer()
+	first := s.dial()
+	first.send("GET /slow HTTP/1.1", "Host: x", "", "")
+	<-entered
+	second := s.dial()
 	second.send("GET /hello HTTP/1.1", "Host: x", "", "")
 	second.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 	if _, err := second.r.Peek(1); err == nil {
 		t.Fatal("a second connection was served")
 	}
-	first.Close()
+	close(leave)
+	if response, _ := first.answer(); response.StatusCode != 200 {
+		t.Error(response.Status)
+	}
 	second.SetReadDeadline(time.Now().Add(10 * time.Second))
 	if response, _ := second.answer(); response.StatusCode != 200 {
 		t.Error(response.Status)
+	}
+	if _, err := first.r.ReadByte(); err == nil {
+		t.Error("the connection without a request is still open")
+	}
+}
+
+// Connections that send nothing, half a header or nothing more lock nobody out.
+func TestSilentConnectionsMakeRoom(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *Options) {
+		o.Config.MaxConnections = 8
+		o.Routes = []httpapi.Route{route("GET", "/hello", hello)}
+	})
+	for i := range 24 {
+		w := s.dial()
+		switch i % 3 {
+		case 0:
+			w.send("GET /hello HTTP/1.1", "Host: x")
+		case 1:
+			w.send("GET /hello HTTP/1.1", "Host: x", "", "")
+			w.answer()
+		}
+	}
+	w := s.dial()
+	w.send("GET /hello HTTP/1.1", "Host: x", "", "")
+	if response, body := w.answer(); response.StatusCode != 200 || body != "hello" {
+		t.Error(response.Status, body)
+	}
+}
+
+// A body that is announced and does not come costs the connection, whether the
+// handler reads it or there is no handler, and does not hold up the answer.
+func TestAnnouncedBodyThatDoesNotCome(t *testing.T) {
+	t.Parallel()
+	s := start(t, func(o *Options) {
+		o.Config.StallTimeout = time.Hour
+		o.Routes = []httpapi.Route{
+			route("GET", "/hello", hello), route("POST", "/hello", hello),
+			route("POST", "/flush", func(w http.ResponseWriter, _ *http.Request) {
+				io.WriteString(w, "first")
+				http.NewResponseController(w).Flush()
+				io.WriteString(w, "second")
+			}),
+		}
+	})
+	for _, tc := range []struct {
+		request string
+		status  int
+	}{
+		{"POST /hello", 200}, {"POST /flush", 200}, {"POST /nothing", 404}, {"POST /api/v1/nothing", 404},
+		{"PUT /hello", 405}, {"GET /hello", 200}, {"GET /a/../b", 404},
+	} {
+		for _, length := range []string{"Content-Length: 10", "Transfer-Encoding: chunked", "Content-Length: 10\r\nExpect: 100-continue", "Content-Length: 99999999"} {
+			t.Run(tc.request+" "+length, func(t *testing.T) {
+				t.Parallel()
+				w := s.dial()
+				w.send(tc.request+" HTTP/1.1", "Host: x", length, "", "")
+				response, _ := w.answer()
+				if response.StatusCode != tc.status || !response.Close {
+					t.Errorf("%s close=%v", response.Status, response.Close)
+				}
+				if _, err := w.r.ReadByte(); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+					t.Errorf("the connection is not closed: %v", err)
+				}
+			})
+		}
+	}
+}
+
+// A handler that works for long beside a body that it does not read is not
+// told that its client has gone.
+func TestUnreadBodyDoesNotEndTheRequest(t *testing.T) {
+	t.Parallel()
+	s := start(t, withRoutes(route("POST", "/long", func(w http.ResponseWriter, r *http.Request) {
+		io.WriteString(w, "first")
+		http.NewResponseController(w).Flush()
+		select {
+		case <-r.Context().Done():
+		case <-time.After(bodyRest + 500*time.Millisecond):
+			io.WriteString(w, " second")
+		}
+	})))
+	w := s.dial()
+	w.send("POST /long HTTP/1.1", "Host: x", "Content-Length: 2", "", "{}")
+	if _, body := w.answer(); body != "first second" {
+		t.Errorf("%q", body)
+	}
+}
+
+// A body that trickles is given up, although each byte comes in time.
+func TestTricklingBodyIsCut(t *testing.T) {
+	t.Parallel()
+	const stall = 50 * time.Millisecond
+	result := make(chan error, 1)
+	s := start(t, func(o *Options) {
+		o.Config.StallTimeout = stall
+		o.Routes = []httpapi.Route{route("POST", "/hello", func(_ http.ResponseWriter, r *http.Request) {
+			_, err := io.ReadAll(r.Body)
+			result <- err
+		})}
+	})
+	w := s.dial()
+	w.send("POST /hello HTTP/1.1", "Host: x", "Transfer-Encoding: chunked", "", "")
+	go func() {
+		for {
+			if _, err := io.WriteString(w, "1\r\nx\r\n"); err != nil {
+				return
+			}
+			time.Sleep(stall / 5)
+		}
+	}()
+	select {
+	case err := <-result:
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Error(err)
+		}
+	case <-time.After(20 * time.Second):
+		t.Error("a body of a byte now and then goes on for ever")
+	}
+}
+
+// A client that takes a large answer slowly but steadily gets all of it, also
+// when that takes many times stall_timeout.
+func TestSteadyReaderGetsAll(t *testing.T) {
+	t.Parallel()
+	const stall, size = 200 * time.Millisecond, 24 << 20
+	s := start(t, func(o *Options) {
+		o.Config.StallTimeout = stall
+		o.Routes = []httpapi.Route{route("GET", "/much", func(w http.ResponseWriter, _ *http.Request) {
+			w.Write(make([]byte, size))
+		})}
+	})
+	w := s.dial()
+	w.Conn.(*net.TCPConn).SetReadBuffer(64 << 10)
+	w.send("GET /much HTTP/1.1", "Host: x", "Connection: close", "", "")
+	var got int
+	for buf := make([]byte, 256<<10); ; {
+		n, err := io.ReadFull(w, buf)
+		if got += n; err != nil {
+			break
+		}
+		time.Sleep(stall / 20)
+	}
+	if got < size {
+		t.Errorf("%d of %d bytes", got, size)
+	}
+}
+
+// What ends a handler's work from outside can end its writing too.
+func TestWriteDeadlineOfAHandlerStays(t *testing.T) {
+	t.Parallel()
+	result := make(chan error, 1)
+	s := start(t, func(o *Options) {
+		o.Config.StallTimeout = time.Hour
+		o.Routes = []httpapi.Route{route("GET", "/much", func(w http.ResponseWriter, _ *http.Request) {
+			time.AfterFunc(50*time.Millisecond, func() { http.NewResponseController(w).SetWriteDeadline(time.Now()) })
+			_, err := w.Write(make([]byte, 256<<20))
+			result <- err
+		})}
+	})
+	s.dial().send("GET /much HTTP/1.1", "Host: x", "", "")
+	if err := <-result; !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Error(err)
 	}
 }
 
@@ -494,7 +669,7 @@ func TestListenSaysWhichAddressIsTaken(t *testing.T) {
 	defer taken.Close()
 	c := DefaultConfig()
 	c.HTTPAddr, c.TelnetAddr, c.PprofAddr = "127.0.0.1:0", taken.Addr().String(), taken.Addr().String()
-	s := New(Options{Config: c, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(), Telnet: &lineServer{}})
+	s := New(Options{Config: c, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(), Front: Front{Telnet: &lineServer{}}})
 	err = s.Listen()
 	for _, want := range []string{taken.Addr().String(), "server.telnet_addr", "server.pprof_addr"} {
 		if err == nil || !strings.Contains(err.Error(), want) {

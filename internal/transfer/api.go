@@ -66,7 +66,7 @@ func (a *API) guard(h http.HandlerFunc) http.Handler {
 		select {
 		case a.places <- struct{}{}:
 		default:
-			httpapi.WriteBusy(w)
+			httpapi.WriteUnavailable(w, r, fmt.Sprintf("%d exports and imports run already, as many as transfer.max_concurrent allows", cap(a.places)))
 			return
 		}
 		a.active.Inc()
@@ -118,7 +118,7 @@ func (a *API) export(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler) // nobody takes a part for the whole
 	}
 	if ingest.OutcomeOf(err) == ingest.Busy {
-		httpapi.WriteBusy(w)
+		httpapi.WriteUnavailable(w, r, err.Error())
 		return
 	}
 	httpapi.WriteErrors(w, http.StatusInternalServerError, err.Error())
@@ -126,7 +126,7 @@ func (a *API) export(w http.ResponseWriter, r *http.Request) {
 
 func (a *API) exportAll(r *http.Request, metrics []string, within model.TimeRange, out io.Writer) error {
 	one := func(metric string) error {
-		n, err := Export(r.Context(), a.store, metric, within, out)
+		n, err := Export(r.Context(), a.store, metric, within, out, nil)
 		a.exported.Add(float64(n.Points))
 		return err
 	}
@@ -236,7 +236,7 @@ func (a *API) failImport(w http.ResponseWriter, r *http.Request, report *Report,
 	a.log.Warn("import broken off", "client", r.RemoteAddr, "stored_lines", report.Line, "error", err)
 	switch ingest.OutcomeOf(err) {
 	case ingest.Busy:
-		httpapi.WriteBusy(w)
+		httpapi.WriteUnavailable(w, r, err.Error())
 		return
 	case ingest.Caller:
 		report.Errors = append(report.Errors, err.Error())

@@ -56,8 +56,9 @@ func page(ctx context.Context, s store.Viewer, q store.NamesQuery) (names []stri
 const writeBytes = 64 << 10
 
 // Export writes all samples of a metric within a range to w. What it holds is
-// bounded but for the list of the metric's series.
-func Export(ctx context.Context, s store.Viewer, metric string, within model.TimeRange, w io.Writer) (n Count, err error) {
+// bounded but for the list of the metric's series. progress, unless it is nil, is
+// told how many of the series are written before each.
+func Export(ctx context.Context, s store.Viewer, metric string, within model.TimeRange, w io.Writer, progress func(series, of int)) (n Count, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("export %s: %w", metric, err)
@@ -73,7 +74,10 @@ func Export(ctx context.Context, s store.Viewer, metric string, within model.Tim
 		return n, err
 	}
 	e := exporter{view: view, within: within, out: w}
-	for _, one := range series {
+	for i, one := range series {
+		if progress != nil {
+			progress(i, len(series))
+		}
 		if err := e.series(ctx, one); err != nil {
 			return e.count, err
 		}

@@ -149,7 +149,7 @@ func exportAll(t *testing.T, s store.Viewer, within model.TimeRange) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Export(context.Background(), s, metric, within, &out); err != nil {
+		if _, err := Export(context.Background(), s, metric, within, &out, nil); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -262,7 +262,7 @@ func TestKairosLines(t *testing.T) {
 	}
 	wantTold := `5 metric[0](name=bad).tags count must be greater than or equal to 1.
 6 Unregistered data point type 'unknown'
-7 com.google.gson.stream.MalformedJsonException: Unterminated string at line 1 column 26
+7 malformed JSON: Unterminated string at column 26
 8 limit transfer.max_line of 1048576 reached, at least 1048578 needed: read a line
 9 metric[0](name=raw).datapoints[1].value must have 8 bytes.; metric[0](name=raw).datapoints[1].value must be base64.
 `
@@ -386,7 +386,7 @@ func TestHTTP(t *testing.T) {
 		t.Error(got.Body)
 	}
 	got = do(target, "POST", "/api/v1/import", strings.NewReader("{\"name\":\"x\",\"tags\":{\"a\":\"b\"},\"datapoints\":[[1,1]]}\nbad\n"))
-	if want := `{"offset":55,"line":2,"points":1,"rejected":1,"faults":[{"line":2,"errors":["Use JsonReader.setLenient(true) to accept malformed JSON at line 1 column 1"]}],"errors":["line 2: Use JsonReader.setLenient(true) to accept malformed JSON at line 1 column 1"]}`; got.Code != 400 || got.Body.String() != want {
+	if want := `{"offset":55,"line":2,"points":1,"rejected":1,"faults":[{"line":2,"errors":["malformed JSON: want a metric object, or an array of them at column 1"]}],"errors":["line 2: malformed JSON: want a metric object, or an array of them at column 1"]}`; got.Code != 400 || got.Body.String() != want {
 		t.Errorf("%d %s", got.Code, got.Body)
 	}
 	half := zipped.Body.Bytes()

@@ -510,11 +510,6 @@ func FuzzBody(f *testing.F) {
 			f.Add([]byte(c.Datapoints))
 		}
 	}
-	for _, n := range ingesttest.AwkwardNumbers {
-		f.Add([]byte(`{"name":"m","tags":{"h":"a"},"timestamp":1700000000000,"value":` + n + `}`))
-		f.Add([]byte(`{"name":"m","tags":{"h":"a"},"datapoints":[[` + n + `,1],[1,` + n + `]]}`))
-		f.Add([]byte(`{"name":"m","tags":{"h":"a"},"type":"double","ttl":` + n + `,"datapoints":[[1,` + n + `]]}`))
-	}
 	f.Add([]byte(`[{name:'k', tags:{h:a}, /* c */ datapoints:[[1, 4]] // end` + "\n}]"))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		h := newHarness(t, nil)

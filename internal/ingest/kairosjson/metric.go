@@ -312,7 +312,7 @@ func (p *parser) checkTags() *ingest.Fault {
 		for ; ; count++ {
 			more, err := s.More('}', count == 0)
 			if err != nil {
-				return syntaxFault(err)
+				return p.syntaxFault(err)
 			}
 			if !more {
 				break
@@ -335,11 +335,11 @@ func (p *parser) checkTags() *ingest.Fault {
 func (p *parser) checkTag(s *jsontext.Scanner, index int) *ingest.Fault {
 	name, err := s.Name()
 	if err != nil {
-		return syntaxFault(err)
+		return p.syntaxFault(err)
 	}
 	value, err := s.Next()
 	if err != nil {
-		return syntaxFault(err)
+		return p.syntaxFault(err)
 	}
 	if !value.Kind.Scalar() {
 		return p.expectedFault("a string", value.Kind, value.Start+1)

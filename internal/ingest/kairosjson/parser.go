@@ -141,6 +141,9 @@ func (p *parser) start() error {
 	if err != nil && err.AtEnd {
 		return ingest.Faultf(ingest.BadSyntax, noContent)
 	}
+	if err != nil && p.raw {
+		return p.syntaxFault(err)
+	}
 	if err != nil {
 		return ingest.Faultf(ingest.BadSyntax, "%v", err)
 	}
@@ -154,11 +157,19 @@ func (p *parser) start() error {
 	case '"', '\'':
 		p.s.Seek(p.s.Offset() + 1) // KairosDB's column is after the quote
 	}
+	if p.raw {
+		return p.syntaxFault(p.s.Errorf("want a metric object, or an array of them"))
+	}
 	return ingest.Faultf(ingest.BadSyntax, "%v", p.s.Errorf("Use JsonReader.setLenient(true) to accept malformed JSON"))
 }
 
-// syntaxFault words an error inside a metric object as KairosDB does.
-func syntaxFault(err *jsontext.SyntaxError) *ingest.Fault {
+// syntaxFault words an error inside a metric object as KairosDB does. A line of
+// an import is told plainly: whoever reads that knows neither Java nor another
+// line number than the file's.
+func (p *parser) syntaxFault(err *jsontext.SyntaxError) *ingest.Fault {
+	if p.raw {
+		return ingest.Faultf(ingest.BadSyntax, "malformed JSON: %s at column %d", err.Reason, err.Column)
+	}
 	if err.AtEnd {
 		return ingest.Faultf(ingest.BadSyntax, "java.io.EOFException: %v", err)
 	}
@@ -198,7 +209,7 @@ func (p *parser) notAMetric() error {
 		err = p.s.Skip(t.Kind)
 	}
 	if err != nil {
-		return syntaxFault(err)
+		return p.syntaxFault(err)
 	}
 	p.m = metric{start: t.Start, end: p.s.Offset()}
 	if !p.quiet(ingest.BadSyntax) {
@@ -214,7 +225,7 @@ func (p *parser) oneMetric() error {
 	start := p.s.Offset()
 	p.s.Next()
 	if err := p.readMetric(start); err != nil {
-		return syntaxFault(err)
+		return p.syntaxFault(err)
 	}
 	p.afterMetric()
 	m := &p.m
@@ -272,7 +283,7 @@ func (p *parser) points() error {
 	for !p.w.Full() {
 		more, serr := p.s.More(']', m.first)
 		if serr != nil {
-			return syntaxFault(serr)
+			return p.syntaxFault(serr)
 		}
 		if !more {
 			p.afterMetric()
@@ -291,7 +302,7 @@ func (p *parser) points() error {
 func (p *parser) nextPoint() error {
 	c, serr := p.s.Peek()
 	if serr != nil {
-		return syntaxFault(serr)
+		return p.syntaxFault(serr)
 	}
 	if c != '[' || p.m.typ != "" {
 		return p.point()
@@ -346,7 +357,7 @@ type point struct {
 func (p *parser) point() error {
 	t, serr := p.s.Next()
 	if serr != nil {
-		return syntaxFault(serr)
+		return p.syntaxFault(serr)
 	}
 	where := point{from: t.Start, listed: true}
 	if t.Kind != jsontext.Array {
@@ -354,14 +365,14 @@ func (p *parser) point() error {
 			serr = p.s.Skip(t.Kind)
 		}
 		if serr != nil {
-			return syntaxFault(serr)
+			return p.syntaxFault(serr)
 		}
 		where.to = p.s.Offset()
 		return p.refusePoint(where, ingest.BadSyntax, "point must be an array of timestamp and value, not %s.", t.Kind)
 	}
 	parts, n, serr := p.pointParts()
 	if serr != nil {
-		return syntaxFault(serr)
+		return p.syntaxFault(serr)
 	}
 	where.to = p.s.Offset()
 	switch {

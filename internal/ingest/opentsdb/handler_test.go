@@ -308,11 +308,6 @@ func FuzzBody(f *testing.F) {
 		f.Add([]byte("m;h=a 1 1700000000\nn 1.50 1700000001\r\n\nbad\n"), lines)
 		f.Add([]byte("[\n\n]"), lines)
 	}
-	for _, n := range ingesttest.AwkwardNumbers {
-		f.Add([]byte(`{"metric":"m","timestamp":1700000000,"value":`+n+`,"tags":{"h":"a"}}`), false)
-		f.Add([]byte(`{"metric":"m","timestamp":`+n+`,"value":1,"tags":{"h":"a"}}`), false)
-		f.Add([]byte("m;h=a "+n+" 1700000000\nm;h=a 1 "+n+"\n"), true)
-	}
 	f.Fuzz(func(t *testing.T, body []byte, lines bool) {
 		h := newHarness(nil)
 		contentType := asJSON

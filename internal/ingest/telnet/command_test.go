@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"varve/internal/ingest"
-	"varve/internal/ingest/ingesttest"
 	"varve/internal/model"
 )
 
@@ -146,10 +145,6 @@ func FuzzParse(f *testing.F) {
 		"version", "put m 1 \"\" =", "put \"a\"b\" -1 .5 \x00 é=ü", "puts m 5 \"in\"side h=a\r",
 	} {
 		f.Add([]byte(s))
-	}
-	for _, n := range ingesttest.AwkwardNumbers {
-		f.Add([]byte("put m 1700000000000 " + n + " h=a"))
-		f.Add([]byte("putm m " + n + " 1 h=a"))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
 		var c Command

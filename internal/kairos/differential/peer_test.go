@@ -129,8 +129,10 @@ func startVarve(t testing.TB, st store.Store) string {
 	c.HTTPAddr, c.CloseGrace = "127.0.0.1:0", 0
 	srv := server.New(server.Options{
 		Config: c, Log: slog.New(slog.DiscardHandler), Registry: registry,
-		Routes: slices.Concat(api.Routes(), kairosjson.New(pipeline, nil).Routes()),
-		Checks: []server.Check{server.AliveCheck(), server.QueryCheck(st)},
+		Front: server.Front{
+			Routes: slices.Concat(api.Routes(), kairosjson.New(pipeline, nil).Routes()),
+			Checks: []server.Check{server.AliveCheck(), server.QueryCheck(st)},
+		},
 	})
 	if err := srv.Listen(); err != nil {
 		t.Fatal(err)

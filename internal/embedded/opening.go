@@ -1,0 +1,72 @@
+package embedded
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"varve/internal/wal"
+)
+
+// An Opening says how far Open has come. It may be asked while Open runs. nil
+// is not told anything.
+type Opening struct {
+	percent atomic.Int64
+	stage   atomic.Pointer[string]
+}
+
+// String is for example "40 %: reading the series".
+func (o *Opening) String() string {
+	stage := "opening the store"
+	if s := o.stage.Load(); s != nil {
+		stage = *s
+	}
+	return fmt.Sprintf("%d %%: %s", o.percent.Load(), stage)
+}
+
+// The series and the log take comparable times, in which nearly all of the
+// opening goes by.
+var (
+	openingSeries = "reading the series"
+	openingLog    = "reading the write-ahead log"
+)
+
+const (
+	openingSeriesUntil = 50
+	openingLogUntil    = 99
+)
+
+// set notes that n of all has been done of the stage between two percentages.
+func (o *Opening) set(stage *string, from, until, n, all int64) {
+	if o == nil {
+		return
+	}
+	o.stage.Store(stage)
+	if all > 0 {
+		o.percent.Store(from + (until-from)*min(n, all)/all)
+	}
+}
+
+func (o *Opening) series(id, next uint32) {
+	o.set(&openingSeries, 0, openingSeriesUntil, int64(id), int64(next))
+}
+
+func (o *Opening) log(read, size int64) {
+	o.set(&openingLog, openingSeriesUntil, openingLogUntil, read, size)
+}
+
+// logSize is the size of the segments that are read.
+func (s *Store) logSize() (size int64) {
+	segments, err := wal.Segments(s.fs, s.path(logName))
+	if err != nil {
+		return 0 // replay says what is wrong
+	}
+	for _, segment := range segments {
+		if segment < s.catalogue.logFrom() {
+			continue
+		}
+		if info, err := s.fs.Stat(s.fs.PathJoin(s.path(logName), segment.FileName())); err == nil {
+			size += info.Size()
+		}
+	}
+	return size
+}

@@ -1,0 +1,171 @@
+package server
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"varve/internal/httpapi"
+)
+
+// anyOrigin in Config.AllowedOrigins lets every web page read, as KairosDB does.
+const anyOrigin = "*"
+
+// A guard keeps web pages of other origins from using a browser that reaches
+// this server. Programs other than browsers send neither Origin nor
+// Sec-Fetch-Site and are served.
+//
+// A page that a name server has made to look as if this server were its origin
+// (DNS rebinding) is known by the name in Host. That is checked on loopback
+// only: elsewhere nobody knows by which names a server is called.
+type guard struct {
+	loopback bool
+	origins  *atomic.Pointer[origins]
+}
+
+// origins are Config.AllowedOrigins, ready for use.
+type origins struct {
+	any        bool // may read
+	protection *http.CrossOriginProtection
+	hosts      []string // of the origins; names of this server behind a proxy
+}
+
+// newOrigins reads a list of origins and reports what is none.
+func newOrigins(list []string) (*origins, error) {
+	o := &origins{protection: http.NewCrossOriginProtection()}
+	for _, text := range list {
+		if text == anyOrigin {
+			o.any = true
+			continue
+		}
+		if err := o.protection.AddTrustedOrigin(text); err != nil {
+			return nil, fmt.Errorf("allowed_origins: %q: want scheme://host or scheme://host:port, as a browser sends it, or * for reading by any page", text)
+		}
+		if u, err := url.Parse(text); err == nil {
+			o.hosts = append(o.hosts, strings.ToLower(u.Hostname()))
+		}
+	}
+	return o, nil
+}
+
+// A grant says what a request may do, judged by where it comes from.
+type grant int
+
+const (
+	mayNothing grant = iota
+	mayVisit         // follow a link to here
+	mayRead
+	mayAll
+)
+
+// of returns what r may do.
+func (o *origins) of(r *http.Request) grant {
+	asked := *r
+	asked.Method = http.MethodPost // Check lets all of GET and HEAD pass
+	switch {
+	case o.protection.Check(&asked) == nil:
+		return mayAll
+	case o.any:
+		return mayRead
+	case r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Origin") == "":
+		return mayVisit
+	}
+	return mayNothing
+}
+
+// check returns why a request is refused, "" if it is not, and what it may do.
+func (g guard) check(r *http.Request) (refusal string, may grant) {
+	o := g.origins.Load()
+	if g.loopback && !isOwnName(r.Host, o.hosts) {
+		return fmt.Sprintf("the name %q in the header Host is none of this server's, which listens on loopback only; ask 127.0.0.1 or localhost, or add http://%s to server.allowed_origins if that is a name of it", clip(r.Host), clip(r.Host)), mayNothing
+	}
+	if len(r.Header["Origin"]) == 0 && len(r.Header["Sec-Fetch-Site"]) == 0 {
+		return "", mayAll
+	}
+	if may = o.of(r); may == mayNothing {
+		return refusedOrigin(r, "web pages of another origin are not served"), may
+	}
+	return "", may
+}
+
+// refusedOrigin says what a page of another origin may not do.
+func refusedOrigin(r *http.Request, why string) string {
+	origin := r.Header.Get("Origin")
+	if origin == "" {
+		origin = "the page's origin"
+	}
+	return why + "; add " + clip(origin) + " to server.allowed_origins if it may use this server"
+}
+
+// isOwnName reports whether a request's Host can be a name of a server on
+// loopback. A page of another site cannot have made a browser send an address
+// instead of a name, nor a name without a dot: neither belongs to anybody.
+func isOwnName(host string, others []string) bool {
+	name := host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		name = h
+	}
+	name = strings.ToLower(strings.TrimSuffix(strings.Trim(name, "[]"), "."))
+	if !strings.Contains(name, ".") || strings.HasSuffix(name, ".localhost") {
+		return true
+	}
+	if _, err := netip.ParseAddr(name); err == nil {
+		return true
+	}
+	return slices.Contains(others, name)
+}
+
+// permit applies a grant that is not mayAll. A request by which nothing changes
+// may go on, if needed with a note that it may not change anything.
+func (rt *router) permit(rw *response, may grant) (refusal string) {
+	r := rw.request
+	if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
+		return rt.permitPreflight(r, may)
+	}
+	if !rt.reads(r, r.Method) {
+		return refusedOrigin(r, "web pages of another origin may not change anything")
+	}
+	if may == mayVisit && r.Method != http.MethodGet && r.Method != http.MethodHead {
+		return refusedOrigin(r, "web pages of another origin are not served")
+	}
+	rw.request = r.WithContext(httpapi.WithReadOnly(r.Context()))
+	return ""
+}
+
+func (rt *router) permitPreflight(r *http.Request, may grant) (refusal string) {
+	if may == mayRead && rt.reads(r, r.Header.Get("Access-Control-Request-Method")) {
+		return ""
+	}
+	return refusedOrigin(r, "web pages of another origin may not do this")
+}
+
+// reads reports whether a request of this path and method cannot change
+// anything.
+func (rt *router) reads(r *http.Request, method string) bool {
+	asked := *r
+	asked.Method = method
+	_, pattern := rt.mux().Handler(&asked)
+	access, known := rt.access[pattern]
+	return !known || access == httpapi.Reads // without a route nothing happens
+}
+
+// allowOrigin tells a browser which pages may read the answer. Without an
+// origin the header stays as KairosDB has it: no browser looks at it then.
+func (rw *response) allowOrigin(h http.Header) {
+	if rw.request.Header.Get("Origin") == "" {
+		return
+	}
+	if rw.origin == "" {
+		h.Del("Access-Control-Allow-Origin")
+		return
+	}
+	h.Set("Access-Control-Allow-Origin", rw.origin)
+	if rw.origin != anyOrigin {
+		h.Add("Vary", "Origin")
+	}
+}
