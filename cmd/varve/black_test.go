@@ -378,7 +378,7 @@ func TestCommandLine(t *testing.T) {
 		{"", 2, "", "Usage: varve COMMAND"},
 		{"help", 0, "Usage: varve COMMAND", ""},
 		{"--help", 0, "Usage: varve COMMAND", ""},
-		{"help serve", 0, "--embedded-row-width=504h", ""},
+		{"help serve --all", 0, "--embedded-row-width=504h", ""},
 		{"serve --help", 0, "Usage: varve serve [FLAGS]", ""},
 		{"config -h", 0, "Usage: varve config [FLAGS]", ""},
 		{"version --help", 0, "Usage: varve version", ""},

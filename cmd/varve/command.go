@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"varve/internal/config"
@@ -61,7 +62,7 @@ serve takes, so it also checks a configuration: the exit status is 2 if it is no
 		{
 			name:     "help",
 			synopsis: "explain a command",
-			help:     "varve help COMMAND explains a command; varve help lists them.\n",
+			help:     "varve help COMMAND explains a command; varve help lists them. varve help serve --all\nlists all settings.\n",
 			run:      help,
 		},
 	}
@@ -86,7 +87,8 @@ func dispatch(t terminal, args []string) error {
 	}
 	err = c.run(t, args[1:])
 	if errors.Is(err, config.ErrHelp) {
-		return c.explain(t.stdout)
+		_, all := withoutAll(args)
+		return c.explain(t.stdout, all)
 	}
 	return err
 }
@@ -111,6 +113,7 @@ func find(name string) (command, error) {
 
 // help explains the command that args name.
 func help(t terminal, args []string) error {
+	args, all := withoutAll(args)
 	switch {
 	case len(args) == 0 || wantsHelp(args):
 		overview(t.stdout)
@@ -122,7 +125,13 @@ func help(t terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	return c.explain(t.stdout)
+	return c.explain(t.stdout, all)
+}
+
+// withoutAll takes the flag --all out of args, and reports whether it was there.
+func withoutAll(args []string) (rest []string, all bool) {
+	isAll := func(word string) bool { return word == "--all" || word == "-all" }
+	return slices.DeleteFunc(slices.Clone(args), isAll), slices.ContainsFunc(args, isAll)
 }
 
 func overview(w io.Writer) {
@@ -133,11 +142,16 @@ func overview(w io.Writer) {
 	fmt.Fprint(w, "\nvarve help COMMAND explains one.\n")
 }
 
-// explain writes c's help page.
-func (c command) explain(w io.Writer) error {
+// explain writes c's help page: of the settings the ones that people need first,
+// or all of them.
+func (c command) explain(w io.Writer, all bool) error {
 	if !c.settings {
 		_, err := fmt.Fprintf(w, "Usage: varve %s\n\n%s", strings.TrimSpace(c.name+" "+c.usage), c.help)
 		return err
+	}
+	rest, write := fmt.Sprintf(" (the first ones; varve help %s --all lists all %d)", c.name, config.Count()), config.WriteFirstFlags
+	if all {
+		rest, write = "", config.WriteFlags
 	}
 	_, err := fmt.Fprintf(w, `Usage: varve %s [FLAGS]
 
@@ -147,12 +161,12 @@ VARVE_KAIROSDB_CONF), a YAML file (--config FILE, or VARVE_CONFIG), the environm
 (VARVE_SERVER_HTTP_ADDR for --server-http-addr) and flags; a later one wins.
 Short flags: --data-dir, --http-addr, --telnet-addr.
 
-Flags, with their defaults:
-`, c.name, c.help)
+Flags, with their defaults%s:
+`, c.name, c.help, rest)
 	if err != nil {
 		return err
 	}
-	return config.WriteFlags(w)
+	return write(w)
 }
 
 // wantsHelp reports whether args, of a command without settings, ask for help.

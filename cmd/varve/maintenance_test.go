@@ -13,6 +13,25 @@ import (
 
 var updateHelp = flag.Bool("update", false, "rewrite testdata/help")
 
+// The help of serve fits a screen; --all shows every setting.
+func TestHelpOfServe(t *testing.T) {
+	for _, tc := range []struct {
+		args     string
+		min, max int // lines
+	}{
+		{"help serve", 20, 45}, {"serve --help", 20, 45}, {"help config", 20, 45},
+		{"help serve --all", 200, 2000}, {"help --all serve", 200, 2000}, {"serve --help --all", 200, 2000},
+	} {
+		status, stdout, stderr := once(t, nil, strings.Fields(tc.args)...)
+		if n := strings.Count(stdout, "\n"); status != 0 || stderr != "" || n < tc.min || n > tc.max {
+			t.Errorf("varve %s: status %d, %d lines\n%s%s", tc.args, status, n, stdout, stderr)
+		}
+		if !strings.Contains(stdout, "--data-dir=./varve-data ") && !strings.Contains(stdout, "--data-dir=./varve-data\n") {
+			t.Errorf("varve %s does not say where the data is", tc.args)
+		}
+	}
+}
+
 // TestHelpTexts compares the help of the commands that look after a store with
 // testdata/help.
 func TestHelpTexts(t *testing.T) {

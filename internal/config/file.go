@@ -1,6 +1,7 @@
 package config
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -51,6 +52,10 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 	switch err := d.Decode(&doc); {
 	case errors.Is(err, io.EOF):
 		return nil, nil
+	case err != nil && tabbedLine(data) > 0:
+		// The parser says "found character that cannot start any token", of the
+		// line before or after.
+		return nil, fmt.Errorf(":%d: indented with a tab; YAML takes spaces only", tabbedLine(data))
 	case err != nil:
 		message := yamlErrorLine.ReplaceAllString(err.Error(), ":$1: ")
 		return nil, errors.New(strings.Replace(message, "yaml: ", ": ", 1))
@@ -59,6 +64,18 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 		return nil, errors.New(": more than one YAML document")
 	}
 	return doc.Content[0], nil
+}
+
+// tabbedLine is the first line with a tab in its indentation, 0 if there is none.
+func tabbedLine(data []byte) int {
+	n := 0
+	for line := range bytes.Lines(data) {
+		n++
+		if indent := line[:len(line)-len(bytes.TrimLeft(line, " \t"))]; bytes.IndexByte(indent, '\t') >= 0 && len(bytes.TrimSpace(line)) > 0 {
+			return n
+		}
+	}
+	return 0
 }
 
 // applyMapping sets the fields below prefix, which is empty or ends in a dot.

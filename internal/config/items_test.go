@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"strings"
 	"testing"
 
@@ -95,6 +96,44 @@ func TestListFaults(t *testing.T) {
 		_, err := loadItems(t, "", "cassandra: {"+test.yaml+"}")
 		if err == nil || strings.Count(err.Error(), test.want) != 1 {
 			t.Errorf("%s: %v, want once %s", test.yaml, err, test.want)
+		}
+	}
+}
+
+// The flags that help shows first exist, and have a line each.
+func TestFirstFlags(t *testing.T) {
+	var b strings.Builder
+	if err := WriteFirstFlags(&b); err != nil {
+		t.Fatal(err)
+	}
+	root := Default()
+	known := newLayers(&root).byKey
+	for _, first := range firstFlags {
+		if f, ok := known[first.key]; !ok || f.section {
+			t.Errorf("%s is no setting", first.key)
+		}
+	}
+	if n := strings.Count(b.String(), "\n"); n != len(firstFlags) {
+		t.Errorf("%d lines", n)
+	}
+	for line := range strings.Lines(b.String()) {
+		if len(line) > 101 {
+			t.Errorf("too wide: %s", line)
+		}
+	}
+}
+
+func TestTabInYAML(t *testing.T) {
+	for text, want := range map[string]string{
+		"server:\n\thttp_addr: 1.2.3.4:80\n":                      "file f.yaml:2: indented with a tab; YAML takes spaces only",
+		"\n# a comment\nserver:\n  \thttp_addr: 1.2.3.4:80\nx: [": "file f.yaml:4: indented with a tab; YAML takes spaces only",
+		"server: [\n": "file f.yaml:",
+	} {
+		root := Default()
+		l := newLayers(&root)
+		l.applyFile("f.yaml", []byte(text))
+		if err := errors.Join(l.errs...); err == nil || !strings.HasPrefix(err.Error(), want) {
+			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
 }

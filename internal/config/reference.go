@@ -92,6 +92,54 @@ func writeTables(b *strings.Builder, list []field) {
 	}
 }
 
+// firstFlags are the settings that people need first, with what a screen has
+// room to say.
+var firstFlags = []struct{ key, meaning string }{
+	{"data_dir", "where the data is; made if it is not there"},
+	{"server.http_addr", "HTTP; 0.0.0.0:8080 serves other machines too"},
+	{"server.telnet_addr", "telnet; empty turns it off"},
+	{"store", "embedded, or cassandra for a keyspace of KairosDB"},
+	{"cassandra.hosts", "some nodes of the cluster, separated by commas"},
+	{"cassandra.keyspace", "KairosDB's keyspace"},
+	{"cassandra.datacenter", "data centre to use; empty uses all"},
+	{"ingest.default_ttl", "how long points live, such as 720h; 0s keeps them"},
+	{"ingest.max_series", "series that are taken before new ones are refused"},
+	{"query.timeout", "longest time that a query may take"},
+	{"query.max_memory", "most memory that one query may hold"},
+	{"embedded.min_free_bytes", "free disk space below which writes are refused"},
+	{"embedded.backup_dir", "where varve backup writes; empty: in the data directory"},
+	{"log.level", "debug, info, warn or error"},
+}
+
+// WriteFirstFlags lists the flags of the settings that people need first, a line
+// each.
+func WriteFirstFlags(w io.Writer) error {
+	defaults := Default()
+	var b strings.Builder
+	byKey := map[string]field{}
+	for _, f := range settings(&defaults) {
+		byKey[f.key] = f
+	}
+	for _, first := range firstFlags {
+		f := byKey[first.key]
+		name := f.flag()
+		for _, short := range shortFlags {
+			if short.key == first.key {
+				name = short.flag
+			}
+		}
+		fmt.Fprintf(&b, "  %-40s %s\n", "--"+name+"="+formatText(f.value), first.meaning)
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// Count is how many settings there are.
+func Count() int {
+	defaults := Default()
+	return len(settings(&defaults))
+}
+
 // WriteFlags lists the flags of all settings, with default and meaning.
 func WriteFlags(w io.Writer) error {
 	defaults := Default()

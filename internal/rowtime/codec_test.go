@@ -200,3 +200,22 @@ func FuzzDecodeValue(f *testing.F) {
 		}
 	})
 }
+
+// The largest character of one UTF-16 unit is written as such, the next one as
+// two.
+func TestLastCharacterOfOneUnit(t *testing.T) {
+	for text, want := range map[string]string{
+		"\uffff":     "\x00\x00\xef\xbf\xbf",
+		"\ufffe":     "\x00\x00\xef\xbf\xbe",
+		"\U00010000": "\x00\x00\xed\xa0\x80\xed\xb0\x80",
+	} {
+		got, err := AppendValue(nil, model.String, 0, []byte(text))
+		if err != nil || string(got[len(got)-len(want)+2:]) != want[2:] {
+			t.Errorf("%q: % x, %v, want % x", text, got, err, want)
+		}
+		_, back, err := DecodeValue(model.String, got)
+		if err != nil || string(back) != text {
+			t.Errorf("%q is read back as %q, %v", text, back, err)
+		}
+	}
+}

@@ -7,9 +7,11 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/klauspost/compress/flate"
 	"github.com/klauspost/compress/gzip"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -98,8 +100,16 @@ func Range(start, end string) (model.TimeRange, error) {
 	return within, nil
 }
 
+var exportParameters = []string{"metric", "start", "end"}
+
 func (a *API) export(w http.ResponseWriter, r *http.Request) {
 	params := r.URL.Query()
+	for name := range params {
+		if !slices.Contains(exportParameters, name) { // a misspelt one would export everything
+			httpapi.WriteErrors(w, http.StatusBadRequest, fmt.Sprintf("unknown parameter %.100q; an export takes %s", name, strings.Join(exportParameters, ", ")))
+			return
+		}
+	}
 	within, err := Range(params.Get("start"), params.Get("end"))
 	if err != nil {
 		httpapi.WriteErrors(w, http.StatusBadRequest, err.Error())
@@ -206,7 +216,7 @@ type Report struct {
 func (a *API) importLines(w http.ResponseWriter, r *http.Request) {
 	body, err := Unpack(r.Body)
 	if err != nil {
-		httpapi.WriteErrors(w, http.StatusBadRequest, "compressed body is damaged: "+err.Error())
+		httpapi.WriteErrors(w, http.StatusBadRequest, "the body cannot be read, or its compression is damaged: "+err.Error())
 		return
 	}
 	report := Report{}
@@ -244,7 +254,8 @@ func (a *API) failImport(w http.ResponseWriter, r *http.Request, report *Report,
 		return
 	}
 	status := http.StatusInternalServerError
-	if errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) {
+	var corrupt flate.CorruptInputError
+	if errors.Is(err, gzip.ErrChecksum) || errors.Is(err, gzip.ErrHeader) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &corrupt) {
 		status = http.StatusBadRequest
 	}
 	report.Errors = append(report.Errors, err.Error())

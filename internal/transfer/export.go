@@ -105,7 +105,10 @@ func (e *exporter) series(ctx context.Context, s store.Series) error {
 			return err
 		}
 		if block == nil {
-			return e.take()
+			if err := e.take(); err != nil {
+				return err
+			}
+			return context.Cause(ctx) // a metric may have a million series without samples in the range
 		}
 		for i := range block.Times {
 			e.line.add(&block.Columns, i)

@@ -96,7 +96,7 @@ func (m *Import) read(ctx context.Context, in *bufio.Reader) (blockEnd, error) {
 			return end, context.Cause(ctx)
 		}
 		from := len(m.arena)
-		n, err := m.readLine(in)
+		n, err := m.readLine(ctx, in)
 		end.offset += n
 		if n > 0 {
 			end.line++
@@ -127,11 +127,23 @@ func (m *Import) read(ctx context.Context, in *bufio.Reader) (blockEnd, error) {
 	return end, nil
 }
 
+// skipLimit is how many times MaxLine a line may have that is passed over. What
+// has no line's end for longer is not text, or was packed to keep this busy: 1 MiB
+// of gzip can hold 1 GiB.
+const skipLimit = 16
+
 // readLine appends a line to the arena, but of one that is too long only as much
 // as shows that. n counts all its bytes with the line's end.
-func (m *Import) readLine(in *bufio.Reader) (n int64, err error) {
+func (m *Import) readLine(ctx context.Context, in *bufio.Reader) (n int64, err error) {
 	from := len(m.arena)
 	for {
+		if n > skipLimit*int64(m.MaxLine) {
+			limit := &store.LimitError{Limit: "transfer.max_line", Max: int64(m.MaxLine), Need: n, What: "read a line"}
+			return n, &store.InputError{Reason: fmt.Sprintf("%s; the line has not ended after %d times that: this is no file of lines", limit, skipLimit)}
+		}
+		if err := ctx.Err(); err != nil {
+			return n, context.Cause(ctx)
+		}
 		piece, err := in.ReadSlice('\n')
 		n += int64(len(piece))
 		if room := m.MaxLine + 1 - (len(m.arena) - from); room > 0 {

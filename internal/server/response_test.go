@@ -1,0 +1,31 @@
+package server
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// The API's 404 and 405 are KairosDB's: empty, without the headers of Go's own.
+func TestUnknownPathsOfTheAPI(t *testing.T) {
+	rt := newTestRouter(prometheus.NewRegistry())
+	for _, request := range [][2]string{{"GET", "/api/v1/nothing"}, {"PUT", "/api/v1/metricnames"}} {
+		w := httptest.NewRecorder()
+		rt.ServeHTTP(w, httptest.NewRequest(request[0], request[1], nil))
+		for _, name := range []string{"Content-Type", "X-Content-Type-Options"} {
+			if got := w.Header().Get(name); got != "" {
+				t.Errorf("%v: %s: %s", request, name, got)
+			}
+		}
+		if w.Code < 400 || w.Body.Len() > 0 || w.Header().Get("Content-Length") != "0" {
+			t.Errorf("%v: %d %q %v", request, w.Code, w.Body, w.Header())
+		}
+	}
+	w := httptest.NewRecorder()
+	rt.ServeHTTP(w, httptest.NewRequest("GET", "/nothing", nil))
+	if w.Code != http.StatusNotFound || w.Header().Get("X-Content-Type-Options") != "nosniff" {
+		t.Errorf("beside the API: %d %v", w.Code, w.Header())
+	}
+}

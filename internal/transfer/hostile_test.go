@@ -1,0 +1,276 @@
+package transfer
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/gzip"
+
+	"varve/internal/model"
+	"varve/internal/store"
+	"varve/internal/store/storetest"
+)
+
+// A viewCounter counts views that are open.
+type viewCounter struct {
+	store.Viewer
+	open, opened int
+}
+
+type countedView struct {
+	store.View
+	counter *viewCounter
+}
+
+func (c *viewCounter) View(ctx context.Context) (store.View, error) {
+	view, err := c.Viewer.View(ctx)
+	if err == nil {
+		c.open, c.opened = c.open+1, c.opened+1
+	}
+	return countedView{view, c}, err
+}
+
+func (v countedView) Close() error {
+	v.counter.open--
+	return v.View.Close()
+}
+
+func put(t *testing.T, s store.Store, metric string, typ model.Type, add func(b *store.Batch, ref store.Ref)) {
+	t.Helper()
+	ref, err := s.Create(context.Background(), model.Series{Metric: metric, Tags: model.MustTags("h", "a"), Type: typ})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := store.Batch{Epoch: s.Epoch()}
+	add(&b, ref)
+	if err := s.Append(context.Background(), &b); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Every view of an export is closed, also when the export is broken off.
+func TestExportClosesItsViews(t *testing.T) {
+	s := storetest.NewReference(nil)
+	for _, metric := range []string{"a", "b", "c"} {
+		put(t, s, metric, model.TypeLong, func(b *store.Batch, ref store.Ref) { b.AddLong(ref, 1, 1, 0) })
+	}
+	counter := &viewCounter{Viewer: s}
+	for metric, err := range Metrics(t.Context(), counter) {
+		if err != nil || counter.open != 0 {
+			t.Fatal(metric, err, counter.open)
+		}
+		if _, err := Export(t.Context(), counter, metric, model.AllTime, io.Discard, nil); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Export(t.Context(), counter, metric, model.AllTime, brokenWriter{}, nil); !errors.Is(err, errBroken) {
+			t.Fatal(err)
+		}
+	}
+	if counter.open != 0 || counter.opened != 7 {
+		t.Errorf("%d of %d views are open", counter.open, counter.opened)
+	}
+}
+
+type brokenWriter struct{}
+
+func (brokenWriter) Write([]byte) (int, error) { return 0, errBroken }
+
+// An export whose client has left looks at no further series, also where these
+// have nothing in the range.
+func TestExportStopsWithItsClient(t *testing.T) {
+	s := storetest.NewReference(nil)
+	for i := range 5 {
+		ref, err := s.Create(context.Background(), model.Series{Metric: "m", Tags: model.MustTags("h", fmt.Sprint(i)), Type: model.TypeLong})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := store.Batch{Epoch: s.Epoch()}
+		b.AddLong(ref, 1, 1, 0)
+		if err := s.Append(context.Background(), &b); err != nil {
+			t.Fatal(err)
+		}
+	}
+	gone := errors.New("gone")
+	ctx, leave := context.WithCancelCause(context.Background())
+	seen := 0
+	_, err := Export(ctx, uncancelled{s}, "m", model.AllTime, io.Discard, func(series, of int) {
+		if seen = series; series == 1 {
+			leave(gone)
+		}
+	})
+	if !errors.Is(err, gone) || seen != 1 {
+		t.Errorf("%v after series %d", err, seen)
+	}
+}
+
+// An uncancelled store does not look at contexts, and none of its series has
+// samples.
+type uncancelled struct{ store.Viewer }
+
+func (u uncancelled) View(context.Context) (store.View, error) {
+	view, err := u.Viewer.View(context.Background())
+	return emptyView{view}, err
+}
+
+type emptyView struct{ store.View }
+
+func (v emptyView) Read(_ context.Context, s store.Series, o store.ReadOptions) store.Cursor {
+	o.Range = model.TimeRange{StartMS: 100, EndMS: 200}
+	return v.View.Read(context.Background(), s, o)
+}
+
+// Values of a known type that its JSON cannot hold are exported as they are.
+func TestValuesBeyondTheirType(t *testing.T) {
+	from, to := storetest.NewReference(nil), storetest.NewReference(nil)
+	put(t, from, "c", model.TypeComplex, func(b *store.Batch, ref store.Ref) {
+		b.AddBytes(ref, 1, []byte{1, 2, 3}, 0)
+		b.AddBytes(ref, 2, bytes.Repeat([]byte{0xff}, 16), 0) // NaN
+		b.AddBytes(ref, 3, make([]byte, 16), 0)
+	})
+	text := exportAll(t, from, model.AllTime)
+	const want = `{"name":"c","tags":{"h":"a"},"datapoints":[[3,{"real":0.0,"imaginary":0.0},"complex"]]}
+{"name":"c","tags":{"h":"a"},"type":"base64:kairos_complex","datapoints":[[1,"AQID"],[2,"/////////////////////w=="]]}
+`
+	if text != want {
+		t.Errorf("exported\n%s\nwant\n%s", text, want)
+	}
+	if _, rejected, err := run(t, NewLocal(newPipeline(to, nil), "test"), strings.NewReader(text), Position{}); err != nil || len(rejected) != 1 || !strings.Contains(rejected[0].Reasons[0], "a complex value has 16 bytes, not 3") {
+		t.Error(rejected, err)
+	}
+	if _, rest, _ := strings.Cut(dump(t, from), "\n"); rest != dump(t, to) {
+		t.Error(dump(t, to))
+	}
+}
+
+// The ends of time are exported and imported, and a range may end there.
+func TestEndsOfTime(t *testing.T) {
+	s := storetest.NewReference(nil)
+	times := []int64{math.MinInt64, math.MinInt64 + 1, -1, 0, math.MaxInt64 - 1, math.MaxInt64}
+	put(t, s, "m", model.TypeLong, func(b *store.Batch, ref store.Ref) {
+		for i, ms := range times {
+			b.AddLong(ref, ms, int64(i), 0)
+		}
+	})
+	mux := serve(s, nil)
+	for query, want := range map[string]int{
+		"": 6, "?start=-9223372036854775808&end=9223372036854775807": 6, "?start=9223372036854775807": 1, "?end=-9223372036854775808": 1,
+		"?start=-9223372036854775807&end=9223372036854775806": 4, "?start=9223372036854775808": -400, "?end=-9223372036854775809": -400,
+		"?strat=5": -400, "?metric=m&metrc=x": -400,
+	} {
+		got := do(mux, "GET", "/api/v1/export"+query, nil)
+		if want < 0 {
+			if got.Code != -want {
+				t.Errorf("%s: %d", query, got.Code)
+			}
+			continue
+		}
+		if n := strings.Count(got.Body.String(), `"long"]`); got.Code != 200 || n != want {
+			t.Errorf("%s: %d, %d points, want %d\n%s", query, got.Code, n, want, got.Body)
+		}
+	}
+}
+
+func packed(text string) []byte {
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	io.WriteString(z, text)
+	z.Close()
+	return b.Bytes()
+}
+
+// What is wrong with the packing of a body is the sender's fault.
+func TestDamagedPacking(t *testing.T) {
+	line := `{"name":"m","tags":{"a":"b"},"datapoints":[[1,1]]}` + "\n"
+	whole := packed(line)
+	change := func(at int, to byte) []byte {
+		b := bytes.Clone(whole)
+		if at < 0 {
+			at += len(b)
+		}
+		b[at] ^= to
+		return b
+	}
+	for name, body := range map[string][]byte{
+		"checksum":             change(-6, 1),
+		"length":               change(-1, 1),
+		"cut":                  whole[:len(whole)-1],
+		"cut in the header":    whole[:5],
+		"header":               change(2, 0xff),
+		"data":                 append(bytes.Clone(whole[:10]), bytes.Repeat([]byte{0xff}, 50)...),
+		"header of the second": append(bytes.Clone(whole), "no gzip at all"...),
+	} {
+		got := do(serve(storetest.NewReference(nil), nil), "POST", "/api/v1/import", bytes.NewReader(body))
+		if got.Code != http.StatusBadRequest || !strings.Contains(got.Body.String(), `"errors"`) {
+			t.Errorf("%s: %d %s", name, got.Code, got.Body)
+		}
+	}
+	got := do(serve(storetest.NewReference(nil), nil), "POST", "/api/v1/import", io.MultiReader(strings.NewReader(line), failing{}))
+	if got.Code != http.StatusInternalServerError || !strings.Contains(got.Body.String(), "broken") {
+		t.Errorf("a body that cannot be read: %d %s", got.Code, got.Body)
+	}
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errBroken }
+
+// The answer names the first lines that were rejected, and counts all.
+func TestManyRejectedLines(t *testing.T) {
+	got := do(serve(storetest.NewReference(nil), nil), "POST", "/api/v1/import", strings.NewReader(strings.Repeat("x\n", maxFaults+10)))
+	body := got.Body.String()
+	if n := strings.Count(body, `{"line":`); got.Code != 400 || n != maxFaults || !strings.Contains(body, fmt.Sprintf(`"rejected":%d`, maxFaults+10)) {
+		t.Errorf("%d, %d lines are named", got.Code, n)
+	}
+	if n := strings.Count(body, `"line `); n != maxFaults {
+		t.Errorf("%d texts", n)
+	}
+}
+
+// A line without end is given up, packed or not, and a client that leaves within
+// one is noticed.
+func TestEndlessLine(t *testing.T) {
+	mux := serve(storetest.NewReference(nil), func(c *Config) { c.MaxLine = 1 << 20 })
+	for _, size := range []int{3 << 20, 100 << 20} {
+		read := &bytes.Reader{}
+		read.Reset(packed(strings.Repeat(" ", size)))
+		got := do(mux, "POST", "/api/v1/import", read)
+		over := size > skipLimit<<20
+		if got.Code != 400 || strings.Contains(got.Body.String(), "this is no file of lines") != over || !strings.Contains(got.Body.String(), "transfer.max_line") {
+			t.Errorf("%d MiB: %d %.300s", size>>20, got.Code, got.Body)
+		}
+	}
+	ctx, leave := context.WithCancel(context.Background())
+	r := httptest.NewRequest("POST", "/api/v1/import", &leaving{leave: leave}).WithContext(ctx)
+	w := httptest.NewRecorder()
+	mux.ServeHTTP(w, r)
+	if w.Code != http.StatusServiceUnavailable {
+		t.Errorf("left: %d %s", w.Code, w.Body)
+	}
+}
+
+// A leaving body goes on for ever, and its client leaves after a MiB.
+type leaving struct {
+	n     int
+	leave func()
+}
+
+func (l *leaving) Read(p []byte) (int, error) {
+	if l.n += len(p); l.n > 1<<20 {
+		l.leave()
+	}
+	if l.n > 8<<20 {
+		return 0, io.ErrClosedPipe // it was not noticed
+	}
+	for i := range p {
+		p[i] = 'x'
+	}
+	return len(p), nil
+}
