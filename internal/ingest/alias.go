@@ -13,7 +13,7 @@ import (
 // metric and tags as they were sent.
 type Alias struct {
 	Ref store.Ref
-	TTL uint32 // seconds, when the tail says so (telnet), else 0
+	TTL uint32 // as it was sent, when the tail says so (telnet), else 0
 
 	kind   model.Kind
 	syntax uint8

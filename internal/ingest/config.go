@@ -20,7 +20,8 @@ type Config struct {
 	NewSeriesBurst     int `yaml:"new_series_burst" doc:"Series that may be created at once, before new_series_per_second applies."`
 	MaxSeries          int `yaml:"max_series" doc:"Series that the store may hold before new ones are refused."`
 
-	DefaultTTL      time.Duration `yaml:"default_ttl" doc:"Time to live of points that are sent without one, in whole seconds; 0 keeps them for ever. Points that are there already keep theirs."`
+	DefaultTTL      time.Duration `yaml:"default_ttl" doc:"Time to live of points that are sent without one, in whole seconds; 0 keeps them for ever, as a point that is sent with a ttl of 0. Points that are there already keep theirs."`
+	TTLFrom         TTLFrom       `yaml:"ttl_from" doc:"When the time to live of a point begins: write (as in KairosDB) or timestamp; with timestamp a point that has expired when it comes is refused."`
 	ForceDefaultTTL bool          `yaml:"force_default_ttl" doc:"Give default_ttl to all points, whatever they are sent with."`
 
 	MaxTags          int         `yaml:"max_tags" doc:"Tags of one series."`
@@ -48,6 +49,7 @@ func DefaultConfig() Config {
 		NewSeriesPerSecond: 50_000,
 		NewSeriesBurst:     1_000_000,
 		MaxSeries:          5_000_000,
+		TTLFrom:            FromWrite,
 		MaxTags:            64,
 		MaxMetricBytes:     2 * units.KiB,
 		MaxTagNameBytes:    512,
@@ -98,6 +100,9 @@ func (c Config) Validate() error {
 	}
 	if c.MaxStringBytes > 4*units.MiB { // batches stay well below what stores take
 		errs = append(errs, fmt.Errorf("max_string_bytes: is %s, must be at most 4MiB", c.MaxStringBytes))
+	}
+	if err := checkTTLFrom(c.TTLFrom); err != nil {
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }

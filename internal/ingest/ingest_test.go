@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"reflect"
@@ -40,36 +41,113 @@ func put(w *ingest.Writer, metric, tag string, ms int64) error {
 	return nil
 }
 
-func TestDefaultTTL(t *testing.T) {
-	for _, test := range []struct {
-		ttl   time.Duration
-		force bool
-		want  []uint32 // of samples that were sent with 0 and 7
+func TestTTL(t *testing.T) {
+	const (
+		nowMS = 1_700_000_000_000
+		hour  = 3600
+		day   = 24 * hour
+		gone  = -1 // refused as expired
+		bad   = -2 // refused as a time-to-live
+		never = ingest.NeverExpires
+	)
+	for _, c := range []struct {
+		name     string
+		standard time.Duration // default_ttl
+		force    bool
+		from     ingest.TTLFrom
+		ms       int64
+		sent     uint32
+		want     int64
 	}{
-		{0, false, []uint32{0, 7}},
-		{time.Hour, false, []uint32{3600, 7}},
-		{time.Hour, true, []uint32{3600, 3600}},
-		{0, true, []uint32{0, 0}},
+		{"none", 0, false, "write", nowMS, 0, 0},
+		{"sent", 0, false, "write", nowMS, 7, 7},
+		{"default", time.Hour, false, "write", nowMS, 0, hour},
+		{"default, sent", time.Hour, false, "write", nowMS, 7, 7},
+		{"default, sent as 0", time.Hour, false, "write", nowMS, never, 0},
+		{"no default, sent as 0", 0, false, "write", nowMS, never, 0},
+		{"forced", time.Hour, true, "write", nowMS, 7, hour},
+		{"forced, sent as 0", time.Hour, true, "write", nowMS, never, hour},
+		{"forced to none", 0, true, "write", nowMS, 7, 0},
+
+		{"a second old", 0, false, "write", nowMS - 1000, 7, 8},
+		{"a part of a second old", 0, false, "write", nowMS - 1, 7, 8},
+		{"older than its ttl", 0, false, "write", nowMS - hour*1000, 7, hour + 7},
+		{"before 1970", 0, false, "write", -1000, 7, nowMS/1000 + 8},
+		{"just ahead", 0, false, "write", nowMS + 999, 7, 7},
+		{"ahead", 0, false, "write", nowMS + 5000, 7, 2},
+		{"ahead by its ttl", 0, false, "write", nowMS + 7000, 7, 1},
+		{"the last instant", 0, false, "write", math.MaxInt64, 7, 1},
+		{"the first instant", 0, false, "write", math.MinInt64, 7, bad},
+		{"the first instant, for ever", 0, false, "write", math.MinInt64, never, 0},
+		{"default, old", time.Hour, false, "write", nowMS - 2*hour*1000, 0, 3 * hour},
+
+		// A long one is rounded up by at most a part in 1024.
+		{"late, long", 0, false, "write", nowMS - 1000, day, day + 84},
+		{"later, long", 0, false, "write", nowMS - 84_000, day, day + 84},
+		{"later still, long", 0, false, "write", nowMS - 85_000, day, day + 168},
+		{"the longest", 0, false, "write", nowMS - 10_000, model.MaxTTL, model.MaxTTL + 10},
+
+		{"from its time", 0, false, "timestamp", nowMS - 5000, 7, 7},
+		{"from its time, of the future", 0, false, "timestamp", math.MaxInt64, 7, 7},
+		{"from its time, last millisecond", 0, false, "timestamp", nowMS - 6999, 7, 7},
+		{"from its time, over", 0, false, "timestamp", nowMS - 7000, 7, gone},
+		{"from its time, for ever", time.Hour, false, "timestamp", 0, never, 0},
+		{"from its time, default over", time.Hour, false, "timestamp", nowMS - hour*1000, 0, gone},
+		{"from its time, the first instant", 0, false, "timestamp", math.MinInt64, 7, gone},
 	} {
 		r := &ingesttest.Recorder{}
-		var got []uint32
+		got := int64(bad)
 		r.OnAppend = func(b *store.Batch) error {
-			for _, s := range b.Samples {
-				got = append(got, s.TTL)
-			}
+			got = int64(b.Samples[0].TTL)
 			return nil
 		}
-		p, _ := ingesttest.NewPipeline(r, func(c *ingest.Config) { c.DefaultTTL, c.ForceDefaultTTL = test.ttl, test.force })
+		p, reg := ingesttest.NewPipelineAt(r, func(x *ingest.Config) {
+			x.DefaultTTL, x.ForceDefaultTTL, x.TTLFrom = c.standard, c.force, c.from
+		}, func() time.Time { return time.UnixMilli(nowMS) })
 		w := p.NewWriter(p.Protocol("test"), "peer", 0)
-		_, err := w.Ingest(context.Background(), 2, func() error {
-			if err := put(w, "m", "a", 1); err != nil {
-				return err
+		for kind, typ := range map[string]model.Type{"long": model.TypeLong, "double": model.TypeDouble, "string": model.TypeString, "null": model.TypeNull} {
+			got = bad
+			_, err := w.Ingest(context.Background(), 1, func() error {
+				ref, err := w.ResolveTyped(typ, &ingest.Names{Metric: "m", Tags: []model.Tag{{Name: "h", Value: "a"}}})
+				if err != nil {
+					return err
+				}
+				var f *ingest.Fault
+				switch typ {
+				case model.TypeLong:
+					f = w.AddLong(ref, c.ms, 1, c.sent)
+				case model.TypeDouble:
+					f = w.AddDouble(ref, c.ms, 1, c.sent)
+				case model.TypeString:
+					f = w.AddBytes(ref, c.ms, []byte("x"), c.sent)
+				default:
+					f = w.AddNull(ref, c.ms, c.sent)
+				}
+				if f != nil {
+					if f.Reason == ingest.Expired {
+						got = gone
+					}
+					w.Reject(f, nil)
+				}
+				return nil
+			})
+			if err != nil || got != c.want {
+				t.Errorf("%s, %s: %d, %v; want %d", c.name, kind, got, err, c.want)
 			}
-			w.Batch().AddLong(w.Batch().Samples[0].Ref, 2, 2, 7)
-			return nil
-		})
-		if err != nil || !slices.Equal(got, test.want) {
-			t.Errorf("default %v, force %v: %v, %v; want %v", test.ttl, test.force, got, err, test.want)
+		}
+		refused := ingesttest.Counters(t, reg, "varve_ingest_rejected_total")
+		if (refused["test,expired"] == 4) != (c.want == gone) || (refused["test,bad_ttl"] == 4) != (c.want == bad) {
+			t.Errorf("%s: refused %v", c.name, refused)
+		}
+	}
+	for in, want := range map[int64]uint32{0: never, 1: 1, model.MaxTTL: model.MaxTTL} {
+		if got, f := ingest.SentTTL(in); f != nil || got != want {
+			t.Errorf("sent %d: %d, %v", in, got, f)
+		}
+	}
+	for _, in := range []int64{-1, model.MaxTTL + 1, math.MaxInt64, math.MinInt64} {
+		if _, f := ingest.SentTTL(in); f == nil || f.Reason != ingest.BadTTL {
+			t.Errorf("sent %d: %v", in, f)
 		}
 	}
 }

@@ -35,6 +35,9 @@ type Pipeline struct {
 	inFlight *gate // samples
 	bodies   *gate // bytes
 	newcomer *rate.Limiter
+
+	defaultTTL uint32 // seconds
+
 	culprits *culprits
 	rejected *rejectedRing
 	aliases  atomic.Pointer[aliasCache]
@@ -56,6 +59,9 @@ func New(appender store.Appender, cfg Config, o Options) *Pipeline {
 	}
 	p := &Pipeline{
 		appender: appender,
+
+		defaultTTL: uint32(cfg.DefaultTTL / time.Second),
+
 		cfg:      cfg,
 		now:      o.Now,
 		inFlight: newGate(int64(cfg.MaxSamplesInFlight)),

@@ -20,6 +20,7 @@ const (
 	NotFinite                   // NaN or an infinity, or too large for a double
 	BadType                     // unknown value type
 	BadTTL                      // not a time-to-live
+	Expired                     // time and time-to-live are over already
 	BadUTF8                     // bytes that are not UTF-8
 	NameTooLong                 // metric, tag name or tag value
 	TooManyTags                 //
@@ -37,7 +38,7 @@ const (
 
 var reasonNames = [reasons]string{
 	"bad_command", "bad_syntax", "bad_name", "bad_tag", "no_tags", "bad_time",
-	"bad_value", "not_finite", "bad_type", "bad_ttl", "bad_utf8", "name_too_long",
+	"bad_value", "not_finite", "bad_type", "bad_ttl", "expired", "bad_utf8", "name_too_long",
 	"too_many_tags", "value_too_long", "line_too_long", "body_too_large",
 	"too_slow", "unterminated", "new_series_rate", "max_series", "unavailable", "refused",
 }

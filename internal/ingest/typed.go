@@ -42,15 +42,13 @@ func (w *Writer) AddValue(typ model.Type, r store.Ref, ms int64, value []byte, t
 	kind := typ.Kind()
 	switch {
 	case kind == model.Null && len(value) == 0:
-		w.batch.AddNull(r, ms, ttl)
+		return w.AddNull(r, ms, ttl)
 	case kind == model.Complex && len(value) != 16:
 		return Faultf(BadValue, "a complex value has 16 bytes, not %d", len(value))
 	case !kind.Variable():
 		return Faultf(BadValue, "%d bytes are no value of type %s", len(value), Brief(string(typ)))
 	case int64(len(value)) > int64(w.p.cfg.MaxStringBytes):
 		return limitFault(ValueTooLong, "ingest.max_string_bytes", int64(w.p.cfg.MaxStringBytes), int64(len(value)), "value of type "+Brief(string(typ)))
-	default:
-		w.batch.AddBytes(r, ms, value, ttl)
 	}
-	return nil
+	return w.AddBytes(r, ms, value, ttl)
 }

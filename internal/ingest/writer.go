@@ -32,6 +32,7 @@ type Writer struct {
 	wait   time.Duration // 0: as long as the context lasts
 
 	ctx     context.Context // of the running Ingest
+	nowMS   int64           // when that began
 	cache   *aliasCache
 	last    *Alias
 	batch   store.Batch
@@ -52,7 +53,7 @@ func (p *Pipeline) NewWriter(proto *Protocol, remote string, wait time.Duration)
 // SetRemote names another sender, for a Writer that is used again.
 func (w *Writer) SetRemote(remote string) { w.remote = remote }
 
-// Batch is where the running fill function adds its samples.
+// Batch is what the running fill function has added.
 func (w *Writer) Batch() *store.Batch { return &w.batch }
 
 // BlockSamples is how many samples front ends with large inputs store at once:
@@ -74,8 +75,8 @@ func (w *Writer) Full() bool {
 }
 
 // Ingest parses and stores one block of input, which holds at most n samples.
-// fill parses it: it resolves series with Find and Resolve, adds samples to
-// Batch, and reports refused inputs with Reject. It may run several times and
+// fill parses it: it resolves series with Find and Resolve, adds samples with
+// AddLong and the like, and reports refused inputs with Reject. It may run several times and
 // must begin at the same place each time. An error of fill ends the block and
 // is returned; nothing is stored then.
 //
@@ -134,6 +135,7 @@ func (w *Writer) begin() {
 		w.cache, w.last = cache, nil
 	}
 	w.batch.Reset(epoch)
+	w.nowMS = w.p.now().UnixMilli()
 	w.misses, w.refused, w.steps, w.notes = 0, 0, 0, w.notes[:0]
 	clear(w.counts[:])
 }
@@ -142,7 +144,6 @@ func (w *Writer) append(ctx context.Context) error {
 	if len(w.batch.Samples) == 0 {
 		return nil
 	}
-	w.p.giveTTL(w.batch.Samples)
 	done, err := w.p.appending(ctx, &w.batch)
 	if err != nil {
 		return err
@@ -155,25 +156,6 @@ func (w *Writer) append(ctx context.Context) error {
 	w.p.metrics.appendTime.Observe(time.Since(began).Seconds())
 	w.p.metrics.batchSamples.Observe(float64(len(w.batch.Samples)))
 	return nil
-}
-
-// giveTTL gives the default time to live to samples that have none, or to all.
-func (p *Pipeline) giveTTL(samples []store.Sample) {
-	ttl := uint32(p.cfg.DefaultTTL / time.Second)
-	if p.cfg.ForceDefaultTTL {
-		for i := range samples {
-			samples[i].TTL = ttl
-		}
-		return
-	}
-	if ttl == 0 {
-		return
-	}
-	for i := range samples {
-		if samples[i].TTL == 0 {
-			samples[i].TTL = ttl
-		}
-	}
 }
 
 // settle counts what the block held, once it is stored.
@@ -249,7 +231,7 @@ func (w *Writer) follow(a *Alias) {
 type Names struct {
 	Metric string
 	Tags   []model.Tag // in any order; Resolve sorts them
-	TTL    uint32      // seconds, to be kept with the alias
+	TTL    uint32      // as it was sent, to be kept with the alias
 }
 
 // Reset empties n and keeps its memory.
@@ -389,12 +371,4 @@ func (p *Pipeline) CheckString(v []byte) *Fault {
 		return Faultf(BadUTF8, "string value is not UTF-8")
 	}
 	return nil
-}
-
-// CheckTTL turns a number into a time-to-live in seconds.
-func CheckTTL(v int64) (uint32, *Fault) {
-	if v < 0 || v > model.MaxTTL {
-		return 0, Faultf(BadTTL, "ttl of %d seconds must be between 0 and %d", v, int64(model.MaxTTL))
-	}
-	return uint32(v), nil
 }

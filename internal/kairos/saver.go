@@ -25,7 +25,8 @@ func NewSaver(p *ingest.Pipeline) query.Saver {
 	return &saver{pipeline: p, protocol: p.Protocol("save_as")}
 }
 
-// Save refuses all points or stores all of them.
+// Save refuses all points or stores all of them, but for those that have expired
+// already, which are counted.
 func (s *saver) Save(ctx context.Context, to query.Target, points []query.Point) error {
 	w := s.pipeline.NewWriter(s.protocol, to.Client, s.pipeline.Config().StoreWait)
 	head, tail := []byte(to.Metric), model.AppendTags(nil, to.Tags)
@@ -64,19 +65,23 @@ func (s *saver) add(w *ingest.Writer, to *query.Target, head, tail []byte, p *qu
 			return err
 		}
 	}
+	var refused *ingest.Fault
 	switch p.Kind {
 	case model.Long:
-		w.Batch().AddLong(series.Ref, p.TimeMS, int64(p.Bits), to.TTL)
+		refused = w.AddLong(series.Ref, p.TimeMS, int64(p.Bits), to.TTL)
 	case model.Double:
 		v := math.Float64frombits(p.Bits)
 		if math.IsNaN(v) || math.IsInf(v, 0) {
 			return ingest.Faultf(ingest.NotFinite, "value %s at %d is not a finite number", strconv.FormatFloat(v, 'g', -1, 64), p.TimeMS)
 		}
-		w.Batch().AddDouble(series.Ref, p.TimeMS, v, to.TTL)
+		refused = w.AddDouble(series.Ref, p.TimeMS, v, to.TTL)
 	case model.Null:
-		w.Batch().AddNull(series.Ref, p.TimeMS, to.TTL)
+		refused = w.AddNull(series.Ref, p.TimeMS, to.TTL)
 	default:
-		w.Batch().AddBytes(series.Ref, p.TimeMS, p.Data, to.TTL)
+		refused = w.AddBytes(series.Ref, p.TimeMS, p.Data, to.TTL)
+	}
+	if refused != nil { // expired already: the others are saved
+		w.Reject(refused, head)
 	}
 	return nil
 }

@@ -38,6 +38,17 @@ func same(value string) (string, error) { return value, nil }
 
 func upper(value string) (string, error) { return strings.ToUpper(value), nil }
 
+// ttlFrom is what a yes or no to counting from the time of a point means.
+func ttlFrom(value string) (string, error) {
+	switch strings.ToLower(value) {
+	case "true", "yes", "on":
+		return "timestamp", nil
+	case "false", "no", "off", "":
+		return "write", nil
+	}
+	return "", fmt.Errorf("%q: want true or false", value)
+}
+
 // unitOf makes a time of a number of units.
 func unitOf(unit time.Duration) translate {
 	return func(value string) (string, error) {
@@ -75,6 +86,7 @@ var rules = map[string]rule{
 	"datastore.cassandra.query_limit":                          {"query.max_samples", unlessZero(same)},
 	"datastore.cassandra.datapoint_ttl":                        {"ingest.default_ttl", unitOf(time.Second)},
 	"datastore.cassandra.force_default_datapoint_ttl":          {"ingest.force_default_ttl", same},
+	"datastore.cassandra.align_datapoint_ttl_with_timestamp":   {"ingest.ttl_from", ttlFrom},
 	"rollups.server_assignment.check_update_delay_millseconds": {"rollups.poll_interval", unitOf(time.Millisecond)},
 }
 
@@ -140,7 +152,6 @@ var (
 		"Varve limits statements in flight itself: cassandra.reads_in_flight, cassandra.writes_in_flight",
 		`^datastore\.cassandra\.read_clusters_not\b`, "it is the example of the shipped file",
 		`protocol_compression$`, "frames are not compressed unless cassandra.compression says so, which pays between data centres",
-		`^datastore\.cassandra\.align_datapoint_ttl_with_timestamp$`, "Varve always counts the time to live from the time of the point",
 		`^datastore\.cassandra\.(row_key_cache_size|string_cache_size|start_async)$`, notNeeded,
 		`^datastore\.cassandra\.write_cluster\.(start|end)_time$`, "the cluster that is written to is asked by every query",
 		`^datastore\.cassandra\.(hector\.|write_delay|write_buffer|single_row|multi_row|max_row_keys|(metric|tag)_\w+_cache|increase_buffer|write_cluster\.auth\.$)`, notNeeded,

@@ -2,8 +2,9 @@ package model
 
 import "math"
 
-// MaxTTL is the largest time-to-live of a sample, in seconds: 20 years, the
-// most that Cassandra stores.
+// MaxTTL is the longest that a sample may live from its write on, in seconds: 20
+// years, the most that Cassandra stores. A time-to-live is kept from the sample's
+// own time on, and is longer for a sample that came late.
 const MaxTTL = 630720000
 
 // Columns holds samples of one series, column by column. Times strictly

@@ -1,8 +1,6 @@
 package registry
 
 import (
-	"fmt"
-
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/store"
@@ -22,11 +20,6 @@ type Encoder struct {
 // refs that mean nothing (any more), and those of the contract for a batch that
 // can not be stored.
 func (e *Encoder) Encode(r *Registry, b *store.Batch) error {
-	for i := range b.Samples {
-		if ttl := b.Samples[i].TTL; ttl > model.MaxTTL {
-			return &store.InputError{Reason: fmt.Sprintf("time-to-live of %d s is above the largest of %d s", ttl, model.MaxTTL)}
-		}
-	}
 	if r.Epoch() != b.Epoch {
 		return store.ErrStale
 	}

@@ -152,18 +152,24 @@ func (o *output) fill() error {
 }
 
 func (o *output) put(typ model.Type, ref store.Ref, p *query.Point) error {
-	batch := o.writer.Batch()
+	var f *ingest.Fault
 	switch p.Kind {
 	case model.Long:
-		batch.AddLong(ref, p.TimeMS, int64(p.Bits), o.ttl)
+		f = o.writer.AddLong(ref, p.TimeMS, int64(p.Bits), o.ttl)
 	case model.Double:
-		batch.AddDouble(ref, p.TimeMS, math.Float64frombits(p.Bits), o.ttl)
+		f = o.writer.AddDouble(ref, p.TimeMS, math.Float64frombits(p.Bits), o.ttl)
 	default:
-		if f := o.writer.AddValue(typ, ref, p.TimeMS, p.Data, o.ttl); f != nil {
-			return f
-		}
+		f = o.writer.AddValue(typ, ref, p.TimeMS, p.Data, o.ttl)
 	}
-	return nil
+	switch {
+	case f == nil:
+		return nil
+	case f.Reason == ingest.Expired, f.Reason == ingest.BadTTL:
+		// The result would be gone at once. The task goes on.
+		o.writer.Reject(f, []byte(o.metric))
+		return nil
+	}
+	return f
 }
 
 func (g *outputGroup) typeOf(k model.Kind) model.Type {

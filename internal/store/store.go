@@ -53,7 +53,7 @@ type Sample struct {
 	TimeMS int64
 	Value  uint64 // Long: int64 bits; Double: IEEE-754 bits; variable kinds: see Batch
 	Ref    Ref
-	TTL    uint32 // seconds, 0 = for ever, at most model.MaxTTL
+	TTL    uint32 // seconds from TimeMS on, 0 = for ever
 }
 
 // A Batch is what Append stores at once. The zero value is ready for use after

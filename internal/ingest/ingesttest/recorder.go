@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -157,12 +158,17 @@ func (r *Recorder) Count() (samples, appends int) {
 // NewPipeline makes a Pipeline over r with the default limits as change leaves
 // them, and its own metrics registry.
 func NewPipeline(r store.Appender, change func(*ingest.Config)) (*ingest.Pipeline, *prometheus.Registry) {
+	return NewPipelineAt(r, change, nil)
+}
+
+// NewPipelineAt is NewPipeline with a clock.
+func NewPipelineAt(r store.Appender, change func(*ingest.Config), now func() time.Time) (*ingest.Pipeline, *prometheus.Registry) {
 	cfg := ingest.DefaultConfig()
 	if change != nil {
 		change(&cfg)
 	}
 	reg := prometheus.NewRegistry()
-	return ingest.New(r, cfg, ingest.Options{Registerer: reg, Logger: slog.New(slog.DiscardHandler)}), reg
+	return ingest.New(r, cfg, ingest.Options{Registerer: reg, Logger: slog.New(slog.DiscardHandler), Now: now}), reg
 }
 
 // Counters returns the counters called name that are not 0, by the values of

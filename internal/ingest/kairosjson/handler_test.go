@@ -19,6 +19,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -31,7 +32,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// harness is a Handler over a recorder.
+const someTime = 1_700_000_000_000
+
+// harness is a Handler over a recorder, some time in 2023.
 type harness struct {
 	testing.TB
 	recorder *ingesttest.Recorder
@@ -42,7 +45,7 @@ type harness struct {
 
 func newHarness(t testing.TB, limits func(*ingest.Config)) *harness {
 	h := &harness{TB: t, recorder: &ingesttest.Recorder{}}
-	h.pipeline, h.reg = ingesttest.NewPipeline(h.recorder, limits)
+	h.pipeline, h.reg = ingesttest.NewPipelineAt(h.recorder, limits, func() time.Time { return time.UnixMilli(someTime) })
 	h.handler = New(h.pipeline, nil)
 	return h
 }
@@ -245,6 +248,7 @@ func TestMessages(t *testing.T) {
 		{`{` + good + `,"datapoints":[[1,5,"complex"]]}`, []string{ctx + ".datapoints[0].value must be an object with the numbers real and imaginary."}},
 		{`{` + good + `,"ttl":-1,"timestamp":1,"value":1}`, []string{"ttl of -1 seconds must be between 0 and 630720000"}},
 		{`{` + good + `,"ttl":630720001,"timestamp":1,"value":1}`, []string{"ttl of 630720001 seconds must be between 0 and 630720000"}},
+		{`{` + good + `,"ttl":5,"datapoints":[[-9223372036854775808,1],[1700000000000,2]]}`, []string{ctx + ".datapoints[0].timestamp is more than a century ago, too long for a ttl that counts from the write."}},
 		{`{` + good + `,"ttl":"x","timestamp":1,"value":1}`, []string{"ttl 'x' must be a number of seconds between 0 and 630720000"}},
 		{`[{"tags":{},"timestamp":1}]`, []string{"metric[0].name may not be null.", "metric[0].value may not be null.", "metric[0].tags count must be greater than or equal to 1."}},
 		{`[{"tags":{},"datapoints":[[],[1]]}]`, []string{"metric[0].name may not be null.", "metric[0].tags count must be greater than or equal to 1."}},
@@ -285,8 +289,11 @@ func TestValues(t *testing.T) {
 		{`"datapoints":[[-1,1.5],[-0,-0.0]]`, "m{h=a} double -1 1.5\nm{h=a} double 0 -0"},
 		{`"datapoints":[[1,'a'],[2,b],[3,"\u00e9\n"],[4,true]]`, "m{h=a} string 1 \"a\"\nm{h=a} string 2 \"b\"\nm{h=a} string 3 \"é\\n\"\nm{h=a} string 4 \"true\""},
 		{`"datapoints":[[1,{"real":1.5,"imaginary":-2.25}]],"type":"complex"`, "m{h=a} complex 1 3ff8000000000000c002000000000000"},
-		{`"datapoints":[[1,2]],"ttl":60`, "m{h=a} long 1 2 ttl=60"},
-		{`"datapoints":[[1,2]],"ttl":"60"`, "m{h=a} long 1 2 ttl=60"},
+		{`"datapoints":[[1700000000000,2]],"ttl":60`, "m{h=a} long 1700000000000 2 ttl=60"},
+		{`"datapoints":[[1700000000000,2]],"ttl":"60"`, "m{h=a} long 1700000000000 2 ttl=60"},
+		{`"datapoints":[[1699999999999,2],[1700000000999,3],[1700000050000,4],[1700000090000,5]],"ttl":60`, "m{h=a} long 1699999999999 2 ttl=61\nm{h=a} long 1700000000999 3 ttl=60\nm{h=a} long 1700000050000 4 ttl=10\nm{h=a} long 1700000090000 5 ttl=1"},
+		{`"datapoints":[[0,2],[-1300000000000,3]],"ttl":60`, "m{h=a} long 0 2 ttl=1700000060\nm{h=a} long -1300000000000 3 ttl=3000000060"},
+		{`"datapoints":[[9223372036854775807,2]],"ttl":60`, "m{h=a} long 9223372036854775807 2 ttl=1"},
 		{`"time":7,"timestamp":8,"value":1`, "m{h=a} long 7 1"},
 		{`"timestamp":8,"time":7,"value":1`, "m{h=a} long 7 1"},
 		{`"timestamp":"8","value":1,"datapoints":[[9,2]]`, "m{h=a} long 8 1\nm{h=a} long 9 2"},
@@ -447,7 +454,8 @@ func TestRecordings(t *testing.T) {
 		for _, piece := range []int{len(data), 1428, 7, 1} {
 			name := fmt.Sprintf("%s/%d", filepath.Base(file), piece)
 			t.Run(name, func(t *testing.T) {
-				h := newHarness(t, nil)
+				// With ttl_from timestamp what is stored does not depend on the clock.
+				h := newHarness(t, func(c *ingest.Config) { c.TTLFrom = ingest.FromTimestamp })
 				answers := replay(t, h, data, piece)
 				stored := h.recorder.Text()
 				if n, _ := h.recorder.Count(); n > 1000 {

@@ -216,3 +216,22 @@ func TestPositionOfARefusedPoint(t *testing.T) {
 		t.Errorf("kept %q", kept)
 	}
 }
+
+// With ingest.ttl_from timestamp, points that have expired are refused and told;
+// a ttl of 0 is for ever.
+func TestTTL(t *testing.T) {
+	h := newHarness(t, func(c *ingest.Config) { c.TTLFrom, c.DefaultTTL = ingest.FromTimestamp, time.Minute })
+	w := h.post(fmt.Sprintf(`[{"name":"m","tags":{"h":"a"},"ttl":5,"datapoints":[[%d,1],[%d,2]]},{"name":"m","tags":{"h":"a"},"ttl":0,"datapoints":[[1,3]]},
+		{"name":"m","tags":{"h":"a"},"timestamp":1,"value":"x"},{"name":"m","tags":{"h":"a"},"timestamp":%d,"value":4}]`, someTime-5000, someTime-4999, someTime))
+	const over = "timestamp plus ttl has passed already; ingest.ttl_from is timestamp."
+	if told := errorsOf(t, w); w.Code != 400 || !reflect.DeepEqual(told, []string{"metric[0](name=m).datapoints[0]." + over, "metric[2](name=m)." + over}) {
+		t.Errorf("%d, told %q", w.Code, told)
+	}
+	want := fmt.Sprintf("m{h=a} long %d 2 ttl=5\nm{h=a} long 1 3\nm{h=a} long %d 4 ttl=60", someTime-4999, int64(someTime))
+	if got := h.recorder.Text(); got != want {
+		t.Errorf("stored\n%s\nwant\n%s", got, want)
+	}
+	if got := ingesttest.Counters(t, h.reg, "varve_ingest_rejected_total"); !reflect.DeepEqual(got, map[string]float64{"kairosdb_json,expired": 2}) {
+		t.Errorf("refused %v", got)
+	}
+}

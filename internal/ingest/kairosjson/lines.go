@@ -113,14 +113,9 @@ func (p *parser) storeRaw(where point, ms int64, v jsontext.Token, typ model.Typ
 	case kind.Fixed() && len(value) != 8:
 		return p.refusePoint(where, ingest.BadValue, "value must have 8 bytes.")
 	case kind == model.Long:
-		p.w.Batch().AddLong(ref, ms, int64(binary.BigEndian.Uint64(value)), p.m.ttl)
+		return p.added(where, p.w.AddLong(ref, ms, int64(binary.BigEndian.Uint64(value)), p.m.ttl))
 	case kind == model.Double:
-		p.w.Batch().AddDouble(ref, ms, math.Float64frombits(binary.BigEndian.Uint64(value)), p.m.ttl)
-	default:
-		if f := p.w.AddValue(typ, ref, ms, value, p.m.ttl); f != nil {
-			return p.refusePoint(where, f.Reason, "value: %s", f.Text)
-		}
+		return p.added(where, p.w.AddDouble(ref, ms, math.Float64frombits(binary.BigEndian.Uint64(value)), p.m.ttl))
 	}
-	p.m.accepted++
-	return nil
+	return p.addValue(where, typ, ref, ms, value)
 }

@@ -29,7 +29,7 @@ type metric struct {
 	hasValue   bool // also when it is null
 	points     int  // offset after the opening bracket, 0: none
 	typ        string
-	ttl        uint32
+	ttl        uint32        // as it was sent
 	skip       bool          // skip_validate
 	structural *ingest.Fault // first member of the wrong kind
 
@@ -181,7 +181,7 @@ func (p *parser) readTTL(t jsontext.Token) {
 		p.m.structural = ingest.Faultf(ingest.BadTTL, "ttl '%s' must be a number of seconds between 0 and %d", ingest.Brief(t.Text), model.MaxTTL)
 		return
 	}
-	ttl, f := ingest.CheckTTL(v)
+	ttl, f := ingest.SentTTL(v)
 	if f != nil && p.m.structural == nil {
 		p.m.structural = f
 	}

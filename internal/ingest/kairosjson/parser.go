@@ -576,9 +576,7 @@ func (p *parser) addLong(where point, ms, v int64) error {
 			return err
 		}
 	}
-	p.w.Batch().AddLong(a.Ref, ms, v, p.m.ttl)
-	p.m.accepted++
-	return nil
+	return p.added(where, p.w.AddLong(a.Ref, ms, v, p.m.ttl))
 }
 
 func (p *parser) addDouble(where point, ms int64, v float64) error {
@@ -592,9 +590,7 @@ func (p *parser) addDouble(where point, ms int64, v float64) error {
 			return err
 		}
 	}
-	p.w.Batch().AddDouble(a.Ref, ms, v, p.m.ttl)
-	p.m.accepted++
-	return nil
+	return p.added(where, p.w.AddDouble(a.Ref, ms, v, p.m.ttl))
 }
 
 func (p *parser) addBytes(where point, ms int64, kind model.Kind, v []byte) error {
@@ -605,7 +601,14 @@ func (p *parser) addBytes(where point, ms int64, kind model.Kind, v []byte) erro
 			return err
 		}
 	}
-	p.w.Batch().AddBytes(a.Ref, ms, v, p.m.ttl)
+	return p.added(where, p.w.AddBytes(a.Ref, ms, v, p.m.ttl))
+}
+
+// added ends a point that the Writer took, or refused for its time.
+func (p *parser) added(where point, f *ingest.Fault) error {
+	if f != nil {
+		return p.refusePoint(where, f.Reason, "%s.", f.Text)
+	}
 	p.m.accepted++
 	return nil
 }

@@ -48,11 +48,15 @@ func (p *parser) addCustom(where point, ms int64, typ model.Type, value []byte) 
 	if err != nil {
 		return err
 	}
-	if f := p.w.AddValue(typ, ref, ms, value, p.m.ttl); f != nil {
-		return p.refusePoint(where, f.Reason, "value: %s", f.Text)
+	return p.addValue(where, typ, ref, ms, value)
+}
+
+func (p *parser) addValue(where point, typ model.Type, ref store.Ref, ms int64, value []byte) error {
+	f := p.w.AddValue(typ, ref, ms, value, p.m.ttl)
+	if f == nil || f.Reason == ingest.Expired || f.Reason == ingest.BadTTL {
+		return p.added(where, f)
 	}
-	p.m.accepted++
-	return nil
+	return p.refusePoint(where, f.Reason, "value: %s", f.Text)
 }
 
 // resolveTyped is resolve for a type by name.

@@ -272,8 +272,7 @@ func (p *parser) store(d *dataPoint) error {
 			return err
 		}
 	}
-	p.add(a, ms, v)
-	return nil
+	return p.add(a, ms, v)
 }
 
 func isText(t jsontext.Token) bool {
@@ -382,12 +381,17 @@ func parseTime(text []byte) (ms int64, ok bool) {
 	return t, true
 }
 
-func (p *parser) add(a *ingest.Alias, ms int64, v value) {
+func (p *parser) add(a *ingest.Alias, ms int64, v value) error {
+	var f *ingest.Fault
 	if v.kind == model.Long {
-		p.w.Batch().AddLong(a.Ref, ms, v.long, a.TTL)
+		f = p.w.AddLong(a.Ref, ms, v.long, a.TTL)
 	} else {
-		p.w.Batch().AddDouble(a.Ref, ms, v.double, a.TTL)
+		f = p.w.AddDouble(a.Ref, ms, v.double, a.TTL)
 	}
+	if f != nil {
+		return f
+	}
+	return nil
 }
 
 // nextLine stores the next line of a plain text body: name value timestamp. The
@@ -434,8 +438,7 @@ func (p *parser) line(line []byte) error {
 			return err
 		}
 	}
-	p.add(a, ms, v)
-	return nil
+	return p.add(a, ms, v)
 }
 
 // splitName reads name;tag=value;... A name without tags gets add=tag, like an

@@ -232,7 +232,7 @@ func parseTTL(value []byte, n *ingest.Names) *ingest.Fault {
 	if !inRange {
 		v = math.MaxInt64
 	}
-	ttl, f := ingest.CheckTTL(v)
+	ttl, f := ingest.SentTTL(v)
 	n.TTL = ttl
 	return f
 }

@@ -79,16 +79,19 @@ func (l *lines) line(line []byte) error {
 			return err
 		}
 	}
+	var f *ingest.Fault
 	switch c.Kind {
 	case model.Long:
-		l.w.Batch().AddLong(a.Ref, c.TimeMS, c.Long, a.TTL)
+		f = l.w.AddLong(a.Ref, c.TimeMS, c.Long, a.TTL)
 	case model.Double:
-		l.w.Batch().AddDouble(a.Ref, c.TimeMS, c.Double, a.TTL)
+		f = l.w.AddDouble(a.Ref, c.TimeMS, c.Double, a.TTL)
 	default:
-		if f := l.p.CheckString(c.Text); f != nil {
-			return f
+		if f = l.p.CheckString(c.Text); f == nil {
+			f = l.w.AddBytes(a.Ref, c.TimeMS, c.Text, a.TTL)
 		}
-		l.w.Batch().AddBytes(a.Ref, c.TimeMS, c.Text, a.TTL)
+	}
+	if f != nil {
+		return f
 	}
 	return nil
 }

@@ -250,6 +250,20 @@ func TestFaultsAreCountedAndShown(t *testing.T) {
 	}
 }
 
+// A ttl of 0 is for ever, also where there is a default.
+func TestTTL(t *testing.T) {
+	h := start(t, nil, func(c *ingest.Config) { c.DefaultTTL, c.TTLFrom = time.Hour, ingest.FromTimestamp })
+	now := time.Now().UnixMilli()
+	h.send(fmt.Appendf(nil, "put m %d 1 h=a kairos_opt.ttl=60\nput m %d 2 h=a\nput m %d 3 h=a kairos_opt.ttl=0\nput m %d 4 h=a kairos_opt.ttl=60\nputs m 1 x h=a\n",
+		now, now, now, now-60_000), 1<<20)
+	if got, want := h.recorder.Text(), fmt.Sprintf("m{h=a} long %d 1 ttl=60\nm{h=a} long %[1]d 2 ttl=3600\nm{h=a} long %[1]d 3", now); got != want {
+		t.Errorf("stored\n%s\nwant\n%s", got, want)
+	}
+	if got := h.refused(); !reflect.DeepEqual(got, map[string]float64{"telnet,expired": 2}) {
+		t.Errorf("refused %v", got)
+	}
+}
+
 func TestLineBeyondTheBufferIsDiscardedToItsEnd(t *testing.T) {
 	for _, piece := range []int{1000, 1 << 20} {
 		h := start(t, func(c *Config) { c.MaxLine = 20 << 10 }, nil)
