@@ -218,6 +218,13 @@ func (d *Decoder) Decode(src []byte, kind model.Kind, dst *model.Columns) (rest 
 	return src[r.pos:], nil
 }
 
+// Count returns the number of samples of the chunk at the start of src, which
+// Append has written.
+func Count(src []byte) int {
+	n, _ := binary.Uvarint(src)
+	return int(n)
+}
+
 // header is what a chunk says before its columns.
 type header struct {
 	kind        model.Kind

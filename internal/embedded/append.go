@@ -96,8 +96,9 @@ func (s *Store) waitForRoom(ctx context.Context) error {
 	return nil
 }
 
-// buffered is the size of the samples that are in memory only.
-func (s *Store) buffered() int64 { return s.active.Load().Bytes() + s.frozenBytes.Load() }
+// buffered is the size of the samples that are in memory only, byte strings with
+// their full length.
+func (s *Store) buffered() int64 { return s.active.Load().Expanded() + s.frozenBytes.Load() }
 
 // apply logs and applies a batch. Under the order lock there is no I/O and no
 // waiting: Reserve has made room in the log's buffer.
@@ -119,7 +120,7 @@ func (s *Store) apply(e *registry.Encoder, b *store.Batch) (entry, error) {
 		}
 	}
 	s.active.Load().Append(b, e.Kinds)
-	if h := s.active.Load(); h.Bytes() > int64(s.cfg.HeadBytes) || h.Samples() > s.cfg.CheckpointSamples {
+	if h := s.active.Load(); h.Expanded() > int64(s.cfg.HeadBytes) || h.Samples() > s.cfg.CheckpointSamples {
 		s.askCheckpoint()
 	}
 	return logged, nil

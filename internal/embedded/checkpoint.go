@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -107,7 +108,7 @@ func (s *Store) swapHead() (*swap, error) {
 	s.order.define, s.order.forget = nil, nil
 	fresh := head.New()
 	s.active.Store(fresh)
-	s.frozenBytes.Store(sw.head.Bytes())
+	s.frozenBytes.Store(sw.head.Expanded())
 	s.publish(func(st *state) {
 		st.active, st.frozen, st.frozenDeletions = fresh, sw.head, sw.deletions
 	})
@@ -116,7 +117,11 @@ func (s *Store) swapHead() (*swap, error) {
 
 // writeHead writes a frozen head to files and commits them.
 func (s *Store) writeHead(sw *swap) error {
-	out := s.newOutput(s.partitionsOf(sw.head), chunk.Fast, s.nextFile.Add(1), sw.deletions)
+	counts, err := s.partitionsOf(sw.head)
+	if err != nil {
+		return fmt.Errorf("count the samples of each partition: %w", err)
+	}
+	out := s.newOutput(&counts, chunk.Fast, s.nextFile.Add(1), sw.deletions)
 	if err := s.writeSeries(sw.head, out); err != nil {
 		out.abort()
 		return fmt.Errorf("write samples to files: %w", err)
@@ -129,32 +134,47 @@ func (s *Store) writeHead(sw *swap) error {
 }
 
 // writeSeries adds the samples of every series to out, without those whose
-// time-to-live has passed, unless they hide older ones in files.
+// time-to-live has passed, unless they hide older ones in files. It holds a few
+// chunks of a series at a time, unless its samples came in shuffled.
 func (s *Store) writeSeries(h *head.Head, out *output) error {
 	st := s.acquire()
 	defer s.release(st)
 	var (
-		run     head.Run
-		samples model.Columns
-		nowMS   = s.now().UnixMilli()
+		run   head.Run
+		g     = gather{out: out}
+		nowMS = s.now().UnixMilli()
 	)
 	for id := range h.Series() {
 		if _, err := h.Snapshot(id, model.AllTime, &run); err != nil {
 			return err
 		}
-		samples.Reset()
+		span, _ := h.Span(id)
+		keepExpired := st.hasFile(id, span)
+		g.begin(id, run.Kind)
+		step := func() error {
+			if !keepExpired {
+				dropExpired(run.Kind, &g.cols, nowMS)
+			}
+			return g.flushIfFull()
+		}
 		for _, f := range run.Fragments {
-			if err := run.Decode(f, &samples); err != nil {
+			if err := run.Decode(f, &g.cols); err != nil {
+				return err
+			}
+			if err := step(); err != nil {
 				return err
 			}
 		}
 		for i := range run.Open.Times {
-			samples.AppendFrom(run.Kind, &run.Open, i)
+			g.cols.AppendFrom(run.Kind, &run.Open, i)
+			if !g.full() {
+				continue
+			}
+			if err := step(); err != nil {
+				return err
+			}
 		}
-		if span, _ := h.Span(id); !st.hasFile(id, span) {
-			dropExpired(run.Kind, &samples, nowMS)
-		}
-		if err := out.add(id, run.Kind, &samples); err != nil {
+		if err := errors.Join(step(), g.end()); err != nil {
 			return err
 		}
 	}
@@ -168,22 +188,49 @@ func (st *state) hasFile(id uint32, r model.TimeRange) bool {
 	})
 }
 
-// partitionsOf estimates how many samples of h each partition has, as if a
-// series' samples were spread evenly between its first and last.
-func (s *Store) partitionsOf(h *head.Head) map[int64]int64 {
-	const spread = 64 // partitions of one series that are looked at
-	samples := make(map[int64]int64)
+// partitionsOf counts how many samples of h each partition has. Samples that were
+// overwritten in the head count too.
+func (s *Store) partitionsOf(h *head.Head) (partitionCounts, error) {
+	var (
+		counts partitionCounts
+		run    head.Run
+		cols   model.Columns
+	)
 	for id := range h.Series() {
 		span, _ := h.Span(id)
-		count := h.Count(id)
-		start, last := s.width.Partition(span.StartMS), s.width.Partition(span.EndMS)
-		n := min(spread, (uint64(last)-uint64(start))/uint64(s.width.Width)+1)
-		for range n {
-			samples[start] += max(1, count/int64(n))
-			start += s.width.Width
+		start := s.width.Partition(span.StartMS)
+		if start == s.width.Partition(span.EndMS) {
+			counts.add(start, h.Count(id))
+			continue
 		}
+		h.Arrivals(id, &run)
+		for _, f := range run.Fragments {
+			start := s.width.Partition(f.FirstMS)
+			if start == s.width.Partition(f.LastMS) {
+				counts.add(start, int64(f.Count()))
+				continue
+			}
+			cols.Reset()
+			if err := run.Decode(f, &cols); err != nil {
+				return counts, err
+			}
+			s.countTimes(&counts, cols.Times)
+		}
+		s.countTimes(&counts, run.Open.Times)
 	}
-	return samples
+	return counts, nil
+}
+
+func (s *Store) countTimes(counts *partitionCounts, times []int64) {
+	for i := 0; i < len(times); {
+		start := s.width.Partition(times[i])
+		n := 1
+		for i+n < len(times) && s.width.Partition(times[i+n]) == start {
+			n++
+		}
+		counts.add(start, int64(n))
+		i += n
+	}
 }
 
 // installCheckpoint makes the files count and the log before them superfluous.

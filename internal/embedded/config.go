@@ -15,15 +15,15 @@ type Config struct {
 
 	Log wal.Config `yaml:"log" doc:"write-ahead log"`
 
-	HeadBytes          units.Bytes   `yaml:"head_bytes" doc:"samples in memory beyond this size are written to files"`
+	HeadBytes          units.Bytes   `yaml:"head_bytes" doc:"samples in memory beyond this size are written to files; byte strings count with their full length"`
 	HeadBytesMax       units.Bytes   `yaml:"head_bytes_max" doc:"samples in memory at which writers wait until files are written"`
 	CheckpointSamples  int64         `yaml:"checkpoint_samples" doc:"samples in memory beyond this number are written to files; bounds what is replayed after a crash"`
 	CheckpointInterval time.Duration `yaml:"checkpoint_interval" doc:"samples are written to files at least this often"`
 
-	MergeFiles          int           `yaml:"merge_files" doc:"number of files of similar size in a partition at which they are merged"`
+	MergeFiles          int           `yaml:"merge_files" doc:"number of files of similar size at which they are merged: those of a partition with each other, and those with few samples with each other"`
 	MaintenanceInterval time.Duration `yaml:"maintenance_interval" doc:"how often the store looks for expired files and files to merge"`
 
-	MinFreeBytes units.Bytes `yaml:"min_free_bytes" doc:"free disk space below which the store takes no more writes until there is more, so that what it has taken can still be put in order; 0 = do not look"`
+	MinFreeBytes units.Bytes `yaml:"min_free_bytes" doc:"free disk space below which the store takes no more writes, so that what it has taken can still be put in order; writing resumes at a quarter more; 0 = do not look"`
 
 	BackupDir string `yaml:"backup_dir" doc:"directory that backups are made in, and nowhere else; best on the disk of the data directory, where it costs no space at first; empty = backups in the data directory"`
 

@@ -250,7 +250,10 @@ func (c *cursor) openIters(iters []*blockfile.Iter) error {
 		it.Seek(c.id, c.options.Range, false)
 		src.deletions = c.deletions(src.deletions, f.Deletions, f.Range())
 	}
-	return c.loadAll()
+	if c.err = c.loadAll(); c.err != nil {
+		c.store.noteDamage(c.state, c.err)
+	}
+	return c.err
 }
 
 func (c *cursor) loadAll() error {

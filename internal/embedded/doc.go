@@ -31,16 +31,22 @@
 // # Partitions
 //
 // A block file holds samples of one partition, a span of RowWidth milliseconds
-// (see rowtime.Partition). Partitions with few samples share a spill file, so
-// that a thousand stray timestamps do not make a thousand files. No chunk
-// crosses a partition's border.
+// (see rowtime.Partition). Partitions with few samples share a file, so that a
+// thousand stray timestamps do not make a thousand files. No chunk crosses a
+// partition's border.
+//
+// Files of a partition are merged with each other when some of similar size have
+// gathered. Files with few samples, of one partition or of several, are merged
+// with each other in the same way; a partition that so gathers enough samples
+// gets a file of its own. A file of which every sample is deleted or has expired
+// is dropped without being read.
 //
 // # Which sample is valid
 //
 // Of samples with the same series and time, the one written last: active before
 // frozen before files, files by Sequence. A merge keeps the greatest Sequence of
-// its inputs and takes only files that no other file with overlapping times lies
-// between.
+// its inputs. It also takes each file that is newer than one of them, not newer
+// than all, and may have samples of the same series in the same partition.
 //
 // # Deletions
 //

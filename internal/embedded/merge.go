@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
+	"maps"
 	"slices"
 	"time"
 
@@ -44,26 +44,29 @@ func (s *Store) askMerge() {
 	}
 }
 
-// maintain does what is due: expired files go, then merges until none is due.
+// maintain does what is due: files of which nothing is left go, then merges until
+// none is due that fits the disk.
 func (s *Store) maintain(ctx context.Context) error {
 	s.merging.Lock()
 	defer s.merging.Unlock()
-	if err := s.dropExpired(); err != nil {
+	if err := s.dropDead(); err != nil {
 		return err
 	}
 	for ctx.Err() == nil {
-		st := s.acquire()
-		due := st.due(s, s.now().UnixMilli())
-		s.release(st)
-		if len(due) == 0 || !s.spaceToMerge(due) {
+		files := s.nextMerge()
+		if len(files) == 0 {
 			return nil
 		}
-		err := s.merge(ctx, due)
+		err := s.merge(ctx, files)
 		switch {
 		case err == nil:
-		case anyDamaged(due): // from now on left alone
+		case anyDamaged(files): // from now on left alone
 			s.metrics.mergeFailures.Inc()
 			s.log.Error("merge met a damaged file, others go on", "error", err)
+		case errors.As(err, new(*spaceError)):
+			s.metrics.mergesPutOff.Inc()
+			s.log.Warn("a merge was given up because the disk was getting full; it is tried again when there is room for all of its input", "error", err)
+			return nil
 		default:
 			return err
 		}
@@ -71,8 +74,36 @@ func (s *Store) maintain(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// nextMerge returns the first due merge for whose output the disk has room, nil
+// if there is none.
+func (s *Store) nextMerge() []*openFile {
+	st := s.acquire()
+	defer s.release(st)
+	var putOff *spaceError
+	for files := range st.due(s, s.now().UnixMilli()) {
+		err := s.spaceToMerge(st, files)
+		if err == nil {
+			return files
+		}
+		s.metrics.mergesPutOff.Inc()
+		if putOff == nil {
+			putOff = err
+		}
+	}
+	if (putOff != nil) != s.mergesWait { // tell of changes only: this comes at each interval
+		if s.mergesWait = putOff != nil; s.mergesWait {
+			s.log.Warn("merges are put off for lack of disk space; they go on when there is some", "error", putOff)
+		} else {
+			s.log.Info("no merge is put off any more")
+		}
+	}
+	return nil
+}
+
 // Compact writes everything in memory to files, merges each partition into one
-// file, and gives back the space that the log keeps for reuse. It takes as long as it takes; the server goes on meanwhile.
+// file, and gives back the space that the log keeps for reuse. It takes as long
+// as it takes; the server goes on meanwhile. What does not fit the disk, or is
+// damaged, is left as it is and told of at the end.
 func (s *Store) Compact(ctx context.Context) error {
 	if err := s.checkOpen(ctx); err != nil {
 		return err
@@ -88,206 +119,90 @@ func (s *Store) Compact(ctx context.Context) error {
 	}
 	s.merging.Lock()
 	defer s.merging.Unlock()
-	if err := s.dropExpired(); err != nil {
+	if err := s.dropDead(); err != nil {
 		return err
 	}
-	st := s.acquire()
 	todo := make(map[uint64]bool)
+	st := s.acquire()
 	for _, f := range st.files {
-		todo[f.Number] = true
+		todo[f.Number] = f.damage.Load() == nil
 	}
 	s.release(st)
-	var damage error
-	for ctx.Err() == nil {
-		st := s.acquire()
-		next := st.unmerged(s, todo)
-		s.release(st)
-		if len(next) == 0 {
-			return damage
-		}
-		err := s.merge(ctx, next)
-		switch {
-		case err == nil:
-		case anyDamaged(next):
-			damage = errors.Join(damage, err)
-		default:
-			return err
-		}
-	}
-	return ctx.Err()
-}
-
-// unmerged returns all files of a partition of which some are still to do.
-func (st *state) unmerged(s *Store, todo map[uint64]bool) []*openFile {
-	for _, f := range st.files {
-		if !todo[f.Number] || f.damage.Load() != nil {
-			continue
-		}
-		var group []*openFile
-		for _, o := range st.files {
-			if s.partition(o) == s.partition(f) && o.damage.Load() == nil {
-				group = append(group, o)
+	var left error
+	for more := true; more; {
+		more = false
+		for _, group := range s.unmerged(todo) {
+			if err := ctx.Err(); err != nil {
+				return err
 			}
-		}
-		if group = st.closure(group); !anyDamaged(group) {
-			return group
+			err := s.compactGroup(ctx, group, todo)
+			switch {
+			case err == nil:
+			case errors.As(err, new(*spaceError)), anyDamaged(group):
+				left = errors.Join(left, err)
+			default:
+				return errors.Join(left, err)
+			}
+			more = true
 		}
 	}
-	return nil
+	return left
 }
 
-// spillPartition stands for files that hold more than one partition.
-const spillPartition = math.MaxInt64
-
-// partition returns the start of the only partition a file has samples of.
-func (s *Store) partition(f *openFile) int64 {
-	start := s.width.Partition(f.MinMS)
-	if start != s.width.Partition(f.MaxMS) {
-		return spillPartition
-	}
-	return start
-}
-
-// due returns files that should be merged now, nil if none. Files in which damage
-// was met are left alone, also where others can then not be merged: nothing of
-// them may be lost for good, nor may it be tried again and again.
-func (st *state) due(s *Store, nowMS int64) []*openFile {
-	groups := make(map[int64][]*openFile)
-	var partitions []int64
-	for _, f := range st.files {
-		p := s.partition(f)
-		if groups[p] == nil {
-			partitions = append(partitions, p)
-		}
-		groups[p] = append(groups[p], f)
-		if f.damage.Load() != nil {
-			groups[p] = nil // newer ones may be merged among themselves
-		}
-	}
-	slices.Sort(partitions)
-	for _, p := range partitions {
-		run := st.closure(similar(groups[p], s.cfg.MergeFiles))
-		if len(run) > 0 && !anyDamaged(run) {
-			return run
-		}
-	}
-	for _, f := range st.files {
-		var alone []*openFile
-		switch {
-		case st.mostlyDeleted(f):
-			alone = st.closure([]*openFile{f})
-		case f.HalfExpiresMS <= nowMS:
-			alone = st.closure(st.beneath([]*openFile{f}))
-		}
-		if len(alone) > 0 && !anyDamaged(alone) {
-			return alone
-		}
-	}
-	return nil
-}
-
-const (
-	// deletedShare is the share of a file's samples, estimated, from which a
-	// file is rewritten to give back the space of deleted samples.
-	deletedShare = 0.05
-
-	// deletionsMax is the number of deletions from which a file is rewritten
-	// so that reads need not consult them.
-	deletionsMax = 256
-)
-
-// mostlyDeleted estimates whether deletions hide enough of a file to rewrite it.
-// Smaller ones wait for the next merge, so that a stream of small deletes does
-// not rewrite everything again and again.
-func (st *state) mostlyDeleted(f *openFile) bool {
-	var share float64
-	n := 0
-	for _, d := range st.deletions() {
-		if !concerns(d, f.File) {
-			continue
-		}
-		n++
-		first, last := max(d.Range.StartMS, f.MinMS), min(d.Range.EndMS, f.MaxMS)
-		time := (float64(last) - float64(first) + 1) / (float64(f.MaxMS) - float64(f.MinMS) + 1)
-		share += time * float64(d.IDs.AndCardinality(f.Series)) / float64(f.Series.GetCardinality())
-	}
-	return share >= deletedShare || n >= deletionsMax
-}
-
-// similar returns the newest files as long as the next older one is not much
-// larger than all taken together, if they are at least n: so that each sample
-// is rewritten a number of times that grows with the logarithm of its
-// partition's size.
-func similar(files []*openFile, n int) []*openFile {
-	var sum int64
-	i := len(files)
-	for i > 0 && (sum == 0 || files[i-1].Bytes <= 2*sum) {
-		i--
-		sum += files[i].Bytes
-	}
-	if len(files)-i < n {
+// compactGroup merges the files of a group that are still there, and strikes
+// them off the list of what is to do.
+func (s *Store) compactGroup(ctx context.Context, group []*openFile, todo map[uint64]bool) error {
+	st := s.acquire()
+	defer s.release(st)
+	group = slices.DeleteFunc(group, func(f *openFile) bool { return !slices.Contains(st.files, f) })
+	if !slices.ContainsFunc(group, func(f *openFile) bool { return todo[f.Number] }) {
 		return nil
 	}
-	return files[i:]
+	group = s.closure(st, group)
+	for _, f := range group {
+		delete(todo, f.Number)
+	}
+	if anyDamaged(group) {
+		return nil // merges leave these alone, see due
+	}
+	if err := s.spaceToMerge(st, group); err != nil {
+		return err
+	}
+	return s.merge(ctx, group)
 }
 
-// closure adds the files that would come between others in age and overlap them
-// in time: left out, their samples would win or lose against the wrong ones.
-func (st *state) closure(files []*openFile) []*openFile {
-	in := make(map[*openFile]bool)
-	for _, f := range files {
-		in[f] = true
-	}
-	for {
-		lo, hi, span := extent(in)
-		grown := false
-		for _, f := range st.files {
-			if !in[f] && f.Sequence >= lo && f.Sequence <= hi && f.Range().Overlaps(span) {
-				in[f], grown = true, true
-			}
-		}
-		if !grown {
-			break
-		}
-	}
-	var all []*openFile
+// unmerged returns the groups of files of which some are still to do: those that
+// share partitions first, then each partition's.
+func (s *Store) unmerged(todo map[uint64]bool) [][]*openFile {
+	st := s.acquire()
+	defer s.release(st)
+	samples := make(map[int64]int64)
 	for _, f := range st.files {
-		if in[f] {
-			all = append(all, f)
+		samples[s.partition(f)] += f.Samples
+	}
+	groups, due := make(map[int64][]*openFile), make(map[int64]bool)
+	for _, f := range st.files {
+		g := s.partition(f)
+		if samples[g] < denseSamples {
+			g = sparse
 		}
+		due[g] = due[g] || todo[f.Number]
+		if f.damage.Load() == nil {
+			groups[g] = append(groups[g], f)
+		}
+	}
+	var starts []int64
+	for start := range groups {
+		if due[start] {
+			starts = append(starts, start)
+		}
+	}
+	slices.Sort(starts)
+	var all [][]*openFile
+	for _, start := range slices.Backward(starts) { // sparse is the last
+		all = append(all, groups[start])
 	}
 	return all
-}
-
-// beneath adds the files with older samples that expired ones in files may hide.
-// Only when all of them are merged together can expired samples go.
-func (st *state) beneath(files []*openFile) []*openFile {
-	in := asSet(files)
-	for grown := true; grown; {
-		grown = false
-		for _, f := range st.files {
-			if !in[f] && slices.ContainsFunc(files, func(o *openFile) bool { return hides(o, f) }) {
-				in[f], grown = true, true
-				files = append(files, f)
-			}
-		}
-	}
-	return files
-}
-
-// hides reports whether f may have samples of the same series and time as the
-// older file o.
-func hides(f, o *openFile) bool {
-	return o.Sequence < f.Sequence && o.Range().Overlaps(f.Range()) && o.Series.Intersects(f.Series)
-}
-
-func extent(files map[*openFile]bool) (lo, hi uint64, span model.TimeRange) {
-	lo, span = math.MaxUint64, model.TimeRange{StartMS: math.MaxInt64, EndMS: math.MinInt64}
-	for f := range files {
-		lo, hi = min(lo, f.Sequence), max(hi, f.Sequence)
-		span.StartMS, span.EndMS = min(span.StartMS, f.MinMS), max(span.EndMS, f.MaxMS)
-	}
-	return lo, hi, span
 }
 
 // merge rewrites files into one file per partition, with deletions and expiry
@@ -297,15 +212,21 @@ func (s *Store) merge(ctx context.Context, files []*openFile) error {
 	s.log.Debug("merge begins", "files", len(files))
 	st, deletions := s.acquireWithDeletions()
 	defer s.release(st)
-	estimate, err := s.partitionsIn(files)
+	counts, err := s.partitionsIn(files)
 	if err != nil {
 		s.noteDamage(st, err)
 		return fmt.Errorf("plan merge: %w", err)
 	}
 	_, sequence, _ := extent(asSet(files))
-	out := s.newOutput(estimate, chunk.Best, sequence, deletions)
+	out := s.newOutput(&counts, chunk.Best, sequence, deletions)
+	out.watch = true
 	if err := s.mergeSeries(ctx, st, files, out); err != nil {
 		out.abort()
+		if errors.As(err, new(*spaceError)) {
+			for _, f := range files {
+				f.outgrew = true
+			}
+		}
 		return fmt.Errorf("merge %d files: %w", len(files), err)
 	}
 	merged, err := out.finish()
@@ -330,28 +251,21 @@ func (s *Store) acquireWithDeletions() (*state, uint64) {
 	return s.acquire(), s.order.deletions
 }
 
-func asSet(files []*openFile) map[*openFile]bool {
-	set := make(map[*openFile]bool)
+// partitionsIn counts the samples of each partition. Only files of several are
+// read.
+func (s *Store) partitionsIn(files []*openFile) (partitionCounts, error) {
+	var counts partitionCounts
 	for _, f := range files {
-		set[f] = true
-	}
-	return set
-}
-
-// partitionsIn counts the samples of each partition. Only spill files are read.
-func (s *Store) partitionsIn(files []*openFile) (map[int64]int64, error) {
-	samples := make(map[int64]int64)
-	for _, f := range files {
-		if p := s.partition(f); p != spillPartition {
-			samples[p] += f.Samples
+		if p := s.partition(f); p != sparse {
+			counts.add(p, f.Samples)
 			continue
 		}
-		err := f.Scan(func(e *chunk.Entry) { samples[s.width.Partition(e.FirstMS)] += int64(e.Count) })
+		err := f.Scan(func(e *chunk.Entry) { counts.add(s.width.Partition(e.FirstMS), int64(e.Count)) })
 		if err != nil {
-			return nil, err
+			return counts, err
 		}
 	}
-	return samples, nil
+	return counts, nil
 }
 
 // mergeSeries writes the valid samples of every series in files to out. st must
@@ -364,88 +278,50 @@ func (s *Store) mergeSeries(ctx context.Context, st *state, files []*openFile, o
 		ids.Or(f.Series)
 		iters = append(iters, f.Iter(false))
 		for _, o := range st.files {
-			if !in[o] && hides(f, o) {
+			if !in[o] && s.hides(f, o) {
 				beneath.Or(o.Series)
 			}
 		}
 	}
-	m := &merging{store: s, ctx: ctx, state: st, iters: iters, out: out}
+	g := gather{out: out}
 	for it := ids.Iterator(); it.HasNext(); {
 		id := it.Next()
 		kind := s.series.Kind(id)
 		if kind == 0 {
 			continue // forgotten: every sample of it is deleted or expired
 		}
-		if err := m.series(id, kind, beneath.Contains(id)); err != nil {
+		c := s.newCursor(ctx, st, s.now().UnixMilli(), id, kind, store.ReadOptions{Range: model.AllTime})
+		c.keepExpired = beneath.Contains(id) // they hide older ones in files that do not take part
+		g.begin(id, kind)
+		err := mergeOne(c, iters, &g)
+		c.Close()
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// merging is one merge under way.
-type merging struct {
-	store   *Store
-	ctx     context.Context
-	state   *state
-	iters   []*blockfile.Iter
-	out     *output
-	pending model.Columns // samples of the current series not yet written
-	rest    model.Columns
-}
-
-// series merges one series. keepExpired keeps expired samples, which hide older
-// ones in files that do not take part.
-func (m *merging) series(id uint32, kind model.Kind, keepExpired bool) error {
-	c := m.store.newCursor(m.ctx, m.state, m.store.now().UnixMilli(), id, kind, store.ReadOptions{Range: model.AllTime})
-	defer c.Close()
-	c.keepExpired = keepExpired
-	if err := c.openIters(m.iters); err != nil {
+// mergeOne adds what c reads from iters.
+func mergeOne(c *cursor, iters []*blockfile.Iter, g *gather) error {
+	if err := c.openIters(iters); err != nil {
 		return err
 	}
-	m.pending.Reset()
 	for {
 		b, err := c.Next()
 		if err != nil {
 			return err
 		}
 		if b == nil {
-			return m.out.add(id, kind, &m.pending)
+			return g.end()
 		}
 		for i := range b.Times {
-			m.pending.AppendFrom(kind, &b.Columns, i)
-			if m.pending.Len() < mergeSamples && len(m.pending.Data) < mergeBytes {
-				continue
-			}
-			if err := m.flush(id, kind); err != nil {
+			g.cols.AppendFrom(g.kind, &b.Columns, i)
+			if err := g.flushIfFull(); err != nil {
 				return err
 			}
 		}
 	}
-}
-
-// mergeSamples and mergeBytes bound what a merge holds of one series in memory.
-const (
-	mergeSamples = 16 * chunk.TargetSamples
-	mergeBytes   = 4 << 20 // of values of variable kinds
-)
-
-// flush writes the pending samples but for the last chunk's worth, so that the
-// next chunks are full ones too.
-func (m *merging) flush(id uint32, kind model.Kind) error {
-	cut := m.pending.Len()
-	if cut > chunk.TargetSamples && len(m.pending.Data) < mergeBytes {
-		cut -= chunk.TargetSamples
-	}
-	m.rest.Reset()
-	for i := cut; i < m.pending.Len(); i++ {
-		m.rest.AppendFrom(kind, &m.pending, i)
-	}
-	head := m.pending
-	head.Times = head.Times[:cut]
-	err := m.out.add(id, kind, &head)
-	m.pending, m.rest = m.rest, m.pending
-	return err
 }
 
 // replace installs merged files in place of others.
@@ -509,23 +385,32 @@ func lost(old, merged []*openFile) *roaring.Bitmap {
 	return ids
 }
 
-// dropExpired removes the files of which every sample has expired and hides
-// none in files that stay.
-func (s *Store) dropExpired() error {
+// dropDead removes the files of which every sample is deleted, or has expired
+// and hides none in files that stay. That takes no space, unlike merging them.
+func (s *Store) dropDead() error {
 	nowMS := s.now().UnixMilli()
 	st := s.acquire()
-	var expired []*openFile
-	kept := func(o *openFile) bool { return !slices.Contains(expired, o) }
+	dead := make(map[*openFile]bool)
+	var deleted, expired int64
 	for _, f := range st.files { // oldest first
-		hiding := slices.ContainsFunc(st.files, func(o *openFile) bool { return hides(f, o) && kept(o) })
-		if f.ExpiresMS <= nowMS && !hiding {
-			expired = append(expired, f)
+		hiding := func(o *openFile) bool { return s.hides(f, o) && !dead[o] }
+		switch {
+		case s.allDeleted(st, f):
+			deleted += f.Samples
+			dead[f] = true
+		case f.ExpiresMS <= nowMS && !slices.ContainsFunc(st.files, hiding):
+			expired += f.Samples
+			dead[f] = true
 		}
 	}
 	s.release(st)
-	if len(expired) == 0 {
+	if len(dead) == 0 {
 		return nil
 	}
-	s.metrics.expiredSamples.Add(float64(s.samplesIn(expired)))
-	return s.replace(expired, nil)
+	if err := s.replace(slices.Collect(maps.Keys(dead)), nil); err != nil {
+		return err
+	}
+	s.metrics.deletedSamples.Add(float64(deleted))
+	s.metrics.expiredSamples.Add(float64(expired))
+	return nil
 }

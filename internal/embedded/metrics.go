@@ -13,7 +13,7 @@ type metrics struct {
 	checkpoints, checkpointFailures      prometheus.Counter
 	checkpointSamples                    prometheus.Counter
 	merges, mergeFailures, mergedSamples prometheus.Counter
-	expiredSamples                       prometheus.Counter
+	expiredSamples, deletedSamples       prometheus.Counter
 	checkpointSeconds, mergeSeconds      prometheus.Histogram
 	spaceBlocks, mergesPutOff            prometheus.Counter
 	damagedReads                         prometheus.Counter
@@ -55,8 +55,9 @@ func newMetrics(s *Store) *metrics {
 	m.mergedSamples = counter("merged_samples_total", "samples that merges wrote")
 	m.mergeSeconds = histogram("merge_seconds", "duration of merges")
 	m.expiredSamples = counter("expired_file_samples_total", "samples dropped with whole expired files")
-	m.spaceBlocks = counter("disk_full_total", "times writes were refused for want of disk space")
-	m.mergesPutOff = counter("merges_put_off_total", "merges put off for want of disk space")
+	m.deletedSamples = counter("deleted_file_samples_total", "samples dropped with files of which every sample was deleted")
+	m.spaceBlocks = counter("disk_full_total", "times the store stopped taking writes for lack of disk space")
+	m.mergesPutOff = counter("merges_put_off_total", "merges that were due and put off for lack of disk space, again at each interval")
 	m.damagedReads = counter("damaged_reads_total", "reads by queries and merges that met damage in a block file")
 	m.views = prometheus.NewGauge(prometheus.GaugeOpts{Name: "varve_store_views", Help: "open views, one a query"})
 	m.collectors = append(m.collectors, m.views)
@@ -67,7 +68,7 @@ func newMetrics(s *Store) *metrics {
 	gauge("series_unused", "series created that have no sample so far", func() float64 { return float64(s.series.Unlogged()) })
 	total("series_ids_total", "series ids given out since the store was created", func() float64 { return float64(s.series.NextID()) })
 	gauge("head_samples", "samples in the active head", func() float64 { return float64(s.active.Load().Samples()) })
-	gauge("head_bytes", "memory of samples that are not in files yet", func() float64 { return float64(s.buffered()) })
+	gauge("head_bytes", "size of the samples that are not in files yet, byte strings with their full length", func() float64 { return float64(s.buffered()) })
 	gauge("page_cache_bytes", "block file pages in memory", func() float64 { return float64(s.cache.Bytes()) })
 	total("page_cache_hits_total", "pages found in memory", func() float64 { return float64(s.cache.Hits.Load()) })
 	total("page_cache_misses_total", "pages read from files", func() float64 { return float64(s.cache.Misses.Load()) })

@@ -58,7 +58,7 @@ func Open(fs vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 	go s.spaceKeeper(s.ctx)
 	go s.checkpointer(s.ctx)
 	go s.merger(s.ctx)
-	if h := s.active.Load(); h.Bytes() > int64(cfg.HeadBytes) || h.Samples() > cfg.CheckpointSamples {
+	if h := s.active.Load(); h.Expanded() > int64(cfg.HeadBytes) || h.Samples() > cfg.CheckpointSamples {
 		s.askCheckpoint()
 	}
 	s.askMerge()

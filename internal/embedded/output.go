@@ -3,6 +3,7 @@ package embedded
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"slices"
 
 	"varve/internal/blockfile"
@@ -31,34 +32,26 @@ type output struct {
 	files map[int64]*outputFile
 	spill *outputFile
 	err   error
+
+	watch   bool  // end when the disk is getting full
+	unasked int64 // bytes of values since the free space was looked at
 }
 
 type outputFile struct {
 	*blockfile.Writer
-	number uint64
-	path   string
+	number  uint64
+	path    string
+	spanned partitionCounts // the partitions that it has samples of
 }
 
-// newOutput plans an output. samples estimates the samples of each partition.
-func (s *Store) newOutput(samples map[int64]int64, level chunk.Level, sequence, deletions uint64) *output {
-	var starts []int64
-	for start, n := range samples {
-		if n >= denseSamples {
-			starts = append(starts, start)
-		}
-	}
-	slices.SortFunc(starts, func(a, b int64) int { return int(min(1, max(-1, samples[b]-samples[a]))) })
+// newOutput plans an output of partitions with the given numbers of samples.
+func (s *Store) newOutput(counts *partitionCounts, level chunk.Level, sequence, deletions uint64) *output {
 	o := &output{
 		store: s, level: level, sequence: sequence, deletions: deletions,
 		dense: make(map[int64]bool), files: make(map[int64]*outputFile),
 	}
-	for _, start := range starts[:min(len(starts), outputFiles)] {
+	for _, start := range counts.dense() {
 		o.dense[start] = true
-	}
-	if len(samples) == 1 {
-		for start := range samples {
-			o.dense[start] = true
-		}
 	}
 	return o
 }
@@ -74,7 +67,11 @@ func (o *output) add(series uint32, kind model.Kind, c *model.Columns) error {
 		}
 		w, err := o.file(start)
 		if err == nil {
+			w.spanned.add(start, 1)
 			err = w.Add(series, kind, c, from, to)
+		}
+		if err == nil {
+			err = o.look(kind, c, from, to)
 		}
 		o.err = err
 		from = to
@@ -111,7 +108,7 @@ func (o *output) create() (*outputFile, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &outputFile{w, number, path}, nil
+	return &outputFile{Writer: w, number: number, path: path}, nil
 }
 
 func (o *output) all() []*outputFile {
@@ -133,31 +130,53 @@ func (o *output) abort() {
 	}
 }
 
-// finish completes the files, makes their names durable, and opens them.
+// lookEvery is the number of bytes of values after which a merge looks at the free
+// space.
+const lookEvery = 4 << 20
+
+// look ends a merge that fills the disk: how much a merge writes is an estimate.
+func (o *output) look(kind model.Kind, c *model.Columns, from, to int) error {
+	if kind.Variable() {
+		o.unasked += int64(c.Offsets[to] - c.Offsets[from])
+	}
+	o.unasked += 8 * int64(to-from)
+	if !o.watch || o.unasked < lookEvery {
+		return nil
+	}
+	o.unasked = 0
+	return o.store.spaceForMore()
+}
+
+// finish completes the files, makes their names durable, and opens them. After
+// an error there are none.
 func (o *output) finish() ([]*openFile, error) {
 	files := o.all()
-	for i, f := range files {
-		if o.err == nil {
-			_, o.err = f.Finish()
-			if o.err == nil {
-				continue
-			}
-		}
-		for _, rest := range files[i:] {
-			rest.Abort()
-		}
-		for _, done := range files[:i] {
-			o.err = errors.Join(o.err, o.store.fs.Remove(done.path))
-		}
+	if len(files) == 0 {
 		return nil, o.err
 	}
-	if len(files) == 0 {
-		return nil, nil
+	for _, f := range files {
+		if o.err == nil {
+			_, o.err = f.Finish()
+		}
 	}
-	if err := o.store.syncBlocks(); err != nil {
-		return nil, err
+	if o.err == nil {
+		o.err = o.store.syncBlocks()
 	}
-	return o.open(files)
+	if o.err == nil {
+		var opened []*openFile
+		if opened, o.err = o.open(files); o.err == nil {
+			return opened, nil
+		}
+	}
+	// No manifest names them. They would stay until the next start, and each
+	// retry would add as many.
+	for _, f := range files {
+		f.Abort() // closes and removes it, unless it is finished
+		if err := o.store.fs.Remove(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			o.err = errors.Join(o.err, fmt.Errorf("remove unfinished block file: %w", err))
+		}
+	}
+	return nil, o.err
 }
 
 func (o *output) open(files []*outputFile) ([]*openFile, error) {
@@ -170,7 +189,58 @@ func (o *output) open(files []*outputFile) ([]*openFile, error) {
 			}
 			return nil, fmt.Errorf("read back what was just written: %w", err)
 		}
-		opened = append(opened, &openFile{File: file})
+		open := &openFile{File: file}
+		open.spanned.Store(f.spanned.span())
+		opened = append(opened, open)
 	}
 	return opened, nil
 }
+
+// gatherSamples and gatherBytes bound what a checkpoint or merge holds of one
+// series in memory.
+const (
+	gatherSamples = 16 * chunk.TargetSamples
+	gatherBytes   = 4 << 20 // of values of variable kinds
+)
+
+// gather collects the samples of one series after another, and adds them to an
+// output in full chunks.
+type gather struct {
+	out  *output
+	id   uint32
+	kind model.Kind
+	cols model.Columns // not added yet; callers append to it
+	rest model.Columns
+}
+
+// begin turns to a series. The one before must have been ended.
+func (g *gather) begin(id uint32, kind model.Kind) {
+	g.id, g.kind = id, kind
+	g.cols.Reset()
+}
+
+func (g *gather) full() bool { return g.cols.Len() >= gatherSamples || len(g.cols.Data) >= gatherBytes }
+
+// flushIfFull adds the collected samples, if they are many, but for the last
+// chunk's worth, so that the next chunks are full ones too.
+func (g *gather) flushIfFull() error {
+	if !g.full() {
+		return nil
+	}
+	cut := g.cols.Len()
+	if cut > chunk.TargetSamples && len(g.cols.Data) < gatherBytes {
+		cut -= chunk.TargetSamples
+	}
+	g.rest.Reset()
+	for i := cut; i < g.cols.Len(); i++ {
+		g.rest.AppendFrom(g.kind, &g.cols, i)
+	}
+	head := g.cols
+	head.Times = head.Times[:cut]
+	err := g.out.add(g.id, g.kind, &head)
+	g.cols, g.rest = g.rest, g.cols
+	return err
+}
+
+// end adds what is left.
+func (g *gather) end() error { return g.out.add(g.id, g.kind, &g.cols) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"varve/internal/record"
@@ -31,17 +32,36 @@ func (s *Store) spaceKeeper(ctx context.Context) {
 	}
 }
 
-// lookAtSpace blocks or unblocks writes. To be unblocked takes a quarter more
-// space than to be blocked, so that the store does not go back and forth.
+// lookAtSpace blocks or unblocks writes.
 func (s *Store) lookAtSpace() {
 	free, known := s.freeBytes()
-	least := s.cfg.MinFreeBytes
 	switch blocked := s.blocked.Load() != nil; {
-	case !blocked && known && free < least:
-		s.block("the disk is nearly full", fmt.Errorf("%v are free, embedded.min_free_bytes is %v", free, least))
-	case blocked && (!known || free >= least+least/4):
+	case !blocked && known && free < s.cfg.MinFreeBytes:
+		s.block("the disk is nearly full", nil)
+	case blocked && (!known || free >= s.resumeBytes()):
 		s.unblock()
 	}
+}
+
+// resumeBytes is the free space from which writes are taken again: a quarter more
+// than when they are refused, so that the store does not go back and forth.
+func (s *Store) resumeBytes() units.Bytes { return s.cfg.MinFreeBytes + s.cfg.MinFreeBytes/4 }
+
+// A blockage is why writes are refused until there is space.
+type blockage struct {
+	reason string
+	err    error // cause, may be nil
+	tried  bool  // an attempt to go on has failed; the space keeper's
+}
+
+// blockageError tells of a blockage with the numbers of this moment.
+func (s *Store) blockageError(b *blockage) *store.UnavailableError {
+	const wayOut = "free some space, delete data, or enlarge the disk"
+	if free, known := s.freeBytes(); known {
+		return &store.UnavailableError{Err: b.err, Reason: fmt.Sprintf("%s: %s are free; the store stops writing below %s (embedded.min_free_bytes) and resumes at %s: %s",
+			b.reason, sizeText(int64(free)), sizeText(int64(s.cfg.MinFreeBytes)), sizeText(int64(s.resumeBytes())), wayOut)}
+	}
+	return &store.UnavailableError{Err: b.err, Reason: fmt.Sprintf("%s; the store tries to write each second and resumes when that works: %s", b.reason, wayOut)}
 }
 
 // freeBytes is the space that the data directory's disk has left. It is unknown
@@ -56,12 +76,14 @@ func (s *Store) freeBytes() (units.Bytes, bool) {
 
 // block refuses writes until unblock.
 func (s *Store) block(reason string, err error) error {
-	e := &store.UnavailableError{
-		Reason: reason + "; the store takes no writes until there is space: free some, delete data, or enlarge the disk", Err: err,
+	if log := (*store.UnavailableError)(nil); errors.As(err, &log) {
+		err = log.Err // the log's own way out is to restart, which this does without
 	}
-	if s.blocked.CompareAndSwap(nil, e) {
+	b := &blockage{reason: reason, err: err}
+	e := s.blockageError(b)
+	if s.blocked.CompareAndSwap(nil, b) {
 		s.metrics.spaceBlocks.Inc()
-		s.log.Error("writes are refused: "+reason, "error", err)
+		s.log.Error("writes are refused until there is space", "error", e)
 	}
 	return e
 }
@@ -70,7 +92,11 @@ func (s *Store) block(reason string, err error) error {
 func (s *Store) unblock() {
 	if s.wal.Load().Err() != nil {
 		if err := s.reopenLog(); err != nil {
-			s.log.Warn("the write-ahead log can not be opened again yet", "error", err)
+			level := slog.LevelDebug // this comes each second
+			if b := s.blocked.Load(); b != nil && !b.tried {
+				level, b.tried = slog.LevelWarn, true
+			}
+			s.log.Log(context.Background(), level, "a new write-ahead log cannot be begun yet; it is tried each second", "error", err)
 			return
 		}
 	}
@@ -79,7 +105,7 @@ func (s *Store) unblock() {
 	s.askCheckpoint() // what could not be written, and what the broken log lost
 }
 
-// reopenLog puts a new log in place of one that failed for want of space.
+// reopenLog puts a new log in place of one that failed for lack of space.
 //
 // Whatever was acknowledged is in the old segments, which are replayed before
 // the new ones. The batch that failed may be in memory and not in the log: its
@@ -133,24 +159,53 @@ func (s *Store) writable() error {
 	if e := s.failure.Load(); e != nil {
 		return e
 	}
-	if e := s.blocked.Load(); e != nil {
-		return e
+	if b := s.blocked.Load(); b != nil {
+		return s.blockageError(b)
 	}
 	return nil
 }
 
-// spaceToMerge reports whether the disk has room for the output of a merge
-// beside its input.
-func (s *Store) spaceToMerge(files []*openFile) bool {
+// A spaceError means that a merge does not fit the disk.
+type spaceError struct {
+	files      int
+	need, free units.Bytes // need of 0: it was more than estimated
+	reserve    units.Bytes
+}
+
+func (e *spaceError) Error() string {
+	if e.need == 0 {
+		return fmt.Sprintf("merge block files: only %s are free, which embedded.min_free_bytes keeps for writing: free some space, delete data, or enlarge the disk", sizeText(int64(e.free)))
+	}
+	return fmt.Sprintf("merge %d block files: it takes about %s beside the %s that half of embedded.min_free_bytes keeps, %s are free: free some space, delete data, or enlarge the disk",
+		e.files, sizeText(int64(e.need)), sizeText(int64(e.reserve)), sizeText(int64(e.free)))
+}
+
+// spaceToMerge returns why the disk has no room for the output of a merge beside
+// its input, nil if it has. merging must be held.
+func (s *Store) spaceToMerge(st *state, files []*openFile) *spaceError {
+	free, known := s.freeBytes()
+	if !known {
+		return nil
+	}
 	var need units.Bytes
 	for _, f := range files {
-		need += units.Bytes(f.Bytes)
+		left := 1.0
+		if !f.outgrew {
+			left, _ = st.left(f)
+		}
+		need += units.Bytes(float64(f.Bytes) * left)
 	}
-	free, known := s.freeBytes()
-	if !known || free >= need+s.cfg.MinFreeBytes/2 {
-		return true
+	reserve := s.cfg.MinFreeBytes / 2
+	if free >= need+reserve || need == 0 {
+		return nil
 	}
-	s.metrics.mergesPutOff.Inc()
-	s.log.Warn("a merge is put off for want of disk space", "files", len(files), "need", need, "free", free)
-	return false
+	return &spaceError{len(files), need, free, reserve}
+}
+
+// spaceForMore ends a merge that needs more than was estimated.
+func (s *Store) spaceForMore() error {
+	if free, known := s.freeBytes(); known && free < s.cfg.MinFreeBytes/4 {
+		return &spaceError{free: free}
+	}
+	return nil
 }

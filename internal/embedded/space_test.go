@@ -3,7 +3,9 @@ package embedded
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -14,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/model"
 	"varve/internal/store"
 	"varve/internal/units"
 	"varve/internal/wal"
@@ -240,4 +243,158 @@ func TestReopenLogBesideMerges(t *testing.T) {
 		}
 	}
 	merges.Wait()
+}
+
+// TestFullDiskError holds what refused writers are told to the numbers of the
+// moment, and to one way out.
+func TestFullDiskError(t *testing.T) {
+	disk, _ := newFullDisk()
+	cfg := quietConfig("fsync")
+	cfg.MinFreeBytes = 8 * units.MiB
+	s := mustOpen(t, disk, cfg)
+	defer s.Close()
+	write := func(s *Store) error {
+		var b store.Batch
+		b.Reset(s.Epoch())
+		ref, err := s.Create(context.Background(), newCrashSeries(1)[0].Series)
+		s.must(t, err)
+		b.AddLong(ref, crashOrigin, 1, 0)
+		return s.Append(context.Background(), &b)
+	}
+	check := func(err error, want string) {
+		t.Helper()
+		if err == nil || err.Error() != want {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+	disk.free.Store(uint64(7 * units.MiB))
+	s.lookAtSpace()
+	check(write(s), "the disk is nearly full: 7168.0 KiB are free; the store stops writing below 8192.0 KiB (embedded.min_free_bytes) and resumes at 10.0 MiB: free some space, delete data, or enlarge the disk")
+	disk.free.Store(uint64(9 * units.MiB))
+	s.lookAtSpace()
+	check(s.Healthy(), "the disk is nearly full: 9216.0 KiB are free; the store stops writing below 8192.0 KiB (embedded.min_free_bytes) and resumes at 10.0 MiB: free some space, delete data, or enlarge the disk")
+	disk.free.Store(uint64(10 * units.MiB))
+	s.lookAtSpace()
+	s.must(t, write(s))
+
+	cfg.MinFreeBytes = 0
+	disk, _ = newFullDisk()
+	s = mustOpen(t, disk, cfg)
+	defer s.Close()
+	disk.full.Store(true)
+	err := write(s)
+	const want = "the disk is full; the store tries to write each second and resumes when that works: free some space, delete data, or enlarge the disk: "
+	if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "opened again") || !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("without a reserve: %v, want %s...", err, want)
+	}
+	disk.full.Store(false)
+	s.lookAtSpace()
+	s.must(t, write(s))
+}
+
+// putRandom writes n doubles that do not compress, to a file of their own.
+func putRandom(t *testing.T, s *Store, metric string, n int, fromMS int64) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(uint64(fromMS), uint64(n)))
+	var b store.Batch
+	for at := 0; at < n; at += 10_000 {
+		b.Reset(s.Epoch())
+		ref, err := s.Create(context.Background(), model.Series{Metric: metric, Type: model.TypeDouble, Tags: model.MustTags("host", "a")})
+		s.must(t, err)
+		for i := at; i < min(n, at+10_000); i++ {
+			b.AddDouble(ref, fromMS+int64(i)*100, random.Float64(), 0)
+		}
+		s.must(t, s.Append(context.Background(), &b))
+	}
+	s.must(t, s.checkpoint())
+}
+
+// TestMergesThatFitGoOn has a merge that is larger than the free space, and others
+// that are not.
+func TestMergesThatFitGoOn(t *testing.T) {
+	disk, _ := newFullDisk()
+	cfg := quietConfig("fsync")
+	cfg.MinFreeBytes, cfg.MergeFiles = units.MiB, 6
+	s := mustOpen(t, disk, cfg)
+	defer s.Close()
+	for i := range int64(6) {
+		putRandom(t, s, "large", 100_000, s.width.Partition(1_600_000_000_000)+i*10_000_000)
+	}
+	disk.free.Store(uint64(3 * units.MiB)) // the six take 4 MiB
+	for i := range int64(30) {
+		putRandom(t, s, "small", 500, s.width.Partition(1_700_000_000_000)+i*50_000)
+		s.must(t, s.maintain(context.Background()))
+	}
+	if n := s.Usage().Files; n > 6+6 {
+		t.Errorf("%d files, of which only six do not fit", n)
+	}
+	if err := s.Compact(context.Background()); err == nil || !strings.Contains(err.Error(), "embedded.min_free_bytes") || !strings.Contains(err.Error(), "merge 6 block files") {
+		t.Errorf("Compact of more than fits: %v", err)
+	}
+	disk.free.Store(uint64(6 * units.MiB))
+	s.must(t, s.Compact(context.Background()))
+	if n := s.Usage().Files; n > 2 {
+		t.Errorf("%d files after all were merged", n)
+	}
+}
+
+// TestDeletingFreesAFullDisk deletes while less is free than is deleted.
+func TestDeletingFreesAFullDisk(t *testing.T) {
+	disk, _ := newFullDisk()
+	cfg := quietConfig("fsync")
+	cfg.MinFreeBytes = 2 * units.MiB
+	s := mustOpen(t, disk, cfg)
+	defer s.Close()
+	putRandom(t, s, "all", 300_000, crashOrigin)
+	putRandom(t, s, "most", 300_000, crashOrigin)
+	disk.free.Store(uint64(units.MiB + units.MiB/2))
+	s.lookAtSpace()
+	if s.Healthy() == nil {
+		t.Fatal("the store writes although the disk is nearly full")
+	}
+	full := s.Usage().FileBytes
+	s.must(t, s.Delete(context.Background(),
+		store.Deletion{Metric: "all", Range: model.AllTime},
+		store.Deletion{Metric: "most", Range: model.TimeRange{StartMS: math.MinInt64, EndMS: crashOrigin + 280_000*100}}))
+	s.must(t, s.maintain(context.Background()))
+	if u := s.Usage(); u.FileBytes > full/10 {
+		t.Errorf("%d bytes of %d are left after nearly all was deleted", u.FileBytes, full)
+	}
+}
+
+// TestMergeStopsBeforeTheDiskIsFull fills the disk while a merge writes.
+func TestMergeStopsBeforeTheDiskIsFull(t *testing.T) {
+	disk, mem := newFullDisk()
+	var filling atomic.Bool
+	disk.FS = errorfs.Wrap(disk.FS, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if filling.Load() && op.Kind == errorfs.OpCreate {
+			disk.free.Store(uint64(units.MiB / 4))
+		}
+		return nil
+	}))
+	cfg := quietConfig("fsync")
+	cfg.MinFreeBytes, cfg.MergeFiles = 2*units.MiB, 6
+	s := mustOpen(t, disk, cfg)
+	defer s.Close()
+	for i := range int64(6) {
+		putRandom(t, s, "large", 120_000, crashOrigin+i*12_000_000)
+	}
+	disk.free.Store(uint64(8 * units.MiB))
+	filling.Store(true)
+	before, err := mem.List("data/" + blocksName)
+	s.must(t, err)
+	s.must(t, s.maintain(context.Background()))
+	after, err := mem.List("data/" + blocksName)
+	s.must(t, err)
+	slices.Sort(before)
+	slices.Sort(after)
+	if len(before) != 6 || !slices.Equal(before, after) {
+		t.Errorf("a merge that met a full disk has made %v of %v", after, before)
+	}
+	filling.Store(false)
+	disk.free.Store(1 << 40)
+	s.must(t, s.maintain(context.Background()))
+	if n := s.Usage().Files; n != 1 {
+		t.Errorf("%d files once there is space", n)
+	}
 }

@@ -59,7 +59,9 @@ type openFile struct {
 	refs    int  // guarded by Store.mu
 	dropped bool // guarded by Store.mu: remove the file when refs gets 0
 
-	damage atomic.Pointer[store.CorruptionError] // the first that was met
+	damage  atomic.Pointer[store.CorruptionError] // the first that was met
+	spanned atomic.Pointer[span]                  // its partitions, once somebody asked
+	outgrew bool                                  // a merge of it took more space than estimated; guarded by Store.merging
 }
 
 func sortFiles(files []*openFile) {

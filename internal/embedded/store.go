@@ -67,6 +67,8 @@ type Store struct {
 	pending       *swap // a checkpoint that failed half way; guarded by checkpointing
 
 	merging    sync.Mutex
+	mergesWait bool // for space, and it was logged; guarded by merging
+
 	backingUp  sync.Mutex // one backup at a time; taken before all others
 	installing sync.Mutex
 
@@ -89,7 +91,7 @@ type Store struct {
 
 	nextFile atomic.Uint64
 	failure  atomic.Pointer[store.UnavailableError] // set once: the store takes no more writes
-	blocked  atomic.Pointer[store.UnavailableError] // while the disk has no space
+	blocked  atomic.Pointer[blockage]               // while the disk has no space
 
 	checkpointFailed atomic.Pointer[error] // last checkpoint's error, nil after a good one
 	full             chan struct{}         // wakes the checkpointer
@@ -127,8 +129,8 @@ func (s *Store) Healthy() error {
 	if e := s.failure.Load(); e != nil {
 		return e
 	}
-	if e := s.blocked.Load(); e != nil {
-		return e
+	if b := s.blocked.Load(); b != nil {
+		return s.blockageError(b)
 	}
 	if err := s.wal.Load().Err(); err != nil {
 		return &store.UnavailableError{Reason: "the write-ahead log failed; restart the server when the disk is well", Err: err}

@@ -75,6 +75,7 @@ type Head struct {
 	shards  [shardCount]shard
 	samples atomic.Int64
 	bytes   atomic.Int64
+	packed  atomic.Int64 // by how much sealed byte strings are longer than what is kept of them
 }
 
 type shard struct {
@@ -86,6 +87,8 @@ type shard struct {
 	arena [][]byte
 	data  []byte // values of variable kinds that are open, or were
 	waste int    // bytes of data that no open sample refers to
+
+	packed int64 // see Head.packed; of the appends under way
 
 	scratch model.Columns
 	sorter  sorter
@@ -133,6 +136,10 @@ func (h *Head) Samples() int64 { return h.samples.Load() }
 // Delete leaves behind in arenas counts until the head is dropped.
 func (h *Head) Bytes() int64 { return h.bytes.Load() }
 
+// Expanded is Bytes with all byte strings at their full length, which reading a
+// series whose samples came in shuffled, and writing them to files, comes to.
+func (h *Head) Expanded() int64 { return h.bytes.Load() + h.packed.Load() }
+
 func locate(id uint32) (shardIndex, pageIndex, slot uint32) {
 	return id / pageSize % shardCount, id / (pageSize * shardCount), id % pageSize
 }
@@ -150,6 +157,7 @@ func (h *Head) Append(b *store.Batch, kinds []model.Kind) {
 		si, pi, slot := locate(uint32(sample.Ref))
 		if si != current {
 			if s != nil {
+				h.count(s)
 				s.mu.Unlock()
 			}
 			s, current = &h.shards[si], si
@@ -164,10 +172,19 @@ func (h *Head) Append(b *store.Batch, kinds []model.Kind) {
 		grown += s.add(&p[slot], kinds[i], sample.TimeMS, sample.Value, sample.TTL)
 	}
 	if s != nil {
+		h.count(s)
 		s.mu.Unlock()
 	}
 	h.samples.Add(int64(len(b.Samples)))
 	h.bytes.Add(grown)
+}
+
+// count adds up what a shard has packed. s.mu must be held.
+func (h *Head) count(s *shard) {
+	if s.packed > 0 {
+		h.packed.Add(s.packed)
+		s.packed = 0
+	}
 }
 
 // page returns the i-th page, made if need be, and the bytes it added.
@@ -269,6 +286,7 @@ func (s *shard) seal(r *record) (grown int64) {
 	s.sorter.sort(r.kind, c)
 	s.encoded = chunk.Append(s.encoded[:0], r.kind, c, 0, c.Len(), chunk.Fast)
 	r.fragment = s.store(r.fragment, c.Times[0], c.Times[c.Len()-1], s.encoded)
+	s.packed += max(0, int64(r.held)-int64(len(s.encoded)))
 	return fragmentHeader + int64(len(s.encoded)) + s.release(r)
 }
 

@@ -263,6 +263,9 @@ func TestStringsAreCleared(t *testing.T) {
 	if h.Bytes() > 4<<20 {
 		t.Errorf("20 MB of equal strings take %d bytes", h.Bytes())
 	}
+	if n := h.Expanded(); n < 20_000_000 || n > 21_000_000 {
+		t.Errorf("20 MB of equal strings count as %d bytes", n)
+	}
 	checkBytes(t, h)
 	wantSamples(t, h, text+6, model.AllTime, sample{MS: 1, Text: "stays open"})
 	got, _, err := read(h, &Run{}, text, model.AllTime)

@@ -39,6 +39,9 @@ func (r *Run) Decode(f Fragment, dst *model.Columns) error {
 	return err
 }
 
+// Count returns the number of samples.
+func (f Fragment) Count() int { return chunk.Count(f.encoded) }
+
 // Snapshot fills run with the samples of series id: the fragments that overlap
 // within, and all open samples; callers clip. It reports whether the series has
 // any sample, in the range or not. An error means that memory was damaged.
@@ -79,6 +82,14 @@ func (h *Head) collect(id uint32, within model.TimeRange, run *Run) (shuffled, o
 	slices.Reverse(run.Fragments)
 	s.copyOpen(r, &run.Open)
 	return r.shuffled, true
+}
+
+// Arrivals fills run with all samples of series id as they arrived: neither
+// fragments nor open samples are in order of time, and times may repeat.
+func (h *Head) Arrivals(id uint32, run *Run) {
+	run.Fragments, run.Kind = run.Fragments[:0], 0
+	run.Open.Reset()
+	h.collect(id, model.AllTime, run)
 }
 
 // flatten decodes everything into Open, in arrival order, and sorts it.

@@ -110,7 +110,7 @@ func (g *Generation) has(id uint32, r model.TimeRange) bool {
 // memory is what the samples take in memory.
 func (g *Generation) memory() int64 {
 	if h := g.place.Load().head; h != nil {
-		return h.Bytes()
+		return h.Expanded()
 	}
 	return 0
 }

@@ -127,21 +127,51 @@ func (s *Spool) writeFile(ctx context.Context, path string, sequence uint64, h *
 		if _, err := h.Snapshot(id, model.AllTime, &run); err != nil {
 			return err
 		}
-		samples.Reset()
-		for _, f := range run.Fragments {
-			if err := run.Decode(f, &samples); err != nil {
-				return err
-			}
-		}
-		for i := range run.Open.Times {
-			samples.AppendFrom(run.Kind, &run.Open, i)
-		}
-		for from := 0; from < samples.Len(); from += chunk.TargetSamples {
-			if err := w.Add(id, run.Kind, &samples, from, min(from+chunk.TargetSamples, samples.Len())); err != nil {
-				return err
-			}
+		if err := writeRun(w, id, &run, &samples); err != nil {
+			return err
 		}
 	}
 	_, err = w.Finish()
 	return err
+}
+
+// spillSamples and spillBytes bound what spilling holds of one series in memory,
+// unless its samples came in shuffled.
+const (
+	spillSamples = 16 * chunk.TargetSamples
+	spillBytes   = 4 << 20 // of values of variable kinds
+)
+
+// writeRun adds a series' samples to w, fragment by fragment. samples is scratch.
+func writeRun(w *blockfile.Writer, id uint32, run *head.Run, samples *model.Columns) error {
+	samples.Reset()
+	flush := func() error {
+		for from := 0; from < samples.Len(); from += chunk.TargetSamples {
+			if err := w.Add(id, run.Kind, samples, from, min(from+chunk.TargetSamples, samples.Len())); err != nil {
+				return err
+			}
+		}
+		samples.Reset()
+		return nil
+	}
+	full := func() bool { return samples.Len() >= spillSamples || len(samples.Data) >= spillBytes }
+	for _, f := range run.Fragments {
+		if err := run.Decode(f, samples); err != nil {
+			return err
+		}
+		if full() {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range run.Open.Times {
+		samples.AppendFrom(run.Kind, &run.Open, i)
+		if full() {
+			if err := flush(); err != nil {
+				return err
+			}
+		}
+	}
+	return flush()
 }

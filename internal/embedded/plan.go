@@ -1,0 +1,350 @@
+package embedded
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"math"
+	"slices"
+
+	"varve/internal/chunk"
+	"varve/internal/model"
+)
+
+// sparse stands for the partition of sparse files: those of several partitions,
+// and those with too few samples to be worth a file of their own. They are merged
+// with each other, whatever partitions they are of, so that a late point a
+// checkpoint does not leave a file for each partition. A partition that has
+// gathered denseSamples by that gets a file of its own.
+const sparse = math.MaxInt64
+
+// mergeFilesMax bounds the files of one merge, each of which takes a page of
+// memory, unless merge_files is greater, or others lie between them.
+const mergeFilesMax = 128
+
+// group returns the start of the partition that f is a dense file of, else sparse.
+func (s *Store) group(f *openFile) int64 {
+	if f.Samples < denseSamples {
+		return sparse
+	}
+	return s.partition(f)
+}
+
+// partition returns the start of the only partition that f has samples of, or
+// sparse if there are several.
+func (s *Store) partition(f *openFile) int64 {
+	start := s.width.Partition(f.MinMS)
+	if start != s.width.Partition(f.MaxMS) {
+		return sparse
+	}
+	return start
+}
+
+// due yields sets of files that should be merged now, the most important first.
+// Files in which damage was met are left alone, also where others can then not be
+// merged: what can be read of them must not be lost for good, nor may reading be
+// tried again and again. Only files that are older than the damaged one wait for
+// it, and no more come to these.
+func (st *state) due(s *Store, nowMS int64) iter.Seq[[]*openFile] {
+	return func(yield func([]*openFile) bool) {
+		groups, starts := st.groups(s)
+		for _, start := range starts {
+			run := s.lightest(st, similar(groups[start], s.cfg.MergeFiles), s.cfg.MergeFiles)
+			if len(run) > 0 && !anyDamaged(run) && !yield(run) {
+				return
+			}
+		}
+		for _, f := range st.files {
+			var alone []*openFile
+			switch {
+			case st.mostlyDeleted(f):
+				alone = s.closure(st, []*openFile{f})
+			case f.HalfExpiresMS <= nowMS:
+				alone = s.closure(st, s.beneath(st, []*openFile{f}))
+			}
+			if len(alone) > 0 && !anyDamaged(alone) && !yield(alone) {
+				return
+			}
+		}
+	}
+}
+
+// groups sorts files by group, oldest first, without those that a damaged file
+// of their group is newer than. starts lists the groups, ascending.
+func (st *state) groups(s *Store) (groups map[int64][]*openFile, starts []int64) {
+	groups = make(map[int64][]*openFile)
+	for _, f := range st.files {
+		g := s.group(f)
+		if _, ok := groups[g]; !ok {
+			starts = append(starts, g)
+		}
+		if f.damage.Load() != nil {
+			groups[g] = nil
+			continue
+		}
+		groups[g] = append(groups[g], f)
+	}
+	slices.Sort(starts)
+	return groups, starts
+}
+
+// similar returns the newest files as long as the next older one is not much
+// larger than all taken together, if they are at least n: so that each sample
+// is rewritten a number of times that grows with the logarithm of its
+// partition's size.
+func similar(files []*openFile, n int) []*openFile {
+	var sum int64
+	i := len(files)
+	for i > 0 && (sum == 0 || files[i-1].Bytes <= 2*sum) {
+		i--
+		sum += files[i].Bytes
+	}
+	if len(files)-i < n {
+		return nil
+	}
+	return files[i:min(len(files), i+max(n, mergeFilesMax))]
+}
+
+// lightest returns the longest run of at least n files, ending with the newest,
+// that needs few others to be merged with it. If there is none, it is all of them.
+func (s *Store) lightest(st *state, files []*openFile, n int) []*openFile {
+	for i := 0; i+n <= len(files); i++ {
+		if all := s.closure(st, files[i:]); sizeOf(all) <= 2*sizeOf(files[i:]) {
+			return all
+		}
+	}
+	return s.closure(st, files)
+}
+
+func sizeOf(files []*openFile) (n int64) {
+	for _, f := range files {
+		n += f.Bytes
+	}
+	return n
+}
+
+// closure adds the files that must be merged with the given ones. A merge makes
+// all its samples as new as its newest file. An older sample must not so come
+// before one of its series and time in a file that is left out.
+func (s *Store) closure(st *state, files []*openFile) []*openFile {
+	in := asSet(files)
+	for grown := len(files) > 0; grown; {
+		grown = false
+		lo, hi, span := extent(in)
+		for _, f := range st.files {
+			if in[f] || f.Sequence <= lo || f.Sequence > hi || !f.Range().Overlaps(span) {
+				continue
+			}
+			for m := range in {
+				if s.hides(f, m) {
+					in[f], grown = true, true
+					break
+				}
+			}
+		}
+	}
+	var all []*openFile
+	for _, f := range st.files {
+		if in[f] {
+			all = append(all, f)
+		}
+	}
+	return all
+}
+
+// beneath adds the files with older samples that expired ones in files may hide.
+// Only when all of them are merged together can expired samples go.
+func (s *Store) beneath(st *state, files []*openFile) []*openFile {
+	in := asSet(files)
+	for grown := true; grown; {
+		grown = false
+		for _, f := range st.files {
+			if !in[f] && slices.ContainsFunc(files, func(o *openFile) bool { return s.hides(o, f) }) {
+				in[f], grown = true, true
+				files = append(files, f)
+			}
+		}
+	}
+	return files
+}
+
+// hides reports whether f may have samples of the same series and time as the
+// older file o. Files of one sequence have none in common: they were written by
+// one merge or checkpoint, or closure has kept them apart.
+func (s *Store) hides(f, o *openFile) bool {
+	return o.Sequence < f.Sequence && o.Range().Overlaps(f.Range()) && o.Series.Intersects(f.Series) &&
+		s.spanned(o).intersects(s.spanned(f))
+}
+
+func extent(files map[*openFile]bool) (lo, hi uint64, span model.TimeRange) {
+	lo, span = math.MaxUint64, model.TimeRange{StartMS: math.MaxInt64, EndMS: math.MinInt64}
+	for f := range files {
+		lo, hi = min(lo, f.Sequence), max(hi, f.Sequence)
+		span.StartMS, span.EndMS = min(span.StartMS, f.MinMS), max(span.EndMS, f.MaxMS)
+	}
+	return lo, hi, span
+}
+
+func asSet(files []*openFile) map[*openFile]bool {
+	set := make(map[*openFile]bool)
+	for _, f := range files {
+		set[f] = true
+	}
+	return set
+}
+
+const (
+	// deletedShare is the share of a file's samples, estimated, from which a
+	// file is rewritten to give back the space of deleted samples.
+	deletedShare = 0.05
+
+	// deletionsMax is the number of deletions from which a file is rewritten
+	// so that reads need not consult them.
+	deletionsMax = 256
+)
+
+// mostlyDeleted estimates whether deletions hide enough of a file to rewrite it.
+// Smaller ones wait for the next merge, so that a stream of small deletes does
+// not rewrite everything again and again.
+func (st *state) mostlyDeleted(f *openFile) bool {
+	left, n := st.left(f)
+	return left <= 1-deletedShare || n >= deletionsMax
+}
+
+// left estimates the share of f's samples that deletions leave, and counts the
+// deletions. Those that overlap are taken as independent of each other.
+func (st *state) left(f *openFile) (share float64, n int) {
+	share = 1
+	for _, d := range st.deletions() {
+		if !concerns(d, f.File) {
+			continue
+		}
+		n++
+		first, last := max(d.Range.StartMS, f.MinMS), min(d.Range.EndMS, f.MaxMS)
+		time := (float64(last) - float64(first) + 1) / (float64(f.MaxMS) - float64(f.MinMS) + 1)
+		share *= 1 - time*float64(d.IDs.AndCardinality(f.Series))/float64(f.Series.GetCardinality())
+	}
+	return share, n
+}
+
+// allDeleted reports whether deletions hide every sample of f.
+func (s *Store) allDeleted(st *state, f *openFile) bool {
+	rest := f.Series
+	for _, d := range st.deletions() {
+		if d.Sequence <= f.Deletions || d.Range.StartMS > f.MinMS || d.Range.EndMS < f.MaxMS || !d.IDs.Intersects(rest) {
+			continue
+		}
+		if rest == f.Series {
+			rest = f.Series.Clone()
+		}
+		rest.AndNot(d.IDs)
+	}
+	for ids := rest.Iterator(); ids.HasNext(); {
+		if s.series.Kind(ids.Next()) != 0 {
+			return false
+		}
+	}
+	return true // the others are forgotten, so they have no valid sample anywhere
+}
+
+// spannedMax is the number of partitions of a file that are remembered.
+const spannedMax = 8192
+
+// A span lists the partitions that a file has samples of.
+type span struct {
+	starts []int64 // ascending
+	any    bool    // too many to list, or unreadable: it may be any
+}
+
+func (p *span) intersects(o *span) bool {
+	if p.any || o.any {
+		return true
+	}
+	small, large := p.starts, o.starts
+	if len(small) > len(large) {
+		small, large = large, small
+	}
+	for _, start := range small {
+		i, found := slices.BinarySearch(large, start)
+		if found {
+			return true
+		}
+		large = large[i:]
+	}
+	return false
+}
+
+// spanned returns the partitions of f. A file of several is read for it, the
+// heads of its chunks, once while the store is open.
+func (s *Store) spanned(f *openFile) *span {
+	if p := f.spanned.Load(); p != nil {
+		return p
+	}
+	p := &span{}
+	if start := s.partition(f); start != sparse {
+		p.starts = []int64{start}
+	} else {
+		p = s.readSpan(f)
+	}
+	f.spanned.Store(p)
+	return p
+}
+
+func (s *Store) readSpan(f *openFile) *span {
+	counts := partitionCounts{}
+	err := f.Scan(func(e *chunk.Entry) { counts.add(s.width.Partition(e.FirstMS), 1) })
+	if err != nil {
+		return &span{any: true}
+	}
+	return counts.span()
+}
+
+// partitionCounts counts samples by partition, in bounded memory: when there are
+// too many partitions, those with few samples are forgotten. Only the ones that
+// are worth a file of their own matter.
+type partitionCounts struct {
+	samples map[int64]int64
+	pruned  bool
+}
+
+// countedMax is the number of partitions from which small ones are forgotten.
+const countedMax = 1 << 16
+
+func (p *partitionCounts) add(start, n int64) {
+	if p.samples == nil {
+		p.samples = make(map[int64]int64)
+	}
+	p.samples[start] += n
+	if len(p.samples) < countedMax {
+		return
+	}
+	p.pruned = true
+	for least := int64(2); len(p.samples) > countedMax/2; least *= 2 {
+		for start, n := range p.samples {
+			if n < least {
+				delete(p.samples, start)
+			}
+		}
+	}
+}
+
+// span lists the partitions counted.
+func (p *partitionCounts) span() *span {
+	if p.pruned || len(p.samples) > spannedMax {
+		return &span{any: true}
+	}
+	return &span{starts: slices.Sorted(maps.Keys(p.samples))}
+}
+
+// dense returns the partitions to give files of their own, at most outputFiles,
+// the largest first. A partition that is the only one is dense.
+func (p *partitionCounts) dense() []int64 {
+	var starts []int64
+	for start, n := range p.samples {
+		if n >= denseSamples || len(p.samples) == 1 && !p.pruned {
+			starts = append(starts, start)
+		}
+	}
+	slices.SortFunc(starts, func(a, b int64) int { return cmp.Compare(p.samples[b], p.samples[a]) })
+	return starts[:min(len(starts), outputFiles)]
+}
