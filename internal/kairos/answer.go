@@ -33,6 +33,8 @@ type answer struct {
 
 	sent bool // the header is out
 	zip  *gzip.Writer
+
+	reserved reservation
 }
 
 func newAnswer(w http.ResponseWriter, r *http.Request, maxBuffer int) *answer {
@@ -55,6 +57,7 @@ var (
 func (a *answer) borrow() { a.buf = (*buffers.Get().(*[]byte))[:0] }
 
 func (a *answer) release() {
+	a.reserved.free()
 	if cap(a.buf) <= keptBuffer {
 		kept := a.buf
 		buffers.Put(&kept)
@@ -85,6 +88,17 @@ func (a *answer) total() int64 { return a.gone + int64(len(a.buf)) }
 // full reports that the buffer should be handed on by spill.
 func (a *answer) full() bool {
 	return len(a.buf) > a.max || (a.sent && len(a.buf) >= flushSize)
+}
+
+// advance reserves what the buffer has grown by, and hands it on if it is full.
+func (a *answer) advance() error {
+	if err := a.charge(); err != nil {
+		return err
+	}
+	if a.full() {
+		return a.spill()
+	}
+	return nil
 }
 
 // spill begins to send, or goes on sending.

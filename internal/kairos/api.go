@@ -201,7 +201,7 @@ func (a *API) query(w http.ResponseWriter, r *http.Request, text []byte) {
 		return
 	}
 	req.Trace = wantsTrace(r)
-	e := encoder{answer: newAnswer(w, r, int(a.config.ResponseBuffer)), cache: a.cache, began: a.now(), partial: partial, types: a.types}
+	e := encoder{answer: a.newAnswer(w, r), cache: a.cache, began: a.now(), partial: partial, types: a.types}
 	e.borrow()
 	defer e.release()
 	if e.lookUp(&req) {
@@ -219,6 +219,14 @@ func (a *API) query(w http.ResponseWriter, r *http.Request, text []byte) {
 	if err != nil {
 		a.abandon(e.answer, r, err)
 	}
+}
+
+// newAnswer returns an answer that reserves the memory it holds. It must be
+// released.
+func (a *API) newAnswer(w http.ResponseWriter, r *http.Request) *answer {
+	out := newAnswer(w, r, int(a.config.ResponseBuffer))
+	out.reserved = reservation{engine: a.engine, ctx: r.Context()}
+	return out
 }
 
 // run starts a query, gives it to encode and ends it.
@@ -250,7 +258,8 @@ func (a *API) postTags(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	req.Trace = wantsTrace(r)
-	out := newAnswer(w, r, int(a.config.ResponseBuffer))
+	out := a.newAnswer(w, r)
+	defer out.release()
 	err = a.run(r.Context(), &req.Request, out, func(run *query.Run) error {
 		return encodeTags(out, run, &req.Request)
 	})
@@ -278,10 +287,8 @@ func encodeTags(out *answer, run *query.Run, req *query.Request) error {
 		out.buf = append(out.buf, `,"tags":`...)
 		out.buf = appendTags(out.buf, tags)
 		out.buf = append(out.buf, `,"values":[]}]}`...)
-		if out.full() {
-			if err := out.spill(); err != nil {
-				return err
-			}
+		if err := out.advance(); err != nil {
+			return err
 		}
 	}
 	out.buf = append(out.buf, ']')

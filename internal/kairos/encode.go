@@ -65,6 +65,9 @@ func (e *encoder) encodeQueries(run *query.Run, req *request) error {
 		}
 		if e.cached != nil && e.cached[i] != nil {
 			e.buf = append(e.buf, e.cached[i]...)
+			if err := e.advance(); err != nil {
+				return err
+			}
 			continue
 		}
 		from, wasSent := len(e.buf), e.sent
@@ -158,7 +161,9 @@ func (e *encoder) encodeGroups(result *query.Result, m metricHead) (groups int, 
 			e.buf = append(e.buf, ',')
 		}
 		e.encodeGroupHead(g, m)
-		err = e.encodePoints(g.Points)
+		if err = e.charge(); err == nil {
+			err = e.encodePoints(g.Points)
+		}
 		if err != nil && !e.mayMiss(err) {
 			return groups, err
 		}
@@ -300,10 +305,8 @@ func (e *encoder) encodePoints(points query.Stream) error {
 		if e.buf, err = appendPoint(e.buf, &e.Point, e.typ); err != nil {
 			return err
 		}
-		if e.full() {
-			if err := e.spill(); err != nil {
-				return err
-			}
+		if err := e.advance(); err != nil {
+			return err
 		}
 	}
 }
@@ -345,10 +348,8 @@ func (e *encoder) encodeColumns(c *model.Columns, kind model.Kind) (err error) {
 		if to < n {
 			e.buf = append(e.buf, ',')
 		}
-		if e.full() {
-			if err := e.spill(); err != nil {
-				return err
-			}
+		if err := e.advance(); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -41,7 +41,8 @@ func (a *API) getKeys(w http.ResponseWriter, r *http.Request) {
 
 // list answers with texts.
 func (a *API) list(w http.ResponseWriter, r *http.Request, texts iter.Seq2[string, error]) {
-	out := newAnswer(w, r, int(a.config.ResponseBuffer))
+	out := a.newAnswer(w, r)
+	defer out.release()
 	if err := encodeList(out, texts); err != nil {
 		a.abandon(out, r, err)
 		return
@@ -63,10 +64,8 @@ func encodeList(out *answer, texts iter.Seq2[string, error]) error {
 		}
 		first = false
 		out.buf = appendText(out.buf, text)
-		if out.full() {
-			if err := out.spill(); err != nil {
-				return err
-			}
+		if err := out.advance(); err != nil {
+			return err
 		}
 	}
 	out.buf = append(out.buf, `]}`...)

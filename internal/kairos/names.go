@@ -33,7 +33,8 @@ func (a *API) names(kind store.NameKind) http.HandlerFunc {
 			a.fail(w, r, err)
 			return
 		}
-		out := newAnswer(w, r, int(a.config.ResponseBuffer))
+		out := a.newAnswer(w, r)
+		defer out.release()
 		if q.filtered {
 			err = a.encodeFiltered(r, out, &q)
 		} else {
@@ -123,10 +124,7 @@ func (l *nameList) add(names []string) error {
 		l.some = true
 		l.buf = appendText(l.buf, name)
 	}
-	if l.full() {
-		return l.spill()
-	}
-	return nil
+	return l.advance()
 }
 
 // end says where the next page begins, if there is one.

@@ -1,30 +1,90 @@
 package query
 
 import (
+	"context"
+	"sync"
 	"sync/atomic"
 
 	"varve/internal/store"
 )
 
-// A budget bounds the memory of one query. It is safe for many goroutines.
+// A budget bounds the memory of one query, and takes it from the memory of all
+// queries in large pieces. It is safe for many goroutines.
 type budget struct {
 	max  int64
 	used atomic.Int64
+
+	ctx     context.Context // of the query, while it waits for memory
+	pool    *pool           // nil: what the query takes is its own
+	granted atomic.Int64    // of the pool
+	mu      sync.Mutex      // held while granted changes
 }
 
-// take reserves n bytes or fails with a *store.LimitError.
+// grantBytes is the piece in which memory is taken from the pool. A query keeps
+// up to keptGrant more than it uses.
+const (
+	grantBytes = 1 << 20
+	keptGrant  = 16 << 20
+)
+
+// take reserves n bytes. It fails with a *store.LimitError if that is more than
+// one query may have, and with a *BusyError if others have it all.
 func (b *budget) take(n int64) error {
-	if used := b.used.Add(n); used > b.max {
+	used := b.used.Add(n)
+	if used > b.max {
 		b.used.Add(-n)
 		return &store.LimitError{
 			Limit: "query.max_memory", Max: b.max, Need: used,
 			What: "hold the samples, buckets and points of a query; narrow the time range or the tags, or sample more coarsely",
 		}
 	}
+	if b.pool == nil || used <= b.granted.Load() {
+		return nil
+	}
+	if err := b.grow(); err != nil {
+		b.used.Add(-n)
+		return err
+	}
 	return nil
 }
 
-func (b *budget) give(n int64) { b.used.Add(-n) }
+// grow takes from the pool what is used and was not granted yet.
+func (b *budget) grow() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	granted := b.granted.Load()
+	lacks := min(b.used.Load(), b.max) - granted
+	if lacks <= 0 {
+		return nil
+	}
+	piece := min((lacks+grantBytes-1)/grantBytes*grantBytes, b.max-granted)
+	if err := b.pool.acquire(b.ctx, piece); err != nil {
+		return err
+	}
+	b.granted.Add(piece)
+	return nil
+}
+
+func (b *budget) give(n int64) {
+	used := b.used.Add(-n)
+	if b.pool == nil || b.granted.Load()-used <= keptGrant || !b.mu.TryLock() {
+		return
+	}
+	defer b.mu.Unlock()
+	if spare := b.granted.Load() - b.used.Load() - keptGrant/2; spare > 0 {
+		b.granted.Add(-spare)
+		b.pool.release(spare)
+	}
+}
+
+// close gives everything back to the pool.
+func (b *budget) close() {
+	if b.pool != nil {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.pool.release(b.granted.Swap(0))
+	}
+}
 
 // A lease is what one owner took from a budget. It is safe for many goroutines.
 type lease struct {

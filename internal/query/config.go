@@ -13,6 +13,7 @@ type Config struct {
 	MaxSeries     int           `yaml:"max_series" doc:"Most series that one metric of a query may select."`
 	MaxSamples    int64         `yaml:"max_samples" doc:"Most samples that one query may read."`
 	MaxMemory     units.Bytes   `yaml:"max_memory" doc:"Most memory that one query may hold in blocks, buckets and buffered points."`
+	TotalMemory   units.Bytes   `yaml:"total_memory" doc:"Most memory that all queries, and answers that are not sent yet, may hold together; a query waits max_wait for it, then it is refused as overload. 0 is a quarter of what the machine or its control group has."`
 	Timeout       time.Duration `yaml:"timeout" doc:"Longest time that one query may take, without the wait for a free place."`
 	MaxConcurrent int           `yaml:"max_concurrent" doc:"Most queries that run at once."`
 	MaxQueued     int           `yaml:"max_queued" doc:"Most queries that wait for a free place; further ones are refused as overload."`
@@ -49,6 +50,9 @@ func (c Config) Validate() error {
 	positive("max_concurrent", int64(c.MaxConcurrent))
 	positive("max_wait", int64(c.MaxWait))
 	positive("workers", int64(c.Workers))
+	if c.TotalMemory < 0 {
+		errs = append(errs, fmt.Errorf("query.total_memory: %d is negative", c.TotalMemory))
+	}
 	if c.MaxQueued < 0 {
 		errs = append(errs, fmt.Errorf("query.max_queued: %d is negative", c.MaxQueued))
 	}

@@ -61,6 +61,7 @@ type Engine struct {
 	now     func() time.Time
 	merging bool // never fold: the other way to compute, for tests
 	metrics *metrics
+	pool    *pool // memory of all queries
 	places  chan struct{}
 	queued  atomic.Int64
 	lastID  atomic.Uint64
@@ -72,13 +73,16 @@ type Engine struct {
 // New returns an Engine. config must be valid; now is the clock of relative
 // things and of ages.
 func New(s store.Viewer, config Config, r prometheus.Registerer, now func() time.Time) *Engine {
-	return &Engine{
+	e := &Engine{
 		store: s, config: config, now: now,
 		workers: min(config.Workers, runtime.GOMAXPROCS(0)),
 		metrics: newMetrics(r),
 		places:  make(chan struct{}, config.MaxConcurrent),
 		running: map[uint64]*Run{},
 	}
+	e.pool = &pool{max: config.totalMemory(), maxWait: config.MaxWait, metrics: e.metrics}
+	e.metrics.memoryMax.Set(float64(e.pool.max))
+	return e
 }
 
 // A Running describes a query that has not ended.
@@ -183,11 +187,12 @@ func (e *Engine) newRun(ctx context.Context, q Request) *Run {
 		q.Zone = time.UTC
 	}
 	r := &Run{engine: e, request: q, start: e.now(), begun: time.Now(), id: e.lastID.Add(1)}
-	r.budget.max = int64(e.config.MaxMemory)
+	r.budget.max, r.budget.pool = min(int64(e.config.MaxMemory), e.pool.max), e.pool
 	ctx, r.cancel = context.WithCancelCause(ctx)
 	r.ctx, r.stop = context.WithTimeoutCause(ctx, e.config.Timeout, &store.LimitError{
 		Limit: "query.timeout", Max: e.config.Timeout.Milliseconds(), What: "milliseconds that one query may take",
 	})
+	r.budget.ctx = r.ctx
 	if e.active != nil {
 		r.slot = e.active.begin(r.start, &r.request)
 	}

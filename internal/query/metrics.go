@@ -11,6 +11,11 @@ type metrics struct {
 	summarized prometheus.Counter
 	running    prometheus.Gauge
 	queued     prometheus.Gauge
+
+	memory        prometheus.Gauge
+	memoryMax     prometheus.Gauge
+	memoryWaits   prometheus.Gauge
+	memoryRefused prometheus.Counter
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -40,6 +45,19 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "varve_query_queued", Help: "Queries that wait for a free place.",
 		}),
 	}
+	m.memory = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "varve_query_memory_bytes", Help: "Memory that queries and answers that are not sent yet hold together.",
+	})
+	m.memoryMax = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "varve_query_memory_max_bytes", Help: "Memory that they may hold: query.total_memory.",
+	})
+	m.memoryWaits = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "varve_query_memory_waiting", Help: "Queries and answers that wait for memory that others hold.",
+	})
+	m.memoryRefused = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "varve_query_memory_refused_total", Help: "Queries and answers for which no memory became free within query.max_wait.",
+	})
+	r.MustRegister(m.memory, m.memoryMax, m.memoryWaits, m.memoryRefused)
 	r.MustRegister(m.queries, m.seconds, m.samples, m.series, m.summarized, m.running, m.queued)
 	return m
 }

@@ -44,6 +44,7 @@ func (r *Run) Close(err error) {
 	if r.view != nil {
 		r.view.Close()
 	}
+	r.budget.close()
 	e := r.engine
 	e.mu.Lock()
 	delete(e.running, r.id)

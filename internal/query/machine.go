@@ -1,0 +1,85 @@
+package query
+
+import (
+	"bufio"
+	"bytes"
+	"math"
+	"os"
+	"path"
+	"runtime/debug"
+	"strconv"
+	"strings"
+)
+
+// machineMemory is the memory that this process may use: the least of what the
+// machine has, its control groups allow, and GOMEMLIMIT says. It is 0 if that is
+// not known.
+func machineMemory() int64 {
+	most := int64(math.MaxInt64)
+	if limit := debug.SetMemoryLimit(-1); limit > 0 {
+		most = limit
+	}
+	if text, err := os.ReadFile("/proc/meminfo"); err == nil {
+		most = min(most, meminfoTotal(text))
+	}
+	for _, file := range cgroupLimits() {
+		if text, err := os.ReadFile(file); err == nil {
+			if n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64); err == nil && n > 0 {
+				most = min(most, n)
+			}
+		}
+	}
+	if most == math.MaxInt64 {
+		return 0
+	}
+	return most
+}
+
+// meminfoTotal reads the first line of Linux' /proc/meminfo.
+func meminfoTotal(text []byte) int64 {
+	for s := bufio.NewScanner(bytes.NewReader(text)); s.Scan(); {
+		if fields := strings.Fields(s.Text()); len(fields) >= 2 && fields[0] == "MemTotal:" {
+			if kib, err := strconv.ParseInt(fields[1], 10, 64); err == nil && kib > 0 && kib < math.MaxInt64>>10 {
+				return kib << 10
+			}
+		}
+	}
+	return math.MaxInt64
+}
+
+// cgroupLimits lists the files that may hold a limit: of version 2, from the
+// process' own group up, and of version 1.
+func cgroupLimits() []string {
+	files := []string{"/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"}
+	text, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return files
+	}
+	for line := range strings.Lines(string(text)) {
+		own, ok := strings.CutPrefix(strings.TrimSpace(line), "0::")
+		if !ok {
+			continue
+		}
+		for ; strings.HasPrefix(own, "/") && own != "/"; own = path.Dir(own) {
+			files = append(files, "/sys/fs/cgroup"+own+"/memory.max")
+		}
+	}
+	return files
+}
+
+// What queries get of the machine's memory if query.total_memory is 0, and if
+// the machine's is not known.
+const (
+	memoryShare   = 4
+	unknownMemory = 1 << 30
+)
+
+func (c Config) totalMemory() int64 {
+	if c.TotalMemory > 0 {
+		return int64(c.TotalMemory)
+	}
+	if n := machineMemory(); n > 0 {
+		return max(n/memoryShare, 1)
+	}
+	return unknownMemory
+}

@@ -1,0 +1,93 @@
+package query
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"varve/internal/store"
+)
+
+// A pool is the memory that all queries and the answers that are not sent yet
+// have together. Whoever finds it used up waits until others have given back.
+// It is safe for many goroutines.
+type pool struct {
+	max     int64
+	maxWait time.Duration
+	metrics *metrics
+
+	mu    sync.Mutex
+	used  int64
+	freed chan struct{} // closed when memory is given back, nil while nobody waits
+}
+
+// acquire takes n bytes, or fails with a *BusyError after maxWait, so that
+// queries that wait for each other do not do so for ever.
+func (p *pool) acquire(ctx context.Context, n int64) error {
+	freed, ok := p.try(n)
+	if ok {
+		return nil
+	}
+	p.metrics.memoryWaits.Inc()
+	defer p.metrics.memoryWaits.Dec()
+	timer := time.NewTimer(p.maxWait)
+	defer timer.Stop()
+	for !ok {
+		select {
+		case <-freed:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-timer.C:
+			p.metrics.memoryRefused.Inc()
+			return &BusyError{&store.LimitError{
+				Limit: "query.total_memory", Max: p.max, Need: p.inUse() + n,
+				What: "memory of all queries and unsent answers together; none became free within query.max_wait of " + p.maxWait.String(),
+			}}
+		}
+		freed, ok = p.try(n)
+	}
+	return nil
+}
+
+// try takes n bytes, or returns what is closed when it is worth trying again.
+func (p *pool) try(n int64) (freed chan struct{}, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.used+n <= p.max {
+		p.used += n
+		p.metrics.memory.Set(float64(p.used))
+		return nil, true
+	}
+	if p.freed == nil {
+		p.freed = make(chan struct{})
+	}
+	return p.freed, false
+}
+
+func (p *pool) release(n int64) {
+	if n == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.used -= n
+	p.metrics.memory.Set(float64(p.used))
+	if p.freed != nil {
+		close(p.freed)
+		p.freed = nil
+	}
+}
+
+func (p *pool) inUse() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.used
+}
+
+// Reserve takes n bytes of query.total_memory for an answer that is not sent
+// yet. It waits as queries do, and fails as they do with a *BusyError. What is
+// taken must be given back by Return.
+func (e *Engine) Reserve(ctx context.Context, n int64) error { return e.pool.acquire(ctx, n) }
+
+// Return gives back what Reserve took.
+func (e *Engine) Return(n int64) { e.pool.release(n) }

@@ -1,0 +1,116 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	dto "github.com/prometheus/client_model/go"
+
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// All queries have one budget: a query that finds it used up waits, goes on
+// when another one gives back, and is refused as overload after max_wait.
+func TestQueriesShareMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := DefaultConfig()
+		config.TotalMemory, config.MaxWait = 3*grantBytes, 10*time.Second
+		f := newFixture(t, config)
+		var samples []sample
+		for i := range 100_000 {
+			samples = append(samples, sample{int64(i), i})
+		}
+		f.put("m", model.MustTags("h", "a"), samples...)
+		sorted := MetricQuery{Metric: "m", Steps: []Step{newStep(t, "percentile", Args{"percentile": 0.5, "sampling": Sampling{1, Days}})}}
+		held := func() float64 {
+			var m dto.Metric
+			if err := f.metrics.memory.Write(&m); err != nil {
+				t.Fatal(err)
+			}
+			return m.Gauge.GetValue()
+		}
+
+		if err := f.Reserve(t.Context(), 3*grantBytes); err != nil {
+			t.Fatal(err)
+		}
+		var busy *BusyError
+		var limit *store.LimitError
+		began := time.Now()
+		_, _, err := f.ask(0, 1e6, "UTC", sorted)
+		if !errors.As(err, &busy) || !errors.As(err, &limit) || limit.Limit != "query.total_memory" || limit.Need <= limit.Max || outcome(err) != "busy" {
+			t.Errorf("beside an answer that is not sent: %v", err)
+		}
+		if waited := time.Since(began); waited != config.MaxWait {
+			t.Errorf("waited %s", waited)
+		}
+		if counted(t, f.metrics.memoryRefused) != 1 || held() != 3*grantBytes {
+			t.Errorf("%v bytes are held", held())
+		}
+
+		time.AfterFunc(5*time.Second, func() { f.Return(3 * grantBytes) })
+		began = time.Now()
+		if _, _, err := f.ask(0, 1e6, "UTC", sorted); err != nil || time.Since(began) != 5*time.Second {
+			t.Errorf("after %s: %v", time.Since(began), err)
+		}
+		if held() != 0 {
+			t.Errorf("%v bytes are held at rest", held())
+		}
+
+		if err := f.Reserve(t.Context(), 3*grantBytes); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if err := f.Reserve(ctx, 1); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("a wait that is cancelled: %v", err)
+		}
+		f.Return(3 * grantBytes)
+	})
+}
+
+// What a query does not use any more others may have before it ends.
+func TestSpareMemoryIsGivenBackEarly(t *testing.T) {
+	f := newFixture(t, DefaultConfig())
+	b := &budget{max: 1 << 40, ctx: t.Context(), pool: f.pool}
+	f.pool.max = 1 << 40
+	for range 100 {
+		if err := b.take(grantBytes); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.give(90 * grantBytes)
+	if n := f.pool.inUse(); n > 10*grantBytes+keptGrant {
+		t.Errorf("%d bytes are held", n)
+	}
+	b.give(10 * grantBytes)
+	b.close()
+	if n := f.pool.inUse(); n != 0 {
+		t.Errorf("%d bytes are held at the end", n)
+	}
+}
+
+func TestMachineMemory(t *testing.T) {
+	if n := meminfoTotal([]byte("MemTotal:       16384 kB\nMemFree: 1 kB\n")); n != 16<<20 {
+		t.Errorf("meminfo: %d", n)
+	}
+	for _, text := range []string{"", "MemTotal:", "MemTotal: -5 kB", "MemTotal: x kB"} {
+		if n := meminfoTotal([]byte(text)); n < 1<<60 {
+			t.Errorf("%q: %d", text, n)
+		}
+	}
+	for total, want := range map[string]int64{"set": 5 << 20, "share": 0} {
+		c := DefaultConfig()
+		c.TotalMemory = 5 << 20
+		if total == "share" {
+			c.TotalMemory = 0
+		}
+		if n := c.totalMemory(); n <= 0 || want > 0 && n != want {
+			t.Errorf("%s: %s", total, fmt.Sprint(n))
+		}
+	}
+}
