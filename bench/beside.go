@@ -125,7 +125,7 @@ func (r *run) sendUnmeasured(ctx context.Context, s server, w workload) error {
 // warmLive sends points of the series of w that are not measured: live traffic is of
 // series that are known. They come a minute of each at once, as Varve hands them on.
 func (r *run) warmLive(ctx context.Context, s server, w workload) error {
-	w.steps, w.paced = int(time.Minute.Milliseconds()/w.stepMS), false
+	w.steps, w.pace = int(time.Minute.Milliseconds()/w.stepMS), 0
 	for began, n := time.Now(), 1; n == 1 || time.Since(began) < r.warm; n++ {
 		w.startMS += hourMS
 		if err := r.sendUnmeasured(ctx, s, w); err != nil {

@@ -69,6 +69,9 @@ var (
 	figureP50      = figure{"p50", "ms"}
 	figureP99      = figure{"p99", "ms"}
 	figureQueryCPU = figure{"server CPU", "ms/query"}
+	figureRate     = figure{"answers", "1/s"}
+	figureTaken    = figure{"points taken", "M points/s"}
+	figureBusyCPU  = figure{"server CPU, all of it", "s"}
 	figureReady    = figure{"start to healthy", "s"}
 	figureAnswers  = figure{"start to first answer", "s"}
 	figureOpenPeak = figure{"RSS after start", "MB"}
@@ -83,26 +86,35 @@ type goal struct {
 	Peer  string  `json:"peer,omitempty"`  // "" for VictoriaMetrics
 }
 
-// goals are by stage and figure. Ratios are those to what VictoriaMetrics took
-// when they were set.
+// goals are by stage and figure. Ratios are those to VictoriaMetrics v1.150.
 var goals = map[string]goal{
-	"W1 " + figureCPU.name:     {Most: 0.25, Ratio: 0.25 / 0.67},
-	"W2 " + figureCPU.name:     {Most: 0.8, Ratio: 0.8 / 2.07},
-	"W3 " + figureCPU.name:     {Most: 0.22, Ratio: 0.22 / 0.53},
-	"json " + figureCPU.name:   {Most: 0.35, Ratio: 0.35 / 1.2},
-	"W1 " + figureBytes.name:   {Most: 1.3},
-	"W2 " + figureBytes.name:   {Most: 3.5},
-	"W3 " + figureBytes.name:   {Most: 1.25},
-	"W1 " + figurePeak.name:    {Most: 130},
-	"W2 " + figurePeak.name:    {Most: 250},
-	"q1 " + figureP50.name:     {Most: 0.115, Ratio: 0.5},
-	"q2 " + figureP50.name:     {Most: 0.11, Ratio: 0.5},
-	"q3 " + figureP50.name:     {Most: 1.35, Ratio: 0.5},
-	"q4 " + figureP50.name:     {Most: 1.05, Ratio: 0.5},
-	"q5 " + figureP50.name:     {Most: 0.55, Ratio: 0.5},
-	"q6 " + figureP50.name:     {Most: 0.18, Ratio: 0.5},
-	"kill " + figureReady.name: {Most: 1},
-	"open " + figureReady.name: {Most: 1},
+	"W1 " + figureCPU.name:          {Ratio: 0.34},
+	"W2 " + figureCPU.name:          {Ratio: 0.30},
+	"W3 " + figureCPU.name:          {Ratio: 0.36},
+	"json " + figureCPU.name:        {Ratio: 0.20},
+	"W1 " + figureBytes.name:        {Most: 1.3},
+	"W2 " + figureBytes.name:        {Most: 3.5},
+	"W3 " + figureBytes.name:        {Most: 1.25},
+	"W1 " + figurePeak.name:         {Most: 130},
+	"W2 " + figurePeak.name:         {Most: 220},
+	"q1 " + figureP50.name:          {Ratio: 0.5},
+	"q2 " + figureP50.name:          {Ratio: 0.6},
+	"q3 " + figureP50.name:          {Ratio: 0.6},
+	"q4 " + figureP50.name:          {Ratio: 0.5},
+	"q5 " + figureP50.name:          {Ratio: 0.6},
+	"q6 " + figureP50.name:          {Ratio: 0.5},
+	"q1 busy " + figureP50.name:     {Ratio: 0.5},
+	"q2 busy " + figureP50.name:     {Ratio: 0.6},
+	"q3 busy " + figureP50.name:     {Ratio: 0.6},
+	"q4 busy " + figureP50.name:     {Ratio: 0.5},
+	"q5 busy " + figureP50.name:     {Ratio: 0.6},
+	"q6 busy " + figureP50.name:     {Ratio: 0.5},
+	"max 1m head " + figureP50.name: {Ratio: 0.8},
+	"max 1m " + figureP50.name:      {Ratio: 0.5},
+	"avg 7m " + figureP50.name:      {Ratio: 0.5},
+	"sum 1h " + figureP50.name:      {Ratio: 0.3},
+	"kill " + figureReady.name:      {Most: 1},
+	"open " + figureReady.name:      {Most: 1},
 
 	"W1s " + figureCPU.name:         {Most: 8},
 	"W1s " + figureOwnPeak.name:     {Most: 200},

@@ -82,7 +82,7 @@ func TestBookPrints(t *testing.T) {
 	const want = `
 W1: two series
                                          varve  victoria  ratio  influx  ratio  goal
-  server CPU, until visible  s/M points  0.300  0.600     0.500  4.00    0.050  0.25 missed, ratio 0.37 missed
+  server CPU, until visible  s/M points  0.300  0.600     0.500  4.00    0.050  ratio 0.34 missed
   points lost                            0      -         -      -       -
 FAILED W1, influx: first line
 `

@@ -16,6 +16,9 @@
 //	shapes      other kinds of values, times and orders; also one by its name:
 //	            integers doubles noisy constant sparse bursts late million
 //	queries     questions about W1, answers compared, then timed
+//	busy        the same by four askers at once, while 100,000 points/s come in
+//	dense       aggregates of 17.28 M points of one metric, before they are in files
+//	            and after
 //	restart     start after kill -9, start with a million series
 //	cassandra   Varve over Cassandra beside KairosDB, 20 minutes, when -peers names
 //	            varve-cassandra and kairosdb: an hour of W1 as lines and as JSON, three

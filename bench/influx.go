@@ -164,6 +164,10 @@ func (s *influx) ask(ctx context.Context, q question) ([]byte, error) {
 		what, group = "mean(value)", fmt.Sprintf(" GROUP BY time(%ds), host fill(none)", q.stepMS/1000)
 	case maximum:
 		what, group = "max(value)", fmt.Sprintf(" GROUP BY time(%ds) fill(none)", q.stepMS/1000)
+	case total:
+		what, group = "sum(value)", fmt.Sprintf(" GROUP BY time(%ds) fill(none)", q.stepMS/1000)
+	case mean:
+		what, group = "mean(value)", fmt.Sprintf(" GROUP BY time(%ds) fill(none)", q.stepMS/1000)
 	case latestPoint:
 		what = "last(value)"
 	}

@@ -114,10 +114,10 @@ func promName(metric int) string { return strings.ReplaceAll(metricName(metric),
 // sendRemote sends hosts [from, to) of w by Prometheus' remote write, as many
 // points at a time as other bodies have, each as a series of its own.
 func sendRemote(ctx context.Context, w workload, url string, from, to int) error {
-	labels := make([][]byte, (to-from)*metricsPerHost)
+	labels := make([][]byte, (to-from)*w.metrics())
 	for i := range labels {
-		labels[i] = appendLabel(nil, "__name__", promName(i%metricsPerHost))
-		for _, t := range hostTags(from + i/metricsPerHost) {
+		labels[i] = appendLabel(nil, "__name__", promName(i%w.metrics()))
+		for _, t := range hostTags(from + i/w.metrics()) {
 			labels[i] = appendLabel(labels[i], t.name, t.value)
 		}
 	}
@@ -134,7 +134,7 @@ func sendRemote(ctx context.Context, w workload, url string, from, to int) error
 		return err
 	}
 	err := w.generate(from, to, func(p point) error {
-		request = appendSeries(request, labels[(p.host-from)*metricsPerHost+p.metric], p.value.float(), p.ms)
+		request = appendSeries(request, labels[(p.host-from)*w.metrics()+p.metric], p.value.float(), p.ms)
 		if entries++; entries < bodyPutPoints {
 			return nil
 		}

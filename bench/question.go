@@ -24,7 +24,12 @@ const (
 	average                 // their average in each bucket, for each host
 	maximum                 // their maximum in each bucket, over all hosts
 	latestPoint             // the last one of each host
+	total                   // their sum in each bucket, over all hosts
+	mean                    // their average in each bucket, over all hosts, which have equally many
 )
+
+// overHosts reports whether hosts are answered together.
+func (k kind) overHosts() bool { return k == maximum || k == total || k == mean }
 
 const allHosts = -1
 
@@ -59,6 +64,18 @@ var queries = []query{
 	{"q6", "one series, whole range, raw", func(w workload, turn int) question {
 		return question{kind: raw, metric: turn % 10, host: turn * 37 % w.hosts, startMS: w.startMS, endExcl: w.endMS()}
 	}},
+}
+
+// denseQueries are asked about a single metric of many points.
+var denseQueries = []query{
+	{"sum 1h", "sum of all by hour", func(w workload, _ int) question { return w.allBy(total, hourMS) }},
+	{"avg 7m", "average of all by 7 minutes", func(w workload, _ int) question { return w.allBy(mean, 7*minuteMS) }},
+	{"max 1m", "maximum of all by minute", func(w workload, _ int) question { return w.allBy(maximum, minuteMS) }},
+}
+
+// allBy asks about all whole steps of w's first metric.
+func (w workload) allBy(kind kind, stepMS int64) question {
+	return question{kind: kind, host: allHosts, startMS: w.startMS, endExcl: w.endMS() - (w.endMS()-w.startMS)%stepMS, stepMS: stepMS}
 }
 
 // someHour is the start of one of the first six hours of w, those there are, from

@@ -27,7 +27,7 @@ type run struct {
 const varveName = "varve"
 
 // stageNames are the stages there are. A single shape is a stage as well.
-var stageNames = []string{"W1", "W2", "W3", "json", "shapes", "queries", "restart", "cassandra"}
+var stageNames = []string{"W1", "W2", "W3", "json", "shapes", "queries", "busy", "dense", "restart", "cassandra"}
 
 // cassandraParts are the parts of the stage cassandra, which can be run alone.
 var cassandraParts = []string{"cassandra-ingest", "cassandra-live", "cassandra-queries", "cassandra-cities"}
@@ -101,6 +101,16 @@ func (r *run) all(ctx context.Context) error {
 			r.book.fail("queries", "all", err)
 		}
 	}
+	if wants("busy") {
+		if err := r.busyStage(ctx); err != nil {
+			r.book.fail("busy", "all", err)
+		}
+	}
+	if wants("dense") {
+		if err := r.denseStage(ctx); err != nil {
+			r.book.fail("dense", "all", err)
+		}
+	}
 	if wants("restart") {
 		r.restarts(ctx)
 	}
@@ -141,7 +151,7 @@ func (r *run) round(ctx context.Context, stage string, round int, w workload, as
 		case err != nil:
 			r.book.fail(stage, t.name(), err)
 			remove()
-		case w.name == w1.name && (stage == w1.name) == (usualForm(t) == asLines) && round == 0 && slices.Contains(r.stages, "queries"):
+		case w.name == w1.name && (stage == w1.name) == (usualForm(t) == asLines) && round == 0 && (slices.Contains(r.stages, "queries") || slices.Contains(r.stages, "busy")):
 			r.loaded[t.name()] = dir
 		default:
 			remove()

@@ -129,21 +129,22 @@ func sendKairos(ctx context.Context, w workload, url string, from, to int) error
 		text []byte
 		n    int
 	}
-	series := make([]pending, (to-from)*metricsPerHost)
+	perHost := w.metrics()
+	series := make([]pending, (to-from)*perHost)
 	out := body{url: url, max: bodyEntries}
 	flush := func(i int, last bool) error {
 		s := &series[i]
 		if s.n > 0 {
 			out.next()
-			out.text.WriteString(heads[i%metricsPerHost])
+			out.text.WriteString(heads[i%perHost])
 			out.text.Write(s.text)
-			out.text.WriteString(tails[i/metricsPerHost])
+			out.text.WriteString(tails[i/perHost])
 			s.text, s.n = s.text[:0], 0
 		}
 		return out.post(ctx, last)
 	}
 	err := w.generate(from, to, func(p point) error {
-		i := (p.host-from)*metricsPerHost + p.metric
+		i := (p.host-from)*perHost + p.metric
 		s := &series[i]
 		if s.n > 0 {
 			s.text = append(s.text, ',')

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"time"
 )
@@ -93,8 +94,11 @@ func packageVersion(ctx context.Context, program, pkg string, args ...string) (s
 	if _, err := exec.LookPath(program); err != nil {
 		return "", err
 	}
-	if out, err := exec.CommandContext(ctx, "dpkg-query", "-W", "-f", "${Version}", pkg).Output(); err == nil && len(out) > 0 {
-		return string(out), nil
+	// What is not in /usr/bin is not the package's, though the package may be there.
+	if path, _ := exec.LookPath(program); filepath.Dir(path) == "/usr/bin" {
+		if out, err := exec.CommandContext(ctx, "dpkg-query", "-W", "-f", "${Version}", pkg).Output(); err == nil && len(out) > 0 {
+			return string(out), nil
+		}
 	}
 	out, err := exec.CommandContext(ctx, program, args...).CombinedOutput()
 	if err != nil {
@@ -140,7 +144,7 @@ func verify(ctx context.Context, s server, w workload) error {
 // if it has any too many.
 func missing(ctx context.Context, s server, w workload) (int64, error) {
 	var missing int64
-	for m := range metricsPerHost {
+	for m := range w.metrics() {
 		counts, err := s.counts(ctx, w, m)
 		if err != nil {
 			return 0, err

@@ -150,6 +150,10 @@ func (v *varve) ask(ctx context.Context, q question) ([]byte, error) {
 		metric["group_by"] = byHost
 	case maximum:
 		metric["aggregators"] = aggregator("max", q.stepMS)
+	case total:
+		metric["aggregators"] = aggregator("sum", q.stepMS)
+	case mean:
+		metric["aggregators"] = aggregator("avg", q.stepMS)
 	case latestPoint:
 		metric["aggregators"] = aggregator("last", q.stepMS)
 		metric["group_by"] = byHost
@@ -176,7 +180,7 @@ func (v *varve) read(q question, text []byte) (answer, error) {
 				continue
 			}
 			host := ""
-			if q.kind != maximum && len(r.Tags["host"]) == 1 {
+			if !q.kind.overHosts() && len(r.Tags["host"]) == 1 {
 				host = r.Tags["host"][0]
 			}
 			for _, value := range r.Values {

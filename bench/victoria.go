@@ -179,6 +179,12 @@ func promAsk(ctx context.Context, addr string, q question, selector string) ([]b
 	case maximum:
 		steps.Set("query", "max(max_over_time("+window+"))")
 		return promPost(ctx, addr, "query_range", steps)
+	case total:
+		steps.Set("query", "sum(sum_over_time("+window+"))")
+		return promPost(ctx, addr, "query_range", steps)
+	case mean:
+		steps.Set("query", "avg(avg_over_time("+window+"))")
+		return promPost(ctx, addr, "query_range", steps)
 	}
 	// The last point, or with a window all points.
 	query := selector

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// A workload is what is sent: hosts x metricsPerHost series of steps points
-// each. Everything in it follows from its fields.
+// A workload is what is sent: hosts x metrics() series of steps points each. Everything in it follows from its fields.
 type workload struct {
-	name  string
-	hosts int
-	steps int
+	name   string
+	hosts  int
+	steps  int
+	single bool // one metric for each host, metricsPerHost otherwise
 	// startMS is a full hour, stepMS whole seconds: put lines carry seconds,
 	// because VictoriaMetrics reads them as nothing else.
 	startMS int64
@@ -19,7 +19,7 @@ type workload struct {
 	times   timing
 	shape   shape
 	order   order
-	paced   bool // a step is sent when stepMS have passed since the one before
+	pace    time.Duration // from one step to the next as they are sent; 0: as fast as they are taken
 }
 
 const (
@@ -40,8 +40,12 @@ var (
 // collectors.
 var (
 	w1s  = workload{name: "W1s", hosts: 200, steps: 360, startMS: fullHourMS, stepMS: 10_000, shape: devops}
-	live = workload{name: "live", hosts: 2500, steps: 18, startMS: fullHourMS, stepMS: 10_000, shape: devops, paced: true}
+	live = workload{name: "live", hosts: 2500, steps: 18, startMS: fullHourMS, stepMS: 10_000, shape: devops, pace: 10 * time.Second}
 )
+
+// dense is a single metric of 100 series of two days, and aggregates of it all
+// are asked for. Its series take turns in being gauges, counters and constants.
+var dense = workload{name: "dense", hosts: 100, single: true, steps: 172_800, startMS: fullHourMS, stepMS: 1_000, shape: devops}
 
 // shapes are workloads of other kinds. None may be a cliff.
 var shapes = []workload{
@@ -75,8 +79,16 @@ const (
 	late                  // shuffled, and one in twenty up to some hundred steps late
 )
 
-func (w workload) series() int   { return w.hosts * metricsPerHost }
+func (w workload) series() int   { return w.hosts * w.metrics() }
 func (w workload) points() int64 { return int64(w.series()) * int64(w.steps) }
+
+// metrics is the number of metrics, of each of which a host has a series.
+func (w workload) metrics() int {
+	if w.single {
+		return 1
+	}
+	return metricsPerHost
+}
 
 // endMS is after the last point of w.
 func (w workload) endMS() int64 {
@@ -144,28 +156,29 @@ const lateness = 60
 // generate calls emit for each point of hosts [from, to), step by step. It ends
 // with the first error of emit.
 func (w workload) generate(from, to int, emit func(point) error) error {
-	n := (to - from) * metricsPerHost
+	perHost := w.metrics()
+	n := (to - from) * perHost
 	states := make([]int64, n)
 	turns := make([]int32, n)
 	for i := range states {
-		states[i] = int64(mix(from*metricsPerHost+i, -2) % 10_000)
+		states[i] = int64(mix(from*perHost+i, -2) % 10_000)
 		turns[i] = int32(i)
 	}
 	random := rand.New(rand.NewPCG(uint64(from), uint64(to)))
 	var held []point
 	began := time.Now()
 	for step := range w.steps {
-		if w.paced {
-			time.Sleep(time.Until(began.Add(time.Duration(int64(step)*w.stepMS) * time.Millisecond)))
+		if w.pace > 0 {
+			time.Sleep(time.Until(began.Add(time.Duration(step) * w.pace)))
 		}
 		if w.order != inOrder {
 			random.Shuffle(n, func(i, j int) { turns[i], turns[j] = turns[j], turns[i] })
 		}
 		for _, i := range turns {
-			series := from*metricsPerHost + int(i)
-			p := point{host: series / metricsPerHost, metric: series % metricsPerHost, ms: w.at(series, step)}
+			series := from*perHost + int(i)
+			p := point{host: series / perHost, metric: series % perHost, ms: w.at(series, step)}
 			noise := mix(series, step)
-			p.value = w.shape(p.metric, states[i], noise)
+			p.value = w.shape(series%metricsPerHost, states[i], noise)
 			states[i] = p.value.mantissa
 			if w.order == late && noise>>32%20 == 0 {
 				held = append(held, p)

@@ -19,7 +19,7 @@ import (
 
 // small returns all workloads, cut to a size for tests.
 func small() []workload {
-	all := append([]workload{w1, w2, w3}, shapes...)
+	all := append([]workload{w1, w2, w3, dense}, shapes...)
 	for i := range all {
 		all[i].hosts, all[i].steps = 4, min(all[i].steps, 200)
 	}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+// While busy, this many ask at once, each question for so long.
+const (
+	askers  = 4
+	askFor  = 4 * time.Second
+	perStep = 40 * time.Millisecond // at which steps of W1 come: 100,000 points/s
+)
+
+// busyStage asks servers that hold W1 the usual questions while its series go on.
+// A server is alone meanwhile; they take turns by rounds.
+func (r *run) busyStage(ctx context.Context) error {
+	w := r.sized(w1)
+	for _, t := range r.targets {
+		if slow(t) {
+			continue
+		}
+		if err := r.loadIfMissing(ctx, t, w, r.loaded); err != nil {
+			return fmt.Errorf("%s: %w", t.name(), err)
+		}
+	}
+	start := w
+	for round := range r.rounds {
+		next := start
+		for i := range r.targets {
+			t := r.targets[(round+i)%len(r.targets)]
+			if slow(t) {
+				continue
+			}
+			end, err := r.askBusy(ctx, start, round, t)
+			if err != nil {
+				return fmt.Errorf("%s: %w", t.name(), err)
+			}
+			next.steps = max(next.steps, end)
+			fmt.Fprintf(os.Stderr, "busy round %d: %s done\n", round+1, t.name())
+		}
+		start = next
+	}
+	return nil
+}
+
+// askBusy asks one server that holds w, and returns how many steps its series have
+// afterwards.
+func (r *run) askBusy(ctx context.Context, w workload, round int, t target) (steps int, err error) {
+	s, err := t.start(ctx, r.loaded[t.name()], usual)
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, s.account().stop()) }()
+
+	more := w
+	more.startMS, more.pace = w.endMS(), perStep*time.Duration(w.series())/4000
+	more.steps = int((askFor*time.Duration(len(queries)) + 2*time.Second) / more.pace)
+	sent := make(chan error, 1)
+	began := time.Now()
+	go func() { sent <- s.send(ctx, more, asLines, r.connections) }()
+
+	time.Sleep(time.Second)
+	for _, q := range queries {
+		millis, err := askAtOnce(ctx, s, func(turn int) question {
+			now := w // as far as series have come
+			now.steps += int(time.Since(began) / more.pace)
+			return q.question(now, turn)
+		})
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", q.name, err)
+		}
+		stage := q.name + " busy"
+		r.book.title(stage, fmt.Sprintf("%s; %d askers, 100,000 points/s coming in", q.about, askers))
+		r.book.add(stage, figureP50, t.name(), round, median(millis))
+		r.book.add(stage, figureP99, t.name(), round, quantile(millis, 0.99))
+		r.book.add(stage, figureRate, t.name(), round, float64(len(millis))/askFor.Seconds())
+	}
+	if err := <-sent; err != nil {
+		return 0, err
+	}
+	r.book.title("busy", "what was sent meanwhile")
+	r.book.add("busy", figureTaken, t.name(), round, float64(more.points())/1e6/time.Since(began).Seconds())
+	cpu, err := s.account().cpuSeconds()
+	if err != nil {
+		return 0, err
+	}
+	r.book.add("busy", figureBusyCPU, t.name(), round, cpu)
+	return w.steps + more.steps, awaitStored(ctx, s, more.points())
+}
+
+// askAtOnce lets askers ask for a while and returns how many milliseconds each answer
+// took.
+func askAtOnce(ctx context.Context, s server, question func(turn int) question) ([]float64, error) {
+	var (
+		mu     sync.Mutex
+		millis []float64
+		errs   []error
+		wait   sync.WaitGroup
+	)
+	for asker := range askers {
+		wait.Go(func() {
+			for began, turn := time.Now(), asker; time.Since(began) < askFor; turn += askers {
+				asked := time.Now()
+				_, err := s.ask(ctx, question(turn))
+				taken := time.Since(asked)
+				mu.Lock()
+				millis = append(millis, float64(taken.Nanoseconds())/1e6)
+				if err != nil {
+					errs = append(errs, err)
+				}
+				mu.Unlock()
+				if err != nil {
+					return
+				}
+			}
+		})
+	}
+	wait.Wait()
+	return millis, errors.Join(errs...)
+}
