@@ -1,6 +1,7 @@
 package cassandra
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -60,7 +61,7 @@ func TestFinishedRowsAreKept(t *testing.T) {
 	}
 
 	o := all()
-	o.Summarize = func(first, last int64) bool { return true }
+	o.Summarize = &store.Summary{Final: func(int64) int64 { return math.MaxInt64 }, Needs: model.AllStats}
 	v, err := s.View(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +85,9 @@ func TestFinishedRowsAreKept(t *testing.T) {
 		if b.Stats == nil {
 			t.Fatalf("a block of %d samples, want statistics", b.Len())
 		}
-		n, sum = n+b.Stats.Count, sum+b.Stats.Sum
+		for _, s := range b.Stats {
+			n, sum = n+s.Count, sum+s.Sum
+		}
 	}
 	if n != 3000 || sum != 2999*1500 {
 		t.Errorf("statistics of %d samples, sum %v", n, sum)

@@ -180,6 +180,7 @@ func (e *encoder) appendValues(dst []byte, kind model.Kind, c *model.Columns, fr
 // value is ready for use, by one goroutine at a time.
 type Decoder struct {
 	numbers    []uint64
+	column     []uint64
 	part       []uint64
 	offsets    []uint64
 	tops       []uint64
@@ -199,16 +200,7 @@ type Decoder struct {
 // error, a *FormatError, dst is as before.
 func (d *Decoder) Decode(src []byte, kind model.Kind, dst *model.Columns) (rest []byte, err error) {
 	r := reader{b: src}
-	count, flags := r.uvarint(), r.u8()
-	h := header{kind: kind, flags: flags}
-	if flags&^(flagTimes|flagTTL) != 0 || flags&flagTTL == ttlSame ||
-		flags&flagTimes != timesRegular && flags&flagTimes != timesCoded {
-		r.fail("unknown chunk flags %#x", flags)
-	}
-	h.span(&r, count, 0)
-	if flags&flagTTL == ttlConst {
-		h.readTTL(&r)
-	}
+	h := readHeader(&r, kind)
 	if r.err == nil {
 		d.body(&r, &h, dst)
 	}
@@ -232,6 +224,21 @@ type header struct {
 	count       int
 	first, last int64
 	ttl         uint32 // ttlConst, ttlSame
+}
+
+// readHeader reads the header of a chunk that is in no page.
+func readHeader(r *reader, kind model.Kind) header {
+	count, flags := r.uvarint(), r.u8()
+	h := header{kind: kind, flags: flags}
+	if flags&^(flagTimes|flagTTL) != 0 || flags&flagTTL == ttlSame ||
+		flags&flagTimes != timesRegular && flags&flagTimes != timesCoded {
+		r.fail("unknown chunk flags %#x", flags)
+	}
+	h.span(r, count, 0)
+	if flags&flagTTL == ttlConst {
+		h.readTTL(r)
+	}
+	return h
 }
 
 // span reads first and last time, the first relative to base.

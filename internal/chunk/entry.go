@@ -233,23 +233,30 @@ func (d *Decoder) entryTimes(r *reader, e *Entry, dst *model.Columns) {
 		dst.Times = regularTimes(dst.Times, t.count, t.first, t.last)
 		return
 	}
+	dst.Times = append(dst.Times, d.sharedTimes(r, e)...)
+}
+
+// sharedTimes returns the times of e, which are a column, and leaves r after them if
+// they are in e's own body. They stay valid until the next call.
+func (d *Decoder) sharedTimes(r *reader, e *Entry) []int64 {
+	t := &e.times
 	if key := (timesKey{e.id, t.at}); d.timesOf != key {
 		column := reader{b: e.page, pos: t.at}
 		d.timesOf = timesKey{}
 		d.times = d.codedTimes(&column, d.times[:0], t.count, t.first, t.last)
 		if column.err != nil {
 			r.err = column.err
-			return
+			return nil
 		}
 		d.timesOf, d.timesEnd = key, column.pos
 	}
-	dst.Times = append(dst.Times, d.times...)
 	if e.flags&flagTimes != timesCoded {
-		return
+		return d.times
 	}
 	if d.timesEnd > e.end {
 		r.fail("times end %d bytes after the entry", d.timesEnd-e.end)
-		return
+		return nil
 	}
 	r.pos = d.timesEnd
+	return d.times
 }

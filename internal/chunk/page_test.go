@@ -225,7 +225,14 @@ func FuzzOpenPage(f *testing.F) {
 		total := 0
 		for it := p.Iter(); it.Next(&e) && total < 1<<18; total += e.Count {
 			dst.Reset()
-			if d.DecodeEntry(&e, &dst) != nil {
+			broken := d.DecodeEntry(&e, &dst) != nil
+			if e.Kind.Fixed() {
+				cut := Cut{Range: model.AllTime, Final: spans(1000), Needs: model.AllStats}
+				if runs, err := d.ReduceEntry(&e, &cut, nil); (err != nil) != broken || err != nil && len(runs) > 0 {
+					t.Fatalf("reduced to %d runs, %v; decoding failed: %v", len(runs), err, broken)
+				}
+			}
+			if broken {
 				continue
 			}
 			checkShape(t, e.Kind, &dst)

@@ -158,7 +158,7 @@ func BenchmarkRead(b *testing.B) {
 	}
 	hour := store.ReadOptions{Range: model.TimeRange{StartMS: start + 3600_000, EndMS: start + 2*3600_000}}
 	last := store.ReadOptions{Range: model.AllTime, Descending: true, Limit: 1}
-	sums := store.ReadOptions{Range: model.AllTime, Summarize: func(int64, int64) bool { return true }}
+	sums := store.ReadOptions{Range: model.AllTime, Summarize: &store.Summary{Final: func(int64) int64 { return math.MaxInt64 }, Needs: model.AllStats}}
 	for _, place := range []string{"head", "files"} {
 		b.Run("hour/"+place, func(b *testing.B) { read(b, hour) })
 		b.Run("last/"+place, func(b *testing.B) { read(b, last) })

@@ -17,6 +17,7 @@ import (
 const (
 	blockSamples = 1024 // samples gathered into one block when sources interleave
 	longRun      = 64   // a run at least this long is handed out without copying
+	blockRuns    = 256  // statistics gathered into one block
 )
 
 // cursor merges what files, frozen head and active head have of one series.
@@ -25,7 +26,7 @@ const (
 // once. Times are compared through order(), which turns descending reads into
 // ascending ones. A chunk is decoded only when its samples are needed one by
 // one: a chunk that no other source's samples reach into may be answered by its
-// statistics.
+// statistics, or reduced to those of its parts.
 type cursor struct {
 	store   *Store
 	ctx     context.Context
@@ -52,7 +53,8 @@ type cursor struct {
 	decoder chunk.Decoder
 	gather  model.Columns
 	block   store.Block
-	stats   model.Stats
+	runs    []model.Stats
+	cut     chunk.Cut
 	shown   model.Columns // what the last block shows, when it was handed out whole
 	sparing model.Columns // for filtering and reversing
 }
@@ -67,7 +69,11 @@ type source struct {
 	fromHead bool
 	frozen   bool
 
-	entry       *chunk.Entry // current chunk, while not decoded
+	// The current chunk, while packed: not decoded.
+	packed   bool
+	entry    *chunk.Entry  // of a file
+	fragment head.Fragment // of a head
+
 	cols        model.Columns
 	at, end     int   // samples of cols still to deliver
 	first, last int64 // order() of the current chunk's first and last sample
@@ -96,7 +102,7 @@ func (c *cursor) Close() {
 	}
 	s := c.store
 	for _, src := range slices.Backward(c.sources) {
-		src.entry = nil
+		src.entry, src.fragment = nil, head.Fragment{}
 		clear(src.deletions)
 		if src.iter != nil && !c.lent {
 			c.kept = append(c.kept, src)
@@ -137,22 +143,32 @@ func (c *cursor) advance() (*store.Block, error) {
 		}
 	}
 	c.gather.Reset()
+	c.runs = c.runs[:0]
 	for c.left > 0 {
 		src, bound, others := c.lowest()
 		if src == nil {
 			break
 		}
-		if src.entry != nil {
+		if src.packed {
 			if c.summarizes(src, bound, others) {
 				if c.gather.Len() > 0 {
 					return c.gathered(), nil
 				}
-				return c.summary(src)
+				if done, err := c.summarize(src); done || err != nil {
+					return c.summary(), err
+				}
+				continue
+			}
+			if len(c.runs) > 0 {
+				return c.summary(), nil
 			}
 			if err := c.decode(src); err != nil {
 				return nil, err
 			}
 			continue
+		}
+		if len(c.runs) > 0 {
+			return c.summary(), nil
 		}
 		if others && src.first == bound {
 			if err := c.settle(bound); err != nil {
@@ -175,7 +191,10 @@ func (c *cursor) advance() (*store.Block, error) {
 			break
 		}
 	}
-	if c.gather.Len() > 0 {
+	switch {
+	case len(c.runs) > 0:
+		return c.summary(), nil
+	case c.gather.Len() > 0:
 		return c.gathered(), nil
 	}
 	return nil, nil
@@ -303,7 +322,8 @@ func (c *cursor) source() *source {
 
 // reset makes ready for another series.
 func (s *source) reset() {
-	s.entry, s.next, s.done, s.fromHead, s.frozen = nil, 0, false, false, false
+	s.packed, s.entry, s.fragment = false, nil, head.Fragment{}
+	s.next, s.done, s.fromHead, s.frozen = 0, false, false, false
 	s.at, s.end = 0, 0
 	s.deletions = s.deletions[:0]
 }
@@ -318,7 +338,7 @@ func (c *cursor) deletions(dst []*record.Deletion, applied uint64, r model.TimeR
 	return dst
 }
 
-// load makes src's next chunk current, without decoding it if it is in a file.
+// load makes src's next chunk current, without decoding it.
 func (c *cursor) load(src *source) error {
 	src.at, src.end = 0, 0
 	if src.fromHead {
@@ -328,18 +348,23 @@ func (c *cursor) load(src *source) error {
 	if err != nil {
 		return err
 	}
-	src.entry = e
-	if src.done = e == nil; src.done {
-		return nil
-	}
-	src.first, src.last = c.order(e.FirstMS), c.order(e.LastMS)
-	if c.flip != 0 {
-		src.first, src.last = src.last, src.first
+	src.packed, src.entry = false, e
+	if src.done = e == nil; !src.done {
+		c.pack(src, e.FirstMS, e.LastMS)
 	}
 	return nil
 }
 
-// loadHead decodes the next fragment, or the open samples, that is not empty.
+// pack says that src's current chunk is of the given times and not decoded.
+func (c *cursor) pack(src *source, firstMS, lastMS int64) {
+	src.packed = true
+	src.first, src.last = c.order(firstMS), c.order(lastMS)
+	if c.flip != 0 {
+		src.first, src.last = src.last, src.first
+	}
+}
+
+// loadHead makes the next fragment current, or the open samples if any are wanted.
 func (c *cursor) loadHead(src *source) error {
 	for src.next <= len(src.run.Fragments) {
 		i := src.next
@@ -347,15 +372,14 @@ func (c *cursor) loadHead(src *source) error {
 			i = len(src.run.Fragments) - src.next
 		}
 		src.next++
-		src.cols.Reset()
 		if i < len(src.run.Fragments) {
-			if err := src.run.Decode(src.run.Fragments[i], &src.cols); err != nil {
-				return err
-			}
-		} else {
-			for j := range src.run.Open.Times {
-				src.cols.AppendFrom(c.kind, &src.run.Open, j)
-			}
+			src.fragment = src.run.Fragments[i]
+			c.pack(src, src.fragment.FirstMS, src.fragment.LastMS)
+			return nil
+		}
+		src.cols.Reset()
+		for j := range src.run.Open.Times {
+			src.cols.AppendFrom(c.kind, &src.run.Open, j)
 		}
 		if c.prepare(src) {
 			return nil
@@ -368,14 +392,30 @@ func (c *cursor) loadHead(src *source) error {
 // decode turns src's current chunk into samples, or moves on if none are wanted.
 func (c *cursor) decode(src *source) error {
 	src.cols.Reset()
-	if err := c.decoder.DecodeEntry(src.entry, &src.cols); err != nil {
+	if src.fromHead {
+		if err := c.decodeFragments(src); err != nil {
+			return err
+		}
+	} else if err := c.decoder.DecodeEntry(src.entry, &src.cols); err != nil {
 		return src.iter.Corrupt(err)
 	}
-	src.entry = nil
+	src.packed, src.entry = false, nil
 	if c.prepare(src) {
 		return nil
 	}
 	return c.load(src)
+}
+
+// decodeFragments decodes src's current fragment, and those after it that make a block,
+// unless the order of reading or the answer by statistics wants them one by one.
+func (c *cursor) decodeFragments(src *source) error {
+	err := src.run.Decode(src.fragment, &src.cols)
+	for err == nil && c.flip == 0 && c.options.Summarize == nil &&
+		src.next < len(src.run.Fragments) && src.cols.Len() < min(blockSamples, c.left) {
+		err = src.run.Decode(src.run.Fragments[src.next], &src.cols)
+		src.next++
+	}
+	return err
 }
 
 // prepare brings src's decoded samples into the wanted order and leaves out
@@ -460,7 +500,7 @@ func (c *cursor) lowest() (src *source, bound int64, others bool) {
 		if s.done {
 			continue
 		}
-		if src == nil || s.first < src.first || s.first == src.first && src.entry == nil && s.entry != nil {
+		if src == nil || s.first < src.first || s.first == src.first && !src.packed && s.packed {
 			if src != nil {
 				bound, others = lower(bound, others, src.first)
 			}
@@ -582,30 +622,54 @@ func (c *cursor) gathered() *store.Block {
 }
 
 // summarizes reports whether src's current chunk can be answered by statistics:
-// nobody else has samples between its first and last, all of it is wanted and
-// visible, and the reader agrees.
+// nobody else has samples between its first and last, and all of it is visible.
 func (c *cursor) summarizes(src *source, bound int64, others bool) bool {
-	e, o := src.entry, &c.options
-	if o.Summarize == nil || o.Limit > 0 || !e.HasStats || others && src.last >= bound {
+	if c.options.Summarize == nil || c.options.Limit > 0 || !c.kind.Fixed() || others && src.last >= bound {
 		return false
 	}
-	if e.FirstMS < o.Range.StartMS || e.LastMS > o.Range.EndMS {
-		return false
-	}
-	if e.HasTTL {
+	if e := src.entry; e != nil && e.HasTTL {
 		return false // part of it may have expired
 	}
-	span := model.TimeRange{StartMS: e.FirstMS, EndMS: e.LastMS}
-	for _, d := range src.deletions {
-		if d.Range.Overlaps(span) {
-			return false
-		}
+	if len(src.deletions) == 0 {
+		return true
 	}
-	return o.Summarize(e.FirstMS, e.LastMS)
+	span := model.TimeRange{StartMS: c.order(src.first), EndMS: c.order(src.last)}
+	if c.flip != 0 {
+		span.StartMS, span.EndMS = span.EndMS, span.StartMS
+	}
+	return !slices.ContainsFunc(src.deletions, func(d *record.Deletion) bool { return d.Range.Overlaps(span) })
 }
 
-func (c *cursor) summary(src *source) (*store.Block, error) {
-	c.stats = src.entry.Stats
-	c.block = store.Block{Stats: &c.stats}
-	return &c.block, c.load(src)
+// summarize puts the statistics of src's current chunk to c.runs and moves on to the
+// next. It is done if they are enough for a block.
+func (c *cursor) summarize(src *source) (done bool, err error) {
+	c.cut = chunk.Cut{Range: c.options.Range, Final: c.options.Summarize.Final, Needs: c.options.Summarize.Needs}
+	before, e := len(c.runs), src.entry
+	switch {
+	case e != nil && e.HasStats && c.cut.Range.StartMS <= e.FirstMS && e.LastMS <= c.cut.Range.EndMS && e.LastMS <= c.cut.Final(e.FirstMS):
+		c.runs = append(c.runs, e.Stats)
+	case e != nil:
+		if c.runs, err = c.decoder.ReduceEntry(e, &c.cut, c.runs); err != nil {
+			return true, src.iter.Corrupt(err)
+		}
+	default:
+		ok := false
+		if c.runs, ok, err = src.run.Reduce(src.fragment, &c.cut, c.runs); err != nil {
+			return true, err
+		}
+		if !ok {
+			return len(c.runs) > 0, c.decode(src)
+		}
+	}
+	if c.flip != 0 {
+		slices.Reverse(c.runs[before:])
+	}
+	src.packed = false
+	err = c.load(src)
+	return len(c.runs) >= blockRuns, err
+}
+
+func (c *cursor) summary() *store.Block {
+	c.block = store.Block{Stats: c.runs}
+	return &c.block
 }

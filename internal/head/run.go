@@ -42,6 +42,12 @@ func (r *Run) Decode(f Fragment, dst *model.Columns) error {
 // Count returns the number of samples.
 func (f Fragment) Count() int { return chunk.Count(f.encoded) }
 
+// Reduce appends statistics of a fragment of this run to dst. It is not ok, and
+// appends nothing, if samples have times-to-live.
+func (r *Run) Reduce(f Fragment, cut *chunk.Cut, dst []model.Stats) (_ []model.Stats, ok bool, err error) {
+	return r.decoder.Reduce(f.encoded, r.Kind, cut, dst)
+}
+
 // Snapshot fills run with the samples of series id: the fragments that overlap
 // within, and all open samples; callers clip. It reports whether the series has
 // any sample, in the range or not. An error means that memory was damaged.

@@ -113,6 +113,20 @@ type Stats struct {
 	Min, Max, Sum   float64
 }
 
+// A StatSet says which parts of Stats are asked for, beside count and times. What
+// was not asked for may have any value.
+type StatSet uint8
+
+const (
+	StatSum StatSet = 1 << iota
+	StatMin
+	StatMax
+	StatFirst
+	StatLast
+
+	AllStats = StatSum | StatMin | StatMax | StatFirst | StatLast
+)
+
 // Float returns a fixed value as a float64.
 func Float(k Kind, bits uint64) float64 {
 	if k == Long {

@@ -1,11 +1,13 @@
 package query
 
+import "varve/internal/model"
+
 // avgSpec is the arithmetic mean of a bucket. Alone among the aggregators of
 // numbers it leaves nulls out, as in KairosDB.
 func avgSpec() AggregatorSpec {
 	return AggregatorSpec{
 		Name: "avg", Doc: "Mean of the values.", Properties: rangeProperties(),
-		New: newFold(fold{needs: needSum, skipsNulls: true, value: doubleValue(func(t *tally) float64 {
+		New: newFold(fold{needs: model.StatSum, skipsNulls: true, value: doubleValue(func(t *tally) float64 {
 			return t.sum / float64(t.count)
 		})}),
 	}

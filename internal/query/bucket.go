@@ -18,6 +18,15 @@ func (b bucket) holds(ms int64) bool { return b.startMS <= ms && ms <= b.finalMS
 // endMS is the first instant after b, or the last that there is.
 func (b bucket) endMS() int64 { return saturatingAdd(b.finalMS, 1) }
 
+// after is the span of the same length that follows b, noBucket if there is none.
+func (b bucket) after() bucket {
+	length := b.finalMS - b.startMS
+	if start, final := b.finalMS+1, b.finalMS+1+length; length >= 0 && b.finalMS < start && start <= final {
+		return bucket{start, final}
+	}
+	return noBucket
+}
+
 // buckets cuts time into spans of a sampling. Bucket 0 begins at the origin;
 // every boundary is computed from there, so that months that begin on the 31st
 // clip to the month's length and recover afterwards.
@@ -45,6 +54,9 @@ func (b *buckets) start(k int64) int64 {
 	}
 	return b.cal.add(b.originMS, saturatingMul(k, b.sampling.Value), b.sampling.Unit)
 }
+
+// even reports whether buckets at and after the origin have one length.
+func (b *buckets) even() bool { return b.sampling.Unit.fixedMS() > 0 }
 
 // find returns the bucket of an instant, which never ends before it. Before the
 // origin KairosDB cuts the quotient off rather than down: an instant less than

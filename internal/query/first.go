@@ -6,7 +6,7 @@ import "varve/internal/model"
 func firstSpec() AggregatorSpec {
 	return AggregatorSpec{
 		Name: "first", Doc: "First value.", Properties: rangeProperties(),
-		New: newFold(fold{any: true, needs: needFirst, value: func(t *tally) (model.Kind, uint64) {
+		New: newFold(fold{any: true, needs: model.StatFirst, value: func(t *tally) (model.Kind, uint64) {
 			return t.first.kind, t.first.bits
 		}}),
 	}

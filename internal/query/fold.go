@@ -8,7 +8,7 @@ import (
 // its samples are met, up to the rounding of sums. Folds are all computed from
 // one tally, so that a series can be reduced before series are merged.
 type fold struct {
-	needs fieldSet
+	needs model.StatSet // beyond count and first time
 	value func(t *tally) (model.Kind, uint64)
 
 	any        bool // takes groups of every type, else numbers only
@@ -16,16 +16,6 @@ type fold struct {
 	ownStamp   bool // stamped with the last point's time unless aligned
 	skipsNulls bool // takes numbers and leaves nulls out; without it nulls are refused
 }
-
-// A fieldSet says which fields of a tally a fold needs beyond count and first time.
-type fieldSet uint8
-
-const (
-	needSum  fieldSet = 1 << iota
-	needEnds          // min and max
-	needFirst
-	needLast
-)
 
 // An edge is the first or last value of a tally.
 type edge struct {
@@ -68,12 +58,20 @@ func (t *tally) addCount(n, firstMS int64) {
 	t.count += n
 }
 
-func (t *tally) addEnds(lo, hi float64) {
+func (t *tally) addMin(v float64) {
 	if t.count == 0 {
-		t.min, t.max = lo, hi
+		t.min = v
 		return
 	}
-	t.min, t.max = min(t.min, lo), max(t.max, hi)
+	t.min = min(t.min, v)
+}
+
+func (t *tally) addMax(v float64) {
+	if t.count == 0 {
+		t.max = v
+		return
+	}
+	t.max = max(t.max, v)
 }
 
 func (t *tally) addFirst(e edge) {
@@ -88,79 +86,71 @@ func (t *tally) addLast(e edge) {
 	}
 }
 
-// addRun adds samples [i,j) of a block, j > i. order is the position of the
-// series in its group.
-func (t *tally) addRun(need fieldSet, kind model.Kind, c *model.Columns, i, j int, order int32) {
+// addRun adds what is needed of samples [i,j) of a block, j > i. order is the
+// position of the series in its group.
+func (t *tally) addRun(need model.StatSet, kind model.Kind, c *model.Columns, i, j int, order int32) {
 	if need != 0 {
 		values := c.Values[i:j]
-		if need&needSum != 0 {
-			t.sum += sumOf(kind, values)
+		if need&model.StatSum != 0 {
+			t.sum += model.Sum(kind, values)
 		}
-		if need&needEnds != 0 {
-			t.addEnds(endsOf(kind, values))
+		if need&model.StatMin != 0 {
+			t.addMin(model.Min(kind, values))
 		}
-		if need&needFirst != 0 {
+		if need&model.StatMax != 0 {
+			t.addMax(model.Max(kind, values))
+		}
+		if need&model.StatFirst != 0 {
 			t.addFirst(edge{c.Times[i], values[0], order, kind})
 		}
-		if need&needLast != 0 {
+		if need&model.StatLast != 0 {
 			t.addLast(edge{c.Times[j-1], values[j-i-1], order, kind})
 		}
 	}
 	t.addCount(int64(j-i), c.Times[i])
 }
 
-// addStats adds a run of samples by its statistics.
-func (t *tally) addStats(kind model.Kind, s *model.Stats, order int32) {
-	t.sum += s.Sum
-	t.addEnds(s.Min, s.Max)
-	t.addFirst(edge{s.FirstMS, s.First, order, kind})
-	t.addLast(edge{s.LastMS, s.Last, order, kind})
+// addStats adds what is needed of a run of samples by its statistics.
+func (t *tally) addStats(need model.StatSet, kind model.Kind, s *model.Stats, order int32) {
+	if need&model.StatSum != 0 {
+		t.sum += s.Sum
+	}
+	if need&model.StatMin != 0 {
+		t.addMin(s.Min)
+	}
+	if need&model.StatMax != 0 {
+		t.addMax(s.Max)
+	}
+	if need&model.StatFirst != 0 {
+		t.addFirst(edge{s.FirstMS, s.First, order, kind})
+	}
+	if need&model.StatLast != 0 {
+		t.addLast(edge{s.LastMS, s.Last, order, kind})
+	}
 	t.addCount(int64(s.Count), s.FirstMS)
 }
 
 // addTally adds a tally of the same bucket.
 func (t *tally) addTally(o *tally) {
 	t.sum += o.sum
-	t.addEnds(o.min, o.max)
+	t.addMin(o.min)
+	t.addMax(o.max)
 	t.addFirst(o.first)
 	t.addLast(o.last)
 	t.addCount(o.count, o.firstMS)
 }
 
 // addPoint adds the next point of a merged stream.
-func (t *tally) addPoint(need fieldSet, p *Point) {
-	if need&(needSum|needEnds) != 0 {
+func (t *tally) addPoint(need model.StatSet, p *Point) {
+	if need&(model.StatSum|model.StatMin|model.StatMax) != 0 {
 		v := p.Float()
 		t.sum += v
-		t.addEnds(v, v)
+		t.addMin(v)
+		t.addMax(v)
 	}
 	if t.count == 0 {
 		t.first = edge{p.TimeMS, p.Bits, 0, p.Kind}
 	}
 	t.last = edge{p.TimeMS, p.Bits, 0, p.Kind}
 	t.addCount(1, p.TimeMS)
-}
-
-func sumOf(kind model.Kind, values []uint64) float64 {
-	var sum float64
-	if kind == model.Long {
-		for _, v := range values {
-			sum += float64(int64(v))
-		}
-		return sum
-	}
-	for _, v := range values {
-		sum += model.Float(model.Double, v)
-	}
-	return sum
-}
-
-func endsOf(kind model.Kind, values []uint64) (lo, hi float64) {
-	lo = model.Float(kind, values[0])
-	hi = lo
-	for _, bits := range values[1:] {
-		v := model.Float(kind, bits)
-		lo, hi = min(lo, v), max(hi, v)
-	}
-	return lo, hi
 }

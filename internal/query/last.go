@@ -7,7 +7,7 @@ import "varve/internal/model"
 func lastSpec() AggregatorSpec {
 	return AggregatorSpec{
 		Name: "last", Doc: "Last value.", Properties: rangeProperties(),
-		New: newFold(fold{any: true, ownStamp: true, needs: needLast, value: func(t *tally) (model.Kind, uint64) {
+		New: newFold(fold{any: true, ownStamp: true, needs: model.StatLast, value: func(t *tally) (model.Kind, uint64) {
 			return t.last.kind, t.last.bits
 		}}),
 	}

@@ -1,6 +1,8 @@
 package query
 
 import (
+	"varve/internal/model"
+
 	"cmp"
 	"slices"
 	"time"
@@ -166,7 +168,7 @@ func (r *Result) newLoaded(plan *groupPlan) (*loaded, error) {
 	if g.fold == nil {
 		g.opened = make([]*source, len(plan.series))
 	}
-	if g.fold == nil || g.fold.fold.needs&(needFirst|needLast) != 0 {
+	if g.fold == nil || g.fold.fold.needs&(model.StatFirst|model.StatLast) != 0 {
 		return g, r.run.cause(plan.sort(r.run.ctx))
 	}
 	return g, nil

@@ -156,7 +156,7 @@ func (f *foldStream) Next(p *Point) (bool, error) {
 	f.step.result(&f.tally, p)
 	if p.Kind.Variable() {
 		p.Data = f.last
-		if f.step.fold.needs&needFirst != 0 {
+		if f.step.fold.needs&model.StatFirst != 0 {
 			p.Data = f.first
 		}
 	}
@@ -167,9 +167,9 @@ func (f *foldStream) Next(p *Point) (bool, error) {
 // left in f.ahead. A bucket is open to its end even if points come in from
 // before its start, as they can after another aggregator.
 func (f *foldStream) fill() error {
-	need, keep := f.step.fold.needs, f.step.fold.needs&needLast != 0
+	need, keep := f.step.fold.needs, f.step.fold.needs&model.StatLast != 0
 	for {
-		null := f.ahead.Kind == model.Null && need&(needSum|needEnds) != 0
+		null := f.ahead.Kind == model.Null && need&(model.StatSum|model.StatMin|model.StatMax) != 0
 		if null && !f.step.fold.skipsNulls {
 			return errNull
 		}

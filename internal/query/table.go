@@ -23,12 +23,14 @@ type folder struct {
 	result *Result
 	slice  int // which one
 
-	*table           // of the current series
-	pos      int     // where the series stands in the table
-	extra    []tally // its buckets that are not in the table
-	spare    []tally // memory of the last merge
-	known    bucket  // that summarize found last
-	inBucket func(firstMS, lastMS int64) bool
+	*table          // of the current series
+	pos     int     // where the series stands in the table
+	extra   []tally // its buckets that are not in the table
+	spare   []tally // memory of the last merge
+	known   bucket  // that final found last
+	summary store.Summary
+	counted int64 // samples that are not counted against the limit yet
+	reduced int64 // runs that came as statistics
 }
 
 // folders keep their memory from one query to the next.
@@ -66,11 +68,12 @@ func (f *folder) fold(r reading) error {
 		g.tables[f.slice] = &table{step: g.fold, buckets: g.buckets, lease: &g.lease}
 	}
 	f.table, f.pos, f.extra, f.known = g.tables[f.slice], 0, f.extra[:0], noBucket
-	if f.inBucket == nil {
-		f.inBucket = f.summarize
+	if f.summary.Final == nil {
+		f.summary.Final = f.final
 	}
+	f.summary.Needs = g.fold.fold.needs
 	o := run.rangeOptions(false, 0)
-	o.Summarize = f.inBucket
+	o.Summarize = &f.summary
 	s := &g.plan.series[r.order]
 	cursor := run.cursor(*s, o)
 	defer cursor.Close()
@@ -84,26 +87,54 @@ func (f *folder) fold(r reading) error {
 		}
 		if block == nil {
 			f.merge()
-			return nil
+			return f.count()
 		}
 		n, err := f.addBlock(kind, block, r.order)
 		if err != nil {
 			return err
 		}
-		if err := run.addSamples(n); err != nil {
-			return err
-		}
 		g.live[r.order] = g.live[r.order] || n > 0
+		if f.counted += n; f.counted >= countEvery {
+			if err := f.count(); err != nil {
+				return err
+			}
+		}
 	}
 }
 
-// summarize reports whether a run of samples lies in one bucket. Runs come in
-// order, so the last bucket is likely to be that of the next.
-func (f *folder) summarize(firstMS, lastMS int64) bool {
-	if !f.known.holds(firstMS) {
-		f.known = f.bucketOf(firstMS)
+// countEvery is the number of samples after which those read are told to the others
+// that work on the query.
+const countEvery = 16 << 10
+
+// count counts what was read.
+func (f *folder) count() error {
+	n := f.counted
+	f.result.run.engine.metrics.summarized.Add(float64(f.reduced))
+	f.counted, f.reduced = 0, 0
+	return f.result.run.addSamples(n)
+}
+
+// final is the last instant of the bucket of a time. Runs come in order, so the last
+// bucket is likely to be that of the next, or the one before it.
+func (f *folder) final(ms int64) int64 {
+	if !f.known.holds(ms) {
+		f.known = f.bucketAt(ms)
 	}
-	return lastMS <= f.known.finalMS
+	return f.known.finalMS
+}
+
+// bucketAt finds the bucket of a time after that of f.known.
+func (f *folder) bucketAt(ms int64) bucket {
+	if i := f.pos; i < len(f.tallies) && f.tallies[i].holds(ms) {
+		return f.tallies[i].bucket
+	}
+	if i := f.pos + 1; i < len(f.tallies) && f.tallies[i].holds(ms) {
+		return f.tallies[i].bucket
+	}
+	if next := f.known.after(); next.holds(ms) && f.buckets.even() {
+		return next
+	}
+	return f.bucketOf(ms)
 }
 
 // bucketOf finds a bucket in the table first: calendar arithmetic is slow.
@@ -117,17 +148,8 @@ func (t *table) bucketOf(ms int64) bucket {
 
 // addBlock returns the number of samples in the block.
 func (f *folder) addBlock(kind model.Kind, block *store.Block, order int32) (int64, error) {
-	if s := block.Stats; s != nil {
-		if s.Count == 0 {
-			return 0, nil
-		}
-		at, err := f.at(s.FirstMS)
-		if err != nil {
-			return 0, err
-		}
-		at.addStats(kind, s, order)
-		f.result.run.engine.metrics.summarized.Inc()
-		return int64(s.Count), nil
+	if block.Stats != nil {
+		return f.addRuns(kind, block.Stats, order)
 	}
 	times := block.Times
 	for i := 0; i < len(times); {
@@ -140,6 +162,22 @@ func (f *folder) addBlock(kind model.Kind, block *store.Block, order int32) (int
 		i = j
 	}
 	return int64(len(times)), nil
+}
+
+// addRuns returns the number of samples that runs stand for.
+func (f *folder) addRuns(kind model.Kind, runs []model.Stats, order int32) (samples int64, err error) {
+	need := f.step.fold.needs
+	for i := range runs {
+		s := &runs[i]
+		at, err := f.at(s.FirstMS)
+		if err != nil {
+			return 0, err
+		}
+		at.addStats(need, kind, s, order)
+		samples += int64(s.Count)
+	}
+	f.reduced += int64(len(runs))
+	return samples, nil
 }
 
 // runEnd returns the first index after i whose time is after finalMS, which is
@@ -179,7 +217,10 @@ func (f *folder) at(ms int64) (*tally, error) {
 		return nil, err
 	}
 	var fresh tally
-	fresh.reset(f.buckets.find(ms))
+	if !f.known.holds(ms) {
+		f.known = f.bucketAt(ms)
+	}
+	fresh.reset(f.known)
 	f.extra = append(f.extra, fresh)
 	return &f.extra[len(f.extra)-1], nil
 }

@@ -170,12 +170,21 @@ type ReadOptions struct {
 	Descending bool
 	Limit      int // samples, 0 = all; counted from the first one read
 
-	// Summarize, if not nil, lets the store answer a run of samples of a Long
-	// or Double series by its statistics. The store calls it with the first
-	// and last time of such a run, which lies wholly inside Range; true means
-	// that a Block with Stats and no samples will do. A store may ignore it.
-	// It is not used together with Limit.
-	Summarize func(firstMS, lastMS int64) bool
+	// Summarize, if not nil, lets the store answer samples of a Long or Double
+	// series by statistics of runs. A store may ignore it, for some of the
+	// samples or all. It is not used together with Limit.
+	Summarize *Summary
+}
+
+// A Summary says which statistics of samples will do instead of them.
+type Summary struct {
+	// Final cuts time into spans: it returns the last instant of the span that
+	// ms is in, which is ms at least. A run has samples of one span only. The
+	// store asks about times inside the range of the read.
+	Final func(ms int64) int64
+
+	// Needs are the statistics that will be looked at.
+	Needs model.StatSet
 }
 
 // A Cursor yields the samples of one series in blocks. It is used by one
@@ -190,13 +199,13 @@ type Cursor interface {
 	Close()
 }
 
-// A Block is a run of samples in the order asked for, each time once: either
-// as Columns or, if Stats is not nil, as statistics. Blocks do not overlap and
-// follow each other in that order. Stats are in ascending time whatever the
-// order. TTLs are not filled.
+// A Block is samples in the order asked for, each time once: either as Columns
+// or, if Stats is not nil, as statistics of one run after the other. Blocks do not
+// overlap and follow each other in that order, and so do runs; the first sample of
+// a run is the earliest whatever the order. TTLs are not filled.
 type Block struct {
 	model.Columns
-	Stats *model.Stats
+	Stats []model.Stats
 }
 
 // NameKind says which names are listed.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -52,7 +53,7 @@ func BenchmarkReadRow(bench *testing.B) {
 					size = 1 << 20
 				case "statistics":
 					size = 1 << 20
-					o.Summarize = func(int64, int64) bool { return true }
+					o.Summarize = &store.Summary{Final: func(int64) int64 { return math.MaxInt64 }, Needs: model.AllStats}
 				}
 				b.reader.chunks = newChunkCache(size, time.Hour, time.Now)
 				read := func() int {
@@ -68,8 +69,9 @@ func BenchmarkReadRow(bench *testing.B) {
 						if block == nil {
 							return n
 						}
-						if n += block.Len(); block.Stats != nil {
-							n += block.Stats.Count
+						n += block.Len()
+						for _, s := range block.Stats {
+							n += s.Count
 						}
 					}
 				}

@@ -140,7 +140,7 @@ type RowCursor struct {
 	decoder chunk.Decoder
 
 	cols  model.Columns
-	stats model.Stats
+	stats [1]model.Stats
 	block store.Block
 }
 
@@ -355,8 +355,8 @@ func (c *RowCursor) fromCache() (*store.Block, error) {
 		e := &c.entries[0]
 		c.entries = c.entries[1:]
 		if c.summarizes(e) {
-			c.stats = e.Stats
-			c.block = store.Block{Stats: &c.stats}
+			c.stats[0] = e.Stats
+			c.block = store.Block{Stats: c.stats[:]}
 			return &c.block, nil
 		}
 		c.cols.Reset()
@@ -374,7 +374,7 @@ func (c *RowCursor) fromCache() (*store.Block, error) {
 func (c *RowCursor) summarizes(e *chunk.Entry) bool {
 	w := c.slice.within
 	return c.o.Summarize != nil && c.o.Limit == 0 && e.HasStats &&
-		w.StartMS <= e.FirstMS && e.LastMS <= w.EndMS && c.o.Summarize(e.FirstMS, e.LastMS)
+		w.StartMS <= e.FirstMS && e.LastMS <= w.EndMS && e.LastMS <= c.o.Summarize.Final(e.FirstMS)
 }
 
 // clip cuts a decoded chunk to what is wanted, in the wanted order.

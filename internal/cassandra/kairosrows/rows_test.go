@@ -200,7 +200,12 @@ func TestReadRowForms(t *testing.T) {
 func (b *readBench) checkStatistics(s model.Series, row Row, cells int) {
 	b.t.Helper()
 	b.readRow(b.reader.Look(), s, row, store.ReadOptions{Range: model.AllTime})
-	c := b.reader.Look().ReadRow(b.t.Context(), s, row, store.ReadOptions{Range: model.AllTime, Summarize: func(first, _ int64) bool { return first > row.TimeMS }})
+	c := b.reader.Look().ReadRow(b.t.Context(), s, row, store.ReadOptions{Range: model.AllTime, Summarize: &store.Summary{Needs: model.AllStats, Final: func(ms int64) int64 {
+		if ms > row.TimeMS {
+			return math.MaxInt64
+		}
+		return ms
+	}}})
 	defer c.Close()
 	samples, summarized := 0, 0
 	last := int64(math.MinInt64)
@@ -214,8 +219,10 @@ func (b *readBench) checkStatistics(s model.Series, row Row, cells int) {
 		}
 		var first int64
 		if block.Stats != nil {
-			summarized += block.Stats.Count
-			first, last = block.Stats.FirstMS, block.Stats.LastMS
+			for _, s := range block.Stats {
+				summarized += s.Count
+			}
+			first, last = block.Stats[0].FirstMS, block.Stats[len(block.Stats)-1].LastMS
 		} else {
 			samples += block.Len()
 			first, last = block.Times[0], block.Times[block.Len()-1]

@@ -123,11 +123,18 @@ func (e *env) oneway(when string, v store.View, s model.Series, all []readSample
 		return
 	}
 	for _, name := range []string{"all", "some", "none"} {
-		got, err := readSummarized(ctx, v, found, o, want, summarizers[name])
-		if err != nil {
-			e.Fatalf("%s, summarize %s: %v", what, name, err)
+		needs := []model.StatSet{model.AllStats}
+		if name == "some" { // which has runs of many samples and of one
+			needs = append(needs, 0, model.StatSum, model.StatMin, model.StatMax, model.StatFirst, model.StatLast)
 		}
-		e.same(what+", summarize "+name, s, got, want)
+		for _, needs := range needs {
+			what := fmt.Sprintf("%s, summarize %s, needs %05b", what, name, needs)
+			got, err := readSummarized(ctx, v, found, o, want, summarizers[name], needs)
+			if err != nil {
+				e.Fatalf("%s: %v", what, err)
+			}
+			e.same(what, s, got, want)
+		}
 	}
 }
 

@@ -164,21 +164,21 @@ var faults = []struct {
 	}},
 	{"statistics count a sample too many", "stats", true, func() *fault {
 		return &fault{block: func(_ store.ReadOptions, b *store.Block) {
-			if b.Stats != nil {
-				b.Stats.Count++
+			for i := range b.Stats {
+				b.Stats[i].Count++
 			}
 		}}
 	}},
 	{"the minimum is never above zero", "stats", true, func() *fault {
 		return &fault{block: func(_ store.ReadOptions, b *store.Block) {
-			if b.Stats != nil {
-				b.Stats.Min = min(b.Stats.Min, 0)
+			for i := range b.Stats {
+				b.Stats[i].Min = min(b.Stats[i].Min, 0)
 			}
 		}}
 	}},
 	{"statistics without being asked", "blocks", true, func() *fault {
 		return &fault{read: func(o store.ReadOptions) store.ReadOptions {
-			o.Summarize = func(int64, int64) bool { return true }
+			o.Summarize = &store.Summary{Final: summarizers["all"], Needs: model.AllStats}
 			return o
 		}}
 	}},

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -428,9 +429,8 @@ func (c *referenceCursor) Next() (*store.Block, error) {
 	c.rest = c.rest[len(run):]
 	c.block.Reset()
 	c.block.Stats = nil
-	if c.summarized(run) {
-		stats := statsOf(c.kind, run)
-		c.block.Stats = &stats
+	if c.o.Summarize != nil && c.kind.Fixed() {
+		c.block.Stats = summaryOf(c.kind, run, c.o.Summarize)
 		return &c.block, nil
 	}
 	for _, p := range run {
@@ -451,12 +451,38 @@ func (c *referenceCursor) Close() {
 	c.err = cmp.Or(c.err, store.ErrClosed)
 }
 
-func (c *referenceCursor) summarized(run []referenceSample) bool {
-	if c.o.Summarize == nil || !c.kind.Fixed() {
-		return false
+// summaryOf cuts samples, in either order, into runs. What the summary does not need
+// has values that would be noticed if they were used.
+func summaryOf(kind model.Kind, samples []referenceSample, s *store.Summary) (all []model.Stats) {
+	for len(samples) > 0 {
+		n := 1
+		for n < len(samples) && s.Final(min(samples[0].timeMS, samples[n].timeMS)) >= max(samples[0].timeMS, samples[n].timeMS) {
+			n++
+		}
+		stats := statsOf(kind, samples[:n])
+		spoil(&stats, s.Needs)
+		all, samples = append(all, stats), samples[n:]
 	}
-	a, b := run[0].timeMS, run[len(run)-1].timeMS
-	return c.o.Summarize(min(a, b), max(a, b))
+	return all
+}
+
+func spoil(s *model.Stats, needs model.StatSet) {
+	const odd = -7.25e77
+	if needs&model.StatSum == 0 {
+		s.Sum = odd
+	}
+	if needs&model.StatMin == 0 {
+		s.Min = odd
+	}
+	if needs&model.StatMax == 0 {
+		s.Max = -odd
+	}
+	if needs&model.StatFirst == 0 {
+		s.First = math.Float64bits(odd)
+	}
+	if needs&model.StatLast == 0 {
+		s.Last = math.Float64bits(odd)
+	}
 }
 
 // statsOf summarises samples that are in ascending or descending order.

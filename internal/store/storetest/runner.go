@@ -204,7 +204,7 @@ func (r *runner) read(ctx context.Context, v store.View, o op) string {
 	ro := store.ReadOptions{Range: o.within, Descending: o.desc, Limit: o.limit}
 	samples, err := readSamples(ctx, v, s, ro)
 	if err == nil && o.summarize != "" {
-		samples, err = readSummarized(ctx, v, s, ro, samples, summarizers[o.summarize])
+		samples, err = readSummarized(ctx, v, s, ro, samples, summarizers[o.summarize], model.AllStats)
 	}
 	if err != nil {
 		return answer(err)
@@ -428,28 +428,35 @@ func follows(out []readSample, o store.ReadOptions, ms int64) error {
 	return nil
 }
 
-// summarizers are the answers that scripts give to ReadOptions.Summarize.
-var summarizers = map[string]func(firstMS, lastMS int64) bool{
-	"all":  func(int64, int64) bool { return true },
-	"none": func(int64, int64) bool { return false },
-	"some": func(firstMS, _ int64) bool { return firstMS/1000%2 == 0 },
+// summarizers are how scripts let time be cut for statistics: not at all, into spans
+// of 7 seconds, of which every third is in one piece, or into single instants.
+var summarizers = map[string]func(ms int64) int64{
+	"all":  func(int64) int64 { return math.MaxInt64 },
+	"none": func(ms int64) int64 { return ms },
+	"some": func(ms int64) int64 {
+		n := ms / 7000
+		if n%3 == 0 || n == math.MaxInt64/7000 {
+			return ms
+		}
+		if ms < 0 {
+			return n * 7000
+		}
+		return n*7000 + 6999
+	},
 }
 
 // readSummarized reads a series again with statistics allowed, checks every
 // statistic against plain, the samples of the same read without them, and
 // returns the samples that blocks and statistics together stand for.
 func readSummarized(ctx context.Context, v store.View, s store.Series, o store.ReadOptions,
-	plain []readSample, agree func(firstMS, lastMS int64) bool) ([]readSample, error) {
+	plain []readSample, final func(ms int64) int64, needs model.StatSet) ([]readSample, error) {
 	var problem error
-	agreed := map[model.TimeRange]bool{}
-	o.Summarize = func(firstMS, lastMS int64) bool {
-		run := model.TimeRange{StartMS: firstMS, EndMS: lastMS}
-		if firstMS > lastMS || !o.Range.Contains(firstMS) || !o.Range.Contains(lastMS) {
-			problem = fmt.Errorf("call of Summarize(%d, %d), which is not a run inside the range %d..%d", firstMS, lastMS, o.Range.StartMS, o.Range.EndMS)
+	o.Summarize = &store.Summary{Needs: needs, Final: func(ms int64) int64 {
+		if !o.Range.Contains(ms) {
+			problem = fmt.Errorf("asked for the span of %d, which is outside the range %d..%d", ms, o.Range.StartMS, o.Range.EndMS)
 		}
-		agreed[run] = agree(firstMS, lastMS)
-		return agreed[run]
-	}
+		return final(ms)
+	}}
 	c := v.Read(ctx, s, o)
 	defer c.Close()
 	var out []readSample
@@ -462,10 +469,12 @@ func readSummarized(ctx context.Context, v store.View, s store.Series, o store.R
 			return out, problem
 		case b.Stats == nil:
 			out, err = addBlock(out, s, o, b)
-		case !agreed[model.TimeRange{StartMS: b.Stats.FirstMS, EndMS: b.Stats.LastMS}]:
-			err = fmt.Errorf("statistics of %d..%d, for which Summarize was not called or said no", b.Stats.FirstMS, b.Stats.LastMS)
+		case b.Len() > 0 || len(b.Stats) == 0:
+			err = fmt.Errorf("block with %d statistics and %d samples", len(b.Stats), b.Len())
 		default:
-			out, err = addStats(out, s.Type.Kind(), o, b, plain)
+			for i := 0; i < len(b.Stats) && err == nil; i++ {
+				out, err = addStats(out, s.Type.Kind(), o, &b.Stats[i], plain)
+			}
 		}
 		if err != nil {
 			return out, fmt.Errorf("summarize %s: %w", s, err)
@@ -473,20 +482,20 @@ func readSummarized(ctx context.Context, v store.View, s store.Series, o store.R
 	}
 }
 
-func addStats(out []readSample, k model.Kind, o store.ReadOptions, b *store.Block, plain []readSample) ([]readSample, error) {
+func addStats(out []readSample, k model.Kind, o store.ReadOptions, s *model.Stats, plain []readSample) ([]readSample, error) {
 	if !k.Fixed() {
 		return out, fmt.Errorf("statistics of a %s series", k)
 	}
-	if b.Len() > 0 {
-		return out, fmt.Errorf("block with statistics and %d samples", b.Len())
+	if s.LastMS > o.Summarize.Final(s.FirstMS) {
+		return out, fmt.Errorf("statistics of %d..%d, which is not of one span", s.FirstMS, s.LastMS)
 	}
 	var run []readSample
 	for _, p := range plain {
-		if b.Stats.FirstMS <= p.timeMS && p.timeMS <= b.Stats.LastMS {
+		if s.FirstMS <= p.timeMS && p.timeMS <= s.LastMS {
 			run = append(run, p)
 		}
 	}
-	if err := checkStats(k, *b.Stats, run); err != nil {
+	if err := checkStats(k, *s, run, o.Summarize.Needs); err != nil {
 		return out, err
 	}
 	for _, p := range run {
@@ -500,7 +509,7 @@ func addStats(out []readSample, k model.Kind, o store.ReadOptions, b *store.Bloc
 
 // checkStats compares statistics with the samples that they stand for, which
 // may be in either order.
-func checkStats(k model.Kind, got model.Stats, run []readSample) error {
+func checkStats(k model.Kind, got model.Stats, run []readSample, needs model.StatSet) error {
 	if len(run) == 0 {
 		return fmt.Errorf("statistics of %d samples in %d..%d, where there is none", got.Count, got.FirstMS, got.LastMS)
 	}
@@ -527,11 +536,12 @@ func checkStats(k model.Kind, got model.Stats, run []readSample) error {
 	compare("count", got.Count == want.Count, got.Count, want.Count)
 	compare("first time", got.FirstMS == want.FirstMS, got.FirstMS, want.FirstMS)
 	compare("last time", got.LastMS == want.LastMS, got.LastMS, want.LastMS)
-	compare("first value", got.First == want.First, got.First, want.First)
-	compare("last value", got.Last == want.Last, got.Last, want.Last)
-	compare("min", sameNumber(got.Min, want.Min), got.Min, want.Min)
-	compare("max", sameNumber(got.Max, want.Max), got.Max, want.Max)
-	compare("sum", sameSum(got.Sum, want.Sum, sumOfSizes), got.Sum, want.Sum)
+	need := func(what model.StatSet) bool { return needs&what != 0 }
+	compare("first value", !need(model.StatFirst) || got.First == want.First, got.First, want.First)
+	compare("last value", !need(model.StatLast) || got.Last == want.Last, got.Last, want.Last)
+	compare("min", !need(model.StatMin) || sameNumber(got.Min, want.Min), got.Min, want.Min)
+	compare("max", !need(model.StatMax) || sameNumber(got.Max, want.Max), got.Max, want.Max)
+	compare("sum", !need(model.StatSum) || sameSum(got.Sum, want.Sum, sumOfSizes), got.Sum, want.Sum)
 	if len(wrong) > 0 {
 		return fmt.Errorf("statistics of %d..%d: %s", got.FirstMS, got.LastMS, strings.Join(wrong, "; "))
 	}

@@ -87,7 +87,7 @@ func statsUnasked(e *env) {
 		if err != nil || !ok {
 			e.Fatalf("select %s: found %v, error %v", s, ok, err)
 		}
-		got, err := readSummarized(context.Background(), v, found, store.ReadOptions{Range: model.AllTime}, samples, summarizers["all"])
+		got, err := readSummarized(context.Background(), v, found, store.ReadOptions{Range: model.AllTime}, samples, summarizers["all"], model.AllStats)
 		if err != nil {
 			e.Fatal(err)
 		}
