@@ -1,0 +1,36 @@
+package kairosjson
+
+import (
+	"strings"
+	"testing"
+)
+
+// A value whose base64 is broken is refused whole, not stored as far as it can be
+// read; what is no text is no base64 either.
+func TestBrokenBase64(t *testing.T) {
+	for value, want := range map[string]string{
+		`"AAAAAAAAAAc="`:        "",
+		`"AAAAAAAAAAc"`:         "value must be base64.", // eight bytes can be read
+		`"AAAAAAAAAAc=!"`:       "value must be base64.",
+		`"AAAAAAAAAAc=AAAA"`:    "value must be base64.",
+		`"AAAA"`:                "value must have 8 bytes.",
+		`"AAAAAAAAAAc\u003d"`:   "",
+		`AAAAAAAAAAc`:           "value must be base64.",
+		`123456789012`:          "value must be base64.", // so can nine bytes
+		`12345678901`:           "value must be base64.",
+		`"\uZZZZAAAAAAAAAAc="`:  "value must be base64.",
+		`["AAAAAAAAAAc="]`:      "value must be base64.",
+		`{"AAAAAAAAAAc=":true}`: "value must be base64.",
+	} {
+		h := newHarness(t, nil)
+		lines := NewLines(h.pipeline, h.pipeline.Protocol("import"), "test")
+		results, err := lines.Store(t.Context(), [][]byte{[]byte(`{"name":"m","tags":{"a":"b"},"type":"base64:kairos_long","datapoints":[[1,` + value + `]]}`)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(results[0].Faults, "; ")
+		if (want == "") != (got == "") || !strings.Contains(got, want) || (want == "") != (results[0].Points == 1) {
+			t.Errorf("%s: %q, %d points, want %q", value, got, results[0].Points, want)
+		}
+	}
+}

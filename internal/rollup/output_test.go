@@ -1,0 +1,122 @@
+package rollup
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"varve/internal/model"
+	"varve/internal/query"
+	"varve/internal/store"
+)
+
+// References of another epoch name other series: nothing is noted for them.
+func TestNotesOfAnotherEpoch(t *testing.T) {
+	h := newHarness(t)
+	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, hour, ""))
+	l := h.scheduler.late
+	l.Resolved(7, 3, "src")
+	for _, tc := range []struct {
+		epoch uint64
+		ref   store.Ref
+		want  int
+	}{{7, 3, 1}, {7, 4, 0}, {8, 3, 0}, {6, 3, 0}} {
+		b := store.Batch{Epoch: tc.epoch}
+		b.AddLong(tc.ref, 1, 1, 0)
+		if got := len(l.notes(&b, 0, time.Now().UnixMilli())); got != tc.want {
+			t.Errorf("%+v: %d notes", tc, got)
+		}
+	}
+	if got := l.notes(&store.Batch{Epoch: 9}, 0, 1); got != nil {
+		t.Error(got)
+	}
+}
+
+// A deleter counts deletes, and has no view when broken.
+type deleter struct {
+	Store
+	deletes int
+	err     error // of View
+}
+
+func (d *deleter) Delete(ctx context.Context, deletions ...store.Deletion) error {
+	d.deletes += len(deletions)
+	return d.Store.Delete(ctx, deletions...)
+}
+
+func (d *deleter) View(ctx context.Context) (store.View, error) {
+	if d.err != nil {
+		return nil, d.err
+	}
+	return d.Store.View(ctx)
+}
+
+// Results are deleted only where whole numbers of an earlier run stand, and a
+// failure to look for them fails the run.
+func TestDeletesOnlyOutdatedResults(t *testing.T) {
+	h := newHarness(t)
+	d := &deleter{Store: h.store}
+	h.scheduler.store = d
+	fill := func(hour string, want int) string {
+		return h.do(want, "GET", "/api/v1/rollups/backfill/t?startTime=2000-01-01-"+hour+"-00-00-000&endTime=2000-01-01-"+hour+"-59-59-999", "")
+	}
+	h.do(200, "POST", "/api/v1/rollups", strings.Replace(taskJSON("t", hour, hour, ""), `"sum"`, `"last"`, 1))
+	h.put("src", "a", 1, at(0, 1, 0), at(1, 1, 0))
+	fill("00", 204) // a long
+	h.put("src", "a", 0.5, at(1, 2, 0), at(2, 2, 0))
+	fill("01", 204) // a double, and no long of this hour
+	if d.deletes != 0 {
+		t.Errorf("%d deletes of nothing", d.deletes)
+	}
+	h.put("src", "a", 0.25, at(0, 2, 0))
+	fill("00", 204)
+	if d.deletes != 1 {
+		t.Errorf("%d deletes of one result", d.deletes)
+	}
+	h.wantPoints("dst", "{host=a,saved_from=src} 2000-01-01T00:00 0.25\n{host=a,saved_from=src} 2000-01-01T01:00 0.5")
+	d.err = errors.New("no view today")
+	if got := fill("01", 500); !strings.Contains(got, "no view today") {
+		t.Error(got)
+	}
+}
+
+// Results of every kind are stored, the last one of model.Kind too.
+func TestResultsOfEveryKind(t *testing.T) {
+	h := newHarness(t)
+	o := &output{scheduler: h.scheduler, writer: h.pipeline.NewWriter(h.scheduler.protocol, "", 0), metric: "dst", source: "src"}
+	o.begin(model.AllTime)
+	g := o.newGroup(&query.Group{Type: "acme"})
+	for k := model.Long; k <= model.Custom; k++ {
+		if k == model.Null {
+			continue
+		}
+		data := []byte("text")
+		if k == model.Complex {
+			data = make([]byte, 16)
+		}
+		g.points = append(g.points, query.Point{TimeMS: int64(k), Kind: k, Data: data})
+		o.held++
+	}
+	o.groups = append(o.groups, g)
+	if err := o.flush(t.Context()); err != nil || o.stored != int64(model.Custom-model.Long) {
+		t.Fatal(o.stored, err)
+	}
+	view, err := h.store.View(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer view.Close()
+	series, err := view.Select(t.Context(), store.Selection{Metric: "dst", Range: model.AllTime})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var types []string
+	for _, s := range series {
+		types = append(types, string(s.Type))
+	}
+	if got := strings.Join(types, " "); got != "acme kairos_complex kairos_double kairos_string" { // the long is a double beside one
+		t.Errorf("types %s", got)
+	}
+}
