@@ -26,15 +26,44 @@ type backend struct {
 	checks           []server.Check
 	largest, fastest func(limit int) []ingest.Culprit
 
+	writable func() error // nil while points are taken
 	settings []reloadable
 }
 
 // openBackend opens the store that the configuration names.
 func openBackend(c config.Config, opening *embedded.Opening, registry *prometheus.Registry, log *slog.Logger) (*backend, error) {
+	open := func() (*backend, error) { return openEmbedded(c, opening, registry, log) }
 	if c.Store == config.Cassandra {
-		return openCassandra(c, registry, log)
+		open = func() (*backend, error) { return openCassandra(c, registry, log) }
 	}
-	return openEmbedded(c, opening, registry, log)
+	b, err := open()
+	if err == nil {
+		showDisk(c.DataDir, b.writable, registry)
+	}
+	return b, err
+}
+
+// showDisk shows whether points are taken, and the space that is left for them.
+func showDisk(dir string, writable func() error, registry *prometheus.Registry) {
+	registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "varve_store_writable", Help: "1 if the store takes points, 0 if it refuses them; the log and /api/v1/health/status say why.",
+		}, func() float64 {
+			if writable() != nil {
+				return 0
+			}
+			return 1
+		}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "varve_store_disk_free_bytes", Help: "Free space on the file system of data_dir, for this process; -1 if it is not known.",
+		}, func() float64 {
+			usage, err := vfs.Default.GetDiskUsage(dir)
+			if err != nil {
+				return -1
+			}
+			return float64(usage.AvailBytes)
+		}),
+	)
 }
 
 func openEmbedded(c config.Config, opening *embedded.Opening, registry *prometheus.Registry, log *slog.Logger) (*backend, error) {
@@ -55,8 +84,9 @@ func openEmbedded(c config.Config, opening *embedded.Opening, registry *promethe
 		return nil, err
 	}
 	return &backend{
-		Store:  s,
-		routes: maintenance(s),
+		Store:    s,
+		writable: s.Healthy,
+		routes:   append(maintenance(s), elsewhere(onlyCassandra, "Cassandra")...),
 		checks: []server.Check{
 			{Name: "Datastore-Write", Run: func(context.Context) error { return s.Healthy() }, Quiet: true},
 			{Name: "Datastore-Files", Run: func(context.Context) error { return s.Damaged() }, Quiet: true, Partial: true},

@@ -144,12 +144,30 @@ func cassandraAdmin(s *cassandra.Store) []httpapi.Route {
 		{Method: http.MethodDelete, Path: "/admin/deletes/{id}", Handler: cancelDelete(s)},
 		{Method: http.MethodPost, Path: "/admin/flush", Handler: flush(s)},
 	}
-	for _, of := range onlyEmbedded {
+	return append(routes, elsewhere(onlyEmbedded, "the embedded store")...)
+}
+
+// A foreignRoute is one that a server with another kind of store has.
+type foreignRoute struct{ method, path, instead string }
+
+// elsewhere answers 501 to routes that belong to another kind of store, and says
+// what to use here.
+func elsewhere(list []foreignRoute, kind string) (routes []httpapi.Route) {
+	for _, of := range list {
 		routes = append(routes, httpapi.Route{Method: of.method, Path: of.path, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-			httpapi.WriteErrors(w, http.StatusNotImplemented, of.path+" is for the embedded store; "+of.instead)
+			httpapi.WriteErrors(w, http.StatusNotImplemented, of.path+" is for "+kind+"; "+of.instead)
 		})})
 	}
 	return routes
+}
+
+// onlyCassandra lists the routes that a server with the embedded store does not
+// have.
+var onlyCassandra = []foreignRoute{
+	{http.MethodGet, "/admin/cassandra", "GET /admin/stats says what this store holds"},
+	{http.MethodGet, "/admin/deletes", "deletes here are complete when they are answered"},
+	{http.MethodDelete, "/admin/deletes/{id}", "deletes here are complete when they are answered"},
+	{http.MethodPost, "/admin/flush", "POST /admin/compact writes what is in memory to files"},
 }
 
 // cancelDelete stops a delete job: 200 with the job if it is cancelled, 202 if
@@ -182,7 +200,7 @@ const (
 )
 
 // onlyEmbedded lists the routes that a server over Cassandra does not have.
-var onlyEmbedded = []struct{ method, path, instead string }{
+var onlyEmbedded = []foreignRoute{
 	{http.MethodPost, "/admin/check", insteadOfCheck},
 	{http.MethodGet, "/admin/stats", insteadOfStats},
 	{http.MethodPost, "/admin/backup", insteadOfBackup},

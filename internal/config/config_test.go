@@ -453,3 +453,27 @@ func TestListsAndEmbeddedStructs(t *testing.T) {
 		}
 	}
 }
+
+// Durations have a unit in both forms of the log.
+func TestLogHasDurationsAsText(t *testing.T) {
+	for _, format := range []string{"text", "json"} {
+		var out bytes.Buffer
+		Log{Format: format}.Logger(&out, slog.LevelInfo).Info("done", slog.Group("it", "took", 1500*time.Millisecond))
+		if !strings.Contains(out.String(), "1.5s") {
+			t.Errorf("%s: %s", format, out.String())
+		}
+	}
+}
+
+func TestChanged(t *testing.T) {
+	running, next := Default(), Default()
+	next.Log.Level, next.Server.AllowedOrigins = slog.LevelError, []string{"*"}
+	changed := Changed(&running, &next)
+	if len(changed) != 2 || changed["log.level"] == nil || changed["server.allowed_origins"] == nil {
+		t.Errorf("%v", changed)
+	}
+	changed["log.level"]()
+	if running.Log.Level != slog.LevelError || running.Server.AllowedOrigins != nil {
+		t.Errorf("%v", running)
+	}
+}

@@ -6,6 +6,8 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"varve/internal/httpapi"
 	"varve/internal/store"
 )
@@ -57,6 +59,36 @@ func (s *Server) health(ctx context.Context) []error {
 	}
 	return results
 }
+
+// healthGauge shows at each scrape which checks pass.
+type healthGauge struct {
+	server *Server
+	desc   *prometheus.Desc
+}
+
+func newHealthGauge(s *Server) healthGauge {
+	return healthGauge{s, prometheus.NewDesc("varve_health_check", "1 if the health check passes, else 0.", []string{"check"}, nil)}
+}
+
+func (g healthGauge) Describe(ch chan<- *prometheus.Desc) { ch <- g.desc }
+
+func (g healthGauge) Collect(ch chan<- prometheus.Metric) {
+	if !g.server.isMounted() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	for _, c := range g.server.front.Checks {
+		value := 1.0
+		if c.Run(ctx) != nil {
+			value = 0
+		}
+		ch <- prometheus.MustNewConstMetric(g.desc, prometheus.GaugeValue, value, c.Name)
+	}
+}
+
+// scrapeTimeout bounds all checks of one scrape; Prometheus waits for 10 s.
+const scrapeTimeout = 2 * time.Second
 
 // healthCheck answers 204 or 500, both without a body. A server that is
 // stopping says 500, so that a load balancer turns to others.

@@ -20,7 +20,7 @@ type response struct {
 	status   int           // 0 until the header is written
 	written  int64         // bytes of body
 	discard  bool          // drop the body
-	refused  bool          // answered by the server itself, without looking for a route
+	direct   bool          // answered by the server itself, without looking for a route
 	draining func() bool
 
 	control *http.ResponseController
@@ -99,7 +99,7 @@ func (rw *response) refuse(status int, message string) {
 	h := rw.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(text)))
-	rw.refused = true
+	rw.direct = true
 	rw.WriteHeader(status)
 	rw.Write(text)
 }
@@ -126,7 +126,7 @@ func (rw *response) settleBody() {
 // client would lose a connection.
 func (rw *response) finishHeader() (text []byte) {
 	h := rw.Header()
-	if rw.request.Pattern == "" && rw.status >= http.StatusBadRequest && !rw.refused {
+	if rw.request.Pattern == "" && rw.status >= http.StatusBadRequest && !rw.direct {
 		rw.discard = true // the mux's own 404 or 405, or a 500 before any route
 		h.Del("X-Content-Type-Options")
 		h.Del("Content-Type")

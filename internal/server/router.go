@@ -83,6 +83,7 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch {
 	case mux == nil:
+		rw.direct = true
 		rt.starting.ServeHTTP(rw, rw.request)
 	case !ok:
 		http.NotFound(rw, rw.request)

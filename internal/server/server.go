@@ -87,6 +87,7 @@ func New(o Options) *Server {
 		mounted: make(chan struct{}),
 		drained: make(chan struct{}),
 	}
+	o.Registry.MustRegister(newHealthGauge(s))
 	s.SetAllowedOrigins(o.Config.AllowedOrigins)
 	s.router, s.profiler = s.newRouter(s.metrics), s.newRouter(newProfilerMetrics())
 	s.router.starting = http.HandlerFunc(s.answerStarting)

@@ -608,6 +608,87 @@ func TestHealth(t *testing.T) {
 	expect(500, `["Datastore-Query: FAIL"]`)
 }
 
+// Figures tell which checks pass, for alerts.
+func TestHealthIsMeasured(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	start(t, func(o *Options) {
+		o.Registry = registry
+		o.Checks = []Check{AliveCheck(), {Name: "Datastore-Write", Run: func(context.Context) error { return errors.New("disk full") }}}
+	})
+	const want = "varve_health_check{check=\"Datastore-Write\"} 0\nvarve_health_check{check=\"JVM-Thread-Deadlock\"} 1\n"
+	if got := figures(registry, "varve_health_check{"); got != want {
+		t.Error(got)
+	}
+}
+
+// Before the store is open the ports are, and what needs the store is told to
+// come again.
+func TestStarting(t *testing.T) {
+	telnet := &lineServer{accepted: make(chan struct{}, 1)}
+	s := start(t, func(o *Options) { o.Opening = func() string { return "40 %: reading the log" } })
+	c, err := net.Dial("tcp", s.Addr("telnet"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(c, "put a 1 2 b=c\n")
+	c.Close()
+	w := s.dial()
+	const why = `{"errors":["starting, 40 %: reading the log"]}`
+	for _, tc := range []struct {
+		request, body string
+		status        int
+	}{
+		{"GET /api/v1/health/status", `["Datastore-Query: FAIL","Datastore-Open: starting, 40 %: reading the log"]`, 200},
+		{"GET /api/v1/health/check", why, 503},
+		{"POST /api/v1/datapoints/query", why, 503},
+		{"POST /api/v1/datapoints", "", 503},
+	} {
+		w.send(tc.request+" HTTP/1.1", "Host: localhost", "Content-Length: 2", "", "{}")
+		response, body := w.answer()
+		if response.StatusCode != tc.status || body != tc.body || (tc.status == 503) != (response.Header.Get("Retry-After") != "") {
+			t.Errorf("%s: %s %s", tc.request, response.Status, body)
+		}
+	}
+	s.Mount(Front{Routes: []httpapi.Route{route("GET", "/hello", hello)}, Telnet: telnet})
+	w.send("GET /hello HTTP/1.1", "Host: localhost", "", "")
+	if response, body := w.answer(); body != "hello" {
+		t.Error(response.Status, body)
+	}
+	<-telnet.accepted
+	s.stop()
+	s.wait()
+	if got := telnet.received.String(); got != "put a 1 2 b=c\n" {
+		t.Errorf("sent while the store was opened: %q", got)
+	}
+}
+
+// A server that could not open its store ends with all its listeners.
+func TestStopWhileStarting(t *testing.T) {
+	s := start(t, func(o *Options) { o.Opening = func() string { return "0 %" } })
+	s.stop()
+	s.wait()
+	for _, name := range listenerNames[:2] {
+		if c, err := net.Dial("tcp", s.Addr(name)); err == nil {
+			c.Close()
+			t.Errorf("%s still listens", name)
+		}
+	}
+}
+
+// Listeners that other machines reach are told of, those on loopback are not.
+func TestExposureIsTold(t *testing.T) {
+	var log bytes.Buffer
+	start(t, func(o *Options) {
+		o.Log = slog.New(slog.NewTextHandler(&log, nil))
+		o.Config.HTTPAddr, o.Config.PprofAddr = "0.0.0.0:0", ":0"
+	})
+	for name, want := range map[string]int{"listener=http": 1, "listener=pprof": 1, "listener=telnet": 0} {
+		if got := strings.Count(log.String(), name); got != want {
+			t.Errorf("%s %d times in %s", name, got, log.String())
+		}
+	}
+}
+
 func TestHealthFailsWhileStopping(t *testing.T) {
 	s := start(t, func(o *Options) { o.Config.CloseGrace = 5 * time.Second })
 	w := s.dial()

@@ -36,6 +36,9 @@ type conn struct {
 	remote   string
 	lines    *lines
 	draining atomic.Bool
+	lastLine atomic.Int64 // when a line came, or the connection; Unix nanoseconds
+	storing  atomic.Bool
+	leaving  bool // evicted; s.mu guards it
 	cancel   atomic.Pointer[context.CancelFunc]
 
 	buf      []byte // buf[:end] was read and not used yet
@@ -47,10 +50,12 @@ type conn struct {
 
 func newConn(s *Server, nc net.Conn) *conn {
 	remote := nc.RemoteAddr().String()
-	return &conn{
+	c := &conn{
 		s: s, nc: nc, remote: remote,
 		lines: newLines(s.p, s.proto, remote, int(s.cfg.MaxLine)),
 	}
+	c.lastLine.Store(time.Now().UnixNano())
+	return c
 }
 
 // drain makes a blocked read return; the connection ends when nothing comes any
@@ -183,6 +188,9 @@ func (c *conn) use(ctx context.Context) bool {
 // store offers a block of lines to the store until it takes it. It reports
 // whether the connection goes on.
 func (c *conn) store(ctx context.Context, block []byte) bool {
+	c.storing.Store(true)
+	defer c.storing.Store(false)
+	c.lastLine.Store(time.Now().UnixNano())
 	wait := 10 * time.Millisecond
 	giveUp := c.s.p.Now().Add(c.s.cfg.RetryFor)
 	for {

@@ -31,12 +31,13 @@ type Server struct {
 	version []byte
 	proto   *ingest.Protocol
 
-	accepted, refused, received, unread prometheus.Counter
+	accepted, refused, evicted, received, unread prometheus.Counter
 
 	mu struct {
 		sync.Mutex
 		listeners map[net.Listener]struct{}
 		conns     map[*conn]struct{}
+		leaving   int // of conns: evicted and not closed yet
 		stopping  bool
 		deadline  time.Time // of the drain, when stopping
 	}
@@ -56,7 +57,8 @@ func NewServer(p *ingest.Pipeline, cfg Config, o Options) *Server {
 	s := &Server{
 		p: p, cfg: cfg, log: o.Logger, version: []byte(o.Version + "\n"), proto: p.Protocol("telnet"),
 		accepted: counter("varve_telnet_connections_total", "Connections accepted."),
-		refused:  counter("varve_telnet_connections_refused_total", "Connections closed at once because of max_connections."),
+		refused:  counter("varve_telnet_connections_refused_total", "Connections closed at once because of telnet.max_connections, while all others were storing lines."),
+		evicted:  counter("varve_telnet_connections_evicted_total", "Connections closed to make room for new ones (telnet.max_connections): those that had brought no line for longest."),
 		received: counter("varve_telnet_received_bytes_total", "Bytes read from connections."),
 		unread:   counter("varve_telnet_replies_dropped_total", "Replies to version that a client did not read in time."),
 	}
@@ -147,10 +149,13 @@ func (s *Server) accept(ctx context.Context, ln net.Listener, conns *sync.WaitGr
 	}
 }
 
+// register makes room for c if need be: the connection that has brought nothing
+// for longest is closed, after what it has sent was stored. If all others are
+// busy storing, c is not taken.
 func (s *Server) register(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.mu.conns) >= s.cfg.MaxConnections {
+	if len(s.mu.conns)-s.mu.leaving >= s.cfg.MaxConnections && !s.evictLocked() {
 		s.refused.Inc()
 		return false
 	}
@@ -161,10 +166,41 @@ func (s *Server) register(c *conn) bool {
 	return true
 }
 
+// maxLeaving bounds how many evicted connections are still open.
+const maxLeaving = 64
+
+// evictLocked ends the connection that has brought no line for longest. It
+// looks at all of them: that is some microseconds per thousand, for a connection
+// beyond the limit only. s.mu must be held.
+func (s *Server) evictLocked() bool {
+	if s.mu.leaving >= maxLeaving {
+		return false
+	}
+	var longest *conn
+	var since int64
+	for c := range s.mu.conns {
+		at := c.lastLine.Load()
+		if !c.leaving && !c.storing.Load() && (longest == nil || at < since) {
+			longest, since = c, at
+		}
+	}
+	if longest == nil {
+		return false
+	}
+	longest.leaving = true
+	s.mu.leaving++
+	s.evicted.Inc()
+	longest.drain()
+	return true
+}
+
 func (s *Server) unregister(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.mu.conns, c)
+	if c.leaving {
+		s.mu.leaving--
+	}
 }
 
 func (s *Server) closeAll(ln net.Listener) {

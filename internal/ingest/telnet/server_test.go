@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -391,17 +392,37 @@ func TestUnavailableStoreIsTriedAgain(t *testing.T) {
 	}
 }
 
-func TestTooManyConnections(t *testing.T) {
-	h := start(t, func(c *Config) { c.MaxConnections = 1 }, nil)
-	first := h.dial()
-	fmt.Fprint(first, "version\n")
-	first.Read(make([]byte, 1))
-	second := h.dial()
-	if _, err := second.Read(make([]byte, 1)); err == nil {
-		t.Error("a second connection was served")
+// Connections that bring nothing, or half lines, keep nobody out: the one that
+// has brought no line for longest makes room for a new one.
+func TestIdleConnectionsMakeRoom(t *testing.T) {
+	h := start(t, func(c *Config) { c.MaxConnections = 3 }, nil)
+	answers := func(c net.Conn) error {
+		fmt.Fprint(c, "version\n")
+		c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		_, err := c.Read(make([]byte, 1))
+		return err
 	}
-	if n := ingesttest.Counters(t, h.reg, "varve_telnet_connections_refused_total")[""]; n != 1 {
-		t.Errorf("refused connections: %v", n)
+	silent, half, busy := h.dial(), h.dial(), h.dial()
+	if err := answers(busy); err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprint(half, "put half")
+	for i := range 2 {
+		if err := answers(h.dial()); err != nil {
+			t.Errorf("connection %d beyond the limit: %v", i, err)
+		}
+	}
+	if err := answers(busy); err != nil {
+		t.Errorf("the connection that brings lines was closed: %v", err)
+	}
+	for _, c := range []net.Conn{silent, half} {
+		c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+			t.Errorf("a connection without lines is still there: %v", err)
+		}
+	}
+	if n := ingesttest.Counters(t, h.reg, "varve_telnet_connections_evicted_total")[""]; n != 2 {
+		t.Errorf("evicted connections: %v", n)
 	}
 }
 
