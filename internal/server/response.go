@@ -128,13 +128,13 @@ func (rw *response) finishHeader() (text []byte) {
 	h := rw.Header()
 	if rw.request.Pattern == "" && rw.status >= http.StatusBadRequest && !rw.direct {
 		rw.discard = true // the mux's own 404 or 405, or a 500 before any route
-		h.Del("X-Content-Type-Options")
 		h.Del("Content-Type")
 		if message := rw.noRoute(); message != "" {
 			text = errorText(message)
 			h.Set("Content-Type", "application/json")
 			h.Del("Content-Length")
 		} else {
+			h.Del("X-Content-Type-Options")
 			h.Set("Content-Length", "0")
 		}
 	}
