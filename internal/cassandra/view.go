@@ -122,7 +122,7 @@ func (v *view) selectSeries(ctx context.Context, sel store.Selection, g *guess) 
 	if err != nil {
 		return nil, err
 	}
-	ids, err := v.pending.Select(sel.Metric, sel.Matchers, sel.Range)
+	ids, err := v.pending.Select(ctx, sel.Metric, sel.Matchers, sel.Range)
 	if err != nil {
 		return nil, err
 	}
@@ -241,7 +241,7 @@ func (v *view) Names(ctx context.Context, q store.NamesQuery) ([]string, bool, e
 	if err != nil {
 		return nil, false, err
 	}
-	names, more, err := v.pending.Names(q)
+	names, more, err := v.pending.Names(ctx, q)
 	if err != nil {
 		return nil, false, err
 	}

@@ -54,7 +54,7 @@ func (s *Store) delete(ctx context.Context, d store.Deletion) error {
 func (s *Store) logDeletion(ctx context.Context, d store.Deletion) (*roaring.Bitmap, entry, error) {
 	// The record's size is known only under the lock, under which nobody waits:
 	// make room for what matches now and some more.
-	ids, err := s.index.Select(d.Metric, d.Matchers, nil)
+	ids, err := s.index.Select(ctx, d.Metric, d.Matchers, nil)
 	if err != nil || ids.IsEmpty() {
 		return ids, entry{}, err
 	}
@@ -63,7 +63,7 @@ func (s *Store) logDeletion(ctx context.Context, d store.Deletion) (*roaring.Bit
 	}
 	s.order.Lock()
 	defer s.order.Unlock()
-	if ids, err = s.index.Select(d.Metric, d.Matchers, nil); err != nil || ids.IsEmpty() {
+	if ids, err = s.index.Select(ctx, d.Metric, d.Matchers, nil); err != nil || ids.IsEmpty() {
 		return ids, entry{}, err
 	}
 	r := &record.Deletion{Sequence: s.order.deletions + 1, Range: d.Range, IDs: ids}

@@ -47,7 +47,7 @@ func (v *view) Select(ctx context.Context, sel store.Selection) ([]store.Series,
 	if err := v.check(ctx); err != nil {
 		return nil, err
 	}
-	ids, err := v.store.index.Select(sel.Metric, sel.Matchers, nil)
+	ids, err := v.store.index.Select(ctx, sel.Metric, sel.Matchers, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (v *view) Names(ctx context.Context, q store.NamesQuery) ([]string, bool, e
 	if err := v.check(ctx); err != nil {
 		return nil, false, err
 	}
-	return v.store.index.Names(q)
+	return v.store.index.Names(ctx, q)
 }
 
 // Read implements store.View.

@@ -1,6 +1,7 @@
 package index_test
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"sync"
@@ -130,7 +131,7 @@ func BenchmarkSelect(b *testing.B) {
 			b.ReportAllocs()
 			var found uint64
 			for range b.N {
-				ids, err := x.Select("cpu.load", bench.ms, bench.within)
+				ids, err := x.Select(context.Background(), "cpu.load", bench.ms, bench.within)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -160,7 +161,7 @@ func BenchmarkNames(b *testing.B) {
 			b.ResetTimer()
 			var found int
 			for range b.N {
-				names, _, err := x.Names(bench.q)
+				names, _, err := x.Names(context.Background(), bench.q)
 				if err != nil {
 					b.Fatal(err)
 				}

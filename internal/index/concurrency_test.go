@@ -1,6 +1,7 @@
 package index_test
 
 import (
+	"context"
 	"fmt"
 	"sync"
 	"testing"
@@ -49,7 +50,7 @@ func TestConcurrentUse(t *testing.T) {
 					return
 				default:
 				}
-				ids, err := x.Select("m", ms, nil)
+				ids, err := x.Select(context.Background(), "m", ms, nil)
 				if err != nil {
 					t.Error(err)
 					return
@@ -59,7 +60,7 @@ func TestConcurrentUse(t *testing.T) {
 					return
 				}
 				ids.Clear()
-				names, _, err := x.Names(store.NamesQuery{Kind: store.TagValues, Metric: "m", Tag: "host", Prefix: "host-1", Limit: 50})
+				names, _, err := x.Names(context.Background(), store.NamesQuery{Kind: store.TagValues, Metric: "m", Tag: "host", Prefix: "host-1", Limit: 50})
 				if err != nil || len(names) != 50 {
 					t.Errorf("Names: %d, %v", len(names), err)
 					return

@@ -1,6 +1,7 @@
 package index_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -174,7 +175,7 @@ func TestAgainstNaive(t *testing.T) {
 				if rapid.Bool().Draw(t, "is within") {
 					within = roaring.BitmapOf(rapid.SliceOf(ids).Draw(t, "within")...)
 				}
-				got, err := x.Select(metric, ms, within)
+				got, err := x.Select(context.Background(), metric, ms, within)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -185,7 +186,7 @@ func TestAgainstNaive(t *testing.T) {
 			},
 			"names": func(t *rapid.T) {
 				q := drawNamesQuery(t)
-				names, more, err := x.Names(q)
+				names, more, err := x.Names(context.Background(), q)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -245,7 +246,7 @@ func TestLargeLists(t *testing.T) {
 			{Tag: "host", Patterns: []*model.Pattern{pattern(t, "host-1.*")}},
 			{Tag: "host", Patterns: []*model.Pattern{pattern(t, ".*9[0-4].*|.*77")}},
 		} {
-			got, err := x.Select("m1", []model.Matcher{m}, nil)
+			got, err := x.Select(context.Background(), "m1", []model.Matcher{m}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -258,7 +259,7 @@ func TestLargeLists(t *testing.T) {
 			{Kind: store.TagValues, Tag: "host", Metric: "m2", Prefix: "host-12", Limit: 7},
 			{Kind: store.TagValues, After: "host-2", Limit: 1000},
 		} {
-			names, more, err := x.Names(q)
+			names, more, err := x.Names(context.Background(), q)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -290,10 +291,10 @@ func TestLargeLists(t *testing.T) {
 
 func TestInputErrors(t *testing.T) {
 	x := index.New()
-	if _, err := x.Select("m", []model.Matcher{{Tag: "host", Patterns: []*model.Pattern{nil}}}, nil); !isInputError(err) {
+	if _, err := x.Select(context.Background(), "m", []model.Matcher{{Tag: "host", Patterns: []*model.Pattern{nil}}}, nil); !isInputError(err) {
 		t.Errorf("Select with a nil pattern: %v, want an InputError", err)
 	}
-	if _, _, err := x.Names(store.NamesQuery{Kind: 7}); !isInputError(err) {
+	if _, _, err := x.Names(context.Background(), store.NamesQuery{Kind: 7}); !isInputError(err) {
 		t.Errorf("Names of kind 7: %v, want an InputError", err)
 	}
 }
@@ -329,7 +330,7 @@ func TestListIsGivenAgain(t *testing.T) {
 	x.Remove(5, series("a"))
 	x.Add(7, series("a"))
 	for host, want := range map[string][]uint32{"a": {1, 6, 7}, "b": {3, 4}} {
-		got, err := x.Select("m", []model.Matcher{{Tag: "host", Values: []string{host}}}, nil)
+		got, err := x.Select(context.Background(), "m", []model.Matcher{{Tag: "host", Values: []string{host}}}, nil)
 		if err != nil || !slices.Equal(got.ToArray(), want) {
 			t.Errorf("host=%s: %v, %v, want %v", host, got, err, want)
 		}
@@ -346,7 +347,7 @@ func TestAddAfterRemove(t *testing.T) {
 	}
 	x.Remove(0, s)
 	x.Add(2, s)
-	got, err := x.Select("m", []model.Matcher{{Tag: "host", Values: []string{"a"}}}, nil)
+	got, err := x.Select(context.Background(), "m", []model.Matcher{{Tag: "host", Values: []string{"a"}}}, nil)
 	if err != nil || !slices.Equal(got.ToArray(), []uint32{1, 2}) {
 		t.Errorf("%v, %v, want 1 and 2", got, err)
 	}

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -12,9 +13,10 @@ import (
 // Names lists metric names, tag names or tag values in the order of
 // model.CompareNames, each once. Without q.Metric it lists the tag names and
 // values of all metrics, without q.Tag the values of all tags. more says that
-// q.Limit cut the list. An unknown q.Kind is a *store.InputError.
-func (x *Index) Names(q store.NamesQuery) (names []string, more bool, err error) {
-	f := newFilter(q)
+// q.Limit cut the list. An unknown q.Kind is a *store.InputError. Names ends with
+// ctx's error soon after ctx has ended.
+func (x *Index) Names(ctx context.Context, q store.NamesQuery) (names []string, more bool, err error) {
+	f := newFilter(ctx, q)
 	switch q.Kind {
 	case store.MetricNames:
 		names = x.page(f, func() (*dictionary, *valueTable) { return &x.names, nil })
@@ -24,6 +26,9 @@ func (x *Index) Names(q store.NamesQuery) (names []string, more bool, err error)
 		names = x.tagValues(f, q.Metric, q.Tag)
 	default:
 		return nil, false, &store.InputError{Reason: fmt.Sprintf("unknown kind of names %d", q.Kind)}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, false, err
 	}
 	if q.Limit > 0 && len(names) > q.Limit {
 		return names[:q.Limit:q.Limit], true, nil
@@ -112,6 +117,7 @@ func (x *Index) valuesOf(metric, tag string) (*dictionary, *valueTable) {
 
 // A filter is what a NamesQuery asks of each name.
 type filter struct {
+	ctx    context.Context // no name is accepted once it has ended
 	prefix string
 	after  string
 	plan   plan // nil: no pattern
@@ -120,15 +126,15 @@ type filter struct {
 }
 
 // newFilter reads the conditions of q.
-func newFilter(q store.NamesQuery) filter {
-	f := filter{prefix: q.Prefix, after: q.After}
+func newFilter(ctx context.Context, q store.NamesQuery) filter {
+	f := filter{ctx: ctx, prefix: q.Prefix, after: q.After}
 	if q.Limit > 0 {
 		f.most = q.Limit + 1
 	}
 	if q.Pattern == nil {
 		return f
 	}
-	f.plan = newPlan(q.Pattern)
+	f.plan = planOf(q.Pattern)
 	switch prefix := f.plan.prefix(); {
 	case strings.HasPrefix(prefix, f.prefix):
 		f.prefix = prefix
@@ -142,7 +148,7 @@ func newFilter(q store.NamesQuery) filter {
 func (f *filter) accepts(name string) bool {
 	return !f.none && strings.HasPrefix(name, f.prefix) &&
 		(f.after == "" || model.CompareNames(name, f.after) > 0) &&
-		(f.plan == nil || f.plan.matches(name))
+		(f.plan == nil || f.ctx.Err() == nil && f.plan.matches(name))
 }
 
 // namesSlice is how many names are looked at while the index is locked: some ten
@@ -165,14 +171,14 @@ func (x *Index) page(f filter, where func() (*dictionary, *valueTable)) []string
 		most = min(most, f.most+1) // one may be f.after
 	}
 	var names, found []string
-	for from, more := f.after, true; more; {
+	for from, more := f.after, true; more && f.ctx.Err() == nil; {
 		var ordered bool
 		found, from, more, ordered = x.look(found[:0], f.prefix, from, most, where)
 		if !ordered {
 			return f.cut(found)
 		}
 		for _, name := range found {
-			if name == f.after || f.plan != nil && !f.plan.matches(name) {
+			if name == f.after || f.plan != nil && (f.ctx.Err() != nil || !f.plan.matches(name)) {
 				continue
 			}
 			if names = append(names, name); len(names) == f.most {

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,7 +76,7 @@ func checkNames(t *testing.T, x *Index, q store.NamesQuery, all []string) {
 	if more {
 		want = want[:q.Limit]
 	}
-	got, gotMore, err := x.Names(q)
+	got, gotMore, err := x.Names(context.Background(), q)
 	if err != nil || gotMore != more || !slices.Equal(got, want) {
 		t.Fatalf("%+v: %d names, more %v, %v; want %d, %v", q, len(got), gotMore, err, len(want), more)
 	}

@@ -48,6 +48,11 @@ type gap struct {
 	literal string
 }
 
+// planOf returns the plan of a pattern, which is made once.
+func planOf(p *model.Pattern) plan {
+	return p.Plan(func(p *model.Pattern) any { return newPlan(p) }).(plan)
+}
+
 // newPlan plans a pattern.
 func newPlan(p *model.Pattern) plan {
 	// As model.NewPattern wraps it, so that this tree means what it matches.

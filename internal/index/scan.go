@@ -1,6 +1,7 @@
 package index
 
 import (
+	"context"
 	"math/bits"
 	"slices"
 	"sync"
@@ -36,23 +37,23 @@ type scan struct {
 	kept  bool     // bits belong to a scan in the cache
 }
 
-// advance matches up to most new values and reports whether none is left. The
-// index must be locked for reading.
-func (s *scan) advance(most int) (done bool, read int) {
+// advance matches up to most new values and reports whether none is left. Once
+// ctx has ended s is of no use. The index must be locked for reading.
+func (s *scan) advance(ctx context.Context, most int) (done bool, read int) {
 	d := &s.tag.values
 	changes, ok := d.since(s.at)
 	if !ok {
 		*s = scan{tag: s.tag, plan: s.plan}
 	}
 	for _, number := range changes {
-		if int(number) < s.next {
+		if int(number) < s.next && ctx.Err() == nil {
 			s.set(number, d.texts[number])
 			read++
 		}
 	}
 	s.at = d.changed()
 	from, to := s.next, min(len(d.texts), s.next+most)
-	for number := from; number < to; number++ {
+	for number := from; number < to && ctx.Err() == nil; number++ {
 		s.set(uint32(number), d.texts[number])
 	}
 	s.next = to

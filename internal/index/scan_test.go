@@ -1,6 +1,7 @@
 package index
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -53,7 +54,7 @@ func TestEntriesRead(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			before := x.EntriesRead()
-			ids, err := x.Select("requests", tc.ms, nil)
+			ids, err := x.Select(context.Background(), "requests", tc.ms, nil)
 			if err != nil || ids.GetCardinality() != tc.found {
 				t.Fatalf("%d ids, %v; want %d", ids.GetCardinality(), err, tc.found)
 			}
@@ -86,7 +87,7 @@ func TestScanKeepsUp(t *testing.T) {
 	for round := range 12 {
 		for _, expr := range exprs {
 			m := likeUser(t, expr)
-			got, err := x.Select("requests", m, nil)
+			got, err := x.Select(context.Background(), "requests", m, nil)
 			if err != nil {
 				t.Fatal(err)
 			}

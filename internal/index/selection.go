@@ -2,6 +2,7 @@ package index
 
 import (
 	"cmp"
+	"context"
 	"math"
 	"slices"
 
@@ -13,9 +14,10 @@ import (
 
 // Select returns the ids of the series of a metric that satisfy all matchers
 // and are in within; nil stands for all ids. The result is the caller's own.
-// A metric that is not known has no series. The only error is a
-// *store.InputError for a matcher with a nil pattern.
-func (x *Index) Select(metric string, ms []model.Matcher, within *roaring.Bitmap) (*roaring.Bitmap, error) {
+// A metric that is not known has no series. A matcher with a nil pattern is a
+// *store.InputError. A pattern may take long for each value: soon after ctx has
+// ended Select does so with its error.
+func (x *Index) Select(ctx context.Context, metric string, ms []model.Matcher, within *roaring.Bitmap) (*roaring.Bitmap, error) {
 	conditions, err := newConditions(ms)
 	if err != nil {
 		return nil, err
@@ -25,7 +27,11 @@ func (x *Index) Select(metric string, ms []model.Matcher, within *roaring.Bitmap
 		if slices == scanSlices {
 			most = math.MaxInt
 		}
-		if ids, done := x.try(metric, conditions, within, most); done {
+		ids, done := x.try(ctx, metric, conditions, within, most)
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if done {
 			for i := range conditions {
 				conditions[i].keep(x)
 			}
@@ -35,7 +41,7 @@ func (x *Index) Select(metric string, ms []model.Matcher, within *roaring.Bitmap
 }
 
 // try is Select, unless more than most values of a tag are still to be matched.
-func (x *Index) try(metric string, conditions []condition, within *roaring.Bitmap, most int) (ids *roaring.Bitmap, done bool) {
+func (x *Index) try(ctx context.Context, metric string, conditions []condition, within *roaring.Bitmap, most int) (ids *roaring.Bitmap, done bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	read := 0
@@ -50,7 +56,7 @@ func (x *Index) try(metric string, conditions []condition, within *roaring.Bitma
 		if !ok {
 			return roaring.New(), true
 		}
-		done, n := x.prepare(&m.tags[at], c, most)
+		done, n := x.prepare(ctx, &m.tags[at], c, most)
 		read += n
 		if !done {
 			return nil, false
@@ -58,7 +64,7 @@ func (x *Index) try(metric string, conditions []condition, within *roaring.Bitma
 	}
 	found := make([]postingSet, 0, len(conditions)+1)
 	for i := range conditions {
-		set, n := x.match(m, &conditions[i])
+		set, n := x.match(ctx, m, &conditions[i])
 		read += n
 		if len(set.lists) == 0 {
 			return roaring.New(), true
@@ -103,7 +109,7 @@ func newConditions(ms []model.Matcher) ([]condition, error) {
 			if p == nil {
 				return nil, &store.InputError{Reason: "matcher of tag " + m.Tag + " has no pattern"}
 			}
-			conditions[i].patterns = append(conditions[i].patterns, patternPlan{expr: p.String(), plan: newPlan(p)})
+			conditions[i].patterns = append(conditions[i].patterns, patternPlan{expr: p.String(), plan: planOf(p)})
 		}
 	}
 	return conditions, nil
@@ -120,7 +126,7 @@ func (c *condition) keep(x *Index) {
 
 // prepare advances the scans that c needs and reports whether they are up to
 // date. x.mu must be held for reading.
-func (x *Index) prepare(mt *metricTag, c *condition, most int) (done bool, read int) {
+func (x *Index) prepare(ctx context.Context, mt *metricTag, c *condition, most int) (done bool, read int) {
 	done = true
 	for i := range c.patterns {
 		p := &c.patterns[i]
@@ -134,7 +140,7 @@ func (x *Index) prepare(mt *metricTag, c *condition, most int) (done bool, read 
 		if !mt.tag.values.watched.Load() {
 			mt.tag.values.watched.Store(true)
 		}
-		ready, n := p.scan.advance(most)
+		ready, n := p.scan.advance(ctx, most)
 		p.read = p.read || n > 0
 		read += n
 		done = done && ready
@@ -163,7 +169,7 @@ func (mt *metricTag) scans(pl plan) bool {
 
 // match returns the postings of the values of m that satisfy a matcher, and
 // how many values it looked at. x.mu must be held for reading.
-func (x *Index) match(m *metric, c *condition) (set postingSet, read int) {
+func (x *Index) match(ctx context.Context, m *metric, c *condition) (set postingSet, read int) {
 	i, _ := m.find(c.Tag)
 	mt := &m.tags[i]
 	if mt.all(c) && int(mt.series) == x.lists.len(m.ids) {
@@ -182,7 +188,7 @@ func (x *Index) match(m *metric, c *condition) (set postingSet, read int) {
 		}
 		for j := range p.plan {
 			var n int
-			lists, n = mt.appendMatching(lists, &p.plan[j])
+			lists, n = mt.appendMatching(ctx, lists, &p.plan[j])
 			read += n
 		}
 	}
@@ -214,7 +220,7 @@ func (mt *metricTag) appendExact(lists []handle, value string) []handle {
 // matches. It goes through the tag's values with the branch's prefix, or
 // through the metric's, whichever are fewer (and says how many); without a prefix and with a good
 // part of all values in the metric, through the texts as they lie in memory.
-func (mt *metricTag) appendMatching(lists []handle, b *branch) ([]handle, int) {
+func (mt *metricTag) appendMatching(ctx context.Context, lists []handle, b *branch) ([]handle, int) {
 	values := &mt.tag.values
 	own := mt.values.len()
 	read := 0
@@ -227,6 +233,9 @@ func (mt *metricTag) appendMatching(lists []handle, b *branch) ([]handle, int) {
 	case b.prefix != "" && values.count(b.prefix, own) <= own:
 		for number := range values.ascend(b.prefix, "") {
 			read++
+			if ctx.Err() != nil {
+				break
+			}
 			if h, ok := mt.values.get(number); ok && b.matches(values.texts[number]) {
 				lists = append(lists, h)
 			}
@@ -234,6 +243,9 @@ func (mt *metricTag) appendMatching(lists []handle, b *branch) ([]handle, int) {
 	case 4*own < values.len():
 		read = own
 		for number, h := range mt.values.all() {
+			if ctx.Err() != nil {
+				break
+			}
 			if b.matches(values.texts[number]) {
 				lists = append(lists, h)
 			}
@@ -241,6 +253,9 @@ func (mt *metricTag) appendMatching(lists []handle, b *branch) ([]handle, int) {
 	default:
 		read = len(values.texts)
 		for number, text := range values.texts {
+			if ctx.Err() != nil {
+				break
+			}
 			if text != "" && b.matches(text) {
 				if h, ok := mt.values.get(uint32(number)); ok {
 					lists = append(lists, h)

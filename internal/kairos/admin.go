@@ -1,6 +1,7 @@
 package kairos
 
 import (
+	"crypto/sha256"
 	"net/http"
 	"strconv"
 	"time"
@@ -61,7 +62,7 @@ func hashOf(q *query.Running) string {
 			return identityOf(top, &metrics.items[q.Index]).hash()
 		}
 	}
-	return identityOf(&value{}, &value{text: q.Text}).hash()
+	return identity(sha256.Sum256([]byte(q.Text))).hash()
 }
 
 // killQuery ends all queries with a hash, or the one with an id. It answers 204

@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -34,7 +35,8 @@ type API struct {
 	config   Config
 	version  string
 	now      func() time.Time
-	parser   parser // without a request
+	parser   parser        // without a request
+	parsing  chan struct{} // holds one element for each request that is parsed now
 	features features
 	cache    *answerCache
 	types    datatype.Registry
@@ -48,6 +50,7 @@ func New(s Store, e *query.Engine, config Config, version string, now func() tim
 	a := &API{store: s, engine: e, config: config, version: version, now: now, features: loadFeatures(query.GroupBys(), query.Aggregators()), types: datatype.All()}
 	a.cache, a.slow = newAnswerCache(int64(config.QueryCache)), newSlowLog(config)
 	a.classes, _ = serverClasses(config.ServerType)
+	a.parsing = make(chan struct{}, runtime.GOMAXPROCS(0))
 	a.parser = parser{
 		regexPrefix: config.RegexPrefix,
 		aggregators: map[string]query.AggregatorSpec{},
@@ -154,8 +157,15 @@ func readLimited(r *http.Request, limit int64, key, what string) ([]byte, error)
 	return body, nil
 }
 
-// parse reads a query from JSON text.
+// parse reads a query from JSON text, which takes up to a hundred times as much
+// memory for a while. So only as many as there are processors do it at once.
 func (a *API) parse(text []byte, r *http.Request) (request, error) {
+	select {
+	case a.parsing <- struct{}{}:
+	case <-r.Context().Done():
+		return request{}, context.Cause(r.Context())
+	}
+	defer func() { <-a.parsing }()
 	p := a.parser
 	p.nowMS = a.now().UnixMilli()
 	req, err := p.parse(text)
@@ -191,6 +201,7 @@ func (a *API) query(w http.ResponseWriter, r *http.Request, text []byte) {
 		a.fail(w, r, err)
 		return
 	}
+	req.top = nil // not to be held while the query waits and runs
 	if err := a.mayRun(r, &req.Request); err != nil {
 		a.fail(w, r, err)
 		return
@@ -257,6 +268,7 @@ func (a *API) postTags(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, err)
 		return
 	}
+	req.top = nil
 	req.Trace = wantsTrace(r)
 	out := a.newAnswer(w, r)
 	defer out.release()

@@ -8,11 +8,18 @@ import (
 	"varve/internal/query"
 )
 
+// maxNamed bounds the aggregators, and the group-bys, of one metric: each point
+// goes through all of them.
+const maxNamed = 200
+
 // eachNamed visits the objects of an array, each of which must have a name. at
 // is the context of messages, such as query.metric[0].aggregators[1].
 func eachNamed(list *value, context string, visit func(at, name string, v *value) error) error {
 	if list.kind != jsontext.Array {
 		return badRequest("This is not a JSON Array.")
+	}
+	if n := len(list.items); n > maxNamed {
+		return badRequest(fmt.Sprintf("%s must not have more than %d elements, not %d", context, maxNamed, n))
 	}
 	for j := range list.items {
 		v := &list.items[j]

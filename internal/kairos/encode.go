@@ -246,14 +246,11 @@ func appendTagLabel(dst []byte, by *query.TagGroupBy, values []string) []byte {
 	dst = append(dst, `{"name":"tag","tags":`...)
 	dst = appendTexts(dst, by.Tags)
 	dst = append(dst, `,"group":{`...)
-	for i, name := range by.Tags {
-		if slices.Contains(by.Tags[:i], name) {
-			continue // named twice; members of an object are not
-		}
-		if i > 0 {
+	for n, i := range by.Distinct() { // members of an object are not named twice
+		if n > 0 {
 			dst = append(dst, ',')
 		}
-		dst = append(appendText(dst, name), ':')
+		dst = append(appendText(dst, by.Tags[i]), ':')
 		dst = appendText(dst, values[i])
 	}
 	return append(dst, `}}`...)

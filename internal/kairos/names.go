@@ -3,6 +3,7 @@ package kairos
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -147,9 +148,11 @@ func (p *parser) namesRequest(kind store.NameKind, params url.Values) (namesRequ
 	if kind == store.TagValues {
 		q.Tag = params.Get("tag")
 	}
+	own := *p
+	own.programs, p = new(int), &own
 	if expr := params.Get("pattern"); expr != "" {
 		var err error
-		if q.Pattern, err = model.NewPattern(expr); err != nil {
+		if q.Pattern, err = p.newPattern(expr); err != nil {
 			return q, badRequest("pattern: " + err.Error())
 		}
 	}
@@ -205,9 +208,25 @@ func (p *parser) addValue(m *model.Matcher, text string) error {
 		m.Values = append(m.Values, text)
 		return nil
 	}
-	pattern, err := model.NewPattern(expr)
+	pattern, err := p.newPattern(expr)
 	if err == nil {
 		m.Patterns = append(m.Patterns, pattern)
 	}
 	return err
+}
+
+// maxPrograms bounds the patterns of one request together, in instructions: some
+// 3 MB.
+const maxPrograms = 50_000
+
+func (p *parser) newPattern(expr string) (*model.Pattern, error) {
+	pattern, err := model.NewPattern(expr)
+	if err != nil {
+		return nil, err
+	}
+	if *p.programs += pattern.Size(); *p.programs > maxPrograms {
+		return nil, fmt.Errorf("the patterns of one request have %d instructions or more together, which is more than %d; repeat less in them, or ask in several requests",
+			*p.programs, maxPrograms)
+	}
+	return pattern, nil
 }

@@ -19,8 +19,9 @@ type parser struct {
 	aggregators map[string]query.AggregatorSpec
 	groupBys    map[string]query.GroupBySpec
 
-	top    *value
-	bounds bounds
+	top      *value
+	bounds   bounds
+	programs *int // instructions of all patterns of the request, so far
 }
 
 // bounds are the times of a request.
@@ -49,7 +50,7 @@ func (p parser) parse(text []byte) (request, error) {
 	if top.kind != jsontext.Object {
 		return req, badRequest("Not a JSON Object: " + top.String())
 	}
-	p.top = top
+	p.top, p.programs = top, new(int)
 	if err := p.times(); err != nil {
 		return req, err
 	}
@@ -227,7 +228,8 @@ func aliasOf(metric *value) *string {
 	if absent(alias) || !alias.kind.Scalar() {
 		return nil
 	}
-	return &alias.text
+	text := alias.text // alone: alias would keep the whole request
+	return &text
 }
 
 func (p *parser) tags(m *query.MetricQuery, v *value, context string) error {

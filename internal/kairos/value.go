@@ -15,7 +15,8 @@ type value struct {
 	members []member // objects, each name once: the last one counts
 	items   []value  // arrays
 
-	repeated *string // objects: a name that was given more than once
+	repeated *string        // objects: a name that was given more than once
+	places   map[string]int // objects of many members: where in members a name is
 }
 
 type member struct {
@@ -98,7 +99,23 @@ func (v *value) readMembers(s *jsontext.Scanner, depth int) *jsontext.SyntaxErro
 			v.repeated = &m.name
 			continue
 		}
-		v.members = append(v.members, m)
+		v.addMember(m)
+	}
+}
+
+// fewMembers is how many members are as fast to look through as a map.
+const fewMembers = 16
+
+func (v *value) addMember(m member) {
+	v.members = append(v.members, m)
+	switch n := len(v.members); {
+	case n == fewMembers:
+		v.places = make(map[string]int, 2*fewMembers)
+		for i := range v.members {
+			v.places[v.members[i].name] = i
+		}
+	case n > fewMembers:
+		v.places[m.name] = n - 1
 	}
 }
 
@@ -129,6 +146,12 @@ func tokenText(s *jsontext.Scanner, t jsontext.Token) (string, *jsontext.SyntaxE
 
 // member returns the value of a member, nil if there is none.
 func (v *value) member(name string) *value {
+	if v.places != nil {
+		if i, ok := v.places[name]; ok {
+			return &v.members[i].value
+		}
+		return nil
+	}
 	for i := range v.members {
 		if v.members[i].name == name {
 			return &v.members[i].value

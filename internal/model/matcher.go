@@ -3,7 +3,9 @@ package model
 import (
 	"fmt"
 	"regexp"
+	"regexp/syntax"
 	"slices"
+	"sync"
 )
 
 // TimeRange is a span of time in milliseconds, both ends inclusive. It is empty
@@ -57,28 +59,82 @@ func MatchesAll(matchers []Matcher, tags Tags) bool {
 // Pattern is a regular expression (RE2 syntax) that must match a whole text.
 type Pattern struct {
 	source string
+	size   int
 	re     *regexp.Regexp
+
+	once sync.Once
+	plan any
 }
 
-// NewPattern compiles expr, at most MaxPatternBytes long.
+// NewPattern compiles expr, at most MaxPatternBytes long and of at most
+// MaxPatternSize instructions.
 func NewPattern(expr string) (*Pattern, error) {
 	if len(expr) > MaxPatternBytes {
 		return nil, fmt.Errorf("pattern of %d bytes is longer than %d", len(expr), MaxPatternBytes)
 	}
 	// By itself first: x)|(?:y would be fine only inside of the parentheses.
-	_, err := regexp.Compile(expr)
-	var re *regexp.Regexp
-	if err == nil {
-		re, err = regexp.Compile("^(?:" + expr + ")$")
-	}
+	// This costs little; what is repeated is multiplied by the compiler.
+	tree, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {
 		return nil, fmt.Errorf("pattern %q: %w", expr, err)
 	}
-	return &Pattern{source: expr, re: re}, nil
+	size := programSize(tree)
+	if size > MaxPatternSize {
+		return nil, fmt.Errorf("pattern %.64q... has %d instructions when its repeats are written out, which is more than %d; repeat less",
+			expr, size, MaxPatternSize)
+	}
+	re, err := regexp.Compile("^(?:" + expr + ")$")
+	if err != nil {
+		return nil, fmt.Errorf("pattern %q: %w", expr, err)
+	}
+	return &Pattern{source: expr, size: size, re: re}, nil
 }
 
-// MaxPatternBytes bounds the source of a Pattern, and with it compile time.
-const MaxPatternBytes = 4096
+const (
+	// MaxPatternBytes bounds the source of a Pattern.
+	MaxPatternBytes = 4096
+
+	// MaxPatternSize bounds the program that a Pattern is compiled to. Matching
+	// takes as many steps as a text has characters times as the program has
+	// instructions, at worst. Any text of MaxPatternBytes fits.
+	MaxPatternSize = 5000
+)
+
+// programSize estimates how many instructions an expression is compiled to. A
+// class of characters counts for what its table takes.
+func programSize(re *syntax.Regexp) int {
+	n := 1
+	for _, sub := range re.Sub {
+		n += programSize(sub)
+	}
+	switch re.Op {
+	case syntax.OpLiteral:
+		n = len(re.Rune)
+	case syntax.OpCharClass:
+		n += len(re.Rune) / 8
+	case syntax.OpCapture:
+		n++
+	case syntax.OpConcat:
+		n--
+	case syntax.OpAlternate:
+		n += len(re.Sub)
+	case syntax.OpRepeat:
+		times := max(re.Max, re.Min) // Max is -1 for no bound
+		n *= max(times, 1)           // the parser allows 1000, nested ones multiplied
+	}
+	return n
+}
+
+// Size is an estimate of the instructions that p is compiled to.
+func (p *Pattern) Size() int { return p.size }
+
+// Plan returns what plan makes of p. It is called once, and its result kept: an
+// index works out only once how to look for what p matches. One package may use
+// this.
+func (p *Pattern) Plan(plan func(*Pattern) any) any {
+	p.once.Do(func() { p.plan = plan(p) })
+	return p.plan
+}
 
 // String returns the expression as it was given.
 func (p *Pattern) String() string { return p.source }

@@ -1,6 +1,11 @@
 package query
 
-import "varve/internal/model"
+import (
+	"math"
+
+	"varve/internal/model"
+	"varve/internal/store"
+)
 
 // A pointBuffer holds points by column, within a memory budget.
 type pointBuffer struct {
@@ -16,6 +21,12 @@ type pointBuffer struct {
 const pointBytes = 8 + 8 + 1 + 4
 
 func (b *pointBuffer) add(p *Point) error {
+	if len(b.data)+len(p.Data) > math.MaxUint32 {
+		return &store.LimitError{
+			Limit: "query.max_memory", Max: math.MaxUint32, Need: int64(len(b.data) + len(p.Data)),
+			What: "hold the texts of one group in memory, whatever the limit; narrow the time range or the tags",
+		}
+	}
 	if len(b.times) == cap(b.times) {
 		if err := b.lease.take(int64(len(b.times)+64) * pointBytes); err != nil {
 			return err

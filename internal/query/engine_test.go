@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -204,7 +205,9 @@ func TestCancelStops(t *testing.T) {
 // Nulls without number, all of which would have to be held to turn them round,
 // come to an end with the query's.
 func TestCancelWhileBuffering(t *testing.T) {
-	f := newFixture(t, DefaultConfig())
+	config := DefaultConfig()
+	config.MaxSamples = math.MaxInt64 // else so many gaps are refused at once
+	f := newFixture(t, config)
 	gaps := MetricQuery{Metric: "m", Descending: true, Steps: []Step{newStep(t, "gaps", nil)}}
 	run, err := f.Start(context.Background(), Request{Range: model.TimeRange{StartMS: 0, EndMS: 1e15}, Metrics: []MetricQuery{gaps}})
 	if err != nil {

@@ -23,16 +23,31 @@ type gapsStep struct {
 }
 
 func (s *gapsStep) Apply(env *Env, in Stream) Stream {
-	g := &gapsStream{in: in, buckets: s.buckets(env), trim: s.Trim}
-	g.nextMS = env.Range.StartMS
+	within := s.within(env)
+	return &gapsStream{in: in, buckets: s.buckets(env), trim: s.Trim, nextMS: within.StartMS, endMS: within.EndMS}
+}
+
+// within is where empty buckets are marked.
+func (s *gapsStep) within(env *Env) model.TimeRange {
+	within := model.TimeRange{StartMS: env.Range.StartMS, EndMS: min(env.Range.EndMS, env.NowMS)}
 	if s.StartMS != nil {
-		g.nextMS = *s.StartMS
+		within.StartMS = *s.StartMS
 	}
-	g.endMS = min(env.Range.EndMS, env.NowMS)
 	if s.EndMS != nil {
-		g.endMS = *s.EndMS
+		within.EndMS = *s.EndMS
 	}
-	return g
+	return within
+}
+
+// least is how many points there will be at least, since no bucket is without
+// one; 0 if the points themselves decide.
+func (s *gapsStep) least(env *Env) int64 {
+	within := s.within(env)
+	if s.Trim || s.Sampling.Value <= 0 || within.EndMS < within.StartMS {
+		return 0
+	}
+	cal := calendar{env.zone(s.Zone)}
+	return max(0, cal.unitsBetween(within.StartMS, within.EndMS, s.Sampling.Unit)/s.Sampling.Value-1)
 }
 
 // gapsStream walks points and buckets side by side. It holds one point ahead.

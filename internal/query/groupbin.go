@@ -1,6 +1,13 @@
 package query
 
-import "varve/internal/store"
+import (
+	"fmt"
+
+	"varve/internal/store"
+)
+
+// maxBins bounds what each point is compared with.
+const maxBins = 10_000
 
 // binSpec groups points by the bin that their value falls into.
 func binSpec() GroupBySpec {
@@ -8,6 +15,9 @@ func binSpec() GroupBySpec {
 		Name: "bin", Doc: "Points between the same two of a list of values.",
 		Properties: []Property{{Name: "bins", Kind: DoublesProperty, Doc: "borders, ascending"}},
 		New: func(a Args) (GroupBy, error) {
+			if n := len(a.Doubles("bins")); n > maxBins {
+				return nil, &ArgumentError{[]string{fmt.Sprintf("bins may not be more than %d, not %d", maxBins, n)}}
+			}
 			return &BinGroupBy{Bins: a.Doubles("bins")}, nil
 		},
 	}

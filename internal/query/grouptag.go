@@ -1,5 +1,13 @@
 package query
 
+import (
+	"fmt"
+	"slices"
+)
+
+// maxGroupTags bounds what each series is looked up for.
+const maxGroupTags = 1000
+
 // tagSpec groups series by the values of tags.
 func tagSpec() GroupBySpec {
 	return GroupBySpec{
@@ -12,6 +20,8 @@ func tagSpec() GroupBySpec {
 				return nil, &ArgumentError{[]string{"tags may not be null"}}
 			case len(tags) == 0:
 				return nil, &ArgumentError{[]string{"tags may not be empty"}}
+			case len(tags) > maxGroupTags:
+				return nil, &ArgumentError{[]string{fmt.Sprintf("tags may not be more than %d, not %d", maxGroupTags, len(tags))}}
 			}
 			return &TagGroupBy{Tags: tags}, nil
 		},
@@ -22,3 +32,24 @@ func tagSpec() GroupBySpec {
 type TagGroupBy struct{ Tags []string }
 
 func (*TagGroupBy) groupBy() {}
+
+// Distinct lists the places in Tags where a name occurs first.
+func (g *TagGroupBy) Distinct() []int {
+	places := make([]int, 0, len(g.Tags))
+	if len(g.Tags) <= 8 {
+		for i, name := range g.Tags {
+			if !slices.Contains(g.Tags[:i], name) {
+				places = append(places, i)
+			}
+		}
+		return places
+	}
+	seen := make(map[string]struct{}, len(g.Tags))
+	for i, name := range g.Tags {
+		if _, ok := seen[name]; !ok {
+			seen[name] = struct{}{}
+			places = append(places, i)
+		}
+	}
+	return places
+}

@@ -51,7 +51,8 @@ func (g *TimeGroupBy) number(env *Env, p *Point) (int64, error) {
 	if size <= 0 {
 		return 0, &store.InputError{Reason: "range_size.value must be greater than 0"}
 	}
-	return (p.TimeMS - env.Range.StartMS) / size % g.Count, nil
+	// Samples are in the query's range, which may be longer than half of all time.
+	return int64((uint64(p.TimeMS) - uint64(env.Range.StartMS)) / uint64(size) % uint64(g.Count)), nil
 }
 
 func groupUnitMS(u Unit) int64 {

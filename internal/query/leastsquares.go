@@ -30,7 +30,7 @@ func (c *lineCollector) add(p *Point) error {
 	}
 	c.last = *p
 	c.n++
-	t, v := float64(p.TimeMS-c.first.TimeMS), p.Float()
+	t, v := elapsedMS(c.first.TimeMS, p.TimeMS), p.Float()
 	dt := t - c.meanT
 	c.meanT += dt / c.n
 	c.meanV += (v - c.meanV) / c.n
@@ -58,6 +58,6 @@ func (c *lineCollector) at(ms int64) (p Point) {
 	if c.varT > 0 { // else all points have one time
 		slope = c.covTV / c.varT
 	}
-	p.setDouble(ms, c.meanV+slope*(float64(ms-c.first.TimeMS)-c.meanT))
+	p.setDouble(ms, c.meanV+slope*(elapsedMS(c.first.TimeMS, ms)-c.meanT))
 	return p
 }

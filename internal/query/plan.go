@@ -48,8 +48,12 @@ func sortOut(ctx context.Context, series []store.Series, by *TagGroupBy, l *leas
 	index := map[string]int32{}
 	var id []byte
 	values := make([]string, tagCount(by))
+	var distinct []int
+	if by != nil {
+		distinct = by.Distinct()
+	}
 	for i := range series {
-		if i%4096 == 0 && ctx.Err() != nil {
+		if i%256 == 0 && ctx.Err() != nil {
 			return nil, nil, ctx.Err()
 		}
 		s := &series[i]
@@ -61,12 +65,12 @@ func sortOut(ctx context.Context, series []store.Series, by *TagGroupBy, l *leas
 		}
 		n, ok := index[string(id)]
 		if !ok {
-			if err := l.take(groupBytes); err != nil {
+			if err := l.take(groupBytes + 2*int64(len(id)) + 16*int64(len(values))); err != nil {
 				return nil, nil, err
 			}
 			n = int32(len(groups))
 			index[string(id)] = n
-			groups = append(groups, &groupPlan{groupType: kind, values: slices.Clone(values), key: joined(by, values)})
+			groups = append(groups, &groupPlan{groupType: kind, values: slices.Clone(values), key: joined(by, distinct, values)})
 		}
 		groups[n].count++
 		of[i] = n
@@ -90,14 +94,11 @@ func tagCount(by *TagGroupBy) int {
 
 // joined is what groups are ordered by, as in KairosDB. A tag that is named twice
 // counts once.
-func joined(by *TagGroupBy, values []string) string {
+func joined(by *TagGroupBy, distinct []int, values []string) string {
 	var b strings.Builder
-	for i, v := range values {
-		if slices.Contains(by.Tags[:i], by.Tags[i]) {
-			continue
-		}
+	for _, i := range distinct {
 		b.WriteString(by.Tags[i])
-		b.WriteString(v)
+		b.WriteString(values[i])
 	}
 	return b.String()
 }

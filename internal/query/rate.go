@@ -28,9 +28,18 @@ func perTime(name string, sampling Sampling, zone *time.Location, change func(wa
 			if now.TimeMS == was.TimeMS {
 				return 0, sameTime(name)
 			}
-			return change(was, now) / float64(now.TimeMS-was.TimeMS) * span.lengthMS(was.TimeMS), nil
+			return change(was, now) / elapsedMS(was.TimeMS, now.TimeMS) * span.lengthMS(was.TimeMS), nil
 		}
 	}}
+}
+
+// elapsedMS is the time from one instant to another, negative if that is earlier.
+// Two instants may be further apart than a signed number can say.
+func elapsedMS(fromMS, toMS int64) float64 {
+	if toMS < fromMS {
+		return -elapsedMS(toMS, fromMS)
+	}
+	return float64(uint64(toMS) - uint64(fromMS))
 }
 
 // A span is the length of a sampling that starts at a given time.
@@ -42,6 +51,9 @@ type span struct {
 func (s span) lengthMS(startMS int64) float64 {
 	if f := s.sampling.Unit.fixedMS(); f > 0 {
 		return float64(saturatingMul(f, s.sampling.Value))
+	}
+	if clampMS(startMS) != startMS { // beyond the calendar
+		startMS = 0
 	}
 	return float64(s.cal.add(startMS, s.sampling.Value, s.sampling.Unit) - startMS)
 }

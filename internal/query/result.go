@@ -233,8 +233,12 @@ func (r *Result) chain(s Stream, steps []Step, env *Env) Stream {
 
 // finish runs the steps and turns the result round if need be.
 func (r *Result) finish(s Stream, steps []Step, env *Env) Stream {
+	s = guard(s, r.run)
 	for _, step := range steps {
 		s = step.Apply(env, s)
+		if maker, ok := step.(*gapsStep); ok {
+			s = &produced{guarded: guarded{in: s, run: r.run}, least: maker.least(env)}
+		}
 	}
 	if r.backward {
 		s = &reversed{in: guard(s, r.run), lease: env.lease}
@@ -243,9 +247,10 @@ func (r *Result) finish(s Stream, steps []Step, env *Env) Stream {
 }
 
 // guarded looks at the context every so many points, since a stream may yield
-// many without reading a block, and names the cause of an end. It stands
-// wherever a loop takes points: behind the merge, before what buffers, and at
-// the end.
+// many without reading a block, and names the cause of an end. It stands behind
+// every stream that yields points of which nobody has read a block, since the
+// next step may use up all of them without yielding one: the merge, folded and
+// buffered points, and `gaps`. It stands before what buffers, too, and at the end.
 type guarded struct {
 	in  Stream
 	run *Run
@@ -282,6 +287,26 @@ func (s *guarded) Next(p *Point) (bool, error) {
 	}
 	ok, err := s.in.Next(p)
 	return ok, s.run.cause(err)
+}
+
+// produced counts the points of a step that makes some of nothing against
+// query.max_samples, as if they had been read.
+type produced struct {
+	guarded
+	least int64 // points that will come, 0 if that is not known
+}
+
+func (s *produced) Next(p *Point) (bool, error) {
+	if s.least > 0 { // rather now than after as many points as the limit allows
+		if err := s.run.mayProduce(s.least); err != nil {
+			return false, err
+		}
+		s.least = 0
+	}
+	if err := s.run.mayProduce(s.run.produced.Add(1)); err != nil {
+		return false, err
+	}
+	return s.guarded.Next(p)
 }
 
 // Split reports whether a group-by other than by tag splits the groups.

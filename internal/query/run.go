@@ -14,22 +14,23 @@ import (
 // A Run is a query under way. It is used by one goroutine; its counters may be
 // read by others.
 type Run struct {
-	engine  *Engine
-	id      uint64
-	request Request
-	start   time.Time
-	begun   time.Time // for the duration, by the real clock
-	ctx     context.Context
-	cancel  context.CancelCauseFunc
-	stop    context.CancelFunc
-	view    store.View
-	budget  budget
-	current atomic.Int32 // metric of the request that is worked on
-	series  atomic.Int64
-	samples atomic.Int64
-	trace   trace
-	closed  bool
-	slot    int // in the engine's ActiveFile
+	engine   *Engine
+	id       uint64
+	request  Request
+	start    time.Time
+	begun    time.Time // for the duration, by the real clock
+	ctx      context.Context
+	cancel   context.CancelCauseFunc
+	stop     context.CancelFunc
+	view     store.View
+	budget   budget
+	current  atomic.Int32 // metric of the request that is worked on
+	series   atomic.Int64
+	samples  atomic.Int64
+	produced atomic.Int64 // points that came out of steps that make some of nothing
+	trace    trace
+	closed   bool
+	slot     int // in the engine's ActiveFile
 }
 
 // Close ends the query. err says how it went, nil for well. Closing twice is
@@ -77,6 +78,18 @@ func (r *Run) addSamples(n int64) error {
 		return &store.LimitError{
 			Limit: "query.max_samples", Max: r.engine.config.MaxSamples, Need: total,
 			What: "read the samples of a query; narrow the time range or the tags",
+		}
+	}
+	return nil
+}
+
+// mayProduce refuses n points of steps that make some of nothing, if that is
+// more than a query may read.
+func (r *Run) mayProduce(n int64) error {
+	if n > r.engine.config.MaxSamples {
+		return &store.LimitError{
+			Limit: "query.max_samples", Max: r.engine.config.MaxSamples, Need: n,
+			What: "mark empty buckets with gaps; sample more coarsely or narrow the time range",
 		}
 	}
 	return nil

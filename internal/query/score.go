@@ -3,6 +3,7 @@ package query
 import (
 	"cmp"
 	"slices"
+	"sort"
 )
 
 // scoreSpec counts how many thresholds a value passes.
@@ -52,10 +53,8 @@ func newScore(a Args) (Step, error) {
 
 // scoreOf counts the leading thresholds that are passed.
 func scoreOf(v float64, thresholds []Threshold) int {
-	for i, t := range thresholds {
-		if v < t.Value || (v == t.Value && !t.Inferior) {
-			return i
-		}
-	}
-	return len(thresholds)
+	return sort.Search(len(thresholds), func(i int) bool {
+		t := &thresholds[i]
+		return v < t.Value || (v == t.Value && !t.Inferior)
+	})
 }

@@ -32,7 +32,7 @@ func splitStream(in Stream, by []Splitter, env *Env) ([]*part, error) {
 		}
 		to := index[string(key)]
 		if to == nil {
-			if err := env.lease.take(partBytes); err != nil {
+			if err := env.lease.take(partBytes + int64(len(by))*labelBytes + int64(len(key))); err != nil {
 				return nil, err
 			}
 			to = newPart(by, numbers, env.lease)
@@ -45,8 +45,11 @@ func splitStream(in Stream, by []Splitter, env *Env) ([]*part, error) {
 	}
 }
 
-// partBytes is what a part takes without its points.
-const partBytes = 512
+// What a part takes without its points, and each of its labels.
+const (
+	partBytes  = 512
+	labelBytes = 56
+)
 
 func newPart(by []Splitter, numbers []int64, l *lease) *part {
 	p := &part{points: pointBuffer{lease: l}}

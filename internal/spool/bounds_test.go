@@ -406,7 +406,7 @@ func TestIdle(t *testing.T) {
 	list := func(kind store.NameKind, metric string) int {
 		v := s.View()
 		defer v.Close()
-		names, _, err := v.Names(store.NamesQuery{Kind: kind, Metric: metric})
+		names, _, err := v.Names(context.Background(), store.NamesQuery{Kind: kind, Metric: metric})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package spool
 
 import (
 	"bytes"
+	"context"
 	"encoding/hex"
 	"math"
 	"testing"
@@ -147,7 +148,7 @@ func TestOtherIDs(t *testing.T) {
 	s = mustOpen(t, fs, cfg, Options{Sink: sink})
 	defer s.Close()
 	v := s.View()
-	ids, err := v.Select("load", nil, model.AllTime)
+	ids, err := v.Select(context.Background(), "load", nil, model.AllTime)
 	v.Close()
 	if err != nil || len(ids) != 2 {
 		t.Errorf("%d series, %v; want 2", len(ids), err)

@@ -167,7 +167,7 @@ func (r *remote) content() content {
 func (c content) overlay(t testing.TB, v *View, metrics ...string) {
 	t.Helper()
 	for _, metric := range metrics {
-		ids, err := v.Select(metric, nil, model.AllTime)
+		ids, err := v.Select(context.Background(), metric, nil, model.AllTime)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -151,7 +151,7 @@ func (w *world) check(t *rapid.T) {
 	defer v.Close()
 	got := w.sink.content() // after the view was opened, as readers must
 	for _, metric := range propertyMetrics {
-		ids, err := v.Select(metric, nil, model.AllTime)
+		ids, err := v.Select(context.Background(), metric, nil, model.AllTime)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,12 +180,12 @@ func (w *world) check(t *rapid.T) {
 func (w *world) names(t *rapid.T) {
 	v := w.spool.View()
 	defer v.Close()
-	names, _, err := v.Names(store.NamesQuery{Kind: store.MetricNames})
+	names, _, err := v.Names(context.Background(), store.NamesQuery{Kind: store.MetricNames})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, metric := range propertyMetrics {
-		ids, _ := v.Select(metric, nil, model.AllTime)
+		ids, _ := v.Select(context.Background(), metric, nil, model.AllTime)
 		if listed := slices.Contains(names, metric); listed != (len(ids) > 0) {
 			t.Fatalf("%s is listed: %v, but has %d series", metric, listed, len(ids))
 		}

@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"context"
 	"strings"
 	"testing"
 	"time"
@@ -48,7 +49,7 @@ func TestAppendFlush(t *testing.T) {
 	v.Close()
 	later := s.View()
 	defer later.Close()
-	if ids, _ := later.Select("load", nil, model.AllTime); len(ids) != 0 {
+	if ids, _ := later.Select(context.Background(), "load", nil, model.AllTime); len(ids) != 0 {
 		t.Errorf("%d series are left in the spool", len(ids))
 	}
 	if h := s.Health(); h.Samples != 0 || h.Generations != 0 || !h.Oldest.IsZero() || h.SinkError != nil {
@@ -116,7 +117,7 @@ func TestNamesBesideHeldViews(t *testing.T) {
 		view *View
 		want string
 	}{{"the view before the drain", before, "drained"}, {"the view after it", after, "pending"}} {
-		names, _, err := tc.view.Names(store.NamesQuery{Kind: store.MetricNames})
+		names, _, err := tc.view.Names(context.Background(), store.NamesQuery{Kind: store.MetricNames})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"context"
 	"slices"
 	"sync/atomic"
 
@@ -49,8 +50,8 @@ func (v *View) Close() {
 // Select returns the ids of the series that match and have samples here near
 // the range, ascending. The only error is a *store.InputError for a matcher
 // without meaning.
-func (v *View) Select(metric string, matchers []model.Matcher, r model.TimeRange) ([]uint32, error) {
-	ids, err := v.spool.index.Select(metric, matchers, nil)
+func (v *View) Select(ctx context.Context, metric string, matchers []model.Matcher, r model.TimeRange) ([]uint32, error) {
+	ids, err := v.spool.index.Select(ctx, metric, matchers, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -108,9 +109,9 @@ func (v *View) Runs(id uint32, r model.TimeRange) ([]head.Run, error) {
 }
 
 // Names lists names as store.View does, of series with samples here.
-func (v *View) Names(q store.NamesQuery) (names []string, more bool, err error) {
+func (v *View) Names(ctx context.Context, q store.NamesQuery) (names []string, more bool, err error) {
 	if !v.spool.settleIndex() {
-		return v.spool.index.Names(q)
+		return v.spool.index.Names(ctx, q)
 	}
 	// Some view holds what is drained, and perhaps deleted since. That is rare
 	// enough to make an index of what this one holds.
@@ -122,5 +123,5 @@ func (v *View) Names(q store.NamesQuery) (names []string, more bool, err error) 
 			}
 		}
 	}
-	return own.Names(q)
+	return own.Names(ctx, q)
 }

@@ -1,0 +1,82 @@
+package kairos
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"varve/internal/query"
+)
+
+// What a request may be made of is bounded before it costs much: the message
+// names the bound.
+func TestRequestsOfMuch(t *testing.T) {
+	a := New(nil, nil, DefaultConfig(), "", time.Now)
+	metric := func(members string) string {
+		return `{"start_absolute":1,"metrics":[{"name":"m",` + members + `}]}`
+	}
+	costly := strings.Repeat(`(?:a?){1000}`, 20)
+	many := make([]string, 100)
+	for i := range many {
+		many[i] = fmt.Sprintf(`"regex:(?:ab?){400}%d"`, i)
+	}
+	for name, tt := range map[string]struct{ text, want string }{
+		"a costly pattern":   {metric(`"tags":{"h":"regex:` + costly + `"}`), "more than 5000"},
+		"many patterns":      {metric(`"tags":{"h":[` + strings.Join(many, ",") + `]}`), "more than 50000"},
+		"many aggregators":   {metric(`"aggregators":[` + strings.Repeat(`{"name":"diff"},`, 201) + `{"name":"diff"}]`), "more than 200"},
+		"many group-bys":     {metric(`"group_by":[` + strings.Repeat(`{"name":"value","range_size":1},`, 201) + `{"name":"diff"}]`), "more than 200"},
+		"many group-by tags": {metric(`"group_by":[{"name":"tag","tags":[` + strings.Repeat(`"a",`, 1000) + `"b"]}]`), "more than 1000"},
+		"many bins":          {metric(`"group_by":[{"name":"bin","bins":[` + strings.Repeat(`1,`, 10_000) + `2]}]`), "more than 10000"},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := a.ParseQuery([]byte(tt.text))
+		runtime.ReadMemStats(&after)
+		if err == nil || !strings.Contains(err.Error(), tt.want) || len(err.Error()) > 1000 {
+			t.Errorf("%s: %v", name, err)
+		}
+		if took := after.TotalAlloc - before.TotalAlloc; took > 32<<20 {
+			t.Errorf("%s took %d bytes", name, took)
+		}
+	}
+}
+
+// Each name of an object is looked up in constant time: twice the members are
+// twice the steps, the last one of a name counts, and their order stays.
+func TestObjectsOfManyMembers(t *testing.T) {
+	var text strings.Builder
+	text.WriteByte('{')
+	const n = 100_000
+	for i := range n {
+		fmt.Fprintf(&text, `"m%d":%d,`, i%(n-1), i)
+	}
+	text.WriteString(`"last":0}`)
+	v, err := parseValue([]byte(text.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(v.members) != n || v.places == nil || v.repeated == nil || *v.repeated != "m0" {
+		t.Errorf("%d members, repeated %v", len(v.members), v.repeated)
+	}
+	if m := v.member("m0"); m == nil || m.text != fmt.Sprint(n-1) || v.members[0].name != "m0" {
+		t.Errorf("m0 is %v", m)
+	}
+	if v.member("m") != nil || v.member("last") == nil || v.members[n-1].name != "last" {
+		t.Error("members are not found by their names")
+	}
+}
+
+// Requests for names have a hash of their own, by which one is killed without
+// the others.
+func TestHashesOfNameRequests(t *testing.T) {
+	hashes := map[string]string{}
+	for _, text := range []string{"/api/v1/tagvalues?metric=a&filter=x=1", "/api/v1/metricnames?start=5", "", "5"} {
+		hash := hashOf(&query.Running{Text: text})
+		if other, ok := hashes[hash]; ok || len(hash) != 32 {
+			t.Errorf("%q and %q have the hash %s", text, other, hash)
+		}
+		hashes[hash] = text
+	}
+}
