@@ -75,7 +75,12 @@ func serve(t terminal, args []string) error {
 	if active != nil {
 		defer active.Close()
 	}
-	front, rollups := build(c, store, active, registry, log)
+	pipeline := ingest.New(store, c.Ingest, ingest.Options{
+		Registerer: registry, Logger: log,
+		Largest: store.largest, Fastest: store.fastest,
+	})
+	defer pipeline.Close()
+	front, rollups := build(c, store, pipeline, active, registry, log)
 
 	// Signals are taken over only now: what came before can be replayed, so
 	// a kill during a long start loses nothing and need not wait for its end.
@@ -162,13 +167,9 @@ func openActive(c config.Config, log *slog.Logger) *query.ActiveFile {
 }
 
 // build puts the front ends on the store.
-func build(c config.Config, s *backend, active *query.ActiveFile, registry *prometheus.Registry, log *slog.Logger) (server.Front, *rollup.Scheduler) {
+func build(c config.Config, s *backend, pipeline *ingest.Pipeline, active *query.ActiveFile, registry *prometheus.Registry, log *slog.Logger) (server.Front, *rollup.Scheduler) {
 	name := "KairosDB 1.3.0 (Varve " + versionText() + ")" // clients look for KairosDB's
 	work.Register(registry, log)
-	pipeline := ingest.New(s, c.Ingest, ingest.Options{
-		Registerer: registry, Logger: log,
-		Largest: s.largest, Fastest: s.fastest,
-	})
 	engine := query.New(s, c.Query, registry, time.Now)
 	engine.SaveTo(kairos.NewSaver(pipeline))
 	engine.WriteDown(active)

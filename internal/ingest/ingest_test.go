@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"net/http"
 	"net/http/httptest"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -444,6 +446,85 @@ func rejections(t *testing.T, p *ingest.Pipeline) (list []ingest.Rejection, tota
 		t.Fatal(err)
 	}
 	return got.Rejected, got.Total
+}
+
+// The log tells of refused input by reason and sender: at once, and then every
+// ten seconds what came since.
+func TestRefusedInputIsLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		p := ingest.New(&ingesttest.Recorder{}, ingest.DefaultConfig(), ingest.Options{
+			Registerer: prometheus.NewRegistry(),
+			Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+				if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
+					return slog.Attr{}
+				}
+				return a
+			}})),
+		})
+		proto := p.Protocol("test")
+		told := func(want ...string) {
+			t.Helper()
+			synctest.Wait()
+			if got := strings.TrimSpace(log.String()); got != strings.Join(want, "\n") {
+				t.Errorf("logged\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+			}
+			log.Reset()
+		}
+		line := func(count int, sender, reason, detail string) string {
+			return fmt.Sprintf(`msg="input refused, see /admin/rejected" count=%d protocol=test sender=%s reason=%s detail=%s`, count, sender, reason, detail)
+		}
+		p.Reject(proto, "10.0.0.1:1", ingest.Faultf(ingest.TooManyTags, "tags"), nil, 1)
+		told(line(1, "10.0.0.1", "too_many_tags", "tags"))
+		for i := range 150 {
+			p.Reject(proto, fmt.Sprint("10.0.0.2:", i), ingest.Faultf(ingest.MaxSeries, "series"), nil, 1)
+		}
+		p.Reject(proto, "10.0.0.1:2", ingest.Faultf(ingest.TooManyTags, "tags"), nil, 1)
+		w := p.NewWriter(proto, "peer", 0)
+		w.Ingest(t.Context(), 1, func() error {
+			w.Reject(ingest.Faultf(ingest.BadValue, "value"), nil)
+			w.Reject(ingest.Faultf(ingest.BadTime, "time"), nil)
+			w.Count(ingest.BadTime)
+			return nil
+		})
+		told()
+		time.Sleep(10 * time.Second)
+		told(line(150, "10.0.0.2", "max_series", "series"), line(1, "10.0.0.1", "too_many_tags", "tags"),
+			line(2, "peer", "bad_time", "time"), line(1, "peer", "bad_value", "value"))
+		for i := range 25 { // a bounded number of lines
+			p.Reject(proto, fmt.Sprintf("10.0.1.%d:1", i), ingest.Faultf(ingest.BadName, "name"), nil, 2)
+		}
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if got := log.String(); strings.Count(got, "\n") != 21 || !strings.HasSuffix(got, "count=10\n") {
+			t.Error(got)
+		}
+		log.Reset()
+		time.Sleep(time.Minute)
+		told()
+		p.Reject(proto, "10.0.0.1:1", ingest.Faultf(ingest.BadName, "name"), nil, 1)
+		told(line(1, "10.0.0.1", "bad_name", "name"))
+		p.Reject(proto, "10.0.0.1:1", ingest.Faultf(ingest.BadName, "name"), nil, 3)
+		p.Close()
+		told(line(3, "10.0.0.1", "bad_name", "name"))
+		time.Sleep(time.Minute)
+		told()
+	})
+}
+
+// Only reasons that occurred are exported.
+func TestReasonsThatNeverOccurAreNotExported(t *testing.T) {
+	p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
+	p.Reject(p.Protocol("test"), "peer", ingest.Faultf(ingest.BadName, "name"), nil, 1)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == "varve_ingest_rejected_total" && len(f.Metric) != 1 {
+			t.Errorf("%d counters", len(f.Metric))
+		}
+	}
 }
 
 func TestBodyMemoryIsBounded(t *testing.T) {

@@ -26,7 +26,7 @@ type Options struct {
 }
 
 // A Pipeline takes samples from all front ends to one store. It starts no
-// goroutines. All methods may be called by many goroutines at once.
+// goroutines but a timer's, which tells the log of refused inputs. All methods may be called by many goroutines at once.
 type Pipeline struct {
 	appender store.Appender
 	cfg      Config
@@ -91,7 +91,17 @@ type Protocol struct {
 	name     string
 	syntax   uint8 // keeps aliases of different formats apart
 	samples  prometheus.Counter
-	rejected [reasons]prometheus.Counter
+	rejected *prometheus.CounterVec
+}
+
+// reject counts refused inputs. Counters of reasons that a protocol never has are
+// not exported.
+func (x *Protocol) reject(counts *[reasons]uint32) {
+	for r, n := range counts {
+		if n > 0 {
+			x.rejected.WithLabelValues(x.name, Reason(r).String()).Add(float64(n))
+		}
+	}
 }
 
 // Protocol returns the protocol called name, which is a metric label. Asking
@@ -106,9 +116,8 @@ func (p *Pipeline) Protocol(name string) *Protocol {
 		name:    name,
 		syntax:  uint8(len(p.mu.protocols) + 1),
 		samples: p.metrics.samples.WithLabelValues(name),
-	}
-	for r := range reasons {
-		x.rejected[r] = p.metrics.rejected.WithLabelValues(name, r.String())
+
+		rejected: p.metrics.rejected,
 	}
 	p.mu.protocols[name] = x
 	return x
@@ -117,12 +126,18 @@ func (p *Pipeline) Protocol(name string) *Protocol {
 // Reject counts and keeps an input that was refused outside of a block. n is
 // how many inputs it stands for.
 func (p *Pipeline) Reject(proto *Protocol, remote string, f *Fault, input []byte, n int) {
-	proto.rejected[f.Reason].Add(float64(n))
-	p.rejected.add(p.now(), uint64(n), Rejection{
+	var counts [reasons]uint32
+	counts[f.Reason] = uint32(n)
+	proto.reject(&counts)
+	p.rejected.add(&counts, Rejection{
 		Time: p.now(), Protocol: proto.name, Remote: remote, Reason: f.Reason.String(), Detail: f.detail(),
 		Input: clip(input, int(p.cfg.RejectedBytes)), InputBytes: len(input),
 	})
 }
+
+// Close tells the log of refused inputs that it was not told of yet. Call it once
+// nothing comes in any more.
+func (p *Pipeline) Close() { p.rejected.close() }
 
 // RejectedHandler answers with the latest refused inputs as JSON, newest first.
 func (p *Pipeline) RejectedHandler() http.Handler { return p.rejected }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"net"
 	"net/http"
 	"sync"
 	"time"
@@ -20,21 +21,37 @@ type Rejection struct {
 	InputBytes int       `json:"input_bytes"` // before the cut
 }
 
-// logEvery is the least time between two log lines about refused input.
-const logEvery = 10 * time.Second
+const (
+	// logEvery is the least time between two times that the log tells of refused
+	// input.
+	logEvery = 10 * time.Second
 
-// rejectedRing keeps the latest refused inputs.
+	// talliesKept bounds the reasons and senders that are told apart in that
+	// time, and the lines that are logged then.
+	talliesKept = 20
+)
+
+// A tally is what was refused of one sender for one reason.
+type tally struct {
+	protocol, sender, reason, detail string
+	count                            uint64
+}
+
+// rejectedRing keeps the latest refused inputs and tells the log of them: at
+// once, and what follows within logEvery at the end of that time.
 type rejectedRing struct {
 	log *slog.Logger
 
 	mu struct {
 		sync.Mutex
-		ring     []Rejection
-		next     int
-		full     bool
-		total    uint64
-		unlogged uint64
-		logged   time.Time
+		ring    []Rejection
+		next    int
+		full    bool
+		total   uint64
+		tallies []tally     // not told yet
+		others  uint64      // refused beyond talliesKept
+		timer   *time.Timer // until the log is told again; nil: tell at once
+		closed  bool
 	}
 }
 
@@ -44,12 +61,13 @@ func newRejectedRing(kept int, log *slog.Logger) *rejectedRing {
 	return r
 }
 
-// add keeps rejections, which stand for n refused inputs, and logs the last of
-// them unless a line was written within logEvery.
-func (r *rejectedRing) add(now time.Time, n uint64, rejections ...Rejection) {
+// add keeps rejections of one sender. counts says how many inputs were refused
+// by reason.
+func (r *rejectedRing) add(counts *[reasons]uint32, rejections ...Rejection) {
 	if len(rejections) == 0 {
 		return
 	}
+	last := &rejections[len(rejections)-1]
 	r.mu.Lock()
 	for _, x := range rejections {
 		r.mu.ring[r.mu.next] = x
@@ -58,20 +76,89 @@ func (r *rejectedRing) add(now time.Time, n uint64, rejections ...Rejection) {
 			r.mu.next, r.mu.full = 0, true
 		}
 	}
-	r.mu.total += n
-	r.mu.unlogged += n
-	unlogged := r.mu.unlogged
-	due := r.mu.logged.IsZero() || now.Sub(r.mu.logged) >= logEvery
-	if due {
-		r.mu.logged, r.mu.unlogged = now, 0
+	sender := last.Remote
+	if host, _, err := net.SplitHostPort(sender); err == nil {
+		sender = host
+	}
+	for reason, n := range counts {
+		if n > 0 {
+			r.mu.total += uint64(n)
+			r.countLocked(last.Protocol, sender, Reason(reason).String(), rejections, uint64(n))
+		}
+	}
+	var due []tally
+	var others uint64
+	if r.mu.timer == nil && !r.mu.closed {
+		due, others = r.takeLocked()
+		r.mu.timer = time.AfterFunc(logEvery, r.flush)
 	}
 	r.mu.Unlock()
+	r.tell(due, others)
+}
 
-	if due {
-		x := rejections[len(rejections)-1]
+// countLocked adds to the tally of a sender and a reason. r.mu must be held.
+func (r *rejectedRing) countLocked(protocol, sender, reason string, rejections []Rejection, n uint64) {
+	for i := range r.mu.tallies {
+		t := &r.mu.tallies[i]
+		if t.reason == reason && t.sender == sender && t.protocol == protocol {
+			t.count += n
+			return
+		}
+	}
+	if len(r.mu.tallies) == talliesKept {
+		r.mu.others += n
+		return
+	}
+	t := tally{protocol: protocol, sender: sender, reason: reason, count: n}
+	for _, x := range rejections {
+		if x.Reason == reason {
+			t.detail = x.Detail
+			break
+		}
+	}
+	r.mu.tallies = append(r.mu.tallies, t)
+}
+
+// takeLocked returns what the log was not told yet. r.mu must be held.
+func (r *rejectedRing) takeLocked() (due []tally, others uint64) {
+	due, others = r.mu.tallies, r.mu.others
+	r.mu.tallies, r.mu.others = nil, 0
+	return due, others
+}
+
+// flush is called logEvery after the log was told.
+func (r *rejectedRing) flush() {
+	r.mu.Lock()
+	due, others := r.takeLocked()
+	r.mu.timer = nil
+	if len(due) > 0 && !r.mu.closed {
+		r.mu.timer = time.AfterFunc(logEvery, r.flush)
+	}
+	r.mu.Unlock()
+	r.tell(due, others)
+}
+
+// close tells the log of what is left. Nothing is told after it.
+func (r *rejectedRing) close() {
+	r.mu.Lock()
+	due, others := r.takeLocked()
+	r.mu.closed = true
+	if r.mu.timer != nil {
+		r.mu.timer.Stop()
+	}
+	r.mu.Unlock()
+	r.tell(due, others)
+}
+
+func (r *rejectedRing) tell(due []tally, others uint64) {
+	for _, t := range due {
 		r.log.LogAttrs(context.Background(), slog.LevelWarn, "input refused, see /admin/rejected",
-			slog.Uint64("count", unlogged), slog.String("protocol", x.Protocol), slog.String("remote", x.Remote),
-			slog.String("reason", x.Reason), slog.String("detail", x.Detail))
+			slog.Uint64("count", t.count), slog.String("protocol", t.protocol), slog.String("sender", t.sender),
+			slog.String("reason", t.reason), slog.String("detail", t.detail))
+	}
+	if others > 0 {
+		r.log.LogAttrs(context.Background(), slog.LevelWarn, "input of further senders or for further reasons refused, see /admin/rejected",
+			slog.Uint64("count", others))
 	}
 }
 

@@ -167,12 +167,8 @@ func (w *Writer) settle() {
 	if w.refused == 0 {
 		return
 	}
-	for r, n := range w.counts {
-		if n > 0 {
-			w.proto.rejected[r].Add(float64(n))
-		}
-	}
-	w.p.rejected.add(w.p.now(), uint64(w.refused), w.notes...)
+	w.proto.reject(&w.counts)
+	w.p.rejected.add(&w.counts, w.notes...)
 }
 
 // Reject reports an input of the block that is refused. The first ones of a

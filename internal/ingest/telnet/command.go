@@ -194,11 +194,15 @@ const ttlTag = "kairos_opt.ttl"
 // names share tail's memory.
 func ParseTags(tail []byte, n *ingest.Names, most int) *ingest.Fault {
 	for len(n.Tags) <= most {
+		quoted := bytes.HasPrefix(bytes.TrimLeftFunc(tail, func(r rune) bool { return r <= ' ' }), []byte{'"'})
 		w, rest, ok := word(tail)
 		if !ok {
 			break
 		}
 		tail = rest
+		if quoted && bytes.IndexByte(w, '"') >= 0 {
+			return ingest.Faultf(ingest.BadTag, `tag[%d] has quotes inside; they go around the whole of a tag: "name=value"`, len(n.Tags))
+		}
 		name, value, ok := bytes.Cut(w, []byte{'='})
 		if !ok || (len(value) == 0) {
 			return ingest.Faultf(ingest.BadTag, "tag[%d] must be in the format 'name=value'.", len(n.Tags))
