@@ -25,6 +25,7 @@ import (
 	"varve/internal/ingest/ingesttest"
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/units"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -586,5 +587,79 @@ func TestConfig(t *testing.T) {
 		if key := f.Tag.Get("yaml"); key == "" || f.Tag.Get("doc") == "" || !strings.Contains(err.Error(), key+":") {
 			t.Errorf("field %s: yaml %q, doc %q, reported by Validate: %v", f.Name, key, f.Tag.Get("doc"), err)
 		}
+	}
+}
+
+func TestConfigBounds(t *testing.T) {
+	for _, c := range []struct {
+		change func(*ingest.Config)
+		key    string // "" is valid
+	}{
+		{func(c *ingest.Config) { c.DefaultTTL = -time.Second }, "default_ttl"},
+		{func(c *ingest.Config) { c.DefaultTTL = 1500 * time.Millisecond }, "default_ttl"},
+		{func(c *ingest.Config) { c.DefaultTTL = time.Second }, ""},
+		{func(c *ingest.Config) { c.DefaultTTL = model.MaxTTL * time.Second }, ""},
+		{func(c *ingest.Config) { c.DefaultTTL = (model.MaxTTL + 1) * time.Second }, "default_ttl"},
+		{func(c *ingest.Config) { c.TTLFrom = "now" }, "ttl_from"},
+		{func(c *ingest.Config) { c.TTLFrom = ingest.FromTimestamp }, ""},
+		{func(c *ingest.Config) { c.BodyMemory = c.MaxBodyBytes + c.MaxUnpackedBytes - 1 }, "body_memory"},
+		{func(c *ingest.Config) { c.BodyMemory = c.MaxBodyBytes + c.MaxUnpackedBytes }, ""},
+		{func(c *ingest.Config) { c.MaxUnpackedBytes, c.BodyMemory = 2*units.GiB, 3*units.GiB }, ""},
+		{func(c *ingest.Config) { c.MaxUnpackedBytes, c.BodyMemory = 2*units.GiB+1, 3*units.GiB }, "max_unpacked_bytes"},
+		{func(c *ingest.Config) { c.MaxStringBytes = 4 * units.MiB }, ""},
+		{func(c *ingest.Config) { c.MaxStringBytes = 4*units.MiB + 1 }, "max_string_bytes"},
+		{func(c *ingest.Config) { c.MaxTags = 0 }, "max_tags"},
+		{func(c *ingest.Config) { c.MaxTags = 1 }, ""},
+	} {
+		cfg := ingest.DefaultConfig()
+		c.change(&cfg)
+		err := cfg.Validate()
+		if (err == nil) != (c.key == "") || err != nil && !strings.HasPrefix(err.Error(), c.key+": ") {
+			t.Errorf("%+v: %v, want %q", cfg, err, c.key)
+		}
+	}
+}
+
+// brokenStore fails to create the first series.
+type brokenStore struct {
+	*ingesttest.Recorder
+	failed bool
+}
+
+func (s *brokenStore) Create(ctx context.Context, x model.Series) (store.Ref, error) {
+	if !s.failed {
+		s.failed = true
+		return 0, &store.UnavailableError{Reason: "no"}
+	}
+	return s.Recorder.Create(ctx, x)
+}
+
+// A series that could not be created leaves its place to the next one, and no
+// more than that.
+func TestFailedSeriesTakesNoPlace(t *testing.T) {
+	now := time.Unix(1700000000, 0)
+	p, _ := ingesttest.NewPipelineAt(&brokenStore{Recorder: &ingesttest.Recorder{}}, func(c *ingest.Config) {
+		c.NewSeriesBurst, c.NewSeriesPerSecond = 2, 1
+	}, func() time.Time { return now })
+	w := p.NewWriter(p.Protocol("test"), "peer", 0)
+	var got []string
+	for _, tag := range []string{"a", "b", "c", "d"} {
+		result := "stored"
+		_, err := w.Ingest(context.Background(), 1, func() error {
+			err := put(w, "m", tag, 1)
+			var f *ingest.Fault
+			if errors.As(err, &f) {
+				result = f.Reason.String()
+				return nil
+			}
+			return err
+		})
+		if err != nil {
+			result = "failed"
+		}
+		got = append(got, result)
+	}
+	if want := []string{"failed", "stored", "stored", "new_series_rate"}; !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }

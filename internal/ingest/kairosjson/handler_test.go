@@ -519,6 +519,15 @@ func FuzzBody(f *testing.F) {
 		}
 	}
 	f.Add([]byte(`[{name:'k', tags:{h:a}, /* c */ datapoints:[[1, 4]] // end` + "\n}]"))
+	for _, body := range []string{
+		`{"name":"m","tags":{"h":"a"},"ttl":0,"datapoints":[[9223372036854775807,-0.0],[-9223372036854775808,9007199254740993],[1,5e-324],[1,1e-05],[1,1e400]]}`,
+		`{"name":"m","tags":{"h":"a"},"ttl":630720000,"datapoints":[[0,NaN],[0,-Infinity],[0,"NaN"],[0,1e308,"long"],[0,18446744073709551616]]}`,
+		`[{"name":"` + strings.Repeat(`\u00e9`, 1024) + `","tags":{"` + strings.Repeat("t", 512) + `":"` + strings.Repeat("v", 4096) + `"},"timestamp":1,"value":1}]`,
+		`[{"name":"m","tags":{` + strings.Repeat(`"t":"v",`, 70) + `"u":"w"},"datapoints":` + strings.Repeat("[", 300) + strings.Repeat("]", 300) + `}]`,
+		`{"name":"m","tags":{"h":"a"},"datapoints":[[1,{"real":1e999,"imaginary":-0},"complex"],[1,[[]]],[],[1],[null,1],[1,1,null]]}`,
+	} {
+		f.Add([]byte(body))
+	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		h := newHarness(t, nil)
 		w := h.post(string(body))

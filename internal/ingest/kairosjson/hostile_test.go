@@ -235,3 +235,48 @@ func TestTTL(t *testing.T) {
 		t.Errorf("refused %v", got)
 	}
 }
+
+// What is wrong with a point ends nothing before it, and is not stored as far as
+// it goes.
+func TestBrokenPoints(t *testing.T) {
+	for _, c := range []struct{ points, told, stored string }{
+		{`[1,1],[2,:],[3,3]`, "Expected value", "m{h=a} long 1 1"},
+		{`[1,1],[2,{"a":[}],[3,3]`, "Unterminated", ""},
+		{`[1,1],[2 3]`, "Unterminated array", "m{h=a} long 1 1"},
+	} {
+		h := newHarness(t, nil)
+		told := errorsOf(t, h.post(`[{"tags":{"h":"a"},"name":"m","datapoints":[`+c.points+`]}]`))
+		if len(told) != 1 || !strings.Contains(told[0], c.told) || h.recorder.Text() != c.stored {
+			t.Errorf("%s: told %q, stored %s", c.points, told, h.recorder.Text())
+		}
+	}
+	p := newHarness(t, nil).pipeline
+	l := NewLines(p, p.Protocol("test"), "test")
+	for value, points := range map[string]int{`"AAECAw=="`: 1, `"AAECAw"`: 0, `"AAEC!w=="`: 0, `"AAECAw==AA"`: 0, `5`: 0, `"\u12"`: 0} {
+		results, err := l.Store(context.Background(), [][]byte{[]byte(`{"name":"m","tags":{"h":"a"},"type":"base64:own","datapoints":[[1,` + value + `]]}`)})
+		if err != nil || results[0].Points != points || (points == 0) != (len(results[0].Faults) == 1 && strings.HasSuffix(results[0].Faults[0], "value must be base64.")) {
+			t.Errorf("%s: %+v, %v", value, results, err)
+		}
+	}
+}
+
+// An absent value is refused also where the series is known.
+func TestAbsentSingleValueOfAKnownSeries(t *testing.T) {
+	h := newHarness(t, nil)
+	h.post(`{"name":"m","tags":{"h":"a"},"datapoints":[[1,"x"]]}`)
+	for _, member := range []string{`"value":null`, `"value":null,"type":"string"`, `"value":""`, `"value":[]`, `"value":[],"type":"string"`} {
+		told := errorsOf(t, h.post(`{"name":"m","tags":{"h":"a"},"timestamp":2,`+member+`}`))
+		if len(told) != 1 || !strings.HasPrefix(told[0], "metric[0](name=m).value may not be ") {
+			t.Errorf("%s: told %q", member, told)
+		}
+	}
+	for value, ok := range map[string]bool{"true": true, "false": true, `"true"`: true, "null": true, "1": false, "0.5": false, "[]": false, "{}": false} {
+		told := errorsOf(t, h.post(`{"name":"m","tags":{"h":"a"},"timestamp":2,"value":1,"skip_validate":`+value+`}`))
+		if ok != (told == nil) || !ok && !strings.Contains(told[0], "Expected a boolean but was ") {
+			t.Errorf("skip_validate %s: told %q", value, told)
+		}
+	}
+	if n, _ := h.recorder.Count(); n != 5 {
+		t.Errorf("%d samples stored", n)
+	}
+}

@@ -8,6 +8,7 @@ import (
 
 	"varve/internal/ingest"
 	"varve/internal/model"
+	"varve/internal/units"
 )
 
 // describe renders what a line asks for, or why it is refused.
@@ -143,10 +144,37 @@ func TestTagsBeyondTheLimitAreNotRead(t *testing.T) {
 	}
 }
 
+func TestConfigBounds(t *testing.T) {
+	for _, c := range []struct {
+		change func(*Config)
+		key    string // "" is valid
+	}{
+		{func(c *Config) { c.MaxLine = 63 }, "max_line"},
+		{func(c *Config) { c.MaxLine = 64 }, ""},
+		{func(c *Config) { c.MaxLine = 4 * units.MiB }, ""},
+		{func(c *Config) { c.MaxLine = 4*units.MiB + 1 }, "max_line"},
+		{func(c *Config) { c.ReadBuffer = firstBuffer - 1 }, "read_buffer"},
+		{func(c *Config) { c.ReadBuffer = firstBuffer }, ""},
+		{func(c *Config) { c.ReadBuffer = 4 * units.MiB }, ""},
+		{func(c *Config) { c.ReadBuffer = 4*units.MiB + 1 }, "read_buffer"},
+		{func(c *Config) { c.MaxConnections = 1 }, ""},
+		{func(c *Config) { c.RetryFor = 1 }, ""},
+	} {
+		cfg := DefaultConfig()
+		c.change(&cfg)
+		err := cfg.Validate()
+		if (err == nil) != (c.key == "") || err != nil && !strings.HasPrefix(err.Error(), c.key+": ") {
+			t.Errorf("%+v: %v, want %q", cfg, err, c.key)
+		}
+	}
+}
+
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{
 		"put m 1672531200 1 h=a", "puts m 5 \"two words\" h=a", "putm m 1 1.5e3 a=b c=d kairos_opt.ttl=5",
 		"version", "put m 1 \"\" =", "put \"a\"b\" -1 .5 \x00 é=ü", "puts m 5 \"in\"side h=a\r",
+		"put m -9223372036854775808 -0.0 h=a", "putm m 9223372036854775807 5e-324 h=a", "put m 2999999999 9007199254740993 h=a", "put m 3000000000 1e309 h=a",
+		"put m 1 -9223372036854775809 \"ho st\"=\"x\" kairos_opt.ttl=0", "put m 1 1 " + strings.Repeat("t=v ", 70), "put m 00000001700000001000 1e-05 =",
 	} {
 		f.Add([]byte(s))
 	}
@@ -185,6 +213,8 @@ func TestTimeIsRememberedPerLine(t *testing.T) {
 		{"put m 1700000000 1 a=b", 1700000000000},
 		{"put m 1700000000 2 a=c", 1700000000000},
 		{"putm m 1700000000 2 a=c", 1700000000},
+		{"put m 1700000000 2 a=c", 1700000000000},
+		{"putm m 00000001700000001000 2 a=c", 1700000001000}, // too long to be remembered
 		{"put m 1700000000 2 a=c", 1700000000000},
 		{`put m "" 1 a=b`, -1},
 		{"put m 1700000001 2 a=c", 1700000001000},

@@ -251,6 +251,61 @@ func TestFaultsAreCountedAndShown(t *testing.T) {
 	}
 }
 
+// What the store refuses as the sender's fault is counted, line by line, and the
+// connection goes on.
+func TestBlockThatTheStoreRefuses(t *testing.T) {
+	h := start(t, nil, nil)
+	refuse := true
+	h.recorder.OnAppend = func(*store.Batch) error {
+		if refuse {
+			refuse = false
+			return &store.InputError{Reason: "no"}
+		}
+		return nil
+	}
+	c := h.dial()
+	fmt.Fprint(c, "put m 1 1 h=a\nput m 2 1 h=a\n")
+	for len(h.refused()) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	fmt.Fprint(c, "put m 3 1 h=a\n")
+	c.Close()
+	h.stop()
+	if got := h.refused(); !reflect.DeepEqual(got, map[string]float64{"telnet,refused": 2}) {
+		t.Errorf("refused %v", got)
+	}
+	if got := h.recorder.Text(); got != "m{h=a} long 3000 1" {
+		t.Errorf("stored %s", got)
+	}
+}
+
+// A fault of the store ends the connection at once, an unavailable store after
+// retry_for. The lines in hand are counted.
+func TestStoreThatFailsEndsTheConnection(t *testing.T) {
+	for name, err := range map[string]error{
+		"fault":       errors.New("disk on fire"),
+		"unavailable": &store.UnavailableError{Reason: "disk is full"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := start(t, func(c *Config) {
+				c.RetryFor = time.Hour
+				if name == "unavailable" {
+					c.RetryFor = time.Millisecond
+				}
+			}, nil)
+			h.recorder.OnAppend = func(*store.Batch) error { return err }
+			c := h.dial()
+			fmt.Fprint(c, "put m 1 1 h=a\nput m 2 1 h=a\n")
+			if _, err := c.Read(make([]byte, 1)); err == nil {
+				t.Error("an answer")
+			}
+			if got := h.refused(); !reflect.DeepEqual(got, map[string]float64{"telnet,unavailable": 2}) {
+				t.Errorf("refused %v", got)
+			}
+		})
+	}
+}
+
 // A ttl of 0 is for ever, also where there is a default.
 func TestTTL(t *testing.T) {
 	h := start(t, nil, func(c *ingest.Config) { c.DefaultTTL, c.TTLFrom = time.Hour, ingest.FromTimestamp })
