@@ -9,8 +9,7 @@ import (
 	"net/http"
 	"net/url"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
+	"varve/internal/diskfs"
 	"varve/internal/embedded"
 	"varve/internal/units"
 )
@@ -95,7 +94,7 @@ func openDirectory(t terminal, l line) (*embedded.Directory, error) {
 	if err != nil {
 		return nil, err
 	}
-	d, err := embedded.OpenDirectory(vfs.Default, dir)
+	d, err := embedded.OpenDirectory(diskfs.Reading, dir)
 	return d, inUse(err)
 }
 

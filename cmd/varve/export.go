@@ -26,6 +26,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/config"
+	"varve/internal/diskfs"
 	"varve/internal/embedded"
 	"varve/internal/model"
 	"varve/internal/store"
@@ -168,7 +169,7 @@ func (l line) exportSource(t terminal) (exportSource, func() error, error) {
 	if l.online() {
 		return remoteSource{l}, func() error { return nil }, l.reach()
 	}
-	s, _, err := l.openStore(t, false)
+	s, _, err := l.openStore(t, false, false)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -196,8 +197,9 @@ func holdsStore(dir string, create bool) error {
 	return nil
 }
 
-// openStore opens the data directory. Without create there must be a store.
-func (l line) openStore(t terminal, create bool) (*embedded.Store, config.Config, error) {
+// openStore opens the data directory, to be written or only read. Without create
+// there must be a store.
+func (l line) openStore(t terminal, write, create bool) (*embedded.Store, config.Config, error) {
 	var args []string
 	for _, name := range []string{"config", "data-dir"} {
 		if value, ok := l.flags[name]; ok {
@@ -216,7 +218,13 @@ func (l line) openStore(t terminal, create bool) (*embedded.Store, config.Config
 	if err := holdsStore(c.DataDir, create); err != nil {
 		return nil, c, err
 	}
-	s, err := embedded.Open(vfs.Default, c.DataDir, c.Embedded, embedded.Options{Registerer: prometheus.NewRegistry(), Logger: c.Log.Logger(t.stderr, c.Log.Level)})
+	o := embedded.Options{Registerer: prometheus.NewRegistry(), Logger: c.Log.Logger(t.stderr, c.Log.Level)}
+	var s *embedded.Store
+	if write {
+		s, err = embedded.Open(vfs.Default, c.DataDir, c.Embedded, o)
+	} else {
+		s, err = embedded.OpenToRead(diskfs.Reading, c.DataDir, c.Embedded, o)
+	}
 	if locked := (*embedded.LockedError)(nil); errors.As(err, &locked) {
 		return nil, c, fmt.Errorf("%w; or go through the server that uses it, with --http-addr", err)
 	}

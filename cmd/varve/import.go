@@ -149,7 +149,7 @@ func (l line) importSink(t terminal) (transfer.Sink, config.Config, func() error
 		return &remoteSink{addr: dialable(l.flags["http-addr"])}, config.Default(), func() error { return nil }, nil
 	}
 	_, create := l.flags["create"]
-	s, c, err := l.openStore(t, create)
+	s, c, err := l.openStore(t, true, create)
 	if err != nil {
 		return nil, c, nil, err
 	}

@@ -6,9 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
-
 	"varve/internal/config"
+	"varve/internal/diskfs"
 	"varve/internal/embedded"
 	"varve/internal/model"
 )
@@ -47,7 +46,7 @@ func inspect(t terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	d, err := embedded.OpenDirectory(vfs.Default, c.DataDir)
+	d, err := embedded.OpenDirectory(diskfs.Reading, c.DataDir)
 	if err != nil {
 		return inUse(err)
 	}

@@ -45,6 +45,9 @@ func serve(t terminal, args []string) error {
 	log := c.Log.Logger(t.stderr, level)
 	tellKairosDB(loaded.KairosDB, log)
 	limitGarbage()
+	if err := c.Server.TryAddresses(); err != nil {
+		return err // before a data directory is made
+	}
 	registry := prometheus.NewRegistry()
 	opening := &embedded.Opening{}
 	srv := server.New(server.Options{

@@ -40,6 +40,12 @@ const (
 // describes.
 const catalogueVersion = 1
 
+// catalogueFormat is the version of Pebble's own files. It is named, and raised on
+// purpose only: the newest one of a later library would be written by the first
+// start after an upgrade, and the build before could not open the store any more.
+// verifyCatalogue knows the log and the list of tables of this version.
+const catalogueFormat = pebble.FormatValueSeparation
+
 // spec is what a store was created with.
 type spec struct {
 	Version     int    `json:"version"`
@@ -81,7 +87,7 @@ func openCatalogue(fs vfs.FS, dir string, cfg Config, log pebble.Logger, fresh b
 		FS:                 catalogueFS{fs, log},
 		Cache:              cache,
 		MemTableSize:       1 << 20, // the log of this size is preallocated
-		FormatMajorVersion: pebble.FormatNewest,
+		FormatMajorVersion: catalogueFormat,
 		Logger:             log,
 		EventListener:      (&backgroundErrors{log: log}).listener(),
 	}

@@ -30,17 +30,18 @@ type Directory struct {
 	fault     error      // why the catalogue can not be read
 }
 
-// OpenDirectory opens the store in path. It takes the lock that a server holds,
-// and returns a *LockedError if one does. A catalogue that can not be read is no
+// OpenDirectory opens the store in path. It takes the lock that a server holds, but
+// does not make or change it, and returns a *LockedError if a server has it. A
+// catalogue that can not be read is no
 // error here: a check reports it.
 func OpenDirectory(fs vfs.FS, path string) (*Directory, error) {
 	d := &Directory{fs: fs, path: path}
 	if _, err := fs.Stat(fs.PathJoin(path, catalogueName)); err != nil {
 		return nil, fmt.Errorf("%s holds no store: %w", path, err)
 	}
-	lock, err := fs.Lock(fs.PathJoin(path, lockName))
+	lock, err := lockToRead(fs, path)
 	if err != nil {
-		return nil, &LockedError{Dir: path, Err: err}
+		return nil, err
 	}
 	d.lock = lock
 	d.fault = verifyCatalogue(fs, fs.PathJoin(path, catalogueName))
@@ -85,9 +86,9 @@ func (d *Directory) readable() error {
 // openCatalogueToRead opens the catalogue without changing it.
 func openCatalogueToRead(fs vfs.FS, dir string) (*catalogue, error) {
 	db, err := pebble.Open(dir, &pebble.Options{
-		FS:       fs,
+		FS:       catalogueToRead{fs},
 		ReadOnly: true, ErrorIfNotExists: true,
-		FormatMajorVersion: pebble.FormatNewest,
+		FormatMajorVersion: catalogueFormat,
 		Logger:             quietLog{},
 		EventListener:      &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}},
 	})
@@ -106,6 +107,16 @@ func openCatalogueToRead(fs vfs.FS, dir string) (*catalogue, error) {
 	}
 	return c, nil
 }
+
+// catalogueToRead is the file system as Pebble sees it while it only reads. It
+// leaves out Pebble's lock, which would write: the store's own stands for both.
+type catalogueToRead struct{ vfs.FS }
+
+// Lock implements [vfs.FS].
+func (catalogueToRead) Lock(string) (io.Closer, error) { return nopCloser{}, nil }
+
+// Unwrap implements [vfs.FS].
+func (fs catalogueToRead) Unwrap() vfs.FS { return fs.FS }
 
 // quietLog drops the catalogue's messages. What counts comes back as an error.
 type quietLog struct{}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"path"
 	"slices"
@@ -41,6 +42,86 @@ func (e *LockedError) Error() string {
 }
 
 func (e *LockedError) Unwrap() error { return e.Err }
+
+// lockDir takes the lock of a data directory for writing.
+func lockDir(disk vfs.FS, dir string) (io.Closer, error) {
+	lock, err := disk.Lock(disk.PathJoin(dir, lockName))
+	if err != nil {
+		return nil, lockError(dir, err, !errors.As(err, new(*fs.PathError)))
+	}
+	return lock, nil
+}
+
+// lockToRead takes the lock of a data directory for reading, if the file system
+// knows how to do that without writing. A directory without a lock file is not in
+// use.
+func lockToRead(disk vfs.FS, dir string) (io.Closer, error) {
+	name := disk.PathJoin(dir, lockName)
+	if r, ok := disk.(interface {
+		LockToRead(name string) (lock io.Closer, held bool, err error)
+	}); ok {
+		lock, held, err := r.LockToRead(name)
+		if err != nil {
+			return nil, lockError(dir, err, held)
+		}
+		return lock, nil
+	}
+	if _, err := disk.Stat(name); errors.Is(err, fs.ErrNotExist) {
+		return nopCloser{}, nil
+	}
+	return lockDir(disk, dir)
+}
+
+type nopCloser struct{}
+
+func (nopCloser) Close() error { return nil }
+
+// lockError tells a lock that is held from a file that cannot be used.
+func lockError(dir string, err error, held bool) error {
+	if held {
+		return &LockedError{Dir: dir, Err: err}
+	}
+	return fmt.Errorf("find out whether data directory %s is in use: %w", dir, err)
+}
+
+// OpenToRead opens the store in dir for reading only, while no server uses it. It
+// changes nothing there, so that the directory may be a snapshot or somebody
+// else's. What the log holds is replayed into memory.
+func OpenToRead(disk vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("settings of the embedded store: %w", err)
+	}
+	s := newStore(disk, dir, cfg, o)
+	s.failure.Store(&store.UnavailableError{Reason: "the store was opened for reading only"})
+	if err := s.openToRead(); err != nil {
+		return nil, errors.Join(err, s.undo())
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	return s, nil
+}
+
+func (s *Store) openToRead() (err error) {
+	if s.lock, err = lockToRead(s.fs, s.dir); err != nil {
+		return err
+	}
+	if err := verifyCatalogue(s.fs, s.path(catalogueName)); err != nil {
+		return fmt.Errorf("open catalogue: %w", err)
+	}
+	if s.catalogue, err = openCatalogueToRead(s.fs, s.path(catalogueName)); err != nil {
+		return err
+	}
+	s.width = rowtime.Spec{Width: s.catalogue.spec.RowWidthMS}
+	if err := s.openSeries(); err != nil {
+		return err
+	}
+	if err := s.openFiles(); err != nil {
+		return err
+	}
+	if err := s.replay(); err != nil {
+		return err
+	}
+	return s.settleIndex()
+}
 
 // Open opens the store in dir, created if need be. What the log holds beyond
 // the files is replayed. Errors are a *LockedError, a *store.CorruptionError, or
@@ -176,9 +257,9 @@ func (s *Store) openDir() error {
 	if err := s.fs.MkdirAll(s.path(blocksName), 0o755); err != nil {
 		return fmt.Errorf("create data directory: %w", err)
 	}
-	lock, err := s.fs.Lock(s.path(lockName))
+	lock, err := lockDir(s.fs, s.dir)
 	if err != nil {
-		return &LockedError{Dir: s.dir, Err: err}
+		return err
 	}
 	s.lock = lock
 	for _, dir := range []string{s.dir, path.Dir(s.dir)} {

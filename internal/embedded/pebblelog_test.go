@@ -48,6 +48,41 @@ func catalogueLog(t testing.TB) []byte {
 	return nil
 }
 
+// TestCatalogueFormat pins the version of Pebble's files, and that of the chunks
+// of its log, which are what verifyLog can read. A library with a newer format must
+// not change either of them.
+func TestCatalogueFormat(t *testing.T) {
+	fs := vfs.NewMem()
+	for range 2 { // created, and opened again
+		c, err := openCatalogue(fs, "catalogue", DefaultConfig(), quietLog{}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := c.db.FormatMajorVersion(); got != 24 || catalogueFormat != 24 {
+			t.Errorf("the catalogue has format %d, want 24, which is in docs/formats/catalogue.md", got)
+		}
+		if err := c.close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := catalogueLog(t)
+	chunks := 0
+	for at := 0; at < len(b); {
+		end, ok := readChunk(b, at)
+		if !ok {
+			break
+		}
+		if len(b[at:end]) >= chunkHeader && (b[at+6] < chunkTypeSync || b[at+6] > chunkTypeMax) && !allZero(b[at:end]) {
+			t.Errorf("the chunk at %d has type %d, want %d to %d: one that says what was synced", at, b[at+6], chunkTypeSync, chunkTypeMax)
+		}
+		at = end
+		chunks++
+	}
+	if chunks < 8 { // four commits, each with an empty record behind
+		t.Errorf("%d chunks could be read", chunks)
+	}
+}
+
 // logNumber is in each of its chunks.
 func logNumber(b []byte) uint32 { return uint32(b[chunkHeader]) }
 

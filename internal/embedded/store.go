@@ -176,7 +176,9 @@ func (s *Store) Close() error {
 			errs = append(errs, fmt.Errorf("last checkpoint (the log keeps what it would have written): %w", err))
 		}
 	}
-	errs = append(errs, s.wal.Load().Close())
+	if log := s.wal.Load(); log != nil { // else it was opened to read
+		errs = append(errs, log.Close())
+	}
 	s.publish(func(st *state) { st.files = nil })
 	errs = append(errs, s.catalogue.close(), s.lock.Close())
 	return errors.Join(errs...)

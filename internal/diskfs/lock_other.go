@@ -1,0 +1,24 @@
+//go:build !linux
+
+package diskfs
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// lockToRead needs the right to write where locks of open files are not there.
+func lockToRead(name string) (io.Closer, bool, error) {
+	if _, err := vfs.Default.Stat(name); errors.Is(err, fs.ErrNotExist) {
+		return unlocked{}, false, nil
+	}
+	lock, err := vfs.Default.Lock(name)
+	path := (*fs.PathError)(nil)
+	if errors.As(err, &path) {
+		return nil, false, err
+	}
+	return lock, err != nil, err
+}

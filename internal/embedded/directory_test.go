@@ -1,0 +1,96 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// unwritable fails at every change, and at locks that would make a file.
+type unwritable struct{ vfs.FS }
+
+func (unwritable) Lock(string) (io.Closer, error) { return nil, errors.New("the disk is read-only") }
+
+func (unwritable) LockToRead(string) (io.Closer, bool, error) { return nopCloser{}, false, nil }
+
+// TestReadingAReadOnlyDirectory checks, inspects and reads a store that a crash has
+// left, with series and samples that only the log has, where nothing can be written.
+func TestReadingAReadOnlyDirectory(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	s := mustOpen(t, mem, quietConfig("fsync"))
+	all := newCrashSeries(2)
+	all[0].writeOnce(context.Background(), s, 100)
+	s.must(t, s.checkpoint())
+	all[0].writeOnce(context.Background(), s, 100)
+	all[1].writeOnce(context.Background(), s, 100)
+	copied := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
+	s.must(t, s.Close())
+
+	var changes atomic.Int64
+	disk := unwritable{errorfs.Wrap(copied, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+			t.Errorf("a change: %v of %s", op.Kind, op.Path)
+			changes.Add(1)
+			return errors.New("the disk is read-only")
+		}
+		return nil
+	}))}
+	d, err := OpenDirectory(disk, "data")
+	s.must(t, err)
+	report, err := d.Check(context.Background(), CheckOptions{})
+	s.must(t, err)
+	if len(report.Findings) > 0 || report.Samples != 100 {
+		t.Errorf("%d samples, findings %v", report.Samples, report.Findings)
+	}
+	var text strings.Builder
+	s.must(t, d.WriteOverview(&text))
+	s.must(t, d.WriteLog(&text, true))
+	_, err = d.Space(context.Background(), SpaceOptions{})
+	s.must(t, err)
+	s.must(t, d.Close())
+
+	read, err := OpenToRead(disk, "data", quietConfig("fsync"), Options{})
+	s.must(t, err)
+	for _, c := range all {
+		if err := c.check(read); err != nil {
+			t.Error(err)
+		}
+	}
+	var b store.Batch
+	b.Reset(read.Epoch())
+	ref, err := read.Create(context.Background(), all[0].Series)
+	s.must(t, err)
+	b.AddLong(ref, crashOrigin, 1, 0)
+	if err := read.Append(context.Background(), &b); err == nil || err.Error() != "the store was opened for reading only" {
+		t.Errorf("Append: %v", err)
+	}
+	if err := read.Delete(context.Background(), store.Deletion{Metric: "crash", Range: model.AllTime}); err == nil {
+		t.Error("a delete succeeded")
+	}
+	s.must(t, read.Close())
+}
+
+// TestUnusableLockIsNotInUse: only a lock that is held means that a server runs.
+func TestUnusableLockIsNotInUse(t *testing.T) {
+	mem := vfs.NewMem()
+	s := mustOpen(t, mem, quietConfig("fsync"))
+	if _, err := OpenDirectory(mem, "data"); !errors.As(err, new(*LockedError)) {
+		t.Errorf("while it is open: %v", err)
+	}
+	s.must(t, s.Close())
+	err := lockError("data", &fs.PathError{Op: "open", Path: "data/LOCK", Err: fs.ErrPermission}, false)
+	if errors.As(err, new(*LockedError)) || err.Error() != "find out whether data directory data is in use: open data/LOCK: permission denied" {
+		t.Errorf("a lock that may not be read: %v", err)
+	}
+}
