@@ -1,6 +1,7 @@
 package blockfile
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -145,4 +146,30 @@ func FuzzSalvage(f *testing.F) {
 		}
 		_, _ = SalvageProperties(fs, path)
 	})
+}
+
+// TestSalvageStops lets the caller end at each page, of a file whose index can be
+// read and of one where pages are looked for: nothing comes after.
+func TestSalvageStops(t *testing.T) {
+	b, _, _ := severalPages(t)
+	stop := errors.New("stop")
+	for name, b := range map[string][]byte{"index": b, "no index": b[:len(b)-10]} {
+		for last := 1; ; last++ {
+			fs := vfs.NewMem()
+			content(t, fs, path, b)
+			calls := 0
+			_, err := Salvage(fs, path, func(int64, chunk.Page) error {
+				if calls++; calls >= last {
+					return stop
+				}
+				return nil
+			})
+			if calls < last && err == nil && last > 2 {
+				break // it has fewer pages
+			}
+			if calls != last || !errors.Is(err, stop) {
+				t.Fatalf("%s: stopped at page %d: %d calls, %v", name, last, calls, err)
+			}
+		}
+	}
 }

@@ -1,0 +1,86 @@
+package chunk
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"math"
+	"strings"
+	"testing"
+
+	"varve/internal/model"
+)
+
+// wantFormat expects decoding body, a chunk of n samples at equal steps with the
+// given column, to fail for the given reason.
+func wantFormat(t *testing.T, kind model.Kind, n int, column []byte, reason string) {
+	t.Helper()
+	b := append(binary.AppendUvarint(nil, uint64(n)), timesRegular)
+	b = appendVarint(b, 0)
+	b = binary.AppendUvarint(b, uint64(n-1))
+	var d Decoder
+	var dst model.Columns
+	_, err := d.Decode(append(b, column...), kind, &dst)
+	if format := (*FormatError)(nil); !errors.As(err, &format) || !strings.Contains(err.Error(), reason) {
+		t.Errorf("got %v, want %q", err, reason)
+	}
+}
+
+// TestLargestSizesAreEnforced crafts columns one beyond each limit, and at it.
+func TestLargestSizesAreEnforced(t *testing.T) {
+	e := encoders.Get().(*encoder)
+	defer e.release()
+	ints := func(v ...uint64) []byte { return e.appendInts(nil, v) }
+
+	// Compressed strings that would grow beyond the limit, all of the right sizes.
+	size := uint64(MaxExpandedBytes + 1)
+	column := append([]byte{bytesPlain | bytesCompressed}, ints(size)...)
+	column = binary.AppendUvarint(column, size)
+	frame := compress(nil, make([]byte, size))
+	column = append(binary.AppendUvarint(column, uint64(len(frame))), frame...)
+	wantFormat(t, model.String, 1, column, "compressed bytes for values of")
+
+	// One that says another size than its lengths do.
+	column = append([]byte{bytesPlain | bytesCompressed}, ints(100)...)
+	frame = compress(nil, make([]byte, 99))
+	column = binary.AppendUvarint(column, 99)
+	column = append(binary.AppendUvarint(column, uint64(len(frame))), frame...)
+	wantFormat(t, model.String, 1, column, "99 compressed bytes for values of 100")
+
+	// A string longer than offsets can address.
+	wantFormat(t, model.String, 1, append([]byte{bytesPlain}, ints(math.MaxUint32+1)...), "byte string of")
+
+	// No pairs of sign and exponent, and one too many.
+	for _, n := range []uint64{0, splitMaxTop + 1} {
+		column := binary.AppendUvarint([]byte{doubleSplit}, n)
+		wantFormat(t, model.Double, 2, append(column, make([]byte, 64)...), "sign and exponent pairs")
+	}
+	// A rank that is the number of pairs: the first one that is not there.
+	column = binary.AppendUvarint([]byte{doubleSplit}, 1)
+	column = append(binary.AppendUvarint(column, 1), ints(0, 1)...)
+	column = append(column, make([]byte, packedLen(2, splitBits))...)
+	wantFormat(t, model.Double, 2, column, "pair 1 of 1")
+}
+
+// TestFindPageAtTheEnd looks for pages in bytes that are as short as one can be,
+// and one byte shorter.
+func TestFindPageAtTheEnd(t *testing.T) {
+	c := &model.Columns{Times: []int64{5}}
+	var b PageBuilder
+	b.Reset(Fast)
+	b.Add(0, model.Null, c, 0, 1)
+	page := b.Finish(nil)
+	if n, _ := FindPage(page); n != len(page) {
+		t.Errorf("the smallest page, of %d bytes: found %d", len(page), n)
+	}
+	for n := range page {
+		if got, walked := FindPage(page[:n]); got != 0 || walked < 1 {
+			t.Errorf("%d bytes of %d: found %d, looked at %d", n, len(page), got, walked)
+		}
+	}
+	other := append([]byte{pageVersion + 1}, page[1:len(page)-checksumSize]...)
+	other = binary.LittleEndian.AppendUint32(other, crc32.Checksum(other, castagnoli))
+	if n, walked := FindPage(other); n != 0 || walked != 1 {
+		t.Errorf("a page of another version: found %d, looked at %d", n, walked)
+	}
+}
