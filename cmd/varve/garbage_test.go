@@ -9,7 +9,7 @@ import (
 )
 
 func TestPercentOfGarbage(t *testing.T) {
-	for live, want := range map[uint64]int{0: 50, 1: 400, 8 << 20: 400, 16 << 20: 200, 20 << 20: 160, 64 << 20: 50, 1 << 40: 50} {
+	for live, want := range map[uint64]int{0: 25, 1: 400, 8 << 20: 400, 16 << 20: 200, 20 << 20: 160, 64 << 20: 50, 128 << 20: 25, 1 << 40: 25} {
 		if got := percentFor(live); got != want {
 			t.Errorf("%d bytes alive: %d percent, want %d", live, got, want)
 		}
@@ -23,7 +23,7 @@ func TestLimitGarbage(t *testing.T) {
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	limitGarbage()
-	held := make([]byte, 100<<20)
+	held := make([]byte, 200<<20)
 	percent := func() int {
 		p := debug.SetGCPercent(100)
 		debug.SetGCPercent(p)
@@ -31,7 +31,7 @@ func TestLimitGarbage(t *testing.T) {
 	}
 	for deadline := time.Now().Add(patience); percent() != garbagePercent; time.Sleep(time.Millisecond) {
 		if runtime.GC(); time.Now().After(deadline) {
-			t.Fatalf("%d percent with 100 MiB alive", percent())
+			t.Fatalf("%d percent with 200 MiB alive", percent())
 		}
 	}
 	runtime.KeepAlive(held)
