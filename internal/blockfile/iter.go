@@ -85,6 +85,7 @@ func (it *Iter) scan(i int) error {
 		return err
 	}
 	it.found, it.at = it.found[:0], 0
+	it.entries.Want(it.series)
 	for ; it.more && it.ahead.Series <= it.series; it.step() {
 		e := &it.ahead
 		if e.Series == it.series && e.FirstMS <= it.within.EndMS && e.LastMS >= it.within.StartMS {
@@ -113,6 +114,7 @@ func (it *Iter) rewind(i int) error {
 		it.page, it.pageAt = p, i
 	}
 	it.entries, it.passed, it.more = it.page.Iter(), -1, false
+	it.entries.Want(it.series)
 	it.step()
 	return nil
 }

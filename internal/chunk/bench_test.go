@@ -193,4 +193,13 @@ func benchPage(b *testing.B, all []*model.Columns, n int, level Level) {
 		}
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*builder.Entries()), "ns/entry")
 	})
+	b.Run("pass", func(b *testing.B) {
+		b.ReportAllocs()
+		for range b.N {
+			it := p.Iter()
+			for it.Want(math.MaxUint32); it.Next(&e); {
+			}
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*builder.Entries()), "ns/entry")
+	})
 }

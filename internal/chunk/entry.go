@@ -56,7 +56,13 @@ type Iter struct {
 
 	kept    [timesKept]timesRef // ring, as in PageBuilder
 	carried int
+
+	wanted uint32 // see Want
 }
+
+// Want says that entries of series below the given one are only stepped over: Next
+// leaves their statistics out. A page of many series is walked through to find one.
+func (it *Iter) Want(series uint32) { it.wanted = series }
 
 // timesRef is where the times of an entry are.
 type timesRef struct {
@@ -122,7 +128,11 @@ func (it *Iter) Next(e *Entry) bool {
 	it.readTimes(e)
 	it.readTTL(e)
 	if r.err == nil && flags&flagStats != 0 {
-		it.readStats(e)
+		if it.series < it.wanted {
+			skipStats(r)
+		} else {
+			it.readStats(e)
+		}
 	}
 	size := r.uvarint()
 	if r.err == nil && size > uint64(len(r.b)-r.pos) {

@@ -3,6 +3,7 @@ package chunk
 import (
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"hash/crc32"
 	"math"
 	"math/rand/v2"
@@ -268,4 +269,36 @@ func FuzzOpenPage(f *testing.F) {
 			e.CodecName()
 		}
 	})
+}
+
+// An iterator that wants later series goes past the statistics of others, and reads
+// the same entries from there on.
+func TestIterWant(t *testing.T) {
+	var b PageBuilder
+	for seed := range uint64(200) {
+		b.Reset(Level(seed % 2))
+		randomPage(rand.New(rand.NewPCG(seed, 9)), &b, 1+int(seed%20))
+		p, err := OpenPage(b.Finish(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want, got Entry
+		all, some := p.Iter(), p.Iter()
+		for all.Next(&want) {
+			wanted := want.Series + uint32(seed%3)
+			some.Want(wanted)
+			if !some.Next(&got) {
+				t.Fatal("an entry is missing:", some.Err())
+			}
+			if want.Series < wanted {
+				want.HasStats, want.Stats = false, model.Stats{}
+			}
+			if fmt.Sprint(got) != fmt.Sprint(want) { // which tells NaN as the same
+				t.Fatalf("%+v, want %+v", got, want)
+			}
+		}
+		if some.Next(&got) || some.Err() != nil {
+			t.Fatal("an entry too many, or", some.Err())
+		}
+	}
 }

@@ -33,11 +33,18 @@ func (r *reader) uvarint() uint64 {
 	if r.err != nil {
 		return 0
 	}
-	if r.pos < len(r.b) && r.b[r.pos] < 0x80 { // most are one byte
-		r.pos++
-		return uint64(r.b[r.pos-1])
+	b := r.b[r.pos:]
+	if len(b) > 1 { // most are one byte or two
+		if b[0] < 0x80 {
+			r.pos++
+			return uint64(b[0])
+		}
+		if b[1] < 0x80 {
+			r.pos += 2
+			return uint64(b[0]&0x7f) | uint64(b[1])<<7
+		}
 	}
-	v, n := binary.Uvarint(r.b[r.pos:])
+	v, n := binary.Uvarint(b)
 	if n <= 0 {
 		r.fail("bad variable-length number")
 		return 0
@@ -54,6 +61,23 @@ func (r *reader) u64() uint64 {
 		return 0
 	}
 	return binary.LittleEndian.Uint64(b)
+}
+
+// skipVarints goes past n variable-length numbers without looking at them.
+func (r *reader) skipVarints(n int) {
+	if r.err != nil {
+		return
+	}
+	for at, c := range r.b[r.pos:] {
+		if c >= 0x80 {
+			continue
+		}
+		if n--; n == 0 {
+			r.pos += at + 1
+			return
+		}
+	}
+	r.fail("cut off")
 }
 
 // take returns the next n bytes without copying, or nil if there are fewer.

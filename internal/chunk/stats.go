@@ -110,6 +110,25 @@ func sameStats(a *model.Stats, b model.Stats) bool {
 		math.Float64bits(a.Max) == math.Float64bits(b.Max)
 }
 
+// skipStats goes past statistics.
+func skipStats(r *reader) {
+	control := r.u8()
+	if control == statsRaw {
+		r.take(5 * 8)
+		return
+	}
+	numbers := 1
+	if control&statsConst == 0 {
+		numbers += 3
+	}
+	if control&statsSumRaw != 0 {
+		r.skipVarints(numbers)
+		r.take(8)
+		return
+	}
+	r.skipVarints(numbers + 2)
+}
+
 // readStats reads statistics of count values.
 func readStats(r *reader, kind model.Kind, count int) model.Stats {
 	control := r.u8()
