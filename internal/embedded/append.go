@@ -73,11 +73,16 @@ func (s *Store) logError(ctx context.Context, err error) error {
 }
 
 // waitForRoom holds writers back while the head is full, and refuses them when
-// it can not be emptied.
+// it cannot be emptied.
 func (s *Store) waitForRoom(ctx context.Context) error {
 	if err := s.writable(); err != nil {
 		return err
 	}
+	return s.waitWhileFull(ctx)
+}
+
+// waitWhileFull is waitForRoom for what may happen while the disk is full.
+func (s *Store) waitWhileFull(ctx context.Context) error {
 	if s.buffered() < int64(s.cfg.HeadBytesMax) {
 		return nil
 	}
@@ -105,7 +110,7 @@ func (s *Store) buffered() int64 { return s.active.Load().Expanded() + s.frozenB
 func (s *Store) apply(e *registry.Encoder, b *store.Batch) (entry, error) {
 	s.order.Lock()
 	defer s.order.Unlock()
-	if s.series.Epoch() != b.Epoch {
+	if !e.Current(s.series, b) {
 		return entry{}, store.ErrStale
 	}
 	e.Define = s.series.Introduce(e.Define[:0], b.Samples)
@@ -119,11 +124,19 @@ func (s *Store) apply(e *registry.Encoder, b *store.Batch) (entry, error) {
 			s.growth.add(s.now(), series.Metric)
 		}
 	}
+	if erasing := s.order.erasing; erasing != nil {
+		erasing.before(s.active.Load(), b.Samples)
+	}
 	s.active.Load().Append(b, e.Kinds)
+	s.askIfLarge()
+	return logged, nil
+}
+
+// askIfLarge asks for a checkpoint if the active head is large enough.
+func (s *Store) askIfLarge() {
 	if h := s.active.Load(); h.Expanded() > int64(s.cfg.HeadBytes) || h.Samples() > s.cfg.CheckpointSamples {
 		s.askCheckpoint()
 	}
-	return logged, nil
 }
 
 // askCheckpoint wakes the checkpointer unless it is about to run anyway.

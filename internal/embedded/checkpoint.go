@@ -93,7 +93,9 @@ func (s *Store) checkpointDone(err error) error {
 func (s *Store) swapHead() (*swap, error) {
 	s.installing.Lock()
 	defer s.installing.Unlock()
-	s.order.Lock()
+	if err := s.lockErased(context.Background()); err != nil { // frozen has applied all deletions
+		return nil, err
+	}
 	defer s.order.Unlock()
 	segment, err := s.wal.Load().Rotate()
 	if err != nil {
@@ -235,6 +237,13 @@ func (s *Store) countTimes(counts *partitionCounts, times []int64) {
 
 // installCheckpoint makes the files count and the log before them superfluous.
 func (s *Store) installCheckpoint(sw *swap, files []*openFile) error {
+	if err := s.commitCheckpoint(sw, files); err != nil {
+		return err
+	}
+	return s.forgetEmpty(context.Background(), unwritten(sw.head, files))
+}
+
+func (s *Store) commitCheckpoint(sw *swap, files []*openFile) error {
 	s.installing.Lock()
 	defer s.installing.Unlock()
 	ch := change{
@@ -264,7 +273,7 @@ func (s *Store) installCheckpoint(sw *swap, files []*openFile) error {
 	if err := s.wal.Load().Release(sw.log); err != nil {
 		s.log.Warn("release log segments; it is tried again with the next checkpoint", "error", err)
 	}
-	return s.forgetEmpty(unwritten(sw.head, files))
+	return nil
 }
 
 func (s *Store) samplesIn(files []*openFile) (n int64) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"varve/internal/head"
 	"varve/internal/units"
 	"varve/internal/wal"
 )
@@ -16,7 +17,7 @@ type Config struct {
 	Log wal.Config `yaml:"log" doc:"write-ahead log"`
 
 	HeadBytes          units.Bytes   `yaml:"head_bytes" doc:"samples in memory beyond this size are written to files; byte strings count with their full length"`
-	HeadBytesMax       units.Bytes   `yaml:"head_bytes_max" doc:"samples in memory at which writers wait until files are written"`
+	HeadBytesMax       units.Bytes   `yaml:"head_bytes_max" doc:"samples in memory at which writers and deletes wait until files are written, at most 2GiB"`
 	CheckpointSamples  int64         `yaml:"checkpoint_samples" doc:"samples in memory beyond this number are written to files; bounds what is replayed after a crash"`
 	CheckpointInterval time.Duration `yaml:"checkpoint_interval" doc:"samples are written to files at least this often"`
 
@@ -59,7 +60,7 @@ func (c Config) Validate() error {
 	check(c.RowWidth >= time.Minute && c.RowWidth <= (1<<31-1)*time.Millisecond && c.RowWidth%time.Millisecond == 0,
 		"row_width", "whole milliseconds from 1m to 596h31m23.647s", c.RowWidth)
 	check(c.HeadBytes >= units.MiB, "head_bytes", "at least 1MiB", c.HeadBytes)
-	check(c.HeadBytesMax >= 2*c.HeadBytes, "head_bytes_max", "at least twice head_bytes", c.HeadBytesMax)
+	check(c.HeadBytesMax >= 2*c.HeadBytes && c.HeadBytesMax <= head.MaxBytes, "head_bytes_max", "at least twice head_bytes, at most 2GiB", c.HeadBytesMax)
 	check(c.CheckpointSamples >= 1, "checkpoint_samples", "at least 1", c.CheckpointSamples)
 	check(c.CheckpointInterval >= time.Second, "checkpoint_interval", "at least 1s", c.CheckpointInterval)
 	check(c.MergeFiles >= 2, "merge_files", "at least 2", c.MergeFiles)

@@ -344,7 +344,7 @@ func (c *cursor) load(src *source) error {
 	if src.fromHead {
 		return c.loadHead(src)
 	}
-	e, err := src.iter.Next()
+	e, err := c.nextEntry(src)
 	if err != nil {
 		return err
 	}
@@ -361,6 +361,21 @@ func (c *cursor) pack(src *source, firstMS, lastMS int64) {
 	src.first, src.last = c.order(firstMS), c.order(lastMS)
 	if c.flip != 0 {
 		src.first, src.last = src.last, src.first
+	}
+}
+
+// nextEntry returns src's next chunk of a file that is not deleted as a whole.
+func (c *cursor) nextEntry(src *source) (*chunk.Entry, error) {
+	for skipped := 1; ; skipped++ {
+		e, err := src.iter.Next()
+		if err != nil || e == nil || !slices.ContainsFunc(src.deletions, func(d *record.Deletion) bool {
+			return d.Range.StartMS <= e.FirstMS && e.LastMS <= d.Range.EndMS
+		}) {
+			return e, err
+		}
+		if skipped%256 == 0 && c.ctx.Err() != nil {
+			return nil, c.ctx.Err()
+		}
 	}
 }
 

@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
+	"time"
 
 	"github.com/RoaringBitmap/roaring/v2"
 
+	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/store"
@@ -35,84 +39,268 @@ func (s *Store) delete(ctx context.Context, d store.Deletion) error {
 	if e := s.failure.Load(); e != nil {
 		return e
 	}
-	s.installing.Lock()
-	defer s.installing.Unlock()
+	if err := s.waitWhileFull(ctx); err != nil {
+		return err
+	}
 	ids, logged, err := s.logDeletion(ctx, d)
 	if err != nil || ids.IsEmpty() {
 		return err
 	}
+	if err := s.finishErasing(ctx); err != nil {
+		s.leaveDoubt(ids)
+		return fmt.Errorf("delete samples in memory; it goes on: %w", err)
+	}
 	if err := logged.wait(ctx); err != nil {
+		s.leaveDoubt(ids)
 		return s.logError(ctx, err)
 	}
 	s.metrics.deletions.Inc()
 	s.askMerge()
-	return s.forgetEmpty(ids)
-}
-
-// logDeletion logs a deletion of the series that match now, removes their
-// samples from the active head, and hides those in the frozen head and in files.
-func (s *Store) logDeletion(ctx context.Context, d store.Deletion) (*roaring.Bitmap, entry, error) {
-	// The record's size is known only under the lock, under which nobody waits:
-	// make room for what matches now and some more.
-	ids, err := s.index.Select(ctx, d.Metric, d.Matchers, nil)
-	if err != nil || ids.IsEmpty() {
-		return ids, entry{}, err
-	}
-	if err := s.wal.Load().Reserve(ctx, int(ids.GetSerializedSizeInBytes())+64<<10); err != nil {
-		return nil, entry{}, s.logError(ctx, err)
-	}
-	s.order.Lock()
-	defer s.order.Unlock()
-	if ids, err = s.index.Select(ctx, d.Metric, d.Matchers, nil); err != nil || ids.IsEmpty() {
-		return ids, entry{}, err
-	}
-	r := &record.Deletion{Sequence: s.order.deletions + 1, Range: d.Range, IDs: ids}
-	payload, err := record.AppendDeletion(nil, *r)
-	if err != nil {
-		return nil, entry{}, err
-	}
-	log := s.wal.Load()
-	logged := entry{log, log.Append(record.TypeDeletion, payload)}
-	s.order.deletions = r.Sequence
-	s.hide(r)
-	return ids, logged, s.deleteFromHead(r)
-}
-
-// deleteFromHead removes what a deletion covers from the active head. The order
-// lock must be held.
-func (s *Store) deleteFromHead(d *record.Deletion) error {
-	active := s.active.Load()
-	var errs []error
-	for ids := d.IDs.Iterator(); ids.HasNext(); {
-		errs = append(errs, active.Delete(ids.Next(), d.Range))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("delete from the head: %w", err)
+	if err := s.forgetEmpty(ctx, ids); err != nil {
+		s.leaveDoubt(ids)
+		return fmt.Errorf("look which series are empty; it goes on: %w", err)
 	}
 	return nil
 }
 
-// forgetEmpty forgets those of the series that have no sample left. installing
-// must be held, so that samples can come only through the active head.
-func (s *Store) forgetEmpty(candidates *roaring.Bitmap) error {
-	if candidates.IsEmpty() {
-		return nil
+// logDeletion logs a deletion of the series that match now, hides their samples in
+// the frozen head and in files, and leaves those in the active head to be erased.
+// Series that are introduced meanwhile count as written after it.
+func (s *Store) logDeletion(ctx context.Context, d store.Deletion) (*roaring.Bitmap, entry, error) {
+	ids, err := s.index.Select(ctx, d.Metric, d.Matchers, nil)
+	if err != nil || ids.IsEmpty() {
+		return ids, entry{}, err
 	}
-	st := s.acquire()
-	defer s.release(st)
-	var empty []uint32
-	for ids := candidates.Iterator(); ids.HasNext(); {
-		id := ids.Next()
-		has, err := s.hasSamples(st, id)
-		if err != nil {
-			s.log.Warn("can not tell whether a series is empty; it stays", "series", id, "error", err)
-			continue
+	r := &record.Deletion{Range: d.Range, IDs: ids}
+	payload, err := record.AppendDeletion(nil, *r)
+	if err != nil {
+		return nil, entry{}, err
+	}
+	if err := s.wal.Load().Reserve(ctx, len(payload)); err != nil {
+		return nil, entry{}, s.logError(ctx, err)
+	}
+	erasing := newErasing(r)
+	if err := s.lockErased(ctx); err != nil {
+		return nil, entry{}, err
+	}
+	defer s.order.Unlock()
+	r.Sequence = s.order.deletions + 1
+	record.SetSequence(payload, r.Sequence)
+	log := s.wal.Load()
+	logged := entry{log, log.Append(record.TypeDeletion, payload)}
+	s.order.deletions = r.Sequence
+	s.order.unsynced = append(s.undurable(), loggedDeletion{r, logged})
+	s.hide(r)
+	s.order.erasing = erasing
+	return ids, logged, nil
+}
+
+// loggedDeletion is a deletion and its log record.
+type loggedDeletion struct {
+	*record.Deletion
+	entry entry
+}
+
+// undurable returns the deletions of which the log has not acknowledged the
+// record. The order lock must be held.
+func (s *Store) undurable() []loggedDeletion {
+	return slices.DeleteFunc(s.order.unsynced, func(d loggedDeletion) bool { return d.entry.log.Acknowledged(d.entry.ticket) })
+}
+
+// erasing is a deletion that is logged and not yet carried out in the whole active
+// head. It is guarded by the order lock, which writers take too: so it is carried
+// out in slices, and for the series of a batch before the batch is applied.
+type erasing struct {
+	deletion *record.Deletion
+	left     *roaring.Bitmap // series still to do
+	scratch  []uint32
+	errs     []error
+}
+
+const (
+	// eraseSlice is the time for which erasing holds the order lock at once; a
+	// single series may take longer.
+	eraseSlice = time.Millisecond
+
+	// eraseSeries is how many series are looked at together.
+	eraseSeries = 64
+)
+
+func newErasing(d *record.Deletion) *erasing {
+	return &erasing{deletion: d, left: d.IDs.Clone(), scratch: make([]uint32, eraseSeries)}
+}
+
+// run erases for a while, all if within is 0, and reports whether all is done.
+func (e *erasing) run(active *head.Head, within time.Duration) bool {
+	began := time.Now()
+	it := e.left.ManyIterator()
+	for {
+		n := it.NextMany(e.scratch)
+		if n == 0 {
+			e.left.Clear()
+			return true
 		}
-		if !has {
-			empty = append(empty, id)
+		for _, id := range e.scratch[:n] {
+			e.series(active, id)
+		}
+		if within > 0 && time.Since(began) > within {
+			e.left.RemoveRange(0, uint64(e.scratch[n-1])+1)
+			return e.left.IsEmpty()
 		}
 	}
-	s.forget(empty)
+}
+
+func (e *erasing) series(active *head.Head, id uint32) {
+	if err := active.Delete(id, e.deletion.Range); err != nil && len(e.errs) < 8 {
+		e.errs = append(e.errs, err)
+	}
+}
+
+// before erases what the deletion covers of the series that a batch writes to.
+func (e *erasing) before(active *head.Head, samples []store.Sample) {
+	for i := range samples {
+		if id := uint32(samples[i].Ref); e.left.CheckedRemove(id) {
+			e.series(active, id)
+		}
+	}
+}
+
+// lockErased locks order when no deletion is left to be carried out.
+func (s *Store) lockErased(ctx context.Context) error {
+	for {
+		s.order.Lock()
+		if s.order.erasing == nil {
+			return nil
+		}
+		s.order.Unlock()
+		if err := s.finishErasing(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// finishErasing carries out the deletion that is under way, if there is one. It
+// returns the context's error, or an error that means that memory was damaged.
+func (s *Store) finishErasing(ctx context.Context) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if done, err := s.eraseSome(); done {
+			return err
+		}
+		runtime.Gosched()
+	}
+}
+
+func (s *Store) eraseSome() (done bool, err error) {
+	s.order.Lock()
+	defer s.order.Unlock()
+	e := s.order.erasing
+	if e == nil {
+		return true, nil
+	}
+	if !e.run(s.active.Load(), eraseSlice) {
+		return false, nil
+	}
+	s.order.erasing = nil
+	s.askIfLarge()
+	return true, errors.Join(e.errs...)
+}
+
+// leaveDoubt notes series that may be empty, for settleDoubts.
+func (s *Store) leaveDoubt(ids *roaring.Bitmap) {
+	s.order.Lock()
+	defer s.order.Unlock()
+	if s.order.doubtful == nil {
+		s.order.doubtful = roaring.New()
+	}
+	s.order.doubtful.Or(ids)
+}
+
+// doubts returns how many series leaveDoubt has noted.
+func (s *Store) doubts() uint64 {
+	s.order.Lock()
+	defer s.order.Unlock()
+	if s.order.doubtful == nil {
+		return 0
+	}
+	return s.order.doubtful.GetCardinality()
+}
+
+// settleInterval is how soon what a cancelled delete has left is gone on with.
+const settleInterval = time.Second
+
+func (s *Store) settler(ctx context.Context) {
+	tick := time.NewTicker(settleInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			s.settleDoubts(ctx)
+		}
+	}
+}
+
+// settleDoubts goes on with what a cancelled delete has left.
+func (s *Store) settleDoubts(ctx context.Context) {
+	if err := s.finishErasing(ctx); err != nil && ctx.Err() == nil {
+		s.log.Error("a deletion met damage in memory", "error", err)
+	}
+	s.order.Lock()
+	ids := s.order.doubtful
+	s.order.doubtful = nil
+	s.order.Unlock()
+	if ids == nil {
+		return
+	}
+	if err := s.forgetEmpty(ctx, ids); err != nil && ctx.Err() == nil {
+		s.log.Warn("cannot tell which series are empty; it is tried again", "error", err)
+		s.leaveDoubt(ids)
+	}
+}
+
+// emptySlice is how many series are looked at, and forgotten, together.
+const emptySlice = 256
+
+// forgetEmpty forgets those of the series that have no sample left. It holds no
+// lock while it looks; what arrives or moves meanwhile is looked at again.
+func (s *Store) forgetEmpty(ctx context.Context, candidates *roaring.Bitmap) error {
+	var damaged int
+	var damage error
+	buf := make([]uint32, emptySlice)
+	for it := candidates.ManyIterator(); ; {
+		n := it.NextMany(buf)
+		if n == 0 {
+			break
+		}
+		for ids := buf[:n]; len(ids) > 0; {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			st := s.acquire()
+			empty := ids[:0]
+			for _, id := range ids {
+				has, err := s.hasSamples(ctx, st, id)
+				switch {
+				case ctx.Err() != nil:
+				case err != nil:
+					damaged, damage = damaged+1, err
+				case !has:
+					empty = append(empty, id)
+				}
+			}
+			if ctx.Err() == nil {
+				ids = s.forgetUnlessMoved(empty, st)
+			}
+			s.release(st)
+		}
+	}
+	if damaged > 0 {
+		s.log.Warn("cannot tell whether some series are empty; they stay", "series", damaged, "last_error", damage)
+	}
 	return nil
 }
 
@@ -120,7 +308,7 @@ func (s *Store) forgetEmpty(candidates *roaring.Bitmap) error {
 // where deletions leave a doubt, or a file is past the last of its times-to-live.
 // Before that, a file counts for each of its series: should this one's samples
 // have expired, the merge that drops them asks again.
-func (s *Store) hasSamples(st *state, id uint32) (bool, error) {
+func (s *Store) hasSamples(ctx context.Context, st *state, id uint32) (bool, error) {
 	kind := s.series.Kind(id)
 	if kind == 0 {
 		return true, nil // forgotten already
@@ -128,25 +316,31 @@ func (s *Store) hasSamples(st *state, id uint32) (bool, error) {
 	if _, ok := st.active.Span(id); ok {
 		return true, nil
 	}
+	doubt, nowMS := false, s.now().UnixMilli()
 	if st.frozen != nil {
-		if _, ok := st.frozen.Span(id); ok && !st.hidden(id, st.frozenDeletions, model.AllTime) {
-			return true, nil
+		if span, ok := st.frozen.Span(id); ok && !st.covered(id, st.frozenDeletions, span) {
+			if !st.hidden(id, st.frozenDeletions, span) {
+				return true, nil
+			}
+			doubt = true
 		}
 	}
-	doubt, nowMS := st.frozen != nil, s.now().UnixMilli()
 	for _, f := range st.files {
 		if !f.Series.Contains(id) {
 			continue
 		}
-		if f.ExpiresMS > nowMS && !st.hidden(id, f.Deletions, f.Range()) {
+		switch {
+		case st.covered(id, f.Deletions, f.Range()):
+		case f.ExpiresMS > nowMS && !st.hidden(id, f.Deletions, f.Range()):
 			return true, nil
+		default:
+			doubt = true
 		}
-		doubt = true
 	}
 	if !doubt {
 		return false, nil
 	}
-	c := s.newCursor(context.Background(), st, s.now().UnixMilli(), id, kind, store.ReadOptions{Range: model.AllTime, Limit: 1})
+	c := s.newCursor(ctx, st, s.now().UnixMilli(), id, kind, store.ReadOptions{Range: model.AllTime, Limit: 1})
 	defer c.Close()
 	b, err := c.Next()
 	return b != nil, err
@@ -162,18 +356,47 @@ func (st *state) hidden(id uint32, applied uint64, r model.TimeRange) bool {
 	return false
 }
 
-// forget takes series out of the index and the registry, unless samples have
-// arrived meanwhile.
+// covered reports whether one deletion after applied covers all samples of id in r.
+func (st *state) covered(id uint32, applied uint64, r model.TimeRange) bool {
+	for _, d := range st.deletions() {
+		if d.Sequence > applied && d.Range.StartMS <= r.StartMS && r.EndMS <= d.Range.EndMS && d.IDs.Contains(id) {
+			return true
+		}
+	}
+	return false
+}
+
+// forget takes series without samples out, unless samples have arrived meanwhile.
 func (s *Store) forget(ids []uint32) {
+	st := s.acquire()
+	defer s.release(st)
+	for slice := range slices.Chunk(ids, emptySlice) {
+		s.forgetUnlessMoved(slice, st)
+	}
+}
+
+// forgetUnlessMoved takes series that have no samples in st out of the index and
+// the registry, unless samples have arrived meanwhile. It returns those that may
+// have samples in places that came after st: in a head that was frozen, or in a
+// file that was written, since.
+func (s *Store) forgetUnlessMoved(ids []uint32, st *state) (moved []uint32) {
 	if len(ids) == 0 {
-		return
+		return nil
 	}
 	s.order.Lock()
 	defer s.order.Unlock()
+	s.mu.Lock()
+	now := s.current // it stays complete while order is held: see swapHead
+	s.mu.Unlock()
+	files := slices.DeleteFunc(slices.Clone(now.files), func(f *openFile) bool { return now == st || slices.Contains(st.files, f) })
 	active := s.active.Load()
-	kept := ids[:0]
+	var kept []uint32
 	for _, id := range ids {
 		if _, ok := active.Span(id); ok {
+			continue
+		}
+		if now.movedSince(st, id, files) {
+			moved = append(moved, id)
 			continue
 		}
 		if series, ok := s.series.Series(id); ok {
@@ -181,10 +404,20 @@ func (s *Store) forget(ids []uint32) {
 			kept = append(kept, id)
 		}
 	}
-	if len(kept) == 0 {
-		return
+	if len(kept) > 0 {
+		s.series.Forget(kept)
+		s.order.forget = append(s.order.forget, kept...)
+		s.metrics.forgotten.Add(float64(len(kept)))
 	}
-	s.series.Forget(kept)
-	s.order.forget = append(s.order.forget, kept...)
-	s.metrics.forgotten.Add(float64(len(kept)))
+	return moved
+}
+
+// movedSince reports whether id may have samples in places of st that old has not.
+func (st *state) movedSince(old *state, id uint32, files []*openFile) bool {
+	if st.frozen != nil && st.frozen != old.frozen {
+		if _, ok := st.frozen.Span(id); ok {
+			return true
+		}
+	}
+	return slices.ContainsFunc(files, func(f *openFile) bool { return f.Series.Contains(id) })
 }

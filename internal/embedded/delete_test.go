@@ -220,3 +220,205 @@ func TestShutdownIsNoFailure(t *testing.T) {
 	}
 	s.Close()
 }
+
+// TestForgettingVoidsOnlyItsRefs: a batch that was built before series were
+// forgotten is stored if it has none of them.
+func TestForgettingVoidsOnlyItsRefs(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), quietConfig("fsync"))
+	defer s.Close()
+	ctx := context.Background()
+	kept, gone := newCrashSeries(2)[0], newCrashSeries(2)[1]
+	gone.Series.Metric = "gone"
+	for _, c := range []*crashSeries{kept, gone} {
+		c.overwrite(t, s, 0, 1, 1)
+	}
+	build := func(series ...*crashSeries) *store.Batch {
+		var b store.Batch
+		b.Reset(s.Epoch())
+		for _, c := range series {
+			ref, err := s.Create(ctx, c.Series)
+			s.must(t, err)
+			b.AddLong(ref, crashOrigin+5000, 5, 0)
+		}
+		return &b
+	}
+	others, both := build(kept), build(kept, gone)
+	s.must(t, s.Delete(ctx, store.Deletion{Metric: "gone", Range: model.AllTime}))
+	if err := s.Append(ctx, both); err != store.ErrStale {
+		t.Errorf("a batch with a forgotten series: %v, want ErrStale", err)
+	}
+	if n := len(kept.remaining(t, s, 5, 6)); n != 0 {
+		t.Error("a part of it was stored")
+	}
+	s.must(t, s.Append(ctx, others))
+	if n := len(kept.remaining(t, s, 5, 6)); n != 1 {
+		t.Error("the other batch was not stored")
+	}
+}
+
+// TestErasingInSlices writes to series, and freezes the head, while a deletion is
+// carried out: what was written after it stays, what was before it goes.
+func TestErasingInSlices(t *testing.T) {
+	for _, then := range []string{"finished", "cancelled", "checkpoint", "another delete"} {
+		t.Run(then, func(t *testing.T) {
+			s := mustOpen(t, vfs.NewMem(), quietConfig("fsync"))
+			defer s.Close()
+			ctx := context.Background()
+			all := newCrashSeries(3)
+			for _, c := range all {
+				c.overwrite(t, s, 0, 100, 1)
+			}
+			ids, logged, err := s.logDeletion(ctx, store.Deletion{Metric: "crash", Range: model.AllTime})
+			s.must(t, err)
+			s.must(t, logged.wait(ctx))
+			all[0].overwrite(t, s, 50, 60, 2)
+			switch then {
+			case "finished":
+				s.must(t, s.finishErasing(ctx))
+				s.must(t, s.forgetEmpty(ctx, ids))
+			case "cancelled":
+				ended, cancel := context.WithCancel(ctx)
+				cancel()
+				if err := s.finishErasing(ended); err != context.Canceled {
+					t.Fatal(err)
+				}
+				s.leaveDoubt(ids)
+				if s.doubts() != 3 {
+					t.Errorf("%d doubts", s.doubts())
+				}
+				s.settleDoubts(ctx)
+			case "checkpoint":
+				s.must(t, s.checkpoint())
+				s.must(t, s.forgetEmpty(ctx, ids))
+			case "another delete":
+				s.must(t, erase(s, 50, 55))
+			}
+			for i, c := range all {
+				want := 0
+				if i == 0 {
+					want = 10
+				}
+				if then == "another delete" {
+					want /= 2
+				}
+				if n := len(c.remaining(t, s, 0, 100)); n != want {
+					t.Errorf("series %d has %d samples, want %d", i, n, want)
+				}
+			}
+			if n := s.SeriesCount(); n != 1 {
+				t.Errorf("%d series are known, want 1", n)
+			}
+		})
+	}
+}
+
+// TestForgettingBesideACheckpoint: a sample that comes after its series was found
+// empty, and moves into a frozen head or a file, keeps the series.
+func TestForgettingBesideACheckpoint(t *testing.T) {
+	for _, place := range []string{"active", "frozen", "file"} {
+		s := mustOpen(t, vfs.NewMem(), quietConfig("fsync"))
+		c := newCrashSeries(1)[0]
+		c.overwrite(t, s, 0, 10, 1)
+		s.merging.Lock() // merges forget series too
+		s.must(t, s.checkpoint())
+		ref, err := s.Create(context.Background(), c.Series)
+		s.must(t, err)
+		_, logged, err := s.logDeletion(context.Background(), store.Deletion{Metric: "crash", Range: model.AllTime})
+		s.must(t, err)
+		s.must(t, logged.wait(context.Background()))
+		st := s.acquire()
+		if has, err := s.hasSamples(context.Background(), st, uint32(ref)); has || err != nil {
+			t.Fatalf("%v, %v", has, err)
+		}
+		c.overwrite(t, s, 5, 6, 2)
+		var sw *swap
+		if place != "active" {
+			sw, err = s.swapHead()
+			s.must(t, err)
+		}
+		if place == "file" {
+			s.must(t, s.writeHead(sw))
+		}
+		moved := s.forgetUnlessMoved([]uint32{uint32(ref)}, st)
+		if want := place != "active"; (len(moved) > 0) != want {
+			t.Errorf("%s: moved %v", place, moved)
+		}
+		s.release(st)
+		if n := len(c.remaining(t, s, 0, 10)); n != 1 {
+			t.Errorf("%s: %d samples, want 1", place, n)
+		}
+		s.pending = sw
+		if place == "file" {
+			s.pending = nil
+		}
+		s.merging.Unlock()
+		s.must(t, s.Close())
+	}
+}
+
+// TestCancelledDelete: a delete that is cancelled while it looks for empty series
+// ends at once, and the series are forgotten all the same.
+func TestCancelledDelete(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), quietConfig("fsync"))
+	defer s.Close()
+	all := newCrashSeries(3 * emptySlice)
+	for _, c := range all {
+		c.overwrite(t, s, 0, 1, 1)
+	}
+	s.merging.Lock() // merges forget series too
+	defer s.merging.Unlock()
+	s.must(t, s.checkpoint())
+	ended, cancel := context.WithCancel(context.Background())
+	cancel()
+	ids, logged, err := s.logDeletion(context.Background(), store.Deletion{Metric: "crash", Range: model.AllTime})
+	s.must(t, err)
+	s.must(t, logged.wait(context.Background()))
+	if err := s.forgetEmpty(ended, ids); err != context.Canceled || s.SeriesCount() != len(all) {
+		t.Fatalf("%v, %d series", err, s.SeriesCount())
+	}
+	s.leaveDoubt(ids)
+	s.settleDoubts(context.Background())
+	if n := s.SeriesCount(); n != 0 || s.doubts() != 0 {
+		t.Errorf("%d series, %d doubts are left", n, s.doubts())
+	}
+}
+
+// TestSmallDeletesStayWithinTheHead deletes single samples of a series that has
+// half a million in memory.
+func TestSmallDeletesStayWithinTheHead(t *testing.T) {
+	cfg := quietConfig("fsync")
+	s := mustOpen(t, vfs.NewMem(), cfg)
+	defer s.Close()
+	c := newCrashSeries(1)[0]
+	const samples, deletes = 500_000, 150
+	for i := int64(0); i < samples; i += 10_000 {
+		c.overwrite(t, s, i, i+10_000, i*i)
+	}
+	before := s.active.Load().Bytes()
+	for i := range int64(deletes) {
+		s.must(t, erase(s, i*2, i*2+1))
+	}
+	if grown := s.active.Load().Bytes() - before; grown > deletes*1024 {
+		t.Errorf("the head grew by %d bytes", grown)
+	}
+	if n := s.active.Load().Count(0); n != samples-deletes {
+		t.Errorf("%d samples are left", n)
+	}
+}
+
+// TestDeletesWaitForRoom: a delete may write samples again in memory, so it waits
+// while the head is full.
+func TestDeletesWaitForRoom(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), quietConfig("fsync"))
+	defer s.Close()
+	newCrashSeries(1)[0].overwrite(t, s, 0, 10, 1)
+	s.frozenBytes.Add(int64(s.cfg.HeadBytesMax))
+	ended, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	defer cancel()
+	err := s.Delete(ended, store.Deletion{Metric: "crash", Range: model.AllTime})
+	if err == nil || !strings.Contains(err.Error(), "head_bytes_max") {
+		t.Errorf("a delete with a full head: %v", err)
+	}
+	s.frozenBytes.Add(-int64(s.cfg.HeadBytesMax))
+	s.must(t, erase(s, 0, 10))
+}

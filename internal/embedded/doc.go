@@ -50,11 +50,14 @@
 //
 // # Deletions
 //
-// A deletion is a log record (sequence, range, series ids). It removes samples
-// from the active head at once and hides those in the frozen head and in files:
-// each file knows up to which sequence deletions are applied to it, and later
-// ones are consulted for each chunk. Merging applies them. A series whose last
-// sample is gone is forgotten, with its names, and the epoch moves on.
+// A deletion is a log record (sequence, range, series ids). It hides samples in
+// the frozen head and in files: each file knows up to which sequence deletions are
+// applied to it, and later ones are consulted for each chunk. Merging applies
+// them, and saves those in the catalogue that other files still need. Samples in
+// the active head are erased, in slices, so that writers do not wait; a batch has
+// its series erased before it is applied, and a head is frozen when it has applied
+// all deletions. A series whose last sample is gone is forgotten, with its names;
+// its ref is void.
 //
 // # Locks, in the order in which they are taken
 //
@@ -62,9 +65,9 @@
 //	checkpointing
 //	             one checkpoint at a time; no part of the log is given up
 //	             while it is held
-//	installing   one change of the set of files at a time, and the check
-//	             whether a series is empty; held across file reads and commits
-//	order        log order = head order; no I/O
+//	installing   one change of the set of files at a time; held across commits
+//	order        log order = head order; no I/O, and no work that grows with
+//	             what is stored
 //	registry     its own lock: series by key and id; no I/O
 //	mu           the current state and reference counts; no I/O
 package embedded

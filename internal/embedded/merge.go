@@ -326,6 +326,13 @@ func mergeOne(c *cursor, iters []*blockfile.Iter, g *gather) error {
 
 // replace installs merged files in place of others.
 func (s *Store) replace(old, merged []*openFile) error {
+	if err := s.commitReplaced(old, merged); err != nil {
+		return err
+	}
+	return s.forgetEmpty(context.Background(), lost(old, merged))
+}
+
+func (s *Store) commitReplaced(old, merged []*openFile) error {
 	s.installing.Lock()
 	defer s.installing.Unlock()
 	gone := asSet(old)
@@ -356,7 +363,7 @@ func (s *Store) replace(old, merged []*openFile) error {
 	}
 	s.savedDeletions = saved
 	s.install(gone, merged)
-	return s.forgetEmpty(lost(old, merged))
+	return nil
 }
 
 // install publishes the change that replace has committed.

@@ -65,6 +65,7 @@ func newMetrics(s *Store) *metrics {
 	gauge("series", "series known", func() float64 { return float64(s.series.Count()) })
 	total("index_entries_read_total", "values and ids of the index that selections have looked at", func() float64 { return float64(s.index.EntriesRead()) })
 	gauge("index_bytes", "memory of the index, approximate", func() float64 { return float64(s.index.Stats().SizeBytes) })
+	gauge("series_doubtful", "series that a cancelled delete has left to be looked at", func() float64 { return float64(s.doubts()) })
 	gauge("series_unused", "series created that have no sample so far", func() float64 { return float64(s.series.Unlogged()) })
 	total("series_ids_total", "series ids given out since the store was created", func() float64 { return float64(s.series.NextID()) })
 	gauge("head_samples", "samples in the active head", func() float64 { return float64(s.active.Load().Samples()) })

@@ -135,6 +135,7 @@ func Open(fs vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 		return nil, errors.Join(err, s.undo())
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.background.Go(func() { s.settler(s.ctx) })
 	s.background.Add(3)
 	go s.spaceKeeper(s.ctx)
 	go s.checkpointer(s.ctx)

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -172,7 +173,9 @@ func (s *Store) replayDeletion(d *record.Deletion) error {
 		s.hide(d)
 	}
 	s.order.deletions = max(s.order.deletions, d.Sequence)
-	return s.deleteFromHead(d)
+	e := newErasing(d)
+	e.run(s.active.Load(), 0)
+	return errors.Join(e.errs...)
 }
 
 // settleIndex forgets the series that have no samples: those whose last one was
@@ -204,5 +207,5 @@ func (s *Store) settleIndex() error {
 		}
 	}
 	s.forget(dead)
-	return s.forgetEmpty(doubtful)
+	return s.forgetEmpty(context.Background(), doubtful)
 }

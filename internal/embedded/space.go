@@ -110,7 +110,9 @@ func (s *Store) unblock() {
 // Whatever was acknowledged is in the old segments, which are replayed before
 // the new ones. The batch that failed may be in memory and not in the log: its
 // samples may or may not survive, but series that it introduced count as
-// logged, so all that no checkpoint has written yet are logged again.
+// logged, so all that no checkpoint has written yet are logged again. So are
+// deletions that failed: series may have been forgotten because of them, and
+// come again under other ids.
 func (s *Store) reopenLog() error {
 	s.checkpointing.Lock()
 	defer s.checkpointing.Unlock()
@@ -149,6 +151,15 @@ func (s *Store) beginLog(log *wal.Log) error {
 	payload := record.AppendDefinitions(nil, define)
 	payload = record.AppendSamples(payload, &store.Batch{}, nil)
 	logged := entry{log, log.Append(record.TypeBatch, payload)}
+	s.order.unsynced = s.undurable()
+	for i, d := range s.order.unsynced {
+		if payload, err = record.AppendDeletion(nil, *d.Deletion); err != nil {
+			s.order.Unlock()
+			return err
+		}
+		logged = entry{log, log.Append(record.TypeDeletion, payload)}
+		s.order.unsynced[i].entry = logged
+	}
 	s.wal.Store(log)
 	s.order.Unlock()
 	return logged.wait(context.Background())

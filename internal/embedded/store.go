@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -80,6 +81,9 @@ type Store struct {
 		forget      []uint32            // series forgotten since then
 		deletions   uint64              // sequence of the last deletion
 		definitions []byte              // scratch
+		unsynced    []loggedDeletion    // the last deletions; see undurable
+		erasing     *erasing            // the deletion that the active head has not applied, or nil
+		doubtful    *roaring.Bitmap     // series that may be empty, after deletes that were cancelled; nil = none
 	}
 
 	mu      sync.Mutex

@@ -31,8 +31,10 @@
 //   - Unless a series is marked as shuffled, its fragments ascend without
 //     overlap and every open sample is later than all of them. Samples that are
 //     late, or overwrite, among the open ones do not shuffle a series.
-//   - A shard has at most 4 GiB of fragments and 4 GiB of open byte strings:
-//     references to them have 32 bits. Whoever feeds a head bounds its Bytes.
+//   - A shard has at most 8 GiB of arena blocks, at least half full, and 4 GiB of
+//     open byte strings: references to them have 32 bits. The caller keeps Bytes
+//     below MaxBytes, give or take what is appended concurrently.
+//   - The memory for a series does not depend on its id.
 package head
 
 import (
@@ -64,10 +66,19 @@ const (
 	arenaBytes = 1 << arenaBits
 	arenaBits  = 18
 
+	// fragmentAlign is what fragments' offsets are multiples of.
+	fragmentAlign = 2
+
+	// dirPages is how many pages share a directory.
+	dirPages = 256
+
 	// wasteMin is the size from which byte strings that were sealed are worth
 	// being cleared away.
 	wasteMin = 64 << 10
 )
+
+// MaxBytes is what a head may hold at most.
+const MaxBytes = 2 << 30
 
 // Head holds samples of many series. All methods may be called concurrently,
 // except that Append and Delete calls are ordered by the caller.
@@ -80,7 +91,7 @@ type Head struct {
 
 type shard struct {
 	mu    sync.RWMutex
-	pages []*page // index: id / 4096 of the shard's ids
+	dirs  []*directory // index: id / 4096 / dirPages
 	slabs [][]block
 	used  uint32 // blocks handed out of slabs
 	free  uint32 // chain of unused blocks, 0 = none
@@ -96,6 +107,10 @@ type shard struct {
 }
 
 type page [pageSize]record
+
+// directory has the pages of neighbouring ids that have samples: ids grow without
+// end, and one array over all of them would cost each head megabytes.
+type directory [dirPages]*page
 
 // record is the state of one series. Block and fragment references are 0 for
 // none.
@@ -124,6 +139,7 @@ const (
 	recordBytes = int64(unsafe.Sizeof(record{}))
 	blockBytes  = int64(unsafe.Sizeof(block{}))
 	pageBytes   = pageSize * recordBytes
+	dirBytes    = int64(unsafe.Sizeof(directory{}))
 )
 
 // New returns an empty head.
@@ -189,14 +205,29 @@ func (h *Head) count(s *shard) {
 
 // page returns the i-th page, made if need be, and the bytes it added.
 func (s *shard) page(i uint32) (*page, int64) {
-	for uint32(len(s.pages)) <= i {
-		s.pages = append(s.pages, nil)
+	if p := s.at(i); p != nil {
+		return p, 0
 	}
-	if s.pages[i] != nil {
-		return s.pages[i], 0
+	grown := pageBytes
+	if need := int(i/dirPages) + 1; need > len(s.dirs) {
+		s.dirs = append(s.dirs, make([]*directory, need-len(s.dirs))...)
 	}
-	s.pages[i] = new(page)
-	return s.pages[i], pageBytes
+	d := &s.dirs[i/dirPages]
+	if *d == nil {
+		*d = new(directory)
+		grown += dirBytes
+	}
+	p := new(page)
+	(*d)[i%dirPages] = p
+	return p, grown
+}
+
+// at returns the i-th page, nil if there is none.
+func (s *shard) at(i uint32) *page {
+	if i/dirPages >= uint32(len(s.dirs)) || s.dirs[i/dirPages] == nil {
+		return nil
+	}
+	return s.dirs[i/dirPages][i%dirPages]
 }
 
 // add applies one sample of a fixed kind or null and returns by how many bytes
@@ -287,7 +318,7 @@ func (s *shard) seal(r *record) (grown int64) {
 	s.encoded = chunk.Append(s.encoded[:0], r.kind, c, 0, c.Len(), chunk.Fast)
 	r.fragment = s.store(r.fragment, c.Times[0], c.Times[c.Len()-1], s.encoded)
 	s.packed += max(0, int64(r.held)-int64(len(s.encoded)))
-	return fragmentHeader + int64(len(s.encoded)) + s.release(r)
+	return fragmentBytes(s.encoded) + s.release(r)
 }
 
 // release forgets r's open samples and returns by how many bytes the shard
@@ -310,13 +341,18 @@ func (s *shard) release(r *record) (grown int64) {
 // those of sealed ones go.
 func (s *shard) clearWaste() (grown int64) {
 	live := make([]byte, 0, len(s.data)-s.waste)
-	for _, p := range s.pages {
-		if p == nil {
+	for _, d := range s.dirs {
+		if d == nil {
 			continue
 		}
-		for i := range p {
-			if r := &p[i]; r.open > 0 && r.kind.Variable() {
-				live = s.moveOpen(r, live)
+		for _, p := range d {
+			if p == nil {
+				continue
+			}
+			for i := range p {
+				if r := &p[i]; r.open > 0 && r.kind.Variable() {
+					live = s.moveOpen(r, live)
+				}
 			}
 		}
 	}
@@ -367,11 +403,10 @@ func (s *shard) copyOpen(r *record, c *model.Columns) {
 
 const fragmentHeader = 4 + 4 + 8 + 8
 
-// store appends a fragment to the arena and returns its reference: arena
-// block << arenaBits | offset, plus 1. A fragment that is larger than an arena
-// block has one of its own.
+// store appends a fragment to the arena and returns its reference. A fragment
+// that is larger than an arena block has one of its own.
 func (s *shard) store(older uint32, firstMS, lastMS int64, encoded []byte) uint32 {
-	need := fragmentHeader + len(encoded)
+	need := int(fragmentBytes(encoded))
 	last := len(s.arena) - 1
 	if last < 0 || len(s.arena[last])+need > cap(s.arena[last]) {
 		last++
@@ -379,11 +414,31 @@ func (s *shard) store(older uint32, firstMS, lastMS int64, encoded []byte) uint3
 		s.arena = append(s.arena, make([]byte, 0, max(size, need)))
 	}
 	a := s.arena[last]
-	ref := (uint32(last)<<arenaBits | uint32(len(a))) + 1
+	ref := fragmentRef(last, len(a))
 	a = binary.LittleEndian.AppendUint32(a, older)
 	a = binary.LittleEndian.AppendUint32(a, uint32(len(encoded)))
 	a = binary.LittleEndian.AppendUint64(a, uint64(firstMS))
 	a = binary.LittleEndian.AppendUint64(a, uint64(lastMS))
-	s.arena[last] = append(a, encoded...)
+	a = append(a, encoded...)
+	for len(a)%fragmentAlign != 0 {
+		a = append(a, 0)
+	}
+	s.arena[last] = a
 	return ref
+}
+
+// fragmentBytes is what a fragment takes in the arena.
+func fragmentBytes(encoded []byte) int64 {
+	return (fragmentHeader + int64(len(encoded)) + fragmentAlign - 1) / fragmentAlign * fragmentAlign
+}
+
+// fragmentRef is the reference of a fragment at an offset in an arena block; 0 is none.
+func fragmentRef(block, offset int) uint32 {
+	return uint32((uint64(block)<<arenaBits|uint64(offset))/fragmentAlign) + 1
+}
+
+// place is the inverse of fragmentRef.
+func place(ref uint32) (block, offset int) {
+	at := uint64(ref-1) * fragmentAlign
+	return int(at >> arenaBits), int(at & (arenaBytes - 1))
 }

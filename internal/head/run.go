@@ -118,14 +118,16 @@ func (r *Run) flatten() error {
 
 // record returns the record of a series that has samples, else nil.
 func (s *shard) record(pi, slot uint32) *record {
-	if pi >= uint32(len(s.pages)) || s.pages[pi] == nil || s.pages[pi][slot].count == 0 {
+	p := s.at(pi)
+	if p == nil || p[slot].count == 0 {
 		return nil
 	}
-	return &s.pages[pi][slot]
+	return &p[slot]
 }
 
 func (s *shard) fragment(ref uint32) (f Fragment, older uint32) {
-	a := s.arena[(ref-1)>>arenaBits][(ref-1)&(arenaBytes-1):]
+	block, offset := place(ref)
+	a := s.arena[block][offset:]
 	older = binary.LittleEndian.Uint32(a)
 	size := binary.LittleEndian.Uint32(a[4:])
 	f.FirstMS = int64(binary.LittleEndian.Uint64(a[8:]))
@@ -152,17 +154,11 @@ func (h *Head) Span(id uint32) (model.TimeRange, bool) {
 // meanwhile may be missed.
 func (h *Head) Series() iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
-		for pi := uint32(0); ; pi++ {
-			more := false
-			for si := range uint32(shardCount) {
-				s := &h.shards[si]
-				s.mu.RLock()
-				more = more || pi < uint32(len(s.pages))
-				there := s.there(pi)
-				s.mu.RUnlock()
-				for ; there != 0; there &= there - 1 {
-					slot := uint32(bits.TrailingZeros64(there))
-					if !yield((pi*shardCount+si)*pageSize + slot) {
+		for di := 0; ; di++ {
+			there, more := h.directories(di)
+			if there {
+				for pi := uint32(di) * dirPages; pi < uint32(di+1)*dirPages; pi++ {
+					if !h.seriesOf(pi, yield) {
 						return
 					}
 				}
@@ -174,70 +170,52 @@ func (h *Head) Series() iter.Seq[uint32] {
 	}
 }
 
+// directories reports whether some shard has the di-th directory, and whether
+// there may be later ones.
+func (h *Head) directories(di int) (there, more bool) {
+	for i := range h.shards {
+		s := &h.shards[i]
+		s.mu.RLock()
+		there = there || di < len(s.dirs) && s.dirs[di] != nil
+		more = more || di+1 < len(s.dirs)
+		s.mu.RUnlock()
+	}
+	return there, more
+}
+
+// seriesOf yields the ids of the pi-th page of each shard.
+func (h *Head) seriesOf(pi uint32, yield func(uint32) bool) bool {
+	for si := range uint32(shardCount) {
+		s := &h.shards[si]
+		s.mu.RLock()
+		there := s.there(pi)
+		s.mu.RUnlock()
+		for ; there != 0; there &= there - 1 {
+			slot := uint32(bits.TrailingZeros64(there))
+			if !yield((pi*shardCount+si)*pageSize + slot) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
 // there returns a bit for each series of a page that has samples.
 func (s *shard) there(pi uint32) (slots uint64) {
-	if pi >= uint32(len(s.pages)) || s.pages[pi] == nil {
+	p := s.at(pi)
+	if p == nil {
 		return 0
 	}
-	for i := range s.pages[pi] {
-		if s.pages[pi][i].count > 0 {
+	for i := range p {
+		if p[i].count > 0 {
 			slots |= 1 << i
 		}
 	}
 	return slots
 }
 
-// Delete removes the samples of series id within r. A series left without
-// samples is forgotten. An error means that memory was damaged.
-func (h *Head) Delete(id uint32, r model.TimeRange) error {
-	span, ok := h.Span(id)
-	if !ok || !span.Overlaps(r) {
-		return nil
-	}
-	var run Run
-	if span.StartMS < r.StartMS || span.EndMS > r.EndMS {
-		if _, err := h.Snapshot(id, model.AllTime, &run); err != nil {
-			return err
-		}
-		if err := run.flatten(); err != nil {
-			return err
-		}
-		if !slices.ContainsFunc(run.Open.Times, r.Contains) {
-			return nil
-		}
-	}
-	h.replace(id, &run, r)
-	return nil
-}
-
-// replace makes the samples of run outside without the only ones of series id,
-// which has some.
-func (h *Head) replace(id uint32, run *Run, without model.TimeRange) {
-	si, pi, slot := locate(id)
-	s := &h.shards[si]
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := &s.pages[pi][slot]
-	grown := s.release(r)
-	*r = record{}
-	for i, ms := range run.Open.Times {
-		if without.Contains(ms) {
-			continue
-		}
-		switch ttl := run.Open.TTL(i); {
-		case run.Kind.Fixed():
-			grown += s.add(r, run.Kind, ms, run.Open.Values[i], ttl)
-		case run.Kind.Variable():
-			grown += s.addBytes(r, run.Kind, ms, run.Open.Bytes(i), ttl)
-		default:
-			grown += s.add(r, run.Kind, ms, 0, ttl)
-		}
-	}
-	h.bytes.Add(grown)
-}
-
 // Count returns the number of samples applied to a series, overwritten ones
-// included.
+// included. Deleted ones are not, but for those that were overwritten before.
 func (h *Head) Count(id uint32) int64 {
 	si, pi, slot := locate(id)
 	s := &h.shards[si]

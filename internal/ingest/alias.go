@@ -37,7 +37,7 @@ func (a *Alias) matches(kind model.Kind, syntax uint8, head, tail []byte) bool {
 const aliasBytes = 96 + 16
 
 // aliasTable is an open-addressing hash table that is read without locks.
-// Slots are only ever filled.
+// A slot that was filled stays filled.
 type aliasTable struct {
 	slots []atomic.Pointer[Alias] // a power of two, at most half full
 	count int                     // guarded by aliasCache.mu
@@ -68,6 +68,20 @@ func (t *aliasTable) put(a *Alias) {
 	}
 	t.slots[i].Store(a)
 	t.count++
+}
+
+// replace puts a in the place of an alias of the same spelling.
+func (t *aliasTable) replace(old, a *Alias) {
+	mask := uint64(len(t.slots) - 1)
+	for i := a.hash & mask; ; i = (i + 1) & mask {
+		switch t.slots[i].Load() {
+		case old:
+			t.slots[i].Store(a)
+			return
+		case nil:
+			return
+		}
+	}
 }
 
 // aliasCache holds the aliases of one epoch of the store in two generations.
@@ -127,7 +141,8 @@ func (c *aliasCache) promote(a *Alias) {
 }
 
 // add makes an alias, unless it is there by now or too large for the cache;
-// then it is still good for the caller.
+// then it is still good for the caller. It takes the place of one that leads to
+// another series: that one was forgotten.
 func (c *aliasCache) add(hash uint64, kind model.Kind, syntax uint8, head, tail []byte, ref store.Ref, ttl uint32) *Alias {
 	text := make([]byte, 0, len(head)+len(tail))
 	text = append(append(text, head...), tail...)
@@ -137,10 +152,18 @@ func (c *aliasCache) add(hash uint64, kind model.Kind, syntax uint8, head, tail 
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if there := c.young.Load().find(hash, kind, syntax, head, tail); there != nil {
+	there := c.young.Load().find(hash, kind, syntax, head, tail)
+	switch {
+	case there == nil:
+		c.insertLocked(a)
+	case there.Ref == ref:
 		return there
+	default:
+		c.young.Load().replace(there, a)
+		a.gen.Store(c.gen.Load())
+		there.gen.Store(0)
+		there.next.Store(nil)
 	}
-	c.insertLocked(a)
 	return a
 }
 

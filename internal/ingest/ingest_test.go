@@ -189,6 +189,51 @@ func TestStaleBlockIsParsedAgainAndCountedOnce(t *testing.T) {
 	}
 }
 
+// TestForgottenSeriesCostOthersNothing: blocks with a forgotten series are parsed
+// once more and then know it again; other blocks, and aliases, are not touched.
+func TestForgottenSeriesCostOthersNothing(t *testing.T) {
+	r := &ingesttest.Recorder{}
+	p, reg := ingesttest.NewPipeline(r, nil)
+	w := p.NewWriter(p.Protocol("test"), "peer", 0)
+	fills := 0
+	write := func(metrics ...string) {
+		t.Helper()
+		if _, err := w.Ingest(context.Background(), len(metrics), func() error {
+			fills++
+			for _, m := range metrics {
+				if err := put(w, m, "a", int64(fills)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check := func(what string, wantFills int, wantMisses float64) {
+		t.Helper()
+		misses := ingesttest.Counters(t, reg, "varve_ingest_alias_misses_total")[""]
+		if fills != wantFills || misses != wantMisses {
+			t.Fatalf("%s: %d fills, %v misses; want %d, %v", what, fills, misses, wantFills, wantMisses)
+		}
+	}
+	tags := model.MustTags("h", "a")
+	write("gone", "kept")
+	write("other")
+	check("new", 2, 3)
+	r.Forget(model.Series{Metric: "gone", Type: model.TypeLong, Tags: tags})
+	write("other")
+	check("a block of others", 3, 3)
+	write("gone", "kept")
+	check("a block with the series", 5, 5)
+	write("gone", "kept")
+	write("other")
+	check("afterwards", 7, 5)
+	if got, want := r.Text(), "gone{h=a} long 5 5"; !strings.Contains(got, want) {
+		t.Errorf("stored %q, want %q in it", got, want)
+	}
+}
+
 func TestEndlesslyStaleStoreIsUnavailable(t *testing.T) {
 	r := &ingesttest.Recorder{OnAppend: func(*store.Batch) error { return store.ErrStale }}
 	p, reg := ingesttest.NewPipeline(r, nil)

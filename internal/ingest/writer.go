@@ -16,8 +16,8 @@ import (
 // sender may not be held up any longer. Nothing of the block was stored.
 var ErrBusy = errors.New("too much input is in flight")
 
-// maxStale bounds how often a block is parsed again. The store's epoch moves
-// rarely: twice in a row already means that something is wrong.
+// maxStale bounds how often a block is parsed again. Each time one of its own
+// series must have been forgotten, or the epoch have moved, meanwhile.
 const maxStale = 8
 
 // maxNotes bounds the refused inputs of one block that are kept to look at.
@@ -31,17 +31,18 @@ type Writer struct {
 	remote string
 	wait   time.Duration // 0: as long as the context lasts
 
-	ctx     context.Context // of the running Ingest
-	nowMS   int64           // when that began
-	cache   *aliasCache
-	last    *Alias
-	batch   store.Batch
-	key     []byte
-	misses  int
-	counts  [reasons]uint32
-	refused uint32 // sum of counts
-	steps   int    // times that Full was asked
-	notes   []Rejection
+	ctx      context.Context // of the running Ingest
+	nowMS    int64           // when that began
+	cache    *aliasCache
+	last     *Alias
+	distrust bool // of the cache: the block has a void ref
+	batch    store.Batch
+	key      []byte
+	misses   int
+	counts   [reasons]uint32
+	refused  uint32 // sum of counts
+	steps    int    // times that Full was asked
+	notes    []Rejection
 }
 
 // NewWriter makes a Writer for a sender at remote. A wait of 0 lets Ingest
@@ -91,8 +92,9 @@ func (w *Writer) Ingest(ctx context.Context, n int, fill func() error) (int, err
 
 	w.ctx = ctx
 	defer func() { w.ctx = nil }()
-	for range maxStale {
+	for attempt := range maxStale {
 		w.begin()
+		w.distrust = attempt > 0
 		if err := fill(); err != nil {
 			return 0, err
 		}
@@ -201,6 +203,9 @@ func (w *Writer) Refused() int { return int(w.refused) }
 // or nil, after which the caller parses them and calls Resolve. It allocates
 // nothing and keeps neither.
 func (w *Writer) Find(kind model.Kind, head, tail []byte) *Alias {
+	if w.distrust {
+		return nil // Resolve puts the aliases right that lead to forgotten series
+	}
 	if w.last != nil {
 		if a := w.last.next.Load(); a != nil && w.cache.current(a) && a.matches(kind, w.proto.syntax, head, tail) {
 			w.last = a

@@ -309,6 +309,11 @@ func AppendDeletion(dst []byte, d Deletion) ([]byte, error) {
 	return append(dst, ids...), nil
 }
 
+// SetSequence changes the sequence of a deletion that AppendDeletion has encoded.
+func SetSequence(payload []byte, sequence uint64) {
+	binary.LittleEndian.PutUint64(payload, sequence)
+}
+
 // ParseDeletion is the inverse of AppendDeletion.
 func ParseDeletion(payload []byte) (Deletion, error) {
 	if len(payload) < deletionHead {

@@ -14,6 +14,8 @@ type Encoder struct {
 	Kinds   []model.Kind        // of each sample's series
 	Samples []byte              // second part of a batch record
 	Define  []record.Definition // scratch of whoever writes the first part
+
+	forgets uint64 // of the registry when the refs were looked up
 }
 
 // Encode fills Kinds and Samples from b. Errors are store.ErrStale when b holds
@@ -23,6 +25,7 @@ func (e *Encoder) Encode(r *Registry, b *store.Batch) error {
 	if r.Epoch() != b.Epoch {
 		return store.ErrStale
 	}
+	e.forgets = r.forgets.Load()
 	var ok bool
 	if e.Kinds, ok = r.Kinds(e.Kinds[:0], b.Samples); !ok {
 		return store.ErrStale
@@ -32,4 +35,17 @@ func (e *Encoder) Encode(r *Registry, b *store.Batch) error {
 		return &store.LimitError{Limit: "bytes of a batch", Max: MaxBatchBytes, Need: int64(len(e.Samples)), What: "append"}
 	}
 	return nil
+}
+
+// Current reports whether what Encode has looked up still holds. The caller keeps
+// series from being forgotten meanwhile.
+func (e *Encoder) Current(r *Registry, b *store.Batch) bool {
+	if r.Epoch() != b.Epoch {
+		return false
+	}
+	if r.forgets.Load() == e.forgets {
+		return true
+	}
+	_, ok := r.Kinds(e.Kinds[:0], b.Samples) // a series' kind never changes
+	return ok
 }

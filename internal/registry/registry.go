@@ -26,13 +26,15 @@ import (
 // A Registry holds series. Make one with New. All methods may be called by many
 // goroutines at once.
 type Registry struct {
-	epoch    atomic.Uint64 // moves when a series is forgotten
+	epoch    atomic.Uint64 // see Epoch
+	forgets  atomic.Uint64 // calls of Forget
 	unlogged atomic.Int64  // series that no log record has introduced yet
 
 	mu    sync.RWMutex
 	byKey index.Table
 	pages []*page
 	next  uint32 // the next id to give
+	gone  int    // series forgotten in this epoch
 }
 
 // New returns an empty registry.
@@ -42,7 +44,12 @@ func New() *Registry {
 	return r
 }
 
-// Epoch is the current generation of ids; it moves with each Forget.
+// forgetsPerEpoch is how many series are forgotten before the epoch moves.
+const forgetsPerEpoch = 1 << 20
+
+// Epoch is the current generation of ids. Ids of forgotten series are told apart
+// one by one; the epoch moves when so many were forgotten that what others
+// remember of them should go.
 func (r *Registry) Epoch() uint64 { return r.epoch.Load() }
 
 // Unlogged is the number of series that no log record has introduced yet.
@@ -244,7 +251,7 @@ func (r *Registry) Unused() (ids []uint32) {
 	return ids
 }
 
-// Forget removes series. Refs given out before are void from here on.
+// Forget removes series. Their refs are void from here on.
 func (r *Registry) Forget(ids []uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -261,7 +268,11 @@ func (r *Registry) Forget(ids []uint32) {
 			r.pages[id/PageSize] = nil
 		}
 	}
-	r.epoch.Add(1)
+	r.forgets.Add(1)
+	if r.gone += len(ids); r.gone >= max(forgetsPerEpoch, r.byKey.Len()) {
+		r.gone = 0
+		r.epoch.Add(1)
+	}
 }
 
 // Expect says that ids below n were given out.

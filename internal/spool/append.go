@@ -56,7 +56,7 @@ const recordOverhead = 15
 func (s *Spool) apply(e *registry.Encoder, b *store.Batch) (entry, *Generation, error) {
 	s.order.Lock()
 	defer s.order.Unlock()
-	if s.series.Epoch() != b.Epoch {
+	if !e.Current(s.series, b) {
 		return entry{}, nil, store.ErrStale
 	}
 	if s.full(int64(len(e.Samples))) {

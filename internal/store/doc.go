@@ -10,8 +10,8 @@
 // what the cache does not know with Lookup and Create, and call Append once.
 // When Append returns nil, every sample of the batch is durable as the store's
 // stated policy says and visible to every View opened from then on. When it
-// returns [ErrStale], nothing was stored: the writer drops its cache and builds
-// the batch again. After any other error samples of the batch may be stored or
+// returns [ErrStale], nothing was stored: the writer resolves all series of the
+// batch again, and drops its cache if the epoch has moved. After any other error samples of the batch may be stored or
 // not; sending them again is harmless, since the last accepted write of a
 // series and time wins.
 //
@@ -33,7 +33,7 @@
 //	*LimitError       a limit, its value, and what was needed
 //	*UnavailableError the store can not do this now; trying again may help
 //	*CorruptionError  stored bytes are wrong; trying again will not help
-//	ErrStale          only from Append: refs of an earlier epoch
+//	ErrStale          only from Append: refs of an earlier epoch, or of forgotten series
 //	ErrClosed         the store was closed
 //	context errors    from the caller's context, wrapped
 //

@@ -5,8 +5,8 @@ import (
 	"fmt"
 )
 
-// ErrStale is returned by Append for a batch built in an earlier epoch.
-// Nothing was stored.
+// ErrStale is returned by Append for a batch built in an earlier epoch, or with a
+// ref of a series that was forgotten since. Nothing was stored.
 var ErrStale = errors.New("series references are from an earlier epoch")
 
 // ErrClosed is returned by every call on a closed store or View.

@@ -25,9 +25,9 @@ type Ref uint32
 
 // Appender takes samples in.
 type Appender interface {
-	// Epoch is the current generation of refs. It moves on, rarely, when series
-	// that lost their last sample are forgotten. Every ref obtained before is
-	// then void for appending.
+	// Epoch is the current generation of refs. It moves on, rarely, after many
+	// series that lost their last sample were forgotten. Every ref obtained before
+	// is then void for appending. The ref of a forgotten series is void at once.
 	Epoch() uint64
 
 	// Lookup finds a series by its canonical key (model.Series.AppendKey). It

@@ -224,6 +224,9 @@ func (l *Log) Wait(ctx context.Context, t Ticket) error {
 	return l.stateLocked()
 }
 
+// Acknowledged reports whether Wait would return nil at once.
+func (l *Log) Acknowledged(t Ticket) bool { return l.acked.Load() >= t.sequence }
+
 // Last returns the ticket of what was appended last: when it is acknowledged, so
 // is everything before it, and the segment that a Rotate before began is there.
 func (l *Log) Last() Ticket {

@@ -30,6 +30,7 @@ type Recorder struct {
 		sync.Mutex
 		epoch   uint64
 		refs    map[string]store.Ref
+		void    map[store.Ref]bool
 		series  []model.Series
 		samples []string
 		count   int
@@ -38,18 +39,32 @@ type Recorder struct {
 	}
 }
 
-// Epoch is the number of times Forget was called.
+// Epoch is the number of times Forget was called without series.
 func (r *Recorder) Epoch() uint64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.mu.epoch
 }
 
-// Forget makes all references void, as a store does that forgot a series.
-func (r *Recorder) Forget() {
+// Forget makes the references of some series void, or all, which begins an epoch.
+func (r *Recorder) Forget(some ...model.Series) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, s := range some {
+		key := string(s.AppendKey(nil))
+		if ref, ok := r.mu.refs[key]; ok {
+			if r.mu.void == nil {
+				r.mu.void = map[store.Ref]bool{}
+			}
+			r.mu.void[ref] = true
+			delete(r.mu.refs, key)
+		}
+	}
+	if len(some) > 0 {
+		return
+	}
 	r.mu.epoch++
+	clear(r.mu.void)
 	clear(r.mu.refs)
 	r.mu.series = nil
 }
@@ -104,7 +119,7 @@ func (r *Recorder) Append(ctx context.Context, b *store.Batch) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if b.Epoch != r.mu.epoch {
+	if b.Epoch != r.mu.epoch || slices.ContainsFunc(b.Samples, func(s store.Sample) bool { return r.mu.void[s.Ref] }) {
 		return store.ErrStale
 	}
 	r.mu.appends++
