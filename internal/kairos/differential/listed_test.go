@@ -152,6 +152,23 @@ var deviations = []deviation{
 		},
 	},
 	{
+		"deviation-overflows", "a deviation that does not fit a double is refused, as a sum is; KairosDB says 0",
+		"`dev` of values whose squares do not fit a double",
+		func(tr *trial, varve, kairos answer) bool {
+			return varve.status == 500 && kairos.status == 200 && strings.Contains(varve.text, "NaN or Infinity") &&
+				anyMetric(tr.Question, func(m map[string]any) bool {
+					return hasAggregator(m, func(a map[string]any) bool { return a["name"] == "dev" })
+				})
+		},
+	},
+	{
+		"strict-delete", "a delete is read more strictly than a query",
+		"a delete is as lenient as a query",
+		func(tr *trial, varve, kairos answer) bool {
+			return tr.Question.Path == "datapoints/delete" && varve.status == 400 && kairos.status == 204
+		},
+	},
+	{
 		"negative-limit", "a negative limit is none; KairosDB fails with 500 on Cassandra",
 		"negative `limit`: 500 on Cassandra",
 		func(tr *trial, varve, kairos answer) bool {

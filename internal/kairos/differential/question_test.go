@@ -3,6 +3,7 @@ package differential
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 )
@@ -49,7 +50,16 @@ func (g maker) query(w *world) map[string]any {
 		metrics = append(metrics, g.metric(w, q, relative))
 	}
 	q["metrics"] = metrics
+	if g.chance(3) && w.low >= 0 && q["end_absolute"] != nil && !anyMetric(question{Body: q}, endless) {
+		q["start_absolute"], q["end_absolute"] = pick[int64](g, 0, 1, w.low), pick[int64](g, math.MaxInt64, math.MaxInt64-1)
+	}
 	return q
+}
+
+// endless tells whether a metric makes points as far as the question reaches, or
+// writes any.
+func endless(metric map[string]any) bool {
+	return hasAggregator(metric, func(a map[string]any) bool { return a["name"] == "gaps" || a["name"] == "save_as" })
 }
 
 // times draws the range. Points of a world with a present are half a step away

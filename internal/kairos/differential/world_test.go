@@ -1,9 +1,12 @@
 package differential
 
 import (
+	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -47,6 +50,9 @@ var days = []string{
 	"1970-01-01 the epoch",
 	"1969-11-02 before it",
 	"1950-06-15 long before it",
+	"2021-10-21 a row of three weeks begins",
+	"1970-01-22 the first row has ended",
+	"9999-12-31 the last day that dates of four digits can say",
 }
 
 var zones = []string{
@@ -64,6 +70,7 @@ const zoneDataMS = 1_577_836_800_000
 // tagValues are words, and what may trip a parser or an order.
 var tagValues = []string{
 	"a", "b", "c", "ab", "A", "a1", "10", "9", "a b", "x:y", "k=v", `q"u\o`, "ä", "日本", "～", "😀", "<&>", "a.b*", "%", "_", "/", "[1]", " s ",
+	"\uffff", strings.Repeat("long", 60),
 }
 
 func (g maker) world() *world {
@@ -114,7 +121,7 @@ func (g maker) world() *world {
 // fill makes the series of one metric.
 func (g maker) fill(w *world, metric string, origin, step int64, steps int) {
 	kinds := pick(g, []string{"long"}, []string{"double"}, []string{"long", "double"}, []string{"long", "double"},
-		[]string{"string"}, []string{"double", "string"}, []string{"long", "double", "string"}, []string{"large"}, []string{"decimal"})
+		[]string{"string"}, []string{"double", "string"}, []string{"long", "double", "string"}, []string{"large"}, []string{"decimal"}, []string{"ends"}, []string{"odd"})
 	scattered := g.chance(30) && w.now == 0
 	taken := map[string]bool{}
 	for s := range 1 + g.IntN(6) {
@@ -131,7 +138,7 @@ func (g maker) fill(w *world, metric string, origin, step int64, steps int) {
 			}
 			taken[id] = true
 			offset := int64(0)
-			if kind == "string" || kind == "large" {
+			if kind == "string" || kind == "large" || kind == "ends" || kind == "odd" {
 				offset = int64(s) // which of several is first at one time is not defined
 			}
 			for i := range steps {
@@ -174,9 +181,9 @@ func (g maker) overwrite(w *world, metric string) {
 
 func typeOf(kind string) string {
 	switch kind {
-	case "large":
+	case "large", "ends":
 		return "long"
-	case "decimal":
+	case "decimal", "odd":
 		return "double"
 	}
 	return kind
@@ -190,6 +197,12 @@ func (g maker) value(kind string) any {
 		return pick(g, g.IntN(20), g.IntN(20)-10, g.IntN(2_000_000)-1_000_000)
 	case "large":
 		return pick(g, int64(1)<<53+g.Int64N(9), -(int64(1)<<53)-g.Int64N(9), g.Int64(), -g.Int64(), int64(1)<<62)
+	case "ends":
+		return pick[int64](g, math.MinInt64, math.MinInt64+1, math.MaxInt64, math.MaxInt64-1, 1<<53-1, 1<<53, 1<<53+1, -1<<53-1, 0, -1, 1,
+			math.MaxInt32, math.MaxInt32+1, math.MinInt32-1)
+	case "odd":
+		return pick[any](g, json.Number("-0.0"), json.Number("1e-05"), 0.0, 5e-324, -5e-324, 2.2250738585072014e-308, 1e-300, 1e300, math.MaxFloat64, -math.MaxFloat64,
+			float64(1<<53-1), float64(1<<53), float64(1<<53+2), 1e15, 1e16, 1e21, 1e22, 9.223372036854775807e18, 0.1, 1.0/3)
 	case "double":
 		return pick(g, float64(g.IntN(200)-100)/8, float64(g.IntN(20)), float64(g.IntN(80_000_000))/8)
 	case "decimal":
