@@ -1,7 +1,7 @@
 # Targets for people and for CI. `make` alone lists them.
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
-RACE        := ./internal/wal ./internal/head ./internal/index ./internal/embedded ./internal/spool ./internal/ingest/... ./internal/query ./internal/rollup ./internal/transfer ./internal/kairos ./internal/server
+RACE        := ./internal/wal ./internal/head ./internal/index ./internal/blockfile ./internal/registry ./internal/embedded ./internal/spool ./internal/ingest/... ./internal/query ./internal/rollup ./internal/transfer ./internal/kairos ./internal/server
 FUZZTIME    ?= 20000x
 CASSANDRA   ?= 5.0.8
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null)

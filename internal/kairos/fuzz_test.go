@@ -3,6 +3,8 @@ package kairos
 import (
 	"bufio"
 	"encoding/json"
+	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -42,6 +44,7 @@ func FuzzQuery(f *testing.F) {
 			}
 		}
 	}
+	addAwkward(f, st, &b)
 	if err := st.Append(f.Context(), &b); err != nil {
 		f.Fatal(err)
 	}
@@ -72,6 +75,37 @@ func FuzzQuery(f *testing.F) {
 			t.Fatalf("%s", w.Body)
 		}
 	})
+}
+
+// addAwkward adds metrics whose points are at the ends of time and of numbers:
+// "times" has plain values at awkward times, "longs" and "doubles" have awkward
+// values, "all" has both. NaN and infinities are refused at the door.
+func addAwkward(f *testing.F, st *storetest.Reference, b *store.Batch) {
+	f.Helper()
+	create := func(metric string, typ model.Type) store.Ref {
+		ref, err := st.Create(f.Context(), model.Series{Metric: metric, Tags: model.MustTags("h", "a"), Type: typ})
+		if err != nil {
+			f.Fatal(err)
+		}
+		return ref
+	}
+	times, longs, doubles := create("times", model.TypeLong), create("longs", model.TypeLong), create("doubles", model.TypeDouble)
+	allLongs, allDoubles := create("all", model.TypeLong), create("all", model.TypeDouble)
+	for i, ms := range storetest.AwkwardTimes {
+		b.AddLong(times, ms, int64(i), 0)
+		b.AddLong(allLongs, ms, storetest.AwkwardLongs[i%len(storetest.AwkwardLongs)], 0)
+	}
+	for i, v := range storetest.AwkwardLongs {
+		b.AddLong(longs, int64(i)*1000, v, 0)
+	}
+	for i, bits := range storetest.AwkwardDoubles {
+		v := math.Float64frombits(bits)
+		if v-v != 0 {
+			continue
+		}
+		b.AddDouble(doubles, int64(i)*1000, v, 0)
+		b.AddDouble(allDoubles, storetest.AwkwardTimes[i%len(storetest.AwkwardTimes)], v, 0)
+	}
 }
 
 // brokenOff reports that a handler gave up an answer that it was sending.
@@ -109,5 +143,26 @@ func addQueries(f *testing.F) {
 		`{"start_absolute":0,"metrics":[{"name":"m","group_by":[{"name":"time","range_size":{"value":1,"unit":"months"},"group_count":3},{"name":"bin","bins":[1,2]},{"name":"value","range_size":3}],"aggregators":[{"name":"percentile","percentile":0.5},{"name":"sma","size":3},{"name":"score","thresholds":[{"value":1}]}]}]}`,
 	} {
 		f.Add(more, true)
+	}
+	const low, high = math.MinInt64, math.MaxInt64
+	for _, span := range [][2]int64{{low, high}, {low, low + 1}, {high - 1, high}, {-1, 1}, {1_700_000_000_000, high}, {low, 0}} {
+		for _, metric := range []string{"times", "longs", "doubles", "all"} {
+			for _, aggregator := range []string{
+				`"sum",%s`, `"avg",%s`, `"min",%s`, `"max",%s`, `"count",%s`, `"first",%s`, `"last",%s`, `"dev",%s`, `"gaps",%s`, `"rate",%s`,
+				`"percentile","percentile":0.9,%s`, `"least_squares",%s`, `"diff"`, `"sampler","unit":"years"`, `"scale","factor":1e308`,
+				`"div","divisor":1e-308`, `"sma","size":3`, `"filter","filter_op":"gt","threshold":0`, `"trim","trim":"both"`, `"score","thresholds":[{"value":0}]`,
+			} {
+				aggregator = strings.Replace(aggregator, "%s", `"sampling":{"value":1,"unit":"hours"}`, 1)
+				f.Add(fmt.Sprintf(`{"start_absolute":%d,"end_absolute":%d,"metrics":[{"name":%q,"group_by":[{"name":"tag","tags":["h"]}],"aggregators":[{"name":%s}]}]}`,
+					span[0], span[1], metric, aggregator), true)
+			}
+			f.Add(fmt.Sprintf(`{"start_absolute":%d,"end_absolute":%d,"metrics":[{"name":%q,"order":"desc","limit":2,"group_by":[`+
+				`{"name":"value","range_size":1},{"name":"bin","bins":[-9223372036854775808,0,9007199254740993]},{"name":"time","range_size":{"value":1,"unit":"months"},"group_count":3}]}]}`,
+				span[0], span[1], metric), false)
+			for _, unit := range []string{"milliseconds", "weeks", "months", "years"} {
+				f.Add(fmt.Sprintf(`{"start_absolute":%d,"end_absolute":%d,"time_zone":"Asia/Kathmandu","metrics":[{"name":%q,"aggregators":[{"name":"max","align_sampling":true,"align_end_time":true,"sampling":{"value":7,"unit":%q}}]}]}`,
+					span[0], span[1], metric, unit), true)
+			}
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"sync/atomic"
@@ -15,6 +16,7 @@ import (
 
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/store/storetest"
 )
 
 // lease is a remote store as one process sees it: after the process was killed
@@ -92,8 +94,13 @@ func (w *world) put(t *rapid.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			from := rapid.Int64Range(-5, 300).Draw(t, "from")
-			for ms := from; ms < from+rapid.Int64Range(1, 60).Draw(t, "count"); ms++ {
+			from := rapid.OneOf(rapid.Int64Range(-5, 300), rapid.Int64Range(-5, 300), rapid.SampledFrom(storetest.AwkwardTimes)).Draw(t, "from")
+			to := from + rapid.Int64Range(0, 59).Draw(t, "more")
+			if to < from {
+				to = math.MaxInt64
+			}
+			for i := range to - from + 1 {
+				ms := from + i
 				w.writes++
 				ttl := uint32(0)
 				if w.writes%7 == 0 {

@@ -518,6 +518,11 @@ func FuzzBody(f *testing.F) {
 			f.Add([]byte(c.Datapoints))
 		}
 	}
+	for _, n := range ingesttest.AwkwardNumbers {
+		f.Add([]byte(`{"name":"m","tags":{"h":"a"},"timestamp":1700000000000,"value":` + n + `}`))
+		f.Add([]byte(`{"name":"m","tags":{"h":"a"},"datapoints":[[` + n + `,1],[1,` + n + `]]}`))
+		f.Add([]byte(`{"name":"m","tags":{"h":"a"},"type":"double","ttl":` + n + `,"datapoints":[[1,` + n + `]]}`))
+	}
 	f.Add([]byte(`[{name:'k', tags:{h:a}, /* c */ datapoints:[[1, 4]] // end` + "\n}]"))
 	for _, body := range []string{
 		`{"name":"m","tags":{"h":"a"},"ttl":0,"datapoints":[[9223372036854775807,-0.0],[-9223372036854775808,9007199254740993],[1,5e-324],[1,1e-05],[1,1e400]]}`,

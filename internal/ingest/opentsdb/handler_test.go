@@ -310,6 +310,11 @@ func FuzzBody(f *testing.F) {
 	}
 	f.Add([]byte(`[{"metric":"m","timestamp":9223372036854775807,"value":-0.0,"tags":{"h":"a"}},{"metric":"m","timestamp":1e10,"value":"1e-05","tags":{"h":"a"}},{"metric":"m","timestamp":9999999999.9,"value":5e-324,"tags":{"h":"\ud800"}}]`), false)
 	f.Add([]byte("m;h=a 1e309 1\nm;h=a -9223372036854775809 -1\nm;;= 1 9223372036854775808\nm"+strings.Repeat(";t=v", 70)+" 1 1\n"), true)
+	for _, n := range ingesttest.AwkwardNumbers {
+		f.Add([]byte(`{"metric":"m","timestamp":1700000000,"value":`+n+`,"tags":{"h":"a"}}`), false)
+		f.Add([]byte(`{"metric":"m","timestamp":`+n+`,"value":1,"tags":{"h":"a"}}`), false)
+		f.Add([]byte("m;h=a "+n+" 1700000000\nm;h=a 1 "+n+"\n"), true)
+	}
 	f.Fuzz(func(t *testing.T, body []byte, lines bool) {
 		h := newHarness(nil)
 		contentType := asJSON

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"varve/internal/ingest"
+	"varve/internal/ingest/ingesttest"
 	"varve/internal/model"
 	"varve/internal/units"
 )
@@ -177,6 +178,10 @@ func FuzzParse(f *testing.F) {
 		"put m 1 -9223372036854775809 \"ho st\"=\"x\" kairos_opt.ttl=0", "put m 1 1 " + strings.Repeat("t=v ", 70), "put m 00000001700000001000 1e-05 =",
 	} {
 		f.Add([]byte(s))
+	}
+	for _, n := range ingesttest.AwkwardNumbers {
+		f.Add([]byte("put m 1700000000000 " + n + " h=a"))
+		f.Add([]byte("putm m " + n + " 1 h=a"))
 	}
 	f.Fuzz(func(t *testing.T, line []byte) {
 		var c Command

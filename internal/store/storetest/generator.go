@@ -53,9 +53,9 @@ const longName = 1024
 // an hour.
 var genWidths = []int64{1_814_400_000, 3_600_000}
 
-// awkwardTimes are the ends of int64, and borders of partitions at both ends
+// AwkwardTimes are the ends of int64, and borders of partitions at both ends
 // and around 1970.
-var awkwardTimes = func() []int64 {
+var AwkwardTimes = func() []int64 {
 	times := []int64{
 		math.MinInt64, math.MinInt64 + 1, math.MaxInt64 - 1, math.MaxInt64, -1, 0, 1,
 		-62_135_596_800_000, 253_402_300_799_999, // years 1 and 9999
@@ -68,19 +68,19 @@ var awkwardTimes = func() []int64 {
 	return times
 }()
 
-// awkwardLongs are whole numbers at which codecs, statistics and conversions
+// AwkwardLongs are whole numbers at which codecs, statistics and conversions
 // to a double change their ways.
-var awkwardLongs = []int64{
+var AwkwardLongs = []int64{
 	math.MinInt64, math.MinInt64 + 1, math.MaxInt64, math.MaxInt64 - 1, -1, 0, 1,
 	1<<53 - 1, 1 << 53, 1<<53 + 1, -1<<53 + 1, -1 << 53, -1<<53 - 1,
 	math.MinInt32 - 1, math.MinInt32, math.MaxInt32, math.MaxInt32 + 1, math.MaxUint32, 1 << 62, 1e18, 100_000_000_000,
 }
 
-// awkwardDoubles are bits of doubles of which each is a case of its own
+// AwkwardDoubles are bits of doubles of which each is a case of its own
 // somewhere: zeros, infinities, NaNs with payloads, quiet and signalling,
 // denormals, the ends of exponents, numbers around 2^53 and 2^63, and decimals
 // that are no binary fractions.
-var awkwardDoubles = func() []uint64 {
+var AwkwardDoubles = func() []uint64 {
 	bits := []uint64{
 		0x7ff8000000000000, 0x7ff8000000000001, 0x7ff0000000000001, 0xfff8000000000000, 0xffffffffffffffff, // NaN
 		0x0000000000000001, 0x000fffffffffffff, 0x800fffffffffffff, 0x0010000000000000, // denormals and the first that is none
@@ -233,7 +233,7 @@ func (g *generator) time() int64 {
 	case 0:
 		return pick(g, genWidths)*int64(g.rng.IntN(5)-2) + int64(g.rng.IntN(3)-1)
 	case 1:
-		return pick(g, awkwardTimes)
+		return pick(g, AwkwardTimes)
 	case 2:
 		return -1_000_000 + 1000*int64(g.rng.IntN(100))
 	case 3, 4:
@@ -272,7 +272,7 @@ func (g *generator) long(habit, i int) uint64 {
 	case 2:
 		return uint64(int64(-i * 1_000_003))
 	case 3:
-		return uint64(pick(g, awkwardLongs))
+		return uint64(pick(g, AwkwardLongs))
 	}
 	return uint64(i)
 }
@@ -284,10 +284,10 @@ func (g *generator) double(habit, i int) uint64 {
 	case 1:
 		return g.rng.Uint64()
 	case 2:
-		return pick(g, awkwardDoubles)
+		return pick(g, AwkwardDoubles)
 	case 3: // one among plain ones
 		if g.chance(20) {
-			return pick(g, awkwardDoubles)
+			return pick(g, AwkwardDoubles)
 		}
 	}
 	return math.Float64bits(float64(i*37%1000) / 100)
