@@ -23,14 +23,31 @@ import (
 // Whatever is asked, the answer is JSON with a status that means something, and
 // comes in time.
 func FuzzQuery(f *testing.F) {
+	api := fuzzedAPI(f)
+	addQueries(f)
+	f.Fuzz(func(t *testing.T, text string, partial bool) { checkFuzzed(t, api, text, partial) })
+}
+
+func TestAwkwardQueries(t *testing.T) {
+	api := fuzzedAPI(t)
+	for _, q := range awkwardQueries() {
+		if checkFuzzed(t, api, q, true); t.Failed() {
+			t.Fatal(q)
+		}
+	}
+}
+
+// fuzzedAPI answers questions about plain and awkward points, within narrow limits.
+func fuzzedAPI(tb testing.TB) *API {
+	tb.Helper()
 	st := storetest.NewReference(nil)
 	var b store.Batch
 	b.Reset(st.Epoch())
 	for _, typ := range []model.Type{model.TypeLong, model.TypeDouble, model.TypeString} {
 		for _, host := range []string{"a", "b"} {
-			ref, err := st.Create(f.Context(), model.Series{Metric: "m", Tags: model.MustTags("h", host), Type: typ})
+			ref, err := st.Create(tb.Context(), model.Series{Metric: "m", Tags: model.MustTags("h", host), Type: typ})
 			if err != nil {
-				f.Fatal(err)
+				tb.Fatal(err)
 			}
 			for i := range int64(50) {
 				switch typ {
@@ -44,48 +61,50 @@ func FuzzQuery(f *testing.F) {
 			}
 		}
 	}
-	addAwkward(f, st, &b)
-	if err := st.Append(f.Context(), &b); err != nil {
-		f.Fatal(err)
+	addAwkward(tb, st, &b)
+	if err := st.Append(tb.Context(), &b); err != nil {
+		tb.Fatal(err)
 	}
 	qc := query.DefaultConfig()
 	qc.Timeout, qc.MaxMemory = 200*time.Millisecond, 1<<20
 	kc := DefaultConfig()
 	kc.ResponseBuffer = 1 << 20
-	api := New(st, query.New(st, qc, prometheus.NewRegistry(), time.Now), kc, "test", time.Now)
-	addQueries(f)
-	f.Fuzz(func(t *testing.T, text string, partial bool) {
-		path := queryPath
-		if partial {
-			path += "?partial=allow"
-		}
-		w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, strings.NewReader(text))
-		began := time.Now()
-		if brokenOff(func() { api.postQuery(w, r) }) {
-			return // an endless answer, cut off in time
-		}
-		if took := time.Since(began); took > 5*time.Second {
-			t.Fatalf("took %v", took)
-		}
-		if w.Code != 200 && w.Code != 400 && w.Code != 500 || !json.Valid(w.Body.Bytes()) {
-			t.Fatalf("%d %.500s", w.Code, w.Body)
-		}
-		if w.Code == 500 && !strings.Contains(w.Body.String(), "must precede") && !strings.Contains(w.Body.String(), "NaN or Infinity") &&
-			!strings.Contains(w.Body.String(), "without a value") && !strings.Contains(w.Body.String(), "same key") && !strings.Contains(w.Body.String(), "save_as") {
-			t.Fatalf("%s", w.Body)
-		}
-	})
+	return New(st, query.New(st, qc, prometheus.NewRegistry(), time.Now), kc, "test", time.Now)
+}
+
+// checkFuzzed asks, and looks at the form of the answer.
+func checkFuzzed(t *testing.T, api *API, text string, partial bool) {
+	t.Helper()
+	path := queryPath
+	if partial {
+		path += "?partial=allow"
+	}
+	w, r := httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, path, strings.NewReader(text))
+	began := time.Now()
+	if brokenOff(func() { api.postQuery(w, r) }) {
+		return // an endless answer, cut off in time
+	}
+	if took := time.Since(began); took > 5*time.Second {
+		t.Fatalf("took %v", took)
+	}
+	if w.Code != 200 && w.Code != 400 && w.Code != 500 || !json.Valid(w.Body.Bytes()) {
+		t.Fatalf("%d %.500s", w.Code, w.Body)
+	}
+	if w.Code == 500 && !strings.Contains(w.Body.String(), "must precede") && !strings.Contains(w.Body.String(), "NaN or Infinity") &&
+		!strings.Contains(w.Body.String(), "without a value") && !strings.Contains(w.Body.String(), "same key") && !strings.Contains(w.Body.String(), "save_as") {
+		t.Fatalf("%s", w.Body)
+	}
 }
 
 // addAwkward adds metrics whose points are at the ends of time and of numbers:
 // "times" has plain values at awkward times, "longs" and "doubles" have awkward
 // values, "all" has both. NaN and infinities are refused at the door.
-func addAwkward(f *testing.F, st *storetest.Reference, b *store.Batch) {
-	f.Helper()
+func addAwkward(tb testing.TB, st *storetest.Reference, b *store.Batch) {
+	tb.Helper()
 	create := func(metric string, typ model.Type) store.Ref {
-		ref, err := st.Create(f.Context(), model.Series{Metric: metric, Tags: model.MustTags("h", "a"), Type: typ})
+		ref, err := st.Create(tb.Context(), model.Series{Metric: metric, Tags: model.MustTags("h", "a"), Type: typ})
 		if err != nil {
-			f.Fatal(err)
+			tb.Fatal(err)
 		}
 		return ref
 	}
@@ -144,6 +163,17 @@ func addQueries(f *testing.F) {
 	} {
 		f.Add(more, true)
 	}
+	for i, q := range awkwardQueries() {
+		if i%41 == 0 { // TestAwkwardQueries asks all of them
+			f.Add(q, true)
+		}
+	}
+}
+
+// awkwardQueries asks every aggregator about points at the ends of time and of
+// numbers.
+func awkwardQueries() []string {
+	var all []string
 	const low, high = math.MinInt64, math.MaxInt64
 	for _, span := range [][2]int64{{low, high}, {low, low + 1}, {high - 1, high}, {-1, 1}, {1_700_000_000_000, high}, {low, 0}} {
 		for _, metric := range []string{"times", "longs", "doubles", "all"} {
@@ -153,16 +183,17 @@ func addQueries(f *testing.F) {
 				`"div","divisor":1e-308`, `"sma","size":3`, `"filter","filter_op":"gt","threshold":0`, `"trim","trim":"both"`, `"score","thresholds":[{"value":0}]`,
 			} {
 				aggregator = strings.Replace(aggregator, "%s", `"sampling":{"value":1,"unit":"hours"}`, 1)
-				f.Add(fmt.Sprintf(`{"start_absolute":%d,"end_absolute":%d,"metrics":[{"name":%q,"group_by":[{"name":"tag","tags":["h"]}],"aggregators":[{"name":%s}]}]}`,
-					span[0], span[1], metric, aggregator), true)
+				all = append(all, fmt.Sprintf(`{"start_absolute":%d,"end_absolute":%d,"metrics":[{"name":%q,"group_by":[{"name":"tag","tags":["h"]}],"aggregators":[{"name":%s}]}]}`,
+					span[0], span[1], metric, aggregator))
 			}
-			f.Add(fmt.Sprintf(`{"start_absolute":%d,"end_absolute":%d,"metrics":[{"name":%q,"order":"desc","limit":2,"group_by":[`+
+			all = append(all, fmt.Sprintf(`{"start_absolute":%d,"end_absolute":%d,"metrics":[{"name":%q,"order":"desc","limit":2,"group_by":[`+
 				`{"name":"value","range_size":1},{"name":"bin","bins":[-9223372036854775808,0,9007199254740993]},{"name":"time","range_size":{"value":1,"unit":"months"},"group_count":3}]}]}`,
-				span[0], span[1], metric), false)
+				span[0], span[1], metric))
 			for _, unit := range []string{"milliseconds", "weeks", "months", "years"} {
-				f.Add(fmt.Sprintf(`{"start_absolute":%d,"end_absolute":%d,"time_zone":"Asia/Kathmandu","metrics":[{"name":%q,"aggregators":[{"name":"max","align_sampling":true,"align_end_time":true,"sampling":{"value":7,"unit":%q}}]}]}`,
-					span[0], span[1], metric, unit), true)
+				all = append(all, fmt.Sprintf(`{"start_absolute":%d,"end_absolute":%d,"time_zone":"Asia/Kathmandu","metrics":[{"name":%q,"aggregators":[{"name":"max","align_sampling":true,"align_end_time":true,"sampling":{"value":7,"unit":%q}}]}]}`,
+					span[0], span[1], metric, unit))
 			}
 		}
 	}
+	return all
 }
