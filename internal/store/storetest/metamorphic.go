@@ -14,13 +14,13 @@ import (
 
 var (
 	seedFlag   = flag.Uint64("storetest.seed", 0, "first seed of the metamorphic test, 0 = by the clock")
-	roundsFlag = flag.Int("storetest.rounds", 0, "rounds of the metamorphic test, 0 = up to 60, for at most 20 s")
+	roundsFlag = flag.Int("storetest.rounds", 0, "rounds of the metamorphic test, 0 = up to 60, for at most 10 s")
 	opsFlag    = flag.Int("storetest.ops", 150, "operations per round of the metamorphic test")
 )
 
 const (
 	defaultRounds = 60
-	defaultLimit  = 20 * time.Second
+	defaultLimit  = 10 * time.Second
 
 	shrinkRuns  = 1000 // bounds on making a failing list of operations smaller
 	shrinkLimit = 60 * time.Second
