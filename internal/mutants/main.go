@@ -47,7 +47,7 @@ type options struct {
 }
 
 func main() {
-	o := options{dir: ".", out: os.Stdout, timeoutMin: 10 * time.Second}
+	o := options{dir: ".", out: os.Stdout, timeoutMin: 15 * time.Second}
 	flag.Uint64Var(&o.seed, "seed", 1, "draws the mutants")
 	flag.IntVar(&o.count, "count", 40, "how many mutants to run")
 	flag.IntVar(&o.skip, "skip", 0, "how many of the drawn mutants to leave out, to go on where an earlier run ended")
