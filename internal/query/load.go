@@ -132,7 +132,7 @@ func (r *Result) read(readings []reading) error {
 				return err
 			}
 		}
-		return nil
+		return f.count()
 	})
 }
 

@@ -87,7 +87,7 @@ func (f *folder) fold(r reading) error {
 		}
 		if block == nil {
 			f.merge()
-			return f.count()
+			return nil
 		}
 		n, err := f.addBlock(kind, block, r.order)
 		if err != nil {
