@@ -687,3 +687,17 @@ func TestCraftedIndex(t *testing.T) {
 		}
 	}
 }
+
+// TestSampleCount compares a file's number of samples with what was added to it,
+// also of a series of long strings, which is cut into several chunks.
+func TestSampleCount(t *testing.T) {
+	fs := vfs.NewMem()
+	long := piece{Series: 3, Kind: model.String}
+	for i := range int64(100) {
+		long.add(i, string(make([]byte, chunkBytes/10)), 0)
+	}
+	pieces := []piece{regular(1, model.Long, 0, 10, 3), regular(2, model.Double, 5, 10, 40), long}
+	if p := writeFile(t, fs, path, pieces); p.Samples != 143 || p.Chunks < 10 {
+		t.Errorf("%d samples in %d chunks, want 143", p.Samples, p.Chunks)
+	}
+}

@@ -50,6 +50,11 @@ func TestLargestSizesAreEnforced(t *testing.T) {
 	// A string longer than offsets can address.
 	wantFormat(t, model.String, 1, append([]byte{bytesPlain}, ints(math.MaxUint32+1)...), "byte string of")
 
+	// A dictionary whose values grow beyond the limit when they are repeated.
+	column = append([]byte{bytesDictionary, 1, bytesPlain}, ints(MaxExpandedBytes/2)...)
+	column = append(column, make([]byte, MaxExpandedBytes/2)...)
+	wantFormat(t, model.String, 3, append(column, ints(0, 0, 0)...), "values grow to 25165824 bytes, at most 16777216")
+
 	// No pairs of sign and exponent, and one too many.
 	for _, n := range []uint64{0, splitMaxTop + 1} {
 		column := binary.AppendUvarint([]byte{doubleSplit}, n)
@@ -82,5 +87,15 @@ func TestFindPageAtTheEnd(t *testing.T) {
 	other = binary.LittleEndian.AppendUint32(other, crc32.Checksum(other, castagnoli))
 	if n, walked := FindPage(other); n != 0 || walked != 1 {
 		t.Errorf("a page of another version: found %d, looked at %d", n, walked)
+	}
+}
+
+// TestCodecNameOfDamage names columns of numbers whose mode is the first that is
+// not known, and of the last one that is.
+func TestCodecNameOfDamage(t *testing.T) {
+	for mode, want := range map[int]string{len(intModeNames): "damaged", len(intModeNames) - 1: "deltaconst"} {
+		if got := nameInts(reader{b: []byte{byte(mode), 0, 0, 0}}); got != want {
+			t.Errorf("mode %d is %q, want %q", mode, got, want)
+		}
 	}
 }
