@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"varve/internal/httpapi"
 	"varve/internal/model"
 	"varve/internal/query"
 	"varve/internal/store"
@@ -303,4 +304,28 @@ func BenchmarkRawAnswer(b *testing.B) {
 		}
 	}
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/172_800, "ns/sample")
+}
+
+// TestAccessOfRoutes: pages of another origin may send what reads. Queries read
+// although they are posted; killing a query does not although it is a GET.
+func TestAccessOfRoutes(t *testing.T) {
+	other := map[string]httpapi.Access{
+		"POST /api/v1/datapoints/query":      httpapi.Reads,
+		"POST /api/v1/datapoints/query/tags": httpapi.Reads,
+		"GET /api/v1/admin/killquery/{hash}": httpapi.Changes,
+	}
+	for _, r := range fuzzedAPI(t).Routes() {
+		name := r.Method + " " + r.Path
+		want, ok := other[name]
+		if !ok {
+			want = httpapi.ByMethod.Of(r.Method)
+		}
+		delete(other, name)
+		if got := r.Access.Of(r.Method); got != want {
+			t.Errorf("%s has access %d, want %d", name, got, want)
+		}
+	}
+	for name := range other {
+		t.Errorf("there is no %s", name)
+	}
 }

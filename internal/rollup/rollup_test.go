@@ -245,6 +245,7 @@ func TestSchedule(t *testing.T) {
 {host=a,saved_from=src} 2000-01-01T00:01 6
 {host=b,saved_from=src} 2000-01-01T00:01 10`)
 		h.do(204, "DELETE", "/api/v1/rollups/t", "")
+		h.do(404, "DELETE", "/api/v1/rollups/t", "") // it is gone
 		h.put("src", "a", 5, at(0, 3, 0))
 		time.Sleep(5 * time.Minute)
 		if strings.Contains(h.points("dst"), "00:03") {
