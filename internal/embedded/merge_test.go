@@ -26,7 +26,6 @@ import (
 type fileStore struct {
 	*Store
 	t    *testing.T
-	mem  *vfs.MemFS
 	want map[place]int64
 	next int64
 }
