@@ -69,20 +69,18 @@ func TestKillQuery(t *testing.T) {
 	}
 }
 
-// A killed query gives its place back although its client reads nothing.
-func TestKillOfAnAnswerThatNobodyReads(t *testing.T) {
-	kc := DefaultConfig()
-	kc.ResponseBuffer = 1 << 10
-	s := startServerWith(t, storetest.NewReference(nil), query.DefaultConfig(), kc)
-	s.fill(t, 1, 300_000)
+// unread starts a query whose client takes nothing of the answer, and returns
+// when the connection takes no more.
+func unread(t *testing.T, s *testServer) {
+	t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer c.Close()
+	t.Cleanup(func() { c.Close() })
 	fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%s", queryPath, len(endless), endless)
 	sent := int64(-1)
-	waitFor(t, 20*time.Second, func() bool { // the connection takes no more
+	waitFor(t, 20*time.Second, func() bool {
 		running := s.engine.Running()
 		if len(running) == 0 {
 			return false
@@ -92,8 +90,31 @@ func TestKillOfAnAnswerThatNobodyReads(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 		return sent > 0 && sent == before
 	})
+}
+
+// A killed query ends although its client reads nothing.
+func TestKillOfAnAnswerThatNobodyReads(t *testing.T) {
+	kc := DefaultConfig()
+	kc.ResponseBuffer = 1 << 10
+	s := startServerWith(t, storetest.NewReference(nil), query.DefaultConfig(), kc)
+	s.fill(t, 1, 300_000)
+	unread(t, s)
 	s.do(t, "DELETE", "/api/v1/admin/killquery/"+fmt.Sprint(s.engine.Running()[0].ID), "")
 	waitFor(t, 10*time.Second, func() bool { return len(s.engine.Running()) == 0 })
+}
+
+// Answers that nobody reads keep no places: others are served at once.
+func TestAnswersThatNobodyReadsKeepNoPlaces(t *testing.T) {
+	qc, kc := query.DefaultConfig(), DefaultConfig()
+	qc.MaxConcurrent, qc.MaxWait = 1, 5*time.Second
+	kc.ResponseBuffer = 1 << 10
+	s := startServerWith(t, storetest.NewReference(nil), qc, kc)
+	s.fill(t, 1, 300_000)
+	unread(t, s)
+	resp, body := s.do(t, "POST", queryPath, `{"start_absolute":0,"end_absolute":1,"metrics":[{"name":"m"}]}`)
+	if resp.StatusCode != 200 || len(s.engine.Running()) != 1 {
+		t.Errorf("%d %.300s; %d queries run", resp.StatusCode, body, len(s.engine.Running()))
+	}
 }
 
 // Slow queries are kept, the latest ones, failed ones too.

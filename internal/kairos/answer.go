@@ -11,6 +11,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"varve/internal/httpapi"
+	"varve/internal/query"
 )
 
 const (
@@ -28,8 +29,8 @@ type answer struct {
 	gzip bool // the client takes it
 	max  int
 	buf  []byte
-	gone int64           // bytes that left buf
-	run  context.Context // of the query; what ends it early ends the sending. nil without one
+	gone int64      // bytes that left buf
+	run  *query.Run // what ends it early ends the sending. nil without one, and when it has ended
 
 	sent bool // the header is out
 	zip  *gzip.Writer
@@ -98,6 +99,9 @@ func (a *answer) advance() error {
 	if a.full() {
 		return a.spill()
 	}
+	if a.run != nil {
+		return a.run.Yield()
+	}
 	return nil
 }
 
@@ -132,7 +136,7 @@ func (a *answer) watch() {
 	if a.run == nil {
 		return
 	}
-	run, w := a.run, a.w
+	run, w := a.run.Context(), a.w
 	context.AfterFunc(run, func() {
 		if context.Cause(run) != context.Canceled {
 			http.NewResponseController(w).SetWriteDeadline(time.Now())
@@ -140,7 +144,16 @@ func (a *answer) watch() {
 	})
 }
 
+// flush sends what is gathered. While a query waits for its client to take it,
+// another one has its place.
 func (a *answer) flush() error {
+	if a.run != nil {
+		return a.run.Aside(a.write)
+	}
+	return a.write()
+}
+
+func (a *answer) write() error {
 	var err error
 	if a.zip != nil {
 		_, err = a.zip.Write(a.buf)

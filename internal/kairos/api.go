@@ -247,7 +247,7 @@ func (a *API) run(ctx context.Context, q *query.Request, out *answer, encode fun
 	run, err := a.engine.Start(ctx, *q)
 	if err == nil {
 		defer run.Close(errPanicked) // does nothing after the Close below
-		out.run = run.Context()
+		out.run = run
 		err = encode(run)
 		run.Close(err)
 		out.run = nil

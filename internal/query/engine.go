@@ -62,7 +62,7 @@ type Engine struct {
 	merging bool // never fold: the other way to compute, for tests
 	metrics *metrics
 	pool    *pool // memory of all queries
-	places  chan struct{}
+	places  places
 	queued  atomic.Int64
 	lastID  atomic.Uint64
 
@@ -77,7 +77,7 @@ func New(s store.Viewer, config Config, r prometheus.Registerer, now func() time
 		store: s, config: config, now: now,
 		workers: min(config.Workers, runtime.GOMAXPROCS(0)),
 		metrics: newMetrics(r),
-		places:  make(chan struct{}, config.MaxConcurrent),
+		places:  places{free: config.MaxConcurrent},
 		running: map[uint64]*Run{},
 	}
 	e.pool = &pool{max: config.totalMemory(), maxWait: config.MaxWait, metrics: e.metrics}
@@ -116,7 +116,8 @@ func (e *Engine) Running() []Running {
 	return list
 }
 
-// Queued is the number of queries that wait for a free place.
+// Queued is the number of queries that wait for a free place, those among them
+// that had one already.
 func (e *Engine) Queued() int { return int(e.queued.Load()) }
 
 // Cancel ends a running query with ErrCancelled and reports whether it was
@@ -154,10 +155,8 @@ func (e *Engine) Start(ctx context.Context, q Request) (*Run, error) {
 
 // enter takes a place, at once or after a wait in the queue.
 func (e *Engine) enter(ctx context.Context) error {
-	select {
-	case e.places <- struct{}{}:
+	if e.places.try() {
 		return nil
-	default:
 	}
 	if n := e.queued.Add(1); n > int64(e.config.MaxQueued) {
 		e.queued.Add(-1)
@@ -167,19 +166,12 @@ func (e *Engine) enter(ctx context.Context) error {
 	}
 	e.metrics.queued.Inc()
 	defer func() { e.queued.Add(-1); e.metrics.queued.Dec() }()
-	wait := time.NewTimer(e.config.MaxWait)
-	defer wait.Stop()
-	select {
-	case e.places <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-wait.C:
-		return &BusyError{&store.LimitError{
-			Limit: "query.max_concurrent", Max: int64(e.config.MaxConcurrent),
-			What: "no query ended within query.max_wait of " + e.config.MaxWait.String(),
-		}}
-	}
+	ctx, cancel := context.WithTimeoutCause(ctx, e.config.MaxWait, &BusyError{&store.LimitError{
+		Limit: "query.max_concurrent", Max: int64(e.config.MaxConcurrent),
+		What: "no place became free within query.max_wait of " + e.config.MaxWait.String(),
+	}})
+	defer cancel()
+	return e.places.line(ctx, 0)
 }
 
 func (e *Engine) newRun(ctx context.Context, q Request) *Run {
@@ -187,6 +179,7 @@ func (e *Engine) newRun(ctx context.Context, q Request) *Run {
 		q.Zone = time.UTC
 	}
 	r := &Run{engine: e, request: q, start: e.now(), begun: time.Now(), id: e.lastID.Add(1)}
+	r.turn = r.begun
 	r.budget.max, r.budget.pool = min(int64(e.config.MaxMemory), e.pool.max), e.pool
 	ctx, r.cancel = context.WithCancelCause(ctx)
 	r.ctx, r.stop = context.WithTimeoutCause(ctx, e.config.Timeout, &store.LimitError{

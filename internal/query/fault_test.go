@@ -47,7 +47,7 @@ func TestAPanicOfAReaderEndsItsQueryOnly(t *testing.T) {
 			if _, _, err := f.ask(0, 10, "UTC", MetricQuery{Metric: "m", Steps: steps}); !errors.As(err, &fault) {
 				t.Errorf("%d workers, %d steps: %v", workers, len(steps), err)
 			}
-			if n := len(f.Engine.Running()) + len(f.Engine.places); n != 0 {
+			if n := len(f.Engine.Running()) + f.Engine.places.inUse(); n != 0 {
 				t.Errorf("%d workers: %d places are still taken", workers, n)
 			}
 		}

@@ -39,10 +39,10 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "varve_query_summarized_runs_total", Help: "Runs of samples that statistics answered.",
 		}),
 		running: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "varve_query_running", Help: "Queries that run now.",
+			Name: "varve_query_running", Help: "Queries that have begun and not ended, with a place or waiting for their next turn.",
 		}),
 		queued: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "varve_query_queued", Help: "Queries that wait for a free place.",
+			Name: "varve_query_queued", Help: "Queries that wait for a place, those among them that have begun.",
 		}),
 	}
 	m.memory = prometheus.NewGauge(prometheus.GaugeOpts{

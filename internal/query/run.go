@@ -30,7 +30,9 @@ type Run struct {
 	produced atomic.Int64 // points that came out of steps that make some of nothing
 	trace    trace
 	closed   bool
-	slot     int // in the engine's ActiveFile
+	slot     int       // in the engine's ActiveFile
+	turn     time.Time // when the query got its place, the last time
+	outside  bool      // it has none now
 }
 
 // Close ends the query. err says how it went, nil for well. Closing twice is
@@ -53,7 +55,9 @@ func (r *Run) Close(err error) {
 	if e.active != nil {
 		e.active.end(r.slot)
 	}
-	<-e.places
+	if !r.outside {
+		e.places.leave()
+	}
 	e.metrics.running.Dec()
 	e.metrics.queries.WithLabelValues(outcome(err)).Inc()
 	e.metrics.seconds.Observe(time.Since(r.begun).Seconds())

@@ -1,0 +1,130 @@
+package query
+
+import (
+	"context"
+	"slices"
+	"sync"
+)
+
+// places is how many queries may compute at once, and two lines of those that
+// wait to: fresh ones in the order in which they came, and those that have begun,
+// the oldest first, so that not all of them are held half done. A place that
+// becomes free goes to the lines by turns. It is safe for many goroutines.
+type places struct {
+	mu    sync.Mutex
+	free  int
+	taken int
+	fresh []*waiter
+	begun []*waiter // by id
+	last  bool      // the last place went to one that had begun
+}
+
+// A waiter stands in a line until it is called.
+type waiter struct {
+	id     uint64        // of a query that has begun
+	called chan struct{} // closed when it has a place
+}
+
+// try takes a place if there is one that nobody waits for.
+func (p *places) try() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.free == 0 {
+		return false
+	}
+	p.free--
+	p.taken++
+	return true
+}
+
+// line waits for a place. id is 0 for a query that has not begun.
+func (p *places) line(ctx context.Context, id uint64) error {
+	p.mu.Lock()
+	if p.free > 0 {
+		p.free--
+		p.taken++
+		p.mu.Unlock()
+		return nil
+	}
+	w := p.stand(id)
+	p.mu.Unlock()
+	return p.wait(ctx, w)
+}
+
+// stand puts a waiter into its line. p.mu is held.
+func (p *places) stand(id uint64) *waiter {
+	w := &waiter{id: id, called: make(chan struct{})}
+	if id == 0 {
+		p.fresh = append(p.fresh, w)
+		return w
+	}
+	at, _ := slices.BinarySearchFunc(p.begun, id, func(w *waiter, id uint64) int { return int(int64(w.id - id)) })
+	p.begun = slices.Insert(p.begun, at, w)
+	return w
+}
+
+// wait waits until w is called. If ctx ends first, w leaves its line.
+func (p *places) wait(ctx context.Context, w *waiter) error {
+	select {
+	case <-w.called:
+		return nil
+	case <-ctx.Done():
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	select {
+	case <-w.called: // just now; somebody else has use for it
+		p.pass()
+	default:
+		isW := func(x *waiter) bool { return x == w }
+		p.fresh, p.begun = slices.DeleteFunc(p.fresh, isW), slices.DeleteFunc(p.begun, isW)
+	}
+	return context.Cause(ctx)
+}
+
+// leave gives a place back.
+func (p *places) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pass()
+}
+
+// pass gives a place that was taken to the next one. p.mu is held.
+func (p *places) pass() {
+	line := &p.fresh
+	if p.last = len(p.begun) > 0 && (len(p.fresh) == 0 || !p.last); p.last {
+		line = &p.begun
+	}
+	if len(*line) == 0 {
+		p.free++
+		p.taken--
+		return
+	}
+	w := (*line)[0]
+	*line = slices.Delete(*line, 0, 1)
+	close(w.called)
+}
+
+// yield gives the place of a query to a fresh one, if one waits, and waits for
+// another.
+func (p *places) yield(ctx context.Context, id uint64) (had bool, err error) {
+	p.mu.Lock()
+	if len(p.fresh) == 0 {
+		p.mu.Unlock()
+		return true, nil
+	}
+	next := p.fresh[0]
+	p.fresh = slices.Delete(p.fresh, 0, 1)
+	close(next.called)
+	w := p.stand(id)
+	p.mu.Unlock()
+	err = p.wait(ctx, w)
+	return err == nil, err
+}
+
+// inUse is how many have a place.
+func (p *places) inUse() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.taken
+}
