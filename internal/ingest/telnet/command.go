@@ -51,6 +51,7 @@ var (
 	faultMetric  = ingest.Faultf(ingest.BadName, "metricName may not be empty.")
 	faultTime    = ingest.Faultf(ingest.BadTime, "time must be whole seconds or milliseconds since 1970, within 64 bits of milliseconds")
 	faultValue   = ingest.Faultf(ingest.BadValue, "value must be a decimal number, such as 5, -0.25 or 1e-05")
+	faultWhole   = ingest.Faultf(ingest.BadValue, "a whole number with an exponent and no point may be meant as a long or as a double; write 100000 or 1.0e5 for 1e5")
 	faultFinite  = ingest.Faultf(ingest.NotFinite, "value must be finite and fit a 64-bit float")
 	faultTTL     = ingest.Faultf(ingest.BadTTL, "tag[%s] must be a number", ttlTag)
 )
@@ -127,24 +128,30 @@ func (c *Command) parseTime(word []byte, seconds bool) bool {
 	return true
 }
 
-// parseValue reads a number. Digits alone are a long when they fit 64 bits; with
-// a point, with an exponent, or beyond 64 bits the number is a double. KairosDB
-// refuses numbers without a point that are no long: Icinga and Dropwizard send
-// whole numbers beyond 64 bits, and printf's %g writes 1e-05.
+// parseValue reads a number. Digits alone are a long when they fit 64 bits. With
+// a point, beyond 64 bits or with a fraction the number is a double: Icinga and
+// Dropwizard send whole numbers beyond 64 bits, and printf's %g writes 1e-05;
+// KairosDB refuses both. An exponent without a point whose number is whole and
+// fits 64 bits, such as 1e5, is refused as in KairosDB.
 func (c *Command) parseValue(word []byte) *ingest.Fault {
 	n := decimal.Scan(word)
-	switch f, ok := decimal.Float(word); {
-	case n.Len > 0 && n.Len == len(word):
+	if n.Len > 0 && n.Len == len(word) {
 		if v, fits := n.Int64(); fits {
 			c.Kind, c.Long = model.Long, v
 			return nil
 		}
+		if wholeExponent(&n) {
+			return faultWhole
+		}
 		c.Double = n.Float64(word)
-	case ok && bytes.ContainsAny(word, ".eE"): // +1.5
+	} else if f, ok := decimal.Float(word); ok && bytes.ContainsAny(word, ".eE") { // +1.5
+		if n = decimal.Scan(word[1:]); wholeExponent(&n) {
+			return faultWhole
+		}
 		c.Double = f
-	case decimal.IsWord(word):
+	} else if decimal.IsWord(word) {
 		return faultFinite
-	default:
+	} else {
 		return faultValue
 	}
 	if math.IsInf(c.Double, 0) {
@@ -152,6 +159,16 @@ func (c *Command) parseValue(word []byte) *ingest.Fault {
 	}
 	c.Kind = model.Double
 	return nil
+}
+
+// wholeExponent reports whether n is a number such as 1e5: with an exponent,
+// without a point, whole and within 64 bits.
+func wholeExponent(n *decimal.Number) bool {
+	if !n.E || n.Dot {
+		return false
+	}
+	_, whole := n.Whole()
+	return whole
 }
 
 // word splits the first word off b. Words are separated by bytes up to and

@@ -63,7 +63,14 @@ func TestParse(t *testing.T) {
 		{"put m 1 9223372036854775807 h=a", "m 1000 long 9223372036854775807 {h=a}"},
 		{"put m 1 " + strings.Repeat("9", 300) + " h=a", "m 1000 double 1e+300 {h=a}"},
 		{"put m 1 " + strings.Repeat("9", 310) + " h=a", "refused not_finite"},
-		{"put m 1 1e5 h=a", "m 1000 double 100000 {h=a}"}, // refused by KairosDB
+		{"put m 1 1e5 h=a", "refused bad_value"}, // as in KairosDB
+		{"putm m 1 -1E5 h=a", "refused bad_value"}, {"put m 1 +1e5 h=a", "refused bad_value"}, {"put m 1 10e-1 h=a", "refused bad_value"},
+		{"put m 1 0e0 h=a", "refused bad_value"}, {"put m 1 -0e-7 h=a", "refused bad_value"}, {"put m 1 1e18 h=a", "refused bad_value"},
+		{"put m 1 9223372036854775807e0 h=a", "refused bad_value"},
+		{"put m 1 9223372036854775808e0 h=a", "m 1000 double 9.223372036854776e+18 {h=a}"},
+		{"put m 1 1.e5 h=a", "m 1000 double 100000 {h=a}"}, {"put m 1 1.0e5 h=a", "m 1000 double 100000 {h=a}"},
+		{"put m 1 +1.0e5 h=a", "m 1000 double 100000 {h=a}"}, {"put m 1 15e-1 h=a", "m 1000 double 1.5 {h=a}"},
+		{"put m 1 1e19 h=a", "m 1000 double 1e+19 {h=a}"}, {"put m 1 15E299 h=a", "m 1000 double 1.5e+300 {h=a}"},
 		{"put m 1 1e-05 h=a", "m 1000 double 1e-05 {h=a}"},
 		{"put m 1 -1E300 h=a", "m 1000 double -1e+300 {h=a}"},
 		{"put m 1 +5e-324 h=a", "m 1000 double 5e-324 {h=a}"},
@@ -119,6 +126,9 @@ func TestParse(t *testing.T) {
 		if got := describe(c.line); got != c.want {
 			t.Errorf("%s\n got: %s\nwant: %s", c.line, got, c.want)
 		}
+	}
+	if f := new(Command).Parse([]byte("put m 1 1e5 h=a")); !strings.Contains(f.Text, "write 100000 or 1.0e5") {
+		t.Errorf("the fault of 1e5 names no way out: %s", f.Text)
 	}
 }
 

@@ -181,27 +181,21 @@ func TestKairosCases(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			type answer struct {
-				Queries []struct {
-					Results []struct{ Values [][]any }
-				}
-			}
 			var c struct {
 				Steps []struct {
 					Telnet string
-					Expect answer
-					Wanted *struct{ Expect answer }
+					Expect struct {
+						Queries []struct {
+							Results []struct{ Values [][]any }
+						}
+					}
 				}
 			}
 			if err := json.Unmarshal(text, &c); err != nil {
 				t.Fatal(err)
 			}
-			expect := c.Steps[1].Expect
-			if w := c.Steps[1].Wanted; w != nil {
-				expect = w.Expect
-			}
 			want := map[string]bool{}
-			for _, v := range expect.Queries[0].Results[0].Values {
+			for _, v := range c.Steps[1].Expect.Queries[0].Results[0].Values {
 				value := fmt.Sprint(v[1])
 				if s, ok := v[1].(string); ok {
 					value = fmt.Sprintf("%q", s)
