@@ -3,8 +3,11 @@ package kairos
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"varve/internal/ingest/jsontext"
+	"varve/internal/nearest"
 	"varve/internal/query"
 )
 
@@ -16,27 +19,27 @@ const maxNamed = 200
 // is the context of messages, such as query.metric[0].aggregators[1].
 func eachNamed(list *value, context string, visit func(at, name string, v *value) error) error {
 	if list.kind != jsontext.Array {
-		return badRequest("This is not a JSON Array.")
+		return list.mustBe("This is not a JSON Array.", "an array")
 	}
 	if n := len(list.items); n > maxNamed {
-		return badRequest(fmt.Sprintf("%s must not have more than %d elements, not %d", context, maxNamed, n))
+		return list.fault(fmt.Sprintf("%s must not have more than %d elements, not %d", context, maxNamed, n))
 	}
 	for j := range list.items {
 		v := &list.items[j]
 		at := fmt.Sprintf("%s[%d]", context, j)
 		if v.kind != jsontext.Object {
-			return badRequest("Not a JSON Object: " + v.String())
+			return v.mustBe("Not a JSON Object: "+v.String(), "an object")
 		}
 		name := v.member("name")
 		if name == nil {
-			return badRequest(at + " must have a name")
+			return v.fault(at + " must have a name")
 		}
 		text, err := name.scalarText()
 		if err != nil {
 			return err
 		}
 		if text == "" {
-			return badRequest(at + " must have a name")
+			return v.fault(at + " must have a name")
 		}
 		if err := visit(at, text, v); err != nil {
 			return err
@@ -53,7 +56,7 @@ func (p *parser) steps(m *query.MetricQuery, v *value, context string) error {
 	return eachNamed(list, context+".aggregators", func(at, name string, v *value) error {
 		spec, ok := p.aggregators[name]
 		if !ok {
-			return badRequest(at + "." + name + " invalid aggregators name")
+			return v.fault(at + "." + clipName(name) + " invalid aggregators name" + nearest.Hint(name, slices.Sorted(maps.Keys(p.aggregators))))
 		}
 		args, err := arguments(v, spec.Properties, at, name, aggregatorClass(name))
 		if err != nil {
@@ -61,7 +64,7 @@ func (p *parser) steps(m *query.MetricQuery, v *value, context string) error {
 		}
 		step, err := spec.New(args)
 		if err != nil {
-			return argumentFault(at, err)
+			return argumentFault(v, at, err)
 		}
 		m.Steps = append(m.Steps, step)
 		return nil
@@ -76,7 +79,7 @@ func (p *parser) groupBy(m *query.MetricQuery, v *value, context string) error {
 	return eachNamed(list, context+".group_by", func(at, name string, v *value) error {
 		spec, ok := p.groupBys[name]
 		if !ok {
-			return badRequest(at + "." + name + " invalid group_by name")
+			return v.fault(at + "." + clipName(name) + " invalid group_by name" + nearest.Hint(name, slices.Sorted(maps.Keys(p.groupBys))))
 		}
 		args, err := arguments(v, spec.Properties, at, name, groupByClass(name))
 		if err != nil {
@@ -84,7 +87,7 @@ func (p *parser) groupBy(m *query.MetricQuery, v *value, context string) error {
 		}
 		by, err := spec.New(args)
 		if err != nil {
-			return argumentFault(at, err)
+			return argumentFault(v, at, err)
 		}
 		m.GroupBy = append(m.GroupBy, by)
 		return nil
@@ -92,12 +95,12 @@ func (p *parser) groupBy(m *query.MetricQuery, v *value, context string) error {
 }
 
 // argumentFault gives each reason its context.
-func argumentFault(at string, err error) error {
+func argumentFault(v *value, at string, err error) error {
 	var bad *query.ArgumentError
 	if !errors.As(err, &bad) {
 		return err
 	}
-	f := &fault{}
+	f := &fault{at: v}
 	for _, reason := range bad.Reasons {
 		f.messages = append(f.messages, at+"."+reason)
 	}
@@ -114,12 +117,12 @@ func arguments(v *value, properties []query.Property, at, name, class string) (q
 		}
 		property, ok := propertyOf(properties, m.name)
 		if !ok {
-			return nil, badRequest(fmt.Sprintf(
+			return nil, m.value.fault(fmt.Sprintf(
 				"Property '%s' was specified for object '%s' but no matching setter was found on 'class %s'",
-				m.name, name, class))
+				clipName(m.name), name, class) + nearest.Hint(m.name, names(properties)))
 		}
 		if m.value.isNull() {
-			return nil, badRequest(at + "." + m.name + " may not be null")
+			return nil, m.value.fault(at + "." + m.name + " may not be null")
 		}
 		arg, err := argument(&m.value, property, at)
 		if err != nil {
@@ -128,6 +131,14 @@ func arguments(v *value, properties []query.Property, at, name, class string) (q
 		args[m.name] = arg
 	}
 	return args, nil
+}
+
+func names(properties []query.Property) []string {
+	list := make([]string, len(properties))
+	for i := range properties {
+		list[i] = properties[i].Name
+	}
+	return list
 }
 
 func propertyOf(properties []query.Property, name string) (query.Property, bool) {
@@ -175,14 +186,14 @@ func argument(v *value, p query.Property, at string) (any, error) {
 func doubleArgument(v *value, p query.Property, at string) (float64, error) {
 	f, err := v.double()
 	if err != nil {
-		return 0, badRequest(at + "." + p.Name + " " + err.Error())
+		return 0, v.fault(at + "." + p.Name + " " + err.Error())
 	}
 	return f, nil
 }
 
 func elements(v *value) ([]value, error) {
 	if v.kind != jsontext.Array {
-		return nil, badRequest("java.lang.IllegalStateException: Expected BEGIN_ARRAY but was " + v.kind.String())
+		return nil, v.fault("java.lang.IllegalStateException: Expected BEGIN_ARRAY but was " + v.kind.String())
 	}
 	return v.items, nil
 }
@@ -207,7 +218,7 @@ func textsArgument(v *value) ([]string, error) {
 // textMapArgument reads {"name":"text",...}.
 func textMapArgument(v *value) (map[string]string, error) {
 	if v.kind != jsontext.Object {
-		return nil, badRequest("java.lang.IllegalStateException: Expected BEGIN_OBJECT but was " + v.kind.String())
+		return nil, v.fault("java.lang.IllegalStateException: Expected BEGIN_OBJECT but was " + v.kind.String())
 	}
 	texts := make(map[string]string, len(v.members))
 	for i := range v.members {
@@ -254,7 +265,7 @@ func thresholdsArgument(v *value, p query.Property, at string) ([]query.Threshol
 	for i := range items {
 		item := &items[i]
 		if item.kind != jsontext.Object {
-			return nil, badRequest("java.lang.IllegalStateException: Expected BEGIN_OBJECT but was " + item.kind.String())
+			return nil, item.fault("java.lang.IllegalStateException: Expected BEGIN_OBJECT but was " + item.kind.String())
 		}
 		if x := item.member("value"); !absent(x) {
 			if thresholds[i].Value, err = doubleArgument(x, p, at); err != nil {
@@ -270,7 +281,7 @@ func thresholdsArgument(v *value, p query.Property, at string) ([]query.Threshol
 			thresholds[i].Inferior = true
 		case "superior":
 		default:
-			return nil, badRequest(at + "." + p.Name + " boundary must be 'superior' or 'inferior', not " + boundary.String())
+			return nil, boundary.fault(at + "." + p.Name + " boundary must be 'superior' or 'inferior', not " + boundary.String())
 		}
 	}
 	return thresholds, nil

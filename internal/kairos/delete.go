@@ -10,6 +10,7 @@ import (
 
 	"varve/internal/ingest/jsontext"
 	"varve/internal/model"
+	"varve/internal/nearest"
 	"varve/internal/store"
 )
 
@@ -69,10 +70,10 @@ func strictMembers(v *value, at string, known []string) error {
 		name := v.members[i].name
 		switch {
 		case !slices.Contains(known, name):
-			return badRequest(fmt.Sprintf("%s.%s is not known to deletes, which are strict and take %s; nothing was deleted",
-				at, clipName(name), strings.Join(known, ", ")))
+			return v.members[i].value.fault(fmt.Sprintf("%s.%s is not known to deletes, which are strict and take %s; nothing was deleted",
+				at, clipName(name), strings.Join(known, ", ")) + nearest.Hint(name, known))
 		case v.members[i].value.isNull() && slices.Contains(selecting, name):
-			return badRequest(fmt.Sprintf("%s.%s may not be null in a delete; leave it out to delete without it; nothing was deleted", at, name))
+			return v.members[i].value.fault(fmt.Sprintf("%s.%s may not be null in a delete; leave it out to delete without it; nothing was deleted", at, name))
 		}
 	}
 	return strictOnce(v, at)
@@ -86,7 +87,7 @@ func strictTags(tags *value, at string) error {
 	}
 	for i := range tags.members {
 		if m := &tags.members[i]; m.value.kind == jsontext.Array && len(m.value.items) == 0 {
-			return badRequest(fmt.Sprintf("%s.%s has no values; leave the tag out to delete whatever its value is; nothing was deleted", at, clipName(m.name)))
+			return m.value.fault(fmt.Sprintf("%s.%s has no values; leave the tag out to delete whatever its value is; nothing was deleted", at, clipName(m.name)))
 		}
 	}
 	return strictOnce(tags, at)
@@ -96,7 +97,7 @@ func strictOnce(v *value, at string) error {
 	if v.repeated == nil {
 		return nil
 	}
-	return badRequest(fmt.Sprintf("%s.%s is given more than once; nothing was deleted", at, clipName(*v.repeated)))
+	return v.fault(fmt.Sprintf("%s.%s is given more than once; nothing was deleted", at, clipName(*v.repeated)))
 }
 
 // clippedBytes is how much of a client's text a message or a line of the log
@@ -123,7 +124,7 @@ func (a *API) postDelete(w http.ResponseWriter, r *http.Request) {
 	}
 	req, err := a.parse(body, r)
 	if err == nil {
-		err = strictDelete(req.top)
+		err = locate(req.top, strictDelete(req.top))
 	}
 	if err != nil {
 		a.fail(w, r, err)

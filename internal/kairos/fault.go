@@ -13,11 +13,51 @@ import (
 )
 
 // A fault is what is wrong with a request; each message goes into the answer.
-type fault struct{ messages []string }
+//
+// The messages are KairosDB's where it answers 400: clients compare them, and
+// the golden cases pin them. Many do not say which member they mean, so the
+// path goes into a header. Where KairosDB answers 500, or in words that say
+// nothing, the path is in the message too.
+type fault struct {
+	messages []string
+	at       *value // what is wrong, nil if not known
+	must     string // what it must be, for a message that does not say it
+	path     string // to at, once the whole request is known
+}
 
 func (f *fault) Error() string { return strings.Join(f.messages, "; ") }
 
-func badRequest(messages ...string) error { return &fault{messages} }
+func badRequest(messages ...string) error { return &fault{messages: messages} }
+
+// fault is what is wrong with v.
+func (v *value) fault(messages ...string) error { return &fault{messages: messages, at: v} }
+
+// mustBe is a fault whose text says neither which value is meant nor what it must
+// be; both are put behind it.
+func (v *value) mustBe(text, must string) error {
+	return &fault{messages: []string{text}, at: v, must: must}
+}
+
+// locate says in a fault of the request top where it is.
+func locate(top *value, err error) error {
+	var f *fault
+	if !errors.As(err, &f) || f.at == nil || f.path != "" {
+		return err
+	}
+	f.path = top.pathTo(f.at)
+	if f.must != "" && f.path != "" {
+		separator := ": "
+		if strings.HasSuffix(f.messages[0], ".") {
+			separator = " "
+		}
+		f.messages[0] += separator + f.path + " must be " + f.must
+	}
+	return err
+}
+
+// pathHeader names the member of a request that is wrong, such as
+// metrics[0].aggregators[1].sampling.value.
+const pathHeader = "X-Varve-Error-Path"
 
 // A notANumberError is a NaN or an infinity in an answer: JSON has none.
 type notANumberError struct{ text string }
@@ -28,6 +68,10 @@ func (e *notANumberError) Error() string { return e.text }
 // returns the status. This is the one place that turns errors into statuses.
 func writeFailure(w http.ResponseWriter, r *http.Request, err error) int {
 	status, messages := statusOf(err)
+	var f *fault
+	if errors.As(err, &f) && f.path != "" {
+		w.Header().Set(pathHeader, f.path)
+	}
 	switch status {
 	case http.StatusServiceUnavailable:
 		httpapi.WriteUnavailable(w, r, err.Error())

@@ -20,5 +20,8 @@ func (a *API) ParseQuery(text []byte) (query.Request, error) {
 // ParseZone finds a time zone by the name that KairosDB's requests use.
 func (a *API) ParseZone(name string) (*time.Location, bool) { return loadZone(name) }
 
+// Path is where in the request the fault is, "" if that is not known.
+func (f *fault) Path() string { return f.path }
+
 // Messages are the texts of an error answer.
 func (f *fault) Messages() []string { return f.messages }

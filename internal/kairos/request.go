@@ -47,34 +47,41 @@ func (p parser) parse(text []byte) (request, error) {
 		return req, err
 	}
 	req.top = top
+	err = p.read(&req, top)
+	return req, locate(top, err)
+}
+
+// read fills req. Its faults say what is wrong, but not yet where that is.
+func (p parser) read(req *request, top *value) error {
 	if top.kind != jsontext.Object {
-		return req, badRequest("Not a JSON Object: " + top.String())
+		return badRequest("Not a JSON Object: " + top.String())
 	}
 	p.top, p.programs = top, new(int)
 	if err := p.times(); err != nil {
-		return req, err
+		return err
 	}
 	req.Range = model.TimeRange{StartMS: p.bounds.startMS, EndMS: p.bounds.endMS}
+	var err error
 	if req.cacheTime, err = p.cacheTime(); err != nil {
-		return req, err
+		return err
 	}
 	if req.Zone, err = zoneOf(top.member("time_zone"), "query"); err != nil {
-		return req, err
+		return err
 	}
 	if err := p.plugins(top, ""); err != nil {
-		return req, err
+		return err
 	}
 	metrics := top.member("metrics")
 	if metrics == nil {
-		return req, badRequest("query.metric[] must have a size of at least 1")
+		return badRequest("query.metric[] must have a size of at least 1")
 	}
 	if metrics.kind != jsontext.Array {
-		return req, badRequest("metrics: Expected BEGIN_ARRAY but was " + metrics.kind.String())
+		return metrics.fault("metrics: Expected BEGIN_ARRAY but was " + metrics.kind.String())
 	}
 	for i := range metrics.items {
 		m, err := p.metric(&metrics.items[i], fmt.Sprintf("query.metric[%d]", i))
 		if err != nil {
-			return req, err
+			return err
 		}
 		req.Metrics = append(req.Metrics, m)
 		req.aliases = append(req.aliases, aliasOf(&metrics.items[i]))
@@ -82,7 +89,7 @@ func (p parser) parse(text []byte) (request, error) {
 			req.identities = append(req.identities, identityOf(top, &metrics.items[i]))
 		}
 	}
-	return req, nil
+	return nil
 }
 
 func (p *parser) times() error {
@@ -119,7 +126,7 @@ func (p *parser) time(which string) (ms int64, ok bool, err error) {
 func spanOf(v *value, field, context string) (query.Sampling, error) {
 	var s query.Sampling
 	if v.kind != jsontext.Object {
-		return s, badRequest("java.lang.IllegalStateException: Expected BEGIN_OBJECT but was " + v.kind.String())
+		return s, v.fault("java.lang.IllegalStateException: Expected BEGIN_OBJECT but was " + v.kind.String())
 	}
 	var err error
 	if n := v.member("value"); !absent(n) {
@@ -141,7 +148,7 @@ func spanOf(v *value, field, context string) (query.Sampling, error) {
 		messages = append(messages, field+".unit may not be null")
 	}
 	if messages != nil {
-		return s, badRequest(messages...)
+		return s, v.fault(messages...)
 	}
 	return s, nil
 }
@@ -153,7 +160,7 @@ func unitOf(v *value, context string) (query.Unit, error) {
 	}
 	unit, err := query.ParseUnit(name)
 	if err != nil {
-		return 0, badRequest(context + "." + err.Error())
+		return 0, v.fault(context + "." + err.Error())
 	}
 	return unit, nil
 }
@@ -169,7 +176,7 @@ func zoneOf(v *value, context string) (*time.Location, error) {
 	}
 	zone, ok := loadZone(name)
 	if !ok {
-		return nil, badZone(context, name)
+		return nil, v.fault(badZone(context, clipName(name)))
 	}
 	return zone, nil
 }
@@ -182,7 +189,7 @@ func (p *parser) cacheTime() (time.Duration, error) {
 	}
 	n, err := v.int32()
 	if err == nil && n < 0 {
-		err = badRequest("cache_time must be greater than or equal to 0")
+		err = v.fault("cache_time must be greater than or equal to 0")
 	}
 	return time.Duration(n) * time.Second, err
 }
@@ -190,7 +197,7 @@ func (p *parser) cacheTime() (time.Duration, error) {
 func (p *parser) metric(v *value, context string) (query.MetricQuery, error) {
 	var m query.MetricQuery
 	if v.kind != jsontext.Object {
-		return m, badRequest("java.lang.IllegalStateException: Not a JSON Object: " + v.String())
+		return m, v.fault("java.lang.IllegalStateException: Not a JSON Object: " + v.String())
 	}
 	steps := []func(*query.MetricQuery, *value, string) error{
 		p.name, p.tags, p.span, p.groupBy, p.steps, p.order, p.limit,
@@ -206,14 +213,14 @@ func (p *parser) metric(v *value, context string) (query.MetricQuery, error) {
 func (p *parser) name(m *query.MetricQuery, v *value, context string) error {
 	name := v.member("name")
 	if name == nil {
-		return badRequest(context + ".name may not be null")
+		return v.fault(context + ".name may not be null")
 	}
 	text, err := name.scalarText()
 	if err != nil {
 		return err
 	}
 	if text == "" {
-		return badRequest(context + ".name may not be empty")
+		return name.fault(context + ".name may not be empty")
 	}
 	m.Metric = text
 	if exclude := v.member("exclude_tags"); exclude != nil {
@@ -238,13 +245,13 @@ func (p *parser) tags(m *query.MetricQuery, v *value, context string) error {
 		return nil
 	}
 	if tags.kind != jsontext.Object { // null too: a delete without its filter deletes everything
-		return badRequest("java.lang.IllegalStateException: Not a JSON Object: " + tags.String())
+		return tags.fault("java.lang.IllegalStateException: Not a JSON Object: " + tags.String())
 	}
 	for k := range tags.members {
 		tag := &tags.members[k]
 		at := fmt.Sprintf("%s.tags[%d]", context, k)
 		if tag.name == "" {
-			return badRequest(at + " name must not be empty")
+			return tags.fault(at + " name must not be empty")
 		}
 		matcher, err := p.matcher(tag, at)
 		if err != nil {
@@ -260,26 +267,33 @@ func (p *parser) tags(m *query.MetricQuery, v *value, context string) error {
 
 func (p *parser) matcher(tag *member, at string) (model.Matcher, error) {
 	m := model.Matcher{Tag: tag.name}
-	items := []value{tag.value}
-	if tag.value.kind == jsontext.Array {
-		items = tag.value.items
+	at += "." + clipName(tag.name)
+	if tag.value.kind != jsontext.Array {
+		return m, p.tagValue(&m, &tag.value, at)
 	}
-	for i := range items {
-		if items[i].isNull() {
-			return m, badRequest(at + "." + tag.name + " value must not be null or empty")
-		}
-		text, err := items[i].scalarText()
-		if err != nil {
+	for i := range tag.value.items {
+		if err := p.tagValue(&m, &tag.value.items[i], at); err != nil {
 			return m, err
-		}
-		if text == "" {
-			return m, badRequest(at + "." + tag.name + " value must not be null or empty")
-		}
-		if err := p.addValue(&m, text); err != nil {
-			return m, badRequest(at + "." + tag.name + " " + err.Error())
 		}
 	}
 	return m, nil
+}
+
+func (p *parser) tagValue(m *model.Matcher, v *value, at string) error {
+	if v.isNull() {
+		return v.fault(at + " value must not be null or empty")
+	}
+	text, err := v.scalarText()
+	if err != nil {
+		return err
+	}
+	if text == "" {
+		return v.fault(at + " value must not be null or empty")
+	}
+	if err := p.addValue(m, text); err != nil {
+		return v.fault(at + " " + err.Error())
+	}
+	return nil
 }
 
 func (p *parser) span(_ *query.MetricQuery, _ *value, context string) error {
@@ -304,7 +318,7 @@ func (p *parser) order(m *query.MetricQuery, v *value, context string) error {
 	case strings.EqualFold(text, "desc"):
 		m.Descending = true
 	case !strings.EqualFold(text, "asc"):
-		return badRequest(context + ".order must be either 'asc' or 'desc'")
+		return order.fault(context + ".order must be either 'asc' or 'desc'")
 	}
 	return nil
 }
@@ -316,7 +330,7 @@ func (p *parser) limit(m *query.MetricQuery, v *value, context string) error {
 	}
 	n, err := limit.int32()
 	if err != nil {
-		return badRequest(context + ".limit must be a whole number, not " + limit.String())
+		return limit.fault(context + ".limit must be a whole number, not " + limit.String())
 	}
 	m.Limit = int(max(n, 0))
 	return nil
@@ -328,7 +342,7 @@ func (p *parser) plugins(v *value, context string) error {
 	if absent(plugins) {
 		return nil
 	}
-	return eachNamed(plugins, context+".plugins", func(at, name string, _ *value) error {
-		return badRequest(at + "." + name + " invalid query plugin name")
+	return eachNamed(plugins, context+".plugins", func(at, name string, v *value) error {
+		return v.fault(at + "." + clipName(name) + " invalid query plugin name")
 	})
 }

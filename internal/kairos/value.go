@@ -176,9 +176,51 @@ func (v *value) String() string {
 		}
 		return "[...]"
 	case jsontext.String, jsontext.Word:
-		return strconv.Quote(v.text)
+		return strconv.Quote(clipName(v.text))
 	}
-	return v.text
+	return clipName(v.text)
+}
+
+// pathTo is the way from v to one of the values in it, written as JavaScript
+// does: metrics[0].tags.host[1]. It is "" for v itself and for what is not in v.
+func (v *value) pathTo(to *value) string {
+	path, _ := v.appendPath(nil, to)
+	return strings.TrimPrefix(string(path), ".")
+}
+
+func (v *value) appendPath(path []byte, to *value) ([]byte, bool) {
+	if v == to {
+		return path, true
+	}
+	for i := range v.members {
+		m := &v.members[i]
+		if longer, ok := m.value.appendPath(appendName(path, m.name), to); ok {
+			return longer, true
+		}
+	}
+	for i := range v.items {
+		longer := append(strconv.AppendInt(append(path, '['), int64(i), 10), ']')
+		if longer, ok := v.items[i].appendPath(longer, to); ok {
+			return longer, true
+		}
+	}
+	return path, false
+}
+
+// maxPathName is how much of a name a path shows.
+const maxPathName = 64
+
+// appendName adds a member to a path that can stand in a header.
+func appendName(path []byte, name string) []byte {
+	if len(name) > maxPathName {
+		name = strings.ToValidUTF8(name[:maxPathName], "") + "..."
+	}
+	for i := range len(name) {
+		if c := name[i]; !(c == '_' || c == '-' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z') {
+			return append(strconv.AppendQuoteToASCII(append(path, '['), name), ']')
+		}
+	}
+	return append(append(path, '.'), name...)
 }
 
 // long reads a whole number, written as a number or as text. Fractions of
@@ -190,7 +232,7 @@ func (v *value) int32() (int64, error) { return v.integer(32) }
 
 func (v *value) integer(bits int) (int64, error) {
 	if !v.kind.Scalar() || v.isNull() || v.kind == jsontext.True || v.kind == jsontext.False {
-		return 0, badRequest("java.lang.IllegalStateException: Expected NUMBER but was " + v.kind.String())
+		return 0, v.fault("java.lang.IllegalStateException: Expected NUMBER but was " + v.kind.String())
 	}
 	n, err := strconv.ParseInt(v.text, 10, bits)
 	if err == nil {
@@ -201,7 +243,7 @@ func (v *value) integer(bits int) (int64, error) {
 			return int64(f), nil
 		}
 	}
-	return 0, badRequest("java.lang.NumberFormatException: For input string: " + strconv.Quote(v.text))
+	return 0, v.fault("java.lang.NumberFormatException: For input string: " + strconv.Quote(clipName(v.text)))
 }
 
 // double reads a number, written as a number or as text. The error has no
@@ -212,7 +254,7 @@ func (v *value) double() (float64, error) {
 			return f, nil
 		}
 	}
-	return 0, badRequest("For input string: " + strconv.Quote(v.text))
+	return 0, v.fault("For input string: " + strconv.Quote(clipName(v.text)))
 }
 
 func isRange(err error) bool {
@@ -230,11 +272,11 @@ func (v *value) scalarText() (string, error) {
 	case v.kind == jsontext.Array && len(v.items) == 1:
 		return v.items[0].scalarText()
 	case v.isNull():
-		return "", badRequest("JsonNull")
+		return "", v.mustBe("JsonNull", "a text, not null")
 	case v.kind == jsontext.Object:
-		return "", badRequest("JsonObject")
+		return "", v.mustBe("JsonObject", "a text, not an object")
 	case v.kind == jsontext.Array:
-		return "", badRequest("JsonArray")
+		return "", v.mustBe("JsonArray", "a text, not an array")
 	}
 	return v.text, nil
 }

@@ -57,7 +57,7 @@ func offsetZone(name string) (*time.Location, bool) {
 }
 
 // badZone is KairosDB's message, which lists every zone.
-func badZone(context, name string) error {
+func badZone(context, name string) string {
 	all := strings.Join(strings.Fields(zoneNames), ", ")
-	return badRequest(context + "." + name + " is not a valid time zone, must be one of [" + all + "]")
+	return context + "." + name + " is not a valid time zone, must be one of [" + all + "]"
 }

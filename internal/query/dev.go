@@ -21,7 +21,7 @@ func newDev(a Args) (Step, error) {
 		count = -count
 	case "value":
 	default:
-		return nil, &ArgumentError{[]string{"return_type must be 'value', 'pos_sd' or 'neg_sd', not " + kind}}
+		return nil, &ArgumentError{[]string{"return_type must be 'value', 'pos_sd' or 'neg_sd', not " + clip(kind)}}
 	}
 	return &collectStep{Range: rangeOf(a), collector: func(*Env) collector {
 		return &devCollector{alone: kind == "value", count: count}

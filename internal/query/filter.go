@@ -38,8 +38,9 @@ func newFilter(a Args) (Step, error) {
 	if a.Has("filter_op") {
 		name := a.Text("filter_op", "")
 		if s.holds = comparisons[strings.ToLower(name)]; s.holds == nil {
+			// KairosDB speaks of trim types here too.
 			return nil, &ArgumentError{[]string{
-				name + " is not a valid trim type, must be 'lte', 'lt', 'gte', 'gt', 'equal' or 'ne'."}}
+				clip(name) + " is not a valid trim type, must be 'lte', 'lt', 'gte', 'gt', 'equal' or 'ne'. This is filter_op of filter."}}
 		}
 	}
 	return s, nil

@@ -42,7 +42,7 @@ type percentileCollector struct {
 
 func (c *percentileCollector) add(p *Point) error {
 	if c.percentile < 0 || c.percentile > 1 || math.IsNaN(c.percentile) {
-		return &store.InputError{Reason: strconv.FormatFloat(c.percentile, 'g', -1, 64) + " is not in [0..1]"}
+		return &store.InputError{Reason: strconv.FormatFloat(c.percentile, 'g', -1, 64) + " is not in [0..1]: percentile must be a share, such as 0.95 for the 95th"}
 	}
 	if len(c.values) == cap(c.values) {
 		if err := c.lease.take(int64(len(c.values)+64) * 8); err != nil {

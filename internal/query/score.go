@@ -30,7 +30,7 @@ func newScore(a Args) (Step, error) {
 	}
 	order := a.Text("order", "ascending")
 	if order != "ascending" && order != "descending" {
-		return nil, &ArgumentError{[]string{"order must be 'ascending' or 'descending', not " + order}}
+		return nil, &ArgumentError{[]string{"order must be 'ascending' or 'descending', not " + clip(order)}}
 	}
 	thresholds := slices.Clone(argument[[]Threshold](a, "thresholds", nil))
 	slices.SortStableFunc(thresholds, func(x, y Threshold) int {

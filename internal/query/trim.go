@@ -19,7 +19,7 @@ func trimSpec() AggregatorSpec {
 				s.first, s.last = true, true
 			default:
 				if a.Has("trim") {
-					return nil, &ArgumentError{[]string{name + " is not a valid trim type, must be 'first', 'last' or 'both'."}}
+					return nil, &ArgumentError{[]string{clip(name) + " is not a valid trim type, must be 'first', 'last' or 'both'."}}
 				}
 			}
 			return s, nil

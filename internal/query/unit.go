@@ -35,7 +35,7 @@ func ParseUnit(name string) (Unit, error) {
 			return Unit(i), nil
 		}
 	}
-	return 0, fmt.Errorf("%s is not a valid time unit, must be one of %s", name, strings.Join(unitNames[:], ","))
+	return 0, fmt.Errorf("%s is not a valid time unit, must be one of %s", clip(name), strings.Join(unitNames[:], ","))
 }
 
 const (
