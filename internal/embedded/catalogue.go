@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -72,6 +73,17 @@ type catalogue struct {
 	db   *pebble.DB
 	spec spec
 	meta storeMeta
+
+	failed atomic.Pointer[error] // see broken
+}
+
+// broken returns the error of the commit that failed, nil if none did. What is on
+// disk is unknown from then on, so no other commit is tried.
+func (c *catalogue) broken() error {
+	if err := c.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // openCatalogue opens the catalogue in dir. It creates it only if the rest of
@@ -278,7 +290,15 @@ type change struct {
 // first, in batches of their own. A series that nothing refers to does no harm,
 // the log defines it again, and a batch of a million series would leave a log
 // file of that size behind. Callers take turns.
-func (c *catalogue) commit(ch change) error {
+func (c *catalogue) commit(ch change) (err error) {
+	if err := c.broken(); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			c.failed.Store(&err)
+		}
+	}()
 	if err := c.defineAll(ch.define); err != nil {
 		return fmt.Errorf("add series to catalogue: %w", err)
 	}

@@ -32,6 +32,9 @@ func (s *Store) checkpointer(ctx context.Context) {
 		case <-tick.C:
 		}
 		for s.checkpoint() != nil {
+			if s.catalogue.broken() != nil {
+				return // for good: each attempt would leave files behind
+			}
 			select {
 			case <-ctx.Done():
 				return
@@ -56,6 +59,9 @@ func (s *Store) checkpoint() error {
 	s.checkpointing.Lock()
 	defer s.checkpointing.Unlock()
 	began := s.now()
+	if err := s.catalogue.broken(); err != nil {
+		return err
+	}
 	if s.pending == nil {
 		sw, err := s.swapHead()
 		if err != nil {
@@ -83,7 +89,9 @@ func (s *Store) checkpointDone(err error) error {
 	} else {
 		s.checkpointFailed.Store(&err)
 		s.metrics.checkpointFailures.Inc()
-		s.log.Error("checkpoint failed, it will be tried again", "error", err)
+		if s.catalogue.broken() == nil { // else fail has told what comes now
+			s.log.Error("checkpoint failed, it will be tried again", "error", err)
+		}
 	}
 	s.room.Announce()
 	return err
@@ -292,7 +300,8 @@ func manifestOf(files []*openFile) map[uint64]fileMeta {
 }
 
 // commit makes a change durable. When it can not, it is unknown whether the
-// change is on disk: the files stay, and the next start finds out.
+// change is on disk: the files stay, and the next start finds out. Until then no
+// other change is tried.
 func (s *Store) commit(ch change, added []*openFile) error {
 	err := s.catalogue.commit(ch)
 	if err == nil {

@@ -29,7 +29,11 @@ func (s *Store) merger(ctx context.Context) {
 		case <-s.filesChanged:
 		case <-tick.C:
 		}
-		if err := s.maintain(ctx); err != nil && ctx.Err() == nil {
+		err := s.maintain(ctx)
+		if s.catalogue.broken() != nil {
+			return // see checkpointer
+		}
+		if err != nil && ctx.Err() == nil {
 			s.metrics.mergeFailures.Inc()
 			s.log.Error("merge failed, it will be tried again", "error", err)
 		}
@@ -49,6 +53,9 @@ func (s *Store) askMerge() {
 func (s *Store) maintain(ctx context.Context) error {
 	s.merging.Lock()
 	defer s.merging.Unlock()
+	if err := s.catalogue.broken(); err != nil {
+		return err
+	}
 	if err := s.dropDead(); err != nil {
 		return err
 	}

@@ -38,14 +38,17 @@ func (s *Store) lookAtSpace() {
 	switch blocked := s.blocked.Load() != nil; {
 	case !blocked && known && free < s.cfg.MinFreeBytes:
 		s.block("the disk is nearly full", nil)
-	case blocked && (!known || free >= s.resumeBytes()):
+	case blocked && (!known || free >= s.reserve().Resume()):
 		s.unblock()
 	}
 }
 
-// resumeBytes is the free space from which writes are taken again: a quarter more
-// than when they are refused, so that the store does not go back and forth.
-func (s *Store) resumeBytes() units.Bytes { return s.cfg.MinFreeBytes + s.cfg.MinFreeBytes/4 }
+func (s *Store) reserve() store.DiskReserve {
+	return store.DiskReserve{
+		Owner: "the store", Setting: "embedded.min_free_bytes", Least: s.cfg.MinFreeBytes,
+		WayOut: "free some space, delete data, or enlarge the disk",
+	}
+}
 
 // A blockage is why writes are refused until there is space.
 type blockage struct {
@@ -56,12 +59,8 @@ type blockage struct {
 
 // blockageError tells of a blockage with the numbers of this moment.
 func (s *Store) blockageError(b *blockage) *store.UnavailableError {
-	const wayOut = "free some space, delete data, or enlarge the disk"
-	if free, known := s.freeBytes(); known {
-		return &store.UnavailableError{Err: b.err, Reason: fmt.Sprintf("%s: %s are free; the store stops writing below %s (embedded.min_free_bytes) and resumes at %s: %s",
-			b.reason, sizeText(int64(free)), sizeText(int64(s.cfg.MinFreeBytes)), sizeText(int64(s.resumeBytes())), wayOut)}
-	}
-	return &store.UnavailableError{Err: b.err, Reason: fmt.Sprintf("%s; the store tries to write each second and resumes when that works: %s", b.reason, wayOut)}
+	free, known := s.freeBytes()
+	return s.reserve().Full(b.reason, b.err, free, known)
 }
 
 // freeBytes is the space that the data directory's disk has left. It is unknown

@@ -307,17 +307,7 @@ func counted(n int64, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-func sizeText(bytes int64) string {
-	switch {
-	case bytes >= 10<<30:
-		return fmt.Sprintf("%.1f GiB", float64(bytes)/float64(units.GiB))
-	case bytes >= 10<<20:
-		return fmt.Sprintf("%.1f MiB", float64(bytes)/float64(units.MiB))
-	case bytes >= 10<<10:
-		return fmt.Sprintf("%.1f KiB", float64(bytes)/float64(units.KiB))
-	}
-	return fmt.Sprintf("%d bytes", bytes)
-}
+func sizeText(bytes int64) string { return units.Bytes(bytes).Text() }
 
 func ratioText(bytes, samples int64) string {
 	if samples == 0 {

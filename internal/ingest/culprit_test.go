@@ -48,7 +48,7 @@ func TestCulpritsAreNamed(t *testing.T) {
 		return text
 	}
 	for i := range 10 {
-		if i == 8 && log.Len() > 0 {
+		if i == 7 && log.Len() > 0 {
 			t.Errorf("warned before 80 %%: %s", &log)
 		}
 		if text := try(fmt.Sprint(i)); text != "" {
@@ -81,5 +81,35 @@ func TestCulpritsAreNamed(t *testing.T) {
 	try("a")
 	if text := try("b"); !strings.Contains(text, "new series m; most new series: fast (7); see /admin/cardinality") {
 		t.Error(text)
+	}
+}
+
+// TestWarningOfABurst: a store can say what metrics its series are of once it has
+// samples of them. A warning that comes with the first block names them too.
+func TestWarningOfABurst(t *testing.T) {
+	cfg := ingest.DefaultConfig()
+	cfg.MaxSeries = 10
+	var known []ingest.Culprit
+	var log bytes.Buffer
+	p := ingest.New(&ingesttest.Recorder{
+		OnAppend: func(*store.Batch) error { known = []ingest.Culprit{{"burst", 9}}; return nil },
+	}, cfg, ingest.Options{
+		Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		Largest: func(int) []ingest.Culprit { return known },
+	})
+	w := p.NewWriter(p.Protocol("test"), "peer", 0)
+	_, err := w.Ingest(context.Background(), 9, func() error {
+		for i := range 9 {
+			if err := put(w, "burst", fmt.Sprint(i), 1); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := log.String(); !strings.Contains(got, "the store holds 9 series, ingest.max_series is 10") || !strings.Contains(got, "most series: burst (9); see /admin/cardinality") {
+		t.Errorf("log: %s", got)
 	}
 }

@@ -39,6 +39,7 @@ type Writer struct {
 	batch    store.Batch
 	key      []byte
 	misses   int
+	created  bool // series, about which the log has not been asked to warn
 	counts   [reasons]uint32
 	refused  uint32 // sum of counts
 	steps    int    // times that Full was asked
@@ -166,6 +167,10 @@ func (w *Writer) settle() {
 	if w.misses > 0 {
 		w.p.metrics.misses.Add(float64(w.misses))
 	}
+	if w.created { // only now can the store say what metrics they are of
+		w.created = false
+		w.p.culprits.warn(w.p.now(), w.p.appender.SeriesCount(), w.p.cfg.MaxSeries)
+	}
 	if w.refused == 0 {
 		return
 	}
@@ -275,7 +280,6 @@ func (w *Writer) create(typ model.Type, n *Names) (store.Ref, error) {
 		what := "new series " + Brief(n.Metric) + w.p.culprits.largest.get(now)
 		return 0, limitFault(MaxSeries, "ingest.max_series", int64(cfg.MaxSeries), int64(have)+1, what)
 	}
-	w.p.culprits.warn(now, have, cfg.MaxSeries)
 	place := w.p.newcomer.ReserveN(now, 1)
 	if !place.OK() || place.DelayFrom(now) > 0 {
 		place.CancelAt(now)
@@ -296,6 +300,7 @@ func (w *Writer) create(typ model.Type, n *Names) (store.Ref, error) {
 		return 0, createFault(fmt.Errorf("create a series of metric %s: %w", Brief(n.Metric), err))
 	}
 	w.p.metrics.created.Inc()
+	w.created = true
 	return ref, nil
 }
 

@@ -194,8 +194,8 @@ func (s *Spool) writable() error {
 	if e := s.failure.Load(); e != nil {
 		return e
 	}
-	if e := s.blocked.Load(); e != nil {
-		return e
+	if b := s.blocked.Load(); b != nil {
+		return s.blockageError(b)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package spool
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -542,4 +543,39 @@ func TestRecordLargerThanTheBuffer(t *testing.T) {
 	if err := s.Healthy(); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestFullDiskError holds what refused writers are told to the numbers of the
+// moment, and to one way out.
+func TestFullDiskError(t *testing.T) {
+	disk := &freeDisk{FS: vfs.NewMem()}
+	disk.free.Store(1 << 40)
+	cfg := tinyConfig()
+	cfg.MinFreeBytes = 8 * units.MiB
+	s := mustOpen(t, disk, cfg, Options{})
+	defer s.Close()
+	for _, kib := range []uint64{7168, 9216} {
+		disk.free.Store(kib << 10)
+		s.lookAtSpace()
+		_, err := fill(s, content{}, 8)
+		want := "the disk is nearly full: " + fmt.Sprint(kib) + ".0 KiB are free; the spool stops writing below 8192.0 KiB (spool.min_free_bytes) and resumes at 10.0 MiB: free some space, or enlarge the disk"
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got  %v\nwant %s", err, want)
+		}
+	}
+	disk.free.Store(10 << 20)
+	s.lookAtSpace()
+	if _, err := fill(s, content{}, 8); err != nil {
+		t.Error(err)
+	}
+}
+
+// freeDisk has the free space that a test says.
+type freeDisk struct {
+	vfs.FS
+	free atomic.Uint64
+}
+
+func (d *freeDisk) GetDiskUsage(string) (vfs.DiskUsage, error) {
+	return vfs.DiskUsage{AvailBytes: d.free.Load(), TotalBytes: 1 << 40}, nil
 }

@@ -1,7 +1,9 @@
 package spool
 
 import (
-	"fmt"
+	"context"
+	"errors"
+	"log/slog"
 	"time"
 
 	"varve/internal/store"
@@ -11,17 +13,35 @@ import (
 // spaceInterval is how often the free space is looked at.
 const spaceInterval = time.Second
 
-// lookAtSpace blocks or unblocks writes. To be unblocked takes a quarter more
-// space than to be blocked, so that the spool does not go back and forth.
+// lookAtSpace blocks or unblocks writes.
 func (s *Spool) lookAtSpace() {
 	free, known := s.freeBytes()
-	least := s.cfg.MinFreeBytes
 	switch blocked := s.blocked.Load() != nil; {
-	case !blocked && known && free < least:
-		s.block("the disk is nearly full", fmt.Errorf("%v are free, spool.min_free_bytes is %v", free, least))
-	case blocked && (!known || free >= least+least/4):
+	case !blocked && known && free < s.cfg.MinFreeBytes:
+		s.block("the disk is nearly full", nil)
+	case blocked && (!known || free >= s.reserve().Resume()):
 		s.unblock()
 	}
+}
+
+func (s *Spool) reserve() store.DiskReserve {
+	return store.DiskReserve{
+		Owner: "the spool", Setting: "spool.min_free_bytes", Least: s.cfg.MinFreeBytes,
+		WayOut: "free some space, or enlarge the disk",
+	}
+}
+
+// A blockage is why writes are refused until there is space.
+type blockage struct {
+	reason string
+	err    error // cause, may be nil
+	tried  bool  // an attempt to go on has failed; the keeper's
+}
+
+// blockageError tells of a blockage with the numbers of this moment.
+func (s *Spool) blockageError(b *blockage) *store.UnavailableError {
+	free, known := s.freeBytes()
+	return s.reserve().Full(b.reason, b.err, free, known)
 }
 
 // freeBytes is the space that the directory's disk has left. It is unknown where
@@ -36,10 +56,14 @@ func (s *Spool) freeBytes() (units.Bytes, bool) {
 
 // block refuses writes until unblock, with the error it returns.
 func (s *Spool) block(reason string, err error) error {
-	e := &store.UnavailableError{Reason: reason + "; the spool takes no writes until there is space: free some, or enlarge the disk", Err: err}
-	if s.blocked.CompareAndSwap(nil, e) {
+	if log := (*store.UnavailableError)(nil); errors.As(err, &log) {
+		err = log.Err // the log's own way out is to restart, which this does without
+	}
+	b := &blockage{reason: reason, err: err}
+	e := s.blockageError(b)
+	if s.blocked.CompareAndSwap(nil, b) {
 		s.metrics.spaceBlocks.Inc()
-		s.logger.Error("writes are refused: "+reason, "error", err)
+		s.logger.Error("writes are refused until there is space", "error", e)
 	}
 	return e
 }
@@ -48,7 +72,11 @@ func (s *Spool) block(reason string, err error) error {
 func (s *Spool) unblock() {
 	if s.log.Load().Err() != nil {
 		if err := s.reopenLog(); err != nil {
-			s.logger.Warn("the write-ahead log can not be opened again yet", "error", err)
+			level := slog.LevelDebug // this comes each second
+			if b := s.blocked.Load(); b != nil && !b.tried {
+				level, b.tried = slog.LevelWarn, true
+			}
+			s.logger.Log(context.Background(), level, "a new write-ahead log cannot be begun yet; it is tried each second", "error", err)
 			return
 		}
 	}

@@ -113,7 +113,7 @@ type Spool struct {
 	idle idleBook
 
 	failure atomic.Pointer[store.UnavailableError] // set once: takes no more writes
-	blocked atomic.Pointer[store.UnavailableError] // while the disk has no space
+	blocked atomic.Pointer[blockage]               // while the disk has no space
 
 	pokeKeeper  chan struct{}
 	pokeDrainer chan struct{}

@@ -57,3 +57,16 @@ func (b Bytes) String() string {
 	}
 	return strconv.FormatInt(int64(b), 10)
 }
+
+// Text is the size for people, rounded, with a binary suffix.
+func (b Bytes) Text() string {
+	switch {
+	case b >= 10*GiB:
+		return fmt.Sprintf("%.1f GiB", float64(b)/float64(GiB))
+	case b >= 10*MiB:
+		return fmt.Sprintf("%.1f MiB", float64(b)/float64(MiB))
+	case b >= 10*KiB:
+		return fmt.Sprintf("%.1f KiB", float64(b)/float64(KiB))
+	}
+	return fmt.Sprintf("%d bytes", int64(b))
+}
