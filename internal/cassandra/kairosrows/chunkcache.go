@@ -70,16 +70,16 @@ func newChunkCache(maxBytes int64, maxAge time.Duration, now func() time.Time) *
 	return &chunkCache{
 		maxBytes: maxBytes, maxAge: maxAge, now: now, seed: maphash.MakeSeed(), entries: map[string]*list.Element{},
 		metrics: &chunkCacheMetrics{
-			hits:    counter("hits_total", "slices of finished rows that were in the cache of packed chunks"),
-			misses:  counter("misses_total", "slices of finished rows that were not"),
-			evicted: counter("evicted_total", "entries that made room for others"),
+			hits:    counter("hits_total", "Slices of finished rows that were in the cache of packed chunks."),
+			misses:  counter("misses_total", "Slices of finished rows that were not."),
+			evicted: counter("evicted_total", "Entries that made room for others."),
 		},
 	}
 }
 
 func (c *chunkCache) collectors() []prometheus.Collector {
 	return []prometheus.Collector{c.metrics.hits, c.metrics.misses, c.metrics.evicted,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "varve_kairosrows_chunk_cache_bytes", Help: "size of the cache of packed chunks"},
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "varve_kairosrows_chunk_cache_bytes", Help: "Size of the cache of packed chunks."},
 			func() float64 {
 				c.mu.Lock()
 				defer c.mu.Unlock()

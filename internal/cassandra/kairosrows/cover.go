@@ -60,16 +60,16 @@ func newCoverer(r *Reader) *coverer {
 	}
 	return &coverer{
 		reader: r, wake: make(chan struct{}, 1), asked: map[partKey]time.Time{}, rests: map[partKey]time.Time{}, own: rand.Text(), page: coverPage, stop: func() {},
-		passes:   counter("passes_total", "partitions of row keys that were added to the inverted index"),
-		keys:     counter("row_keys_total", "row keys that were added to the inverted index, or were there"),
-		failures: counter("failures_total", "partitions whose row keys could not be added to the inverted index and that are tried again"),
-		moved:    counter("moved_total", "passes over partitions of row keys that ended early since KairosDB added row keys meanwhile"),
+		passes:   counter("passes_total", "Partitions of row keys that were added to the inverted index."),
+		keys:     counter("row_keys_total", "Row keys that were added to the inverted index, or were there."),
+		failures: counter("failures_total", "Partitions whose row keys could not be added to the inverted index and that are tried again."),
+		moved:    counter("moved_total", "Passes over partitions of row keys that ended early since KairosDB added row keys meanwhile."),
 	}
 }
 
 func (c *coverer) collectors() []prometheus.Collector {
 	return []prometheus.Collector{c.passes, c.keys, c.failures, c.moved,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "varve_kairosrows_cover_backlog", Help: "partitions of row keys that queries found not in the inverted index"},
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "varve_kairosrows_cover_backlog", Help: "Partitions of row keys that queries found not in the inverted index."},
 			func() float64 {
 				c.mu.Lock()
 				defer c.mu.Unlock()

@@ -245,15 +245,15 @@ func newPostingsCache(maxBytes int64, now func() time.Time) *postingsCache {
 	}
 	return &postingsCache{
 		maxBytes: maxBytes, now: now, seed: maphash.MakeSeed(), partitions: map[partKey]*cachedPartition{},
-		hits:    counter("hits_total", "lists of row keys that were in the cache and valid"),
-		misses:  counter("misses_total", "lists of row keys that were not"),
-		evicted: counter("evicted_total", "lists of row keys that made room for others"),
+		hits:    counter("hits_total", "Lists of row keys that were in the cache and valid."),
+		misses:  counter("misses_total", "Lists of row keys that were not."),
+		evicted: counter("evicted_total", "Lists of row keys that made room for others."),
 	}
 }
 
 func (c *postingsCache) collectors() []prometheus.Collector {
 	return []prometheus.Collector{c.hits, c.misses, c.evicted,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "varve_kairosrows_postings_cache_bytes", Help: "size of the cache of row keys"},
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "varve_kairosrows_postings_cache_bytes", Help: "Size of the cache of row keys."},
 			func() float64 { return float64(c.size()) })}
 }
 

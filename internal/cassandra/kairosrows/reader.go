@@ -50,10 +50,10 @@ func NewReader(ks *Keyspace, config ReadConfig, o ReaderOptions) (*Reader, error
 		chunks:   newChunkCache(int64(config.ChunkCacheBytes), config.ChunkCacheAge, o.Now),
 		postings: newPostingsCache(int64(config.PostingsCacheBytes), o.Now),
 		badLegacyKeys: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "varve_kairosrows_bad_legacy_keys_total", Help: "rows of row_key_index that hold no row key and were passed by"}),
+			Name: "varve_kairosrows_bad_legacy_keys_total", Help: "Rows of row_key_index that hold no row key and were passed by."}),
 	}
 	r.answered = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "varve_kairosrows_lookups_total",
-		Help: "partitions of row keys that lookups needed, by how they were answered: cached, indexed (by the inverted index), scanned (some pages of them), full (read whole), shared (read whole by another question at that time); uncovered counts besides those that the inverted index could not answer since it may lack what KairosDB wrote"},
+		Help: "Partitions of row keys that lookups needed, by how they were answered: cached, indexed (by the inverted index), scanned (some pages of them), full (read whole), shared (read whole by another question at that time); uncovered counts besides those that the inverted index could not answer since it may lack what KairosDB wrote."},
 		[]string{"how"})
 	r.legacy.missing = !ks.Tables.RowKeyIndex
 	r.ordered = keepsMapsInOrder(ks.Session.State().Version)
