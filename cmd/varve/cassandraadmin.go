@@ -134,15 +134,15 @@ func known(t time.Time) *time.Time {
 // after.
 func cassandraAdmin(s *cassandra.Store) []httpapi.Route {
 	routes := []httpapi.Route{
-		{Method: http.MethodGet, Path: "/admin/cassandra", Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		{Method: http.MethodGet, Path: "/admin/cassandra", Parameters: httpapi.None, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			answer(w, newCassandraAnswer(s.Status()), nil)
 		})},
-		{Method: http.MethodGet, Path: "/admin/deletes", Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		{Method: http.MethodGet, Path: "/admin/deletes", Parameters: httpapi.None, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			jobs, err := s.Deletions(r.Context())
 			answer(w, map[string][]kairosrows.Job{"jobs": append([]kairosrows.Job{}, jobs...)}, err)
 		})},
-		{Method: http.MethodDelete, Path: "/admin/deletes/{id}", Handler: cancelDelete(s)},
-		{Method: http.MethodPost, Path: "/admin/flush", Handler: flush(s)},
+		{Method: http.MethodDelete, Path: "/admin/deletes/{id}", Parameters: httpapi.None, Handler: cancelDelete(s)},
+		{Method: http.MethodPost, Path: "/admin/flush", Parameters: httpapi.None, Handler: flush(s)},
 	}
 	return append(routes, elsewhere(onlyEmbedded, "the embedded store")...)
 }

@@ -40,11 +40,11 @@ type backupRequest struct {
 func maintenance(s *embedded.Store) []httpapi.Route {
 	checking := &sync.Mutex{}
 	return []httpapi.Route{
-		{Method: http.MethodPost, Path: "/admin/compact", Handler: compact(s)},
-		{Method: http.MethodGet, Path: "/admin/cardinality", Handler: cardinality(s)},
-		{Method: http.MethodPost, Path: "/admin/check", Handler: checkHandler(s, checking)},
-		{Method: http.MethodGet, Path: "/admin/stats", Handler: statsHandler(s)},
-		{Method: http.MethodPost, Path: "/admin/backup", Handler: backupHandler(s)},
+		{Method: http.MethodPost, Path: "/admin/compact", Parameters: httpapi.None, Handler: compact(s)},
+		{Method: http.MethodGet, Path: "/admin/cardinality", Parameters: []string{"limit", "metric"}, Handler: cardinality(s)},
+		{Method: http.MethodPost, Path: "/admin/check", Parameters: []string{"rate"}, Handler: checkHandler(s, checking)},
+		{Method: http.MethodGet, Path: "/admin/stats", Parameters: []string{"top"}, Handler: statsHandler(s)},
+		{Method: http.MethodPost, Path: "/admin/backup", Parameters: httpapi.None, Handler: backupHandler(s)},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -197,6 +198,17 @@ func TestDirectoryFromConfiguration(t *testing.T) {
 	wantRun(t, 2, []string{"did you mean --data-dir?"}, "check", "--data-dr=x")
 }
 
+// closedPort returns an address of this machine at which nobody listens.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
 func TestAdminRefusals(t *testing.T) {
 	p := start(t, t.TempDir())
 	for _, tc := range []struct{ method, path, body, want string }{
@@ -205,13 +217,32 @@ func TestAdminRefusals(t *testing.T) {
 		{"POST", "/admin/backup", ``, "want {"},
 		{"POST", "/admin/check?rate=fast", ``, "rate: want"},
 		{"GET", "/admin/stats?top=-1", ``, "top: want"},
+		{"GET", "/admin/stats?tops=5", ``, `unknown parameter "tops"; did you mean top?`},
+		{"POST", "/admin/check?host=a", ``, `unknown parameter "host"; /admin/check takes rate`},
+		{"POST", "/admin/compact?x=1", ``, "/admin/compact takes none"},
+		{"POST", "/admin/backup?dir=a", `{"dir":"a"}`, "/admin/backup takes none"},
+		{"POST", "/admin/reload?x=1", ``, "/admin/reload takes none"},
+		{"GET", "/admin/cardinality?metrics=a", ``, "did you mean metric?"},
+		{"GET", "/admin/rejected?limit=1", ``, "/admin/rejected takes none"},
+		{"GET", "/admin/slowqueries?limit=1", ``, "/admin/slowqueries takes none"},
+		{"GET", "/api/v1/metricnames?prefx=a", ``, "did you mean prefix?"},
+		{"GET", "/api/v1/tagvalues?metric=a&host=b", ``, `unknown parameter "host"`},
+		{"GET", "/api/v1/export?metrics=a", ``, "did you mean metric?"},
+		{"POST", "/api/v1/import?metric=a", ``, "/api/v1/import takes none"},
+		{"POST", "/api/v1/datapoints/query?partal=allow", `{}`, "did you mean partial?"},
 	} {
 		if status, body := p.do(tc.method, tc.path, tc.body); status != 400 || !strings.Contains(strings.ReplaceAll(body, `\"`, `"`), tc.want) {
 			t.Errorf("%s %s %s: %d %s", tc.method, tc.path, tc.body, status, body)
 		}
 	}
+	for _, path := range []string{"/api/v1/metricnames?_=1700000000000", "/api/v1/version?app=mine", "/admin/stats?_dc=1"} {
+		if status, body := p.do("GET", path, ""); status != 200 {
+			t.Errorf("%s: %d %s", path, status, body)
+		}
+	}
 	var out bytes.Buffer
-	if code := run(terminal{stdout: &out, stderr: &out}, []string{"backup", "--http-addr=127.0.0.1:1"}); code != exitFault || !strings.Contains(out.String(), "ask the server at 127.0.0.1:1") {
+	nobody := closedPort(t)
+	if code := run(terminal{stdout: &out, stderr: &out}, []string{"backup", "--http-addr=" + nobody}); code != exitFault || !strings.Contains(out.String(), "ask the server at "+nobody) {
 		t.Errorf("%d %s", code, out.String())
 	}
 }

@@ -81,7 +81,7 @@ func (r *reloader) reload() (reloadAnswer, error) {
 
 // route is POST /admin/reload.
 func (r *reloader) route() httpapi.Route {
-	return httpapi.Route{Method: http.MethodPost, Path: "/admin/reload", Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	return httpapi.Route{Method: http.MethodPost, Path: "/admin/reload", Parameters: httpapi.None, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		done, err := r.reload()
 		var usage *usageError
 		if errors.As(err, &usage) {

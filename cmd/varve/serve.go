@@ -189,7 +189,7 @@ func build(c config.Config, s *backend, pipeline *ingest.Pipeline, active *query
 		Registerer: registry, Logger: log, Host: host, Node: node, Flush: flush,
 	})
 	routes := []httpapi.Route{
-		{Method: http.MethodGet, Path: "/admin/rejected", Handler: pipeline.RejectedHandler()},
+		{Method: http.MethodGet, Path: "/admin/rejected", Parameters: httpapi.None, Handler: pipeline.RejectedHandler()},
 	}
 	routes = append(routes, s.routes...)
 	routes = append(routes, api.Routes()...)

@@ -250,16 +250,16 @@ func TestTransferNamesItsTarget(t *testing.T) {
 	if err := os.WriteFile(in, []byte("{\"name\":\"m\",\"tags\":{\"a\":\"b\"},\"datapoints\":[[1,1]]}\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	typo := filepath.Join(work, "typo")
+	typo, nobody := filepath.Join(work, "typo"), closedPort(t)
 	for _, tc := range []struct {
 		want    int
 		args    string
 		message string
 	}{
-		{2, "import -f " + in + " --http-addr 127.0.0.1:1 --data-dir " + work, "give one of them"},
+		{2, "import -f " + in + " --http-addr " + nobody + " --data-dir " + work, "give one of them"},
 		{2, "export --http-addr=", "needs a value"},
-		{1, "import -f " + in + " --http-addr 127.0.0.1:1", "--http-addr names another server, --data-dir the directory"},
-		{1, "export --http-addr 127.0.0.1:1", "--http-addr names another server, --data-dir the directory"},
+		{1, "import -f " + in + " --http-addr " + nobody, "--http-addr names another server, --data-dir the directory"},
+		{1, "export --http-addr " + nobody, "--http-addr names another server, --data-dir the directory"},
 		{1, "import -f " + in + " --data-dir " + typo, "typo holds no store (--data-dir); varve import --create makes one"},
 		{1, "export --data-dir " + typo, "typo holds no store"},
 		{1, "import -f " + in + " --create --data-dir " + files, "holds no store, but in: a new store needs a directory of its own"},

@@ -5,8 +5,14 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"io"
+	"maps"
 	"net/http"
+	"slices"
+	"strconv"
 	"strings"
+
+	"varve/internal/nearest"
 )
 
 // A Route is one method and path pattern of a front end, in the syntax of
@@ -17,6 +23,61 @@ type Route struct {
 	Path    string
 	Access  Access
 	Handler http.Handler
+
+	// Parameters are the names that the handler reads in the address; see
+	// Checked. With nil nobody looks.
+	Parameters []string
+
+	// IgnoresOthers lets a request have other parameters too, as KairosDB does,
+	// unless one looks like a misspelt name of Parameters.
+	IgnoresOthers bool
+}
+
+// None are the Parameters of a route that takes none.
+var None = []string{}
+
+// Checked returns the route's handler, before which requests with parameters
+// that it does not take are answered 400. Those that begin with _ are always
+// ignored: pages and proxies add _=123 or _dc=123 to get by a cache.
+func (r Route) Checked() http.Handler {
+	if r.Parameters == nil {
+		return r.Handler
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		if req.URL.RawQuery != "" {
+			for _, name := range slices.Sorted(maps.Keys(req.URL.Query())) {
+				if fault := r.unknown(name); fault != "" {
+					io.CopyN(io.Discard, req.Body, droppedBody)
+					WriteErrors(w, http.StatusBadRequest, fault)
+					return
+				}
+			}
+		}
+		r.Handler.ServeHTTP(w, req)
+	})
+}
+
+// droppedBody is how much of the body of a refused request is read, so that the
+// connection can take the next one.
+const droppedBody = 64 << 10
+
+// unknown says what is wrong with a parameter, "" if nothing is.
+func (r Route) unknown(name string) string {
+	if strings.HasPrefix(name, "_") || slices.Contains(r.Parameters, name) {
+		return ""
+	}
+	const clipped = 100
+	shown := strconv.Quote(name[:min(len(name), clipped)])
+	if hint := nearest.Hint(name, r.Parameters); hint != "" {
+		return "unknown parameter " + shown + hint
+	}
+	switch {
+	case r.IgnoresOthers:
+		return ""
+	case len(r.Parameters) == 0:
+		return "unknown parameter " + shown + "; " + r.Path + " takes none"
+	}
+	return "unknown parameter " + shown + "; " + r.Path + " takes " + strings.Join(r.Parameters, ", ")
 }
 
 // An Access says what a request can do, for the question whether a web page of

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"encoding/json"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -52,5 +53,41 @@ func TestAnswers(t *testing.T) {
 				t.Errorf("%d %q\n%s", w.Code, w.Body, d)
 			}
 		})
+	}
+}
+
+// A route that says what parameters it has refuses others, unless KairosDB takes
+// them and they are no misspelling, or they begin with _.
+func TestParameters(t *testing.T) {
+	done := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) })
+	names := []string{"prefix", "limit"}
+	for _, tc := range []struct {
+		route Route
+		query string
+		want  string // the error, "" for none
+	}{
+		{Route{Parameters: names}, "", ""},
+		{Route{Parameters: names}, "prefix=a&limit=1&prefix=b", ""},
+		{Route{Parameters: names}, "prefx=a", `unknown parameter "prefx"; did you mean prefix?`},
+		{Route{Parameters: names}, "prefix=a&host=b", `unknown parameter "host"; /p takes prefix, limit`},
+		{Route{Parameters: names}, "Prefix", `unknown parameter "Prefix"; did you mean prefix?`},
+		{Route{Parameters: names}, "_=123&_dc=456", ""},
+		{Route{Parameters: None}, "x", `unknown parameter "x"; /p takes none`},
+		{Route{Parameters: None}, "_=1", ""},
+		{Route{Parameters: names, IgnoresOthers: true}, "host=b", ""},
+		{Route{Parameters: names, IgnoresOthers: true}, "limits=1", `unknown parameter "limits"; did you mean limit?`},
+		{Route{}, "prefx=a", ""},
+	} {
+		tc.route.Path, tc.route.Handler = "/p", done
+		w := httptest.NewRecorder()
+		tc.route.Checked().ServeHTTP(w, httptest.NewRequest("GET", "/p?"+tc.query, nil))
+		var got struct{ Errors []string }
+		if tc.want == "" {
+			if w.Code != 204 {
+				t.Errorf("%q: %d %s", tc.query, w.Code, w.Body)
+			}
+		} else if json.Unmarshal(w.Body.Bytes(), &got) != nil || w.Code != 400 || len(got.Errors) != 1 || got.Errors[0] != tc.want {
+			t.Errorf("%q: %d %s", tc.query, w.Code, w.Body)
+		}
 	}
 }

@@ -74,24 +74,24 @@ func (a *API) Register(r prometheus.Registerer) {
 // of /api/v1/datapoints, which browsers ask for too.
 func (a *API) Routes() []httpapi.Route {
 	routes := []httpapi.Route{
-		reading(route(http.MethodPost, "/api/v1/datapoints/query", a.postQuery)),
+		ignoring(reading(route(http.MethodPost, "/api/v1/datapoints/query", a.postQuery)), "trace", "partial"),
 		route(http.MethodGet, "/api/v1/datapoints/index", a.getIndex),
-		route(http.MethodGet, "/api/v1/datapoints/query", a.getQuery),
-		reading(route(http.MethodPost, "/api/v1/datapoints/query/tags", a.postTags)),
+		ignoring(route(http.MethodGet, "/api/v1/datapoints/query", a.getQuery), "query", "trace", "partial"),
+		ignoring(reading(route(http.MethodPost, "/api/v1/datapoints/query/tags", a.postTags)), "trace"),
 		route(http.MethodPost, "/api/v1/datapoints/delete", a.postDelete),
 		route(http.MethodDelete, "/api/v1/metric/{name}", a.deleteMetric),
-		route(http.MethodGet, "/api/v1/metricnames", a.names(store.MetricNames)),
-		route(http.MethodGet, "/api/v1/tagnames", a.names(store.TagNames)),
-		route(http.MethodGet, "/api/v1/tagvalues", a.names(store.TagValues)),
+		taking(route(http.MethodGet, "/api/v1/metricnames", a.names(store.MetricNames)), namesParameters...),
+		taking(route(http.MethodGet, "/api/v1/tagnames", a.names(store.TagNames)), append([]string{"metric"}, namesParameters...)...),
+		taking(route(http.MethodGet, "/api/v1/tagvalues", a.names(store.TagValues)), append([]string{"metric", "tag"}, namesParameters...)...),
 		route(http.MethodGet, "/api/v1/version", a.getVersion),
 		route(http.MethodGet, "/api/v1/features", a.getFeatures),
 		route(http.MethodGet, "/api/v1/features/{feature}", a.getFeature),
 		route(http.MethodGet, "/api/v1/metadata/{service}", guardMetadata(a.getServiceKeys)),
-		route(http.MethodGet, "/api/v1/metadata/{service}/{serviceKey}", guardMetadata(a.getKeys)),
+		ignoring(route(http.MethodGet, "/api/v1/metadata/{service}/{serviceKey}", guardMetadata(a.getKeys)), "startsWith"),
 		route(http.MethodGet, "/api/v1/metadata/{service}/{serviceKey}/{key}", guardMetadata(a.getValue)),
 		route(http.MethodPost, "/api/v1/metadata/{service}/{serviceKey}/{key}", guardMetadata(a.postValue)),
 		route(http.MethodDelete, "/api/v1/metadata/{service}/{serviceKey}/{key}", guardMetadata(a.deleteValue)),
-		route(http.MethodGet, "/admin/slowqueries", a.getSlow),
+		taking(route(http.MethodGet, "/admin/slowqueries", a.getSlow)),
 		route(http.MethodGet, "/api/v1/admin/runningqueries", a.getRunning),
 		changing(route(http.MethodGet, "/api/v1/admin/killquery/{hash}", a.killQuery)),
 		route(http.MethodPost, "/api/v1/admin/killquery/{hash}", a.killQuery),
@@ -119,6 +119,19 @@ func preflight(w http.ResponseWriter, r *http.Request) {
 
 func route(method, path string, h http.HandlerFunc) httpapi.Route {
 	return httpapi.Route{Method: method, Path: path, Handler: h}
+}
+
+// taking marks a route that has these parameters in its address and no others.
+func taking(r httpapi.Route, parameters ...string) httpapi.Route {
+	r.Parameters = append(httpapi.None, parameters...)
+	return r
+}
+
+// ignoring marks a route that has these parameters and, as in KairosDB, is asked
+// with others too.
+func ignoring(r httpapi.Route, parameters ...string) httpapi.Route {
+	r.Parameters, r.IgnoresOthers = parameters, true
+	return r
 }
 
 // reading marks a route that changes nothing although its method may.

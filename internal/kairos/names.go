@@ -17,6 +17,9 @@ import (
 // namesPage is how many names are held at once.
 const namesPage = 10_000
 
+// namesParameters are those of all names endpoints.
+var namesParameters = []string{"prefix", "pattern", "filter", "start", "end", "after", "limit"}
+
 // A namesRequest is what the parameters of a names endpoint ask for. KairosDB
 // knows prefix, on metric names only.
 type namesRequest struct {

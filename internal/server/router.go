@@ -34,6 +34,7 @@ func (rt *router) mount(routes ...httpapi.Route) {
 	rt.access = map[string]httpapi.Access{}
 	for _, r := range routes {
 		path := r.Path
+		r.Handler = r.Checked()
 		switch {
 		case path == "/":
 			path = "/{$}" // not the subtree: that would swallow 405

@@ -343,7 +343,7 @@ func serve(s store.Store, change func(*Config)) *http.ServeMux {
 	}
 	mux := http.NewServeMux()
 	for _, r := range NewAPI(s, newPipeline(s, nil), c, prometheus.NewRegistry(), nil).Routes() {
-		mux.Handle(r.Method+" "+r.Path, r.Handler)
+		mux.Handle(r.Method+" "+r.Path, r.Checked())
 	}
 	return mux
 }
