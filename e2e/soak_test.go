@@ -152,11 +152,14 @@ func (k *soak) replace(i int) *writer {
 	return k.writers[i]
 }
 
-// An expiring batch is gone soakTTL after its last point's time.
+// An expiring batch lives soakTTL from its write, and is gone ttlUnit later: a
+// store counts the age of a point in whole units.
 type expiring struct {
-	fromMS, toMS int64
-	count        int
+	fromMS, toMS, storedMS int64 // times of its points, and of its acknowledgement
+	count                  int
 }
+
+const ttlUnit = time.Second
 
 // expire sends points that expire, and looks whether those sent before are there
 // to the point, or gone.
@@ -172,7 +175,7 @@ func (k *soak) expire(ctx context.Context) error {
 	if _, err := k.server.Want(ctx, http.StatusNoContent, "POST", "/api/v1/datapoints", body); err != nil {
 		return err
 	}
-	k.expiring = append(k.expiring, expiring{from - count + 1, from, count})
+	k.expiring = append(k.expiring, expiring{from - count + 1, from, time.Now().UnixMilli(), count})
 	for i := 0; i < len(k.expiring); i++ {
 		if i > 0 && i < len(k.expiring)-1 {
 			continue // the oldest and the newest one are enough
@@ -181,7 +184,7 @@ func (k *soak) expire(ctx context.Context) error {
 			return err
 		}
 	}
-	if time.Now().UnixMilli() > k.expiring[0].toMS+2*soakTTL.Milliseconds() {
+	if time.Now().UnixMilli() > k.expiring[0].storedMS+2*soakTTL.Milliseconds() {
 		k.expiring = k.expiring[1:]
 	}
 	return nil
@@ -198,10 +201,10 @@ func (k *soak) seeExpiring(ctx context.Context, e expiring) error {
 		found += len(r.Values)
 	}
 	switch {
-	case answered < e.fromMS+ttl && found != e.count:
+	case answered < e.toMS+ttl && found != e.count:
 		return fmt.Errorf("%d of %d points are there %d ms after they were sent", found, e.count, answered-e.toMS)
-	case asked > e.toMS+ttl && found != 0:
-		return fmt.Errorf("%d points are there %d ms after they expired", found, asked-e.toMS-ttl)
+	case asked > e.storedMS+ttl+ttlUnit.Milliseconds() && found != 0:
+		return fmt.Errorf("%d points are there %d ms after they expired", found, asked-e.storedMS-ttl)
 	}
 	return nil
 }
