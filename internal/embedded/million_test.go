@@ -55,7 +55,7 @@ func heapBytes() uint64 {
 func BenchmarkMemory(b *testing.B) {
 	const series, samples = 1_000_000, 8
 	cfg := DefaultConfig()
-	cfg.HeadBytes, cfg.HeadBytesMax, cfg.CheckpointSamples = 4<<30, 8<<30, 1<<40
+	cfg.HeadBytes, cfg.HeadBytesMax, cfg.CheckpointSamples = 1<<30, 2<<30, 1<<40
 	for b.Loop() {
 		before := heapBytes()
 		s, err := Open(vfs.Default, b.TempDir(), cfg, Options{})
@@ -95,7 +95,7 @@ func BenchmarkOpen(b *testing.B) {
 	})
 	b.Run("log=1e7", func(b *testing.B) {
 		cfg := DefaultConfig()
-		cfg.HeadBytes, cfg.HeadBytesMax, cfg.CheckpointSamples = 4<<30, 8<<30, 1<<40
+		cfg.HeadBytes, cfg.HeadBytesMax, cfg.CheckpointSamples = 1<<30, 2<<30, 1<<40
 		fs := vfs.NewCrashableMem()
 		s, err := Open(fs, "data", cfg, Options{})
 		if err != nil {
