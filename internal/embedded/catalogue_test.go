@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -11,6 +12,19 @@ import (
 	"varve/internal/store"
 	"varve/internal/units"
 )
+
+// TestHeadBytesMax: what references in memory can hold bounds the setting.
+func TestHeadBytesMax(t *testing.T) {
+	cfg := DefaultConfig()
+	cfg.HeadBytes, cfg.HeadBytesMax = units.GiB, 2*units.GiB
+	if err := cfg.Validate(); err != nil {
+		t.Error(err)
+	}
+	cfg.HeadBytesMax++
+	if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), "head_bytes_max: want at least twice head_bytes, at most 2GiB, got 2147483649") {
+		t.Errorf("one byte more: %v", err)
+	}
+}
 
 // TestCatalogueFails: after a commit failed it is unknown what is on disk, so the
 // files of the change stay. Neither checkpoints nor merges are tried after that,

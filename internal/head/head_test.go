@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 
@@ -277,6 +278,31 @@ func TestStringsAreCleared(t *testing.T) {
 	got, _, err := read(h, &Run{}, text, model.AllTime)
 	if err != nil || len(got) != 20_000 || got[19_999].Text != value {
 		t.Errorf("%d samples, %v", len(got), err)
+	}
+}
+
+// TestShuffledFitsItsSize: a series whose samples came in shuffled is read as a whole,
+// with offsets of 32 bits. Its byte strings are never longer than the size that
+// MaxBytes bounds, however well they pack.
+func TestShuffledFitsItsSize(t *testing.T) {
+	const text = 3
+	h := New()
+	value := strings.Repeat("x", 1000)
+	for i := range int64(3000) {
+		write(h, text, sample{MS: i * 7919 % 3000, Text: value})
+	}
+	if h.Bytes() > 1<<20 {
+		t.Errorf("3 MB of equal strings take %d bytes", h.Bytes())
+	}
+	run := &Run{}
+	if _, err := h.Snapshot(text, model.AllTime, run); err != nil {
+		t.Fatal(err)
+	}
+	if n := int64(len(run.Open.Data)); n != 3_000_000 || n > h.Expanded() || h.Expanded() > n+n/10 {
+		t.Errorf("%d bytes of strings are read, %d are counted", n, h.Expanded())
+	}
+	if MaxBytes > math.MaxUint32/4*3 { // one more batch may come
+		t.Error("a head of MaxBytes may not fit offsets of 32 bits")
 	}
 }
 
