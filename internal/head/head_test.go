@@ -360,6 +360,51 @@ func TestDelete(t *testing.T) {
 	}
 }
 
+// TestDamageIsAnError: samples that cannot be decoded fail whoever decodes them,
+// and are not left out in silence.
+func TestDamageIsAnError(t *testing.T) {
+	const long = 1
+	damaged := func(shuffled bool) *Head {
+		h := New()
+		for i := range int64(2000) {
+			write(h, long, sample{MS: 1000 + i, Value: uint64(i * i * i)})
+		}
+		if shuffled {
+			write(h, long, sample{MS: 0, Value: 1})
+			for i := range int64(1000) {
+				write(h, long, sample{MS: 500 - i%3, Value: uint64(i)})
+			}
+		}
+		var run Run
+		h.Arrivals(long, &run)
+		if len(run.Fragments) == 0 {
+			t.Fatal("nothing is sealed")
+		}
+		for _, f := range run.Fragments {
+			for i := range f.encoded {
+				f.encoded[i] = 0xFF
+			}
+		}
+		return h
+	}
+	for _, shuffled := range []bool{false, true} {
+		h := damaged(shuffled)
+		var run Run
+		if _, err := h.Snapshot(long, model.AllTime, &run); (err == nil) != !shuffled { // else whoever decodes meets it
+			t.Errorf("shuffled %v: snapshot of damaged memory: %v", shuffled, err)
+		}
+		if got, _, err := read(h, &run, long, model.AllTime); err == nil {
+			t.Errorf("shuffled %v: %d samples of damaged memory, no error", shuffled, len(got))
+		}
+		if err := h.Delete(long, model.TimeRange{StartMS: 1001, EndMS: 2998}); err == nil {
+			t.Errorf("shuffled %v: deleted from the middle of damaged memory, no error", shuffled)
+		}
+		if err := h.Delete(long, model.TimeRange{StartMS: 5000, EndMS: 6000}); err != nil {
+			t.Errorf("shuffled %v: nothing to delete: %v", shuffled, err)
+		}
+	}
+}
+
 // TestDeleteGivesBack deletes and writes again for long: open samples must not
 // add up.
 func TestDeleteGivesBack(t *testing.T) {

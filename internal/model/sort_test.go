@@ -48,3 +48,40 @@ func TestSortFuncGivesUp(t *testing.T) {
 		t.Errorf("%v, %d comparisons after the end", err, after)
 	}
 }
+
+// TestSortFuncNeverEndsHalfDone ends the context at one comparison after the
+// other: a sort that says nothing of it has sorted.
+func TestSortFuncNeverEndsHalfDone(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	values := make([]int, 3*sortRun)
+	for i := range values { // halves that need no merging, nor do their halves
+		values[i] = i/sortRun*1000 + r.IntN(1000)
+	}
+	gaveUp, at := 0, 0
+	for ; ; at += 20_000 {
+		s := slices.Clone(values)
+		ctx, cancel := context.WithCancel(context.Background())
+		compared := 0
+		err := SortFunc(ctx, s, func(a, b int) int {
+			if compared++; compared == at {
+				cancel()
+			}
+			return cmp.Compare(a, b)
+		})
+		cancel()
+		switch {
+		case err == nil && !slices.IsSorted(s):
+			t.Fatalf("ended at comparison %d: no error, not sorted", at)
+		case errors.Is(err, context.Canceled):
+			gaveUp++
+		case err != nil:
+			t.Fatal(err)
+		}
+		if compared < at {
+			break
+		}
+	}
+	if gaveUp < at/20_000/2 {
+		t.Errorf("gave up %d times of %d", gaveUp, at/20_000)
+	}
+}

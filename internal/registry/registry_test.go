@@ -3,12 +3,14 @@ package registry
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"testing"
 
 	"pgregory.net/rapid"
 
+	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/store"
 )
@@ -142,5 +144,94 @@ func TestUnused(t *testing.T) {
 	r.Forget([]uint32{late})
 	if r.unlogged.Load() != 0 || r.Unused() != nil {
 		t.Error("something is left")
+	}
+}
+
+// TestLookingUpIDs asks for ids at the ends of pages, of forgotten series and of
+// none.
+func TestLookingUpIDs(t *testing.T) {
+	r := New()
+	key := func(n int) string {
+		return string(model.Series{Metric: fmt.Sprint("m", n), Type: model.TypeLong, Tags: model.MustTags("a", "b")}.AppendKey(nil))
+	}
+	kind := model.TypeLong.Kind()
+	for i := range uint32(2 * PageSize) {
+		if id, err := r.Create(key(int(i))); err != nil || id != i {
+			t.Fatalf("series %d gets id %d, %v", i, id, err)
+		}
+	}
+	r.Forget([]uint32{PageSize})
+	all := uint32(2 * PageSize)
+	for _, c := range []struct {
+		id   uint32
+		want string
+	}{
+		{0, key(0)}, {PageSize - 1, key(PageSize - 1)}, {PageSize, ""}, {PageSize + 1, key(PageSize + 1)},
+		{all - 1, key(int(all - 1))}, {all, ""}, {all + 1, ""}, {all + PageSize, ""}, {math.MaxUint32, ""},
+	} {
+		series, ok := r.Series(c.id)
+		if got := r.Key(c.id); got != c.want || ok != (c.want != "") || (r.Kind(c.id) == kind) != ok || ok && string(series.AppendKey(nil)) != c.want {
+			t.Errorf("id %d: key %q, series %v, %v, kind %d; want key %q", c.id, got, series, ok, r.Kind(c.id), c.want)
+		}
+		kinds, known := r.Kinds(nil, []store.Sample{{Ref: 0}, {Ref: store.Ref(c.id)}, {Ref: 1}})
+		if known != ok || known && !slices.Equal(kinds, []model.Kind{kind, kind, kind}) {
+			t.Errorf("id %d: kinds %v, %v", c.id, kinds, known)
+		}
+	}
+	if r.Pages() != 2 || r.NextID() != all || r.Count() != int(all)-1 {
+		t.Errorf("%d pages, next id %d, %d series", r.Pages(), r.NextID(), r.Count())
+	}
+	r.Expect(all - 5)
+	r.Expect(all + 5)
+	if id, err := r.Create("\x01mnew"); err != nil || id != all+5 {
+		t.Errorf("new series gets id %d, %v, want %d", id, err, all+5)
+	}
+}
+
+// TestIntroduce: a log record introduces each series once, those that it knows.
+func TestIntroduce(t *testing.T) {
+	r := New()
+	a, _ := r.Create(testKey(1))
+	b, _ := r.Create(testKey(2))
+	samples := []store.Sample{{Ref: store.Ref(a)}, {Ref: store.Ref(a)}, {Ref: store.Ref(b)}, {Ref: 700}}
+	got := r.Introduce(nil, samples)
+	want := []record.Definition{{ID: a, Key: testKey(1)}, {ID: b, Key: testKey(2)}}
+	if !slices.Equal(got, want) || r.Unlogged() != 0 {
+		t.Errorf("introduced %v, want %v; %d are left", got, want, r.Unlogged())
+	}
+	c, _ := r.Create(testKey(3))
+	if got = r.Introduce(got[:0], append(samples, store.Sample{Ref: store.Ref(c)})); !slices.Equal(got, []record.Definition{{ID: c, Key: testKey(3)}}) {
+		t.Errorf("introduced later: %v", got)
+	}
+}
+
+// TestSettlePacksAllButTheLast: after a start no page but the last, to which
+// series are still added, holds its keys one by one.
+func TestSettlePacksAllButTheLast(t *testing.T) {
+	r := New()
+	for at := range uint32(3) {
+		r.Restore(record.Definition{ID: (2 - at) * PageSize, Key: testKey(int(at))})
+	}
+	r.Settle()
+	for at, p := range r.pages {
+		if loose := p.loose != nil; loose != (at == len(r.pages)-1) {
+			t.Errorf("page %d of %d is loose: %v", at, len(r.pages), loose)
+		}
+	}
+}
+
+// TestEpochMoves: the epoch moves when more series are forgotten than are left,
+// not before.
+func TestEpochMoves(t *testing.T) {
+	r := New()
+	before := r.Epoch()
+	r.gone = forgetsPerEpoch - 2
+	a, _ := r.Create(testKey(1))
+	b, _ := r.Create(testKey(2))
+	if r.Forget([]uint32{a}); r.Epoch() != before {
+		t.Errorf("epoch %d after %d forgotten, want %d", r.Epoch(), r.gone, before)
+	}
+	if r.Forget([]uint32{b}); r.Epoch() != before+1 || r.gone != 0 {
+		t.Errorf("epoch %d, %d counted towards the next, want %d and 0", r.Epoch(), r.gone, before+1)
 	}
 }

@@ -12,7 +12,9 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/model"
 	"varve/internal/store"
 	"varve/internal/units"
 	"varve/internal/wal"
@@ -480,6 +482,182 @@ func TestConfig(t *testing.T) {
 		if !strings.Contains(err.Error(), key) {
 			t.Errorf("%q does not name %s", err, key)
 		}
+	}
+}
+
+// TestConfigBounds: both ends of a range are allowed, what is beyond is refused by
+// the setting's name.
+func TestConfigBounds(t *testing.T) {
+	for _, c := range []struct {
+		key     string
+		set     func(c *Config, v int64)
+		allowed []int64
+		refused []int64
+	}{
+		{"acknowledge_timeout", func(c *Config, v int64) { c.AcknowledgeTimeout = time.Duration(v) },
+			[]int64{int64(10 * time.Millisecond), int64(time.Hour)}, []int64{int64(10*time.Millisecond) - 1, int64(time.Hour) + 1}},
+		{"linger", func(c *Config, v int64) { c.Linger = time.Duration(v) },
+			[]int64{0, int64(time.Hour)}, []int64{-1, int64(time.Hour) + 1}},
+		{"store_linger", func(c *Config, v int64) { c.StoreLinger = time.Duration(v) },
+			[]int64{0, int64(time.Minute)}, []int64{-1, int64(time.Minute) + 1}},
+		{"generation_bytes", func(c *Config, v int64) { c.GenerationBytes, c.MaxMemory = units.Bytes(v), 4*units.GiB },
+			[]int64{64 << 10, 1 << 30}, []int64{64<<10 - 1, 1<<30 + 1}},
+		{"generation_samples", func(c *Config, v int64) { c.GenerationSamples = v },
+			[]int64{1, 1 << 30}, []int64{0, 1<<30 + 1}},
+		{"max_memory", func(c *Config, v int64) { c.GenerationBytes, c.MaxMemory = 1<<20, units.Bytes(v) },
+			[]int64{2 << 20}, []int64{2<<20 - 1}},
+		{"max_bytes", func(c *Config, v int64) { c.MaxBytes = units.Bytes(v) },
+			[]int64{1 << 20}, []int64{1<<20 - 1}},
+		{"min_free_bytes", func(c *Config, v int64) { c.MinFreeBytes = units.Bytes(v) },
+			[]int64{0}, []int64{-1}},
+		{"max_idle_series", func(c *Config, v int64) { c.MaxIdleSeries = int(v) },
+			[]int64{0}, []int64{-1}},
+	} {
+		for _, v := range c.allowed {
+			cfg := DefaultConfig()
+			if c.set(&cfg, v); cfg.Validate() != nil {
+				t.Errorf("%s of %d: %v", c.key, v, cfg.Validate())
+			}
+		}
+		for _, v := range c.refused {
+			cfg := DefaultConfig()
+			c.set(&cfg, v)
+			if err := cfg.Validate(); err == nil || !strings.HasPrefix(err.Error(), c.key+":") || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s of %d: %v", c.key, v, err)
+			}
+		}
+	}
+}
+
+// TestDefaultPace: nobody who opens a spool need say how fast it tries again.
+func TestDefaultPace(t *testing.T) {
+	var o Options
+	o.setDefaults()
+	if o.retryFirst < 10*time.Millisecond || o.retryFirst > time.Second || o.retryMost < 10*o.retryFirst || o.retryMost > time.Minute ||
+		o.idleInterval < time.Minute || o.idleInterval > time.Hour {
+		t.Errorf("retries after %v to %v, idle series every %v", o.retryFirst, o.retryMost, o.idleInterval)
+	}
+	o = Options{retryFirst: 1, retryMost: 2, idleInterval: 3}
+	if o.setDefaults(); o.retryFirst != 1 || o.retryMost != 2 || o.idleInterval != 3 {
+		t.Errorf("retries after %v to %v, idle series every %v, though told otherwise", o.retryFirst, o.retryMost, o.idleInterval)
+	}
+}
+
+// TestAppendRefuses: a batch that cannot be stored is an error, and nothing of it
+// is there.
+func TestAppendRefuses(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), tinyConfig(), Options{})
+	defer s.Close()
+	ref, err := s.Create(context.Background(), testSeries("load", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := testSeries("load", 2)
+	text.Type = model.TypeString
+	textRef, err := s.Create(context.Background(), text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := s.Health()
+	var limit *store.LimitError
+	for _, c := range []struct {
+		what string
+		fill func(b *store.Batch)
+		want func(err error) bool
+	}{
+		{"an epoch that is over", func(b *store.Batch) { b.Reset(s.Epoch() + 1); b.AddLong(ref, 1, 1, 0) },
+			func(err error) bool { return errors.Is(err, store.ErrStale) }},
+		{"a series that is not there", func(b *store.Batch) { b.AddLong(ref, 1, 1, 0); b.AddLong(ref+1000, 1, 1, 0) },
+			func(err error) bool { return errors.Is(err, store.ErrStale) }},
+		{"17 MiB", func(b *store.Batch) {
+			b.AddLong(ref, 1, 1, 0)
+			b.AddBytes(textRef, 1, []byte(strings.Repeat("x", 17<<20)), 0)
+		},
+			func(err error) bool { return errors.As(err, &limit) }},
+	} {
+		var b store.Batch
+		b.Reset(s.Epoch())
+		c.fill(&b)
+		if err := s.Append(within(t), &b); !c.want(err) {
+			t.Errorf("%s: %v", c.what, err)
+		}
+		if h := s.Health(); h.Samples != 0 || h.LogBytes != before.LogBytes || h.Err != nil {
+			t.Errorf("%s: health afterwards: %+v, before: %+v", c.what, h, before)
+		}
+	}
+}
+
+// TestLogBytesAfterRestart: what waits in the log counts against max_bytes after a
+// restart as before it, and is given back when it is drained.
+func TestLogBytesAfterRestart(t *testing.T) {
+	cfg := tinyConfig()
+	fs := vfs.NewMem()
+	s := mustOpen(t, fs, cfg, Options{})
+	if _, err := fill(s, content{}, 40); err != nil {
+		t.Fatal(err)
+	}
+	before := s.Health().LogBytes
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = mustOpen(t, fs, cfg, Options{})
+	defer s.Close()
+	if after := s.Health().LogBytes; before < 1000 || after < before || after > before+4<<10 {
+		t.Errorf("%d bytes of log after a restart, %d before", after, before)
+	}
+	s.Start(newRemote())
+	if _, err := s.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if left := s.Health().LogBytes; left < 0 || left > 4<<10 {
+		t.Errorf("%d bytes of log are left", left)
+	}
+}
+
+// TestFlushWithoutALog: a flush whose generation cannot be ended is an error.
+func TestFlushWithoutALog(t *testing.T) {
+	cfg := tinyConfig()
+	cfg.Linger = time.Hour
+	s := mustOpen(t, vfs.NewMem(), cfg, Options{Sink: newRemote()})
+	defer s.Close()
+	put(t, s, testSeries("load", 1), 1, 1)
+	s.order.Lock()
+	s.order.sinceRotate = s.rotateBytes()
+	s.order.Unlock()
+	if err := s.log.Load().Close(); err != nil {
+		t.Fatal(err)
+	}
+	if stamp, err := s.Flush(within(t)); err == nil {
+		t.Errorf("flushed with stamp %d", stamp)
+	}
+}
+
+// TestFailedOpenLetsGo: a spool that could not be opened holds neither lock nor
+// log, so the next attempt finds them free.
+func TestFailedOpenLetsGo(t *testing.T) {
+	fs := vfs.NewMem()
+	first := mustOpen(t, fs, tinyConfig(), Options{})
+	put(t, first, testSeries("load", 1), 1, 1)
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	taken := prometheus.NewRegistry()
+	other := mustOpen(t, vfs.NewMem(), tinyConfig(), Options{Registerer: taken})
+	defer other.Close()
+	s := newSpool(fs, "spool", tinyConfig(), quickRetries(Options{Registerer: taken}))
+	if err := s.open(); err == nil {
+		t.Fatal("two spools share their metrics")
+	}
+	if err := s.undo(); err != nil {
+		t.Fatal(err)
+	}
+	if s.ctx.Err() == nil {
+		t.Error("what waits for the spool that failed waits on")
+	}
+	again := mustOpen(t, fs, tinyConfig(), Options{})
+	defer again.Close()
+	if h := again.Health(); h.Samples != 1 {
+		t.Errorf("health after the failed attempt: %+v", h)
 	}
 }
 

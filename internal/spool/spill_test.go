@@ -5,6 +5,7 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -57,5 +58,63 @@ func TestSpillHoldsFewStrings(t *testing.T) {
 	defer f.Close()
 	if f.Samples != samples {
 		t.Errorf("%d samples in the file, want %d", f.Samples, samples)
+	}
+}
+
+// TestSpillOfWhatIsDrained: a generation that was drained while its file was
+// written leaves no file.
+func TestSpillOfWhatIsDrained(t *testing.T) {
+	cfg := tinyConfig()
+	cfg.Linger = time.Hour
+	fs := vfs.NewMem()
+	s := mustOpen(t, fs, cfg, Options{Sink: newRemote()})
+	defer s.Close()
+	put(t, s, testSeries("load", 1), 1, 1, 2, 3)
+	v := s.View()
+	defer v.Close()
+	g := v.held[0]
+	if _, err := s.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.spill(within(t), g); err != nil {
+		t.Fatal(err)
+	}
+	names, err := fs.List("spool/" + spillName)
+	if h := s.Health(); err != nil || len(names) != 0 || h.FileBytes != 0 || g.place.Load().head == nil {
+		t.Errorf("files %v of %d bytes are left, %v", names, h.FileBytes, err)
+	}
+}
+
+// TestFilesAnswerForWhatTheyHold: a view takes nothing from a file for a series
+// that is not in it, or a time beyond it.
+func TestFilesAnswerForWhatTheyHold(t *testing.T) {
+	cfg := tinyConfig()
+	cfg.Linger, cfg.GenerationSamples = time.Hour, 1<<20
+	s := mustOpen(t, vfs.NewMem(), cfg, Options{})
+	defer s.Close()
+	a, b := testSeries("load", 1), testSeries("load", 2)
+	put(t, s, a, 1, 1000, 2000)
+	s.order.Lock()
+	g := s.active.Load()
+	err := s.cutLocked()
+	s.order.Unlock()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.spill(within(t), g); err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, b, 2, 1500)
+	idA, _ := s.Lookup(a.AppendKey(nil))
+	idB, _ := s.Lookup(b.AppendKey(nil))
+	near, far := model.TimeRange{StartMS: 1500, EndMS: 3000}, model.TimeRange{StartMS: 2001, EndMS: 3000}
+	for _, c := range []struct {
+		id   store.Ref
+		r    model.TimeRange
+		want bool
+	}{{idA, near, true}, {idA, far, false}, {idB, near, false}, {idB, far, false}} {
+		if got := g.has(uint32(c.id), c.r); got != c.want {
+			t.Errorf("the file has samples of series %d in %v: %v", c.id, c.r, got)
+		}
 	}
 }

@@ -126,3 +126,29 @@ func TestNamesBesideHeldViews(t *testing.T) {
 		}
 	}
 }
+
+// TestViewOfALaterGeneration: what a view holds of any generation, not of the
+// first alone, it finds after that generation was drained and another view has
+// listed names.
+func TestViewOfALaterGeneration(t *testing.T) {
+	s := mustOpen(t, vfs.NewMem(), tinyConfig(), Options{Sink: newRemote()})
+	defer s.Close()
+	put(t, s, testSeries("first", 1), 1, 1)
+	if _, err := s.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, testSeries("second", 1), 1, 1)
+	before := s.View()
+	defer before.Close()
+	if _, err := s.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	after := s.View()
+	defer after.Close()
+	if names, _, err := after.Names(context.Background(), store.NamesQuery{Kind: store.MetricNames}); err != nil || len(names) != 0 {
+		t.Errorf("a view of a spool that is drained lists %q, %v", names, err)
+	}
+	if ids, err := before.Select(context.Background(), "second", nil, model.AllTime); err != nil || len(ids) != 1 {
+		t.Errorf("the view before the drain finds %d series, %v", len(ids), err)
+	}
+}

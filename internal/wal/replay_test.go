@@ -300,6 +300,56 @@ func TestMissingSegment(t *testing.T) {
 	}
 }
 
+// TestMissingSegmentBeforeDamagedHeader: a header that cannot be read does not
+// tell which segment was before it. Numbers follow each other, so one that is
+// left out is missing, and the header's own damage is told beside that.
+func TestMissingSegmentBeforeDamagedHeader(t *testing.T) {
+	for _, missing := range []bool{false, true} {
+		fsys := vfs.NewMem()
+		l := open(t, fsys, small)
+		for i := range uint64(5) {
+			l.Append(1, numbered(i, 100))
+			if _, err := l.Rotate(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		closeLog(t, l)
+		flipByte(t, fsys, 4, 20)
+		want := []string{Segment(4).fileName()}
+		if missing {
+			if err := fsys.Remove(fsys.PathJoin(testDir, Segment(3).fileName())); err != nil {
+				t.Fatal(err)
+			}
+			want = []string{Segment(3).fileName(), Segment(4).fileName()}
+		}
+		var told []string
+		_, stats, err := replayWith(fsys, ReplayOptions{OnDamage: func(c *store.CorruptionError) bool {
+			told = append(told, fsys.PathBase(c.File))
+			return true
+		}})
+		if err != nil || stats.Damages != len(want) || !slices.Equal(told, want) {
+			t.Errorf("segment 3 missing %v: damage told of %v, want %v; %+v, %v", missing, told, want, stats, err)
+		}
+	}
+}
+
+// TestReplayLeavesOtherFilesAlone: files for reuse, and files of others, in a
+// log's directory are no segments.
+func TestReplayLeavesOtherFilesAlone(t *testing.T) {
+	fsys := vfs.NewMem()
+	l := open(t, fsys, small)
+	wait(t, l, l.Append(1, numbered(0, 100)))
+	closeLog(t, l)
+	stale := readFile(t, fsys, 1)
+	for _, name := range []string{"0000000007" + freeSuffix, "0000000008.txt", "notes", "wal" + segmentSuffix} {
+		writeFile(t, fsys, name, stale)
+	}
+	got, stats, err := replayWith(fsys, ReplayOptions{})
+	if err != nil || len(got) != 1 || stats.Segments != 1 || stats.Damages != 0 {
+		t.Errorf("%d records, %+v, %v", len(got), stats, err)
+	}
+}
+
 func TestLaterFormat(t *testing.T) {
 	header := segmentHeader{segment: 1}.encode()
 	binary.LittleEndian.PutUint32(header[8:], formatVersion+1)
