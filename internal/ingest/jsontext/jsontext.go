@@ -195,9 +195,11 @@ func (s *Scanner) Next() (Token, *SyntaxError) {
 	case '"', '\'':
 		return s.quoted(c)
 	}
-	for s.pos < len(s.data) && !ends[s.data[s.pos]] {
-		s.pos++
+	end := start // s.pos itself would be written to memory for every byte
+	for end < len(s.data) && !ends[s.data[end]] {
+		end++
 	}
+	s.pos = end
 	t := Token{Start: start, Text: s.data[start:s.pos]}
 	if len(t.Text) == 0 {
 		return t, s.Errorf("Expected value")
@@ -243,6 +245,22 @@ func (s *Scanner) quoted(quote byte) (Token, *SyntaxError) {
 	}
 	s.pos = start + 1 + end + 1
 	return Token{Kind: String, Escaped: escaped, Start: start, Text: rest[:end]}, nil
+}
+
+// skipQuoted is quoted for a text of which nothing is wanted. Most are short and
+// without escapes.
+func (s *Scanner) skipQuoted(quote byte) *SyntaxError {
+	for i, c := range s.data[s.pos+1:] {
+		if c == quote {
+			s.pos += i + 2
+			return nil
+		}
+		if c == '\\' {
+			break
+		}
+	}
+	_, err := s.quoted(quote)
+	return err
 }
 
 // escapedEnd finds the closing quote of a text that has escapes, -1 if none.
@@ -323,9 +341,11 @@ func (s *Scanner) Skip(opened Kind) *SyntaxError {
 	depth := 1
 	inside := -1 // a single quote that is part of a literal
 	for depth > 0 {
-		for s.pos < len(s.data) && !nests[s.data[s.pos]] {
-			s.pos++
+		at := s.pos // s.pos itself would be written to memory for every byte
+		for at < len(s.data) && !nests[s.data[at]] {
+			at++
 		}
+		s.pos = at
 		if s.pos == len(s.data) {
 			return s.atEnd()
 		}
@@ -351,7 +371,7 @@ func (s *Scanner) Skip(opened Kind) *SyntaxError {
 				s.pos++
 				continue
 			}
-			if _, err := s.quoted(c); err != nil {
+			if err := s.skipQuoted(c); err != nil {
 				return err
 			}
 		default: // / or #
