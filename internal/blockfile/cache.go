@@ -39,6 +39,7 @@ type pageKey struct {
 type cachedPage struct {
 	key   pageKey
 	page  chunk.Page
+	index *chunk.Index // once the page was asked for again
 	bytes int64
 }
 
@@ -72,7 +73,8 @@ func (c *Cache) shard(k pageKey) *cacheShard {
 	return &c.shards[(k.file*31+uint64(k.page))%cacheShards]
 }
 
-func (c *Cache) get(file uint64, page int) (chunk.Page, bool) {
+// get returns a page. The index of its series is there when it was made.
+func (c *Cache) get(file uint64, page int) (p chunk.Page, x *chunk.Index, ok bool) {
 	k := pageKey{file, page}
 	s := c.shard(k)
 	s.mu.Lock()
@@ -80,11 +82,32 @@ func (c *Cache) get(file uint64, page int) (chunk.Page, bool) {
 	e, ok := s.pages[k]
 	if !ok {
 		c.Misses.Add(1)
-		return chunk.Page{}, false
+		return chunk.Page{}, nil, false
 	}
 	c.Hits.Add(1)
 	s.recent.MoveToFront(e)
-	return e.Value.(*cachedPage).page, true
+	kept := e.Value.(*cachedPage)
+	return kept.page, kept.index, true
+}
+
+// putIndex keeps the index of a page that is still there.
+func (c *Cache) putIndex(file uint64, page int, x *chunk.Index) {
+	k := pageKey{file, page}
+	s := c.shard(k)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e, ok := s.pages[k]
+	if !ok {
+		return
+	}
+	kept := e.Value.(*cachedPage)
+	if kept.index != nil || kept.bytes+x.Bytes() > s.capacity {
+		return
+	}
+	kept.index = x
+	kept.bytes += x.Bytes()
+	s.bytes += x.Bytes()
+	s.shrink()
 }
 
 func (c *Cache) put(file uint64, page int, p chunk.Page, bytes int64) {
@@ -96,8 +119,13 @@ func (c *Cache) put(file uint64, page int, p chunk.Page, bytes int64) {
 	if _, ok := s.pages[k]; ok || bytes > s.capacity {
 		return
 	}
-	s.pages[k] = s.recent.PushFront(&cachedPage{k, p, bytes})
+	s.pages[k] = s.recent.PushFront(&cachedPage{key: k, page: p, bytes: bytes})
 	s.bytes += bytes
+	s.shrink()
+}
+
+// shrink forgets pages until the others fit.
+func (s *cacheShard) shrink() {
 	for s.bytes > s.capacity {
 		s.remove(s.recent.Back())
 	}

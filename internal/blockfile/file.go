@@ -195,10 +195,30 @@ func (f *File) Close() error {
 // Page reads page i and verifies it. With keep, it goes through the cache.
 func (f *File) Page(i int, keep bool) (chunk.Page, error) {
 	if keep {
-		if p, ok := f.cache.get(f.Number, i); ok {
+		if p, _, ok := f.cache.get(f.Number, i); ok {
 			return p, nil
 		}
 	}
+	return f.readPage(i, keep)
+}
+
+// indexedPage is Page through the cache, with the index of its series. That is
+// made when a page is asked for again: a page that is read once is walked
+// through once.
+func (f *File) indexedPage(i int) (chunk.Page, *chunk.Index, error) {
+	p, x, ok := f.cache.get(f.Number, i)
+	if !ok {
+		p, err := f.readPage(i, true)
+		return p, nil, err
+	}
+	if x == nil {
+		x = p.Index()
+		f.cache.putIndex(f.Number, i, x)
+	}
+	return p, x, nil
+}
+
+func (f *File) readPage(i int, keep bool) (chunk.Page, error) {
 	ref := f.pages[i]
 	raw := make([]byte, ref.length)
 	if err := f.readAt(raw, int64(ref.offset)); err != nil {

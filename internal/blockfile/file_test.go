@@ -449,19 +449,50 @@ func TestCacheForgetsOldest(t *testing.T) {
 	cache := NewCache(16 * 3 * (1000 + pageOverhead))
 	for i := range 100 {
 		cache.put(1, i*16, chunk.Page{}, 1000) // all in one shard
-		if _, ok := cache.get(1, 0); !ok {
+		if _, _, ok := cache.get(1, 0); !ok {
 			t.Fatalf("the page asked for last is gone after %d others", i)
 		}
 	}
-	if _, ok := cache.get(1, 98*16); !ok {
+	if _, _, ok := cache.get(1, 98*16); !ok {
 		t.Error("a page asked for lately is gone")
 	}
-	if _, ok := cache.get(1, 90*16); ok {
+	if _, _, ok := cache.get(1, 90*16); ok {
 		t.Error("a page that nobody asks for is kept")
 	}
 	cache.put(2, 0, chunk.Page{}, 1<<40)
 	if cache.Bytes() > 3*(1000+pageOverhead) {
 		t.Errorf("%d bytes", cache.Bytes())
+	}
+}
+
+// TestCacheChargesIndexes asks for a page until it has an index.
+func TestCacheChargesIndexes(t *testing.T) {
+	fs := vfs.NewMem()
+	writeFile(t, fs, path, walks(2000, 5))
+	cache := NewCache(16 << 20)
+	f, err := Open(fs, path, 1, cache)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, x, err := f.indexedPage(0)
+	if err != nil || x != nil {
+		t.Fatal("index of a page that is read first:", x, err)
+	}
+	before := cache.Bytes()
+	for range 2 {
+		if page, x, err = f.indexedPage(0); err != nil || x == nil {
+			t.Fatal(x, err)
+		}
+		if got, want := cache.Bytes(), before+x.Bytes(); got != want || x.Bytes() < 1000 {
+			t.Errorf("%d bytes, want %d with an index of %d", got, want, x.Bytes())
+		}
+	}
+	if err := f.Close(); err != nil {
+		t.Error(err)
+	}
+	cache.putIndex(1, 0, page.Index()) // of a page that is gone
+	if n := cache.Bytes(); n != 0 {
+		t.Errorf("%d bytes of a closed file", n)
 	}
 }
 

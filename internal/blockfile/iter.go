@@ -20,7 +20,8 @@ type Iter struct {
 	next, last int // pages still to look at: next..last, or last..next downwards
 
 	page    chunk.Page
-	pageAt  int // number of page, -1 = none
+	index   *chunk.Index // of page, nil if there is none
+	pageAt  int          // number of page, -1 = none
 	entries chunk.Iter
 	ahead   chunk.Entry // the page's next chunk after those looked at, if more
 	more    bool
@@ -104,19 +105,46 @@ func (it *Iter) scan(i int) error {
 // rewind makes page i current, with ahead at or before the series' first chunk.
 func (it *Iter) rewind(i int) error {
 	if it.pageAt == i && it.passed < int64(it.series) {
+		if it.more && it.ahead.Series < it.series {
+			it.jump()
+		}
 		return nil
 	}
 	if it.pageAt != i {
-		p, err := it.file.Page(i, it.keep)
-		if err != nil {
+		if err := it.open(i); err != nil {
 			return err
 		}
-		it.page, it.pageAt = p, i
 	}
 	it.entries, it.passed, it.more = it.page.Iter(), -1, false
 	it.entries.Want(it.series)
-	it.step()
+	if !it.jump() {
+		it.step()
+	}
 	return nil
+}
+
+func (it *Iter) open(i int) (err error) {
+	if !it.keep {
+		it.page, err = it.file.Page(i, false)
+	} else {
+		it.page, it.index, err = it.file.indexedPage(i)
+	}
+	if err == nil {
+		it.pageAt = i
+	}
+	return err
+}
+
+// jump moves ahead to a chunk that the index has before the series' first one,
+// if it has one after the present place.
+func (it *Iter) jump() bool {
+	if it.index == nil || !it.entries.Seek(it.index, it.series) {
+		return false
+	}
+	it.more = false // what was ahead is passed over
+	it.step()
+	it.passed = int64(it.ahead.Series) - 1
+	return true
 }
 
 // step moves ahead to the next chunk of the page.

@@ -302,3 +302,57 @@ func TestIterWant(t *testing.T) {
 		}
 	}
 }
+
+// An iterator that an index moves ahead finds all entries of the series that it is
+// moved to, and reads the same from there on as one that walks.
+func TestIndex(t *testing.T) {
+	var b PageBuilder
+	moves := 0
+	for seed := range uint64(100) {
+		b.Reset(Level(seed % 2))
+		all := randomPage(rand.New(rand.NewPCG(seed, 11)), &b, 1+int(seed))
+		p, err := OpenPage(b.Finish(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := p.Index()
+		var walked []Entry
+		var e Entry
+		for it := p.Iter(); it.Next(&e); {
+			walked = append(walked, e)
+		}
+		last := all[len(all)-1].series
+		for series := all[0].series; series <= last+1; series++ {
+			for ahead := range min(len(walked), 12) {
+				it, at := p.Iter(), ahead
+				for range ahead {
+					it.Next(&e)
+				}
+				if it.Seek(x, series) {
+					moves++
+					for at = ahead; at < len(walked) && walked[at].end <= it.r.pos; {
+						at++
+					}
+					if at == ahead || walked[at-1].Series >= series {
+						t.Fatalf("seed %d: moved from entry %d to %d for series %d", seed, ahead, at, series)
+					}
+				}
+				for ; it.Next(&e); at++ {
+					if e.body != walked[at].body || e.times != walked[at].times || e.Series != walked[at].Series ||
+						e.Kind != walked[at].Kind || e.ttl != walked[at].ttl || e.MaxExpiryMS != walked[at].MaxExpiryMS {
+						t.Fatalf("seed %d: entry %d differs: series %d, want %d", seed, at, e.Series, walked[at].Series)
+					}
+					if e.Series > series+1 {
+						break
+					}
+				}
+				if it.Err() != nil {
+					t.Fatal(it.Err())
+				}
+			}
+		}
+	}
+	if moves == 0 {
+		t.Error("no iterator was moved")
+	}
+}
