@@ -135,6 +135,9 @@ func (s *Server) find(t *testing.T, expr string) string {
 	return m[1]
 }
 
+// Pid is the number of the process.
+func (s *Server) Pid() int { return s.command.Process.Pid }
+
 // Kill ends the process as kill -9 does, if it still runs.
 func (s *Server) Kill() {
 	s.Ending.Store(true)

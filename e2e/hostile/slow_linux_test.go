@@ -1,0 +1,212 @@
+package hostile
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// quick are limits of time under which a test sees the end of a slow client.
+var quick = []string{"--server-stall-timeout=1s", "--server-read-header-timeout=1s", "--server-idle-timeout=2s"}
+
+// paths are requests by every way that a handler can deal with a body: read it
+// all, read it as it comes, not read it, have no handler.
+var paths = []string{
+	"POST /api/v1/datapoints", "POST /api/put", "POST /api/v1/datapoints/query", "POST /api/v1/datapoints/query/tags",
+	"POST /api/v1/datapoints/delete", "POST /api/v1/rollups", "POST /api/v1/metadata/s/k/n", "POST /api/v1/import",
+	"POST /nothing", "DELETE /api/v1/version", "GET /api/v1/version", "POST /api/v1/version", "GET /api/v1/metricnames",
+	"POST /admin/compact", "POST /admin/check", "POST /admin/backup", "GET /admin/stats", "GET /internal/metrics", "GET /api/v1/datapoints/query",
+}
+
+// Requests whose headers or bodies never come to their end, on every path, hold
+// no place that others need, and are cut.
+func TestHalfRequests(t *testing.T) {
+	w := guard(t, append(quick, "--server-max-connections=400")...)
+	w.under(150*mib, func(ctx context.Context) {
+		crowd(4*len(paths), func(i int) {
+			method, path, _ := strings.Cut(paths[i%len(paths)], " ")
+			c, err := connect(ctx, w.HTTP)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			switch i / len(paths) {
+			case 0: // announced and never sent
+				c.say(fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nContent-Length: 10000000\r\n\r\n", method, path, w.HTTP))
+			case 1: // begun
+				c.say(fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nContent-Length: 1000\r\n\r\n[{\"name\":", method, path, w.HTTP))
+			case 2: // a chunk that lacks its end
+				c.say(fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nTransfer-Encoding: chunked\r\n\r\nfffff\r\n[[[", method, path, w.HTTP))
+			case 3: // headers without an end
+				c.say(fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nX-", method, path, w.HTTP))
+			}
+			if err := c.cut(10 * time.Second); err != nil {
+				t.Errorf("%s, half request %d: %v", paths[i%len(paths)], i/len(paths), err)
+			}
+		})
+	})
+}
+
+// Clients that bring a byte now and then never stall, and yet cannot shut others
+// out: what they announce costs nothing, what has arrived does.
+func TestTrickle(t *testing.T) {
+	w := guard(t)
+	w.under(100*mib, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, *attackFor)
+		defer cancel()
+		crowd(64, func(i int) {
+			method, path, _ := strings.Cut(paths[i%len(paths)], " ")
+			c, err := connect(ctx, w.HTTP)
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			if c.say(fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nContent-Length: 60000000\r\n\r\n", method, path, w.HTTP)) != nil {
+				return
+			}
+			for ctx.Err() == nil && c.say(" ") == nil {
+				pause(ctx, 100*time.Millisecond)
+			}
+		})
+	})
+}
+
+// Two bodies that are announced at the largest size there is do not keep a
+// third one out.
+func TestAnnouncedBodies(t *testing.T) {
+	w := guard(t)
+	w.under(100*mib, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, *attackFor)
+		defer cancel()
+		crowd(8, func(i int) {
+			c, err := connect(ctx, w.HTTP)
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			announced := []string{"67108864", "134217727", "67108863", "9223372036854775807"}[i%4]
+			c.say(fmt.Sprintf("POST /api/v1/datapoints HTTP/1.1\r\nHost: %s\r\nContent-Length: %s\r\nContent-Encoding: %s\r\n\r\n[",
+				w.HTTP, announced, []string{"identity", "gzip"}[i/4]))
+			<-ctx.Done()
+		})
+	})
+}
+
+// wide stores so many points that the answer to a question for all of them has
+// some 10 MiB.
+func (w *ward) wide() {
+	w.t.Helper()
+	const series, points = 40, 10_000
+	for s := range series {
+		var b strings.Builder
+		fmt.Fprintf(&b, `[{"name":"wide","tags":{"host":"h%d"},"datapoints":[`, s)
+		for p := range points {
+			if p > 0 {
+				b.WriteByte(',')
+			}
+			fmt.Fprintf(&b, "[%d,%d.25]", bystanderStart+p*1000, p*7919%1_000_003)
+		}
+		b.WriteString("]}]")
+		if _, err := w.Want(w.t.Context(), http.StatusNoContent, "POST", "/api/v1/datapoints", b.String()); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+	w.base = w.memory("VmRSS")
+}
+
+const wideQuestion = `{"start_absolute":0,"metrics":[{"name":"wide"}]}`
+
+// Clients that ask for large answers and do not read them keep neither the
+// memory nor the places of others.
+func TestSlowReaders(t *testing.T) {
+	w := guard(t, quick...)
+	w.wide()
+	w.under(700*mib, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, max(*attackFor, 5*time.Second))
+		defer cancel()
+		crowd(80, func(int) {
+			c, err := connect(ctx, w.HTTP)
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			c.say(fmt.Sprintf("POST /api/v1/datapoints/query HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n%s", w.HTTP, len(wideQuestion), wideQuestion))
+			<-ctx.Done()
+		})
+	})
+}
+
+// A client that reads slowly but steadily gets its whole answer, however many
+// times the stall timeout that takes.
+func TestSteadyReader(t *testing.T) {
+	w := guard(t, quick...)
+	w.wide()
+	w.under(200*mib, func(ctx context.Context) {
+		request, err := http.NewRequestWithContext(ctx, "POST", "http://"+w.HTTP+"/api/v1/datapoints/query", strings.NewReader(wideQuestion))
+		if err != nil {
+			t.Fatal(err)
+		}
+		response, err := w.Client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		n, began := 0, time.Now()
+		for b := make([]byte, 128<<10); ; {
+			m, err := io.ReadFull(response.Body, b)
+			n += m
+			if err == io.EOF || err == io.ErrUnexpectedEOF {
+				break
+			}
+			if err != nil {
+				t.Fatalf("cut off after %d bytes and %v: %v", n, time.Since(began), err)
+			}
+			pause(ctx, 50*time.Millisecond)
+		}
+		if n < 8*mib {
+			t.Errorf("the answer ended after %d bytes, in order", n)
+		}
+	})
+}
+
+// Connections on which nothing happens do not lock out those on which something
+// does, by either port.
+func TestIdleCrowds(t *testing.T) {
+	w := guard(t, "--telnet-max-connections=64", "--server-max-connections=64", "--server-idle-timeout=2s", "--server-read-header-timeout=1s")
+	w.under(100*mib, func(ctx context.Context) {
+		crowdCtx, cancel := context.WithCancel(ctx)
+		defer cancel()
+		for range 80 {
+			c, err := connect(crowdCtx, w.Telnet)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+		}
+		c, err := connect(ctx, w.Telnet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.say("put telnet.visitor 1700000000 1.5 host=a\n")
+		for limit := time.Now().Add(10 * time.Second); ; pause(ctx, lookEvery) {
+			names, err := w.MetricNames(ctx, "telnet.visitor")
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if len(names) == 1 {
+				return
+			}
+			if time.Now().After(limit) {
+				t.Error("80 idle connections keep a sender out of the telnet port")
+				return
+			}
+		}
+	})
+}

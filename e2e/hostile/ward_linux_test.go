@@ -1,0 +1,226 @@
+package hostile
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"varve/e2e/process"
+)
+
+const (
+	servedWithin = time.Second            // what a plain write and a plain question may take beside an attack
+	restWithin   = 3 * time.Second        // from the end of an attack to a process that does nothing
+	restCPU      = 0.15                   // seconds of CPU per second that count as doing nothing
+	lookEvery    = 100 * time.Millisecond // between two looks at the process
+	askEvery     = 50 * time.Millisecond  // between two rounds of the bystander
+	mib          = 1 << 20
+)
+
+// A ward is a server under attack, with a bystander whose service is watched.
+type ward struct {
+	*process.Server
+	t    *testing.T
+	dir  string // of its data
+	pid  int
+	base int64 // bytes of memory before the attack
+
+	sent    int // points of the bystander that were acknowledged
+	slowest time.Duration
+	faults  []string
+}
+
+// guard starts a server and waits until the bystander has been served once.
+func guard(t *testing.T, flags ...string) *ward {
+	t.Helper()
+	process.SkipShort(t)
+	dir := t.TempDir()
+	w := &ward{Server: process.Start(t, dir, flags...), t: t, dir: dir}
+	w.pid = w.Server.Pid()
+	w.round(t.Context())
+	w.slowest = 0
+	w.base = w.memory("VmRSS")
+	return w
+}
+
+// under runs attack, which has to end by itself once its context has, and
+// judges the server beside it and after it. The process may grow by mayTake
+// bytes.
+func (w *ward) under(mayTake int64, attack func(ctx context.Context)) {
+	w.t.Helper()
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var bystander sync.WaitGroup
+	bystander.Go(func() {
+		for ctx.Err() == nil {
+			w.round(ctx)
+			pause(ctx, askEvery)
+		}
+	})
+	attack(ctx)
+	cancel()
+	bystander.Wait()
+	w.rests()
+	w.judge(mayTake)
+}
+
+// part is an attack of several on one server, as a test of its own.
+func (w *ward) part(name string, mayTake int64, attack func(ctx context.Context)) {
+	all := w.t
+	all.Run(name, func(t *testing.T) {
+		w.t, w.slowest, w.faults = t, 0, nil
+		defer func() { w.t = all }()
+		// 5 sets the peak of the process's memory back to what it has now.
+		if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", w.pid), []byte("5"), 0); err != nil {
+			t.Fatalf("the server has ended: %v\n%s", err, w.Log.Tail())
+		}
+		w.under(mayTake, attack)
+	})
+}
+
+// round writes a point and asks for what was written.
+func (w *ward) round(ctx context.Context) {
+	n := w.sent
+	if !w.timed(ctx, "write", func(ctx context.Context) error {
+		_, err := w.Want(ctx, http.StatusNoContent, "POST", "/api/v1/datapoints",
+			fmt.Sprintf(`[{"name":"bystander","tags":{"host":"a"},"timestamp":%d,"value":%d}]`, bystanderStart+n, n))
+		return err
+	}) {
+		return
+	}
+	w.sent++
+	w.timed(ctx, "question", func(ctx context.Context) error {
+		results, err := w.Query(ctx, bystanderQuestion(n, n))
+		if err != nil {
+			return err
+		}
+		if len(results) != 1 || len(results[0].Values) != 1 || string(results[0].Values[0][1]) != strconv.Itoa(n) {
+			return fmt.Errorf("point %d was acknowledged, the answer is %v", n, results)
+		}
+		return nil
+	})
+}
+
+// bystanderQuestion asks for the bystander's points from first to last.
+func bystanderQuestion(first, last int) string {
+	return fmt.Sprintf(`{"start_absolute":%d,"end_absolute":%d,"metrics":[{"name":"bystander"}]}`, bystanderStart+first, bystanderStart+last)
+}
+
+// bystanderStart is the time of the bystander's first point, in ms.
+const bystanderStart = 1_700_000_000_000
+
+// timed runs one request of the bystander, to its end, and reports whether it
+// was served.
+func (w *ward) timed(ctx context.Context, what string, f func(context.Context) error) bool {
+	began := time.Now()
+	err := f(context.WithoutCancel(ctx))
+	took := time.Since(began)
+	w.slowest = max(w.slowest, took)
+	if err != nil {
+		w.faults = append(w.faults, fmt.Sprintf("the bystander's %s: %v", what, err))
+	} else if took > servedWithin {
+		w.faults = append(w.faults, fmt.Sprintf("the bystander's %s took %v, want at most %v", what, took.Round(time.Millisecond), servedWithin))
+	}
+	return err == nil
+}
+
+// rests waits until the process uses next to no CPU.
+func (w *ward) rests() {
+	w.t.Helper()
+	const window = 5 * lookEvery
+	var used float64
+	for end := time.Now().Add(restWithin); ; {
+		before := w.cpu()
+		time.Sleep(window)
+		used = (w.cpu() - before) / window.Seconds()
+		if used <= restCPU {
+			return
+		}
+		if time.Now().After(end) {
+			break
+		}
+	}
+	w.t.Errorf("%v after the attackers left the server still uses %.2f cores", restWithin, used)
+}
+
+// judge reports what the attack has done.
+func (w *ward) judge(mayTake int64) {
+	w.t.Helper()
+	select {
+	case <-w.Exited:
+		w.t.Fatalf("the server ended: %v\n%s", w.Err, w.Log.Tail())
+	default:
+	}
+	took := w.memory("VmHWM") - w.base
+	w.t.Logf("the bystander was served %d times, at worst within %v; the process took %d MiB more", w.sent, w.slowest.Round(time.Millisecond), took/mib)
+	for _, f := range w.faults[:min(len(w.faults), 3)] {
+		w.t.Error(f)
+	}
+	if took > mayTake {
+		w.t.Errorf("the process took %d MiB, want at most %d MiB", took/mib, mayTake/mib)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	m, err := w.Metrics(ctx)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if n := m.Sum("varve_server_panics_total") + m.Sum("varve_panics_total"); n != 0 {
+		w.t.Errorf("%.0f requests ended in a panic\n%s", n, w.Log.Tail())
+	}
+	results, err := w.Query(ctx, bystanderQuestion(0, w.sent))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	if len(results) != 1 || len(results[0].Values) != w.sent {
+		w.t.Errorf("%d points of the bystander were acknowledged, the answer is %.300v", w.sent, results)
+	}
+}
+
+// memory returns a line of /proc/PID/status, in bytes.
+func (w *ward) memory(name string) int64 {
+	w.t.Helper()
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.pid))
+	if err != nil {
+		w.t.Fatalf("the server has ended: %v\n%s", err, w.Log.Tail())
+	}
+	for line := range strings.Lines(string(status)) {
+		if rest, ok := strings.CutPrefix(line, name+":"); ok {
+			kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			return kib << 10
+		}
+	}
+	w.t.Fatalf("no %s in the status of the process", name)
+	return 0
+}
+
+// cpu returns the seconds of CPU that the process has used. A hundredth of a
+// second is the unit of the kernel's counters.
+func (w *ward) cpu() float64 {
+	w.t.Helper()
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", w.pid))
+	if err != nil {
+		w.t.Fatalf("the server has ended: %v\n%s", err, w.Log.Tail())
+	}
+	_, rest, _ := strings.Cut(string(stat), ") ")
+	fields := strings.Fields(rest)
+	user, _ := strconv.ParseFloat(fields[11], 64)
+	system, _ := strconv.ParseFloat(fields[12], 64)
+	return (user + system) / 100
+}
+
+// pause waits for d or the end of ctx.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
