@@ -3,6 +3,7 @@
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 RACE        := ./internal/wal ./internal/head ./internal/index ./internal/blockfile ./internal/registry ./internal/embedded ./internal/spool ./internal/ingest/... ./internal/query ./internal/rollup ./internal/transfer ./internal/kairos ./internal/server
 FUZZTIME    ?= 20000x
+HOSTILE     ?= 2s
 CASSANDRA   ?= 5.0.8
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 
@@ -28,8 +29,8 @@ test-cluster: ## kill and pause nodes of rings of three under load, and nodes wi
 	go test ./e2e/cluster -run TestRing -cluster -v -count=1 -timeout 40m
 	go test ./internal/cassandra/cql ./internal/cassandra/kairosrows -run 'TestThreeNodes|TestSecuredNode|TestRights' -cassandra.long -p 1 -v -count=1 -timeout 20m
 
-hostile: ## attack a running server as bad clients do, some minutes
-	go test ./e2e/hostile -hostile.for=10s -v -count=1 -timeout 40m
+hostile: ## attack a running server as bad clients do, each attack for HOSTILE (2s)
+	go test ./e2e/hostile -hostile.for=$(HOSTILE) -count=1 -timeout 40m
 
 race: ## run the tests of concurrent packages under the race detector
 	@if command -v "$$(go env CC)" >/dev/null; then \

@@ -13,6 +13,10 @@ import (
 // wide, and a little.
 const answerMax = 24 * mib
 
+// bombMemory is what all bombs together may take: ingest.body_memory, four
+// import lines of transfer.max_line, and as much again as garbage.
+const bombMemory = (256 + 4*64) * 2 * mib
+
 // A bomb is an input that is small to send and large or slow to deal with.
 type bomb struct {
 	name, path string
@@ -93,7 +97,7 @@ func TestBombs(t *testing.T) {
 	w := guard(t)
 	w.wide()
 	for _, b := range bombs() {
-		w.part(b.name, 600*mib, func(ctx context.Context) {
+		w.part(b.name, bombMemory, func(ctx context.Context) {
 			crowd(4, func(int) {
 				status, answer, err := w.post(ctx, b.path, b.body, b.gz, *attackFor)
 				w.blames(status, answer, err)

@@ -12,5 +12,6 @@
 //   - the process is at rest within 3 s of the attackers' leaving;
 //   - everything that the bystander was told is stored can be read back.
 //
-// The attacks are short by default; -hostile.for makes them longer.
+// Since others' waiting is measured, the attacks run only when -hostile.for says
+// for how long, alone on the machine: make hostile.
 package hostile

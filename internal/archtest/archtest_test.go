@@ -45,7 +45,7 @@ var layers = [][]string{
 	{"internal/config"},
 	{"cmd/varve"},
 	{"bench", "e2e/process"},
-	{"e2e", "e2e/beside", "e2e/clients", "e2e/cluster"},
+	{"e2e", "e2e/beside", "e2e/clients", "e2e/cluster", "e2e/hostile"},
 	{"internal/archtest", "internal/mutants"},
 }
 
