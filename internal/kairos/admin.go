@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"net/http"
 	"strconv"
+	"sync"
 	"time"
 
 	"varve/internal/query"
@@ -13,6 +14,12 @@ import (
 // The first three members are KairosDB's, blanks in their names included.
 func (a *API) getRunning(w http.ResponseWriter, r *http.Request) {
 	dropBody(r)
+	if err := a.mayParse(r.Context()); err != nil { // the texts of all queries are parsed
+		a.fail(w, r, err)
+		return
+	}
+	parsed := sync.OnceFunc(a.parsed) // before a slow client takes the answer
+	defer parsed()
 	out := newAnswer(w, r, int(a.config.ResponseBuffer))
 	out.buf = append(out.buf, `{"queries":[`...)
 	for i, q := range a.engine.Running() {
@@ -21,6 +28,7 @@ func (a *API) getRunning(w http.ResponseWriter, r *http.Request) {
 		}
 		out.buf = appendRunning(out.buf, &q, a.now())
 	}
+	parsed()
 	out.buf = append(out.buf, `],"queries waiting":`...)
 	out.buf = strconv.AppendInt(out.buf, int64(a.engine.Queued()), 10)
 	out.buf = append(out.buf, '}')
@@ -69,6 +77,11 @@ func hashOf(q *query.Running) string {
 // whether there was one or not, as KairosDB does.
 func (a *API) killQuery(w http.ResponseWriter, r *http.Request) {
 	dropBody(r)
+	if err := a.mayParse(r.Context()); err != nil { // for the hashes
+		a.fail(w, r, err)
+		return
+	}
+	defer a.parsed()
 	hash := r.PathValue("hash")
 	for _, q := range a.engine.Running() {
 		if hash == strconv.FormatUint(q.ID, 10) || hash == hashOf(&q) {

@@ -173,18 +173,28 @@ func readLimited(r *http.Request, limit int64, key, what string) ([]byte, error)
 // parse reads a query from JSON text, which takes up to a hundred times as much
 // memory for a while. So only as many as there are processors do it at once.
 func (a *API) parse(text []byte, r *http.Request) (request, error) {
-	select {
-	case a.parsing <- struct{}{}:
-	case <-r.Context().Done():
-		return request{}, context.Cause(r.Context())
+	if err := a.mayParse(r.Context()); err != nil {
+		return request{}, err
 	}
-	defer func() { <-a.parsing }()
+	defer a.parsed()
 	p := a.parser
 	p.nowMS = a.now().UnixMilli()
 	req, err := p.parse(text)
 	req.Client = r.RemoteAddr
 	return req, err
 }
+
+// mayParse waits for a place to parse, which parsed gives back.
+func (a *API) mayParse(ctx context.Context) error {
+	select {
+	case a.parsing <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (a *API) parsed() { <-a.parsing }
 
 func (a *API) postQuery(w http.ResponseWriter, r *http.Request) {
 	body, err := a.readBody(r)
@@ -224,7 +234,7 @@ func (a *API) query(w http.ResponseWriter, r *http.Request, text []byte) {
 		a.fail(w, r, err)
 		return
 	}
-	req.Trace = wantsTrace(r)
+	req.Trace, req.Partial = wantsTrace(r), partial
 	e := encoder{answer: a.newAnswer(w, r), cache: a.cache, began: a.now(), partial: partial, types: a.types}
 	e.borrow()
 	defer e.release()

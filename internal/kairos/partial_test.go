@@ -18,6 +18,8 @@ func TestPartial(t *testing.T) {
 	whole := startServerWith(t, st, query.DefaultConfig(), DefaultConfig())
 	whole.fill(t, 2, 5000)
 	const sum = `,"aggregators":[{"name":"sum","sampling":{"value":100,"unit":"milliseconds"}}]`
+	const byTag = `,"group_by":[{"name":"tag","tags":["h"]}]`
+	percentile := strings.Replace(sum, `"sum"`, `"percentile","percentile":0.5`, 1)
 	ask := func(s *testServer, partial, metrics string) (int, string, answerOfQuery) {
 		resp, body := s.do(t, "POST", queryPath+partial, `{"start_absolute":0,"metrics":[`+metrics+`]}`)
 		var a answerOfQuery
@@ -39,14 +41,18 @@ func TestPartial(t *testing.T) {
 	for _, tc := range []struct {
 		limit  string
 		change func(*query.Config)
-		most   int // values of the first metric
+		least  int // values of the first metric
+		most   int
 	}{
-		{"query.max_samples", func(c *query.Config) { c.MaxSamples = 9000 }, 10_000},
-		{"query.max_series", func(c *query.Config) { c.MaxSeries = 1 }, 0},
-		{"query.max_memory", func(c *query.Config) { c.MaxMemory = 100 }, 0},
+		{"query.max_samples", func(c *query.Config) { c.MaxSamples = 9000 }, 30, 10_000},
+		{"query.max_series", func(c *query.Config) { c.MaxSeries = 1 }, 0, 0},
+		{"query.max_memory", func(c *query.Config) { c.MaxMemory = 100 }, 0, 0},
 	} {
 		s := limited(tc.change)
-		for _, steps := range []string{"", sum, `,"group_by":[{"name":"tag","tags":["h"]}]`, `,"order":"desc"` + sum} {
+		for _, steps := range []string{
+			"", sum, byTag, byTag + sum, `,"order":"desc"`, `,"order":"desc"` + sum, `,"order":"desc"` + byTag + sum, percentile,
+			`,"order":"desc"` + percentile,
+		} {
 			metrics := `{"name":"m"` + steps + `},{"name":"nothing"}`
 			for _, partial := range []string{"", "?partial=deny"} {
 				if status, body, _ := ask(s, partial, metrics); status != 400 || !strings.Contains(body, "limit "+tc.limit+" of ") {
@@ -61,13 +67,20 @@ func TestPartial(t *testing.T) {
 			_, _, all := ask(whole, "", metrics)
 			var n int
 			for i, r := range got.Queries[0].Results {
+				right := map[any]any{}
+				for _, v := range all.Queries[0].Results[i].Values {
+					right[v[0]] = v[1]
+				}
 				for k, v := range r.Values {
-					if n++; fmt.Sprint(v) != fmt.Sprint(all.Queries[0].Results[i].Values[k]) {
-						t.Fatalf("%s%s: value %d is %v, want %v", tc.limit, steps, k, v, all.Queries[0].Results[i].Values[k])
+					if n++; fmt.Sprint(v[1]) != fmt.Sprint(right[v[0]]) {
+						t.Fatalf("%s%s: value %d is %v, want %v", tc.limit, steps, k, v, right[v[0]])
 					}
 				}
+				if k := len(r.Values) - 1; k > 0 && strings.Contains(steps, "desc") != (r.Values[0][0].(float64) > r.Values[k][0].(float64)) {
+					t.Errorf("%s%s: from %v to %v", tc.limit, steps, r.Values[0], r.Values[k])
+				}
 			}
-			if n > tc.most {
+			if n < tc.least || n > tc.most {
 				t.Errorf("%s%s: %d values", tc.limit, steps, n)
 			}
 		}

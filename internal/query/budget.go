@@ -12,6 +12,7 @@ import (
 // queries in large pieces. It is safe for many goroutines.
 type budget struct {
 	max  int64
+	key  string // of the setting that max comes from
 	used atomic.Int64
 
 	ctx     context.Context // of the query, while it waits for memory
@@ -34,7 +35,7 @@ func (b *budget) take(n int64) error {
 	if used > b.max {
 		b.used.Add(-n)
 		return &store.LimitError{
-			Limit: "query.max_memory", Max: b.max, Need: used,
+			Limit: b.key, Max: b.max, Need: used,
 			What: "hold the samples, buckets and points of a query; narrow the time range or the tags, or sample more coarsely",
 		}
 	}

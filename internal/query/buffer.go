@@ -92,17 +92,22 @@ type reversed struct {
 	in    Stream
 	lease *lease
 	out   *bufferStream
+	part  bool  // what came before an error is yielded too, then the error
+	err   error // of in
 }
 
 func (r *reversed) Next(p *Point) (bool, error) {
 	if r.out == nil {
 		b := &pointBuffer{lease: r.lease}
-		if err := b.fill(r.in); err != nil {
-			return false, err
+		if r.err = b.fill(r.in); r.err != nil && !r.part {
+			return false, r.err
 		}
 		r.out = &bufferStream{buffer: b, at: len(b.times) - 1, step: -1}
 	}
-	return r.out.Next(p)
+	if ok, err := r.out.Next(p); ok || err != nil {
+		return ok, err
+	}
+	return false, r.err
 }
 
 // limited ends a stream after n points.

@@ -25,6 +25,10 @@ type Request struct {
 	Text   string // as the client wrote it, for the list of running queries
 	Client string // where it came from, likewise
 	Trace  bool   // measure all of Stats
+
+	// Partial says that what was computed before an error is wanted. Each point
+	// before the error is right: none is of a bucket that lacks samples.
+	Partial bool
 }
 
 // A MetricQuery is the part of a query that concerns one metric.
@@ -180,7 +184,10 @@ func (e *Engine) newRun(ctx context.Context, q Request) *Run {
 	}
 	r := &Run{engine: e, request: q, start: e.now(), begun: time.Now(), id: e.lastID.Add(1)}
 	r.turn = r.begun
-	r.budget.max, r.budget.pool = min(int64(e.config.MaxMemory), e.pool.max), e.pool
+	r.budget.max, r.budget.key, r.budget.pool = int64(e.config.MaxMemory), "query.max_memory", e.pool
+	if e.pool.max < r.budget.max {
+		r.budget.max, r.budget.key = e.pool.max, "query.total_memory"
+	}
 	ctx, r.cancel = context.WithCancelCause(ctx)
 	r.ctx, r.stop = context.WithTimeoutCause(ctx, e.config.Timeout, &store.LimitError{
 		Limit: "query.timeout", Max: e.config.Timeout.Milliseconds(), What: "milliseconds that one query may take",

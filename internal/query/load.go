@@ -4,6 +4,7 @@ import (
 	"varve/internal/model"
 
 	"cmp"
+	"errors"
 	"slices"
 	"time"
 
@@ -79,9 +80,30 @@ type reading struct {
 	group *loaded
 }
 
-// load reads the next groups.
+// load reads the next groups. A fold goes from series to series, so an error
+// leaves no bucket complete. If a part is wanted, what failed is read again from
+// the first of these groups on, this time in order of time: all that comes before
+// the error then is complete. Samples count as if they had been read once.
 func (r *Result) load() error {
 	defer since(&r.run.trace.load, time.Now())
+	before := r.run.samples.Load()
+	err := r.loadNext()
+	var busy *BusyError
+	if err == nil || !r.run.request.Partial || r.ordered || r.run.ctx.Err() != nil || errors.As(err, &busy) {
+		return err
+	}
+	plans := make([]*groupPlan, 0, len(r.ready)+len(r.plans))
+	for _, g := range r.ready {
+		plans = append(plans, g.plan)
+		g.release()
+	}
+	r.plans, r.ready = append(plans, r.plans...), nil
+	r.ordered, r.batch = true, 1
+	r.run.samples.Store(before)
+	return r.loadNext()
+}
+
+func (r *Result) loadNext() error {
 	var readings []reading
 	for len(readings) < r.batch && len(r.plans) > 0 {
 		plan := r.plans[0]
@@ -138,6 +160,9 @@ func (r *Result) read(readings []reading) error {
 
 // adapt chooses how many series the next groups to be read may have.
 func (r *Result) adapt() {
+	if r.ordered {
+		return
+	}
 	var held int64
 	for _, g := range r.ready {
 		held += g.lease.held.Load()
@@ -178,7 +203,7 @@ func (r *Result) newLoaded(plan *groupPlan) (*loaded, error) {
 // count, the values fit a tally, and buckets depend on nothing but the time,
 // which is so from the origin on.
 func (r *Result) folds(f *foldStep, plan *groupPlan) bool {
-	if r.query.Limit > 0 || len(r.splits) > 0 || f.Sampling.Value <= 0 || r.run.engine.merging {
+	if r.query.Limit > 0 || len(r.splits) > 0 || f.Sampling.Value <= 0 || r.run.engine.merging || r.ordered {
 		return false
 	}
 	if r.run.request.Range.StartMS < r.bucketsOf(f).originMS {

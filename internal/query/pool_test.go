@@ -12,6 +12,7 @@ import (
 
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/units"
 )
 
 // All queries have one budget: a query that finds it used up waits, goes on
@@ -112,5 +113,27 @@ func TestMachineMemory(t *testing.T) {
 		if n := c.totalMemory(); n <= 0 || want > 0 && n != want {
 			t.Errorf("%s: %s", total, fmt.Sprint(n))
 		}
+	}
+}
+
+// A query that needs more than all queries may have is told of that setting.
+func TestLimitOfMemoryIsNamed(t *testing.T) {
+	for _, tc := range []struct {
+		own, all int64
+		want     string
+	}{
+		{1 << 10, 1 << 20, "query.max_memory"}, {1 << 20, 1 << 10, "query.total_memory"},
+	} {
+		config := DefaultConfig()
+		config.MaxMemory, config.TotalMemory = units.Bytes(tc.own), units.Bytes(tc.all)
+		run, err := newFixture(t, config).Start(t.Context(), Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var limit *store.LimitError
+		if err := run.budget.take(1 << 12); !errors.As(err, &limit) || limit.Limit != tc.want || limit.Max != 1<<10 {
+			t.Errorf("%d of %d: %v, want %s", tc.own, tc.all, err, tc.want)
+		}
+		run.Close(nil)
 	}
 }

@@ -34,6 +34,7 @@ type Result struct {
 	parts    []*Group // of the current group, not yet handed out
 	any      bool     // a group was handed out
 	batch    int      // series to be read in one go
+	ordered  bool     // groups are read one by one and in order of time, for a part of the answer
 
 	cutBy *foldStep // whose buckets are in cut
 	cut   *buckets
@@ -241,7 +242,7 @@ func (r *Result) finish(s Stream, steps []Step, env *Env) Stream {
 		}
 	}
 	if r.backward {
-		s = &reversed{in: guard(s, r.run), lease: env.lease}
+		s = &reversed{in: guard(s, r.run), lease: env.lease, part: r.run.request.Partial}
 	}
 	return s
 }
