@@ -736,7 +736,7 @@ func TestFullDiskError(t *testing.T) {
 		disk.free.Store(kib << 10)
 		s.lookAtSpace()
 		_, err := fill(s, content{}, 8)
-		want := "the disk is nearly full: " + fmt.Sprint(kib) + ".0 KiB are free; the spool stops writing below 8192.0 KiB (spool.min_free_bytes) and resumes at 10.0 MiB: free some space, or enlarge the disk"
+		want := "the disk is nearly full: " + fmt.Sprint(kib) + ".0 KiB are free; the spool stops writing below 8192.0 KiB (cassandra.spool.min_free_bytes) and resumes at 10.0 MiB: free some space, or enlarge the disk"
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got  %v\nwant %s", err, want)
 		}

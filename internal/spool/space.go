@@ -26,7 +26,7 @@ func (s *Spool) lookAtSpace() {
 
 func (s *Spool) reserve() store.DiskReserve {
 	return store.DiskReserve{
-		Owner: "the spool", Setting: "spool.min_free_bytes", Least: s.cfg.MinFreeBytes,
+		Owner: "the spool", Setting: "cassandra.spool.min_free_bytes", Least: s.cfg.MinFreeBytes,
 		WayOut: "free some space, or enlarge the disk",
 	}
 }
