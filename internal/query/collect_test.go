@@ -54,6 +54,25 @@ func TestDevOfLargeValues(t *testing.T) {
 	}
 }
 
+// Squares that do not fit a double are no reason to refuse a deviation that does.
+// KairosDB answers 0 here.
+func TestDevOfSquaresThatDoNotFit(t *testing.T) {
+	for _, c := range []struct {
+		in   []sample
+		want float64
+	}{
+		{[]sample{{0, 1e300}, {1, 3e300}}, math.Sqrt2 * 1e300},
+		{[]sample{{0, 1.0 / 3}, {1, 1e300}}, 1e300 / math.Sqrt2},
+		{[]sample{{0, 1e200}, {1, 1e200}, {2, 1e200}}, 0},
+		{[]sample{{0, 1.0}, {1, 2.0}, {2, 3.0}, {3, -1e250}}, 1e250 / 2},
+	} {
+		got, err := apply(t, newStep(t, "dev", Args{"sampling": Sampling{1, Seconds}}), 0, 10, c.in...)
+		if err != nil || len(got) != 1 || math.Abs(got[0].value.(float64)-c.want) > 1e-12*c.want {
+			t.Errorf("%v: %v, %v; want %g", c.in, got, err, c.want)
+		}
+	}
+}
+
 // Above 1028 values KairosDB's percentile is a matter of luck.
 func TestPercentileOfManyValues(t *testing.T) {
 	var in []sample

@@ -29,33 +29,46 @@ func newDev(a Args) (Step, error) {
 }
 
 // devCollector is Welford's method. KairosDB's own sums of squares lose every
-// digit for values that are large beside their spread.
+// digit for values that are large beside their spread. From the first difference
+// on whose square may not fit a double it keeps the root of the sum of squares.
 type devCollector struct {
 	alone    bool    // the deviation itself
 	count    float64 // else so many from the mean
 	n        float64
 	mean, m2 float64
+	root     float64 // of the sum of squares, in place of m2; 0 = m2 holds it
 }
+
+// squareMax is a difference whose square, summed over any number of samples, fits
+// a double.
+const squareMax = 1e140
 
 func (d *devCollector) add(p *Point) error {
 	v := p.Float()
 	d.n++
 	delta := v - d.mean
 	d.mean += delta / d.n
-	d.m2 += delta * (v - d.mean)
+	if d.root == 0 && math.Abs(delta) <= squareMax {
+		d.m2 += delta * (v - d.mean)
+		return nil
+	}
+	if d.root == 0 {
+		d.root = math.Sqrt(d.m2)
+	}
+	d.root = math.Hypot(d.root, math.Abs(delta)*math.Sqrt((d.n-1)/d.n))
 	return nil
 }
 
 func (d *devCollector) emit(stamp int64, out []Point) ([]Point, error) {
 	sd := 0.0 // of one value
 	if d.n > 1 {
-		sd = math.Sqrt(d.m2 / (d.n - 1))
+		sd = max(d.root/math.Sqrt(d.n-1), math.Sqrt(d.m2/(d.n-1)))
 	}
 	v := sd
 	if !d.alone {
 		v = d.mean + sd*d.count
 	}
-	d.n, d.mean, d.m2 = 0, 0, 0
+	d.n, d.mean, d.m2, d.root = 0, 0, 0, 0
 	var p Point
 	p.setDouble(stamp, v)
 	return append(out, p), nil

@@ -152,7 +152,7 @@ var deviations = []deviation{
 		},
 	},
 	{
-		"deviation-overflows", "a deviation that does not fit a double is refused, as a sum is; KairosDB says 0",
+		"deviation-overflows", "a deviation that does not fit a double is refused, as a sum is, and one that fits is given; KairosDB says 0",
 		"`dev` of values whose squares do not fit a double",
 		func(tr *trial, varve, kairos answer) bool {
 			return varve.status == 500 && kairos.status == 200 && strings.Contains(varve.text, "NaN or Infinity") &&
@@ -525,7 +525,7 @@ func lossOf(metric map[string]any, points []point) float64 {
 	if !lossy {
 		return 0
 	}
-	if enlarged {
+	if enlarged || largestOf(points) > squareFits {
 		return math.Inf(1)
 	}
 	loss := 1e-6
@@ -534,6 +534,10 @@ func lossOf(metric map[string]any, points []point) float64 {
 	}
 	return loss
 }
+
+// squareFits is about the largest number whose square fits a double. Beyond it
+// KairosDB's dev is 0.
+const squareFits = 1e154
 
 func largestOf(points []point) float64 {
 	n := 0.0
