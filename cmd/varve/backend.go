@@ -26,7 +26,7 @@ type backend struct {
 	checks           []server.Check
 	largest, fastest func(limit int) []ingest.Culprit
 
-	writable func() error // nil while points are taken
+	writable func() error // answers nil while points are taken
 	settings []reloadable
 }
 

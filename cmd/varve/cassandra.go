@@ -35,6 +35,7 @@ func openCassandra(c config.Config, registry *prometheus.Registry, log *slog.Log
 		routes:   cassandraAdmin(s),
 		settings: []reloadable{{"cassandra.write.tag_index", func(c config.Config) error { return s.SetTagIndex(c.Cassandra.Write.TagIndex) }}},
 		checks:   checks,
+		writable: s.Healthy,
 	}, nil
 }
 

@@ -82,9 +82,12 @@ func TestKeyspaceIsLookedAfter(t *testing.T) {
 		want(501, "nodetool", method, path, "")
 	}
 
-	want(200, "tag_index: 0 rules", "POST", "/admin/reload", "")
+	want(200, `"applied":[]`, "POST", "/admin/reload", "")
 	write(`"load"`)
-	want(200, "tag_index: 1 rules", "POST", "/admin/reload", "")
+	want(200, `"applied":["cassandra.write.tag_index"]`, "POST", "/admin/reload", "")
+	if got := want(200, "varve_store_writable 1", "GET", "/internal/metrics", ""); !strings.Contains(got, "varve_store_disk_free_bytes ") {
+		t.Error("the metrics do not have the free space of the spool's disk")
+	}
 	write(`"load`)
 	want(400, "a quote is not closed", "POST", "/admin/reload", "")
 	write(`"load"`)
@@ -99,12 +102,12 @@ func TestKeyspaceIsLookedAfter(t *testing.T) {
 	inspect([]string{"load{host=b} (kairos_double)", "row 1698278400000", "key 0x6c6f616400", "2.5 (0x4004000000000000)", "for ever"}, "rows", "load", "host=b")
 	inspect([]string{"no rows"}, "rows", "load", "host=c")
 	inspect([]string{`"hi" (0x00026869)`}, "rows", "note", "--cells", "1")
-	inspect([]string{"row_keys         1 map[kairos_double:1]", "of Varve's nodes only", "covered          yes"}, "index", "load", "--start", "1700000000000")
+	inspect([]string{"row_keys         2 map[kairos_double:1 kairos_long:1]", "of Varve's nodes only", "covered          yes"}, "index", "load", "--start", "1700000000000")
 	inspect([]string{"nothing is kept"}, "service", "nothing")
 	wantRun(t, 2, []string{"want metrics"}, append([]string{"inspect", "rows"}, at...)...)
 
 	repair := append([]string{"repair"}, at...)
-	wantRun(t, 0, []string{"2  rows of data_points", "0  rows without index"}, append(repair, "--dry-run")...)
+	wantRun(t, 0, []string{"3  rows of data_points", "0  rows without index"}, append(repair, "--dry-run")...)
 	// With a timestamp in milliseconds, as all writes have: a delete in
 	// microseconds would hide for ever what is written there.
 	cqltest.Must(t, session, fmt.Sprintf("DELETE FROM %s.row_keys USING TIMESTAMP %d WHERE metric = 'note' AND table_name = 'data_points' AND row_time = 1698278400000 AND data_type = 'kairos_string'",

@@ -4,6 +4,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"path"
 	"sync/atomic"
@@ -85,7 +86,7 @@ func (p *place) harness(tb testing.TB) *storetest.Harness {
 	}
 	p.empty(tb)
 	fs := vfs.NewCrashableMem()
-	h := &storetest.Harness{LazyNames: true, MaxText: rowtime.MaxStringBytes}
+	h := &storetest.Harness{LazyNames: true, MaxText: rowtime.MaxStringBytes, EarliestMS: math.MinInt64 + rowtime.DefaultWidth}
 	var open *Store
 	h.Open = func(tb testing.TB) store.Store {
 		open = p.open(tb, fs)

@@ -141,15 +141,23 @@ func WriteBusy(w http.ResponseWriter) {
 	w.WriteHeader(http.StatusServiceUnavailable)
 }
 
-// WriteUnavailable answers 503 with Retry-After, and says why where points are
-// not sent: see [WriteBusy].
+// WriteUnavailable answers 503 with Retry-After and says why, but not where
+// points are sent, nor to KairosDB's Java library: see [WriteBusy].
 func WriteUnavailable(w http.ResponseWriter, r *http.Request, why string) {
-	if TakesPoints(r.URL.Path) {
+	if TakesPoints(r.URL.Path) || leaksConnections(r) {
 		WriteBusy(w)
 		return
 	}
 	w.Header().Set("Retry-After", RetryAfter)
 	WriteErrors(w, http.StatusServiceUnavailable, why)
+}
+
+// leaksConnections reports whether a request may be of KairosDB's Java library,
+// which asks by Apache's client. It has two connections a host for everything, and
+// loses one by each answer with a body that is neither 200 nor a JSON 400: two
+// refused queries, and the next push waits for ever.
+func leaksConnections(r *http.Request) bool {
+	return strings.HasPrefix(r.UserAgent(), "Apache-HttpClient/")
 }
 
 // TakesPoints reports whether a path is the one by which clients of KairosDB

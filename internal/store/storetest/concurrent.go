@@ -271,7 +271,7 @@ func randomWorkers(e *env) {
 func (e *env) randomWorker(w int) error {
 	own := fmt.Sprintf("worker%d.", w)
 	origin := e.h.now()
-	g := newGenerator(uint64(w), origin, false)
+	g := newGenerator(e.h, uint64(w), origin, false)
 	g.metrics = []string{own + "a", own + "b"}
 	got := &runner{tb: e.TB, h: e.h, s: e.s, mortal: map[samplePlace]bool{}, metrics: map[string]bool{}}
 	defer got.release()

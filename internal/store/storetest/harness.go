@@ -48,6 +48,10 @@ type Harness struct {
 	// MaxText is the longest text in modified UTF-8, where NUL takes two bytes,
 	// that the store's layout can hold. 0 means that there is no such bound.
 	MaxText int
+
+	// EarliestMS is the first time that the store's layout can hold; samples
+	// before it are refused. 0 means that there is no such bound.
+	EarliestMS int64
 }
 
 // NewHarness makes a Harness for an empty store. Each test calls it once and
