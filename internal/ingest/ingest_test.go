@@ -498,7 +498,7 @@ func rejections(t *testing.T, p *ingest.Pipeline) (list []ingest.Rejection, tota
 // ten seconds what came since.
 func TestRefusedInputIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var log strings.Builder
+		var log lockedText
 		p := ingest.New(&ingesttest.Recorder{}, ingest.DefaultConfig(), ingest.Options{
 			Registerer: prometheus.NewRegistry(),
 			Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
@@ -512,10 +512,9 @@ func TestRefusedInputIsLogged(t *testing.T) {
 		told := func(want ...string) {
 			t.Helper()
 			synctest.Wait()
-			if got := strings.TrimSpace(log.String()); got != strings.Join(want, "\n") {
+			if got := strings.TrimSpace(log.take()); got != strings.Join(want, "\n") {
 				t.Errorf("logged\n%s\nwant\n%s", got, strings.Join(want, "\n"))
 			}
-			log.Reset()
 		}
 		line := func(count int, sender, reason, detail string) string {
 			return fmt.Sprintf(`msg="input refused, see /admin/rejected" count=%d protocol=test sender=%s reason=%s detail=%s`, count, sender, reason, detail)
@@ -542,10 +541,9 @@ func TestRefusedInputIsLogged(t *testing.T) {
 		}
 		time.Sleep(10 * time.Second)
 		synctest.Wait()
-		if got := log.String(); strings.Count(got, "\n") != 21 || !strings.HasSuffix(got, "count=10\n") {
+		if got := log.take(); strings.Count(got, "\n") != 21 || !strings.HasSuffix(got, "count=10\n") {
 			t.Error(got)
 		}
-		log.Reset()
 		time.Sleep(time.Minute)
 		told()
 		p.Reject(proto, "10.0.0.1:1", ingest.Faultf(ingest.BadName, "name"), nil, 1)
@@ -707,4 +705,24 @@ func TestFailedSeriesTakesNoPlace(t *testing.T) {
 	if want := []string{"failed", "stored", "stored", "new_series_rate"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
+}
+
+// A lockedText takes what a log writes from any goroutine.
+type lockedText struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lockedText) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+// take returns what was written since the last call.
+func (l *lockedText) take() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.text.Reset()
+	return l.text.String()
 }

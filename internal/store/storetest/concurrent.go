@@ -260,6 +260,9 @@ func creatorsOfOneSeries(e *env) {
 // services of its own and to a Reference of its own, while the store is
 // flushed and merged. What the others do must not change any answer.
 func randomWorkers(e *env) {
+	if e.h.RandomFails != "" {
+		e.Skip("*** NO RANDOM OPERATIONS: " + e.h.RandomFails + " ***")
+	}
 	defer e.maintained()()
 	var workers []func() error
 	for w := range 4 {
@@ -271,7 +274,7 @@ func randomWorkers(e *env) {
 func (e *env) randomWorker(w int) error {
 	own := fmt.Sprintf("worker%d.", w)
 	origin := e.h.now()
-	g := newGenerator(e.h, uint64(w), origin, false)
+	g := newGenerator(uint64(w), origin, false)
 	g.metrics = []string{own + "a", own + "b"}
 	got := &runner{tb: e.TB, h: e.h, s: e.s, mortal: map[samplePlace]bool{}, metrics: map[string]bool{}}
 	defer got.release()

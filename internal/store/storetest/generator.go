@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
 
@@ -20,25 +19,14 @@ type generator struct {
 	expiry   bool  // make times-to-live and advance operations
 	metrics  []string
 	known    []model.Series
-	firstMS  int64
-	texts    []string // that are no plain words
 }
 
-// newGenerator makes operations on samples around origin, of times and texts that
-// the layout of h can hold.
-func newGenerator(h *Harness, seed uint64, origin time.Time, expiry bool) *generator {
-	g := &generator{
+// newGenerator makes operations on samples around origin.
+func newGenerator(seed uint64, origin time.Time, expiry bool) *generator {
+	return &generator{
 		rng: rand.New(rand.NewPCG(seed, 0)), originMS: origin.UnixMilli(), nowMS: origin.UnixMilli(),
-		expiry: expiry, metrics: genMetrics, firstMS: math.MinInt64,
-		texts: []string{"", "ok", "failed", "\x00", "\xff\xfe", "\u2028", "żółw \U0001f422", longText},
+		expiry: expiry, metrics: genMetrics,
 	}
-	if h.EarliestMS != 0 {
-		g.firstMS = h.EarliestMS
-	}
-	if h.MaxText != 0 {
-		g.texts = slices.DeleteFunc(g.texts, func(s string) bool { return len(s) > h.MaxText })
-	}
-	return g
 }
 
 var (
@@ -206,7 +194,6 @@ func (g *generator) run(s model.Series) []scriptSample {
 		if n > 1 && g.chance(5) {
 			ms = g.time()
 		}
-		ms = max(ms, g.firstMS)
 		out[i] = scriptSample{series: s, timeMS: ms, value: next(i), ttl: ttl}
 		if g.expiry {
 			out[i].timeMS = apart(ms, false)
@@ -272,7 +259,7 @@ func (g *generator) values(t model.Type) func(i int) value {
 		if habit == 0 {
 			return value{data: strings.Repeat(string(rune('a'+i%20)), g.rng.IntN(40))}
 		}
-		return value{data: pick(g, g.texts)}
+		return value{data: pick(g, []string{"", "ok", "failed", "\x00", "\xff\xfe", "\u2028", "żółw \U0001f422", longText})}
 	}
 }
 

@@ -49,9 +49,9 @@ type Harness struct {
 	// that the store's layout can hold. 0 means that there is no such bound.
 	MaxText int
 
-	// EarliestMS is the first time that the store's layout can hold; samples
-	// before it are refused. 0 means that there is no such bound.
-	EarliestMS int64
+	// RandomFails says why random operations are left out: which fault of the
+	// store they are known to find. "" runs them.
+	RandomFails string
 }
 
 // NewHarness makes a Harness for an empty store. Each test calls it once and

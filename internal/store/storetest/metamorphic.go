@@ -73,7 +73,7 @@ func runRound(tb testing.TB, c Config, seed uint64, count int) string {
 	probe := c.New(tb)
 	origin := probe.now().Truncate(time.Millisecond)
 	expiry := seed%2 == 0 && probe.Advance != nil && probe.Merge != nil && !probe.LazyNames
-	ops := newGenerator(probe, seed, origin, expiry).ops(count)
+	ops := newGenerator(seed, origin, expiry).ops(count)
 	a := attempt{tb: tb, config: c, origin: origin}
 	failure := a.run(ops)
 	if failure == "" {

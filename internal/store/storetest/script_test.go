@@ -4,7 +4,7 @@ import "testing"
 
 // TestScriptsReadBack: what format writes, parseOp reads.
 func TestScriptsReadBack(t *testing.T) {
-	g := newGenerator(&Harness{}, 1, testOrigin, true)
+	g := newGenerator(1, testOrigin, true)
 	for _, o := range g.ops(2000) {
 		text := o.format(testOrigin)
 		back, err := parseOp(text, testOrigin)
@@ -43,7 +43,7 @@ func TestScriptErrors(t *testing.T) {
 func TestGeneratorReaches(t *testing.T) {
 	verbs, reads, empty := map[string]int{}, 0, 0
 	for seed := range uint64(20) {
-		g := newGenerator(&Harness{}, seed, testOrigin, true)
+		g := newGenerator(seed, testOrigin, true)
 		r := newRunner(t, referenceHarness(testOrigin, 0))
 		for _, o := range g.ops(150) {
 			verbs[o.verb]++
