@@ -165,6 +165,7 @@ func TestFailuresAreToldSeldom(t *testing.T) {
 		h.put("src", "a", 1, at(0, 0, 1), at(0, 0, 2))
 		h.do(200, "POST", "/api/v1/rollups", taskJSON("t", minute, minute, ""))
 		time.Sleep(150*time.Minute + 30*time.Second) // between two runs
+		synctest.Wait()
 		if n := strings.Count(log.String(), "roll-up task failed"); n != 3 || !strings.Contains(log.String(), "failures=1\n") || !strings.Contains(log.String(), "failures=121\n") {
 			t.Errorf("told %d times\n%s", n, log.String())
 		}
@@ -173,6 +174,7 @@ func TestFailuresAreToldSeldom(t *testing.T) {
 			t.Fatal(err)
 		}
 		time.Sleep(5 * time.Minute)
+		synctest.Wait()
 		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "roll-up task runs again") || !strings.Contains(got, "failures=150\n") {
 			t.Error(got)
 		}
