@@ -144,7 +144,7 @@ func WriteBusy(w http.ResponseWriter) {
 // WriteUnavailable answers 503 with Retry-After and says why, but not where
 // points are sent, nor to KairosDB's Java library: see [WriteBusy].
 func WriteUnavailable(w http.ResponseWriter, r *http.Request, why string) {
-	if TakesPoints(r.URL.Path) || leaksConnections(r) {
+	if TakesPoints(r.URL.Path) || LeaksConnections(r) {
 		WriteBusy(w)
 		return
 	}
@@ -152,11 +152,11 @@ func WriteUnavailable(w http.ResponseWriter, r *http.Request, why string) {
 	WriteErrors(w, http.StatusServiceUnavailable, why)
 }
 
-// leaksConnections reports whether a request may be of KairosDB's Java library,
+// LeaksConnections reports whether a request may be of KairosDB's Java library,
 // which asks by Apache's client. It has two connections a host for everything, and
 // loses one by each answer with a body that is neither 200 nor a JSON 400: two
 // refused queries, and the next push waits for ever.
-func leaksConnections(r *http.Request) bool {
+func LeaksConnections(r *http.Request) bool {
 	return strings.HasPrefix(r.UserAgent(), "Apache-HttpClient/")
 }
 

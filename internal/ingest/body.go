@@ -322,6 +322,17 @@ func OutcomeOf(err error) Outcome {
 	return Internal
 }
 
+// BusyText is what a sender is told about an error whose outcome is Busy.
+func BusyText(err error) string {
+	switch {
+	case errors.Is(err, ErrBusy):
+		return ErrBusy.Error() + " (ingest.max_samples_in_flight, ingest.body_memory)"
+	case errors.Is(err, context.DeadlineExceeded):
+		return "the store did not take the points within ingest.store_wait"
+	}
+	return err.Error()
+}
+
 // StatusOf is the HTTP status of an error that is the sender's fault.
 func StatusOf(err error) int {
 	var f *Fault

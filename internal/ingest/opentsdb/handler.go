@@ -109,8 +109,8 @@ func (p *parser) answer(w http.ResponseWriter, r *http.Request, stored int) {
 	query := r.URL.Query()
 	details, short := query.Has("details"), query.Has("summary")
 	switch {
-	case p.held: // the rest is stored; sent again, the new series get their turn
-		httpapi.WriteBusy(w)
+	case p.held != "": // the rest is stored; sent again, the new series get their turn
+		writeUnavailable(w, r, ingest.Message(p.held)+"; all other valid points are stored")
 	case p.unparsed != "":
 		writeError(w, http.StatusBadRequest, "Unable to parse the given JSON", p.unparsed)
 	case details || short:
@@ -151,7 +151,7 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	var f *ingest.Fault
 	switch h.p.Fail(h.json, r, err) {
 	case ingest.Busy:
-		httpapi.WriteBusy(w)
+		writeUnavailable(w, r, ingest.Message(ingest.BusyText(err)))
 	case ingest.Caller:
 		status := ingest.StatusOf(err)
 		if errors.As(err, &f) && f.Reason == ingest.BodyTooLarge {
@@ -162,6 +162,18 @@ func (h *Handler) fail(w http.ResponseWriter, r *http.Request, err error) {
 		h.log.Error("put not stored", "remote", r.RemoteAddr, "error", err)
 		writeError(w, http.StatusInternalServerError, err.Error(), "")
 	}
+}
+
+// writeUnavailable answers 503 with Retry-After. It says why in OpenTSDB's form,
+// except to a client that loses a connection by a body.
+func writeUnavailable(w http.ResponseWriter, r *http.Request, why string) {
+	if httpapi.LeaksConnections(r) {
+		httpapi.WriteBusy(w)
+		return
+	}
+	w.Header().Set("Retry-After", httpapi.RetryAfter)
+	writeError(w, http.StatusServiceUnavailable, why,
+		"Send the same request again after "+httpapi.RetryAfter+" s; a point that arrives twice is stored once")
 }
 
 // writeError answers in OpenTSDB's form.

@@ -133,6 +133,46 @@ func TestLimits(t *testing.T) {
 	}
 }
 
+// A 503 says why and when to try again, except to KairosDB's Java library, which
+// loses a connection by a body.
+func TestUnavailable(t *testing.T) {
+	point := `{"metric":"m","timestamp":1,"value":1,"tags":{"h":"a"}}`
+	for _, c := range []struct {
+		name   string
+		limits func(*ingest.Config)
+		stored error
+		body   string
+		why    string
+	}{
+		{"new series", func(c *ingest.Config) { c.NewSeriesBurst, c.NewSeriesPerSecond = 1, 1 }, nil,
+			"[" + point + "," + strings.Replace(point, `"m"`, `"n"`, 1) + "]",
+			"limit ingest.new_series_per_second of 1 reached: new series n; all other valid points are stored"},
+		{"disk", nil, &store.UnavailableError{Reason: "the disk is nearly full"}, point, "the disk is nearly full"},
+		{"in flight", nil, ingest.ErrBusy, point, "too much input is in flight (ingest.max_samples_in_flight, ingest.body_memory)"},
+		{"slow store", nil, context.DeadlineExceeded, point, "the store did not take the points within ingest.store_wait"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHarness(c.limits)
+			h.recorder.OnAppend = func(*store.Batch) error { return c.stored }
+			w := h.post("/api/put?details", asJSON, c.body)
+			want := `{"error":{"code":503,"message":"` + c.why + `","details":"Send the same request again after 1 s; a point that arrives twice is stored once"}}`
+			if w.Code != 503 || w.Header().Get("Retry-After") != "1" || w.Body.String() != want {
+				t.Errorf("answer %d %v %s\nwant %s", w.Code, w.Header(), w.Body, want)
+			}
+
+			h = newHarness(c.limits)
+			h.recorder.OnAppend = func(*store.Batch) error { return c.stored }
+			r := httptest.NewRequest(http.MethodPost, "/api/put", strings.NewReader(c.body))
+			r.Header.Set("User-Agent", "Apache-HttpClient/4.5.2 (Java/1.8.0_252)")
+			w = httptest.NewRecorder()
+			h.handler.ServeHTTP(w, r)
+			if w.Code != 503 || w.Header().Get("Retry-After") != "1" || w.Body.Len() > 0 {
+				t.Errorf("Apache's client: answer %d %v %s", w.Code, w.Header(), w.Body)
+			}
+		})
+	}
+}
+
 // What an answer repeats of a request is bounded, by point and in all.
 func TestAnswerIsBounded(t *testing.T) {
 	h := newHarness(nil)

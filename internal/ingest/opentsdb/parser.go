@@ -57,9 +57,9 @@ type progress struct {
 	first    bool // no element of the array was read yet
 	done     bool
 	failed   int
-	shown    int  // faults that the answer tells
-	answered int  // bytes of these
-	held     bool // new_series_per_second refused a series: try again
+	shown    int    // faults that the answer tells
+	answered int    // bytes of these
+	held     string // why new_series_per_second refused a series, "" if it refused none
 	unparsed string
 }
 
@@ -130,7 +130,9 @@ func (p *parser) tell(input []byte, err error) error {
 	}
 	p.w.Reject(f, input)
 	p.failed++
-	p.held = p.held || f.Reason == ingest.NewSeriesRate
+	if f.Reason == ingest.NewSeriesRate && p.held == "" {
+		p.held = f.Text
+	}
 	if p.shown < maxTold && p.answered < maxAnswer {
 		p.faults = append(p.faults[:p.shown], told{input, ingest.Message(f.Text)})
 		p.shown++
