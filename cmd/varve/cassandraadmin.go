@@ -185,7 +185,7 @@ func cancelDelete(s *cassandra.Store) http.Handler {
 		case err == nil && job.State == kairosrows.JobCancelling:
 			httpapi.SetHeaders(w.Header())
 			w.WriteHeader(http.StatusAccepted)
-			json.NewEncoder(w).Encode(job) // a client that is gone can not be told
+			json.NewEncoder(w).Encode(job) // a client that is gone cannot be told
 		default:
 			answer(w, job, err)
 		}

@@ -40,7 +40,7 @@ directory that is named by --data-dir, --config or the environment, which no ser
 be using. Without any of these they go to the server at 127.0.0.1:8080.
 
 An import that was interrupted goes on where it was when the same command is given
-again. A line of which something can not be stored is reported with its number and the
+again. A line of which something cannot be stored is reported with its number and the
 reason; the others are stored. Importing a line twice does no harm.
 
 Exit status: 0 all is stored, 1 it could not be completed, 2 wrong command line,
@@ -165,7 +165,7 @@ func (l line) importSink(t terminal) (transfer.Sink, config.Config, func() error
 // A remoteSink stores lines through a running server.
 type remoteSink struct{ addr string }
 
-// patience is how long a server that can not take a block is tried again.
+// patience is how long a server that cannot take a block is tried again.
 const patience = 2 * time.Minute
 
 // Store implements transfer.Sink.

@@ -116,7 +116,7 @@ const (
 func (j *repairJob) resume() error {
 	text, err := os.ReadFile(j.path)
 	if errors.Is(err, os.ErrNotExist) {
-		return j.save() // better now than after an hour, if it can not be written
+		return j.save() // better now than after an hour, if it cannot be written
 	}
 	if err != nil {
 		return err
@@ -227,7 +227,7 @@ func writeRepair(t terminal, r kairosrows.RepairReport, dry bool) {
 		{"row times without row keys", r.DeadRowTimes, removed},
 		{"names of metrics without rows", r.DeadNames, removed},
 		{"row keys without samples that KairosDB may use", r.Kept, "left"},
-		{"keys of data_points that can not be read", r.Unreadable, "left"},
+		{"keys of data_points that cannot be read", r.Unreadable, "left"},
 	} {
 		fmt.Fprintf(t.stdout, "%12d  %s", row.n, row.what)
 		if row.then != "" && row.n > 0 {

@@ -132,7 +132,7 @@ func answer(w http.ResponseWriter, report any, err error) {
 		httpapi.WriteErrors(w, http.StatusInternalServerError, err.Error())
 	default:
 		httpapi.SetHeaders(w.Header())
-		json.NewEncoder(w).Encode(report) // a client that is gone can not be told
+		json.NewEncoder(w).Encode(report) // a client that is gone cannot be told
 	}
 }
 

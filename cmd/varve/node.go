@@ -28,7 +28,7 @@ func shared(c config.Config, s *backend, log *slog.Logger) (node string, flush f
 	}
 	node, err := nodeID(filepath.Join(c.DataDir, nodeFile))
 	if err != nil {
-		log.Warn("the server's name can not be kept; after a restart its roll-up tasks rest for a minute", "error", err)
+		log.Warn("the server's name cannot be kept; after a restart its roll-up tasks rest for a minute", "error", err)
 	}
 	return node, store.Flush
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A server keeps its name, and has one where it can not be kept.
+// A server keeps its name, and has one where it cannot be kept.
 func TestNodeID(t *testing.T) {
 	path := filepath.Join(t.TempDir(), nodeFile)
 	first, err := nodeID(path)

@@ -24,9 +24,9 @@ func repairCommand() command {
   a missing block file   is taken off the list
 
 A text beside each file in quarantine says what was found. What is not damaged is left
-as it is. A damaged catalogue can not be repaired: nothing is changed, and a backup is
+as it is. A damaged catalogue cannot be repaired: nothing is changed, and a backup is
 needed. An interrupted repair can be run again. Copy the data directory first if you
-can: what can not be read today may be readable with more effort.
+can: what cannot be read today may be readable with more effort.
 
 ` + repairCassandraHelp + "\n" + offlineFlags + `  --dry-run        only say what would be done
 `,

@@ -15,6 +15,6 @@
 //	wire       a connection on which a test says each byte
 //
 // java/, python/ and node/ hold the small programs that drive the clients.
-// Programs that can not be had on a machine are skipped, and the test says
+// Programs that cannot be had on a machine are skipped, and the test says
 // loudly which and why. With -short all tests are skipped.
 package clients

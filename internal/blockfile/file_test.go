@@ -504,7 +504,7 @@ func damaged(t *testing.T, b []byte) ([]piece, error) {
 	f, err := Open(fs, path, 1, NewCache(0))
 	if err != nil {
 		if fs.open.Load() != 0 {
-			t.Error("a file that can not be read stays open")
+			t.Error("a file that cannot be read stays open")
 		}
 		return nil, err
 	}

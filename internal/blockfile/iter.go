@@ -38,7 +38,7 @@ func (f *File) Iter(keep bool) *Iter { return &Iter{file: f, keep: keep, pageAt:
 // File returns what the iterator reads.
 func (it *Iter) File() *File { return it.file }
 
-// Corrupt is the error for a chunk that Next returned last and that can not be
+// Corrupt is the error for a chunk that Next returned last and that cannot be
 // decoded.
 func (it *Iter) Corrupt(err error) error {
 	return it.file.corrupt(int64(it.file.pages[it.pageAt].offset), "page %d, series %d: %v", it.pageAt, it.series, err)

@@ -138,7 +138,7 @@ func (s *salvager) run(fn func(int64, chunk.Page) error) (lost int64, err error)
 }
 
 // at returns the bytes from an offset on, up to salvageWindow/2 or more, none if
-// they can not be read.
+// they cannot be read.
 func (s *salvager) at(offset int64) []byte {
 	i := offset - s.base
 	have := int64(len(s.buf)) - i

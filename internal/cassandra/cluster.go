@@ -59,7 +59,7 @@ func (c *cluster) connect(ctx context.Context, open func(context.Context) (*layo
 			return false
 		}
 		c.unreached(err)
-		c.log.Warn("the keyspace can not be opened; trying again", "cluster", c.name, "error", err, "in", wait)
+		c.log.Warn("the keyspace cannot be opened; trying again", "cluster", c.name, "error", err, "in", wait)
 		select {
 		case <-time.After(wait):
 		case <-ctx.Done():

@@ -46,7 +46,7 @@ func (c ClusterConfig) validate(name string) error {
 	return errors.Join(checkName(name), c.over(cql.DefaultConfig()).Validate())
 }
 
-// checkName refuses names that can not be shown as a label.
+// checkName refuses names that cannot be shown as a label.
 func checkName(name string) error {
 	switch {
 	case name == "":
@@ -69,7 +69,7 @@ type ReadCluster struct {
 // SetDefaults sets what is not the zero value.
 func (c *ReadCluster) SetDefaults() { *c = ReadCluster{ClusterConfig: defaultClusterConfig()} }
 
-// Validate reports all settings that can not be.
+// Validate reports all settings that cannot be.
 func (c ReadCluster) Validate() error {
 	_, err := c.within()
 	return errors.Join(c.validate(c.Name), err)
@@ -129,7 +129,7 @@ func defaultMetaConfig() MetaConfig {
 // Used says whether there is such a cluster.
 func (c MetaConfig) Used() bool { return len(c.Hosts) > 0 }
 
-// Validate reports all settings that can not be.
+// Validate reports all settings that cannot be.
 func (c MetaConfig) Validate() error {
 	if c.Used() {
 		return c.validate(c.Name)

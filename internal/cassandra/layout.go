@@ -87,7 +87,7 @@ const resumeEvery = time.Minute
 func (l *layout) resume(ctx context.Context, log *slog.Logger) {
 	for {
 		if err := l.deleter.Resume(ctx); err != nil && ctx.Err() == nil {
-			log.Warn("delete jobs can not be looked for", "error", err)
+			log.Warn("delete jobs cannot be looked for", "error", err)
 		}
 		select {
 		case <-time.After(resumeEvery):

@@ -511,7 +511,7 @@ func TestDeleteJobsOfReadClusters(t *testing.T) {
 	}
 }
 
-// TestReadClusterAway has a read cluster that can not be reached: queries that
+// TestReadClusterAway has a read cluster that cannot be reached: queries that
 // need it say so, all others are answered, and samples are taken.
 func TestReadClusterAway(t *testing.T) {
 	c := clustersConfig(t, "away", "missing")

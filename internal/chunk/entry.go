@@ -23,7 +23,7 @@ type Page struct {
 var pageIDs atomic.Uint64
 
 // OpenPage verifies that b is one whole page. The error is a *ChecksumError if
-// bytes changed, a *FormatError if this build can not read the page.
+// bytes changed, a *FormatError if this build cannot read the page.
 func OpenPage(b []byte) (Page, error) {
 	if len(b) < 1+checksumSize {
 		return Page{}, &FormatError{Reason: fmt.Sprintf("page of %d bytes, at least %d expected", len(b), 1+checksumSize)}

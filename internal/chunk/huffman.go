@@ -44,7 +44,7 @@ func (e *encoder) appendSmallest(dst []byte, p *intPlan) []byte {
 }
 
 // appendCoded appends p with its high bits Huffman-coded, or nothing if they
-// can not be or will not fit limit bytes.
+// cannot be or will not fit limit bytes.
 func (e *encoder) appendCoded(dst []byte, p *intPlan, limit int) []byte {
 	low := lowBits(p.width)
 	if len(p.packed) < huffmanPerSymbol<<(p.width-low) || p.width == 0 {

@@ -26,7 +26,7 @@ const (
 const (
 	// MaxExpandedBytes bounds what the values of a chunk may grow to when they
 	// are decoded. A chunk with more bytes of values is written without
-	// dictionary and compression, so it can not grow.
+	// dictionary and compression, so it cannot grow.
 	MaxExpandedBytes = 16 << 20
 
 	compressMin = 64 // bytes: for fewer a zstd frame does not pay

@@ -244,7 +244,7 @@ func TestDefaults(t *testing.T) {
 			names[name] = f.key
 		}
 		if f.environment() == environmentFile || kubernetesService.MatchString(f.environment()) {
-			t.Errorf("%s can not be set from the environment", f.key)
+			t.Errorf("%s cannot be set from the environment", f.key)
 		}
 	}
 	for _, s := range shortFlags {

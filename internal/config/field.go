@@ -35,7 +35,7 @@ func (f field) isList() bool { _, ok := f.value.Interface().([]string); return o
 // fields lists the settings and sections below root, a pointer to a
 // struct, in the order of declaration, a section before its settings. What an
 // embedded struct has stands among the settings of the one around it. It
-// panics on a field that has no tags or a type that can not be set from text.
+// panics on a field that has no tags or a type that cannot be set from text.
 func fields(root any) []field {
 	return appendFields(nil, reflect.ValueOf(root).Elem(), "")
 }
@@ -153,7 +153,7 @@ func setText(v reflect.Value, text string) error {
 		}
 		v.SetFloat(x)
 	default:
-		panic(fmt.Sprintf("config: %s can not be set from text", v.Type()))
+		panic(fmt.Sprintf("config: %s cannot be set from text", v.Type()))
 	}
 	return nil
 }

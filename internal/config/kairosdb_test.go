@@ -83,9 +83,9 @@ func TestKairosDBLayerFaults(t *testing.T) {
 		{"not HOCON", "kairosdb {", "file /etc/kairosdb.conf: line 1: a { is not closed", nil},
 		{"a value of another kind", "kairosdb.datastore.cassandra.write_cluster.row_width: wide",
 			"file kairosdb.conf: kairosdb.datastore.cassandra.write_cluster.row_width: cassandra.schema.row_width: \"wide\": want a whole number", nil},
-		{"a value that can not be", "kairosdb.datastore.cassandra.write_cluster.read_consistency_level: MOST",
+		{"a value that cannot be", "kairosdb.datastore.cassandra.write_cluster.read_consistency_level: MOST",
 			"file kairosdb.conf: kairosdb.datastore.cassandra.write_cluster.read_consistency_level: cassandra.read_consistency: ", nil},
-		{"a value that can not be mapped", "kairosdb.datastore.cassandra.datapoint_ttl: x", `file kairosdb.conf: kairosdb.datastore.cassandra.datapoint_ttl: "x"`, nil},
+		{"a value that cannot be mapped", "kairosdb.datastore.cassandra.datapoint_ttl: x", `file kairosdb.conf: kairosdb.datastore.cassandra.datapoint_ttl: "x"`, nil},
 		{"no such file", "", "read KairosDB's configuration named by flag --kairosdb-conf: ", []string{"--kairosdb-conf", "gone"}},
 		{"a flag with a slip", "", "flag --kairos-conf: unknown; did you mean --kairosdb-conf?", []string{"--kairos-conf", "gone"}},
 	} {

@@ -25,7 +25,7 @@ type Type struct {
 	Append func(dst, value []byte, number func(dst []byte, v float64) []byte) ([]byte, error)
 }
 
-// A NotFiniteError is a NaN or an infinity in a value, which JSON can not hold.
+// A NotFiniteError is a NaN or an infinity in a value, which JSON cannot hold.
 type NotFiniteError struct{ Value float64 }
 
 func (e *NotFiniteError) Error() string {

@@ -96,7 +96,7 @@ func (s *Store) waitWhileFull(ctx context.Context) error {
 	case s.closed.Load():
 		return store.ErrClosed
 	case e != nil:
-		return &store.UnavailableError{Reason: "the head is full (head_bytes_max) and can not be written to files", Err: *e}
+		return &store.UnavailableError{Reason: "the head is full (head_bytes_max) and cannot be written to files", Err: *e}
 	}
 	return nil
 }

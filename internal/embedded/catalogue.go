@@ -61,8 +61,8 @@ type storeMeta struct {
 	Deletions  uint64 `json:"deletions"`   // sequence of the last deletion
 }
 
-// fileMeta repeats of a file what can not be told from its samples, in case that
-// its own properties can not be read. Old stores have only the size.
+// fileMeta repeats of a file what cannot be told from its samples, in case that
+// its own properties cannot be read. Old stores have only the size.
 type fileMeta struct {
 	Bytes     int64  `json:"bytes"`
 	Sequence  uint64 `json:"sequence,omitempty"`

@@ -16,7 +16,7 @@ import (
 // the power is cut. So the directory is synced before each of these steps; a
 // marker moves only at a start and once in many MiB.
 //
-// When a directory can not be synced Pebble panics. Here that is the same fatal
+// When a directory cannot be synced Pebble panics. Here that is the same fatal
 // error as any other failure to write.
 type catalogueFS struct {
 	vfs.FS

@@ -23,7 +23,7 @@ const findingsMax = 1000
 // A Finding is one thing that is not as it was written, or not as it must be.
 type Finding struct {
 	File    string `json:"file"`
-	Offset  int64  `json:"offset"` // in File, -1 if it can not be told
+	Offset  int64  `json:"offset"` // in File, -1 if it cannot be told
 	Problem string `json:"problem"`
 	Cost    string `json:"cost"`   // what is lost or at risk
 	Remedy  string `json:"remedy"` // the way out
@@ -206,7 +206,7 @@ type checker struct {
 	options CheckOptions
 	nowMS   int64
 
-	rows      pebble.Reader // nil if the catalogue can not be read
+	rows      pebble.Reader // nil if the catalogue cannot be read
 	width     rowtime.Spec
 	manifest  map[uint64]fileMeta
 	meta      storeMeta

@@ -69,7 +69,7 @@ func (c *checker) unopened(number uint64, path string, fault error) error {
 	}
 	cost := fmt.Sprintf("the server does not start; %s of %d series in %s can be read without the index", counted(samples, "sample"), series.GetCardinality(), counted(int64(pages), "page"))
 	if p, err := blockfile.SalvageProperties(c.fs, path); err == nil && p.Samples >= samples {
-		cost += fmt.Sprintf(", %d of %d samples can not", p.Samples-samples, p.Samples)
+		cost += fmt.Sprintf(", %d of %d samples cannot", p.Samples-samples, p.Samples)
 	} else if lost > 0 {
 		cost += fmt.Sprintf(", %d bytes belong to no readable page", lost)
 	}
@@ -249,7 +249,7 @@ func (c *checker) name(id uint32) string {
 	return seriesName(c.rows, id)
 }
 
-// reportPages reports the pages that can not be read, and what they cost.
+// reportPages reports the pages that cannot be read, and what they cost.
 func (b *blockCheck) reportPages() {
 	missing := b.file.Samples - b.samples
 	for _, i := range b.damaged {

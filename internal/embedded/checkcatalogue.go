@@ -21,7 +21,7 @@ import (
 
 const catalogueRemedy = "nothing else holds what the catalogue has: restore the last backup; keep a copy of this directory, its block files and log are untouched"
 
-// catalogueLost reports a catalogue that can not be opened.
+// catalogueLost reports a catalogue that cannot be opened.
 func (c *checker) catalogueLost(fault error) {
 	c.find(Finding{
 		File: c.fs.PathJoin(c.dir, catalogueName), Offset: -1, part: partCatalogue,
@@ -32,7 +32,7 @@ func (c *checker) catalogueLost(fault error) {
 }
 
 // liveTables returns the names of the tables that the catalogue consists of, nil
-// if it can not be opened. A crash may leave others, not completed or no longer
+// if it cannot be opened. A crash may leave others, not completed or no longer
 // needed.
 func (d *Directory) liveTables() (map[string]bool, error) {
 	if d.catalogue == nil {
@@ -119,8 +119,8 @@ func (c *checker) readRows() error {
 		cost  string
 		row   func(key, value []byte) error
 	}{
-		{tableSeries, "series", "the names of series: their samples can not be found", c.seriesRow},
-		{tableFile, "block files", "the list of block files: their samples can not be found", func(key, value []byte) error {
+		{tableSeries, "series", "the names of series: their samples cannot be found", c.seriesRow},
+		{tableFile, "block files", "the list of block files: their samples cannot be found", func(key, value []byte) error {
 			_, _, err := readManifest(key, value)
 			return err
 		}},

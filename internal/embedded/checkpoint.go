@@ -299,7 +299,7 @@ func manifestOf(files []*openFile) map[uint64]fileMeta {
 	return m
 }
 
-// commit makes a change durable. When it can not, it is unknown whether the
+// commit makes a change durable. When it cannot, it is unknown whether the
 // change is on disk: the files stay, and the next start finds out. Until then no
 // other change is tried.
 func (s *Store) commit(ch change, added []*openFile) error {

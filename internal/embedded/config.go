@@ -49,7 +49,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate reports every setting that can not be used.
+// Validate reports every setting that cannot be used.
 func (c Config) Validate() error {
 	var errs []error
 	check := func(ok bool, key, want string, got any) {

@@ -27,12 +27,12 @@ type Directory struct {
 	lock io.Closer
 
 	catalogue *catalogue // nil if fault is not
-	fault     error      // why the catalogue can not be read
+	fault     error      // why the catalogue cannot be read
 }
 
 // OpenDirectory opens the store in path. It takes the lock that a server holds, but
 // does not make or change it, and returns a *LockedError if a server has it. A
-// catalogue that can not be read is no
+// catalogue that cannot be read is no
 // error here: a check reports it.
 func OpenDirectory(fs vfs.FS, path string) (*Directory, error) {
 	d := &Directory{fs: fs, path: path}
@@ -75,12 +75,12 @@ func blockNumber(name string) (uint64, bool) {
 	return n, ok && err == nil
 }
 
-// readable returns why the catalogue can not be read, and the way out.
+// readable returns why the catalogue cannot be read, and the way out.
 func (d *Directory) readable() error {
 	if d.fault == nil {
 		return nil
 	}
-	return fmt.Errorf("the catalogue can not be read: %w; varve check says more", d.fault)
+	return fmt.Errorf("the catalogue cannot be read: %w; varve check says more", d.fault)
 }
 
 // openCatalogueToRead opens the catalogue without changing it.

@@ -41,7 +41,7 @@ var faultShapes = []faultShape{
 // whether by Close or because the catalogue called Fatal, everything that was
 // acknowledged is on disk, also when the power is cut at that moment.
 //
-// What has called Fatal can not be closed: its goroutines stand still, holding
+// What has called Fatal cannot be closed: its goroutines stand still, holding
 // locks. So the runs are in processes of their own, some dozens in each.
 func TestErrorAtEveryCall(t *testing.T) {
 	if part := os.Getenv(faultPartVariable); part != "" {

@@ -369,7 +369,7 @@ func (l pebbleLog) Errorf(format string, args ...any) {
 }
 
 func (l pebbleLog) Fatalf(format string, args ...any) {
-	reason := "the catalogue can not be written: " + fmt.Sprintf(format, args...)
+	reason := "the catalogue cannot be written: " + fmt.Sprintf(format, args...)
 	if l.fatal != nil {
 		l.fatal(reason)
 	}

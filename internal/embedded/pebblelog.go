@@ -23,7 +23,7 @@ import (
 // number (types 5 to 12), since its files are used again, and the offset up to
 // which it was synced when they were written (types 9 to 12).
 //
-// At the first chunk that it can not read Pebble takes what came before for the
+// At the first chunk that it cannot read Pebble takes what came before for the
 // whole, as if a crash had cut off the rest. It looks further only from the next
 // block on. A flipped bit would so bring back an earlier catalogue, and what it
 // does not name would be removed as never completed. verifyCatalogue therefore
@@ -131,7 +131,7 @@ func verifyManifest(path string, _ uint32, b []byte) error {
 	return nil
 }
 
-// verifyLog finds a chunk that can not be read although a later one says that
+// verifyLog finds a chunk that cannot be read although a later one says that
 // it was synced.
 func verifyLog(path string, number uint32, b []byte) error {
 	at := 0

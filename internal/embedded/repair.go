@@ -37,7 +37,7 @@ type UnrepairableError struct{ Findings []Finding }
 
 func (e *UnrepairableError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "the catalogue is damaged, which can not be repaired: nothing was changed")
+	fmt.Fprintf(&b, "the catalogue is damaged, which cannot be repaired: nothing was changed")
 	for _, f := range e.Findings {
 		fmt.Fprintf(&b, "\n  %s: %s\n    %s", f.File, f.Problem, f.Remedy)
 	}

@@ -36,7 +36,7 @@ type Options struct {
 
 	salvage *logSalvage // nil = damage to the log is an error
 
-	// Fatal is called when the catalogue can not be written any more. It must
+	// Fatal is called when the catalogue cannot be written any more. It must
 	// not return: end the process. nil = panic. Whatever was acknowledged is in
 	// the log, and the next start on a sound disk finds it.
 	Fatal func(reason string)
@@ -140,7 +140,7 @@ func (s *Store) Healthy() error {
 		return &store.UnavailableError{Reason: "the write-ahead log failed; restart the server when the disk is well", Err: err}
 	}
 	if e := s.checkpointFailed.Load(); e != nil {
-		return &store.UnavailableError{Reason: "samples can not be written to files; it is tried again", Err: *e}
+		return &store.UnavailableError{Reason: "samples cannot be written to files; it is tried again", Err: *e}
 	}
 	return nil
 }

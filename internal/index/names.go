@@ -86,7 +86,7 @@ func (x *Index) tagValues(f filter, metric, tag string) []string {
 			names = page
 			continue
 		}
-		// Each page is complete up to the limit, so what is cut here can not
+		// Each page is complete up to the limit, so what is cut here cannot
 		// be among the first.
 		names = append(names, page...)
 		slices.SortFunc(names, model.CompareNames)

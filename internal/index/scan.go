@@ -13,7 +13,7 @@ const (
 	scanSlice = 16 << 10
 
 	// scanSlices bounds how often the lock is given back, so that a tag whose
-	// values change all the time can not hold a Select up for ever.
+	// values change all the time cannot hold a Select up for ever.
 	scanSlices = 4096
 
 	// scanCacheBytes bounds the results that are kept. Those of a million

@@ -191,7 +191,7 @@ func (c *aliasCache) insertLocked(a *Alias) {
 }
 
 // turnLocked begins a new generation. The aliases that are dropped lose their
-// successor, so that a chain of guesses can not keep them alive. c.mu must be
+// successor, so that a chain of guesses cannot keep them alive. c.mu must be
 // held.
 func (c *aliasCache) turnLocked() {
 	gen, dropped := c.gen.Load(), c.old.Load()

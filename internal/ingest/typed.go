@@ -7,7 +7,7 @@ import (
 
 // ResolveTyped finds or creates the series of a type, which may be a custom
 // one, for those who write series by name: imports and roll-ups. It may only be
-// called by a running fill function. A *Fault means that these names can not be
+// called by a running fill function. A *Fault means that these names cannot be
 // taken; any other error comes from the store and ends the block.
 func (w *Writer) ResolveTyped(typ model.Type, n *Names) (store.Ref, error) {
 	w.misses++

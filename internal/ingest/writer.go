@@ -244,7 +244,7 @@ type Names struct {
 func (n *Names) Reset() { n.Metric, n.Tags, n.TTL = "", n.Tags[:0], 0 }
 
 // Resolve finds or creates the series that head and tail spell and n names. A
-// *Fault means that these names can not be taken; any other error comes from
+// *Fault means that these names cannot be taken; any other error comes from
 // the store and ends the block.
 func (w *Writer) Resolve(kind model.Kind, head, tail []byte, n *Names) (*Alias, error) {
 	w.misses++

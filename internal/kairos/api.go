@@ -366,7 +366,7 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	}
 }
 
-// abandon ends an answer that can not be completed: with an error status if
+// abandon ends an answer that cannot be completed: with an error status if
 // nothing was sent, else by breaking the connection.
 func (a *API) abandon(out *answer, r *http.Request, err error) {
 	if !out.sent {

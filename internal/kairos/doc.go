@@ -31,7 +31,7 @@
 //	403  the class of the method is turned off, see Config.ServerType
 //	500  KairosDB's own 500s that clients match on (equal times in rate, NaN in
 //	     an answer), damaged data, faults of the store
-//	503  overload or a store that can not answer now: Retry-After, no body
+//	503  overload or a store that cannot answer now: Retry-After, no body
 //
 // KairosDB answers many faults of a request with 500. Here they are 400.
 package kairos

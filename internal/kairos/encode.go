@@ -24,7 +24,7 @@ type encoder struct {
 	types  datatype.Registry
 	typ    *datatype.Type // of the group's values, nil if they need none
 
-	partial bool  // what can not be read may be missing
+	partial bool  // what cannot be read may be missing
 	missing error // why the first thing is
 }
 

@@ -12,7 +12,7 @@ import (
 const partialHeader = "X-Varve-Partial"
 
 // wantsPartial reads the parameter partial: whether a query that comes to a
-// limit, or to data that can not be read, is answered with what there is.
+// limit, or to data that cannot be read, is answered with what there is.
 func wantsPartial(r *http.Request) (bool, error) {
 	switch text := r.URL.Query().Get("partial"); text {
 	case "", "deny":

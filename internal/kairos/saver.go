@@ -57,7 +57,7 @@ func (s *saver) add(w *ingest.Writer, to *query.Target, head, tail []byte, p *qu
 	series := w.Find(p.Kind, head, tail)
 	if series == nil {
 		if model.TypeOf(p.Kind) == "" {
-			return ingest.Faultf(ingest.BadType, "a value of a type that Varve does not know can not be saved")
+			return ingest.Faultf(ingest.BadType, "a value of a type that Varve does not know cannot be saved")
 		}
 		var err error
 		series, err = w.Resolve(p.Kind, head, tail, &ingest.Names{Metric: to.Metric, Tags: to.Tags})

@@ -26,7 +26,7 @@ type Note struct{ Key, Why string }
 type Mapping struct {
 	Settings []Setting
 	Notes    []Note   // keys that Varve can do without
-	Warnings []Note   // keys that matter and that Varve can not obey
+	Warnings []Note   // keys that matter and that Varve cannot obey
 	Unknown  []string // keys that are not known here
 }
 
@@ -132,7 +132,7 @@ var (
 		`^jetty\.(ssl|auth_module_name|basic_auth)`, "Varve serves plain HTTP without passwords; put a proxy before it",
 		`^service\.(oauth|filter|demo|blast|carbon|qos)$|^(oauth|qos|carbon)\.`, noSuchPart,
 		`^(filter|metric_index_filter)\.`, "Varve does not drop or hide metrics by name; drop them at the sender",
-		`^service\.(telnet|http|health)$`, "it is turned off by server.telnet_addr, or can not be turned off",
+		`^service\.(telnet|http|health)$`, "it is turned off by server.telnet_addr, or cannot be turned off",
 		`^datastore\.h2\.`, "H2 is not read: export its points with KairosDB's -c export, and import the file with varve import",
 		`^datastore\.remote\.`, noSuchPart,
 		`^health\.healthyResponseCode$`, "the health check answers 204",
@@ -222,7 +222,7 @@ func (m *mapper) listeners() {
 			continue
 		}
 		if port == "0" && l.section == "jetty" {
-			m.warn("jetty.port", "the HTTP port can not be turned off; it is where server.http_addr says")
+			m.warn("jetty.port", "the HTTP port cannot be turned off; it is where server.http_addr says")
 			continue
 		}
 		m.set(l.section+".port", l.key, net.JoinHostPort(cmp.Or(address, "0.0.0.0"), cmp.Or(port, l.port)))
@@ -250,7 +250,7 @@ func (m *mapper) services() {
 				m.Settings = slices.DeleteFunc(m.Settings, func(s Setting) bool { return s.Key == "server.telnet_addr" })
 				m.set(key, "server.telnet_addr", "")
 			case "http", "health":
-				m.warn(key, "it can not be turned off")
+				m.warn(key, "it cannot be turned off")
 			}
 		} else if given && slices.Contains([]string{"telnet", "http", "health"}, name) {
 			m.used[key] = true
@@ -359,7 +359,7 @@ func (m *mapper) tagIndex() {
 				line += " tags=" + strings.Join(tags, ",")
 			}
 			if slices.ContainsFunc(tags, func(tag string) bool { return strings.ContainsAny(tag, ", \t") }) {
-				m.fail(k, "tags with commas or blanks can not be named in cassandra.write.tag_index; leave the tags out for all of them")
+				m.fail(k, "tags with commas or blanks cannot be named in cassandra.write.tag_index; leave the tags out for all of them")
 				continue
 			}
 			lines = append(lines, line)

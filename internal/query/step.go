@@ -56,7 +56,7 @@ type anyType struct{}
 func (anyType) Accepts(string) bool            { return true }
 func (anyType) Yields(groupType string) string { return groupType }
 
-// A ComputeError says that an aggregator can not work on the points it met.
+// A ComputeError says that an aggregator cannot work on the points it met.
 type ComputeError struct{ Reason string }
 
 func (e *ComputeError) Error() string { return e.Reason }

@@ -20,7 +20,7 @@ type Encoder struct {
 
 // Encode fills Kinds and Samples from b. Errors are store.ErrStale when b holds
 // refs that mean nothing (any more), and those of the contract for a batch that
-// can not be stored.
+// cannot be stored.
 func (e *Encoder) Encode(r *Registry, b *store.Batch) error {
 	if r.Epoch() != b.Epoch {
 		return store.ErrStale

@@ -40,7 +40,7 @@ func newMetrics(r prometheus.Registerer, s *Scheduler) *metrics {
 		}),
 		invalid: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "varve_rollup_invalid_tasks",
-			Help: "Stored tasks that can not be run, because what they ask for is not known here; the log says why.",
+			Help: "Stored tasks that cannot be run, because what they ask for is not known here; the log says why.",
 		}),
 		late: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "varve_rollup_late_spans_total",

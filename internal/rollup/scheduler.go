@@ -417,7 +417,7 @@ func (s *Scheduler) load(ctx context.Context, modified time.Time) error {
 		t, err := parseTask(s.parser, []byte(texts[i]), id, nil)
 		if err != nil {
 			invalid++
-			s.log.Warn("stored roll-up task can not be run; replace it", "id", id, "error", errorText(err))
+			s.log.Warn("stored roll-up task cannot be run; replace it", "id", id, "error", errorText(err))
 			continue
 		}
 		due, err := s.firstDue(ctx, t)
@@ -620,7 +620,7 @@ func (s *Scheduler) fill(ctx context.Context, id string, startMS, endMS int64) e
 	}
 	t, err := parseTask(s.parser, []byte(text), id, nil)
 	if err != nil {
-		return fmt.Errorf("stored roll-up task %s can not be run; replace it: %w", id, err)
+		return fmt.Errorf("stored roll-up task %s cannot be run; replace it: %w", id, err)
 	}
 	select {
 	case s.fills <- struct{}{}:

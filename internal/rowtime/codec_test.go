@@ -61,7 +61,7 @@ func FuzzParseKey(f *testing.F) {
 		b, err := k.Append(nil)
 		if err != nil {
 			if len(key) <= MaxKeyBytes {
-				t.Fatalf("%+v was read from %d bytes and can not be written: %v", k, len(key), err)
+				t.Fatalf("%+v was read from %d bytes and cannot be written: %v", k, len(key), err)
 			}
 			return
 		}

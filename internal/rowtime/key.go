@@ -70,7 +70,7 @@ func AppendIndexBound(dst []byte, metric string, rowTimeMS int64, end bool) []by
 // ParseKey reads the bytes of a key; the result shares their memory. The metric
 // name ends at the first zero byte, so one that holds a zero byte, which
 // KairosDB lets in, is not read back. Tags may be in any order; a repeated name
-// is an error, and so are keys that KairosDB can not read: a legacy key without
+// is an error, and so are keys that KairosDB cannot read: a legacy key without
 // tags, a type name of 128 bytes or more.
 func ParseKey(key string) (Key, error) {
 	metric, rest, ok := strings.Cut(key, "\x00")

@@ -64,7 +64,7 @@ type Spec struct {
 // MaxWidth is the largest width: offsets from 2^31 on are read back wrong.
 const MaxWidth = 1 << 31
 
-// Validate reports a width or a unit that can not be.
+// Validate reports a width or a unit that cannot be.
 func (s Spec) Validate() error {
 	var errs []error
 	if s.Width < 1 || s.Width > MaxWidth {
@@ -89,7 +89,7 @@ func (s Spec) WidthMS() int64 {
 // RowTime returns the row time of a sample at ms. It takes Width for
 // milliseconds whatever the unit, as KairosDB does: default rows of a keyspace
 // of seconds are 30.24 minutes wide. Times below math.MinInt64 + Width wrap
-// around, again as in KairosDB, and can not be found by RowRange.
+// around, again as in KairosDB, and cannot be found by RowRange.
 func (s Spec) RowTime(ms int64) int64 {
 	abs := ms
 	if abs < 0 {

@@ -145,7 +145,7 @@ func (s *Spool) refusal(reason string) error {
 }
 
 // waitForRoom holds writers back while the heads are full, and refuses them when
-// they can not be emptied.
+// they cannot be emptied.
 func (s *Spool) waitForRoom(ctx context.Context) error {
 	if err := s.writable(); err != nil {
 		return err
@@ -164,7 +164,7 @@ func (s *Spool) waitForRoom(ctx context.Context) error {
 		return store.ErrClosed
 	case spillErr != nil && s.memory() >= int64(s.cfg.MaxMemory):
 		s.metrics.refusedMemory.Inc()
-		return s.refusal(fmt.Sprintf("spool.max_memory of %v is reached and samples can not be written to files (%v)", s.cfg.MaxMemory, spillErr))
+		return s.refusal(fmt.Sprintf("spool.max_memory of %v is reached and samples cannot be written to files (%v)", s.cfg.MaxMemory, spillErr))
 	}
 	return nil
 }

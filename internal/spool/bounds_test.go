@@ -160,7 +160,7 @@ func TestMaxBytes(t *testing.T) {
 	}
 }
 
-// TestMaxMemory: when files can not be written either, Append says so.
+// TestMaxMemory: when files cannot be written either, Append says so.
 func TestMaxMemory(t *testing.T) {
 	var broken atomic.Bool
 	broken.Store(true)

@@ -127,7 +127,7 @@ func (s *Spool) cutIfDue() {
 	defer s.order.Unlock()
 	if wait, armed := s.cutDue(); armed && wait == 0 {
 		if err := s.cutLocked(); err != nil {
-			s.logger.Error("can not begin a generation", "error", err)
+			s.logger.Error("cannot begin a generation", "error", err)
 		}
 	}
 }

@@ -92,7 +92,7 @@ func (s *Spool) endOf(ctx context.Context, failed *wal.Log, g *Generation) error
 	s.mu.Lock()
 	end := g.cut
 	s.mu.Unlock()
-	if g.StampMS() == 0 { // it can not be cut
+	if g.StampMS() == 0 { // it cannot be cut
 		return failed.Err()
 	}
 	return end.wait(ctx)

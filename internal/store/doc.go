@@ -31,7 +31,7 @@
 //
 //	*InputError       the caller asked for something that has no meaning
 //	*LimitError       a limit, its value, and what was needed
-//	*UnavailableError the store can not do this now; trying again may help
+//	*UnavailableError the store cannot do this now; trying again may help
 //	*CorruptionError  stored bytes are wrong; trying again will not help
 //	ErrStale          only from Append: refs of an earlier epoch, or of forgotten series
 //	ErrClosed         the store was closed

@@ -39,7 +39,7 @@ func (e *LimitError) Error() string {
 	return s
 }
 
-// An UnavailableError means that the store can not serve the request now, for
+// An UnavailableError means that the store cannot serve the request now, for
 // example because its disk is full. Reason says why and the way out.
 type UnavailableError struct {
 	Reason string

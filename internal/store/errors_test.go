@@ -20,7 +20,7 @@ func TestErrorTexts(t *testing.T) {
 			"limit query.max_series of 10 reached, at least 11 needed: selecting series of load",
 		},
 		{&UnavailableError{Reason: "the disk is full: make room"}, "the disk is full: make room"},
-		{&UnavailableError{Reason: "can not write", Err: fs.ErrPermission}, "can not write: permission denied"},
+		{&UnavailableError{Reason: "cannot write", Err: fs.ErrPermission}, "cannot write: permission denied"},
 		{
 			&CorruptionError{File: "wal/000001", Offset: 4096, Reason: "checksum 1, expected 2"},
 			"wal/000001: damaged at offset 4096: checksum 1, expected 2",

@@ -7,7 +7,7 @@
 // A line written here holds samples of one series, at most LinePoints of them,
 // in ascending time. Two things are ours:
 //
-//   - What JSON can not hold (custom types, null, NaN and infinities, text that
+//   - What JSON cannot hold (custom types, null, NaN and infinities, text that
 //     is not UTF-8) is written as the base64 of the stored bytes, with the stored
 //     type behind "base64:" (see kairosjson.RawType). Longs and doubles are 8
 //     bytes big-endian there. KairosDB refuses such lines by their type.
@@ -21,6 +21,6 @@
 //
 // Lines are stored in blocks of about BlockBytes. A block is acknowledged when
 // it is durable, so whoever remembers the position of the last one can go on
-// from there; storing lines twice is harmless. A line that can not be stored is
+// from there; storing lines twice is harmless. A line that cannot be stored is
 // reported with its number, and the lines around it go on.
 package transfer

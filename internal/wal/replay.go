@@ -95,7 +95,7 @@ func (r *replayer) run() error {
 	return nil
 }
 
-// readHeader is a segment's header, or why it can not be read.
+// readHeader is a segment's header, or why it cannot be read.
 type readHeader struct {
 	segmentHeader
 	reason string

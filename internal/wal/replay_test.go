@@ -98,7 +98,7 @@ func TestTornTailOverStaleBytes(t *testing.T) {
 }
 
 // TestFlippedByteIsReported flips each byte of a log. Unless it is in the last
-// record of a log that was not closed, where it can not be told from a torn
+// record of a log that was not closed, where it cannot be told from a torn
 // write, it is damage, with its place; going on behind it loses only the record
 // that was hit.
 func TestFlippedByteIsReported(t *testing.T) {

@@ -56,7 +56,7 @@ func (w *window) rest(offset, n int64) ([]byte, error) {
 	return w.buf, nil
 }
 
-// A scanner walks the records of one segment and judges what it can not read.
+// A scanner walks the records of one segment and judges what it cannot read.
 //
 // An unreadable place is damage if it was durable once: if the segment is
 // sealed, or if a readable record further on says that more than this was
@@ -109,7 +109,7 @@ func newScanner(w window, s Segment, sealedAt int64) *scanner {
 
 // scan calls visit for each record. For each damage it calls damage, which
 // decides whether to go on behind it. headerReason is why the segment's header
-// can not be read, if so.
+// cannot be read, if so.
 func (s *scanner) scan(headerReason string) error {
 	offset, reason := int64(0), headerReason
 	var err error

@@ -185,7 +185,7 @@ func NoSpace(err error) bool {
 
 // reserve makes room for the segment up to the given end. A full disk is found
 // here, before a write, not in the middle of one. Other errors only say that
-// the file system can not reserve space.
+// the file system cannot reserve space.
 func (w *writer) reserve(end int64) error {
 	if end <= w.reserved {
 		return nil

@@ -267,7 +267,7 @@ func TestThreeNodes(t *testing.T) {
 	t.Logf("limit of writes at the end: %v, cut %v times after timeouts", metric(t, registry, "varve_cql_in_flight_limit", map[string]string{"kind": "write"}),
 		metric(t, registry, "varve_cql_limit_cuts_total", map[string]string{"kind": "write", "cause": "timeout"}))
 
-	// Nodes that can not learn of a change of the schema do not agree. One that
+	// Nodes that cannot learn of a change of the schema do not agree. One that
 	// is paused counts until it is known to be down.
 	defer cql.SetSchemaAgreement(2 * time.Second)()
 	cluster.Nodes[2].Pause()

@@ -75,7 +75,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate reports all settings that can not be.
+// Validate reports all settings that cannot be.
 func (c Config) Validate() error {
 	var errs []error
 	bad := func(key, format string, args ...any) {

@@ -168,7 +168,7 @@ func (s *Session) Wait(ctx context.Context) error {
 		case <-s.ctx.Done():
 			return store.ErrClosed
 		case <-ctx.Done():
-			return &store.UnavailableError{Reason: "cassandra at " + strings.Join(s.config.Hosts, ", ") + " can not be used: " + state.Reason, Err: context.Cause(ctx)}
+			return &store.UnavailableError{Reason: "cassandra at " + strings.Join(s.config.Hosts, ", ") + " cannot be used: " + state.Reason, Err: context.Cause(ctx)}
 		}
 	}
 }

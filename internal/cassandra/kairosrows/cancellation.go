@@ -148,7 +148,7 @@ func (j *jobs) settleCancelled(ctx context.Context, job *Job) error {
 }
 
 // lookForCancel sees whether another node has cancelled a job that runs here. If
-// it can not be seen, the next look will tell.
+// it cannot be seen, the next look will tell.
 func (j *jobs) lookForCancel(ctx context.Context, r *runningJob, id string) {
 	if _, err := j.get(ctx, cancelServiceKey, id); err == nil {
 		r.cancelled.Store(true)

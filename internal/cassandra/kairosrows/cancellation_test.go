@@ -238,7 +238,7 @@ func TestCancelOfSilent(t *testing.T) {
 	}
 }
 
-// TestCancelOfDone: a job that is done can not be cancelled, and leaves nothing
+// TestCancelOfDone: a job that is done cannot be cancelled, and leaves nothing
 // behind.
 func TestCancelOfDone(t *testing.T) {
 	b := newCancelBench(t)

@@ -46,7 +46,7 @@ func DefaultConfig() Config {
 	}
 }
 
-// Validate reports all settings that can not be.
+// Validate reports all settings that cannot be.
 func (c Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

@@ -195,7 +195,7 @@ func (p *deletePass) row(ctx context.Context, rowTimeMS int64, r rowDelete, prob
 }
 
 // hasSamples reports whether a row has samples, or so many deleted ones that it
-// can not be seen.
+// cannot be seen.
 func (d *Deleter) hasSamples(ctx context.Context, key []byte) (bool, error) {
 	found, err := d.ks.Session.One(ctx, probeRow, []any{key}, nil)
 	var tombstones *cql.TombstoneError
@@ -339,7 +339,7 @@ func (d *Deleter) hasRowKeys(ctx context.Context, metric string, rowTimeMS int64
 	found, err := d.ks.Session.One(ctx, selectFirstRowKey, []any{metric, dataPointsTable, rowTimeMS}, &dataType, nil, nil)
 	var tombstones *cql.TombstoneError
 	if errors.As(err, &tombstones) {
-		return true, nil // it can not be seen: the row time stays
+		return true, nil // it cannot be seen: the row time stays
 	}
 	return found && dataType != nil, err
 }

@@ -237,7 +237,7 @@ func TestIndexExpiry(t *testing.T) {
 	}
 }
 
-// TestBeyond2038: a server that can not keep such expiries refuses the sample,
+// TestBeyond2038: a server that cannot keep such expiries refuses the sample,
 // not its neighbours, nor its index rows.
 func TestBeyond2038(t *testing.T) {
 	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")

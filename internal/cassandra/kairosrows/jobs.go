@@ -277,7 +277,7 @@ func (j *jobs) saved(ctx context.Context) ([]Job, error) {
 		case err == store.ErrNotFound:
 			continue // it was done meanwhile
 		case errors.Is(err, errJobText):
-			j.d.log.Warn("a delete job can not be read and is left alone", "job", id, "error", err)
+			j.d.log.Warn("a delete job cannot be read and is left alone", "job", id, "error", err)
 			continue
 		case err != nil:
 			return nil, err
@@ -389,7 +389,7 @@ func (d *Deleter) Resume(ctx context.Context) error {
 func (d *Deleter) resume(ctx context.Context, job *Job) error {
 	del, err := job.deletion()
 	if err != nil {
-		d.log.Warn("a delete job can not be read and is left alone", "job", job.ID, "error", err)
+		d.log.Warn("a delete job cannot be read and is left alone", "job", job.ID, "error", err)
 		return nil
 	}
 	job.Node, job.State, job.Updated = d.jobs.node, JobRunning, d.now().UTC()

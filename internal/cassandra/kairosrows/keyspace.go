@@ -95,7 +95,7 @@ func (ks *Keyspace) createKeyspace(ctx context.Context) error {
 	err := ks.Session.CreateKeyspace(ctx, ks.config.Replication)
 	var refused *cql.RefusedError
 	if errors.As(err, &refused) {
-		return &SchemaError{Keyspace: ks.Name, Problem: "it is missing and can not be created", Err: err,
+		return &SchemaError{Keyspace: ks.Name, Problem: "it is missing and cannot be created", Err: err,
 			WayOut: "see replication, or let an administrator create the keyspace"}
 	}
 	return err

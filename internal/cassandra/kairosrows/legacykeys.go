@@ -77,7 +77,7 @@ func (l *Look) readLegacySlice(ctx context.Context, s span, keys []rowtime.Key) 
 		l.trace.indexRows.Add(1)
 		k, err := rowtime.ParseKey(string(column))
 		if err != nil || k.Metric != s.metric {
-			l.reader.badLegacyKeys.Inc() // KairosDB can not read it either
+			l.reader.badLegacyKeys.Inc() // KairosDB cannot read it either
 			continue
 		}
 		keys = append(keys, k)

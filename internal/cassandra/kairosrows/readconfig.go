@@ -37,7 +37,7 @@ func DefaultReadConfig() ReadConfig {
 	}
 }
 
-// Validate reports all settings that can not be.
+// Validate reports all settings that cannot be.
 func (c ReadConfig) Validate() error {
 	var errs []error
 	check := func(ok bool, key, want string, got any) {

@@ -50,7 +50,7 @@ func (w *Writer) refusedSeries(s model.Series) string {
 }
 
 // sample returns until when a sample lives, in milliseconds or forever, and why
-// it can not be written, "" if it can.
+// it cannot be written, "" if it can.
 func (p *writePass) sample(k model.Kind, cols *model.Columns, i int) (expiryMS int64, reason string) {
 	w := p.w
 	ms := cols.Times[i]
@@ -90,7 +90,7 @@ func (p *writePass) sample(k model.Kind, cols *model.Columns, i int) (expiryMS i
 	return expiryMS, ""
 }
 
-// A Refusal tells of samples that were taken in and can not be stored.
+// A Refusal tells of samples that were taken in and cannot be stored.
 type Refusal struct {
 	Reason string
 	Count  int64
@@ -141,6 +141,6 @@ func (w *Writer) refuse(reason string, s model.Series, ms int64, n int, err erro
 	}
 	w.mu.Unlock()
 	if tell {
-		w.log.Error("samples can not be stored in Cassandra and are dropped", "reason", reason, "samples", count, "series", name, "time_ms", ms, "error", err)
+		w.log.Error("samples cannot be stored in Cassandra and are dropped", "reason", reason, "samples", count, "series", name, "time_ms", ms, "error", err)
 	}
 }

@@ -109,7 +109,7 @@ func (r *repair) without(ctx context.Context, metric string, rowTimeMS int64, ke
 	err := parallel(ctx, r.d.cfg.Parallel, len(keys), func(ctx context.Context, i int) error {
 		key, err := rowtime.Key{Metric: metric, RowTimeMS: rowTimeMS, Type: keys[i].series.Type, Tags: keys[i].series.Tags}.Append(nil)
 		if err != nil {
-			return nil // too long: data_points can not have it
+			return nil // too long: data_points cannot have it
 		}
 		found[i], err = r.d.hasSamples(ctx, key)
 		return err

@@ -110,7 +110,7 @@ func (r *repair) addLegacy(ctx context.Context, k rowtime.Key) error {
 	return r.d.ks.Session.Exec(ctx, insertMetricName, r.addMS, []byte(metricNamesKey), r.d.writer.index.nameColumn(k.Metric), stringIndexValue)
 }
 
-// lacksIndex reports whether a row can not be found.
+// lacksIndex reports whether a row cannot be found.
 func (r *repair) lacksIndex(ctx context.Context, k rowtime.Key) (bool, error) {
 	session := r.d.ks.Session
 	if r.legacy {

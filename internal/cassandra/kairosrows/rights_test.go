@@ -39,7 +39,7 @@ allow_filtering_enabled: false
 	clerk := cqltest.Open(t, config, cql.Options{})
 
 	ks := mustOpen(t, clerk, nil)
-	if ks.Tables.Own || ks.IndexShards != 0 || len(ks.Notes) != 3 || !strings.Contains(ks.Notes[0], "varve_spec can not be created") {
+	if ks.Tables.Own || ks.IndexShards != 0 || len(ks.Notes) != 3 || !strings.Contains(ks.Notes[0], "varve_spec cannot be created") {
 		t.Errorf("without rights: %+v, notes %q", ks.Tables, ks.Notes)
 	}
 	checkRecordedKeys(t, ks) // walks where it may not filter

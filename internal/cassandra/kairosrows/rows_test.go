@@ -95,7 +95,7 @@ func TestLegacyRows(t *testing.T) {
 	b.exec("INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())",
 		metric, tableName, both.RowTimeMS, string(both.Type), cql.TagMap{Tags: host})
 	b.exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, tableName, both.RowTimeMS)
-	// What can not be parsed is passed by.
+	// What cannot be parsed is passed by.
 	b.exec("INSERT INTO row_key_index (key, column1, value) VALUES (?, ?, ?)", []byte(metric), append(rowtime.AppendIndexBound(nil, metric, row, false)[:len(metric)+9], 1, 2), []byte{})
 
 	long := model.Series{Metric: metric, Tags: host, Type: model.TypeLong}

@@ -149,7 +149,7 @@ func (d definition) check(t cql.Table) string {
 
 // Tables says which tables a keyspace has, and in which form.
 type Tables struct {
-	DataCompact     bool // data_points was made WITH COMPACT STORAGE: column1 can not be empty
+	DataCompact     bool // data_points was made WITH COMPACT STORAGE: column1 cannot be empty
 	StringIndexBlob bool // string_index.column1 is a blob, not text: bind and scan bytes
 
 	Data              bool // data_points is there
@@ -181,7 +181,7 @@ func tablesOf(found map[string]cql.Table) Tables {
 	}
 }
 
-// A SchemaError says why a keyspace can not be used as it is, and what to do.
+// A SchemaError says why a keyspace cannot be used as it is, and what to do.
 type SchemaError struct {
 	Keyspace string
 	Table    string // empty if it is about the keyspace
@@ -263,11 +263,11 @@ func (ks *Keyspace) createTables(ctx context.Context, found map[string]cql.Table
 		err := ks.Session.Change(ctx, d.create(options[d.name]))
 		var refused *cql.RefusedError
 		if errors.As(err, &refused) && d.part == partOwn {
-			ks.note("table %s can not be created, so selective queries read whole index partitions: %v", d.name, err)
+			ks.note("table %s cannot be created, so selective queries read whole index partitions: %v", d.name, err)
 			continue
 		}
 		if errors.As(err, &refused) {
-			return &SchemaError{Keyspace: ks.Name, Table: d.name, Problem: "it is missing and can not be created", Err: err,
+			return &SchemaError{Keyspace: ks.Name, Table: d.name, Problem: "it is missing and cannot be created", Err: err,
 				WayOut: "create it by hand as docs/formats/kairosdb-cassandra.md says, or grant the user the right to create it"}
 		}
 		if err != nil {

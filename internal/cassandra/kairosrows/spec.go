@@ -73,7 +73,7 @@ func (ks *Keyspace) settleSpec(ctx context.Context) error {
 	}
 	ks.Spec, err = parseSpec(found)
 	if err != nil {
-		return &SchemaError{Keyspace: ks.Name, Table: specTable, Problem: "its rows can not be", Err: err,
+		return &SchemaError{Keyspace: ks.Name, Table: specTable, Problem: "its rows cannot be", Err: err,
 			WayOut: "set them to what the rows of data_points were written with; KairosDB's defaults are row_time_unit MILLISECONDS with row_width 1814400000, or LEGACY with 1814400000 for keyspaces made before 1.3"}
 	}
 	return nil

@@ -37,7 +37,7 @@ type tagRule struct {
 	tags         []string // nil: all
 }
 
-// ParseTagRules reads rules. All that can not be read are reported.
+// ParseTagRules reads rules. All that cannot be read are reported.
 func ParseTagRules(lines []string) (*TagRules, error) {
 	rules := &TagRules{}
 	var errs []error

@@ -123,7 +123,7 @@ func readCase(t *testing.T, file string) []step {
 }
 
 // refused are the steps where Varve answers 400 and KairosDB stores values
-// that it can not read back (Q6).
+// that it cannot read back (Q6).
 var refused = map[string]bool{"201-not-a-number.json": true}
 
 func TestKairosCases(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 )
 
 // RawType begins the type of points whose values are given as the base64 of
-// their stored bytes, for values that JSON can not hold: base64:acme_histogram.
+// their stored bytes, for values that JSON cannot hold: base64:acme_histogram.
 // What follows is the stored type. Only Lines knows it.
 const RawType = "base64:"
 

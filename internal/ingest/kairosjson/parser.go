@@ -614,7 +614,7 @@ func (p *parser) added(where point, f *ingest.Fault) error {
 }
 
 // resolve finds the series of the metric for a kind of values. errRefused means
-// that the metric can not be taken, and that this was told.
+// that the metric cannot be taken, and that this was told.
 func (p *parser) resolve(kind model.Kind) (*ingest.Alias, error) {
 	m := &p.m
 	var head, tail []byte
@@ -666,7 +666,7 @@ func (p *parser) later(r ingest.Reason, format string, args ...any) {
 // refuseMetric tells a fault of the metric as a whole.
 func (p *parser) refuseMetric(f *ingest.Fault) { p.tell(f, p.s.Bytes(p.m.start, p.m.end)) }
 
-// refuseNames tells that the series of the metric can not be taken.
+// refuseNames tells that the series of the metric cannot be taken.
 func (p *parser) refuseNames(f *ingest.Fault) {
 	p.refuseMetric(&ingest.Fault{Reason: f.Reason, Text: p.context() + ": " + f.Text, Err: f.Err})
 }

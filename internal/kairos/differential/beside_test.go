@@ -120,7 +120,7 @@ func openShared(t *testing.T, config cql.Config, kind shared) *cassandra.Store {
 	return st
 }
 
-// wholeSeconds takes from the points what a keyspace of seconds can not hold. Of
+// wholeSeconds takes from the points what a keyspace of seconds cannot hold. Of
 // points of a round that only fractions told apart one stays.
 func (w *world) wholeSeconds() {
 	kept, owners, taken := w.points[:0], map[string]string{}, map[string]bool{}

@@ -131,7 +131,7 @@ func (g maker) metric(w *world, q map[string]any, relative bool) map[string]any 
 		}
 		m["aggregators"] = list
 	}
-	// Rows before 1970 are not what this is about, and a null can not be saved.
+	// Rows before 1970 are not what this is about, and a null cannot be saved.
 	_, absolute := q["start_absolute"]
 	if g.chance(5) && absolute && w.low > 40*lengths["years"] && !hasAggregator(m, func(a map[string]any) bool { return a["name"] == "gaps" }) {
 		list, _ := m["aggregators"].([]any)

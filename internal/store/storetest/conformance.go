@@ -115,7 +115,7 @@ var variations = []struct {
 func scriptGroups() []group {
 	files, err := scripts.ReadDir("scripts")
 	if err != nil {
-		panic(err) // embedded: can not be missing
+		panic(err) // embedded: cannot be missing
 	}
 	var out []group
 	for _, f := range files {
