@@ -114,18 +114,24 @@ func TestRates(t *testing.T) {
 	var wait sync.WaitGroup
 	var mu sync.Mutex
 	seen := map[int]int{}
-	for range 6 {
-		wait.Go(func() {
-			status, body := p.do("POST", "/api/v1/datapoints/query", heavy)
-			mu.Lock()
-			defer mu.Unlock()
-			seen[status]++
-			if status == 400 && !strings.Contains(body, "limit query.timeout of 300 reached") {
-				t.Errorf("%.200s", body)
-			}
-		})
+	// On a busy machine six requests may not meet: more follow until they have.
+	for until := time.Now().Add(patience); ; {
+		for range 6 {
+			wait.Go(func() {
+				status, body := p.do("POST", "/api/v1/datapoints/query", heavy)
+				mu.Lock()
+				defer mu.Unlock()
+				seen[status]++
+				if status == 400 && !strings.Contains(body, "limit query.timeout of 300 reached") {
+					t.Errorf("%.200s", body)
+				}
+			})
+		}
+		wait.Wait()
+		if seen[503] >= 3 && seen[400]+seen[200] >= 1 || time.Now().After(until) {
+			break
+		}
 	}
-	wait.Wait()
 	if seen[503] < 3 || seen[400]+seen[200] < 1 || len(seen) > 3 {
 		t.Errorf("statuses %v", seen)
 	}
