@@ -1,0 +1,71 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/config"
+	"varve/internal/diskfs"
+	"varve/internal/embedded"
+)
+
+// holdsStore reports why a directory is not one to open: a typing error must not
+// make a store.
+func holdsStore(dir string, create bool) error {
+	if _, err := os.Stat(filepath.Join(dir, "catalogue")); err == nil {
+		return nil
+	}
+	entries, err := os.ReadDir(dir)
+	switch {
+	case err != nil && !errors.Is(err, os.ErrNotExist):
+		return err
+	case !create:
+		return fmt.Errorf("%s holds no store (--data-dir); varve import --create makes one", dir)
+	}
+	for _, e := range entries {
+		if name := e.Name(); name != "lost+found" && name != "LOCK" {
+			return fmt.Errorf("%s holds no store, but %s: a new store needs a directory of its own", dir, name)
+		}
+	}
+	return nil
+}
+
+// openStore opens the data directory, to be written or only read. Without create
+// there must be a store.
+func (l line) openStore(t terminal, write, create bool) (*embedded.Store, config.Config, error) {
+	var args []string
+	for _, name := range []string{"config", "data-dir"} {
+		if value, ok := l.flags[name]; ok {
+			args = append(args, "--"+name, value)
+		}
+	}
+	loaded, err := load(t, args)
+	if err != nil {
+		return nil, config.Config{}, err
+	}
+	c := loaded.Config
+	if c.Store == config.Cassandra {
+		return nil, c, &usageError{errors.New("the configuration says store: cassandra; go through a running server, with --http-addr")}
+	}
+	c.Log.Level = max(c.Log.Level, slog.LevelWarn) // the progress is what people look at
+	if err := holdsStore(c.DataDir, create); err != nil {
+		return nil, c, err
+	}
+	o := embedded.Options{Registerer: prometheus.NewRegistry(), Logger: c.Log.Logger(t.stderr, c.Log.Level)}
+	var s *embedded.Store
+	if write {
+		s, err = embedded.Open(vfs.Default, c.DataDir, c.Embedded, o)
+	} else {
+		s, err = embedded.OpenToRead(diskfs.Reading, c.DataDir, c.Embedded, o)
+	}
+	if locked := (*embedded.LockedError)(nil); errors.As(err, &locked) {
+		return nil, c, fmt.Errorf("%w; or go through the server that uses it, with --http-addr", err)
+	}
+	return s, c, err
+}
