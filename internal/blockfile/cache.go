@@ -15,8 +15,8 @@ const (
 	pageOverhead = 256
 )
 
-// A Cache keeps verified pages of many files, up to a number of bytes, and
-// forgets those that were not asked for longest.
+// A Cache keeps verified pages of many files, and the indexes of pages that are
+// read again, up to a number of bytes. It drops the least recently used pages.
 type Cache struct {
 	shards [cacheShards]cacheShard
 	Hits   atomic.Int64
@@ -39,7 +39,7 @@ type pageKey struct {
 type cachedPage struct {
 	key   pageKey
 	page  chunk.Page
-	index *chunk.Index // once the page was asked for again
+	index *chunk.Index // nil until the page is asked for again
 	bytes int64
 }
 
@@ -57,7 +57,7 @@ func NewCache(bytes int64) *Cache {
 	return c
 }
 
-// Bytes is the memory that the pages held take.
+// Bytes is the memory that the cached pages and their indexes take.
 func (c *Cache) Bytes() int64 {
 	var n int64
 	for i := range c.shards {
@@ -73,7 +73,7 @@ func (c *Cache) shard(k pageKey) *cacheShard {
 	return &c.shards[(k.file*31+uint64(k.page))%cacheShards]
 }
 
-// get returns a page. The index of its series is there when it was made.
+// get returns a page, and its index if it has one.
 func (c *Cache) get(file uint64, page int) (p chunk.Page, x *chunk.Index, ok bool) {
 	k := pageKey{file, page}
 	s := c.shard(k)
@@ -90,7 +90,8 @@ func (c *Cache) get(file uint64, page int) (p chunk.Page, x *chunk.Index, ok boo
 	return kept.page, kept.index, true
 }
 
-// putIndex keeps the index of a page that is still there.
+// putIndex adds the index of a page that is still cached, unless the two do not
+// fit.
 func (c *Cache) putIndex(file uint64, page int, x *chunk.Index) {
 	k := pageKey{file, page}
 	s := c.shard(k)
@@ -124,7 +125,7 @@ func (c *Cache) put(file uint64, page int, p chunk.Page, bytes int64) {
 	s.shrink()
 }
 
-// shrink forgets pages until the others fit.
+// shrink drops the least recently used pages until the others fit.
 func (s *cacheShard) shrink() {
 	for s.bytes > s.capacity {
 		s.remove(s.recent.Back())
@@ -138,7 +139,7 @@ func (s *cacheShard) remove(e *list.Element) {
 	s.bytes -= p.bytes
 }
 
-// drop forgets the pages of a file.
+// drop removes the pages of a file.
 func (c *Cache) drop(f *File) {
 	for i := range f.pages {
 		k := pageKey{f.Number, i}

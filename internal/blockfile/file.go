@@ -202,9 +202,9 @@ func (f *File) Page(i int, keep bool) (chunk.Page, error) {
 	return f.readPage(i, keep)
 }
 
-// indexedPage is Page through the cache, with the index of its series. That is
-// made when a page is asked for again: a page that is read once is walked
-// through once.
+// indexedPage reads page i through the cache, and returns its index too. The
+// index is nil the first time, because making it costs as much as walking
+// through the page once.
 func (f *File) indexedPage(i int) (chunk.Page, *chunk.Index, error) {
 	p, x, ok := f.cache.get(f.Number, i)
 	if !ok {

@@ -567,17 +567,19 @@ func TestUnknownVersion(t *testing.T) {
 	}
 }
 
+// noise is a series whose samples fill a page.
+func noise(series uint32) piece {
+	p := piece{Series: series, Kind: model.Long}
+	rng := rand.New(rand.NewPCG(1, 2))
+	for i := range int64(3000) {
+		p.AppendFixed(i, rng.Uint64(), 0)
+	}
+	return p
+}
+
 // TestMisplacedPage swaps two whole pages: each has a right checksum.
 func TestMisplacedPage(t *testing.T) {
 	fs := vfs.NewMem()
-	noise := func(series uint32) piece {
-		p := piece{Series: series, Kind: model.Long}
-		rng := rand.New(rand.NewPCG(1, 2))
-		for i := range int64(3000) {
-			p.AppendFixed(i, rng.Uint64(), 0)
-		}
-		return p
-	}
 	writeFile(t, fs, path, []piece{noise(1), noise(2)})
 	b := readContent(t, fs, path)
 	f := openFile(t, fs, path)
@@ -605,6 +607,33 @@ func TestIterStaysAtError(t *testing.T) {
 			wantDamage(t, len(b), err)
 			if e != nil {
 				t.Errorf("a chunk after an error: %v", e)
+			}
+		}
+	}
+}
+
+// TestIterGoesOnAfterADamagedPage fails to read the second page, then goes back
+// in the first one.
+func TestIterGoesOnAfterADamagedPage(t *testing.T) {
+	fs := vfs.NewMem()
+	writeFile(t, fs, path, []piece{regular(1, model.Null, 0, 1, 1), noise(2), noise(3)})
+	f := openFile(t, fs, path)
+	b := readContent(t, fs, path)
+	b[f.pages[1].offset+20] ^= 1
+	content(t, fs, path, b)
+	f = openFile(t, fs, path)
+	for _, keep := range []bool{false, true} {
+		it := f.Iter(keep)
+		for _, c := range []struct {
+			series  uint32
+			damaged bool
+		}{{2, false}, {3, true}, {1, false}} {
+			it.Seek(c.series, model.AllTime, false)
+			e, err := it.Next()
+			if c.damaged {
+				wantDamage(t, len(b), err)
+			} else if err != nil || e == nil || e.Series != c.series {
+				t.Errorf("series %d of a sound page: %v, %v", c.series, e, err)
 			}
 		}
 	}

@@ -16,7 +16,7 @@ import (
 	"varve/internal/model"
 )
 
-var update = flag.Bool("update", false, "write the golden file anew; only with a new format version")
+var update = flag.Bool("update", false, "write the golden file again; only with a new format version")
 
 // TestGolden opens files that earlier builds wrote and compares all they hold
 // with a dump. A writer may make better files some day; these stay.

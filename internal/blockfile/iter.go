@@ -20,7 +20,7 @@ type Iter struct {
 	next, last int // pages still to look at: next..last, or last..next downwards
 
 	page    chunk.Page
-	index   *chunk.Index // of page, nil if there is none
+	index   *chunk.Index // of page, or nil
 	pageAt  int          // number of page, -1 = none
 	entries chunk.Iter
 	ahead   chunk.Entry // the page's next chunk after those looked at, if more
@@ -38,13 +38,13 @@ func (f *File) Iter(keep bool) *Iter { return &Iter{file: f, keep: keep, pageAt:
 // File returns what the iterator reads.
 func (it *Iter) File() *File { return it.file }
 
-// Corrupt is the error for a chunk that Next returned last and that cannot be
-// decoded.
+// Corrupt makes the error for the chunk that Next returned last, when it cannot
+// be decoded.
 func (it *Iter) Corrupt(err error) error {
 	return it.file.corrupt(int64(it.file.pages[it.pageAt].offset), "page %d, series %d: %v", it.pageAt, it.series, err)
 }
 
-// Seek starts anew at a series and range.
+// Seek makes the iterator yield the chunks of another series and range.
 func (it *Iter) Seek(series uint32, within model.TimeRange, down bool) {
 	it.series, it.within, it.down = series, within, down
 	it.found, it.at, it.err = it.found[:0], 0, nil
@@ -123,20 +123,27 @@ func (it *Iter) rewind(i int) error {
 	return nil
 }
 
-func (it *Iter) open(i int) (err error) {
-	if !it.keep {
-		it.page, err = it.file.Page(i, false)
+// open reads page i. After an error, the page before stays current.
+func (it *Iter) open(i int) error {
+	var (
+		page  chunk.Page
+		index *chunk.Index
+		err   error
+	)
+	if it.keep {
+		page, index, err = it.file.indexedPage(i)
 	} else {
-		it.page, it.index, err = it.file.indexedPage(i)
+		page, err = it.file.Page(i, false)
 	}
-	if err == nil {
-		it.pageAt = i
+	if err != nil {
+		return err
 	}
-	return err
+	it.page, it.index, it.pageAt = page, index, i
+	return nil
 }
 
-// jump moves ahead to a chunk that the index has before the series' first one,
-// if it has one after the present place.
+// jump uses the index to move ahead to a chunk at or before the series' first
+// one. It reports whether it moved: it never moves back.
 func (it *Iter) jump() bool {
 	if it.index == nil || !it.entries.Seek(it.index, it.series) {
 		return false

@@ -182,7 +182,7 @@ func SalvageProperties(fs vfs.FS, path string) (Properties, error) {
 	return p, nil
 }
 
-// A Tally works out anew what a file's properties must be from its samples.
+// A Tally recomputes a file's properties from its samples.
 type Tally struct{ w Writer }
 
 // Add counts the samples of the next chunk.

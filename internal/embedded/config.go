@@ -28,7 +28,7 @@ type Config struct {
 
 	BackupDir string `yaml:"backup_dir" doc:"directory that backups are made in, and nowhere else; best on the disk of the data directory, where it costs no space at first; empty = backups in the data directory"`
 
-	PageCacheBytes      units.Bytes `yaml:"page_cache_bytes" doc:"memory for pages of block files"`
+	PageCacheBytes      units.Bytes `yaml:"page_cache_bytes" doc:"memory for pages of block files, and for the indexes of pages that are read again"`
 	CatalogueCacheBytes units.Bytes `yaml:"catalogue_cache_bytes" doc:"memory for blocks of the catalogue"`
 }
 

@@ -70,7 +70,7 @@ func newMetrics(s *Store) *metrics {
 	total("series_ids_total", "Series ids given out since the store was created.", func() float64 { return float64(s.series.NextID()) })
 	gauge("head_samples", "Samples in the active head.", func() float64 { return float64(s.active.Load().Samples()) })
 	gauge("head_bytes", "Size of the samples that are not in files yet, byte strings with their full length.", func() float64 { return float64(s.buffered()) })
-	gauge("page_cache_bytes", "Block file pages in memory.", func() float64 { return float64(s.cache.Bytes()) })
+	gauge("page_cache_bytes", "Memory of cached block file pages and their indexes.", func() float64 { return float64(s.cache.Bytes()) })
 	total("page_cache_hits_total", "Pages found in memory.", func() float64 { return float64(s.cache.Hits.Load()) })
 	total("page_cache_misses_total", "Pages read from files.", func() float64 { return float64(s.cache.Misses.Load()) })
 	gauge("damaged_files", "Block files in which damage was met; merges leave them alone.", func() float64 { return float64(s.damagedFiles()) })
