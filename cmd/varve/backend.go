@@ -26,7 +26,7 @@ type backend struct {
 	checks           []server.Check
 	largest, fastest func(limit int) []ingest.Culprit
 
-	writable func() error // answers nil while points are taken
+	writable func() error // nil while the store accepts points
 	settings []reloadable
 }
 
@@ -43,7 +43,8 @@ func openBackend(c config.Config, opening *embedded.Opening, registry *prometheu
 	return b, err
 }
 
-// showDisk shows whether points are taken, and the space that is left for them.
+// showDisk registers metrics that say whether the store accepts points, and how
+// much space is left for them.
 func showDisk(dir string, writable func() error, registry *prometheus.Registry) {
 	registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{

@@ -130,7 +130,7 @@ func TestLongWorkOverCassandra(t *testing.T) {
 		}
 	}
 	command.Process.Signal(os.Interrupt)
-	if err := command.Wait(); err == nil || !strings.Contains(out.String(), "interrupted; the same command once more goes on") {
+	if err := command.Wait(); err == nil || !strings.Contains(out.String(), "interrupted; to continue, run the same command again") {
 		t.Fatalf("%v, %s", err, &out)
 	}
 	again := []string{"repair", "--config", yaml, "--state", state}

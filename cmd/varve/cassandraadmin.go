@@ -147,7 +147,7 @@ func cassandraAdmin(s *cassandra.Store) []httpapi.Route {
 	return append(routes, elsewhere(onlyEmbedded, "the embedded store")...)
 }
 
-// A foreignRoute is one that a server with another kind of store has.
+// A foreignRoute is a route that only servers with another kind of store have.
 type foreignRoute struct{ method, path, instead string }
 
 // elsewhere answers 501 to routes that belong to another kind of store, and says

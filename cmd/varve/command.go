@@ -128,7 +128,7 @@ func help(t terminal, args []string) error {
 	return c.explain(t.stdout, all)
 }
 
-// withoutAll takes the flag --all out of args, and reports whether it was there.
+// withoutAll removes the flag --all from args, and reports whether it was there.
 func withoutAll(args []string) (rest []string, all bool) {
 	isAll := func(word string) bool { return word == "--all" || word == "-all" }
 	return slices.DeleteFunc(slices.Clone(args), isAll), slices.ContainsFunc(args, isAll)
@@ -142,14 +142,14 @@ func overview(w io.Writer) {
 	fmt.Fprint(w, "\nvarve help COMMAND explains one.\n")
 }
 
-// explain writes c's help page: of the settings the ones that people need first,
-// or all of them.
+// explain writes c's help page. It lists the settings that people need first, or
+// all of them.
 func (c command) explain(w io.Writer, all bool) error {
 	if !c.settings {
 		_, err := fmt.Fprintf(w, "Usage: varve %s\n\n%s", strings.TrimSpace(c.name+" "+c.usage), c.help)
 		return err
 	}
-	rest, write := fmt.Sprintf(" (the first ones; varve help %s --all lists all %d)", c.name, config.Count()), config.WriteFirstFlags
+	rest, write := fmt.Sprintf(" (the most used; varve help %s --all lists all %d)", c.name, config.Count()), config.WriteFirstFlags
 	if all {
 		rest, write = "", config.WriteFlags
 	}

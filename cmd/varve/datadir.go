@@ -15,8 +15,8 @@ import (
 	"varve/internal/embedded"
 )
 
-// holdsStore reports why a directory is not one to open: a typing error must not
-// make a store.
+// holdsStore returns an error if dir holds no store and none may be created there:
+// a mistyped path must not become a store.
 func holdsStore(dir string, create bool) error {
 	if _, err := os.Stat(filepath.Join(dir, "catalogue")); err == nil {
 		return nil
@@ -36,8 +36,8 @@ func holdsStore(dir string, create bool) error {
 	return nil
 }
 
-// openStore opens the data directory, to be written or only read. Without create
-// there must be a store.
+// openStore opens the data directory for writing or only for reading. Without
+// create, the directory must hold a store already.
 func (l line) openStore(t terminal, write, create bool) (*embedded.Store, config.Config, error) {
 	var args []string
 	for _, name := range []string{"config", "data-dir"} {

@@ -72,7 +72,7 @@ func TestMetadataTimes(t *testing.T) {
 	if got := p.header("GET", path, "Last-Modified"); got != first {
 		t.Errorf("after a restart %q, before %q", got, first)
 	}
-	// The header has whole seconds: set again, it is of a later one soon.
+	// The header has whole seconds: it changes once a value is set in a later second.
 	for deadline := time.Now().Add(patience); ; time.Sleep(50 * time.Millisecond) {
 		p.do("POST", path, "two")
 		if p.header("GET", path, "Last-Modified") != first {

@@ -21,21 +21,21 @@ func exportCommand() command {
 		name:     "export",
 		synopsis: "write points to a file as KairosDB's export does",
 		usage:    "[-f FILE] [-n METRIC]... [--http-addr ADDR | --data-dir DIR] [FLAGS]",
-		help: `Writes points as JSON, a series and at most 10,000 points in a line. What it writes can
-be imported here and by KairosDB, but for values that only Varve holds. They come from the
-server at --http-addr, or from the data directory that is named by --data-dir, --config
-or the environment, which no server may be using. Without any of these they come from
-the server at 127.0.0.1:8080.
+		help: `Writes points as lines of JSON, each with at most 10,000 points of one series. Varve and
+KairosDB can import the lines; KairosDB refuses those with values that only Varve holds.
+The points come from the server at --http-addr, or from the data directory that --data-dir,
+--config or the environment names. No server may be using that directory. Without any of
+these, the points come from the server at 127.0.0.1:8080.
 
-Exit status: 0 all is written, 1 it could not be completed, 2 wrong command line,
-3 completed, but there is no metric of a name that -n gives.
+Exit status: 0 all is written, 1 the export could not be completed, 2 wrong command line,
+3 the export is complete, but a metric that -n names does not exist.
 
 ` + offlineFlags + `  --http-addr ADDR export from the server that runs at ADDR, for example 127.0.0.1:8080
   -f FILE          write to FILE instead of standard output; packed if it ends in .gz
   -n METRIC        only this metric; may be given more than once
   -a               append to FILE, which must end with a whole line or packed part
-  -r FILE          note the metrics that are done in FILE, and leave out those noted there:
-                   the same command once more goes on after an interruption
+  -r FILE          write the names of finished metrics to FILE, and skip metrics named there:
+                   to continue an interrupted export, run the same command again
   --start TIME     first time, as ms since 1970 or 2024-01-31T00:00:00Z
   --end TIME       last time, likewise
 `,
@@ -43,7 +43,7 @@ Exit status: 0 all is written, 1 it could not be completed, 2 wrong command line
 	}
 }
 
-// takeAll cuts a flag that may be repeated out of args.
+// takeAll removes a flag that may be repeated from args and returns its values.
 func takeAll(args []string, name string) (values, rest []string, err error) {
 	for len(args) > 0 {
 		word := args[0]
@@ -66,7 +66,7 @@ func takeAll(args []string, name string) (values, rest []string, err error) {
 	return values, rest, nil
 }
 
-// takesValue tells the flags of export that are followed by a value.
+// takesValue reports whether a value follows this flag of export.
 func takesValue(flag string) bool { return flag != "a" && flag != "h" && flag != "help" }
 
 func export(t terminal, args []string) error {
@@ -114,12 +114,12 @@ func export(t terminal, args []string) error {
 	return nil
 }
 
-// An unknownError means that an export is complete, but metrics that were asked
-// for are not there.
+// An unknownError means that an export is complete, but some of the metrics that
+// were asked for do not exist.
 type unknownError struct{ metrics []string }
 
 func (e *unknownError) Error() string {
-	return "exported without what is not there: no metric " + strings.Join(e.metrics, ", ")
+	return "the export is complete, but there is no metric " + strings.Join(e.metrics, ", ")
 }
 
 // timeRange reads --start and --end.
@@ -148,16 +148,16 @@ type exportJob struct {
 	recovery *recovery
 	done     int64    // metrics
 	total    int64    // metrics
-	share    float64  // of the metric at hand that is written
+	share    float64  // part of the current metric that is written
 	shared   bool     // share is known
 	bytes    int64    // unpacked
-	unknown  []string // metrics of only that are not there
+	unknown  []string // metrics of only that do not exist
 }
 
-// wayOn says how to go on after a failure.
+// wayOn says how to continue after a failure.
 func (e *exportJob) wayOn(l line) string {
 	if e.out != nil && l.flags["r"] != "" && l.flags["f"] != "" {
-		return "; the same command once more goes on"
+		return "; to continue, run the same command again"
 	}
 	return ""
 }
@@ -224,13 +224,13 @@ func (e *exportJob) run(ctx context.Context, stdout io.Writer, l line) (err erro
 	return e.recovery.flush(e.out)
 }
 
-// series notes how much of a metric is written.
+// series records which part of the current metric is written.
 func (e *exportJob) series(series, of int) {
 	e.share, e.shared = float64(series)/float64(max(of, 1)), true
 }
 
-// tell shows the progress. Its unit is a thousandth of a metric, since one
-// metric may hold all points; a server does not say how much of one it has sent.
+// tell shows the progress in thousandths of a metric, since one metric may hold
+// all points. A server does not say how much of a metric it has sent.
 func (e *exportJob) tell(skipped int64) {
 	const parts = 1000
 	total := e.total * parts

@@ -12,9 +12,9 @@ import (
 	"github.com/klauspost/compress/gzip"
 )
 
-// An exportFile is what is written to: a file, packed or not, or the standard
-// output. Each metric of a packed file is a gzip member of its own, so that the
-// file can be cut and appended to.
+// An exportFile is the destination of an export: a file, packed or not, or the
+// standard output. Each metric of a packed file is a gzip member of its own, so
+// that the file can be cut and appended to.
 type exportFile struct {
 	f   *os.File // nil for the standard output
 	buf *bufio.Writer
@@ -33,7 +33,7 @@ func openExport(path string, stdout io.Writer, appending, resuming bool) (*expor
 		flags |= os.O_TRUNC
 	}
 	if _, err := os.Stat(path); resuming && err != nil {
-		return nil, fmt.Errorf("the recovery file (-r) lists metrics that are done, but they are not there: %w", err)
+		return nil, fmt.Errorf("the recovery file (-r) lists finished metrics, but the file with their points is missing: %w", err)
 	}
 	f, err := os.OpenFile(path, flags, 0o644)
 	if err != nil {
@@ -51,9 +51,9 @@ func openExport(path string, stdout io.Writer, appending, resuming bool) (*expor
 	return e, nil
 }
 
-// toEnd goes to the end of a file that is appended to. Where an interrupted
-// export is resumed, it removes what that has left behind the last whole line, or
-// the last whole gzip member. It removes nothing else: the file may be any.
+// toEnd seeks to the end of a file that an export appends to. If resuming, it
+// first removes the part of a line or gzip member that the interrupted export left
+// at the end. It removes nothing else: the file may not be an export at all.
 func toEnd(f *os.File, packed, resuming bool) error {
 	end, err := f.Seek(0, io.SeekEnd)
 	if err != nil {
@@ -78,9 +78,9 @@ func toEnd(f *os.File, packed, resuming bool) error {
 	case err != nil:
 		return err
 	case !torn:
-		return fmt.Errorf("what is behind byte %d is not %s that an export has begun; nothing was changed", keep, what)
+		return fmt.Errorf("the text behind byte %d is not %s that an export has begun; nothing was changed", keep, what)
 	case !resuming:
-		return fmt.Errorf("it ends within %s, which begins at byte %d; nothing was changed; -r goes on with an interrupted export", what, keep)
+		return fmt.Errorf("the file ends within %s, which begins at byte %d; nothing was changed; -r resumes an interrupted export", what, keep)
 	}
 	if err := f.Truncate(keep); err != nil {
 		return err
@@ -89,8 +89,8 @@ func toEnd(f *os.File, packed, resuming bool) error {
 	return err
 }
 
-// tornExport reports whether what is from one offset to another begins as an
-// export's lines do.
+// tornExport reports whether the bytes between two offsets begin like a line of an
+// export.
 func tornExport(f *os.File, from, end int64, packed bool) (bool, error) {
 	const head = `{"name":"`
 	var in io.Reader = io.NewSectionReader(f, from, end-from)
@@ -117,7 +117,7 @@ func tornExport(f *os.File, from, end int64, packed bool) (bool, error) {
 	return string(text[:n]) == head[:n], nil
 }
 
-// wholeLines is the offset behind the last line end.
+// wholeLines returns the offset behind the last line end.
 func wholeLines(f *os.File, end int64) (int64, error) {
 	buf := make([]byte, 64<<10)
 	for end > 0 {
@@ -134,7 +134,7 @@ func wholeLines(f *os.File, end int64) (int64, error) {
 	return 0, nil
 }
 
-// A countingReader knows how many bytes were taken from it.
+// A countingReader counts the bytes that are read from it.
 type countingReader struct {
 	r *bufio.Reader
 	n int64
@@ -154,9 +154,9 @@ func (c *countingReader) ReadByte() (byte, error) {
 	return b, err
 }
 
-// wholeMembers is the offset behind the last gzip member that is complete. A file
-// that is damaged before its end is an error: what is behind the damage may be
-// whole, and is noted as done.
+// wholeMembers returns the offset behind the last complete gzip member. Damage
+// before the end of the file is an error: members behind the damage may be whole,
+// and the recovery file lists their metrics as finished.
 func wholeMembers(f *os.File, end int64) (keep int64, err error) {
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return 0, err
@@ -174,9 +174,9 @@ func wholeMembers(f *os.File, end int64) (keep int64, err error) {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		return keep, nil
 	case keep == 0 && errors.Is(err, gzip.ErrHeader):
-		return 0, errors.New("it is not packed with gzip, as its name says; nothing was changed")
+		return 0, errors.New("the file is not packed with gzip, although its name ends in .gz; nothing was changed")
 	}
-	return 0, fmt.Errorf("it cannot be unpacked behind byte %d of %d (%w); nothing was changed; truncate -s %d cuts that off, if it is not needed", keep, end, err, keep)
+	return 0, fmt.Errorf("the file cannot be unpacked behind byte %d of %d (%w); nothing was changed; truncate -s %d removes the rest, if it is not needed", keep, end, err, keep)
 }
 
 // endMetric completes a gzip member.
@@ -189,7 +189,7 @@ func (e *exportFile) endMetric() error {
 	return err
 }
 
-// sync puts on disk what was written.
+// sync writes the buffers and syncs the file.
 func (e *exportFile) sync() error {
 	if err := e.buf.Flush(); err != nil || e.f == nil {
 		return err

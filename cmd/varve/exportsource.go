@@ -19,13 +19,13 @@ import (
 	"varve/internal/transfer"
 )
 
-// An exportSource is where points come from.
+// An exportSource provides the points of an export.
 type exportSource interface {
 	metrics(ctx context.Context) iter.Seq2[string, error]
 	has(ctx context.Context, metric string) (bool, error)
 
-	// export writes a metric. progress is told how many of its series are written,
-	// if that is known.
+	// export writes a metric. It calls progress with the number of series written
+	// so far, if the source knows it.
 	export(ctx context.Context, metric string, within model.TimeRange, w io.Writer, progress func(series, of int)) error
 }
 

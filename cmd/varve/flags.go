@@ -108,13 +108,14 @@ func (l line) dataDir(t terminal) (string, error) {
 var errNotEmbedded = &usageError{errors.New("the configuration says store: cassandra, and this is for the embedded store. " +
 	"For check: " + insteadOfCheck + ". For stats: " + insteadOfStats + ". For backup: " + insteadOfBackup)}
 
-// defaultServer is where backup, export and import go when nothing else is said.
+// defaultServer is the server that backup, export and import use unless flags or
+// the environment name another place.
 const defaultServer = "127.0.0.1:8080"
 
-// target decides where a command that moves points goes: to the server that
-// --http-addr names, to the data directory that --data-dir, --config or the
-// environment names, else to the server at defaultServer. A directory is never
-// guessed: it would be made, or be another one than the server's.
+// target chooses the place that an export or import works on: the server that
+// --http-addr names, the data directory that --data-dir, --config or the environment
+// names, else the server at defaultServer. It never guesses a directory: the command
+// would create it, or use another one than the server's.
 func (l line) target(t terminal) error {
 	_, dir := l.flags["data-dir"]
 	_, file := l.flags["config"]
@@ -123,7 +124,7 @@ func (l line) target(t terminal) error {
 	case online && addr == "":
 		return &usageError{errors.New("flag --http-addr: needs a value")}
 	case online && dir:
-		return &usageError{errors.New("flags --http-addr and --data-dir: give one of them; the points are in one place")}
+		return &usageError{errors.New("flags --http-addr and --data-dir: give one of them; a command works on one place")}
 	case online, dir, file:
 		return nil
 	}
@@ -139,7 +140,7 @@ func (l line) target(t terminal) error {
 // targetHint ends the error of a server that cannot be reached.
 const targetHint = "; --http-addr names another server, --data-dir the directory of a server that is stopped"
 
-// reach asks whether the server is there, so that a wrong address is told at once.
+// reach checks that the server answers, so that a wrong address is reported at once.
 func (l line) reach() error {
 	response, err := l.call(http.MethodGet, "/api/v1/version", nil)
 	if err != nil {

@@ -7,12 +7,12 @@ import (
 	"runtime/metrics"
 )
 
-// How much garbage may pile up beside what is alive before it is collected, in
-// percent of that. Points make next to no garbage and series are kept: Go's 100 takes
-// up to twice their memory and saves no CPU that could be measured. While 200,000 new
-// series come in, the peak is 298 MB with 50 and 248 MB with 25, at the same CPU. In a
-// small store 25 percent are a few MiB, which
-// queries fill all the time; there garbageMin may pile up.
+// Garbage that may pile up before it is collected, in percent of the live memory.
+// Points make next to no garbage and series are kept: Go's 100 percent take up to
+// twice the live memory and save no CPU that could be measured. While 200,000 new
+// series arrive, the peak is 298 MB with 50 percent and 248 MB with 25, at the same
+// CPU. In a small store, 25 percent are a few MiB, which queries fill all the time;
+// there garbageMin may pile up.
 const (
 	garbagePercent     = 25
 	garbagePercentMost = 400

@@ -35,16 +35,16 @@ func importCommand() command {
 		synopsis: "read points from a file that KairosDB or varve has exported",
 		usage:    "[-f FILE] [--http-addr ADDR | --data-dir DIR] [FLAGS]",
 		help: `Reads lines of JSON, each with a metric or an array of them, as KairosDB's export writes
-them; packed with gzip or not. They go to the server at --http-addr, or into the data
-directory that is named by --data-dir, --config or the environment, which no server may
-be using. Without any of these they go to the server at 127.0.0.1:8080.
+them; packed with gzip or not. The points go to the server at --http-addr, or into the
+data directory that --data-dir, --config or the environment names. No server may be using
+that directory. Without any of these, the points go to the server at 127.0.0.1:8080.
 
-An import that was interrupted goes on where it was when the same command is given
-again. A line of which something cannot be stored is reported with its number and the
-reason; the others are stored. Importing a line twice does no harm.
+To continue an interrupted import, run the same command again. A line of which a part
+cannot be stored is reported with its number and the reason; the other lines are stored.
+Importing a line twice does no harm.
 
-Exit status: 0 all is stored, 1 it could not be completed, 2 wrong command line,
-3 completed, but lines were rejected.
+Exit status: 0 all is stored, 1 the import could not be completed, 2 wrong command line,
+3 the import is complete, but lines were rejected.
 
 ` + offlineFlags + `  --http-addr ADDR give the points to the server that runs at ADDR
   --create         make a new store if the data directory has none
@@ -101,7 +101,7 @@ func importFile(t terminal, args []string) error {
 			err = errors.New("interrupted")
 		}
 		if j.statePath != "" && at.Line > 0 {
-			err = fmt.Errorf("%w; %d lines are imported, the same command once more goes on", err, at.Line)
+			err = fmt.Errorf("%w; %d lines are imported; to continue, run the same command again", err, at.Line)
 		}
 		return err
 	}
@@ -129,7 +129,7 @@ func readable(path string) error {
 	return f.Close()
 }
 
-// place names what the points go into, for the state of an import.
+// place names the destination of an import, for its state file.
 func (l line) place(c config.Config) string {
 	if l.online() {
 		return "http://" + dialable(l.flags["http-addr"])
@@ -333,13 +333,13 @@ func (j *importJob) resume(in *os.File) error {
 		return err
 	}
 	if err := json.Unmarshal(text, &j.state); err != nil {
-		return fmt.Errorf("%s is no state of an import; remove it to begin again: %w", j.statePath, err)
+		return fmt.Errorf("%s is not the state of an import; remove it to begin again: %w", j.statePath, err)
 	}
 	if j.state.Head != own {
 		return fmt.Errorf("%s is of an import of another file than %s; remove it to begin again", j.statePath, j.path)
 	}
 	if j.state.To != "" && j.state.To != j.to {
-		return fmt.Errorf("%s is of an import into %s, not %s, which has none of its points; remove it to begin again, or name another with --state", j.statePath, j.state.To, j.to)
+		return fmt.Errorf("%s is of an import into %s, not %s; remove it to import all lines there, or name another state file with --state", j.statePath, j.state.To, j.to)
 	}
 	if j.state.Line > 0 {
 		fmt.Fprintf(j.stderr, "going on after line %d of %s\n", j.state.Line, j.path)

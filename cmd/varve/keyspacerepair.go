@@ -25,11 +25,11 @@ walks over all tables and puts the index right, while servers of Varve and Kairo
   index rows without rows  are removed: row keys, tags, row times, names of metrics. Those that
                            a running KairosDB node may still use are left and counted
 
-Nothing is taken from data_points. It waits for Cassandra for two minutes if it is away. If it is
-interrupted, the same command once more goes on where it was: that is kept in the file of
---state, varve-repair-KEYSPACE.state in the current directory without it, until the repair is
-complete. --dry-run only counts; --rate N looks at no more than N rows and row keys per second.
-The exit status is 1 if a dry run finds something.
+Nothing is taken from data_points. It waits for Cassandra for two minutes if it is away. To
+continue an interrupted repair, run the same command again: until the repair is complete, the
+file of --state (without it varve-repair-KEYSPACE.state in the current directory) says how far
+it has come. --dry-run only counts; --rate N looks at no more than N rows and row keys per
+second. The exit status is 1 if a dry run finds something.
 `
 
 // errUnrepaired makes the exit status of a dry run that has found something.
@@ -196,7 +196,7 @@ func (j *repairJob) run(ctx context.Context, d *kairosrows.Deleter) error {
 			if ctx.Err() != nil {
 				err = errors.New("interrupted")
 			}
-			err = errors.Join(fmt.Errorf("%w; the same command once more goes on", err), j.save())
+			err = errors.Join(fmt.Errorf("%w; to continue, run the same command again", err), j.save())
 		}
 		writeRepair(j.t, report, j.dry)
 		if err == nil && j.dry && report.Changes() > 0 {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// A recovery is KairosDB's recovery file: the metrics that are done, one a line.
-// They are noted after they are on disk.
+// A recovery is KairosDB's recovery file: the names of finished metrics, one a
+// line. A name is written once the points of its metric are on disk.
 type recovery struct {
 	f       *os.File // nil if there is none
 	done    map[string]bool
@@ -44,11 +44,11 @@ func openRecovery(path string) (*recovery, error) {
 	return r, f.Truncate(int64(whole))
 }
 
-// recoveryEvery is how often metrics that are done are noted.
+// recoveryEvery is how often the names of finished metrics are written.
 const recoveryEvery = time.Second
 
-// note remembers a metric. One whose name breaks lines is not noted, and
-// exported again.
+// note records a finished metric. A name that breaks lines is left out; a resumed
+// export writes its metric again.
 func (r *recovery) note(name string, out *exportFile) error {
 	if r.f == nil || strings.ContainsAny(name, "\r\n") {
 		return nil

@@ -22,19 +22,19 @@ type reloadable struct {
 	apply func(config.Config) error
 }
 
-// A reloader reads the configuration again and applies what can change while the
-// server runs.
+// A reloader reads the configuration again and applies the settings that can change
+// while the server runs.
 type reloader struct {
 	load     func() (*config.Loaded, error)
 	settings []reloadable
 	log      *slog.Logger
 
 	mu      sync.Mutex    // one reload at a time
-	running config.Config // what is in force
+	running config.Config // the settings in force
 }
 
-// A reloadAnswer is what POST /admin/reload says: the keys of settings that have
-// changed.
+// A reloadAnswer is the answer of POST /admin/reload: the keys of the settings that
+// have changed.
 type reloadAnswer struct {
 	Applied      []string `json:"applied"`
 	NeedsRestart []string `json:"needs_restart"`
@@ -55,7 +55,8 @@ func (r *reloader) reload() (reloadAnswer, error) {
 			continue
 		}
 		if err := s.apply(loaded.Config); err != nil {
-			r.log.Warn("setting not applied; it stays as it is", "setting", s.key, "error", err)
+			r.log.Warn("setting not applied; it and all settings after it stay as they are", "setting", s.key, "error", err,
+				"applied", strings.Join(done.Applied, " "))
 			return done, fmt.Errorf("apply %s: %w", s.key, err)
 		}
 		done.Applied = append(done.Applied, s.key)
@@ -69,7 +70,7 @@ func (r *reloader) reload() (reloadAnswer, error) {
 	}
 	switch {
 	case len(done.NeedsRestart) > 0:
-		r.log.Warn("configuration read again; some of what has changed needs a restart",
+		r.log.Warn("configuration read again; some changed settings need a restart to take effect",
 			"applied", strings.Join(done.Applied, " "), "needs_restart", strings.Join(done.NeedsRestart, " "))
 	case len(done.Applied) > 0:
 		r.log.Info("configuration read again", "applied", strings.Join(done.Applied, " "))

@@ -11,8 +11,8 @@ import (
 	"varve/internal/config"
 )
 
-// A reload applies what it can, names what needs a restart, and says in the log
-// what it did, also when that is nothing.
+// A reload applies the settings that it can and names those that need a restart.
+// The log says what the reload did, also if it changed nothing.
 func TestReload(t *testing.T) {
 	load := func(change func(*config.Config), err error) func() (*config.Loaded, error) {
 		return func() (*config.Loaded, error) {

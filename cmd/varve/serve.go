@@ -45,21 +45,18 @@ func serve(t terminal, args []string) error {
 	log := c.Log.Logger(t.stderr, level)
 	tellKairosDB(loaded.KairosDB, log)
 	limitGarbage()
-	if err := c.Server.TryAddresses(); err != nil {
-		return err // before a data directory is made
-	}
 	registry := prometheus.NewRegistry()
 	opening := &embedded.Opening{}
 	srv := server.New(server.Options{
 		Config: c.Server, Version: versionText(), Log: log, Registry: registry, Opening: opening.String,
 	})
 	if err := srv.Listen(); err != nil {
-		return err
+		return err // before a data directory is made
 	}
 	running, stopServer := context.WithCancel(context.Background())
 	defer stopServer()
 	ended := make(chan error, 1)
-	go func() { ended <- srv.Run(running) }() // says 503 until the store is open
+	go func() { ended <- srv.Run(running) }() // answers 503 until the store is open
 	store, err := openBackend(c, opening, registry, log)
 	if err != nil {
 		stopServer()
@@ -106,7 +103,7 @@ func serve(t terminal, args []string) error {
 	err = <-ended
 	stopReloads()
 	stopRollups()
-	stopped := time.Now() // unless it was a signal that ended the server
+	stopped := time.Now() // unless a signal has ended the server
 	if ctx.Err() != nil {
 		stopped = <-signalled
 	}

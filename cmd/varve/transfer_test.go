@@ -243,7 +243,8 @@ func TestExportGoesOn(t *testing.T) {
 	}
 }
 
-// A typing error makes no store, takes nothing for done, and destroys nothing.
+// A mistyped command creates no store, does not report an empty export or import as
+// done, and destroys nothing.
 func TestTransferNamesItsTarget(t *testing.T) {
 	work, files := t.TempDir(), t.TempDir()
 	in := filepath.Join(files, "in")
@@ -269,7 +270,7 @@ func TestTransferNamesItsTarget(t *testing.T) {
 			t.Errorf("varve %s: %s", tc.args, stderr)
 		}
 	}
-	// Nothing is said: the server at 127.0.0.1:8080, which may be there or not.
+	// Without flags, commands go to the server at 127.0.0.1:8080, which may run or not.
 	for _, args := range [][]string{{"import", "-f", in + ".none"}, {"backup", "--to", "../x"}} {
 		command := exec.Command(binary, args...)
 		command.Dir, command.Env = work, []string{}
@@ -287,7 +288,7 @@ func TestTransferNamesItsTarget(t *testing.T) {
 	if out, stderr := must(t, 3, "export", "--data-dir", typo, "-n", "m", "-n", "tpyo"); !strings.Contains(stderr, "no metric tpyo") || !strings.HasSuffix(out, "All done\n") || !strings.Contains(out, `"name":"m"`) {
 		t.Error(out, stderr)
 	}
-	// A state belongs to the store that has the points before it.
+	// A state file belongs to one store: the one that has the points of the lines before.
 	if err := os.WriteFile(in+".state", []byte(`{"offset":5,"line":1,"to":"http://elsewhere:8080"}`), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +304,7 @@ func TestTransferNamesItsTarget(t *testing.T) {
 	}
 }
 
-// An export that appends removes nothing but what an interrupted one has begun.
+// An export that appends removes only the torn end that an interrupted export left.
 func TestAppendingKeepsWhatIsThere(t *testing.T) {
 	dir, files := filepath.Join(t.TempDir(), "x"), t.TempDir()
 	in := filepath.Join(files, "in")

@@ -80,8 +80,8 @@ func Keys(c *Config) []string {
 	return keys
 }
 
-// Changed returns the settings in which two configurations differ, by key, each
-// with a function that takes it over from next.
+// Changed returns the settings in which running and next differ, by key, each with a
+// function that copies it from next to running.
 func Changed(running, next *Config) map[string]func() {
 	changed := map[string]func(){}
 	theirs := fields(next)

@@ -66,7 +66,8 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
-// tabbedLine is the first line with a tab in its indentation, 0 if there is none.
+// tabbedLine returns the number of the first line with a tab in its indentation, 0
+// if there is none.
 func tabbedLine(data []byte) int {
 	n := 0
 	for line := range bytes.Lines(data) {

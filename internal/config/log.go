@@ -23,8 +23,8 @@ func (c Log) Validate() error {
 	return nil
 }
 
-// Logger returns a logger that writes to w as c says, from level on, which may
-// change. JSON has durations as text with a unit, as the other form has.
+// Logger returns a logger that writes to w in c's format. It leaves out records
+// below level, which may change. Both formats have durations as text with a unit.
 func (c Log) Logger(w io.Writer, level slog.Leveler) *slog.Logger {
 	o := &slog.HandlerOptions{Level: level}
 	if c.Format != "json" {

@@ -92,8 +92,7 @@ func writeTables(b *strings.Builder, list []field) {
 	}
 }
 
-// firstFlags are the settings that people need first, with what a screen has
-// room to say.
+// firstFlags are the settings that people need first. Each meaning fits a line.
 var firstFlags = []struct{ key, meaning string }{
 	{"data_dir", "where the data is; made if it is not there"},
 	{"server.http_addr", "HTTP; 0.0.0.0:8080 serves other machines too"},
@@ -134,7 +133,7 @@ func WriteFirstFlags(w io.Writer) error {
 	return err
 }
 
-// Count is how many settings there are.
+// Count returns the number of settings.
 func Count() int {
 	defaults := Default()
 	return len(settings(&defaults))

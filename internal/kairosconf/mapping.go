@@ -38,7 +38,7 @@ func same(value string) (string, error) { return value, nil }
 
 func upper(value string) (string, error) { return strings.ToUpper(value), nil }
 
-// ttlFrom is what a yes or no to counting from the time of a point means.
+// ttlFrom translates align_datapoint_ttl_with_timestamp into ingest.ttl_from.
 func ttlFrom(value string) (string, error) {
 	switch strings.ToLower(value) {
 	case "true", "yes", "on":

@@ -148,40 +148,14 @@ func (s *Server) newHTTP(h http.Handler) *http.Server {
 	}
 }
 
-// TryAddresses reports whether the addresses can be listened at now, with the
-// errors of Listen: before a store is opened, or made, for a server that cannot
-// start.
-func (c Config) TryAddresses() error {
-	var errs []error
-	for key, addr := range map[string]string{"http_addr": c.HTTPAddr, "telnet_addr": c.TelnetAddr, "pprof_addr": c.PprofAddr} {
-		if addr == "" {
-			continue
-		}
-		l, err := listen(key, addr)
-		if err == nil {
-			err = l.Close()
-		}
-		errs = append(errs, err)
-	}
-	return errors.Join(errs...)
-}
-
-func listen(key, addr string) (net.Listener, error) {
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("%w (set server.%s to another address, or stop what listens there)", err, key)
-	}
-	return l, nil
-}
-
 // Listen opens all listeners, so that clients may connect. After an error none
 // is open.
 func (s *Server) Listen() error {
 	var errs []error
 	listen := func(key, addr string) net.Listener {
-		l, err := listen(key, addr)
+		l, err := net.Listen("tcp", addr)
 		if err != nil {
-			errs = append(errs, err)
+			errs = append(errs, fmt.Errorf("%w (set server.%s to another address, or stop what listens there)", err, key))
 		}
 		return l
 	}

@@ -55,9 +55,9 @@ func page(ctx context.Context, s store.Viewer, q store.NamesQuery) (names []stri
 // writeBytes is how much is written at once.
 const writeBytes = 64 << 10
 
-// Export writes all samples of a metric within a range to w. What it holds is
-// bounded but for the list of the metric's series. progress, unless it is nil, is
-// told how many of the series are written before each.
+// Export writes all samples of a metric within a range to w. Its memory is bounded
+// except for the list of the metric's series. Before each series it calls progress,
+// unless that is nil, with the number of series written so far.
 func Export(ctx context.Context, s store.Viewer, metric string, within model.TimeRange, w io.Writer, progress func(series, of int)) (n Count, err error) {
 	defer func() {
 		if err != nil {

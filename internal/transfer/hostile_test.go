@@ -56,7 +56,7 @@ func put(t *testing.T, s store.Store, metric string, typ model.Type, add func(b 
 	}
 }
 
-// Every view of an export is closed, also when the export is broken off.
+// Every view of an export is closed, also when writing the export fails.
 func TestExportClosesItsViews(t *testing.T) {
 	s := storetest.NewReference(nil)
 	for _, metric := range []string{"a", "b", "c"} {
@@ -83,8 +83,8 @@ type brokenWriter struct{}
 
 func (brokenWriter) Write([]byte) (int, error) { return 0, errBroken }
 
-// An export whose client has left looks at no further series, also where these
-// have nothing in the range.
+// An export stops at the next series once its client has left, also if the series
+// have no samples in the range.
 func TestExportStopsWithItsClient(t *testing.T) {
 	s := storetest.NewReference(nil)
 	for i := range 5 {
@@ -111,8 +111,7 @@ func TestExportStopsWithItsClient(t *testing.T) {
 	}
 }
 
-// An uncancelled store does not look at contexts, and none of its series has
-// samples.
+// An uncancelled store ignores contexts, and its series have no samples.
 type uncancelled struct{ store.Viewer }
 
 func (u uncancelled) View(context.Context) (store.View, error) {
@@ -186,7 +185,7 @@ func packed(text string) []byte {
 	return b.Bytes()
 }
 
-// What is wrong with the packing of a body is the sender's fault.
+// A body whose compression is damaged is the sender's fault.
 func TestDamagedPacking(t *testing.T) {
 	line := `{"name":"m","tags":{"a":"b"},"datapoints":[[1,1]]}` + "\n"
 	whole := packed(line)
@@ -234,8 +233,8 @@ func TestManyRejectedLines(t *testing.T) {
 	}
 }
 
-// A line without end is given up, packed or not, and a client that leaves within
-// one is noticed.
+// An import gives up a line without end, packed or not, and notices a client that
+// leaves within a line.
 func TestEndlessLine(t *testing.T) {
 	mux := serve(storetest.NewReference(nil), func(c *Config) { c.MaxLine = 1 << 20 })
 	for _, size := range []int{3 << 20, 100 << 20} {
@@ -256,7 +255,7 @@ func TestEndlessLine(t *testing.T) {
 	}
 }
 
-// A leaving body goes on for ever, and its client leaves after a MiB.
+// A leaving body never ends, and its client leaves after a MiB.
 type leaving struct {
 	n     int
 	leave func()
@@ -267,7 +266,7 @@ func (l *leaving) Read(p []byte) (int, error) {
 		l.leave()
 	}
 	if l.n > 8<<20 {
-		return 0, io.ErrClosedPipe // it was not noticed
+		return 0, io.ErrClosedPipe // the import has not noticed
 	}
 	for i := range p {
 		p[i] = 'x'

@@ -127,13 +127,13 @@ func (m *Import) read(ctx context.Context, in *bufio.Reader) (blockEnd, error) {
 	return end, nil
 }
 
-// skipLimit is how many times MaxLine a line may have that is passed over. What
-// has no line's end for longer is not text, or was packed to keep this busy: 1 MiB
-// of gzip can hold 1 GiB.
+// skipLimit bounds a line that is skipped, as a multiple of MaxLine. A longer input
+// without a line end is not text, or was packed to keep the server busy: 1 MiB of
+// gzip can hold 1 GiB.
 const skipLimit = 16
 
-// readLine appends a line to the arena, but of one that is too long only as much
-// as shows that. n counts all its bytes with the line's end.
+// readLine appends a line to the arena. Of a line beyond MaxLine it keeps one byte
+// more than MaxLine. n counts all bytes of the line, its end included.
 func (m *Import) readLine(ctx context.Context, in *bufio.Reader) (n int64, err error) {
 	from := len(m.arena)
 	for {
