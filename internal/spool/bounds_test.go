@@ -662,48 +662,71 @@ func TestFailedOpenLetsGo(t *testing.T) {
 }
 
 // TestLogFilesOfAFullDisk: while there is no space, and nobody looks at how much is
-// free, the attempts to go on leave no files.
+// free, the attempts to go on leave no files, whichever of their writes fails.
 func TestLogFilesOfAFullDisk(t *testing.T) {
 	for _, reason := range []error{syscall.ENOSPC, syscall.EDQUOT} {
-		var full atomic.Bool
-		mem := vfs.NewMem()
-		fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-			if full.Load() && (op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpFilePreallocate) {
-				return reason
-			}
-			return nil
-		}))
-		s := mustOpen(t, fs, tinyConfig(), Options{})
-		if _, err := fill(s, content{}, 8); err != nil {
-			t.Fatal(err)
+		writes := int64(0) // of an attempt that succeed: the header's, the space for records, ...
+		for ; attemptsOnAFullDisk(t, reason, writes); writes++ {
 		}
-		full.Store(true)
-		if _, err := fill(s, content{}, 20); err == nil {
-			t.Fatal("a full disk took a batch")
-		}
-		before, err := wal.Segments(mem, s.path(logName))
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range 5 {
-			s.lookAtSpace()
-			if s.Healthy() == nil {
-				t.Fatal("a spool on a full disk calls itself healthy")
-			}
-		}
-		after, err := wal.Segments(mem, s.path(logName))
-		if err != nil || len(after) > len(before) {
-			t.Errorf("%v: %d log files became %d, %v", reason, len(before), len(after), err)
-		}
-		full.Store(false)
-		s.lookAtSpace()
-		if _, err := fill(s, content{}, 20); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Close(); err != nil {
-			t.Fatal(err)
+		if writes < 2 {
+			t.Errorf("%v: an attempt succeeds with %d writes", reason, writes)
 		}
 	}
+}
+
+// attemptsOnAFullDisk lets a spool meet a full disk, and try to go on while the
+// given number of writes succeeds each time. It reports whether that was too few.
+func attemptsOnAFullDisk(t *testing.T, reason error, writes int64) (failed bool) {
+	t.Helper()
+	var full atomic.Bool
+	var left atomic.Int64
+	mem := vfs.NewMem()
+	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if full.Load() && (op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpFilePreallocate) && left.Add(-1) < 0 {
+			return reason
+		}
+		return nil
+	}))
+	s := mustOpen(t, fs, tinyConfig(), Options{})
+	want := content{}
+	if _, err := fill(s, want, 8); err != nil {
+		t.Fatal(err)
+	}
+	full.Store(true)
+	if _, err := fill(s, content{}, 20); err == nil {
+		t.Fatal("a full disk took a batch")
+	}
+	before, err := wal.Segments(mem, s.path(logName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 5 {
+		left.Store(writes)
+		s.lookAtSpace()
+		failed = s.Healthy() != nil
+	}
+	after, err := wal.Segments(mem, s.path(logName))
+	if err != nil || failed && len(after) > len(before) {
+		t.Errorf("%v after %d writes: %d log files became %d, %v", reason, writes, len(before), len(after), err)
+	}
+	full.Store(false)
+	s.lookAtSpace()
+	if _, err := fill(s, want, 20); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	sink := newRemote()
+	s = mustOpen(t, mem, tinyConfig(), Options{Sink: sink})
+	defer s.Close()
+	if _, err := s.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := sink.content().diff(want); err != nil {
+		t.Errorf("%v after %d writes: %v", reason, writes, err)
+	}
+	return failed
 }
 
 // TestRecordLargerThanTheBuffer: a batch that the log's buffer does not hold is
