@@ -41,7 +41,7 @@ func (l *lateList) handOver(ctx context.Context, t *task, flush func(context.Con
 		}
 	}
 	if len(all) == 0 {
-		return nil
+		return l.settle(ctx, t.id)
 	}
 	if err := flush(ctx); err != nil {
 		return fmt.Errorf("make late points visible to other nodes: %w", err)

@@ -369,6 +369,21 @@ func (l *lateList) done(ctx context.Context, id, key string, computed span) erro
 	return l.persist(ctx, t, version)
 }
 
+// settle stores a task's spans if the last attempt failed.
+func (l *lateList) settle(ctx context.Context, id string) error {
+	l.mu.RLock()
+	t := l.tasks[id]
+	version := uint64(0)
+	if t != nil {
+		version = t.version
+	}
+	l.mu.RUnlock()
+	if t == nil {
+		return nil
+	}
+	return l.persist(ctx, t, version)
+}
+
 // count is how many spans wait, of one target or of all.
 func (l *lateList) count(id, key string) (n int) {
 	l.mu.RLock()

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"net/http"
@@ -38,10 +39,21 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type harness struct {
 	*testing.T
 	store     *storetest.Reference
+	front     front // what all others take for the store; nil: store
+	node      string
+	log       *slog.Logger
+	ttlFrom   ingest.TTLFrom // "": the default
+	registry  *prometheus.Registry
 	scheduler *Scheduler
 	pipeline  *ingest.Pipeline
 	mux       *http.ServeMux
 	stop      func()
+}
+
+// A front is a store as the parts of a harness need it.
+type front interface {
+	Store
+	kairos.Store
 }
 
 func newHarness(t *testing.T) *harness {
@@ -55,15 +67,26 @@ func (h *harness) restart(change func(*Config, *query.Config)) {
 	if h.stop != nil {
 		h.stop()
 	}
-	c, qc := DefaultConfig(), query.DefaultConfig()
+	c, qc, ic := DefaultConfig(), query.DefaultConfig(), ingest.DefaultConfig()
+	if h.ttlFrom != "" {
+		ic.TTLFrom = h.ttlFrom
+	}
 	if change != nil {
 		change(&c, &qc)
 	}
+	var front front = h.store
+	if h.front != nil {
+		front = h.front
+	}
 	registry := prometheus.NewRegistry()
-	engine := query.New(h.store, qc, registry, time.Now)
-	pipeline := ingest.New(h.store, ingest.DefaultConfig(), ingest.Options{Registerer: registry})
-	api := kairos.New(h.store, engine, kairos.DefaultConfig(), "test", time.Now)
-	h.scheduler = New(Options{Store: h.store, Engine: engine, Pipeline: pipeline, Parser: api, Config: c, Registerer: registry, Host: "here"})
+	h.registry = registry
+	engine := query.New(front, qc, registry, time.Now)
+	pipeline := ingest.New(front, ic, ingest.Options{Registerer: registry})
+	api := kairos.New(front, engine, kairos.DefaultConfig(), "test", time.Now)
+	h.scheduler = New(Options{
+		Store: front, Engine: engine, Pipeline: pipeline, Parser: api, Config: c, Registerer: registry, Host: "here",
+		Node: h.node, Flush: func(context.Context) error { return nil }, Logger: h.log,
+	})
 	h.pipeline = pipeline
 	h.mux = newMux(h.scheduler)
 	h.stop = nil
@@ -189,6 +212,41 @@ func (h *harness) status(id string) statusAnswer {
 		h.Fatal(err)
 	}
 	return a
+}
+
+// rejected is how many results were refused for a reason since the last restart.
+func (h *harness) rejected(reason ingest.Reason) (n float64) {
+	h.Helper()
+	families, err := h.registry.Gather()
+	if err != nil {
+		h.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if f.GetName() == "varve_ingest_rejected_total" && l.GetName() == "reason" && l.GetValue() == reason.String() {
+					n += m.GetCounter().GetValue()
+				}
+			}
+		}
+	}
+	return n
+}
+
+// gauge reads a gauge of the registry.
+func (h *harness) gauge(name string) float64 {
+	h.Helper()
+	families, err := h.registry.Gather()
+	if err != nil {
+		h.Fatal(err)
+	}
+	for _, f := range families {
+		if f.GetName() == name {
+			return f.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	h.Fatalf("there is no %s", name)
+	return 0
 }
 
 // valueOf reads a counter or a gauge.
@@ -359,6 +417,66 @@ func TestLatePoints(t *testing.T) {
 			"t?startTime=2000-13-01-01-00-00-000":                                 400,
 		} {
 			h.do(want, "GET", "/api/v1/rollups/backfill/"+path, "")
+		}
+	})
+}
+
+// What late points make a run compute again are their buckets, and no others: the
+// points of those may be gone by now.
+func TestLatePointsLeaveOtherBuckets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		h.start()
+		defer h.stop()
+		h.do(200, "POST", "/api/v1/rollups", taskJSON("t", minute, minute, ""))
+		for m := range 5 {
+			h.put("src", "a", 1, at(0, m, 0), at(0, m, 30))
+		}
+		time.Sleep(3*time.Hour + 30*time.Second)
+		if err := h.store.Delete(t.Context(), store.Deletion{Metric: "src", Range: model.TimeRange{StartMS: at(0, 0, 0), EndMS: at(0, 4, 29)}}); err != nil {
+			t.Fatal(err)
+		}
+		h.put("src", "a", 1, at(0, 1, 0), at(0, 3, 0))
+		h.send("src", "a", 5, at(0, 2, 7))
+		time.Sleep(time.Minute)
+		h.wantPoints("dst", `
+{host=a,saved_from=src} 2000-01-01T00:00 2
+{host=a,saved_from=src} 2000-01-01T00:01 2
+{host=a,saved_from=src} 2000-01-01T00:02 5
+{host=a,saved_from=src} 2000-01-01T00:03 2
+{host=a,saved_from=src} 2000-01-01T00:04 2`)
+	})
+}
+
+// TestGauges holds what an operator sees of the schedule.
+func TestGauges(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		h.start()
+		defer func() { h.stop() }()
+		h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
+		h.do(200, "POST", "/api/v1/rollups", taskJSON("u", minute, minute, ""))
+		h.send("src", "a", 1, at(-48, 0, 0), at(-24, 0, 0))
+		h.stop()
+		time.Sleep(10 * time.Minute)
+		for name, want := range map[string]float64{
+			"varve_rollup_tasks":           2,
+			"varve_rollup_tasks_here":      2,
+			"varve_rollup_late_spans":      4, // two of each task
+			"varve_rollup_watched_series":  1,
+			"varve_rollup_backfills":       0,
+			"varve_rollup_active_runs":     0,
+			"varve_rollup_overdue_seconds": 540,
+		} {
+			if got := h.gauge(name); got != want {
+				t.Errorf("%s is %v, want %v", name, got, want)
+			}
+		}
+		h.start()
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if late, overdue := h.gauge("varve_rollup_late_spans"), h.gauge("varve_rollup_overdue_seconds"); late != 2 || overdue != 0 {
+			t.Errorf("after the first run %v stretches of time wait, and a task is overdue for %v s", late, overdue)
 		}
 	})
 }
@@ -572,6 +690,42 @@ func TestTTL(t *testing.T) {
 		h.wantPoints("dst", "{host=a,saved_from=src} 2000-01-01T00:00 1")
 		time.Sleep(2*time.Hour + 2*time.Minute) // it counts from the last run that computed the bucket
 		h.wantPoints("dst", "")
+	})
+}
+
+// With ingest.ttl_from: timestamp a result lives from its bucket's time, however
+// often it is computed. One that would be gone already is refused and counted, and
+// the others are stored.
+func TestTTLFromTimestamp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		h.ttlFrom = ingest.FromTimestamp
+		h.restart(nil)
+		h.start()
+		defer h.stop()
+		h.do(200, "POST", "/api/v1/rollups", taskJSON("t", minute, minute, `,"ttl":7200`))
+		h.put("src", "a", 1, at(0, 0, 0))
+		time.Sleep(2*time.Hour - time.Second)
+		h.wantPoints("dst", "{host=a,saved_from=src} 2000-01-01T00:00 1")
+		time.Sleep(2 * time.Second)
+		h.wantPoints("dst", "")
+		h.put("src", "a", 2, at(0, 1, 0), at(0, 3, 0), at(0, 59, 0))
+		h.send("src", "b", 3, at(0, 0, 0), at(0, 59, 0)) // late
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		h.wantPoints("dst", "{host=a,saved_from=src} 2000-01-01T00:59 2\n{host=b,saved_from=src} 2000-01-01T00:59 3")
+		if m := h.status("t").Statuses[0]; m.ErrorMessage != "" || m.Late != 0 || *m.Watermark != at(2, 2, 0) {
+			t.Errorf("%+v", m)
+		}
+		before := h.rejected(ingest.Expired)
+		h.do(204, "POST", "/api/v1/rollups/backfill/t?startTime=2000-01-01-00-00-00-000&endTime=2000-01-01-00-30-00-000", "")
+		if got := h.rejected(ingest.Expired) - before; got != 3 { // a's at 00:00 and 00:01, b's at 00:00
+			t.Errorf("%v results were refused", got)
+		}
+		h.wantPoints("dst", `
+{host=a,saved_from=src} 2000-01-01T00:03 2
+{host=a,saved_from=src} 2000-01-01T00:59 2
+{host=b,saved_from=src} 2000-01-01T00:59 3`)
 	})
 }
 

@@ -339,7 +339,7 @@ func (s *Scheduler) advance(ctx context.Context, t *task, r *rollup, k int, mark
 // noted for later times has been computed.
 func (s *Scheduler) computeLate(ctx context.Context, p *pass, late spans, beforeMS int64) error {
 	if len(late) == 0 {
-		return nil
+		return s.late.settle(ctx, p.task.id)
 	}
 	id, key := p.task.id, p.rollup.keys[p.index]
 	if err := s.late.done(ctx, id, key, span{beforeMS, math.MaxInt64}); err != nil {

@@ -170,7 +170,8 @@ func (s *Scheduler) untilNext() time.Duration {
 // beat shares tasks with other nodes, and ends the runs of those that are no
 // longer this one's.
 func (s *Scheduler) beat(ctx context.Context) {
-	if err := s.shared.beat(ctx, s.ids()); err == nil {
+	err := work.Do("share roll-up tasks", func() error { return s.shared.beat(ctx, s.ids()) })
+	if err == nil {
 		s.unshared.over()
 	} else if ctx.Err() == nil {
 		if n, tell := s.unshared.again(s.now()); tell {
@@ -200,7 +201,11 @@ func (s *Scheduler) own(ctx context.Context, id string, own bool) {
 	if !own {
 		return
 	}
-	due, err := s.firstDue(ctx, t)
+	var due time.Time
+	err := work.Do("read when a roll-up task ran", func() (err error) {
+		due, err = s.firstDue(ctx, t)
+		return err
+	})
 	if err != nil {
 		due = s.now() // its run meets the same error, and tells it
 	}
@@ -303,11 +308,15 @@ func (s *Scheduler) execute(ctx context.Context, j *job, t *task) {
 }
 
 // confirm looks whether a task still is this process' to run.
-func (s *Scheduler) confirm(ctx context.Context, t *task) (bool, error) {
+func (s *Scheduler) confirm(ctx context.Context, t *task) (own bool, err error) {
 	if s.shared == nil {
 		return true, nil
 	}
-	return s.shared.confirm(ctx, t.id)
+	err = work.Do("find out who runs a roll-up task", func() (err error) {
+		own, err = s.shared.confirm(ctx, t.id)
+		return err
+	})
+	return own && err == nil, err
 }
 
 // handOver is what a node does instead of running a task that another one runs:
@@ -385,17 +394,7 @@ func (s *Scheduler) Load(ctx context.Context) { s.reload(ctx) }
 
 // reload takes over what has changed in the store since the last time.
 func (s *Scheduler) reload(ctx context.Context) {
-	modified, err := s.catalogue.modified(ctx)
-	if err == nil {
-		s.mu.Lock()
-		same := modified.Equal(s.mu.loaded)
-		s.mu.Unlock()
-		if same {
-			s.unread.over()
-			return
-		}
-		err = s.load(ctx, modified)
-	}
+	err := work.Do("read roll-up tasks", func() error { return s.loadChanges(ctx) })
 	if err == nil {
 		s.unread.over()
 	} else if ctx.Err() == nil {
@@ -403,6 +402,20 @@ func (s *Scheduler) reload(ctx context.Context) {
 			s.log.Warn("roll-up tasks cannot be read; those known before go on", "error", err, "failures", n)
 		}
 	}
+}
+
+func (s *Scheduler) loadChanges(ctx context.Context) error {
+	modified, err := s.catalogue.modified(ctx)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	same := modified.Equal(s.mu.loaded)
+	s.mu.Unlock()
+	if same {
+		return nil
+	}
+	return s.load(ctx, modified)
 }
 
 func (s *Scheduler) load(ctx context.Context, modified time.Time) error {
