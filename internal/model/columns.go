@@ -2,9 +2,9 @@ package model
 
 import "math"
 
-// MaxTTL is the longest that a sample may live from its write on, in seconds: 20
-// years, the most that Cassandra stores. A time-to-live is kept from the sample's
-// own time on, and is longer for a sample that came late.
+// MaxTTL is the longest time, in seconds, that a sample may live after it was
+// written: 20 years, the most that Cassandra stores. A stored time-to-live counts
+// from the sample's own time, so that of a sample that came late may be longer.
 const MaxTTL = 630720000
 
 // Columns holds samples of one series, column by column. Times strictly
@@ -113,8 +113,8 @@ type Stats struct {
 	Min, Max, Sum   float64
 }
 
-// A StatSet says which parts of Stats are asked for, beside count and times. What
-// was not asked for may have any value.
+// A StatSet says which parts of Stats are asked for, beside count and times. The
+// other parts may have any value.
 type StatSet uint8
 
 const (

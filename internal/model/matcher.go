@@ -73,7 +73,7 @@ func NewPattern(expr string) (*Pattern, error) {
 		return nil, fmt.Errorf("pattern of %d bytes is longer than %d", len(expr), MaxPatternBytes)
 	}
 	// By itself first: x)|(?:y would be fine only inside of the parentheses.
-	// This costs little; what is repeated is multiplied by the compiler.
+	// Parsing costs little. The compiler would write out what is repeated.
 	tree, err := syntax.Parse(expr, syntax.Perl)
 	if err != nil {
 		return nil, fmt.Errorf("pattern %q: %w", expr, err)
@@ -94,14 +94,14 @@ const (
 	// MaxPatternBytes bounds the source of a Pattern.
 	MaxPatternBytes = 4096
 
-	// MaxPatternSize bounds the program that a Pattern is compiled to. Matching
-	// takes as many steps as a text has characters times as the program has
-	// instructions, at worst. Any text of MaxPatternBytes fits.
+	// MaxPatternSize bounds the instructions that a Pattern is compiled to. At
+	// worst, matching executes all of them for each character of a text. Any
+	// literal text of MaxPatternBytes fits.
 	MaxPatternSize = 5000
 )
 
 // programSize estimates how many instructions an expression is compiled to. A
-// class of characters counts for what its table takes.
+// class of characters counts by the size of its table.
 func programSize(re *syntax.Regexp) int {
 	n := 1
 	for _, sub := range re.Sub {
@@ -125,12 +125,12 @@ func programSize(re *syntax.Regexp) int {
 	return n
 }
 
-// Size is an estimate of the instructions that p is compiled to.
+// Size is an estimate of the number of instructions that p is compiled to.
 func (p *Pattern) Size() int { return p.size }
 
-// Plan returns what plan makes of p. It is called once, and its result kept: an
-// index works out only once how to look for what p matches. One package may use
-// this.
+// Plan returns the result of plan(p). Only the first call runs plan, and p keeps
+// the result, so that an index plans once how to search for p. Since the first
+// plan wins, only one package may call Plan.
 func (p *Pattern) Plan(plan func(*Pattern) any) any {
 	p.once.Do(func() { p.plan = plan(p) })
 	return p.plan
