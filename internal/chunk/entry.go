@@ -60,8 +60,8 @@ type Iter struct {
 	wanted uint32 // see Want
 }
 
-// Want says that entries of series below the given one are only stepped over: Next
-// leaves their statistics out. A page of many series is walked through to find one.
+// Want makes Next leave out the statistics of entries of series below the given
+// one. That saves time when a page is walked through to find one series.
 func (it *Iter) Want(series uint32) { it.wanted = series }
 
 // timesRef is where the times of an entry are.
@@ -246,8 +246,9 @@ func (d *Decoder) entryTimes(r *reader, e *Entry, dst *model.Columns) {
 	dst.Times = append(dst.Times, d.sharedTimes(r, e)...)
 }
 
-// sharedTimes returns the times of e, which are a column, and leaves r after them if
-// they are in e's own body. They stay valid until the next call.
+// sharedTimes returns the times of e, which are coded as a column, and leaves r
+// after the column if it is in e's own body. The times are valid until the next
+// call.
 func (d *Decoder) sharedTimes(r *reader, e *Entry) []int64 {
 	t := &e.times
 	if key := (timesKey{e.id, t.at}); d.timesOf != key {

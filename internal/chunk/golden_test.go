@@ -12,7 +12,7 @@ import (
 	"varve/internal/model"
 )
 
-var update = flag.Bool("update", false, "write the golden pages anew; only with a new format version")
+var update = flag.Bool("update", false, "write the golden pages again; only with a new format version")
 
 // TestGolden opens pages that earlier builds wrote and compares all they hold
 // with a dump. The encoder may write better pages some day; these stay.

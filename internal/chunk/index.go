@@ -7,33 +7,32 @@ import (
 	"varve/internal/model"
 )
 
-// marksApart is how many entries there are at least from one mark of an Index to
-// the next.
+// marksApart is the least number of entries between two marks of an Index.
 const marksApart = 4
 
-// An Index tells where in a page the entries of a series begin, so that a page of
-// many series need not be walked through from its start to find one. It serves
-// any number of goroutines.
+// An Index marks where the entries of some series begin in a page, so that an Iter
+// finds a series without walking through the page from its start. It never
+// changes: any number of goroutines may use it.
 type Index struct {
 	marks   []mark
-	columns []timesRef // of times, all that the page's entries carry
+	columns []timesRef // all columns of times in the page
 	base    int64      // first time of the page
 }
 
-// mark is what an Iter knows before the first entry of a series, apart from the
+// mark is the state of an Iter before the first entry of a series, without the
 // columns of times.
 type mark struct {
 	series  uint32 // of that entry
-	before  uint32 // series of the entry before
-	pos     uint32 // of the entry
-	entries uint32 // before it
-	carried uint32
+	before  uint32 // series of the entry before it
+	pos     uint32 // offset of the entry in the page
+	entries uint32 // number of entries before it
+	carried uint32 // number of columns of times before it
 	ttl     uint32
 	kind    uint8
 }
 
-// Index walks through the page, as far as it can be read: an Iter that comes to
-// the end of that has the error.
+// Index makes the index of the page. In a damaged page it marks only entries before
+// the damage, which an Iter meets when it gets there.
 func (p Page) Index() *Index {
 	x := &Index{}
 	it := p.Iter()
@@ -67,8 +66,8 @@ func (x *Index) Bytes() int64 {
 	return int64(unsafe.Sizeof(*x)) + int64(cap(x.marks))*int64(unsafe.Sizeof(mark{})) + int64(cap(x.columns))*int64(unsafe.Sizeof(timesRef{}))
 }
 
-// Seek moves to the last mark of x before which there are only entries of series
-// below the given one, if that is ahead. It reports whether it moved. x must be
+// Seek moves ahead to the last mark of x that is not after the first entry of the
+// series. It never moves back, and reports whether it moved. x must be the index
 // of the iterator's page.
 func (it *Iter) Seek(x *Index, series uint32) bool {
 	i, _ := slices.BinarySearchFunc(x.marks, series, func(m mark, series uint32) int {

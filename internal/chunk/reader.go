@@ -63,7 +63,7 @@ func (r *reader) u64() uint64 {
 	return binary.LittleEndian.Uint64(b)
 }
 
-// skipVarints goes past n variable-length numbers without looking at them.
+// skipVarints skips n variable-length numbers, at least one, without decoding them.
 func (r *reader) skipVarints(n int) {
 	if r.err != nil {
 		return

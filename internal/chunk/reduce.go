@@ -7,19 +7,20 @@ import (
 	"varve/internal/model"
 )
 
-// A Cut says into which runs samples are reduced, and to what.
+// A Cut says which samples are reduced, how they are divided into runs, and which
+// statistics of a run are computed.
 type Cut struct {
 	Range model.TimeRange      // samples outside are left out
-	Final func(ms int64) int64 // last time that a run with a sample at ms may have, ms at least
-	Needs model.StatSet        // what of the statistics is wanted
+	Final func(ms int64) int64 // latest time that a run with a sample at ms may have, at least ms
+	Needs model.StatSet        // statistics to compute
 }
 
-// ReduceEntry appends statistics of the runs of e to dst, in ascending time. It
-// is what DecodeEntry and a look at each sample would give, without the samples: times
-// at equal steps are not written out, decimals not divided but for a sum, and values
-// not decoded if nothing of them is wanted. e must be of a fixed kind.
-// Times-to-live are not looked at. After an error, a *FormatError, the result is
-// dst as it was.
+// ReduceEntry appends the statistics of each run of e to dst, in ascending time.
+// They are what DecodeEntry and a pass over its samples would give, for less work:
+// times at equal steps are not written out, decimals are divided one by one only
+// for a sum, and values are not decoded if no statistic needs them. e must be of a
+// fixed kind. Times-to-live are ignored. After an error, a *FormatError, the
+// result is dst as it was.
 func (d *Decoder) ReduceEntry(e *Entry, cut *Cut, dst []model.Stats) ([]model.Stats, error) {
 	r := reader{b: e.page[:e.end], pos: e.body}
 	times := timeline{count: e.Count, first: e.FirstMS}
@@ -34,8 +35,8 @@ func (d *Decoder) ReduceEntry(e *Entry, cut *Cut, dst []model.Stats) ([]model.St
 	return d.reduce(&r, e.Kind, &times, cut, dst, true)
 }
 
-// Reduce is ReduceEntry for the chunk at the start of src, as Append wrote it. It
-// is not ok, and appends nothing, if samples have times-to-live.
+// Reduce is ReduceEntry for the chunk at the start of src, which Append has
+// written. If samples have times-to-live, ok is false and nothing is appended.
 func (d *Decoder) Reduce(src []byte, kind model.Kind, cut *Cut, dst []model.Stats) (_ []model.Stats, ok bool, err error) {
 	r := reader{b: src}
 	h := readHeader(&r, kind)
@@ -54,8 +55,8 @@ func (d *Decoder) Reduce(src []byte, kind model.Kind, cut *Cut, dst []model.Stat
 	return dst, true, err
 }
 
-// reduce reads the values that follow and appends the runs of times. With closed,
-// nothing may follow them.
+// reduce reads the values from r and appends the statistics of each run. With
+// closed, bytes after the values are an error.
 func (d *Decoder) reduce(r *reader, kind model.Kind, times *timeline, cut *Cut, dst []model.Stats, closed bool) ([]model.Stats, error) {
 	if r.err != nil {
 		return dst, r.err
@@ -84,7 +85,7 @@ func (d *Decoder) reduce(r *reader, kind model.Kind, times *timeline, cut *Cut, 
 	return dst, nil
 }
 
-// A timeline is the times of a chunk.
+// A timeline holds the times of a chunk: a column of them, or equal steps.
 type timeline struct {
 	count  int
 	first  int64
@@ -92,6 +93,8 @@ type timeline struct {
 	column []int64 // nil for equal steps
 }
 
+// regularStep returns the time between samples at equal steps, 1 if there is only
+// one sample.
 func regularStep(count int, first, last int64) uint64 {
 	if count == 1 {
 		return 1
@@ -124,7 +127,7 @@ func (t *timeline) after(i, hi int, ms int64) int {
 	return lo + sort.Search(end-lo, func(k int) bool { return t.column[lo+k] > ms })
 }
 
-// within returns which times are in r.
+// within returns the indexes from lo to hi, exclusive, of the times in r.
 func (t *timeline) within(r model.TimeRange) (lo, hi int) {
 	last := t.at(t.count - 1)
 	if r.StartMS > last || r.EndMS < t.first {
@@ -145,7 +148,7 @@ type values struct {
 	bits    []uint64
 	scale   float64 // of mantissas
 	kind    model.Kind
-	decimal bool // bits are mantissas, none of them beyond maxMantissa; also for Long, with scale 1
+	decimal bool // bits are integers to divide by scale, which is 1 for Long
 }
 
 // values reads a column of n values.
@@ -165,7 +168,7 @@ func (d *Decoder) values(r *reader, kind model.Kind, n int) values {
 	return v
 }
 
-// reduce sets what is wanted of the statistics of values [from,to), at least one.
+// reduce sets the statistics that are needed of the values [from,to), at least one.
 func (v *values) reduce(from, to int, needs model.StatSet, s *model.Stats) {
 	if needs == 0 {
 		return
@@ -197,7 +200,7 @@ func (v *values) exact(bits uint64) uint64 {
 	return math.Float64bits(float64(int64(bits)) / v.scale)
 }
 
-// sumScaled adds up doubles from left to right.
+// sumScaled divides mantissas and adds the quotients, as doubles, from left to right.
 func sumScaled(mantissas []uint64, scale float64) (sum float64) {
 	if scale == 1 {
 		for _, m := range mantissas {
@@ -211,6 +214,7 @@ func sumScaled(mantissas []uint64, scale float64) (sum float64) {
 	return sum
 }
 
+// reduceDoubles sets the statistics that are needed of doubles, at least one.
 func reduceDoubles(bits []uint64, needs model.StatSet, s *model.Stats) {
 	s.First, s.Last = bits[0], bits[len(bits)-1]
 	if needs&model.StatSum != 0 {

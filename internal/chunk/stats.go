@@ -110,7 +110,7 @@ func sameStats(a *model.Stats, b model.Stats) bool {
 		math.Float64bits(a.Max) == math.Float64bits(b.Max)
 }
 
-// skipStats goes past statistics.
+// skipStats skips what readStats reads.
 func skipStats(r *reader) {
 	control := r.u8()
 	if control == statsRaw {

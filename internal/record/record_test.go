@@ -20,7 +20,7 @@ import (
 	"varve/internal/store"
 )
 
-var update = flag.Bool("update", false, "write the golden records anew; only with a new record type")
+var update = flag.Bool("update", false, "write the golden records again; only with a new record type")
 
 // kindOf gives each series of the tests its kind: 1 long, 2 double, 3 string,
 // 4 complex, 5 null, 6 custom, 7 long ... Series 0 is unknown.

@@ -13,9 +13,9 @@ const MaxBatchBytes = 16 << 20
 type Encoder struct {
 	Kinds   []model.Kind        // of each sample's series
 	Samples []byte              // second part of a batch record
-	Define  []record.Definition // scratch of whoever writes the first part
+	Define  []record.Definition // scratch for the writer of the first part
 
-	forgets uint64 // of the registry when the refs were looked up
+	forgets uint64 // calls of Forget before the refs were looked up
 }
 
 // Encode fills Kinds and Samples from b. Errors are store.ErrStale when b holds
@@ -37,8 +37,8 @@ func (e *Encoder) Encode(r *Registry, b *store.Batch) error {
 	return nil
 }
 
-// Current reports whether what Encode has looked up still holds. The caller keeps
-// series from being forgotten meanwhile.
+// Current reports whether the refs that Encode has looked up are still valid. The
+// caller keeps series from being forgotten meanwhile.
 func (e *Encoder) Current(r *Registry, b *store.Batch) bool {
 	if r.Epoch() != b.Epoch {
 		return false

@@ -47,9 +47,9 @@ func New() *Registry {
 // forgetsPerEpoch is how many series are forgotten before the epoch moves.
 const forgetsPerEpoch = 1 << 20
 
-// Epoch is the current generation of ids. Ids of forgotten series are told apart
-// one by one; the epoch moves when so many were forgotten that what others
-// remember of them should go.
+// Epoch is the current generation of ids. The ref of a forgotten series is void at
+// once. The epoch moves when so many series were forgotten that callers should
+// drop all refs that they cache.
 func (r *Registry) Epoch() uint64 { return r.epoch.Load() }
 
 // Unlogged is the number of series that no log record has introduced yet.

@@ -58,7 +58,7 @@ func (b Bytes) String() string {
 	return strconv.FormatInt(int64(b), 10)
 }
 
-// Text is the size for people, rounded, with a binary suffix.
+// Text is the size for messages: rounded, with a binary unit.
 func (b Bytes) Text() string {
 	switch {
 	case b >= 10*GiB:

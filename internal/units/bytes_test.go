@@ -36,6 +36,17 @@ func TestBytesString(t *testing.T) {
 	}
 }
 
+func TestBytesText(t *testing.T) {
+	for b, want := range map[Bytes]string{
+		0: "0 bytes", 10*KiB - 1: "10239 bytes", 10 * KiB: "10.0 KiB", 10*MiB - 1: "10240.0 KiB", 10 * MiB: "10.0 MiB",
+		10*GiB - 1: "10240.0 MiB", 10 * GiB: "10.0 GiB", 3 * 1024 * GiB: "3072.0 GiB", -10 * KiB: "-10240 bytes",
+	} {
+		if got := b.Text(); got != want {
+			t.Errorf("%d = %s, want %s", int64(b), got, want)
+		}
+	}
+}
+
 func TestBytesRoundTrip(t *testing.T) {
 	same := func(n int64, shift uint8) bool {
 		b := Bytes(n << (shift % 64))

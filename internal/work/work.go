@@ -2,8 +2,8 @@
 // the process: a panic becomes the error of its request, is counted, and is
 // logged with its stack.
 //
-// A panic in the goroutine of an HTTP handler is the business of package server,
-// which answers it with 500.
+// Package server handles panics in the goroutine of an HTTP handler itself: it
+// answers with 500.
 package work
 
 import (
@@ -27,19 +27,18 @@ func (e *PanicError) Error() string {
 	return fmt.Sprintf("%s: a fault in Varve: %v; the log has the stack, please report it", e.Doing, e.Value)
 }
 
-// The process has one count of panics, as it has one of goroutines, and one
-// place to tell of them.
+// Panics are counted and logged for the whole process.
 var (
 	panics atomic.Uint64
-	tell   atomic.Pointer[slog.Logger] // nil: nobody is told
+	logger atomic.Pointer[slog.Logger] // nil: nothing is logged
 )
 
 // Register shows the number of panics on r and logs each to log.
 func Register(r prometheus.Registerer, log *slog.Logger) {
-	tell.Store(log)
+	logger.Store(log)
 	r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "varve_worker_panics_total",
-		Help: "Panics in goroutines that served a request, each of which became the error of its request.",
+		Help: "Panics in goroutines of requests. Each became the error of its request.",
 	}, func() float64 { return float64(panics.Load()) }))
 }
 
@@ -59,22 +58,22 @@ func caught(doing string, v any) error {
 	}
 	e := &PanicError{doing, v, debug.Stack()}
 	panics.Add(1)
-	if log := tell.Load(); log != nil {
-		log.Error("a goroutine panicked; this is a fault of Varve, please report it; its request fails",
+	if log := logger.Load(); log != nil {
+		log.Error("a goroutine of a request panicked; the request fails; this is a fault in Varve, please report it",
 			"doing", doing, "panic", fmt.Sprint(v), "stack", string(e.Stack))
 	}
 	return e
 }
 
-// A Group is goroutines of one request, which ends after they have. The zero
-// value is ready for use.
+// A Group runs goroutines of one request, which waits for them. The zero value is
+// ready for use.
 type Group struct {
 	wait  sync.WaitGroup
 	once  sync.Once
 	first error
 }
 
-// Go calls f in a goroutine of its own.
+// Go calls f in a new goroutine.
 func (g *Group) Go(doing string, f func() error) {
 	g.wait.Go(func() {
 		if err := Do(doing, f); err != nil {
@@ -83,7 +82,7 @@ func (g *Group) Go(doing string, f func() error) {
 	})
 }
 
-// Wait returns the first error, after all goroutines have ended.
+// Wait waits until all goroutines have ended, and returns the first error.
 func (g *Group) Wait() error {
 	g.wait.Wait()
 	return g.first

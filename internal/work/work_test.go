@@ -14,7 +14,7 @@ func TestAPanicIsAnErrorCountedAndLogged(t *testing.T) {
 	var text bytes.Buffer
 	registry := prometheus.NewRegistry()
 	Register(registry, slog.New(slog.NewTextHandler(&text, nil)))
-	defer tell.Store(nil)
+	defer logger.Store(nil)
 	before := panics.Load()
 
 	var g Group
