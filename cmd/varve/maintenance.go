@@ -38,19 +38,31 @@ type backupRequest struct {
 
 // maintenance lists the routes by which a running server is looked after.
 func maintenance(s *embedded.Store) []httpapi.Route {
-	checking := &sync.Mutex{}
 	return []httpapi.Route{
-		{Method: http.MethodPost, Path: "/admin/compact", Parameters: httpapi.None, Handler: compact(s)},
+		{Method: http.MethodPost, Path: "/admin/compact", Parameters: httpapi.None, Handler: oneAtATime("compaction", compact(s))},
 		{Method: http.MethodGet, Path: "/admin/cardinality", Parameters: []string{"limit", "metric"}, Handler: cardinality(s)},
-		{Method: http.MethodPost, Path: "/admin/check", Parameters: []string{"rate"}, Handler: checkHandler(s, checking)},
+		{Method: http.MethodPost, Path: "/admin/check", Parameters: []string{"rate"}, Handler: oneAtATime("check", checkHandler(s))},
 		{Method: http.MethodGet, Path: "/admin/stats", Parameters: []string{"top"}, Handler: statsHandler(s)},
 		{Method: http.MethodPost, Path: "/admin/backup", Parameters: httpapi.None, Handler: backupHandler(s)},
 	}
 }
 
-// checkHandler checks the store and streams lines of JSON. One check runs at a
-// time.
-func checkHandler(s *embedded.Store, checking *sync.Mutex) http.Handler {
+// oneAtATime answers 409 while another request of a kind is worked on: further ones
+// would wait without a bound, and do the same work again.
+func oneAtATime(what string, h http.Handler) http.Handler {
+	var running sync.Mutex
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !running.TryLock() {
+			httpapi.WriteErrors(w, http.StatusConflict, "another "+what+" is running; try again when it is done")
+			return
+		}
+		defer running.Unlock()
+		h.ServeHTTP(w, r)
+	})
+}
+
+// checkHandler checks the store and streams lines of JSON.
+func checkHandler(s *embedded.Store) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		rate := checkRate
 		if text := r.URL.Query().Get("rate"); text != "" {
@@ -59,11 +71,6 @@ func checkHandler(s *embedded.Store, checking *sync.Mutex) http.Handler {
 				return
 			}
 		}
-		if !checking.TryLock() {
-			httpapi.WriteErrors(w, http.StatusConflict, "another check is running; try again when it is done")
-			return
-		}
-		defer checking.Unlock()
 		w.Header().Set("Content-Type", "application/x-ndjson")
 		out := json.NewEncoder(w)
 		say := func(line checkLine) {
@@ -102,7 +109,8 @@ func statsHandler(s *embedded.Store) http.Handler {
 	})
 }
 
-// backupHandler makes a backup and answers when it is done.
+// backupHandler makes a backup and answers when it is done. The store refuses a
+// second one meanwhile.
 func backupHandler(s *embedded.Store) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var request backupRequest
@@ -122,9 +130,9 @@ func backupHandler(s *embedded.Store) http.Handler {
 
 // answer writes a report as JSON, or the error.
 func answer(w http.ResponseWriter, report any, err error) {
-	input, busy := (*store.InputError)(nil), (*store.UnavailableError)(nil)
+	input, busy, limit := (*store.InputError)(nil), (*store.UnavailableError)(nil), (*store.LimitError)(nil)
 	switch {
-	case errors.As(err, &input):
+	case errors.As(err, &input), errors.As(err, &limit):
 		httpapi.WriteErrors(w, http.StatusBadRequest, err.Error())
 	case errors.As(err, &busy):
 		httpapi.WriteErrors(w, http.StatusServiceUnavailable, err.Error())

@@ -5,6 +5,8 @@ import (
 	"flag"
 	"fmt"
 	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -244,5 +246,34 @@ func TestAdminRefusals(t *testing.T) {
 	nobody := closedPort(t)
 	if code := run(terminal{stdout: &out, stderr: &out}, []string{"backup", "--http-addr=" + nobody}); code != exitFault || !strings.Contains(out.String(), "ask the server at "+nobody) {
 		t.Errorf("%d %s", code, out.String())
+	}
+}
+
+// A check or compaction that is running keeps further ones out, rather than let
+// them wait to do the same again.
+func TestOneAtATime(t *testing.T) {
+	begun, end := make(chan struct{}), make(chan struct{})
+	h := oneAtATime("compaction", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		begun <- struct{}{}
+		<-end
+	}))
+	ask := func() *httptest.ResponseRecorder {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/admin/compact", nil))
+		return w
+	}
+	first := make(chan *httptest.ResponseRecorder)
+	go func() { first <- ask() }()
+	<-begun
+	if w := ask(); w.Code != http.StatusConflict || w.Body.String() != `{"errors":["another compaction is running; try again when it is done"]}` {
+		t.Errorf("a second one: %d %s", w.Code, w.Body)
+	}
+	end <- struct{}{}
+	if w := <-first; w.Code != http.StatusOK {
+		t.Errorf("the first one: %d", w.Code)
+	}
+	go func() { <-begun; end <- struct{}{} }()
+	if w := ask(); w.Code != http.StatusOK {
+		t.Errorf("one after it: %d", w.Code)
 	}
 }

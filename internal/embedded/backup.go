@@ -30,6 +30,10 @@ const (
 	backupsName  = "backups"
 	unfinished   = ".tmp" // ends the name of a backup that is being made
 	backupDigits = 100    // longest name
+
+	// maxBackups bounds what requests for backups leave on the disk. Hard links
+	// keep the space of files that the store has given up.
+	maxBackups = 1000
 )
 
 var backupName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
@@ -72,6 +76,9 @@ func (s *Store) Backup(ctx context.Context, name string) (*BackupReport, error) 
 	} else if !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("backup %s: %w", name, err)
 	}
+	if err := b.room(); err != nil {
+		return nil, fmt.Errorf("backup %s: %w", name, err)
+	}
 	if err := b.run(); err != nil {
 		return nil, errors.Join(fmt.Errorf("backup %s: %w", name, err), s.fs.RemoveAll(b.tmp))
 	}
@@ -90,6 +97,21 @@ type backup struct {
 }
 
 func (b *backup) path(name string) string { return b.fs.PathJoin(b.tmp, name) }
+
+// room refuses one backup too many.
+func (b *backup) room() error {
+	names, err := b.fs.List(b.store.BackupDir())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(names) >= maxBackups {
+		return &store.LimitError{Limit: "backups", Max: maxBackups, Need: int64(len(names)) + 1, What: "keep backups in " + b.store.BackupDir() + "; remove old ones"}
+	}
+	return nil
+}
 
 func (b *backup) run() error {
 	if err := b.fs.RemoveAll(b.tmp); err != nil { // of a backup that a crash ended

@@ -69,5 +69,7 @@
 //	order        log order = head order; no I/O, and no work that grows with
 //	             what is stored
 //	registry     its own lock: series by key and id; no I/O
+//	values       one change of a client's key-values at a time; held across
+//	             commits, taken alone
 //	mu           the current state and reference counts; no I/O
 package embedded

@@ -156,6 +156,7 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 		full:         make(chan struct{}, 1),
 		filesChanged: make(chan struct{}, 1),
 		room:         gate.New(),
+		values:       valueCount{maxKeys: maxValues, maxBytes: maxValueBytes},
 	}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)

@@ -333,6 +333,30 @@ func TestBackupUnderLoad(t *testing.T) {
 	}
 }
 
+// TestBackupsAreBounded: one backup is made at a time, and no more are kept than a
+// directory should hold.
+func TestBackupsAreBounded(t *testing.T) {
+	ctx, mem := context.Background(), vfs.NewMem()
+	s := mustOpen(t, mem, quietConfig("fsync"))
+	defer s.Close()
+	s.backingUp.Lock()
+	_, err := s.Backup(ctx, "second")
+	s.backingUp.Unlock()
+	if busy := (*store.UnavailableError)(nil); !errors.As(err, &busy) || err.Error() != "another backup is being made; try again when it is done" {
+		t.Errorf("a second backup at the same time: %v", err)
+	}
+	for i := range maxBackups - 1 {
+		s.must(t, mem.MkdirAll(s.fs.PathJoin(s.BackupDir(), fmt.Sprint("b", i)), 0o755))
+	}
+	if _, err := s.Backup(ctx, "last"); err != nil {
+		t.Error(err)
+	}
+	_, err = s.Backup(ctx, "further")
+	if limit := (*store.LimitError)(nil); !errors.As(err, &limit) || !strings.Contains(err.Error(), "backup further: limit backups of 1000 reached, at least 1001 needed: keep backups in data/backups; remove old ones") {
+		t.Errorf("one backup too many: %v", err)
+	}
+}
+
 func isInput(err error) bool {
 	input := (*store.InputError)(nil)
 	return errors.As(err, &input)

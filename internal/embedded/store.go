@@ -62,6 +62,7 @@ type Store struct {
 	series    *registry.Registry
 	index     *index.Index
 	growth    growth
+	values    valueCount
 	metrics   *metrics
 
 	checkpointing sync.Mutex

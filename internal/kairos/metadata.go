@@ -16,7 +16,7 @@ import (
 // 401 without a body, as KairosDB does.
 func guardMetadata(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.PathValue("service"), "_") {
+		if store.OwnService(r.PathValue("service")) {
 			dropBody(r)
 			httpapi.SetHeaders(w.Header())
 			httpapi.WriteEmpty(w, http.StatusUnauthorized)
@@ -109,7 +109,27 @@ func setMetadataHeaders(h http.Header, plain bool) {
 	}
 }
 
+// maxMetadataName is the longest service, service key and key, in bytes.
+const maxMetadataName = 1024
+
+// checkMetadataNames refuses names that are too long to store.
+func checkMetadataNames(r *http.Request) error {
+	for _, part := range []struct{ value, what string }{
+		{"service", "service"}, {"serviceKey", "service key"}, {"key", "key"},
+	} {
+		if name := r.PathValue(part.value); len(name) > maxMetadataName {
+			return &store.LimitError{Limit: "bytes of a metadata name", Max: maxMetadataName, Need: int64(len(name)), What: part.what + " " + clipName(name)}
+		}
+	}
+	return nil
+}
+
 func (a *API) postValue(w http.ResponseWriter, r *http.Request) {
+	if err := checkMetadataNames(r); err != nil {
+		dropBody(r)
+		a.fail(w, r, err)
+		return
+	}
 	body, err := readLimited(r, int64(a.config.MaxValueSize), "kairos.max_value_size", "bytes of a metadata value")
 	if err == nil {
 		err = a.store.Set(r.Context(), r.PathValue("service"), r.PathValue("serviceKey"), r.PathValue("key"), string(body))

@@ -90,3 +90,48 @@ func TestSaveAsMany(t *testing.T) {
 		t.Errorf("%s\nwant %s", body, want)
 	}
 }
+
+// A query that saves its points more than once is bounded by query.max_samples, as
+// one that reads them is.
+func TestSavedPointsAreBounded(t *testing.T) {
+	config := query.DefaultConfig()
+	config.MaxSamples = 10
+	s := startServerWith(t, openEmbedded(t), config, DefaultConfig())
+	s.do(t, "POST", "/api/v1/datapoints", `[{"name":"m","tags":{"h":"a"},"datapoints":[[1,5],[2,2.5],[3,1],[4,7]]}]`)
+	ask := func(saves int) (*http.Response, string) {
+		t.Helper()
+		var steps []string
+		for i := range saves {
+			steps = append(steps, fmt.Sprintf(`{"name":"save_as","metric_name":"copy%d"}`, i))
+		}
+		return s.do(t, "POST", queryPath, `{"start_absolute":0,"metrics":[{"name":"m","aggregators":[`+strings.Join(steps, ",")+`]}]}`)
+	}
+	if resp, body := ask(2); resp.StatusCode != 200 {
+		t.Errorf("8 points saved: %d %s", resp.StatusCode, body)
+	}
+	resp, body := ask(3)
+	if resp.StatusCode != 400 || !strings.Contains(body, "limit query.max_samples of 10 reached, at least 12 needed: save points with save_as") {
+		t.Errorf("12 points saved: %d %s", resp.StatusCode, body)
+	}
+}
+
+// The metadata API refuses names that are too long to keep, before it stores
+// anything.
+func TestMetadataNamesAreBounded(t *testing.T) {
+	s := startServer(t)
+	fits, long := strings.Repeat("n", maxMetadataName), strings.Repeat("n", maxMetadataName+1)
+	if resp, body := s.do(t, "POST", "/api/v1/metadata/"+fits+"/"+fits+"/"+fits, "text"); resp.StatusCode != 204 {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+	for path, what := range map[string]string{
+		long + "/a/b": "service nnn", "a/" + long + "/b": "service key nnn", "a/b/" + long: "key nnn",
+	} {
+		resp, body := s.do(t, "POST", "/api/v1/metadata/"+path, "text")
+		if want := "limit bytes of a metadata name of 1024 reached, at least 1025 needed: " + what; resp.StatusCode != 400 || !strings.Contains(body, want) || len(body) > 500 {
+			t.Errorf("%.20s: %d %s, want %s", path, resp.StatusCode, body, want)
+		}
+	}
+	if _, body := s.do(t, "GET", "/api/v1/metadata/a", ""); body != `{"results":[]}` {
+		t.Error(body)
+	}
+}

@@ -28,6 +28,7 @@ type Run struct {
 	series   atomic.Int64
 	samples  atomic.Int64
 	produced atomic.Int64 // points that came out of steps that make some of nothing
+	saved    atomic.Int64 // points that save_as wrote
 	trace    trace
 	closed   bool
 	slot     int       // in the engine's ActiveFile
@@ -94,6 +95,18 @@ func (r *Run) mayProduce(n int64) error {
 		return &store.LimitError{
 			Limit: "query.max_samples", Max: r.engine.config.MaxSamples, Need: n,
 			What: "mark empty buckets with gaps; sample more coarsely or narrow the time range",
+		}
+	}
+	return nil
+}
+
+// addSaved counts points that save_as writes. A query may have many such steps, and
+// each writes all points.
+func (r *Run) addSaved(n int) error {
+	if total := r.saved.Add(int64(n)); total > r.engine.config.MaxSamples {
+		return &store.LimitError{
+			Limit: "query.max_samples", Max: r.engine.config.MaxSamples, Need: total,
+			What: "save points with save_as; narrow the time range, sample more coarsely or save fewer times",
 		}
 	}
 	return nil

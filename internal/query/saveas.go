@@ -184,6 +184,9 @@ func (s *saveStream) flush() error {
 		return nil
 	}
 	run := s.env.run
+	if err := run.addSaved(len(s.points)); err != nil {
+		return err
+	}
 	if err := run.engine.saver.Save(run.ctx, s.target, s.points); err != nil {
 		return fmt.Errorf("save_as %s: %w", s.target.Metric, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"iter"
 	"math"
+	"strings"
 	"time"
 
 	"varve/internal/model"
@@ -261,9 +262,14 @@ type KeyValues interface {
 	Keys(ctx context.Context, service, serviceKey, prefix string) iter.Seq2[string, error]
 
 	// Modified is when a key of the service key was last set or unset, the
-	// zero time if never.
+	// zero time if never. Of a service that is not OwnService a store may forget
+	// the time together with the last key.
 	Modified(ctx context.Context, service, serviceKey string) (time.Time, error)
 }
+
+// OwnService reports whether a service of KeyValues is the server's own, which
+// clients neither read nor write.
+func OwnService(service string) bool { return strings.HasPrefix(service, "_") }
 
 // Value is a stored text and when it was set.
 type Value struct {
