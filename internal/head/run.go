@@ -150,37 +150,35 @@ func (h *Head) Span(id uint32) (model.TimeRange, bool) {
 	return model.TimeRange{StartMS: r.min, EndMS: r.max}, true
 }
 
-// Series yields the ids of series with samples, ascending. What is appended
-// meanwhile may be missed.
+// Series yields the ids of series with samples, ascending. A series that is appended
+// to meanwhile may be missed.
 func (h *Head) Series() iter.Seq[uint32] {
 	return func(yield func(uint32) bool) {
-		for di := 0; ; di++ {
-			there, more := h.directories(di)
-			if there {
-				for pi := uint32(di) * dirPages; pi < uint32(di+1)*dirPages; pi++ {
-					if !h.seriesOf(pi, yield) {
-						return
-					}
+		for di := h.nextDirectory(0); di >= 0; di = h.nextDirectory(di + 1) {
+			for pi := uint32(di) * dirPages; pi < uint32(di+1)*dirPages; pi++ {
+				if !h.seriesOf(pi, yield) {
+					return
 				}
-			}
-			if !more {
-				return
 			}
 		}
 	}
 }
 
-// directories reports whether some shard has the di-th directory, and whether
-// there may be later ones.
-func (h *Head) directories(di int) (there, more bool) {
+// nextDirectory returns the least index of a directory that some shard has, di or
+// greater, or -1 if there is none.
+func (h *Head) nextDirectory(di int) int {
+	next := -1
 	for i := range h.shards {
 		s := &h.shards[i]
 		s.mu.RLock()
-		there = there || di < len(s.dirs) && s.dirs[di] != nil
-		more = more || di+1 < len(s.dirs)
+		for at := di; at < len(s.dirs) && (next < 0 || at < next); at++ {
+			if s.dirs[at] != nil {
+				next = at
+			}
+		}
 		s.mu.RUnlock()
 	}
-	return there, more
+	return next
 }
 
 // seriesOf yields the ids of the pi-th page of each shard.
