@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -25,10 +26,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-var everyVariation = flag.Bool("cassandra.conformance", false, "run the contract's stories in every variation, some minutes, not only with all samples in Cassandra")
+var everyVariation = flag.Bool("cassandra.conformance", false, "run all stories of the contract in every variation, some minutes; else the shorter ones with all samples in Cassandra")
 
 // TestConformance leaves out, unless asked, the variations of a story in which
-// its samples stay in the spool, whose own tests have them.
+// its samples stay in the spool, whose own tests have them, and the stories that
+// write 100,000 rows, which take a minute together.
 func TestConformance(t *testing.T) {
 	storetest.Run(t, newPlace(t).harness)
 }
@@ -77,11 +79,11 @@ func (p *place) change(tb testing.TB, text string) {
 
 // harness empties the keyspace and runs a store over it.
 func (p *place) harness(tb testing.TB) *storetest.Harness {
-	switch path.Base(tb.Name()) {
-	case "plain", "reopened", "crashed":
-		if !*everyVariation {
-			tb.Skip("run with -cassandra.conformance")
-		}
+	story, variation := path.Split(tb.Name())
+	long := variation == "plain" || variation == "reopened" || variation == "crashed" ||
+		strings.HasSuffix(story, "/100000-series/") || strings.HasSuffix(story, "/many-rows/")
+	if long && !*everyVariation {
+		tb.Skip("run with -cassandra.conformance")
 	}
 	p.empty(tb)
 	fs := vfs.NewCrashableMem()
