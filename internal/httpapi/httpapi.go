@@ -5,7 +5,6 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
-	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -16,38 +15,40 @@ import (
 )
 
 // A Route is one method and path pattern of a front end, in the syntax of
-// [http.ServeMux] without the method, for example /api/v1/metric/{name}.
-// Whoever mounts it serves the path with and without a trailing slash.
+// [http.ServeMux] without the method, for example /api/v1/metric/{name}. The
+// server takes the path with and without a trailing slash.
 type Route struct {
 	Method  string
 	Path    string
 	Access  Access
 	Handler http.Handler
 
-	// Parameters are the names that the handler reads in the address; see
-	// Checked. With nil nobody looks.
+	// Parameters are the names of the query parameters that the handler reads;
+	// see Checked. nil allows all.
 	Parameters []string
 
-	// IgnoresOthers lets a request have other parameters too, as KairosDB does,
-	// unless one looks like a misspelt name of Parameters.
+	// IgnoresOthers allows other parameters too, as KairosDB does, except those
+	// that look like a misspelling of one in Parameters.
 	IgnoresOthers bool
 }
 
-// None are the Parameters of a route that takes none.
+// None is the Parameters of a route without parameters.
 var None = []string{}
 
-// Checked returns the route's handler, before which requests with parameters
-// that it does not take are answered 400. Those that begin with _ are always
-// ignored: pages and proxies add _=123 or _dc=123 to get by a cache.
+// Checked returns the route's handler behind two checks. HEAD, which a mux gives
+// to routes of GET, is answered 405 if the route changes something. A request with
+// a parameter that the route does not take is answered 400; parameters that begin
+// with _ are ignored, since pages and proxies add _=123 or _dc=123 to bypass caches.
 func (r Route) Checked() http.Handler {
-	if r.Parameters == nil {
-		return r.Handler
-	}
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if req.URL.RawQuery != "" {
+		if req.Method == http.MethodHead && r.Method == http.MethodGet && r.Access == Changes {
+			w.Header().Set("Allow", http.MethodGet)
+			WriteEmpty(w, http.StatusMethodNotAllowed)
+			return
+		}
+		if r.Parameters != nil && req.URL.RawQuery != "" {
 			for _, name := range slices.Sorted(maps.Keys(req.URL.Query())) {
 				if fault := r.unknown(name); fault != "" {
-					io.CopyN(io.Discard, req.Body, droppedBody)
 					WriteErrors(w, http.StatusBadRequest, fault)
 					return
 				}
@@ -57,11 +58,8 @@ func (r Route) Checked() http.Handler {
 	})
 }
 
-// droppedBody is how much of the body of a refused request is read, so that the
-// connection can take the next one.
-const droppedBody = 64 << 10
-
-// unknown says what is wrong with a parameter, "" if nothing is.
+// unknown returns the error for a parameter that the route does not take, "" for
+// one that it takes or ignores.
 func (r Route) unknown(name string) string {
 	if strings.HasPrefix(name, "_") || slices.Contains(r.Parameters, name) {
 		return ""
@@ -80,14 +78,14 @@ func (r Route) unknown(name string) string {
 	return "unknown parameter " + shown + "; " + r.Path + " takes " + strings.Join(r.Parameters, ", ")
 }
 
-// An Access says what a request can do, for the question whether a web page of
-// another origin may send it.
+// An Access says whether requests to a route can change something. The server
+// decides by it which web pages of other origins may send them.
 type Access int
 
 const (
 	ByMethod Access = iota // GET, HEAD and OPTIONS read, other methods change something
-	Reads                  // by another method too, such as a query that is posted
-	Changes                // by GET too, as some of KairosDB's routes do; not by HEAD
+	Reads                  // also by another method, such as a query that is posted
+	Changes                // also by GET, as some of KairosDB's routes do
 )
 
 // Of returns Reads or Changes for a route of this method.
@@ -104,35 +102,41 @@ func (a Access) Of(method string) Access {
 // readOnly is the key of a mark in the context of a request.
 type readOnly struct{}
 
-// WithReadOnly marks a request that comes from where only reading is allowed.
+// WithReadOnly marks a request whose sender may only read.
 func WithReadOnly(ctx context.Context) context.Context {
 	return context.WithValue(ctx, readOnly{}, true)
 }
 
-// IsReadOnly reports whether a request that reads may not write on the side.
+// IsReadOnly reports whether the sender of a request may only read, so that a query
+// must not store its results.
 func IsReadOnly(ctx context.Context) bool { return ctx.Value(readOnly{}) != nil }
 
 // WriteErrors answers with KairosDB's error body, {"errors":[...]}. Every 4xx
 // with a body has exactly this content type: KairosDB's Java client leaks a
 // connection for any other.
 func WriteErrors(w http.ResponseWriter, status int, messages ...string) {
-	body, err := json.Marshal(map[string][]string{"errors": messages})
-	if err != nil {
-		panic(err) // strings always marshal
-	}
 	h := w.Header()
 	h.Set("Access-Control-Allow-Origin", "*")
 	h.Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	w.Write(body)
+	w.Write(ErrorBody(messages...))
+}
+
+// ErrorBody returns KairosDB's error body, {"errors":[...]}.
+func ErrorBody(messages ...string) []byte {
+	body, err := json.Marshal(map[string][]string{"errors": messages})
+	if err != nil {
+		panic(err) // strings always marshal
+	}
+	return body
 }
 
 // RetryAfter is the number of seconds that a 503 asks a client to wait.
 const RetryAfter = "1"
 
-// WriteBusy answers 503 with Retry-After and no body: where KairosDB's clients
-// send points, their Java library leaks a connection for each answer with one.
-// Overload is never 429, which makes Prometheus and Telegraf drop data.
+// WriteBusy answers 503 with Retry-After and without a body: KairosDB's Java
+// library leaks a connection for each 503 with a body. Overload is never 429,
+// which makes Prometheus and Telegraf drop data.
 func WriteBusy(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Access-Control-Allow-Origin", "*")
@@ -141,8 +145,8 @@ func WriteBusy(w http.ResponseWriter) {
 	w.WriteHeader(http.StatusServiceUnavailable)
 }
 
-// WriteUnavailable answers 503 with Retry-After and says why, but not where
-// points are sent, nor to KairosDB's Java library: see [WriteBusy].
+// WriteUnavailable answers 503 with Retry-After and a reason. It leaves the reason
+// out where points are sent, and for KairosDB's Java library: see [WriteBusy].
 func WriteUnavailable(w http.ResponseWriter, r *http.Request, why string) {
 	if TakesPoints(r.URL.Path) || LeaksConnections(r) {
 		WriteBusy(w)
@@ -152,10 +156,10 @@ func WriteUnavailable(w http.ResponseWriter, r *http.Request, why string) {
 	WriteErrors(w, http.StatusServiceUnavailable, why)
 }
 
-// LeaksConnections reports whether a request may be of KairosDB's Java library,
-// which asks by Apache's client. It has two connections a host for everything, and
-// loses one by each answer with a body that is neither 200 nor a JSON 400: two
-// refused queries, and the next push waits for ever.
+// LeaksConnections reports whether a request may come from KairosDB's Java library,
+// which uses Apache's HTTP client. The library has two connections to a host and
+// loses one with each answer that has a body and is neither a 200 nor a JSON 400:
+// after two refused queries, its next push waits for ever.
 func LeaksConnections(r *http.Request) bool {
 	return strings.HasPrefix(r.UserAgent(), "Apache-HttpClient/")
 }

@@ -56,8 +56,8 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// A route that says what parameters it has refuses others, unless KairosDB takes
-// them and they are no misspelling, or they begin with _.
+// A route that lists its parameters refuses others. It ignores parameters that
+// begin with _ and, with IgnoresOthers, those that are no misspelling.
 func TestParameters(t *testing.T) {
 	done := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(204) })
 	names := []string{"prefix", "limit"}

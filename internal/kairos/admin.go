@@ -18,7 +18,7 @@ func (a *API) getRunning(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, err)
 		return
 	}
-	parsed := sync.OnceFunc(a.parsed) // before a slow client takes the answer
+	parsed := sync.OnceFunc(a.parsed) // called before a slow client takes the answer
 	defer parsed()
 	out := newAnswer(w, r, int(a.config.ResponseBuffer))
 	out.buf = append(out.buf, `{"queries":[`...)

@@ -69,8 +69,8 @@ func TestKillQuery(t *testing.T) {
 	}
 }
 
-// unread starts a query whose client takes nothing of the answer, and returns
-// when the connection takes no more.
+// unread starts a query whose client does not read the answer, and returns once the
+// server can send no more of it.
 func unread(t *testing.T, s *testServer) {
 	t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(s.url, "http://"))

@@ -30,7 +30,7 @@ type answer struct {
 	max  int
 	buf  []byte
 	gone int64      // bytes that left buf
-	run  *query.Run // what ends it early ends the sending. nil without one, and when it has ended
+	run  *query.Run // an early end of it ends the sending; nil without a query, and after its end
 
 	sent bool // the header is out
 	zip  *gzip.Writer
@@ -91,7 +91,8 @@ func (a *answer) full() bool {
 	return len(a.buf) > a.max || (a.sent && len(a.buf) >= flushSize)
 }
 
-// advance reserves what the buffer has grown by, and hands it on if it is full.
+// advance reserves the memory by which the buffer has grown. It sends a full buffer,
+// else it lets other queries have their turn.
 func (a *answer) advance() error {
 	if err := a.charge(); err != nil {
 		return err
@@ -128,10 +129,9 @@ func (a *answer) begin(compressed bool) {
 	a.w.WriteHeader(http.StatusOK)
 }
 
-// watch lets the end of a query, by the operator or by its timeout, end the
-// sending of its answer too: a client that does not read would keep the query's
-// place until then. A query that has ended in the regular way, of which the rest
-// is still to be sent, is not cut.
+// watch ends the sending of an answer when the operator or the timeout ends its
+// query: else a client that does not read would keep the query's place. An answer
+// whose query has ended in the regular way is sent to its end.
 func (a *answer) watch() {
 	if a.run == nil {
 		return

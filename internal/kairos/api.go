@@ -121,14 +121,14 @@ func route(method, path string, h http.HandlerFunc) httpapi.Route {
 	return httpapi.Route{Method: method, Path: path, Handler: h}
 }
 
-// taking marks a route that has these parameters in its address and no others.
+// taking marks a route that takes these query parameters and no others.
 func taking(r httpapi.Route, parameters ...string) httpapi.Route {
 	r.Parameters = append(httpapi.None, parameters...)
 	return r
 }
 
-// ignoring marks a route that has these parameters and, as in KairosDB, is asked
-// with others too.
+// ignoring marks a route that takes these query parameters and ignores others, as
+// KairosDB does.
 func ignoring(r httpapi.Route, parameters ...string) httpapi.Route {
 	r.Parameters, r.IgnoresOthers = parameters, true
 	return r
@@ -170,8 +170,8 @@ func readLimited(r *http.Request, limit int64, key, what string) ([]byte, error)
 	return body, nil
 }
 
-// parse reads a query from JSON text, which takes up to a hundred times as much
-// memory for a while. So only as many as there are processors do it at once.
+// parse reads a query from JSON text. Meanwhile it takes up to a hundred times the
+// memory of the text, so at most GOMAXPROCS requests are parsed at once.
 func (a *API) parse(text []byte, r *http.Request) (request, error) {
 	if err := a.mayParse(r.Context()); err != nil {
 		return request{}, err

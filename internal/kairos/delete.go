@@ -14,14 +14,13 @@ import (
 	"varve/internal/store"
 )
 
-// A query that is understood in part shows too much; a delete that is understood
-// in part destroys it. So what deletes is read strictly, where KairosDB and
-// queries are lenient: a member that is unknown, misspelt or repeated, a filter
-// without values, and a null where something is selected are answered 400, and
-// nothing is deleted.
+// Deletes are read strictly, queries leniently as in KairosDB: a filter that Varve
+// ignores makes an answer too large, but a delete destroys data. So a member that is
+// unknown, misspelt or repeated, a filter without values, and a null in a member
+// that selects points are answered 400, and nothing is deleted.
 
-// The members that a delete may have. Those of a query that do not select
-// anything are among them, since KairosDB's clients and pages send whole queries.
+// The members that a delete may have. Members of queries that select no points are
+// among them, since KairosDB's clients and pages send whole queries.
 var (
 	deleteMembers = []string{
 		"metrics", "start_absolute", "start_relative", "end_absolute", "end_relative", "time_zone", "cache_time", "plugins",
@@ -32,11 +31,12 @@ var (
 	deleteSpanMembers = []string{"value", "unit"}
 )
 
-// selecting are the members that bound what is deleted: a null there is a value
+// selecting are the members that bound a delete. A null in one of them is a value
 // that the client has lost, not a wish to delete more.
 var selecting = []string{"metrics", "start_absolute", "start_relative", "end_absolute", "end_relative", "name", "tags", "value", "unit"}
 
-// strictDelete returns what is wrong with a delete that is a valid query.
+// strictDelete returns the fault of a request that is a valid query but not a valid
+// delete, nil if it is both.
 func strictDelete(top *value) error {
 	if err := strictMembers(top, "query", deleteMembers); err != nil {
 		return err
@@ -79,8 +79,8 @@ func strictMembers(v *value, at string, known []string) error {
 	return strictOnce(v, at)
 }
 
-// strictTags refuses filters that would select everything. No filter at all is
-// what a client sends that deletes a metric.
+// strictTags refuses a filter without values, which would select every value. A
+// delete without any filter is valid: it is how clients delete a metric.
 func strictTags(tags *value, at string) error {
 	if tags == nil {
 		return nil
@@ -93,6 +93,7 @@ func strictTags(tags *value, at string) error {
 	return strictOnce(tags, at)
 }
 
+// strictOnce refuses an object that has one of its members twice.
 func strictOnce(v *value, at string) error {
 	if v.repeated == nil {
 		return nil
@@ -100,8 +101,7 @@ func strictOnce(v *value, at string) error {
 	return v.fault(fmt.Sprintf("%s.%s is given more than once; nothing was deleted", at, clipName(*v.repeated)))
 }
 
-// clippedBytes is how much of a client's text a message or a line of the log
-// repeats.
+// clippedBytes is how many bytes of a client's text a message or a log line repeats.
 const clippedBytes = 256
 
 func clipName(name string) string {
@@ -149,8 +149,8 @@ func (a *API) deleteMetric(w http.ResponseWriter, r *http.Request) {
 	a.deletePoints(w, r, []store.Deletion{{Metric: r.PathValue("name"), Range: model.AllTime}})
 }
 
-// noParameters refuses a delete with parameters in its address: it takes none,
-// and a client that writes ?host=a there does not mean everything.
+// noParameters refuses a delete with query parameters: deletes take none, and a
+// client that sends ?host=a does not want to delete the other hosts.
 func noParameters(r *http.Request) error {
 	if r.URL.RawQuery == "" {
 		return nil
@@ -183,17 +183,17 @@ func (a *API) deletePoints(w http.ResponseWriter, r *http.Request, deletions []s
 	writeDone(w)
 }
 
-// loggedDeletions is for how many metrics of one request the log has a line.
+// loggedDeletions is how many metrics of one request the log names.
 const loggedDeletions = 100
 
-// logDeletions notes who deleted what, since nothing else does.
+// logDeletions logs which client deleted which points: nothing else records it.
 func (a *API) logDeletions(r *http.Request, deletions []store.Deletion, err error) {
 	if a.Log == nil {
 		return
 	}
 	for i, d := range deletions {
 		if i == loggedDeletions {
-			a.Log.Info("further metrics of the same delete", "count", len(deletions)-i, "client", r.RemoteAddr)
+			a.Log.Info("the same delete names further metrics", "count", len(deletions)-i, "client", r.RemoteAddr)
 			return
 		}
 		attrs := []any{"metric", clipName(d.Metric), "tags", selectorText(d.Matchers), "start", boundText(d.Range.StartMS, model.AllTime.StartMS),
@@ -206,7 +206,7 @@ func (a *API) logDeletions(r *http.Request, deletions []store.Deletion, err erro
 	}
 }
 
-// boundText is an end of a range: all at the end of time.
+// boundText is one end of a range, "all" at the end of time.
 func boundText(ms, end int64) string {
 	if ms == end {
 		return "all"
@@ -214,7 +214,7 @@ func boundText(ms, end int64) string {
 	return strconv.FormatInt(ms, 10)
 }
 
-// selectorText renders filters as they are asked for, clipped.
+// selectorText renders filters as the client sent them, clipped.
 func selectorText(matchers []model.Matcher) string {
 	var b strings.Builder
 	for i, m := range matchers {

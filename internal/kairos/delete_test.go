@@ -9,7 +9,7 @@ import (
 
 const deletePath = "/api/v1/datapoints/delete"
 
-// left is how many points of metric m there are.
+// left returns the number of points that metric m has.
 func (s *testServer) left(t *testing.T) (n int) {
 	t.Helper()
 	_, answer := s.do(t, "POST", queryPath, `{"start_absolute":0,"metrics":[{"name":"m"}]}`)
@@ -19,7 +19,7 @@ func (s *testServer) left(t *testing.T) (n int) {
 	return n
 }
 
-// A delete that is not understood wholly deletes nothing.
+// A delete with a part that Varve does not understand deletes nothing.
 func TestDeletesAreStrict(t *testing.T) {
 	s := startServer(t)
 	s.fill(t, 2, 5)
@@ -64,7 +64,7 @@ func TestDeletesAreStrict(t *testing.T) {
 	}
 }
 
-// What KairosDB's clients and pages send goes on deleting.
+// Deletes as KairosDB's clients and pages send them are valid.
 func TestDeletesOfClients(t *testing.T) {
 	for _, r := range [][3]string{
 		// kairosdb-client for Java
@@ -89,7 +89,7 @@ func TestDeletesOfClients(t *testing.T) {
 	}
 }
 
-// Every delete stands in the log with what it selected.
+// The log has a line for each metric of a delete, with what was selected.
 func TestDeletesAreLogged(t *testing.T) {
 	s := startServer(t)
 	var out strings.Builder

@@ -12,7 +12,7 @@ import (
 	"varve/internal/store"
 )
 
-// A fault is what is wrong with a request; each message goes into the answer.
+// A fault is an error in a request. Each message goes into the answer.
 //
 // The messages are KairosDB's where it answers 400: clients compare them, and
 // the golden cases pin them. Many do not say which member they mean, so the
@@ -20,25 +20,25 @@ import (
 // nothing, the path is in the message too.
 type fault struct {
 	messages []string
-	at       *value // what is wrong, nil if not known
-	must     string // what it must be, for a message that does not say it
-	path     string // to at, once the whole request is known
+	at       *value // the value that is wrong, nil if not known
+	must     string // what at must be, where messages do not say so
+	path     string // to at, set by locate
 }
 
 func (f *fault) Error() string { return strings.Join(f.messages, "; ") }
 
 func badRequest(messages ...string) error { return &fault{messages: messages} }
 
-// fault is what is wrong with v.
+// fault returns a fault in v.
 func (v *value) fault(messages ...string) error { return &fault{messages: messages, at: v} }
 
-// mustBe is a fault whose text says neither which value is meant nor what it must
-// be; both are put behind it.
+// mustBe returns a fault whose text says neither which value is wrong nor what it
+// must be. locate adds both to the text.
 func (v *value) mustBe(text, must string) error {
 	return &fault{messages: []string{text}, at: v, must: must}
 }
 
-// locate says in a fault of the request top where it is.
+// locate sets the path of a fault in the request top.
 func locate(top *value, err error) error {
 	var f *fault
 	if !errors.As(err, &f) || f.at == nil || f.path != "" {

@@ -47,7 +47,7 @@ func TestStatusOf(t *testing.T) {
 	}
 }
 
-// What concerns the server and not the client's request is in the log too.
+// A failure of the server, unlike a fault in a request, is in the log too.
 func TestReasonsAreLogged(t *testing.T) {
 	var log bytes.Buffer
 	a := New(nil, nil, DefaultConfig(), "", nil)
@@ -102,7 +102,7 @@ func TestFaultsSayWhere(t *testing.T) {
 	}
 }
 
-// What an error repeats of a request is bounded.
+// An error repeats a bounded part of the request.
 func TestFaultsAreShort(t *testing.T) {
 	s := startServer(t)
 	long := strings.Repeat("x", 100_000)

@@ -37,7 +37,7 @@ func TestAwkwardQueries(t *testing.T) {
 	}
 }
 
-// fuzzedAPI answers questions about plain and awkward points, within narrow limits.
+// fuzzedAPI returns an API over plain and awkward points, with narrow limits.
 func fuzzedAPI(tb testing.TB) *API {
 	tb.Helper()
 	st := storetest.NewReference(nil)
@@ -72,7 +72,7 @@ func fuzzedAPI(tb testing.TB) *API {
 	return New(st, query.New(st, qc, prometheus.NewRegistry(), time.Now), kc, "test", time.Now)
 }
 
-// checkFuzzed asks, and looks at the form of the answer.
+// checkFuzzed posts a query and checks the form of the answer.
 func checkFuzzed(t *testing.T, api *API, text string, partial bool) {
 	t.Helper()
 	path := queryPath

@@ -66,8 +66,8 @@ func (c Config) Gate(routes []httpapi.Route) []httpapi.Route {
 	return kept
 }
 
-// A forbiddenError is a request of a class that is turned off, or one that may
-// not be made for another reason.
+// A forbiddenError refuses a request of a class that is turned off, or, with why,
+// one that is forbidden for another reason.
 type forbiddenError struct{ class, why string }
 
 func (e *forbiddenError) Error() string {
@@ -81,9 +81,9 @@ func writeForbidden(w http.ResponseWriter, class string) {
 	httpapi.WriteErrors(w, http.StatusForbidden, (&forbiddenError{class: class}).Error())
 }
 
-// mayRun refuses a query that writes where points may not be written: by GET or
-// HEAD, which browsers and proxies repeat and prefetch, and by a page that may
-// only read.
+// mayRun refuses a query that saves points if it may not write: a query by GET or
+// HEAD, which browsers and proxies repeat and prefetch, one of a page that may only
+// read, and one at a server whose class INGEST is turned off.
 func (a *API) mayRun(r *http.Request, q *query.Request) error {
 	for i := range q.Metrics {
 		switch {

@@ -74,8 +74,8 @@ func TestServerType(t *testing.T) {
 	}
 }
 
-// A query that writes is not run by a method that promises not to, nor for a
-// page that may only read.
+// A query that writes is refused by GET and HEAD, and from a page that may only
+// read.
 func TestSaveAsNeedsAPost(t *testing.T) {
 	s := startServer(t)
 	const text = `{"start_absolute":0,"metrics":[{"name":"m","aggregators":[{"name":"save_as","metric_name":"copy"}]}]}`

@@ -10,9 +10,9 @@ import (
 	"varve/internal/query"
 )
 
-// What a request may be made of is bounded before it costs much: the message
-// names the bound.
-func TestRequestsOfMuch(t *testing.T) {
+// A request with too many or too costly parts is refused before it takes much
+// memory. The message names the limit.
+func TestCostlyRequestsAreRefused(t *testing.T) {
 	a := New(nil, nil, DefaultConfig(), "", time.Now)
 	metric := func(members string) string {
 		return `{"start_absolute":1,"metrics":[{"name":"m",` + members + `}]}`
@@ -43,8 +43,8 @@ func TestRequestsOfMuch(t *testing.T) {
 	}
 }
 
-// Each name of an object is looked up in constant time: twice the members are
-// twice the steps, the last one of a name counts, and their order stays.
+// Members of large objects are looked up in constant time. Of repeated members the
+// last one counts, and members keep their order.
 func TestObjectsOfManyMembers(t *testing.T) {
 	var text strings.Builder
 	text.WriteByte('{')

@@ -6,19 +6,19 @@ import (
 	"varve/internal/query"
 )
 
-// freeBuffer is what an answer may take without reserving it: most do not need
-// more.
+// freeBuffer is the size up to which an answer's buffer is not reserved: most
+// answers need no more.
 const freeBuffer = 64 << 10
 
-// A reservation is the part of query.total_memory that an answer holds until it
-// is sent, after its query has ended, too. The zero value reserves nothing.
+// A reservation is the part of query.total_memory that an answer holds until it is
+// sent, also after its query has ended. The zero value reserves nothing.
 type reservation struct {
 	engine *query.Engine
 	ctx    context.Context
 	held   int64
 }
 
-// charge reserves what the buffer of an answer has grown to.
+// charge reserves the memory by which the buffer has grown.
 func (a *answer) charge() error {
 	r := &a.reserved
 	size := int64(cap(a.buf))
@@ -32,7 +32,7 @@ func (a *answer) charge() error {
 	return nil
 }
 
-// free gives back what the answer holds, whose buffer is not used any more.
+// free gives the memory back once the buffer is no longer used.
 func (r *reservation) free() {
 	if r.held > 0 {
 		r.engine.Return(r.held)

@@ -142,7 +142,7 @@ func (l *nameList) end(last string, more bool) {
 }
 
 // namesRequest reads the parameters of a names endpoint.
-func (p *parser) namesRequest(kind store.NameKind, params url.Values) (namesRequest, error) {
+func (p parser) namesRequest(kind store.NameKind, params url.Values) (namesRequest, error) {
 	q := namesRequest{filter: query.NamesFilter{Range: model.AllTime}}
 	q.Kind, q.Prefix, q.After = kind, params.Get("prefix"), params.Get("after")
 	if kind != store.MetricNames {
@@ -151,8 +151,7 @@ func (p *parser) namesRequest(kind store.NameKind, params url.Values) (namesRequ
 	if kind == store.TagValues {
 		q.Tag = params.Get("tag")
 	}
-	own := *p
-	own.programs, p = new(int), &own
+	p.programs = new(int)
 	if expr := params.Get("pattern"); expr != "" {
 		var err error
 		if q.Pattern, err = p.newPattern(expr); err != nil {
@@ -218,8 +217,8 @@ func (p *parser) addValue(m *model.Matcher, text string) error {
 	return err
 }
 
-// maxPrograms bounds the patterns of one request together, in instructions: some
-// 3 MB.
+// maxPrograms bounds the instructions of all patterns of one request, which take
+// some 3 MB.
 const maxPrograms = 50_000
 
 func (p *parser) newPattern(expr string) (*model.Pattern, error) {
@@ -228,7 +227,7 @@ func (p *parser) newPattern(expr string) (*model.Pattern, error) {
 		return nil, err
 	}
 	if *p.programs += pattern.Size(); *p.programs > maxPrograms {
-		return nil, fmt.Errorf("the patterns of one request have %d instructions or more together, which is more than %d; repeat less in them, or ask in several requests",
+		return nil, fmt.Errorf("the patterns of one request have at least %d instructions together, which is more than %d; repeat less in them, or send several requests",
 			*p.programs, maxPrograms)
 	}
 	return pattern, nil

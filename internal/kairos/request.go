@@ -36,7 +36,7 @@ type request struct {
 	aliases    []*string // by metric, nil for none
 	cacheTime  time.Duration
 	identities []identity // by metric, if cacheTime is not 0
-	top        *value     // what was read
+	top        *value     // the JSON that was read
 }
 
 // parse reads a query. Its faults are *fault.
@@ -51,7 +51,7 @@ func (p parser) parse(text []byte) (request, error) {
 	return req, locate(top, err)
 }
 
-// read fills req. Its faults say what is wrong, but not yet where that is.
+// read fills req. Its faults have no paths yet; see locate.
 func (p parser) read(req *request, top *value) error {
 	if top.kind != jsontext.Object {
 		return badRequest("Not a JSON Object: " + top.String())
@@ -235,7 +235,7 @@ func aliasOf(metric *value) *string {
 	if absent(alias) || !alias.kind.Scalar() {
 		return nil
 	}
-	text := alias.text // alone: alias would keep the whole request
+	text := alias.text // a copy: a pointer into alias would keep the whole request
 	return &text
 }
 

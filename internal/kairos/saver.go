@@ -25,8 +25,8 @@ func NewSaver(p *ingest.Pipeline) query.Saver {
 	return &saver{pipeline: p, protocol: p.Protocol("save_as")}
 }
 
-// Save refuses all points or stores all of them, but for those that have expired
-// already, which are counted.
+// Save refuses all points or stores all of them. It leaves out points that have
+// expired already, and counts them.
 func (s *saver) Save(ctx context.Context, to query.Target, points []query.Point) error {
 	w := s.pipeline.NewWriter(s.protocol, to.Client, s.pipeline.Config().StoreWait)
 	head, tail := []byte(to.Metric), model.AppendTags(nil, to.Tags)

@@ -16,7 +16,7 @@ type value struct {
 	items   []value  // arrays
 
 	repeated *string        // objects: a name that was given more than once
-	places   map[string]int // objects of many members: where in members a name is
+	places   map[string]int // objects of many members: indexes in members, by name
 }
 
 type member struct {
@@ -181,8 +181,8 @@ func (v *value) String() string {
 	return clipName(v.text)
 }
 
-// pathTo is the way from v to one of the values in it, written as JavaScript
-// does: metrics[0].tags.host[1]. It is "" for v itself and for what is not in v.
+// pathTo returns the path from v to a value in it, as JavaScript writes it:
+// metrics[0].tags.host[1]. It is "" for v itself and for a value that is not in v.
 func (v *value) pathTo(to *value) string {
 	path, _ := v.appendPath(nil, to)
 	return strings.TrimPrefix(string(path), ".")
@@ -207,7 +207,7 @@ func (v *value) appendPath(path []byte, to *value) ([]byte, bool) {
 	return path, false
 }
 
-// maxPathName is how much of a name a path shows.
+// maxPathName is how many bytes of a name a path shows.
 const maxPathName = 64
 
 // appendName adds a member to a path that can stand in a header.

@@ -303,15 +303,8 @@ func backfillTime(r *http.Request, name string) (ms int64, given bool, err error
 	return t.UnixMilli(), true, nil
 }
 
-// backfillTask is a GET in KairosDB although it writes. HEAD, which the routes
-// answer with GET, does not.
+// backfillTask also answers GET, as in KairosDB, although it writes.
 func (s *Scheduler) backfillTask(w http.ResponseWriter, r *http.Request) error {
-	if r.Method == http.MethodHead {
-		httpapi.SetHeaders(w.Header())
-		w.Header().Set("Allow", "GET, POST")
-		w.WriteHeader(http.StatusMethodNotAllowed)
-		return nil
-	}
 	id := r.PathValue("id")
 	start, given, err := backfillTime(r, "startTime")
 	if err != nil {

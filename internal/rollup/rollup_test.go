@@ -95,7 +95,7 @@ func (h *harness) restart(change func(*Config, *query.Config)) {
 func newMux(s *Scheduler) *http.ServeMux {
 	mux := http.NewServeMux()
 	for _, r := range s.Routes() {
-		mux.Handle(r.Method+" "+r.Path, r.Handler)
+		mux.Handle(r.Method+" "+r.Path, r.Checked())
 	}
 	return mux
 }

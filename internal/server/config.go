@@ -15,12 +15,12 @@ type Config struct {
 	TelnetAddr string `yaml:"telnet_addr" doc:"Address of the telnet protocol (put lines), host:port. Empty turns it off."`
 	PprofAddr  string `yaml:"pprof_addr" doc:"Address of Go's profiler, host:port, on a listener of its own. Empty turns it off."`
 
-	AllowedOrigins []string `yaml:"allowed_origins" doc:"Origins whose web pages may use the HTTP API, each as a browser sends it, for example https://grafana.example.org; * lets the pages of all others read, as KairosDB does. Programs other than browsers need no entry. A server on loopback is also called by the hosts of these origins, behind a proxy that keeps the name."`
+	AllowedOrigins []string `yaml:"allowed_origins" doc:"Origins whose web pages may use the HTTP API, each as a browser sends it, for example https://grafana.example.org; * lets the pages of all others read, as KairosDB does. Programs other than browsers need no entry. A server on loopback also takes requests whose Host header has the host of one of these origins, as a proxy in front may send them."`
 
-	MaxConnections    int           `yaml:"max_connections" doc:"Open HTTP connections. For one more, the connection that has been without a request for longest is closed; if all have one, it waits."`
+	MaxConnections    int           `yaml:"max_connections" doc:"Open HTTP connections. At the limit, a new connection replaces the one that has been without a request for longest, and waits while all have a request."`
 	MaxHeader         units.Bytes   `yaml:"max_header" doc:"Size of a request line with its headers; a larger one is answered with 431. Queries by GET are in the request line."`
 	ReadHeaderTimeout time.Duration `yaml:"read_header_timeout" doc:"Time for a client to send the headers of a request."`
-	StallTimeout      time.Duration `yaml:"stall_timeout" doc:"Closes a connection whose client, during a request, sends no byte for this long, or takes less than 64KiB of an answer in half of it. A body that comes at less than 1KiB/s is given five times as long in all."`
+	StallTimeout      time.Duration `yaml:"stall_timeout" doc:"Closes a connection whose client, during a request, sends no byte for this long, or takes less than 64KiB of an answer in half of this time. A body that arrives at less than 1KiB/s gets five times this long in all."`
 	IdleTimeout       time.Duration `yaml:"idle_timeout" doc:"Time after which a connection without a request is closed. Clients of KairosDB count on 120s or more."`
 
 	CloseGrace      time.Duration `yaml:"close_grace" doc:"When stopping: time during which open connections may bring one more request, whose answer announces the close."`

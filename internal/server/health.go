@@ -60,7 +60,7 @@ func (s *Server) health(ctx context.Context) []error {
 	return results
 }
 
-// healthGauge shows at each scrape which checks pass.
+// A healthGauge runs the checks at each scrape and says which of them pass.
 type healthGauge struct {
 	server *Server
 	desc   *prometheus.Desc
@@ -132,8 +132,8 @@ func (s *Server) healthStatus(w http.ResponseWriter, r *http.Request) {
 	w.Write(body)
 }
 
-// answerStarting answers while the store is being opened: the pages that say
-// how far that is, and 503 for all that needs the store.
+// answerStarting answers while the store is being opened. The metrics and the
+// health status are served; all other requests get 503 with the progress.
 func (s *Server) answerStarting(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	progress := "starting, " + s.opening()

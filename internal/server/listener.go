@@ -10,10 +10,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// A boundedListener lets at most so many connections be open at a time. When
-// there are as many and one more has come, the connection that has been without
-// a request for longest is closed for it. If none is without, the new one waits,
-// and further ones wait with the operating system.
+// A boundedListener limits the open connections. At the limit, a new connection
+// replaces the one that has been without a request for longest. While all have a
+// request, the new one waits in Accept, and further ones wait with the operating
+// system.
 type boundedListener struct {
 	net.Listener
 	limit   int
@@ -26,8 +26,9 @@ type boundedListener struct {
 
 	mu struct {
 		sync.Mutex
-		open int
-		idle *list.List // of *boundedConn, the longest idle first
+		open    int
+		evicted *boundedConn // closed to make room, but still counted in open; nil if none is
+		idle    *list.List   // of *boundedConn, the longest idle first
 	}
 }
 
@@ -67,28 +68,28 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 	return bounded, nil
 }
 
-// enter counts one more connection, if there is room or room can be made.
+// enter counts one more connection if there is room. If there is none, it evicts
+// the connection that has been idle for longest, whose end makes room.
 func (l *boundedListener) enter() bool {
 	l.mu.Lock()
+	defer l.mu.Unlock()
 	if l.mu.open < l.limit {
 		l.mu.open++
-		l.mu.Unlock()
 		return true
 	}
 	longest := l.mu.idle.Front()
-	if longest == nil {
-		l.mu.Unlock()
+	if longest == nil || l.mu.evicted != nil { // one eviction is enough for one connection
 		return false
 	}
 	c := l.mu.idle.Remove(longest).(*boundedConn)
-	c.place = nil
-	l.mu.Unlock()
+	c.place, l.mu.evicted = nil, c
 	l.evicted.Inc()
 	c.Conn.Close() // net/http notices, and closes c
 	return false
 }
 
-// note is told by net/http what connections do.
+// note is net/http's hook for changes of a connection's state. It keeps the list
+// of idle connections.
 func (l *boundedListener) note(nc net.Conn, state http.ConnState) {
 	c, ok := nc.(*boundedConn)
 	if !ok || state == http.StateNew {
@@ -102,9 +103,12 @@ func (l *boundedListener) note(nc net.Conn, state http.ConnState) {
 	if state == http.StateIdle {
 		c.place = l.mu.idle.PushBack(c)
 	}
-	full := l.mu.open >= l.limit
+	retry := l.mu.open >= l.limit && state == http.StateIdle
+	if l.mu.evicted == c { // its request came just before; the handler may take long
+		l.mu.evicted, retry = nil, true
+	}
 	l.mu.Unlock()
-	if full && state == http.StateIdle {
+	if retry {
 		l.wake()
 	}
 }
@@ -112,6 +116,9 @@ func (l *boundedListener) note(nc net.Conn, state http.ConnState) {
 // leave counts one connection less.
 func (l *boundedListener) leave(c *boundedConn) {
 	l.mu.Lock()
+	if l.mu.evicted == c {
+		l.mu.evicted = nil
+	}
 	if c.place != nil {
 		l.mu.idle.Remove(c.place)
 		c.place = nil

@@ -58,8 +58,8 @@ func newMetrics(r prometheus.Registerer, version string, maxConnections int) *me
 	return m
 }
 
-// newProfilerMetrics returns figures that nobody sees: of the profiler's
-// listener, which is off by default.
+// newProfilerMetrics returns metrics of the profiler's listener. They are not
+// exported: the listener is off by default.
 func newProfilerMetrics() *metrics {
 	return newMetrics(prometheus.NewRegistry(), "", profilerConnections)
 }

@@ -20,9 +20,9 @@ const anyOrigin = "*"
 // this server. Programs other than browsers send neither Origin nor
 // Sec-Fetch-Site and are served.
 //
-// A page that a name server has made to look as if this server were its origin
-// (DNS rebinding) is known by the name in Host. That is checked on loopback
-// only: elsewhere nobody knows by which names a server is called.
+// With DNS rebinding, the name of a page's own site leads to this server, so that
+// the browser sees one origin. Such requests have a foreign name in Host. The guard
+// checks Host on loopback only: elsewhere it does not know the server's names.
 type guard struct {
 	loopback bool
 	origins  *atomic.Pointer[origins]
@@ -35,7 +35,7 @@ type origins struct {
 	hosts      []string // of the origins; names of this server behind a proxy
 }
 
-// newOrigins reads a list of origins and reports what is none.
+// newOrigins parses a list of origins.
 func newOrigins(list []string) (*origins, error) {
 	o := &origins{protection: http.NewCrossOriginProtection()}
 	for _, text := range list {
@@ -53,12 +53,12 @@ func newOrigins(list []string) (*origins, error) {
 	return o, nil
 }
 
-// A grant says what a request may do, judged by where it comes from.
+// A grant says what the origin of a request allows it to do.
 type grant int
 
 const (
 	mayNothing grant = iota
-	mayVisit         // follow a link to here
+	mayVisit         // open a page of this server by a link
 	mayRead
 	mayAll
 )
@@ -78,11 +78,12 @@ func (o *origins) of(r *http.Request) grant {
 	return mayNothing
 }
 
-// check returns why a request is refused, "" if it is not, and what it may do.
+// check returns what a request may do. refusal is the error of a request that is
+// refused, else "".
 func (g guard) check(r *http.Request) (refusal string, may grant) {
 	o := g.origins.Load()
 	if g.loopback && !isOwnName(r.Host, o.hosts) {
-		return fmt.Sprintf("the name %q in the header Host is none of this server's, which listens on loopback only; ask 127.0.0.1 or localhost, or add http://%s to server.allowed_origins if that is a name of it", clip(r.Host), clip(r.Host)), mayNothing
+		return fmt.Sprintf("the header Host has the name %q, but this server listens on loopback only; use 127.0.0.1 or localhost, or add http://%s to server.allowed_origins if the server has this name", clip(r.Host), clip(r.Host)), mayNothing
 	}
 	if len(r.Header["Origin"]) == 0 && len(r.Header["Sec-Fetch-Site"]) == 0 {
 		return "", mayAll
@@ -103,8 +104,8 @@ func refusedOrigin(r *http.Request, why string) string {
 }
 
 // isOwnName reports whether a request's Host can be a name of a server on
-// loopback. A page of another site cannot have made a browser send an address
-// instead of a name, nor a name without a dot: neither belongs to anybody.
+// loopback. An address and a name without a dot can: no other site can own them, so
+// none can make a browser send them by DNS rebinding.
 func isOwnName(host string, others []string) bool {
 	name := host
 	if h, _, err := net.SplitHostPort(host); err == nil {
@@ -120,8 +121,8 @@ func isOwnName(host string, others []string) bool {
 	return slices.Contains(others, name)
 }
 
-// permit applies a grant that is not mayAll. A request by which nothing changes
-// may go on, if needed with a note that it may not change anything.
+// permit applies a grant that is less than mayAll. A request that changes nothing
+// goes on, marked as read only; others are refused.
 func (rt *router) permit(rw *response, may grant) (refusal string) {
 	r := rw.request
 	if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
@@ -144,8 +145,7 @@ func (rt *router) permitPreflight(r *http.Request, may grant) (refusal string) {
 	return refusedOrigin(r, "web pages of another origin may not do this")
 }
 
-// reads reports whether a request of this path and method cannot change
-// anything.
+// reads reports whether a request with this path and method changes nothing.
 func (rt *router) reads(r *http.Request, method string) bool {
 	asked := *r
 	asked.Method = method

@@ -9,7 +9,8 @@ import (
 	"varve/internal/httpapi"
 )
 
-// Which requests of which pages are served, and what a browser is told.
+// Requests are served or refused by their origin, and the answer tells the browser
+// which pages may read it.
 func TestOrigins(t *testing.T) {
 	const grafana = "https://grafana.example.org"
 	s := start(t, func(o *Options) {

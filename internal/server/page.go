@@ -49,8 +49,8 @@ const profilerConnections = 16
 // longestProfile bounds how many seconds of work a request may have recorded.
 const longestProfile = 300
 
-// profiles serves Go's profiler. What costs the server something changes it, as
-// far as pages of other origins are concerned.
+// profiles are the routes of Go's profiler. Profiling costs the server time, so
+// their access is Changes: pages of other origins may not ask for a profile.
 func profiles() []httpapi.Route {
 	page := func(path string, h http.HandlerFunc) httpapi.Route {
 		return httpapi.Route{Method: http.MethodGet, Path: path, Access: httpapi.Changes, Handler: boundSeconds(h)}

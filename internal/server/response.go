@@ -1,13 +1,14 @@
 package server
 
 import (
-	"encoding/json"
 	"io"
 	"net/http"
 	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"varve/internal/httpapi"
 )
 
 // A response is the answer to one request on its way out. It remembers what
@@ -32,9 +33,9 @@ type response struct {
 	over  bool // the handler has returned; the connection may have another request
 }
 
-// newResponse also puts the body of r under deadlines. Handlers get rw.request:
-// a copy of r, since net/http wants to find the body that it made in r itself,
-// to know whether a client still waits for 100 Continue.
+// newResponse also puts the body of r under deadlines. Handlers get rw.request, a
+// copy of r: net/http looks for its own body in r itself, to know whether a client
+// still waits for 100 Continue.
 func newResponse(w http.ResponseWriter, r *http.Request, stall time.Duration, draining func() bool) *response {
 	rw := &response{
 		ResponseWriter: w,
@@ -56,8 +57,8 @@ func newResponse(w http.ResponseWriter, r *http.Request, stall time.Duration, dr
 // Unwrap lets http.ResponseController reach the connection.
 func (rw *response) Unwrap() http.ResponseWriter { return rw.ResponseWriter }
 
-// SetWriteDeadline lets a handler, or what ends its work from outside, decide
-// when writing fails. From then on taking bytes does not move the deadline.
+// SetWriteDeadline lets a handler, or a goroutine that ends its work, decide when
+// writing fails. After it, bytes that the client takes do not move the deadline.
 func (rw *response) SetWriteDeadline(t time.Time) error {
 	rw.mu.Lock()
 	defer rw.mu.Unlock()
@@ -93,9 +94,9 @@ func (rw *response) WriteHeader(status int) {
 	}
 }
 
-// refuse answers what no handler sees.
+// refuse answers a request that no handler gets.
 func (rw *response) refuse(status int, message string) {
-	text := errorText(message)
+	text := httpapi.ErrorBody(message)
 	h := rw.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(text)))
@@ -104,33 +105,32 @@ func (rw *response) refuse(status int, message string) {
 	rw.Write(text)
 }
 
-// release ends what other goroutines can do to the answer.
+// release ends the use of the answer by other goroutines.
 func (rw *response) release() {
 	rw.mu.Lock()
 	defer rw.mu.Unlock()
 	rw.over = true
 }
 
-// settleBody reads what the handler left of the request's body before the
-// answer begins, as net/http would do, but not for longer than bodyRest. If
-// there is more, the connection ends with this answer: the rest must not be
-// taken for a request.
+// settleBody reads the rest of the request's body before the answer begins, as
+// net/http would do, but not for longer than bodyRest. If there is more, the
+// connection ends with this answer: the rest must not be taken for a request.
 func (rw *response) settleBody() {
 	if rw.body != nil && !rw.body.finish() {
 		rw.Header().Set("Connection", "close")
 	}
 }
 
-// finishHeader completes the header. It returns the body of an answer of the
-// mux, which has no route: JSON, but nothing below /api/, where KairosDB's Java
-// client would lose a connection.
+// finishHeader completes the header. Where the mux answers, since there is no
+// route, it returns the body to send: an error in JSON, but none below /api/, where
+// KairosDB's Java client would lose a connection.
 func (rw *response) finishHeader() (text []byte) {
 	h := rw.Header()
 	if rw.request.Pattern == "" && rw.status >= http.StatusBadRequest && !rw.direct {
 		rw.discard = true // the mux's own 404 or 405, or a 500 before any route
 		h.Del("Content-Type")
 		if message := rw.noRoute(); message != "" {
-			text = errorText(message)
+			text = httpapi.ErrorBody(message)
 			h.Set("Content-Type", "application/json")
 			h.Del("Content-Length")
 		} else {
@@ -160,7 +160,7 @@ func (rw *response) noRoute() string {
 	return ""
 }
 
-// clipped is how much of a client's text is repeated to it.
+// clipped is how many bytes of a client's text an answer repeats.
 const clipped = 200
 
 func clip(text string) string {
@@ -168,15 +168,6 @@ func clip(text string) string {
 		text = text[:clipped] + "..."
 	}
 	return strings.ToValidUTF8(text, "�")
-}
-
-// errorText is KairosDB's form of an error.
-func errorText(message string) []byte {
-	text, err := json.Marshal(map[string][]string{"errors": {message}})
-	if err != nil {
-		panic(err) // strings always marshal
-	}
-	return text
 }
 
 // pieceSize is how much of an answer goes out under one deadline. A client that
@@ -253,9 +244,9 @@ const (
 	bodyRestSize = 256 << 10
 )
 
-// A body is the body of a request that must keep coming: each read has a
-// deadline, and all of them together have a budget that grows with what
-// arrives. The time between reads does not count. Read and finish are not for
+// A body is the body of a request, which must keep arriving: each read has a
+// deadline, and all reads together have a budget of time that grows with the bytes
+// that arrive. The time between reads does not count. Read and finish are not for
 // use by two goroutines at once.
 type body struct {
 	io.ReadCloser
@@ -263,7 +254,7 @@ type body struct {
 	stall   time.Duration
 	left    time.Duration // that further reads may wait
 	allowed time.Time     // read deadline
-	waits   bool          // the client sends nothing before it was told to continue
+	waits   bool          // the client waits for 100 Continue before it sends
 	ended   bool
 	failed  bool
 }

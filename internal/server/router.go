@@ -34,7 +34,6 @@ func (rt *router) mount(routes ...httpapi.Route) {
 	rt.access = map[string]httpapi.Access{}
 	for _, r := range routes {
 		path := r.Path
-		r.Handler = r.Checked()
 		switch {
 		case path == "/":
 			path = "/{$}" // not the subtree: that would swallow 405
@@ -42,30 +41,13 @@ func (rt *router) mount(routes ...httpapi.Route) {
 			path = strings.TrimSuffix(path, "/")
 		}
 		pattern := strings.TrimSpace(r.Method + " " + path)
-		access := r.Access.Of(r.Method)
-		rt.access[pattern] = access
-		if access == httpapi.Changes && r.Method == http.MethodGet {
-			r.Handler = withoutHead(r.Handler)
-		}
-		mux.Handle(pattern, r.Handler)
+		rt.access[pattern] = r.Access.Of(r.Method)
+		mux.Handle(pattern, r.Checked())
 	}
 	rt.routes.Store(mux)
 }
 
-// withoutHead refuses HEAD, which the mux gives to routes of GET, where GET
-// changes something.
-func withoutHead(h http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Method == http.MethodHead {
-			w.Header().Set("Allow", http.MethodGet)
-			httpapi.WriteEmpty(w, http.StatusMethodNotAllowed)
-			return
-		}
-		h.ServeHTTP(w, r)
-	})
-}
-
-// mux is what finds handlers now.
+// mux returns the routes, nil before mount.
 func (rt *router) mux() *http.ServeMux { return rt.routes.Load() }
 
 func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -93,8 +75,8 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// admit answers 403 to a request that a web page of another origin has sent,
-// unless it may, and reports whether the request goes on.
+// admit answers 403 to a request that its origin does not allow, and reports
+// whether the request goes on.
 func (rt *router) admit(rw *response, routed bool) bool {
 	refusal, may := rt.guard.check(rw.request)
 	if refusal == "" && may != mayAll && routed {

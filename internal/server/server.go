@@ -42,7 +42,7 @@ type Options struct {
 	Front
 }
 
-// A Front is what answers once the store is open.
+// A Front answers requests once the store is open.
 type Front struct {
 	Routes []httpapi.Route // of the front ends
 	Telnet StreamServer    // may be nil
@@ -105,7 +105,7 @@ func New(o Options) *Server {
 	return s
 }
 
-// Mount gives the server what answers from now on. It is called once.
+// Mount gives the server its front ends. It is called once.
 func (s *Server) Mount(f Front) {
 	s.front = f
 	s.router.mount(append(s.ownRoutes(), f.Routes...)...)
@@ -187,7 +187,7 @@ func onLoopback(l net.Listener) bool {
 	return ok && tcp.IP.IsLoopback()
 }
 
-// warnOfExposure tells which listeners other machines can reach: there is no
+// warnOfExposure logs which listeners other machines can reach: there is no
 // authentication.
 func (s *Server) warnOfExposure() {
 	for _, l := range []struct{ key, name, can string }{
@@ -199,7 +199,7 @@ func (s *Server) warnOfExposure() {
 		if listener == nil || onLoopback(listener) {
 			continue
 		}
-		s.log.Warn("this listener is reachable from other machines, and there is no authentication: whoever reaches it can "+l.can+
+		s.log.Warn("this listener is reachable from other machines, and there is no authentication: anyone who reaches it can "+l.can+
 			"; set server."+l.key+" to an address that only trusted machines reach, or put a firewall or an authenticating proxy in front",
 			"listener", l.name, "address", listener.Addr().String())
 	}

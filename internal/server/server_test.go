@@ -291,7 +291,8 @@ func TestConnectionLimit(t *testing.T) {
 	}
 }
 
-// Connections that send nothing, half a header or nothing more lock nobody out.
+// Connections that send nothing, half a header or nothing more do not lock out
+// other clients.
 func TestSilentConnectionsMakeRoom(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *Options) {
@@ -312,6 +313,42 @@ func TestSilentConnectionsMakeRoom(t *testing.T) {
 	w.send("GET /hello HTTP/1.1", "Host: x", "", "")
 	if response, body := w.answer(); response.StatusCode != 200 || body != "hello" {
 		t.Error(response.Status, body)
+	}
+}
+
+// One connection more evicts one idle connection, also if it looks for room several
+// times before that connection has ended.
+func TestOneEvictionForOneConnection(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	metrics := newMetrics(prometheus.NewRegistry(), "test", 2)
+	l := newBoundedListener(ln, 2, metrics.connections, metrics.evicted)
+	defer l.Close()
+	var idle []net.Conn
+	for range 2 {
+		dialled, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dialled.Close()
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		idle = append(idle, c)
+	}
+	if l.enter() || l.enter() {
+		t.Error("room was made before a connection ended")
+	}
+	idle[0].Close()
+	if !l.enter() || l.mu.idle.Len() != 1 || l.mu.idle.Front().Value != idle[1] {
+		t.Errorf("%d idle connections are left", l.mu.idle.Len())
+	}
+	if l.enter(); l.mu.idle.Len() != 0 {
+		t.Error("the next connection evicts no other one")
 	}
 }
 
@@ -433,7 +470,7 @@ func TestSteadyReaderGetsAll(t *testing.T) {
 	}
 }
 
-// What ends a handler's work from outside can end its writing too.
+// A write deadline that another goroutine sets ends the writing of a handler.
 func TestWriteDeadlineOfAHandlerStays(t *testing.T) {
 	t.Parallel()
 	result := make(chan error, 1)
@@ -608,7 +645,7 @@ func TestHealth(t *testing.T) {
 	expect(500, `["Datastore-Query: FAIL"]`)
 }
 
-// Figures tell which checks pass, for alerts.
+// A metric says which checks pass, for alerts.
 func TestHealthIsMeasured(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	start(t, func(o *Options) {
@@ -621,7 +658,7 @@ func TestHealthIsMeasured(t *testing.T) {
 	}
 }
 
-// Before the store is open the ports are, and what needs the store is told to
+// The ports are open before the store is. Requests that need the store are told to
 // come again.
 func TestStarting(t *testing.T) {
 	telnet := &lineServer{accepted: make(chan struct{}, 1)}
@@ -675,7 +712,8 @@ func TestStopWhileStarting(t *testing.T) {
 	}
 }
 
-// Listeners that other machines reach are told of, those on loopback are not.
+// The log warns of listeners that other machines can reach, not of those on
+// loopback.
 func TestExposureIsTold(t *testing.T) {
 	var log bytes.Buffer
 	start(t, func(o *Options) {
