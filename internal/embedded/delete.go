@@ -228,23 +228,11 @@ func (s *Store) doubts() uint64 {
 	return s.order.doubtful.GetCardinality()
 }
 
-// settleInterval is how soon what a cancelled delete has left is gone on with.
+// settleInterval is how often settleDoubts is called.
 const settleInterval = time.Second
 
-func (s *Store) settler(ctx context.Context) {
-	tick := time.NewTicker(settleInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			s.settleDoubts(ctx)
-		}
-	}
-}
-
-// settleDoubts goes on with what a cancelled delete has left.
+// settleDoubts finishes what cancelled deletes have left: samples to erase, and
+// series that may be empty.
 func (s *Store) settleDoubts(ctx context.Context) {
 	if err := s.finishErasing(ctx); err != nil && ctx.Err() == nil {
 		s.log.Error("a deletion met damage in memory", "error", err)

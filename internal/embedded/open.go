@@ -135,9 +135,9 @@ func Open(fs vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 		return nil, errors.Join(err, s.undo())
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
-	s.background.Go(func() { s.settler(s.ctx) })
-	s.background.Add(3)
-	go s.spaceKeeper(s.ctx)
+	s.background.Go(func() { every(s.ctx, settleInterval, func() { s.settleDoubts(s.ctx) }) })
+	s.background.Go(func() { every(s.ctx, spaceInterval, s.lookAtSpace) })
+	s.background.Add(2)
 	go s.checkpointer(s.ctx)
 	go s.merger(s.ctx)
 	if h := s.active.Load(); h.Expanded() > int64(cfg.HeadBytes) || h.Samples() > cfg.CheckpointSamples {
@@ -145,6 +145,20 @@ func Open(fs vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 	}
 	s.askMerge()
 	return s, nil
+}
+
+// every calls f at each interval until ctx ends.
+func every(ctx context.Context, interval time.Duration, f func()) {
+	tick := time.NewTicker(interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			f()
+		}
+	}
 }
 
 func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
@@ -171,6 +185,7 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 	s.current = &state{active: s.active.Load(), refs: 1}
 	s.held = map[*state]struct{}{s.current: {}}
 	s.metrics = newMetrics(s)
+	s.disk = s.newDiskGuard()
 	return s
 }
 

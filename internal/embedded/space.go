@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"varve/internal/record"
@@ -16,92 +15,36 @@ import (
 // spaceInterval is how often the free space is looked at.
 const spaceInterval = time.Second
 
-// spaceKeeper makes the store read-only before the disk is full, and takes
-// writes again when there is space.
-func (s *Store) spaceKeeper(ctx context.Context) {
-	defer s.background.Done()
-	tick := time.NewTicker(spaceInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			s.lookAtSpace()
-		}
-	}
-}
-
-// lookAtSpace blocks or unblocks writes.
-func (s *Store) lookAtSpace() {
-	free, known := s.freeBytes()
-	switch blocked := s.blocked.Load() != nil; {
-	case !blocked && known && free < s.cfg.MinFreeBytes:
-		s.block("the disk is nearly full", nil)
-	case blocked && (!known || free >= s.reserve().Resume()):
-		s.unblock()
-	}
-}
-
-func (s *Store) reserve() store.DiskReserve {
-	return store.DiskReserve{
+// newDiskGuard makes the guard of the data directory's disk.
+func (s *Store) newDiskGuard() *store.DiskGuard {
+	return &store.DiskGuard{
 		Owner: "the store", Setting: "embedded.min_free_bytes", Least: s.cfg.MinFreeBytes,
 		WayOut: "free some space, delete data, or enlarge the disk",
+		Free: func() (units.Bytes, error) {
+			usage, err := s.fs.GetDiskUsage(s.dir)
+			return units.Bytes(usage.AvailBytes), err
+		},
+		Refused: func() { s.metrics.spaceBlocks.Inc() },
+		Logger:  s.log,
 	}
 }
 
-// A blockage is why writes are refused until there is space.
-type blockage struct {
-	reason string
-	err    error // cause, may be nil
-	tried  bool  // an attempt to go on has failed; the space keeper's
+// lookAtSpace refuses writes or takes them again.
+func (s *Store) lookAtSpace() {
+	if s.disk.Look(s.replaceFailedLog) {
+		s.askCheckpoint() // for what could not be written, and what the failed log lost
+	}
 }
 
-// blockageError tells of a blockage with the numbers of this moment.
-func (s *Store) blockageError(b *blockage) *store.UnavailableError {
-	free, known := s.freeBytes()
-	return s.reserve().Full(b.reason, b.err, free, known)
-}
-
-// freeBytes is the space that the data directory's disk has left. It is unknown
-// where the file system does not say, or nobody asked to look.
-func (s *Store) freeBytes() (units.Bytes, bool) {
-	if s.cfg.MinFreeBytes == 0 {
-		return 0, false
+// replaceFailedLog replaces the log if it has failed.
+func (s *Store) replaceFailedLog() error {
+	if s.wal.Load().Err() == nil {
+		return nil
 	}
-	usage, err := s.fs.GetDiskUsage(s.dir)
-	return units.Bytes(usage.AvailBytes), err == nil
-}
-
-// block refuses writes until unblock.
-func (s *Store) block(reason string, err error) error {
-	if log := (*store.UnavailableError)(nil); errors.As(err, &log) {
-		err = log.Err // the log's own way out is to restart, which this does without
+	if err := s.reopenLog(); err != nil {
+		return fmt.Errorf("begin a new write-ahead log: %w", err)
 	}
-	b := &blockage{reason: reason, err: err}
-	e := s.blockageError(b)
-	if s.blocked.CompareAndSwap(nil, b) {
-		s.metrics.spaceBlocks.Inc()
-		s.log.Error("writes are refused until there is space", "error", e)
-	}
-	return e
-}
-
-// unblock takes writes again, with a new log if the old one broke.
-func (s *Store) unblock() {
-	if s.wal.Load().Err() != nil {
-		if err := s.reopenLog(); err != nil {
-			level := slog.LevelDebug // this comes each second
-			if b := s.blocked.Load(); b != nil && !b.tried {
-				level, b.tried = slog.LevelWarn, true
-			}
-			s.log.Log(context.Background(), level, "a new write-ahead log cannot be begun yet; it is tried each second", "error", err)
-			return
-		}
-	}
-	s.blocked.Store(nil)
-	s.log.Info("there is space again, writes are taken")
-	s.askCheckpoint() // what could not be written, and what the broken log lost
+	return nil
 }
 
 // reopenLog puts a new log in place of one that failed for lack of space.
@@ -169,10 +112,7 @@ func (s *Store) writable() error {
 	if e := s.failure.Load(); e != nil {
 		return e
 	}
-	if b := s.blocked.Load(); b != nil {
-		return s.blockageError(b)
-	}
-	return nil
+	return s.disk.Err()
 }
 
 // A spaceError means that a merge does not fit the disk.
@@ -193,7 +133,7 @@ func (e *spaceError) Error() string {
 // spaceToMerge returns why the disk has no room for the output of a merge beside
 // its input, nil if it has. merging must be held.
 func (s *Store) spaceToMerge(st *state, files []*openFile) *spaceError {
-	free, known := s.freeBytes()
+	free, known := s.disk.FreeSpace()
 	if !known {
 		return nil
 	}
@@ -214,7 +154,7 @@ func (s *Store) spaceToMerge(st *state, files []*openFile) *spaceError {
 
 // spaceForMore ends a merge that needs more than was estimated.
 func (s *Store) spaceForMore() error {
-	if free, known := s.freeBytes(); known && free < s.cfg.MinFreeBytes/4 {
+	if free, known := s.disk.FreeSpace(); known && free < s.cfg.MinFreeBytes/4 {
 		return &spaceError{free: free}
 	}
 	return nil

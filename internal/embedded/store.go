@@ -96,7 +96,7 @@ type Store struct {
 
 	nextFile atomic.Uint64
 	failure  atomic.Pointer[store.UnavailableError] // set once: the store takes no more writes
-	blocked  atomic.Pointer[blockage]               // while the disk has no space
+	disk     *store.DiskGuard                       // refuses writes while the disk has no space
 
 	checkpointFailed atomic.Pointer[error] // last checkpoint's error, nil after a good one
 	full             chan struct{}         // wakes the checkpointer
@@ -131,14 +131,11 @@ func (s *Store) fail(reason string, err error) {
 
 // Healthy returns nil while the store takes writes, else why it does not.
 func (s *Store) Healthy() error {
-	if e := s.failure.Load(); e != nil {
-		return e
-	}
-	if b := s.blocked.Load(); b != nil {
-		return s.blockageError(b)
+	if err := s.writable(); err != nil {
+		return err
 	}
 	if err := s.wal.Load().Err(); err != nil {
-		return &store.UnavailableError{Reason: "the write-ahead log failed; restart the server when the disk is well", Err: err}
+		return &store.UnavailableError{Reason: "the write-ahead log failed; fix the disk, then restart the server", Err: err}
 	}
 	if e := s.checkpointFailed.Load(); e != nil {
 		return &store.UnavailableError{Reason: "samples cannot be written to files; it is tried again", Err: *e}

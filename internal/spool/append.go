@@ -194,10 +194,7 @@ func (s *Spool) writable() error {
 	if e := s.failure.Load(); e != nil {
 		return e
 	}
-	if b := s.blocked.Load(); b != nil {
-		return s.blockageError(b)
-	}
-	return nil
+	return s.disk.Err()
 }
 
 // fail makes the spool refuse writes from here on, with the error it returns.

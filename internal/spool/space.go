@@ -1,9 +1,7 @@
 package spool
 
 import (
-	"context"
-	"errors"
-	"log/slog"
+	"fmt"
 	"time"
 
 	"varve/internal/store"
@@ -13,73 +11,30 @@ import (
 // spaceInterval is how often the free space is looked at.
 const spaceInterval = time.Second
 
-// lookAtSpace blocks or unblocks writes.
-func (s *Spool) lookAtSpace() {
-	free, known := s.freeBytes()
-	switch blocked := s.blocked.Load() != nil; {
-	case !blocked && known && free < s.cfg.MinFreeBytes:
-		s.block("the disk is nearly full", nil)
-	case blocked && (!known || free >= s.reserve().Resume()):
-		s.unblock()
-	}
-}
-
-func (s *Spool) reserve() store.DiskReserve {
-	return store.DiskReserve{
+// newDiskGuard makes the guard of the directory's disk.
+func (s *Spool) newDiskGuard() *store.DiskGuard {
+	return &store.DiskGuard{
 		Owner: "the spool", Setting: "cassandra.spool.min_free_bytes", Least: s.cfg.MinFreeBytes,
 		WayOut: "free some space, or enlarge the disk",
+		Free: func() (units.Bytes, error) {
+			usage, err := s.fs.GetDiskUsage(s.dir)
+			return units.Bytes(usage.AvailBytes), err
+		},
+		Refused: func() { s.metrics.spaceBlocks.Inc() },
+		Logger:  s.logger,
 	}
 }
 
-// A blockage is why writes are refused until there is space.
-type blockage struct {
-	reason string
-	err    error // cause, may be nil
-	tried  bool  // an attempt to go on has failed; the keeper's
-}
+// lookAtSpace refuses writes or takes them again.
+func (s *Spool) lookAtSpace() { s.disk.Look(s.replaceFailedLog) }
 
-// blockageError tells of a blockage with the numbers of this moment.
-func (s *Spool) blockageError(b *blockage) *store.UnavailableError {
-	free, known := s.freeBytes()
-	return s.reserve().Full(b.reason, b.err, free, known)
-}
-
-// freeBytes is the space that the directory's disk has left. It is unknown where
-// the file system does not say, or nobody asked to look.
-func (s *Spool) freeBytes() (units.Bytes, bool) {
-	if s.cfg.MinFreeBytes == 0 {
-		return 0, false
+// replaceFailedLog replaces the log if it has failed.
+func (s *Spool) replaceFailedLog() error {
+	if s.log.Load().Err() == nil {
+		return nil
 	}
-	usage, err := s.fs.GetDiskUsage(s.dir)
-	return units.Bytes(usage.AvailBytes), err == nil
-}
-
-// block refuses writes until unblock, with the error it returns.
-func (s *Spool) block(reason string, err error) error {
-	if log := (*store.UnavailableError)(nil); errors.As(err, &log) {
-		err = log.Err // the log's own way out is to restart, which this does without
+	if err := s.reopenLog(); err != nil {
+		return fmt.Errorf("begin a new write-ahead log: %w", err)
 	}
-	b := &blockage{reason: reason, err: err}
-	e := s.blockageError(b)
-	if s.blocked.CompareAndSwap(nil, b) {
-		s.metrics.spaceBlocks.Inc()
-		s.logger.Error("writes are refused until there is space", "error", e)
-	}
-	return e
-}
-
-// unblock takes writes again, with a new log if the old one broke.
-func (s *Spool) unblock() {
-	if s.log.Load().Err() != nil {
-		if err := s.reopenLog(); err != nil {
-			level := slog.LevelDebug // this comes each second
-			if b := s.blocked.Load(); b != nil && !b.tried {
-				level, b.tried = slog.LevelWarn, true
-			}
-			s.logger.Log(context.Background(), level, "a new write-ahead log cannot be begun yet; it is tried each second", "error", err)
-			return
-		}
-	}
-	s.blocked.Store(nil)
-	s.logger.Info("there is space again, writes are taken")
+	return nil
 }

@@ -113,7 +113,7 @@ type Spool struct {
 	idle idleBook
 
 	failure atomic.Pointer[store.UnavailableError] // set once: takes no more writes
-	blocked atomic.Pointer[blockage]               // while the disk has no space
+	disk    *store.DiskGuard                       // refuses writes while the disk has no space
 
 	pokeKeeper  chan struct{}
 	pokeDrainer chan struct{}
@@ -174,6 +174,7 @@ func newSpool(fsys vfs.FS, dir string, cfg Config, o Options) *Spool {
 	s.active.Store(g)
 	s.held = []*Generation{g}
 	s.metrics = newMetrics(s)
+	s.disk = s.newDiskGuard()
 	return s
 }
 

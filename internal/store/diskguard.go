@@ -1,0 +1,108 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+
+	"varve/internal/units"
+)
+
+// A DiskGuard refuses writes while a disk has too little free space, or after it
+// has refused a write for lack of space. The fields are set before its first use.
+// One goroutine calls Look; the other methods may be called concurrently.
+type DiskGuard struct {
+	Owner   string      // of the data on the disk, in messages: "the store"
+	Setting string      // configuration key of Least
+	Least   units.Bytes // free space below which writes are refused; 0 = the free space is ignored
+	WayOut  string      // what an operator can do
+
+	Free    func() (units.Bytes, error) // free space of the disk
+	Refused func()                      // called when writes begin to be refused
+	Logger  *slog.Logger
+
+	blocked atomic.Pointer[blockage]
+}
+
+// A blockage is the reason why writes are refused.
+type blockage struct {
+	reason string
+	err    error // cause, may be nil
+	logged bool  // a failed attempt to resume was logged; for Look
+}
+
+// FreeSpace returns the free space. known is false if it is ignored, or if the file
+// system does not tell it.
+func (g *DiskGuard) FreeSpace() (free units.Bytes, known bool) {
+	if g.Least == 0 {
+		return 0, false
+	}
+	free, err := g.Free()
+	return free, err == nil
+}
+
+// Err returns why writes are refused, nil if they are taken.
+func (g *DiskGuard) Err() error {
+	if b := g.blocked.Load(); b != nil {
+		return g.unavailable(b)
+	}
+	return nil
+}
+
+// Block refuses writes until Look finds enough space, and returns what Err does
+// then.
+func (g *DiskGuard) Block(reason string, err error) error {
+	if log := (*UnavailableError)(nil); errors.As(err, &log) {
+		err = log.Err // the log asks for a restart, which is not needed here
+	}
+	b := &blockage{reason: reason, err: err}
+	e := g.unavailable(b)
+	if g.blocked.CompareAndSwap(nil, b) {
+		g.Refused()
+		g.Logger.Error("writes are refused until there is space", "error", e)
+	}
+	return e
+}
+
+// Look refuses writes if there is too little free space. If there is enough again,
+// or the free space is unknown, it calls resume and takes writes if that succeeds.
+// It reports whether writes are taken again.
+func (g *DiskGuard) Look(resume func() error) (resumed bool) {
+	free, known := g.FreeSpace()
+	b := g.blocked.Load()
+	if b == nil {
+		if known && free < g.Least {
+			g.Block("the disk is nearly full", nil)
+		}
+		return false
+	}
+	if known && free < g.resumeAt() {
+		return false
+	}
+	if err := resume(); err != nil {
+		level := slog.LevelDebug // each attempt fails until there is space
+		if !b.logged {
+			level, b.logged = slog.LevelWarn, true
+		}
+		g.Logger.Log(context.Background(), level, "writing cannot resume yet; it is tried each second", "error", err)
+		return false
+	}
+	g.blocked.Store(nil)
+	g.Logger.Info("there is space again, writes are taken")
+	return true
+}
+
+// resumeAt is the free space at which writes are taken again: a quarter more than
+// Least, so that the guard does not alternate around Least.
+func (g *DiskGuard) resumeAt() units.Bytes { return g.Least + g.Least/4 }
+
+// unavailable is the error of a blockage, with the present free space.
+func (g *DiskGuard) unavailable(b *blockage) *UnavailableError {
+	if free, known := g.FreeSpace(); known {
+		return &UnavailableError{Err: b.err, Reason: fmt.Sprintf("%s: %s are free; %s stops writing below %s (%s) and resumes at %s: %s",
+			b.reason, free.Text(), g.Owner, g.Least.Text(), g.Setting, g.resumeAt().Text(), g.WayOut)}
+	}
+	return &UnavailableError{Err: b.err, Reason: fmt.Sprintf("%s; %s tries to write each second and resumes when that works: %s", b.reason, g.Owner, g.WayOut)}
+}
