@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -21,7 +23,7 @@ import (
 )
 
 var (
-	crashRounds = flag.Int("embedded.crashes", 12, "rounds of simulated power cuts")
+	crashRounds = flag.Int("embedded.crashes", 16, "rounds of simulated power cuts")
 	crashSeed   = flag.Uint64("embedded.seed", 0, "seed of the first round, 0 = by the clock")
 )
 
@@ -35,7 +37,8 @@ type crashSeries struct {
 	acked   atomic.Int64 // samples for which Append returned nil
 	deleted int64        // samples before this one were deleted, acknowledged
 	asked   int64        // samples before this one were asked to be deleted
-	kept    int64        // deleted, as of the last start
+	synced  int64        // acked, as of the last start or sync
+	kept    int64        // deleted, as of the last start or sync
 	lossy   bool         // a power cut loses what was acknowledged and not yet synced
 }
 
@@ -49,6 +52,7 @@ func (c *crashSeries) restarted(s *Store) error {
 	c.issued.Store(next)
 	c.acked.Store(next)
 	c.deleted = first
+	c.synced, c.kept = next, first
 	return nil
 }
 
@@ -66,7 +70,7 @@ func (c *crashSeries) eraseAgain(s *Store, rng *rand.Rand) error {
 	c.deleted = c.asked
 	for _, when := range []string{"", " and a merge"} {
 		if when != "" {
-			if rng.IntN(2) == 0 {
+			if rng.IntN(8) > 0 {
 				break
 			}
 			if err := s.Compact(context.Background()); err != nil {
@@ -92,6 +96,34 @@ func (c *crashSeries) erase(ctx context.Context, s *Store, fromMS int64) error {
 	})
 }
 
+// eraseSome deletes all that is acknowledged, or a part of it, which leaves a file
+// to be merged.
+func (c *crashSeries) eraseSome(ctx context.Context, s *Store, rng *rand.Rand) {
+	left := c.acked.Load() - c.asked
+	if left > 0 && rng.IntN(3) > 0 {
+		left = rng.Int64N(left)
+	}
+	c.asked += max(left, 0)
+	if err := c.erase(ctx, s, []int64{crashOrigin, 0, math.MinInt64}[rng.IntN(3)]); err == nil {
+		c.deleted = c.asked
+	}
+}
+
+// syncLog makes durable what was acknowledged.
+func syncLog(ctx context.Context, s *Store, series []*crashSeries) {
+	acked := make([]int64, len(series))
+	for i, c := range series {
+		acked[i] = c.acked.Load()
+	}
+	log := s.wal.Load()
+	if _, err := log.Rotate(); err != nil || log.Wait(ctx, log.Last()) != nil {
+		return
+	}
+	for i, c := range series {
+		c.synced, c.kept = acked[i], c.deleted
+	}
+}
+
 func newCrashSeries(n int) []*crashSeries {
 	all := make([]*crashSeries, n)
 	for i := range all {
@@ -102,10 +134,11 @@ func newCrashSeries(n int) []*crashSeries {
 	return all
 }
 
-// write appends batches to its series until the store stops taking them.
-func (c *crashSeries) write(ctx context.Context, s *Store, rng *rand.Rand) {
+// write appends up to so many batches to its series, until the store stops taking
+// them.
+func (c *crashSeries) write(ctx context.Context, s *Store, batches int, rng *rand.Rand) {
 	var b store.Batch
-	for ctx.Err() == nil {
+	for ; batches > 0 && ctx.Err() == nil; batches-- {
 		b.Reset(s.Epoch())
 		ref, err := s.Create(ctx, c.Series)
 		if err != nil {
@@ -191,15 +224,15 @@ func (c *crashSeries) checkSamples(v store.View, series store.Series) (first, ne
 // TestPowerCuts cuts the power again and again while writers, deletes,
 // checkpoints and merges are at work: what was not synced is lost, torn or
 // written in another order. Every other round acknowledges before it syncs: there
-// a cut may lose what was acknowledged since the last start, the last part of it
-// first. After each start another delete works.
+// a cut may lose what was acknowledged since the last start or sync, the last part
+// of it first. After each start another delete works.
 func TestPowerCuts(t *testing.T) {
 	seed := *crashSeed
 	if seed == 0 {
 		seed = uint64(time.Now().UnixNano()) % 1e9
 	}
 	for round := range *crashRounds {
-		if err := powerCutRound(seed+uint64(round), 4); err != nil {
+		if err := powerCutRound(seed+uint64(round), 6); err != nil {
 			t.Fatalf("repeat with -embedded.seed=%d -embedded.crashes=1: %v", seed+uint64(round), err)
 		}
 	}
@@ -210,9 +243,12 @@ func powerCutRound(seed uint64, cuts int) error {
 	fs := vfs.NewCrashableMem()
 	series := newCrashSeries(3)
 	cfg := tinyConfig()
+	if rng.IntN(2) == 0 { // deletions stay in the log until the round asks
+		cfg.CheckpointSamples = 1 << 30
+	}
 	if seed%2 == 1 {
 		cfg.Log.Durability = "interval"
-		cfg.Log.SyncInterval = []time.Duration{2 * time.Millisecond, 10 * time.Millisecond, time.Minute}[rng.IntN(3)]
+		cfg.Log.SyncInterval = []time.Duration{2 * time.Millisecond, time.Minute, time.Minute, time.Minute}[rng.IntN(4)]
 		for _, c := range series {
 			c.lossy = true
 		}
@@ -227,14 +263,19 @@ func powerCutRound(seed uint64, cuts int) error {
 			if err == nil {
 				err = c.restarted(s)
 			}
-			c.kept = c.deleted
-			if err == nil && rng.IntN(2) == 0 {
+			if err == nil && rng.IntN(4) > 0 {
 				err = c.eraseAgain(s, rng)
 			}
 			if err != nil {
 				s.Close()
 				return fmt.Errorf("after cut %d, durability %s: %w", cut, cfg.Log.Durability, err)
 			}
+		}
+		switch rng.IntN(4) {
+		case 0:
+			s.checkpoint()
+		case 1, 2:
+			syncLog(context.Background(), s, series)
 		}
 		fs = runAndCut(s, fs, series, rng)
 	}
@@ -261,41 +302,49 @@ func (c *crashSeries) found(s *Store) (first, next int64, err error) {
 func runAndCut(s *Store, fs *vfs.MemFS, series []*crashSeries, rng *rand.Rand) *vfs.MemFS {
 	ctx, stop := context.WithCancel(context.Background())
 	var work sync.WaitGroup
-	starts := make([]int64, len(series))
 	for i, c := range series {
-		starts[i] = c.acked.Load()
 		own := rand.New(rand.NewPCG(rng.Uint64(), uint64(i)))
-		work.Go(func() { c.write(ctx, s, own) })
+		work.Go(func() { c.write(ctx, s, 1<<own.IntN(12), own) })
 	}
-	ops := rng.IntN(4)
-	for range ops {
-		time.Sleep(time.Duration(rng.IntN(8)) * time.Millisecond)
-		c := series[rng.IntN(len(series))]
-		c.asked = max(c.asked, c.acked.Load())
-		if err := c.erase(ctx, s, []int64{crashOrigin, 0, math.MinInt64}[rng.IntN(3)]); err == nil {
-			c.deleted = c.asked
-		}
-		switch rng.IntN(4) {
-		case 0:
-			s.Compact(ctx)
-		case 1:
-			s.checkpoint()
+	ops := []func(){
+		func() { series[rng.IntN(len(series))].eraseSome(ctx, s, rng) },
+		func() { s.Compact(ctx) },
+		func() { s.checkpoint() },
+		func() { s.maintain(ctx) },
+		func() { syncLog(ctx, s, series) },
+	}
+	// Each run leaves some of them out: a fault may need several deletes with no
+	// checkpoint among them.
+	for i := len(ops) - 1; i > 0; i-- {
+		if rng.IntN(3) > 0 {
+			ops = slices.Delete(ops, i, i+1)
 		}
 	}
-	time.Sleep(time.Duration(rng.IntN(20)) * time.Millisecond)
+	for range rng.IntN(9) {
+		if rng.IntN(2) == 0 {
+			time.Sleep(time.Duration(rng.IntN(4)) * time.Millisecond)
+		}
+		ops[rng.IntN(len(ops))]()
+	}
+	if rng.IntN(3) > 0 { // a merge applies what the log may not have synced
+		ops[0]()
+		s.maintain(ctx)
+	} else {
+		time.Sleep(time.Duration(rng.IntN(10)) * time.Millisecond)
+	}
 	// What is acknowledged before the cut must survive it; what is issued
 	// until the writers stop may.
 	acked := make([]int64, len(series))
 	for i, c := range series {
 		acked[i] = c.acked.Load()
 	}
-	crashed := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rand.New(rand.NewPCG(rng.Uint64(), 7))})
+	crashed := fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: max(0, rng.IntN(201)-100), RNG: rand.New(rand.NewPCG(rng.Uint64(), 7))})
 	stop()
 	work.Wait()
 	s.Close()
 	for i, c := range series {
 		if c.lossy {
-			c.acked.Store(starts[i])
+			c.acked.Store(c.synced)
 			c.deleted = c.kept
 			continue
 		}
@@ -305,47 +354,58 @@ func runAndCut(s *Store, fs *vfs.MemFS, series []*crashSeries, rng *rand.Rand) *
 }
 
 // TestErrorAtEachCall makes the first, second, third ... write operation on log
-// and block files fail, and all after it, until a run passes clean. Whatever
-// was acknowledged is found when the store is opened again on a sound disk, unless
-// it is acknowledged before it is synced; and then another delete works.
+// and block files fail, and all after it, until a run passes clean; then those on
+// log files alone, where merges go on. Whatever was acknowledged is found when the
+// store is opened again on a sound disk, unless it is acknowledged before it is
+// synced; and then another delete works.
 func TestErrorAtEachCall(t *testing.T) {
 	const runs = 400
-	for _, durability := range []string{"fsync", "interval"} {
+	for _, e := range []errorRun{
+		{"fsync", "", syscall.EIO}, {"interval", "", syscall.ENOSPC},
+		{"fsync", logName, syscall.EIO}, {"interval", logName, syscall.EIO},
+	} {
 		clean := false
 		for n := int64(0); n < runs && !clean; n++ {
 			var err error
-			if clean, err = errorRun(durability, n); err != nil {
-				t.Fatalf("durability %s, operation %d fails: %v", durability, n, err)
+			if clean, err = e.run(n); err != nil {
+				t.Fatalf("%+v, operation %d fails: %v", e, n, err)
 			}
 			if clean {
-				t.Logf("durability %s passed clean at operation %d", durability, n)
+				t.Logf("%+v passed clean at operation %d", e, n)
 			}
 		}
 		if !clean {
-			t.Errorf("durability %s: no run of %d passed clean", durability, runs)
+			t.Errorf("%+v: no run of %d passed clean", e, runs)
 		}
 	}
 }
 
-// errorRun writes, checkpoints, deletes and merges on a disk that fails from
-// the n-th write operation on.
-func errorRun(durability string, n int64) (clean bool, err error) {
+// An errorRun is a run of a script on a disk that fails.
+type errorRun struct {
+	durability string
+	dir        string // where operations fail, "" for all but the catalogue's
+	err        error
+}
+
+// run writes, checkpoints, deletes and merges on a disk that fails from the n-th
+// write operation on.
+func (e errorRun) run(n int64) (clean bool, err error) {
 	mem := vfs.NewMem()
 	var count atomic.Int64
 	var armed atomic.Bool
 	faulty := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if !armed.Load() || op.Kind.ReadOrWrite() != errorfs.OpIsWrite || strings.Contains(op.Path, catalogueName) {
+		if !armed.Load() || op.Kind.ReadOrWrite() != errorfs.OpIsWrite || strings.Contains(op.Path, catalogueName) || !strings.Contains(op.Path, "/"+e.dir) {
 			return nil
 		}
 		if count.Add(1) > n {
-			return errorfs.ErrInjected
+			return e.err
 		}
 		return nil
 	}))
 	cfg := tinyConfig()
 	cfg.CheckpointSamples = 1 << 30 // only when the run asks
 	cfg.MaintenanceInterval = time.Hour
-	cfg.Log.Durability = durability
+	cfg.Log.Durability = e.durability
 	cfg.Log.SyncInterval = time.Minute
 	s, err := Open(faulty, "data", cfg, Options{})
 	if err != nil {
@@ -356,7 +416,7 @@ func errorRun(durability string, n int64) (clean bool, err error) {
 	c.script(s)
 	s.Close()
 	clean = count.Load() <= n
-	if c.lossy = durability == "interval"; c.lossy && !clean {
+	if c.lossy = e.durability == "interval"; c.lossy && !clean {
 		c.acked.Store(0)
 		c.deleted = 0
 	}
@@ -371,26 +431,33 @@ func errorRun(durability string, n int64) (clean bool, err error) {
 	return clean, c.eraseAgain(sound, rand.New(rand.NewPCG(uint64(n), 2)))
 }
 
-// script does a bit of everything; steps after a failure may fail too.
+// script does a bit of everything. It goes on after a failure, as clients do.
 func (c *crashSeries) script(s *Store) {
 	ctx := context.Background()
 	for round := range 3 {
 		for range 3 {
 			c.writeOnce(ctx, s, 20)
 		}
-		if s.checkpoint() != nil {
-			return
-		}
+		s.checkpoint()
 		if round == 1 {
-			c.asked = c.acked.Load() / 2
-			err := s.Delete(ctx, store.Deletion{Metric: c.Metric, Range: model.TimeRange{StartMS: 0, EndMS: crashOrigin + c.asked*1000 - 1}})
-			if err == nil {
-				c.deleted = c.asked
-			}
+			c.eraseUpTo(ctx, s, c.acked.Load()/2)
 		}
 	}
+	for range 2 { // what one of them leaves in the log, the other may not
+		c.eraseUpTo(ctx, s, c.asked+c.acked.Load()/8)
+	}
+	s.maintain(ctx)
+	c.writeOnce(ctx, s, 5)
 	if s.Compact(ctx) == nil {
 		c.writeOnce(ctx, s, 5)
+	}
+}
+
+// eraseUpTo deletes the samples before the one of a number.
+func (c *crashSeries) eraseUpTo(ctx context.Context, s *Store, n int64) {
+	c.asked = n
+	if c.erase(ctx, s, 0) == nil {
+		c.deleted = n
 	}
 }
 

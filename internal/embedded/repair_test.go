@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -286,7 +287,7 @@ func TestBackupUnderLoad(t *testing.T) {
 	series := newCrashSeries(4)
 	var writers sync.WaitGroup
 	for i, c := range series {
-		writers.Go(func() { c.write(ctx, s, randOf(uint64(i))) })
+		writers.Go(func() { c.write(ctx, s, math.MaxInt, randOf(uint64(i))) })
 	}
 	for round := range 4 {
 		time.Sleep(150 * time.Millisecond)
