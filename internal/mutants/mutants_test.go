@@ -168,3 +168,17 @@ func TestQuickest(t *testing.T) {
 		t.Errorf("quickest tests %q, want %q", got, want)
 	}
 }
+
+// TestNoFilesOfFailures: what a mutant fails on is no failure of the tree.
+func TestNoFilesOfFailures(t *testing.T) {
+	dir := t.TempDir()
+	binary := filepath.Join(dir, "binary")
+	if err := os.WriteFile(binary, []byte("#!/bin/sh\necho $RAPID_NOFAILFILE $TMPDIR\n"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	o := options{memoryKiB: 16 << 20}
+	out, err := o.test(t.Context(), &suite{dir: dir}, dir, binary, time.Minute)
+	if want := "1 " + filepath.Join(dir, "tmp") + "\n"; err != nil || string(out) != want {
+		t.Errorf("a test binary sees %q, want %q (%v)", out, want, err)
+	}
+}

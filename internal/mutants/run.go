@@ -335,8 +335,8 @@ func (o *options) kill(ctx context.Context, s *suite, dir, binary string, most t
 	return outcome{killed: true, how: "crash"}
 }
 
-// test runs a test binary in its package's directory, with files of its own
-// and, where the shell has ulimit -v, with a bound on its memory: a mutant may
+// test runs a test binary in its package's directory, with files of its own,
+// without the files in which rapid keeps a failure for the next run, and, where the shell has ulimit -v, with a bound on its memory: a mutant may
 // allocate without end.
 func (o *options) test(ctx context.Context, s *suite, dir, binary string, most time.Duration, args ...string) ([]byte, error) {
 	temp := filepath.Join(dir, "tmp")
@@ -359,7 +359,7 @@ func (o *options) test(ctx context.Context, s *suite, dir, binary string, most t
 		command = exec.CommandContext(ctx, "sh", append([]string{"-c", limit, binary}, args...)...)
 	}
 	command.Dir, command.WaitDelay = s.dir, 5*time.Second
-	command.Env = append(os.Environ(), "TMPDIR="+temp)
+	command.Env = append(os.Environ(), "TMPDIR="+temp, "RAPID_NOFAILFILE=1")
 	var out bytes.Buffer
 	command.Stdout, command.Stderr = &out, &out
 	err := command.Run()
