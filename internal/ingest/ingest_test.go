@@ -391,6 +391,28 @@ func TestAliasesStayRight(t *testing.T) {
 	}
 }
 
+// TestAliasesOfManySeries: all spellings that fit are found again.
+func TestAliasesOfManySeries(t *testing.T) {
+	p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
+	w := p.NewWriter(p.Protocol("test"), "peer", 0)
+	const series = 3000 // the first table has room for 512
+	for round := range 2 {
+		if _, err := w.Ingest(context.Background(), series, func() error {
+			for i := range series {
+				if err := put(w, "m", fmt.Sprint(i*(1+6*round)%series), int64(round)); err != nil {
+					return err
+				}
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if misses := ingesttest.Counters(t, reg, "varve_ingest_alias_misses_total")[""]; misses > series {
+		t.Errorf("%d series missed the cache %v times", series, misses)
+	}
+}
+
 func TestSamplesInFlight(t *testing.T) {
 	r := &ingesttest.Recorder{}
 	inside, leave := make(chan bool), make(chan bool)
@@ -651,13 +673,14 @@ func TestConfigBounds(t *testing.T) {
 		{func(c *ingest.Config) { c.MaxUnpackedBytes, c.BodyMemory = 2*units.GiB+1, 3*units.GiB }, "max_unpacked_bytes"},
 		{func(c *ingest.Config) { c.MaxStringBytes = 4 * units.MiB }, ""},
 		{func(c *ingest.Config) { c.MaxStringBytes = 4*units.MiB + 1 }, "max_string_bytes"},
+		{func(c *ingest.Config) { c.MaxUnpackedBytes, c.BodyMemory = 0, 1 }, "max_unpacked_bytes"}, // and of the sum nothing
 		{func(c *ingest.Config) { c.MaxTags = 0 }, "max_tags"},
 		{func(c *ingest.Config) { c.MaxTags = 1 }, ""},
 	} {
 		cfg := ingest.DefaultConfig()
 		c.change(&cfg)
 		err := cfg.Validate()
-		if (err == nil) != (c.key == "") || err != nil && !strings.HasPrefix(err.Error(), c.key+": ") {
+		if (err == nil) != (c.key == "") || err != nil && (!strings.HasPrefix(err.Error(), c.key+": ") || strings.Contains(err.Error(), "\n")) {
 			t.Errorf("%+v: %v, want %q", cfg, err, c.key)
 		}
 	}

@@ -26,6 +26,9 @@ type Recorder struct {
 	// OnAppend, if set, is asked before a batch is kept; an error refuses it.
 	OnAppend func(b *store.Batch) error
 
+	// OnCreate, if set, is asked before a series is created; an error refuses it.
+	OnCreate func(s model.Series) error
+
 	mu struct {
 		sync.Mutex
 		epoch   uint64
@@ -87,6 +90,11 @@ func (r *Recorder) Create(_ context.Context, s model.Series) (store.Ref, error) 
 	key := string(s.AppendKey(nil))
 	if _, err := model.ParseKey(key); err != nil {
 		return 0, fmt.Errorf("created with a bad key: %w", err)
+	}
+	if r.OnCreate != nil {
+		if err := r.OnCreate(s); err != nil {
+			return 0, err
+		}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -74,6 +74,9 @@ func TestWalk(t *testing.T) {
 		{`{"a":{"b":[]},"c":{}} tail`, `{"a":{"b":[]},"c":{}}`, " tail"},
 		{"\ufeff[ ]", `[]`, ""},
 		{`[{name:'k', tags:{h:a}, /* c */ p:[[1, 4]] // end` + "\n}]", `[{"name":"k","tags":{"h":"a"},"p":[[1,4]]}]`, ""},
+		{`[1] // end`, `[1]`, " // end"},
+		{`[1, // end`, "End of input at line 1 column 11", ""},
+		{`# end`, "End of input at line 1 column 6", ""},
 		{"# first\n[a b]", "Unterminated array at line 2 column 5", "b]"},
 		{`["a\"b\\","\u00e9\ud83d\ude00\n\/"]`, `["a\"b\\","é😀\n/"]`, ""},
 		{`['it"s',"it's"]`, `["it\"s","it's"]`, ""},
@@ -96,6 +99,26 @@ func TestWalk(t *testing.T) {
 		}
 		if got != c.want || string(s.Rest()) != c.rest {
 			t.Errorf("%s\n got %s, rest %q\nwant %s, rest %q", c.in, got, s.Rest(), c.want, c.rest)
+		}
+	}
+}
+
+// TestUnescapeAtTheEnd: an escape that the text cuts off is none, and nothing
+// behind the text is read.
+func TestUnescapeAtTheEnd(t *testing.T) {
+	const text = `\ud83d\ude00`
+	for n := range len(text) + 1 {
+		cut := []byte(text)[:n:n]
+		got, ok := Unescape(nil, cut)
+		want := "" // half a pair is no character
+		switch {
+		case n == len(text):
+			want = "😀"
+		case n == 6:
+			want = "\xff"
+		}
+		if ok != (n == 0 || want != "") || ok && string(got) != want {
+			t.Errorf("%s: %q, %v", cut, got, ok)
 		}
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"compress/gzip"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -14,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
-
 	"slices"
 	"strings"
 	"testing"
@@ -25,8 +25,10 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/datatype"
 	"varve/internal/ingest"
 	"varve/internal/ingest/ingesttest"
+	"varve/internal/model"
 	"varve/internal/store"
 )
 
@@ -359,6 +361,37 @@ func TestBusyStore(t *testing.T) {
 	}
 	if got := ingesttest.Counters(t, h.reg, "varve_ingest_rejected_total"); got["kairosdb_json,unavailable"] != 1 {
 		t.Errorf("refused %v", got)
+	}
+}
+
+// A store that creates no series refuses the request, whatever the type of its
+// points: none of them goes to another series.
+func TestStoreThatCreatesNoSeries(t *testing.T) {
+	for _, c := range []struct {
+		err    error
+		status int
+	}{
+		{&store.UnavailableError{Reason: "disk is full"}, http.StatusServiceUnavailable},
+		{errors.New("disk on fire"), http.StatusInternalServerError},
+		{&store.InputError{Reason: "no"}, http.StatusBadRequest},
+	} {
+		for _, point := range []string{`[1,5]`, `[1,5.5]`, `[1,"x"]`, `[1,{"real":1,"imaginary":2},"complex"]`, `[1,{},"point"]`} {
+			h := newHarness(t, nil)
+			h.handler.types = append(datatype.All(), datatype.Type{
+				Name: "point", Stored: "acme_point",
+				Parse: func(dst, text []byte) ([]byte, error) { return append(dst, text...), nil },
+			})
+			h.post(`{"name":"first","tags":{"h":"a"},"datapoints":[[1,1]]}`)
+			h.recorder.OnCreate = func(model.Series) error { return c.err }
+			w := h.post(`[{"name":"m","tags":{"h":"a"},"datapoints":[` + point + `]},{"name":"first","tags":{"h":"a"},"datapoints":[[2,2]]}]`)
+			want := "first{h=a} long 1 1"
+			if c.status == http.StatusBadRequest { // that is about the one series
+				want += "\nfirst{h=a} long 2 2"
+			}
+			if got := h.recorder.Text(); w.Code != c.status || got != want {
+				t.Errorf("%s, %v: answer %d %s, and stored are\n%s", point, c.err, w.Code, w.Body, got)
+			}
+		}
 	}
 }
 

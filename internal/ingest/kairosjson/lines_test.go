@@ -34,3 +34,27 @@ func TestBrokenBase64(t *testing.T) {
 		}
 	}
 }
+
+// A line that is no JSON is told by its column, in plain words, and the lines
+// around it are stored.
+func TestBrokenLines(t *testing.T) {
+	const good = `{"name":"m","tags":{"a":"b"},"datapoints":[[1,5]]}`
+	for line, want := range map[string]string{
+		`{"name":"m","tags":{"a":"b"},"datapoints":[[1,5]]`: "malformed JSON: End of input at column 50",
+		`{"name" "m"}`: "malformed JSON: Expected ':' at column 10",
+		`17`:           "malformed JSON: want a metric object, or an array of them at column 1",
+	} {
+		h := newHarness(t, nil)
+		lines := NewLines(h.pipeline, h.pipeline.Protocol("import"), "test")
+		results, err := lines.Store(t.Context(), [][]byte{[]byte(good), []byte(line), []byte(good)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(results[1].Faults, "; "); got != want {
+			t.Errorf("%s\n got %q\nwant %q", line, got, want)
+		}
+		if results[0].Points != 1 || results[2].Points != 1 {
+			t.Errorf("%s: beside it %+v and %+v are stored", line, results[0], results[2])
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -22,6 +23,7 @@ import (
 
 	"varve/internal/ingest"
 	"varve/internal/ingest/ingesttest"
+	"varve/internal/model"
 	"varve/internal/store"
 )
 
@@ -135,6 +137,27 @@ func TestLimits(t *testing.T) {
 
 // A 503 says why and when to try again, except to KairosDB's Java library, which
 // loses a connection by a body.
+// A store that creates no series refuses the request.
+func TestStoreThatCreatesNoSeries(t *testing.T) {
+	for err, status := range map[error]int{
+		&store.UnavailableError{Reason: "disk is full"}: 503,
+		errors.New("disk on fire"):                      500,
+	} {
+		for contentType, body := range map[string]string{
+			asJSON:     `[{"metric":"m","timestamp":1,"value":1,"tags":{"h":"a"}},{"metric":"first","timestamp":1,"value":1,"tags":{"h":"a"}}]`,
+			asGraphite: "m;h=a 1 1\nfirst;h=a 1 1\n",
+		} {
+			h := newHarness(nil)
+			h.post("/api/put", asGraphite, "first;h=a 1 1700000000\n")
+			h.recorder.OnCreate = func(model.Series) error { return err }
+			w := h.post("/api/put?details", contentType, body)
+			if got := h.recorder.Text(); w.Code != status || got != "first{h=a} long 1700000000000 1" {
+				t.Errorf("%v, %s: answer %d %s, and stored are\n%s", err, contentType, w.Code, w.Body, got)
+			}
+		}
+	}
+}
+
 func TestUnavailable(t *testing.T) {
 	point := `{"metric":"m","timestamp":1,"value":1,"tags":{"h":"a"}}`
 	for _, c := range []struct {

@@ -475,6 +475,121 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	}
 }
 
+// A connection beyond max_connections is closed at once, and counted, while all
+// others are storing lines.
+func TestBusyConnectionsRefuseOthers(t *testing.T) {
+	h := start(t, func(c *Config) { c.MaxConnections = 1 }, nil)
+	storing, proceed := make(chan struct{}), make(chan struct{})
+	h.recorder.OnAppend = func(*store.Batch) error {
+		storing <- struct{}{}
+		<-proceed
+		return nil
+	}
+	busy := h.dial()
+	fmt.Fprint(busy, "put m 1 1 h=a\n")
+	<-storing
+	other := h.dial()
+	other.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := other.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !isReset(err) {
+		t.Errorf("the connection beyond the limit: %v", err)
+	}
+	close(proceed)
+	h.stop()
+	for name, want := range map[string]float64{"refused": 1, "evicted": 0} {
+		if n := ingesttest.Counters(t, h.reg, "varve_telnet_connections_"+name+"_total")[""]; n != want {
+			t.Errorf("%s connections: %v, want %v", name, n, want)
+		}
+	}
+	if n := ingesttest.Counters(t, h.reg, "varve_telnet_connections_total")[""]; n != 1 {
+		t.Errorf("accepted connections: %v", n)
+	}
+	if got := h.recorder.Text(); got != "m{h=a} long 1000 1" {
+		t.Errorf("stored %s", got)
+	}
+}
+
+// A fault of Varve ends the connection that met it, gives back what it held, and
+// leaves the others alone.
+func TestPanicEndsItsConnectionAlone(t *testing.T) {
+	h := start(t, nil, nil)
+	h.recorder.OnAppend = func(b *store.Batch) error {
+		if b.Samples[0].TimeMS == 13_000 {
+			panic("no such luck")
+		}
+		return nil
+	}
+	answers := func(c net.Conn) {
+		t.Helper()
+		c.SetReadDeadline(time.Now().Add(10 * time.Second))
+		fmt.Fprint(c, "put m 1 1 h=a\nversion\n")
+		if _, err := io.ReadFull(c, make([]byte, len("Varve test\n"))); err != nil {
+			t.Errorf("a connection beside it: %v", err)
+		}
+	}
+	before, unlucky := h.dial(), h.dial()
+	answers(before)
+	fmt.Fprint(unlucky, "put m 13 1 h=a\nversion\n")
+	unlucky.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if n, err := unlucky.Read(make([]byte, 1)); n > 0 || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the connection that met the fault: %d bytes, %v", n, err)
+	}
+	answers(before)
+	answers(h.dial())
+	h.stop()
+	for _, name := range []string{"varve_ingest_samples_in_flight", "varve_telnet_connections"} {
+		if n := ingesttest.Counters(t, h.reg, name)[""]; n != 0 {
+			t.Errorf("%s is %v", name, n)
+		}
+	}
+	if n, _ := h.recorder.Count(); n != 3 {
+		t.Errorf("%d samples stored", n)
+	}
+}
+
+// Each version command has one answer, in whatever block it comes.
+func TestEachVersionIsAnsweredOnce(t *testing.T) {
+	h := start(t, nil, nil)
+	c := h.dial()
+	answers := bufio.NewReader(c)
+	for range 3 {
+		fmt.Fprint(c, "version\n")
+		if line, err := answers.ReadString('\n'); err != nil || line != "Varve test\n" {
+			t.Fatalf("answer %q, %v", line, err)
+		}
+	}
+	fmt.Fprint(c, "version\nput m 1 1 h=a\nversion\n")
+	c.CloseWrite()
+	rest, err := io.ReadAll(answers)
+	if err != nil || string(rest) != "Varve test\nVarve test\n" {
+		t.Errorf("answers %q, %v", rest, err)
+	}
+}
+
+// unreadConn is a connection whose client does not read.
+type unreadConn struct {
+	net.Conn
+	writes int
+}
+
+func (c *unreadConn) SetWriteDeadline(time.Time) error { return nil }
+func (c *unreadConn) Write([]byte) (int, error)        { c.writes++; return 0, os.ErrDeadlineExceeded }
+
+// A client that does not read its answers is waited for once, not once for each
+// version that it asks for.
+func TestUnreadAnswersAreDropped(t *testing.T) {
+	h := start(t, nil, nil)
+	silent := &unreadConn{}
+	c := &conn{s: h.server, nc: silent}
+	c.reply(3)
+	c.reply(2)
+	if silent.writes != 1 {
+		t.Errorf("%d attempts to answer", silent.writes)
+	}
+	if n := ingesttest.Counters(t, h.reg, "varve_telnet_replies_dropped_total")[""]; n != 5 {
+		t.Errorf("%v answers were dropped", n)
+	}
+}
+
 func TestServeEndsWithItsContext(t *testing.T) {
 	r := &ingesttest.Recorder{}
 	p, reg := ingesttest.NewPipeline(r, nil)
