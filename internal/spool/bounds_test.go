@@ -237,8 +237,10 @@ func TestAcknowledgeStore(t *testing.T) {
 	if err := s.Append(ctx, &b); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("with a context that ends: %v", err)
 	}
-	if _, err := s.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("flush with a context that ended: %v", err)
+	ctx, cancel = context.WithTimeout(context.Background(), 20*time.Millisecond)
+	defer cancel()
+	if _, err := s.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "wait until the remote store has taken") {
+		t.Errorf("flush with a context that ends: %v", err)
 	}
 }
 
@@ -611,6 +613,44 @@ func TestLogBytesAfterRestart(t *testing.T) {
 	}
 	if left := s.Health().LogBytes; left < 0 || left > 4<<10 {
 		t.Errorf("%d bytes of log are left", left)
+	}
+}
+
+// TestLogFilesAfterRestart: when what an earlier process had cut is drained, its log
+// files go, also if nothing else comes.
+func TestLogFilesAfterRestart(t *testing.T) {
+	cfg := tinyConfig()
+	cfg.Linger = time.Hour
+	fs := vfs.NewMem()
+	s := mustOpen(t, fs, cfg, Options{})
+	if _, err := fill(s, content{}, 20); err != nil {
+		t.Fatal(err)
+	}
+	s.order.Lock()
+	err := s.cutLocked()
+	s.order.Unlock()
+	if err := errors.Join(err, s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	s = mustOpen(t, fs, cfg, Options{})
+	defer s.Close()
+	segments := func() []wal.Segment {
+		all, err := wal.Segments(fs, s.path(logName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	before := segments()
+	if n := s.active.Load().Samples(); n != 0 || len(before) < 2 {
+		t.Fatalf("%d samples were not cut, %d log files", n, len(before))
+	}
+	s.Start(newRemote())
+	for deadline := time.Now().Add(10 * time.Second); len(segments()) == len(before) && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	if after := segments(); len(after) >= len(before) {
+		t.Errorf("%d log files became %d", len(before), len(after))
 	}
 }
 

@@ -272,3 +272,72 @@ func errorRun(t *testing.T, n int64) (clean bool, err error) {
 	_, err = c.check(t, sound, sink)
 	return clean, err
 }
+
+// TestErrorAtEachCallOfOpen makes the first, second, third ... operation of Open
+// fail, and those after it pass. Open says so, and leaves everything as it was.
+func TestErrorAtEachCallOfOpen(t *testing.T) {
+	cfg := tinyConfig()
+	cfg.Linger = time.Hour
+	cfg.GenerationSamples = 300
+	for what, sink := range map[string]*remote{"samples wait": nil, "all is drained": newRemote()} {
+		disk := vfs.NewCrashableMem()
+		o := Options{}
+		if sink != nil {
+			o.Sink = sink
+		} else {
+			sink = newRemote()
+		}
+		s := mustOpen(t, disk, cfg, o)
+		c := newCrashSeries(1)[0]
+		c.ttls = true // so that some is moved to files
+		for range 5 {
+			if err := c.writeOnce(context.Background(), s, 400); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if o.Sink != nil {
+			if _, err := s.Flush(within(t)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		for errorInOpen(t, disk, cfg, n, c, sink) {
+			n++
+		}
+		t.Logf("%s: passed clean at operation %d", what, n)
+	}
+}
+
+// errorInOpen opens a copy of what is on a disk while the n-th operation fails,
+// and again while none does. It reports whether there are so many operations.
+func errorInOpen(t *testing.T, disk *vfs.MemFS, cfg Config, n int, c *crashSeries, sink *remote) bool {
+	t.Helper()
+	disk = disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))}) // all
+	var count atomic.Int64
+	var failed atomic.Pointer[errorfs.Op]
+	faulty := errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if count.Add(1) == int64(n)+1 {
+			failed.Store(&op)
+			return errorfs.ErrInjected
+		}
+		return nil
+	}))
+	s, err := Open(faulty, "spool", cfg, quickRetries(Options{}))
+	op := failed.Load()
+	// That space cannot be reserved is no reason not to open.
+	if harmless := op == nil || op.Kind == errorfs.OpFilePreallocate; harmless != (err == nil) {
+		t.Errorf("operation %d, %v, fails, and Open says: %v", n, op, err)
+	}
+	if err == nil {
+		s.Close()
+	}
+	s = mustOpen(t, disk, cfg, Options{})
+	defer s.Close()
+	if _, err := c.check(t, s, sink); err != nil {
+		t.Errorf("after operation %d, %v, failed: %v", n, op, err)
+	}
+	return op != nil
+}
