@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"varve/internal/ingest"
+	"varve/internal/ingest/ingesttest"
 	"varve/internal/model"
 	"varve/internal/query"
 	"varve/internal/store"
@@ -451,6 +452,25 @@ func TestStoreFailsBesideKairosDB(t *testing.T) {
 		})
 		if !failed && n < 6 {
 			t.Errorf("it asks with %d calls", n-1)
+		}
+	}
+}
+
+// TestStoreFailsToTellTheTasks: an import without a server begins only if it knows
+// which points are late for whom.
+func TestStoreFailsToTellTheTasks(t *testing.T) {
+	for n, failed := 1, true; failed; n++ {
+		synctest.Test(t, func(t *testing.T) {
+			h, b, _ := brittleHarness(t, false)
+			pipeline, _ := ingesttest.NewPipeline(h.store, nil)
+			b.arm(n)
+			err := Watch(t.Context(), b, pipeline, h.scheduler.parser, DefaultConfig())
+			if failed = b.disarm(); failed != errors.Is(err, errBrittle) {
+				t.Errorf("call %d failed: %v, and the error is %v", n, failed, err)
+			}
+		})
+		if !failed && n < 4 {
+			t.Errorf("the tasks are read with %d calls", n-1)
 		}
 	}
 }

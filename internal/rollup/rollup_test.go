@@ -25,6 +25,7 @@ import (
 	"go.uber.org/goleak"
 
 	"varve/internal/ingest"
+	"varve/internal/ingest/ingesttest"
 	"varve/internal/kairos"
 	"varve/internal/model"
 	"varve/internal/query"
@@ -212,41 +213,6 @@ func (h *harness) status(id string) statusAnswer {
 		h.Fatal(err)
 	}
 	return a
-}
-
-// rejected is how many results were refused for a reason since the last restart.
-func (h *harness) rejected(reason ingest.Reason) (n float64) {
-	h.Helper()
-	families, err := h.registry.Gather()
-	if err != nil {
-		h.Fatal(err)
-	}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			for _, l := range m.GetLabel() {
-				if f.GetName() == "varve_ingest_rejected_total" && l.GetName() == "reason" && l.GetValue() == reason.String() {
-					n += m.GetCounter().GetValue()
-				}
-			}
-		}
-	}
-	return n
-}
-
-// gauge reads a gauge of the registry.
-func (h *harness) gauge(name string) float64 {
-	h.Helper()
-	families, err := h.registry.Gather()
-	if err != nil {
-		h.Fatal(err)
-	}
-	for _, f := range families {
-		if f.GetName() == name {
-			return f.GetMetric()[0].GetGauge().GetValue()
-		}
-	}
-	h.Fatalf("there is no %s", name)
-	return 0
 }
 
 // valueOf reads a counter or a gauge.
@@ -468,14 +434,15 @@ func TestGauges(t *testing.T) {
 			"varve_rollup_active_runs":     0,
 			"varve_rollup_overdue_seconds": 540,
 		} {
-			if got := h.gauge(name); got != want {
+			if got := ingesttest.Counters(t, h.registry, name)[""]; got != want {
 				t.Errorf("%s is %v, want %v", name, got, want)
 			}
 		}
 		h.start()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		if late, overdue := h.gauge("varve_rollup_late_spans"), h.gauge("varve_rollup_overdue_seconds"); late != 2 || overdue != 0 {
+		late, overdue := ingesttest.Counters(t, h.registry, "varve_rollup_late_spans")[""], ingesttest.Counters(t, h.registry, "varve_rollup_overdue_seconds")[""]
+		if late != 2 || overdue != 0 {
 			t.Errorf("after the first run %v stretches of time wait, and a task is overdue for %v s", late, overdue)
 		}
 	})
@@ -717,9 +684,12 @@ func TestTTLFromTimestamp(t *testing.T) {
 		if m := h.status("t").Statuses[0]; m.ErrorMessage != "" || m.Late != 0 || *m.Watermark != at(2, 2, 0) {
 			t.Errorf("%+v", m)
 		}
-		before := h.rejected(ingest.Expired)
+		expired := func() float64 {
+			return ingesttest.Counters(t, h.registry, "varve_ingest_rejected_total")["rollup,expired"]
+		}
+		before := expired()
 		h.do(204, "POST", "/api/v1/rollups/backfill/t?startTime=2000-01-01-00-00-00-000&endTime=2000-01-01-00-30-00-000", "")
-		if got := h.rejected(ingest.Expired) - before; got != 3 { // a's at 00:00 and 00:01, b's at 00:00
+		if got := expired() - before; got != 3 { // a's at 00:00 and 00:01, b's at 00:00
 			t.Errorf("%v results were refused", got)
 		}
 		h.wantPoints("dst", `
