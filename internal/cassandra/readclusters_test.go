@@ -515,7 +515,7 @@ func TestDeleteJobsOfReadClusters(t *testing.T) {
 // need it say so, all others are answered, and samples are taken.
 func TestReadClusterAway(t *testing.T) {
 	c := clustersConfig(t, "away", "missing")
-	c.ReadClusters[0].Hosts = []string{"127.0.0.1:1"}
+	c.ReadClusters[0].Hosts = []string{cqltest.ClosedPort(t)}
 	c.ReadClusters[0].EndTime = "1970-01-12T00:00Z"
 	c.ReadClusters[1].StartTime = "2100-01-01" // its keyspace was never made
 	c.ConnectTimeout, c.Attempts = time.Second, 1

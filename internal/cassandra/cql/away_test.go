@@ -70,7 +70,7 @@ func TestAbsentAtStart(t *testing.T) {
 
 // TestClosedWhileAbsent: closing does not wait for a cluster.
 func TestClosedWhileAbsent(t *testing.T) {
-	config := cqltest.Config("127.0.0.1:1")
+	config := cqltest.Config(cqltest.ClosedPort(t))
 	s, err := cql.Open(config, cql.Options{Registerer: prometheus.NewRegistry()})
 	if err != nil {
 		t.Fatal(err)

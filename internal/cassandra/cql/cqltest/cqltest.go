@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"log/slog"
+	"net"
 	"testing"
 	"time"
 
@@ -86,4 +87,16 @@ func Must(t testing.TB, s *cql.Session, texts ...string) {
 			t.Fatalf("%s: %v", text, err)
 		}
 	}
+}
+
+// ClosedPort returns an address on this machine where nothing listens. It was the
+// test's own a moment ago, so no other program waits there for connections.
+func ClosedPort(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
 }

@@ -1,0 +1,63 @@
+package cassandra
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+
+	"varve/internal/cassandra/kairosrows"
+	"varve/internal/model"
+	"varve/internal/store"
+	"varve/internal/work"
+)
+
+// A faultySource panics like code that has a fault.
+type faultySource struct{ closed int }
+
+func (s *faultySource) next() (*store.Block, error) {
+	var none []*store.Block
+	return none[s.closed], nil
+}
+func (s *faultySource) close() { s.closed++ }
+
+// TestPanicWhileReadingAhead: a fault of Varve in the goroutine that reads ahead is
+// the error of who asks for the block, and what it read from is closed.
+func TestPanicWhileReadingAhead(t *testing.T) {
+	source := &faultySource{}
+	s := &stream{source: source, begun: make(chan struct{})}
+	go s.begin()
+	var fault *work.PanicError
+	if block, err := s.Next(t.Context()); block != nil || !errors.As(err, &fault) {
+		t.Errorf("%v, %v", block, err)
+	}
+	s.Close()
+	if source.closed != 1 {
+		t.Errorf("closed %d times", source.closed)
+	}
+}
+
+// TestPanicInOneKeyspace: a fault of Varve while one of several keyspaces is asked
+// is the error of the request, and ends what the others do for it.
+func TestPanicInOneKeyspace(t *testing.T) {
+	v := &view{}
+	for _, name := range []string{"", "old", "older"} {
+		v.keyspaces = append(v.keyspaces, &keyspace{cluster: &cluster{name: name, within: model.AllTime}, look: &kairosrows.Look{}})
+	}
+	for n := range v.keyspaces {
+		v := &view{keyspaces: v.keyspaces[:n+1]}
+		var others atomic.Int64
+		err := v.eachKeyspace(t.Context(), model.AllTime, func(ctx context.Context, i int, _ *kairosrows.Look) error {
+			if i == n {
+				panic("no such luck")
+			}
+			<-ctx.Done()
+			others.Add(1)
+			return ctx.Err()
+		})
+		var fault *work.PanicError
+		if !errors.As(err, &fault) || others.Load() != int64(n) {
+			t.Errorf("%d keyspaces: %v, and %d others ended", n+1, err, others.Load())
+		}
+	}
+}
