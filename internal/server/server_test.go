@@ -167,6 +167,25 @@ func TestExpectContinue(t *testing.T) {
 	}
 }
 
+// A client that begins with HTTP/2, without asking whether the server speaks it,
+// gets an answer of HTTP/1.1 and the end of the connection; others are served.
+func TestPrefaceOfHTTP2(t *testing.T) {
+	s := start(t, withRoutes(route("GET", "/hello", hello)))
+	w := s.dial()
+	w.send("PRI * HTTP/2.0", "", "SM", "", "\x00\x00\x00\x04\x00\x00\x00\x00\x00")
+	if response, _ := w.answer(); response.StatusCode != 400 || response.ProtoMajor != 1 || !response.Close {
+		t.Errorf("answer %d in HTTP/%d, close=%v", response.StatusCode, response.ProtoMajor, response.Close)
+	}
+	if _, err := w.r.ReadByte(); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the connection goes on: %v", err)
+	}
+	w = s.dial()
+	w.send("GET /hello HTTP/1.1", "Host: x", "Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__", "", "")
+	if response, body := w.answer(); response.StatusCode != 200 || response.ProtoMajor != 1 || body != "hello" {
+		t.Errorf("asked to go over to HTTP/2: %d %q", response.StatusCode, body)
+	}
+}
+
 func TestHeaderLimit(t *testing.T) {
 	t.Parallel()
 	s := start(t, func(o *Options) { o.Config.MaxHeader = 8 << 10 })
