@@ -210,7 +210,7 @@ func (s *remoteSink) post(ctx context.Context, body []byte) (report *transfer.Re
 	err = json.Unmarshal(text, report)
 	switch {
 	case response.StatusCode == http.StatusServiceUnavailable:
-		return nil, true, fmt.Errorf("the server at %s answers %s", s.addr, response.Status)
+		return nil, true, fmt.Errorf("the server at %s answers %s %.300s", s.addr, response.Status, text)
 	case response.StatusCode == http.StatusOK && err == nil:
 		return report, false, nil
 	case response.StatusCode == http.StatusBadRequest && err == nil && report.Rejected > 0:

@@ -26,9 +26,10 @@ type API struct {
 	pipeline *ingest.Pipeline
 	config   Config
 	log      *slog.Logger
-	places   chan struct{}
+	places   *places
 	exported prometheus.Counter
 	active   prometheus.Gauge
+	yields   prometheus.Counter
 }
 
 // NewAPI returns an API. config must be valid; a nil log means that nothing is
@@ -39,7 +40,7 @@ func NewAPI(s store.Viewer, p *ingest.Pipeline, config Config, r prometheus.Regi
 	}
 	a := &API{
 		store: s, pipeline: p, config: config, log: log,
-		places: make(chan struct{}, config.MaxConcurrent),
+		places: newPlaces(config.MaxConcurrent),
 		exported: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "varve_transfer_exported_points_total",
 			Help: "Points written by exports. Imported ones are varve_ingest_samples_total{protocol=\"import\"}.",
@@ -49,7 +50,11 @@ func NewAPI(s store.Viewer, p *ingest.Pipeline, config Config, r prometheus.Regi
 			Help: "Imports and exports that run now; at most transfer.max_concurrent.",
 		}),
 	}
-	r.MustRegister(a.exported, a.active)
+	a.yields = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "varve_transfer_yields_total",
+		Help: "Imports and exports that were broken off since their client was slow and others waited for the place.",
+	})
+	r.MustRegister(a.exported, a.active, a.yields)
 	return a
 }
 
@@ -62,17 +67,17 @@ func (a *API) Routes() []httpapi.Route {
 }
 
 // guard bounds how many requests run.
-func (a *API) guard(h http.HandlerFunc) http.Handler {
+func (a *API) guard(h func(*placeWriter, *http.Request)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case a.places <- struct{}{}:
-		default:
-			httpapi.WriteUnavailable(w, r, fmt.Sprintf("%d exports and imports run already, as many as transfer.max_concurrent allows", cap(a.places)))
+		own, request, leave := a.places.enter(w, r)
+		if own == nil {
+			httpapi.WriteUnavailable(w, r, fmt.Sprintf("%d exports and imports run already, as many as transfer.max_concurrent allows", a.config.MaxConcurrent))
 			return
 		}
+		defer leave()
 		a.active.Inc()
-		defer func() { a.active.Dec(); <-a.places }()
-		h(w, r)
+		defer a.active.Dec()
+		h(own, request)
 	})
 }
 
@@ -99,7 +104,7 @@ func Range(start, end string) (model.TimeRange, error) {
 	return within, nil
 }
 
-func (a *API) export(w http.ResponseWriter, r *http.Request) {
+func (a *API) export(w *placeWriter, r *http.Request) {
 	params := r.URL.Query()
 	within, err := Range(params.Get("start"), params.Get("end"))
 	if err != nil {
@@ -113,6 +118,10 @@ func (a *API) export(w http.ResponseWriter, r *http.Request) {
 	}
 	if err == nil {
 		return
+	}
+	if yielded := w.place.gaveUp(); yielded != nil {
+		a.yields.Inc()
+		err = yielded
 	}
 	a.log.Warn("export broken off", "client", r.RemoteAddr, "error", err)
 	if out.begun {
@@ -204,7 +213,7 @@ type Report struct {
 	Errors []string   `json:"errors,omitempty"` // the same for people
 }
 
-func (a *API) importLines(w http.ResponseWriter, r *http.Request) {
+func (a *API) importLines(w *placeWriter, r *http.Request) {
 	body, err := Unpack(r.Body)
 	if err != nil {
 		httpapi.WriteErrors(w, http.StatusBadRequest, "the body cannot be read, or its compression is damaged: "+err.Error())
@@ -223,6 +232,11 @@ func (a *API) importLines(w http.ResponseWriter, r *http.Request) {
 		Acknowledge: func(p Position) error { report.Position = p; return nil },
 	}
 	if _, err := m.Run(r.Context(), body, Position{}); err != nil {
+		if yielded := w.place.gaveUp(); yielded != nil {
+			a.yields.Inc()
+			a.giveWay(w.ResponseWriter, r, &report, yielded)
+			return
+		}
 		a.failImport(w, r, &report, err)
 		return
 	}
@@ -231,6 +245,15 @@ func (a *API) importLines(w http.ResponseWriter, r *http.Request) {
 		status = http.StatusBadRequest
 	}
 	a.writeReport(w, status, &report)
+}
+
+// giveWay answers an import that gave its place to another one.
+func (a *API) giveWay(w http.ResponseWriter, r *http.Request, report *Report, why error) {
+	a.log.Warn("import gave way", "client", r.RemoteAddr, "stored_lines", report.Line, "error", why)
+	report.Errors = append(report.Errors, fmt.Sprintf(
+		"%v; everything up to line %d is stored: send what follows it, from byte %d of the unpacked text", why, report.Line, report.Offset))
+	w.Header().Set("Retry-After", httpapi.RetryAfter)
+	a.writeReport(w, http.StatusServiceUnavailable, report)
 }
 
 func (a *API) failImport(w http.ResponseWriter, r *http.Request, report *Report, err error) {

@@ -68,6 +68,9 @@ func (m *Import) Run(ctx context.Context, r io.Reader, from Position) (Position,
 	in := bufio.NewReaderSize(r, 256<<10)
 	for {
 		end, err := m.read(ctx, in)
+		if errors.As(err, new(*yieldedError)) {
+			return m.position, errors.Join(m.storeRest(ctx, end), err)
+		}
 		if err != nil {
 			return m.position, err
 		}
@@ -78,6 +81,14 @@ func (m *Import) Run(ctx context.Context, r io.Reader, from Position) (Position,
 			return m.position, nil
 		}
 	}
+}
+
+// storeRest stores the lines that came before the import gave its place up. The
+// end of its reading has ended its context.
+func (m *Import) storeRest(ctx context.Context, end blockEnd) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), placeWait)
+	defer cancel()
+	return m.store(ctx, end)
 }
 
 // A blockEnd is where a block of lines ends.
@@ -97,6 +108,10 @@ func (m *Import) read(ctx context.Context, in *bufio.Reader) (blockEnd, error) {
 		}
 		from := len(m.arena)
 		n, err := m.readLine(ctx, in)
+		if err != nil && !errors.Is(err, io.EOF) {
+			m.gather(bounds)
+			return end, fmt.Errorf("read line %d: %w", end.line+1, err)
+		}
 		end.offset += n
 		if n > 0 {
 			end.line++
@@ -117,14 +132,16 @@ func (m *Import) read(ctx context.Context, in *bufio.Reader) (blockEnd, error) {
 			end.last = true
 			break
 		}
-		if err != nil {
-			return end, fmt.Errorf("read line %d: %w", end.line+1, err)
-		}
 	}
+	m.gather(bounds)
+	return end, nil
+}
+
+// gather makes the lines of a block from where they are in the arena.
+func (m *Import) gather(bounds [][2]int) {
 	for _, b := range bounds {
 		m.lines = append(m.lines, m.arena[b[0]:b[1]])
 	}
-	return end, nil
 }
 
 // skipLimit bounds a line that is skipped, as a multiple of MaxLine. A longer input

@@ -1,0 +1,238 @@
+package transfer
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"sync"
+	"time"
+
+	"varve/internal/units"
+)
+
+const (
+	// turn is how long a transfer has its place for certain.
+	turn = time.Minute
+
+	// slowRate is what a client has to move a second to keep its place longer
+	// while others wait.
+	slowRate = 256 * units.KiB
+
+	// placeWait is how long a request waits for a place that another one gives up.
+	placeWait = 5 * time.Second
+)
+
+// A yieldedError ends a transfer that gave its place to another one.
+type yieldedError struct {
+	bytes int64
+	in    time.Duration
+	least units.Bytes
+}
+
+func (e *yieldedError) Error() string {
+	return fmt.Sprintf("the client moved %d bytes in %s, less than %s a second, and others wait for the place (transfer.max_concurrent)",
+		e.bytes, e.in.Round(time.Second), e.least)
+}
+
+// A place is where a transfer runs. It counts what the client moves, and how long
+// the transfer waits for it.
+type place struct {
+	now     func() time.Time
+	turn    time.Duration
+	enough  units.Bytes // that a client moves a second
+	control *http.ResponseController
+
+	mu      sync.Mutex
+	yielded *yieldedError // set when the transfer has to end
+	left    bool          // the connection may have another request
+	blocked time.Time     // since when the client is waited for; zero if it is not
+	writing bool          // what is blocked is a write
+	moved   int64
+	waited  time.Duration
+	marks   [2]mark // the beginnings of this turn and of the one before
+}
+
+// A mark is what a place had counted at some time.
+type mark struct {
+	at     time.Time
+	moved  int64
+	waited time.Duration
+}
+
+func newPlace(now func() time.Time, turn time.Duration, enough units.Bytes, w http.ResponseWriter) *place {
+	begun := mark{at: now()}
+	return &place{now: now, turn: turn, enough: enough, control: http.NewResponseController(w), marks: [2]mark{begun, begun}}
+}
+
+// wait surrounds a read from the client or a write to it.
+func (p *place) wait(writing bool, move func() (int, error)) (int, error) {
+	p.mu.Lock()
+	if p.yielded != nil {
+		p.mu.Unlock()
+		return 0, p.yielded
+	}
+	p.blocked, p.writing = p.now(), writing
+	p.mu.Unlock()
+	n, err := move()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := p.now()
+	p.moved += int64(n)
+	p.waited += now.Sub(p.blocked)
+	p.blocked = time.Time{}
+	if now.Sub(p.marks[0].at) >= p.turn {
+		p.marks[1], p.marks[0] = p.marks[0], mark{now, p.moved, p.waited}
+	}
+	if err != nil && err != io.EOF && p.yielded != nil {
+		err = p.yielded
+	}
+	return n, err
+}
+
+// slow reports that the client was waited for most of a turn or two, and moved
+// little. rate is its bytes a second.
+func (p *place) slow() (rate float64, slow bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now, from := p.now(), p.marks[1]
+	elapsed, waited := now.Sub(from.at), p.waited-from.waited
+	if !p.blocked.IsZero() {
+		waited += now.Sub(p.blocked)
+	}
+	rate = float64(p.moved-from.moved) / elapsed.Seconds()
+	return rate, elapsed >= p.turn && waited >= elapsed/2 && rate < float64(p.enough)
+}
+
+// yield ends the transfer, also where it waits for its client. It may be called
+// again, since a read or write that was about to begin sets its own deadline.
+func (p *place) yield() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.yielded == nil {
+		p.yielded = &yieldedError{p.moved - p.marks[1].moved, p.now().Sub(p.marks[1].at), p.enough}
+	}
+	switch {
+	case p.left, p.blocked.IsZero():
+	case p.writing:
+		p.control.SetWriteDeadline(time.Now())
+	default: // the answer can still be written
+		p.control.SetReadDeadline(time.Now())
+	}
+}
+
+func (p *place) leave() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left = true
+}
+
+// gaveUp is why the transfer had to end, nil if it had not.
+func (p *place) gaveUp() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.yielded == nil {
+		return nil
+	}
+	return p.yielded
+}
+
+// places bounds how many transfers run. A request that finds none free takes that
+// of the slowest client.
+type places struct {
+	now   func() time.Time
+	turn  time.Duration
+	rate  units.Bytes   // see slowRate
+	free  chan struct{} // holds one element for each transfer that runs
+	mu    sync.Mutex
+	taken map[*place]struct{}
+}
+
+func newPlaces(n int) *places {
+	return &places{now: time.Now, turn: turn, rate: slowRate, free: make(chan struct{}, n), taken: map[*place]struct{}{}}
+}
+
+// enter takes a place for a request, whose writer and body then count, until leave
+// is called. Without a place it returns nil.
+func (ps *places) enter(w http.ResponseWriter, r *http.Request) (*placeWriter, *http.Request, func()) {
+	if !ps.take(r.Context()) {
+		return nil, nil, nil
+	}
+	p := newPlace(ps.now, ps.turn, ps.rate, w)
+	ps.mu.Lock()
+	ps.taken[p] = struct{}{}
+	ps.mu.Unlock()
+	r = r.WithContext(r.Context()) // a copy: net/http looks for its own body
+	r.Body = placeBody{r.Body, p}
+	return &placeWriter{w, p}, r, func() {
+		ps.mu.Lock()
+		delete(ps.taken, p)
+		ps.mu.Unlock()
+		p.leave()
+		<-ps.free
+	}
+}
+
+func (ps *places) take(ctx context.Context) bool {
+	select {
+	case ps.free <- struct{}{}:
+		return true
+	default:
+	}
+	slow := ps.slowest()
+	if slow == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, placeWait)
+	defer cancel()
+	again := time.NewTicker(50 * time.Millisecond)
+	defer again.Stop()
+	for {
+		slow.yield()
+		select {
+		case ps.free <- struct{}{}:
+			return true
+		case <-again.C:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// slowest is the transfer of the slowest client, nil if none is slow.
+func (ps *places) slowest() (slowest *place) {
+	ps.mu.Lock()
+	defer ps.mu.Unlock()
+	var least float64
+	for p := range ps.taken {
+		if p.gaveUp() != nil {
+			continue // its place is another request's
+		}
+		if rate, slow := p.slow(); slow && (slowest == nil || rate < least) {
+			slowest, least = p, rate
+		}
+	}
+	return slowest
+}
+
+// A placeWriter is the answer of a transfer.
+type placeWriter struct {
+	http.ResponseWriter
+	place *place
+}
+
+func (w *placeWriter) Write(p []byte) (int, error) {
+	return w.place.wait(true, func() (int, error) { return w.ResponseWriter.Write(p) })
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *placeWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+type placeBody struct {
+	io.ReadCloser
+	place *place
+}
+
+func (b placeBody) Read(p []byte) (int, error) {
+	return b.place.wait(false, func() (int, error) { return b.ReadCloser.Read(p) })
+}

@@ -1,0 +1,173 @@
+package transfer
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/store"
+	"varve/internal/store/storetest"
+	"varve/internal/units"
+)
+
+// startOnePlace serves exports and imports, one at a time, with short turns.
+func startOnePlace(t *testing.T, s store.Store) *httptest.Server {
+	c := DefaultConfig()
+	c.MaxConcurrent = 1
+	api := NewAPI(s, newPipeline(s, nil), c, prometheus.NewRegistry(), nil)
+	api.places.turn, api.places.rate = time.Millisecond, units.GiB
+	mux := http.NewServeMux()
+	for _, r := range api.Routes() {
+		mux.Handle(r.Method+" "+r.Path, r.Checked())
+	}
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	return server
+}
+
+const importedLine = `{"name":"m","tags":{"h":"a"},"datapoints":[[1,1]]}`
+
+// importUntilTaken sends a line until there is a place for it.
+func importUntilTaken(t *testing.T, server *httptest.Server) {
+	t.Helper()
+	for range 1000 {
+		r, err := server.Client().Post(server.URL+"/api/v1/import", "", strings.NewReader(importedLine))
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Body.Close()
+		if r.StatusCode == http.StatusOK {
+			return
+		}
+	}
+	t.Fatal("a slow client keeps its place")
+}
+
+// The client of an import that sends nothing gives way to another one. What it has
+// sent is stored, and it learns where to go on.
+func TestSlowImportGivesWay(t *testing.T) {
+	s := storetest.NewReference(nil)
+	server := startOnePlace(t, s)
+	body, send := io.Pipe()
+	defer send.Close()
+	answer := make(chan string, 1)
+	go func() {
+		r, err := server.Client().Post(server.URL+"/api/v1/import", "", body)
+		if err != nil {
+			answer <- err.Error()
+			return
+		}
+		defer r.Body.Close()
+		text, _ := io.ReadAll(r.Body)
+		answer <- fmt.Sprint(r.StatusCode, r.Header.Get("Retry-After"), string(text))
+	}()
+	whole := strings.Replace(importedLine, `"m"`, `"slow"`, 1) + "\n"
+	for _, part := range []string{whole, whole[:20]} {
+		if _, err := io.WriteString(send, part); err != nil {
+			t.Fatal(err)
+		}
+	}
+	importUntilTaken(t, server)
+	got := <-answer
+	for _, want := range []string{"503", `"offset":54,"line":1,"points":1,"rejected":0`, "less than 1GiB a second",
+		"others wait for the place (transfer.max_concurrent); everything up to line 1 is stored: send what follows it, from byte 54"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("answer %s, want %s", got, want)
+		}
+	}
+	if text := dump(t, s); !strings.Contains(text, "slow") {
+		t.Errorf("the line that came whole is not stored: %s", text)
+	}
+}
+
+// The client of an export that reads nothing gives way too: its connection breaks,
+// so that it does not take a part for the whole.
+func TestSlowExportGivesWay(t *testing.T) {
+	s := storetest.NewReference(nil)
+	server := startOnePlace(t, s)
+	var points []string
+	for i := range 100_000 {
+		points = append(points, fmt.Sprintf("[%d,%q]", i, strings.Repeat("x", 100)))
+	}
+	r, err := server.Client().Post(server.URL+"/api/v1/import", "", strings.NewReader(`{"name":"big","tags":{"h":"a"},"datapoints":[`+strings.Join(points, ",")+`]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Body.Close(); r.StatusCode != http.StatusOK {
+		t.Fatal(r.Status)
+	}
+	conn, err := net.Dial("tcp", server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.(*net.TCPConn).SetReadBuffer(256 << 10)
+	if _, err := io.WriteString(conn, "GET /api/v1/export HTTP/1.1\r\nHost: x\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || response.StatusCode != http.StatusOK {
+		t.Fatal(response, err)
+	}
+	importUntilTaken(t, server)
+	if _, err := io.Copy(io.Discard, response.Body); err == nil {
+		t.Error("the export that gave way looks complete")
+	}
+}
+
+// Only a client that is waited for, and moves little, is slow; and only after a
+// turn.
+func TestSlowClients(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		client time.Duration // that a piece of 64 KiB takes to move
+		work   time.Duration // between pieces
+		pieces int
+		slow   bool
+	}{
+		{"trickles", time.Second, 0, 120, true},
+		{"trickles for less than a turn", time.Second, 0, 50, false},
+		{"steady", time.Second / 4, 0, 1000, false},
+		{"waits for the store", time.Second / 2, time.Second, 120, false},
+		{"quick", time.Millisecond, 0, 1_000_000, false},
+	} {
+		now := time.Unix(0, 0)
+		p := newPlace(func() time.Time { return now }, time.Minute, slowRate, httptest.NewRecorder())
+		piece := func(client time.Duration) {
+			p.wait(true, func() (int, error) { now = now.Add(client); return int(64 * units.KiB), nil })
+		}
+		for range c.pieces {
+			piece(c.client)
+			now = now.Add(c.work)
+		}
+		if _, slow := p.slow(); slow != c.slow {
+			t.Errorf("%s: slow is %v", c.name, slow)
+		}
+	}
+
+	// One that was quick once does not keep its place by that.
+	now := time.Unix(0, 0)
+	p := newPlace(func() time.Time { return now }, time.Minute, slowRate, httptest.NewRecorder())
+	for range 10_000 {
+		p.wait(false, func() (int, error) { now = now.Add(time.Millisecond); return int(units.MiB), nil })
+	}
+	for range 200 {
+		p.wait(false, func() (int, error) { now = now.Add(time.Second); return 1000, nil })
+	}
+	if rate, slow := p.slow(); !slow || rate != 1000 {
+		t.Errorf("quick, then slow: slow is %v at %v bytes/s", slow, rate)
+	}
+	p.yield()
+	if _, err := p.wait(false, func() (int, error) { t.Error("read after the place was given up"); return 0, nil }); !errors.As(err, new(*yieldedError)) {
+		t.Error(err)
+	}
+}
