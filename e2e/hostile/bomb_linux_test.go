@@ -4,8 +4,11 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/http"
 	"net/url"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 )
 
@@ -87,6 +90,7 @@ func bombs() []bomb {
 		bomb{"groups of value", ask, metric(`"group_by":[{"name":"value","range_size":1}]`), false},
 		bomb{"bins", ask, numbered(`{"start_absolute":0,"metrics":[{"name":"wide","group_by":[{"name":"bin","bins":[`, "%d", `]}]}]}`, 100_000), false},
 		bomb{"sma of all", ask, metric(`"aggregators":[{"name":"sma","size":2147483647}]`), false},
+		bomb{"points saved 200 times", ask, numbered(`{"start_absolute":0,"metrics":[{"name":"wide","aggregators":[`, `{"name":"save_as","metric_name":"copy%d"}`, `]}]}`, 200), false},
 		bomb{"tasks", roll, numbered(`{"name":"r","execution_interval":{"value":1,"unit":"hours"},"rollups":[`, `{"save_as":"s%d"}`, `]}`, 30_000), false},
 	)
 }
@@ -129,6 +133,42 @@ func TestCostlyPaths(t *testing.T) {
 				defer cancel()
 				status, answer, err := w.Do(ctx, "GET", path, "")
 				w.blames(status, answer, err)
+			})
+		})
+	}
+}
+
+// Clients that fill what has no points: metadata, its names and what deleting it
+// leaves, backups, and work that an operator asks for.
+func TestStoresOnTheSide(t *testing.T) {
+	w := guard(t)
+	name := strings.Repeat("k", 1000)
+	text := strings.Repeat("v", 64<<10)
+	for _, c := range []struct {
+		name, method, path, body string
+	}{
+		{"metadata keys", "POST", "/api/v1/metadata/s/k/" + name + "%d", text},
+		{"metadata service keys", "POST", "/api/v1/metadata/s/" + name + "%d/k", "v"},
+		{"long names", "POST", "/api/v1/metadata/" + strings.Repeat(name, 60) + "%d/k/k", text},
+		{"deletes of what is not there", "DELETE", "/api/v1/metadata/s/" + name + "%d/none", ""},
+		{"lists", "GET", "/api/v1/metadata/s?n=%d", ""},
+		{"backups", "POST", "/admin/backup", `{"dir":"b%d"}`},
+		{"compactions", "POST", "/admin/compact?_=%d", ""},
+		{"statistics", "GET", "/admin/stats?_=%d", ""},
+	} {
+		w.part(c.name, 200*mib, func(ctx context.Context) {
+			ctx, cancel := context.WithTimeout(ctx, *attackFor)
+			defer cancel()
+			var n atomic.Int64
+			crowd(8, func(int) {
+				for ctx.Err() == nil {
+					i := int(n.Add(1))
+					path, body := strings.ReplaceAll(c.path, "%d", strconv.Itoa(i)), strings.ReplaceAll(c.body, "%d", strconv.Itoa(i))
+					status, answer, err := w.Do(ctx, c.method, path, body)
+					if status != http.StatusConflict { // one at a time
+						w.blames(status, answer, err)
+					}
+				}
 			})
 		})
 	}
