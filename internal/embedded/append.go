@@ -51,9 +51,9 @@ type entry struct {
 
 func (e entry) wait(ctx context.Context) error { return e.log.Wait(ctx, e.ticket) }
 
-// logError turns an error of the log into the caller's. What the log refuses is
-// the caller's fault. A log that failed for lack of space is replaced when there
-// is some; any other failure is final, since nobody knows what is on disk.
+// logError turns an error of the log into the caller's. A record that the log
+// refuses is the caller's fault. A log that failed for lack of space is replaced
+// when there is space. Any other failure is final: what is on disk is unknown.
 func (s *Store) logError(ctx context.Context, err error) error {
 	var input *store.InputError
 	switch {
@@ -81,7 +81,7 @@ func (s *Store) waitForRoom(ctx context.Context) error {
 	return s.waitWhileFull(ctx)
 }
 
-// waitWhileFull is waitForRoom for what may happen while the disk is full.
+// waitWhileFull is waitForRoom for operations that are allowed on a full disk.
 func (s *Store) waitWhileFull(ctx context.Context) error {
 	if s.buffered() < int64(s.cfg.HeadBytesMax) {
 		return nil
@@ -101,8 +101,8 @@ func (s *Store) waitWhileFull(ctx context.Context) error {
 	return nil
 }
 
-// buffered is the size of the samples that are in memory only, byte strings with
-// their full length.
+// buffered is the size of the samples that are only in memory. Byte strings count
+// with their full length.
 func (s *Store) buffered() int64 { return s.active.Load().Expanded() + s.frozenBytes.Load() }
 
 // apply logs and applies a batch. Under the order lock there is no I/O and no

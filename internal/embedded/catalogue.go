@@ -41,10 +41,10 @@ const (
 // describes.
 const catalogueVersion = 1
 
-// catalogueFormat is the version of Pebble's own files. It is named, and raised on
-// purpose only: the newest one of a later library would be written by the first
-// start after an upgrade, and the build before could not open the store any more.
-// verifyCatalogue knows the log and the list of tables of this version.
+// catalogueFormat is the version of Pebble's own files. It is raised only on
+// purpose: with the newest version that a library knows, the first start after an
+// upgrade would write files that the build before cannot open. verifyCatalogue
+// reads the log and the list of tables of this version.
 const catalogueFormat = pebble.FormatValueSeparation
 
 // spec is what a store was created with.
@@ -77,8 +77,8 @@ type catalogue struct {
 	failed atomic.Pointer[error] // see broken
 }
 
-// broken returns the error of the commit that failed, nil if none did. What is on
-// disk is unknown from then on, so no other commit is tried.
+// broken returns the error of the commit that failed, nil if none did. After a
+// failure it is unknown what is on disk, so no other commit is tried.
 func (c *catalogue) broken() error {
 	if err := c.failed.Load(); err != nil {
 		return *err

@@ -89,7 +89,7 @@ func (s *Store) checkpointDone(err error) error {
 	} else {
 		s.checkpointFailed.Store(&err)
 		s.metrics.checkpointFailures.Inc()
-		if s.catalogue.broken() == nil { // else fail has told what comes now
+		if s.catalogue.broken() == nil { // otherwise fail has logged what follows
 			s.log.Error("checkpoint failed, it will be tried again", "error", err)
 		}
 	}
@@ -231,6 +231,7 @@ func (s *Store) partitionsOf(h *head.Head) (partitionCounts, error) {
 	return counts, nil
 }
 
+// countTimes counts samples at the given times, in any order.
 func (s *Store) countTimes(counts *partitionCounts, times []int64) {
 	for i := 0; i < len(times); {
 		start := s.width.Partition(times[i])

@@ -637,7 +637,7 @@ func (c *cursor) gathered() *store.Block {
 }
 
 // summarizes reports whether src's current chunk can be answered by statistics:
-// nobody else has samples between its first and last, and all of it is visible.
+// no other source has samples between its first and last, and all of it is visible.
 func (c *cursor) summarizes(src *source, bound int64, others bool) bool {
 	if c.options.Summarize == nil || c.options.Limit > 0 || !c.kind.Fixed() || others && src.last >= bound {
 		return false
@@ -655,8 +655,8 @@ func (c *cursor) summarizes(src *source, bound int64, others bool) bool {
 	return !slices.ContainsFunc(src.deletions, func(d *record.Deletion) bool { return d.Range.Overlaps(span) })
 }
 
-// summarize puts the statistics of src's current chunk to c.runs and moves on to the
-// next. It is done if they are enough for a block.
+// summarize appends the statistics of src's current chunk to c.runs and moves on to
+// the next chunk. done says that c.runs is to be handed out now.
 func (c *cursor) summarize(src *source) (done bool, err error) {
 	c.cut = chunk.Cut{Range: c.options.Range, Final: c.options.Summarize.Final, Needs: c.options.Summarize.Needs}
 	before, e := len(c.runs), src.entry

@@ -48,7 +48,7 @@ func (s *Store) delete(ctx context.Context, d store.Deletion) error {
 	}
 	if err := s.finishErasing(ctx); err != nil {
 		s.leaveDoubt(ids)
-		return fmt.Errorf("delete samples in memory; it goes on: %w", err)
+		return fmt.Errorf("delete samples in memory: %w; the store finishes the deletion by itself", err)
 	}
 	if err := logged.wait(ctx); err != nil {
 		s.leaveDoubt(ids)
@@ -58,14 +58,14 @@ func (s *Store) delete(ctx context.Context, d store.Deletion) error {
 	s.askMerge()
 	if err := s.forgetEmpty(ctx, ids); err != nil {
 		s.leaveDoubt(ids)
-		return fmt.Errorf("look which series are empty; it goes on: %w", err)
+		return fmt.Errorf("look for series that the deletion has emptied: %w; the store looks again by itself", err)
 	}
 	return nil
 }
 
 // logDeletion logs a deletion of the series that match now, hides their samples in
 // the frozen head and in files, and leaves those in the active head to be erased.
-// Series that are introduced meanwhile count as written after it.
+// A series that is introduced during the call counts as written after it.
 func (s *Store) logDeletion(ctx context.Context, d store.Deletion) (*roaring.Bitmap, entry, error) {
 	ids, err := s.index.Select(ctx, d.Metric, d.Matchers, nil)
 	if err != nil || ids.IsEmpty() {
@@ -101,15 +101,15 @@ type loggedDeletion struct {
 	entry entry
 }
 
-// undurable returns the deletions of which the log has not acknowledged the
-// record. The order lock must be held.
+// undurable drops the deletions whose log records are acknowledged from unsynced,
+// and returns the rest. The order lock must be held.
 func (s *Store) undurable() []loggedDeletion {
 	return slices.DeleteFunc(s.order.unsynced, func(d loggedDeletion) bool { return d.entry.log.Acknowledged(d.entry.ticket) })
 }
 
-// erasing is a deletion that is logged and not yet carried out in the whole active
-// head. It is guarded by the order lock, which writers take too: so it is carried
-// out in slices, and for the series of a batch before the batch is applied.
+// erasing is a deletion that is logged and not yet applied to the whole active
+// head. The order lock guards it. Writers take that lock too, so the deletion is
+// applied in slices, and to the series of a batch before the batch.
 type erasing struct {
 	deletion *record.Deletion
 	left     *roaring.Bitmap // series still to do
@@ -122,7 +122,7 @@ const (
 	// single series may take longer.
 	eraseSlice = time.Millisecond
 
-	// eraseSeries is how many series are looked at together.
+	// eraseSeries is how many series are erased between looks at the clock.
 	eraseSeries = 64
 )
 
@@ -130,7 +130,8 @@ func newErasing(d *record.Deletion) *erasing {
 	return &erasing{deletion: d, left: d.IDs.Clone(), scratch: make([]uint32, eraseSeries)}
 }
 
-// run erases for a while, all if within is 0, and reports whether all is done.
+// run applies the deletion for about the given time, to the end if that is 0. It
+// reports whether it has reached the end.
 func (e *erasing) run(active *head.Head, within time.Duration) bool {
 	began := time.Now()
 	it := e.left.ManyIterator()
@@ -156,7 +157,7 @@ func (e *erasing) series(active *head.Head, id uint32) {
 	}
 }
 
-// before erases what the deletion covers of the series that a batch writes to.
+// before applies the deletion to the series that a batch is about to write.
 func (e *erasing) before(active *head.Head, samples []store.Sample) {
 	for i := range samples {
 		if id := uint32(samples[i].Ref); e.left.CheckedRemove(id) {
@@ -165,7 +166,7 @@ func (e *erasing) before(active *head.Head, samples []store.Sample) {
 	}
 }
 
-// lockErased locks order when no deletion is left to be carried out.
+// lockErased takes the order lock once no deletion is under way.
 func (s *Store) lockErased(ctx context.Context) error {
 	for {
 		s.order.Lock()
@@ -179,7 +180,7 @@ func (s *Store) lockErased(ctx context.Context) error {
 	}
 }
 
-// finishErasing carries out the deletion that is under way, if there is one. It
+// finishErasing applies the rest of the deletion that is under way, if any. It
 // returns the context's error, or an error that means that memory was damaged.
 func (s *Store) finishErasing(ctx context.Context) error {
 	for {
@@ -250,14 +251,13 @@ func (s *Store) settleDoubts(ctx context.Context) {
 	}
 }
 
-// emptySlice is how many series are looked at, and forgotten, together.
+// emptySlice is how many series are checked, and forgotten, together.
 const emptySlice = 256
 
-// forgetEmpty forgets those of the series that have no sample left. It holds no
-// lock while it looks; what arrives or moves meanwhile is looked at again.
+// forgetEmpty forgets those candidates that have no sample left. It holds no lock
+// while it reads. A series whose samples arrive or move meanwhile is checked again.
 func (s *Store) forgetEmpty(ctx context.Context, candidates *roaring.Bitmap) error {
-	var damaged int
-	var damage error
+	var damaged damagedSeries
 	buf := make([]uint32, emptySlice)
 	for it := candidates.ManyIterator(); ; {
 		n := it.NextMany(buf)
@@ -265,37 +265,52 @@ func (s *Store) forgetEmpty(ctx context.Context, candidates *roaring.Bitmap) err
 			break
 		}
 		for ids := buf[:n]; len(ids) > 0; {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
 			st := s.acquire()
-			empty := ids[:0]
-			for _, id := range ids {
-				has, err := s.hasSamples(ctx, st, id)
-				switch {
-				case ctx.Err() != nil:
-				case err != nil:
-					damaged, damage = damaged+1, err
-				case !has:
-					empty = append(empty, id)
-				}
-			}
-			if ctx.Err() == nil {
+			empty, err := s.emptyOf(ctx, st, ids, &damaged)
+			if err == nil {
 				ids = s.forgetUnlessMoved(empty, st)
 			}
 			s.release(st)
+			if err != nil {
+				return err
+			}
 		}
 	}
-	if damaged > 0 {
-		s.log.Warn("cannot tell whether some series are empty; they stay", "series", damaged, "last_error", damage)
+	if damaged.count > 0 {
+		s.log.Warn("cannot tell whether some series are empty; they stay", "series", damaged.count, "last_error", damaged.last)
 	}
 	return nil
 }
 
-// hasSamples reports whether a sample of id is anywhere in st. It reads only
-// where deletions leave a doubt, or a file is past the last of its times-to-live.
-// Before that, a file counts for each of its series: should this one's samples
-// have expired, the merge that drops them asks again.
+// damagedSeries counts series whose samples could not be read.
+type damagedSeries struct {
+	count int
+	last  error
+}
+
+// emptyOf returns those ids that have no sample in st, in the memory of ids. The
+// only error is that of ctx.
+func (s *Store) emptyOf(ctx context.Context, st *state, ids []uint32, damaged *damagedSeries) (empty []uint32, err error) {
+	empty = ids[:0]
+	for _, id := range ids {
+		has, err := s.hasSamples(ctx, st, id)
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case err != nil:
+			damaged.count++
+			damaged.last = err
+		case !has:
+			empty = append(empty, id)
+		}
+	}
+	return empty, nil
+}
+
+// hasSamples reports whether a sample of id is anywhere in st. It reads samples
+// only where deletions leave a doubt, or the last time-to-live of a file has
+// passed. Any other file counts as having samples of each of its series: if those
+// of one series have expired, the merge that drops them checks the series again.
 func (s *Store) hasSamples(ctx context.Context, st *state, id uint32) (bool, error) {
 	kind := s.series.Kind(id)
 	if kind == 0 {
@@ -328,7 +343,7 @@ func (s *Store) hasSamples(ctx context.Context, st *state, id uint32) (bool, err
 	if !doubt {
 		return false, nil
 	}
-	c := s.newCursor(ctx, st, s.now().UnixMilli(), id, kind, store.ReadOptions{Range: model.AllTime, Limit: 1})
+	c := s.newCursor(ctx, st, nowMS, id, kind, store.ReadOptions{Range: model.AllTime, Limit: 1})
 	defer c.Close()
 	b, err := c.Next()
 	return b != nil, err
@@ -354,7 +369,7 @@ func (st *state) covered(id uint32, applied uint64, r model.TimeRange) bool {
 	return false
 }
 
-// forget takes series without samples out, unless samples have arrived meanwhile.
+// forget forgets series without samples, unless samples have arrived meanwhile.
 func (s *Store) forget(ids []uint32) {
 	st := s.acquire()
 	defer s.release(st)
@@ -378,7 +393,7 @@ func (s *Store) forgetUnlessMoved(ids []uint32, st *state) (moved []uint32) {
 	s.mu.Unlock()
 	files := slices.DeleteFunc(slices.Clone(now.files), func(f *openFile) bool { return now == st || slices.Contains(st.files, f) })
 	active := s.active.Load()
-	var kept []uint32
+	var gone []uint32
 	for _, id := range ids {
 		if _, ok := active.Span(id); ok {
 			continue
@@ -389,18 +404,19 @@ func (s *Store) forgetUnlessMoved(ids []uint32, st *state) (moved []uint32) {
 		}
 		if series, ok := s.series.Series(id); ok {
 			s.index.Remove(id, series)
-			kept = append(kept, id)
+			gone = append(gone, id)
 		}
 	}
-	if len(kept) > 0 {
-		s.series.Forget(kept)
-		s.order.forget = append(s.order.forget, kept...)
-		s.metrics.forgotten.Add(float64(len(kept)))
+	if len(gone) > 0 {
+		s.series.Forget(gone)
+		s.order.forget = append(s.order.forget, gone...)
+		s.metrics.forgotten.Add(float64(len(gone)))
 	}
 	return moved
 }
 
-// movedSince reports whether id may have samples in places of st that old has not.
+// movedSince reports whether id may have samples in the frozen head of st, if it is
+// not that of old, or in one of files, which old does not have.
 func (st *state) movedSince(old *state, id uint32, files []*openFile) bool {
 	if st.frozen != nil && st.frozen != old.frozen {
 		if _, ok := st.frozen.Span(id); ok {

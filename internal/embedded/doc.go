@@ -37,8 +37,8 @@
 //
 // Files of a partition are merged with each other when some of similar size have
 // gathered. Files with few samples, of one partition or of several, are merged
-// with each other in the same way; a partition that so gathers enough samples
-// gets a file of its own. A file of which every sample is deleted or has expired
+// with each other in the same way; a partition that gathers enough samples
+// in this way gets a file of its own. A file of which every sample is deleted or has expired
 // is dropped without being read.
 //
 // # Which sample is valid

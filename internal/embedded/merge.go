@@ -48,8 +48,8 @@ func (s *Store) askMerge() {
 	}
 }
 
-// maintain does what is due: files of which nothing is left go, then merges until
-// none is due that fits the disk.
+// maintain removes files of which nothing is left, then merges files until no merge
+// is due that fits the disk.
 func (s *Store) maintain(ctx context.Context) error {
 	s.merging.Lock()
 	defer s.merging.Unlock()
@@ -69,7 +69,7 @@ func (s *Store) maintain(ctx context.Context) error {
 		case err == nil:
 		case anyDamaged(files): // from now on left alone
 			s.metrics.mergeFailures.Inc()
-			s.log.Error("merge met a damaged file, others go on", "error", err)
+			s.log.Error("merge met a damaged file; other merges go on", "error", err)
 		case errors.As(err, new(*spaceError)):
 			s.metrics.mergesPutOff.Inc()
 			s.log.Warn("a merge was given up because the disk was getting full; it is tried again when there is room for all of its input", "error", err)
@@ -97,7 +97,7 @@ func (s *Store) nextMerge() []*openFile {
 			putOff = err
 		}
 	}
-	if (putOff != nil) != s.mergesWait { // tell of changes only: this comes at each interval
+	if (putOff != nil) != s.mergesWait { // log changes only: this runs at each interval
 		if s.mergesWait = putOff != nil; s.mergesWait {
 			s.log.Warn("merges are put off for lack of disk space; they go on when there is some", "error", putOff)
 		} else {
@@ -108,9 +108,9 @@ func (s *Store) nextMerge() []*openFile {
 }
 
 // Compact writes everything in memory to files, merges each partition into one
-// file, and gives back the space that the log keeps for reuse. It takes as long
-// as it takes; the server goes on meanwhile. What does not fit the disk, or is
-// damaged, is left as it is and told of at the end.
+// file, and gives back the space that the log keeps for reuse. The
+// store reads and writes meanwhile. Merges that do not fit the disk, or meet
+// damage, are left out; the error names them.
 func (s *Store) Compact(ctx context.Context) error {
 	if err := s.checkOpen(ctx); err != nil {
 		return err
@@ -359,9 +359,9 @@ func (s *Store) commitReplaced(old, merged []*openFile) error {
 			ch.dropDeletions = append(ch.dropDeletions, d.Sequence)
 		}
 	}
-	// What a deletion has removed from the old files may have been written over
-	// older samples, which other files have. The deletion must outlive the log's
-	// unsynced end as the change of files does, or those samples come back.
+	// The samples that a deletion has removed from the old files may have
+	// overwritten samples that are in other files. The deletion must be as durable
+	// as the change of files: if the log loses it, those samples come back.
 	var saved uint64
 	ch.addDeletions, saved = next.unsaved(s.savedDeletions, st.deletions())
 	s.release(st)

@@ -76,7 +76,7 @@ type nopCloser struct{}
 
 func (nopCloser) Close() error { return nil }
 
-// lockError tells a lock that is held from a file that cannot be used.
+// lockError distinguishes a lock that is held from a file that cannot be used.
 func lockError(dir string, err error, held bool) error {
 	if held {
 		return &LockedError{Dir: dir, Err: err}

@@ -7,8 +7,8 @@ import (
 	"varve/internal/wal"
 )
 
-// An Opening says how far Open has come. It may be asked while Open runs. nil
-// is not told anything.
+// An Opening tells how far Open has come, also while Open runs. A nil Opening
+// records nothing.
 type Opening struct {
 	percent atomic.Int64
 	stage   atomic.Pointer[string]
@@ -23,8 +23,8 @@ func (o *Opening) String() string {
 	return fmt.Sprintf("%d %%: %s", o.percent.Load(), stage)
 }
 
-// The series and the log take comparable times, in which nearly all of the
-// opening goes by.
+// Nearly all of the time goes into reading the series and the log, which take
+// comparable times.
 var (
 	openingSeries = "reading the series"
 	openingLog    = "reading the write-ahead log"
@@ -35,7 +35,8 @@ const (
 	openingLogUntil    = 99
 )
 
-// set notes that n of all has been done of the stage between two percentages.
+// set records that n of all is done of a stage that lasts from one percentage until
+// another.
 func (o *Opening) set(stage *string, from, until, n, all int64) {
 	if o == nil {
 		return
@@ -54,11 +55,11 @@ func (o *Opening) log(read, size int64) {
 	o.set(&openingLog, openingSeriesUntil, openingLogUntil, read, size)
 }
 
-// logSize is the size of the segments that are read.
+// logSize is the size of the log segments that replay reads.
 func (s *Store) logSize() (size int64) {
 	segments, err := wal.Segments(s.fs, s.path(logName))
 	if err != nil {
-		return 0 // replay says what is wrong
+		return 0 // replay returns the error
 	}
 	for _, segment := range segments {
 		if segment < s.catalogue.logFrom() {

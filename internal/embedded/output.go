@@ -134,7 +134,8 @@ func (o *output) abort() {
 // space.
 const lookEvery = 4 << 20
 
-// look ends a merge that fills the disk: how much a merge writes is an estimate.
+// look returns an error when a merge fills the disk: the size of its output was
+// only estimated.
 func (o *output) look(kind model.Kind, c *model.Columns, from, to int) error {
 	if kind.Variable() {
 		o.unasked += int64(c.Offsets[to] - c.Offsets[from])
@@ -213,7 +214,7 @@ type gather struct {
 	rest model.Columns
 }
 
-// begin turns to a series. The one before must have been ended.
+// begin starts a series. end must have been called for the series before.
 func (g *gather) begin(id uint32, kind model.Kind) {
 	g.id, g.kind = id, kind
 	g.cols.Reset()
@@ -221,8 +222,8 @@ func (g *gather) begin(id uint32, kind model.Kind) {
 
 func (g *gather) full() bool { return g.cols.Len() >= gatherSamples || len(g.cols.Data) >= gatherBytes }
 
-// flushIfFull adds the collected samples, if they are many, but for the last
-// chunk's worth, so that the next chunks are full ones too.
+// flushIfFull adds the collected samples to the output if they are many. It keeps
+// back the last chunk's worth, so that the next chunks are full too.
 func (g *gather) flushIfFull() error {
 	if !g.full() {
 		return nil

@@ -14,8 +14,8 @@ import (
 // sparse stands for the partition of sparse files: those of several partitions,
 // and those with too few samples to be worth a file of their own. They are merged
 // with each other, whatever partitions they are of, so that a late point a
-// checkpoint does not leave a file for each partition. A partition that has
-// gathered denseSamples by that gets a file of its own.
+// checkpoint does not leave a file for each partition. A partition that
+// gathers denseSamples in that way gets a file of its own.
 const sparse = math.MaxInt64
 
 // mergeFilesMax bounds the files of one merge, each of which takes a page of
@@ -41,10 +41,9 @@ func (s *Store) partition(f *openFile) int64 {
 }
 
 // due yields sets of files that should be merged now, the most important first.
-// Files in which damage was met are left alone, also where others can then not be
-// merged: what can be read of them must not be lost for good, nor may reading be
-// tried again and again. Only files that are older than the damaged one wait for
-// it, and no more come to these.
+// Files in which damage was met are left alone, so that what can be read of them
+// is not lost for good, and the damage is not met again and again. Files of their
+// group that are older are not merged either; their number does not grow.
 func (st *state) due(s *Store, nowMS int64) iter.Seq[[]*openFile] {
 	return func(yield func([]*openFile) bool) {
 		groups, starts := st.groups(s)
@@ -124,8 +123,8 @@ func sizeOf(files []*openFile) (n int64) {
 }
 
 // closure adds the files that must be merged with the given ones. A merge makes
-// all its samples as new as its newest file. An older sample must not so come
-// before one of its series and time in a file that is left out.
+// all its samples as new as its newest file. An older sample must not become
+// newer than one of its series and time in a file that is left out.
 func (s *Store) closure(st *state, files []*openFile) []*openFile {
 	in := asSet(files)
 	for grown := len(files) > 0; grown; {
@@ -274,8 +273,8 @@ func (p *span) intersects(o *span) bool {
 	return false
 }
 
-// spanned returns the partitions of f. A file of several is read for it, the
-// heads of its chunks, once while the store is open.
+// spanned returns the partitions of f. For a file of several, the heads of
+// its chunks are read, once while the store is open.
 func (s *Store) spanned(f *openFile) *span {
 	if p := f.spanned.Load(); p != nil {
 		return p

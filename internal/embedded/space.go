@@ -54,11 +54,11 @@ func (s *Store) replaceFailedLog() error {
 // samples may or may not survive, but series that it introduced count as
 // logged, so all that no checkpoint has written yet are logged again. So are
 // deletions that failed: series may have been forgotten because of them, and
-// come again under other ids.
+// may be created again under other ids.
 func (s *Store) reopenLog() error {
 	s.checkpointing.Lock()
 	defer s.checkpointing.Unlock()
-	s.wal.Load().Close() // its error is the one that brought us here
+	s.wal.Load().Close() // its error is the reason for this call
 	s.installing.Lock()
 	from := s.catalogue.logFrom()
 	s.installing.Unlock()
@@ -86,7 +86,7 @@ func (s *Store) beginLog(log *wal.Log) error {
 		return err
 	}
 	if s.pending != nil {
-		// The old log may have been to begin segments that it never wrote; the
+		// The old log may have numbered segments that it never wrote; the
 		// new one has their numbers, and what is newer than the pending head.
 		s.pending.log = min(s.pending.log, first)
 	}
@@ -152,7 +152,8 @@ func (s *Store) spaceToMerge(st *state, files []*openFile) *spaceError {
 	return &spaceError{len(files), need, free, reserve}
 }
 
-// spaceForMore ends a merge that needs more than was estimated.
+// spaceForMore returns a *spaceError when a merge has to end, because its output
+// is larger than estimated or something else fills the disk.
 func (s *Store) spaceForMore() error {
 	if free, known := s.disk.FreeSpace(); known && free < s.cfg.MinFreeBytes/4 {
 		return &spaceError{free: free}

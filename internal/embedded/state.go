@@ -60,7 +60,7 @@ type openFile struct {
 	dropped bool // guarded by Store.mu: remove the file when refs gets 0
 
 	damage  atomic.Pointer[store.CorruptionError] // the first that was met
-	spanned atomic.Pointer[span]                  // its partitions, once somebody asked
+	spanned atomic.Pointer[span]                  // its partitions, nil until they are asked for
 	outgrew bool                                  // a merge of it took more space than estimated; guarded by Store.merging
 }
 

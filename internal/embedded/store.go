@@ -69,12 +69,12 @@ type Store struct {
 	pending       *swap // a checkpoint that failed half way; guarded by checkpointing
 
 	merging    sync.Mutex
-	mergesWait bool // for space, and it was logged; guarded by merging
+	mergesWait bool // merges wait for space, and that was logged; guarded by merging
 
 	backingUp  sync.Mutex // one backup at a time; taken before all others
 	installing sync.Mutex
 
-	savedDeletions uint64 // the catalogue has those up to this one that hide something; guarded by installing
+	savedDeletions uint64 // up to this sequence, the catalogue has the deletions that hide something; guarded by installing
 
 	order struct {
 		sync.Mutex
