@@ -141,7 +141,8 @@ func (e *eraser) fragment(ref uint32, f Fragment, older uint32) (uint32, error) 
 	return s.store(older, e.kept.Times[0], e.kept.Times[e.kept.Len()-1], s.encoded), nil
 }
 
-// filter copies those of e.all that stay to e.kept, and returns how many go.
+// filter copies the samples of e.all that stay to e.kept. It returns how many it
+// leaves out.
 func (e *eraser) filter() (removed int) {
 	e.kept.Reset()
 	for i, ms := range e.all.Times {

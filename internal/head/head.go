@@ -77,7 +77,7 @@ const (
 	wasteMin = 64 << 10
 )
 
-// MaxBytes is what a head may hold at most.
+// MaxBytes bounds the Bytes of a head.
 const MaxBytes = 2 << 30
 
 // Head holds samples of many series. All methods may be called concurrently,
@@ -86,7 +86,7 @@ type Head struct {
 	shards  [shardCount]shard
 	samples atomic.Int64
 	bytes   atomic.Int64
-	packed  atomic.Int64 // by how much sealed byte strings are longer than what is kept of them
+	packed  atomic.Int64 // bytes that sealing has saved on byte strings
 }
 
 type shard struct {
@@ -108,8 +108,8 @@ type shard struct {
 
 type page [pageSize]record
 
-// directory has the pages of neighbouring ids that have samples: ids grow without
-// end, and one array over all of them would cost each head megabytes.
+// directory holds neighbouring pages, nil for those without samples. Ids grow
+// without end, and one array of all pages would cost each head megabytes.
 type directory [dirPages]*page
 
 // record is the state of one series. Block and fragment references are 0 for
@@ -152,8 +152,9 @@ func (h *Head) Samples() int64 { return h.samples.Load() }
 // Delete leaves behind in arenas counts until the head is dropped.
 func (h *Head) Bytes() int64 { return h.bytes.Load() }
 
-// Expanded is Bytes with all byte strings at their full length, which reading a
-// series whose samples came in shuffled, and writing them to files, comes to.
+// Expanded is Bytes with all byte strings at their full length. Reading a series
+// whose samples came in shuffled takes that much memory, and so does writing it to
+// files.
 func (h *Head) Expanded() int64 { return h.bytes.Load() + h.packed.Load() }
 
 func locate(id uint32) (shardIndex, pageIndex, slot uint32) {
@@ -195,7 +196,7 @@ func (h *Head) Append(b *store.Batch, kinds []model.Kind) {
 	h.bytes.Add(grown)
 }
 
-// count adds up what a shard has packed. s.mu must be held.
+// count adds what a shard has packed to the head's total. s.mu must be held.
 func (h *Head) count(s *shard) {
 	if s.packed > 0 {
 		h.packed.Add(s.packed)

@@ -213,7 +213,7 @@ func (s *shard) there(pi uint32) (slots uint64) {
 }
 
 // Count returns the number of samples applied to a series, overwritten ones
-// included. Deleted ones are not, but for those that were overwritten before.
+// included. Deleted ones do not count, unless they had been overwritten.
 func (h *Head) Count(id uint32) int64 {
 	si, pi, slot := locate(id)
 	s := &h.shards[si]

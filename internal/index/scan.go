@@ -37,8 +37,8 @@ type scan struct {
 	kept  bool     // bits belong to a scan in the cache
 }
 
-// advance matches up to most new values and reports whether none is left. Once
-// ctx has ended s is of no use. The index must be locked for reading.
+// advance matches up to most new values and reports whether none is left. If ctx
+// ends, s must not be used again. The index must be locked for reading.
 func (s *scan) advance(ctx context.Context, most int) (done bool, read int) {
 	d := &s.tag.values
 	changes, ok := d.since(s.at)

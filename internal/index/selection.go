@@ -15,8 +15,8 @@ import (
 // Select returns the ids of the series of a metric that satisfy all matchers
 // and are in within; nil stands for all ids. The result is the caller's own.
 // A metric that is not known has no series. A matcher with a nil pattern is a
-// *store.InputError. A pattern may take long for each value: soon after ctx has
-// ended Select does so with its error.
+// *store.InputError. Select ends with ctx's error soon after ctx has ended, also
+// while it matches a pattern with many values.
 func (x *Index) Select(ctx context.Context, metric string, ms []model.Matcher, within *roaring.Bitmap) (*roaring.Bitmap, error) {
 	conditions, err := newConditions(ms)
 	if err != nil {

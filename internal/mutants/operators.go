@@ -31,7 +31,7 @@ func (m mutant) source() []byte {
 	return bytes.Join([][]byte{m.file.source[:m.start], []byte(m.text), m.file.source[m.end:]}, nil)
 }
 
-// compiles tells whether the mutant's package passes the type checker.
+// compiles reports whether the mutant's package passes the type checker.
 func (m mutant) compiles() bool {
 	tree, err := parser.ParseFile(token.NewFileSet(), m.file.path, m.source(), parser.SkipObjectResolution)
 	if err != nil {
@@ -109,7 +109,7 @@ func (v *visitor) text(n ast.Node) string {
 	return string(v.file.source[fset.Position(n.Pos()).Offset:fset.Position(n.End()).Offset])
 }
 
-// visit collects the places of n and tells whether to go below it.
+// visit collects the places of n and reports whether to go below it.
 func (v *visitor) visit(n ast.Node) bool {
 	switch n := n.(type) {
 	case nil:
@@ -246,7 +246,7 @@ func (v *visitor) binary(n *ast.BinaryExpr) {
 	}
 }
 
-// isErrorCheck tells whether n compares an error with nil.
+// isErrorCheck reports whether n compares an error with nil.
 func (v *visitor) isErrorCheck(n *ast.BinaryExpr) bool {
 	info := v.file.pkg.info
 	return (n.Op == token.EQL || n.Op == token.NEQ) && info.Types[n.Y].IsNil() && isError(info.TypeOf(n.X))

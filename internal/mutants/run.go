@@ -257,7 +257,7 @@ func (s *suite) readProfile(text []byte) error {
 	return nil
 }
 
-// reaches tells whether the tests run the mutant's place. Places that no
+// reaches reports whether the tests run the mutant's place. Places that no
 // profile tells of, such as constants of the package, count as reached.
 func (s *suite) reaches(m mutant) bool {
 	line, column := m.position()
@@ -317,7 +317,7 @@ func (o *options) runOne(ctx context.Context, dir string, m mutant, suites []*su
 	return outcome{how: how}
 }
 
-// kill runs a test binary and tells whether it failed.
+// kill runs a test binary and reports whether it failed.
 func (o *options) kill(ctx context.Context, s *suite, dir, binary string, most time.Duration, args ...string) outcome {
 	out, err := o.test(ctx, s, dir, binary, most, append(args, "-test.failfast")...)
 	var exit *exec.ExitError

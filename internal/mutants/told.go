@@ -29,7 +29,7 @@ func (p *pkg) findTold() {
 	}
 }
 
-// tells tells whether a statement only logs, counts or measures.
+// tells reports whether a statement only logs, counts or measures.
 func (p *pkg) tells(s ast.Stmt) bool {
 	switch s := s.(type) {
 	case *ast.ExprStmt:
@@ -60,7 +60,7 @@ func (p *pkg) tells(s ast.Stmt) bool {
 	return false
 }
 
-// tellingCall tells whether a call is one of a logger, a metric or a function
+// tellingCall reports whether a call is one of a logger, a metric or a function
 // that tells.
 func (p *pkg) tellingCall(call *ast.CallExpr) bool {
 	var id *ast.Ident
@@ -97,7 +97,7 @@ func tellingPackage(p *types.Package) bool {
 	return false
 }
 
-// telltale tells whether a type belongs to a telling package.
+// telltale reports whether a type belongs to a telling package.
 func telltale(t types.Type) bool {
 	switch t := t.(type) {
 	case *types.Pointer:
@@ -110,7 +110,7 @@ func telltale(t types.Type) bool {
 	return false
 }
 
-// call tells whether to look into a call's arguments. Capacities are about
+// call reports whether to look into a call's arguments. Capacities are about
 // speed only, and so is what metrics are made with.
 func (v *visitor) call(n *ast.CallExpr) bool {
 	if v.file.pkg.tellingCall(n) {

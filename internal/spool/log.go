@@ -102,7 +102,7 @@ func (s *Spool) rotateLocked() error {
 	return nil
 }
 
-// reopenLog puts a new log in place of one that failed for want of space.
+// reopenLog puts a new log in place of one that failed for lack of space.
 //
 // Whatever was acknowledged is in the old segments, which are replayed before
 // the new ones. The ends of generations that the old log did not get to disk are
@@ -112,7 +112,7 @@ func (s *Spool) reopenLog() error {
 	s.files.Lock()
 	defer s.files.Unlock()
 	old := s.log.Load()
-	old.Close() // its error is the one that brought us here
+	old.Close() // its error is the reason for this call
 	log, err := s.newLog()
 	if err != nil {
 		return err
@@ -128,8 +128,8 @@ func (s *Spool) reopenLog() error {
 	return nil
 }
 
-// beginLog puts an empty log in place of an old one, and returns its first
-// records' end.
+// beginLog puts an empty log in place of an old one. It returns the last record
+// that it has written, for which the caller waits.
 func (s *Spool) beginLog(log, old *wal.Log) (entry, error) {
 	s.order.Lock()
 	defer s.order.Unlock()

@@ -11,9 +11,9 @@
 // When Append returns nil, every sample of the batch is durable as the store's
 // stated policy says and visible to every View opened from then on. When it
 // returns [ErrStale], nothing was stored: the writer resolves all series of the
-// batch again, and drops its cache if the epoch has moved. After any other error samples of the batch may be stored or
-// not; sending them again is harmless, since the last accepted write of a
-// series and time wins.
+// batch again, and drops its cache if the epoch has moved. After any other error,
+// samples of the batch may be stored or not; sending them again is harmless, since
+// the last accepted write of a series and time wins.
 //
 // Readers (package query and the front ends) open a [View], select series, read
 // them with as many goroutines as they like, and close the View. A View sees

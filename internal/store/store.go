@@ -177,7 +177,8 @@ type ReadOptions struct {
 	Summarize *Summary
 }
 
-// A Summary says which statistics of samples will do instead of them.
+// A Summary says which statistics may replace samples, and how they are divided
+// into runs.
 type Summary struct {
 	// Final cuts time into spans: it returns the last instant of the span that
 	// ms is in, which is ms at least. A run has samples of one span only. The

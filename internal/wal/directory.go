@@ -195,7 +195,7 @@ func (d *directory) release(before Segment) error {
 	if len(old) == 0 {
 		return nil
 	}
-	slices.Sort(old) // what a crash leaves has no gaps
+	slices.Sort(old) // oldest first, so that a crash leaves no gap
 	for _, s := range old {
 		if err := d.releaseFile(s); err != nil {
 			return fmt.Errorf("release log segment %d: %w", s, err)
@@ -215,7 +215,7 @@ func (d *directory) removeFrom(first Segment) error {
 		}
 	}
 	slices.Sort(young)
-	for _, s := range slices.Backward(young) { // what a crash leaves has no gaps
+	for _, s := range slices.Backward(young) { // newest first, so that a crash leaves no gap
 		if err := d.fs.Remove(d.fs.PathJoin(d.path, s.fileName())); err != nil {
 			return fmt.Errorf("remove log segment %d: %w", s, err)
 		}

@@ -33,7 +33,7 @@ type Log struct {
 	logger  *slog.Logger
 	metrics *metrics
 
-	first  Segment       // that this log began
+	first  Segment       // the first one that this log began
 	acked  atomic.Uint64 // sequence of the last acknowledged record
 	failed chan struct{} // closed after a failure
 	wake   chan struct{} // one token: the writer has work
@@ -300,8 +300,8 @@ func (l *Log) Close() error {
 }
 
 // Discard closes the log and removes the segments that it began, unless a record
-// in them was acknowledged. It serves attempts to open a log on a full disk:
-// each would leave a file.
+// in them was acknowledged. Without it, each attempt to open a log on a full disk
+// would leave a file.
 func (l *Log) Discard() error {
 	err := l.Close()
 	if l.acked.Load() > 0 {

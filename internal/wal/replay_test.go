@@ -17,7 +17,7 @@ import (
 	"varve/internal/store"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files again")
 
 // oneSegment returns a segment of count records, each acknowledged before the
 // next was appended, and the offsets at which they begin; the last offset is
