@@ -91,11 +91,12 @@ func targets(ctx context.Context, binary, peers string) (found []target, version
 // packageVersion is the version of a program as Debian's packages say, or as it
 // says itself if it is not from there.
 func packageVersion(ctx context.Context, program, pkg string, args ...string) (string, error) {
-	if _, err := exec.LookPath(program); err != nil {
+	path, err := exec.LookPath(program)
+	if err != nil {
 		return "", err
 	}
-	// What is not in /usr/bin is not the package's, though the package may be there.
-	if path, _ := exec.LookPath(program); filepath.Dir(path) == "/usr/bin" {
+	// A program outside /usr/bin is not the package's, even if the package is there.
+	if filepath.Dir(path) == "/usr/bin" {
 		if out, err := exec.CommandContext(ctx, "dpkg-query", "-W", "-f", "${Version}", pkg).Output(); err == nil && len(out) > 0 {
 			return string(out), nil
 		}

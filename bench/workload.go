@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-// A workload is what is sent: hosts x metrics() series of steps points each. Everything in it follows from its fields.
+// A workload is what is sent: hosts x metrics() series of steps points each.
+// Everything in it follows from its fields.
 type workload struct {
 	name   string
 	hosts  int

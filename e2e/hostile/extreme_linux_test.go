@@ -19,7 +19,7 @@ var times = []string{
 	"9223372036854775", "9223372036854776", "-9223372036854776", "9007199254740991", "9007199254740993", "1700000000000",
 }
 
-// values are numbers that lose something on careless ways.
+// values are numbers that careless conversions change or refuse.
 var values = []string{
 	"0", "-0", "-0.0", "1e-05", "5e-324", "-5e-324", "2.2250738585072014e-308", "1.7976931348623157e308", "-1.7976931348623157e308", "1e400", "-1e400", "1e-400",
 	"9007199254740991", "9007199254740992", "9007199254740993", "-9007199254740993", "9223372036854775807", "-9223372036854775808", "9223372036854775808",
@@ -27,8 +27,8 @@ var values = []string{
 	"NaN", "Infinity", "-Infinity", "+1", "0x10", "1_000", ".5", "5.", "1e", "--1", "",
 }
 
-// Every time with every value goes in by every way. Whatever was taken, every
-// question about it is answered, and the process lives.
+// Every time is sent with every value by every protocol. Every question about the
+// points that were stored is answered, and the process lives.
 func TestExtremeValues(t *testing.T) {
 	w := guard(t)
 	w.under(300*mib, func(ctx context.Context) {

@@ -52,8 +52,8 @@ func TestLyingLengths(t *testing.T) {
 	})
 }
 
-// What is no HTTP at all on the HTTP port, and no line at all on the telnet port,
-// costs its connection or its line.
+// Bytes that are no HTTP cost their connection, and bytes that are no telnet command
+// cost their line.
 func TestNoise(t *testing.T) {
 	w := guard(t, quick...)
 	noises := []string{

@@ -56,7 +56,7 @@ func TestForeignOrigins(t *testing.T) {
 			t.Errorf("a page of %s may read names: %q", h["Origin"], allowed)
 		}
 	}
-	for _, method := range []string{"HEAD", "GET"} { // without any origin: what changes state is not theirs
+	for _, method := range []string{"HEAD", "GET"} { // neither changes anything, without an origin either
 		w.browse(t, method, "/api/v1/datapoints/query?query="+save, "", nil)
 	}
 	for _, unwanted := range []string{"foreign"} {
@@ -68,7 +68,7 @@ func TestForeignOrigins(t *testing.T) {
 	if err != nil || len(results) != 1 || len(results[0].Values) != 400_000 {
 		t.Errorf("the points that were to be deleted are not all there: %d results, %v", len(results), err)
 	}
-	// What is no browser, or the server's own page, is served.
+	// Programs other than browsers and the server's own pages are served.
 	for _, h := range []map[string]string{nil, {"Origin": "http://" + w.HTTP}, {"Sec-Fetch-Site": "same-origin", "Origin": "http://" + w.HTTP}, {"Host": "localhost"}} {
 		if status, _ := w.browse(t, "POST", "/api/v1/datapoints", strings.Replace(point, "foreign", "own", 1), h); status != http.StatusNoContent {
 			t.Errorf("a write with %v: status %d, want 204", h, status)

@@ -87,7 +87,7 @@ func (w *ward) part(name string, mayTake int64, attack func(ctx context.Context)
 	})
 }
 
-// round writes a point and asks for what was written.
+// round writes a point and asks for it.
 func (w *ward) round(ctx context.Context) {
 	n := w.sent
 	if !w.timed(ctx, "write", func(ctx context.Context) error {

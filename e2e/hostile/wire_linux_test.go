@@ -28,7 +28,8 @@ func connect(ctx context.Context, address string) (client, error) {
 	return client{c}, nil
 }
 
-// say writes text. That the server has cut the connection is its right.
+// say writes text. An error means that the server has cut the connection, which it
+// may.
 func (c client) say(text string) error {
 	c.SetWriteDeadline(time.Now().Add(5 * time.Second))
 	_, err := io.WriteString(c, text)
@@ -75,8 +76,7 @@ func packed(text []byte) []byte {
 	return b.Bytes()
 }
 
-// post sends a body that may be packed and returns the status. A client that
-// has no patience leaves after the given time.
+// post sends a body that may be packed. The client leaves when its patience ends.
 func (w *ward) post(ctx context.Context, path string, body []byte, gz bool, patience time.Duration) (int, []byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -88,17 +88,11 @@ func (w *ward) post(ctx context.Context, path string, body []byte, gz bool, pati
 		request.Header.Set("Content-Type", "application/gzip")
 		request.Header.Set("Content-Encoding", "gzip")
 	}
-	response, err := w.Client.Do(request)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer response.Body.Close()
-	answer, err := io.ReadAll(response.Body)
-	return response.StatusCode, answer, err
+	return w.Send(request)
 }
 
-// blames wants an answer that says whose fault it is. KairosDB answers some
-// questions that have no answer with 500 and a reason, and so does Varve.
+// blames refuses a 5xx answer without a reason. KairosDB answers 500 with a reason to
+// some questions, and so does Varve.
 func (w *ward) blames(status int, answer []byte, err error) {
 	if err != nil || status < 500 || status == http.StatusServiceUnavailable || bytes.HasPrefix(answer, []byte(`{"errors":["`)) {
 		return

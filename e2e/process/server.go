@@ -135,7 +135,7 @@ func (s *Server) find(t *testing.T, expr string) string {
 	return m[1]
 }
 
-// Pid is the number of the process.
+// Pid returns the number of the process.
 func (s *Server) Pid() int { return s.command.Process.Pid }
 
 // Kill ends the process as kill -9 does, if it still runs.
@@ -182,6 +182,11 @@ func (s *Server) Do(ctx context.Context, method, path, body string) (int, []byte
 	if err != nil {
 		return 0, nil, err
 	}
+	return s.Send(request)
+}
+
+// Send sends a request that the caller has made, and returns status and body.
+func (s *Server) Send(request *http.Request) (int, []byte, error) {
 	response, err := s.Client.Do(request)
 	if err != nil {
 		return 0, nil, err
