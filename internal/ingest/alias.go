@@ -141,8 +141,8 @@ func (c *aliasCache) promote(a *Alias) {
 }
 
 // add makes an alias, unless it is there by now or too large for the cache;
-// then it is still good for the caller. It takes the place of one that leads to
-// another series: that one was forgotten.
+// then it is still good for the caller. It replaces an alias of the same spelling
+// that leads to another series, which was forgotten.
 func (c *aliasCache) add(hash uint64, kind model.Kind, syntax uint8, head, tail []byte, ref store.Ref, ttl uint32) *Alias {
 	text := make([]byte, 0, len(head)+len(tail))
 	text = append(append(text, head...), tail...)

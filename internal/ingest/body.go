@@ -8,7 +8,6 @@ import (
 	"io"
 	"net/http"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/klauspost/compress/flate"
@@ -35,9 +34,9 @@ func (b *Body) Release() {
 	b.Bytes, b.taken = nil, 0
 }
 
-// Buffers of these sizes are used again. A body begins with the first, and goes
-// to the next when it has filled one, so that it holds at most four times what
-// has arrived; beyond the last one, twice.
+// Buffers of these sizes are pooled. A body begins with the first size and takes the
+// next one when its buffer is full, so it holds at most four times the bytes that
+// have arrived; beyond the last size, twice.
 var (
 	bufferSizes = [...]int{4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20}
 	bufferPools [len(bufferSizes)]sync.Pool
@@ -67,8 +66,8 @@ func keepBuffer(b []byte) {
 	}
 }
 
-// nextSize is the size of the buffer after one of size bytes, for a body of at
-// most this many bytes. The one byte more is for noticing its end.
+// nextSize returns the size of the buffer after one of size bytes, for a body of at
+// most the given length. One byte more than that is for noticing its end.
 func nextSize(size int, most int64) int {
 	next := 2 * int64(size)
 	for _, n := range bufferSizes {
@@ -80,11 +79,11 @@ func nextSize(size int, most int64) int {
 	return int(max(int64(size)+1, min(next, most+1)))
 }
 
-// ReadBody reads a request's body whole, unpacking it when gzipped. A length
-// that is announced is only used to refuse: memory is taken for what has
-// arrived. A gzipped body is unpacked once it is there, so that a slow sender
-// does not hold what it unpacks to. Errors are a *Fault (too large, too slow,
-// not gzip, cut off), or ErrBusy when body_memory is used up.
+// ReadBody reads a request's body whole, unpacking it when gzipped. The announced
+// length serves only to refuse a body: memory is taken for bytes that have arrived.
+// A gzipped body is unpacked once all of it has arrived, so that a slow sender does
+// not hold the unpacked memory. Errors are a *Fault (too large, too slow, not gzip,
+// cut off), or ErrBusy when body_memory is used up.
 func (p *Pipeline) ReadBody(w http.ResponseWriter, r *http.Request, gzipped bool) (*Body, error) {
 	most := int64(p.cfg.MaxBodyBytes)
 	if r.ContentLength > most {
@@ -153,7 +152,7 @@ func (p *Pipeline) unpackedTooLong() *tooLong {
 	return &tooLong{"ingest.max_unpacked_bytes", most, most + 1, "unpacking the request body; send it in smaller pieces"}
 }
 
-// fill reads src, which has most bytes as far as is known, into memory.
+// fill reads src into memory. most is the expected length, limit the largest.
 func (p *Pipeline) fill(ctx context.Context, src io.Reader, most int64, limit *tooLong) (*Body, error) {
 	b := &Body{p: p}
 	if _, err := b.grow(ctx, bufferSizes[0]); err != nil {
@@ -167,7 +166,7 @@ func (p *Pipeline) fill(ctx context.Context, src io.Reader, most int64, limit *t
 				return nil, err
 			}
 			if pace, ok := src.(*pace); ok && waited {
-				pace.restart() // it was not the sender who held up
+				pace.restart() // the sender did not cause the wait
 			}
 		}
 		n, err := src.Read(b.Bytes[len(b.Bytes):cap(b.Bytes)])
@@ -203,37 +202,54 @@ func (b *Body) grow(ctx context.Context, size int) (waited bool, err error) {
 	return waited, nil
 }
 
-// A body must come at this rate at least, so that slow senders do not hold the
-// memory of others. Less than paceBytes may come in the last paceTime.
+// Each paceBytes of a body must arrive within paceTime, so that slow senders do not
+// hold memory that others need. The last piece may be shorter.
 const (
 	paceBytes = 32 << 10
 	paceTime  = 10 * time.Second
 )
 
-// errSlow is the fault of a body that comes slower than that.
+// errSlow is the fault of a body that arrives more slowly.
 var errSlow = fmt.Errorf("less than %d KiB of the request body arrived in %s", paceBytes>>10, paceTime)
 
-// A pace reads from a sender that must be quick enough.
+// A pace reads a body and gives up a sender that is too slow.
 type pace struct {
 	src     io.Reader
 	control *http.ResponseController
 	left    int // bytes until the time begins again
 	timer   *time.Timer
-	late    atomic.Bool
+
+	mu      sync.Mutex
+	late    bool
+	stopped bool
 }
 
 func newPace(src io.Reader, control *http.ResponseController) *pace {
 	p := &pace{src: src, control: control, left: paceBytes}
-	p.timer = time.AfterFunc(paceTime, func() {
-		p.late.Store(true)
-		p.control.SetReadDeadline(time.Now()) // a Read that blocks returns
-	})
+	p.timer = time.AfterFunc(paceTime, p.expire)
 	return p
+}
+
+// expire makes a Read that blocks return. After stop it does nothing: the
+// connection may have another request then.
+func (p *pace) expire() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.stopped {
+		p.late = true
+		p.control.SetReadDeadline(time.Now())
+	}
+}
+
+func (p *pace) isLate() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.late
 }
 
 func (p *pace) Read(b []byte) (int, error) {
 	n, err := p.src.Read(b)
-	if p.late.Load() && err != io.EOF {
+	if err != io.EOF && p.isLate() {
 		return n, errSlow
 	}
 	if p.left -= n; p.left <= 0 {
@@ -251,10 +267,13 @@ func (p *pace) restart() {
 
 // stop ends the supervision. It may be called twice.
 func (p *pace) stop() {
-	if p.timer.Stop() || !p.late.Load() {
-		return
+	p.timer.Stop()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.late && !p.stopped {
+		p.control.SetReadDeadline(time.Time{}) // the body was late at its very end
 	}
-	p.control.SetReadDeadline(time.Time{}) // it was late at the very end
+	p.stopped = true
 }
 
 // bodyFault tells the sender's faults from broken connections.
@@ -322,7 +341,7 @@ func OutcomeOf(err error) Outcome {
 	return Internal
 }
 
-// BusyText is what a sender is told about an error whose outcome is Busy.
+// BusyText words an error whose outcome is Busy for the sender.
 func BusyText(err error) string {
 	switch {
 	case errors.Is(err, ErrBusy):

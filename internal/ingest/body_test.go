@@ -54,8 +54,8 @@ func TestAnnouncedLengthRefusesAtOnce(t *testing.T) {
 	}
 }
 
-// What is announced takes no memory, nor does what a packed body would unpack to
-// before it is there.
+// The announced length of a body takes no memory, nor does the unpacked form of a
+// body that has not arrived yet.
 func TestBodiesThatDoNotComeTakeNoMemory(t *testing.T) {
 	p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, nil)
 	bomb := pack(strings.Repeat("x", 64<<20))
@@ -181,8 +181,7 @@ func TestPackedBodies(t *testing.T) {
 	}
 }
 
-// A body waits for room and then goes on; without room in time it is refused and
-// leaves nothing behind.
+// A body that finds no memory waits until another one gives memory back.
 func TestBodyWaitsForRoomWhileItGrows(t *testing.T) {
 	p, reg := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) {
 		c.BodyMemory, c.MaxUnpackedBytes, c.BusyWait = 300<<10, 300<<10, time.Minute
@@ -271,7 +270,7 @@ func TestSlowBodies(t *testing.T) {
 	}
 }
 
-// A silent is a connection on which nothing comes until its deadline.
+// A silent connection brings no byte before its deadline.
 type silent struct {
 	http.ResponseWriter
 	passed chan struct{}
@@ -302,7 +301,7 @@ func TestSilentBodyIsGivenUp(t *testing.T) {
 	})
 }
 
-// The time that a body waits for room is not its sender's.
+// The time that a body waits for memory does not count as the sender's.
 func TestWaitForRoomIsNotTheSendersFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, _ := ingesttest.NewPipeline(&ingesttest.Recorder{}, func(c *ingest.Config) {

@@ -84,8 +84,8 @@ func TestCulpritsAreNamed(t *testing.T) {
 	}
 }
 
-// TestWarningOfABurst: a store can say what metrics its series are of once it has
-// samples of them. A warning that comes with the first block names them too.
+// TestWarningOfABurst: a store knows the metrics of its series once it has samples
+// of them. A warning about the first block names them too.
 func TestWarningOfABurst(t *testing.T) {
 	cfg := ingest.DefaultConfig()
 	cfg.MaxSeries = 10

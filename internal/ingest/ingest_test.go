@@ -2,7 +2,6 @@ package ingest_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -446,25 +445,17 @@ func TestRejectedHandler(t *testing.T) {
 	for i := range 5 {
 		p.Reject(proto, "peer", ingest.Faultf(ingest.BadValue, "fault %d", i), []byte("input\xff"), 2)
 	}
-	rec := httptest.NewRecorder()
-	p.RejectedHandler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/admin/rejected", nil))
-	var got struct {
-		Total    int
-		Rejected []ingest.Rejection
+	list, total, _ := ingesttest.Rejections(t, p)
+	if total != 10 || len(list) != 3 || list[0].Detail != "fault 4" || list[2].Detail != "fault 2" {
+		t.Fatalf("%d refused, kept %+v", total, list)
 	}
-	if err := json.Unmarshal(rec.Body.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
-	if got.Total != 10 || len(got.Rejected) != 3 || got.Rejected[0].Detail != "fault 4" || got.Rejected[2].Detail != "fault 2" {
-		t.Errorf("%s", rec.Body)
-	}
-	x := got.Rejected[0]
+	x := list[0]
 	if x.Input != "inpu" || x.InputBytes != 6 || x.Reason != "bad_value" || x.Protocol != "test" || x.Remote != "peer" || x.Time.IsZero() {
 		t.Errorf("%+v", x)
 	}
 }
 
-// Texts of senders are cut in what is kept of refused inputs and in messages.
+// Messages and kept inputs hold a bounded part of a sender's text.
 func TestTextsOfSendersAreCut(t *testing.T) {
 	long := strings.Repeat("é", 10_000)
 	if got := ingest.Brief(long); len(got) > 110 || !strings.HasSuffix(got, "é...") && !strings.HasSuffix(got, "�...") {
@@ -487,7 +478,7 @@ func TestTextsOfSendersAreCut(t *testing.T) {
 		}
 		return nil
 	})
-	list, total := rejections(t, p)
+	list, total, _ := ingesttest.Rejections(t, p)
 	if total != 102 || len(list) != 33 {
 		t.Fatalf("%d refused, %d kept", total, len(list))
 	}
@@ -501,23 +492,8 @@ func TestTextsOfSendersAreCut(t *testing.T) {
 	}
 }
 
-// rejections returns what /admin/rejected shows.
-func rejections(t *testing.T, p *ingest.Pipeline) (list []ingest.Rejection, total int) {
-	t.Helper()
-	rec := httptest.NewRecorder()
-	p.RejectedHandler().ServeHTTP(rec, httptest.NewRequest(http.MethodGet, "/admin/rejected", nil))
-	var got struct {
-		Total    int
-		Rejected []ingest.Rejection
-	}
-	if err := json.Unmarshal(rec.Body.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
-	return got.Rejected, got.Total
-}
-
-// The log tells of refused input by reason and sender: at once, and then every
-// ten seconds what came since.
+// The log counts refused inputs by reason and sender: the first at once, those that
+// follow every ten seconds.
 func TestRefusedInputIsLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log lockedText
@@ -700,8 +676,8 @@ func (s *brokenStore) Create(ctx context.Context, x model.Series) (store.Ref, er
 	return s.Recorder.Create(ctx, x)
 }
 
-// A series that could not be created leaves its place to the next one, and no
-// more than that.
+// A series that could not be created gives back its place in the limit of new
+// series, and only that place.
 func TestFailedSeriesTakesNoPlace(t *testing.T) {
 	now := time.Unix(1700000000, 0)
 	p, _ := ingesttest.NewPipelineAt(&brokenStore{Recorder: &ingesttest.Recorder{}}, func(c *ingest.Config) {
@@ -730,7 +706,7 @@ func TestFailedSeriesTakesNoPlace(t *testing.T) {
 	}
 }
 
-// A lockedText takes what a log writes from any goroutine.
+// A lockedText collects the text of a log that several goroutines write.
 type lockedText struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -742,7 +718,7 @@ func (l *lockedText) Write(b []byte) (int, error) {
 	return l.text.Write(b)
 }
 
-// take returns what was written since the last call.
+// take returns the text written since the last call.
 func (l *lockedText) take() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

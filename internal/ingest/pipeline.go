@@ -25,8 +25,9 @@ type Options struct {
 	Largest, Fastest func(limit int) []Culprit
 }
 
-// A Pipeline takes samples from all front ends to one store. It starts no
-// goroutines but a timer's, which tells the log of refused inputs. All methods may be called by many goroutines at once.
+// A Pipeline takes samples from all front ends to one store. It starts no goroutine
+// except that of a timer, which logs refused inputs. All methods may be called by
+// many goroutines at once.
 type Pipeline struct {
 	appender store.Appender
 	cfg      Config
@@ -135,8 +136,8 @@ func (p *Pipeline) Reject(proto *Protocol, remote string, f *Fault, input []byte
 	})
 }
 
-// Close tells the log of refused inputs that it was not told of yet. Call it once
-// nothing comes in any more.
+// Close logs the refused inputs that are not logged yet. Call it after the last
+// input.
 func (p *Pipeline) Close() { p.rejected.close() }
 
 // RejectedHandler answers with the latest refused inputs as JSON, newest first.

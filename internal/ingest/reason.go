@@ -20,14 +20,14 @@ const (
 	NotFinite                   // NaN or an infinity, or too large for a double
 	BadType                     // unknown value type
 	BadTTL                      // not a time-to-live
-	Expired                     // time and time-to-live are over already
+	Expired                     // the time-to-live has passed already
 	BadUTF8                     // bytes that are not UTF-8
 	NameTooLong                 // metric, tag name or tag value
 	TooManyTags                 //
 	ValueTooLong                // string value
 	LineTooLong                 //
 	BodyTooLarge                //
-	TooSlow                     // a body that comes slower than the least rate
+	TooSlow                     // a body that arrives below the least rate
 	Unterminated                // last line of a connection, without its end
 	NewSeriesRate               // new_series_per_second
 	MaxSeries                   // max_series
@@ -92,10 +92,10 @@ func (f *Fault) detail() string {
 func (f *Fault) Error() string { return f.Text }
 func (f *Fault) Unwrap() error { return f.Err }
 
-// ErrLeft ends a body of which the last block was refused whole, when the sender
-// is no longer there to be told. Valid samples are stored although a sender
-// leaves, since many close the connection after the last byte.
-var ErrLeft = &Fault{Reason: Unterminated, Text: "the sender left, and the last inputs that it sent were all refused; what follows them was not read"}
+// ErrLeft ends the parsing of a body if the sender has left and all inputs of the
+// last block were refused. Valid samples are stored although the sender has left,
+// since many senders close the connection after the last byte.
+var ErrLeft = &Fault{Reason: Unterminated, Text: "the sender left, and the last inputs of its body were all refused; the inputs after them were not read"}
 
 // Faultf makes a Fault.
 func Faultf(r Reason, format string, args ...any) *Fault {

@@ -22,23 +22,22 @@ type Rejection struct {
 }
 
 const (
-	// logEvery is the least time between two times that the log tells of refused
-	// input.
+	// logEvery is the least time between two reports of refused inputs in the log.
 	logEvery = 10 * time.Second
 
-	// talliesKept bounds the reasons and senders that are told apart in that
-	// time, and the lines that are logged then.
+	// talliesKept bounds the pairs of sender and reason that a report tells apart,
+	// each on a line of its own.
 	talliesKept = 20
 )
 
-// A tally is what was refused of one sender for one reason.
+// A tally counts the inputs of one sender that were refused for one reason.
 type tally struct {
 	protocol, sender, reason, detail string
 	count                            uint64
 }
 
-// rejectedRing keeps the latest refused inputs and tells the log of them: at
-// once, and what follows within logEvery at the end of that time.
+// rejectedRing keeps the latest refused inputs and reports them in the log: the
+// first at once, those that follow within logEvery at the end of that time.
 type rejectedRing struct {
 	log *slog.Logger
 
@@ -48,9 +47,9 @@ type rejectedRing struct {
 		next    int
 		full    bool
 		total   uint64
-		tallies []tally     // not told yet
+		tallies []tally     // not reported yet
 		others  uint64      // refused beyond talliesKept
-		timer   *time.Timer // until the log is told again; nil: tell at once
+		timer   *time.Timer // until the next report; nil: report at once
 		closed  bool
 	}
 }
@@ -119,14 +118,14 @@ func (r *rejectedRing) countLocked(protocol, sender, reason string, rejections [
 	r.mu.tallies = append(r.mu.tallies, t)
 }
 
-// takeLocked returns what the log was not told yet. r.mu must be held.
+// takeLocked returns what was not reported yet, and clears it. r.mu must be held.
 func (r *rejectedRing) takeLocked() (due []tally, others uint64) {
 	due, others = r.mu.tallies, r.mu.others
 	r.mu.tallies, r.mu.others = nil, 0
 	return due, others
 }
 
-// flush is called logEvery after the log was told.
+// flush is called logEvery after a report.
 func (r *rejectedRing) flush() {
 	r.mu.Lock()
 	due, others := r.takeLocked()
@@ -138,7 +137,7 @@ func (r *rejectedRing) flush() {
 	r.tell(due, others)
 }
 
-// close tells the log of what is left. Nothing is told after it.
+// close reports what is left. Nothing is reported after it.
 func (r *rejectedRing) close() {
 	r.mu.Lock()
 	due, others := r.takeLocked()
@@ -150,6 +149,7 @@ func (r *rejectedRing) close() {
 	r.tell(due, others)
 }
 
+// tell writes a report to the log.
 func (r *rejectedRing) tell(due []tally, others uint64) {
 	for _, t := range due {
 		r.log.LogAttrs(context.Background(), slog.LevelWarn, "input refused, see /admin/rejected",

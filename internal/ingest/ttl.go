@@ -16,8 +16,8 @@ const (
 	FromTimestamp TTLFrom = "timestamp" // KairosDB's align_datapoint_ttl_with_timestamp
 )
 
-// NeverExpires is the time-to-live of a point whose sender says 0: default_ttl
-// does not apply to it. A point without one has 0 until it is stored.
+// NeverExpires stands for a time-to-live that was sent as 0: default_ttl does not
+// apply to the point. 0 stands for a point that was sent without a time-to-live.
 const NeverExpires = math.MaxUint32
 
 // CheckTTL turns a number into a time-to-live in seconds, 0 for none.
@@ -102,14 +102,13 @@ func (w *Writer) lifetime(ms int64, ttl uint32) (uint32, *Fault) {
 	return fromWrite(w.nowMS, ms, ttl)
 }
 
-// coarse is the part of a time-to-live by which it may be longer than it was
-// sent. Points come late by different times; so most of one series still have
-// the same number, which takes no space.
+// coarse bounds the rounding up of a time-to-live, to one part in coarse. Points
+// arrive with different delays; rounded, most points of a series have the same
+// time-to-live, which takes no space.
 const coarse = 1024
 
-// fromWrite returns how long a sample of time ms lives from that time, if it
-// lives ttl seconds from now on. A sample of the future lives until its time at
-// least.
+// fromWrite turns a time-to-live that counts from now into one that counts from the
+// sample's time, ms. A sample of the future lives until its time at least.
 func fromWrite(nowMS, ms int64, ttl uint32) (uint32, *Fault) {
 	step := max(1, int64(ttl)/coarse)
 	if ms > nowMS {

@@ -16,8 +16,8 @@ import (
 // sender may not be held up any longer. Nothing of the block was stored.
 var ErrBusy = errors.New("too much input is in flight")
 
-// maxStale bounds how often a block is parsed again. Each time one of its own
-// series must have been forgotten, or the epoch have moved, meanwhile.
+// maxStale bounds how often a block is parsed again, which it is if one of its
+// series was forgotten meanwhile, or the epoch has moved.
 const maxStale = 8
 
 // maxNotes bounds the refused inputs of one block that are kept to look at.
@@ -35,11 +35,11 @@ type Writer struct {
 	nowMS    int64           // when that began
 	cache    *aliasCache
 	last     *Alias
-	distrust bool // of the cache: the block has a void ref
+	distrust bool // the cache led to a series that was forgotten
 	batch    store.Batch
 	key      []byte
 	misses   int
-	created  bool // series, about which the log has not been asked to warn
+	created  bool // series, since the log was last asked to warn of too many
 	counts   [reasons]uint32
 	refused  uint32 // sum of counts
 	steps    int    // times that Full was asked
@@ -65,8 +65,8 @@ const BlockSamples = 8192
 // blockBytes bounds the values of variable kinds in a block.
 const blockBytes = 1 << 20
 
-// blockSteps bounds what a block without samples costs: how often Full is asked,
-// which is once for each input, before the context is looked at again.
+// blockSteps bounds the inputs of a block, which may all be refused: the context is
+// looked at only between blocks. Full is asked once for each input.
 const blockSteps = 8 * BlockSamples
 
 // Full reports that the running fill function should come to its end, and leave
@@ -78,9 +78,9 @@ func (w *Writer) Full() bool {
 
 // Ingest parses and stores one block of input, which holds at most n samples.
 // fill parses it: it resolves series with Find and Resolve, adds samples with
-// AddLong and the like, and reports refused inputs with Reject. It may run several times and
-// must begin at the same place each time. An error of fill ends the block and
-// is returned; nothing is stored then.
+// AddLong and the like, and reports refused inputs with Reject. It may run several
+// times and must begin at the same place each time. An error of fill ends the block
+// and is returned; nothing is stored then.
 //
 // Ingest returns the number of samples stored. Errors are ErrBusy, those of
 // store.Appender.Append and Create, and those of fill.
@@ -167,7 +167,7 @@ func (w *Writer) settle() {
 	if w.misses > 0 {
 		w.p.metrics.misses.Add(float64(w.misses))
 	}
-	if w.created { // only now can the store say what metrics they are of
+	if w.created { // only now does the store know their metrics
 		w.created = false
 		w.p.culprits.warn(w.p.now(), w.p.appender.SeriesCount(), w.p.cfg.MaxSeries)
 	}
@@ -191,14 +191,14 @@ func (w *Writer) Reject(f *Fault, input []byte) {
 	})
 }
 
-// Count is Reject for an input of which nothing is to be kept.
+// Count counts a refused input and keeps nothing of it.
 func (w *Writer) Count(r Reason) {
 	w.counts[r]++
 	w.refused++
 }
 
-// Noted reports that the block has as many refused inputs to look at as are
-// kept: further ones are only counted.
+// Noted reports that the block keeps as many refused inputs as it may: further ones
+// are only counted.
 func (w *Writer) Noted() bool { return len(w.notes) == maxNotes }
 
 // Refused returns how many inputs of the block were refused.

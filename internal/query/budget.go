@@ -28,8 +28,8 @@ const (
 	keptGrant  = 16 << 20
 )
 
-// take reserves n bytes. It fails with a *store.LimitError if that is more than
-// one query may have, and with a *BusyError if others have it all.
+// take reserves n bytes. It fails with a *store.LimitError if one query may not have
+// as many, and with a *BusyError if other queries hold all memory.
 func (b *budget) take(n int64) error {
 	used := b.used.Add(n)
 	if used > b.max {
@@ -49,7 +49,7 @@ func (b *budget) take(n int64) error {
 	return nil
 }
 
-// grow takes from the pool what is used and was not granted yet.
+// grow takes the memory from the pool that is used but not granted yet.
 func (b *budget) grow() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -92,7 +92,7 @@ type reversed struct {
 	in    Stream
 	lease *lease
 	out   *bufferStream
-	part  bool  // what came before an error is yielded too, then the error
+	part  bool  // the points before an error are yielded too, then the error
 	err   error // of in
 }
 

@@ -26,8 +26,8 @@ type Request struct {
 	Client string // where it came from, likewise
 	Trace  bool   // measure all of Stats
 
-	// Partial says that what was computed before an error is wanted. Each point
-	// before the error is right: none is of a bucket that lacks samples.
+	// Partial asks for the points that were computed before an error. Each of them
+	// is right: none is of a bucket that lacks samples.
 	Partial bool
 }
 
@@ -120,8 +120,8 @@ func (e *Engine) Running() []Running {
 	return list
 }
 
-// Queued is the number of queries that wait for a free place, those among them
-// that had one already.
+// Queued is the number of queries that wait for a place, including those that have
+// begun.
 func (e *Engine) Queued() int { return int(e.queued.Load()) }
 
 // Cancel ends a running query with ErrCancelled and reports whether it was

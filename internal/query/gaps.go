@@ -27,7 +27,7 @@ func (s *gapsStep) Apply(env *Env, in Stream) Stream {
 	return &gapsStream{in: in, buckets: s.buckets(env), trim: s.Trim, nextMS: within.StartMS, endMS: within.EndMS}
 }
 
-// within is where empty buckets are marked.
+// within is the range in which empty buckets are marked.
 func (s *gapsStep) within(env *Env) model.TimeRange {
 	within := model.TimeRange{StartMS: env.Range.StartMS, EndMS: min(env.Range.EndMS, env.NowMS)}
 	if s.StartMS != nil {
@@ -39,8 +39,8 @@ func (s *gapsStep) within(env *Env) model.TimeRange {
 	return within
 }
 
-// least is how many points there will be at least, since no bucket is without
-// one; 0 if the points themselves decide.
+// least is a lower bound of the number of points, since no bucket of the range is
+// without one. It is 0 if the points themselves decide.
 func (s *gapsStep) least(env *Env) int64 {
 	within := s.within(env)
 	if s.Trim || s.Sampling.Value <= 0 || within.EndMS < within.StartMS {

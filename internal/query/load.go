@@ -1,13 +1,12 @@
 package query
 
 import (
-	"varve/internal/model"
-
 	"cmp"
 	"errors"
 	"slices"
 	"time"
 
+	"varve/internal/model"
 	"varve/internal/store"
 )
 
@@ -80,10 +79,10 @@ type reading struct {
 	group *loaded
 }
 
-// load reads the next groups. A fold goes from series to series, so an error
-// leaves no bucket complete. If a part is wanted, what failed is read again from
-// the first of these groups on, this time in order of time: all that comes before
-// the error then is complete. Samples count as if they had been read once.
+// load reads the next groups. A fold reads one series after the other, so an error
+// leaves no bucket complete. If a part of the answer is wanted, load then reads these
+// groups again in order of time, so that all buckets before the error are complete.
+// Samples count as if they had been read once.
 func (r *Result) load() error {
 	defer since(&r.run.trace.load, time.Now())
 	before := r.run.samples.Load()

@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// machineMemory is the memory that this process may use: the least of what the
-// machine has, its control groups allow, and GOMEMLIMIT says. It is 0 if that is
-// not known.
+// machineMemory returns the memory that this process may use: the least of the
+// machine's memory, the limits of its control groups, and GOMEMLIMIT. It is 0 if
+// none of them is known.
 func machineMemory() int64 {
 	most := int64(math.MaxInt64)
 	if limit := debug.SetMemoryLimit(-1); limit > 0 {
@@ -67,8 +67,8 @@ func cgroupLimits() []string {
 	return files
 }
 
-// What queries get of the machine's memory if query.total_memory is 0, and if
-// the machine's is not known.
+// The memory of all queries if query.total_memory is 0: one part in memoryShare of
+// the machine's, or unknownMemory if that is not known.
 const (
 	memoryShare   = 4
 	unknownMemory = 1 << 30

@@ -42,14 +42,14 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "varve_query_running", Help: "Queries that have begun and not ended, with a place or waiting for their next turn.",
 		}),
 		queued: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "varve_query_queued", Help: "Queries that wait for a place, those among them that have begun.",
+			Name: "varve_query_queued", Help: "Queries that wait for a place, including those that have begun.",
 		}),
 	}
 	m.memory = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "varve_query_memory_bytes", Help: "Memory that queries and answers that are not sent yet hold together.",
 	})
 	m.memoryMax = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "varve_query_memory_max_bytes", Help: "Memory that they may hold: query.total_memory.",
+		Name: "varve_query_memory_max_bytes", Help: "Memory that queries and answers that are not sent yet may hold together: query.total_memory.",
 	})
 	m.memoryWaits = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "varve_query_memory_waiting", Help: "Queries and answers that wait for memory that others hold.",

@@ -1,22 +1,23 @@
 package query
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"sync"
 )
 
-// places is how many queries may compute at once, and two lines of those that
-// wait to: fresh ones in the order in which they came, and those that have begun,
-// the oldest first, so that not all of them are held half done. A place that
-// becomes free goes to the lines by turns. It is safe for many goroutines.
+// places limits the queries that compute at once. Queries that wait stand in two
+// lines: fresh ones in the order in which they came, and those that have begun, the
+// oldest first, so that some end before all are half done. A free place goes to the
+// two lines by turns. places is safe for many goroutines.
 type places struct {
 	mu    sync.Mutex
 	free  int
 	taken int
 	fresh []*waiter
 	begun []*waiter // by id
-	last  bool      // the last place went to one that had begun
+	last  bool      // the last place went to a query that had begun
 }
 
 // A waiter stands in a line until it is called.
@@ -58,7 +59,7 @@ func (p *places) stand(id uint64) *waiter {
 		p.fresh = append(p.fresh, w)
 		return w
 	}
-	at, _ := slices.BinarySearchFunc(p.begun, id, func(w *waiter, id uint64) int { return int(int64(w.id - id)) })
+	at, _ := slices.BinarySearchFunc(p.begun, id, func(w *waiter, id uint64) int { return cmp.Compare(w.id, id) })
 	p.begun = slices.Insert(p.begun, at, w)
 	return w
 }
@@ -73,7 +74,7 @@ func (p *places) wait(ctx context.Context, w *waiter) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
-	case <-w.called: // just now; somebody else has use for it
+	case <-w.called: // at the same moment: the place goes to the next waiter
 		p.pass()
 	default:
 		isW := func(x *waiter) bool { return x == w }
@@ -89,7 +90,7 @@ func (p *places) leave() {
 	p.pass()
 }
 
-// pass gives a place that was taken to the next one. p.mu is held.
+// pass gives a taken place to the next waiter, or frees it. p.mu is held.
 func (p *places) pass() {
 	line := &p.fresh
 	if p.last = len(p.begun) > 0 && (len(p.fresh) == 0 || !p.last); p.last {
@@ -106,7 +107,7 @@ func (p *places) pass() {
 }
 
 // yield gives the place of a query to a fresh one, if one waits, and waits for
-// another.
+// another place.
 func (p *places) yield(ctx context.Context, id uint64) (had bool, err error) {
 	p.mu.Lock()
 	if len(p.fresh) == 0 {
@@ -122,7 +123,7 @@ func (p *places) yield(ctx context.Context, id uint64) (had bool, err error) {
 	return err == nil, err
 }
 
-// inUse is how many have a place.
+// inUse returns the number of taken places.
 func (p *places) inUse() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,9 +8,9 @@ import (
 	"varve/internal/store"
 )
 
-// A pool is the memory that all queries and the answers that are not sent yet
-// have together. Whoever finds it used up waits until others have given back.
-// It is safe for many goroutines.
+// A pool is the memory of all queries and unsent answers together. A query that
+// finds it used up waits until others give memory back. It is safe for many
+// goroutines.
 type pool struct {
 	max     int64
 	maxWait time.Duration
@@ -49,7 +49,7 @@ func (p *pool) acquire(ctx context.Context, n int64) error {
 	return nil
 }
 
-// try takes n bytes, or returns what is closed when it is worth trying again.
+// try takes n bytes, or returns a channel that is closed when memory is given back.
 func (p *pool) try(n int64) (freed chan struct{}, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,9 +84,8 @@ func (p *pool) inUse() int64 {
 	return p.used
 }
 
-// Reserve takes n bytes of query.total_memory for an answer that is not sent
-// yet. It waits as queries do, and fails as they do with a *BusyError. What is
-// taken must be given back by Return.
+// Reserve takes n bytes of query.total_memory for an answer that is not sent yet. It
+// waits and fails as queries do, with a *BusyError. Return gives the memory back.
 func (e *Engine) Reserve(ctx context.Context, n int64) error { return e.pool.acquire(ctx, n) }
 
 // Return gives back what Reserve took.

@@ -74,7 +74,7 @@ func TestQueriesShareMemory(t *testing.T) {
 	})
 }
 
-// What a query does not use any more others may have before it ends.
+// Memory that a query no longer uses goes back to the pool before the query ends.
 func TestSpareMemoryIsGivenBackEarly(t *testing.T) {
 	f := newFixture(t, DefaultConfig())
 	b := &budget{max: 1 << 40, ctx: t.Context(), pool: f.pool}

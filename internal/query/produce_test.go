@@ -11,9 +11,9 @@ import (
 	"varve/internal/store"
 )
 
-// An aggregator may use up what gaps makes of nothing without yielding a point.
-// The query ends nevertheless: by cancel, timeout or limit.
-func TestPointsMadeOfNothingEnd(t *testing.T) {
+// An aggregator may consume all points that gaps adds without yielding one. The
+// query ends nevertheless: by cancel, timeout or limit.
+func TestConsumedGapsEnd(t *testing.T) {
 	millisecond, age := Args{"sampling": Sampling{1, Milliseconds}}, Args{"sampling": Sampling{1000, Years}}
 	swallow := map[string][]Step{
 		"count":  {newStep(t, "gaps", millisecond), newStep(t, "count", age)},

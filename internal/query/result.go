@@ -247,11 +247,11 @@ func (r *Result) finish(s Stream, steps []Step, env *Env) Stream {
 	return s
 }
 
-// guarded looks at the context every so many points, since a stream may yield
-// many without reading a block, and names the cause of an end. It stands behind
-// every stream that yields points of which nobody has read a block, since the
-// next step may use up all of them without yielding one: the merge, folded and
-// buffered points, and `gaps`. It stands before what buffers, too, and at the end.
+// guarded looks at the context every so many points, since a stream may yield many
+// without reading a block, and names the cause of an end. It stands behind every
+// stream that yields points without reading blocks, since the next step may consume
+// all of them without yielding one: the merge, folded and buffered points, and
+// `gaps`. It also stands before streams that buffer, and at the end.
 type guarded struct {
 	in  Stream
 	run *Run
@@ -290,15 +290,15 @@ func (s *guarded) Next(p *Point) (bool, error) {
 	return ok, s.run.cause(err)
 }
 
-// produced counts the points of a step that makes some of nothing against
-// query.max_samples, as if they had been read.
+// produced counts the points of a step that adds points of its own, such as gaps,
+// against query.max_samples, as if they had been read.
 type produced struct {
 	guarded
 	least int64 // points that will come, 0 if that is not known
 }
 
 func (s *produced) Next(p *Point) (bool, error) {
-	if s.least > 0 { // rather now than after as many points as the limit allows
+	if s.least > 0 { // now, not after as many points as the limit allows
 		if err := s.run.mayProduce(s.least); err != nil {
 			return false, err
 		}

@@ -27,13 +27,13 @@ type Run struct {
 	current  atomic.Int32 // metric of the request that is worked on
 	series   atomic.Int64
 	samples  atomic.Int64
-	produced atomic.Int64 // points that came out of steps that make some of nothing
+	produced atomic.Int64 // points that came out of steps that add points of their own
 	saved    atomic.Int64 // points that save_as wrote
 	trace    trace
 	closed   bool
 	slot     int       // in the engine's ActiveFile
 	turn     time.Time // when the query got its place, the last time
-	outside  bool      // it has none now
+	outside  bool      // it has no place now
 }
 
 // Close ends the query. err says how it went, nil for well. Closing twice is
@@ -88,8 +88,8 @@ func (r *Run) addSamples(n int64) error {
 	return nil
 }
 
-// mayProduce refuses n points of steps that make some of nothing, if that is
-// more than a query may read.
+// mayProduce refuses n points of steps that add points of their own, if a query may
+// not read as many.
 func (r *Run) mayProduce(n int64) error {
 	if n > r.engine.config.MaxSamples {
 		return &store.LimitError{

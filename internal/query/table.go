@@ -27,7 +27,7 @@ type folder struct {
 	pos     int     // where the series stands in the table
 	extra   []tally // its buckets that are not in the table
 	spare   []tally // memory of the last merge
-	known   bucket  // that final found last
+	known   bucket  // the one that final found last
 	summary store.Summary
 	counted int64 // samples that are not counted against the limit yet
 	reduced int64 // runs that came as statistics
@@ -102,11 +102,11 @@ func (f *folder) fold(r reading) error {
 	}
 }
 
-// countEvery is the number of samples after which those read are told to the others
-// that work on the query.
+// countEvery is the number of samples after which a folder adds its count to that of
+// the query, which other folders see.
 const countEvery = 16 << 10
 
-// count counts what was read.
+// count adds the samples that were read since the last call to the query's count.
 func (f *folder) count() error {
 	n := f.counted
 	f.result.run.engine.metrics.summarized.Add(float64(f.reduced))
@@ -114,8 +114,8 @@ func (f *folder) count() error {
 	return f.result.run.addSamples(n)
 }
 
-// final is the last instant of the bucket of a time. Runs come in order, so the last
-// bucket is likely to be that of the next, or the one before it.
+// final returns the last instant of the bucket of a time. Runs come in order, so the
+// bucket is likely to be the one that was found last, or the one after it.
 func (f *folder) final(ms int64) int64 {
 	if !f.known.holds(ms) {
 		f.known = f.bucketAt(ms)

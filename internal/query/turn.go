@@ -6,15 +6,15 @@ const (
 	// turnTime is how long a query computes before others that wait have a turn.
 	turnTime = 20 * time.Millisecond
 
-	// clientTime is how long a query may wait for its client with a place.
+	// clientTime is how long a query keeps its place while it waits for its client.
 	clientTime = 20 * time.Millisecond
 )
 
-// Yield gives the query's place to one that waits to begin, if the query has had
-// it for turnTime, and waits for its next turn. So a short query does not wait
-// until long ones end. It is called by the goroutine of the run between two steps
-// of its work. When half of query.total_memory is used, those that have begun end
-// first: more of them would need more.
+// Yield gives the place of a query that has had it for turnTime to a query that
+// waits to begin, and waits for the next turn. So a short query does not wait until
+// long ones end. The goroutine of the run calls Yield between two steps of its work.
+// While more than half of query.total_memory is used, queries keep their places:
+// new queries would need more memory.
 func (r *Run) Yield() (err error) {
 	e := r.engine
 	if e.queued.Load() == 0 || time.Since(r.turn) < turnTime || e.pool.inUse() > e.pool.max/2 {
@@ -27,8 +27,8 @@ func (r *Run) Yield() (err error) {
 	return err
 }
 
-// Aside runs f, which waits for the client. If it takes longer than clientTime,
-// another query gets the place meanwhile, and f's end waits for a new one.
+// Aside runs f, which may wait for the client. If f takes longer than clientTime,
+// another query gets the place meanwhile, and Aside waits for a new one.
 func (r *Run) Aside(f func() error) error {
 	if err := r.aside(f); err != nil || !r.outside {
 		return err

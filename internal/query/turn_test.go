@@ -9,7 +9,8 @@ import (
 	"varve/internal/store"
 )
 
-// begin waits in the line for a place, ends at once when it has it, and says so.
+// begin starts a query that ends as soon as it has a place, and waits until it
+// stands in line. The channel gets the error of the query's start.
 func (f *fixture) begin() chan error {
 	done := make(chan error, 1)
 	waiting := f.Queued()
@@ -26,8 +27,8 @@ func (f *fixture) begin() chan error {
 	return done
 }
 
-// A query that has had its turn lets the others in that wait, and goes on when
-// they have had theirs.
+// A query that has had its turn lets a waiting query in, and continues when that has
+// had its turn.
 func TestYield(t *testing.T) {
 	config := DefaultConfig()
 	config.MaxConcurrent, config.TotalMemory = 1, 4<<20
@@ -63,8 +64,8 @@ func TestYield(t *testing.T) {
 	}
 }
 
-// A query whose client takes nothing does not keep its place, and comes back to
-// one when the client does.
+// A query whose client does not read gives its place up, and takes one again when
+// the client reads.
 func TestAside(t *testing.T) {
 	config := DefaultConfig()
 	config.MaxConcurrent = 1

@@ -20,8 +20,8 @@ type flow struct {
 	anyTags  bool                // results may have tags that are not known here
 }
 
-// flowsOf are those of the k-th metric of a roll-up: into save_as, and into what
-// aggregators save on the way.
+// flowsOf returns the flows of one metric of a roll-up: into save_as, and into the
+// metrics that aggregators save on the way.
 func flowsOf(m *query.MetricQuery, saveAs, context string) []flow {
 	f := flow{context: context, from: m.Metric, to: saveAs, matchers: m.Matchers, tags: map[string][]string{savedFrom: {m.Metric}}}
 	for _, by := range m.GroupBy {
@@ -41,7 +41,7 @@ func flowsOf(m *query.MetricQuery, saveAs, context string) []flow {
 	return flows
 }
 
-// valuesOf are the values that filters leave to a tag, nil if that can be any.
+// valuesOf returns the values that filters allow a tag to have, nil for any.
 func valuesOf(matchers []model.Matcher, tag string) []string {
 	for _, m := range matchers {
 		if m.Tag == tag && len(m.Patterns) == 0 {
@@ -93,7 +93,7 @@ func loopOf(f *flow, readers map[string][]*flow) []*flow {
 	return nil
 }
 
-// readersOf are the flows of tasks by the metric that they read.
+// readersOf returns the flows of tasks by the metric that they read.
 func readersOf(tasks []*task) map[string][]*flow {
 	readers := map[string][]*flow{}
 	for _, t := range tasks {

@@ -61,7 +61,7 @@ func TestLoopsAreRefused(t *testing.T) {
 	}
 }
 
-// A loop that KairosDB has stored goes on, and the log says so once.
+// A loop that KairosDB has stored keeps running, and the log warns of it once.
 func TestStoredLoopIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
@@ -106,8 +106,8 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// Backfills of years leave the places to tasks between their batches, and there
-// are so many of them at most.
+// A backfill gives its place to tasks between its batches. The number of backfills
+// is bounded.
 func TestBackfillsYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
@@ -181,8 +181,7 @@ func TestFailuresAreToldSeldom(t *testing.T) {
 	})
 }
 
-// Runs do not follow each other without a pause, and a task has so many queries
-// at most.
+// A task runs once a second at most, and the number of its queries is bounded.
 func TestTaskBounds(t *testing.T) {
 	h := newHarness(t)
 	if got := h.do(400, "POST", "/api/v1/rollups", taskJSON("t", `{"value":999,"unit":"milliseconds"}`, hour, "")); !strings.Contains(got, "executionInterval is 999 milliseconds, must be at least 1s") {

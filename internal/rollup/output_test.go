@@ -34,7 +34,7 @@ func TestNotesOfAnotherEpoch(t *testing.T) {
 	}
 }
 
-// A deleter counts deletes, and has no view when broken.
+// A deleter counts deletes. With err set it gives no view.
 type deleter struct {
 	Store
 	deletes int

@@ -301,7 +301,7 @@ func (s *Scheduler) execute(ctx context.Context, j *job, t *task) {
 		s.metrics.runs.WithLabelValues(runOK).Inc()
 		j.skipped.over()
 		if n := j.failed.over(); n > 0 {
-			s.log.Info("roll-up task runs again; what it had missed is computed", "id", t.id, "name", t.name, "failures", n)
+			s.log.Info("roll-up task runs again; the buckets that it had missed are computed", "id", t.id, "name", t.name, "failures", n)
 		}
 		s.log.Debug("roll-up task ran", "id", t.id, "name", t.name, "after", s.now().Sub(began))
 	}
@@ -455,8 +455,8 @@ func (s *Scheduler) load(ctx context.Context, modified time.Time) error {
 	return nil
 }
 
-// warnOfLoops tells of tasks that read their own results: KairosDB took them, or
-// an earlier version did.
+// warnOfLoops logs stored tasks that read their own results: KairosDB or an earlier
+// version has taken them.
 func (s *Scheduler) warnOfLoops() {
 	all := s.beside("")
 	readers := readersOf(all)
@@ -583,7 +583,7 @@ func (s *Scheduler) put(ctx context.Context, t *task, replace bool) error {
 	return s.watch(ctx, t)
 }
 
-// beside are the tasks that are known but for one.
+// beside returns all known tasks except one.
 func (s *Scheduler) beside(id string) (tasks []*task) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

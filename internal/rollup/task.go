@@ -105,9 +105,9 @@ func find(members []member, name string) (found json.RawMessage) {
 	return found
 }
 
-// withHint adds to messages about missing members of which known one another
-// spelling was sent. KairosDB's texts say saveAs and executionInterval where it
-// reads save_as and execution_interval.
+// withHint adds a message for each member whose name is another spelling of one in
+// known. KairosDB's texts say saveAs and executionInterval where it reads save_as
+// and execution_interval.
 func withHint(messages []string, members []member, known ...string) []string {
 	plain := strings.NewReplacer("_", "", "-", "", " ", "")
 	for _, m := range members {
@@ -193,14 +193,14 @@ func withID(members []member, id string) string {
 	return string(append(b, '}'))
 }
 
-// What a task may ask for that a client stores. One that KairosDB has stored is
-// taken as it is, and runs no oftener than minInterval.
+// Limits of a task that a client stores. A task that KairosDB has stored is taken as
+// it is, but runs no more often than every minInterval.
 const (
 	minInterval = time.Second
 	maxMetrics  = 200 // queries of a task: metrics of all its roll-ups
 )
 
-// accept checks what a client wants to store.
+// accept checks a task that a client wants to store.
 func (t *task) accept() error {
 	if t.interval.Unit == query.Milliseconds && t.interval.Value < minInterval.Milliseconds() {
 		return badRequest(fmt.Sprintf("executionInterval is %d milliseconds, must be at least %s; runs follow each other at this interval, whatever the sampling is",

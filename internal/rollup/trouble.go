@@ -5,16 +5,16 @@ import (
 	"time"
 )
 
-// A trouble is something that fails again and again. It is told when it begins,
-// then once in tellEvery with how often it has failed, and when it is over: a
-// task that fails at each retry would otherwise fill the log.
+// A trouble is a failure that repeats. The log tells of it when it begins, then once
+// in tellEvery with the number of failures, and when it is over. A task that fails
+// at each retry would otherwise fill the log.
 type trouble struct {
 	mu    sync.Mutex
 	count int       // failures since the last success
 	told  time.Time // when the log last said so
 }
 
-// tellEvery is how often a failure that lasts is told.
+// tellEvery is the time between two log lines about a failure that lasts.
 const tellEvery = time.Hour
 
 // again counts a failure, and reports how many there were and whether to tell.

@@ -4,9 +4,12 @@ package ingesttest
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -239,4 +242,21 @@ func WritePieces(w io.Writer, data []byte, n int) error {
 		}
 	}
 	return nil
+}
+
+// Rejections returns the refused inputs that /admin/rejected shows, newest first, the
+// number of all, and the size of the answer.
+func Rejections(tb testing.TB, p *ingest.Pipeline) (list []ingest.Rejection, total, size int) {
+	tb.Helper()
+	w := httptest.NewRecorder()
+	p.RejectedHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/admin/rejected", nil))
+	size = w.Body.Len()
+	var got struct {
+		Total    int
+		Rejected []ingest.Rejection
+	}
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+		tb.Fatal(err)
+	}
+	return got.Rejected, got.Total, size
 }

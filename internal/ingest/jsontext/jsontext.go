@@ -15,6 +15,10 @@ import (
 	"varve/internal/ingest/decimal"
 )
 
+// MaxEscape is the length of the longest escape, \u0041, which may stand for a single
+// byte.
+const MaxEscape = 6
+
 // Kind says what a token is.
 type Kind uint8
 
@@ -247,8 +251,7 @@ func (s *Scanner) quoted(quote byte) (Token, *SyntaxError) {
 	return Token{Kind: String, Escaped: escaped, Start: start, Text: rest[:end]}, nil
 }
 
-// skipQuoted is quoted for a text of which nothing is wanted. Most are short and
-// without escapes.
+// skipQuoted skips a quoted text. Most are short and without escapes.
 func (s *Scanner) skipQuoted(quote byte) *SyntaxError {
 	for i, c := range s.data[s.pos+1:] {
 		if c == quote {

@@ -6,8 +6,7 @@ import (
 	"varve/internal/ingest"
 )
 
-// later notes a fault of the metric that check tells. What is wrong follows the
-// context.
+// later keeps a fault of the metric for check to tell. Its text follows the context.
 func (p *parser) later(r ingest.Reason, format string, args ...any) {
 	f := &ingest.Fault{Reason: r}
 	if !p.enough() {
@@ -24,9 +23,9 @@ func (p *parser) refuseNames(f *ingest.Fault) {
 	p.refuseMetric(&ingest.Fault{Reason: f.Reason, Text: p.context() + ": " + f.Text, Err: f.Err})
 }
 
-// refusePoint tells a fault of one point, unless the metric as a whole is
-// refused: then it tells that and returns errRefused. Texts of the sender among
-// args must be brief.
+// refusePoint tells a fault of one point. If the metric as a whole is at fault, it
+// tells that fault instead and returns errRefused. Texts of the sender among args
+// must be brief.
 func (p *parser) refusePoint(where point, r ingest.Reason, format string, args ...any) error {
 	if where.listed {
 		return p.refuse(where, r, "point", format, args...)
@@ -34,9 +33,9 @@ func (p *parser) refusePoint(where point, r ingest.Reason, format string, args .
 	return p.refuse(where, r, "metric", "."+format, args...)
 }
 
-// refuse is refusePoint with a choice of what goes before the text: the point,
-// the metric, or nothing. The answer numbers points as KairosDB does, by those
-// accepted before; /admin/rejected has the position in datapoints.
+// refuse is refusePoint with a choice of the prefix: the point, the metric, or
+// nothing. The answer numbers a point as KairosDB does, by the points accepted
+// before it; /admin/rejected has its position in datapoints.
 func (p *parser) refuse(where point, r ingest.Reason, of string, format string, args ...any) error {
 	if !p.known() && !p.check() {
 		return errRefused
@@ -76,7 +75,8 @@ func (p *parser) enough() bool {
 	return (p.messages == maxMessages || p.answered >= maxAnswer) && p.w.Noted()
 }
 
-// quiet counts a fault if that is all there is to do with it.
+// quiet counts a fault that is neither told nor kept, and reports whether this is
+// one.
 func (p *parser) quiet(r ingest.Reason) bool {
 	if !p.enough() {
 		return false

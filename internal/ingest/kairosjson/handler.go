@@ -28,9 +28,7 @@ func New(p *ingest.Pipeline, log *slog.Logger) *Handler {
 	}
 	h := &Handler{p: p, proto: p.Protocol("kairosdb_json"), log: log, types: datatype.All()}
 	h.pool.New = func() any {
-		x := newParser(p, p.NewWriter(h.proto, "", p.Config().BusyWait))
-		x.types = h.types
-		return x
+		return newParser(p, p.NewWriter(h.proto, "", p.Config().BusyWait), h.types)
 	}
 	return h
 }
@@ -70,8 +68,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// run stores the whole body. sender ends when the sender leaves. Errors are those
-// of ingest.Writer.Ingest, and ingest.ErrLeft.
+// run stores the whole body. The context sender ends when the sender leaves. Errors
+// are those of ingest.Writer.Ingest, and ingest.ErrLeft.
 func (p *parser) run(ctx, sender context.Context) error {
 	for !p.done() {
 		from := p.progress

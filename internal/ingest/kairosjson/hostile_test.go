@@ -2,7 +2,6 @@ package kairosjson
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -11,22 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"varve/internal/datatype"
 	"varve/internal/ingest"
 	"varve/internal/ingest/ingesttest"
 )
-
-// rejections returns what /admin/rejected shows, newest first, and its size.
-func (h *harness) rejections() (list []ingest.Rejection, size int) {
-	h.Helper()
-	w := httptest.NewRecorder()
-	h.pipeline.RejectedHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/admin/rejected", nil))
-	size = w.Body.Len()
-	var body struct{ Rejected []ingest.Rejection }
-	if err := json.Unmarshal(w.Body.Bytes(), &body); err != nil {
-		h.Fatal(err)
-	}
-	return body.Rejected, size
-}
 
 // A name that is too long is refused once, and its text is cut, however many
 // points of the metric are at fault too.
@@ -42,7 +29,7 @@ func TestLongNameIsToldOnce(t *testing.T) {
 		if len(told) != 1 || len(told[0]) > 500 || !strings.Contains(told[0], key) {
 			t.Errorf("%d messages, the first %.300q", len(told), told[0])
 		}
-		if _, size := h.rejections(); size > 4<<10 {
+		if _, _, size := ingesttest.Rejections(t, h.pipeline); size > 4<<10 {
 			t.Errorf("/admin/rejected has %d bytes", size)
 		}
 	}
@@ -78,7 +65,7 @@ func TestLongTextsAreCutInMessages(t *testing.T) {
 				t.Errorf("%.80s: a message of %d bytes: %.200s", body, len(text), text)
 			}
 		}
-		list, _ := h.rejections()
+		list, _, _ := ingesttest.Rejections(t, h.pipeline)
 		for _, r := range list {
 			if len(r.Detail) > 400 || len(r.Input) > int(h.pipeline.Config().RejectedBytes)+3 {
 				t.Errorf("%.80s: kept %d bytes of text, %d of input", body, len(r.Detail), len(r.Input))
@@ -142,7 +129,7 @@ func TestFaultsOfAnEscapedNameTakeNoMemory(t *testing.T) {
 	if cap(p.arena) > scratchKept || cap(p.value) > scratchKept {
 		t.Errorf("a parser keeps %d and %d bytes", cap(p.arena), cap(p.value))
 	}
-	p = newParser(h.pipeline, h.pipeline.NewWriter(h.pipeline.Protocol("test"), "", time.Second))
+	p = newParser(h.pipeline, h.pipeline.NewWriter(h.pipeline.Protocol("test"), "", time.Second), datatype.All())
 	p.reset([]byte(`{"name":"` + strings.Repeat(`\u006e`, 2000) + `","tags":{"h":"a"},"datapoints":[` + strings.Repeat("[],", 20_000) + `[]]}`))
 	if err := p.run(context.Background(), context.Background()); err != nil {
 		t.Fatal(err)
@@ -152,8 +139,8 @@ func TestFaultsOfAnEscapedNameTakeNoMemory(t *testing.T) {
 	}
 }
 
-// A sender that left is not worked for any longer once its input is refused
-// block after block. Valid points are stored all the same.
+// Once a sender has left, parsing ends at a block whose points are all refused.
+// Valid points are stored all the same.
 func TestSenderThatLeft(t *testing.T) {
 	gone, leave := context.WithCancel(context.Background())
 	leave()
@@ -184,7 +171,7 @@ func TestSenderThatLeft(t *testing.T) {
 	}
 }
 
-// store_wait also ends a body of which nothing is stored.
+// store_wait also ends a body without valid points.
 func TestFaultsEndWithTheirTime(t *testing.T) {
 	h := newHarness(t, func(c *ingest.Config) { c.StoreWait = time.Nanosecond })
 	if w := h.post(`{"name":"m","tags":{"h":"a"},"datapoints":[[]]}`); w.Code != http.StatusServiceUnavailable {
@@ -203,7 +190,7 @@ func TestPositionOfARefusedPoint(t *testing.T) {
 	}; !reflect.DeepEqual(told, want) {
 		t.Errorf("told %q", told)
 	}
-	list, _ := h.rejections()
+	list, _, _ := ingesttest.Rejections(t, h.pipeline)
 	var kept []string
 	for _, r := range list {
 		kept = append(kept, r.Detail)
@@ -236,8 +223,7 @@ func TestTTL(t *testing.T) {
 	}
 }
 
-// What is wrong with a point ends nothing before it, and is not stored as far as
-// it goes.
+// The points before a broken point are stored, and no part of the broken one is.
 func TestBrokenPoints(t *testing.T) {
 	for _, c := range []struct{ points, told, stored string }{
 		{`[1,1],[2,:],[3,3]`, "Expected value", "m{h=a} long 1 1"},
@@ -260,7 +246,7 @@ func TestBrokenPoints(t *testing.T) {
 	}
 }
 
-// An absent value is refused also where the series is known.
+// An absent value is refused also if the series is known.
 func TestAbsentSingleValueOfAKnownSeries(t *testing.T) {
 	h := newHarness(t, nil)
 	h.post(`{"name":"m","tags":{"h":"a"},"datapoints":[[1,"x"]]}`)

@@ -7,6 +7,7 @@ import (
 	"math"
 	"strings"
 
+	"varve/internal/datatype"
 	"varve/internal/ingest"
 	"varve/internal/ingest/jsontext"
 	"varve/internal/model"
@@ -34,7 +35,7 @@ type Lines struct {
 // NewLines makes a Lines for a sender at remote. It waits for room in the
 // pipeline as long as its context lasts.
 func NewLines(p *ingest.Pipeline, proto *ingest.Protocol, remote string) *Lines {
-	l := &Lines{p: newParser(p, p.NewWriter(proto, remote, 0))}
+	l := &Lines{p: newParser(p, p.NewWriter(proto, remote, 0), datatype.All())}
 	l.p.raw = true
 	return l
 }

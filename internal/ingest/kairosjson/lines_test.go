@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// A value whose base64 is broken is refused whole, not stored as far as it can be
-// read; what is no text is no base64 either.
+// A value with broken base64 is refused, and no part of it is stored. A value that
+// is not a text is refused as well.
 func TestBrokenBase64(t *testing.T) {
 	for value, want := range map[string]string{
 		`"AAAAAAAAAAc="`:        "",

@@ -195,8 +195,8 @@ func (p *parser) text(t jsontext.Token) string {
 	return view(b)
 }
 
-// bytes returns the text of a scalar. ok is false for an unknown escape. Escapes
-// of a text that is too long for anything stay as they are.
+// bytes returns the text of a scalar. ok is false for an unknown escape. Escapes of
+// a text beyond p.longest stay as they are.
 func (p *parser) bytes(t jsontext.Token) (_ []byte, ok bool) {
 	switch {
 	case t.Kind == jsontext.True:
@@ -363,7 +363,7 @@ func (p *parser) checkTag(s *jsontext.Scanner, index int) *ingest.Fault {
 	return nil
 }
 
-// fewTags is up to how many tags names are compared one by one.
+// fewTags is the number of tags up to which names are compared one by one.
 const fewTags = 32
 
 // twice reports whether a tag of this name was read before.

@@ -15,7 +15,7 @@ const (
 	maxMessages = 1000
 	maxAnswer   = 256 << 10
 
-	// scratchKept is how large a buffer may be that a parser keeps between
+	// scratchKept is the size of the largest buffer that a parser keeps between
 	// requests.
 	scratchKept = 64 << 10
 )
@@ -59,24 +59,21 @@ type parser struct {
 	seen    map[string]bool // tag names of that metric, once there are many
 	raw     bool            // RawType is known
 	types   datatype.Registry
-	longest int // texts with escapes that are longer are too long for anything
+	longest int // a text with escapes that is longer exceeds every limit
 }
 
-func newParser(p *ingest.Pipeline, w *ingest.Writer) *parser {
+func newParser(p *ingest.Pipeline, w *ingest.Writer, types datatype.Registry) *parser {
 	c := p.Config()
 	most := max(c.MaxMetricBytes, c.MaxTagNameBytes, c.MaxTagValueBytes, c.MaxStringBytes)
-	return &parser{p: p, w: w, types: datatype.All(), longest: maxEscape * int(most)}
+	return &parser{p: p, w: w, types: types, longest: jsontext.MaxEscape * int(most)}
 }
-
-// maxEscape is how many bytes with escapes are one byte without: \u0041.
-const maxEscape = 6
 
 func (p *parser) reset(body []byte) {
 	p.progress = progress{s: jsontext.New(body)}
 	p.told, p.arena, p.value, p.seen = p.told[:0], emptied(p.arena), emptied(p.value), nil
 }
 
-// emptied is b to be filled again, or nothing if it has grown large.
+// emptied returns b to be filled again, or nil if it has grown beyond scratchKept.
 func emptied(b []byte) []byte {
 	if cap(b) > scratchKept {
 		return nil
@@ -90,8 +87,8 @@ func (p *parser) done() bool { return p.phase == atEnd }
 // block parses samples into the Writer's batch, from
 // wherever the last block ended. Errors are those of the store.
 func (p *parser) block() error {
-	// References and decoded names of an earlier block, or of an earlier try
-	// at this one, are not to be relied on.
+	// References and decoded names of an earlier block, or of an earlier attempt
+	// at this one, may be void.
 	clear(p.m.aliases[:])
 	p.m.checked = false
 	for p.phase != atEnd && !p.w.Full() {
@@ -113,9 +110,8 @@ func (p *parser) block() error {
 	return nil
 }
 
-// giveUp leaves a metric that is refused, or, after telling it, the whole body
-// for a fault of the JSON itself: nothing after that can be trusted. It returns
-// errors that are neither.
+// giveUp skips a metric that was refused. A fault of the JSON itself is told and
+// ends the body, since nothing after it can be trusted. Other errors are returned.
 func (p *parser) giveUp(err error) error {
 	if errors.Is(err, errRefused) {
 		p.afterMetric()
@@ -159,9 +155,8 @@ func (p *parser) start() error {
 	return ingest.Faultf(ingest.BadSyntax, "%v", p.s.Errorf("Use JsonReader.setLenient(true) to accept malformed JSON"))
 }
 
-// syntaxFault words an error inside a metric object as KairosDB does. A line of
-// an import is told plainly: whoever reads that knows neither Java nor another
-// line number than the file's.
+// syntaxFault words an error inside a metric object as KairosDB does. For a line of
+// an import it uses plain words, without the number of the line within the line.
 func (p *parser) syntaxFault(err *jsontext.SyntaxError) *ingest.Fault {
 	if p.raw {
 		return ingest.Faultf(ingest.BadSyntax, "malformed JSON: %s at column %d", err.Reason, err.Column)
@@ -268,12 +263,12 @@ func (p *parser) single() error {
 	return p.store(where, ms, m.value, m.typ)
 }
 
-// errRefused means that the metric as a whole was refused, and that this was
+// errRefused means that the metric as a whole was refused, and that the refusal was
 // told.
 var errRefused = errors.New("metric refused")
 
-// points stores points of the metric until the block is full. Each point is
-// tried in the common form first, [ms,number] without blanks but one.
+// points stores points of the metric until the block is full. Each point is first
+// read in the common form, [ms,number] with one blank at most.
 func (p *parser) points() error {
 	m := &p.m
 	for !p.w.Full() {

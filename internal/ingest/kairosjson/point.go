@@ -37,7 +37,7 @@ func commonPoint(b []byte) (ms int64, n decimal.Number, value []byte, width int)
 	return ms, n, b[i:end], end + 1
 }
 
-// A point is where a point stands in the body, for faults.
+// A point is the place of a point in the body, for faults.
 type point struct {
 	from, to int
 	listed   bool // in datapoints
@@ -95,7 +95,7 @@ func (p *parser) point() error {
 	return p.store(where, ms, value, typ)
 }
 
-// describe is a token for messages.
+// describe returns the text of a token for messages.
 func describe(t jsontext.Token) string {
 	if !t.Kind.Scalar() {
 		return t.Kind.String()

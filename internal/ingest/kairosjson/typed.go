@@ -51,6 +51,7 @@ func (p *parser) addCustom(where point, ms int64, typ model.Type, value []byte) 
 	return p.addValue(where, typ, ref, ms, value)
 }
 
+// addValue adds the stored form of a value.
 func (p *parser) addValue(where point, typ model.Type, ref store.Ref, ms int64, value []byte) error {
 	f := p.w.AddValue(typ, ref, ms, value, p.m.ttl)
 	if f == nil || f.Reason == ingest.Expired || f.Reason == ingest.BadTTL {

@@ -180,7 +180,7 @@ func (p *parser) addBytes(where point, ms int64, kind model.Kind, v []byte) erro
 	return p.added(where, p.w.AddBytes(a.Ref, ms, v, p.m.ttl))
 }
 
-// added ends a point that the Writer took, or refused for its time.
+// added counts a point that the Writer took, or tells why the Writer refused it.
 func (p *parser) added(where point, f *ingest.Fault) error {
 	if f != nil {
 		return p.refusePoint(where, f.Reason, "%s.", f.Text)

@@ -70,8 +70,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.answer(w, r, stored)
 }
 
-// run stores the whole body and returns the number of samples stored. sender ends
-// when the sender leaves. Errors are those of ingest.Writer.Ingest, and
+// run stores the whole body and returns the number of samples stored. The context
+// sender ends when the sender leaves. Errors are those of ingest.Writer.Ingest, and
 // ingest.ErrLeft.
 func (p *parser) run(ctx, sender context.Context) (stored int, err error) {
 	for !p.done {
@@ -131,9 +131,9 @@ func (p *parser) answer(w http.ResponseWriter, r *http.Request, stored int) {
 	}
 }
 
-// pointErrors lists the faults that are told. A point is given back as it was
-// sent when that is strict JSON, else as text; of a long one only the beginning
-// is given back.
+// pointErrors lists the faults that are told, each with its point: as it was sent
+// if that is strict JSON, else as text. Of a long point only the beginning is
+// repeated.
 func (p *parser) pointErrors() *[]pointError {
 	list := make([]pointError, 0, p.shown)
 	for _, f := range p.faults[:p.shown] {

@@ -196,7 +196,7 @@ func TestUnavailable(t *testing.T) {
 	}
 }
 
-// What an answer repeats of a request is bounded, by point and in all.
+// An answer repeats a bounded part of the request, of each point and in all.
 func TestAnswerIsBounded(t *testing.T) {
 	h := newHarness(nil)
 	long := strings.Repeat("é", 5000)
@@ -257,8 +257,7 @@ func TestManyTags(t *testing.T) {
 	}
 }
 
-// A sender that left is not worked for any longer once its input is refused
-// block after block.
+// Once a sender has left, parsing ends at a block whose points are all refused.
 func TestSenderThatLeft(t *testing.T) {
 	gone, leave := context.WithCancel(context.Background())
 	leave()

@@ -18,10 +18,10 @@ const (
 	maxTold   = 1000
 	maxAnswer = 256 << 10
 
-	// pointBytes is how much of a refused point the answer gives back.
+	// pointBytes is how many bytes of a refused point the answer repeats.
 	pointBytes = 1024
 
-	// scratchKept is how large a buffer may be that a parser keeps between
+	// scratchKept is the size of the largest buffer that a parser keeps between
 	// requests.
 	scratchKept = 64 << 10
 
@@ -73,16 +73,13 @@ type parser struct {
 	names  ingest.Names
 	arena  []byte // texts whose escapes are resolved
 
-	longest int // names with escapes that are longer are too long for anything
+	longest int // a name with escapes that is longer exceeds every limit
 }
 
 func newParser(p *ingest.Pipeline, w *ingest.Writer) *parser {
 	c := p.Config()
-	return &parser{p: p, w: w, longest: maxEscape * int(max(c.MaxMetricBytes, c.MaxTagNameBytes, c.MaxTagValueBytes))}
+	return &parser{p: p, w: w, longest: jsontext.MaxEscape * int(max(c.MaxMetricBytes, c.MaxTagNameBytes, c.MaxTagValueBytes))}
 }
-
-// maxEscape is how many bytes with escapes are one byte without: \u0041.
-const maxEscape = 6
 
 func (p *parser) reset(body []byte, lines bool) {
 	p.progress = progress{s: jsontext.New(body), first: true}
@@ -331,7 +328,7 @@ func (p *parser) readNames(d *dataPoint) error {
 // text returns the text of a scalar, which shares memory with the body or the
 // arena.
 func (p *parser) text(t jsontext.Token) (_ string, ok bool) {
-	if !t.Escaped || len(t.Text) > p.longest { // too long whatever it says
+	if !t.Escaped || len(t.Text) > p.longest { // too long even when resolved
 		return view(t.Text), true
 	}
 	from := len(p.arena)

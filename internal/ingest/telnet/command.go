@@ -207,8 +207,8 @@ const ttlTag = "kairos_opt.ttl"
 
 // ParseTags reads the words name=value of a command's tags. Text after a second
 // equals sign is dropped, as KairosDB does. Without a tag add=tag is added. It
-// stops at the first tag beyond most, which is for the pipeline to refuse. The
-// names share tail's memory.
+// stops at the first tag beyond most, which the pipeline refuses. The names share
+// tail's memory.
 func ParseTags(tail []byte, n *ingest.Names, most int) *ingest.Fault {
 	for len(n.Tags) <= most {
 		quoted := bytes.HasPrefix(bytes.TrimLeftFunc(tail, func(r rune) bool { return r <= ' ' }), []byte{'"'})

@@ -146,8 +146,8 @@ func TestConfig(t *testing.T) {
 	}
 }
 
-// Reading stops at the first tag beyond the limit, so that a line of nothing but
-// tags leaves no large memory with its connection.
+// Reading stops at the first tag beyond the limit, so that a connection keeps no
+// large memory after a line of many tags.
 func TestTagsBeyondTheLimitAreNotRead(t *testing.T) {
 	var n ingest.Names
 	if f := ParseTags([]byte(strings.Repeat("a=b ", 1000)), &n, 64); f != nil || len(n.Tags) != 65 {

@@ -11,7 +11,7 @@ import (
 // Config holds the limits of the telnet listener.
 type Config struct {
 	MaxLine        units.Bytes   `yaml:"max_line" doc:"Length of a line; a longer one is discarded to its end and counted."`
-	MaxConnections int           `yaml:"max_connections" doc:"Connections at a time. For one more, the connection that has brought no line for longest is closed, and counted."`
+	MaxConnections int           `yaml:"max_connections" doc:"Connections at a time. At the limit, a new connection replaces the one that has sent no line for longest."`
 	ReadBuffer     units.Bytes   `yaml:"read_buffer" doc:"Size to which the buffer of a busy connection grows; one buffer of lines is stored at once."`
 	RetryFor       time.Duration `yaml:"retry_for" doc:"How long a block of lines is offered again to a store that cannot take it, before it is counted as refused and the connection is closed."`
 }

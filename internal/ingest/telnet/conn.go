@@ -36,7 +36,7 @@ type conn struct {
 	remote   string
 	lines    *lines
 	draining atomic.Bool
-	lastLine atomic.Int64 // when a line came, or the connection; Unix nanoseconds
+	lastLine atomic.Int64 // time of the last line, or of the connection; Unix nanoseconds
 	storing  atomic.Bool
 	leaving  bool // evicted; s.mu guards it
 	cancel   atomic.Pointer[context.CancelFunc]

@@ -149,9 +149,9 @@ func (s *Server) accept(ctx context.Context, ln net.Listener, conns *sync.WaitGr
 	}
 }
 
-// register makes room for c if need be: the connection that has brought nothing
-// for longest is closed, after what it has sent was stored. If all others are
-// busy storing, c is not taken.
+// register adds c. At max_connections it evicts the connection that has sent no line
+// for longest, which is closed once its lines are stored. If all others are storing
+// lines, c is refused.
 func (s *Server) register(c *conn) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -169,9 +169,9 @@ func (s *Server) register(c *conn) bool {
 // maxLeaving bounds how many evicted connections are still open.
 const maxLeaving = 64
 
-// evictLocked ends the connection that has brought no line for longest. It
-// looks at all of them: that is some microseconds per thousand, for a connection
-// beyond the limit only. s.mu must be held.
+// evictLocked ends the connection that has sent no line for longest. It scans all
+// connections, which takes some microseconds per thousand, for a connection beyond
+// the limit only. s.mu must be held.
 func (s *Server) evictLocked() bool {
 	if s.mu.leaving >= maxLeaving {
 		return false

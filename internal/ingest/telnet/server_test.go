@@ -245,8 +245,8 @@ func TestFaultsAreCountedAndShown(t *testing.T) {
 	}
 }
 
-// What the store refuses as the sender's fault is counted, line by line, and the
-// connection goes on.
+// Lines that the store refuses as the sender's fault are counted, and the connection
+// goes on.
 func TestBlockThatTheStoreRefuses(t *testing.T) {
 	h := start(t, nil, nil)
 	refuse := true
@@ -441,8 +441,8 @@ func TestUnavailableStoreIsTriedAgain(t *testing.T) {
 	}
 }
 
-// Connections that bring nothing, or half lines, keep nobody out: the one that
-// has brought no line for longest makes room for a new one.
+// Connections that send nothing, or half a line, do not keep others out: the one
+// that has sent no line for longest makes room for a new one.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	h := start(t, func(c *Config) { c.MaxConnections = 3 }, nil)
 	answers := func(c net.Conn) error {
