@@ -156,7 +156,7 @@ func closeWithin(c io.Closer, limit time.Duration) error {
 // of the server broke off: one of them may have been its cause. Without the list,
 // for example on a full disk, the server runs too, and nil is returned.
 func openActive(c config.Config, log *slog.Logger) *query.ActiveFile {
-	active, left, err := query.OpenActiveFile(filepath.Join(c.DataDir, "active-queries"), c.Query.MaxConcurrent, log)
+	active, left, err := query.OpenActiveFile(filepath.Join(c.DataDir, "active-queries"), c.Query.ActiveSlots(), log)
 	for _, q := range left {
 		log.Info("this query was running when the server ended the last time", "began", q.Start, "client", q.Client, "query", q.Query)
 	}

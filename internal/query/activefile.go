@@ -17,9 +17,9 @@ import (
 // the next start can say what was going on. The file outlives the process, not
 // the machine: it is never synced.
 //
-// It has one slot of activeSlot bytes for each query that may run, which begins
-// with a line of JSON, or a blank while the slot is free. What follows is left
-// over from earlier queries.
+// It has slots of activeSlot bytes, one for each query. A slot begins with a line of
+// JSON, or with a blank while it is free. The bytes after that are left over from
+// earlier queries.
 type ActiveFile struct {
 	file *os.File
 	log  *slog.Logger
@@ -42,9 +42,9 @@ const (
 	activeText = activeSlot / 8 // JSON may write a byte as six
 )
 
-// OpenActiveFile opens or makes the file for as many queries as may run at once,
-// and returns those that an earlier process left in it. Only one process may
-// have it open.
+// OpenActiveFile opens or makes the file with slots for this many queries, and
+// returns those that an earlier process left in it. Further queries are not named.
+// Only one process may have the file open.
 func OpenActiveFile(path string, slots int, log *slog.Logger) (*ActiveFile, []ActiveQuery, error) {
 	file, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {

@@ -63,3 +63,41 @@ func TestActiveFile(t *testing.T) {
 	}
 	f.Close()
 }
+
+// The file names a query that has given its place up, and the query that has the place
+// meanwhile.
+func TestActiveFileNamesQueriesWithoutAPlace(t *testing.T) {
+	config := DefaultConfig()
+	config.MaxConcurrent = 1
+	path := filepath.Join(t.TempDir(), "active-queries")
+	f, _, err := OpenActiveFile(path, config.ActiveSlots(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	e := newFixture(t, config)
+	e.WriteDown(f)
+	run, err := e.Start(context.Background(), Request{Text: "its client does not read"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Close(nil)
+	var named []ActiveQuery
+	err = run.Aside(func() error {
+		other, err := e.Start(context.Background(), Request{Text: "other"})
+		if err != nil {
+			return err
+		}
+		defer other.Close(nil)
+		file, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer file.Close()
+		named, err = readActive(file)
+		return err
+	})
+	if err != nil || len(named) != 2 {
+		t.Errorf("%+v, %v", named, err)
+	}
+}

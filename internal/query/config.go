@@ -35,6 +35,10 @@ func DefaultConfig() Config {
 	}
 }
 
+// ActiveSlots returns the number of queries that an ActiveFile names: those that have a
+// place, and as many as may wait, since queries that have begun may wait as well.
+func (c Config) ActiveSlots() int { return c.MaxConcurrent + c.MaxQueued }
+
 // Validate reports all values that make no sense.
 func (c Config) Validate() error {
 	var errs []error
