@@ -3,6 +3,7 @@ package blockfile
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -262,9 +263,13 @@ func (f *File) find(series uint32, r model.TimeRange) (lo, hi int) {
 	return max(0, after(r.StartMS)-1), after(r.EndMS) - 1
 }
 
-// Scan calls fn for the header of every chunk, in file order.
-func (f *File) Scan(fn func(*chunk.Entry)) error {
+// Scan calls fn for the header of every chunk, in file order. It reads the whole
+// file, past the cache, and ends early with the context's error.
+func (f *File) Scan(ctx context.Context, fn func(*chunk.Entry)) error {
 	for i := range f.pages {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
 		p, err := f.Page(i, false)
 		if err != nil {
 			return err

@@ -157,20 +157,27 @@ func TestProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var pieces []piece
 		var ends []int64 // each sample's, of its chunk: what the writer knows
+		first := int64(math.MaxInt64)
 		for id := range uint32(rapid.IntRange(1, 8).Draw(t, "series")) {
-			p := piece{Series: id, Kind: model.Null}
 			ttls := rapid.SampledFrom([][]uint32{{0}, {1}, {1, 3600}, {0, 5}, {model.MaxTTL}}).Draw(t, "ttls")
 			base := rapid.SampledFrom([]int64{0, math.MinInt64, math.MaxInt64 - 10_000}).Draw(t, "base")
-			end := int64(math.MinInt64)
-			for i := range int64(rapid.IntRange(1, 9).Draw(t, "n")) {
-				ttl := ttls[int(i)%len(ttls)]
-				p.add(base+i, "", ttl)
-				end = max(end, model.ExpiryMS(base+i, ttl))
+			n := int64(rapid.IntRange(1, 9).Draw(t, "n"))
+			cut := rapid.Int64Range(0, n-1).Draw(t, "cut") // the series has one chunk, or two
+			last := int64(math.MinInt64)
+			for _, part := range [][2]int64{{0, cut}, {cut, n}} {
+				p := piece{Series: id, Kind: model.Null}
+				end := int64(math.MinInt64)
+				for i := part[0]; i < part[1]; i++ {
+					ttl := ttls[int(i)%len(ttls)]
+					p.add(base+i, "", ttl)
+					end = max(end, model.ExpiryMS(base+i, ttl))
+				}
+				for range p.Times {
+					ends = append(ends, end)
+				}
+				pieces, last = append(pieces, p), max(last, end)
 			}
-			for range p.Times {
-				ends = append(ends, end)
-			}
-			pieces = append(pieces, p)
+			first = min(first, last)
 		}
 		fs := vfs.NewMem()
 		w, err := Create(fs, path, chunk.Fast, 1, 0)
@@ -192,6 +199,9 @@ func TestProperties(t *testing.T) {
 		}
 		if want := ends[(len(ends)+1)/2-1]; props.HalfExpiresMS != want {
 			t.Fatalf("half expires at %d, want %d", props.HalfExpiresMS, want)
+		}
+		if props.SeriesExpireMS != first {
+			t.Fatalf("a series expires at %d, want %d", props.SeriesExpireMS, first)
 		}
 	})
 }

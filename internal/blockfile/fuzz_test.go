@@ -1,6 +1,7 @@
 package blockfile
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"hash/crc32"
@@ -69,7 +70,7 @@ func readThrough(fs vfs.FS) error {
 		return err
 	}
 	defer f.Close()
-	err = f.Scan(func(*chunk.Entry) {})
+	err = f.Scan(context.Background(), func(*chunk.Entry) {})
 	it := f.Iter(false)
 	for ids, n := f.Series.Iterator(), 0; ids.HasNext() && n < 20; n++ {
 		it.Seek(ids.Next(), model.AllTime, n%2 == 1)

@@ -52,6 +52,9 @@ func inspect(t *testing.T, b []byte) string {
 	fmt.Fprintf(&out, "version %d, %d bytes\n", binary.LittleEndian.Uint32(b[8:]), f.Bytes)
 	fmt.Fprintf(&out, "sequence %d, deletions %d, %d samples, %d chunks\n", f.Sequence, f.Deletions, f.Samples, f.Chunks)
 	fmt.Fprintf(&out, "time %d to %d, expires at %d, half at %d\n", f.MinMS, f.MaxMS, f.ExpiresMS, f.HalfExpiresMS)
+	if f.SeriesExpireMS != 0 {
+		fmt.Fprintf(&out, "a series expires at %d\n", f.SeriesExpireMS)
+	}
 	fmt.Fprintf(&out, "series %v\n", f.Series.ToArray())
 	for i, p := range f.pages {
 		fmt.Fprintf(&out, "page %d: %d bytes at %d, from series %d at %d\n", i, p.length, p.offset, p.first.series, p.first.ms)
@@ -95,10 +98,10 @@ func writeGolden(t *testing.T) {
 	}
 	writeFile(t, fs, path, pieces)
 	b := readContent(t, fs, path)
-	if err := os.WriteFile("testdata/version-1.blk", b, 0o644); err != nil {
+	if err := os.WriteFile("testdata/version-1-series-expire.blk", b, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile("testdata/version-1.txt", []byte(inspect(t, b)), 0o644); err != nil {
+	if err := os.WriteFile("testdata/version-1-series-expire.txt", []byte(inspect(t, b)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -2,6 +2,7 @@ package blockfile
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"math"
@@ -112,7 +113,7 @@ func openFile(t testing.TB, fs vfs.FS, path string) *File {
 func scanAll(f *File) (all []piece, err error) {
 	var d chunk.Decoder
 	var failed error
-	err = f.Scan(func(e *chunk.Entry) {
+	err = f.Scan(context.Background(), func(e *chunk.Entry) {
 		p := piece{Series: e.Series, Kind: e.Kind}
 		if err := d.DecodeEntry(e, &p.Columns); err != nil {
 			failed = err

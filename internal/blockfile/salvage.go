@@ -185,12 +185,12 @@ func SalvageProperties(fs vfs.FS, path string) (Properties, error) {
 // A Tally recomputes a file's properties from its samples.
 type Tally struct{ w Writer }
 
-// Add counts the samples of the next chunk.
-func (t *Tally) Add(c *model.Columns) {
+// Add counts the samples of the next chunk, in the order of the file.
+func (t *Tally) Add(series uint32, c *model.Columns) {
 	if t.w.props.Chunks == 0 {
 		t.w.props.MinMS, t.w.props.MaxMS = math.MaxInt64, math.MinInt64
 	}
-	t.w.note(c, 0, c.Len())
+	t.w.note(series, c, 0, c.Len())
 }
 
 // Properties returns the result, without sequence and deletions: those are not

@@ -121,7 +121,7 @@ func TestTally(t *testing.T) {
 	pieces, _ := salvageAll(t, readContent(t, fs, path))
 	var tally Tally
 	for i := range pieces {
-		tally.Add(&pieces[i].Columns)
+		tally.Add(pieces[i].Series, &pieces[i].Columns)
 	}
 	got := tally.Properties()
 	got.Sequence, got.Deletions = want.Sequence, want.Deletions

@@ -51,6 +51,11 @@ type Properties struct {
 	// math.MaxInt64 if never.
 	ExpiresMS     int64 `json:"expires_ms"`
 	HalfExpiresMS int64 `json:"half_expires_ms"`
+
+	// SeriesExpireMS is when, for the first time, the last of some series'
+	// samples in the file has expired; math.MaxInt64 if never. 0 means that it
+	// is not known: files of earlier builds do not say it.
+	SeriesExpireMS int64 `json:"series_expire_ms,omitempty"`
 }
 
 // Range is the span of the file's samples.
@@ -76,6 +81,9 @@ type Writer struct {
 	series  *roaring.Bitmap
 	props   Properties
 	expiry  []expiry
+
+	noted       uint32 // series of the last chunk
+	notedExpiry int64  // of its samples so far, the latest
 }
 
 // place is where a sample is in the order of a file.
@@ -157,10 +165,14 @@ func (w *Writer) add(series uint32, kind model.Kind, c *model.Columns, from, to 
 	w.page.Add(series, kind, c, from, to)
 	w.last = place{series, c.Times[to-1]}
 	w.series.Add(series)
-	w.note(c, from, to)
+	w.note(series, c, from, to)
 }
 
-func (w *Writer) note(c *model.Columns, from, to int) {
+func (w *Writer) note(series uint32, c *model.Columns, from, to int) {
+	if w.props.Chunks == 0 || series != w.noted {
+		w.endSeries()
+		w.noted, w.notedExpiry = series, math.MinInt64
+	}
 	w.props.Samples += int64(to - from)
 	w.props.Chunks++
 	w.props.MinMS = min(w.props.MinMS, c.Times[from])
@@ -169,8 +181,21 @@ func (w *Writer) note(c *model.Columns, from, to int) {
 	for i := from; i < to && latest < math.MaxInt64; i++ {
 		latest = max(latest, model.ExpiryMS(c.Times[i], c.TTL(i)))
 	}
+	w.notedExpiry = max(w.notedExpiry, latest)
 	if latest < math.MaxInt64 {
 		w.expiry = append(w.expiry, expiry{latest, int64(to - from)})
+	}
+}
+
+// endSeries takes the series of the last chunk into SeriesExpireMS.
+func (w *Writer) endSeries() {
+	p := &w.props
+	if p.Chunks == 0 {
+		p.SeriesExpireMS = math.MaxInt64
+		return
+	}
+	if p.SeriesExpireMS = min(p.SeriesExpireMS, w.notedExpiry); p.SeriesExpireMS == 0 {
+		p.SeriesExpireMS = 1 // 0 means something else
 	}
 }
 
@@ -261,6 +286,7 @@ func (w *Writer) writeTail() {
 
 func (w *Writer) finishProperties() {
 	p := &w.props
+	w.endSeries()
 	p.ExpiresMS, p.HalfExpiresMS = math.MaxInt64, math.MaxInt64
 	slices.SortFunc(w.expiry, func(a, b expiry) int {
 		switch {

@@ -236,7 +236,7 @@ func (c *checker) blocksWithoutCatalogue() error {
 		if err == nil {
 			c.report.Files++
 			c.report.Bytes += f.Bytes
-			err = f.Scan(func(e *chunk.Entry) { c.report.Chunks++; c.report.Samples += int64(e.Count) })
+			err = f.Scan(c.ctx, func(e *chunk.Entry) { c.report.Chunks++; c.report.Samples += int64(e.Count) })
 			err = errors.Join(err, f.Close())
 		}
 		if errors.Is(err, io.EOF) || isDamage(err) {

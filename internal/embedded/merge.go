@@ -219,7 +219,7 @@ func (s *Store) merge(ctx context.Context, files []*openFile) error {
 	s.log.Debug("merge begins", "files", len(files))
 	st, deletions := s.acquireWithDeletions()
 	defer s.release(st)
-	counts, err := s.partitionsIn(files)
+	counts, err := s.partitionsIn(ctx, files)
 	if err != nil {
 		s.noteDamage(st, err)
 		return fmt.Errorf("plan merge: %w", err)
@@ -260,14 +260,14 @@ func (s *Store) acquireWithDeletions() (*state, uint64) {
 
 // partitionsIn counts the samples of each partition. Only files of several are
 // read.
-func (s *Store) partitionsIn(files []*openFile) (partitionCounts, error) {
+func (s *Store) partitionsIn(ctx context.Context, files []*openFile) (partitionCounts, error) {
 	var counts partitionCounts
 	for _, f := range files {
 		if p := s.partition(f); p != sparse {
 			counts.add(p, f.Samples)
 			continue
 		}
-		err := f.Scan(func(e *chunk.Entry) { counts.add(s.width.Partition(e.FirstMS), int64(e.Count)) })
+		err := f.Scan(ctx, func(e *chunk.Entry) { counts.add(s.width.Partition(e.FirstMS), int64(e.Count)) })
 		if err != nil {
 			return counts, err
 		}

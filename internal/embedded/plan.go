@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"cmp"
+	"context"
 	"iter"
 	"maps"
 	"math"
@@ -291,7 +292,7 @@ func (s *Store) spanned(f *openFile) *span {
 
 func (s *Store) readSpan(f *openFile) *span {
 	counts := partitionCounts{}
-	err := f.Scan(func(e *chunk.Entry) { counts.add(s.width.Partition(e.FirstMS), 1) })
+	err := f.Scan(context.Background(), func(e *chunk.Entry) { counts.add(s.width.Partition(e.FirstMS), 1) })
 	if err != nil {
 		return &span{any: true}
 	}
