@@ -65,6 +65,7 @@ func (e *eraser) run() error {
 		*r = record{}
 	} else {
 		r.min, r.max = e.span.StartMS, e.span.EndMS
+		e.shard.noteExpiry(r)
 	}
 	return nil
 }
@@ -162,7 +163,7 @@ func (e *eraser) open() {
 	e.all.Reset()
 	s.copyOpen(r, &e.all)
 	if e.filter() > 0 {
-		r.count -= r.open
+		r.count -= uint32(r.open)
 		e.grown += s.release(r)
 		for i, ms := range e.kept.Times {
 			e.grown += e.put(i, ms)

@@ -101,6 +101,8 @@ type shard struct {
 
 	packed int64 // see Head.packed; of the appends under way
 
+	expires int64 // no series with samples expires before; see Expired
+
 	scratch model.Columns
 	sorter  sorter
 	encoded []byte
@@ -121,9 +123,10 @@ type record struct {
 	tail     uint32
 	fragment uint32
 	count    uint32 // samples applied, duplicates counted
-	open     uint32 // samples in open blocks
+	life     uint32 // longest time-to-live of all samples, 0 = one has none
 	ttl      uint32 // of the open samples
 	held     uint32 // bytes of open values of a variable kind
+	open     uint16 // samples in open blocks
 	kind     model.Kind
 	shuffled bool // a sample came that was not after the fragments before it
 }
@@ -143,7 +146,13 @@ const (
 )
 
 // New returns an empty head.
-func New() *Head { return &Head{} }
+func New() *Head {
+	h := &Head{}
+	for i := range h.shards {
+		h.shards[i].expires = math.MaxInt64
+	}
+	return h
+}
 
 // Samples is the number of samples applied, overwritten ones included.
 func (h *Head) Samples() int64 { return h.samples.Load() }
@@ -257,7 +266,7 @@ func (s *shard) addBytes(r *record, kind model.Kind, ms int64, v []byte, ttl uin
 // prepare makes r ready for an open sample at ms.
 func (s *shard) prepare(r *record, kind model.Kind, ms int64, ttl uint32) (grown int64) {
 	if r.count == 0 {
-		*r = record{kind: kind, min: ms, max: ms}
+		*r = record{kind: kind, min: ms, max: ms, life: ttl}
 	}
 	offset := ms - r.base // may wrap, as adding it to base does
 	if r.open > 0 && (ttl != r.ttl || int64(int32(offset)) != offset) {
@@ -268,6 +277,12 @@ func (s *shard) prepare(r *record, kind model.Kind, ms int64, ttl uint32) (grown
 		r.shuffled = r.shuffled || ms <= last.LastMS
 	}
 	r.min, r.max = min(r.min, ms), max(r.max, ms)
+	if r.life != 0 {
+		if r.life = max(r.life, ttl); ttl == 0 {
+			r.life = 0
+		}
+		s.noteExpiry(r)
+	}
 	if r.open == 0 {
 		r.base, r.ttl = ms, ttl
 	}

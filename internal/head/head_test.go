@@ -124,7 +124,7 @@ func measured(h *Head) (n int64, err error) {
 				}
 				n += pageBytes
 				for j := range p {
-					open += (p[j].open + blockSize - 1) / blockSize
+					open += (uint32(p[j].open) + blockSize - 1) / blockSize
 					held += p[j].held
 				}
 			}

@@ -169,16 +169,23 @@ func (h *Head) Series() iter.Seq[uint32] {
 func (h *Head) nextDirectory(di int) int {
 	next := -1
 	for i := range h.shards {
-		s := &h.shards[i]
-		s.mu.RLock()
-		for at := di; at < len(s.dirs) && (next < 0 || at < next); at++ {
-			if s.dirs[at] != nil {
-				next = at
-			}
+		if at := h.shards[i].nextDirectory(di); at >= 0 && (next < 0 || at < next) {
+			next = at
 		}
-		s.mu.RUnlock()
 	}
 	return next
+}
+
+// nextDirectory is the same for one shard.
+func (s *shard) nextDirectory(di int) int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for ; di < len(s.dirs); di++ {
+		if s.dirs[di] != nil {
+			return di
+		}
+	}
+	return -1
 }
 
 // seriesOf yields the ids of the pi-th page of each shard.
