@@ -309,19 +309,20 @@ func (s *Store) emptyOf(ctx context.Context, st *state, ids []uint32, damaged *d
 
 // hasSamples reports whether a sample of id is anywhere in st. It reads samples
 // only where deletions leave a doubt, or the last time-to-live of a file has
-// passed. Any other file counts as having samples of each of its series: if those
-// of one series have expired, the merge that drops them checks the series again.
+// passed. Any other file counts as having samples of each of its series, but for
+// the series that expireSeries has found to have expired there.
 func (s *Store) hasSamples(ctx context.Context, st *state, id uint32) (bool, error) {
 	kind := s.series.Kind(id)
 	if kind == 0 {
 		return true, nil // forgotten already
 	}
-	if _, ok := st.active.Span(id); ok {
+	doubt, nowMS := false, s.now().UnixMilli()
+	if ms, ok := st.active.Expiry(id); ok && ms > nowMS {
 		return true, nil
 	}
-	doubt, nowMS := false, s.now().UnixMilli()
 	if st.frozen != nil {
-		if span, ok := st.frozen.Span(id); ok && !st.covered(id, st.frozenDeletions, span) {
+		ms, _ := st.frozen.Expiry(id)
+		if span, ok := st.frozen.Span(id); ok && ms > nowMS && !st.covered(id, st.frozenDeletions, span) {
 			if !st.hidden(id, st.frozenDeletions, span) {
 				return true, nil
 			}
@@ -333,7 +334,7 @@ func (s *Store) hasSamples(ctx context.Context, st *state, id uint32) (bool, err
 			continue
 		}
 		switch {
-		case st.covered(id, f.Deletions, f.Range()):
+		case f.hasExpired(id), st.covered(id, f.Deletions, f.Range()):
 		case f.ExpiresMS > nowMS && !st.hidden(id, f.Deletions, f.Range()):
 			return true, nil
 		default:
@@ -392,10 +393,11 @@ func (s *Store) forgetUnlessMoved(ids []uint32, st *state) (moved []uint32) {
 	now := s.current // it stays complete while order is held: see swapHead
 	s.mu.Unlock()
 	files := slices.DeleteFunc(slices.Clone(now.files), func(f *openFile) bool { return now == st || slices.Contains(st.files, f) })
-	active := s.active.Load()
+	active, nowMS := s.active.Load(), s.now().UnixMilli()
 	var gone []uint32
 	for _, id := range ids {
-		if _, ok := active.Span(id); ok {
+		ms, inHead := active.Expiry(id)
+		if inHead && ms > nowMS {
 			continue
 		}
 		if now.movedSince(st, id, files) {
@@ -404,6 +406,9 @@ func (s *Store) forgetUnlessMoved(ids []uint32, st *state) (moved []uint32) {
 		}
 		if series, ok := s.series.Series(id); ok {
 			s.index.Remove(id, series)
+			if inHead { // no reader can ask for them any more
+				_ = active.Delete(id, model.AllTime) // reads nothing, so it does not fail
+			}
 			gone = append(gone, id)
 		}
 	}

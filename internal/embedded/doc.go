@@ -59,9 +59,17 @@
 // all deletions. A series whose last sample is gone is forgotten, with its names;
 // its ref is void.
 //
+// # Expiry
+//
+// No reader sees an expired sample. A series of which all samples have expired, in
+// the heads and in each file that has it, is forgotten. Expired samples of forgotten
+// series stay in files until a merge; nobody can ask for them. Those in the active
+// head are erased with the series.
+//
 // # Locks, in the order in which they are taken
 //
 //	backingUp    one backup at a time
+//	expiry       one look for expired series at a time
 //	checkpointing
 //	             one checkpoint at a time; no part of the log is given up
 //	             while it is held

@@ -17,6 +17,9 @@ type metrics struct {
 	checkpointSeconds, mergeSeconds      prometheus.Histogram
 	spaceBlocks, mergesPutOff            prometheus.Counter
 	damagedReads                         prometheus.Counter
+	expiryScans, expiryScanBytes         prometheus.Counter
+	expiryScansPutOff                    prometheus.Counter
+	expiryScanFailures                   prometheus.Counter
 	views                                prometheus.Gauge
 	collectors                           []prometheus.Collector
 }
@@ -59,6 +62,10 @@ func newMetrics(s *Store) *metrics {
 	m.spaceBlocks = counter("disk_full_total", "Times the store stopped taking writes for lack of disk space.")
 	m.mergesPutOff = counter("merges_put_off_total", "Merges that were due and put off for lack of disk space, counted at each interval.")
 	m.damagedReads = counter("damaged_reads_total", "Reads by queries and merges that met damage in a block file.")
+	m.expiryScans = counter("expiry_scans_total", "Scans of block files for series whose samples have expired.")
+	m.expiryScanBytes = counter("expiry_scan_bytes_total", "Bytes of the files that these scans read.")
+	m.expiryScansPutOff = counter("expiry_scans_put_off_total", "Such scans that were due and put off because others had read enough, again at each interval.")
+	m.expiryScanFailures = counter("expiry_scan_failures_total", "Looks for expired series that failed and were tried again.")
 	m.views = prometheus.NewGauge(prometheus.GaugeOpts{Name: "varve_store_views", Help: "Open views, one a query."})
 	m.collectors = append(m.collectors, m.views)
 

@@ -137,6 +137,7 @@ func Open(fs vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.background.Go(func() { every(s.ctx, settleInterval, func() { s.settleDoubts(s.ctx) }) })
 	s.background.Go(func() { every(s.ctx, spaceInterval, s.lookAtSpace) })
+	s.background.Go(func() { s.expirer(s.ctx) })
 	s.background.Add(2)
 	go s.checkpointer(s.ctx)
 	go s.merger(s.ctx)
@@ -179,6 +180,7 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 		s.now = time.Now
 	}
 	s.growth.begin(s.now())
+	s.expiry.allowed, s.expiry.allowedAt = scanBurst, s.now()
 	s.encoders.New = func() any { return &registry.Encoder{} }
 	s.cursors.New = func() any { return &cursor{} }
 	s.active.Store(head.New())

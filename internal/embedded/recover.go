@@ -181,13 +181,12 @@ func (s *Store) replayDeletion(d *record.Deletion) error {
 // settleIndex forgets the series that have no samples: those whose last one was
 // deleted, or expired, shortly before the store was closed or crashed.
 func (s *Store) settleIndex() error {
-	s.series.Settle()
+	dead := s.series.Settle()
 	stored := roaring.New()
 	for _, f := range s.current.files {
 		stored.Or(f.Series)
 	}
 	active := s.active.Load()
-	var dead []uint32
 	doubtful := roaring.New()
 	nowMS := s.now().UnixMilli()
 	doubt := len(s.current.deletions()) > 0 ||
@@ -197,7 +196,7 @@ func (s *Store) settleIndex() error {
 		if inFiles && !doubt {
 			continue
 		}
-		if _, inHead := active.Span(id); inHead {
+		if ms, inHead := active.Expiry(id); inHead && ms > nowMS {
 			continue
 		}
 		if inFiles {

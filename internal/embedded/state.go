@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync/atomic"
 
+	"github.com/RoaringBitmap/roaring/v2"
+
 	"varve/internal/blockfile"
 	"varve/internal/head"
 	"varve/internal/record"
@@ -62,6 +64,9 @@ type openFile struct {
 	damage  atomic.Pointer[store.CorruptionError] // the first that was met
 	spanned atomic.Pointer[span]                  // its partitions, nil until they are asked for
 	outgrew bool                                  // a merge of it took more space than estimated; guarded by Store.merging
+
+	expiries expiries                       // guarded by Store.expiry
+	expired  atomic.Pointer[roaring.Bitmap] // series of which all samples here are known to have expired; nil = none
 }
 
 func sortFiles(files []*openFile) {

@@ -74,6 +74,12 @@ type Store struct {
 	backingUp  sync.Mutex // one backup at a time; taken before all others
 	installing sync.Mutex
 
+	expiry struct { // one look at a time
+		sync.Mutex
+		allowed   int64 // bytes that scans may read; below 0 after a large file
+		allowedAt time.Time
+	}
+
 	savedDeletions uint64 // up to this sequence, the catalogue has the deletions that hide something; guarded by installing
 
 	order struct {

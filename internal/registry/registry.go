@@ -35,6 +35,8 @@ type Registry struct {
 	pages []*page
 	next  uint32 // the next id to give
 	gone  int    // series forgotten in this epoch
+
+	replaced []uint32 // ids whose key Restore has moved to another id
 }
 
 // New returns an empty registry.
@@ -120,6 +122,7 @@ func (r *Registry) Restore(d record.Definition) {
 		return
 	case ok:
 		r.byKey.Remove(hash, id)
+		r.replaced = append(r.replaced, id)
 	}
 	r.pageLocked(d.ID).set(d.ID%PageSize, d.Key, logged)
 	r.byKey.Add(hash, d.ID)
@@ -282,15 +285,26 @@ func (r *Registry) Expect(n uint32) {
 	r.next = max(r.next, n)
 }
 
-// Settle packs what Restore has left loose.
-func (r *Registry) Settle() {
+// Settle ends a series of calls of Restore. It packs what they have left loose,
+// and returns the ids whose keys have moved to others: such a series was forgotten
+// before the same one came again.
+func (r *Registry) Settle() (forgotten []uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	for _, id := range r.replaced {
+		if key := r.keyLocked(id); key != "" {
+			if now, _ := r.findLocked(r.byKey.Hash([]byte(key)), []byte(key)); now != id {
+				forgotten = append(forgotten, id)
+			}
+		}
+	}
+	r.replaced = nil
 	for i, p := range r.pages {
 		if p != nil && i < len(r.pages)-1 {
 			p.pack()
 		}
 	}
+	return forgotten
 }
 
 // DecodeSamples decodes the samples of a batch record, after its definitions
