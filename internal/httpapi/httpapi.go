@@ -171,11 +171,22 @@ func TakesPoints(path string) bool { return strings.TrimRight(path, "/") == "/ap
 // SetHeaders sets the headers of KairosDB's normal answers, which a 204 and a
 // 500 carry too.
 func SetHeaders(h http.Header) {
-	h.Set("Access-Control-Allow-Origin", "*")
-	h.Set("Pragma", "no-cache")
-	h.Set("Cache-Control", "no-cache")
-	h.Set("Expires", "0")
-	h.Set("Content-Type", "application/json;charset=utf-8")
+	for _, header := range normalHeaders {
+		h[header.name] = header.values
+	}
+}
+
+// normalHeaders are what SetHeaders sets. All answers share the values. Their
+// capacity is their length, so Header.Add copies them.
+var normalHeaders = [...]struct {
+	name   string // in canonical form
+	values []string
+}{
+	{"Access-Control-Allow-Origin", []string{"*"}},
+	{"Pragma", []string{"no-cache"}},
+	{"Cache-Control", []string{"no-cache"}},
+	{"Expires", []string{"0"}},
+	{"Content-Type", []string{"application/json;charset=utf-8"}},
 }
 
 // WriteEmpty answers without a body. An error status needs that where clients

@@ -71,11 +71,10 @@ func (rw *response) SetWriteDeadline(t time.Time) error {
 
 // route is the path pattern that was matched, "" for none.
 func (rw *response) route() string {
-	_, path, found := strings.Cut(rw.request.Pattern, "/")
-	if !found {
-		return ""
+	if at := strings.IndexByte(rw.request.Pattern, '/'); at >= 0 {
+		return rw.request.Pattern[at:]
 	}
-	return "/" + path
+	return ""
 }
 
 func (rw *response) WriteHeader(status int) {

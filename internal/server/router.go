@@ -118,8 +118,10 @@ func (rt *router) finish(rw *response, start time.Time) {
 	}
 	elapsed := time.Since(start)
 	rt.metrics.count(rw, elapsed)
-	rt.log.Debug("request", "method", rw.request.Method, "path", rw.request.URL.Path,
-		"status", rw.status, "bytes", rw.written, "elapsed", elapsed)
+	if ctx := rw.request.Context(); rt.log.Enabled(ctx, slog.LevelDebug) { // the arguments would be allocated
+		rt.log.DebugContext(ctx, "request", "method", rw.request.Method, "path", rw.request.URL.Path,
+			"status", rw.status, "bytes", rw.written, "elapsed", elapsed)
+	}
 	if aborted {
 		panic(http.ErrAbortHandler) // cuts the connection, so that half an answer is seen as such
 	}
