@@ -43,7 +43,7 @@ func appendRunning(dst []byte, q *query.Running, now time.Time) []byte {
 	dst = append(dst, `,"metric name":`...)
 	dst = appendText(dst, q.Metric)
 	dst = append(dst, `,"query JSON":`...)
-	if top, err := parseValue([]byte(q.Text)); err == nil {
+	if top, err := parseValue(q.Text); err == nil {
 		dst = top.appendJSON(dst, false)
 	} else {
 		dst = appendText(dst, q.Text)
@@ -64,7 +64,7 @@ func appendRunning(dst []byte, q *query.Running, now time.Time) []byte {
 // hashOf returns the hash of the metric that a query works on, or of its text
 // where that is no JSON.
 func hashOf(q *query.Running) string {
-	top, err := parseValue([]byte(q.Text))
+	top, err := parseValue(q.Text)
 	if err == nil {
 		if metrics := top.member("metrics"); metrics != nil && q.Index < len(metrics.items) {
 			return identityOf(top, &metrics.items[q.Index]).hash()

@@ -77,8 +77,11 @@ func acceptsGzip(header string) bool {
 			continue
 		}
 		_, q, has := strings.Cut(params, "q=")
+		if !has {
+			return true
+		}
 		weight, err := strconv.ParseFloat(strings.TrimSpace(q), 64)
-		return !has || (err == nil && weight > 0)
+		return err == nil && weight > 0
 	}
 	return false
 }

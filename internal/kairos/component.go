@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 
 	"varve/internal/ingest/jsontext"
 	"varve/internal/nearest"
@@ -26,7 +27,7 @@ func eachNamed(list *value, context string, visit func(at, name string, v *value
 	}
 	for j := range list.items {
 		v := &list.items[j]
-		at := fmt.Sprintf("%s[%d]", context, j)
+		at := context + "[" + strconv.Itoa(j) + "]"
 		if v.kind != jsontext.Object {
 			return v.mustBe("Not a JSON Object: "+v.String(), "an object")
 		}

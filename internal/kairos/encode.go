@@ -299,7 +299,7 @@ func (e *encoder) encodePoints(points query.Stream) error {
 		if !first {
 			e.buf = append(e.buf, ',')
 		}
-		if e.buf, err = appendPoint(e.buf, &e.Point, e.typ); err != nil {
+		if e.buf, err = e.appendPoint(e.buf, &e.Point); err != nil {
 			return err
 		}
 		if err := e.advance(); err != nil {
@@ -337,7 +337,7 @@ func (e *encoder) encodeColumns(c *model.Columns, kind model.Kind) (err error) {
 		if kind.Fixed() {
 			e.buf, err = e.appendFixed(e.buf, kind, c.Times[from:to], c.Values[from:to])
 		} else {
-			e.buf, err = appendVariable(e.buf, kind, e.typ, c, from, to)
+			e.buf, err = e.appendVariable(e.buf, kind, c, from, to)
 		}
 		if err != nil {
 			return err
@@ -371,7 +371,7 @@ func (e *encoder) appendFixed(dst []byte, kind model.Kind, times []int64, values
 	return dst[:len(dst)-1], nil
 }
 
-func appendVariable(dst []byte, kind model.Kind, typ *datatype.Type, c *model.Columns, from, to int) (_ []byte, err error) {
+func (e *encoder) appendVariable(dst []byte, kind model.Kind, c *model.Columns, from, to int) (_ []byte, err error) {
 	for i := from; i < to; i++ {
 		if i > from {
 			dst = append(dst, ',')
@@ -380,18 +380,17 @@ func appendVariable(dst []byte, kind model.Kind, typ *datatype.Type, c *model.Co
 		if kind.Variable() {
 			p.Data = c.Bytes(i)
 		}
-		if dst, err = appendPoint(dst, &p, typ); err != nil {
+		if dst, err = e.appendPoint(dst, &p); err != nil {
 			return dst, err
 		}
 	}
 	return dst, nil
 }
 
-// appendPoint writes a point; typ is that of a value that is neither number nor
-// text, nil if it is not registered.
-func appendPoint(dst []byte, p *query.Point, typ *datatype.Type) ([]byte, error) {
+// appendPoint writes a point of a group whose type is e.typ.
+func (e *encoder) appendPoint(dst []byte, p *query.Point) ([]byte, error) {
 	dst = append(dst, '[')
-	dst = strconv.AppendInt(dst, p.TimeMS, 10)
+	dst = e.times.append(dst, p.TimeMS)
 	dst = append(dst, ',')
 	switch p.Kind {
 	case model.Long:
@@ -408,7 +407,7 @@ func appendPoint(dst []byte, p *query.Point, typ *datatype.Type) ([]byte, error)
 		dst = append(dst, "null"...)
 	default:
 		var err error
-		if dst, err = appendTyped(dst, p, typ); err != nil {
+		if dst, err = appendTyped(dst, p, e.typ); err != nil {
 			return dst, err
 		}
 	}

@@ -53,7 +53,7 @@ func TestObjectsOfManyMembers(t *testing.T) {
 		fmt.Fprintf(&text, `"m%d":%d,`, i%(n-1), i)
 	}
 	text.WriteString(`"last":0}`)
-	v, err := parseValue([]byte(text.String()))
+	v, err := parseValue(text.String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,5 +78,33 @@ func TestHashesOfNameRequests(t *testing.T) {
 			t.Errorf("%q and %q have the hash %s", text, other, hash)
 		}
 		hashes[hash] = text
+	}
+}
+
+// Lists and objects of all sizes, inside each other and in one request after the
+// other, keep what was written.
+func TestValuesDoNotShareRoom(t *testing.T) {
+	var text strings.Builder
+	text.WriteString(`{"first":[1,`)
+	for i := range 2 * keptMembers {
+		fmt.Fprintf(&text, `{"n":[%d,[%d]]},`, i, -i)
+	}
+	text.WriteString(`2],"large":{`)
+	for i := range 2 * keptMembers {
+		fmt.Fprintf(&text, `"m%d":{"v":%d},`, i, i)
+	}
+	text.WriteString(`"end":3},"last":[4,5]}`)
+	var kept []*value
+	for range 3 {
+		v, err := parseValue(text.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept = append(kept, v)
+	}
+	for _, v := range kept {
+		if got := string(v.appendJSON(nil, false)); got != text.String() {
+			t.Fatalf("%.200s... was read as %.200s...", text.String(), got)
+		}
 	}
 }

@@ -14,7 +14,7 @@ const partialHeader = "X-Varve-Partial"
 // wantsPartial reads the parameter partial: whether a query that comes to a
 // limit, or to data that cannot be read, is answered with what there is.
 func wantsPartial(r *http.Request) (bool, error) {
-	switch text := r.URL.Query().Get("partial"); text {
+	switch text := parameter(r, "partial"); text {
 	case "", "deny":
 		return false, nil
 	case "allow":

@@ -1,8 +1,8 @@
 package kairos
 
 import (
-	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"time"
 
@@ -42,13 +42,15 @@ type request struct {
 // parse reads a query. Its faults are *fault.
 func (p parser) parse(text []byte) (request, error) {
 	req := request{Request: query.Request{Text: string(text)}}
-	top, err := parseValue(text)
+	top, err := parseText(text, req.Text)
 	if err != nil {
 		return req, err
 	}
 	req.top = top
-	err = p.read(&req, top)
-	return req, locate(top, err)
+	if err := p.read(&req, top); err != nil {
+		return req, locate(top, err)
+	}
+	return req, nil
 }
 
 // read fills req. Its faults have no paths yet; see locate.
@@ -79,7 +81,7 @@ func (p parser) read(req *request, top *value) error {
 		return metrics.fault("metrics: Expected BEGIN_ARRAY but was " + metrics.kind.String())
 	}
 	for i := range metrics.items {
-		m, err := p.metric(&metrics.items[i], fmt.Sprintf("query.metric[%d]", i))
+		m, err := p.metric(&metrics.items[i], "query.metric["+strconv.Itoa(i)+"]")
 		if err != nil {
 			return err
 		}
@@ -249,7 +251,7 @@ func (p *parser) tags(m *query.MetricQuery, v *value, context string) error {
 	}
 	for k := range tags.members {
 		tag := &tags.members[k]
-		at := fmt.Sprintf("%s.tags[%d]", context, k)
+		at := context + ".tags[" + strconv.Itoa(k) + "]"
 		if tag.name == "" {
 			return tags.fault(at + " name must not be empty")
 		}

@@ -13,12 +13,24 @@ const traceHeader = "X-Varve-Trace"
 
 // wantsTrace reports a request whose answer is to say where its time went.
 func wantsTrace(r *http.Request) bool {
-	for _, text := range []string{r.URL.Query().Get("trace"), r.Header.Get(traceHeader)} {
+	for _, text := range []string{parameter(r, "trace"), r.Header.Get(traceHeader)} {
+		if text == "" {
+			continue
+		}
 		if on, err := strconv.ParseBool(text); err == nil && on {
 			return true
 		}
 	}
 	return false
+}
+
+// parameter returns a parameter of the address, "" if it is not there. Most
+// requests have none.
+func parameter(r *http.Request, name string) string {
+	if r.URL.RawQuery == "" {
+		return ""
+	}
+	return r.URL.Query().Get(name)
 }
 
 // A phase is one line of a trace.

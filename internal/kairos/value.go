@@ -1,8 +1,10 @@
 package kairos
 
 import (
+	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"varve/internal/ingest/jsontext"
 )
@@ -29,17 +31,25 @@ const maxDepth = 64
 
 // parseValue reads lenient JSON. Text after the value is an error, as it is for
 // KairosDB's queries.
-func parseValue(data []byte) (*value, error) {
-	s := jsontext.New(data)
-	if _, err := s.Peek(); err != nil && err.AtEnd {
+func parseValue(text string) (*value, error) { return parseText([]byte(text), text) }
+
+// parseText is parseValue for a caller that has the text in both forms.
+func parseText(data []byte, text string) (*value, error) {
+	r := readers.Get().(*reader)
+	defer r.giveBack()
+	r.s, r.text = jsontext.New(data), text
+	if _, err := r.s.Peek(); err != nil && err.AtEnd {
 		return nil, badRequest("Not a JSON Object: null")
 	}
-	var v value
-	if err := v.read(&s, maxDepth); err != nil {
+	v, err := r.read(maxDepth)
+	if err != nil {
 		return nil, syntaxFault(err)
 	}
-	if _, err := s.Peek(); err == nil {
-		line, column := s.Position(s.Offset() + 1)
+	if r.s.Offset() == len(data) {
+		return &v, nil
+	}
+	if _, err := r.s.Peek(); err == nil {
+		line, column := r.s.Position(r.s.Offset() + 1)
 		return nil, syntaxFault(&jsontext.SyntaxError{
 			Reason: "Use JsonReader.setLenient(true) to accept malformed JSON", Line: line, Column: column,
 		})
@@ -55,107 +65,169 @@ func syntaxFault(err *jsontext.SyntaxError) error {
 	return badRequest("com.google.gson.stream.MalformedJsonException: " + err.Error())
 }
 
-func (v *value) read(s *jsontext.Scanner, depth int) *jsontext.SyntaxError {
-	if depth == 0 {
-		return s.Errorf("Nested too deeply")
-	}
-	t, err := s.Next()
-	if err != nil {
-		return err
-	}
-	v.kind = t.Kind
-	switch t.Kind {
-	case jsontext.Object:
-		return v.readMembers(s, depth)
-	case jsontext.Array:
-		return v.readItems(s, depth)
-	}
-	v.text, err = tokenText(s, t)
-	return err
+// A reader makes values of a text. They share its memory.
+type reader struct {
+	s    jsontext.Scanner
+	text string // what s reads
+
+	// What the objects and arrays that are being read have so far, the outer ones'
+	// first. What a complete one has is cut off.
+	members []member
+	items   []value
 }
 
-func (v *value) readMembers(s *jsontext.Scanner, depth int) *jsontext.SyntaxError {
+// readers keep room for the members of usual requests.
+var readers = sync.Pool{New: func() any { return &reader{} }}
+
+// keptMembers bounds what a reader keeps, to 104 KiB, and what is copied.
+const keptMembers = 1 << 10
+
+// cutOff splits a stack. The upper part is a copy without spare room, so that the
+// stack serves the next object too. A large one is not copied: the stack goes on
+// in other memory.
+func cutOff[T any](stack []T, from int) (upper, lower []T) {
+	if len(stack)-from > keptMembers {
+		return slices.Clip(stack[from:]), slices.Clip(stack[:from])
+	}
+	return slices.Clone(stack[from:]), stack[:from]
+}
+
+func (r *reader) giveBack() {
+	if cap(r.members)+cap(r.items) > keptMembers {
+		return
+	}
+	clear(r.members[:cap(r.members)])
+	clear(r.items[:cap(r.items)])
+	*r = reader{members: r.members[:0], items: r.items[:0]}
+	readers.Put(r)
+}
+
+// read returns the next value. Values are returned, not filled in: one whose
+// address goes into a call that may come back here would be allocated.
+func (r *reader) read(depth int) (value, *jsontext.SyntaxError) {
+	if depth == 0 {
+		return value{}, r.s.Errorf("Nested too deeply")
+	}
+	t, err := r.s.Next()
+	if err != nil {
+		return value{}, err
+	}
+	switch t.Kind {
+	case jsontext.Object:
+		return r.readMembers(depth)
+	case jsontext.Array:
+		return r.readItems(depth)
+	}
+	text, err := r.textOf(t)
+	return value{kind: t.Kind, text: text}, err
+}
+
+func (r *reader) readMembers(depth int) (value, *jsontext.SyntaxError) {
+	v := value{kind: jsontext.Object}
+	from := len(r.members)
 	for first := true; ; first = false {
-		more, err := s.More('}', first)
-		if err != nil || !more {
-			return err
-		}
-		t, err := s.Name()
+		more, err := r.s.More('}', first)
 		if err != nil {
-			return err
+			return v, err
+		}
+		if !more {
+			v.members, r.members = cutOff(r.members, from)
+			return v, nil
+		}
+		t, err := r.s.Name()
+		if err != nil {
+			return v, err
 		}
 		var m member
-		if m.name, err = tokenText(s, t); err != nil {
-			return err
+		if m.name, err = r.textOf(t); err != nil {
+			return v, err
 		}
-		if err := m.value.read(s, depth-1); err != nil {
-			return err
+		if m.value, err = r.read(depth - 1); err != nil {
+			return v, err
 		}
-		if v.members == nil {
-			v.members = make([]member, 0, 4)
-		}
-		if known := v.member(m.name); known != nil {
-			*known = m.value
-			v.repeated = &m.name
+		if i := v.find(r.members[from:], m.name); i >= 0 {
+			r.members[from+i].value = m.value
+			name := m.name // alone: m would be allocated for each member
+			v.repeated = &name
 			continue
 		}
-		v.addMember(m)
+		r.members = append(r.members, m)
+		v.index(r.members[from:])
 	}
 }
 
 // fewMembers is how many members are as fast to look through as a map.
 const fewMembers = 16
 
-func (v *value) addMember(m member) {
-	v.members = append(v.members, m)
-	switch n := len(v.members); {
+// index makes the last of members, which are to be those of v, known to find.
+func (v *value) index(members []member) {
+	switch n := len(members); {
 	case n == fewMembers:
 		v.places = make(map[string]int, 2*fewMembers)
-		for i := range v.members {
-			v.places[v.members[i].name] = i
+		for i := range members {
+			v.places[members[i].name] = i
 		}
 	case n > fewMembers:
-		v.places[m.name] = n - 1
+		v.places[members[n-1].name] = n - 1
 	}
 }
 
-func (v *value) readItems(s *jsontext.Scanner, depth int) *jsontext.SyntaxError {
+// find returns where a name is among members, which are those of v, -1 if it is
+// not there.
+func (v *value) find(members []member, name string) int {
+	if v.places != nil {
+		if i, ok := v.places[name]; ok {
+			return i
+		}
+		return -1
+	}
+	for i := range members {
+		if members[i].name == name {
+			return i
+		}
+	}
+	return -1
+}
+
+func (r *reader) readItems(depth int) (value, *jsontext.SyntaxError) {
+	v := value{kind: jsontext.Array}
+	from := len(r.items)
 	for first := true; ; first = false {
-		more, err := s.More(']', first)
-		if err != nil || !more {
-			return err
+		more, err := r.s.More(']', first)
+		if err != nil {
+			return v, err
 		}
-		var item value
-		if err := item.read(s, depth-1); err != nil {
-			return err
+		if !more {
+			v.items, r.items = cutOff(r.items, from)
+			return v, nil
 		}
-		v.items = append(v.items, item)
+		item, err := r.read(depth - 1)
+		if err != nil {
+			return v, err
+		}
+		r.items = append(r.items, item)
 	}
 }
 
-func tokenText(s *jsontext.Scanner, t jsontext.Token) (string, *jsontext.SyntaxError) {
-	text := t.Text
+func (r *reader) textOf(t jsontext.Token) (string, *jsontext.SyntaxError) {
 	if t.Escaped {
-		var ok bool
-		if text, ok = jsontext.Unescape(nil, t.Text); !ok {
-			return "", s.Errorf("Invalid escape sequence")
+		text, ok := jsontext.Unescape(nil, t.Text)
+		if !ok {
+			return "", r.s.Errorf("Invalid escape sequence")
 		}
+		return strings.ToValidUTF8(string(text), "\uFFFD"), nil
 	}
-	return strings.ToValidUTF8(string(text), "\uFFFD"), nil
+	start := t.Start
+	if t.Kind == jsontext.String {
+		start++ // behind the quote
+	}
+	return strings.ToValidUTF8(r.text[start:start+len(t.Text)], "\uFFFD"), nil
 }
 
 // member returns the value of a member, nil if there is none.
 func (v *value) member(name string) *value {
-	if v.places != nil {
-		if i, ok := v.places[name]; ok {
-			return &v.members[i].value
-		}
-		return nil
-	}
-	for i := range v.members {
-		if v.members[i].name == name {
-			return &v.members[i].value
-		}
+	if i := v.find(v.members, name); i >= 0 {
+		return &v.members[i].value
 	}
 	return nil
 }
