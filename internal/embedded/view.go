@@ -76,6 +76,14 @@ func (st *state) within(ids *roaring.Bitmap, r model.TimeRange) {
 	if r == model.AllTime || ids.IsEmpty() {
 		return
 	}
+	if ids.GetCardinality() <= fewSeries {
+		for _, id := range ids.ToArray() {
+			if !st.mayHave(id, r) {
+				ids.Remove(id)
+			}
+		}
+		return
+	}
 	near := roaring.New()
 	for _, f := range st.files {
 		if f.Range().Overlaps(r) {
@@ -84,20 +92,38 @@ func (st *state) within(ids *roaring.Bitmap, r model.TimeRange) {
 	}
 	rest := roaring.AndNot(ids, near)
 	for it := rest.Iterator(); it.HasNext(); {
-		id := it.Next()
-		span, ok := st.active.Span(id)
-		if ok && span.Overlaps(r) {
-			near.Add(id)
-			continue
-		}
-		if st.frozen == nil {
-			continue
-		}
-		if span, ok = st.frozen.Span(id); ok && span.Overlaps(r) {
+		if id := it.Next(); st.inHeads(id, r) {
 			near.Add(id)
 		}
 	}
 	ids.And(near)
+}
+
+// fewSeries is up to how many series are looked up one by one. That allocates
+// less than sets do.
+const fewSeries = 16
+
+// mayHave reports whether a series has a sample near r.
+func (st *state) mayHave(id uint32, r model.TimeRange) bool {
+	for _, f := range st.files {
+		if f.Range().Overlaps(r) && f.Series.Contains(id) {
+			return true
+		}
+	}
+	return st.inHeads(id, r)
+}
+
+// inHeads reports whether a series has a sample near r in memory.
+func (st *state) inHeads(id uint32, r model.TimeRange) bool {
+	span, ok := st.active.Span(id)
+	if ok && span.Overlaps(r) {
+		return true
+	}
+	if st.frozen == nil {
+		return false
+	}
+	span, ok = st.frozen.Span(id)
+	return ok && span.Overlaps(r)
 }
 
 // Names implements store.View.

@@ -188,9 +188,11 @@ func (e *Engine) newRun(ctx context.Context, q Request) *Run {
 	if e.pool.max < r.budget.max {
 		r.budget.max, r.budget.key = e.pool.max, "query.total_memory"
 	}
-	ctx, r.cancel = context.WithCancelCause(ctx)
-	r.ctx, r.stop = context.WithTimeoutCause(ctx, e.config.Timeout, &store.LimitError{
-		Limit: "query.timeout", Max: e.config.Timeout.Milliseconds(), What: "milliseconds that one query may take",
+	r.ctx, r.cancel = context.WithCancelCause(ctx)
+	r.timeout = time.AfterFunc(e.config.Timeout, func() { // a second context would cost five allocations
+		r.cancel(&store.LimitError{
+			Limit: "query.timeout", Max: e.config.Timeout.Milliseconds(), What: "milliseconds that one query may take",
+		})
 	})
 	r.budget.ctx = r.ctx
 	if e.active != nil {
@@ -203,15 +205,19 @@ func (e *Engine) newRun(ctx context.Context, q Request) *Run {
 	return r
 }
 
+// outcomeOK is the outcome of most queries.
+const outcomeOK = "ok"
+
 // outcome classifies how a query ended, for metrics.
 func outcome(err error) string {
+	if err == nil {
+		return outcomeOK
+	}
 	var busy *BusyError
 	var limit *store.LimitError
 	var input *store.InputError
 	var compute *ComputeError
 	switch {
-	case err == nil:
-		return "ok"
 	case errors.As(err, &busy):
 		return "busy"
 	case errors.As(err, &limit):

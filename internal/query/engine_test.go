@@ -96,7 +96,6 @@ func TestLimits(t *testing.T) {
 		{"query.max_memory", func(c *Config) { c.MaxMemory = 5000 }, MetricQuery{}},
 		{"query.max_memory", func(c *Config) { c.MaxMemory = 5000 }, MetricQuery{Steps: []Step{newStep(t, "sum", nil)}}},
 		{"query.max_memory", func(c *Config) { c.MaxMemory = 20000 }, MetricQuery{Descending: true, Limit: 1000, Steps: []Step{newStep(t, "sum", nil)}}},
-		{"query.timeout", func(c *Config) { c.Timeout = 1 }, MetricQuery{}},
 	}
 	for _, tt := range tests {
 		config := DefaultConfig()
@@ -115,9 +114,28 @@ func TestLimits(t *testing.T) {
 		if !errors.As(err, &limit) || limit.Limit != tt.limit {
 			t.Errorf("%s: %v", tt.limit, err)
 		}
-		if limit != nil && limit.Need <= limit.Max && tt.limit != "query.timeout" {
+		if limit != nil && limit.Need <= limit.Max {
 			t.Errorf("%s: need %d of %d", tt.limit, limit.Need, limit.Max)
 		}
+	}
+}
+
+// A query that has run for query.timeout ends with that as its cause.
+func TestTimeout(t *testing.T) {
+	config := DefaultConfig()
+	config.Timeout = time.Nanosecond
+	f := newFixture(t, config)
+	f.put("m", model.MustTags("h", "1"), sample{1, 1})
+	run, err := f.Start(t.Context(), Request{Range: model.AllTime, Metrics: []MetricQuery{{Metric: "m"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Close(nil)
+	<-run.Context().Done()
+	_, err = run.Metric(0)
+	var limit *store.LimitError
+	if !errors.As(err, &limit) || limit.Limit != "query.timeout" {
+		t.Errorf("%v", err)
 	}
 }
 

@@ -54,6 +54,11 @@ func (g *loaded) release() {
 			s.close()
 		}
 	}
+	for _, t := range g.tables {
+		if t != nil {
+			t.giveBack()
+		}
+	}
 	g.opened, g.tables = nil, nil
 	g.lease.release()
 }

@@ -45,7 +45,10 @@ func planGroups(ctx context.Context, series []store.Series, by *TagGroupBy, l *l
 // series is of.
 func sortOut(ctx context.Context, series []store.Series, by *TagGroupBy, l *lease) (groups []*groupPlan, of []int32, err error) {
 	of = make([]int32, len(series))
-	index := map[string]int32{}
+	var index map[string]int32 // nil for a single series, which is a group of its own
+	if len(series) > 1 {
+		index = make(map[string]int32)
+	}
 	var id []byte
 	values := make([]string, tagCount(by))
 	var distinct []int
@@ -69,7 +72,9 @@ func sortOut(ctx context.Context, series []store.Series, by *TagGroupBy, l *leas
 				return nil, nil, err
 			}
 			n = int32(len(groups))
-			index[string(id)] = n
+			if index != nil {
+				index[string(id)] = n
+			}
 			groups = append(groups, &groupPlan{groupType: kind, values: slices.Clone(values), key: joined(by, distinct, values)})
 		}
 		groups[n].count++

@@ -21,7 +21,7 @@ type Run struct {
 	begun    time.Time // for the duration, by the real clock
 	ctx      context.Context
 	cancel   context.CancelCauseFunc
-	stop     context.CancelFunc
+	timeout  *time.Timer // cancels
 	view     store.View
 	budget   budget
 	current  atomic.Int32 // metric of the request that is worked on
@@ -43,7 +43,7 @@ func (r *Run) Close(err error) {
 		return
 	}
 	r.closed = true
-	r.stop()
+	r.timeout.Stop()
 	r.cancel(nil)
 	if r.view != nil {
 		r.view.Close()

@@ -1,7 +1,6 @@
 package query
 
 import (
-	"slices"
 	"sort"
 	"sync"
 
@@ -47,6 +46,20 @@ func (f *folder) giveBack() {
 	}
 	*f = folder{extra: extra[:0], spare: spare[:0]}
 	folders.Put(f)
+}
+
+// tableTallies is the memory of tables that are done with. A query of one series
+// with a hundred buckets would allocate more for them than for all the rest.
+var tableTallies = sync.Pool{New: func() any { return new([]tally) }}
+
+func borrowTallies() []tally { return (*tableTallies.Get().(*[]tally))[:0] }
+
+// giveBack ends the use of a table.
+func (t *table) giveBack() {
+	if kept := t.tallies; cap(kept) > 0 && cap(kept) <= keptTallies {
+		tableTallies.Put(&kept)
+	}
+	t.tallies = nil
 }
 
 // read opens a series, or folds it.
@@ -230,7 +243,7 @@ func (f *folder) merge() {
 	switch {
 	case len(f.extra) == 0:
 	case len(f.tallies) == 0:
-		f.tallies = slices.Clone(f.extra)
+		f.tallies = append(borrowTallies(), f.extra...)
 	case f.tallies[len(f.tallies)-1].startMS < f.extra[0].startMS:
 		f.tallies = append(f.tallies, f.extra...)
 	default:
