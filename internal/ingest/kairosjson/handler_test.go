@@ -405,6 +405,37 @@ func TestCutOffBody(t *testing.T) {
 	}
 }
 
+// A body that is cut off anywhere is refused, and what is stored of it was complete.
+func TestCutOffAnywhere(t *testing.T) {
+	const (
+		first  = `{"name":"m","tags":{"h":"\u0061"},"datapoints":[[1,5],[2,"x"]]}`
+		second = `{"ttl":0,"other":[{"x":null}],"datapoints":[[3,{"real":1,"imaginary":2},"complex"]],"tags":{"h":"b"},"name":"n"}`
+		third  = `{"timestamp":4,"value":1.5,"name":"o","type":"double","tags":{"h":"c"}}`
+		body   = `[` + first + `, ` + second + `,` + third + `]`
+	)
+	stored := []struct {
+		end  int
+		text string
+	}{
+		{len(`[` + first), "m{h=a} long 1 5\nm{h=a} string 2 \"x\""},
+		{len(`[` + first + `, ` + second), "\nn{h=b} complex 3 3ff00000000000004000000000000000"},
+		{len(body) - 1, "\no{h=c} double 4 1.5"},
+	}
+	for n := 1; n < len(body); n++ {
+		h := newHarness(t, nil)
+		w := h.post(body[:n])
+		want := ""
+		for _, s := range stored {
+			if n >= s.end {
+				want += s.text
+			}
+		}
+		if got := h.recorder.Text(); w.Code != 400 || got != want {
+			t.Errorf("%s\nanswer %d %s, stored\n%s\nwant\n%s", body[:n], w.Code, w.Body, got, want)
+		}
+	}
+}
+
 // bigBody has one metric whose points take several blocks, with faults.
 func bigBody(points int) string {
 	var b strings.Builder

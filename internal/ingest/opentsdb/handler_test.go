@@ -158,6 +158,28 @@ func TestStoreThatCreatesNoSeries(t *testing.T) {
 	}
 }
 
+// A body that is cut off anywhere is refused, and what is stored of it was complete.
+func TestCutOffAnywhere(t *testing.T) {
+	const (
+		first = `{"metric":"m","timestamp":1700000000,"value":"1.5","tags":{"h":"\u0061"}}`
+		body  = `[` + first + `, {"tags":{"h":"b"},"value":2,"other":[{"x":null}],"timestamp":"1700000001","metric":"n"}]`
+	)
+	for n := 1; n < len(body); n++ {
+		h := newHarness(nil)
+		w := h.post("/api/put", asJSON, body[:n])
+		want := ""
+		if n > len(first) {
+			want = "m{h=a} double 1700000000000 1.5"
+		}
+		if n > len(body)-2 {
+			want += "\nn{h=b} long 1700000001000 2"
+		}
+		if got := h.recorder.Text(); w.Code != 400 || got != want {
+			t.Errorf("%s\nanswer %d %s, stored\n%s", body[:n], w.Code, w.Body, got)
+		}
+	}
+}
+
 func TestUnavailable(t *testing.T) {
 	point := `{"metric":"m","timestamp":1,"value":1,"tags":{"h":"a"}}`
 	for _, c := range []struct {

@@ -23,6 +23,7 @@ import (
 
 	"varve/internal/ingest"
 	"varve/internal/ingest/ingesttest"
+	"varve/internal/model"
 	"varve/internal/store"
 )
 
@@ -297,6 +298,29 @@ func TestStoreThatFailsEndsTheConnection(t *testing.T) {
 				t.Errorf("refused %v", got)
 			}
 		})
+	}
+}
+
+// A store that cannot create a series now is asked again; nothing of the block is
+// stored before.
+func TestStoreThatCreatesNoSeries(t *testing.T) {
+	h := start(t, nil, nil)
+	asked := 0
+	h.recorder.OnCreate = func(model.Series) error {
+		if asked++; asked < 3 {
+			if n, _ := h.recorder.Count(); n != 0 {
+				t.Errorf("%d samples are stored", n)
+			}
+			return &store.UnavailableError{Reason: "disk is full"}
+		}
+		return nil
+	}
+	h.send([]byte("put m 1 1 h=a\nput n 2 1 h=a\n"), 1<<20)
+	if got, want := h.recorder.Text(), "m{h=a} long 1000 1\nn{h=a} long 2000 1"; got != want {
+		t.Errorf("stored\n%s\nwant\n%s", got, want)
+	}
+	if got := h.refused(); len(got) != 0 {
+		t.Errorf("refused %v", got)
 	}
 }
 
