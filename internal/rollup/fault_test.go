@@ -287,6 +287,36 @@ func TestStoreFailsAmongManyResults(t *testing.T) {
 	}
 }
 
+// TestStoreFailsWhileOneResultIsKept: when whole numbers become fractions, a bucket
+// has one result in the end, whichever call fails.
+func TestStoreFailsWhileOneResultIsKept(t *testing.T) {
+	for n, failed := 1, true; failed; n++ {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHarness(t)
+			b := &brittle{Reference: h.store}
+			h.front = b
+			h.restart(nil)
+			h.put("src", "a", 2, at(0, 0, 1))
+			h.do(200, "POST", "/api/v1/rollups", strings.Replace(taskJSON("t", hour, hour, ""), `"sum"`, `"last"`, 1)) // a long of longs
+			time.Sleep(2 * time.Hour)
+			const path = "/api/v1/rollups/backfill/t?startTime=2000-01-01-00-00-00-000&endTime=2000-01-01-00-30-00-000"
+			h.do(204, "POST", path, "")
+			h.put("src", "a", 2.5, at(0, 0, 2))
+			w := httptest.NewRecorder()
+			b.arm(n)
+			h.mux.ServeHTTP(w, httptest.NewRequest("POST", path, nil))
+			if failed = b.disarm(); failed != (w.Code == 500) {
+				t.Errorf("call %d failed: %v, and the answer is %d %s", n, failed, w.Code, w.Body)
+			}
+			h.do(204, "POST", path, "")
+			h.wantPoints("dst", "{host=a,saved_from=src} 2000-01-01T00:00 2.5")
+		})
+		if !failed && n < 6 {
+			t.Errorf("a backfill makes %d calls", n-1)
+		}
+	}
+}
+
 // TestStoreFailsAtTheStart: whichever call of the store fails or panics while the
 // tasks are read, the log says so, and they are read again soon.
 func TestStoreFailsAtTheStart(t *testing.T) {

@@ -31,6 +31,7 @@ import (
 	"varve/internal/query"
 	"varve/internal/store"
 	"varve/internal/store/storetest"
+	"varve/internal/units"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -43,7 +44,7 @@ type harness struct {
 	front     front // what all others take for the store; nil: store
 	node      string
 	log       *slog.Logger
-	ttlFrom   ingest.TTLFrom // "": the default
+	ingest    func(*ingest.Config) // nil: the defaults
 	registry  *prometheus.Registry
 	scheduler *Scheduler
 	pipeline  *ingest.Pipeline
@@ -69,8 +70,8 @@ func (h *harness) restart(change func(*Config, *query.Config)) {
 		h.stop()
 	}
 	c, qc, ic := DefaultConfig(), query.DefaultConfig(), ingest.DefaultConfig()
-	if h.ttlFrom != "" {
-		ic.TTLFrom = h.ttlFrom
+	if h.ingest != nil {
+		h.ingest(&ic)
 	}
 	if change != nil {
 		change(&c, &qc)
@@ -666,7 +667,7 @@ func TestTTL(t *testing.T) {
 func TestTTLFromTimestamp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
-		h.ttlFrom = ingest.FromTimestamp
+		h.ingest = func(c *ingest.Config) { c.TTLFrom = ingest.FromTimestamp }
 		h.restart(nil)
 		h.start()
 		defer h.stop()
@@ -806,6 +807,10 @@ func TestFaultyTasks(t *testing.T) {
 		{"", "no body"},
 		{"[]", "Not a JSON Object: []"},
 		{`{"name":"n","execution_interval":{"value":0,"unit":"hours"}}`, "executionInterval.value must be"},
+		{`{"name":null,"execution_interval":` + hour + `}`, "name may not be null"},
+		{`{"name":"n","execution_interval":5}`, "executionInterval must be an object with value and unit"},
+		{`{"name":"n","execution_interval":` + hour + `,"rollups":[{"save_as":"","query":{}}]}`, "rollup[0].saveAs may not be empty"},
+		{taskJSON("t", hour, hour, `,"ttl":"x"`), "rollup[0].ttl must be a number of seconds"},
 		{`{"name":"n","execution_interval":{"value":1,"unit":"eons"}}`, `executionInterval.unit \"eons\" must be one of`},
 		{`{"name":"n","execution_interval":` + hour + `,"rollups":null}`, "rollups must be an array, not null"},
 		{`{"name":"n","execution_interval":` + hour + `,"rollups":{}}`, "rollups must be an array, not {}"},
@@ -828,6 +833,128 @@ func TestFaultyTasks(t *testing.T) {
 		t.Error(got)
 	}
 	h.do(404, "PUT", "/api/v1/rollups/u", good)
+}
+
+// TestTasksThatAreNotThere: what the API lists, and what it answers for an id that
+// nobody has.
+func TestTasksThatAreNotThere(t *testing.T) {
+	h := newHarness(t)
+	if got := h.do(200, "GET", "/api/v1/rollups", ""); got != "[]" {
+		t.Errorf("no tasks are listed as %s", got)
+	}
+	for _, id := range []string{"a", "b", "c"} {
+		h.do(200, "POST", "/api/v1/rollups", taskJSON(id, hour, minute, ""))
+	}
+	var all []struct{ ID string }
+	if err := json.Unmarshal([]byte(h.do(200, "GET", "/api/v1/rollups", "")), &all); err != nil || len(all) != 3 || all[2].ID != "c" {
+		t.Errorf("tasks are listed as %v, %v", all, err)
+	}
+	for method, paths := range map[string][]string{
+		"GET":    {"/nope", "/status/nope", "/backfill/nope?startTime=2000-01-01-00-00-00-000"},
+		"DELETE": {"/nope"},
+	} {
+		for _, path := range paths {
+			if got := h.do(404, method, "/api/v1/rollups"+path, ""); !strings.Contains(got, "not found for id nope") {
+				t.Errorf("%s %s: %s", method, path, got)
+			}
+		}
+	}
+}
+
+// TestDamagedNotes: what is stored about a task and cannot be read is not taken for
+// nothing. The task fails, and says what is broken.
+func TestDamagedNotes(t *testing.T) {
+	for key, want := range map[string]string{
+		statusKey:    "read the status of a roll-up task",
+		watermarkKey: "read the watermarks of a roll-up task",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			h, _, log := brittleHarness(t, false)
+			if err := h.store.Set(t.Context(), service, key, "t", "{"); err != nil {
+				t.Fatal(err)
+			}
+			h.start()
+			defer h.stop()
+			time.Sleep(time.Hour + time.Minute)
+			synctest.Wait()
+			if failed := valueOf(t, h.scheduler.metrics.runs.WithLabelValues(runFailed)); failed == 0 || !strings.Contains(log.String(), want) {
+				t.Errorf("a damaged %s: %v runs failed, and the log has\n%s", key, failed, log)
+			}
+			if v, err := h.store.Get(t.Context(), service, key, "t"); err != nil || v.Text != "{" {
+				t.Errorf("a damaged %s became %s, %v", key, v.Text, err)
+			}
+			if got := h.do(500, "GET", "/api/v1/rollups/status/t", ""); !strings.Contains(got, want) {
+				t.Errorf("a damaged %s: the status is %s", key, got)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		h, _, log := brittleHarness(t, false)
+		if err := h.store.Set(t.Context(), service, lateKey, "t", "["); err != nil {
+			t.Fatal(err)
+		}
+		h.restart(nil)
+		h.scheduler.Load(t.Context())
+		if !strings.Contains(log.String(), "read the late points of roll-up task t") {
+			t.Errorf("damaged late points: the log has\n%s", log)
+		}
+	})
+}
+
+// TestResultsWaitForNewSeries: results whose series exceed the rate of new series
+// are stored later, not lost.
+func TestResultsWaitForNewSeries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHarness(t)
+		h.ingest = func(c *ingest.Config) { c.NewSeriesBurst, c.NewSeriesPerSecond = 1, 1 }
+		h.restart(nil)
+		for _, host := range []string{"a", "b", "c"} {
+			h.put("src", host, 1, at(0, 0, 0))
+		}
+		h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
+		time.Sleep(time.Hour)
+		h.do(204, "POST", "/api/v1/rollups/backfill/t?startTime=2000-01-01-00-00-00-000&endTime=2000-01-01-00-01-00-000", "")
+		h.wantPoints("dst", `
+{host=a,saved_from=src} 2000-01-01T00:00 1
+{host=b,saved_from=src} 2000-01-01T00:00 1
+{host=c,saved_from=src} 2000-01-01T00:00 1`)
+	})
+}
+
+func TestConfigBounds(t *testing.T) {
+	if err := DefaultConfig().Validate(); err != nil {
+		t.Error(err)
+	}
+	for _, c := range []struct {
+		key     string
+		set     func(c *Config, v int64)
+		allowed []int64
+		refused []int64
+	}{
+		{"max_tasks", func(c *Config, v int64) { c.MaxTasks = int(v) }, []int64{1}, []int64{0, -1}},
+		{"max_task_size", func(c *Config, v int64) { c.MaxTaskSize = units.Bytes(v) }, []int64{1}, []int64{0, -1}},
+		{"max_concurrent", func(c *Config, v int64) { c.MaxConcurrent = int(v) }, []int64{1}, []int64{0, -1}},
+		{"retry_interval", func(c *Config, v int64) { c.RetryInterval = time.Duration(v) }, []int64{1}, []int64{0, -1}},
+		{"poll_interval", func(c *Config, v int64) { c.PollInterval = time.Duration(v) }, []int64{1}, []int64{0, -1}},
+		{"batch_buckets", func(c *Config, v int64) { c.BatchBuckets = int(v) }, []int64{1}, []int64{0, -1}},
+		{"max_late_spans", func(c *Config, v int64) { c.MaxLateSpans = int(v) }, []int64{1}, []int64{0, -1}},
+		{"late_horizon", func(c *Config, v int64) { c.LateHorizon = time.Duration(v) },
+			[]int64{int64(time.Minute), int64(31 * 24 * time.Hour)}, []int64{int64(time.Minute) - 1, int64(31*24*time.Hour) + 1}},
+	} {
+		for _, v := range c.allowed {
+			cfg := DefaultConfig()
+			if c.set(&cfg, v); cfg.Validate() != nil {
+				t.Errorf("%s of %d: %v", c.key, v, cfg.Validate())
+			}
+		}
+		for _, v := range c.refused {
+			cfg := DefaultConfig()
+			c.set(&cfg, v)
+			if err := cfg.Validate(); err == nil || !strings.HasPrefix(err.Error(), c.key+":") || strings.Contains(err.Error(), "\n") {
+				t.Errorf("%s of %d: %v", c.key, v, err)
+			}
+		}
+	}
 }
 
 func FuzzTask(f *testing.F) {
