@@ -126,13 +126,37 @@ func (b *brittle) View(ctx context.Context) (store.View, error) {
 	return b.Reference.View(ctx)
 }
 
+// A logText keeps a log that a test reads while its scheduler runs.
+type logText struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logText) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(b)
+}
+
+func (l *logText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
+func (l *logText) Reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.Reset()
+}
+
 // brittleHarness has a task "t" that sums src by minute, runs each hour, and has
 // run. With others, more nodes share the store, and one of them has noted late
 // points of the task.
-func brittleHarness(t *testing.T, others bool) (*harness, *brittle, *bytes.Buffer) {
+func brittleHarness(t *testing.T, others bool) (*harness, *brittle, *logText) {
 	t.Helper()
 	h := newHarness(t)
-	b, log := &brittle{Reference: h.store}, &bytes.Buffer{}
+	b, log := &brittle{Reference: h.store}, &logText{}
 	h.front, h.log = b, slog.New(slog.NewTextHandler(log, nil))
 	if others {
 		h.node = "a"
@@ -152,8 +176,19 @@ func brittleHarness(t *testing.T, others bool) (*harness, *brittle, *bytes.Buffe
 	return h, b, log
 }
 
+// scheduled is a task as the scheduler knows it, and when it is due.
+func (h *harness) scheduled(id string) (*task, time.Time) {
+	h.scheduler.mu.Lock()
+	defer h.scheduler.mu.Unlock()
+	j := h.scheduler.mu.jobs[id]
+	return j.task, j.due
+}
+
 // firstKey is what the first metric of a task's first roll-up is stored under.
-func firstKey(h *harness, id string) string { return h.scheduler.mu.jobs[id].task.rollups[0].keys[0] }
+func firstKey(h *harness, id string) string {
+	t, _ := h.scheduled(id)
+	return t.rollups[0].keys[0]
+}
 
 // TestStoreFailsInARequest: whichever call of the store fails, the client is told,
 // and the same request succeeds when it is sent again.
@@ -213,7 +248,7 @@ func TestStoreFailsInARun(t *testing.T) {
 				}
 				h.send("src", "a", 1, at(-48, 0, 0), at(0, 50, 0))
 				h.send("src", "a", 1, at(1, 50, 0))
-				due := h.scheduler.mu.jobs["t"].due
+				_, due := h.scheduled("t")
 				time.Sleep(time.Until(due) - time.Millisecond)
 				b.arm(n)
 				time.Sleep(time.Second)
@@ -387,7 +422,8 @@ func TestStoreFailsInAHandOver(t *testing.T) {
 			if err := h.store.Unset(t.Context(), service, handedKey, "t/"+nodePrefix+"b/1"); err != nil {
 				t.Fatal(err)
 			}
-			late, task := h.scheduler.late, h.scheduler.mu.jobs["t"].task
+			late := h.scheduler.late
+			task, _ := h.scheduled("t")
 			h.send("src", "a", 1, at(-48, 0, 0))
 			h.send("src", "a", 1, at(-24, 0, 0))
 			handOver := func() error {
@@ -435,7 +471,8 @@ func TestHandingOverIsTriedAgain(t *testing.T) {
 		all[0].do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
 		time.Sleep(30 * time.Minute)
 		all[1].send("src", "a", 5, at(-48, 0, 1))
-		time.Sleep(time.Until(all[1].scheduler.mu.jobs["t"].due) - time.Second)
+		_, due := all[1].scheduled("t")
+		time.Sleep(time.Until(due) - time.Second)
 		all[1].link.setCut(true)
 		time.Sleep(2 * time.Second)
 		all[1].link.setCut(false)

@@ -65,7 +65,7 @@ func TestLoopsAreRefused(t *testing.T) {
 func TestStoredLoopIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
-		var log strings.Builder
+		var log logText
 		h.scheduler.log = slog.New(slog.NewTextHandler(&log, nil))
 		for range 3 {
 			if err := h.scheduler.catalogue.set(context.Background(), configKey, "t", flowJSON("t", "a", "a", "", "")); err != nil {
@@ -158,7 +158,7 @@ func TestFailuresAreToldSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHarness(t)
 		h.restart(func(_ *Config, q *query.Config) { q.MaxSamples = 1 })
-		var log strings.Builder
+		var log logText
 		h.scheduler.log = slog.New(slog.NewTextHandler(&log, nil))
 		h.start()
 		defer func() { h.stop() }()
