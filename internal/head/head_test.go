@@ -472,6 +472,15 @@ func TestRunIsReused(t *testing.T) {
 			}
 		}
 	}
+	for id := range uint32(14) { // two of them have nothing
+		var fresh Run
+		h.Arrivals(id, &fresh)
+		h.Arrivals(id, &run)
+		if len(run.Fragments) != len(fresh.Fragments) || run.Kind != fresh.Kind || !slices.Equal(run.Open.Times, fresh.Open.Times) {
+			t.Errorf("series %d as it arrived: kind %v, %d fragments, open %d; want %v, %d, %d", id,
+				run.Kind, len(run.Fragments), run.Open.Times, fresh.Kind, len(fresh.Fragments), fresh.Open.Times)
+		}
+	}
 }
 
 // TestConcurrent reads while one goroutine appends: a snapshot has a prefix of

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -293,5 +296,107 @@ func TestReadErrorsAreNotDamage(t *testing.T) {
 		if !errors.Is(err, errorfs.ErrInjected) || isDamage(err) {
 			t.Fatalf("operation %d: %v, %+v", n, err, stats)
 		}
+	}
+}
+
+// TestReadErrorsBehindDamage lets each operation of a replay fail that skips
+// damage, and each one of opening a log: both look for records behind the damage,
+// in several windows, and one of them is larger than a window.
+func TestReadErrorsBehindDamage(t *testing.T) {
+	base := crashable(t)
+	cfg := Config{SegmentBytes: 4 * units.MiB, BufferBytes: 4 * units.MiB}
+	l := open(t, base, cfg)
+	for n, length := range []int{100, 2 * windowBytes, 100, windowBytes / 2, windowBytes / 2, 2 * windowBytes} {
+		wait(t, l, l.Append(1, numbered(uint64(n), length)))
+	}
+	left := base.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))}) // not closed, so not sealed
+	closeLog(t, l)
+	b := readFile(t, left, 1)
+	b[segmentHeaderSize+recordHeaderSize+50]++
+	b[segmentHeaderSize+2*recordHeaderSize+108+windowBytes]++
+	writeFile(t, left, Segment(1).fileName(), b)
+	for n := range 3 { // more than are kept
+		writeFile(t, left, fmt.Sprintf("%010d%s", 7+n, freeSuffix), make([]byte, 100))
+	}
+	if got, stats, err := replayWith(left, ReplayOptions{OnDamage: func(*store.CorruptionError) bool { return true }}); err != nil || len(got) != 4 {
+		t.Fatalf("%d records, %+v, %v", len(got), stats, err)
+	}
+
+	for name, run := range map[string]func(vfs.FS) error{
+		"replay": func(fsys vfs.FS) error {
+			_, _, err := replayWith(fsys, ReplayOptions{OnDamage: func(*store.CorruptionError) bool { return true }})
+			return err
+		},
+		"open": func(fsys vfs.FS) error {
+			l, err := Open(fsys, testDir, cfg, Options{})
+			if err != nil {
+				return err
+			}
+			return l.Close()
+		},
+	} {
+		for n := int32(0); ; n++ {
+			index := errorfs.OnIndex(n)
+			injector := &errorfs.Counter{Injector: errorfs.InjectorFunc(func(op errorfs.Op) error {
+				if op.Kind == errorfs.OpFilePreallocate {
+					return nil // a file system may not know how to
+				}
+				return index.MaybeError(op)
+			})}
+			disk := left.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
+			err := run(errorfs.Wrap(disk, injector))
+			if injector.Load() == 0 {
+				if err != nil || n < 8 {
+					t.Fatalf("%s, %d operations: %v", name, n, err)
+				}
+				break
+			}
+			if !errors.Is(err, errorfs.ErrInjected) || isDamage(err) {
+				t.Fatalf("%s, operation %d: %v", name, n, err)
+			}
+		}
+	}
+}
+
+// TestFullDiskIsFoundBeforeWriting: a record of which a part fits is not begun.
+func TestFullDiskIsFoundBeforeWriting(t *testing.T) {
+	base := crashable(t)
+	var full atomic.Bool
+	var written atomic.Int32
+	l := open(t, errorfs.Wrap(base, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		switch {
+		case !full.Load():
+		case op.Kind == errorfs.OpFilePreallocate:
+			return syscall.ENOSPC
+		case op.Kind == errorfs.OpFileWrite:
+			written.Add(1)
+		}
+		return nil
+	})), DefaultConfig())
+	wait(t, l, l.Append(1, []byte("fits")))
+	full.Store(true)
+	wait(t, l, l.Append(1, []byte("has its place reserved")))
+	before := written.Load()
+	err := l.Wait(t.Context(), l.Append(1, make([]byte, 2*reserveStep)))
+	if !NoSpace(err) || !strings.Contains(err.Error(), "reserve 2097152 bytes for log segment 1") {
+		t.Errorf("append to a full disk: %v", err)
+	}
+	if n := written.Load() - before; n != 0 {
+		t.Errorf("%d writes of a record that does not fit", n)
+	}
+}
+
+// TestAppendOfReservedTypes: a record of the log's own types would end a segment.
+func TestAppendOfReservedTypes(t *testing.T) {
+	l := open(t, vfs.NewMem(), small)
+	for _, typ := range []byte{typeNone, typeSeal} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("record of type %d was taken", typ)
+				}
+			}()
+			l.Append(typ, []byte("x"))
+		}()
 	}
 }

@@ -279,7 +279,7 @@ func TestReserveWaitsForRoom(t *testing.T) {
 		}
 		ctx := context.Background()
 		var input *store.InputError
-		if err := l.Reserve(ctx, maxRecordBytes+1); !errors.As(err, &input) {
+		if err := l.Reserve(ctx, maxRecordBytes+1); !errors.As(err, &input) || !strings.Contains(input.Reason, "at most 1073741824 bytes, got 1073741825") {
 			t.Fatalf("got %v", err)
 		}
 		if err := l.Reserve(ctx, int(small.BufferBytes)+1); err != nil { // nothing is queued
