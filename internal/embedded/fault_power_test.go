@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -12,6 +13,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"varve/internal/model"
 )
 
 var faultStep = flag.Int("embedded.faults", 5, "of how many file system calls one fails, or is the last before a power cut; 1 = each")
@@ -120,12 +123,17 @@ func cutStart(disk *vfs.MemFS, script *faultScript, random *rand.Rand) *vfs.MemF
 }
 
 // checkDisk starts a store on a sound disk, compares it, checks its files, and
-// tries that it goes on.
+// tries that it goes on: deletes count, those of what was merged before too.
 func (p *promises) checkDisk(disk *vfs.MemFS, script *faultScript) error {
 	after := newFaultScript(disk, p)
 	after.now.Store(script.now.Load())
 	after.value = 1_000_000
 	err := after.run([]func() error{
+		after.look,
+		func() error {
+			return after.erase("fault.a", model.TimeRange{StartMS: crashOrigin + 60*minuteMS, EndMS: math.MaxInt64})
+		},
+		func() error { return after.erase(edge, model.TimeRange{StartMS: math.MinInt64, EndMS: 0}) },
 		after.look,
 		func() error { return after.write("fault.a", 2, crashOrigin+40*minuteMS, 10*minuteMS, 5, 0) },
 		func() error { return after.write("fault.after", 1, crashOrigin, 1000, 3, 0) },

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/store/storetest"
 )
 
 // faultScript does a bit of everything that a store does, on a file system that
@@ -73,6 +75,14 @@ func (f *faultScript) write(metric string, series int, fromMS, stepMS int64, n i
 }
 
 func (f *faultScript) writeOnce(metric string, series int, fromMS, stepMS int64, n int, ttl uint32) error {
+	times := make([]int64, n)
+	for i := range times {
+		times[i] = fromMS + int64(i)*stepMS
+	}
+	return f.writeTimes(metric, series, times, ttl)
+}
+
+func (f *faultScript) writeTimes(metric string, series int, times []int64, ttl uint32) error {
 	var b store.Batch
 	b.Reset(f.store.Epoch())
 	values := make(map[place]int64)
@@ -82,10 +92,10 @@ func (f *faultScript) writeOnce(metric string, series int, fromMS, stepMS int64,
 		if err != nil {
 			return err
 		}
-		for j := range int64(n) {
+		for _, ms := range times {
 			f.value++
-			b.AddLong(ref, fromMS+j*stepMS, f.value, ttl)
-			values[place{metric + " " + tag, fromMS + j*stepMS}] = f.value
+			b.AddLong(ref, ms, f.value, ttl)
+			values[place{metric + " " + tag, ms}] = f.value
 		}
 	}
 	return f.promises.attempt(values, func() error { return f.store.Append(context.Background(), &b) })
@@ -121,13 +131,19 @@ func (f *faultScript) unset(key int64) error {
 
 const minuteMS = 60_000
 
+// edge is a metric with a long name that has samples at the ends of all times and
+// at the borders of partitions.
+var edge = "fault." + strings.Repeat("x", 1018)
+
 // begin leaves a store with files, deletions, key-values and a log to replay.
 func (f *faultScript) begin() error {
 	return f.run([]func() error{
 		func() error { return f.write("fault.a", 3, crashOrigin, 10*minuteMS, 20, 0) },
 		func() error { return f.write("fault.ttl", 2, crashOrigin, 1000, 5, 600) },
+		func() error { return f.writeTimes(edge, 1, storetest.AwkwardTimes, 0) },
 		func() error { return f.set(1) },
 		func() error { return f.store.checkpoint() },
+		func() error { return f.erase(edge, model.TimeRange{StartMS: math.MaxInt64 - 1, EndMS: math.MaxInt64}) },
 		func() error { return f.write("fault.a", 2, crashOrigin+30*minuteMS, 10*minuteMS, 5, 0) },
 		func() error { return f.write("fault.gone", 2, crashOrigin, 1000, 5, 0) },
 		func() error {
@@ -147,6 +163,11 @@ func (f *faultScript) rest() error {
 		func() error { return f.erase("fault.gone", model.AllTime) },
 		func() error { return f.set(2) },
 		func() error { return f.write("fault.a", 4, crashOrigin+20*minuteMS, 10*minuteMS, 9, 0) },
+		func() error { return f.store.maintain(context.Background()) },
+		func() error { // one of them may be in the log, and the other not
+			return f.erase("fault.a", model.TimeRange{StartMS: crashOrigin, EndMS: crashOrigin + 30*minuteMS})
+		},
+		func() error { return f.erase(edge, model.TimeRange{StartMS: math.MinInt64, EndMS: -1}) },
 		func() error { return f.store.maintain(context.Background()) },
 		func() error { return f.unset(1) },
 		func() error { return f.store.checkpoint() },
