@@ -15,12 +15,14 @@ type Alias struct {
 	Ref store.Ref
 	TTL uint32 // as it was sent, when the tail says so (telnet), else 0
 
+	gen    atomic.Uint32 // generation of the cache that holds it
+	hash   uint32        // the lower half
 	kind   model.Kind
 	syntax uint8
-	gen    atomic.Uint32 // generation of the cache that holds it
-	hash   uint64
-	text   string // head and tail
-	head   int    // length of the head
+
+	// A sender spells the tags of a host alike for all its metrics. Such aliases
+	// share the texts, which so stay in the processor's cache, too.
+	head, tail string
 
 	// next is the alias that followed when this one was last seen. It may be
 	// of any connection: a wrong guess costs one comparison.
@@ -28,13 +30,11 @@ type Alias struct {
 }
 
 func (a *Alias) matches(kind model.Kind, syntax uint8, head, tail []byte) bool {
-	return a.kind == kind && a.syntax == syntax && a.head == len(head) &&
-		len(a.text) == len(head)+len(tail) &&
-		a.text[a.head:] == string(tail) && a.text[:a.head] == string(head)
+	return a.kind == kind && a.syntax == syntax && a.tail == string(tail) && a.head == string(head)
 }
 
-// aliasBytes is what an alias costs beside its text: itself and two slots.
-const aliasBytes = 96 + 16
+// aliasBytes is what an alias costs beside its texts: itself and two slots.
+const aliasBytes = 64 + 16
 
 // aliasTable is an open-addressing hash table that is read without locks.
 // A slot that was filled stays filled.
@@ -54,7 +54,7 @@ func (t *aliasTable) find(hash uint64, kind model.Kind, syntax uint8, head, tail
 		if a == nil {
 			return nil
 		}
-		if a.hash == hash && a.matches(kind, syntax, head, tail) {
+		if a.hash == uint32(hash) && a.matches(kind, syntax, head, tail) {
 			return a
 		}
 	}
@@ -62,7 +62,7 @@ func (t *aliasTable) find(hash uint64, kind model.Kind, syntax uint8, head, tail
 
 func (t *aliasTable) put(a *Alias) {
 	mask := uint64(len(t.slots) - 1)
-	i := a.hash & mask
+	i := uint64(a.hash) & mask
 	for t.slots[i].Load() != nil {
 		i = (i + 1) & mask
 	}
@@ -73,7 +73,7 @@ func (t *aliasTable) put(a *Alias) {
 // replace puts a in the place of an alias of the same spelling.
 func (t *aliasTable) replace(old, a *Alias) {
 	mask := uint64(len(t.slots) - 1)
-	for i := a.hash & mask; ; i = (i + 1) & mask {
+	for i := uint64(a.hash) & mask; ; i = (i + 1) & mask {
 		switch t.slots[i].Load() {
 		case old:
 			t.slots[i].Store(a)
@@ -99,6 +99,8 @@ type aliasCache struct {
 	mu struct {
 		sync.Mutex
 		youngBytes, oldBytes int64
+
+		texts [256]string // of the latest aliases, by hash
 	}
 }
 
@@ -144,30 +146,48 @@ func (c *aliasCache) promote(a *Alias) {
 // then it is still good for the caller. It replaces an alias of the same spelling
 // that leads to another series, which was forgotten.
 func (c *aliasCache) add(hash uint64, kind model.Kind, syntax uint8, head, tail []byte, ref store.Ref, ttl uint32) *Alias {
-	text := make([]byte, 0, len(head)+len(tail))
-	text = append(append(text, head...), tail...)
-	a := &Alias{Ref: ref, TTL: ttl, kind: kind, syntax: syntax, hash: hash, text: string(text), head: len(head)}
-	if a.bytes() > c.maxBytes/16 {
+	a := &Alias{Ref: ref, TTL: ttl, kind: kind, syntax: syntax, hash: uint32(hash)}
+	if aliasBytes+int64(len(head)+len(tail)) > c.maxBytes/16 {
+		a.head, a.tail = string(head), string(tail)
 		return a
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	there := c.young.Load().find(hash, kind, syntax, head, tail)
-	switch {
-	case there == nil:
-		c.insertLocked(a)
-	case there.Ref == ref:
+	if there != nil && there.Ref == ref {
 		return there
-	default:
-		c.young.Load().replace(there, a)
-		a.gen.Store(c.gen.Load())
-		there.gen.Store(0)
-		there.next.Store(nil)
 	}
+	a.head, a.tail = c.textLocked(head), c.textLocked(tail)
+	if there == nil {
+		c.insertLocked(a)
+		return a
+	}
+	c.young.Load().replace(there, a)
+	a.gen.Store(c.gen.Load())
+	there.gen.Store(0)
+	there.next.Store(nil)
 	return a
 }
 
-func (a *Alias) bytes() int64 { return aliasBytes + int64(len(a.text)) }
+// sharedText is how long a text may be to be kept for other aliases: all that are
+// kept take a quarter of a MiB at most.
+const sharedText = 1 << 10
+
+// textLocked returns b as a text, if possible that of an earlier alias. c.mu must be
+// held.
+func (c *aliasCache) textLocked(b []byte) string {
+	if len(b) > sharedText {
+		return string(b)
+	}
+	kept := &c.mu.texts[maphash.Bytes(c.seed, b)%uint64(len(c.mu.texts))]
+	if *kept != string(b) {
+		*kept = string(b)
+	}
+	return *kept
+}
+
+// bytes counts the texts as if no other alias shared them.
+func (a *Alias) bytes() int64 { return aliasBytes + int64(len(a.head)+len(a.tail)) }
 
 // insertLocked puts a into the young generation. c.mu must be held.
 func (c *aliasCache) insertLocked(a *Alias) {

@@ -1,0 +1,49 @@
+package ingest
+
+import (
+	"strings"
+	"testing"
+	"unsafe"
+
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// Aliases of one host share the text of its tags, and those of one metric that of
+// its name. Long texts are not kept for others.
+func TestAliasesShareTexts(t *testing.T) {
+	c := newAliasCache(1, 1<<20)
+	add := func(ref uint64, head, tail string) *Alias {
+		h, tl := []byte(head), []byte(tail)
+		hash := c.hash(model.Double, 1, h, tl)
+		a := c.add(hash, model.Double, 1, h, tl, store.Ref(ref), 0)
+		if c.find(hash, model.Double, 1, h, tl) != a {
+			t.Errorf("%s %.20s is not found", head, tail)
+		}
+		clear(h) // the sender's buffer is used again
+		clear(tl)
+		if a.head != head || a.tail != tail {
+			t.Errorf("%q %.20q is kept as %q %.20q", head, tail, a.head, a.tail)
+		}
+		return a
+	}
+	first := add(1, "load", "host=a")
+	other := add(2, "free", "host=a")
+	same := add(3, "load", "host=b")
+	if unsafe.StringData(first.tail) != unsafe.StringData(other.tail) {
+		t.Error("equal tags are kept twice")
+	}
+	if unsafe.StringData(first.head) != unsafe.StringData(same.head) {
+		t.Error("equal metrics are kept twice")
+	}
+	long := strings.Repeat("x", sharedText+1)
+	add(4, "load", long)
+	for _, text := range c.mu.texts {
+		if len(text) > sharedText {
+			t.Errorf("a text of %d bytes is kept", len(text))
+		}
+	}
+	if got := add(5, "load", "host=a"); got.Ref != store.Ref(5) || got.tail != "host=a" {
+		t.Errorf("the alias of another series is %v", got.Ref)
+	}
+}
