@@ -12,7 +12,7 @@ import (
 	"varve/e2e/process"
 )
 
-// A generation counts how often a point was written anew. Each write of a point
+// A generation counts how often a point was written again. Each write of a point
 // has another value.
 type generation int8
 

@@ -71,7 +71,7 @@ func openEmbedded(c config.Config, opening *embedded.Opening, registry *promethe
 	s, err := embedded.Open(vfs.Default, c.DataDir, c.Embedded, embedded.Options{
 		Registerer: registry, Logger: log, Opening: opening,
 		Fatal: func(reason string) {
-			log.Error(reason + "; the server ends, and what it has acknowledged is in the log: when the disk is well, start it again")
+			log.Error(reason + "; the server ends. All acknowledged points are in the write-ahead log: fix the disk, then start the server again")
 			os.Exit(1)
 		},
 	})

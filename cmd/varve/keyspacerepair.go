@@ -126,7 +126,7 @@ func (j *repairJob) resume() error {
 		return fmt.Errorf("%s is no state of a repair; remove it, or name another file with --state: %w", j.path, err)
 	}
 	if before.Keyspace != j.state.Keyspace || !slices.Equal(before.Hosts, j.state.Hosts) || before.DryRun != j.state.DryRun {
-		return fmt.Errorf("%s is of a repair of keyspace %s of %s, dry run %t; remove it to begin anew, or name another file with --state",
+		return fmt.Errorf("%s is of a repair of keyspace %s of %s, dry run %t; remove it to begin again, or name another file with --state",
 			j.path, before.Keyspace, strings.Join(before.Hosts, ","), before.DryRun)
 	}
 	j.state = before

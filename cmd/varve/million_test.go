@@ -38,7 +38,7 @@ func manyLine(i int) string {
 }
 
 // TestManySeries sends many series of one metric over telnet, asks for a few
-// of them, and starts the server anew. It reports memory and latencies.
+// of them, and starts the server again. It reports memory and latencies.
 func TestManySeries(t *testing.T) {
 	const rounds = 4
 	n, dir := *manySeries, t.TempDir()
@@ -59,7 +59,7 @@ func TestManySeries(t *testing.T) {
 		t.Errorf("ready after %v", p.ready)
 	}
 	p.askMany(n, "cold", goal(300*time.Millisecond), 30)
-	p.report("started anew")
+	p.report("started again")
 }
 
 // TestManyNames sends many metrics and asks for pages of their names.

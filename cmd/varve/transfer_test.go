@@ -173,7 +173,7 @@ func TestImportGoesOn(t *testing.T) {
 		command.Wait()
 		_, stderr := must(t, 3, args...)
 		if !strings.Contains(stderr, "going on after line") {
-			t.Errorf("%s\nnot interrupted, or begun anew", stderr)
+			t.Errorf("%s\nnot interrupted, or begun again", stderr)
 		}
 		if got := strings.Count(read(t, file+".rejected"), "\n"); got != lines/1000 {
 			t.Errorf("%d lines reported", got)

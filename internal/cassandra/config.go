@@ -14,7 +14,7 @@ type Config struct {
 	Name string `yaml:"name" doc:"name of the cluster that is written to, in metrics, health and errors"`
 	cql.Config
 	ReadAhead   int                     `yaml:"read_ahead" doc:"series of a query that are read before they are asked for, so that the round trips overlap, 0 to 1024"`
-	LimitPerRow bool                    `yaml:"limit_per_row" doc:"a query's limit counts anew in each row of a series, as in KairosDB over Cassandra, which shows in sample_size and in what aggregators get; false counts per series, and reads less"`
+	LimitPerRow bool                    `yaml:"limit_per_row" doc:"a query's limit counts again in each row of a series, as in KairosDB over Cassandra, which shows in sample_size and in what aggregators get; false counts per series, and reads less"`
 	Schema      kairosrows.Config       `yaml:"schema" doc:"the keyspace and its tables, in KairosDB's layout"`
 	Write       kairosrows.WriteConfig  `yaml:"write" doc:"rows that are written"`
 	Read        kairosrows.ReadConfig   `yaml:"read" doc:"rows that are read, and what of them is kept in memory"`

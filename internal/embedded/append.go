@@ -68,7 +68,7 @@ func (s *Store) logError(ctx context.Context, err error) error {
 		// in the log all the same.
 		return s.disk.Block("the disk is full", err)
 	}
-	s.fail("the write-ahead log failed", err)
+	s.fail("the write-ahead log failed", wal.Cause(err))
 	return s.failure.Load()
 }
 

@@ -17,7 +17,7 @@ import (
 	"varve/internal/store"
 )
 
-var updateGolden = flag.Bool("update", false, "write the golden store of the current format anew")
+var updateGolden = flag.Bool("update", false, "write the golden store of the current format again")
 
 // TestGoldenStores opens every store that an earlier build wrote, kept in
 // testdata/stores with a listing of what is in it.

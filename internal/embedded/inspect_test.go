@@ -157,7 +157,7 @@ func TestCheckWhileServing(t *testing.T) {
 	}
 }
 
-// Without its catalogue a store is not begun anew beside the old files.
+// Without its catalogue a store is not begun again beside the old files.
 func TestCatalogueGone(t *testing.T) {
 	fs := vfs.NewMem()
 	s, _ := sampleStore(t, fs, "data", 20)

@@ -141,7 +141,7 @@ func (s *Store) Healthy() error {
 		return err
 	}
 	if err := s.wal.Load().Err(); err != nil {
-		return &store.UnavailableError{Reason: "the write-ahead log failed; fix the disk, then restart the server", Err: err}
+		return &store.UnavailableError{Reason: "the write-ahead log failed; fix the disk, then restart the server", Err: wal.Cause(err)}
 	}
 	if e := s.checkpointFailed.Load(); e != nil {
 		return &store.UnavailableError{Reason: "samples cannot be written to files; it is tried again", Err: *e}

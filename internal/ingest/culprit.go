@@ -39,7 +39,7 @@ type culprits struct {
 	warned time.Time
 }
 
-// A culpritText is a list of culprits as words, asked for anew now and then.
+// A culpritText is a list of culprits as words, asked for again now and then.
 type culpritText struct {
 	ask  func(limit int) []Culprit // may be nil
 	what string

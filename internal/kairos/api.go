@@ -339,7 +339,7 @@ func writeDone(w http.ResponseWriter) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// getIndex is KairosDB's request to build the tag index of a metric anew. Here
+// getIndex is KairosDB's request to build the tag index of a metric again. Here
 // every write keeps the index, so there is nothing to do.
 func (a *API) getIndex(w http.ResponseWriter, r *http.Request) {
 	dropBody(r)

@@ -15,7 +15,7 @@ import (
 // An encoder writes the answer to a query.
 type encoder struct {
 	*answer
-	query.Point // the point being written, here so that it does not escape anew for each group
+	query.Point // the point being written, here so that it does not escape again for each group
 
 	cache  *answerCache
 	began  time.Time

@@ -139,7 +139,7 @@ func (f *ActiveFile) end(slot int) {
 
 var blank = []byte{' '}
 
-// write begins a slot anew. It is a copy to the system's memory, a microsecond or
+// write begins a slot again. It is a copy to the system's memory, a microsecond or
 // two, so that f.mu may be held.
 func (f *ActiveFile) write(slot int, line []byte) {
 	if _, err := f.file.WriteAt(line, int64(slot)*activeSlot); err != nil {

@@ -25,7 +25,7 @@ type pairStream struct {
 	compute func(was, now *Point) (float64, error)
 	begun   bool
 	was     Point
-	now     Point // here so that it does not escape anew for each point
+	now     Point // here so that it does not escape again for each point
 }
 
 func (s *pairStream) Next(p *Point) (bool, error) {

@@ -14,7 +14,7 @@ const PageSize = 256
 // given out each key is a string of its own; then they are packed into one,
 // which takes a tenth less memory and gives the garbage collector one pointer
 // to follow instead of 256. Once half of it belongs to forgotten series it is
-// packed anew, so that what is forgotten holds at most as much as what is alive.
+// packed again, so that what is forgotten holds at most as much as what is alive.
 type page struct {
 	kinds [PageSize]model.Kind // 0 = no such series
 	marks [PageSize]mark

@@ -364,7 +364,7 @@ func TestBesideKairosDB(t *testing.T) {
 }
 
 // Late points that came in at a node which does not run the task are in the
-// results, also if that node is started anew in between.
+// results, also if that node is started again in between.
 func TestLatePointsElsewhere(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := storetest.NewReference(nil)

@@ -131,7 +131,7 @@ func (c catalogue) ofNodes(ctx context.Context, key, id string) (names []string,
 	return names, nil
 }
 
-// late returns the spans that a task has to compute anew, by rollup.keys: those
+// late returns the spans that a task has to compute again, by rollup.keys: those
 // under Late or under Handed.
 func (c catalogue) late(ctx context.Context, key, id string) (map[string]spans, error) {
 	text, ok, err := c.get(ctx, key, id)

@@ -13,7 +13,7 @@ type Config struct {
 	MaxTasks      int           `yaml:"max_tasks" doc:"Most roll-up tasks that may exist."`
 	MaxTaskSize   units.Bytes   `yaml:"max_task_size" doc:"Largest JSON text of a roll-up task."`
 	MaxConcurrent int           `yaml:"max_concurrent" doc:"Most roll-up tasks that run at once. A backfill takes such a place for each batch, and gives it to tasks that wait before the next one."`
-	LateHorizon   time.Duration `yaml:"late_horizon" doc:"Every run computes anew the buckets that ended up to this long before the last run; from 1m to 31 days. Points that arrive later than half of it are noted, and their buckets computed by the next run."`
+	LateHorizon   time.Duration `yaml:"late_horizon" doc:"Every run computes again the buckets that ended up to this long before the last run; from 1m to 31 days. Points that arrive later than half of it are noted, and their buckets computed by the next run."`
 	MaxLateSpans  int           `yaml:"max_late_spans" doc:"Most stretches of time that are noted for late points of one metric of a roll-up; at more the nearest two become one, with the buckets between them."`
 	RetryInterval time.Duration `yaml:"retry_interval" doc:"Time after which a failed run is tried again, if the task's own interval is longer."`
 	PollInterval  time.Duration `yaml:"poll_interval" doc:"How often the store is asked for tasks that others have changed."`

@@ -11,7 +11,7 @@ import (
 	"varve/internal/store"
 )
 
-// A lateList notes which buckets have to be computed anew, since points came in
+// A lateList notes which buckets have to be computed again, since points came in
 // that are older than what the next run looks at anyway.
 //
 //	ingest --- Resolved: series of watched metrics ---> refs

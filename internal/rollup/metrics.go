@@ -44,7 +44,7 @@ func newMetrics(r prometheus.Registerer, s *Scheduler) *metrics {
 		}),
 		late: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "varve_rollup_late_spans_total",
-			Help: "Stretches of time that were computed anew for points that came in late.",
+			Help: "Stretches of time that were computed again for points that came in late.",
 		}),
 	}
 	for _, outcome := range []string{runOK, runFailed, runSkipped, runCancelled} {
@@ -53,7 +53,7 @@ func newMetrics(r prometheus.Registerer, s *Scheduler) *metrics {
 	r.MustRegister(m.runs, m.points, m.seconds, m.active, m.invalid, m.late,
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "varve_rollup_late_spans",
-			Help: "Stretches of time that wait to be computed anew, since points came in late; at most rollups.max_late_spans for each metric of a roll-up.",
+			Help: "Stretches of time that wait to be computed again, since points came in late; at most rollups.max_late_spans for each metric of a roll-up.",
 		}, func() float64 { return float64(s.late.count("", "")) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "varve_rollup_backfills",

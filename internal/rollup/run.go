@@ -304,7 +304,7 @@ func (s *Scheduler) run(ctx context.Context, t *task, next func(failed bool) tim
 	return errors.Join(append(errs, s.catalogue.set(ctx, statusKey, t.id, after.marshal()))...)
 }
 
-// advance brings one metric of a roll-up up to now, and then computes anew the
+// advance brings one metric of a roll-up up to now, and then computes again the
 // buckets that late points came in for.
 func (s *Scheduler) advance(ctx context.Context, t *task, r *rollup, k int, marks watermarks, before *status) (points int64, err error) {
 	p, err := s.newPass(t, r, k)

@@ -43,7 +43,7 @@ type metricAnswer struct {
 	SaveAs    string `json:"save_as,omitempty"`
 	Watermark *int64 `json:"watermark,omitempty"` // ms: everything before it is complete
 	LagMS     *int64 `json:"lag,omitempty"`       // ms from the watermark to now
-	Late      int    `json:"late,omitempty"`      // stretches of time that wait to be computed anew
+	Late      int    `json:"late,omitempty"`      // stretches of time that wait to be computed again
 }
 
 // dateText is a time in KairosDB's form: its hours run from 0 to 11.

@@ -331,7 +331,7 @@ func TestSlowSink(t *testing.T) {
 	}
 }
 
-// TestDiskFull: a log that failed for want of space is opened anew; nothing that
+// TestDiskFull: a log that failed for lack of space is opened again; nothing that
 // was acknowledged is lost, and nothing is written under two timestamps.
 func TestDiskFull(t *testing.T) {
 	var full atomic.Bool

@@ -179,5 +179,5 @@ func (s *Spool) logError(ctx context.Context, err error) error {
 	case wal.NoSpace(err):
 		return s.disk.Block("the disk is full", err)
 	}
-	return s.fail("the write-ahead log failed", err)
+	return s.fail("the write-ahead log failed", wal.Cause(err))
 }

@@ -375,6 +375,16 @@ func (l *Log) acknowledge(b *buffer) {
 	wakeUpTo(&l.askers, b.last)
 }
 
+// Cause returns the failure behind an error of Wait, Reserve or Err, for callers
+// that say in their own words that the log has failed.
+func Cause(err error) error {
+	var failed *store.UnavailableError
+	if errors.As(err, &failed) && failed.Err != nil {
+		return failed.Err
+	}
+	return err
+}
+
 // stop ends the log, with a failure unless err is nil.
 func (l *Log) stop(err error) {
 	l.mu.Lock()

@@ -13,7 +13,7 @@ import (
 	gocql "github.com/apache/cassandra-gocql-driver/v2"
 )
 
-// dialer connects to nodes. Files of keys and certificates are read anew for
+// dialer connects to nodes. Files of keys and certificates are read again for
 // each connection, so that renewed ones are taken up without a restart.
 type dialer struct {
 	ctx    context.Context // ends when the session is closed

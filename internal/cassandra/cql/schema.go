@@ -200,7 +200,7 @@ func agree(ctx context.Context, d *gocql.Session) error {
 // agreeThemselves waits like agree, but asks every node for its own schema: one
 // that has just started holds of the others what it knew before it ended. More
 // than half of the ring's nodes have to be there: else a table that was made while
-// one node was alone would be made anew by those that come later, and replace it
+// one node was alone would be made again by those that come later, and replace it
 // with all that was written into it.
 func agreeThemselves(ctx context.Context, d *gocql.Session) error {
 	for end := time.Now().Add(schemaAgreement); ; {

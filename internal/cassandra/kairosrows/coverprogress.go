@@ -126,7 +126,7 @@ func (p *coverPass) save(ctx context.Context) error {
 		return errPassMoved
 	}
 	if !c.reader.ks.Tables.ServiceIndex {
-		return nil // a pass that is interrupted begins anew
+		return nil // a pass that is interrupted begins again
 	}
 	there, err := p.progress(ctx)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 const forever = math.MaxInt64
 
 // A rowID stands for a row key, or for a partition of row_keys, in an
-// indexCache: 128 bits of a hash that is seeded anew in each process. That two
+// indexCache: 128 bits of a hash that is seeded differently in each process. That two
 // of a million rows share one has a chance of 1e-27.
 type rowID [2]uint64
 

@@ -16,7 +16,7 @@ type ReadConfig struct {
 	ChunkCacheAge      time.Duration `yaml:"chunk_cache_age" doc:"most time for which samples of finished rows are answered from memory, and never longer than nothing had been written among them before they were read: what other nodes write or delete there is seen this late"`
 	FinishedAfter      time.Duration `yaml:"finished_after" doc:"time after the end of a row when it counts as finished"`
 	IndexReads         int           `yaml:"index_reads" doc:"reads of index partitions that one query makes at once, 1 to 256"`
-	Settle             time.Duration `yaml:"settle" doc:"most that clocks of nodes may differ, plus the time a write may be under way; an index that changed later than that is read anew"`
+	Settle             time.Duration `yaml:"settle" doc:"most that clocks of nodes may differ, plus the time a write may be under way; an index that changed later than that is read again"`
 	KairosDBLag        time.Duration `yaml:"kairosdb_lag" doc:"how late questions may see row keys that KairosDB nodes add: those in memory answer for so long although Cassandra says that there are more. 0: at once. More saves whole reads of row keys where KairosDB nodes keep adding some"`
 	CoverRate          int           `yaml:"cover_rate" doc:"row keys written by KairosDB that are added to the inverted index per second, in the background; 0 adds none"`
 	CoverInterval      time.Duration `yaml:"cover_interval" doc:"how often all metrics are looked through for row keys that the inverted index lacks"`

@@ -210,7 +210,7 @@ func TestRepairGoesOn(t *testing.T) {
 	if again, err := d.Repair(b.ctx, RepairOptions{Grace: time.Nanosecond}); err != nil || again.Changes() != 0 {
 		t.Errorf("afterwards: %+v, %v", again, err)
 	}
-	if _, err := d.Repair(b.ctx, RepairOptions{From: &RepairReport{Phase: "of old"}}); err == nil || !strings.Contains(err.Error(), "begin anew") {
+	if _, err := d.Repair(b.ctx, RepairOptions{From: &RepairReport{Phase: "of old"}}); err == nil || !strings.Contains(err.Error(), "begin again") {
 		t.Errorf("a phase that is not known: %v", err)
 	}
 }

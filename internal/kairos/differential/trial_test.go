@@ -269,7 +269,7 @@ func (p *pair) judge(tr *trial, name string) (verdict, error) {
 func (p *pair) judgeByModel(tr *trial, name string, varve answer) (string, error) {
 	// Which series a question for tags lists depends on how coarsely a store
 	// looks. A name whose points KairosDB deleted may stay. Over Cassandra a limit
-	// counts anew in each row.
+	// counts again in each row.
 	coarse := severalRows(tr) && anyMetric(tr.Question, limits) || strings.HasSuffix(tr.Question.Path, "/tags") || len(tr.Deletes) > 0 && tr.Question.Body == nil
 	if p.model == nil || coarse {
 		return "", nil

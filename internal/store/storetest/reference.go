@@ -74,7 +74,7 @@ func NewReference(now func() time.Time) *Reference {
 
 // Reopen closes r and returns a new Reference with the same samples and
 // key-values, as if a store on disk had been closed and opened. Refs are
-// handed out anew, in another epoch.
+// handed out again, in another epoch.
 func (r *Reference) Reopen() *Reference {
 	r.mu.Lock()
 	defer r.mu.Unlock()
