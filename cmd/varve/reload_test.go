@@ -5,10 +5,19 @@ import (
 	"errors"
 	"log/slog"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/config"
+	"varve/internal/ingest"
+	"varve/internal/kairos"
+	"varve/internal/model"
+	"varve/internal/query"
+	"varve/internal/store/storetest"
 )
 
 // A reload applies the settings that it can and names those that need a restart.
@@ -58,5 +67,61 @@ func TestReload(t *testing.T) {
 		if !strings.Contains(log.String(), test.log) {
 			t.Errorf("%s: the log says %s", test.name, log.String())
 		}
+	}
+}
+
+// Limits that an operator turns in trouble are applied by a reload; what is built
+// with a setting needs a restart, and is named.
+func TestReloadOfLimits(t *testing.T) {
+	s := storetest.NewReference(nil)
+	defer s.Close()
+	c := config.Default()
+	engine := query.New(s, c.Query, prometheus.NewRegistry(), time.Now)
+	pipeline := ingest.New(s, c.Ingest, ingest.Options{Registerer: prometheus.NewRegistry()})
+	defer pipeline.Close()
+	api := kairos.New(s, engine, c.Kairos, "test", time.Now)
+	r := &reloader{
+		running: c, log: slog.New(slog.DiscardHandler), settings: reloadableLimits(engine, pipeline, api),
+		load: func() (*config.Loaded, error) {
+			loaded := &config.Loaded{Config: config.Default()}
+			q, in := &loaded.Config.Query, &loaded.Config.Ingest
+			q.MaxSeries, q.MaxSamples, q.MaxMemory, q.Timeout, q.MaxConcurrent, q.MaxQueued, q.MaxWait = 1, 2, 3, 4, 5, 6, 7
+			q.Workers, q.TotalMemory = 8, 9
+			in.MaxSeries, in.NewSeriesPerSecond, in.NewSeriesBurst, in.MaxTags = 1, 2, 3, 4
+			loaded.Config.Kairos.SlowQuery = time.Second
+			return loaded, nil
+		},
+	}
+	done, err := r.reload()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := strings.Fields("query.max_series query.max_samples query.max_memory query.timeout query.max_concurrent query.max_queued query.max_wait " +
+		"ingest.max_series ingest.new_series_per_second ingest.new_series_burst kairos.slow_query"); !slices.Equal(done.Applied, want) {
+		t.Errorf("applied %q, want %q", done.Applied, want)
+	}
+	if got := strings.Join(done.NeedsRestart, " "); got != "ingest.max_tags query.total_memory" {
+		t.Errorf("a restart is needed for %q", got)
+	}
+	slow := httptest.NewRecorder()
+	for _, route := range api.Routes() {
+		if route.Path == "/admin/slowqueries" {
+			route.Handler.ServeHTTP(slow, httptest.NewRequest("GET", route.Path, nil))
+		}
+	}
+	if !strings.Contains(slow.Body.String(), `"threshold_ms":1000,`) && !strings.Contains(slow.Body.String(), `"threshold_ms":1000}`) {
+		t.Error(slow.Body)
+	}
+	_, err = s.Create(t.Context(), model.Series{Metric: "m", Tags: model.MustTags("h", "a"), Type: model.TypeLong})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := pipeline.NewWriter(pipeline.Protocol("test"), "", 0)
+	_, err = w.Ingest(t.Context(), 1, func() error {
+		_, err := w.ResolveTyped(model.TypeLong, &ingest.Names{Metric: "other", Tags: []model.Tag{{Name: "h", Value: "a"}}})
+		return err
+	})
+	if err == nil || !strings.Contains(err.Error(), "limit ingest.max_series of 1 reached") {
+		t.Errorf("a second series: %v", err)
 	}
 }

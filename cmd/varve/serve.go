@@ -80,7 +80,8 @@ func serve(t terminal, args []string) error {
 		Largest: store.largest, Fastest: store.fastest,
 	})
 	defer pipeline.Close()
-	front, rollups := build(c, store, pipeline, active, registry, log)
+	front, rollups, limits := build(c, store, pipeline, active, registry, log)
+	reloads.settings = append(reloads.settings, limits...)
 
 	// Signals are taken over only now: what came before can be replayed, so
 	// a kill during a long start loses nothing and need not wait for its end.
@@ -167,7 +168,7 @@ func openActive(c config.Config, log *slog.Logger) *query.ActiveFile {
 }
 
 // build puts the front ends on the store.
-func build(c config.Config, s *backend, pipeline *ingest.Pipeline, active *query.ActiveFile, registry *prometheus.Registry, log *slog.Logger) (server.Front, *rollup.Scheduler) {
+func build(c config.Config, s *backend, pipeline *ingest.Pipeline, active *query.ActiveFile, registry *prometheus.Registry, log *slog.Logger) (server.Front, *rollup.Scheduler, []reloadable) {
 	name := "KairosDB 1.3.0 (Varve " + versionText() + ")" // clients look for KairosDB's
 	work.Register(registry, log)
 	engine := query.New(s, c.Query, registry, time.Now)
@@ -198,7 +199,23 @@ func build(c config.Config, s *backend, pipeline *ingest.Pipeline, active *query
 		Routes: c.Kairos.Gate(routes),
 		Telnet: telnet.NewServer(pipeline, c.Telnet, telnet.Options{Registerer: registry, Logger: log, Version: name}),
 		Checks: append([]server.Check{server.AliveCheck(), queryCheck(c, s)}, s.checks...),
-	}, rollups
+	}, rollups, reloadableLimits(engine, pipeline, api)
+}
+
+// reloadableLimits are those that an operator turns in trouble. What changes one
+// changes all that belong to it.
+func reloadableLimits(engine *query.Engine, pipeline *ingest.Pipeline, api *kairos.API) (limits []reloadable) {
+	add := func(apply func(config.Config), keys ...string) {
+		for _, key := range keys {
+			limits = append(limits, reloadable{key, func(c config.Config) error { apply(c); return nil }})
+		}
+	}
+	add(func(c config.Config) { engine.SetLimits(c.Query) }, "query.max_series", "query.max_samples", "query.max_memory",
+		"query.timeout", "query.max_concurrent", "query.max_queued", "query.max_wait")
+	add(func(c config.Config) { pipeline.SetSeriesLimits(c.Ingest) },
+		"ingest.max_series", "ingest.new_series_per_second", "ingest.new_series_burst")
+	add(func(c config.Config) { api.SetSlowQuery(c.Kairos.SlowQuery) }, "kairos.slow_query")
+	return limits
 }
 
 // queryCheck is not a reason to turn senders away where points are taken without

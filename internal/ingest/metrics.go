@@ -59,7 +59,7 @@ func newMetrics(r prometheus.Registerer, p *Pipeline) *metrics {
 		gauge("varve_ingest_samples_in_flight", "Samples parsed and not yet stored; at most max_samples_in_flight.",
 			func() float64 { return float64(p.inFlight.inUse()) }),
 		gauge("varve_ingest_series_used_ratio", "Series that the store holds, as a share of max_series.",
-			func() float64 { return float64(p.appender.SeriesCount()) / float64(p.cfg.MaxSeries) }),
+			func() float64 { return float64(p.appender.SeriesCount()) / float64(p.growth.Load().maxSeries) }),
 		gauge("varve_ingest_body_bytes", "Memory held by HTTP bodies; at most body_memory.",
 			func() float64 { return float64(p.bodies.inUse()) }),
 		gauge("varve_ingest_alias_cache_bytes", "Memory held by the alias cache; at most alias_cache.",

@@ -31,6 +31,7 @@ type Options struct {
 type Pipeline struct {
 	appender store.Appender
 	cfg      Config
+	growth   atomic.Pointer[growth]
 	now      func() time.Time
 	metrics  *metrics
 	inFlight *gate // samples
@@ -77,11 +78,23 @@ func New(appender store.Appender, cfg Config, o Options) *Pipeline {
 	}
 	p.mu.protocols = map[string]*Protocol{}
 	p.aliases.Store(newAliasCache(appender.Epoch(), int64(cfg.AliasCache)))
+	p.growth.Store(&growth{cfg.MaxSeries, cfg.NewSeriesPerSecond})
 	p.metrics = newMetrics(o.Registerer, p)
 	return p
 }
 
-// Config returns the limits in force.
+// growth are the limits of new series. They may change while samples come in.
+type growth struct{ maxSeries, perSecond int }
+
+// SetSeriesLimits changes MaxSeries, NewSeriesPerSecond and NewSeriesBurst. cfg must
+// be valid.
+func (p *Pipeline) SetSeriesLimits(cfg Config) {
+	p.growth.Store(&growth{cfg.MaxSeries, cfg.NewSeriesPerSecond})
+	p.newcomer.SetLimitAt(p.now(), rate.Limit(cfg.NewSeriesPerSecond))
+	p.newcomer.SetBurstAt(p.now(), cfg.NewSeriesBurst)
+}
+
+// Config returns the limits that the Pipeline began with.
 func (p *Pipeline) Config() Config { return p.cfg }
 
 // Now is the pipeline's clock.

@@ -169,7 +169,7 @@ func (w *Writer) settle() {
 	}
 	if w.created { // only now does the store know their metrics
 		w.created = false
-		w.p.culprits.warn(w.p.now(), w.p.appender.SeriesCount(), w.p.cfg.MaxSeries)
+		w.p.culprits.warn(w.p.now(), w.p.appender.SeriesCount(), w.p.growth.Load().maxSeries)
 	}
 	if w.refused == 0 {
 		return
@@ -274,17 +274,17 @@ func (w *Writer) Resolve(kind model.Kind, head, tail []byte, n *Names) (*Alias, 
 }
 
 func (w *Writer) create(typ model.Type, n *Names) (store.Ref, error) {
-	cfg, now := &w.p.cfg, w.p.now()
+	limits, now := w.p.growth.Load(), w.p.now()
 	have := w.p.appender.SeriesCount()
-	if have >= cfg.MaxSeries {
+	if have >= limits.maxSeries {
 		what := "new series " + Brief(n.Metric) + w.p.culprits.largest.get(now)
-		return 0, limitFault(MaxSeries, "ingest.max_series", int64(cfg.MaxSeries), int64(have)+1, what)
+		return 0, limitFault(MaxSeries, "ingest.max_series", int64(limits.maxSeries), int64(have)+1, what)
 	}
 	place := w.p.newcomer.ReserveN(now, 1)
 	if !place.OK() || place.DelayFrom(now) > 0 {
 		place.CancelAt(now)
 		what := "new series " + Brief(n.Metric) + w.p.culprits.fastest.get(now)
-		return 0, limitFault(NewSeriesRate, "ingest.new_series_per_second", int64(cfg.NewSeriesPerSecond), 0, what)
+		return 0, limitFault(NewSeriesRate, "ingest.new_series_per_second", int64(limits.perSecond), 0, what)
 	}
 	owned := make([]model.Tag, len(n.Tags))
 	for i, t := range n.Tags {

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -36,7 +37,7 @@ const (
 // A slowLog keeps the latest slow queries and logs each. It is safe for many
 // goroutines.
 type slowLog struct {
-	threshold time.Duration // 0 = off
+	threshold atomic.Int64 // a time.Duration; 0 = off
 	keep      int
 	count     prometheus.Counter
 
@@ -46,17 +47,22 @@ type slowLog struct {
 }
 
 func newSlowLog(c Config) *slowLog {
-	return &slowLog{
-		threshold: c.SlowQuery, keep: c.SlowQueriesKept,
+	l := &slowLog{
+		keep: c.SlowQueriesKept,
 		count: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "varve_kairos_slow_queries_total", Help: "Queries that took at least kairos.slow_query.",
 		}),
 	}
+	l.threshold.Store(int64(c.SlowQuery))
+	return l
 }
+
+// SetSlowQuery changes how long a query takes that is slow.
+func (a *API) SetSlowQuery(d time.Duration) { a.slow.threshold.Store(int64(d)) }
 
 // note records a query that began at a time and has ended now, if it was slow.
 func (l *slowLog) note(log *slog.Logger, q *query.Request, began time.Time, took time.Duration, stats query.Stats, bytes int64, err error) {
-	if l.threshold <= 0 || took < l.threshold {
+	if threshold := time.Duration(l.threshold.Load()); threshold <= 0 || took < threshold {
 		return
 	}
 	l.count.Inc()
@@ -113,7 +119,7 @@ func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 
 func (a *API) getSlow(w http.ResponseWriter, r *http.Request) {
 	dropBody(r)
 	text, err := json.Marshal(map[string]any{
-		"threshold_ms": milliseconds(a.config.SlowQuery), "queries": a.slow.list(),
+		"threshold_ms": milliseconds(time.Duration(a.slow.threshold.Load())), "queries": a.slow.list(),
 	})
 	if err != nil {
 		a.fail(w, r, err)

@@ -58,9 +58,9 @@ var ErrCancelled = errors.New("query was cancelled by the operator")
 // goroutines and owns none: all work ends with the call that caused it.
 type Engine struct {
 	store   store.Viewer
-	saver   Saver       // nil: save_as fails
-	active  *ActiveFile // may be nil
-	config  Config
+	saver   Saver                  // nil: save_as fails
+	active  *ActiveFile            // may be nil
+	config  atomic.Pointer[Config] // see SetLimits
 	workers int
 	now     func() time.Time
 	merging bool // never fold: the other way to compute, for tests
@@ -78,15 +78,27 @@ type Engine struct {
 // things and of ages.
 func New(s store.Viewer, config Config, r prometheus.Registerer, now func() time.Time) *Engine {
 	e := &Engine{
-		store: s, config: config, now: now,
+		store: s, now: now,
 		workers: min(config.Workers, runtime.GOMAXPROCS(0)),
 		metrics: newMetrics(r),
 		places:  places{free: config.MaxConcurrent},
 		running: map[uint64]*Run{},
 	}
-	e.pool = &pool{max: config.totalMemory(), maxWait: config.MaxWait, metrics: e.metrics}
+	e.config.Store(&config)
+	e.pool = &pool{max: config.totalMemory(), metrics: e.metrics}
+	e.pool.maxWait.Store(int64(config.MaxWait))
 	e.metrics.memoryMax.Set(float64(e.pool.max))
 	return e
+}
+
+// SetLimits changes what queries that begin from now on may use, and how many run
+// at once. TotalMemory and Workers stay as they are. config must be valid.
+func (e *Engine) SetLimits(config Config) {
+	had := e.config.Load()
+	config.TotalMemory, config.Workers = had.TotalMemory, had.Workers
+	e.config.Store(&config)
+	e.pool.maxWait.Store(int64(config.MaxWait))
+	e.places.grow(config.MaxConcurrent - had.MaxConcurrent)
 }
 
 // A Running describes a query that has not ended.
@@ -162,17 +174,18 @@ func (e *Engine) enter(ctx context.Context) error {
 	if e.places.try() {
 		return nil
 	}
-	if n := e.queued.Add(1); n > int64(e.config.MaxQueued) {
+	config := e.config.Load()
+	if n := e.queued.Add(1); n > int64(config.MaxQueued) {
 		e.queued.Add(-1)
 		return &BusyError{&store.LimitError{
-			Limit: "query.max_queued", Max: int64(e.config.MaxQueued), Need: n, What: "wait for a free place",
+			Limit: "query.max_queued", Max: int64(config.MaxQueued), Need: n, What: "wait for a free place",
 		}}
 	}
 	e.metrics.queued.Inc()
 	defer func() { e.queued.Add(-1); e.metrics.queued.Dec() }()
-	ctx, cancel := context.WithTimeoutCause(ctx, e.config.MaxWait, &BusyError{&store.LimitError{
-		Limit: "query.max_concurrent", Max: int64(e.config.MaxConcurrent),
-		What: "no place became free within query.max_wait of " + e.config.MaxWait.String(),
+	ctx, cancel := context.WithTimeoutCause(ctx, config.MaxWait, &BusyError{&store.LimitError{
+		Limit: "query.max_concurrent", Max: int64(config.MaxConcurrent),
+		What: "no place became free within query.max_wait of " + config.MaxWait.String(),
 	}})
 	defer cancel()
 	return e.places.line(ctx, 0)
@@ -182,16 +195,16 @@ func (e *Engine) newRun(ctx context.Context, q Request) *Run {
 	if q.Zone == nil {
 		q.Zone = time.UTC
 	}
-	r := &Run{engine: e, request: q, start: e.now(), begun: time.Now(), id: e.lastID.Add(1)}
+	r := &Run{engine: e, config: e.config.Load(), request: q, start: e.now(), begun: time.Now(), id: e.lastID.Add(1)}
 	r.turn = r.begun
-	r.budget.max, r.budget.key, r.budget.pool = int64(e.config.MaxMemory), "query.max_memory", e.pool
+	r.budget.max, r.budget.key, r.budget.pool = int64(r.config.MaxMemory), "query.max_memory", e.pool
 	if e.pool.max < r.budget.max {
 		r.budget.max, r.budget.key = e.pool.max, "query.total_memory"
 	}
 	r.ctx, r.cancel = context.WithCancelCause(ctx)
-	r.timeout = time.AfterFunc(e.config.Timeout, func() { // a second context would cost five allocations
+	r.timeout = time.AfterFunc(r.config.Timeout, func() { // a second context would cost five allocations
 		r.cancel(&store.LimitError{
-			Limit: "query.timeout", Max: e.config.Timeout.Milliseconds(), What: "milliseconds that one query may take",
+			Limit: "query.timeout", Max: r.config.Timeout.Milliseconds(), What: "milliseconds that one query may take",
 		})
 	})
 	r.budget.ctx = r.ctx

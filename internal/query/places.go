@@ -13,7 +13,7 @@ import (
 // two lines by turns. places is safe for many goroutines.
 type places struct {
 	mu    sync.Mutex
-	free  int
+	free  int // below 0 while more are taken than there should be
 	taken int
 	fresh []*waiter
 	begun []*waiter // by id
@@ -30,7 +30,7 @@ type waiter struct {
 func (p *places) try() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.free == 0 {
+	if p.free <= 0 {
 		return false
 	}
 	p.free--
@@ -92,6 +92,11 @@ func (p *places) leave() {
 
 // pass gives a taken place to the next waiter, or frees it. p.mu is held.
 func (p *places) pass() {
+	if p.free < 0 { // there are fewer places than there were
+		p.free++
+		p.taken--
+		return
+	}
 	line := &p.fresh
 	if p.last = len(p.begun) > 0 && (len(p.fresh) == 0 || !p.last); p.last {
 		line = &p.begun
@@ -104,6 +109,18 @@ func (p *places) pass() {
 	w := (*line)[0]
 	*line = slices.Delete(*line, 0, 1)
 	close(w.called)
+}
+
+// grow makes n more places, or fewer if n is negative: these go when they are given
+// back.
+func (p *places) grow(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.free += min(n, 0)
+	for ; n > 0; n-- {
+		p.taken++
+		p.pass()
+	}
 }
 
 // yield gives the place of a query to a fresh one, if one waits, and waits for

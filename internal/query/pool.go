@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"varve/internal/store"
@@ -13,7 +14,7 @@ import (
 // goroutines.
 type pool struct {
 	max     int64
-	maxWait time.Duration
+	maxWait atomic.Int64 // a time.Duration
 	metrics *metrics
 
 	mu    sync.Mutex
@@ -30,7 +31,8 @@ func (p *pool) acquire(ctx context.Context, n int64) error {
 	}
 	p.metrics.memoryWaits.Inc()
 	defer p.metrics.memoryWaits.Dec()
-	timer := time.NewTimer(p.maxWait)
+	maxWait := time.Duration(p.maxWait.Load())
+	timer := time.NewTimer(maxWait)
 	defer timer.Stop()
 	for !ok {
 		select {
@@ -41,7 +43,7 @@ func (p *pool) acquire(ctx context.Context, n int64) error {
 			p.metrics.memoryRefused.Inc()
 			return &BusyError{&store.LimitError{
 				Limit: "query.total_memory", Max: p.max, Need: p.inUse() + n,
-				What: "memory of all queries and unsent answers together; none became free within query.max_wait of " + p.maxWait.String(),
+				What: "memory of all queries and unsent answers together; none became free within query.max_wait of " + maxWait.String(),
 			}}
 		}
 		freed, ok = p.try(n)

@@ -15,6 +15,7 @@ import (
 // read by others.
 type Run struct {
 	engine   *Engine
+	config   *Config // when it began
 	id       uint64
 	request  Request
 	start    time.Time
@@ -79,9 +80,9 @@ func (r *Run) cause(err error) error {
 
 // addSamples counts samples against query.max_samples.
 func (r *Run) addSamples(n int64) error {
-	if total := r.samples.Add(n); total > r.engine.config.MaxSamples {
+	if total := r.samples.Add(n); total > r.config.MaxSamples {
 		return &store.LimitError{
-			Limit: "query.max_samples", Max: r.engine.config.MaxSamples, Need: total,
+			Limit: "query.max_samples", Max: r.config.MaxSamples, Need: total,
 			What: "read the samples of a query; narrow the time range or the tags",
 		}
 	}
@@ -91,9 +92,9 @@ func (r *Run) addSamples(n int64) error {
 // mayProduce refuses n points of steps that add points of their own, if a query may
 // not read as many.
 func (r *Run) mayProduce(n int64) error {
-	if n > r.engine.config.MaxSamples {
+	if n > r.config.MaxSamples {
 		return &store.LimitError{
-			Limit: "query.max_samples", Max: r.engine.config.MaxSamples, Need: n,
+			Limit: "query.max_samples", Max: r.config.MaxSamples, Need: n,
 			What: "mark empty buckets with gaps; sample more coarsely or narrow the time range",
 		}
 	}
@@ -103,9 +104,9 @@ func (r *Run) mayProduce(n int64) error {
 // addSaved counts points that save_as writes. A query may have many such steps, and
 // each writes all points.
 func (r *Run) addSaved(n int) error {
-	if total := r.saved.Add(int64(n)); total > r.engine.config.MaxSamples {
+	if total := r.saved.Add(int64(n)); total > r.config.MaxSamples {
 		return &store.LimitError{
-			Limit: "query.max_samples", Max: r.engine.config.MaxSamples, Need: total,
+			Limit: "query.max_samples", Max: r.config.MaxSamples, Need: total,
 			What: "save points with save_as; narrow the time range, sample more coarsely or save fewer times",
 		}
 	}
@@ -116,7 +117,7 @@ func (r *Run) addSaved(n int) error {
 func (r *Run) selectSeries(q *MetricQuery, within model.TimeRange, reads bool) ([]store.Series, error) {
 	series, err := r.view.Select(r.ctx, store.Selection{
 		Metric: q.Metric, Matchers: q.Matchers, Range: within,
-		Limit: r.engine.config.MaxSeries, LimitKey: "query.max_series", AnyOrder: true,
+		Limit: r.config.MaxSeries, LimitKey: "query.max_series", AnyOrder: true,
 		ReadsAll: reads && !q.Descending && q.Limit <= 0,
 	})
 	r.series.Add(int64(len(series)))

@@ -1,0 +1,70 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// Limits that change hold for queries that begin from then on. A query that runs
+// keeps what it began with, and its place.
+func TestSetLimits(t *testing.T) {
+	config := DefaultConfig()
+	config.MaxSeries, config.MaxConcurrent = 1, 1
+	f := newFixture(t, config)
+	f.put("m", model.MustTags("h", "a"), sample{1, 1})
+	f.put("m", model.MustTags("h", "b"), sample{1, 1})
+	request := Request{Range: model.AllTime, Metrics: []MetricQuery{{Metric: "m"}}}
+	start := func() *Run {
+		t.Helper()
+		r, err := f.Engine.Start(t.Context(), request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	ask := func(r *Run) error {
+		result, err := r.Metric(0)
+		if err == nil {
+			result.Close()
+		}
+		return err
+	}
+	var limit *store.LimitError
+	old := start()
+	waits := make(chan *Run)
+	go func() { waits <- start() }()
+	for f.Engine.Queued() == 0 {
+		select {
+		case r := <-waits:
+			r.Close(nil)
+			t.Fatal("two queries run in one place")
+		default:
+		}
+	}
+	config.MaxSeries, config.MaxConcurrent = 2, 2
+	f.Engine.SetLimits(config)
+	fresh := <-waits // the new place is that of the query that waited
+	if err := ask(fresh); err != nil {
+		t.Errorf("a query after the change: %v", err)
+	}
+	if err := ask(old); !errors.As(err, &limit) || limit.Max != 1 {
+		t.Errorf("a query from before the change: %v", err)
+	}
+
+	// Of two places one goes when it is given back.
+	config.MaxConcurrent = 1
+	f.Engine.SetLimits(config)
+	old.Close(nil)
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	if r, err := f.Engine.Start(gone, request); !errors.Is(err, context.Canceled) {
+		r.Close(nil)
+		t.Errorf("a second query in one place: %v", err)
+	}
+	fresh.Close(nil)
+	start().Close(nil)
+}
