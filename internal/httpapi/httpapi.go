@@ -131,6 +131,10 @@ func ErrorBody(messages ...string) []byte {
 	return body
 }
 
+// ErrorPath is the header that names the member of a request that is wrong, such as
+// metrics[0].aggregators[1].sampling.value.
+const ErrorPath = "X-Varve-Error-Path"
+
 // RetryAfter is the number of seconds that a 503 asks a client to wait.
 const RetryAfter = "1"
 

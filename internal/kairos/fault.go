@@ -55,10 +55,6 @@ func locate(top *value, err error) error {
 	return err
 }
 
-// pathHeader names the member of a request that is wrong, such as
-// metrics[0].aggregators[1].sampling.value.
-const pathHeader = "X-Varve-Error-Path"
-
 // A notANumberError is a NaN or an infinity in an answer: JSON has none.
 type notANumberError struct{ text string }
 
@@ -70,7 +66,7 @@ func writeFailure(w http.ResponseWriter, r *http.Request, err error) int {
 	status, messages := statusOf(err)
 	var f *fault
 	if errors.As(err, &f) && f.path != "" {
-		w.Header().Set(pathHeader, f.path)
+		w.Header().Set(httpapi.ErrorPath, f.path)
 	}
 	switch status {
 	case http.StatusServiceUnavailable:

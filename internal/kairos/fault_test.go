@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"varve/internal/httpapi"
 	"varve/internal/query"
 	"varve/internal/store"
 )
@@ -88,7 +89,7 @@ func TestFaultsSayWhere(t *testing.T) {
 		{groupBy(`{"name":"tags"}`), "metrics[0].group_by[0]", "query.metric[0].group_by[0].tags invalid group_by name; did you mean tag?"},
 	} {
 		resp, body := s.do(t, "POST", queryPath, tc.query)
-		if got := resp.Header.Get(pathHeader); resp.StatusCode != 400 || got != tc.path {
+		if got := resp.Header.Get(httpapi.ErrorPath); resp.StatusCode != 400 || got != tc.path {
 			t.Errorf("%s: %d, path %q, want %q", tc.query, resp.StatusCode, got, tc.path)
 		}
 		text := strings.ReplaceAll(body, `\"`, `"`)
@@ -97,7 +98,7 @@ func TestFaultsSayWhere(t *testing.T) {
 		}
 	}
 	resp, body := s.do(t, "POST", "/api/v1/datapoints/delete", `{"start_absolute":1,"metrics":[{"name":"m","tgas":{"a":"b"}}]}`)
-	if got := resp.Header.Get(pathHeader); got != "metrics[0].tgas" || !strings.Contains(body, "did you mean tags?") {
+	if got := resp.Header.Get(httpapi.ErrorPath); got != "metrics[0].tgas" || !strings.Contains(body, "did you mean tags?") {
 		t.Errorf("delete: path %q, %s", got, body)
 	}
 }
@@ -119,8 +120,8 @@ func TestFaultsAreShort(t *testing.T) {
 		`{"start_absolute":1,"metrics":[{"name":"m","plugins":[{"name":"` + long + `"}]}]}`,
 	} {
 		resp, body := s.do(t, "POST", queryPath, query)
-		if resp.StatusCode != 400 || len(body) > 1024 || len(resp.Header.Get(pathHeader)) > 256 {
-			t.Errorf("%.80s: %d, %d bytes, path of %d", query, resp.StatusCode, len(body), len(resp.Header.Get(pathHeader)))
+		if resp.StatusCode != 400 || len(body) > 1024 || len(resp.Header.Get(httpapi.ErrorPath)) > 256 {
+			t.Errorf("%.80s: %d, %d bytes, path of %d", query, resp.StatusCode, len(body), len(resp.Header.Get(httpapi.ErrorPath)))
 		}
 	}
 }

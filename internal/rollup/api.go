@@ -80,6 +80,9 @@ func (s *Scheduler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	)
 	switch {
 	case errors.As(err, &bad):
+		if bad.path != "" {
+			w.Header().Set(httpapi.ErrorPath, bad.path)
+		}
 		httpapi.WriteErrors(w, http.StatusBadRequest, bad.messages...)
 	case errors.As(err, &missing):
 		httpapi.WriteErrors(w, http.StatusNotFound, missing.Error())

@@ -19,7 +19,7 @@ import (
 // A Parser reads the parts of a task that are KairosDB's query language.
 type Parser interface {
 	// ParseQuery reads a query. What is wrong with it is an error with the
-	// method Messages() []string.
+	// methods Messages() []string and Path() string, where in the query that is.
 	ParseQuery(text []byte) (query.Request, error)
 
 	// ParseZone finds a time zone by name.
@@ -48,11 +48,14 @@ type rollup struct {
 }
 
 // A fault is what is wrong with a request; each message goes into the answer.
-type fault struct{ messages []string }
+type fault struct {
+	messages []string
+	path     string // of the member that is wrong, "" if that is not known
+}
 
 func (f *fault) Error() string { return strings.Join(f.messages, "; ") }
 
-func badRequest(messages ...string) error { return &fault{messages} }
+func badRequest(messages ...string) error { return &fault{messages: messages} }
 
 // maxID bounds the ids that clients choose, in bytes.
 const maxID = 256
@@ -247,6 +250,9 @@ func (t *task) read(p Parser, members []member) error {
 	for j, raw := range rollups {
 		context += fmt.Sprintf("rollup[%d]", j)
 		r, err := readRollup(p, raw, &context)
+		if f := (*fault)(nil); errors.As(err, &f) && f.path != "" {
+			f.path = fmt.Sprintf("rollups[%d].%s", j, f.path)
+		}
 		if err != nil {
 			return err
 		}
@@ -393,6 +399,10 @@ func within(context string, err error) error {
 		return err
 	}
 	f := &fault{}
+	var located interface{ Path() string }
+	if errors.As(err, &located) && located.Path() != "" {
+		f.path = "query." + located.Path()
+	}
 	for _, m := range told.Messages() {
 		f.messages = append(f.messages, context+"."+m)
 	}
