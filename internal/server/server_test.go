@@ -359,8 +359,10 @@ func TestOneEvictionForOneConnection(t *testing.T) {
 		defer c.Close()
 		idle = append(idle, c)
 	}
-	if l.enter() || l.enter() {
-		t.Error("room was made before a connection ended")
+	for range 2 {
+		if l.enter() {
+			t.Error("room was made before a connection ended")
+		}
 	}
 	idle[0].Close()
 	if !l.enter() || l.mu.idle.Len() != 1 || l.mu.idle.Front().Value != idle[1] {
