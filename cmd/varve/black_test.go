@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 // and nothing of the test's own.
 func once(t *testing.T, environment []string, args ...string) (status int, stdout, stderr string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	c := exec.CommandContext(ctx, binary, args...)
 	c.Dir, c.Env = t.TempDir(), append([]string{}, environment...)

@@ -25,7 +25,7 @@ import (
 const (
 	readyWithin   = 30 * time.Second // what a start may take, replay included
 	stopWithin    = 10 * time.Second // what the server promises for SIGTERM
-	visibleWithin = 20 * time.Second // what telnet input may take until queries see it
+	visibleWithin = time.Minute      // what telnet input may take until queries see it, on a busy machine
 )
 
 const (

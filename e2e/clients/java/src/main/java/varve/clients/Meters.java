@@ -11,18 +11,18 @@ import io.micrometer.opentsdb.OpenTSDBMeterRegistry;
 import java.time.Duration;
 import java.util.Map;
 
-/** Measures with Micrometer, which publishes after each step of a second and when it is closed. */
+/** Measures with Micrometer, which publishes after each step of two seconds and when it is closed. */
 final class Meters {
     private Meters() {}
 
     static MeterRegistry kairos(String uri) {
-        Map<String, String> config = Map.of("kairos.uri", uri, "kairos.step", "1s");
+        Map<String, String> config = Map.of("kairos.uri", uri, "kairos.step", "2s");
         KairosConfig get = config::get;
         return new KairosMeterRegistry(get, Clock.SYSTEM);
     }
 
     static MeterRegistry opentsdb(String uri) {
-        Map<String, String> config = Map.of("opentsdb.uri", uri, "opentsdb.step", "1s");
+        Map<String, String> config = Map.of("opentsdb.uri", uri, "opentsdb.step", "2s");
         OpenTSDBConfig get = config::get;
         return new OpenTSDBMeterRegistry(get, Clock.SYSTEM);
     }
@@ -35,7 +35,7 @@ final class Meters {
         registry.counter("no.status", "status", "").increment();
         registry.summary("payload").record(10);
         registry.timer("lat").record(Duration.ofMillis(5));
-        Thread.sleep(2200); // two steps over one kept-alive connection
+        Thread.sleep(4400); // two steps over one kept-alive connection
         registry.close();
     }
 }
