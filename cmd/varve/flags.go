@@ -62,8 +62,9 @@ func nearestFlag(name string, names []string) string {
 	return "; --" + strings.Join(known, ", --") + " are taken"
 }
 
-// parseSettings splits the args of a command that takes all settings, names
-// beside them (see parseLine), and words.
+// parseSettings splits the args of inspect and repair: all settings, names beside
+// them (see parseLine), and words. For an embedded store, it refuses the flags of
+// settings that these commands do not use.
 func parseSettings(t terminal, args []string, names ...string) (config.Config, line, error) {
 	settings, rest := config.Split(args)
 	l, err := parseLine(rest, names...)
@@ -73,6 +74,15 @@ func parseSettings(t terminal, args []string, names ...string) (config.Config, l
 	loaded, err := load(t, settings)
 	if err != nil {
 		return config.Config{}, l, err
+	}
+	if loaded.Config.Store != config.Cassandra {
+		switch key, flag := loaded.SetByFlag("data_dir", "store"); key {
+		case "":
+		case "server.http_addr":
+			return config.Config{}, l, &usageError{fmt.Errorf("flag --%s: inspect and repair work on a stopped store; ask a running server with check, stats or backup", flag)}
+		default:
+			return config.Config{}, l, &usageError{fmt.Errorf("flag --%s: inspect and repair use it with --store=cassandra only; for an embedded store they take --data-dir and --config", flag)}
+		}
 	}
 	return loaded.Config, l, nil
 }

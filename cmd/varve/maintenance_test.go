@@ -97,6 +97,24 @@ func wantRun(t *testing.T, status int, wants []string, args ...string) {
 	}
 }
 
+// TestOfflineCommandsRefuseFlags gives inspect and repair flags that have no effect on
+// an embedded store. They looked at the default directory instead.
+func TestOfflineCommandsRefuseFlags(t *testing.T) {
+	for _, command := range []string{"inspect", "repair"} {
+		for flag, want := range map[string]string{
+			"--http-addr=127.0.0.1:8080":        "flag --http-addr: inspect and repair work on a stopped store; ask a running server with check, stats or backup",
+			"--server-http-addr=127.0.0.1:8080": "flag --server-http-addr: inspect and repair work on a stopped store",
+			"--cassandra-hosts=127.0.0.1":       "flag --cassandra-hosts: inspect and repair use it with --store=cassandra only",
+		} {
+			wantRun(t, 2, []string{want}, command, "--data-dir="+t.TempDir(), flag)
+		}
+	}
+	status, _, stderr := once(t, []string{"VARVE_SERVER_HTTP_ADDR=127.0.0.1:8080"}, "inspect", "--data-dir="+t.TempDir())
+	if status != 1 || !strings.Contains(stderr, "holds no store") {
+		t.Errorf("with the environment of a server: %d %s", status, stderr)
+	}
+}
+
 // A running server checks itself, says what takes the space, and makes a backup
 // that another server starts with. A stopped one is looked into and repaired.
 func TestStoreIsLookedAfter(t *testing.T) {

@@ -18,6 +18,9 @@ const (
 
 func isFileFlag(name string) bool { return name == fileFlag || name == kairosFlag }
 
+// flagOrigin begins the origin of a setting that a flag sets.
+const flagOrigin = "flag --"
+
 // An argument is one flag of the command line.
 type argument struct{ name, value string }
 
@@ -33,7 +36,7 @@ func (l *layers) applyFlags(args []argument) {
 			l.fail("flag --%s: unknown%s", a.name, orNearest(a.name, names, "-", "--"))
 			continue
 		}
-		l.set(f, a.value, "flag --"+a.name)
+		l.set(f, a.value, flagOrigin+a.name)
 	}
 }
 

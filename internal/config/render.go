@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -13,6 +14,17 @@ type Loaded struct {
 	Config   Config
 	KairosDB *KairosDB // nil without a file of KairosDB
 	origins  map[string]string
+}
+
+// SetByFlag returns the key and the flag of the first setting that the command line
+// sets and keys does not list, "" if there is none.
+func (l *Loaded) SetByFlag(keys ...string) (key, flag string) {
+	for _, f := range settings(&l.Config) {
+		if flag, ok := strings.CutPrefix(l.origins[f.key], flagOrigin); ok && !slices.Contains(keys, f.key) {
+			return f.key, flag
+		}
+	}
+	return "", ""
 }
 
 // WriteYAML writes the effective configuration as a file that Load takes, with
