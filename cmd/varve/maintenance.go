@@ -130,17 +130,23 @@ func backupHandler(s *embedded.Store) http.Handler {
 
 // answer writes a report as JSON, or the error.
 func answer(w http.ResponseWriter, report any, err error) {
+	if err != nil {
+		answerError(w, err)
+		return
+	}
+	httpapi.SetHeaders(w.Header())
+	json.NewEncoder(w).Encode(report) // a client that is gone cannot be told
+}
+
+func answerError(w http.ResponseWriter, err error) {
 	input, busy, limit := (*store.InputError)(nil), (*store.UnavailableError)(nil), (*store.LimitError)(nil)
 	switch {
 	case errors.As(err, &input), errors.As(err, &limit):
 		httpapi.WriteErrors(w, http.StatusBadRequest, err.Error())
 	case errors.As(err, &busy):
 		httpapi.WriteErrors(w, http.StatusServiceUnavailable, err.Error())
-	case err != nil:
-		httpapi.WriteErrors(w, http.StatusInternalServerError, err.Error())
 	default:
-		httpapi.SetHeaders(w.Header())
-		json.NewEncoder(w).Encode(report) // a client that is gone cannot be told
+		httpapi.WriteErrors(w, http.StatusInternalServerError, err.Error())
 	}
 }
 
@@ -149,7 +155,7 @@ func answer(w http.ResponseWriter, report any, err error) {
 func compact(s *embedded.Store) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := s.Compact(r.Context()); err != nil {
-			httpapi.WriteErrors(w, http.StatusInternalServerError, err.Error())
+			answerError(w, err)
 			return
 		}
 		httpapi.SetHeaders(w.Header())

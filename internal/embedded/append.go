@@ -66,7 +66,7 @@ func (s *Store) logError(ctx context.Context, err error) error {
 	case wal.NoSpace(err):
 		// Not s.writable(): when there is space again by now, this batch is not
 		// in the log all the same.
-		return s.disk.Block("the disk is full", err)
+		return s.disk.Block(err)
 	}
 	s.fail("the write-ahead log failed", wal.Cause(err))
 	return s.failure.Load()

@@ -80,7 +80,7 @@ func (s *Store) Backup(ctx context.Context, name string) (*BackupReport, error) 
 		return nil, fmt.Errorf("backup %s: %w", name, err)
 	}
 	if err := b.run(); err != nil {
-		return nil, errors.Join(fmt.Errorf("backup %s: %w", name, err), s.fs.RemoveAll(b.tmp))
+		return nil, errors.Join(fmt.Errorf("backup %s: %w", name, s.orFull(err)), s.fs.RemoveAll(b.tmp))
 	}
 	s.log.Info("backup made", "dir", b.dir, "files", b.report.Files, "samples", b.report.Samples, "copied_bytes", b.report.Copied)
 	return b.report, nil

@@ -107,6 +107,9 @@ func (s *Store) swapHead() (*swap, error) {
 	defer s.order.Unlock()
 	segment, err := s.wal.Load().Rotate()
 	if err != nil {
+		if !s.closed.Load() { // Close says why the last checkpoint failed
+			err = s.logError(context.Background(), err)
+		}
 		return nil, fmt.Errorf("start a log segment: %w", err)
 	}
 	sw := &swap{

@@ -110,11 +110,16 @@ func (s *Store) nextMerge() []*openFile {
 // Compact writes everything in memory to files, merges each partition into one
 // file, and gives back the space that the log keeps for reuse. The
 // store reads and writes meanwhile. Merges that do not fit the disk, or meet
-// damage, are left out; the error names them.
+// damage, are left out; the error names them. On a full disk it is a
+// *store.UnavailableError.
 func (s *Store) Compact(ctx context.Context) error {
 	if err := s.checkOpen(ctx); err != nil {
 		return err
 	}
+	return s.orFull(s.compact(ctx))
+}
+
+func (s *Store) compact(ctx context.Context) error {
 	if err := s.wal.Load().Trim(); err != nil { // the next segment is a fresh, small file
 		return err
 	}

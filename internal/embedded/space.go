@@ -115,6 +115,14 @@ func (s *Store) writable() error {
 	return s.disk.Err()
 }
 
+// orFull turns an error for lack of disk space into a *store.UnavailableError.
+func (s *Store) orFull(err error) error {
+	if wal.NoSpace(err) && !errors.As(err, new(*store.UnavailableError)) {
+		return s.disk.Full(err)
+	}
+	return err
+}
+
 // A spaceError means that a merge does not fit the disk.
 type spaceError struct {
 	files      int

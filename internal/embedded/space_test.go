@@ -283,13 +283,32 @@ func TestFullDiskError(t *testing.T) {
 	defer s.Close()
 	disk.full.Store(true)
 	err := write(s)
-	const want = "the disk is full; the store tries to write each second and resumes when that works: free some space, delete data, or enlarge the disk: "
+	const want = "the disk is full; the store tries to write each second and resumes when that works: free some space, or enlarge the disk: "
 	if err == nil || !strings.HasPrefix(err.Error(), want) || strings.Contains(err.Error(), "opened again") || !errors.Is(err, syscall.ENOSPC) {
 		t.Errorf("without a reserve: %v, want %s...", err, want)
+	}
+	// The log has failed: a deletion cannot be written either.
+	maintenance := map[string]error{
+		"Delete":  s.Delete(context.Background(), store.Deletion{Metric: "crash", Range: model.AllTime}),
+		"Compact": s.Compact(context.Background()),
+	}
+	_, maintenance["Backup"] = s.Backup(context.Background(), "full")
+	for name, err := range maintenance {
+		if unavailable := (*store.UnavailableError)(nil); !errors.As(err, &unavailable) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "opened again") {
+			t.Errorf("%s on a full disk: %v, want %s...", name, err, want)
+		}
 	}
 	disk.full.Store(false)
 	s.lookAtSpace()
 	s.must(t, write(s))
+
+	// The log has space that it reserved, files have none.
+	disk.full.Store(true)
+	if err := s.Compact(context.Background()); !errors.As(err, new(*store.UnavailableError)) || !strings.HasPrefix(err.Error(), want) {
+		t.Errorf("Compact without space for files: %v, want %s...", err, want)
+	}
+	disk.full.Store(false)
+	s.lookAtSpace()
 }
 
 // putRandom writes n doubles that do not compress, to a file of their own.

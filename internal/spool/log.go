@@ -177,7 +177,7 @@ func (s *Spool) logError(ctx context.Context, err error) error {
 	case s.closed.Load() || errors.Is(err, store.ErrClosed):
 		return store.ErrClosed
 	case wal.NoSpace(err):
-		return s.disk.Block("the disk is full", err)
+		return s.disk.Block(err)
 	}
 	return s.fail("the write-ahead log failed", wal.Cause(err))
 }

@@ -17,7 +17,7 @@ type DiskGuard struct {
 	Owner   string      // of the data on the disk, in messages: "the store"
 	Setting string      // configuration key of Least
 	Least   units.Bytes // free space below which writes are refused; 0 = the free space is ignored
-	WayOut  string      // what an operator can do
+	WayOut  string      // what an operator can do while the disk is not full
 
 	Free    func() (units.Bytes, error) // free space of the disk
 	Refused func()                      // called when writes begin to be refused
@@ -28,7 +28,7 @@ type DiskGuard struct {
 
 // A blockage is the reason why writes are refused.
 type blockage struct {
-	reason string
+	full   bool  // not only nearly
 	err    error // cause, may be nil
 	logged bool  // a failed attempt to resume was logged; for Look
 }
@@ -51,13 +51,28 @@ func (g *DiskGuard) Err() error {
 	return nil
 }
 
-// Block refuses writes until Look finds enough space, and returns what Err does
-// then.
-func (g *DiskGuard) Block(reason string, err error) error {
+// Full returns an error that says that the disk is full. err is what could not be
+// done.
+func (g *DiskGuard) Full(err error) error {
+	return g.unavailable(&blockage{full: true, err: causeOf(err)})
+}
+
+// Block refuses writes until Look finds enough space, because the disk is full, and
+// returns what Full does.
+func (g *DiskGuard) Block(err error) error {
+	return g.block(&blockage{full: true, err: causeOf(err)})
+}
+
+// causeOf returns the failure behind the error of a log. The log asks for a restart,
+// which a full disk does not need.
+func causeOf(err error) error {
 	if log := (*UnavailableError)(nil); errors.As(err, &log) {
-		err = log.Err // the log asks for a restart, which is not needed here
+		return log.Err
 	}
-	b := &blockage{reason: reason, err: err}
+	return err
+}
+
+func (g *DiskGuard) block(b *blockage) error {
 	e := g.unavailable(b)
 	if g.blocked.CompareAndSwap(nil, b) {
 		g.Refused()
@@ -74,7 +89,7 @@ func (g *DiskGuard) Look(resume func() error) (resumed bool) {
 	b := g.blocked.Load()
 	if b == nil {
 		if known && free < g.Least {
-			g.Block("the disk is nearly full", nil)
+			g.block(&blockage{})
 		}
 		return false
 	}
@@ -98,11 +113,23 @@ func (g *DiskGuard) Look(resume func() error) (resumed bool) {
 // Least, so that the guard does not alternate around Least.
 func (g *DiskGuard) resumeAt() units.Bytes { return g.Least + g.Least/4 }
 
+// wayOutOfFull is what an operator can do when the disk is full. A deletion is not
+// among it, since it is written to the log too.
+const wayOutOfFull = "free some space, or enlarge the disk"
+
 // unavailable is the error of a blockage, with the present free space.
 func (g *DiskGuard) unavailable(b *blockage) *UnavailableError {
-	if free, known := g.FreeSpace(); known {
-		return &UnavailableError{Err: b.err, Reason: fmt.Sprintf("%s: %s are free; %s stops writing below %s (%s) and resumes at %s: %s",
-			b.reason, free.Text(), g.Owner, g.Least.Text(), g.Setting, g.resumeAt().Text(), g.WayOut)}
+	free, known := g.FreeSpace()
+	reason, wayOut := "the disk is nearly full", g.WayOut
+	if b.full {
+		reason = "the disk is full"
 	}
-	return &UnavailableError{Err: b.err, Reason: fmt.Sprintf("%s; %s tries to write each second and resumes when that works: %s", b.reason, g.Owner, g.WayOut)}
+	if b.full || known && free == 0 {
+		wayOut = wayOutOfFull
+	}
+	if known {
+		return &UnavailableError{Err: b.err, Reason: fmt.Sprintf("%s: %s are free; %s stops writing below %s (%s) and resumes at %s: %s",
+			reason, free.Text(), g.Owner, g.Least.Text(), g.Setting, g.resumeAt().Text(), wayOut)}
+	}
+	return &UnavailableError{Err: b.err, Reason: fmt.Sprintf("%s; %s tries to write each second and resumes when that works: %s", reason, g.Owner, wayOut)}
 }
