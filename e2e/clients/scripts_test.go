@@ -19,9 +19,14 @@ import (
 func python(t *testing.T, library, client, address string) string {
 	t.Helper()
 	host, port := process.HostPort(t, address)
-	return run(t, func(c *exec.Cmd) {
+	return run(t, pythonPath(library), "python3", filepath.Join("python", "driver.py"), client, host, port)
+}
+
+// pythonPath lets a Python program import from library.
+func pythonPath(library string) func(*exec.Cmd) {
+	return func(c *exec.Cmd) {
 		c.Env = append(os.Environ(), "PYTHONPATH="+library, "PYTHONDONTWRITEBYTECODE=1")
-	}, "python3", filepath.Join("python", "driver.py"), client, host, port)
+	}
 }
 
 // TestPython runs opentsdb-py, potsdb and python-kairosdb.
@@ -65,6 +70,14 @@ func TestPython(t *testing.T) {
 	}
 	if want = strings.Replace(want, "VERSION", version, 1); !sameJSON(t, out, want) {
 		t.Errorf("python-kairosdb got\n%s, want\n%s", compact(t, out), compact(t, want))
+	}
+
+	for block, metric := range map[string]string{"python opentsdb": "load", "python potsdb": "temperature"} {
+		run(t, pythonPath(library), "python3", "-c", s.Documented(t, root, block))
+		err := process.Until(t.Context(), "the point of "+block, func() (bool, error) { return countPoints(t, s, metric) == 1, nil })
+		if err != nil {
+			t.Error(err)
+		}
 	}
 	s.Stop(t)
 }
