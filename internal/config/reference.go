@@ -46,6 +46,9 @@ A key that does not exist is an error that names the file and line, the variable
 that does exist. All problems are reported at once. The variables that Kubernetes adds for a service called varve
 (` + "`VARVE_PORT`, `VARVE_SERVICE_HOST`" + ` and their like) are passed over.
 
+A list is written ` + "`[a, b]`" + ` in the file and ` + "`a,b`" + ` in a variable or flag. A list of sections, such as ` + "`cassandra.read_clusters`" + `,
+can be given in a file only.
+
 Sizes are whole numbers of bytes or carry KiB, MiB, GiB, kB, MB or GB. Times carry a unit: 100ms, 10s, 5m, 24h.
 
 ` + "`varve config`" + ` takes the same flags, file and variables as ` + "`varve serve`" + ` and prints the configuration
