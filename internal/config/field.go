@@ -3,6 +3,7 @@ package config
 import (
 	"encoding"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"strconv"
 	"strings"
@@ -32,10 +33,11 @@ func (f field) flag() string { return strings.NewReplacer(".", "-", "_", "-").Re
 // isList reports whether f holds several values.
 func (f field) isList() bool { _, ok := f.value.Interface().([]string); return ok }
 
-// fields lists the settings and sections below root, a pointer to a
-// struct, in the order of declaration, a section before its settings. What an
-// embedded struct has stands among the settings of the one around it. It
-// panics on a field that has no tags or a type that cannot be set from text.
+// fields lists the settings and sections below root, a pointer to a struct: first
+// the settings of the struct, then its sections, both in the order of declaration,
+// and each section before what is in it. What an embedded struct has belongs to
+// the struct around it. fields panics on a field that has no tags or a type that
+// cannot be set from text.
 func fields(root any) []field {
 	return appendFields(nil, reflect.ValueOf(root).Elem(), "")
 }
@@ -55,10 +57,29 @@ func (f field) newItem() reflect.Value {
 }
 
 func appendFields(list []field, s reflect.Value, prefix string) []field {
+	own := ownFields(nil, s, prefix)
+	for _, f := range own {
+		if !f.section {
+			list = append(list, f)
+		}
+	}
+	for _, f := range own {
+		switch {
+		case f.items:
+			list = append(list, f)
+		case f.section:
+			list = appendFields(append(list, f), f.value, f.key+".")
+		}
+	}
+	return list
+}
+
+// ownFields lists the settings and sections of s, without what is in its sections.
+func ownFields(list []field, s reflect.Value, prefix string) []field {
 	for i := range s.NumField() {
 		t := s.Type().Field(i)
 		if t.Anonymous {
-			list = appendFields(list, s.Field(i), prefix)
+			list = ownFields(list, s.Field(i), prefix)
 			continue
 		}
 		name, _, _ := strings.Cut(t.Tag.Get("yaml"), ",")
@@ -66,17 +87,11 @@ func appendFields(list []field, s reflect.Value, prefix string) []field {
 		if name == "" || f.doc == "" || !t.IsExported() {
 			panic(fmt.Sprintf("config: field %s of %s needs a yaml and a doc tag", t.Name, s.Type()))
 		}
-		if f.items = isSectionList(f.value); f.items {
-			f.section = true
-			list = append(list, f)
-			continue
-		}
-		if f.section = isSection(f.value); !f.section {
+		f.items = isSectionList(f.value)
+		if f.section = f.items || isSection(f.value); !f.section {
 			formatText(f.value) // panics on a type without a text form
-			list = append(list, f)
-			continue
 		}
-		list = appendFields(append(list, f), f.value, f.key+".")
+		list = append(list, f)
 	}
 	return list
 }
@@ -112,6 +127,11 @@ func settings(root any) []field {
 // setText sets v to the value that text means. It leaves v alone on error.
 func setText(v reflect.Value, text string) error {
 	switch p := v.Addr().Interface().(type) {
+	case *slog.Level:
+		if err := p.UnmarshalText([]byte(text)); err != nil {
+			return fmt.Errorf("%q: want debug, info, warn or error", text)
+		}
+		return nil
 	case encoding.TextUnmarshaler:
 		return p.UnmarshalText([]byte(text))
 	case *[]string:

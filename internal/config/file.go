@@ -52,11 +52,12 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 	switch err := d.Decode(&doc); {
 	case errors.Is(err, io.EOF):
 		return nil, nil
-	case err != nil && tabbedLine(data) > 0:
-		// The parser says "found character that cannot start any token", of the
-		// line before or after.
-		return nil, fmt.Errorf(":%d: indented with a tab; YAML takes spaces only", tabbedLine(data))
 	case err != nil:
+		// The parser names the line before or after the tab. A tab in an empty line is
+		// no fault in most places: the parser's error must be about it.
+		if line := tabbedLine(data, tabError.MatchString(err.Error())); line > 0 {
+			return nil, fmt.Errorf(":%d: indented with a tab; YAML takes spaces only", line)
+		}
 		message := yamlErrorLine.ReplaceAllString(err.Error(), ":$1: ")
 		return nil, errors.New(strings.Replace(message, "yaml: ", ": ", 1))
 	}
@@ -66,13 +67,17 @@ func parseYAML(data []byte) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
+// tabError matches what the parser says of a tab.
+var tabError = regexp.MustCompile(`tab character|cannot start any token`)
+
 // tabbedLine returns the number of the first line with a tab in its indentation, 0
-// if there is none.
-func tabbedLine(data []byte) int {
+// if there is none. It looks at lines of white space only if empty is set.
+func tabbedLine(data []byte, empty bool) int {
 	n := 0
 	for line := range bytes.Lines(data) {
 		n++
-		if indent := line[:len(line)-len(bytes.TrimLeft(line, " \t"))]; bytes.IndexByte(indent, '\t') >= 0 && len(bytes.TrimSpace(line)) > 0 {
+		text := bytes.TrimLeft(line, " \t")
+		if indent := line[:len(line)-len(text)]; bytes.IndexByte(indent, '\t') >= 0 && (empty || len(bytes.TrimSpace(text)) > 0) {
 			return n
 		}
 	}

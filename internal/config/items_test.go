@@ -123,10 +123,46 @@ func TestFirstFlags(t *testing.T) {
 	}
 }
 
+// TestSettingsBeforeSections wants the settings of a section before the sections in
+// it: in the reference, in a file and in the help, what follows a heading belongs to
+// it.
+func TestSettingsBeforeSections(t *testing.T) {
+	defaults := Default()
+	last := ""
+	for _, f := range fields(&defaults) {
+		section := f.key[:max(strings.LastIndexByte(f.key, '.'), 0)]
+		if f.section {
+			last = f.key
+		} else if section != last {
+			t.Errorf("%s stands in the section %q", f.key, last)
+		}
+	}
+}
+
+// TestValuesInErrors sets values that are refused, and wants them as people write
+// them.
+func TestValuesInErrors(t *testing.T) {
+	for flag, want := range map[string]string{
+		"--log-level=verbose":           `log.level: "verbose": want debug, info, warn or error`,
+		"--query-timeout=-5s":           "query.timeout: -5s is not greater than 0",
+		"--query-max-memory=-1MiB":      "query.max_memory: -1MiB is not greater than 0",
+		"--ingest-busy-wait=-5s":        "ingest.busy_wait: is -5s, must be greater than 0",
+		"--rollups-retry-interval=-5s":  "rollups.retry_interval: -5s is not greater than 0",
+		"--kairos-slow-query=-5s":       "kairos.slow_query: -5s is negative",
+		"--kairos-max-query-size=-1KiB": "kairos.max_query_size: -1KiB is not greater than 0",
+	} {
+		if _, err := Load(Sources{Args: []string{flag}}); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%s: %v, want ... %s", flag, err, want)
+		}
+	}
+}
+
 func TestTabInYAML(t *testing.T) {
 	for text, want := range map[string]string{
 		"server:\n\thttp_addr: 1.2.3.4:80\n":                      "file f.yaml:2: indented with a tab; YAML takes spaces only",
 		"\n# a comment\nserver:\n  \thttp_addr: 1.2.3.4:80\nx: [": "file f.yaml:4: indented with a tab; YAML takes spaces only",
+		"server:\n  http_addr: 1.2.3.4:80\n\t\nquery:\n":          "file f.yaml:3: indented with a tab; YAML takes spaces only",
+		"server:\n  http_addr: |\n    x\n    \t\n  y: [1\n":       "file f.yaml:4: did not find expected",
 		"server: [\n": "file f.yaml:",
 	} {
 		root := Default()

@@ -3,6 +3,7 @@ package ingest
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"varve/internal/model"
@@ -67,28 +68,28 @@ func DefaultConfig() Config {
 // Validate reports every value that makes no sense, by its key.
 func (c Config) Validate() error {
 	var errs []error
-	positive := func(key string, v int64) {
-		if v <= 0 {
-			errs = append(errs, fmt.Errorf("%s: is %d, must be greater than 0", key, v))
+	positive := func(key string, v any) { // an integer type
+		if reflect.ValueOf(v).Int() <= 0 {
+			errs = append(errs, fmt.Errorf("%s: is %v, must be greater than 0", key, v))
 		}
 	}
-	positive("max_samples_in_flight", int64(c.MaxSamplesInFlight))
-	positive("busy_wait", int64(c.BusyWait))
-	positive("store_wait", int64(c.StoreWait))
-	positive("new_series_per_second", int64(c.NewSeriesPerSecond))
-	positive("new_series_burst", int64(c.NewSeriesBurst))
-	positive("max_series", int64(c.MaxSeries))
-	positive("max_tags", int64(c.MaxTags))
-	positive("max_metric_bytes", int64(c.MaxMetricBytes))
-	positive("max_tag_name_bytes", int64(c.MaxTagNameBytes))
-	positive("max_tag_value_bytes", int64(c.MaxTagValueBytes))
-	positive("max_string_bytes", int64(c.MaxStringBytes))
-	positive("max_body_bytes", int64(c.MaxBodyBytes))
-	positive("max_unpacked_bytes", int64(c.MaxUnpackedBytes))
-	positive("body_memory", int64(c.BodyMemory))
-	positive("alias_cache", int64(c.AliasCache))
-	positive("rejected_kept", int64(c.RejectedKept))
-	positive("rejected_bytes", int64(c.RejectedBytes))
+	positive("max_samples_in_flight", c.MaxSamplesInFlight)
+	positive("busy_wait", c.BusyWait)
+	positive("store_wait", c.StoreWait)
+	positive("new_series_per_second", c.NewSeriesPerSecond)
+	positive("new_series_burst", c.NewSeriesBurst)
+	positive("max_series", c.MaxSeries)
+	positive("max_tags", c.MaxTags)
+	positive("max_metric_bytes", c.MaxMetricBytes)
+	positive("max_tag_name_bytes", c.MaxTagNameBytes)
+	positive("max_tag_value_bytes", c.MaxTagValueBytes)
+	positive("max_string_bytes", c.MaxStringBytes)
+	positive("max_body_bytes", c.MaxBodyBytes)
+	positive("max_unpacked_bytes", c.MaxUnpackedBytes)
+	positive("body_memory", c.BodyMemory)
+	positive("alias_cache", c.AliasCache)
+	positive("rejected_kept", c.RejectedKept)
+	positive("rejected_bytes", c.RejectedBytes)
 	if c.DefaultTTL < 0 || c.DefaultTTL > model.MaxTTL*time.Second || c.DefaultTTL%time.Second != 0 {
 		errs = append(errs, fmt.Errorf("default_ttl: is %s, must be whole seconds from 0 to %s", c.DefaultTTL, model.MaxTTL*time.Second))
 	}

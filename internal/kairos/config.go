@@ -3,6 +3,7 @@ package kairos
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"varve/internal/units"
@@ -30,23 +31,23 @@ func DefaultConfig() Config {
 func (c Config) Validate() error {
 	var errs []error
 	if c.MaxQuerySize <= 0 {
-		errs = append(errs, fmt.Errorf("kairos.max_query_size: %d is not greater than 0", c.MaxQuerySize))
+		errs = append(errs, fmt.Errorf("kairos.max_query_size: %v is not greater than 0", c.MaxQuerySize))
 	}
-	for key, v := range map[string]int64{
-		"query_cache": int64(c.QueryCache), "slow_query": int64(c.SlowQuery), "slow_queries_kept": int64(c.SlowQueriesKept),
+	for key, v := range map[string]any{ // integer types
+		"query_cache": c.QueryCache, "slow_query": c.SlowQuery, "slow_queries_kept": c.SlowQueriesKept,
 	} {
-		if v < 0 {
-			errs = append(errs, fmt.Errorf("kairos.%s: %d is negative", key, v))
+		if reflect.ValueOf(v).Int() < 0 {
+			errs = append(errs, fmt.Errorf("kairos.%s: %v is negative", key, v))
 		}
 	}
 	if _, err := serverClasses(c.ServerType); err != nil {
 		errs = append(errs, err)
 	}
 	if c.MaxValueSize <= 0 {
-		errs = append(errs, fmt.Errorf("kairos.max_value_size: %d is not greater than 0", c.MaxValueSize))
+		errs = append(errs, fmt.Errorf("kairos.max_value_size: %v is not greater than 0", c.MaxValueSize))
 	}
 	if c.ResponseBuffer < 0 {
-		errs = append(errs, fmt.Errorf("kairos.response_buffer: %d is negative", c.ResponseBuffer))
+		errs = append(errs, fmt.Errorf("kairos.response_buffer: %v is negative", c.ResponseBuffer))
 	}
 	return errors.Join(errs...)
 }

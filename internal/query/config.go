@@ -3,6 +3,7 @@ package query
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"varve/internal/units"
@@ -42,20 +43,20 @@ func (c Config) ActiveSlots() int { return c.MaxConcurrent + c.MaxQueued }
 // Validate reports all values that make no sense.
 func (c Config) Validate() error {
 	var errs []error
-	positive := func(key string, v int64) {
-		if v <= 0 {
-			errs = append(errs, fmt.Errorf("query.%s: %d is not greater than 0", key, v))
+	positive := func(key string, v any) { // an integer type
+		if reflect.ValueOf(v).Int() <= 0 {
+			errs = append(errs, fmt.Errorf("query.%s: %v is not greater than 0", key, v))
 		}
 	}
-	positive("max_series", int64(c.MaxSeries))
+	positive("max_series", c.MaxSeries)
 	positive("max_samples", c.MaxSamples)
-	positive("max_memory", int64(c.MaxMemory))
-	positive("timeout", int64(c.Timeout))
-	positive("max_concurrent", int64(c.MaxConcurrent))
-	positive("max_wait", int64(c.MaxWait))
-	positive("workers", int64(c.Workers))
+	positive("max_memory", c.MaxMemory)
+	positive("timeout", c.Timeout)
+	positive("max_concurrent", c.MaxConcurrent)
+	positive("max_wait", c.MaxWait)
+	positive("workers", c.Workers)
 	if c.TotalMemory < 0 {
-		errs = append(errs, fmt.Errorf("query.total_memory: %d is negative", c.TotalMemory))
+		errs = append(errs, fmt.Errorf("query.total_memory: %v is negative", c.TotalMemory))
 	}
 	if c.MaxQueued < 0 {
 		errs = append(errs, fmt.Errorf("query.max_queued: %d is negative", c.MaxQueued))

@@ -3,6 +3,7 @@ package rollup
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"time"
 
 	"varve/internal/units"
@@ -45,18 +46,18 @@ const (
 // Validate reports all values that make no sense.
 func (c Config) Validate() error {
 	var errs []error
-	positive := func(key string, v int64) {
-		if v <= 0 {
-			errs = append(errs, fmt.Errorf("%s: %d is not greater than 0", key, v))
+	positive := func(key string, v any) { // an integer type
+		if reflect.ValueOf(v).Int() <= 0 {
+			errs = append(errs, fmt.Errorf("%s: %v is not greater than 0", key, v))
 		}
 	}
-	positive("max_tasks", int64(c.MaxTasks))
-	positive("max_task_size", int64(c.MaxTaskSize))
-	positive("max_concurrent", int64(c.MaxConcurrent))
-	positive("retry_interval", int64(c.RetryInterval))
-	positive("poll_interval", int64(c.PollInterval))
-	positive("batch_buckets", int64(c.BatchBuckets))
-	positive("max_late_spans", int64(c.MaxLateSpans))
+	positive("max_tasks", c.MaxTasks)
+	positive("max_task_size", c.MaxTaskSize)
+	positive("max_concurrent", c.MaxConcurrent)
+	positive("retry_interval", c.RetryInterval)
+	positive("poll_interval", c.PollInterval)
+	positive("batch_buckets", c.BatchBuckets)
+	positive("max_late_spans", c.MaxLateSpans)
 	if c.LateHorizon < minHorizon || c.LateHorizon > maxHorizon {
 		errs = append(errs, fmt.Errorf("late_horizon: is %s, must be from %s to %s", c.LateHorizon, minHorizon, maxHorizon))
 	}
