@@ -409,6 +409,7 @@ func (s *Store) forgetUnlessMoved(ids []uint32, st *state) (moved []uint32) {
 			if inHead { // no reader can ask for them any more
 				_ = active.Delete(id, model.AllTime) // reads nothing, so it does not fail
 			}
+			s.leaving.add(id, s.series.Kind(id))
 			gone = append(gone, id)
 		}
 	}

@@ -1,6 +1,7 @@
 package embedded
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -492,5 +493,50 @@ func TestExpiredSeriesAfterACrash(t *testing.T) {
 	}
 	if n := r.SeriesCount(); n != 3 {
 		t.Errorf("%d series are known after a crash, want 3", n)
+	}
+}
+
+// TestExpiredSampleHidesUntilItsSeriesIsGone: a series is forgotten in memory
+// while an expired sample of it still hides an older one. Neither a merge nor the
+// drop of a file removes the expired sample before the catalogue has removed the
+// series: after a crash the older sample would be back.
+func TestExpiredSampleHidesUntilItsSeriesIsGone(t *testing.T) {
+	for _, others := range []bool{true, false} { // else the file has no other series
+		for _, committed := range []bool{true, false} {
+			t.Run(fmt.Sprintf("others=%v, committed=%v", others, committed), func(t *testing.T) {
+				e := newExpiryStore(t)
+				ctx, x := context.Background(), e.now.Now().UnixMilli()
+				e.must(t, e.append("x", x, 0))
+				e.must(t, e.append("x", x+1000, 0))
+				e.put("other", 0, 0)
+				e.must(t, e.checkpoint())
+				e.must(t, e.append("x", x, 5))
+				if others {
+					e.put("other", time.Second, 0)
+				}
+				e.must(t, e.checkpoint())
+				e.now.Advance(7 * time.Second)
+				e.must(t, e.Delete(ctx, store.Deletion{Metric: "expiry", Range: model.TimeRange{StartMS: x + 1, EndMS: x + 100_000},
+					Matchers: []model.Matcher{{Tag: "host", Values: []string{"x"}}}}))
+				e.expect("other")
+				if committed {
+					e.must(t, e.checkpoint())
+				}
+				st := e.acquire()
+				newest := slices.MaxFunc(st.files, func(a, b *openFile) int { return cmp.Compare(a.Number, b.Number) })
+				e.merging.Unlock()
+				e.must(t, e.dropDead())
+				if slices.Contains(e.current.files, newest) {
+					e.must(t, e.merge(ctx, []*openFile{newest}))
+				}
+				e.merging.Lock()
+				e.release(st)
+				e.reopen(true)
+				e.expect("other")
+				if !committed {
+					e.sound()
+				}
+			})
+		}
 	}
 }

@@ -298,9 +298,9 @@ func (s *Store) mergeSeries(ctx context.Context, st *state, files []*openFile, o
 	g := gather{out: out}
 	for it := ids.Iterator(); it.HasNext(); {
 		id := it.Next()
-		kind := s.series.Kind(id)
+		kind := s.kindInFiles(id)
 		if kind == 0 {
-			continue // forgotten: every sample of it is deleted or expired
+			continue // every sample of it is deleted or expired
 		}
 		c := s.newCursor(ctx, st, s.now().UnixMilli(), id, kind, store.ReadOptions{Range: model.AllTime})
 		c.keepExpired = beneath.Contains(id) // they hide older ones in files that do not take part

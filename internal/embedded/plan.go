@@ -227,7 +227,8 @@ func (st *state) left(f *openFile) (share float64, n int) {
 	return share, n
 }
 
-// allDeleted reports whether deletions hide every sample of f.
+// allDeleted reports whether deletions hide every sample of f, but for those of
+// series that are gone for good.
 func (s *Store) allDeleted(st *state, f *openFile) bool {
 	rest := f.Series
 	for _, d := range st.deletions() {
@@ -240,11 +241,11 @@ func (s *Store) allDeleted(st *state, f *openFile) bool {
 		rest.AndNot(d.IDs)
 	}
 	for ids := rest.Iterator(); ids.HasNext(); {
-		if s.series.Kind(ids.Next()) != 0 {
+		if s.kindInFiles(ids.Next()) != 0 {
 			return false
 		}
 	}
-	return true // the others are forgotten, so they have no valid sample anywhere
+	return true
 }
 
 // spannedMax is the number of partitions of a file that are remembered.

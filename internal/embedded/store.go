@@ -93,6 +93,8 @@ type Store struct {
 		doubtful    *roaring.Bitmap     // series that may be empty, after deletes that were cancelled; nil = none
 	}
 
+	leaving leaving
+
 	mu      sync.Mutex
 	current *state
 	held    map[*state]struct{} // states with refs > 0
