@@ -48,7 +48,7 @@ func openBackend(c config.Config, opening *embedded.Opening, registry *prometheu
 func showDisk(dir string, writable func() error, registry *prometheus.Registry) {
 	registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "varve_store_writable", Help: "1 if the store takes points, 0 if it refuses them; the log and /api/v1/health/status say why.",
+			Name: "varve_store_writable", Help: "1 if the store takes points, 0 if it refuses them; the log and /admin/rejected say why.",
 		}, func() float64 {
 			if writable() != nil {
 				return 0

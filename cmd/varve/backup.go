@@ -51,7 +51,7 @@ func backup(t terminal, args []string) error {
 	if err := json.NewDecoder(response.Body).Decode(&r); err != nil {
 		return fmt.Errorf("answer of the server: %w", err)
 	}
-	_, err = fmt.Fprintf(t.stdout, "%s\n%d block files with %d samples, %d bytes; %d log segments; %d series; %d bytes were copied, the rest is hard links\n",
-		r.Dir, r.Files, r.Samples, r.FileBytes, r.Segments, r.Series, r.Copied)
+	_, err = fmt.Fprintf(t.stdout, "%s\n%s with %s, %s; %s; %d series; %d bytes were copied, the rest is hard links\n",
+		r.Dir, count(r.Files, "block file"), count(r.Samples, "sample"), count(r.FileBytes, "byte"), count(r.Segments, "log segment"), r.Series, r.Copied)
 	return err
 }

@@ -331,7 +331,7 @@ func TestSecondProcessIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, dir)
 	status, stdout, stderr := once(t, nil, "serve", "--data-dir", dir, "--http-addr=127.0.0.1:0", "--telnet-addr=127.0.0.1:0")
-	if status != exitFault || stdout != "" || !strings.Contains(stderr, dir) || !strings.Contains(stderr, "in use by another process") || !strings.Contains(stderr, "--data-dir") {
+	if status != exitFault || stdout != "" || !strings.Contains(stderr, dir) || !strings.Contains(stderr, "in use by another process") || !strings.Contains(stderr, "--data-dir") || strings.Contains(stderr, "stopping") {
 		t.Errorf("%d\n%s%s", status, stdout, stderr)
 	}
 	p.put("put still.there 1700000000 1 host=a")
@@ -354,6 +354,22 @@ func TestTelnetOff(t *testing.T) {
 	}
 	if strings.Contains(greeting, "telnet") || strings.Contains(greeting, "nc -w") || !strings.Contains(greeting, "curl") {
 		t.Error(greeting)
+	}
+	// The first point of the greeting can be sent as it is.
+	m := regexp.MustCompile(`curl -s (\S+/datapoints) -d (.*)`).FindStringSubmatch(greeting)
+	if m == nil {
+		t.Fatalf("no first point in the greeting:\n%s", greeting)
+	}
+	body, err := exec.Command("sh", "-c", "printf %s "+m[2]).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.Post(m[1], "application/json", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if response.Body.Close(); response.StatusCode != http.StatusNoContent {
+		t.Errorf("%s: %s", body, response.Status)
 	}
 	command.Process.Signal(syscall.SIGTERM)
 	if err := command.Wait(); err != nil {
@@ -383,6 +399,9 @@ func TestCommandLine(t *testing.T) {
 		{"config -h", 0, "Usage: varve config [FLAGS]", ""},
 		{"version --help", 0, "Usage: varve version", ""},
 		{"help help", 0, "Usage: varve help", ""},
+		{"check --http-addr http://127.0.0.1:8080", 2, "", `flag --http-addr: "http://127.0.0.1:8080": want host:port, without http://`},
+		{"export --http-addr=https://db", 2, "", `flag --http-addr: "https://db": want host:port, without https://`},
+		{"serve --http-addr http://127.0.0.1:8080", 2, "", `server.http_addr: "http://127.0.0.1:8080": want host:port, without http://`},
 		{"help srve", 2, "", `varve: unknown command "srve"; did you mean serve?`},
 		{"version", 0, "varve ", ""},
 		{"--version", 0, "varve ", ""},

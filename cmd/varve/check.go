@@ -20,6 +20,14 @@ const offlineFlags = `Flags:
   --config FILE    the configuration file of the server
 `
 
+// transferFlags are those of import and export, which work on a server unless told
+// otherwise.
+const transferFlags = `Flags:
+  --data-dir DIR   the data directory; without it that of --config or of the environment
+                   (VARVE_DATA_DIR), and without these the server at 127.0.0.1:8080
+  --config FILE    the configuration file of the server
+`
+
 func checkCommand() command {
 	return command{
 		name:     "check",

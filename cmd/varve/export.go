@@ -30,7 +30,7 @@ these, the points come from the server at 127.0.0.1:8080.
 Exit status: 0 all is written, 1 the export could not be completed, 2 wrong command line,
 3 the export is complete, but a metric that -n names does not exist.
 
-` + offlineFlags + `  --http-addr ADDR export from the server that runs at ADDR, for example 127.0.0.1:8080
+` + transferFlags + `  --http-addr ADDR export from the server that runs at ADDR, for example 127.0.0.1:8080
   -f FILE          write to FILE instead of standard output; packed if it ends in .gz
   -n METRIC        only this metric; may be given more than once
   -a               append to FILE, which must end with a whole line or packed part
@@ -105,7 +105,7 @@ func export(t terminal, args []string) error {
 	}
 	if l.flags["f"] != "" {
 		fmt.Fprintln(t.stdout, "Export finished")
-		fmt.Fprintf(t.stderr, "%d metrics, %s in %s\n", e.done, size(e.bytes), time.Since(e.progress.began).Round(time.Millisecond))
+		fmt.Fprintf(t.stderr, "%s, %s in %s\n", count(e.done, "metric"), size(e.bytes), time.Since(e.progress.began).Round(time.Millisecond))
 	}
 	fmt.Fprintln(t.stdout, "All done")
 	if len(e.unknown) > 0 {

@@ -46,6 +46,9 @@ func parseLine(args []string, names ...string) (line, error) {
 		case !hasValue:
 			value, args = args[0], args[1:]
 		}
+		if scheme, _, ok := strings.Cut(value, "://"); ok && name == "http-addr" {
+			return l, &usageError{fmt.Errorf("flag --http-addr: %q: want host:port, without %s://", value, scheme)}
+		}
 		l.flags[name] = value
 	}
 	return l, nil

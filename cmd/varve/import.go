@@ -46,7 +46,7 @@ Importing a line twice does no harm.
 Exit status: 0 all is stored, 1 the import could not be completed, 2 wrong command line,
 3 the import is complete, but lines were rejected.
 
-` + offlineFlags + `  --http-addr ADDR give the points to the server that runs at ADDR
+` + transferFlags + `  --http-addr ADDR give the points to the server that runs at ADDR
   --create         make a new store if the data directory has none
   -f FILE          read FILE instead of standard input
   --state FILE     where to remember how far it has come; FILE.state of -f without it
@@ -64,6 +64,9 @@ type rejectedError struct {
 }
 
 func (e *rejectedError) Error() string {
+	if e.lines == 1 {
+		return "1 line was rejected" + e.where
+	}
 	return fmt.Sprintf("%d lines were rejected%s", e.lines, e.where)
 }
 
@@ -105,7 +108,7 @@ func importFile(t terminal, args []string) error {
 		}
 		return err
 	}
-	fmt.Fprintf(t.stderr, "%d lines, %d points in %s\n", at.Line, at.Points, time.Since(j.progress.began).Round(time.Millisecond))
+	fmt.Fprintf(t.stderr, "%s, %s in %s\n", count(at.Line, "line"), count(at.Points, "point"), time.Since(j.progress.began).Round(time.Millisecond))
 	fmt.Fprintln(t.stdout, "Import finished\nAll done")
 	if at.Rejected > 0 {
 		e := &rejectedError{lines: at.Rejected}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -124,6 +125,11 @@ func backupHandler(s *embedded.Store) http.Handler {
 			request.Dir = "varve-" + time.Now().UTC().Format("20060102T150405Z")
 		}
 		report, err := s.Backup(r.Context(), request.Dir)
+		if err == nil {
+			if full, err := filepath.Abs(report.Dir); err == nil { // the client is elsewhere
+				report.Dir = full
+			}
+		}
 		answer(w, report, err)
 	})
 }

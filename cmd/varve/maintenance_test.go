@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"net"
@@ -12,6 +13,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/embedded"
 )
 
 var updateHelp = flag.Bool("update", false, "rewrite testdata/help")
@@ -35,10 +40,10 @@ func TestHelpOfServe(t *testing.T) {
 	}
 }
 
-// TestHelpTexts compares the help of the commands that look after a store with
+// TestHelpTexts compares the help of the commands that work on a store with
 // testdata/help.
 func TestHelpTexts(t *testing.T) {
-	for _, name := range []string{"check", "repair", "inspect", "stats", "backup"} {
+	for _, name := range []string{"check", "repair", "inspect", "stats", "backup", "import", "export"} {
 		status, stdout, stderr := once(t, nil, "help", name)
 		if status != 0 || stderr != "" {
 			t.Errorf("help %s: %d %s", name, status, stderr)
@@ -112,6 +117,22 @@ func TestOfflineCommandsRefuseFlags(t *testing.T) {
 	status, _, stderr := once(t, []string{"VARVE_SERVER_HTTP_ADDR=127.0.0.1:8080"}, "inspect", "--data-dir="+t.TempDir())
 	if status != 1 || !strings.Contains(stderr, "holds no store") {
 		t.Errorf("with the environment of a server: %d %s", status, stderr)
+	}
+}
+
+// TestBackupNamesItsPlace makes a backup of a store in a relative directory. The
+// client of the server may be in another one.
+func TestBackupNamesItsPlace(t *testing.T) {
+	s, err := embedded.Open(vfs.NewMem(), "data", embedded.DefaultConfig(), embedded.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	w := httptest.NewRecorder()
+	backupHandler(s).ServeHTTP(w, httptest.NewRequest("POST", "/admin/backup", strings.NewReader(`{"dir":"one"}`)))
+	var report embedded.BackupReport
+	if err := json.Unmarshal(w.Body.Bytes(), &report); err != nil || !filepath.IsAbs(report.Dir) || !strings.HasSuffix(report.Dir, "data/backups/one") {
+		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
 

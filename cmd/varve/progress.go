@@ -93,3 +93,11 @@ func size(n int64) string {
 	}
 	return fmt.Sprintf("%d KiB", (n+1023)>>10)
 }
+
+// count says how many of something there are. one is its name in the singular.
+func count[N int | int64](n N, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}

@@ -66,3 +66,9 @@ func TestExportProgress(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+func TestCount(t *testing.T) {
+	if got := count(0, "line") + ", " + count(1, "line") + ", " + count(int64(2), "line"); got != "0 lines, 1 line, 2 lines" {
+		t.Error(got)
+	}
+}

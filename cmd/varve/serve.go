@@ -242,12 +242,17 @@ func announce(w io.Writer, c config.Config, srv *server.Server) {
 		fmt.Fprintf(w, "  pprof   http://%s/debug/pprof/\n", dialable(pprof))
 	}
 	fmt.Fprintf(w, "  data    %s\n\n", dir)
-	if lines != "" {
+	if lines == "" {
+		fmt.Fprintf(w, "Send a first point:\n  curl -s http://%s/api/v1/datapoints -d \"%s\"\n", api, firstPoint)
+	} else {
 		host, port, _ := net.SplitHostPort(lines)
 		fmt.Fprintf(w, "Send a first point:\n  echo \"put demo.load $(date +%%s) 1.5 host=a\" | nc -w 1 %s %s\n", host, port)
 	}
 	fmt.Fprintf(w, "Read it back:\n  curl -s http://%s/api/v1/datapoints/query -d '%s'\n\nCtrl-C stops the server.\n", api, firstQuery)
 }
+
+// firstPoint is a point of now, within double quotes of a shell.
+const firstPoint = `[{\"name\":\"demo.load\",\"tags\":{\"host\":\"a\"},\"datapoints\":[[$(date +%s)000,1.5]]}]`
 
 // firstQuery reads the last hour of the metric that announce sends a point of.
 const firstQuery = `{"start_relative":{"value":1,"unit":"hours"},"metrics":[{"name":"demo.load"}]}`

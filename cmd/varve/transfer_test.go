@@ -118,7 +118,7 @@ func TestImportReportsLines(t *testing.T) {
 	p := start(t, t.TempDir())
 	for _, to := range [][]string{{"--http-addr", p.http}, {"--create", "--data-dir", filepath.Join(t.TempDir(), "x")}} {
 		_, stderr := must(t, 3, append([]string{"import", "-f", file}, to...)...)
-		if !strings.Contains(stderr, "2 lines were rejected, see "+file+".rejected") || !strings.Contains(stderr, "4 lines, 1 points") {
+		if !strings.Contains(stderr, "2 lines were rejected, see "+file+".rejected") || !strings.Contains(stderr, "4 lines, 1 point in ") {
 			t.Error(stderr)
 		}
 		if got := read(t, file+".rejected"); got != want {

@@ -223,7 +223,11 @@ func biggest(rows map[string]*SpaceRow, top int, scale float64) []SpaceRow {
 
 // WriteText renders a report for people.
 func (r *SpaceReport) WriteText(w io.Writer) error {
-	fmt.Fprintf(w, "%d block files, %s, %d samples, %s bytes a sample\n", r.Files, sizeText(r.FileBytes), r.Samples, ratioText(r.FileBytes, r.Samples))
+	files := fmt.Sprintf("%d block files", r.Files)
+	if r.Files == 1 {
+		files = "1 block file"
+	}
+	fmt.Fprintf(w, "%s, %s, %d samples, %s bytes a sample\n", files, sizeText(r.FileBytes), r.Samples, ratioText(r.FileBytes, r.Samples))
 	if r.PagesRead < r.Pages {
 		fmt.Fprintf(w, "estimated from %d of %d pages\n", r.PagesRead, r.Pages)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"varve/internal/units"
@@ -57,7 +58,9 @@ func (c Config) Validate() error {
 		if a.addr == "" && a.optional {
 			continue
 		}
-		if _, _, err := net.SplitHostPort(a.addr); err != nil {
+		if scheme, _, ok := strings.Cut(a.addr, "://"); ok {
+			bad("%s: %q: want host:port, without %s://", a.key, a.addr, scheme)
+		} else if _, _, err := net.SplitHostPort(a.addr); err != nil {
 			bad("%s: %q: want host:port, for example 127.0.0.1:8080", a.key, a.addr)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -155,7 +156,11 @@ func (s *Server) Listen() error {
 	listen := func(key, addr string) net.Listener {
 		l, err := net.Listen("tcp", addr)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%w (set server.%s to another address, or stop what listens there)", err, key))
+			wayOut := ""
+			if errors.Is(err, syscall.EADDRINUSE) {
+				wayOut = ", or stop what listens there"
+			}
+			errs = append(errs, fmt.Errorf("%w (set server.%s to another address%s)", err, key, wayOut))
 		}
 		return l
 	}
@@ -260,7 +265,9 @@ func (s *Server) Run(ctx context.Context) error {
 	var err error
 	select {
 	case <-ctx.Done():
-		s.log.Info("stopping: no new connections, requests in flight are completed", "at_most", s.config.ShutdownTimeout)
+		if s.isMounted() { // else the start has failed
+			s.log.Info("stopping: no new connections, requests in flight are completed", "at_most", s.config.ShutdownTimeout)
+		}
 	case err = <-failed:
 	}
 	s.drain()

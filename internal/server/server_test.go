@@ -819,7 +819,15 @@ func TestListenSaysWhichAddressIsTaken(t *testing.T) {
 	if _, err := net.Dial("tcp", s.Addr("http")); err == nil {
 		t.Error("the HTTP listener was left open")
 	}
+	if !strings.Contains(err.Error(), "or stop what listens there") {
+		t.Errorf("%v does not advise to stop what listens", err)
+	}
 
+	c.HTTPAddr, c.TelnetAddr, c.PprofAddr = "192.0.2.1:0", "", "" // an address of documentation, not of this machine
+	err = New(Options{Config: c, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry()}).Listen()
+	if err == nil || !strings.HasSuffix(err.Error(), "(set server.http_addr to another address)") {
+		t.Errorf("of a foreign address: %v", err)
+	}
 }
 
 func TestConfigValidate(t *testing.T) {
