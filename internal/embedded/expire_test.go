@@ -524,12 +524,12 @@ func TestExpiredSampleHidesUntilItsSeriesIsGone(t *testing.T) {
 				}
 				st := e.acquire()
 				newest := slices.MaxFunc(st.files, func(a, b *openFile) int { return cmp.Compare(a.Number, b.Number) })
-				e.merging.Unlock()
 				e.must(t, e.dropDead())
-				if slices.Contains(e.current.files, newest) {
+				now := e.acquire()
+				if slices.Contains(now.files, newest) {
 					e.must(t, e.merge(ctx, []*openFile{newest}))
 				}
-				e.merging.Lock()
+				e.release(now)
 				e.release(st)
 				e.reopen(true)
 				e.expect("other")

@@ -336,10 +336,10 @@ func TestMergesThatFitGoOn(t *testing.T) {
 	cfg.MinFreeBytes, cfg.MergeFiles = units.MiB, 6
 	s := mustOpen(t, disk, cfg)
 	defer s.Close()
+	disk.free.Store(uint64(3 * units.MiB)) // the six take 4 MiB
 	for i := range int64(6) {
 		putRandom(t, s, "large", 100_000, s.width.Partition(1_600_000_000_000)+i*10_000_000)
 	}
-	disk.free.Store(uint64(3 * units.MiB)) // the six take 4 MiB
 	for i := range int64(30) {
 		putRandom(t, s, "small", 500, s.width.Partition(1_700_000_000_000)+i*50_000)
 		s.must(t, s.maintain(context.Background()))
