@@ -84,11 +84,7 @@ func (l *Look) parallel(ctx context.Context, n int, f func(ctx context.Context, 
 	defer cancel(nil)
 	var tasks sync.WaitGroup
 	for i := range n {
-		select {
-		case l.slots <- struct{}{}:
-		case <-ctx.Done():
-		}
-		if ctx.Err() != nil {
+		if l.take(ctx) != nil {
 			break
 		}
 		tasks.Go(func() {
@@ -100,6 +96,20 @@ func (l *Look) parallel(ctx context.Context, n int, f func(ctx context.Context, 
 	}
 	tasks.Wait()
 	return context.Cause(ctx)
+}
+
+// take waits for a place for a read of the index. Unless it returns an error, the
+// caller gives the place back, even if ctx ends at the same time.
+func (l *Look) take(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case l.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // memo returns the entry of m under k, made if need be.

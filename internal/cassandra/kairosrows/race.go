@@ -197,10 +197,8 @@ func (r *race) stream(ctx context.Context, run *runner, value, shard int) {
 // it paused.
 func (r *race) read(ctx context.Context, run *runner, value, shard int) (list *keyList, paused int, err error) {
 	l := r.look
-	select {
-	case l.slots <- struct{}{}:
-	case <-ctx.Done():
-		return nil, 0, ctx.Err()
+	if err := l.take(ctx); err != nil {
+		return nil, 0, err
 	}
 	held := true
 	defer func() {
@@ -229,12 +227,10 @@ func (r *race) read(ctx context.Context, run *runner, value, shard int) (list *k
 			if err := r.pause(ctx, run, len(list.keys)); err != nil {
 				return nil, 0, err
 			}
-			select {
-			case l.slots <- struct{}{}:
-				held = true
-			case <-ctx.Done():
-				return nil, 0, ctx.Err()
+			if err := l.take(ctx); err != nil {
+				return nil, 0, err
 			}
+			held = true
 		}
 	}
 	l.trace.indexRows.Add(int64(len(list.keys)))
