@@ -2,8 +2,6 @@ package kairos
 
 import (
 	"errors"
-	"fmt"
-	"reflect"
 	"time"
 
 	"varve/internal/units"
@@ -29,25 +27,14 @@ func DefaultConfig() Config {
 
 // Validate reports all values that make no sense.
 func (c Config) Validate() error {
-	var errs []error
-	if c.MaxQuerySize <= 0 {
-		errs = append(errs, fmt.Errorf("kairos.max_query_size: %v is not greater than 0", c.MaxQuerySize))
-	}
-	for key, v := range map[string]any{ // integer types
-		"query_cache": c.QueryCache, "slow_query": c.SlowQuery, "slow_queries_kept": c.SlowQueriesKept,
-	} {
-		if reflect.ValueOf(v).Int() < 0 {
-			errs = append(errs, fmt.Errorf("kairos.%s: %v is negative", key, v))
-		}
-	}
-	if _, err := serverClasses(c.ServerType); err != nil {
-		errs = append(errs, err)
-	}
-	if c.MaxValueSize <= 0 {
-		errs = append(errs, fmt.Errorf("kairos.max_value_size: %v is not greater than 0", c.MaxValueSize))
-	}
-	if c.ResponseBuffer < 0 {
-		errs = append(errs, fmt.Errorf("kairos.response_buffer: %v is negative", c.ResponseBuffer))
-	}
-	return errors.Join(errs...)
+	_, serverType := serverClasses(c.ServerType)
+	return errors.Join(
+		units.Positive("kairos.max_query_size", c.MaxQuerySize),
+		units.NotNegative("kairos.query_cache", c.QueryCache),
+		units.NotNegative("kairos.slow_query", c.SlowQuery),
+		units.NotNegative("kairos.slow_queries_kept", c.SlowQueriesKept),
+		serverType,
+		units.Positive("kairos.max_value_size", c.MaxValueSize),
+		units.NotNegative("kairos.response_buffer", c.ResponseBuffer),
+	)
 }

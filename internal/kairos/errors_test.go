@@ -72,7 +72,8 @@ func limitKeys(t *testing.T) map[string]string {
 		if err == nil && entry.IsDir() && slices.Contains(speakOfKeys, entry.Name()) {
 			return fs.SkipDir
 		}
-		if err != nil || entry.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+		ranges := entry.Name() == "config.go" // says which values a setting can have
+		if err != nil || entry.IsDir() || ranges || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return err
 		}
 		file, err := parser.ParseFile(files, path, nil, parser.SkipObjectResolution)

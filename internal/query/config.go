@@ -2,8 +2,6 @@ package query
 
 import (
 	"errors"
-	"fmt"
-	"reflect"
 	"time"
 
 	"varve/internal/units"
@@ -42,24 +40,15 @@ func (c Config) ActiveSlots() int { return c.MaxConcurrent + c.MaxQueued }
 
 // Validate reports all values that make no sense.
 func (c Config) Validate() error {
-	var errs []error
-	positive := func(key string, v any) { // an integer type
-		if reflect.ValueOf(v).Int() <= 0 {
-			errs = append(errs, fmt.Errorf("query.%s: %v is not greater than 0", key, v))
-		}
-	}
-	positive("max_series", c.MaxSeries)
-	positive("max_samples", c.MaxSamples)
-	positive("max_memory", c.MaxMemory)
-	positive("timeout", c.Timeout)
-	positive("max_concurrent", c.MaxConcurrent)
-	positive("max_wait", c.MaxWait)
-	positive("workers", c.Workers)
-	if c.TotalMemory < 0 {
-		errs = append(errs, fmt.Errorf("query.total_memory: %v is negative", c.TotalMemory))
-	}
-	if c.MaxQueued < 0 {
-		errs = append(errs, fmt.Errorf("query.max_queued: %d is negative", c.MaxQueued))
-	}
-	return errors.Join(errs...)
+	return errors.Join(
+		units.Positive("query.max_series", c.MaxSeries),
+		units.Positive("query.max_samples", c.MaxSamples),
+		units.Positive("query.max_memory", c.MaxMemory),
+		units.Positive("query.timeout", c.Timeout),
+		units.Positive("query.max_concurrent", c.MaxConcurrent),
+		units.Positive("query.max_wait", c.MaxWait),
+		units.Positive("query.workers", c.Workers),
+		units.NotNegative("query.total_memory", c.TotalMemory),
+		units.NotNegative("query.max_queued", c.MaxQueued),
+	)
 }

@@ -3,7 +3,6 @@ package rollup
 import (
 	"errors"
 	"fmt"
-	"reflect"
 	"time"
 
 	"varve/internal/units"
@@ -45,19 +44,15 @@ const (
 
 // Validate reports all values that make no sense.
 func (c Config) Validate() error {
-	var errs []error
-	positive := func(key string, v any) { // an integer type
-		if reflect.ValueOf(v).Int() <= 0 {
-			errs = append(errs, fmt.Errorf("%s: %v is not greater than 0", key, v))
-		}
+	errs := []error{
+		units.Positive("max_tasks", c.MaxTasks),
+		units.Positive("max_task_size", c.MaxTaskSize),
+		units.Positive("max_concurrent", c.MaxConcurrent),
+		units.Positive("retry_interval", c.RetryInterval),
+		units.Positive("poll_interval", c.PollInterval),
+		units.Positive("batch_buckets", c.BatchBuckets),
+		units.Positive("max_late_spans", c.MaxLateSpans),
 	}
-	positive("max_tasks", c.MaxTasks)
-	positive("max_task_size", c.MaxTaskSize)
-	positive("max_concurrent", c.MaxConcurrent)
-	positive("retry_interval", c.RetryInterval)
-	positive("poll_interval", c.PollInterval)
-	positive("batch_buckets", c.BatchBuckets)
-	positive("max_late_spans", c.MaxLateSpans)
 	if c.LateHorizon < minHorizon || c.LateHorizon > maxHorizon {
 		errs = append(errs, fmt.Errorf("late_horizon: is %s, must be from %s to %s", c.LateHorizon, minHorizon, maxHorizon))
 	}

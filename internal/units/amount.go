@@ -1,0 +1,24 @@
+package units
+
+import "fmt"
+
+// An amount is what a setting counts: a number, a size or a time.
+type amount interface{ ~int | ~int64 }
+
+// Positive returns an error that names a setting by its key if its value is not
+// greater than 0.
+func Positive[T amount](key string, v T) error {
+	if v > 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: %v is not greater than 0", key, v)
+}
+
+// NotNegative returns an error that names a setting by its key if its value is
+// negative.
+func NotNegative[T amount](key string, v T) error {
+	if v >= 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: %v is negative", key, v)
+}
