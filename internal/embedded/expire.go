@@ -74,22 +74,21 @@ func (s *Store) newlyExpired(ctx context.Context) (*roaring.Bitmap, error) {
 	return ids, err
 }
 
-// expireFiles adds the series of which a file has no samples any more that have not
-// expired, unless another file has. A file is scanned for that only if a series may
-// so be forgotten: most series that expire in a file go on in later ones.
+// expireFiles adds the series whose samples in one of the files have all expired,
+// and takes out those that another file still has. Most series that expire in a
+// file go on in a later one: a file is scanned only if a series may have no other
+// sample.
 func (s *Store) expireFiles(ctx context.Context, st *state, nowMS int64, candidates *roaring.Bitmap) error {
 	var due []*openFile
-	sure := roaring.New() // series of which a file has a sample that neither has expired nor is deleted
 	for _, f := range st.files {
-		switch {
-		case f.expiryDue() <= nowMS:
-			if f.damage.Load() == nil {
-				due = append(due, f)
-			}
-		case f.ExpiresMS > nowMS && !slices.ContainsFunc(st.deletions(), func(d *record.Deletion) bool { return concerns(d, f.File) }):
-			sure.Or(f.unexpired())
+		if f.expiryDue() <= nowMS && f.damage.Load() == nil {
+			due = append(due, f)
 		}
 	}
+	if len(due) == 0 && candidates.IsEmpty() {
+		return nil
+	}
+	sure := st.sureSeries(nowMS)
 	slices.SortStableFunc(due, func(a, b *openFile) int { return cmp.Compare(a.expiryDue(), b.expiryDue()) })
 	var errs []error
 	for _, f := range due {
@@ -113,6 +112,21 @@ func (s *Store) expireFiles(ctx context.Context, st *state, nowMS int64, candida
 	}
 	candidates.AndNot(sure)
 	return errors.Join(errs...)
+}
+
+// sureSeries returns the series of which a file has a sample that has neither expired
+// nor been deleted, as far as that is known without reading.
+func (st *state) sureSeries(nowMS int64) *roaring.Bitmap {
+	sure := roaring.New()
+	for _, f := range st.files {
+		if f.expiryDue() <= nowMS || f.ExpiresMS <= nowMS {
+			continue
+		}
+		if !slices.ContainsFunc(st.deletions(), func(d *record.Deletion) bool { return concerns(d, f.File) }) {
+			sure.Or(f.unexpired())
+		}
+	}
+	return sure
 }
 
 // expiryDue returns when the next series of f expires, math.MaxInt64 if none does
