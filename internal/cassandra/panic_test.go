@@ -22,7 +22,7 @@ func (s *faultySource) next() (*store.Block, error) {
 func (s *faultySource) close() { s.closed++ }
 
 // TestPanicWhileReadingAhead: a fault of Varve in the goroutine that reads ahead is
-// the error of who asks for the block, and what it read from is closed.
+// the error of the call that asks for the block, and its source is closed.
 func TestPanicWhileReadingAhead(t *testing.T) {
 	source := &faultySource{}
 	s := &stream{source: source, begun: make(chan struct{})}

@@ -44,7 +44,7 @@ func TestPanicIsTheErrorOfItsRequest(t *testing.T) {
 			r, of := &race{turn: make(chan struct{})}, &runner{} // without a partition to read
 			turn := r.turn
 			r.stream(ctx, of, 0, 0)
-			<-turn // who waits for it is told
+			<-turn // its waiters get an error
 			return r.err
 		},
 		"series to write": func(ctx context.Context) error {
