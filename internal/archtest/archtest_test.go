@@ -19,6 +19,7 @@ import (
 var layers = [][]string{
 	{"internal/originals"},
 	{"internal/units", "internal/model", "internal/gate", "internal/work", "internal/diskfs", "internal/nearest"},
+	{"internal/units/unitstest"},
 	{"internal/rowtime"},
 	{"internal/store"},
 	{"internal/store/storetest"},

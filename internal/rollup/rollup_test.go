@@ -32,6 +32,7 @@ import (
 	"varve/internal/store"
 	"varve/internal/store/storetest"
 	"varve/internal/units"
+	"varve/internal/units/unitstest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -922,15 +923,7 @@ func TestResultsWaitForNewSeries(t *testing.T) {
 }
 
 func TestConfigBounds(t *testing.T) {
-	if err := DefaultConfig().Validate(); err != nil {
-		t.Error(err)
-	}
-	for _, c := range []struct {
-		key     string
-		set     func(c *Config, v int64)
-		allowed []int64
-		refused []int64
-	}{
+	unitstest.Ranges(t, DefaultConfig, []unitstest.Range[Config]{
 		{"max_tasks", func(c *Config, v int64) { c.MaxTasks = int(v) }, []int64{1}, []int64{0, -1}},
 		{"max_task_size", func(c *Config, v int64) { c.MaxTaskSize = units.Bytes(v) }, []int64{1}, []int64{0, -1}},
 		{"max_concurrent", func(c *Config, v int64) { c.MaxConcurrent = int(v) }, []int64{1}, []int64{0, -1}},
@@ -940,21 +933,7 @@ func TestConfigBounds(t *testing.T) {
 		{"max_late_spans", func(c *Config, v int64) { c.MaxLateSpans = int(v) }, []int64{1}, []int64{0, -1}},
 		{"late_horizon", func(c *Config, v int64) { c.LateHorizon = time.Duration(v) },
 			[]int64{int64(time.Minute), int64(31 * 24 * time.Hour)}, []int64{int64(time.Minute) - 1, int64(31*24*time.Hour) + 1}},
-	} {
-		for _, v := range c.allowed {
-			cfg := DefaultConfig()
-			if c.set(&cfg, v); cfg.Validate() != nil {
-				t.Errorf("%s of %d: %v", c.key, v, cfg.Validate())
-			}
-		}
-		for _, v := range c.refused {
-			cfg := DefaultConfig()
-			c.set(&cfg, v)
-			if err := cfg.Validate(); err == nil || !strings.HasPrefix(err.Error(), c.key+":") || strings.Contains(err.Error(), "\n") {
-				t.Errorf("%s of %d: %v", c.key, v, err)
-			}
-		}
-	}
+	})
 }
 
 func FuzzTask(f *testing.F) {

@@ -17,6 +17,7 @@ import (
 	"varve/internal/model"
 	"varve/internal/store"
 	"varve/internal/units"
+	"varve/internal/units/unitstest"
 	"varve/internal/wal"
 )
 
@@ -490,12 +491,7 @@ func TestConfig(t *testing.T) {
 // TestConfigBounds: both ends of a range are allowed, what is beyond is refused by
 // the setting's name.
 func TestConfigBounds(t *testing.T) {
-	for _, c := range []struct {
-		key     string
-		set     func(c *Config, v int64)
-		allowed []int64
-		refused []int64
-	}{
+	unitstest.Ranges(t, DefaultConfig, []unitstest.Range[Config]{
 		{"acknowledge_timeout", func(c *Config, v int64) { c.AcknowledgeTimeout = time.Duration(v) },
 			[]int64{int64(10 * time.Millisecond), int64(time.Hour)}, []int64{int64(10*time.Millisecond) - 1, int64(time.Hour) + 1}},
 		{"linger", func(c *Config, v int64) { c.Linger = time.Duration(v) },
@@ -514,21 +510,7 @@ func TestConfigBounds(t *testing.T) {
 			[]int64{0}, []int64{-1}},
 		{"max_idle_series", func(c *Config, v int64) { c.MaxIdleSeries = int(v) },
 			[]int64{0}, []int64{-1}},
-	} {
-		for _, v := range c.allowed {
-			cfg := DefaultConfig()
-			if c.set(&cfg, v); cfg.Validate() != nil {
-				t.Errorf("%s of %d: %v", c.key, v, cfg.Validate())
-			}
-		}
-		for _, v := range c.refused {
-			cfg := DefaultConfig()
-			c.set(&cfg, v)
-			if err := cfg.Validate(); err == nil || !strings.HasPrefix(err.Error(), c.key+":") || strings.Contains(err.Error(), "\n") {
-				t.Errorf("%s of %d: %v", c.key, v, err)
-			}
-		}
-	}
+	})
 }
 
 // TestDefaultPace: nobody who opens a spool need say how fast it tries again.
