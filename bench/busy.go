@@ -14,6 +14,10 @@ const (
 	askers  = 4
 	askFor  = 4 * time.Second
 	perStep = 40 * time.Millisecond // at which steps of W1 come: 100,000 points/s
+
+	// VictoriaMetrics shows a point after up to so long. Younger points are not asked
+	// for: it would answer with nothing, and fast.
+	visibleAfter = 5 * time.Second
 )
 
 // busyStage asks servers that hold W1 the usual questions while its series go on.
@@ -67,8 +71,8 @@ func (r *run) askBusy(ctx context.Context, w workload, round int, t target) (ste
 	time.Sleep(time.Second)
 	for _, q := range queries {
 		millis, err := askAtOnce(ctx, s, func(turn int) question {
-			now := w // as far as series have come
-			now.steps += int(time.Since(began) / more.pace)
+			now := w // as far as all servers show its series
+			now.steps += max(0, int((time.Since(began)-visibleAfter)/more.pace))
 			return q.question(now, turn)
 		})
 		if err != nil {
