@@ -91,7 +91,7 @@ var bans = []ban{
 		packages: []string{"internal/", "cmd/"},
 		imports:  []string{"testing"},
 		except: []string{"internal/store/storetest", "internal/ingest/ingesttest", "internal/originals", "e2e/",
-			"internal/cassandra/cql/cqltest", "internal/cassandra/kairosrows/kairosrowstest"},
+			"internal/units/unitstest", "internal/cassandra/cql/cqltest", "internal/cassandra/kairosrows/kairosrowstest"},
 		why: "only test suites are linked with package testing",
 	},
 }

@@ -923,17 +923,16 @@ func TestResultsWaitForNewSeries(t *testing.T) {
 }
 
 func TestConfigBounds(t *testing.T) {
-	unitstest.Ranges(t, DefaultConfig, []unitstest.Range[Config]{
-		{"max_tasks", func(c *Config, v int64) { c.MaxTasks = int(v) }, []int64{1}, []int64{0, -1}},
-		{"max_task_size", func(c *Config, v int64) { c.MaxTaskSize = units.Bytes(v) }, []int64{1}, []int64{0, -1}},
-		{"max_concurrent", func(c *Config, v int64) { c.MaxConcurrent = int(v) }, []int64{1}, []int64{0, -1}},
-		{"retry_interval", func(c *Config, v int64) { c.RetryInterval = time.Duration(v) }, []int64{1}, []int64{0, -1}},
-		{"poll_interval", func(c *Config, v int64) { c.PollInterval = time.Duration(v) }, []int64{1}, []int64{0, -1}},
-		{"batch_buckets", func(c *Config, v int64) { c.BatchBuckets = int(v) }, []int64{1}, []int64{0, -1}},
-		{"max_late_spans", func(c *Config, v int64) { c.MaxLateSpans = int(v) }, []int64{1}, []int64{0, -1}},
-		{"late_horizon", func(c *Config, v int64) { c.LateHorizon = time.Duration(v) },
-			[]int64{int64(time.Minute), int64(31 * 24 * time.Hour)}, []int64{int64(time.Minute) - 1, int64(31*24*time.Hour) + 1}},
-	})
+	check := unitstest.Bounds(t, DefaultConfig)
+	check("max_tasks", func(c *Config, v int64) { c.MaxTasks = int(v) }, []int64{1}, []int64{0, -1})
+	check("max_task_size", func(c *Config, v int64) { c.MaxTaskSize = units.Bytes(v) }, []int64{1}, []int64{0, -1})
+	check("max_concurrent", func(c *Config, v int64) { c.MaxConcurrent = int(v) }, []int64{1}, []int64{0, -1})
+	check("retry_interval", func(c *Config, v int64) { c.RetryInterval = time.Duration(v) }, []int64{1}, []int64{0, -1})
+	check("poll_interval", func(c *Config, v int64) { c.PollInterval = time.Duration(v) }, []int64{1}, []int64{0, -1})
+	check("batch_buckets", func(c *Config, v int64) { c.BatchBuckets = int(v) }, []int64{1}, []int64{0, -1})
+	check("max_late_spans", func(c *Config, v int64) { c.MaxLateSpans = int(v) }, []int64{1}, []int64{0, -1})
+	check("late_horizon", func(c *Config, v int64) { c.LateHorizon = time.Duration(v) },
+		[]int64{int64(time.Minute), int64(31 * 24 * time.Hour)}, []int64{int64(time.Minute) - 1, int64(31*24*time.Hour) + 1})
 }
 
 func FuzzTask(f *testing.F) {

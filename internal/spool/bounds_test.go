@@ -491,26 +491,25 @@ func TestConfig(t *testing.T) {
 // TestConfigBounds: both ends of a range are allowed, what is beyond is refused by
 // the setting's name.
 func TestConfigBounds(t *testing.T) {
-	unitstest.Ranges(t, DefaultConfig, []unitstest.Range[Config]{
-		{"acknowledge_timeout", func(c *Config, v int64) { c.AcknowledgeTimeout = time.Duration(v) },
-			[]int64{int64(10 * time.Millisecond), int64(time.Hour)}, []int64{int64(10*time.Millisecond) - 1, int64(time.Hour) + 1}},
-		{"linger", func(c *Config, v int64) { c.Linger = time.Duration(v) },
-			[]int64{0, int64(time.Hour)}, []int64{-1, int64(time.Hour) + 1}},
-		{"store_linger", func(c *Config, v int64) { c.StoreLinger = time.Duration(v) },
-			[]int64{0, int64(time.Minute)}, []int64{-1, int64(time.Minute) + 1}},
-		{"generation_bytes", func(c *Config, v int64) { c.GenerationBytes, c.MaxMemory = units.Bytes(v), 4*units.GiB },
-			[]int64{64 << 10, 1 << 30}, []int64{64<<10 - 1, 1<<30 + 1}},
-		{"generation_samples", func(c *Config, v int64) { c.GenerationSamples = v },
-			[]int64{1, 1 << 30}, []int64{0, 1<<30 + 1}},
-		{"max_memory", func(c *Config, v int64) { c.GenerationBytes, c.MaxMemory = 1<<20, units.Bytes(v) },
-			[]int64{2 << 20}, []int64{2<<20 - 1}},
-		{"max_bytes", func(c *Config, v int64) { c.MaxBytes = units.Bytes(v) },
-			[]int64{1 << 20}, []int64{1<<20 - 1}},
-		{"min_free_bytes", func(c *Config, v int64) { c.MinFreeBytes = units.Bytes(v) },
-			[]int64{0}, []int64{-1}},
-		{"max_idle_series", func(c *Config, v int64) { c.MaxIdleSeries = int(v) },
-			[]int64{0}, []int64{-1}},
-	})
+	check := unitstest.Bounds(t, DefaultConfig)
+	check("acknowledge_timeout", func(c *Config, v int64) { c.AcknowledgeTimeout = time.Duration(v) },
+		[]int64{int64(10 * time.Millisecond), int64(time.Hour)}, []int64{int64(10*time.Millisecond) - 1, int64(time.Hour) + 1})
+	check("linger", func(c *Config, v int64) { c.Linger = time.Duration(v) },
+		[]int64{0, int64(time.Hour)}, []int64{-1, int64(time.Hour) + 1})
+	check("store_linger", func(c *Config, v int64) { c.StoreLinger = time.Duration(v) },
+		[]int64{0, int64(time.Minute)}, []int64{-1, int64(time.Minute) + 1})
+	check("generation_bytes", func(c *Config, v int64) { c.GenerationBytes, c.MaxMemory = units.Bytes(v), 4*units.GiB },
+		[]int64{64 << 10, 1 << 30}, []int64{64<<10 - 1, 1<<30 + 1})
+	check("generation_samples", func(c *Config, v int64) { c.GenerationSamples = v },
+		[]int64{1, 1 << 30}, []int64{0, 1<<30 + 1})
+	check("max_memory", func(c *Config, v int64) { c.GenerationBytes, c.MaxMemory = 1<<20, units.Bytes(v) },
+		[]int64{2 << 20}, []int64{2<<20 - 1})
+	check("max_bytes", func(c *Config, v int64) { c.MaxBytes = units.Bytes(v) },
+		[]int64{1 << 20}, []int64{1<<20 - 1})
+	check("min_free_bytes", func(c *Config, v int64) { c.MinFreeBytes = units.Bytes(v) },
+		[]int64{0}, []int64{-1})
+	check("max_idle_series", func(c *Config, v int64) { c.MaxIdleSeries = int(v) },
+		[]int64{0}, []int64{-1})
 }
 
 // TestDefaultPace: nobody who opens a spool need say how fast it tries again.
