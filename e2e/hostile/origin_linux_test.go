@@ -1,11 +1,13 @@
 package hostile
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 )
 
 // A page of another origin that a browser on this machine has open can neither
@@ -58,6 +60,18 @@ func TestForeignOrigins(t *testing.T) {
 	}
 	for _, method := range []string{"HEAD", "GET"} { // neither changes anything, without an origin either
 		w.browse(t, method, "/api/v1/datapoints/query?query="+save, "", nil)
+	}
+	lines := "x=\r\nput foreign 1700000000 1 a=b\r\n"
+	for _, request := range []string{"POST / HTTP/1.1", "GET /x HTTP/1.1", "PRI * HTTP/2.0"} {
+		c, err := connect(t.Context(), w.Telnet)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.say(fmt.Sprintf("%s\r\nHost: %s\r\nContent-Type: text/plain\r\nContent-Length: %d\r\n\r\n%s", request, w.Telnet, len(lines), lines))
+		if err := c.cut(5 * time.Second); err != nil {
+			t.Errorf("%s to the telnet port: %v", request, err)
+		}
+		c.Close()
 	}
 	for _, unwanted := range []string{"foreign"} {
 		if names, err := w.MetricNames(t.Context(), unwanted); err != nil || len(names) > 0 {

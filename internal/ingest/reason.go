@@ -33,6 +33,7 @@ const (
 	MaxSeries                   // max_series
 	Unavailable                 // the store could not take it in time
 	Refused                     // the store calls it the sender's fault
+	OtherProtocol               // HTTP or TLS on the port of telnet
 	reasons
 )
 
@@ -41,6 +42,7 @@ var reasonNames = [reasons]string{
 	"bad_value", "not_finite", "bad_type", "bad_ttl", "expired", "bad_utf8", "name_too_long",
 	"too_many_tags", "value_too_long", "line_too_long", "body_too_large",
 	"too_slow", "unterminated", "new_series_rate", "max_series", "unavailable", "refused",
+	"other_protocol",
 }
 
 func (r Reason) String() string { return reasonNames[r] }

@@ -43,6 +43,7 @@ type conn struct {
 
 	buf      []byte // buf[:end] was read and not used yet
 	end      int
+	begun    bool // the first line is one of telnet
 	skipping bool // inside a line that is too long
 	small    int  // small reads in a row
 	mute     bool // a reply was not read: no more of them
@@ -162,6 +163,9 @@ func (c *conn) grow() {
 func (c *conn) use(ctx context.Context) bool {
 	data := c.buf[:c.end]
 	filled := c.end == len(c.buf)
+	if !c.begun && !c.begin(data) {
+		return false
+	}
 	if c.skipping {
 		i := bytes.IndexByte(data, '\n')
 		if i < 0 {
@@ -183,6 +187,19 @@ func (c *conn) use(ctx context.Context) bool {
 		c.grow()
 	}
 	return ok
+}
+
+// begin looks at what a connection begins with. It reports whether to go on: the
+// connection ends if that is another protocol.
+func (c *conn) begin(data []byte) bool {
+	fault, known := opening(data, int(c.s.cfg.MaxLine))
+	if fault != nil {
+		line, _, _ := bytes.Cut(bytes.TrimLeft(data, "\r\n"), []byte{'\n'})
+		c.s.p.Reject(c.s.proto, c.remote, fault, line, 1)
+		return false
+	}
+	c.begun = known
+	return true
 }
 
 // store offers a block of lines to the store until it takes it. It reports

@@ -246,6 +246,66 @@ func TestFaultsAreCountedAndShown(t *testing.T) {
 	}
 }
 
+// A web page makes a browser send a request to the telnet port, with lines in the
+// target, in the headers and in the body. Nothing of it is stored, whatever pieces it
+// comes in, and the connection ends.
+func TestRequestsOfBrowsersStoreNothing(t *testing.T) {
+	const lines = "put evil 1 1 h=a\nput evil 2 1 h=a\n"
+	long := strings.Repeat("x", 70<<10)
+	for name, sent := range map[string]string{
+		"form":       "POST / HTTP/1.1\r\nHost: 127.0.0.1:4242\r\nContent-Type: text/plain\r\nContent-Length: 34\r\n\r\n" + lines,
+		"head":       "HEAD /x HTTP/1.0\n" + lines,
+		"preflight":  "OPTIONS * HTTP/1.1\r\n\r\n" + lines,
+		"own method": "putm http://127.0.0.1:4242/ HTTP/1.1\r\n\r\n" + lines,
+		"HTTP/2":     "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + lines,
+		"TLS":        "\x16\x03\x01\x02\x00\x01\n" + lines,
+		"blank line": "\r\n\r\nPOST / HTTP/1.1\r\n\r\n" + lines,
+		"long":       "GET /" + long + " HTTP/1.1\r\n\r\n" + lines,
+		"endless":    "POST /" + long + long + long,
+	} {
+		for _, piece := range []int{1, 1000, 1 << 20} {
+			if piece == 1 && len(sent) > 1000 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%s/%d", name, piece), func(t *testing.T) {
+				h := start(t, nil, nil)
+				c := h.dial()
+				_ = ingesttest.WritePieces(c, []byte(sent), piece) // the server may be faster
+				c.SetReadDeadline(time.Now().Add(10 * time.Second))
+				if n, err := c.Read(make([]byte, 1)); n != 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("the connection is open, or got an answer: %d bytes, %v", n, err)
+				}
+				h.stop()
+				if got := h.recorder.Text(); got != "" {
+					t.Errorf("stored %s", got)
+				}
+				if got := h.refused(); !reflect.DeepEqual(got, map[string]float64{"telnet,other_protocol": 1}) {
+					t.Errorf("refused %v", got)
+				}
+			})
+		}
+	}
+}
+
+// Only the first line tells the protocol: what looks like a request later on, or
+// only a little, costs itself.
+func TestLinesThatResembleRequests(t *testing.T) {
+	for _, first := range []string{"", "put m 1 1 h=a\n", "version\n", "put POST 1 1 a=HTTP/1.1\n", "puts m 1 HTTP/1.1\n", "GET / HTTP\n", "nosuch\n"} {
+		h := start(t, nil, nil)
+		after := "POST / HTTP/1.1\n"
+		if first == "" {
+			after = ""
+		}
+		h.send([]byte(first+after+"put last 1 1 h=a\n"), 1<<20)
+		if got := h.recorder.Text(); !strings.Contains(got, "last{h=a} long 1000 1") {
+			t.Errorf("after %q stored %q", first, got)
+		}
+		if n := h.refused()["telnet,other_protocol"]; n != 0 {
+			t.Errorf("after %q: %v connections of another protocol", first, n)
+		}
+	}
+}
+
 // Lines that the store refuses as the sender's fault are counted, and the connection
 // goes on.
 func TestBlockThatTheStoreRefuses(t *testing.T) {
