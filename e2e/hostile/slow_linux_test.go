@@ -52,6 +52,44 @@ func TestHalfRequests(t *testing.T) {
 	})
 }
 
+// More half bodies than there are connections, with as many headers as they may
+// have, lock nobody out: the slowest make room.
+func TestHalfBodiesInAllConnections(t *testing.T) {
+	w := guard(t, "--server-max-connections=200")
+	var headers strings.Builder
+	for i := range 30_000 {
+		fmt.Fprintf(&headers, "x%d:\r\n", i)
+	}
+	// Without the bystander: its idle connection makes room, too.
+	w.halfBodies(t.Context(), "")
+	w.halfBodies(t.Context(), headers.String())
+	w.rests()
+	w.judge(60 * mib)
+}
+
+// halfBodies fills all connections and more, then visits the server.
+func (w *ward) halfBodies(ctx context.Context, headers string) {
+	w.t.Helper()
+	for range 250 {
+		c, err := connect(ctx, w.HTTP)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		defer c.Close()
+		c.say(fmt.Sprintf("POST /api/v1/datapoints/query HTTP/1.1\r\nHost: %s\r\nContent-Length: 1000\r\n%s\r\n{", w.HTTP, headers))
+	}
+	const within = 5 * time.Second
+	c, err := connect(ctx, w.HTTP)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer c.Close()
+	c.say(fmt.Sprintf("GET /api/v1/version HTTP/1.1\r\nHost: %s\r\n\r\n", w.HTTP))
+	if status, _, err := c.status(within); status != http.StatusOK {
+		w.t.Errorf("a visitor got status %d within %v: %v", status, within, err)
+	}
+}
+
 // Clients that bring a byte now and then never stall, and yet cannot shut others
 // out: what they announce costs nothing, what has arrived does.
 func TestTrickle(t *testing.T) {

@@ -6,8 +6,6 @@ import (
 	"net"
 	"strings"
 	"time"
-
-	"varve/internal/units"
 )
 
 // Config are the settings of listeners, HTTP connections and stopping.
@@ -18,8 +16,7 @@ type Config struct {
 
 	AllowedOrigins []string `yaml:"allowed_origins" doc:"Origins whose web pages may use the HTTP API, each as a browser sends it, for example https://grafana.example.org; * lets the pages of all others read, as KairosDB does. Programs other than browsers need no entry. A server on loopback also takes requests whose Host header has the host of one of these origins, as a proxy in front may send them."`
 
-	MaxConnections    int           `yaml:"max_connections" doc:"Open HTTP connections. At the limit, a new connection replaces the one that has been without a request for longest, and waits while all have a request."`
-	MaxHeader         units.Bytes   `yaml:"max_header" doc:"Size of a request line with its headers; a larger one is answered with 431. Queries by GET are in the request line."`
+	MaxConnections    int           `yaml:"max_connections" doc:"Open HTTP connections. At the limit, a new connection replaces the one that has been without a complete request header for longest, else the one whose request body arrives most slowly, if that is below 16KiB/s. It waits while the requests of all are being served."`
 	ReadHeaderTimeout time.Duration `yaml:"read_header_timeout" doc:"Time for a client to send the headers of a request."`
 	StallTimeout      time.Duration `yaml:"stall_timeout" doc:"Closes a connection whose client, during a request, sends no byte for this long, or takes less than 64KiB of an answer in half of this time. A body that arrives at less than 1KiB/s gets five times this long in all."`
 	IdleTimeout       time.Duration `yaml:"idle_timeout" doc:"Time after which a connection without a request is closed. Clients of KairosDB count on 120s or more."`
@@ -34,7 +31,6 @@ func DefaultConfig() Config {
 		HTTPAddr:          "127.0.0.1:8080",
 		TelnetAddr:        "127.0.0.1:4242",
 		MaxConnections:    4096,
-		MaxHeader:         256 * units.KiB,
 		ReadHeaderTimeout: 10 * time.Second,
 		StallTimeout:      time.Minute,
 		IdleTimeout:       180 * time.Second,
@@ -85,9 +81,6 @@ func (c Config) Validate() error {
 	}
 	if c.MaxConnections < 1 {
 		bad("max_connections: %d: want at least 1", c.MaxConnections)
-	}
-	if c.MaxHeader < 4*units.KiB || c.MaxHeader > 64*units.MiB {
-		bad("max_header: %s: want 4KiB to 64MiB", c.MaxHeader)
 	}
 	return errors.Join(errs...)
 }

@@ -3,17 +3,16 @@ package server
 import (
 	"container/list"
 	"context"
+	"log/slog"
 	"net"
 	"net/http"
 	"sync"
-
-	"github.com/prometheus/client_golang/prometheus"
+	"time"
 )
 
 // A boundedListener limits the open connections. At the limit, a new connection
-// replaces the one that has been without a request for longest. While all have a
-// request, the new one waits in Accept, and further ones wait with the operating
-// system.
+// replaces another one, see enter. While none can be replaced, the new one waits in
+// Accept, and further ones wait with the operating system.
 type boundedListener struct {
 	net.Listener
 	limit   int
@@ -21,71 +20,121 @@ type boundedListener struct {
 	closed  chan struct{}
 	once    sync.Once
 	open    activity // one for each open connection
-	gauge   prometheus.Gauge
-	evicted prometheus.Counter
+	log     *slog.Logger
+	metrics *metrics
 
 	mu struct {
 		sync.Mutex
-		open    int
-		evicted *boundedConn // closed to make room, but still counted in open; nil if none is
-		idle    *list.List   // of *boundedConn, the longest idle first
+		conns   map[*boundedConn]struct{} // the open ones, without those that were evicted
+		leaving int                       // were evicted and have not ended yet
+		idle    *list.List                // of *boundedConn, the longest idle first
 	}
 }
 
-func newBoundedListener(l net.Listener, limit int, gauge prometheus.Gauge, evicted prometheus.Counter) *boundedListener {
+func newBoundedListener(l net.Listener, limit int, log *slog.Logger, m *metrics) *boundedListener {
 	b := &boundedListener{
 		Listener: l,
 		limit:    limit,
 		freed:    make(chan struct{}, 1),
 		closed:   make(chan struct{}),
-		gauge:    gauge,
-		evicted:  evicted,
+		log:      log,
+		metrics:  m,
 	}
+	b.mu.conns = map[*boundedConn]struct{}{}
 	b.mu.idle = list.New()
 	return b
 }
 
+const (
+	// fullPause is how often a connection that waits for room looks for one that it
+	// can replace.
+	fullPause = 100 * time.Millisecond
+
+	// maxLeaving bounds how many evicted connections have not ended yet. Most end
+	// at once; the handler of one whose request has just come may take long.
+	maxLeaving = 64
+)
+
 // Accept waits for a connection, then for room.
 func (l *boundedListener) Accept() (net.Conn, error) {
-	c, err := l.Listener.Accept()
+	nc, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	for !l.enter() {
+	c := &boundedConn{Conn: nc, listener: l, heading: true}
+	for !l.enter(c, time.Now()) {
 		select {
 		case <-l.freed:
+		case <-time.After(fullPause):
 		case <-l.closed:
-			c.Close()
+			nc.Close()
 			return nil, net.ErrClosed
 		}
 	}
 	l.open.begin()
-	l.gauge.Inc()
-	bounded := &boundedConn{Conn: c, listener: l}
-	l.mu.Lock()
-	bounded.place = l.mu.idle.PushBack(bounded) // until its first request is complete
-	l.mu.Unlock()
-	return bounded, nil
+	l.metrics.connections.Inc()
+	return c, nil
 }
 
-// enter counts one more connection if there is room. If there is none, it evicts
-// the connection that has been idle for longest, whose end makes room.
-func (l *boundedListener) enter() bool {
+// enter takes c up if there is room. If there is none, it makes room by evicting
+// another connection: the one that has been without a complete request header for
+// longest; if there is none, the one whose request body arrives most slowly. A
+// connection whose request is being served stays.
+func (l *boundedListener) enter(c *boundedConn, now time.Time) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.mu.open < l.limit {
-		l.mu.open++
-		return true
-	}
-	longest := l.mu.idle.Front()
-	if longest == nil || l.mu.evicted != nil { // one eviction is enough for one connection
+	if len(l.mu.conns) >= l.limit && !l.makeRoomLocked(now) {
 		return false
 	}
-	c := l.mu.idle.Remove(longest).(*boundedConn)
-	c.place, l.mu.evicted = nil, c
-	l.evicted.Inc()
+	l.mu.conns[c] = struct{}{}
+	c.place = l.mu.idle.PushBack(c) // until its first request is complete
+	return true
+}
+
+// What an evicted connection was waiting for; a label of a metric.
+const (
+	waitsForRequest = "request"
+	waitsForBody    = "body"
+)
+
+// makeRoomLocked evicts a connection. l.mu must be held.
+func (l *boundedListener) makeRoomLocked(now time.Time) bool {
+	if l.mu.leaving >= maxLeaving {
+		return false
+	}
+	waitsFor := waitsForRequest
+	var c *boundedConn
+	if longest := l.mu.idle.Front(); longest != nil {
+		c = l.mu.idle.Remove(longest).(*boundedConn)
+	} else if c = l.slowestLocked(now); c != nil {
+		waitsFor = waitsForBody
+		l.log.Warn("all connections of server.max_connections are in use, and each has a request; the one whose request body arrived most slowly was closed for a new one",
+			"max_connections", l.limit, "client", c.RemoteAddr().String())
+	} else {
+		return false
+	}
+	c.place, c.evicted = nil, true
+	delete(l.mu.conns, c)
+	l.mu.leaving++
+	l.metrics.evicted.WithLabelValues(waitsFor).Inc()
 	c.Conn.Close() // net/http notices, and closes c
-	return false
+	return true
+}
+
+// slowestLocked returns the connection whose body arrives most slowly, nil if none
+// is slow, and ends the arrival. It looks at all connections, which takes some
+// microseconds per thousand. l.mu must be held.
+func (l *boundedListener) slowestLocked(now time.Time) (slowest *boundedConn) {
+	var least float64
+	for c := range l.mu.conns {
+		if rate, slow := c.arrival.slow(now); slow && (slowest == nil || rate < least) {
+			slowest, least = c, rate
+		}
+	}
+	if slowest != nil && !slowest.arrival.end() {
+		return nil // it has just arrived
+	}
+	return slowest
 }
 
 // note is net/http's hook for changes of a connection's state. It keeps the list
@@ -95,17 +144,16 @@ func (l *boundedListener) note(nc net.Conn, state http.ConnState) {
 	if !ok || state == http.StateNew {
 		return
 	}
+	c.heading = state == http.StateIdle
+	if c.heading {
+		c.lines, c.size = 0, 0
+	}
 	l.mu.Lock()
-	if c.place != nil {
-		l.mu.idle.Remove(c.place)
-		c.place = nil
-	}
-	if state == http.StateIdle {
+	l.withdrawLocked(c)
+	retry := false
+	if c.heading && !c.evicted {
 		c.place = l.mu.idle.PushBack(c)
-	}
-	retry := l.mu.open >= l.limit && state == http.StateIdle
-	if l.mu.evicted == c { // its request came just before; the handler may take long
-		l.mu.evicted, retry = nil, true
+		retry = len(l.mu.conns) >= l.limit
 	}
 	l.mu.Unlock()
 	if retry {
@@ -113,17 +161,22 @@ func (l *boundedListener) note(nc net.Conn, state http.ConnState) {
 	}
 }
 
-// leave counts one connection less.
-func (l *boundedListener) leave(c *boundedConn) {
-	l.mu.Lock()
-	if l.mu.evicted == c {
-		l.mu.evicted = nil
-	}
+// withdrawLocked takes c out of the idle connections. l.mu must be held.
+func (l *boundedListener) withdrawLocked(c *boundedConn) {
 	if c.place != nil {
 		l.mu.idle.Remove(c.place)
 		c.place = nil
 	}
-	l.mu.open--
+}
+
+// leave counts one connection less.
+func (l *boundedListener) leave(c *boundedConn) {
+	l.mu.Lock()
+	l.withdrawLocked(c)
+	if c.evicted {
+		l.mu.leaving--
+	}
+	delete(l.mu.conns, c)
 	l.mu.Unlock()
 	l.wake()
 }
@@ -161,8 +214,17 @@ type boundedConn struct {
 	listener  *boundedListener
 	once      sync.Once
 	place     *list.Element // among idle ones; listener.mu guards it
+	evicted   bool          // closed to make room; listener.mu guards it
+	arrival   arrival
 	gathering bool
 	held      []byte
+
+	// While heading, net/http reads the header of a request. Its goroutine for the
+	// connection sets these, also those that note sets.
+	heading bool
+	lines   int // that were read since the header began
+	size    int // bytes, likewise
+	refused bool
 }
 
 func (c *boundedConn) gather() { c.gathering = true }
@@ -206,7 +268,7 @@ func withConn(ctx context.Context, c net.Conn) context.Context {
 func (c *boundedConn) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {
-		c.listener.gauge.Dec()
+		c.listener.metrics.connections.Dec()
 		c.listener.leave(c)
 		c.listener.open.end()
 	})

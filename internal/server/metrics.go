@@ -18,8 +18,10 @@ type metrics struct {
 	connections prometheus.Gauge
 	panics      prometheus.Counter
 	refused     prometheus.Counter
-	evicted     prometheus.Counter
+	evicted     *prometheus.CounterVec // waits_for
 	failed      *prometheus.CounterVec // check
+
+	largeHeaders prometheus.Counter
 }
 
 // newMetrics registers the server's figures, and those of the Go runtime and
@@ -44,15 +46,21 @@ func newMetrics(r prometheus.Registerer, version string, maxConnections int) *me
 		connections: gauge("http_connections", "Open HTTP connections."),
 		panics:      prometheus.NewCounter(counter("panics_total", "Requests that ended in a fault of Varve and were answered with 500.")),
 		refused:     prometheus.NewCounter(counter("http_requests_refused_total", "Requests answered 403 because a web page of another origin sent them, or because of a foreign name in Host.")),
-		evicted:     prometheus.NewCounter(counter("http_connections_evicted_total", "Connections without a request that were closed to make room for new ones (server.max_connections).")),
-		failed:      prometheus.NewCounterVec(counter("health_failures_total", "Health checks that failed."), []string{"check"}),
+		evicted: prometheus.NewCounterVec(counter("http_connections_evicted_total",
+			"Connections that were closed to make room for new ones (server.max_connections): those without a complete request header, then those whose body arrived most slowly."), []string{"waits_for"}),
+		failed: prometheus.NewCounterVec(counter("health_failures_total", "Health checks that failed."), []string{"check"}),
+
+		largeHeaders: prometheus.NewCounter(counter("http_headers_refused_total", "Requests answered 431: their headers were too large or too many.")),
 	}
 	limit := gauge("http_connections_max", "Limit of open HTTP connections (server.max_connections).")
 	limit.Set(float64(maxConnections))
+	for _, label := range []string{waitsForRequest, waitsForBody} {
+		m.evicted.WithLabelValues(label)
+	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "varve", Name: "build_info",
 		Help: "Always 1; the labels say what runs."}, []string{"version", "go"})
 	build.WithLabelValues(version, runtime.Version()).Set(1)
-	r.MustRegister(m.requests, m.seconds, m.bytes, m.inFlight, m.connections, m.panics, m.refused, m.evicted, m.failed, limit, build,
+	r.MustRegister(m.requests, m.seconds, m.bytes, m.inFlight, m.connections, m.panics, m.refused, m.evicted, m.failed, m.largeHeaders, limit, build,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"strconv"
@@ -48,6 +49,10 @@ func newResponse(w http.ResponseWriter, r *http.Request, stall time.Duration, dr
 		rw.request = new(http.Request)
 		*rw.request = *r
 		rw.body = newBody(r, rw.control, stall)
+		if conn, ok := r.Context().Value(connKey{}).(*boundedConn); ok {
+			rw.body.arrival = &conn.arrival
+			rw.body.arrival.begin()
+		}
 		rw.request.Body = rw.body
 	}
 	rw.extend()
@@ -250,12 +255,14 @@ const (
 type body struct {
 	io.ReadCloser
 	control *http.ResponseController
+	arrival *arrival // nil in tests without a listener
 	stall   time.Duration
 	left    time.Duration // that further reads may wait
 	allowed time.Time     // read deadline
 	waits   bool          // the client waits for 100 Continue before it sends
 	ended   bool
 	failed  bool
+	evicted bool // the connection was closed for a new one
 }
 
 func newBody(r *http.Request, control *http.ResponseController, stall time.Duration) *body {
@@ -274,7 +281,7 @@ func (b *body) Read(p []byte) (int, error) {
 	if most := min(b.stall, b.left); b.allowed.Sub(now) < most/2 {
 		b.allow(now.Add(most))
 	}
-	n, err := b.ReadCloser.Read(p)
+	n, err := b.read(p, now)
 	b.left += time.Duration(n)*time.Second/bodyRate - time.Since(now)
 	b.left = min(b.left, bodyPatience*b.stall)
 	switch {
@@ -285,6 +292,22 @@ func (b *body) Read(p []byte) (int, error) {
 		b.allow(time.Time{})
 	case err != nil:
 		b.failed = true // the deadline stays, for net/http reads on
+	}
+	return n, err
+}
+
+// errEvicted ends a request whose connection was closed for a new one.
+var errEvicted = errors.New("the connection was closed to make room for a new one (server.max_connections): its request body arrived too slowly")
+
+func (b *body) read(p []byte, now time.Time) (int, error) {
+	if b.arrival == nil {
+		return b.ReadCloser.Read(p)
+	}
+	b.arrival.wait(now)
+	n, err := b.ReadCloser.Read(p)
+	if !b.arrival.got(n, time.Now()) {
+		b.evicted = true
+		return n, errEvicted
 	}
 	return n, err
 }

@@ -75,9 +75,15 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// admit answers 403 to a request that its origin does not allow, and reports
-// whether the request goes on.
+// admit answers 431 to a request with too many headers and 403 to one that its
+// origin does not allow, and reports whether the request goes on.
 func (rt *router) admit(rw *response, routed bool) bool {
+	if manyHeaders(rw.request) {
+		rt.metrics.largeHeaders.Inc()
+		rw.Header().Set("Connection", "close")
+		rw.refuse(http.StatusRequestHeaderFieldsTooLarge, headerFault)
+		return false
+	}
 	refusal, may := rt.guard.check(rw.request)
 	if refusal == "" && may != mayAll && routed {
 		refusal = rt.permit(rw, may)
@@ -115,6 +121,9 @@ func (rt *router) finish(rw *response, start time.Time) {
 	}
 	if rw.status == 0 && !aborted {
 		rw.WriteHeader(http.StatusOK)
+	}
+	if rw.body != nil && rw.body.evicted { // net/http would keep it for half a second
+		aborted = true
 	}
 	elapsed := time.Since(start)
 	rt.metrics.count(rw, elapsed)

@@ -144,7 +144,7 @@ func (s *Server) newHTTP(h http.Handler) *http.Server {
 		Handler:           h,
 		ReadHeaderTimeout: s.config.ReadHeaderTimeout,
 		IdleTimeout:       s.config.IdleTimeout,
-		MaxHeaderBytes:    int(s.config.MaxHeader),
+		MaxHeaderBytes:    2 * int(maxHeader), // boundedConn.Read is stricter, and counts
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 	}
 }
@@ -165,7 +165,7 @@ func (s *Server) Listen() error {
 		return l
 	}
 	if l := listen("http_addr", s.config.HTTPAddr); l != nil {
-		s.httpListener = newBoundedListener(l, s.config.MaxConnections, s.metrics.connections, s.metrics.evicted)
+		s.httpListener = newBoundedListener(l, s.config.MaxConnections, s.log, s.metrics)
 		s.http.ConnState = s.httpListener.note
 		s.router.guard.loopback = onLoopback(l)
 	}
@@ -174,7 +174,7 @@ func (s *Server) Listen() error {
 	}
 	if s.config.PprofAddr != "" {
 		if l := listen("pprof_addr", s.config.PprofAddr); l != nil {
-			s.pprofListener = newBoundedListener(l, profilerConnections, s.profiler.metrics.connections, s.profiler.metrics.evicted)
+			s.pprofListener = newBoundedListener(l, profilerConnections, s.log, s.profiler.metrics)
 			s.pprof.ConnState = s.pprofListener.note
 			s.profiler.guard.loopback = onLoopback(l)
 		}

@@ -186,13 +186,77 @@ func TestPrefaceOfHTTP2(t *testing.T) {
 	}
 }
 
+// A header that is too large, or has too many names, is answered 431 and ends the
+// connection, whether it comes to its end or not.
 func TestHeaderLimit(t *testing.T) {
 	t.Parallel()
-	s := start(t, func(o *Options) { o.Config.MaxHeader = 8 << 10 })
+	registry := prometheus.NewRegistry()
+	s := start(t, func(o *Options) {
+		o.Registry = registry
+		o.Routes = []httpapi.Route{route("GET", "/hello", hello), route("POST", "/hello", hello)}
+	})
+	names := func(n int) string {
+		var b strings.Builder
+		for i := range n {
+			fmt.Fprintf(&b, "x%d:\r\n", i)
+		}
+		return b.String()
+	}
+	refused := 0
+	for _, tc := range []struct {
+		name, sent string
+		status     string
+	}{
+		{"long target", "GET /" + strings.Repeat("x", 40<<10) + " HTTP/1.1\r\nHost: x\r\n\r\n", "431"},
+		{"long header", "GET /hello HTTP/1.1\r\nHost: x\r\nX: " + strings.Repeat("x", 40<<10) + "\r\n\r\n", "431"},
+		{"many names", "GET /hello HTTP/1.1\r\nHost: x\r\n" + names(5000) + "\r\n", "431"},
+		{"many names in one piece", "GET /hello HTTP/1.1\r\nHost: x\r\n" + names(200) + "\r\n", "431"},
+		{"many names, no end", "GET /hello HTTP/1.1\r\nHost: x\r\n" + names(5000), "431"},
+		{"many names, no body", "POST /hello HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n" + names(5000) + "\r\n", "431"},
+		{"long query", "GET /hello?" + strings.Repeat("x", 30<<10) + " HTTP/1.1\r\nHost: x\r\n\r\n", "200"},
+		{"some names", "GET /hello HTTP/1.1\r\nHost: x\r\n" + names(100) + "\r\n", "200"},
+		{"many lines of body", "POST /hello HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n" + strings.Repeat("\n", 100_000), "200"},
+	} {
+		w := s.dial()
+		io.WriteString(w, tc.sent) // the server may be faster
+		response, body := w.answer()
+		if got := response.Status[:3]; got != tc.status {
+			t.Errorf("%s: %s %s", tc.name, response.Status, body)
+		}
+		if tc.status == "431" {
+			refused++
+			if !response.Close || response.Header.Get("Content-Type") != "application/json" || !strings.Contains(body, "send a long query by POST") {
+				t.Errorf("%s: close=%v %s", tc.name, response.Close, body)
+			}
+			continue
+		}
+		w.send("GET /hello HTTP/1.1", "Host: x", "", "")
+		if response, body := w.answer(); response.StatusCode != 200 || body != "hello" {
+			t.Errorf("%s, then another request: %s %s", tc.name, response.Status, body)
+		}
+	}
+	if got, want := figures(registry, "varve_server_http_headers_refused_total"), fmt.Sprintf("varve_server_http_headers_refused_total %d\n", refused); got != want {
+		t.Errorf("counted: %s, want %s", got, want)
+	}
+}
+
+// Requests that follow each other without a wait for the answers are told apart: the
+// body of one is not taken for the header of the next.
+func TestHeadersOfPipelinedRequests(t *testing.T) {
+	t.Parallel()
+	s := start(t, withRoutes(route("POST", "/hello", func(w http.ResponseWriter, r *http.Request) {
+		io.Copy(io.Discard, r.Body)
+		hello(w, r)
+	})))
+	const n = 40
 	w := s.dial()
-	w.send("GET /"+strings.Repeat("x", 20<<10)+" HTTP/1.1", "Host: x", "", "")
-	if line, _, err := w.r.ReadLine(); err != nil || !strings.HasPrefix(string(line), "HTTP/1.1 431 ") {
-		t.Errorf("%q %v, want status 431", line, err)
+	body := strings.Repeat("\n", 3000)
+	request := fmt.Sprintf("POST /hello HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+	go io.WriteString(w, strings.Repeat(request, n))
+	for range n {
+		if response, _ := w.answer(); response.StatusCode != 200 {
+			t.Fatal(response.Status)
+		}
 	}
 }
 
@@ -335,15 +399,14 @@ func TestSilentConnectionsMakeRoom(t *testing.T) {
 	}
 }
 
-// One connection more evicts one idle connection, also if it looks for room several
-// times before that connection has ended.
+// A connection that finds no room evicts the one that has been idle for longest, and
+// has its place at once. So many evicted connections that have not ended are too many.
 func TestOneEvictionForOneConnection(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	metrics := newMetrics(prometheus.NewRegistry(), "test", 2)
-	l := newBoundedListener(ln, 2, metrics.connections, metrics.evicted)
+	l := newBoundedListener(ln, 2, slog.New(slog.DiscardHandler), newMetrics(prometheus.NewRegistry(), "test", 2))
 	defer l.Close()
 	var idle []net.Conn
 	for range 2 {
@@ -359,18 +422,119 @@ func TestOneEvictionForOneConnection(t *testing.T) {
 		defer c.Close()
 		idle = append(idle, c)
 	}
-	for range 2 {
-		if l.enter() {
-			t.Error("room was made before a connection ended")
-		}
+	newcomer := func() *boundedConn {
+		c, _ := net.Pipe()
+		return &boundedConn{Conn: c, listener: l}
+	}
+	first := newcomer()
+	if !l.enter(first, time.Now()) || l.mu.idle.Len() != 2 || l.mu.idle.Front().Value != idle[1] || l.mu.leaving != 1 {
+		t.Errorf("%d connections are idle, %d leave", l.mu.idle.Len(), l.mu.leaving)
+	}
+	l.note(idle[0], http.StateIdle) // its answer is complete just now
+	if l.mu.idle.Len() != 2 {
+		t.Error("an evicted connection is idle again")
 	}
 	idle[0].Close()
-	if !l.enter() || l.mu.idle.Len() != 1 || l.mu.idle.Front().Value != idle[1] {
-		t.Errorf("%d idle connections are left", l.mu.idle.Len())
+	if l.mu.leaving != 0 || len(l.mu.conns) != 2 {
+		t.Errorf("%d connections leave, %d stay", l.mu.leaving, len(l.mu.conns))
 	}
-	if l.enter(); l.mu.idle.Len() != 0 {
-		t.Error("the next connection evicts no other one")
+	for range maxLeaving {
+		if !l.enter(newcomer(), time.Now()) {
+			t.Fatal("no room")
+		}
 	}
+	if l.enter(newcomer(), time.Now()) {
+		t.Errorf("%d connections leave", l.mu.leaving)
+	}
+	idle[1].Close()
+	if !l.enter(newcomer(), time.Now()) {
+		t.Error("no room, although an evicted connection has ended")
+	}
+}
+
+// Where all connections have a request, a new one replaces the one whose body arrives
+// most slowly. Requests that are being served, and bodies that arrive, stay.
+func TestHalfBodiesMakeRoom(t *testing.T) {
+	t.Parallel()
+	const half = 6
+	registry := prometheus.NewRegistry()
+	entered, leave := make(chan struct{}), make(chan struct{})
+	s := start(t, func(o *Options) {
+		o.Config.MaxConnections = half + 2
+		o.Registry = registry
+		o.Routes = []httpapi.Route{
+			route("GET", "/hello", hello),
+			route("POST", "/body", func(w http.ResponseWriter, r *http.Request) {
+				if _, err := io.Copy(io.Discard, r.Body); err != nil {
+					httpapi.WriteErrors(w, http.StatusBadRequest, err.Error())
+					return
+				}
+				hello(w, r)
+			}),
+			route("POST", "/slow", func(w http.ResponseWriter, r *http.Request) {
+				io.Copy(io.Discard, r.Body)
+				entered <- struct{}{}
+				<-leave
+				hello(w, r)
+			}),
+		}
+	})
+	served := s.dial()
+	served.send("POST /slow HTTP/1.1", "Host: x", "Content-Length: 3", "", "abc")
+	<-entered
+	begin := func(sent int) *wire {
+		w := s.dial()
+		w.send("POST /body HTTP/1.1", "Host: x", "Content-Length: 10000000", "", strings.Repeat("x", sent))
+		return w
+	}
+	upload := begin(9_000_000)
+	var stuck []*wire
+	for i := range half {
+		stuck = append(stuck, begin(i))
+	}
+	for s.receiving() < half+1 {
+		time.Sleep(time.Millisecond)
+	}
+	c, _ := net.Pipe()
+	next := &boundedConn{Conn: c, listener: s.httpListener}
+	if s.httpListener.enter(next, time.Now()) {
+		t.Error("a body was cut before it had time to arrive")
+	}
+	if !s.httpListener.enter(next, time.Now().Add(2*arrivalPatience)) {
+		t.Fatal("half bodies keep a new connection out")
+	}
+	defer s.httpListener.leave(next)
+	if n := s.receiving(); n != half {
+		t.Errorf("%d bodies go on, want %d", n, half)
+	}
+	if _, err := stuck[0].r.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the connection of the slowest body goes on: %v", err)
+	}
+	upload.send(strings.Repeat("x", 1_000_000))
+	close(leave)
+	for name, w := range map[string]*wire{"upload": upload, "request that is served": served} {
+		if response, body := w.answer(); response.StatusCode != 200 {
+			t.Errorf("the %s was ended: %s %s", name, response.Status, body)
+		}
+	}
+	if got := figures(registry, "varve_server_http_connections_evicted_total"); !strings.Contains(got, `{waits_for="body"} 1`) {
+		t.Errorf("evicted: %s", got)
+	}
+}
+
+// receiving is how many requests wait for their bodies.
+func (r *running) receiving() (n int) {
+	l := r.httpListener
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for c := range l.mu.conns {
+		c.arrival.mu.Lock()
+		if !c.arrival.since.IsZero() {
+			n++
+		}
+		c.arrival.mu.Unlock()
+	}
+	return n
 }
 
 // A body that is announced and does not come costs the connection, whether the
@@ -836,12 +1000,11 @@ func TestConfigValidate(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.TelnetAddr, c.PprofAddr = "", ""
-	c.HTTPAddr, c.MaxConnections, c.MaxHeader, c.StallTimeout, c.CloseGrace = "8080", 0, 1, 0, 6*time.Second
+	c.HTTPAddr, c.MaxConnections, c.StallTimeout, c.CloseGrace = "8080", 0, 0, 6*time.Second
 	const want = `http_addr: "8080": want host:port, for example 127.0.0.1:8080
 stall_timeout: 0s: want more than 0
 close_grace: 6s: want 0 to half of shutdown_timeout, 5s
-max_connections: 0: want at least 1
-max_header: 1: want 4KiB to 64MiB`
+max_connections: 0: want at least 1`
 	if err := c.Validate(); err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}

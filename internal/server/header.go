@@ -1,0 +1,70 @@
+package server
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+
+	"varve/internal/httpapi"
+	"varve/internal/units"
+)
+
+// Bounds on a request line with its headers. A connection whose body does not come
+// holds its headers all the while, and each name of a header takes some 110 bytes
+// beside its text. So a header takes at most some 50 KiB, and all of max_connections
+// 200 MiB. KairosDB takes 8 KiB.
+const (
+	maxHeader      = 32 * units.KiB
+	maxHeaderLines = 128
+)
+
+// headerFault is the text of a 431.
+var headerFault = fmt.Sprintf("the request line with its headers is larger than %s, or has more than %d headers; send a long query by POST", maxHeader.Text(), maxHeaderLines)
+
+// errHeader makes net/http close a connection without an answer of its own.
+var errHeader = &net.OpError{Op: "read", Net: "tcp", Err: errors.New(headerFault)}
+
+// lingering is how long a connection is read on after a 431, so that the client gets
+// the answer: closing a connection with unread bytes resets it.
+const lingering = 500 * time.Millisecond
+
+// Read refuses to read more of a header that is too large. The rest of what was read
+// at once with the end of a header, 4 KiB at most, does not count.
+func (c *boundedConn) Read(p []byte) (int, error) {
+	if !c.heading {
+		return c.Conn.Read(p)
+	}
+	if c.refused {
+		return 0, errHeader // net/http asks twice
+	}
+	if c.size >= int(maxHeader) || c.lines > maxHeaderLines {
+		c.refused = true
+		c.refuseHeader()
+		return 0, errHeader
+	}
+	n, err := c.Conn.Read(p)
+	c.size += n
+	c.lines += bytes.Count(p[:n], []byte{'\n'})
+	return n, err
+}
+
+func (c *boundedConn) refuseHeader() {
+	c.listener.metrics.largeHeaders.Inc()
+	body := httpapi.ErrorBody(headerFault)
+	const status = http.StatusRequestHeaderFieldsTooLarge
+	c.SetDeadline(time.Now().Add(lingering))
+	fmt.Fprintf(c.Conn, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
+		status, http.StatusText(status), len(body), body)
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		half.CloseWrite()
+	}
+	io.CopyN(io.Discard, c.Conn, bodyRestSize)
+}
+
+// manyHeaders reports whether a request has too many headers. They were read with the
+// end of the request before, or in one piece with their own end.
+func manyHeaders(r *http.Request) bool { return len(r.Header) > maxHeaderLines }
