@@ -61,7 +61,7 @@ func pointAt(t *testing.T, s *process.Server, command string) string {
 
 func runShell(t *testing.T, command string) string {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	shell := exec.CommandContext(ctx, "bash", "-c", command)
 	shell.Dir = t.TempDir()

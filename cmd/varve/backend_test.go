@@ -96,7 +96,7 @@ func TestStoreWritable(t *testing.T) {
 		writable float64
 	}{{1 << 40, 1}, {7 << 20, 0}, {1 << 40, 1}} {
 		disk.free.Store(c.free)
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		for ingesttest.Counters(t, registry, "varve_store_writable")[""] != c.writable && ctx.Err() == nil {
 			time.Sleep(5 * time.Millisecond) // the store looks each second
 		}

@@ -58,14 +58,14 @@ func TestKillQuery(t *testing.T) {
 			t.Errorf("%s: status %d", kill.method, resp.StatusCode)
 		}
 		got := <-done
-		if took := time.Since(began); took > time.Second {
+		if took := time.Since(began); took > 10*time.Second { // it would take minutes
 			t.Errorf("ended after %v", took)
 		}
 		// What was sent by then decides whether there is a status.
 		if got.status == 400 && !strings.Contains(got.body, query.ErrCancelled.Error()) || got.status == 200 && strings.HasSuffix(got.body, "<nil>") {
 			t.Errorf("%d %.200s", got.status, got.body)
 		}
-		waitFor(t, time.Second, func() bool { return len(s.engine.Running()) == 0 })
+		waitFor(t, 10*time.Second, func() bool { return len(s.engine.Running()) == 0 })
 	}
 }
 

@@ -197,7 +197,7 @@ func TestDisconnectEndsQuery(t *testing.T) {
 	if err := <-done; err == nil {
 		t.Error("the answer came to its end")
 	}
-	waitFor(t, time.Second, func() bool { return len(s.engine.Running()) == 0 })
+	waitFor(t, 10*time.Second, func() bool { return len(s.engine.Running()) == 0 })
 }
 
 func waitFor(t testing.TB, d time.Duration, ok func() bool) {
