@@ -30,12 +30,7 @@ func statsOf(kind model.Kind, vals []uint64) (s model.Stats, ok bool) {
 		if f != f {
 			return s, false
 		}
-		if f < s.Min {
-			s.Min = f
-		}
-		if f > s.Max {
-			s.Max = f
-		}
+		s.Min, s.Max = min(s.Min, f), max(s.Max, f) // which put -0 before 0
 		s.Sum += f
 	}
 	return s, true

@@ -203,20 +203,11 @@ func compareEntry(e *chunk.Entry, cols *model.Columns) string {
 }
 
 func compareStats(e *chunk.Entry, values []uint64) string {
-	lo, hi, sum := model.Float(e.Kind, values[0]), model.Float(e.Kind, values[0]), 0.0
-	for _, v := range values {
-		f := model.Float(e.Kind, v)
-		if f < lo {
-			lo = f
-		}
-		if f > hi {
-			hi = f
-		}
-		sum += f
-	}
+	lo, hi, sum := model.Min(e.Kind, values), model.Max(e.Kind, values), model.Sum(e.Kind, values)
 	s := &e.Stats
 	same := func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }
-	if !same(lo, s.Min) || !same(hi, s.Max) || !same(sum, s.Sum) || values[0] != s.First || values[len(values)-1] != s.Last {
+	// Of 0 and -0, earlier versions of Varve took the one that came first.
+	if lo != s.Min || hi != s.Max || !same(sum, s.Sum) || values[0] != s.First || values[len(values)-1] != s.Last {
 		return fmt.Sprintf("expected minimum %v, maximum %v, sum %v, got %v, %v, %v", s.Min, s.Max, s.Sum, lo, hi, sum)
 	}
 	return ""

@@ -105,7 +105,8 @@ func ExpiryMS(ms int64, ttl uint32) int64 {
 }
 
 // Stats summarises consecutive samples of a Long or Double series. Min, Max and
-// Sum are of the values as float64, added left to right.
+// Sum are of the values as float64. -0 is less than 0. Values are added left to
+// right, so a sum may be infinite or NaN although no value is.
 type Stats struct {
 	Count           int
 	FirstMS, LastMS int64

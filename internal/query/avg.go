@@ -8,7 +8,7 @@ func avgSpec() AggregatorSpec {
 	return AggregatorSpec{
 		Name: "avg", Doc: "Mean of the values.", Properties: rangeProperties(),
 		New: newFold(fold{needs: model.StatSum, skipsNulls: true, value: doubleValue(func(t *tally) float64 {
-			return t.sum / float64(t.count)
+			return t.sum.mean(t.count)
 		})}),
 	}
 }

@@ -54,7 +54,7 @@ func TestDevOfLargeValues(t *testing.T) {
 	}
 }
 
-// Squares that do not fit a double are no reason to refuse a deviation that does.
+// Squares and differences that do not fit a double are no reason to refuse a deviation that does.
 // KairosDB answers 0 here.
 func TestDevOfSquaresThatDoNotFit(t *testing.T) {
 	for _, c := range []struct {
@@ -65,6 +65,8 @@ func TestDevOfSquaresThatDoNotFit(t *testing.T) {
 		{[]sample{{0, 1.0 / 3}, {1, 1e300}}, 1e300 / math.Sqrt2},
 		{[]sample{{0, 1e200}, {1, 1e200}, {2, 1e200}}, 0},
 		{[]sample{{0, 1.0}, {1, 2.0}, {2, 3.0}, {3, -1e250}}, 1e250 / 2},
+		{[]sample{{0, 1.5e308}, {1, -1.5e308}, {2, 0.0}, {3, 0.0}}, 1.5e308 * math.Sqrt(2.0/3)},
+		{[]sample{{0, 1.0}, {1, 1e200}, {2, 1.5e308}, {3, 1.5e308}, {4, -1.5e308}, {5, -1.5e308}, {6, 0.0}}, 1.5e308 * math.Sqrt(4.0/6)},
 	} {
 		got, err := apply(t, newStep(t, "dev", Args{"sampling": Sampling{1, Seconds}}), 0, 10, c.in...)
 		if err != nil || len(got) != 1 || math.Abs(got[0].value.(float64)-c.want) > 1e-12*c.want {

@@ -31,20 +31,33 @@ func newDev(a Args) (Step, error) {
 // devCollector is Welford's method. KairosDB's own sums of squares lose every
 // digit for values that are large beside their spread. From the first difference
 // on whose square may not fit a double it keeps the root of the sum of squares.
+// From the first value on whose differences may not fit it counts in farUnit.
 type devCollector struct {
 	alone    bool    // the deviation itself
 	count    float64 // else so many from the mean
 	n        float64
 	mean, m2 float64
 	root     float64 // of the sum of squares, in place of m2; 0 = m2 holds it
+	far      bool    // mean and root are in units of farUnit
 }
 
 // squareMax is a difference whose square, summed over any number of samples, fits
 // a double.
 const squareMax = 1e140
 
+// nearMax is a size of two values whose difference fits a double, and so does the
+// root of any number of squares of such differences.
+const nearMax = 1e290
+
 func (d *devCollector) add(p *Point) error {
 	v := p.Float()
+	if !d.far && math.Abs(v) > nearMax {
+		d.root = max(d.root, math.Sqrt(d.m2)) / farUnit
+		d.mean, d.m2, d.far = d.mean/farUnit, 0, true
+	}
+	if d.far {
+		v /= farUnit
+	}
 	d.n++
 	delta := v - d.mean
 	d.mean += delta / d.n
@@ -68,7 +81,10 @@ func (d *devCollector) emit(stamp int64, out []Point) ([]Point, error) {
 	if !d.alone {
 		v = d.mean + sd*d.count
 	}
-	d.n, d.mean, d.m2, d.root = 0, 0, 0, 0
+	if d.far {
+		v *= farUnit
+	}
+	d.n, d.mean, d.m2, d.root, d.far = 0, 0, 0, 0, false
 	var p Point
 	p.setDouble(stamp, v)
 	return append(out, p), nil

@@ -97,6 +97,63 @@ func TestEmbeddedEqualsReference(t *testing.T) {
 	}
 }
 
+// Statistics of a head and of files give what the samples give: an overflow on the
+// way is none in the end, and -0 is less than 0.
+func TestEmbeddedStatisticsOfAwkwardNumbers(t *testing.T) {
+	third := 1.0 / 3 // no decimal, so that its chunk is one of doubles
+	contents := map[string][]float64{
+		"zeros":              {0, 0, 0, minusZero},
+		"zeros turned round": {minusZero, minusZero, 0},
+		"zeros above":        {-third, 0, minusZero, -third},
+		"zeros below":        {third, 0, minusZero, third},
+		"overflow":           {0x1p1023, 0x1p1023, -0x1p1023, -0x1p1023},
+		"overflow at last":   {0x1p1023, 0, 0, 0},
+	}
+	e := openEmbedded(t)
+	on := &fixture{t, New(e, DefaultConfig(), prometheus.NewRegistry(), time.Now), nil}
+	var b store.Batch
+	b.Reset(e.Epoch())
+	for metric, values := range contents {
+		for host := range 2 {
+			ref, err := e.Create(t.Context(), model.Series{Metric: metric, Tags: model.MustTags("h", fmt.Sprint(host)), Type: model.TypeDouble})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range 4000 {
+				b.AddDouble(ref, int64(i)*1000, values[(i/50+host)%len(values)], 0)
+			}
+		}
+	}
+	if err := e.Append(t.Context(), &b); err != nil {
+		t.Fatal(err)
+	}
+	for _, place := range []string{"head", "files"} {
+		for metric := range contents {
+			for _, name := range []string{"sum", "avg", "min", "max", "count", "first", "last"} {
+				for _, sampling := range []Sampling{{1, Years}, {1, Hours}, {3, Seconds}} {
+					m := MetricQuery{Metric: metric, Steps: []Step{newStep(t, name, Args{"sampling": sampling})}}
+					on.merging = true
+					want, _, err1 := on.ask(0, 3_999_000, "UTC", m)
+					on.merging = false
+					got, _, err2 := on.ask(0, 3_999_000, "UTC", m)
+					if err1 != nil || err2 != nil {
+						t.Fatal(err1, err2)
+					}
+					if diff := cmp.Diff(want, got, equalSamples); diff != "" {
+						t.Errorf("%s, %s of %s by %v: merged (-) and folded (+) differ:\n%s", place, name, metric, sampling, diff)
+					}
+				}
+			}
+		}
+		if err := e.Compact(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := counted(t, on.metrics.summarized); n == 0 {
+		t.Error("no statistics were used")
+	}
+}
+
 // BenchmarkQuery asks the embedded store for 1,000 series of 2,160 samples, in
 // files: 2.16 M samples, six hours at ten seconds.
 func BenchmarkQuery(b *testing.B) {

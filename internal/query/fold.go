@@ -1,6 +1,8 @@
 package query
 
 import (
+	"math"
+
 	"varve/internal/model"
 )
 
@@ -41,13 +43,65 @@ type tally struct {
 	bucket
 	count       int64
 	firstMS     int64
-	sum         float64
+	sum         sum
 	min, max    float64
 	first, last edge
 }
 
 // tallyBytes is what a tally takes in memory.
 const tallyBytes = 120
+
+// A sum adds doubles without an overflow on the way: it is infinite only if the
+// whole is. So it does not depend on the order whether there is a result.
+//
+//	1e308 + 1e308 - 1e308 = 1e308
+//
+// The zero value is 0.
+type sum struct {
+	near float64
+	far  float64 // in units of farUnit: what near had no room for
+}
+
+// farUnit is a power of two, which divides doubles of that size without rounding,
+// and more than the number of samples that there can be.
+const farUnit = 1 << 64
+
+func (s *sum) add(v float64) {
+	if near := s.near + v; !math.IsInf(near, 0) || math.IsInf(v, 0) || math.IsInf(s.near, 0) {
+		s.near = near
+		return
+	}
+	s.far += s.near/farUnit + v/farUnit
+	s.near = 0
+}
+
+// addRun adds values of a kind, one after the other.
+func (s *sum) addRun(kind model.Kind, values []uint64) {
+	if part := model.Sum(kind, values); finite(part) {
+		s.add(part)
+		return
+	}
+	for _, v := range values {
+		s.add(model.Float(kind, v))
+	}
+}
+
+func (s *sum) addSum(o *sum) {
+	s.far += o.far
+	s.add(o.near)
+}
+
+func (s *sum) total() float64 { return s.mean(1) }
+
+// mean is the sum divided by n. It is finite if the values are.
+func (s *sum) mean(n int64) float64 {
+	if s.far == 0 {
+		return s.near / float64(n)
+	}
+	return (s.far + s.near/farUnit) / float64(n) * farUnit
+}
+
+func finite(v float64) bool { return v-v == 0 }
 
 func (t *tally) reset(b bucket) { *t = tally{bucket: b} }
 
@@ -92,7 +146,7 @@ func (t *tally) addRun(need model.StatSet, kind model.Kind, c *model.Columns, i,
 	if need != 0 {
 		values := c.Values[i:j]
 		if need&model.StatSum != 0 {
-			t.sum += model.Sum(kind, values)
+			t.sum.addRun(kind, values)
 		}
 		if need&model.StatMin != 0 {
 			t.addMin(model.Min(kind, values))
@@ -110,10 +164,11 @@ func (t *tally) addRun(need model.StatSet, kind model.Kind, c *model.Columns, i,
 	t.addCount(int64(j-i), c.Times[i])
 }
 
-// addStats adds what is needed of a run of samples by its statistics.
+// addStats adds what is needed of a run of samples by its statistics, the sum of
+// which must be finite if it is needed.
 func (t *tally) addStats(need model.StatSet, kind model.Kind, s *model.Stats, order int32) {
 	if need&model.StatSum != 0 {
-		t.sum += s.Sum
+		t.sum.add(s.Sum)
 	}
 	if need&model.StatMin != 0 {
 		t.addMin(s.Min)
@@ -132,7 +187,7 @@ func (t *tally) addStats(need model.StatSet, kind model.Kind, s *model.Stats, or
 
 // addTally adds a tally of the same bucket.
 func (t *tally) addTally(o *tally) {
-	t.sum += o.sum
+	t.sum.addSum(&o.sum)
 	t.addMin(o.min)
 	t.addMax(o.max)
 	t.addFirst(o.first)
@@ -144,7 +199,7 @@ func (t *tally) addTally(o *tally) {
 func (t *tally) addPoint(need model.StatSet, p *Point) {
 	if need&(model.StatSum|model.StatMin|model.StatMax) != 0 {
 		v := p.Float()
-		t.sum += v
+		t.sum.add(v)
 		t.addMin(v)
 		t.addMax(v)
 	}

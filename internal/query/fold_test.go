@@ -1,9 +1,12 @@
 package query
 
 import (
+	"math"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"varve/internal/model"
 )
 
 // Each fold over the same samples: two buckets of ten seconds, longs beside
@@ -91,3 +94,37 @@ func TestNumericFoldsRefuseNull(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A sum is infinite only if the whole is, and so is a mean.
+func TestSumsDoNotOverflowOnTheWay(t *testing.T) {
+	const large = 1.5e308
+	for _, tt := range []struct {
+		in        []float64
+		sum, mean float64
+	}{
+		{[]float64{large, large, -large}, large, large / 3},
+		{[]float64{large, large, -large, -large, 3}, 3, 3.0 / 5},
+		{[]float64{-large, -large, -large}, math.Inf(-1), -large},
+		{[]float64{large, large, 5}, math.Inf(1), large / 3 * 2},
+		{[]float64{large, math.Inf(1), -large}, math.Inf(1), math.Inf(1)},
+		{[]float64{minusZero}, 0, 0},
+	} {
+		var one, run, left, right sum
+		bits := make([]uint64, len(tt.in))
+		for i, v := range tt.in {
+			one.add(v)
+			bits[i] = math.Float64bits(v)
+		}
+		run.addRun(model.Double, bits)
+		left.addRun(model.Double, bits[:len(bits)/2])
+		right.addRun(model.Double, bits[len(bits)/2:])
+		left.addSum(&right)
+		for how, s := range map[string]*sum{"one by one": &one, "a run": &run, "two halves": &left} {
+			if total, mean := s.total(), s.mean(int64(len(tt.in))); !near(total, tt.sum) || !near(mean, tt.mean) {
+				t.Errorf("%v, %s: sum %v, mean %v, want %v, %v", tt.in, how, total, mean, tt.sum, tt.mean)
+			}
+		}
+	}
+}
+
+func near(a, b float64) bool { return a == b || math.Abs(a-b) <= 1e-15*math.Abs(b) }

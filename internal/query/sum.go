@@ -6,6 +6,6 @@ import "varve/internal/model"
 func sumSpec() AggregatorSpec {
 	return AggregatorSpec{
 		Name: "sum", Doc: "Sum of the values.", Properties: rangeProperties(),
-		New: newFold(fold{needs: model.StatSum, value: doubleValue(func(t *tally) float64 { return t.sum })}),
+		New: newFold(fold{needs: model.StatSum, value: doubleValue(func(t *tally) float64 { return t.sum.total() })}),
 	}
 }

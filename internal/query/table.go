@@ -1,6 +1,7 @@
 package query
 
 import (
+	"slices"
 	"sort"
 	"sync"
 
@@ -88,31 +89,55 @@ func (f *folder) fold(r reading) error {
 	o := run.rangeOptions(false, 0)
 	o.Summarize = &f.summary
 	s := &g.plan.series[r.order]
+	rest, err := f.foldFrom(s, o, r)
+	if err == nil && rest != nil {
+		o.Range, o.Summarize = *rest, nil
+		_, err = f.foldFrom(s, o, r)
+	}
+	if err == nil {
+		f.merge()
+	}
+	return err
+}
+
+// foldFrom adds the samples of a series that o asks for. rest, if not nil, is the
+// range that it left out, since there is no sum of a run in it that could be added.
+func (f *folder) foldFrom(s *store.Series, o store.ReadOptions, r reading) (rest *model.TimeRange, err error) {
+	g, run := r.group, f.result.run
 	cursor := run.cursor(*s, o)
 	defer cursor.Close()
 	for kind := s.Type.Kind(); ; {
 		if err := run.ctx.Err(); err != nil {
-			return err
+			return nil, err
 		}
 		block, err := cursor.Next()
-		if err != nil {
-			return err
+		if err != nil || block == nil {
+			return nil, err
 		}
-		if block == nil {
-			f.merge()
-			return nil
+		if i := slices.IndexFunc(block.Stats, f.overflows); i >= 0 {
+			rest = &model.TimeRange{StartMS: block.Stats[i].FirstMS, EndMS: o.Range.EndMS}
+			block.Stats = block.Stats[:i]
 		}
 		n, err := f.addBlock(kind, block, r.order)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		g.live[r.order] = g.live[r.order] || n > 0
 		if f.counted += n; f.counted >= countEvery {
 			if err := f.count(); err != nil {
-				return err
+				return nil, err
 			}
 		}
+		if rest != nil {
+			return rest, nil
+		}
 	}
+}
+
+// overflows reports that the sum of a run is needed, and did not fit a double or is
+// of a sample that is not finite. Read one by one, the samples may have a sum.
+func (f *folder) overflows(s model.Stats) bool {
+	return f.summary.Needs&model.StatSum != 0 && s.Count > 1 && !finite(s.Sum)
 }
 
 // countEvery is the number of samples after which a folder adds its count to that of

@@ -548,7 +548,10 @@ func checkStats(k model.Kind, got model.Stats, run []readSample, needs model.Sta
 	return nil
 }
 
-func sameNumber(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) }
+// sameNumber tells 0 from -0.
+func sameNumber(a, b float64) bool {
+	return a == b && math.Signbit(a) == math.Signbit(b) || math.IsNaN(a) && math.IsNaN(b)
+}
 
 // sameSum allows what another order of additions may change: 1e-12 of the sum
 // of the values' sizes. Where sizes overflow, the sum depends on the order.

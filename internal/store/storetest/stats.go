@@ -2,8 +2,10 @@ package storetest
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"varve/internal/model"
 	"varve/internal/store"
@@ -14,6 +16,7 @@ var statsTests = []test{
 	{"doubles", statsOfDoubles},
 	{"longs-beyond-2-to-53", statsOfLongs},
 	{"infinities-and-zeros", statsOfOddDoubles},
+	{"zeros-of-both-signs", statsOfZeros},
 	{"nan", statsOfNaN},
 	{"limit-and-no-function", statsUnasked},
 }
@@ -53,6 +56,37 @@ func statsOfOddDoubles(e *env) {
 	}
 	e.put(s, samples, 1000)
 	e.inEveryState(s, samples)
+}
+
+// statsOfZeros: -0 is less than 0, whichever comes first, and beside numbers that
+// are no decimals, too.
+func statsOfZeros(e *env) {
+	zeros := []float64{0, math.Copysign(0, -1)}
+	written := map[string][]readSample{}
+	all := []model.Series{}
+	for i, beside := range [][]float64{nil, {1.0 / 3}, {-1.0 / 3}} {
+		for turn := range 2 {
+			values := append(slices.Clone(beside), zeros[turn], zeros[1-turn])
+			s := seriesA(model.TypeDouble)
+			s.Metric = fmt.Sprint(s.Metric, i, turn)
+			samples := steps(s.Type, someTimeMS, 300)
+			for k := range samples {
+				samples[k].value.bits = math.Float64bits(values[k/60%len(values)])
+			}
+			e.put(s, samples, 300)
+			written[s.Metric] = samples
+			all = append(all, s)
+		}
+	}
+	for _, state := range []struct {
+		name  string
+		reach func()
+	}{{"as written", func() {}}, {"flushed", e.flush}, {"merged", e.merge}} {
+		state.reach()
+		for _, s := range all {
+			e.everyway(state.name, s, written[s.Metric])
+		}
+	}
 }
 
 // statsOfNaN: of a run with a NaN, min, max and sum are NaN, as an aggregator
