@@ -88,6 +88,9 @@ func bombs() []bomb {
 		bomb{"months for ever", ask, []byte(`{"start_absolute":-9223372036854775808,"end_absolute":9223372036854775807,"metrics":[{"name":"wide","aggregators":[{"name":"gaps","sampling":{"value":1,"unit":"months"}},{"name":"filter","filter_op":"ne","threshold":1}]}]}`), false},
 		bomb{"groups of time", ask, metric(`"group_by":[{"name":"time","range_size":{"value":1,"unit":"milliseconds"},"group_count":2147483647}]`), false},
 		bomb{"groups of value", ask, metric(`"group_by":[{"name":"value","range_size":1}]`), false},
+		bomb{"differences of single points", ask, metric(`"group_by":[{"name":"time","range_size":{"value":1,"unit":"milliseconds"},"group_count":2147483647}],"aggregators":[` +
+			strings.TrimSuffix(strings.Repeat(`{"name":"diff"},`, 200), ",") + `]`), false},
+		bomb{"long names of tags to group by", ask, metric(`"group_by":[{"name":"tag","tags":["host","` + name + `"]}]`), false},
 		bomb{"bins", ask, numbered(`{"start_absolute":0,"metrics":[{"name":"wide","group_by":[{"name":"bin","bins":[`, "%d", `]}]}]}`, 100_000), false},
 		bomb{"sma of all", ask, metric(`"aggregators":[{"name":"sma","size":2147483647}]`), false},
 		bomb{"points saved 200 times", ask, numbered(`{"start_absolute":0,"metrics":[{"name":"wide","aggregators":[`, `{"name":"save_as","metric_name":"copy%d"}`, `]}]}`, 200), false},

@@ -320,7 +320,9 @@ func encodeTags(out *answer, run *query.Run, req *query.Request) error {
 		out.buf = append(out.buf, `{"results":[{"name":`...)
 		out.buf = appendText(out.buf, metrics[i].Metric)
 		out.buf = append(out.buf, `,"tags":`...)
-		out.buf = appendTags(out.buf, tags)
+		if err := out.appendTags(tags); err != nil {
+			return err
+		}
 		out.buf = append(out.buf, `,"values":[]}]}`...)
 		if err := out.advance(); err != nil {
 			return err

@@ -122,6 +122,19 @@ func TestLargeAnswerStreams(t *testing.T) {
 	}
 }
 
+// Groups without points are sent while they are computed, too.
+func TestEmptyGroupsStream(t *testing.T) {
+	kc := DefaultConfig()
+	kc.ResponseBuffer = 1000
+	s := startServerWith(t, storetest.NewReference(nil), query.DefaultConfig(), kc)
+	s.fill(t, 1, 2000)
+	resp, got := s.do(t, "POST", queryPath, `{"start_absolute":0,"metrics":[{"name":"m",
+		"group_by":[{"name":"time","range_size":{"value":1,"unit":"milliseconds"},"group_count":2000}],"aggregators":[{"name":"diff"}]}]}`)
+	if n := strings.Count(got, `"values":[]`); resp.ContentLength >= 0 || n != 2000 {
+		t.Errorf("%d groups, content length %d", n, resp.ContentLength)
+	}
+}
+
 // A failure after the first bytes breaks the connection; before, it is a status.
 func TestFailureWhileStreaming(t *testing.T) {
 	qc, kc := query.DefaultConfig(), DefaultConfig()

@@ -62,6 +62,9 @@ func (e *encoder) encodeQueries(run *query.Run, req *request) error {
 	for i := range req.Metrics {
 		if i > 0 {
 			e.buf = append(e.buf, ',')
+			if err := e.advance(); err != nil && !e.mayMiss(err) {
+				return err
+			}
 		}
 		if e.cached != nil && e.cached[i] != nil {
 			e.buf = append(e.buf, e.cached[i]...)
@@ -160,8 +163,7 @@ func (e *encoder) encodeGroups(result *query.Result, m metricHead) (groups int, 
 		if groups > 0 {
 			e.buf = append(e.buf, ',')
 		}
-		e.encodeGroupHead(g, m)
-		if err = e.charge(); err == nil {
+		if err = e.encodeGroupHead(g, m); err == nil {
 			err = e.encodePoints(g.Points)
 		}
 		if err != nil && !e.mayMiss(err) {
@@ -183,7 +185,9 @@ func (e *encoder) encodeNothing(m metricHead) {
 	e.buf = append(e.buf, `,"values":[]}`...)
 }
 
-func (e *encoder) encodeGroupHead(g *query.Group, m metricHead) {
+// encodeGroupHead writes what stands before the points. It is complete after an
+// error, too.
+func (e *encoder) encodeGroupHead(g *query.Group, m metricHead) (err error) {
 	e.typ = typeOfGroup(e.types, g.Type)
 	e.buf = m.append(e.buf)
 	if g.Type != "" { // else made of nothing, by `gaps`
@@ -191,9 +195,13 @@ func (e *encoder) encodeGroupHead(g *query.Group, m metricHead) {
 	}
 	if !m.WithoutTags {
 		e.buf = append(e.buf, `,"tags":`...)
-		e.buf = appendTags(e.buf, g.Tags)
+		err = e.appendTags(g.Tags)
 	}
 	e.buf = append(e.buf, `,"values":[`...)
+	if err != nil {
+		return err
+	}
+	return e.advance()
 }
 
 func appendLabels(dst []byte, g *query.Group) []byte {
@@ -267,16 +275,27 @@ func appendTexts(dst []byte, texts []string) []byte {
 	return append(dst, ']')
 }
 
-func appendTags(dst []byte, tags []query.TagValues) []byte {
-	dst = append(dst, '{')
+// appendTags writes the tags of a group, which may have a million values. They are
+// complete after an error, too.
+func (a *answer) appendTags(tags []query.TagValues) (err error) {
+	a.buf = append(a.buf, '{')
 	for i, t := range tags {
 		if i > 0 {
-			dst = append(dst, ',')
+			a.buf = append(a.buf, ',')
 		}
-		dst = append(appendText(dst, t.Name), ':')
-		dst = appendTexts(dst, t.Values)
+		a.buf = append(appendText(a.buf, t.Name), ":["...)
+		for k, v := range t.Values {
+			if k > 0 {
+				a.buf = append(a.buf, ',')
+			}
+			if a.buf = appendText(a.buf, v); err == nil && k%encodedAtOnce == encodedAtOnce-1 {
+				err = a.advance()
+			}
+		}
+		a.buf = append(a.buf, ']')
 	}
-	return append(dst, '}')
+	a.buf = append(a.buf, '}')
+	return err
 }
 
 // pointRoom is as much as a point with a number takes.
@@ -324,7 +343,8 @@ func (e *encoder) encodeBlocks(blocks query.Blocks) error {
 	}
 }
 
-// encodedAtOnce is how many points are written between two looks at the buffer.
+// encodedAtOnce is how many points, or tag values, are written between two looks at
+// the buffer.
 const encodedAtOnce = 256
 
 // encodeColumns writes at least one point.

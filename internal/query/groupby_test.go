@@ -1,6 +1,9 @@
 package query
 
 import (
+	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -74,6 +77,43 @@ func TestGroupByArguments(t *testing.T) {
 	zero := newGroupBy(t, "time", Args{"range_size": Sampling{0, Hours}, "group_count": int64(1)}).(Splitter)
 	if _, err := zero.number(&Env{}, &Point{}); err == nil {
 		t.Error("time without a size took a point")
+	}
+}
+
+// Bins in any order number a point as the first pair of neighbours that holds it.
+func TestBinsInAnyOrder(t *testing.T) {
+	pairs := func(bins []float64, v float64) int64 {
+		if v < bins[0] {
+			return 0
+		}
+		for i := range len(bins) - 1 {
+			if bins[i] <= v && v < bins[i+1] {
+				return int64(i + 1)
+			}
+		}
+		return int64(len(bins))
+	}
+	rng := rand.New(rand.NewPCG(3, 4))
+	borders := []float64{minusZero, 0, 1, 2.5, -2.5, 7, 1e308, -1e308}
+	values := append(slices.Clone(borders), 0.5, 3, -3, 8, math.MaxFloat64, -math.MaxFloat64, math.NaN())
+	for range 5000 {
+		bins := make([]float64, 1+rng.IntN(7))
+		for i := range bins {
+			bins[i] = borders[rng.IntN(len(borders))]
+		}
+		by := newGroupBy(t, "bin", Args{"bins": bins}).(Splitter)
+		for _, v := range values {
+			var p Point
+			p.setDouble(0, v)
+			if n, err := by.number(&Env{}, &p); err != nil || n != pairs(bins, v) {
+				t.Fatalf("bins %v number %v %d, %v, want %d", bins, v, n, err, pairs(bins, v))
+			}
+		}
+	}
+	for _, v := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+		if _, err := binSpec().New(Args{"bins": []float64{1, v}}); err == nil {
+			t.Errorf("a bin of %v was taken", v)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package query
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"slices"
 	"time"
@@ -182,13 +183,7 @@ func (r *Result) adapt() {
 func (r *Result) newLoaded(plan *groupPlan) (*loaded, error) {
 	g := &loaded{plan: plan, live: make([]bool, len(plan.series))}
 	g.lease.budget = &r.run.budget
-	kind := plan.groupType
-	for _, s := range r.query.Steps {
-		if s.Accepts(kind) {
-			g.steps = append(g.steps, s)
-			kind = s.Yields(kind)
-		}
-	}
+	g.steps = r.stepsOf(plan.groupType)
 	if len(g.steps) > 0 {
 		if f, ok := g.steps[0].(*foldStep); ok && r.folds(f, plan) {
 			g.fold, g.buckets, g.steps = f, r.bucketsOf(f), g.steps[1:]
@@ -201,6 +196,21 @@ func (r *Result) newLoaded(plan *groupPlan) (*loaded, error) {
 		return g, r.run.cause(plan.sort(r.run.ctx))
 	}
 	return g, nil
+}
+
+// stepsOf returns the steps that accept a group type. Groups come by type.
+func (r *Result) stepsOf(groupType string) []Step {
+	if r.accepts == groupType {
+		return r.accepted
+	}
+	r.accepts, r.accepted = groupType, nil
+	for _, s := range r.query.Steps {
+		if s.Accepts(groupType) {
+			r.accepted = append(r.accepted, s)
+			groupType = s.Yields(groupType)
+		}
+	}
+	return r.accepted
 }
 
 // folds reports whether a group can be folded series by series: all points
@@ -240,10 +250,12 @@ func (r *Result) readDescending() bool {
 }
 
 // tallies joins the tables of a folded group.
-func (g *loaded) tallies() []tally {
+func (g *loaded) tallies(ctx context.Context) ([]tally, error) {
 	var all []tally
 	for _, t := range g.tables {
 		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
 		case t == nil:
 		case all == nil:
 			all = t.tallies
@@ -251,5 +263,5 @@ func (g *loaded) tallies() []tally {
 			all = mergeTallies(make([]tally, 0, max(len(all), len(t.tallies))), all, t.tallies)
 		}
 	}
-	return all
+	return all, nil
 }

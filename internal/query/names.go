@@ -105,9 +105,12 @@ func (r *Run) tagTexts(q store.NamesQuery, filter NamesFilter) ([]string, bool, 
 		return nil, false, err
 	}
 	texts = slices.DeleteFunc(slices.Compact(texts), func(s string) bool {
-		return !strings.HasPrefix(s, q.Prefix) || q.Pattern != nil && !q.Pattern.MatchString(s) ||
-			q.After != "" && model.CompareNames(s, q.After) <= 0
+		return !strings.HasPrefix(s, q.Prefix) || q.After != "" && model.CompareNames(s, q.After) <= 0 ||
+			q.Pattern != nil && (r.ctx.Err() != nil || !q.Pattern.MatchString(s)) // matching may take a millisecond
 	})
+	if err := r.ctx.Err(); err != nil {
+		return nil, false, err
+	}
 	if q.Limit > 0 && len(texts) > q.Limit {
 		return texts[:q.Limit], true, nil
 	}

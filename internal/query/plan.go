@@ -68,14 +68,15 @@ func sortOut(ctx context.Context, series []store.Series, by *TagGroupBy, l *leas
 		}
 		n, ok := index[string(id)]
 		if !ok {
-			if err := l.take(groupBytes + 2*int64(len(id)) + 16*int64(len(values))); err != nil {
+			key := joined(by, distinct, values)
+			if err := l.take(groupBytes + 2*int64(len(id)) + 16*int64(len(values)) + int64(len(key))); err != nil {
 				return nil, nil, err
 			}
 			n = int32(len(groups))
 			if index != nil {
 				index[string(id)] = n
 			}
-			groups = append(groups, &groupPlan{groupType: kind, values: slices.Clone(values), key: joined(by, distinct, values)})
+			groups = append(groups, &groupPlan{groupType: kind, values: slices.Clone(values), key: key})
 		}
 		groups[n].count++
 		of[i] = n

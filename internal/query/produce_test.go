@@ -139,7 +139,7 @@ func TestExtremeArguments(t *testing.T) {
 	for _, by := range []GroupBy{
 		&TimeGroupBy{Size: Sampling{math.MaxInt32, Years}, Count: math.MaxInt32}, &TimeGroupBy{Size: Sampling{1, Months}, Count: 1},
 		&TimeGroupBy{Size: Sampling{1, Milliseconds}, Count: math.MaxInt32}, &ValueGroupBy{Size: math.MaxInt32}, &ValueGroupBy{Size: 1},
-		&BinGroupBy{Bins: []float64{math.Inf(-1), math.NaN(), math.Inf(1)}},
+		newGroupBy(t, "bin", Args{"bins": []float64{-math.MaxFloat64, math.MaxFloat64, 0}}),
 	} {
 		groups, _, err := f.ask(math.MinInt64, math.MaxInt64, "Pacific/Apia", MetricQuery{Metric: "m", GroupBy: []GroupBy{by}, Descending: true, Limit: math.MaxInt32})
 		if err != nil || len(groups) == 0 {

@@ -29,23 +29,29 @@ type Result struct {
 	before   int64 // samples of the run before this metric
 	backward bool  // steps run on ascending points, the result is turned round
 	splits   []Splitter
-	grouped  []string // tags that any tag group-by names
+	grouped  map[string]bool // tags that any tag group-by names
 	saves    bool
-	parts    []*Group // of the current group, not yet handed out
-	any      bool     // a group was handed out
-	batch    int      // series to be read in one go
-	ordered  bool     // groups are read one by one and in order of time, for a part of the answer
+	parts    []*part // of the current group, not yet handed out
+	part     lease   // memory of the steps of the part that was handed out last
+	any      bool    // a group was handed out
+	batch    int     // series to be read in one go
+	ordered  bool    // groups are read one by one and in order of time, for a part of the answer
 
 	cutBy *foldStep // whose buckets are in cut
 	cut   *buckets
+
+	accepts  string // the group type that accepted is for
+	accepted []Step
 }
 
 func newResult(r *Run, q *MetricQuery, series []store.Series) (*Result, error) {
-	res := &Result{run: r, query: q, before: r.samples.Load(), saves: q.Saves(), batch: firstSeries}
+	res := &Result{run: r, query: q, before: r.samples.Load(), saves: q.Saves(), batch: firstSeries, grouped: map[string]bool{}}
 	for _, g := range q.GroupBy {
 		switch by := g.(type) {
 		case *TagGroupBy:
-			res.grouped = append(res.grouped, by.Tags...)
+			for _, tag := range by.Tags {
+				res.grouped[tag] = true
+			}
 			if res.by == nil { // only the first one counts, as in KairosDB
 				res.by = by
 			}
@@ -54,7 +60,7 @@ func newResult(r *Run, q *MetricQuery, series []store.Series) (*Result, error) {
 		}
 	}
 	res.backward = q.Descending && hasRangeStep(q.Steps)
-	res.lease.budget = &r.budget
+	res.lease.budget, res.part.budget = &r.budget, &r.budget
 	var err error
 	if res.plans, err = planGroups(r.ctx, series, res.by, &res.lease); err != nil {
 		res.lease.release()
@@ -87,7 +93,13 @@ func (r *Result) Next() (*Group, error) {
 }
 
 func (r *Result) next() (*Group, error) {
-	for len(r.parts) == 0 {
+	for {
+		if err := r.run.look(1 + len(r.query.Steps)); err != nil {
+			return nil, err
+		}
+		if len(r.parts) > 0 {
+			return r.nextPart(), nil
+		}
 		if err := r.leave(); err != nil {
 			return nil, err
 		}
@@ -99,18 +111,15 @@ func (r *Result) next() (*Group, error) {
 				return nil, err
 			}
 		}
-		if err := r.enter(); err != nil {
-			return nil, err
+		if g, err := r.enter(); g != nil || err != nil {
+			return g, err
 		}
 	}
-	g := r.parts[0]
-	r.parts = r.parts[1:]
-	r.any = true
-	return g, nil
 }
 
 // leave is done with the current group.
 func (r *Result) leave() error {
+	r.part.release()
 	if r.current == nil {
 		return nil
 	}
@@ -120,17 +129,17 @@ func (r *Result) leave() error {
 	return err
 }
 
-// enter makes the next loaded group the current one, unless it has no samples.
-func (r *Result) enter() (err error) {
+// enter makes the next loaded group the current one, unless it has no samples. It
+// returns the group, or nil if there is none or it has been split into parts.
+func (r *Result) enter() (*Group, error) {
 	g := r.ready[0]
 	r.ready = r.ready[1:]
 	if g.empty() {
 		g.release()
-		return nil
+		return nil, nil
 	}
-	r.current = g
-	r.parts, err = r.build(g)
-	return err
+	r.current, r.any = g, true
+	return r.build(g)
 }
 
 // withoutData is the end of the groups. But `gaps` finds empty buckets even where
@@ -145,7 +154,7 @@ func (r *Result) withoutData() *Group {
 	env := r.env()
 	env.lease = &r.current.lease
 	points := r.chain((&pointBuffer{}).forward(), r.query.Steps, env)
-	return &Group{Points: r.run.traced(guard(points, r.run))}
+	return &Group{Points: r.run.traced(r.guard(points))}
 }
 
 func isGaps(s Step) bool { _, ok := s.(*gapsStep); return ok }
@@ -159,6 +168,7 @@ func (r *Result) Close() {
 		g.release()
 	}
 	r.current, r.ready, r.plans, r.parts = nil, nil, nil, nil
+	r.part.release()
 	r.lease.release()
 }
 
@@ -170,36 +180,49 @@ func (r *Result) env() *Env {
 	}
 }
 
-// build makes the groups of a loaded group: one, or one per part.
-func (r *Result) build(g *loaded) ([]*Group, error) {
+// build makes the group of a loaded group, or cuts it into parts.
+func (r *Result) build(g *loaded) (*Group, error) {
+	env := r.groupEnv(g)
+	if g.fold != nil {
+		tallies, err := g.tallies(r.run.ctx)
+		if err != nil {
+			return nil, err
+		}
+		return r.group(g, env, r.finish(&tallyStream{g.fold, tallies}, g.steps, env)), nil
+	}
+	if len(r.splits) == 0 {
+		return r.group(g, env, r.chain(r.merged(g), g.steps, env)), nil
+	}
+	var err error
+	r.parts, err = splitStream(r.merged(g), r.splits, env)
+	return nil, err
+}
+
+func (r *Result) groupEnv(g *loaded) *Env {
 	env := r.env()
 	env.lease, env.Tags = &g.lease, g.tags
 	if r.by != nil {
 		env.Labels = []Label{{By: r.by, Tags: g.plan.values}}
 	}
-	if g.fold != nil {
-		return []*Group{r.group(g, env, r.finish(&tallyStream{g.fold, g.tallies()}, g.steps, env))}, nil
-	}
-	if len(r.splits) == 0 {
-		return []*Group{r.group(g, env, r.chain(r.merged(g), g.steps, env))}, nil
-	}
-	parts, err := splitStream(r.merged(g), r.splits, env)
-	if err != nil {
-		return nil, err
-	}
-	groups := make([]*Group, 0, len(parts))
-	for _, p := range parts {
-		own := *env
-		own.Labels = append(p.labels, env.Labels...)
-		groups = append(groups, r.group(g, &own, r.chain(p.points.forward(), g.steps, &own)))
-	}
-	return groups, nil
+	return env
+}
+
+// nextPart makes a group of the next part. The streams of a part are made when it is
+// handed out: there may be millions of parts, with hundreds of steps each.
+func (r *Result) nextPart() *Group {
+	p, g := r.parts[0], r.current
+	r.parts[0] = nil // its points are not needed once it has been read
+	r.parts = r.parts[1:]
+	r.part.release()
+	env := r.groupEnv(g)
+	env.Labels, env.lease = append(p.labels, env.Labels...), &r.part
+	return r.group(g, env, r.chain(p.points.forward(), g.steps, env))
 }
 
 func (r *Result) group(g *loaded, env *Env, points Stream) *Group {
 	group := &Group{
 		Type: g.plan.groupType, Labels: env.Labels, Tags: env.Tags,
-		Points: r.run.traced(guard(points, r.run)),
+		Points: r.run.traced(r.guard(points)),
 	}
 	if r.query.WithoutTags {
 		group.Tags = nil
@@ -216,9 +239,9 @@ func (r *Result) merged(g *loaded) Stream {
 		}
 	}
 	if len(live) == 1 {
-		return guard(&loneStream{source: live[0]}, r.run)
+		return r.guard(&loneStream{source: live[0]})
 	}
-	return guard(newMerger(live, r.readDescending()), r.run)
+	return r.guard(newMerger(live, r.readDescending()))
 }
 
 // chain limits the samples of a group and runs the steps.
@@ -234,38 +257,41 @@ func (r *Result) chain(s Stream, steps []Step, env *Env) Stream {
 
 // finish runs the steps and turns the result round if need be.
 func (r *Result) finish(s Stream, steps []Step, env *Env) Stream {
-	s = guard(s, r.run)
+	s = r.guard(s)
 	for _, step := range steps {
 		s = step.Apply(env, s)
 		if maker, ok := step.(*gapsStep); ok {
-			s = &produced{guarded: guarded{in: s, run: r.run}, least: maker.least(env)}
+			s = &produced{guarded: guarded{in: s, run: r.run, cost: r.cost()}, least: maker.least(env)}
 		}
 	}
 	if r.backward {
-		s = &reversed{in: guard(s, r.run), lease: env.lease, part: r.run.request.Partial}
+		s = &reversed{in: r.guard(s), lease: env.lease, part: r.run.request.Partial}
 	}
 	return s
 }
 
-// guarded looks at the context every so many points, since a stream may yield many
+// guarded looks at the context now and then, since a stream may yield many points
 // without reading a block, and names the cause of an end. It stands behind every
 // stream that yields points without reading blocks, since the next step may consume
 // all of them without yielding one: the merge, folded and buffered points, and
 // `gaps`. It also stands before streams that buffer, and at the end.
 type guarded struct {
-	in  Stream
-	run *Run
-	n   int
+	in   Stream
+	run  *Run
+	cost int // of a point, see Run.look
 }
 
-func guard(in Stream, r *Run) Stream {
+// cost is what a point goes through at most: group-bys and steps.
+func (r *Result) cost() int { return 1 + len(r.splits) + len(r.query.Steps) }
+
+func (r *Result) guard(in Stream) Stream {
 	switch s := in.(type) {
 	case *guarded, *guardedBlocks:
 		return in
 	case Blocks:
-		return &guardedBlocks{guarded{in: in, run: r}, s}
+		return &guardedBlocks{guarded{in, r.run, r.cost()}, s}
 	}
-	return &guarded{in: in, run: r}
+	return &guarded{in, r.run, r.cost()}
 }
 
 // guardedBlocks is guarded for a stream that has Blocks, each of which the store
@@ -281,10 +307,8 @@ func (s *guardedBlocks) NextBlock() (*model.Columns, model.Kind, error) {
 }
 
 func (s *guarded) Next(p *Point) (bool, error) {
-	if s.n++; s.n%4096 == 0 {
-		if err := s.run.ctx.Err(); err != nil {
-			return false, s.run.cause(err)
-		}
+	if err := s.run.look(s.cost); err != nil {
+		return false, err
 	}
 	ok, err := s.in.Next(p)
 	return ok, s.run.cause(err)

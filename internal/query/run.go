@@ -30,6 +30,7 @@ type Run struct {
 	samples  atomic.Int64
 	produced atomic.Int64 // points that came out of steps that add points of their own
 	saved    atomic.Int64 // points that save_as wrote
+	worked   int          // since the last look at the context
 	trace    trace
 	closed   bool
 	slot     int       // in the engine's ActiveFile
@@ -76,6 +77,22 @@ func (r *Run) cause(err error) error {
 		return context.Cause(r.ctx)
 	}
 	return err
+}
+
+// lookEvery is how much work is done between two looks at the context: some
+// milliseconds.
+const lookEvery = 1 << 14
+
+// look adds an amount of work, such as the number of steps that a point goes
+// through, and looks at the context where enough has come together. It counts for all
+// streams of a run, since one of them may have a single point. The goroutine of the
+// run calls it.
+func (r *Run) look(work int) error {
+	if r.worked += work; r.worked < lookEvery {
+		return nil
+	}
+	r.worked = 0
+	return r.cause(r.ctx.Err())
 }
 
 // addSamples counts samples against query.max_samples.

@@ -107,7 +107,7 @@ func (s *saveStep) target(env *Env) (Target, error) {
 		}
 	}
 	for _, tag := range env.Tags {
-		if len(tag.Values) != 1 || !slices.Contains(env.grouped, tag.Name) {
+		if len(tag.Values) != 1 || !env.grouped[tag.Name] {
 			continue
 		}
 		if err := add(tag.Name, tag.Values[0]); err != nil {

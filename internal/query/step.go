@@ -30,8 +30,8 @@ type Env struct {
 	Tags   []TagValues     // of the group; empty if the query excludes tags and saves nothing
 
 	run     *Run
-	grouped []string // tags that a tag group-by names, also one that does not count
-	lease   *lease   // memory of the group
+	grouped map[string]bool // tags that a tag group-by names, also one that does not count
+	lease   *lease          // memory of the group
 }
 
 // zone returns the zone of an aggregator: its own, else the query's.
