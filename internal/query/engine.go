@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/machine"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -85,7 +86,7 @@ func New(s store.Viewer, config Config, r prometheus.Registerer, now func() time
 		running: map[uint64]*Run{},
 	}
 	e.config.Store(&config)
-	e.pool = &pool{max: config.totalMemory(), metrics: e.metrics}
+	e.pool = &pool{max: machine.Share(int64(config.TotalMemory)), metrics: e.metrics}
 	e.pool.maxWait.Store(int64(config.MaxWait))
 	e.metrics.memoryMax.Set(float64(e.pool.max))
 	return e

@@ -3,7 +3,6 @@ package query
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -92,27 +91,6 @@ func TestSpareMemoryIsGivenBackEarly(t *testing.T) {
 	b.close()
 	if n := f.pool.inUse(); n != 0 {
 		t.Errorf("%d bytes are held at the end", n)
-	}
-}
-
-func TestMachineMemory(t *testing.T) {
-	if n := meminfoTotal([]byte("MemTotal:       16384 kB\nMemFree: 1 kB\n")); n != 16<<20 {
-		t.Errorf("meminfo: %d", n)
-	}
-	for _, text := range []string{"", "MemTotal:", "MemTotal: -5 kB", "MemTotal: x kB"} {
-		if n := meminfoTotal([]byte(text)); n < 1<<60 {
-			t.Errorf("%q: %d", text, n)
-		}
-	}
-	for total, want := range map[string]int64{"set": 5 << 20, "share": 0} {
-		c := DefaultConfig()
-		c.TotalMemory = 5 << 20
-		if total == "share" {
-			c.TotalMemory = 0
-		}
-		if n := c.totalMemory(); n <= 0 || want > 0 && n != want {
-			t.Errorf("%s: %s", total, fmt.Sprint(n))
-		}
 	}
 }
 

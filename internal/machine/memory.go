@@ -1,4 +1,5 @@
-package query
+// Package machine says how much memory this process may use.
+package machine
 
 import (
 	"bufio"
@@ -11,10 +12,10 @@ import (
 	"strings"
 )
 
-// machineMemory returns the memory that this process may use: the least of the
+// memory returns the memory that this process may use: the least of the
 // machine's memory, the limits of its control groups, and GOMEMLIMIT. It is 0 if
 // none of them is known.
-func machineMemory() int64 {
+func memory() int64 {
 	most := int64(math.MaxInt64)
 	if limit := debug.SetMemoryLimit(-1); limit > 0 {
 		most = limit
@@ -67,18 +68,20 @@ func cgroupLimits() []string {
 	return files
 }
 
-// The memory of all queries if query.total_memory is 0: one part in memoryShare of
-// the machine's, or unknownMemory if that is not known.
+// A share is one part in memoryShare of the memory, or unknownMemory if that is not
+// known.
 const (
 	memoryShare   = 4
 	unknownMemory = 1 << 30
 )
 
-func (c Config) totalMemory() int64 {
-	if c.TotalMemory > 0 {
-		return int64(c.TotalMemory)
+// Share returns the bytes of a setting whose 0 stands for a quarter of the memory of
+// the machine or its control group: set, unless that is 0.
+func Share(set int64) int64 {
+	if set > 0 {
+		return set
 	}
-	if n := machineMemory(); n > 0 {
+	if n := memory(); n > 0 {
 		return max(n/memoryShare, 1)
 	}
 	return unknownMemory
