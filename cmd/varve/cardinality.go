@@ -31,6 +31,7 @@ type cardinalityTotals struct {
 	Metrics       int    `json:"metrics"`
 	TagNames      int    `json:"tag_names"`
 	TagValues     int    `json:"tag_values"`     // distinct pairs of name and value
+	MemoryBytes   int64  `json:"memory_bytes"`   // of the store, names and their index
 	WithoutSample int64  `json:"without_sample"` // of the store, series
 	Ever          uint32 `json:"ever"`           // of the store, series since it was created
 }
@@ -88,7 +89,7 @@ func newCardinalityAnswer(metric string, c embedded.Cardinality) cardinalityAnsw
 		Metric: metric,
 		Totals: cardinalityTotals{
 			Series: c.Series, Metrics: c.Metrics, TagNames: c.TagNames, TagValues: c.TagPairs,
-			WithoutSample: c.UnusedSeries, Ever: c.SeriesEverSeen,
+			MemoryBytes: c.MemoryBytes, WithoutSample: c.UnusedSeries, Ever: c.SeriesEverSeen,
 		},
 		TopMetrics: []metricSeries{}, TopTags: []tagValues{}, TopTagValues: []valueSeries{},
 		Growth: growth{

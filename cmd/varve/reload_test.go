@@ -87,7 +87,7 @@ func TestReloadOfLimits(t *testing.T) {
 			q, in := &loaded.Config.Query, &loaded.Config.Ingest
 			q.MaxSeries, q.MaxSamples, q.MaxMemory, q.Timeout, q.MaxConcurrent, q.MaxQueued, q.MaxWait = 1, 2, 3, 4, 5, 6, 7
 			q.Workers, q.TotalMemory = 8, 9
-			in.MaxSeries, in.NewSeriesPerSecond, in.NewSeriesBurst, in.MaxTags = 1, 2, 3, 4
+			in.MaxSeries, in.MaxSeriesMemory, in.NewSeriesPerSecond, in.NewSeriesBurst, in.MaxTags = 1, 2, 3, 4, 5
 			loaded.Config.Kairos.SlowQuery = time.Second
 			return loaded, nil
 		},
@@ -97,7 +97,7 @@ func TestReloadOfLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	if want := strings.Fields("query.max_series query.max_samples query.max_memory query.timeout query.max_concurrent query.max_queued query.max_wait " +
-		"ingest.max_series ingest.new_series_per_second ingest.new_series_burst kairos.slow_query"); !slices.Equal(done.Applied, want) {
+		"ingest.max_series ingest.max_series_memory ingest.new_series_per_second ingest.new_series_burst kairos.slow_query"); !slices.Equal(done.Applied, want) {
 		t.Errorf("applied %q, want %q", done.Applied, want)
 	}
 	if got := strings.Join(done.NeedsRestart, " "); got != "ingest.max_tags query.total_memory" {

@@ -101,9 +101,12 @@ func (s *Store) waitWhileFull(ctx context.Context) error {
 	return nil
 }
 
-// buffered is the size of the samples that are only in memory. Byte strings count
-// with their full length.
-func (s *Store) buffered() int64 { return s.active.Load().Expanded() + s.frozenBytes.Load() }
+// buffered is the size of the samples that are only in memory, and of the keys of
+// series that are not in the catalogue: both are in the log meanwhile. Byte strings
+// count with their full length.
+func (s *Store) buffered() int64 {
+	return s.active.Load().Expanded() + s.definedBytes.Load() + s.frozenBytes.Load()
+}
 
 // apply logs and applies a batch. Under the order lock there is no I/O and no
 // waiting: Reserve has made room in the log's buffer.
@@ -114,10 +117,8 @@ func (s *Store) apply(e *registry.Encoder, b *store.Batch) (entry, error) {
 		return entry{}, store.ErrStale
 	}
 	e.Define = s.series.Introduce(e.Define[:0], b.Samples)
-	s.order.definitions = record.AppendDefinitions(s.order.definitions[:0], e.Define)
-	log := s.wal.Load()
-	logged := entry{log, log.Append(record.TypeBatch, s.order.definitions, e.Samples)}
-	s.order.define = append(s.order.define, e.Define...)
+	logged := s.logBatch(s.wal.Load(), e.Define, e.Samples)
+	s.defineLater(e.Define...)
 	for _, d := range e.Define {
 		if series, err := model.ParseKey(d.Key); err == nil { // checked by Create
 			s.index.Add(d.ID, series)
@@ -127,14 +128,39 @@ func (s *Store) apply(e *registry.Encoder, b *store.Batch) (entry, error) {
 	if erasing := s.order.erasing; erasing != nil {
 		erasing.before(s.active.Load(), b.Samples)
 	}
+	clear(e.Define) // the keys
 	s.active.Load().Append(b, e.Kinds)
 	s.askIfLarge()
 	return logged, nil
 }
 
+// noSamples is the second part of a batch record that only introduces series.
+var noSamples = record.AppendSamples(nil, &store.Batch{}, nil)
+
+// logBatch appends a batch and the series that it introduces to a log. The order lock
+// must be held.
+func (s *Store) logBatch(log *wal.Log, define []record.Definition, samples []byte) entry {
+	for {
+		n := record.Fit(define)
+		s.order.definitions = record.AppendDefinitions(s.order.definitions[:0], define[:n])
+		if define = define[n:]; len(define) == 0 {
+			return entry{log, log.Append(record.TypeBatch, s.order.definitions, samples)}
+		}
+		log.Append(record.TypeBatch, s.order.definitions, noSamples)
+	}
+}
+
+// defineLater notes series for the next checkpoint. The order lock must be held.
+func (s *Store) defineLater(defs ...record.Definition) {
+	s.order.define = append(s.order.define, defs...)
+	for _, d := range defs {
+		s.definedBytes.Add(int64(len(d.Key)))
+	}
+}
+
 // askIfLarge asks for a checkpoint if the active head is large enough.
 func (s *Store) askIfLarge() {
-	if h := s.active.Load(); h.Expanded() > int64(s.cfg.HeadBytes) || h.Samples() > s.cfg.CheckpointSamples {
+	if h := s.active.Load(); h.Expanded()+s.definedBytes.Load() > int64(s.cfg.HeadBytes) || h.Samples() > s.cfg.CheckpointSamples {
 		s.askCheckpoint()
 	}
 }

@@ -21,6 +21,7 @@ type Cardinality struct {
 	RecentMinutes  int
 	GrowthStart    []Growth // the metrics with the most of them, largest first
 	GrowthRecent   []Growth
+	MemoryBytes    int64  // see SeriesBytes
 	UnusedSeries   int64  // created, but without a sample so far
 	SeriesEverSeen uint32 // ids given out since the store was created
 }
@@ -37,7 +38,7 @@ type Growth struct {
 // lists the limit largest parts.
 func (s *Store) Cardinality(metric string, limit int) Cardinality {
 	c := Cardinality{Cardinality: s.index.Cardinality(metric, limit), RecentMinutes: growthMinutes}
-	c.UnusedSeries = s.series.Unlogged()
+	c.UnusedSeries, c.MemoryBytes = s.series.Unlogged(), s.SeriesBytes()
 	c.SeriesEverSeen = s.series.NextID()
 	s.growth.report(&c, s.now(), metric, limit)
 	return c

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -323,9 +322,10 @@ func (c *catalogue) commit(ch change) (err error) {
 
 // defineAll adds series. The next synced commit makes them durable too.
 func (c *catalogue) defineAll(all []record.Definition) error {
-	for some := range slices.Chunk(all, 2048) {
+	for len(all) > 0 {
 		b := c.db.NewBatch()
-		for _, d := range some {
+		n := min(record.Fit(all), 2048)
+		for _, d := range all[:n] {
 			if err := b.Set(seriesKey(d.ID), []byte(d.Key), nil); err != nil {
 				return errors.Join(err, b.Close())
 			}
@@ -333,6 +333,7 @@ func (c *catalogue) defineAll(all []record.Definition) error {
 		if err := errors.Join(b.Commit(pebble.NoSync), b.Close()); err != nil {
 			return err
 		}
+		all = all[n:]
 	}
 	return nil
 }

@@ -121,7 +121,7 @@ func (s *Store) swapHead() (*swap, error) {
 	s.order.define, s.order.forget = nil, nil
 	fresh := head.New()
 	s.active.Store(fresh)
-	s.frozenBytes.Store(sw.head.Expanded())
+	s.frozenBytes.Store(sw.head.Expanded() + s.definedBytes.Swap(0))
 	s.publish(func(st *state) {
 		st.active, st.frozen, st.frozenDeletions = fresh, sw.head, sw.deletions
 	})

@@ -16,8 +16,8 @@ type Config struct {
 
 	Log wal.Config `yaml:"log" doc:"write-ahead log"`
 
-	HeadBytes          units.Bytes   `yaml:"head_bytes" doc:"samples in memory beyond this size are written to files; byte strings count with their full length"`
-	HeadBytesMax       units.Bytes   `yaml:"head_bytes_max" doc:"samples in memory at which writers and deletes wait until files are written, at most 2GiB"`
+	HeadBytes          units.Bytes   `yaml:"head_bytes" doc:"samples in memory, and names of new series, beyond this size are written to files; byte strings count with their full length"`
+	HeadBytesMax       units.Bytes   `yaml:"head_bytes_max" doc:"samples in memory, and names of new series, at which writers and deletes wait until files are written, at most 2GiB"`
 	CheckpointSamples  int64         `yaml:"checkpoint_samples" doc:"samples in memory beyond this number are written to files; bounds what is replayed after a crash"`
 	CheckpointInterval time.Duration `yaml:"checkpoint_interval" doc:"samples are written to files at least this often"`
 

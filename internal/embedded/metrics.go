@@ -76,7 +76,7 @@ func newMetrics(s *Store) *metrics {
 	gauge("series_unused", "Series created that have no sample so far.", func() float64 { return float64(s.series.Unlogged()) })
 	total("series_ids_total", "Series ids given out since the store was created.", func() float64 { return float64(s.series.NextID()) })
 	gauge("head_samples", "Samples in the active head.", func() float64 { return float64(s.active.Load().Samples()) })
-	gauge("head_bytes", "Size of the samples that are not in files yet, byte strings with their full length.", func() float64 { return float64(s.buffered()) })
+	gauge("head_bytes", "Size of the samples that are not in files yet, byte strings with their full length, and of the names of series that are not in the catalogue yet.", func() float64 { return float64(s.buffered()) })
 	gauge("page_cache_bytes", "Memory of cached block file pages and their indexes.", func() float64 { return float64(s.cache.Bytes()) })
 	total("page_cache_hits_total", "Pages found in memory.", func() float64 { return float64(s.cache.Hits.Load()) })
 	total("page_cache_misses_total", "Pages read from files.", func() float64 { return float64(s.cache.Misses.Load()) })

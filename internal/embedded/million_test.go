@@ -64,7 +64,7 @@ func BenchmarkMemory(b *testing.B) {
 		}
 		millionSeries(b, s, series, samples)
 		b.ReportMetric(float64(heapBytes()-before)/series, "B/series")
-		b.ReportMetric(float64(s.buffered())/series, "head-B/series")
+		b.ReportMetric(float64(s.buffered()-s.definedBytes.Load())/series, "head-B/series")
 		s.Close()
 	}
 }

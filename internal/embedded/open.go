@@ -141,9 +141,7 @@ func Open(fs vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 	s.background.Add(2)
 	go s.checkpointer(s.ctx)
 	go s.merger(s.ctx)
-	if h := s.active.Load(); h.Expanded() > int64(cfg.HeadBytes) || h.Samples() > cfg.CheckpointSamples {
-		s.askCheckpoint()
-	}
+	s.askIfLarge()
 	s.askMerge()
 	return s, nil
 }

@@ -18,7 +18,7 @@ import (
 // openSeries reads the catalogue's series into registry and index, which is
 // filled beside the reading: it takes as long again.
 func (s *Store) openSeries() error {
-	const chunk, chunks = 4096, 8
+	const chunk, chunkBytes, chunks = 4096, 1 << 20, 8
 	queue := make(chan []seriesRow, chunks)
 	done := make(chan struct{})
 	go func() {
@@ -31,10 +31,13 @@ func (s *Store) openSeries() error {
 	}()
 	s.series.Expect(s.catalogue.meta.NextSeries)
 	var rows []seriesRow
+	bytes := 0 // of their keys
 	err := s.catalogue.series(func(d record.Definition, series model.Series) {
 		s.series.Restore(d)
-		if rows = append(rows, seriesRow{d.ID, series}); len(rows) == chunk {
+		bytes += len(d.Key)
+		if rows = append(rows, seriesRow{d.ID, series}); len(rows) == chunk || bytes >= chunkBytes {
 			queue <- rows
+			bytes = 0
 			s.opening.series(d.ID, s.catalogue.meta.NextSeries)
 			rows = make([]seriesRow, 0, chunk)
 		}
@@ -148,7 +151,7 @@ func (s *Store) decodeBatch(payload []byte, step *replayStep) error {
 		}
 		s.series.Restore(d)
 		s.index.Add(d.ID, series)
-		s.order.define = append(s.order.define, d)
+		s.defineLater(d)
 		return nil
 	})
 	if err != nil {

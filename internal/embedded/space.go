@@ -90,12 +90,11 @@ func (s *Store) beginLog(log *wal.Log) error {
 		// new one has their numbers, and what is newer than the pending head.
 		s.pending.log = min(s.pending.log, first)
 	}
-	payload := record.AppendDefinitions(nil, define)
-	payload = record.AppendSamples(payload, &store.Batch{}, nil)
-	logged := entry{log, log.Append(record.TypeBatch, payload)}
+	logged := s.logBatch(log, define, noSamples)
 	s.order.unsynced = s.undurable()
 	for i, d := range s.order.unsynced {
-		if payload, err = record.AppendDeletion(nil, *d.Deletion); err != nil {
+		payload, err := record.AppendDeletion(nil, *d.Deletion)
+		if err != nil {
 			s.order.Unlock()
 			return err
 		}

@@ -102,6 +102,8 @@ type Store struct {
 	active      atomic.Pointer[head.Head] // changed under order
 	frozenBytes atomic.Int64
 
+	definedBytes atomic.Int64 // keys of order.define; changed under order
+
 	nextFile atomic.Uint64
 	failure  atomic.Pointer[store.UnavailableError] // set once: the store takes no more writes
 	disk     *store.DiskGuard                       // refuses writes while the disk has no space
@@ -170,6 +172,13 @@ func (s *Store) Create(ctx context.Context, series model.Series) (store.Ref, err
 
 // SeriesCount implements store.Appender.
 func (s *Store) SeriesCount() int { return s.series.Count() }
+
+// SeriesBytes implements store.Appender. A name that is not in the index yet counts
+// with what it takes there at most.
+func (s *Store) SeriesBytes() int64 {
+	all, unlogged := s.series.Bytes()
+	return all + unlogged + s.index.Bytes()
+}
 
 // Close writes everything to files, stops the background work and releases the
 // directory. Views still open keep working until they are closed.

@@ -54,6 +54,8 @@ type Index struct {
 	lists   postings
 	scans   scanCache
 	read    atomic.Int64
+	size    int          // of what is not in lists; see Bytes
+	bytes   atomic.Int64 // see Bytes
 }
 
 // A metric is what the index knows of one metric name.
@@ -90,7 +92,9 @@ const (
 	metricBytes    = 40 + 8
 	metricTagBytes = 56
 	tagBytes       = 160
+	useBytes       = 8 // of a valueUse
 	listBytes      = 32
+	listedBytes    = 6 // an id in a list, free slots included
 )
 
 // New returns an empty index.
@@ -111,6 +115,7 @@ func (x *Index) Add(id uint32, s model.Series) {
 		m.ids = x.lists.add(m.ids, id)
 	}
 	x.series++
+	defer x.noteBytes()
 	i := 0
 	for name, value := range s.Tags.All() {
 		for i < len(m.tags) && model.CompareNames(m.tags[i].tag.name, name) < 0 {
@@ -138,6 +143,7 @@ func (x *Index) Remove(id uint32, s model.Series) {
 		return
 	}
 	x.series--
+	defer x.noteBytes()
 	for name, value := range s.Tags.All() {
 		if i, ok := m.find(name); ok {
 			x.removeValue(m, i, value, id)
@@ -145,6 +151,7 @@ func (x *Index) Remove(id uint32, s model.Series) {
 	}
 	var empty bool
 	if m.ids, empty = x.lists.remove(m.ids, id); empty {
+		x.size -= metricBytes + stringBytes + len(s.Metric)
 		x.metrics[number] = nil
 		x.names.remove(number)
 	}
@@ -155,6 +162,14 @@ func (x *Index) Len() int {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	return x.series
+}
+
+// Bytes is the approximate memory of x, at once: Stats looks more closely.
+func (x *Index) Bytes() int64 { return x.bytes.Load() }
+
+// noteBytes brings Bytes up to date. x.mu must be held.
+func (x *Index) noteBytes() {
+	x.bytes.Store(int64(x.size + x.lists.count()*listBytes + x.lists.ids*listedBytes))
 }
 
 // EntriesRead is how much all calls of Select have looked at: values held
@@ -211,6 +226,7 @@ func (x *Index) metric(name string) (*metric, bool) {
 
 // addMetric makes a metric of one series without tags. x.mu must be held.
 func (x *Index) addMetric(name string, id uint32) *metric {
+	x.size += metricBytes + stringBytes + len(name)
 	m := &metric{ids: x.lists.one(id)}
 	x.metrics = put(x.metrics, x.names.add(name), m)
 	return m
@@ -220,11 +236,13 @@ func (x *Index) addMetric(name string, id uint32) *metric {
 func (x *Index) addTag(m *metric, i int, name string) {
 	number, ok := x.keys.find(name)
 	if !ok {
+		x.size += tagBytes + stringBytes + len(name)
 		number = x.keys.add(name)
 		x.tags = put(x.tags, number, &tag{name: x.keys.texts[number]})
 	}
 	t := x.tags[number]
 	t.metrics++
+	x.size += metricTagBytes
 	grown := make([]metricTag, len(m.tags)+1)
 	copy(grown, m.tags[:i])
 	grown[i] = metricTag{tag: t}
@@ -239,6 +257,7 @@ func (x *Index) addValue(mt *metricTag, value string, id uint32) {
 	if !t.values.is(number, value) {
 		var ok bool
 		if number, ok = t.values.find(value); !ok {
+			x.size += useBytes + stringBytes + len(value)
 			number = t.values.add(value)
 			t.uses = put(t.uses, number, valueUse{})
 		}
@@ -258,6 +277,7 @@ func (x *Index) addValue(mt *metricTag, value string, id uint32) {
 	mt.values.set(number, x.lists.one(id))
 	t.uses[number].metrics++
 	x.pairs++
+	x.size += valueBytes
 }
 
 // removeValue takes id out of the postings of a value of m's i-th tag, and
@@ -283,14 +303,18 @@ func (x *Index) removeValue(m *metric, i int, value string, id uint32) {
 	}
 	mt.values.remove(number)
 	x.pairs--
+	x.size -= valueBytes
 	if t.uses[number].metrics--; t.uses[number].metrics == 0 {
+		x.size -= useBytes + stringBytes + len(value)
 		t.values.remove(number)
 	}
 	if mt.values.len() > 0 {
 		return
 	}
 	m.tags = slices.Delete(m.tags, i, i+1)
+	x.size -= metricTagBytes
 	if t.metrics--; t.metrics == 0 {
+		x.size -= tagBytes + stringBytes + len(t.name)
 		key, _ := x.keys.find(t.name)
 		x.keys.remove(key)
 		x.tags[key] = nil

@@ -72,6 +72,15 @@ func (p *postings) make() (handle, *list) {
 	return h, p.at(h)
 }
 
+// count returns the number of lists.
+func (p *postings) count() int {
+	n := len(p.slabs)
+	if n == 0 {
+		return 0
+	}
+	return (n-1)*slabSize + len(p.slabs[n-1]) - len(p.free)
+}
+
 // one returns a list of one id.
 func (p *postings) one(id uint32) handle {
 	if handle(id)&listed == 0 {

@@ -21,6 +21,8 @@ type Config struct {
 	NewSeriesBurst     int `yaml:"new_series_burst" doc:"Series that may be created at once, before new_series_per_second applies."`
 	MaxSeries          int `yaml:"max_series" doc:"Series that the store may hold before new ones are refused."`
 
+	MaxSeriesMemory units.Bytes `yaml:"max_series_memory" doc:"Memory that the names of all series, and the index of them, may take before new series are refused. 0 is a quarter of the memory of the machine or its control group."`
+
 	DefaultTTL      time.Duration `yaml:"default_ttl" doc:"Time to live of points that are sent without one, in whole seconds; 0 keeps them for ever, as a point that is sent with a ttl of 0. Points that are there already keep theirs."`
 	TTLFrom         TTLFrom       `yaml:"ttl_from" doc:"When the time to live of a point begins: write (as in KairosDB) or timestamp; with timestamp a point that has expired when it comes is refused."`
 	ForceDefaultTTL bool          `yaml:"force_default_ttl" doc:"Give default_ttl to all points, whatever they are sent with."`
@@ -79,6 +81,9 @@ func (c Config) Validate() error {
 	positive("new_series_per_second", c.NewSeriesPerSecond)
 	positive("new_series_burst", c.NewSeriesBurst)
 	positive("max_series", c.MaxSeries)
+	if c.MaxSeriesMemory < 0 {
+		errs = append(errs, fmt.Errorf("max_series_memory: is %s, must be 0 or more", c.MaxSeriesMemory))
+	}
 	positive("max_tags", c.MaxTags)
 	positive("max_metric_bytes", c.MaxMetricBytes)
 	positive("max_tag_name_bytes", c.MaxTagNameBytes)

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"varve/internal/units"
 )
 
 // A Culprit is a metric and the number of its series that count against a
@@ -70,11 +72,21 @@ func (c *culpritText) get(now time.Time) string {
 	return c.text
 }
 
-// warn logs, now and then, that a limit of series is nearly reached.
-func (c *culprits) warn(now time.Time, have, most int) {
-	if int64(have)*100 < int64(most)*seriesWarnPercent {
-		return
+// warnOfGrowth logs, now and then, that a limit of series is nearly reached.
+func (p *Pipeline) warnOfGrowth() {
+	limits, count, bytes := p.growth.Load(), p.appender.SeriesCount(), p.appender.SeriesBytes()
+	switch {
+	case nearly(int64(count), int64(limits.maxSeries)):
+		p.culprits.warn(p.now(), fmt.Sprintf("the store holds %d series, ingest.max_series is %d", count, limits.maxSeries))
+	case nearly(bytes, limits.maxMemory):
+		p.culprits.warn(p.now(), fmt.Sprintf("the names of all series take %s, ingest.max_series_memory is %s", units.Bytes(bytes), units.Bytes(limits.maxMemory)))
 	}
+}
+
+func nearly(have, most int64) bool { return float64(have) >= float64(most)*seriesWarnPercent/100 }
+
+// warn logs a text, unless it has done so lately.
+func (c *culprits) warn(now time.Time, text string) {
 	c.mu.Lock()
 	due := now.Sub(c.warned) >= seriesWarnEvery || now.Before(c.warned)
 	if due {
@@ -82,7 +94,6 @@ func (c *culprits) warn(now time.Time, have, most int) {
 	}
 	c.mu.Unlock()
 	if due {
-		c.log.Warn(fmt.Sprintf("the store holds %d series, ingest.max_series is %d; beyond that new series are refused%s",
-			have, most, c.largest.get(now)))
+		c.log.Warn(text + "; beyond that new series are refused" + c.largest.get(now))
 	}
 }

@@ -290,6 +290,112 @@ func TestNewSeriesLimits(t *testing.T) {
 	}
 }
 
+// TestNamesAreBounded: new series are refused that are too long, or when the names of
+// all take too much memory; known ones go on, also above a bound that was lowered.
+func TestNamesAreBounded(t *testing.T) {
+	cfg := ingest.DefaultConfig()
+	cfg.MaxSeriesMemory = 300_000
+	r, reg := &ingesttest.Recorder{}, prometheus.NewRegistry()
+	p := ingest.New(r, cfg, ingest.Options{Registerer: reg})
+	w := p.NewWriter(p.Protocol("test"), "peer", 0)
+	names := func(fill string, tags, length int) *ingest.Names {
+		n := &ingest.Names{Metric: "m"}
+		for i := range tags {
+			n.Tags = append(n.Tags, model.Tag{Name: fmt.Sprint("t", i), Value: strings.Repeat(fill, length)})
+		}
+		return n
+	}
+	try := func(n *ingest.Names) (text string) {
+		t.Helper()
+		_, err := w.Ingest(context.Background(), 2, func() error {
+			if err := put(w, "m", "valid", 1); err != nil {
+				return err
+			}
+			ref, err := w.ResolveTyped(model.TypeLong, n)
+			var f *ingest.Fault
+			var l *store.LimitError
+			switch {
+			case err == nil:
+				w.AddLong(ref, 1, 1, 0)
+			case errors.As(err, &f) && errors.As(err, &l):
+				w.Reject(f, nil)
+				text = f.Text
+			default:
+				return err
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return text
+	}
+	steps := func(steps ...[2]any) {
+		t.Helper()
+		for i, step := range steps {
+			if got, want := try(step[0].(*ingest.Names)), step[1].(string); got != want && (want == "" || !strings.HasPrefix(got, want)) {
+				t.Errorf("step %d: %q, want %q", i, got, want)
+			}
+		}
+	}
+	const tooMuch = "limit ingest.max_series_memory of 300000 reached, at least 307"
+	steps([2]any{names("a", 15, 4096), ""},
+		[2]any{names("a", 17, 4096), "limit bytes of a series of 65535 reached, at least 69813 needed: names and tags of a series of metric m"},
+		[2]any{names(":", 15, 4096), "limit bytes of a series of 65535 reached, at least 122"},
+		[2]any{names("b", 15, 4096), ""},
+		[2]any{names("c", 15, 4096), ""},
+		[2]any{names("d", 15, 4096), tooMuch},
+		[2]any{names("a", 15, 4096), ""},
+		[2]any{names("e", 1, 10), ""})
+	cfg.MaxSeriesMemory = 1
+	p.SetSeriesLimits(cfg)
+	steps([2]any{names("a", 15, 4096), ""}, [2]any{names("f", 1, 1), "limit ingest.max_series_memory of 1 reached"})
+	cfg.MaxSeriesMemory = 1 << 20
+	p.SetSeriesLimits(cfg)
+	steps([2]any{names("d", 15, 4096), ""})
+	rejected := ingesttest.Counters(t, reg, "varve_ingest_rejected_total")
+	if rejected["test,series_too_long"] != 2 || rejected["test,max_series_memory"] != 2 {
+		t.Errorf("refused %v", rejected)
+	}
+	if n := ingesttest.Counters(t, reg, "varve_ingest_series_memory_bytes")[""]; n != float64(r.SeriesBytes()) {
+		t.Errorf("%v bytes of names are shown, want %d", n, r.SeriesBytes())
+	}
+}
+
+// A block ends before the names of its new series make a huge record of the log.
+func TestBlockOfLongNames(t *testing.T) {
+	r := &ingesttest.Recorder{}
+	p, _ := ingesttest.NewPipeline(r, nil)
+	w := p.NewWriter(p.Protocol("test"), "peer", 0)
+	const series, length = 100, 50_000
+	at := 0
+	for at < series {
+		begin := at
+		if _, err := w.Ingest(context.Background(), series, func() error {
+			for at = begin; at < series && !w.Full(); at++ {
+				n := &ingest.Names{Metric: "m"}
+				for k := range 25 {
+					n.Tags = append(n.Tags, model.Tag{Name: fmt.Sprint("t", k), Value: strings.Repeat("v", length/25-10) + fmt.Sprint(at)})
+				}
+				ref, err := w.ResolveTyped(model.TypeLong, n)
+				if err != nil {
+					return err
+				}
+				w.AddLong(ref, 1, 1, 0)
+			}
+			return nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if n := (at - begin) * length; n > ingest.BlockBytes+2*length {
+			t.Fatalf("a block introduces %d bytes of names", n)
+		}
+	}
+	if n := r.SeriesCount(); n != series {
+		t.Errorf("%d series", n)
+	}
+}
+
 // fullStore refuses new series of one metric.
 type fullStore struct{ *ingesttest.Recorder }
 
@@ -618,7 +724,7 @@ func TestConfig(t *testing.T) {
 	if err := ingest.DefaultConfig().Validate(); err != nil {
 		t.Errorf("defaults: %v", err)
 	}
-	err := ingest.Config{DefaultTTL: -1}.Validate()
+	err := ingest.Config{DefaultTTL: -1, MaxSeriesMemory: -1}.Validate()
 	typ := reflect.TypeFor[ingest.Config]()
 	for i := range typ.NumField() {
 		f := typ.Field(i)

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
+	"varve/internal/machine"
 	"varve/internal/store"
 )
 
@@ -78,18 +79,26 @@ func New(appender store.Appender, cfg Config, o Options) *Pipeline {
 	}
 	p.mu.protocols = map[string]*Protocol{}
 	p.aliases.Store(newAliasCache(appender.Epoch(), int64(cfg.AliasCache)))
-	p.growth.Store(&growth{cfg.MaxSeries, cfg.NewSeriesPerSecond})
+	p.growth.Store(newGrowth(cfg))
 	p.metrics = newMetrics(o.Registerer, p)
 	return p
 }
 
 // growth are the limits of new series. They may change while samples come in.
-type growth struct{ maxSeries, perSecond int }
+type growth struct {
+	maxSeries, perSecond int
 
-// SetSeriesLimits changes MaxSeries, NewSeriesPerSecond and NewSeriesBurst. cfg must
-// be valid.
+	maxMemory int64 // bytes
+}
+
+func newGrowth(cfg Config) *growth {
+	return &growth{cfg.MaxSeries, cfg.NewSeriesPerSecond, machine.Share(int64(cfg.MaxSeriesMemory))}
+}
+
+// SetSeriesLimits changes MaxSeries, MaxSeriesMemory, NewSeriesPerSecond and
+// NewSeriesBurst. cfg must be valid.
 func (p *Pipeline) SetSeriesLimits(cfg Config) {
-	p.growth.Store(&growth{cfg.MaxSeries, cfg.NewSeriesPerSecond})
+	p.growth.Store(newGrowth(cfg))
 	p.newcomer.SetLimitAt(p.now(), rate.Limit(cfg.NewSeriesPerSecond))
 	p.newcomer.SetBurstAt(p.now(), cfg.NewSeriesBurst)
 }

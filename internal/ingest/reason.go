@@ -23,6 +23,7 @@ const (
 	Expired                     // the time-to-live has passed already
 	BadUTF8                     // bytes that are not UTF-8
 	NameTooLong                 // metric, tag name or tag value
+	SeriesTooLong               // all names of a series together
 	TooManyTags                 //
 	ValueTooLong                // string value
 	LineTooLong                 //
@@ -31,6 +32,7 @@ const (
 	Unterminated                // last line of a connection, without its end
 	NewSeriesRate               // new_series_per_second
 	MaxSeries                   // max_series
+	SeriesMemory                // max_series_memory
 	Unavailable                 // the store could not take it in time
 	Refused                     // the store calls it the sender's fault
 	OtherProtocol               // HTTP or TLS on the port of telnet
@@ -39,9 +41,9 @@ const (
 
 var reasonNames = [reasons]string{
 	"bad_command", "bad_syntax", "bad_name", "bad_tag", "no_tags", "bad_time",
-	"bad_value", "not_finite", "bad_type", "bad_ttl", "expired", "bad_utf8", "name_too_long",
+	"bad_value", "not_finite", "bad_type", "bad_ttl", "expired", "bad_utf8", "name_too_long", "series_too_long",
 	"too_many_tags", "value_too_long", "line_too_long", "body_too_large",
-	"too_slow", "unterminated", "new_series_rate", "max_series", "unavailable", "refused",
+	"too_slow", "unterminated", "new_series_rate", "max_series", "max_series_memory", "unavailable", "refused",
 	"other_protocol",
 }
 

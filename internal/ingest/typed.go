@@ -23,6 +23,7 @@ func (w *Writer) ResolveTyped(typ model.Type, n *Names) (store.Ref, error) {
 	}
 	s := model.Series{Metric: n.Metric, Tags: tags, Type: typ}
 	w.key = s.AppendKey(w.key[:0])
+	w.named += len(w.key)
 	ref, ok := w.p.appender.Lookup(w.key)
 	if !ok {
 		if ref, err = w.create(typ, n); err != nil {

@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 	"time"
 	"unicode/utf8"
 
 	"varve/internal/model"
+	"varve/internal/rowtime"
 	"varve/internal/store"
 )
 
@@ -39,6 +41,7 @@ type Writer struct {
 	batch    store.Batch
 	key      []byte
 	misses   int
+	named    int  // bytes of the keys of these series
 	created  bool // series, since the log was last asked to warn of too many
 	counts   [reasons]uint32
 	refused  uint32 // sum of counts
@@ -62,8 +65,10 @@ func (w *Writer) Batch() *store.Batch { return &w.batch }
 // enough to spread the cost of a group commit, 200 KB of batch.
 const BlockSamples = 8192
 
-// blockBytes bounds the values of variable kinds in a block.
-const blockBytes = 1 << 20
+// BlockBytes bounds the values of variable kinds in a block, and the names of the
+// series that have to be looked up for it, since a store logs the new ones with
+// the block.
+const BlockBytes = 1 << 20
 
 // blockSteps bounds the inputs of a block, which may all be refused: the context is
 // looked at only between blocks. Full is asked once for each input.
@@ -73,7 +78,7 @@ const blockSteps = 8 * BlockSamples
 // the rest to the next block. Front ends ask before each input.
 func (w *Writer) Full() bool {
 	w.steps++
-	return len(w.batch.Samples) >= BlockSamples || len(w.batch.Data) >= blockBytes || w.steps > blockSteps
+	return len(w.batch.Samples) >= BlockSamples || len(w.batch.Data) >= BlockBytes || w.named >= BlockBytes || w.steps > blockSteps
 }
 
 // Ingest parses and stores one block of input, which holds at most n samples.
@@ -139,7 +144,7 @@ func (w *Writer) begin() {
 	}
 	w.batch.Reset(epoch)
 	w.nowMS = w.p.now().UnixMilli()
-	w.misses, w.refused, w.steps, w.notes = 0, 0, 0, w.notes[:0]
+	w.misses, w.named, w.refused, w.steps, w.notes = 0, 0, 0, 0, w.notes[:0]
 	clear(w.counts[:])
 }
 
@@ -169,7 +174,7 @@ func (w *Writer) settle() {
 	}
 	if w.created { // only now does the store know their metrics
 		w.created = false
-		w.p.culprits.warn(w.p.now(), w.p.appender.SeriesCount(), w.p.growth.Load().maxSeries)
+		w.p.warnOfGrowth()
 	}
 	if w.refused == 0 {
 		return
@@ -259,6 +264,7 @@ func (w *Writer) Resolve(kind model.Kind, head, tail []byte, n *Names) (*Alias, 
 	}
 	typ := model.TypeOf(kind)
 	w.key = model.AppendTags(model.AppendKeyHead(w.key[:0], typ, n.Metric), n.Tags)
+	w.named += len(w.key)
 	ref, ok := w.p.appender.Lookup(w.key)
 	if !ok {
 		var err error
@@ -274,11 +280,18 @@ func (w *Writer) Resolve(kind model.Kind, head, tail []byte, n *Names) (*Alias, 
 }
 
 func (w *Writer) create(typ model.Type, n *Names) (store.Ref, error) {
+	if size := rowtime.SeriesBytes(n.Metric, typ, tagsOf(n)); size > rowtime.MaxKeyBytes {
+		return 0, limitFault(SeriesTooLong, "bytes of a series", rowtime.MaxKeyBytes, int64(size), "names and tags of a series of metric "+Brief(n.Metric))
+	}
 	limits, now := w.p.growth.Load(), w.p.now()
 	have := w.p.appender.SeriesCount()
 	if have >= limits.maxSeries {
 		what := "new series " + Brief(n.Metric) + w.p.culprits.largest.get(now)
 		return 0, limitFault(MaxSeries, "ingest.max_series", int64(limits.maxSeries), int64(have)+1, what)
+	}
+	if need := w.p.appender.SeriesBytes() + nameCopies*int64(len(w.key)); need > limits.maxMemory {
+		what := "names of new series " + Brief(n.Metric) + w.p.culprits.largest.get(now)
+		return 0, limitFault(SeriesMemory, "ingest.max_series_memory", limits.maxMemory, need, what)
 	}
 	place := w.p.newcomer.ReserveN(now, 1)
 	if !place.OK() || place.DelayFrom(now) > 0 {
@@ -302,6 +315,20 @@ func (w *Writer) create(typ model.Type, n *Names) (store.Ref, error) {
 	w.p.metrics.created.Inc()
 	w.created = true
 	return ref, nil
+}
+
+// nameCopies is how often a store holds a name at most: in the key of its series,
+// and in the index.
+const nameCopies = 2
+
+func tagsOf(n *Names) iter.Seq2[string, string] {
+	return func(yield func(name, value string) bool) {
+		for _, t := range n.Tags {
+			if !yield(t.Name, t.Value) {
+				return
+			}
+		}
+	}
 }
 
 // createFault makes errors that concern the one series only a Fault, so that

@@ -96,6 +96,21 @@ func AppendDefinitions(dst []byte, defs []Definition) []byte {
 	return dst
 }
 
+// definitionBytes bounds what the definitions of one record take together, unless one
+// takes more: what a batch introduces beyond that goes into records of its own.
+const definitionBytes = 1 << 20
+
+// Fit returns how many of the first definitions one record takes: one at least.
+func Fit(defs []Definition) int {
+	size := 0
+	for i, d := range defs {
+		if size += len(d.Key) + 2*binary.MaxVarintLen32; size > definitionBytes {
+			return max(i, 1)
+		}
+	}
+	return len(defs)
+}
+
 // AppendSamples appends the second part of a batch record. kinds[i] is the kind
 // of sample i's series.
 func AppendSamples(dst []byte, b *store.Batch, kinds []model.Kind) []byte {

@@ -437,3 +437,25 @@ func undump(t *testing.T, s string) (out []byte) {
 	}
 	return out
 }
+
+// A record takes at least one definition, and no more than make it large.
+func TestFit(t *testing.T) {
+	keys := func(sizes ...int) (defs []Definition) {
+		for i, n := range sizes {
+			defs = append(defs, Definition{uint32(i), strings.Repeat("k", n)})
+		}
+		return defs
+	}
+	for _, test := range []struct {
+		defs []Definition
+		want int
+	}{
+		{nil, 0}, {keys(5), 1}, {keys(2 << 20), 1}, {keys(2<<20, 5), 1}, {keys(5, 2<<20, 5), 1},
+		{keys(500_000, 500_000, 5), 3}, {keys(500_000, 500_000, 500_000, 5), 2},
+	} {
+		n := Fit(test.defs)
+		if n != test.want {
+			t.Errorf("%d of %d definitions fit, want %d", n, len(test.defs), test.want)
+		}
+	}
+}

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"strings"
+	"unsafe"
 
 	"varve/internal/model"
 )
@@ -19,6 +20,7 @@ type page struct {
 	kinds [PageSize]model.Kind // 0 = no such series
 	marks [PageSize]mark
 	live  int
+	bytes int // of the keys in memory
 
 	loose []string // by slot, nil when packed
 
@@ -26,6 +28,9 @@ type page struct {
 	ends [PageSize]uint32
 	dead int // bytes of text that no series has
 }
+
+// pageBytes is what a packed page takes beside its keys.
+const pageBytes = int64(unsafe.Sizeof(page{}))
 
 // A mark says whether a log record has introduced a series.
 type mark uint8
@@ -58,6 +63,7 @@ func (p *page) set(slot uint32, key string, m mark) {
 	if p.kinds[slot] == 0 {
 		p.live++
 	}
+	p.bytes += len(key) - len(p.loose[slot])
 	p.loose[slot], p.kinds[slot], p.marks[slot] = key, model.Kind(key[0]), m
 }
 
@@ -68,6 +74,7 @@ func (p *page) forget(slot uint32) {
 	p.live--
 	if p.loose != nil {
 		p.loose[slot] = ""
+		p.bytes -= size
 		return
 	}
 	if p.dead += size; p.live > 0 && 2*p.dead > len(p.text) {
@@ -91,7 +98,7 @@ func (p *page) pack() {
 		b.WriteString(key)
 		p.ends[slot] = uint32(b.Len())
 	}
-	p.text, p.loose, p.dead = b.String(), nil, 0
+	p.text, p.loose, p.dead, p.bytes = b.String(), nil, 0, size
 }
 
 // unpack makes strings of their own again.
@@ -105,5 +112,5 @@ func (p *page) unpack() {
 			loose[slot] = p.key(slot)
 		}
 	}
-	p.loose, p.text, p.dead = loose, "", 0
+	p.loose, p.text, p.dead, p.bytes = loose, "", 0, len(p.text)-p.dead
 }

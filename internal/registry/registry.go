@@ -33,8 +33,12 @@ type Registry struct {
 	mu    sync.RWMutex
 	byKey index.Table
 	pages []*page
+	live  int    // pages in memory
 	next  uint32 // the next id to give
 	gone  int    // series forgotten in this epoch
+
+	keyBytes   int64 // of all keys in memory
+	freshBytes int64 // of the keys that no log record has introduced yet
 
 	replaced []uint32 // ids whose key Restore has moved to another id
 }
@@ -78,6 +82,17 @@ func (r *Registry) Count() int {
 	return r.byKey.Len()
 }
 
+// Bytes is the approximate memory of r. unlogged is the part of it that the keys
+// take that no log record has introduced yet.
+func (r *Registry) Bytes() (all, unlogged int64) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.keyBytes + int64(r.byKey.Len())*entryBytes + int64(r.live)*pageBytes, r.freshBytes
+}
+
+// entryBytes is what a series takes in byKey, on average.
+const entryBytes = 16
+
 // CreateSeries returns the ref of a series, given out now if need be. One that has
 // no valid key is a *store.InputError.
 func (r *Registry) CreateSeries(s model.Series) (store.Ref, error) {
@@ -103,9 +118,10 @@ func (r *Registry) Create(key string) (uint32, error) {
 	}
 	id := r.next
 	r.next++
-	r.pageLocked(id).set(id%PageSize, key, fresh)
+	r.setLocked(id, key, fresh)
 	r.byKey.Add(hash, id)
 	r.unlogged.Add(1)
+	r.freshBytes += int64(len(key))
 	return id, nil
 }
 
@@ -124,8 +140,16 @@ func (r *Registry) Restore(d record.Definition) {
 		r.byKey.Remove(hash, id)
 		r.replaced = append(r.replaced, id)
 	}
-	r.pageLocked(d.ID).set(d.ID%PageSize, d.Key, logged)
+	r.setLocked(d.ID, d.Key, logged)
 	r.byKey.Add(hash, d.ID)
+}
+
+// setLocked puts a series in its page. r.mu must be held.
+func (r *Registry) setLocked(id uint32, key string, m mark) {
+	p := r.pageLocked(id)
+	before := p.bytes
+	p.set(id%PageSize, key, m)
+	r.keyBytes += int64(p.bytes - before)
 }
 
 // pageLocked returns the page of an id, made if need be. r.mu must be held.
@@ -133,14 +157,22 @@ func (r *Registry) pageLocked(id uint32) *page {
 	at := int(id / PageSize)
 	for at >= len(r.pages) {
 		if n := len(r.pages); n > 0 && r.pages[n-1] != nil {
-			r.pages[n-1].pack() // it is full, or as full as it gets
+			r.packLocked(r.pages[n-1]) // it is full, or as full as it gets
 		}
 		r.pages = append(r.pages, nil)
 	}
 	if r.pages[at] == nil {
 		r.pages[at] = newPage()
+		r.live++
 	}
 	return r.pages[at]
+}
+
+// packLocked packs a page. r.mu must be held.
+func (r *Registry) packLocked(p *page) {
+	before := p.bytes
+	p.pack()
+	r.keyBytes += int64(p.bytes - before)
 }
 
 // placeLocked returns where an id is; p is nil if there is no such series.
@@ -223,7 +255,9 @@ func (r *Registry) Introduce(dst []record.Definition, samples []store.Sample) []
 		if p != nil && p.marks[slot] != logged {
 			p.marks[slot] = logged
 			r.unlogged.Add(-1)
-			dst = append(dst, record.Definition{ID: id, Key: p.key(slot)})
+			key := p.key(slot)
+			r.freshBytes -= int64(len(key))
+			dst = append(dst, record.Definition{ID: id, Key: key})
 		}
 	}
 	return dst
@@ -263,13 +297,19 @@ func (r *Registry) Forget(ids []uint32) {
 		if p == nil {
 			continue
 		}
-		r.byKey.Remove(r.byKey.Hash([]byte(p.key(slot))), id)
+		key := p.key(slot)
+		r.byKey.Remove(r.byKey.Hash([]byte(key)), id)
 		if p.marks[slot] != logged {
 			r.unlogged.Add(-1)
+			r.freshBytes -= int64(len(key))
 		}
+		before := p.bytes
 		if p.forget(slot); p.live == 0 {
 			r.pages[id/PageSize] = nil
+			r.live--
+			p.bytes = 0
 		}
+		r.keyBytes += int64(p.bytes - before)
 	}
 	r.forgets.Add(1)
 	if r.gone += len(ids); r.gone >= max(forgetsPerEpoch, r.byKey.Len()) {
@@ -301,7 +341,7 @@ func (r *Registry) Settle() (forgotten []uint32) {
 	r.replaced = nil
 	for i, p := range r.pages {
 		if p != nil && i < len(r.pages)-1 {
-			p.pack()
+			r.packLocked(p)
 		}
 	}
 	return forgotten
@@ -342,13 +382,8 @@ func (r *Registry) NextID() uint32 {
 
 // Pages returns the number of pages in memory, each of PageSize ids: at most
 // one for each run of that many ids of which one is alive.
-func (r *Registry) Pages() (n int) {
+func (r *Registry) Pages() int {
 	r.mu.RLock()
 	defer r.mu.RUnlock()
-	for _, p := range r.pages {
-		if p != nil {
-			n++
-		}
-	}
-	return n
+	return r.live
 }

@@ -55,6 +55,15 @@ func TestRegistry(t *testing.T) {
 				}
 				r.Forget(some)
 			},
+			"introduce": func(t *rapid.T) {
+				var b store.Batch
+				for _, id := range ids {
+					if id%4 == uint32(len(ids)%4) {
+						b.AddLong(store.Ref(id), 1, 1, 0)
+					}
+				}
+				r.Introduce(nil, b.Samples)
+			},
 			"settle": func(t *rapid.T) { r.Settle() },
 			"": func(t *rapid.T) {
 				if r.Count() != len(ids) {
@@ -64,6 +73,9 @@ func TestRegistry(t *testing.T) {
 					if got, ok := r.Lookup([]byte(k)); !ok || got != id || r.keyLocked(id) != k || r.Kind(id) != 1 {
 						t.Fatalf("%q has id %d, %v and key %q; want %d", k, got, ok, r.keyLocked(id), id)
 					}
+				}
+				if got, unlogged := r.Bytes(); got != bytesOf(r) || unlogged != unloggedOf(r) {
+					t.Fatalf("%d bytes, %d of them not logged, want %d and %d", got, unlogged, bytesOf(r), unloggedOf(r))
 				}
 				if _, ok := r.Lookup([]byte("\x01none")); ok {
 					t.Fatal("a key is found that was never there")
@@ -76,6 +88,31 @@ func TestRegistry(t *testing.T) {
 			},
 		})
 	})
+}
+
+// bytesOf counts what r holds.
+func bytesOf(r *Registry) int64 {
+	n := int64(r.byKey.Len()) * entryBytes
+	for _, p := range r.pages {
+		if p == nil {
+			continue
+		}
+		n += pageBytes + int64(len(p.text))
+		for _, key := range p.loose {
+			n += int64(len(key))
+		}
+	}
+	return n
+}
+
+// unloggedOf is the length of the keys that no log record has introduced.
+func unloggedOf(r *Registry) (n int64) {
+	for _, id := range r.IDs() {
+		if r.pages[id/PageSize].marks[id%PageSize] != logged {
+			n += int64(len(r.Key(id)))
+		}
+	}
+	return n
 }
 
 // TestForgottenSeriesCostNothing: a registry through which a million series
@@ -101,6 +138,10 @@ func TestForgottenSeriesCostNothing(t *testing.T) {
 	}
 	if n := len(r.IDs()); n != generation {
 		t.Errorf("%d ids, want %d", n, generation)
+	}
+	r.Forget(last)
+	if all, unlogged := r.Bytes(); all != 0 || unlogged != 0 {
+		t.Errorf("without series %d bytes are counted, %d of them not logged", all, unlogged)
 	}
 }
 

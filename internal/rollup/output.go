@@ -18,7 +18,7 @@ import (
 const savedFrom = "saved_from"
 
 // An output stores the results of a query as points of one metric. It holds at
-// most ingest.BlockSamples of them.
+// most ingest.BlockSamples of them, and ingest.BlockBytes of names.
 type output struct {
 	scheduler *Scheduler
 	writer    *ingest.Writer
@@ -28,13 +28,14 @@ type output struct {
 	within    model.TimeRange // of results; others were computed beside the batch
 	groups    []*outputGroup
 	held      int // points in groups
+	heldNames int // bytes of the names of groups
 	stored    int64
 }
 
 // begin makes room for the results of a batch; those outside of a range are
 // dropped.
 func (o *output) begin(within model.TimeRange) {
-	o.groups, o.held, o.within = o.groups[:0], 0, within
+	o.groups, o.held, o.heldNames, o.within = o.groups[:0], 0, 0, within
 }
 
 // An outputGroup is a part of a group of the result.
@@ -70,7 +71,7 @@ func (o *output) newGroup(g *query.Group) *outputGroup {
 // add stores all points of a group of the result.
 func (o *output) add(ctx context.Context, g *query.Group) error {
 	group := o.newGroup(g)
-	o.groups = append(o.groups, group)
+	o.hold(group)
 	var p query.Point
 	for {
 		ok, err := g.Points.Next(&p)
@@ -82,13 +83,22 @@ func (o *output) add(ctx context.Context, g *query.Group) error {
 		}
 		p.Data = append([]byte(nil), p.Data...)
 		group.points = append(group.points, p)
-		if o.held++; o.held == ingest.BlockSamples {
+		if o.held++; o.held == ingest.BlockSamples || o.heldNames >= ingest.BlockBytes {
 			if err := o.flush(ctx); err != nil {
 				return err
 			}
 			group.points = group.points[:0]
-			o.groups = append(o.groups, group)
+			o.hold(group)
 		}
+	}
+}
+
+// hold adds a group to those that the next flush stores.
+func (o *output) hold(g *outputGroup) {
+	o.groups = append(o.groups, g)
+	o.heldNames += len(g.names.Metric)
+	for _, t := range g.names.Tags {
+		o.heldNames += len(t.Name) + len(t.Value)
 	}
 }
 
@@ -113,7 +123,7 @@ func (o *output) flush(ctx context.Context) error {
 		}
 		o.stored += int64(n)
 		o.scheduler.metrics.points.Add(float64(n))
-		o.groups, o.held = o.groups[:0], 0
+		o.groups, o.held, o.heldNames = o.groups[:0], 0, 0
 		return nil
 	}
 }

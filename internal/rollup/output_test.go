@@ -3,10 +3,12 @@ package rollup
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
+	"varve/internal/ingest"
 	"varve/internal/model"
 	"varve/internal/query"
 	"varve/internal/store"
@@ -118,5 +120,36 @@ func TestResultsOfEveryKind(t *testing.T) {
 	}
 	if got := strings.Join(types, " "); got != "acme kairos_complex kairos_double kairos_string" { // the long is a double beside one
 		t.Errorf("types %s", got)
+	}
+}
+
+// onePoint is a stream of one point.
+type onePoint struct{ done bool }
+
+func (s *onePoint) Next(p *query.Point) (bool, error) {
+	first := !s.done
+	s.done = true
+	*p = query.Point{TimeMS: 1, Kind: model.Long, Bits: 1}
+	return first, nil
+}
+
+// Results with long names are stored a few at a time.
+func TestResultsWithLongNames(t *testing.T) {
+	h := newHarness(t)
+	o := &output{scheduler: h.scheduler, writer: h.pipeline.NewWriter(h.scheduler.protocol, "", 0), metric: "dst", source: "src"}
+	o.begin(model.AllTime)
+	const groups, length = 500, 4000
+	for i := range groups {
+		by := &query.TagGroupBy{Tags: []string{"a", "b"}}
+		g := &query.Group{Points: &onePoint{}, Labels: []query.Label{{By: by, Tags: []string{fmt.Sprint(i, strings.Repeat("x", length)), "b"}}}}
+		if err := o.add(t.Context(), g); err != nil {
+			t.Fatal(err)
+		}
+		if n := len(o.groups) * length; n > ingest.BlockBytes+length {
+			t.Fatalf("results with names of %d bytes are held", n)
+		}
+	}
+	if err := o.flush(t.Context()); err != nil || o.stored != groups || h.store.SeriesCount() != groups {
+		t.Fatal(o.stored, h.store.SeriesCount(), err)
 	}
 }

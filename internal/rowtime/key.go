@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"iter"
 	"strings"
 
 	"varve/internal/model"
@@ -54,6 +55,25 @@ func (k Key) Append(dst []byte) ([]byte, error) {
 	}
 	return key, nil
 }
+
+// SeriesBytes returns the length of the longest key that a series has in a
+// keyspace of KairosDB and Varve: of its rows, and in each index table. A series
+// for which it is more than MaxKeyBytes cannot be stored there.
+func SeriesBytes(metric string, t model.Type, tags iter.Seq2[string, string]) int {
+	rowKey := len(metric) + 1 + 8 + 2 + len(t)
+	tagMap, longest := 4, 0
+	for name, value := range tags {
+		rowKey += len(name) + 1 + len(value) + 1 + escapes(name) + escapes(value)
+		tagMap += 8 + len(name) + len(value)
+		longest = max(longest, len(name)+len(value))
+	}
+	return max(rowKey, tagMap, len(metric)+longest+indexKeyBytes)
+}
+
+// indexKeyBytes is more than a key of an index table adds to the names in it.
+const indexKeyBytes = 64
+
+func escapes(s string) int { return strings.Count(s, ":") + strings.Count(s, "=") }
 
 // AppendIndexBound appends a bound of a slice of row_key_index: of the keys
 // from the row at one time, inclusive, to that at another, exclusive (end).

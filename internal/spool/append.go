@@ -66,10 +66,8 @@ func (s *Spool) apply(e *registry.Encoder, b *store.Batch) (entry, *Generation, 
 	}
 	g := s.active.Load()
 	s.define(g, e, b)
-	s.order.definitions = record.AppendDefinitions(s.order.definitions[:0], e.Define)
-	log := s.log.Load()
-	logged := entry{log, log.Append(record.TypeBatch, s.order.definitions, e.Samples)}
-	s.logged(g, len(s.order.definitions)+len(e.Samples))
+	logged := s.logBatch(g, e.Define, e.Samples)
+	clear(e.Define) // the keys
 	h := g.place.Load().head
 	first := h.Samples() == 0
 	h.Append(b, e.Kinds)
@@ -82,6 +80,29 @@ func (s *Spool) apply(e *registry.Encoder, b *store.Batch) (entry, *Generation, 
 		s.cutLocked() // an error is the log's, which the caller meets too
 	}
 	return logged, g, nil
+}
+
+// noSamples is the second part of a batch record that only introduces series.
+var noSamples = record.AppendSamples(nil, &store.Batch{}, nil)
+
+// logBatch appends a batch of g and the series that it introduces to the log. The
+// order lock must be held.
+func (s *Spool) logBatch(g *Generation, define []record.Definition, samples []byte) entry {
+	log := s.log.Load()
+	for {
+		n := record.Fit(define)
+		s.order.definitions = record.AppendDefinitions(s.order.definitions[:0], define[:n])
+		define = define[n:]
+		part := samples
+		if len(define) > 0 {
+			part = noSamples
+		}
+		ticket := log.Append(record.TypeBatch, s.order.definitions, part)
+		s.logged(g, len(s.order.definitions)+len(part))
+		if len(define) == 0 {
+			return entry{log, ticket}
+		}
+	}
 }
 
 // define collects the series that g's log records have not introduced yet. The

@@ -801,3 +801,27 @@ type freeDisk struct {
 func (d *freeDisk) GetDiskUsage(string) (vfs.DiskUsage, error) {
 	return vfs.DiskUsage{AvailBytes: d.free.Load(), TotalBytes: 1 << 40}, nil
 }
+
+// Idle series with long names are forgotten before there are max_idle_series.
+func TestLongIdleNamesAreForgotten(t *testing.T) {
+	cfg := tinyConfig()
+	cfg.MaxIdleSeries = 10
+	s := mustOpen(t, vfs.NewMem(), cfg, Options{Sink: newRemote()})
+	defer s.Close()
+	for i := range 5 {
+		put(t, s, testSeries("long"+strings.Repeat("x", 3000), i), 1, 1)
+	}
+	if n := s.SeriesBytes(); n < 5*3000 {
+		t.Errorf("5 names of 3,000 bytes count as %d", n)
+	}
+	if _, err := s.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	s.settleIndex()
+	for range 2 {
+		s.lookAtIdle()
+	}
+	if n, size := s.SeriesCount(), s.SeriesBytes(); n != 0 || size != 0 {
+		t.Errorf("%d series of %d bytes are left", n, size)
+	}
+}

@@ -112,8 +112,11 @@ func (s *Spool) unindexLocked(id uint32) {
 	}
 }
 
+// idleKeyBytes is how long the keys of max_idle_series may be on average.
+const idleKeyBytes = 1 << 10
+
 // lookAtIdle forgets the series that had no samples here since the last look,
-// if there are too many of them.
+// if there are too many of them, or their keys take too much memory.
 func (s *Spool) lookAtIdle() {
 	b := &s.idle
 	b.mu.Lock()
@@ -123,12 +126,14 @@ func (s *Spool) lookAtIdle() {
 	current, viewed := s.generations()
 	held := append(current, viewed...)
 	var idle []uint32
+	keyBytes := 0
 	for _, id := range s.series.IDs() {
 		if id < known && !used.Contains(id) && !hasSamples(held, id) {
 			idle = append(idle, id)
+			keyBytes += len(s.series.Key(id))
 		}
 	}
-	if len(idle) > s.cfg.MaxIdleSeries {
+	if len(idle) > s.cfg.MaxIdleSeries || keyBytes > s.cfg.MaxIdleSeries*idleKeyBytes {
 		s.forget(idle)
 	}
 }

@@ -295,6 +295,12 @@ func (s *Spool) Create(ctx context.Context, series model.Series) (store.Ref, err
 // SeriesCount implements store.Appender.
 func (s *Spool) SeriesCount() int { return s.series.Count() }
 
+// SeriesBytes implements store.Appender.
+func (s *Spool) SeriesBytes() int64 {
+	all, _ := s.series.Bytes()
+	return all + s.index.Bytes()
+}
+
 func (s *Spool) check(ctx context.Context) error {
 	if s.closed.Load() {
 		return store.ErrClosed

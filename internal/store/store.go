@@ -42,6 +42,10 @@ type Appender interface {
 	// SeriesCount is the number of series that the store holds in memory.
 	SeriesCount() int
 
+	// SeriesBytes is the approximate memory of their names and of the index of
+	// these. It does no I/O.
+	SeriesBytes() int64
+
 	// Append stores b's samples. Within a batch, later samples overwrite
 	// earlier ones of the same series and time. It waits until the samples are
 	// durable; if ctx ends first it returns the context's error, and the

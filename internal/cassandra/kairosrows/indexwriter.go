@@ -54,9 +54,6 @@ const (
 
 	// cap2038Life is how long it is believed that a server has that limit.
 	cap2038Life = time.Hour
-
-	// maxClusteringBytes is the longest value of a clustering or key column.
-	maxClusteringBytes = 65535
 )
 
 // A pendingRow is a row that samples are about to be written to.
@@ -135,19 +132,6 @@ func indexShard(tags model.Tags, shards int) int {
 		h.Write([]byte{0})
 	}
 	return int(h.Sum32() % uint32(shards))
-}
-
-// indexable says whether the index tables can hold the row keys of a series,
-// given that data_points can.
-func indexable(s model.Series) bool {
-	tagMap := 4
-	for name, value := range s.Tags.All() {
-		tagMap += 8 + len(name) + len(value)
-		if len(s.Metric)+len(name)+len(value)+64 > maxClusteringBytes {
-			return false
-		}
-	}
-	return tagMap <= maxClusteringBytes
 }
 
 // fresh reports whether nothing has to be written for a row.

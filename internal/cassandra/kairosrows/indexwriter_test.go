@@ -80,20 +80,6 @@ func TestIndexCache(t *testing.T) {
 	}
 }
 
-func TestIndexable(t *testing.T) {
-	if !indexable(longSeries("m", "k", strings.Repeat("v", 65000))) {
-		t.Error("65,000 bytes are refused")
-	}
-	var many []model.Tag
-	for i := range 5000 {
-		many = append(many, model.Tag{Name: fmt.Sprint("tag", i), Value: "v"})
-	}
-	tags, err := model.NewTags(many...)
-	if err != nil || indexable(model.Series{Metric: "m", Tags: tags}) || indexable(longSeries("m", "k", strings.Repeat("v", 65500))) {
-		t.Error("a clustering column or key of more than 65,535 bytes is let in")
-	}
-}
-
 // TestIndexRows reads every row that two new series and a known one leave.
 func TestIndexRows(t *testing.T) {
 	w := DefaultWriteConfig()

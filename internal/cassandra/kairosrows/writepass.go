@@ -137,12 +137,13 @@ func (p *writePass) eachRow(series model.Series, k model.Kind, cols *model.Colum
 	}
 }
 
+// keyOf appends the key of a row to dst. An error means that a row of the series, or
+// its index, cannot be stored.
 func keyOf(s model.Series, rowTimeMS int64, dst []byte) ([]byte, error) {
-	key, err := rowtime.Key{Metric: s.Metric, RowTimeMS: rowTimeMS, Type: s.Type, Tags: s.Tags}.Append(dst)
-	if err == nil && !indexable(s) {
-		err = errors.New("the tags are longer than an index row may be")
+	if n := rowtime.SeriesBytes(s.Metric, s.Type, s.Tags.All()); n > rowtime.MaxKeyBytes {
+		return dst, fmt.Errorf("metric name and tags take %d bytes, a key at most %d", n, rowtime.MaxKeyBytes)
 	}
-	return key, err
+	return rowtime.Key{Metric: s.Metric, RowTimeMS: rowTimeMS, Type: s.Type, Tags: s.Tags}.Append(dst)
 }
 
 // ttl is how many seconds remain until a sample expires, rounded up; 0 means

@@ -119,6 +119,16 @@ func (r *Recorder) SeriesCount() int {
 	return len(r.mu.series)
 }
 
+// SeriesBytes is the length of all keys.
+func (r *Recorder) SeriesBytes() (n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key := range r.mu.refs {
+		n += int64(len(key))
+	}
+	return n
+}
+
 func (r *Recorder) Append(ctx context.Context, b *store.Batch) error {
 	if r.OnAppend != nil {
 		if err := r.OnAppend(b); err != nil {

@@ -115,7 +115,9 @@ func TestManyTags(t *testing.T) {
 				t.Errorf("%d tags: told %.300q, want %s", n, told, want)
 			}
 		}
-		if told = errorsOf(t, h.post(`{"name":"m","timestamp":1,"value":1,"tags":{`+tags(n)+`}}`)); told != nil {
+		told = errorsOf(t, h.post(`{"name":"m","timestamp":1,"value":1,"tags":{`+tags(n)+`}}`))
+		tooLong := len(told) == 1 && strings.Contains(told[0], "limit bytes of a series of 65535 reached")
+		if n == 50_000 && !tooLong || n < 50_000 && told != nil {
 			t.Errorf("%d tags: told %.300q", n, told)
 		}
 	}

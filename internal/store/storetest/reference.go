@@ -143,6 +143,16 @@ func (r *Reference) SeriesCount() int {
 	return len(r.byKey)
 }
 
+// SeriesBytes implements store.Appender.
+func (r *Reference) SeriesBytes() (n int64) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key := range r.byKey {
+		n += int64(len(key))
+	}
+	return n
+}
+
 // Create implements store.Appender.
 func (r *Reference) Create(ctx context.Context, s model.Series) (store.Ref, error) {
 	defer r.mu.Unlock()

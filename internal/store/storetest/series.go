@@ -52,6 +52,9 @@ func lookupAndCreate(e *env) {
 	if n := e.s.SeriesCount(); n != 2 {
 		e.Fatalf("SeriesCount is %d after 2 series were created", n)
 	}
+	if n, least := e.s.SeriesBytes(), int64(len(a.AppendKey(nil))+len(b.AppendKey(nil))); n < least {
+		e.Fatalf("SeriesBytes is %d after 2 series with keys of %d bytes were created", n, least)
+	}
 }
 
 func createdOnly(e *env) {
