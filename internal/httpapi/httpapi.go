@@ -5,6 +5,7 @@ package httpapi
 import (
 	"context"
 	"encoding/json"
+	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -201,6 +202,21 @@ func WriteEmpty(w http.ResponseWriter, status int) {
 		w.Header().Set("Content-Length", "0")
 	}
 	w.WriteHeader(status)
+}
+
+// WriteText writes a text in pieces, so that a slow client costs no second copy of it.
+func WriteText(w io.Writer, text string) error {
+	const size = 16 << 10
+	piece := make([]byte, 0, min(size, len(text)))
+	for len(text) > 0 {
+		n := min(size, len(text))
+		piece = append(piece[:0], text[:n]...)
+		text = text[n:]
+		if _, err := w.Write(piece); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Preflight answers a browser that asks whether a page of another origin may

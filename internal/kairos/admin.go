@@ -1,49 +1,96 @@
 package kairos
 
 import (
+	"context"
 	"crypto/sha256"
 	"net/http"
+	"slices"
 	"strconv"
-	"sync"
-	"time"
 
 	"varve/internal/query"
 )
 
 // getRunning lists the queries that run now, each with the metric it works on.
-// The first three members are KairosDB's, blanks in their names included.
+// The first three members are KairosDB's, blanks in their names included. One query
+// is looked up after the other, so that a slow client keeps no text of a query that
+// has ended.
 func (a *API) getRunning(w http.ResponseWriter, r *http.Request) {
 	dropBody(r)
-	if err := a.mayParse(r.Context()); err != nil { // the texts of all queries are parsed
-		a.fail(w, r, err)
-		return
+	out := a.newAnswer(w, r)
+	out.max = flushSize
+	defer out.release()
+	err := a.encodeRunning(r.Context(), out)
+	if err == nil {
+		err = out.finish()
 	}
-	parsed := sync.OnceFunc(a.parsed) // called before a slow client takes the answer
-	defer parsed()
-	out := newAnswer(w, r, int(a.config.ResponseBuffer))
-	out.buf = append(out.buf, `{"queries":[`...)
-	for i, q := range a.engine.Running() {
-		if i > 0 {
-			out.buf = append(out.buf, ',')
-		}
-		out.buf = appendRunning(out.buf, &q, a.now())
-	}
-	parsed()
-	out.buf = append(out.buf, `],"queries waiting":`...)
-	out.buf = strconv.AppendInt(out.buf, int64(a.engine.Queued()), 10)
-	out.buf = append(out.buf, '}')
-	if err := out.finish(); err != nil {
+	if err != nil {
 		a.abandon(out, r, err)
 	}
 }
 
-func appendRunning(dst []byte, q *query.Running, now time.Time) []byte {
-	dst = append(dst, `{"query hash":`...)
-	dst = appendText(dst, hashOf(q))
+func (a *API) encodeRunning(ctx context.Context, out *answer) error {
+	out.buf = append(out.buf, `{"queries":[`...)
+	some := false
+	for id := uint64(0); ; id++ {
+		q, ok := a.runningFrom(id)
+		if !ok {
+			break
+		}
+		id = q.ID
+		if need := runningRoom * int64(len(q.Text)); need > freeBuffer {
+			q.Text = "" // not to be held while the answer waits for memory
+			if err := out.reserved.atLeast(need); err != nil {
+				return err
+			}
+			if q, ok = a.runningFrom(id); !ok || q.ID != id {
+				continue
+			}
+		}
+		if some {
+			out.buf = append(out.buf, ',')
+		}
+		some = true
+		if err := a.appendRunning(ctx, out, &q); err != nil {
+			return err
+		}
+		q.Text = "" // nor while the client takes it
+		if err := out.advance(); err != nil {
+			return err
+		}
+	}
+	out.buf = append(out.buf, `],"queries waiting":`...)
+	out.buf = strconv.AppendInt(out.buf, int64(a.engine.Queued()), 10)
+	out.buf = append(out.buf, '}')
+	return nil
+}
+
+// runningRoom is how many times as long as its text the description of a query is,
+// unless the text is full of escapes.
+const runningRoom = 2
+
+// runningFrom returns the first query that runs whose id is not below id.
+func (a *API) runningFrom(id uint64) (q query.Running, ok bool) {
+	all := a.engine.Running()
+	i := slices.IndexFunc(all, func(q query.Running) bool { return q.ID >= id })
+	if i < 0 {
+		return q, false
+	}
+	return all[i], true
+}
+
+// appendRunning parses the text of a query, for which it takes a place.
+func (a *API) appendRunning(ctx context.Context, out *answer, q *query.Running) error {
+	if err := a.mayParse(ctx); err != nil {
+		return err
+	}
+	defer a.parsed()
+	top, err := parseValue(q.Text)
+	dst := append(out.buf, `{"query hash":`...)
+	dst = appendText(dst, hashIn(top, q))
 	dst = append(dst, `,"metric name":`...)
 	dst = appendText(dst, q.Metric)
 	dst = append(dst, `,"query JSON":`...)
-	if top, err := parseValue(q.Text); err == nil {
+	if err == nil {
 		dst = top.appendJSON(dst, false)
 	} else {
 		dst = appendText(dst, q.Text)
@@ -53,19 +100,25 @@ func appendRunning(dst []byte, q *query.Running, now time.Time) []byte {
 	dst = append(dst, `,"client":`...)
 	dst = appendText(dst, q.Client)
 	dst = append(dst, `,"age_ms":`...)
-	dst = strconv.AppendInt(dst, now.Sub(q.Start).Milliseconds(), 10)
+	dst = strconv.AppendInt(dst, a.now().Sub(q.Start).Milliseconds(), 10)
 	dst = append(dst, `,"series":`...)
 	dst = strconv.AppendInt(dst, q.Series, 10)
 	dst = append(dst, `,"samples":`...)
 	dst = strconv.AppendInt(dst, q.Samples, 10)
-	return append(dst, '}')
+	out.buf = append(dst, '}')
+	return nil
 }
 
 // hashOf returns the hash of the metric that a query works on, or of its text
 // where that is no JSON.
 func hashOf(q *query.Running) string {
-	top, err := parseValue(q.Text)
-	if err == nil {
+	top, _ := parseValue(q.Text) // nil with an error
+	return hashIn(top, q)
+}
+
+// hashIn is hashOf for a caller that has parsed the text.
+func hashIn(top *value, q *query.Running) string {
+	if top != nil {
 		if metrics := top.member("metrics"); metrics != nil && q.Index < len(metrics.items) {
 			return identityOf(top, &metrics.items[q.Index]).hash()
 		}

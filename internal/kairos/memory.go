@@ -20,22 +20,31 @@ type reservation struct {
 
 // charge reserves the memory by which the buffer has grown.
 func (a *answer) charge() error {
-	r := &a.reserved
-	size := int64(cap(a.buf))
-	if r.engine == nil || size <= freeBuffer || size <= r.held {
-		return nil
+	if size := int64(cap(a.buf)); size > freeBuffer {
+		return a.reserved.atLeast(size)
 	}
-	if err := r.engine.Reserve(r.ctx, size-r.held); err != nil {
-		return err
-	}
-	r.held = size
 	return nil
 }
 
-// free gives the memory back once the buffer is no longer used.
-func (r *reservation) free() {
-	if r.held > 0 {
-		r.engine.Return(r.held)
-		r.held = 0
+// atLeast reserves what r lacks to n bytes.
+func (r *reservation) atLeast(n int64) error {
+	if r.engine == nil || n <= r.held {
+		return nil
+	}
+	if err := r.engine.Reserve(r.ctx, n-r.held); err != nil {
+		return err
+	}
+	r.held = n
+	return nil
+}
+
+// atMost gives back what r holds beyond n bytes.
+func (r *reservation) atMost(n int64) {
+	if r.held > n {
+		r.engine.Return(r.held - n)
+		r.held = n
 	}
 }
+
+// free gives the memory back once the buffer is no longer used.
+func (r *reservation) free() { r.atMost(0) }

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -73,5 +74,59 @@ func TestUnsentAnswersCount(t *testing.T) {
 	}
 	if n := held(); n != 0 {
 		t.Errorf("%v bytes are held at rest", n)
+	}
+}
+
+// An answer with the text of a client counts as memory of queries until it is sent:
+// clients that do not read metadata or the list of running queries do not add up.
+func TestUnsentTextsCount(t *testing.T) {
+	st := openEmbedded(t)
+	defer st.Close()
+	config, own := query.DefaultConfig(), DefaultConfig()
+	config.TotalMemory, config.MaxWait = 1<<20, 10*time.Millisecond
+	own.MaxValueSize = 600 << 10
+	engine := query.New(st, config, prometheus.NewRegistry(), time.Now)
+	api := New(st, engine, own, testVersion, time.Now)
+	text := `{"start_absolute":0,"metrics":[{"name":"` + strings.Repeat("m", 300<<10) + `"}]}`
+	if err := st.Set(t.Context(), "s", "k", "n", text); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		run, err := engine.Start(t.Context(), query.Request{Text: text})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer run.Close(nil)
+	}
+	value := httptest.NewRequest(http.MethodGet, "/", nil)
+	value.SetPathValue("service", "s")
+	value.SetPathValue("serviceKey", "k")
+	value.SetPathValue("key", "n")
+	for name, ask := range map[string]func(w http.ResponseWriter){
+		"metadata":        func(w http.ResponseWriter) { api.getValue(w, value) },
+		"running queries": func(w http.ResponseWriter) { api.getRunning(w, httptest.NewRequest(http.MethodGet, "/", nil)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inner := httptest.NewRecorder()
+			outer := slowReader{httptest.NewRecorder(), sync.OnceFunc(func() {
+				if name == "metadata" { // the room up to max_value_size came back
+					if err := engine.Reserve(t.Context(), 300<<10); err != nil {
+						t.Error(err)
+					}
+					defer engine.Return(300 << 10)
+				}
+				ask(inner)
+			})}
+			if ask(outer); outer.Code != 200 || !strings.Contains(outer.Body.String(), text[40:]) {
+				t.Errorf("status %d, %d bytes", outer.Code, outer.Body.Len())
+			}
+			if inner.Code != http.StatusServiceUnavailable || !strings.Contains(inner.Body.String(), "query.total_memory") {
+				t.Errorf("a second answer was %d meanwhile: %.200s", inner.Code, inner.Body)
+			}
+			again := httptest.NewRecorder()
+			if ask(again); again.Code != 200 {
+				t.Errorf("status %d afterwards", again.Code)
+			}
+		})
 	}
 }

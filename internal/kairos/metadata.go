@@ -2,7 +2,6 @@ package kairos
 
 import (
 	"errors"
-	"io"
 	"iter"
 	"net/http"
 	"strconv"
@@ -72,10 +71,17 @@ func encodeList(out *answer, texts iter.Seq2[string, error]) error {
 	return nil
 }
 
-// getValue answers with the stored text as it is, whatever it is.
+// getValue answers with the stored text as it is, whatever it is. The text counts as
+// memory of queries until the client has taken it.
 func (a *API) getValue(w http.ResponseWriter, r *http.Request) {
 	dropBody(r)
 	plain := wantsPlainText(r)
+	held := reservation{engine: a.engine, ctx: r.Context()}
+	defer held.free()
+	if err := held.atLeast(int64(a.config.MaxValueSize)); err != nil { // before the text is there
+		a.fail(w, r, err)
+		return
+	}
 	value, err := a.store.Get(r.Context(), r.PathValue("service"), r.PathValue("serviceKey"), r.PathValue("key"))
 	switch {
 	case errors.Is(err, store.ErrNotFound) && plain:
@@ -89,10 +95,15 @@ func (a *API) getValue(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, err)
 		return
 	}
+	held.atMost(int64(len(value.Text)))
+	if err := held.atLeast(int64(len(value.Text))); err != nil { // another program stored it
+		a.fail(w, r, err)
+		return
+	}
 	setMetadataHeaders(w.Header(), plain)
 	w.Header().Set("Last-Modified", value.Modified.UTC().Format(http.TimeFormat))
 	w.Header().Set("Content-Length", strconv.Itoa(len(value.Text)))
-	io.WriteString(w, value.Text)
+	httpapi.WriteText(w, value.Text) // a client that is gone cannot be told
 }
 
 // wantsPlainText reports that the client asks for text/plain and does not take

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -75,7 +76,7 @@ func (l *slowLog) note(log *slog.Logger, q *query.Request, began time.Time, took
 		s.Error = err.Error()
 	}
 	for i := range q.Metrics[:min(len(q.Metrics), maxSlowMetrics)] {
-		s.Metrics = append(s.Metrics, q.Metrics[i].Metric)
+		s.Metrics = append(s.Metrics, clipName(q.Metrics[i].Metric))
 	}
 	if log != nil {
 		log.Warn("slow query", "took", took, "wait", stats.Wait, "index", stats.Index, "client", q.Client,
@@ -116,14 +117,32 @@ func clip(s string, n int) string {
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
+// getSlow sends one query after the other: all together may have a megabyte.
 func (a *API) getSlow(w http.ResponseWriter, r *http.Request) {
 	dropBody(r)
-	text, err := json.Marshal(map[string]any{
-		"threshold_ms": milliseconds(time.Duration(a.slow.threshold.Load())), "queries": a.slow.list(),
-	})
-	if err != nil {
-		a.fail(w, r, err)
-		return
+	out := newAnswer(w, r, flushSize)
+	if err := encodeSlow(out, time.Duration(a.slow.threshold.Load()), a.slow.list()); err != nil {
+		a.abandon(out, r, err)
 	}
-	a.send(w, r, text)
+}
+
+func encodeSlow(out *answer, threshold time.Duration, list []SlowQuery) error {
+	out.buf = append(out.buf, `{"queries":[`...)
+	for i := range list {
+		text, err := json.Marshal(&list[i])
+		if err != nil {
+			return err
+		}
+		if i > 0 {
+			out.buf = append(out.buf, ',')
+		}
+		out.buf = append(out.buf, text...)
+		if err := out.advance(); err != nil {
+			return err
+		}
+	}
+	out.buf = append(out.buf, `],"threshold_ms":`...)
+	out.buf = strconv.AppendFloat(out.buf, milliseconds(threshold), 'f', -1, 64)
+	out.buf = append(out.buf, '}')
+	return out.finish()
 }

@@ -182,33 +182,68 @@ func resourceError(err error, id string) error {
 	return err
 }
 
+// listTasks sends one task after the other, and holds one text at a time.
 func (s *Scheduler) listTasks(w http.ResponseWriter, r *http.Request) error {
-	_, texts, err := s.catalogue.tasks(r.Context())
+	ids, err := s.catalogue.ids(r.Context())
 	if err != nil {
 		return err
 	}
-	body := []byte("[")
-	for i, text := range texts {
-		if i > 0 {
-			body = append(body, ',')
+	before := "["
+	for _, id := range ids {
+		sent, err := s.sendTask(w, r, before, id)
+		if err != nil && before == "[" && !sent {
+			return err
 		}
-		body = append(body, text...)
+		if err != nil {
+			s.log.Warn("answer broken off", "path", root, "client", r.RemoteAddr, "error", err)
+			panic(http.ErrAbortHandler) // nobody takes a part for the whole
+		}
+		if sent {
+			before = ","
+		}
 	}
-	writeJSON(w, append(body, ']'))
+	end := "]"
+	if before == "[" {
+		end = "[]"
+	}
+	httpapi.SetHeaders(w.Header())
+	io.WriteString(w, end)
 	return nil
 }
 
 func (s *Scheduler) getTask(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
-	text, there, err := s.catalogue.get(r.Context(), configKey, id)
-	if err != nil {
+	switch sent, err := s.sendTask(w, r, "", id); {
+	case sent:
+		return nil // a client that is gone cannot be told
+	case err != nil:
 		return err
 	}
-	if !there {
-		return &notFoundError{"Resource", id}
+	return &notFoundError{"Resource", id}
+}
+
+// sendTask writes what comes before a task, and its text, unless there is none. The
+// text counts as memory of queries until the client has taken it. sent says whether any
+// of it was written, also with an error.
+func (s *Scheduler) sendTask(w http.ResponseWriter, r *http.Request, before, id string) (sent bool, err error) {
+	held := int64(s.config.MaxTaskSize)
+	if err := s.engine.Reserve(r.Context(), held); err != nil {
+		return false, err
 	}
-	writeJSON(w, []byte(text))
-	return nil
+	defer func() { s.engine.Return(held) }()
+	text, there, err := s.catalogue.get(r.Context(), configKey, id)
+	if err != nil || !there {
+		return false, err
+	}
+	if more := int64(len(text)) - held; more > 0 { // another program stored it
+		if err := s.engine.Reserve(r.Context(), more); err != nil {
+			return false, err
+		}
+		held += more
+	}
+	httpapi.SetHeaders(w.Header())
+	io.WriteString(w, before)
+	return true, httpapi.WriteText(w, text)
 }
 
 func (s *Scheduler) deleteTask(w http.ResponseWriter, r *http.Request) error {

@@ -2,13 +2,88 @@ package rollup
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"varve/internal/httpapi"
+	"varve/internal/query"
 )
+
+// A slowReader takes an answer while something else happens.
+type slowReader struct {
+	*httptest.ResponseRecorder
+	meanwhile func(written []byte) error
+}
+
+func (s slowReader) Write(p []byte) (int, error) {
+	if err := s.meanwhile(p); err != nil {
+		return 0, err
+	}
+	return s.ResponseRecorder.Write(p)
+}
+
+func (s slowReader) WriteString(text string) (int, error) { return s.Write([]byte(text)) }
+
+// The list of tasks is sent task by task, in small pieces. The task that is being
+// sent counts as memory of queries, so that clients that do not read do not add up.
+func TestListsThatNobodyReads(t *testing.T) {
+	h := newHarness(t)
+	h.restart(func(c *Config, q *query.Config) {
+		c.MaxTaskSize, q.TotalMemory, q.MaxWait = 100<<10, 150<<10, time.Millisecond
+	})
+	const n = 20
+	for i := range n {
+		h.do(200, "POST", "/api/v1/rollups", fmt.Sprintf(`{"id":"t%02d","name":"%s","execution_interval":%s,"rollups":[]}`, i, strings.Repeat("n", 90<<10), hour))
+	}
+	inner, largest := 0, 0
+	w := slowReader{httptest.NewRecorder(), func(p []byte) error {
+		largest = max(largest, len(p))
+		if inner == 0 {
+			other := httptest.NewRecorder()
+			h.mux.ServeHTTP(other, httptest.NewRequest("GET", "/api/v1/rollups/t05", nil))
+			inner = other.Code
+		}
+		return nil
+	}}
+	h.mux.ServeHTTP(w, httptest.NewRequest("GET", "/api/v1/rollups", nil))
+	var list []struct{ ID string }
+	if err := json.Unmarshal(w.Body.Bytes(), &list); err != nil || len(list) != n || list[n-1].ID != "t19" {
+		t.Errorf("%d tasks: %v", len(list), err)
+	}
+	if largest > 16<<10 {
+		t.Errorf("a piece of %d bytes", largest)
+	}
+	if inner != http.StatusServiceUnavailable {
+		t.Errorf("another task was answered %d meanwhile", inner)
+	}
+	h.do(200, "GET", "/api/v1/rollups/t05", "")
+}
+
+// A list that breaks off is not taken for a whole one.
+func TestListThatBreaksOff(t *testing.T) {
+	h := newHarness(t)
+	for _, id := range []string{"a", "b"} {
+		h.do(200, "POST", "/api/v1/rollups", taskJSON(id, hour, hour, ""))
+	}
+	w := slowReader{httptest.NewRecorder(), func(p []byte) error {
+		if strings.Contains(string(p), `"id":"b"`) {
+			return errors.New("gone")
+		}
+		return nil
+	}}
+	defer func() {
+		if v := recover(); v != http.ErrAbortHandler {
+			t.Errorf("ended with %v", v)
+		}
+	}()
+	h.mux.ServeHTTP(w, httptest.NewRequest("GET", "/api/v1/rollups", nil))
+	t.Errorf("ended in order: %s", w.Body)
+}
 
 // TestAccessOfRoutes: a page of another origin may only read, and a route that
 // starts something is none that reads, whatever its method.

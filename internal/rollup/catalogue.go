@@ -25,13 +25,21 @@ const (
 // A catalogue keeps tasks, their status and their watermarks.
 type catalogue struct{ values store.KeyValues }
 
-// tasks lists the stored texts of all tasks by id, ascending.
-func (c catalogue) tasks(ctx context.Context) (ids, texts []string, err error) {
+// ids lists the ids of all tasks, ascending.
+func (c catalogue) ids(ctx context.Context) (ids []string, err error) {
 	for id, err := range c.values.Keys(ctx, service, configKey, "") {
 		if err != nil {
-			return nil, nil, fmt.Errorf("list roll-up tasks: %w", err)
+			return nil, fmt.Errorf("list roll-up tasks: %w", err)
 		}
 		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// tasks lists the stored texts of all tasks by id, ascending.
+func (c catalogue) tasks(ctx context.Context) (ids, texts []string, err error) {
+	if ids, err = c.ids(ctx); err != nil {
+		return nil, nil, err
 	}
 	kept := ids[:0]
 	for _, id := range ids {
