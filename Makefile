@@ -1,7 +1,7 @@
 # Targets for people and for CI. `make` alone lists them.
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
-RACE        := ./internal/wal ./internal/head ./internal/index ./internal/blockfile ./internal/registry ./internal/embedded ./internal/spool ./internal/ingest/... ./internal/query ./internal/rollup ./internal/transfer ./internal/kairos ./internal/server
+RACE        := ./internal/seldom ./internal/wal ./internal/head ./internal/index ./internal/blockfile ./internal/registry ./internal/embedded ./internal/spool ./internal/ingest/... ./internal/query ./internal/rollup ./internal/transfer ./internal/kairos ./internal/server
 # Long tests of one goroutine, in which the race detector has nothing to find.
 RACE_SKIP   := ^TestConformance$$/^(blocks|stats)$$|^(TestScanKeepsUp|TestCardinality|TestNamesInSlices|TestTable|TestPackedBodies|TestManyTags|TestRecordings|TestSalvageFlipped|TestForgottenSeriesCostNothing|TestEveryFlippedByte|TestLatePointsCostNoMerges|TestLatePointsShareFiles)$$
 FUZZTIME    ?= 10000x

@@ -327,6 +327,26 @@ func TestOwnPages(t *testing.T) {
 	}
 }
 
+// Requests that each are worth a line of the log do not fill it: of one message it has
+// 60 lines a minute, and how many were left out.
+func TestLogOfManyRequests(t *testing.T) {
+	p := start(t, t.TempDir())
+	const n = 100
+	for i := range n {
+		if status, body := p.do("DELETE", fmt.Sprintf("/api/v1/metric/m%d", i), ""); status != 204 {
+			t.Fatalf("%d %s", status, body)
+		}
+	}
+	p.stop(syscall.SIGTERM)
+	log := p.stderr.String()
+	if got := strings.Count(log, `msg="points deleted"`); got < 60 || got > 2*60 || !strings.Contains(log, `message="points deleted" count=`) {
+		t.Errorf("%d lines about %d deletes in\n%s", got, n, log)
+	}
+	if !strings.Contains(log, "msg=stopped") {
+		t.Error("the last line is missing")
+	}
+}
+
 func TestSecondProcessIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	p := start(t, dir)

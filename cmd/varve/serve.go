@@ -27,6 +27,7 @@ import (
 	"varve/internal/kairos"
 	"varve/internal/query"
 	"varve/internal/rollup"
+	"varve/internal/seldom"
 	"varve/internal/server"
 	"varve/internal/transfer"
 	"varve/internal/work"
@@ -42,10 +43,12 @@ func serve(t terminal, args []string) error {
 	c := loaded.Config
 	level := &slog.LevelVar{}
 	level.Set(c.Log.Level)
-	log := c.Log.Logger(t.stderr, level)
+	registry := prometheus.NewRegistry()
+	lines := seldom.NewHandler(c.Log.Logger(t.stderr, level).Handler(), registry)
+	defer lines.Close()
+	log := slog.New(lines)
 	tellKairosDB(loaded.KairosDB, log)
 	limitGarbage()
-	registry := prometheus.NewRegistry()
 	opening := &embedded.Opening{}
 	srv := server.New(server.Options{
 		Config: c.Server, Version: versionText(), Log: log, Registry: registry, Opening: opening.String,

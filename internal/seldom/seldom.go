@@ -1,0 +1,171 @@
+// Package seldom keeps clients from filling the log. Whoever may send a request may
+// send a million, and many requests are worth a line: a delete, a fault of the
+// store, an answer that broke off.
+//
+// A [Handler] stands before the handler that writes. Of each message it lets the
+// first lines of a minute pass and counts the others; a line at the end of the
+// minute says how many were left out. It stands there once for the whole process,
+// so that no line can be forgotten, and lines need no limits of their own. Debug
+// lines always pass: an operator who asks for them wants each.
+package seldom
+
+import (
+	"cmp"
+	"context"
+	"log/slog"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const (
+	// window is the time for which lines are counted together.
+	window = time.Minute
+
+	// most is how many lines of one message pass in a window: one a second.
+	most = 60
+
+	// maxMessages bounds the messages that are told apart in a window. All further
+	// ones count as one, with the name otherMessages.
+	maxMessages   = 200
+	otherMessages = "other messages"
+
+	// keyBytes is how much of a message tells it from others. What follows may be a
+	// text of a client.
+	keyBytes = 100
+)
+
+// A Handler is a slog.Handler that leaves out what repeats too often.
+type Handler struct {
+	slog.Handler
+	shared *shared
+}
+
+// shared is what a handler has in common with those that have further attributes.
+type shared struct {
+	out  slog.Handler // writes the reports
+	left prometheus.Counter
+
+	mu    sync.Mutex
+	since time.Time // the begin of the window
+	lines map[key]*tally
+	timer *time.Timer // ends the window; nil if nothing was left out
+}
+
+type key struct {
+	level   slog.Level
+	message string
+}
+
+// A tally counts the lines of one message in a window.
+type tally struct{ passed, left int }
+
+// NewHandler returns a handler before out. It shows on r how many lines it leaves out.
+func NewHandler(out slog.Handler, r prometheus.Registerer) *Handler {
+	h := &Handler{out, &shared{
+		out: out,
+		left: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "varve_log_lines_left_out_total",
+			Help: "Log lines that were not written since their message repeated more than 60 times in a minute. A line of the log says of which.",
+		}),
+		lines: map[key]*tally{},
+	}}
+	r.MustRegister(h.shared.left)
+	return h
+}
+
+// Handle writes a record, or counts it.
+func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
+	if r.Level >= slog.LevelInfo && !h.shared.pass(r.Level, r.Message) {
+		return nil
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &Handler{h.Handler.WithAttrs(attrs), h.shared}
+}
+
+// WithGroup implements slog.Handler.
+func (h *Handler) WithGroup(name string) slog.Handler {
+	return &Handler{h.Handler.WithGroup(name), h.shared}
+}
+
+// Close reports what was left out since the last report. The handler goes on to
+// work, but reports no more.
+func (h *Handler) Close() { h.shared.end() }
+
+// pass counts a line and reports whether it is to be written.
+func (s *shared) pass(level slog.Level, message string) bool {
+	now := time.Now()
+	s.mu.Lock()
+	var due map[key]*tally
+	if now.Sub(s.since) >= window {
+		due = s.restartLocked(now)
+	}
+	t := s.tallyLocked(key{level, message[:min(len(message), keyBytes)]})
+	pass := t.passed < most
+	if pass {
+		t.passed++
+	} else {
+		t.left++
+		s.left.Inc()
+		if s.timer == nil {
+			s.timer = time.AfterFunc(s.since.Add(window).Sub(now), s.end)
+		}
+	}
+	s.mu.Unlock()
+	s.report(due)
+	return pass
+}
+
+// tallyLocked returns the tally of a message. s.mu must be held.
+func (s *shared) tallyLocked(k key) *tally {
+	t, known := s.lines[k]
+	if !known && len(s.lines) >= maxMessages {
+		k.message = otherMessages
+		t, known = s.lines[k]
+	}
+	if !known {
+		t = &tally{}
+		s.lines[k] = t
+	}
+	return t
+}
+
+// end ends a window.
+func (s *shared) end() {
+	s.mu.Lock()
+	due := s.restartLocked(time.Now())
+	s.mu.Unlock()
+	s.report(due)
+}
+
+// restartLocked begins a window and returns the lines of the last one. s.mu must be
+// held.
+func (s *shared) restartLocked(now time.Time) (due map[key]*tally) {
+	if s.timer != nil {
+		s.timer.Stop()
+		s.timer = nil
+	}
+	due, s.lines, s.since = s.lines, map[key]*tally{}, now
+	return due
+}
+
+// report says what was left out.
+func (s *shared) report(due map[key]*tally) {
+	for _, k := range slices.SortedFunc(maps.Keys(due), func(a, b key) int {
+		return cmp.Or(cmp.Compare(b.level, a.level), cmp.Compare(a.message, b.message))
+	}) {
+		if due[k].left == 0 {
+			continue
+		}
+		r := slog.NewRecord(time.Now(), k.level, "further lines of one message were left out", 0)
+		r.AddAttrs(slog.String("message", k.message), slog.Int("count", due[k].left), slog.Int("written", due[k].passed))
+		_ = s.out.Handle(context.Background(), r) // as slog does
+	}
+}
