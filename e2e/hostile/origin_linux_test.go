@@ -61,6 +61,14 @@ func TestForeignOrigins(t *testing.T) {
 	for _, method := range []string{"HEAD", "GET"} { // neither changes anything, without an origin either
 		w.browse(t, method, "/api/v1/datapoints/query?query="+save, "", nil)
 	}
+	for _, path := range []string{"/api/v1/admin/killquery/1", "/api/v1/rollups/backfill/x?startTime=2023-11-14-22-00-00-000"} { // an image, by plain http
+		for _, referer := range []string{"", "http://evil.example/"} {
+			status, _ := w.browse(t, "GET", path, "", map[string]string{"User-Agent": "Mozilla/5.0 (X11; Linux x86_64)", "Referer": referer})
+			if status != http.StatusForbidden {
+				t.Errorf("GET %s of a browser from %q: status %d, want 403", path, referer, status)
+			}
+		}
+	}
 	lines := "x=\r\nput foreign 1700000000 1 a=b\r\n"
 	for _, request := range []string{"POST / HTTP/1.1", "GET /x HTTP/1.1", "PRI * HTTP/2.0"} {
 		c, err := connect(t.Context(), w.Telnet)

@@ -20,6 +20,11 @@ const anyOrigin = "*"
 // this server. Programs other than browsers send neither Origin nor
 // Sec-Fetch-Site and are served.
 //
+// Nor do browsers send them with all requests: a GET to a server that is reached by
+// plain http and is not on loopback, say for an image, has at most a Referer, and a
+// page can leave that out. So a GET of a browser that changes something has to show
+// by one of the three that a page of this server sends it.
+//
 // With DNS rebinding, the name of a page's own site leads to this server, so that
 // the browser sees one origin. Such requests have a foreign name in Host. The guard
 // checks Host on loopback only: elsewhere it does not know the server's names.
@@ -60,6 +65,7 @@ const (
 	mayNothing grant = iota
 	mayVisit         // open a page of this server by a link
 	mayRead
+	mayLook // all but change something by GET or HEAD
 	mayAll
 )
 
@@ -86,6 +92,9 @@ func (g guard) check(r *http.Request) (refusal string, may grant) {
 		return fmt.Sprintf("the header Host has the name %q, but this server listens on loopback only; use 127.0.0.1 or localhost, or add http://%s to server.allowed_origins if the server has this name", clip(r.Host), clip(r.Host)), mayNothing
 	}
 	if len(r.Header["Origin"]) == 0 && len(r.Header["Sec-Fetch-Site"]) == 0 {
+		if isBrowser(r) && !o.refersToOwn(r) {
+			return "", mayLook
+		}
 		return "", mayAll
 	}
 	if may = o.of(r); may == mayNothing {
@@ -93,6 +102,26 @@ func (g guard) check(r *http.Request) (refusal string, may grant) {
 	}
 	return "", may
 }
+
+// isBrowser reports whether a request says that a browser sends it. A page cannot
+// choose the User-Agent of an image or a link.
+func isBrowser(r *http.Request) bool { return strings.HasPrefix(r.UserAgent(), "Mozilla/") }
+
+// refersToOwn reports whether a request comes from a page of this server, or of an
+// origin that may do everything, by its Referer.
+func (o *origins) refersToOwn(r *http.Request) bool {
+	referer, err := url.Parse(r.Referer())
+	if err != nil || referer.Host == "" {
+		return false
+	}
+	asked := *r
+	asked.Header = http.Header{"Origin": {referer.Scheme + "://" + referer.Host}}
+	return o.of(&asked) == mayAll
+}
+
+// refusedLook is the error of a GET that changes something and may be of any page.
+const refusedLook = "a browser sent this GET, which changes something, and does not say that a page of this server asked for it; " +
+	"send it by POST or DELETE, use a program that is no browser, or add the page's origin to server.allowed_origins"
 
 // refusedOrigin says what a page of another origin may not do.
 func refusedOrigin(r *http.Request, why string) string {
@@ -127,6 +156,12 @@ func (rt *router) permit(rw *response, may grant) (refusal string) {
 	r := rw.request
 	if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
 		return rt.permitPreflight(r, may)
+	}
+	if may == mayLook {
+		if (r.Method == http.MethodGet || r.Method == http.MethodHead) && !rt.reads(r, r.Method) {
+			return refusedLook
+		}
+		return ""
 	}
 	if !rt.reads(r, r.Method) {
 		return refusedOrigin(r, "web pages of another origin may not change anything")

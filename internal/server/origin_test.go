@@ -69,6 +69,22 @@ func TestOrigins(t *testing.T) {
 		{grafana, "OPTIONS /points", "Origin: " + grafana + "; Access-Control-Request-Method: DELETE", "200 " + grafana},
 		{grafana, "POST /points", "Origin: http://grafana.example.org", "403"},
 		{grafana + ",*", "GET /names", "Origin: https://evil.example", "200 * read only"},
+		// A browser that does not say from where: plain http, not on loopback.
+		{"", "GET /kill/1", "User-Agent: curl/8.5.0", "200 *"},
+		{"", "GET /kill/1", "User-Agent: Java/21; Referer: http://evil.example/", "200 *"},
+		{"", "GET /kill/1", "User-Agent: Mozilla/5.0 (X11) Firefox/144.0", "403"},
+		{"", "HEAD /kill/1", "User-Agent: Mozilla/5.0", "403"},
+		{"", "GET /kill/1", "User-Agent: Mozilla/5.0; Referer: http://evil.example/", "403"},
+		{"", "GET /kill/1", "User-Agent: Mozilla/5.0; Referer: http://evil.example/HOST", "403"},
+		{"*", "GET /kill/1", "User-Agent: Mozilla/5.0; Referer: http://evil.example/", "403"},
+		{"", "GET /kill/1", "User-Agent: Mozilla/5.0; Referer: http://HOST/page", "200 *"},
+		{"", "GET /kill/1", "User-Agent: Mozilla/5.0; Sec-Fetch-Site: same-origin", "200 *"},
+		{"", "GET /kill/1", "User-Agent: Mozilla/5.0; Sec-Fetch-Site: none", "200 *"},
+		{"", "GET /kill/1", "User-Agent: Mozilla/5.0; Origin: http://HOST", "200 http://HOST"},
+		{grafana, "GET /kill/1", "User-Agent: Mozilla/5.0; Referer: " + grafana + "/d/1", "200 *"},
+		{"", "GET /names", "User-Agent: Mozilla/5.0; Referer: http://evil.example/", "200 *"},
+		{"", "POST /points", "User-Agent: Mozilla/5.0 (Windows NT) WindowsPowerShell/5.1", "200 *"},
+		{"", "DELETE /points", "User-Agent: Mozilla/5.0", "200 *"},
 		// A name that somebody else has pointed to this address.
 		{"", "GET /names", "Host: evil.example", "403"},
 		{"*", "GET /names", "Host: evil.example:8080", "403"},
@@ -109,7 +125,7 @@ func TestOrigins(t *testing.T) {
 		got := strings.Fields(response.Status)[0] + " " + response.Header.Get("Access-Control-Allow-Origin")
 		if response.StatusCode == 200 {
 			got += " " + string(body)
-		} else if response.StatusCode == 403 && !strings.Contains(string(body), "server.allowed_origins") {
+		} else if response.StatusCode == 403 && method != "HEAD" && !strings.Contains(string(body), "server.allowed_origins") {
 			t.Errorf("%s with %s: %s does not say what to do", tc.request, tc.headers, body)
 		}
 		if want := strings.ReplaceAll(tc.want, "HOST", addr); strings.TrimSpace(got) != want {

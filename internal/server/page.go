@@ -50,13 +50,14 @@ const profilerConnections = 16
 const longestProfile = 300
 
 // profiles are the routes of Go's profiler. Profiling costs the server time, so
-// their access is Changes: pages of other origins may not ask for a profile.
+// their access is Changes: pages of other origins may not ask for a profile. The index
+// costs nothing; from there a browser comes with a Referer.
 func profiles() []httpapi.Route {
 	page := func(path string, h http.HandlerFunc) httpapi.Route {
 		return httpapi.Route{Method: http.MethodGet, Path: path, Access: httpapi.Changes, Handler: boundSeconds(h)}
 	}
 	return []httpapi.Route{
-		page("/debug/pprof", pprof.Index),
+		{Method: http.MethodGet, Path: "/debug/pprof", Handler: http.HandlerFunc(pprof.Index)},
 		page("/debug/pprof/{name...}", pprof.Index),
 		page("/debug/pprof/cmdline", pprof.Cmdline),
 		page("/debug/pprof/profile", pprof.Profile),

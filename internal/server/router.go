@@ -96,7 +96,7 @@ func (rt *router) admit(rw *response, routed bool) bool {
 	}
 	if origin := rw.request.Header.Get("Origin"); origin != "" {
 		switch may {
-		case mayAll:
+		case mayAll, mayLook:
 			rw.origin = origin
 		case mayRead:
 			rw.origin = anyOrigin
