@@ -153,7 +153,7 @@ func (s *Store) spaceToMerge(st *state, files []*openFile) *spaceError {
 		need += units.Bytes(float64(f.Bytes) * left)
 	}
 	reserve := s.cfg.MinFreeBytes / 2
-	if free >= need+reserve || need == 0 {
+	if free >= need+reserve {
 		return nil
 	}
 	return &spaceError{len(files), need, free, reserve}
