@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"varve/internal/blockfile"
 	"varve/internal/chunk"
@@ -359,7 +360,8 @@ func logRecord(kinds *checker, batch *store.Batch, typ byte, payload []byte) (wh
 }
 
 // WriteText renders a report for people.
-func (r *CheckReport) WriteText(w io.Writer) error {
+func (r *CheckReport) WriteText(to io.Writer) error {
+	w := &strings.Builder{}
 	fmt.Fprintf(w, "checked %s (%s, %s, %s, %s), %s of the catalogue (%d series), %s (%s)\n",
 		counted(int64(r.Files), "block file"), sizeText(r.Bytes), counted(r.Pages, "page"), counted(r.Chunks, "chunk"), counted(r.Samples, "sample"),
 		counted(r.Rows, "row"), r.Series, counted(int64(r.Segments), "log segment"), counted(r.Records, "record"))
@@ -388,5 +390,6 @@ func (r *CheckReport) WriteText(w io.Writer) error {
 		}
 		fmt.Fprintln(w)
 	}
-	return nil
+	_, err := io.WriteString(to, w.String())
+	return err
 }

@@ -116,3 +116,19 @@ func TestListsOfKeysHoldNothing(t *testing.T) {
 		}
 	}
 }
+
+// TestCutName: names with any bytes come back from a key; a key that ends within a
+// name is none.
+func TestCutName(t *testing.T) {
+	for _, name := range []string{"", "a", "a\x00b", "\x00\x01", "\xff"} {
+		key := appendName(nil, name)
+		if got, rest, ok := cutName(append(key[:len(key):len(key)], "rest"...)); got != name || string(rest) != "rest" || !ok {
+			t.Errorf("%q: %q, %q, %t", name, got, rest, ok)
+		}
+		for end := range key {
+			if got, rest, ok := cutName(key[:end]); ok {
+				t.Errorf("%q, cut at %d: %q, %q", name, end, got, rest)
+			}
+		}
+	}
+}

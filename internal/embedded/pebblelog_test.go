@@ -119,3 +119,43 @@ func FuzzVerifyCatalogue(f *testing.F) {
 		_ = verifyManifest("manifest", 0, b)
 	})
 }
+
+// TestVerifyManifest: damage in the list of tables is found in the file that the
+// marker names, not in one that is left from before.
+func TestVerifyManifest(t *testing.T) {
+	fs := vfs.NewMem()
+	for n := range uint64(2) { // each start begins a list
+		c, err := openCatalogue(fs, "catalogue", DefaultConfig(), quietLog{}, true)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(c.commit(change{addFiles: map[uint64]fileMeta{n: {Bytes: 1}}}), c.close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := verifyCatalogue(fs, "catalogue"); err != nil {
+		t.Fatal(err)
+	}
+	names, err := fs.List("catalogue")
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := ""
+	for _, name := range names {
+		if strings.HasPrefix(name, "marker.manifest.") {
+			list = "catalogue/" + name[strings.LastIndexByte(name, '.')+1:]
+		}
+	}
+	f, err := fs.OpenReadWrite(list, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.WriteAt([]byte{0xff}, chunkHeader+1); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	var damage *store.CorruptionError
+	if err := verifyCatalogue(fs, "catalogue"); !errors.As(err, &damage) || damage.File != list || damage.Offset != 0 {
+		t.Errorf("damage of %s: %v", list, err)
+	}
+}

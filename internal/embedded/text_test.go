@@ -1,6 +1,8 @@
 package embedded
 
 import (
+	"errors"
+	"io"
 	"strings"
 	"testing"
 )
@@ -55,3 +57,28 @@ func storeOfPages(t *testing.T) *Store {
 	putRandom(t, fs.Store, "pages", 40_000, crashOrigin)
 	return fs.Store
 }
+
+// TestReportsThatCannotBeWritten: a report that did not reach its reader is an error.
+func TestReportsThatCannotBeWritten(t *testing.T) {
+	s := storeOfPages(t)
+	space, err := s.Space(t.Context(), SpaceOptions{})
+	s.must(t, err)
+	for what, write := range map[string]func(io.Writer) error{
+		"space": space.WriteText,
+		"check": (&CheckReport{Findings: make([]Finding, 1)}).WriteText,
+		"table": func(w io.Writer) error {
+			list := newTable(w)
+			list.row("A", "B")
+			return list.end()
+		},
+	} {
+		if err := write(full{}); !errors.Is(err, io.ErrShortWrite) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// full is a place that takes nothing more.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, io.ErrShortWrite }

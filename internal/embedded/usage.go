@@ -222,7 +222,8 @@ func biggest(rows map[string]*SpaceRow, top int, scale float64) []SpaceRow {
 }
 
 // WriteText renders a report for people.
-func (r *SpaceReport) WriteText(w io.Writer) error {
+func (r *SpaceReport) WriteText(to io.Writer) error {
+	w := &strings.Builder{}
 	files := fmt.Sprintf("%d block files", r.Files)
 	if r.Files == 1 {
 		files = "1 block file"
@@ -236,9 +237,7 @@ func (r *SpaceReport) WriteText(w io.Writer) error {
 	for _, m := range r.Metrics {
 		t.row(m.Name, m.Bytes, shareText(m.Bytes, r.FileBytes), m.Samples, ratioText(m.Bytes, m.Samples), m.Chunks, m.Series)
 	}
-	if err := t.end(); err != nil {
-		return err
-	}
+	t.end()
 	if n := r.MetricsTotal - len(r.Metrics); n > 0 {
 		fmt.Fprintf(w, "and %d more metrics\n", n)
 	}
@@ -247,13 +246,12 @@ func (r *SpaceReport) WriteText(w io.Writer) error {
 	for _, m := range r.Codecs {
 		t.row(m.Name, m.Bytes, shareText(m.Bytes, r.FileBytes), m.Samples, ratioText(m.Bytes, m.Samples), m.Chunks)
 	}
-	if err := t.end(); err != nil {
-		return err
-	}
+	t.end()
 	if n := r.CodecsTotal - len(r.Codecs); n > 0 {
 		fmt.Fprintf(w, "and %d more codecs\n", n)
 	}
-	return nil
+	_, err := io.WriteString(to, w.String())
+	return err
 }
 
 // table writes aligned columns, texts to the left, numbers to the right.
