@@ -76,6 +76,7 @@ func (s *Store) checkpoint() error {
 		s.log.Debug("checkpoint done", "samples", samples, "took", s.now().Sub(began))
 		s.metrics.checkpointSeconds.Observe(s.now().Sub(began).Seconds())
 		s.pending = nil
+		s.reuseIDs()
 		s.forget(s.series.Unused())
 	}
 	return s.checkpointDone(err)

@@ -67,6 +67,8 @@ func (s *Store) delete(ctx context.Context, d store.Deletion) error {
 // the frozen head and in files, and leaves those in the active head to be erased.
 // A series that is introduced during the call counts as written after it.
 func (s *Store) logDeletion(ctx context.Context, d store.Deletion) (*roaring.Bitmap, entry, error) {
+	st := s.acquire() // so that no id gets another series meanwhile: see reuseIDs
+	defer s.release(st)
 	ids, err := s.index.Select(ctx, d.Metric, d.Matchers, nil)
 	if err != nil || ids.IsEmpty() {
 		return ids, entry{}, err

@@ -75,6 +75,8 @@ func newMetrics(s *Store) *metrics {
 	gauge("series_doubtful", "Series that may be empty after a cancelled delete and are still to be checked.", func() float64 { return float64(s.doubts()) })
 	gauge("series_unused", "Series created that have no sample so far.", func() float64 { return float64(s.series.Unlogged()) })
 	total("series_ids_total", "Series ids given out since the store was created.", func() float64 { return float64(s.series.NextID()) })
+	total("series_ids_reused_total", "Ids of forgotten series given to new ones since the start.", func() float64 { _, n := s.series.Left(); return float64(n) })
+	gauge("series_ids_left", "Series ids left for new series, without those of forgotten series that are not ready to be given again.", func() float64 { n, _ := s.series.Left(); return float64(n) })
 	gauge("head_samples", "Samples in the active head.", func() float64 { return float64(s.active.Load().Samples()) })
 	gauge("head_bytes", "Size of the samples that are not in files yet, byte strings with their full length, and of the names of series that are not in the catalogue yet.", func() float64 { return float64(s.buffered()) })
 	gauge("page_cache_bytes", "Memory of cached block file pages and their indexes.", func() float64 { return float64(s.cache.Bytes()) })

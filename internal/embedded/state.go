@@ -16,6 +16,7 @@ import (
 // state is one consistent set of places where samples are. It never changes
 // once published; views hold the one they were opened with, and so the files.
 type state struct {
+	number uint64     // one more than that of the state before
 	active *head.Head // takes appends
 	frozen *head.Head // being written to files, or nil
 
@@ -127,6 +128,7 @@ func (s *Store) publish(change func(*state)) {
 	s.mu.Lock()
 	old := s.current
 	next := &state{
+		number: old.number + 1,
 		active: old.active, frozen: old.frozen, frozenDeletions: old.frozenDeletions,
 		files: slices.Clone(old.files),
 		refs:  1,

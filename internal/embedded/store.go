@@ -68,6 +68,9 @@ type Store struct {
 	checkpointing sync.Mutex
 	pending       *swap // a checkpoint that failed half way; guarded by checkpointing
 
+	vacated    *vacated // ids that are soon given again; guarded by checkpointing
+	vacantFrom uint32   // where to look for more; guarded by checkpointing
+
 	merging    sync.Mutex
 	mergesWait bool // merges wait for space, and that was logged; guarded by merging
 

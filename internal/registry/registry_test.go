@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/RoaringBitmap/roaring/v2"
 	"pgregory.net/rapid"
 
 	"varve/internal/model"
@@ -274,5 +276,96 @@ func TestEpochMoves(t *testing.T) {
 	}
 	if r.Forget([]uint32{b}); r.Epoch() != before+1 || r.gone != 0 {
 		t.Errorf("epoch %d, %d counted towards the next, want %d and 0", r.Epoch(), r.gone, before+1)
+	}
+}
+
+func vacant(r *Registry) *roaring.Bitmap {
+	ids, _ := r.Vacant(0)
+	return ids
+}
+
+// TestIDsAreGivenAgain: a registry that has given out all ids gives those of
+// forgotten series again, each once, and voids what was remembered of them.
+func TestIDsAreGivenAgain(t *testing.T) {
+	r := New()
+	if ids, _ := r.Vacant(0); ids != nil {
+		t.Errorf("a small registry has use for %d ids", ids.GetCardinality())
+	}
+	const before = 3 * PageSize
+	for n := range before {
+		if _, err := r.Create(testKey(n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.Expect(math.MaxUint32 - 1)
+	r.Create(testKey(before))
+	full := func() {
+		t.Helper()
+		var limit *store.LimitError
+		if _, err := r.Create("\x01one too many"); !errors.As(err, &limit) {
+			t.Fatalf("create without ids left: %v", err)
+		}
+		if left, _ := r.Left(); left != 0 {
+			t.Fatalf("%d ids are left", left)
+		}
+	}
+	full()
+	var gone []uint32
+	for id := range uint32(before) {
+		if id%2 == 0 || id/PageSize == 1 {
+			gone = append(gone, id)
+		}
+	}
+	r.Forget(gone)
+	full() // until it is told that they may be given again
+	ids, next := r.Vacant(0)
+	if more, _ := r.Vacant(next); next < before || more.Intersects(ids) || more.Minimum() != ids.Maximum()+1 {
+		t.Fatalf("ids from %d on follow those up to %d", more.Minimum(), ids.Maximum())
+	}
+	if last, end := r.Vacant(math.MaxUint32 - PageSize/2); end != 0 || last.Minimum()%PageSize != 0 || last.Maximum() != math.MaxUint32-2 {
+		t.Fatalf("the last vacant ids are %d to %d, next is %d", last.Minimum(), last.Maximum(), end)
+	}
+	if !slices.Equal(ids.ToArray()[:len(gone)], gone) || ids.GetCardinality() < reuseMax {
+		t.Fatalf("%d vacant ids", ids.GetCardinality())
+	}
+	ids.RemoveRange(before, 1<<32) // never given, as if something named them
+	epoch := r.Epoch()
+	r.Reuse(ids)
+	r.Reuse(roaring.New())
+	if r.Epoch() != epoch+1 {
+		t.Errorf("the epoch moved by %d", r.Epoch()-epoch)
+	}
+	for i, want := range gone {
+		if id, err := r.Create(testKey(10_000 + i)); err != nil || id != want {
+			t.Fatalf("id %d, %v; want %d", id, err, want)
+		}
+		if i == 5 && vacant(r).Intersects(ids) {
+			t.Fatal("ids that wait to be given again are vacant")
+		}
+	}
+	full()
+	if _, reused := r.Left(); reused != int64(len(gone)) {
+		t.Errorf("%d ids were given again, want %d", reused, len(gone))
+	}
+	for i, id := range gone {
+		if got, ok := r.Lookup([]byte(testKey(10_000 + i))); !ok || got != id || r.Key(id) != testKey(10_000+i) {
+			t.Fatalf("id %d stands for %q, found as %d, %v", id, r.Key(id), got, ok)
+		}
+		if _, ok := r.Lookup([]byte(testKey(int(id)))); ok {
+			t.Fatalf("the forgotten key of id %d is found", id)
+		}
+	}
+	for id := range uint32(before) {
+		if want := testKey(int(id)); !slices.Contains(gone, id) && r.Key(id) != want {
+			t.Fatalf("id %d stands for %q, want %q", id, r.Key(id), want)
+		}
+	}
+	if got, _ := r.Bytes(); got != bytesOf(r) {
+		t.Errorf("%d bytes, want %d", got, bytesOf(r))
+	}
+	for at := range 2 { // the last page that ids were given from may stay loose
+		if r.pages[at].loose != nil {
+			t.Errorf("page %d is not packed", at)
+		}
 	}
 }

@@ -164,14 +164,17 @@ func (l *lateList) indexLocked() (fresh bool) {
 func (l *lateList) Resolved(epoch uint64, ref store.Ref, metric string) {
 	l.mu.RLock()
 	s := l.sources[metric]
-	known := s == nil || l.epoch == epoch && l.refs[ref] == s
+	known := s == nil || epoch < l.epoch || l.epoch == epoch && l.refs[ref] == s // what is appended with an older epoch is refused
 	l.mu.RUnlock()
 	if known {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.epoch != epoch {
+	if epoch < l.epoch {
+		return
+	}
+	if epoch > l.epoch {
 		l.epoch = epoch
 		clear(l.refs)
 	}

@@ -1,0 +1,88 @@
+package embedded
+
+import "github.com/RoaringBitmap/roaring/v2"
+
+// vacated are ids that nothing durable and nothing in memory names, but for
+// readers that hold the state of that time, or an older one.
+type vacated struct {
+	ids   *roaring.Bitmap
+	state uint64
+}
+
+// reuseIDs lets the registry give ids of forgotten series to new ones, in a store
+// that has given out very many. It comes after a checkpoint. An id is given again
+// when
+//
+//   - the catalogue has removed its series, so that neither the catalogue nor the
+//     part of the log that is replayed names it;
+//   - no file and no head has samples of it, and no deletion that is still needed
+//     names it;
+//   - each state that was held at that moment is released: a reader may have found
+//     the series in the index before, and must not read another's samples.
+//
+// The registry then moves the epoch, so that no batch reaches another series.
+// checkpointing must be held.
+func (s *Store) reuseIDs() {
+	if v := s.vacated; v != nil {
+		if s.oldestState() <= v.state {
+			return
+		}
+		s.vacated = nil
+		s.series.Reuse(v.ids)
+	}
+	v, next := s.vacantIDs(s.vacantFrom)
+	if s.vacated = v; v == nil {
+		return
+	}
+	// Files may keep the same ids for years. Then the ids behind them have their turn.
+	if s.vacantFrom = 0; v.ids.GetCardinality() < fewVacant {
+		s.vacantFrom = next
+	}
+}
+
+// fewVacant is a number of usable ids from which it is worth to look at the same ones
+// again: low ids are given first, since pages that are in use have room for them.
+const fewVacant = 1 << 20
+
+// oldestState returns the number of the oldest state that is held.
+func (s *Store) oldestState() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	oldest := s.current.number
+	for st := range s.held {
+		oldest = min(oldest, st.number)
+	}
+	return oldest
+}
+
+// vacantIDs returns ids of forgotten series that only readers may know, nil if none
+// are needed. It looks from one id on, and says where to look next.
+func (s *Store) vacantIDs(from uint32) (v *vacated, next uint32) {
+	ids, next := s.series.Vacant(from)
+	if ids == nil {
+		return nil, from
+	}
+	s.installing.Lock() // samples move from no place to another
+	defer s.installing.Unlock()
+	s.order.Lock()
+	uncommitted := s.order.forget // only grows, until the next swap
+	st := s.acquire()
+	s.order.Unlock()
+	defer s.release(st)
+	ids.AndNot(roaring.BitmapOf(uncommitted...))
+	for _, f := range st.files {
+		ids.AndNot(f.Series)
+	}
+	for _, d := range st.deletions() {
+		ids.AndNot(d.IDs)
+	}
+	if st.frozen != nil {
+		for id := range st.frozen.Series() {
+			ids.Remove(id)
+		}
+	}
+	for id := range st.active.Series() {
+		ids.Remove(id)
+	}
+	return &vacated{ids, st.number}, next
+}
