@@ -54,6 +54,7 @@ type CheckReport struct {
 	Segments int   `json:"log_segments"`
 	Records  int64 `json:"log_records"`
 	Logged   int64 `json:"log_samples"`
+	Leftover int64 `json:"leftover_samples"` // of series that were removed
 
 	Findings []Finding `json:"findings"`
 	Further  int64     `json:"further_findings"` // not listed

@@ -163,8 +163,8 @@ func checkFiles(fs vfs.FS) error {
 		return err
 	}
 	report, err := d.Check(context.Background(), CheckOptions{})
-	if err == nil && !report.Clean() {
-		err = fmt.Errorf("check: %+v", report.Findings)
+	if err == nil && (!report.Clean() || report.Leftover > 0) {
+		err = fmt.Errorf("check: %+v", *report)
 	}
 	return errors.Join(err, d.Close())
 }
