@@ -12,7 +12,16 @@ import (
 )
 
 const (
-	// turn is how long a transfer has its place for certain.
+	// silence is for how long a client may send nothing while others wait.
+	silence = 10 * time.Second
+
+	// unread is for how long nothing can be written to a client while others wait.
+	// The system's buffers hide what the client takes: beside 2.5 MB of them, a
+	// client that reads 64 KB/s lets a write go on every 13 s.
+	unread = 30 * time.Second
+
+	// turn is how long a transfer whose client moves a little has its place for
+	// certain.
 	turn = time.Minute
 
 	// slowRate is what a client has to move a second to keep its place longer
@@ -25,12 +34,16 @@ const (
 
 // A yieldedError ends a transfer that gave its place to another one.
 type yieldedError struct {
-	bytes int64
-	in    time.Duration
-	least units.Bytes
+	bytes  int64
+	in     time.Duration
+	least  units.Bytes
+	silent bool // the client moved nothing at all, for in
 }
 
 func (e *yieldedError) Error() string {
+	if e.silent {
+		return fmt.Sprintf("the client sent and took nothing for %s, and others wait for the place (transfer.max_concurrent)", e.in.Round(time.Second))
+	}
 	return fmt.Sprintf("the client moved %d bytes in %s, less than %s a second, and others wait for the place (transfer.max_concurrent)",
 		e.bytes, e.in.Round(time.Second), e.least)
 }
@@ -90,11 +103,14 @@ func (p *place) wait(writing bool, move func() (int, error)) (int, error) {
 	return n, err
 }
 
-// slow reports that the client was waited for most of a turn or two, and moved
-// little. rate is its bytes a second.
+// slow reports that the client has moved nothing for long, or that it was waited for
+// most of a turn or two and moved little. rate is its bytes a second.
 func (p *place) slow() (rate float64, slow bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if _, silent := p.silentLocked(); silent {
+		return 0, true
+	}
 	now, from := p.now(), p.marks[1]
 	elapsed, waited := now.Sub(from.at), p.waited-from.waited
 	if !p.blocked.IsZero() {
@@ -104,13 +120,30 @@ func (p *place) slow() (rate float64, slow bool) {
 	return rate, elapsed >= p.turn && waited >= elapsed/2 && rate < float64(p.enough)
 }
 
+// silentLocked returns for how long the client moves nothing now, and whether that is
+// too long. p.mu must be held.
+func (p *place) silentLocked() (since time.Duration, silent bool) {
+	if p.blocked.IsZero() {
+		return 0, false
+	}
+	most := silence
+	if p.writing {
+		most = unread
+	}
+	since = p.now().Sub(p.blocked)
+	return since, since >= most
+}
+
 // yield ends the transfer, also where it waits for its client. It may be called
 // again, since a read or write that was about to begin sets its own deadline.
 func (p *place) yield() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.yielded == nil {
-		p.yielded = &yieldedError{p.moved - p.marks[1].moved, p.now().Sub(p.marks[1].at), p.enough}
+		p.yielded = &yieldedError{bytes: p.moved - p.marks[1].moved, in: p.now().Sub(p.marks[1].at), least: p.enough}
+		if since, silent := p.silentLocked(); silent {
+			p.yielded = &yieldedError{in: since, silent: true}
+		}
 	}
 	switch {
 	case p.left, p.blocked.IsZero():
@@ -221,8 +254,15 @@ type placeWriter struct {
 	place *place
 }
 
-func (w *placeWriter) Write(p []byte) (int, error) {
-	return w.place.wait(true, func() (int, error) { return w.ResponseWriter.Write(p) })
+// Write writes in pieces: a client that takes one now and then is not silent.
+func (w *placeWriter) Write(p []byte) (n int, err error) {
+	for {
+		piece := p[n:min(len(p), n+writeBytes)]
+		k, err := w.place.wait(true, func() (int, error) { return w.ResponseWriter.Write(piece) })
+		if n += k; err != nil || n == len(p) {
+			return n, err
+		}
+	}
 }
 
 // Unwrap lets http.ResponseController reach the connection.

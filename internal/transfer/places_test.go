@@ -171,3 +171,61 @@ func TestSlowClients(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// A client that moves nothing keeps its place for seconds while others wait. One that
+// moves a little now and then has its turn.
+func TestSilentClients(t *testing.T) {
+	for writing, most := range map[bool]time.Duration{false: silence, true: unread} {
+		now := time.Unix(0, 0)
+		p := newPlace(func() time.Time { return now }, time.Minute, slowRate, httptest.NewRecorder())
+		for range int(time.Minute / most) { // little, and within a turn
+			p.wait(writing, func() (int, error) {
+				now = now.Add(most - time.Second)
+				if _, slow := p.slow(); slow {
+					t.Errorf("slow after %v", most-time.Second)
+				}
+				return 1, nil
+			})
+		}
+		_, err := p.wait(writing, func() (int, error) {
+			now = now.Add(most)
+			if rate, slow := p.slow(); !slow || rate != 0 {
+				t.Errorf("after %v of silence slow is %v at %v bytes/s", most, slow, rate)
+			}
+			p.yield()
+			return 0, errBroken
+		})
+		if want := fmt.Sprintf("the client sent and took nothing for %v, and others wait for the place (transfer.max_concurrent)", most); err == nil || err.Error() != want {
+			t.Errorf("ended with %v, want %s", err, want)
+		}
+	}
+	now := time.Unix(0, 0)
+	p := newPlace(func() time.Time { return now }, time.Minute, slowRate, httptest.NewRecorder())
+	now = now.Add(time.Hour)
+	if _, slow := p.slow(); slow {
+		t.Error("a transfer that waits for the store, not for its client, is slow")
+	}
+}
+
+// A large piece of an export is written in small ones, so that a client that reads
+// steadily is seen to.
+func TestExportMovesInPieces(t *testing.T) {
+	out := &pieces{ResponseRecorder: httptest.NewRecorder()}
+	w := &placeWriter{out, newPlace(time.Now, time.Minute, slowRate, out)}
+	if n, err := w.Write(make([]byte, 10*writeBytes+1)); n != 10*writeBytes+1 || err != nil {
+		t.Error(n, err)
+	}
+	if out.largest != writeBytes || out.Body.Len() != 10*writeBytes+1 {
+		t.Errorf("a piece of %d bytes, %d in all", out.largest, out.Body.Len())
+	}
+}
+
+type pieces struct {
+	*httptest.ResponseRecorder
+	largest int
+}
+
+func (p *pieces) Write(b []byte) (int, error) {
+	p.largest = max(p.largest, len(b))
+	return p.ResponseRecorder.Write(b)
+}
