@@ -50,7 +50,7 @@ func (a *API) encodeRunning(ctx context.Context, out *answer) error {
 			out.buf = append(out.buf, ',')
 		}
 		some = true
-		if err := a.appendRunning(ctx, out, &q); err != nil {
+		if err := a.engine.Parse(ctx, query.OperatorTexts, func() error { a.appendRunning(out, &q); return nil }); err != nil {
 			return err
 		}
 		q.Text = "" // nor while the client takes it
@@ -78,12 +78,8 @@ func (a *API) runningFrom(id uint64) (q query.Running, ok bool) {
 	return all[i], true
 }
 
-// appendRunning parses the text of a query, for which it takes a place.
-func (a *API) appendRunning(ctx context.Context, out *answer, q *query.Running) error {
-	if err := a.mayParse(ctx); err != nil {
-		return err
-	}
-	defer a.parsed()
+// appendRunning parses the text of a query.
+func (a *API) appendRunning(out *answer, q *query.Running) {
 	top, err := parseValue(q.Text)
 	dst := append(out.buf, `{"query hash":`...)
 	dst = appendText(dst, hashIn(top, q))
@@ -106,7 +102,6 @@ func (a *API) appendRunning(ctx context.Context, out *answer, q *query.Running) 
 	dst = append(dst, `,"samples":`...)
 	dst = strconv.AppendInt(dst, q.Samples, 10)
 	out.buf = append(dst, '}')
-	return nil
 }
 
 // hashOf returns the hash of the metric that a query works on, or of its text
@@ -130,14 +125,16 @@ func hashIn(top *value, q *query.Running) string {
 // whether there was one or not, as KairosDB does.
 func (a *API) killQuery(w http.ResponseWriter, r *http.Request) {
 	dropBody(r)
-	if err := a.mayParse(r.Context()); err != nil { // for the hashes
-		a.fail(w, r, err)
-		return
-	}
-	defer a.parsed()
-	hash := r.PathValue("hash")
+	wanted := r.PathValue("hash")
 	for _, q := range a.engine.Running() {
-		if hash == strconv.FormatUint(q.ID, 10) || hash == hashOf(&q) {
+		found := wanted == strconv.FormatUint(q.ID, 10)
+		if len(wanted) == hashLen {
+			if err := a.engine.Parse(r.Context(), query.OperatorTexts, func() error { found = wanted == hashOf(&q); return nil }); err != nil {
+				a.fail(w, r, err)
+				return
+			}
+		}
+		if found {
 			a.engine.Cancel(q.ID)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
-	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -35,8 +34,7 @@ type API struct {
 	config   Config
 	version  string
 	now      func() time.Time
-	parser   parser        // without a request
-	parsing  chan struct{} // holds one element for each request that is parsed now
+	parser   parser // without a request
 	features features
 	cache    *answerCache
 	types    datatype.Registry
@@ -50,7 +48,6 @@ func New(s Store, e *query.Engine, config Config, version string, now func() tim
 	a := &API{store: s, engine: e, config: config, version: version, now: now, features: loadFeatures(query.GroupBys(), query.Aggregators()), types: datatype.All()}
 	a.cache, a.slow = newAnswerCache(int64(config.QueryCache)), newSlowLog(config)
 	a.classes, _ = serverClasses(config.ServerType)
-	a.parsing = make(chan struct{}, runtime.GOMAXPROCS(0))
 	a.parser = parser{
 		regexPrefix: config.RegexPrefix,
 		aggregators: map[string]query.AggregatorSpec{},
@@ -153,56 +150,33 @@ const maxDroppedBody = 64 << 10
 
 func dropBody(r *http.Request) { io.Copy(io.Discard, io.LimitReader(r.Body, maxDroppedBody)) }
 
-// readBody reads a request's JSON within the limit.
-func (a *API) readBody(r *http.Request) ([]byte, error) {
-	return readLimited(r, int64(a.config.MaxQuerySize), "kairos.max_query_size", "bytes of a query")
+// readBody reads a request's JSON within the limit. The text must be closed.
+func (a *API) readBody(r *http.Request) (*query.Text, error) {
+	return a.engine.ReadText(r.Context(), r.Body, query.TextLimit{
+		Key: "kairos.max_query_size", Max: int64(a.config.MaxQuerySize), What: "bytes of a query", Announced: r.ContentLength,
+	})
 }
 
-// readLimited reads a body of at most limit bytes; key is the setting behind it.
-func readLimited(r *http.Request, limit int64, key, what string) ([]byte, error) {
-	body, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
-	if err != nil {
-		return nil, badRequest("reading the request: " + err.Error())
-	}
-	if int64(len(body)) > limit {
-		return nil, &store.LimitError{Limit: key, Max: limit, Need: max(r.ContentLength, limit+1), What: what}
-	}
-	return body, nil
-}
-
-// parse reads a query from JSON text. Meanwhile it takes up to a hundred times the
-// memory of the text, so at most GOMAXPROCS requests are parsed at once.
-func (a *API) parse(text []byte, r *http.Request) (request, error) {
-	if err := a.mayParse(r.Context()); err != nil {
-		return request{}, err
-	}
-	defer a.parsed()
-	p := a.parser
-	p.nowMS = a.now().UnixMilli()
-	req, err := p.parse(text)
+// parse reads a query from JSON text.
+func (a *API) parse(text *query.Text, r *http.Request) (req request, err error) {
+	err = text.Parse(func(text []byte) (err error) {
+		p := a.parser
+		p.nowMS = a.now().UnixMilli()
+		req, err = p.parse(text)
+		return err
+	})
 	req.Client = r.RemoteAddr
 	return req, err
 }
 
-// mayParse waits for a place to parse, which parsed gives back.
-func (a *API) mayParse(ctx context.Context) error {
-	select {
-	case a.parsing <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-func (a *API) parsed() { <-a.parsing }
-
 func (a *API) postQuery(w http.ResponseWriter, r *http.Request) {
-	body, err := a.readBody(r)
+	text, err := a.readBody(r)
 	if err != nil {
 		a.fail(w, r, err)
 		return
 	}
-	a.query(w, r, body)
+	defer text.Close()
+	a.query(w, r, text)
 }
 
 func (a *API) getQuery(w http.ResponseWriter, r *http.Request) {
@@ -212,13 +186,15 @@ func (a *API) getQuery(w http.ResponseWriter, r *http.Request) {
 		writeFailure(w, r, badRequest("query json must not be null or empty"))
 		return
 	}
-	a.query(w, r, []byte(params.Get("query")))
+	text := a.engine.NewText(r.Context(), []byte(params.Get("query")))
+	defer text.Close()
+	a.query(w, r, text)
 }
 
 // errPanicked is how a query ended whose place only a panic gave back.
 var errPanicked = errors.New("a fault in Varve ended the query")
 
-func (a *API) query(w http.ResponseWriter, r *http.Request, text []byte) {
+func (a *API) query(w http.ResponseWriter, r *http.Request, text *query.Text) {
 	req, err := a.parse(text, r)
 	if err != nil {
 		a.fail(w, r, err)
@@ -281,12 +257,13 @@ func (a *API) run(ctx context.Context, q *query.Request, out *answer, encode fun
 }
 
 func (a *API) postTags(w http.ResponseWriter, r *http.Request) {
-	body, err := a.readBody(r)
+	text, err := a.readBody(r)
 	if err != nil {
 		a.fail(w, r, err)
 		return
 	}
-	req, err := a.parse(body, r)
+	defer text.Close()
+	req, err := a.parse(text, r)
 	if err != nil {
 		a.fail(w, r, err)
 		return

@@ -117,12 +117,13 @@ func (a *API) postDelete(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, err)
 		return
 	}
-	body, err := a.readBody(r)
+	text, err := a.readBody(r)
 	if err != nil {
 		a.fail(w, r, err)
 		return
 	}
-	req, err := a.parse(body, r)
+	defer text.Close()
+	req, err := a.parse(text, r)
 	if err == nil {
 		err = locate(req.top, strictDelete(req.top))
 	}

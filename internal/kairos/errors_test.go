@@ -20,6 +20,7 @@ var settingKey = regexp.MustCompile(`^(cassandra|embedded|ingest|kairos|query|ro
 // unsettable are limits that no setting moves.
 var unsettable = []string{
 	"bytes of a batch", "bytes of a series", "series ids of a store", "metadata keys", "bytes of metadata", "bytes of a metadata name", "backups",
+	"waiting requests",
 }
 
 // speakOfKeys are packages that hold keys without being limited by them.

@@ -28,8 +28,10 @@ func identityOf(top, metric *value) identity {
 	return sha256.Sum256(metric.appendJSON(text, true))
 }
 
-// hash is the identity as KairosDB's admin endpoints show it: 32 hex digits.
-func (id identity) hash() string { return hex.EncodeToString(id[:16]) }
+// hash is the identity as KairosDB's admin endpoints show it: hex digits.
+func (id identity) hash() string { return hex.EncodeToString(id[:hashLen/2]) }
+
+const hashLen = 32
 
 // appendJSON renders v as strict JSON, with members by name if they are to be
 // sorted, else as they came.

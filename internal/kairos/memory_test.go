@@ -1,7 +1,9 @@
 package kairos
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -12,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/query"
+	"varve/internal/store/storetest"
 )
 
 // A slowReader takes an answer while something else happens.
@@ -128,5 +131,53 @@ func TestUnsentTextsCount(t *testing.T) {
 				t.Errorf("status %d afterwards", again.Code)
 			}
 		})
+	}
+}
+
+// Bodies that never come to their end take memory up to their share. Then further
+// large requests are overload; small ones, and the list of running queries, are
+// served.
+func TestUnfinishedBodiesLeaveRoom(t *testing.T) {
+	qc := query.DefaultConfig()
+	qc.TotalMemory = 8 << 20
+	s := startServerWith(t, storetest.NewReference(nil), qc, DefaultConfig())
+	done, leave := make(chan struct{}), []func() error{}
+	paths := []string{queryPath, queryPath + "/tags", "/api/v1/datapoints/delete", "/api/v1/metadata/s/k/n"}
+	for _, path := range paths {
+		body, send := io.Pipe()
+		r, err := http.NewRequest("POST", s.url+path, body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { send.Write(bytes.Repeat([]byte(" "), 200<<10)) }()
+		go func() {
+			if resp, err := s.client.Do(r); err == nil {
+				resp.Body.Close()
+				t.Errorf("half a body was answered %s", resp.Status)
+			}
+			done <- struct{}{}
+		}()
+		leave = append(leave, func() error { return send.CloseWithError(io.ErrUnexpectedEOF) })
+	}
+	for held := ""; !strings.Contains(held, "\nvarve_query_memory_bytes 1.048576e+06\n"); { // 256 KiB each
+		time.Sleep(time.Millisecond)
+		_, held = s.do(t, "GET", "/internal/metrics", "")
+	}
+	text := `{"start_absolute":0,"metrics":[{"name":"m"}]}`
+	if resp, body := s.do(t, "POST", queryPath, strings.Repeat(" ", 200<<10)+text); resp.StatusCode != http.StatusServiceUnavailable ||
+		!strings.Contains(body, "query.total_memory") || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("a large query: %d %s", resp.StatusCode, body)
+	}
+	for _, small := range []string{text, strings.Repeat(" ", 40<<10) + text} {
+		if resp, body := s.do(t, "POST", queryPath, small); resp.StatusCode != http.StatusOK {
+			t.Errorf("a query of %d bytes: %d %s", len(small), resp.StatusCode, body)
+		}
+	}
+	if resp, body := s.do(t, "GET", "/api/v1/admin/runningqueries", ""); resp.StatusCode != http.StatusOK {
+		t.Errorf("running queries: %d %s", resp.StatusCode, body)
+	}
+	for _, leave := range leave {
+		leave()
+		<-done
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"varve/internal/httpapi"
+	"varve/internal/query"
 	"varve/internal/store"
 )
 
@@ -141,9 +142,12 @@ func (a *API) postValue(w http.ResponseWriter, r *http.Request) {
 		a.fail(w, r, err)
 		return
 	}
-	body, err := readLimited(r, int64(a.config.MaxValueSize), "kairos.max_value_size", "bytes of a metadata value")
+	text, err := a.engine.ReadText(r.Context(), r.Body, query.TextLimit{
+		Key: "kairos.max_value_size", Max: int64(a.config.MaxValueSize), What: "bytes of a metadata value", Announced: r.ContentLength,
+	})
 	if err == nil {
-		err = a.store.Set(r.Context(), r.PathValue("service"), r.PathValue("serviceKey"), r.PathValue("key"), string(body))
+		defer text.Close()
+		err = a.store.Set(r.Context(), r.PathValue("service"), r.PathValue("serviceKey"), r.PathValue("key"), string(text.Bytes()))
 	}
 	if err != nil {
 		a.fail(w, r, err)

@@ -33,9 +33,20 @@ func loadZone(name string) (*time.Location, bool) {
 	case !zoneSet()[name]:
 		return nil, false
 	}
+	if zone, ok := zones.Load(name); ok {
+		return zone.(*time.Location), true
+	}
 	zone, err := time.LoadLocation(name)
-	return zone, err == nil
+	if err != nil {
+		return nil, false
+	}
+	zones.Store(strings.Clone(name), zone) // name is a part of a request
+	return zone, true
 }
+
+// zones are those that were loaded, by name, of which there are a few hundred. To
+// load one, a file is searched: a request may name tens of thousands.
+var zones sync.Map
 
 func offsetZone(name string) (*time.Location, bool) {
 	digits := strings.ReplaceAll(name[1:], ":", "")

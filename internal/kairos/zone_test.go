@@ -21,6 +21,10 @@ func TestLoadZone(t *testing.T) {
 			t.Errorf("%q is %d s from UTC, want %d", name, got, want)
 		}
 	}
+	first, _ := loadZone("Asia/Tokyo")
+	if again, _ := loadZone("Asia/Tokyo"); again != first {
+		t.Error("a zone is loaded again each time")
+	}
 	for _, name := range []string{"utc", "Z", "UTC+5", "PST", "europe/berlin", "Local", "../etc/passwd", "+", "+5", "+5:3", "+24:00", "+05:60", "+-1:00"} {
 		if _, ok := loadZone(name); ok {
 			t.Errorf("%q was taken", name)

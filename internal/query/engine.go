@@ -67,6 +67,7 @@ type Engine struct {
 	merging bool // never fold: the other way to compute, for tests
 	metrics *metrics
 	pool    *pool // memory of all queries
+	texts   *texts
 	places  places
 	queued  atomic.Int64
 	lastID  atomic.Uint64
@@ -89,6 +90,7 @@ func New(s store.Viewer, config Config, r prometheus.Registerer, now func() time
 	e.pool = &pool{max: machine.Share(int64(config.TotalMemory)), metrics: e.metrics}
 	e.pool.maxWait.Store(int64(config.MaxWait))
 	e.metrics.memoryMax.Set(float64(e.pool.max))
+	e.texts = newTexts(e.pool, r)
 	return e
 }
 

@@ -46,10 +46,10 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		}),
 	}
 	m.memory = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "varve_query_memory_bytes", Help: "Memory that queries and answers that are not sent yet hold together.",
+		Name: "varve_query_memory_bytes", Help: "Memory that queries, the texts of their requests, and answers that are not sent yet hold together.",
 	})
 	m.memoryMax = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "varve_query_memory_max_bytes", Help: "Memory that queries and answers that are not sent yet may hold together: query.total_memory.",
+		Name: "varve_query_memory_max_bytes", Help: "Memory that queries, the texts of their requests, and answers that are not sent yet may hold together: query.total_memory.",
 	})
 	m.memoryWaits = prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "varve_query_memory_waiting", Help: "Queries and answers that wait for memory that others hold.",
@@ -59,5 +59,28 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	})
 	r.MustRegister(m.memory, m.memoryMax, m.memoryWaits, m.memoryRefused)
 	r.MustRegister(m.queries, m.seconds, m.samples, m.series, m.summarized, m.running, m.queued)
+	return m
+}
+
+// textMetrics are of the texts of requests.
+type textMetrics struct {
+	bytes   *prometheus.GaugeVec
+	waiting *prometheus.GaugeVec
+	refused prometheus.Counter
+}
+
+func newTextMetrics(r prometheus.Registerer) *textMetrics {
+	m := &textMetrics{
+		bytes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "varve_query_text_bytes", Help: "Part of varve_query_memory_bytes that texts of requests hold, which are read, wait, or are queried by.",
+		}, []string{"size"}),
+		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "varve_query_text_waiting", Help: "Requests that wait to be parsed.",
+		}, []string{"size"}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "varve_query_text_refused_total", Help: "Requests that were refused for lack of memory for their texts, or of a turn to be parsed.",
+		}),
+	}
+	r.MustRegister(m.bytes, m.waiting, m.refused)
 	return m
 }

@@ -107,18 +107,24 @@ func writeJSON(w http.ResponseWriter, body []byte) {
 
 // readTask reads a task from a request's body.
 func (s *Scheduler) readTask(r *http.Request, id string) (*task, error) {
-	limit := int64(s.config.MaxTaskSize)
-	body, err := io.ReadAll(io.LimitReader(r.Body, limit+1))
+	text, err := s.engine.ReadText(r.Context(), r.Body, query.TextLimit{
+		Key: "rollups.max_task_size", Max: int64(s.config.MaxTaskSize), What: "bytes of a roll-up task", Announced: r.ContentLength,
+	})
+	if input := (*store.InputError)(nil); errors.As(err, &input) {
+		return nil, badRequest(input.Reason)
+	}
 	if err != nil {
-		return nil, badRequest("reading the request: " + err.Error())
+		return nil, err
 	}
-	if int64(len(body)) > limit {
-		return nil, &store.LimitError{Limit: "rollups.max_task_size", Max: limit, Need: max(r.ContentLength, limit+1), What: "bytes of a roll-up task"}
-	}
-	if len(body) == 0 {
+	defer text.Close()
+	if len(text.Bytes()) == 0 {
 		return nil, badRequest("roll-up task: the request has no body")
 	}
-	t, err := parseTask(s.parser, body, id, newID)
+	var t *task
+	err = text.Parse(func(text []byte) (err error) {
+		t, err = parseTask(s.parser, text, id, newID)
+		return err
+	})
 	var told interface{ Messages() []string }
 	if errors.As(err, &told) {
 		return nil, badRequest(told.Messages()...)
@@ -296,8 +302,15 @@ func (s *Scheduler) addLag(ctx context.Context, id string, a *statusAnswer) erro
 	if err != nil || !there {
 		return err
 	}
-	t, err := parseTask(s.parser, []byte(text), id, nil)
-	if err != nil {
+	var t *task
+	parseErr := s.engine.Parse(ctx, query.LaneOf(len(text)), func() (err error) {
+		t, err = parseTask(s.parser, []byte(text), id, nil)
+		return err
+	})
+	if busy := (*query.BusyError)(nil); errors.As(parseErr, &busy) || ctx.Err() != nil {
+		return parseErr
+	}
+	if parseErr != nil {
 		return nil // the status says more
 	}
 	marks, err := s.catalogue.watermarks(ctx, id)

@@ -1,0 +1,269 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/store"
+)
+
+// A Lane is where texts of requests are parsed. A small text does not wait behind
+// large ones, and an operator not behind either.
+type Lane uint8
+
+const (
+	SmallTexts Lane = iota
+	LargeTexts
+	OperatorTexts // of all running queries
+	lanes
+)
+
+var laneNames = [lanes]string{"small", "large", "operator"}
+
+const (
+	// smallText is the length up to which a text is small.
+	smallText = 64 << 10
+
+	// freeText is the length up to which a text is not counted as memory: most
+	// requests have less.
+	freeText = 4 << 10
+
+	// parsedFactor is what a request takes once it is parsed, as a multiple of its
+	// text, which is part of it.
+	parsedFactor = 16
+
+	// One part in textShare of query.total_memory, and at most textMemory, is for
+	// small texts, and as much for large ones: the rest is for what queries read.
+	textShare  = 8
+	textMemory = 256 << 20
+)
+
+// waitingTexts is how many requests may wait in a lane.
+var waitingTexts = [lanes]int64{4096, 256, 64}
+
+// LaneOf returns the lane for a text of n bytes.
+func LaneOf(n int) Lane {
+	if n > smallText {
+		return LargeTexts
+	}
+	return SmallTexts
+}
+
+// texts are the requests that are read, wait to be parsed, are parsed, or have been
+// parsed and not ended. It is safe for many goroutines.
+type texts struct {
+	pool  *pool
+	max   int64 // bytes of a lane
+	lanes [lanes]struct {
+		places
+		waiting atomic.Int64
+	}
+	metrics *textMetrics
+
+	mu   sync.Mutex
+	held [lanes]int64
+}
+
+func newTexts(p *pool, r prometheus.Registerer) *texts {
+	t := &texts{pool: p, max: max(1, min(p.max/textShare, textMemory)), metrics: newTextMetrics(r)}
+	// A text takes up to a hundred times its length while it is parsed.
+	t.lanes[SmallTexts].free = runtime.GOMAXPROCS(0)
+	t.lanes[LargeTexts].free = runtime.GOMAXPROCS(0)
+	t.lanes[OperatorTexts].free = 1
+	return t
+}
+
+// A Text is what a client sent to be parsed, such as the JSON of a query. It counts as
+// memory of queries from its first bytes until it is closed, which is to be when the
+// request has ended.
+type Text struct {
+	engine *Engine
+	ctx    context.Context
+	bytes  []byte
+	lane   Lane
+	held   int64
+}
+
+// A TextLimit bounds the length of a text.
+type TextLimit struct {
+	Key       string // the setting
+	Max       int64
+	What      string // of the *store.LimitError
+	Announced int64  // length, -1 if not known
+}
+
+// NewText returns a text that has been read.
+func (e *Engine) NewText(ctx context.Context, text []byte) *Text {
+	return &Text{engine: e, ctx: ctx, bytes: text}
+}
+
+// ReadText reads a text to its end. Its errors are a *store.LimitError for one that is
+// too long, a *BusyError where other requests hold all memory that there is for
+// texts, and a *store.InputError if in fails.
+func (e *Engine) ReadText(ctx context.Context, in io.Reader, limit TextLimit) (*Text, error) {
+	t := e.NewText(ctx, nil)
+	if err := t.read(in, limit); err != nil {
+		t.Close()
+		return nil, err
+	}
+	return t, nil
+}
+
+func (t *Text) read(in io.Reader, limit TextLimit) error {
+	for {
+		if len(t.bytes) == cap(t.bytes) {
+			if err := t.grow(limit.Max + 1); err != nil {
+				return err
+			}
+		}
+		n, err := in.Read(t.bytes[len(t.bytes):cap(t.bytes)])
+		t.bytes = t.bytes[:len(t.bytes)+n]
+		switch {
+		case int64(len(t.bytes)) > limit.Max:
+			return &store.LimitError{Limit: limit.Key, Max: limit.Max, Need: max(limit.Announced, limit.Max+1), What: limit.What}
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return &store.InputError{Reason: "reading the request: " + err.Error()}
+		}
+	}
+}
+
+// grow makes room for as many bytes as there are, up to a capacity of most.
+func (t *Text) grow(most int64) error {
+	const least = 512
+	size := min(max(2*int64(cap(t.bytes)), least), most)
+	if err := t.hold(size, size); err != nil {
+		return err
+	}
+	t.bytes = append(make([]byte, 0, size), t.bytes...)
+	return nil
+}
+
+// Bytes returns the text. Parse throws it away.
+func (t *Text) Bytes() []byte { return t.bytes }
+
+// Parse waits for its turn and calls f, which parses the text and may keep what it
+// makes of it until Close, but not the text. Its errors are those of f, or a
+// *BusyError.
+func (t *Text) Parse(f func(text []byte) error) error {
+	length := int64(len(t.bytes))
+	if err := t.hold(parsedFactor*length, length); err != nil {
+		return err
+	}
+	defer func() { t.bytes = nil }()
+	return t.engine.Parse(t.ctx, LaneOf(len(t.bytes)), func() error { return f(t.bytes) })
+}
+
+// Close gives the memory back.
+func (t *Text) Close() {
+	t.bytes = nil
+	t.engine.texts.give(t.lane, t.held)
+	t.engine.texts.pool.release(t.held)
+	t.held = 0
+}
+
+// Parse waits for a turn in a lane and calls f.
+func (e *Engine) Parse(ctx context.Context, lane Lane, f func() error) error {
+	if err := e.texts.enter(ctx, lane, e.config.Load()); err != nil {
+		return err
+	}
+	defer e.texts.lanes[lane].leave()
+	return f()
+}
+
+func (a *texts) enter(ctx context.Context, lane Lane, config *Config) error {
+	l := &a.lanes[lane]
+	if l.try() {
+		return nil
+	}
+	most := waitingTexts[lane]
+	if n := l.waiting.Add(1); n > most {
+		l.waiting.Add(-1)
+		return a.refuse(&store.LimitError{
+			Limit: "waiting requests", Max: most, Need: n, What: "wait to be parsed; send fewer at once",
+		})
+	}
+	gauge := a.metrics.waiting.WithLabelValues(laneNames[lane])
+	gauge.Inc()
+	defer func() { l.waiting.Add(-1); gauge.Dec() }()
+	late := &BusyError{&store.LimitError{
+		Limit: "query.max_wait", Max: config.MaxWait.Milliseconds(), What: "milliseconds that a request waits to be parsed; send fewer at once",
+	}}
+	ctx, cancel := context.WithTimeoutCause(ctx, config.MaxWait, late)
+	defer cancel()
+	err := l.line(ctx, 0)
+	if errors.Is(err, late) {
+		a.metrics.refused.Inc()
+	}
+	return err
+}
+
+func (a *texts) refuse(limit *store.LimitError) error {
+	a.metrics.refused.Inc()
+	return &BusyError{limit}
+}
+
+// hold makes n bytes of memory what t, of so many bytes itself, takes.
+func (t *Text) hold(n, length int64) error {
+	if length <= freeText {
+		n = 0
+	}
+	all, lane := t.engine.texts, LaneOf(int(length))
+	n = min(n, all.max) // the largest text has all memory of its lane
+	if err := all.take(lane, n, t); err != nil {
+		return err
+	}
+	more := n - t.held
+	if more < 0 {
+		all.pool.release(-more)
+	} else if err := all.pool.acquire(t.ctx, more); err != nil {
+		all.give(lane, more)
+		return err
+	}
+	t.held = n
+	return nil
+}
+
+// take changes what t holds to n bytes in a lane.
+func (a *texts) take(lane Lane, n int64, t *Text) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	others := a.held[lane]
+	if lane == t.lane {
+		others -= t.held
+	}
+	if n > 0 && others+n > a.max {
+		which := fmt.Sprintf("larger than %d bytes", smallText)
+		if lane == SmallTexts {
+			which = fmt.Sprintf("of up to %d bytes", smallText)
+		}
+		return a.refuse(&store.LimitError{Limit: "query.total_memory", Max: a.pool.max, What: fmt.Sprintf(
+			"hold a request; requests %s may take %d bytes of it together; send fewer at once, or smaller ones", which, a.max)})
+	}
+	a.change(t.lane, -t.held)
+	a.change(lane, n)
+	t.lane = lane
+	return nil
+}
+
+func (a *texts) give(lane Lane, n int64) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.change(lane, -n)
+}
+
+// change counts memory of a lane. a.mu is held.
+func (a *texts) change(lane Lane, n int64) {
+	if n != 0 {
+		a.held[lane] += n
+		a.metrics.bytes.WithLabelValues(laneNames[lane]).Set(float64(a.held[lane]))
+	}
+}

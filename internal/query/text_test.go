@@ -1,0 +1,152 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"io"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"varve/internal/store"
+	"varve/internal/units"
+)
+
+func (f *fixture) readText(in io.Reader) (*Text, error) {
+	return f.ReadText(f.Context(), in, TextLimit{Key: "kairos.max_query_size", Max: 1 << 20, What: "bytes of a query", Announced: -1})
+}
+
+func spaces(n int) io.Reader { return strings.NewReader(strings.Repeat(" ", n)) }
+
+func TestTextsAreLimited(t *testing.T) {
+	f := newFixture(t, DefaultConfig())
+	for _, n := range []int{0, 1, 511, 512, 513, smallText, smallText + 1, 1 << 20} {
+		text, err := f.readText(spaces(n))
+		if err != nil || len(text.Bytes()) != n {
+			t.Fatalf("%d bytes: %v", n, err)
+		}
+		text.Close()
+	}
+	var limit *store.LimitError
+	if _, err := f.readText(spaces(1<<20 + 1)); !errors.As(err, &limit) || limit.Limit != "kairos.max_query_size" || limit.Need != 1<<20+1 {
+		t.Errorf("one byte too many: %v", err)
+	}
+	var input *store.InputError
+	if _, err := f.readText(io.MultiReader(spaces(100_000), failing{})); !errors.As(err, &input) {
+		t.Errorf("a broken body: %v", err)
+	}
+	if n := f.pool.inUse(); n != 0 {
+		t.Errorf("%d bytes are held at rest", n)
+	}
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errors.New("broken off") }
+
+// Requests take memory of queries from their first bytes to their end. Where large
+// ones have taken what they may have, further ones are overload, and small ones are
+// served.
+func TestTextsTakeMemory(t *testing.T) {
+	config := DefaultConfig()
+	config.TotalMemory = 32 * units.MiB
+	f := newFixture(t, config)
+	var held []*Text
+	refused := func(err error) {
+		t.Helper()
+		var busy *BusyError
+		if !errors.As(err, &busy) || busy.Limit.Limit != "query.total_memory" {
+			t.Errorf("the next text: %v", err)
+		}
+	}
+	for range 5 {
+		text, err := f.readText(spaces(1<<20 - 1))
+		if len(held) == 4 {
+			refused(err)
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		held = append(held, text)
+	}
+	if n := f.pool.inUse(); n != 4<<20 {
+		t.Errorf("four texts of 1 MiB hold %d bytes", n)
+	}
+	refused(held[0].Parse(nil))
+	for _, text := range held[1:] {
+		text.Close()
+	}
+	if err := held[0].Parse(func(text []byte) error { return nil }); err != nil {
+		t.Errorf("a text that has all memory: %v", err)
+	}
+	if n := f.pool.inUse(); n != f.texts.max {
+		t.Errorf("while it is queried by, a text of 1 MiB holds %d bytes", n)
+	}
+	refused(func() error { _, err := f.readText(spaces(smallText + 1)); return err }())
+	small, err := f.readText(spaces(smallText - 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := small.Parse(func([]byte) error { return nil }); err != nil {
+		t.Errorf("a small text: %v", err)
+	}
+	small.Close()
+	held[0].Close()
+	if n := f.pool.inUse(); n != 0 {
+		t.Errorf("%d bytes are held at rest", n)
+	}
+	if n := counted(t, f.texts.metrics.refused); n != 3 {
+		t.Errorf("%v requests are counted as refused", n)
+	}
+}
+
+// While large texts are parsed and others wait, small ones have places of their own,
+// and so has the operator. The wait has an end.
+func TestLargeTextsDoNotHoldUpSmallOnes(t *testing.T) {
+	config := DefaultConfig()
+	config.MaxWait = 20 * time.Millisecond
+	f := newFixture(t, config)
+	end, done := make(chan struct{}), make(chan error, 100)
+	n := runtime.GOMAXPROCS(0)
+	begun := make(chan struct{})
+	for range n {
+		go func() {
+			done <- f.Parse(t.Context(), LargeTexts, func() error { begun <- struct{}{}; <-end; return nil })
+		}()
+	}
+	for range n {
+		<-begun
+	}
+	for _, lane := range []Lane{SmallTexts, OperatorTexts} {
+		if err := f.Parse(t.Context(), lane, func() error { return nil }); err != nil {
+			t.Errorf("%s: %v", laneNames[lane], err)
+		}
+	}
+	var busy *BusyError
+	if err := f.Parse(t.Context(), LargeTexts, nil); !errors.As(err, &busy) || busy.Limit.Limit != "query.max_wait" {
+		t.Errorf("a large text that nobody makes room for: %v", err)
+	}
+	f.SetLimits(DefaultConfig())
+	ctx, cancel := context.WithCancel(t.Context())
+	for range waitingTexts[LargeTexts] {
+		go f.Parse(ctx, LargeTexts, func() error { return nil })
+	}
+	for f.texts.lanes[LargeTexts].waiting.Load() < waitingTexts[LargeTexts] {
+		time.Sleep(time.Millisecond)
+	}
+	if err := f.Parse(ctx, LargeTexts, nil); !errors.As(err, &busy) || busy.Limit.Max != waitingTexts[LargeTexts] {
+		t.Errorf("a large text behind as many as may wait: %v", err)
+	}
+	cancel()
+	close(end)
+	for range n {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	for f.texts.lanes[LargeTexts].waiting.Load() > 0 || f.texts.lanes[LargeTexts].inUse() > 0 {
+		time.Sleep(time.Millisecond)
+	}
+}
