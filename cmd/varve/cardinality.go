@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"varve/internal/clip"
 	"varve/internal/embedded"
 	"varve/internal/httpapi"
 	"varve/internal/ingest"
@@ -69,7 +70,7 @@ func cardinality(s *embedded.Store) http.Handler {
 		if text := r.URL.Query().Get("limit"); text != "" {
 			n, err := strconv.Atoi(text)
 			if err != nil || n < 1 || n > cardinalityMax {
-				httpapi.WriteErrors(w, http.StatusBadRequest, "limit must be a whole number from 1 to "+strconv.Itoa(cardinalityMax)+", not "+strconv.Quote(text))
+				httpapi.WriteErrors(w, http.StatusBadRequest, "limit must be a whole number from 1 to "+strconv.Itoa(cardinalityMax)+", not "+strconv.Quote(clip.Text(text, 100)))
 				return
 			}
 			limit = n

@@ -8,6 +8,7 @@ import (
 
 	"varve/internal/cassandra"
 	"varve/internal/cassandra/kairosrows"
+	"varve/internal/clip"
 	"varve/internal/httpapi"
 	"varve/internal/model"
 	"varve/internal/store"
@@ -176,12 +177,13 @@ var onlyCassandra = []foreignRoute{
 func cancelDelete(s *cassandra.Store) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id := r.PathValue("id")
+		shown := clip.Text(id, 100)
 		job, err := s.CancelDeletion(r.Context(), id)
 		switch {
 		case errors.Is(err, store.ErrNotFound):
-			httpapi.WriteErrors(w, http.StatusNotFound, "there is no delete job "+id+" that is not done; GET /admin/deletes lists them")
+			httpapi.WriteErrors(w, http.StatusNotFound, "there is no delete job "+shown+" that is not done; GET /admin/deletes lists them")
 		case err == nil && job.State == kairosrows.JobDone:
-			httpapi.WriteErrors(w, http.StatusConflict, "delete job "+id+" is done; there is nothing left to cancel")
+			httpapi.WriteErrors(w, http.StatusConflict, "delete job "+shown+" is done; there is nothing left to cancel")
 		case err == nil && job.State == kairosrows.JobCancelling:
 			httpapi.SetHeaders(w.Header())
 			w.WriteHeader(http.StatusAccepted)

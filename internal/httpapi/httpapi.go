@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 
+	"varve/internal/clip"
 	"varve/internal/nearest"
 )
 
@@ -66,7 +67,7 @@ func (r Route) unknown(name string) string {
 		return ""
 	}
 	const clipped = 100
-	shown := strconv.Quote(name[:min(len(name), clipped)])
+	shown := strconv.Quote(clip.Text(name, clipped))
 	if hint := nearest.Hint(name, r.Parameters); hint != "" {
 		return "unknown parameter " + shown + hint
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
 
+	"varve/internal/clip"
 	"varve/internal/machine"
 	"varve/internal/store"
 )
@@ -154,7 +155,7 @@ func (p *Pipeline) Reject(proto *Protocol, remote string, f *Fault, input []byte
 	proto.reject(&counts)
 	p.rejected.add(&counts, Rejection{
 		Time: p.now(), Protocol: proto.name, Remote: remote, Reason: f.Reason.String(), Detail: f.detail(),
-		Input: clip(input, int(p.cfg.RejectedBytes)), InputBytes: len(input),
+		Input: clip.Cut(input, int(p.cfg.RejectedBytes)), InputBytes: len(input),
 	})
 }
 

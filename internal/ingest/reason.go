@@ -2,7 +2,8 @@ package ingest
 
 import (
 	"fmt"
-	"strings"
+
+	"varve/internal/clip"
 )
 
 // Reason says in one word why an input was refused. It is a metric label, so
@@ -65,25 +66,10 @@ const (
 )
 
 // Brief cuts a sender's text for use in a message.
-func Brief[T string | []byte](s T) string {
-	if len(s) <= briefBytes {
-		return string(s)
-	}
-	return clip(s, briefBytes) + "..."
-}
+func Brief[T string | []byte](s T) string { return clip.Text(s, briefBytes) }
 
 // Message cuts a message that may repeat texts of senders.
-func Message(s string) string {
-	if len(s) <= messageBytes {
-		return s
-	}
-	return clip(s, messageBytes) + "..."
-}
-
-// clip returns at most n bytes of s as valid UTF-8.
-func clip[T string | []byte](s T, n int) string {
-	return strings.ToValidUTF8(string(s[:min(n, len(s))]), "�")
-}
+func Message(s string) string { return clip.Text(s, messageBytes) }
 
 // detail is the text for /admin/rejected and the log.
 func (f *Fault) detail() string {

@@ -9,6 +9,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"varve/internal/clip"
 	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/store"
@@ -192,7 +193,7 @@ func (w *Writer) Reject(f *Fault, input []byte) {
 	}
 	w.notes = append(w.notes, Rejection{
 		Time: w.p.now(), Protocol: w.proto.name, Remote: w.remote, Reason: f.Reason.String(), Detail: f.detail(),
-		Input: clip(input, int(w.p.cfg.RejectedBytes)), InputBytes: len(input),
+		Input: clip.Cut(input, int(w.p.cfg.RejectedBytes)), InputBytes: len(input),
 	})
 }
 

@@ -341,7 +341,7 @@ func (a *API) getVersion(w http.ResponseWriter, r *http.Request) {
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	status := writeFailure(w, r, err)
 	if a.Log != nil && status >= http.StatusInternalServerError && !errors.Is(err, context.Canceled) {
-		a.Log.Warn("request failed", "path", r.URL.Path, "status", status, "client", r.RemoteAddr, "error", err)
+		a.Log.Warn("request failed", "path", clipName(r.URL.Path), "status", status, "client", r.RemoteAddr, "error", err)
 	}
 }
 
@@ -353,7 +353,7 @@ func (a *API) abandon(out *answer, r *http.Request, err error) {
 		return
 	}
 	if a.Log != nil && !errors.Is(err, context.Canceled) {
-		a.Log.Warn("answer broken off", "path", r.URL.Path, "client", r.RemoteAddr, "error", err)
+		a.Log.Warn("answer broken off", "path", clipName(r.URL.Path), "client", r.RemoteAddr, "error", err)
 	}
 	panic(http.ErrAbortHandler)
 }

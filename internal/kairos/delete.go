@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"varve/internal/clip"
 	"varve/internal/ingest/jsontext"
 	"varve/internal/model"
 	"varve/internal/nearest"
@@ -104,12 +105,7 @@ func strictOnce(v *value, at string) error {
 // clippedBytes is how many bytes of a client's text a message or a log line repeats.
 const clippedBytes = 256
 
-func clipName(name string) string {
-	if len(name) <= clippedBytes {
-		return name
-	}
-	return strings.ToValidUTF8(name[:clippedBytes], "") + "..."
-}
+func clipName(name string) string { return clip.Text(name, clippedBytes) }
 
 func (a *API) postDelete(w http.ResponseWriter, r *http.Request) {
 	if err := noParameters(r); err != nil {

@@ -140,7 +140,7 @@ func (a *API) getFeature(w http.ResponseWriter, r *http.Request) {
 	name := strings.ToLower(r.PathValue("feature"))
 	text, ok := a.features.byFamily[name]
 	if !ok {
-		httpapi.WriteErrors(w, http.StatusNotFound, "Unknown feature '"+name+"'")
+		httpapi.WriteErrors(w, http.StatusNotFound, "Unknown feature '"+clipName(name)+"'")
 		return
 	}
 	a.send(w, r, text)

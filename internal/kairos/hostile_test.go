@@ -2,6 +2,7 @@ package kairos
 
 import (
 	"fmt"
+	"net/url"
 	"runtime"
 	"strings"
 	"testing"
@@ -105,6 +106,23 @@ func TestValuesDoNotShareRoom(t *testing.T) {
 	for _, v := range kept {
 		if got := string(v.appendJSON(nil, false)); got != text.String() {
 			t.Fatalf("%.200s... was read as %.200s...", text.String(), got)
+		}
+	}
+}
+
+// No answer repeats a long text of a client.
+func TestMessagesRepeatLittle(t *testing.T) {
+	s := startServer(t)
+	long := strings.Repeat("x", 5000)
+	for _, request := range []string{
+		"GET /api/v1/features/" + long, "GET /api/v1/metricnames?limit=" + long, "GET /api/v1/metricnames?start=" + long,
+		"GET /api/v1/metricnames?filter=" + long, "GET /api/v1/metricnames?" + long + "=1", "GET /api/v1/tagvalues?pattern=" + long + "(",
+		"GET /api/v1/metadata/" + long, "DELETE /api/v1/metric/x?" + long, "POST /api/v1/metadata/s/k/" + long,
+		"GET " + queryPath + "?partial=" + long + "&query=" + url.QueryEscape(`{"start_absolute":0,"metrics":[{"name":"m"}]}`),
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		if resp, body := s.do(t, method, path, ""); len(body) > 1000 {
+			t.Errorf("%.60s: %s, %d bytes: %.300s", request, resp.Status, len(body), body)
 		}
 	}
 }

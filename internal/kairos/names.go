@@ -161,7 +161,7 @@ func (p parser) namesRequest(kind store.NameKind, params url.Values) (namesReque
 	if text := params.Get("limit"); text != "" {
 		n, err := strconv.ParseInt(text, 10, 32)
 		if err != nil || n < 0 {
-			return q, badRequest("limit must be a whole number from 0, for all, to 2147483647, not " + strconv.Quote(text))
+			return q, badRequest("limit must be a whole number from 0, for all, to 2147483647, not " + strconv.Quote(clipName(text)))
 		}
 		q.Limit = int(n)
 	}
@@ -176,7 +176,7 @@ func (p *parser) namesFilter(q *namesRequest, params url.Values) error {
 		}
 		ms, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return badRequest(name + " must be a time in milliseconds, not " + strconv.Quote(text))
+			return badRequest(name + " must be a time in milliseconds, not " + strconv.Quote(clipName(text)))
 		}
 		*to, q.filtered = ms, true
 	}
@@ -187,7 +187,7 @@ func (p *parser) namesFilter(q *namesRequest, params url.Values) error {
 	for _, text := range params["filter"] {
 		tag, value, ok := strings.Cut(text, "=")
 		if !ok || tag == "" || value == "" {
-			return badRequest("filter must be tag=value, not " + strconv.Quote(text))
+			return badRequest("filter must be tag=value, not " + strconv.Quote(clipName(text)))
 		}
 		i, known := byTag[tag]
 		if !known {
@@ -196,7 +196,7 @@ func (p *parser) namesFilter(q *namesRequest, params url.Values) error {
 			q.filter.Matchers = append(q.filter.Matchers, model.Matcher{Tag: tag})
 		}
 		if err := p.addValue(&q.filter.Matchers[i], value); err != nil {
-			return badRequest("filter " + strconv.Quote(text) + ": " + err.Error())
+			return badRequest("filter " + strconv.Quote(clipName(text)) + ": " + err.Error())
 		}
 		q.filtered = true
 	}

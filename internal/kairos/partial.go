@@ -20,7 +20,7 @@ func wantsPartial(r *http.Request) (bool, error) {
 	case "allow":
 		return true, nil
 	default:
-		return false, badRequest("partial " + text + " must be either 'allow' or 'deny'")
+		return false, badRequest("partial " + clipName(text) + " must be either 'allow' or 'deny'")
 	}
 }
 

@@ -5,13 +5,13 @@ import (
 	"log/slog"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/clip"
 	"varve/internal/query"
 )
 
@@ -70,7 +70,7 @@ func (l *slowLog) note(log *slog.Logger, q *query.Request, began time.Time, took
 	s := SlowQuery{
 		Time: began.UTC(), Client: q.Client, TookMS: milliseconds(took), WaitMS: milliseconds(stats.Wait),
 		IndexMS: milliseconds(stats.Index), Series: stats.Series, Samples: stats.Samples, Bytes: bytes,
-		Metrics: []string{}, Query: clip(q.Text, maxSlowText),
+		Metrics: []string{}, Query: clip.Text(q.Text, maxSlowText),
 	}
 	if err != nil {
 		s.Error = err.Error()
@@ -106,13 +106,6 @@ func (l *slowLog) list() []SlowQuery {
 		all = append(all, l.latest[(l.next+len(l.latest)-1-i)%len(l.latest)])
 	}
 	return all
-}
-
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "") + "..."
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -1,6 +1,10 @@
 package query
 
-import "math"
+import (
+	"math"
+
+	"varve/internal/clip"
+)
 
 // devSpec is the standard deviation of a bucket, or its mean plus or minus some.
 func devSpec() AggregatorSpec {
@@ -21,7 +25,7 @@ func newDev(a Args) (Step, error) {
 		count = -count
 	case "value":
 	default:
-		return nil, &ArgumentError{[]string{"return_type must be 'value', 'pos_sd' or 'neg_sd', not " + clip(kind)}}
+		return nil, &ArgumentError{[]string{"return_type must be 'value', 'pos_sd' or 'neg_sd', not " + clip.Text(kind, clippedBytes)}}
 	}
 	return &collectStep{Range: rangeOf(a), collector: func(*Env) collector {
 		return &devCollector{alone: kind == "value", count: count}

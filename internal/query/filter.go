@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 
+	"varve/internal/clip"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -40,7 +41,7 @@ func newFilter(a Args) (Step, error) {
 		if s.holds = comparisons[strings.ToLower(name)]; s.holds == nil {
 			// KairosDB speaks of trim types here too.
 			return nil, &ArgumentError{[]string{
-				clip(name) + " is not a valid trim type, must be 'lte', 'lt', 'gte', 'gt', 'equal' or 'ne'. This is filter_op of filter."}}
+				clip.Text(name, clippedBytes) + " is not a valid trim type, must be 'lte', 'lt', 'gte', 'gt', 'equal' or 'ne'. This is filter_op of filter."}}
 		}
 	}
 	return s, nil

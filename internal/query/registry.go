@@ -127,10 +127,3 @@ func (e *ArgumentError) Error() string { return strings.Join(e.Reasons, ", ") }
 
 // clippedBytes is how much of a client's text an error repeats.
 const clippedBytes = 256
-
-func clip(text string) string {
-	if len(text) <= clippedBytes {
-		return text
-	}
-	return strings.ToValidUTF8(text[:clippedBytes], "") + "..."
-}

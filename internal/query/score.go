@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"sort"
+
+	"varve/internal/clip"
 )
 
 // scoreSpec counts how many thresholds a value passes.
@@ -30,7 +32,7 @@ func newScore(a Args) (Step, error) {
 	}
 	order := a.Text("order", "ascending")
 	if order != "ascending" && order != "descending" {
-		return nil, &ArgumentError{[]string{"order must be 'ascending' or 'descending', not " + clip(order)}}
+		return nil, &ArgumentError{[]string{"order must be 'ascending' or 'descending', not " + clip.Text(order, clippedBytes)}}
 	}
 	thresholds := slices.Clone(argument[[]Threshold](a, "thresholds", nil))
 	slices.SortStableFunc(thresholds, func(x, y Threshold) int {

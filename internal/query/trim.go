@@ -1,6 +1,10 @@
 package query
 
-import "strings"
+import (
+	"strings"
+
+	"varve/internal/clip"
+)
 
 // trimSpec drops the first point, the last one or both. Without an argument it
 // drops nothing, as in KairosDB.
@@ -19,7 +23,7 @@ func trimSpec() AggregatorSpec {
 				s.first, s.last = true, true
 			default:
 				if a.Has("trim") {
-					return nil, &ArgumentError{[]string{clip(name) + " is not a valid trim type, must be 'first', 'last' or 'both'."}}
+					return nil, &ArgumentError{[]string{clip.Text(name, clippedBytes) + " is not a valid trim type, must be 'first', 'last' or 'both'."}}
 				}
 			}
 			return s, nil

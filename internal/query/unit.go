@@ -3,6 +3,8 @@ package query
 import (
 	"fmt"
 	"strings"
+
+	"varve/internal/clip"
 )
 
 // Unit is a calendar unit.
@@ -35,7 +37,7 @@ func ParseUnit(name string) (Unit, error) {
 			return Unit(i), nil
 		}
 	}
-	return 0, fmt.Errorf("%s is not a valid time unit, must be one of %s", clip(name), strings.Join(unitNames[:], ","))
+	return 0, fmt.Errorf("%s is not a valid time unit, must be one of %s", clip.Text(name, clippedBytes), strings.Join(unitNames[:], ","))
 }
 
 const (

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	"varve/internal/clip"
 	"varve/internal/httpapi"
 	"varve/internal/ingest"
 	"varve/internal/query"
@@ -66,7 +67,9 @@ func preflight(w http.ResponseWriter, r *http.Request) {
 // A notFoundError says which of a task's things is not there.
 type notFoundError struct{ what, id string }
 
-func (e *notFoundError) Error() string { return e.what + " not found for id " + e.id }
+func (e *notFoundError) Error() string {
+	return e.what + " not found for id " + clip.Text(e.id, maxID)
+}
 
 // fail answers a request that failed. KairosDB answers many faults of a request
 // with 500; here they are 400.
@@ -87,15 +90,15 @@ func (s *Scheduler) fail(w http.ResponseWriter, r *http.Request, err error) {
 	case errors.As(err, &missing):
 		httpapi.WriteErrors(w, http.StatusNotFound, missing.Error())
 	case errors.As(err, &busy), errors.Is(err, errBackfills):
-		s.log.Warn("request failed", "path", r.URL.Path, "client", r.RemoteAddr, "error", err)
+		s.log.Warn("request failed", "path", clip.Text(r.URL.Path, maxID), "client", r.RemoteAddr, "error", err)
 		httpapi.WriteUnavailable(w, r, err.Error())
 	case errors.As(err, &limit), errors.As(err, &refused):
 		httpapi.WriteErrors(w, http.StatusBadRequest, err.Error())
 	case ingest.OutcomeOf(err) == ingest.Busy:
-		s.log.Warn("request failed", "path", r.URL.Path, "client", r.RemoteAddr, "error", err)
+		s.log.Warn("request failed", "path", clip.Text(r.URL.Path, maxID), "client", r.RemoteAddr, "error", err)
 		httpapi.WriteUnavailable(w, r, err.Error())
 	default:
-		s.log.Error("request failed", "path", r.URL.Path, "client", r.RemoteAddr, "error", err)
+		s.log.Error("request failed", "path", clip.Text(r.URL.Path, maxID), "client", r.RemoteAddr, "error", err)
 		httpapi.WriteErrors(w, http.StatusInternalServerError, errorText(err))
 	}
 }
@@ -342,7 +345,7 @@ func backfillTime(r *http.Request, name string) (ms int64, given bool, err error
 	if text == "" {
 		return 0, false, nil
 	}
-	bad := badRequest(name + " " + text + " is not a time of the form yyyy-MM-dd-HH-mm-ss-SSS in UTC, for example 2024-01-31-00-00-00-000")
+	bad := badRequest(name + " " + clip.Text(text, clippedBytes) + " is not a time of the form yyyy-MM-dd-HH-mm-ss-SSS in UTC, for example 2024-01-31-00-00-00-000")
 	if len(text) != len(backfillForm)+4 || text[len(backfillForm)] != '-' {
 		return 0, true, bad
 	}

@@ -126,3 +126,16 @@ func TestFaultsOfTasksSayWhere(t *testing.T) {
 		}
 	}
 }
+
+// No answer repeats a long text of a client.
+func TestMessagesRepeatLittle(t *testing.T) {
+	h := newHarness(t)
+	long := strings.Repeat("x", 5000)
+	for _, path := range []string{long, "status/" + long, "backfill/a?startTime=" + long, "backfill/" + long + "?startTime=2023-11-14-22-00-00-000"} {
+		w := httptest.NewRecorder()
+		h.mux.ServeHTTP(w, httptest.NewRequest("GET", "/api/v1/rollups/"+path, nil))
+		if w.Code/100 != 4 || w.Body.Len() > 1000 {
+			t.Errorf("%.40s: status %d, %d bytes", path, w.Code, w.Body.Len())
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"varve/internal/clip"
 	"varve/internal/model"
 	"varve/internal/query"
 )
@@ -119,9 +120,9 @@ func checkLoops(t *task, readers map[string][]*flow) error {
 				path.WriteString(" -> ...")
 				break
 			}
-			path.WriteString(clip([]byte(g.from)) + " -> ")
+			path.WriteString(clip.Text(g.from, clippedBytes) + " -> ")
 			if i == len(chain)-1 {
-				path.WriteString(clip([]byte(g.to)))
+				path.WriteString(clip.Text(g.to, clippedBytes))
 			}
 		}
 		return badRequest(fmt.Sprintf("%s would read its own results (%s), and count them again with every run; save under another name, or filter by a tag that the results do not have",

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"varve/internal/clip"
 	"varve/internal/ingest"
 	"varve/internal/query"
 )
@@ -70,7 +71,7 @@ type member struct {
 func membersOf(text []byte) ([]member, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
-		return nil, badRequest("Not a JSON Object: " + clip(text))
+		return nil, badRequest("Not a JSON Object: " + clip.Text(text, clippedBytes))
 	}
 	var members []member
 	for d.More() {
@@ -87,13 +88,8 @@ func membersOf(text []byte) ([]member, error) {
 	return members, nil
 }
 
-func clip(text []byte) string {
-	const most = 100
-	if len(text) > most {
-		return strings.ToValidUTF8(string(text[:most]), "�") + "..."
-	}
-	return string(text)
-}
+// clippedBytes is how many bytes of a client's text a message repeats.
+const clippedBytes = 100
 
 // find returns the value of a member, nil if it is absent or null.
 func find(members []member, name string) (found json.RawMessage) {
@@ -116,7 +112,7 @@ func withHint(messages []string, members []member, known ...string) []string {
 	for _, m := range members {
 		for _, name := range known {
 			if m.name != name && strings.EqualFold(plain.Replace(m.name), plain.Replace(name)) {
-				messages = append(messages, fmt.Sprintf("%q is not read; the member is called %s", clip([]byte(m.name)), name))
+				messages = append(messages, fmt.Sprintf("%q is not read; the member is called %s", clip.Text(m.name, clippedBytes), name))
 			}
 		}
 	}
@@ -242,7 +238,7 @@ func (t *task) read(p Parser, members []member) error {
 	var rollups []json.RawMessage
 	for _, m := range members { // a task without any is taken, as by KairosDB
 		if m.name == "rollups" && (m.raw[0] != '[' || json.Unmarshal(m.raw, &rollups) != nil) {
-			return badRequest("rollups must be an array, not " + clip(m.raw))
+			return badRequest("rollups must be an array, not " + clip.Text(m.raw, clippedBytes))
 		}
 	}
 	// KairosDB's context grows from one roll-up to the next.
@@ -296,7 +292,7 @@ func readRollup(p Parser, raw json.RawMessage, context *string) (r rollup, err e
 			r.zone, ok = p.ParseZone(zone)
 		}
 		if !ok {
-			return r, badRequest(*context + ".time_zone " + clip(raw) + " is not a time zone")
+			return r, badRequest(*context + ".time_zone " + clip.Text(raw, clippedBytes) + " is not a time zone")
 		}
 	}
 	if ttl := find(members, "ttl"); ttl != nil {

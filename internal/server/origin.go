@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 
+	"varve/internal/clip"
 	"varve/internal/httpapi"
 )
 
@@ -89,7 +90,7 @@ func (o *origins) of(r *http.Request) grant {
 func (g guard) check(r *http.Request) (refusal string, may grant) {
 	o := g.origins.Load()
 	if g.loopback && !isOwnName(r.Host, o.hosts) {
-		return fmt.Sprintf("the header Host has the name %q, but this server listens on loopback only; use 127.0.0.1 or localhost, or add http://%s to server.allowed_origins if the server has this name", clip(r.Host), clip(r.Host)), mayNothing
+		return fmt.Sprintf("the header Host has the name %q, but this server listens on loopback only; use 127.0.0.1 or localhost, or add http://%s to server.allowed_origins if the server has this name", clip.Text(r.Host, clipped), clip.Text(r.Host, clipped)), mayNothing
 	}
 	if len(r.Header["Origin"]) == 0 && len(r.Header["Sec-Fetch-Site"]) == 0 {
 		if isBrowser(r) && !o.refersToOwn(r) {
@@ -129,7 +130,7 @@ func refusedOrigin(r *http.Request, why string) string {
 	if origin == "" {
 		origin = "the page's origin"
 	}
-	return why + "; add " + clip(origin) + " to server.allowed_origins if it may use this server"
+	return why + "; add " + clip.Text(origin, clipped) + " to server.allowed_origins if it may use this server"
 }
 
 // isOwnName reports whether a request's Host can be a name of a server on

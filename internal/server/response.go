@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"varve/internal/clip"
 	"varve/internal/httpapi"
 )
 
@@ -157,22 +158,15 @@ func (rw *response) noRoute() string {
 	}
 	switch rw.status {
 	case http.StatusNotFound:
-		return "there is no " + clip(path) + "; GET / says what there is"
+		return "there is no " + clip.Text(path, clipped) + "; GET / says what there is"
 	case http.StatusMethodNotAllowed:
-		return clip(rw.request.Method) + " is not a method of " + clip(path) + "; these are: " + rw.Header().Get("Allow")
+		return clip.Text(rw.request.Method, clipped) + " is not a method of " + clip.Text(path, clipped) + "; these are: " + rw.Header().Get("Allow")
 	}
 	return ""
 }
 
 // clipped is how many bytes of a client's text an answer repeats.
 const clipped = 200
-
-func clip(text string) string {
-	if len(text) > clipped {
-		text = text[:clipped] + "..."
-	}
-	return strings.ToValidUTF8(text, "�")
-}
 
 // pieceSize is how much of an answer goes out under one deadline. A client that
 // takes a piece within the deadline, half of stall_timeout or more, is served

@@ -14,6 +14,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/clip"
 	"varve/internal/httpapi"
 	"varve/internal/ingest"
 	"varve/internal/model"
@@ -81,6 +82,9 @@ func (a *API) guard(h func(*placeWriter, *http.Request)) http.Handler {
 	})
 }
 
+// clippedBytes is how many bytes of a client's text a message repeats.
+const clippedBytes = 100
+
 // Range reads start and end, ms since the Unix epoch, inclusive. Absent ones do
 // not restrict.
 func Range(start, end string) (model.TimeRange, error) {
@@ -94,7 +98,7 @@ func Range(start, end string) (model.TimeRange, error) {
 		}
 		v, err := strconv.ParseInt(b.text, 10, 64)
 		if err != nil {
-			return within, fmt.Errorf("%s %q is not a time in milliseconds", b.name, b.text)
+			return within, fmt.Errorf("%s %q is not a time in milliseconds", b.name, clip.Text(b.text, clippedBytes))
 		}
 		*b.into = v
 	}
