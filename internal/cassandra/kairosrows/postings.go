@@ -340,7 +340,7 @@ func (c *postingsCache) slot(p partKey) uint64 {
 // put keeps a list that was loaded after version v was read and begin called.
 func (c *postingsCache) put(k postingKey, l *keyList, v version, until time.Time, since loading) {
 	e := &postingEntry{key: k, list: l, version: v, began: since.at, until: until}
-	e.bytes = l.bytes + int64(len(k.tag)+len(k.value)) + postingOverhead
+	e.bytes = l.bytes + int64(len(k.metric)+len(k.tag)+len(k.value)) + postingOverhead
 	if len(l.keys) >= indexFrom {
 		e.bytes += int64(len(l.keys)) * 8 // of the orders by tag that may be made
 	}

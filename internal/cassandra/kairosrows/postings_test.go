@@ -3,6 +3,7 @@ package kairosrows
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -90,6 +91,18 @@ func TestPostingsCache(t *testing.T) {
 		if c.size() > c.maxBytes {
 			t.Fatalf("%d bytes, at most %d", c.size(), c.maxBytes)
 		}
+	}
+	long := partKey{strings.Repeat("m", 1000), 0} // a tenth of the cache
+	for i := range 20 {
+		long.timeMS = int64(i)
+		c.put(postingKey{partKey: long}, listOf(0), v, now.Add(time.Minute), c.begin(long))
+	}
+	if n := len(c.partitions); n > 10 {
+		t.Errorf("%d names of 1,000 bytes are kept in %d", n, c.maxBytes)
+	}
+	for i := range 200 {
+		p := partKey{"m", int64(i)}
+		c.put(postingKey{partKey: p}, listOf(10), v, now.Add(time.Minute), c.begin(p))
 	}
 	if c.get(postingKey{partKey: partKey{"m", 199}}, v, 0) == nil || c.get(postingKey{partKey: partKey{"m", 1}}, v, 0) != nil {
 		t.Error("not the least recently used lists made room")
