@@ -6,8 +6,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"varve/internal/units"
 )
 
 // A Culprit is a metric and the number of its series that count against a
@@ -79,7 +77,7 @@ func (p *Pipeline) warnOfGrowth() {
 	case nearly(int64(count), int64(limits.maxSeries)):
 		p.culprits.warn(p.now(), fmt.Sprintf("the store holds %d series, ingest.max_series is %d", count, limits.maxSeries))
 	case nearly(bytes, limits.maxMemory):
-		p.culprits.warn(p.now(), fmt.Sprintf("the names of all series take %s, ingest.max_series_memory is %s", units.Bytes(bytes), units.Bytes(limits.maxMemory)))
+		p.culprits.warn(p.now(), fmt.Sprintf("the names of all series take %d bytes, ingest.max_series_memory is %d", bytes, limits.maxMemory))
 	}
 }
 

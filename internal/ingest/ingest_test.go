@@ -296,7 +296,8 @@ func TestNamesAreBounded(t *testing.T) {
 	cfg := ingest.DefaultConfig()
 	cfg.MaxSeriesMemory = 300_000
 	r, reg := &ingesttest.Recorder{}, prometheus.NewRegistry()
-	p := ingest.New(r, cfg, ingest.Options{Registerer: reg})
+	var log strings.Builder
+	p := ingest.New(r, cfg, ingest.Options{Registerer: reg, Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	w := p.NewWriter(p.Protocol("test"), "peer", 0)
 	names := func(fill string, tags, length int) *ingest.Names {
 		n := &ingest.Names{Metric: "m"}
@@ -347,6 +348,12 @@ func TestNamesAreBounded(t *testing.T) {
 		[2]any{names("d", 15, 4096), tooMuch},
 		[2]any{names("a", 15, 4096), ""},
 		[2]any{names("e", 1, 10), ""})
+	cfg.MaxSeriesMemory = 190_000 // more than 80 % of it are used
+	p.SetSeriesLimits(cfg)
+	steps([2]any{names("x", 1, 10), ""})
+	if !strings.Contains(log.String(), "the names of all series take ") || !strings.Contains(log.String(), "ingest.max_series_memory is 190000;") {
+		t.Errorf("log: %s", log.String())
+	}
 	cfg.MaxSeriesMemory = 1
 	p.SetSeriesLimits(cfg)
 	steps([2]any{names("a", 15, 4096), ""}, [2]any{names("f", 1, 1), "limit ingest.max_series_memory of 1 reached"})

@@ -260,11 +260,11 @@ func (r *Registry) setLocked(id uint32, key string, m mark) {
 // pageLocked returns the page of an id, made if need be. r.mu must be held.
 func (r *Registry) pageLocked(id uint32) *page {
 	at := int(id / PageSize)
-	for at >= len(r.pages) {
-		if n := len(r.pages); n > 0 && r.pages[n-1] != nil {
+	if n := len(r.pages); at >= n {
+		if n > 0 && r.pages[n-1] != nil {
 			r.packLocked(r.pages[n-1]) // it is full, or as full as it gets
 		}
-		r.pages = append(r.pages, nil)
+		r.pages = append(r.pages, make([]*page, at+1-n)...)
 	}
 	if r.pages[at] == nil {
 		r.pages[at] = newPage()
