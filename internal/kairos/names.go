@@ -39,10 +39,13 @@ func (a *API) names(kind store.NameKind) http.HandlerFunc {
 		}
 		out := a.newAnswer(w, r)
 		defer out.release()
-		if q.filtered {
+		switch {
+		case q.filtered:
 			err = a.encodeFiltered(r, out, &q)
-		} else {
-			err = a.encodeNames(r.Context(), out, q.NamesQuery)
+		case q.Pattern != nil:
+			err = a.encodeMatching(r, out, q.NamesQuery)
+		default:
+			err = a.encodeAll(r.Context(), out, q.NamesQuery)
 		}
 		if err == nil {
 			err = out.finish()
@@ -53,13 +56,30 @@ func (a *API) names(kind store.NameKind) http.HandlerFunc {
 	}
 }
 
-// encodeNames writes names by pages, up to the limit.
-func (a *API) encodeNames(ctx context.Context, out *answer, q store.NamesQuery) (err error) {
+// encodeAll writes names that only have to be looked up.
+func (a *API) encodeAll(ctx context.Context, out *answer, q store.NamesQuery) (err error) {
 	view, err := a.store.View(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, view.Close()) }()
+	return encodeNames(out, q, func(q store.NamesQuery) ([]string, bool, error) { return view.Names(ctx, q) })
+}
+
+// asQuery runs a request for names as a query: it takes a place, can be killed, and
+// has a query's limits.
+func (a *API) asQuery(r *http.Request, out *answer, f func(*query.Run) error) error {
+	return a.run(r.Context(), &query.Request{Text: r.URL.RequestURI(), Client: r.RemoteAddr}, out, f)
+}
+
+// encodeMatching writes names that match a pattern. To match all names of a store may
+// take minutes.
+func (a *API) encodeMatching(r *http.Request, out *answer, q store.NamesQuery) error {
+	return a.asQuery(r, out, func(run *query.Run) error { return encodeNames(out, q, run.NamesPage) })
+}
+
+// encodeNames writes names by pages, up to the limit.
+func encodeNames(out *answer, q store.NamesQuery, page func(store.NamesQuery) ([]string, bool, error)) (err error) {
 	limit, left := q.Limit, q.Limit
 	list := nameList{answer: out}
 	list.begin()
@@ -69,7 +89,7 @@ func (a *API) encodeNames(ctx context.Context, out *answer, q store.NamesQuery) 
 			q.Limit = min(left, namesPage)
 		}
 		var names []string
-		if names, more, err = view.Names(ctx, q); err != nil {
+		if names, more, err = page(q); err != nil {
 			return err
 		}
 		if err := list.add(names); err != nil {
@@ -87,12 +107,11 @@ func (a *API) encodeNames(ctx context.Context, out *answer, q store.NamesQuery) 
 	return nil
 }
 
-// encodeFiltered runs as a query: it takes a place, can be killed, and has a
-// query's limits.
+// encodeFiltered writes the names of series that pass a filter.
 func (a *API) encodeFiltered(r *http.Request, out *answer, q *namesRequest) error {
 	var names []string
 	var more bool
-	err := a.run(r.Context(), &query.Request{Text: r.URL.RequestURI(), Client: r.RemoteAddr}, out, func(run *query.Run) (err error) {
+	err := a.asQuery(r, out, func(run *query.Run) (err error) {
 		names, more, err = run.Names(q.NamesQuery, q.filter)
 		return err
 	})

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"varve/internal/query"
+	"varve/internal/store/storetest"
 )
 
 // Each parameter of the names endpoints, over each store.
@@ -67,6 +68,32 @@ func TestNamesParameters(t *testing.T) {
 		} {
 			if resp, body := s.do(t, "GET", "/api/v1/"+path, ""); resp.StatusCode != 400 || !strings.Contains(body, want) {
 				t.Errorf("%s: %d %s", path, resp.StatusCode, body)
+			}
+		}
+	}
+}
+
+// Names that are matched or filtered are a query: they wait for a place, and a kill
+// or the timeout ends them. Names that are only listed are none.
+func TestMatchedNamesTakeAPlace(t *testing.T) {
+	qc := query.DefaultConfig()
+	qc.MaxConcurrent, qc.MaxQueued = 1, 0
+	s := startServerWith(t, storetest.NewReference(nil), qc, DefaultConfig())
+	run, err := s.engine.Start(t.Context(), query.Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Close(nil)
+	for params, want := range map[string]int{
+		"": 200, "?prefix=a&limit=1": 200, "?pattern=": 200, "?pattern=.*a": 503, "?start=1&metric=m": 503, "?filter=a%3Db&metric=m": 503,
+	} {
+		for _, list := range []string{"metricnames", "tagnames", "tagvalues"} {
+			path := "/api/v1/" + list + params
+			if list == "metricnames" {
+				path = strings.TrimSuffix(path, "&metric=m")
+			}
+			if resp, body := s.do(t, "GET", path, ""); resp.StatusCode != want {
+				t.Errorf("%s: %d %s, want %d", path, resp.StatusCode, body, want)
 			}
 		}
 	}

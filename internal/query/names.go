@@ -34,6 +34,13 @@ func (r *Run) Names(q store.NamesQuery, filter NamesFilter) (names []string, mor
 	return names, more, r.cause(err)
 }
 
+// NamesPage lists names that q asks for, whatever series they are of.
+func (r *Run) NamesPage(q store.NamesQuery) (names []string, more bool, err error) {
+	defer since(&r.trace.index, time.Now())
+	names, more, err = r.view.Names(r.ctx, q)
+	return names, more, r.cause(err)
+}
+
 // metricNames asks for each metric whether it has a series that passes.
 func (r *Run) metricNames(q store.NamesQuery, filter NamesFilter) ([]string, bool, error) {
 	limit := q.Limit

@@ -28,6 +28,9 @@ func (l *Look) Names(ctx context.Context, q store.NamesQuery) (names []string, m
 	default:
 		return nil, false, &store.InputError{Reason: fmt.Sprintf("unknown kind of names %d", q.Kind)}
 	}
+	if err == nil {
+		err = ctx.Err()
+	}
 	if err != nil {
 		return nil, false, fmt.Errorf("list names: %w", err)
 	}
@@ -38,10 +41,11 @@ func (l *Look) Names(ctx context.Context, q store.NamesQuery) (names []string, m
 	return names, false, nil
 }
 
-// wanted reports whether q asks for a name.
-func wanted(q store.NamesQuery, name string) bool {
+// wanted reports whether q asks for a name. To match a name may take milliseconds, so
+// nothing is wanted once ctx has ended.
+func wanted(ctx context.Context, q store.NamesQuery, name string) bool {
 	return strings.HasPrefix(name, q.Prefix) && (q.After == "" || model.CompareNames(name, q.After) > 0) &&
-		(q.Pattern == nil || q.Pattern.MatchString(name))
+		(q.Pattern == nil || ctx.Err() == nil && q.Pattern.MatchString(name))
 }
 
 // metricNames reads names until there is one more than wanted. string_index is
@@ -69,7 +73,7 @@ func (l *Look) metricNames(ctx context.Context, q store.NamesQuery) ([]string, e
 		if !strings.HasPrefix(name, q.Prefix) {
 			break
 		}
-		if !wanted(q, name) {
+		if !wanted(ctx, q, name) {
 			continue
 		}
 		inOrder = inOrder && !hasHighBytes(name)
@@ -93,7 +97,7 @@ func hasHighBytes(s string) bool {
 
 // tagTexts collects tag names or values from row keys.
 func (l *Look) tagTexts(ctx context.Context, q store.NamesQuery) ([]string, error) {
-	t := &texts{q: q, seen: map[string]bool{}}
+	t := &texts{ctx: ctx, q: q, seen: map[string]bool{}}
 	if q.Metric != "" {
 		if err := l.eachKeyOf(ctx, q.Metric, t.add); err != nil {
 			return nil, err
@@ -114,7 +118,8 @@ func (l *Look) tagTexts(ctx context.Context, q store.NamesQuery) ([]string, erro
 
 // texts are names that were met.
 type texts struct {
-	q store.NamesQuery
+	ctx context.Context
+	q   store.NamesQuery
 
 	mu   sync.Mutex
 	seen map[string]bool // true: wanted
@@ -138,7 +143,7 @@ func (t *texts) add(keys []rowKey) {
 func (t *texts) meet(text string) {
 	if _, known := t.seen[text]; !known {
 		text = strings.Clone(text) // not the whole row key
-		t.seen[text] = wanted(t.q, text)
+		t.seen[text] = wanted(t.ctx, t.q, text)
 	}
 }
 
