@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"regexp"
+	"runtime"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -146,7 +147,10 @@ func (b *backup) run() error {
 		return err
 	}
 	parent := b.store.BackupDir()
-	return errors.Join(syncDirOf(b.fs, parent), syncDirOf(b.fs, b.fs.PathDir(parent)))
+	if err := errors.Join(syncDirOf(b.fs, parent), syncDirOf(b.fs, b.fs.PathDir(parent))); err != nil {
+		return errors.Join(err, b.fs.RemoveAll(b.dir)) // a backup that was told to have failed does not take its name
+	}
+	return nil
 }
 
 // pin copies catalogue and log as of one moment and returns the files that
@@ -190,7 +194,7 @@ func (b *backup) freeze() (m moment, err error) {
 	s := b.store
 	s.installing.Lock()
 	defer s.installing.Unlock()
-	if err := s.catalogue.db.Checkpoint(b.path(catalogueName), pebble.WithFlushedWAL()); err != nil {
+	if err := b.catalogue(); err != nil {
 		return m, fmt.Errorf("copy the catalogue: %w", err)
 	}
 	m.from = s.catalogue.logFrom()
@@ -202,6 +206,24 @@ func (b *backup) freeze() (m moment, err error) {
 	}
 	m.rotated, m.state = entry{log, log.Last()}, s.acquire()
 	return m, nil
+}
+
+// catalogue copies the catalogue. Pebble panics with the error of a directory that
+// it cannot sync, also when that is on the disk of the backup.
+func (b *backup) catalogue() (err error) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		var fault runtime.Error
+		if failure, ok := p.(error); ok && !errors.As(failure, &fault) {
+			err = failure
+			return
+		}
+		panic(p)
+	}()
+	return b.store.catalogue.db.Checkpoint(b.path(catalogueName), pebble.WithFlushedWAL())
 }
 
 // log copies the segments [from, end).

@@ -95,7 +95,7 @@ func openCatalogue(fs vfs.FS, dir string, cfg Config, log pebble.Logger, fresh b
 	cache := pebble.NewCache(int64(cfg.CatalogueCacheBytes))
 	defer cache.Unref()
 	o := &pebble.Options{
-		FS:                 catalogueFS{fs, log},
+		FS:                 catalogueFS{fs, dir, log},
 		Cache:              cache,
 		MemTableSize:       1 << 20, // the log of this size is preallocated
 		FormatMajorVersion: catalogueFormat,

@@ -16,10 +16,12 @@ import (
 // the power is cut. So the directory is synced before each of these steps; a
 // marker moves only at a start and once in many MiB.
 //
-// When a directory cannot be synced Pebble panics. Here that is the same fatal
-// error as any other failure to write.
+// When the catalogue's directory cannot be synced Pebble panics. Here that is the
+// same fatal error as any other failure to write. Other directories, of a backup
+// for example, may be on other disks: there it is an error of what is being done.
 type catalogueFS struct {
 	vfs.FS
+	dir string // of the catalogue
 	log pebble.Logger
 }
 
@@ -50,8 +52,8 @@ func (fs catalogueFS) Remove(name string) error {
 // OpenDir implements [vfs.FS].
 func (fs catalogueFS) OpenDir(name string) (vfs.File, error) {
 	f, err := fs.FS.OpenDir(name)
-	if err != nil {
-		return nil, err
+	if err != nil || name != fs.dir {
+		return f, err
 	}
 	return catalogueDir{f, name, fs.log}, nil
 }

@@ -364,3 +364,55 @@ func isInput(err error) bool {
 }
 
 func randOf(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 1)) }
+
+// TestBackupOfAFailingDisk: a backup of which any call fails is an error, and is not
+// there, and the store goes on. The next one is whole.
+func TestBackupOfAFailingDisk(t *testing.T) {
+	mem := vfs.NewMem()
+	var left int // calls until one fails
+	var failed string
+	var meanwhile func() // is called once, while the catalogue is being copied
+	broken := errors.New("the disk is broken")
+	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if !strings.Contains(op.Path, "/"+backupsName) {
+			return nil
+		}
+		if f := meanwhile; f != nil && strings.Contains(op.Path, "/OPTIONS-") {
+			meanwhile = nil
+			f()
+		}
+		if left--; left != 0 {
+			return nil
+		}
+		failed = fmt.Sprintf("call of kind %d for %s", op.Kind, op.Path)
+		return broken
+	}))
+	s := mustOpen(t, fs, quietConfig("fsync"))
+	saved := newCrashSeries(1)[0]
+	var report *BackupReport
+	for n := 1; ; n++ {
+		failed, left = "", n
+		meanwhile = func() { saved.writeOnce(t.Context(), s, 10) } // into the log only
+		var err error
+		report, err = s.Backup(t.Context(), "daily")
+		if failed == "" {
+			s.must(t, err)
+			break
+		}
+		left = 0
+		if err == nil {
+			t.Fatalf("%s failed without an error", failed)
+		}
+		if _, err := mem.Stat(mem.PathJoin(s.BackupDir(), "daily")); err == nil {
+			t.Fatalf("%s: the backup is there: %v", failed, err)
+		}
+		s.must(t, s.Healthy())
+	}
+	if report.Files == 0 || report.Segments == 0 {
+		t.Errorf("%+v", report)
+	}
+	s.must(t, s.Close())
+	if got, want := content(t, mem, report.Dir), content(t, mem, "data"); got != want || want == "" {
+		t.Errorf("restored %d bytes of samples, want %d", len(got), len(want))
+	}
+}
