@@ -101,9 +101,9 @@ func TestRepair(t *testing.T) {
 	}
 }
 
-// A repair that is killed, or that a power cut ends, at any call of the file
-// system can be run again.
-func TestRepairIsInterrupted(t *testing.T) {
+// brokenStore is a store with damage in a block file and in its log.
+func brokenStore(t *testing.T) image {
+	t.Helper()
 	fs := vfs.NewMem()
 	s, _ := sampleStore(t, fs, "data", 100)
 	img := readImage(t, fs, "data")
@@ -118,21 +118,67 @@ func TestRepairIsInterrupted(t *testing.T) {
 			damaged[p] = b
 		}
 	}
-	repair := func(fs vfs.FS) {
-		t.Helper()
-		r, err := Repair(context.Background(), fs, "data", RepairOptions{})
-		if err != nil || !r.Clean() {
-			t.Fatalf("%v %+v", err, r)
+	return damaged
+}
+
+// mustRepair repairs a store, which is clean then.
+func mustRepair(t *testing.T, fs vfs.FS) {
+	t.Helper()
+	r, err := Repair(context.Background(), fs, "data", RepairOptions{})
+	if err != nil || !r.Clean() {
+		t.Fatalf("%v %+v", err, r)
+	}
+}
+
+// TestRepairOnAFailingDisk: whichever call of the file system fails, the repair says
+// so or has done all of its work, and can be run again. Calls for the catalogue are
+// left out: Pebble ends a process that cannot write it.
+func TestRepairOnAFailingDisk(t *testing.T) {
+	damaged := brokenStore(t)
+	whole := damaged.load(t)
+	mustRepair(t, whole)
+	want := content(t, whole, "data")
+	broken := errors.New("the disk is broken")
+	step := int64(3)
+	if testing.Short() {
+		step = 17
+	}
+	for n := int64(1); ; n += step {
+		fs := damaged.load(t)
+		var calls atomic.Int64
+		var failed string
+		r, err := Repair(t.Context(), errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if strings.Contains(op.Path, catalogueName) || calls.Add(1) != n {
+				return nil
+			}
+			failed = fmt.Sprintf("call %d of kind %d for %s", n, op.Kind, op.Path)
+			return broken
+		})), "data", RepairOptions{})
+		if failed == "" {
+			break
+		}
+		if err == nil && !r.Clean() {
+			t.Errorf("%s: no error, and %+v", failed, r.Findings)
+		}
+		mustRepair(t, fs)
+		if got := content(t, fs, "data"); got != want {
+			t.Errorf("%s: another content", failed)
 		}
 	}
+}
+
+// A repair that is killed, or that a power cut ends, at any call of the file
+// system can be run again.
+func TestRepairIsInterrupted(t *testing.T) {
+	damaged := brokenStore(t)
 	whole := damaged.load(t)
-	repair(whole)
+	mustRepair(t, whole)
 	want := content(t, whole, "data")
 	for n := int64(0); ; n += 5 {
 		fs := damaged.load(t)
 		var calls atomic.Int64
 		var killed *vfs.MemFS
-		repair(errorfs.Wrap(fs, errorfs.InjectorFunc(func(errorfs.Op) error {
+		mustRepair(t, errorfs.Wrap(fs, errorfs.InjectorFunc(func(errorfs.Op) error {
 			if calls.Add(1) == n {
 				killed = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100 * int(n%2), RNG: randOf(uint64(n))})
 			}
@@ -144,7 +190,7 @@ func TestRepairIsInterrupted(t *testing.T) {
 		if killed == nil {
 			continue
 		}
-		repair(killed)
+		mustRepair(t, killed)
 		if got := content(t, killed, "data"); got != want {
 			t.Fatalf("killed at call %d: another content", n)
 		}
