@@ -69,7 +69,14 @@ type buffer struct {
 
 func (b *buffer) empty() bool { return len(b.data) == 0 && len(b.cuts) == 0 }
 
-func (b *buffer) reset() { b.data, b.cuts, b.records = b.data[:0], b.cuts[:0], 0 }
+// reset empties b and keeps its memory, unless that is more than twice what may wait
+// to be written: one large record must not hold it for good.
+func (b *buffer) reset(bufferBytes int) {
+	b.data, b.cuts, b.records = b.data[:0], b.cuts[:0], 0
+	if cap(b.data) > 2*bufferBytes {
+		b.data = nil
+	}
+}
 
 // A Ticket is the place of a record in the log. The zero Ticket is acknowledged
 // from the start.

@@ -269,6 +269,25 @@ func (b blockedFile) SyncData() error {
 	return b.File.SyncData()
 }
 
+// A large record is written from memory that is free again after it.
+func TestLargeRecordLeavesNoMemory(t *testing.T) {
+	l, err := Open(vfs.NewMem(), testDir, small, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	for _, size := range []int{10, 64 * int(small.BufferBytes), 10, 10, 10} {
+		if err := l.Wait(context.Background(), l.Append(1, make([]byte, size))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := cap(l.filling.data); n > 2*int(small.BufferBytes) {
+		t.Errorf("%d bytes are held, %d may wait to be written", n, small.BufferBytes)
+	}
+}
+
 func TestReserveWaitsForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})

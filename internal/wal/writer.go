@@ -120,7 +120,7 @@ func (w *writer) serve() error {
 		w.log.acknowledge(b)
 		w.metrics.records.Add(float64(b.records))
 		w.metrics.bytes.Add(float64(len(b.data)))
-		b.reset()
+		b.reset(int(w.log.cfg.BufferBytes))
 		empty = b
 		// Let those just woken append before the next sync begins: 14 of 16
 		// appenders then share a sync, otherwise 8.
