@@ -12,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -460,5 +461,64 @@ func TestBackupOfAFailingDisk(t *testing.T) {
 	s.must(t, s.Close())
 	if got, want := content(t, mem, report.Dir), content(t, mem, "data"); got != want || want == "" {
 		t.Errorf("restored %d bytes of samples, want %d", len(got), len(want))
+	}
+}
+
+// noLinks is a file system that cannot link, as between two disks.
+type noLinks struct{ vfs.FS }
+
+func (noLinks) Link(string, string) error { return syscall.EXDEV }
+
+// TestBackupToAnotherDisk: where files cannot be linked they are copied.
+func TestBackupToAnotherDisk(t *testing.T) {
+	mem := vfs.NewMem()
+	cfg := quietConfig("fsync")
+	cfg.BackupDir = "elsewhere/backups"
+	s := mustOpen(t, noLinks{mem}, cfg)
+	putRandom(t, s, "saved", 1000, crashOrigin)
+	report, err := s.Backup(t.Context(), "daily")
+	s.must(t, err)
+	s.must(t, s.Close())
+	if report.Dir != "elsewhere/backups/daily" || report.FileBytes == 0 || report.Copied != report.FileBytes+report.LogBytes {
+		t.Errorf("%+v", report)
+	}
+	if got, want := content(t, mem, report.Dir), content(t, mem, "data"); got != want || want == "" {
+		t.Errorf("%d bytes of samples in the backup, want %d", len(got), len(want))
+	}
+}
+
+// TestRepairWithoutABlockFile: a block file that is gone is taken off the list, and the
+// rest stays.
+func TestRepairWithoutABlockFile(t *testing.T) {
+	fs := vfs.NewMem()
+	s, _ := sampleStore(t, fs, "data", 400)
+	img := readImage(t, fs, "data")
+	before, err := storeContent(s)
+	s.must(t, err)
+	s.must(t, s.Close())
+	had := linesOf(before)
+	for path := range img {
+		if !strings.HasSuffix(path, ".blk") {
+			continue
+		}
+		damaged := maps.Clone(img)
+		delete(damaged, path)
+		fs := damaged.load(t)
+		if r := checkOf(t, fs, "data"); len(r.Findings) != 1 || r.Findings[0].File != path || r.Findings[0].part != partMissingFile {
+			t.Errorf("without %s: %+v", path, r.Findings)
+		}
+		if _, err := contentOf(fs, "data"); err == nil {
+			t.Errorf("the store opens without %s", path)
+		}
+		mustRepair(t, fs)
+		after := linesOf(content(t, fs, "data"))
+		for sample := range after {
+			if !had[sample] {
+				t.Errorf("without %s: a sample that was not there: %s", path, sample)
+			}
+		}
+		if len(after) == 0 {
+			t.Errorf("without %s: nothing is left", path)
+		}
 	}
 }

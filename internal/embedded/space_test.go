@@ -3,6 +3,7 @@ package embedded
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -218,6 +219,48 @@ func TestLogFilesOfAFullDisk(t *testing.T) {
 		}
 		s.must(t, s.Close())
 	}
+}
+
+// TestDeletionsThatMetAFullDisk: a deletion that failed because the log was full may
+// have forgotten series, which are created again under other ids. The log that
+// follows has it, so that a restart finds what was there before.
+func TestDeletionsThatMetAFullDisk(t *testing.T) {
+	disk, mem := newFullDisk()
+	s := mustOpen(t, disk, quietConfig("fsync"))
+	all := newCrashSeries(3)
+	for _, c := range all {
+		c.appendUntil(t, s, true)
+	}
+	s.must(t, s.checkpoint())
+	for _, c := range all {
+		c.appendUntil(t, s, true) // and more in the log
+	}
+	disk.full.Store(true)
+	disk.free.Store(0)
+	var unavailable *store.UnavailableError
+	for i, c := range all[:2] {
+		if err := s.Delete(t.Context(), store.Deletion{Metric: c.Metric, Matchers: []model.Matcher{{Tag: "n", Values: []string{fmt.Sprint(i)}}}, Range: model.AllTime}); !errors.As(err, &unavailable) {
+			t.Fatalf("a deletion on a full disk: %v", err)
+		}
+	}
+	disk.full.Store(false)
+	disk.free.Store(1 << 40)
+	s.lookAtSpace()
+	again := &crashSeries{Series: all[0].Series}
+	again.appendUntil(t, s, true)
+	want, err := storeContent(s)
+	s.must(t, err)
+	s = reopenAfterKill(t, mem, s)
+	got, err := storeContent(s)
+	s.must(t, err)
+	if got != want {
+		t.Errorf("after a restart:\n%s\nbefore:\n%s", got, want)
+	}
+	s.must(t, s.Delete(t.Context(), store.Deletion{Metric: all[0].Metric, Range: model.AllTime}))
+	if got, err := storeContent(s); err != nil || got != "" {
+		t.Errorf("after all was deleted: %v\n%s", err, got)
+	}
+	s.must(t, s.Close())
 }
 
 // TestReopenLogBesideMerges replaces the log again and again while merges commit;
