@@ -22,9 +22,6 @@ func (s *Server) ownRoutes() []httpapi.Route {
 	}
 }
 
-// scrapesAtOnce bounds the memory that pages of metrics take together.
-const scrapesAtOnce = 8
-
 const welcomePage = `Varve %s, a time series database.
 
 KairosDB API      /api/v1/...    for example /api/v1/metricnames

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"varve/internal/httpapi"
 )
@@ -82,7 +81,7 @@ func New(o Options) *Server {
 		config:  o.Config,
 		version: o.Version,
 		log:     o.Log,
-		scrapes: promhttp.HandlerFor(o.Registry, promhttp.HandlerOpts{Registry: o.Registry, MaxRequestsInFlight: scrapesAtOnce}),
+		scrapes: newScraper(o.Registry),
 		metrics: newMetrics(o.Registry, o.Version, o.Config.MaxConnections),
 		opening: o.Opening,
 		mounted: make(chan struct{}),

@@ -10,7 +10,9 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -1008,4 +1010,56 @@ max_connections: 0: want at least 1`
 	if err := c.Validate(); err == nil || err.Error() != want {
 		t.Errorf("%v", err)
 	}
+}
+
+// Clients that do not read the page of metrics keep nobody from it, and have it for a
+// while only.
+func TestScrapesThatNobodyReads(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "one", Help: "One."}))
+	s := newScraper(registry)
+	stuck, leave := make(chan struct{}), make(chan struct{})
+	var all sync.WaitGroup
+	for range scrapesUnsent {
+		all.Go(func() {
+			w := &stuckWriter{ResponseRecorder: httptest.NewRecorder(), stuck: stuck, leave: leave}
+			s.ServeHTTP(w, httptest.NewRequest("GET", "/internal/metrics", nil))
+			if w.deadline.IsZero() || time.Until(w.deadline) > scrapePatience {
+				t.Errorf("a write may take until %v", w.deadline)
+			}
+		})
+		<-stuck
+	}
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequest("GET", "/internal/metrics", nil))
+	if w.Code != 503 || !strings.Contains(w.Body.String(), "512 pages") {
+		t.Errorf("with all pages unread: %d %s", w.Code, w.Body)
+	}
+	leave <- struct{}{}
+	for w = httptest.NewRecorder(); ; w = httptest.NewRecorder() {
+		if s.ServeHTTP(w, httptest.NewRequest("GET", "/internal/metrics", nil)); w.Code != 503 {
+			break // the other one has left
+		}
+		runtime.Gosched()
+	}
+	if w.Code != 200 || !strings.Contains(w.Body.String(), "\none 0\n") || w.Header().Get("Content-Length") != fmt.Sprint(w.Body.Len()) {
+		t.Errorf("beside %d pages that nobody reads: %d %s", scrapesUnsent-1, w.Code, w.Body)
+	}
+	close(leave)
+	all.Wait()
+}
+
+// A stuckWriter belongs to a client that does not read.
+type stuckWriter struct {
+	*httptest.ResponseRecorder
+	stuck, leave chan struct{}
+	deadline     time.Time
+}
+
+func (w *stuckWriter) SetWriteDeadline(t time.Time) error { w.deadline = t; return nil }
+
+func (w *stuckWriter) Write(p []byte) (int, error) {
+	w.stuck <- struct{}{}
+	<-w.leave
+	return len(p), nil
 }
