@@ -90,7 +90,7 @@ func bombs() []bomb {
 		bomb{"groups of value", ask, metric(`"group_by":[{"name":"value","range_size":1}]`), false},
 		bomb{"differences of single points", ask, metric(`"group_by":[{"name":"time","range_size":{"value":1,"unit":"milliseconds"},"group_count":2147483647}],"aggregators":[` +
 			strings.TrimSuffix(strings.Repeat(`{"name":"diff"},`, 200), ",") + `]`), false},
-		bomb{"long names of tags to group by", ask, metric(`"group_by":[{"name":"tag","tags":["host","` + name + `"]}]`), false},
+		bomb{"long names of tags to group by", ask, metric(`"group_by":[{"name":"tag","tags":["host","` + name[:64<<10] + `"]}]`), false},
 		bomb{"bins", ask, numbered(`{"start_absolute":0,"metrics":[{"name":"wide","group_by":[{"name":"bin","bins":[`, "%d", `]}]}]}`, 100_000), false},
 		bomb{"sma of all", ask, metric(`"aggregators":[{"name":"sma","size":2147483647}]`), false},
 		bomb{"points saved 200 times", ask, numbered(`{"start_absolute":0,"metrics":[{"name":"wide","aggregators":[`, `{"name":"save_as","metric_name":"copy%d"}`, `]}]}`, 200), false},
@@ -111,6 +111,24 @@ func TestBombs(t *testing.T) {
 				if len(answer) > answerMax {
 					w.t.Errorf("an input of %d bytes is answered with %d", len(b.body), len(answer))
 				}
+			})
+		})
+	}
+}
+
+// Many large requests at once, which wait to be parsed and hold much once they are,
+// are served one after the other or refused. Others are served beside them.
+func TestLargeRequests(t *testing.T) {
+	w := guard(t)
+	for _, b := range []bomb{
+		{"metrics", "/api/v1/datapoints/query", repeat(`{"start_absolute":0,"metrics":[`, `{"name":"none"},`, "]}", 60_000), false},
+		{"zones", "/api/v1/datapoints/query", repeat(`{"start_absolute":0,"metrics":[`, `{"name":"none","aggregators":[{"name":"sum","time_zone":"Asia/Tokyo"}]},`, "]}", 14_000), false},
+		{"tasks", "/api/v1/rollups", numbered(`{"name":"r","execution_interval":{"value":1,"unit":"hours"},"rollups":[`, `{"save_as":"s%d"}`, `]}`, 10_000), false},
+	} {
+		w.part(b.name, 600*mib, func(ctx context.Context) {
+			crowd(200, func(int) {
+				status, answer, err := w.post(ctx, b.path, b.body, b.gz, *attackFor)
+				w.blames(status, answer, err)
 			})
 		})
 	}

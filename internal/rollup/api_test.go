@@ -139,3 +139,21 @@ func TestMessagesRepeatLittle(t *testing.T) {
 		}
 	}
 }
+
+// Tasks that are read and parsed take memory of queries. Where others have taken all
+// that there is for large requests, a large task is overload.
+func TestLargeTasksTakeMemory(t *testing.T) {
+	h := newHarness(t)
+	h.restart(func(_ *Config, q *query.Config) { q.TotalMemory = 1 << 20 })
+	held, err := h.scheduler.engine.ReadText(t.Context(), strings.NewReader(strings.Repeat(" ", 100<<10)), query.TextLimit{Max: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	task := func(id string, n int) string {
+		return fmt.Sprintf(`{"id":"%s","name":"%s","execution_interval":%s,"rollups":[]}`, id, strings.Repeat("n", n), hour)
+	}
+	h.do(503, "POST", "/api/v1/rollups", task("large", 100<<10))
+	h.do(200, "POST", "/api/v1/rollups", task("small", 50<<10))
+	held.Close()
+	h.do(200, "POST", "/api/v1/rollups", task("large", 100<<10))
+}
