@@ -15,8 +15,8 @@ import (
 
 // Bounds on a request line with its headers. A connection whose body does not come
 // holds its headers all the while, and each name of a header takes some 110 bytes
-// beside its text. So a header takes at most some 50 KiB, and all of max_connections
-// 200 MiB. KairosDB takes 8 KiB.
+// beside its text. With the largest headers a connection takes some 70 KiB, and all of
+// max_connections 290 MiB. KairosDB takes 8 KiB of header.
 const (
 	maxHeader      = 32 * units.KiB
 	maxHeaderLines = 128
