@@ -97,6 +97,16 @@ level=INFO msg="further lines of one message were left out" message="points dele
 		if got := out.String(); got != "" {
 			t.Errorf("nothing was left out, and reported is\n%s", got)
 		}
+		for range 3 { // each minute is reported
+			for range most + 5 {
+				log.Info("again")
+			}
+			time.Sleep(window)
+			synctest.Wait()
+		}
+		if got := strings.Count(out.String(), "message=again count=5 written=60"); got != 3 {
+			t.Errorf("%d reports of 3 minutes in\n%s", got, out)
+		}
 	})
 }
 
