@@ -210,7 +210,7 @@ func (e *Engine) newRun(ctx context.Context, q Request) *Run {
 			Limit: "query.timeout", Max: r.config.Timeout.Milliseconds(), What: "milliseconds that one query may take",
 		})
 	})
-	r.budget.ctx = r.ctx
+	r.budget.ctx, r.tags.budget = r.ctx, &r.budget
 	if e.active != nil {
 		r.slot = e.active.begin(r.start, &r.request)
 	}

@@ -3,10 +3,13 @@ package query
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/units"
 )
 
 // Limits that change hold for queries that begin from then on. A query that runs
@@ -67,4 +70,47 @@ func TestSetLimits(t *testing.T) {
 	}
 	fresh.Close(nil)
 	start().Close(nil)
+}
+
+// The names of tags in a group-by are the client's, and each group is ordered by a
+// text that holds them all.
+func TestOrderOfGroupsCountsAsMemory(t *testing.T) {
+	config := DefaultConfig()
+	config.MaxMemory = 8 * units.MiB
+	f := newFixture(t, config)
+	for i := range 100 {
+		f.put("m", model.MustTags("h", fmt.Sprint(i)), sample{1, 1})
+	}
+	m := MetricQuery{Metric: "m", GroupBy: []GroupBy{&TagGroupBy{Tags: []string{strings.Repeat("x", 1<<20), "h"}}}}
+	_, _, err := f.ask(0, 10, "UTC", m)
+	var limit *store.LimitError
+	if !errors.As(err, &limit) || limit.Limit != "query.max_memory" {
+		t.Errorf("100 groups that are ordered by 1 MiB each: %v", err)
+	}
+}
+
+// Tags that are collected from many series count as memory.
+func TestTagsTakeMemory(t *testing.T) {
+	config := DefaultConfig()
+	config.MaxMemory = units.MiB
+	f := newFixture(t, config)
+	for i := range 6000 {
+		f.put("m", model.MustTags("h", fmt.Sprint(i)), sample{1, 1})
+	}
+	f.put("small", model.MustTags("h", "a"), sample{1, 1})
+	run, err := f.Start(t.Context(), Request{Range: model.TimeRange{StartMS: 0, EndMS: 10}, Metrics: []MetricQuery{{Metric: "m"}, {Metric: "small"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Close(nil)
+	var limit *store.LimitError
+	if _, err := run.Tags(0); !errors.As(err, &limit) || limit.Limit != "query.max_memory" {
+		t.Errorf("tags of 6,000 series: %v", err)
+	}
+	if _, _, err := run.Names(store.NamesQuery{Kind: store.TagValues, Metric: "m"}, NamesFilter{Range: model.AllTime}); !errors.As(err, &limit) {
+		t.Errorf("tag values of 6,000 series: %v", err)
+	}
+	if tags, err := run.Tags(1); err != nil || len(tags) != 1 {
+		t.Errorf("tags of a series: %v, %v", tags, err)
+	}
 }

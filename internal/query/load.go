@@ -133,7 +133,7 @@ func (r *Result) loadNext() error {
 	}
 	return parallel(r.run.engine.workers, len(r.ready), "gather the tags of series", func(i int) (err error) {
 		defer since(&r.run.trace.tasks, time.Now())
-		r.ready[i].tags, err = tagValues(r.run.ctx, r.ready[i].liveSeries())
+		r.ready[i].tags, err = tagValues(r.run.ctx, r.ready[i].liveSeries(), &r.ready[i].lease)
 		return err
 	})
 }

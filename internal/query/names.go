@@ -95,7 +95,7 @@ func (r *Run) tagTexts(q store.NamesQuery, filter NamesFilter) ([]string, bool, 
 	if err != nil {
 		return nil, false, err
 	}
-	tags, err := tagValues(r.ctx, series)
+	tags, err := r.tagValues(series)
 	if err != nil {
 		return nil, false, err
 	}

@@ -2,14 +2,11 @@ package query
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"varve/internal/model"
-	"varve/internal/store"
 	"varve/internal/units"
 )
 
@@ -123,22 +120,5 @@ func TestPartsGiveMemoryBack(t *testing.T) {
 	m := MetricQuery{Metric: "m", GroupBy: each(t), Steps: []Step{newStep(t, "save_as", Args{"metric_name": "copy"})}}
 	if groups, _, err := f.ask(0, 2000, "UTC", m); err != nil || len(groups) != 2000 {
 		t.Errorf("%d groups, %v", len(groups), err)
-	}
-}
-
-// The names of tags in a group-by are the client's, and each group is ordered by a
-// text that holds them all.
-func TestOrderOfGroupsCountsAsMemory(t *testing.T) {
-	config := DefaultConfig()
-	config.MaxMemory = 8 * units.MiB
-	f := newFixture(t, config)
-	for i := range 100 {
-		f.put("m", model.MustTags("h", fmt.Sprint(i)), sample{1, 1})
-	}
-	m := MetricQuery{Metric: "m", GroupBy: []GroupBy{&TagGroupBy{Tags: []string{strings.Repeat("x", 1<<20), "h"}}}}
-	_, _, err := f.ask(0, 10, "UTC", m)
-	var limit *store.LimitError
-	if !errors.As(err, &limit) || limit.Limit != "query.max_memory" {
-		t.Errorf("100 groups that are ordered by 1 MiB each: %v", err)
 	}
 }

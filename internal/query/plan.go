@@ -131,15 +131,26 @@ type TagValues struct {
 	Values []string
 }
 
-// tagValues collects the tags of series, sorted by name.
-func tagValues(ctx context.Context, series []store.Series) ([]TagValues, error) {
+// valueBytes is what a value takes that is collected, without its text, which the
+// store holds.
+const valueBytes = 64
+
+// tagValues collects the tags of series, sorted by name. What they take is taken from
+// l.
+func tagValues(ctx context.Context, series []store.Series, l *lease) ([]TagValues, error) {
 	if len(series) == 1 {
-		return tagsOf(series[0].Tags), nil
+		return tagsOf(series[0].Tags), l.take(int64(series[0].Tags.Len()) * valueBytes)
 	}
+	var found, taken int64
 	var columns []*tagColumn
 	for n := range series {
-		if n%4096 == 0 && ctx.Err() != nil {
-			return nil, ctx.Err()
+		if n%1024 == 0 {
+			if err := l.take((found - taken) * valueBytes); err != nil {
+				return nil, err
+			}
+			if taken = found; ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
 		}
 		at := 0
 		for name, value := range series[n].Tags.All() {
@@ -149,10 +160,15 @@ func tagValues(ctx context.Context, series []store.Series) ([]TagValues, error) 
 			}
 			if c := columns[at]; value != c.last {
 				c.last = value
+				before := len(c.seen)
 				c.seen[value] = struct{}{}
+				found += int64(len(c.seen) - before)
 			}
 			at++
 		}
+	}
+	if err := l.take((found - taken) * valueBytes); err != nil {
+		return nil, err
 	}
 	tags := make([]TagValues, 0, len(columns))
 	for _, c := range columns {

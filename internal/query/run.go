@@ -25,6 +25,7 @@ type Run struct {
 	timeout  *time.Timer // cancels
 	view     store.View
 	budget   budget
+	tags     lease        // of Tags and Names
 	current  atomic.Int32 // metric of the request that is worked on
 	series   atomic.Int64
 	samples  atomic.Int64
@@ -168,8 +169,17 @@ func (r *Run) Tags(i int) ([]TagValues, error) {
 	if err != nil {
 		return nil, err
 	}
-	tags, err := tagValues(r.ctx, series)
+	tags, err := r.tagValues(series)
 	return tags, r.cause(err)
+}
+
+// tagValues collects the tags of series. What they take is held until the next call.
+func (r *Run) tagValues(series []store.Series) ([]TagValues, error) {
+	r.tags.release()
+	if err := r.tags.take(int64(len(series)) * seriesBytes); err != nil {
+		return nil, err
+	}
+	return tagValues(r.ctx, series, &r.tags)
 }
 
 // parallel calls f for 0..n-1 from at most `workers` goroutines and returns the
