@@ -4,6 +4,8 @@
 //
 // # From request to result
 //
+//	Engine.ReadText     reads what the client sent, within the memory of queries
+//	  Text.Parse        waits for a turn, lets the front end parse it
 //	Engine.Start        waits for a free place, opens a store.View
 //	  Run.Metric        selects series, sorts them into groups
 //	    Result.Next     reads the series of the next group(s) in parallel
@@ -20,15 +22,17 @@
 //     value, as a stream that the steps transform.
 //
 // Both give the same points (sums may differ in the last bits, since addition
-// is done in another order); a test holds them together.
+// is done in another order, but neither overflows where the other does not); a
+// test holds them together. A group that splitters cut into parts is merged. Parts
+// are handed out one by one, and only one has its steps at a time.
 //
 // # Bounds
 //
 // A query is limited in series, samples, memory and time, and only so many run
 // at once while a bounded number wait. Each limit is a *store.LimitError that
 // names its configuration key. All loops look at the context at least once per
-// block of samples, so that a query stops within milliseconds of cancel,
-// disconnect or timeout.
+// block of samples, or per lookEvery steps of single points over all streams, so
+// that a query stops within milliseconds of cancel, disconnect or timeout.
 //
 // # Writing and watching
 //
