@@ -2,6 +2,7 @@ package embedded
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"strings"
 	"sync/atomic"
@@ -404,6 +405,50 @@ func TestSmallDeletesStayWithinTheHead(t *testing.T) {
 	if n := s.active.Load().Count(0); n != samples-deletes {
 		t.Errorf("%d samples are left", n)
 	}
+}
+
+// TestFullHeadThatCannotBeWritten: writers of a full head are told why it stays full,
+// wait while it may not, and go on when there is room.
+func TestFullHeadThatCannotBeWritten(t *testing.T) {
+	var failing atomic.Bool
+	broken := errors.New("the disk is broken")
+	s := mustOpen(t, errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if failing.Load() && op.Kind == errorfs.OpCreate && strings.Contains(op.Path, "/"+blocksName+"/") {
+			return broken
+		}
+		return nil
+	})), quietConfig("fsync"))
+	defer s.Close()
+	putRandom(t, s, "full", 10, crashOrigin)
+	var b store.Batch
+	write := func(ctx context.Context, i int64) error {
+		b.Reset(s.Epoch())
+		ref, err := s.Create(ctx, model.Series{Metric: "full", Type: model.TypeLong, Tags: model.MustTags("host", "b")})
+		s.must(t, err)
+		b.AddLong(ref, crashOrigin+i, i, 0)
+		return s.Append(ctx, &b)
+	}
+	s.must(t, write(t.Context(), 1))
+	failing.Store(true)
+	if err := s.checkpoint(); !errors.Is(err, broken) {
+		t.Fatalf("a checkpoint to a broken disk: %v", err)
+	}
+	s.must(t, write(t.Context(), 2)) // there is room yet
+	s.frozenBytes.Add(int64(s.cfg.HeadBytesMax))
+	var unavailable *store.UnavailableError
+	if err := write(t.Context(), 3); !errors.As(err, &unavailable) || !errors.Is(err, broken) || !strings.Contains(err.Error(), "head_bytes_max") {
+		t.Errorf("writing to a head that is full and stays so: %v", err)
+	}
+	failing.Store(false)
+	s.must(t, s.checkpoint())
+	s.frozenBytes.Add(int64(s.cfg.HeadBytesMax))
+	ended, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if err := write(ended, 4); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "head_bytes_max") {
+		t.Errorf("writing to a full head: %v", err)
+	}
+	s.frozenBytes.Add(-int64(s.cfg.HeadBytesMax))
+	s.must(t, write(t.Context(), 5))
 }
 
 // TestDeletesWaitForRoom: a delete may write samples again in memory, so it waits
