@@ -119,7 +119,7 @@ func TestEmbeddedStatisticsOfAwkwardNumbers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i := range 4000 {
+			for i := range 1500 {
 				b.AddDouble(ref, int64(i)*1000, values[(i/50+host)%len(values)], 0)
 			}
 		}
@@ -133,9 +133,9 @@ func TestEmbeddedStatisticsOfAwkwardNumbers(t *testing.T) {
 				for _, sampling := range []Sampling{{1, Years}, {1, Hours}, {3, Seconds}} {
 					m := MetricQuery{Metric: metric, Steps: []Step{newStep(t, name, Args{"sampling": sampling})}}
 					on.merging = true
-					want, _, err1 := on.ask(0, 3_999_000, "UTC", m)
+					want, _, err1 := on.ask(0, 1_499_000, "UTC", m)
 					on.merging = false
-					got, _, err2 := on.ask(0, 3_999_000, "UTC", m)
+					got, _, err2 := on.ask(0, 1_499_000, "UTC", m)
 					if err1 != nil || err2 != nil {
 						t.Fatal(err1, err2)
 					}
