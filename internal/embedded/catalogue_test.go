@@ -3,27 +3,37 @@ package embedded
 import (
 	"context"
 	"errors"
-	"strings"
+	"math"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"varve/internal/store"
 	"varve/internal/units"
+	"varve/internal/units/unitstest"
 )
 
-// TestHeadBytesMax: what references in memory can hold bounds the setting.
-func TestHeadBytesMax(t *testing.T) {
-	cfg := DefaultConfig()
-	cfg.HeadBytes, cfg.HeadBytesMax = units.GiB, 2*units.GiB
-	if err := cfg.Validate(); err != nil {
-		t.Error(err)
-	}
-	cfg.HeadBytesMax++
-	if err := cfg.Validate(); err == nil || !strings.Contains(err.Error(), "head_bytes_max: want at least twice head_bytes, at most 2GiB, got 2147483649") {
-		t.Errorf("one byte more: %v", err)
-	}
+// TestConfigBounds: both ends of each range are allowed, and what is beyond is
+// refused. What references in memory can hold bounds head_bytes_max.
+func TestConfigBounds(t *testing.T) {
+	check := unitstest.Bounds(t, DefaultConfig)
+	check("row_width", func(c *Config, v int64) { c.RowWidth = time.Duration(v) },
+		[]int64{int64(time.Minute), int64(math.MaxInt32 * time.Millisecond)},
+		[]int64{int64(time.Minute) - 1e6, int64(time.Minute) + 1, int64((math.MaxInt32 + 1) * time.Millisecond)})
+	check("head_bytes", func(c *Config, v int64) { c.HeadBytes = units.Bytes(v) }, []int64{1 << 20}, []int64{1<<20 - 1, 0, -1})
+	check("head_bytes_max", func(c *Config, v int64) { c.HeadBytes, c.HeadBytesMax = units.GiB, units.Bytes(v) },
+		[]int64{2 << 30}, []int64{2<<30 - 1, 2<<30 + 1})
+	check("head_bytes_max", func(c *Config, v int64) { c.HeadBytes = units.Bytes(v) }, []int64{80 << 20}, []int64{80<<20 + 1, math.MaxInt64})
+	check("checkpoint_samples", func(c *Config, v int64) { c.CheckpointSamples = v }, []int64{1}, []int64{0})
+	check("checkpoint_interval", func(c *Config, v int64) { c.CheckpointInterval = time.Duration(v) }, []int64{1e9}, []int64{1e9 - 1})
+	check("merge_files", func(c *Config, v int64) { c.MergeFiles = int(v) }, []int64{2}, []int64{1})
+	check("maintenance_interval", func(c *Config, v int64) { c.MaintenanceInterval = time.Duration(v) }, []int64{1e7}, []int64{1e7 - 1})
+	check("min_free_bytes", func(c *Config, v int64) { c.MinFreeBytes = units.Bytes(v) }, []int64{0}, []int64{-1})
+	check("page_cache_bytes", func(c *Config, v int64) { c.PageCacheBytes = units.Bytes(v) }, []int64{0}, []int64{-1})
+	check("catalogue_cache_bytes", func(c *Config, v int64) { c.CatalogueCacheBytes = units.Bytes(v) }, []int64{0}, []int64{-1})
+	check("log", func(c *Config, v int64) { c.Log.SegmentBytes = units.Bytes(v) }, []int64{4 << 10}, []int64{4<<10 - 1})
 }
 
 // TestCatalogueFails: after a commit failed it is unknown what is on disk, so the

@@ -60,7 +60,7 @@ func (c Config) Validate() error {
 	check(c.RowWidth >= time.Minute && c.RowWidth <= (1<<31-1)*time.Millisecond && c.RowWidth%time.Millisecond == 0,
 		"row_width", "whole milliseconds from 1m to 596h31m23.647s", c.RowWidth)
 	check(c.HeadBytes >= units.MiB, "head_bytes", "at least 1MiB", c.HeadBytes)
-	check(c.HeadBytesMax >= 2*c.HeadBytes && c.HeadBytesMax <= head.MaxBytes, "head_bytes_max", "at least twice head_bytes, at most 2GiB", c.HeadBytesMax)
+	check(c.HeadBytes <= c.HeadBytesMax/2 && c.HeadBytesMax <= head.MaxBytes, "head_bytes_max", "at least twice head_bytes, at most 2GiB", c.HeadBytesMax)
 	check(c.CheckpointSamples >= 1, "checkpoint_samples", "at least 1", c.CheckpointSamples)
 	check(c.CheckpointInterval >= time.Second, "checkpoint_interval", "at least 1s", c.CheckpointInterval)
 	check(c.MergeFiles >= 2, "merge_files", "at least 2", c.MergeFiles)
