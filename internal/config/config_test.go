@@ -148,6 +148,10 @@ func TestErrors(t *testing.T) {
 			"file v.yaml:1: unknown key cahce; did you mean cache?"},
 		{"nothing like it", "quorum: 1", "", "",
 			"file v.yaml:1: unknown key quorum; varve config lists what there is"},
+		{"removed", "server: {max_header: 1MiB}", "VARVE_SERVER_MAX_HEADER=1MiB", "--server-max-header=1MiB",
+			"file v.yaml:1: unknown key server; varve config lists what there is\n" +
+				"environment: unknown variable VARVE_SERVER_MAX_HEADER; it was removed: " + removed["server.max_header"] + "\n" +
+				"flag --server-max-header: unknown; it was removed: " + removed["server.max_header"]},
 		{"merge key", "<<: {dir: x}", "", "",
 			"file v.yaml:1: unknown key <<; varve config lists what there is"},
 		{"twice", "dir: x\ndir: y", "", "",

@@ -29,7 +29,9 @@ func (l *layers) applyEnvironment(variables []string) {
 			l.set(f, text, "environment "+name)
 		case kubernetesService.MatchString(name):
 		default:
-			l.fail("environment: unknown variable %s%s", name, orNearest(name, append(names, environmentFile, environmentKairos), "_", ""))
+			l.fail("environment: unknown variable %s%s", name, orRemoved(name, field.environment, func() string {
+				return orNearest(name, append(names, environmentFile, environmentKairos), "_", "")
+			}))
 		}
 	}
 }

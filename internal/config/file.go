@@ -117,7 +117,9 @@ func (l *layers) applyNode(path, at, key string, value *yaml.Node) {
 	value = resolve(value)
 	switch {
 	case !known:
-		l.fail("%s: unknown key %s%s", at, key, orNearest(key, l.keysLike(value), ".", ""))
+		l.fail("%s: unknown key %s%s", at, key, orRemoved(key, func(f field) string { return f.key }, func() string {
+			return orNearest(key, l.keysLike(value), ".", "")
+		}))
 	case f.items:
 		l.applyItems(path, at, f, value)
 	case f.section:

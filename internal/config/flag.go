@@ -33,7 +33,7 @@ func (l *layers) applyFlags(args []argument) {
 		}
 		f, ok := byName[a.name]
 		if !ok {
-			l.fail("flag --%s: unknown%s", a.name, orNearest(a.name, names, "-", "--"))
+			l.fail("flag --%s: unknown%s", a.name, orRemoved(a.name, field.flag, func() string { return orNearest(a.name, names, "-", "--") }))
 			continue
 		}
 		l.set(f, a.value, flagOrigin+a.name)
