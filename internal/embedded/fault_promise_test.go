@@ -26,8 +26,9 @@ const nothing = int64(-1)
 // A belief is what may be found at a place: what was acknowledged last, and what
 // was asked for since and failed, or is under way. It is not changed in place.
 type belief struct {
-	sure  int64
-	maybe []int64
+	sure   int64
+	maybe  []int64
+	before []int64 // what there was since the last sync, and a power cut may bring back
 }
 
 func (b belief) allows(v int64) bool { return v == b.sure || slices.Contains(b.maybe, v) }
@@ -49,7 +50,7 @@ func (p *promises) attempt(values map[place]int64, op func() error) error {
 		if !ok {
 			b.sure = nothing
 		}
-		p.places[at] = belief{b.sure, append(slices.Clone(b.maybe), v)}
+		p.places[at] = belief{b.sure, append(slices.Clone(b.maybe), v), b.before}
 	}
 	p.mu.Unlock()
 	if err := op(); err != nil {
@@ -58,9 +59,27 @@ func (p *promises) attempt(values map[place]int64, op func() error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for at, v := range values {
-		p.places[at] = belief{sure: v}
+		b := p.places[at]
+		p.places[at] = belief{sure: v, before: slices.Concat(b.before, []int64{b.sure}, b.maybe)}
 	}
 	return nil
+}
+
+// synced notes that a power cut takes nothing back that there is.
+func (p *promises) synced() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for at, b := range p.places {
+		b.before = nil
+		p.places[at] = b
+	}
+}
+
+// afterPowerCut allows what there was since the last sync.
+func (p *promises) afterPowerCut() {
+	for at, b := range p.places {
+		p.places[at] = belief{sure: b.sure, maybe: slices.Concat(b.maybe, b.before)}
+	}
 }
 
 // expire notes that the samples of a series are beyond their time-to-live.

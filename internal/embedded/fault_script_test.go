@@ -142,7 +142,7 @@ func (f *faultScript) begin() error {
 		func() error { return f.write("fault.ttl", 2, crashOrigin, 1000, 5, 600) },
 		func() error { return f.writeTimes(edge, 1, storetest.AwkwardTimes, 0) },
 		func() error { return f.set(1) },
-		func() error { return f.store.checkpoint() },
+		f.checkpoint,
 		func() error { return f.erase(edge, model.TimeRange{StartMS: math.MaxInt64 - 1, EndMS: math.MaxInt64}) },
 		func() error { return f.write("fault.a", 2, crashOrigin+30*minuteMS, 10*minuteMS, 5, 0) },
 		func() error { return f.write("fault.gone", 2, crashOrigin, 1000, 5, 0) },
@@ -158,7 +158,7 @@ func (f *faultScript) rest() error {
 	return f.run([]func() error{
 		f.look,
 		func() error { return f.write("fault.b", 2, crashOrigin+60_000, 500, 30, 0) },
-		func() error { return f.store.checkpoint() },
+		f.checkpoint,
 		f.look,
 		func() error { return f.erase("fault.gone", model.AllTime) },
 		func() error { return f.set(2) },
@@ -170,7 +170,7 @@ func (f *faultScript) rest() error {
 		func() error { return f.erase(edge, model.TimeRange{StartMS: math.MinInt64, EndMS: -1}) },
 		func() error { return f.store.maintain(context.Background()) },
 		func() error { return f.unset(1) },
-		func() error { return f.store.checkpoint() },
+		f.checkpoint,
 		func() error {
 			f.promises.expire("fault.ttl 0")
 			f.promises.expire("fault.ttl 1")
@@ -180,7 +180,7 @@ func (f *faultScript) rest() error {
 		func() error {
 			return f.erase("fault.b", model.TimeRange{StartMS: crashOrigin + 5_000, EndMS: crashOrigin + 62_000})
 		},
-		func() error { return f.store.Compact(context.Background()) },
+		f.compact,
 		f.look,
 		func() error { return f.write("fault.gone", 1, crashOrigin+minuteMS, 1000, 3, 0) },
 		f.close,
@@ -235,5 +235,17 @@ func (f *faultScript) look() error {
 func (f *faultScript) close() error {
 	s := f.store
 	f.store = nil
-	return s.Close()
+	return f.syncs(s.Close())
+}
+
+func (f *faultScript) checkpoint() error { return f.syncs(f.store.checkpoint()) }
+
+func (f *faultScript) compact() error { return f.syncs(f.store.Compact(context.Background())) }
+
+// syncs passes on the error of something that syncs all there is.
+func (f *faultScript) syncs(err error) error {
+	if err == nil {
+		f.promises.synced()
+	}
+	return err
 }
