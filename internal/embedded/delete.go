@@ -398,29 +398,47 @@ func (s *Store) forgetUnlessMoved(ids []uint32, st *state) (moved []uint32) {
 	active, nowMS := s.active.Load(), s.now().UnixMilli()
 	var gone []uint32
 	for _, id := range ids {
-		ms, inHead := active.Expiry(id)
-		if inHead && ms > nowMS {
-			continue
-		}
-		if now.movedSince(st, id, files) {
+		switch ms, inHead := active.Expiry(id); {
+		case inHead && ms > nowMS:
+		case now.movedSince(st, id, files):
 			moved = append(moved, id)
-			continue
-		}
-		if series, ok := s.series.Series(id); ok {
-			s.index.Remove(id, series)
-			if inHead { // no reader can ask for them any more
-				_ = active.Delete(id, model.AllTime) // reads nothing, so it does not fail
-			}
-			s.leaving.add(id, s.series.Kind(id))
+		default:
 			gone = append(gone, id)
 		}
+	}
+	s.forgetLocked(gone)
+	return moved
+}
+
+// forgetSuperseded forgets series whose keys others have. They had been forgotten
+// before the same series came again, so nothing that the log or files have of them
+// is valid.
+func (s *Store) forgetSuperseded(ids []uint32) {
+	s.order.Lock()
+	defer s.order.Unlock()
+	s.forgetLocked(ids)
+}
+
+// forgetLocked takes series, of which no reader can ask for a sample any more, out of
+// the index, the head and the registry. The order lock must be held.
+func (s *Store) forgetLocked(ids []uint32) {
+	active := s.active.Load()
+	gone := make([]uint32, 0, len(ids))
+	for _, id := range ids {
+		series, ok := s.series.Series(id)
+		if !ok {
+			continue
+		}
+		s.index.Remove(id, series)
+		_ = active.Delete(id, model.AllTime) // reads nothing, so it does not fail
+		s.leaving.add(id, s.series.Kind(id))
+		gone = append(gone, id)
 	}
 	if len(gone) > 0 {
 		s.series.Forget(gone)
 		s.order.forget = append(s.order.forget, gone...)
 		s.metrics.forgotten.Add(float64(len(gone)))
 	}
-	return moved
 }
 
 // movedSince reports whether id may have samples in the frozen head of st, if it is

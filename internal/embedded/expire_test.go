@@ -547,3 +547,78 @@ func TestExpiredSampleHidesUntilItsSeriesIsGone(t *testing.T) {
 		}
 	}
 }
+
+// beginCheckpoint leaves a checkpoint under way, as when it is interrupted by a crash.
+func (e *expiryStore) beginCheckpoint() {
+	e.t.Helper()
+	e.checkpointing.Lock()
+	defer e.checkpointing.Unlock()
+	var err error
+	e.pending, err = e.swapHead()
+	e.must(e.t, err)
+}
+
+// TestSeriesThatComesAgainDuringACheckpoint: a series whose samples are in two heads is
+// forgotten and comes again, and the process is killed. Replayed into one head, its
+// samples look as if they had not expired: the later ones count with the longest
+// time-to-live. All the same there is one series of the name, and the sample that was
+// written last stays, whether the series has a new id or one that was given before.
+func TestSeriesThatComesAgainDuringACheckpoint(t *testing.T) {
+	erase := func(e *expiryStore, host string, end time.Duration) {
+		e.must(e.t, e.Delete(context.Background(), store.Deletion{
+			Metric:   "expiry",
+			Range:    model.TimeRange{StartMS: 0, EndMS: crashOrigin + end.Milliseconds()},
+			Matchers: []model.Matcher{{Tag: "host", Values: []string{host}}},
+		}))
+	}
+	for name, forgotten := range map[string]func(e *expiryStore){
+		"by a delete": func(e *expiryStore) {
+			e.put("a", time.Second, 0)
+			e.beginCheckpoint()
+			e.put("a", 2*time.Second, 5)
+			e.now.Advance(20 * time.Second)
+			erase(e, "a", time.Second)
+		},
+		"by time": func(e *expiryStore) {
+			e.put("a", time.Second, 25)
+			e.beginCheckpoint()
+			e.put("a", 20*time.Second, 1) // of both the later time and the longer life: until 45 s
+			e.now.Advance(30 * time.Second)
+		},
+	} {
+		for _, reused := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, reused id %t", name, reused), func(t *testing.T) {
+				e := newExpiryStore(t)
+				if reused {
+					e.put("z", 0, 0) // id 0, which is given again
+					e.must(t, e.checkpoint())
+					e.series.Expect(manyIDs)
+					e.put("a", 0, 30) // a higher one
+					erase(e, "z", 0)
+					e.mergeAll()
+					for range 3 {
+						e.must(t, e.checkpoint())
+					}
+				}
+				forgotten(e)
+				if reused {
+					e.now.Advance(time.Minute)
+				}
+				e.expect("")
+				e.put("a", 0, 0)
+				last := e.now.Now().UnixMilli()
+				for start := range 4 {
+					e.reopen(start%2 == 0)
+					e.expect("a")
+					if got := e.times("a"); !slices.Equal(got, []int64{last}) {
+						t.Errorf("start %d: samples at %v, want one at %d", start, got, last)
+					}
+					if start > 0 {
+						e.must(t, e.checkpoint())
+					}
+				}
+				e.sound()
+			})
+		}
+	}
+}

@@ -184,7 +184,8 @@ func (s *Store) replayDeletion(d *record.Deletion) error {
 // settleIndex forgets the series that have no samples: those whose last one was
 // deleted, or expired, shortly before the store was closed or crashed.
 func (s *Store) settleIndex() error {
-	dead := s.series.Settle()
+	s.forgetSuperseded(s.series.Settle())
+	var dead []uint32
 	stored := roaring.New()
 	for _, f := range s.current.files {
 		stored.Or(f.Series)

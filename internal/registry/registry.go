@@ -436,7 +436,8 @@ func (r *Registry) Expect(n uint32) {
 func (r *Registry) Settle() (forgotten []uint32) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for _, id := range r.replaced {
+	slices.Sort(r.replaced)
+	for _, id := range slices.Compact(r.replaced) {
 		if key := r.keyLocked(id); key != "" {
 			if now, _ := r.findLocked(r.byKey.Hash([]byte(key)), []byte(key)); now != id {
 				forgotten = append(forgotten, id)
