@@ -28,7 +28,8 @@ func (b *pointBuffer) add(p *Point) error {
 		}
 	}
 	if len(b.times) == cap(b.times) {
-		if err := b.lease.take(int64(len(b.times)+64) * pointBytes); err != nil {
+		more := len(b.times) + min(len(b.times)+4, 64) // what append makes room for, or more
+		if err := b.lease.take(int64(more) * pointBytes); err != nil {
 			return err
 		}
 	}

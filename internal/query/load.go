@@ -112,6 +112,9 @@ func (r *Result) loadNext() error {
 	var readings []reading
 	for len(readings) < r.batch && len(r.plans) > 0 {
 		plan := r.plans[0]
+		if err := r.run.look(1 + len(plan.series)/sortWork); err != nil {
+			return err
+		}
 		r.plans = r.plans[1:]
 		g, err := r.newLoaded(plan)
 		if err != nil {
@@ -123,7 +126,9 @@ func (r *Result) loadNext() error {
 			readings = append(readings, reading{plan.series[i].Ref, int32(i), g})
 		}
 	}
-	slices.SortFunc(readings, func(a, b reading) int { return cmp.Compare(a.ref, b.ref) })
+	if err := sortFunc(r.run, readings, func(a, b reading) int { return cmp.Compare(a.ref, b.ref) }); err != nil {
+		return r.run.cause(err)
+	}
 	if err := r.read(readings); err != nil {
 		return err
 	}
@@ -131,10 +136,10 @@ func (r *Result) loadNext() error {
 	if r.query.WithoutTags && !r.saves {
 		return nil
 	}
-	return parallel(r.run.engine.workers, len(r.ready), "gather the tags of series", func(i int) (err error) {
+	return r.run.parallel(len(r.ready), "gather the tags of series", func(i int) (done bool, err error) {
 		defer since(&r.run.trace.tasks, time.Now())
-		r.ready[i].tags, err = tagValues(r.run.ctx, r.ready[i].liveSeries(), &r.ready[i].lease)
-		return err
+		r.ready[i].tags, err = tagValues(r.run.ctx, r.ready[i].liveSeries(), &r.ready[i].lease, func(int) error { return nil })
+		return true, err
 	})
 }
 
@@ -149,17 +154,22 @@ func (r *Result) read(readings []reading) error {
 			g.tables = make([]*table, count)
 		}
 	}
-	return parallel(workers, count, "read series", func(i int) error {
+	done := make([]int, count) // readings of each slice
+	return r.run.parallel(count, "read series", func(i int) (bool, error) {
 		defer since(&r.run.trace.tasks, time.Now())
 		f := folders.Get().(*folder)
 		defer f.giveBack()
 		f.result, f.slice = r, i
-		for _, reading := range readings[i*size : min(n, (i+1)*size)] {
-			if err := f.read(reading); err != nil {
-				return err
+		slice := readings[i*size : min(n, (i+1)*size)]
+		for done[i] < len(slice) {
+			if err := f.read(slice[done[i]]); err != nil {
+				return false, err
+			}
+			if done[i]++; r.run.due() {
+				break
 			}
 		}
-		return f.count()
+		return done[i] == len(slice), f.count()
 	})
 }
 
@@ -193,7 +203,7 @@ func (r *Result) newLoaded(plan *groupPlan) (*loaded, error) {
 		g.opened = make([]*source, len(plan.series))
 	}
 	if g.fold == nil || g.fold.fold.needs&(model.StatFirst|model.StatLast) != 0 {
-		return g, r.run.cause(plan.sort(r.run.ctx))
+		return g, r.run.cause(plan.sort(r.run))
 	}
 	return g, nil
 }

@@ -37,9 +37,14 @@ func (r *Run) Names(q store.NamesQuery, filter NamesFilter) (names []string, mor
 // NamesPage lists names that q asks for, whatever series they are of.
 func (r *Run) NamesPage(q store.NamesQuery) (names []string, more bool, err error) {
 	defer since(&r.trace.index, time.Now())
-	names, more, err = r.view.Names(r.ctx, q)
+	if names, more, err = r.view.Names(r.ctx, q); err == nil {
+		err = r.Yield()
+	}
 	return names, more, r.cause(err)
 }
+
+// selectWork is the work of asking a store for the series of a metric, see Run.look.
+const selectWork = 1 << 9
 
 // metricNames asks for each metric whether it has a series that passes.
 func (r *Run) metricNames(q store.NamesQuery, filter NamesFilter) ([]string, bool, error) {
@@ -53,6 +58,9 @@ func (r *Run) metricNames(q store.NamesQuery, filter NamesFilter) ([]string, boo
 			return nil, false, err
 		}
 		for _, name := range page {
+			if err := r.look(selectWork); err != nil {
+				return nil, false, err
+			}
 			has, err := r.hasSeries(name, filter)
 			if err != nil {
 				return nil, false, err
@@ -108,7 +116,7 @@ func (r *Run) tagTexts(q store.NamesQuery, filter NamesFilter) ([]string, bool, 
 			texts = append(texts, t.Values...)
 		}
 	}
-	if err := model.SortFunc(r.ctx, texts, model.CompareNames); err != nil {
+	if err := sortFunc(r, texts, model.CompareNames); err != nil {
 		return nil, false, err
 	}
 	texts = slices.DeleteFunc(slices.Compact(texts), func(s string) bool {

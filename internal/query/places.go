@@ -124,10 +124,10 @@ func (p *places) grow(n int) {
 }
 
 // yield gives the place of a query to a fresh one, if one waits, and waits for
-// another place.
-func (p *places) yield(ctx context.Context, id uint64) (had bool, err error) {
+// another place, unless that many queries that have begun wait already.
+func (p *places) yield(ctx context.Context, id uint64, most int) (had bool, err error) {
 	p.mu.Lock()
-	if len(p.fresh) == 0 {
+	if len(p.fresh) == 0 || len(p.begun) >= most {
 		p.mu.Unlock()
 		return true, nil
 	}

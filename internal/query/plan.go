@@ -23,11 +23,11 @@ type groupPlan struct {
 // whose joined texts collide stay apart, ordered by value.
 //
 // What the plan holds is taken from l.
-func planGroups(ctx context.Context, series []store.Series, by *TagGroupBy, l *lease) ([]*groupPlan, error) {
+func planGroups(r *Run, series []store.Series, by *TagGroupBy, l *lease) ([]*groupPlan, error) {
 	if err := l.take(int64(len(series)) * seriesBytes); err != nil {
 		return nil, err
 	}
-	groups, of, err := sortOut(ctx, series, by, l)
+	groups, of, err := sortOut(r, series, by, l)
 	if err != nil {
 		return nil, err
 	}
@@ -38,12 +38,12 @@ func planGroups(ctx context.Context, series []store.Series, by *TagGroupBy, l *l
 	for i, n := range of {
 		groups[n].series = append(groups[n].series, series[i])
 	}
-	return groups, model.SortFunc(ctx, groups, (*groupPlan).compare)
+	return groups, sortFunc(r, groups, (*groupPlan).compare)
 }
 
 // sortOut makes the groups, still without their series, and says which one each
 // series is of.
-func sortOut(ctx context.Context, series []store.Series, by *TagGroupBy, l *lease) (groups []*groupPlan, of []int32, err error) {
+func sortOut(r *Run, series []store.Series, by *TagGroupBy, l *lease) (groups []*groupPlan, of []int32, err error) {
 	of = make([]int32, len(series))
 	var index map[string]int32 // nil for a single series, which is a group of its own
 	if len(series) > 1 {
@@ -56,8 +56,8 @@ func sortOut(ctx context.Context, series []store.Series, by *TagGroupBy, l *leas
 		distinct = by.Distinct()
 	}
 	for i := range series {
-		if i%256 == 0 && ctx.Err() != nil {
-			return nil, nil, ctx.Err()
+		if err := r.look(sortWork + len(values)); err != nil {
+			return nil, nil, err
 		}
 		s := &series[i]
 		kind := groupType(s.Type)
@@ -111,8 +111,8 @@ func joined(by *TagGroupBy, distinct []int, values []string) string {
 
 // sort orders the series of a group, on which depends which of equal samples
 // counts as the first.
-func (g *groupPlan) sort(ctx context.Context) error {
-	return model.SortFunc(ctx, g.series, func(a, b store.Series) int { return a.Compare(b.Series) })
+func (g *groupPlan) sort(r *Run) error {
+	return sortFunc(r, g.series, func(a, b store.Series) int { return a.Compare(b.Series) })
 }
 
 func (g *groupPlan) compare(o *groupPlan) int {
@@ -136,8 +136,8 @@ type TagValues struct {
 const valueBytes = 64
 
 // tagValues collects the tags of series, sorted by name. What they take is taken from
-// l.
-func tagValues(ctx context.Context, series []store.Series, l *lease) ([]TagValues, error) {
+// l. look is called with the work of each series.
+func tagValues(ctx context.Context, series []store.Series, l *lease, look func(work int) error) ([]TagValues, error) {
 	if len(series) == 1 {
 		return tagsOf(series[0].Tags), l.take(int64(series[0].Tags.Len()) * valueBytes)
 	}
@@ -151,6 +151,9 @@ func tagValues(ctx context.Context, series []store.Series, l *lease) ([]TagValue
 			if taken = found; ctx.Err() != nil {
 				return nil, ctx.Err()
 			}
+		}
+		if err := look(series[n].Tags.Len()); err != nil {
+			return nil, err
 		}
 		at := 0
 		for name, value := range series[n].Tags.All() {
@@ -177,6 +180,9 @@ func tagValues(ctx context.Context, series []store.Series, l *lease) ([]TagValue
 			values = append(values, v)
 		}
 		if err := model.SortFunc(ctx, values, model.CompareNames); err != nil {
+			return nil, err
+		}
+		if err := look(sortWork * len(values)); err != nil {
 			return nil, err
 		}
 		tags = append(tags, TagValues{c.name, values})

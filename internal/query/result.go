@@ -62,7 +62,7 @@ func newResult(r *Run, q *MetricQuery, series []store.Series) (*Result, error) {
 	res.backward = q.Descending && hasRangeStep(q.Steps)
 	res.lease.budget, res.part.budget = &r.budget, &r.budget
 	var err error
-	if res.plans, err = planGroups(r.ctx, series, res.by, &res.lease); err != nil {
+	if res.plans, err = planGroups(r, series, res.by, &res.lease); err != nil {
 		res.lease.release()
 		return nil, err
 	}

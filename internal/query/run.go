@@ -85,15 +85,31 @@ func (r *Run) cause(err error) error {
 const lookEvery = 1 << 14
 
 // look adds an amount of work, such as the number of steps that a point goes
-// through, and looks at the context where enough has come together. It counts for all
-// streams of a run, since one of them may have a single point. The goroutine of the
-// run calls it.
+// through. Where enough has come together, it looks at the context and lets other
+// queries have their turn. It counts for all streams of a run, since one of them may
+// have a single point. The goroutine of the run calls it, and holds nothing then that
+// a query needs to begin.
 func (r *Run) look(work int) error {
 	if r.worked += work; r.worked < lookEvery {
 		return nil
 	}
 	r.worked = 0
-	return r.cause(r.ctx.Err())
+	if err := r.ctx.Err(); err != nil {
+		return r.cause(err)
+	}
+	return r.cause(r.Yield())
+}
+
+// sortWork is the work of comparing two series or groups, see Run.look.
+const sortWork = 8
+
+// sortFunc sorts as model.SortFunc does, and lets other queries have their turn
+// meanwhile. The goroutine of the run calls it.
+func sortFunc[E any](r *Run, s []E, compare func(a, b E) int) error {
+	return model.SortFunc(r.ctx, s, func(a, b E) int {
+		_ = r.look(sortWork) // model.SortFunc notices the end of the context too
+		return compare(a, b)
+	})
 }
 
 // addSamples counts samples against query.max_samples.
@@ -139,6 +155,9 @@ func (r *Run) selectSeries(q *MetricQuery, within model.TimeRange, reads bool) (
 		ReadsAll: reads && !q.Descending && q.Limit <= 0,
 	})
 	r.series.Add(int64(len(series)))
+	if err == nil {
+		err = r.Yield()
+	}
 	return series, r.cause(err)
 }
 
@@ -179,7 +198,7 @@ func (r *Run) tagValues(series []store.Series) ([]TagValues, error) {
 	if err := r.tags.take(int64(len(series)) * seriesBytes); err != nil {
 		return nil, err
 	}
-	return tagValues(r.ctx, series, &r.tags)
+	return tagValues(r.ctx, series, &r.tags, r.look)
 }
 
 // parallel calls f for 0..n-1 from at most `workers` goroutines and returns the
@@ -223,6 +242,37 @@ func parallel(workers, n int, doing string, f func(i int) error) error {
 		})
 	}
 	return group.Wait()
+}
+
+// parallel calls f for 0..n-1 side by side, as often as it takes until each call has
+// reported that its work is done. A call of f does at least a part of its work, and
+// ends when others are due. Then all goroutines end, and the goroutine of the run lets
+// other queries have their turn.
+func (r *Run) parallel(n int, doing string, f func(i int) (done bool, err error)) error {
+	done := make([]bool, n)
+	for {
+		var some, undone atomic.Bool
+		err := parallel(r.engine.workers, n, doing, func(i int) (err error) {
+			switch {
+			case done[i]:
+				return nil
+			case some.Load() && r.due():
+				undone.Store(true)
+				return nil
+			}
+			if done[i], err = f(i); !done[i] {
+				undone.Store(true)
+			}
+			some.Store(true)
+			return err
+		})
+		if err != nil || !undone.Load() {
+			return err
+		}
+		if err := r.Yield(); err != nil {
+			return err
+		}
+	}
 }
 
 // rangeOptions are the read options of a metric of this run.

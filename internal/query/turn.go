@@ -1,6 +1,9 @@
 package query
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 const (
 	// turnTime is how long a query computes before others that wait have a turn.
@@ -13,23 +16,37 @@ const (
 // Yield gives the place of a query that has had it for turnTime to a query that
 // waits to begin, and waits for the next turn. So a short query does not wait until
 // long ones end. The goroutine of the run calls Yield between two steps of its work.
-// While more than half of query.total_memory is used, queries keep their places:
-// new queries would need more memory.
+// While more than half of query.total_memory is used, one query at most waits for its
+// next turn: those that wait hold memory, and new queries would need more.
 func (r *Run) Yield() (err error) {
-	e := r.engine
-	if e.queued.Load() == 0 || time.Since(r.turn) < turnTime || e.pool.inUse() > e.pool.max/2 {
+	if !r.due() {
 		return nil
+	}
+	e := r.engine
+	most := math.MaxInt
+	if e.pool.inUse() > e.pool.max/2 {
+		most = 1
 	}
 	e.wait(+1)
 	defer e.wait(-1)
-	has, err := e.places.yield(r.ctx, r.id)
+	has, err := e.places.yield(r.ctx, r.id, most)
 	r.outside, r.turn = !has, time.Now()
 	return err
+}
+
+// due reports that the query has had its turn, and others wait. Goroutines that work
+// for the run may ask.
+func (r *Run) due() bool {
+	e := r.engine
+	return e.queued.Load() > 0 && time.Since(r.turn) >= turnTime && !r.outside
 }
 
 // Aside runs f, which may wait for the client. If f takes longer than clientTime,
 // another query gets the place meanwhile, and Aside waits for a new one.
 func (r *Run) Aside(f func() error) error {
+	if r.outside { // it has ended, and what is left of its answer is sent
+		return f()
+	}
 	if err := r.aside(f); err != nil || !r.outside {
 		return err
 	}

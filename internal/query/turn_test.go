@@ -3,9 +3,11 @@ package query
 import (
 	"context"
 	"errors"
+	"strconv"
 	"testing"
 	"time"
 
+	"varve/internal/model"
 	"varve/internal/store"
 )
 
@@ -45,10 +47,11 @@ func TestYield(t *testing.T) {
 	if err := f.pool.acquire(context.Background(), f.pool.max*3/4); err != nil {
 		t.Fatal(err)
 	}
+	f.places.stand(run.id + 1) // as a query that has begun
 	if run.Yield() != nil || len(first) > 0 {
-		t.Error("others began although memory is short")
+		t.Error("others began although memory is short, and one waits for its next turn")
 	}
-	f.pool.release(f.pool.max * 3 / 4)
+	f.places.begun, run.turn = nil, time.Time{}
 	if err := run.Yield(); err != nil { // returns when the first one has had its turn
 		t.Fatal(err)
 	}
@@ -58,9 +61,86 @@ func TestYield(t *testing.T) {
 	if run.outside || f.places.inUse() != 1 || f.Queued() != 1 {
 		t.Errorf("outside %v, %d places taken, %d wait", run.outside, f.places.inUse(), f.Queued())
 	}
+	f.pool.release(f.pool.max * 3 / 4)
 	run.Close(nil)
 	if err := <-second; err != nil {
 		t.Error(err)
+	}
+}
+
+// A query lets others have their turn in each stage of its work, also while it makes
+// no output.
+func TestYieldInEachStage(t *testing.T) {
+	config := DefaultConfig()
+	config.MaxConcurrent, config.Workers = 1, 2
+	f := newFixture(t, config)
+	points := make([]sample, 2*lookEvery)
+	for i := range points {
+		points[i] = sample{int64(i), i}
+	}
+	f.put("split", model.MustTags("h", "a"), points...)
+	var series []store.Series
+	for i := range 2 * lookEvery {
+		tags := model.MustTags("h", strconv.Itoa(i))
+		series = append(series, store.Series{Series: model.Series{Metric: "m", Tags: tags, Type: model.TypeLong}})
+		if i < 100 {
+			f.put("read", tags, sample{1, 1})
+		}
+	}
+	sum, long := newStep(t, "sum", Args{"sampling": Sampling{1, Years}}), newStep(t, "percentile", Args{"percentile": .5, "sampling": Sampling{1000, Years}})
+	splitting := MetricQuery{Metric: "split", GroupBy: []GroupBy{&ValueGroupBy{Size: 1}}}
+	next := func(_ *Run, r *Result) error { _, err := r.Next(); return err }
+	for _, tc := range []struct {
+		stage  string
+		metric MetricQuery
+		work   func(*Run, *Result) error
+	}{
+		{"select", splitting, func(r *Run, _ *Result) error { _, err := r.selectSeries(&splitting, model.AllTime, true); return err }},
+		{"plan", splitting, func(r *Run, _ *Result) error {
+			_, err := planGroups(r, series, &TagGroupBy{Tags: []string{"h"}}, &lease{budget: &r.budget})
+			return err
+		}},
+		{"sort", splitting, func(r *Run, _ *Result) error { return (&groupPlan{series: series}).sort(r) }},
+		{"tags", splitting, func(r *Run, _ *Result) error { _, err := r.tagValues(series); return err }},
+		{"names", splitting, func(r *Run, _ *Result) error {
+			_, _, err := r.NamesPage(store.NamesQuery{Kind: store.MetricNames, Limit: 1})
+			return err
+		}},
+		{"read", MetricQuery{Metric: "read"}, next},
+		{"fold", MetricQuery{Metric: "read", Steps: []Step{sum}}, next},
+		{"split", splitting, next},
+		{"aggregate", MetricQuery{Metric: "split", Steps: []Step{long}}, func(_ *Run, r *Result) error {
+			g, err := r.Next()
+			if err == nil {
+				_, err = drainPoints(g.Points)
+			}
+			return err
+		}},
+	} {
+		run, err := f.Start(t.Context(), Request{Range: model.AllTime, Metrics: []MetricQuery{tc.metric}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, err := run.Metric(0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		other := f.begin()
+		run.turn = time.Time{}
+		if err := tc.work(run, result); err != nil {
+			t.Errorf("%s: %v", tc.stage, err)
+		}
+		if f.lastID.Load() == run.id {
+			t.Errorf("%s: no other query had a turn", tc.stage)
+		}
+		result.Close()
+		run.Close(nil)
+		if err := <-other; err != nil {
+			t.Errorf("%s: %v", tc.stage, err)
+		}
+		if f.places.inUse() != 0 || f.Queued() != 0 {
+			t.Errorf("%s: %d places taken, %d wait", tc.stage, f.places.inUse(), f.Queued())
+		}
 	}
 }
 
