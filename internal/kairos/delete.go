@@ -171,8 +171,10 @@ func noSelection(r *http.Request) error {
 }
 
 func (a *API) deletePoints(w http.ResponseWriter, r *http.Request, deletions []store.Deletion) {
-	err := a.store.Delete(r.Context(), deletions...)
-	a.logDeletions(r, deletions, err)
+	began, err := a.engine.Delete(r.Context(), func() error { return a.store.Delete(r.Context(), deletions...) })
+	if began {
+		a.logDeletions(r, deletions, err)
+	}
 	if err != nil {
 		a.fail(w, r, err)
 		return

@@ -1,10 +1,18 @@
 package kairos
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	"varve/internal/query"
+	"varve/internal/store"
+	"varve/internal/store/storetest"
 )
 
 const deletePath = "/api/v1/datapoints/delete"
@@ -125,4 +133,49 @@ func TestDeletesAreLogged(t *testing.T) {
 	if !strings.Contains(out.String(), `level=INFO msg="delete was not completed; a part may be deleted" metric=m`) {
 		t.Error(out.String())
 	}
+}
+
+// A heldStore holds deletes until they are let go.
+type heldStore struct {
+	store.Store
+	began chan struct{}
+	letGo chan struct{}
+}
+
+func (s *heldStore) Delete(ctx context.Context, deletions ...store.Deletion) error {
+	s.began <- struct{}{}
+	<-s.letGo
+	return s.Store.Delete(ctx, deletions...)
+}
+
+// A few deletes run at once, whatever they wait for. Further ones wait, then they are
+// refused and delete nothing. Queries go on meanwhile, and no timeout of theirs ends a
+// delete.
+func TestDeletesAtOnce(t *testing.T) {
+	qc := query.DefaultConfig()
+	qc.MaxConcurrent, qc.MaxQueued, qc.MaxWait, qc.Timeout = 1, 1, 30*time.Millisecond, 10*time.Millisecond
+	st := &heldStore{storetest.NewReference(nil), make(chan struct{}), make(chan struct{})}
+	s := startServerWith(t, st, qc, DefaultConfig())
+	s.fill(t, 1, 1)
+	const body = `{"start_absolute":9000000000000,"end_absolute":9000000000001,"metrics":[{"name":"m"}]}`
+	const all = `{"start_absolute":0,"metrics":[{"name":"m"}]}`
+	var group sync.WaitGroup
+	most := max(4, runtime.GOMAXPROCS(0))
+	for range most {
+		group.Go(func() {
+			if resp, answer := s.do(t, "POST", deletePath, body); resp.StatusCode != 204 {
+				t.Errorf("%d %s", resp.StatusCode, answer)
+			}
+		})
+		<-st.began
+	}
+	resp, answer := s.do(t, "POST", deletePath, all)
+	if resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" || !strings.Contains(answer, "query.max_wait") || !strings.Contains(answer, "nothing was deleted") {
+		t.Errorf("%d %s", resp.StatusCode, answer)
+	}
+	if n := s.left(t); n != 1 {
+		t.Errorf("%d points are left", n)
+	}
+	close(st.letGo)
+	group.Wait()
 }

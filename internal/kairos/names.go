@@ -1,8 +1,6 @@
 package kairos
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -39,14 +37,12 @@ func (a *API) names(kind store.NameKind) http.HandlerFunc {
 		}
 		out := a.newAnswer(w, r)
 		defer out.release()
-		switch {
-		case q.filtered:
-			err = a.encodeFiltered(r, out, &q)
-		case q.Pattern != nil:
-			err = a.encodeMatching(r, out, q.NamesQuery)
-		default:
-			err = a.encodeAll(r.Context(), out, q.NamesQuery)
-		}
+		err = a.asQuery(r, out, func(run *query.Run) error {
+			if q.filtered {
+				return encodeFiltered(run, out, &q)
+			}
+			return encodeNames(run, out, q.NamesQuery)
+		})
 		if err == nil {
 			err = out.finish()
 		}
@@ -56,30 +52,15 @@ func (a *API) names(kind store.NameKind) http.HandlerFunc {
 	}
 }
 
-// encodeAll writes names that only have to be looked up.
-func (a *API) encodeAll(ctx context.Context, out *answer, q store.NamesQuery) (err error) {
-	view, err := a.store.View(ctx)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, view.Close()) }()
-	return encodeNames(out, q, func(q store.NamesQuery) ([]string, bool, error) { return view.Names(ctx, q) })
-}
-
 // asQuery runs a request for names as a query: it takes a place, can be killed, and
-// has a query's limits.
+// has a query's limits. All names of a store may be many, and to match them may take
+// minutes.
 func (a *API) asQuery(r *http.Request, out *answer, f func(*query.Run) error) error {
 	return a.run(r.Context(), &query.Request{Text: r.URL.RequestURI(), Client: r.RemoteAddr}, out, f)
 }
 
-// encodeMatching writes names that match a pattern. To match all names of a store may
-// take minutes.
-func (a *API) encodeMatching(r *http.Request, out *answer, q store.NamesQuery) error {
-	return a.asQuery(r, out, func(run *query.Run) error { return encodeNames(out, q, run.NamesPage) })
-}
-
 // encodeNames writes names by pages, up to the limit.
-func encodeNames(out *answer, q store.NamesQuery, page func(store.NamesQuery) ([]string, bool, error)) (err error) {
+func encodeNames(run *query.Run, out *answer, q store.NamesQuery) (err error) {
 	limit, left := q.Limit, q.Limit
 	list := nameList{answer: out}
 	list.begin()
@@ -89,7 +70,7 @@ func encodeNames(out *answer, q store.NamesQuery, page func(store.NamesQuery) ([
 			q.Limit = min(left, namesPage)
 		}
 		var names []string
-		if names, more, err = page(q); err != nil {
+		if names, more, err = run.NamesPage(q); err != nil {
 			return err
 		}
 		if err := list.add(names); err != nil {
@@ -108,13 +89,8 @@ func encodeNames(out *answer, q store.NamesQuery, page func(store.NamesQuery) ([
 }
 
 // encodeFiltered writes the names of series that pass a filter.
-func (a *API) encodeFiltered(r *http.Request, out *answer, q *namesRequest) error {
-	var names []string
-	var more bool
-	err := a.asQuery(r, out, func(run *query.Run) (err error) {
-		names, more, err = run.Names(q.NamesQuery, q.filter)
-		return err
-	})
+func encodeFiltered(run *query.Run, out *answer, q *namesRequest) error {
+	names, more, err := run.Names(q.NamesQuery, q.filter)
 	if err != nil {
 		return err
 	}
@@ -140,12 +116,17 @@ type nameList struct {
 func (l *nameList) begin() { l.buf = append(l.buf, `{"results":[`...) }
 
 func (l *nameList) add(names []string) error {
-	for _, name := range names {
+	for i, name := range names {
 		if l.some {
 			l.buf = append(l.buf, ',')
 		}
 		l.some = true
 		l.buf = appendText(l.buf, name)
+		if i%encodedAtOnce == encodedAtOnce-1 {
+			if err := l.advance(); err != nil {
+				return err
+			}
+		}
 	}
 	return l.advance()
 }

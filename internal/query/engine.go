@@ -69,6 +69,7 @@ type Engine struct {
 	pool    *pool // memory of all queries
 	texts   *texts
 	places  places
+	deletes *deletes
 	queued  atomic.Int64
 	lastID  atomic.Uint64
 
@@ -90,7 +91,7 @@ func New(s store.Viewer, config Config, r prometheus.Registerer, now func() time
 	e.pool = &pool{max: machine.Share(int64(config.TotalMemory)), metrics: e.metrics}
 	e.pool.maxWait.Store(int64(config.MaxWait))
 	e.metrics.memoryMax.Set(float64(e.pool.max))
-	e.texts = newTexts(e.pool, r)
+	e.texts, e.deletes = newTexts(e.pool, r), newDeletes(r)
 	return e
 }
 

@@ -1,0 +1,77 @@
+package query
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/store"
+)
+
+// leastDeletes is how many deletes run at once on a small machine. A delete waits for
+// its log record to be written, and deletes that wait share one write.
+const leastDeletes = 4
+
+// deletes limits the deletes that clients ask for. They have places of their own: a
+// delete is not cut into turns, and with Cassandra it waits for the cluster, so that a
+// few would keep all queries out.
+type deletes struct {
+	places
+	waiting atomic.Int64
+	queued  prometheus.Gauge
+	refused prometheus.Counter
+}
+
+func newDeletes(r prometheus.Registerer) *deletes {
+	d := &deletes{
+		places: places{free: max(leastDeletes, runtime.GOMAXPROCS(0))},
+		queued: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "varve_query_deletes_waiting", Help: "Deletes that wait until others have ended.",
+		}),
+		refused: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "varve_query_deletes_refused_total", Help: "Deletes that were refused since too many waited, or others did not end within query.max_wait.",
+		}),
+	}
+	r.MustRegister(d.queued, d.refused)
+	return d
+}
+
+// Delete waits until few enough deletes run, and calls f, which deletes. No limit on
+// the time of queries ends f. began is false if f was not called.
+func (e *Engine) Delete(ctx context.Context, f func() error) (began bool, err error) {
+	if err := e.deletes.enter(ctx, e.config.Load()); err != nil {
+		return false, err
+	}
+	defer e.deletes.leave()
+	return true, f()
+}
+
+func (d *deletes) enter(ctx context.Context, config *Config) error {
+	if d.try() {
+		return nil
+	}
+	if n := d.waiting.Add(1); n > int64(config.MaxQueued) {
+		d.waiting.Add(-1)
+		d.refused.Inc()
+		return &BusyError{&store.LimitError{
+			Limit: "query.max_queued", Max: int64(config.MaxQueued), Need: n,
+			What: "deletes that wait until others have ended; nothing was deleted; send fewer at once",
+		}}
+	}
+	d.queued.Inc()
+	defer func() { d.waiting.Add(-1); d.queued.Dec() }()
+	late := &BusyError{&store.LimitError{
+		Limit: "query.max_wait", Max: config.MaxWait.Milliseconds(),
+		What: "milliseconds that a delete waits until others have ended; nothing was deleted; send fewer at once",
+	}}
+	ctx, cancel := context.WithTimeoutCause(ctx, config.MaxWait, late)
+	defer cancel()
+	err := d.line(ctx, 0)
+	if errors.Is(err, late) {
+		d.refused.Inc()
+	}
+	return err
+}
