@@ -78,7 +78,8 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 
 // enter takes c up if there is room. If there is none, it makes room by evicting
 // another connection: the one that has been without a complete request header for
-// longest; if there is none, the one whose request body arrives most slowly. A
+// longest; if there is none, the one whose request body arrives most slowly; if there
+// is none, one that has come just now and has had little time to send its request. A
 // connection whose request is being served stays.
 func (l *boundedListener) enter(c *boundedConn, now time.Time) bool {
 	l.mu.Lock()
@@ -87,6 +88,7 @@ func (l *boundedListener) enter(c *boundedConn, now time.Time) bool {
 		return false
 	}
 	l.mu.conns[c] = struct{}{}
+	c.came = now
 	c.place = l.mu.idle.PushBack(c) // until its first request is complete
 	return true
 }
@@ -104,11 +106,13 @@ func (l *boundedListener) makeRoomLocked(now time.Time) bool {
 	}
 	waitsFor := waitsForRequest
 	var c *boundedConn
-	if longest := l.mu.idle.Front(); longest != nil {
+	if longest := l.longestLocked(now); longest != nil {
 		c = l.mu.idle.Remove(longest).(*boundedConn)
-	} else if c = l.slowestLocked(now); c != nil {
+	} else if c = l.slowestLocked(now); c == nil && l.mu.idle.Len() > 0 {
+		c = l.mu.idle.Remove(l.mu.idle.Front()).(*boundedConn)
+	} else if c != nil {
 		waitsFor = waitsForBody
-		l.log.Warn("all connections of server.max_connections are in use, and each has a request; the one whose request body arrived most slowly was closed for a new one",
+		l.log.Warn("all connections of server.max_connections are in use, and each has a request or has just come; the one whose request body arrived most slowly was closed for a new one",
 			"max_connections", l.limit, "client", c.RemoteAddr().String())
 	} else {
 		return false
@@ -119,6 +123,22 @@ func (l *boundedListener) makeRoomLocked(now time.Time) bool {
 	l.metrics.evicted.WithLabelValues(waitsFor).Inc()
 	c.Conn.Close() // net/http notices, and closes c
 	return true
+}
+
+// firstPatience is how long a new connection has for its first request before it goes
+// first. If it kept its place by force, a flood of silent connections would keep all
+// others waiting.
+const firstPatience = time.Second
+
+// longestLocked returns the connection that has been without a complete request header
+// for longest, nil if there is none but new ones. l.mu must be held.
+func (l *boundedListener) longestLocked(now time.Time) *list.Element {
+	for e := l.mu.idle.Front(); e != nil; e = e.Next() {
+		if now.Sub(e.Value.(*boundedConn).came) >= firstPatience {
+			return e
+		}
+	}
+	return nil
 }
 
 // slowestLocked returns the connection whose body arrives most slowly, nil if none
@@ -215,6 +235,7 @@ type boundedConn struct {
 	once      sync.Once
 	place     *list.Element // among idle ones; listener.mu guards it
 	evicted   bool          // closed to make room; listener.mu guards it
+	came      time.Time     // when it found room; listener.mu guards it
 	arrival   arrival
 	gathering bool
 	held      []byte

@@ -497,17 +497,25 @@ func TestHalfBodiesMakeRoom(t *testing.T) {
 	for s.receiving() < half+1 {
 		time.Sleep(time.Millisecond)
 	}
-	c, _ := net.Pipe()
-	next := &boundedConn{Conn: c, listener: s.httpListener}
+	newcomer := func() *boundedConn {
+		c, _ := net.Pipe()
+		return &boundedConn{Conn: c, listener: s.httpListener}
+	}
+	next, last, later := newcomer(), newcomer(), time.Now().Add(2*arrivalPatience)
 	if s.httpListener.enter(next, time.Now()) {
 		t.Error("a body was cut before it had time to arrive")
 	}
-	if !s.httpListener.enter(next, time.Now().Add(2*arrivalPatience)) {
-		t.Fatal("half bodies keep a new connection out")
+	for _, c := range []*boundedConn{next, last} {
+		if !s.httpListener.enter(c, later) {
+			t.Fatal("half bodies keep a new connection out")
+		}
+		defer s.httpListener.leave(c)
 	}
-	defer s.httpListener.leave(next)
-	if n := s.receiving(); n != half {
-		t.Errorf("%d bodies go on, want %d", n, half)
+	if next.evicted {
+		t.Error("a connection that had no time to send its request was closed, although bodies hardly arrive")
+	}
+	if n := s.receiving(); n != half-1 {
+		t.Errorf("%d bodies go on, want %d", n, half-1)
 	}
 	if _, err := stuck[0].r.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the connection of the slowest body goes on: %v", err)
@@ -519,7 +527,7 @@ func TestHalfBodiesMakeRoom(t *testing.T) {
 			t.Errorf("the %s was ended: %s %s", name, response.Status, body)
 		}
 	}
-	if got := figures(registry, "varve_server_http_connections_evicted_total"); !strings.Contains(got, `{waits_for="body"} 1`) {
+	if got := figures(registry, "varve_server_http_connections_evicted_total"); !strings.Contains(got, `{waits_for="body"} 2`) {
 		t.Errorf("evicted: %s", got)
 	}
 }
