@@ -73,6 +73,11 @@ func (s *Store) logDeletion(ctx context.Context, d store.Deletion) (*roaring.Bit
 	if err != nil || ids.IsEmpty() {
 		return ids, entry{}, err
 	}
+	if d.Only != nil {
+		if ids = s.among(ids, *d.Only); ids.IsEmpty() {
+			return ids, entry{}, nil
+		}
+	}
 	r := &record.Deletion{Range: d.Range, IDs: ids}
 	payload, err := record.AppendDeletion(nil, *r)
 	if err != nil {
@@ -95,6 +100,15 @@ func (s *Store) logDeletion(ctx context.Context, d store.Deletion) (*roaring.Bit
 	s.hide(r)
 	s.order.erasing = erasing
 	return ids, logged, nil
+}
+
+// among returns the id of a series, if it is one of ids.
+func (s *Store) among(ids *roaring.Bitmap, series model.Series) *roaring.Bitmap {
+	only := roaring.New()
+	if ref, ok := s.Lookup(series.AppendKey(nil)); ok && ids.Contains(uint32(ref)) {
+		only.Add(uint32(ref))
+	}
+	return only
 }
 
 // loggedDeletion is a deletion and its log record.

@@ -54,6 +54,15 @@ func SortTags(tags []Tag) {
 	slices.SortStableFunc(tags, func(a, b Tag) int { return CompareNames(a.Name, b.Name) })
 }
 
+// Matchers returns a matcher for each tag. Series with more tags match them too.
+func Matchers(tags []Tag) []Matcher {
+	matchers := make([]Matcher, 0, len(tags))
+	for _, t := range tags {
+		matchers = append(matchers, Matcher{Tag: t.Name, Values: []string{t.Value}})
+	}
+	return matchers
+}
+
 // AppendTags appends the key form of tags, which must be sorted and distinct.
 func AppendTags(dst []byte, tags []Tag) []byte {
 	for _, t := range tags {

@@ -343,6 +343,9 @@ func TestStoreFailsWhileOneResultIsKept(t *testing.T) {
 			if failed = b.disarm(); failed != (w.Code == 500) {
 				t.Errorf("call %d failed: %v, and the answer is %d %s", n, failed, w.Code, w.Body)
 			}
+			if h.points("dst") == "" {
+				t.Errorf("call %d failed: the old result is gone before the new one is there", n)
+			}
 			h.do(204, "POST", path, "")
 			h.wantPoints("dst", "{host=a,saved_from=src} 2000-01-01T00:00 2.5")
 		})

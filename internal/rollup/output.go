@@ -42,13 +42,14 @@ func (o *output) begin(within model.TimeRange) {
 type outputGroup struct {
 	custom model.Type // of points of kind Custom
 	names  ingest.Names
-	exact  bool // no tag of the group-by is missing
 	points []query.Point
+
+	refused map[int64]bool // times of points that were not stored; nil: none
 }
 
 // newGroup begins a group of the result.
 func (o *output) newGroup(g *query.Group) *outputGroup {
-	out := &outputGroup{custom: model.Type(g.Type), exact: true}
+	out := &outputGroup{custom: model.Type(g.Type)}
 	out.names.Metric = o.metric
 	out.names.Tags = append(out.names.Tags, model.Tag{Name: savedFrom, Value: o.source})
 	for _, l := range g.Labels {
@@ -57,10 +58,7 @@ func (o *output) newGroup(g *query.Group) *outputGroup {
 			continue
 		}
 		for i, name := range by.Tags {
-			switch {
-			case l.Tags[i] == "":
-				out.exact = false
-			case name != savedFrom:
+			if name != savedFrom && l.Tags[i] != "" {
 				out.names.Tags = append(out.names.Tags, model.Tag{Name: name, Value: l.Tags[i]})
 			}
 		}
@@ -102,13 +100,24 @@ func (o *output) hold(g *outputGroup) {
 	}
 }
 
-// flush stores what is held.
+// flush stores what is held. Then it deletes the results of the other type that
+// these have replaced, so that a bucket has a result whenever the flush ends.
 func (o *output) flush(ctx context.Context) error {
-	for _, g := range o.groups {
-		if err := o.reconcile(ctx, g); err != nil {
-			return err
-		}
+	mixed, err := o.mixed(ctx)
+	if err != nil {
+		return fmt.Errorf("look for earlier results in %s: %w", o.metric, err)
 	}
+	if err := o.write(ctx); err != nil {
+		return err
+	}
+	if err := o.replace(ctx, mixed); err != nil {
+		return fmt.Errorf("delete outdated results in %s: %w", o.metric, err)
+	}
+	o.groups, o.held, o.heldNames = o.groups[:0], 0, 0
+	return nil
+}
+
+func (o *output) write(ctx context.Context) error {
 	for {
 		n, err := o.writer.Ingest(ctx, o.held, o.fill)
 		var fault *ingest.Fault
@@ -123,7 +132,6 @@ func (o *output) flush(ctx context.Context) error {
 		}
 		o.stored += int64(n)
 		o.scheduler.metrics.points.Add(float64(n))
-		o.groups, o.held, o.heldNames = o.groups[:0], 0, 0
 		return nil
 	}
 }
@@ -153,15 +161,22 @@ func (o *output) fill() error {
 				}
 				refs[p.Kind], known[p.Kind] = ref, true
 			}
-			if f := o.put(typ, refs[p.Kind], p); f != nil {
-				return f
+			stored, err := o.put(typ, refs[p.Kind], p)
+			if err != nil {
+				return err
+			}
+			if !stored {
+				if g.refused == nil {
+					g.refused = map[int64]bool{}
+				}
+				g.refused[p.TimeMS] = true
 			}
 		}
 	}
 	return nil
 }
 
-func (o *output) put(typ model.Type, ref store.Ref, p *query.Point) error {
+func (o *output) put(typ model.Type, ref store.Ref, p *query.Point) (stored bool, err error) {
 	var f *ingest.Fault
 	switch p.Kind {
 	case model.Long:
@@ -173,13 +188,13 @@ func (o *output) put(typ model.Type, ref store.Ref, p *query.Point) error {
 	}
 	switch {
 	case f == nil:
-		return nil
+		return true, nil
 	case f.Reason == ingest.Expired, f.Reason == ingest.BadTTL:
 		// The result would be gone at once. The task goes on.
 		o.writer.Reject(f, []byte(o.metric))
-		return nil
+		return false, nil
 	}
-	return f
+	return false, f
 }
 
 func (g *outputGroup) typeOf(k model.Kind) model.Type {
@@ -187,89 +202,6 @@ func (g *outputGroup) typeOf(k model.Kind) model.Type {
 		return g.custom
 	}
 	return model.TypeOf(k)
-}
-
-// exactLong is the largest whole number up to which a double holds all.
-const exactLong = 1 << 53
-
-// reconcile keeps a bucket from having two results. Longs and doubles of one
-// name are two series, and a sum turns from one to the other when the first
-// fraction arrives. Where a group has both, whole numbers become doubles as far
-// as they are exact, and longs of earlier runs are deleted.
-func (o *output) reconcile(ctx context.Context, g *outputGroup) error {
-	if len(g.points) == 0 || !g.exact {
-		return nil
-	}
-	longs, doubles := g.known(o.scheduler.store, model.TypeLong), g.known(o.scheduler.store, model.TypeDouble)
-	stored := longs
-	for i := range g.points {
-		longs = longs || g.points[i].Kind == model.Long
-		doubles = doubles || g.points[i].Kind == model.Double
-	}
-	if !longs || !doubles {
-		return nil
-	}
-	within := model.TimeRange{StartMS: g.points[0].TimeMS, EndMS: g.points[0].TimeMS}
-	for i := range g.points {
-		p := &g.points[i]
-		within.StartMS, within.EndMS = min(within.StartMS, p.TimeMS), max(within.EndMS, p.TimeMS)
-		if v := int64(p.Bits); p.Kind == model.Long && v >= -exactLong && v <= exactLong {
-			p.Kind, p.Bits = model.Double, math.Float64bits(float64(v))
-		}
-	}
-	if !stored {
-		return nil
-	}
-	d := store.Deletion{Metric: o.metric, Range: within}
-	for _, t := range g.names.Tags {
-		d.Matchers = append(d.Matchers, model.Matcher{Tag: t.Name, Values: []string{t.Value}})
-	}
-	some, err := o.hasLongs(ctx, d)
-	if err != nil || !some {
-		return err
-	}
-	if err := o.scheduler.store.Delete(ctx, d); err != nil {
-		return fmt.Errorf("delete outdated results in %s: %w", o.metric, err)
-	}
-	return nil
-}
-
-// known reports whether the store has met the group's series of a type.
-func (g *outputGroup) known(s store.Appender, t model.Type) bool {
-	tags, err := model.NewTags(g.names.Tags...)
-	if err != nil {
-		return false // refused when it is stored
-	}
-	_, ok := s.Lookup(model.Series{Metric: g.names.Metric, Tags: tags, Type: t}.AppendKey(nil))
-	return ok
-}
-
-// hasLongs reports whether there are whole numbers among what d would delete.
-func (o *output) hasLongs(ctx context.Context, d store.Deletion) (some bool, err error) {
-	view, err := o.scheduler.store.View(ctx)
-	if err != nil {
-		return false, err
-	}
-	defer func() { err = errors.Join(err, view.Close()) }()
-	series, err := view.Select(ctx, store.Selection{Metric: d.Metric, Matchers: d.Matchers, Range: d.Range})
-	if err != nil {
-		return false, err
-	}
-	for _, s := range series {
-		if s.Type != model.TypeLong {
-			continue
-		}
-		cursor := view.Read(ctx, s, store.ReadOptions{Range: d.Range, Limit: 1})
-		block, err := cursor.Next()
-		cursor.Close()
-		if err != nil {
-			return false, err
-		}
-		if block != nil && block.Len() > 0 {
-			return true, nil
-		}
-	}
-	return false, nil
 }
 
 // errorText is what the status says of a failed run.

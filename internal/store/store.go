@@ -251,6 +251,22 @@ type Deletion struct {
 	Metric   string
 	Matchers []model.Matcher
 	Range    model.TimeRange
+
+	// Only, if not nil, is the one series that is meant, of those that match.
+	// [DeletionOf] sets it.
+	Only *model.Series
+}
+
+// DeletionOf removes samples of one series, and none of series with more tags or
+// of another type. KairosDB's oldest form keeps longs and doubles of the same tags
+// in one row; there both are removed.
+func DeletionOf(s model.Series, r model.TimeRange) Deletion {
+	return Deletion{Metric: s.Metric, Matchers: model.Matchers(s.Tags.Slice()), Range: r, Only: &s}
+}
+
+// Means reports whether a series is one of those that samples are removed of.
+func (d *Deletion) Means(s model.Series) bool {
+	return s.Metric == d.Metric && (d.Only == nil || *d.Only == s) && model.MatchesAll(d.Matchers, s.Tags)
 }
 
 // KeyValues is KairosDB's metadata: text by service, service key and key, none

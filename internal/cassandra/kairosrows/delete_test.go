@@ -2,6 +2,7 @@ package kairosrows
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -319,6 +320,59 @@ func TestDeleteLegacyRows(t *testing.T) {
 	b.delete(d, del)
 	if n, keys, names := b.count("data_points"), b.count("row_key_index"), b.count("string_index"); n != 0 || keys != 0 || names != 0 {
 		t.Errorf("all: %d cells, %d keys, %d names left", n, keys, names)
+	}
+}
+
+// TestDeleteOneSeries: series of other types and with more tags stay, also where the
+// series has no tags, and where the delete is a job.
+func TestDeleteOneSeries(t *testing.T) {
+	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	c := noNodes()
+	c.JobRows = 1
+	base := b.ks.Spec.RowTime(someTime)
+	r := model.TimeRange{StartMS: base, EndMS: base + 1}
+	for i, d := range []*Deleter{b.deleter(noNodes(), time.Now), b.deleter(c, time.Now)} {
+		for j, tags := range []model.Tags{{}, model.MustTags("host", "a")} {
+			metric := b.name(fmt.Sprint("m", i, j))
+			long := model.Series{Metric: metric, Tags: tags, Type: model.TypeLong}
+			double, more := long, longSeries(metric, "host", "a", "dc", "x")
+			double.Type = model.TypeDouble
+			b.write(new(memory).longs(long, 0, base, base+1, base+2).doubles(double, 0, base).longs(more, 0, base))
+			b.delete(d, store.DeletionOf(long, r))
+			rows, err := b.reader().Look().Lookup(b.ctx, store.Selection{Metric: metric, Range: model.AllTime})
+			if err != nil || len(rows) != 3 {
+				t.Errorf("one sample of %s is to be left, and the other series: %v, %v", long, rows, err)
+			}
+			b.delete(d, store.DeletionOf(long, model.AllTime))
+			if rows, err = b.reader().Look().Lookup(b.ctx, store.Selection{Metric: metric, Range: model.AllTime}); err != nil || len(rows) != 2 {
+				t.Errorf("only the others are to be left of %s: %v, %v", long, rows, err)
+			}
+			if got := describe(store.DeletionOf(long, r)); !strings.HasSuffix(got, " of type kairos_long without other tags") {
+				t.Error(got)
+			}
+		}
+	}
+}
+
+// TestSavedDeletion: a job means what it meant when another process goes on with it.
+func TestSavedDeletion(t *testing.T) {
+	r := model.TimeRange{StartMS: 1, EndMS: 2}
+	for _, del := range []store.Deletion{
+		{Metric: "m", Range: r},
+		{Metric: "m", Range: r, Matchers: []model.Matcher{{Tag: "k", Values: []string{"v", "w"}}}},
+		store.DeletionOf(longSeries("m", "k", "v", "host", "a"), r),
+		store.DeletionOf(model.Series{Metric: "m", Type: model.TypeDouble}, r),
+	} {
+		text, err := json.Marshal(Job{StartMS: 1, EndMS: 2, Deletion: saveDeletion(del)})
+		var job Job
+		if err := errors.Join(err, json.Unmarshal(text, &job)); err != nil {
+			t.Fatal(err)
+		}
+		got, err := job.deletion()
+		if err != nil || got.Metric != del.Metric || got.Range != r || len(got.Matchers) != len(del.Matchers) ||
+			(got.Only == nil) != (del.Only == nil) || got.Only != nil && *got.Only != *del.Only {
+			t.Errorf("%s is read as %+v, %v", text, got, err)
+		}
 	}
 }
 

@@ -61,7 +61,7 @@ const (
 // many more rows of it were; an error ends the run, with the index as it has to
 // be.
 func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, steps []rowTimeDelete, progress func(rowTimeMS int64, rows int) error) error {
-	pass := deletePass{d: d, metric: del.Metric, stampMS: stampMS, all: len(del.Matchers) == 0}
+	pass := deletePass{d: d, metric: del.Metric, stampMS: stampMS, all: wholeMetric(del)}
 	d.writer.forget()
 	err := d.writer.deletes.announce(ctx, d.now().UnixMilli(), stampMS)
 	if err != nil {

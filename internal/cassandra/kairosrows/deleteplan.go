@@ -41,6 +41,9 @@ func (d *Deleter) plan(ctx context.Context, find lookup, del store.Deletion) ([]
 	}
 	seen := map[legacyRow]bool{}
 	for _, s := range found {
+		if !del.Means(s.Series) {
+			continue
+		}
 		for _, row := range s.Rows {
 			rd := rowDelete{series: s.Series}
 			if row.Form != Typed {
@@ -58,7 +61,7 @@ func (d *Deleter) plan(ctx context.Context, find lookup, del store.Deletion) ([]
 			}
 		}
 	}
-	if len(del.Matchers) == 0 {
+	if wholeMetric(del) {
 		// Row times that are listed and have no row keys: left by expiry.
 		low, high := d.ks.Spec.RowRange(del.Range)
 		times, err := d.rowTimes(ctx, del.Metric, low, high)
@@ -83,6 +86,9 @@ func (d *Deleter) plan(ctx context.Context, find lookup, del store.Deletion) ([]
 	})
 	return steps, nil
 }
+
+// wholeMetric reports whether a deletion means every series of its metric.
+func wholeMetric(del store.Deletion) bool { return len(del.Matchers) == 0 && del.Only == nil }
 
 func (d *Deleter) rowTimes(ctx context.Context, metric string, low, high int64) ([]int64, error) {
 	var times []int64
@@ -147,6 +153,9 @@ func describe(del store.Deletion) string {
 	}
 	if len(del.Matchers) > 0 {
 		b.WriteByte('}')
+	}
+	if del.Only != nil {
+		b.WriteString(" of type " + string(del.Only.Type) + " without other tags")
 	}
 	return b.String()
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -70,6 +71,13 @@ type Job struct {
 type savedDeletion struct {
 	Metric   string         `json:"metric"`
 	Matchers []savedMatcher `json:"matchers,omitempty"`
+	Only     *savedSeries   `json:"only,omitempty"`
+}
+
+// savedSeries is the one series of a metric that a deletion means.
+type savedSeries struct {
+	Tags map[string]string `json:"tags"`
+	Type model.Type        `json:"type"`
 }
 
 type savedMatcher struct {
@@ -87,6 +95,9 @@ func saveDeletion(del store.Deletion) savedDeletion {
 		}
 		s.Matchers = append(s.Matchers, saved)
 	}
+	if del.Only != nil {
+		s.Only = &savedSeries{Tags: maps.Collect(del.Only.Tags.All()), Type: del.Only.Type}
+	}
 	return s
 }
 
@@ -102,6 +113,17 @@ func (j *Job) deletion() (store.Deletion, error) {
 			m.Patterns = append(m.Patterns, p)
 		}
 		del.Matchers = append(del.Matchers, m)
+	}
+	if s := j.Deletion.Only; s != nil {
+		var tags []model.Tag
+		for name, value := range s.Tags {
+			tags = append(tags, model.Tag{Name: name, Value: value})
+		}
+		sorted, err := model.NewTags(tags...)
+		if err != nil {
+			return del, err
+		}
+		del.Only = &model.Series{Metric: del.Metric, Tags: sorted, Type: s.Type}
 	}
 	return del, nil
 }

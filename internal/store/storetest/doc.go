@@ -60,6 +60,7 @@
 //	select METRIC [MATCHER...] [-from] [-to] [-limit] [-raw]
 //	names metrics|tagnames|tagvalues [-metric] [-tag] [-prefix] [-pattern] [-after] [-limit]
 //	delete METRIC [MATCHER...] [-from] [-to]
+//	erase SERIES [-from] [-to]                         a delete of this one series
 //	set|unset|get|keys SERVICE SERVICEKEY [KEY|PREFIX] [TEXT]
 //	flush, merge, reopen, crash, advance DURATION
 //	hold, look                                         open a view; later, look at it again

@@ -91,7 +91,7 @@ var faults = []struct {
 		return &fault{
 			delete: func(r *Reference, d store.Deletion) {
 				for _, s := range r.refs {
-					if s.Metric != d.Metric || !model.MatchesAll(d.Matchers, s.Tags) {
+					if !d.Means(s.Series) {
 						continue
 					}
 					lost := expectedOf(s, d.Range)
@@ -129,6 +129,32 @@ var faults = []struct {
 		return &fault{delete: func(r *Reference, d store.Deletion) {
 			d.Matchers = nil
 			_ = r.Delete(context.Background(), d)
+		}}
+	}},
+	{"a delete of one series takes those with more tags", "delete", true, func() *fault {
+		return &fault{delete: func(r *Reference, d store.Deletion) {
+			if d.Only == nil {
+				_ = r.Delete(context.Background(), d)
+				return
+			}
+			for _, s := range r.refs {
+				if s.Type == d.Only.Type {
+					_ = r.Delete(context.Background(), store.Deletion{Metric: d.Metric, Matchers: d.Matchers, Range: d.Range, Only: &s.Series})
+				}
+			}
+		}}
+	}},
+	{"a delete of one series takes other types", "delete", true, func() *fault {
+		return &fault{delete: func(r *Reference, d store.Deletion) {
+			if d.Only == nil {
+				_ = r.Delete(context.Background(), d)
+				return
+			}
+			for _, s := range r.refs {
+				if s.Tags == d.Only.Tags {
+					_ = r.Delete(context.Background(), store.Deletion{Metric: d.Metric, Matchers: d.Matchers, Range: d.Range, Only: &s.Series})
+				}
+			}
 		}}
 	}},
 	{"the newest sample of each series is lost on reopening", "reopen", true, func() *fault {

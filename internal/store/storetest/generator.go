@@ -369,6 +369,9 @@ func (g *generator) selectOp() op {
 }
 
 func (g *generator) delete() op {
+	if g.chance(6) {
+		return op{verb: "erase", series: g.series(), within: g.within()}
+	}
 	return op{verb: "delete", metric: pick(g, g.metrics), matchers: g.matchers(), within: g.within()}
 }
 

@@ -82,7 +82,7 @@ func (h *heldView) appended(samples []scriptSample) {
 
 func (h *heldView) deleted(o op) {
 	for at := range h.must {
-		if at.series.Metric == o.metric && model.MatchesAll(o.matchers, at.series.Tags) && o.within.Contains(at.timeMS) {
+		if d := o.deletion(); d.Means(at.series) && d.Range.Contains(at.timeMS) {
 			h.touch(at)
 		}
 	}

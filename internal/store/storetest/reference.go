@@ -265,7 +265,7 @@ func (r *Reference) Delete(ctx context.Context, deletions ...store.Deletion) err
 			return &store.InputError{Reason: "delete: the metric name is empty"}
 		}
 		for _, s := range r.refs {
-			if s.Metric != d.Metric || !model.MatchesAll(d.Matchers, s.Tags) {
+			if !d.Means(s.Series) {
 				continue
 			}
 			s.samples = slices.DeleteFunc(s.samples, func(p referenceSample) bool { return d.Range.Contains(p.timeMS) })

@@ -51,11 +51,11 @@ func (r *runner) do(o op) string {
 	case "append":
 		r.note(o.samples)
 		return answer(r.append(ctx, o.samples))
-	case "delete":
+	case "delete", "erase":
 		if r.held != nil {
 			r.held.deleted(o)
 		}
-		return answer(r.s.Delete(ctx, store.Deletion{Metric: o.metric, Matchers: o.matchers, Range: o.within}))
+		return answer(r.s.Delete(ctx, o.deletion()))
 	case "read":
 		return r.inView(func(v store.View) string { return r.read(ctx, v, o) })
 	case "select":

@@ -22,10 +22,10 @@ type op struct {
 
 	samples []scriptSample // append
 
-	series    model.Series    // read
+	series    model.Series    // read, erase
 	matchers  []model.Matcher // select, delete
 	metric    string          // select, delete
-	within    model.TimeRange // read, select, delete
+	within    model.TimeRange // read, select, delete, erase
 	desc      bool            // read
 	limit     int             // read, select
 	summarize string          // read: "", all, none, some
@@ -50,6 +50,14 @@ type value struct {
 	data string // variable kinds
 }
 
+// deletion is what delete and erase do.
+func (o op) deletion() store.Deletion {
+	if o.verb == "erase" {
+		return store.DeletionOf(o.series, o.within)
+	}
+	return store.Deletion{Metric: o.metric, Matchers: o.matchers, Range: o.within}
+}
+
 // parseOp reads one line of a script.
 func parseOp(line string, origin time.Time) (o op, err error) {
 	s := &scanner{rest: strings.TrimSpace(line), originMS: origin.UnixMilli()}
@@ -64,7 +72,7 @@ func parseOp(line string, origin time.Time) (o op, err error) {
 	case "flush", "merge", "reopen", "crash", "hold", "look":
 	case "append":
 		o.samples = s.samples()
-	case "read":
+	case "read", "erase":
 		o.series = s.series()
 	case "select", "delete":
 		o.metric = s.word(" ")
@@ -333,7 +341,7 @@ func (o op) format(origin time.Time) string {
 	switch o.verb {
 	case "append":
 		w.samples(o.samples)
-	case "read":
+	case "read", "erase":
 		w.WriteString(" " + seriesText(o.series))
 	case "select", "delete":
 		w.WriteString(" " + quoted(o.metric))

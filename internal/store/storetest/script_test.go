@@ -61,7 +61,7 @@ func TestGeneratorReaches(t *testing.T) {
 	if empty*2 > reads {
 		t.Errorf("%d of %d reads found nothing, want less than half", empty, reads)
 	}
-	if len(verbs) != 16 {
-		t.Errorf("%d kinds of operation, want all 16: %v", len(verbs), verbs)
+	if len(verbs) != 17 {
+		t.Errorf("%d kinds of operation, want all 17: %v", len(verbs), verbs)
 	}
 }
