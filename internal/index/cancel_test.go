@@ -3,6 +3,7 @@ package index
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -31,5 +32,160 @@ func TestPatternsLookAtTheContext(t *testing.T) {
 	}
 	if _, _, err := x.Names(ctx, store.NamesQuery{Kind: store.TagValues, Metric: "m", Tag: "host", Pattern: costly}); !errors.Is(err, context.Canceled) {
 		t.Errorf("Names: %v", err)
+	}
+}
+
+// A hookedContext calls between whenever somebody asks whether it has ended.
+type hookedContext struct {
+	context.Context
+	between func()
+}
+
+func (c hookedContext) Err() error {
+	c.between()
+	return c.Context.Err()
+}
+
+// alternation is a pattern of many alternatives that each need the expression,
+// which counts in runs how often it is run for a text.
+func alternation(t *testing.T, runs map[string]int) *model.Pattern {
+	t.Helper()
+	var alternatives []string
+	for _, x := range "bcdefgh" {
+		for _, y := range "ijklmnop" {
+			alternatives = append(alternatives, "[^"+string(x)+string(y)+"]*[37]")
+		}
+	}
+	p, err := model.NewPattern(strings.Join(alternatives, "|"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Plan(func(p *model.Pattern) any {
+		pl := newPlan(p)
+		pl.full = func(text string) bool { runs[text]++; return p.MatchString(text) }
+		return pl
+	})
+	return p
+}
+
+// However many alternatives a pattern has, the expression is run once for a text,
+// and the index is not locked meanwhile: neither writers nor readers wait.
+func TestPatternsAreMatchedOnceWithoutTheLock(t *testing.T) {
+	for _, count := range []int{100, directMax + 100} { // matched directly, and by a scan
+		x := New()
+		for i, s := range users(count) {
+			x.Add(uint32(i), s)
+		}
+		looks, locked := 0, 0
+		ctx := hookedContext{context.Background(), func() {
+			looks++
+			if !x.mu.TryLock() {
+				locked++
+				return
+			}
+			x.mu.Unlock()
+		}}
+		check := func(what string, found int, runs map[string]int) {
+			t.Helper()
+			if want := count / 5; found < want-1 || found > want+1 {
+				t.Errorf("%s of %d: %d found, want %d", what, count, found, want)
+			}
+			if len(runs) != count || looks < count {
+				t.Errorf("%s of %d: the expression saw %d texts, the context was asked %d times", what, count, len(runs), looks)
+			}
+			for text, n := range runs {
+				if n > 1 {
+					t.Fatalf("%s of %d: the expression was run %d times for %s", what, count, n, text)
+				}
+			}
+			if locked > 0 {
+				t.Errorf("%s of %d: the index was locked at %d of %d looks", what, count, locked, looks)
+			}
+			looks, locked = 0, 0
+		}
+		runs := map[string]int{}
+		ids, err := x.Select(ctx, "requests", []model.Matcher{{Tag: "user", Patterns: []*model.Pattern{alternation(t, runs)}}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check("Select", int(ids.GetCardinality()), runs)
+		runs = map[string]int{}
+		names, _, err := x.Names(ctx, store.NamesQuery{Kind: store.TagValues, Metric: "requests", Tag: "user", Pattern: alternation(t, runs)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check("Names", len(names), runs)
+	}
+}
+
+// Values that come, go, and are given the numbers of others while a pattern is
+// matched: what was there all the time is found, and nothing that does not match,
+// now and by the next selection.
+func TestSelectWhileValuesChange(t *testing.T) {
+	for _, count := range []int{1000, 2*directMax + 1000} {
+		for _, changes := range []int{1, 100, changesMax + 1} {
+			x := New()
+			all := users(count)
+			for i, s := range all {
+				x.Add(uint32(i), s)
+			}
+			matcher := likeUser(t, ".*[37]")
+			matches := func(s model.Series) bool {
+				user, _ := s.Tags.Get("user")
+				return matcher[0].Matches(user)
+			}
+			// Of twenty values ten go, and others take their numbers.
+			goes := func(i int) bool { return i/10%2 == 0 }
+			others := make(map[uint32]model.Series)
+			looks, changed := 0, 0
+			ctx := hookedContext{context.Background(), func() {
+				if looks++; looks%97 != 0 {
+					return
+				}
+				for range changes {
+					i := changed/10*20 + changed%10
+					if i >= count {
+						return
+					}
+					x.Remove(uint32(i), all[i])
+					other := model.Series{Metric: "requests", Type: model.TypeLong, Tags: model.MustTags("user", fmt.Sprintf("other-%06d-%d", i, (i+1)%10))}
+					x.Add(uint32(count+i), other)
+					others[uint32(count+i)] = other
+					changed++
+				}
+			}}
+			for round := range 2 {
+				got, err := x.Select(ctx, "requests", matcher, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if round == 1 {
+					got, err = x.Select(context.Background(), "requests", matcher, nil)
+					if err != nil {
+						t.Fatal(err)
+					}
+				}
+				missed, wrong := 0, 0
+				for i, s := range all {
+					switch is := got.Contains(uint32(i)); {
+					case is && !matches(s):
+						wrong++
+					case !is && matches(s) && !goes(i):
+						missed++
+					}
+				}
+				for id, s := range others {
+					switch is := got.Contains(id); {
+					case is && !matches(s):
+						wrong++
+					case !is && matches(s) && round == 1:
+						missed++
+					}
+				}
+				if missed+wrong > 0 || changed == 0 {
+					t.Errorf("%d values, %d changes at a time, round %d: %d missed, %d wrong, %d changes", count, changes, round, missed, wrong, changed)
+				}
+			}
+		}
 	}
 }

@@ -109,10 +109,9 @@ func (x *Index) metricCardinality(name string, limit int) Cardinality {
 	counts := top[TagCount]{most: limit, less: lessTag}
 	pairs := newTopPairs(limit)
 	if ok {
-		c.Series, c.Metrics, c.TagNames = x.lists.len(m.ids), 1, len(m.tags)
+		c.Series, c.Metrics, c.TagNames = x.lists.len(m.ids), 1, m.tags.len()
 		c.TopMetrics = []MetricCount{{name, c.Series}}
-		for i := range m.tags {
-			mt := &m.tags[i]
+		for mt := range m.tags.all() {
 			c.TagPairs += mt.values.len()
 			counts.add(TagCount{mt.tag.name, mt.values.len()})
 			tags = append(tags, mt.tag)
@@ -129,11 +128,11 @@ func (x *Index) metricCardinality(name string, limit int) Cardinality {
 			if !ok {
 				return
 			}
-			at, ok := m.find(t.name)
-			if !ok {
+			mt := m.tags.get(t.number)
+			if mt == nil || mt.tag != t {
 				return
 			}
-			if h, ok := m.tags[at].values.get(uint32(number)); ok {
+			if h, ok := mt.values.get(uint32(number)); ok {
 				pairs.add(PairCount{t.name, t.values.texts[number], x.lists.len(h)})
 			}
 		})

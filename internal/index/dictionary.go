@@ -185,3 +185,13 @@ func (d *dictionary) count(prefix string, enough int) int {
 	}
 	return n
 }
+
+// countAll is count for prefixes of which none begins with another.
+func (d *dictionary) countAll(prefixes []string, enough int) (n int) {
+	for _, prefix := range prefixes {
+		if n += d.count(prefix, enough-n); n > enough {
+			break
+		}
+	}
+	return n
+}

@@ -8,7 +8,7 @@
 //	names     dictionary of metric names ----> metric: id list, tags
 //	tags      dictionary of tag names    ----> tag: dictionary of values
 //	                                            (one per tag name, for all metrics)
-//	metric.tags[i]   tag, {value number -> id list}
+//	metric.tags   {tag number -> tag, {value number -> id list}}
 //
 //	id list   handle, 4 bytes: one id | number of a list in postings
 //	          list: ascending []uint32, from 1,024 ids on a roaring bitmap
@@ -16,7 +16,9 @@
 // A text exists once however many metrics use it: 20 metrics of 200 hosts hold
 // each host name once, and 8 to 14 bytes for each metric and host.
 // Dictionaries are ordered, and are so at all times, as model.CompareNames
-// says (see leaf); a metric has no order of its own, it filters that of the tag.
+// says (see leaf); a metric has no order of its own, it filters that of the tag
+// names and of the tag's values. What a new series costs depends on its own
+// tags, not on how many tags its metric has.
 //
 // # Invariants
 //
@@ -28,14 +30,13 @@
 //
 // All methods may be called by many goroutines at once. One lock guards it
 // all; Add and Remove hold it for about a microsecond. Select and Names hold
-// it for reading, in slices of a few milliseconds at most: a pattern that has to be
-// matched against many values (see scan) gives the lock back in between, and
-// names are listed some thousand at a time.
+// it for reading, for a few milliseconds at most. No regular expression runs
+// meanwhile: values are copied some thousand at a time, matched with the lock
+// given back, and looked up again (see Select and scan).
 // Appending to known series does not come here.
 package index
 
 import (
-	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -47,6 +48,7 @@ type Index struct {
 	mu      sync.RWMutex
 	series  int
 	pairs   int // distinct metric, tag name and value
+	mapped  int // tags of metrics that are in maps; see tagTable
 	names   dictionary
 	metrics []*metric // by number in names
 	keys    dictionary
@@ -61,7 +63,7 @@ type Index struct {
 // A metric is what the index knows of one metric name.
 type metric struct {
 	ids  handle
-	tags []metricTag // in the order of their names
+	tags *tagTable // noTags if there was none yet
 }
 
 // A metricTag is one tag name of one metric.
@@ -79,7 +81,8 @@ type metricTag struct {
 // A tag is one tag name and its values in all metrics.
 type tag struct {
 	name    string
-	metrics int // metrics that have the tag
+	number  uint32 // in Index.keys
+	metrics int    // metrics that have the tag
 	values  dictionary
 	uses    []valueUse // by value number
 }
@@ -91,6 +94,7 @@ type valueUse struct{ metrics, series uint32 }
 const (
 	metricBytes    = 40 + 8
 	metricTagBytes = 56
+	mappedBytes    = 40 // of a metricTag in a map, beside metricTagBytes
 	tagBytes       = 160
 	useBytes       = 8 // of a valueUse
 	listBytes      = 32
@@ -116,16 +120,14 @@ func (x *Index) Add(id uint32, s model.Series) {
 	}
 	x.series++
 	defer x.noteBytes()
-	i := 0
+	place := 0
 	for name, value := range s.Tags.All() {
-		for i < len(m.tags) && model.CompareNames(m.tags[i].tag.name, name) < 0 {
-			i++
+		mt := x.tagOf(m, name, place)
+		if mt == nil {
+			mt = x.addTag(m, name)
 		}
-		if i == len(m.tags) || m.tags[i].tag.name != name {
-			x.addTag(m, i, name)
-		}
-		x.addValue(&m.tags[i], value, id)
-		i++
+		x.addValue(mt, value, id)
+		place++
 	}
 }
 
@@ -145,8 +147,8 @@ func (x *Index) Remove(id uint32, s model.Series) {
 	x.series--
 	defer x.noteBytes()
 	for name, value := range s.Tags.All() {
-		if i, ok := m.find(name); ok {
-			x.removeValue(m, i, value, id)
+		if mt := x.tagOf(m, name, 0); mt != nil {
+			x.removeValue(m, mt, value, id)
 		}
 	}
 	var empty bool
@@ -169,7 +171,7 @@ func (x *Index) Bytes() int64 { return x.bytes.Load() }
 
 // noteBytes brings Bytes up to date. x.mu must be held.
 func (x *Index) noteBytes() {
-	x.bytes.Store(int64(x.size + x.lists.count()*listBytes + x.lists.ids*listedBytes))
+	x.bytes.Store(int64(x.size + x.lists.count()*listBytes + x.lists.ids*listedBytes + x.mapped*mappedBytes))
 }
 
 // EntriesRead is how much all calls of Select have looked at: values held
@@ -201,7 +203,7 @@ func (x *Index) Stats() Stats {
 		s.TagPairs += t.values.len()
 		size += t.values.size() + 8*cap(t.uses) + t.metrics*metricTagBytes
 	}
-	size += x.pairs * valueBytes
+	size += x.pairs*valueBytes + x.mapped*mappedBytes
 	for _, slab := range x.lists.slabs {
 		size += cap(slab) * listBytes
 		for i := range slab {
@@ -227,27 +229,41 @@ func (x *Index) metric(name string) (*metric, bool) {
 // addMetric makes a metric of one series without tags. x.mu must be held.
 func (x *Index) addMetric(name string, id uint32) *metric {
 	x.size += metricBytes + stringBytes + len(name)
-	m := &metric{ids: x.lists.one(id)}
+	m := &metric{ids: x.lists.one(id), tags: &noTags}
 	x.metrics = put(x.metrics, x.names.add(name), m)
 	return m
 }
 
-// addTag gives m a tag at place i. x.mu must be held.
-func (x *Index) addTag(m *metric, i int, name string) {
+// tagOf returns the tag of m called name, or nil. place is where it may be.
+func (x *Index) tagOf(m *metric, name string, place int) *metricTag {
+	if m.tags.many == nil {
+		return m.tags.called(name, place)
+	}
+	number, ok := x.keys.find(name)
+	if !ok {
+		return nil
+	}
+	return m.tags.get(number)
+}
+
+// addTag gives m a tag. x.mu must be held.
+func (x *Index) addTag(m *metric, name string) *metricTag {
 	number, ok := x.keys.find(name)
 	if !ok {
 		x.size += tagBytes + stringBytes + len(name)
 		number = x.keys.add(name)
-		x.tags = put(x.tags, number, &tag{name: x.keys.texts[number]})
+		x.tags = put(x.tags, number, &tag{name: x.keys.texts[number], number: number})
 	}
 	t := x.tags[number]
 	t.metrics++
 	x.size += metricTagBytes
-	grown := make([]metricTag, len(m.tags)+1)
-	copy(grown, m.tags[:i])
-	grown[i] = metricTag{tag: t}
-	copy(grown[i+1:], m.tags[i:])
-	m.tags = grown
+	if m.tags == &noTags {
+		m.tags = new(tagTable)
+	}
+	x.mapped -= len(m.tags.many)
+	mt := m.tags.add(t)
+	x.mapped += len(m.tags.many)
+	return mt
 }
 
 // addValue adds id to the postings of a value. x.mu must be held.
@@ -280,10 +296,9 @@ func (x *Index) addValue(mt *metricTag, value string, id uint32) {
 	x.size += valueBytes
 }
 
-// removeValue takes id out of the postings of a value of m's i-th tag, and
+// removeValue takes id out of the postings of a value of one of m's tags, and
 // out what becomes empty by that. x.mu must be held.
-func (x *Index) removeValue(m *metric, i int, value string, id uint32) {
-	mt := &m.tags[i]
+func (x *Index) removeValue(m *metric, mt *metricTag, value string, id uint32) {
 	t := mt.tag
 	number, ok := t.values.find(value)
 	if !ok {
@@ -311,24 +326,15 @@ func (x *Index) removeValue(m *metric, i int, value string, id uint32) {
 	if mt.values.len() > 0 {
 		return
 	}
-	m.tags = slices.Delete(m.tags, i, i+1)
+	x.mapped -= len(m.tags.many)
+	m.tags.remove(t)
+	x.mapped += len(m.tags.many)
 	x.size -= metricTagBytes
 	if t.metrics--; t.metrics == 0 {
 		x.size -= tagBytes + stringBytes + len(t.name)
-		key, _ := x.keys.find(t.name)
-		x.keys.remove(key)
-		x.tags[key] = nil
+		x.keys.remove(t.number)
+		x.tags[t.number] = nil
 	}
-}
-
-// find returns the place of the tag called name.
-func (m *metric) find(name string) (int, bool) {
-	for i := range m.tags {
-		if m.tags[i].tag.name == name {
-			return i, true
-		}
-	}
-	return 0, false
 }
 
 // put sets s[number], where number is at most len(s).

@@ -69,7 +69,10 @@ var someNames = []string{"a", "ab", "abc", "b", "B", "a\nb", "ba", "é", "\ue000
 
 var somePatterns = []string{"a|b", "a.*", ".*b", ".*", ".+", "", "a.+", "(?s)a.*", "host-[0-9]", "host-[0-9]+", "host-1.*|B",
 	"(?i)b", "(?i)HOST-1", ".*-.*", ".*o.t.*", "\U0001f600.*", "\U0001f600.?", ".", "..", ".+.+", "[^a]", "(a|b)+", "a(b(c)?)?",
-	"\ue000?a?", "\ufffd", "ho.*(1|2).*0", "x*", "^a$", "host-(1|2)0?", "日.+", "a|ab.*|.*c"}
+	"\ue000?a?", "\ufffd", "ho.*(1|2).*0", "x*", "^a$", "host-(1|2)0?", "日.+", "a|ab.*|.*c",
+	"a[^x]*|ab[^y]*|.*[bc]", "ho[^x]+1|ho[^y]+2|host-1.*|B", "[^a]*|[^b]*|[^c]*", "a[bx]+|a|host-[0-9]+|h.*"}
+
+var manyTags = strings.Fields("n01 n02 n03 n04 n05 n06 n07 n08 n09 n10 n11 n12 n13 n14 n15 n16 n17 n18 n19 n20 n21 n22 n23 n24 n25 n26 n27 n28")
 
 func drawName(t *rapid.T, label string) string {
 	if rapid.IntRange(0, 3).Draw(t, label+" kind") == 0 {
@@ -80,7 +83,11 @@ func drawName(t *rapid.T, label string) string {
 
 func drawSeries(t *rapid.T) model.Series {
 	var tags []model.Tag
-	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"host", "dc", "\ue000", "\U0001f600"}), 0, 3, rapid.ID).Draw(t, "tags") {
+	names, most := []string{"host", "dc", "\ue000", "\U0001f600"}, 3
+	if rapid.IntRange(0, 3).Draw(t, "many tags") == 0 { // enough for a map of them, with others' even more
+		names, most = append(names, manyTags...), 24
+	}
+	for _, name := range rapid.SliceOfNDistinct(rapid.SampledFrom(names), 0, most, rapid.ID).Draw(t, "tags") {
 		tags = append(tags, model.Tag{Name: name, Value: drawName(t, "value")})
 	}
 	set, err := model.NewTags(tags...)

@@ -19,7 +19,7 @@ func (x *Index) Names(ctx context.Context, q store.NamesQuery) (names []string, 
 	f := newFilter(ctx, q)
 	switch q.Kind {
 	case store.MetricNames:
-		names = x.page(f, func() (*dictionary, *valueTable) { return &x.names, nil })
+		names = x.page(f, func() (*dictionary, subset) { return &x.names, nil })
 	case store.TagNames:
 		names = x.tagNames(f, q.Metric)
 	case store.TagValues:
@@ -38,69 +38,53 @@ func (x *Index) Names(ctx context.Context, q store.NamesQuery) (names []string, 
 
 // tagNames lists tag names, of one metric if metric is not "".
 func (x *Index) tagNames(f filter, metric string) []string {
-	if metric == "" {
-		return x.page(f, func() (*dictionary, *valueTable) { return &x.keys, nil })
-	}
-	var names []string
-	for _, name := range x.tagsOf(metric, "") {
-		if f.accepts(name) {
-			names = append(names, name)
+	return x.page(f, func() (*dictionary, subset) {
+		if metric == "" {
+			return &x.keys, nil
 		}
-	}
-	return names
-}
-
-// tagsOf lists the tags of a metric, or of all if metric is "": only the one
-// called tag if that is not "".
-func (x *Index) tagsOf(metric, tag string) (names []string) {
-	x.mu.RLock()
-	defer x.mu.RUnlock()
-	add := func(name string) {
-		if tag == "" || name == tag {
-			names = append(names, name)
+		if m, ok := x.metric(metric); ok {
+			return &x.keys, m.tags
 		}
-	}
-	if metric == "" {
-		for _, t := range x.tags {
-			if t != nil {
-				add(t.name)
-			}
-		}
-		return names
-	}
-	if m, ok := x.metric(metric); ok {
-		for i := range m.tags {
-			add(m.tags[i].tag.name)
-		}
-	}
-	return names
+		return nil, nil
+	})
 }
 
 // tagValues lists the values of a tag, or of all tags if tag is "", in one
 // metric, or in all if metric is "".
 func (x *Index) tagValues(f filter, metric, tag string) []string {
+	of := func(tag string) []string {
+		return x.page(f, func() (*dictionary, subset) { return x.valuesOf(metric, tag) })
+	}
+	if tag != "" {
+		return of(tag)
+	}
+	// Each page is complete up to the limit, so what is cut here cannot be among
+	// the first.
 	var names []string
-	for i, name := range x.tagsOf(metric, tag) {
-		page := x.page(f, func() (*dictionary, *valueTable) { return x.valuesOf(metric, name) })
-		if i == 0 {
-			names = page
-			continue
-		}
-		// Each page is complete up to the limit, so what is cut here cannot
-		// be among the first.
-		names = append(names, page...)
+	ordered := 0 // of names, when they were put in order last
+	order := func() {
 		slices.SortFunc(names, model.CompareNames)
 		names = slices.Compact(names)
 		if f.most > 0 && len(names) > f.most {
 			names = names[:f.most]
 		}
+		ordered = len(names)
 	}
+	for _, tag := range x.tagNames(filter{ctx: f.ctx}, metric) {
+		if f.ctx.Err() != nil {
+			return nil
+		}
+		if names = append(names, of(tag)...); len(names) > 2*ordered+namesSlice {
+			order()
+		}
+	}
+	order()
 	return names
 }
 
 // valuesOf returns the values of a tag, and which of them a metric has, unless
 // metric is "". Both are nil if the tag is gone. x.mu must be held for reading.
-func (x *Index) valuesOf(metric, tag string) (*dictionary, *valueTable) {
+func (x *Index) valuesOf(metric, tag string) (*dictionary, subset) {
 	if metric == "" {
 		if number, ok := x.keys.find(tag); ok {
 			return &x.tags[number].values, nil
@@ -108,8 +92,8 @@ func (x *Index) valuesOf(metric, tag string) (*dictionary, *valueTable) {
 		return nil, nil
 	}
 	if m, ok := x.metric(metric); ok {
-		if i, ok := m.find(tag); ok {
-			return &m.tags[i].tag.values, &m.tags[i].values
+		if mt := x.tagOf(m, tag, 0); mt != nil {
+			return &mt.tag.values, &mt.values
 		}
 	}
 	return nil, nil
@@ -120,9 +104,9 @@ type filter struct {
 	ctx    context.Context // no name is accepted once it has ended
 	prefix string
 	after  string
-	plan   plan // nil: no pattern
-	none   bool // prefix and pattern exclude each other
-	most   int  // names worth finding: one more than the limit; 0 = all
+	plan   *plan // nil: no pattern
+	none   bool  // prefix and pattern exclude each other
+	most   int   // names worth finding: one more than the limit; 0 = all
 }
 
 // newFilter reads the conditions of q.
@@ -159,12 +143,12 @@ const namesSlice = 4096
 // in that: in order, f.most at most. where finds both while x.mu is held for
 // reading; between two looks writers have their turn, and what is new or gone
 // since then may be listed or not.
-func (x *Index) page(f filter, where func() (*dictionary, *valueTable)) []string {
+func (x *Index) page(f filter, where func() (*dictionary, subset)) []string {
 	switch {
 	case f.none:
 		return nil
-	case len(f.plan) == 1 && f.plan[0].exact != nil:
-		return f.cut(x.lookUp(f.plan[0].exact, where))
+	case f.plan != nil && len(f.plan.branches) == 0:
+		return f.cut(x.lookUp(f.plan.exact, where))
 	}
 	most := namesSlice
 	if f.plan == nil && f.most > 0 {
@@ -192,7 +176,7 @@ func (x *Index) page(f filter, where func() (*dictionary, *valueTable)) []string
 // look appends names with a prefix to found, from one on, most at most, and says where to go on
 // if there may be more. Few names of a large dictionary are listed all at once and
 // out of order, rather than searched in it.
-func (x *Index) look(found []string, prefix, from string, most int, where func() (*dictionary, *valueTable)) (_ []string, next string, more, ordered bool) {
+func (x *Index) look(found []string, prefix, from string, most int, where func() (*dictionary, subset)) (_ []string, next string, more, ordered bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	d, only := where()
@@ -200,7 +184,7 @@ func (x *Index) look(found []string, prefix, from string, most int, where func()
 		return found, "", false, true
 	}
 	if only != nil && 16*only.len() < d.len() {
-		for id := range only.all() {
+		for id := range only.numbers() {
 			found = append(found, d.texts[id])
 		}
 		return found, "", false, false
@@ -212,7 +196,7 @@ func (x *Index) look(found []string, prefix, from string, most int, where func()
 		}
 		looked++
 		if only != nil {
-			if _, ok := only.get(id); !ok {
+			if !only.has(id) {
 				continue
 			}
 		}
@@ -222,7 +206,7 @@ func (x *Index) look(found []string, prefix, from string, most int, where func()
 }
 
 // lookUp lists which of some texts are there.
-func (x *Index) lookUp(texts []string, where func() (*dictionary, *valueTable)) (names []string) {
+func (x *Index) lookUp(texts []string, where func() (*dictionary, subset)) (names []string) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	d, only := where()
@@ -232,7 +216,7 @@ func (x *Index) lookUp(texts []string, where func() (*dictionary, *valueTable)) 
 	for _, name := range texts {
 		id, ok := d.find(name)
 		if ok && only != nil {
-			_, ok = only.get(id)
+			ok = only.has(id)
 		}
 		if ok {
 			names = append(names, d.texts[id])

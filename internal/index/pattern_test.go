@@ -9,7 +9,8 @@ import (
 )
 
 func TestPlan(t *testing.T) {
-	exact := func(texts ...string) plan { return plan{{exact: texts}} }
+	exact := func(texts ...string) plan { return plan{exact: texts} }
+	one := func(b branch) plan { return plan{branches: []branch{b}} }
 	for _, test := range []struct {
 		expr string
 		want plan // without full
@@ -22,25 +23,25 @@ func TestPlan(t *testing.T) {
 		{"x{2,3}", exact("xx", "xxx")},
 		{"(?i)dc", exact("DC", "Dc", "dC", "dc")},
 		{`a\.b`, exact("a.b")},
-		{".*", plan{{whole: true, gaps: []gap{{}}}}},
-		{".+", plan{{whole: true, gaps: []gap{{min: 1}}}}},
-		{".+.+", plan{{whole: false, gaps: []gap{{min: 2}}}}},
-		{"host-12.*", plan{{whole: true, prefix: "host-12", gaps: []gap{{}}}}},
-		{".*99.*", plan{{whole: true, gaps: []gap{{literal: "99"}, {}}}}},
-		{"a.*b.+c", plan{{whole: true, prefix: "a", gaps: []gap{{literal: "b"}, {1, "c"}}}}},
-		{"(a.*)(b)", plan{{whole: true, prefix: "a", gaps: []gap{{literal: "b"}}}}},
-		{"a[^b]*.c", plan{{whole: false, prefix: "a", gaps: []gap{{literal: "c"}}}}},
-		{"x|foo-.*", plan{{exact: []string{"x"}}, {whole: true, prefix: "foo-", gaps: []gap{{}}}}},
-		{"[^a]", plan{{whole: false, gaps: []gap{{}}}}},
-		{"a{0,1000}", plan{{whole: false, gaps: []gap{{}}}}},
+		{".*", one(branch{whole: true, gaps: []gap{{}}})},
+		{".+", one(branch{whole: true, gaps: []gap{{min: 1}}})},
+		{".+.+", one(branch{whole: false, gaps: []gap{{min: 2}}})},
+		{"host-12.*", one(branch{whole: true, prefix: "host-12", gaps: []gap{{}}})},
+		{".*99.*", one(branch{whole: true, gaps: []gap{{literal: "99"}, {}}})},
+		{"a.*b.+c", one(branch{whole: true, prefix: "a", gaps: []gap{{literal: "b"}, {1, "c"}}})},
+		{"(a.*)(b)", one(branch{whole: true, prefix: "a", gaps: []gap{{literal: "b"}}})},
+		{"a[^b]*.c", one(branch{whole: false, prefix: "a", gaps: []gap{{literal: "c"}}})},
+		{"x|foo-.*", plan{exact: []string{"x"}, branches: []branch{{whole: true, prefix: "foo-", gaps: []gap{{}}}}}},
+		{"[^a]", one(branch{whole: false, gaps: []gap{{}}})},
+		{"a{0,1000}", one(branch{whole: false, gaps: []gap{{}}})},
 	} {
 		p, err := model.NewPattern(test.expr)
 		if err != nil {
 			t.Fatal(err)
 		}
 		got := newPlan(p)
-		if !slices.EqualFunc(got, test.want, func(a, b branch) bool {
-			return slices.Equal(a.exact, b.exact) && a.prefix == b.prefix && slices.Equal(a.gaps, b.gaps) && a.whole == b.whole
+		if !slices.Equal(got.exact, test.want.exact) || !slices.EqualFunc(got.branches, test.want.branches, func(a, b branch) bool {
+			return a.prefix == b.prefix && slices.Equal(a.gaps, b.gaps) && a.whole == b.whole
 		}) {
 			t.Errorf("newPlan(%q) = %+v, want %+v", test.expr, got, test.want)
 		}

@@ -1,20 +1,15 @@
 package index
 
 import (
-	"context"
 	"math/bits"
 	"slices"
 	"sync"
 )
 
 const (
-	// scanSlice is how many values are matched before the index's lock is
-	// given back: at worst 5 ms of a regular expression.
+	// scanSlice is how many values are looked at while the index is locked: some
+	// 100 us. They are matched after that.
 	scanSlice = 16 << 10
-
-	// scanSlices bounds how often the lock is given back, so that a tag whose
-	// values change all the time cannot hold a Select up for ever.
-	scanSlices = 4096
 
 	// scanCacheBytes bounds the results that are kept. Those of a million
 	// values take 125 kB.
@@ -26,10 +21,9 @@ const (
 // matched, and those that are listed as changes matched again. So the result
 // can be kept, and costs the next query only what has changed.
 //
-// A scan in the cache never changes; advance works on a copy.
+// A scan in the cache never changes; a Select works on a copy.
 type scan struct {
 	tag   *tag
-	plan  plan
 	at    uint64   // changes of the dictionary that are accounted for
 	next  int      // values with lower numbers were matched
 	bits  []uint64 // by value number
@@ -37,32 +31,50 @@ type scan struct {
 	kept  bool     // bits belong to a scan in the cache
 }
 
-// advance matches up to most new values and reports whether none is left. If ctx
-// ends, s must not be used again. The index must be locked for reading.
-func (s *scan) advance(ctx context.Context, most int) (done bool, read int) {
+// gather appends to todo the values that are to be matched next: those that
+// changed, and further ones below until. known is false if there were more
+// changes than are remembered. The index must be locked for reading; all of todo
+// must be set before the next call.
+func (s *scan) gather(todo []value, until int) (_ []value, known bool) {
 	d := &s.tag.values
-	changes, ok := d.since(s.at)
-	if !ok {
-		*s = scan{tag: s.tag, plan: s.plan}
+	changes, known := d.since(s.at)
+	if !known {
+		return todo, false
 	}
-	for _, number := range changes {
-		if int(number) < s.next && ctx.Err() == nil {
-			s.set(number, d.texts[number])
-			read++
+	for _, number := range distinct(changes) {
+		if int(number) < s.next {
+			todo = append(todo, value{number, d.texts[number]})
 		}
 	}
 	s.at = d.changed()
-	from, to := s.next, min(len(d.texts), s.next+most)
-	for number := from; number < to && ctx.Err() == nil; number++ {
-		s.set(uint32(number), d.texts[number])
+	for to := min(until, s.next+scanSlice); s.next < to; s.next++ {
+		todo = append(todo, value{uint32(s.next), d.texts[s.next]})
 	}
-	s.next = to
-	return to == len(d.texts), read + to - from
+	return todo, true
 }
 
-// set notes whether the value with this number and text is matched.
-func (s *scan) set(number uint32, text string) {
-	matched := text != "" && s.plan.matches(text)
+// settle takes out of the result what changed since gather was called last, and
+// reports false if that is not known. The next user of the scan matches these
+// values again. The index must be locked for reading.
+func (s *scan) settle() (known bool) {
+	changes, known := s.tag.values.since(s.at)
+	for _, number := range changes {
+		if int(number) < s.next {
+			s.set(number, false)
+		}
+	}
+	return known
+}
+
+// distinct returns numbers once each.
+func distinct(numbers []uint32) []uint32 {
+	numbers = slices.Clone(numbers)
+	slices.Sort(numbers)
+	return slices.Compact(numbers)
+}
+
+// set notes whether the value with this number is matched.
+func (s *scan) set(number uint32, matched bool) {
 	word, bit := int(number/64), uint64(1)<<(number%64)
 	if word < len(s.bits) && s.bits[word]&bit != 0 == matched || word >= len(s.bits) && !matched {
 		return
@@ -127,14 +139,14 @@ type keptScan struct {
 	used uint64 // clock of the last use
 }
 
-// get returns what is known of a plan, whose expression is expr.
-func (c *scanCache) get(t *tag, expr string, pl plan) *scan {
+// get returns what is known of the plan of expr.
+func (c *scanCache) get(t *tag, expr string) *scan {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.clock++
 	k := c.scans[scanKey{t, expr}]
 	if k == nil {
-		return &scan{tag: t, plan: pl}
+		return &scan{tag: t}
 	}
 	k.used = c.clock
 	s := k.scan

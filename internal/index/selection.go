@@ -3,7 +3,6 @@ package index
 import (
 	"cmp"
 	"context"
-	"math"
 	"slices"
 
 	"github.com/RoaringBitmap/roaring/v2"
@@ -14,34 +13,40 @@ import (
 
 // Select returns the ids of the series of a metric that satisfy all matchers
 // and are in within; nil stands for all ids. The result is the caller's own.
-// A metric that is not known has no series. A matcher with a nil pattern is a
+// A metric that is not known has no series. Series that come or go meanwhile
+// may be in the result or not. A matcher with a nil pattern is a
 // *store.InputError. Select ends with ctx's error soon after ctx has ended, also
 // while it matches a pattern with many values.
+//
+// Patterns are matched while the index is not locked: try copies values, their
+// owner matches them, and try looks whether they are still there.
 func (x *Index) Select(ctx context.Context, metric string, ms []model.Matcher, within *roaring.Bitmap) (*roaring.Bitmap, error) {
 	conditions, err := newConditions(ms)
 	if err != nil {
 		return nil, err
 	}
-	for slices := 1; ; slices++ {
-		most := scanSlice
-		if slices == scanSlices {
-			most = math.MaxInt
-		}
-		ids, done := x.try(ctx, metric, conditions, within, most)
+	for {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
+		ids, done := x.try(metric, conditions, within)
 		if done {
 			for i := range conditions {
 				conditions[i].keep(x)
 			}
 			return ids, nil
 		}
+		for i := range conditions {
+			if err := conditions[i].match(ctx); err != nil {
+				return nil, err
+			}
+		}
 	}
 }
 
-// try is Select, unless more than most values of a tag are still to be matched.
-func (x *Index) try(ctx context.Context, metric string, conditions []condition, within *roaring.Bitmap, most int) (ids *roaring.Bitmap, done bool) {
+// try is Select, unless values are still to be matched. It ends: what conditions
+// ask for is bounded by the values there are at the first try.
+func (x *Index) try(metric string, conditions []condition, within *roaring.Bitmap) (ids *roaring.Bitmap, done bool) {
 	x.mu.RLock()
 	defer x.mu.RUnlock()
 	read := 0
@@ -50,21 +55,24 @@ func (x *Index) try(ctx context.Context, metric string, conditions []condition, 
 	if !ok {
 		return roaring.New(), true
 	}
+	done = true
 	for i := range conditions {
-		c := &conditions[i]
-		at, ok := m.find(c.Tag)
-		if !ok {
+		mt := x.tagOf(m, conditions[i].Tag, 0)
+		if mt == nil {
 			return roaring.New(), true
 		}
-		done, n := x.prepare(ctx, &m.tags[at], c, most)
-		read += n
-		if !done {
-			return nil, false
+		for j := range conditions[i].patterns {
+			ready, n := x.gather(mt, &conditions[i].patterns[j])
+			done = done && ready
+			read += n
 		}
+	}
+	if !done {
+		return nil, false
 	}
 	found := make([]postingSet, 0, len(conditions)+1)
 	for i := range conditions {
-		set, n := x.match(ctx, m, &conditions[i])
+		set, n := x.postingsOf(m, &conditions[i])
 		read += n
 		if len(set.lists) == 0 {
 			return roaring.New(), true
@@ -91,13 +99,23 @@ type condition struct {
 	patterns []patternPlan
 }
 
-// A patternPlan is a pattern, its plan, and, if the plan has to be matched
-// against many values, the state of that.
+// A value is a value of a tag, copied while the index was locked.
+type value struct {
+	number uint32
+	text   string
+}
+
+// A patternPlan is a pattern, its plan, and how far it is matched: with the
+// values that the plan leaves, or, if these are many, with all in a scan.
 type patternPlan struct {
-	expr string
-	plan plan
-	scan *scan
-	read bool // scan was not as the cache had it
+	expr  string
+	plan  *plan
+	begun bool
+	todo  []value // to be matched
+	found []value // that match; not used with a scan
+	scan  *scan
+	until int  // numbers from this on came after the first look
+	read  bool // scan is not as the cache had it
 }
 
 // newConditions plans the patterns of all matchers.
@@ -124,28 +142,62 @@ func (c *condition) keep(x *Index) {
 	}
 }
 
-// prepare advances the scans that c needs and reports whether they are up to
-// date. x.mu must be held for reading.
-func (x *Index) prepare(ctx context.Context, mt *metricTag, c *condition, most int) (done bool, read int) {
-	done = true
-	for i := range c.patterns {
-		p := &c.patterns[i]
-		if !mt.scans(p.plan) {
-			p.scan = nil
-			continue
-		}
-		if p.scan == nil || p.scan.tag != mt.tag {
-			p.scan = x.scans.get(mt.tag, p.expr, p.plan)
-		}
+// gather puts into p.todo what is to be matched next, and reports whether there
+// is nothing. read is how many values it looked at. x.mu must be held for reading.
+func (x *Index) gather(mt *metricTag, p *patternPlan) (done bool, read int) {
+	first := !p.begun
+	p.begun = true
+	switch {
+	case len(p.plan.branches) == 0:
+	case first && mt.scans(p.plan):
 		if !mt.tag.values.watched.Load() {
 			mt.tag.values.watched.Store(true)
 		}
-		ready, n := p.scan.advance(ctx, most)
-		p.read = p.read || n > 0
-		read += n
-		done = done && ready
+		p.scan, p.until = x.scans.get(mt.tag, p.expr), len(mt.tag.values.texts)
+		var known bool
+		if p.todo, known = p.scan.gather(p.todo, p.until); !known {
+			*p.scan = scan{tag: mt.tag, at: mt.tag.values.changed()}
+			p.todo, _ = p.scan.gather(p.todo, p.until)
+		}
+		read = len(p.todo)
+	case first:
+		p.todo, read = mt.candidates(p.plan)
+	case p.scan == nil:
+	case p.scan.tag != mt.tag:
+		p.scan = nil // all values of the tag went meanwhile: what it has now is newer
+	case p.scan.next >= p.until && p.scan.settle():
+	default:
+		var known bool
+		if p.todo, known = p.scan.gather(p.todo, p.until); !known {
+			// Too much changes for a scan. What belongs to the metric is enough.
+			p.scan = nil
+			p.todo = mt.own()
+		}
+		read = len(p.todo)
 	}
-	return done, read
+	return len(p.todo) == 0, read
+}
+
+// match matches what gather put into todo.
+func (c *condition) match(ctx context.Context) error {
+	for i := range c.patterns {
+		p := &c.patterns[i]
+		for _, v := range p.todo {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			matches := v.text != "" && p.plan.matches(v.text)
+			switch {
+			case p.scan != nil:
+				p.scan.set(v.number, matches)
+			case matches:
+				p.found = append(p.found, v)
+			}
+		}
+		p.read = p.read || len(p.todo) > 0
+		p.todo = p.todo[:0]
+	}
+	return nil
 }
 
 // directMax is the number of values that are matched without a scan.
@@ -153,25 +205,57 @@ const directMax = scanSlice
 
 // scans reports whether a plan has to be matched against so many values that
 // it is done in slices.
-func (mt *metricTag) scans(pl plan) bool {
+func (mt *metricTag) scans(pl *plan) bool {
 	own := mt.values.len()
 	if own <= directMax || own <= 4*directMax && 4*own < mt.tag.values.len() {
 		return false
 	}
-	for i := range pl {
-		b := &pl[i]
-		if b.exact == nil && (b.prefix == "" || mt.tag.values.count(b.prefix, directMax) > directMax) {
-			return true
-		}
-	}
-	return false
+	return mt.tag.values.countAll(pl.prefixes, directMax) > directMax
 }
 
-// match returns the postings of the values of m that satisfy a matcher, and
-// how many values it looked at. x.mu must be held for reading.
-func (x *Index) match(ctx context.Context, m *metric, c *condition) (set postingSet, read int) {
-	i, _ := m.find(c.Tag)
-	mt := &m.tags[i]
+// candidates copies the values that a plan may match: of the tag's values with
+// one of the plan's prefixes, or of the metric's, whichever are fewer (and says
+// how many it looked at); if the metric has a good part of all values, as they lie
+// in memory.
+func (mt *metricTag) candidates(pl *plan) (found []value, read int) {
+	values := &mt.tag.values
+	own := mt.values.len()
+	switch {
+	case pl.prefixes[0] != "" && values.countAll(pl.prefixes, own) <= own:
+		for _, prefix := range pl.prefixes {
+			for number := range values.ascend(prefix, "") {
+				read++
+				if mt.values.has(number) {
+					found = append(found, value{number, values.texts[number]})
+				}
+			}
+		}
+	case 4*own < values.len():
+		found, read = mt.own(), own
+	default:
+		read = len(values.texts)
+		found = make([]value, 0, read)
+		for number, text := range values.texts {
+			found = append(found, value{uint32(number), text})
+		}
+	}
+	return found, read
+}
+
+// own copies the values of the metric.
+func (mt *metricTag) own() []value {
+	found := make([]value, 0, mt.values.len())
+	for number := range mt.values.all() {
+		found = append(found, value{number, mt.tag.values.texts[number]})
+	}
+	return found
+}
+
+// postingsOf returns the postings of the values of m that satisfy a matcher, all
+// of whose patterns are matched, and how many values it looked at. x.mu must be
+// held for reading.
+func (x *Index) postingsOf(m *metric, c *condition) (set postingSet, read int) {
+	mt := x.tagOf(m, c.Tag, 0)
 	if mt.all(c) && int(mt.series) == x.lists.len(m.ids) {
 		return x.measure([]handle{m.ids}), 1
 	}
@@ -186,13 +270,19 @@ func (x *Index) match(ctx context.Context, m *metric, c *condition) (set posting
 			read += min(p.scan.count, mt.values.len())
 			continue
 		}
-		for j := range p.plan {
-			var n int
-			lists, n = mt.appendMatching(ctx, lists, &p.plan[j])
-			read += n
+		for _, v := range p.plan.exact {
+			lists = mt.appendExact(lists, v)
+		}
+		read += len(p.plan.exact)
+		for _, v := range p.found {
+			if mt.tag.values.is(v.number, v.text) {
+				if h, ok := mt.values.get(v.number); ok {
+					lists = append(lists, h)
+				}
+			}
 		}
 	}
-	if len(c.Values)+len(c.patterns) > 1 || len(c.patterns) == 1 && len(c.patterns[0].plan) > 1 {
+	if len(c.Values)+len(c.patterns) > 1 || len(c.patterns) == 1 && len(c.patterns[0].plan.exact) > 0 {
 		slices.Sort(lists)
 		lists = slices.Compact(lists)
 	}
@@ -214,56 +304,6 @@ func (mt *metricTag) appendExact(lists []handle, value string) []handle {
 		}
 	}
 	return lists
-}
-
-// appendMatching adds the postings of the values that one branch of a pattern
-// matches. It goes through the tag's values with the branch's prefix, or
-// through the metric's, whichever are fewer (and says how many); without a prefix and with a good
-// part of all values in the metric, through the texts as they lie in memory.
-func (mt *metricTag) appendMatching(ctx context.Context, lists []handle, b *branch) ([]handle, int) {
-	values := &mt.tag.values
-	own := mt.values.len()
-	read := 0
-	switch {
-	case b.exact != nil:
-		read = len(b.exact)
-		for _, v := range b.exact {
-			lists = mt.appendExact(lists, v)
-		}
-	case b.prefix != "" && values.count(b.prefix, own) <= own:
-		for number := range values.ascend(b.prefix, "") {
-			read++
-			if ctx.Err() != nil {
-				break
-			}
-			if h, ok := mt.values.get(number); ok && b.matches(values.texts[number]) {
-				lists = append(lists, h)
-			}
-		}
-	case 4*own < values.len():
-		read = own
-		for number, h := range mt.values.all() {
-			if ctx.Err() != nil {
-				break
-			}
-			if b.matches(values.texts[number]) {
-				lists = append(lists, h)
-			}
-		}
-	default:
-		read = len(values.texts)
-		for number, text := range values.texts {
-			if ctx.Err() != nil {
-				break
-			}
-			if text != "" && b.matches(text) {
-				if h, ok := mt.values.get(uint32(number)); ok {
-					lists = append(lists, h)
-				}
-			}
-		}
-	}
-	return lists, read
 }
 
 // measure counts the ids of lists. x.mu must be held for reading.

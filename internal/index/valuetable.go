@@ -43,6 +43,21 @@ func (t *valueTable) get(value uint32) (handle, bool) {
 	return 0, false
 }
 
+func (t *valueTable) has(value uint32) bool {
+	_, ok := t.get(value)
+	return ok
+}
+
+func (t *valueTable) numbers() iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		for value := range t.all() {
+			if !yield(value) {
+				return
+			}
+		}
+	}
+}
+
 // set sets the list of a value.
 func (t *valueTable) set(value uint32, ids handle) {
 	if t.many != nil {
