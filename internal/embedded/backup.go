@@ -148,7 +148,7 @@ func (b *backup) run() error {
 	}
 	parent := b.store.BackupDir()
 	if err := errors.Join(syncDirOf(b.fs, parent), syncDirOf(b.fs, b.fs.PathDir(parent))); err != nil {
-		return errors.Join(err, b.fs.RemoveAll(b.dir)) // a backup that was told to have failed does not take its name
+		return errors.Join(err, b.fs.RemoveAll(b.dir)) // a failed backup must not keep its name
 	}
 	return nil
 }

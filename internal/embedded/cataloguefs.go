@@ -18,7 +18,7 @@ import (
 //
 // When the catalogue's directory cannot be synced Pebble panics. Here that is the
 // same fatal error as any other failure to write. Other directories, of a backup
-// for example, may be on other disks: there it is an error of what is being done.
+// for example, may be on other disks: there it is the error of that operation.
 type catalogueFS struct {
 	vfs.FS
 	dir string // of the catalogue

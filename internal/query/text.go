@@ -14,8 +14,8 @@ import (
 	"varve/internal/store"
 )
 
-// A Lane is where texts of requests are parsed. A small text does not wait behind
-// large ones, and an operator not behind either.
+// A Lane is a line of requests that wait to be parsed. Small texts do not wait behind
+// large ones, and requests of operators wait behind neither.
 type Lane uint8
 
 const (

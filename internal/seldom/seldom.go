@@ -6,7 +6,7 @@
 // first lines of a minute pass and counts the others; a line at the end of the
 // minute says how many were left out. It stands there once for the whole process,
 // so that no line can be forgotten, and lines need no limits of their own. Debug
-// lines always pass: an operator who asks for them wants each.
+// lines always pass: an operator who turns them on wants every line.
 package seldom
 
 import (
@@ -69,7 +69,7 @@ func NewHandler(out slog.Handler, r prometheus.Registerer) *Handler {
 		out: out,
 		left: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "varve_log_lines_left_out_total",
-			Help: "Log lines that were not written since their message repeated more than 60 times in a minute. A line of the log says of which.",
+			Help: "Log lines that were not written since their message repeated more than 60 times in a minute. A line of the log names the message.",
 		}),
 		lines: map[key]*tally{},
 	}}

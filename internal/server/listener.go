@@ -76,21 +76,38 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// enter takes c up if there is room. If there is none, it makes room by evicting
+// enter admits c if there is room. If there is none, it makes room by evicting
 // another connection: the one that has been without a complete request header for
 // longest; if there is none, the one whose request body arrives most slowly; if there
 // is none, one that has come just now and has had little time to send its request. A
 // connection whose request is being served stays.
 func (l *boundedListener) enter(c *boundedConn, now time.Time) bool {
+	evicted, waitsFor, entered := l.tryEnter(c, now)
+	if evicted == nil {
+		return entered
+	}
+	l.metrics.evicted.WithLabelValues(waitsFor).Inc()
+	if waitsFor == waitsForBody {
+		l.log.Warn("all connections of server.max_connections are in use, and each has a request or has just come; the one whose request body arrived most slowly was closed for a new one",
+			"max_connections", l.limit, "client", evicted.RemoteAddr().String())
+	}
+	return true
+}
+
+// tryEnter admits c if there is room. It returns the connection that it evicted for
+// that, nil if none, and what that waited for.
+func (l *boundedListener) tryEnter(c *boundedConn, now time.Time) (evicted *boundedConn, waitsFor string, entered bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.mu.conns) >= l.limit && !l.makeRoomLocked(now) {
-		return false
+	if len(l.mu.conns) >= l.limit {
+		if evicted, waitsFor = l.makeRoomLocked(now); evicted == nil {
+			return nil, "", false
+		}
 	}
 	l.mu.conns[c] = struct{}{}
 	c.came = now
 	c.place = l.mu.idle.PushBack(c) // until its first request is complete
-	return true
+	return evicted, waitsFor, true
 }
 
 // What an evicted connection was waiting for; a label of a metric.
@@ -99,30 +116,31 @@ const (
 	waitsForBody    = "body"
 )
 
-// makeRoomLocked evicts a connection. l.mu must be held.
-func (l *boundedListener) makeRoomLocked(now time.Time) bool {
+// makeRoomLocked evicts a connection, nil if there is none to evict, and says what it
+// waited for. l.mu must be held.
+func (l *boundedListener) makeRoomLocked(now time.Time) (c *boundedConn, waitsFor string) {
 	if l.mu.leaving >= maxLeaving {
-		return false
+		return nil, ""
 	}
-	waitsFor := waitsForRequest
-	var c *boundedConn
-	if longest := l.longestLocked(now); longest != nil {
-		c = l.mu.idle.Remove(longest).(*boundedConn)
-	} else if c = l.slowestLocked(now); c == nil && l.mu.idle.Len() > 0 {
-		c = l.mu.idle.Remove(l.mu.idle.Front()).(*boundedConn)
-	} else if c != nil {
+	idle := l.longestLocked(now)
+	if idle == nil {
+		if c = l.slowestLocked(now); c == nil {
+			idle = l.mu.idle.Front() // that has just come
+		}
+	}
+	switch {
+	case idle != nil:
+		c, waitsFor = l.mu.idle.Remove(idle).(*boundedConn), waitsForRequest
+	case c != nil:
 		waitsFor = waitsForBody
-		l.log.Warn("all connections of server.max_connections are in use, and each has a request or has just come; the one whose request body arrived most slowly was closed for a new one",
-			"max_connections", l.limit, "client", c.RemoteAddr().String())
-	} else {
-		return false
+	default:
+		return nil, ""
 	}
 	c.place, c.evicted = nil, true
 	delete(l.mu.conns, c)
 	l.mu.leaving++
-	l.metrics.evicted.WithLabelValues(waitsFor).Inc()
 	c.Conn.Close() // net/http notices, and closes c
-	return true
+	return c, waitsFor
 }
 
 // firstPatience is how long a new connection has for its first request before it goes

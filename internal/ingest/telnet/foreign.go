@@ -27,7 +27,7 @@ var handshake = []byte{22, 3}
 // tell a request whose first line is too long to wait for its end.
 var methods = []string{"GET", "POST", "HEAD", "PUT", "DELETE", "OPTIONS", "PATCH", "CONNECT", "TRACE", "PRI"}
 
-// opening looks at the begin of a connection. known reports whether there is enough
+// opening looks at the beginning of a connection. known reports whether there is enough
 // of it to tell; fault is not nil if it is of another protocol. Empty lines before
 // the first one do not count. most is the length of a line from which on its end is
 // not waited for.
