@@ -82,6 +82,9 @@ func newPlace(now func() time.Time, turn time.Duration, enough units.Bytes, w ht
 func (p *place) wait(writing bool, move func() (int, error)) (int, error) {
 	p.mu.Lock()
 	if p.yielded != nil {
+		if !writing {
+			p.control.SetReadDeadline(time.Now()) // net/http would wait for the rest of the body
+		}
 		p.mu.Unlock()
 		return 0, p.yielded
 	}

@@ -89,6 +89,30 @@ func TestSlowImportGivesWay(t *testing.T) {
 	}
 }
 
+// An import that has to give way between two reads answers at once, too: the rest of
+// its body is not waited for.
+func TestImportGivesWayBetweenReads(t *testing.T) {
+	ended := make(chan error, 1)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p := newPlace(time.Now, time.Minute, slowRate, w)
+		p.yield() // nothing is being read
+		_, err := placeBody{r.Body, p}.Read(make([]byte, 1))
+		ended <- err
+	}))
+	t.Cleanup(server.Close)
+	body, send := io.Pipe()
+	defer send.Close()
+	server.Client().Timeout = 20 * time.Second
+	r, err := server.Client().Post(server.URL, "", body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Body.Close()
+	if err := <-ended; !errors.As(err, new(*yieldedError)) {
+		t.Error(err)
+	}
+}
+
 // The client of an export that reads nothing gives way too: its connection breaks,
 // so that it does not take a part for the whole.
 func TestSlowExportGivesWay(t *testing.T) {
