@@ -6,6 +6,7 @@ type collectStep struct {
 	Range
 	numeric
 	collector func(env *Env) collector
+	several   bool // results of a bucket
 }
 
 // A collector gathers one bucket at a time.

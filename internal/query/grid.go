@@ -7,6 +7,17 @@ import "time"
 // buckets come out the same each time.
 func (r *Range) Bucketing() *Range { return r }
 
+// OneResult reports whether a range aggregator gives each bucket one result.
+func OneResult(s Step) bool {
+	switch s := s.(type) {
+	case *foldStep:
+		return true
+	case *collectStep:
+		return !s.several
+	}
+	return false
+}
+
 // A Grid cuts all time into buckets that depend on nothing but sampling and
 // zone, where a query's buckets depend on where it starts:
 //

@@ -6,7 +6,7 @@ func leastSquaresSpec() AggregatorSpec {
 		Name: "least_squares", Doc: "Line of best fit: its values at the first and last time of a bucket.",
 		Properties: rangeProperties(),
 		New: func(a Args) (Step, error) {
-			return &collectStep{Range: rangeOf(a), collector: func(*Env) collector {
+			return &collectStep{Range: rangeOf(a), several: true, collector: func(*Env) collector {
 				return &lineCollector{}
 			}}, nil
 		},

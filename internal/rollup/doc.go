@@ -13,8 +13,10 @@
 //
 // Time is cut into buckets that depend only on the sampling of a query's last
 // range aggregator and on the zone (query.Grid), never on when a run happens.
-// A result carries the time of its bucket's start (or end, if the aggregator
-// says align_end_time), so computing a bucket again overwrites what was there.
+// A result carries the time of its bucket's start, or of its end, as the aggregator
+// says. If it says nothing: on a store that KairosDB may use too, the time of the
+// bucket's first point, as KairosDB does; else the start. Computing a bucket again
+// overwrites the result, and deletes what was stored for this bucket at other times.
 //
 // For each roll-up and metric a watermark is kept: a time W and the instant R
 // at which a run began. It says: what had arrived by R is in all buckets that

@@ -26,6 +26,11 @@ type output struct {
 	source    string
 	ttl       uint32
 	within    model.TimeRange // of results; others were computed beside the batch
+
+	// bucketOf returns the times that results may have of the bucket that has a result
+	// of a given time. It is nil where a bucket may have several.
+	bucketOf func(ms int64) model.TimeRange
+
 	groups    []*outputGroup
 	held      int // points in groups
 	heldNames int // bytes of the names of groups
@@ -100,17 +105,17 @@ func (o *output) hold(g *outputGroup) {
 	}
 }
 
-// flush stores what is held. Then it deletes the results of the other type that
-// these have replaced, so that a bucket has a result whenever the flush ends.
+// flush stores what is held. Then it deletes the results that these have replaced, so
+// that a bucket has a result whenever the flush ends.
 func (o *output) flush(ctx context.Context) error {
-	mixed, err := o.mixed(ctx)
+	replaced, err := o.replaced(ctx)
 	if err != nil {
 		return fmt.Errorf("look for earlier results in %s: %w", o.metric, err)
 	}
 	if err := o.write(ctx); err != nil {
 		return err
 	}
-	if err := o.replace(ctx, mixed); err != nil {
+	if err := o.replace(ctx, replaced); err != nil {
 		return fmt.Errorf("delete outdated results in %s: %w", o.metric, err)
 	}
 	o.groups, o.held, o.heldNames = o.groups[:0], 0, 0

@@ -1,6 +1,7 @@
 package rollup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"math"
@@ -11,76 +12,102 @@ import (
 	"varve/internal/store"
 )
 
-// Longs and doubles of one name are two series, and a sum turns from one to the
-// other when the first fraction arrives. What is here keeps a bucket from having
-// two results.
+// A bucket has one result. It may have had another one before: with another time,
+// where results have the time of the bucket's first point (see pass.cut), or of another
+// type, since longs and doubles of one name are two series and a sum turns from one to
+// the other when the first fraction arrives. What is here deletes the earlier one.
 
-// A destination is a tag set under which a flush stores longs or doubles.
-type destination struct {
-	tags   model.Tags
-	groups []*outputGroup // several, if they differ in more than tags
-	has    [2]bool        // by number.index: series that are stored, or will be
-}
-
-// A number is model.Long or model.Double.
-type number model.Kind
-
-var numbers = [2]number{number(model.Long), number(model.Double)}
-
-func (n number) index() int {
-	if n == number(model.Long) {
-		return 0
+// placeOf returns the times at which results are outdated by one of a time: all of its
+// bucket, or that time alone where a bucket may have several results.
+func (o *output) placeOf(ms int64) model.TimeRange {
+	if o.bucketOf == nil {
+		return model.TimeRange{StartMS: ms, EndMS: ms}
 	}
-	return 1
+	return o.bucketOf(ms)
 }
 
-func (t *destination) series(metric string, n number) model.Series {
-	return model.Series{Metric: metric, Tags: t.tags, Type: model.TypeOf(model.Kind(n))}
+// A destination is a tag set under which a flush stores points that can replace each
+// other: longs and doubles, or points of one other type.
+type destination struct {
+	destinationKey
+	metric string
+	types  []model.Type   // of points, in the order of has
+	has    []bool         // series that are stored, or will be
+	found  bool           // a series was stored before the flush
+	groups []*outputGroup // several, if they differ in more than tags
 }
 
-// isNumber reports whether a point has a type that another result of its bucket may
-// have too.
-func isNumber(p *query.Point) bool { return p.Kind == model.Long || p.Kind == model.Double }
+type destinationKey struct {
+	tags model.Tags
+	typ  model.Type // empty: longs and doubles
+}
 
-// mixed returns the destinations of the flush that have both longs and doubles, with
-// those that are stored already. Whole numbers that go there become doubles as far
-// as they are exact, so that most of its results are of one type.
-func (o *output) mixed(ctx context.Context) ([]*destination, error) {
+func newDestination(metric string, key destinationKey) *destination {
+	t := &destination{destinationKey: key, metric: metric, types: []model.Type{model.TypeLong, model.TypeDouble}}
+	if key.typ != "" {
+		t.types = []model.Type{key.typ}
+	}
+	t.has = make([]bool, len(t.types))
+	return t
+}
+
+func (t *destination) series(i int) model.Series {
+	return model.Series{Metric: t.metric, Tags: t.tags, Type: t.types[i]}
+}
+
+// typeOf returns the place in t.types of a point of a group.
+func (t *destination) typeOf(g *outputGroup, p *query.Point) (int, bool) {
+	i := slices.Index(t.types, g.typeOf(p.Kind))
+	return i, i >= 0
+}
+
+// mixed reports that there are both longs and doubles.
+func (t *destination) mixed() bool { return len(t.has) == 2 && t.has[0] && t.has[1] }
+
+// replaced returns the destinations of the flush under which there may be results that
+// it replaces. Where there are both longs and doubles, whole numbers become doubles as
+// far as they are exact, so that most results are of one type.
+func (o *output) replaced(ctx context.Context) ([]*destination, error) {
 	destinations := o.destinations()
 	if err := o.lookUp(ctx, destinations); err != nil {
 		return nil, err
 	}
-	destinations = slices.DeleteFunc(destinations, func(t *destination) bool { return !t.has[0] || !t.has[1] })
-	for _, t := range destinations {
-		for _, g := range t.groups {
-			g.toDoubles()
+	return slices.DeleteFunc(destinations, func(t *destination) bool {
+		if t.mixed() {
+			for _, g := range t.groups {
+				g.toDoubles()
+			}
+			return false
 		}
-	}
-	return destinations, nil
+		return o.bucketOf == nil || !t.found && len(t.groups) == 1
+	}), nil
 }
 
 // destinations returns the destinations of the flush and the types of its points.
 func (o *output) destinations() []*destination {
 	var all []*destination
-	by := map[model.Tags]*destination{}
+	by := map[destinationKey]*destination{}
 	for _, g := range o.groups {
-		if !slices.ContainsFunc(g.points, func(p query.Point) bool { return isNumber(&p) }) {
-			continue
-		}
 		tags, err := model.NewTags(g.names.Tags...)
 		if err != nil {
 			continue // refused when it is stored
 		}
-		t := by[tags]
-		if t == nil {
-			t = &destination{tags: tags}
-			by[tags], all = t, append(all, t)
-		}
-		t.groups = append(t.groups, g)
+		var last *destination
 		for i := range g.points {
-			if p := &g.points[i]; isNumber(p) {
-				t.has[number(p.Kind).index()] = true
+			p := &g.points[i]
+			key := destinationKey{tags: tags}
+			if typ := g.typeOf(p.Kind); typ != model.TypeLong && typ != model.TypeDouble {
+				key.typ = typ
 			}
+			if last == nil || last.typ != key.typ {
+				if last = by[key]; last == nil {
+					last = newDestination(o.metric, key)
+					by[key], all = last, append(all, last)
+				}
+				last.groups = append(last.groups, g)
+			}
+			n, _ := last.typeOf(g, p)
+			last.has[n] = true
 		}
 	}
 	return all
@@ -98,15 +125,14 @@ func (g *outputGroup) toDoubles() {
 	}
 }
 
-// lookUp adds to the destinations the types that the store has. A store that several
+// lookUp adds to the destinations the series that the store has. A store that several
 // processes work on does not know without a look what the others have written.
 func (o *output) lookUp(ctx context.Context, destinations []*destination) (err error) {
 	if o.scheduler.shared == nil {
 		for _, t := range destinations {
-			for _, n := range numbers {
-				if !t.has[n.index()] {
-					_, t.has[n.index()] = o.scheduler.store.Lookup(t.series(o.metric, n).AppendKey(nil))
-				}
+			for i := range t.types {
+				_, ok := o.scheduler.store.Lookup(t.series(i).AppendKey(nil))
+				t.has[i], t.found = t.has[i] || ok, t.found || ok
 			}
 		}
 		return nil
@@ -119,25 +145,25 @@ func (o *output) lookUp(ctx context.Context, destinations []*destination) (err e
 		return err
 	}
 	defer func() { err = errors.Join(err, view.Close()) }()
-	stored, err := o.existing(ctx, view, destinations)
+	stored, err := o.existing(ctx, view, destinations, false)
 	if err != nil {
 		return err
 	}
 	for _, t := range destinations {
-		for _, n := range numbers {
-			if _, ok := stored[t.series(o.metric, n)]; ok {
-				t.has[n.index()] = true
-			}
+		for i := range t.types {
+			_, ok := stored[t.series(i)]
+			t.has[i], t.found = t.has[i] || ok, t.found || ok
 		}
 	}
 	return nil
 }
 
-// existing returns what the store has of the destinations around the times of the flush.
-func (o *output) existing(ctx context.Context, view store.View, destinations []*destination) (map[model.Series]store.Series, error) {
+// existing returns what the store has of the destinations in the buckets of the flush.
+func (o *output) existing(ctx context.Context, view store.View, destinations []*destination, readsAll bool) (map[model.Series]store.Series, error) {
 	stored := map[model.Series]store.Series{}
+	within := o.timesOf(destinations)
 	for _, matchers := range o.selections(destinations) {
-		series, err := view.Select(ctx, store.Selection{Metric: o.metric, Matchers: matchers, Range: timesOf(destinations), AnyOrder: true})
+		series, err := view.Select(ctx, store.Selection{Metric: o.metric, Matchers: matchers, Range: within, AnyOrder: true, ReadsAll: readsAll})
 		if err != nil {
 			return nil, err
 		}
@@ -169,8 +195,8 @@ func (o *output) selections(destinations []*destination) [][]model.Matcher {
 	return [][]model.Matcher{model.Matchers(common)}
 }
 
-// timesOf is the time from the first to the last point of destinations.
-func timesOf(destinations []*destination) model.TimeRange {
+// timesOf is the time from the first to the last bucket of destinations.
+func (o *output) timesOf(destinations []*destination) model.TimeRange {
 	r := model.TimeRange{StartMS: math.MaxInt64, EndMS: math.MinInt64}
 	for _, t := range destinations {
 		for _, g := range t.groups {
@@ -179,11 +205,10 @@ func timesOf(destinations []*destination) model.TimeRange {
 			}
 		}
 	}
-	return r
+	return model.TimeRange{StartMS: o.placeOf(r.StartMS).StartMS, EndMS: o.placeOf(r.EndMS).EndMS}
 }
 
-// replace deletes the results of the other type at the times of points that were
-// stored.
+// replace deletes what the points that were stored have replaced.
 func (o *output) replace(ctx context.Context, destinations []*destination) error {
 	if len(destinations) == 0 {
 		return nil
@@ -195,29 +220,31 @@ func (o *output) replace(ctx context.Context, destinations []*destination) error
 	return o.scheduler.store.Delete(ctx, deletions...)
 }
 
-// outdated finds out what is to be deleted. There is at most one deletion for each
-// point of the flush.
+// outdated finds out what is to be deleted. There are at most two deletions for each
+// point of the flush, and one for each destination.
 func (o *output) outdated(ctx context.Context, destinations []*destination) (deletions []store.Deletion, err error) {
 	view, err := o.scheduler.store.View(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, view.Close()) }()
-	stored, err := o.existing(ctx, view, destinations)
+	within := o.timesOf(destinations)
+	stored, err := o.existing(ctx, view, destinations, true)
 	if err != nil {
 		return nil, err
 	}
-	for _, t := range destinations {
-		long, some := stored[t.series(o.metric, numbers[0])]
-		double, others := stored[t.series(o.metric, numbers[1])]
-		if !some || !others {
-			continue
+	for _, t := range inOrderOf(stored, destinations) {
+		readers := make([]*stampReader, len(t.types))
+		for i := range readers {
+			readers[i] = &stampReader{}
+			if s, ok := stored[t.series(i)]; ok {
+				readers[i].cursor = view.Read(ctx, s, store.ReadOptions{Range: within})
+			}
 		}
-		r := timesOf([]*destination{t})
-		both := [2]*stampReader{newStampReader(ctx, view, long, r), newStampReader(ctx, view, double, r)}
-		deletions, err = t.outdated(deletions, both, o.metric)
-		both[0].cursor.Close()
-		both[1].cursor.Close()
+		deletions, err = t.outdated(deletions, readers, o.placeOf)
+		for _, r := range readers {
+			r.close()
+		}
 		if err != nil {
 			return nil, err
 		}
@@ -225,96 +252,127 @@ func (o *output) outdated(ctx context.Context, destinations []*destination) (del
 	return deletions, nil
 }
 
+// inOrderOf sorts destinations by the order in which the store has selected them, in
+// which it reads them fastest.
+func inOrderOf(stored map[model.Series]store.Series, destinations []*destination) []*destination {
+	ref := func(t *destination) store.Ref {
+		first := store.Ref(math.MaxUint32)
+		for i := range t.types {
+			if s, ok := stored[t.series(i)]; ok {
+				first = min(first, s.Ref)
+			}
+		}
+		return first
+	}
+	slices.SortStableFunc(destinations, func(a, b *destination) int { return cmp.Compare(ref(a), ref(b)) })
+	return destinations
+}
+
 // outdated appends what is to be deleted of a destination: stretches of time in which a
-// series has only results that were replaced. A result of either type that was not
-// replaced ends a stretch, since one row may hold both: see [store.DeletionOf].
-func (t *destination) outdated(deletions []store.Deletion, both [2]*stampReader, metric string) ([]store.Deletion, error) {
-	now := t.kinds()
-	var stretch [2]*model.TimeRange
-	end := func(n number) {
-		if r := stretch[n.index()]; r != nil {
-			deletions = append(deletions, store.DeletionOf(t.series(metric, n), *r))
-			stretch[n.index()] = nil
+// series has only results that were replaced. A result of any type whose bucket was not
+// computed ends a stretch, since one row may hold longs and doubles: see
+// [store.DeletionOf].
+func (t *destination) outdated(deletions []store.Deletion, stored []*stampReader, placeOf func(int64) model.TimeRange) ([]store.Deletion, error) {
+	now := t.results(placeOf)
+	stretches := make([]*model.TimeRange, len(stored))
+	end := func(n int) {
+		if r := stretches[n]; r != nil {
+			deletions = append(deletions, store.DeletionOf(t.series(n), *r))
+			stretches[n] = nil
 		}
 	}
 	for {
-		n, ms, ok, err := first(both)
+		n, ms, ok, err := first(stored)
 		if err != nil {
 			return nil, err
 		}
 		if !ok {
 			break
 		}
-		kind, computed := now[ms]
-		for _, n := range numbers {
-			if !computed || kind == n {
-				end(n)
+		result, computed := now[placeOf(ms).StartMS]
+		if !computed {
+			for i := range stretches {
+				end(i)
 			}
+			continue
 		}
-		switch r := stretch[n.index()]; {
-		case !computed || kind == n:
-		case r == nil:
-			stretch[n.index()] = &model.TimeRange{StartMS: ms, EndMS: ms}
-		default:
-			r.EndMS = ms
+		if result == (place{ms, n}) {
+			end(n)
+			continue
 		}
+		if stretches[n] == nil {
+			stretches[n] = &model.TimeRange{StartMS: ms}
+		}
+		stretches[n].EndMS = ms
 	}
-	for _, n := range numbers {
+	for n := range stretches {
 		end(n)
 	}
 	return deletions, nil
 }
 
-// kinds returns what was stored at which time. Of two groups the later one counts,
-// as in the store.
-func (t *destination) kinds() map[int64]number {
-	kinds := map[int64]number{}
+// A place is a time and a type, by its place in destination.types.
+type place struct {
+	ms  int64
+	typ int
+}
+
+// results returns what was stored, by the start of its bucket. Of two groups the later
+// one counts, as in the store.
+func (t *destination) results(placeOf func(int64) model.TimeRange) map[int64]place {
+	results := map[int64]place{}
 	for _, g := range t.groups {
 		for i := range g.points {
-			if p := &g.points[i]; isNumber(p) && !g.refused[p.TimeMS] {
-				kinds[p.TimeMS] = number(p.Kind)
+			p := &g.points[i]
+			if n, ok := t.typeOf(g, p); ok && !g.refused[p.TimeMS] {
+				results[placeOf(p.TimeMS).StartMS] = place{p.TimeMS, n}
 			}
 		}
 	}
-	return kinds
+	return results
 }
 
-// first takes the earlier of the next samples of longs and doubles.
-func first(both [2]*stampReader) (n number, ms int64, ok bool, err error) {
-	var heads [2]int64
-	var there [2]bool
-	for i, r := range both {
-		if heads[i], there[i], err = r.peek(); err != nil {
+// first takes the earliest of the next samples.
+func first(stored []*stampReader) (n int, ms int64, ok bool, err error) {
+	for i, r := range stored {
+		head, more, err := r.peek()
+		if err != nil {
 			return 0, 0, false, err
 		}
+		if more && (!ok || head < ms) {
+			n, ms, ok = i, head, true
+		}
 	}
-	i := 0
-	if !there[0] || there[1] && heads[1] < heads[0] {
-		i = 1
+	if ok {
+		stored[n].at++
 	}
-	both[i].at++
-	return numbers[i], heads[i], there[i], nil
+	return n, ms, ok, nil
 }
 
-// A stampReader reads the times of a series.
+// A stampReader reads the times of a series, none if there is no cursor.
 type stampReader struct {
 	cursor store.Cursor
 	times  []int64
 	at     int
 }
 
-func newStampReader(ctx context.Context, view store.View, s store.Series, r model.TimeRange) *stampReader {
-	return &stampReader{cursor: view.Read(ctx, s, store.ReadOptions{Range: r})}
-}
-
 // peek returns the next time without taking it.
 func (r *stampReader) peek() (ms int64, ok bool, err error) {
-	for r.at >= len(r.times) {
+	for r.cursor != nil && r.at >= len(r.times) {
 		block, err := r.cursor.Next()
 		if err != nil || block == nil {
 			return 0, false, err
 		}
 		r.times, r.at = block.Times, 0
 	}
+	if r.cursor == nil {
+		return 0, false, nil
+	}
 	return r.times[r.at], true, nil
+}
+
+func (r *stampReader) close() {
+	if r.cursor != nil {
+		r.cursor.Close()
+	}
 }

@@ -106,7 +106,11 @@ func TestResultOfOtherTypeIsReplaced(t *testing.T) {
 				restart()
 				h.put("src", "a", tc.after, at(0, 2, 0))
 				h.fill("t", "01")
-				h.wantPoints("dst", tc.want)
+				want := tc.want
+				if others { // the time of the last point: KairosDB may run the task too
+					want = strings.Replace(want, "00:00", "00:02", 1)
+				}
+				h.wantPoints("dst", want)
 			})
 		}
 	}

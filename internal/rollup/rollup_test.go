@@ -189,9 +189,12 @@ func (h *harness) points(metric string) string {
 			}
 			for i, ms := range block.Times {
 				fmt.Fprintf(&out, "%s %s ", s.Tags, time.UnixMilli(ms).UTC().Format("2006-01-02T15:04"))
-				if s.Type == model.TypeLong {
+				switch s.Type {
+				case model.TypeLong:
 					fmt.Fprintf(&out, "%d\n", int64(block.Values[i]))
-				} else {
+				case model.TypeString:
+					fmt.Fprintf(&out, "%s\n", block.Bytes(i))
+				default:
 					fmt.Fprintf(&out, "%v\n", math.Float64frombits(block.Values[i]))
 				}
 			}

@@ -39,8 +39,8 @@ type cut struct {
 	grid      *query.Grid
 }
 
-// newPass prepares the computation of the k-th metric of r.
-func (s *Scheduler) newPass(t *task, r *rollup, k int) (*pass, error) {
+// newPass prepares the computation of the k-th metric of r. names are those of t.
+func (s *Scheduler) newPass(t *task, r *rollup, k int, names map[name]int) (*pass, error) {
 	req, err := s.parser.ParseQuery(r.query)
 	if err != nil {
 		return nil, err
@@ -66,11 +66,53 @@ func (s *Scheduler) newPass(t *task, r *rollup, k int) (*pass, error) {
 		scheduler: s, writer: s.pipeline.NewWriter(s.protocol, p.request.Client, 0),
 		metric: r.saveAs, source: metric.Metric, ttl: r.ttl,
 	}
+	// Results of another roll-up under the same name may have the same tags.
+	if query.OneResult(lastRangeStep(&metric)) && names[name{r.saveAs, metric.Metric}] == 1 {
+		p.output.bucketOf = p.bucketOf
+	}
 	return p, nil
 }
 
+// A name is that of a roll-up's results before tags are added.
+type name struct{ saveAs, source string }
+
+// names counts the roll-ups that store results under the names of a task, of all tasks.
+func (s *Scheduler) names(t *task) map[name]int {
+	names := map[name]int{}
+	for _, r := range t.rollups {
+		for _, source := range r.source {
+			names[name{r.saveAs, source}]++
+		}
+	}
+	for _, other := range s.beside(t.id) {
+		for _, r := range other.rollups {
+			for _, source := range r.source {
+				if n := names[name{r.saveAs, source}]; n > 0 {
+					names[name{r.saveAs, source}] = n + 1
+				}
+			}
+		}
+	}
+	return names
+}
+
+// bucketOf returns the times that a result may have that is of the same bucket as
+// one of a given time.
+func (p *pass) bucketOf(ms int64) model.TimeRange {
+	if p.stampsEnd() {
+		return model.TimeRange{StartMS: p.grid.Start(ms-1) + 1, EndMS: p.grid.Next(ms - 1)}
+	}
+	return model.TimeRange{StartMS: p.grid.Start(ms), EndMS: p.grid.Next(ms) - 1}
+}
+
+// stampsEnd reports whether results have the time of the end of their bucket, which
+// is the start of the next one.
+func (p *pass) stampsEnd() bool { return p.bucketing.AlignEnd && !p.bucketing.AlignStart }
+
 // cut sees to it that stamps and cuts come out the same whenever a bucket is
-// computed.
+// computed. Without an alignment a result has the bucket's start, unless KairosDB
+// may have run the task before, or may run it next: its results have the time of the
+// bucket's first point, and are overwritten only at that time.
 func (p *pass) cut(metric *query.MetricQuery) {
 	for _, one := range rangesOf(metric) {
 		zone := p.rollup.zoneOf(&p.request, one)
@@ -82,7 +124,9 @@ func (p *pass) cut(metric *query.MetricQuery) {
 	last := p.earlier[len(p.earlier)-1] // checkMetric has seen that it is there
 	p.earlier = p.earlier[:len(p.earlier)-1]
 	p.bucketing, p.grid, p.sampling = last.bucketing, last.grid, last.bucketing.Sampling
-	p.bucketing.AlignStart = p.bucketing.AlignStart || !p.bucketing.AlignEnd
+	if p.scheduler.shared == nil {
+		p.bucketing.AlignStart = p.bucketing.AlignStart || !p.bucketing.AlignEnd
+	}
 }
 
 // minBack is how many buckets are read before a batch where aggregators look at
@@ -226,10 +270,10 @@ func (p *pass) once(ctx context.Context, from, until int64) (err error) {
 	p.output.begin(model.AllTime)
 	switch {
 	case start == from && end == until:
-	case p.bucketing.AlignStart:
-		p.output.begin(model.TimeRange{StartMS: from, EndMS: until - 1})
-	default:
+	case p.stampsEnd():
 		p.output.begin(model.TimeRange{StartMS: from + 1, EndMS: until})
+	default:
+		p.output.begin(model.TimeRange{StartMS: from, EndMS: until - 1})
 	}
 	run, err := p.scheduler.engine.Start(ctx, req)
 	if err != nil {
@@ -279,13 +323,14 @@ func (s *Scheduler) run(ctx context.Context, t *task, next func(failed bool) tim
 	if err != nil {
 		return err
 	}
+	names := s.names(t)
 	var errs []error
 	after := &status{ExecutingHost: s.host}
 	for i := range t.rollups {
 		r := &t.rollups[i]
 		for k := range r.source {
 			began := s.now()
-			points, err := s.advance(ctx, t, r, k, marks, before)
+			points, err := s.advance(ctx, t, r, k, names, marks, before)
 			m := metricStatus{
 				MetricName: r.source[k], LastExecuted: dateText(s.now()), DataPointCount: points,
 				ExecutionLength: s.now().Sub(began).Milliseconds(), LastExecution: began.UnixMilli(),
@@ -306,8 +351,8 @@ func (s *Scheduler) run(ctx context.Context, t *task, next func(failed bool) tim
 
 // advance brings one metric of a roll-up up to now, and then computes again the
 // buckets that late points came in for.
-func (s *Scheduler) advance(ctx context.Context, t *task, r *rollup, k int, marks watermarks, before *status) (points int64, err error) {
-	p, err := s.newPass(t, r, k)
+func (s *Scheduler) advance(ctx context.Context, t *task, r *rollup, k int, names map[name]int, marks watermarks, before *status) (points int64, err error) {
+	p, err := s.newPass(t, r, k, names)
 	if err != nil {
 		return 0, err
 	}
@@ -387,10 +432,11 @@ func (t *task) only(marks watermarks) watermarks {
 // moves no watermark, and holds a place only while it computes one batch: a
 // backfill of years must not keep tasks from running.
 func (s *Scheduler) backfill(ctx context.Context, t *task, startMS, endMS int64) error {
+	names := s.names(t)
 	for i := range t.rollups {
 		r := &t.rollups[i]
 		for k := range r.source {
-			p, err := s.newPass(t, r, k)
+			p, err := s.newPass(t, r, k, names)
 			if err != nil {
 				return err
 			}

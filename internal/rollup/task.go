@@ -369,14 +369,30 @@ func checkMetric(m *query.MetricQuery, context string) error {
 	return nil
 }
 
+// A rangeStep is a range aggregator.
+type rangeStep interface {
+	query.Step
+	Bucketing() *query.Range
+}
+
 // rangesOf are the cuts of time of a metric's range aggregators.
 func rangesOf(m *query.MetricQuery) (all []*query.Range) {
 	for _, s := range m.Steps {
-		if r, ok := s.(interface{ Bucketing() *query.Range }); ok {
+		if r, ok := s.(rangeStep); ok {
 			all = append(all, r.Bucketing())
 		}
 	}
 	return all
+}
+
+// lastRangeStep is the last range aggregator of a metric, nil if there is none.
+func lastRangeStep(m *query.MetricQuery) (last query.Step) {
+	for _, s := range m.Steps {
+		if r, ok := s.(rangeStep); ok {
+			last = r
+		}
+	}
+	return last
 }
 
 // lastRange is that of the last one, nil if there is none.
