@@ -19,7 +19,8 @@ const (
 	RequestTooLarge  Reason = "request_too_large" // above the largest frame or mutation
 	KeyTooLong       Reason = "key_too_long"      // above 65,535 bytes
 	TTLTooLong       Reason = "ttl_too_long"      // beyond 20 years, or beyond 2038 where the server's files end there
-	GuardrailHit     Reason = "guardrail"         // a limit that the cluster's operator set
+	ValueTooLarge    Reason = "value_too_large"   // above a limit for values that the cluster's operator set
+	GuardrailHit     Reason = "guardrail"         // another limit that the cluster's operator set
 	Unauthorized     Reason = "unauthorized"      // the user has not the right
 	NoSuchTable      Reason = "no_such_table"     // table, column or keyspace is missing
 	BadSyntax        Reason = "syntax"            // the statement is not understood
@@ -64,6 +65,8 @@ func (e *RefusedError) wayOut() string {
 		return "write smaller batches, or raise native_transport_max_frame_size and commitlog_segment_size in cassandra.yaml"
 	case TTLTooLong:
 		return "use a shorter time-to-live; Cassandra 5.0 with storage_compatibility_mode NONE takes times up to 2106"
+	case ValueTooLarge:
+		return "write shorter values, or raise this guardrail in cassandra.yaml"
 	case GuardrailHit:
 		return "lift this guardrail in cassandra.yaml"
 	case Unauthorized:
@@ -181,21 +184,39 @@ func classify(ctx context.Context, err error) class {
 	case gocql.ErrCodeReadTimeout, gocql.ErrCodeWriteTimeout, gocql.ErrCodeCASWriteUnknown:
 		return classTimeout
 	}
+	if oversized(err) {
+		return classRefused
+	}
 	return classServer // bootstrapping, truncate, write failure, unprepared, credentials, internal
 }
 
-// marshalFault: the driver could not bind or scan a value. Its errors for this
-// have no common type.
+// A misfit is a value that the driver was given, or has read, and that is not what
+// a statement's caller expects.
+type misfit struct{ text string }
+
+func (e *misfit) Error() string { return e.text }
+
+// marshalFault: the driver could not bind or scan a value. Two of its errors for
+// this have no type, so their beginnings have to tell. What is in the middle of a
+// text tells nothing: "unmarshal" is also in errors of TLS.
 func marshalFault(err error) bool {
 	var marshal gocql.MarshalError
 	var unmarshal gocql.UnmarshalError
-	if errors.As(err, &marshal) || errors.As(err, &unmarshal) || errors.Is(err, gocql.ErrUnsupported) {
+	var own *misfit
+	if errors.As(err, &marshal) || errors.As(err, &unmarshal) || errors.As(err, &own) ||
+		errors.Is(err, gocql.ErrUnsupported) || errors.Is(err, gocql.ErrTooManyStmts) {
 		return true
 	}
 	text := err.Error()
-	return strings.Contains(text, "marshal") || strings.HasPrefix(text, "gocql: expected") ||
-		strings.Contains(text, "not enough columns to scan") || strings.Contains(text, "too many statements") ||
-		strings.Contains(text, "batch statement") && strings.Contains(text, "expected")
+	return strings.HasPrefix(text, "gocql: expected ") || strings.HasPrefix(text, "gocql: batch statement ") ||
+		strings.HasPrefix(text, "gocql: not enough columns to scan") || strings.HasPrefix(text, "can not marshal ")
+}
+
+// oversized: a mutation above max_mutation_size is refused for good, with the code
+// of a fault of the server.
+func oversized(err error) bool {
+	var request gocql.RequestError
+	return errors.As(err, &request) && request.Code() == gocql.ErrCodeServer && strings.Contains(strings.ToLower(request.Message()), "oversized mutation")
 }
 
 // tombstones: a replica gave up since it met too many of them.
@@ -240,11 +261,13 @@ func reason(err error) Reason {
 		return AlreadyExists
 	}
 	switch {
+	case has("guardrail") && has("value_size", "collection_size", "items_per_collection"):
+		return ValueTooLarge
 	case has("guardrail"):
 		return GuardrailHit
 	case has("batch too large"):
 		return BatchTooLarge
-	case has("request is too big", "exceeds allowed maximum", "mutation of", "too large for the maximum size", "max_mutation_size"):
+	case has("request is too big", "exceeds allowed maximum", "mutation of", "oversized mutation", "too large for the maximum size", "max_mutation_size"):
 		return RequestTooLarge
 	case has("key length of", "longer than maximum of 65535", "exceeds the maximum supported size"):
 		return KeyTooLong

@@ -60,6 +60,8 @@ var wireErrors = []struct {
 	{"tombstones", reply{code: codeReadFailure, message: "Scanned over 100001 tombstones during query", extra: []byte{0, 6, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0}}, "tombstone_failure_threshold", "", 1, true},
 	{"batch too large", reply{code: codeInvalid, message: "Batch too large"}, "batch_size_fail_threshold", cql.BatchTooLarge, 1, false},
 	{"mutation too large", reply{code: codeInvalid, message: "Mutation of 17MiB is too large for the maximum size of 16MiB"}, "commitlog_segment_size", cql.RequestTooLarge, 1, false},
+	{"oversized mutation", reply{code: codeServer, message: "MutationExceededMaxSizeException: Encountered an oversized mutation (17000000/16777216) for keyspace: ks"}, "commitlog_segment_size", cql.RequestTooLarge, 1, false},
+	{"guardrail of values", reply{code: codeInvalid, message: "Guardrail column_value_size violated: Value of column 'value' has size 5.000KiB, this exceeds the failure threshold of 4.000KiB."}, "shorter values", cql.ValueTooLarge, 1, false},
 	{"guardrail", reply{code: codeInvalid, message: "Guardrail partition_size violated: Partition ks.t:1 has size 2MiB"}, "lift this guardrail", cql.GuardrailHit, 1, false},
 	{"TTL", reply{code: codeInvalid, message: "Request on table ks.t with ttl of 630720000 seconds exceeds maximum supported expiration date"}, "shorter time-to-live", cql.TTLTooLong, 1, false},
 	{"unauthorized", reply{code: codeUnauthorized, message: "User u has no MODIFY permission"}, "grant the user", cql.Unauthorized, 1, false},

@@ -4,6 +4,8 @@ import (
 	"context"
 
 	gocql "github.com/apache/cassandra-gocql-driver/v2"
+
+	"varve/internal/work"
 )
 
 // Rows are the rows that a statement selects, page by page. Room among the
@@ -77,8 +79,19 @@ func (r *Rows) next() {
 	r.more = len(r.state) > 0
 	if r.more && r.st.Prefetch {
 		ahead, state := make(chan fetched, 1), r.state
-		r.ahead = ahead
-		r.session.spawn(func() { ahead <- r.fetch(state) })
+		fetch := func() {
+			var f fetched
+			if err := work.Do("fetch a page", func() error {
+				f = r.fetch(state)
+				return nil
+			}); err != nil {
+				f.err = err
+			}
+			ahead <- f
+		}
+		if r.session.spawn(fetch) { // else the next Scan meets the session's end itself
+			r.ahead = ahead
+		}
 	}
 }
 

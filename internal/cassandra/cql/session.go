@@ -134,13 +134,15 @@ func (s *Session) Close() {
 
 func (s *Session) closed() bool { return s.ctx.Err() != nil }
 
-// spawn runs f in the background, unless the session ends.
-func (s *Session) spawn(f func()) {
+// spawn runs f in the background and reports true, unless the session ends.
+func (s *Session) spawn(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.mu.ended {
-		s.background.Go(f)
+	if s.mu.ended {
+		return false
 	}
+	s.background.Go(f)
+	return true
 }
 
 // KeyspaceName is the name of the session's keyspace.

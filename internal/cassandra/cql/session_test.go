@@ -401,3 +401,44 @@ func TestUnavailable(t *testing.T) {
 		t.Error("a node that says unavailable is one that answers")
 	}
 }
+
+// TestScanAfterClose: rows that are being read when the session is closed end with
+// an error.
+func TestScanAfterClose(t *testing.T) {
+	config := cqltest.Config(originals.Cassandra(t))
+	s := cqltest.Keyspace(t, config, cql.Options{})
+	cqltest.Must(t, s, table)
+	for i := range 40 {
+		if err := s.Exec(t.Context(), insert, 1, []byte("k"), fmt.Appendf(nil, "%02d", i), []byte("v")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	closing, err := cql.Open(config, cql.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := closing.Wait(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	rows := closing.Query(context.Background(), ahead, []byte("k"))
+	if !rows.Scan(nil, nil, nil) {
+		t.Fatal(rows.Close())
+	}
+	closing.Close()
+	done := make(chan int, 1)
+	go func() {
+		n := 1
+		for rows.Scan(nil, nil, nil) {
+			n++
+		}
+		done <- n
+	}()
+	select {
+	case n := <-done:
+		if err := rows.Close(); n > 20 || err == nil {
+			t.Errorf("%d rows and %v, want an error after two pages at most", n, err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("Scan waits for ever")
+	}
+}

@@ -377,7 +377,7 @@ func (s *Session) Decide(ctx context.Context, st *Statement, column, mine string
 		}
 		text, ok := there[column].(string)
 		if !ok {
-			return fmt.Errorf("cannot unmarshal column %s of the row that is there", column)
+			return &misfit{fmt.Sprintf("column %s of the row that is there is no text", column)}
 		}
 		value = text
 		return nil
