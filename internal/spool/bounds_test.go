@@ -111,6 +111,69 @@ func TestOutage(t *testing.T) {
 	}
 }
 
+// TestPartlyAway: while the sink cannot write one series, all others get there,
+// also those of later generations. Nothing counts as drained before what is older.
+func TestPartlyAway(t *testing.T) {
+	var away atomic.Bool
+	away.Store(true)
+	far := newRemote()
+	sink := sinkFunc(func(ctx context.Context, g *Generation) error {
+		left := int64(0)
+		for id := range g.Series() {
+			if series, _ := g.SeriesOf(id); series.Metric == "away" && away.Load() {
+				left++
+			} else if err := far.writeOne(g, id); err != nil {
+				return err
+			}
+		}
+		if left > 0 {
+			return &PartialError{Left: left, Written: true, Err: errDown}
+		}
+		return nil
+	})
+	cfg := tinyConfig()
+	cfg.GenerationSamples = 20
+	s := mustOpen(t, vfs.NewMem(), cfg, Options{Sink: sink})
+	defer s.Close()
+	want := content{}
+	for i := range int64(100) {
+		for _, metric := range []string{"away", "here"} {
+			series := testSeries(metric, 1)
+			put(t, s, series, i, 1000*i)
+			want.set(string(series.AppendKey(nil)), 1000*i, longText(i))
+		}
+	}
+	here := content{string(testSeries("here", 1).AppendKey(nil)): want[string(testSeries("here", 1).AppendKey(nil))]}
+	for end := time.Now().Add(20 * time.Second); far.content().diff(here) != nil; time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal(far.content().diff(here))
+		}
+	}
+	if h := s.Health(); h.Samples < 199 || !errors.Is(h.SinkError, errDown) {
+		t.Errorf("while one series cannot be written: %+v", h)
+	}
+	away.Store(false)
+	if _, err := s.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := far.content().diff(want); err != nil {
+		t.Error(err)
+	}
+	if h := s.Health(); h.Samples != 0 || h.SinkError != nil {
+		t.Errorf("afterwards: %+v", h)
+	}
+}
+
+type sinkFunc func(context.Context, *Generation) error
+
+func (f sinkFunc) Write(ctx context.Context, g *Generation) error { return f(ctx, g) }
+
+func (r *remote) writeOne(g *Generation, id uint32) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.writeSeries(g, id)
+}
+
 // TestMaxBytes: at the bound Append says which, why, and since when; it takes
 // samples again when there is room.
 func TestMaxBytes(t *testing.T) {

@@ -2,6 +2,7 @@ package spool
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"time"
 )
@@ -21,18 +22,18 @@ func (s *Spool) drainer(ctx context.Context) {
 			}
 			continue
 		}
-		began := time.Now()
-		err := sink.Write(ctx, g)
-		s.metrics.sinkSeconds.Observe(time.Since(began).Seconds())
+		err := s.offer(ctx, sink, g)
 		if err == nil {
 			wait = s.options.retryFirst
-			s.drained(g)
 			continue
 		}
 		if ctx.Err() != nil {
 			return
 		}
 		s.sinkFailed(err, wait)
+		if isPartial(err) {
+			s.offerBehind(ctx, sink)
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -40,6 +41,76 @@ func (s *Spool) drainer(ctx context.Context) {
 		}
 		wait = min(2*wait, s.options.retryMost)
 	}
+}
+
+// offer gives one generation to the sink. If the sink has taken it, it is drained
+// as soon as all before it are.
+func (s *Spool) offer(ctx context.Context, sink Sink, g *Generation) error {
+	began := time.Now()
+	err := sink.Write(ctx, g)
+	s.metrics.sinkSeconds.Observe(time.Since(began).Seconds())
+	s.mu.Lock()
+	g.offered, g.taken = true, err == nil
+	s.mu.Unlock()
+	for g := s.takenFirst(); g != nil; g = s.takenFirst() {
+		s.drained(g)
+	}
+	return err
+}
+
+// offersInVain is how many generations in a row the sink is offered of which it
+// takes nothing.
+const offersInVain = 4
+
+// offerBehind gives the sink those generations behind the oldest that it has not
+// seen since one was drained: what the oldest waits for may concern few samples,
+// and must not hold up all others.
+func (s *Spool) offerBehind(ctx context.Context, sink Sink) {
+	for inVain := 0; inVain < offersInVain && ctx.Err() == nil; {
+		g, end := s.notOffered()
+		if g == nil || end.wait(ctx) != nil {
+			return
+		}
+		var partial *PartialError
+		switch err := s.offer(ctx, sink, g); {
+		case err == nil:
+			inVain = 0
+		case !errors.As(err, &partial):
+			return
+		case partial.Written:
+			inVain = 0
+		default:
+			inVain++
+		}
+	}
+}
+
+func isPartial(err error) bool {
+	var partial *PartialError
+	return errors.As(err, &partial)
+}
+
+// takenFirst returns the oldest generation if the sink has taken it.
+func (s *Spool) takenFirst() *Generation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.frozen) == 0 || !s.frozen[0].taken {
+		return nil
+	}
+	return s.frozen[0]
+}
+
+// notOffered returns the first generation behind the oldest that the sink has not
+// seen, and what ends it in the log.
+func (s *Spool) notOffered() (*Generation, entry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, g := range s.frozen[min(1, len(s.frozen)):] {
+		if !g.offered {
+			return g, g.cut
+		}
+	}
+	return nil, entry{}
 }
 
 // oldest returns the generation that the sink gets next.
@@ -72,6 +143,9 @@ func (s *Spool) drained(g *Generation) {
 	s.idle.drop(g)
 	s.mu.Lock()
 	s.frozen = append(s.frozen[:0:0], s.frozen[1:]...)
+	for _, later := range s.frozen {
+		later.offered = later.taken
+	}
 	s.frozenMem.Add(-g.memory())
 	s.logBytes.Add(-g.Bytes())
 	end := g.end

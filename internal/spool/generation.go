@@ -38,6 +38,8 @@ type Generation struct {
 	end     wal.Segment // log segments before this one are not needed without it
 	cut     entry       // the record that ends it
 	holders int         // the spool, as long as it is not drained, and views
+	offered bool        // the sink has seen it since a generation was drained
+	taken   bool        // the sink has written it all
 }
 
 // A place is where the samples of a generation are: one of the two.

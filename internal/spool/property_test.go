@@ -210,8 +210,11 @@ func TestModel(t *testing.T) {
 		w.clock.Store(1_000_000)
 		var failures atomic.Int64
 		w.sink.fail = func() error {
-			if w.down.Load() || failures.Add(1)%3 == 0 {
+			switch n := failures.Add(1); {
+			case w.down.Load() || n%3 == 0:
 				return errDown
+			case n%3 == 1:
+				return &PartialError{Left: 1, Written: n%2 == 0, Err: errDown}
 			}
 			return nil
 		}

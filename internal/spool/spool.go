@@ -34,9 +34,23 @@ type Sink interface {
 	// Write stores all samples of g, under the timestamp g.StampMS. It is called
 	// for one generation at a time, in their order, and again for the same one
 	// after an error or a restart: it must be idempotent. When it returns nil the
-	// samples are safe in the remote store.
+	// samples are safe in the remote store. After a *PartialError it may be called
+	// for later generations before it is called for this one again.
 	Write(ctx context.Context, g *Generation) error
 }
+
+// A PartialError says that a sink could not write all of a generation.
+type PartialError struct {
+	Left    int64 // series of which something is not written
+	Written bool  // this attempt has written something
+	Err     error // why the first of them is left
+}
+
+func (e *PartialError) Error() string {
+	return fmt.Sprintf("samples of %d series cannot be written yet: %v", e.Left, e.Err)
+}
+
+func (e *PartialError) Unwrap() error { return e.Err }
 
 // Options are what a spool needs of its surroundings. Nil fields are left out.
 type Options struct {

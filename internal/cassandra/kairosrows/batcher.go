@@ -81,11 +81,14 @@ type batcher struct {
 	data    int    // what a node counts
 	last    uint32 // column of the last entry
 
+	place string // that all rows are of
+
 	boxedKey any // key of the last part, in one interface value for all its entries
 }
 
 // A rowPart is what a batch has of one row: its entries up to the next part.
 type rowPart struct {
+	id     uint32 // of the series in its source
 	series model.Series
 	key    []byte
 	from   int
@@ -119,11 +122,11 @@ func (b *batcher) clear() {
 }
 
 // begin begins a row.
-func (b *batcher) begin(s model.Series, key []byte) {
+func (b *batcher) begin(id uint32, s model.Series, key []byte) {
 	if n := len(b.parts); n > 0 && b.parts[n-1].from == len(b.entries) {
 		b.parts = b.parts[:n-1] // nothing came
 	}
-	b.parts = append(b.parts, rowPart{series: s, key: key, from: len(b.entries)})
+	b.parts = append(b.parts, rowPart{id: id, series: s, key: key, from: len(b.entries)})
 	b.boxedKey = key
 }
 
@@ -138,15 +141,15 @@ func (b *batcher) full() bool {
 	return n == cap(b.entries) || n > 0 && b.size >= batchBytes || len(b.parts) > 1 && b.data >= cql.JoinedBytes
 }
 
-// seriesOf is the series of an entry.
-func (b *batcher) seriesOf(entry int) model.Series {
+// partOf is what has an entry.
+func (b *batcher) partOf(entry int) rowPart {
 	part := b.parts[0]
 	for _, p := range b.parts {
 		if p.from <= entry {
 			part = p
 		}
 	}
-	return part.series
+	return part
 }
 
 // add adds the sample of b.value. One of the same column as the last takes its

@@ -2,6 +2,7 @@ package kairosrows
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -29,7 +30,9 @@ type legacyTable struct {
 // legacyLookEvery is how often an empty row_key_index is looked at.
 const legacyLookEvery = 10 * time.Minute
 
-// mayHold reports whether row_key_index is worth a statement.
+// mayHold reports whether row_key_index is worth a statement. A look that fails
+// tells nothing: after KairosDB's deletes the table may be full of tombstones, and
+// is then looked at again as often as an empty one.
 func (t *legacyTable) mayHold(ctx context.Context, r *Reader) (bool, error) {
 	if t.missing {
 		return false, nil
@@ -41,8 +44,11 @@ func (t *legacyTable) mayHold(ctx context.Context, r *Reader) (bool, error) {
 	var key cql.Raw
 	found, err := r.ks.Session.One(ctx, readAnyLegacyKey, nil, &key)
 	if err != nil {
-		t.lookAt.Store(0)
-		return false, err
+		if tombs := (*cql.TombstoneError)(nil); !errors.As(err, &tombs) {
+			t.lookAt.Store(0)
+		}
+		t.empty.Store(false)
+		return true, ctx.Err()
 	}
 	t.empty.Store(!found)
 	return found, nil

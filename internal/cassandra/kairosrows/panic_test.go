@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
+	"varve/internal/rowtime"
 	"varve/internal/work"
 )
 
@@ -48,14 +50,16 @@ func TestPanicIsTheErrorOfItsRequest(t *testing.T) {
 			return r.err
 		},
 		"series to write": func(ctx context.Context) error {
-			ctx, cancel := context.WithCancelCause(ctx)
-			pass := &writePass{w: &Writer{}, fail: cancel} // without a source
+			pass := unconnected(t, rowtime.Default, DefaultWriteConfig(), &recorder{}, time.Now()).begin(1, nil) // without a source
 			queue := make(chan []placed, 2)
 			queue <- []placed{{id: 1}}
 			queue <- []placed{{id: 2}}
 			close(queue)
 			pass.work(ctx, queue)
-			return context.Cause(ctx)
+			if !pass.isLeft(1) || !pass.isLeft(2) {
+				t.Error("series whose writing met a fault count as written")
+			}
+			return pass.err
 		},
 	} {
 		var fault *work.PanicError

@@ -2,27 +2,38 @@ package kairosrows
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/RoaringBitmap/roaring/v2"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/rowtime"
+	"varve/internal/spool"
+	"varve/internal/store"
 	"varve/internal/work"
 )
 
-// A writePass is one call of write.
+// A writePass is one attempt to write a source.
 type writePass struct {
+	*progress
 	w       *Writer
 	src     source
 	stampMS int64
 	nowMS   int64
-	fail    context.CancelCauseFunc
 
-	key []byte // of eachRow
+	key   []byte // of eachRow
+	wrote atomic.Bool
+
+	mu     sync.Mutex
+	failed map[string]int // batches in a row that failed, by place
+	left   *roaring.Bitmap
+	err    error // the first that left something
 }
 
 // A placed series is one to write, and which nodes hold its first row.
@@ -31,10 +42,116 @@ type placed struct {
 	place string
 }
 
-// slices calls f with the series of the source, some thousand at a time.
-func (p *writePass) slices(f func(ids []uint32) error) error {
+// hopelessAfter is how many batches of one place fail in a row, none of them
+// written meanwhile, before an attempt leaves the rest of that place to the next
+// one: its replicas are away, and each batch costs several seconds to find out.
+const hopelessAfter = 8
+
+// hopeless reports whether what is of a place is left to the next attempt.
+func (p *writePass) hopeless(place string) bool {
+	if !p.w.connected() {
+		return true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.failed[place] >= hopelessAfter
+}
+
+// tried notes whether a batch of a place was written.
+func (p *writePass) tried(place string, written bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !written {
+		p.failed[place]++
+	} else if p.failed[place] > 0 {
+		p.failed[place] = 0
+	}
+}
+
+// leave leaves series to the next attempt. err, which may be nil if an earlier
+// one is the cause, says why.
+func (p *writePass) leave(err error, ids ...uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left.AddMany(ids)
+	if p.err == nil {
+		p.err = err
+	}
+}
+
+func (p *writePass) isLeft(id uint32) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.left.Contains(id)
+}
+
+// samples writes what earlier attempts left. It goes on after an error with what
+// does not depend on the same nodes.
+func (p *writePass) samples(ctx context.Context) error {
+	queue := make(chan []placed)
+	var workers sync.WaitGroup
+	for range p.w.cfg.Parallel {
+		workers.Go(func() { p.work(ctx, queue) })
+	}
+	err := p.slices(p.pending, func(ids []uint32) error {
+		all, err := p.index(ctx, ids)
+		if err != nil {
+			return err
+		}
+		for some := range together(all, workSeries) {
+			select {
+			case queue <- some:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		return nil
+	})
+	close(queue)
+	workers.Wait()
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("write samples: %w", context.Cause(ctx))
+	case err != nil:
+		return fmt.Errorf("write samples: %w", err)
+	case p.err == nil && p.left.IsEmpty():
+		return nil
+	}
+	err = p.err
+	if err == nil {
+		err = errNotConnected
+	}
+	return &spool.PartialError{Left: int64(p.left.GetCardinality()), Written: p.wrote.Load(), Err: err}
+}
+
+var errNotConnected = &store.UnavailableError{Reason: "cassandra: no node answers"}
+
+// indexAgain writes the index rows of all series that have samples.
+func (p *writePass) indexAgain(ctx context.Context) error {
+	err := p.slices(p.kept, func(ids []uint32) error {
+		_, err := p.index(ctx, ids)
+		return err
+	})
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	if err == nil {
+		err = p.err
+	}
+	if err != nil {
+		return fmt.Errorf("write index rows that a delete may have removed: %w", err)
+	}
+	return nil
+}
+
+// slices calls f with the series of the source that are wanted, some thousand at
+// a time.
+func (p *writePass) slices(wanted func(id uint32) bool, f func(ids []uint32) error) error {
 	var ids []uint32
 	for id := range p.src.Series() {
+		if !wanted(id) {
+			continue
+		}
 		if ids = append(ids, id); len(ids) == sliceSeries {
 			if err := f(ids); err != nil {
 				return err
@@ -70,14 +187,29 @@ func (p *writePass) load(id uint32, run *head.Run, cols *model.Columns) (model.S
 	return series, true, nil
 }
 
+// A rowGroup is the rows of one metric and row time whose index rows may be
+// missing, and the series of each.
+type rowGroup struct {
+	rows []pendingRow
+	ids  []uint32
+}
+
+func (g rowGroup) part(from, to int) rowGroup { return rowGroup{g.rows[from:to], g.ids[from:to]} }
+
 // index writes the index rows that the series need and that are not known to be
-// there. It returns the series, those of one place together.
+// there. It returns the series whose index rows are there, those of one place
+// together; others are left, or refused.
 func (p *writePass) index(ctx context.Context, ids []uint32) ([]placed, error) {
 	w := p.w
 	epoch := w.index.rows.now()
 	var run head.Run
 	var cols model.Columns
-	var missing []pendingRow
+	var groups []*rowGroup
+	type partition struct {
+		metric    string
+		rowTimeMS int64
+	}
+	of := map[partition]*rowGroup{}
 	hash := idHash{seeds: w.index.seeds}
 	all := make([]placed, len(ids))
 	for i, id := range ids {
@@ -93,16 +225,73 @@ func (p *writePass) index(ctx context.Context, ids []uint32) ([]placed, error) {
 			if all[i].place == "" {
 				all[i].place = w.place(cql.Entry{Statement: insertSample, Args: []any{p.key}})
 			}
-			if row.id = hash.row(series, row.rowTimeMS); !w.index.fresh(&row) {
-				missing = append(missing, row)
+			if row.id = hash.row(series, row.rowTimeMS); w.index.fresh(&row) {
+				return
 			}
+			k := partition{series.Metric, row.rowTimeMS}
+			g := of[k]
+			if g == nil {
+				g = &rowGroup{}
+				of[k], groups = g, append(groups, g)
+			}
+			g.rows, g.ids = append(g.rows, row), append(g.ids, id)
 		})
 	}
-	slices.SortStableFunc(all, func(a, b placed) int { return strings.Compare(a.place, b.place) })
-	if len(missing) == 0 {
-		return all, nil
+	stampMS := w.deletes.above(p.stampMS)
+	err := parallel(ctx, indexParallel, len(groups), func(ctx context.Context, i int) error {
+		p.indexGroup(ctx, epoch, stampMS, *groups[i])
+		return context.Cause(ctx)
+	})
+	if err != nil {
+		return nil, err
 	}
-	return all, w.index.write(ctx, epoch, w.deletes.above(p.stampMS), missing)
+	all = slices.DeleteFunc(all, func(s placed) bool { return p.isLeft(s.id) || !p.kept(s.id) })
+	slices.SortStableFunc(all, func(a, b placed) int { return strings.Compare(a.place, b.place) })
+	return all, nil
+}
+
+// indexPlace stands for the index tables, whose rows of one metric are at many
+// places.
+const indexPlace = "index"
+
+// indexGroup writes index rows. A group that Cassandra refuses is halved until
+// the rows that are at fault are found.
+func (p *writePass) indexGroup(ctx context.Context, epoch uint64, stampMS int64, g rowGroup) {
+	if p.hopeless(indexPlace) {
+		p.leave(nil, g.ids...)
+		return
+	}
+	err := p.w.index.write(ctx, epoch, stampMS, slices.Clone(g.rows)) // which sorts them
+	if ctx.Err() != nil {
+		return
+	}
+	n := len(g.rows)
+	switch {
+	case err == nil:
+		p.tried(indexPlace, true)
+	case n > 1 && p.isolates(err):
+		p.indexGroup(ctx, epoch, stampMS, g.part(0, n/2))
+		p.indexGroup(ctx, epoch, stampMS, g.part(n/2, n))
+	case n == 1 && p.drops(err):
+		p.refuse(g.ids[0], err)
+	default:
+		p.tried(indexPlace, false)
+		p.leave(err, g.ids...)
+	}
+}
+
+// refuse drops all samples of a series whose index rows cannot be written.
+func (p *writePass) refuse(id uint32, err error) {
+	if !p.refuseSeries(id) {
+		return // in another row
+	}
+	var run head.Run
+	var cols model.Columns
+	series, ok, loadErr := p.load(id, &run, &cols)
+	if loadErr != nil || !ok || len(cols.Times) == 0 {
+		return
+	}
+	p.w.refuse(string(refusalOf(err).Reason), series, cols.Times[0], len(cols.Times), err)
 }
 
 // eachRow calls f with each row that gets samples of a series, and until when
@@ -164,19 +353,33 @@ func ceilSeconds(ms int64) int64 {
 	return sec
 }
 
-// work writes series until there are no more, or one failed.
+// work writes series until there are no more.
 func (p *writePass) work(ctx context.Context, queue <-chan []placed) {
 	b := newBatcher(p.w.cfg.BatchRows)
 	for some := range queue {
-		if err := work.Do("write series", func() error { return p.several(ctx, b, some) }); err != nil {
-			b.clear()
-			p.fail(err)
+		err := work.Do("write series", func() error { return p.several(ctx, b, some) })
+		if err != nil {
+			b.forget()
+			p.leave(err, idsOf(some)...)
 		}
 	}
 }
 
+func idsOf(some []placed) []uint32 {
+	ids := make([]uint32, len(some))
+	for i, s := range some {
+		ids[i] = s.id
+	}
+	return ids
+}
+
 // several writes series of one place.
 func (p *writePass) several(ctx context.Context, b *batcher, some []placed) error {
+	if p.hopeless(some[0].place) {
+		p.leave(nil, idsOf(some)...)
+		return nil
+	}
+	b.place = some[0].place
 	var run head.Run
 	var cols model.Columns
 	for _, s := range some {
@@ -184,22 +387,27 @@ func (p *writePass) several(ctx context.Context, b *batcher, some []placed) erro
 			return err
 		}
 		series, ok, err := p.load(s.id, &run, &cols)
-		if err == nil && ok {
-			err = p.series(ctx, b, series, run.Kind, &cols)
-		}
 		if err != nil {
 			return err
 		}
+		if ok {
+			p.series(ctx, b, s.id, series, run.Kind, &cols)
+		}
 	}
-	return p.flush(ctx, b)
+	p.flush(ctx, b)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	p.finish(slices.DeleteFunc(idsOf(some), p.isLeft))
+	return nil
 }
 
 // series adds the samples of one series to b, and sends what is full.
-func (p *writePass) series(ctx context.Context, b *batcher, s model.Series, k model.Kind, cols *model.Columns) error {
+func (p *writePass) series(ctx context.Context, b *batcher, id uint32, s model.Series, k model.Kind, cols *model.Columns) {
 	w := p.w
 	if reason := w.refusedSeries(s); reason != "" {
 		w.refuse(reason, s, cols.Times[0], len(cols.Times), nil)
-		return nil
+		return
 	}
 	var at int64
 	var key []byte
@@ -214,22 +422,18 @@ func (p *writePass) series(ctx context.Context, b *batcher, s model.Series, k mo
 			var err error
 			if key, err = keyOf(s, row, nil); err != nil {
 				w.refuse(reasonKey, s, ms, len(cols.Times)-i, err)
-				return nil
+				return
 			}
 			if !b.takes() {
-				if err := p.flush(ctx, b); err != nil {
-					return err
-				}
+				p.flush(ctx, b)
 			}
 			at, open = row, true
-			b.begin(s, key)
+			b.begin(id, s, key)
 		}
 		column := w.spec.Column(at, ms)
 		if b.full() && column != b.last {
-			if err := p.flush(ctx, b); err != nil {
-				return err
-			}
-			b.begin(s, key)
+			p.flush(ctx, b)
+			b.begin(id, s, key)
 		}
 		var err error
 		if b.value, err = appendValue(b.value[:0], k, cols, i); err != nil {
@@ -238,64 +442,55 @@ func (p *writePass) series(ctx context.Context, b *batcher, s model.Series, k mo
 		}
 		b.add(ms, column, p.ttl(expiry))
 	}
-	return nil
 }
 
-// flush sends what is in b.
-func (p *writePass) flush(ctx context.Context, b *batcher) error {
+// flush sends what is in b. Series of which something is not written are left.
+func (p *writePass) flush(ctx context.Context, b *batcher) {
 	n := len(b.entries)
 	if n == 0 {
 		b.clear()
-		return nil
+		return
 	}
-	dropped, err := p.send(ctx, b, 0, n)
-	if err != nil {
+	if !p.send(ctx, b, 0, n) {
 		b.forget() // an attempt that was given up may still read the bytes
-		return err
+		return
 	}
-	p.w.metrics.written.Add(float64(n - dropped))
 	p.w.metrics.batches.Inc()
 	for _, part := range b.parts {
 		p.w.wrote(part.key)
 	}
 	b.clear()
-	return nil
 }
 
-// send sends the entries of b in [from, to). A batch that is refused for good is
-// halved until the sample that is at fault is found; only that one is dropped.
-func (p *writePass) send(ctx context.Context, b *batcher, from, to int) (dropped int, err error) {
-	err = p.w.batch(ctx, p.stampMS, b.entries[from:to])
-	var refused *cql.RefusedError
-	if err == nil || !errors.As(err, &refused) || !faultOfSample(refused.Reason) {
-		return 0, err
-	}
-	if refused.Reason == cql.TTLTooLong {
-		p.w.index.learn2038()
-	}
-	if to-from == 1 {
-		p.w.refuse(string(refused.Reason), b.seriesOf(from), b.times[from], 1, refused)
-		return 1, nil
-	}
-	half := from + (to-from)/2
-	for _, part := range [][2]int{{from, half}, {half, to}} {
-		n, err := p.send(ctx, b, part[0], part[1])
-		if err != nil {
-			return dropped, err
-		}
-		dropped += n
-	}
-	return dropped, nil
-}
-
-// faultOfSample says whether another sample may be taken where this one was
-// refused. What is wrong with the schema, the user's rights or a guardrail is
-// wrong for all: such samples stay in the spool until it is put right. So do
-// those that are refused for a reason that is not known.
-func faultOfSample(r cql.Reason) bool {
-	switch r {
-	case cql.TTLTooLong, cql.KeyTooLong, cql.RequestTooLarge, cql.BatchTooLarge, cql.BadArgument:
+// send sends the entries of b in [from, to), and reports whether none of them is
+// left. A batch that is refused for good is halved until the sample that is at
+// fault is found; only that one is dropped.
+func (p *writePass) send(ctx context.Context, b *batcher, from, to int) bool {
+	err := p.w.batch(ctx, p.stampMS, b.entries[from:to])
+	switch {
+	case err == nil:
+		p.tried(b.place, true)
+		p.wrote.Store(true)
+		p.w.metrics.written.Add(float64(to - from))
+		p.w.lastWrite.Store(p.w.now().UnixMilli())
 		return true
+	case ctx.Err() != nil:
+		return false
+	case to-from > 1 && p.isolates(err):
+		half := from + (to-from)/2
+		first := p.send(ctx, b, from, half)
+		return p.send(ctx, b, half, to) && first
+	case to-from == 1 && p.drops(err):
+		refused := refusalOf(err)
+		if refused.Reason == cql.TTLTooLong {
+			p.w.index.learn2038()
+		}
+		p.w.refuse(string(refused.Reason), b.partOf(from).series, b.times[from], 1, err)
+		return true
+	}
+	p.tried(b.place, false)
+	for i := from; i < to; i++ {
+		p.leave(err, b.partOf(i).id)
 	}
 	return false
 }

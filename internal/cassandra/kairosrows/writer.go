@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/RoaringBitmap/roaring/v2"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/cassandra/cql"
@@ -86,8 +87,10 @@ type source interface {
 // Samples go in batches, many of one series and row, or few of each of several
 // whose rows the same nodes hold; index rows before them (see indexWriter).
 // Everything is awaited; an error means that some of it may not be written, and
-// the same samples are given again, with the same write timestamp. A sample that
-// Cassandra refuses for good is dropped alone, counted by reason and logged.
+// the same samples are given again, with the same write timestamp. Then only
+// those series are written that the attempts before have left, see progress. A
+// sample that Cassandra refuses for good is dropped alone, counted by reason and
+// logged.
 //
 // # Deletes that run meanwhile
 //
@@ -112,8 +115,11 @@ type Writer struct {
 
 	unregister func()
 
+	lastWrite atomic.Int64 // when a batch was last written, Unix ms
+
 	mu       sync.Mutex
 	refusals map[string]*Refusal
+	begun    map[source]*progress // of sources that are not written yet: as many as the spool offers
 }
 
 // WriterOptions are what a Writer is given to work with.
@@ -147,7 +153,7 @@ func NewWriter(ks *Keyspace, cfg WriteConfig, o WriterOptions) (*Writer, error) 
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{spec: ks.Spec, cfg: cfg, wrote: o.Wrote, log: o.Logger, now: o.Now, refusals: map[string]*Refusal{}}
+	w := &Writer{spec: ks.Spec, cfg: cfg, wrote: o.Wrote, log: o.Logger, now: o.Now, refusals: map[string]*Refusal{}, begun: map[source]*progress{}}
 	w.rules.Store(rules)
 	w.deletes = announcements{ks: ks, own: rand.Text()}
 	w.index = indexWriter{
@@ -196,36 +202,9 @@ func (w *Writer) Write(ctx context.Context, g *spool.Generation) error {
 }
 
 func (w *Writer) write(ctx context.Context, stampMS int64, src source) error {
-	began := w.index.rows.now()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	pass := &writePass{w: w, src: src, stampMS: stampMS, nowMS: w.now().UnixMilli(), fail: cancel}
-	work := make(chan []placed)
-	var workers sync.WaitGroup
-	for range w.cfg.Parallel {
-		workers.Go(func() { pass.work(ctx, work) })
-	}
-	err := pass.slices(func(ids []uint32) error {
-		all, err := pass.index(ctx, ids)
-		if err != nil {
-			return err
-		}
-		for some := range together(all, workSeries) {
-			select {
-			case work <- some:
-			case <-ctx.Done():
-				return context.Cause(ctx)
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		cancel(err)
-	}
-	close(work)
-	workers.Wait()
-	if ctx.Err() != nil {
-		return fmt.Errorf("write samples: %w", context.Cause(ctx))
+	pass := w.begin(stampMS, src)
+	if err := pass.samples(ctx); err != nil {
+		return err
 	}
 	announced, err := w.deletes.look(ctx)
 	if err != nil {
@@ -234,17 +213,35 @@ func (w *Writer) write(ctx context.Context, stampMS int64, src source) error {
 	if announced {
 		w.forget()
 	}
-	for epoch := w.index.rows.now(); epoch != began; epoch = w.index.rows.now() {
-		began = epoch
-		if err := pass.slices(func(ids []uint32) error {
-			_, err := pass.index(ctx, ids)
+	for epoch := w.index.rows.now(); epoch != pass.epoch; epoch = w.index.rows.now() {
+		if err := pass.indexAgain(ctx); err != nil {
 			return err
-		}); err != nil {
-			return fmt.Errorf("write index rows that a delete may have removed: %w", err)
 		}
+		pass.epoch = epoch
 	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.begun, src)
 	return nil
 }
+
+// begin begins an attempt to write src. It goes on where the one before ended.
+func (w *Writer) begin(stampMS int64, src source) *writePass {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	before := w.begun[src]
+	if before == nil {
+		before = &progress{owner: w, epoch: w.index.rows.now(), done: roaring.New(), refused: roaring.New()}
+		w.begun[src] = before
+	}
+	return &writePass{
+		progress: before, w: w, src: src, stampMS: stampMS, nowMS: w.now().UnixMilli(),
+		failed: map[string]int{}, left: roaring.New(),
+	}
+}
+
+// connected reports whether any node answers.
+func (w *Writer) connected() bool { return w.index.session == nil || w.index.session.State().Connected }
 
 // together yields parts of all, which is sorted by place: of one place each, and
 // most at most.
