@@ -53,6 +53,7 @@ serve takes, so it also checks a configuration: the exit status is 2 if it is no
 		backupCommand(),
 		exportCommand(),
 		importCommand(),
+		compareCommand(),
 		{
 			name:     "version",
 			synopsis: "print the version",

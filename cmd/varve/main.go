@@ -20,7 +20,7 @@ type terminal struct {
 const (
 	exitOK    = 0
 	exitFault = 1 // what was asked for could not be done
-	exitUsage = 2 // it is not clear what was asked for
+	exitUsage = 2 // it is not clear what was asked for, or a comparison could not be made
 	exitPart  = 3 // it was done, but for what was reported
 )
 
@@ -43,6 +43,9 @@ func run(t terminal, args []string) int {
 	}
 	fmt.Fprintln(t.stderr, "varve:", err)
 	if usage := (*usageError)(nil); errors.As(err, &usage) {
+		return exitUsage
+	}
+	if incomplete := (*incompleteError)(nil); errors.As(err, &incomplete) {
 		return exitUsage
 	}
 	if part := (*rejectedError)(nil); errors.As(err, &part) {

@@ -39,7 +39,7 @@ var layers = [][]string{
 	{"internal/ingest"},
 	{"internal/ingest/ingesttest"},
 	{"internal/ingest/telnet", "internal/ingest/kairosjson", "internal/ingest/opentsdb"},
-	{"internal/rollup", "internal/transfer"},
+	{"internal/rollup", "internal/transfer", "internal/comparison"},
 	{"internal/kairos"},
 	{"internal/kairos/differential"},
 	{"internal/server", "internal/kairosconf"},

@@ -1,0 +1,150 @@
+package comparison
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+)
+
+// A Report is what a comparison has found.
+type Report struct {
+	A, B           Seen
+	StartMS, EndMS int64
+	Seed           uint64
+
+	Metrics   int   // that both have
+	Tags      int   // metrics whose tags were compared
+	Questions int   // that were asked
+	Points    int64 // in answers that are equal
+	Settled   int   // differences that were gone when looked at again
+	Listed    int   // names and tags that one side lists, whose points are the same
+
+	Skipped     map[string]int // what was not compared, and how often
+	Cut         []string       // why not everything was compared
+	Differences []Difference   // the first maxDifferences
+	Count       int            // of differences
+}
+
+// Seen is one of the servers.
+type Seen struct{ URL, Version string }
+
+// A Difference is one question that both answer otherwise.
+type Difference struct {
+	Text     string
+	Question json.RawMessage
+	Group    json.RawMessage // the first that differs
+	PointsA  int
+	PointsB  int
+	Differ   int // points
+	First    []Pair
+}
+
+// maxDifferences is how many are reported with all that belongs to them.
+const maxDifferences = 20
+
+// maxReasons is how many reasons for leaving something out are told apart.
+const maxReasons = 20
+
+func (r *Report) add(q question, d *Difference) {
+	r.Count++
+	if len(r.Differences) == maxDifferences {
+		return
+	}
+	text, err := json.Marshal(q)
+	if err != nil {
+		panic(err) // texts and numbers always marshal
+	}
+	d.Question = text
+	r.Differences = append(r.Differences, *d)
+}
+
+func (r *Report) skip(why string) {
+	if r.Skipped == nil {
+		r.Skipped = map[string]int{}
+	}
+	if _, ok := r.Skipped[why]; !ok && len(r.Skipped) >= maxReasons {
+		why = "other reasons"
+	}
+	r.Skipped[why]++
+}
+
+// unsettled counts differences that could not be looked at again.
+func (r *Report) unsettled(n int) {
+	if n > 0 {
+		r.Count += n
+		r.cut(fmt.Sprintf("%d differences were seen and not looked at again", n))
+	}
+}
+
+func (r *Report) cut(why string) { r.Cut = append(r.Cut, why) }
+
+// Equal reports that no difference was found.
+func (r *Report) Equal() bool { return r.Count == 0 }
+
+// WriteText writes the report for people. What can be pasted is JSON on a line of its
+// own.
+func (r *Report) WriteText(w io.Writer) error {
+	p := &printer{w: w}
+	p.printf("a          %s  %s\n", r.A.URL, r.A.Version)
+	p.printf("b          %s  %s\n", r.B.URL, r.B.Version)
+	p.printf("range      %s to %s, seed %d\n", timeText(r.StartMS), timeText(r.EndMS), r.Seed)
+	p.printf("compared   %d metrics, tags of %d, %d questions with %d points\n", r.Metrics, r.Tags, r.Questions, r.Points)
+	if r.Listed > 0 {
+		p.printf("known      %d names or tags are listed by one side only, with the same points: KairosDB keeps names of deleted points\n", r.Listed)
+	}
+	if r.Settled > 0 {
+		p.printf("settled    %d differences were gone when asked for again\n", r.Settled)
+	}
+	for _, why := range slices.Sorted(maps.Keys(r.Skipped)) {
+		p.printf("left out   %d: %s\n", r.Skipped[why], why)
+	}
+	for _, why := range r.Cut {
+		p.printf("cut short  %s\n", why)
+	}
+	for i := range r.Differences {
+		p.difference(i+1, &r.Differences[i])
+	}
+	if r.Count > len(r.Differences) {
+		p.printf("\n%d more differences\n", r.Count-len(r.Differences))
+	}
+	if r.Equal() {
+		p.printf("no differences\n")
+	} else {
+		p.printf("\n%d differences\n", r.Count)
+	}
+	return p.err
+}
+
+func (p *printer) difference(n int, d *Difference) {
+	p.printf("\ndifference %d: %s\n", n, d.Text)
+	p.printf("  question  %s\n", d.Question)
+	if d.Group == nil {
+		return
+	}
+	p.printf("  group     %s\n", d.Group)
+	p.printf("  points    a %d, b %d; %d differ\n", d.PointsA, d.PointsB, d.Differ)
+	if len(d.First) > 0 {
+		text, err := json.Marshal(d.First)
+		if err != nil {
+			text = fmt.Appendf(nil, "%v", err)
+		}
+		p.printf("  first     %s\n", text)
+	}
+}
+
+// A printer keeps the first error.
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) printf(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format, args...)
+	}
+}
+
+func timeText(ms int64) string { return time.UnixMilli(ms).UTC().Format(time.RFC3339) }

@@ -1,0 +1,486 @@
+package comparison
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"math/rand/v2"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"varve/internal/clip"
+)
+
+// Options say what is compared.
+type Options struct {
+	A, B           string // addresses, such as http://127.0.0.1:8080
+	StartMS, EndMS int64  // both included, not before 1970
+	Questions      int
+	Seed           uint64
+	Metrics        *regexp.Regexp // nil: all but KairosDB's own
+
+	Timeout time.Duration // of a request
+	Limit   time.Duration // of the whole comparison
+	Settle  time.Duration // before a difference is looked at again
+
+	// Progress, if not nil, is told how far a part is. total is 0 if it is not known.
+	Progress func(part string, done, total int)
+}
+
+// ownMetrics is how the metrics begin that KairosDB writes about itself, all the time.
+const ownMetrics = "kairosdb."
+
+// looks is how often a difference is looked at before it is reported.
+const looks = 3
+
+// maxMissing is how many metrics are looked at that only one side lists.
+const maxMissing = 1000
+
+// errTime is the cause of the end of a comparison that took too long.
+var errTime = errors.New("the time is over")
+
+type comparison struct {
+	Options
+	a, b   *side
+	random *rand.Rand
+	report *Report
+}
+
+// Run compares. The report is valid up to where an error ended it; a *SideError is one
+// of a server, any other but that of ctx is one of the options.
+func Run(ctx context.Context, o Options) (*Report, error) {
+	if o.StartMS < 0 || o.EndMS < o.StartMS {
+		return nil, fmt.Errorf("compare from %d to %d: want a time from 1970 on, and an end after it", o.StartMS, o.EndMS)
+	}
+	a, err := newSide("a", o.A, o.Timeout)
+	if err != nil {
+		return nil, err
+	}
+	defer a.close()
+	b, err := newSide("b", o.B, o.Timeout)
+	if err != nil {
+		return nil, err
+	}
+	defer b.close()
+	if o.Progress == nil {
+		o.Progress = func(string, int, int) {}
+	}
+	c := &comparison{
+		Options: o, a: a, b: b, random: rand.New(rand.NewPCG(o.Seed, 0)),
+		report: &Report{StartMS: o.StartMS, EndMS: o.EndMS, Seed: o.Seed},
+	}
+	c.report.A.URL, c.report.B.URL = a.url.Redacted(), b.url.Redacted()
+	return c.report, c.run(ctx)
+}
+
+func (c *comparison) run(ctx context.Context) error {
+	outer := ctx
+	ctx, cancel := context.WithTimeoutCause(ctx, c.Limit, errTime)
+	defer cancel()
+	err := c.all(ctx)
+	if outer.Err() == nil && errors.Is(context.Cause(ctx), errTime) && err != nil {
+		c.report.cut("the time was over")
+		return nil
+	}
+	return err
+}
+
+func (c *comparison) all(ctx context.Context) error {
+	err := c.both(func(s *side) (err error) {
+		v, err := s.version(ctx)
+		if s == c.a {
+			c.report.A.Version = v
+		} else {
+			c.report.B.Version = v
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	names, err := c.compareNames(ctx)
+	if err != nil {
+		return err
+	}
+	metrics, err := c.compareAllTags(ctx, names)
+	if err != nil || len(metrics) == 0 {
+		return err
+	}
+	m := &maker{Rand: c.random, metrics: metrics, start: c.StartMS, end: c.EndMS}
+	questions := func(yield func(question) bool) {
+		for i := range c.Questions {
+			c.Progress("questions", i, c.Questions)
+			if !yield(m.draw()) {
+				return
+			}
+			c.report.Questions++
+		}
+	}
+	return settle(ctx, c, questions, func(q question, last bool) (bool, error) { return c.ask(ctx, q, last) })
+}
+
+// settle looks at items, and again at those that differ, all after one rest. look is
+// told when it is the last time: then it reports.
+func settle[T any](ctx context.Context, c *comparison, items iter.Seq[T], look func(item T, last bool) (differs bool, err error)) error {
+	for n := 1; n <= looks; n++ {
+		var again []T
+		for item := range items {
+			differs, err := look(item, n == looks || len(again) == maxAgain)
+			if err != nil {
+				c.report.unsettled(len(again))
+				return err
+			}
+			switch {
+			case differs && n < looks && len(again) < maxAgain:
+				again = append(again, item)
+			case !differs && n > 1:
+				c.report.Settled++
+			}
+		}
+		if len(again) == 0 {
+			return nil
+		}
+		if err := rest(ctx, c.Settle); err != nil {
+			c.report.unsettled(len(again))
+			return err
+		}
+		items = slices.Values(again)
+	}
+	return nil
+}
+
+// maxAgain is how many differences are kept to be looked at again.
+const maxAgain = 10_000
+
+// both does something with both servers at once.
+func (c *comparison) both(f func(s *side) error) error {
+	var errs [2]error
+	var done sync.WaitGroup
+	for i, s := range []*side{c.a, c.b} {
+		done.Go(func() { errs[i] = f(s) })
+	}
+	done.Wait()
+	if errs[0] != nil {
+		return errs[0]
+	}
+	return errs[1]
+}
+
+// compareNames compares the names of metrics, and returns those that both have.
+func (c *comparison) compareNames(ctx context.Context) (names []string, err error) {
+	c.Progress("names", 0, 0)
+	onlyA, onlyB, names, err := c.lists(ctx)
+	for look := 1; err == nil && len(onlyA)+len(onlyB) > 0 && look < looks; look++ {
+		if err = rest(ctx, c.Settle); err == nil {
+			onlyA, onlyB, names, err = c.lists(ctx)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.report.Metrics = len(names)
+	only := append(onlyA, onlyB...)
+	if more := len(only) - maxMissing; more > 0 {
+		only = only[:maxMissing]
+		c.report.cut(fmt.Sprintf("%d further metrics are listed by one side only and were not looked at", more))
+	}
+	for _, name := range only {
+		if err := c.missing(ctx, metric{Name: name}, fmt.Sprintf("metric %q", clip.Text(name, 200))); err != nil {
+			return nil, err
+		}
+	}
+	c.random.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
+	return names, nil
+}
+
+func (c *comparison) lists(ctx context.Context) (onlyA, onlyB, names []string, err error) {
+	var a, b map[string]bool
+	err = c.both(func(s *side) error {
+		list, err := c.list(ctx, s)
+		if s == c.a {
+			a = list
+		} else {
+			b = list
+		}
+		return err
+	})
+	for name := range a {
+		if b[name] {
+			names = append(names, name)
+		} else {
+			onlyA = append(onlyA, name)
+		}
+	}
+	for name := range b {
+		if !a[name] {
+			onlyB = append(onlyB, name)
+		}
+	}
+	slices.Sort(names)
+	slices.Sort(onlyA)
+	slices.Sort(onlyB)
+	return onlyA, onlyB, names, err
+}
+
+func (c *comparison) list(ctx context.Context, s *side) (map[string]bool, error) {
+	var answer struct{ Results []string }
+	if err := s.ask(ctx, "/api/v1/metricnames", nil, &answer, maxNames); err != nil {
+		return nil, c.sideOf(s, "list the metrics", err)
+	}
+	names := map[string]bool{}
+	for _, name := range answer.Results {
+		if c.Metrics == nil && !strings.HasPrefix(name, ownMetrics) || c.Metrics != nil && c.Metrics.MatchString(name) {
+			names[name] = true
+		}
+	}
+	return names, nil
+}
+
+// sideOf makes a refusal, or an answer that is too large, an error of the server.
+func (c *comparison) sideOf(s *side, doing string, err error) error {
+	if refused := (*refusal)(nil); errors.As(err, &refused) || errors.Is(err, errLarge) {
+		return s.fail(fmt.Errorf("%s: %w", doing, err))
+	}
+	return err
+}
+
+// A tagAnswer is an answer to a question for tags.
+type tagAnswer struct {
+	Queries []struct {
+		Results []struct {
+			Tags map[string][]string `json:"tags"`
+		} `json:"results"`
+	} `json:"queries"`
+}
+
+func (a *tagAnswer) tags() map[string][]string {
+	all := map[string][]string{}
+	for _, q := range a.Queries {
+		for _, r := range q.Results {
+			maps.Copy(all, r.Tags)
+		}
+	}
+	return all
+}
+
+// compareAllTags compares the tags of metrics. It returns metrics to ask about, with
+// some of their tags.
+func (c *comparison) compareAllTags(ctx context.Context, names []string) (metrics []known, err error) {
+	until := time.Now().Add(c.Limit / 2)
+	timely := func(yield func(string) bool) {
+		for i, name := range names {
+			if time.Now().After(until) {
+				c.report.cut(fmt.Sprintf("tags of %d of %d metrics were compared: half of the time was over", i, len(names)))
+				return
+			}
+			c.Progress("tags", i, len(names))
+			if !yield(name) {
+				return
+			}
+			c.report.Tags++
+		}
+	}
+	err = settle(ctx, c, timely, func(name string, last bool) (bool, error) {
+		tags, differs, err := c.compareTagsOf(ctx, name, last)
+		if len(metrics) < maxKnown && !differs && err == nil || last {
+			metrics = append(metrics, known{name, c.fewOf(tags)})
+		}
+		return differs, err
+	})
+	return metrics, err
+}
+
+// fewOf keeps some values of each tag.
+func (c *comparison) fewOf(tags map[string][]string) map[string][]string {
+	few := map[string][]string{}
+	for _, name := range slices.Sorted(maps.Keys(tags)) {
+		values := tags[name]
+		if len(values) > maxValues {
+			chosen := make([]string, maxValues)
+			for i := range chosen {
+				chosen[i] = values[c.random.IntN(len(values))]
+			}
+			values = chosen
+		}
+		few[name] = slices.Clone(values)
+	}
+	return few
+}
+
+// compareTagsOf compares the tags of a metric. It returns those of a.
+func (c *comparison) compareTagsOf(ctx context.Context, name string, report bool) (tags map[string][]string, differ bool, err error) {
+	q := question{Start: c.StartMS, End: c.EndMS, Zone: "UTC", Metrics: []metric{{Name: name}}}
+	var a, b tagAnswer
+	err = c.both(func(s *side) error {
+		to := &a
+		if s == c.b {
+			to = &b
+		}
+		return s.ask(ctx, "/api/v1/datapoints/query/tags", q, to, maxNames)
+	})
+	if refused := (*refusal)(nil); errors.As(err, &refused) || errors.Is(err, errLarge) {
+		c.report.skip("tags of a metric: " + clip.Text(err.Error(), 100))
+		return nil, false, nil
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	tags = a.tags()
+	onlyA, onlyB := compareTags(tags, b.tags())
+	differ = len(onlyA)+len(onlyB) > 0
+	if differ && report {
+		err = c.missingValues(ctx, name, onlyA, onlyB)
+	}
+	return tags, differ, err
+}
+
+// asked is how many values that one side lists are asked about at once.
+const asked = 50
+
+func (c *comparison) missingValues(ctx context.Context, name string, sides ...map[string][]string) error {
+	for _, only := range sides {
+		for _, tag := range slices.Sorted(maps.Keys(only)) {
+			for values := range slices.Chunk(only[tag], asked) {
+				what := fmt.Sprintf("tag %s of metric %q: %d values, such as %q", clip.Text(tag, 100), clip.Text(name, 200), len(values), clip.Text(values[0], 100))
+				if err := c.missing(ctx, metric{Name: name, Tags: map[string][]string{tag: values}}, what); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// missing finds out whether what only one side lists has points. Both count them.
+func (c *comparison) missing(ctx context.Context, m metric, what string) error {
+	m.Aggregators = []aggregator{{"count", &sampling{(c.EndMS-c.StartMS)/86400e3 + 1, "days"}}}
+	q := question{Start: c.StartMS, End: c.EndMS, Zone: "UTC", Metrics: []metric{m}}
+	d, _, err := c.compareOnce(ctx, q)
+	if refused := (*refusal)(nil); errors.As(err, &refused) || errors.Is(err, errLarge) {
+		d, err = &Difference{Text: "the points could not be counted: " + err.Error()}, nil
+	}
+	if err != nil {
+		return err
+	}
+	if d == nil {
+		c.report.Listed++
+		return nil
+	}
+	d.Text = what + " is listed by one side only; " + d.Text
+	c.report.add(q, d)
+	return nil
+}
+
+// ask asks both a question, about a shorter time if an answer is too large.
+func (c *comparison) ask(ctx context.Context, q question, report bool) (differ bool, err error) {
+	for {
+		d, points, err := c.compareOnce(ctx, q)
+		refused := (*refusal)(nil)
+		switch {
+		case errors.Is(err, errLarge), errors.As(err, &refused) && strings.Contains(refused.text, "limit query."):
+			if q.narrow() {
+				continue
+			}
+			c.report.skip("questions whose answer is too large even of a short time")
+			return false, nil
+		case errors.As(err, &refused) && strings.Contains(refused.text, "NaN or Infinity"):
+			c.report.skip("questions that meet NaN or infinities, which KairosDB stores and cannot answer")
+			return false, nil
+		case errors.As(err, &refused):
+			d = &Difference{Text: err.Error()}
+		case err != nil:
+			return false, err
+		}
+		if d == nil {
+			c.report.Points += points
+			return false, nil
+		}
+		if report {
+			c.report.add(q, d)
+		}
+		return true, nil
+	}
+}
+
+// compareOnce asks both and compares. Without a difference it returns the points of
+// the answer.
+func (c *comparison) compareOnce(ctx context.Context, q question) (*Difference, int64, error) {
+	var a, b answer
+	var errA, errB error
+	err := c.both(func(s *side) error {
+		to, own := &a, &errA
+		if s == c.b {
+			to, own = &b, &errB
+		}
+		err := s.ask(ctx, "/api/v1/datapoints/query", q, to, maxAnswer)
+		if refused := (*refusal)(nil); errors.As(err, &refused) {
+			*own, err = fmt.Errorf("%s answers %w", s.name, refused), nil
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, 0, err
+	case errA != nil && errB != nil:
+		c.report.skip("questions that both refuse")
+		return nil, 0, nil
+	case errA != nil || errB != nil:
+		return nil, 0, errors.Join(errA, errB)
+	}
+	d, points := compareAnswers(&a, &b, q.raw())
+	return d, points, nil
+}
+
+// compareAnswers finds the first group that differs.
+func compareAnswers(a, b *answer, raw bool) (*Difference, int64) {
+	groupsA, groupsB := a.groups(), b.groups()
+	all := maps.Clone(groupsA)
+	maps.Copy(all, groupsB)
+	var first *Difference
+	var points int64
+	more := 0
+	for _, id := range slices.Sorted(maps.Keys(all)) {
+		var values [2][]point
+		var tags [2]map[string][]string
+		for i, groups := range []map[string]*result{groupsA, groupsB} {
+			if r := groups[id]; r != nil {
+				values[i], tags[i] = r.Values, r.Tags
+			}
+		}
+		points += int64(max(len(values[0]), len(values[1])))
+		d := &Difference{Group: json.RawMessage(id), PointsA: len(values[0]), PointsB: len(values[1])}
+		d.Differ, d.First = compareValues(values[0], values[1], raw)
+		onlyA, onlyB := compareTags(tags[0], tags[1])
+		switch {
+		case d.Differ > 0:
+			d.Text = "points differ"
+		case len(onlyA)+len(onlyB) > 0:
+			d.Text = fmt.Sprintf("tags differ: only a has %s, only b has %s", brief(onlyA), brief(onlyB))
+		default:
+			continue
+		}
+		if first == nil {
+			first = d
+		} else {
+			more++
+		}
+	}
+	if more > 0 {
+		first.Text += fmt.Sprintf(", in %d more groups too", more)
+	}
+	return first, points
+}
+
+func brief(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // texts always marshal
+	}
+	return clip.Text(text, 200)
+}
