@@ -14,8 +14,12 @@ import (
 // Delete removes the samples of series id within r. A series left without
 // samples is forgotten. Only fragments that r cuts through are written again;
 // they and what r covers stay in the arena until the head is dropped. An error
-// means that memory was damaged.
+// means that memory was damaged. A head with stamps has no Delete: what is on its
+// way elsewhere is deleted there.
 func (h *Head) Delete(id uint32, r model.TimeRange) error {
+	if h.Stamped() {
+		panic("head: delete from a head with stamps")
+	}
 	si, pi, slot := locate(id)
 	s := &h.shards[si]
 	s.mu.Lock()
@@ -138,8 +142,9 @@ func (e *eraser) fragment(ref uint32, f Fragment, older uint32) (uint32, error) 
 	}
 	s := e.shard
 	s.encoded = chunk.Append(s.encoded[:0], r.kind, &e.kept, 0, e.kept.Len(), chunk.Fast)
-	e.grown += fragmentBytes(s.encoded)
-	return s.store(older, e.kept.Times[0], e.kept.Times[e.kept.Len()-1], s.encoded), nil
+	s.codes = s.codes[:0]
+	e.grown += s.fragmentBytes()
+	return s.store(older, e.kept.Times[0], e.kept.Times[e.kept.Len()-1]), nil
 }
 
 // filter copies the samples of e.all that stay to e.kept. It returns how many it
@@ -161,7 +166,7 @@ func (e *eraser) open() {
 		return
 	}
 	e.all.Reset()
-	s.copyOpen(r, &e.all)
+	s.copyOpen(r, &e.all, false)
 	if e.filter() > 0 {
 		r.count -= uint32(r.open)
 		e.grown += s.release(r)

@@ -15,10 +15,17 @@
 //	series record --> open:      block -> block -> block      (arrival order)
 //	              \-> fragments: newest -> older -> oldest    (each sorted)
 //
-//	fragment: +-----------+---------+--------+--------+-------------+
-//	          | older u32 | len u32 | first  | last   | chunk       |
-//	          |           |         | i64 ms | i64 ms | (see chunk) |
-//	          +-----------+---------+--------+--------+-------------+
+//	fragment: +-----------+---------+--------+--------+-------------+---------------+
+//	          | older u32 | len u32 | first  | last   | chunk       | stamps, if    |
+//	          |           |         | i64 ms | i64 ms | (see chunk) | the head has  |
+//	          +-----------+---------+--------+--------+-------------+---------------+
+//
+// # Stamps
+//
+// A head made by NewStamped keeps a write timestamp with each sample: 4 bytes
+// beside an open one, offsets from the shard's first. A fragment has them as
+// zigzag varints, the first an offset too, then each the difference of its
+// difference: 1 or 2 bytes for a series that comes regularly.
 //
 // Series ids are spread over 64 shards by (id/64)%64, so that neighbours, which
 // senders write together, share a lock and a page.
@@ -101,11 +108,17 @@ type shard struct {
 
 	packed int64 // see Head.packed; of the appends under way
 
+	stamped   bool
+	stamps    [][]stampBlock // beside slabs
+	stamp     uint32         // of the samples of the append under way
+	stampBase int64          // stamps are offsets from it; 0 before the first
+
 	expires int64 // no series with samples expires before; see Expired
 
 	scratch model.Columns
 	sorter  sorter
 	encoded []byte
+	codes   []byte // stamps, encoded
 }
 
 type page [pageSize]record
@@ -138,9 +151,13 @@ type block struct {
 	value  [blockSize]uint64
 }
 
+// stampBlock has the stamps of a block.
+type stampBlock [blockSize]uint32
+
 const (
 	recordBytes = int64(unsafe.Sizeof(record{}))
 	blockBytes  = int64(unsafe.Sizeof(block{}))
+	stampBytes  = int64(unsafe.Sizeof(stampBlock{}))
 	pageBytes   = pageSize * recordBytes
 	dirBytes    = int64(unsafe.Sizeof(directory{}))
 )
@@ -153,6 +170,19 @@ func New() *Head {
 	}
 	return h
 }
+
+// NewStamped returns an empty head that keeps a write timestamp with each
+// sample. It takes AppendStamped in place of Append.
+func NewStamped() *Head {
+	h := New()
+	for i := range h.shards {
+		h.shards[i].stamped = true
+	}
+	return h
+}
+
+// Stamped reports whether the head keeps write timestamps.
+func (h *Head) Stamped() bool { return h.shards[0].stamped }
 
 // Samples is the number of samples applied, overwritten ones included.
 func (h *Head) Samples() int64 { return h.samples.Load() }
@@ -172,7 +202,18 @@ func locate(id uint32) (shardIndex, pageIndex, slot uint32) {
 
 // Append applies the samples of b in order. kinds[i] is the kind of sample i's
 // series; it is the same in every call. Nothing of b is kept.
-func (h *Head) Append(b *store.Batch, kinds []model.Kind) {
+func (h *Head) Append(b *store.Batch, kinds []model.Kind) { h.append(b, kinds, 0) }
+
+// MaxStampSpan is how far, in ms, the stamps of one head may lie apart.
+const MaxStampSpan = math.MaxUint32
+
+// AppendStamped is Append with the write timestamp of all samples of b. It is not
+// less than that of any call before, and at most MaxStampSpan above the first.
+func (h *Head) AppendStamped(b *store.Batch, kinds []model.Kind, stampMS int64) {
+	h.append(b, kinds, stampMS)
+}
+
+func (h *Head) append(b *store.Batch, kinds []model.Kind, stampMS int64) {
 	var (
 		s       *shard
 		current uint32 = math.MaxUint32
@@ -188,6 +229,9 @@ func (h *Head) Append(b *store.Batch, kinds []model.Kind) {
 			}
 			s, current = &h.shards[si], si
 			s.mu.Lock()
+			if s.stamped {
+				s.setStamp(stampMS)
+			}
 		}
 		p, added := s.page(pi)
 		grown += added
@@ -300,10 +344,13 @@ func (s *shard) put(r *record, ms int64, value uint64) (grown int64) {
 			s.block(r.tail).next = n
 		}
 		r.tail = n
-		grown = blockBytes
+		grown = s.blockBytes()
 	}
 	b := s.block(r.tail)
 	b.offset[at], b.value[at] = int32(ms-r.base), value
+	if s.stamped {
+		s.stampsOf(r.tail)[at] = s.stamp
+	}
 	r.open++
 	r.count++
 	return grown
@@ -320,6 +367,9 @@ func (s *shard) newBlock() uint32 {
 	}
 	if int(s.used) == len(s.slabs)*slabBlocks {
 		s.slabs = append(s.slabs, make([]block, slabBlocks))
+		if s.stamped {
+			s.stamps = append(s.stamps, make([]stampBlock, slabBlocks))
+		}
 	}
 	s.used++
 	return s.used
@@ -329,12 +379,23 @@ func (s *shard) newBlock() uint32 {
 func (s *shard) seal(r *record) (grown int64) {
 	c := &s.scratch
 	c.Reset()
-	s.copyOpen(r, c)
+	s.copyOpen(r, c, s.stamped)
 	s.sorter.sort(r.kind, c)
-	s.encoded = chunk.Append(s.encoded[:0], r.kind, c, 0, c.Len(), chunk.Fast)
-	r.fragment = s.store(r.fragment, c.Times[0], c.Times[c.Len()-1], s.encoded)
+	grown = s.storeColumns(r, c)
 	s.packed += max(0, int64(r.held)-int64(len(s.encoded)))
-	return fragmentBytes(s.encoded) + s.release(r)
+	return grown + s.release(r)
+}
+
+// storeColumns makes c the newest fragment of r. It returns by how many bytes the
+// shard grew.
+func (s *shard) storeColumns(r *record, c *model.Columns) (grown int64) {
+	s.encoded = chunk.Append(s.encoded[:0], r.kind, c, 0, c.Len(), chunk.Fast)
+	s.codes = s.codes[:0]
+	if s.stamped {
+		s.codes = appendStamps(s.codes, c.Stamps, s.stampBase)
+	}
+	r.fragment = s.store(r.fragment, c.Times[0], c.Times[c.Len()-1])
+	return s.fragmentBytes()
 }
 
 // release forgets r's open samples and returns by how many bytes the shard
@@ -343,7 +404,7 @@ func (s *shard) release(r *record) (grown int64) {
 	if r.open == 0 {
 		return 0
 	}
-	grown = -int64(r.open+blockSize-1) / blockSize * blockBytes
+	grown = -int64(r.open+blockSize-1) / blockSize * s.blockBytes()
 	s.block(r.tail).next, s.free = s.free, r.first
 	s.waste += int(r.held)
 	r.first, r.tail, r.open, r.held = 0, 0, 0, 0
@@ -395,7 +456,7 @@ func (s *shard) moveOpen(r *record, live []byte) []byte {
 }
 
 // copyOpen appends r's open samples in arrival order; times may repeat.
-func (s *shard) copyOpen(r *record, c *model.Columns) {
+func (s *shard) copyOpen(r *record, c *model.Columns, stamps bool) {
 	ref := r.first
 	for left := r.open; left > 0; {
 		b := s.block(ref)
@@ -412,6 +473,9 @@ func (s *shard) copyOpen(r *record, c *model.Columns) {
 				c.AppendNull(ms, r.ttl)
 			}
 		}
+		if stamps {
+			s.copyStamps(ref, n, c)
+		}
 		left -= n
 		ref = b.next
 	}
@@ -419,10 +483,10 @@ func (s *shard) copyOpen(r *record, c *model.Columns) {
 
 const fragmentHeader = 4 + 4 + 8 + 8
 
-// store appends a fragment to the arena and returns its reference. A fragment
-// that is larger than an arena block has one of its own.
-func (s *shard) store(older uint32, firstMS, lastMS int64, encoded []byte) uint32 {
-	need := int(fragmentBytes(encoded))
+// store appends a fragment of s.encoded and s.codes to the arena and returns its
+// reference. A fragment that is larger than an arena block has one of its own.
+func (s *shard) store(older uint32, firstMS, lastMS int64) uint32 {
+	need := int(s.fragmentBytes())
 	last := len(s.arena) - 1
 	if last < 0 || len(s.arena[last])+need > cap(s.arena[last]) {
 		last++
@@ -432,10 +496,11 @@ func (s *shard) store(older uint32, firstMS, lastMS int64, encoded []byte) uint3
 	a := s.arena[last]
 	ref := fragmentRef(last, len(a))
 	a = binary.LittleEndian.AppendUint32(a, older)
-	a = binary.LittleEndian.AppendUint32(a, uint32(len(encoded)))
+	a = binary.LittleEndian.AppendUint32(a, uint32(len(s.encoded)))
 	a = binary.LittleEndian.AppendUint64(a, uint64(firstMS))
 	a = binary.LittleEndian.AppendUint64(a, uint64(lastMS))
-	a = append(a, encoded...)
+	a = append(a, s.encoded...)
+	a = append(a, s.codes...)
 	for len(a)%fragmentAlign != 0 {
 		a = append(a, 0)
 	}
@@ -443,9 +508,9 @@ func (s *shard) store(older uint32, firstMS, lastMS int64, encoded []byte) uint3
 	return ref
 }
 
-// fragmentBytes is what a fragment takes in the arena.
-func fragmentBytes(encoded []byte) int64 {
-	return (fragmentHeader + int64(len(encoded)) + fragmentAlign - 1) / fragmentAlign * fragmentAlign
+// fragmentBytes is what a fragment of s.encoded and s.codes takes in the arena.
+func (s *shard) fragmentBytes() int64 {
+	return (fragmentHeader + int64(len(s.encoded)) + int64(len(s.codes)) + fragmentAlign - 1) / fragmentAlign * fragmentAlign
 }
 
 // fragmentRef is the reference of a fragment at an offset in an arena block; 0 is none.

@@ -144,7 +144,7 @@ func measured(h *Head) (n int64, err error) {
 		if s.waste > wasteMin && s.waste > len(s.data)/2 {
 			return 0, fmt.Errorf("shard %d: %d of %d bytes of strings are waste", i, s.waste, len(s.data))
 		}
-		n += int64(open)*blockBytes + int64(len(s.data))
+		n += int64(open)*s.blockBytes() + int64(len(s.data))
 		for _, a := range s.arena {
 			n += int64(len(a))
 		}

@@ -13,6 +13,10 @@ import (
 // A Run is what a head holds of one series, taken at one moment. It is decoded
 // without a lock. Reuse it to reuse its memory.
 type Run struct {
+	// Stamps says, before a run is taken, whether samples come with their write
+	// timestamps, from a head that has them.
+	Stamps bool
+
 	Kind model.Kind
 
 	// Fragments are ascending and disjoint, and all before Open. There are
@@ -31,12 +35,20 @@ type Run struct {
 type Fragment struct {
 	FirstMS, LastMS int64
 	encoded         []byte
+
+	codes     []byte // stamps, and perhaps more behind them; nil if there are none
+	stampBase int64
 }
 
 // Decode appends the samples of a fragment of this run to dst.
 func (r *Run) Decode(f Fragment, dst *model.Columns) error {
-	_, err := r.decoder.Decode(f.encoded, r.Kind, dst)
-	return err
+	if _, err := r.decoder.Decode(f.encoded, r.Kind, dst); err != nil {
+		return err
+	}
+	if r.Stamps && f.codes != nil {
+		dst.Stamps = f.decodeStamps(dst.Stamps)
+	}
+	return nil
 }
 
 // Count returns the number of samples.
@@ -86,7 +98,7 @@ func (h *Head) collect(id uint32, within model.TimeRange, run *Run) (shuffled, o
 		ref = older
 	}
 	slices.Reverse(run.Fragments)
-	s.copyOpen(r, &run.Open)
+	s.copyOpen(r, &run.Open, run.Stamps && s.stamped)
 	return r.shuffled, true
 }
 
@@ -133,6 +145,9 @@ func (s *shard) fragment(ref uint32) (f Fragment, older uint32) {
 	f.FirstMS = int64(binary.LittleEndian.Uint64(a[8:]))
 	f.LastMS = int64(binary.LittleEndian.Uint64(a[16:]))
 	f.encoded = a[fragmentHeader : fragmentHeader+size : fragmentHeader+size]
+	if s.stamped {
+		f.codes, f.stampBase = a[fragmentHeader+size:], s.stampBase
+	}
 	return f, older
 }
 

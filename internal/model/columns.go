@@ -20,6 +20,10 @@ type Columns struct {
 	TTLs    []uint32 // seconds, 0 = none; nil when no sample has one
 	Offsets []uint32 // variable kinds
 	Data    []byte   // variable kinds
+
+	// Stamps are write timestamps in ms, one for each sample; nil where nobody
+	// asked for them.
+	Stamps []int64
 }
 
 // Len returns the number of samples.
@@ -28,7 +32,7 @@ func (c *Columns) Len() int { return len(c.Times) }
 // Reset empties c and keeps its memory.
 func (c *Columns) Reset() {
 	c.Times, c.Values, c.TTLs = c.Times[:0], c.Values[:0], c.TTLs[:0]
-	c.Offsets, c.Data = c.Offsets[:0], c.Data[:0]
+	c.Offsets, c.Data, c.Stamps = c.Offsets[:0], c.Data[:0], c.Stamps[:0]
 }
 
 // Bytes returns the i-th value of a variable kind. It shares c's memory.
@@ -66,8 +70,12 @@ func (c *Columns) AppendNull(ms int64, ttl uint32) {
 	c.Times = append(c.Times, ms)
 }
 
-// AppendFrom adds the i-th sample of src, which has the given kind.
+// AppendFrom adds the i-th sample of src, which has the given kind, with its
+// write timestamp if src has any.
 func (c *Columns) AppendFrom(kind Kind, src *Columns, i int) {
+	if len(src.Stamps) > 0 {
+		c.Stamps = append(c.Stamps, src.Stamps[i])
+	}
 	switch {
 	case kind.Fixed():
 		c.AppendFixed(src.Times[i], src.Values[i], src.TTL(i))

@@ -1,0 +1,62 @@
+package head
+
+import (
+	"encoding/binary"
+
+	"varve/internal/chunk"
+	"varve/internal/model"
+)
+
+// setStamp sets the stamp of the samples that come next. s.mu must be held.
+func (s *shard) setStamp(stampMS int64) {
+	if s.stampBase == 0 {
+		s.stampBase = stampMS
+	}
+	s.stamp = uint32(stampMS - s.stampBase)
+}
+
+// blockBytes is what a block takes with its stamps.
+func (s *shard) blockBytes() int64 {
+	if s.stamped {
+		return blockBytes + stampBytes
+	}
+	return blockBytes
+}
+
+func (s *shard) stampsOf(ref uint32) *stampBlock {
+	return &s.stamps[(ref-1)/slabBlocks][(ref-1)%slabBlocks]
+}
+
+// copyStamps appends the first n stamps of a block.
+func (s *shard) copyStamps(ref uint32, n uint16, c *model.Columns) {
+	for _, stamp := range s.stampsOf(ref)[:n] {
+		c.Stamps = append(c.Stamps, s.stampBase+int64(stamp))
+	}
+}
+
+// appendStamps encodes stamps as the package comment says.
+func appendStamps(dst []byte, stamps []int64, base int64) []byte {
+	last, step := base, int64(0)
+	for _, ms := range stamps {
+		dst = binary.AppendVarint(dst, ms-last-step)
+		last, step = ms, ms-last
+	}
+	return dst
+}
+
+// decodeStamps appends the stamps of a fragment to dst.
+func (f Fragment) decodeStamps(dst []int64) []int64 {
+	last, step := f.stampBase, int64(0)
+	rest := f.codes
+	for range chunk.Count(f.encoded) {
+		change, n := binary.Varint(rest)
+		if n <= 0 {
+			panic("head: the stamps of a fragment end too soon")
+		}
+		rest = rest[n:]
+		step += change
+		last += step
+		dst = append(dst, last)
+	}
+	return dst
+}
