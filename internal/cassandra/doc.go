@@ -17,7 +17,10 @@
 //
 // A deletion first drains what was acknowledged before it, then deletes in the
 // keyspace with a write timestamp above all of that and below all that comes
-// later. It therefore needs Cassandra, and takes as long as the backlog.
+// later. It therefore needs Cassandra, and takes as long as the backlog. What
+// other processes hold in their spools has stamps of when it was acknowledged, so
+// the same tombstones hide it when it comes. Tombstones are for rows that the
+// index has: of a row that only such a spool has, nothing is deleted.
 //
 // # Refs
 //

@@ -2,6 +2,7 @@ package spool
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
 	"time"
 
@@ -64,13 +65,14 @@ func (s *Spool) apply(e *registry.Encoder, b *store.Batch) (entry, *Generation, 
 		s.overfull.Store(true)
 		return entry{}, nil, s.fullError()
 	}
+	stampMS := s.stampLocked()
 	g := s.active.Load()
 	s.define(g, e, b)
-	logged := s.logBatch(g, e.Define, e.Samples)
+	logged := s.logBatch(g, stampMS, e.Define, e.Samples)
 	clear(e.Define) // the keys
 	h := g.place.Load().head
 	first := h.Samples() == 0
-	h.Append(b, e.Kinds)
+	g.append(b, e.Kinds, stampMS)
 	if first {
 		now := time.Now()
 		g.began.Store(&now)
@@ -87,17 +89,18 @@ var noSamples = record.AppendSamples(nil, &store.Batch{}, nil)
 
 // logBatch appends a batch of g and the series that it introduces to the log. The
 // order lock must be held.
-func (s *Spool) logBatch(g *Generation, define []record.Definition, samples []byte) entry {
+func (s *Spool) logBatch(g *Generation, stampMS int64, define []record.Definition, samples []byte) entry {
 	log := s.log.Load()
 	for {
 		n := record.Fit(define)
-		s.order.definitions = record.AppendDefinitions(s.order.definitions[:0], define[:n])
+		s.order.definitions = binary.LittleEndian.AppendUint64(s.order.definitions[:0], uint64(stampMS))
+		s.order.definitions = record.AppendDefinitions(s.order.definitions, define[:n])
 		define = define[n:]
 		part := samples
 		if len(define) > 0 {
 			part = noSamples
 		}
-		ticket := log.Append(record.TypeBatch, s.order.definitions, part)
+		ticket := log.Append(typeBatch, s.order.definitions, part)
 		s.logged(g, len(s.order.definitions)+len(part))
 		if len(define) == 0 {
 			return entry{log, ticket}

@@ -22,7 +22,7 @@ type Config struct {
 	Linger             time.Duration `yaml:"linger" doc:"how long samples gather before they are written to the remote store: the longer, the more samples of a series go together and the less each costs; they are durable and visible here at once"`
 	StoreLinger        time.Duration `yaml:"store_linger" doc:"linger with acknowledge store, where somebody waits for it"`
 
-	GenerationBytes   units.Bytes `yaml:"generation_bytes" doc:"samples in memory beyond this size are handed to the remote store at once; a series takes about 200 bytes, a sample 2 to 12, and what should be written together must fit"`
+	GenerationBytes   units.Bytes `yaml:"generation_bytes" doc:"samples in memory beyond this size are handed to the remote store at once; a series takes about 230 bytes, a sample 3 to 17, and what should be written together must fit"`
 	GenerationSamples int64       `yaml:"generation_samples" doc:"samples in memory beyond this number are handed to the remote store at once"`
 
 	MaxMemory    units.Bytes `yaml:"max_memory" doc:"memory for samples that the remote store does not have yet; older ones are kept in files"`

@@ -93,7 +93,7 @@ func (c *crashSeries) check(t testing.TB, s *Spool, r *remote) (int64, error) {
 			return 0, err
 		}
 		for i := range runs {
-			if err := eachSample(&runs[i], func(ms int64, value string) { all.set(key, ms, value) }); err != nil {
+			if err := eachSample(&runs[i], func(ms int64, value string, _ int64) { all.set(key, ms, value) }); err != nil {
 				return 0, err
 			}
 		}

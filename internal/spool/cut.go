@@ -28,8 +28,9 @@ func (s *Spool) cutLocked() error {
 	stampMS := s.nextStampLocked()
 	s.order.floorMS = stampMS + 1
 	next := newGeneration(s.series, s.order.segment)
-	end := s.markLocked(typeCut, mark{stampMS: stampMS, beganMS: s.beganMS(g)}, next)
-	s.freeze(g, stampMS)
+	end := s.markLocked(typeCut, mark{number: s.order.number, beganMS: s.beganMS(g)}, next)
+	s.freeze(g, s.order.number, stampMS)
+	s.order.number++
 	s.mu.Lock()
 	g.end, g.cut = s.order.segment, end
 	s.frozen = append(s.frozen, g)
@@ -43,16 +44,13 @@ func (s *Spool) cutLocked() error {
 }
 
 // freeze fixes what is in a generation.
-func (s *Spool) freeze(g *Generation, stampMS int64) {
+func (s *Spool) freeze(g *Generation, number, stampMS int64) {
 	h := g.place.Load().head
-	g.samples = h.Samples()
+	g.samples, g.number = h.Samples(), number
 	g.stampMS.Store(stampMS)
 	g.defined = idSet{}
 	s.frozenMem.Add(h.Bytes())
 }
-
-// nextStampLocked returns a stamp above all before. The order lock must be held.
-func (s *Spool) nextStampLocked() int64 { return max(s.now().UnixMilli(), s.order.floorMS+1) }
 
 // beganMS is when the first sample of a generation came, by the clock.
 func (s *Spool) beganMS(g *Generation) int64 {
@@ -91,6 +89,7 @@ func (s *Spool) keeper(ctx context.Context) {
 		case <-linger.C:
 			s.cutIfDue()
 		case <-space.C:
+			s.followClock()
 			s.lookAtSpace()
 			s.tidyLog()
 		case <-idle.C:

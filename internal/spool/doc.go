@@ -18,22 +18,44 @@
 //
 // # What the log holds
 //
-// Records of package record, and two of its own (see logrecord.go and
-// docs/formats/spool.md). A record that ends a generation carries the write
-// timestamp under which the sink writes it, and is durable before the sink sees
-// the generation. After a crash the same samples therefore go to the remote
-// store under the same timestamp, and what was deleted there meanwhile, under a
-// later one, stays deleted.
+// Batches with their write timestamps, and marks that end generations (see
+// logrecord.go and docs/formats/spool.md). A mark is durable before the sink sees
+// the generation.
+//
+// # Write timestamps
+//
+// The write timestamp of a sample, its stamp, is the time at which Append put it
+// into log and head, and is in both. Not the time at which the generation ends:
+// that is linger later, or hours later in an outage, and then
+//
+//   - of two processes that acknowledge a value of the same series and time, the
+//     one whose generation ended last would win, and not the one that was later;
+//   - what another process deleted in between would be written above the
+//     tombstone, and be there again.
+//
+// No single stamp of a generation can be right: with that of its end the above
+// happens to its first samples, with that of its begin a tombstone, or an older
+// value of another process, hides its last ones. So each sample has its own. With
+// clocks that agree, the remote store then decides as if every sample had been
+// written when it was acknowledged, however often and late it is written.
+//
+// The clock may be set back. By up to clockLead stamps stand still until it has
+// caught up. By more, it had been wrong: stamps follow it, and what waits here
+// with stamps of the wrong time gets some of now, in its order. What the remote
+// store took with stamps in the future keeps them; that cannot be mended.
 //
 // Invariants:
 //
-//   - Write timestamps strictly increase, also over restarts and when the clock
-//     goes backwards. What Flush returns lies between two of them.
+//   - Stamps ascend in the order of the log, and strictly from generation to
+//     generation, unless the clock is set back. What Flush returns lies between
+//     two generations.
+//   - Generations have numbers, which strictly ascend, always. What is drained is
+//     told by number.
 //   - The records of a generation introduce every series that they use. So the
 //     log can be given up generation by generation.
 //   - No segment is given up that holds a record of a generation which is not
 //     drained. A generation that spans segments ends with one; small ones share
-//     a segment, and what is drained of them is told apart by the timestamp that
+//     a segment, and what is drained of them is told apart by the number that
 //     later records carry.
 //
 // # Memory and disk

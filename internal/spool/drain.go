@@ -139,7 +139,7 @@ func (s *Spool) sinkFailed(err error, retry time.Duration) {
 
 // drained drops a generation that the sink has taken: the oldest.
 func (s *Spool) drained(g *Generation) {
-	s.drainedMS.Store(g.StampMS())
+	s.drainedNumber.Store(g.number)
 	s.idle.drop(g)
 	s.mu.Lock()
 	s.frozen = append(s.frozen[:0:0], s.frozen[1:]...)

@@ -47,6 +47,7 @@ func (s *Spool) Flush(ctx context.Context) (stampMS int64, err error) {
 func (s *Spool) beginFlush() (last *Generation, stampMS int64, err error) {
 	s.order.Lock()
 	defer s.order.Unlock()
+	s.followClockLocked()
 	if g := s.active.Load(); g.Samples() > 0 {
 		if s.busy() {
 			s.hurried.Store(true)

@@ -13,11 +13,12 @@ import (
 	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/registry"
+	"varve/internal/store"
 	"varve/internal/wal"
 )
 
-// A Generation is a set of samples that go to the remote store together, under
-// one write timestamp. Its methods may be called by many goroutines at once. A
+// A Generation is a set of samples that go to the remote store together. Its
+// methods may be called by many goroutines at once. A
 // sink uses one during Write only.
 type Generation struct {
 	series *registry.Registry
@@ -25,6 +26,7 @@ type Generation struct {
 
 	stampMS atomic.Int64 // set when it is cut
 	samples int64        // the same; duplicates counted
+	number  int64        // the same; ascending, also over restarts
 	began   atomic.Pointer[time.Time]
 
 	logBytes atomic.Int64
@@ -33,6 +35,8 @@ type Generation struct {
 	// Guarded by the spool's order lock.
 	defined idSet       // series that its log records have introduced
 	segment wal.Segment // in which it began, 0 if not known
+	firstMS int64       // stamp of the first sample; 0 if samples have none
+	lastMS  int64       // stamp of the last one
 
 	// Guarded by the spool's mu.
 	end     wal.Segment // log segments before this one are not needed without it
@@ -50,13 +54,29 @@ type place struct {
 
 func newGeneration(series *registry.Registry, segment wal.Segment) *Generation {
 	g := &Generation{series: series, segment: segment, done: make(chan struct{}), holders: 1}
-	g.place.Store(&place{head: head.New()})
+	g.place.Store(&place{head: head.NewStamped()})
 	return g
 }
 
-// StampMS is the write timestamp of the samples, in milliseconds since the Unix
-// epoch: about when the generation was cut, above those of all generations
-// before it, and the same whenever it is written again.
+// append adds a batch under a write timestamp. The spool's order lock must be held.
+func (g *Generation) append(b *store.Batch, kinds []model.Kind, stampMS int64) {
+	h := g.place.Load().head
+	if !h.Stamped() {
+		h.Append(b, kinds)
+		return
+	}
+	if g.firstMS == 0 {
+		g.firstMS, g.lastMS = stampMS, stampMS
+	}
+	// Only a damaged log has others.
+	g.lastMS = min(max(stampMS, g.lastMS), g.firstMS+head.MaxStampSpan)
+	h.AppendStamped(b, kinds, g.lastMS)
+}
+
+// StampMS bounds the write timestamps of the samples, in milliseconds since the
+// Unix epoch: about when the generation was cut, and below those of all samples
+// of later generations. A sample whose own stamp is greater is written with this
+// one, and so is one without: see head.Run.Stamps.
 func (g *Generation) StampMS() int64 { return g.stampMS.Load() }
 
 // Samples is the number of samples, overwritten ones included.
@@ -89,7 +109,8 @@ func (g *Generation) Series() iter.Seq[uint32] {
 func (g *Generation) SeriesOf(id uint32) (model.Series, bool) { return g.series.Series(id) }
 
 // Snapshot fills run with samples of a series: all that lie in the range, and
-// perhaps more; callers clip. It reports whether the series has any. Its errors
+// perhaps more; callers clip. With run.Stamps it has each sample's write
+// timestamp, unless an earlier version has acknowledged the samples. It reports whether the series has any. Its errors
 // are damage to memory, or what reading a file gives.
 func (g *Generation) Snapshot(id uint32, within model.TimeRange, run *head.Run) (bool, error) {
 	p := g.place.Load()
@@ -134,7 +155,17 @@ func (e entry) wait(ctx context.Context) error {
 // A spillFile holds the samples of a frozen generation that went to disk.
 type spillFile struct {
 	*blockfile.File
-	readers sync.Pool // *spillReader
+	stamps  *spillFile // of the samples, see stampsAsSamples; nil if they have none
+	firstMS int64      // stamps are offsets from it
+	readers sync.Pool  // *spillReader
+}
+
+// each calls f for the file, and for that of the stamps.
+func (f *spillFile) each(call func(*blockfile.File)) {
+	call(f.File)
+	if f.stamps != nil {
+		call(f.stamps.File)
+	}
 }
 
 type spillReader struct {
@@ -148,6 +179,33 @@ func (f *spillFile) snapshot(id uint32, within model.TimeRange, run *head.Run) (
 	if !f.Series.Contains(id) {
 		return false, nil
 	}
+	if run.Stamps && f.stamps != nil {
+		return true, f.stamped(id, run)
+	}
+	return true, f.read(id, within, run)
+}
+
+// stamped reads a series with its stamps.
+func (f *spillFile) stamped(id uint32, run *head.Run) error {
+	if err := f.read(id, model.AllTime, run); err != nil {
+		return err
+	}
+	var stamps head.Run
+	if err := f.stamps.read(id, model.AllTime, &stamps); err != nil {
+		return err
+	}
+	if stamps.Open.Len() != run.Open.Len() {
+		return fmt.Errorf("read spooled samples: series %d has %d samples in %s, and %d write timestamps in %s",
+			id, run.Open.Len(), f.Path, stamps.Open.Len(), f.stamps.Path)
+	}
+	for _, ms := range stamps.Open.Values {
+		run.Open.Stamps = append(run.Open.Stamps, f.stamps.firstMS+int64(ms))
+	}
+	return nil
+}
+
+// read appends the samples of a series to run.
+func (f *spillFile) read(id uint32, within model.TimeRange, run *head.Run) error {
 	r, _ := f.readers.Get().(*spillReader)
 	if r == nil {
 		r = &spillReader{iter: f.Iter(true)}
@@ -157,14 +215,14 @@ func (f *spillFile) snapshot(id uint32, within model.TimeRange, run *head.Run) (
 	for {
 		e, err := r.iter.Next()
 		if err != nil {
-			return false, fmt.Errorf("read spooled samples: %w", err)
+			return fmt.Errorf("read spooled samples: %w", err)
 		}
 		if e == nil {
-			return true, nil
+			return nil
 		}
 		run.Kind = e.Kind
 		if err := r.decoder.DecodeEntry(e, &run.Open); err != nil {
-			return false, r.iter.Corrupt(err)
+			return r.iter.Corrupt(err)
 		}
 	}
 }

@@ -13,7 +13,10 @@ import (
 	"varve/internal/store"
 )
 
+// goldenDir has a directory for each version of the log, the newest last.
 const goldenDir = "testdata/golden"
+
+var goldenVersions = []string{"v1", "v2"}
 
 // goldenContent writes three generations, one drained, one frozen and one that
 // is not cut, and returns what is to be found.
@@ -63,20 +66,26 @@ func goldenContent(t *testing.T, fs vfs.FS) content {
 	return want
 }
 
-// TestGolden opens a spool that the first version has written.
+// TestGolden opens spools that this version and earlier ones have written.
 func TestGolden(t *testing.T) {
 	mem := vfs.NewMem()
 	want := goldenContent(t, mem)
 	if *rewrite {
-		export(t, mem)
+		export(t, mem, goldenDir+"/"+goldenVersions[len(goldenVersions)-1])
 	}
+	for _, version := range goldenVersions {
+		t.Run(version, func(t *testing.T) { openGolden(t, goldenDir+"/"+version, want) })
+	}
+}
+
+func openGolden(t *testing.T, dir string, want content) {
 	fs := vfs.NewMem()
 	for _, name := range []string{"spool", "spool/" + logName} {
 		if err := fs.MkdirAll(name, 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
-	files, err := filepath.Glob(goldenDir + "/*.wal")
+	files, err := filepath.Glob(dir + "/*.wal")
 	if err != nil || len(files) < 2 {
 		t.Fatalf("golden files: %v, %v", files, err)
 	}
@@ -93,7 +102,7 @@ func TestGolden(t *testing.T) {
 		f.Close()
 	}
 	sink := newRemote()
-	s := mustOpen(t, fs, tinyConfig(), Options{Sink: sink, Now: func() time.Time { return time.UnixMilli(5) }})
+	s := mustOpen(t, fs, tinyConfig(), Options{Sink: sink, Now: func() time.Time { return time.UnixMilli(1_700_000_000_000 - 5) }})
 	defer s.Close()
 	if h := s.Health(); h.Samples > 30 {
 		t.Errorf("%d samples, want those that were not drained only", h.Samples)
@@ -109,14 +118,14 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-func export(t *testing.T, mem vfs.FS) {
+func export(t *testing.T, mem vfs.FS, dir string) {
 	t.Helper()
 	names, err := mem.List("spool/" + logName)
 	if err != nil {
 		t.Fatal(err)
 	}
-	os.RemoveAll(goldenDir)
-	if err := os.MkdirAll(goldenDir, 0o755); err != nil {
+	os.RemoveAll(dir)
+	if err := os.MkdirAll(dir, 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range names {
@@ -129,7 +138,7 @@ func export(t *testing.T, mem vfs.FS) {
 			t.Fatal(err)
 		}
 		f.Close()
-		if err := os.WriteFile(filepath.Join(goldenDir, name), raw, 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), raw, 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

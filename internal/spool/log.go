@@ -11,7 +11,7 @@ import (
 
 // markLocked logs a mark, as a part of g. The order lock must be held.
 func (s *Spool) markLocked(typ byte, m mark, g *Generation) entry {
-	m.floorMS, m.drainedMS, m.from = s.order.floorMS, s.drainedMS.Load(), s.order.from
+	m.floorMS, m.drained, m.from = s.order.floorMS, s.drainedNumber.Load(), s.order.from
 	s.order.mark = m.append(s.order.mark[:0])
 	s.logged(g, markSize)
 	log := s.log.Load()
@@ -20,7 +20,9 @@ func (s *Spool) markLocked(typ byte, m mark, g *Generation) entry {
 
 // logFloorLocked makes the floor, and what is known to be drained, outlive the
 // process. The order lock must be held.
-func (s *Spool) logFloorLocked() entry { return s.markLocked(typeFloor, mark{}, s.active.Load()) }
+func (s *Spool) logFloorLocked() entry {
+	return s.markLocked(typeFloor, mark{number: s.order.number}, s.active.Load())
+}
 
 // giveUp releases the log's segments before the given one. A log that is
 // replayed from there needs none of them; so that this is where a replay begins
@@ -70,6 +72,12 @@ func (s *Spool) openLog() error {
 	s.log.Store(log)
 	err = s.rotateLocked()
 	s.order.from = max(s.order.from, 1)
+	if g := s.active.Load(); err == nil && g.Samples() > 0 && g.firstMS == 0 {
+		err = s.cutLocked() // its samples have no stamps, others will
+	}
+	if err == nil {
+		s.followClockLocked()
+	}
 	logged := s.logFloorLocked()
 	s.order.Unlock()
 	if err != nil {
@@ -158,7 +166,7 @@ func (s *Spool) beginLog(log, old *wal.Log) (entry, error) {
 // cutAgainLocked logs the end of a frozen generation again. The order lock must
 // be held.
 func (s *Spool) cutAgainLocked(g *Generation) {
-	end := s.markLocked(typeCut, mark{stampMS: g.StampMS(), beganMS: s.beganMS(g)}, s.active.Load())
+	end := s.markLocked(typeCut, mark{number: g.number, beganMS: s.beganMS(g)}, s.active.Load())
 	s.mu.Lock()
 	g.cut, g.end = end, s.order.segment
 	s.mu.Unlock()

@@ -3,6 +3,7 @@ package spool
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
 	"encoding/hex"
 	"math"
 	"testing"
@@ -17,22 +18,23 @@ import (
 
 // TestMarkBytes pins what is on disk.
 func TestMarkBytes(t *testing.T) {
-	m := mark{stampMS: 1, floorMS: 2, drainedMS: -1, beganMS: 0x0102030405060708, from: 9}
+	m := mark{number: 1, floorMS: 2, drained: -1, beganMS: 0x0102030405060708, from: 9}
 	const want = "01000000000000000200000000000000ffffffffffffffff08070605040302010900000000000000"
 	if got := hex.EncodeToString(m.append(nil)); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if typeCut != 16 || typeFloor != 17 {
+	if typeCutV1 != 16 || typeFloorV1 != 17 || typeBatch != 18 || typeCut != 19 || typeFloor != 20 {
 		t.Error("types of records have changed")
 	}
 }
 
 func FuzzMark(f *testing.F) {
-	f.Add(mark{stampMS: 5, floorMS: 6, from: 1}.append(nil))
-	f.Add(mark{floorMS: 6, drainedMS: 5}.append(nil))
-	f.Add([]byte("short"))
-	f.Fuzz(func(t *testing.T, payload []byte) {
-		m, err := parseMark(math.MaxUint64, payload)
+	f.Add(byte(typeCutV1), mark{number: 5, floorMS: 6, from: 1}.append(nil))
+	f.Add(byte(typeFloorV1), mark{floorMS: 6, drained: 5}.append(nil))
+	f.Add(byte(typeCut), mark{number: 2, floorMS: 6, drained: 1}.append(nil))
+	f.Add(byte(typeFloor), []byte("short"))
+	f.Fuzz(func(t *testing.T, typ byte, payload []byte) {
+		m, err := parseMark(math.MaxUint64, typ, payload)
 		if err == nil && !bytes.Equal(m.append(nil), payload) {
 			t.Errorf("%x becomes %+v and %x", payload, m, m.append(nil))
 		}
@@ -58,13 +60,19 @@ func FuzzReplay(f *testing.F) {
 		return record.AppendSamples(record.AppendDefinitions(nil, define), &b, kinds)
 	}
 	key := string(series.AppendKey(nil))
-	cut := mark{stampMS: 10, floorMS: 11, from: 1}.append(nil)
+	cut := mark{number: 10, floorMS: 11, from: 1}.append(nil)
+	stamped := func(stampMS int64, batch []byte) []byte {
+		return append(binary.LittleEndian.AppendUint64(nil, uint64(stampMS)), batch...)
+	}
+	f.Add(byte(typeBatch), stamped(9, batch(1, key, 3)), byte(typeCut), cut, byte(typeBatch), stamped(5, batch(1, key, 2)))
+	f.Add(byte(typeBatch), stamped(-9, batch(1, key, 3)), byte(record.TypeBatch), batch(1, key, 2), byte(typeBatch), stamped(math.MaxInt64, batch(1, key, 2)))
+	f.Add(byte(record.TypeBatch), batch(1, key, 3), byte(typeCutV1), cut, byte(typeBatch), stamped(5, batch(1, key, 2)))
 	f.Add(byte(record.TypeBatch), batch(1, key, 3), byte(typeCut), cut, byte(record.TypeBatch), batch(1, key, 2))
 	f.Add(byte(record.TypeBatch), batch(1, key, 3), byte(typeCut), cut, byte(record.TypeBatch), batch(7, key, 2)) // another id
-	f.Add(byte(record.TypeBatch), batch(1, "", 3), byte(typeCut), cut, byte(typeFloor), mark{floorMS: 99, drainedMS: 50, from: 1}.append(nil))
+	f.Add(byte(record.TypeBatch), batch(1, "", 3), byte(typeCut), cut, byte(typeFloor), mark{number: 51, floorMS: 99, drained: 50, from: 1}.append(nil))
 	f.Add(byte(record.TypeBatch), batch(1, key, 3), byte(record.TypeBatch), batch(1, string(testSeries("load", 2).AppendKey(nil)), 3), byte(200), []byte{})
 	f.Add(byte(typeFloor), mark{from: 1 << 60}.append(nil), byte(typeCut), cut, byte(record.TypeBatch), batch(1, key, 2))
-	f.Add(byte(typeFloor), cut, byte(typeCut), mark{stampMS: 10, floorMS: 11, from: 0xff << 56}.append(nil), byte(record.TypeBatch), batch(1, key, 2)) // a segment that is not there
+	f.Add(byte(typeFloor), cut, byte(typeCut), mark{number: 10, floorMS: 11, from: 0xff << 56}.append(nil), byte(record.TypeBatch), batch(1, key, 2)) // a segment that is not there
 	f.Fuzz(func(t *testing.T, t1 byte, p1 []byte, t2 byte, p2 []byte, t3 byte, p3 []byte) {
 		fs := vfs.NewMem()
 		log, err := wal.Open(fs, "spool/log", wal.DefaultConfig(), wal.Options{})
@@ -110,6 +118,9 @@ func FuzzReplay(f *testing.F) {
 // hugeID reports whether a record gives a series an id for which a registry and
 // a head would need much memory. Real ones are dense, and checksummed.
 func hugeID(typ byte, payload []byte) (huge bool) {
+	if typ == typeBatch && len(payload) >= stampSize {
+		return hugeID(record.TypeBatch, payload[stampSize:])
+	}
 	if typ == record.TypeBatch {
 		record.Definitions(payload, func(d record.Definition) error {
 			huge = huge || d.ID > 1<<20

@@ -101,7 +101,7 @@ func (r *remote) writeSeries(g *Generation, id uint32) error {
 	if !ok {
 		return fmt.Errorf("series %d is not known", id)
 	}
-	var run head.Run
+	run := head.Run{Stamps: true}
 	if ok, err := g.Snapshot(id, model.AllTime, &run); !ok || err != nil {
 		return fmt.Errorf("snapshot of %v: %v, %w", series, ok, err)
 	}
@@ -109,15 +109,18 @@ func (r *remote) writeSeries(g *Generation, id uint32) error {
 	if r.cells[key] == nil {
 		r.cells[key] = map[int64]cell{}
 	}
-	return eachSample(&run, func(ms int64, value string) {
-		if old, ok := r.cells[key][ms]; g.StampMS() > r.tombstone && (!ok || old.stampMS <= g.StampMS()) {
-			r.cells[key][ms] = cell{value, g.StampMS()}
+	return eachSample(&run, func(ms int64, value string, stampMS int64) {
+		if stampMS = min(stampMS, g.StampMS()); stampMS == 0 {
+			stampMS = g.StampMS()
+		}
+		if old, ok := r.cells[key][ms]; stampMS > r.tombstone && (!ok || old.stampMS <= stampMS) {
+			r.cells[key][ms] = cell{value, stampMS}
 		}
 	})
 }
 
-// eachSample calls fn for all samples of a run.
-func eachSample(run *head.Run, fn func(ms int64, value string)) error {
+// eachSample calls fn for all samples of a run, with their stamps or 0.
+func eachSample(run *head.Run, fn func(ms int64, value string, stampMS int64)) error {
 	var all model.Columns
 	for _, f := range run.Fragments {
 		if err := run.Decode(f, &all); err != nil {
@@ -135,7 +138,11 @@ func eachSample(run *head.Run, fn func(ms int64, value string)) error {
 		case run.Kind.Variable():
 			value = string(all.Bytes(i)) + value
 		}
-		fn(ms, value)
+		var stampMS int64
+		if len(all.Stamps) > 0 {
+			stampMS = all.Stamps[i]
+		}
+		fn(ms, value, stampMS)
 	}
 	return nil
 }
@@ -181,7 +188,7 @@ func (c content) overlay(t testing.TB, v *View, metrics ...string) {
 				t.Fatal(err)
 			}
 			for i := range runs {
-				if err := eachSample(&runs[i], func(ms int64, value string) { c.set(string(series.AppendKey(nil)), ms, value) }); err != nil {
+				if err := eachSample(&runs[i], func(ms int64, value string, _ int64) { c.set(string(series.AppendKey(nil)), ms, value) }); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -169,7 +169,7 @@ func (w *world) check(t *rapid.T) {
 				t.Fatal(err)
 			}
 			for i := range runs {
-				eachSample(&runs[i], func(ms int64, value string) { got.set(string(series.AppendKey(nil)), ms, value) })
+				eachSample(&runs[i], func(ms int64, value string, _ int64) { got.set(string(series.AppendKey(nil)), ms, value) })
 			}
 		}
 	}

@@ -2,10 +2,13 @@ package spool
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
+	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/store"
@@ -39,6 +42,7 @@ func (s *Spool) replay() error {
 	}
 	s.series.Settle()
 	s.dropDrained()
+	s.settleStamps()
 	if g := s.active.Load(); g.Samples() > 0 {
 		g.began.Store(&began)
 	}
@@ -63,10 +67,10 @@ func (s *Spool) findFrom() (wal.Segment, error) {
 	for _, segment := range slices.Backward(segments) {
 		var from wal.Segment
 		_, err := wal.Replay(s.fs, path, wal.ReplayOptions{From: segment, To: segment, OnDamage: skip}, func(segment wal.Segment, typ byte, payload []byte) error {
-			if typ != typeCut && typ != typeFloor {
+			if !isMark(typ) {
 				return nil
 			}
-			m, err := parseMark(segment, payload)
+			m, err := parseMark(segment, typ, payload)
 			from = max(from, m.from)
 			return err
 		})
@@ -89,24 +93,42 @@ func (r *replayer) record(segment wal.Segment, typ byte, payload []byte) error {
 	s.logBytes.Add(int64(len(payload)) + recordOverhead)
 	switch typ {
 	case record.TypeBatch:
-		return r.apply(payload)
-	case typeCut, typeFloor:
-		m, err := parseMark(segment, payload)
+		if g := s.active.Load(); g.Samples() == 0 {
+			g.place.Store(&place{head: head.New()})
+		}
+		return r.apply(payload, s.order.stampMS)
+	case typeBatch:
+		if len(payload) < stampSize {
+			return fmt.Errorf("batch of %d bytes has no write timestamp", len(payload))
+		}
+		s.order.stampMS = int64(binary.LittleEndian.Uint64(payload))
+		return r.apply(payload[stampSize:], s.order.stampMS)
+	case typeCut, typeFloor, typeCutV1, typeFloorV1:
+		m, err := parseMark(segment, typ, payload)
 		if err != nil {
 			return err
 		}
-		s.order.floorMS = max(s.order.floorMS, m.floorMS)
-		s.drainedMS.Store(max(s.drainedMS.Load(), m.drainedMS))
+		s.order.floorMS = m.floorMS // less than before if the clock was set back
+		s.drainedNumber.Store(max(s.drainedNumber.Load(), m.drained))
 		s.order.from = max(s.order.from, m.from)
-		if typ == typeCut {
-			return r.cut(segment, m)
+		switch typ {
+		case typeCut:
+			s.order.number = max(s.order.number, m.number+1)
+			return r.cut(segment, m, m.floorMS-1)
+		case typeCutV1:
+			s.order.number = max(s.order.number, m.floorMS+1)
+			return r.cut(segment, m, m.number)
+		case typeFloorV1:
+			s.order.number = max(s.order.number, m.floorMS+1)
+		case typeFloor:
+			s.order.number = max(s.order.number, m.number)
 		}
 		return nil
 	}
 	return fmt.Errorf("log record of unknown type %d: use a newer build", typ)
 }
 
-func (r *replayer) apply(payload []byte) error {
+func (r *replayer) apply(payload []byte, stampMS int64) error {
 	s, g := r.spool, r.spool.active.Load()
 	rest, err := record.Definitions(payload, func(d record.Definition) error { return r.define(g, d) })
 	if err != nil {
@@ -120,7 +142,7 @@ func (r *replayer) apply(payload []byte) error {
 	if r.kinds, ok = s.series.Kinds(r.kinds[:0], r.batch.Samples); !ok {
 		return fmt.Errorf("sample of an unknown series")
 	}
-	g.place.Load().head.Append(&r.batch, r.kinds)
+	g.append(&r.batch, r.kinds, stampMS)
 	return nil
 }
 
@@ -168,7 +190,7 @@ func (r *replayer) samples(payload []byte) error {
 }
 
 // cut ends a generation, as cutLocked did.
-func (r *replayer) cut(segment wal.Segment, m mark) error {
+func (r *replayer) cut(segment wal.Segment, m mark, stampMS int64) error {
 	s, g := r.spool, r.spool.active.Load()
 	if g.Samples() == 0 { // damage took what was in it
 		return nil
@@ -176,7 +198,7 @@ func (r *replayer) cut(segment wal.Segment, m mark) error {
 	began := time.UnixMilli(m.beganMS)
 	g.began.Store(&began)
 	g.end = segment
-	s.freeze(g, m.stampMS)
+	s.freeze(g, m.number, stampMS)
 	next := newGeneration(s.series, 0)
 	s.frozen = append(s.frozen, g)
 	s.held = append(s.held, next)
@@ -184,9 +206,22 @@ func (r *replayer) cut(segment wal.Segment, m mark) error {
 	return s.spillAll(context.Background())
 }
 
+// settleStamps brings the stamps of what was replayed into order: they go back
+// where the clock was set back, see followClockLocked.
+func (s *Spool) settleStamps() {
+	s.order.Lock()
+	defer s.order.Unlock()
+	if g := s.active.Load(); g.Samples() > 0 && g.firstMS != 0 {
+		limitStamps(s.frozen, g.firstMS-1)
+	} else {
+		limitStamps(s.frozen, math.MaxInt64)
+	}
+	s.order.stampMS = s.active.Load().lastMS
+}
+
 // dropDrained drops what later records say was drained.
 func (s *Spool) dropDrained() {
-	for len(s.frozen) > 0 && s.frozen[0].StampMS() <= s.drainedMS.Load() {
+	for len(s.frozen) > 0 && s.frozen[0].number <= s.drainedNumber.Load() {
 		g := s.frozen[0]
 		s.idle.drop(g)
 		s.frozen = s.frozen[1:]

@@ -83,18 +83,43 @@ func (s *Spool) spill(ctx context.Context, g *Generation) error {
 	number := s.nextFile
 	path := s.fs.PathJoin(s.path(spillName), fmt.Sprintf("%010d.blk", number))
 	h := g.place.Load().head
-	if err := s.writeFile(ctx, path, number, h); err != nil {
+	f, err := s.spillHead(ctx, h, path, number, 0)
+	if err != nil {
 		return err
 	}
-	f, err := blockfile.Open(s.fs, path, number, s.cache)
-	if err != nil {
-		return errors.Join(fmt.Errorf("read back what was just written: %w", err), s.fs.Remove(path))
+	if h.Stamped() {
+		s.nextFile++
+		if f.stamps, err = s.spillHead(ctx, h, path+stampsSuffix, s.nextFile, g.firstMS); err != nil {
+			return errors.Join(err, s.removeFile(f))
+		}
 	}
-	if !s.install(g, &spillFile{File: f}) {
-		return errors.Join(f.Close(), s.fs.Remove(path))
+	if !s.install(g, f) {
+		return s.removeFile(f)
 	}
 	s.metrics.spills.Inc()
 	return nil
+}
+
+// stampsSuffix follows the name of a spilled file in that of its stamps.
+const stampsSuffix = ".stamps"
+
+// spillHead writes the samples of a head to a file, or their stamps as offsets
+// from firstMS if that is not 0.
+func (s *Spool) spillHead(ctx context.Context, h *head.Head, path string, number uint64, firstMS int64) (*spillFile, error) {
+	if err := s.writeFile(ctx, path, number, h, firstMS); err != nil {
+		return nil, err
+	}
+	f, err := blockfile.Open(s.fs, path, number, s.cache)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("read back what was just written: %w", err), s.fs.Remove(path))
+	}
+	return &spillFile{File: f, firstMS: firstMS}, nil
+}
+
+// removeFile closes and removes a spilled file and that of its stamps.
+func (s *Spool) removeFile(f *spillFile) (err error) {
+	f.each(func(f *blockfile.File) { err = errors.Join(err, f.Close(), s.fs.Remove(f.Path)) })
+	return err
 }
 
 // install makes a file the place of g's samples, unless g was drained meanwhile.
@@ -105,21 +130,19 @@ func (s *Spool) install(g *Generation, f *spillFile) bool {
 		return false
 	}
 	s.frozenMem.Add(-g.memory())
-	s.spillTotal += f.Bytes
+	f.each(func(f *blockfile.File) { s.spillTotal += f.Bytes })
 	g.place.Store(&place{file: f})
 	return true
 }
 
-func (s *Spool) writeFile(ctx context.Context, path string, sequence uint64, h *head.Head) error {
+func (s *Spool) writeFile(ctx context.Context, path string, sequence uint64, h *head.Head, firstMS int64) error {
 	w, err := blockfile.Create(s.fs, path, chunk.Fast, sequence, 0)
 	if err != nil {
 		return err
 	}
 	defer w.Abort()
-	var (
-		run     head.Run
-		samples model.Columns
-	)
+	run := head.Run{Stamps: firstMS != 0}
+	var samples model.Columns
 	for id := range h.Series() {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -127,7 +150,7 @@ func (s *Spool) writeFile(ctx context.Context, path string, sequence uint64, h *
 		if _, err := h.Snapshot(id, model.AllTime, &run); err != nil {
 			return err
 		}
-		if err := writeRun(w, id, &run, &samples); err != nil {
+		if err := writeRun(w, id, &run, &samples, firstMS); err != nil {
 			return err
 		}
 	}
@@ -142,12 +165,19 @@ const (
 	spillBytes   = 4 << 20 // of values of variable kinds
 )
 
-// writeRun adds a series' samples to w, fragment by fragment. samples is scratch.
-func writeRun(w *blockfile.Writer, id uint32, run *head.Run, samples *model.Columns) error {
+// writeRun adds a series' samples to w fragment by fragment, or their stamps as
+// stampsAsSamples has them if run has them. samples is scratch.
+func writeRun(w *blockfile.Writer, id uint32, run *head.Run, samples *model.Columns, firstMS int64) error {
 	samples.Reset()
+	kind, written := run.Kind, 0
 	flush := func() error {
+		if run.Stamps {
+			kind = model.Long
+			stampsAsSamples(samples, written, firstMS)
+			written += samples.Len()
+		}
 		for from := 0; from < samples.Len(); from += chunk.TargetSamples {
-			if err := w.Add(id, run.Kind, samples, from, min(from+chunk.TargetSamples, samples.Len())); err != nil {
+			if err := w.Add(id, kind, samples, from, min(from+chunk.TargetSamples, samples.Len())); err != nil {
 				return err
 			}
 		}
@@ -174,4 +204,15 @@ func writeRun(w *blockfile.Writer, id uint32, run *head.Run, samples *model.Colu
 		}
 	}
 	return flush()
+}
+
+// stampsAsSamples turns samples into some whose values are the stamps, as offsets
+// from firstMS, and whose times are their numbers, beginning with number: these
+// take no space, since they are those of all series.
+func stampsAsSamples(samples *model.Columns, number int, firstMS int64) {
+	samples.Values, samples.TTLs = samples.Values[:0], samples.TTLs[:0]
+	for i, ms := range samples.Stamps {
+		samples.Times[i] = int64(number + i)
+		samples.Values = append(samples.Values, uint64(ms-firstMS))
+	}
 }

@@ -43,7 +43,7 @@ func TestSpillHoldsFewStrings(t *testing.T) {
 	fs := vfs.NewMem()
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if err := (&Spool{fs: fs}).writeFile(context.Background(), "file", 1, h); err != nil {
+	if err := (&Spool{fs: fs}).writeFile(context.Background(), "file", 1, h, 0); err != nil {
 		t.Fatal(err)
 	}
 	runtime.ReadMemStats(&after)

@@ -31,7 +31,7 @@ const (
 
 // A Sink takes generations to the remote store.
 type Sink interface {
-	// Write stores all samples of g, under the timestamp g.StampMS. It is called
+	// Write stores all samples of g under their write timestamps. It is called
 	// for one generation at a time, in their order, and again for the same one
 	// after an error or a restart: it must be idempotent. When it returns nil the
 	// samples are safe in the remote store. After a *PartialError it may be called
@@ -99,7 +99,9 @@ type Spool struct {
 
 	order struct {
 		sync.Mutex
-		floorMS     int64       // all later stamps are greater
+		floorMS     int64       // later stamps are greater, unless the clock is set back
+		stampMS     int64       // of the last batch of the active generation, or below floorMS
+		number      int64       // of the active generation
 		segment     wal.Segment // of the next record, if rotation has just been
 		sinceRotate int64       // bytes logged since Rotate
 		from        wal.Segment // a replay begins here
@@ -117,12 +119,12 @@ type Spool struct {
 	spillErr   error     // of the last attempt to write a file
 	spillTotal int64     // bytes of files
 
-	active    atomic.Pointer[Generation] // changed under order and mu
-	frozenMem atomic.Int64               // memory of frozen heads
-	logBytes  atomic.Int64               // log records that are not drained
-	drainedMS atomic.Int64               // stamp of the last generation that was drained
-	hurried   atomic.Bool                // Flush waits for the active generation
-	overfull  atomic.Bool                // a batch did not fit max_bytes since the last drain
+	active        atomic.Pointer[Generation] // changed under order and mu
+	frozenMem     atomic.Int64               // memory of frozen heads
+	logBytes      atomic.Int64               // log records that are not drained
+	drainedNumber atomic.Int64               // of the last generation that was drained
+	hurried       atomic.Bool                // Flush waits for the active generation
+	overfull      atomic.Bool                // a batch did not fit max_bytes since the last drain
 
 	idle idleBook
 
@@ -181,6 +183,7 @@ func newSpool(fsys vfs.FS, dir string, cfg Config, o Options) *Spool {
 		s.now = time.Now
 	}
 	s.options.setDefaults()
+	s.order.number = 1
 	s.idle.used, s.idle.drained = roaring.New(), roaring.New()
 	s.encoders.New = func() any { return &registry.Encoder{} }
 	s.ctx, s.stop = context.WithCancel(context.Background())
@@ -370,9 +373,9 @@ func (s *Spool) retire(g *Generation) {
 	if f == nil {
 		return
 	}
-	err := errors.Join(f.Close(), s.fs.Remove(f.Path))
+	err := s.removeFile(f)
 	s.mu.Lock()
-	s.spillTotal -= f.Bytes
+	f.each(func(f *blockfile.File) { s.spillTotal -= f.Bytes })
 	s.mu.Unlock()
 	if err != nil {
 		s.logger.Warn("remove a spilled file; it is removed at the next start", "file", f.Path, "error", err)

@@ -88,7 +88,7 @@ func TestMarksOnly(t *testing.T) {
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	s = mustOpen(t, fs, cfg, Options{Sink: sink, Now: func() time.Time { return time.UnixMilli(5) }})
+	s = mustOpen(t, fs, cfg, Options{Sink: sink, Now: func() time.Time { return time.UnixMilli(last).Add(-clockLead / 2) }})
 	defer s.Close()
 	if h := s.Health(); h.Samples+int64(len(sink.cells)) < 1 {
 		t.Errorf("health: %+v", h)

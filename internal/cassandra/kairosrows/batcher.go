@@ -10,11 +10,12 @@ import (
 	"varve/internal/rowtime"
 )
 
+// Each sample has a write timestamp of its own: when it was acknowledged.
 var (
 	insertSample = &cql.Statement{Name: "insert_sample", KeyArgs: 1,
-		Text: "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?) USING TTL 0"} // whatever the table's default is
+		Text: "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?) USING TTL 0 AND TIMESTAMP ?"} // whatever the table's default is
 	insertSampleTTL = &cql.Statement{Name: "insert_sample_ttl", KeyArgs: 1,
-		Text: "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?) USING TTL ?"}
+		Text: "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?) USING TTL ? AND TIMESTAMP ?"}
 )
 
 const (
@@ -25,6 +26,13 @@ const (
 	// batchPartitions is how many partitions a batch is for at most: from 11 on
 	// Cassandra logs a warning, by default.
 	batchPartitions = 10
+
+	// sampleArgs is how many arguments a sample has at most.
+	sampleArgs = 5
+
+	// stampBytes is what cql.Entry.DataBytes counts for a timestamp. Nodes do not
+	// count it.
+	stampBytes = 12
 
 	// cellBytes is what a column and the longest value take.
 	cellBytes = 4 + 2 + rowtime.MaxStringBytes
@@ -77,6 +85,7 @@ type batcher struct {
 	cells   []cql.Raw // column and value of each entry
 	bytes   []byte    // what cells refer to; never moved
 	ttls    []int
+	stamps  []int64
 	size    int    // bytes of all keys, columns and values
 	data    int    // what a node counts
 	last    uint32 // column of the last entry
@@ -99,6 +108,7 @@ func newBatcher(rows int) *batcher {
 		entries: make([]cql.Entry, 0, rows),
 		times:   make([]int64, 0, rows),
 		ttls:    make([]int, 0, rows),
+		stamps:  make([]int64, 0, rows),
 	}
 	b.forget()
 	return b
@@ -109,7 +119,8 @@ func (b *batcher) forget() {
 	rows := cap(b.entries)
 	b.entries = make([]cql.Entry, 0, rows)
 	b.ttls = make([]int, 0, rows)
-	b.args = make([]any, 0, 4*rows)
+	b.stamps = make([]int64, 0, rows)
+	b.args = make([]any, 0, sampleArgs*rows)
 	b.cells = make([]cql.Raw, 0, 2*rows)
 	b.bytes = nil
 	b.clear()
@@ -117,7 +128,8 @@ func (b *batcher) forget() {
 
 // clear empties b.
 func (b *batcher) clear() {
-	b.entries, b.times, b.args, b.cells, b.bytes, b.ttls = b.entries[:0], b.times[:0], b.args[:0], b.cells[:0], b.bytes[:0], b.ttls[:0]
+	b.entries, b.times, b.args, b.cells, b.bytes = b.entries[:0], b.times[:0], b.args[:0], b.cells[:0], b.bytes[:0]
+	b.ttls, b.stamps = b.ttls[:0], b.stamps[:0]
 	b.parts, b.size, b.data = b.parts[:0], 0, 0
 }
 
@@ -154,10 +166,11 @@ func (b *batcher) partOf(entry int) rowPart {
 
 // add adds the sample of b.value. One of the same column as the last takes its
 // place: in a keyspace of seconds those of one second share a cell.
-func (b *batcher) add(ms int64, column uint32, ttl int) {
+func (b *batcher) add(ms int64, column uint32, ttl int, stampMS int64) {
 	part := b.parts[len(b.parts)-1]
 	if n := len(b.entries); n > part.from && b.last == column {
 		b.entries, b.times, b.ttls = b.entries[:n-1], b.times[:n-1], b.ttls[:n-1]
+		stampMS, b.stamps = max(stampMS, b.stamps[n-1]), b.stamps[:n-1]
 	}
 	b.last = column
 	if need := 4 + len(b.value); cap(b.bytes)-len(b.bytes) < need {
@@ -169,7 +182,8 @@ func (b *batcher) add(ms int64, column uint32, ttl int) {
 	b.bytes = append(b.bytes, b.value...)
 	cell := len(b.entries) * 2
 	b.cells = append(b.cells[:cell], b.bytes[from:from+4:from+4], b.bytes[from+4:len(b.bytes):len(b.bytes)])
-	args := b.args[4*len(b.entries) : 4*len(b.entries) : cap(b.args)]
+	first := sampleArgs * len(b.entries)
+	args := b.args[first:first:cap(b.args)]
 	b.args = b.args[:cap(b.args)]
 	b.size += len(part.key) + 4 + len(b.value)
 	args = append(args, b.boxedKey, &b.cells[cell], &b.cells[cell+1])
@@ -181,7 +195,9 @@ func (b *batcher) add(ms int64, column uint32, ttl int) {
 	} else {
 		b.ttls = append(b.ttls, 0)
 	}
+	b.stamps = append(b.stamps, stampMS)
+	args = append(args, &b.stamps[len(b.stamps)-1])
 	b.entries = append(b.entries, cql.Entry{Statement: st, Args: args})
-	b.data += b.entries[len(b.entries)-1].DataBytes()
+	b.data += b.entries[len(b.entries)-1].DataBytes() - stampBytes
 	b.times = append(b.times, ms)
 }

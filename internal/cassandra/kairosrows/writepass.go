@@ -24,7 +24,7 @@ type writePass struct {
 	*progress
 	w       *Writer
 	src     source
-	stampMS int64
+	stampMS int64 // of index rows; samples have their own, up to this one
 	nowMS   int64
 
 	key   []byte // of eachRow
@@ -344,6 +344,15 @@ func (p *writePass) ttl(expiryMS int64) int {
 	return int(ceilSeconds(expiryMS - p.nowMS))
 }
 
+// stamp is the write timestamp of a sample: when it was acknowledged, as far as
+// that is known, and never above that of the pass.
+func (p *writePass) stamp(cols *model.Columns, i int) int64 {
+	if len(cols.Stamps) == 0 {
+		return p.stampMS
+	}
+	return min(cols.Stamps[i], p.stampMS)
+}
+
 // ceilSeconds is the first second that is not before ms.
 func ceilSeconds(ms int64) int64 {
 	sec := ms / 1000
@@ -380,7 +389,7 @@ func (p *writePass) several(ctx context.Context, b *batcher, some []placed) erro
 		return nil
 	}
 	b.place = some[0].place
-	var run head.Run
+	run := head.Run{Stamps: true}
 	var cols model.Columns
 	for _, s := range some {
 		if err := ctx.Err(); err != nil {
@@ -440,7 +449,7 @@ func (p *writePass) series(ctx context.Context, b *batcher, id uint32, s model.S
 			w.refuse(reasonValue, s, ms, 1, err)
 			continue
 		}
-		b.add(ms, column, p.ttl(expiry))
+		b.add(ms, column, p.ttl(expiry), p.stamp(cols, i))
 	}
 }
 

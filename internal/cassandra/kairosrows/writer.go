@@ -87,10 +87,11 @@ type source interface {
 // Samples go in batches, many of one series and row, or few of each of several
 // whose rows the same nodes hold; index rows before them (see indexWriter).
 // Everything is awaited; an error means that some of it may not be written, and
-// the same samples are given again, with the same write timestamp. Then only
-// those series are written that the attempts before have left, see progress. A
-// sample that Cassandra refuses for good is dropped alone, counted by reason and
-// logged.
+// the same samples are given again. Then only those series are written that the
+// attempts before have left, see progress. Write timestamps of samples are their
+// own, of when they were acknowledged; that of index rows is of the end of their
+// generation. A sample that Cassandra refuses for good is dropped alone, counted
+// by reason and logged.
 //
 // # Deletes that run meanwhile
 //

@@ -25,6 +25,7 @@ type recorder struct {
 	mu      sync.Mutex
 	batches []sentBatch
 	rows    []string // key/column/value/ttl
+	stamps  []int64  // of each of rows
 	refuse  func(entries []cql.Entry) error
 }
 
@@ -47,9 +48,10 @@ func (r *recorder) send(_ context.Context, _ int64, entries []cql.Entry) error {
 			batch.keys = append(batch.keys, key)
 		}
 		batch.bytes += len(*e.Args[2].(*cql.Raw))
-		batch.data += e.DataBytes()
+		batch.data += e.DataBytes() - stampBytes
+		r.stamps = append(r.stamps, *e.Args[len(e.Args)-1].(*int64))
 		row := fmt.Sprintf("%x/%x/%x", e.Args[0], *e.Args[1].(*cql.Raw), *e.Args[2].(*cql.Raw))
-		if len(e.Args) > 3 {
+		if e.Statement == insertSampleTTL {
 			row += fmt.Sprintf("/%d", *e.Args[3].(*int))
 		}
 		r.rows = append(r.rows, row)
@@ -138,6 +140,24 @@ func fixed(ttl uint32, timesAndValues ...any) (c model.Columns) {
 		}
 	}
 	return c
+}
+
+// Samples are written with their own stamps, but not above that of the pass; those
+// without one with that.
+func TestSampleStamps(t *testing.T) {
+	r := &recorder{}
+	w := unconnected(t, rowtime.Default, DefaultWriteConfig(), r, time.UnixMilli(someTime))
+	stamped := fixed(0, someTime, 1, someTime+1, 2, someTime+2, 3)
+	stamped.Stamps = []int64{70, 200, 60}
+	src := new(memory).add(longSeries("m", "k", "v"), stamped).add(longSeries("n", "k", "v"), fixed(60, someTime, 1))
+	believe(w, src)
+	if err := w.write(t.Context(), 100, src); err != nil {
+		t.Fatal(err)
+	}
+	slices.Sort(r.stamps)
+	if want := []int64{60, 70, 100, 100}; !slices.Equal(r.stamps, want) {
+		t.Errorf("stamps %v, want %v", r.stamps, want)
+	}
 }
 
 // TestSecondsShareACell: of the samples of one second the last is kept, also

@@ -1,0 +1,77 @@
+package spool
+
+import (
+	"time"
+
+	"varve/internal/head"
+)
+
+// clockLead is how far the stamps may be ahead of the clock. A clock that is set
+// back by less is waited for: stamps stand still meanwhile. One that is set back
+// by more was wrong before.
+const clockLead = 10 * time.Second
+
+// stampLocked returns the write timestamp of a batch that is about to be
+// appended to the active generation, which it may cut before. The order lock must
+// be held.
+func (s *Spool) stampLocked() int64 {
+	s.followClockLocked()
+	stampMS := s.nextStampLocked()
+	if first := s.active.Load().firstMS; first != 0 && stampMS-first > head.MaxStampSpan {
+		s.cutLocked() // an error is the log's, which the caller meets too
+		stampMS = s.nextStampLocked()
+	}
+	s.order.stampMS = stampMS
+	return stampMS
+}
+
+// nextStampLocked returns a stamp above those of all generations before the active
+// one, and not below those in it. The order lock must be held.
+func (s *Spool) nextStampLocked() int64 {
+	return max(s.now().UnixMilli(), s.order.floorMS+1, s.order.stampMS)
+}
+
+// followClockLocked lets stamps go back when the clock was set back by more than
+// clockLead. Samples that have stamps of the wrong clock and wait here get those
+// of now, in their order; what the remote store has of them keeps its own. The
+// order lock must be held.
+func (s *Spool) followClockLocked() {
+	nowMS := s.now().UnixMilli()
+	lead := time.Duration(max(s.order.floorMS, s.order.stampMS)-nowMS) * time.Millisecond
+	if lead <= clockLead {
+		return
+	}
+	if s.active.Load().Samples() > 0 && s.cutLocked() != nil {
+		return // the log has failed; the next append tries again
+	}
+	s.mu.Lock()
+	mostMS := nowMS + int64(len(s.frozen))
+	limitStamps(s.frozen, mostMS)
+	waiting := len(s.frozen)
+	s.mu.Unlock()
+	s.order.floorMS, s.order.stampMS = mostMS+1, 0
+	s.logFloorLocked()
+	s.logger.Warn("the clock was set back; write timestamps follow it. Samples that the remote store took with later ones "+
+		"hide what is written and deleted at their places until then", "by", lead, "generations_stamped_again", waiting)
+}
+
+// followClock is followClockLocked for those who do not hold the lock.
+func (s *Spool) followClock() {
+	s.order.Lock()
+	defer s.order.Unlock()
+	s.followClockLocked()
+}
+
+// limitStamps makes the stamps of generations ascend up to mostMS, by lowering
+// those that are above it or above one of a later generation.
+func limitStamps(frozen []*Generation, mostMS int64) {
+	for i := len(frozen) - 1; i >= 0; i-- {
+		g := frozen[i]
+		mostMS = min(mostMS, g.stampMS.Load())
+		g.stampMS.Store(mostMS)
+		if g.firstMS != 0 {
+			mostMS = min(mostMS, g.firstMS)
+		}
+		mostMS--
+	}
+}

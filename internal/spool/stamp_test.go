@@ -1,0 +1,232 @@
+package spool
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// fakeClock is set by a test.
+type fakeClock struct{ ms atomic.Int64 }
+
+func newClock() *fakeClock {
+	c := &fakeClock{}
+	c.ms.Store(1_700_000_000_000)
+	return c
+}
+
+func (c *fakeClock) now() time.Time         { return time.UnixMilli(c.ms.Load()) }
+func (c *fakeClock) add(d time.Duration)    { c.ms.Add(d.Milliseconds()) }
+func (c *fakeClock) options(s Sink) Options { return Options{Sink: s, Now: c.now} }
+func (r *remote) at(n int, ms int64) cell {
+	return r.cells[string(testSeries("load", n).AppendKey(nil))][ms]
+}
+func patient(cfg Config) Config          { cfg.Linger = time.Hour; return cfg }
+func (r *remote) setFail(f func() error) { r.mu.Lock(); r.fail = f; r.mu.Unlock() }
+func flushed(t *testing.T, s *Spool) (ms int64) {
+	t.Helper()
+	ms, err := s.Flush(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ms
+}
+
+// Of two processes the one that acknowledged later wins, whichever drains first,
+// and however long the other one had been gathering by then.
+func TestLaterWriteWins(t *testing.T) {
+	clock, sink := newClock(), newRemote()
+	a := mustOpen(t, vfs.NewMem(), patient(tinyConfig()), clock.options(sink))
+	defer a.Close()
+	b := mustOpen(t, vfs.NewMem(), patient(tinyConfig()), clock.options(sink))
+	defer b.Close()
+	put(t, a, testSeries("load", 1), 0, 7) // a has begun to gather
+	clock.add(time.Second)
+	put(t, b, testSeries("load", 1), 1, 1, 2)
+	clock.add(time.Second)
+	put(t, a, testSeries("load", 1), 2, 1)
+	clock.add(time.Second)
+	put(t, b, testSeries("load", 1), 3, 2)
+	put(t, a, testSeries("load", 1), 4, 3)
+	clock.add(time.Second)
+	flushed(t, b)
+	flushed(t, a)
+	for ms, want := range map[int64]int64{1: 2, 2: 3, 3: 4} {
+		if got := sink.at(1, ms).value; got != longText(want) {
+			t.Errorf("at %d: %s, want %d", ms, got, want)
+		}
+	}
+}
+
+// What one process acknowledged before another one deletes is deleted, what it
+// acknowledged after that stays, though all of it goes together.
+func TestDeleteByAnother(t *testing.T) {
+	clock, sink := newClock(), newRemote()
+	a := mustOpen(t, vfs.NewMem(), patient(tinyConfig()), clock.options(sink))
+	defer a.Close()
+	b := mustOpen(t, vfs.NewMem(), patient(tinyConfig()), clock.options(sink))
+	defer b.Close()
+	put(t, a, testSeries("load", 1), 1, 1)
+	clock.add(time.Second)
+	sink.erase(flushed(t, b))
+	clock.add(time.Second)
+	put(t, a, testSeries("load", 1), 2, 2)
+	flushed(t, a)
+	if got := sink.at(1, 1); got != (cell{}) {
+		t.Errorf("deleted, and there again: %v", got)
+	}
+	if got := sink.at(1, 2).value; got != longText(2) {
+		t.Errorf("written after the delete: %q", got)
+	}
+}
+
+// Stamps survive crashes and spilling.
+func TestStampsAreKept(t *testing.T) {
+	clock := newClock()
+	fs := vfs.NewCrashableMem()
+	cfg := patient(tinyConfig())
+	s := mustOpen(t, fs, cfg, clock.options(nil))
+	want := map[int]int64{}
+	for i := range 3000 {
+		clock.add(137 * time.Millisecond)
+		want[i] = clock.ms.Load()
+		put(t, s, testSeries("load", i%300), 1, int64(i))
+		if i == 1000 || i == 2000 {
+			crashed := fs.CrashClone(vfs.CrashCloneCfg{})
+			s.Close()
+			fs = crashed
+			clock.add(time.Minute)
+			s = mustOpen(t, fs, cfg, clock.options(nil))
+		}
+	}
+	defer s.Close()
+	if s.Health().FileBytes == 0 {
+		t.Error("nothing was spilled")
+	}
+	sink := newRemote()
+	clock.add(time.Hour)
+	s.Start(sink)
+	flushed(t, s)
+	for i := range 3000 {
+		if got := sink.at(i%300, int64(i)).stampMS; got != want[i] {
+			t.Fatalf("sample %d: written with %d, acknowledged at %d", i, got, want[i])
+		}
+	}
+}
+
+// A clock that was wrong for a moment is right again.
+func TestClockGlitch(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restart=%v", restart), func(t *testing.T) {
+			clock, sink, fs := newClock(), newRemote(), vfs.NewMem()
+			s := mustOpen(t, fs, patient(tinyConfig()), clock.options(sink))
+			again := func() {
+				if restart {
+					s.Close()
+					s = mustOpen(t, fs, patient(tinyConfig()), clock.options(sink))
+				}
+			}
+			const years = 10 * 365 * 24 * time.Hour
+			put(t, s, testSeries("load", 1), 1, 1)
+			flushed(t, s)
+			clock.add(years)
+			again()
+			put(t, s, testSeries("load", 1), 2, 2)
+			flushed(t, s)
+			clock.add(time.Hour - years)
+			again()
+			put(t, s, testSeries("load", 1), 3, 3)
+			if stamp, now := flushed(t, s), clock.ms.Load(); stamp < now || stamp > now+1000 {
+				t.Errorf("it is %d; a delete would have the stamp %d", now, stamp)
+			}
+			if stamp, now := sink.at(1, 3).stampMS, clock.ms.Load(); stamp < now-1000 || stamp > now+1000 {
+				t.Errorf("it is %d; a sample is written with %d", now, stamp)
+			}
+			again()
+			put(t, s, testSeries("load", 1), 4, 4) // is not taken for drained
+			flushed(t, s)
+			if sink.at(1, 4).value != longText(4) {
+				t.Errorf("a later sample is %v", sink.at(1, 4))
+			}
+			s.Close()
+		})
+	}
+}
+
+// Samples that wait while the clock is wrong are written in their order, and with
+// stamps of the clock that is right.
+func TestClockGlitchInAnOutage(t *testing.T) {
+	for _, restart := range []bool{false, true} {
+		t.Run(fmt.Sprintf("restart=%v", restart), func(t *testing.T) {
+			clock, fs := newClock(), vfs.NewMem()
+			cfg := patient(tinyConfig())
+			s := mustOpen(t, fs, cfg, clock.options(nil))
+			cut := func() {
+				s.order.Lock()
+				defer s.order.Unlock()
+				if err := s.cutLocked(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			put(t, s, testSeries("load", 1), 1, 1, 2, 3, 4, 5)
+			cut()
+			clock.add(24 * time.Hour)
+			put(t, s, testSeries("load", 1), 2, 2, 3, 4, 5)
+			cut()
+			put(t, s, testSeries("load", 1), 3, 3, 4, 5)
+			clock.add(time.Minute - 24*time.Hour)
+			put(t, s, testSeries("load", 1), 4, 4, 5)
+			cut()
+			clock.add(time.Minute)
+			put(t, s, testSeries("load", 1), 5, 5)
+			if restart {
+				s.Close()
+				s = mustOpen(t, fs, cfg, clock.options(nil))
+			}
+			defer s.Close()
+			sink := newRemote()
+			s.Start(sink)
+			flushed(t, s)
+			for ms := range int64(6) {
+				if ms == 0 {
+					continue
+				}
+				got := sink.at(1, ms)
+				if got.value != longText(ms) || got.stampMS > clock.ms.Load()+1000 {
+					t.Errorf("at %d: %v; it is %d", ms, got, clock.ms.Load())
+				}
+			}
+			if len(sink.writes) != 5 {
+				t.Errorf("generations: %v", sink.writes)
+			}
+			for i := 1; i < len(sink.writes); i++ {
+				if sink.writes[i] <= sink.writes[i-1] {
+					t.Errorf("stamps of generations: %v", sink.writes)
+				}
+			}
+		})
+	}
+}
+
+// A generation ends before its stamps lie too far apart to be kept.
+func TestLongGeneration(t *testing.T) {
+	clock, sink := newClock(), newRemote()
+	s := mustOpen(t, vfs.NewMem(), patient(tinyConfig()), clock.options(nil))
+	defer s.Close()
+	want := map[int64]int64{}
+	for i := range int64(10) {
+		put(t, s, testSeries("load", 1), i, i)
+		want[i] = clock.ms.Load()
+		clock.add(20 * 24 * time.Hour)
+	}
+	s.Start(sink)
+	flushed(t, s)
+	for i, ms := range want {
+		if got := sink.at(1, i).stampMS; got < ms || got > ms+2 { // above a cut, and a delete after it
+			t.Errorf("sample %d: written with %d, acknowledged at %d", i, got, ms)
+		}
+	}
+}
