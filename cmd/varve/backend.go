@@ -28,6 +28,11 @@ type backend struct {
 
 	writable func() error // nil while the store accepts points
 	settings []reloadable
+
+	// Of a store that several servers share: by what name this one is known to the
+	// others, and what makes its points visible to them.
+	node  string
+	flush func(context.Context) error
 }
 
 // openBackend opens the store that the configuration names.

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"log/slog"
-	"os"
 	"path/filepath"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -17,8 +16,9 @@ import (
 // openCassandra opens the store in a cluster. It does not wait for the cluster:
 // samples are taken meanwhile.
 func openCassandra(c config.Config, registry *prometheus.Registry, log *slog.Logger) (*backend, error) {
+	node := serverNode(c.DataDir, log)
 	s, err := cassandra.Open(vfs.Default, filepath.Join(c.DataDir, "spool"), c.Cassandra, cassandra.Options{
-		Registerer: registry, Logger: log, Node: nodeName(c.DataDir),
+		Registerer: registry, Logger: log, Node: node,
 	})
 	if err != nil {
 		return nil, err
@@ -32,22 +32,11 @@ func openCassandra(c config.Config, registry *prometheus.Registry, log *slog.Log
 	}
 	return &backend{
 		Store:    s,
+		node:     node,
+		flush:    s.Flush,
 		routes:   cassandraAdmin(s),
 		settings: []reloadable{{"cassandra.write.tag_index", func(c config.Config) error { return s.SetTagIndex(c.Cassandra.Write.TagIndex) }}},
 		checks:   checks,
 		writable: s.Healthy,
 	}, nil
-}
-
-// nodeName names a server by its machine and its data directory, of which no
-// two servers can have the same.
-func nodeName(dataDir string) string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "localhost"
-	}
-	if full, err := filepath.Abs(dataDir); err == nil {
-		dataDir = full
-	}
-	return host + ":" + dataDir
 }

@@ -74,7 +74,7 @@ func repairKeyspace(t terminal, c config.Config, l line) error {
 	}
 	defer stop()
 	d, err := kairosrows.NewDeleter(k.ks, w, c.Cassandra.Delete, kairosrows.DeleterOptions{
-		Node: nodeName(c.DataDir) + ":repair", Services: services,
+		Node: toolNode(c.DataDir), Services: services,
 		Look: k.reader.Look,
 	})
 	if err != nil {

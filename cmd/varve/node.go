@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"crypto/rand"
 	"errors"
 	"io/fs"
@@ -9,28 +8,31 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-
-	"varve/internal/config"
 )
 
 // nodeFile holds the name of a server among all that use a keyspace.
 const nodeFile = "node-id"
 
-// shared returns by what name the server is known to others that use the same
-// store, and what makes its points visible to them. The name is empty where the
-// store is its own.
-func shared(c config.Config, s *backend, log *slog.Logger) (node string, flush func(context.Context) error) {
-	store, ok := s.Store.(interface {
-		Flush(ctx context.Context) error
-	})
-	if c.Store != config.Cassandra || !ok {
-		return "", nil
+// serverNode is the name of a server among all that use a keyspace. It is drawn
+// once for each data directory: host name and path do not tell servers apart, in
+// containers they are often the same.
+func serverNode(dataDir string, log *slog.Logger) string {
+	err := os.MkdirAll(dataDir, 0o755)
+	node, keepErr := nodeID(filepath.Join(dataDir, nodeFile))
+	if err := errors.Join(err, keepErr); err != nil {
+		log.Warn("the server's name cannot be kept; after a restart its roll-up tasks and delete jobs rest for a minute", "error", err)
 	}
-	node, err := nodeID(filepath.Join(c.DataDir, nodeFile))
-	if err != nil {
-		log.Warn("the server's name cannot be kept; after a restart its roll-up tasks rest for a minute", "error", err)
+	return node
+}
+
+// toolNode is the name of a command that works on the keyspace beside servers.
+// Servers have other names.
+func toolNode(dataDir string) string {
+	text, err := os.ReadFile(filepath.Join(dataDir, nodeFile))
+	if id := strings.TrimSpace(string(text)); err == nil && id != "" {
+		return id + ":repair"
 	}
-	return node, store.Flush
+	return strings.ToLower(rand.Text()) + ":repair"
 }
 
 // nodeID reads the name of the server from a file, or draws one and writes it

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"log/slog"
 	"os"
 	"path/filepath"
 	"testing"
@@ -25,5 +26,27 @@ func TestNodeID(t *testing.T) {
 	}
 	if id, err := nodeID(filepath.Join(path, "below")); id == "" || err == nil {
 		t.Errorf("%q, %v", id, err)
+	}
+}
+
+// Two servers with the same host name and the same path, as two containers have
+// them, have different names, also where their names cannot be kept. So have the
+// tools that run beside them.
+func TestServerNodesDiffer(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	a, b := t.TempDir(), t.TempDir()
+	names := map[string]bool{}
+	for _, name := range []string{serverNode(a, log), toolNode(a), serverNode(b, log), toolNode(b), toolNode(t.TempDir())} {
+		if names[name] || name == "" {
+			t.Errorf("%q is the name of two", name)
+		}
+		names[name] = true
+	}
+	if serverNode(a, log) != serverNode(a, log) || toolNode(a) != toolNode(a) {
+		t.Error("a name changes")
+	}
+	none := filepath.Join(a, nodeFile) // a file is in the way
+	if serverNode(none, log) == serverNode(none, log) {
+		t.Error("two servers that cannot keep their names have the same")
 	}
 }

@@ -184,10 +184,9 @@ func build(c config.Config, s *backend, pipeline *ingest.Pipeline, active *query
 	if err != nil {
 		host = "localhost"
 	}
-	node, flush := shared(c, s, log)
 	rollups := rollup.New(rollup.Options{
 		Store: s, Engine: engine, Pipeline: pipeline, Parser: api, Config: c.Rollups,
-		Registerer: registry, Logger: log, Host: host, Node: node, Flush: flush,
+		Registerer: registry, Logger: log, Host: host, Node: s.node, Flush: s.flush,
 	})
 	routes := []httpapi.Route{
 		{Method: http.MethodGet, Path: "/admin/rejected", Parameters: httpapi.None, Handler: pipeline.RejectedHandler()},
