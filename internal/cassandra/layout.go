@@ -26,6 +26,8 @@ func (s *Store) openLayout(ctx context.Context, c *cluster, o Options) (*layout,
 	schema := s.cfg.Schema
 	if c != s.written {
 		schema.Role = c.role
+	} else if err := s.aim(ctx); err != nil {
+		return nil, err
 	}
 	if c == s.meta && s.cfg.MetaCluster.Replication != "" {
 		schema.Replication = s.cfg.MetaCluster.Replication

@@ -40,6 +40,7 @@ type Store struct {
 	store.Appender // the spool's
 
 	spool   *spool.Spool
+	target  *targetFile // for which keyspace the spool's samples are
 	cfg     Config
 	log     *slog.Logger
 	metrics *metrics
@@ -55,7 +56,10 @@ type Store struct {
 }
 
 // Open opens the spool in dir and goes on to reach Cassandra, which may be away
-// for as long as it likes: samples are taken meanwhile.
+// for as long as it likes: samples are taken meanwhile. If the spool has samples for
+// another keyspace, Open fails with a *MisdirectedError. If they are for another
+// cluster of the same keyspace name, that shows when it is reached; then nothing is
+// drained, and no more samples are taken.
 func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -72,6 +76,11 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 	if err != nil {
 		s.closeClusters()
 		return nil, err
+	}
+	s.target, err = openTarget(fsys, dir, cfg.Keyspace, func() int64 { return held.Health().Samples })
+	if err != nil {
+		s.closeClusters()
+		return nil, errors.Join(err, held.Close())
 	}
 	s.Appender, s.spool, s.metrics = held, held, newMetrics(o.Registerer)
 	var ctx context.Context
@@ -131,6 +140,7 @@ func (s *Store) connect(ctx context.Context, c *cluster, o Options) {
 	l := c.rows.Load()
 	if c == s.written {
 		s.spool.Start(l.writer)
+		s.tasks.Go(func() { s.keepAim(ctx) })
 	}
 	close(c.opened)
 	if l.deleter == nil {

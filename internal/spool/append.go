@@ -221,6 +221,9 @@ func (s *Spool) writable() error {
 	return s.disk.Err()
 }
 
+// Refuse makes the spool take no more writes until it is opened again.
+func (s *Spool) Refuse(err error) { s.fail("samples are refused", err) }
+
 // fail makes the spool refuse writes from here on, with the error it returns.
 func (s *Spool) fail(reason string, err error) error {
 	e := &store.UnavailableError{Reason: reason + "; the spool takes no more writes until it is opened again", Err: err}

@@ -1,0 +1,237 @@
+package cassandra
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/cassandra/cql"
+)
+
+// targetName is the file in the spool's directory that says for which keyspace,
+// of which cluster, its samples are.
+const targetName = "target"
+
+// A target is a keyspace of a cluster. Two clusters may have the same name, so
+// what identifies one are its nodes: each has an id that it keeps for life. Nodes
+// come and go, but not all at once.
+type target struct {
+	Keyspace string   `json:"keyspace"`
+	Cluster  string   `json:"cluster,omitempty"` // empty until it was reached
+	Nodes    []string `json:"nodes,omitempty"`   // ids, sorted
+}
+
+func (t target) String() string {
+	switch {
+	case t.Cluster == "":
+		return fmt.Sprintf("keyspace %s", t.Keyspace)
+	case len(t.Nodes) == 0:
+		return fmt.Sprintf("keyspace %s of cluster %q", t.Keyspace, t.Cluster)
+	}
+	return fmt.Sprintf("keyspace %s of cluster %q (%d nodes, one is %s)", t.Keyspace, t.Cluster, len(t.Nodes), t.Nodes[0])
+}
+
+// differs reports whether two targets are known not to be the same.
+func (t target) differs(other target) bool {
+	if t.Keyspace == "" || other.Keyspace == "" {
+		return false
+	}
+	if t.Keyspace != other.Keyspace {
+		return true
+	}
+	known := len(t.Nodes) > 0 && len(other.Nodes) > 0
+	return known && !slices.ContainsFunc(t.Nodes, func(id string) bool { return slices.Contains(other.Nodes, id) })
+}
+
+func (t target) equal(other target) bool {
+	return t.Keyspace == other.Keyspace && t.Cluster == other.Cluster && slices.Equal(t.Nodes, other.Nodes)
+}
+
+// A MisdirectedError means that the spool has samples for another keyspace than the
+// one that the settings name.
+type MisdirectedError struct {
+	Dir      string // of the spool
+	Samples  int64
+	For, Now string
+}
+
+func (e *MisdirectedError) Error() string {
+	return fmt.Sprintf("%d samples in %s wait for %s, but the settings name %s. Start with the settings of before and POST /admin/flush; "+
+		"or start with another data_dir, and keep this one until its samples are written; "+
+		"or, if this is the same data on new nodes, remove the file %s/%s, and they are written here",
+		e.Samples, e.Dir, e.For, e.Now, e.Dir, targetName)
+}
+
+// A targetFile keeps the target in the spool's directory.
+type targetFile struct {
+	fs      vfs.FS
+	dir     string
+	waiting func() int64 // samples in the spool
+
+	mu  sync.Mutex
+	now target
+}
+
+// openTarget reads the file and refuses another keyspace than the one that samples
+// wait for. What is written to the spool from here on is for keyspace.
+func openTarget(fsys vfs.FS, dir, keyspace string, waiting func() int64) (*targetFile, error) {
+	f := &targetFile{fs: fsys, dir: dir, waiting: waiting}
+	if err := f.read(); err != nil {
+		return nil, err
+	}
+	configured := target{Keyspace: keyspace}
+	if waiting() == 0 {
+		return f, f.set(configured) // whatever the cluster is
+	}
+	if f.now.Keyspace == "" { // of an earlier version
+		return f, f.set(configured)
+	}
+	return f, f.check(configured)
+}
+
+// reached refuses another cluster than the one that samples wait for, and notes
+// down which one it is.
+func (f *targetFile) reached(t target) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if err := f.check(t); err != nil {
+		return err
+	}
+	return f.set(t)
+}
+
+func (f *targetFile) check(t target) error {
+	if n := f.waiting(); n > 0 && f.now.differs(t) {
+		return &MisdirectedError{Dir: f.dir, Samples: n, For: f.now.String(), Now: t.String()}
+	}
+	return nil
+}
+
+func (f *targetFile) path() string { return f.fs.PathJoin(f.dir, targetName) }
+
+func (f *targetFile) read() error {
+	file, err := f.fs.Open(f.path())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read for which keyspace samples wait: %w", err)
+	}
+	defer file.Close()
+	text, err := io.ReadAll(io.LimitReader(file, 1<<20))
+	if err == nil {
+		err = json.Unmarshal(text, &f.now)
+	}
+	if err != nil {
+		return fmt.Errorf("read for which keyspace samples wait, from %s: %w", f.path(), err)
+	}
+	return nil
+}
+
+// set replaces the file: after a crash it is the old or the new one.
+func (f *targetFile) set(t target) error {
+	if f.now.equal(t) {
+		return nil
+	}
+	text, err := json.Marshal(t)
+	if err != nil {
+		return err
+	}
+	if err := f.replace(append(text, '\n')); err != nil {
+		return fmt.Errorf("note down for which keyspace samples wait: %w", err)
+	}
+	f.now = t
+	return nil
+}
+
+func (f *targetFile) replace(text []byte) error {
+	temporary := f.path() + ".new"
+	file, err := f.fs.Create(temporary, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(text)
+	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
+		return err
+	}
+	if err := f.fs.Rename(temporary, f.path()); err != nil {
+		return err
+	}
+	dir, err := f.fs.OpenDir(f.dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+var (
+	readClusterName = &cql.Statement{Name: "read_cluster_name", Text: "SELECT cluster_name, host_id FROM system.local WHERE key = 'local'"}
+	readNodeIDs     = &cql.Statement{Name: "read_node_ids", Text: "SELECT host_id FROM system.peers"}
+)
+
+// targetOf asks a cluster what it is. Two nodes may answer: all that both name are
+// of the cluster.
+func targetOf(ctx context.Context, s *cql.Session, keyspace string) (target, error) {
+	t := target{Keyspace: keyspace}
+	var name *string
+	var id *cql.UUID
+	if _, err := s.One(ctx, readClusterName, nil, &name, &id); err != nil {
+		return t, fmt.Errorf("ask which cluster it is: %w", err)
+	}
+	if name != nil {
+		t.Cluster = *name
+	}
+	rows := s.Query(ctx, readNodeIDs)
+	for more := true; more; more = rows.Scan(&id) {
+		if id != nil {
+			t.Nodes = append(t.Nodes, strings.ToLower(id.String()))
+		}
+	}
+	if err := rows.Close(); err != nil {
+		return t, fmt.Errorf("ask which cluster it is: %w", err)
+	}
+	slices.Sort(t.Nodes)
+	t.Nodes = slices.Compact(t.Nodes)
+	return t, nil
+}
+
+// targetEvery is how often it is noted down which nodes the cluster has.
+const targetEvery = 10 * time.Minute
+
+// aim refuses to go on if samples wait for another cluster. No more are taken
+// then: they would wait among those of the other one.
+func (s *Store) aim(ctx context.Context) error {
+	t, err := targetOf(ctx, s.written.session, s.cfg.Keyspace)
+	if err != nil {
+		return err
+	}
+	err = s.target.reached(t)
+	var misdirected *MisdirectedError
+	if errors.As(err, &misdirected) {
+		s.spool.Refuse(err)
+	}
+	return err
+}
+
+// keepAim notes down which nodes the cluster has, until ctx ends.
+func (s *Store) keepAim(ctx context.Context) {
+	for {
+		select {
+		case <-time.After(targetEvery):
+		case <-ctx.Done():
+			return
+		}
+		if err := s.aim(ctx); err != nil && ctx.Err() == nil {
+			s.log.Warn("cannot note down which nodes the cluster has; it will be tried again", "error", err)
+		}
+	}
+}

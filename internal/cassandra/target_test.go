@@ -1,0 +1,162 @@
+package cassandra
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/store"
+)
+
+func TestTargets(t *testing.T) {
+	full := target{"k", "prod", []string{"1", "2"}}
+	for _, test := range []struct {
+		before, now target
+		differs     bool
+	}{
+		{target{}, full, false},
+		{full, full, false},
+		{target{Keyspace: "k"}, full, false},
+		{full, target{Keyspace: "k"}, false},
+		{full, target{Keyspace: "l"}, true},
+		{full, target{"k", "prod", []string{"2", "3"}}, false}, // a node was replaced
+		{full, target{"k", "renamed", []string{"1"}}, false},
+		{full, target{"k", "prod", []string{"3", "4"}}, true}, // another one of this name
+		{full, target{"l", "prod", []string{"1", "2"}}, true},
+	} {
+		if got := test.before.differs(test.now); got != test.differs {
+			t.Errorf("%v and %v: %v", test.before, test.now, got)
+		}
+	}
+}
+
+// The file outlives a crash, and what waits for one keyspace is not given to
+// another one.
+func TestTargetFile(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	if err := mem.MkdirAll("spool", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	for _, dir := range []string{"", "spool"} {
+		d, err := mem.OpenDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.Sync(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waiting := int64(0)
+	open := func(keyspace string) (*targetFile, error) {
+		mem = mem.CrashClone(vfs.CrashCloneCfg{})
+		return openTarget(mem, "spool", keyspace, func() int64 { return waiting })
+	}
+	f, err := open("k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := target{"k", "prod", []string{"1"}}
+	if err := f.reached(old); err != nil {
+		t.Fatal(err)
+	}
+	waiting = 5
+	var misdirected *MisdirectedError
+	if _, err := open("l"); !errors.As(err, &misdirected) || misdirected.Samples != 5 {
+		t.Errorf("another keyspace: %v", err)
+	} else if text := err.Error(); !strings.Contains(text, `5 samples in spool wait for keyspace k of cluster "prod"`) || !strings.Contains(text, "keyspace l") {
+		t.Error(text)
+	}
+	if f, err = open("k"); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.reached(target{"k", "prod", []string{"9"}}); !errors.As(err, &misdirected) {
+		t.Errorf("another cluster: %v", err)
+	}
+	if err := f.reached(target{"k", "prod", []string{"1", "9"}}); err != nil {
+		t.Error(err)
+	}
+	waiting = 0
+	if f, err = open("l"); err != nil {
+		t.Fatal(err)
+	}
+	waiting = 1 // for l
+	if err := f.reached(target{"l", "other", []string{"77"}}); err != nil {
+		t.Error(err)
+	}
+}
+
+// What waits for one keyspace of a real cluster is neither drained into another
+// one nor lost, and a spool of another cluster takes and gives nothing.
+func TestMisdirected(t *testing.T) {
+	c := clustersConfig(t)
+	dropAfter(t, c)
+	fs := vfs.NewMem()
+	open := func(c Config) (*Store, error) { return Open(fs, "spool", c, Options{}) }
+	away := c
+	away.Hosts = []string{"127.0.0.1:1"}
+	s, err := open(away)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(t, s, "m", "x", map[int64]int64{1501672887988: 1})
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	other := c
+	other.Keyspace += "x"
+	var misdirected *MisdirectedError
+	if s, err := open(other); !errors.As(err, &misdirected) {
+		if err == nil {
+			s.Close()
+		}
+		t.Fatalf("opened for another keyspace: %v", err)
+	}
+
+	// As if it had been another cluster of this name.
+	if err := (&targetFile{fs: fs, dir: "spool"}).set(target{c.Keyspace, "Test Cluster", []string{"00000000-0000-0000-0000-000000000001"}}); err != nil {
+		t.Fatal(err)
+	}
+	if s, err = open(c); err != nil {
+		t.Fatal(err)
+	}
+	for end := time.Now().Add(30 * time.Second); s.Healthy() == nil; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatal("it takes samples for another cluster")
+		}
+	}
+	if err := s.Healthy(); !errors.As(err, &misdirected) {
+		t.Errorf("it refuses, since %v", err)
+	}
+	var unavailable *store.UnavailableError
+	if _, err := s.View(t.Context()); !errors.As(err, &unavailable) {
+		t.Errorf("it answers: %v", err)
+	}
+	if n := s.spool.Health().Samples; n != 1 {
+		t.Errorf("%d samples wait", n)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := fs.Remove("spool/" + targetName); err != nil { // the way out
+		t.Fatal(err)
+	}
+	if s, err = open(c); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := s.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "drained", answer(t, ready(t, s), "m", all()), "x: 1501672887988=1")
+	if at := s.target.now; at.Cluster == "" || len(at.Nodes) == 0 {
+		t.Errorf("it is not known where to: %+v", at)
+	}
+}
