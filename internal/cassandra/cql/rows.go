@@ -103,7 +103,7 @@ func (r *Rows) fetch(state []byte) fetched {
 	}
 	var iter *gocql.Iter
 	err := s.do(r.ctx, st, reads, sizeOf(r.args), s.timeout(st, false), func(ctx context.Context, d *gocql.Session) error {
-		q := d.Query(s.text(st), r.args...).Consistency(s.readConsistency).Idempotent(true).DefaultTimestamp(false)
+		q := d.Query(s.text(st), r.args...).Consistency(s.levels.of(st, reads)).Idempotent(true).DefaultTimestamp(false)
 		it := q.PageSize(size).PageState(state).IterContext(ctx)
 		if it.NumRows() == 0 {
 			if err := it.Close(); err != nil {

@@ -155,7 +155,7 @@ func (s *Session) Change(ctx context.Context, st *Statement) error {
 		if err := agreeThemselves(ctx, d); err != nil {
 			return err
 		}
-		q := d.Query(st.Text).Consistency(s.writeConsistency).Idempotent(true)
+		q := d.Query(st.Text).Consistency(s.levels.write).Idempotent(true)
 		if id != "" {
 			q = q.SetHostID(id)
 		}

@@ -32,15 +32,14 @@ type Options struct {
 // may be called by many goroutines at once, except Close, which is called once,
 // last.
 type Session struct {
-	config           Config
-	options          Options
-	log              *slog.Logger
-	readConsistency  gocql.Consistency
-	writeConsistency gocql.Consistency
-	limiters         [kinds]*limiter
-	metrics          *metrics
-	now              func() time.Time
-	texts            sync.Map // of *Statement to what is sent: see text
+	config   Config
+	options  Options
+	log      *slog.Logger
+	levels   levels
+	limiters [kinds]*limiter
+	metrics  *metrics
+	now      func() time.Time
+	texts    sync.Map // of *Statement to what is sent: see text
 
 	ctx        context.Context // ends at Close
 	stop       context.CancelFunc
@@ -90,8 +89,7 @@ func Open(config Config, o Options) (*Session, error) {
 	if s.options.Dial == nil {
 		s.options.Dial = new(net.Dialer).DialContext
 	}
-	s.readConsistency, _ = parseConsistency(config.ReadConsistency)
-	s.writeConsistency, _ = parseConsistency(config.WriteConsistency)
+	s.levels = newLevels(&config)
 	for k := range s.limiters {
 		s.limiters[k] = newLimiter(s.now)
 	}
@@ -264,7 +262,7 @@ func (s *Session) dial(keyspace bool) (*connection, error) {
 	if keyspace {
 		g.Keyspace = c.Keyspace
 	}
-	g.Consistency = s.readConsistency
+	g.Consistency = s.levels.read
 	g.NumConns = c.Connections
 	g.Timeout = max(c.ReadTimeout, c.WriteTimeout)
 	g.WriteTimeout = g.Timeout

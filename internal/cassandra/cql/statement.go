@@ -24,6 +24,7 @@ type Statement struct {
 	Text     string
 	PageSize int  // rows of a page, 0 means 5000; a page should stay below 4 MiB
 	Scan     bool // reads more than one partition: has scan_timeout
+	Level    Level
 	Prefetch bool // fetch a page while the one before is being read
 	KeyArgs  int  // so many arguments, the first, are the partition key, in its order: see Place
 }
@@ -89,7 +90,7 @@ func (s *Session) text(st *Statement) string {
 func (s *Session) Exec(ctx context.Context, st *Statement, stampMS int64, args ...any) error {
 	size := sizeOf(args)
 	err := s.do(ctx, st, writes, size, s.timeout(st, true), func(ctx context.Context, d *gocql.Session) error {
-		q := d.Query(s.text(st), args...).Consistency(s.writeConsistency).Idempotent(true)
+		q := d.Query(s.text(st), args...).Consistency(s.levels.of(st, writes)).Idempotent(true)
 		return stamp(q, stampMS).ExecContext(ctx)
 	})
 	if err == nil {
@@ -110,7 +111,7 @@ const maxEntries = 65535
 
 // Batch executes entries at once, all with the write timestamp stampMS; an entry
 // whose text says USING TIMESTAMP keeps its own. It is counted under the name of
-// its first entry.
+// its first entry, and has its level.
 //
 // Entries of one partition key, of one table or several, are applied as a whole
 // by each replica; a batch of one partition has no other limit in size than
@@ -133,7 +134,7 @@ func (s *Session) Batch(ctx context.Context, stampMS int64, entries []Entry) err
 	}
 	st := entries[0].Statement
 	err := s.do(ctx, st, writes, size, s.timeout(st, true), func(ctx context.Context, d *gocql.Session) error {
-		b := d.Batch(gocql.UnloggedBatch).Consistency(s.writeConsistency)
+		b := d.Batch(gocql.UnloggedBatch).Consistency(s.levels.of(st, writes))
 		if stampMS == 0 {
 			b.DefaultTimestamp(false)
 		} else {
@@ -364,13 +365,13 @@ func isGivenUp(cause error) bool {
 // replicas and writes with a timestamp of the server: for decisions made once.
 func (s *Session) Decide(ctx context.Context, st *Statement, column, mine string, args ...any) (string, error) {
 	serial := gocql.Serial
-	if s.writeConsistency == gocql.LocalOne || s.writeConsistency == gocql.LocalQuorum {
+	if s.levels.write == gocql.LocalOne || s.levels.write == gocql.LocalQuorum {
 		serial = gocql.LocalSerial
 	}
 	value := mine
 	err := s.do(ctx, st, writes, sizeOf(args), s.timeout(st, true), func(ctx context.Context, d *gocql.Session) error {
 		there := make(map[string]any)
-		applied, err := d.Query(s.text(st), args...).Consistency(s.writeConsistency).SerialConsistency(serial).
+		applied, err := d.Query(s.text(st), args...).Consistency(s.levels.write).SerialConsistency(serial).
 			Idempotent(true).DefaultTimestamp(false).MapScanCASContext(ctx, there)
 		if err != nil || applied {
 			return err

@@ -13,6 +13,9 @@ import (
 // UUID is a value of the types uuid and timeuuid.
 type UUID = gocql.UUID
 
+// TimeUUID returns a timeuuid of now that no other call returns, of any process.
+func TimeUUID() UUID { return gocql.TimeUUID() }
+
 // ParseUUID reads the text of a UUID.
 func ParseUUID(s string) (UUID, error) { return gocql.ParseUUID(s) }
 

@@ -4,95 +4,200 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"maps"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"varve/internal/cassandra/cql"
 )
 
-// Where Varve nodes announce deletes, in service_index. The key is the node, the
-// value a stamp in milliseconds, a space, and something that no other
-// announcement has.
+// Where Varve nodes announce that they are about to remove index rows, in
+// service_index: the key is a node, a slash and a slot. The value is
+//
+//	STAMP SEQUENCE LOW HIGH METRIC
+//
+// index rows of row times LOW to HIGH of a metric, of all metrics if METRIC is empty,
+// may go under write timestamps up to STAMP. A node's sequence grows by one, and its
+// slot is the sequence modulo announceSlots: who finds a number missing has looked too
+// late, and has to take it that anything may have been removed.
 const (
 	ownService = "_Varve"
 	deletesKey = "Deletes"
+
+	announceSlots = 64
+
+	// announceLife is how long announcements stay, and maxUnlooked how long a node may
+	// not have looked: it then takes it that anything may have been removed.
+	announceLife = 24 * time.Hour
+	maxUnlooked  = announceLife / 2
 )
 
-var readDeletes = &cql.Statement{Name: "read_announced_deletes", Text: "SELECT key, value FROM service_index WHERE service = ? AND service_key = ?"}
+var (
+	readDeletes = &cql.Statement{Name: "read_announced_deletes", Level: cql.Quorum,
+		Text: "SELECT key, value FROM service_index WHERE service = ? AND service_key = ?"}
+	announceDelete = &cql.Statement{Name: "announce_delete", Level: cql.Quorum,
+		Text: "INSERT INTO service_index (service, service_key, key, value) VALUES (?, ?, ?, ?) USING TTL ?"}
+)
 
-// Announcements keep a delete by one node from taking index rows away that
-// another one relies on.
-//
-//	who deletes   1 announce   2 delete samples, see which rows are empty   3 delete their index rows
-//	who writes    1 samples, believing that their index rows are there      2 look for announcements
-//
-// Either the writer sees the announcement, or its samples were there before it,
-// and the row is not empty. If it sees one it forgets which index rows are there
-// and writes those of the samples again, with a timestamp above the delete's:
-// their own may be of long ago, when the samples have waited in a spool.
+// announcements are what this process and others have announced. See [Writer] for why.
 type announcements struct {
-	ks *Keyspace
+	ks      *Keyspace
+	now     func() time.Time
+	known   *known
+	process string        // in announcements of this process
+	sending chan struct{} // holds one while one is sent: they arrive in order
 
-	mu      sync.Mutex
-	own     string            // the key of this process
-	lastMS  int64             // stamp of its last announcement
-	seen    map[string]string // of others
-	floorMS int64             // above the stamps of all deletes that were seen
+	mu       sync.Mutex
+	sequence int64            // of the last announcement of this process
+	lastMS   int64            // stamp of it
+	seen     map[string]int64 // the highest sequence of each other process
+	looked   time.Time        // at those
+	floorMS  int64            // above the stamps of all that are known
 }
 
-// announce tells all nodes that index rows may go under timestamps up to
-// stampMS.
-func (a *announcements) announce(ctx context.Context, nowMS, stampMS int64) error {
-	if !a.ks.Tables.ServiceIndex {
-		return nil // others find out by index_refresh
+func newAnnouncements(ks *Keyspace, k *known, now func() time.Time) *announcements {
+	return &announcements{ks: ks, now: now, known: k, process: rand.Text(), sending: make(chan struct{}, 1)}
+}
+
+// announce tells all nodes, this one first, that index rows of a span may be removed.
+// It returns the write timestamp to remove them with: index rows that are written by
+// who knows of the announcement have later ones.
+//
+// Without the table service_index nobody else can be told.
+func (a *announcements) announce(ctx context.Context, s span) (stampMS int64, err error) {
+	select {
+	case a.sending <- struct{}{}:
+		defer func() { <-a.sending }()
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
 	}
+	stampMS, sequence := a.next()
+	a.known.forget(s)
+	if !a.ks.Tables.ServiceIndex || a.ks.Session == nil {
+		return stampMS, nil
+	}
+	slot := fmt.Sprintf("%s/%d", a.process, sequence%announceSlots)
+	value := fmt.Sprintf("%d %d %d %d %s", stampMS, sequence, s.lowMS, s.highMS, s.metric)
+	if err := a.ks.Session.Exec(ctx, announceDelete, a.ks.stamp(), ownService, deletesKey, slot, value, int(announceLife/time.Second)); err != nil {
+		return 0, fmt.Errorf("announce a delete to other nodes: %w", err)
+	}
+	return stampMS, nil
+}
+
+func (a *announcements) next() (stampMS, sequence int64) {
 	a.mu.Lock()
-	a.lastMS = max(stampMS, nowMS, a.lastMS+1)
-	own, value := a.own, fmt.Sprintf("%d %s", a.lastMS, rand.Text())
+	defer a.mu.Unlock()
+	a.lastMS = max(a.now().UnixMilli(), a.lastMS+1, a.floorMS)
+	a.floorMS = a.lastMS + 1
+	a.sequence++
+	return a.lastMS, a.sequence
+}
+
+// begin looks for announcements for the first time, before anything is known that
+// they could be about.
+func (a *announcements) begin(ctx context.Context) error {
+	a.mu.Lock()
+	begun := !a.looked.IsZero()
 	a.mu.Unlock()
-	if err := a.ks.Set(ctx, ownService, deletesKey, own, value); err != nil {
-		return fmt.Errorf("announce a delete to other nodes: %w", err)
+	if begun {
+		return nil
+	}
+	return a.look(ctx)
+}
+
+// look forgets what other processes have announced since the last look.
+func (a *announcements) look(ctx context.Context) error {
+	if !a.ks.Tables.ServiceIndex || a.ks.Session == nil {
+		return nil
+	}
+	began := a.now()
+	found := map[string][]announcement{}
+	rows := a.ks.Session.Query(ctx, readDeletes, ownService, deletesKey)
+	defer rows.Close()
+	var key, value *string
+	for rows.Scan(&key, &value) {
+		if key == nil || value == nil {
+			continue
+		}
+		process, _, isSlot := strings.Cut(*key, "/")
+		if !isSlot {
+			continue // of an earlier version, which did not number them
+		}
+		found[process] = append(found[process], parseAnnouncement(*value))
+	}
+	if err := rows.Close(); err != nil {
+		return fmt.Errorf("look for deletes by other nodes: %w", err)
+	}
+	for _, s := range a.take(began, found) {
+		a.known.forget(s)
 	}
 	return nil
 }
 
-// look reports whether another node has announced a delete since the last look.
-func (a *announcements) look(ctx context.Context) (announced bool, err error) {
-	if !a.ks.Tables.ServiceIndex || a.ks.Session == nil {
-		return false, nil
-	}
-	now := map[string]string{}
-	rows := a.ks.Session.Query(ctx, readDeletes, ownService, deletesKey)
-	var node, value *string
-	for rows.Scan(&node, &value) {
-		if node != nil && value != nil {
-			now[*node] = *value
-		}
-	}
-	if err := rows.Close(); err != nil {
-		return false, fmt.Errorf("look for deletes by other nodes: %w", err)
-	}
+// take notes what was found and returns what is to be forgotten.
+func (a *announcements) take(began time.Time, found map[string][]announcement) (forget []span) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(now, a.own)
-	if maps.Equal(now, a.seen) {
-		return false, nil
+	if silent := began.Sub(a.looked); silent < 0 || silent > maxUnlooked {
+		forget = append(forget, everything)
 	}
-	for _, value := range now {
-		text, _, _ := strings.Cut(value, " ")
-		if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
-			a.floorMS = max(a.floorMS, ms+1)
+	seen := map[string]int64{}
+	for process, all := range found {
+		if process == a.process {
+			continue
 		}
+		last, there := a.seen[process], 0
+		highest := last
+		for _, an := range all {
+			a.floorMS = max(a.floorMS, an.stampMS+1)
+			switch {
+			case an.sequence == 0:
+				forget = append(forget, everything)
+			case an.sequence > last:
+				forget = append(forget, an.span)
+				highest = max(highest, an.sequence)
+				there++
+			}
+		}
+		if highest-last != int64(there) {
+			forget = append(forget, everything)
+		}
+		seen[process] = highest
 	}
-	a.seen = now
-	return true, nil
+	a.seen, a.looked = seen, began
+	return forget
 }
 
-// above returns a timestamp for index rows that belong to samples of stampMS.
-func (a *announcements) above(stampMS int64) int64 {
+// stamp is the write timestamp for index rows: above those of all removals that are
+// known, and not that of their samples, which may be of long ago.
+func (a *announcements) stamp() int64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return max(stampMS, a.floorMS)
+	return max(a.now().UnixMilli(), a.floorMS)
+}
+
+// An announcement is a value in service_index.
+type announcement struct {
+	stampMS  int64
+	sequence int64
+	span
+}
+
+// parseAnnouncement reads a value. What cannot be read, since a later version wrote it,
+// means everything, each time anew.
+func parseAnnouncement(value string) announcement {
+	fields := strings.SplitN(value, " ", 5)
+	if len(fields) != 5 {
+		return announcement{}
+	}
+	var numbers [4]int64
+	for i := range numbers {
+		n, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return announcement{}
+		}
+		numbers[i] = n
+	}
+	return announcement{numbers[0], numbers[1], span{fields[4], numbers[2], numbers[3]}}
 }

@@ -15,7 +15,7 @@ import (
 	"varve/internal/store"
 )
 
-var updateKairosMtime = &cql.Statement{Name: "update_kairos_mtime",
+var updateKairosMtime = &cql.Statement{Name: "update_kairos_mtime", Level: cql.Quorum,
 	Text: "UPDATE varve_row_state USING TTL ? SET kairos_mtime = ? WHERE metric = ? AND row_time = ?"}
 
 // A coverer adds to the inverted index what KairosDB nodes wrote: one partition
@@ -275,7 +275,7 @@ type coverState struct {
 func (c *coverer) stateOf(ctx context.Context, p partKey) (coverState, error) {
 	var mtime cql.Raw
 	var expires *int64
-	_, err := c.reader.ks.Session.One(ctx, selectRowState, []any{p.metric, p.timeMS}, &mtime, nil, &expires)
+	_, err := c.reader.ks.Session.One(ctx, selectRowState, []any{p.metric, p.timeMS}, &mtime, nil, nil, &expires)
 	s := coverState{kairosMtime: uuidOf(mtime)}
 	if expires != nil {
 		s.expirySec = expiryOf(*expires)

@@ -74,8 +74,8 @@ func (c DeleteConfig) Validate() error {
 // is less than Horizon ago, are therefore left: else samples that it writes next
 // would not be found. They are removed by a later delete or by Repair.
 //
-// This process' own Writer, and those of other Varve nodes, write index rows
-// again: see Writer and announcements.
+// This process' own Writer, and those of other Varve nodes, write index rows again:
+// see Writer.
 type Deleter struct {
 	ks      *Keyspace
 	cfg     DeleteConfig
@@ -87,6 +87,7 @@ type Deleter struct {
 	metrics *deleteMetrics
 	step    int // rows of one row time that are deleted before their index rows are
 	jobs    jobs
+	watch   *watch
 
 	cluster    string
 	servicesOf func() (*Keyspace, error) // nil: ks
@@ -142,14 +143,13 @@ func NewDeleter(ks *Keyspace, w *Writer, cfg DeleteConfig, o DeleterOptions) (*D
 	d := &Deleter{ks: ks, cfg: cfg, writer: w, begin: begin, forget: o.Deleted, log: o.Logger, now: o.Now, metrics: newDeleteMetrics(), step: deleteStep,
 		cluster: o.Cluster, servicesOf: o.Services}
 	d.jobs.init(d, o.Node)
-	if o.Node != "" {
-		w.deletes.own = o.Node // before it writes or deletes
-	}
 	var err error
-	if d.unregister, err = register(o.Registerer, d.metrics.collectors()); err != nil {
+	d.watch = newWatch(d)
+	if d.unregister, err = register(o.Registerer, append(d.metrics.collectors(), d.watch.collectors()...)); err != nil {
 		d.jobs.close()
 		return nil, fmt.Errorf("register metrics of deletes: %w", err)
 	}
+	d.watch.start()
 	return d, nil
 }
 
@@ -193,6 +193,7 @@ func (d *Deleter) delete(ctx context.Context, find lookup, stampMS int64, del st
 
 // Close stops jobs; they go on when the keyspace is opened again.
 func (d *Deleter) Close() {
+	d.watch.close()
 	d.jobs.close()
 	d.unregister()
 }

@@ -227,7 +227,7 @@ func TestDeleteKeepsIndex(t *testing.T) {
 		t.Errorf("a node runs: rows of %s: %s", tables, got)
 	}
 	// Its entry is old.
-	later := b.deleter(DefaultDeleteConfig(), func() time.Time { return time.Now().Add(2 * time.Minute) })
+	later := b.deleter(DefaultDeleteConfig(), func() time.Time { return time.Now().Add(20 * time.Minute) })
 	b.delete(later, del)
 	if got := b.tableCounts(); got != "0 0 0 0 0 0" {
 		t.Errorf("no node runs: rows of %s: %s", tables, got)

@@ -3,6 +3,7 @@ package kairosrows
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 
 	"varve/internal/cassandra/cql"
@@ -16,35 +17,35 @@ var (
 		Text: "DELETE FROM data_points WHERE key = ?"}
 	deleteSlice = &cql.Statement{Name: "delete_slice",
 		Text: "DELETE FROM data_points WHERE key = ? AND column1 >= ? AND column1 <= ?"}
-	probeRow = &cql.Statement{Name: "probe_row", PageSize: 2,
+	probeRow = &cql.Statement{Name: "probe_row", Level: cql.SeesAll, PageSize: 2,
 		Text: "SELECT column1 FROM data_points WHERE key = ? LIMIT 1"}
 
-	deleteRowKey = &cql.Statement{Name: "delete_row_key",
+	deleteRowKey = &cql.Statement{Name: "delete_row_key", Level: cql.Quorum,
 		Text: "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags = ?"}
 	// The static mtime stays: it is written with timestamp 1 and could not be
 	// written again over a delete of the partition.
-	deleteRowKeys = &cql.Statement{Name: "delete_row_keys",
+	deleteRowKeys = &cql.Statement{Name: "delete_row_keys", Level: cql.Quorum,
 		Text: "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type >= ?"}
-	deleteTagRow = &cql.Statement{Name: "delete_tag_row",
+	deleteTagRow = &cql.Statement{Name: "delete_tag_row", Level: cql.Quorum,
 		Text: "DELETE FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ? AND data_type = ? AND tags = ?"}
-	deleteTagRows = &cql.Statement{Name: "delete_tag_rows",
+	deleteTagRows = &cql.Statement{Name: "delete_tag_rows", Level: cql.Quorum,
 		Text: "DELETE FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ?"}
-	deleteTagIndexed = &cql.Statement{Name: "delete_tag_indexed_row_key",
+	deleteTagIndexed = &cql.Statement{Name: "delete_tag_indexed_row_key", Level: cql.Quorum,
 		Text: "DELETE FROM tag_indexed_row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND single_tag_pair = ? AND data_type = ? AND tag_collection_hash = ? AND tags = ?"}
-	deleteLegacyKey = &cql.Statement{Name: "delete_legacy_key",
+	deleteLegacyKey = &cql.Statement{Name: "delete_legacy_key", Level: cql.Quorum,
 		Text: "DELETE FROM row_key_index WHERE key = ? AND column1 = ?"}
-	deleteRowTime = &cql.Statement{Name: "delete_row_time",
+	deleteRowTime = &cql.Statement{Name: "delete_row_time", Level: cql.Quorum,
 		Text: "DELETE FROM row_key_time_index WHERE metric = ? AND table_name = ? AND row_time = ?"}
-	deleteRowState = &cql.Statement{Name: "delete_row_state",
+	deleteRowState = &cql.Statement{Name: "delete_row_state", Level: cql.Quorum,
 		Text: "DELETE FROM varve_row_state WHERE metric = ? AND row_time = ?"}
-	deleteMetricName = &cql.Statement{Name: "delete_metric_name",
+	deleteMetricName = &cql.Statement{Name: "delete_metric_name", Level: cql.Quorum,
 		Text: "DELETE FROM string_index WHERE key = ? AND column1 = ?"}
 
-	probeLegacyKeys = &cql.Statement{Name: "probe_legacy_keys", PageSize: 2,
+	probeLegacyKeys = &cql.Statement{Name: "probe_legacy_keys", Level: cql.Quorum, PageSize: 2,
 		Text: "SELECT column1 FROM row_key_index WHERE key = ? LIMIT 1"}
-	probeRowTime = &cql.Statement{Name: "probe_row_time", PageSize: 2,
+	probeRowTime = &cql.Statement{Name: "probe_row_time", Level: cql.Quorum, PageSize: 2,
 		Text: "SELECT row_time FROM row_key_time_index WHERE metric = ? AND table_name = ? LIMIT 1"}
-	probeTagIndexed = &cql.Statement{Name: "probe_tag_indexed", PageSize: 2, Scan: true,
+	probeTagIndexed = &cql.Statement{Name: "probe_tag_indexed", Level: cql.Quorum, PageSize: 2, Scan: true,
 		Text: "SELECT metric FROM tag_indexed_row_keys LIMIT 1"}
 )
 
@@ -62,8 +63,11 @@ const (
 // be.
 func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, steps []rowTimeDelete, progress func(rowTimeMS int64, rows int) error) error {
 	pass := deletePass{d: d, metric: del.Metric, stampMS: stampMS, all: wholeMetric(del)}
-	d.writer.forget()
-	err := d.writer.deletes.announce(ctx, d.now().UnixMilli(), stampMS)
+	if len(steps) == 0 {
+		return nil
+	}
+	var err error
+	pass.indexMS, err = d.writer.deletes.announce(ctx, span{del.Metric, steps[0].rowTimeMS, steps[len(steps)-1].rowTimeMS})
 	if err != nil {
 		return err
 	}
@@ -105,7 +109,8 @@ func (d *Deleter) hasTagIndexed(ctx context.Context) (bool, error) {
 type deletePass struct {
 	d          *Deleter
 	metric     string
-	stampMS    int64
+	stampMS    int64 // of the deletes of samples
+	indexMS    int64 // of the deletes of index rows: that of the announcement
 	keepFrom   int64 // index rows of row times from here on stay
 	all        bool  // every series of the metric is deleted
 	legacy     bool  // row_key_index knows the metric
@@ -215,7 +220,7 @@ func (d *Deleter) unindex(ctx context.Context, p *deletePass, rowTimeMS int64, e
 	batches = append(batches, p.tagRows(rowTimeMS, typed, whole)...)
 	batches = append(batches, p.tagIndexedRows(rowTimeMS, typed)...)
 	err := parallel(ctx, d.cfg.Parallel, len(batches), func(ctx context.Context, i int) error {
-		return d.ks.Session.Batch(ctx, p.stampMS, batches[i])
+		return d.ks.Session.Batch(ctx, p.indexMS, batches[i])
 	})
 	if err != nil {
 		return err
@@ -303,34 +308,27 @@ func (d *Deleter) settleRowTime(ctx context.Context, p *deletePass, rowTimeMS in
 	if err != nil {
 		return err
 	}
+	part := partKey{p.metric, rowTimeMS}
+	state, err := d.writer.index.readState(ctx, part)
+	if err != nil {
+		return err
+	}
 	ttl := goneLife
-	lastMS := int64(0)
-	if d.ks.Tables.Own {
-		var changedMS, expires *int64
-		if _, err := d.ks.Session.One(ctx, selectRowState, []any{p.metric, rowTimeMS}, nil, &changedMS, &expires); err != nil {
-			return err
-		}
-		if changedMS != nil {
-			lastMS = *changedMS
-		}
-		if left {
-			if ttl = 0; expires != nil {
-				ttl = d.writer.index.ttl(expiryOf(*expires))
-			}
-		}
+	if left {
+		ttl = d.writer.index.ttl(state.livesUntil())
 	}
 	if !left {
 		p.emptied = true
-		if err := d.ks.Session.Exec(ctx, deleteRowTime, p.stampMS, p.metric, dataPointsTable, rowTimeMS); err != nil {
+		if err := d.ks.Session.Exec(ctx, deleteRowTime, p.indexMS, p.metric, dataPointsTable, rowTimeMS); err != nil {
 			return err
 		}
 		if d.ks.Tables.Own {
-			if err := d.ks.Session.Exec(ctx, deleteRowState, p.stampMS, p.metric, rowTimeMS); err != nil {
+			if err := d.ks.Session.Exec(ctx, deleteRowState, p.indexMS, p.metric, rowTimeMS); err != nil {
 				return err
 			}
 		}
 	}
-	_, err = d.writer.index.moveChanged(ctx, p.metric, rowTimeMS, lastMS, ttl)
+	_, err = d.writer.index.moveChanged(ctx, part, max(state.changedMS, p.indexMS), ttl, false)
 	return err
 }
 
@@ -344,9 +342,13 @@ func (d *Deleter) hasRowKeys(ctx context.Context, metric string, rowTimeMS int64
 	return found && dataType != nil, err
 }
 
-// name removes the name of a metric that has no row left.
-func (p *deletePass) name(ctx context.Context) error {
+// name removes the name of a metric that has no row left. It belongs to all row times,
+// not only to those that were announced.
+func (p *deletePass) name(ctx context.Context) (err error) {
 	d := p.d
+	if p.indexMS, err = d.writer.deletes.announce(ctx, span{p.metric, math.MinInt64, math.MaxInt64}); err != nil {
+		return err
+	}
 	left, err := d.ks.Session.One(ctx, probeRowTime, []any{p.metric, dataPointsTable}, nil)
 	if err != nil || left {
 		return err
@@ -356,5 +358,5 @@ func (p *deletePass) name(ctx context.Context) error {
 			return err
 		}
 	}
-	return d.ks.Session.Exec(ctx, deleteMetricName, p.stampMS, []byte(metricNamesKey), d.writer.index.nameColumn(p.metric))
+	return d.ks.Session.Exec(ctx, deleteMetricName, p.indexMS, []byte(metricNamesKey), d.writer.index.nameColumn(p.metric))
 }

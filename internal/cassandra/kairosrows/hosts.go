@@ -9,13 +9,14 @@ import (
 	"varve/internal/cassandra/cql"
 )
 
-var readHosts = &cql.Statement{Name: "read_hosts",
+var readHosts = &cql.Statement{Name: "read_hosts", Level: cql.Quorum,
 	Text: "SELECT key, WRITETIME(value) FROM service_index WHERE service = ? AND service_key = ?"}
 
 const (
-	// hostLife is how old an entry of a KairosDB node may be: they renew it each
-	// 20 or 30 s.
-	hostLife = time.Minute
+	// hostLife is how old an entry of a KairosDB node may be. They renew it each 20
+	// or 30 s, with their own clocks, and what was taken for a node that has ended
+	// loses index rows that it will not write again.
+	hostLife = 10 * time.Minute
 
 	// hostsEvery is how often KairosDB nodes are looked for.
 	hostsEvery = 10 * time.Second

@@ -71,12 +71,12 @@ func (w *indexWriter) tagRows(p *indexPart, rows []pendingRow, ttl int) [][]cql.
 	}
 	keys := func(yield func(rowKey) bool) {
 		for i := range rows {
-			if !yield(rowKey{rows[i].series.Type, rows[i].series.Tags}) {
+			if !yield(rows[i].key()) {
 				return
 			}
 		}
 	}
-	return tagRowBatches(p.metric, p.rowTimeMS, keys, w.shards, ttl)
+	return tagRowBatches(p.metric, p.timeMS, keys, w.shards, ttl)
 }
 
 // rowKeys are the rows of row_keys, in batches, with the mark if it may be
@@ -84,12 +84,12 @@ func (w *indexWriter) tagRows(p *indexPart, rows []pendingRow, ttl int) [][]cql.
 func (w *indexWriter) rowKeys(p *indexPart, rows []pendingRow, ttl int) [][]cql.Entry {
 	entries := make([]cql.Entry, 0, len(rows)+1)
 	if !p.known {
-		entries = append(entries, cql.Entry{Statement: insertRowKeysMark, Args: []any{WroteHere, p.metric, dataPointsTable, p.rowTimeMS}})
+		entries = append(entries, cql.Entry{Statement: insertRowKeysMark, Args: []any{ttl, WroteHere, p.metric, dataPointsTable, p.timeMS}})
 	}
 	for i := range rows {
 		s := &rows[i].series
 		entries = append(entries, cql.Entry{Statement: insertRowKey,
-			Args: []any{p.metric, dataPointsTable, p.rowTimeMS, string(s.Type), cql.TagMap{Tags: s.Tags}, ttl}})
+			Args: []any{p.metric, dataPointsTable, p.timeMS, string(s.Type), cql.TagMap{Tags: s.Tags}, ttl}})
 	}
 	return cutBatches(entries)
 }

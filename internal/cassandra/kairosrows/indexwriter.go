@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"hash/fnv"
-	"hash/maphash"
 	"slices"
 	"sync"
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/clip"
 	"varve/internal/model"
 	"varve/internal/rowtime"
 )
@@ -18,29 +19,29 @@ import (
 var stringIndexValue = []byte{0}
 
 var (
-	insertRowKey = &cql.Statement{Name: "insert_row_key", KeyArgs: 3,
+	insertRowKey = &cql.Statement{Name: "insert_row_key", Level: cql.Quorum, KeyArgs: 3,
 		Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags) VALUES (?, ?, ?, ?, ?) USING TTL ?"}
-	insertRowKeysMark = &cql.Statement{Name: "insert_row_keys_mark",
-		Text: "UPDATE row_keys USING TIMESTAMP 1 SET mtime = ? WHERE metric = ? AND table_name = ? AND row_time = ?"}
-	insertRowTime = &cql.Statement{Name: "insert_row_time",
+	insertRowKeysMark = &cql.Statement{Name: "insert_row_keys_mark", Level: cql.Quorum,
+		Text: "UPDATE row_keys USING TIMESTAMP 1 AND TTL ? SET mtime = ? WHERE metric = ? AND table_name = ? AND row_time = ?"}
+	insertRowTime = &cql.Statement{Name: "insert_row_time", Level: cql.Quorum,
 		Text: "INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?) USING TTL ?"}
-	insertMetricName = &cql.Statement{Name: "insert_metric_name",
+	insertMetricName = &cql.Statement{Name: "insert_metric_name", Level: cql.Quorum,
 		Text: "INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?) USING TTL 0"}
-	insertTagIndexedRowKey = &cql.Statement{Name: "insert_tag_indexed_row_key", KeyArgs: 4,
+	insertTagIndexedRowKey = &cql.Statement{Name: "insert_tag_indexed_row_key", Level: cql.Quorum, KeyArgs: 4,
 		Text: "INSERT INTO tag_indexed_row_keys (metric, table_name, row_time, single_tag_pair, data_type, tag_collection_hash, tags, mtime) VALUES (?, ?, ?, ?, ?, ?, ?, now()) USING TTL ?"}
-	insertTagRow = &cql.Statement{Name: "insert_tag_row", KeyArgs: 5,
+	insertTagRow = &cql.Statement{Name: "insert_tag_row", Level: cql.Quorum, KeyArgs: 5,
 		Text: "INSERT INTO varve_row_index (metric, row_time, tag, value, shard, data_type, tags) VALUES (?, ?, ?, ?, ?, ?, ?) USING TTL ?"}
-	insertRowState = &cql.Statement{Name: "insert_row_state",
-		Text: "INSERT INTO varve_row_state (metric, row_time, kairos_mtime, expires) VALUES (?, ?, ?, ?) USING TTL ?"}
-	updateRowExpiry = &cql.Statement{Name: "update_row_expiry",
-		Text: "INSERT INTO varve_row_state (metric, row_time, expires) VALUES (?, ?, ?) USING TTL ?"}
-	updateRowChanged = &cql.Statement{Name: "update_row_changed",
-		Text: "INSERT INTO varve_row_state (metric, row_time, changed) VALUES (?, ?, now()) USING TTL ?"}
+	claimExpiry = &cql.Statement{Name: "claim_row_expiry", Level: cql.Quorum,
+		Text: "UPDATE varve_row_state USING TIMESTAMP ? AND TTL ? SET expires = ? WHERE metric = ? AND row_time = ?"}
+	updateRowChanged = &cql.Statement{Name: "update_row_changed", Level: cql.Quorum,
+		Text: "UPDATE varve_row_state USING TTL ? SET changed = ? WHERE metric = ? AND row_time = ?"}
+	updateRowCovered = &cql.Statement{Name: "update_row_covered", Level: cql.Quorum,
+		Text: "UPDATE varve_row_state USING TTL ? SET changed = ?, kairos_mtime = ? WHERE metric = ? AND row_time = ?"}
 
-	selectFirstRowKey = &cql.Statement{Name: "select_first_row_key", PageSize: 2,
+	selectFirstRowKey = &cql.Statement{Name: "select_first_row_key", Level: cql.Quorum, PageSize: 2,
 		Text: "SELECT data_type, mtime, TTL(mtime) FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? LIMIT 1"}
-	selectRowState = &cql.Statement{Name: "select_row_state", PageSize: 2,
-		Text: "SELECT kairos_mtime, writetime(changed), expires FROM varve_row_state WHERE metric = ? AND row_time = ?"}
+	selectRowState = &cql.Statement{Name: "select_row_state", Level: cql.Quorum, PageSize: 2,
+		Text: "SELECT kairos_mtime, changed, WRITETIME(changed), expires FROM varve_row_state WHERE metric = ? AND row_time = ?"}
 )
 
 const (
@@ -61,64 +62,65 @@ type pendingRow struct {
 	series    model.Series
 	rowTimeMS int64
 	needSec   int64 // when the last of the samples expires, Unix seconds, or forever
-	id        rowID
 }
 
-// indexWriter writes the index rows of row keys before their samples are
-// written: once for each life of an entry in its caches.
+func (r *pendingRow) part() partKey { return partKey{r.series.Metric, r.rowTimeMS} }
+func (r *pendingRow) key() rowKey   { return rowKey{r.series.Type, r.series.Tags} }
+
+// indexWriter writes the index rows of row keys before their samples are written,
+// unless they are known to be there.
 //
 // # Order
 //
-// For new row keys of one (metric, row time):
+// For row keys of one (metric, row time), under one write timestamp s:
 //
-//	1  varve_row_state      if the partition of row_keys was empty: covered
-//	2  varve_row_index      one row per tag, in the partition of (tag, value, shard)
-//	3  row_keys, and tag_indexed_row_keys by rule
-//	4  row_key_time_index, string_index
-//	5  varve_row_state      changed = now()
+//	1  varve_row_state      claim: expires, changed at s        of a partition that is not
+//	2  look                 row_keys, varve_row_state           known, or must live longer
+//	3  varve_row_index      one row per tag, in the partition of (tag, value, shard)
+//	4  row_keys, and tag_indexed_row_keys by rule
+//	5  row_key_time_index, string_index
+//	6  varve_row_state      changed at s' >= s, and kairos_mtime if the partition was
+//	                        empty at 2: varve_row_index holds everything
 //
-// so whoever finds a row key in row_keys finds it in varve_row_index, and
-// changed moves when all can be found. Every write is awaited.
-//
-// Rows of entries that have become old (index_refresh) are written again without
-// moving changed, unless another node has moved it since: that may have been a
-// delete of these very rows, and whoever has read the index since has to look
-// again.
+// so whoever finds a row key in row_keys finds it in varve_row_index, and changed
+// moves when all can be found. Every write is awaited, and has a quorum.
 //
 // # Expiry
 //
-// Index rows outlive their samples by the width of a row, so that the later
-// samples of a row, which expire later, need no new ones. Cassandra keeps the
-// TTL of the last write, even a shorter one, so all index rows of one (metric,
-// row time) are written with the longest that any Varve node wrote there:
-// varve_row_state.expires has it. Where KairosDB wrote too, TTL(mtime) counts.
+// Index rows outlive their samples by the width of a row, so that the later samples of
+// a row, which expire later, need no new ones. All index rows of one (metric, row
+// time) are written with the longest time-to-live that any Varve node needs there,
+// since Cassandra keeps that of the last write, even a shorter one.
+// varve_row_state.expires says which: it is written under a write timestamp that is
+// the expiry itself, so that of two nodes the longer one wins whatever comes last.
+//
+// Of two nodes that begin a partition at once, A and B, let B need the longer life. If
+// the claim of B is there when A looks after its rows are written (after step 5, only
+// if they expire at all), A writes them again with that life. If it is not, B looks
+// (2) later than that, and finds the timestamp of A's claim: B's rows go above it,
+// and so above A's. No clock takes part in this. Where KairosDB wrote too, TTL(mtime)
+// counts.
 type indexWriter struct {
 	session *cql.Session
 	spec    rowtime.Spec
 	tables  Tables
 	shards  int // of varve_row_index
-	refresh time.Duration
 	rules   func() *TagRules
 	now     func() time.Time
 	metrics *writeMetrics
+	known   *known
 
 	keysChanged func(metric string, rowTimeMS int64)
 
-	seeds      [2]maphash.Seed
-	rows       *indexCache[indexed]
-	partitions *indexCache[indexedPart]
-
-	mu       sync.Mutex
-	cap2038  time.Time // until when index rows are cut off at endOf2038
-	lastMove int64     // highest write timestamp of changed, ms
+	mu      sync.Mutex
+	cap2038 time.Time // until when index rows are cut off at endOf2038
 }
 
-// apart returns an index writer that believes nothing to be written.
+// apart returns an index writer that knows of no index rows.
 func (w *indexWriter) apart() *indexWriter {
 	return &indexWriter{
-		session: w.session, spec: w.spec, tables: w.tables, shards: w.shards, refresh: w.refresh, rules: w.rules, now: w.now,
-		metrics: w.metrics, keysChanged: w.keysChanged, seeds: w.seeds,
-		rows: newIndexCache[indexed](1000), partitions: newIndexCache[indexedPart](1000),
+		session: w.session, spec: w.spec, tables: w.tables, shards: w.shards, rules: w.rules, now: w.now,
+		metrics: w.metrics, keysChanged: w.keysChanged, known: newKnown(1000),
 	}
 }
 
@@ -134,24 +136,8 @@ func indexShard(tags model.Tags, shards int) int {
 	return int(h.Sum32() % uint32(shards))
 }
 
-// fresh reports whether nothing has to be written for a row.
-func (w *indexWriter) fresh(r *pendingRow) bool {
-	e, ok := w.rows.get(r.id)
-	return ok && w.holds(e, r)
-}
-
-func (w *indexWriter) holds(e indexed, r *pendingRow) bool {
-	return e.expirySec >= r.needSec && !w.old(e, r.id)
-}
-
-// old: the entry has lived as long as it may. Lives differ by up to a quarter,
-// so that what was written at once is not written again at once.
-func (w *indexWriter) old(e indexed, id rowID) bool {
-	return e.age(w.now()) >= w.refresh-w.refresh/4/1024*time.Duration(id[1]%1024)
-}
-
-// write writes the index rows of rows for which fresh says no. epoch is that of
-// the caches before any of them was asked.
+// write writes the index rows of rows that are not known to be there. epoch is that of
+// what is known before it was asked.
 func (w *indexWriter) write(ctx context.Context, epoch uint64, stampMS int64, rows []pendingRow) error {
 	slices.SortFunc(rows, func(a, b pendingRow) int {
 		return cmp.Or(cmp.Compare(a.series.Metric, b.series.Metric), cmp.Compare(a.rowTimeMS, b.rowTimeMS))
@@ -159,32 +145,22 @@ func (w *indexWriter) write(ctx context.Context, epoch uint64, stampMS int64, ro
 	var groups [][]pendingRow
 	for from := 0; from < len(rows); {
 		to := from + 1
-		for to < len(rows) && rows[to].series.Metric == rows[from].series.Metric && rows[to].rowTimeMS == rows[from].rowTimeMS {
+		for to < len(rows) && rows[to].part() == rows[from].part() {
 			to++
 		}
 		groups = append(groups, rows[from:to])
 		from = to
 	}
 	return parallel(ctx, indexParallel, len(groups), func(ctx context.Context, i int) error {
-		for {
-			err := w.writePartition(ctx, epoch, stampMS, groups[i])
-			var refused *cql.RefusedError
-			if !errors.As(err, &refused) || refused.Reason != cql.TTLTooLong || !w.learn2038() {
-				return err
-			}
-		}
+		return w.writeRows(ctx, epoch, stampMS, groups[i])
 	})
 }
 
-// learn2038 notes that the server refused an expiry after January 2038. It
-// reports false if that was known.
-func (w *indexWriter) learn2038() bool {
+// learn2038 notes that the server refused an expiry after January 2038.
+func (w *indexWriter) learn2038() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := w.now()
-	known := now.Before(w.cap2038)
-	w.cap2038 = now.Add(cap2038Life)
-	return !known
+	w.cap2038 = w.now().Add(cap2038Life)
 }
 
 // limited2038 reports whether the server is known to refuse expiries after
@@ -197,146 +173,219 @@ func (w *indexWriter) limited2038() bool {
 
 // An indexPart is one (metric, row time) that index rows are written to.
 type indexPart struct {
-	metric    string
-	rowTimeMS int64
-	known     bool  // row_key_time_index, string_index and the mark were written
-	expirySec int64 // the longest of its index rows so far, 0 if there are none
-	covered   bool  // was empty: varve_row_index will hold everything
-	changedMS int64 // write timestamp of changed, 0 if never
+	partKey
+	known     bool  // the row time, the name, the mark and the claim are there
+	expirySec int64 // the longest life that is known to be needed, Unix seconds
+	empty     bool  // it had no row keys: varve_row_index will hold everything
+	stampMS   int64 // write timestamp of its rows
+}
+
+// maxClaims bounds how often a partition is claimed, or its rows are written again,
+// since other nodes do the same at once.
+const maxClaims = 10
+
+var errClaims = errors.New("other nodes began the same row time too often meanwhile")
+
+// writeRows writes the index rows of row keys of one metric and row time.
+func (w *indexWriter) writeRows(ctx context.Context, epoch uint64, stampMS int64, rows []pendingRow) error {
+	limited := w.limited2038()
+	err := w.writePartition(ctx, epoch, stampMS, rows)
+	if refused := refusalOf(err); refused == nil || refused.Reason != cql.TTLTooLong || limited {
+		return err
+	}
+	w.learn2038()
+	return w.writePartition(ctx, epoch, stampMS, rows)
 }
 
 // writePartition writes the index rows of row keys of one metric and row time.
 func (w *indexWriter) writePartition(ctx context.Context, epoch uint64, stampMS int64, rows []pendingRow) error {
-	p := indexPart{metric: rows[0].series.Metric, rowTimeMS: rows[0].rowTimeMS}
-	ids := idHash{seeds: w.seeds}
-	id := ids.partition(p.metric, p.rowTimeMS)
-	before, moved, err := w.recall(ctx, &p, id)
-	if err != nil {
-		return err
-	}
-	isNew, expiry := moved, p.expirySec
+	p := indexPart{partKey: rows[0].part()}
 	for i := range rows {
-		expiry = max(expiry, w.indexExpiry(rows[i].needSec))
-		e, ok := w.rows.get(rows[i].id)
-		isNew = isNew || !ok || e.expirySec <= w.now().Unix() || e.atSec <= before.foreign
+		p.expirySec = max(p.expirySec, w.indexExpiry(rows[i].needSec))
 	}
-	grown := expiry > p.expirySec
-	if err := w.insert(ctx, stampMS, &p, rows, expiry); err != nil {
+	expirySec, changedMS, known := w.known.part(p.partKey)
+	p.stampMS = max(stampMS, changedMS+1)
+	if p.known = known && p.expirySec <= expirySec; p.known {
+		p.expirySec = expirySec
+	} else if err := w.claim(ctx, &p); err != nil {
 		return err
 	}
-	if isNew {
-		if p.changedMS, err = w.moveChanged(ctx, p.metric, p.rowTimeMS, p.changedMS, w.ttl(expiry)); err != nil {
+	for range maxClaims {
+		if err := w.insert(ctx, &p, rows); err != nil {
 			return err
 		}
+		longer, err := w.claimedLonger(ctx, &p)
+		if err != nil {
+			return err
+		}
+		if longer {
+			continue
+		}
+		if changedMS, err = w.moveChanged(ctx, p.partKey, p.stampMS, w.ttl(p.expirySec), p.empty); err != nil {
+			return err
+		}
+		w.known.put(epoch, p.partKey, p.expirySec, changedMS, rows)
+		return nil
 	}
-	written := indexed{expirySec: expiry, atSec: w.now().Unix()}
-	part := indexedPart{indexed: written, changedMS: p.changedMS, foreign: before.foreign}
-	if p.known && !grown {
-		part.indexed = before.indexed
-	}
-	w.partitions.put(epoch, id, part)
-	for i := range rows {
-		w.rows.put(epoch, rows[i].id, written)
-	}
-	return nil
+	return fmt.Errorf("write index rows of metric %s, row time %d: %w", clip.Text(p.metric, maxShown), p.timeMS, errClaims)
 }
 
-// recall fills p with what is known of a partition, or with what it finds out.
-// moved says that another node has added row keys since, or has deleted some of
-// those that are known here; these are as good as new when they are written
-// again.
-func (w *indexWriter) recall(ctx context.Context, p *indexPart, id rowID) (before indexedPart, moved bool, err error) {
-	before, seen := w.partitions.get(id)
-	if seen {
-		p.known, p.expirySec, p.changedMS = !w.old(before.indexed, id), before.expirySec, before.changedMS
+// claim writes down how long index rows of a partition have to live, and looks what is
+// there. p then has the longest life that any node needs, and a write timestamp above
+// those of all nodes that have claimed the partition before.
+func (w *indexWriter) claim(ctx context.Context, p *indexPart) error {
+	for range maxClaims {
+		mine, err := w.writeClaim(ctx, p)
+		if err != nil {
+			return err
+		}
+		there, err := w.look(ctx, p)
+		if err != nil {
+			return err
+		}
+		shorter := p.expirySec < there.expirySec
+		p.expirySec = max(p.expirySec, there.expirySec)
+		if !w.tables.Own || there.changed == mine && !shorter {
+			return nil
+		}
+		p.stampMS = max(p.stampMS, there.changedMS+1)
 	}
-	if p.known {
-		return before, false, nil
-	}
-	if err := w.look(ctx, p); err != nil {
-		return before, false, err
-	}
-	if moved = seen && p.changedMS != before.changedMS; moved {
-		before.foreign = w.now().Unix()
-	}
-	return before, moved, nil
+	return fmt.Errorf("claim row time %d of metric %s: %w", p.timeMS, clip.Text(p.metric, maxShown), errClaims)
 }
 
-// insert writes the rows of all tables, in order, to live until expirySec.
-func (w *indexWriter) insert(ctx context.Context, stampMS int64, p *indexPart, rows []pendingRow, expirySec int64) error {
-	ttl, grown := w.ttl(expirySec), expirySec > p.expirySec
-	if w.tables.Own && (p.covered || grown) {
-		st, args := updateRowExpiry, []any{p.metric, p.rowTimeMS, expiresColumn(expirySec), ttl}
-		if p.covered {
-			st, args = insertRowState, []any{p.metric, p.rowTimeMS, WroteHere, expiresColumn(expirySec), ttl}
-		}
-		if err := w.session.Exec(ctx, st, stampMS, args...); err != nil {
-			return err
-		}
+// maxShown is how much of a metric's name an error repeats.
+const maxShown = 100
+
+// writeClaim returns what it has set changed to.
+func (w *indexWriter) writeClaim(ctx context.Context, p *indexPart) (mine cql.UUID, err error) {
+	if !w.tables.Own {
+		return mine, nil
 	}
-	if err := w.sendAll(ctx, stampMS, w.tagRows(p, rows, ttl)); err != nil {
+	mine = cql.TimeUUID()
+	ttl := w.ttl(p.expirySec)
+	return mine, w.session.Batch(ctx, p.stampMS, []cql.Entry{
+		{Statement: claimExpiry, Args: []any{expiryStamp(p.expirySec), ttl, expiresColumn(p.expirySec), p.metric, p.timeMS}},
+		{Statement: updateRowChanged, Args: []any{ttl, mine, p.metric, p.timeMS}},
+	})
+}
+
+// claimedLonger reports whether another node has claimed a longer life meanwhile, and
+// claims the same.
+func (w *indexWriter) claimedLonger(ctx context.Context, p *indexPart) (bool, error) {
+	if !w.tables.Own || p.expirySec == forever {
+		return false, nil
+	}
+	there, err := w.readState(ctx, p.partKey)
+	if err != nil || there.expirySec <= p.expirySec {
+		return false, err
+	}
+	empty := p.empty // what is there now is of this node, too
+	p.known, p.expirySec = false, there.expirySec
+	err = w.claim(ctx, p)
+	p.empty = empty
+	return true, err
+}
+
+// expiryStamp is the write timestamp of varve_row_state.expires: the later expiry wins.
+func expiryStamp(expirySec int64) int64 { return min(expirySec, endOf9999) * 1000 }
+
+// endOf9999 stands for an expiry that never comes, in Unix seconds.
+const endOf9999 = 253_402_300_799
+
+// insert writes the rows of all tables, in order.
+func (w *indexWriter) insert(ctx context.Context, p *indexPart, rows []pendingRow) error {
+	ttl := w.ttl(p.expirySec)
+	if err := w.sendAll(ctx, p.stampMS, w.tagRows(p, rows, ttl)); err != nil {
 		return err
 	}
-	if err := w.sendAll(ctx, stampMS, append(w.rowKeys(p, rows, ttl), w.tagIndexed(rows, ttl)...)); err != nil {
+	if err := w.sendAll(ctx, p.stampMS, append(w.rowKeys(p, rows, ttl), w.tagIndexed(rows, ttl)...)); err != nil {
 		return err
-	}
-	if !p.known || grown {
-		if err := w.session.Exec(ctx, insertRowTime, stampMS, p.metric, dataPointsTable, p.rowTimeMS, ttl); err != nil {
-			return err
-		}
 	}
 	if p.known {
 		return nil
 	}
-	return w.session.Exec(ctx, insertMetricName, stampMS, []byte(metricNamesKey), w.nameColumn(p.metric), stringIndexValue)
+	if err := w.session.Exec(ctx, insertRowTime, p.stampMS, p.metric, dataPointsTable, p.timeMS, ttl); err != nil {
+		return err
+	}
+	return w.session.Exec(ctx, insertMetricName, p.stampMS, []byte(metricNamesKey), w.nameColumn(p.metric), stringIndexValue)
 }
 
-// look finds out about a partition that is not known: whether it is empty, and
-// how long what is there lives.
-func (w *indexWriter) look(ctx context.Context, p *indexPart) error {
+// A partState is what is known of how long the index rows of a partition live.
+type partState struct {
+	kairosMtime cql.UUID // of varve_row_state; zero: none
+	changed     cql.UUID
+	changedMS   int64 // write timestamp of changed
+	expirySec   int64 // 0: nothing is known
+}
+
+// livesUntil is the expiry of the index rows; for ever if it is not known.
+func (s partState) livesUntil() int64 {
+	if s.expirySec == 0 {
+		return forever
+	}
+	return s.expirySec
+}
+
+func (w *indexWriter) readState(ctx context.Context, p partKey) (s partState, err error) {
+	if !w.tables.Own {
+		return s, nil
+	}
+	var kairos, changed cql.Raw
+	var changedMS, expires *int64
+	_, err = w.session.One(ctx, selectRowState, []any{p.metric, p.timeMS}, &kairos, &changed, &changedMS, &expires)
+	s.kairosMtime, s.changed = uuidOf(kairos), uuidOf(changed)
+	if changedMS != nil {
+		s.changedMS = *changedMS
+	}
+	if expires != nil {
+		s.expirySec = expiryOf(*expires)
+	}
+	return s, err
+}
+
+// look finds out whether a partition is empty, and how long what is there lives. One
+// with too many deleted row keys to see the first one counts as not empty.
+func (w *indexWriter) look(ctx context.Context, p *indexPart) (partState, error) {
+	s, err := w.readState(ctx, p.partKey)
+	if err != nil {
+		return s, err
+	}
 	var dataType *string
 	var mtime *cql.UUID
 	var mtimeTTL *int
-	there, err := w.session.One(ctx, selectFirstRowKey, []any{p.metric, dataPointsTable, p.rowTimeMS}, &dataType, &mtime, &mtimeTTL)
-	if err != nil {
-		return err
+	there, err := w.session.One(ctx, selectFirstRowKey, []any{p.metric, dataPointsTable, p.timeMS}, &dataType, &mtime, &mtimeTTL)
+	if tombstones := (*cql.TombstoneError)(nil); errors.As(err, &tombstones) {
+		p.empty = false
+		return s, nil
 	}
-	var kairosMtime *cql.UUID
-	var changedMS, expires *int64
-	if !w.tables.Own {
-	} else if _, err := w.session.One(ctx, selectRowState, []any{p.metric, p.rowTimeMS}, &kairosMtime, &changedMS, &expires); err != nil {
-		return err
+	if err != nil {
+		return s, err
 	}
 	foreign := mtime != nil && *mtime != WroteHere
-	p.covered = (!there || dataType == nil) && !foreign && kairosMtime == nil
-	if changedMS != nil {
-		p.changedMS = *changedMS
-	}
-	if expires != nil {
-		p.expirySec = max(p.expirySec, expiryOf(*expires))
-	}
+	p.empty = (!there || dataType == nil) && !foreign && s.kairosMtime == (cql.UUID{})
 	switch {
 	case foreign && mtimeTTL != nil:
-		p.expirySec = max(p.expirySec, w.now().Unix()+int64(*mtimeTTL))
+		s.expirySec = max(s.expirySec, w.now().Unix()+int64(*mtimeTTL))
 	case foreign:
-		p.expirySec = forever
+		s.expirySec = forever
 	}
-	return nil
+	return s, nil
 }
 
-// moveChanged tells other nodes that row keys of a row time came or went. It is
-// written with the time of now, and above lastMS, the write timestamp of the
-// one before, as far as known: stampMS may be of long ago, and would lose.
-func (w *indexWriter) moveChanged(ctx context.Context, metric string, rowTimeMS, lastMS int64, ttl int) (movedMS int64, err error) {
-	defer w.keysChanged(metric, rowTimeMS)
-	if !w.tables.Own {
-		return 0, nil
+// moveChanged tells other nodes that row keys of a row time came or went: what they
+// have read before is of no use any more. covered says that varve_row_index holds all
+// row keys of a partition that was empty. The write timestamp is that of now, and
+// above lastMS, that of the one before.
+func (w *indexWriter) moveChanged(ctx context.Context, p partKey, lastMS int64, ttl int, covered bool) (movedMS int64, err error) {
+	defer w.keysChanged(p.metric, p.timeMS)
+	at := max(w.now().UnixMilli(), lastMS+1)
+	switch {
+	case !w.tables.Own:
+		return at, nil
+	case covered:
+		return at, w.session.Exec(ctx, updateRowCovered, at, ttl, cql.TimeUUID(), WroteHere, p.metric, p.timeMS)
 	}
-	w.mu.Lock()
-	at := max(w.now().UnixMilli(), lastMS+1, w.lastMove)
-	w.lastMove = at
-	w.mu.Unlock()
-	return at, w.session.Exec(ctx, updateRowChanged, at, metric, rowTimeMS, ttl)
+	return at, w.session.Exec(ctx, updateRowChanged, at, ttl, cql.TimeUUID(), p.metric, p.timeMS)
 }
 
 // nameColumn is a metric name as string_index has it.
@@ -369,6 +418,14 @@ func (w *indexWriter) indexExpiry(needSec int64) int64 {
 		return forever
 	}
 	return needSec + w.spec.WidthMS()/1000
+}
+
+// neededFor is the need of samples for which index rows have this expiry.
+func (w *indexWriter) neededFor(expirySec int64) int64 {
+	if expirySec == forever {
+		return forever
+	}
+	return expirySec - w.spec.WidthMS()/1000
 }
 
 // ttl turns an expiry of index rows into seconds from now, as long as Cassandra

@@ -57,26 +57,87 @@ func TestIndexShard(t *testing.T) {
 	}
 }
 
-func TestIndexCache(t *testing.T) {
-	c := newIndexCache[indexed](4)
-	for i := range uint64(3) {
-		c.put(0, rowID{i}, indexed{expirySec: int64(i)})
-		c.get(rowID{0}) // keeps it young
+func TestKnown(t *testing.T) {
+	part := func(i int) partKey { return partKey{"m", int64(i)} }
+	row := func(p partKey, tag string) pendingRow {
+		return pendingRow{series: longSeries(p.metric, "k", tag), rowTimeMS: p.timeMS}
 	}
-	if _, ok := c.get(rowID{0}); !ok {
-		t.Error("what is used is forgotten")
+	k := rowKey{model.TypeLong, model.MustTags("k", "v")}
+	c := newKnown(4)
+	put := func(p partKey, tags ...string) {
+		var rows []pendingRow
+		for _, tag := range tags {
+			rows = append(rows, row(p, tag))
+		}
+		c.put(c.now(), p, 100, 7, rows)
 	}
-	for i := range uint64(100) {
-		c.put(0, rowID{100 + i}, indexed{})
+	put(part(0), "v")
+	for i := range 20 {
+		put(part(1+i), "v")
+		if !c.holds(part(0), k, 100) { // keeps it
+			t.Fatal("what is used is forgotten")
+		}
 	}
-	if n, evictions := c.size(); n > 4 || evictions < 90 {
-		t.Errorf("%d entries, %d evictions", n, evictions)
+	if n, evictions := c.size(); n != 4 || evictions != 17 {
+		t.Errorf("%d rows, %d evictions", n, evictions)
+	}
+	if c.holds(part(0), k, 101) || c.holds(part(1), k, 0) || c.holds(part(0), rowKey{model.TypeDouble, k.tags}, 0) {
+		t.Error("believes what nobody has written")
+	}
+	if expiry, changed, ok := c.part(part(0)); expiry != 100 || changed != 7 || !ok {
+		t.Error(expiry, changed, ok)
+	}
+	put(part(50), "a", "b", "c", "d", "e", "f", "g")
+	if n, _ := c.size(); n != 4 {
+		t.Errorf("%d rows of one partition", n)
+	}
+	put(part(51), strings.Repeat("x", 600))
+	if n, _ := c.size(); n != 1 {
+		t.Errorf("%d rows beside a long one", n)
+	}
+}
+
+// TestForgetting: what was written by one who began before it was forgotten is not
+// believed, and he learns what it was.
+func TestForgetting(t *testing.T) {
+	c := newKnown(1000)
+	at := func(metric string, ms int64) pendingRow {
+		return pendingRow{series: longSeries(metric, "k", "v"), rowTimeMS: ms}
+	}
+	put := func(epoch uint64, r pendingRow) bool {
+		c.put(epoch, r.part(), forever, 0, []pendingRow{r})
+		return c.holds(r.part(), r.key(), 0)
+	}
+	for _, r := range []pendingRow{at("a", 1), at("a", 2), at("b", 1)} {
+		if !put(c.now(), r) {
+			t.Fatal("not put")
+		}
 	}
 	epoch := c.now()
-	c.clear()
-	c.put(epoch, rowID{1}, indexed{})
-	if _, ok := c.get(rowID{1}); ok || c.now() == epoch {
-		t.Error("an entry of before the clearing is believed")
+	c.forget(span{"a", 2, 5})
+	for r, want := range map[pendingRow]bool{at("a", 1): true, at("a", 2): false, at("b", 1): true} {
+		if got := c.holds(r.part(), r.key(), 0); got != want {
+			t.Errorf("%v: %v", r, got)
+		}
+	}
+	if put(epoch, at("a", 5)) || !put(epoch, at("a", 6)) || !put(epoch, at("c", 2)) || !put(c.now(), at("a", 5)) {
+		t.Error("the wrong rows are put")
+	}
+	if forgotten, now := c.since(epoch); len(forgotten) != 1 || forgotten[0].span != (span{"a", 2, 5}) || now != c.now() {
+		t.Error(forgotten, now)
+	}
+	if forgotten, _ := c.since(c.now()); forgotten != nil {
+		t.Error(forgotten)
+	}
+	c.forget(everything)
+	if n, _ := c.size(); n != 0 || put(epoch, at("z", 0)) {
+		t.Errorf("%d rows, or an old one, after everything was forgotten", n)
+	}
+	for range maxForgettings {
+		c.forget(span{"b", 0, 0})
+	}
+	if forgotten, _ := c.since(epoch); len(forgotten) != 1 || forgotten[0].metric != "" || put(epoch, at("a", 100)) {
+		t.Errorf("too long ago to know: %v", forgotten)
 	}
 }
 
@@ -113,7 +174,7 @@ func TestIndexRows(t *testing.T) {
 		{"SELECT metric, table_name, row_time, data_type, tags, mtime, WRITETIME(mtime), value FROM row_keys", 8, []string{
 			line(text(load), text("data_points"), rowTime, text("kairos_long"), tagMap, mark, one, "")}},
 		{"SELECT metric, table_name, row_time, value FROM row_key_time_index", 4, []string{line(text(load), text("data_points"), rowTime, "")}},
-		{"SELECT key, column1, value, TTL(value), WRITETIME(value) FROM string_index", 5, []string{line(text("metric_names"), text(load), "00", "", stamp)}},
+		{"SELECT key, column1, value, TTL(value) FROM string_index", 4, []string{line(text("metric_names"), text(load), "00", "")}},
 		{"SELECT metric, table_name, row_time, single_tag_pair, data_type, tag_collection_hash, tags, value FROM tag_indexed_row_keys", 8, []string{
 			line(text(load), text("data_points"), rowTime, text("host=server1"), text("kairos_long"), "814b33d4", tagMap, "")}},
 		{"SELECT metric, row_time, tag, value, shard, data_type, tags FROM varve_row_index", 7, []string{
@@ -254,29 +315,21 @@ func TestBeyond2038(t *testing.T) {
 	}
 }
 
-// TestIndexRefresh: index rows are written again after a while, without telling
-// other nodes of a change.
-func TestIndexRefresh(t *testing.T) {
+// TestKnownIndexRows: index rows that are known to be there are not written again,
+// however old; what was forgotten is, and that is told.
+func TestKnownIndexRows(t *testing.T) {
 	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
 	clock := time.Now()
 	b.writer = b.newWriter(DefaultWriteConfig(), func() time.Time { return clock })
 	src := new(memory).longs(longSeries(b.name("m"), "k", "v"), 0, someTime)
 	b.write(src)
 	b.counts.take()
-	clock = clock.Add(7 * time.Minute)
+	clock = clock.Add(50 * time.Minute)
 	b.write(src)
 	if got := b.counts.take(); !maps.Equal(got, map[string]int{"insert_sample": 1, "read_announced_deletes": 1}) {
-		t.Errorf("after 7 minutes: %v", got)
+		t.Errorf("after 50 minutes: %v", got)
 	}
-	clock = clock.Add(4 * time.Minute)
-	b.write(src)
-	got := b.counts.take()
-	want := map[string]int{"insert_sample": 1, "read_announced_deletes": 1, "insert_tag_row": 1, "insert_row_keys_mark": 1, "insert_row_time": 1, "insert_metric_name": 1, "select_first_row_key": 1, "select_row_state": 1}
-	if !maps.Equal(got, want) {
-		t.Errorf("after 11 minutes: %v, want %v", got, want)
-	}
-	// After a delete, at once.
-	b.writer.forget()
+	b.writer.known.forget(span{b.name("m"), 0, someTime})
 	b.write(src)
 	if got := b.counts.take(); got["insert_tag_row"] != 1 || got["update_row_changed"] != 1 {
 		t.Errorf("after a delete: %v", got)
@@ -300,7 +353,7 @@ func TestDeleteElsewhere(t *testing.T) {
 	if got := b.tableCounts(); got != "1 1 1 1 0 1" {
 		t.Errorf("the node that knows nothing of the delete: rows of %s: %s", tables, got)
 	}
-	if got := b.counts.take(); got["update_row_changed"] != 1 {
+	if got := b.counts.take(); got["update_row_covered"] != 1 {
 		t.Errorf("other nodes are not told: %v", got)
 	}
 	// A part is deleted, so that the row is empty, and then comes what was

@@ -420,7 +420,6 @@ func (d *Deleter) resume(ctx context.Context, job *Job) error {
 	}
 	d.log.Info("a delete job goes on", "job", job.ID, "selector", job.Selector, "rows", job.Rows, "done", job.Done)
 	d.jobs.begin(job, func(ctx context.Context, r *runningJob) error {
-		d.writer.forget()
 		steps, err := d.plan(ctx, d.begin(), del)
 		if err != nil {
 			return err

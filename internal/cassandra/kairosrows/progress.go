@@ -15,7 +15,8 @@ import (
 // the next one only what is left.
 type progress struct {
 	owner *Writer
-	epoch uint64 // of the index caches, at which all series that are done had their index rows
+	epoch uint64               // of what is known of index rows: all series that are done had theirs then
+	parts map[partKey]struct{} // that samples go to
 
 	lock         sync.Mutex
 	done         *roaring.Bitmap // series of which nothing is left

@@ -14,11 +14,6 @@ type RepairOptions struct {
 	DryRun bool // only count
 	Rate   int  // most rows and row keys that are looked at per second, 0 for no bound
 
-	// Grace protects index rows that were written less than this before the
-	// repair: their samples may be on the way. 0 means an hour. It has to be
-	// longer than index_refresh of all Varve nodes.
-	Grace time.Duration
-
 	// From, if not nil, is what an earlier repair has come to that was
 	// interrupted: this one goes on there.
 	From *RepairReport
@@ -70,17 +65,13 @@ const (
 
 	// repairChunk is how many rows are looked at before the rate is kept.
 	repairChunk = 500
-
-	repairGrace = time.Hour
 )
 
 // A repair is one walk over all tables.
 //
-// Index rows are removed with a write timestamp of Grace before the repair
-// began, so that those which were written since, for samples that are on their
-// way, survive. They are added with the time at which it began, so that deletes
-// that ran meanwhile win. A row from which index rows were removed is looked at
-// once more.
+// It removes index rows as a delete does, which it announces once for all: see Writer.
+// Index rows are added under the next write timestamp, so that deletes that run
+// meanwhile win.
 type repair struct {
 	d       *Deleter
 	o       RepairOptions
@@ -102,12 +93,14 @@ type repair struct {
 // the index and index rows that lead nowhere, and puts them right. It may run
 // beside all else; it takes some statements for each row and row key.
 func (d *Deleter) Repair(ctx context.Context, o RepairOptions) (RepairReport, error) {
-	if o.Grace == 0 {
-		o.Grace = repairGrace
-	}
-	now := d.now()
-	r := &repair{d: d, o: o, addMS: now.UnixMilli(), dropMS: now.Add(-o.Grace).UnixMilli(), began: now}
+	r := &repair{d: d, o: o, began: d.now()}
 	var err error
+	if !o.DryRun {
+		if r.dropMS, err = d.writer.deletes.announce(ctx, everything); err != nil {
+			return r.report, err
+		}
+		r.addMS = r.dropMS + 1
+	}
 	if r.keep, err = d.keepFrom(ctx); err == nil {
 		if r.indexed, err = d.hasTagIndexed(ctx); err == nil && d.ks.Tables.RowKeyIndex {
 			r.legacy, err = d.ks.Session.One(ctx, readAnyLegacyKey, nil, nil)

@@ -63,7 +63,7 @@ func TestRepair(t *testing.T) {
 	whole, half, gone := longSeries(b.name("m"), "k", "whole"), longSeries(b.name("m"), "k", "half"), longSeries(b.name("m"), "k", "gone")
 	lost := longSeries(b.name("lost"), "k", "v", "l", "w")
 	b.write(new(memory).longs(whole, 0, someTime).longs(half, 0, someTime).longs(gone, 0, someTime))
-	b.stamp++
+	b.stamp = time.Now().UnixMilli() + 1                       // above its index rows
 	exec("DELETE FROM data_points WHERE key = ?", keyOf(gone)) // a row key without samples
 	inserted := time.Now().Unix()
 	exec("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?) USING TTL 86400", keyOf(lost), columnBytes(5), []byte{2})              // samples without row key
@@ -83,7 +83,7 @@ func TestRepair(t *testing.T) {
 	check("before", broken)
 	time.Sleep(5 * time.Millisecond)
 	parts := 0
-	dry, err := d.Repair(b.ctx, RepairOptions{DryRun: true, Grace: time.Nanosecond, Progress: func(RepairReport) { parts++ }})
+	dry, err := d.Repair(b.ctx, RepairOptions{DryRun: true, Progress: func(RepairReport) { parts++ }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,17 +91,11 @@ func TestRepair(t *testing.T) {
 	if dry.Unindexed < 2 || dry.DeadRowKeys < 1 || dry.DeadTagRows < 1 || dry.DeadRowTimes < 1 || dry.DeadNames < 1 || dry.Unreadable < 1 || parts < 4*repairParts {
 		t.Errorf("dry run: %+v, %d reports", dry, parts)
 	}
-	// With the usual grace only what is missing is put right: the rest is young.
 	if _, err := d.Repair(b.ctx, RepairOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	check("young", "4 4 3 3 0 6")
-	time.Sleep(5 * time.Millisecond)
-	if _, err := d.Repair(b.ctx, RepairOptions{Grace: time.Nanosecond}); err != nil {
-		t.Fatal(err)
-	}
 	check("repaired", "4 3 2 2 0 4")
-	again, err := d.Repair(b.ctx, RepairOptions{Grace: time.Nanosecond})
+	again, err := d.Repair(b.ctx, RepairOptions{})
 	if err != nil || again.Changes() != 0 {
 		t.Errorf("a second time: %+v, %v", again, err)
 	}
@@ -111,7 +105,7 @@ func TestRepair(t *testing.T) {
 		t.Errorf("the lost series: %v, %v", found, err)
 	}
 	var expires int64
-	if _, err := b.ks.Session.One(b.ctx, selectRowState, []any{lost.Metric, row}, nil, nil, &expires); err != nil {
+	if _, err := b.ks.Session.One(b.ctx, selectRowState, []any{lost.Metric, row}, nil, nil, nil, &expires); err != nil {
 		t.Fatal(err)
 	}
 	want := inserted + 86400 + rowtime.DefaultWidth/1000
@@ -142,7 +136,7 @@ func TestRepairGoesOn(t *testing.T) {
 	b.write(src)
 	exec := func(text string, args ...any) {
 		t.Helper()
-		if err := b.ks.Session.Exec(b.ctx, &cql.Statement{Name: "test", Text: text}, b.stamp+1, args...); err != nil {
+		if err := b.ks.Session.Exec(b.ctx, &cql.Statement{Name: "test", Text: text}, time.Now().UnixMilli()+1, args...); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -160,14 +154,14 @@ func TestRepairGoesOn(t *testing.T) {
 			s = src.series[i+1]
 			exec(deleteRowKey.Text, s.Metric, dataPointsTable, b.ks.Spec.RowTime(someTime), string(s.Type), cql.TagMap{Tags: s.Tags})
 		}
-		b.writer.forget()
+		b.writer.known.forget(everything)
 	}
 	counts := func(r RepairReport) string {
 		return fmt.Sprint(r.Rows, r.RowKeys, r.TagRows, r.RowTimes, r.Names, r.Unindexed, r.DeadRowKeys, r.DeadTagRows, r.DeadRowTimes, r.DeadNames)
 	}
 	breakSome()
 	time.Sleep(5 * time.Millisecond)
-	want, err := d.Repair(b.ctx, RepairOptions{DryRun: true, Grace: time.Nanosecond})
+	want, err := d.Repair(b.ctx, RepairOptions{DryRun: true})
 	if err != nil || want.Unindexed < 7 || want.DeadRowKeys < 7 || want.DeadNames < 7 || !want.Done {
 		t.Fatalf("%+v, %v", want, err)
 	}
@@ -179,7 +173,7 @@ func TestRepairGoesOn(t *testing.T) {
 			// Each run ends some points behind where it began.
 			ctx, cancel := context.WithCancel(b.ctx)
 			points := 0
-			o := RepairOptions{DryRun: dry, Grace: time.Nanosecond, From: from, Keep: func(r RepairReport) {
+			o := RepairOptions{DryRun: dry, From: from, Keep: func(r RepairReport) {
 				if points++; points <= 30 {
 					from = &r
 				}
@@ -207,7 +201,7 @@ func TestRepairGoesOn(t *testing.T) {
 			t.Errorf("in %d runs: %+v", runs+1, report)
 		}
 	}
-	if again, err := d.Repair(b.ctx, RepairOptions{Grace: time.Nanosecond}); err != nil || again.Changes() != 0 {
+	if again, err := d.Repair(b.ctx, RepairOptions{}); err != nil || again.Changes() != 0 {
 		t.Errorf("afterwards: %+v, %v", again, err)
 	}
 	if _, err := d.Repair(b.ctx, RepairOptions{From: &RepairReport{Phase: "of old"}}); err == nil || !strings.Contains(err.Error(), "begin again") {

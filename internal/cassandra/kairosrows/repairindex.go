@@ -6,22 +6,21 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/model"
-	"varve/internal/rowtime"
 )
 
 var (
-	scanRowKeys = &cql.Statement{Name: "scan_row_keys", Scan: true, PageSize: 1000,
+	scanRowKeys = &cql.Statement{Name: "scan_row_keys", Level: cql.Quorum, Scan: true, PageSize: 1000,
 		Text: "SELECT DISTINCT metric, table_name, row_time, token(metric, table_name, row_time) FROM row_keys WHERE token(metric, table_name, row_time) > ? AND token(metric, table_name, row_time) <= ?"}
-	scanTagRows = &cql.Statement{Name: "scan_tag_rows", Scan: true, PageSize: 1000,
+	scanTagRows = &cql.Statement{Name: "scan_tag_rows", Level: cql.Quorum, Scan: true, PageSize: 1000,
 		Text: "SELECT metric, row_time, tag, value, shard, data_type, tags, token(metric, row_time, tag, value, shard) FROM varve_row_index WHERE token(metric, row_time, tag, value, shard) > ? AND token(metric, row_time, tag, value, shard) <= ?"}
-	scanRowTimes = &cql.Statement{Name: "scan_row_times", Scan: true, PageSize: 1000,
+	scanRowTimes = &cql.Statement{Name: "scan_row_times", Level: cql.Quorum, Scan: true, PageSize: 1000,
 		Text: "SELECT metric, row_time, token(metric) FROM row_key_time_index WHERE token(metric) > ? AND token(metric) <= ?"}
-	listNames = &cql.Statement{Name: "list_metric_names", PageSize: 1000,
+	listNames = &cql.Statement{Name: "list_metric_names", Level: cql.Quorum, PageSize: 1000,
 		Text: "SELECT column1 FROM string_index WHERE key = ?"}
-	listRowKeys = &cql.Statement{Name: "list_row_keys", PageSize: 1000,
+	listRowKeys = &cql.Statement{Name: "list_row_keys", Level: cql.Quorum, PageSize: 1000,
 		Text: "SELECT data_type, tags FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ?"}
 
-	findRowKey = &cql.Statement{Name: "find_row_key", PageSize: 2,
+	findRowKey = &cql.Statement{Name: "find_row_key", Level: cql.Quorum, PageSize: 2,
 		Text: "SELECT data_type FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags = ?"}
 )
 
@@ -76,7 +75,7 @@ func (r *repair) dropDead(ctx context.Context, metric string, rowTimeMS int64, k
 	if err := r.pace(ctx, len(keys)); err != nil {
 		return err
 	}
-	dead, err := r.without(ctx, metric, rowTimeMS, keys, false)
+	dead, err := r.without(ctx, metric, rowTimeMS, keys)
 	if err != nil || len(dead) == 0 {
 		return err
 	}
@@ -88,35 +87,20 @@ func (r *repair) dropDead(ctx context.Context, metric string, rowTimeMS int64, k
 	if r.o.DryRun {
 		return nil
 	}
-	pass := &deletePass{d: r.d, metric: metric, stampMS: r.dropMS, legacy: false, tagIndexed: r.indexed}
-	if err := r.d.unindex(ctx, pass, rowTimeMS, dead, false); err != nil {
-		return err
-	}
-	again, err := r.without(ctx, metric, rowTimeMS, dead, true)
-	if err != nil || len(again) == 0 {
-		return err
-	}
-	revived := make([]rowtime.Key, len(again))
-	for i, k := range again {
-		revived[i] = rowtime.Key{Metric: metric, RowTimeMS: rowTimeMS, Type: k.series.Type, Tags: k.series.Tags}
-	}
-	return r.indexRows(ctx, revived)
+	pass := &deletePass{d: r.d, metric: metric, indexMS: r.dropMS, tagIndexed: r.indexed}
+	return r.d.unindex(ctx, pass, rowTimeMS, dead, false)
 }
 
-// without returns those of some rows that have no samples, or those that have.
-func (r *repair) without(ctx context.Context, metric string, rowTimeMS int64, keys []rowDelete, samples bool) ([]rowDelete, error) {
+// without returns those of some rows that have no samples.
+func (r *repair) without(ctx context.Context, metric string, rowTimeMS int64, keys []rowDelete) ([]rowDelete, error) {
 	found := make([]bool, len(keys))
-	err := parallel(ctx, r.d.cfg.Parallel, len(keys), func(ctx context.Context, i int) error {
-		key, err := rowtime.Key{Metric: metric, RowTimeMS: rowTimeMS, Type: keys[i].series.Type, Tags: keys[i].series.Tags}.Append(nil)
-		if err != nil {
-			return nil // too long: data_points cannot have it
-		}
-		found[i], err = r.d.hasSamples(ctx, key)
+	err := parallel(ctx, r.d.cfg.Parallel, len(keys), func(ctx context.Context, i int) (err error) {
+		found[i], err = r.d.rowHasSamples(ctx, partKey{metric, rowTimeMS}, rowKey{keys[i].series.Type, keys[i].series.Tags})
 		return err
 	})
 	var some []rowDelete
 	for i := range keys {
-		if found[i] == samples {
+		if !found[i] {
 			some = append(some, keys[i])
 		}
 	}
@@ -182,10 +166,7 @@ func (r *repair) dropTagRows(ctx context.Context, chunk []tagRow) error {
 	session := r.d.ks.Session
 	return parallel(ctx, r.d.cfg.Parallel, len(chunk), func(ctx context.Context, i int) error {
 		t := &chunk[i]
-		listed := func() (bool, error) {
-			return session.One(ctx, findRowKey, []any{t.metric, dataPointsTable, t.rowTimeMS, t.dataType, t.tags}, nil)
-		}
-		there, err := listed()
+		there, err := session.One(ctx, findRowKey, []any{t.metric, dataPointsTable, t.rowTimeMS, t.dataType, t.tags}, nil)
 		if err != nil {
 			return err
 		}
@@ -197,14 +178,7 @@ func (r *repair) dropTagRows(ctx context.Context, chunk []tagRow) error {
 		if r.o.DryRun {
 			return nil
 		}
-		if err := session.Exec(ctx, deleteTagRow, r.dropMS, t.args()...); err != nil {
-			return err
-		}
-		// The row key may have been written meanwhile.
-		if there, err = listed(); err != nil || !there {
-			return err
-		}
-		return session.Exec(ctx, insertTagRow, r.addMS, append(t.args(), 0)...)
+		return session.Exec(ctx, deleteTagRow, r.dropMS, t.args()...)
 	})
 }
 
@@ -240,7 +214,7 @@ func (r *repair) rowTimes(ctx context.Context, from, to int64) error {
 		if r.o.DryRun {
 			continue
 		}
-		pass := &deletePass{d: r.d, metric: metric, stampMS: r.dropMS}
+		pass := &deletePass{d: r.d, metric: metric, indexMS: r.dropMS}
 		if err := r.d.settleRowTime(ctx, pass, rowTime.MS); err != nil {
 			return err
 		}

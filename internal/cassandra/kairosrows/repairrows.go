@@ -3,6 +3,8 @@ package kairosrows
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/model"
@@ -12,13 +14,13 @@ import (
 var (
 	scanRows = &cql.Statement{Name: "scan_rows", Scan: true, PageSize: 1000,
 		Text: "SELECT DISTINCT key, token(key) FROM data_points WHERE token(key) > ? AND token(key) <= ?"}
-	findTagRow = &cql.Statement{Name: "find_tag_row", PageSize: 2,
+	findTagRow = &cql.Statement{Name: "find_tag_row", Level: cql.Quorum, PageSize: 2,
 		Text: "SELECT data_type FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ? AND data_type = ? AND tags = ?"}
-	findLegacyKey = &cql.Statement{Name: "find_legacy_key", PageSize: 2,
+	findLegacyKey = &cql.Statement{Name: "find_legacy_key", Level: cql.Quorum, PageSize: 2,
 		Text: "SELECT column1 FROM row_key_index WHERE key = ? AND column1 = ?"}
-	findRowTime = &cql.Statement{Name: "find_row_time", PageSize: 2,
+	findRowTime = &cql.Statement{Name: "find_row_time", Level: cql.Quorum, PageSize: 2,
 		Text: "SELECT row_time FROM row_key_time_index WHERE metric = ? AND table_name = ? AND row_time = ?"}
-	readLastTTL = &cql.Statement{Name: "read_last_ttl", PageSize: 2,
+	readLastTTL = &cql.Statement{Name: "read_last_ttl", Level: cql.Quorum, PageSize: 2,
 		Text: "SELECT TTL(value) FROM data_points WHERE key = ? ORDER BY column1 DESC LIMIT 1"}
 	insertLegacyKey = &cql.Statement{Name: "insert_legacy_key",
 		Text: "INSERT INTO row_key_index (key, column1, value) VALUES (?, ?, ?)"}
@@ -63,8 +65,12 @@ func (r *repair) indexRows(ctx context.Context, keys []rowtime.Key) error {
 	}
 	missing := make([]bool, len(keys))
 	needs := make([]int64, len(keys))
-	err := parallel(ctx, r.d.cfg.Parallel, len(keys), func(ctx context.Context, i int) (err error) {
-		if missing[i], err = r.lacksIndex(ctx, keys[i]); err == nil && missing[i] {
+	parts, err := r.partFacts(ctx, keys)
+	if err != nil {
+		return err
+	}
+	err = parallel(ctx, r.d.cfg.Parallel, len(keys), func(ctx context.Context, i int) (err error) {
+		if missing[i], err = r.lacksIndex(ctx, keys[i], parts[partKey{keys[i].Metric, keys[i].RowTimeMS}]); err == nil && missing[i] {
 			needs[i], missing[i], err = r.expiry(ctx, keys[i])
 		}
 		return err
@@ -87,8 +93,7 @@ func (r *repair) indexRows(ctx context.Context, keys []rowtime.Key) error {
 			}
 		default:
 			s := model.Series{Metric: k.Metric, Tags: k.Tags, Type: k.Type}
-			hash := idHash{seeds: index.seeds}
-			add = append(add, pendingRow{series: s, rowTimeMS: k.RowTimeMS, needSec: needs[i], id: hash.row(s, k.RowTimeMS)})
+			add = append(add, pendingRow{series: s, rowTimeMS: k.RowTimeMS, needSec: needs[i]})
 		}
 	}
 	if len(add) == 0 {
@@ -111,7 +116,7 @@ func (r *repair) addLegacy(ctx context.Context, k rowtime.Key) error {
 }
 
 // lacksIndex reports whether a row cannot be found.
-func (r *repair) lacksIndex(ctx context.Context, k rowtime.Key) (bool, error) {
+func (r *repair) lacksIndex(ctx context.Context, k rowtime.Key, part partFacts) (bool, error) {
 	session := r.d.ks.Session
 	if r.legacy {
 		key, err := k.Append(nil)
@@ -125,33 +130,64 @@ func (r *repair) lacksIndex(ctx context.Context, k rowtime.Key) (bool, error) {
 	if k.Type == rowtime.TypeLegacy {
 		return true, nil
 	}
+	if !part.listed {
+		return true, nil
+	}
 	tags := cql.TagMap{Tags: k.Tags}
 	if found, err := session.One(ctx, findRowKey, []any{k.Metric, dataPointsTable, k.RowTimeMS, string(k.Type), tags}, nil); err != nil || !found {
 		return true, err
 	}
-	if found, err := session.One(ctx, findRowTime, []any{k.Metric, dataPointsTable, k.RowTimeMS}, nil); err != nil || !found {
-		return true, err
+	if !part.covered {
+		return false, nil // nobody relies on varve_row_index
 	}
 	return r.lacksTagRows(ctx, k)
 }
 
-// lacksTagRows reports whether varve_row_index claims to hold the row, and does
-// not.
+// partFacts are what all row keys of a partition share.
+type partFacts struct {
+	listed  bool // row_key_time_index has the row time
+	covered bool // varve_row_index claims to hold all row keys
+}
+
+// partFacts looks at the partitions that some rows are in.
+func (r *repair) partFacts(ctx context.Context, keys []rowtime.Key) (map[partKey]partFacts, error) {
+	facts := map[partKey]partFacts{}
+	for _, k := range keys {
+		if k.Type != rowtime.TypeLegacy {
+			facts[partKey{k.Metric, k.RowTimeMS}] = partFacts{}
+		}
+	}
+	parts := slices.Collect(maps.Keys(facts))
+	found := make([]partFacts, len(parts))
+	err := parallel(ctx, r.d.cfg.Parallel, len(parts), func(ctx context.Context, i int) (err error) {
+		found[i], err = r.factsOf(ctx, parts[i])
+		return err
+	})
+	for i, p := range parts {
+		facts[p] = found[i]
+	}
+	return facts, err
+}
+
+func (r *repair) factsOf(ctx context.Context, p partKey) (f partFacts, err error) {
+	session := r.d.ks.Session
+	if f.listed, err = session.One(ctx, findRowTime, []any{p.metric, dataPointsTable, p.timeMS}, nil); err != nil || !f.listed || !r.d.ks.Tables.Own {
+		return f, err
+	}
+	var mtime *cql.UUID
+	_, err = session.One(ctx, selectFirstRowKey, []any{p.metric, dataPointsTable, p.timeMS}, nil, &mtime, nil)
+	if tombstones := (*cql.TombstoneError)(nil); err != nil && !errors.As(err, &tombstones) {
+		return f, err
+	}
+	state, err := r.d.writer.index.readState(ctx, p)
+	// Who cannot see mtime takes it that the index is relied on.
+	f.covered = mtime == nil && state.kairosMtime != cql.UUID{} || mtime != nil && *mtime == state.kairosMtime
+	return f, err
+}
+
+// lacksTagRows reports whether varve_row_index does not hold the row.
 func (r *repair) lacksTagRows(ctx context.Context, k rowtime.Key) (bool, error) {
 	session := r.d.ks.Session
-	if !r.d.ks.Tables.Own {
-		return false, nil
-	}
-	var mtime, kairosMtime *cql.UUID
-	if _, err := session.One(ctx, selectFirstRowKey, []any{k.Metric, dataPointsTable, k.RowTimeMS}, nil, &mtime, nil); err != nil {
-		return false, err
-	}
-	if _, err := session.One(ctx, selectRowState, []any{k.Metric, k.RowTimeMS}, &kairosMtime, nil, nil); err != nil {
-		return false, err
-	}
-	if mtime == nil || kairosMtime == nil || *mtime != *kairosMtime {
-		return false, nil // not covered: nobody relies on it
-	}
 	shard := indexShard(k.Tags, r.d.ks.IndexShards)
 	for name, value := range k.Tags.All() {
 		found, err := session.One(ctx, findTagRow, []any{k.Metric, k.RowTimeMS, name, value, shard, string(k.Type), cql.TagMap{Tags: k.Tags}}, nil)

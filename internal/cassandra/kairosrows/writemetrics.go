@@ -44,11 +44,11 @@ func newWriteMetrics(w *Writer) *writeMetrics {
 		refused: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "varve_kairosrows_samples_dropped_total", Help: "Samples that were taken in and not written, by reason."}, []string{"reason"}),
 		cached: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "varve_kairosrows_index_cache_rows", Help: "Row keys whose index rows are known to be written."},
-			func() float64 { n, _ := w.index.rows.size(); return float64(n) }),
+			Name: "varve_kairosrows_index_cache_rows", Help: "Row keys whose index rows are known to be there."},
+			func() float64 { n, _ := w.known.size(); return float64(n) }),
 		evicted: prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "varve_kairosrows_index_cache_evictions_total", Help: "Row keys that were forgotten since index_cache is too small."},
-			func() float64 { _, n := w.index.rows.size(); return float64(n) }),
+			func() float64 { _, n := w.known.size(); return float64(n) }),
 	}
 }
 

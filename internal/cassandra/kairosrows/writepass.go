@@ -126,22 +126,33 @@ func (p *writePass) samples(ctx context.Context) error {
 
 var errNotConnected = &store.UnavailableError{Reason: "cassandra: no node answers"}
 
-// indexAgain writes the index rows of all series that have samples.
+// indexAgain writes the index rows that were forgotten since samples were written that
+// rely on them.
 func (p *writePass) indexAgain(ctx context.Context) error {
-	err := p.slices(p.kept, func(ids []uint32) error {
-		_, err := p.index(ctx, ids)
-		return err
-	})
-	if err == nil && ctx.Err() != nil {
-		err = context.Cause(ctx)
+	for {
+		forgotten, now := p.w.known.since(p.epoch)
+		if len(forgotten) == 0 {
+			return nil
+		}
+		concerned := func(id uint32) bool {
+			s, ok := p.src.SeriesOf(id)
+			return ok && p.kept(id) && slices.ContainsFunc(forgotten, func(f forgetting) bool { return f.metric == "" || f.metric == s.Metric })
+		}
+		err := p.slices(concerned, func(ids []uint32) error {
+			_, err := p.index(ctx, ids)
+			return err
+		})
+		if err == nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		if err == nil {
+			err = p.err
+		}
+		if err != nil {
+			return fmt.Errorf("write index rows that a delete may have removed: %w", err)
+		}
+		p.epoch = now
 	}
-	if err == nil {
-		err = p.err
-	}
-	if err != nil {
-		return fmt.Errorf("write index rows that a delete may have removed: %w", err)
-	}
-	return nil
 }
 
 // slices calls f with the series of the source that are wanted, some thousand at
@@ -201,16 +212,11 @@ func (g rowGroup) part(from, to int) rowGroup { return rowGroup{g.rows[from:to],
 // together; others are left, or refused.
 func (p *writePass) index(ctx context.Context, ids []uint32) ([]placed, error) {
 	w := p.w
-	epoch := w.index.rows.now()
+	epoch := w.known.now()
 	var run head.Run
 	var cols model.Columns
 	var groups []*rowGroup
-	type partition struct {
-		metric    string
-		rowTimeMS int64
-	}
-	of := map[partition]*rowGroup{}
-	hash := idHash{seeds: w.index.seeds}
+	of := map[partKey]*rowGroup{}
 	all := make([]placed, len(ids))
 	for i, id := range ids {
 		all[i].id = id
@@ -225,10 +231,11 @@ func (p *writePass) index(ctx context.Context, ids []uint32) ([]placed, error) {
 			if all[i].place == "" {
 				all[i].place = w.place(cql.Entry{Statement: insertSample, Args: []any{p.key}})
 			}
-			if row.id = hash.row(series, row.rowTimeMS); w.index.fresh(&row) {
+			k := row.part()
+			p.parts[k] = struct{}{}
+			if w.known.holds(k, row.key(), row.needSec) {
 				return
 			}
-			k := partition{series.Metric, row.rowTimeMS}
 			g := of[k]
 			if g == nil {
 				g = &rowGroup{}
@@ -237,7 +244,7 @@ func (p *writePass) index(ctx context.Context, ids []uint32) ([]placed, error) {
 			g.rows, g.ids = append(g.rows, row), append(g.ids, id)
 		})
 	}
-	stampMS := w.deletes.above(p.stampMS)
+	stampMS := w.deletes.stamp()
 	err := parallel(ctx, indexParallel, len(groups), func(ctx context.Context, i int) error {
 		p.indexGroup(ctx, epoch, stampMS, *groups[i])
 		return context.Cause(ctx)

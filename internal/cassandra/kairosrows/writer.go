@@ -2,10 +2,8 @@ package kairosrows
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
-	"hash/maphash"
 	"iter"
 	"log/slog"
 	"sync"
@@ -26,8 +24,8 @@ import (
 type WriteConfig struct {
 	Parallel     int           `yaml:"parallel" doc:"batches of samples on their way at once, 1 to 4096; statements in flight are limited besides"`
 	BatchRows    int           `yaml:"batch_rows" doc:"most samples of a batch, 1 to 5000"`
-	IndexCache   int           `yaml:"index_cache" doc:"row keys whose index rows are known to be written, 1000 to 100000000; some 60 bytes each. Others are written again when a sample comes"`
-	IndexRefresh time.Duration `yaml:"index_refresh" doc:"index rows of rows that get samples are written again after so long, so that a delete by another node hides new samples no longer, 1s to 1h"`
+	IndexCache   int           `yaml:"index_cache" doc:"row keys whose index rows are known to be there, 1000 to 100000000; some 200 bytes each, and long ones count as several. Others are written again when a sample comes"`
+	IndexRefresh time.Duration `yaml:"index_refresh" doc:"while KairosDB nodes run, which tell nobody what they delete: how often it is looked whether the index rows of rows that got samples are still there, 1s to 1h"`
 	KairosDBOnly bool          `yaml:"kairosdb_only" doc:"refuse samples that make queries of KairosDB nodes fail: NaN, infinities, complex numbers and types that KairosDB does not know"`
 	TagIndex     []string      `yaml:"tag_index" doc:"rules for the rows of tag_indexed_row_keys, which KairosDB nodes need for the metrics in their tag_indexed_row_key_lookup_metrics: \"include\" or \"exclude\", then all, name=, prefix= or regex=, then for some tags only tags=a,b"`
 }
@@ -93,17 +91,33 @@ type source interface {
 // generation. A sample that Cassandra refuses for good is dropped alone, counted
 // by reason and logged.
 //
-// # Deletes that run meanwhile
+// # The rule of index rows
 //
-// A delete of this node forgets the cache of index rows before it removes any.
-// A Writer that relied on the cache finds its epoch moved when it has written
-// the samples, and writes the index rows then, with its own write timestamp,
-// which is above the delete's. Until that is done the samples do not count as
-// written, and are answered from the spool. Other nodes announce theirs: see
-// announcements.
+// A sample counts as written when its index rows are known to be there after it was
+// written. A process knows of index rows if it wrote them, they live as long as the
+// sample, and nobody has announced since that he may remove them:
+//
+//	who removes   1 announce, at a quorum     2 delete samples     3 see which rows are
+//	              empty     4 remove their index rows, under the announcement's timestamp
+//	who writes    1 index rows that are not known, above the timestamps of all announced
+//	              removals     2 samples     3 look for announcements, at a quorum; of
+//	              what they are about nothing is known any more: back to 1
+//
+// Let a row get a sample while somebody removes its index rows. If the writer finds the
+// announcement (3), it writes the index rows again, above the removal's timestamp. If
+// it does not, the announcement was made after the writer had looked, and so after the
+// sample was written: the row is not empty when the remover looks. Either way the row
+// is found. No clock and no pause takes part in this, only that a quorum reads what a
+// quorum has acknowledged. Where write_consistency is less than a quorum, who removes
+// asks all replicas whether a row is empty.
+//
+// Removers are deletes and repairs, of this process, which forgets at once, and of
+// others. KairosDB nodes remove row keys and tell nobody: see watch. Until its samples
+// count as written they are answered from the spool.
 type Writer struct {
 	index   indexWriter
-	deletes announcements
+	known   *known
+	deletes *announcements
 	spec    rowtime.Spec
 	cfg     WriteConfig
 	batch   batchFunc
@@ -156,13 +170,11 @@ func NewWriter(ks *Keyspace, cfg WriteConfig, o WriterOptions) (*Writer, error) 
 	}
 	w := &Writer{spec: ks.Spec, cfg: cfg, wrote: o.Wrote, log: o.Logger, now: o.Now, refusals: map[string]*Refusal{}, begun: map[source]*progress{}}
 	w.rules.Store(rules)
-	w.deletes = announcements{ks: ks, own: rand.Text()}
+	w.known = newKnown(cfg.IndexCache)
+	w.deletes = newAnnouncements(ks, w.known, o.Now)
 	w.index = indexWriter{
 		session: ks.Session, spec: ks.Spec, tables: ks.Tables, shards: ks.IndexShards,
-		refresh: cfg.IndexRefresh, rules: w.rules.Load, now: o.Now, keysChanged: o.KeysChanged,
-		seeds:      [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()},
-		rows:       newIndexCache[indexed](cfg.IndexCache),
-		partitions: newIndexCache[indexedPart](max(cfg.IndexCache/4, 1000)),
+		rules: w.rules.Load, now: o.Now, keysChanged: o.KeysChanged, known: w.known,
 	}
 	w.place = func(cql.Entry) string { return "" }
 	if ks.Session != nil {
@@ -187,14 +199,8 @@ func (w *Writer) SetTagIndex(lines []string) error {
 		return err
 	}
 	w.rules.Store(rules)
-	w.forget()
+	w.known.forget(everything)
 	return nil
-}
-
-// forget makes all index rows be written again: they may have been deleted.
-func (w *Writer) forget() {
-	w.index.partitions.clear()
-	w.index.rows.clear()
 }
 
 // Write implements spool.Sink.
@@ -203,23 +209,20 @@ func (w *Writer) Write(ctx context.Context, g *spool.Generation) error {
 }
 
 func (w *Writer) write(ctx context.Context, stampMS int64, src source) error {
+	if err := w.deletes.begin(ctx); err != nil {
+		return err
+	}
 	pass := w.begin(stampMS, src)
 	if err := pass.samples(ctx); err != nil {
 		return err
 	}
-	announced, err := w.deletes.look(ctx)
-	if err != nil {
+	if err := w.deletes.look(ctx); err != nil {
 		return err
 	}
-	if announced {
-		w.forget()
+	if err := pass.indexAgain(ctx); err != nil {
+		return err
 	}
-	for epoch := w.index.rows.now(); epoch != pass.epoch; epoch = w.index.rows.now() {
-		if err := pass.indexAgain(ctx); err != nil {
-			return err
-		}
-		pass.epoch = epoch
-	}
+	w.known.rely(pass.parts, w.now())
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.begun, src)
@@ -232,7 +235,7 @@ func (w *Writer) begin(stampMS int64, src source) *writePass {
 	defer w.mu.Unlock()
 	before := w.begun[src]
 	if before == nil {
-		before = &progress{owner: w, epoch: w.index.rows.now(), done: roaring.New(), refused: roaring.New()}
+		before = &progress{owner: w, epoch: w.known.now(), parts: map[partKey]struct{}{}, done: roaring.New(), refused: roaring.New()}
 		w.begun[src] = before
 	}
 	return &writePass{

@@ -74,10 +74,10 @@ func unconnected(t testing.TB, spec rowtime.Spec, c WriteConfig, r *recorder, no
 
 // indexed makes the writer believe so.
 func believe(w *Writer, src *memory) {
-	hash := idHash{seeds: w.index.seeds}
 	for i, s := range src.series {
 		for _, ms := range src.cols[i].Times {
-			w.index.rows.put(w.index.rows.now(), hash.row(s, w.spec.RowTime(ms)), indexed{forever, w.now().Unix()})
+			row := pendingRow{series: s, rowTimeMS: w.spec.RowTime(ms)}
+			w.known.put(w.known.now(), row.part(), forever, 0, []pendingRow{row})
 		}
 	}
 }

@@ -1,0 +1,65 @@
+package cql
+
+import gocql "github.com/apache/cassandra-gocql-driver/v2"
+
+// A Level says how many replicas take part in a statement.
+type Level uint8
+
+const (
+	// Configured is read_consistency or write_consistency.
+	Configured Level = iota
+
+	// Quorum is for what something lasting is decided by, and for what such decisions
+	// write: a quorum at least, whatever is configured, so that who reads sees what
+	// was written before. It is of the local data center where writes are.
+	Quorum
+
+	// SeesAll is for reads that have to see all that was written at
+	// write_consistency: a quorum where that is one, else all replicas.
+	SeesAll
+)
+
+// levels are the consistencies of a session.
+type levels struct {
+	read, write             gocql.Consistency // configured
+	quorumRead, quorumWrite gocql.Consistency
+	seesAll                 gocql.Consistency
+}
+
+func newLevels(config *Config) levels {
+	l := levels{}
+	l.read, _ = parseConsistency(config.ReadConsistency)
+	l.write, _ = parseConsistency(config.WriteConsistency)
+	quorum := gocql.Quorum
+	switch l.write {
+	case gocql.LocalOne, gocql.LocalQuorum, gocql.EachQuorum:
+		quorum = gocql.LocalQuorum
+	case gocql.One, gocql.Two, gocql.Three, gocql.Any:
+		if config.Datacenter != "" {
+			quorum = gocql.LocalQuorum
+		}
+	}
+	l.quorumRead, l.quorumWrite, l.seesAll = quorum, quorum, gocql.All
+	if l.read == gocql.All || l.read == gocql.Quorum {
+		l.quorumRead = l.read
+	}
+	switch l.write {
+	case gocql.LocalQuorum, gocql.Quorum, gocql.EachQuorum, gocql.All:
+		l.quorumWrite, l.seesAll = l.write, l.quorumRead
+	}
+	return l
+}
+
+func (l *levels) of(st *Statement, k kind) gocql.Consistency {
+	switch {
+	case k == writes && st.Level != Configured:
+		return l.quorumWrite
+	case k == writes:
+		return l.write
+	case st.Level == Quorum:
+		return l.quorumRead
+	case st.Level == SeesAll:
+		return l.seesAll
+	}
+	return l.read
+}

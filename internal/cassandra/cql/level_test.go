@@ -1,0 +1,50 @@
+package cql
+
+import (
+	"testing"
+
+	gocql "github.com/apache/cassandra-gocql-driver/v2"
+)
+
+// TestLevels: what decides is read and written so that each read sees each write.
+func TestLevels(t *testing.T) {
+	for _, test := range []struct {
+		read, write, datacenter string
+		quorumRead, quorumWrite gocql.Consistency
+		seesAll                 gocql.Consistency
+	}{
+		{"LOCAL_QUORUM", "LOCAL_QUORUM", "", gocql.LocalQuorum, gocql.LocalQuorum, gocql.LocalQuorum},
+		{"ONE", "QUORUM", "", gocql.Quorum, gocql.Quorum, gocql.Quorum}, // as KairosDB is shipped
+		{"ONE", "QUORUM", "dc1", gocql.Quorum, gocql.Quorum, gocql.Quorum},
+		{"LOCAL_ONE", "LOCAL_QUORUM", "dc1", gocql.LocalQuorum, gocql.LocalQuorum, gocql.LocalQuorum},
+		{"ONE", "ONE", "", gocql.Quorum, gocql.Quorum, gocql.All},
+		{"ONE", "ONE", "dc1", gocql.LocalQuorum, gocql.LocalQuorum, gocql.All},
+		{"LOCAL_ONE", "LOCAL_ONE", "", gocql.LocalQuorum, gocql.LocalQuorum, gocql.All},
+		{"ONE", "TWO", "", gocql.Quorum, gocql.Quorum, gocql.All},
+		{"ALL", "ONE", "", gocql.All, gocql.Quorum, gocql.All},
+		{"QUORUM", "LOCAL_QUORUM", "dc1", gocql.Quorum, gocql.LocalQuorum, gocql.Quorum},
+		{"LOCAL_QUORUM", "EACH_QUORUM", "dc1", gocql.LocalQuorum, gocql.EachQuorum, gocql.LocalQuorum},
+		{"ONE", "ALL", "", gocql.Quorum, gocql.All, gocql.Quorum},
+	} {
+		config := DefaultConfig()
+		config.ReadConsistency, config.WriteConsistency, config.Datacenter = test.read, test.write, test.datacenter
+		l := newLevels(&config)
+		configured, quorum, all := new(Statement), &Statement{Level: Quorum}, &Statement{Level: SeesAll}
+		wantRead, _ := parseConsistency(test.read)
+		wantWrite, _ := parseConsistency(test.write)
+		for _, of := range []struct {
+			st   *Statement
+			kind kind
+			want gocql.Consistency
+		}{
+			{configured, reads, wantRead}, {configured, writes, wantWrite},
+			{quorum, reads, test.quorumRead}, {quorum, writes, test.quorumWrite},
+			{all, reads, test.seesAll},
+		} {
+			if got := l.of(of.st, of.kind); got != of.want {
+				t.Errorf("read %s, write %s, data center %q: level %d, kind %v: %v, want %v",
+					test.read, test.write, test.datacenter, of.st.Level, of.kind, got, of.want)
+			}
+		}
+	}
+}
