@@ -15,6 +15,17 @@ import (
 	"varve/internal/store"
 )
 
+// coverLooks is how many partitions are looked at in a second when nobody has asked for
+// them.
+const coverLooks = 100
+
+// coverRecent is how long after its end a KairosDB node is expected to write into a row
+// time, beside what queries find.
+const coverRecent = 24 * time.Hour
+
+// coverMtime is readMtime for a decision that lasts.
+var coverMtime = &cql.Statement{Name: "cover_mtime", Level: cql.Quorum, PageSize: 1, Text: readMtime.Text}
+
 var updateKairosMtime = &cql.Statement{Name: "update_kairos_mtime", Level: cql.Quorum,
 	Text: "UPDATE varve_row_state USING TTL ? SET kairos_mtime = ? WHERE metric = ? AND row_time = ?"}
 
@@ -182,27 +193,51 @@ func (c *coverer) coverOrPutOff(ctx context.Context, p partKey) {
 	}
 }
 
-// walk covers all metrics.
+// walk covers all metrics: row times that were never covered, and recent ones, into
+// which KairosDB nodes may have written since. Older ones are covered when a query
+// finds that they have changed.
 func (c *coverer) walk(ctx context.Context) error {
+	pace := time.NewTicker(time.Second / coverLooks)
+	defer pace.Stop()
+	wait := func() error {
+		select {
+		case <-pace.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	low, high := c.reader.ks.Spec.RowRange(model.AllTime)
 	names, err := c.reader.Look().metricNames(ctx, store.NamesQuery{Kind: store.MetricNames})
 	if err != nil {
 		return err
 	}
 	for _, metric := range names {
-		times, err := c.reader.Look().readRowTimes(ctx, span{metric, low, high})
+		if err := wait(); err != nil {
+			return err
+		}
+		states, err := c.reader.Look().readStates(ctx, span{metric, low, high})
 		if err != nil {
 			return err
 		}
-		for i := len(times) - 1; i >= 0; i-- {
-			c.coverOrPutOff(ctx, partKey{metric, times[i].timeMS})
+		for _, s := range slices.Backward(states) {
+			if !c.worthALook(s) {
+				continue
+			}
+			c.coverOrPutOff(ctx, partKey{metric, s.timeMS})
 			c.serve(ctx)
-			if ctx.Err() != nil {
-				return ctx.Err()
+			if err := wait(); err != nil {
+				return err
 			}
 		}
 	}
 	return nil
+}
+
+// worthALook reports whether a walk looks at a row time.
+func (c *coverer) worthALook(s rowState) bool {
+	recent := c.reader.now().Add(-coverRecent).UnixMilli() - c.reader.ks.Spec.Width
+	return s.kairosMtime == (cql.UUID{}) || s.timeMS >= recent
 }
 
 // Cover adds the row keys of a metric and row time to the inverted index, now.
@@ -258,7 +293,7 @@ func (c *coverer) cover(ctx context.Context, p partKey) (covered bool, wait time
 func (c *coverer) stampAndLife(ctx context.Context, p partKey) (stamp, int64, error) {
 	var mtime, written cql.Raw
 	var ttl *int
-	_, err := c.reader.ks.Session.One(ctx, readMtime, []any{p.metric, tableName, p.timeMS}, &mtime, &written, &ttl)
+	_, err := c.reader.ks.Session.One(ctx, coverMtime, []any{p.metric, tableName, p.timeMS}, &mtime, &written, &ttl)
 	s := stamp{uuidOf(mtime), writtenMS(written)}
 	if err != nil || ttl == nil {
 		return s, 0, err

@@ -57,7 +57,7 @@ var (
 	errPassMoved = errors.New("row keys were added meanwhile")
 	errPassTaken = errors.New("another pass is under way")
 
-	readRowKeysFrom = &cql.Statement{Name: "read_row_keys_from", Prefetch: true,
+	readRowKeysFrom = &cql.Statement{Name: "read_row_keys_from", Level: cql.Quorum, Prefetch: true,
 		Text: "SELECT data_type, tags FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND (data_type, tags) >= (?, ?)"}
 )
 

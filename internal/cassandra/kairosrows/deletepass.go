@@ -216,10 +216,16 @@ func (d *Deleter) unindex(ctx context.Context, p *deletePass, rowTimeMS int64, e
 	batches := p.legacyKeys(rowTimeMS, empty)
 	// No other table knows rows of that form.
 	typed := slices.DeleteFunc(slices.Clone(empty), func(r rowDelete) bool { return r.series.Type == rowtime.TypeLegacy })
-	batches = append(batches, p.rowKeys(rowTimeMS, typed, whole)...)
-	batches = append(batches, p.tagRows(rowTimeMS, typed, whole)...)
-	batches = append(batches, p.tagIndexedRows(rowTimeMS, typed)...)
-	err := parallel(ctx, d.cfg.Parallel, len(batches), func(ctx context.Context, i int) error {
+	rowKeys, err := p.rowKeys(ctx, rowTimeMS, typed, whole)
+	if err != nil {
+		return err
+	}
+	tagRows, err := p.tagRows(ctx, rowTimeMS, typed, whole)
+	if err != nil {
+		return err
+	}
+	batches = slices.Concat(batches, rowKeys, tagRows, p.tagIndexedRows(rowTimeMS, typed))
+	err = parallel(ctx, d.cfg.Parallel, len(batches), func(ctx context.Context, i int) error {
 		return d.ks.Session.Batch(ctx, p.indexMS, batches[i])
 	})
 	if err != nil {
@@ -242,35 +248,52 @@ func (p *deletePass) legacyKeys(rowTimeMS int64, empty []rowDelete) [][]cql.Entr
 }
 
 // rowKeys are deletes from row_keys.
-func (p *deletePass) rowKeys(rowTimeMS int64, empty []rowDelete, whole bool) [][]cql.Entry {
+func (p *deletePass) rowKeys(ctx context.Context, rowTimeMS int64, empty []rowDelete, whole bool) ([][]cql.Entry, error) {
 	groups := entryGroups[string]{}
 	if whole {
 		groups.add("", deleteRowKeys, p.metric, dataPointsTable, rowTimeMS, "")
-		return groups.batches()
+		return groups.batches(), nil
+	}
+	if len(empty) > runsFrom {
+		entries, err := rowKeyRuns.entries(ctx, p.d.ks.Session, []any{p.metric, dataPointsTable, rowTimeMS}, empty)
+		return cutBatches(entries), err
 	}
 	for _, r := range empty {
 		groups.add("", deleteRowKey, p.metric, dataPointsTable, rowTimeMS, string(r.series.Type), cql.TagMap{Tags: r.series.Tags})
 	}
-	return groups.batches()
+	return groups.batches(), nil
 }
 
 // tagRows are deletes from varve_row_index.
-func (p *deletePass) tagRows(rowTimeMS int64, empty []rowDelete, whole bool) [][]cql.Entry {
+func (p *deletePass) tagRows(ctx context.Context, rowTimeMS int64, empty []rowDelete, whole bool) ([][]cql.Entry, error) {
 	if !p.d.ks.Tables.Own {
-		return nil
+		return nil, nil
 	}
-	groups := entryGroups[tagPlace]{}
+	byPlace := map[tagPlace][]rowDelete{}
 	for _, r := range empty {
 		for at := range tagPlaces(r.series.Tags, p.d.ks.IndexShards) {
-			switch {
-			case !whole:
-				groups.add(at, deleteTagRow, p.metric, rowTimeMS, at.tag, at.value, at.shard, string(r.series.Type), cql.TagMap{Tags: r.series.Tags})
-			case len(groups[at]) == 0:
-				groups.add(at, deleteTagRows, p.metric, rowTimeMS, at.tag, at.value, at.shard)
-			}
+			byPlace[at] = append(byPlace[at], r)
 		}
 	}
-	return groups.batches()
+	var batches [][]cql.Entry
+	for at, rows := range byPlace {
+		partition := []any{p.metric, rowTimeMS, at.tag, at.value, at.shard}
+		var entries []cql.Entry
+		var err error
+		switch {
+		case whole:
+			entries = []cql.Entry{{Statement: deleteTagRows, Args: partition}}
+		case len(rows) > runsFrom:
+			entries, err = tagRowRuns.entries(ctx, p.d.ks.Session, partition, rows)
+		default:
+			entries = tagRowRuns.oneByOne(partition, rows)
+		}
+		if err != nil {
+			return nil, err
+		}
+		batches = append(batches, cutBatches(entries)...)
+	}
+	return batches, nil
 }
 
 // tagIndexedRows are deletes from tag_indexed_row_keys.

@@ -1,0 +1,87 @@
+package kairosrows
+
+import (
+	"context"
+	"slices"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/model"
+)
+
+// runsFrom is how many row keys of a partition are deleted one by one.
+const runsFrom = 1000
+
+// A runDeleter deletes many row keys of one partition by ranges: one tombstone for each
+// run of keys between which no other one lies. Cassandra refuses to read a partition
+// in which it meets too many tombstones (100,000 by default), and one for each key of a
+// large delete is more than that. Of ranges there are never more than keys that stay.
+type runDeleter struct {
+	list *cql.Statement // type and tags of all keys of the partition, in its order
+	one  *cql.Statement // partition, type, tags
+	run  *cql.Statement // partition, type and tags of the first key, of the last
+}
+
+var (
+	rowKeyRuns = runDeleter{
+		list: listRowKeys,
+		one:  deleteRowKey,
+		run: &cql.Statement{Name: "delete_row_key_run", Level: cql.Quorum,
+			Text: "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND (data_type, tags) >= (?, ?) AND (data_type, tags) <= (?, ?)"},
+	}
+	tagRowRuns = runDeleter{
+		list: &cql.Statement{Name: "list_tag_rows", Level: cql.Quorum, Prefetch: true, Text: selectPostings},
+		one:  deleteTagRow,
+		run: &cql.Statement{Name: "delete_tag_row_run", Level: cql.Quorum,
+			Text: "DELETE FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ? AND (data_type, tags) >= (?, ?) AND (data_type, tags) <= (?, ?)"},
+	}
+)
+
+// keyArgs are the columns of a row key, as it was read.
+func keyArgs(k rowKey) []any { return []any{string(k.typ), cql.TagMap{Tags: k.tags}} }
+
+// oneByOne returns statements that delete each key on its own.
+func (r *runDeleter) oneByOne(partition []any, gone []rowDelete) []cql.Entry {
+	entries := make([]cql.Entry, len(gone))
+	for i := range gone {
+		k := rowKey{gone[i].series.Type, gone[i].series.Tags}
+		entries[i] = cql.Entry{Statement: r.one, Args: slices.Concat(partition, keyArgs(k))}
+	}
+	return entries
+}
+
+// entries returns statements that delete the keys, by runs. It reads the partition: a
+// key that comes while it is being read, between two that go, is hidden by the range,
+// and written again by who writes it, since the removal was announced: see Writer.
+func (r *runDeleter) entries(ctx context.Context, session *cql.Session, partition []any, gone []rowDelete) ([]cql.Entry, error) {
+	goes := make(map[rowKey]bool, len(gone))
+	for i := range gone {
+		goes[rowKey{gone[i].series.Type, gone[i].series.Tags}] = true
+	}
+	rows := session.Query(ctx, r.list, partition...)
+	defer rows.Close()
+	var entries []cql.Entry
+	var first, last *rowKey // of the run
+	end := func() {
+		if first != nil {
+			entries = append(entries, cql.Entry{Statement: r.run, Args: slices.Concat(partition, keyArgs(*first), keyArgs(*last))})
+		}
+		first, last = nil, nil
+	}
+	var dataType *string
+	var tags cql.TagMap
+	for rows.Scan(&dataType, &tags) {
+		if dataType == nil || tags.Null {
+			continue
+		}
+		k := rowKey{model.Type(*dataType), tags.Tags}
+		if !goes[k] {
+			end()
+			continue
+		}
+		if last = &k; first == nil {
+			first = &k
+		}
+	}
+	end()
+	return entries, rows.Close()
+}
