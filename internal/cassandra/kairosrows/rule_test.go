@@ -355,7 +355,7 @@ func TestIndexRowsRefused(t *testing.T) {
 	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
 	var pairs []string
 	for i := range 10 { // a map of 65,524 bytes: with the type it is more than Cassandra takes
-		pairs = append(pairs, fmt.Sprint("tag", i), strings.Repeat("x", 6540))
+		pairs = append(pairs, fmt.Sprint("tag", i), strings.Repeat("x", 6541))
 	}
 	long := longSeries("p", pairs...)
 	if _, err := keyOf(long, 0, nil); err != nil {
