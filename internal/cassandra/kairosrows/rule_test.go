@@ -137,6 +137,13 @@ func TestLostAnnouncements(t *testing.T) {
 	forgets("still cannot be read", everything)
 }
 
+// nextMillisecond waits until what is written now is above a delete of before.
+func nextMillisecond() {
+	for ms := time.Now().UnixMilli(); time.Now().UnixMilli() <= ms; {
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
 // exec executes a statement with the timestamp of now.
 func (b *bench) exec(text string, args ...any) {
 	b.t.Helper()
@@ -190,13 +197,13 @@ func TestDeletesOfKairosDB(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(2 * time.Millisecond)
+		nextMillisecond()
 		b.exec("DELETE FROM data_points WHERE key = ?", key)
 		b.exec(deleteRowKey.Text, s.Metric, tableName, row, string(s.Type), cql.TagMap{Tags: s.Tags})
 	}
 	b.exec(deleteRowTime.Text, b.name("m"), tableName, row)
 	b.exec(deleteMetricName.Text, []byte(metricNamesKey), b.name("m"))
-	time.Sleep(2 * time.Millisecond)
+	nextMillisecond()
 	b.write(new(memory).longs(later, 0, someTime+60_000))
 	if found := b.found(b.name("m")); len(found) != 0 {
 		t.Fatalf("found before it is looked for: %v", found)
@@ -342,7 +349,7 @@ func TestDeletesByRuns(t *testing.T) {
 		t.Errorf("%d deleted series are found", len(found))
 	}
 	// Those that went can come back.
-	time.Sleep(2 * time.Millisecond)
+	nextMillisecond()
 	b.write(src)
 	if found := b.found(metric, oneOf("all", "x")); len(found) != n {
 		t.Errorf("%d of %d series are found again", len(found), n)
