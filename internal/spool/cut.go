@@ -49,7 +49,7 @@ func (s *Spool) freeze(g *Generation, number, stampMS int64) {
 	g.samples, g.number = h.Samples(), number
 	g.stampMS.Store(stampMS)
 	g.defined = idSet{}
-	s.frozenMem.Add(h.Bytes())
+	s.frozenMem.Add(g.memory())
 }
 
 // beganMS is when the first sample of a generation came, by the clock.

@@ -60,8 +60,9 @@
 //
 // # Memory and disk
 //
-// Heads take at most max_memory. Before that the oldest frozen ones are written
-// to block files, from where the sink and queries read them. The log keeps what
+// Heads take at most max_memory, those of drained generations that views hold
+// included. Before that the oldest frozen ones are written to block files, from
+// where the sink and queries read them. The log keeps what
 // they hold, so these files are only memory by other means: they are removed when
 // the spool is opened, and made again while the log is replayed. Log and files
 // together take at most max_bytes; then Append refuses.

@@ -146,7 +146,6 @@ func (s *Spool) drained(g *Generation) {
 	for _, later := range s.frozen {
 		later.offered = later.taken
 	}
-	s.frozenMem.Add(-g.memory())
 	s.logBytes.Add(-g.Bytes())
 	end := g.end
 	recovered := s.sinkErr != nil

@@ -8,8 +8,8 @@ type Health struct {
 	Generations int       // that are complete and wait for the sink
 	Samples     int64     // overwritten ones included
 	LogBytes    int64     // on disk
-	FileBytes   int64     // on disk, beside the log
-	MemoryBytes int64     // in memory
+	FileBytes   int64     // on disk, beside the log; also what only views hold
+	MemoryBytes int64     // in memory; also what only views hold
 	Oldest      time.Time // when the oldest of it came; zero if there is nothing
 
 	Started   bool      // there is a sink

@@ -59,8 +59,8 @@ func newMetrics(s *Spool) *metrics {
 		h := s.Health()
 		return float64(h.LogBytes + h.FileBytes)
 	})
-	gauge("memory_bytes", "Memory of samples that the remote store does not have yet.", func() float64 { return float64(s.memory()) })
-	gauge("file_bytes", "Size of files with samples that memory has no room for.", func() float64 { return float64(s.Health().FileBytes) })
+	gauge("memory_bytes", "Memory of samples that the remote store does not have yet, or that a query reads here.", func() float64 { return float64(s.memory()) })
+	gauge("file_bytes", "Size of files with samples that memory has no room for, also of those that only a query reads.", func() float64 { return float64(s.Health().FileBytes) })
 	gauge("oldest_seconds", "Age of the oldest sample that the remote store does not have yet, by its arrival.", func() float64 {
 		if oldest := s.Health().Oldest; !oldest.IsZero() {
 			return max(0, time.Since(oldest).Seconds())

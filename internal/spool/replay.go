@@ -225,7 +225,6 @@ func (s *Spool) dropDrained() {
 		g := s.frozen[0]
 		s.idle.drop(g)
 		s.frozen = s.frozen[1:]
-		s.frozenMem.Add(-g.memory())
 		s.logBytes.Add(-g.Bytes())
 		s.release(g)
 	}

@@ -62,8 +62,8 @@ func (s *Spool) toSpill() *Generation {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, g := range s.frozen {
-		if g.place.Load().head != nil {
+	for _, g := range s.held {
+		if g != s.active.Load() && g.place.Load().head != nil {
 			return g
 		}
 	}
@@ -122,11 +122,11 @@ func (s *Spool) removeFile(f *spillFile) (err error) {
 	return err
 }
 
-// install makes a file the place of g's samples, unless g was drained meanwhile.
+// install makes a file the place of g's samples, unless nobody holds g any more.
 func (s *Spool) install(g *Generation, f *spillFile) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !slices.Contains(s.frozen, g) {
+	if !slices.Contains(s.held, g) {
 		return false
 	}
 	s.frozenMem.Add(-g.memory())

@@ -70,9 +70,7 @@ func TestSpillOfWhatIsDrained(t *testing.T) {
 	s := mustOpen(t, fs, cfg, Options{Sink: newRemote()})
 	defer s.Close()
 	put(t, s, testSeries("load", 1), 1, 1, 2, 3)
-	v := s.View()
-	defer v.Close()
-	g := v.held[0]
+	g := s.active.Load()
 	if _, err := s.Flush(within(t)); err != nil {
 		t.Fatal(err)
 	}

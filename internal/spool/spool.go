@@ -120,7 +120,7 @@ type Spool struct {
 	spillTotal int64     // bytes of files
 
 	active        atomic.Pointer[Generation] // changed under order and mu
-	frozenMem     atomic.Int64               // memory of frozen heads
+	frozenMem     atomic.Int64               // memory of frozen heads, also of those that only views hold
 	logBytes      atomic.Int64               // log records that are not drained
 	drainedNumber atomic.Int64               // of the last generation that was drained
 	hurried       atomic.Bool                // Flush waits for the active generation
@@ -367,10 +367,13 @@ func (s *Spool) release(g *Generation) {
 	}
 }
 
-// retire removes the file of a generation that nobody holds.
+// retire gives up the memory, or removes the file, of a frozen generation that
+// nobody holds.
 func (s *Spool) retire(g *Generation) {
 	f := g.place.Load().file
 	if f == nil {
+		s.frozenMem.Add(-g.memory())
+		s.room.Announce()
 		return
 	}
 	err := s.removeFile(f)
