@@ -113,6 +113,17 @@ func (s *Store) Degraded() error {
 	return fmt.Errorf("%s: %w", text, cause)
 }
 
+// degradedSince is when Degraded began to fail, now if that is not known.
+func (s *Store) degradedSince() time.Time {
+	if state := s.written.session.State(); !state.Connected {
+		return state.Since
+	}
+	if h := s.spool.Health(); h.SinkError != nil {
+		return h.SinkSince
+	}
+	return s.now()
+}
+
 // A Health answers how a cluster is.
 type Health struct {
 	Name    string

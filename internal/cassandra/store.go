@@ -211,7 +211,7 @@ func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 			of[c], deleters[c] = append(of[c], d), layouts[i].deleter
 		}
 	}
-	stampMS, err := s.spool.Flush(ctx)
+	stampMS, err := s.flushSoon(ctx)
 	if err != nil {
 		return fmt.Errorf("delete: write what was sent before: %w", err)
 	}
@@ -230,6 +230,47 @@ func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 		all = append(all, <-errs)
 	}
 	return errors.Join(all...)
+}
+
+// flushLook is how often a delete that waits for the spool looks whether Cassandra
+// is away.
+const flushLook = 100 * time.Millisecond
+
+// flushSoon is Flush for requests: it does not wait for a Cassandra that has taken
+// nothing for outage_grace. An outage may take hours, and a client that waits so long
+// cannot know what came of its request; with an error it knows that nothing was
+// done. A delete cannot be kept for later as samples are: its job is in Cassandra,
+// for all nodes.
+func (s *Store) flushSoon(ctx context.Context) (stampMS int64, err error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var watch sync.WaitGroup
+	watch.Go(func() {
+		var since time.Time
+		for {
+			switch away := s.Degraded(); {
+			case away == nil:
+				since = time.Time{}
+			case since.IsZero():
+				since = s.degradedSince()
+				continue
+			case s.now().Sub(since) >= s.cfg.OutageGrace:
+				cancel(&store.UnavailableError{Reason: "nothing is deleted while samples that were sent before cannot be written; try again later", Err: away})
+				return
+			}
+			select {
+			case <-time.After(flushLook):
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	stampMS, err = s.spool.Flush(ctx)
+	if away := (*store.UnavailableError)(nil); err != nil && errors.As(context.Cause(ctx), &away) {
+		err = away
+	}
+	cancel(nil)
+	watch.Wait()
+	return stampMS, err
 }
 
 // asked returns the clusters that may have samples of a range, the one that is

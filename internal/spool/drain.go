@@ -34,12 +34,28 @@ func (s *Spool) drainer(ctx context.Context) {
 		if isPartial(err) {
 			s.offerBehind(ctx, sink)
 		}
-		select {
-		case <-ctx.Done():
+		if !s.pause(ctx, wait-rand.N(wait/4+1)) { // not all processes at once
 			return
-		case <-time.After(wait - rand.N(wait/4+1)): // not all processes at once
 		}
 		wait = min(2*wait, s.options.retryMost)
+	}
+}
+
+// pause waits between two attempts, less if somebody flushes. It reports false if
+// ctx has ended.
+func (s *Spool) pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	case <-s.pokeRetry:
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(s.options.retryFirst):
+		return true
 	}
 }
 

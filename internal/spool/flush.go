@@ -26,6 +26,7 @@ func (s *Spool) Flush(ctx context.Context) (stampMS int64, err error) {
 	}
 	if last != nil {
 		poke(s.pokeKeeper)
+		poke(s.pokeRetry)
 		if err := s.waitDrained(ctx, last); err != nil {
 			return 0, err
 		}

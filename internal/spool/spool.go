@@ -133,6 +133,7 @@ type Spool struct {
 
 	pokeKeeper  chan struct{}
 	pokeDrainer chan struct{}
+	pokeRetry   chan struct{} // ends the pause after an attempt that failed
 	pokeSpiller chan struct{}
 	room        *gate.Gate // moves when memory or disk space gets free
 
@@ -173,6 +174,7 @@ func newSpool(fsys vfs.FS, dir string, cfg Config, o Options) *Spool {
 		cache:       blockfile.NewCache(spillCacheBytes),
 		pokeKeeper:  make(chan struct{}, 1),
 		pokeDrainer: make(chan struct{}, 1),
+		pokeRetry:   make(chan struct{}, 1),
 		pokeSpiller: make(chan struct{}, 1),
 		room:        gate.New(),
 	}

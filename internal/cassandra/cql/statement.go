@@ -26,6 +26,7 @@ type Statement struct {
 	Scan     bool // reads more than one partition: has scan_timeout
 	Level    Level
 	Prefetch bool // fetch a page while the one before is being read
+	Prompt   bool // a write that fails in an outage as reads do: somebody waits for it, and tries again
 	KeyArgs  int  // so many arguments, the first, are the partition key, in its order: see Place
 }
 
@@ -173,15 +174,15 @@ const (
 
 // do runs f until it succeeds, fails for good, or attempts or ctx end. Room is
 // held during attempts only. While no node answers, a statement that reads is
-// tried for outage_grace, and then fails at once; one that writes is tried all
-// the same.
+// tried for outage_grace, and then fails at once; one that writes and is not
+// Prompt is tried all the same.
 func (s *Session) do(ctx context.Context, st *Statement, k kind, size int, timeout time.Duration, f func(context.Context, *gocql.Session) error) error {
 	if s.options.Observe != nil {
 		s.options.Observe(st.Name)
 	}
 	pause, began, before := s.config.RetryPause, s.now(), ""
 	for n := 1; ; n++ {
-		a := &attempt{statement: st.Name, kind: k, scan: st.Scan, patient: k == writes, hasty: k == reads && !st.Scan && n <= hastyAttempts, avoid: before}
+		a := &attempt{statement: st.Name, kind: k, scan: st.Scan, patient: k == writes && !st.Prompt, hasty: k == reads && !st.Scan && n <= hastyAttempts, avoid: before}
 		took, err := s.try(ctx, st, a, size, timeout, f)
 		before, _ = a.node()
 		if wait := (*waitError)(nil); errors.As(err, &wait) {
@@ -191,7 +192,7 @@ func (s *Session) do(ctx context.Context, st *Statement, k kind, size int, timeo
 		s.metrics.attempt(st, c, took)
 		s.note(c, err)
 		again, longest := c.retryable() && n < s.config.Attempts, maxPause
-		if k == reads && (c == classNoHost || c == classTransport) {
+		if !a.patient && (c == classNoHost || c == classTransport) {
 			again, longest = again || s.now().Sub(began) < s.config.OutageGrace, maxGracePause
 			if away := s.outage(); away != nil {
 				again, err, c = false, away, classNoHost
@@ -216,7 +217,7 @@ func (s *Session) try(ctx context.Context, st *Statement, a *attempt, size int, 
 		return 0, &waitError{err}
 	}
 	defer l.release(size)
-	if a.kind == reads {
+	if !a.patient {
 		if err := s.outage(); err != nil {
 			return 0, err
 		}

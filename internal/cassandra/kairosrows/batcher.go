@@ -164,6 +164,21 @@ func (b *batcher) partOf(entry int) rowPart {
 	return part
 }
 
+// ids are the series of the entries in [from, to).
+func (b *batcher) ids(from, to int) []uint32 {
+	var ids []uint32
+	for i, p := range b.parts {
+		end := len(b.entries)
+		if i+1 < len(b.parts) {
+			end = b.parts[i+1].from
+		}
+		if p.from < to && end > from && (len(ids) == 0 || ids[len(ids)-1] != p.id) {
+			ids = append(ids, p.id)
+		}
+	}
+	return ids
+}
+
 // add adds the sample of b.value. One of the same column as the last takes its
 // place: in a keyspace of seconds those of one second share a cell.
 func (b *batcher) add(ms int64, column uint32, ttl int, stampMS int64) {

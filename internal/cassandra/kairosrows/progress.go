@@ -18,9 +18,12 @@ type progress struct {
 	epoch uint64               // of what is known of index rows: all series that are done had theirs then
 	parts map[partKey]struct{} // that samples go to
 
+	attempts int // to write it
+
 	lock         sync.Mutex
 	done         *roaring.Bitmap // series of which nothing is left
 	refused      *roaring.Bitmap // series whose index rows Cassandra refuses
+	suspects     *roaring.Bitmap // series that were sent together with others, and were not written
 	refusedSince time.Time       // that Cassandra refuses something for a reason that is not known
 }
 
@@ -48,6 +51,20 @@ func (p *progress) refuseSeries(id uint32) (first bool) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	return p.refused.CheckedAdd(id)
+}
+
+// suspect notes series that failed together: one of them may be the cause, so the
+// next attempt sends each by itself.
+func (p *progress) suspect(ids ...uint32) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	p.suspects.AddMany(ids)
+}
+
+func (p *progress) suspected(id uint32) bool {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	return p.suspects.Contains(id)
 }
 
 // refusalPatience is how long Cassandra refuses a sample for a reason that is not

@@ -183,3 +183,26 @@ func TestSeriesThatTheIndexRefuses(t *testing.T) {
 		t.Errorf("%d samples, %d row keys", n, keys)
 	}
 }
+
+// TestOneRowFails: a row that cannot be written costs its neighbours in the batch
+// one attempt.
+func TestOneRowFails(t *testing.T) {
+	r := &recorder{refuse: func(entries []cql.Entry) error {
+		if keyHas("h00042")(entries) {
+			return errAway
+		}
+		return nil
+	}}
+	w := unconnected(t, rowtime.Default, DefaultWriteConfig(), r, time.UnixMilli(someTime))
+	src := manySeries("m", 100)
+	believe(w, src)
+	var partial *spool.PartialError
+	for i := range 3 {
+		if err := w.write(t.Context(), 1, src); !errors.As(err, &partial) || partial.Left > 10 || i > 0 && partial.Left != 1 {
+			t.Fatalf("attempt %d: %v", i+1, err)
+		}
+	}
+	if len(r.rows) != 99 {
+		t.Errorf("%d rows are written", len(r.rows))
+	}
+}

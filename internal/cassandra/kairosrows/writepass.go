@@ -1,8 +1,10 @@
 package kairosrows
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -26,6 +28,9 @@ type writePass struct {
 	src     source
 	stampMS int64 // of index rows; samples have their own, up to this one
 	nowMS   int64
+	again   bool // there were attempts before
+
+	together int // rows of a metric and row time whose index rows are written at once although they failed before
 
 	key   []byte // of eachRow
 	wrote atomic.Bool
@@ -40,6 +45,7 @@ type writePass struct {
 type placed struct {
 	id    uint32
 	place string
+	alone bool // not in a batch with others
 }
 
 // hopelessAfter is how many batches of one place fail in a row, none of them
@@ -48,23 +54,25 @@ type placed struct {
 const hopelessAfter = 8
 
 // hopeless reports whether what is of a place is left to the next attempt.
-func (p *writePass) hopeless(place string) bool {
+func (p *writePass) hopeless(place string, after int) bool {
 	if !p.w.connected() {
 		return true
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.failed[place] >= hopelessAfter
+	return p.failed[place] >= after
 }
 
-// tried notes whether a batch of a place was written.
-func (p *writePass) tried(place string, written bool) {
+// tried notes whether a batch was written that belongs to places.
+func (p *writePass) tried(written bool, places ...string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !written {
-		p.failed[place]++
-	} else if p.failed[place] > 0 {
-		p.failed[place] = 0
+	for _, place := range places {
+		if !written {
+			p.failed[place]++
+		} else if p.failed[place] > 0 {
+			p.failed[place] = 0
+		}
 	}
 }
 
@@ -216,10 +224,14 @@ func (p *writePass) index(ctx context.Context, ids []uint32) ([]placed, error) {
 	var run head.Run
 	var cols model.Columns
 	var groups []*rowGroup
-	of := map[partKey]*rowGroup{}
+	type place struct {
+		partKey
+		alone bool
+	}
+	of := map[place]*rowGroup{}
 	all := make([]placed, len(ids))
 	for i, id := range ids {
-		all[i].id = id
+		all[i] = placed{id: id, alone: p.suspected(id)}
 		series, ok, err := p.load(id, &run, &cols)
 		if err != nil {
 			return nil, err
@@ -236,13 +248,17 @@ func (p *writePass) index(ctx context.Context, ids []uint32) ([]placed, error) {
 			if w.known.holds(k, row.key(), row.needSec) {
 				return
 			}
-			g := of[k]
-			if g == nil {
+			at := place{k, all[i].alone}
+			g := of[at]
+			if g == nil || at.alone && len(g.rows) >= p.together {
 				g = &rowGroup{}
-				of[k], groups = g, append(groups, g)
+				of[at], groups = g, append(groups, g)
 			}
 			g.rows, g.ids = append(g.rows, row), append(g.ids, id)
 		})
+	}
+	if p.again {
+		shuffle(groups)
 	}
 	stampMS := w.deletes.stamp()
 	err := parallel(ctx, indexParallel, len(groups), func(ctx context.Context, i int) error {
@@ -253,18 +269,45 @@ func (p *writePass) index(ctx context.Context, ids []uint32) ([]placed, error) {
 		return nil, err
 	}
 	all = slices.DeleteFunc(all, func(s placed) bool { return p.isLeft(s.id) || !p.kept(s.id) })
-	slices.SortStableFunc(all, func(a, b placed) int { return strings.Compare(a.place, b.place) })
+	if p.again {
+		shuffle(all)
+	}
+	slices.SortStableFunc(all, func(a, b placed) int {
+		return cmp.Or(strings.Compare(a.place, b.place), order(a.alone, b.alone))
+	})
 	return all, nil
 }
 
-// indexPlace stands for the index tables, whose rows of one metric are at many
-// places.
-const indexPlace = "index"
+// order puts false before true.
+func order(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// shuffle keeps the first of a list that fail from holding up the rest of it at
+// each attempt.
+func shuffle[T any](all []T) {
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+}
+
+// Index rows of one metric are at many places, so these stand for the places of
+// one metric's index rows and for those of all.
+const (
+	indexPlace    = "index"
+	metricPlace   = "index of "
+	hopelessIndex = indexParallel
+)
 
 // indexGroup writes index rows. A group that Cassandra refuses is halved until
 // the rows that are at fault are found.
 func (p *writePass) indexGroup(ctx context.Context, epoch uint64, stampMS int64, g rowGroup) {
-	if p.hopeless(indexPlace) {
+	place := metricPlace + g.rows[0].series.Metric
+	if p.hopeless(indexPlace, hopelessIndex) || p.hopeless(place, hopelessAfter) {
 		p.leave(nil, g.ids...)
 		return
 	}
@@ -275,14 +318,15 @@ func (p *writePass) indexGroup(ctx context.Context, epoch uint64, stampMS int64,
 	n := len(g.rows)
 	switch {
 	case err == nil:
-		p.tried(indexPlace, true)
+		p.tried(true, indexPlace, place)
 	case n > 1 && p.isolates(err):
 		p.indexGroup(ctx, epoch, stampMS, g.part(0, n/2))
 		p.indexGroup(ctx, epoch, stampMS, g.part(n/2, n))
 	case n == 1 && p.drops(err):
 		p.refuse(g.ids[0], err)
 	default:
-		p.tried(indexPlace, false)
+		p.tried(false, indexPlace, place)
+		p.suspect(g.ids...)
 		p.leave(err, g.ids...)
 	}
 }
@@ -391,7 +435,7 @@ func idsOf(some []placed) []uint32 {
 
 // several writes series of one place.
 func (p *writePass) several(ctx context.Context, b *batcher, some []placed) error {
-	if p.hopeless(some[0].place) {
+	if p.hopeless(some[0].place, hopelessAfter) {
 		p.leave(nil, idsOf(some)...)
 		return nil
 	}
@@ -485,7 +529,7 @@ func (p *writePass) send(ctx context.Context, b *batcher, from, to int) bool {
 	err := p.w.batch(ctx, p.stampMS, b.entries[from:to])
 	switch {
 	case err == nil:
-		p.tried(b.place, true)
+		p.tried(true, b.place)
 		p.wrote.Store(true)
 		p.w.metrics.written.Add(float64(to - from))
 		p.w.lastWrite.Store(p.w.now().UnixMilli())
@@ -504,9 +548,11 @@ func (p *writePass) send(ctx context.Context, b *batcher, from, to int) bool {
 		p.w.refuse(string(refused.Reason), b.partOf(from).series, b.times[from], 1, err)
 		return true
 	}
-	p.tried(b.place, false)
-	for i := from; i < to; i++ {
-		p.leave(err, b.partOf(i).id)
+	p.tried(false, b.place)
+	ids := b.ids(from, to)
+	if len(ids) > 1 {
+		p.suspect(ids...)
 	}
+	p.leave(err, ids...)
 	return false
 }

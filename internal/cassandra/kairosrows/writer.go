@@ -234,13 +234,19 @@ func (w *Writer) begin(stampMS int64, src source) *writePass {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	before := w.begun[src]
-	if before == nil {
-		before = &progress{owner: w, epoch: w.known.now(), parts: map[partKey]struct{}{}, done: roaring.New(), refused: roaring.New()}
+	again := before != nil
+	if !again {
+		before = &progress{
+			owner: w, epoch: w.known.now(), parts: map[partKey]struct{}{},
+			done: roaring.New(), refused: roaring.New(), suspects: roaring.New(),
+		}
 		w.begun[src] = before
 	}
+	before.attempts++
 	return &writePass{
-		progress: before, w: w, src: src, stampMS: stampMS, nowMS: w.now().UnixMilli(),
-		failed: map[string]int{}, left: roaring.New(),
+		progress: before, w: w, src: src, stampMS: stampMS, nowMS: w.now().UnixMilli(), again: again,
+		together: max(1, sliceSeries>>min(30, 4*before.attempts)),
+		failed:   map[string]int{}, left: roaring.New(),
 	}
 }
 
@@ -248,12 +254,12 @@ func (w *Writer) begin(stampMS int64, src source) *writePass {
 func (w *Writer) connected() bool { return w.index.session == nil || w.index.session.State().Connected }
 
 // together yields parts of all, which is sorted by place: of one place each, and
-// most at most.
+// most at most. Those that are to be alone are.
 func together(all []placed, most int) iter.Seq[[]placed] {
 	return func(yield func([]placed) bool) {
 		for from := 0; from < len(all); {
 			to := from + 1
-			for to < len(all) && to-from < most && all[to].place == all[from].place {
+			for to < len(all) && to-from < most && all[to].place == all[from].place && !all[to].alone && !all[from].alone {
 				to++
 			}
 			if !yield(all[from:to]) {
