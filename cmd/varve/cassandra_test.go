@@ -104,6 +104,9 @@ func TestKeyspaceIsLookedAfter(t *testing.T) {
 	inspect([]string{`"hi" (0x00026869)`}, "rows", "note", "--cells", "1")
 	inspect([]string{"row_keys         2 map[kairos_double:1 kairos_long:1]", "of Varve's nodes only", "covered          yes"}, "index", "load", "--start", "1700000000000")
 	inspect([]string{"nothing is kept"}, "service", "nothing")
+	inspect([]string{"ok    nodes", "ok    clocks", "may read and write all tables", "ok    repair"}, "--preflight")
+	wantRun(t, 2, []string{"none are taken"}, append([]string{"inspect", "--preflight", "rows"}, at...)...)
+	wantRun(t, 1, []string{"bad   keyspace     nope is missing", "do:  create it"}, append([]string{"inspect", "--preflight", "--cassandra-keyspace=nope"}, at...)...)
 	wantRun(t, 2, []string{"want metrics"}, append([]string{"inspect", "rows"}, at...)...)
 
 	repair := append([]string{"repair"}, at...)

@@ -40,7 +40,7 @@ func inspect(t terminal, args []string) error {
 	case c.Store == config.Cassandra:
 		return inspectKeyspace(t, c, l)
 	case len(l.flags) > 0:
-		return &usageError{errors.New("flags --start, --end, --cells, --row-time, --unit and --cluster are for --store=cassandra and decode")}
+		return &usageError{errors.New("flags --start, --end, --cells, --row-time, --unit, --cluster and --preflight are for --store=cassandra and decode")}
 	}
 	show, err := inspection(t, l.words)
 	if err != nil {

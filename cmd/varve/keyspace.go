@@ -84,6 +84,11 @@ const inspectCassandraHelp = `Of a keyspace, with the settings of varve serve th
   varve inspect --store=cassandra index METRIC              row keys of each row time, who wrote
                                                             them, what the inverted index knows
   varve inspect --store=cassandra service [SERVICE]         metadata, roll-ups, hosts, jobs
+  varve inspect --store=cassandra --preflight               what to mend before a server starts:
+                                                            nodes, clocks, replication, rights,
+                                                            KairosDB's nodes, how long coverage and
+                                                            repair take. Exit status 1: something is
+                                                            bad
   varve inspect decode HEX                                  a key, column or value of data_points,
                                                             without a cluster
 
@@ -98,7 +103,7 @@ and so on):
 `
 
 // keyspaceFlags are those of inspect over Cassandra.
-var keyspaceFlags = []string{"start", "end", "cells", "row-time", "unit", "cluster"}
+var keyspaceFlags = []string{"start", "end", "cells", "row-time", "unit", "cluster", "preflight?"}
 
 // inspectKeyspace shows what a keyspace holds.
 func inspectKeyspace(t terminal, c config.Config, l line) error {
@@ -115,6 +120,12 @@ func inspectKeyspace(t terminal, c config.Config, l line) error {
 		if role == kairosrows.RoleMeta && len(l.words) > 0 && l.words[0] != "service" {
 			return &usageError{fmt.Errorf("inspect %s: cluster %s has metadata only: want service [SERVICE] or nothing", l.words[0], name)}
 		}
+	}
+	if l.flags["preflight"] == "true" {
+		if len(l.words) > 0 {
+			return &usageError{fmt.Errorf("inspect --preflight: argument %q: none are taken", l.words[0])}
+		}
+		return preflight(ctx, t, c, role)
 	}
 	k, err := openKeyspace(ctx, t, c, role)
 	if err != nil {

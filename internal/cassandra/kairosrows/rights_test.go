@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/cql/cqltest"
@@ -49,6 +50,16 @@ allow_filtering_enabled: false
 	if got := collect(t, ks.ServiceKeys(t.Context(), "dash")); !slices.Equal(got, []string{"home", "other", "third"}) {
 		t.Errorf("service keys are %q", got)
 	}
+
+	if got := preflightOf(t, clerk, config); !strings.Contains(got, "clerk lacks CREATE") || !strings.Contains(got, "clerk may read and write") {
+		t.Errorf("preflight without the right to create:\n%s", got)
+	}
+	cqltest.Must(t, admin, fmt.Sprintf("REVOKE MODIFY ON KEYSPACE %s FROM clerk", admin.KeyspaceName()))
+	time.Sleep(300 * time.Millisecond) // permissions_validity
+	if got := preflightOf(t, clerk, config); !strings.Contains(got, "bad rights: clerk lacks MODIFY on data_points, ") || !strings.Contains(got, "GRANT MODIFY ON KEYSPACE") {
+		t.Errorf("preflight without the right to write:\n%s", got)
+	}
+	cqltest.Must(t, admin, fmt.Sprintf("GRANT MODIFY ON KEYSPACE %s TO clerk", admin.KeyspaceName()))
 
 	// An administrator made the tables.
 	mustOpen(t, admin, nil)

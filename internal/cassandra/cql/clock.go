@@ -1,0 +1,61 @@
+package cql
+
+import (
+	"context"
+	"time"
+
+	gocql "github.com/apache/cassandra-gocql-driver/v2"
+)
+
+// A Clock is what a node says is the time, beside this machine's clock.
+type Clock struct {
+	Address string
+	Up      bool
+	Ahead   time.Duration // of this machine's clock; negative if it is behind
+	Error   time.Duration // by which Ahead may be wrong: half of the round trip
+	Err     error         // the node did not answer
+}
+
+var readClock = &Statement{Name: "read_clock", Text: "SELECT toUnixTimestamp(now()) FROM system.local WHERE key = 'local'"}
+
+// maxClocks is how many nodes are asked for their time.
+const maxClocks = 100
+
+// Clocks asks nodes for their time, one after the other: all that are known, at most
+// maxClocks.
+func (s *Session) Clocks(ctx context.Context) (clocks []Clock, err error) {
+	err = s.do(ctx, readClock, reads, 0, s.config.ScanTimeout, func(ctx context.Context, d *gocql.Session) error {
+		attemptOf(ctx).pin()
+		clocks = nil
+		for _, h := range d.GetHosts() {
+			if len(clocks) == maxClocks {
+				return nil
+			}
+			c := Clock{Address: h.ConnectAddress().String(), Up: h.IsUp()}
+			if c.Up {
+				c.read(ctx, d, h)
+			}
+			clocks = append(clocks, c)
+		}
+		return ctx.Err()
+	})
+	return clocks, err
+}
+
+func (c *Clock) read(ctx context.Context, d *gocql.Session, h *gocql.HostInfo) {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	query := func() (at time.Time, err error) {
+		q := d.Query(readClock.Text).Consistency(gocql.One).Idempotent(true).DefaultTimestamp(false).SetHostID(h.HostID())
+		var ms int64
+		err = q.ScanContext(ctx, &ms)
+		return time.UnixMilli(ms), err
+	}
+	if _, c.Err = query(); c.Err != nil { // the first one prepares the statement
+		return
+	}
+	before := time.Now()
+	at, err := query()
+	took := time.Since(before)
+	c.Ahead, c.Error, c.Err = at.Sub(before.Add(took/2)), took/2+time.Millisecond, err
+}
