@@ -32,6 +32,9 @@ Flags:
 }
 
 func backup(t terminal, args []string) error {
+	if err := refuseCassandra(args, insteadOfBackup); err != nil {
+		return err
+	}
 	l, err := parseLine(args, "http-addr", "to")
 	if err != nil {
 		return err

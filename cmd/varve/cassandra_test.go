@@ -105,8 +105,8 @@ func TestKeyspaceIsLookedAfter(t *testing.T) {
 	inspect([]string{"row_keys         2 map[kairos_double:1 kairos_long:1]", "of Varve's nodes only", "covered          yes"}, "index", "load", "--start", "1700000000000")
 	inspect([]string{"nothing is kept"}, "service", "nothing")
 	inspect([]string{"ok    nodes", "ok    clocks", "may read and write all tables", "ok    repair"}, "--preflight")
-	wantRun(t, 2, []string{"none are taken"}, append([]string{"inspect", "--preflight", "rows"}, at...)...)
-	wantRun(t, 1, []string{"bad   keyspace     nope is missing", "do:  create it"}, append([]string{"inspect", "--preflight", "--cassandra-keyspace=nope"}, at...)...)
+	wantRun(t, 2, []string{"none are taken"}, append([]string{"inspect", "--preflight", "metrics"}, at...)...)
+	wantRun(t, 1, []string{"bad   keyspace     nope is missing", "do:  create it"}, append([]string{"inspect", "--preflight", "--cassandra-keyspace=nope", "--cassandra-schema-create=nothing"}, at...)...)
 	wantRun(t, 2, []string{"want metrics"}, append([]string{"inspect", "rows"}, at...)...)
 
 	repair := append([]string{"repair"}, at...)
@@ -118,6 +118,12 @@ func TestKeyspaceIsLookedAfter(t *testing.T) {
 	wantRun(t, 1, []string{"1  rows without index: would be added", "nothing was done"}, append(repair, "--dry-run")...)
 	wantRun(t, 0, []string{"1  rows without index: added"}, append(repair, "--rate", "1000")...)
 	wantRun(t, 0, []string{"0  rows without index"}, append(repair, "--dry-run")...)
+	// What is told as removed is gone, however young it is.
+	cqltest.Must(t, session, fmt.Sprintf("DELETE FROM %s.data_points USING TIMESTAMP %d WHERE key = 0x6c6f6164000000018b6947e000000d6b6169726f735f646f75626c65686f73743d623a",
+		config.Keyspace, time.Now().UnixMilli()))
+	wantRun(t, 1, []string{"1  row keys without samples: would be removed"}, append(repair, "--dry-run")...)
+	wantRun(t, 0, []string{"1  row keys without samples: removed"}, repair...)
+	wantRun(t, 0, []string{"0  row keys without samples\n"}, append(repair, "--dry-run")...)
 	wantRun(t, 2, []string{"--http-addr"}, append([]string{"export"}, "--config", yamlOf(t, dir))...)
 }
 
@@ -157,5 +163,9 @@ func TestOnlyEmbedded(t *testing.T) {
 	name := yamlOf(t, t.TempDir())
 	for _, command := range []string{"check", "stats"} {
 		wantRun(t, 2, []string{"this is for the embedded store", "nodetool"}, command, "--config", name)
+		for _, flags := range [][]string{{"--store=cassandra"}, {"--store", "cassandra"}, {"--cassandra-hosts=10.0.0.1"}} {
+			wantRun(t, 2, []string{"this is for the embedded store", "nodetool"}, append([]string{command}, flags...)...)
+		}
 	}
+	wantRun(t, 2, []string{"this is for the embedded store", "snapshot"}, "backup", "--store=cassandra", "dir")
 }

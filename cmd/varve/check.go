@@ -53,6 +53,9 @@ it goes on, but for what is being written.
 var errDamaged = errors.New("the store is damaged")
 
 func check(t terminal, args []string) error {
+	if err := refuseCassandra(args, insteadOfCheck); err != nil {
+		return err
+	}
 	l, err := parseLine(args, "data-dir", "config", "http-addr", "rate")
 	if err != nil {
 		return err

@@ -117,6 +117,24 @@ func (l line) dataDir(t terminal) (string, error) {
 	return loaded.Config.DataDir, nil
 }
 
+// refuseCassandra returns an error if args, of a command for the embedded store only,
+// lead to Cassandra.
+func refuseCassandra(args []string, instead string) error {
+	for i, word := range args {
+		name, value, hasValue := strings.Cut(strings.TrimLeft(word, "-"), "=")
+		if !strings.HasPrefix(word, "-") {
+			continue
+		}
+		if !hasValue && i+1 < len(args) {
+			value = args[i+1]
+		}
+		if name == "store" && value == config.Cassandra || strings.HasPrefix(name, "cassandra-") {
+			return &usageError{fmt.Errorf("flag --%s: this is for the embedded store. Over Cassandra %s", name, instead)}
+		}
+	}
+	return nil
+}
+
 // errNotEmbedded is the answer of commands that are for the embedded store only.
 var errNotEmbedded = &usageError{errors.New("the configuration says store: cassandra, and this is for the embedded store. " +
 	"For check: " + insteadOfCheck + ". For stats: " + insteadOfStats + ". For backup: " + insteadOfBackup)}

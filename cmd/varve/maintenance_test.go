@@ -43,7 +43,7 @@ func TestHelpOfServe(t *testing.T) {
 // TestHelpTexts compares the help of the commands that work on a store with
 // testdata/help.
 func TestHelpTexts(t *testing.T) {
-	for _, name := range []string{"check", "repair", "inspect", "stats", "backup", "import", "export"} {
+	for _, name := range []string{"check", "repair", "inspect", "stats", "backup", "import", "export", "compare"} {
 		status, stdout, stderr := once(t, nil, "help", name)
 		if status != 0 || stderr != "" {
 			t.Errorf("help %s: %d %s", name, status, stderr)

@@ -27,6 +27,9 @@ must be stopped, or be asked by --http-addr; it then estimates from some of the 
 }
 
 func stats(t terminal, args []string) error {
+	if err := refuseCassandra(args, insteadOfStats); err != nil {
+		return err
+	}
 	l, err := parseLine(args, "data-dir", "config", "http-addr", "top")
 	if err != nil {
 		return err

@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"varve/internal/clip"
 )
 
 const root = "kairosdb."
@@ -104,12 +106,26 @@ func (f *File) readProperties(text string) error {
 		}
 		at := strings.IndexAny(line, "=:")
 		if at < 1 {
-			return fmt.Errorf("line %d: %q: want key=value", first, line)
+			return fmt.Errorf("line %d%s: no = or : in it; want key=value", first, keyOf(line))
 		}
 		f.set(unescape.Replace(strings.TrimSpace(line[:at])), unescape.Replace(strings.TrimSpace(line[at+1:])))
 	}
 	return lines.Err()
 }
+
+// keyOf is the key that a line begins with that has no value, for a message. The rest
+// of the line is not repeated: it may be a password.
+func keyOf(line string) string {
+	word, _, _ := strings.Cut(line, " ")
+	word, _, _ = strings.Cut(word, "\t")
+	if !strings.HasPrefix(word, root) {
+		return ""
+	}
+	return ", " + clip.Text(word, maxKey)
+}
+
+// maxKey is how many bytes of a key a message repeats.
+const maxKey = 100
 
 // continues reports whether a line goes on in the next: it ends in a backslash
 // that is not itself escaped.

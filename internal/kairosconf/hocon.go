@@ -57,6 +57,10 @@ func (p *hoconParser) peek() byte {
 	return p.text[p.at]
 }
 
+// column is the place in the line. Messages do not repeat what is there: it may be a
+// part of a password.
+func (p *hoconParser) column() int { return p.at - strings.LastIndexByte(p.text[:p.at], '\n') }
+
 func (p *hoconParser) has(prefix string) bool { return strings.HasPrefix(p.text[p.at:], prefix) }
 
 // blanks passes over white space, but not ends of lines.
@@ -103,7 +107,7 @@ func (p *hoconParser) document() (object, error) {
 	}
 	p.gap()
 	if p.at < len(p.text) {
-		return nil, p.fail("%q after the end of the configuration", p.text[p.at:min(len(p.text), p.at+20)])
+		return nil, p.fail("there is text behind the end of the configuration, from column %d on", p.column())
 	}
 	return root, nil
 }
@@ -149,7 +153,7 @@ func (p *hoconParser) members(o object, braced bool) error {
 		if p.has(",") {
 			p.at++
 		} else if !ended && p.at < len(p.text) && !p.has("}") {
-			return p.fail("want a comma or the end of the line before %q", p.text[p.at:min(len(p.text), p.at+20)])
+			return p.fail("want a comma or the end of the line at column %d", p.column())
 		}
 	}
 }
@@ -374,7 +378,7 @@ func (p *hoconParser) list() (any, error) {
 		if p.has(",") {
 			p.at++
 		} else if !ended && !p.has("]") && p.at < len(p.text) {
-			return nil, p.fail("want a comma or ] before %q", p.text[p.at:min(len(p.text), p.at+20)])
+			return nil, p.fail("want a comma or ] at column %d", p.column())
 		}
 	}
 }
@@ -415,7 +419,7 @@ func unescaped(s string) (string, error) {
 	s = strings.ReplaceAll(s, `\/`, `/`)
 	text, err := strconv.Unquote(`"` + s + `"`)
 	if err != nil {
-		return "", fmt.Errorf("%q: not a text of JSON", s)
+		return "", errors.New("a text with an escape that JSON does not have") // not the text: it may be a password
 	}
 	return text, nil
 }

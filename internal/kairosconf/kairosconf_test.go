@@ -159,6 +159,15 @@ func TestMapping(t *testing.T) {
 		{"HTTPS", "kairosdb.jetty.ssl.port: 443", nil, "plain HTTP", ""},
 		{"filters", "kairosdb.filter.prefix: [a]", nil, "drop them at the sender", ""},
 		{"health", "kairosdb.health.healthyResponseCode: 200", nil, "204", ""},
+		{"the query in answers", "kairosdb.queries.return_query_in_response: true", nil, "do not repeat the query", ""},
+		{"no query in answers", "kairosdb.queries.return_query_in_response: False", nil, "", ""},
+		{"a plug-in", "kairosdb.service.kafka: com.example.KafkaModule", nil, "loads no Java classes", ""},
+		{"a plug-in that is off", "kairosdb.service.kafka: \"<disabled>\"", nil, "", ""},
+		{"KairosDB's services", "kairosdb.service.http: org.kairosdb.core.http.WebServletModule\nkairosdb.service.rollups: org.kairosdb.rollup.RollUpModule", nil, "", ""},
+		{"HTTP of another's", "kairosdb.service.http: com.example.Web", nil, "loads no Java classes", ""},
+		{"KairosDB's types", "kairosdb.datapoints.factory.complex: org.kairosdb.core.datapoints.ComplexDataPointFactory", nil, "", ""},
+		{"another's long", "kairosdb.datapoints.factory.long: com.example.Long", nil, "loads no Java classes", ""},
+		{"a type of another's", "kairosdb.datapoints.factory.histogram: com.example.Histogram", nil, "does not know this type", ""},
 		{"another store", "kairosdb.service.datastore: net.opentsdb.kairosdb.HBaseModule", nil, "neither H2 nor", ""},
 		{"replication of old", c + "replication_factor: 2", []string{"cassandra.schema.create = keyspace", "cassandra.schema.replication = {'class': 'SimpleStrategy', 'replication_factor': '2'}"}, "", ""},
 		{"replication of nonsense", c + "replication_factor: two", nil, "", "whole number"},
@@ -219,7 +228,7 @@ func TestHOCON(t *testing.T) {
 		{"kairosdb.a { b: 1", "error line 1: a { is not closed"},
 		{"kairosdb.a: [1", "error line 1: a [ is not closed"},
 		{"}", "error line 1: a } without {"},
-		{"{}\nx: 1", `error line 2: "x: 1" after the end of the configuration`},
+		{"{}\nx: 1", `error line 2: there is text behind the end of the configuration, from column 1 on`},
 		{"\n\nkairosdb.a: \"b\n\"", "error line 3: a quote is not closed"},
 		{"include \"x\"", "error line 1: include is not read here; put the text of that file into this one"},
 		{"a b c", "error line 1: a b c: want : or = or {"},
@@ -244,8 +253,8 @@ func TestProperties(t *testing.T) {
 		{`kairosdb.a=C\:\\x`, `a=C:\x`},
 		{"kairosdb.a=b=c", "a=b=c"},
 		{"kairosdb.a=", "a="},
-		{"nonsense", `error line 1: "nonsense": want key=value`},
-		{"kairosdb.a=1\n=2", `error line 2: "=2": want key=value`},
+		{"nonsense", `error line 1: no = or : in it; want key=value`},
+		{"kairosdb.a=1\n=2", `error line 2: no = or : in it; want key=value`},
 	} {
 		f, err := Parse("x.properties", []byte(test.text), nil)
 		if got := render(f, err); got != test.want {
@@ -290,4 +299,27 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Messages about a file that cannot be read do not repeat it: it holds passwords.
+func TestFaultsTellNoSecrets(t *testing.T) {
+	for name, text := range map[string]string{
+		"a.properties": "kairosdb.datastore.cassandra.auth.password s3cret",
+		"b.properties": "s3cret",
+		"c.properties": "kairosdb.a \\\n s3cret",
+		"d.conf":       `kairosdb.auth.password: [{} s3cret]`,
+		"e.conf":       `kairosdb.auth.password: "s3cret\q"`,
+		"f.conf":       `kairosdb { a: {} s3cret }`,
+		"g.conf":       "{}\ns3cret",
+		"h.conf":       `kairosdb.auth.password: """s3cret`,
+		"i.conf":       `kairosdb.auth.password: "s3cret`,
+	} {
+		_, err := Parse(name, []byte(text), nil)
+		if err == nil || strings.Contains(err.Error(), "s3cret") || !strings.Contains(err.Error(), "line ") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := Parse("a.properties", []byte("kairosdb.x.password s3cret"), nil); !strings.Contains(err.Error(), "kairosdb.x.password") {
+		t.Error(err)
+	}
 }

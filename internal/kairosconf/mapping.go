@@ -136,6 +136,7 @@ var (
 		`^datastore\.h2\.`, "H2 is not read: export its points with KairosDB's -c export, and import the file with varve import",
 		`^datastore\.remote\.`, noSuchPart,
 		`^health\.healthyResponseCode$`, "the health check answers 204",
+		`^queries\.return_query_in_response$`, "answers do not repeat the query; who reads it from there finds nothing",
 	)
 	notes = remarks(
 		`^service\.(telnet|http|health|reporter)$`, "it is always on",
@@ -253,6 +254,7 @@ func (m *mapper) services() {
 				m.warn(key, "it cannot be turned off")
 			}
 		} else if given && slices.Contains([]string{"telnet", "http", "health"}, name) {
+			m.plugIn(key)
 			m.used[key] = true
 		}
 	}
@@ -400,6 +402,9 @@ func (m *mapper) key(key string) {
 		}
 		return
 	}
+	if m.plugIn(key) {
+		return
+	}
 	for _, r := range warnings {
 		if r.pattern.MatchString(key) && !m.empty(key) {
 			m.warn(key, r.why)
@@ -423,7 +428,36 @@ func (m *mapper) empty(key string) bool {
 	value, list := m.file.values[key], m.file.lists[key]
 	return value == "" && len(list) == 0 ||
 		key == "health.healthyResponseCode" && value == "204" ||
+		key == "queries.return_query_in_response" && strings.EqualFold(value, "false") ||
 		strings.HasPrefix(key, "datastore.h2.") && strings.Contains(m.file.values["service.datastore"], "Cassandra")
+}
+
+const (
+	noPlugIns   = "Varve loads no Java classes: what this part did has to be done elsewhere"
+	noFactories = "Varve does not know this type: points that name it are refused, and stored ones are answered as base64"
+)
+
+// builtInTypes are those of KairosDB that Varve has too.
+var builtInTypes = []string{"long", "double", "string", "complex", "null", "legacy"}
+
+// plugIn warns of a service or a type that is no part of KairosDB. It reports whether
+// the key is one.
+func (m *mapper) plugIn(key string) bool {
+	value := m.file.values[key]
+	own := strings.HasPrefix(value, "org.kairosdb.")
+	switch name, isType := strings.CutPrefix(key, "datapoints.factory."); {
+	case isType && value != "" && !slices.Contains(builtInTypes, name):
+		m.warn(key, noFactories)
+		return true
+	case isType && value != "" && !own:
+		m.warn(key, noPlugIns)
+		return true
+	}
+	if strings.HasPrefix(key, "service.") && !disabled(value) && !own {
+		m.warn(key, noPlugIns)
+		return true
+	}
+	return false
 }
 
 const noKeystores = "Java's keystores are not read: cassandra.tls.ca_file, and cert_file and key_file if Cassandra asks for a certificate, name PEM files. The names in the nodes' certificates are checked"

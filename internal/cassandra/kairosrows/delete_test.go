@@ -473,7 +473,7 @@ func TestDeleteJob(t *testing.T) {
 	}
 	listed, err = second.Jobs(b.ctx)
 	listed = slices.DeleteFunc(listed, func(j Job) bool { return j.Deletion.Metric != metric })
-	if err != nil || len(listed) != 1 || listed[0].State != JobDone {
+	if err != nil || len(listed) != 1 || listed[0].State != JobDone || listed[0].Done != 60 {
 		t.Errorf("listed: %+v, %v", listed, err)
 	}
 	saved := maps.Collect(b.ks.Keys(b.ctx, jobService, jobServiceKey, ""))

@@ -176,7 +176,7 @@ func (in *Inspector) cells(ctx context.Context, typ model.Type, row Row, key []b
 func (in *Inspector) cell(typ model.Type, row Row, column, value []byte, writtenMS int64, ttl *int32) string {
 	life := "for ever"
 	if ttl != nil {
-		life = fmt.Sprintf("%d s left", *ttl)
+		life = until(*ttl)
 	}
 	at, shown := "", ""
 	n, err := rowtime.ParseColumn(column)
@@ -190,6 +190,11 @@ func (in *Inspector) cell(typ model.Type, row Row, column, value []byte, written
 		at, shown = timeText(ms), legacyCellText(floating, value)
 	}
 	return fmt.Sprintf("0x%x  %s  %s  written %s, %s", column, at, shown, timeText(writtenMS), life)
+}
+
+// until says when something expires that has so many seconds left.
+func until(ttl int32) string {
+	return "until " + time.Now().Add(time.Duration(ttl)*time.Second).UTC().Format(time.RFC3339)
 }
 
 // cellText renders the value of a cell and its bytes.
@@ -311,7 +316,7 @@ func mtimeText(u cql.UUID, ttl *int) string {
 		text = fmt.Sprintf("%s, at %s", u, uuidTime(u[:]).Format("2006-01-02T15:04:05.000Z"))
 	}
 	if ttl != nil {
-		text += fmt.Sprintf(", %d s left", *ttl)
+		text += ", " + until(int32(*ttl))
 	}
 	return text
 }

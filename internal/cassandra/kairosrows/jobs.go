@@ -221,6 +221,8 @@ func (j *jobs) end(job *Job, err error) {
 		job.State = JobWaiting
 	case err != nil:
 		job.State, job.Error = JobFailed, err.Error()
+	default:
+		job.Done = job.Rows // also those of the last seconds before an interruption
 	}
 	ended := *job
 	delete(j.running, job.ID)
@@ -425,7 +427,20 @@ func (d *Deleter) resume(ctx context.Context, job *Job) error {
 			return err
 		}
 		steps = slices.DeleteFunc(steps, func(s rowTimeDelete) bool { return s.rowTimeMS < job.NextMS })
+		d.jobs.count(job, steps)
 		return d.jobs.work(ctx, r, del, steps)
 	})
 	return nil
+}
+
+// count notes how many rows of a job that goes on are done: all but those that are
+// left. The last seconds before an interruption are not written down.
+func (j *jobs) count(job *Job, steps []rowTimeDelete) {
+	left := 0
+	for _, s := range steps {
+		left += len(s.rows)
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	job.Done = max(job.Done, job.Rows-left)
 }

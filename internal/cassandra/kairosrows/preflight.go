@@ -184,7 +184,7 @@ func (p *preflight) lookAtKeyspace(ctx context.Context) error {
 	}
 	if !found {
 		if p.o.Schema.Create == CreateKeyspace {
-			p.add(Good, "keyspace", name+" is missing; the first start makes it, if the user may (CREATE on ALL KEYSPACES)", "")
+			p.add(Dubious, "keyspace", name+" is missing; the first start makes it, if the user may (CREATE on ALL KEYSPACES)", "look for a typing error in cassandra.keyspace if there should be points")
 		} else {
 			p.add(Bad, "keyspace", name+" is missing", "create it with the replication that it needs, or set cassandra.schema.create to keyspace; look for a typing error in cassandra.keyspace")
 		}
