@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/config"
@@ -186,7 +187,7 @@ func build(c config.Config, s *backend, pipeline *ingest.Pipeline, active *query
 	}
 	rollups := rollup.New(rollup.Options{
 		Store: s, Engine: engine, Pipeline: pipeline, Parser: api, Config: c.Rollups,
-		Registerer: registry, Logger: log, Host: host, Node: s.node, Flush: s.flush,
+		Registerer: registry, Logger: log, Host: host, Node: s.node, Flush: s.flush, NotesFS: vfs.Default, NotesDir: filepath.Join(c.DataDir, "rollups"),
 	})
 	routes := []httpapi.Route{
 		{Method: http.MethodGet, Path: "/admin/rejected", Parameters: httpapi.None, Handler: pipeline.RejectedHandler()},

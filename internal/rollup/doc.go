@@ -35,7 +35,8 @@
 //
 // A point that arrives later than half of LateHorizon after its own time has its
 // bucket noted when it is stored (lateList), and the next run computes what is
-// noted, however old. Notes are stored before the points, under Late.
+// noted, however old. Notes are stored before the points: under Late, or in files
+// where the store is shared with other nodes and may be away (notebook).
 //
 // # Neighbours
 //

@@ -8,8 +8,8 @@ import (
 )
 
 // Where several nodes work on a store, late points come in at all of them, and
-// one runs the task. Each node keeps its own list, under Late, by task and
-// guid. A node that does not run the task hands its notes over when it would have
+// one runs the task. Each node keeps its own list: in a notebook, or without one
+// under Late, by task and guid. A node that does not run the task hands its notes over when it would have
 // been due:
 //
 //	take     notes whose points are stored
@@ -101,7 +101,7 @@ func (l *lateList) include(ctx context.Context, id string, handed map[string]spa
 	if len(notes) == 0 {
 		return nil
 	}
-	generations, versions := l.add(notes)
+	generations, versions := l.note(notes)
 	defer func() {
 		for g := range generations {
 			g.pending.Done()

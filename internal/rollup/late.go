@@ -3,6 +3,7 @@ package rollup
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"sync"
 	"time"
 
@@ -32,8 +33,9 @@ type lateList struct {
 	catalogue catalogue
 	now       func() time.Time
 	ageMS     int64
-	most      int    // spans of a target
-	node      string // whose notes these are, where several nodes note; else empty
+	most      int       // spans of a target
+	node      string    // whose notes these are, where several nodes note; else empty
+	book      *notebook // has the notes; nil: the catalogue has them
 
 	mu      sync.RWMutex
 	epoch   uint64 // of refs
@@ -48,8 +50,10 @@ type source struct{ targets []*target }
 // A lateTask is a task's part of the list. lateList.mu guards version.
 type lateTask struct {
 	id      string
+	json    string             // the task, for the notebook
 	targets map[string]*target // by rollup.keys
 	version uint64             // moves on with every change
+	found   bool               // the store has the task; else a notebook has it from before a restart
 
 	storing sync.Mutex // held while it is stored
 	stored  uint64     // the version that is; guarded by storing
@@ -102,7 +106,7 @@ func Watch(ctx context.Context, s Store, p *ingest.Pipeline, parser Parser, conf
 // of this id has asked for before. It reports whether a metric is new.
 func (l *lateList) watch(ctx context.Context, t *task) (fresh bool, err error) {
 	l.mu.RLock()
-	known := l.tasks[t.id] != nil
+	known := l.tasks[t.id] != nil && l.tasks[t.id].found
 	l.mu.RUnlock()
 	var stored map[string]spans
 	if !known {
@@ -110,23 +114,82 @@ func (l *lateList) watch(ctx context.Context, t *task) (fresh bool, err error) {
 			return false, err
 		}
 	}
+	one, version, fresh := l.add(t, stored, true)
+	if l.book == nil {
+		return fresh, nil
+	}
+	if err := l.persist(ctx, one, version); err != nil {
+		return fresh, err
+	}
+	if len(stored) > 0 { // an earlier version has noted it there
+		return fresh, l.catalogue.unset(ctx, lateKey, l.keyOf(t.id))
+	}
+	return fresh, nil
+}
+
+// add begins to watch a task's metrics, with spans that are known to be late.
+func (l *lateList) add(t *task, stored map[string]spans, found bool) (one *lateTask, version uint64, fresh bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	one := l.tasks[t.id]
+	one = l.tasks[t.id]
 	if one == nil {
 		one = &lateTask{id: t.id}
 		l.tasks[t.id] = one
 	}
+	one.found = one.found || found
+	if l.book != nil && (one.json != t.json || len(stored) > 0) {
+		one.version++
+	}
+	one.json = t.json
 	targets := map[string]*target{}
 	for i := range t.rollups {
 		for k, key := range t.rollups[i].keys {
-			if targets[key] = one.targets[key]; targets[key] == nil {
-				targets[key] = &target{task: one, metric: t.rollups[i].source[k], grid: t.rollups[i].grids[k], notes: &generation{}, taken: stored[key]}
+			x := one.targets[key]
+			if x == nil {
+				x = &target{task: one, metric: t.rollups[i].source[k], grid: t.rollups[i].grids[k], notes: &generation{}}
 			}
+			for _, s := range stored[key] {
+				x.taken, _ = x.taken.add(s, l.most)
+			}
+			targets[key] = x
 		}
 	}
 	one.targets = targets
-	return l.indexLocked(), nil
+	return one, one.version, l.indexLocked()
+}
+
+// openBook goes on with the notes of a notebook, before the store is asked which
+// tasks there are.
+func (l *lateList) openBook(b *notebook, parse func(text []byte, id string) (*task, error)) error {
+	pages, err := b.pages()
+	if err != nil {
+		return err
+	}
+	for _, p := range pages {
+		t, err := parse(p.Task, p.ID)
+		if err != nil {
+			return fmt.Errorf("read notes of late points from %s: the task: %w", b.path(p.ID), err)
+		}
+		l.add(t, p.Late, false)
+	}
+	l.book = b
+	return nil
+}
+
+// forgetOthers ends the watch for tasks of a notebook that the store does not have
+// any more.
+func (l *lateList) forgetOthers(stored map[string]bool) {
+	l.mu.RLock()
+	var gone []string
+	for id, t := range l.tasks {
+		if !t.found && !stored[id] {
+			gone = append(gone, id)
+		}
+	}
+	l.mu.RUnlock()
+	for _, id := range gone {
+		l.forget(id)
+	}
 }
 
 // forget ends the watch for a task.
@@ -135,6 +198,9 @@ func (l *lateList) forget(id string) {
 	defer l.mu.Unlock()
 	delete(l.tasks, id)
 	l.indexLocked()
+	if l.book != nil {
+		l.book.remove(id)
+	}
 }
 
 // indexLocked derives sources from tasks. l.mu must be held.
@@ -203,7 +269,7 @@ func (l *lateList) Appending(ctx context.Context, b *store.Batch) (done func(), 
 	if len(notes) == 0 {
 		return nothing, nil
 	}
-	generations, versions := l.add(notes)
+	generations, versions := l.note(notes)
 	done = func() {
 		for g := range generations {
 			g.pending.Done()
@@ -268,8 +334,8 @@ func noteOf(notes []note, x *target, ms int64) []note {
 	return notes
 }
 
-// add takes notes into the list, and each generation as pending.
-func (l *lateList) add(notes []note) (map[*generation]bool, map[*lateTask]uint64) {
+// note takes notes into the list, and each generation as pending.
+func (l *lateList) note(notes []note) (map[*generation]bool, map[*lateTask]uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	generations, versions := map[*generation]bool{}, map[*lateTask]uint64{}
@@ -296,16 +362,20 @@ func (l *lateList) persist(ctx context.Context, t *lateTask, version uint64) err
 		return nil
 	}
 	l.mu.RLock()
-	now, text, gone := t.version, t.marshalLocked(), l.tasks[t.id] != t
+	now, all, gone, task := t.version, t.allLocked(), l.tasks[t.id] != t, t.json
 	l.mu.RUnlock()
 	switch {
 	case gone: // the task was deleted
-	case text == "{}":
+	case l.book != nil:
+		if err := l.book.write(page{ID: t.id, Task: []byte(task), Late: all}); err != nil {
+			return err
+		}
+	case len(all) == 0:
 		if err := l.catalogue.unset(ctx, lateKey, l.keyOf(t.id)); err != nil {
 			return err
 		}
 	default:
-		if err := l.catalogue.set(ctx, lateKey, l.keyOf(t.id), text); err != nil {
+		if err := l.catalogue.set(ctx, lateKey, l.keyOf(t.id), marshalSpans(all)); err != nil {
 			return err
 		}
 	}
@@ -313,15 +383,20 @@ func (l *lateList) persist(ctx context.Context, t *lateTask, version uint64) err
 	return nil
 }
 
-// marshalLocked writes a task's spans as they are stored: by key of the
-// roll-up's metric. lateList.mu must be held.
-func (t *lateTask) marshalLocked() string {
+// allLocked returns a task's spans, by key of the roll-up's metric. lateList.mu
+// must be held.
+func (t *lateTask) allLocked() map[string]spans {
 	all := map[string]spans{}
 	for key, x := range t.targets {
 		if s := x.allLocked(1 << 30); len(s) > 0 {
 			all[key] = s
 		}
 	}
+	return all
+}
+
+// marshalSpans writes spans as they are stored.
+func marshalSpans(all map[string]spans) string {
 	text, err := json.Marshal(all)
 	if err != nil {
 		panic(err) // numbers always marshal

@@ -19,6 +19,7 @@ import (
 	"time"
 	_ "time/tzdata"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -44,6 +45,7 @@ type harness struct {
 	store     *storetest.Reference
 	front     front // what all others take for the store; nil: store
 	node      string
+	notes     vfs.FS // of the node; nil: notes are in the store
 	log       *slog.Logger
 	ingest    func(*ingest.Config) // nil: the defaults
 	registry  *prometheus.Registry
@@ -86,7 +88,12 @@ func (h *harness) restart(change func(*Config, *query.Config)) {
 	engine := query.New(front, qc, registry, time.Now)
 	pipeline := ingest.New(front, ic, ingest.Options{Registerer: registry})
 	api := kairos.New(front, engine, kairos.DefaultConfig(), "test", time.Now)
+	notesDir := ""
+	if h.notes != nil {
+		notesDir = "data/rollups"
+	}
 	h.scheduler = New(Options{
+		NotesFS: h.notes, NotesDir: notesDir,
 		Store: front, Engine: engine, Pipeline: pipeline, Parser: api, Config: c, Registerer: registry, Host: "here",
 		Node: h.node, Flush: func(context.Context) error { return nil }, Logger: h.log,
 	})

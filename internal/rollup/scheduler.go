@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/ingest"
@@ -43,6 +44,12 @@ type Options struct {
 	// when all points that were stored before can be seen by the others.
 	Node  string
 	Flush func(context.Context) error
+
+	// NotesDir is a directory of this node for notes of late points, so that points
+	// can be taken while the store is away. With Node only; empty: the notes are in
+	// the store.
+	NotesFS  vfs.FS
+	NotesDir string
 }
 
 // A Scheduler keeps and runs roll-up tasks. All methods may be called by many
@@ -116,10 +123,25 @@ func New(o Options) *Scheduler {
 			now: o.Now, log: o.Logger, since: map[string]time.Time{},
 		}
 		s.late.node, s.flush = s.shared.node, o.Flush
+		if o.NotesDir != "" {
+			s.openNotes(o.NotesFS, o.NotesDir)
+		}
 	}
 	s.pipeline.Observe(s.late)
 	s.metrics = newMetrics(o.Registerer, s)
 	return s
+}
+
+// openNotes has late points noted in a directory. If that cannot be used, they are
+// noted in the store.
+func (s *Scheduler) openNotes(fs vfs.FS, dir string) {
+	book, err := openNotebook(fs, dir)
+	if err == nil {
+		err = s.late.openBook(book, func(text []byte, id string) (*task, error) { return parseTask(s.parser, text, id, nil) })
+	}
+	if err != nil {
+		s.log.Error("late points of roll-ups cannot be noted on disk; they are noted in the store, and are refused while it is away", "error", err)
+	}
 }
 
 // Run runs tasks when they are due until ctx ends, and returns when no run is
@@ -442,6 +464,7 @@ func (s *Scheduler) load(ctx context.Context, modified time.Time) error {
 		}
 		s.schedule(t, due)
 	}
+	s.late.forgetOthers(stored)
 	s.metrics.invalid.Set(float64(invalid))
 	s.warnOfLoops()
 	s.mu.Lock()

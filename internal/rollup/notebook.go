@@ -1,0 +1,136 @@
+package rollup
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// A notebook keeps a node's late list in files of its own, one for each task,
+// where the store is shared with other nodes and may be away: points are taken
+// meanwhile, so what they make late has to be noted meanwhile. A file has the
+// task too. So a node that is started while the store is away notes late points of
+// the tasks that it knew before.
+//
+// What is in the files concerns this node alone: others get to know it when it is
+// handed over.
+type notebook struct {
+	fs  vfs.FS
+	dir string
+}
+
+// A page is what a notebook has of a task.
+type page struct {
+	ID   string           `json:"id"`
+	Task json.RawMessage  `json:"task"`
+	Late map[string]spans `json:"late"` // by rollup.keys
+}
+
+const (
+	pageSuffix = ".json"
+	pageMax    = 256 << 20 // more than any list takes
+)
+
+func openNotebook(fs vfs.FS, dir string) (*notebook, error) {
+	b := &notebook{fs: fs, dir: dir}
+	if err := fs.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("create the directory for notes of late points: %w", err)
+	}
+	for _, d := range []string{fs.PathDir(dir), dir} {
+		if err := b.sync(d); err != nil {
+			return nil, fmt.Errorf("create the directory for notes of late points: %w", err)
+		}
+	}
+	return b, nil
+}
+
+func (b *notebook) sync(dir string) error {
+	d, err := b.fs.OpenDir(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// path is the file of a task, whose id may have any bytes.
+func (b *notebook) path(id string) string {
+	sum := sha256.Sum256([]byte(id))
+	return b.fs.PathJoin(b.dir, hex.EncodeToString(sum[:16])+pageSuffix)
+}
+
+// pages reads all files. What a crash has left half-written is removed.
+func (b *notebook) pages() ([]page, error) {
+	names, err := b.fs.List(b.dir)
+	if err != nil {
+		return nil, fmt.Errorf("list notes of late points: %w", err)
+	}
+	var all []page
+	for _, name := range names {
+		path := b.fs.PathJoin(b.dir, name)
+		if !strings.HasSuffix(name, pageSuffix) {
+			if err := b.fs.Remove(path); err != nil {
+				return nil, fmt.Errorf("remove an unfinished note of late points: %w", err)
+			}
+			continue
+		}
+		p, err := b.read(path)
+		if err != nil {
+			return nil, fmt.Errorf("read notes of late points from %s: %w; if the file cannot be restored, remove it: "+
+				"the buckets of points that came in late are then not computed again", path, err)
+		}
+		all = append(all, p)
+	}
+	return all, nil
+}
+
+func (b *notebook) read(path string) (p page, err error) {
+	f, err := b.fs.Open(path)
+	if err != nil {
+		return p, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, pageMax))
+	if err != nil {
+		return p, err
+	}
+	return p, json.Unmarshal(text, &p)
+}
+
+// write replaces the file of a task: after a crash it is the old or the new one.
+func (b *notebook) write(p page) error {
+	text, err := json.Marshal(p)
+	if err != nil {
+		panic(err) // numbers, and JSON that was parsed
+	}
+	path := b.path(p.ID)
+	if err := b.replace(path, text); err != nil {
+		return fmt.Errorf("note late points of roll-up task %s in %s: %w", p.ID, path, err)
+	}
+	return nil
+}
+
+func (b *notebook) replace(path string, text []byte) error {
+	temporary := strings.TrimSuffix(path, pageSuffix) + ".new"
+	f, err := b.fs.Create(temporary, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := b.fs.Rename(temporary, path); err != nil {
+		return err
+	}
+	return b.sync(b.dir)
+}
+
+// remove forgets a task. A file that stays is removed when the tasks are read
+// again after a restart.
+func (b *notebook) remove(id string) { _ = b.fs.Remove(b.path(id)) }

@@ -1,0 +1,209 @@
+package rollup
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/store"
+	"varve/internal/store/storetest"
+)
+
+// An outage is a store that takes points always, as one with a spool does, and
+// answers nothing else while it is away.
+type outage struct {
+	*storetest.Reference
+	away atomic.Bool
+}
+
+var errAway = &store.UnavailableError{Reason: "the store is away"}
+
+func (o *outage) check() error {
+	if o.away.Load() {
+		return errAway
+	}
+	return nil
+}
+
+func (o *outage) View(ctx context.Context) (store.View, error) {
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	return o.Reference.View(ctx)
+}
+
+func (o *outage) Get(ctx context.Context, service, key, name string) (store.Value, error) {
+	if err := o.check(); err != nil {
+		return store.Value{}, err
+	}
+	return o.Reference.Get(ctx, service, key, name)
+}
+
+func (o *outage) Set(ctx context.Context, service, key, name, text string) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	return o.Reference.Set(ctx, service, key, name, text)
+}
+
+func (o *outage) Unset(ctx context.Context, service, key, name string) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	return o.Reference.Unset(ctx, service, key, name)
+}
+
+func (o *outage) Keys(ctx context.Context, service, key, prefix string) iter.Seq2[string, error] {
+	if err := o.check(); err != nil {
+		return func(yield func(string, error) bool) { yield("", err) }
+	}
+	return o.Reference.Keys(ctx, service, key, prefix)
+}
+
+func (o *outage) Modified(ctx context.Context, service, key string) (time.Time, error) {
+	if err := o.check(); err != nil {
+		return time.Time{}, err
+	}
+	return o.Reference.Modified(ctx, service, key)
+}
+
+// outageHarness is one node of several with a task.
+func outageHarness(t *testing.T) (*harness, *outage, *vfs.MemFS) {
+	h := newHarness(t)
+	o, fs := &outage{Reference: h.store}, vfs.NewCrashableMem()
+	if err := errors.Join(fs.MkdirAll("data", 0o755), (&notebook{fs: fs}).sync("")); err != nil {
+		t.Fatal(err)
+	}
+	h.front, h.node, h.notes = o, "a", fs
+	h.restart(nil)
+	h.start()
+	time.Sleep(time.Second) // to be among the nodes
+	h.do(200, "POST", "/api/v1/rollups", taskJSON("t", hour, minute, ""))
+	time.Sleep(time.Hour + time.Second)
+	return h, o, fs
+}
+
+// crash ends a node as a power cut would, and starts it again.
+func (h *harness) crash(fs *vfs.MemFS) *vfs.MemFS {
+	after := fs.CrashClone(vfs.CrashCloneCfg{})
+	h.notes = after
+	h.restart(nil)
+	h.start()
+	return after
+}
+
+// Late points are taken while the store is away, and their buckets are computed
+// when it is back, whatever becomes of the node in between.
+func TestLatePointsInAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, o, fs := outageHarness(t)
+		h.send("src", "a", 1, at(0, 59, 0))
+		o.away.Store(true)
+		h.send("src", "a", 5, at(-48, 0, 1))
+		fs = h.crash(fs)
+		h.send("src", "a", 7, at(-24, 0, 1)) // the node has not seen its tasks since it was started
+		fs = h.crash(fs)
+		h.send("src", "a", 9, at(-12, 0, 1))
+		time.Sleep(time.Hour)
+		o.away.Store(false)
+		time.Sleep(2 * time.Hour)
+		got := h.points("dst")
+		for _, want := range []string{"1999-12-30T00:00 5", "1999-12-31T00:00 7", "1999-12-31T12:00 9"} {
+			if !strings.Contains(got, want) {
+				t.Errorf("there is no %q in\n%s", want, got)
+			}
+		}
+		for name := range h.store.Keys(t.Context(), service, lateKey, "") {
+			t.Errorf("%s is left in the store", name)
+		}
+		if n := h.scheduler.late.count("", ""); n != 0 {
+			t.Errorf("%d stretches are left", n)
+		}
+		h.crash(fs)
+		if n := h.scheduler.late.count("", ""); n != 0 {
+			t.Errorf("%d stretches come back", n)
+		}
+		h.stop()
+	})
+}
+
+// Notes that an earlier version has left in the store are taken over.
+func TestNotesOfTheStoreAreTakenOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _, fs := outageHarness(t)
+		key, name := firstKey(h, "t"), h.scheduler.late.keyOf("t")
+		h.stop()
+		if err := h.store.Set(t.Context(), service, lateKey, name, fmt.Sprintf(`{%q:[[%d,%d]]}`, key, at(-30, 0, 0), at(-30, 1, 0))); err != nil {
+			t.Fatal(err)
+		}
+		fs = h.crash(fs)
+		if _, err := h.store.Get(t.Context(), service, lateKey, name); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("they are still in the store: %v", err)
+		}
+		h.stop()
+		h.notes = fs.CrashClone(vfs.CrashCloneCfg{})
+		h.restart(nil)
+		if got := h.scheduler.late.take("t", key); !slices.Equal(got, spans{{at(-30, 0, 0), at(-30, 1, 0)}}) {
+			t.Errorf("noted are %v", got)
+		}
+	})
+}
+
+// A task that was deleted elsewhere while the node was down is not watched.
+func TestNotesOfADeletedTask(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _, fs := outageHarness(t)
+		h.stop()
+		if err := h.scheduler.catalogue.remove(t.Context(), "t"); err != nil {
+			t.Fatal(err)
+		}
+		fs = h.crash(fs)
+		if n := len(h.scheduler.late.tasks); n != 0 {
+			t.Errorf("%d tasks are watched", n)
+		}
+		h.stop()
+		if names, err := fs.List("data/rollups"); err != nil || len(names) != 0 {
+			t.Errorf("files %v, %v", names, err)
+		}
+	})
+}
+
+// Where notes cannot be kept on disk, they are kept in the store.
+func TestNotesWithoutADisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, o, fs := outageHarness(t)
+		h.stop()
+		names, err := fs.List("data/rollups")
+		if err != nil || len(names) != 1 {
+			t.Fatalf("files %v, %v", names, err)
+		}
+		f, err := fs.Create("data/rollups/"+names[0], vfs.WriteCategoryUnspecified)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.Close() // empty: somebody has damaged it
+		var log bytes.Buffer
+		h.log = slog.New(slog.NewTextHandler(&log, nil))
+		h.restart(nil)
+		h.start()
+		if !strings.Contains(log.String(), "cannot be noted on disk") || !strings.Contains(log.String(), names[0]) {
+			t.Errorf("the log has %s", &log)
+		}
+		h.send("src", "a", 1, at(-48, 0, 0))
+		if _, err := o.Get(t.Context(), service, lateKey, h.scheduler.late.keyOf("t")); err != nil {
+			t.Errorf("not noted in the store: %v", err)
+		}
+		h.stop()
+	})
+}
