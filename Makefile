@@ -12,7 +12,7 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 # The product is pure Go. Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help build test test-contract test-cluster hostile race fuzz-short mutants lint bench docs
+.PHONY: help build test test-contract test-cluster test-migration hostile race fuzz-short mutants lint bench docs
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -30,6 +30,9 @@ test-contract: ## run all that is promised over CASSANDRA (5.0.8 or 4.1.10), som
 test-cluster: ## kill and pause nodes of rings of three under load, and nodes with users and TLS; some 15 minutes
 	go test ./e2e/cluster -run TestRing -cluster -v -count=1 -timeout 40m
 	go test ./internal/cassandra/cql ./internal/cassandra/kairosrows -run 'TestThreeNodes|TestSecuredNode|TestRights' -cassandra.long -p 1 -v -count=1 -timeout 20m
+
+test-migration: ## go from a live KairosDB to Varve and back, and compare at each stage; some five minutes
+	scripts/cassandra.sh with go test ./e2e/migration -migration -v -count=1 -timeout 20m
 
 hostile: ## attack a running server as bad clients do, each attack for HOSTILE (2s)
 	go test ./e2e/hostile -hostile.for=$(HOSTILE) -count=1 -timeout 40m

@@ -46,7 +46,7 @@ var layers = [][]string{
 	{"internal/config"},
 	{"cmd/varve"},
 	{"bench", "e2e/process"},
-	{"e2e", "e2e/beside", "e2e/clients", "e2e/cluster", "e2e/hostile"},
+	{"e2e", "e2e/beside", "e2e/clients", "e2e/cluster", "e2e/hostile", "e2e/migration"},
 	{"internal/archtest", "internal/mutants"},
 }
 

@@ -544,3 +544,49 @@ func TestStoreFailsToTellTheTasks(t *testing.T) {
 		}
 	}
 }
+
+// A store that is opened after the start is no trouble. One that stays away is told
+// once by each part that needs it.
+func TestStoreThatComesLater(t *testing.T) {
+	for away, want := range map[time.Duration]int{5 * time.Second: 0, 35 * time.Second: 2} {
+		synctest.Test(t, func(t *testing.T) {
+			log := &logText{}
+			h := &harness{T: t, store: storetest.NewReference(nil), node: "n", log: slog.New(slog.NewTextHandler(log, nil))}
+			h.front = &late{h.store, time.Now().Add(away)}
+			h.restart(nil)
+			h.start()
+			defer h.stop()
+			time.Sleep(away + 30*time.Second)
+			if got := strings.Count(log.String(), "level=WARN"); got != want {
+				t.Errorf("a store that comes after %v: %d warnings, want %d\n%s", away, got, want, log)
+			}
+		})
+	}
+}
+
+// A late store has no key-values before some time.
+type late struct {
+	*storetest.Reference
+	from time.Time
+}
+
+func (l *late) away() error {
+	if time.Now().Before(l.from) {
+		return &store.UnavailableError{Reason: "the keyspace is not open yet"}
+	}
+	return nil
+}
+
+func (l *late) Modified(ctx context.Context, service, key string) (time.Time, error) {
+	if err := l.away(); err != nil {
+		return time.Time{}, err
+	}
+	return l.Reference.Modified(ctx, service, key)
+}
+
+func (l *late) Set(ctx context.Context, service, key, name, text string) error {
+	if err := l.away(); err != nil {
+		return err
+	}
+	return l.Reference.Set(ctx, service, key, name, text)
+}

@@ -196,7 +196,7 @@ func (s *Scheduler) beat(ctx context.Context) {
 	if err == nil {
 		s.unshared.over()
 	} else if ctx.Err() == nil {
-		if n, tell := s.unshared.again(s.now()); tell {
+		if n, tell := s.unshared.await(s.now(), err); tell {
 			s.log.Warn("roll-up tasks cannot be shared with other nodes; if this lasts half a minute, no task runs here", "error", err, "failures", n)
 		}
 	}
@@ -420,7 +420,7 @@ func (s *Scheduler) reload(ctx context.Context) {
 	if err == nil {
 		s.unread.over()
 	} else if ctx.Err() == nil {
-		if n, tell := s.unread.again(s.now()); tell {
+		if n, tell := s.unread.await(s.now(), err); tell {
 			s.log.Warn("roll-up tasks cannot be read; those known before go on", "error", err, "failures", n)
 		}
 	}

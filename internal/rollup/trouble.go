@@ -1,8 +1,11 @@
 package rollup
 
 import (
+	"errors"
 	"sync"
 	"time"
+
+	"varve/internal/store"
 )
 
 // A trouble is a failure that repeats. The log tells of it when it begins, then once
@@ -12,6 +15,7 @@ type trouble struct {
 	mu    sync.Mutex
 	count int       // failures since the last success
 	told  time.Time // when the log last said so
+	since time.Time // when a store that is away was first missed
 }
 
 // tellEvery is the time between two log lines about a failure that lasts.
@@ -27,6 +31,30 @@ func (t *trouble) again(now time.Time) (count int, tell bool) {
 	}
 	t.told = now
 	return t.count, true
+}
+
+// patience is how long a store may be away before the log tells of it.
+const patience = 15 * time.Second
+
+// await is again, but for a store that is away: nothing is told before patience is
+// over. A store over the network is opened after the start, and says itself what it
+// lacks.
+func (t *trouble) await(now time.Time, err error) (count int, tell bool) {
+	var away *store.UnavailableError
+	if !errors.As(err, &away) {
+		return t.again(now)
+	}
+	t.mu.Lock()
+	if t.count == 0 {
+		t.since = now
+	}
+	if now.Sub(t.since) < patience {
+		t.count, t.told = t.count+1, time.Time{}
+		defer t.mu.Unlock()
+		return t.count, false
+	}
+	t.mu.Unlock()
+	return t.again(now)
 }
 
 // over ends the trouble, and reports how many failures there were.
