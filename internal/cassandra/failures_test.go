@@ -191,7 +191,7 @@ func (f *failingStore) during(name string, k statementKind) {
 		put(f.t, f.store, metric+name, "new", story(1))
 		put(f.t, f.store, metric+name, "later", story(inAnotherRow))
 	}
-	ctx, cancel := context.WithTimeout(f.t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(f.t.Context(), 20*time.Second)
 	defer cancel()
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
@@ -248,7 +248,7 @@ func (f *failingStore) expected(ctx context.Context, what string, err error) {
 		f.t.Errorf("%s: %v", what, err)
 	}
 	if ctx.Err() != nil {
-		f.t.Errorf("%s takes 10 s and longer", what)
+		f.t.Errorf("%s takes 20 s and longer", what)
 	}
 }
 

@@ -72,7 +72,7 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 		s.closeClusters()
 		return nil, err
 	}
-	held, err := spool.Open(fsys, dir, cfg.Spool, spool.Options{Registerer: o.Registerer, Logger: o.Logger})
+	held, err := spool.Open(fsys, dir, cfg.Spool, spool.Options{Registerer: o.Registerer, Logger: o.Logger, Check: s.checkBatch})
 	if err != nil {
 		s.closeClusters()
 		return nil, err

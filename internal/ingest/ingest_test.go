@@ -121,7 +121,7 @@ func TestTTL(t *testing.T) {
 				case model.TypeDouble:
 					f = w.AddDouble(ref, c.ms, 1, c.sent)
 				case model.TypeString:
-					f = w.AddBytes(ref, c.ms, []byte("x"), c.sent)
+					f = w.AddBytes(model.String, ref, c.ms, []byte("x"), c.sent)
 				default:
 					f = w.AddNull(ref, c.ms, c.sent)
 				}
@@ -341,7 +341,7 @@ func TestNamesAreBounded(t *testing.T) {
 	}
 	const tooMuch = "limit ingest.max_series_memory of 300000 reached, at least 307"
 	steps([2]any{names("a", 15, 4096), ""},
-		[2]any{names("a", 17, 4096), "limit bytes of a series of 65535 reached, at least 69813 needed: names and tags of a series of metric m"},
+		[2]any{names("a", 17, 4096), "limit bytes of a series of 65535 reached, at least 69828 needed: names and tags of a series of metric m"},
 		[2]any{names(":", 15, 4096), "limit bytes of a series of 65535 reached, at least 122"},
 		[2]any{names("b", 15, 4096), ""},
 		[2]any{names("c", 15, 4096), ""},

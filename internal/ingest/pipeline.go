@@ -32,6 +32,7 @@ type Options struct {
 // many goroutines at once.
 type Pipeline struct {
 	appender store.Appender
+	checker  store.SampleChecker // the appender, nil if it holds every sample
 	cfg      Config
 	growth   atomic.Pointer[growth]
 	now      func() time.Time
@@ -78,6 +79,7 @@ func New(appender store.Appender, cfg Config, o Options) *Pipeline {
 			log:     o.Logger,
 		},
 	}
+	p.checker, _ = appender.(store.SampleChecker)
 	p.mu.protocols = map[string]*Protocol{}
 	p.aliases.Store(newAliasCache(appender.Epoch(), int64(cfg.AliasCache)))
 	p.growth.Store(newGrowth(cfg))

@@ -51,5 +51,5 @@ func (w *Writer) AddValue(typ model.Type, r store.Ref, ms int64, value []byte, t
 	case int64(len(value)) > int64(w.p.cfg.MaxStringBytes):
 		return limitFault(ValueTooLong, "ingest.max_string_bytes", int64(w.p.cfg.MaxStringBytes), int64(len(value)), "value of type "+Brief(string(typ)))
 	}
-	return w.AddBytes(r, ms, value, ttl)
+	return w.AddBytes(kind, r, ms, value, ttl)
 }

@@ -3,12 +3,14 @@ package ingest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
 	"varve/internal/ingest"
 	"varve/internal/ingest/ingesttest"
 	"varve/internal/model"
+	"varve/internal/store"
 )
 
 // TestTypedFaults: names, types and values that cannot be stored are refused each
@@ -60,5 +62,52 @@ func TestTypedFaults(t *testing.T) {
 		case c.reason != "" && (n != 0 || f == nil || f.Reason.String() != c.reason):
 			t.Errorf("%.20s %q: %d stored, %v, want the reason %v", c.typ, c.value, n, err, c.reason)
 		}
+	}
+}
+
+// A pickyStore cannot hold one of all values.
+type pickyStore struct{ *ingesttest.Recorder }
+
+func (pickyStore) CheckSample(_ model.Kind, _ int64, value uint64, data []byte, _ uint32) error {
+	if value == 13 || string(data) == "13" {
+		return &store.InputError{Reason: "the unlucky one"}
+	}
+	return nil
+}
+
+// TestSampleThatTheStoreCannotHold costs itself, is counted, and is kept to be
+// looked at with the reason.
+func TestSampleThatTheStoreCannotHold(t *testing.T) {
+	r := &ingesttest.Recorder{}
+	p, reg := ingesttest.NewPipeline(pickyStore{r}, nil)
+	w := p.NewWriter(p.Protocol("test"), "peer", 0)
+	_, err := w.Ingest(context.Background(), 6, func() error {
+		for _, typ := range []model.Type{model.TypeLong, model.TypeString} {
+			ref, err := w.ResolveTyped(typ, &ingest.Names{Metric: "m"})
+			if err != nil {
+				return err
+			}
+			for v := range int64(3) {
+				var f *ingest.Fault
+				if typ == model.TypeLong {
+					f = w.AddLong(ref, v, 12+v, 0)
+				} else {
+					f = w.AddBytes(model.String, ref, v, fmt.Append(nil, 12+v), 0)
+				}
+				if f != nil {
+					w.Reject(f, []byte("input"))
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := ingesttest.Counters(t, reg, "varve_ingest_rejected_total")["test,refused"]; n != 2 {
+		t.Errorf("%v samples are refused", n)
+	}
+	if n := ingesttest.Counters(t, reg, "varve_ingest_samples_total")["test"]; n != 4 {
+		t.Errorf("%v samples are taken", n)
 	}
 }

@@ -78,7 +78,7 @@ func (s *saver) add(w *ingest.Writer, to *query.Target, head, tail []byte, p *qu
 	case model.Null:
 		refused = w.AddNull(series.Ref, p.TimeMS, to.TTL)
 	default:
-		refused = w.AddBytes(series.Ref, p.TimeMS, p.Data, to.TTL)
+		refused = w.AddBytes(p.Kind, series.Ref, p.TimeMS, p.Data, to.TTL)
 	}
 	if refused != nil { // expired already: the others are saved
 		w.Reject(refused, head)

@@ -61,13 +61,15 @@ func (k Key) Append(dst []byte) ([]byte, error) {
 // for which it is more than MaxKeyBytes cannot be stored there.
 func SeriesBytes(metric string, t model.Type, tags iter.Seq2[string, string]) int {
 	rowKey := len(metric) + 1 + 8 + 2 + len(t)
-	tagMap, longest := 4, 0
+	// Cassandra counts all clustering columns of a row together: data_type,
+	// tag_collection_hash, and the map of tags, which begins with a count.
+	clustering, longest := len(t)+4+4, 0
 	for name, value := range tags {
 		rowKey += len(name) + 1 + len(value) + 1 + escapes(name) + escapes(value)
-		tagMap += 8 + len(name) + len(value)
+		clustering += 8 + len(name) + len(value)
 		longest = max(longest, len(name)+len(value))
 	}
-	return max(rowKey, tagMap, len(metric)+longest+indexKeyBytes)
+	return max(rowKey, clustering, len(metric)+longest+indexKeyBytes)
 }
 
 // indexKeyBytes is more than a key of an index table adds to the names in it.

@@ -40,16 +40,30 @@ func TestSeriesBytes(t *testing.T) {
 	for i := range 16 {
 		escaped = append(escaped, model.Tag{Name: fmt.Sprint("t", i), Value: strings.Repeat(":", 2500)})
 	}
+	// All clustering columns together: kairos_long, a hash of 4 bytes, and the map.
+	wide := func(mapBytes int) []model.Tag {
+		const n = 4
+		var tags []model.Tag
+		left := mapBytes - 4
+		for i := range n {
+			size := left/(n-i) - 8 - 1
+			tags = append(tags, model.Tag{Name: string(rune('a' + i)), Value: strings.Repeat("v", size)})
+			left -= size + 8 + 1
+		}
+		return tags
+	}
 	for name, test := range map[string]struct {
 		tags []model.Tag
 		fits bool
 	}{
-		"no tags":                         {nil, true},
-		"one of 65,000 bytes":             {[]model.Tag{{Name: "k", Value: strings.Repeat("v", 65_000)}}, true},
-		"one too long for index tables":   {[]model.Tag{{Name: "k", Value: strings.Repeat("v", 65_480)}}, false},
-		"more than the map of tags holds": {many, false},
-		"more with their escapes":         {escaped, false},
-		"fewer with escapes":              {escaped[:12], true},
+		"no tags":                            {nil, true},
+		"one of 65,000 bytes":                {[]model.Tag{{Name: "k", Value: strings.Repeat("v", 65_000)}}, true},
+		"one too long for index tables":      {[]model.Tag{{Name: "k", Value: strings.Repeat("v", 65_480)}}, false},
+		"more than the map of tags holds":    {many, false},
+		"as much as clustering columns hold": {wide(MaxKeyBytes - 11 - 4), true},
+		"more than clustering columns hold":  {wide(MaxKeyBytes - 11 - 3), false},
+		"more with their escapes":            {escaped, false},
+		"fewer with escapes":                 {escaped[:12], true},
 	} {
 		tags, err := model.NewTags(test.tags...)
 		if err != nil {

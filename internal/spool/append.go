@@ -29,6 +29,11 @@ func (s *Spool) Append(ctx context.Context, b *store.Batch) error {
 	if err := e.Encode(s.series, b); err != nil {
 		return err
 	}
+	if s.options.Check != nil {
+		if err := s.options.Check(b, e.Kinds); err != nil {
+			return err
+		}
+	}
 	if err := s.log.Load().Reserve(ctx, len(e.Samples)); err != nil {
 		return s.logError(ctx, err)
 	}

@@ -56,6 +56,7 @@ func (e *PartialError) Unwrap() error { return e.Err }
 type Options struct {
 	Sink       Sink // nil = none until Start
 	Registerer prometheus.Registerer
+	Check      func(b *store.Batch, kinds []model.Kind) error // why samples of a batch cannot be stored
 	Logger     *slog.Logger
 	Now        func() time.Time // nil = time.Now
 

@@ -29,7 +29,8 @@
 //
 // # Errors
 //
-//	*InputError       the caller asked for something that has no meaning
+//	*InputError       the caller asked for something that has no meaning, or that
+//	                  the store's layout cannot hold
 //	*LimitError       a limit, its value, and what was needed
 //	*UnavailableError the store cannot do this now; trying again may help
 //	*CorruptionError  stored bytes are wrong; trying again will not help

@@ -53,6 +53,16 @@ type Appender interface {
 	Append(ctx context.Context, b *Batch) error
 }
 
+// A SampleChecker is an Appender whose layout cannot hold every sample. Its Append
+// refuses a batch that has such samples, and stores nothing of it; callers that
+// want the others stored check before they fill a batch. Create refuses a series
+// that cannot be held. All these errors are *InputErrors.
+type SampleChecker interface {
+	// CheckSample says why a sample cannot be stored, nil if it can. value is as in
+	// Sample; of a variable kind, data has the bytes instead.
+	CheckSample(k model.Kind, ms int64, value uint64, data []byte, ttl uint32) error
+}
+
 // A Sample is one value of one series on its way in.
 type Sample struct {
 	TimeMS int64

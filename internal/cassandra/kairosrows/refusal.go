@@ -8,6 +8,7 @@ import (
 
 	"varve/internal/model"
 	"varve/internal/rowtime"
+	"varve/internal/store"
 )
 
 // refusalPause is the time between two log lines about one reason.
@@ -28,7 +29,7 @@ const (
 )
 
 // refusedSeries says why no sample of a series can be written, "" if some can.
-func (w *Writer) refusedSeries(s model.Series) string {
+func (c WriteConfig) refusedSeries(s model.Series) string {
 	if s.Metric == "" || !utf8.ValidString(s.Metric) {
 		return reasonName // no index table would take it
 	}
@@ -43,8 +44,48 @@ func (w *Writer) refusedSeries(s model.Series) string {
 	case rowtime.TypeLegacy:
 		return reasonType // KairosDB decodes it only if found through row_key_index
 	}
-	if w.cfg.KairosDBOnly {
+	if c.KairosDBOnly {
 		return reasonType
+	}
+	return ""
+}
+
+func (w *Writer) refusedSeries(s model.Series) string { return w.cfg.refusedSeries(s) }
+
+// refusedValue says why a value cannot be written, "" if it can.
+func (c WriteConfig) refusedValue(k model.Kind, bits uint64, data []byte) string {
+	switch k {
+	case model.Double:
+		if f := math.Float64frombits(bits); c.KairosDBOnly && (math.IsNaN(f) || math.IsInf(f, 0)) {
+			return reasonNotFinite
+		}
+	case model.String:
+		switch {
+		case !utf8.Valid(data):
+			return reasonText
+		case len(data) > rowtime.MaxStringBytes/2 && modifiedBytes(data) > rowtime.MaxStringBytes:
+			return reasonString
+		}
+	case model.Complex:
+		if len(data) != 16 {
+			return reasonValue
+		}
+	case model.Custom:
+		if len(data) > rowtime.MaxStringBytes {
+			return reasonString
+		}
+	}
+	return ""
+}
+
+// refusedTime says why a sample of a time and with an expiry cannot be written to
+// any row of width at most, "" if it can.
+func refusedTime(width, nowMS, ms, expiryMS int64) string {
+	switch {
+	case ms < math.MinInt64+width:
+		return reasonTime
+	case expiryMS != forever && ceilSeconds(expiryMS-nowMS) > model.MaxTTL:
+		return reasonTTL
 	}
 	return ""
 }
@@ -54,41 +95,63 @@ func (w *Writer) refusedSeries(s model.Series) string {
 func (p *writePass) sample(k model.Kind, cols *model.Columns, i int) (expiryMS int64, reason string) {
 	w := p.w
 	ms := cols.Times[i]
-	if ms < math.MinInt64+w.spec.Width {
-		return 0, reasonTime
-	}
 	expiryMS = model.ExpiryMS(ms, cols.TTL(i))
-	switch {
-	case expiryMS == forever:
-	case expiryMS <= p.nowMS:
+	if expiryMS != forever && expiryMS <= p.nowMS {
 		return 0, reasonExpired
-	case p.ttl(expiryMS) > model.MaxTTL || expiryMS/1000 > endOf2038+60 && w.index.limited2038():
+	}
+	if reason := refusedTime(w.spec.Width, p.nowMS, ms, expiryMS); reason != "" {
+		return 0, reason
+	}
+	if expiryMS != forever && expiryMS/1000 > endOf2038+60 && w.index.limited2038() {
 		return 0, reasonTTL
 	}
-	switch k {
-	case model.Double:
-		if f := math.Float64frombits(cols.Values[i]); w.cfg.KairosDBOnly && (math.IsNaN(f) || math.IsInf(f, 0)) {
-			return 0, reasonNotFinite
-		}
-	case model.String:
-		text := cols.Bytes(i)
-		switch {
-		case !utf8.Valid(text):
-			return 0, reasonText
-		case len(text) > rowtime.MaxStringBytes/2 && modifiedBytes(text) > rowtime.MaxStringBytes:
-			return 0, reasonString
-		}
-	case model.Complex:
-		if len(cols.Bytes(i)) != 16 {
-			return 0, reasonValue
-		}
-	case model.Custom:
-		if len(cols.Bytes(i)) > rowtime.MaxStringBytes {
-			return 0, reasonString
-		}
+	var bits uint64
+	var data []byte
+	switch {
+	case k.Fixed():
+		bits = cols.Values[i]
+	case k.Variable():
+		data = cols.Bytes(i)
 	}
-	return expiryMS, ""
+	return expiryMS, w.cfg.refusedValue(k, bits, data)
 }
+
+// CheckSeries says why no sample of a series can be stored in a keyspace of this
+// layout, nil if some can.
+func (c WriteConfig) CheckSeries(s model.Series) error {
+	if reason := c.refusedSeries(s); reason != "" {
+		return inputError(reason)
+	}
+	if _, err := keyOf(s, 0, nil); err != nil {
+		return &store.InputError{Reason: err.Error()}
+	}
+	return nil
+}
+
+// CheckSample is store.SampleChecker for any keyspace of this layout.
+func (c WriteConfig) CheckSample(nowMS int64, k model.Kind, ms int64, bits uint64, data []byte, ttl uint32) error {
+	if reason := refusedTime(rowtime.MaxWidth, nowMS, ms, model.ExpiryMS(ms, ttl)); reason != "" {
+		return inputError(reason)
+	}
+	if reason := c.refusedValue(k, bits, data); reason != "" {
+		return inputError(reason)
+	}
+	return nil
+}
+
+// refusalTexts say what is wrong, and the way out.
+var refusalTexts = map[string]string{
+	reasonNotFinite: "the value is not finite, which makes queries of KairosDB nodes fail; where there are none, set cassandra.write.kairosdb_only to false",
+	reasonType:      "KairosDB does not know the type of the value; where there are no KairosDB nodes, set cassandra.write.kairosdb_only to false",
+	reasonName:      "the names must be UTF-8, and that of the metric must not be empty",
+	reasonString:    fmt.Sprintf("the value takes more than %d bytes in KairosDB's rows, where NUL takes two", rowtime.MaxStringBytes),
+	reasonText:      "the value is not UTF-8",
+	reasonValue:     "the value has a wrong length",
+	reasonTime:      "the time is too low for KairosDB's rows",
+	reasonTTL:       fmt.Sprintf("the sample would live for more than %d seconds from now", int64(model.MaxTTL)),
+}
+
+func inputError(reason string) error { return &store.InputError{Reason: refusalTexts[reason]} }
 
 // A Refusal tells of samples that were taken in and cannot be stored.
 type Refusal struct {

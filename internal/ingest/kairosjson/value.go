@@ -177,7 +177,7 @@ func (p *parser) addBytes(where point, ms int64, kind model.Kind, v []byte) erro
 			return err
 		}
 	}
-	return p.added(where, p.w.AddBytes(a.Ref, ms, v, p.m.ttl))
+	return p.added(where, p.w.AddBytes(kind, a.Ref, ms, v, p.m.ttl))
 }
 
 // added counts a point that the Writer took, or tells why the Writer refused it.

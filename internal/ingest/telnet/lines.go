@@ -87,7 +87,7 @@ func (l *lines) line(line []byte) error {
 		f = l.w.AddDouble(a.Ref, c.TimeMS, c.Double, a.TTL)
 	default:
 		if f = l.p.CheckString(c.Text); f == nil {
-			f = l.w.AddBytes(a.Ref, c.TimeMS, c.Text, a.TTL)
+			f = l.w.AddBytes(model.String, a.Ref, c.TimeMS, c.Text, a.TTL)
 		}
 	}
 	if f != nil {

@@ -2,6 +2,7 @@ package storetest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -260,9 +261,6 @@ func creatorsOfOneSeries(e *env) {
 // services of its own and to a Reference of its own, while the store is
 // flushed and merged. What the others do must not change any answer.
 func randomWorkers(e *env) {
-	if e.h.RandomFails != "" {
-		e.Skip("*** NO RANDOM OPERATIONS: " + e.h.RandomFails + " ***")
-	}
 	defer e.maintained()()
 	var workers []func() error
 	for w := range 4 {
@@ -284,10 +282,48 @@ func (e *env) randomWorker(w int) error {
 		if !o.keptTo(own) {
 			continue
 		}
+		if err := e.refuses(got, &o); err != nil {
+			return err
+		}
 		if g, w := got.do(o), want.do(o); g != w {
 			return fmt.Errorf("%soperation %d, %s\n got: %s\nwant: %s", own, i+1, o.format(e.origin), indented(g), indented(w))
 		}
 	}
+	return nil
+}
+
+// refuses sees that the store refuses each sample of an operation that it cannot
+// hold, and takes these out of the operation.
+func (e *env) refuses(r *runner, o *op) error {
+	if e.h.CannotHold == nil || o.verb != "append" {
+		return nil
+	}
+	checker, ok := e.s.(store.SampleChecker)
+	if !ok {
+		return errors.New("the store cannot hold every sample, and is no SampleChecker")
+	}
+	var kept []scriptSample
+	for _, p := range o.samples {
+		k := p.series.Type.Kind()
+		var input *store.InputError
+		err := checker.CheckSample(k, p.timeMS, p.value.bits, []byte(p.value.data), p.ttl)
+		if !e.h.CannotHold(k, p.timeMS, p.value.bits, p.value.data) {
+			if kept = append(kept, p); err != nil {
+				return fmt.Errorf("sample %+v could be held: %w", p, err)
+			}
+			continue
+		}
+		if !errors.As(err, &input) {
+			return fmt.Errorf("sample %+v cannot be held, but CheckSample says %v", p, err)
+		}
+		// Nothing of a batch with it is stored.
+		other := p
+		other.timeMS, other.value = someTimeMS-1, value{}
+		if err := r.append(context.Background(), []scriptSample{other, p}); !errors.As(err, &input) {
+			return fmt.Errorf("sample %+v cannot be held, but Append says %v", p, err)
+		}
+	}
+	o.samples = kept
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"varve/internal/model"
 	"varve/internal/store"
 )
 
@@ -49,9 +50,10 @@ type Harness struct {
 	// that the store's layout can hold. 0 means that there is no such bound.
 	MaxText int
 
-	// RandomFails says why random operations are left out: which fault of the
-	// store they are known to find. "" runs them.
-	RandomFails string
+	// CannotHold says of a sample whether the store's layout cannot hold it: such a
+	// store is a store.SampleChecker. value are the bits of a fixed kind, data the
+	// bytes of a variable one. nil means that it holds all.
+	CannotHold func(k model.Kind, ms int64, value uint64, data string) bool
 }
 
 // NewHarness makes a Harness for an empty store. Each test calls it once and

@@ -1,0 +1,45 @@
+package cassandra
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+var _ store.SampleChecker = (*Store)(nil)
+
+// What KairosDB's rows cannot hold is refused before it is acknowledged. Only what
+// no setting and no keyspace tells, as a guardrail of the cluster, is found out when
+// samples are written.
+
+// Create implements store.Appender.
+func (s *Store) Create(ctx context.Context, series model.Series) (store.Ref, error) {
+	if err := s.cfg.Write.CheckSeries(series); err != nil {
+		return 0, err
+	}
+	return s.Appender.Create(ctx, series)
+}
+
+// CheckSample implements store.SampleChecker.
+func (s *Store) CheckSample(k model.Kind, ms int64, value uint64, data []byte, ttl uint32) error {
+	return s.cfg.Write.CheckSample(s.now().UnixMilli(), k, ms, value, data, ttl)
+}
+
+// checkBatch refuses a batch of which a sample cannot be stored.
+func (s *Store) checkBatch(b *store.Batch, kinds []model.Kind) error {
+	nowMS := s.now().UnixMilli()
+	for i, in := range b.Samples {
+		var data []byte
+		if kinds[i].Variable() {
+			data = b.Bytes(in)
+		}
+		err := s.cfg.Write.CheckSample(nowMS, kinds[i], in.TimeMS, in.Value, data, in.TTL)
+		if input := (*store.InputError)(nil); errors.As(err, &input) {
+			return &store.InputError{Reason: fmt.Sprintf("sample %d of the batch: %s", i, input.Reason)}
+		}
+	}
+	return nil
+}
