@@ -20,7 +20,8 @@
 // later. It therefore needs Cassandra, and takes as long as the backlog. What
 // other processes hold in their spools has stamps of when it was acknowledged, so
 // the same tombstones hide it when it comes. Tombstones are for rows that the
-// index has: of a row that only such a spool has, nothing is deleted.
+// index has; rows that only such a spool has are deleted when they come, see
+// redeleter.
 //
 // # Refs
 //

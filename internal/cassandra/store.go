@@ -139,7 +139,7 @@ func (s *Store) connect(ctx context.Context, c *cluster, o Options) {
 	}
 	l := c.rows.Load()
 	if c == s.written {
-		s.spool.Start(l.writer)
+		s.spool.Start(&redeleter{l.writer, l.deleter})
 		s.tasks.Go(func() { s.keepAim(ctx) })
 	}
 	close(c.opened)
@@ -214,6 +214,11 @@ func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 	stampMS, err := s.flushSoon(ctx)
 	if err != nil {
 		return fmt.Errorf("delete: write what was sent before: %w", err)
+	}
+	if own := of[s.written]; len(own) > 0 {
+		if err := deleters[s.written].Record(ctx, stampMS, own...); err != nil {
+			return fmt.Errorf("delete: %w", err)
+		}
 	}
 	// All clusters at once: a delete may become a job, which goes on without the
 	// client.

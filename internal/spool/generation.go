@@ -35,7 +35,7 @@ type Generation struct {
 	// Guarded by the spool's order lock.
 	defined idSet       // series that its log records have introduced
 	segment wal.Segment // in which it began, 0 if not known
-	firstMS int64       // stamp of the first sample; 0 if samples have none
+	firstMS int64       // stamp of the first sample; 0 if samples have none; read without the lock when it is cut
 	lastMS  int64       // stamp of the last one
 
 	// Guarded by the spool's mu.
@@ -78,6 +78,14 @@ func (g *Generation) append(b *store.Batch, kinds []model.Kind, stampMS int64) {
 // of later generations. A sample whose own stamp is greater is written with this
 // one, and so is one without: see head.Run.Stamps.
 func (g *Generation) StampMS() int64 { return g.stampMS.Load() }
+
+// FirstStampMS is the lowest write timestamp of the samples.
+func (g *Generation) FirstStampMS() int64 {
+	if g.firstMS != 0 {
+		return min(g.firstMS, g.StampMS())
+	}
+	return g.StampMS()
+}
 
 // Samples is the number of samples, overwritten ones included.
 func (g *Generation) Samples() int64 {

@@ -26,7 +26,7 @@ type writePass struct {
 	*progress
 	w       *Writer
 	src     source
-	stampMS int64 // of index rows; samples have their own, up to this one
+	stampMS int64 // bounds the write timestamps of samples, and is that of those without
 	nowMS   int64
 	again   bool // there were attempts before
 

@@ -87,9 +87,8 @@ type source interface {
 // Everything is awaited; an error means that some of it may not be written, and
 // the same samples are given again. Then only those series are written that the
 // attempts before have left, see progress. Write timestamps of samples are their
-// own, of when they were acknowledged; that of index rows is of the end of their
-// generation. A sample that Cassandra refuses for good is dropped alone, counted
-// by reason and logged.
+// own, of when they were acknowledged; those of index rows are of now. A sample that
+// Cassandra refuses for good is dropped alone, counted by reason and logged.
 //
 // # The rule of index rows
 //

@@ -1,0 +1,152 @@
+package cassandra
+
+import (
+	"context"
+	"fmt"
+
+	"varve/internal/cassandra/kairosrows"
+	"varve/internal/head"
+	"varve/internal/model"
+	"varve/internal/spool"
+	"varve/internal/store"
+)
+
+// A redeleter is the spool's sink: it writes generations, and repeats deletions of
+// other nodes that concern samples in them.
+//
+// A deletion finds rows by the index. Rows that had no sample in Cassandra when it
+// looked are not found. So a node that deletes records that first, and a node that
+// writes looks at what is recorded after it has written:
+//
+//	who deletes   1 record it   2 look for rows   3 delete
+//	who writes    1 samples and index rows        2 look for what is recorded
+//
+// Either the first finds the rows of the second, or the second finds the record of
+// the first. Then it makes the same deletion, with the same write timestamp: it takes
+// the samples that were acknowledged before, and no others.
+type redeleter struct {
+	sink    spool.Sink
+	deleter *kairosrows.Deleter
+}
+
+// Write implements spool.Sink.
+func (r *redeleter) Write(ctx context.Context, g *spool.Generation) error {
+	if err := r.sink.Write(ctx, g); err != nil {
+		return err
+	}
+	var found []recorded
+	err := r.deleter.Recorded(ctx, g.FirstStampMS(), func(stampMS int64, del store.Deletion) error {
+		if found = append(found, recorded{stampMS, del}); len(found) < recordedMost {
+			return nil
+		}
+		err := r.repeat(ctx, g, found)
+		found = found[:0]
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	return r.repeat(ctx, g, found)
+}
+
+// recordedMost is how many deletions are looked at together.
+const recordedMost = 1000
+
+// recorded is a deletion that some node has made.
+type recorded struct {
+	stampMS int64
+	store.Deletion
+}
+
+// repeat makes those deletions again that concern samples of a generation, for the
+// times of these samples.
+func (r *redeleter) repeat(ctx context.Context, g *spool.Generation, found []recorded) error {
+	if len(found) == 0 {
+		return nil
+	}
+	concerned, err := concernedBy(g, found)
+	if err != nil {
+		return err
+	}
+	for i, within := range concerned {
+		del := found[i].Deletion
+		del.Range = within
+		if err := r.deleter.Delete(ctx, found[i].stampMS, del); err != nil {
+			return fmt.Errorf("repeat a delete that another node has made while samples waited here: %w", err)
+		}
+	}
+	return nil
+}
+
+// concernedBy returns the deletions, by their place, that are later than samples of a
+// generation which they mean, and the span of these samples.
+func concernedBy(g *spool.Generation, found []recorded) (map[int]model.TimeRange, error) {
+	of := map[string][]int{}
+	for i := range found {
+		of[found[i].Metric] = append(of[found[i].Metric], i)
+	}
+	concerned := map[int]model.TimeRange{}
+	run := head.Run{Stamps: true}
+	var cols model.Columns
+	for id := range g.Series() {
+		series, ok := g.SeriesOf(id)
+		if !ok {
+			continue
+		}
+		for _, i := range of[series.Metric] {
+			del := &found[i]
+			if !model.MatchesAll(del.Matchers, series.Tags) || del.Only != nil && series != *del.Only {
+				continue
+			}
+			there, err := samplesOf(g, id, &run, &cols)
+			if err != nil {
+				return nil, err
+			}
+			within, any := del.takes(g, &cols)
+			if !there || !any {
+				continue
+			}
+			if before, twice := concerned[i]; twice {
+				within = model.TimeRange{StartMS: min(within.StartMS, before.StartMS), EndMS: max(within.EndMS, before.EndMS)}
+			}
+			concerned[i] = within
+		}
+	}
+	return concerned, nil
+}
+
+// takes returns the span of those samples of a series that the deletion means.
+func (r *recorded) takes(g *spool.Generation, cols *model.Columns) (within model.TimeRange, any bool) {
+	for i, ms := range cols.Times {
+		stampMS := g.StampMS()
+		if len(cols.Stamps) > 0 {
+			stampMS = min(stampMS, cols.Stamps[i])
+		}
+		if stampMS > r.stampMS || !r.Range.Contains(ms) {
+			continue
+		}
+		if !any {
+			within.StartMS = ms
+		}
+		within.EndMS, any = ms, true // times ascend
+	}
+	return within, any
+}
+
+// samplesOf fills cols with the samples of a series.
+func samplesOf(g *spool.Generation, id uint32, run *head.Run, cols *model.Columns) (bool, error) {
+	cols.Reset()
+	there, err := g.Snapshot(id, model.AllTime, run)
+	if err != nil || !there {
+		return false, err
+	}
+	for _, f := range run.Fragments {
+		if err := run.Decode(f, cols); err != nil {
+			return false, fmt.Errorf("read spooled samples: %w", err)
+		}
+	}
+	for i := range run.Open.Times {
+		cols.AppendFrom(run.Kind, &run.Open, i)
+	}
+	return true, nil
+}
