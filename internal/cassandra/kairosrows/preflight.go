@@ -514,7 +514,8 @@ func (p *preflight) lookAtSize(ctx context.Context) error {
 	return nil
 }
 
-func seconds(n int64) string { return (time.Duration(n) * time.Second).String() }
+// seconds rounds a time up, so that none is 0.
+func seconds(n int64) string { return (time.Duration(n+1) * time.Second).String() }
 
 var sampleRows = &cql.Statement{Name: "preflight_sample", PageSize: samplePage, Text: "SELECT DISTINCT key, token(key) FROM data_points WHERE token(key) >= ? LIMIT ?"}
 
