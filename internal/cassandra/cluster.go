@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -37,7 +38,7 @@ func openCluster(name, role string, within model.TimeRange, cfg cql.Config, o Op
 		return nil, fmt.Errorf("cluster %s: %w", name, err)
 	}
 	c := &cluster{name: name, role: role, within: within, session: session, log: o.Logger, opened: make(chan struct{})}
-	c.unreached(errors.New("not tried yet"))
+	c.unreached(errors.New("connecting to " + strings.Join(cfg.Hosts, ", ")))
 	return c, nil
 }
 

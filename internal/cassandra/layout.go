@@ -2,6 +2,7 @@ package cassandra
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"time"
 
@@ -23,6 +24,7 @@ func (s *Store) openLayout(ctx context.Context, c *cluster, o Options) (*layout,
 	if err := c.session.Wait(ctx); err != nil {
 		return nil, err
 	}
+	doing := func(text string) { c.unreached(errors.New(text)) }
 	schema := s.cfg.Schema
 	if c != s.written {
 		schema.Role = c.role
@@ -32,7 +34,7 @@ func (s *Store) openLayout(ctx context.Context, c *cluster, o Options) (*layout,
 	if c == s.meta && s.cfg.MetaCluster.Replication != "" {
 		schema.Replication = s.cfg.MetaCluster.Replication
 	}
-	ks, err := kairosrows.Open(ctx, c.session, schema)
+	ks, err := kairosrows.OpenTelling(ctx, c.session, schema, doing)
 	if err != nil {
 		return nil, err
 	}

@@ -1,12 +1,14 @@
 package cql
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -146,6 +148,15 @@ func (s *Session) spawn(f func()) bool {
 // KeyspaceName is the name of the session's keyspace.
 func (s *Session) KeyspaceName() string { return s.config.Keyspace }
 
+// Datacenter is the data centre whose nodes are used, empty if all are.
+func (s *Session) Datacenter() string { return s.config.Datacenter }
+
+// LocalConsistency reports whether reads or writes count the replicas of one data
+// centre only.
+func (s *Session) LocalConsistency() bool {
+	return strings.HasPrefix(s.config.ReadConsistency, "LOCAL_") || strings.HasPrefix(s.config.WriteConsistency, "LOCAL_")
+}
+
 // State tells how the session is.
 func (s *Session) State() State {
 	s.mu.Lock()
@@ -218,7 +229,7 @@ func (s *Session) connect() error {
 		// A keyspace that is missing shows in no certain way: look for it.
 		bare, bareErr := s.dial(false)
 		if bareErr != nil {
-			return bareErr
+			return cmp.Or(s.wrongDatacenter(), bareErr)
 		}
 		there, lookErr := s.lookForKeyspace(bare)
 		if lookErr != nil || there {
@@ -241,6 +252,40 @@ func (s *Session) connect() error {
 	return nil
 }
 
+// wrongDatacenter says so if the cluster has nodes, but none in the data centre that
+// is configured: the driver only says that it may not use any.
+func (s *Session) wrongDatacenter() error {
+	if s.config.Datacenter == "" {
+		return nil
+	}
+	c, err := s.dialAll()
+	if err != nil {
+		return nil
+	}
+	defer c.driver.Close()
+	ctx, cancel := context.WithTimeout(s.ctx, s.config.ConnectTimeout)
+	defer cancel()
+	var there []string
+	for _, text := range []string{"SELECT data_center FROM system.local WHERE key = 'local'", "SELECT data_center FROM system.peers"} {
+		rows := c.driver.Query(text).Consistency(gocql.One).IterContext(ctx)
+		var name string
+		for rows.Scan(&name) {
+			if name == s.config.Datacenter {
+				rows.Close()
+				return nil
+			}
+			if !slices.Contains(there, name) {
+				there = append(there, name)
+			}
+		}
+		if rows.Close() != nil {
+			return nil
+		}
+	}
+	slices.Sort(there)
+	return fmt.Errorf("no node is in data centre %s; the cluster has %s: set cassandra.datacenter to one of them", s.config.Datacenter, strings.Join(there, ", "))
+}
+
 func (s *Session) lookForKeyspace(c *connection) (bool, error) {
 	ctx, cancel := context.WithTimeout(s.ctx, s.config.ReadTimeout)
 	defer cancel()
@@ -253,8 +298,15 @@ func (s *Session) lookForKeyspace(c *connection) (bool, error) {
 	return err == nil, err
 }
 
-// dial makes a session of the driver.
+// dial makes a session of the driver with the nodes of the data centre.
 func (s *Session) dial(keyspace bool) (*connection, error) {
+	return s.dialIn(s.config.Datacenter, keyspace)
+}
+
+// dialAll makes a session of the driver with nodes of any data centre.
+func (s *Session) dialAll() (*connection, error) { return s.dialIn("", false) }
+
+func (s *Session) dialIn(datacenter string, keyspace bool) (*connection, error) {
 	c := s.config
 	g := gocql.NewCluster(c.Hosts...)
 	g.ProtoVersion = 4 // 5 puts checksums around frames, which cost more than they find beside those of TCP or TLS
@@ -284,9 +336,9 @@ func (s *Session) dial(keyspace bool) (*connection, error) {
 		g.AuthProvider = c.authenticator
 	}
 	var below gocql.HostSelectionPolicy = gocql.RoundRobinHostPolicy()
-	if c.Datacenter != "" {
-		below = gocql.DCAwareRoundRobinPolicy(c.Datacenter)
-		g.HostFilter = gocql.DataCenterHostFilter(c.Datacenter)
+	if datacenter != "" {
+		below = gocql.DCAwareRoundRobinPolicy(datacenter)
+		g.HostFilter = gocql.DataCenterHostFilter(datacenter)
 	}
 	h := newHosts(below, c, s.now, s.metrics.forget)
 	g.PoolConfig.HostSelectionPolicy = h

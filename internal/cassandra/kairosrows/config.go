@@ -27,8 +27,8 @@ const (
 // Config are the settings of a keyspace.
 type Config struct {
 	Role         string   `yaml:"role" doc:"what the keyspace is for: \"all\", \"read\" (only reads and deletes of samples; nothing is created), \"meta\" (only metadata, in service_index)"`
-	Create       string   `yaml:"create" doc:"what is created if it is not there: \"nothing\", \"tables\" in a keyspace that is there, \"keyspace\" and tables"`
-	Replication  string   `yaml:"replication" doc:"replication of a new keyspace, as a map in CQL"`
+	Create       string   `yaml:"create" doc:"what is created if it is not there: \"nothing\", \"tables\" in a keyspace that is there, \"keyspace\" and tables as KairosDB does"`
+	Replication  string   `yaml:"replication" doc:"replication of a new keyspace, as a map in CQL; empty chooses one copy per node of the data centre, at most 3, and says so in the log"`
 	TableOptions []string `yaml:"table_options" doc:"options of new tables, each \"TABLE: OPTIONS\" as CQL writes them after WITH, for example data_points: gc_grace_seconds = 86400"`
 	RowTimeUnit  string   `yaml:"row_time_unit" doc:"of a new keyspace: MILLISECONDS or SECONDS; a keyspace that has one keeps it"`
 	RowWidth     int64    `yaml:"row_width" doc:"of a new keyspace: length of a row in row_time_unit, 1 to 2147483648; 0 means three weeks"`
@@ -39,8 +39,7 @@ type Config struct {
 func DefaultConfig() Config {
 	return Config{
 		Role:        RoleAll,
-		Create:      CreateTables,
-		Replication: "{'class': 'SimpleStrategy', 'replication_factor': '1'}",
+		Create:      CreateKeyspace,
 		RowTimeUnit: rowtime.Milliseconds.String(),
 		IndexShards: 4,
 	}
@@ -56,7 +55,7 @@ func (c Config) Validate() error {
 	if !slices.Contains([]string{CreateNothing, CreateTables, CreateKeyspace}, c.Create) {
 		bad("create: %q, want %s, %s or %s", c.Create, CreateNothing, CreateTables, CreateKeyspace)
 	}
-	if r := strings.TrimSpace(c.Replication); c.Create == CreateKeyspace && (!strings.HasPrefix(r, "{") || !strings.HasSuffix(r, "}") || strings.Contains(r, ";")) {
+	if r := strings.TrimSpace(c.Replication); r != "" && c.Create == CreateKeyspace && (!strings.HasPrefix(r, "{") || !strings.HasSuffix(r, "}") || strings.Contains(r, ";")) {
 		bad("replication: %q, want a map such as {'class': 'NetworkTopologyStrategy', 'dc1': '3'}", c.Replication)
 	}
 	if _, err := c.tableOptions(); err != nil {

@@ -28,6 +28,7 @@ type Keyspace struct {
 
 	config Config
 	now    func() time.Time
+	told   func(doing string)
 	last   atomic.Int64 // last stamp
 }
 
@@ -36,20 +37,29 @@ type Keyspace struct {
 // ends. Several nodes may do this at once. Errors beside those of the session:
 // *SchemaError.
 func Open(ctx context.Context, session *cql.Session, config Config) (*Keyspace, error) {
-	return open(ctx, session, config, time.Now)
+	return OpenTelling(ctx, session, config, func(string) {})
 }
 
-func open(ctx context.Context, session *cql.Session, config Config, now func() time.Time) (*Keyspace, error) {
+// OpenTelling is Open that tells what it does, where that may take seconds.
+func OpenTelling(ctx context.Context, session *cql.Session, config Config, told func(doing string)) (*Keyspace, error) {
+	return open(ctx, session, config, time.Now, told)
+}
+
+func open(ctx context.Context, session *cql.Session, config Config, now func() time.Time, told func(string)) (*Keyspace, error) {
 	if err := config.Validate(); err != nil {
 		return nil, err
 	}
-	ks := &Keyspace{Name: session.KeyspaceName(), Session: session, config: config, now: now}
+	ks := &Keyspace{Name: session.KeyspaceName(), Session: session, config: config, now: now, told: told}
 	if err := session.Wait(ctx); err != nil {
+		return nil, err
+	}
+	if err := ks.checkDatacenters(ctx); err != nil {
 		return nil, err
 	}
 	if err := ks.createKeyspace(ctx); err != nil {
 		return nil, err
 	}
+	told("reading the tables of keyspace " + ks.Name)
 	found, err := session.Tables(ctx)
 	if err != nil {
 		return nil, err
@@ -90,15 +100,58 @@ func (ks *Keyspace) createKeyspace(ctx context.Context) error {
 	}
 	if ks.config.Create != CreateKeyspace || ks.config.Role == RoleRead {
 		return &SchemaError{Keyspace: ks.Name, Problem: "there is no such keyspace",
-			WayOut: "create it with the replication that it needs, or set create to keyspace"}
+			WayOut: "create it with the replication that it needs, or set cassandra.schema.create to keyspace"}
 	}
-	err := ks.Session.CreateKeyspace(ctx, ks.config.Replication)
+	replication, chosen := ks.config.Replication, ""
+	if replication == "" {
+		nodes, err := ks.Session.Nodes(ctx)
+		if err != nil {
+			return err
+		}
+		replication, chosen = replicationOf(nodes, ks.Session.Datacenter())
+	}
+	ks.told("making keyspace " + ks.Name)
+	err := ks.Session.CreateKeyspace(ctx, replication)
 	var refused *cql.RefusedError
 	if errors.As(err, &refused) {
 		return &SchemaError{Keyspace: ks.Name, Problem: "it is missing and cannot be created", Err: err,
-			WayOut: "see replication, or let an administrator create the keyspace"}
+			WayOut: "see cassandra.schema.replication, or let an administrator create the keyspace"}
+	}
+	if err == nil && ks.config.Replication != "" {
+		ks.note("keyspace %s was not there and is made, with the replication of cassandra.schema.replication", ks.Name)
+	} else if err == nil {
+		ks.note("keyspace %s was not there and is made, with replication %s, chosen for %s. To choose another: ALTER KEYSPACE %s WITH replication = {...}, "+
+			"then nodetool repair; for the next one, cassandra.schema.replication. If there should have been points, look for a typing error in cassandra.keyspace",
+			ks.Name, replication, chosen, ks.Name)
 	}
 	return err
+}
+
+// replicationOf chooses how a new keyspace is replicated: in the data centre that is
+// used, so that one node may fail where there are three.
+func replicationOf(nodes []cql.Node, datacenter string) (replication, why string) {
+	if datacenter == "" && len(nodes) > 0 {
+		datacenter = nodes[0].Datacenter
+	}
+	n := datacentersOf(nodes)[datacenter]
+	return fmt.Sprintf("{'class': 'NetworkTopologyStrategy', '%s': '%d'}", datacenter, max(1, min(n, 3))),
+		fmt.Sprintf("the %d nodes that data centre %s has at present", n, datacenter)
+}
+
+// checkDatacenters refuses to use several data centres as one: a write that is
+// acknowledged by the quorum of one is not in that of the other.
+func (ks *Keyspace) checkDatacenters(ctx context.Context) error {
+	if ks.Session.Datacenter() != "" || !ks.Session.LocalConsistency() {
+		return nil
+	}
+	nodes, err := ks.Session.Nodes(ctx)
+	if err != nil {
+		return err
+	}
+	if f := DatacenterFinding("", nodes); f.Grade == Bad {
+		return &SchemaError{Keyspace: ks.Name, Problem: f.Text, WayOut: f.Do}
+	}
+	return nil
 }
 
 // settleMeta is Open for a keyspace of metadata only.

@@ -75,7 +75,7 @@ func TestFreshKeyspace(t *testing.T) {
 	}
 	ks := mustOpen(t, s, create)
 	want := Tables{Data: true, RowKeyIndex: true, RowKeyTimeIndex: true, RowKeys: true, TagIndexedRowKeys: true, StringIndex: true, ServiceIndex: true, Spec: true, Own: true}
-	if ks.Tables != want || ks.Spec != (rowtime.Spec{Width: 86400000}) || ks.IndexShards != 7 || len(ks.Notes) != 0 {
+	if ks.Tables != want || ks.Spec != (rowtime.Spec{Width: 86400000}) || ks.IndexShards != 7 || len(ks.Notes) != 1 {
 		t.Errorf("new keyspace is %+v, %+v, %d shards, notes %q", ks.Tables, ks.Spec, ks.IndexShards, ks.Notes)
 	}
 	if got := specOf(t, s); got != "row_time_unit=MILLISECONDS row_width=86400000" {
@@ -294,18 +294,63 @@ func TestOpenedAtOnce(t *testing.T) {
 
 func TestNoKeyspace(t *testing.T) {
 	s := cqltest.Open(t, cqltest.Config(originals.Cassandra(t)), cql.Options{})
-	_, err := openWith(t, s, nil)
+	_, err := openWith(t, s, func(c *Config) { c.Create = CreateTables })
 	var refused *SchemaError
-	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "set create to keyspace") {
+	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "set cassandra.schema.create to keyspace") {
 		t.Errorf("opening no keyspace: %v", err)
 	}
 	_, err = openWith(t, s, func(c *Config) {
 		c.Create, c.Replication = CreateKeyspace, "{'class': 'NetworkTopologyStrategy', 'atlantis': '3'}"
 	})
-	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "see replication") {
+	if !errors.As(err, &refused) || !strings.Contains(err.Error(), "see cassandra.schema.replication") {
 		t.Errorf("replicas in no data centre: %v", err)
 	}
 	t.Log(err)
+}
+
+// TestKeyspaceByDefault: on a cluster without the keyspace it is made, with copies for
+// the nodes that there are, and everybody is told.
+func TestKeyspaceByDefault(t *testing.T) {
+	s := cqltest.Open(t, cqltest.Config(originals.Cassandra(t)), cql.Options{})
+	cqltest.Drop(t, s)
+	var told []string
+	ks, err := OpenTelling(t.Context(), s, DefaultConfig(), func(doing string) { told = append(told, doing) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(ks.Notes) != 1 || !strings.Contains(ks.Notes[0], "{'class': 'NetworkTopologyStrategy', 'datacenter1': '1'}") || !strings.Contains(ks.Notes[0], "cassandra.schema.replication") {
+		t.Errorf("notes are %q", ks.Notes)
+	}
+	for _, doing := range []string{"making keyspace " + ks.Name, "making table data_points in keyspace " + ks.Name} {
+		if !slices.Contains(told, doing) {
+			t.Errorf("told %q, not %q", told, doing)
+		}
+	}
+	if again, err := Open(t.Context(), s, DefaultConfig()); err != nil || len(again.Notes) != 0 {
+		t.Errorf("opened again: %v, notes %q", err, again.Notes)
+	}
+}
+
+func TestReplicationOf(t *testing.T) {
+	nodes := func(of ...string) (all []cql.Node) {
+		for _, name := range of {
+			all = append(all, cql.Node{Datacenter: name})
+		}
+		return all
+	}
+	for _, c := range []struct {
+		nodes []cql.Node
+		own   string
+		want  string
+	}{
+		{nodes("a"), "", "'a': '1'"},
+		{nodes("a", "a", "a", "a", "a"), "", "'a': '3'"},
+		{nodes("a", "b", "b"), "b", "'b': '2'"},
+	} {
+		if got, _ := replicationOf(c.nodes, c.own); got != "{'class': 'NetworkTopologyStrategy', "+c.want+"}" {
+			t.Errorf("%v, in %q: %s", c.nodes, c.own, got)
+		}
+	}
 }
 
 func TestConfig(t *testing.T) {

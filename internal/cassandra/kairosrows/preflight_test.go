@@ -93,7 +93,9 @@ func TestDatacenterFinding(t *testing.T) {
 // preflightOf is what is found of a keyspace.
 func preflightOf(t *testing.T, session *cql.Session, config cql.Config) string {
 	t.Helper()
-	findings, err := Preflight(t.Context(), session, PreflightOptions{Session: config, Schema: DefaultConfig(), CoverRate: 2000})
+	schema := DefaultConfig()
+	schema.Create = CreateTables
+	findings, err := Preflight(t.Context(), session, PreflightOptions{Session: config, Schema: schema, CoverRate: 2000})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -260,6 +260,7 @@ func (ks *Keyspace) createTables(ctx context.Context, found map[string]cql.Table
 		if _, ok := found[d.name]; ok || !ks.uses(d) || !only(d) {
 			continue
 		}
+		ks.told("making table " + d.name + " in keyspace " + ks.Name)
 		err := ks.Session.Change(ctx, d.create(options[d.name]))
 		var refused *cql.RefusedError
 		if errors.As(err, &refused) && d.part == partOwn {
@@ -307,7 +308,7 @@ func (ks *Keyspace) checkMissing(found map[string]cql.Table) error {
 	case ks.config.Role == RoleRead:
 		e.WayOut = "this is no keyspace of KairosDB; name the right one"
 	default:
-		e.WayOut = "set create to tables, or create them by hand as docs/formats/kairosdb-cassandra.md says"
+		e.WayOut = "set cassandra.schema.create to tables, or create them by hand as docs/formats/kairosdb-cassandra.md says"
 	}
 	return e
 }

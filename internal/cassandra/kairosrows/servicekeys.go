@@ -70,7 +70,7 @@ func (ks *Keyspace) canKeep(service, serviceKey, key string) error {
 		return &store.InputError{Reason: "service, service key and key must not be empty"}
 	}
 	if !ks.Tables.ServiceIndex {
-		return &store.UnavailableError{Reason: "keyspace " + ks.Name + " has no table service_index: set create to tables, or name a keyspace for metadata"}
+		return &store.UnavailableError{Reason: "keyspace " + ks.Name + " has no table service_index: set cassandra.schema.create to tables, or name a keyspace for metadata"}
 	}
 	return nil
 }
