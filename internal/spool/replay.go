@@ -101,7 +101,9 @@ func (r *replayer) record(segment wal.Segment, typ byte, payload []byte) error {
 		if len(payload) < stampSize {
 			return fmt.Errorf("batch of %d bytes has no write timestamp", len(payload))
 		}
-		s.order.stampMS = int64(binary.LittleEndian.Uint64(payload))
+		if s.order.stampMS = int64(binary.LittleEndian.Uint64(payload)); s.order.stampMS <= 0 || s.order.stampMS > maxMark {
+			return fmt.Errorf("batch has the write timestamp %d, which is out of range", s.order.stampMS)
+		}
 		return r.apply(payload[stampSize:], s.order.stampMS)
 	case typeCut, typeFloor, typeCutV1, typeFloorV1:
 		m, err := parseMark(segment, typ, payload)
