@@ -100,6 +100,7 @@ func TestKeyspaceIsLookedAfter(t *testing.T) {
 	inspect([]string{"keyspace " + config.Keyspace, "unit MILLISECONDS, width 1814400000: 504h0m0s each", "inverted, 4 shards", "data_points"})
 	inspect([]string{"load\t1 row times\t1698278400000 (2023-10-26T00:00:00.000Z)"}, "metrics", "lo")
 	inspect([]string{"load{host=b} (kairos_double)", "row 1698278400000", "key 0x6c6f616400", "2.5 (0x4004000000000000)", "for ever"}, "rows", "load", "host=b")
+	inspect([]string{fmt.Sprintf("until %d-", time.Now().Add(4_000_000*time.Second).UTC().Year())}, "rows", "load", "host=a")
 	inspect([]string{"no rows"}, "rows", "load", "host=c")
 	inspect([]string{`"hi" (0x00026869)`}, "rows", "note", "--cells", "1")
 	inspect([]string{"row_keys         2 map[kairos_double:1 kairos_long:1]", "of Varve's nodes only", "covered          yes"}, "index", "load", "--start", "1700000000000")

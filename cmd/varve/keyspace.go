@@ -125,6 +125,9 @@ func inspectKeyspace(t terminal, c config.Config, l line) error {
 		if len(l.words) > 0 {
 			return &usageError{fmt.Errorf("inspect --preflight: argument %q: none are taken", l.words[0])}
 		}
+		if _, named := l.flags["cluster"]; !named {
+			role = kairosrows.RoleAll
+		}
 		return preflight(ctx, t, c, role)
 	}
 	k, err := openKeyspace(ctx, t, c, role)

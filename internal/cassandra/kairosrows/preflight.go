@@ -311,7 +311,10 @@ func (c copies) within(local bool) int {
 // lookAtTables opens the keyspace for reading, which makes nothing.
 func (p *preflight) lookAtTables(ctx context.Context) error {
 	config := p.o.Schema
-	config.Create, config.Role = CreateNothing, RoleRead
+	config.Create = CreateNothing
+	if !p.meta() {
+		config.Role = RoleRead
+	}
 	ks, err := Open(ctx, p.session, config)
 	var schema *SchemaError
 	if errors.As(err, &schema) {
@@ -321,12 +324,20 @@ func (p *preflight) lookAtTables(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if p.meta() {
+		return nil
+	}
 	p.add(Good, "rows", fmt.Sprintf("unit %s, width %d: %s each", ks.Spec.Unit, ks.Spec.Width, lengthOfRow(ks.Spec)), "")
 	for _, note := range ks.Notes {
 		p.add(Dubious, "tables", note, "see docs/cassandra.md")
 	}
 	return nil
 }
+
+// meta reports whether the keyspace is for metadata only, reads whether nothing is to be
+// written there but deletes.
+func (p *preflight) meta() bool  { return p.o.Schema.Role == RoleMeta }
+func (p *preflight) reads() bool { return p.o.Schema.Role == RoleRead }
 
 func tableOf(e *SchemaError) string {
 	if e.Table == "" {
@@ -338,7 +349,7 @@ func tableOf(e *SchemaError) string {
 // missing lists the tables that a start would make.
 func (p *preflight) missing() (names []string) {
 	for _, d := range definitions {
-		if _, ok := p.tables[d.name]; !ok {
+		if _, ok := p.tables[d.name]; !ok && (!p.meta() || d.part == partMetadata) {
 			names = append(names, d.name)
 		}
 	}
@@ -374,6 +385,10 @@ func (p *preflight) lookAtRights(ctx context.Context) error {
 	for _, right := range slices.Sorted(maps.Keys(refused)) {
 		tables := refused[right]
 		slices.Sort(tables)
+		if right == "MODIFY" && p.reads() {
+			p.add(Dubious, "rights", user+" lacks MODIFY: deletes that concern this read cluster are refused", fmt.Sprintf("GRANT MODIFY ON KEYSPACE %s TO %s, if points may be deleted there", p.session.KeyspaceName(), user))
+			continue
+		}
 		p.add(Bad, "rights", fmt.Sprintf("%s lacks %s on %s", user, right, strings.Join(tables, ", ")), fmt.Sprintf("GRANT %s ON KEYSPACE %s TO %s", right, p.session.KeyspaceName(), user))
 	}
 	if len(refused) == 0 {
@@ -426,6 +441,12 @@ func keyOfNothing(t cql.Table) (where string, args []any) {
 func (p *preflight) tryCreate(ctx context.Context, user string) error {
 	missing := p.missing()
 	if len(missing) == 0 {
+		return nil
+	}
+	if p.reads() {
+		if slices.Contains(missing, varveRowIndexTable) {
+			p.add(Dubious, "tables", "there is no inverted index, and none is made in a read cluster: selective queries may read all row keys of a metric", "see docs/cassandra.md, selective queries")
+		}
 		return nil
 	}
 	text := "missing: " + strings.Join(missing, ", ")
@@ -508,6 +529,9 @@ func (p *preflight) lookAtSize(ctx context.Context) error {
 		about = ""
 	}
 	p.add(Good, "size", fmt.Sprintf("%s%d rows; one holds a series for a row's width", about, n), "")
+	if p.reads() {
+		return nil
+	}
 	if rate := p.o.CoverRate; rate > 0 {
 		p.add(Good, "coverage", fmt.Sprintf("at most %s until selective queries are quick everywhere: each row key is added to the inverted index once, %d a second (read.cover_rate)", seconds(n/int64(rate)), rate), "")
 	}

@@ -93,8 +93,13 @@ func TestDatacenterFinding(t *testing.T) {
 // preflightOf is what is found of a keyspace.
 func preflightOf(t *testing.T, session *cql.Session, config cql.Config) string {
 	t.Helper()
+	return preflightAs(t, session, config, RoleAll)
+}
+
+func preflightAs(t *testing.T, session *cql.Session, config cql.Config, role string) string {
+	t.Helper()
 	schema := DefaultConfig()
-	schema.Create = CreateTables
+	schema.Create, schema.Role = CreateTables, role
 	findings, err := Preflight(t.Context(), session, PreflightOptions{Session: config, Schema: schema, CoverRate: 2000})
 	if err != nil {
 		t.Fatal(err)
@@ -139,8 +144,23 @@ func TestPreflight(t *testing.T) {
 	if got := preflightOf(t, session, config); !strings.Contains(got, "ok KairosDB: nodes: kairos-2 (") || strings.Contains(got, "own (") || strings.Contains(got, "old (") {
 		t.Error(got)
 	}
+	// As a read cluster, in which nothing is made.
+	if got := preflightAs(t, session, config, RoleRead); !strings.Contains(got, "warn tables: there is no inverted index") || strings.Contains(got, "ok repair") || strings.Contains(got, "bad ") {
+		t.Error(got)
+	}
 	cqltest.Must(t, session, "DROP TABLE row_keys")
 	if got := preflightOf(t, session, config); !strings.Contains(got, "row_keys") {
+		t.Error(got)
+	}
+}
+
+// TestPreflightOfMetadata looks at a keyspace for metadata only.
+func TestPreflightOfMetadata(t *testing.T) {
+	config := cqltest.Config(originals.Cassandra(t))
+	session := cqltest.Keyspace(t, config, cql.Options{})
+	mustOpen(t, session, func(c *Config) { c.Role = RoleMeta })
+	got := preflightAs(t, session, config, RoleMeta)
+	if strings.Contains(got, "bad ") || strings.Contains(got, "missing") || strings.Contains(got, "ok rows") || !strings.Contains(got, "may read and write all tables") {
 		t.Error(got)
 	}
 }
