@@ -326,7 +326,7 @@ func (l *Look) sharedKeys(ctx context.Context, p *partition, matchers []model.Ma
 	list, err := p.full.get(ctx, func() (*keyList, error) {
 		list, shared, err := l.reader.flights.take(ctx, p.key, func() (list *keyList, err error) {
 			err = l.parallel(ctx, 1, func(ctx context.Context, _ int) error {
-				list, err = l.readAll(ctx, p, nil)
+				list, err = l.readAll(ctx, p, nil, nil)
 				return err
 			})
 			return list, err
@@ -354,14 +354,18 @@ func (l *Look) fullKeys(ctx context.Context, p *partition, matchers []model.Matc
 		}
 		return len(some) <= limit
 	}
+	var matches *keyList
 	list, err := p.full.get(ctx, func() (list *keyList, err error) {
 		err = l.parallel(ctx, 1, func(ctx context.Context, _ int) error {
-			list, err = l.readAll(ctx, p, more)
+			list, err = l.readAll(ctx, p, matchers, more)
 			return err
 		})
+		matches = list
 		return list, err
 	})
 	switch {
+	case errors.Is(err, errMatchesOnly):
+		return matches.keys, nil
 	case errors.Is(err, errEnough):
 		return some, nil
 	case err != nil:

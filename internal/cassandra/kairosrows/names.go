@@ -195,7 +195,7 @@ func (l *Look) listOf(ctx context.Context, p *partition) (*keyList, error) {
 	}
 	var list *keyList
 	err := l.parallel(ctx, 1, func(ctx context.Context, _ int) (err error) {
-		list, err = l.readAll(ctx, p, nil)
+		list, err = l.readAll(ctx, p, nil, nil)
 		return err
 	})
 	return list, err

@@ -196,16 +196,25 @@ func (r *Reader) keptUntil(p *partition, s stamp) time.Time {
 // errEnough ends a read of row keys of which there are more than wanted.
 var errEnough = errors.New("more row keys than wanted")
 
+// errMatchesOnly says that a partition is too wide to be kept whole.
+var errMatchesOnly = errors.New("only the matching row keys are kept")
+
+// widest is how many bytes of row keys of one partition a query keeps that wants only
+// some of them: of so many, the cache of row keys holds a few partitions.
+func (c *postingsCache) widest() int64 { return c.maxBytes / 4 }
+
 // readAll reads the whole partition of row_keys. more is asked for each key and
-// may end the reading with errEnough.
-func (l *Look) readAll(ctx context.Context, p *partition, more func(rowKey) bool) (*keyList, error) {
+// may end the reading with errEnough. Of a partition that is wider than the cache
+// would keep, only row keys are kept that match wanted, if that is not empty, and
+// the error is errMatchesOnly.
+func (l *Look) readAll(ctx context.Context, p *partition, wanted []model.Matcher, more func(rowKey) bool) (*keyList, error) {
 	reader := l.reader
 	loading := reader.postings.begin(p.key)
 	list := new(keyList)
 	var d keyDecoder
 	var name, tags, mtime, written cql.Raw
 	var first stamp
-	read := int64(0)
+	read, onlyMatches := int64(0), false
 	rows := l.query(ctx, readRowKeys, p.key.metric, tableName, p.key.timeMS)
 	defer rows.Close()
 	dest := []any{&name, &tags, &mtime, &written}
@@ -219,6 +228,12 @@ func (l *Look) readAll(ctx context.Context, p *partition, more func(rowKey) bool
 		if err := l.addKey(list, &d, name, tags, more); err != nil {
 			return nil, err
 		}
+		if !onlyMatches && len(wanted) > 0 && list.bytes > reader.postings.widest() {
+			onlyMatches = true
+			list = list.only(wanted)
+		} else if last := len(list.keys) - 1; onlyMatches && !model.MatchesAll(wanted, list.keys[last].tags) {
+			list.keys = list.keys[:last]
+		}
 	}
 	l.trace.indexRows.Add(read)
 	if err := rows.Close(); err != nil {
@@ -227,6 +242,9 @@ func (l *Look) readAll(ctx context.Context, p *partition, more func(rowKey) bool
 	list.verified = true
 	l.answer(byReading)
 	l.trace.indexBytes.Add(list.bytes)
+	if onlyMatches {
+		return list, errMatchesOnly
+	}
 	reader.postings.put(postingKey{partKey: p.key}, list, p.version(first), reader.keptUntil(p, first), loading)
 	return list, nil
 }

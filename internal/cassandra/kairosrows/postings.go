@@ -50,6 +50,12 @@ func (l *keyList) add(k rowKey, tagBytes int) {
 	l.bytes += int64(tagBytes) + keyOverhead
 }
 
+// only returns a list of the keys that satisfy all matchers. It shares no memory
+// with l.
+func (l *keyList) only(matchers []model.Matcher) *keyList {
+	return &keyList{keys: slices.Clone(l.matching(nil, matchers))}
+}
+
 // indexFrom is how many keys are worth an index by tag: filtering so many takes
 // a millisecond.
 const indexFrom = 4096
