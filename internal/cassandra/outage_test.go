@@ -60,3 +60,43 @@ func TestRequestsInAnOutage(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestPartialInAnOutage: a view that may leave out what is away answers from the
+// spool, and says what is missing; another one fails.
+func TestPartialInAnOutage(t *testing.T) {
+	f := newFailingStore(t)
+	put(t, f.store, "m", "a", story(0))
+	if err := f.flush(); err != nil {
+		t.Fatal(err)
+	}
+	f.node.Cut()
+	put(t, f.store, "m", "a", story(1))
+	put(t, f.store, "n", "b", story(1))
+	v, err := f.store.View(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	var unavailable *store.UnavailableError
+	if _, err := askView(t.Context(), v, "m", all()); !errors.As(err, &unavailable) {
+		t.Errorf("without leave: %v", err)
+	}
+	part := v.(store.PartialView)
+	if err := part.Missing(); err != nil {
+		t.Error(err)
+	}
+	part.AllowPartial()
+	for metric, host := range map[string]string{"m": "a", "n": "b"} {
+		lines, err := askView(t.Context(), v, metric, all())
+		if err != nil || len(lines) != 1 || !strings.HasPrefix(lines[0], host+": ") || len(strings.Fields(lines[0])) != 1+samplesOfAStory {
+			t.Errorf("%s: %q, %v", metric, lines, err)
+		}
+	}
+	names, _, err := v.Names(t.Context(), store.NamesQuery{Kind: store.MetricNames})
+	if err != nil || len(names) < 2 {
+		t.Errorf("names %q, %v", names, err)
+	}
+	if err := part.Missing(); !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "since 20") {
+		t.Errorf("missing: %v", err)
+	}
+}

@@ -2,6 +2,7 @@ package cassandra
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -19,10 +20,6 @@ func (s *Store) View(ctx context.Context) (store.View, error) {
 		return nil, err
 	}
 	pending := s.spool.View() // before anything is read: see the package comment
-	if _, err := s.written.layout(); err != nil {
-		pending.Close()
-		return nil, err
-	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.metrics.views.Inc()
 	v := &view{store: s, pending: pending, ctx: ctx, cancel: cancel}
@@ -36,6 +33,8 @@ func (s *Store) View(ctx context.Context) (store.View, error) {
 	return v, nil
 }
 
+var _ store.PartialView = (*view)(nil)
+
 // A view is one consistent look at spool and keyspaces.
 type view struct {
 	store     *Store
@@ -44,6 +43,8 @@ type view struct {
 	ctx       context.Context // of work that is done ahead
 	cancel    context.CancelFunc
 	closed    atomic.Bool
+	partial   atomic.Bool           // a keyspace that is away does not fail the answer
+	missing   atomic.Pointer[error] // why one was left out
 
 	mu       sync.RWMutex
 	selected []selected
@@ -155,7 +156,7 @@ func (v *view) eachKeyspace(ctx context.Context, r model.TimeRange, f func(ctx c
 				}
 				return err
 			})
-			if err != nil {
+			if err != nil && !v.leaveOut(ctx, err) {
 				cancel(err)
 			}
 		}
@@ -167,6 +168,28 @@ func (v *view) eachKeyspace(ctx context.Context, r model.TimeRange, f func(ctx c
 	}
 	tasks.Wait()
 	return context.Cause(ctx)
+}
+
+// AllowPartial implements store.PartialView.
+func (v *view) AllowPartial() { v.partial.Store(true) }
+
+// Missing implements store.PartialView.
+func (v *view) Missing() error {
+	if err := v.missing.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// leaveOut reports whether a keyspace that failed is left out of the answer. The
+// spool, whose samples are not in Cassandra yet, is there in any case.
+func (v *view) leaveOut(ctx context.Context, err error) bool {
+	var unavailable *store.UnavailableError
+	if !v.partial.Load() || ctx.Err() != nil || !errors.As(err, &unavailable) {
+		return false
+	}
+	v.missing.CompareAndSwap(nil, &err)
+	return true
 }
 
 // gathered puts together what the spool and each keyspace have of each series.

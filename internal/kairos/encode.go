@@ -125,6 +125,11 @@ func (e *encoder) encodeMetric(run *query.Run, i int, m metricHead) error {
 	at, wasSent := len(e.buf), e.sent
 	e.buf = append(e.buf, `"results":[`...)
 	groups, err := e.encodeGroups(result, m)
+	if err == nil {
+		if part := run.Missing(); e.mayMiss(part) {
+			err = part
+		}
+	}
 	missing := e.mayMiss(err)
 	if err != nil && !missing {
 		return err

@@ -1,6 +1,7 @@
 package kairos
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"varve/internal/query"
+	"varve/internal/store"
 	"varve/internal/store/storetest"
 )
 
@@ -107,5 +109,51 @@ type answerOfQuery struct {
 	Queries []struct {
 		Partial string
 		Results []struct{ Values [][2]any }
+	}
+}
+
+// A halfStore cannot reach a part of what it keeps.
+type halfStore struct{ store.Store }
+
+func (s halfStore) View(ctx context.Context) (store.View, error) {
+	v, err := s.Store.View(ctx)
+	return &halfView{View: v}, err
+}
+
+type halfView struct {
+	store.View
+	allowed bool
+}
+
+func (v *halfView) AllowPartial() { v.allowed = true }
+
+func (v *halfView) Missing() error {
+	return &store.UnavailableError{Reason: "the other half is away"}
+}
+
+func (v *halfView) Select(ctx context.Context, sel store.Selection) ([]store.Series, error) {
+	if !v.allowed {
+		return nil, v.Missing()
+	}
+	return v.View.Select(ctx, sel)
+}
+
+// TestPartialStore: what can be reached is the answer, marked, if the client allows
+// that; else it is 503 with a body.
+func TestPartialStore(t *testing.T) {
+	s := startServerWith(t, halfStore{storetest.NewReference(nil)}, query.DefaultConfig(), DefaultConfig())
+	s.fill(t, 1, 5)
+	const q = `{"start_absolute":0,"metrics":[{"name":"m"}]}`
+	resp, body := s.do(t, "POST", queryPath, q)
+	if resp.StatusCode != 503 || !strings.Contains(body, `{"errors":["`) || !strings.Contains(body, "the other half is away") {
+		t.Errorf("%d %s", resp.StatusCode, body)
+	}
+	resp, body = s.do(t, "POST", queryPath+"?partial=allow", q)
+	var a answerOfQuery
+	if err := json.Unmarshal([]byte(body), &a); err != nil || resp.StatusCode != 200 || !a.Partial || resp.Header.Get(partialHeader) != "true" {
+		t.Fatalf("%d, %v, %s", resp.StatusCode, err, body)
+	}
+	if len(a.Queries) != 1 || len(a.Queries[0].Results) != 1 || len(a.Queries[0].Results[0].Values) != 5 || !strings.Contains(body, `"partial":"the other half is away"`) {
+		t.Errorf("%s", body)
 	}
 }

@@ -28,7 +28,8 @@ type Request struct {
 	Trace  bool   // measure all of Stats
 
 	// Partial asks for the points that were computed before an error. Each of them
-	// is right: none is of a bucket that lacks samples.
+	// is right: none is of a bucket that lacks samples, unless Run.Missing says that
+	// a part of the store was away.
 	Partial bool
 }
 
@@ -170,7 +171,20 @@ func (e *Engine) Start(ctx context.Context, q Request) (*Run, error) {
 		return nil, err
 	}
 	r.view = view
+	if part, ok := view.(store.PartialView); ok && q.Partial {
+		part.AllowPartial()
+	}
 	return r, nil
+}
+
+// Missing says which part of the store could not be reached although it was asked,
+// nil if none. What the Run answers without it lacks samples of that part, in
+// buckets too.
+func (r *Run) Missing() error {
+	if part, ok := r.view.(store.PartialView); ok {
+		return part.Missing()
+	}
+	return nil
 }
 
 // enter takes a place, at once or after a wait in the queue.

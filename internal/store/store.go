@@ -140,6 +140,18 @@ type View interface {
 	Close() error
 }
 
+// A PartialView is a View that can answer from a part of the store while another
+// part cannot be reached. Not every View is one.
+type PartialView interface {
+	// AllowPartial makes Select and Names answer with what can be reached, from
+	// then on. Without it they fail.
+	AllowPartial()
+
+	// Missing says which part was asked and could not be reached, a
+	// *UnavailableError; nil if none.
+	Missing() error
+}
+
 // A Tracer is a View that can say what it has done so far. Not every View is one.
 type Tracer interface {
 	// Trace returns counts by name, in an order that stays. Names are in
