@@ -85,7 +85,7 @@ func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, st
 			return err
 		}
 	}
-	if pass.emptied {
+	if pass.emptied && pass.keepFrom == math.MaxInt64 { // a KairosDB node would not write the name again
 		return pass.name(ctx)
 	}
 	return nil

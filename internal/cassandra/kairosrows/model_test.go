@@ -1,0 +1,350 @@
+package kairosrows
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/model"
+	"varve/internal/rowtime"
+	"varve/internal/store"
+)
+
+var (
+	modelRounds = flag.Int("kairosrows.rounds", 5, "rounds of TestEveryStoredRowIsFound")
+	modelSeed   = flag.Uint64("kairosrows.modelseed", 0, "seed of TestEveryStoredRowIsFound, 0 = of the time")
+)
+
+// TestEveryStoredRowIsFound: two Varve nodes, whose clocks are a minute apart, and a
+// KairosDB write into the same few rows and delete from them, all at once, with late
+// samples, times to live, repairs, coverage passes and restarts. After each round
+// every row that has samples is found, by its metric, by each of its tags and by its
+// name; and samples that nobody deletes are there.
+func TestEveryStoredRowIsFound(t *testing.T) {
+	seed := *modelSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	m := newRowModel(t, seed)
+	rounds := *modelRounds
+	if testing.Short() {
+		rounds = min(rounds, 2)
+	}
+	for round := range rounds {
+		m.round(round)
+		m.settle()
+		m.check()
+		if t.Failed() {
+			t.Fatalf("round %d, seed %d:\n%s", round, seed, m.history())
+		}
+	}
+}
+
+const (
+	modelMetrics = 3 // of which nobody deletes from the first
+	modelHosts   = 4
+	modelOps     = 5 // of each actor in a round
+)
+
+// A rowModel is a keyspace and who works on it.
+type rowModel struct {
+	*bench
+	seed   uint64
+	nodes  [2]*modelNode
+	cached map[partRow]bool // what KairosDB believes to have written
+
+	mu   sync.Mutex
+	kept map[string]int // samples in rows that nobody deletes from, by key
+	log  []string
+}
+
+// A modelNode is a Varve node.
+type modelNode struct {
+	skew    time.Duration
+	writer  *Writer
+	deleter *Deleter
+	reader  *Reader
+}
+
+func newRowModel(t *testing.T, seed uint64) *rowModel {
+	m := &rowModel{bench: newBench(t, ownKeyspace(), DefaultWriteConfig(), ""), seed: seed, cached: map[partRow]bool{}, kept: map[string]int{}}
+	for i, skew := range []time.Duration{30 * time.Second, -30 * time.Second} {
+		m.nodes[i] = &modelNode{skew: skew}
+		m.start(m.nodes[i])
+		t.Cleanup(func() { m.nodes[i].stop() })
+	}
+	return m
+}
+
+func (n *modelNode) now() time.Time { return time.Now().Add(n.skew) }
+
+func (m *rowModel) start(n *modelNode) {
+	quiet := slog.New(slog.DiscardHandler)
+	config := DefaultDeleteConfig()
+	config.KairosDBNodes = NodesYes
+	var err error
+	if n.writer, err = NewWriter(m.ks, DefaultWriteConfig(), WriterOptions{Logger: quiet, Now: n.now}); err != nil {
+		m.t.Fatal(err)
+	}
+	if n.reader, err = NewReader(m.ks, readConfig(), ReaderOptions{Logger: quiet, Now: n.now}); err != nil {
+		m.t.Fatal(err)
+	}
+	if n.deleter, err = NewDeleter(m.ks, n.writer, config, DeleterOptions{Logger: quiet, Now: n.now, Node: fmt.Sprint(n.skew), Look: n.reader.Look}); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (n *modelNode) stop() {
+	n.deleter.Close()
+	n.reader.Close()
+	n.writer.Close()
+}
+
+func (m *rowModel) history() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return strings.Join(m.log, "\n")
+}
+
+func (m *rowModel) note(format string, args ...any) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.log = append(m.log, fmt.Sprintf(time.Now().Format("05.000 ")+format, args...))
+}
+
+// round lets all actors work at once.
+func (m *rowModel) round(round int) {
+	var actors sync.WaitGroup
+	for i := range 3 {
+		rng := rand.New(rand.NewPCG(m.seed, uint64(3*round+i)))
+		actors.Go(func() {
+			for range modelOps {
+				if i == 2 {
+					m.kairosDB(rng)
+				} else {
+					m.varve(rng, m.nodes[i])
+				}
+			}
+		})
+	}
+	actors.Wait()
+}
+
+func (m *rowModel) metricOf(rng *rand.Rand, from int) string {
+	return m.name(fmt.Sprint("m", from+rng.IntN(modelMetrics-from)))
+}
+
+func (m *rowModel) series(rng *rand.Rand, metric string) model.Series {
+	return longSeries(metric, "host", fmt.Sprint("h", rng.IntN(modelHosts)), "dc", fmt.Sprint("d", rng.IntN(2)))
+}
+
+// rowTime is of the present row, into which KairosDB writes too, or of an old one.
+func (m *rowModel) rowTime(rng *rand.Rand) int64 {
+	if rng.IntN(2) == 0 {
+		return m.ks.Spec.RowTime(time.Now().UnixMilli())
+	}
+	return m.ks.Spec.RowTime(someTime)
+}
+
+// varve is one step of a Varve node.
+func (m *rowModel) varve(rng *rand.Rand, n *modelNode) {
+	switch k := rng.IntN(20); {
+	case k < 11:
+		m.varveWrites(rng, n)
+	case k < 16:
+		m.varveDeletes(rng, n)
+	case k < 17:
+		r, err := n.deleter.Repair(m.ctx, RepairOptions{})
+		m.note("%v repairs: %+v, %v", n.skew, r, err)
+		if err != nil {
+			m.t.Error(err)
+		}
+	case k < 19:
+		p := partKey{m.metricOf(rng, 0), m.rowTime(rng)}
+		covered, err := n.reader.Cover(m.ctx, p.metric, p.timeMS)
+		m.note("%v covers %v: %v, %v", n.skew, p, covered, err)
+		if err != nil {
+			m.t.Error(err)
+		}
+	default:
+		m.note("%v restarts", n.skew)
+		n.stop()
+		m.start(n)
+	}
+}
+
+func (m *rowModel) varveWrites(rng *rand.Rand, n *modelNode) {
+	src := new(memory)
+	ttl := []uint32{0, 1000, 100_000}[rng.IntN(3)]
+	for range 1 + rng.IntN(4) {
+		s := m.series(rng, m.metricOf(rng, 0))
+		if slices.Contains(src.series, s) {
+			continue
+		}
+		at := m.rowTime(rng)
+		ms := at + rng.Int64N(1_000_000)
+		if now := m.ks.Spec.RowTime(time.Now().UnixMilli()); at == now {
+			ms = time.Now().UnixMilli() - rng.Int64N(1000) // so that a time to live is to come
+		}
+		life := ttl
+		if at != m.ks.Spec.RowTime(time.Now().UnixMilli()) {
+			life = 0
+		}
+		src.longs(s, life, ms)
+	}
+	stamp := n.now().UnixMilli() - rng.Int64N(3)*3_600_000 // some have waited for long
+	m.note("%v writes %v, ttl %d, stamp %d", n.skew, src.series, ttl, stamp)
+	if err := n.writer.write(m.ctx, stamp, src); err != nil {
+		m.t.Error(err)
+		return
+	}
+	m.note("%v has written %v", n.skew, src.series)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for i, s := range src.series {
+		if s.Metric == m.name("m0") {
+			m.kept[m.rowKeyOf(s, m.ks.Spec.RowTime(src.cols[i].Times[0]))]++
+		}
+	}
+}
+
+func (m *rowModel) rowKeyOf(s model.Series, rowTimeMS int64) string {
+	key, err := keyOf(s, rowTimeMS, nil)
+	if err != nil {
+		m.t.Error(err)
+	}
+	return string(key)
+}
+
+func (m *rowModel) varveDeletes(rng *rand.Rand, n *modelNode) {
+	del := store.Deletion{Metric: m.metricOf(rng, 1), Range: model.AllTime}
+	if rng.IntN(3) > 0 {
+		del.Matchers = append(del.Matchers, oneOf("host", fmt.Sprint("h", rng.IntN(modelHosts))))
+	}
+	if rng.IntN(2) == 0 {
+		at := m.rowTime(rng)
+		del.Range = model.TimeRange{StartMS: at, EndMS: at + m.ks.Spec.Width - 1}
+	}
+	m.note("%v deletes %s %v", n.skew, describe(del), del.Range)
+	if err := n.deleter.Delete(m.ctx, n.now().UnixMilli(), del); err != nil {
+		m.t.Error(err)
+	}
+	m.note("%v has deleted %s", n.skew, describe(del))
+}
+
+// kairosDB is one step of a KairosDB node. It writes index rows once, and forgets what
+// it has written when it deletes.
+func (m *rowModel) kairosDB(rng *rand.Rand) {
+	s := m.series(rng, m.metricOf(rng, 0))
+	p := partKey{s.Metric, m.ks.Spec.RowTime(time.Now().UnixMilli())}
+	k := rowKey{s.Type, s.Tags}
+	if rng.IntN(3) == 0 && s.Metric != m.name("m0") {
+		m.note("kairosdb deletes %v of %v", s, p.timeMS)
+		m.exec("DELETE FROM data_points WHERE key = ?", []byte(m.rowKeyOf(s, p.timeMS)))
+		m.exec(deleteRowKey.Text, p.metric, tableName, p.timeMS, string(k.typ), cql.TagMap{Tags: k.tags})
+		m.cached = map[partRow]bool{}
+		return
+	}
+	m.note("kairosdb writes %v at %v", s, p.timeMS)
+	if row := (partRow{p, k}); !m.cached[row] {
+		m.exec("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(metricNamesKey), p.metric, []byte{0})
+		m.exec("INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())",
+			p.metric, tableName, p.timeMS, string(k.typ), cql.TagMap{Tags: k.tags})
+		m.exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", p.metric, tableName, p.timeMS)
+		m.cached[row] = true
+	}
+	m.exec("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", []byte(m.rowKeyOf(s, p.timeMS)), columnBytes(rng.Uint32N(1000)), []byte{2})
+}
+
+// A partRow names a row.
+type partRow struct {
+	partKey
+	rowKey
+}
+
+// settle waits for what is done in the background.
+func (m *rowModel) settle() {
+	for range 2 { // what was put back is looked for once more
+		for _, n := range m.nodes {
+			n.deleter.watch.look(m.ctx, 0)
+		}
+	}
+}
+
+// check looks for all rows that have samples, as a node that has just started.
+func (m *rowModel) check() {
+	m.t.Helper()
+	reader, err := NewReader(m.ks, readConfig(), ReaderOptions{Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer reader.Close()
+	names, err := reader.Look().metricNames(m.ctx, store.NamesQuery{Kind: store.MetricNames})
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	rows := m.stored()
+	for _, key := range rows {
+		s := model.Series{Metric: key.Metric, Tags: key.Tags, Type: key.Type}
+		if !slices.Contains(names, key.Metric) {
+			m.t.Errorf("%s has samples, and is not listed", key.Metric)
+		}
+		by := []model.Matcher{}
+		for name, value := range key.Tags.All() {
+			by = append(by, oneOf(name, value))
+		}
+		for _, matchers := range [][]model.Matcher{nil, by[:1], by[1:], by} {
+			if !finds(m.ctx, m.t, reader, s, key.RowTimeMS, matchers) {
+				m.t.Errorf("%s at %d has samples, and is not found by %v", s, key.RowTimeMS, matchers)
+			}
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	there := map[string]bool{}
+	for _, key := range rows {
+		bytes, _ := key.Append(nil)
+		there[string(bytes)] = true
+	}
+	for key := range m.kept {
+		if !there[key] {
+			m.t.Errorf("row %q was written, never deleted, and is not there", key)
+		}
+	}
+}
+
+func finds(ctx context.Context, t testing.TB, reader *Reader, s model.Series, rowTimeMS int64, matchers []model.Matcher) bool {
+	found, err := reader.Look().Lookup(ctx, store.Selection{Metric: s.Metric, Matchers: matchers, Range: model.AllTime})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(found, func(f SeriesRows) bool {
+		return f.Series == s && slices.ContainsFunc(f.Rows, func(r Row) bool { return r.TimeMS == rowTimeMS })
+	})
+}
+
+// stored returns the keys of all rows that have samples.
+func (m *rowModel) stored() (keys []rowtime.Key) {
+	rows := m.ks.Session.Query(m.ctx, &cql.Statement{Name: "test", Scan: true, Text: "SELECT DISTINCT key FROM data_points"})
+	defer rows.Close()
+	var raw cql.Raw
+	for rows.Scan(&raw) {
+		key, err := rowtime.ParseKey(string(raw))
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		keys = append(keys, key)
+	}
+	if err := rows.Close(); err != nil {
+		m.t.Fatal(err)
+	}
+	return keys
+}
