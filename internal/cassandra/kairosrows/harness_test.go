@@ -23,11 +23,15 @@ import (
 
 // counted counts statements by name.
 type counted struct {
-	mu sync.Mutex
-	n  map[string]int
+	mu     sync.Mutex
+	n      map[string]int
+	before func(name string) // of each statement; may be nil
 }
 
 func (c *counted) observe(name string) {
+	if c.before != nil {
+		c.before(name)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.n == nil {

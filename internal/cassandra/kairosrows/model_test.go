@@ -23,7 +23,7 @@ var (
 	modelSeed   = flag.Uint64("kairosrows.modelseed", 0, "seed of TestEveryStoredRowIsFound, 0 = of the time")
 )
 
-// TestEveryStoredRowIsFound: two Varve nodes, whose clocks are a minute apart, and a
+// TestEveryStoredRowIsFound: two Varve nodes, whose clocks differ, and a
 // KairosDB write into the same few rows and delete from them, all at once, with late
 // samples, times to live, repairs, coverage passes and restarts. After each round
 // every row that has samples is found, by its metric, by each of its tags and by its
@@ -50,8 +50,11 @@ func TestEveryStoredRowIsFound(t *testing.T) {
 
 const (
 	modelMetrics = 3 // of which nobody deletes from the first
-	modelHosts   = 4
-	modelOps     = 5 // of each actor in a round
+	modelHosts   = 2
+	modelOps     = 8 // of each actor in a round
+
+	// Much longer than a step takes.
+	modelSkew = 400 * time.Millisecond
 )
 
 // A rowModel is a keyspace and who works on it.
@@ -60,6 +63,11 @@ type rowModel struct {
 	seed   uint64
 	nodes  [2]*modelNode
 	cached map[partRow]bool // what KairosDB believes to have written
+
+	// Other ones in each round, since each hides what others would find.
+	kairosSkew    time.Duration // of KairosDB's clock
+	deletes       int           // of 20 steps of a Varve node
+	kairosDeletes int           // of 20 steps of KairosDB
 
 	mu   sync.Mutex
 	kept map[string]int // samples in rows that nobody deletes from, by key
@@ -76,7 +84,17 @@ type modelNode struct {
 
 func newRowModel(t *testing.T, seed uint64) *rowModel {
 	m := &rowModel{bench: newBench(t, ownKeyspace(), DefaultWriteConfig(), ""), seed: seed, cached: map[partRow]bool{}, kept: map[string]int{}}
-	for i, skew := range []time.Duration{30 * time.Second, -30 * time.Second} {
+	m.counts.before = func(name string) {
+		// Statements of several actors come in all orders: most of all samples, between
+		// a delete's look at their row and its removal of index rows.
+		switch {
+		case name == "insert_sample" || name == "insert_sample_ttl" || name == "delete_row_key":
+			time.Sleep(time.Duration(rand.IntN(2)) * time.Duration(rand.IntN(120)) * time.Millisecond)
+		case strings.HasPrefix(name, "insert") || strings.HasPrefix(name, "delete") || strings.Contains(name, "announce"):
+			time.Sleep(time.Duration(rand.IntN(4)/3) * time.Duration(rand.IntN(40)) * time.Millisecond)
+		}
+	}
+	for i, skew := range []time.Duration{modelSkew, -modelSkew} {
 		m.nodes[i] = &modelNode{skew: skew}
 		m.start(m.nodes[i])
 		t.Cleanup(func() { m.nodes[i].stop() })
@@ -123,10 +141,15 @@ func (m *rowModel) note(format string, args ...any) {
 // round lets all actors work at once.
 func (m *rowModel) round(round int) {
 	var actors sync.WaitGroup
+	rng := rand.New(rand.NewPCG(m.seed, uint64(round)<<32))
+	m.kairosSkew = []time.Duration{-modelSkew, 0, 2 * modelSkew}[rng.IntN(3)]
+	m.deletes, m.kairosDeletes = []int{0, 2, 8}[rng.IntN(3)], []int{1, 10, 15}[rng.IntN(3)]
+	m.note("round %d: %d of 20 steps delete, %d of KairosDB's, whose clock is %v ahead", round, m.deletes, m.kairosDeletes, m.kairosSkew)
 	for i := range 3 {
 		rng := rand.New(rand.NewPCG(m.seed, uint64(3*round+i)))
 		actors.Go(func() {
 			for range modelOps {
+				time.Sleep(time.Duration(rng.IntN(120)) * time.Millisecond)
 				if i == 2 {
 					m.kairosDB(rng)
 				} else {
@@ -139,11 +162,14 @@ func (m *rowModel) round(round int) {
 }
 
 func (m *rowModel) metricOf(rng *rand.Rand, from int) string {
+	if rng.IntN(4) > 0 {
+		return m.name("m1") // so that they meet
+	}
 	return m.name(fmt.Sprint("m", from+rng.IntN(modelMetrics-from)))
 }
 
 func (m *rowModel) series(rng *rand.Rand, metric string) model.Series {
-	return longSeries(metric, "host", fmt.Sprint("h", rng.IntN(modelHosts)), "dc", fmt.Sprint("d", rng.IntN(2)))
+	return longSeries(metric, "host", fmt.Sprint("h", rng.IntN(modelHosts)), "dc", "d")
 }
 
 // rowTime is of the present row, into which KairosDB writes too, or of an old one.
@@ -157,11 +183,11 @@ func (m *rowModel) rowTime(rng *rand.Rand) int64 {
 // varve is one step of a Varve node.
 func (m *rowModel) varve(rng *rand.Rand, n *modelNode) {
 	switch k := rng.IntN(20); {
-	case k < 11:
-		m.varveWrites(rng, n)
-	case k < 16:
+	case k < m.deletes:
 		m.varveDeletes(rng, n)
 	case k < 17:
+		m.varveWrites(rng, n)
+	case k < 18 && rng.IntN(3) == 0:
 		r, err := n.deleter.Repair(m.ctx, RepairOptions{})
 		m.note("%v repairs: %+v, %v", n.skew, r, err)
 		if err != nil {
@@ -200,7 +226,10 @@ func (m *rowModel) varveWrites(rng *rand.Rand, n *modelNode) {
 		}
 		src.longs(s, life, ms)
 	}
-	stamp := n.now().UnixMilli() - rng.Int64N(3)*3_600_000 // some have waited for long
+	stamp := n.now().UnixMilli()
+	if rng.IntN(4) == 0 {
+		stamp -= 3_600_000 // has waited in a spool
+	}
 	m.note("%v writes %v, ttl %d, stamp %d", n.skew, src.series, ttl, stamp)
 	if err := n.writer.write(m.ctx, stamp, src); err != nil {
 		m.t.Error(err)
@@ -246,22 +275,22 @@ func (m *rowModel) kairosDB(rng *rand.Rand) {
 	s := m.series(rng, m.metricOf(rng, 0))
 	p := partKey{s.Metric, m.ks.Spec.RowTime(time.Now().UnixMilli())}
 	k := rowKey{s.Type, s.Tags}
-	if rng.IntN(3) == 0 && s.Metric != m.name("m0") {
+	if rng.IntN(20) < m.kairosDeletes && s.Metric != m.name("m0") {
 		m.note("kairosdb deletes %v of %v", s, p.timeMS)
-		m.exec("DELETE FROM data_points WHERE key = ?", []byte(m.rowKeyOf(s, p.timeMS)))
-		m.exec(deleteRowKey.Text, p.metric, tableName, p.timeMS, string(k.typ), cql.TagMap{Tags: k.tags})
+		m.execKairos("DELETE FROM data_points WHERE key = ?", []byte(m.rowKeyOf(s, p.timeMS)))
+		m.execKairos(deleteRowKey.Text, p.metric, tableName, p.timeMS, string(k.typ), cql.TagMap{Tags: k.tags})
 		m.cached = map[partRow]bool{}
 		return
 	}
 	m.note("kairosdb writes %v at %v", s, p.timeMS)
 	if row := (partRow{p, k}); !m.cached[row] {
-		m.exec("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(metricNamesKey), p.metric, []byte{0})
-		m.exec("INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())",
+		m.execKairos("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(metricNamesKey), p.metric, []byte{0})
+		m.execKairos("INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())",
 			p.metric, tableName, p.timeMS, string(k.typ), cql.TagMap{Tags: k.tags})
-		m.exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", p.metric, tableName, p.timeMS)
+		m.execKairos("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", p.metric, tableName, p.timeMS)
 		m.cached[row] = true
 	}
-	m.exec("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", []byte(m.rowKeyOf(s, p.timeMS)), columnBytes(rng.Uint32N(1000)), []byte{2})
+	m.execKairos("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", []byte(m.rowKeyOf(s, p.timeMS)), columnBytes(rng.Uint32N(1000)), []byte{2})
 }
 
 // A partRow names a row.
@@ -270,9 +299,18 @@ type partRow struct {
 	rowKey
 }
 
+// execKairos executes a statement of KairosDB.
+func (m *rowModel) execKairos(text string, args ...any) {
+	stamp := time.Now().Add(m.kairosSkew).UnixMilli()
+	if err := m.ks.Session.Exec(m.ctx, &cql.Statement{Name: "test", Text: text}, stamp, args...); err != nil {
+		m.t.Error(err)
+	}
+}
+
 // settle waits for what is done in the background.
 func (m *rowModel) settle() {
-	for range 2 { // what was put back is looked for once more
+	for end := time.Now().Add(4 * modelSkew); time.Now().Before(end); {
+		time.Sleep(modelSkew)
 		for _, n := range m.nodes {
 			n.deleter.watch.look(m.ctx, 0)
 		}
