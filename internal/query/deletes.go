@@ -53,24 +53,20 @@ func (d *deletes) enter(ctx context.Context, config *Config) error {
 	if d.try() {
 		return nil
 	}
-	if n := d.waiting.Add(1); n > int64(config.MaxQueued) {
-		d.waiting.Add(-1)
-		d.refused.Inc()
-		return &BusyError{&store.LimitError{
-			Limit: "query.max_queued", Max: int64(config.MaxQueued), Need: n,
-			What: "deletes that wait until others have ended; nothing was deleted; send fewer at once",
-		}}
-	}
-	d.queued.Inc()
-	defer func() { d.waiting.Add(-1); d.queued.Dec() }()
-	late := &BusyError{&store.LimitError{
-		Limit: "query.max_wait", Max: config.MaxWait.Milliseconds(),
-		What: "milliseconds that a delete waits until others have ended; nothing was deleted; send fewer at once",
-	}}
-	ctx, cancel := context.WithTimeoutCause(ctx, config.MaxWait, late)
-	defer cancel()
-	err := d.line(ctx, 0)
-	if errors.Is(err, late) {
+	err := d.queue(ctx, queue{
+		most: int64(config.MaxQueued), wait: config.MaxWait, waiting: &d.waiting, gauge: d.queued,
+		full: func(n int64) error {
+			return &BusyError{&store.LimitError{
+				Limit: "query.max_queued", Max: int64(config.MaxQueued), Need: n,
+				What: "deletes that wait until others have ended; nothing was deleted; send fewer at once",
+			}}
+		},
+		late: &BusyError{&store.LimitError{
+			Limit: "query.max_wait", Max: config.MaxWait.Milliseconds(),
+			What: "milliseconds that a delete waits until others have ended; nothing was deleted; send fewer at once",
+		}},
+	})
+	if busy := (*BusyError)(nil); errors.As(err, &busy) {
 		d.refused.Inc()
 	}
 	return err

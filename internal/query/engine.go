@@ -193,20 +193,18 @@ func (e *Engine) enter(ctx context.Context) error {
 		return nil
 	}
 	config := e.config.Load()
-	if n := e.queued.Add(1); n > int64(config.MaxQueued) {
-		e.queued.Add(-1)
-		return &BusyError{&store.LimitError{
-			Limit: "query.max_queued", Max: int64(config.MaxQueued), Need: n, What: "wait for a free place",
-		}}
-	}
-	e.metrics.queued.Inc()
-	defer func() { e.queued.Add(-1); e.metrics.queued.Dec() }()
-	ctx, cancel := context.WithTimeoutCause(ctx, config.MaxWait, &BusyError{&store.LimitError{
-		Limit: "query.max_concurrent", Max: int64(config.MaxConcurrent),
-		What: "no place became free within query.max_wait of " + config.MaxWait.String(),
-	}})
-	defer cancel()
-	return e.places.line(ctx, 0)
+	return e.places.queue(ctx, queue{
+		most: int64(config.MaxQueued), wait: config.MaxWait, waiting: &e.queued, gauge: e.metrics.queued,
+		full: func(n int64) error {
+			return &BusyError{&store.LimitError{
+				Limit: "query.max_queued", Max: int64(config.MaxQueued), Need: n, What: "wait for a free place",
+			}}
+		},
+		late: &BusyError{&store.LimitError{
+			Limit: "query.max_concurrent", Max: int64(config.MaxConcurrent),
+			What: "no place became free within query.max_wait of " + config.MaxWait.String(),
+		}},
+	})
 }
 
 func (e *Engine) newRun(ctx context.Context, q Request) *Run {

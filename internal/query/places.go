@@ -5,6 +5,10 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 // places limits the queries that compute at once. Queries that wait stand in two
@@ -36,6 +40,31 @@ func (p *places) try() bool {
 	p.free--
 	p.taken++
 	return true
+}
+
+// A queue is a line before places: how many may wait in it, and for how long.
+type queue struct {
+	most    int64 // requests that may wait
+	wait    time.Duration
+	waiting *atomic.Int64
+	gauge   prometheus.Gauge
+
+	full func(n int64) error // the error of one more, of n
+	late error               // of who has waited for that long
+}
+
+// queue waits for a place in q.
+func (p *places) queue(ctx context.Context, q queue) error {
+	n := q.waiting.Add(1)
+	defer q.waiting.Add(-1)
+	if n > q.most {
+		return q.full(n)
+	}
+	q.gauge.Inc()
+	defer q.gauge.Dec()
+	ctx, cancel := context.WithTimeoutCause(ctx, q.wait, q.late)
+	defer cancel()
+	return p.line(ctx, 0)
 }
 
 // line waits for a place. id is 0 for a query that has not begun.

@@ -185,22 +185,18 @@ func (a *texts) enter(ctx context.Context, lane Lane, config *Config) error {
 		return nil
 	}
 	most := waitingTexts[lane]
-	if n := l.waiting.Add(1); n > most {
-		l.waiting.Add(-1)
-		return a.refuse(&store.LimitError{
-			Limit: "waiting requests", Max: most, Need: n, What: "wait to be parsed; send fewer at once",
-		})
-	}
-	gauge := a.metrics.waiting.WithLabelValues(laneNames[lane])
-	gauge.Inc()
-	defer func() { l.waiting.Add(-1); gauge.Dec() }()
-	late := &BusyError{&store.LimitError{
-		Limit: "query.max_wait", Max: config.MaxWait.Milliseconds(), What: "milliseconds that a request waits to be parsed; send fewer at once",
-	}}
-	ctx, cancel := context.WithTimeoutCause(ctx, config.MaxWait, late)
-	defer cancel()
-	err := l.line(ctx, 0)
-	if errors.Is(err, late) {
+	err := l.queue(ctx, queue{
+		most: most, wait: config.MaxWait, waiting: &l.waiting, gauge: a.metrics.waiting.WithLabelValues(laneNames[lane]),
+		full: func(n int64) error {
+			return &BusyError{&store.LimitError{
+				Limit: "waiting requests", Max: most, Need: n, What: "wait to be parsed; send fewer at once",
+			}}
+		},
+		late: &BusyError{&store.LimitError{
+			Limit: "query.max_wait", Max: config.MaxWait.Milliseconds(), What: "milliseconds that a request waits to be parsed; send fewer at once",
+		}},
+	})
+	if busy := (*BusyError)(nil); errors.As(err, &busy) {
 		a.metrics.refused.Inc()
 	}
 	return err
