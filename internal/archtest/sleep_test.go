@@ -29,7 +29,7 @@ var sleepsAllowed = map[string]string{
 	"internal/cassandra/cql/cluster_test.go look":                             "the measured load lasts this long",
 	"internal/cassandra/kairosrows/beside_test.go TestBesideKairosDB":         "Cassandra's clock must be at another millisecond",
 	"internal/cassandra/kairosrows/indexwriter_test.go TestDeleteElsewhere":   "Cassandra's clock must be at another millisecond",
-	"internal/cassandra/kairosrows/model_test.go newRowModel":                "the pace of a slow cluster",
+	"internal/cassandra/kairosrows/model_test.go newRowModel":                 "the pace of a slow cluster",
 	"internal/ingest/telnet/server_test.go TestShutdownStoresWhatWasReceived": "the pace of a slow store",
 	"internal/kairos/admin_test.go unread":                                    "pauses of a poll: nothing more is sent",
 	"internal/spool/bounds_test.go TestCloseWhileWaiting":                     "nothing shows that a flush waits; it must end alike if it does not yet",
