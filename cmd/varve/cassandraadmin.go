@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"math"
 	"net/http"
 	"time"
 
@@ -30,7 +31,10 @@ type cassandraAnswer struct {
 		MemoryBytes int64      `json:"memory_bytes"`
 		Oldest      *time.Time `json:"oldest,omitempty"` // when the oldest of them came
 		FailingFrom *time.Time `json:"failing_since,omitempty"`
-		Error       string     `json:"error,omitempty"` // of the last attempt to write to Cassandra
+		Trend       float64    `json:"samples_per_second"`           // by which it grew in the last minute, below 0 if it shrank
+		FullIn      int64      `json:"full_in_seconds,omitempty"`    // until points are refused, if it goes on so
+		DrainedIn   int64      `json:"drained_in_seconds,omitempty"` // until nothing waits, if it goes on so
+		Error       string     `json:"error,omitempty"`              // of the last attempt to write to Cassandra
 	} `json:"spool"`
 
 	Keyspace *cassandraKeyspace `json:"keyspace,omitempty"` // missing until it was opened
@@ -85,6 +89,8 @@ func newCassandraAnswer(st cassandra.Status) cassandraAnswer {
 	a.Spool.Samples, a.Spool.Generations = h.Samples, h.Generations
 	a.Spool.LogBytes, a.Spool.FileBytes, a.Spool.MemoryBytes = h.LogBytes, h.FileBytes, h.MemoryBytes
 	a.Spool.Oldest, a.Spool.FailingFrom = known(h.Oldest), known(h.SinkSince)
+	a.Spool.Trend = math.Round(st.Trend.SamplesPerSecond*10) / 10
+	a.Spool.FullIn, a.Spool.DrainedIn = int64(st.Trend.Full/time.Second), int64(st.Trend.Drained/time.Second)
 	if h.SinkError != nil {
 		a.Spool.Error = h.SinkError.Error()
 	}

@@ -18,6 +18,7 @@ type Status struct {
 	Refusing string `json:",omitempty"` // why samples are not taken
 	Degraded string `json:",omitempty"` // why Cassandra takes nothing, since when, and how much waits
 	Spool    spool.Health
+	Trend    Trend // of what waits in the spool
 	Refused  []kairosrows.Refusal
 
 	Written ClusterStatus
@@ -46,7 +47,7 @@ type KeyspaceStatus struct {
 // Status returns the current state.
 func (s *Store) Status() Status {
 	st := Status{
-		Refusing: textOf(s.Healthy()), Degraded: textOf(s.Degraded()), Spool: s.spool.Health(),
+		Refusing: textOf(s.Healthy()), Degraded: textOf(s.Degraded()), Spool: s.spool.Health(), Trend: s.trend(),
 		Written: s.written.status(),
 	}
 	if l := s.written.rows.Load(); l != nil {
@@ -109,6 +110,9 @@ func (s *Store) Degraded() error {
 	text := fmt.Sprintf("Cassandra does not take samples; %d wait for it in %d bytes on disk", h.Samples, h.LogBytes+h.FileBytes)
 	if !since.IsZero() {
 		text += ", since " + since.UTC().Format(time.RFC3339)
+	}
+	if trend := s.trend().String(); trend != "" {
+		text += "; " + trend
 	}
 	return fmt.Errorf("%s: %w", text, cause)
 }

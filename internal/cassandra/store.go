@@ -46,6 +46,8 @@ type Store struct {
 	metrics *metrics
 	now     func() time.Time
 
+	backlog backlog
+
 	written *cluster   // takes all samples, and is read
 	read    []*cluster // are read besides
 	meta    *cluster   // has the metadata; nil if written has it
@@ -85,6 +87,9 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 	s.Appender, s.spool, s.metrics = held, held, newMetrics(o.Registerer)
 	var ctx context.Context
 	ctx, s.stop = context.WithCancel(context.Background())
+	s.tasks.Go(func() {
+		s.backlog.watch(ctx, func() level { return levelOf(s.now(), s.spool.Health()) })
+	})
 	for _, c := range s.clusters() {
 		s.tasks.Go(func() { s.connect(ctx, c, o) })
 	}
