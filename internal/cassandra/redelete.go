@@ -2,7 +2,9 @@ package cassandra
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
 
 	"varve/internal/cassandra/kairosrows"
 	"varve/internal/head"
@@ -24,10 +26,22 @@ import (
 // Either the first finds the rows of the second, or the second finds the record of
 // the first. Then it makes the same deletion, with the same write timestamp: it takes
 // the samples that were acknowledged before, and no others.
+//
+// A deletion that cannot be repeated while Cassandra is there, or that somebody has
+// cancelled, is logged and left: it must not keep all other samples from being written.
 type redeleter struct {
 	sink    spool.Sink
-	deleter *kairosrows.Deleter
+	deleter deleter
+	log     *slog.Logger
 }
+
+// A deleter is what a redeleter needs of a *kairosrows.Deleter.
+type deleter interface {
+	Recorded(ctx context.Context, fromMS int64, f func(stampMS int64, del store.Deletion) error) error
+	Delete(ctx context.Context, stampMS int64, deletions ...store.Deletion) error
+}
+
+var _ deleter = (*kairosrows.Deleter)(nil)
 
 // Write implements spool.Sink.
 func (r *redeleter) Write(ctx context.Context, g *spool.Generation) error {
@@ -71,8 +85,15 @@ func (r *redeleter) repeat(ctx context.Context, g *spool.Generation, found []rec
 	for i, within := range concerned {
 		del := found[i].Deletion
 		del.Range = within
-		if err := r.deleter.Delete(ctx, found[i].stampMS, del); err != nil {
+		err := r.deleter.Delete(ctx, found[i].stampMS, del)
+		var away *store.UnavailableError
+		switch {
+		case err == nil:
+		case ctx.Err() != nil || errors.As(err, &away):
 			return fmt.Errorf("repeat a delete that another node has made while samples waited here: %w", err)
+		default:
+			r.log.Error("a delete by another node cannot be repeated; samples that waited here while it was made may be there again: repeat it by hand",
+				"metric", del.Metric, "start_ms", within.StartMS, "end_ms", within.EndMS, "error", err)
 		}
 	}
 	return nil

@@ -144,7 +144,7 @@ func (s *Store) connect(ctx context.Context, c *cluster, o Options) {
 	}
 	l := c.rows.Load()
 	if c == s.written {
-		s.spool.Start(&redeleter{l.writer, l.deleter})
+		s.spool.Start(&redeleter{l.writer, l.deleter, s.log})
 		s.tasks.Go(func() { s.keepAim(ctx) })
 	}
 	close(c.opened)
