@@ -143,6 +143,9 @@ func (rw *response) finishHeader() (text []byte) {
 			h.Set("Content-Length", "0")
 		}
 	}
+	if h.Get("Content-Type") != "" {
+		h.Set("X-Content-Type-Options", "nosniff") // what clients sent is not to be taken for a page
+	}
 	rw.allowOrigin(h)
 	if rw.draining() {
 		h.Set("Connection", "close")

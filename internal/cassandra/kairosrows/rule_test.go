@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -353,28 +352,6 @@ func TestDeletesByRuns(t *testing.T) {
 	b.write(src)
 	if found := b.found(metric, oneOf("all", "x")); len(found) != n {
 		t.Errorf("%d of %d series are found again", len(found), n)
-	}
-}
-
-// TestIndexRowsRefused: a series whose index rows Cassandra refuses costs its own
-// samples, not those beside it.
-func TestIndexRowsRefused(t *testing.T) {
-	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
-	var pairs []string
-	for i := range 10 { // a map of 65,524 bytes: with the type it is more than Cassandra takes
-		pairs = append(pairs, fmt.Sprint("tag", i), strings.Repeat("x", 6541))
-	}
-	long := longSeries("p", pairs...)
-	if _, err := keyOf(long, 0, nil); err != nil {
-		t.Skip("the key is refused before: ", err)
-	}
-	src := new(memory).longs(longSeries(b.name("a"), "host", "a"), 0, someTime).longs(long, 0, someTime, someTime+1).longs(longSeries(b.name("b"), "host", "a"), 0, someTime)
-	b.write(src)
-	if n := b.count("data_points"); n != 2 {
-		t.Errorf("%d samples of the others are there", n)
-	}
-	if r := b.writer.Refusals(); len(r) != 1 || r[0].Count != 2 {
-		t.Errorf("refusals: %+v", r)
 	}
 }
 
