@@ -107,7 +107,11 @@ func (s *Store) Degraded() error {
 	default:
 		return nil
 	}
-	text := fmt.Sprintf("Cassandra does not take samples; %d wait for it in %d bytes on disk", h.Samples, h.LogBytes+h.FileBytes)
+	what := "samples"
+	if partial := (*spool.PartialError)(nil); errors.As(cause, &partial) {
+		what = "all samples"
+	}
+	text := fmt.Sprintf("Cassandra does not take "+what+"; %d wait for it in %d bytes on disk", h.Samples, h.LogBytes+h.FileBytes)
 	if !since.IsZero() {
 		text += ", since " + since.UTC().Format(time.RFC3339)
 	}

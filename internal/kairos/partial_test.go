@@ -138,6 +138,33 @@ func (v *halfView) Select(ctx context.Context, sel store.Selection) ([]store.Ser
 	return v.View.Select(ctx, sel)
 }
 
+func (v *halfView) Names(context.Context, store.NamesQuery) ([]string, bool, error) {
+	return nil, false, v.Missing()
+}
+
+func (s halfStore) Get(context.Context, string, string, string) (store.Value, error) {
+	return store.Value{}, (*halfView)(nil).Missing()
+}
+
+// TestUnavailableHasABody: names, tags and metadata of a store that is away are 503
+// and say why.
+func TestUnavailableHasABody(t *testing.T) {
+	s := startServerWith(t, halfStore{storetest.NewReference(nil)}, query.DefaultConfig(), DefaultConfig())
+	for path, body := range map[string]string{
+		"/api/v1/metricnames": "", "/api/v1/metadata/service/key/k": "",
+		"/api/v1/datapoints/query/tags": `{"start_absolute":0,"metrics":[{"name":"m"}]}`,
+	} {
+		method := "GET"
+		if body != "" {
+			method = "POST"
+		}
+		resp, text := s.do(t, method, path, body)
+		if resp.StatusCode != 503 || !strings.HasPrefix(text, `{"errors":["`) || !strings.Contains(text, "the other half is away") {
+			t.Errorf("%s: %d %q", path, resp.StatusCode, text)
+		}
+	}
+}
+
 // TestPartialStore: what can be reached is the answer, marked, if the client allows
 // that; else it is 503 with a body.
 func TestPartialStore(t *testing.T) {
