@@ -24,8 +24,7 @@ func (c *fakeClock) options(s Sink) Options { return Options{Sink: s, Now: c.now
 func (r *remote) at(n int, ms int64) cell {
 	return r.cells[string(testSeries("load", n).AppendKey(nil))][ms]
 }
-func patient(cfg Config) Config          { cfg.Linger = time.Hour; return cfg }
-func (r *remote) setFail(f func() error) { r.mu.Lock(); r.fail = f; r.mu.Unlock() }
+func patient(cfg Config) Config { cfg.Linger = time.Hour; return cfg }
 func flushed(t *testing.T, s *Spool) (ms int64) {
 	t.Helper()
 	ms, err := s.Flush(within(t))
