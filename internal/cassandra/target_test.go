@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"varve/internal/model"
 	"varve/internal/store"
 )
 
@@ -132,10 +133,15 @@ func TestMisdirected(t *testing.T) {
 	if err := s.Healthy(); !errors.As(err, &misdirected) {
 		t.Errorf("it refuses, since %v", err)
 	}
+	view, err := s.View(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
 	var unavailable *store.UnavailableError
-	if _, err := s.View(t.Context()); !errors.As(err, &unavailable) {
+	if _, err := view.Select(t.Context(), store.Selection{Metric: "m", Range: model.AllTime}); !errors.As(err, &unavailable) {
 		t.Errorf("it answers: %v", err)
 	}
+	view.Close()
 	if n := s.spool.Health().Samples; n != 1 {
 		t.Errorf("%d samples wait", n)
 	}
