@@ -206,3 +206,20 @@ func TestOneRowFails(t *testing.T) {
 		t.Errorf("%d rows are written", len(r.rows))
 	}
 }
+
+// TestForgottenWhileAway: index rows that are left out after the samples were written,
+// since no node answers, keep a source from counting as written.
+func TestForgottenWhileAway(t *testing.T) {
+	w := unconnected(t, rowtime.Default, DefaultWriteConfig(), &recorder{}, time.UnixMilli(someTime))
+	src := manySeries("m", 3)
+	believe(w, src)
+	pass := w.begin(someTime, src)
+	if err := pass.samples(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	w.known.forget(span{"m", 0, someTime})
+	pass.failed[indexPlace] = hopelessIndex
+	if err := pass.indexAgain(t.Context()); !errors.Is(err, errNotConnected) {
+		t.Errorf("index rows that were not written: %v", err)
+	}
+}

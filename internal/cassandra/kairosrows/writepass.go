@@ -122,14 +122,21 @@ func (p *writePass) samples(ctx context.Context) error {
 		return fmt.Errorf("write samples: %w", context.Cause(ctx))
 	case err != nil:
 		return fmt.Errorf("write samples: %w", err)
-	case p.err == nil && p.left.IsEmpty():
-		return nil
 	}
-	err = p.err
-	if err == nil {
-		err = errNotConnected
+	if err := p.leftBy(); err != nil {
+		return &spool.PartialError{Left: int64(p.left.GetCardinality()), Written: p.wrote.Load(), Err: err}
 	}
-	return &spool.PartialError{Left: int64(p.left.GetCardinality()), Written: p.wrote.Load(), Err: err}
+	return nil
+}
+
+// leftBy says why something is left to the next attempt, nil if nothing is.
+func (p *writePass) leftBy() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil && !p.left.IsEmpty() {
+		return errNotConnected
+	}
+	return p.err
 }
 
 var errNotConnected = &store.UnavailableError{Reason: "cassandra: no node answers"}
@@ -154,7 +161,7 @@ func (p *writePass) indexAgain(ctx context.Context) error {
 			err = context.Cause(ctx)
 		}
 		if err == nil {
-			err = p.err
+			err = p.leftBy()
 		}
 		if err != nil {
 			return fmt.Errorf("write index rows that a delete may have removed: %w", err)
