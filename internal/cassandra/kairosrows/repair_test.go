@@ -265,3 +265,30 @@ func TestRepairPace(t *testing.T) {
 		}
 	})
 }
+
+// TestLongestLife: the index rows that a repair adds live as long as the sample that
+// lives longest, which need not be the last one of its row.
+func TestLongestLife(t *testing.T) {
+	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	r := &repair{d: b.deleter(noNodes(), time.Now)}
+	for name, test := range map[string]struct {
+		ttls []int
+		want int64
+	}{"ever": {[]int{3600, 0, 60}, forever}, "longest": {[]int{60, 86400, 3600}, time.Now().Unix() + 86400}, "none": {nil, 0}} {
+		k := rowtime.Key{Metric: b.name(name), RowTimeMS: b.ks.Spec.RowTime(someTime), Type: model.TypeLong}
+		key, err := k.Append(nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, ttl := range test.ttls {
+			b.exec("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?) USING TTL ?", key, columnBytes(uint32(i)), []byte{2}, ttl)
+		}
+		got, there, err := r.expiry(b.ctx, k)
+		if !there && err == nil && test.ttls == nil {
+			continue
+		}
+		if err != nil || !there || got < test.want-5 || got > test.want && got-test.want > 60 {
+			t.Errorf("%s: %d, %v, %v, want %d", name, got, there, err, test.want)
+		}
+	}
+}

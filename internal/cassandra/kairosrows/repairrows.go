@@ -20,9 +20,9 @@ var (
 		Text: "SELECT column1 FROM row_key_index WHERE key = ? AND column1 = ?"}
 	findRowTime = &cql.Statement{Name: "find_row_time", Level: cql.Quorum, PageSize: 2,
 		Text: "SELECT row_time FROM row_key_time_index WHERE metric = ? AND table_name = ? AND row_time = ?"}
-	readLastTTL = &cql.Statement{Name: "read_last_ttl", Level: cql.Quorum, PageSize: 2,
-		Text: "SELECT TTL(value) FROM data_points WHERE key = ? ORDER BY column1 DESC LIMIT 1"}
-	insertLegacyKey = &cql.Statement{Name: "insert_legacy_key",
+	readTTLs = &cql.Statement{Name: "read_ttls", Level: cql.Quorum,
+		Text: "SELECT TTL(value) FROM data_points WHERE key = ?"}
+	insertLegacyKey = &cql.Statement{Name: "insert_legacy_key", Level: cql.Quorum,
 		Text: "INSERT INTO row_key_index (key, column1, value) VALUES (?, ?, ?)"}
 )
 
@@ -198,19 +198,22 @@ func (r *repair) lacksTagRows(ctx context.Context, k rowtime.Key) (bool, error) 
 	return false, nil
 }
 
-// expiry returns until when the last sample of a row lives, and false if it has
-// none any more.
+// expiry returns until when the sample of a row lives that lives longest, which need
+// not be the last one, and false if there is none any more.
 func (r *repair) expiry(ctx context.Context, k rowtime.Key) (sec int64, there bool, err error) {
 	key, err := k.Append(nil)
 	if err != nil {
 		return 0, false, err
 	}
+	rows := r.d.ks.Session.Query(ctx, readTTLs, key)
+	defer rows.Close()
 	var ttl *int
-	if there, err = r.d.ks.Session.One(ctx, readLastTTL, []any{key}, &ttl); err != nil || !there {
-		return 0, false, err
+	longest := 0
+	for rows.Scan(&ttl) {
+		if ttl == nil {
+			return forever, true, nil
+		}
+		longest, there = max(longest, *ttl), true
 	}
-	if ttl == nil {
-		return forever, true, nil
-	}
-	return r.d.now().Unix() + int64(*ttl), true, nil
+	return r.d.now().Unix() + int64(longest), there, rows.Close()
 }
