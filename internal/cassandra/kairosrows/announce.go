@@ -112,8 +112,25 @@ func (a *announcements) look(ctx context.Context) error {
 		return nil
 	}
 	began := a.now()
-	found := map[string][]announcement{}
-	rows := a.ks.Session.Query(ctx, readDeletes, ownService, deletesKey)
+	found, err := a.ks.announced(ctx)
+	if err != nil {
+		return err
+	}
+	for _, s := range a.take(began, found) {
+		a.known.forget(s)
+	}
+	return nil
+}
+
+// announced are the announcements that can be read, by process.
+type announced map[string][]announcement
+
+func (ks *Keyspace) announced(ctx context.Context) (announced, error) {
+	found := announced{}
+	if !ks.Tables.ServiceIndex {
+		return found, nil
+	}
+	rows := ks.Session.Query(ctx, readDeletes, ownService, deletesKey)
 	defer rows.Close()
 	var key, value *string
 	for rows.Scan(&key, &value) {
@@ -127,19 +144,55 @@ func (a *announcements) look(ctx context.Context) error {
 		found[process] = append(found[process], parseAnnouncement(*value))
 	}
 	if err := rows.Close(); err != nil {
-		return fmt.Errorf("look for deletes by other nodes: %w", err)
+		return nil, fmt.Errorf("look for deletes by other nodes: %w", err)
 	}
-	for _, s := range a.take(began, found) {
-		a.known.forget(s)
-	}
-	return nil
+	return found, nil
 }
 
+// floorMS is above the write timestamps of all removals that are announced.
+func (all announced) floorMS() (floorMS int64) {
+	for _, of := range all {
+		for _, an := range of {
+			floorMS = max(floorMS, an.stampMS+1)
+		}
+	}
+	return floorMS
+}
+
+// mayHide reports whether a removal may hide index rows of a partition that were
+// written under stampMS. An announcement that was overwritten counts as one of
+// everything. It had a lower timestamp than all that its process has announced since,
+// so it matters only where all of those are late enough.
+func (all announced) mayHide(p partKey, stampMS int64) bool {
+	for _, of := range all {
+		late := 0
+		for _, an := range of {
+			if an.sequence == 0 {
+				return true // it cannot be read
+			}
+			if an.stampMS < stampMS {
+				continue
+			}
+			if late++; an.has(p) {
+				return true
+			}
+		}
+		if late == announceSlots {
+			return true
+		}
+	}
+	return false
+}
+
+// wallTime is t without the monotonic clock, which stands still while the machine is
+// suspended. Announcements expire meanwhile.
+func wallTime(t time.Time) time.Time { return t.Round(0) }
+
 // take notes what was found and returns what is to be forgotten.
-func (a *announcements) take(began time.Time, found map[string][]announcement) (forget []span) {
+func (a *announcements) take(began time.Time, found announced) (forget []span) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if silent := began.Sub(a.looked); silent < 0 || silent > maxUnlooked {
+	if silent := wallTime(began).Sub(wallTime(a.looked)); silent < 0 || silent > maxUnlooked || began.Sub(a.looked) > maxUnlooked {
 		forget = append(forget, everything)
 	}
 	seen := map[string]int64{}

@@ -36,10 +36,12 @@ var updateKairosMtime = &cql.Statement{Name: "update_kairos_mtime", Level: cql.Q
 //	1  read row_keys.mtime, k. If it is younger than Config.Settle, come back
 //	   later: a KairosDB node whose clock is behind may add rows without moving it
 //	2  read the partition, write varve_row_index
-//	3  varve_row_state.kairos_mtime = k: covered, until mtime moves on
+//	3  see whether a delete was announced meanwhile: it may have hidden what was
+//	   written. If so, come back later
+//	4  varve_row_state.kairos_mtime = k: covered, until mtime moves on
 //
-// Everything carries a write timestamp from before step 1, so that a delete that
-// runs meanwhile wins. Passes may be repeated and interrupted at any point: what
+// Everything carries a write timestamp from before step 2, above those of removals that
+// were announced, so that a delete that runs meanwhile wins. Passes may be repeated and interrupted at any point: what
 // is not covered is looked for in row_keys by queries.
 //
 // A long pass writes down how far it has come, and goes on there after a restart:
@@ -74,7 +76,7 @@ func newCoverer(r *Reader) *coverer {
 		passes:   counter("passes_total", "Partitions of row keys that were added to the inverted index."),
 		keys:     counter("row_keys_total", "Row keys that were added to the inverted index, or were there."),
 		failures: counter("failures_total", "Partitions whose row keys could not be added to the inverted index and that are tried again."),
-		moved:    counter("moved_total", "Passes over partitions of row keys that ended early since KairosDB added row keys meanwhile."),
+		moved:    counter("moved_total", "Passes over partitions of row keys that were of no use, since KairosDB added row keys or a delete removed some meanwhile."),
 	}
 }
 
@@ -266,12 +268,19 @@ func (c *coverer) cover(ctx context.Context, p partKey) (covered bool, wait time
 	if age := began.UnixMilli() - s.written; age < r.config.Settle.Milliseconds() {
 		return false, max(time.Millisecond, r.config.Settle-time.Duration(age)*time.Millisecond), nil
 	}
-	pass := &coverPass{coverer: c, key: p, began: began, stampMS: began.UnixMilli(), mtime: s.mtime, saved: began}
+	removals, err := r.ks.announced(ctx)
+	if err != nil {
+		return false, 0, err
+	}
+	pass := &coverPass{coverer: c, key: p, began: began, stampMS: max(began.UnixMilli(), removals.floorMS()), mtime: s.mtime, saved: began}
+	pass.sinceMS = pass.stampMS
 	pass.ttl, pass.stateTTL = state.lives(left, began)
 	if wait, err = pass.resume(ctx); err != nil || wait > 0 {
 		return false, wait, err
 	}
-	err = pass.copyKeys(ctx)
+	if err = pass.copyKeys(ctx); err == nil {
+		err = pass.checkRemovals(ctx)
+	}
 	switch {
 	case errors.Is(err, errPassTaken):
 		return false, coverSilence, nil
@@ -339,6 +348,7 @@ type coverPass struct {
 	key      partKey
 	began    time.Time
 	stampMS  int64
+	sinceMS  int64    // the lowest write timestamp of what was copied, by passes before too
 	mtime    cql.UUID // that the partition is covered for
 	ttl      int
 	stateTTL int
@@ -381,6 +391,17 @@ func (p *coverPass) copyKeys(ctx context.Context) error {
 		}
 	}
 	return errors.Join(rows.Close(), p.write(ctx, page.keys))
+}
+
+// checkRemovals looks for deletes that may have hidden what was copied: one removes
+// many index rows by ranges, under its own write timestamp, and does not see between
+// them what a pass has yet to copy. Such a pass is of no use.
+func (p *coverPass) checkRemovals(ctx context.Context) error {
+	removals, err := p.coverer.reader.ks.announced(ctx)
+	if err == nil && removals.mayHide(p.key, p.sinceMS) {
+		err = errPassMoved
+	}
+	return err
 }
 
 // write writes the index rows of some keys, not faster than it may.

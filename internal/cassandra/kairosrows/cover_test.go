@@ -3,6 +3,7 @@ package kairosrows
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -313,5 +314,81 @@ func TestPassFails(t *testing.T) {
 	c.coverOrPutOff(done, p)
 	if n := float64Of(t, c.failures); n != 1 {
 		t.Errorf("%v failures after the end of the process", n)
+	}
+}
+
+// TestPassBesideRanges: a delete that removes index rows by ranges hides what a pass
+// copies between them. The pass does not count, and the next one does.
+func TestPassBesideRanges(t *testing.T) {
+	config := readConfig()
+	config.CoverRate = 1_000_000
+	b := newReadBench(t, config, nil)
+	metric, row := b.metric("m"), cityTime(0)
+	const page = 20
+	var keys []rowKey
+	for i := range 4 * page {
+		keys = append(keys, rowKey{model.TypeLong, model.MustTags("dc", "lga", "host", fmt.Sprintf("h%03d", i))})
+	}
+	b.fillKairos(metric, row, keys)
+	start, looks := time.Now().Add(-time.Minute), 0
+	r, err := NewReader(b.ks, config, ReaderOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Close() // nothing in the background
+	r.cover.page = page
+	deleted := func() {
+		w, err := NewWriter(b.ks, DefaultWriteConfig(), WriterOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stampMS, err := w.deletes.announce(t.Context(), span{metric, row, row})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for shard := range b.ks.IndexShards {
+			b.execAt(stampMS, tagRowRuns.run.Text, slices.Concat([]any{metric, row, "dc", "lga", shard}, keyArgs(keys[0]), keyArgs(keys[len(keys)-1]))...)
+		}
+	}
+	r.now = func() time.Time {
+		if looks++; looks == 3 {
+			deleted()
+		}
+		return start.Add(time.Duration(looks) * time.Millisecond)
+	}
+	if covered, err := r.Cover(t.Context(), metric, row); err != nil || covered || looks < 3 {
+		t.Errorf("beside a delete: covered %v, %v, %d looks", covered, err, looks)
+	}
+	if covered, err := r.Cover(t.Context(), metric, row); err != nil || !covered {
+		t.Errorf("after it: covered %v, %v", covered, err)
+	}
+	sel := store.Selection{Metric: metric, Range: model.TimeRange{StartMS: row, EndMS: row + 1}, Matchers: []model.Matcher{oneOf("dc", "lga")}}
+	if n := len(b.lookup(b.reader.Look(), sel)); n != len(keys) {
+		t.Errorf("%d series are found, want %d", n, len(keys))
+	}
+}
+
+// TestMayHide: which announcements matter to what was written under a timestamp.
+func TestMayHide(t *testing.T) {
+	p := partKey{"m", 100}
+	full := make([]announcement, announceSlots)
+	for i := range full {
+		full[i] = announcement{int64(i + 10), int64(i + 1), span{"other", 0, 1}}
+	}
+	for name, test := range map[string]struct {
+		all  []announcement
+		want bool
+	}{
+		"before":     {[]announcement{{9, 1, span{"m", 0, 200}}}, false},
+		"at once":    {[]announcement{{10, 1, span{"m", 0, 200}}}, true},
+		"elsewhere":  {[]announcement{{11, 1, span{"m", 101, 200}}, {12, 2, span{"n", 0, 200}}}, false},
+		"everything": {[]announcement{{11, 1, everything}}, true},
+		"unreadable": {[]announcement{{}}, true},
+		"lost":       {full, true},
+		"one before": {append([]announcement{{9, 65, span{"m", 0, 200}}}, full[1:]...), false},
+	} {
+		if got := (announced{"process": test.all}).mayHide(p, 10); got != test.want {
+			t.Errorf("%s: %v", name, got)
+		}
 	}
 }

@@ -29,9 +29,10 @@ import (
 type coverProgress struct {
 	Mtime   cql.UUID  `json:"mtime"`
 	Type    string    `json:"type"`
-	Tags    []byte    `json:"tags"` // as Cassandra has them
-	Keys    int       `json:"keys"` // up to that one
-	Node    string    `json:"node"` // whose pass it is
+	Tags    []byte    `json:"tags"`     // as Cassandra has them
+	Keys    int       `json:"keys"`     // up to that one
+	SinceMS int64     `json:"since_ms"` // the lowest write timestamp of what was copied
+	Node    string    `json:"node"`     // whose pass it is
 	Updated time.Time `json:"updated"`
 }
 
@@ -54,7 +55,7 @@ const (
 )
 
 var (
-	errPassMoved = errors.New("row keys were added meanwhile")
+	errPassMoved = errors.New("row keys were added or removed meanwhile")
 	errPassTaken = errors.New("another pass is under way")
 
 	readRowKeysFrom = &cql.Statement{Name: "read_row_keys_from", Level: cql.Quorum, Prefetch: true,
@@ -74,8 +75,9 @@ func (p *coverPass) resume(ctx context.Context) (wait time.Duration, err error) 
 		return coverSilence - max(silent, 0), nil
 	}
 	p.noted = true
-	if before.Mtime == p.mtime && r.ordered {
-		p.before = before
+	known := p.began.UnixMilli()-before.SinceMS < maxUnlooked.Milliseconds() // what was removed since
+	if before.Mtime == p.mtime && r.ordered && known {
+		p.before, p.sinceMS = before, min(p.sinceMS, before.SinceMS)
 		r.log.Info("a pass over row keys goes on where one before was", "metric", p.key.metric, "row_time", p.key.timeMS, "row_keys", before.Keys)
 	}
 	return 0, nil
@@ -140,7 +142,7 @@ func (p *coverPass) save(ctx context.Context) error {
 		keys += p.before.Keys
 	}
 	text, err := json.Marshal(&coverProgress{
-		Mtime: p.mtime, Type: string(p.last.typ), Tags: cql.TagMap{Tags: p.last.tags}.Append(nil), Keys: keys, Node: c.own, Updated: now.UTC(),
+		Mtime: p.mtime, Type: string(p.last.typ), Tags: cql.TagMap{Tags: p.last.tags}.Append(nil), Keys: keys, SinceMS: p.sinceMS, Node: c.own, Updated: now.UTC(),
 	})
 	if err != nil {
 		return err

@@ -54,8 +54,9 @@ type forgetting struct {
 	epoch uint64 // after it
 }
 
-func (f forgetting) is(k partKey) bool {
-	return f.metric == "" || f.metric == k.metric && f.lowMS <= k.timeMS && k.timeMS <= f.highMS
+// has reports whether a partition is in a span, or the span is everything.
+func (s span) has(k partKey) bool {
+	return s.metric == "" || s.metric == k.metric && s.lowMS <= k.timeMS && k.timeMS <= s.highMS
 }
 
 // everything is a span that means all metrics.
@@ -163,7 +164,7 @@ func (c *known) forget(s span) {
 	defer c.mu.Unlock()
 	f := c.forgetLocked(s)
 	for p, at := range c.parts {
-		if f.is(p) {
+		if f.has(p) {
 			c.dropLocked(at)
 		}
 	}
@@ -217,7 +218,7 @@ func (c *known) forgottenSinceLocked(epoch uint64, p partKey) bool {
 		return true
 	}
 	for _, f := range c.forgotten {
-		if f.epoch > epoch && f.is(p) {
+		if f.epoch > epoch && f.has(p) {
 			return true
 		}
 	}
