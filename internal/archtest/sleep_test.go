@@ -29,6 +29,8 @@ var sleepsAllowed = map[string]string{
 	"internal/cassandra/cql/cluster_test.go look":                             "the measured load lasts this long",
 	"internal/cassandra/kairosrows/beside_test.go TestBesideKairosDB":         "Cassandra's clock must be at another millisecond",
 	"internal/cassandra/kairosrows/indexwriter_test.go TestDeleteElsewhere":   "Cassandra's clock must be at another millisecond",
+	"internal/cassandra/kairosrows/rule_test.go TestLivesWithoutOwnTables":    "Cassandra expires rows by its own clock",
+	"internal/cassandra/kairosrows/rule_test.go TestRowKeyBesideWholeDelete":  "the write timestamp of the delete must be above those before",
 	"internal/cassandra/kairosrows/model_test.go newRowModel":                 "the pace of a slow cluster",
 	"internal/ingest/telnet/server_test.go TestShutdownStoresWhatWasReceived": "the pace of a slow store",
 	"internal/kairos/admin_test.go unread":                                    "pauses of a poll: nothing more is sent",

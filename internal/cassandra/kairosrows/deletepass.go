@@ -151,11 +151,10 @@ func (p *deletePass) rowTime(ctx context.Context, s rowTimeDelete, done func(row
 	whole := false
 	if p.all && len(empty) == len(s.rows) && len(empty) > 0 {
 		// The lookup may have known less than what is there.
-		n, err := p.d.countRowKeys(ctx, p.metric, s.rowTimeMS)
-		if err != nil {
+		var err error
+		if whole, err = p.d.areAll(ctx, partKey{p.metric, s.rowTimeMS}, empty); err != nil {
 			return err
 		}
-		whole = n <= len(empty)
 	}
 	if err := p.d.unindex(ctx, p, s.rowTimeMS, empty, whole); err != nil {
 		return err
@@ -163,17 +162,19 @@ func (p *deletePass) rowTime(ctx context.Context, s rowTimeDelete, done func(row
 	return stop
 }
 
-// countRowKeys returns how many row keys there are at a row time.
-func (d *Deleter) countRowKeys(ctx context.Context, metric string, rowTimeMS int64) (n int, err error) {
-	rows := d.ks.Session.Query(ctx, listRowKeys, metric, dataPointsTable, rowTimeMS)
-	defer rows.Close()
-	var dataType cql.Raw
-	for rows.Scan(&dataType, nil) {
-		if dataType != nil {
-			n++
-		}
+// areAll reports whether a partition has no other row keys than those of some rows.
+func (d *Deleter) areAll(ctx context.Context, part partKey, some []rowDelete) (bool, error) {
+	known := make(map[rowKey]bool, len(some))
+	for i := range some {
+		known[rowKey{some[i].series.Type, some[i].series.Tags}] = true
 	}
-	return n, rows.Close()
+	others := 0
+	err := d.eachRowKey(ctx, part, func(k rowKey) {
+		if !known[k] {
+			others++
+		}
+	})
+	return others == 0, err
 }
 
 // row deletes samples of one row and reports whether none are left.

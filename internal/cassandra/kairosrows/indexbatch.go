@@ -80,15 +80,20 @@ func (w *indexWriter) tagRows(p *indexPart, rows []pendingRow, ttl int) [][]cql.
 }
 
 // rowKeys are the rows of row_keys, in batches, with the mark if it may be
-// missing.
+// missing. Who does not write varve_row_index moves mtime, as KairosDB does: another
+// node, which opened the keyspace when it had that table, may take the index for complete.
 func (w *indexWriter) rowKeys(p *indexPart, rows []pendingRow, ttl int) [][]cql.Entry {
 	entries := make([]cql.Entry, 0, len(rows)+1)
-	if !p.known {
+	insert := insertRowKey
+	switch {
+	case !w.tables.Own:
+		insert = insertRowKeyMoved
+	case !p.known:
 		entries = append(entries, cql.Entry{Statement: insertRowKeysMark, Args: []any{ttl, WroteHere, p.metric, dataPointsTable, p.timeMS}})
 	}
 	for i := range rows {
 		s := &rows[i].series
-		entries = append(entries, cql.Entry{Statement: insertRowKey,
+		entries = append(entries, cql.Entry{Statement: insert,
 			Args: []any{p.metric, dataPointsTable, p.timeMS, string(s.Type), cql.TagMap{Tags: s.Tags}, ttl}})
 	}
 	return cutBatches(entries)

@@ -21,6 +21,8 @@ var stringIndexValue = []byte{0}
 var (
 	insertRowKey = &cql.Statement{Name: "insert_row_key", Level: cql.Quorum, KeyArgs: 3,
 		Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags) VALUES (?, ?, ?, ?, ?) USING TTL ?"}
+	insertRowKeyMoved = &cql.Statement{Name: "insert_row_key", Level: cql.Quorum, KeyArgs: 3,
+		Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now()) USING TTL ?"}
 	insertRowKeysMark = &cql.Statement{Name: "insert_row_keys_mark", Level: cql.Quorum,
 		Text: "UPDATE row_keys USING TIMESTAMP 1 AND TTL ? SET mtime = ? WHERE metric = ? AND table_name = ? AND row_time = ?"}
 	insertRowTime = &cql.Statement{Name: "insert_row_time", Level: cql.Quorum,
@@ -99,7 +101,8 @@ func (r *pendingRow) key() rowKey   { return rowKey{r.series.Type, r.series.Tags
 // if they expire at all), A writes them again with that life. If it is not, B looks
 // (2) later than that, and finds the timestamp of A's claim: B's rows go above it,
 // and so above A's. No clock takes part in this. Where KairosDB wrote too, TTL(mtime)
-// counts.
+// counts. Without varve_row_state nobody can say how long index rows have to live, and
+// they never expire.
 type indexWriter struct {
 	session *cql.Session
 	spec    rowtime.Spec
@@ -202,6 +205,9 @@ func (w *indexWriter) writePartition(ctx context.Context, epoch uint64, stampMS 
 	p := indexPart{partKey: rows[0].part()}
 	for i := range rows {
 		p.expirySec = max(p.expirySec, w.indexExpiry(rows[i].needSec))
+	}
+	if !w.tables.Own {
+		p.expirySec = forever // nothing says how long the rows of others have to live
 	}
 	expirySec, changedMS, known := w.known.part(p.partKey)
 	p.stampMS = max(stampMS, changedMS+1)

@@ -374,3 +374,109 @@ func TestWalkOfCoveredPartitions(t *testing.T) {
 		}
 	}
 }
+
+// TestRowKeyBesideWholeDelete: a delete of a whole metric, of which another node has
+// removed a row key and a third one has written a new series since it looked for rows,
+// leaves the new one.
+func TestRowKeyBesideWholeDelete(t *testing.T) {
+	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	d := b.deleter(noNodes(), time.Now)
+	metric := b.name("m")
+	one, two, late := longSeries(metric, "k", "1"), longSeries(metric, "k", "2"), longSeries(metric, "k", "3")
+	b.write(new(memory).longs(one, 0, someTime).longs(two, 0, someTime))
+	other := b.newWriter(DefaultWriteConfig(), time.Now)
+	var once sync.Once
+	stamp := b.stamp + 1
+	b.counts.before = func(statement string) {
+		if statement != listRowTimes.Name {
+			return
+		}
+		once.Do(func() {
+			b.exec(deleteRowKey.Text, metric, tableName, b.ks.Spec.RowTime(someTime), string(two.Type), cql.TagMap{Tags: two.Tags})
+			if err := other.write(b.ctx, time.Now().UnixMilli()+1000, new(memory).longs(late, 0, someTime)); err != nil {
+				t.Error(err)
+			}
+			time.Sleep(20 * time.Millisecond) // the announcement's timestamp is above that of its index rows
+		})
+	}
+	if err := d.Delete(b.ctx, stamp, store.Deletion{Metric: metric, Range: model.AllTime}); err != nil {
+		t.Fatal(err)
+	}
+	if found := b.found(metric); len(found) != 1 || found[0].Series != late {
+		t.Errorf("found %v", found)
+	}
+}
+
+// TestLivesWithoutOwnTables: where nothing says how long the index rows of others have
+// to live, samples that live for a short time do not shorten those of others.
+func TestLivesWithoutOwnTables(t *testing.T) {
+	c := DefaultConfig()
+	c.RowWidth = 3000
+	b := newBench(t, c, DefaultWriteConfig(), "")
+	b.ks.Tables.Own = false
+	metric := b.name("m")
+	at := b.ks.Spec.RowTime(time.Now().UnixMilli())
+	b.writer = b.newWriter(DefaultWriteConfig(), time.Now)
+	b.write(new(memory).longs(longSeries(metric, "k", "long"), 0, at))
+	b.writer = b.newWriter(DefaultWriteConfig(), time.Now) // another node, or after a restart
+	b.write(new(memory).longs(longSeries(metric, "k", "short"), 5, at))
+	time.Sleep(time.Until(time.UnixMilli(at).Add(10 * time.Second))) // what is left of a row, and the row's width
+	found := b.found(metric, model.Matcher{Tag: "k", Values: []string{"long"}})
+	if len(found) != 1 {
+		t.Errorf("found %v after the samples of another series have expired", found)
+	}
+}
+
+// TestLastKairosDBNode: what the last KairosDB node has removed before it ended is put
+// back, although none runs when it is looked for, and so is what gets samples later.
+func TestLastKairosDBNode(t *testing.T) {
+	b := newBench(t, ownKeyspace(), DefaultWriteConfig(), "")
+	clock := time.Now()
+	d := b.deleter(DefaultDeleteConfig(), func() time.Time { return clock })
+	now, later := longSeries(b.name("now"), "k", "v"), longSeries(b.name("later"), "k", "v")
+	b.exec("INSERT INTO service_index (service, service_key, key, value, mtime) VALUES ('_Hosts', 'Active', 'guid', 'kairos1', now())")
+	b.write(new(memory).longs(now, 0, someTime).longs(later, 0, someTime))
+	interval := 10 * time.Minute
+	clock = clock.Add(time.Minute)
+	d.watch.look(b.ctx, 0)
+	nextMillisecond()
+	for _, s := range []model.Series{now, later} {
+		b.exec(deleteRowKey.Text, s.Metric, tableName, b.ks.Spec.RowTime(someTime), string(s.Type), cql.TagMap{Tags: s.Tags})
+	}
+	nextMillisecond()
+	b.write(new(memory).longs(now, 0, someTime+1))
+	for range 8 {
+		clock = clock.Add(interval / 4)
+		d.watch.look(b.ctx, interval)
+	}
+	if found := b.found(now.Metric); len(found) != 1 {
+		t.Errorf("found %v", found)
+	}
+	b.write(new(memory).longs(later, 0, someTime+1))
+	if found := b.found(later.Metric); len(found) != 1 {
+		t.Errorf("found %v of a series that got samples later", found)
+	}
+	b.counts.take()
+	clock = clock.Add(interval)
+	d.watch.look(b.ctx, interval)
+	if n := total(b.counts.take()); n > 1 {
+		t.Errorf("%d statements, although no KairosDB node runs", n)
+	}
+}
+
+// TestNodeWithoutOwnTables: a node that opened the keyspace before it had Varve's tables
+// adds row keys to a partition that another one has begun in the inverted index.
+func TestNodeWithoutOwnTables(t *testing.T) {
+	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	metric := b.name("m")
+	b.write(new(memory).longs(longSeries(metric, "k", "1"), 0, someTime))
+	b.writer = b.newWriter(DefaultWriteConfig(), time.Now)
+	b.writer.index.tables.Own = false
+	b.write(new(memory).longs(longSeries(metric, "k", "2"), 0, someTime))
+	b.write(new(memory).longs(longSeries(metric, "k", "3"), 0, someTime))
+	for _, value := range []string{"1", "2", "3"} {
+		if found := b.found(metric, model.Matcher{Tag: "k", Values: []string{value}}); len(found) != 1 {
+			t.Errorf("found %v of series %s", found, value)
+		}
+	}
+}

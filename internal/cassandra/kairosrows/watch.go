@@ -23,6 +23,10 @@ import (
 // whose clock is ahead may have removed row keys under a timestamp that is still to
 // come.
 //
+// When no KairosDB node runs any more, all partitions are looked at once more, and then
+// nothing is known of any: what the last node has removed of rows that got no samples
+// meanwhile is written again when they get some.
+//
 // What this process knows ends with it. A row key that KairosDB removes, whose last
 // sample was written after that and less than index_refresh before a crash, is found
 // by repair only.
@@ -30,6 +34,7 @@ type watch struct {
 	deleter *Deleter
 	stop    context.CancelFunc
 	tasks   chan struct{} // closed when the watch has ended
+	seen    time.Time     // when a KairosDB node ran; zero if what it may have removed is settled
 
 	parts, missing, failures prometheus.Counter
 }
@@ -75,7 +80,7 @@ func (w *watch) close() {
 
 func (w *watch) run(ctx context.Context) {
 	interval := w.deleter.writer.cfg.IndexRefresh
-	tick := time.NewTicker(interval / 4)
+	tick := time.NewTicker(min(interval/4, hostLife/2)) // often enough to see a node that runs for a short time
 	defer tick.Stop()
 	for {
 		select {
@@ -93,17 +98,38 @@ func (w *watch) run(ctx context.Context) {
 // look looks at all partitions that are due.
 func (w *watch) look(ctx context.Context, interval time.Duration) {
 	d := w.deleter
-	due := d.writer.known.unwatched(d.now(), interval)
-	if len(due) == 0 {
+	if rows, _ := d.writer.known.size(); rows == 0 {
 		return
 	}
-	if run, err := d.kairosDBRuns(ctx); err == nil && !run {
-		return
+	run, err := d.kairosDBRuns(ctx)
+	if run {
+		w.seen = d.now()
 	}
+	gone := err == nil && !run
+	switch {
+	case gone && w.seen.IsZero():
+		return
+	case gone && d.now().Sub(w.seen) >= interval:
+		if w.partitions(ctx, d.writer.known.unwatched(d.now(), 0)) {
+			d.writer.known.forget(everything)
+			w.seen = time.Time{}
+		}
+	default:
+		w.partitions(ctx, d.writer.known.unwatched(d.now(), interval))
+	}
+}
+
+// partitions looks at some partitions and reports whether all could be put right.
+func (w *watch) partitions(ctx context.Context, due []partKey) (done bool) {
+	d := w.deleter
+	done = true
 	pace := time.NewTicker(time.Second / watchRate)
 	defer pace.Stop()
 	for _, p := range due {
 		err := work.Do("look for row keys", func() error { return w.partition(ctx, p) })
+		if err != nil {
+			done = false
+		}
 		if err != nil && ctx.Err() == nil {
 			w.failures.Inc()
 			d.log.Warn("row keys could not be looked for; they are looked for again", "metric", p.metric, "row_time", p.timeMS, "error", err)
@@ -112,9 +138,10 @@ func (w *watch) look(ctx context.Context, interval time.Duration) {
 		select {
 		case <-pace.C:
 		case <-ctx.Done():
-			return
+			return false
 		}
 	}
+	return done
 }
 
 // partition looks at one partition.
