@@ -21,7 +21,7 @@ build: ## build bin/varve
 	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/varve ./cmd/varve
 
 test: ## run all tests, beside a Cassandra node where there is Java and Maven
-	scripts/cassandra.sh with go test ./...
+	scripts/cassandra.sh with go test -timeout 20m ./...
 
 test-contract: ## run all that is promised over CASSANDRA (5.0.8 or 4.1.10), some minutes
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra -cassandra.conformance -count=1 -timeout 40m
