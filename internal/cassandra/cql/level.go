@@ -10,8 +10,8 @@ const (
 	Configured Level = iota
 
 	// Quorum is for what something lasting is decided by, and for what such decisions
-	// write: a quorum at least, whatever is configured, so that who reads sees what
-	// was written before. It is of the local data center where writes are.
+	// write: a quorum at least, whatever is configured, so that a reader sees
+	// whatever was written before. It is of the local data center where writes are.
 	Quorum
 
 	// SeesAll is for reads that have to see all that was written at

@@ -13,14 +13,14 @@ import (
 )
 
 // Where Varve nodes announce that they are about to remove index rows, in
-// service_index: the key is a node, a slash and a slot. The value is
+// service_index: the key is a process, a slash and a slot. The value is
 //
 //	STAMP SEQUENCE LOW HIGH METRIC
 //
 // index rows of row times LOW to HIGH of a metric, of all metrics if METRIC is empty,
-// may go under write timestamps up to STAMP. A node's sequence grows by one, and its
-// slot is the sequence modulo announceSlots: who finds a number missing has looked too
-// late, and has to take it that anything may have been removed.
+// may go under write timestamps up to STAMP. The sequence of a process grows by
+// one, and its slot is the sequence modulo announceSlots: a reader that finds a number
+// missing has looked too late, and assumes that anything may have been removed.
 const (
 	ownService = "_Varve"
 	deletesKey = "Deletes"
@@ -28,7 +28,7 @@ const (
 	announceSlots = 64
 
 	// announceLife is how long announcements stay, and maxUnlooked how long a node may
-	// not have looked: it then takes it that anything may have been removed.
+	// not have looked: it then assumes that anything may have been removed.
 	announceLife = 24 * time.Hour
 	maxUnlooked  = announceLife / 2
 )
@@ -61,8 +61,8 @@ func newAnnouncements(ks *Keyspace, k *known, now func() time.Time) *announcemen
 }
 
 // announce tells all nodes, this one first, that index rows of a span may be removed.
-// It returns the write timestamp to remove them with: index rows that are written by
-// who knows of the announcement have later ones.
+// It returns the write timestamp to remove them with: processes that know of
+// the announcement write index rows with later ones.
 //
 // Without the table service_index nobody else can be told.
 func (a *announcements) announce(ctx context.Context, s span) (stampMS int64, err error) {
@@ -238,7 +238,7 @@ type announcement struct {
 }
 
 // parseAnnouncement reads a value. What cannot be read, since a later version wrote it,
-// means everything, each time anew.
+// means everything, every time it is read.
 func parseAnnouncement(value string) announcement {
 	fields := strings.SplitN(value, " ", 5)
 	if len(fields) != 5 {

@@ -17,9 +17,9 @@ const forever = math.MaxInt64
 // the rule. It is bounded: the partitions that were not used for longest are
 // forgotten when it is full, which costs a repeated write, never a sample.
 //
-// The epoch counts how often something was forgotten because of a removal. Who writes
-// samples relying on what is known looks at the epoch before and after; what was
-// forgotten in between may have been removed below him, and he writes it again.
+// The epoch counts how often something was forgotten because of a removal. A writer
+// of samples that relies on what is known looks at the epoch before and after; index
+// rows that were forgotten in between may be gone, and it writes them again.
 type known struct {
 	max int // weights of rows, in total
 
@@ -162,23 +162,17 @@ func (c *known) dropLocked(at *list.Element) int {
 func (c *known) forget(s span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	f := c.forgetLocked(s)
+	c.epoch++
+	f := forgetting{s, c.epoch}
 	for p, at := range c.parts {
 		if f.has(p) {
 			c.dropLocked(at)
 		}
 	}
-}
-
-// forgetLocked notes that something was forgotten.
-func (c *known) forgetLocked(s span) forgetting {
-	c.epoch++
-	f := forgetting{s, c.epoch}
 	if len(c.forgotten) == maxForgettings {
 		c.forgotten = append(c.forgotten[:0], c.forgotten[1:]...)
 	}
 	c.forgotten = append(c.forgotten, f)
-	return f
 }
 
 // now returns the epoch.

@@ -113,8 +113,8 @@ func (p *progress) othersTaken() bool {
 }
 
 // faultOfSample says whether another sample may be taken where this one was
-// refused. What is wrong with the schema or the user's rights is wrong for all:
-// such samples stay in the spool until it is put right.
+// refused. A fault of the schema or of the user's rights affects all samples:
+// they stay in the spool until it is put right.
 func faultOfSample(r cql.Reason) bool {
 	switch r {
 	case cql.TTLTooLong, cql.KeyTooLong, cql.RequestTooLarge, cql.BatchTooLarge, cql.ValueTooLarge:

@@ -51,7 +51,7 @@ func (r *runDeleter) oneByOne(partition []any, gone []rowDelete) []cql.Entry {
 
 // entries returns statements that delete the keys, by runs. It reads the partition: a
 // key that comes while it is being read, between two that go, is hidden by the range,
-// and written again by who writes it, since the removal was announced: see Writer.
+// and its writer writes it again, since the removal was announced: see Writer.
 func (r *runDeleter) entries(ctx context.Context, session *cql.Session, partition []any, gone []rowDelete) ([]cql.Entry, error) {
 	goes := make(map[rowKey]bool, len(gone))
 	for i := range gone {

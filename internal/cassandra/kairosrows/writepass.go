@@ -318,7 +318,7 @@ func (p *writePass) indexGroup(ctx context.Context, epoch uint64, stampMS int64,
 		p.leave(nil, g.ids...)
 		return
 	}
-	err := p.w.index.write(ctx, epoch, stampMS, slices.Clone(g.rows)) // which sorts them
+	err := p.w.index.writeRows(ctx, epoch, stampMS, g.rows)
 	if ctx.Err() != nil {
 		return
 	}

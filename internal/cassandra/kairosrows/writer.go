@@ -94,7 +94,7 @@ type source interface {
 //
 // A sample counts as written when its index rows are known to be there after it was
 // written. A process knows of index rows if it wrote them, they live as long as the
-// sample, and nobody has announced since that he may remove them:
+// sample, and no process has announced since that it may remove them:
 //
 //	who removes   1 announce, at a quorum     2 delete samples     3 see which rows are
 //	              empty     4 remove their index rows, under the announcement's timestamp
