@@ -23,14 +23,68 @@ import (
 	"varve/internal/store/storetest"
 )
 
-// A brittle store fails at one call, and passes all others on.
-type brittle struct {
+// A faulty store asks fault before each call that reads, or that keeps a text.
+type faulty struct {
 	*storetest.Reference
+	fault func() error
+}
+
+func (f *faulty) Get(ctx context.Context, service, key, name string) (store.Value, error) {
+	if err := f.fault(); err != nil {
+		return store.Value{}, err
+	}
+	return f.Reference.Get(ctx, service, key, name)
+}
+
+func (f *faulty) Set(ctx context.Context, service, key, name, text string) error {
+	if err := f.fault(); err != nil {
+		return err
+	}
+	return f.Reference.Set(ctx, service, key, name, text)
+}
+
+func (f *faulty) Unset(ctx context.Context, service, key, name string) error {
+	if err := f.fault(); err != nil {
+		return err
+	}
+	return f.Reference.Unset(ctx, service, key, name)
+}
+
+func (f *faulty) Keys(ctx context.Context, service, key, prefix string) iter.Seq2[string, error] {
+	if err := f.fault(); err != nil {
+		return func(yield func(string, error) bool) { yield("", err) }
+	}
+	return f.Reference.Keys(ctx, service, key, prefix)
+}
+
+func (f *faulty) Modified(ctx context.Context, service, key string) (time.Time, error) {
+	if err := f.fault(); err != nil {
+		return time.Time{}, err
+	}
+	return f.Reference.Modified(ctx, service, key)
+}
+
+func (f *faulty) View(ctx context.Context) (store.View, error) {
+	if err := f.fault(); err != nil {
+		return nil, err
+	}
+	return f.Reference.View(ctx)
+}
+
+// A brittle store fails at one call, of writing too, and passes all others on.
+type brittle struct {
+	faulty
 	panics bool // instead of returning an error
 
 	mu    sync.Mutex
 	calls int // since arm; the fails-th fails
 	fails int // 0: none
+}
+
+func newBrittle(to *storetest.Reference) *brittle {
+	b := &brittle{faulty: faulty{Reference: to}}
+	b.fault = b.call
+	return b
 }
 
 var errBrittle = errors.New("the store is out of order")
@@ -63,41 +117,6 @@ func (b *brittle) call() error {
 	return errBrittle
 }
 
-func (b *brittle) Get(ctx context.Context, service, key, name string) (store.Value, error) {
-	if err := b.call(); err != nil {
-		return store.Value{}, err
-	}
-	return b.Reference.Get(ctx, service, key, name)
-}
-
-func (b *brittle) Set(ctx context.Context, service, key, name, text string) error {
-	if err := b.call(); err != nil {
-		return err
-	}
-	return b.Reference.Set(ctx, service, key, name, text)
-}
-
-func (b *brittle) Unset(ctx context.Context, service, key, name string) error {
-	if err := b.call(); err != nil {
-		return err
-	}
-	return b.Reference.Unset(ctx, service, key, name)
-}
-
-func (b *brittle) Keys(ctx context.Context, service, key, prefix string) iter.Seq2[string, error] {
-	if err := b.call(); err != nil {
-		return func(yield func(string, error) bool) { yield("", err) }
-	}
-	return b.Reference.Keys(ctx, service, key, prefix)
-}
-
-func (b *brittle) Modified(ctx context.Context, service, key string) (time.Time, error) {
-	if err := b.call(); err != nil {
-		return time.Time{}, err
-	}
-	return b.Reference.Modified(ctx, service, key)
-}
-
 func (b *brittle) Create(ctx context.Context, s model.Series) (store.Ref, error) {
 	if err := b.call(); err != nil {
 		return 0, err
@@ -117,13 +136,6 @@ func (b *brittle) Delete(ctx context.Context, deletions ...store.Deletion) error
 		return err
 	}
 	return b.Reference.Delete(ctx, deletions...)
-}
-
-func (b *brittle) View(ctx context.Context) (store.View, error) {
-	if err := b.call(); err != nil {
-		return nil, err
-	}
-	return b.Reference.View(ctx)
 }
 
 // A logText keeps a log that a test reads while its scheduler runs.
@@ -156,7 +168,7 @@ func (l *logText) Reset() {
 func brittleHarness(t *testing.T, others bool) (*harness, *brittle, *logText) {
 	t.Helper()
 	h := newHarness(t)
-	b, log := &brittle{Reference: h.store}, &logText{}
+	b, log := newBrittle(h.store), &logText{}
 	h.front, h.log = b, slog.New(slog.NewTextHandler(log, nil))
 	if others {
 		h.node = "a"
@@ -292,7 +304,7 @@ func TestStoreFailsAmongManyResults(t *testing.T) {
 	for n, failed := 1, true; failed; n++ {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHarness(t)
-			b := &brittle{Reference: h.store}
+			b := newBrittle(h.store)
 			h.front = b
 			h.restart(func(c *Config, _ *query.Config) { c.BatchBuckets = 2 * count })
 			h.put("src", "a", 1, times...)
@@ -328,7 +340,7 @@ func TestStoreFailsWhileOneResultIsKept(t *testing.T) {
 	for n, failed := 1, true; failed; n++ {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHarness(t)
-			b := &brittle{Reference: h.store}
+			b := newBrittle(h.store)
 			h.front = b
 			h.restart(nil)
 			h.put("src", "a", 2, at(0, 0, 1))
@@ -500,7 +512,7 @@ func TestHandingOverIsTriedAgain(t *testing.T) {
 func TestStoreFailsBesideKairosDB(t *testing.T) {
 	for n, failed := 1, true; failed; n++ {
 		synctest.Test(t, func(t *testing.T) {
-			b := &brittle{Reference: storetest.NewReference(nil)}
+			b := newBrittle(storetest.NewReference(nil))
 			a := &assignments{values: b, node: "varve-a", host: "a", now: time.Now, log: slog.New(slog.DiscardHandler), since: map[string]time.Time{}}
 			for range 2 {
 				if err := a.beat(t.Context(), []string{"t"}); err != nil {

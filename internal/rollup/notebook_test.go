@@ -2,10 +2,8 @@ package rollup
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -23,11 +21,17 @@ import (
 // An outage is a store that takes points always, as one with a spool does, and
 // answers nothing else while it is away.
 type outage struct {
-	*storetest.Reference
+	faulty
 	away atomic.Bool
 }
 
 var errAway = &store.UnavailableError{Reason: "the store is away"}
+
+func newOutage(to *storetest.Reference) *outage {
+	o := &outage{faulty: faulty{Reference: to}}
+	o.fault = o.check
+	return o
+}
 
 func (o *outage) check() error {
 	if o.away.Load() {
@@ -36,52 +40,10 @@ func (o *outage) check() error {
 	return nil
 }
 
-func (o *outage) View(ctx context.Context) (store.View, error) {
-	if err := o.check(); err != nil {
-		return nil, err
-	}
-	return o.Reference.View(ctx)
-}
-
-func (o *outage) Get(ctx context.Context, service, key, name string) (store.Value, error) {
-	if err := o.check(); err != nil {
-		return store.Value{}, err
-	}
-	return o.Reference.Get(ctx, service, key, name)
-}
-
-func (o *outage) Set(ctx context.Context, service, key, name, text string) error {
-	if err := o.check(); err != nil {
-		return err
-	}
-	return o.Reference.Set(ctx, service, key, name, text)
-}
-
-func (o *outage) Unset(ctx context.Context, service, key, name string) error {
-	if err := o.check(); err != nil {
-		return err
-	}
-	return o.Reference.Unset(ctx, service, key, name)
-}
-
-func (o *outage) Keys(ctx context.Context, service, key, prefix string) iter.Seq2[string, error] {
-	if err := o.check(); err != nil {
-		return func(yield func(string, error) bool) { yield("", err) }
-	}
-	return o.Reference.Keys(ctx, service, key, prefix)
-}
-
-func (o *outage) Modified(ctx context.Context, service, key string) (time.Time, error) {
-	if err := o.check(); err != nil {
-		return time.Time{}, err
-	}
-	return o.Reference.Modified(ctx, service, key)
-}
-
 // outageHarness is one node of several with a task.
 func outageHarness(t *testing.T) (*harness, *outage, *vfs.MemFS) {
 	h := newHarness(t)
-	o, fs := &outage{Reference: h.store}, vfs.NewCrashableMem()
+	o, fs := newOutage(h.store), vfs.NewCrashableMem()
 	if err := errors.Join(fs.MkdirAll("data", 0o755), (&notebook{fs: fs}).sync("")); err != nil {
 		t.Fatal(err)
 	}

@@ -258,7 +258,7 @@ func (c *coverer) cover(ctx context.Context, p partKey) (covered bool, wait time
 	if err != nil || s.mtime == (cql.UUID{}) {
 		return false, 0, err
 	}
-	state, err := c.stateOf(ctx, p)
+	state, err := readPartState(ctx, r.ks.Session, p)
 	if err != nil {
 		return false, 0, err
 	}
@@ -310,23 +310,6 @@ func (c *coverer) stampAndLife(ctx context.Context, p partKey) (stamp, int64, er
 	return s, int64(*ttl), nil
 }
 
-// coverState is what varve_row_state says.
-type coverState struct {
-	kairosMtime cql.UUID
-	expirySec   int64 // of index rows that Varve wrote, Unix seconds; 0: none
-}
-
-func (c *coverer) stateOf(ctx context.Context, p partKey) (coverState, error) {
-	var mtime cql.Raw
-	var expires *int64
-	_, err := c.reader.ks.Session.One(ctx, selectRowState, []any{p.metric, p.timeMS}, &mtime, nil, nil, &expires)
-	s := coverState{kairosMtime: uuidOf(mtime)}
-	if expires != nil {
-		s.expirySec = expiryOf(*expires)
-	}
-	return s, err
-}
-
 // coverMargin is how much longer index rows live than the mtime that they were
 // covered for. Once that is gone the partition counts as not covered.
 const coverMargin = 3600
@@ -334,7 +317,7 @@ const coverMargin = 3600
 // lives returns the time-to-live of index rows and of the state, in seconds, 0 =
 // for ever. The rows live as long as mtime at least, left seconds, and as long
 // as those that Varve wrote: the last write decides, and must not shorten.
-func (s coverState) lives(left int64, now time.Time) (rows, state int) {
+func (s partState) lives(left int64, now time.Time) (rows, state int) {
 	if left == 0 || s.expirySec == forever {
 		return 0, 0
 	}

@@ -242,7 +242,7 @@ func TestPassOfNoUse(t *testing.T) {
 	if at := float64Of(t, c.keys); at >= 3*page {
 		t.Errorf("%v row keys were copied", at)
 	}
-	if state, err := c.stateOf(t.Context(), p); err != nil || state.kairosMtime != (cql.UUID{}) {
+	if state, err := readPartState(t.Context(), c.reader.ks.Session, p); err != nil || state.kairosMtime != (cql.UUID{}) {
 		t.Errorf("state %+v, %v", state, err)
 	}
 	c.coverOrPutOff(t.Context(), p)
@@ -256,7 +256,7 @@ func TestPassOfNoUse(t *testing.T) {
 		t.Errorf("rests %v more", rest)
 	}
 	c.coverOrPutOff(t.Context(), p)
-	if state, err := c.stateOf(t.Context(), p); err != nil || state.kairosMtime == (cql.UUID{}) {
+	if state, err := readPartState(t.Context(), c.reader.ks.Session, p); err != nil || state.kairosMtime == (cql.UUID{}) {
 		t.Errorf("after the rest: state %+v, %v", state, err)
 	}
 }
@@ -284,7 +284,7 @@ func TestLivesOfIndexRows(t *testing.T) {
 		{1000, now.Unix() + 10_000, 10_000, 1000},
 		{model.MaxTTL, 0, model.MaxTTL, model.MaxTTL},
 	} {
-		if rows, state := (coverState{expirySec: test.expiry}).lives(test.left, now); rows != test.rows || state != test.state {
+		if rows, state := (partState{expirySec: test.expiry}).lives(test.left, now); rows != test.rows || state != test.state {
 			t.Errorf("mtime lives %d s, index rows until %d: %d, %d, want %d, %d", test.left, test.expiry, rows, state, test.rows, test.state)
 		}
 	}

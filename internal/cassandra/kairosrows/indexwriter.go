@@ -316,7 +316,8 @@ func (w *indexWriter) insert(ctx context.Context, p *indexPart, rows []pendingRo
 	return w.session.Exec(ctx, insertMetricName, p.stampMS, []byte(metricNamesKey), w.nameColumn(p.metric), stringIndexValue)
 }
 
-// A partState is what is known of how long the index rows of a partition live.
+// A partState is what varve_row_state says of a partition, and how long its index rows
+// live as far as that is known.
 type partState struct {
 	kairosMtime cql.UUID // of varve_row_state; zero: none
 	changed     cql.UUID
@@ -336,9 +337,13 @@ func (w *indexWriter) readState(ctx context.Context, p partKey) (s partState, er
 	if !w.tables.Own {
 		return s, nil
 	}
+	return readPartState(ctx, w.session, p)
+}
+
+func readPartState(ctx context.Context, session *cql.Session, p partKey) (s partState, err error) {
 	var kairos, changed cql.Raw
 	var changedMS, expires *int64
-	_, err = w.session.One(ctx, selectRowState, []any{p.metric, p.timeMS}, &kairos, &changed, &changedMS, &expires)
+	_, err = session.One(ctx, selectRowState, []any{p.metric, p.timeMS}, &kairos, &changed, &changedMS, &expires)
 	s.kairosMtime, s.changed = uuidOf(kairos), uuidOf(changed)
 	if changedMS != nil {
 		s.changedMS = *changedMS
