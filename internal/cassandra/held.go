@@ -36,19 +36,12 @@ func (v *view) heldOf(sel selected, o store.ReadOptions) (model.Columns, error) 
 
 // decoded returns all samples of a run, ascending.
 func decoded(run *head.Run) (model.Columns, error) {
-	var cols model.Columns
-	for _, f := range run.Fragments {
-		if err := run.Decode(f, &cols); err != nil {
-			return cols, err
-		}
-	}
 	if len(run.Fragments) == 0 {
 		return run.Open, nil
 	}
-	for i := range run.Open.Times {
-		cols.AppendFrom(run.Kind, &run.Open, i)
-	}
-	return cols, nil
+	var cols model.Columns
+	err := run.DecodeAll(&cols)
+	return cols, err
 }
 
 // overlaid merges two runs of samples, ascending. At equal times newer wins.

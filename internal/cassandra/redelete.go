@@ -114,17 +114,18 @@ func concernedBy(g *spool.Generation, found []recorded) (map[int]model.TimeRange
 		if !ok {
 			continue
 		}
+		cols.Reset() // read at most once, however many deletions there are
 		for _, i := range of[series.Metric] {
-			del := &found[i]
-			if !model.MatchesAll(del.Matchers, series.Tags) || del.Only != nil && series != *del.Only {
+			if !found[i].Means(series) {
 				continue
 			}
-			there, err := samplesOf(g, id, &run, &cols)
-			if err != nil {
-				return nil, err
+			if cols.Len() == 0 {
+				if err := readSamples(g, id, &run, &cols); err != nil {
+					return nil, err
+				}
 			}
-			within, any := del.takes(g, &cols)
-			if !there || !any {
+			within, any := found[i].takes(g, &cols)
+			if !any {
 				continue
 			}
 			if before, twice := concerned[i]; twice {
@@ -154,20 +155,14 @@ func (r *recorded) takes(g *spool.Generation, cols *model.Columns) (within model
 	return within, any
 }
 
-// samplesOf fills cols with the samples of a series.
-func samplesOf(g *spool.Generation, id uint32, run *head.Run, cols *model.Columns) (bool, error) {
-	cols.Reset()
+// readSamples appends the samples of a series to cols.
+func readSamples(g *spool.Generation, id uint32, run *head.Run, cols *model.Columns) error {
 	there, err := g.Snapshot(id, model.AllTime, run)
-	if err != nil || !there {
-		return false, err
+	if err == nil && there {
+		err = run.DecodeAll(cols)
 	}
-	for _, f := range run.Fragments {
-		if err := run.Decode(f, cols); err != nil {
-			return false, fmt.Errorf("read spooled samples: %w", err)
-		}
+	if err != nil {
+		return fmt.Errorf("read spooled samples: %w", err)
 	}
-	for i := range run.Open.Times {
-		cols.AppendFrom(run.Kind, &run.Open, i)
-	}
-	return true, nil
+	return nil
 }

@@ -51,6 +51,19 @@ func (r *Run) Decode(f Fragment, dst *model.Columns) error {
 	return nil
 }
 
+// DecodeAll appends all samples of this run to dst.
+func (r *Run) DecodeAll(dst *model.Columns) error {
+	for _, f := range r.Fragments {
+		if err := r.Decode(f, dst); err != nil {
+			return err
+		}
+	}
+	for i := range r.Open.Times {
+		dst.AppendFrom(r.Kind, &r.Open, i)
+	}
+	return nil
+}
+
 // Count returns the number of samples.
 func (f Fragment) Count() int { return chunk.Count(f.encoded) }
 
@@ -114,13 +127,8 @@ func (h *Head) Arrivals(id uint32, run *Run) {
 func (r *Run) flatten() error {
 	all := &r.spare
 	all.Reset()
-	for _, f := range r.Fragments {
-		if err := r.Decode(f, all); err != nil {
-			return err
-		}
-	}
-	for i := range r.Open.Times {
-		all.AppendFrom(r.Kind, &r.Open, i)
+	if err := r.DecodeAll(all); err != nil {
+		return err
 	}
 	r.Fragments = r.Fragments[:0]
 	r.sorter.sort(r.Kind, all)

@@ -202,13 +202,8 @@ func (p *writePass) load(id uint32, run *head.Run, cols *model.Columns) (model.S
 		return series, false, err
 	}
 	cols.Reset()
-	for _, f := range run.Fragments {
-		if err := run.Decode(f, cols); err != nil {
-			return series, false, fmt.Errorf("read the spooled samples of %s: %w", series, err)
-		}
-	}
-	for i := range run.Open.Times {
-		cols.AppendFrom(run.Kind, &run.Open, i)
+	if err := run.DecodeAll(cols); err != nil {
+		return series, false, fmt.Errorf("read the spooled samples of %s: %w", series, err)
 	}
 	return series, true, nil
 }
