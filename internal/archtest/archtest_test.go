@@ -18,7 +18,7 @@ import (
 // layers above its own line; packages of one line do not know each other.
 var layers = [][]string{
 	{"internal/originals"},
-	{"internal/units", "internal/model", "internal/gate", "internal/machine", "internal/work", "internal/diskfs", "internal/nearest", "internal/seldom", "internal/clip"},
+	{"internal/units", "internal/model", "internal/gate", "internal/machine", "internal/work", "internal/diskfs", "internal/safefile", "internal/nearest", "internal/seldom", "internal/clip"},
 	{"internal/units/unitstest"},
 	{"internal/rowtime"},
 	{"internal/store"},

@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/safefile"
 )
 
 // targetName is the file in the spool's directory that says for which keyspace,
@@ -146,31 +147,11 @@ func (f *targetFile) set(t target) error {
 	if err != nil {
 		return err
 	}
-	if err := f.replace(append(text, '\n')); err != nil {
+	if err := safefile.Replace(f.fs, f.path(), append(text, '\n')); err != nil {
 		return fmt.Errorf("note down for which keyspace samples wait: %w", err)
 	}
 	f.now = t
 	return nil
-}
-
-func (f *targetFile) replace(text []byte) error {
-	temporary := f.path() + ".new"
-	file, err := f.fs.Create(temporary, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(text)
-	if err := errors.Join(err, file.Sync(), file.Close()); err != nil {
-		return err
-	}
-	if err := f.fs.Rename(temporary, f.path()); err != nil {
-		return err
-	}
-	dir, err := f.fs.OpenDir(f.dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
 }
 
 var (

@@ -4,12 +4,13 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"strings"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/safefile"
 )
 
 // A notebook keeps a node's late list in files of its own, one for each task,
@@ -43,19 +44,11 @@ func openNotebook(fs vfs.FS, dir string) (*notebook, error) {
 		return nil, fmt.Errorf("create the directory for notes of late points: %w", err)
 	}
 	for _, d := range []string{fs.PathDir(dir), dir} {
-		if err := b.sync(d); err != nil {
+		if err := safefile.SyncDir(fs, d); err != nil {
 			return nil, fmt.Errorf("create the directory for notes of late points: %w", err)
 		}
 	}
 	return b, nil
-}
-
-func (b *notebook) sync(dir string) error {
-	d, err := b.fs.OpenDir(dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(d.Sync(), d.Close())
 }
 
 // path is the file of a task, whose id may have any bytes.
@@ -99,7 +92,8 @@ func (b *notebook) read(path string) (p page, err error) {
 	if err != nil {
 		return p, err
 	}
-	return p, json.Unmarshal(text, &p)
+	err = json.Unmarshal(text, &p)
+	return p, err
 }
 
 // write replaces the file of a task: after a crash it is the old or the new one.
@@ -109,26 +103,10 @@ func (b *notebook) write(p page) error {
 		panic(err) // numbers, and JSON that was parsed
 	}
 	path := b.path(p.ID)
-	if err := b.replace(path, text); err != nil {
+	if err := safefile.Replace(b.fs, path, text); err != nil {
 		return fmt.Errorf("note late points of roll-up task %s in %s: %w", p.ID, path, err)
 	}
 	return nil
-}
-
-func (b *notebook) replace(path string, text []byte) error {
-	temporary := strings.TrimSuffix(path, pageSuffix) + ".new"
-	f, err := b.fs.Create(temporary, vfs.WriteCategoryUnspecified)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := b.fs.Rename(temporary, path); err != nil {
-		return err
-	}
-	return b.sync(b.dir)
 }
 
 // remove forgets a task. A file that stays is removed when the tasks are read

@@ -14,6 +14,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"varve/internal/safefile"
 	"varve/internal/store"
 	"varve/internal/store/storetest"
 )
@@ -44,7 +45,7 @@ func (o *outage) check() error {
 func outageHarness(t *testing.T) (*harness, *outage, *vfs.MemFS) {
 	h := newHarness(t)
 	o, fs := newOutage(h.store), vfs.NewCrashableMem()
-	if err := errors.Join(fs.MkdirAll("data", 0o755), (&notebook{fs: fs}).sync("")); err != nil {
+	if err := errors.Join(fs.MkdirAll("data", 0o755), safefile.SyncDir(fs, "")); err != nil {
 		t.Fatal(err)
 	}
 	h.front, h.node, h.notes = o, "a", fs
