@@ -193,7 +193,8 @@ func (s *Session) do(ctx context.Context, st *Statement, k kind, size int, timeo
 		s.note(c, err)
 		again, longest := c.retryable() && n < s.config.Attempts, maxPause
 		if !a.patient && (c == classNoHost || c == classTransport) {
-			again, longest = again || s.now().Sub(began) < s.config.OutageGrace, maxGracePause
+			// An outage that has begun lately is told as one, once its grace is over.
+			again, longest = again || s.now().Sub(began) < s.config.OutageGrace || !s.State().Connected, maxGracePause
 			if away := s.outage(); away != nil {
 				again, err, c = false, away, classNoHost
 			}

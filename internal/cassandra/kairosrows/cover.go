@@ -41,8 +41,8 @@ var updateKairosMtime = &cql.Statement{Name: "update_kairos_mtime", Level: cql.Q
 //	4  varve_row_state.kairos_mtime = k: covered, until mtime moves on
 //
 // Everything carries a write timestamp from before step 2, above those of removals that
-// were announced, so that a delete that runs meanwhile wins. Passes may be repeated and interrupted at any point: what
-// is not covered is looked for in row_keys by queries.
+// were announced, so that a delete that runs meanwhile wins. Passes may be repeated and
+// interrupted at any point: queries look in row_keys for what is not covered.
 //
 // A long pass writes down how far it has come, and goes on there after a restart:
 // see coverProgress. One that sees mtime move on is of no use any more. It ends,

@@ -180,7 +180,7 @@ func (r *repair) factsOf(ctx context.Context, p partKey) (f partFacts, err error
 		return f, err
 	}
 	state, err := r.d.writer.index.readState(ctx, p)
-	// Who cannot see mtime takes it that the index is relied on.
+	// Without mtime the index may be relied on.
 	f.covered = mtime == nil && state.kairosMtime != cql.UUID{} || mtime != nil && *mtime == state.kairosMtime
 	return f, err
 }

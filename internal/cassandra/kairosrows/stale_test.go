@@ -20,7 +20,7 @@ import (
 // delete takes index rows of rows that have samples.
 func TestStaleReplica(t *testing.T) {
 	if !*longKeyspaces {
-		t.Skip("starts three Cassandra nodes; run with -cassandra.long")
+		t.Skip("starts three Cassandra nodes; run with -cassandra.long: make test-cluster")
 	}
 	quiet := slog.New(slog.DiscardHandler)
 	ring := originals.StartCluster(t, originals.ClusterOptions{Nodes: 3, YAML: "hinted_handoff_enabled: false\ndynamic_snitch: false\nendpoint_snitch: RackInferringSnitch"})

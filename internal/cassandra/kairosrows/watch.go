@@ -14,8 +14,8 @@ import (
 
 // A watch looks whether index rows that samples rely on are still there, and puts back
 // what is missing. KairosDB nodes remove row keys, row times and names when a delete
-// leaves nothing, and announce nothing. While one runs, each partition that got samples is read
-// once more after the last of them, and then at most once in index_refresh.
+// leaves nothing, and announce nothing. While one runs, each partition that got samples
+// is read once more after the last of them, and at most once in index_refresh.
 //
 // A partition in which something is missing is forgotten first, so that samples that
 // come from now on write their index rows themselves; then those of rows that have

@@ -25,7 +25,7 @@ type WriteConfig struct {
 	Parallel     int           `yaml:"parallel" doc:"batches of samples on their way at once, 1 to 4096; statements in flight are limited besides"`
 	BatchRows    int           `yaml:"batch_rows" doc:"most samples of a batch, 1 to 5000"`
 	IndexCache   int           `yaml:"index_cache" doc:"row keys whose index rows are known to be there, 1000 to 100000000; some 200 bytes each, and long ones count as several. Others are written again when a sample comes"`
-	IndexRefresh time.Duration `yaml:"index_refresh" doc:"while KairosDB nodes run, which tell nobody what they delete: how often it is looked whether the index rows of rows that got samples are still there, 1s to 1h"`
+	IndexRefresh time.Duration `yaml:"index_refresh" doc:"while KairosDB nodes run, which tell nobody what they delete: how often Varve looks whether the index rows of rows that got samples are still there, 1s to 1h"`
 	KairosDBOnly bool          `yaml:"kairosdb_only" doc:"refuse samples that make queries of KairosDB nodes fail: NaN, infinities, complex numbers and types that KairosDB does not know"`
 	TagIndex     []string      `yaml:"tag_index" doc:"rules for the rows of tag_indexed_row_keys, which KairosDB nodes need for the metrics in their tag_indexed_row_key_lookup_metrics: \"include\" or \"exclude\", then all, name=, prefix= or regex=, then for some tags only tags=a,b"`
 }
