@@ -1,7 +1,7 @@
 # Targets for people and for CI. `make` alone lists them.
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
-RACE        := ./internal/seldom ./internal/wal ./internal/head ./internal/index ./internal/blockfile ./internal/registry ./internal/embedded ./internal/spool ./internal/ingest/... ./internal/query ./internal/rollup ./internal/transfer ./internal/kairos ./internal/server
+RACE        := ./internal/seldom ./internal/wal ./internal/head ./internal/index ./internal/blockfile ./internal/registry ./internal/embedded/... ./internal/spool ./internal/ingest/... ./internal/query ./internal/kairos/agg ./internal/rollup ./internal/transfer ./internal/kairos ./internal/server ./internal/stream ./internal/writelog ./internal/graphite ./internal/graphite/function
 # Long tests of one goroutine, in which the race detector has nothing to find.
 RACE_SKIP   := ^TestConformance$$/^(blocks|stats|reopen)$$|^(TestScanKeepsUp|TestCardinality|TestNamesInSlices|TestTable|TestPackedBodies|TestManyTags|TestRecordings|TestSalvageFlipped|TestForgottenSeriesCostNothing|TestEveryFlippedByte|TestLatePointsCostNoMerges|TestLatePointsShareFiles|TestReusedIDsKeepSeriesApart|TestRepairIsInterrupted|TestCheckpointHoldsFewStrings|TestGolden|TestShortDecimals)$$
 FUZZTIME    ?= 10000x
@@ -30,7 +30,7 @@ test-contract: ## run all that is promised over CASSANDRA (5.0.8 or 4.1.10), som
 
 test-cluster: ## kill and pause nodes of rings of three under load, and nodes with users and TLS; some 15 minutes
 	go test ./e2e/cluster -run TestRing -cluster -v -count=1 -timeout 40m
-	go test ./internal/cassandra/cql ./internal/cassandra/kairosrows -run 'TestThreeNodes|TestSecuredNode|TestRights|TestStaleReplica' -cassandra.long -p 1 -v -count=1 -timeout 20m
+	go test ./internal/cassandra/cql ./internal/cassandra/kairosrows ./internal/cassandra/kairosrows/schema -run 'TestThreeNodes|TestSecuredNode|TestRights|TestStaleReplica' -cassandra.long -p 1 -v -count=1 -timeout 20m
 
 test-migration: ## go from a live KairosDB to Varve and back, and compare at each stage; some five minutes
 	scripts/cassandra.sh with go test ./e2e/migration -migration -v -count=1 -timeout 20m

@@ -43,7 +43,7 @@ func (t clusterTarget) start(ctx context.Context, dir string, how mode) (server,
 	}
 	args := []string{"serve", "--store", "cassandra", "--cassandra-hosts", ip,
 		"--cassandra-schema-create", "keyspace", "--cassandra-spool-linger", "60s",
-		"--data-dir", o.dir, "--http-addr", o.http, "--telnet-addr", o.line, "--server-pprof-addr", o.pprof}
+		"--data-dir", o.dir, "--http-addr", o.http, "--telnet-addr", o.line, "--carbon-addr=", "--pickle-addr=", "--server-pprof-addr", o.pprof}
 	if how == uncached {
 		args = append(args, "--cassandra-read-chunk-cache-bytes", "0")
 	}

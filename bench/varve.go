@@ -52,10 +52,10 @@ func (t varveTarget) start(ctx context.Context, dir string, how mode) (server, e
 		return nil, err
 	}
 	v := &varve{dir: filepath.Join(dir, "data"), http: addrs[0], line: addrs[1], pprof: addrs[2]}
-	args := []string{"serve", "--data-dir", v.dir, "--http-addr", v.http, "--telnet-addr", v.line, "--server-pprof-addr", v.pprof}
+	args := []string{"serve", "--data-dir", v.dir, "--http-addr", v.http, "--telnet-addr", v.line, "--carbon-addr=", "--pickle-addr=", "--server-pprof-addr", v.pprof}
 	if how == onlyLogs {
-		args = append(args, "--embedded-checkpoint-samples", "1000000000", "--embedded-head-bytes", "1GiB",
-			"--embedded-head-bytes-max", "2GiB", "--embedded-checkpoint-interval", "24h")
+		args = append(args, "--tune", "embedded.checkpoint_samples=1000000000", "--embedded-head-bytes", "1GiB",
+			"--embedded-head-bytes-max", "2GiB", "--tune", "embedded.checkpoint_interval=24h")
 	}
 	if v.process, err = startProcess(ctx, t.binary, args...); err != nil {
 		return nil, err

@@ -35,9 +35,9 @@ const (
 func TestSoak(t *testing.T) {
 	process.SkipShort(t)
 	dir := t.TempDir()
-	flags := []string{"--log-level=debug", "--embedded-head-bytes=2MiB", "--embedded-head-bytes-max=8MiB", "--embedded-checkpoint-samples=60000",
-		"--embedded-checkpoint-interval=5s", "--embedded-merge-files=3", "--embedded-maintenance-interval=1s", "--embedded-row-width=1h",
-		"--embedded-log-segment-bytes=2MiB", "--embedded-page-cache-bytes=4MiB"}
+	flags := []string{"--log-level=debug", "--embedded-head-bytes=2MiB", "--embedded-head-bytes-max=8MiB", "--tune=embedded.checkpoint_samples=60000",
+		"--tune=embedded.checkpoint_interval=5s", "--tune=embedded.merge_files=3", "--tune=embedded.maintenance_interval=1s", "--embedded-row-width=1h",
+		"--tune=embedded.log.segment_bytes=2MiB", "--embedded-page-cache-bytes=4MiB"}
 	k := &soak{t: t, server: process.Start(t, dir, flags...)}
 	for i := range soakWriters {
 		k.writers = append(k.writers, k.newWriter(i))

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"net/http"
 
-	"varve/internal/embedded"
+	"varve/internal/admin"
+	"varve/internal/embedded/offline"
 )
 
 func backupCommand() command {
@@ -32,7 +33,7 @@ Flags:
 }
 
 func backup(t terminal, args []string) error {
-	if err := refuseCassandra(args, insteadOfBackup); err != nil {
+	if err := refuseCassandra(args, admin.InsteadOfBackup); err != nil {
 		return err
 	}
 	l, err := parseLine(args, "http-addr", "to")
@@ -45,12 +46,12 @@ func backup(t terminal, args []string) error {
 	if !l.online() {
 		l.flags["http-addr"] = defaultServer
 	}
-	response, err := l.call(http.MethodPost, "/admin/backup", backupRequest{Dir: l.flags["to"]})
+	response, err := l.call(http.MethodPost, "/admin/backup", admin.BackupRequest{Dir: l.flags["to"]})
 	if err != nil {
 		return err
 	}
 	defer response.Body.Close()
-	var r embedded.BackupReport
+	var r offline.BackupReport
 	if err := json.NewDecoder(response.Body).Decode(&r); err != nil {
 		return fmt.Errorf("answer of the server: %w", err)
 	}

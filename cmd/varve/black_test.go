@@ -72,7 +72,7 @@ type process struct {
 // start runs varve serve on dir and waits until it is ready.
 func start(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
-	args = append([]string{"serve", "--data-dir", dir, "--http-addr=127.0.0.1:0", "--telnet-addr=127.0.0.1:0"}, args...)
+	args = append([]string{"serve", "--data-dir", dir, "--http-addr=127.0.0.1:0", "--telnet-addr=127.0.0.1:0", "--carbon-addr=127.0.0.1:0", "--pickle-addr=127.0.0.1:0"}, args...)
 	p := &process{t: t, command: exec.Command(binary, args...), stderr: &bytes.Buffer{}}
 	p.command.Env = []string{}
 	p.command.Stderr = p.stderr

@@ -14,7 +14,7 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/cql/cqltest"
-	"varve/internal/cassandra/kairosrows"
+	"varve/internal/cassandra/layout"
 	"varve/internal/originals"
 )
 
@@ -27,12 +27,12 @@ func TestLongWorkOverCassandra(t *testing.T) {
 	cqltest.Drop(t, cqltest.Open(t, config, cql.Options{}))
 	dir := t.TempDir()
 	yaml := filepath.Join(dir, "varve.yaml")
-	text := fmt.Sprintf("store: cassandra\ncassandra:\n  hosts: [%q]\n  keyspace: %s\n  schema: {create: keyspace}\n  delete: {job_rows: 100, parallel: 1}\n", address, config.Keyspace)
+	text := fmt.Sprintf("store: cassandra\ncassandra:\n  hosts: [%q]\n  keyspace: %s\n  schema: {create: keyspace}\n", address, config.Keyspace)
 	if err := os.WriteFile(yaml, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	serve := func(name string) *process {
-		p := start(t, filepath.Join(dir, name), "--config", yaml)
+		p := start(t, filepath.Join(dir, name), "--config", yaml, "--tune=cassandra.delete.job_rows=100", "--tune=cassandra.delete.parallel=1")
 		t.Cleanup(p.kill)
 		for until := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
 			if _, answer := p.do("GET", "/admin/cassandra", ""); strings.Contains(answer, `"keyspace":{`) {
@@ -55,9 +55,9 @@ func TestLongWorkOverCassandra(t *testing.T) {
 	if status, answer := works.do("POST", "/admin/flush", ""); status != 204 {
 		t.Fatal(status, answer)
 	}
-	job := func(p *process, state string) (j kairosrows.Job, ok bool) {
+	job := func(p *process, state string) (j layout.Job, ok bool) {
 		_, answer := p.do("GET", "/admin/deletes", "")
-		var listed struct{ Jobs []kairosrows.Job }
+		var listed struct{ Jobs []layout.Job }
 		if err := json.Unmarshal([]byte(answer), &listed); err != nil || len(listed.Jobs) > 1 {
 			t.Fatal(answer, err)
 		}
@@ -72,7 +72,7 @@ func TestLongWorkOverCassandra(t *testing.T) {
 		told <- fmt.Sprint(status, " ", answer)
 	}()
 	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
-		if _, ok := job(other, kairosrows.JobRunning); ok {
+		if _, ok := job(other, layout.JobRunning); ok {
 			break
 		} else if time.Now().After(until) {
 			t.Fatal("the job is not listed at the other server")
@@ -101,7 +101,7 @@ func TestLongWorkOverCassandra(t *testing.T) {
 		fmt.Sscan(strings.Split(text, ",")[0], &n)
 		return n
 	}
-	cancelled, ok := job(works, kairosrows.JobCancelled)
+	cancelled, ok := job(works, layout.JobCancelled)
 	rest := left(other)
 	if !ok || rest == 0 || rest == rows || cancelled.Done != rows-rest {
 		t.Errorf("%d samples are left, the job is %+v", rest, cancelled)
@@ -109,7 +109,7 @@ func TestLongWorkOverCassandra(t *testing.T) {
 	works.stop(syscall.SIGTERM)
 	works = serve("works")
 	time.Sleep(time.Second) // it looks for jobs at once
-	if _, ok := job(works, kairosrows.JobCancelled); !ok || left(works) != rest {
+	if _, ok := job(works, layout.JobCancelled); !ok || left(works) != rest {
 		t.Errorf("after a restart %d samples are left of %d", left(works), rest)
 	}
 

@@ -9,8 +9,10 @@ import (
 	"net/http"
 	"net/url"
 
+	"varve/internal/admin"
 	"varve/internal/diskfs"
-	"varve/internal/embedded"
+	"varve/internal/embedded/datadir"
+	"varve/internal/embedded/offline"
 	"varve/internal/units"
 )
 
@@ -53,7 +55,7 @@ it goes on, but for what is being written.
 var errDamaged = errors.New("the store is damaged")
 
 func check(t terminal, args []string) error {
-	if err := refuseCassandra(args, insteadOfCheck); err != nil {
+	if err := refuseCassandra(args, admin.InsteadOfCheck); err != nil {
 		return err
 	}
 	l, err := parseLine(args, "data-dir", "config", "http-addr", "rate")
@@ -69,14 +71,14 @@ func check(t terminal, args []string) error {
 			return &usageError{fmt.Errorf("flag --rate: %w", err)}
 		}
 	}
-	progress := func(p embedded.CheckProgress) {
+	progress := func(p offline.CheckProgress) {
 		fmt.Fprintf(t.stderr, "%s: %d of %d MiB\n", p.Doing, p.Bytes>>20, p.Total>>20)
 	}
-	var report *embedded.CheckReport
+	var report *offline.CheckReport
 	if l.online() {
 		report, err = checkOnline(l, progress)
 	} else {
-		report, err = checkOffline(t, l, embedded.CheckOptions{BytesPerSecond: int64(rate), Progress: progress})
+		report, err = checkOffline(t, l, offline.CheckOptions{BytesPerSecond: int64(rate), Progress: progress})
 	}
 	if err != nil {
 		return err
@@ -90,7 +92,7 @@ func check(t terminal, args []string) error {
 	return nil
 }
 
-func checkOffline(t terminal, l line, o embedded.CheckOptions) (*embedded.CheckReport, error) {
+func checkOffline(t terminal, l line, o offline.CheckOptions) (*offline.CheckReport, error) {
 	d, err := openDirectory(t, l)
 	if err != nil {
 		return nil, err
@@ -100,25 +102,25 @@ func checkOffline(t terminal, l line, o embedded.CheckOptions) (*embedded.CheckR
 }
 
 // openDirectory opens the store that a command line names.
-func openDirectory(t terminal, l line) (*embedded.Directory, error) {
+func openDirectory(t terminal, l line) (*offline.Directory, error) {
 	dir, err := l.dataDir(t)
 	if err != nil {
 		return nil, err
 	}
-	d, err := embedded.OpenDirectory(diskfs.Reading, dir)
+	d, err := offline.Open(diskfs.Reading, dir)
 	return d, inUse(err)
 }
 
 // inUse adds to the error of a store in use what else can be done.
 func inUse(err error) error {
-	if locked := (*embedded.LockedError)(nil); errors.As(err, &locked) {
+	if locked := (*datadir.LockedError)(nil); errors.As(err, &locked) {
 		return fmt.Errorf("%s is in use by a running server: stop it, or ask it with --http-addr (check, stats, backup)", locked.Dir)
 	}
 	return err
 }
 
 // checkOnline asks the running server to check itself.
-func checkOnline(l line, progress func(embedded.CheckProgress)) (*embedded.CheckReport, error) {
+func checkOnline(l line, progress func(offline.CheckProgress)) (*offline.CheckReport, error) {
 	path := "/admin/check"
 	if rate, ok := l.flags["rate"]; ok {
 		path += "?rate=" + url.QueryEscape(rate)
@@ -129,7 +131,7 @@ func checkOnline(l line, progress func(embedded.CheckProgress)) (*embedded.Check
 	}
 	defer response.Body.Close()
 	for lines := json.NewDecoder(response.Body); ; {
-		var line checkLine
+		var line admin.CheckLine
 		if err := lines.Decode(&line); err != nil {
 			if errors.Is(err, io.EOF) {
 				err = io.ErrUnexpectedEOF

@@ -37,7 +37,7 @@ func TestSeveralClustersBesideKairosDB(t *testing.T) {
 		},
 	})
 	p := start(t, t.TempDir(), "--kairosdb-conf", filepath.Join(k.Dir, "conf", "kairosdb.conf"),
-		"--cassandra-read-chunk-cache-age=200ms", "--cassandra-read-postings-cache-age=200ms")
+		"--tune=cassandra.read.chunk_cache_age=200ms", "--tune=cassandra.read.postings_cache_age=200ms")
 	defer p.stop(syscall.SIGTERM)
 
 	theirs := func(method, path, body string) (int, string) {

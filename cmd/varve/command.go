@@ -27,7 +27,8 @@ func commands() []command {
 			name:     "serve",
 			synopsis: "run the server",
 			help: `Runs the server until it is interrupted. No configuration is needed: data is kept
-in ./varve-data, HTTP is on 127.0.0.1:8080, telnet on 127.0.0.1:4242.
+in ./varve-data, HTTP is on 127.0.0.1:8080, telnet on 127.0.0.1:4242, and Graphite's
+carbon on 127.0.0.1:2003 (lines) and 2004 (pickles).
 With --store=cassandra data is in a keyspace of KairosDB, which may be in use:
   varve serve --store=cassandra --cassandra-hosts=10.0.0.1 --cassandra-keyspace=kairosdb
 or, with the configuration of the KairosDB server beside or before it,
@@ -160,7 +161,8 @@ func (c command) explain(w io.Writer, all bool) error {
 Settings come from the configuration of a KairosDB server (--kairosdb-conf FILE, or
 VARVE_KAIROSDB_CONF), a YAML file (--config FILE, or VARVE_CONFIG), the environment
 (VARVE_SERVER_HTTP_ADDR for --server-http-addr) and flags; a later one wins.
-Short flags: --data-dir, --http-addr, --telnet-addr.
+Short flags: --data-dir, --http-addr, --telnet-addr, --carbon-addr, --pickle-addr,
+--storage-schemas, --storage-aggregation.
 
 Flags, with their defaults%s:
 `, c.name, c.help, rest)

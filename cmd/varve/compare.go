@@ -55,8 +55,8 @@ Flags:
                         left out then
 
 The report is written to standard output, progress to standard error. The exit status
-is 0 if no difference was found, 1 if there are some, 2 for wrong use or if a server
-could not be asked; what was found until then is reported.
+is 0 if no difference was found, 1 if there are some, 2 for wrong use, if a server could
+not be asked, or if there was nothing to compare; what was found until then is reported.
 `,
 		run: compare,
 	}
@@ -109,6 +109,8 @@ func compare(t terminal, args []string) error {
 		return &incompleteError{err}
 	case !report.Equal():
 		return errDiffer
+	case report.Nothing() != "":
+		return &incompleteError{errors.New("nothing was compared: " + report.Nothing())}
 	}
 	return nil
 }

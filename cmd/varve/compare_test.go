@@ -25,13 +25,22 @@ func TestCompare(t *testing.T) {
 	if !strings.Contains(out, "1 metrics, tags of 1, 30 questions") || !strings.Contains(out, "seed 7") || !strings.Contains(out, "no differences") {
 		t.Error(out)
 	}
+	for _, nothing := range []struct{ args, want string }{
+		{"--metrics ^unknown$", "no metric in common"},
+		{"--from 1000 --to 90000", "no question met a point"},
+	} {
+		args := append([]string{"compare", "--a", a.http, "--b", b.http, "--questions", "5"}, strings.Fields(nothing.args)...)
+		if out, errs := must(t, 2, args...); !strings.HasSuffix(out, "\nnothing was compared\n") || !strings.Contains(errs, nothing.want) {
+			t.Errorf("%s: %s %s", nothing.args, out, errs)
+		}
+	}
 	b.put(fmt.Sprintf("putm load %d 99 host=a", now-30_000))
 	b.values("load", 51)
 	out, errs := must(t, 1, args...)
 	if !strings.Contains(out, fmt.Sprintf(`{"time":%d,"a":null,"b":99}`, now-30_000)) || !strings.Contains(errs, "the servers differ") {
 		t.Error(out, errs)
 	}
-	if out, errs = must(t, 2, "compare", "--a", a.http, "--b", "127.0.0.1:1"); !strings.Contains(errs, "b (http://127.0.0.1:1)") {
+	if out, errs = must(t, 2, "compare", "--a", a.http, "--b", "127.0.0.1:1"); !strings.Contains(errs, "b (http://127.0.0.1:1)") || strings.HasSuffix(out, "no differences\n") {
 		t.Error(out, errs)
 	}
 	for _, wrong := range []struct{ args, want string }{

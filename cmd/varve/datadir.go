@@ -13,6 +13,7 @@ import (
 	"varve/internal/config"
 	"varve/internal/diskfs"
 	"varve/internal/embedded"
+	"varve/internal/embedded/datadir"
 )
 
 // holdsStore returns an error if dir holds no store and none may be created there:
@@ -57,14 +58,14 @@ func (l line) openStore(t terminal, write, create bool) (*embedded.Store, config
 	if err := holdsStore(c.DataDir, create); err != nil {
 		return nil, c, err
 	}
-	o := embedded.Options{Registerer: prometheus.NewRegistry(), Logger: c.Log.Logger(t.stderr, c.Log.Level)}
+	o := embedded.Options{Section: "embedded", Registerer: prometheus.NewRegistry(), Logger: c.Log.Logger(t.stderr, c.Log.Level)}
 	var s *embedded.Store
 	if write {
 		s, err = embedded.Open(vfs.Default, c.DataDir, c.Embedded, o)
 	} else {
 		s, err = embedded.OpenToRead(diskfs.Reading, c.DataDir, c.Embedded, o)
 	}
-	if locked := (*embedded.LockedError)(nil); errors.As(err, &locked) {
+	if locked := (*datadir.LockedError)(nil); errors.As(err, &locked) {
 		return nil, c, fmt.Errorf("%w; or go through the server that uses it, with --http-addr", err)
 	}
 	return s, c, err

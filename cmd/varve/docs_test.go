@@ -114,7 +114,7 @@ func TestAPIIsComplete(t *testing.T) {
 	routed := regexp.MustCompile(`"(/(?:api|admin|internal)/[^" ?]*)"`)
 	found := map[string]bool{}
 	for _, file := range []string{
-		"serve.go", "backend.go", "cassandra.go", "maintenance.go", "../../internal/kairos/api.go", "../../internal/transfer/api.go", "../../internal/ingest/kairosjson/handler.go",
+		"../../internal/admin/embedded.go", "../../internal/admin/cassandra.go", "../../internal/admin/rejected.go", "../../internal/admin/reload.go", "../../internal/kairos/api.go", "../../internal/transfer/api.go", "../../internal/ingest/kairosjson/handler.go",
 		"../../internal/ingest/opentsdb/handler.go", "../../internal/server/router.go", "../../internal/server/server.go", "../../internal/server/health.go",
 	} {
 		source, err := os.ReadFile(file)

@@ -43,38 +43,8 @@ Exit status: 0 all is written, 1 the export could not be completed, 2 wrong comm
 	}
 }
 
-// takeAll removes a flag that may be repeated from args and returns its values.
-func takeAll(args []string, name string) (values, rest []string, err error) {
-	for len(args) > 0 {
-		word := args[0]
-		args = args[1:]
-		flag, value, hasValue := strings.Cut(strings.TrimLeft(word, "-"), "=")
-		switch {
-		case !strings.HasPrefix(word, "-") || flag != name:
-			rest = append(rest, word)
-			if strings.HasPrefix(word, "-") && !hasValue && len(args) > 0 && takesValue(flag) {
-				rest, args = append(rest, args[0]), args[1:]
-			}
-			continue
-		case !hasValue && len(args) == 0:
-			return nil, nil, &usageError{fmt.Errorf("flag -%s: needs a value", name)}
-		case !hasValue:
-			value, args = args[0], args[1:]
-		}
-		values = append(values, value)
-	}
-	return values, rest, nil
-}
-
-// takesValue reports whether a value follows this flag of export.
-func takesValue(flag string) bool { return flag != "a" && flag != "h" && flag != "help" }
-
 func export(t terminal, args []string) error {
-	only, args, err := takeAll(args, "n")
-	if err != nil {
-		return err
-	}
-	l, err := parseLine(args, "data-dir", "config", "http-addr", "f", "a?", "r", "start", "end")
+	l, err := parseLine(args, "data-dir", "config", "http-addr", "f", "n*", "a?", "r", "start", "end")
 	if err != nil {
 		return err
 	}
@@ -94,7 +64,7 @@ func export(t terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	e := &exportJob{source: source, only: only, within: within, progress: newProgress(t.stderr)}
+	e := &exportJob{source: source, only: l.all["n"], within: within, progress: newProgress(t.stderr)}
 	err = e.run(ctx, t.stdout, l)
 	e.progress.clear()
 	if err = errors.Join(err, closeSource()); err != nil {

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 
+	"varve/internal/admin"
 	"varve/internal/config"
 )
 
@@ -18,13 +19,14 @@ import (
 // else the environment.
 type line struct {
 	flags map[string]string
+	all   map[string][]string // the values of flags that may be repeated
 	words []string
 }
 
-// parseLine splits args. names are the flags that are taken; those that end in
-// "?" have no value.
+// parseLine splits args. names are the flags that are taken. Those that end in "?"
+// have no value, those that end in "*" may be repeated.
 func parseLine(args []string, names ...string) (line, error) {
-	l := line{flags: map[string]string{}}
+	l := line{flags: map[string]string{}, all: map[string][]string{}}
 	for len(args) > 0 {
 		word := args[0]
 		args = args[1:]
@@ -39,7 +41,7 @@ func parseLine(args []string, names ...string) (line, error) {
 		switch {
 		case slices.Contains(names, name+"?") && !hasValue:
 			value = "true"
-		case !slices.Contains(names, name):
+		case !slices.Contains(names, name) && !slices.Contains(names, name+"*"):
 			return l, &usageError{fmt.Errorf("flag --%s: unknown%s", name, nearestFlag(name, names))}
 		case !hasValue && len(args) == 0:
 			return l, &usageError{fmt.Errorf("flag --%s: needs a value", name)}
@@ -50,6 +52,7 @@ func parseLine(args []string, names ...string) (line, error) {
 			return l, &usageError{fmt.Errorf("flag --http-addr: %q: want host:port, without %s://", value, scheme)}
 		}
 		l.flags[name] = value
+		l.all[name] = append(l.all[name], value)
 	}
 	return l, nil
 }
@@ -57,7 +60,7 @@ func parseLine(args []string, names ...string) (line, error) {
 func nearestFlag(name string, names []string) string {
 	var known []string
 	for _, n := range names {
-		known = append(known, strings.TrimSuffix(n, "?"))
+		known = append(known, strings.TrimRight(n, "?*"))
 	}
 	if near := config.Nearest(name, known); near != "" {
 		return "; did you mean --" + near + "?"
@@ -137,7 +140,7 @@ func refuseCassandra(args []string, instead string) error {
 
 // errNotEmbedded is the answer of commands that are for the embedded store only.
 var errNotEmbedded = &usageError{errors.New("the configuration says store: cassandra, and this is for the embedded store. " +
-	"For check: " + insteadOfCheck + ". For stats: " + insteadOfStats + ". For backup: " + insteadOfBackup)}
+	"For check: " + admin.InsteadOfCheck + ". For stats: " + admin.InsteadOfStats + ". For backup: " + admin.InsteadOfBackup)}
 
 // defaultServer is the server that backup, export and import use unless flags or
 // the environment name another place.

@@ -24,6 +24,7 @@ import (
 	"varve/internal/ingest"
 	"varve/internal/ingest/kairosjson"
 	"varve/internal/kairos"
+	"varve/internal/kairos/agg"
 	"varve/internal/query"
 	"varve/internal/rollup"
 	"varve/internal/transfer"
@@ -157,7 +158,7 @@ func (l line) importSink(t terminal) (transfer.Sink, config.Config, func() error
 		return nil, c, nil, err
 	}
 	pipeline := ingest.New(s, c.Ingest, ingest.Options{Registerer: prometheus.NewRegistry()})
-	engine := query.New(s, c.Query, prometheus.NewRegistry(), time.Now)
+	engine := agg.New(query.New(s, c.Query, prometheus.NewRegistry(), time.Now), nil)
 	api := kairos.New(s, engine, c.Kairos, versionText(), time.Now) // knows how tasks are written
 	if err := rollup.Watch(context.Background(), s, pipeline, api, c.Rollups); err != nil {
 		return nil, c, nil, errors.Join(err, s.Close())

@@ -8,7 +8,7 @@ import (
 
 	"varve/internal/config"
 	"varve/internal/diskfs"
-	"varve/internal/embedded"
+	"varve/internal/embedded/offline"
 	"varve/internal/model"
 )
 
@@ -46,7 +46,7 @@ func inspect(t terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	d, err := embedded.OpenDirectory(diskfs.Reading, c.DataDir)
+	d, err := offline.Open(diskfs.Reading, c.DataDir)
 	if err != nil {
 		return inUse(err)
 	}
@@ -54,15 +54,15 @@ func inspect(t terminal, args []string) error {
 }
 
 // inspection returns what the words ask for.
-func inspection(t terminal, words []string) (func(*embedded.Directory) error, error) {
+func inspection(t terminal, words []string) (func(*offline.Directory) error, error) {
 	if len(words) == 0 {
-		return func(d *embedded.Directory) error { return d.WriteOverview(t.stdout) }, nil
+		return func(d *offline.Directory) error { return d.WriteOverview(t.stdout) }, nil
 	}
 	what, rest := words[0], words[1:]
 	switch {
 	case what == "series" && len(rest) > 0:
 		tags, err := parseTags(rest[1:])
-		return func(d *embedded.Directory) error { return d.WriteSeries(t.stdout, rest[0], tags) }, err
+		return func(d *offline.Directory) error { return d.WriteSeries(t.stdout, rest[0], tags) }, err
 	case what == "file" && (len(rest) == 1 || len(rest) == 2):
 		number, err := strconv.ParseUint(rest[0], 10, 64)
 		if err != nil {
@@ -74,11 +74,11 @@ func inspection(t terminal, words []string) (func(*embedded.Directory) error, er
 				return nil, &usageError{fmt.Errorf("page %q: want its number", rest[1])}
 			}
 		}
-		return func(d *embedded.Directory) error { return d.WriteFile(t.stdout, number, page) }, nil
+		return func(d *offline.Directory) error { return d.WriteFile(t.stdout, number, page) }, nil
 	case what == "log" && (len(rest) == 0 || len(rest) == 1 && rest[0] == "records"):
-		return func(d *embedded.Directory) error { return d.WriteLog(t.stdout, len(rest) == 1) }, nil
+		return func(d *offline.Directory) error { return d.WriteLog(t.stdout, len(rest) == 1) }, nil
 	case what == "catalogue" && len(rest) == 0:
-		return func(d *embedded.Directory) error { return d.WriteCatalogue(t.stdout) }, nil
+		return func(d *offline.Directory) error { return d.WriteCatalogue(t.stdout) }, nil
 	}
 	return nil, &usageError{fmt.Errorf("inspect %s: want series METRIC, file NUMBER, log or catalogue; varve help inspect says more", strings.Join(words, " "))}
 }

@@ -10,6 +10,7 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/config"
 	"varve/internal/model"
 	"varve/internal/rowtime"
@@ -19,7 +20,7 @@ import (
 // A keyspace is an open keyspace of a command that is not the server.
 type keyspace struct {
 	session *cql.Session
-	ks      *kairosrows.Keyspace
+	ks      *schema.Keyspace
 	reader  *kairosrows.Reader
 }
 
@@ -30,16 +31,16 @@ const keyspaceWait = 20 * time.Second
 // It creates nothing.
 func openKeyspace(ctx context.Context, t terminal, c config.Config, role string) (*keyspace, error) {
 	log := slog.New(slog.NewTextHandler(t.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	session, err := cql.Open(c.Cassandra.Config, cql.Options{Logger: log})
+	session, err := cql.Open(c.Cassandra.Config.Config, cql.Options{Logger: log})
 	if err != nil {
 		return nil, err
 	}
 	k := &keyspace{session: session}
 	ctx, cancel := context.WithTimeout(ctx, keyspaceWait)
 	defer cancel()
-	schema := c.Cassandra.Schema
-	schema.Create, schema.Role = kairosrows.CreateNothing, role
-	if k.ks, err = kairosrows.Open(ctx, session, schema); err != nil {
+	settings := c.Cassandra.Schema
+	settings.Create, settings.Role = schema.CreateNothing, role
+	if k.ks, err = schema.Open(ctx, session, settings); err != nil {
 		k.Close()
 		return nil, fmt.Errorf("open keyspace %s: %w", c.Cassandra.Keyspace, err)
 	}
@@ -54,19 +55,19 @@ func openKeyspace(ctx context.Context, t terminal, c config.Config, role string)
 
 // openServices opens the keyspace for metadata if it is in a cluster of its own.
 // services is nil if not.
-func openServices(ctx context.Context, t terminal, c config.Config) (services func() (*kairosrows.Keyspace, error), stop func(), err error) {
+func openServices(ctx context.Context, t terminal, c config.Config) (services func() (*schema.Keyspace, error), stop func(), err error) {
 	if !c.Cassandra.MetaCluster.Used() {
 		return nil, func() {}, nil
 	}
 	role := ""
-	if c.Cassandra.Config, role, err = c.Cassandra.Cluster(c.Cassandra.MetaCluster.Name); err != nil {
+	if c.Cassandra.Config.Config, role, err = c.Cassandra.Cluster(c.Cassandra.MetaCluster.Name); err != nil {
 		return nil, nil, err
 	}
 	k, err := openKeyspace(ctx, t, c, role)
 	if err != nil {
 		return nil, nil, err
 	}
-	return func() (*kairosrows.Keyspace, error) { return k.ks, nil }, k.Close, nil
+	return func() (*schema.Keyspace, error) { return k.ks, nil }, k.Close, nil
 }
 
 func (k *keyspace) Close() {
@@ -112,12 +113,12 @@ func inspectKeyspace(t terminal, c config.Config, l line) error {
 		return err
 	}
 	ctx := context.Background()
-	role := kairosrows.RoleRead
+	role := schema.RoleRead
 	if name, ok := l.flags["cluster"]; ok {
-		if c.Cassandra.Config, role, err = c.Cassandra.Cluster(name); err != nil {
+		if c.Cassandra.Config.Config, role, err = c.Cassandra.Cluster(name); err != nil {
 			return &usageError{fmt.Errorf("flag --cluster: %w", err)}
 		}
-		if role == kairosrows.RoleMeta && len(l.words) > 0 && l.words[0] != "service" {
+		if role == schema.RoleMeta && len(l.words) > 0 && l.words[0] != "service" {
 			return &usageError{fmt.Errorf("inspect %s: cluster %s has metadata only: want service [SERVICE] or nothing", l.words[0], name)}
 		}
 	}
@@ -126,7 +127,7 @@ func inspectKeyspace(t terminal, c config.Config, l line) error {
 			return &usageError{fmt.Errorf("inspect --preflight: argument %q: none are taken", l.words[0])}
 		}
 		if _, named := l.flags["cluster"]; !named {
-			role = kairosrows.RoleAll
+			role = schema.RoleAll
 		}
 		return preflight(ctx, t, c, role)
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/kairosrows"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/config"
 	"varve/internal/store"
 )
@@ -54,9 +55,9 @@ func repairKeyspace(t terminal, c config.Config, l line) error {
 	}
 	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer restore()
-	role := kairosrows.RoleAll
+	role := schema.RoleAll
 	if job.dry {
-		role = kairosrows.RoleRead // which does not complete the table spec either
+		role = schema.RoleRead // which does not complete the table spec either
 	}
 	k, err := openKeyspace(ctx, t, c, role)
 	if err != nil {
@@ -75,7 +76,6 @@ func repairKeyspace(t terminal, c config.Config, l line) error {
 	defer stop()
 	d, err := kairosrows.NewDeleter(k.ks, w, c.Cassandra.Delete, kairosrows.DeleterOptions{
 		Node: toolNode(c.DataDir), Services: services,
-		Look: k.reader.Look,
 	})
 	if err != nil {
 		return err

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"varve/internal/admin"
 )
 
 // Each limit is met over HTTP: the request that goes beyond it is refused with a
@@ -15,9 +17,9 @@ import (
 func TestLimits(t *testing.T) {
 	p := start(t, t.TempDir(),
 		"--query-max-series=50", "--query-max-samples=900", "--query-max-memory=40KiB", "--kairos-max-query-size=2KiB",
-		"--kairos-max-value-size=1KiB", "--ingest-max-series=120", "--ingest-max-tags=3", "--ingest-max-metric-bytes=20",
+		"--tune=kairos.max_value_size=1KiB", "--ingest-max-series=120", "--ingest-max-tags=3", "--ingest-max-metric-bytes=20",
 		"--ingest-max-tag-name-bytes=10", "--ingest-max-tag-value-bytes=15", "--ingest-max-string-bytes=30",
-		"--ingest-max-body-bytes=64KiB", "--transfer-max-line=2KiB", "--rollups-max-tasks=1", "--rollups-max-task-size=1KiB")
+		"--ingest-max-body-bytes=64KiB", "--tune=transfer.max_line=2KiB", "--rollups-max-tasks=1", "--tune=rollups.max_task_size=1KiB")
 	const points, query = "/api/v1/datapoints", "/api/v1/datapoints/query"
 	var many, more []string
 	for i := range 60 {
@@ -50,7 +52,7 @@ func TestLimits(t *testing.T) {
 		{"POST", query, ask("dense", `,"limit":850,"order":"desc","aggregators":[{"name":"percentile","percentile":0.5,"sampling":{"value":1,"unit":"days"}}]`), 400, "limit query.max_memory of 40960 reached"},
 		{"POST", query, ask("m", `,"x":"`+strings.Repeat("x", 2048)+`"`), 400, "limit kairos.max_query_size of 2048 reached, at least"},
 		{"POST", "/api/v1/datapoints/delete", ask("m", `,"x":"`+strings.Repeat("x", 2048)+`"`), 400, "limit kairos.max_query_size of 2048"},
-		{"POST", "/api/v1/metadata/a/b/c", strings.Repeat("x", 1025), 400, "limit kairos.max_value_size of 1024 reached"},
+		{"POST", "/api/v1/metadata/a/b/c", strings.Repeat("x", 1025), 400, "limit bytes of a metadata value of 1024 reached"},
 		{"POST", points, "[" + strings.Join(more, ",") + "]", 400, "limit ingest.max_series of 120 reached, at least 121 needed: new series culprit; most series: "},
 		{"POST", points, strings.Replace(many[0], "1,1", "2,2", 1), 204, ""}, // known series go on
 		{"POST", points, `{"name":"m","tags":{"a":"1","b":"1","c":"1","d":"1"},"timestamp":1,"value":1}`, 400, "limit ingest.max_tags of 3 reached, at least 4 needed"},
@@ -59,8 +61,8 @@ func TestLimits(t *testing.T) {
 		{"POST", points, `{"name":"m","tags":{"a":"` + strings.Repeat("1", 16) + `"},"timestamp":1,"value":1}`, 400, "limit ingest.max_tag_value_bytes of 15"},
 		{"POST", points, `{"name":"dense","tags":{"a":"b"},"timestamp":1,"value":"` + strings.Repeat("v", 31) + `"}`, 400, "limit ingest.max_string_bytes of 30"},
 		{"POST", points, "[" + strings.Repeat(" ", 64<<10) + "]", 400, "limit ingest.max_body_bytes of 65536"},
-		{"POST", "/api/v1/import", strings.Repeat("x", 3000) + "\n" + dense[:strings.Index(dense, "]")] + "]]}\n", 400, "line 1: limit transfer.max_line of 2048"},
-		{"POST", "/api/v1/rollups", strings.Replace(fmt.Sprintf(task, "a"), "sum", strings.Repeat("s", 1024), 1), 400, "limit rollups.max_task_size of 1024"},
+		{"POST", "/api/v1/import", strings.Repeat("x", 3000) + "\n" + dense[:strings.Index(dense, "]")] + "]]}\n", 400, "line 1: limit bytes of a line of an import of 2048"},
+		{"POST", "/api/v1/rollups", strings.Replace(fmt.Sprintf(task, "a"), "sum", strings.Repeat("s", 1024), 1), 400, "limit bytes of a roll-up task of 1024"},
 		{"POST", "/api/v1/rollups", fmt.Sprintf(task, "a"), 200, ""},
 		{"POST", "/api/v1/rollups", fmt.Sprintf(task, "b"), 400, "limit rollups.max_tasks of 1 reached, at least 2"},
 		{"GET", "/api/v1/metricnames?filter=id=1", "", 200, "many"},
@@ -74,7 +76,7 @@ func TestLimits(t *testing.T) {
 
 	// Who makes the series is told.
 	_, body := p.do("GET", "/admin/cardinality?limit=2", "")
-	var c cardinalityAnswer
+	var c admin.CardinalityAnswer
 	if err := json.Unmarshal([]byte(body), &c); err != nil {
 		t.Fatal(err)
 	}

@@ -2,21 +2,14 @@ package main
 
 import (
 	"bytes"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"net"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
-
-	"github.com/cockroachdb/pebble/v2/vfs"
-
-	"varve/internal/embedded"
 )
 
 var updateHelp = flag.Bool("update", false, "rewrite testdata/help")
@@ -117,22 +110,6 @@ func TestOfflineCommandsRefuseFlags(t *testing.T) {
 	status, _, stderr := once(t, []string{"VARVE_SERVER_HTTP_ADDR=127.0.0.1:8080"}, "inspect", "--data-dir="+t.TempDir())
 	if status != 1 || !strings.Contains(stderr, "holds no store") {
 		t.Errorf("with the environment of a server: %d %s", status, stderr)
-	}
-}
-
-// TestBackupNamesItsPlace makes a backup of a store in a relative directory. The
-// client of the server may be in another one.
-func TestBackupNamesItsPlace(t *testing.T) {
-	s, err := embedded.Open(vfs.NewMem(), "data", embedded.DefaultConfig(), embedded.Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	w := httptest.NewRecorder()
-	backupHandler(s).ServeHTTP(w, httptest.NewRequest("POST", "/admin/backup", strings.NewReader(`{"dir":"one"}`)))
-	var report embedded.BackupReport
-	if err := json.Unmarshal(w.Body.Bytes(), &report); err != nil || !filepath.IsAbs(report.Dir) || !strings.HasSuffix(report.Dir, "data/backups/one") {
-		t.Errorf("%d %s", w.Code, w.Body)
 	}
 }
 
@@ -285,34 +262,5 @@ func TestAdminRefusals(t *testing.T) {
 	nobody := closedPort(t)
 	if code := run(terminal{stdout: &out, stderr: &out}, []string{"backup", "--http-addr=" + nobody}); code != exitFault || !strings.Contains(out.String(), "ask the server at "+nobody) {
 		t.Errorf("%d %s", code, out.String())
-	}
-}
-
-// A check or compaction that is running keeps further ones out, rather than let
-// them wait to do the same again.
-func TestOneAtATime(t *testing.T) {
-	begun, end := make(chan struct{}), make(chan struct{})
-	h := oneAtATime("compaction", http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		begun <- struct{}{}
-		<-end
-	}))
-	ask := func() *httptest.ResponseRecorder {
-		w := httptest.NewRecorder()
-		h.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/admin/compact", nil))
-		return w
-	}
-	first := make(chan *httptest.ResponseRecorder)
-	go func() { first <- ask() }()
-	<-begun
-	if w := ask(); w.Code != http.StatusConflict || w.Body.String() != `{"errors":["another compaction is running; try again when it is done"]}` {
-		t.Errorf("a second one: %d %s", w.Code, w.Body)
-	}
-	end <- struct{}{}
-	if w := <-first; w.Code != http.StatusOK {
-		t.Errorf("the first one: %d", w.Code)
-	}
-	go func() { <-begun; end <- struct{}{} }()
-	if w := ask(); w.Code != http.StatusOK {
-		t.Errorf("one after it: %d", w.Code)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"varve/internal/cassandra/cql"
-	"varve/internal/cassandra/kairosrows"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/config"
 )
 
@@ -18,7 +18,7 @@ func preflight(ctx context.Context, t terminal, c config.Config, role string) er
 	findings, err := preflightFindings(ctx, c, role)
 	bad := false
 	for _, f := range findings {
-		bad = bad || f.Grade == kairosrows.Bad
+		bad = bad || f.Grade == schema.Bad
 		fmt.Fprintf(t.stdout, "%-4s  %-11s  %s\n", f.Grade, f.What, f.Text)
 		if f.Do != "" {
 			fmt.Fprintf(t.stdout, "%19s  %s\n", "do:", f.Do)
@@ -30,16 +30,16 @@ func preflight(ctx context.Context, t terminal, c config.Config, role string) er
 	return err
 }
 
-func preflightFindings(ctx context.Context, c config.Config, role string) ([]kairosrows.Finding, error) {
-	session, err := connect(ctx, c.Cassandra.Config)
+func preflightFindings(ctx context.Context, c config.Config, role string) ([]schema.Finding, error) {
+	session, err := connect(ctx, c.Cassandra.Config.Config)
 	if err != nil {
-		return unreachable(ctx, c.Cassandra.Config, err), nil
+		return unreachable(ctx, c.Cassandra.Config.Config, err), nil
 	}
 	defer session.Close()
-	schema := c.Cassandra.Schema
-	schema.Role = role
-	return kairosrows.Preflight(ctx, session, kairosrows.PreflightOptions{
-		Session: c.Cassandra.Config, Schema: schema, CoverRate: c.Cassandra.Read.CoverRate,
+	settings := c.Cassandra.Schema
+	settings.Role = role
+	return schema.Preflight(ctx, session, schema.PreflightOptions{
+		Session: c.Cassandra.Config.Config, Schema: settings, CoverRate: c.Cassandra.Read.CoverRate,
 	})
 }
 
@@ -60,22 +60,22 @@ func connect(ctx context.Context, c cql.Config) (*cql.Session, error) {
 
 // unreachable tells why there is no connection: the cluster is away, or has no node in
 // the data centre that is configured.
-func unreachable(ctx context.Context, c cql.Config, cause error) []kairosrows.Finding {
-	found := kairosrows.Finding{Grade: kairosrows.Bad, What: "connection", Text: cause.Error(),
+func unreachable(ctx context.Context, c cql.Config, cause error) []schema.Finding {
+	found := schema.Finding{Grade: schema.Bad, What: "connection", Text: cause.Error(),
 		Do: "see whether Cassandra runs, and cassandra.hosts, username, password and tls"}
 	if c.Datacenter == "" {
-		return []kairosrows.Finding{found}
+		return []schema.Finding{found}
 	}
 	named := c.Datacenter
 	c.Datacenter = ""
 	session, err := connect(ctx, c)
 	if err != nil {
-		return []kairosrows.Finding{found}
+		return []schema.Finding{found}
 	}
 	defer session.Close()
 	nodes, err := session.Nodes(ctx)
 	if err != nil {
-		return []kairosrows.Finding{found}
+		return []schema.Finding{found}
 	}
-	return []kairosrows.Finding{kairosrows.DatacenterFinding(named, nodes)}
+	return []schema.Finding{schema.DatacenterFinding(named, nodes)}
 }

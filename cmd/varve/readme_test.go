@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 )
 
 var fenced = regexp.MustCompile("(?s)```\n(.*?)\n```")
@@ -24,29 +25,34 @@ func TestReadme(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := start(t, t.TempDir())
-	host, port, err := net.SplitHostPort(p.telnet)
-	if err != nil {
-		t.Fatal(err)
-	}
-	here := strings.NewReplacer("127.0.0.1:8080", p.http, "127.0.0.1 4242", host+" "+port)
-	lines, queries := 0, 0
+	carbon := p.find(`carbon +(\S+) \(lines\)`)
+	here := strings.NewReplacer("127.0.0.1:8080", p.http, "127.0.0.1 4242", dialed(t, p.telnet, " "), "127.0.0.1 2003", dialed(t, carbon, " "),
+		"127.0.0.1/4242", dialed(t, p.telnet, "/"), "127.0.0.1/2003", dialed(t, carbon, "/"))
+	lines, queries, rendered := 0, 0, 0
 	for _, block := range fenced.FindAllStringSubmatch(string(page), -1) {
 		script := block[1]
-		isLine, isQuery := strings.Contains(script, "| nc "), strings.Contains(script, "/datapoints/query")
+		isLine, isQuery, isRender := strings.Contains(script, "| nc "), strings.Contains(script, "/datapoints/query"), strings.Contains(script, "/render?")
 		if !isLine && !strings.HasPrefix(script, "curl") {
 			continue
 		}
 		if _, err := exec.LookPath("nc"); isLine && err != nil {
 			t.Log("no nc on this machine; bash opens the connection")
-			before, _, _ := strings.Cut(script, "| nc ")
-			script = before + "> /dev/tcp/127.0.0.1/4242"
-			here = strings.NewReplacer("127.0.0.1:8080", p.http, "127.0.0.1/4242", host+"/"+port)
+			script = netcat.ReplaceAllString(script, "> /dev/tcp/$1/$2")
 		}
 		out, err := exec.Command("bash", "-ec", here.Replace(script)).Output()
+		for wait := 0; isRender && err == nil && wait < 100 && !strings.Contains(string(out), "[720.0, "); wait++ {
+			time.Sleep(20 * time.Millisecond) // the line is stored when its connection ends, soon after
+			out, err = exec.Command("bash", "-ec", here.Replace(script)).Output()
+		}
 		if err != nil {
 			t.Fatalf("%s\n%v: %s", script, err, out)
 		}
 		switch {
+		case isRender:
+			rendered++
+			if !strings.Contains(string(out), "[720.0, ") {
+				t.Errorf("%s\nno point in %s", script, out)
+			}
 		case isLine:
 			lines++
 			p.values("demo.load", lines)
@@ -59,8 +65,19 @@ func TestReadme(t *testing.T) {
 			t.Errorf("%s\n%s", script, out)
 		}
 	}
-	if lines != 1 || queries != 2 {
-		t.Errorf("found %d lines and %d queries to type, want 1 and 2", lines, queries)
+	if lines != 1 || queries != 2 || rendered != 1 {
+		t.Errorf("found %d lines, %d queries and %d targets to type, want 1, 2 and 1", lines, queries, rendered)
 	}
 	p.values("demo.load", 2)
+}
+
+var netcat = regexp.MustCompile(`\| nc -w 1 (\S+) (\S+)`)
+
+// dialed is an address as host and port, with something else than a colon between.
+func dialed(t *testing.T, addr, between string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return host + between + port
 }

@@ -8,6 +8,7 @@ import (
 
 	"varve/internal/config"
 	"varve/internal/embedded"
+	"varve/internal/embedded/offline"
 )
 
 func repairCommand() command {
@@ -51,7 +52,7 @@ func repair(t terminal, args []string) error {
 		}
 	}
 	dry := l.flags["dry-run"] == "true"
-	report, err := embedded.Repair(context.Background(), vfs.Default, c.DataDir, embedded.RepairOptions{
+	report, err := embedded.Repair(context.Background(), vfs.Default, c.DataDir, offline.RepairOptions{
 		DryRun: dry,
 		Say:    func(text string) { fmt.Fprintln(t.stdout, text) },
 	})

@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -15,23 +14,14 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/admin"
 	"varve/internal/config"
 	"varve/internal/embedded"
-	"varve/internal/httpapi"
 	"varve/internal/ingest"
-	"varve/internal/ingest/kairosjson"
-	"varve/internal/ingest/opentsdb"
-	"varve/internal/ingest/telnet"
-	"varve/internal/kairos"
-	"varve/internal/query"
-	"varve/internal/rollup"
 	"varve/internal/seldom"
 	"varve/internal/server"
-	"varve/internal/transfer"
-	"varve/internal/work"
 )
 
 // serve runs the server until a signal stops it.
@@ -49,6 +39,13 @@ func serve(t terminal, args []string) error {
 	defer lines.Close()
 	log := slog.New(lines)
 	tellKairosDB(loaded.KairosDB, log)
+	if tuned := loaded.Tuned(); tuned != nil {
+		log.Info("constants are changed by --tune, which is for tests only", "constants", tuned)
+	}
+	book, err := c.Graphite.Book(log)
+	if err != nil {
+		return err
+	}
 	limitGarbage()
 	opening := &embedded.Opening{}
 	srv := server.New(server.Options{
@@ -66,15 +63,9 @@ func serve(t terminal, args []string) error {
 		stopServer()
 		return errors.Join(err, <-ended)
 	}
-	reloads := &reloader{
-		load: func() (*config.Loaded, error) { return load(t, args) },
-		log:  log, running: c,
-		settings: append([]reloadable{
-			{"log.level", func(c config.Config) error { level.Set(c.Log.Level); return nil }},
-			{"server.allowed_origins", func(c config.Config) error { srv.SetAllowedOrigins(c.Server.AllowedOrigins); return nil }},
-		}, store.settings...),
-	}
-	store.routes = append(store.routes, reloads.route())
+	reloads := admin.NewReloader(c, func() (*config.Loaded, error) { return load(t, args) }, log,
+		admin.Reloadable{Key: "log.level", Apply: func(c config.Config) error { level.Set(c.Log.Level); return nil }},
+		admin.Reloadable{Key: "server.allowed_origins", Apply: func(c config.Config) error { srv.SetAllowedOrigins(c.Server.AllowedOrigins); return nil }})
 	active := openActive(c, log)
 	if active != nil {
 		defer active.Close()
@@ -84,8 +75,7 @@ func serve(t terminal, args []string) error {
 		Largest: store.largest, Fastest: store.fastest,
 	})
 	defer pipeline.Close()
-	front, rollups, limits := build(c, store, pipeline, active, registry, log)
-	reloads.settings = append(reloads.settings, limits...)
+	front, rollups := build(c, book, store, pipeline, active, reloads, registry, log)
 
 	// Signals are taken over only now: what came before can be replayed, so
 	// a kill during a long start loses nothing and need not wait for its end.
@@ -101,10 +91,10 @@ func serve(t terminal, args []string) error {
 	rollups.Load(ctx) // before points come in
 	srv.Mount(front)
 	announce(t.stdout, c, srv)
-	log.Info("ready", "version", versionText(), "http", srv.Addr("http"), "telnet", srv.Addr("telnet"),
+	log.Info("ready", "version", versionText(), "http", srv.Addr("http"), "telnet", srv.Addr("telnet"), "carbon", srv.Addr("carbon"), "pickle", srv.Addr("pickle"),
 		"store", c.Store, "data_dir", c.DataDir, "after", time.Since(began).Round(time.Millisecond))
 	stopRollups := background(ctx, rollups.Run)
-	stopReloads := background(ctx, reloads.onHangup)
+	stopReloads := background(ctx, reloads.OnHangup)
 	err = <-ended
 	stopReloads()
 	stopRollups()
@@ -157,78 +147,6 @@ func closeWithin(c io.Closer, limit time.Duration) error {
 	}
 }
 
-// openActive opens the list of active queries and tells which ones the last end
-// of the server broke off: one of them may have been its cause. Without the list,
-// for example on a full disk, the server runs too, and nil is returned.
-func openActive(c config.Config, log *slog.Logger) *query.ActiveFile {
-	active, left, err := query.OpenActiveFile(filepath.Join(c.DataDir, "active-queries"), c.Query.ActiveSlots(), log)
-	for _, q := range left {
-		log.Info("this query was running when the server ended the last time", "began", q.Start, "client", q.Client, "query", q.Query)
-	}
-	if err != nil {
-		log.Warn("active queries are not written down", "error", err)
-	}
-	return active
-}
-
-// build puts the front ends on the store.
-func build(c config.Config, s *backend, pipeline *ingest.Pipeline, active *query.ActiveFile, registry *prometheus.Registry, log *slog.Logger) (server.Front, *rollup.Scheduler, []reloadable) {
-	name := "KairosDB 1.3.0 (Varve " + versionText() + ")" // clients look for KairosDB's
-	work.Register(registry, log)
-	engine := query.New(s, c.Query, registry, time.Now)
-	engine.SaveTo(kairos.NewSaver(pipeline))
-	engine.WriteDown(active)
-	api := kairos.New(s, engine, c.Kairos, name, time.Now)
-	api.Log = log
-	api.Register(registry)
-	host, err := os.Hostname()
-	if err != nil {
-		host = "localhost"
-	}
-	rollups := rollup.New(rollup.Options{
-		Store: s, Engine: engine, Pipeline: pipeline, Parser: api, Config: c.Rollups,
-		Registerer: registry, Logger: log, Host: host, Node: s.node, Flush: s.flush, NotesFS: vfs.Default, NotesDir: filepath.Join(c.DataDir, "rollups"),
-	})
-	routes := []httpapi.Route{
-		{Method: http.MethodGet, Path: "/admin/rejected", Parameters: httpapi.None, Handler: pipeline.RejectedHandler()},
-	}
-	routes = append(routes, s.routes...)
-	routes = append(routes, api.Routes()...)
-	routes = append(routes, kairosjson.New(pipeline, log).Routes()...)
-	routes = append(routes, rollups.Routes()...)
-	routes = append(routes, transfer.NewAPI(s, pipeline, c.Transfer, registry, log).Routes()...)
-	routes = append(routes, opentsdb.New(pipeline, log).Routes()...)
-	return server.Front{
-		Routes: c.Kairos.Gate(routes),
-		Telnet: telnet.NewServer(pipeline, c.Telnet, telnet.Options{Registerer: registry, Logger: log, Version: name}),
-		Checks: append([]server.Check{server.AliveCheck(), queryCheck(c, s)}, s.checks...),
-	}, rollups, reloadableLimits(engine, pipeline, api)
-}
-
-// reloadableLimits are those that an operator turns in trouble. What changes one
-// changes all that belong to it.
-func reloadableLimits(engine *query.Engine, pipeline *ingest.Pipeline, api *kairos.API) (limits []reloadable) {
-	add := func(apply func(config.Config), keys ...string) {
-		for _, key := range keys {
-			limits = append(limits, reloadable{key, func(c config.Config) error { apply(c); return nil }})
-		}
-	}
-	add(func(c config.Config) { engine.SetLimits(c.Query) }, "query.max_series", "query.max_samples", "query.max_memory",
-		"query.timeout", "query.max_concurrent", "query.max_queued", "query.max_wait")
-	add(func(c config.Config) { pipeline.SetSeriesLimits(c.Ingest) },
-		"ingest.max_series", "ingest.max_series_memory", "ingest.new_series_per_second", "ingest.new_series_burst")
-	add(func(c config.Config) { api.SetSlowQuery(c.Kairos.SlowQuery) }, "kairos.slow_query")
-	return limits
-}
-
-// queryCheck is not a reason to turn senders away where points are taken without
-// the cluster.
-func queryCheck(c config.Config, s *backend) server.Check {
-	check := server.QueryCheck(s)
-	check.Partial = c.Store == config.Cassandra
-	return check
-}
-
 // announce tells a person what to do next.
 func announce(w io.Writer, c config.Config, srv *server.Server) {
 	dir := c.DataDir
@@ -240,6 +158,11 @@ func announce(w io.Writer, c config.Config, srv *server.Server) {
 	fmt.Fprintf(w, "  HTTP    http://%s\n", api)
 	if lines != "" {
 		fmt.Fprintf(w, "  telnet  %s\n", lines)
+	}
+	for _, carbon := range []struct{ stream, what string }{{"carbon", "lines"}, {"pickle", "pickles"}} {
+		if addr := srv.Addr(carbon.stream); addr != "" {
+			fmt.Fprintf(w, "  carbon  %s (%s)\n", dialable(addr), carbon.what)
+		}
 	}
 	if pprof := srv.Addr("pprof"); pprof != "" {
 		fmt.Fprintf(w, "  pprof   http://%s/debug/pprof/\n", dialable(pprof))

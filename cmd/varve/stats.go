@@ -8,7 +8,8 @@ import (
 	"net/http"
 	"strconv"
 
-	"varve/internal/embedded"
+	"varve/internal/admin"
+	"varve/internal/embedded/offline"
 )
 
 func statsCommand() command {
@@ -27,7 +28,7 @@ must be stopped, or be asked by --http-addr; it then estimates from some of the 
 }
 
 func stats(t terminal, args []string) error {
-	if err := refuseCassandra(args, insteadOfStats); err != nil {
+	if err := refuseCassandra(args, admin.InsteadOfStats); err != nil {
 		return err
 	}
 	l, err := parseLine(args, "data-dir", "config", "http-addr", "top")
@@ -37,7 +38,7 @@ func stats(t terminal, args []string) error {
 	if err := l.noWords(); err != nil {
 		return err
 	}
-	top := statsTop
+	top := admin.StatsTop
 	if text, ok := l.flags["top"]; ok {
 		if top, err = strconv.Atoi(text); err != nil || top < 1 {
 			return &usageError{fmt.Errorf("flag --top: %q: want a number from 1 on", text)}
@@ -50,14 +51,14 @@ func stats(t terminal, args []string) error {
 	return report.WriteText(t.stdout)
 }
 
-func spaceOf(t terminal, l line, top int) (*embedded.SpaceReport, error) {
+func spaceOf(t terminal, l line, top int) (*offline.SpaceReport, error) {
 	if l.online() {
 		response, err := l.call(http.MethodGet, "/admin/stats?top="+strconv.Itoa(top), nil)
 		if err != nil {
 			return nil, err
 		}
 		defer response.Body.Close()
-		report := &embedded.SpaceReport{}
+		report := &offline.SpaceReport{}
 		if err := json.NewDecoder(response.Body).Decode(report); err != nil {
 			return nil, fmt.Errorf("answer of the server: %w", err)
 		}
@@ -67,6 +68,6 @@ func spaceOf(t terminal, l line, top int) (*embedded.SpaceReport, error) {
 	if err != nil {
 		return nil, err
 	}
-	report, err := d.Space(context.Background(), embedded.SpaceOptions{Top: top})
+	report, err := d.Space(context.Background(), offline.SpaceOptions{Top: top})
 	return report, errors.Join(err, d.Close())
 }

@@ -210,7 +210,7 @@ func closesAreAnnounced(t *testing.T) {
 		t.Errorf("idle connections are closed after %s, KairosDB's clients count on 120s (%v)", m[1], err)
 	}
 	dir := t.TempDir()
-	s := process.Start(t, dir, "--server-close-grace=3s")
+	s := process.Start(t, dir, "--tune=server.close_grace=3s")
 	w := dial(t, s.HTTP)
 	for range 2 { // what JDK and libcurl repeat without a word
 		w.want(http.StatusNoContent, "POST", push, point("twice", 1))

@@ -172,7 +172,7 @@ func (p *place) absent(t *testing.T, seed uint64, come func()) {
 // full: the spool reaches its bound while the nodes stand still, refuses, and
 // goes on after.
 func (p *place) full(t *testing.T, halt, goOn func()) {
-	v := p.start(t, t.TempDir(), "--cassandra-spool-max-bytes=1MiB", "--cassandra-spool-log-segment-bytes=64KiB")
+	v := p.start(t, t.TempDir(), "--cassandra-spool-max-bytes=1MiB", "--tune=cassandra.spool.log.segment_bytes=64KiB")
 	connected(t, v)
 	l := p.ledger("full")
 	l.padding = 2000
@@ -217,7 +217,7 @@ func (p *place) full(t *testing.T, halt, goOn func()) {
 // process at once, and nothing is acknowledged while the nodes stand still.
 func (p *place) acknowledge(t *testing.T, halt, goOn func()) {
 	v := p.start(t, t.TempDir(), "--cassandra-spool-acknowledge=store", "--cassandra-spool-acknowledge-timeout=3s")
-	other := p.start(t, t.TempDir(), "--cassandra-read-chunk-cache-age=0s")
+	other := p.start(t, t.TempDir(), "--tune=cassandra.read.chunk_cache_age=0s")
 	connected(t, v)
 	connected(t, other)
 	l := p.ledger("acknowledge")

@@ -24,8 +24,8 @@ const (
 // and delete; both find everything.
 func (p *place) several(t *testing.T, seed uint64) {
 	flags := []string{
-		fmt.Sprintf("--cassandra-read-chunk-cache-age=%v", chunkAge),
-		fmt.Sprintf("--cassandra-write-index-refresh=%v", refreshAge),
+		fmt.Sprintf("--tune=cassandra.read.chunk_cache_age=%v", chunkAge),
+		fmt.Sprintf("--tune=cassandra.write.index_refresh=%v", refreshAge),
 	}
 	a, b := p.start(t, t.TempDir(), flags...), p.start(t, t.TempDir(), flags...)
 	connected(t, a)

@@ -17,7 +17,7 @@ import (
 const answerMax = 24 * mib
 
 // bombMemory is what all bombs together may take: ingest.body_memory, four
-// import lines of transfer.max_line, and as much again as garbage.
+// import lines of 64 MiB, and as much again as garbage.
 const bombMemory = (256 + 4*64) * 2 * mib
 
 // A bomb is an input that is small to send and large or slow to deal with.

@@ -11,7 +11,7 @@ import (
 )
 
 // quick are limits of time under which a test sees the end of a slow client.
-var quick = []string{"--server-stall-timeout=1s", "--server-read-header-timeout=1s", "--server-idle-timeout=2s"}
+var quick = []string{"--tune=server.stall_timeout=1s", "--tune=server.read_header_timeout=1s", "--server-idle-timeout=2s"}
 
 // paths are requests by every way that a handler can deal with a body: read it
 // all, read it as it comes, not read it, have no handler.
@@ -215,7 +215,7 @@ func TestSteadyReader(t *testing.T) {
 // Connections on which nothing happens do not lock out those on which something
 // does, by either port.
 func TestIdleCrowds(t *testing.T) {
-	w := guard(t, "--telnet-max-connections=64", "--server-max-connections=64", "--server-idle-timeout=2s", "--server-read-header-timeout=1s")
+	w := guard(t, "--telnet-max-connections=64", "--server-max-connections=64", "--server-idle-timeout=2s", "--tune=server.read_header_timeout=1s")
 	w.under(100*mib, func(ctx context.Context) {
 		crowdCtx, cancel := context.WithCancel(ctx)
 		defer cancel()

@@ -136,8 +136,8 @@ func lastOf(points [][2]int64) (ms int64) {
 
 // start starts Varve on the keyspace.
 func (j *journey) start() (*process.Server, client) {
-	s := process.Start(j.t, j.dir, append([]string{"--cassandra-spool-linger=200ms", "--cassandra-read-chunk-cache-age=1s",
-		"--cassandra-read-postings-cache-age=1s", "--rollups-retry-interval=1s"}, j.flags...)...)
+	s := process.Start(j.t, j.dir, append([]string{"--cassandra-spool-linger=200ms", "--tune=cassandra.read.chunk_cache_age=1s",
+		"--tune=cassandra.read.postings_cache_age=1s", "--tune=rollups.retry_interval=1s"}, j.flags...)...)
 	c := client{"Varve", "http://" + s.HTTP}
 	err := process.Until(j.t.Context(), "Varve opens the keyspace", func() (bool, error) {
 		_, err := c.do(j.t.Context(), http.MethodGet, "/api/v1/metricnames", "")

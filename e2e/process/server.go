@@ -77,7 +77,7 @@ func (g *greeting) String() string {
 // Launch starts varve serve on dir without waiting for it.
 func Launch(t *testing.T, dir string, flags ...string) *Server {
 	t.Helper()
-	args := append([]string{"serve", "--data-dir", dir, "--http-addr=127.0.0.1:0", "--telnet-addr=127.0.0.1:0"}, flags...)
+	args := append([]string{"serve", "--data-dir", dir, "--http-addr=127.0.0.1:0", "--telnet-addr=127.0.0.1:0", "--carbon-addr=127.0.0.1:0", "--pickle-addr=127.0.0.1:0"}, flags...)
 	s := &Server{
 		command: exec.Command(Binary, args...),
 		Log:     newLogbook(),

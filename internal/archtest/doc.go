@@ -1,4 +1,4 @@
 // Package archtest holds the tests that keep the shape of the code: which
-// package may import which, what no package imports, and that each has exactly
-// one package comment. It has no code of its own.
+// package may import which, as docs/architecture.md says, what no package imports,
+// and that each has exactly one package comment. It has no code of its own.
 package archtest

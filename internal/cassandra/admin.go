@@ -5,28 +5,19 @@ import (
 	"errors"
 	"slices"
 
-	"varve/internal/cassandra/kairosrows"
+	"varve/internal/cassandra/layout"
 	"varve/internal/store"
 )
-
-// SetTagIndex replaces the rules of tag_indexed_row_keys.
-func (s *Store) SetTagIndex(lines []string) error {
-	l, err := s.layout()
-	if err != nil {
-		return err
-	}
-	return l.writer.SetTagIndex(lines)
-}
 
 // Deletions lists the delete jobs of all nodes that are not done, those that
 // were cancelled in the last days, and the last ones that were done here, newest
 // first.
-func (s *Store) Deletions(ctx context.Context) ([]kairosrows.Job, error) {
+func (s *Store) Deletions(ctx context.Context) ([]layout.Job, error) {
 	deleters, err := s.deleters(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var all []kairosrows.Job
+	var all []layout.Job
 	for _, d := range deleters {
 		jobs, err := d.Jobs(ctx)
 		if err != nil {
@@ -34,14 +25,14 @@ func (s *Store) Deletions(ctx context.Context) ([]kairosrows.Job, error) {
 		}
 		all = append(all, jobs...)
 	}
-	slices.SortStableFunc(all, func(a, b kairosrows.Job) int { return b.Started.Compare(a.Started) })
+	slices.SortStableFunc(all, func(a, b layout.Job) int { return b.Started.Compare(a.Started) })
 	return all, nil
 }
 
 // CancelDeletion stops a delete job, whichever node works on it. The job that it
 // returns says whether it is cancelled, about to stop, or was done already; one
 // that is not known is store.ErrNotFound.
-func (s *Store) CancelDeletion(ctx context.Context, id string) (job kairosrows.Job, err error) {
+func (s *Store) CancelDeletion(ctx context.Context, id string) (job layout.Job, err error) {
 	deleters, err := s.deleters(ctx)
 	if err != nil {
 		return job, err
@@ -56,18 +47,18 @@ func (s *Store) CancelDeletion(ctx context.Context, id string) (job kairosrows.J
 
 // deleters returns those of all clusters that are open, of the one that is
 // written to first.
-func (s *Store) deleters(ctx context.Context) ([]*kairosrows.Deleter, error) {
+func (s *Store) deleters(ctx context.Context) ([]layout.Deleter, error) {
 	if err := s.check(ctx); err != nil {
 		return nil, err
 	}
-	l, err := s.layout()
+	ks, err := s.written.open()
 	if err != nil {
 		return nil, err
 	}
-	deleters := []*kairosrows.Deleter{l.deleter}
+	deleters := []layout.Deleter{ks.Deleter()}
 	for _, c := range s.read {
-		if l := c.rows.Load(); l != nil {
-			deleters = append(deleters, l.deleter)
+		if ks := c.keyspace(); ks != nil {
+			deleters = append(deleters, ks.Deleter())
 		}
 	}
 	return deleters, nil

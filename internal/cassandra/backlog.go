@@ -72,26 +72,41 @@ func (b *backlog) trend(now level, maxBytes int64) Trend {
 	}
 	t := Trend{SamplesPerSecond: float64(now.samples-first.samples) / seconds}
 	if grown := float64(now.bytes-first.bytes) / seconds; grown > 0 && t.SamplesPerSecond > 0 {
-		t.Full = inSeconds(float64(max(0, maxBytes-now.bytes)) / grown)
+		t.Full = inSight(float64(max(0, maxBytes-now.bytes)) / grown)
 	}
 	if t.SamplesPerSecond < 0 {
-		t.Drained = inSeconds(float64(now.samples) / -t.SamplesPerSecond)
+		t.Drained = inSight(float64(now.samples) / -t.SamplesPerSecond)
 	}
 	return t
 }
 
-func inSeconds(n float64) time.Duration {
-	return time.Duration(max(1, min(math.Round(n), 10*365*86400))) * time.Second
+// farthest is how far a trend is followed.
+const farthest = 90 * 24 * time.Hour
+
+// inSight returns a time in seconds, 0 if it is too far away to be foreseen.
+func inSight(seconds float64) time.Duration {
+	if seconds > farthest.Seconds() {
+		return 0
+	}
+	return time.Duration(max(1, math.Round(seconds))) * time.Second
 }
 
 func (t Trend) String() string {
 	switch {
 	case t.Drained > 0:
-		return fmt.Sprintf("%.0f fewer each second, none in about %v", -t.SamplesPerSecond, t.Drained)
+		return fmt.Sprintf("%s fewer each second, none in about %v", rateText(-t.SamplesPerSecond), t.Drained)
 	case t.Full > 0:
-		return fmt.Sprintf("%.0f more each second, and spool.max_bytes is reached in about %v", t.SamplesPerSecond, t.Full)
+		return fmt.Sprintf("%s more each second, and spool.max_bytes is reached in about %v", rateText(t.SamplesPerSecond), t.Full)
 	}
 	return ""
+}
+
+// rateText writes small rates with a decimal place.
+func rateText(n float64) string {
+	if n < 10 {
+		return fmt.Sprintf("%.1f", n)
+	}
+	return fmt.Sprintf("%.0f", n)
 }
 
 // trend tells where what waits for Cassandra goes.

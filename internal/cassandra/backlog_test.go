@@ -29,6 +29,14 @@ func TestTrend(t *testing.T) {
 	want("it stays", 2000, 12_000, none, "")
 	step(4, func(i int64) int64 { return 100_000 }, func(i int64) int64 { return 500_000 })
 	step(13, func(i int64) int64 { return 100_000 - 500*i }, func(i int64) int64 { return 500_000 })
+	far := Trend{SamplesPerSecond: 0.5}
+	slow := backlog{levels: []level{{at.Add(-time.Minute), 0, 0}}}
+	if got := slow.trend(level{at, 30, 3}, 1_000_000); got != far || got.String() != "" {
+		t.Errorf("it grows so slowly that no end is in sight: %+v, %q", got, got)
+	}
+	if got := slow.trend(level{at, 30, 600}, 1_000_000); got.String() != "0.5 more each second, and spool.max_bytes is reached in about 27h45m40s" {
+		t.Errorf("it grows slowly: %q", got)
+	}
 	want("it drains", 93_500, 500_000, Trend{-100, 0, 935 * time.Second}, "100 fewer each second, none in about 15m35s")
 	if len(b.levels) != backlogKept {
 		t.Errorf("%d levels are kept", len(b.levels))

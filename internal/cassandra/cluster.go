@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/cassandra/cql"
-	"varve/internal/cassandra/kairosrows"
+	"varve/internal/cassandra/layout"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -21,14 +21,14 @@ import (
 // is reached, and reached whenever that is.
 type cluster struct {
 	name    string
-	role    string          // as kairosrows.Config has it
+	role    string          // as layout.Options has it
 	within  model.TimeRange // queries of other times do not ask it
 	session *cql.Session
 	log     *slog.Logger
 
-	rows   atomic.Pointer[layout] // nil until Cassandra was reached
-	opened chan struct{}          // closed when it was
-	reason atomic.Pointer[error]  // why rows is nil
+	ready  atomic.Pointer[layout.Keyspace] // nil until Cassandra was reached
+	opened chan struct{}                   // closed when it was
+	reason atomic.Pointer[error]           // why it is not open
 }
 
 // openCluster begins to look for a cluster. The session's metrics carry its name.
@@ -49,11 +49,11 @@ func labelled(r prometheus.Registerer, name string) prometheus.Registerer {
 
 // connect reaches the cluster and opens its keyspace, trying for as long as it
 // takes or until ctx ends. It reports whether it did.
-func (c *cluster) connect(ctx context.Context, open func(context.Context) (*layout, error)) bool {
+func (c *cluster) connect(ctx context.Context, open func(context.Context) (layout.Keyspace, error)) bool {
 	for wait := time.Second / 4; ; wait = min(2*wait, 15*time.Second) {
-		l, err := open(ctx)
+		ks, err := open(ctx)
 		if err == nil {
-			c.rows.Store(l)
+			c.ready.Store(&ks)
 			return true
 		}
 		if ctx.Err() != nil {
@@ -71,13 +71,21 @@ func (c *cluster) connect(ctx context.Context, open func(context.Context) (*layo
 
 func (c *cluster) unreached(err error) { c.reason.Store(&err) }
 
-// layout returns the open keyspace.
-func (c *cluster) layout() (*layout, error) {
-	if l := c.rows.Load(); l != nil {
-		return l, nil
+// keyspace returns the open keyspace, nil if it is not open yet.
+func (c *cluster) keyspace() layout.Keyspace {
+	if ks := c.ready.Load(); ks != nil {
+		return *ks
+	}
+	return nil
+}
+
+// open returns the open keyspace, or why it is not open yet.
+func (c *cluster) open() (layout.Keyspace, error) {
+	if ks := c.keyspace(); ks != nil {
+		return ks, nil
 	}
 	reason := "the keyspace is not open yet"
-	if c.role != kairosrows.RoleAll {
+	if c.role != layout.RoleAll {
 		reason = "the keyspace of cluster " + c.name + " is not open yet"
 	}
 	return nil, &store.UnavailableError{Reason: reason, Err: *c.reason.Load()}
@@ -88,15 +96,15 @@ func (c *cluster) degraded() error {
 	switch state := c.session.State(); {
 	case !state.Connected:
 		return fmt.Errorf("cluster %s is away since %s: %s", c.name, state.Since.UTC().Format(time.RFC3339), state.Reason)
-	case c.rows.Load() == nil:
+	case c.keyspace() == nil:
 		return fmt.Errorf("cluster %s: its keyspace is not open: %w", c.name, *c.reason.Load())
 	}
 	return nil
 }
 
 func (c *cluster) close() {
-	if l := c.rows.Load(); l != nil {
-		l.close()
+	if ks := c.keyspace(); ks != nil {
+		ks.Close()
 	}
 	c.session.Close()
 }
@@ -104,7 +112,7 @@ func (c *cluster) close() {
 // explain says in which cluster an error came up, unless it is the one that all
 // expect.
 func (c *cluster) explain(err error) error {
-	if err == nil || c.role == kairosrows.RoleAll {
+	if err == nil || c.role == layout.RoleAll {
 		return err
 	}
 	return fmt.Errorf("cluster %s: %w", c.name, err)

@@ -8,7 +8,7 @@ import (
 	"unicode"
 
 	"varve/internal/cassandra/cql"
-	"varve/internal/cassandra/kairosrows"
+	"varve/internal/cassandra/layout"
 	"varve/internal/model"
 )
 
@@ -164,18 +164,18 @@ func (c Config) checkClusters() error {
 // open its keyspace.
 func (c Config) Cluster(name string) (config cql.Config, role string, err error) {
 	if name == c.Name {
-		return c.Config, kairosrows.RoleRead, nil
+		return c.Config, layout.RoleRead, nil
 	}
 	known := []string{c.Name}
 	if c.MetaCluster.Used() {
 		if name == c.MetaCluster.Name {
-			return c.MetaCluster.over(c.Config), kairosrows.RoleMeta, nil
+			return c.MetaCluster.over(c.Config), layout.RoleMeta, nil
 		}
 		known = append(known, c.MetaCluster.Name)
 	}
 	for _, r := range c.ReadClusters {
 		if name == r.Name {
-			return r.over(c.Config), kairosrows.RoleRead, nil
+			return r.over(c.Config), layout.RoleRead, nil
 		}
 		known = append(known, r.Name)
 	}

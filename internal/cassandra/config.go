@@ -5,24 +5,24 @@ import (
 	"fmt"
 
 	"varve/internal/cassandra/cql"
-	"varve/internal/cassandra/kairosrows"
 	"varve/internal/spool"
 )
 
-// Config holds the settings of the store.
+// Config holds the settings of the store, beside those of its layout.
 type Config struct {
 	Name string `yaml:"name" doc:"name of the cluster that is written to, in metrics, health and errors"`
 	cql.Config
-	ReadAhead   int                     `yaml:"read_ahead" doc:"series of a query that are read before they are asked for, so that the round trips overlap, 0 to 1024"`
-	LimitPerRow bool                    `yaml:"limit_per_row" doc:"a query's limit counts again in each row of a series, as in KairosDB over Cassandra, which shows in sample_size and in what aggregators get; false counts per series, and reads less"`
-	Schema      kairosrows.Config       `yaml:"schema" doc:"the keyspace and its tables, in KairosDB's layout"`
-	Write       kairosrows.WriteConfig  `yaml:"write" doc:"rows that are written"`
-	Read        kairosrows.ReadConfig   `yaml:"read" doc:"rows that are read, and what of them is kept in memory"`
-	Delete      kairosrows.DeleteConfig `yaml:"delete" doc:"deletes and repairs"`
-	Spool       spool.Config            `yaml:"spool" doc:"samples that were acknowledged and are on their way to Cassandra; they are in data_dir until then"`
+	LimitPerRow bool         `yaml:"limit_per_row" doc:"a query's limit counts again in each row of a series, as in KairosDB over Cassandra, which shows in sample_size and in what aggregators get; false counts per series, and reads less"`
+	Spool       spool.Config `yaml:"spool" doc:"samples that were acknowledged and are on their way to Cassandra; they are in data_dir until then"`
 
 	MetaCluster  MetaConfig    `yaml:"meta_cluster" doc:"A cluster of its own for metadata, roll-up tasks and what else KairosDB keeps in service_index. Without hosts the cluster that is written to has them."`
 	ReadClusters []ReadCluster `yaml:"read_clusters" doc:"Further clusters, with old samples: a query asks them too, and nothing is written there but deletes. Limits and timeouts are those of cassandra."`
+
+	// Constants; tests and benchmarks change them by --tune.
+
+	// ReadAhead is how many series of a query are read before they are asked for, so that
+	// the round trips overlap, 0 to 1024.
+	ReadAhead int `tune:"read_ahead"`
 }
 
 // DefaultConfig returns the defaults.
@@ -33,10 +33,6 @@ func DefaultConfig() Config {
 		Config:      cql.DefaultConfig(),
 		ReadAhead:   32,
 		LimitPerRow: true,
-		Schema:      kairosrows.DefaultConfig(),
-		Write:       kairosrows.DefaultWriteConfig(),
-		Read:        kairosrows.DefaultReadConfig(),
-		Delete:      kairosrows.DefaultDeleteConfig(),
 		Spool:       spool.DefaultConfig(),
 	}
 }

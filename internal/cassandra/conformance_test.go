@@ -17,7 +17,7 @@ import (
 	"go.uber.org/goleak"
 
 	"varve/internal/cassandra/cql"
-	"varve/internal/cassandra/kairosrows"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/originals"
 	"varve/internal/rowtime"
@@ -43,20 +43,20 @@ var keyspaces atomic.Int64
 
 // A place is a keyspace of its own on the tests' node.
 type place struct {
-	cfg     Config
+	cfg     settings
 	session *cql.Session
 }
 
 func newPlace(t *testing.T) *place {
 	t.Helper()
-	p := &place{cfg: DefaultConfig()}
+	p := &place{cfg: defaultSettings()}
 	p.cfg.Hosts = []string{originals.Cassandra(t)}
 	p.cfg.Keyspace = fmt.Sprintf("store_%d_%d", os.Getpid(), keyspaces.Add(1))
-	p.cfg.Schema.Create = kairosrows.CreateKeyspace
+	p.cfg.Schema.Create = schema.CreateKeyspace
 	p.cfg.Write.KairosDBOnly = false // values of every kind and all bits
 	p.cfg.Spool.Linger = time.Hour   // drained when a test says so
 	p.cfg.LimitPerRow = false        // as the contract has it
-	session, err := cql.Open(p.cfg.Config, cql.Options{})
+	session, err := cql.Open(p.cfg.Config.Config, cql.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -131,7 +131,7 @@ func cannotHold(k model.Kind, ms int64, _ uint64, data string) bool {
 
 func (p *place) open(tb testing.TB, fs vfs.FS) *Store {
 	tb.Helper()
-	s, err := Open(fs, "spool", p.cfg, Options{})
+	s, err := p.cfg.open(fs, Options{})
 	if err != nil {
 		tb.Fatalf("open store: %v", err)
 	}

@@ -33,12 +33,17 @@ func (v *view) Read(ctx context.Context, s store.Series, o store.ReadOptions) st
 }
 
 // rowOf returns what tells the row of a time: as in the first keyspace that has
-// some of the series, for samples of the spool in the one they go to.
+// some of the series, for samples of the spool in the one they go to. While that is not
+// open, all are of one row.
 func (v *view) rowOf(sel selected) func(ms int64) int64 {
-	if len(sel.pending) > 0 || len(sel.stored) == 0 {
-		return v.keyspaces[0].rowOf
+	in := v.keyspaces[0]
+	if len(sel.pending) == 0 && len(sel.stored) > 0 {
+		in = sel.stored[0].in
 	}
-	return sel.stored[0].in.rowOf
+	if in.look == nil {
+		return func(int64) int64 { return 0 }
+	}
+	return in.look.RowOf
 }
 
 // rowOptions are o for the keyspace. Statistics will not do beside samples of
@@ -102,7 +107,7 @@ func (c *cursor) advance() (*store.Block, error) {
 			c.block = nil
 			return b, nil
 		}
-		c.out = store.Block{Columns: part(c.kind, &b.Columns, c.next, min(b.Len(), c.next+c.left))}
+		c.out = store.Block{Columns: b.Slice(c.next, min(b.Len(), c.next+c.left))}
 		c.block = nil
 		return &c.out, nil
 	}

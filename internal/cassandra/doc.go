@@ -2,9 +2,9 @@
 // that runs it holds no data of its own but what is on its way: samples are
 // acknowledged by a local log and drained into the keyspace a moment later.
 //
-//	Append --> spool: log + heads in generations --> kairosrows.Writer --> keyspace
+//	Append --> spool: log + heads in generations --> layout.Sink --> keyspace
 //	               \                                                        |
-//	                +----> view: pending samples + rows <---- kairosrows.Look
+//	                +----> view: pending samples + rows <---- layout.Look
 //
 // # What is visible
 //
@@ -28,6 +28,6 @@
 // Refs for appending are the spool's. Refs that a View hands out number what
 // that View selected, and mean nothing elsewhere.
 //
-// Everything about rows, tables and statements is in package kairosrows, the
-// driver in package cql.
+// How samples lie in tables is the matter of a layout, see package layout; the driver is
+// package cql.
 package cassandra

@@ -55,7 +55,7 @@ type failingStore struct {
 	beside *Store
 }
 
-func newFailingStore(t *testing.T) *failingStore {
+func newFailingStore(t *testing.T, change ...func(*settings)) *failingStore {
 	f := &failingStore{t: t, node: cqltest.NewFailingNode(t, originals.Cassandra(t))}
 	c := clustersConfig(t)
 	dropAfter(t, c)
@@ -63,6 +63,9 @@ func newFailingStore(t *testing.T) *failingStore {
 	c.Hosts = []string{f.node.Address}
 	c.Spool.Linger = 20 * time.Millisecond
 	c.Attempts, c.WriteTimeout, c.ReadTimeout, c.StallAfter, c.OutageGrace = 2, 2*time.Second, 2*time.Second, 500*time.Millisecond, time.Second
+	for _, f := range change {
+		f(&c)
+	}
 	f.store = ready(t, openStore(t, c, Options{Node: "failing"}))
 	return f
 }

@@ -1,8 +1,6 @@
 package cassandra
 
 import (
-	"sort"
-
 	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/store"
@@ -23,13 +21,14 @@ func (v *view) heldOf(sel selected, o store.ReadOptions) (model.Columns, error) 
 			if err != nil {
 				return held, err
 			}
-			newer = clip(kind, &newer, o.Range)
+			newer = newer.Slice(newer.Within(o.Range))
 			held = overlaid(kind, &held, &newer)
 		}
 	}
-	held = withoutExpired(kind, &held, v.store.now().UnixMilli())
+	var spare model.Columns
+	held.DropExpired(&spare, v.store.now().UnixMilli())
 	if o.Descending {
-		held = reversed(kind, &held)
+		held.Reverse(&spare)
 	}
 	return held, nil
 }
@@ -63,52 +62,6 @@ func overlaid(kind model.Kind, older, newer *model.Columns) model.Columns {
 			out.AppendFrom(kind, newer, j)
 			j++
 		}
-	}
-	return out
-}
-
-// part returns samples from to end of cols. It shares their memory.
-func part(kind model.Kind, cols *model.Columns, from, end int) model.Columns {
-	p := model.Columns{Times: cols.Times[from:end]}
-	switch {
-	case kind.Fixed():
-		p.Values = cols.Values[from:end]
-	case kind.Variable():
-		p.Offsets, p.Data = cols.Offsets[from:end+1], cols.Data
-	}
-	if len(cols.TTLs) > 0 {
-		p.TTLs = cols.TTLs[from:end]
-	}
-	return p
-}
-
-// clip returns the part of ascending samples that lies in r.
-func clip(kind model.Kind, cols *model.Columns, r model.TimeRange) model.Columns {
-	lo := sort.Search(len(cols.Times), func(i int) bool { return cols.Times[i] >= r.StartMS })
-	hi := sort.Search(len(cols.Times), func(i int) bool { return cols.Times[i] > r.EndMS })
-	if lo >= hi {
-		return model.Columns{}
-	}
-	return part(kind, cols, lo, hi)
-}
-
-func withoutExpired(kind model.Kind, cols *model.Columns, nowMS int64) model.Columns {
-	if len(cols.TTLs) == 0 {
-		return *cols
-	}
-	var kept model.Columns
-	for i := range cols.Times {
-		if model.ExpiryMS(cols.Times[i], cols.TTL(i)) > nowMS {
-			kept.AppendFrom(kind, cols, i)
-		}
-	}
-	return kept
-}
-
-func reversed(kind model.Kind, cols *model.Columns) model.Columns {
-	var out model.Columns
-	for i := cols.Len() - 1; i >= 0; i-- {
-		out.AppendFrom(kind, cols, i)
 	}
 	return out
 }

@@ -18,7 +18,7 @@ type mergedSource struct {
 
 // An input is a source and the block that it is at.
 type input struct {
-	source source
+	source store.Cursor
 	block  *store.Block
 	next   int // first of block that was not handed out
 }
@@ -28,7 +28,7 @@ func (in *input) time() int64 { return in.block.Times[in.next] }
 // fill makes sure that the block has samples, and reports whether there are any.
 func (in *input) fill() (bool, error) {
 	for in.block == nil || in.next == in.block.Len() {
-		b, err := in.source.next()
+		b, err := in.source.Next()
 		if err != nil || b == nil {
 			return false, err
 		}
@@ -37,9 +37,9 @@ func (in *input) fill() (bool, error) {
 	return true, nil
 }
 
-// next implements source. A block that ends before all other inputs begin is
+// Next implements store.Cursor. A block that ends before all other inputs begin is
 // handed out as it is.
-func (m *mergedSource) next() (*store.Block, error) {
+func (m *mergedSource) Next() (*store.Block, error) {
 	m.gather.Reset()
 	for m.gather.Len() < blockSamples {
 		if err := m.fill(); err != nil {
@@ -50,7 +50,7 @@ func (m *mergedSource) next() (*store.Block, error) {
 		}
 		first := m.first()
 		if m.gather.Len() == 0 && m.alone(first) {
-			m.out = store.Block{Columns: part(m.kind, &first.block.Columns, first.next, first.block.Len())}
+			m.out = store.Block{Columns: first.block.Slice(first.next, first.block.Len())}
 			first.next = first.block.Len()
 			return &m.out, nil
 		}
@@ -75,7 +75,7 @@ func (m *mergedSource) fill() error {
 		if more {
 			left = append(left, in)
 		} else {
-			in.source.close()
+			in.source.Close()
 		}
 	}
 	clear(m.inputs[len(left):])
@@ -124,9 +124,10 @@ func (m *mergedSource) before(a, b int64) bool {
 	return a < b
 }
 
-func (m *mergedSource) close() {
+// Close implements store.Cursor.
+func (m *mergedSource) Close() {
 	for _, in := range m.inputs {
-		in.source.close()
+		in.source.Close()
 	}
 	m.inputs = nil
 }

@@ -21,7 +21,7 @@ type blocks struct {
 	out    store.Block // overwritten by each call, as a source may
 }
 
-func (b *blocks) next() (*store.Block, error) {
+func (b *blocks) Next() (*store.Block, error) {
 	b.out.Reset()
 	if len(b.left) == 0 {
 		return nil, b.err
@@ -33,7 +33,7 @@ func (b *blocks) next() (*store.Block, error) {
 	return &b.out, nil
 }
 
-func (b *blocks) close() { b.closed = true }
+func (b *blocks) Close() { b.closed = true }
 
 // blocksOf cuts samples into blocks, some of them empty.
 func blocksOf(t *rapid.T, samples map[int64]int64, descending bool) *blocks {
@@ -79,7 +79,7 @@ func TestMergedSource(t *testing.T) {
 		var err error
 		for {
 			var b *store.Block
-			if b, err = m.next(); err != nil || b == nil {
+			if b, err = m.Next(); err != nil || b == nil {
 				break
 			}
 			if b.Len() == 0 || b.Len() > blockSamples {
@@ -105,7 +105,7 @@ func TestMergedSource(t *testing.T) {
 		if !slices.Equal(got, wanted) {
 			t.Fatalf("got %v\nwant %v", got, wanted)
 		}
-		m.close()
+		m.Close()
 		for i, b := range sources {
 			if !b.closed {
 				t.Fatalf("source %d is open", i)

@@ -3,8 +3,7 @@ package cassandra
 import "github.com/prometheus/client_golang/prometheus"
 
 type metrics struct {
-	views   prometheus.Gauge
-	guesses *prometheus.CounterVec // right, wrong
+	views prometheus.Gauge
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
@@ -13,8 +12,6 @@ func newMetrics(r prometheus.Registerer) *metrics {
 			Name: "varve_cassandra_views", Help: "Views of the store that are open.",
 		}),
 	}
-	m.guesses = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "varve_cassandra_guessed_selections_total",
-		Help: "Selections of few series that an earlier question had made too, and that were read while the index was asked; wrong ones were read again."}, []string{"result"})
-	r.MustRegister(m.views, m.guesses)
+	r.MustRegister(m.views)
 	return m
 }

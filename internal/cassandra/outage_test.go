@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -98,5 +99,24 @@ func TestPartialInAnOutage(t *testing.T) {
 	}
 	if err := part.Missing(); !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "since 20") {
 		t.Errorf("missing: %v", err)
+	}
+}
+
+// TestPartialBeforeOpen: before the keyspace was ever reached, a view that may leave it
+// out answers from the spool, also where limits count by row.
+func TestPartialBeforeOpen(t *testing.T) {
+	c := clustersConfig(t)
+	c.Hosts, c.LimitPerRow = []string{cqltest.ClosedPort(t)}, true
+	s := openStore(t, c, Options{})
+	put(t, s, "m", "a", story(0))
+	v, err := s.View(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer v.Close()
+	v.(store.PartialView).AllowPartial()
+	lines, err := askView(t.Context(), v, "m", store.ReadOptions{Range: model.AllTime, Limit: 2})
+	if err != nil || len(lines) != 1 || len(strings.Fields(lines[0])) != 1+2 {
+		t.Errorf("%q, %v", lines, err)
 	}
 }

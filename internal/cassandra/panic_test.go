@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"varve/internal/cassandra/kairosrows"
+	"varve/internal/cassandra/layout"
 	"varve/internal/model"
 	"varve/internal/store"
 	"varve/internal/work"
@@ -15,11 +15,11 @@ import (
 // A faultySource panics like code that has a fault.
 type faultySource struct{ closed int }
 
-func (s *faultySource) next() (*store.Block, error) {
+func (s *faultySource) Next() (*store.Block, error) {
 	var none []*store.Block
 	return none[s.closed], nil
 }
-func (s *faultySource) close() { s.closed++ }
+func (s *faultySource) Close() { s.closed++ }
 
 // TestPanicWhileReadingAhead: a fault of Varve in the goroutine that reads ahead is
 // the error of the call that asks for the block, and its source is closed.
@@ -37,17 +37,20 @@ func TestPanicWhileReadingAhead(t *testing.T) {
 	}
 }
 
+// noLook is a layout.Look that nothing is asked of.
+type noLook struct{ layout.Look }
+
 // TestPanicInOneKeyspace: a fault of Varve while one of several keyspaces is asked
 // is the error of the request, and ends what the others do for it.
 func TestPanicInOneKeyspace(t *testing.T) {
 	v := &view{}
 	for _, name := range []string{"", "old", "older"} {
-		v.keyspaces = append(v.keyspaces, &keyspace{cluster: &cluster{name: name, within: model.AllTime}, look: &kairosrows.Look{}})
+		v.keyspaces = append(v.keyspaces, &keyspace{cluster: &cluster{name: name, within: model.AllTime}, look: noLook{}})
 	}
 	for n := range v.keyspaces {
 		v := &view{keyspaces: v.keyspaces[:n+1]}
 		var others atomic.Int64
-		err := v.eachKeyspace(t.Context(), model.AllTime, func(ctx context.Context, i int, _ *kairosrows.Look) error {
+		err := v.eachKeyspace(t.Context(), model.AllTime, func(ctx context.Context, i int, _ layout.Look) error {
 			if i == n {
 				panic("no such luck")
 			}

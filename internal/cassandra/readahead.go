@@ -15,7 +15,6 @@ type readAhead struct {
 	mu      sync.Mutex
 	streams map[store.Ref]*stream // begun, and not taken
 	form    readForm              // of all of these
-	adopted bool                  // of a guess, and none was taken: summarize does not matter
 	next    store.Ref             // none was begun from here on
 	tasks   sync.WaitGroup
 	closed  bool
@@ -34,9 +33,6 @@ func (a *readAhead) take(v *view, ctx context.Context, ref store.Ref, sel select
 	form := readForm{o.Range, o.Descending, o.Limit, o.Summarize != nil}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.adopted {
-		a.adopted, a.form.summarize = false, form.summarize
-	}
 	if form != a.form {
 		a.dropLocked()
 		a.form, a.next = form, ref
@@ -73,28 +69,6 @@ func (a *readAhead) beginLocked(v *view, sel selected, o store.ReadOptions) *str
 	s.begun = make(chan struct{})
 	a.tasks.Go(s.begin)
 	return s
-}
-
-// whileOpen calls f, unless the view was closed.
-func (a *readAhead) whileOpen(f func()) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if !a.closed {
-		f()
-	}
-	return !a.closed
-}
-
-// adopt takes streams of all series of a selection, up to next. It refuses if
-// there are some of another one, or the view was closed.
-func (a *readAhead) adopt(streams map[store.Ref]*stream, form readForm, next store.Ref) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.closed || len(a.streams) > 0 {
-		return false
-	}
-	a.streams, a.form, a.next, a.adopted = streams, form, next, true
-	return true
 }
 
 // dropLocked forgets what was begun.

@@ -18,6 +18,8 @@ import (
 	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/cassandra/kairosrows"
 	"varve/internal/cassandra/kairosrows/kairosrowstest"
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/cassandra/layout"
 	"varve/internal/model"
 	"varve/internal/originals"
 	"varve/internal/store"
@@ -25,12 +27,26 @@ import (
 
 // Tests of several clusters use one node: each keyspace stands for one.
 
+// settings are those of a store and of its layout.
+type settings struct {
+	Config
+	kairosrows.Settings
+}
+
+func defaultSettings() settings { return settings{DefaultConfig(), kairosrows.DefaultSettings()} }
+
+// open opens a store with KairosDB's layout.
+func (c settings) open(fsys vfs.FS, o Options) (*Store, error) {
+	o.Layout = kairosrows.NewLayout(c.Settings)
+	return Open(fsys, "spool", c.Config, o)
+}
+
 // clustersConfig is a store over new keyspaces on the tests' node.
-func clustersConfig(t *testing.T, read ...string) Config {
+func clustersConfig(t *testing.T, read ...string) settings {
 	t.Helper()
-	c := DefaultConfig()
-	c.Config = cqltest.Config(originals.Cassandra(t))
-	c.Schema.Create = kairosrows.CreateKeyspace
+	c := defaultSettings()
+	c.Config.Config = cqltest.Config(originals.Cassandra(t))
+	c.Schema.Create = schema.CreateKeyspace
 	c.Schema.IndexShards = 1
 	c.Spool.Linger = time.Hour
 	c.LimitPerRow = false
@@ -44,14 +60,14 @@ func clustersConfig(t *testing.T, read ...string) Config {
 }
 
 // alone is the store of which a read cluster is the keyspace.
-func (c ReadCluster) alone(base Config) Config {
-	base.Config, base.ReadClusters, base.MetaCluster = c.over(base.Config), nil, defaultMetaConfig()
+func (c ReadCluster) alone(base settings) settings {
+	base.Config.Config, base.ReadClusters, base.MetaCluster = c.over(base.Config.Config), nil, defaultMetaConfig()
 	return base
 }
 
-func openStore(t *testing.T, c Config, o Options) *Store {
+func openStore(t *testing.T, c settings, o Options) *Store {
 	t.Helper()
-	s, err := Open(vfs.NewMem(), "spool", c, o)
+	s, err := c.open(vfs.NewMem(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,10 +80,10 @@ func openStore(t *testing.T, c Config, o Options) *Store {
 }
 
 // dropAfter removes the keyspaces when the test has ended.
-func dropAfter(t *testing.T, c Config) {
+func dropAfter(t *testing.T, c settings) {
 	t.Helper()
 	for _, keyspace := range append([]ReadCluster{{ClusterConfig: ClusterConfig{Keyspace: c.Keyspace}}}, c.ReadClusters...) {
-		config := c.Config
+		config := c.Config.Config
 		config.Keyspace = keyspace.Keyspace
 		cqltest.Drop(t, cqltest.Open(t, config, cql.Options{}))
 	}
@@ -109,7 +125,7 @@ func flushed(t *testing.T, s *Store) {
 }
 
 // filled makes the keyspace of a read cluster by a store of its own.
-func filled(t *testing.T, c Config, i int, fill func(*Store)) {
+func filled(t *testing.T, c settings, i int, fill func(*Store)) {
 	t.Helper()
 	s := ready(t, openStore(t, c.ReadClusters[i].alone(c), Options{}))
 	fill(s)
@@ -139,7 +155,7 @@ func ask(ctx context.Context, s *Store, metric string, o store.ReadOptions, matc
 }
 
 func askView(ctx context.Context, v store.View, metric string, o store.ReadOptions, matchers ...model.Matcher) ([]string, error) {
-	found, err := v.Select(ctx, store.Selection{Metric: metric, Range: o.Range, Matchers: matchers, ReadsAll: !o.Descending && o.Limit == 0})
+	found, err := v.Select(ctx, store.Selection{Metric: metric, Range: o.Range, Matchers: matchers})
 	if err != nil {
 		return nil, err
 	}
@@ -355,9 +371,9 @@ func TestReadClustersAgreeWithModel(t *testing.T) {
 // inverted index, which the trace says.
 func TestReadClusterIsNotWritten(t *testing.T) {
 	c := clustersConfig(t, "recorded")
-	session := cqltest.Keyspace(t, c.ReadClusters[0].over(c.Config), cql.Options{})
+	session := cqltest.Keyspace(t, c.ReadClusters[0].over(c.Config.Config), cql.Options{})
 	kairosrowstest.Load(t, session, "milliseconds")
-	written := c.Config
+	written := c.Config.Config
 	cqltest.Drop(t, cqltest.Open(t, written, cql.Options{}))
 	before := dump(t, session)
 
@@ -480,6 +496,25 @@ func TestDeleteFromReadClusters(t *testing.T) {
 	}
 }
 
+// TestDeleteReachesSpoolsOfReadClusters: a server that writes into a cluster which is
+// only read here may have older samples on their way there.
+func TestDeleteReachesSpoolsOfReadClusters(t *testing.T) {
+	c := clustersConfig(t, "old")
+	dropAfter(t, c)
+	c.Delete.KairosDBNodes = kairosrows.NodesNo
+	filled(t, c, 0, func(s *Store) { put(t, s, "m", "a", map[int64]int64{1000: 1}) })
+	writer := ready(t, openStore(t, c.ReadClusters[0].alone(c), Options{Node: "writer"}))
+	put(t, writer, "m", "b", map[int64]int64{1000: 1})
+	put(t, writer, "n", "b", map[int64]int64{1000: 1})
+	s := ready(t, openStore(t, c, Options{Node: "reader"}))
+	if err := s.Delete(t.Context(), store.Deletion{Metric: "m", Range: model.AllTime}); err != nil {
+		t.Fatal(err)
+	}
+	flushed(t, writer)
+	same(t, "m", answer(t, s, "m", all()))
+	same(t, "n", answer(t, s, "n", all()), "b: 1000=1")
+}
+
 // TestDeleteJobsOfReadClusters makes every delete a job: those of read clusters
 // are written down where the metadata is, and can be listed and cancelled.
 func TestDeleteJobsOfReadClusters(t *testing.T) {
@@ -500,7 +535,7 @@ func TestDeleteJobsOfReadClusters(t *testing.T) {
 	var of []string
 	for _, j := range jobs {
 		of = append(of, fmt.Sprintf("%q %s", j.Cluster, j.State))
-		if again, err := s.CancelDeletion(t.Context(), j.ID); err != nil || again.State != kairosrows.JobDone {
+		if again, err := s.CancelDeletion(t.Context(), j.ID); err != nil || again.State != layout.JobDone {
 			t.Errorf("%+v, %v", again, err)
 		}
 	}
@@ -519,7 +554,7 @@ func TestReadClusterAway(t *testing.T) {
 	c.ReadClusters[0].EndTime = "1970-01-12T00:00Z"
 	c.ReadClusters[1].StartTime = "2100-01-01" // its keyspace was never made
 	c.ConnectTimeout, c.Attempts = time.Second, 1
-	cqltest.Drop(t, cqltest.Open(t, c.Config, cql.Options{}))
+	cqltest.Drop(t, cqltest.Open(t, c.Config.Config, cql.Options{}))
 	s := openStore(t, c, Options{})
 	put(t, s, "m", "a", map[int64]int64{1000: 1, 2_000_000_000: 2})
 	until := time.Now().Add(time.Minute)
@@ -561,7 +596,7 @@ func TestMetaCluster(t *testing.T) {
 	c := clustersConfig(t)
 	dropAfter(t, c)
 	c.MetaCluster.Hosts, c.MetaCluster.Keyspace = c.Hosts, cqltest.Name()
-	meta := cqltest.Open(t, c.MetaCluster.over(c.Config), cql.Options{})
+	meta := cqltest.Open(t, c.MetaCluster.over(c.Config.Config), cql.Options{})
 	cqltest.Drop(t, meta)
 	s := ready(t, openStore(t, c, Options{}))
 	if err := s.Set(t.Context(), "service", "key", "k", "v"); err != nil {

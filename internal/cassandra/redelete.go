@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 
-	"varve/internal/cassandra/kairosrows"
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"varve/internal/cassandra/layout"
 	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/spool"
@@ -27,40 +30,69 @@ import (
 // the first. Then it makes the same deletion, with the same write timestamp: it takes
 // the samples that were acknowledged before, and no others.
 //
-// A deletion that cannot be repeated while Cassandra is there, or that somebody has
-// cancelled, is logged and left: it must not keep all other samples from being written.
+// A deletion that Cassandra refuses to repeat is logged and left: it must not keep all
+// other samples from being written.
 type redeleter struct {
 	sink    spool.Sink
-	deleter deleter
+	deleter layout.Repeater
 	log     *slog.Logger
+
+	mu      sync.Mutex
+	checked map[*spool.Generation]uint64 // of generations written in part: how many series were left when it was last looked for deletions
 }
 
-// A deleter is what a redeleter needs of a *kairosrows.Deleter.
-type deleter interface {
-	Recorded(ctx context.Context, fromMS int64, f func(stampMS int64, del store.Deletion) error) error
-	Delete(ctx context.Context, stampMS int64, deletions ...store.Deletion) error
-}
-
-var _ deleter = (*kairosrows.Deleter)(nil)
-
-// Write implements spool.Sink.
+// Write implements spool.Sink. Of a generation that is written in part, the series that
+// count as written are looked at too.
 func (r *redeleter) Write(ctx context.Context, g *spool.Generation) error {
-	if err := r.sink.Write(ctx, g); err != nil {
-		return err
+	failed := r.sink.Write(ctx, g)
+	var partial *spool.PartialError
+	switch {
+	case failed == nil:
+		if err := r.look(ctx, g, nil); err != nil {
+			return err
+		}
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.checked, g)
+		return nil
+	case !errors.As(failed, &partial) || partial.Series == nil:
+		return failed
 	}
+	left := partial.Series.GetCardinality()
+	r.mu.Lock()
+	before, looked := r.checked[g]
+	r.mu.Unlock()
+	if looked && left == before {
+		return failed
+	}
+	if err := r.look(ctx, g, partial.Series); err != nil {
+		return &spool.PartialError{Left: partial.Left, Written: partial.Written, Err: errors.Join(partial.Err, err)}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.checked == nil {
+		r.checked = map[*spool.Generation]uint64{}
+	}
+	r.checked[g] = left
+	return failed
+}
+
+// look repeats the deletions that concern samples of a generation, but for those of
+// series that are left.
+func (r *redeleter) look(ctx context.Context, g *spool.Generation, left *roaring.Bitmap) error {
 	var found []recorded
 	err := r.deleter.Recorded(ctx, g.FirstStampMS(), func(stampMS int64, del store.Deletion) error {
 		if found = append(found, recorded{stampMS, del}); len(found) < recordedMost {
 			return nil
 		}
-		err := r.repeat(ctx, g, found)
+		err := r.repeat(ctx, g, left, found)
 		found = found[:0]
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	return r.repeat(ctx, g, found)
+	return r.repeat(ctx, g, left, found)
 }
 
 // recordedMost is how many deletions are looked at together.
@@ -72,46 +104,27 @@ type recorded struct {
 	store.Deletion
 }
 
-// repeat makes those deletions again that concern samples of a generation, for the
-// times of these samples.
-func (r *redeleter) repeat(ctx context.Context, g *spool.Generation, found []recorded) error {
+// writtenMost is how many parts of rows are gathered before they are deleted.
+const writtenMost = 20_000
+
+// repeat makes deletions again for the samples of a generation that are older and
+// that they mean. It deletes these samples alone and does not look for others: the
+// node that deletes has found all that was in Cassandra before. Series that are left
+// are passed by.
+func (r *redeleter) repeat(ctx context.Context, g *spool.Generation, left *roaring.Bitmap, found []recorded) error {
 	if len(found) == 0 {
 		return nil
 	}
-	concerned, err := concernedBy(g, found)
-	if err != nil {
-		return err
-	}
-	for i, within := range concerned {
-		del := found[i].Deletion
-		del.Range = within
-		err := r.deleter.Delete(ctx, found[i].stampMS, del)
-		var away *store.UnavailableError
-		switch {
-		case err == nil:
-		case ctx.Err() != nil || errors.As(err, &away):
-			return fmt.Errorf("repeat a delete that another node has made while samples waited here: %w", err)
-		default:
-			r.log.Error("a delete by another node cannot be repeated; samples that waited here while it was made may be there again: repeat it by hand",
-				"metric", del.Metric, "start_ms", within.StartMS, "end_ms", within.EndMS, "error", err)
-		}
-	}
-	return nil
-}
-
-// concernedBy returns the deletions, by their place, that are later than samples of a
-// generation which they mean, and the span of these samples.
-func concernedBy(g *spool.Generation, found []recorded) (map[int]model.TimeRange, error) {
 	of := map[string][]int{}
 	for i := range found {
 		of[found[i].Metric] = append(of[found[i].Metric], i)
 	}
-	concerned := map[int]model.TimeRange{}
+	gathered, parts := map[int][]layout.Written{}, 0 // by place of the deletion
 	run := head.Run{Stamps: true}
 	var cols model.Columns
 	for id := range g.Series() {
 		series, ok := g.SeriesOf(id)
-		if !ok {
+		if !ok || left != nil && left.Contains(id) {
 			continue
 		}
 		cols.Reset() // read at most once, however many deletions there are
@@ -121,38 +134,65 @@ func concernedBy(g *spool.Generation, found []recorded) (map[int]model.TimeRange
 			}
 			if cols.Len() == 0 {
 				if err := readSamples(g, id, &run, &cols); err != nil {
-					return nil, err
+					return err
 				}
 			}
-			within, any := found[i].takes(g, &cols)
-			if !any {
+			before := len(gathered[i])
+			gathered[i] = r.takes(gathered[i], &found[i], series, g.StampMS(), &cols)
+			if parts += len(gathered[i]) - before; parts < writtenMost {
 				continue
 			}
-			if before, twice := concerned[i]; twice {
-				within = model.TimeRange{StartMS: min(within.StartMS, before.StartMS), EndMS: max(within.EndMS, before.EndMS)}
+			if err := r.delete(ctx, found, gathered); err != nil {
+				return err
 			}
-			concerned[i] = within
+			clear(gathered)
+			parts = 0
 		}
 	}
-	return concerned, nil
+	return r.delete(ctx, found, gathered)
 }
 
-// takes returns the span of those samples of a series that the deletion means.
-func (r *recorded) takes(g *spool.Generation, cols *model.Columns) (within model.TimeRange, any bool) {
-	for i, ms := range cols.Times {
-		stampMS := g.StampMS()
-		if len(cols.Stamps) > 0 {
-			stampMS = min(stampMS, cols.Stamps[i])
-		}
-		if stampMS > r.stampMS || !r.Range.Contains(ms) {
+// delete deletes what was gathered of each deletion.
+func (r *redeleter) delete(ctx context.Context, found []recorded, gathered map[int][]layout.Written) error {
+	for i, written := range gathered {
+		if len(written) == 0 {
 			continue
 		}
-		if !any {
-			within.StartMS = ms
+		del := &found[i]
+		err := r.deleter.DeleteWritten(ctx, del.stampMS, del.Metric, written)
+		var away *store.UnavailableError
+		switch {
+		case err == nil:
+		case ctx.Err() != nil || errors.As(err, &away):
+			return fmt.Errorf("repeat a delete that another node has made while samples waited here: %w", err)
+		default:
+			r.log.Error("a delete by another node cannot be repeated; samples that waited here while it was made may be there again: repeat it by hand",
+				"metric", del.Metric, "start_ms", del.Range.StartMS, "end_ms", del.Range.EndMS, "error", err)
 		}
-		within.EndMS, any = ms, true // times ascend
 	}
-	return within, any
+	return nil
+}
+
+// takes appends the samples of a series that a deletion means, row by row. stampMS
+// bounds the write timestamps of the samples.
+func (r *redeleter) takes(written []layout.Written, del *recorded, series model.Series, stampMS int64, cols *model.Columns) []layout.Written {
+	last, any := int64(0), false    // the row of the last element
+	for i, ms := range cols.Times { // ascending
+		stamp := stampMS
+		if len(cols.Stamps) > 0 {
+			stamp = min(stamp, cols.Stamps[i])
+		}
+		row, stored := r.deleter.Place(ms)
+		switch {
+		case stamp > del.stampMS || !del.Range.Contains(stored):
+		case any && row == last:
+			written[len(written)-1].Times.EndMS = stored
+		default:
+			written = append(written, layout.Written{Series: series, RowTimeMS: row, Times: model.TimeRange{StartMS: stored, EndMS: stored}})
+			last, any = row, true
+		}
+	}
+	return written
 }
 
 // readSamples appends the samples of a series to cols.

@@ -14,6 +14,8 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"varve/internal/cassandra/cql/cqltest"
+	"varve/internal/cassandra/layout"
 	"varve/internal/model"
 	"varve/internal/spool"
 	"varve/internal/store"
@@ -40,12 +42,22 @@ func (d *fakeDeleter) Recorded(_ context.Context, fromMS int64, f func(int64, st
 	return nil
 }
 
-func (d *fakeDeleter) Delete(_ context.Context, stampMS int64, deletions ...store.Deletion) error {
+// Place has rows of 100 ms, and forgets the last digit of a time from 100 on.
+func (d *fakeDeleter) Place(ms int64) (rowTimeMS, storedMS int64) {
+	if rowTimeMS = ms - ms%100; ms >= 100 {
+		ms -= ms % 10
+	}
+	return rowTimeMS, ms
+}
+
+func (d *fakeDeleter) DeleteWritten(_ context.Context, stampMS int64, metric string, written []layout.Written) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, del := range deletions {
-		d.repeated = append(d.repeated, fmt.Sprintf("%d %s %d-%d", stampMS, del.Metric, del.Range.StartMS, del.Range.EndMS))
+	parts := []string{fmt.Sprintf("%d %s", stampMS, metric)}
+	for _, w := range written {
+		parts = append(parts, fmt.Sprintf("%d-%d", w.Times.StartMS, w.Times.EndMS))
 	}
+	d.repeated = append(d.repeated, strings.Join(parts, " "))
 	return d.fail
 }
 
@@ -64,7 +76,7 @@ func TestRedelete(t *testing.T) {
 	unavailable := &store.UnavailableError{Reason: "away"}
 	for _, test := range []struct {
 		name  string
-		stamp int64 // samples 10, 20, 30 of m{host=x} have the stamps 1000, 2000, 3000
+		stamp int64 // samples 10, 20, 30, 119 of m{host=x} have the stamps 1000, 2000, 3000, 11900
 		del   store.Deletion
 		want  string // but the stamp
 	}{
@@ -72,6 +84,9 @@ func TestRedelete(t *testing.T) {
 		{"the first", 1500, store.Deletion{Metric: "m", Range: model.AllTime}, "m 10-10"},
 		{"at the same time", 2000, store.Deletion{Metric: "m", Range: model.AllTime}, "m 10-20"},
 		{"after all", 9000, store.Deletion{Metric: "m", Range: model.AllTime}, "m 10-30"},
+		{"in two rows", 12000, store.Deletion{Metric: "m", Range: model.AllTime}, "m 10-30 110-110"},
+		{"the time as it is read", 12000, store.Deletion{Metric: "m", Range: within(110, 112)}, "m 110-110"},
+		{"the time as it came", 12000, store.Deletion{Metric: "m", Range: within(112, 120)}, ""},
 		{"a range", 9000, store.Deletion{Metric: "m", Range: within(15, 25)}, "m 20-20"},
 		{"another range", 9000, store.Deletion{Metric: "m", Range: within(31, 90)}, ""},
 		{"another metric", 9000, store.Deletion{Metric: "n", Range: model.AllTime}, ""},
@@ -83,13 +98,13 @@ func TestRedelete(t *testing.T) {
 		for _, fail := range []error{nil, errors.New("cancelled"), unavailable} {
 			var log bytes.Buffer
 			d := &fakeDeleter{recorded: []recorded{{test.stamp, test.del}}, fail: fail}
-			sink := &redeleter{takesAll{}, d, slog.New(slog.NewTextHandler(&log, nil))}
+			sink := &redeleter{sink: takesAll{}, deleter: d, log: slog.New(slog.NewTextHandler(&log, nil))}
 			now := int64(0)
 			s, err := spool.Open(vfs.NewMem(), "spool", spool.DefaultConfig(), spool.Options{Now: func() time.Time { return time.UnixMilli(now) }})
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, ms := range []int64{10, 20, 30} {
+			for _, ms := range []int64{10, 20, 30, 119} {
 				now = 100 * ms
 				ref, err := s.Create(t.Context(), x)
 				if err != nil {
@@ -128,4 +143,67 @@ func TestRedelete(t *testing.T) {
 			}
 		}
 	}
+}
+
+// A deleted sample does not come back because the index cannot be read when the delete
+// is repeated: so many deleted rows may be in it that Cassandra gives up.
+func TestRedeleteAmongTombstones(t *testing.T) {
+	f := newFailingStore(t, func(c *settings) { c.Spool.Linger = time.Hour })
+	const at = 1501672887988
+	put(t, f.store, "m", "before", map[int64]int64{at: 1})
+	if err := f.flush(); err != nil {
+		t.Fatal(err)
+	}
+	put(t, f.store, "m", "x", map[int64]int64{at: 1})
+	laterOn()
+	if err := f.beside.Delete(t.Context(), store.Deletion{Metric: "m", Range: model.AllTime}); err != nil {
+		t.Fatal(err)
+	}
+	f.node.Fail(func(r cqltest.Request) *cqltest.Trouble {
+		for _, table := range []string{"row_keys ", "row_key_time_index ", "varve_row_index "} {
+			if strings.HasPrefix(r.Statements[0].Text, "SELECT") && strings.Contains(r.Statements[0].Text, table) {
+				return cqltest.Tombstones
+			}
+		}
+		return nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+	defer cancel()
+	err := f.store.Flush(ctx)
+	f.node.Mend()
+	if err != nil {
+		if err := f.flush(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	same(t, "after the delete", answer(t, f.beside, "m", all()))
+}
+
+// A delete that cannot be repeated yet does not leave a job behind with each attempt.
+func TestRedeleteMakesNoJobs(t *testing.T) {
+	f := newFailingStore(t, func(c *settings) { c.Spool.Linger, c.Delete.JobRows = time.Hour, 1 })
+	const at = 1501672887988
+	put(t, f.store, "m", "x", map[int64]int64{at: 1})
+	laterOn()
+	if err := f.beside.Delete(t.Context(), store.Deletion{Metric: "m", Range: model.AllTime}); err != nil {
+		t.Fatal(err)
+	}
+	f.node.Fail(func(r cqltest.Request) *cqltest.Trouble {
+		if strings.HasPrefix(r.Statements[0].Text, "DELETE") && strings.Contains(r.Statements[0].Text, "data_points") {
+			return cqltest.Unavailable
+		}
+		return nil
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
+	defer cancel()
+	f.store.Flush(ctx)
+	jobs, err := f.beside.Deletions(t.Context())
+	if err != nil || len(jobs) > 1 {
+		t.Errorf("%d jobs, %v", len(jobs), err)
+	}
+	f.node.Mend()
+	if err := f.flush(); err != nil {
+		t.Fatal(err)
+	}
+	same(t, "after the delete", answer(t, f.beside, "m", all()))
 }

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
-	"varve/internal/cassandra/kairosrows"
+	"varve/internal/cassandra/layout"
 	"varve/internal/model"
 	"varve/internal/spool"
 	"varve/internal/store"
@@ -19,7 +19,7 @@ type Status struct {
 	Degraded string `json:",omitempty"` // why Cassandra takes nothing, since when, and how much waits
 	Spool    spool.Health
 	Trend    Trend // of what waits in the spool
-	Refused  []kairosrows.Refusal
+	Refused  []layout.Refusal
 
 	Written ClusterStatus
 	Meta    *ClusterStatus // nil if the cluster that is written to has the metadata
@@ -31,17 +31,8 @@ type ClusterStatus struct {
 	Name     string
 	Within   model.TimeRange // queries of other times do not ask it
 	State    cql.State
-	Keyspace *KeyspaceStatus // nil until it was opened
-	Waiting  string          // why it was not
-}
-
-// A KeyspaceStatus describes an open keyspace.
-type KeyspaceStatus struct {
-	Name        string
-	RowTimeUnit string
-	RowWidth    int64 // in that unit
-	Inverted    bool  // it has the tables of the inverted index
-	Notes       []string
+	Keyspace *layout.Description // nil until it was opened
+	Waiting  string              // why it was not
 }
 
 // Status returns the current state.
@@ -50,8 +41,8 @@ func (s *Store) Status() Status {
 		Refusing: textOf(s.Healthy()), Degraded: textOf(s.Degraded()), Spool: s.spool.Health(), Trend: s.trend(),
 		Written: s.written.status(),
 	}
-	if l := s.written.rows.Load(); l != nil {
-		st.Refused = l.writer.Refusals()
+	if ks := s.written.keyspace(); ks != nil {
+		st.Refused = ks.Sink().Refusals()
 	}
 	if s.meta != nil {
 		meta := s.meta.status()
@@ -65,14 +56,13 @@ func (s *Store) Status() Status {
 
 func (c *cluster) status() ClusterStatus {
 	st := ClusterStatus{Name: c.name, Within: c.within, State: c.session.State()}
-	l := c.rows.Load()
-	if l == nil {
+	ks := c.keyspace()
+	if ks == nil {
 		st.Waiting = (*c.reason.Load()).Error()
 		return st
 	}
-	st.Keyspace = &KeyspaceStatus{
-		Name: l.ks.Name, RowTimeUnit: l.ks.Spec.Unit.String(), RowWidth: l.ks.Spec.Width, Inverted: l.ks.Tables.Own, Notes: l.ks.Notes,
-	}
+	d := ks.Description()
+	st.Keyspace = &d
 	return st
 }
 
@@ -100,7 +90,7 @@ func (s *Store) Degraded() error {
 	switch state := s.written.session.State(); {
 	case !state.Connected:
 		cause, since = errors.New(state.Reason), state.Since
-	case s.written.rows.Load() == nil:
+	case s.written.keyspace() == nil:
 		cause = *s.written.reason.Load()
 	case h.SinkError != nil:
 		cause, since = h.SinkError, h.SinkSince

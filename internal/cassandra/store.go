@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -13,15 +14,16 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"varve/internal/cassandra/kairosrows"
+	"varve/internal/cassandra/layout"
 	"varve/internal/model"
 	"varve/internal/spool"
 	"varve/internal/store"
 	"varve/internal/work"
 )
 
-// Options are what a store is given to work with. Nil fields are left out.
+// Options are what a store is given to work with. Nil fields but Layout are left out.
 type Options struct {
+	Layout     layout.Layout // of all keyspaces
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 
@@ -39,9 +41,13 @@ type Options struct {
 type Store struct {
 	store.Appender // the spool's
 
-	spool   *spool.Spool
-	target  *targetFile // for which keyspace the spool's samples are
+	spool  *spool.Spool
+	target *targetFile // for which keyspace the spool's samples are
+
+	misdirected atomic.Pointer[MisdirectedError] // set once: another cluster answers
+
 	cfg     Config
+	layout  layout.Layout
 	log     *slog.Logger
 	metrics *metrics
 	now     func() time.Time
@@ -69,12 +75,12 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 	if o.Registerer == nil {
 		o.Registerer = prometheus.NewRegistry()
 	}
-	s := &Store{cfg: cfg, log: o.Logger, now: time.Now}
+	s := &Store{cfg: cfg, layout: o.Layout, log: o.Logger, now: time.Now}
 	if err := s.openClusters(o); err != nil {
 		s.closeClusters()
 		return nil, err
 	}
-	held, err := spool.Open(fsys, dir, cfg.Spool, spool.Options{Registerer: o.Registerer, Logger: o.Logger, Check: s.checkBatch})
+	held, err := spool.Open(fsys, dir, cfg.Spool, spool.Options{Section: "cassandra.spool", Registerer: o.Registerer, Logger: o.Logger, Check: s.checkBatch})
 	if err != nil {
 		s.closeClusters()
 		return nil, err
@@ -97,11 +103,11 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Store, error) {
 }
 
 func (s *Store) openClusters(o Options) (err error) {
-	if s.written, err = openCluster(s.cfg.Name, kairosrows.RoleAll, model.AllTime, s.cfg.Config, o); err != nil {
+	if s.written, err = openCluster(s.cfg.Name, layout.RoleAll, model.AllTime, s.cfg.Config, o); err != nil {
 		return err
 	}
 	if m := s.cfg.MetaCluster; m.Used() {
-		if s.meta, err = openCluster(m.Name, kairosrows.RoleMeta, model.TimeRange{}, m.over(s.cfg.Config), o); err != nil {
+		if s.meta, err = openCluster(m.Name, layout.RoleMeta, model.TimeRange{}, m.over(s.cfg.Config), o); err != nil {
 			return err
 		}
 	}
@@ -110,7 +116,7 @@ func (s *Store) openClusters(o Options) (err error) {
 		if err != nil {
 			return fmt.Errorf("cluster %s: %w", r.Name, err)
 		}
-		c, err := openCluster(r.Name, kairosrows.RoleRead, within, r.over(s.cfg.Config), o)
+		c, err := openCluster(r.Name, layout.RoleRead, within, r.over(s.cfg.Config), o)
 		if err != nil {
 			return err
 		}
@@ -139,16 +145,16 @@ func (s *Store) closeClusters() {
 
 // connect reaches a cluster and begins what is to be done there.
 func (s *Store) connect(ctx context.Context, c *cluster, o Options) {
-	if !c.connect(ctx, func(ctx context.Context) (*layout, error) { return s.openLayout(ctx, c, o) }) {
+	if !c.connect(ctx, func(ctx context.Context) (layout.Keyspace, error) { return s.openKeyspace(ctx, c, o) }) {
 		return
 	}
-	l := c.rows.Load()
+	ks := c.keyspace()
 	if c == s.written {
-		s.spool.Start(&redeleter{l.writer, l.deleter, s.log})
+		s.spool.Start(&aimedSink{sink: &redeleter{sink: ks.Sink(), deleter: ks.Deleter(), log: s.log}, confirm: s.confirm})
 		s.tasks.Go(func() { s.keepAim(ctx) })
 	}
 	close(c.opened)
-	if l.deleter == nil {
+	if c == s.meta {
 		return
 	}
 	for _, other := range []*cluster{s.written, s.meta} { // one of them has the jobs
@@ -161,15 +167,15 @@ func (s *Store) connect(ctx context.Context, c *cluster, o Options) {
 			return
 		}
 	}
-	l.resume(ctx, s.log)
+	resume(ctx, ks.Deleter(), s.log)
 }
-
-// layout returns the open keyspace that is written to.
-func (s *Store) layout() (*layout, error) { return s.written.layout() }
 
 func (s *Store) check(ctx context.Context) error {
 	if s.closed.Load() {
 		return store.ErrClosed
+	}
+	if err := s.misdirected.Load(); err != nil {
+		return &store.UnavailableError{Reason: "another cluster answers", Err: err}
 	}
 	return ctx.Err()
 }
@@ -180,7 +186,7 @@ func (s *Store) WaitReady(ctx context.Context) error {
 		select {
 		case <-c.opened:
 		case <-ctx.Done():
-			_, err := c.layout()
+			_, err := c.open()
 			return err
 		}
 	}
@@ -203,26 +209,28 @@ func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 	}
 	// What a query of the same range would show is deleted, wherever it is.
 	of := map[*cluster][]store.Deletion{}
-	deleters := map[*cluster]*kairosrows.Deleter{}
+	deleters := map[*cluster]layout.Deleter{}
 	for _, d := range deletions {
 		if d.Metric == "" {
 			return &store.InputError{Reason: "delete: the metric name is empty"}
 		}
-		asked, layouts, err := s.asked(d.Range)
+		asked, keyspaces, err := s.asked(d.Range)
 		if err != nil {
 			return fmt.Errorf("delete from %s: %w", d.Metric, err)
 		}
 		for i, c := range asked {
-			of[c], deleters[c] = append(of[c], d), layouts[i].deleter
+			of[c], deleters[c] = append(of[c], d), keyspaces[i].Deleter()
 		}
 	}
-	stampMS, err := s.flushSoon(ctx)
+	stampMS, err := s.flushSoon(ctx, metricsOf(deletions))
 	if err != nil {
 		return fmt.Errorf("delete: write what was sent before: %w", err)
 	}
-	if own := of[s.written]; len(own) > 0 {
-		if err := deleters[s.written].Record(ctx, stampMS, own...); err != nil {
-			return fmt.Errorf("delete: %w", err)
+	// Each cluster has the record for the servers that write there, which may be others
+	// than those that write where this one does.
+	for c, deletions := range of {
+		if err := deleters[c].Record(ctx, stampMS, deletions...); err != nil {
+			return fmt.Errorf("delete: %w", c.explain(err))
 		}
 	}
 	// All clusters at once: a delete may become a job, which goes on without the
@@ -246,13 +254,26 @@ func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 // is away.
 const flushLook = 100 * time.Millisecond
 
-// flushSoon is Flush for requests: it does not wait for a Cassandra that has taken
-// nothing for outage_grace. An outage may take hours, and a client that waits so long
-// cannot know what came of its request; with an error it knows that nothing was
-// done. A delete cannot be kept for later as samples are: its job is in Cassandra,
-// for all nodes.
-func (s *Store) flushSoon(ctx context.Context) (stampMS int64, err error) {
+// metricsOf returns the metrics of deletions.
+func metricsOf(deletions []store.Deletion) []string {
+	var metrics []string
+	for _, d := range deletions {
+		if !slices.Contains(metrics, d.Metric) {
+			metrics = append(metrics, d.Metric)
+		}
+	}
+	return metrics
+}
+
+// flushSoon flushes the samples of some metrics for a request: it does not wait for a
+// Cassandra that has taken nothing for outage_grace, and not longer than that for
+// samples that Cassandra leaves while it takes others. An outage may take hours, and a
+// client that waits so long cannot know what came of its request; with an error it
+// knows that nothing was done. A delete cannot be kept for later as samples are: its
+// job is in Cassandra, for all nodes.
+func (s *Store) flushSoon(ctx context.Context, metrics []string) (stampMS int64, err error) {
 	ctx, cancel := context.WithCancelCause(ctx)
+	began := s.now()
 	var watch sync.WaitGroup
 	watch.Go(func() {
 		var since time.Time
@@ -261,10 +282,12 @@ func (s *Store) flushSoon(ctx context.Context) (stampMS int64, err error) {
 			case away == nil:
 				since = time.Time{}
 			case since.IsZero():
-				since = s.degradedSince()
+				if since = s.degradedSince(); partly(away) && since.Before(began) {
+					since = began
+				}
 				continue
 			case s.now().Sub(since) >= s.cfg.OutageGrace:
-				cancel(&store.UnavailableError{Reason: "nothing is deleted while samples that were sent before cannot be written; try again later", Err: away})
+				cancel(&store.UnavailableError{Reason: "nothing is deleted while samples of the metric that were sent before cannot be written; try again later", Err: away})
 				return
 			}
 			select {
@@ -274,7 +297,7 @@ func (s *Store) flushSoon(ctx context.Context) (stampMS int64, err error) {
 			}
 		}
 	})
-	stampMS, err = s.spool.Flush(ctx)
+	stampMS, err = s.spool.Flush(ctx, metrics...)
 	if away := (*store.UnavailableError)(nil); err != nil && errors.As(context.Cause(ctx), &away) {
 		err = away
 	}
@@ -283,20 +306,26 @@ func (s *Store) flushSoon(ctx context.Context) (stampMS int64, err error) {
 	return stampMS, err
 }
 
+// partly reports whether Cassandra takes some samples.
+func partly(away error) bool {
+	var partial *spool.PartialError
+	return errors.As(away, &partial)
+}
+
 // asked returns the clusters that may have samples of a range, the one that is
 // written to first, and their keyspaces.
-func (s *Store) asked(r model.TimeRange) (asked []*cluster, layouts []*layout, err error) {
+func (s *Store) asked(r model.TimeRange) (asked []*cluster, keyspaces []layout.Keyspace, err error) {
 	for _, c := range append([]*cluster{s.written}, s.read...) {
 		if !c.within.Overlaps(r) {
 			continue
 		}
-		l, err := c.layout()
+		ks, err := c.open()
 		if err != nil {
 			return nil, nil, err
 		}
-		asked, layouts = append(asked, c), append(layouts, l)
+		asked, keyspaces = append(asked, c), append(keyspaces, ks)
 	}
-	return asked, layouts, nil
+	return asked, keyspaces, nil
 }
 
 // Close stops taking samples. What is not drained stays in the log, and is
@@ -366,7 +395,7 @@ func (s *Store) Modified(ctx context.Context, service, serviceKey string) (time.
 	return ks.Modified(ctx, service, serviceKey)
 }
 
-func (s *Store) ready(ctx context.Context) (*kairosrows.Keyspace, error) {
+func (s *Store) ready(ctx context.Context) (layout.Keyspace, error) {
 	if err := s.check(ctx); err != nil {
 		return nil, err
 	}
@@ -374,16 +403,12 @@ func (s *Store) ready(ctx context.Context) (*kairosrows.Keyspace, error) {
 }
 
 // metadata returns the keyspace that has the metadata.
-func (s *Store) metadata() (*kairosrows.Keyspace, error) {
+func (s *Store) metadata() (layout.Keyspace, error) {
 	c := s.written
 	if s.meta != nil {
 		c = s.meta
 	}
-	l, err := c.layout()
-	if err != nil {
-		return nil, err
-	}
-	return l.ks, nil
+	return c.open()
 }
 
 func failedKeys(err error) iter.Seq2[string, error] {

@@ -9,17 +9,9 @@ import (
 	"varve/internal/work"
 )
 
-// A source yields samples of one series in the wanted order.
-type source interface {
-	// next returns the next block, nil at the end. It is valid until the next
-	// call.
-	next() (*store.Block, error)
-	close()
-}
-
-// A stream is a source whose first block may be read before anybody asks.
+// A stream is a cursor whose first block may be read before anybody asks.
 type stream struct {
-	source source
+	source store.Cursor
 
 	mu     sync.Mutex // held while another goroutine reads the first block
 	closed atomic.Bool
@@ -31,12 +23,12 @@ type stream struct {
 // newStream opens what the keyspaces have of a series.
 func newStream(ctx context.Context, sel selected, o store.ReadOptions) *stream {
 	if len(sel.stored) == 1 {
-		return &stream{source: newRowSource(ctx, sel.series, sel.stored[0], o)}
+		return &stream{source: sel.stored[0].open(ctx, o)}
 	}
 	o.Summarize = nil // one may hide samples of another
 	m := &mergedSource{kind: sel.series.Type.Kind(), descending: o.Descending}
 	for _, st := range sel.stored {
-		m.inputs = append(m.inputs, &input{source: newRowSource(ctx, sel.series, st, o)})
+		m.inputs = append(m.inputs, &input{source: st.open(ctx, o)})
 	}
 	return &stream{source: m}
 }
@@ -45,7 +37,7 @@ func newStream(ctx context.Context, sel selected, o store.ReadOptions) *stream {
 func (s *stream) begin() {
 	s.mu.Lock()
 	s.err = work.Do("read ahead", func() (err error) {
-		s.first, err = s.source.next()
+		s.first, err = s.source.Next()
 		return err
 	})
 	s.mu.Unlock()
@@ -66,7 +58,7 @@ func (s *stream) Next(ctx context.Context) (*store.Block, error) {
 		s.begun = nil
 		return s.first, s.err
 	}
-	return s.source.next()
+	return s.source.Next()
 }
 
 // Close releases the stream. It does not wait for a first block that is still
@@ -77,5 +69,5 @@ func (s *stream) Close() {
 		return
 	}
 	defer s.mu.Unlock()
-	s.source.close()
+	s.source.Close()
 }

@@ -16,6 +16,7 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/safefile"
+	"varve/internal/spool"
 )
 
 // targetName is the file in the spool's directory that says for which keyspace,
@@ -58,7 +59,7 @@ func (t target) equal(other target) bool {
 }
 
 // A MisdirectedError means that the spool has samples for another keyspace than the
-// one that the settings name.
+// one that the settings name, or that another cluster answers than at the start.
 type MisdirectedError struct {
 	Dir      string // of the spool
 	Samples  int64
@@ -66,6 +67,9 @@ type MisdirectedError struct {
 }
 
 func (e *MisdirectedError) Error() string {
+	if e.Samples == 0 {
+		return fmt.Sprintf("the server began with %s, and at the same addresses %s answers now. If that is meant, restart the server", e.For, e.Now)
+	}
 	return fmt.Sprintf("%d samples in %s wait for %s, but the settings name %s. Start with the settings of before and POST /admin/flush; "+
 		"or start with another data_dir, and keep this one until its samples are written; "+
 		"or, if this is the same data on new nodes, remove the file %s/%s, and they are written here",
@@ -78,8 +82,9 @@ type targetFile struct {
 	dir     string
 	waiting func() int64 // samples in the spool
 
-	mu  sync.Mutex
-	now target
+	mu    sync.Mutex
+	now   target
+	fixed bool // now was reached: until the end of the process there is no other one
 }
 
 // openTarget reads the file and refuses another keyspace than the one that samples
@@ -107,11 +112,19 @@ func (f *targetFile) reached(t target) error {
 	if err := f.check(t); err != nil {
 		return err
 	}
+	f.fixed = true
 	return f.set(t)
 }
 
+// has reports whether a node is known to belong to the cluster.
+func (f *targetFile) has(node string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Contains(f.now.Nodes, node)
+}
+
 func (f *targetFile) check(t target) error {
-	if n := f.waiting(); n > 0 && f.now.differs(t) {
+	if n := f.waiting(); (n > 0 || f.fixed) && f.now.differs(t) {
 		return &MisdirectedError{Dir: f.dir, Samples: n, For: f.now.String(), Now: t.String()}
 	}
 	return nil
@@ -156,6 +169,7 @@ func (f *targetFile) set(t target) error {
 
 var (
 	readClusterName = &cql.Statement{Name: "read_cluster_name", Text: "SELECT cluster_name, host_id FROM system.local WHERE key = 'local'"}
+	readNodeID      = &cql.Statement{Name: "read_node_id", Text: "SELECT host_id FROM system.local WHERE key = 'local'"}
 	readNodeIDs     = &cql.Statement{Name: "read_node_ids", Text: "SELECT host_id FROM system.peers"}
 )
 
@@ -186,10 +200,11 @@ func targetOf(ctx context.Context, s *cql.Session, keyspace string) (target, err
 }
 
 // targetEvery is how often it is noted down which nodes the cluster has.
-const targetEvery = 10 * time.Minute
+const targetEvery = time.Minute
 
-// aim refuses to go on if samples wait for another cluster. No more are taken
-// then: they would wait among those of the other one.
+// aim refuses to go on if samples wait for another cluster, or if another one
+// answers than before. No more samples are taken then: they would wait among those of
+// the other one.
 func (s *Store) aim(ctx context.Context) error {
 	t, err := targetOf(ctx, s.written.session, s.cfg.Keyspace)
 	if err != nil {
@@ -198,6 +213,9 @@ func (s *Store) aim(ctx context.Context) error {
 	err = s.target.reached(t)
 	var misdirected *MisdirectedError
 	if errors.As(err, &misdirected) {
+		if s.written.keyspace() != nil {
+			s.misdirected.CompareAndSwap(nil, misdirected)
+		}
 		s.spool.Refuse(err)
 	}
 	return err
@@ -215,4 +233,46 @@ func (s *Store) keepAim(ctx context.Context) {
 			s.log.Warn("cannot note down which nodes the cluster has; it will be tried again", "error", err)
 		}
 	}
+}
+
+// confirm returns an error if another cluster answers than before.
+func (s *Store) confirm(ctx context.Context) error {
+	var id *cql.UUID
+	if _, err := s.written.session.One(ctx, readNodeID, nil, &id); err != nil {
+		return fmt.Errorf("ask which cluster it is: %w", err)
+	}
+	if id != nil && s.target.has(strings.ToLower(id.String())) {
+		return nil
+	}
+	return s.aim(ctx)
+}
+
+// An aimedSink is a sink that takes nothing for another cluster. The driver connects
+// again by itself, so a node of another cluster may answer at an address that was one
+// of this cluster before, and nothing else would tell.
+type aimedSink struct {
+	sink    spool.Sink
+	confirm func(context.Context) error
+	sure    bool // the last attempt has confirmed the cluster
+}
+
+// Write implements spool.Sink. Samples count as written once the cluster is confirmed
+// after the last of them.
+func (s *aimedSink) Write(ctx context.Context, g *spool.Generation) error {
+	if !s.sure {
+		if err := s.confirm(ctx); err != nil {
+			return err
+		}
+	}
+	s.sure = false
+	err := s.sink.Write(ctx, g)
+	var partial *spool.PartialError
+	if err != nil && !errors.As(err, &partial) {
+		return err
+	}
+	if unsure := s.confirm(ctx); unsure != nil {
+		return unsure
+	}
+	s.sure = true
+	return err
 }

@@ -96,7 +96,7 @@ func TestMisdirected(t *testing.T) {
 	c := clustersConfig(t)
 	dropAfter(t, c)
 	fs := vfs.NewMem()
-	open := func(c Config) (*Store, error) { return Open(fs, "spool", c, Options{}) }
+	open := func(c settings) (*Store, error) { return c.open(fs, Options{}) }
 	away := c
 	away.Hosts = []string{"127.0.0.1:1"}
 	s, err := open(away)
@@ -164,5 +164,47 @@ func TestMisdirected(t *testing.T) {
 	same(t, "drained", answer(t, ready(t, s), "m", all()), "x: 1501672887988=1")
 	if at := s.target.now; at.Cluster == "" || len(at.Nodes) == 0 {
 		t.Errorf("it is not known where to: %+v", at)
+	}
+}
+
+// While a server runs, another cluster answers at the same address. It gets nothing
+// that waits, and it is not asked.
+func TestAnotherClusterAnswers(t *testing.T) {
+	for _, waits := range []bool{true, false} {
+		c := clustersConfig(t)
+		dropAfter(t, c)
+		c.Spool.Linger = time.Hour
+		s := ready(t, openStore(t, c, Options{}))
+		put(t, s, "m", "x", map[int64]int64{1501672887988: 1})
+		flushed(t, s)
+		if waits {
+			put(t, s, "m", "x", map[int64]int64{1501672887989: 1})
+		}
+		s.target.mu.Lock()
+		s.target.now.Nodes = []string{"00000000-0000-0000-0000-000000000001"} // the other one
+		s.target.mu.Unlock()
+		var misdirected *MisdirectedError
+		if waits {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			if err := s.Flush(ctx); err == nil {
+				t.Error("it was flushed")
+			}
+			if n := s.spool.Health().Samples; n != 1 {
+				t.Errorf("%d samples wait", n)
+			}
+		} else if err := s.aim(t.Context()); !errors.As(err, &misdirected) || !strings.Contains(err.Error(), "restart the server") {
+			t.Error(err)
+		}
+		if err := s.Healthy(); !errors.As(err, &misdirected) {
+			t.Errorf("it takes samples: %v", err)
+		}
+		var unavailable *store.UnavailableError
+		if _, err := s.View(t.Context()); !errors.As(err, &unavailable) {
+			t.Errorf("it answers: %v", err)
+		}
+		if err := s.Delete(t.Context(), store.Deletion{Metric: "m", Range: model.AllTime}); !errors.As(err, &unavailable) {
+			t.Errorf("it deletes: %v", err)
+		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"varve/internal/cassandra/kairosrows"
+	"varve/internal/cassandra/layout"
 	"varve/internal/model"
 	"varve/internal/spool"
 	"varve/internal/store"
@@ -25,8 +25,8 @@ func (s *Store) View(ctx context.Context) (store.View, error) {
 	v := &view{store: s, pending: pending, ctx: ctx, cancel: cancel}
 	for _, c := range append([]*cluster{s.written}, s.read...) {
 		k := &keyspace{cluster: c}
-		if l := c.rows.Load(); l != nil {
-			k.look, k.rowOf = l.reader.Look(), l.ks.Spec.RowTime
+		if ks := c.keyspace(); ks != nil {
+			k.look = ks.Look()
 		}
 		v.keyspaces = append(v.keyspaces, k)
 	}
@@ -54,16 +54,15 @@ type view struct {
 // A keyspace is one as a view sees it.
 type keyspace struct {
 	cluster *cluster
-	look    *kairosrows.Look // nil if it was not open when the view began
-	rowOf   func(ms int64) int64
+	look    layout.Look // nil if it was not open when the view began
 }
 
 // lookAt returns the look at an open keyspace.
-func (k *keyspace) lookAt() (*kairosrows.Look, error) {
+func (k *keyspace) lookAt() (layout.Look, error) {
 	if k.look != nil {
 		return k.look, nil
 	}
-	if _, err := k.cluster.layout(); err != nil {
+	if _, err := k.cluster.open(); err != nil {
 		return nil, err
 	}
 	return nil, &store.UnavailableError{Reason: "the keyspace of cluster " + k.cluster.name + " was opened a moment ago; try again"}
@@ -79,8 +78,29 @@ type selected struct {
 
 // stored is what one keyspace has of a series.
 type stored struct {
-	in   *keyspace
-	rows []kairosrows.Row
+	in    *keyspace
+	found layout.Found
+}
+
+// open returns a cursor whose errors say which cluster they are of.
+func (st stored) open(ctx context.Context, o store.ReadOptions) store.Cursor {
+	c := st.found.Open(ctx, o)
+	if st.in.cluster.role == layout.RoleAll {
+		return c
+	}
+	return &explained{c, st.in.cluster}
+}
+
+// An explained cursor says in which cluster an error came up.
+type explained struct {
+	store.Cursor
+	cluster *cluster
+}
+
+// Next implements store.Cursor.
+func (c *explained) Next() (*store.Block, error) {
+	b, err := c.Cursor.Next()
+	return b, c.cluster.explain(err)
 }
 
 func (v *view) Close() error {
@@ -106,18 +126,9 @@ func (v *view) Select(ctx context.Context, sel store.Selection) ([]store.Series,
 	if err := v.check(ctx); err != nil {
 		return nil, err
 	}
-	g := v.guess(sel)
-	out, err := v.selectSeries(ctx, sel, g)
-	if err != nil {
-		g.drop()
-	}
-	return out, err
-}
-
-func (v *view) selectSeries(ctx context.Context, sel store.Selection, g *guess) ([]store.Series, error) {
-	rows := make([][]kairosrows.SeriesRows, len(v.keyspaces))
-	err := v.eachKeyspace(ctx, sel.Range, func(ctx context.Context, i int, look *kairosrows.Look) (err error) {
-		rows[i], err = look.Lookup(ctx, sel)
+	rows := make([][]layout.Found, len(v.keyspaces))
+	err := v.eachKeyspace(ctx, sel.Range, func(ctx context.Context, i int, look layout.Look) (err error) {
+		rows[i], err = look.Select(ctx, sel)
 		return err
 	})
 	if err != nil {
@@ -134,13 +145,11 @@ func (v *view) selectSeries(ctx context.Context, sel store.Selection, g *guess) 
 	if err := model.SortFunc(ctx, found, func(a, b selected) int { return a.series.Compare(b.series) }); err != nil {
 		return nil, err
 	}
-	out := v.handOut(found)
-	v.settle(g, sel.Range, found, out)
-	return out, nil
+	return v.handOut(found), nil
 }
 
 // eachKeyspace calls f for each keyspace that may have samples of r, for all at once.
-func (v *view) eachKeyspace(ctx context.Context, r model.TimeRange, f func(ctx context.Context, i int, look *kairosrows.Look) error) error {
+func (v *view) eachKeyspace(ctx context.Context, r model.TimeRange, f func(ctx context.Context, i int, look layout.Look) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	var tasks sync.WaitGroup
@@ -193,7 +202,7 @@ func (v *view) leaveOut(ctx context.Context, err error) bool {
 }
 
 // gathered puts together what the spool and each keyspace have of each series.
-func (v *view) gathered(ids []uint32, rows [][]kairosrows.SeriesRows) []selected {
+func (v *view) gathered(ids []uint32, rows [][]layout.Found) []selected {
 	n := len(ids)
 	for _, of := range rows {
 		n += len(of)
@@ -213,15 +222,16 @@ func (v *view) gathered(ids []uint32, rows [][]kairosrows.SeriesRows) []selected
 		first := len(found)
 		parts := make([]stored, len(of))
 		for i, r := range of {
-			parts[i] = stored{v.keyspaces[k], r.Rows}
-			key = r.Series.AppendKey(key[:0])
+			parts[i] = stored{v.keyspaces[k], r}
+			series := r.Series()
+			key = series.AppendKey(key[:0])
 			if at, ok := at[string(key)]; ok {
 				found[at].stored = append(found[at].stored, parts[i])
 				continue
 			}
-			found = append(found, selected{series: r.Series, stored: parts[i : i+1 : i+1]})
+			found = append(found, selected{series: series, stored: parts[i : i+1 : i+1]})
 		}
-		if slices.ContainsFunc(rows[k+1:], func(more []kairosrows.SeriesRows) bool { return len(more) > 0 }) {
+		if slices.ContainsFunc(rows[k+1:], func(more []layout.Found) bool { return len(more) > 0 }) {
 			for i := first; i < len(found); i++ {
 				at[string(found[i].series.AppendKey(nil))] = i
 			}
@@ -257,7 +267,7 @@ func (v *view) Names(ctx context.Context, q store.NamesQuery) ([]string, bool, e
 	}
 	lists := make([][]string, len(v.keyspaces))
 	mores := make([]bool, len(v.keyspaces))
-	err := v.eachKeyspace(ctx, model.AllTime, func(ctx context.Context, i int, look *kairosrows.Look) (err error) {
+	err := v.eachKeyspace(ctx, model.AllTime, func(ctx context.Context, i int, look layout.Look) (err error) {
 		lists[i], mores[i], err = look.Names(ctx, q)
 		return err
 	})

@@ -12,7 +12,7 @@ import (
 // The generators make columns of every kind and shape that the codec treats
 // apart. They are driven by a random source, so that a seed repeats a failure.
 
-var kinds = []model.Kind{model.Long, model.Double, model.String, model.Complex, model.Null, model.Custom}
+var kinds = []model.Kind{model.Long, model.Double, model.String, model.Complex, model.Null, model.Custom, model.AggregateKind}
 
 // randomColumns makes n samples of the given kind.
 func randomColumns(rng *rand.Rand, kind model.Kind, n int) *model.Columns {
@@ -150,6 +150,17 @@ func randomBytes(rng *rand.Rand, kind model.Kind, n int, c *model.Columns) {
 		for i := range n {
 			c.Data = binary.BigEndian.AppendUint64(c.Data, parts[0][i])
 			c.Data = binary.BigEndian.AppendUint64(c.Data, parts[1][i])
+			c.Offsets = append(c.Offsets, uint32(len(c.Data)))
+		}
+		return
+	}
+	if kind == model.AggregateKind && shape > 1 {
+		sums, lasts, counts := randomDoubles(rng, n), randomDoubles(rng, n), randomLongs(rng, n)
+		c.Offsets = append(c.Offsets, 0)
+		for i := range n {
+			a := model.Aggregate{Sum: math.Float64frombits(sums[i]), Count: int64(counts[i]), Last: math.Float64frombits(lasts[i])}
+			a.Min, a.Max, a.LastMS = a.Last, a.Sum, c.Times[i]+rng.Int64N(60_000)
+			c.Data = a.Append(c.Data)
 			c.Offsets = append(c.Offsets, uint32(len(c.Data)))
 		}
 		return

@@ -99,19 +99,42 @@ func writeGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	for level, name := range levels {
-		var b PageBuilder
-		b.Reset(level)
-		for i, g := range goldenChunks() {
-			b.Add(uint32(i*i*7), g.kind, g.c, 0, g.c.Len())
-		}
-		page := b.Finish(nil)
-		base := fmt.Sprintf("testdata/golden/v%d-%s", pageVersion, name)
-		for path, content := range map[string][]byte{base + ".page": page, base + ".txt": []byte(dump(t, page))} {
-			if err := os.WriteFile(path, content, 0o644); err != nil {
-				t.Fatal(err)
-			}
+		writeGoldenPage(t, name, level, goldenChunks())
+		writeGoldenPage(t, "aggregates-"+name, level, goldenAggregates())
+	}
+}
+
+func writeGoldenPage(t *testing.T, name string, level Level, chunks []added) {
+	var b PageBuilder
+	b.Reset(level)
+	for i, g := range chunks {
+		b.Add(uint32(i*i*7), g.kind, g.c, 0, g.c.Len())
+	}
+	page := b.Finish(nil)
+	base := fmt.Sprintf("testdata/golden/v%d-%s", pageVersion, name)
+	for path, content := range map[string][]byte{base + ".page": page, base + ".txt": []byte(dump(t, page))} {
+		if err := os.WriteFile(path, content, 0o644); err != nil {
+			t.Fatal(err)
 		}
 	}
+}
+
+// goldenAggregates are buckets of a minute: of samples at equal steps, of uneven
+// ones, and values that are no aggregates.
+func goldenAggregates() []added {
+	regular, uneven, odd := &model.Columns{}, &model.Columns{}, &model.Columns{}
+	for i := range int64(40) {
+		var even, jittered model.Aggregate
+		ms := 1_700_000_000_000 + 60_000*i
+		for k := range int64(6) {
+			even.Add(ms+10_000*k, float64(i*k)/10)
+			jittered.Add(ms+10_000*k+i*k%7*100, math.Sqrt(float64(i+k)))
+		}
+		regular.AppendBytes(ms, even.Append(nil), 0)
+		uneven.AppendBytes(ms+i*i, jittered.Append(nil), 3600)
+		odd.AppendBytes(ms, even.Append(nil)[i%2:], 0)
+	}
+	return []added{{kind: model.AggregateKind, c: regular}, {kind: model.AggregateKind, c: uneven}, {kind: model.AggregateKind, c: odd}}
 }
 
 // goldenChunks takes every way of writing a column once.

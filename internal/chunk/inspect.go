@@ -99,6 +99,8 @@ func nameValues(r reader, kind model.Kind) string {
 		return fmt.Sprintf("dictionary%d", r.uvarint())
 	case bytesComplex:
 		return "complex/" + nameDoubles(r)
+	case bytesAggregate:
+		return "aggregate/" + nameDoubles(r)
 	}
 	return "damaged"
 }

@@ -35,6 +35,34 @@ func TestSizes(t *testing.T) {
 	}
 }
 
+// TestAggregateSizes pins what a bucket of six samples costs, in bytes. Of samples at
+// equal steps the counts and the times of the last ones cost nothing.
+func TestAggregateSizes(t *testing.T) {
+	limits := map[string]float64{"gauge2dec": 8.6, "counter": 6.5, "const": 0.1, "intgauge": 2.6, "slow1dec": 5.1, "steadycnt": 1.7}
+	for i, shape := range shapes {
+		limit, ok := limits[shape.name]
+		if !ok {
+			continue
+		}
+		size, buckets := 0, 0
+		for _, raw := range benchColumns(i, 6*1000, 0) {
+			c := &model.Columns{}
+			for from := 0; from < raw.Len(); from += 6 {
+				var a model.Aggregate
+				for at := from; at < from+6; at++ {
+					a.Add(raw.Times[at], math.Float64frombits(raw.Values[at]))
+				}
+				c.AppendBytes(raw.Times[from], a.Append(nil), 0)
+			}
+			size += len(Append(nil, model.AggregateKind, c, 0, c.Len(), Best))
+			buckets += c.Len()
+		}
+		if per := float64(size) / float64(buckets); per > limit {
+			t.Errorf("%s: %.3f bytes per bucket, limit %.3f", shape.name, per, limit)
+		}
+	}
+}
+
 // pageSize is the size of a page of the given number of chunks with equal
 // times, made by next.
 func pageSize(level Level, chunks int, kind model.Kind, next func() *model.Columns) int {

@@ -17,7 +17,8 @@ import (
 const (
 	bytesPlain      = 0 // lengths, bytes
 	bytesDictionary = 1 // distinct values as a plain column, then their ranks
-	bytesComplex    = 2 // two columns of doubles, every value has 16 bytes
+	bytesComplex    = 2 // see complexParts
+	bytesAggregate  = 3 // see aggregateParts
 
 	// bytesCompressed: the bytes are zstd, preceded by both lengths.
 	bytesCompressed = 0x10
@@ -30,14 +31,31 @@ const (
 	MaxExpandedBytes = 16 << 20
 
 	compressMin = 64 // bytes: for fewer a zstd frame does not pay
-	complexSize = 16
+)
+
+// A part is a word of a value that has several. Each is a column of its own, in a
+// chunk all of whose values have their size.
+type part byte
+
+const (
+	partDouble part = iota
+	partLong
+	partTime // ms, written as the distance from the sample's own time
+)
+
+var (
+	complexParts   = []part{partDouble, partDouble}
+	aggregateParts = []part{partDouble, partLong, partDouble, partDouble, partDouble, partTime} // of model.Aggregate
 )
 
 // appendBytes appends the values [from,to) of c as a column of byte strings.
 func (e *encoder) appendBytes(dst []byte, kind model.Kind, c *model.Columns, from, to int) []byte {
 	data := c.Data[c.Offsets[from]:c.Offsets[to]]
-	if kind == model.Complex && len(data) == complexSize*(to-from) && allOfSize(c, from, to, complexSize) {
-		return e.appendComplex(dst, data)
+	switch {
+	case kind == model.Complex && allOfSize(c, from, to, 8*len(complexParts)):
+		return e.appendParts(append(dst, bytesComplex), complexParts, data, c.Times[from:to])
+	case kind == model.AggregateKind && allOfSize(c, from, to, 8*len(aggregateParts)):
+		return e.appendParts(append(dst, bytesAggregate), aggregateParts, data, c.Times[from:to])
 	}
 	if len(data) <= MaxExpandedBytes {
 		if distinct := e.rank(c, from, to); distinct*2 <= to-from {
@@ -51,9 +69,9 @@ func (e *encoder) appendBytes(dst []byte, kind model.Kind, c *model.Columns, fro
 	return e.appendStrings(dst, bytesPlain, lengths, data)
 }
 
-func allOfSize(c *model.Columns, from, to int, size uint32) bool {
+func allOfSize(c *model.Columns, from, to, size int) bool {
 	for i := from; i < to; i++ {
-		if c.Offsets[i+1]-c.Offsets[i] != size {
+		if int(c.Offsets[i+1]-c.Offsets[i]) != size {
 			return false
 		}
 	}
@@ -123,15 +141,21 @@ func (e *encoder) rank(c *model.Columns, from, to int) (distinct int) {
 	return len(e.firsts)
 }
 
-// appendComplex appends 16-byte values as columns of real and imaginary parts.
-func (e *encoder) appendComplex(dst, data []byte) []byte {
-	dst = append(dst, bytesComplex)
-	part := resize(&e.part, len(data)/complexSize)
-	for half := 0; half < complexSize; half += 8 {
-		for i := range part {
-			part[i] = binary.BigEndian.Uint64(data[i*complexSize+half:])
+// appendParts appends one column after the other.
+func (e *encoder) appendParts(dst []byte, parts []part, data []byte, times []int64) []byte {
+	words := resize(&e.part, len(times))
+	for at, kind := range parts {
+		for i := range words {
+			words[i] = binary.BigEndian.Uint64(data[8*(i*len(parts)+at):])
+			if kind == partTime {
+				words[i] -= uint64(times[i])
+			}
 		}
-		dst, _ = e.appendDoubles(dst, part)
+		if kind == partDouble {
+			dst, _ = e.appendDoubles(dst, words)
+		} else {
+			dst = e.appendInts(dst, words)
+		}
 	}
 	return dst
 }
@@ -149,7 +173,9 @@ func (d *Decoder) bytes(r *reader, dst *model.Columns, n int) {
 	case bytesDictionary:
 		d.dictionary(r, dst, n)
 	case bytesComplex:
-		d.complex(r, dst, n)
+		d.parts(r, dst, complexParts, n)
+	case bytesAggregate:
+		d.parts(r, dst, aggregateParts, n)
 	default:
 		r.fail("unknown column of byte strings %#x", tag)
 	}
@@ -261,20 +287,29 @@ func appendRanked(dst *model.Columns, data []byte, offsets, ranks []uint64, tota
 	}
 }
 
-func (d *Decoder) complex(r *reader, dst *model.Columns, n int) {
-	if !d.room(r, dst, uint64(n*complexSize)) {
+// parts reads what appendParts has written. The times of the n samples are in dst.
+func (d *Decoder) parts(r *reader, dst *model.Columns, parts []part, n int) {
+	size := 8 * len(parts)
+	if !d.room(r, dst, uint64(n*size)) {
 		return
 	}
-	at := len(dst.Data)
-	dst.Data = slices.Grow(dst.Data, n*complexSize)[:at+n*complexSize]
-	part := resize(&d.part, n)
-	for half := 0; half < complexSize; half += 8 {
-		d.doubles(r, part)
+	at, times := len(dst.Data), dst.Times[len(dst.Times)-n:]
+	dst.Data = slices.Grow(dst.Data, n*size)[:at+n*size]
+	words := resize(&d.part, n)
+	for p, kind := range parts {
+		if kind == partDouble {
+			d.doubles(r, words)
+		} else {
+			d.ints(r, words)
+		}
 		if r.err != nil {
 			return
 		}
-		for i, v := range part {
-			binary.BigEndian.PutUint64(dst.Data[at+i*complexSize+half:], v)
+		for i, v := range words {
+			if kind == partTime {
+				v += uint64(times[i])
+			}
+			binary.BigEndian.PutUint64(dst.Data[at+i*size+8*p:], v)
 		}
 	}
 	if len(dst.Offsets) == 0 {
@@ -282,7 +317,7 @@ func (d *Decoder) complex(r *reader, dst *model.Columns, n int) {
 	}
 	dst.Offsets = slices.Grow(dst.Offsets, n)
 	for i := range n {
-		dst.Offsets = append(dst.Offsets, uint32(at+(i+1)*complexSize))
+		dst.Offsets = append(dst.Offsets, uint32(at+(i+1)*size))
 	}
 }
 

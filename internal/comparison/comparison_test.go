@@ -29,6 +29,7 @@ import (
 	"varve/internal/ingest"
 	"varve/internal/ingest/kairosjson"
 	"varve/internal/kairos"
+	"varve/internal/kairos/agg"
 	"varve/internal/originals"
 	"varve/internal/query"
 	"varve/internal/server"
@@ -43,7 +44,7 @@ func startVarve(t *testing.T) string {
 		t.Fatal(err)
 	}
 	registry := prometheus.NewRegistry()
-	engine := query.New(st, query.DefaultConfig(), registry, time.Now)
+	engine := agg.New(query.New(st, query.DefaultConfig(), registry, time.Now), nil)
 	pipeline := ingest.New(st, ingest.DefaultConfig(), ingest.Options{Registerer: registry})
 	api := kairos.New(st, engine, kairos.DefaultConfig(), "Varve of this test", time.Now)
 	c := server.DefaultConfig()

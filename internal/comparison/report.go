@@ -26,6 +26,9 @@ type Report struct {
 	Cut         []string       // why not everything was compared
 	Differences []Difference   // the first maxDifferences
 	Count       int            // of differences
+
+	asks   bool // questions were to be asked
+	broken bool // an error ended it
 }
 
 // Seen is one of the servers.
@@ -84,6 +87,19 @@ func (r *Report) cut(why string) { r.Cut = append(r.Cut, why) }
 // Equal reports that no difference was found.
 func (r *Report) Equal() bool { return r.Count == 0 }
 
+// Nothing says why a comparison without differences proves nothing, "" if it does.
+func (r *Report) Nothing() string {
+	switch {
+	case r.Count > 0:
+		return ""
+	case r.Metrics == 0:
+		return "the servers have no metric in common; see --metrics"
+	case r.asks && r.Points == 0:
+		return "no question met a point; choose another time by --from and --to, or a longer one"
+	}
+	return ""
+}
+
 // WriteText writes the report for people. What can be pasted is JSON on a line of its
 // own.
 func (r *Report) WriteText(w io.Writer) error {
@@ -110,10 +126,15 @@ func (r *Report) WriteText(w io.Writer) error {
 	if r.Count > len(r.Differences) {
 		p.printf("\n%d more differences\n", r.Count-len(r.Differences))
 	}
-	if r.Equal() {
-		p.printf("no differences\n")
-	} else {
+	switch {
+	case !r.Equal():
 		p.printf("\n%d differences\n", r.Count)
+	case r.broken:
+		p.printf("no differences until an error ended the comparison\n")
+	case r.Nothing() != "":
+		p.printf("nothing was compared\n")
+	default:
+		p.printf("no differences\n")
 	}
 	return p.err
 }

@@ -73,10 +73,12 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	}
 	c := &comparison{
 		Options: o, a: a, b: b, random: rand.New(rand.NewPCG(o.Seed, 0)),
-		report: &Report{StartMS: o.StartMS, EndMS: o.EndMS, Seed: o.Seed},
+		report: &Report{StartMS: o.StartMS, EndMS: o.EndMS, Seed: o.Seed, asks: o.Questions > 0},
 	}
 	c.report.A.URL, c.report.B.URL = a.url.Redacted(), b.url.Redacted()
-	return c.report, c.run(ctx)
+	err = c.run(ctx)
+	c.report.broken = err != nil
+	return c.report, err
 }
 
 func (c *comparison) run(ctx context.Context) error {

@@ -6,8 +6,11 @@ import (
 	"reflect"
 
 	"varve/internal/cassandra"
+	"varve/internal/cassandra/kairosrows"
 	"varve/internal/embedded"
+	"varve/internal/graphite"
 	"varve/internal/ingest"
+	"varve/internal/ingest/carbon"
 	"varve/internal/ingest/telnet"
 	"varve/internal/kairos"
 	"varve/internal/query"
@@ -24,18 +27,26 @@ const (
 
 // Config is everything that can be set.
 type Config struct {
-	Store     string           `yaml:"store" doc:"Where points are kept: embedded, in files below data_dir, or cassandra, in a keyspace."`
-	DataDir   string           `yaml:"data_dir" doc:"Directory of the embedded store, or of what is on its way to Cassandra; it is made if it is not there. One process at a time can use it."`
-	Server    server.Config    `yaml:"server" doc:"Listeners, HTTP connections and stopping."`
-	Ingest    ingest.Config    `yaml:"ingest" doc:"Limits of what is taken in, whatever the protocol."`
-	Telnet    telnet.Config    `yaml:"telnet" doc:"Lines on the telnet port."`
-	Query     query.Config     `yaml:"query" doc:"Limits of queries."`
-	Kairos    kairos.Config    `yaml:"kairos" doc:"KairosDB's REST API."`
-	Rollups   rollup.Config    `yaml:"rollups" doc:"Roll-up tasks."`
-	Transfer  transfer.Config  `yaml:"transfer" doc:"Imports and exports."`
-	Embedded  embedded.Config  `yaml:"embedded" doc:"The embedded store: what is kept in memory and when it goes to files."`
-	Cassandra cassandra.Config `yaml:"cassandra" doc:"The store in an Apache Cassandra cluster: where it is and how it is used."`
-	Log       Log              `yaml:"log" doc:"Messages of the server, written to standard error."`
+	Store     string          `yaml:"store" doc:"Where points are kept: embedded, in files below data_dir, or cassandra, in a keyspace."`
+	DataDir   string          `yaml:"data_dir" doc:"Directory of the embedded store, or of samples on their way to Cassandra. It is created if it does not exist. One process at a time can use it."`
+	Server    server.Config   `yaml:"server" doc:"Listeners, HTTP connections and stopping."`
+	Ingest    ingest.Config   `yaml:"ingest" doc:"Limits of what is taken in, whatever the protocol."`
+	Telnet    telnet.Config   `yaml:"telnet" doc:"Lines on the telnet port."`
+	Carbon    carbon.Config   `yaml:"carbon" doc:"Lines and pickles on the ports of Graphite's carbon."`
+	Query     query.Config    `yaml:"query" doc:"Limits of queries."`
+	Kairos    kairos.Config   `yaml:"kairos" doc:"KairosDB's REST API."`
+	Graphite  graphite.Config `yaml:"graphite" doc:"Graphite's API."`
+	Rollups   rollup.Config   `yaml:"rollups" doc:"Roll-up tasks."`
+	Transfer  transfer.Config `yaml:"transfer" doc:"Imports and exports."`
+	Embedded  embedded.Config `yaml:"embedded" doc:"The embedded store: what is kept in memory and when it goes to files."`
+	Cassandra CassandraConfig `yaml:"cassandra" doc:"The store in an Apache Cassandra cluster: where it is and how it is used."`
+	Log       Log             `yaml:"log" doc:"Messages of the server, written to standard error."`
+}
+
+// CassandraConfig are the settings of the store over Cassandra, and of its layout.
+type CassandraConfig struct {
+	cassandra.Config
+	kairosrows.Settings
 }
 
 // Default returns the configuration of a server that nobody configured.
@@ -46,12 +57,13 @@ func Default() Config {
 		Server:    server.DefaultConfig(),
 		Ingest:    ingest.DefaultConfig(),
 		Telnet:    telnet.DefaultConfig(),
+		Carbon:    carbon.DefaultConfig(),
 		Query:     query.DefaultConfig(),
 		Kairos:    kairos.DefaultConfig(),
 		Rollups:   rollup.DefaultConfig(),
 		Transfer:  transfer.DefaultConfig(),
 		Embedded:  embedded.DefaultConfig(),
-		Cassandra: cassandra.DefaultConfig(),
+		Cassandra: CassandraConfig{cassandra.DefaultConfig(), kairosrows.DefaultSettings()},
 		Log:       DefaultLog(),
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -479,5 +480,49 @@ func TestChanged(t *testing.T) {
 	changed["log.level"]()
 	if running.Log.Level != slog.LevelError || running.Server.AllowedOrigins != nil {
 		t.Errorf("%v", running)
+	}
+}
+
+// A setting that was removed is an error that says why, and the value of the constant
+// in its place. Each constant was a setting, or is told why it is none.
+func TestRemoved(t *testing.T) {
+	root := Default()
+	l := newLayers(&root)
+	for key := range removed {
+		if _, known := l.byKey[key]; known {
+			t.Errorf("%s is a setting", key)
+		}
+	}
+	for key := range l.constants {
+		if removed[key] == "" {
+			t.Errorf("nothing says why %s is no setting", key)
+		}
+	}
+	for _, src := range []Sources{
+		sources("embedded: {merge_files: 3}", "", ""), sources("", "VARVE_EMBEDDED_MERGE_FILES=3", ""), sources("", "", "--embedded-merge-files=3"),
+	} {
+		_, err := Load(src)
+		if err == nil || !strings.HasSuffix(err.Error(), "; it was removed and is always 6: "+removed["embedded.merge_files"]) {
+			t.Errorf("%v", err)
+		}
+	}
+}
+
+// Tests change constants by a flag that no page knows.
+func TestTune(t *testing.T) {
+	loaded, err := Load(Sources{Args: []string{"--tune=embedded.merge_files=3", "--tune", "embedded.log.segment_bytes=1MiB"}})
+	if err != nil || loaded.Config.Embedded.MergeFiles != 3 || loaded.Config.Embedded.Log.SegmentBytes != 1<<20 ||
+		!slices.Equal(loaded.Tuned(), []string{"embedded.merge_files=3", "embedded.log.segment_bytes=1MiB"}) {
+		t.Errorf("%v %+v", err, loaded)
+	}
+	for flag, want := range map[string]string{
+		"--tune=merge_files=3":            `flag --tune: unknown constant "merge_files"; want KEY=VALUE`,
+		"--tune=embedded.merge_files":     "flag --tune: embedded.merge_files: ",
+		"--tune=embedded.merge_files=1":   "embedded.merge_files: want at least 2, got 1",
+		"--tune=server.http_addr=1.2.3.4": "unknown constant",
+	} {
+		if _, err := Load(Sources{Args: []string{flag}}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", flag, err, want)
+		}
 	}
 }

@@ -29,7 +29,7 @@ func (l *layers) applyEnvironment(variables []string) {
 			l.set(f, text, "environment "+name)
 		case kubernetesService.MatchString(name):
 		default:
-			l.fail("environment: unknown variable %s%s", name, orRemoved(name, field.environment, func() string {
+			l.fail("environment: unknown variable %s%s", name, l.orRemoved(name, field.environment, func() string {
 				return orNearest(name, append(names, environmentFile, environmentKairos), "_", "")
 			}))
 		}

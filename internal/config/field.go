@@ -82,6 +82,9 @@ func ownFields(list []field, s reflect.Value, prefix string) []field {
 			list = ownFields(list, s.Field(i), prefix)
 			continue
 		}
+		if t.Tag.Get(constantTag) != "" {
+			continue
+		}
 		name, _, _ := strings.Cut(t.Tag.Get("yaml"), ",")
 		f := field{key: prefix + name, doc: sentence(t.Tag.Get("doc")), value: s.Field(i)}
 		if name == "" || f.doc == "" || !t.IsExported() {

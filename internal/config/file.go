@@ -117,7 +117,7 @@ func (l *layers) applyNode(path, at, key string, value *yaml.Node) {
 	value = resolve(value)
 	switch {
 	case !known:
-		l.fail("%s: unknown key %s%s", at, key, orRemoved(key, func(f field) string { return f.key }, func() string {
+		l.fail("%s: unknown key %s%s", at, key, l.orRemoved(key, func(f field) string { return f.key }, func() string {
 			return orNearest(key, l.keysLike(value), ".", "")
 		}))
 	case f.items:

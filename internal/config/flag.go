@@ -16,7 +16,10 @@ const (
 	kairosFlag = "kairosdb-conf"
 )
 
-func isFileFlag(name string) bool { return name == fileFlag || name == kairosFlag }
+// isOwnFlag reports whether a flag that takes a value sets no setting.
+func isOwnFlag(name string) bool {
+	return name == fileFlag || name == kairosFlag || name == tuneFlag
+}
 
 // flagOrigin begins the origin of a setting that a flag sets.
 const flagOrigin = "flag --"
@@ -28,12 +31,15 @@ type argument struct{ name, value string }
 func (l *layers) applyFlags(args []argument) {
 	names, byName := l.flags()
 	for _, a := range args {
-		if isFileFlag(a.name) {
+		if isOwnFlag(a.name) {
+			if a.name == tuneFlag {
+				l.tune(a.value)
+			}
 			continue
 		}
 		f, ok := byName[a.name]
 		if !ok {
-			l.fail("flag --%s: unknown%s", a.name, orRemoved(a.name, field.flag, func() string { return orNearest(a.name, names, "-", "--") }))
+			l.fail("flag --%s: unknown%s", a.name, l.orRemoved(a.name, field.flag, func() string { return orNearest(a.name, names, "-", "--") }))
 			continue
 		}
 		l.set(f, a.value, flagOrigin+a.name)
@@ -74,7 +80,7 @@ func (l *layers) parseFlags(args []string) ([]argument, error) {
 		case hasValue:
 		case known && f.value.Kind() == reflect.Bool:
 			value = "true"
-		case !known && !isFileFlag(name):
+		case !known && !isOwnFlag(name):
 			// The next word may be its value or not: do not report it too.
 			if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 				args = args[1:]
@@ -100,7 +106,7 @@ func Split(args []string) (settings, rest []string) {
 		args = args[1:]
 		name, _, hasValue := strings.Cut(strings.TrimPrefix(strings.TrimPrefix(word, "-"), "-"), "=")
 		f, known := byName[name]
-		if !strings.HasPrefix(word, "-") || !known && !isFileFlag(name) {
+		if !strings.HasPrefix(word, "-") || !known && !isOwnFlag(name) {
 			rest = append(rest, word)
 			continue
 		}

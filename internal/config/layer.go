@@ -16,6 +16,10 @@ type layers struct {
 	origins map[string]string  // key of a setting -> layer and place
 	errs    []error
 
+	constants map[string]field  // by key; see constantTag
+	standard  map[string]string // their values before --tune
+	tuned     []string
+
 	kairosDB *KairosDB
 }
 
@@ -23,6 +27,10 @@ func newLayers(root any) *layers {
 	l := &layers{fields: fields(root), byKey: map[string]field{}, items: map[string][]field{}, origins: map[string]string{}}
 	for _, f := range l.fields {
 		l.byKey[f.key] = f
+	}
+	l.constants, l.standard = constants(reflect.ValueOf(root).Elem(), ""), map[string]string{}
+	for key, f := range l.constants {
+		l.standard[key] = formatText(f.value)
 	}
 	return l
 }

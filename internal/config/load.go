@@ -22,7 +22,7 @@ func Load(src Sources) (*Loaded, error) {
 	if err != nil {
 		return nil, err
 	}
-	loaded.origins, loaded.KairosDB = l.origins, l.kairosDB
+	loaded.origins, loaded.KairosDB, loaded.tuned = l.origins, l.kairosDB, l.tuned
 	return loaded, nil
 }
 

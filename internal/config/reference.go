@@ -11,6 +11,10 @@ var shortFlags = []struct{ flag, key string }{
 	{"data-dir", "data_dir"},
 	{"http-addr", "server.http_addr"},
 	{"telnet-addr", "server.telnet_addr"},
+	{"carbon-addr", "server.carbon_addr"},
+	{"pickle-addr", "server.pickle_addr"},
+	{"storage-schemas", "graphite.storage_schemas"},
+	{"storage-aggregation", "graphite.storage_aggregation"},
 }
 
 const referenceHead = `# Configuration
@@ -100,6 +104,8 @@ var firstFlags = []struct{ key, meaning string }{
 	{"data_dir", "where the data is; made if it is not there"},
 	{"server.http_addr", "HTTP; 0.0.0.0:8080 serves other machines too"},
 	{"server.telnet_addr", "telnet; empty turns it off"},
+	{"server.carbon_addr", "Graphite's lines; empty turns them off"},
+	{"server.pickle_addr", "Graphite's pickles; empty turns them off"},
 	{"store", "embedded, or cassandra for a keyspace of KairosDB"},
 	{"cassandra.hosts", "some nodes of the cluster, separated by commas"},
 	{"cassandra.keyspace", "KairosDB's keyspace"},

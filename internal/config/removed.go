@@ -1,17 +1,91 @@
 package config
 
-// removed are the settings of earlier versions, and what became of each.
+// removed are the settings of earlier versions, and why each is gone. The error about
+// one also tells the value of the constant that took its place, if there is one.
 var removed = map[string]string{
-	"server.max_header": "a request may have 32KiB of headers, which no setting changes any more",
+	"server.max_header":          "a request may have 32KiB of headers",
+	"server.read_header_timeout": "honest clients send their headers at once",
+	"server.stall_timeout":       "clients that are slow, and not stalled, are served for as long as they take",
+	"server.close_grace":         "server.shutdown_timeout bounds the whole stop",
+
+	"ingest.busy_wait":      "a sender that is told to come again loses nothing",
+	"ingest.store_wait":     "a sender that is told to come again loses nothing",
+	"ingest.rejected_kept":  "/admin/rejected shows examples; varve_ingest_rejected_total counts all",
+	"ingest.rejected_bytes": "/admin/rejected shows examples",
+
+	"telnet.read_buffer": "buffers follow the traffic by themselves",
+	"telnet.retry_for":   "after that, the log and /admin/rejected show the lines",
+
+	"carbon.read_buffer": "buffers follow the traffic by themselves",
+	"carbon.retry_for":   "after that, the log and /admin/rejected show the points",
+
+	"query.workers": "a query uses no more goroutines than there are processors",
+
+	"kairos.slow_queries_kept": "the log has all slow queries",
+	"kairos.max_value_size":    "metadata are short texts",
+
+	"rollups.max_late_spans": "beyond it the nearest spans become one, which costs time only",
+	"rollups.retry_interval": "a failed run loses nothing",
+	"rollups.batch_buckets":  "query.max_memory bounds what a run holds",
+	"rollups.max_task_size":  "a task that is longer can be split",
+
+	"transfer.max_line": "a line may hold some of a series' points",
+
+	"embedded.checkpoint_samples":    "embedded.head_bytes says when samples go to files",
+	"embedded.checkpoint_interval":   "embedded.head_bytes says when samples go to files",
+	"embedded.merge_files":           "the store plans merges by itself",
+	"embedded.maintenance_interval":  "the store plans its maintenance by itself",
+	"embedded.catalogue_cache_bytes": "embedded.page_cache_bytes is the cache that queries use",
+	"embedded.log.segment_bytes":     "a log that is larger has more files",
+	"embedded.log.buffer_bytes":      "writers wait for the disk beyond it",
+	"embedded.log.recycle_segments":  "log files are reused by themselves",
+
+	"cassandra.connections":     "statements share the connections, and two suffice for a node",
+	"cassandra.bytes_in_flight": "cassandra.reads_in_flight and cassandra.writes_in_flight protect a node",
+	"cassandra.latency_goal":    "Varve finds by itself how many statements a node bears",
+	"cassandra.connect_timeout": "a node that cannot be reached is tried again in the background",
+	"cassandra.scan_timeout":    "such statements run in the background or at the start",
+	"cassandra.stall_after":     "a silent node is asked whether it lives, and avoided meanwhile",
+	"cassandra.outage_grace":    "reads fail soon when no node answers, and writes wait in the spool",
+	"cassandra.attempts":        "query.timeout bounds reads, and writes wait in the spool",
+	"cassandra.retry_pause":     "the pause doubles by itself",
+	"cassandra.read_ahead":      "cassandra.reads_in_flight bounds how much is read at once",
+
+	"cassandra.schema.index_shards": "a keyspace keeps the number that it was created with",
+
+	"cassandra.write.parallel":      "cassandra.writes_in_flight bounds what a node is given",
+	"cassandra.write.batch_rows":    "larger batches bring nothing, and Cassandra refuses large ones",
+	"cassandra.write.index_refresh": "it repairs what KairosDB nodes delete, and costs nothing without them",
+
+	"cassandra.read.postings_cache_age": "Cassandra says what has changed before that",
+	"cassandra.read.chunk_cache_age":    "cassandra.read.chunk_cache_bytes: 0 turns the cache off",
+	"cassandra.read.finished_after":     "rows that are written again are noticed",
+	"cassandra.read.index_reads":        "cassandra.reads_in_flight bounds how much is read at once",
+	"cassandra.read.settle":             "clocks that differ by more are to be set right",
+	"cassandra.read.cover_interval":     "cassandra.read.cover_rate says how fast the inverted index is completed",
+
+	"cassandra.delete.parallel": "cassandra.writes_in_flight bounds what a node is given",
+	"cassandra.delete.job_rows": "GET /admin/deletes shows jobs, DELETE /admin/deletes/{id} cancels one",
+
+	"cassandra.spool.store_linger":         "cassandra.spool.acknowledge: store has clients wait, so samples go at once",
+	"cassandra.spool.generation_samples":   "cassandra.spool.generation_bytes says how many samples go together",
+	"cassandra.spool.max_idle_series":      "cassandra.spool.max_memory bounds what the spool holds",
+	"cassandra.spool.log.segment_bytes":    "a log that is larger has more files",
+	"cassandra.spool.log.buffer_bytes":     "writers wait for the disk beyond it",
+	"cassandra.spool.log.recycle_segments": "log files are reused by themselves",
 }
 
 // orRemoved words the end of an error about an unknown name. spelt is how a
 // setting is named where the name stands, as a flag for example.
-func orRemoved(name string, spelt func(field) string, otherwise func() string) string {
+func (l *layers) orRemoved(name string, spelt func(field) string, otherwise func() string) string {
 	for key, why := range removed {
-		if spelt(field{key: key}) == name {
-			return "; it was removed: " + why
+		if spelt(field{key: key}) != name {
+			continue
 		}
+		if value, ok := l.standard[key]; ok {
+			return "; it was removed and is always " + value + ": " + why
+		}
+		return "; it was removed: " + why
 	}
 	return otherwise()
 }

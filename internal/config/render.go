@@ -14,6 +14,7 @@ type Loaded struct {
 	Config   Config
 	KairosDB *KairosDB // nil without a file of KairosDB
 	origins  map[string]string
+	tuned    []string
 }
 
 // SetByFlag returns the key and the flag of the first setting that the command line

@@ -2,19 +2,17 @@ package embedded
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"varve/internal/model"
 	"varve/internal/record"
-	"varve/internal/registry"
 	"varve/internal/store"
-	"varve/internal/wal"
+	"varve/internal/writelog"
 )
 
 // Append implements store.Appender.
 func (s *Store) Append(ctx context.Context, b *store.Batch) error {
-	if err := s.checkOpen(ctx); err != nil {
+	if err := s.log.CheckOpen(ctx); err != nil {
 		return err
 	}
 	if len(b.Samples) == 0 {
@@ -23,59 +21,19 @@ func (s *Store) Append(ctx context.Context, b *store.Batch) error {
 	if err := s.waitForRoom(ctx); err != nil {
 		return err
 	}
-	e := s.encoders.Get().(*registry.Encoder)
-	defer s.encoders.Put(e)
-	if err := e.Encode(s.series, b); err != nil {
-		return err
-	}
-	if err := s.wal.Load().Reserve(ctx, len(e.Samples)); err != nil {
-		return s.logError(ctx, err)
-	}
-	entry, err := s.apply(e, b)
+	err := s.log.Append(ctx, b, func(e *writelog.Encoder) (writelog.Entry, error) { return s.apply(e, b), nil })
 	if err != nil {
 		return err
-	}
-	if err := entry.wait(ctx); err != nil {
-		return s.logError(ctx, err)
 	}
 	s.metrics.samples.Add(float64(len(b.Samples)))
 	s.metrics.batches.Inc()
 	return nil
 }
 
-// entry is a record in a log, which is not the store's for ever: see reopenLog.
-type entry struct {
-	log    *wal.Log
-	ticket wal.Ticket
-}
-
-func (e entry) wait(ctx context.Context) error { return e.log.Wait(ctx, e.ticket) }
-
-// logError turns an error of the log into the caller's. A record that the log
-// refuses is the caller's fault. A log that failed for lack of space is replaced
-// when there is space. Any other failure is final: what is on disk is unknown.
-func (s *Store) logError(ctx context.Context, err error) error {
-	var input *store.InputError
-	switch {
-	case ctx.Err() != nil:
-		return fmt.Errorf("wait for the write-ahead log: %w", err)
-	case errors.As(err, &input):
-		return err
-	case s.closed.Load() || errors.Is(err, store.ErrClosed):
-		return store.ErrClosed
-	case wal.NoSpace(err):
-		// Not s.writable(): when there is space again by now, this batch is not
-		// in the log all the same.
-		return s.disk.Block(err)
-	}
-	s.fail("the write-ahead log failed", wal.Cause(err))
-	return s.failure.Load()
-}
-
 // waitForRoom holds writers back while the head is full, and refuses them when
 // it cannot be emptied.
 func (s *Store) waitForRoom(ctx context.Context) error {
-	if err := s.writable(); err != nil {
+	if err := s.log.Writable(); err != nil {
 		return err
 	}
 	return s.waitWhileFull(ctx)
@@ -88,15 +46,15 @@ func (s *Store) waitWhileFull(ctx context.Context) error {
 	}
 	s.metrics.stalls.Inc()
 	err := s.room.Wait(ctx, func() bool {
-		return s.closed.Load() || s.checkpointFailed.Load() != nil || s.buffered() < int64(s.cfg.HeadBytesMax)
+		return s.log.Closed() || s.checkpointFailed.Load() != nil || s.buffered() < int64(s.cfg.HeadBytesMax)
 	})
 	switch e := s.checkpointFailed.Load(); {
 	case err != nil:
-		return fmt.Errorf("wait for room in the head (head_bytes_max): %w", err)
-	case s.closed.Load():
+		return fmt.Errorf("wait for room in the head (%s): %w", s.section.Key("head_bytes_max"), err)
+	case s.log.Closed():
 		return store.ErrClosed
 	case e != nil:
-		return &store.UnavailableError{Reason: "the head is full (head_bytes_max) and cannot be written to files", Err: *e}
+		return &store.UnavailableError{Reason: "the head is full (" + s.section.Key("head_bytes_max") + ") and cannot be written to files", Err: *e}
 	}
 	return nil
 }
@@ -108,16 +66,10 @@ func (s *Store) buffered() int64 {
 	return s.active.Load().Expanded() + s.definedBytes.Load() + s.frozenBytes.Load()
 }
 
-// apply logs and applies a batch. Under the order lock there is no I/O and no
-// waiting: Reserve has made room in the log's buffer.
-func (s *Store) apply(e *registry.Encoder, b *store.Batch) (entry, error) {
-	s.order.Lock()
-	defer s.order.Unlock()
-	if !e.Current(s.series, b) {
-		return entry{}, store.ErrStale
-	}
+// apply logs and applies a batch. The order lock must be held.
+func (s *Store) apply(e *writelog.Encoder, b *store.Batch) writelog.Entry {
 	e.Define = s.series.Introduce(e.Define[:0], b.Samples)
-	logged := s.logBatch(s.wal.Load(), e.Define, e.Samples)
+	logged, _ := s.log.AppendBatch(record.TypeBatch, nil, e.Define, e.Samples)
 	s.defineLater(e.Define...)
 	for _, d := range e.Define {
 		if series, err := model.ParseKey(d.Key); err == nil { // checked by Create
@@ -128,26 +80,9 @@ func (s *Store) apply(e *registry.Encoder, b *store.Batch) (entry, error) {
 	if erasing := s.order.erasing; erasing != nil {
 		erasing.before(s.active.Load(), b.Samples)
 	}
-	clear(e.Define) // the keys
 	s.active.Load().Append(b, e.Kinds)
 	s.askIfLarge()
-	return logged, nil
-}
-
-// noSamples is the second part of a batch record that only introduces series.
-var noSamples = record.AppendSamples(nil, &store.Batch{}, nil)
-
-// logBatch appends a batch and the series that it introduces to a log. The order lock
-// must be held.
-func (s *Store) logBatch(log *wal.Log, define []record.Definition, samples []byte) entry {
-	for {
-		n := record.Fit(define)
-		s.order.definitions = record.AppendDefinitions(s.order.definitions[:0], define[:n])
-		if define = define[n:]; len(define) == 0 {
-			return entry{log, log.Append(record.TypeBatch, s.order.definitions, samples)}
-		}
-		log.Append(record.TypeBatch, s.order.definitions, noSamples)
-	}
+	return logged
 }
 
 // defineLater notes series for the next checkpoint. The order lock must be held.

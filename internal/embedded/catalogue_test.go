@@ -10,6 +10,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"varve/internal/embedded/catalogue"
+	"varve/internal/embedded/datadir"
 	"varve/internal/store"
 	"varve/internal/units"
 	"varve/internal/units/unitstest"
@@ -51,10 +53,16 @@ func TestCatalogueFails(t *testing.T) {
 	c.writeOnce(context.Background(), s, 1000)
 
 	// Pebble ends the process when the disk fails; other errors come back.
-	s.must(t, s.catalogue.close())
-	db, err := pebble.Open(s.path(catalogueName), &pebble.Options{FS: mem, ReadOnly: true, Logger: quietLog{}})
+	s.stop()
+	s.background.Wait() // nobody looks at the catalogue while it is replaced
+	s.must(t, s.catalogue.Close())
+	toRead, err := catalogue.OpenToRead(mem, s.path(datadir.Catalogue))
 	s.must(t, err)
-	s.catalogue.db = db
+	s.catalogue = toRead
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.background.Add(2)
+	go s.checkpointer(s.ctx)
+	go s.merger(s.ctx)
 
 	if err := s.checkpoint(); !errors.Is(err, pebble.ErrReadOnly) {
 		t.Fatalf("checkpoint: %v, want that the catalogue is read-only", err)
@@ -100,7 +108,7 @@ func TestCatalogueFails(t *testing.T) {
 
 func blockFiles(t *testing.T, s *Store, fs vfs.FS) int {
 	t.Helper()
-	names, err := fs.List(s.path(blocksName))
+	names, err := fs.List(s.path(datadir.Blocks))
 	s.must(t, err)
 	return len(names)
 }

@@ -10,13 +10,14 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"varve/internal/chunk"
+	"varve/internal/embedded/catalogue"
 	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/wal"
 )
 
-// retryAfter is how long a failed checkpoint waits before it is tried again.
+// retryAfter is the pause between a failed checkpoint and the next attempt.
 const retryAfter = 2 * time.Second
 
 // checkpointer writes the head to files when it is full, and at intervals.
@@ -32,7 +33,7 @@ func (s *Store) checkpointer(ctx context.Context) {
 		case <-tick.C:
 		}
 		for s.checkpoint() != nil {
-			if s.catalogue.broken() != nil {
+			if s.catalogue.Broken() != nil {
 				return // for good: each attempt would leave files behind
 			}
 			select {
@@ -59,7 +60,7 @@ func (s *Store) checkpoint() error {
 	s.checkpointing.Lock()
 	defer s.checkpointing.Unlock()
 	began := s.now()
-	if err := s.catalogue.broken(); err != nil {
+	if err := s.catalogue.Broken(); err != nil {
 		return err
 	}
 	if s.pending == nil {
@@ -70,10 +71,10 @@ func (s *Store) checkpoint() error {
 		s.pending = sw
 	}
 	samples := s.pending.head.Samples()
-	s.log.Debug("checkpoint begins", "samples", samples)
+	s.logger.Debug("checkpoint begins", "samples", samples)
 	err := s.writeHead(s.pending)
 	if err == nil {
-		s.log.Debug("checkpoint done", "samples", samples, "took", s.now().Sub(began))
+		s.logger.Debug("checkpoint done", "samples", samples, "took", s.now().Sub(began))
 		s.metrics.checkpointSeconds.Observe(s.now().Sub(began).Seconds())
 		s.pending = nil
 		s.reuseIDs()
@@ -90,8 +91,8 @@ func (s *Store) checkpointDone(err error) error {
 	} else {
 		s.checkpointFailed.Store(&err)
 		s.metrics.checkpointFailures.Inc()
-		if s.catalogue.broken() == nil { // otherwise fail has logged what follows
-			s.log.Error("checkpoint failed, it will be tried again", "error", err)
+		if s.catalogue.Broken() == nil { // otherwise fail has logged what follows
+			s.logger.Error("checkpoint failed, it will be tried again", "error", err)
 		}
 	}
 	s.room.Announce()
@@ -106,10 +107,10 @@ func (s *Store) swapHead() (*swap, error) {
 		return nil, err
 	}
 	defer s.order.Unlock()
-	segment, err := s.wal.Load().Rotate()
+	segment, err := s.log.Current().Rotate()
 	if err != nil {
-		if !s.closed.Load() { // Close says why the last checkpoint failed
-			err = s.logError(context.Background(), err)
+		if !s.log.Closed() { // Close says why the last checkpoint failed
+			err = s.log.Error(context.Background(), err)
 		}
 		return nil, fmt.Errorf("start a log segment: %w", err)
 	}
@@ -167,7 +168,7 @@ func (s *Store) writeSeries(h *head.Head, out *output) error {
 		g.begin(id, run.Kind)
 		step := func() error {
 			if !keepExpired {
-				dropExpired(run.Kind, &g.cols, nowMS)
+				g.cols.DropExpired(&g.rest, nowMS)
 			}
 			return g.flushIfFull()
 		}
@@ -259,17 +260,17 @@ func (s *Store) installCheckpoint(sw *swap, files []*openFile) error {
 func (s *Store) commitCheckpoint(sw *swap, files []*openFile) error {
 	s.installing.Lock()
 	defer s.installing.Unlock()
-	ch := change{
-		addFiles: manifestOf(files),
-		define:   sw.define,
-		forget:   sw.forget,
-		meta: func(m *storeMeta) {
+	ch := catalogue.Change{
+		AddFiles: manifestOf(files),
+		Define:   sw.define,
+		Forget:   sw.forget,
+		Meta: func(m *catalogue.Meta) {
 			m.LogFrom, m.NextSeries, m.Deletions = uint64(sw.log), sw.next, sw.deletions
 		},
 	}
 	for _, d := range s.current.deletions() {
 		if d.Sequence <= sw.deletions {
-			ch.addDeletions = append(ch.addDeletions, d)
+			ch.AddDeletions = append(ch.AddDeletions, d)
 		}
 	}
 	if err := s.commit(ch, files); err != nil {
@@ -284,8 +285,8 @@ func (s *Store) commitCheckpoint(sw *swap, files []*openFile) error {
 	})
 	s.frozenBytes.Store(0)
 	s.metrics.checkpointSamples.Add(float64(written))
-	if err := s.wal.Load().Release(sw.log); err != nil {
-		s.log.Warn("release log segments; it is tried again with the next checkpoint", "error", err)
+	if err := s.log.Current().Release(sw.log); err != nil {
+		s.logger.Warn("release log segments; it is tried again with the next checkpoint", "error", err)
 	}
 	return nil
 }
@@ -297,10 +298,10 @@ func (s *Store) samplesIn(files []*openFile) (n int64) {
 	return n
 }
 
-func manifestOf(files []*openFile) map[uint64]fileMeta {
-	m := make(map[uint64]fileMeta)
+func manifestOf(files []*openFile) map[uint64]catalogue.File {
+	m := make(map[uint64]catalogue.File)
 	for _, f := range files {
-		m[f.Number] = fileMeta{Bytes: f.Bytes, Sequence: f.Sequence, Deletions: f.Deletions}
+		m[f.Number] = catalogue.File{Bytes: f.Bytes, Sequence: f.Sequence, Deletions: f.Deletions}
 	}
 	return m
 }
@@ -308,13 +309,13 @@ func manifestOf(files []*openFile) map[uint64]fileMeta {
 // commit makes a change durable. When it cannot, it is unknown whether the
 // change is on disk: the files stay, and the next start finds out. Until then no
 // other change is tried.
-func (s *Store) commit(ch change, added []*openFile) error {
-	err := s.catalogue.commit(ch)
+func (s *Store) commit(ch catalogue.Change, added []*openFile) error {
+	err := s.catalogue.Commit(ch)
 	if err == nil {
 		return nil
 	}
 	s.retire(added)
-	s.fail("the catalogue failed", err)
+	s.log.Fail("the catalogue failed", err)
 	return err
 }
 

@@ -12,24 +12,30 @@ import (
 
 // Config holds the settings of the embedded store.
 type Config struct {
-	RowWidth time.Duration `yaml:"row_width" doc:"span of time of one row and one partition; chosen when a store is created, kept in it, and never changed after"`
+	RowWidth time.Duration `yaml:"row_width" doc:"Span of time of a row and a partition. Fixed when a store is created."`
 
 	Log wal.Config `yaml:"log" doc:"write-ahead log"`
 
-	HeadBytes          units.Bytes   `yaml:"head_bytes" doc:"samples in memory, and names of new series, beyond this size are written to files; byte strings count with their full length"`
-	HeadBytesMax       units.Bytes   `yaml:"head_bytes_max" doc:"samples in memory, and names of new series, at which writers and deletes wait until files are written, at most 2GiB"`
-	CheckpointSamples  int64         `yaml:"checkpoint_samples" doc:"samples in memory beyond this number are written to files; bounds what is replayed after a crash"`
-	CheckpointInterval time.Duration `yaml:"checkpoint_interval" doc:"samples are written to files at least this often"`
+	HeadBytes    units.Bytes `yaml:"head_bytes" doc:"Memory for recent samples and the names of new series. Beyond it, they are written to files. Byte strings count with their full length."`
+	HeadBytesMax units.Bytes `yaml:"head_bytes_max" doc:"Memory for the same at which writers and deletes wait until files are written, at most 2GiB."`
 
-	MergeFiles          int           `yaml:"merge_files" doc:"number of files of similar size at which they are merged: those of a partition with each other, and those with few samples with each other"`
-	MaintenanceInterval time.Duration `yaml:"maintenance_interval" doc:"how often the store looks for expired files and files to merge"`
+	MinFreeBytes units.Bytes `yaml:"min_free_bytes" doc:"Free disk space below which writes are refused, so that what was accepted can still be written to files. Writing resumes at a quarter more. 0 turns the check off."`
 
-	MinFreeBytes units.Bytes `yaml:"min_free_bytes" doc:"free disk space below which the store takes no more writes, so that what it has taken can still be put in order; writing resumes at a quarter more; 0 = do not look"`
+	BackupDir string `yaml:"backup_dir" doc:"Directory in which backups are made. On the disk of the data directory a backup takes no space at first. Empty is backups in the data directory."`
 
-	BackupDir string `yaml:"backup_dir" doc:"directory that backups are made in, and nowhere else; best on the disk of the data directory, where it costs no space at first; empty = backups in the data directory"`
+	PageCacheBytes units.Bytes `yaml:"page_cache_bytes" doc:"Memory for pages of block files, and for the indexes of pages that are read again."`
 
-	PageCacheBytes      units.Bytes `yaml:"page_cache_bytes" doc:"memory for pages of block files, and for the indexes of pages that are read again"`
-	CatalogueCacheBytes units.Bytes `yaml:"catalogue_cache_bytes" doc:"memory for blocks of the catalogue"`
+	// Constants; tests and benchmarks change them by --tune.
+
+	// Samples in memory are written to files beyond this number, which bounds what is
+	// replayed after a crash, and at least this often.
+	CheckpointSamples  int64         `tune:"checkpoint_samples"`
+	CheckpointInterval time.Duration `tune:"checkpoint_interval"`
+	// MergeFiles is how many files of similar size are merged: those of a partition with
+	// each other, and those with few samples with each other.
+	MergeFiles          int           `tune:"merge_files"`
+	MaintenanceInterval time.Duration `tune:"maintenance_interval"`  // between looks for expired files and files to merge
+	CatalogueCacheBytes units.Bytes   `tune:"catalogue_cache_bytes"` // memory for blocks of the catalogue
 }
 
 // DefaultConfig returns the settings of a small server.

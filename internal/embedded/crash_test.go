@@ -18,6 +18,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/embedded/datadir"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -115,7 +116,7 @@ func syncLog(ctx context.Context, s *Store, series []*crashSeries) {
 	for i, c := range series {
 		acked[i] = c.acked.Load()
 	}
-	log := s.wal.Load()
+	log := s.log.Current()
 	if _, err := log.Rotate(); err != nil || log.Wait(ctx, log.Last()) != nil {
 		return
 	}
@@ -362,7 +363,7 @@ func TestErrorAtEachCall(t *testing.T) {
 	const runs = 400
 	for _, e := range []errorRun{
 		{"fsync", "", syscall.EIO}, {"interval", "", syscall.ENOSPC},
-		{"fsync", logName, syscall.EIO}, {"interval", logName, syscall.EIO},
+		{"fsync", datadir.Log, syscall.EIO}, {"interval", datadir.Log, syscall.EIO},
 	} {
 		clean := false
 		for n := int64(0); n < runs && !clean; n++ {
@@ -394,7 +395,7 @@ func (e errorRun) run(n int64) (clean bool, err error) {
 	var count atomic.Int64
 	var armed atomic.Bool
 	faulty := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if !armed.Load() || op.Kind.ReadOrWrite() != errorfs.OpIsWrite || strings.Contains(op.Path, catalogueName) || !strings.Contains(op.Path, "/"+e.dir) {
+		if !armed.Load() || op.Kind.ReadOrWrite() != errorfs.OpIsWrite || strings.Contains(op.Path, datadir.Catalogue) || !strings.Contains(op.Path, "/"+e.dir) {
 			return nil
 		}
 		if count.Add(1) > n {

@@ -393,9 +393,7 @@ func (c *cursor) loadHead(src *source) error {
 			return nil
 		}
 		src.cols.Reset()
-		for j := range src.run.Open.Times {
-			src.cols.AppendFrom(c.kind, &src.run.Open, j)
-		}
+		src.cols.Append(&src.run.Open, 0, src.run.Open.Len())
 		if c.prepare(src) {
 			return nil
 		}
@@ -437,16 +435,14 @@ func (c *cursor) decodeFragments(src *source) error {
 // what is not wanted or deleted. It reports whether any are left.
 func (c *cursor) prepare(src *source) bool {
 	c.dropDeleted(src)
-	times, r := src.cols.Times, c.options.Range
-	lo := sort.Search(len(times), func(i int) bool { return times[i] >= r.StartMS })
-	hi := sort.Search(len(times), func(i int) bool { return times[i] > r.EndMS })
-	if lo >= hi {
+	from, to := src.cols.Within(c.options.Range)
+	if from >= to {
 		return false
 	}
-	src.at, src.end = lo, hi
 	if c.flip != 0 {
-		c.reverse(src)
+		from, to = c.reverse(src, from, to)
 	}
+	src.at, src.end = from, to
 	src.first, src.last = c.order(src.cols.Times[src.at]), c.order(src.cols.Times[src.end-1])
 	return true
 }
@@ -456,56 +452,20 @@ func (c *cursor) dropDeleted(src *source) {
 		return
 	}
 	times := src.cols.Times
-	filter(c.kind, &src.cols, &c.sparing, func(i int) bool {
+	src.cols.Drop(&c.sparing, func(i int) bool {
 		return slices.ContainsFunc(src.deletions, func(d *record.Deletion) bool { return d.Range.Contains(times[i]) })
 	})
 }
 
-// filter removes the samples that drop reports, using spare as scratch.
-func filter(kind model.Kind, cols, spare *model.Columns, drop func(i int) bool) {
-	first := 0
-	for first < cols.Len() && !drop(first) {
-		first++
+// reverse turns the order of some of src's samples, and returns where they are then.
+func (c *cursor) reverse(src *source, from, to int) (int, int) {
+	part := src.cols.Slice(from, to)
+	part.Reverse(&c.sparing)
+	if !c.kind.Variable() {
+		return from, to // in place
 	}
-	if first == cols.Len() {
-		return
-	}
-	spare.Reset()
-	for i := range cols.Times {
-		if i < first || i > first && !drop(i) {
-			spare.AppendFrom(kind, cols, i)
-		}
-	}
-	*cols, *spare = *spare, *cols
-}
-
-// dropExpired removes samples whose time-to-live has passed.
-func dropExpired(kind model.Kind, cols *model.Columns, nowMS int64) {
-	if len(cols.TTLs) == 0 {
-		return
-	}
-	var spare model.Columns
-	filter(kind, cols, &spare, func(i int) bool { return model.ExpiryMS(cols.Times[i], cols.TTL(i)) <= nowMS })
-}
-
-func (c *cursor) reverse(src *source) {
-	cols := &src.cols
-	if c.kind.Variable() {
-		c.sparing.Reset()
-		for i := src.end - 1; i >= src.at; i-- {
-			c.sparing.AppendFrom(c.kind, cols, i)
-		}
-		*cols, c.sparing = c.sparing, *cols
-		src.at, src.end = 0, cols.Len()
-		return
-	}
-	slices.Reverse(cols.Times[src.at:src.end])
-	if c.kind.Fixed() {
-		slices.Reverse(cols.Values[src.at:src.end])
-	}
-	if len(cols.TTLs) > 0 {
-		slices.Reverse(cols.TTLs[src.at:src.end])
-	}
+	src.cols, c.sparing = part, src.cols
+	return 0, to - from
 }
 
 // lowest returns the source whose next sample comes first (of several, one that
@@ -606,17 +566,7 @@ func (c *cursor) runLength(src *source, bound int64, others bool) int {
 func (c *cursor) hand(src *source, n int) (*store.Block, error) {
 	from, to := src.at, src.at+n
 	b := &c.block
-	b.Stats = nil
-	b.Columns = model.Columns{Times: src.cols.Times[from:to]}
-	if c.kind.Fixed() {
-		b.Values = src.cols.Values[from:to]
-	}
-	if c.kind.Variable() {
-		b.Offsets, b.Data = src.cols.Offsets[from:to+1], src.cols.Data
-	}
-	if len(src.cols.TTLs) > 0 {
-		b.TTLs = src.cols.TTLs[from:to]
-	}
+	b.Stats, b.Columns = nil, src.cols.Slice(from, to)
 	c.left -= n
 	if to < src.end {
 		return b, c.skip(src, n)

@@ -22,7 +22,7 @@ func (s *Store) noteDamage(st *state, err error) bool {
 			continue
 		}
 		if f.damage.CompareAndSwap(nil, damage) {
-			s.log.Error("a block file is damaged; merges leave it alone, queries that need the damaged part fail, others go on; varve check says what it costs, varve repair puts it aside",
+			s.logger.Error("a block file is damaged; merges leave it alone, queries that need the damaged part fail, others go on; varve check says what it costs, varve repair puts it aside",
 				"file", f.Path, "offset", damage.Offset, "reason", damage.Reason)
 		}
 		return true

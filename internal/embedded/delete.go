@@ -14,6 +14,7 @@ import (
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/store"
+	"varve/internal/writelog"
 )
 
 // Delete implements store.Deleter.
@@ -27,7 +28,7 @@ func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
 }
 
 func (s *Store) delete(ctx context.Context, d store.Deletion) error {
-	if err := s.checkOpen(ctx); err != nil {
+	if err := s.log.CheckOpen(ctx); err != nil {
 		return err
 	}
 	if d.Metric == "" {
@@ -36,8 +37,8 @@ func (s *Store) delete(ctx context.Context, d store.Deletion) error {
 	if d.Range.StartMS > d.Range.EndMS {
 		return nil
 	}
-	if e := s.failure.Load(); e != nil {
-		return e
+	if err := s.log.Failure(); err != nil {
+		return err
 	}
 	if err := s.waitWhileFull(ctx); err != nil {
 		return err
@@ -50,9 +51,9 @@ func (s *Store) delete(ctx context.Context, d store.Deletion) error {
 		s.leaveDoubt(ids)
 		return fmt.Errorf("delete samples in memory: %w; the store finishes the deletion by itself", err)
 	}
-	if err := logged.wait(ctx); err != nil {
+	if err := s.log.Wait(ctx, logged); err != nil {
 		s.leaveDoubt(ids)
-		return s.logError(ctx, err)
+		return err
 	}
 	s.metrics.deletions.Inc()
 	s.askMerge()
@@ -66,35 +67,34 @@ func (s *Store) delete(ctx context.Context, d store.Deletion) error {
 // logDeletion logs a deletion of the series that match now, hides their samples in
 // the frozen head and in files, and leaves those in the active head to be erased.
 // A series that is introduced during the call counts as written after it.
-func (s *Store) logDeletion(ctx context.Context, d store.Deletion) (*roaring.Bitmap, entry, error) {
+func (s *Store) logDeletion(ctx context.Context, d store.Deletion) (*roaring.Bitmap, writelog.Entry, error) {
 	st := s.acquire() // so that no id gets another series meanwhile: see reuseIDs
 	defer s.release(st)
 	ids, err := s.index.Select(ctx, d.Metric, d.Matchers, nil)
 	if err != nil || ids.IsEmpty() {
-		return ids, entry{}, err
+		return ids, writelog.Entry{}, err
 	}
 	if d.Only != nil {
 		if ids = s.among(ids, *d.Only); ids.IsEmpty() {
-			return ids, entry{}, nil
+			return ids, writelog.Entry{}, nil
 		}
 	}
 	r := &record.Deletion{Range: d.Range, IDs: ids}
 	payload, err := record.AppendDeletion(nil, *r)
 	if err != nil {
-		return nil, entry{}, err
+		return nil, writelog.Entry{}, err
 	}
-	if err := s.wal.Load().Reserve(ctx, len(payload)); err != nil {
-		return nil, entry{}, s.logError(ctx, err)
+	if err := s.log.Reserve(ctx, len(payload)); err != nil {
+		return nil, writelog.Entry{}, err
 	}
 	erasing := newErasing(r)
 	if err := s.lockErased(ctx); err != nil {
-		return nil, entry{}, err
+		return nil, writelog.Entry{}, err
 	}
 	defer s.order.Unlock()
 	r.Sequence = s.order.deletions + 1
 	record.SetSequence(payload, r.Sequence)
-	log := s.wal.Load()
-	logged := entry{log, log.Append(record.TypeDeletion, payload)}
+	logged := s.log.AppendRecord(record.TypeDeletion, payload)
 	s.order.deletions = r.Sequence
 	s.order.unsynced = append(s.undurable(), loggedDeletion{r, logged})
 	s.hide(r)
@@ -114,13 +114,13 @@ func (s *Store) among(ids *roaring.Bitmap, series model.Series) *roaring.Bitmap 
 // loggedDeletion is a deletion and its log record.
 type loggedDeletion struct {
 	*record.Deletion
-	entry entry
+	entry writelog.Entry
 }
 
 // undurable drops the deletions whose log records are acknowledged from unsynced,
 // and returns the rest. The order lock must be held.
 func (s *Store) undurable() []loggedDeletion {
-	return slices.DeleteFunc(s.order.unsynced, func(d loggedDeletion) bool { return d.entry.log.Acknowledged(d.entry.ticket) })
+	return slices.DeleteFunc(s.order.unsynced, func(d loggedDeletion) bool { return d.entry.Durable() })
 }
 
 // erasing is a deletion that is logged and not yet applied to the whole active
@@ -252,7 +252,7 @@ const settleInterval = time.Second
 // series that may be empty.
 func (s *Store) settleDoubts(ctx context.Context) {
 	if err := s.finishErasing(ctx); err != nil && ctx.Err() == nil {
-		s.log.Error("a deletion met damage in memory", "error", err)
+		s.logger.Error("a deletion met damage in memory", "error", err)
 	}
 	s.order.Lock()
 	ids := s.order.doubtful
@@ -262,7 +262,7 @@ func (s *Store) settleDoubts(ctx context.Context) {
 		return
 	}
 	if err := s.forgetEmpty(ctx, ids); err != nil && ctx.Err() == nil {
-		s.log.Warn("cannot tell which series are empty; it is tried again", "error", err)
+		s.logger.Warn("cannot tell which series are empty; it is tried again", "error", err)
 		s.leaveDoubt(ids)
 	}
 }
@@ -293,7 +293,7 @@ func (s *Store) forgetEmpty(ctx context.Context, candidates *roaring.Bitmap) err
 		}
 	}
 	if damaged.count > 0 {
-		s.log.Warn("cannot tell whether some series are empty; they stay", "series", damaged.count, "last_error", damaged.last)
+		s.logger.Warn("cannot tell whether some series are empty; they stay", "series", damaged.count, "last_error", damaged.last)
 	}
 	return nil
 }

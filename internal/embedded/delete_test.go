@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/embedded/datadir"
 	"varve/internal/model"
 	"varve/internal/store"
 	"varve/internal/units"
@@ -31,7 +32,7 @@ func quietConfig(durability string) Config {
 
 func mustOpen(t *testing.T, fs vfs.FS, cfg Config) *Store {
 	t.Helper()
-	s, err := Open(fs, "data", cfg, Options{})
+	s, err := Open(fs, "data", cfg, Options{Section: "embedded"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +86,7 @@ func TestDeleteAfterALostDelete(t *testing.T) {
 			mem := vfs.NewCrashableMem()
 			var broken atomic.Bool
 			fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-				if broken.Load() && strings.Contains(op.Path, "/"+logName+"/") && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
+				if broken.Load() && strings.Contains(op.Path, "/"+datadir.Log+"/") && op.Kind.ReadOrWrite() == errorfs.OpIsWrite {
 					return syscall.EIO
 				}
 				return nil
@@ -96,7 +97,7 @@ func TestDeleteAfterALostDelete(t *testing.T) {
 			c.writeOnce(context.Background(), s, 1000)
 			s.must(t, s.checkpoint())
 			s.must(t, erase(s, 0, 100))
-			if _, err := s.wal.Load().Rotate(); err != nil { // the log is synced up to here
+			if _, err := s.log.Current().Rotate(); err != nil { // the log is synced up to here
 				t.Fatal(err)
 			}
 			c.overwrite(t, s, 999, 1000, 999)
@@ -204,7 +205,7 @@ func TestShutdownIsNoFailure(t *testing.T) {
 	s := mustOpen(t, vfs.NewMem(), quietConfig("fsync"))
 	c := newCrashSeries(1)[0]
 	c.writeOnce(context.Background(), s, 10)
-	s.must(t, s.wal.Load().Close()) // as Close does, while requests are under way
+	s.must(t, s.log.Current().Close()) // as Close does, while requests are under way
 	var b store.Batch
 	b.Reset(s.Epoch())
 	ref, err := s.Create(context.Background(), c.Series)
@@ -216,8 +217,8 @@ func TestShutdownIsNoFailure(t *testing.T) {
 	if err := erase(s, 0, 1); err != store.ErrClosed {
 		t.Errorf("Delete: %v, want ErrClosed", err)
 	}
-	if s.failure.Load() != nil {
-		t.Errorf("the store has failed: %v", s.failure.Load())
+	if s.log.Failure() != nil {
+		t.Errorf("the store has failed: %v", s.log.Failure())
 	}
 	s.Close()
 }
@@ -271,7 +272,7 @@ func TestErasingInSlices(t *testing.T) {
 			}
 			ids, logged, err := s.logDeletion(ctx, store.Deletion{Metric: "crash", Range: model.AllTime})
 			s.must(t, err)
-			s.must(t, logged.wait(ctx))
+			s.must(t, logged.Wait(ctx))
 			all[0].overwrite(t, s, 50, 60, 2)
 			switch then {
 			case "finished":
@@ -326,7 +327,7 @@ func TestForgettingBesideACheckpoint(t *testing.T) {
 		s.must(t, err)
 		_, logged, err := s.logDeletion(context.Background(), store.Deletion{Metric: "crash", Range: model.AllTime})
 		s.must(t, err)
-		s.must(t, logged.wait(context.Background()))
+		s.must(t, logged.Wait(context.Background()))
 		st := s.acquire()
 		if has, err := s.hasSamples(context.Background(), st, uint32(ref)); has || err != nil {
 			t.Fatalf("%v, %v", has, err)
@@ -373,7 +374,7 @@ func TestCancelledDelete(t *testing.T) {
 	cancel()
 	ids, logged, err := s.logDeletion(context.Background(), store.Deletion{Metric: "crash", Range: model.AllTime})
 	s.must(t, err)
-	s.must(t, logged.wait(context.Background()))
+	s.must(t, logged.Wait(context.Background()))
 	if err := s.forgetEmpty(ended, ids); err != context.Canceled || s.SeriesCount() != len(all) {
 		t.Fatalf("%v, %d series", err, s.SeriesCount())
 	}
@@ -413,7 +414,7 @@ func TestFullHeadThatCannotBeWritten(t *testing.T) {
 	var failing atomic.Bool
 	broken := errors.New("the disk is broken")
 	s := mustOpen(t, errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if failing.Load() && op.Kind == errorfs.OpCreate && strings.Contains(op.Path, "/"+blocksName+"/") {
+		if failing.Load() && op.Kind == errorfs.OpCreate && strings.Contains(op.Path, "/"+datadir.Blocks+"/") {
 			return broken
 		}
 		return nil
@@ -423,7 +424,7 @@ func TestFullHeadThatCannotBeWritten(t *testing.T) {
 	var b store.Batch
 	write := func(ctx context.Context, i int64) error {
 		b.Reset(s.Epoch())
-		ref, err := s.Create(ctx, model.Series{Metric: "full", Type: model.TypeLong, Tags: model.MustTags("host", "b")})
+		ref, err := s.Create(t.Context(), model.Series{Metric: "full", Type: model.TypeLong, Tags: model.MustTags("host", "b")})
 		s.must(t, err)
 		b.AddLong(ref, crashOrigin+i, i, 0)
 		return s.Append(ctx, &b)

@@ -8,8 +8,8 @@
 //	catalogue/   Pebble: series, manifest, deletions, spec, key-values
 //	log/         write-ahead log segments (package wal)
 //	blocks/      block files (package blockfile), <number>.blk
-//	quarantine/  what Repair has put aside
-//	backups/     copies that Backup has made, unless it is told another place
+//	quarantine/  damaged files that Repair has put aside
+//	backups/     copies that Backup has made, unless backup_dir names another place
 //
 // # Life of a sample
 //
@@ -63,7 +63,7 @@
 //
 // No reader sees an expired sample. A series of which all samples have expired, in
 // the heads and in each file that has it, is forgotten. Expired samples of forgotten
-// series stay in files until a merge; nobody can ask for them. Those in the active
+// series stay in files until a merge; no query can reach them. Those in the active
 // head are erased with the series.
 //
 // # Locks, in the order in which they are taken
@@ -74,10 +74,9 @@
 //	             one checkpoint at a time; no part of the log is given up
 //	             while it is held
 //	installing   one change of the set of files at a time; held across commits
-//	order        log order = head order; no I/O, and no work that grows with
-//	             what is stored
+//	order        that of the log (package writelog): log order = head order; no I/O,
+//	             and no work that grows with what is stored
 //	registry     its own lock: series by key and id; no I/O
-//	values       one change of a client's key-values at a time; held across
-//	             commits, taken alone
+//	values       that of [catalogue.Values]: held across commits, taken alone
 //	mu           the current state and reference counts; no I/O
 package embedded

@@ -20,6 +20,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"pgregory.net/rapid"
 
+	"varve/internal/embedded/offline"
 	"varve/internal/model"
 	"varve/internal/store"
 	"varve/internal/store/storetest"
@@ -50,7 +51,7 @@ func (e *expiryStore) open(fs *vfs.MemFS) {
 	e.Store, e.fs = s, fs
 	s.merging.Lock() // merges forget series too
 	e.t.Cleanup(func() {
-		if s.closed.Load() {
+		if s.log.Closed() {
 			return
 		}
 		s.merging.Unlock()
@@ -182,7 +183,7 @@ func (e *expiryStore) sound() { e.soundBut(0) }
 // soundBut is sound where samples of series that were removed are left.
 func (e *expiryStore) soundBut(leftover int64) {
 	e.t.Helper()
-	r, err := e.Check(context.Background(), CheckOptions{})
+	r, err := e.Check(context.Background(), offline.CheckOptions{})
 	e.must(e.t, err)
 	if !r.Clean() || r.Leftover != leftover || len(r.Notes) > 0 != (leftover > 0) {
 		e.t.Errorf("check: %+v", *r)

@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/embedded/offline"
 	"varve/internal/model"
 )
 
@@ -170,11 +171,11 @@ func (f *faultScript) abandon() error {
 
 // checkFiles looks for damage in all files.
 func checkFiles(fs vfs.FS) error {
-	d, err := OpenDirectory(fs, "data")
+	d, err := offline.Open(fs, "data")
 	if err != nil {
 		return err
 	}
-	report, err := d.Check(context.Background(), CheckOptions{})
+	report, err := d.Check(context.Background(), offline.CheckOptions{})
 	if err == nil && (!report.Clean() || report.Leftover > 0) {
 		err = fmt.Errorf("check: %+v", *report)
 	}

@@ -151,7 +151,7 @@ func (p *promises) readSamples(s *Store, found map[place]int64) error {
 			return err
 		}
 		for _, series := range all {
-			if err := readSeries(v, series, found); err != nil {
+			if err := readBack(v, series, found); err != nil {
 				return err
 			}
 		}
@@ -159,7 +159,7 @@ func (p *promises) readSamples(s *Store, found map[place]int64) error {
 	return nil
 }
 
-func readSeries(v store.View, series store.Series, found map[place]int64) error {
+func readBack(v store.View, series store.Series, found map[place]int64) error {
 	name := series.Metric + " " + mustGet(series.Tags, "n")
 	c := v.Read(context.Background(), series, store.ReadOptions{Range: model.AllTime})
 	defer c.Close()

@@ -16,7 +16,9 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"varve/internal/embedded/offline"
 	"varve/internal/model"
+	"varve/internal/safefile"
 	"varve/internal/store"
 )
 
@@ -154,7 +156,7 @@ func (img image) load(t *testing.T) *vfs.MemFS {
 		}
 		writeFile(t, fs, p, img[p])
 		for dir := path.Dir(p); ; dir = path.Dir(dir) {
-			if err := syncDirOf(fs, dir); err != nil {
+			if err := safefile.SyncDir(fs, dir); err != nil {
 				t.Fatal(err)
 			}
 			if dir == "." {
@@ -208,11 +210,11 @@ func flipAll(t *testing.T, img image, before string) {
 			b := slices.Clone(img[p])
 			b[at] ^= 1 << bit
 			writeFile(t, fs, p, b)
-			d, err := OpenDirectory(fs, "data")
+			d, err := offline.Open(fs, "data")
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := d.Check(context.Background(), CheckOptions{})
+			r, err := d.Check(context.Background(), offline.CheckOptions{})
 			if err := d.Close(); err != nil {
 				t.Errorf("%s, bit %d of byte %d: close: %v", p, bit, at, err)
 			}
@@ -256,14 +258,14 @@ func kindOfFile(p string) string {
 	return path.Base(path.Dir(p)) + "/" + name
 }
 
-func checkOf(t *testing.T, fs vfs.FS, dir string) *CheckReport {
+func checkOf(t *testing.T, fs vfs.FS, dir string) *offline.CheckReport {
 	t.Helper()
-	d, err := OpenDirectory(fs, dir)
+	d, err := offline.Open(fs, dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer d.Close()
-	r, err := d.Check(context.Background(), CheckOptions{})
+	r, err := d.Check(context.Background(), offline.CheckOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
 
+	"varve/internal/embedded/catalogue"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -23,7 +24,7 @@ var updateGolden = flag.Bool("update", false, "write the golden store of the cur
 // testdata/stores with a listing of what is in it.
 func TestGoldenStores(t *testing.T) {
 	if *updateGolden {
-		writeGoldenStore(t, fmt.Sprintf("testdata/stores/v%d", catalogueVersion))
+		writeGoldenStore(t, fmt.Sprintf("testdata/stores/v%d", catalogue.Version))
 	}
 	dirs, err := filepath.Glob("testdata/stores/v*/data")
 	if err != nil || len(dirs) == 0 {

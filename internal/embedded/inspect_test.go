@@ -14,6 +14,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
 
+	"varve/internal/embedded/datadir"
+	"varve/internal/embedded/offline"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -45,20 +47,20 @@ func TestTexts(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		img   image
-		write func(w *bytes.Buffer, d *Directory) error
+		write func(w *bytes.Buffer, d *offline.Directory) error
 	}{
 		{"check", whole, writeCheck},
 		{"check-damaged", damaged, writeCheck},
-		{"overview", whole, func(w *bytes.Buffer, d *Directory) error { return d.WriteOverview(w) }},
-		{"series", whole, func(w *bytes.Buffer, d *Directory) error {
+		{"overview", whole, func(w *bytes.Buffer, d *offline.Directory) error { return d.WriteOverview(w) }},
+		{"series", whole, func(w *bytes.Buffer, d *offline.Directory) error {
 			return d.WriteSeries(w, "sample.kairos_long", []model.Tag{{Name: "host", Value: "h1"}})
 		}},
-		{"file", whole, func(w *bytes.Buffer, d *Directory) error { return d.WriteFile(w, 2, -1) }},
-		{"file-page", whole, func(w *bytes.Buffer, d *Directory) error { return d.WriteFile(w, 2, 0) }},
-		{"file-damaged", damaged, func(w *bytes.Buffer, d *Directory) error { return d.WriteFile(w, 2, -1) }},
-		{"log", whole, func(w *bytes.Buffer, d *Directory) error { return d.WriteLog(w, true) }},
-		{"stats", whole, func(w *bytes.Buffer, d *Directory) error {
-			r, err := d.Space(context.Background(), SpaceOptions{Top: 4})
+		{"file", whole, func(w *bytes.Buffer, d *offline.Directory) error { return d.WriteFile(w, 2, -1) }},
+		{"file-page", whole, func(w *bytes.Buffer, d *offline.Directory) error { return d.WriteFile(w, 2, 0) }},
+		{"file-damaged", damaged, func(w *bytes.Buffer, d *offline.Directory) error { return d.WriteFile(w, 2, -1) }},
+		{"log", whole, func(w *bytes.Buffer, d *offline.Directory) error { return d.WriteLog(w, true) }},
+		{"stats", whole, func(w *bytes.Buffer, d *offline.Directory) error {
+			r, err := d.Space(context.Background(), offline.SpaceOptions{Top: 4})
 			if err != nil {
 				return err
 			}
@@ -66,7 +68,7 @@ func TestTexts(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			d, err := OpenDirectory(tc.img.load(t), "data")
+			d, err := offline.Open(tc.img.load(t), "data")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -95,9 +97,9 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-func writeCheck(w *bytes.Buffer, d *Directory) error {
+func writeCheck(w *bytes.Buffer, d *offline.Directory) error {
 	now := func() time.Time { return time.UnixMilli(1_700_000_000_000) }
-	r, err := d.Check(context.Background(), CheckOptions{Now: now})
+	r, err := d.Check(context.Background(), offline.CheckOptions{Now: now})
 	if err != nil {
 		return err
 	}
@@ -106,18 +108,18 @@ func writeCheck(w *bytes.Buffer, d *Directory) error {
 
 func TestOpenDirectoryRefuses(t *testing.T) {
 	fs := vfs.NewMem()
-	if _, err := OpenDirectory(fs, "nothing"); err == nil {
+	if _, err := offline.Open(fs, "nothing"); err == nil {
 		t.Error("opened what is not there")
 	}
 	s, _ := sampleStore(t, fs, "data", 20)
 	defer s.Close()
-	if _, err := OpenDirectory(fs, "data"); !isLocked(err) {
+	if _, err := offline.Open(fs, "data"); !isLocked(err) {
 		t.Errorf("in use: %v", err)
 	}
 }
 
 func isLocked(err error) bool {
-	locked := (*LockedError)(nil)
+	locked := (*datadir.LockedError)(nil)
 	return errors.As(err, &locked)
 }
 
@@ -128,7 +130,7 @@ func TestCheckWhileServing(t *testing.T) {
 	s, _ := sampleStore(t, fs, "data", 100)
 	defer s.Close()
 	ctx := context.Background()
-	r, err := s.Check(ctx, CheckOptions{})
+	r, err := s.Check(ctx, offline.CheckOptions{})
 	if err != nil || !r.Clean() || r.Files == 0 || r.Rows == 0 {
 		t.Fatalf("%v %+v", err, r)
 	}
@@ -143,16 +145,16 @@ func TestCheckWhileServing(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Close()
-	r, err = s.Check(ctx, CheckOptions{BytesPerSecond: 1 << 30})
+	r, err = s.Check(ctx, offline.CheckOptions{BytesPerSecond: 1 << 30})
 	if err != nil || len(r.Findings) != 1 || r.Findings[0].File != path {
 		t.Errorf("%v %+v", err, r)
 	}
-	if _, err := s.Space(ctx, SpaceOptions{Top: 3, Pages: 2}); err != nil {
+	if _, err := s.Space(ctx, offline.SpaceOptions{Top: 3, Pages: 2}); err != nil {
 		t.Error(err)
 	}
 	stopped, cancel := context.WithCancel(ctx)
 	cancel()
-	if _, err := s.Check(stopped, CheckOptions{}); !errors.Is(err, context.Canceled) {
+	if _, err := s.Check(stopped, offline.CheckOptions{}); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"varve/internal/blockfile"
 	"varve/internal/chunk"
+	"varve/internal/embedded/catalogue"
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/store"
@@ -30,12 +31,12 @@ func (s *Store) merger(ctx context.Context) {
 		case <-tick.C:
 		}
 		err := s.maintain(ctx)
-		if s.catalogue.broken() != nil {
+		if s.catalogue.Broken() != nil {
 			return // see checkpointer
 		}
 		if err != nil && ctx.Err() == nil {
 			s.metrics.mergeFailures.Inc()
-			s.log.Error("merge failed, it will be tried again", "error", err)
+			s.logger.Error("merge failed, it will be tried again", "error", err)
 		}
 	}
 }
@@ -53,7 +54,7 @@ func (s *Store) askMerge() {
 func (s *Store) maintain(ctx context.Context) error {
 	s.merging.Lock()
 	defer s.merging.Unlock()
-	if err := s.catalogue.broken(); err != nil {
+	if err := s.catalogue.Broken(); err != nil {
 		return err
 	}
 	if err := s.dropDead(); err != nil {
@@ -69,10 +70,10 @@ func (s *Store) maintain(ctx context.Context) error {
 		case err == nil:
 		case anyDamaged(files): // from now on left alone
 			s.metrics.mergeFailures.Inc()
-			s.log.Error("merge met a damaged file; other merges go on", "error", err)
+			s.logger.Error("merge met a damaged file; other merges go on", "error", err)
 		case errors.As(err, new(*spaceError)):
 			s.metrics.mergesPutOff.Inc()
-			s.log.Warn("a merge was given up because the disk was getting full; it is tried again when there is room for all of its input", "error", err)
+			s.logger.Warn("a merge was given up because the disk was getting full; it is tried again when there is room for all of its input", "error", err)
 			return nil
 		default:
 			return err
@@ -99,9 +100,9 @@ func (s *Store) nextMerge() []*openFile {
 	}
 	if (putOff != nil) != s.mergesWait { // log changes only: this runs at each interval
 		if s.mergesWait = putOff != nil; s.mergesWait {
-			s.log.Warn("merges are put off for lack of disk space; they go on when there is some", "error", putOff)
+			s.logger.Warn("merges are put off for lack of disk space; they go on when there is some", "error", putOff)
 		} else {
-			s.log.Info("no merge is put off any more")
+			s.logger.Info("no merge is put off any more")
 		}
 	}
 	return nil
@@ -113,20 +114,20 @@ func (s *Store) nextMerge() []*openFile {
 // damage, are left out; the error names them. On a full disk it is a
 // *store.UnavailableError.
 func (s *Store) Compact(ctx context.Context) error {
-	if err := s.checkOpen(ctx); err != nil {
+	if err := s.log.CheckOpen(ctx); err != nil {
 		return err
 	}
 	return s.orFull(s.compact(ctx))
 }
 
 func (s *Store) compact(ctx context.Context) error {
-	if err := s.wal.Load().Trim(); err != nil { // the next segment is a fresh, small file
+	if err := s.log.Current().Trim(); err != nil { // the next segment is a fresh, small file
 		return err
 	}
 	if err := s.checkpoint(); err != nil {
 		return err
 	}
-	if err := s.wal.Load().Trim(); err != nil {
+	if err := s.log.Current().Trim(); err != nil {
 		return err
 	}
 	s.merging.Lock()
@@ -221,7 +222,7 @@ func (s *Store) unmerged(todo map[uint64]bool) [][]*openFile {
 // applied. merging must be held.
 func (s *Store) merge(ctx context.Context, files []*openFile) error {
 	began := s.now()
-	s.log.Debug("merge begins", "files", len(files))
+	s.logger.Debug("merge begins", "files", len(files))
 	st, deletions := s.acquireWithDeletions()
 	defer s.release(st)
 	counts, err := s.partitionsIn(ctx, files)
@@ -248,7 +249,7 @@ func (s *Store) merge(ctx context.Context, files []*openFile) error {
 	if err := s.replace(files, merged); err != nil {
 		return err
 	}
-	s.log.Debug("merge done", "files", len(files), "into", len(merged), "samples", s.samplesIn(merged), "took", s.now().Sub(began))
+	s.logger.Debug("merge done", "files", len(files), "into", len(merged), "samples", s.samplesIn(merged), "took", s.now().Sub(began))
 	s.metrics.merges.Inc()
 	s.metrics.mergedSamples.Add(float64(s.samplesIn(merged)))
 	s.metrics.mergeSeconds.Observe(s.now().Sub(began).Seconds())
@@ -355,20 +356,20 @@ func (s *Store) commitReplaced(old, merged []*openFile) error {
 			next.files = append(next.files, f)
 		}
 	}
-	ch := change{addFiles: manifestOf(merged)}
+	ch := catalogue.Change{AddFiles: manifestOf(merged)}
 	for _, f := range old {
-		ch.dropFiles = append(ch.dropFiles, f.Number)
+		ch.DropFiles = append(ch.DropFiles, f.Number)
 	}
 	for _, d := range st.deletions() {
 		if !next.needed(d) {
-			ch.dropDeletions = append(ch.dropDeletions, d.Sequence)
+			ch.DropDeletions = append(ch.DropDeletions, d.Sequence)
 		}
 	}
 	// The samples that a deletion has removed from the old files may have
 	// overwritten samples that are in other files. The deletion must be as durable
 	// as the change of files: if the log loses it, those samples come back.
 	var saved uint64
-	ch.addDeletions, saved = next.unsaved(s.savedDeletions, st.deletions())
+	ch.AddDeletions, saved = next.unsaved(s.savedDeletions, st.deletions())
 	s.release(st)
 	if err := s.commit(ch, merged); err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	dto "github.com/prometheus/client_model/go"
 
+	"varve/internal/embedded/datadir"
 	"varve/internal/model"
 	"varve/internal/store"
 	"varve/internal/units"
@@ -106,7 +107,7 @@ func (fs *fileStore) files() int { return fs.Usage().Files }
 // names counts the block files of the directory, whether they count or not.
 func (fs *fileStore) names() int {
 	fs.t.Helper()
-	names, err := fs.fs.List(fs.path(blocksName))
+	names, err := fs.fs.List(fs.path(datadir.Blocks))
 	fs.must(err)
 	return len(names)
 }
@@ -271,7 +272,7 @@ func TestFailedOutputLeavesNoFiles(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var broken atomic.Bool
 			disk := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
-				if broken.Load() && op.Kind == kind && strings.Contains(op.Path, "/"+blocksName) && (kind != errorfs.OpFileSync || strings.HasSuffix(op.Path, blocksName)) {
+				if broken.Load() && op.Kind == kind && strings.Contains(op.Path, "/"+datadir.Blocks) && (kind != errorfs.OpFileSync || strings.HasSuffix(op.Path, datadir.Blocks)) {
 					return errors.New("injected")
 				}
 				return nil

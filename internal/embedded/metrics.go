@@ -87,7 +87,7 @@ func newMetrics(s *Store) *metrics {
 	gauge("file_bytes", "Size of the block files.", func() float64 { return float64(s.Usage().FileBytes) })
 	gauge("file_samples", "Samples in block files, overwritten and deleted ones included until they are merged.", func() float64 { return float64(s.Usage().FileSamples) })
 	gauge("pending_deletions", "Deletions that some file has not applied.", func() float64 { return float64(s.Usage().Deletions) })
-	gauge("catalogue_bytes", "Disk space of the catalogue.", func() float64 { return float64(s.catalogue.db.Metrics().DiskSpaceUsage()) })
+	gauge("catalogue_bytes", "Disk space of the catalogue.", func() float64 { return float64(s.catalogue.DiskSpace()) })
 	return m
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"varve/internal/embedded/datadir"
 	"varve/internal/model"
 	"varve/internal/store"
 	"varve/internal/wal"
@@ -50,7 +51,7 @@ func TestLongNames(t *testing.T) {
 	copied := mem.CrashClone(vfs.CrashCloneCfg{})
 	s.must(t, s.Close())
 	largest := 0
-	if _, err := wal.Replay(copied, "data/"+logName, wal.ReplayOptions{}, func(_ wal.Segment, _ byte, payload []byte) error {
+	if _, err := wal.Replay(copied, "data/"+datadir.Log, wal.ReplayOptions{}, func(_ wal.Segment, _ byte, payload []byte) error {
 		largest = max(largest, len(payload))
 		return nil
 	}); err != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"log/slog"
 	"path"
 	"slices"
@@ -14,75 +13,17 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"varve/internal/blockfile"
+	"varve/internal/embedded/catalogue"
+	"varve/internal/embedded/datadir"
 	"varve/internal/gate"
 	"varve/internal/head"
 	"varve/internal/index"
 	"varve/internal/registry"
 	"varve/internal/rowtime"
+	"varve/internal/safefile"
 	"varve/internal/store"
 	"varve/internal/wal"
 )
-
-const (
-	lockName      = "LOCK"
-	catalogueName = "catalogue"
-	logName       = "log"
-	blocksName    = "blocks"
-	blockSuffix   = ".blk"
-)
-
-// A LockedError means that another process has the directory open.
-type LockedError struct {
-	Dir string
-	Err error
-}
-
-func (e *LockedError) Error() string {
-	return fmt.Sprintf("data directory %s is in use by another process (%v): stop that one, or give this one a directory of its own", e.Dir, e.Err)
-}
-
-func (e *LockedError) Unwrap() error { return e.Err }
-
-// lockDir takes the lock of a data directory for writing.
-func lockDir(disk vfs.FS, dir string) (io.Closer, error) {
-	lock, err := disk.Lock(disk.PathJoin(dir, lockName))
-	if err != nil {
-		return nil, lockError(dir, err, !errors.As(err, new(*fs.PathError)))
-	}
-	return lock, nil
-}
-
-// lockToRead takes the lock of a data directory for reading, if the file system
-// knows how to do that without writing. A directory without a lock file is not in
-// use.
-func lockToRead(disk vfs.FS, dir string) (io.Closer, error) {
-	name := disk.PathJoin(dir, lockName)
-	if r, ok := disk.(interface {
-		LockToRead(name string) (lock io.Closer, held bool, err error)
-	}); ok {
-		lock, held, err := r.LockToRead(name)
-		if err != nil {
-			return nil, lockError(dir, err, held)
-		}
-		return lock, nil
-	}
-	if _, err := disk.Stat(name); errors.Is(err, fs.ErrNotExist) {
-		return nopCloser{}, nil
-	}
-	return lockDir(disk, dir)
-}
-
-type nopCloser struct{}
-
-func (nopCloser) Close() error { return nil }
-
-// lockError distinguishes a lock that is held from a file that cannot be used.
-func lockError(dir string, err error, held bool) error {
-	if held {
-		return &LockedError{Dir: dir, Err: err}
-	}
-	return fmt.Errorf("find out whether data directory %s is in use: %w", dir, err)
-}
 
 // OpenToRead opens the store in dir for reading only, while no server uses it. It
 // changes nothing there, so that the directory may be a snapshot or somebody
@@ -92,7 +33,7 @@ func OpenToRead(disk vfs.FS, dir string, cfg Config, o Options) (*Store, error) 
 		return nil, fmt.Errorf("settings of the embedded store: %w", err)
 	}
 	s := newStore(disk, dir, cfg, o)
-	s.failure.Store(&store.UnavailableError{Reason: "the store was opened for reading only"})
+	s.log.ReadOnly("the store was opened for reading only")
 	if err := s.openToRead(); err != nil {
 		return nil, errors.Join(err, s.undo())
 	}
@@ -101,16 +42,16 @@ func OpenToRead(disk vfs.FS, dir string, cfg Config, o Options) (*Store, error) 
 }
 
 func (s *Store) openToRead() (err error) {
-	if s.lock, err = lockToRead(s.fs, s.dir); err != nil {
+	if s.lock, err = datadir.LockToRead(s.fs, s.dir); err != nil {
 		return err
 	}
-	if err := verifyCatalogue(s.fs, s.path(catalogueName)); err != nil {
+	if err := catalogue.Verify(s.fs, s.path(datadir.Catalogue)); err != nil {
 		return fmt.Errorf("open catalogue: %w", err)
 	}
-	if s.catalogue, err = openCatalogueToRead(s.fs, s.path(catalogueName)); err != nil {
+	if s.catalogue, err = catalogue.OpenToRead(s.fs, s.path(datadir.Catalogue)); err != nil {
 		return err
 	}
-	s.width = rowtime.Spec{Width: s.catalogue.spec.RowWidthMS}
+	s.useCatalogue()
 	if err := s.openSeries(); err != nil {
 		return err
 	}
@@ -162,31 +103,35 @@ func every(ctx context.Context, interval time.Duration, f func()) {
 
 func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 	s := &Store{
-		fs: fs, dir: dir, cfg: cfg, log: o.Logger, now: o.Now, registerer: o.Registerer, salvage: o.salvage, opening: o.Opening,
+		fs: fs, dir: dir, cfg: cfg, section: o.Section, logger: o.Logger, now: o.Now, salvage: o.salvage, opening: o.Opening,
 		cache:        blockfile.NewCache(int64(cfg.PageCacheBytes)),
 		series:       registry.New(),
 		index:        index.New(),
 		full:         make(chan struct{}, 1),
 		filesChanged: make(chan struct{}, 1),
 		room:         gate.New(),
-		values:       valueCount{maxKeys: maxValues, maxBytes: maxValueBytes},
 	}
-	if s.log == nil {
-		s.log = slog.New(slog.DiscardHandler)
+	if s.logger == nil {
+		s.logger = slog.New(slog.DiscardHandler)
 	}
 	if s.now == nil {
 		s.now = time.Now
 	}
 	s.growth.begin(s.now())
 	s.expiry.allowed, s.expiry.allowedAt = scanBurst, s.now()
-	s.encoders.New = func() any { return &registry.Encoder{} }
 	s.cursors.New = func() any { return &cursor{} }
 	s.active.Store(head.New())
 	s.current = &state{active: s.active.Load(), refs: 1}
 	s.held = map[*state]struct{}{s.current: {}}
 	s.metrics = newMetrics(s)
-	s.disk = s.newDiskGuard()
+	s.newLog(o)
 	return s
+}
+
+// useCatalogue takes over what the open catalogue says of the store.
+func (s *Store) useCatalogue() {
+	s.width = rowtime.Spec{Width: s.catalogue.Spec.RowWidthMS}
+	s.values = catalogue.NewValues(s.catalogue, catalogue.ValueOptions{Check: s.log.CheckOpen, Writable: s.log.Writable, Now: s.now})
 }
 
 // undo releases what a failed open has taken.
@@ -195,11 +140,9 @@ func (s *Store) undo() error {
 	for _, f := range s.current.files {
 		errs = append(errs, f.Close())
 	}
-	if log := s.wal.Load(); log != nil {
-		errs = append(errs, log.Close())
-	}
+	errs = append(errs, s.log.Close())
 	if s.catalogue != nil {
-		errs = append(errs, s.catalogue.close())
+		errs = append(errs, s.catalogue.Close())
 	}
 	if s.lock != nil {
 		errs = append(errs, s.lock.Close())
@@ -215,13 +158,15 @@ func (s *Store) open(o Options) error {
 	if err != nil {
 		return err
 	}
-	s.catalogue, err = openCatalogue(s.fs, s.path(catalogueName), s.cfg, pebbleLog{s.log, o.Fatal}, fresh)
+	s.catalogue, err = catalogue.Open(s.fs, s.path(datadir.Catalogue), catalogue.Options{
+		CacheBytes: s.cfg.CatalogueCacheBytes, Logger: catalogue.Logger{Log: s.logger, Fatal: o.Fatal}, Fresh: fresh, RowWidth: s.cfg.RowWidth,
+	})
 	if err != nil {
 		return err
 	}
-	s.width = rowtime.Spec{Width: s.catalogue.spec.RowWidthMS}
+	s.useCatalogue()
 	if want := s.cfg.RowWidth.Milliseconds(); want != s.width.Width {
-		s.log.Warn("row_width differs from what the store was created with, which stays", "configured_ms", want, "store_ms", s.width.Width)
+		s.logger.Warn("row_width differs from what the store was created with, which stays", "configured_ms", want, "store_ms", s.width.Width)
 	}
 	if err := s.openSeries(); err != nil {
 		return err
@@ -232,11 +177,9 @@ func (s *Store) open(o Options) error {
 	if err := s.replay(); err != nil {
 		return err
 	}
-	log, err := s.openLog(s.catalogue.logFrom())
-	if err != nil {
+	if err := s.log.Open(s.catalogue.LogFrom()); err != nil {
 		return err
 	}
-	s.wal.Store(log)
 	if err := s.metrics.register(o.Registerer); err != nil {
 		return err
 	}
@@ -248,62 +191,43 @@ func (s *Store) open(o Options) error {
 
 // fresh reports whether there are neither block files nor a log.
 func (s *Store) fresh() (bool, error) {
-	blocks, err := s.fs.List(s.path(blocksName))
+	blocks, err := s.fs.List(s.path(datadir.Blocks))
 	if err != nil {
 		return false, fmt.Errorf("list block files: %w", err)
 	}
-	segments, err := wal.Segments(s.fs, s.path(logName))
+	segments, err := wal.Segments(s.fs, s.path(datadir.Log))
 	return len(blocks) == 0 && len(segments) == 0, err
-}
-
-// openLog opens the log for appending, behind what is there, at the segment from
-// or later.
-func (s *Store) openLog(from wal.Segment) (*wal.Log, error) {
-	return wal.Open(s.fs, s.path(logName), s.cfg.Log, wal.Options{
-		Registerer: s.registerer, Logger: s.log, From: from,
-	})
 }
 
 func (s *Store) path(name string) string { return s.fs.PathJoin(s.dir, name) }
 
 func (s *Store) filePath(number uint64) string {
-	return s.fs.PathJoin(s.dir, blocksName, fmt.Sprintf("%010d%s", number, blockSuffix))
+	return s.fs.PathJoin(s.dir, datadir.Blocks, datadir.BlockName(number))
 }
 
 func (s *Store) openDir() error {
-	if err := s.fs.MkdirAll(s.path(blocksName), 0o755); err != nil {
+	if err := s.fs.MkdirAll(s.path(datadir.Blocks), 0o755); err != nil {
 		return fmt.Errorf("create data directory: %w", err)
 	}
-	lock, err := lockDir(s.fs, s.dir)
+	lock, err := datadir.Lock(s.fs, s.dir)
 	if err != nil {
 		return err
 	}
 	s.lock = lock
 	for _, dir := range []string{s.dir, path.Dir(s.dir)} {
-		if err := syncDir(s.fs, dir); err != nil {
+		if err := safefile.SyncDir(s.fs, dir); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func syncDir(fs vfs.FS, dir string) error {
-	d, err := fs.OpenDir(dir)
-	if err != nil {
-		return fmt.Errorf("sync directory %s: %w", dir, err)
-	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
-		return fmt.Errorf("sync directory %s: %w", dir, err)
-	}
-	return nil
-}
-
 // syncBlocks makes the names of new block files durable.
-func (s *Store) syncBlocks() error { return syncDir(s.fs, s.path(blocksName)) }
+func (s *Store) syncBlocks() error { return safefile.SyncDir(s.fs, s.path(datadir.Blocks)) }
 
 // openFiles opens what the manifest names.
 func (s *Store) openFiles() error {
-	manifest, err := s.catalogue.files()
+	manifest, err := s.catalogue.Files()
 	if err != nil {
 		return err
 	}
@@ -323,15 +247,15 @@ func (s *Store) openFiles() error {
 		}
 		if last := f.Series.Maximum(); last >= s.series.NextID() {
 			f.Close()
-			return &store.CorruptionError{File: catalogueName, Reason: fmt.Sprintf("block file %d has samples of series %d, but the catalogue has given out only %d: restore a backup", n, last, s.series.NextID())}
+			return &store.CorruptionError{File: datadir.Catalogue, Reason: fmt.Sprintf("block file %d has samples of series %d, but the catalogue has given out only %d: restore a backup", n, last, s.series.NextID())}
 		}
 		s.current.files = append(s.current.files, &openFile{File: f, refs: 1})
 		s.nextFile.Store(max(s.nextFile.Load(), n, f.Sequence))
 		s.order.deletions = max(s.order.deletions, f.Deletions)
 	}
 	sortFiles(s.current.files)
-	s.order.deletions = max(s.order.deletions, s.catalogue.meta.Deletions)
-	deletions, err := s.catalogue.deletions()
+	s.order.deletions = max(s.order.deletions, s.catalogue.Meta.Deletions)
+	deletions, err := s.catalogue.Deletions()
 	s.current.setDeletions(deletions)
 	if n := len(deletions); n > 0 { // by sequence
 		s.savedDeletions = deletions[n-1].Sequence
@@ -343,7 +267,7 @@ func (s *Store) openFiles() error {
 // removeOrphans removes block files that a crash left behind. It comes last: as
 // long as something does not fit, nothing is removed.
 func (s *Store) removeOrphans() error {
-	names, err := s.fs.List(s.path(blocksName))
+	names, err := s.fs.List(s.path(datadir.Blocks))
 	if err != nil {
 		return fmt.Errorf("list block files: %w", err)
 	}
@@ -352,44 +276,21 @@ func (s *Store) removeOrphans() error {
 		named[f.Number] = true
 	}
 	for _, name := range names {
-		n, ok := blockNumber(name)
+		n, ok := datadir.BlockNumber(name)
 		if !ok {
-			s.log.Warn("file that is not ours in the directory of block files", "file", name)
+			s.logger.Warn("file that is not ours in the directory of block files", "file", name)
 			continue
 		}
 		s.nextFile.Store(max(s.nextFile.Load(), n))
 		if named[n] {
 			continue
 		}
-		s.log.Info("remove a block file that was never completed", "file", name)
-		if err := s.fs.Remove(s.fs.PathJoin(s.path(blocksName), name)); err != nil {
+		s.logger.Info("remove a block file that was never completed", "file", name)
+		if err := s.fs.Remove(s.fs.PathJoin(s.path(datadir.Blocks), name)); err != nil {
 			return fmt.Errorf("remove unfinished block file: %w", err)
 		}
 	}
 	return nil
-}
-
-// pebbleLog passes the catalogue's messages on. Pebble calls Fatalf when it can
-// not go on; so can't we.
-type pebbleLog struct {
-	log   *slog.Logger
-	fatal func(reason string)
-}
-
-func (l pebbleLog) Infof(format string, args ...any) {
-	l.log.Debug("catalogue: " + fmt.Sprintf(format, args...))
-}
-
-func (l pebbleLog) Errorf(format string, args ...any) {
-	l.log.Error("catalogue: " + fmt.Sprintf(format, args...))
-}
-
-func (l pebbleLog) Fatalf(format string, args ...any) {
-	reason := "the catalogue cannot be written: " + fmt.Sprintf(format, args...)
-	if l.fatal != nil {
-		l.fatal(reason)
-	}
-	panic(reason)
 }
 
 var _ io.Closer = (*Store)(nil)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"varve/internal/embedded/datadir"
 	"varve/internal/wal"
 )
 
@@ -57,15 +58,15 @@ func (o *Opening) log(read, size int64) {
 
 // logSize is the size of the log segments that replay reads.
 func (s *Store) logSize() (size int64) {
-	segments, err := wal.Segments(s.fs, s.path(logName))
+	segments, err := wal.Segments(s.fs, s.path(datadir.Log))
 	if err != nil {
 		return 0 // replay returns the error
 	}
 	for _, segment := range segments {
-		if segment < s.catalogue.logFrom() {
+		if segment < s.catalogue.LogFrom() {
 			continue
 		}
-		if info, err := s.fs.Stat(s.fs.PathJoin(s.path(logName), segment.FileName())); err == nil {
+		if info, err := s.fs.Stat(s.fs.PathJoin(s.path(datadir.Log), segment.FileName())); err == nil {
 			size += info.Size()
 		}
 	}

@@ -233,11 +233,8 @@ func (g *gather) flushIfFull() error {
 		cut -= chunk.TargetSamples
 	}
 	g.rest.Reset()
-	for i := cut; i < g.cols.Len(); i++ {
-		g.rest.AppendFrom(g.kind, &g.cols, i)
-	}
-	head := g.cols
-	head.Times = head.Times[:cut]
+	g.rest.Append(&g.cols, cut, g.cols.Len())
+	head := g.cols.Slice(0, cut)
 	err := g.out.add(g.id, g.kind, &head)
 	g.cols, g.rest = g.rest, g.cols
 	return err

@@ -9,10 +9,12 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
+	"varve/internal/embedded/datadir"
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/store"
 	"varve/internal/wal"
+	"varve/internal/writelog"
 )
 
 // openSeries reads the catalogue's series into registry and index, which is
@@ -29,16 +31,16 @@ func (s *Store) openSeries() error {
 			}
 		}
 	}()
-	s.series.Expect(s.catalogue.meta.NextSeries)
+	s.series.Expect(s.catalogue.Meta.NextSeries)
 	var rows []seriesRow
 	bytes := 0 // of their keys
-	err := s.catalogue.series(func(d record.Definition, series model.Series) {
+	err := s.catalogue.Series(func(d record.Definition, series model.Series) {
 		s.series.Restore(d)
 		bytes += len(d.Key)
 		if rows = append(rows, seriesRow{d.ID, series}); len(rows) == chunk || bytes >= chunkBytes {
 			queue <- rows
 			bytes = 0
-			s.opening.series(d.ID, s.catalogue.meta.NextSeries)
+			s.opening.series(d.ID, s.catalogue.Meta.NextSeries)
 			rows = make([]seriesRow, 0, chunk)
 		}
 	})
@@ -61,14 +63,14 @@ func (s *Store) replay() error {
 	r.size = s.logSize()
 	applied := make(chan error, 1)
 	go func() { applied <- r.apply() }()
-	stats, err := wal.Replay(s.fs, s.path(logName), wal.ReplayOptions{From: s.catalogue.logFrom(), OnDamage: s.salvage.onDamage()}, r.decode)
+	stats, err := wal.Replay(s.fs, s.path(datadir.Log), wal.ReplayOptions{From: s.catalogue.LogFrom(), OnDamage: s.salvage.onDamage()}, r.decode)
 	s.salvage.done(stats)
 	close(r.steps)
 	if err = errors.Join(err, <-applied); err != nil {
 		return fmt.Errorf("replay the write-ahead log: %w", err)
 	}
 	if stats.Records > 0 {
-		s.log.Info("replayed the write-ahead log", "records", stats.Records, "bytes", stats.Bytes,
+		s.logger.Info("replayed the write-ahead log", "records", stats.Records, "bytes", stats.Bytes,
 			"samples", s.active.Load().Samples(), "cut_bytes", stats.CutBytes, "took", time.Since(began))
 	}
 	return nil
@@ -115,7 +117,7 @@ func (r *replayer) decode(_ wal.Segment, typ byte, payload []byte) error {
 		d, err = record.ParseDeletion(payload)
 		step.deletion = &d
 	default:
-		err = fmt.Errorf("log record of unknown type %d: use a newer build", typ)
+		err = writelog.UnknownType(typ)
 	}
 	if err != nil && !r.store.salvage.keep(r.store.series, step) {
 		return err
@@ -142,29 +144,14 @@ func (r *replayer) apply() (err error) {
 	return err
 }
 
-func (s *Store) decodeBatch(payload []byte, step *replayStep) error {
-	step.batch.Reset(s.Epoch())
-	rest, err := record.Definitions(payload, func(d record.Definition) error {
-		series, err := model.ParseKey(d.Key)
-		if err != nil {
-			return err
-		}
+func (s *Store) decodeBatch(payload []byte, step *replayStep) (err error) {
+	step.kinds, err = s.log.Decode(payload, &step.batch, step.kinds[:0], func(d record.Definition, series model.Series) error {
 		s.series.Restore(d)
 		s.index.Add(d.ID, series)
 		s.defineLater(d)
 		return nil
-	})
-	if err != nil {
-		return err
-	}
-	if err := s.series.DecodeSamples(rest, &step.batch); err != nil {
-		return err
-	}
-	var ok bool
-	if step.kinds, ok = s.series.Kinds(step.kinds[:0], step.batch.Samples); !ok {
-		return errors.New("sample of an unknown series")
-	}
-	return nil
+	}, s.series.DecodeSamples)
+	return err
 }
 
 // replayDeletion carries out a deletion of the log. The catalogue may have it too

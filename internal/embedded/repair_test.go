@@ -19,6 +19,8 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/embedded/datadir"
+	"varve/internal/embedded/offline"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -77,7 +79,7 @@ func TestRepair(t *testing.T) {
 			if checkOf(t, fs, "data").Clean() {
 				continue // a stale part of the log, or its last write
 			}
-			r, err := Repair(context.Background(), fs, "data", RepairOptions{})
+			r, err := Repair(context.Background(), fs, "data", offline.RepairOptions{})
 			if err != nil {
 				t.Fatalf("%s %d: %v", suffix, i, err)
 			}
@@ -125,7 +127,7 @@ func brokenStore(t *testing.T) image {
 // mustRepair repairs a store, which is clean then.
 func mustRepair(t *testing.T, fs vfs.FS) {
 	t.Helper()
-	r, err := Repair(context.Background(), fs, "data", RepairOptions{})
+	r, err := Repair(context.Background(), fs, "data", offline.RepairOptions{})
 	if err != nil || !r.Clean() {
 		t.Fatalf("%v %+v", err, r)
 	}
@@ -149,12 +151,12 @@ func TestRepairOnAFailingDisk(t *testing.T) {
 		var calls atomic.Int64
 		var failed string
 		r, err := Repair(t.Context(), errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
-			if strings.Contains(op.Path, catalogueName) || calls.Add(1) != n {
+			if strings.Contains(op.Path, datadir.Catalogue) || calls.Add(1) != n {
 				return nil
 			}
 			failed = fmt.Sprintf("call %d of kind %d for %s", n, op.Kind, op.Path)
 			return broken
-		})), "data", RepairOptions{})
+		})), "data", offline.RepairOptions{})
 		if failed == "" {
 			break
 		}
@@ -207,7 +209,7 @@ func TestDryRunChangesNothing(t *testing.T) {
 	damaged := damagePlaces(readImage(t, fs, "data"), ".blk", 3)[1]
 	fs = damaged.load(t)
 	said := 0
-	r, err := Repair(context.Background(), fs, "data", RepairOptions{DryRun: true, Say: func(string) { said++ }})
+	r, err := Repair(context.Background(), fs, "data", offline.RepairOptions{DryRun: true, Say: func(string) { said++ }})
 	if err != nil || r.Clean() || said == 0 {
 		t.Errorf("%v %+v, said %d", err, r, said)
 	}
@@ -225,8 +227,8 @@ func TestRepairWithoutCatalogue(t *testing.T) {
 	}
 	damaged := damagePlaces(readImage(t, fs, "data"), ".sst", 2)[1]
 	fs = damaged.load(t)
-	_, err := Repair(context.Background(), fs, "data", RepairOptions{})
-	if unrepairable := (*UnrepairableError)(nil); !errors.As(err, &unrepairable) || !strings.Contains(err.Error(), "restore the last backup") {
+	_, err := Repair(context.Background(), fs, "data", offline.RepairOptions{})
+	if unrepairable := (*offline.UnrepairableError)(nil); !errors.As(err, &unrepairable) || !strings.Contains(err.Error(), "restore the last backup") {
 		t.Errorf("%v", err)
 	}
 }
@@ -368,7 +370,7 @@ func TestBackupUnderLoad(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	live, err := s.Check(ctx, CheckOptions{})
+	live, err := s.Check(ctx, offline.CheckOptions{})
 	if err != nil || !live.Clean() {
 		t.Errorf("check while it serves: %v %+v", err, live)
 	}
@@ -393,7 +395,7 @@ func TestBackupsAreBounded(t *testing.T) {
 	if busy := (*store.UnavailableError)(nil); !errors.As(err, &busy) || err.Error() != "another backup is being made; try again when it is done" {
 		t.Errorf("a second backup at the same time: %v", err)
 	}
-	for i := range maxBackups - 1 {
+	for i := range offline.MaxBackups - 1 {
 		s.must(t, mem.MkdirAll(s.fs.PathJoin(s.BackupDir(), fmt.Sprint("b", i)), 0o755))
 	}
 	if _, err := s.Backup(ctx, "last"); err != nil {
@@ -421,7 +423,7 @@ func TestBackupOfAFailingDisk(t *testing.T) {
 	var meanwhile func() // is called once, while the catalogue is being copied
 	broken := errors.New("the disk is broken")
 	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if !strings.Contains(op.Path, "/"+backupsName) {
+		if !strings.Contains(op.Path, "/"+datadir.Backups) {
 			return nil
 		}
 		if f := meanwhile; f != nil && strings.Contains(op.Path, "/OPTIONS-") {
@@ -436,7 +438,7 @@ func TestBackupOfAFailingDisk(t *testing.T) {
 	}))
 	s := mustOpen(t, fs, quietConfig("fsync"))
 	saved := newCrashSeries(1)[0]
-	var report *BackupReport
+	var report *offline.BackupReport
 	for n := 1; ; n++ {
 		failed, left = "", n
 		meanwhile = func() { saved.writeOnce(t.Context(), s, 10) } // into the log only
@@ -504,7 +506,7 @@ func TestRepairWithoutABlockFile(t *testing.T) {
 		damaged := maps.Clone(img)
 		delete(damaged, path)
 		fs := damaged.load(t)
-		if r := checkOf(t, fs, "data"); len(r.Findings) != 1 || r.Findings[0].File != path || r.Findings[0].part != partMissingFile {
+		if r := checkOf(t, fs, "data"); len(r.Findings) != 1 || r.Findings[0].File != path || !strings.HasSuffix(r.Findings[0].Problem, "got no such file") {
 			t.Errorf("without %s: %+v", path, r.Findings)
 		}
 		if _, err := contentOf(fs, "data"); err == nil {

@@ -6,112 +6,74 @@ import (
 	"fmt"
 	"time"
 
+	"varve/internal/embedded/datadir"
 	"varve/internal/record"
 	"varve/internal/store"
 	"varve/internal/units"
 	"varve/internal/wal"
+	"varve/internal/writelog"
 )
 
 // spaceInterval is how often the free space is looked at.
 const spaceInterval = time.Second
 
-// newDiskGuard makes the guard of the data directory's disk.
-func (s *Store) newDiskGuard() *store.DiskGuard {
-	return &store.DiskGuard{
-		Owner: "the store", Setting: "embedded.min_free_bytes", Least: s.cfg.MinFreeBytes,
-		WayOut: "free some space, delete data, or enlarge the disk",
-		Free: func() (units.Bytes, error) {
-			usage, err := s.fs.GetDiskUsage(s.dir)
-			return units.Bytes(usage.AvailBytes), err
-		},
+// newLog makes the log and the guard of its disk.
+func (s *Store) newLog(o Options) {
+	s.disk = &store.DiskGuard{
+		Owner: "the store", Setting: s.section.Key("min_free_bytes"), Least: s.cfg.MinFreeBytes,
+		WayOut:  "free some space, delete data, or enlarge the disk",
 		Refused: func() { s.metrics.spaceBlocks.Inc() },
-		Logger:  s.log,
 	}
+	s.log = writelog.New(writelog.Options{
+		FS: s.fs, Dir: s.path(datadir.Log), Config: s.cfg.Log, Series: s.series, Registerer: o.Registerer, Logger: s.logger,
+		Disk: s.disk, DataDir: s.dir, Final: "the store takes no more writes until it is restarted",
+	})
+	s.order.Mutex, s.refs = &s.log.Order, s.log.Refs()
 }
 
 // lookAtSpace refuses writes or takes them again.
 func (s *Store) lookAtSpace() {
-	if s.disk.Look(s.replaceFailedLog) {
+	if s.log.LookAtSpace(s.reopenLog) {
 		s.askCheckpoint() // for what could not be written, and what the failed log lost
 	}
 }
 
-// replaceFailedLog replaces the log if it has failed.
-func (s *Store) replaceFailedLog() error {
-	if s.wal.Load().Err() == nil {
-		return nil
-	}
-	if err := s.reopenLog(); err != nil {
-		return fmt.Errorf("begin a new write-ahead log: %w", err)
-	}
-	return nil
-}
-
-// reopenLog puts a new log in place of one that failed for lack of space.
+// reopenLog puts a new log in the place of one that failed for lack of space.
 //
-// Whatever was acknowledged is in the old segments, which are replayed before
-// the new ones. The batch that failed may be in memory and not in the log: its
-// samples may or may not survive, but series that it introduced count as
-// logged, so all that no checkpoint has written yet are logged again. So are
-// deletions that failed: series may have been forgotten because of them, and
-// may be created again under other ids.
+// The batch that failed may be in memory and not in the log: its samples may or may not
+// survive, but series that it introduced count as logged, so all that no checkpoint has
+// written yet are logged again. So are deletions that failed: series may have been
+// forgotten because of them, and may be created again under other ids.
 func (s *Store) reopenLog() error {
 	s.checkpointing.Lock()
 	defer s.checkpointing.Unlock()
-	s.wal.Load().Close() // its error is the reason for this call
 	s.installing.Lock()
-	from := s.catalogue.logFrom()
+	from := s.catalogue.LogFrom()
 	s.installing.Unlock()
-	log, err := s.openLog(from)
-	if err != nil {
-		return err
-	}
-	if err := s.beginLog(log); err != nil {
-		return errors.Join(err, log.Discard())
-	}
-	return nil
+	return s.log.Reopen(context.Background(), from, s.beginLog)
 }
 
-// beginLog puts an empty log in place and logs in it what no checkpoint has
-// written yet. checkpointing must be held.
-func (s *Store) beginLog(log *wal.Log) error {
-	s.order.Lock()
+// beginLog logs in a new log what no checkpoint has written yet. checkpointing and the
+// order lock must be held.
+func (s *Store) beginLog(first wal.Segment) (writelog.Entry, error) {
 	define := s.order.define
 	if s.pending != nil {
 		define = append(s.pending.define[:len(s.pending.define):len(s.pending.define)], define...)
-	}
-	first, err := log.Rotate() // nothing is in it: that is where it begins
-	if err != nil {
-		s.order.Unlock()
-		return err
-	}
-	if s.pending != nil {
 		// The old log may have numbered segments that it never wrote; the
 		// new one has their numbers, and what is newer than the pending head.
 		s.pending.log = min(s.pending.log, first)
 	}
-	logged := s.logBatch(log, define, noSamples)
+	logged, _ := s.log.AppendBatch(record.TypeBatch, nil, define, nil)
 	s.order.unsynced = s.undurable()
 	for i, d := range s.order.unsynced {
 		payload, err := record.AppendDeletion(nil, *d.Deletion)
 		if err != nil {
-			s.order.Unlock()
-			return err
+			return logged, err
 		}
-		logged = entry{log, log.Append(record.TypeDeletion, payload)}
+		logged = s.log.AppendRecord(record.TypeDeletion, payload)
 		s.order.unsynced[i].entry = logged
 	}
-	s.wal.Store(log)
-	s.order.Unlock()
-	return logged.wait(context.Background())
-}
-
-// writable returns why the store takes no writes, nil if it does.
-func (s *Store) writable() error {
-	if e := s.failure.Load(); e != nil {
-		return e
-	}
-	return s.disk.Err()
+	return logged, nil
 }
 
 // orFull turns an error for lack of disk space into a *store.UnavailableError.
@@ -127,14 +89,15 @@ type spaceError struct {
 	files      int
 	need, free units.Bytes // need of 0: it was more than estimated
 	reserve    units.Bytes
+	key        string // of the setting that asks for the reserve
 }
 
 func (e *spaceError) Error() string {
 	if e.need == 0 {
-		return fmt.Sprintf("merge block files: only %s are free, which embedded.min_free_bytes keeps for writing: free some space, delete data, or enlarge the disk", sizeText(int64(e.free)))
+		return fmt.Sprintf("merge block files: only %s are free, which %s keeps for writing: free some space, delete data, or enlarge the disk", e.free.Text(), e.key)
 	}
-	return fmt.Sprintf("merge %d block files: it takes about %s beside the %s that half of embedded.min_free_bytes keeps, %s are free: free some space, delete data, or enlarge the disk",
-		e.files, sizeText(int64(e.need)), sizeText(int64(e.reserve)), sizeText(int64(e.free)))
+	return fmt.Sprintf("merge %d block files: it takes about %s beside the %s that half of %s keeps, %s are free: free some space, delete data, or enlarge the disk",
+		e.files, e.need.Text(), e.reserve.Text(), e.key, e.free.Text())
 }
 
 // spaceToMerge returns why the disk has no room for the output of a merge beside
@@ -156,14 +119,14 @@ func (s *Store) spaceToMerge(st *state, files []*openFile) *spaceError {
 	if free >= need+reserve {
 		return nil
 	}
-	return &spaceError{len(files), need, free, reserve}
+	return &spaceError{len(files), need, free, reserve, s.section.Key("min_free_bytes")}
 }
 
 // spaceForMore returns a *spaceError when a merge has to end, because its output
 // is larger than estimated or something else fills the disk.
 func (s *Store) spaceForMore() error {
 	if free, known := s.disk.FreeSpace(); known && free < s.cfg.MinFreeBytes/4 {
-		return &spaceError{free: free}
+		return &spaceError{free: free, key: s.section.Key("min_free_bytes")}
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/embedded/datadir"
 	"varve/internal/model"
 	"varve/internal/store"
 	"varve/internal/units"
@@ -36,7 +37,7 @@ func newFullDisk() (*fullDisk, *vfs.MemFS) {
 	d := &fullDisk{full: full, FS: errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
 		switch op.Kind {
 		case errorfs.OpCreate, errorfs.OpFileWrite, errorfs.OpFilePreallocate:
-			if full.Load() && !strings.Contains(op.Path, catalogueName) {
+			if full.Load() && !strings.Contains(op.Path, datadir.Catalogue) {
 				return syscall.ENOSPC
 			}
 		}
@@ -131,7 +132,7 @@ func TestDiskFullDuringCheckpoint(t *testing.T) {
 	held := make(chan struct{})
 	holding := &atomic.Bool{}
 	disk.FS = errorfs.Wrap(disk.FS, errorfs.InjectorFunc(func(op errorfs.Op) error {
-		if op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, "/"+logName+"/") && holding.Load() {
+		if op.Kind == errorfs.OpFileWrite && strings.Contains(op.Path, "/"+datadir.Log+"/") && holding.Load() {
 			<-held
 		}
 		return nil
@@ -190,7 +191,7 @@ func TestLogFilesOfAFullDisk(t *testing.T) {
 		var full atomic.Bool
 		mem := vfs.NewCrashableMem()
 		fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
-			if full.Load() && (op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpFilePreallocate) && !strings.Contains(op.Path, catalogueName) {
+			if full.Load() && (op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpFilePreallocate) && !strings.Contains(op.Path, datadir.Catalogue) {
 				return reason
 			}
 			return nil
@@ -443,10 +444,10 @@ func TestMergeStopsBeforeTheDiskIsFull(t *testing.T) {
 	}
 	disk.free.Store(uint64(8 * units.MiB))
 	filling.Store(true)
-	before, err := mem.List("data/" + blocksName)
+	before, err := mem.List("data/" + datadir.Blocks)
 	s.must(t, err)
 	s.must(t, s.maintain(context.Background()))
-	after, err := mem.List("data/" + blocksName)
+	after, err := mem.List("data/" + datadir.Blocks)
 	s.must(t, err)
 	slices.Sort(before)
 	slices.Sort(after)

@@ -93,7 +93,7 @@ func (s *Store) release(st *state) {
 	s.retire(idle)
 }
 
-// releaseLocked returns the files that nobody needs any more. s.mu must be held.
+// releaseLocked returns the files that no state lists any more. s.mu must be held.
 func (s *Store) releaseLocked(st *state) (idle []*openFile) {
 	st.refs--
 	if st.refs > 0 {
@@ -112,13 +112,13 @@ func (s *Store) releaseLocked(st *state) (idle []*openFile) {
 func (s *Store) retire(files []*openFile) {
 	for _, f := range files {
 		if err := f.Close(); err != nil {
-			s.log.Warn("close block file", "file", f.Path, "error", err)
+			s.logger.Warn("close block file", "file", f.Path, "error", err)
 		}
 		if !f.dropped {
 			continue
 		}
 		if err := s.fs.Remove(f.Path); err != nil {
-			s.log.Warn("remove block file; it is removed at the next start", "file", f.Path, "error", err)
+			s.logger.Warn("remove block file; it is removed at the next start", "file", f.Path, "error", err)
 		}
 	}
 }

@@ -15,24 +15,26 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/blockfile"
+	"varve/internal/embedded/catalogue"
 	"varve/internal/gate"
 	"varve/internal/head"
 	"varve/internal/index"
-	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/registry"
 	"varve/internal/rowtime"
 	"varve/internal/store"
 	"varve/internal/wal"
+	"varve/internal/writelog"
 )
 
 // Options are what a store needs of its surroundings.
 type Options struct {
+	Section    store.Section         // of Config in the configuration
 	Registerer prometheus.Registerer // nil = metrics are not exposed
 	Logger     *slog.Logger          // nil = nothing is logged
 	Now        func() time.Time      // nil = time.Now
 
-	Opening *Opening // is told how far Open has come; may be nil
+	Opening *Opening // learns how far Open has come; may be nil
 
 	salvage *logSalvage // nil = damage to the log is an error
 
@@ -42,27 +44,35 @@ type Options struct {
 	Fatal func(reason string)
 }
 
+// refs has methods of store.Appender.
+type refs = writelog.Refs
+
+// values has the methods of store.KeyValues.
+type values = catalogue.Values
+
 // Store is the embedded store. It implements [store.Store].
 type Store struct {
-	fs    vfs.FS
-	dir   string
-	cfg   Config
-	log   *slog.Logger
-	now   func() time.Time
-	width rowtime.Spec
+	refs
+	*values
 
-	registerer prometheus.Registerer
-	salvage    *logSalvage // for a repair, else nil
-	opening    *Opening    // may be nil
+	fs      vfs.FS
+	dir     string
+	cfg     Config
+	section store.Section // of cfg
+	logger  *slog.Logger
+	now     func() time.Time
+	width   rowtime.Spec
+
+	salvage *logSalvage // for a repair, else nil
+	opening *Opening    // may be nil
 
 	lock      io.Closer
-	catalogue *catalogue
-	wal       atomic.Pointer[wal.Log] // changed under order
+	catalogue *catalogue.Catalogue
+	log       *writelog.Log
 	cache     *blockfile.Cache
 	series    *registry.Registry
 	index     *index.Index
 	growth    growth
-	values    valueCount
 	metrics   *metrics
 
 	checkpointing sync.Mutex
@@ -86,7 +96,7 @@ type Store struct {
 	savedDeletions uint64 // up to this sequence, the catalogue has the deletions that hide something; guarded by installing
 
 	order struct {
-		sync.Mutex
+		*sync.Mutex                     // the log's
 		define      []record.Definition // series introduced since the last checkpoint's swap
 		forget      []uint32            // series forgotten since then
 		deletions   uint64              // sequence of the last deletion
@@ -108,46 +118,27 @@ type Store struct {
 	definedBytes atomic.Int64 // keys of order.define; changed under order
 
 	nextFile atomic.Uint64
-	failure  atomic.Pointer[store.UnavailableError] // set once: the store takes no more writes
-	disk     *store.DiskGuard                       // refuses writes while the disk has no space
+	disk     *store.DiskGuard // of the log
 
 	checkpointFailed atomic.Pointer[error] // last checkpoint's error, nil after a good one
 	full             chan struct{}         // wakes the checkpointer
 	filesChanged     chan struct{}         // wakes the merger
 	room             *gate.Gate            // moves with each checkpoint
 
-	closed     atomic.Bool
 	background sync.WaitGroup
 	stop       context.CancelFunc
 	ctx        context.Context
-	encoders   sync.Pool // *registry.Encoder
 	cursors    sync.Pool // *cursor
 }
 
 var _ store.Store = (*Store)(nil)
 
-// checkOpen returns ErrClosed after Close, and ctx's error if it has ended.
-func (s *Store) checkOpen(ctx context.Context) error {
-	if s.closed.Load() {
-		return store.ErrClosed
-	}
-	return ctx.Err()
-}
-
-// fail makes the store refuse writes from here on.
-func (s *Store) fail(reason string, err error) {
-	e := &store.UnavailableError{Reason: reason + "; the store takes no more writes until it is restarted", Err: err}
-	if s.failure.CompareAndSwap(nil, e) {
-		s.log.Error(reason, "error", err)
-	}
-}
-
 // Healthy returns nil while the store takes writes, else why it does not.
 func (s *Store) Healthy() error {
-	if err := s.writable(); err != nil {
+	if err := s.log.Writable(); err != nil {
 		return err
 	}
-	if err := s.wal.Load().Err(); err != nil {
+	if err := s.log.Current().Err(); err != nil {
 		return &store.UnavailableError{Reason: "the write-ahead log failed; fix the disk, then restart the server", Err: wal.Cause(err)}
 	}
 	if e := s.checkpointFailed.Load(); e != nil {
@@ -155,26 +146,6 @@ func (s *Store) Healthy() error {
 	}
 	return nil
 }
-
-// Epoch implements store.Appender.
-func (s *Store) Epoch() uint64 { return s.series.Epoch() }
-
-// Lookup implements store.Appender.
-func (s *Store) Lookup(key []byte) (store.Ref, bool) {
-	id, ok := s.series.Lookup(key)
-	return store.Ref(id), ok
-}
-
-// Create implements store.Appender.
-func (s *Store) Create(ctx context.Context, series model.Series) (store.Ref, error) {
-	if err := s.checkOpen(ctx); err != nil {
-		return 0, err
-	}
-	return s.series.CreateSeries(series)
-}
-
-// SeriesCount implements store.Appender.
-func (s *Store) SeriesCount() int { return s.series.Count() }
 
 // SeriesBytes implements store.Appender. A name that is not in the index yet counts
 // with what it takes there at most.
@@ -186,22 +157,20 @@ func (s *Store) SeriesBytes() int64 {
 // Close writes everything to files, stops the background work and releases the
 // directory. Views still open keep working until they are closed.
 func (s *Store) Close() error {
-	if !s.closed.CompareAndSwap(false, true) {
-		return store.ErrClosed
+	if err := s.log.Shut(); err != nil {
+		return err
 	}
 	s.stop()
 	s.room.Announce()
 	s.background.Wait()
 	var errs []error
-	if s.failure.Load() == nil && s.wal.Load().Err() == nil {
+	if s.log.Failure() == nil && s.log.Current().Err() == nil {
 		if err := s.checkpoint(); err != nil {
 			errs = append(errs, fmt.Errorf("last checkpoint (the log keeps what it would have written): %w", err))
 		}
 	}
-	if log := s.wal.Load(); log != nil { // else it was opened to read
-		errs = append(errs, log.Close())
-	}
+	errs = append(errs, s.log.Close())
 	s.publish(func(st *state) { st.files = nil })
-	errs = append(errs, s.catalogue.close(), s.lock.Close())
+	errs = append(errs, s.catalogue.Close(), s.lock.Close())
 	return errors.Join(errs...)
 }

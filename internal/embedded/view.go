@@ -12,7 +12,7 @@ import (
 
 // View implements store.Viewer.
 func (s *Store) View(ctx context.Context) (store.View, error) {
-	if err := s.checkOpen(ctx); err != nil {
+	if err := s.log.CheckOpen(ctx); err != nil {
 		return nil, err
 	}
 	s.metrics.views.Add(1)

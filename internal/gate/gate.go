@@ -24,13 +24,18 @@ func (g *Gate) Announce() {
 	g.mu.Unlock()
 }
 
+// Next returns a channel that is closed by the next announcement.
+func (g *Gate) Next() <-chan struct{} {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.changed
+}
+
 // Wait returns nil once ready holds. It asks again after each announcement. If
 // ctx ends first it returns the context's error.
 func (g *Gate) Wait(ctx context.Context, ready func() bool) error {
 	for {
-		g.mu.Lock()
-		changed := g.changed
-		g.mu.Unlock()
+		changed := g.Next()
 		if ready() {
 			return nil
 		}

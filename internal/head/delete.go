@@ -55,8 +55,8 @@ type eraser struct {
 	grown   int64 // bytes
 	span    model.TimeRange
 
-	decoder   chunk.Decoder
-	all, kept model.Columns
+	decoder    chunk.Decoder
+	all, spare model.Columns
 }
 
 func (e *eraser) run() error {
@@ -137,26 +137,21 @@ func (e *eraser) fragment(ref uint32, f Fragment, older uint32) (uint32, error) 
 		return ref, nil
 	}
 	r.count -= uint32(removed)
-	if e.kept.Len() == 0 {
+	if e.all.Len() == 0 {
 		return 0, nil
 	}
 	s := e.shard
-	s.encoded = chunk.Append(s.encoded[:0], r.kind, &e.kept, 0, e.kept.Len(), chunk.Fast)
+	s.encoded = chunk.Append(s.encoded[:0], r.kind, &e.all, 0, e.all.Len(), chunk.Fast)
 	s.codes = s.codes[:0]
 	e.grown += s.fragmentBytes()
-	return s.store(older, e.kept.Times[0], e.kept.Times[e.kept.Len()-1]), nil
+	return s.store(older, e.all.Times[0], e.all.Times[e.all.Len()-1]), nil
 }
 
-// filter copies the samples of e.all that stay to e.kept. It returns how many it
-// leaves out.
+// filter removes samples of e.all. It returns how many.
 func (e *eraser) filter() (removed int) {
-	e.kept.Reset()
-	for i, ms := range e.all.Times {
-		if !e.without.Contains(ms) {
-			e.kept.AppendFrom(e.record.kind, &e.all, i)
-		}
-	}
-	return e.all.Len() - e.kept.Len()
+	times := e.all.Times
+	e.all.Drop(&e.spare, func(i int) bool { return e.without.Contains(times[i]) })
+	return len(times) - e.all.Len()
 }
 
 // open goes through the open samples.
@@ -170,24 +165,24 @@ func (e *eraser) open() {
 	if e.filter() > 0 {
 		r.count -= uint32(r.open)
 		e.grown += s.release(r)
-		for i, ms := range e.kept.Times {
+		for i, ms := range e.all.Times {
 			e.grown += e.put(i, ms)
 		}
 	}
-	if e.kept.Len() > 0 {
-		e.saw(slices.Min(e.kept.Times), slices.Max(e.kept.Times))
+	if e.all.Len() > 0 {
+		e.saw(slices.Min(e.all.Times), slices.Max(e.all.Times))
 	}
 }
 
-// put makes a sample of e.kept an open one again. Base and time-to-live of the
+// put makes a sample of e.all an open one again. Base and time-to-live of the
 // record are still those of its open samples.
 func (e *eraser) put(i int, ms int64) (grown int64) {
 	s, r := e.shard, e.record
 	switch {
 	case r.kind.Fixed():
-		return s.put(r, ms, e.kept.Values[i])
+		return s.put(r, ms, e.all.Values[i])
 	case r.kind.Variable():
-		v := e.kept.Bytes(i)
+		v := e.all.Bytes(i)
 		at := uint64(len(s.data))
 		s.data = append(s.data, v...)
 		r.held += uint32(len(v))

@@ -116,7 +116,7 @@ type shard struct {
 	expires int64 // no series with samples expires before; see Expired
 
 	scratch model.Columns
-	sorter  sorter
+	sorter  model.Sorter
 	encoded []byte
 	codes   []byte // stamps, encoded
 }
@@ -380,7 +380,7 @@ func (s *shard) seal(r *record) (grown int64) {
 	c := &s.scratch
 	c.Reset()
 	s.copyOpen(r, c, s.stamped)
-	s.sorter.sort(r.kind, c)
+	s.sorter.Sort(r.kind, c)
 	grown = s.storeColumns(r, c)
 	s.packed += max(0, int64(r.held)-int64(len(s.encoded)))
 	return grown + s.release(r)

@@ -88,10 +88,8 @@ func read(h *Head, run *Run, id uint32, r model.TimeRange) ([]sample, bool, erro
 			return nil, true, fmt.Errorf("fragment %d..%d has samples %d..%d", f.FirstMS, f.LastMS, c.Times[at], c.Times[c.Len()-1])
 		}
 	}
-	for i := range run.Open.Times {
-		c.AppendFrom(run.Kind, &run.Open, i)
-	}
-	if !increasing(c.Times) {
+	c.Append(&run.Open, 0, run.Open.Len())
+	if !slices.IsSorted(c.Times) || len(slices.Compact(slices.Clone(c.Times))) < c.Len() {
 		return nil, true, fmt.Errorf("%d fragments and %d open samples do not ascend: %v", len(run.Fragments), run.Open.Len(), c.Times)
 	}
 	return slices.DeleteFunc(samplesOf(run.Kind, &c), func(s sample) bool { return !r.Contains(s.MS) }), true, nil

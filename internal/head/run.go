@@ -27,7 +27,7 @@ type Run struct {
 	Open model.Columns
 
 	decoder chunk.Decoder
-	sorter  sorter
+	sorter  model.Sorter
 	spare   model.Columns
 }
 
@@ -58,9 +58,7 @@ func (r *Run) DecodeAll(dst *model.Columns) error {
 			return err
 		}
 	}
-	for i := range r.Open.Times {
-		dst.AppendFrom(r.Kind, &r.Open, i)
-	}
+	dst.Append(&r.Open, 0, r.Open.Len())
 	return nil
 }
 
@@ -84,7 +82,7 @@ func (h *Head) Snapshot(id uint32, within model.TimeRange, run *Run) (bool, erro
 		return false, nil
 	}
 	if !shuffled {
-		run.sorter.sort(run.Kind, &run.Open)
+		run.sorter.Sort(run.Kind, &run.Open)
 		return true, nil
 	}
 	return true, run.flatten()
@@ -131,7 +129,7 @@ func (r *Run) flatten() error {
 		return err
 	}
 	r.Fragments = r.Fragments[:0]
-	r.sorter.sort(r.Kind, all)
+	r.sorter.Sort(r.Kind, all)
 	r.Open, r.spare = r.spare, r.Open
 	return nil
 }

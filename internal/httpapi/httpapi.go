@@ -18,12 +18,15 @@ import (
 
 // A Route is one method and path pattern of a front end, in the syntax of
 // [http.ServeMux] without the method, for example /api/v1/metric/{name}. The
-// server takes the path with and without a trailing slash.
+// server takes the path with and without a trailing slash. Make one with On.
 type Route struct {
 	Method  string
 	Path    string
 	Access  Access
 	Handler http.Handler
+
+	// ChangesByGet marks a route of GET that changes something.
+	ChangesByGet bool
 
 	// Parameters are the names of the query parameters that the handler reads;
 	// see Checked. nil allows all.
@@ -34,8 +37,44 @@ type Route struct {
 	IgnoresOthers bool
 }
 
-// None is the Parameters of a route without parameters.
-var None = []string{}
+// On returns the route of a method and a path. It takes all query parameters unless
+// Taking or Ignoring names some.
+func On(method, path string, access Access, h http.HandlerFunc) Route {
+	return Route{Method: method, Path: path, Access: access, Handler: h}
+}
+
+// Taking returns the route with these query parameters, and no others.
+func (r Route) Taking(parameters ...string) Route {
+	r.Parameters = append([]string{}, parameters...)
+	return r
+}
+
+// Ignoring returns the route with these query parameters. It ignores others, as
+// KairosDB does.
+func (r Route) Ignoring(parameters ...string) Route {
+	r.Parameters, r.IgnoresOthers = parameters, true
+	return r
+}
+
+// ByGet returns a route of GET that changes something nevertheless, as some of
+// KairosDB's do.
+func (r Route) ByGet() Route {
+	r.ChangesByGet = true
+	return r
+}
+
+// Changes reports whether requests to the route can change something. The server
+// decides by it which web pages of other origins may send them. Routes of the access
+// Admin change something unless their method is GET.
+func (r Route) Changes() bool {
+	switch r.Access {
+	case Public, Read:
+		return r.ChangesByGet
+	case Admin:
+		return r.ChangesByGet || r.Method != http.MethodGet
+	}
+	return true
+}
 
 // Checked returns the route's handler behind two checks. HEAD, which a mux gives
 // to routes of GET, is answered 405 if the route changes something. A request with
@@ -43,7 +82,7 @@ var None = []string{}
 // with _ are ignored, since pages and proxies add _=123 or _dc=123 to bypass caches.
 func (r Route) Checked() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if req.Method == http.MethodHead && r.Method == http.MethodGet && r.Access == Changes {
+		if req.Method == http.MethodHead && r.Method == http.MethodGet && r.Changes() {
 			w.Header().Set("Allow", http.MethodGet)
 			WriteEmpty(w, http.StatusMethodNotAllowed)
 			return
@@ -80,26 +119,21 @@ func (r Route) unknown(name string) string {
 	return "unknown parameter " + shown + "; " + r.Path + " takes " + strings.Join(r.Parameters, ", ")
 }
 
-// An Access says whether requests to a route can change something. The server
-// decides by it which web pages of other origins may send them.
+// An Access is the right that a request needs. Each route states one.
 type Access int
 
 const (
-	ByMethod Access = iota // GET, HEAD and OPTIONS read, other methods change something
-	Reads                  // also by another method, such as a query that is posted
-	Changes                // also by GET, as some of KairosDB's routes do
+	Unstated Access = iota // the server refuses to mount such a route
+	Public                 // no right: health, preflights, the welcome page
+	Read                   // samples, names and metadata, roll-up tasks
+	Write                  // samples, metadata, roll-up tasks
+	Delete                 // the same
+	Admin                  // what operators do and see
 )
 
-// Of returns Reads or Changes for a route of this method.
-func (a Access) Of(method string) Access {
-	switch {
-	case a != ByMethod:
-		return a
-	case method == http.MethodGet, method == http.MethodHead, method == http.MethodOptions:
-		return Reads
-	}
-	return Changes
-}
+var accessNames = [...]string{"unstated", "public", "read", "write", "delete", "admin"}
+
+func (a Access) String() string { return accessNames[a] }
 
 // readOnly is the key of a mark in the context of a request.
 type readOnly struct{}

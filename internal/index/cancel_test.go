@@ -132,7 +132,7 @@ func TestSelectWhileValuesChange(t *testing.T) {
 			matcher := likeUser(t, ".*[37]")
 			matches := func(s model.Series) bool {
 				user, _ := s.Tags.Get("user")
-				return matcher[0].Matches(user)
+				return matcher[0].MatchesValue(user)
 			}
 			// Of twenty values ten go, and others take their numbers.
 			goes := func(i int) bool { return i/10%2 == 0 }

@@ -49,7 +49,16 @@ func (n naive) names(q store.NamesQuery) (names []string, more bool) {
 			}
 		}
 	}
+	entries := map[string]bool{}
 	for name := range maps.Keys(set) {
+		if strings.HasPrefix(name, q.Prefix) {
+			if i := strings.IndexByte(name[len(q.Prefix):], q.Delimiter); q.Delimiter != 0 && i >= 0 {
+				name = name[:len(q.Prefix)+i+1]
+			}
+			entries[name] = true
+		}
+	}
+	for name := range maps.Keys(entries) {
 		if strings.HasPrefix(name, q.Prefix) && (q.Pattern == nil || q.Pattern.MatchString(name)) &&
 			model.CompareNames(name, q.After) > 0 {
 			names = append(names, name)
@@ -119,6 +128,7 @@ func drawMatchers(t *rapid.T) []model.Matcher {
 		for range rapid.IntRange(0, 2).Draw(t, "patterns") {
 			m.Patterns = append(m.Patterns, drawPattern(t))
 		}
+		m.Not, m.Absent = rapid.Bool().Draw(t, "not"), rapid.Bool().Draw(t, "absent")
 		ms = append(ms, m)
 	}
 	return ms
@@ -144,6 +154,8 @@ func drawNamesQuery(t *rapid.T) store.NamesQuery {
 	}
 	if rapid.Bool().Draw(t, "has pattern") {
 		q.Pattern = drawPattern(t)
+	} else if q.Kind == store.MetricNames && rapid.Bool().Draw(t, "has delimiter") {
+		q.Delimiter = rapid.SampledFrom([]byte{'.', 'a', 'o', '-'}).Draw(t, "delimiter")
 	}
 	return q
 }

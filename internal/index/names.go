@@ -2,7 +2,6 @@ package index
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -16,16 +15,19 @@ import (
 // q.Limit cut the list. An unknown q.Kind is a *store.InputError. Names ends with
 // ctx's error soon after ctx has ended.
 func (x *Index) Names(ctx context.Context, q store.NamesQuery) (names []string, more bool, err error) {
+	if err := q.Check(); err != nil {
+		return nil, false, err
+	}
 	f := newFilter(ctx, q)
-	switch q.Kind {
-	case store.MetricNames:
+	switch {
+	case q.Delimiter != 0:
+		names = x.level(f, q)
+	case q.Kind == store.MetricNames:
 		names = x.page(f, func() (*dictionary, subset) { return &x.names, nil })
-	case store.TagNames:
+	case q.Kind == store.TagNames:
 		names = x.tagNames(f, q.Metric)
-	case store.TagValues:
-		names = x.tagValues(f, q.Metric, q.Tag)
 	default:
-		return nil, false, &store.InputError{Reason: fmt.Sprintf("unknown kind of names %d", q.Kind)}
+		names = x.tagValues(f, q.Metric, q.Tag)
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, false, err
@@ -34,6 +36,40 @@ func (x *Index) Names(ctx context.Context, q store.NamesQuery) (names []string, 
 		return names[:q.Limit:q.Limit], true, nil
 	}
 	return names, false, nil
+}
+
+// level lists one level of the tree of metrics: it seeks the next entry after each
+// one, whatever is below it.
+func (x *Index) level(f filter, q store.NamesQuery) (names []string) {
+	from := q.After
+	if beyond, ok := q.Beyond(q.After); ok {
+		from = beyond
+	}
+	for more := true; more && f.ctx.Err() == nil; {
+		names, from, more = x.lookLevel(names, from, &f, &q)
+	}
+	return names
+}
+
+// lookLevel appends some entries to names, from one on, and says where to go on if
+// there may be more.
+func (x *Index) lookLevel(names []string, from string, f *filter, q *store.NamesQuery) (_ []string, next string, more bool) {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	for range namesSlice / 16 { // seeking takes longer than the next one
+		name, ok := x.names.next(q.Prefix, from)
+		if !ok || f.most > 0 && len(names) == f.most {
+			return names, "", false
+		}
+		entry := q.Entry(name)
+		if q.After == "" || model.CompareNames(entry, q.After) > 0 {
+			names = append(names, entry)
+		}
+		if from, ok = q.Beyond(entry); !ok {
+			from = name + "\x00"
+		}
+	}
+	return names, from, true
 }
 
 // tagNames lists tag names, of one metric if metric is not "".

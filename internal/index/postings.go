@@ -217,12 +217,12 @@ func (p *postings) union(hs []handle) (ids *roaring.Bitmap, shared bool) {
 	return ids, false
 }
 
-// filter returns the ids that are in any list of hs.
-func (p *postings) filter(ids *roaring.Bitmap, hs []handle) *roaring.Bitmap {
+// filter returns the ids that are in any list of hs, or those that are in none.
+func (p *postings) filter(ids *roaring.Bitmap, hs []handle, any bool) *roaring.Bitmap {
 	var left []uint32
 	for it := ids.Iterator(); it.HasNext(); {
 		id := it.Next()
-		if slices.ContainsFunc(hs, func(h handle) bool { return p.contains(h, id) }) {
+		if slices.ContainsFunc(hs, func(h handle) bool { return p.contains(h, id) }) == any {
 			left = append(left, id)
 		}
 	}

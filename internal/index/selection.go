@@ -58,6 +58,9 @@ func (x *Index) try(metric string, conditions []condition, within *roaring.Bitma
 	done = true
 	for i := range conditions {
 		mt := x.tagOf(m, conditions[i].Tag, 0)
+		if mt == nil && conditions[i].Absent {
+			continue
+		}
 		if mt == nil {
 			return roaring.New(), true
 		}
@@ -74,12 +77,14 @@ func (x *Index) try(metric string, conditions []condition, within *roaring.Bitma
 	for i := range conditions {
 		set, n := x.postingsOf(m, &conditions[i])
 		read += n
-		if len(set.lists) == 0 {
+		switch {
+		case len(set.lists) > 0:
+			found = append(found, set)
+		case !set.without:
 			return roaring.New(), true
 		}
-		found = append(found, set)
 	}
-	if len(found) == 0 {
+	if !slices.ContainsFunc(found, func(s postingSet) bool { return !s.without }) {
 		found = append(found, x.measure([]handle{m.ids}))
 	}
 	ids, n := x.intersect(found, within)
@@ -89,8 +94,9 @@ func (x *Index) try(metric string, conditions []condition, within *roaring.Bitma
 
 // A postingSet is the union of lists, by their handles.
 type postingSet struct {
-	lists []handle
-	count int // ids; more than there are if lists share some
+	lists   []handle
+	count   int  // ids; more than there are if lists share some
+	without bool // ids in it are not wanted
 }
 
 // A condition is a matcher and how its patterns are matched.
@@ -251,15 +257,43 @@ func (mt *metricTag) own() []value {
 	return found
 }
 
-// postingsOf returns the postings of the values of m that satisfy a matcher, all
-// of whose patterns are matched, and how many values it looked at. x.mu must be
-// held for reading.
+// postingsOf returns the series of m that satisfy a condition, all of whose patterns
+// are matched, and how many values it looked at: those with a value that satisfies
+// it, or, if series without the tag satisfy it too, without those whose value does
+// not. x.mu must be held for reading.
 func (x *Index) postingsOf(m *metric, c *condition) (set postingSet, read int) {
 	mt := x.tagOf(m, c.Tag, 0)
-	if mt.all(c) && int(mt.series) == x.lists.len(m.ids) {
+	if mt == nil {
+		return postingSet{without: true}, 0
+	}
+	if c.Plain() && mt.all(c) && int(mt.series) == x.lists.len(m.ids) {
 		return x.measure([]handle{m.ids}), 1
 	}
-	var lists []handle
+	lists, read := mt.listsOf(c)
+	if c.Not != c.Absent {
+		lists = mt.others(lists)
+		read += mt.values.len()
+	}
+	set = x.measure(lists)
+	set.without = c.Absent
+	return set, read
+}
+
+// others returns the postings of the values that have none of lists, which are in
+// ascending order.
+func (mt *metricTag) others(lists []handle) []handle {
+	others := make([]handle, 0, mt.values.len())
+	for _, h := range mt.values.all() {
+		if _, there := slices.BinarySearch(lists, h); !there {
+			others = append(others, h)
+		}
+	}
+	return others
+}
+
+// listsOf returns the postings of the values that c names, and how many values it
+// looked at. Of a condition that is not plain they are in ascending order.
+func (mt *metricTag) listsOf(c *condition) (lists []handle, read int) {
 	for _, v := range c.Values {
 		lists = mt.appendExact(lists, v)
 		read++
@@ -282,11 +316,11 @@ func (x *Index) postingsOf(m *metric, c *condition) (set postingSet, read int) {
 			}
 		}
 	}
-	if len(c.Values)+len(c.patterns) > 1 || len(c.patterns) == 1 && len(c.patterns[0].plan.exact) > 0 {
+	if !c.Plain() || len(c.Values)+len(c.patterns) > 1 || len(c.patterns) == 1 && len(c.patterns[0].plan.exact) > 0 {
 		slices.Sort(lists)
 		lists = slices.Compact(lists)
 	}
-	return x.measure(lists), read
+	return lists, read
 }
 
 // all reports whether c is known to be satisfied by every value there is.
@@ -315,12 +349,21 @@ func (x *Index) measure(lists []handle) postingSet {
 	return set
 }
 
-// intersect returns the ids that are in all sets and in within, smallest set
-// first: what is left is never more than that. A set that is much larger than
-// what is left is not put together, but asked for each id. read counts ids that
-// were looked at. x.mu must be held for reading.
+// intersect returns the ids that are in all wanted sets and in within, and in no
+// other set. It begins with the smallest: what is left is never more than that. A
+// set that is much larger than what is left is not put together, but asked for each
+// id. At least one set is wanted. read counts ids that were looked at. x.mu must be
+// held for reading.
 func (x *Index) intersect(sets []postingSet, within *roaring.Bitmap) (ids *roaring.Bitmap, read int) {
-	slices.SortStableFunc(sets, func(a, b postingSet) int { return cmp.Compare(a.count, b.count) })
+	slices.SortStableFunc(sets, func(a, b postingSet) int {
+		switch {
+		case a.without == b.without:
+			return cmp.Compare(a.count, b.count)
+		case b.without:
+			return -1
+		}
+		return 1
+	})
 	result, shared := x.lists.union(sets[0].lists)
 	read = sets[0].count
 	for _, set := range sets[1:] {
@@ -329,15 +372,20 @@ func (x *Index) intersect(sets []postingSet, within *roaring.Bitmap) (ids *roari
 			break
 		}
 		if asks := left * len(set.lists); asks <= set.count/4 {
-			result, shared = x.lists.filter(result, set.lists), false
+			result, shared = x.lists.filter(result, set.lists, !set.without), false
 			read += asks
 			continue
 		}
 		other, _ := x.lists.union(set.lists)
 		read += set.count
-		if shared {
+		switch {
+		case set.without && shared:
+			result, shared = roaring.AndNot(result, other), false
+		case set.without:
+			result.AndNot(other)
+		case shared:
 			result, shared = roaring.And(result, other), false
-		} else {
+		default:
 			result.And(other)
 		}
 	}

@@ -347,7 +347,7 @@ func BusyText(err error) string {
 	case errors.Is(err, ErrBusy):
 		return ErrBusy.Error() + " (ingest.max_samples_in_flight, ingest.body_memory)"
 	case errors.Is(err, context.DeadlineExceeded):
-		return "the store did not take the points within ingest.store_wait"
+		return "the store did not take the points in time"
 	}
 	return err.Error()
 }

@@ -12,35 +12,36 @@ import (
 
 // Config holds the limits that all protocols share.
 type Config struct {
-	MaxSamplesInFlight int           `yaml:"max_samples_in_flight" doc:"Samples that may be parsed but not yet stored, over all senders; when reached, sockets are read more slowly and HTTP answers 503."`
-	BusyWait           time.Duration `yaml:"busy_wait" doc:"How long an HTTP request waits for room before it is answered 503."`
+	MaxSamplesInFlight int `yaml:"max_samples_in_flight" doc:"Samples that are parsed but not yet stored, of all senders. At the limit, sockets are read more slowly and HTTP answers 503."`
 
-	StoreWait time.Duration `yaml:"store_wait" doc:"How long an HTTP request waits for the store to take its samples before it is answered 503."`
+	NewSeriesPerSecond int `yaml:"new_series_per_second" doc:"New series per second in the long run. Known series are never delayed."`
+	NewSeriesBurst     int `yaml:"new_series_burst" doc:"New series at once, before new_series_per_second applies."`
+	MaxSeries          int `yaml:"max_series" doc:"Series in the store. Beyond the limit, points of new series are refused."`
 
-	NewSeriesPerSecond int `yaml:"new_series_per_second" doc:"Series that may be created per second in the long run; known series are never held up."`
-	NewSeriesBurst     int `yaml:"new_series_burst" doc:"Series that may be created at once, before new_series_per_second applies."`
-	MaxSeries          int `yaml:"max_series" doc:"Series that the store may hold before new ones are refused."`
+	MaxSeriesMemory units.Bytes `yaml:"max_series_memory" doc:"Memory for the names of all series and their index. Beyond the limit, points of new series are refused. 0 is a quarter of the memory of the machine or its control group."`
 
-	MaxSeriesMemory units.Bytes `yaml:"max_series_memory" doc:"Memory that the names of all series, and the index of them, may take before new series are refused. 0 is a quarter of the memory of the machine or its control group."`
+	DefaultTTL      time.Duration `yaml:"default_ttl" doc:"Time to live of points that are sent without one, in whole seconds. 0 keeps them for ever. Points that are already stored keep theirs."`
+	TTLFrom         TTLFrom       `yaml:"ttl_from" doc:"When the time to live of a point begins: write, as in KairosDB, or timestamp. With timestamp, points that have already expired are refused."`
+	ForceDefaultTTL bool          `yaml:"force_default_ttl" doc:"Gives default_ttl to all points, also to those that are sent with a time to live."`
 
-	DefaultTTL      time.Duration `yaml:"default_ttl" doc:"Time to live of points that are sent without one, in whole seconds; 0 keeps them for ever, as a point that is sent with a ttl of 0. Points that are there already keep theirs."`
-	TTLFrom         TTLFrom       `yaml:"ttl_from" doc:"When the time to live of a point begins: write (as in KairosDB) or timestamp; with timestamp a point that has expired when it comes is refused."`
-	ForceDefaultTTL bool          `yaml:"force_default_ttl" doc:"Give default_ttl to all points, whatever they are sent with."`
+	MaxTags          int         `yaml:"max_tags" doc:"Most tags of a series."`
+	MaxMetricBytes   units.Bytes `yaml:"max_metric_bytes" doc:"Longest metric name."`
+	MaxTagNameBytes  units.Bytes `yaml:"max_tag_name_bytes" doc:"Longest tag name."`
+	MaxTagValueBytes units.Bytes `yaml:"max_tag_value_bytes" doc:"Longest tag value."`
+	MaxStringBytes   units.Bytes `yaml:"max_string_bytes" doc:"Longest string value."`
 
-	MaxTags          int         `yaml:"max_tags" doc:"Tags of one series."`
-	MaxMetricBytes   units.Bytes `yaml:"max_metric_bytes" doc:"Length of a metric name."`
-	MaxTagNameBytes  units.Bytes `yaml:"max_tag_name_bytes" doc:"Length of a tag name."`
-	MaxTagValueBytes units.Bytes `yaml:"max_tag_value_bytes" doc:"Length of a tag value."`
-	MaxStringBytes   units.Bytes `yaml:"max_string_bytes" doc:"Length of a string value."`
+	MaxBodyBytes     units.Bytes `yaml:"max_body_bytes" doc:"Largest HTTP body as it is sent."`
+	MaxUnpackedBytes units.Bytes `yaml:"max_unpacked_bytes" doc:"Largest HTTP body after decompression."`
+	BodyMemory       units.Bytes `yaml:"body_memory" doc:"Memory for the HTTP bodies of all requests together. When it is used up, HTTP answers 503."`
 
-	MaxBodyBytes     units.Bytes `yaml:"max_body_bytes" doc:"HTTP body as it is sent."`
-	MaxUnpackedBytes units.Bytes `yaml:"max_unpacked_bytes" doc:"HTTP body after decompression."`
-	BodyMemory       units.Bytes `yaml:"body_memory" doc:"Memory for HTTP bodies of all requests together; when it is used up, HTTP answers 503."`
+	AliasCache units.Bytes `yaml:"alias_cache" doc:"Memory for the cache that leads from names, as clients send them, to series."`
 
-	AliasCache units.Bytes `yaml:"alias_cache" doc:"Memory for the cache from names as they are sent to series."`
+	// Constants; tests and benchmarks change them by --tune.
 
-	RejectedKept  int         `yaml:"rejected_kept" doc:"Number of latest refused inputs that are kept to be looked at."`
-	RejectedBytes units.Bytes `yaml:"rejected_bytes" doc:"Length to which each kept refused input is cut."`
+	BusyWait      time.Duration `tune:"busy_wait"`      // how long an HTTP request waits for room before it is answered 503
+	StoreWait     time.Duration `tune:"store_wait"`     // how long it waits for the store to take its samples before that
+	RejectedKept  int           `tune:"rejected_kept"`  // latest refused inputs that are kept to be looked at
+	RejectedBytes units.Bytes   `tune:"rejected_bytes"` // length to which each of them is cut
 }
 
 // DefaultConfig returns the limits of a server that was told nothing.

@@ -32,6 +32,6 @@
 // # What is refused
 //
 // Every refusal has one of the reasons of [Reason], a counter by protocol and
-// reason, and a place among the latest ones in [Pipeline.RejectedHandler]. The
+// reason, and a place among the latest ones in [Pipeline.Rejected]. The
 // unit is the input refused: a line, a metric object, a point, or a body.
 package ingest

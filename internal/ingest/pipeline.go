@@ -2,7 +2,6 @@ package ingest
 
 import (
 	"log/slog"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -165,8 +164,9 @@ func (p *Pipeline) Reject(proto *Protocol, remote string, f *Fault, input []byte
 // input.
 func (p *Pipeline) Close() { p.rejected.close() }
 
-// RejectedHandler answers with the latest refused inputs as JSON, newest first.
-func (p *Pipeline) RejectedHandler() http.Handler { return p.rejected }
+// Rejected returns the latest refused inputs, newest first, and how many there were
+// in all.
+func (p *Pipeline) Rejected() (latest []Rejection, total uint64) { return p.rejected.latest() }
 
 // aliasesOf returns the cache of an epoch, a new one if the epoch has moved on.
 func (p *Pipeline) aliasesOf(epoch uint64) *aliasCache {

@@ -2,12 +2,8 @@ package ingest
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
-	"io"
 	"log/slog"
 	"net"
-	"net/http"
 	"sync"
 	"time"
 )
@@ -177,26 +173,4 @@ func (r *rejectedRing) latest() ([]Rejection, uint64) {
 		list = append(list, r.mu.ring[(r.mu.next-i+len(r.mu.ring))%len(r.mu.ring)])
 	}
 	return list, r.mu.total
-}
-
-// ServeHTTP sends one rejection after the other, so that clients that do not read
-// hold none of the text.
-func (r *rejectedRing) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
-	list, total := r.latest()
-	w.Header().Set("Content-Type", "application/json;charset=utf-8")
-	w.Header().Set("Cache-Control", "no-store")
-	fmt.Fprintf(w, "{\n \"total\": %d,\n \"rejected\": [", total)
-	before, end := "\n  ", "]\n}\n"
-	for i := range list {
-		text, err := json.MarshalIndent(&list[i], "  ", " ")
-		if err != nil {
-			panic(err) // plain texts and numbers
-		}
-		io.WriteString(w, before)
-		if _, err := w.Write(text); err != nil {
-			return
-		}
-		before, end = ",\n  ", "\n ]\n}\n"
-	}
-	io.WriteString(w, end)
 }

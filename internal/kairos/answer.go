@@ -11,7 +11,7 @@ import (
 	"github.com/klauspost/compress/gzip"
 
 	"varve/internal/httpapi"
-	"varve/internal/query"
+	"varve/internal/kairos/agg"
 )
 
 const (
@@ -29,8 +29,8 @@ type answer struct {
 	gzip bool // the client takes it
 	max  int
 	buf  []byte
-	gone int64      // bytes that left buf
-	run  *query.Run // an early end of it ends the sending; nil without a query, and after its end
+	gone int64    // bytes that left buf
+	run  *agg.Run // an early end of it ends the sending; nil without a query, and after its end
 
 	sent bool // the header is out
 	zip  *gzip.Writer

@@ -12,6 +12,7 @@ import (
 
 	"varve/internal/datatype"
 	"varve/internal/httpapi"
+	"varve/internal/kairos/agg"
 	"varve/internal/query"
 	"varve/internal/store"
 )
@@ -30,7 +31,7 @@ type API struct {
 	Log *slog.Logger
 
 	store    Store
-	engine   *query.Engine
+	engine   *agg.Engine
 	config   Config
 	version  string
 	now      func() time.Time
@@ -44,19 +45,19 @@ type API struct {
 
 // New returns an API. version is the text of /api/v1/version; config must be
 // valid; now is the clock of relative times.
-func New(s Store, e *query.Engine, config Config, version string, now func() time.Time) *API {
-	a := &API{store: s, engine: e, config: config, version: version, now: now, features: loadFeatures(query.GroupBys(), query.Aggregators()), types: datatype.All()}
+func New(s Store, e *agg.Engine, config Config, version string, now func() time.Time) *API {
+	a := &API{store: s, engine: e, config: config, version: version, now: now, features: loadFeatures(agg.GroupBys(), agg.Aggregators()), types: datatype.All()}
 	a.cache, a.slow = newAnswerCache(int64(config.QueryCache)), newSlowLog(config)
 	a.classes, _ = serverClasses(config.ServerType)
 	a.parser = parser{
 		regexPrefix: config.RegexPrefix,
-		aggregators: map[string]query.AggregatorSpec{},
-		groupBys:    map[string]query.GroupBySpec{},
+		aggregators: map[string]agg.AggregatorSpec{},
+		groupBys:    map[string]agg.GroupBySpec{},
 	}
-	for _, spec := range query.Aggregators() {
+	for _, spec := range agg.Aggregators() {
 		a.parser.aggregators[spec.Name] = spec
 	}
-	for _, spec := range query.GroupBys() {
+	for _, spec := range agg.GroupBys() {
 		a.parser.groupBys[spec.Name] = spec
 	}
 	return a
@@ -70,36 +71,39 @@ func (a *API) Register(r prometheus.Registerer) {
 // Routes lists the endpoints, with the preflights that belong to them and the one
 // of /api/v1/datapoints, which browsers ask for too.
 func (a *API) Routes() []httpapi.Route {
+	const get, post, del = http.MethodGet, http.MethodPost, http.MethodDelete
+	const read, write, remove, admin = httpapi.Read, httpapi.Write, httpapi.Delete, httpapi.Admin
+	on := httpapi.On
 	routes := []httpapi.Route{
-		ignoring(reading(route(http.MethodPost, "/api/v1/datapoints/query", a.postQuery)), "trace", "partial"),
-		route(http.MethodGet, "/api/v1/datapoints/index", a.getIndex),
-		ignoring(route(http.MethodGet, "/api/v1/datapoints/query", a.getQuery), "query", "trace", "partial"),
-		ignoring(reading(route(http.MethodPost, "/api/v1/datapoints/query/tags", a.postTags)), "trace"),
-		route(http.MethodPost, "/api/v1/datapoints/delete", a.postDelete),
-		route(http.MethodDelete, "/api/v1/metric/{name}", a.deleteMetric),
-		taking(route(http.MethodGet, "/api/v1/metricnames", a.names(store.MetricNames)), namesParameters...),
-		taking(route(http.MethodGet, "/api/v1/tagnames", a.names(store.TagNames)), append([]string{"metric"}, namesParameters...)...),
-		taking(route(http.MethodGet, "/api/v1/tagvalues", a.names(store.TagValues)), append([]string{"metric", "tag"}, namesParameters...)...),
-		route(http.MethodGet, "/api/v1/version", a.getVersion),
-		route(http.MethodGet, "/api/v1/features", a.getFeatures),
-		route(http.MethodGet, "/api/v1/features/{feature}", a.getFeature),
-		route(http.MethodGet, "/api/v1/metadata/{service}", guardMetadata(a.getServiceKeys)),
-		ignoring(route(http.MethodGet, "/api/v1/metadata/{service}/{serviceKey}", guardMetadata(a.getKeys)), "startsWith"),
-		route(http.MethodGet, "/api/v1/metadata/{service}/{serviceKey}/{key}", guardMetadata(a.getValue)),
-		route(http.MethodPost, "/api/v1/metadata/{service}/{serviceKey}/{key}", guardMetadata(a.postValue)),
-		route(http.MethodDelete, "/api/v1/metadata/{service}/{serviceKey}/{key}", guardMetadata(a.deleteValue)),
-		taking(route(http.MethodGet, "/admin/slowqueries", a.getSlow)),
-		route(http.MethodGet, "/api/v1/admin/runningqueries", a.getRunning),
-		changing(route(http.MethodGet, "/api/v1/admin/killquery/{hash}", a.killQuery)),
-		route(http.MethodPost, "/api/v1/admin/killquery/{hash}", a.killQuery),
-		route(http.MethodDelete, "/api/v1/admin/killquery/{hash}", a.killQuery),
+		on(post, "/api/v1/datapoints/query", read, a.postQuery).Ignoring("trace", "partial"),
+		on(get, "/api/v1/datapoints/index", read, a.getIndex),
+		on(get, "/api/v1/datapoints/query", read, a.getQuery).Ignoring("query", "trace", "partial"),
+		on(post, "/api/v1/datapoints/query/tags", read, a.postTags).Ignoring("trace"),
+		on(post, "/api/v1/datapoints/delete", remove, a.postDelete),
+		on(del, "/api/v1/metric/{name}", remove, a.deleteMetric),
+		on(get, "/api/v1/metricnames", read, a.names(store.MetricNames)).Taking(namesParameters...),
+		on(get, "/api/v1/tagnames", read, a.names(store.TagNames)).Taking(append([]string{"metric"}, namesParameters...)...),
+		on(get, "/api/v1/tagvalues", read, a.names(store.TagValues)).Taking(append([]string{"metric", "tag"}, namesParameters...)...),
+		on(get, "/api/v1/version", httpapi.Public, a.getVersion),
+		on(get, "/api/v1/features", httpapi.Public, a.getFeatures),
+		on(get, "/api/v1/features/{feature}", httpapi.Public, a.getFeature),
+		on(get, "/api/v1/metadata/{service}", read, guardMetadata(a.getServiceKeys)),
+		on(get, "/api/v1/metadata/{service}/{serviceKey}", read, guardMetadata(a.getKeys)).Ignoring("startsWith"),
+		on(get, "/api/v1/metadata/{service}/{serviceKey}/{key}", read, guardMetadata(a.getValue)),
+		on(post, "/api/v1/metadata/{service}/{serviceKey}/{key}", write, guardMetadata(a.postValue)),
+		on(del, "/api/v1/metadata/{service}/{serviceKey}/{key}", remove, guardMetadata(a.deleteValue)),
+		on(get, "/admin/slowqueries", admin, a.getSlow).Taking(),
+		on(get, "/api/v1/admin/runningqueries", admin, a.getRunning),
+		on(get, "/api/v1/admin/killquery/{hash}", admin, a.killQuery).ByGet(),
+		on(post, "/api/v1/admin/killquery/{hash}", admin, a.killQuery),
+		on(del, "/api/v1/admin/killquery/{hash}", admin, a.killQuery),
 	}
 	for _, path := range []string{
 		"/api/v1/datapoints", "/api/v1/datapoints/query", "/api/v1/datapoints/query/tags", "/api/v1/datapoints/delete",
 		"/api/v1/metric/{name}", "/api/v1/metricnames", "/api/v1/tagnames", "/api/v1/tagvalues",
 		"/api/v1/version",
 	} {
-		routes = append(routes, route(http.MethodOptions, path, preflight))
+		routes = append(routes, on(http.MethodOptions, path, httpapi.Public, preflight))
 	}
 	return routes
 }
@@ -112,35 +116,6 @@ func preflight(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Access-Control-Allow-Methods", method)
 	}
 	httpapi.Preflight(w, r)
-}
-
-func route(method, path string, h http.HandlerFunc) httpapi.Route {
-	return httpapi.Route{Method: method, Path: path, Handler: h}
-}
-
-// taking marks a route that takes these query parameters and no others.
-func taking(r httpapi.Route, parameters ...string) httpapi.Route {
-	r.Parameters = append(httpapi.None, parameters...)
-	return r
-}
-
-// ignoring marks a route that takes these query parameters and ignores others, as
-// KairosDB does.
-func ignoring(r httpapi.Route, parameters ...string) httpapi.Route {
-	r.Parameters, r.IgnoresOthers = parameters, true
-	return r
-}
-
-// reading marks a route that changes nothing although its method may.
-func reading(r httpapi.Route) httpapi.Route {
-	r.Access = httpapi.Reads
-	return r
-}
-
-// changing marks a route that changes something although its method should not.
-func changing(r httpapi.Route) httpapi.Route {
-	r.Access = httpapi.Changes
-	return r
 }
 
 // maxDroppedBody is how much of the body of a GET or DELETE is read and thrown
@@ -201,7 +176,7 @@ func (a *API) query(w http.ResponseWriter, r *http.Request, text *query.Text) {
 		return
 	}
 	req.top = nil // not to be held while the query waits and runs
-	if err := a.mayRun(r, &req.Request); err != nil {
+	if err := a.mayRun(r, &req.Query); err != nil {
 		a.fail(w, r, err)
 		return
 	}
@@ -217,7 +192,7 @@ func (a *API) query(w http.ResponseWriter, r *http.Request, text *query.Text) {
 	if e.lookUp(&req) {
 		err = e.encodeQueries(nil, &req)
 	} else {
-		err = a.run(r.Context(), &req.Request, e.answer, func(run *query.Run) error {
+		err = a.run(r.Context(), &req.Query, e.answer, func(run *agg.Run) error {
 			err := e.encodeQueries(run, &req)
 			run.Close(errors.Join(err, e.missing)) // counted as what it is
 			return err
@@ -240,9 +215,9 @@ func (a *API) newAnswer(w http.ResponseWriter, r *http.Request) *answer {
 }
 
 // run starts a query, gives it to encode and ends it.
-func (a *API) run(ctx context.Context, q *query.Request, out *answer, encode func(*query.Run) error) error {
+func (a *API) run(ctx context.Context, q *agg.Query, out *answer, encode func(*agg.Run) error) error {
 	began := time.Now()
-	var stats query.Stats
+	var stats agg.Stats
 	run, err := a.engine.Start(ctx, *q)
 	if err == nil {
 		defer run.Close(errPanicked) // does nothing after the Close below
@@ -272,8 +247,8 @@ func (a *API) postTags(w http.ResponseWriter, r *http.Request) {
 	req.Trace = wantsTrace(r)
 	out := a.newAnswer(w, r)
 	defer out.release()
-	err = a.run(r.Context(), &req.Request, out, func(run *query.Run) error {
-		return encodeTags(out, run, &req.Request)
+	err = a.run(r.Context(), &req.Query, out, func(run *agg.Run) error {
+		return encodeTags(out, run, &req.Query)
 	})
 	if err == nil {
 		err = out.finish()
@@ -283,7 +258,7 @@ func (a *API) postTags(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func encodeTags(out *answer, run *query.Run, req *query.Request) error {
+func encodeTags(out *answer, run *agg.Run, req *agg.Query) error {
 	began, metrics := time.Now(), req.Metrics
 	out.buf = append(out.buf, `{"queries":[`...)
 	for i := range metrics {

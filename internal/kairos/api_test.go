@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"varve/internal/httpapi"
+	"varve/internal/kairos/agg"
 	"varve/internal/model"
 	"varve/internal/query"
 	"varve/internal/store"
@@ -163,7 +163,7 @@ func TestOverloadSaysWhatIsShort(t *testing.T) {
 	qc := query.DefaultConfig()
 	qc.MaxConcurrent, qc.MaxQueued = 1, 0
 	s := startServerWith(t, storetest.NewReference(nil), qc, DefaultConfig())
-	run, err := s.engine.Start(context.Background(), query.Request{})
+	run, err := s.engine.Start(context.Background(), agg.Query{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,23 +322,23 @@ func BenchmarkRawAnswer(b *testing.B) {
 // TestAccessOfRoutes: pages of another origin may send what reads. Queries read
 // although they are posted; killing a query does not although it is a GET.
 func TestAccessOfRoutes(t *testing.T) {
-	other := map[string]httpapi.Access{
-		"POST /api/v1/datapoints/query":      httpapi.Reads,
-		"POST /api/v1/datapoints/query/tags": httpapi.Reads,
-		"GET /api/v1/admin/killquery/{hash}": httpapi.Changes,
+	changes := map[string]bool{
+		"POST /api/v1/datapoints/query":      false,
+		"POST /api/v1/datapoints/query/tags": false,
+		"GET /api/v1/admin/killquery/{hash}": true,
 	}
 	for _, r := range fuzzedAPI(t).Routes() {
 		name := r.Method + " " + r.Path
-		want, ok := other[name]
+		want, ok := changes[name]
 		if !ok {
-			want = httpapi.ByMethod.Of(r.Method)
+			want = r.Method != http.MethodGet && r.Method != http.MethodOptions
 		}
-		delete(other, name)
-		if got := r.Access.Of(r.Method); got != want {
-			t.Errorf("%s has access %d, want %d", name, got, want)
+		delete(changes, name)
+		if r.Changes() != want {
+			t.Errorf("%s has the access %s and changes something: %t", name, r.Access, r.Changes())
 		}
 	}
-	for name := range other {
+	for name := range changes {
 		t.Errorf("there is no %s", name)
 	}
 }

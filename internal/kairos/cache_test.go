@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"varve/internal/kairos/agg"
 	"varve/internal/model"
 	"varve/internal/query"
 	"varve/internal/store"
@@ -31,7 +32,7 @@ func newCacheFixture(t testing.TB, c Config) *cacheFixture {
 	f := &cacheFixture{TB: t, store: storetest.NewReference(nil), now: time.UnixMilli(1_700_000_000_000)}
 	t.Cleanup(func() { f.store.Close() })
 	clock := func() time.Time { return f.now }
-	f.API = New(f.store, query.New(f.store, query.DefaultConfig(), prometheus.NewRegistry(), clock), c, "", clock)
+	f.API = New(f.store, agg.New(query.New(f.store, query.DefaultConfig(), prometheus.NewRegistry(), clock), nil), c, "", clock)
 	return f
 }
 
@@ -140,7 +141,7 @@ func TestQueryCacheOff(t *testing.T) {
 	saves := saverFunc(0)
 	config.QueryCache = units.MiB
 	f = newCacheFixture(t, config)
-	f.engine.SaveTo(&saves)
+	f.engine = agg.New(f.engine.Engine, &saves)
 	f.put(1, 1)
 	for range 2 {
 		f.ask(`{"start_absolute":0,"cache_time":10,"metrics":[{"name":"m","aggregators":[{"name":"save_as","metric_name":"x"}]}]}`)
@@ -153,7 +154,7 @@ func TestQueryCacheOff(t *testing.T) {
 // A saverFunc counts the points that are saved.
 type saverFunc int
 
-func (n *saverFunc) Save(_ context.Context, _ query.Target, points []query.Point) error {
+func (n *saverFunc) Save(_ context.Context, _ agg.Target, points []agg.Point) error {
 	*n += saverFunc(len(points))
 	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/cassandra/kairosrows"
 	"varve/internal/cassandra/kairosrows/kairosrowstest"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/originals"
 	"varve/internal/query"
 	"varve/internal/store"
@@ -28,15 +29,15 @@ import (
 // the test. Samples go to Cassandra when a test says so.
 func openCassandra(t *testing.T, keyspace string, config cql.Config, change ...func(*cassandra.Config)) *cassandra.Store {
 	t.Helper()
-	c := cassandra.DefaultConfig()
+	c, rows := cassandra.DefaultConfig(), kairosrows.DefaultSettings()
 	c.Config = config
 	c.Keyspace = keyspace
-	c.Schema.Create = kairosrows.CreateKeyspace
+	rows.Schema.Create = schema.CreateKeyspace
 	c.Spool.Linger = time.Hour
 	for _, f := range change {
 		f(&c)
 	}
-	s, err := cassandra.Open(vfs.NewMem(), "spool", c, cassandra.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	s, err := cassandra.Open(vfs.NewMem(), "spool", c, cassandra.Options{Layout: kairosrows.NewLayout(rows), Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

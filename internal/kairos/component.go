@@ -8,8 +8,8 @@ import (
 	"strconv"
 
 	"varve/internal/ingest/jsontext"
+	"varve/internal/kairos/agg"
 	"varve/internal/nearest"
-	"varve/internal/query"
 )
 
 // maxNamed bounds the aggregators, and the group-bys, of one metric: each point
@@ -49,7 +49,7 @@ func eachNamed(list *value, context string, visit func(at, name string, v *value
 	return nil
 }
 
-func (p *parser) steps(m *query.MetricQuery, v *value, context string) error {
+func (p *parser) steps(m *agg.MetricQuery, v *value, context string) error {
 	list := v.member("aggregators")
 	if list == nil {
 		return nil
@@ -72,7 +72,7 @@ func (p *parser) steps(m *query.MetricQuery, v *value, context string) error {
 	})
 }
 
-func (p *parser) groupBy(m *query.MetricQuery, v *value, context string) error {
+func (p *parser) groupBy(m *agg.MetricQuery, v *value, context string) error {
 	list := v.member("group_by")
 	if list == nil {
 		return nil
@@ -97,7 +97,7 @@ func (p *parser) groupBy(m *query.MetricQuery, v *value, context string) error {
 
 // argumentFault gives each reason its context.
 func argumentFault(v *value, at string, err error) error {
-	var bad *query.ArgumentError
+	var bad *agg.ArgumentError
 	if !errors.As(err, &bad) {
 		return err
 	}
@@ -109,8 +109,8 @@ func argumentFault(v *value, at string, err error) error {
 }
 
 // arguments reads the members of an aggregator or group-by by its properties.
-func arguments(v *value, properties []query.Property, at, name, class string) (query.Args, error) {
-	args := query.Args{}
+func arguments(v *value, properties []agg.Property, at, name, class string) (agg.Args, error) {
+	args := agg.Args{}
 	for i := range v.members {
 		m := &v.members[i]
 		if m.name == "name" {
@@ -134,7 +134,7 @@ func arguments(v *value, properties []query.Property, at, name, class string) (q
 	return args, nil
 }
 
-func names(properties []query.Property) []string {
+func names(properties []agg.Property) []string {
 	list := make([]string, len(properties))
 	for i := range properties {
 		list[i] = properties[i].Name
@@ -142,49 +142,49 @@ func names(properties []query.Property) []string {
 	return list
 }
 
-func propertyOf(properties []query.Property, name string) (query.Property, bool) {
+func propertyOf(properties []agg.Property, name string) (agg.Property, bool) {
 	for _, p := range properties {
 		if p.Name == name {
 			return p, true
 		}
 	}
-	return query.Property{}, false
+	return agg.Property{}, false
 }
 
 // argument converts a value to the Go type of a property's kind.
-func argument(v *value, p query.Property, at string) (any, error) {
+func argument(v *value, p agg.Property, at string) (any, error) {
 	switch p.Kind {
-	case query.BoolProperty:
+	case agg.BoolProperty:
 		return v.boolean(), nil
-	case query.IntProperty:
+	case agg.IntProperty:
 		return v.int32()
-	case query.LongProperty:
+	case agg.LongProperty:
 		return v.long()
-	case query.DoubleProperty:
+	case agg.DoubleProperty:
 		return doubleArgument(v, p, at)
-	case query.TextProperty:
+	case agg.TextProperty:
 		return v.scalarText()
-	case query.TextsProperty:
+	case agg.TextsProperty:
 		return textsArgument(v)
-	case query.DoublesProperty:
+	case agg.DoublesProperty:
 		return doublesArgument(v, p, at)
-	case query.SamplingProperty:
+	case agg.SamplingProperty:
 		return spanOf(v, at+"."+p.Name, at)
-	case query.UnitProperty:
+	case agg.UnitProperty:
 		return unitOf(v, at)
-	case query.ZoneProperty:
+	case agg.ZoneProperty:
 		return zoneOf(v, at)
-	case query.ScalarProperty:
+	case agg.ScalarProperty:
 		return scalarArgument(v, p, at)
-	case query.TextMapProperty:
+	case agg.TextMapProperty:
 		return textMapArgument(v)
-	case query.ThresholdsProperty:
+	case agg.ThresholdsProperty:
 		return thresholdsArgument(v, p, at)
 	}
 	panic("kairos: property of unknown kind " + p.Name)
 }
 
-func doubleArgument(v *value, p query.Property, at string) (float64, error) {
+func doubleArgument(v *value, p agg.Property, at string) (float64, error) {
 	f, err := v.double()
 	if err != nil {
 		return 0, v.fault(at + "." + p.Name + " " + err.Error())
@@ -232,7 +232,7 @@ func textMapArgument(v *value) (map[string]string, error) {
 	return texts, nil
 }
 
-func doublesArgument(v *value, p query.Property, at string) ([]float64, error) {
+func doublesArgument(v *value, p agg.Property, at string) ([]float64, error) {
 	items, err := elements(v)
 	numbers := make([]float64, 0, len(items))
 	for i := range items {
@@ -246,7 +246,7 @@ func doublesArgument(v *value, p query.Property, at string) ([]float64, error) {
 }
 
 // scalarArgument keeps what was written: "13" is a text.
-func scalarArgument(v *value, p query.Property, at string) (any, error) {
+func scalarArgument(v *value, p agg.Property, at string) (any, error) {
 	switch v.kind {
 	case jsontext.Number:
 		return doubleArgument(v, p, at)
@@ -257,12 +257,12 @@ func scalarArgument(v *value, p query.Property, at string) (any, error) {
 }
 
 // thresholdsArgument reads [{"value":x,"boundary":"superior"|"inferior"}].
-func thresholdsArgument(v *value, p query.Property, at string) ([]query.Threshold, error) {
+func thresholdsArgument(v *value, p agg.Property, at string) ([]agg.Threshold, error) {
 	items, err := elements(v)
 	if err != nil {
 		return nil, err
 	}
-	thresholds := make([]query.Threshold, len(items))
+	thresholds := make([]agg.Threshold, len(items))
 	for i := range items {
 		item := &items[i]
 		if item.kind != jsontext.Object {

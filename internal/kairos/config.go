@@ -9,14 +9,17 @@ import (
 
 // Config bounds requests and answers.
 type Config struct {
-	MaxQuerySize    units.Bytes   `yaml:"max_query_size" doc:"Largest JSON text of a query or delete request."`
-	ResponseBuffer  units.Bytes   `yaml:"response_buffer" doc:"Most bytes of an answer that are held back until it is complete; a larger one is sent while it is computed, and a failure then breaks the connection."`
-	MaxValueSize    units.Bytes   `yaml:"max_value_size" doc:"Largest text that the metadata API stores under one key."`
-	QueryCache      units.Bytes   `yaml:"query_cache" doc:"Memory for answers to queries with a cache_time; 0 turns the cache off, which then has no effect, as in KairosDB by default."`
-	SlowQuery       time.Duration `yaml:"slow_query" doc:"A query that takes this long is logged and kept for /admin/slowqueries; 0 turns that off."`
-	SlowQueriesKept int           `yaml:"slow_queries_kept" doc:"Number of latest slow queries that are kept to be looked at."`
-	ServerType      string        `yaml:"server_type" doc:"Which methods are served: ALL, or a list of INGEST, QUERY and DELETE, separated by commas; the others are answered 403. Telnet is not concerned."`
-	RegexPrefix     string        `yaml:"regex_prefix" doc:"Tag filter values that begin with this are regular expressions; empty turns them off."`
+	MaxQuerySize   units.Bytes   `yaml:"max_query_size" doc:"Largest JSON text of a query or delete request."`
+	ResponseBuffer units.Bytes   `yaml:"response_buffer" doc:"Bytes of an answer that are held back until it is complete. A larger answer is sent while it is computed, and a failure then breaks the connection."`
+	QueryCache     units.Bytes   `yaml:"query_cache" doc:"Memory for answers to queries with a cache_time. 0 turns the cache off, which is also KairosDB's default."`
+	SlowQuery      time.Duration `yaml:"slow_query" doc:"Queries that take this long are logged and kept for /admin/slowqueries. 0 turns that off."`
+	ServerType     string        `yaml:"server_type" doc:"Methods that are served: ALL, or a list of INGEST, QUERY and DELETE, separated by commas. Others are answered 403. Telnet is always served."`
+	RegexPrefix    string        `yaml:"regex_prefix" doc:"Prefix that makes a tag filter value a regular expression. Empty turns them off."`
+
+	// Constants; tests and benchmarks change them by --tune.
+
+	SlowQueriesKept int         `tune:"slow_queries_kept"` // latest slow queries that are kept to be looked at
+	MaxValueSize    units.Bytes `tune:"max_value_size"`    // longest text that the metadata API stores under one key
 }
 
 // DefaultConfig returns the defaults.

@@ -3,9 +3,9 @@
 // running queries, as KairosDB 1.3 answers them. docs/compatibility.md lists
 // where it answers otherwise.
 //
-// It turns lenient JSON into query.Request values, and groups of points into
+// It turns lenient JSON into agg.Query values, and groups of points into
 // KairosDB's JSON while they are computed. Sampling, grouping and aggregation
-// are package query's business; taking points in is package ingest's.
+// are package agg's business; taking points in is package ingest's.
 //
 // # Answers and failures
 //

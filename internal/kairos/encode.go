@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"varve/internal/datatype"
+	"varve/internal/kairos/agg"
 	"varve/internal/model"
 	"varve/internal/query"
 )
@@ -15,7 +16,7 @@ import (
 // An encoder writes the answer to a query.
 type encoder struct {
 	*answer
-	query.Point // the point being written, here so that it does not escape again for each group
+	agg.Point // the point being written, here so that it does not escape again for each group
 
 	cache  *answerCache
 	began  time.Time
@@ -56,7 +57,7 @@ func (e *encoder) fromCache() (n int) {
 
 // encodeQueries writes the results of all metrics of a run, which is nil if the
 // cache has them all.
-func (e *encoder) encodeQueries(run *query.Run, req *request) error {
+func (e *encoder) encodeQueries(run *agg.Run, req *request) error {
 	began := time.Now()
 	e.buf = append(e.buf, `{"queries":[`...)
 	for i := range req.Metrics {
@@ -84,7 +85,7 @@ func (e *encoder) encodeQueries(run *query.Run, req *request) error {
 	e.buf = append(e.buf, ']')
 	e.encodePartial()
 	if req.Trace {
-		var stats query.Stats
+		var stats agg.Stats
 		if run != nil {
 			stats = run.Stats()
 			began = began.Add(-stats.Wait)
@@ -97,7 +98,7 @@ func (e *encoder) encodeQueries(run *query.Run, req *request) error {
 
 // A metricHead is what each result of a metric begins with.
 type metricHead struct {
-	*query.MetricQuery
+	*agg.MetricQuery
 	alias *string
 }
 
@@ -111,7 +112,7 @@ func (m *metricHead) append(dst []byte) []byte {
 	return dst
 }
 
-func (e *encoder) encodeMetric(run *query.Run, i int, m metricHead) error {
+func (e *encoder) encodeMetric(run *agg.Run, i int, m metricHead) error {
 	result, err := run.Metric(i)
 	if e.mayMiss(err) {
 		e.encodeMissing(err)
@@ -159,7 +160,7 @@ func (e *encoder) encodeSampleSize(at int, held bool, n int64) {
 	e.buf = append(append(e.buf, ','), text...)
 }
 
-func (e *encoder) encodeGroups(result *query.Result, m metricHead) (groups int, err error) {
+func (e *encoder) encodeGroups(result *agg.Result, m metricHead) (groups int, err error) {
 	for ; ; groups++ {
 		g, err := result.Next()
 		if err != nil || g == nil {
@@ -192,7 +193,7 @@ func (e *encoder) encodeNothing(m metricHead) {
 
 // encodeGroupHead writes what stands before the points. It is complete after an
 // error, too.
-func (e *encoder) encodeGroupHead(g *query.Group, m metricHead) (err error) {
+func (e *encoder) encodeGroupHead(g *agg.Group, m metricHead) (err error) {
 	e.typ = typeOfGroup(e.types, g.Type)
 	e.buf = m.append(e.buf)
 	if g.Type != "" { // else made of nothing, by `gaps`
@@ -209,7 +210,7 @@ func (e *encoder) encodeGroupHead(g *query.Group, m metricHead) (err error) {
 	return e.advance()
 }
 
-func appendLabels(dst []byte, g *query.Group) []byte {
+func appendLabels(dst []byte, g *agg.Group) []byte {
 	dst = append(dst, `,"group_by":[`...)
 	for _, l := range g.Labels {
 		dst = append(appendLabel(dst, l), ',')
@@ -219,20 +220,20 @@ func appendLabels(dst []byte, g *query.Group) []byte {
 	return append(dst, `}]`...)
 }
 
-func appendLabel(dst []byte, l query.Label) []byte {
+func appendLabel(dst []byte, l agg.Label) []byte {
 	number := "group_number"
 	switch by := l.By.(type) {
-	case *query.TagGroupBy:
+	case *agg.TagGroupBy:
 		return appendTagLabel(dst, by, l.Tags)
-	case *query.TimeGroupBy:
+	case *agg.TimeGroupBy:
 		dst = append(dst, `{"name":"time","range_size":{"value":`...)
 		dst = strconv.AppendInt(dst, by.Size.Value, 10)
 		dst = append(dst, `,"unit":"`+by.Size.Unit.String()+`"},"group_count":`...)
 		dst = strconv.AppendInt(dst, by.Count, 10)
-	case *query.ValueGroupBy:
+	case *agg.ValueGroupBy:
 		dst = append(dst, `{"name":"value","range_size":`...)
 		dst = strconv.AppendInt(dst, by.Size, 10)
-	case *query.BinGroupBy:
+	case *agg.BinGroupBy:
 		number = "bin_number"
 		dst = append(dst, `{"name":"bin","bins":`...)
 		dst = appendDoubles(dst, by.Bins)
@@ -255,7 +256,7 @@ func appendDoubles(dst []byte, numbers []float64) []byte {
 	return append(dst, ']')
 }
 
-func appendTagLabel(dst []byte, by *query.TagGroupBy, values []string) []byte {
+func appendTagLabel(dst []byte, by *agg.TagGroupBy, values []string) []byte {
 	dst = append(dst, `{"name":"tag","tags":`...)
 	dst = appendTexts(dst, by.Tags)
 	dst = append(dst, `,"group":{`...)
@@ -306,8 +307,8 @@ func (a *answer) appendTags(tags []query.TagValues) (err error) {
 // pointRoom is as much as a point with a number takes.
 const pointRoom = 64
 
-func (e *encoder) encodePoints(points query.Stream) error {
-	if blocks, ok := points.(query.Blocks); ok {
+func (e *encoder) encodePoints(points agg.Stream) error {
+	if blocks, ok := points.(agg.Blocks); ok {
 		return e.encodeBlocks(blocks)
 	}
 	for first := true; ; first = false {
@@ -333,7 +334,7 @@ func (e *encoder) encodePoints(points query.Stream) error {
 }
 
 // encodeBlocks is encodePoints for points that come by column.
-func (e *encoder) encodeBlocks(blocks query.Blocks) error {
+func (e *encoder) encodeBlocks(blocks agg.Blocks) error {
 	for first := true; ; first = false {
 		c, kind, err := blocks.NextBlock()
 		if err != nil || c == nil {
@@ -401,7 +402,7 @@ func (e *encoder) appendVariable(dst []byte, kind model.Kind, c *model.Columns, 
 		if i > from {
 			dst = append(dst, ',')
 		}
-		p := query.Point{TimeMS: c.Times[i], Kind: kind}
+		p := agg.Point{TimeMS: c.Times[i], Kind: kind}
 		if kind.Variable() {
 			p.Data = c.Bytes(i)
 		}
@@ -413,7 +414,7 @@ func (e *encoder) appendVariable(dst []byte, kind model.Kind, c *model.Columns, 
 }
 
 // appendPoint writes a point of a group whose type is e.typ.
-func (e *encoder) appendPoint(dst []byte, p *query.Point) ([]byte, error) {
+func (e *encoder) appendPoint(dst []byte, p *agg.Point) ([]byte, error) {
 	dst = append(dst, '[')
 	dst = e.times.append(dst, p.TimeMS)
 	dst = append(dst, ',')

@@ -19,12 +19,13 @@ var settingKey = regexp.MustCompile(`^(cassandra|embedded|ingest|kairos|query|ro
 
 // unsettable are limits that no setting moves.
 var unsettable = []string{
-	"bytes of a batch", "bytes of a series", "series ids of a store", "metadata keys", "bytes of metadata", "bytes of a metadata name", "backups",
+	"bytes of a batch", "bytes of a series", "series ids of a store", "metadata keys", "bytes of metadata", "bytes of a metadata name", "bytes of a metadata value", "backups",
+	"bytes of a roll-up task", "bytes of a line of an import",
 	"waiting requests",
 }
 
 // speakOfKeys are packages that hold keys without being limited by them.
-var speakOfKeys = []string{"config", "kairosconf", "originals"}
+var speakOfKeys = []string{"admin", "config", "kairosconf", "originals"}
 
 // Each limit that an error can name is a setting, and both pages know it.
 func TestLimitsAreDocumented(t *testing.T) {
@@ -82,9 +83,11 @@ func limitKeys(t *testing.T) map[string]string {
 			return err
 		}
 		ast.Inspect(file, func(n ast.Node) bool {
-			text, ok := literal(n)
-			if ok && settingKey.MatchString(text) {
-				keys[text] = files.Position(n.Pos()).String()
+			if key := keyIn(n, path); key != "" {
+				keys[key] = files.Position(n.Pos()).String()
+			}
+			if member, ok := n.(*ast.KeyValueExpr); ok && isNamed(member.Key, "Section") {
+				return false // not the key of a setting
 			}
 			if member, ok := n.(*ast.KeyValueExpr); ok && isNamed(member.Key, "Limit") {
 				if text, ok := literal(member.Value); ok && !settingKey.MatchString(text) && !slices.Contains(unsettable, text) {
@@ -99,6 +102,31 @@ func limitKeys(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	return keys
+}
+
+// sections are where the settings of packages stand that know only the last part of
+// their keys.
+var sections = map[string]string{"embedded": "embedded.", "spool": "cassandra.spool."}
+
+// keyIn returns the key that a node names: all of it, or its last part in a call of
+// store.Section.Key.
+func keyIn(n ast.Node, path string) string {
+	if text, ok := literal(n); ok && settingKey.MatchString(text) {
+		return text
+	}
+	call, ok := n.(*ast.CallExpr)
+	if !ok || len(call.Args) != 1 {
+		return ""
+	}
+	section := sections[filepath.Base(filepath.Dir(path))]
+	method, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok || method.Sel.Name != "Key" || section == "" {
+		return ""
+	}
+	if text, ok := literal(call.Args[0]); ok {
+		return section + text
+	}
+	return ""
 }
 
 func literal(n ast.Node) (string, bool) {

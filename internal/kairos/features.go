@@ -9,11 +9,11 @@ import (
 	"strings"
 
 	"varve/internal/httpapi"
-	"varve/internal/query"
+	"varve/internal/kairos/agg"
 )
 
 // featuresText describes KairosDB's group-bys and aggregators to form builders such
-// as its web page, in its words. A test holds it against the lists of package query.
+// as its web page, in its words. A test holds it against the lists of package agg.
 // What is not in it has a form made of its spec.
 //
 //go:embed features.json
@@ -41,7 +41,7 @@ type features struct {
 	byFamily map[string][]byte
 }
 
-func loadFeatures(groupBys []query.GroupBySpec, aggregators []query.AggregatorSpec) features {
+func loadFeatures(groupBys []agg.GroupBySpec, aggregators []agg.AggregatorSpec) features {
 	var families []family
 	if err := json.Unmarshal(featuresText, &families); err != nil {
 		panic("kairos: features.json: " + err.Error())
@@ -63,7 +63,7 @@ func loadFeatures(groupBys []query.GroupBySpec, aggregators []query.AggregatorSp
 }
 
 // add makes a form for a component that has none.
-func (f *family) add(name, doc string, properties []query.Property) {
+func (f *family) add(name, doc string, properties []agg.Property) {
 	for i := range f.Components {
 		if f.Components[i].Name == name {
 			return
@@ -91,8 +91,8 @@ func labelOf(name string) string {
 
 // form is that of a property of the same name and kind elsewhere, as those of
 // range aggregators are, else a plain field.
-func (f *family) form(p query.Property) json.RawMessage {
-	if p.Kind == query.SamplingProperty || p.Kind == query.UnitProperty || p.Kind == query.BoolProperty {
+func (f *family) form(p agg.Property) json.RawMessage {
+	if p.Kind == agg.SamplingProperty || p.Kind == agg.UnitProperty || p.Kind == agg.BoolProperty {
 		for _, c := range f.Components {
 			for _, raw := range c.Properties {
 				var known struct{ Name string }
@@ -113,10 +113,10 @@ func (f *family) form(p query.Property) json.RawMessage {
 }
 
 // formTypes are KairosDB's names for kinds of properties; others are texts.
-var formTypes = map[query.PropertyKind]string{
-	query.BoolProperty: "boolean", query.IntProperty: "int", query.LongProperty: "long", query.DoubleProperty: "double",
-	query.TextProperty: "String", query.TextsProperty: "array", query.DoublesProperty: "array", query.ThresholdsProperty: "array",
-	query.ScalarProperty: "Object", query.TextMapProperty: "Object", query.SamplingProperty: "Object", query.UnitProperty: "enum", query.ZoneProperty: "String",
+var formTypes = map[agg.PropertyKind]string{
+	agg.BoolProperty: "boolean", agg.IntProperty: "int", agg.LongProperty: "long", agg.DoubleProperty: "double",
+	agg.TextProperty: "String", agg.TextsProperty: "array", agg.DoublesProperty: "array", agg.ThresholdsProperty: "array",
+	agg.ScalarProperty: "Object", agg.TextMapProperty: "Object", agg.SamplingProperty: "Object", agg.UnitProperty: "enum", agg.ZoneProperty: "String",
 }
 
 // featureJSON escapes what KairosDB escapes here: = and ' beside <, > and &,

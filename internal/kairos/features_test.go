@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"varve/internal/query"
+	"varve/internal/kairos/agg"
 )
 
 // Each aggregator and group-by has a form, with the properties that are not
@@ -31,7 +31,7 @@ func TestFeaturesMatchRegistry(t *testing.T) {
 			forms[f.Name+"."+c.Name] = names
 		}
 	}
-	check := func(key string, properties []query.Property) {
+	check := func(key string, properties []agg.Property) {
 		names := []string{}
 		for _, p := range properties {
 			if !p.Hidden {
@@ -45,10 +45,10 @@ func TestFeaturesMatchRegistry(t *testing.T) {
 		}
 		delete(forms, key)
 	}
-	for _, s := range query.Aggregators() {
+	for _, s := range agg.Aggregators() {
 		check("aggregators."+s.Name, s.Properties)
 	}
-	for _, s := range query.GroupBys() {
+	for _, s := range agg.GroupBys() {
 		check("group_by."+s.Name, s.Properties)
 	}
 	for key := range forms {
@@ -58,15 +58,15 @@ func TestFeaturesMatchRegistry(t *testing.T) {
 
 // An aggregator that is added has a form, without more than its spec.
 func TestFormsOfAddedAggregators(t *testing.T) {
-	added := query.AggregatorSpec{Name: "root_mean", Doc: "What it is.", Properties: []query.Property{
-		{Name: "sampling", Kind: query.SamplingProperty}, {Name: "power", Kind: query.DoubleProperty, Doc: "which"}, {Name: "x", Hidden: true},
+	added := agg.AggregatorSpec{Name: "root_mean", Doc: "What it is.", Properties: []agg.Property{
+		{Name: "sampling", Kind: agg.SamplingProperty}, {Name: "power", Kind: agg.DoubleProperty, Doc: "which"}, {Name: "x", Hidden: true},
 	}}
 	var got []component
-	if err := json.Unmarshal(loadFeatures(query.GroupBys(), append(query.Aggregators(), added)).byFamily["aggregators"], &got); err != nil {
+	if err := json.Unmarshal(loadFeatures(agg.GroupBys(), append(agg.Aggregators(), added)).byFamily["aggregators"], &got); err != nil {
 		t.Fatal(err)
 	}
 	i := slices.IndexFunc(got, func(c component) bool { return c.Name == "root_mean" })
-	if i < 0 || len(got) != len(query.Aggregators())+1 || got[i].Label != "Root Mean" || got[i].Description != "What it is." || len(got[i].Properties) != 2 ||
+	if i < 0 || len(got) != len(agg.Aggregators())+1 || got[i].Label != "Root Mean" || got[i].Description != "What it is." || len(got[i].Properties) != 2 ||
 		!strings.Contains(string(got[i].Properties[0]), "MILLISECONDS") || !strings.Contains(string(got[i].Properties[1]), `"type":"double"`) {
 		t.Errorf("%+v", got)
 	}

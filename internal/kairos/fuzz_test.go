@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/kairos/agg"
 	"varve/internal/model"
 	"varve/internal/query"
 	"varve/internal/store"
@@ -69,7 +70,7 @@ func fuzzedAPI(tb testing.TB) *API {
 	qc.Timeout, qc.MaxMemory = 200*time.Millisecond, 1<<20
 	kc := DefaultConfig()
 	kc.ResponseBuffer = 1 << 20
-	return New(st, query.New(st, qc, prometheus.NewRegistry(), time.Now), kc, "test", time.Now)
+	return New(st, agg.New(query.New(st, qc, prometheus.NewRegistry(), time.Now), nil), kc, "test", time.Now)
 }
 
 // checkFuzzed posts a query and checks the form of the answer.

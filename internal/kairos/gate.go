@@ -6,7 +6,7 @@ import (
 	"strings"
 
 	"varve/internal/httpapi"
-	"varve/internal/query"
+	"varve/internal/kairos/agg"
 )
 
 // The classes of methods that Config.ServerType can turn off.
@@ -84,7 +84,7 @@ func writeForbidden(w http.ResponseWriter, class string) {
 // mayRun refuses a query that saves points if it may not write: a query by GET or
 // HEAD, which browsers and proxies repeat and prefetch, one of a page that may only
 // read, and one at a server whose class INGEST is turned off.
-func (a *API) mayRun(r *http.Request, q *query.Request) error {
+func (a *API) mayRun(r *http.Request, q *agg.Query) error {
 	for i := range q.Metrics {
 		switch {
 		case !q.Metrics[i].Saves():

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/httpapi"
+	"varve/internal/kairos/agg"
 	"varve/internal/query"
 	"varve/internal/store/storetest"
 )
@@ -28,9 +29,8 @@ func TestServerType(t *testing.T) {
 		if err := c.Validate(); err != nil {
 			t.Fatal(err)
 		}
-		engine := query.New(st, query.DefaultConfig(), prometheus.NewRegistry(), time.Now)
 		saves := saverFunc(0)
-		engine.SaveTo(&saves)
+		engine := agg.New(query.New(st, query.DefaultConfig(), prometheus.NewRegistry(), time.Now), &saves)
 		mux := http.NewServeMux()
 		for _, r := range c.Gate(New(st, engine, c, "", time.Now).Routes()) {
 			mux.Handle(r.Method+" "+r.Path, r.Handler)

@@ -3,12 +3,12 @@ package kairos
 import (
 	"testing"
 
-	"varve/internal/query"
+	"varve/internal/kairos/agg"
 )
 
 // The group of a tag that is named twice has one member.
 func TestLabelOfOneTagTwice(t *testing.T) {
-	by := &query.TagGroupBy{Tags: []string{"h", "dc", "h"}}
+	by := &agg.TagGroupBy{Tags: []string{"h", "dc", "h"}}
 	got := string(appendTagLabel(nil, by, []string{"a", "b", "a"}))
 	if want := `{"name":"tag","tags":["h","dc","h"],"group":{"h":"a","dc":"b"}}`; got != want {
 		t.Errorf("%s, want %s", got, want)

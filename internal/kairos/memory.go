@@ -3,7 +3,7 @@ package kairos
 import (
 	"context"
 
-	"varve/internal/query"
+	"varve/internal/kairos/agg"
 )
 
 // freeBuffer is the size up to which an answer's buffer is not reserved: most
@@ -13,7 +13,7 @@ const freeBuffer = 64 << 10
 // A reservation is the part of query.total_memory that an answer holds until it is
 // sent, also after its query has ended. The zero value reserves nothing.
 type reservation struct {
-	engine *query.Engine
+	engine *agg.Engine
 	ctx    context.Context
 	held   int64
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/kairos/agg"
 	"varve/internal/query"
 	"varve/internal/store/storetest"
 )
@@ -36,7 +37,7 @@ func TestUnsentAnswersCount(t *testing.T) {
 	config := query.DefaultConfig()
 	config.TotalMemory, config.MaxWait = 1<<20, 10*time.Millisecond
 	registry := prometheus.NewRegistry()
-	engine := query.New(st, config, registry, time.Now)
+	engine := agg.New(query.New(st, config, registry, time.Now), nil)
 	api := New(st, engine, DefaultConfig(), testVersion, time.Now)
 	held := func() float64 {
 		families, err := registry.Gather()
@@ -88,14 +89,14 @@ func TestUnsentTextsCount(t *testing.T) {
 	config, own := query.DefaultConfig(), DefaultConfig()
 	config.TotalMemory, config.MaxWait = 1<<20, 10*time.Millisecond
 	own.MaxValueSize = 600 << 10
-	engine := query.New(st, config, prometheus.NewRegistry(), time.Now)
+	engine := agg.New(query.New(st, config, prometheus.NewRegistry(), time.Now), nil)
 	api := New(st, engine, own, testVersion, time.Now)
 	text := `{"start_absolute":0,"metrics":[{"name":"` + strings.Repeat("m", 300<<10) + `"}]}`
 	if err := st.Set(t.Context(), "s", "k", "n", text); err != nil {
 		t.Fatal(err)
 	}
 	for range 3 {
-		run, err := engine.Start(t.Context(), query.Request{Text: text})
+		run, err := engine.Start(t.Context(), agg.Query{Request: query.Request{Text: text}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -143,7 +143,7 @@ func (a *API) postValue(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	text, err := a.engine.ReadText(r.Context(), r.Body, query.TextLimit{
-		Key: "kairos.max_value_size", Max: int64(a.config.MaxValueSize), What: "bytes of a metadata value", Announced: r.ContentLength,
+		Key: "bytes of a metadata value", Max: int64(a.config.MaxValueSize), What: "bytes of a metadata value", Announced: r.ContentLength,
 	})
 	if err == nil {
 		defer text.Close()

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"varve/internal/kairos/agg"
 	"varve/internal/model"
 	"varve/internal/query"
 	"varve/internal/store"
@@ -37,7 +38,7 @@ func (a *API) names(kind store.NameKind) http.HandlerFunc {
 		}
 		out := a.newAnswer(w, r)
 		defer out.release()
-		err = a.asQuery(r, out, func(run *query.Run) error {
+		err = a.asQuery(r, out, func(run *agg.Run) error {
 			if q.filtered {
 				return encodeFiltered(run, out, &q)
 			}
@@ -55,12 +56,12 @@ func (a *API) names(kind store.NameKind) http.HandlerFunc {
 // asQuery runs a request for names as a query: it takes a place, can be killed, and
 // has a query's limits. All names of a store may be many, and to match them may take
 // minutes.
-func (a *API) asQuery(r *http.Request, out *answer, f func(*query.Run) error) error {
-	return a.run(r.Context(), &query.Request{Text: r.URL.RequestURI(), Client: r.RemoteAddr}, out, f)
+func (a *API) asQuery(r *http.Request, out *answer, f func(*agg.Run) error) error {
+	return a.run(r.Context(), &agg.Query{Request: query.Request{Text: r.URL.RequestURI(), Client: r.RemoteAddr}}, out, f)
 }
 
 // encodeNames writes names by pages, up to the limit.
-func encodeNames(run *query.Run, out *answer, q store.NamesQuery) (err error) {
+func encodeNames(run *agg.Run, out *answer, q store.NamesQuery) (err error) {
 	limit, left := q.Limit, q.Limit
 	list := nameList{answer: out}
 	list.begin()
@@ -89,7 +90,7 @@ func encodeNames(run *query.Run, out *answer, q store.NamesQuery) (err error) {
 }
 
 // encodeFiltered writes the names of series that pass a filter.
-func encodeFiltered(run *query.Run, out *answer, q *namesRequest) error {
+func encodeFiltered(run *agg.Run, out *answer, q *namesRequest) error {
 	names, more, err := run.Names(q.NamesQuery, q.filter)
 	if err != nil {
 		return err

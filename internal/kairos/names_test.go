@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"varve/internal/kairos/agg"
 	"varve/internal/query"
 	"varve/internal/store/storetest"
 )
@@ -79,7 +80,7 @@ func TestNamesTakeAPlace(t *testing.T) {
 	qc := query.DefaultConfig()
 	qc.MaxConcurrent, qc.MaxQueued = 1, 0
 	s := startServerWith(t, storetest.NewReference(nil), qc, DefaultConfig())
-	run, err := s.engine.Start(t.Context(), query.Request{})
+	run, err := s.engine.Start(t.Context(), agg.Query{})
 	if err != nil {
 		t.Fatal(err)
 	}

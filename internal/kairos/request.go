@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"varve/internal/ingest/jsontext"
+	"varve/internal/kairos/agg"
 	"varve/internal/model"
 	"varve/internal/query"
 )
@@ -16,8 +17,8 @@ import (
 type parser struct {
 	nowMS       int64
 	regexPrefix string
-	aggregators map[string]query.AggregatorSpec
-	groupBys    map[string]query.GroupBySpec
+	aggregators map[string]agg.AggregatorSpec
+	groupBys    map[string]agg.GroupBySpec
 
 	top      *value
 	bounds   bounds
@@ -32,7 +33,7 @@ type bounds struct {
 
 // A request is a query and what only its answer needs.
 type request struct {
-	query.Request
+	agg.Query
 	aliases    []*string // by metric, nil for none
 	cacheTime  time.Duration
 	identities []identity // by metric, if cacheTime is not 0
@@ -41,7 +42,7 @@ type request struct {
 
 // parse reads a query. Its faults are *fault.
 func (p parser) parse(text []byte) (request, error) {
-	req := request{Request: query.Request{Text: string(text)}}
+	req := request{Query: agg.Query{Request: query.Request{Text: string(text)}}}
 	top, err := parseText(text, req.Text)
 	if err != nil {
 		return req, err
@@ -114,7 +115,7 @@ func (p *parser) time(which string) (ms int64, ok bool, err error) {
 		if err != nil {
 			return 0, false, err
 		}
-		ms, ok = query.Ago(p.nowMS, s.Value, s.Unit), true
+		ms, ok = agg.Ago(p.nowMS, s.Value, s.Unit), true
 	}
 	if v := p.top.member(which + "_absolute"); !absent(v) {
 		ms, err = v.long()
@@ -125,8 +126,8 @@ func (p *parser) time(which string) (ms int64, ok bool, err error) {
 
 // spanOf reads {"value":n,"unit":u}. Faults of the members are named after
 // field, an unknown unit after context.
-func spanOf(v *value, field, context string) (query.Sampling, error) {
-	var s query.Sampling
+func spanOf(v *value, field, context string) (agg.Sampling, error) {
+	var s agg.Sampling
 	if v.kind != jsontext.Object {
 		return s, v.fault("java.lang.IllegalStateException: Expected BEGIN_OBJECT but was " + v.kind.String())
 	}
@@ -155,12 +156,12 @@ func spanOf(v *value, field, context string) (query.Sampling, error) {
 	return s, nil
 }
 
-func unitOf(v *value, context string) (query.Unit, error) {
+func unitOf(v *value, context string) (agg.Unit, error) {
 	name, err := v.scalarText()
 	if err != nil {
 		return 0, err
 	}
-	unit, err := query.ParseUnit(name)
+	unit, err := agg.ParseUnit(name)
 	if err != nil {
 		return 0, v.fault(context + "." + err.Error())
 	}
@@ -196,12 +197,12 @@ func (p *parser) cacheTime() (time.Duration, error) {
 	return time.Duration(n) * time.Second, err
 }
 
-func (p *parser) metric(v *value, context string) (query.MetricQuery, error) {
-	var m query.MetricQuery
+func (p *parser) metric(v *value, context string) (agg.MetricQuery, error) {
+	var m agg.MetricQuery
 	if v.kind != jsontext.Object {
 		return m, v.fault("java.lang.IllegalStateException: Not a JSON Object: " + v.String())
 	}
-	steps := []func(*query.MetricQuery, *value, string) error{
+	steps := []func(*agg.MetricQuery, *value, string) error{
 		p.name, p.tags, p.span, p.groupBy, p.steps, p.order, p.limit,
 	}
 	for _, step := range steps {
@@ -212,7 +213,7 @@ func (p *parser) metric(v *value, context string) (query.MetricQuery, error) {
 	return m, p.plugins(v, context)
 }
 
-func (p *parser) name(m *query.MetricQuery, v *value, context string) error {
+func (p *parser) name(m *agg.MetricQuery, v *value, context string) error {
 	name := v.member("name")
 	if name == nil {
 		return v.fault(context + ".name may not be null")
@@ -241,7 +242,7 @@ func aliasOf(metric *value) *string {
 	return &text
 }
 
-func (p *parser) tags(m *query.MetricQuery, v *value, context string) error {
+func (p *parser) tags(m *agg.MetricQuery, v *value, context string) error {
 	tags := v.member("tags")
 	if tags == nil {
 		return nil
@@ -298,7 +299,7 @@ func (p *parser) tagValue(m *model.Matcher, v *value, at string) error {
 	return nil
 }
 
-func (p *parser) span(_ *query.MetricQuery, _ *value, context string) error {
+func (p *parser) span(_ *agg.MetricQuery, _ *value, context string) error {
 	if !p.bounds.hasStart {
 		return badRequest(context + ".start_time relative or absolute time must be set")
 	}
@@ -308,7 +309,7 @@ func (p *parser) span(_ *query.MetricQuery, _ *value, context string) error {
 	return nil
 }
 
-func (p *parser) order(m *query.MetricQuery, v *value, context string) error {
+func (p *parser) order(m *agg.MetricQuery, v *value, context string) error {
 	order := v.member("order")
 	if order == nil {
 		return nil
@@ -325,7 +326,7 @@ func (p *parser) order(m *query.MetricQuery, v *value, context string) error {
 	return nil
 }
 
-func (p *parser) limit(m *query.MetricQuery, v *value, context string) error {
+func (p *parser) limit(m *agg.MetricQuery, v *value, context string) error {
 	limit := v.member("limit")
 	if limit == nil {
 		return nil

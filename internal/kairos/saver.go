@@ -7,8 +7,8 @@ import (
 	"strconv"
 
 	"varve/internal/ingest"
+	"varve/internal/kairos/agg"
 	"varve/internal/model"
-	"varve/internal/query"
 	"varve/internal/store"
 )
 
@@ -21,13 +21,13 @@ type saver struct {
 }
 
 // NewSaver returns what an Engine's save_as writes to.
-func NewSaver(p *ingest.Pipeline) query.Saver {
+func NewSaver(p *ingest.Pipeline) agg.Saver {
 	return &saver{pipeline: p, protocol: p.Protocol("save_as")}
 }
 
 // Save refuses all points or stores all of them. It leaves out points that have
 // expired already, and counts them.
-func (s *saver) Save(ctx context.Context, to query.Target, points []query.Point) error {
+func (s *saver) Save(ctx context.Context, to agg.Target, points []agg.Point) error {
 	w := s.pipeline.NewWriter(s.protocol, to.Client, s.pipeline.Config().StoreWait)
 	head, tail := []byte(to.Metric), model.AppendTags(nil, to.Tags)
 	_, err := w.Ingest(ctx, len(points), func() error {
@@ -53,7 +53,7 @@ func (s *saver) Save(ctx context.Context, to query.Target, points []query.Point)
 }
 
 // add puts a point into the batch. head and tail spell the target.
-func (s *saver) add(w *ingest.Writer, to *query.Target, head, tail []byte, p *query.Point) error {
+func (s *saver) add(w *ingest.Writer, to *agg.Target, head, tail []byte, p *agg.Point) error {
 	series := w.Find(p.Kind, head, tail)
 	if series == nil {
 		if model.TypeOf(p.Kind) == "" {

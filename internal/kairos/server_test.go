@@ -17,6 +17,7 @@ import (
 	"varve/internal/ingest"
 	"varve/internal/ingest/kairosjson"
 	"varve/internal/ingest/telnet"
+	"varve/internal/kairos/agg"
 	"varve/internal/query"
 	"varve/internal/rollup"
 	"varve/internal/server"
@@ -30,7 +31,7 @@ type testServer struct {
 	url, telnet string
 	client      *http.Client
 	store       store.Store
-	engine      *query.Engine
+	engine      *agg.Engine
 	api         *API
 }
 
@@ -44,9 +45,9 @@ func startServer(t testing.TB) *testServer {
 // startServerWith serves a store until the test ends, and closes it.
 func startServerWith(t testing.TB, st store.Store, qc query.Config, kc Config) *testServer {
 	registry := prometheus.NewRegistry()
-	s := &testServer{store: st, engine: query.New(st, qc, registry, time.Now)}
+	s := &testServer{store: st}
 	p := ingest.New(st, ingest.DefaultConfig(), ingest.Options{Registerer: registry})
-	s.engine.SaveTo(NewSaver(p))
+	s.engine = agg.New(query.New(st, qc, registry, time.Now), NewSaver(p))
 	api := New(st, s.engine, kc, testVersion, time.Now)
 	s.api = api
 	t.Cleanup(func() { st.Close() })

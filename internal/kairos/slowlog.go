@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/clip"
-	"varve/internal/query"
+	"varve/internal/kairos/agg"
 )
 
 // A SlowQuery is a query that took at least Config.SlowQuery.
@@ -62,7 +62,7 @@ func newSlowLog(c Config) *slowLog {
 func (a *API) SetSlowQuery(d time.Duration) { a.slow.threshold.Store(int64(d)) }
 
 // note records a query that began at a time and has ended now, if it was slow.
-func (l *slowLog) note(log *slog.Logger, q *query.Request, began time.Time, took time.Duration, stats query.Stats, bytes int64, err error) {
+func (l *slowLog) note(log *slog.Logger, q *agg.Query, began time.Time, took time.Duration, stats agg.Stats, bytes int64, err error) {
 	if threshold := time.Duration(l.threshold.Load()); threshold <= 0 || took < threshold {
 		return
 	}

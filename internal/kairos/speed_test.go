@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/embedded"
+	"varve/internal/kairos/agg"
 	"varve/internal/model"
 	"varve/internal/query"
 	"varve/internal/store"
@@ -68,7 +69,7 @@ func BenchmarkAnswer(b *testing.B) {
 	if err := s.Compact(context.Background()); err != nil {
 		b.Fatal(err)
 	}
-	api := New(s, query.New(s, query.DefaultConfig(), prometheus.NewRegistry(), time.Now), DefaultConfig(), testVersion, time.Now)
+	api := New(s, agg.New(query.New(s, query.DefaultConfig(), prometheus.NewRegistry(), time.Now), nil), DefaultConfig(), testVersion, time.Now)
 	host := `"tags":{"host":["host-037"]}`
 	by := func(name string, minutes int) string {
 		return fmt.Sprintf(`"aggregators":[{"name":%q,"align_start_time":true,"sampling":{"value":%d,"unit":"minutes"}}]`, name, minutes)

@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"varve/internal/query"
+	"varve/internal/kairos/agg"
 )
 
 // traceHeader asks for a trace, as the parameter trace does.
@@ -47,7 +47,7 @@ type count struct {
 
 // appendTrace writes the member trace: what went on since began, up to here.
 // What is not the engine's is encoding; bytes are those of the answer.
-func appendTrace(dst []byte, s query.Stats, began time.Time, cached int, bytes int64) []byte {
+func appendTrace(dst []byte, s agg.Stats, began time.Time, cached int, bytes int64) []byte {
 	total := time.Since(began)
 	phases := []phase{
 		{"wait", s.Wait, nil},

@@ -6,14 +6,14 @@ import (
 	"fmt"
 
 	"varve/internal/datatype"
+	"varve/internal/kairos/agg"
 	"varve/internal/model"
-	"varve/internal/query"
 )
 
 // typeOfGroup finds how the values of a group of results are written, nil if they
 // are numbers or texts, or of a type that is not registered.
 func typeOfGroup(types datatype.Registry, groupType string) *datatype.Type {
-	if groupType == query.TypeComplex {
+	if groupType == agg.TypeComplex {
 		return types.Stored(model.TypeComplex)
 	}
 	return types.Stored(model.Type(groupType))
@@ -22,7 +22,7 @@ func typeOfGroup(types datatype.Registry, groupType string) *datatype.Type {
 // appendTyped writes a value that is neither number nor text: as its type says,
 // else as the base64 of what is stored, since only its owner knows what that
 // means.
-func appendTyped(dst []byte, p *query.Point, typ *datatype.Type) ([]byte, error) {
+func appendTyped(dst []byte, p *agg.Point, typ *datatype.Type) ([]byte, error) {
 	if typ == nil {
 		dst = base64.StdEncoding.AppendEncode(append(dst, '"'), p.Data)
 		return append(dst, '"'), nil

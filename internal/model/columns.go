@@ -1,6 +1,10 @@
 package model
 
-import "math"
+import (
+	"math"
+	"slices"
+	"sort"
+)
 
 // MaxTTL is the longest time, in seconds, that a sample may live after it was
 // written: 20 years, the most that Cassandra stores. A stored time-to-live counts
@@ -86,16 +90,130 @@ func (c *Columns) AppendFrom(kind Kind, src *Columns, i int) {
 	}
 }
 
+// Append adds samples from to to of src, without the last, which are of c's kind.
+func (c *Columns) Append(src *Columns, from, to int) {
+	if from >= to {
+		return
+	}
+	if len(src.TTLs) > 0 || len(c.TTLs) > 0 {
+		c.TTLs = padded(c.TTLs, len(c.Times))
+		if len(src.TTLs) > 0 {
+			c.TTLs = append(c.TTLs, src.TTLs[from:to]...)
+		} else {
+			c.TTLs = padded(c.TTLs, len(c.Times)+to-from)
+		}
+	}
+	c.Times = append(c.Times, src.Times[from:to]...)
+	if len(src.Stamps) > 0 {
+		c.Stamps = append(c.Stamps, src.Stamps[from:to]...)
+	}
+	switch {
+	case len(src.Values) > 0:
+		c.Values = append(c.Values, src.Values[from:to]...)
+	case len(src.Offsets) > 0:
+		c.appendData(src, from, to)
+	}
+}
+
+func (c *Columns) appendData(src *Columns, from, to int) {
+	if len(c.Offsets) == 0 {
+		c.Offsets = append(c.Offsets, 0)
+	}
+	shift := uint32(len(c.Data)) - src.Offsets[from]
+	c.Data = append(c.Data, src.Data[src.Offsets[from]:src.Offsets[to]]...)
+	for _, end := range src.Offsets[from+1 : to+1] {
+		c.Offsets = append(c.Offsets, end+shift)
+	}
+}
+
+// padded returns times-to-live with zeros up to n.
+func padded(ttls []uint32, n int) []uint32 {
+	for len(ttls) < n {
+		ttls = append(ttls, 0)
+	}
+	return ttls
+}
+
+// Slice returns samples from to to, without the last. They share c's memory.
+func (c *Columns) Slice(from, to int) Columns {
+	s := Columns{Times: c.Times[from:to]}
+	switch {
+	case len(c.Values) > 0:
+		s.Values = c.Values[from:to]
+	case len(c.Offsets) > 0:
+		s.Offsets, s.Data = c.Offsets[from:to+1], c.Data
+	}
+	if len(c.TTLs) > 0 {
+		s.TTLs = c.TTLs[from:to]
+	}
+	if len(c.Stamps) > 0 {
+		s.Stamps = c.Stamps[from:to]
+	}
+	return s
+}
+
+// Within returns which samples, of ascending ones, lie in r: from to to, without the last.
+func (c *Columns) Within(r TimeRange) (from, to int) {
+	from = sort.Search(len(c.Times), func(i int) bool { return c.Times[i] >= r.StartMS })
+	to = from + sort.Search(len(c.Times)-from, func(i int) bool { return c.Times[from+i] > r.EndMS })
+	return from, to
+}
+
+// Drop removes the samples that drop reports. Where it removes any, it copies the others:
+// c and spare swap their memory.
+func (c *Columns) Drop(spare *Columns, drop func(i int) bool) {
+	first := 0
+	for first < c.Len() && !drop(first) {
+		first++
+	}
+	if first == c.Len() {
+		return
+	}
+	spare.Reset()
+	spare.Append(c, 0, first)
+	for from := first + 1; from < c.Len(); {
+		to := from
+		for to < c.Len() && !drop(to) {
+			to++
+		}
+		spare.Append(c, from, to)
+		from = to + 1
+	}
+	*c, *spare = *spare, *c
+}
+
+// DropExpired removes the samples whose time-to-live has passed, as Drop does.
+func (c *Columns) DropExpired(spare *Columns, nowMS int64) {
+	if len(c.TTLs) == 0 {
+		return
+	}
+	c.Drop(spare, func(i int) bool { return ExpiryMS(c.Times[i], c.TTLs[i]) <= nowMS })
+}
+
+// Reverse turns the order of the samples: in place, but for variable kinds, which it
+// copies. Then c and spare swap their memory.
+func (c *Columns) Reverse(spare *Columns) {
+	if len(c.Offsets) > 0 {
+		spare.Reset()
+		for i := c.Len(); i > 0; i-- {
+			spare.Append(c, i-1, i)
+		}
+		*c, *spare = *spare, *c
+		return
+	}
+	slices.Reverse(c.Times)
+	slices.Reverse(c.Values)
+	slices.Reverse(c.TTLs)
+	slices.Reverse(c.Stamps)
+}
+
 // appendTTL must run before the sample's time is added: the first non-zero
 // time-to-live fills in zeros for all samples before it.
 func (c *Columns) appendTTL(ttl uint32) {
 	if ttl == 0 && len(c.TTLs) == 0 {
 		return
 	}
-	for len(c.TTLs) < len(c.Times) {
-		c.TTLs = append(c.TTLs, 0)
-	}
-	c.TTLs = append(c.TTLs, ttl)
+	c.TTLs = append(padded(c.TTLs, len(c.Times)), ttl)
 }
 
 // ExpiryMS returns when a sample at ms with a time-to-live of ttl seconds stops

@@ -23,17 +23,63 @@ func (r TimeRange) Overlaps(o TimeRange) bool {
 	return max(r.StartMS, o.StartMS) <= min(r.EndMS, o.EndMS)
 }
 
-// Matcher selects series by one tag: the tag must be there, and its value must
-// equal one of Values or be matched as a whole by one of Patterns. A Matcher
-// with neither selects nothing.
+// Matcher selects series by one tag. A value of the tag satisfies it if it equals
+// one of Values or is matched as a whole by one of Patterns, so that none does if
+// there are neither; Not turns that round. A series without the tag is selected if
+// Absent is set. The four operators of Prometheus and Graphite, to which an absent
+// tag is an empty one, are made by [NewMatcher].
 type Matcher struct {
 	Tag      string
 	Values   []string
 	Patterns []*Pattern
+	Not      bool
+	Absent   bool
 }
 
-// Matches reports whether a tag value satisfies m.
-func (m Matcher) Matches(value string) bool {
+// An Operator compares a tag with a text.
+type Operator string
+
+const (
+	Equal      Operator = "="
+	NotEqual   Operator = "!="
+	Matches    Operator = "=~"
+	NotMatches Operator = "!~"
+)
+
+// NewMatcher returns the matcher of a tag, an operator and a text, where an absent
+// tag equals an empty one. It fails if the text of =~ or !~ is no valid pattern.
+func NewMatcher(tag string, op Operator, text string) (Matcher, error) {
+	m := Matcher{Tag: tag, Not: op == NotEqual || op == NotMatches}
+	switch op {
+	case Equal, NotEqual:
+		m.Values = []string{text}
+	case Matches, NotMatches:
+		p, err := NewPattern(text)
+		if err != nil {
+			return Matcher{}, err
+		}
+		m.Patterns = []*Pattern{p}
+	default:
+		return Matcher{}, fmt.Errorf("unknown operator %q of a matcher; there are =, !=, =~ and !~", op)
+	}
+	m.Absent = m.MatchesValue("")
+	return m, nil
+}
+
+// Plain reports whether m selects only what has its tag with a value of Values or
+// Patterns.
+func (m Matcher) Plain() bool { return !m.Not && !m.Absent }
+
+// Nothing reports whether m selects no series at all.
+func (m Matcher) Nothing() bool { return m.Plain() && len(m.Values) == 0 && len(m.Patterns) == 0 }
+
+// MatchesValue reports whether a value of the tag satisfies m.
+func (m Matcher) MatchesValue(value string) bool {
+	return m.names(value) != m.Not
+}
+
+// names reports whether value is among those of m.
+func (m Matcher) names(value string) bool {
 	if slices.Contains(m.Values, value) {
 		return true
 	}
@@ -48,8 +94,8 @@ func (m Matcher) Matches(value string) bool {
 // MatchesAll reports whether tags satisfy every matcher.
 func MatchesAll(matchers []Matcher, tags Tags) bool {
 	for _, m := range matchers {
-		v, ok := tags.Get(m.Tag)
-		if !ok || !m.Matches(v) {
+		v, there := tags.Get(m.Tag)
+		if there && !m.MatchesValue(v) || !there && !m.Absent {
 			return false
 		}
 	}

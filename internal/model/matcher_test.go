@@ -1,6 +1,7 @@
 package model
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -60,10 +61,51 @@ func TestMatchesAll(t *testing.T) {
 		"one of two":        {[]Matcher{{Tag: "dc", Patterns: []*Pattern{pattern}}, {Tag: "host", Values: []string{"b"}}}, false},
 		"tag is not there":  {[]Matcher{{Tag: "rack", Values: []string{""}}}, false},
 		"neither":           {[]Matcher{{Tag: "host"}}, false},
+		"not":               {[]Matcher{{Tag: "host", Values: []string{"b"}, Not: true}}, true},
+		"not, but it is":    {[]Matcher{{Tag: "dc", Patterns: []*Pattern{pattern}, Not: true}}, false},
+		"not of none":       {[]Matcher{{Tag: "rack", Values: []string{"b"}, Not: true}}, false},
+		"absent":            {[]Matcher{{Tag: "rack", Values: []string{"b"}, Absent: true}}, true},
+		"absent or other":   {[]Matcher{{Tag: "host", Values: []string{"b"}, Absent: true}}, false},
+		"not, or absent":    {[]Matcher{{Tag: "rack", Values: []string{"b"}, Not: true, Absent: true}}, true},
 		"the same tag, and": {[]Matcher{{Tag: "host", Values: []string{"a"}}, {Tag: "host", Values: []string{"b"}}}, false},
 	} {
 		if got := MatchesAll(test.ms, tags); got != test.want {
 			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
+	}
+}
+
+// TestNewMatcher holds the four operators against a comparison of the tag's value,
+// empty if the tag is absent, with the text.
+func TestNewMatcher(t *testing.T) {
+	compare := map[Operator]func(value, text string) bool{
+		Equal:    func(value, text string) bool { return value == text },
+		NotEqual: func(value, text string) bool { return value != text },
+		Matches:  func(value, text string) bool { return regexp.MustCompile("^(?:" + text + ")$").MatchString(value) },
+		NotMatches: func(value, text string) bool {
+			return !regexp.MustCompile("^(?:" + text + ")$").MatchString(value)
+		},
+	}
+	for op, want := range compare {
+		for _, text := range []string{"", "a", "b", ".*", ".+", "a|", "a.*"} {
+			m, err := NewMatcher("host", op, text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, tags := range []Tags{MustTags(), MustTags("dc", "a"), MustTags("host", "a"), MustTags("host", "ab"), MustTags("host", ".*")} {
+				value, _ := tags.Get("host")
+				if got := MatchesAll([]Matcher{m}, tags); got != want(value, text) {
+					t.Errorf("host%s%q selects %v: %v, want %v", op, text, tags, got, want(value, text))
+				}
+			}
+			if plain := op == Equal && text != ""; plain && !m.Plain() || m.Nothing() {
+				t.Errorf("host%s%q: plain %v, nothing %v", op, text, m.Plain(), m.Nothing())
+			}
+		}
+	}
+	for op, text := range map[Operator]string{Matches: "(", NotMatches: "(", "==": "a"} {
+		if m, err := NewMatcher("host", op, text); err == nil {
+			t.Errorf("host%s%q: %v, want an error", op, text, m)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func ParseKey(key string) (Series, error) {
 		return bad("empty")
 	}
 	kind, rest := Kind(key[0]), key[1:]
-	if !kind.Valid() {
+	if !kind.Valid() || kind == AggregateKind {
 		return bad("unknown kind")
 	}
 	s := Series{Type: TypeOf(kind)}

@@ -11,16 +11,23 @@ const (
 	Complex Kind = 4 // 16 bytes: real then imaginary, IEEE-754 big-endian
 	Null    Kind = 5 // no value
 	Custom  Kind = 6 // bytes that only the named type's owner understands
+
+	// AggregateKind is of buckets that were computed from samples, see Aggregate. No
+	// series has it: the buckets of a series are kept under its number, apart from
+	// its samples.
+	AggregateKind Kind = 7
 )
 
 // Fixed reports whether values are 64-bit words, held in [Columns.Values].
 func (k Kind) Fixed() bool { return k == Long || k == Double }
 
 // Variable reports whether values are byte strings, held in [Columns.Data].
-func (k Kind) Variable() bool { return k == String || k == Complex || k == Custom }
+func (k Kind) Variable() bool {
+	return k == String || k == Complex || k == Custom || k == AggregateKind
+}
 
 // Valid reports whether k is one of the defined kinds.
-func (k Kind) Valid() bool { return k >= Long && k <= Custom }
+func (k Kind) Valid() bool { return k >= Long && k <= AggregateKind }
 
 func (k Kind) String() string {
 	switch k {
@@ -36,6 +43,8 @@ func (k Kind) String() string {
 		return "null"
 	case Custom:
 		return "custom"
+	case AggregateKind:
+		return "aggregate"
 	}
 	return "invalid"
 }
@@ -69,8 +78,8 @@ func (t Type) Kind() Kind {
 	return Custom
 }
 
-// TypeOf is the inverse of [Type.Kind] for all kinds but Custom, for which it
-// returns "".
+// TypeOf is the inverse of [Type.Kind]. It returns "" for Custom, which has many
+// types, and for AggregateKind, which has none.
 func TypeOf(k Kind) Type {
 	switch k {
 	case Long:

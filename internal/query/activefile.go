@@ -10,7 +10,6 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 )
 
 // An ActiveFile names the queries that run now in a file, so that after a crash
@@ -26,8 +25,7 @@ type ActiveFile struct {
 	warn sync.Once
 
 	mu   sync.Mutex
-	free []int  // slots
-	line []byte // scratch
+	free []int // slots
 }
 
 // An ActiveQuery is what a slot holds.
@@ -94,36 +92,16 @@ func (f *ActiveFile) begin(start time.Time, q *Request) int {
 	if len(text) > activeText {
 		text = strings.ToValidUTF8(text[:activeText], "") + "..."
 	}
+	line, err := json.Marshal(ActiveQuery{start.UTC(), q.Client, text})
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	line := start.UTC().AppendFormat(append(f.line[:0], `{"start":"`...), time.RFC3339Nano)
-	line = appendQuoted(append(line, `","client":`...), q.Client)
-	line = appendQuoted(append(line, `,"query":`...), text)
-	line = append(line, "}\n"...)
-	f.line = line
-	if len(f.free) == 0 || len(line) > activeSlot {
+	if err != nil || len(line) >= activeSlot || len(f.free) == 0 {
 		return -1
 	}
 	slot := f.free[len(f.free)-1]
 	f.free = f.free[:len(f.free)-1]
-	f.write(slot, line)
+	f.write(slot, append(line, '\n'))
 	return slot
-}
-
-// appendQuoted renders a JSON string. What is not UTF-8 becomes U+FFFD.
-func appendQuoted(dst []byte, s string) []byte {
-	dst = append(dst, '"')
-	for _, r := range s {
-		switch {
-		case r == '"' || r == '\\':
-			dst = append(dst, '\\', byte(r))
-		case r < ' ':
-			dst = fmt.Appendf(dst, `\u%04x`, r)
-		default:
-			dst = utf8.AppendRune(dst, r)
-		}
-	}
-	return append(dst, '"')
 }
 
 // end forgets the query of a slot.

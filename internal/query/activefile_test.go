@@ -27,16 +27,16 @@ func TestActiveFile(t *testing.T) {
 	}
 	e := newFixture(t, DefaultConfig())
 	e.WriteDown(f)
-	var runs []*Run
+	var runs []*Session
 	for _, text := range []string{"one", strings.Repeat("\x01ä", activeText), "three has no slot"} {
-		run, err := e.Start(context.Background(), Request{Text: text, Client: "c"})
+		run, err := e.Begin(context.Background(), Request{Text: text, Client: "c"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		runs = append(runs, run)
 	}
 	runs[0].Close(nil)
-	again, err := e.Start(context.Background(), Request{Text: "four"})
+	again, err := e.Begin(context.Background(), Request{Text: "four"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,14 +77,14 @@ func TestActiveFileNamesQueriesWithoutAPlace(t *testing.T) {
 	defer f.Close()
 	e := newFixture(t, config)
 	e.WriteDown(f)
-	run, err := e.Start(context.Background(), Request{Text: "its client does not read"})
+	run, err := e.Begin(context.Background(), Request{Text: "its client does not read"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer run.Close(nil)
 	var named []ActiveQuery
 	err = run.Aside(func() error {
-		other, err := e.Start(context.Background(), Request{Text: "other"})
+		other, err := e.Begin(context.Background(), Request{Text: "other"})
 		if err != nil {
 			return err
 		}

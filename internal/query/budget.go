@@ -87,13 +87,21 @@ func (b *budget) close() {
 	}
 }
 
-// A lease is what one owner took from a budget. It is safe for many goroutines.
-type lease struct {
+// A Lease is what one owner took from the budget of a session. It is safe for many
+// goroutines.
+type Lease struct {
 	budget *budget
 	held   atomic.Int64
 }
 
-func (l *lease) take(n int64) error {
+// Lease returns one that holds nothing.
+func (s *Session) Lease() Lease { return Lease{budget: &s.budget} }
+
+// Reserve takes n bytes that are held until the session is closed.
+func (s *Session) Reserve(n int64) error { return s.budget.take(n) }
+
+// Take reserves n bytes. It waits and fails as budgets do.
+func (l *Lease) Take(n int64) error {
 	if err := l.budget.take(n); err != nil {
 		return err
 	}
@@ -101,5 +109,8 @@ func (l *lease) take(n int64) error {
 	return nil
 }
 
-// release gives everything back.
-func (l *lease) release() { l.budget.give(l.held.Swap(0)) }
+// Held is the number of bytes that the owner has.
+func (l *Lease) Held() int64 { return l.held.Load() }
+
+// Release gives everything back.
+func (l *Lease) Release() { l.budget.give(l.held.Swap(0)) }

@@ -13,38 +13,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/machine"
-	"varve/internal/model"
 	"varve/internal/store"
 )
-
-// A Request is one query over one or more metrics.
-type Request struct {
-	Range   model.TimeRange
-	Zone    *time.Location // of calendar units; nil is UTC
-	Metrics []MetricQuery
-
-	Text   string // as the client wrote it, for the list of running queries
-	Client string // where it came from, likewise
-	Trace  bool   // measure all of Stats
-
-	// Partial asks for the points that were computed before an error. Each of them
-	// is right: none is of a bucket that lacks samples, unless Run.Missing says that
-	// a part of the store was away.
-	Partial bool
-}
-
-// A MetricQuery is the part of a query that concerns one metric.
-type MetricQuery struct {
-	Metric     string
-	Matchers   []model.Matcher
-	Descending bool
-	Limit      int // points per series and again per group, <= 0 for all
-	GroupBy    []GroupBy
-	Steps      []Step
-
-	// WithoutTags leaves Group.Tags empty.
-	WithoutTags bool
-}
 
 // A BusyError says that no place became free for a query. Trying again later
 // may help.
@@ -53,6 +23,11 @@ type BusyError struct{ Limit *store.LimitError }
 func (e *BusyError) Error() string { return e.Limit.Error() }
 func (e *BusyError) Unwrap() error { return e.Limit }
 
+// A ComputeError says that a step of a query cannot work on the points it met.
+type ComputeError struct{ Reason string }
+
+func (e *ComputeError) Error() string { return e.Reason }
+
 // ErrCancelled is the error of a query that Engine.Cancel ended.
 var ErrCancelled = errors.New("query was cancelled by the operator")
 
@@ -60,12 +35,10 @@ var ErrCancelled = errors.New("query was cancelled by the operator")
 // goroutines and owns none: all work ends with the call that caused it.
 type Engine struct {
 	store   store.Viewer
-	saver   Saver                  // nil: save_as fails
 	active  *ActiveFile            // may be nil
 	config  atomic.Pointer[Config] // see SetLimits
 	workers int
 	now     func() time.Time
-	merging bool // never fold: the other way to compute, for tests
 	metrics *metrics
 	pool    *pool // memory of all queries
 	texts   *texts
@@ -75,7 +48,7 @@ type Engine struct {
 	lastID  atomic.Uint64
 
 	mu      sync.Mutex
-	running map[uint64]*Run
+	running map[uint64]*Session
 }
 
 // New returns an Engine. config must be valid; now is the clock of relative
@@ -86,7 +59,7 @@ func New(s store.Viewer, config Config, r prometheus.Registerer, now func() time
 		workers: min(config.Workers, runtime.GOMAXPROCS(0)),
 		metrics: newMetrics(r),
 		places:  places{free: config.MaxConcurrent},
-		running: map[uint64]*Run{},
+		running: map[uint64]*Session{},
 	}
 	e.config.Store(&config)
 	e.pool = &pool{max: machine.Share(int64(config.TotalMemory)), metrics: e.metrics}
@@ -123,14 +96,14 @@ func (e *Engine) Running() []Running {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	list := make([]Running, 0, len(e.running))
-	for id, r := range e.running {
+	for id, s := range e.running {
 		q := Running{
-			ID: id, Text: r.request.Text, Client: r.request.Client, Start: r.start,
-			Index: int(r.current.Load()), Series: r.series.Load(), Samples: r.samples.Load(),
+			ID: id, Text: s.request.Text, Client: s.request.Client, Start: s.start,
+			Series: s.series.Load(), Samples: s.samples.Load(),
 		}
-		if q.Index < len(r.request.Metrics) {
-			q.Metric = r.request.Metrics[q.Index].Metric
-		}
+		s.at.Lock()
+		q.Index, q.Metric = s.at.index, s.at.metric
+		s.at.Unlock()
 		list = append(list, q)
 	}
 	slices.SortFunc(list, func(a, b Running) int { return cmp.Compare(a.ID, b.ID) })
@@ -145,46 +118,13 @@ func (e *Engine) Queued() int { return int(e.queued.Load()) }
 // there.
 func (e *Engine) Cancel(id uint64) bool {
 	e.mu.Lock()
-	r := e.running[id]
+	s := e.running[id]
 	e.mu.Unlock()
-	if r == nil {
+	if s == nil {
 		return false
 	}
-	r.cancel(ErrCancelled)
+	s.cancel(ErrCancelled)
 	return true
-}
-
-// Start waits for a free place and opens the store. The Run must be closed.
-func (e *Engine) Start(ctx context.Context, q Request) (*Run, error) {
-	asked := time.Now()
-	if err := e.enter(ctx); err != nil {
-		e.metrics.queries.WithLabelValues(outcome(err)).Inc()
-		return nil, err
-	}
-	waited := time.Since(asked)
-	r := e.newRun(ctx, q)
-	r.trace.wait.Store(int64(waited))
-	view, err := e.store.View(r.ctx)
-	if err != nil {
-		err = r.cause(err)
-		r.Close(err)
-		return nil, err
-	}
-	r.view = view
-	if part, ok := view.(store.PartialView); ok && q.Partial {
-		part.AllowPartial()
-	}
-	return r, nil
-}
-
-// Missing says which part of the store could not be reached although it was asked,
-// nil if none. What the Run answers without it lacks samples of that part, in
-// buckets too.
-func (r *Run) Missing() error {
-	if part, ok := r.view.(store.PartialView); ok {
-		return part.Missing()
-	}
-	return nil
 }
 
 // enter takes a place, at once or after a wait in the queue.
@@ -205,33 +145,6 @@ func (e *Engine) enter(ctx context.Context) error {
 			What: "no place became free within query.max_wait of " + config.MaxWait.String(),
 		}},
 	})
-}
-
-func (e *Engine) newRun(ctx context.Context, q Request) *Run {
-	if q.Zone == nil {
-		q.Zone = time.UTC
-	}
-	r := &Run{engine: e, config: e.config.Load(), request: q, start: e.now(), begun: time.Now(), id: e.lastID.Add(1)}
-	r.turn = r.begun
-	r.budget.max, r.budget.key, r.budget.pool = int64(r.config.MaxMemory), "query.max_memory", e.pool
-	if e.pool.max < r.budget.max {
-		r.budget.max, r.budget.key = e.pool.max, "query.total_memory"
-	}
-	r.ctx, r.cancel = context.WithCancelCause(ctx)
-	r.timeout = time.AfterFunc(r.config.Timeout, func() { // a second context would cost five allocations
-		r.cancel(&store.LimitError{
-			Limit: "query.timeout", Max: r.config.Timeout.Milliseconds(), What: "milliseconds that one query may take",
-		})
-	})
-	r.budget.ctx, r.tags.budget = r.ctx, &r.budget
-	if e.active != nil {
-		r.slot = e.active.begin(r.start, &r.request)
-	}
-	e.mu.Lock()
-	e.running[r.id] = r
-	e.mu.Unlock()
-	e.metrics.running.Inc()
-	return r
 }
 
 // outcomeOK is the outcome of most queries.

@@ -3,13 +3,10 @@ package query
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"testing"
 
 	"varve/internal/model"
 	"varve/internal/store"
-	"varve/internal/units"
 )
 
 // Limits that change hold for queries that begin from then on. A query that runs
@@ -20,25 +17,21 @@ func TestSetLimits(t *testing.T) {
 	f := newFixture(t, config)
 	f.put("m", model.MustTags("h", "a"), sample{1, 1})
 	f.put("m", model.MustTags("h", "b"), sample{1, 1})
-	request := Request{Range: model.AllTime, Metrics: []MetricQuery{{Metric: "m"}}}
-	start := func() *Run {
+	start := func() *Session {
 		t.Helper()
-		r, err := f.Engine.Start(t.Context(), request)
+		r, err := f.Begin(t.Context(), Request{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		return r
 	}
-	ask := func(r *Run) error {
-		result, err := r.Metric(0)
-		if err == nil {
-			result.Close()
-		}
+	ask := func(r *Session) error {
+		_, err := r.Select(store.Selection{Metric: "m", Range: model.AllTime})
 		return err
 	}
 	var limit *store.LimitError
 	old := start()
-	waits := make(chan *Run)
+	waits := make(chan *Session)
 	go func() { waits <- start() }()
 	for f.Engine.Queued() == 0 {
 		select {
@@ -64,53 +57,10 @@ func TestSetLimits(t *testing.T) {
 	old.Close(nil)
 	gone, leave := context.WithCancel(t.Context())
 	leave()
-	if r, err := f.Engine.Start(gone, request); !errors.Is(err, context.Canceled) {
+	if r, err := f.Begin(gone, Request{}); !errors.Is(err, context.Canceled) {
 		r.Close(nil)
 		t.Errorf("a second query in one place: %v", err)
 	}
 	fresh.Close(nil)
 	start().Close(nil)
-}
-
-// The names of tags in a group-by are the client's, and each group is ordered by a
-// text that holds them all.
-func TestOrderOfGroupsCountsAsMemory(t *testing.T) {
-	config := DefaultConfig()
-	config.MaxMemory = 8 * units.MiB
-	f := newFixture(t, config)
-	for i := range 100 {
-		f.put("m", model.MustTags("h", fmt.Sprint(i)), sample{1, 1})
-	}
-	m := MetricQuery{Metric: "m", GroupBy: []GroupBy{&TagGroupBy{Tags: []string{strings.Repeat("x", 1<<20), "h"}}}}
-	_, _, err := f.ask(0, 10, "UTC", m)
-	var limit *store.LimitError
-	if !errors.As(err, &limit) || limit.Limit != "query.max_memory" {
-		t.Errorf("100 groups that are ordered by 1 MiB each: %v", err)
-	}
-}
-
-// Tags that are collected from many series count as memory.
-func TestTagsTakeMemory(t *testing.T) {
-	config := DefaultConfig()
-	config.MaxMemory = units.MiB
-	f := newFixture(t, config)
-	for i := range 6000 {
-		f.put("m", model.MustTags("h", fmt.Sprint(i)), sample{1, 1})
-	}
-	f.put("small", model.MustTags("h", "a"), sample{1, 1})
-	run, err := f.Start(t.Context(), Request{Range: model.TimeRange{StartMS: 0, EndMS: 10}, Metrics: []MetricQuery{{Metric: "m"}, {Metric: "small"}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer run.Close(nil)
-	var limit *store.LimitError
-	if _, err := run.Tags(0); !errors.As(err, &limit) || limit.Limit != "query.max_memory" {
-		t.Errorf("tags of 6,000 series: %v", err)
-	}
-	if _, _, err := run.Names(store.NamesQuery{Kind: store.TagValues, Metric: "m"}, NamesFilter{Range: model.AllTime}); !errors.As(err, &limit) {
-		t.Errorf("tag values of 6,000 series: %v", err)
-	}
-	if tags, err := run.Tags(1); err != nil || len(tags) != 1 {
-		t.Errorf("tags of a series: %v, %v", tags, err)
-	}
 }

@@ -2,10 +2,8 @@ package query
 
 import (
 	"context"
-	"math"
 	"testing"
 	"time"
-	_ "time/tzdata"
 
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
@@ -28,7 +26,14 @@ type fixture struct {
 func newFixture(t testing.TB, config Config) *fixture {
 	s := storetest.NewReference(nil)
 	t.Cleanup(func() { s.Close() })
-	return &fixture{t, New(s, config, prometheus.NewRegistry(), time.Now), s}
+	f := fixtureOver(t, s, config)
+	f.store = s
+	return f
+}
+
+// fixtureOver is a fixture over another store, which it cannot put samples into.
+func fixtureOver(t testing.TB, s store.Viewer, config Config) *fixture {
+	return &fixture{TB: t, Engine: New(s, config, prometheus.NewRegistry(), time.Now)}
 }
 
 // sample is a time and a value: int is long, float64 double, string text, nil
@@ -65,131 +70,6 @@ func (f *fixture) put(metric string, tags model.Tags, samples ...sample) {
 	if err := f.store.Append(context.Background(), &b); err != nil {
 		f.Fatal(err)
 	}
-}
-
-// output is a group with its points taken out.
-type output struct {
-	Type   string
-	Values [][]string
-	Tags   []TagValues
-	Points []sample
-}
-
-// ask runs a query for one metric over [startMS, endMS].
-func (f *fixture) ask(startMS, endMS int64, zone string, m MetricQuery) ([]output, int64, error) {
-	f.Helper()
-	loc, err := time.LoadLocation(zone)
-	if err != nil {
-		f.Fatal(err)
-	}
-	run, err := f.Start(context.Background(), Request{
-		Range: model.TimeRange{StartMS: startMS, EndMS: endMS}, Zone: loc, Metrics: []MetricQuery{m},
-	})
-	if err != nil {
-		return nil, 0, err
-	}
-	out, n, err := collect(run)
-	run.Close(err)
-	if used := run.budget.used.Load(); used != 0 {
-		f.Errorf("%d bytes of the budget were not given back", used)
-	}
-	return out, n, err
-}
-
-func collect(run *Run) ([]output, int64, error) {
-	result, err := run.Metric(0)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer result.Close()
-	var all []output
-	for {
-		g, err := result.Next()
-		if err != nil || g == nil {
-			return all, result.SampleSize(), err
-		}
-		o := output{Type: g.Type, Tags: g.Tags}
-		for _, l := range g.Labels {
-			o.Values = append(o.Values, l.Tags)
-		}
-		if o.Points, err = drainPoints(g.Points); err != nil {
-			return all, 0, err
-		}
-		all = append(all, o)
-	}
-}
-
-func drainPoints(s Stream) ([]sample, error) {
-	var points []sample
-	for {
-		var p Point
-		ok, err := s.Next(&p)
-		if !ok || err != nil {
-			return points, err
-		}
-		points = append(points, sample{p.TimeMS, valueOf(&p)})
-	}
-}
-
-func valueOf(p *Point) any {
-	switch p.Kind {
-	case model.Long:
-		return int(int64(p.Bits))
-	case model.Double:
-		return math.Float64frombits(p.Bits)
-	case model.Null:
-		return nil
-	}
-	return string(p.Data)
-}
-
-// listed is a Stream over samples.
-type listed []sample
-
-func (l *listed) Next(p *Point) (bool, error) {
-	if len(*l) == 0 {
-		return false, nil
-	}
-	s := (*l)[0]
-	*l = (*l)[1:]
-	switch v := s.value.(type) {
-	case int:
-		p.setLong(s.ms, int64(v))
-	case float64:
-		p.setDouble(s.ms, v)
-	case string:
-		*p = Point{TimeMS: s.ms, Kind: model.String, Data: []byte(v)}
-	case nil:
-		*p = Point{TimeMS: s.ms, Kind: model.Null}
-	}
-	return true, nil
-}
-
-// newStep builds a step by name.
-func newStep(t testing.TB, name string, args Args) Step {
-	t.Helper()
-	for _, spec := range Aggregators() {
-		if spec.Name == name {
-			s, err := spec.New(args)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return s
-		}
-	}
-	t.Fatalf("no aggregator %s", name)
-	return nil
-}
-
-// apply runs a step over samples in a query of the given range, in UTC.
-func apply(t testing.TB, s Step, startMS, endMS int64, in ...sample) ([]sample, error) {
-	env := &Env{
-		Range: model.TimeRange{StartMS: startMS, EndMS: endMS}, Zone: time.UTC,
-		NowMS: endMS, Metric: "m", lease: &lease{budget: &budget{max: 1 << 30}},
-		run: &Run{ctx: context.Background()},
-	}
-	l := listed(in)
-	return drainPoints(s.Apply(env, &l))
 }
 
 // counted returns the value of a counter.

@@ -24,44 +24,44 @@ const namesPage = 1000
 // Names lists names that q asks for and that pass the filter, ascending. more
 // reports that q.Limit cut the list. Tag names and values are filtered for one
 // metric only.
-func (r *Run) Names(q store.NamesQuery, filter NamesFilter) (names []string, more bool, err error) {
-	defer since(&r.trace.index, time.Now())
+func (s *Session) Names(q store.NamesQuery, filter NamesFilter) (names []string, more bool, err error) {
+	defer since(&s.trace.index, time.Now())
 	if q.Kind == store.MetricNames {
-		names, more, err = r.metricNames(q, filter)
+		names, more, err = s.metricNames(q, filter)
 	} else {
-		names, more, err = r.tagTexts(q, filter)
+		names, more, err = s.tagTexts(q, filter)
 	}
-	return names, more, r.cause(err)
+	return names, more, s.Cause(err)
 }
 
 // NamesPage lists names that q asks for, whatever series they are of.
-func (r *Run) NamesPage(q store.NamesQuery) (names []string, more bool, err error) {
-	defer since(&r.trace.index, time.Now())
-	if names, more, err = r.view.Names(r.ctx, q); err == nil {
-		err = r.Yield()
+func (s *Session) NamesPage(q store.NamesQuery) (names []string, more bool, err error) {
+	defer since(&s.trace.index, time.Now())
+	if names, more, err = s.view.Names(s.ctx, q); err == nil {
+		err = s.Yield()
 	}
-	return names, more, r.cause(err)
+	return names, more, s.Cause(err)
 }
 
-// selectWork is the work of asking a store for the series of a metric, see Run.look.
+// selectWork is the work of asking a store for the series of a metric, see Session.Tick.
 const selectWork = 1 << 9
 
 // metricNames asks for each metric whether it has a series that passes.
-func (r *Run) metricNames(q store.NamesQuery, filter NamesFilter) ([]string, bool, error) {
+func (s *Session) metricNames(q store.NamesQuery, filter NamesFilter) ([]string, bool, error) {
 	limit := q.Limit
 	q.Limit = namesPage
 	var found []string
 	for more := true; more; {
 		var page []string
 		var err error
-		if page, more, err = r.view.Names(r.ctx, q); err != nil {
+		if page, more, err = s.view.Names(s.ctx, q); err != nil {
 			return nil, false, err
 		}
 		for _, name := range page {
-			if err := r.look(selectWork); err != nil {
+			if err := s.Tick(selectWork); err != nil {
 				return nil, false, err
 			}
-			has, err := r.hasSeries(name, filter)
+			has, err := s.hasSeries(name, filter)
 			if err != nil {
 				return nil, false, err
 			}
@@ -71,7 +71,7 @@ func (r *Run) metricNames(q store.NamesQuery, filter NamesFilter) ([]string, boo
 			if limit > 0 && len(found) == limit {
 				return found, true, nil
 			}
-			if err := r.budget.take(int64(len(name)) + 16); err != nil {
+			if err := s.Reserve(int64(len(name)) + 16); err != nil {
 				return nil, false, err
 			}
 			found = append(found, name)
@@ -84,8 +84,8 @@ func (r *Run) metricNames(q store.NamesQuery, filter NamesFilter) ([]string, boo
 }
 
 // hasSeries asks for one series. That there are more is an answer too.
-func (r *Run) hasSeries(metric string, filter NamesFilter) (bool, error) {
-	series, err := r.view.Select(r.ctx, store.Selection{
+func (s *Session) hasSeries(metric string, filter NamesFilter) (bool, error) {
+	series, err := s.view.Select(s.ctx, store.Selection{
 		Metric: metric, Matchers: filter.Matchers, Range: filter.Range, Limit: 1, LimitKey: "query.max_series",
 	})
 	if limit := (*store.LimitError)(nil); errors.As(err, &limit) {
@@ -95,15 +95,16 @@ func (r *Run) hasSeries(metric string, filter NamesFilter) (bool, error) {
 }
 
 // tagTexts collects the tag names, or values of a tag, of a metric's series.
-func (r *Run) tagTexts(q store.NamesQuery, filter NamesFilter) ([]string, bool, error) {
+func (s *Session) tagTexts(q store.NamesQuery, filter NamesFilter) ([]string, bool, error) {
 	if q.Metric == "" {
 		return nil, false, &store.InputError{Reason: "metric is needed to filter the tags of series by other tags or by time"}
 	}
-	series, err := r.selectSeries(&MetricQuery{Metric: q.Metric, Matchers: filter.Matchers}, filter.Range, false)
+	series, err := s.selectSeries(store.Selection{Metric: q.Metric, Matchers: filter.Matchers, Range: filter.Range, AnyOrder: true})
 	if err != nil {
 		return nil, false, err
 	}
-	tags, err := r.tagValues(series)
+	held := s.Lease()
+	tags, err := s.TagValues(series, &held)
 	if err != nil {
 		return nil, false, err
 	}
@@ -116,14 +117,14 @@ func (r *Run) tagTexts(q store.NamesQuery, filter NamesFilter) ([]string, bool, 
 			texts = append(texts, t.Values...)
 		}
 	}
-	if err := sortFunc(r, texts, model.CompareNames); err != nil {
+	if err := SortFunc(s, texts, model.CompareNames); err != nil {
 		return nil, false, err
 	}
-	texts = slices.DeleteFunc(slices.Compact(texts), func(s string) bool {
-		return !strings.HasPrefix(s, q.Prefix) || q.After != "" && model.CompareNames(s, q.After) <= 0 ||
-			q.Pattern != nil && (r.ctx.Err() != nil || !q.Pattern.MatchString(s)) // matching may take a millisecond
+	texts = slices.DeleteFunc(slices.Compact(texts), func(text string) bool {
+		return !strings.HasPrefix(text, q.Prefix) || q.After != "" && model.CompareNames(text, q.After) <= 0 ||
+			q.Pattern != nil && (s.ctx.Err() != nil || !q.Pattern.MatchString(text)) // matching may take a millisecond
 	})
-	if err := r.ctx.Err(); err != nil {
+	if err := s.ctx.Err(); err != nil {
 		return nil, false, err
 	}
 	if q.Limit > 0 && len(texts) > q.Limit {

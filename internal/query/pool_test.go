@@ -9,7 +9,6 @@ import (
 
 	dto "github.com/prometheus/client_model/go"
 
-	"varve/internal/model"
 	"varve/internal/store"
 	"varve/internal/units"
 )
@@ -21,12 +20,16 @@ func TestQueriesShareMemory(t *testing.T) {
 		config := DefaultConfig()
 		config.TotalMemory, config.MaxWait = 3*grantBytes, 10*time.Second
 		f := newFixture(t, config)
-		var samples []sample
-		for i := range 100_000 {
-			samples = append(samples, sample{int64(i), i})
+		hold := func() error {
+			s, err := f.Begin(t.Context(), Request{})
+			if err != nil {
+				return err
+			}
+			l := s.Lease()
+			err = l.Take(grantBytes)
+			s.Close(err)
+			return err
 		}
-		f.put("m", model.MustTags("h", "a"), samples...)
-		sorted := MetricQuery{Metric: "m", Steps: []Step{newStep(t, "percentile", Args{"percentile": 0.5, "sampling": Sampling{1, Days}})}}
 		held := func() float64 {
 			var m dto.Metric
 			if err := f.metrics.memory.Write(&m); err != nil {
@@ -41,7 +44,7 @@ func TestQueriesShareMemory(t *testing.T) {
 		var busy *BusyError
 		var limit *store.LimitError
 		began := time.Now()
-		_, _, err := f.ask(0, 1e6, "UTC", sorted)
+		err := hold()
 		if !errors.As(err, &busy) || !errors.As(err, &limit) || limit.Limit != "query.total_memory" || limit.Need <= limit.Max || outcome(err) != "busy" {
 			t.Errorf("beside an answer that is not sent: %v", err)
 		}
@@ -54,7 +57,7 @@ func TestQueriesShareMemory(t *testing.T) {
 
 		time.AfterFunc(5*time.Second, func() { f.Return(3 * grantBytes) })
 		began = time.Now()
-		if _, _, err := f.ask(0, 1e6, "UTC", sorted); err != nil || time.Since(began) != 5*time.Second {
+		if err := hold(); err != nil || time.Since(began) != 5*time.Second {
 			t.Errorf("after %s: %v", time.Since(began), err)
 		}
 		if held() != 0 {
@@ -104,7 +107,7 @@ func TestLimitOfMemoryIsNamed(t *testing.T) {
 	} {
 		config := DefaultConfig()
 		config.MaxMemory, config.TotalMemory = units.Bytes(tc.own), units.Bytes(tc.all)
-		run, err := newFixture(t, config).Start(t.Context(), Request{})
+		run, err := newFixture(t, config).Begin(t.Context(), Request{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,11 +1,62 @@
 package query
 
-import "varve/internal/model"
+import (
+	"math"
 
-// sumSpec adds the values of a bucket as doubles.
-func sumSpec() AggregatorSpec {
-	return AggregatorSpec{
-		Name: "sum", Doc: "Sum of the values.", Properties: rangeProperties(),
-		New: newFold(fold{needs: model.StatSum, value: doubleValue(func(t *tally) float64 { return t.sum.total() })}),
+	"varve/internal/model"
+)
+
+// A Sum adds doubles without an overflow on the way: it is infinite only if the
+// whole is. So it does not depend on the order whether there is a result.
+//
+//	1e308 + 1e308 - 1e308 = 1e308
+//
+// The zero value is 0.
+type Sum struct {
+	near float64
+	far  float64 // in units of farUnit: what near had no room for
+}
+
+// farUnit is a power of two, which divides doubles of that size without rounding,
+// and more than the number of samples that there can be.
+const farUnit = 1 << 64
+
+// Add adds a double.
+func (s *Sum) Add(v float64) {
+	if near := s.near + v; !math.IsInf(near, 0) || math.IsInf(v, 0) || math.IsInf(s.near, 0) {
+		s.near = near
+		return
+	}
+	s.far += s.near/farUnit + v/farUnit
+	s.near = 0
+}
+
+// AddRun adds values of a kind, one after the other.
+func (s *Sum) AddRun(kind model.Kind, values []uint64) {
+	if part := model.Sum(kind, values); finite(part) {
+		s.Add(part)
+		return
+	}
+	for _, v := range values {
+		s.Add(model.Float(kind, v))
 	}
 }
+
+// AddSum adds another sum.
+func (s *Sum) AddSum(o *Sum) {
+	s.far += o.far
+	s.Add(o.near)
+}
+
+// Total is the sum as a double.
+func (s *Sum) Total() float64 { return s.Mean(1) }
+
+// Mean is the sum divided by n. It is finite if the values are.
+func (s *Sum) Mean(n int64) float64 {
+	if s.far == 0 {
+		return s.near / float64(n)
+	}
+	return (s.far + s.near/farUnit) / float64(n) * farUnit
+}
+
+func finite(v float64) bool { return v-v == 0 }

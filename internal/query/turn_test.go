@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -17,7 +18,7 @@ func (f *fixture) begin() chan error {
 	done := make(chan error, 1)
 	waiting := f.Queued()
 	go func() {
-		run, err := f.Start(context.Background(), Request{})
+		run, err := f.Begin(context.Background(), Request{})
 		if err == nil {
 			run.Close(nil)
 		}
@@ -35,7 +36,7 @@ func TestYield(t *testing.T) {
 	config := DefaultConfig()
 	config.MaxConcurrent, config.TotalMemory = 1, 4<<20
 	f := newFixture(t, config)
-	run, err := f.Start(context.Background(), Request{})
+	run, err := f.Begin(context.Background(), Request{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,78 +69,51 @@ func TestYield(t *testing.T) {
 	}
 }
 
-// A query lets others have their turn in each stage of its work, also while it makes
-// no output.
+// A session lets others have their turn where it selects, collects and sorts.
 func TestYieldInEachStage(t *testing.T) {
 	config := DefaultConfig()
-	config.MaxConcurrent, config.Workers = 1, 2
+	config.MaxConcurrent = 1
 	f := newFixture(t, config)
-	points := make([]sample, 2*lookEvery)
-	for i := range points {
-		points[i] = sample{int64(i), i}
-	}
-	f.put("split", model.MustTags("h", "a"), points...)
+	f.put("m", model.MustTags("h", "a"), sample{1, 1})
 	var series []store.Series
 	for i := range 2 * lookEvery {
-		tags := model.MustTags("h", strconv.Itoa(i))
-		series = append(series, store.Series{Series: model.Series{Metric: "m", Tags: tags, Type: model.TypeLong}})
-		if i < 100 {
-			f.put("read", tags, sample{1, 1})
-		}
+		series = append(series, store.Series{Series: model.Series{Metric: "m", Tags: model.MustTags("h", strconv.Itoa(-i)), Type: model.TypeLong}})
 	}
-	sum, long := newStep(t, "sum", Args{"sampling": Sampling{1, Years}}), newStep(t, "percentile", Args{"percentile": .5, "sampling": Sampling{1000, Years}})
-	splitting := MetricQuery{Metric: "split", GroupBy: []GroupBy{&ValueGroupBy{Size: 1}}}
-	next := func(_ *Run, r *Result) error { _, err := r.Next(); return err }
-	for _, tc := range []struct {
-		stage  string
-		metric MetricQuery
-		work   func(*Run, *Result) error
-	}{
-		{"select", splitting, func(r *Run, _ *Result) error { _, err := r.selectSeries(&splitting, model.AllTime, true); return err }},
-		{"plan", splitting, func(r *Run, _ *Result) error {
-			_, err := planGroups(r, series, &TagGroupBy{Tags: []string{"h"}}, &lease{budget: &r.budget})
+	for stage, work := range map[string]func(*Session) error{
+		"select": func(s *Session) error {
+			_, err := s.Select(store.Selection{Metric: "m", Range: model.AllTime})
 			return err
-		}},
-		{"sort", splitting, func(r *Run, _ *Result) error { return (&groupPlan{series: series}).sort(r) }},
-		{"tags", splitting, func(r *Run, _ *Result) error { _, err := r.tagValues(series); return err }},
-		{"names", splitting, func(r *Run, _ *Result) error {
-			_, _, err := r.NamesPage(store.NamesQuery{Kind: store.MetricNames, Limit: 1})
+		},
+		"tags": func(s *Session) error { l := s.Lease(); _, err := s.TagValues(series, &l); return err },
+		"sort": func(s *Session) error {
+			return SortFunc(s, slices.Clone(series), func(a, b store.Series) int { return a.Compare(b.Series) })
+		},
+		"names": func(s *Session) error {
+			_, _, err := s.NamesPage(store.NamesQuery{Kind: store.MetricNames, Limit: 1})
 			return err
-		}},
-		{"read", MetricQuery{Metric: "read"}, next},
-		{"fold", MetricQuery{Metric: "read", Steps: []Step{sum}}, next},
-		{"split", splitting, next},
-		{"aggregate", MetricQuery{Metric: "split", Steps: []Step{long}}, func(_ *Run, r *Result) error {
-			g, err := r.Next()
-			if err == nil {
-				_, err = drainPoints(g.Points)
-			}
-			return err
-		}},
+		},
+		"parallel work": func(s *Session) error {
+			return s.Parallel(10, "work", func(int) (bool, error) { return true, nil })
+		},
 	} {
-		run, err := f.Start(t.Context(), Request{Range: model.AllTime, Metrics: []MetricQuery{tc.metric}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		result, err := run.Metric(0)
+		s, err := f.Begin(t.Context(), Request{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		other := f.begin()
-		run.turn = time.Time{}
-		if err := tc.work(run, result); err != nil {
-			t.Errorf("%s: %v", tc.stage, err)
+		s.turn = time.Time{}
+		if err := work(s); err != nil {
+			t.Errorf("%s: %v", stage, err)
 		}
-		if f.lastID.Load() == run.id {
-			t.Errorf("%s: no other query had a turn", tc.stage)
+		if f.lastID.Load() == s.id {
+			t.Errorf("%s: no other query had a turn", stage)
 		}
-		result.Close()
-		run.Close(nil)
+		s.Close(nil)
 		if err := <-other; err != nil {
-			t.Errorf("%s: %v", tc.stage, err)
+			t.Errorf("%s: %v", stage, err)
 		}
 		if f.places.inUse() != 0 || f.Queued() != 0 {
-			t.Errorf("%s: %d places taken, %d wait", tc.stage, f.places.inUse(), f.Queued())
+			t.Errorf("%s: %d places taken, %d wait", stage, f.places.inUse(), f.Queued())
 		}
 	}
 }
@@ -150,7 +124,7 @@ func TestAside(t *testing.T) {
 	config := DefaultConfig()
 	config.MaxConcurrent = 1
 	f := newFixture(t, config)
-	run, err := f.Start(context.Background(), Request{})
+	run, err := f.Begin(context.Background(), Request{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,13 +151,13 @@ func TestWaitForATurnEnds(t *testing.T) {
 	config := DefaultConfig()
 	config.MaxConcurrent, config.Timeout = 1, 30*time.Millisecond
 	f := newFixture(t, config)
-	run, err := f.Start(context.Background(), Request{})
+	run, err := f.Begin(context.Background(), Request{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var keeps *Run
+	var keeps *Session
 	err = run.Aside(func() error {
-		keeps, err = f.Start(context.Background(), Request{})
+		keeps, err = f.Begin(context.Background(), Request{})
 		return err
 	})
 	var limit *store.LimitError

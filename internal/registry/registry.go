@@ -67,6 +67,9 @@ const forgetsPerEpoch = 1 << 20
 // drop all refs that they cache.
 func (r *Registry) Epoch() uint64 { return r.epoch.Load() }
 
+// Forgets counts the calls of Forget. While it stays, refs that were valid are.
+func (r *Registry) Forgets() uint64 { return r.forgets.Load() }
+
 // Unlogged is the number of series that no log record has introduced yet.
 func (r *Registry) Unlogged() int64 { return r.unlogged.Load() }
 
@@ -369,7 +372,7 @@ func (r *Registry) Introduce(dst []record.Definition, samples []store.Sample) []
 }
 
 // Unused returns the series that were created, but not introduced by a log
-// record, before the last call of Unused: whoever created them has given up.
+// record, before the last call of Unused: their creator has given up.
 func (r *Registry) Unused() (ids []uint32) {
 	if r.unlogged.Load() == 0 {
 		return nil

@@ -22,35 +22,30 @@ const root = "/api/v1/rollups"
 // Routes lists the endpoints of roll-ups, with the preflights that belong to
 // them.
 func (s *Scheduler) Routes() []httpapi.Route {
-	route := func(method, path string, h func(http.ResponseWriter, *http.Request) error) httpapi.Route {
-		return httpapi.Route{Method: method, Path: path, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	on := func(method, path string, access httpapi.Access, h func(http.ResponseWriter, *http.Request) error) httpapi.Route {
+		return httpapi.On(method, path, access, func(w http.ResponseWriter, r *http.Request) {
 			if method == http.MethodGet || method == http.MethodDelete {
 				io.Copy(io.Discard, io.LimitReader(r.Body, maxDroppedBody))
 			}
 			if err := h(w, r); err != nil {
 				s.fail(w, r, err)
 			}
-		})}
+		})
 	}
 	routes := []httpapi.Route{
-		route(http.MethodPost, root, s.postTask),
-		route(http.MethodGet, root, s.listTasks),
-		route(http.MethodGet, root+"/{id}", s.getTask),
-		route(http.MethodPut, root+"/{id}", s.putTask),
-		route(http.MethodDelete, root+"/{id}", s.deleteTask),
-		route(http.MethodGet, root+"/status/{id}", s.getStatus),
-		changes(route(http.MethodGet, root+"/backfill/{id}", s.backfillTask)), // as in KairosDB
-		route(http.MethodPost, root+"/backfill/{id}", s.backfillTask),
+		on(http.MethodPost, root, httpapi.Write, s.postTask),
+		on(http.MethodGet, root, httpapi.Read, s.listTasks),
+		on(http.MethodGet, root+"/{id}", httpapi.Read, s.getTask),
+		on(http.MethodPut, root+"/{id}", httpapi.Write, s.putTask),
+		on(http.MethodDelete, root+"/{id}", httpapi.Delete, s.deleteTask),
+		on(http.MethodGet, root+"/status/{id}", httpapi.Read, s.getStatus),
+		on(http.MethodGet, root+"/backfill/{id}", httpapi.Write, s.backfillTask).ByGet(), // as in KairosDB
+		on(http.MethodPost, root+"/backfill/{id}", httpapi.Write, s.backfillTask),
 	}
 	for _, path := range []string{root, root + "/{id}", root + "/status/{id}", root + "/backfill/{id}"} {
-		routes = append(routes, httpapi.Route{Method: http.MethodOptions, Path: path, Handler: http.HandlerFunc(preflight)})
+		routes = append(routes, httpapi.On(http.MethodOptions, path, httpapi.Public, preflight))
 	}
 	return routes
-}
-
-func changes(r httpapi.Route) httpapi.Route {
-	r.Access = httpapi.Changes
-	return r
 }
 
 // maxDroppedBody is how much of the body of a GET or DELETE is read and thrown
@@ -111,7 +106,7 @@ func writeJSON(w http.ResponseWriter, body []byte) {
 // readTask reads a task from a request's body.
 func (s *Scheduler) readTask(r *http.Request, id string) (*task, error) {
 	text, err := s.engine.ReadText(r.Context(), r.Body, query.TextLimit{
-		Key: "rollups.max_task_size", Max: int64(s.config.MaxTaskSize), What: "bytes of a roll-up task", Announced: r.ContentLength,
+		Key: "bytes of a roll-up task", Max: int64(s.config.MaxTaskSize), What: "bytes of a roll-up task", Announced: r.ContentLength,
 	})
 	if input := (*store.InputError)(nil); errors.As(err, &input) {
 		return nil, badRequest(input.Reason)

@@ -18,6 +18,7 @@ import (
 
 	"varve/internal/ingest"
 	"varve/internal/kairos"
+	"varve/internal/kairos/agg"
 	"varve/internal/query"
 	"varve/internal/store"
 	"varve/internal/store/storetest"
@@ -125,7 +126,7 @@ func slowNodes(t *testing.T, runs *runBook, s *storetest.Reference, random *rand
 		}
 		registry := prometheus.NewRegistry()
 		h := &harness{T: t, store: s}
-		engine := query.New(s, query.DefaultConfig(), registry, time.Now)
+		engine := agg.New(query.New(s, query.DefaultConfig(), registry, time.Now), nil)
 		h.pipeline = ingest.New(s, ingest.DefaultConfig(), ingest.Options{Registerer: registry})
 		h.scheduler = New(Options{
 			Store: l, Engine: engine, Pipeline: h.pipeline, Parser: kairos.New(s, engine, kairos.DefaultConfig(), "test", time.Now),

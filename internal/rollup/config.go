@@ -11,14 +11,19 @@ import (
 // Config are the settings of roll-ups.
 type Config struct {
 	MaxTasks      int           `yaml:"max_tasks" doc:"Most roll-up tasks that may exist."`
-	MaxTaskSize   units.Bytes   `yaml:"max_task_size" doc:"Largest JSON text of a roll-up task."`
-	MaxConcurrent int           `yaml:"max_concurrent" doc:"Most roll-up tasks that run at once. A backfill takes such a place for each batch, and gives it to tasks that wait before the next one."`
-	LateHorizon   time.Duration `yaml:"late_horizon" doc:"Every run computes again the buckets that ended up to this long before the last run; from 1m to 31 days. Points that arrive later than half of it are noted, and their buckets computed by the next run."`
-	MaxLateSpans  int           `yaml:"max_late_spans" doc:"Most stretches of time that are noted for late points of one metric of a roll-up; at more the nearest two become one, with the buckets between them."`
-	RetryInterval time.Duration `yaml:"retry_interval" doc:"Time after which a failed run is tried again, if the task's own interval is longer."`
-	PollInterval  time.Duration `yaml:"poll_interval" doc:"How often the store is asked for tasks that others have changed."`
-	Participate   bool          `yaml:"participate" doc:"With the store cassandra, while KairosDB nodes use the keyspace too: true lists this server among their hosts and runs the tasks that they assign to it, false leaves all tasks to them."`
-	BatchBuckets  int           `yaml:"batch_buckets" doc:"Most buckets that one query of a roll-up computes; progress is recorded after each."`
+	MaxConcurrent int           `yaml:"max_concurrent" doc:"Most roll-up tasks that run at once. A backfill takes a place for each batch and offers it to waiting tasks before the next one."`
+	LateHorizon   time.Duration `yaml:"late_horizon" doc:"Each run computes again the buckets that ended up to this long before the last run, 1m to 31 days. Points that arrive later than half of it are noted, and the next run computes their buckets."`
+	PollInterval  time.Duration `yaml:"poll_interval" doc:"How often tasks that other servers have changed are looked for."`
+	Participate   bool          `yaml:"participate" doc:"For the store cassandra, while KairosDB nodes use the keyspace: true lists this server among their hosts and runs the tasks that they assign to it; false leaves all tasks to them."`
+
+	// Constants; tests and benchmarks change them by --tune.
+
+	// MaxLateSpans bounds the stretches of time that are noted for late points of one metric
+	// of a roll-up. Beyond it the nearest two become one, with the buckets between them.
+	MaxLateSpans  int           `tune:"max_late_spans"`
+	RetryInterval time.Duration `tune:"retry_interval"` // until a failed run is tried again, if the task's own interval is longer
+	BatchBuckets  int           `tune:"batch_buckets"`  // that one query of a roll-up computes; progress is recorded after each
+	MaxTaskSize   units.Bytes   `tune:"max_task_size"`  // longest JSON text of a roll-up task
 }
 
 // DefaultConfig returns the defaults.

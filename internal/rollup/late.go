@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"varve/internal/ingest"
-	"varve/internal/query"
+	"varve/internal/kairos/agg"
 	"varve/internal/store"
 )
 
@@ -63,7 +63,7 @@ type lateTask struct {
 type target struct {
 	task   *lateTask
 	metric string
-	grid   *query.Grid
+	grid   *agg.Grid
 	notes  *generation
 	taken  spans
 }

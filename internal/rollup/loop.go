@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	"varve/internal/clip"
+	"varve/internal/kairos/agg"
 	"varve/internal/model"
-	"varve/internal/query"
 )
 
 // A flow is what one query of a roll-up reads and writes. A task that reads what
@@ -23,10 +23,10 @@ type flow struct {
 
 // flowsOf returns the flows of one metric of a roll-up: into save_as, and into the
 // metrics that aggregators save on the way.
-func flowsOf(m *query.MetricQuery, saveAs, context string) []flow {
+func flowsOf(m *agg.MetricQuery, saveAs, context string) []flow {
 	f := flow{context: context, from: m.Metric, to: saveAs, matchers: m.Matchers, tags: map[string][]string{savedFrom: {m.Metric}}}
 	for _, by := range m.GroupBy {
-		if by, ok := by.(*query.TagGroupBy); ok {
+		if by, ok := by.(*agg.TagGroupBy); ok {
 			for _, name := range by.Tags {
 				if name != savedFrom {
 					f.tags[name] = valuesOf(m.Matchers, name)
@@ -45,7 +45,7 @@ func flowsOf(m *query.MetricQuery, saveAs, context string) []flow {
 // valuesOf returns the values that filters allow a tag to have, nil for any.
 func valuesOf(matchers []model.Matcher, tag string) []string {
 	for _, m := range matchers {
-		if m.Tag == tag && len(m.Patterns) == 0 {
+		if m.Tag == tag && m.Plain() && len(m.Patterns) == 0 {
 			return m.Values
 		}
 	}
@@ -61,7 +61,7 @@ func (f *flow) feeds(g *flow) bool {
 		values, has := f.tags[m.Tag]
 		switch {
 		case f.anyTags:
-		case !has, values != nil && !slices.ContainsFunc(values, m.Matches):
+		case !has && !m.Absent, values != nil && !slices.ContainsFunc(values, m.MatchesValue):
 			return false
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"varve/internal/safefile"
+	"varve/internal/store"
 )
 
 // A notebook keeps a node's late list in files of its own, one for each task,
@@ -96,7 +97,8 @@ func (b *notebook) read(path string) (p page, err error) {
 	return p, err
 }
 
-// write replaces the file of a task: after a crash it is the old or the new one.
+// write replaces the file of a task: after a crash it is the old or the new one. An
+// error is a *store.UnavailableError: senders try again while the disk is full.
 func (b *notebook) write(p page) error {
 	text, err := json.Marshal(p)
 	if err != nil {
@@ -104,7 +106,7 @@ func (b *notebook) write(p page) error {
 	}
 	path := b.path(p.ID)
 	if err := safefile.Replace(b.fs, path, text); err != nil {
-		return fmt.Errorf("note late points of roll-up task %s in %s: %w", p.ID, path, err)
+		return &store.UnavailableError{Reason: fmt.Sprintf("cannot note late points of roll-up task %s in %s; free some space, or mend the disk", p.ID, path), Err: err}
 	}
 	return nil
 }

@@ -8,12 +8,16 @@ import (
 	"slices"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"varve/internal/ingest"
+	"varve/internal/model"
 	"varve/internal/safefile"
 	"varve/internal/store"
 	"varve/internal/store/storetest"
@@ -168,5 +172,39 @@ func TestNotesWithoutADisk(t *testing.T) {
 			t.Errorf("not noted in the store: %v", err)
 		}
 		h.stop()
+	})
+}
+
+// While the disk is full, senders of late points are told to try again: nobody drops
+// the points as refused.
+func TestNotesOnAFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _, fs := outageHarness(t)
+		defer h.stop()
+		h.scheduler.late.book.fs = errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpFileWrite {
+				return syscall.ENOSPC
+			}
+			return nil
+		}))
+		w := h.pipeline.NewWriter(h.pipeline.Protocol("test"), "", 0)
+		late := func() error {
+			_, err := w.Ingest(t.Context(), 1, func() error {
+				ref, err := w.ResolveTyped(model.TypeLong, &ingest.Names{Metric: "src", Tags: []model.Tag{{Name: "host", Value: "a"}}})
+				w.Batch().AddLong(ref, at(-48, 0, 0), 1, 0)
+				return err
+			})
+			return err
+		}
+		if err := late(); ingest.OutcomeOf(err) != ingest.Busy || !errors.Is(err, syscall.ENOSPC) {
+			t.Errorf("a late point on a full disk: %v", err)
+		}
+		h.scheduler.late.book.fs = fs
+		if err := late(); err != nil {
+			t.Error(err)
+		}
+		if n := h.scheduler.late.count("", ""); n != 1 {
+			t.Errorf("%d stretches are noted", n)
+		}
 	})
 }

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"varve/internal/ingest"
+	"varve/internal/kairos/agg"
 	"varve/internal/model"
-	"varve/internal/query"
 	"varve/internal/store"
 )
 
@@ -47,18 +47,18 @@ func (o *output) begin(within model.TimeRange) {
 type outputGroup struct {
 	custom model.Type // of points of kind Custom
 	names  ingest.Names
-	points []query.Point
+	points []agg.Point
 
 	refused map[int64]bool // times of points that were not stored; nil: none
 }
 
 // newGroup begins a group of the result.
-func (o *output) newGroup(g *query.Group) *outputGroup {
+func (o *output) newGroup(g *agg.Group) *outputGroup {
 	out := &outputGroup{custom: model.Type(g.Type)}
 	out.names.Metric = o.metric
 	out.names.Tags = append(out.names.Tags, model.Tag{Name: savedFrom, Value: o.source})
 	for _, l := range g.Labels {
-		by, ok := l.By.(*query.TagGroupBy)
+		by, ok := l.By.(*agg.TagGroupBy)
 		if !ok {
 			continue
 		}
@@ -72,10 +72,10 @@ func (o *output) newGroup(g *query.Group) *outputGroup {
 }
 
 // add stores all points of a group of the result.
-func (o *output) add(ctx context.Context, g *query.Group) error {
+func (o *output) add(ctx context.Context, g *agg.Group) error {
 	group := o.newGroup(g)
 	o.hold(group)
-	var p query.Point
+	var p agg.Point
 	for {
 		ok, err := g.Points.Next(&p)
 		if err != nil || !ok {
@@ -181,7 +181,7 @@ func (o *output) fill() error {
 	return nil
 }
 
-func (o *output) put(typ model.Type, ref store.Ref, p *query.Point) (stored bool, err error) {
+func (o *output) put(typ model.Type, ref store.Ref, p *agg.Point) (stored bool, err error) {
 	var f *ingest.Fault
 	switch p.Kind {
 	case model.Long:

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"varve/internal/ingest"
+	"varve/internal/kairos/agg"
 	"varve/internal/model"
-	"varve/internal/query"
 	"varve/internal/store"
 )
 
@@ -89,7 +89,7 @@ func TestResultsOfEveryKind(t *testing.T) {
 	h := newHarness(t)
 	o := &output{scheduler: h.scheduler, writer: h.pipeline.NewWriter(h.scheduler.protocol, "", 0), metric: "dst", source: "src"}
 	o.begin(model.AllTime)
-	g := o.newGroup(&query.Group{Type: "acme"})
+	g := o.newGroup(&agg.Group{Type: "acme"})
 	for k := model.Long; k <= model.Custom; k++ {
 		if k == model.Null {
 			continue
@@ -98,7 +98,7 @@ func TestResultsOfEveryKind(t *testing.T) {
 		if k == model.Complex {
 			data = make([]byte, 16)
 		}
-		g.points = append(g.points, query.Point{TimeMS: int64(k), Kind: k, Data: data})
+		g.points = append(g.points, agg.Point{TimeMS: int64(k), Kind: k, Data: data})
 		o.held++
 	}
 	o.groups = append(o.groups, g)
@@ -126,10 +126,10 @@ func TestResultsOfEveryKind(t *testing.T) {
 // onePoint is a stream of one point.
 type onePoint struct{ done bool }
 
-func (s *onePoint) Next(p *query.Point) (bool, error) {
+func (s *onePoint) Next(p *agg.Point) (bool, error) {
 	first := !s.done
 	s.done = true
-	*p = query.Point{TimeMS: 1, Kind: model.Long, Bits: 1}
+	*p = agg.Point{TimeMS: 1, Kind: model.Long, Bits: 1}
 	return first, nil
 }
 
@@ -140,8 +140,8 @@ func TestResultsWithLongNames(t *testing.T) {
 	o.begin(model.AllTime)
 	const groups, length = 500, 4000
 	for i := range groups {
-		by := &query.TagGroupBy{Tags: []string{"a", "b"}}
-		g := &query.Group{Points: &onePoint{}, Labels: []query.Label{{By: by, Tags: []string{fmt.Sprint(i, strings.Repeat("x", length)), "b"}}}}
+		by := &agg.TagGroupBy{Tags: []string{"a", "b"}}
+		g := &agg.Group{Points: &onePoint{}, Labels: []agg.Label{{By: by, Tags: []string{fmt.Sprint(i, strings.Repeat("x", length)), "b"}}}}
 		if err := o.add(t.Context(), g); err != nil {
 			t.Fatal(err)
 		}

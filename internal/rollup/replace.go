@@ -7,8 +7,8 @@ import (
 	"math"
 	"slices"
 
+	"varve/internal/kairos/agg"
 	"varve/internal/model"
-	"varve/internal/query"
 	"varve/internal/store"
 )
 
@@ -56,7 +56,7 @@ func (t *destination) series(i int) model.Series {
 }
 
 // typeOf returns the place in t.types of a point of a group.
-func (t *destination) typeOf(g *outputGroup, p *query.Point) (int, bool) {
+func (t *destination) typeOf(g *outputGroup, p *agg.Point) (int, bool) {
 	i := slices.Index(t.types, g.typeOf(p.Kind))
 	return i, i >= 0
 }
@@ -145,7 +145,7 @@ func (o *output) lookUp(ctx context.Context, destinations []*destination) (err e
 		return err
 	}
 	defer func() { err = errors.Join(err, view.Close()) }()
-	stored, err := o.existing(ctx, view, destinations, false)
+	stored, err := o.existing(ctx, view, destinations)
 	if err != nil {
 		return err
 	}
@@ -159,11 +159,11 @@ func (o *output) lookUp(ctx context.Context, destinations []*destination) (err e
 }
 
 // existing returns what the store has of the destinations in the buckets of the flush.
-func (o *output) existing(ctx context.Context, view store.View, destinations []*destination, readsAll bool) (map[model.Series]store.Series, error) {
+func (o *output) existing(ctx context.Context, view store.View, destinations []*destination) (map[model.Series]store.Series, error) {
 	stored := map[model.Series]store.Series{}
 	within := o.timesOf(destinations)
 	for _, matchers := range o.selections(destinations) {
-		series, err := view.Select(ctx, store.Selection{Metric: o.metric, Matchers: matchers, Range: within, AnyOrder: true, ReadsAll: readsAll})
+		series, err := view.Select(ctx, store.Selection{Metric: o.metric, Matchers: matchers, Range: within, AnyOrder: true})
 		if err != nil {
 			return nil, err
 		}
@@ -229,7 +229,7 @@ func (o *output) outdated(ctx context.Context, destinations []*destination) (del
 	}
 	defer func() { err = errors.Join(err, view.Close()) }()
 	within := o.timesOf(destinations)
-	stored, err := o.existing(ctx, view, destinations, true)
+	stored, err := o.existing(ctx, view, destinations)
 	if err != nil {
 		return nil, err
 	}

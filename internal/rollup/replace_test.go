@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"varve/internal/ingest"
+	"varve/internal/kairos/agg"
 	"varve/internal/model"
-	"varve/internal/query"
 	"varve/internal/store"
 	"varve/internal/store/storetest"
 )
@@ -141,22 +141,22 @@ func TestGroupsUnderOneName(t *testing.T) {
 	for _, large := range []bool{false, true} {
 		h := newHarness(t)
 		o := &output{scheduler: h.scheduler, writer: h.pipeline.NewWriter(h.scheduler.protocol, "", 0), metric: "dst", source: "src"}
-		double := query.Point{TimeMS: at(0, 0, 0), Kind: model.Double, Bits: math.Float64bits(0.5)}
-		long := query.Point{TimeMS: at(0, 0, 0), Kind: model.Long, Bits: 7}
+		double := agg.Point{TimeMS: at(0, 0, 0), Kind: model.Double, Bits: math.Float64bits(0.5)}
+		long := agg.Point{TimeMS: at(0, 0, 0), Kind: model.Long, Bits: 7}
 		if large {
 			long.Bits = 1<<53 + 1
 		}
 		for _, tc := range []struct {
-			points []query.Point
+			points []agg.Point
 			want   string
 		}{
-			{[]query.Point{double, long}, fmt.Sprintf("{saved_from=src} 2000-01-01T00:00 %d", long.Bits)},
-			{[]query.Point{long, double}, "{saved_from=src} 2000-01-01T00:00 0.5"},
+			{[]agg.Point{double, long}, fmt.Sprintf("{saved_from=src} 2000-01-01T00:00 %d", long.Bits)},
+			{[]agg.Point{long, double}, "{saved_from=src} 2000-01-01T00:00 0.5"},
 		} {
 			o.begin(model.AllTime)
 			for _, p := range tc.points {
-				g := o.newGroup(&query.Group{})
-				g.points = []query.Point{p}
+				g := o.newGroup(&agg.Group{})
+				g.points = []agg.Point{p}
 				o.hold(g)
 				o.held++
 			}

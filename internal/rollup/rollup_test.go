@@ -28,6 +28,7 @@ import (
 	"varve/internal/ingest"
 	"varve/internal/ingest/ingesttest"
 	"varve/internal/kairos"
+	"varve/internal/kairos/agg"
 	"varve/internal/model"
 	"varve/internal/query"
 	"varve/internal/store"
@@ -85,7 +86,7 @@ func (h *harness) restart(change func(*Config, *query.Config)) {
 	}
 	registry := prometheus.NewRegistry()
 	h.registry = registry
-	engine := query.New(front, qc, registry, time.Now)
+	engine := agg.New(query.New(front, qc, registry, time.Now), nil)
 	pipeline := ingest.New(front, ic, ingest.Options{Registerer: registry})
 	api := kairos.New(front, engine, kairos.DefaultConfig(), "test", time.Now)
 	notesDir := ""
@@ -832,7 +833,7 @@ func TestFaultyTasks(t *testing.T) {
 		{taskJSON("t", hour, `{"value":0,"unit":"hours"}`, ""), "sampling.value must be greater than 0"},
 		{taskJSON("t", hour, `{"value":1,"unit":"eons"}`, ""), "rollup[0].query.metric[0].aggregators[0].eons is not a valid time unit"},
 		{taskJSON(strings.Repeat("i", 300), hour, hour, ""), "id may have at most 256 bytes"},
-		{good + strings.Repeat(" ", 2000), "limit rollups.max_task_size of 2000 reached"},
+		{good + strings.Repeat(" ", 2000), "limit bytes of a roll-up task of 2000 reached"},
 	} {
 		if got := h.do(400, "POST", "/api/v1/rollups", tc.body); !strings.Contains(got, tc.want) {
 			t.Errorf("%.80s: %s, want %s", tc.body, got, tc.want)
@@ -951,7 +952,7 @@ func FuzzTask(f *testing.F) {
 	f.Add([]byte(`{"id":{},"id":"a","name":["x"]}`))
 	s := storetest.NewReference(nil)
 	registry := prometheus.NewRegistry()
-	api := kairos.New(s, query.New(s, query.DefaultConfig(), registry, time.Now), kairos.DefaultConfig(), "test", time.Now)
+	api := kairos.New(s, agg.New(query.New(s, query.DefaultConfig(), registry, time.Now), nil), kairos.DefaultConfig(), "test", time.Now)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		task, err := parseTask(api, body, "", func() string { return "fresh" })
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"math"
 	"time"
 
+	"varve/internal/kairos/agg"
 	"varve/internal/model"
 	"varve/internal/query"
 	"varve/internal/store"
@@ -21,11 +22,11 @@ type pass struct {
 	task      *task
 	rollup    *rollup
 	index     int // of the metric in the roll-up's query
-	request   query.Request
-	bucketing *query.Range // of the last range aggregator
-	earlier   []cut        // range aggregators before it
-	grid      *query.Grid
-	sampling  query.Sampling
+	request   agg.Query
+	bucketing *agg.Range // of the last range aggregator
+	earlier   []cut      // range aggregators before it
+	grid      *agg.Grid
+	sampling  agg.Sampling
 	back      int  // buckets read before a batch
 	tail      bool // buckets are read behind a batch
 	single    bool // each bucket is a query of its own
@@ -35,8 +36,8 @@ type pass struct {
 
 // A cut is a range aggregator and how it cuts time.
 type cut struct {
-	bucketing *query.Range
-	grid      *query.Grid
+	bucketing *agg.Range
+	grid      *agg.Grid
 }
 
 // newPass prepares the computation of the k-th metric of r. names are those of t.
@@ -55,7 +56,7 @@ func (s *Scheduler) newPass(t *task, r *rollup, k int, names map[name]int) (*pas
 	if p.single = metric.Limit > 0; !p.single {
 		metric.Descending = false
 	}
-	p.request.Metrics = []query.MetricQuery{metric}
+	p.request.Metrics = []agg.MetricQuery{metric}
 	p.request.Text, p.request.Client = string(r.query), "roll-up task "+t.id
 	p.cut(&metric)
 	if r.zone != nil {
@@ -67,7 +68,7 @@ func (s *Scheduler) newPass(t *task, r *rollup, k int, names map[name]int) (*pas
 		metric: r.saveAs, source: metric.Metric, ttl: r.ttl,
 	}
 	// Results of another roll-up under the same name may have the same tags.
-	if query.OneResult(lastRangeStep(&metric)) && names[name{r.saveAs, metric.Metric}] == 1 {
+	if agg.OneResult(lastRangeStep(&metric)) && names[name{r.saveAs, metric.Metric}] == 1 {
 		p.output.bucketOf = p.bucketOf
 	}
 	return p, nil
@@ -113,12 +114,12 @@ func (p *pass) stampsEnd() bool { return p.bucketing.AlignEnd && !p.bucketing.Al
 // computed. Without an alignment a result has the bucket's start, unless KairosDB
 // may have run the task before, or may run it next: its results have the time of the
 // bucket's first point, and are overwritten only at that time.
-func (p *pass) cut(metric *query.MetricQuery) {
+func (p *pass) cut(metric *agg.MetricQuery) {
 	for _, one := range rangesOf(metric) {
 		zone := p.rollup.zoneOf(&p.request, one)
 		one.Align, one.EndMS, one.Zone = false, nil, zone
 		if one.Sampling.Value > 0 {
-			p.earlier = append(p.earlier, cut{one, query.NewGrid(one.Sampling, zone)})
+			p.earlier = append(p.earlier, cut{one, agg.NewGrid(one.Sampling, zone)})
 		}
 	}
 	last := p.earlier[len(p.earlier)-1] // checkMetric has seen that it is there
@@ -136,11 +137,11 @@ const minBack = 60
 // lookAround finds out what has to be read beside a batch. A query that saves
 // points on its way would save what was read beside it as well, and a limit
 // would count it.
-func (p *pass) lookAround(metric *query.MetricQuery) {
+func (p *pass) lookAround(metric *agg.MetricQuery) {
 	if metric.Saves() || p.single {
 		return
 	}
-	back, tail := query.Neighbours(metric.Steps)
+	back, tail := agg.Neighbours(metric.Steps)
 	if back > 0 {
 		p.back = max(back, minBack)
 	}
@@ -243,8 +244,8 @@ func (p *pass) backTo(start, ms int64) int64 {
 // regular reports that a query that begins with a bucket cuts the next one where
 // the grid does: not where the clock is changed.
 func (p *pass) regular(start, next int64) bool {
-	if p.sampling.Unit < query.Days {
-		return next == query.Later(start, p.sampling.Value, p.sampling.Unit, time.UTC)
+	if p.sampling.Unit < agg.Days {
+		return next == agg.Later(start, p.sampling.Value, p.sampling.Unit, time.UTC)
 	}
 	_, bounded := p.grid.Run(start)
 	return !bounded
@@ -285,7 +286,7 @@ func (p *pass) once(ctx context.Context, from, until int64) (err error) {
 	return err
 }
 
-func (p *pass) read(ctx context.Context, run *query.Run) error {
+func (p *pass) read(ctx context.Context, run *agg.Run) error {
 	result, err := run.Metric(0)
 	if err != nil {
 		return err
@@ -411,8 +412,8 @@ func firstStart(t *task, p *pass, before *status, now int64) int64 {
 	if before != nil && len(before.Statuses) > 0 && before.lastExecution() > 0 {
 		return before.lastExecution()
 	}
-	start := query.Ago(now, t.interval.Value, t.interval.Unit)
-	return query.Later(start, -p.sampling.Value, p.sampling.Unit, p.bucketing.Zone)
+	start := agg.Ago(now, t.interval.Value, t.interval.Unit)
+	return agg.Later(start, -p.sampling.Value, p.sampling.Unit, p.bucketing.Zone)
 }
 
 // only drops the watermarks of what is no part of the task any more.

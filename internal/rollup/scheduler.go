@@ -14,7 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/ingest"
-	"varve/internal/query"
+	"varve/internal/kairos/agg"
 	"varve/internal/store"
 	"varve/internal/work"
 )
@@ -30,7 +30,7 @@ type Store interface {
 // Options are what a Scheduler is built from.
 type Options struct {
 	Store      Store
-	Engine     *query.Engine
+	Engine     *agg.Engine
 	Pipeline   *ingest.Pipeline // results go in here
 	Parser     Parser
 	Config     Config // must be valid
@@ -56,7 +56,7 @@ type Options struct {
 // goroutines at once, Run once.
 type Scheduler struct {
 	store     Store
-	engine    *query.Engine
+	engine    *agg.Engine
 	pipeline  *ingest.Pipeline
 	protocol  *ingest.Protocol
 	parser    Parser
@@ -403,7 +403,7 @@ func (t *task) after(due, now time.Time) time.Time {
 
 // next is one execution interval later, by the calendar.
 func (t *task) next(from time.Time) time.Time {
-	next := time.UnixMilli(query.Later(from.UnixMilli(), t.interval.Value, t.interval.Unit, time.UTC))
+	next := time.UnixMilli(agg.Later(from.UnixMilli(), t.interval.Value, t.interval.Unit, time.UTC))
 	if soonest := from.Add(minInterval); next.Before(soonest) {
 		return soonest
 	}

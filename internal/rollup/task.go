@@ -14,14 +14,14 @@ import (
 
 	"varve/internal/clip"
 	"varve/internal/ingest"
-	"varve/internal/query"
+	"varve/internal/kairos/agg"
 )
 
 // A Parser reads the parts of a task that are KairosDB's query language.
 type Parser interface {
 	// ParseQuery reads a query. What is wrong with it is an error with the
 	// methods Messages() []string and Path() string, where in the query that is.
-	ParseQuery(text []byte) (query.Request, error)
+	ParseQuery(text []byte) (agg.Query, error)
 
 	// ParseZone finds a time zone by name.
 	ParseZone(name string) (*time.Location, bool)
@@ -32,7 +32,7 @@ type task struct {
 	id       string
 	name     string
 	json     string // as it is stored and returned: one line, id first
-	interval query.Sampling
+	interval agg.Sampling
 	rollups  []rollup
 }
 
@@ -44,7 +44,7 @@ type rollup struct {
 	query  json.RawMessage
 	keys   []string // of the watermarks, by metric of the query
 	source []string // metric names, likewise
-	grids  []*query.Grid
+	grids  []*agg.Grid
 	flows  []flow
 }
 
@@ -201,7 +201,7 @@ const (
 
 // accept checks a task that a client wants to store.
 func (t *task) accept() error {
-	if t.interval.Unit == query.Milliseconds && t.interval.Value < minInterval.Milliseconds() {
+	if t.interval.Unit == agg.Milliseconds && t.interval.Value < minInterval.Milliseconds() {
 		return badRequest(fmt.Sprintf("executionInterval is %d milliseconds, must be at least %s; runs follow each other at this interval, whatever the sampling is",
 			t.interval.Value, minInterval))
 	}
@@ -258,7 +258,7 @@ func (t *task) read(p Parser, members []member) error {
 }
 
 // readInterval reads an execution interval.
-func readInterval(raw json.RawMessage) (s query.Sampling, err error) {
+func readInterval(raw json.RawMessage) (s agg.Sampling, err error) {
 	members, err := membersOf(raw)
 	if err != nil {
 		return s, badRequest("executionInterval must be an object with value and unit")
@@ -268,8 +268,8 @@ func readInterval(raw json.RawMessage) (s query.Sampling, err error) {
 		return s, badRequest("executionInterval.value must be a whole number from 1 to 2147483647")
 	}
 	unit, _ := text(find(members, "unit"))
-	if s.Unit, err = query.ParseUnit(unit); err != nil {
-		return s, badRequest("executionInterval.unit " + strconv.Quote(unit) + " must be one of " + strings.Join(query.UnitNames(), ","))
+	if s.Unit, err = agg.ParseUnit(unit); err != nil {
+		return s, badRequest("executionInterval.unit " + strconv.Quote(unit) + " must be one of " + strings.Join(agg.UnitNames(), ","))
 	}
 	return s, nil
 }
@@ -341,14 +341,14 @@ func keyOf(digest hash.Hash, k int) string {
 }
 
 // grid is how the k-th metric of a query cuts time.
-func (r *rollup) grid(req *query.Request, k int) *query.Grid {
+func (r *rollup) grid(req *agg.Query, k int) *agg.Grid {
 	last := lastRange(&req.Metrics[k])
-	return query.NewGrid(last.Sampling, r.zoneOf(req, last))
+	return agg.NewGrid(last.Sampling, r.zoneOf(req, last))
 }
 
 // zoneOf is the zone of a range aggregator: the roll-up's, its own, or the
 // query's.
-func (r *rollup) zoneOf(req *query.Request, a *query.Range) *time.Location {
+func (r *rollup) zoneOf(req *agg.Query, a *agg.Range) *time.Location {
 	switch {
 	case r.zone != nil:
 		return r.zone
@@ -358,7 +358,7 @@ func (r *rollup) zoneOf(req *query.Request, a *query.Range) *time.Location {
 	return req.Zone
 }
 
-func checkMetric(m *query.MetricQuery, context string) error {
+func checkMetric(m *agg.MetricQuery, context string) error {
 	last := lastRange(m)
 	if last == nil {
 		return badRequest(context + ".aggregator At least one aggregator must be a range aggregator")
@@ -371,12 +371,12 @@ func checkMetric(m *query.MetricQuery, context string) error {
 
 // A rangeStep is a range aggregator.
 type rangeStep interface {
-	query.Step
-	Bucketing() *query.Range
+	agg.Step
+	Bucketing() *agg.Range
 }
 
 // rangesOf are the cuts of time of a metric's range aggregators.
-func rangesOf(m *query.MetricQuery) (all []*query.Range) {
+func rangesOf(m *agg.MetricQuery) (all []*agg.Range) {
 	for _, s := range m.Steps {
 		if r, ok := s.(rangeStep); ok {
 			all = append(all, r.Bucketing())
@@ -386,7 +386,7 @@ func rangesOf(m *query.MetricQuery) (all []*query.Range) {
 }
 
 // lastRangeStep is the last range aggregator of a metric, nil if there is none.
-func lastRangeStep(m *query.MetricQuery) (last query.Step) {
+func lastRangeStep(m *agg.MetricQuery) (last agg.Step) {
 	for _, s := range m.Steps {
 		if r, ok := s.(rangeStep); ok {
 			last = r
@@ -396,7 +396,7 @@ func lastRangeStep(m *query.MetricQuery) (last query.Step) {
 }
 
 // lastRange is that of the last one, nil if there is none.
-func lastRange(m *query.MetricQuery) *query.Range {
+func lastRange(m *agg.MetricQuery) *agg.Range {
 	all := rangesOf(m)
 	if len(all) == 0 {
 		return nil

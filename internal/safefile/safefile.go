@@ -1,8 +1,11 @@
-// Package safefile replaces small files so that a crash leaves the old or the new one.
+// Package safefile replaces small files so that a crash leaves the old or the new one,
+// copies files, and makes the names in a directory durable.
 package safefile
 
 import (
 	"errors"
+	"fmt"
+	"io"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -32,7 +35,28 @@ func Replace(fs vfs.FS, path string, text []byte) error {
 func SyncDir(fs vfs.FS, dir string) error {
 	d, err := fs.OpenDir(dir)
 	if err != nil {
-		return err
+		return fmt.Errorf("sync directory %s: %w", dir, err)
 	}
-	return errors.Join(d.Sync(), d.Close())
+	if err := errors.Join(d.Sync(), d.Close()); err != nil {
+		return fmt.Errorf("sync directory %s: %w", dir, err)
+	}
+	return nil
+}
+
+// Copy copies a file, durably, over what is at dst.
+func Copy(fs vfs.FS, src, dst string) error {
+	from, err := fs.Open(src, vfs.SequentialReadsOption)
+	if err != nil {
+		return fmt.Errorf("copy %s: %w", src, err)
+	}
+	defer from.Close()
+	to, err := fs.Create(dst, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return fmt.Errorf("copy to %s: %w", dst, err)
+	}
+	_, err = io.Copy(to, from)
+	if err = errors.Join(err, to.Sync(), to.Close()); err != nil {
+		return fmt.Errorf("copy %s to %s: %w", src, dst, err)
+	}
+	return nil
 }

@@ -50,9 +50,9 @@ func (a *arrival) got(n int, now time.Time) bool {
 	return !a.ended
 }
 
-// slow reports that a handler waits for the body, and has done so for long in all
+// Slow reports that a handler waits for the body, and has done so for long in all
 // while little came. rate is in bytes a second.
-func (a *arrival) slow(now time.Time) (rate float64, slow bool) {
+func (a *arrival) Slow(now time.Time) (rate float64, slow bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.since.IsZero() || a.ended {
@@ -63,8 +63,8 @@ func (a *arrival) slow(now time.Time) (rate float64, slow bool) {
 	return rate, waited >= arrivalPatience && rate < arrivalEnough
 }
 
-// end makes the next got fail, unless the handler no longer waits.
-func (a *arrival) end() bool {
+// End makes the next got fail, unless the handler no longer waits.
+func (a *arrival) End() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ended = a.ended || !a.since.IsZero()

@@ -12,17 +12,27 @@ import (
 type Config struct {
 	HTTPAddr   string `yaml:"http_addr" doc:"Address of the HTTP API, host:port. Port 0 picks a free one. An empty host means all interfaces."`
 	TelnetAddr string `yaml:"telnet_addr" doc:"Address of the telnet protocol (put lines), host:port. Empty turns it off."`
+	CarbonAddr string `yaml:"carbon_addr" doc:"Address of Graphite's carbon for lines, host:port. Empty turns it off. If the default is taken, as by a carbon on the same machine, the server starts without it and says so."`
+	PickleAddr string `yaml:"pickle_addr" doc:"Address of Graphite's carbon for pickles, as carbon-relay sends them, host:port. Empty turns it off; the default likewise."`
 	PprofAddr  string `yaml:"pprof_addr" doc:"Address of Go's profiler, host:port, on a listener of its own. Empty turns it off."`
 
-	AllowedOrigins []string `yaml:"allowed_origins" doc:"Origins whose web pages may use the HTTP API, each as a browser sends it, for example https://grafana.example.org; * lets the pages of all others read, as KairosDB does. Programs other than browsers need no entry. A server on loopback also takes requests whose Host header has the host of one of these origins, as a proxy in front may send them."`
+	AllowedOrigins []string `yaml:"allowed_origins" doc:"Origins whose web pages may use the HTTP API, each as a browser sends it, for example https://grafana.example.org. * lets pages of all other origins read, as KairosDB does. Programs other than browsers need no entry. A server on loopback also accepts these hosts in the Host header, which a proxy in front of it may send."`
 
-	MaxConnections    int           `yaml:"max_connections" doc:"Open HTTP connections. At the limit, a new connection replaces the one that has been without a complete request header for longest, else the one whose request body arrives most slowly, if that is below 16KiB/s. It waits while the requests of all are being served."`
-	ReadHeaderTimeout time.Duration `yaml:"read_header_timeout" doc:"Time for a client to send the headers of a request."`
-	StallTimeout      time.Duration `yaml:"stall_timeout" doc:"Closes a connection whose client, during a request, sends no byte for this long, or takes less than 64KiB of an answer in half of this time. A body that arrives at less than 1KiB/s gets five times this long in all."`
-	IdleTimeout       time.Duration `yaml:"idle_timeout" doc:"Time after which a connection without a request is closed. Clients of KairosDB count on 120s or more."`
+	MaxConnections int           `yaml:"max_connections" doc:"Open HTTP connections. At the limit, a new connection replaces the one that has had no complete request header for longest, or else the one whose request body arrives most slowly, below 16KiB/s. If there is none, the new connection waits."`
+	IdleTimeout    time.Duration `yaml:"idle_timeout" doc:"Closes a connection that has had no request for this long. Clients of KairosDB expect 120s or more."`
 
-	CloseGrace      time.Duration `yaml:"close_grace" doc:"When stopping: time during which open connections may bring one more request, whose answer announces the close."`
-	ShutdownTimeout time.Duration `yaml:"shutdown_timeout" doc:"When stopping: time from the signal to the exit. Half of it is for requests in flight, the rest for the store to write its memory to files."`
+	ShutdownTimeout time.Duration `yaml:"shutdown_timeout" doc:"Time from the signal to stop to the exit. Requests in flight have half of it; the store has the rest to write its memory to files."`
+
+	// Constants; tests and benchmarks change them by --tune.
+
+	ReadHeaderTimeout time.Duration `tune:"read_header_timeout"` // time for a client to send the headers of a request
+	// StallTimeout closes a connection whose client, during a request, sends no byte for
+	// this long, or takes less than 64 KiB of an answer in half of this time. A body that
+	// arrives at less than 1 KiB/s gets five times this long in all.
+	StallTimeout time.Duration `tune:"stall_timeout"`
+	// CloseGrace is how long, while the server stops, open connections may bring one more
+	// request, whose answer announces the close.
+	CloseGrace time.Duration `tune:"close_grace"`
 }
 
 // DefaultConfig returns a server on loopback with KairosDB's ports.
@@ -30,6 +40,8 @@ func DefaultConfig() Config {
 	return Config{
 		HTTPAddr:          "127.0.0.1:8080",
 		TelnetAddr:        "127.0.0.1:4242",
+		CarbonAddr:        "127.0.0.1:2003",
+		PickleAddr:        "127.0.0.1:2004",
 		MaxConnections:    4096,
 		ReadHeaderTimeout: 10 * time.Second,
 		StallTimeout:      time.Minute,
@@ -39,25 +51,30 @@ func DefaultConfig() Config {
 	}
 }
 
+// streams lists what the server listens for. A protocol is added by its line here, its
+// address in Config, and its handler in Front.Streams.
+func (c Config) streams() []*listening {
+	return []*listening{
+		{name: "http", addr: c.HTTPAddr, can: "read, write and delete all data"},
+		{name: "telnet", addr: c.TelnetAddr, can: "write"},
+		{name: "carbon", addr: c.CarbonAddr, can: "write", optional: c.CarbonAddr == DefaultConfig().CarbonAddr},
+		{name: "pickle", addr: c.PickleAddr, can: "write", optional: c.PickleAddr == DefaultConfig().PickleAddr},
+		{name: "pprof", addr: c.PprofAddr, can: "read parts of the server's memory and slow it down"},
+	}
+}
+
 // Validate reports all settings that have no meaning.
 func (c Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	for _, a := range []struct {
-		key, addr string
-		optional  bool
-	}{
-		{"http_addr", c.HTTPAddr, false},
-		{"telnet_addr", c.TelnetAddr, true},
-		{"pprof_addr", c.PprofAddr, true},
-	} {
-		if a.addr == "" && a.optional {
+	for _, st := range c.streams() {
+		if st.addr == "" && st.name != "http" {
 			continue
 		}
-		if scheme, _, ok := strings.Cut(a.addr, "://"); ok {
-			bad("%s: %q: want host:port, without %s://", a.key, a.addr, scheme)
-		} else if _, _, err := net.SplitHostPort(a.addr); err != nil {
-			bad("%s: %q: want host:port, for example 127.0.0.1:8080", a.key, a.addr)
+		if scheme, _, ok := strings.Cut(st.addr, "://"); ok {
+			bad("%s: %q: want host:port, without %s://", st.key(), st.addr, scheme)
+		} else if _, _, err := net.SplitHostPort(st.addr); err != nil {
+			bad("%s: %q: want host:port, for example 127.0.0.1:8080", st.key(), st.addr)
 		}
 	}
 	for _, d := range []struct {

@@ -1,6 +1,9 @@
-// Package server owns what is between the network and the front ends:
-// listeners, routing, HTTP connections, health, the server's own metrics and
-// the order in which everything stops. It knows front ends as lists of routes.
+// Package server owns what is between the network and the front ends: streams,
+// routing, HTTP connections, health, the server's own metrics and the order in which
+// everything stops. It knows front ends as lists of routes, each of which states the
+// access that it needs, and as handlers of streams. A stream has a name and an address;
+// http, telnet and pprof are streams. The context of each request and connection says
+// on whose behalf it is, see package principal.
 //
 // # Connections
 //
@@ -13,7 +16,7 @@
 //
 // # Stopping
 //
-//	t = 0                close_grace          shutdown_timeout/2     shutdown_timeout
+//	t = 0                CloseGrace           shutdown_timeout/2     shutdown_timeout
 //	|--------------------|--------------------|----------------------|
 //	  no new connections   idle connections     requests are cut;      exit
 //	  answers say close    closed; requests     the store closes

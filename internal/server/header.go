@@ -34,7 +34,7 @@ const lingering = 500 * time.Millisecond
 
 // Read refuses to read more of a header that is too large. The rest of what was read
 // at once with the end of a header, 4 KiB at most, does not count.
-func (c *boundedConn) Read(p []byte) (int, error) {
+func (c *httpConn) Read(p []byte) (int, error) {
 	if !c.heading {
 		return c.Conn.Read(p)
 	}
@@ -52,14 +52,14 @@ func (c *boundedConn) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func (c *boundedConn) refuseHeader() {
-	c.listener.metrics.largeHeaders.Inc()
+func (c *httpConn) refuseHeader() {
+	c.metrics.largeHeaders.Inc()
 	body := httpapi.ErrorBody(headerFault)
 	const status = http.StatusRequestHeaderFieldsTooLarge
 	c.SetDeadline(time.Now().Add(lingering))
 	fmt.Fprintf(c.Conn, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
 		status, http.StatusText(status), len(body), body)
-	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+	if half, ok := c.Conn.Conn.(interface{ CloseWrite() error }); ok {
 		half.CloseWrite()
 	}
 	io.CopyN(io.Discard, c.Conn, bodyRestSize)

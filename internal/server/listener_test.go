@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"testing"
 
-	"varve/internal/httpapi"
+	"varve/internal/stream"
 )
 
 // Answers around the sizes at which net/http writes, in one or more pieces, with
@@ -32,7 +32,7 @@ func TestAnswersOfAllSizes(t *testing.T) {
 		}
 	}
 	s := start(t, func(o *Options) {
-		o.Routes = append(o.Routes, httpapi.Route{Method: http.MethodGet, Path: "/answer", Handler: http.HandlerFunc(handler)})
+		o.Routes = append(o.Routes, route(http.MethodGet, "/answer", handler))
 	})
 	client := &http.Client{Transport: &http.Transport{DisableCompression: true}}
 	defer client.CloseIdleConnections()
@@ -68,7 +68,7 @@ func (c *counting) Write(p []byte) (int, error) {
 // What is gathered leaves with what follows, or when it is let go.
 func TestGather(t *testing.T) {
 	under := &counting{}
-	c := &boundedConn{Conn: under}
+	c := &httpConn{Conn: &stream.Conn{Conn: under}}
 	write := func(text string) {
 		t.Helper()
 		if n, err := c.Write([]byte(text)); n != len(text) || err != nil {

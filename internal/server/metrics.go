@@ -7,6 +7,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"varve/internal/stream"
 )
 
 // metrics are the server's own figures.
@@ -54,7 +56,7 @@ func newMetrics(r prometheus.Registerer, version string, maxConnections int) *me
 	}
 	limit := gauge("http_connections_max", "Limit of open HTTP connections (server.max_connections).")
 	limit.Set(float64(maxConnections))
-	for _, label := range []string{waitsForRequest, waitsForBody} {
+	for _, label := range []string{stream.WaitsForRequest, stream.WaitsForBody} {
 		m.evicted.WithLabelValues(label)
 	}
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "varve", Name: "build_info",

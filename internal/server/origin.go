@@ -186,8 +186,7 @@ func (rt *router) reads(r *http.Request, method string) bool {
 	asked := *r
 	asked.Method = method
 	_, pattern := rt.mux().Handler(&asked)
-	access, known := rt.access[pattern]
-	return !known || access == httpapi.Reads // without a route nothing happens
+	return !rt.changes[pattern] // without a route nothing happens
 }
 
 // allowOrigin tells a browser which pages may read the answer. Without an

@@ -20,10 +20,8 @@ func TestOrigins(t *testing.T) {
 				io.WriteString(w, "read only")
 			}
 		}
-		posted := route("POST", "/query", answer)
-		posted.Access = httpapi.Reads
-		kill := route("GET", "/kill/{id}", answer)
-		kill.Access = httpapi.Changes
+		posted := httpapi.On("POST", "/query", httpapi.Read, answer)
+		kill := httpapi.On("GET", "/kill/{id}", httpapi.Admin, answer).ByGet()
 		o.Routes = []httpapi.Route{
 			posted, kill, route("GET", "/names", answer), route("POST", "/points", answer), route("DELETE", "/points", answer),
 			route("OPTIONS", "/query", answer), route("OPTIONS", "/points", answer),

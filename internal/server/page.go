@@ -12,13 +12,14 @@ import (
 
 // ownRoutes are the pages of the server itself.
 func (s *Server) ownRoutes() []httpapi.Route {
+	const get, options, public = http.MethodGet, http.MethodOptions, httpapi.Public
 	return []httpapi.Route{
-		{Method: http.MethodGet, Path: "/", Handler: http.HandlerFunc(s.welcome)},
-		{Method: http.MethodGet, Path: "/internal/metrics", Handler: s.scrapes},
-		{Method: http.MethodGet, Path: "/api/v1/health/check", Handler: http.HandlerFunc(s.healthCheck)},
-		{Method: http.MethodGet, Path: "/api/v1/health/status", Handler: http.HandlerFunc(s.healthStatus)},
-		{Method: http.MethodOptions, Path: "/api/v1/health/check", Handler: http.HandlerFunc(httpapi.Preflight)},
-		{Method: http.MethodOptions, Path: "/api/v1/health/status", Handler: http.HandlerFunc(httpapi.Preflight)},
+		httpapi.On(get, "/", public, s.welcome),
+		httpapi.On(get, "/internal/metrics", httpapi.Admin, s.scrapes.ServeHTTP),
+		httpapi.On(get, "/api/v1/health/check", public, s.healthCheck),
+		httpapi.On(get, "/api/v1/health/status", public, s.healthStatus),
+		httpapi.On(options, "/api/v1/health/check", public, httpapi.Preflight),
+		httpapi.On(options, "/api/v1/health/status", public, httpapi.Preflight),
 	}
 }
 
@@ -26,6 +27,7 @@ const welcomePage = `Varve %s, a time series database.
 
 KairosDB API      /api/v1/...    for example /api/v1/metricnames
 OpenTSDB put      /api/put
+Graphite          /render, /metrics/find, /tags, /functions
 Health            /api/v1/health/status
 Metrics           /internal/metrics
 Rejected input    /admin/rejected
@@ -47,19 +49,19 @@ const profilerConnections = 16
 const longestProfile = 300
 
 // profiles are the routes of Go's profiler. Profiling costs the server time, so
-// their access is Changes: pages of other origins may not ask for a profile. The index
-// costs nothing; from there a browser comes with a Referer.
+// they count as changing something: pages of other origins may not ask for a profile.
+// The index costs nothing; from there a browser comes with a Referer.
 func profiles() []httpapi.Route {
 	page := func(path string, h http.HandlerFunc) httpapi.Route {
-		return httpapi.Route{Method: http.MethodGet, Path: path, Access: httpapi.Changes, Handler: boundSeconds(h)}
+		return httpapi.On(http.MethodGet, path, httpapi.Admin, boundSeconds(h)).ByGet()
 	}
 	return []httpapi.Route{
-		{Method: http.MethodGet, Path: "/debug/pprof", Handler: http.HandlerFunc(pprof.Index)},
+		httpapi.On(http.MethodGet, "/debug/pprof", httpapi.Admin, pprof.Index),
 		page("/debug/pprof/{name...}", pprof.Index),
 		page("/debug/pprof/cmdline", pprof.Cmdline),
 		page("/debug/pprof/profile", pprof.Profile),
 		page("/debug/pprof/symbol", pprof.Symbol),
-		{Method: http.MethodPost, Path: "/debug/pprof/symbol", Handler: http.HandlerFunc(pprof.Symbol)},
+		httpapi.On(http.MethodPost, "/debug/pprof/symbol", httpapi.Admin, pprof.Symbol),
 		page("/debug/pprof/trace", pprof.Trace),
 	}
 }

@@ -50,7 +50,7 @@ func newResponse(w http.ResponseWriter, r *http.Request, stall time.Duration, dr
 		rw.request = new(http.Request)
 		*rw.request = *r
 		rw.body = newBody(r, rw.control, stall)
-		if conn, ok := r.Context().Value(connKey{}).(*boundedConn); ok {
+		if conn, ok := r.Context().Value(connKey{}).(*httpConn); ok {
 			rw.body.arrival = &conn.arrival
 			rw.body.arrival.begin()
 		}
@@ -196,7 +196,7 @@ func (rw *response) Write(p []byte) (n int, err error) {
 
 // send writes p, so that its pieces leave together.
 func (rw *response) send(p []byte) (int, error) {
-	conn, ok := rw.request.Context().Value(connKey{}).(*boundedConn)
+	conn, ok := rw.request.Context().Value(connKey{}).(*httpConn)
 	if !ok || len(p) < httpBuffer/2 {
 		return rw.ResponseWriter.Write(p)
 	}

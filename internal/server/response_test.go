@@ -6,8 +6,6 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"varve/internal/httpapi"
 )
 
 // The API's 404 and 405 are KairosDB's: empty, without the headers of Go's own.
@@ -31,10 +29,10 @@ func TestUnknownPathsOfTheAPI(t *testing.T) {
 		t.Errorf("beside the API: %d %v", w.Code, w.Header())
 	}
 	w = httptest.NewRecorder()
-	rt.mount(httpapi.Route{Method: "GET", Path: "/good", Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	rt.mount(route("GET", "/good", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Write([]byte(`"<script>"`))
-	})})
+	}))
 	rt.ServeHTTP(w, httptest.NewRequest("GET", "/good", nil))
 	if w.Code != http.StatusOK || w.Header().Get("X-Content-Type-Options") != "nosniff" {
 		t.Errorf("a good answer: %d %v", w.Code, w.Header())

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"varve/internal/httpapi"
+	"varve/internal/stream"
 )
 
 // A router finds the handler of a request and guards it: it looks at where the
@@ -18,21 +19,25 @@ import (
 type router struct {
 	routes   atomic.Pointer[http.ServeMux] // nil until the front ends are there
 	starting http.Handler                  // answers meanwhile
-	access   map[string]httpapi.Access     // by the mux's pattern; complete before routes is set
+	list     []httpapi.Route               // that were mounted; complete before routes is set
+	changes  map[string]bool               // by the mux's pattern, see Route.Changes; complete before routes is set
 	guard    guard
 	log      *slog.Logger
 	metrics  *metrics
 	stall    time.Duration // see Config.StallTimeout
 	draining func() bool
-	active   activity
+	active   stream.Activity
 }
 
-// mount makes the router answer by routes from now on. It panics on a route
-// that conflicts with another: routes are code, not input.
+// mount makes the router answer by routes from now on. It panics on a route that
+// conflicts with another or states no access: routes are code, not input.
 func (rt *router) mount(routes ...httpapi.Route) {
 	mux := http.NewServeMux()
-	rt.access = map[string]httpapi.Access{}
+	rt.list, rt.changes = routes, map[string]bool{}
 	for _, r := range routes {
+		if r.Access == httpapi.Unstated {
+			panic("server: the route " + r.Method + " " + r.Path + " does not state which access it needs")
+		}
 		path := r.Path
 		switch {
 		case path == "/":
@@ -41,7 +46,7 @@ func (rt *router) mount(routes ...httpapi.Route) {
 			path = strings.TrimSuffix(path, "/")
 		}
 		pattern := strings.TrimSpace(r.Method + " " + path)
-		rt.access[pattern] = r.Access.Of(r.Method)
+		rt.changes[pattern] = r.Changes()
 		mux.Handle(pattern, r.Checked())
 	}
 	rt.routes.Store(mux)
@@ -52,8 +57,8 @@ func (rt *router) mux() *http.ServeMux { return rt.routes.Load() }
 
 func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := time.Now()
-	rt.active.begin()
-	defer rt.active.end()
+	rt.active.Begin()
+	defer rt.active.End()
 	rt.metrics.inFlight.Inc()
 	defer rt.metrics.inFlight.Dec()
 

@@ -17,27 +17,25 @@ import (
 	"varve/internal/httpapi"
 )
 
-func handler(f http.HandlerFunc) http.Handler { return f }
-
 // echoRoutes answer with what the mux made of the path.
 var echoRoutes = []httpapi.Route{
-	{Method: "GET", Path: "/", Handler: handler(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "root") })},
-	{Method: "GET", Path: "/api/v1/metricnames", Handler: handler(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "names") })},
-	{Method: "POST", Path: "/api/v1/metricnames", Handler: handler(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "posted") })},
-	{Method: "GET", Path: "/api/v1/rollups/", Handler: handler(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "rollups") })},
-	{Method: "DELETE", Path: "/api/v1/metric/{name}", Handler: handler(func(w http.ResponseWriter, r *http.Request) {
+	route("GET", "/", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "root") }),
+	route("GET", "/api/v1/metricnames", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "names") }),
+	route("POST", "/api/v1/metricnames", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "posted") }),
+	route("GET", "/api/v1/rollups/", func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, "rollups") }),
+	route("DELETE", "/api/v1/metric/{name}", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, "name="+r.PathValue("name"))
-	})},
-	{Method: "GET", Path: "/api/v1/metadata/{service}/{key}", Handler: handler(func(w http.ResponseWriter, r *http.Request) {
+	}),
+	route("GET", "/api/v1/metadata/{service}/{key}", func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprint(w, r.PathValue("service")+"+"+r.PathValue("key"))
-	})},
-	{Method: "GET", Path: "/empty", Handler: handler(func(http.ResponseWriter, *http.Request) {})},
-	{Method: "GET", Path: "/panic", Handler: handler(func(http.ResponseWriter, *http.Request) { panic("oh") })},
-	{Method: "GET", Path: "/panic-late", Handler: handler(func(w http.ResponseWriter, _ *http.Request) {
+	}),
+	route("GET", "/empty", func(http.ResponseWriter, *http.Request) {}),
+	route("GET", "/panic", func(http.ResponseWriter, *http.Request) { panic("oh") }),
+	route("GET", "/panic-late", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, "half")
 		w.(http.Flusher).Flush()
 		panic("oh")
-	})},
+	}),
 }
 
 func newTestRouter(registry *prometheus.Registry) *router {
@@ -217,4 +215,14 @@ func BenchmarkRouter(b *testing.B) {
 			}
 		})
 	}
+}
+
+// A route that does not state which access it needs is a fault of the code.
+func TestRouteWithoutAccess(t *testing.T) {
+	defer func() {
+		if fault := fmt.Sprint(recover()); !strings.Contains(fault, "GET /open does not state which access it needs") {
+			t.Error(fault)
+		}
+	}()
+	newTestRouter(prometheus.NewRegistry()).mount(httpapi.Route{Method: "GET", Path: "/open", Handler: http.NotFoundHandler()})
 }

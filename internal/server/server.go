@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -15,9 +16,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/httpapi"
+	"varve/internal/principal"
 )
 
-// A StreamServer speaks a protocol on plain TCP connections.
+// A StreamServer speaks a protocol that is not HTTP. [stream.Server] is one.
 type StreamServer interface {
 	// Serve accepts from l until Shutdown, and returns nil then. It closes all
 	// connections at once when ctx ends.
@@ -44,9 +46,9 @@ type Options struct {
 
 // A Front answers requests once the store is open.
 type Front struct {
-	Routes []httpapi.Route // of the front ends
-	Telnet StreamServer    // may be nil
-	Checks []Check
+	Routes  []httpapi.Route         // of the front ends
+	Streams map[string]StreamServer // by name, such as "telnet"
+	Checks  []Check
 }
 
 // A Server is listeners and what answers on them. Use it once: New, Listen,
@@ -64,15 +66,10 @@ type Server struct {
 	draining atomic.Bool
 	origins  atomic.Pointer[origins]
 
-	http     *http.Server
-	router   *router
-	cancel   context.CancelFunc // of the context of all requests
-	pprof    *http.Server
-	profiler *router
-
-	httpListener   *boundedListener
-	telnetListener net.Listener     // nil if off
-	pprofListener  *boundedListener // nil if off
+	streams []*listening
+	api     *web
+	pprof   *web
+	cancel  context.CancelFunc // of the context of all requests
 }
 
 // New prepares a server. Config must be valid.
@@ -89,16 +86,13 @@ func New(o Options) *Server {
 	}
 	o.Registry.MustRegister(newHealthGauge(s))
 	s.SetAllowedOrigins(o.Config.AllowedOrigins)
-	s.router, s.profiler = s.newRouter(s.metrics), s.newRouter(newProfilerMetrics())
-	s.router.starting = http.HandlerFunc(s.answerStarting)
-	s.profiler.mount(profiles()...)
-	s.http, s.pprof = s.newHTTP(s.router), s.newHTTP(s.profiler)
-	requests, cancel := context.WithCancel(context.Background())
+	requests, cancel := context.WithCancel(principal.With(context.Background(), everyone))
 	s.cancel = cancel
-	for _, h := range []*http.Server{s.http, s.pprof} {
-		h.ConnContext = withConn
-		h.BaseContext = func(net.Listener) context.Context { return requests }
-	}
+	s.api = s.newWeb(requests, o.Config.MaxConnections, s.metrics)
+	s.api.router.starting = http.HandlerFunc(s.answerStarting)
+	s.pprof = s.newWeb(requests, profilerConnections, newProfilerMetrics())
+	s.pprof.router.mount(profiles()...)
+	s.streams = o.Config.streams()
 	if o.Opening == nil {
 		s.Mount(o.Front)
 	}
@@ -108,8 +102,15 @@ func New(o Options) *Server {
 // Mount gives the server its front ends. It is called once.
 func (s *Server) Mount(f Front) {
 	s.front = f
-	s.router.mount(append(s.ownRoutes(), f.Routes...)...)
+	s.api.router.mount(append(s.ownRoutes(), f.Routes...)...)
 	close(s.mounted)
+}
+
+// Routes lists all routes of the server once Mount was called, those of the profiler
+// too.
+func (s *Server) Routes() []httpapi.Route {
+	<-s.mounted
+	return slices.Concat(s.api.router.list, s.pprof.router.list)
 }
 
 func (s *Server) isMounted() bool {
@@ -128,115 +129,65 @@ func (s *Server) SetAllowedOrigins(list []string) {
 	}
 }
 
-func (s *Server) newRouter(m *metrics) *router {
-	return &router{
-		guard:    guard{origins: &s.origins},
-		log:      s.log,
-		metrics:  m,
-		stall:    s.config.StallTimeout,
-		draining: s.draining.Load,
-	}
-}
-
-func (s *Server) newHTTP(h http.Handler) *http.Server {
-	return &http.Server{
-		Handler:           h,
-		ReadHeaderTimeout: s.config.ReadHeaderTimeout,
-		IdleTimeout:       s.config.IdleTimeout,
-		MaxHeaderBytes:    2 * int(maxHeader), // boundedConn.Read is stricter, and counts
-		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
-	}
-}
-
 // Listen opens all listeners, so that clients may connect. After an error none
 // is open.
 func (s *Server) Listen() error {
 	var errs []error
-	listen := func(key, addr string) net.Listener {
-		l, err := net.Listen("tcp", addr)
+	for _, st := range s.streams {
+		if !s.wants(st) {
+			continue
+		}
+		l, err := net.Listen("tcp", st.addr)
+		if errors.Is(err, syscall.EADDRINUSE) && st.optional {
+			s.log.Warn("another program listens at this address, so the server starts without this listener; set server."+st.key()+" to another address, or to none",
+				"listener", st.name, "address", st.addr)
+			continue
+		}
 		if err != nil {
 			wayOut := ""
 			if errors.Is(err, syscall.EADDRINUSE) {
 				wayOut = ", or stop what listens there"
 			}
-			errs = append(errs, fmt.Errorf("%w (set server.%s to another address%s)", err, key, wayOut))
+			errs = append(errs, fmt.Errorf("%w (set server.%s to another address%s)", err, st.key(), wayOut))
+			continue
 		}
-		return l
-	}
-	if l := listen("http_addr", s.config.HTTPAddr); l != nil {
-		s.httpListener = newBoundedListener(l, s.config.MaxConnections, s.log, s.metrics)
-		s.http.ConnState = s.httpListener.note
-		s.router.guard.loopback = onLoopback(l)
-	}
-	if s.config.TelnetAddr != "" && (s.front.Telnet != nil || s.opening != nil) {
-		s.telnetListener = listen("telnet_addr", s.config.TelnetAddr)
-	}
-	if s.config.PprofAddr != "" {
-		if l := listen("pprof_addr", s.config.PprofAddr); l != nil {
-			s.pprofListener = newBoundedListener(l, profilerConnections, s.log, s.profiler.metrics)
-			s.pprof.ConnState = s.pprofListener.note
-			s.profiler.guard.loopback = onLoopback(l)
+		st.listener = l
+		if w := s.webOf(st.name); w != nil {
+			st.listener = w.bind(l, st.name)
 		}
 	}
 	if errs != nil {
-		s.closeListeners()
+		for _, st := range s.streams {
+			if st.listener != nil {
+				st.listener.Close()
+			}
+		}
 		return errors.Join(errs...)
 	}
 	s.warnOfExposure()
 	return nil
 }
 
-func onLoopback(l net.Listener) bool {
-	tcp, ok := l.Addr().(*net.TCPAddr)
-	return ok && tcp.IP.IsLoopback()
-}
-
 // warnOfExposure logs which listeners other machines can reach: there is no
 // authentication.
 func (s *Server) warnOfExposure() {
-	for _, l := range []struct{ key, name, can string }{
-		{"http_addr", "http", "read, write and delete all data"},
-		{"telnet_addr", "telnet", "write"},
-		{"pprof_addr", "pprof", "read parts of the server's memory and slow it down"},
-	} {
-		listener := s.listener(l.name)
-		if listener == nil || onLoopback(listener) {
+	for _, st := range s.streams {
+		if st.listener == nil || onLoopback(st.listener) {
 			continue
 		}
-		s.log.Warn("this listener is reachable from other machines, and there is no authentication: anyone who reaches it can "+l.can+
-			"; set server."+l.key+" to an address that only trusted machines reach, or put a firewall or an authenticating proxy in front",
-			"listener", l.name, "address", listener.Addr().String())
+		s.log.Warn("this listener is reachable from other machines, and there is no authentication: anyone who reaches it can "+st.can+
+			"; set server."+st.key()+" to an address that only trusted machines reach, or put a firewall or an authenticating proxy in front",
+			"listener", st.name, "address", st.listener.Addr().String())
 	}
 }
 
-func (s *Server) closeListeners() {
-	for _, name := range listenerNames {
-		if l := s.listener(name); l != nil {
-			l.Close()
-		}
-	}
-}
-
-var listenerNames = []string{"http", "telnet", "pprof"}
-
-// listener returns an open listener by its name, nil if it is off.
-func (s *Server) listener(name string) net.Listener {
-	switch {
-	case name == "http" && s.httpListener != nil:
-		return s.httpListener
-	case name == "telnet" && s.telnetListener != nil:
-		return s.telnetListener
-	case name == "pprof" && s.pprofListener != nil:
-		return s.pprofListener
-	}
-	return nil
-}
-
-// Addr returns where a listener is: "http", "telnet" or "pprof". It is "" for
-// one that is off.
+// Addr returns where a stream listens, by its name, such as "http". It is "" for one
+// that is off.
 func (s *Server) Addr(name string) string {
-	if l := s.listener(name); l != nil {
-		return l.Addr().String()
+	for _, st := range s.streams {
+		if st.name == name && st.listener != nil {
+			return st.listener.Addr().String()
+		}
 	}
 	return ""
 }
@@ -245,21 +196,17 @@ func (s *Server) Addr(name string) string {
 // with an error if a listener fails. When it returns nothing of the server
 // runs any more, and the front ends may be closed.
 func (s *Server) Run(ctx context.Context) error {
-	failed := make(chan error, 3)
+	failed := make(chan error, len(s.streams))
 	var serving sync.WaitGroup
-	serve := func(name string, l net.Listener, f func(net.Listener) error) {
+	for _, st := range s.streams {
+		if st.listener == nil {
+			continue
+		}
 		serving.Go(func() {
-			if err := f(l); err != nil && !s.draining.Load() {
-				failed <- fmt.Errorf("%s listener on %s failed: %w", name, l.Addr(), err)
+			if err := s.serve(st); err != nil && !s.draining.Load() {
+				failed <- fmt.Errorf("%s listener on %s failed: %w", st.name, st.listener.Addr(), err)
 			}
 		})
-	}
-	serve("http", s.httpListener, s.http.Serve)
-	if s.telnetListener != nil {
-		serve("telnet", s.telnetListener, s.serveTelnet)
-	}
-	if s.pprofListener != nil {
-		serve("pprof", s.pprofListener, s.pprof.Serve)
 	}
 	var err error
 	select {
@@ -274,33 +221,41 @@ func (s *Server) Run(ctx context.Context) error {
 	return err
 }
 
-// serveTelnet begins to accept once the store is open. Until then connections
-// wait with the operating system, with what they have sent.
-func (s *Server) serveTelnet(l net.Listener) error {
+// serve serves one stream until the server stops.
+func (s *Server) serve(st *listening) error {
+	if w := s.webOf(st.name); w != nil {
+		return w.http.Serve(st.listener)
+	}
+	// Until the store is open, connections wait with the operating system, with what
+	// they have sent.
 	select {
 	case <-s.mounted:
 	case <-s.drained:
-		return l.Close()
+		return st.listener.Close()
 	}
-	if s.front.Telnet == nil {
-		return l.Close()
+	speaker := s.front.Streams[st.name]
+	if speaker == nil {
+		return st.listener.Close()
 	}
-	return s.front.Telnet.Serve(context.Background(), l) // Shutdown ends it
+	return speaker.Serve(principal.With(context.Background(), everyone), st.listener) // Shutdown ends it
 }
 
 // drain stops all listeners; see the package comment for the order.
 func (s *Server) drain() {
 	s.draining.Store(true)
 	close(s.drained)
-	s.httpListener.Close()
-	s.pprof.Close()
+	s.api.listener.Close()
+	s.pprof.http.Close()
 	ctx, cancel := context.WithTimeout(context.Background(), s.config.ShutdownTimeout/2)
 	defer cancel()
 	var streams sync.WaitGroup
-	if s.telnetListener != nil && s.isMounted() && s.front.Telnet != nil {
+	for _, st := range s.streams {
+		if st.listener == nil || !s.isMounted() || s.front.Streams[st.name] == nil {
+			continue
+		}
 		streams.Go(func() {
-			if err := s.front.Telnet.Shutdown(ctx); err != nil {
-				s.log.Warn("telnet connections were cut", "error", err)
+			if err := s.front.Streams[st.name].Shutdown(ctx); err != nil {
+				s.log.Warn(st.name+" connections were cut", "error", err)
 			}
 		})
 	}
@@ -312,19 +267,19 @@ func (s *Server) drain() {
 const cutWait = time.Second
 
 func (s *Server) drainHTTP(ctx context.Context) {
-	gone := s.httpListener.drained()
+	gone := s.api.listener.Drained()
 	select {
 	case <-gone:
 	case <-time.After(s.config.CloseGrace):
 	}
-	if err := s.http.Shutdown(ctx); err != nil {
+	if err := s.api.http.Shutdown(ctx); err != nil {
 		s.log.Warn("requests in flight are cut", "error", err)
 	}
 	s.cancel() // ends the queries of what is still there
-	s.http.Close()
+	s.api.http.Close()
 	<-gone
 	select {
-	case <-s.router.active.none():
+	case <-s.api.router.active.None():
 	case <-time.After(cutWait):
 		s.log.Error("requests go on although they were cut; this is a fault of Varve, please report it")
 	}

@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -114,8 +115,13 @@ func (w *wire) answer() (*http.Response, string) {
 	return response, string(body)
 }
 
+// route returns a route that changes something unless its method says otherwise.
 func route(method, path string, f http.HandlerFunc) httpapi.Route {
-	return httpapi.Route{Method: method, Path: path, Handler: f}
+	access := httpapi.Write
+	if method == http.MethodGet || method == http.MethodOptions {
+		access = httpapi.Read
+	}
+	return httpapi.On(method, path, access, f)
 }
 
 func hello(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "hello") }
@@ -401,59 +407,6 @@ func TestSilentConnectionsMakeRoom(t *testing.T) {
 	}
 }
 
-// A connection that finds no room evicts the one that has been idle for longest, and
-// has its place at once. So many evicted connections that have not ended are too many.
-func TestOneEvictionForOneConnection(t *testing.T) {
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := newBoundedListener(ln, 2, slog.New(slog.DiscardHandler), newMetrics(prometheus.NewRegistry(), "test", 2))
-	defer l.Close()
-	var idle []net.Conn
-	for range 2 {
-		dialled, err := net.Dial("tcp", ln.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer dialled.Close()
-		c, err := l.Accept()
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer c.Close()
-		idle = append(idle, c)
-	}
-	newcomer := func() *boundedConn {
-		c, _ := net.Pipe()
-		return &boundedConn{Conn: c, listener: l}
-	}
-	first := newcomer()
-	if !l.enter(first, time.Now()) || l.mu.idle.Len() != 2 || l.mu.idle.Front().Value != idle[1] || l.mu.leaving != 1 {
-		t.Errorf("%d connections are idle, %d leave", l.mu.idle.Len(), l.mu.leaving)
-	}
-	l.note(idle[0], http.StateIdle) // its answer is complete just now
-	if l.mu.idle.Len() != 2 {
-		t.Error("an evicted connection is idle again")
-	}
-	idle[0].Close()
-	if l.mu.leaving != 0 || len(l.mu.conns) != 2 {
-		t.Errorf("%d connections leave, %d stay", l.mu.leaving, len(l.mu.conns))
-	}
-	for range maxLeaving {
-		if !l.enter(newcomer(), time.Now()) {
-			t.Fatal("no room")
-		}
-	}
-	if l.enter(newcomer(), time.Now()) {
-		t.Errorf("%d connections leave", l.mu.leaving)
-	}
-	idle[1].Close()
-	if !l.enter(newcomer(), time.Now()) {
-		t.Error("no room, although an evicted connection has ended")
-	}
-}
-
 // Where all connections have a request, a new one replaces the one whose body arrives
 // most slowly. Requests that are being served, and bodies that arrive, stay.
 func TestHalfBodiesMakeRoom(t *testing.T) {
@@ -461,12 +414,15 @@ func TestHalfBodiesMakeRoom(t *testing.T) {
 	const half = 6
 	registry := prometheus.NewRegistry()
 	entered, leave := make(chan struct{}), make(chan struct{})
+	var receiving atomic.Int32
 	s := start(t, func(o *Options) {
 		o.Config.MaxConnections = half + 2
 		o.Registry = registry
 		o.Routes = []httpapi.Route{
 			route("GET", "/hello", hello),
 			route("POST", "/body", func(w http.ResponseWriter, r *http.Request) {
+				receiving.Add(1)
+				defer receiving.Add(-1)
 				if _, err := io.Copy(io.Discard, r.Body); err != nil {
 					httpapi.WriteErrors(w, http.StatusBadRequest, err.Error())
 					return
@@ -494,31 +450,22 @@ func TestHalfBodiesMakeRoom(t *testing.T) {
 	for i := range half {
 		stuck = append(stuck, begin(i))
 	}
-	for s.receiving() < half+1 {
+	for receiving.Load() < half+1 {
 		time.Sleep(time.Millisecond)
 	}
-	newcomer := func() *boundedConn {
-		c, _ := net.Pipe()
-		return &boundedConn{Conn: c, listener: s.httpListener}
-	}
-	next, last, later := newcomer(), newcomer(), time.Now().Add(2*arrivalPatience)
-	if s.httpListener.enter(next, time.Now()) {
-		t.Error("a body was cut before it had time to arrive")
-	}
-	for _, c := range []*boundedConn{next, last} {
-		if !s.httpListener.enter(c, later) {
-			t.Fatal("half bodies keep a new connection out")
-		}
-		defer s.httpListener.leave(c)
-	}
-	if next.evicted {
-		t.Error("a connection that had no time to send its request was closed, although bodies hardly arrive")
-	}
-	if n := s.receiving(); n != half-1 {
-		t.Errorf("%d bodies go on, want %d", n, half-1)
+	next := s.dial() // waits until a body has had time to arrive
+	next.send("GET /hello HTTP/1.1", "Host: x", "", "")
+	if response, body := next.answer(); response.StatusCode != 200 || body != "hello" {
+		t.Error(response.Status, body)
 	}
 	if _, err := stuck[0].r.ReadByte(); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the connection of the slowest body goes on: %v", err)
+	}
+	for receiving.Load() > half {
+		time.Sleep(time.Millisecond)
+	}
+	if n := receiving.Load(); n != half {
+		t.Errorf("%d bodies go on, want %d", n, half)
 	}
 	upload.send(strings.Repeat("x", 1_000_000))
 	close(leave)
@@ -527,24 +474,9 @@ func TestHalfBodiesMakeRoom(t *testing.T) {
 			t.Errorf("the %s was ended: %s %s", name, response.Status, body)
 		}
 	}
-	if got := figures(registry, "varve_server_http_connections_evicted_total"); !strings.Contains(got, `{waits_for="body"} 2`) {
+	if got := figures(registry, "varve_server_http_connections_evicted_total"); !strings.Contains(got, `{waits_for="body"} 1`) {
 		t.Errorf("evicted: %s", got)
 	}
-}
-
-// receiving is how many requests wait for their bodies.
-func (r *running) receiving() (n int) {
-	l := r.httpListener
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for c := range l.mu.conns {
-		c.arrival.mu.Lock()
-		if !c.arrival.since.IsZero() {
-			n++
-		}
-		c.arrival.mu.Unlock()
-	}
-	return n
 }
 
 // A body that is announced and does not come costs the connection, whether the
@@ -794,7 +726,7 @@ func (s *lineServer) Shutdown(context.Context) error {
 
 func TestTelnetIsServedAndDrained(t *testing.T) {
 	telnet := &lineServer{accepted: make(chan struct{}, 1)}
-	s := start(t, func(o *Options) { o.Telnet = telnet })
+	s := start(t, func(o *Options) { o.Streams = map[string]StreamServer{"telnet": telnet} })
 	c, err := net.Dial("tcp", s.Addr("telnet"))
 	if err != nil {
 		t.Fatal(err)
@@ -881,7 +813,7 @@ func TestStarting(t *testing.T) {
 			t.Errorf("%s: %s %s", tc.request, response.Status, body)
 		}
 	}
-	s.Mount(Front{Routes: []httpapi.Route{route("GET", "/hello", hello)}, Telnet: telnet})
+	s.Mount(Front{Routes: []httpapi.Route{route("GET", "/hello", hello)}, Streams: map[string]StreamServer{"telnet": telnet}})
 	w.send("GET /hello HTTP/1.1", "Host: localhost", "", "")
 	if response, body := w.answer(); body != "hello" {
 		t.Error(response.Status, body)
@@ -899,7 +831,7 @@ func TestStopWhileStarting(t *testing.T) {
 	s := start(t, func(o *Options) { o.Opening = func() string { return "0 %" } })
 	s.stop()
 	s.wait()
-	for _, name := range listenerNames[:2] {
+	for _, name := range []string{"http", "telnet"} {
 		if c, err := net.Dial("tcp", s.Addr(name)); err == nil {
 			c.Close()
 			t.Errorf("%s still listens", name)
@@ -975,6 +907,30 @@ func TestProfilerHasItsOwnListener(t *testing.T) {
 	}
 }
 
+// TestDefaultOfCarbonMayBeTaken: who runs a carbon on the machine can start Varve beside
+// it, and is told what is missing. An address that was asked for has to be free.
+func TestDefaultOfCarbonMayBeTaken(t *testing.T) {
+	if taken, err := net.Listen("tcp", DefaultConfig().CarbonAddr); err == nil { // else it is taken already
+		defer taken.Close()
+	}
+	streams := map[string]StreamServer{"carbon": &lineServer{}}
+	var log bytes.Buffer
+	c := DefaultConfig()
+	c.HTTPAddr, c.TelnetAddr, c.PickleAddr = "127.0.0.1:0", "", ""
+	s := New(Options{Config: c, Log: slog.New(slog.NewTextHandler(&log, nil)), Registry: prometheus.NewRegistry(), Front: Front{Streams: streams}})
+	if err := s.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	defer s.api.listener.Close()
+	if s.Addr("carbon") != "" || !strings.Contains(log.String(), "server.carbon_addr") || !strings.Contains(log.String(), "level=WARN") {
+		t.Errorf("carbon listens on %q; log:\n%s", s.Addr("carbon"), &log)
+	}
+	c.CarbonAddr = "localhost:2003"
+	if err := New(Options{Config: c, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(), Front: Front{Streams: streams}}).Listen(); err == nil {
+		t.Error("an address that was asked for is taken, and the server listens without it")
+	}
+}
+
 func TestListenSaysWhichAddressIsTaken(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -983,7 +939,7 @@ func TestListenSaysWhichAddressIsTaken(t *testing.T) {
 	defer taken.Close()
 	c := DefaultConfig()
 	c.HTTPAddr, c.TelnetAddr, c.PprofAddr = "127.0.0.1:0", taken.Addr().String(), taken.Addr().String()
-	s := New(Options{Config: c, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(), Front: Front{Telnet: &lineServer{}}})
+	s := New(Options{Config: c, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry(), Front: Front{Streams: map[string]StreamServer{"telnet": &lineServer{}}}})
 	err = s.Listen()
 	for _, want := range []string{taken.Addr().String(), "server.telnet_addr", "server.pprof_addr"} {
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -708,7 +708,7 @@ func TestFlushWithoutALog(t *testing.T) {
 	s.order.Lock()
 	s.order.sinceRotate = s.rotateBytes()
 	s.order.Unlock()
-	if err := s.log.Load().Close(); err != nil {
+	if err := s.log.Current().Close(); err != nil {
 		t.Fatal(err)
 	}
 	if stamp, err := s.Flush(within(t)); err == nil {
@@ -837,7 +837,7 @@ func TestFullDiskError(t *testing.T) {
 	disk.free.Store(1 << 40)
 	cfg := tinyConfig()
 	cfg.MinFreeBytes = 8 * units.MiB
-	s := mustOpen(t, disk, cfg, Options{})
+	s := mustOpen(t, disk, cfg, Options{Section: "cassandra.spool"})
 	defer s.Close()
 	for _, kib := range []uint64{7168, 9216} {
 		disk.free.Store(kib << 10)

@@ -18,20 +18,22 @@ const (
 // Config holds the settings of a spool.
 type Config struct {
 	Acknowledge        string        `yaml:"acknowledge" doc:"when a write is acknowledged: \"spool\" once it is in the local log, \"store\" once the remote store has it"`
-	AcknowledgeTimeout time.Duration `yaml:"acknowledge_timeout" doc:"longest wait for the remote store with acknowledge store; then the write is refused as unavailable, and may arrive later"`
-	Linger             time.Duration `yaml:"linger" doc:"how long samples gather before they are written to the remote store: the longer, the more samples of a series go together and the less each costs; they are durable and visible here at once"`
-	StoreLinger        time.Duration `yaml:"store_linger" doc:"linger with acknowledge store, where somebody waits for it"`
+	AcknowledgeTimeout time.Duration `yaml:"acknowledge_timeout" doc:"Longest wait for the remote store with acknowledge store. After it the write is refused as unavailable, and may still arrive."`
+	Linger             time.Duration `yaml:"linger" doc:"How long samples gather before they are written to the remote store. The longer, the more samples of a series are written together and the less each costs. They are durable and visible here at once."`
 
-	GenerationBytes   units.Bytes `yaml:"generation_bytes" doc:"samples in memory beyond this size are handed to the remote store at once; a series takes about 230 bytes, a sample 3 to 17, and what should be written together must fit"`
-	GenerationSamples int64       `yaml:"generation_samples" doc:"samples in memory beyond this number are handed to the remote store at once"`
+	GenerationBytes units.Bytes `yaml:"generation_bytes" doc:"Samples in memory beyond this size are handed to the remote store at once. A series takes about 230 bytes, a sample 3 to 17. What should be written together must fit."`
 
-	MaxMemory    units.Bytes `yaml:"max_memory" doc:"memory for samples that the remote store does not have yet; older ones are kept in files"`
-	MaxBytes     units.Bytes `yaml:"max_bytes" doc:"disk space for samples that the remote store does not have yet; writes are refused at this bound"`
-	MinFreeBytes units.Bytes `yaml:"min_free_bytes" doc:"free disk space below which writes are refused; 0 = do not look"`
-
-	MaxIdleSeries int `yaml:"max_idle_series" doc:"series without samples here that are kept in memory, since they will probably come again"`
+	MaxMemory    units.Bytes `yaml:"max_memory" doc:"Memory for samples that the remote store does not have yet. Older ones are kept in files."`
+	MaxBytes     units.Bytes `yaml:"max_bytes" doc:"Disk space for samples that the remote store does not have yet. At the limit, writes are refused."`
+	MinFreeBytes units.Bytes `yaml:"min_free_bytes" doc:"Free disk space below which writes are refused. 0 turns the check off."`
 
 	Log wal.Config `yaml:"log" doc:"write-ahead log"`
+
+	// Constants; tests and benchmarks change them by --tune.
+
+	StoreLinger       time.Duration `tune:"store_linger"`       // Linger with acknowledge store, where a client waits for it
+	GenerationSamples int64         `tune:"generation_samples"` // samples in memory beyond this number are handed to the remote store at once
+	MaxIdleSeries     int           `tune:"max_idle_series"`    // series without samples here that are kept in memory, since they will probably come again
 }
 
 // DefaultConfig returns the settings of a small server.

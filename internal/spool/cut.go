@@ -67,6 +67,18 @@ func (s *Spool) busy() bool {
 	return len(s.frozen) > 0
 }
 
+// maxFlushed is how many generations may wait for a sink in trouble when a flush cuts
+// one more.
+const maxFlushed = 64
+
+// passesBy reports whether a generation that is cut now may pass by those that wait:
+// the sink has left some of their samples, and takes others.
+func (s *Spool) passesBy() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return isPartial(s.sinkErr) && len(s.frozen) < maxFlushed
+}
+
 // keeper cuts the active generation when it is time, and looks after space and
 // idle series.
 func (s *Spool) keeper(ctx context.Context) {
@@ -103,10 +115,11 @@ func (s *Spool) keeper(ctx context.Context) {
 // write smaller.
 func (s *Spool) cutDue() (time.Duration, bool) {
 	began := s.active.Load().began.Load()
+	hurried := s.hurried.Load()
 	switch {
-	case began == nil || s.busy() || s.log.Load().Err() != nil:
+	case began == nil || s.busy() && !(hurried && s.passesBy()) || s.log.Current().Err() != nil:
 		return 0, false
-	case s.hurried.Load():
+	case hurried:
 		return 0, true
 	case !s.started():
 		return 0, false

@@ -14,7 +14,8 @@
 // long enough and the sink is idle, when somebody waits for it, or when it is
 // large. Frozen generations go to the sink one at a time, oldest first, each as
 // often as it takes. A generation that the sink has taken is dropped, and its part
-// of the log given up.
+// of the log given up. What the sink has written of a generation that it could not take
+// whole is no longer read from here: see PartialError.
 //
 // # What the log holds
 //
@@ -75,8 +76,9 @@
 // # Locks, in the order in which they are taken
 //
 //	files     giving up log segments, and opening another log; held across I/O
-//	order     log order = head order = order of generations; no I/O
+//	order     that of the log (package writelog): log order = head order = order of
+//	          generations; no I/O
 //	registry, index
 //	          their own; no I/O
-//	mu        the list of generations and who holds them; no I/O
+//	mu        the list of generations and their holders; no I/O
 package spool

@@ -5,6 +5,10 @@ import (
 	"errors"
 	"math/rand/v2"
 	"time"
+
+	"varve/internal/writelog"
+
+	"github.com/RoaringBitmap/roaring/v2"
 )
 
 // drainer gives frozen generations to the sink.
@@ -12,7 +16,7 @@ func (s *Spool) drainer(ctx context.Context) {
 	wait := s.options.retryFirst
 	for {
 		g, sink, end := s.oldest()
-		if g == nil || sink == nil || end.wait(ctx) != nil {
+		if g == nil || sink == nil || end.Wait(ctx) != nil {
 			// Nothing to do, or the log failed before it had the end of the
 			// generation: then it comes back with a new log, or the next process.
 			select {
@@ -65,12 +69,20 @@ func (s *Spool) offer(ctx context.Context, sink Sink, g *Generation) error {
 	began := time.Now()
 	err := sink.Write(ctx, g)
 	s.metrics.sinkSeconds.Observe(time.Since(began).Seconds())
+	var partial *PartialError
 	s.mu.Lock()
 	g.offered, g.taken = true, err == nil
+	switch {
+	case err == nil:
+		g.left = roaring.New()
+	case errors.As(err, &partial) && partial.Series != nil:
+		g.left = partial.Series
+	}
 	s.mu.Unlock()
 	for g := s.takenFirst(); g != nil; g = s.takenFirst() {
 		s.drained(g)
 	}
+	s.offers.Announce()
 	return err
 }
 
@@ -78,13 +90,12 @@ func (s *Spool) offer(ctx context.Context, sink Sink, g *Generation) error {
 // takes nothing.
 const offersInVain = 4
 
-// offerBehind gives the sink those generations behind the oldest that it has not
-// seen since one was drained: what the oldest waits for may concern few samples,
-// and must not hold up all others.
+// offerBehind gives the sink generations behind the oldest, in turn: what the oldest
+// waits for may concern few samples, and must not hold up all others.
 func (s *Spool) offerBehind(ctx context.Context, sink Sink) {
 	for inVain := 0; inVain < offersInVain && ctx.Err() == nil; {
 		g, end := s.notOffered()
-		if g == nil || end.wait(ctx) != nil {
+		if g == nil || end.Wait(ctx) != nil {
 			return
 		}
 		var partial *PartialError
@@ -116,25 +127,30 @@ func (s *Spool) takenFirst() *Generation {
 	return s.frozen[0]
 }
 
-// notOffered returns the first generation behind the oldest that the sink has not
-// seen, and what ends it in the log.
-func (s *Spool) notOffered() (*Generation, entry) {
+// notOffered returns the first generation behind the oldest whose turn it is, and
+// what ends it in the log. When all have had their turn it returns nil, and the next
+// round begins.
+func (s *Spool) notOffered() (*Generation, writelog.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, g := range s.frozen[min(1, len(s.frozen)):] {
+	behind := s.frozen[min(1, len(s.frozen)):]
+	for _, g := range behind {
 		if !g.offered {
 			return g, g.cut
 		}
 	}
-	return nil, entry{}
+	for _, g := range behind {
+		g.offered = g.taken
+	}
+	return nil, writelog.Entry{}
 }
 
 // oldest returns the generation that the sink gets next.
-func (s *Spool) oldest() (*Generation, Sink, entry) {
+func (s *Spool) oldest() (*Generation, Sink, writelog.Entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.frozen) == 0 {
-		return nil, s.sink, entry{}
+		return nil, s.sink, writelog.Entry{}
 	}
 	return s.frozen[0], s.sink, s.frozen[0].cut
 }
@@ -148,6 +164,7 @@ func (s *Spool) sinkFailed(err error, retry time.Duration) {
 		s.sinkSince = s.now()
 	}
 	s.mu.Unlock()
+	poke(s.pokeKeeper) // a flush may wait for the active generation
 	if first {
 		s.logger.Warn("the remote store takes no samples; they are kept here", "error", err, "retry_in", retry)
 	}

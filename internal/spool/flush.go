@@ -3,31 +3,44 @@ package spool
 import (
 	"context"
 	"fmt"
+	"slices"
 
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"varve/internal/model"
 	"varve/internal/store"
 	"varve/internal/wal"
 )
 
-// Flush returns when everything that was appended before it was called is in
-// the remote store, and will not be taken for undrained by another process. The
-// stamp is above those of all that, and below those of all that is appended after
-// Flush has returned. An error is that of ctx, that of the log, or
-// store.ErrClosed.
+// Flush returns when everything that was appended before it was called, of some
+// metrics or, without any, of all, is in the remote store, and will not be taken for
+// undrained by another process. The stamp is above those of all that, and below those
+// of all that is appended after Flush has returned. An error is that of ctx, that of
+// the log, or store.ErrClosed.
 //
 // While the sink is busy the active generation is not cut but marked as wanted:
-// all who flush meanwhile share it.
-func (s *Spool) Flush(ctx context.Context) (stampMS int64, err error) {
-	if err := s.check(ctx); err != nil {
+// all flushes of that time share it. While the sink cannot write some samples, others
+// are flushed past them.
+func (s *Spool) Flush(ctx context.Context, metrics ...string) (stampMS int64, err error) {
+	if err := s.log.CheckOpen(ctx); err != nil {
 		return 0, err
 	}
-	last, stampMS, err := s.beginFlush()
+	wanted, err := s.seriesOf(ctx, metrics)
 	if err != nil {
-		return 0, s.logError(ctx, err)
+		return 0, err
+	}
+	active := s.active.Load()
+	cut := wanted.in(active, nil)
+	last, stampMS, err := s.beginFlush(active, cut)
+	if err != nil {
+		return 0, s.log.Error(ctx, err)
 	}
 	if last != nil {
-		poke(s.pokeKeeper)
-		poke(s.pokeRetry)
-		if err := s.waitDrained(ctx, last); err != nil {
+		if s.waiting(last, wanted) {
+			poke(s.pokeKeeper)
+			poke(s.pokeRetry)
+		}
+		if err := s.waitWritten(ctx, last, wanted); err != nil {
 			return 0, err
 		}
 		if stampMS == 0 {
@@ -37,20 +50,58 @@ func (s *Spool) Flush(ctx context.Context) (stampMS int64, err error) {
 	s.order.Lock()
 	logged := s.logFloorLocked()
 	s.order.Unlock()
-	if err := logged.wait(ctx); err != nil {
-		return 0, s.logError(ctx, err)
+	if err := logged.Wait(ctx); err != nil {
+		return 0, s.log.Error(ctx, err)
 	}
 	return stampMS, nil
 }
 
-// beginFlush returns the last generation with samples, nil if there is none,
-// and a stamp, 0 if it is to be the one after that generation's.
-func (s *Spool) beginFlush() (last *Generation, stampMS int64, err error) {
+// wantedSeries are the series that a flush is about; all if ids is nil.
+type wantedSeries struct{ ids *roaring.Bitmap }
+
+// seriesOf returns the series of some metrics.
+func (s *Spool) seriesOf(ctx context.Context, metrics []string) (f wantedSeries, err error) {
+	if len(metrics) == 0 {
+		return f, nil
+	}
+	f.ids = roaring.New()
+	for _, metric := range metrics {
+		ids, err := s.index.Select(ctx, metric, nil, nil)
+		if err != nil {
+			return f, err
+		}
+		f.ids.Or(ids)
+	}
+	return f, nil
+}
+
+// in reports whether a generation has samples of these series, of those that are left
+// there if that is known.
+func (f wantedSeries) in(g *Generation, left *roaring.Bitmap) bool {
+	if f.ids == nil {
+		return true
+	}
+	ids := f.ids
+	if left != nil {
+		ids = roaring.And(ids, left)
+	}
+	for it := ids.Iterator(); it.HasNext(); {
+		if g.has(it.Next(), model.AllTime) {
+			return true
+		}
+	}
+	return false
+}
+
+// beginFlush returns the last generation with samples that the flush waits for, nil if
+// there is none, and a stamp, 0 if it is to be the one after that generation's. active
+// is cut if it still is the active one and cut says so.
+func (s *Spool) beginFlush(active *Generation, cut bool) (last *Generation, stampMS int64, err error) {
 	s.order.Lock()
 	defer s.order.Unlock()
 	s.followClockLocked()
-	if g := s.active.Load(); g.Samples() > 0 {
-		if s.busy() {
+	if g := s.active.Load(); g == active && cut && g.Samples() > 0 {
+		if s.busy() && !s.passesBy() {
 			s.hurried.Store(true)
 			return g, 0, nil
 		}
@@ -65,18 +116,58 @@ func (s *Spool) beginFlush() (last *Generation, stampMS int64, err error) {
 	return last, s.order.floorMS, nil
 }
 
-func (s *Spool) waitDrained(ctx context.Context, g *Generation) error {
-	log := s.log.Load()
+// waiting reports whether generations up to last have samples of some series that the
+// remote store lacks.
+func (s *Spool) waiting(last *Generation, f wantedSeries) bool {
+	type seen struct {
+		g    *Generation
+		left *roaring.Bitmap
+	}
+	var all []seen
+	s.mu.Lock()
+	for _, g := range append(slices.Clone(s.frozen), s.active.Load()) {
+		if !g.taken {
+			all = append(all, seen{g, g.left})
+		}
+		if g == last {
+			break
+		}
+	}
+	s.mu.Unlock()
+	return !isDone(last) && slices.ContainsFunc(all, func(x seen) bool { return f.in(x.g, x.left) })
+}
+
+func isDone(g *Generation) bool {
+	select {
+	case <-g.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// waitWritten returns when the remote store has what a flush is about of all
+// generations up to last. Of whole generations it waits until they are drained.
+func (s *Spool) waitWritten(ctx context.Context, last *Generation, f wantedSeries) error {
+	log := s.log.Current()
 	failed := log.Failed()
 	for {
+		var offers <-chan struct{}
+		if f.ids != nil {
+			offers = s.offers.Next()
+			if !s.waiting(last, f) {
+				return nil
+			}
+		}
 		select {
-		case <-g.done:
+		case <-last.done:
 			return nil
+		case <-offers:
 		case <-s.ctx.Done():
 			return store.ErrClosed
 		case <-failed:
-			if err := s.endOf(ctx, log, g); err != nil {
-				return s.logError(ctx, err)
+			if err := s.endOf(ctx, log, last); err != nil {
+				return s.log.Error(ctx, err)
 			}
 			failed = nil
 		case <-ctx.Done():
@@ -97,5 +188,5 @@ func (s *Spool) endOf(ctx context.Context, failed *wal.Log, g *Generation) error
 	if g.StampMS() == 0 { // it cannot be cut
 		return failed.Err()
 	}
-	return end.wait(ctx)
+	return end.Wait(ctx)
 }

@@ -1,12 +1,13 @@
 package spool
 
 import (
-	"context"
 	"fmt"
 	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/RoaringBitmap/roaring/v2"
 
 	"varve/internal/blockfile"
 	"varve/internal/chunk"
@@ -15,6 +16,7 @@ import (
 	"varve/internal/registry"
 	"varve/internal/store"
 	"varve/internal/wal"
+	"varve/internal/writelog"
 )
 
 // A Generation is a set of samples that go to the remote store together. Its
@@ -39,11 +41,13 @@ type Generation struct {
 	lastMS  int64       // stamp of the last one
 
 	// Guarded by the spool's mu.
-	end     wal.Segment // log segments before this one are not needed without it
-	cut     entry       // the record that ends it
-	holders int         // the spool, as long as it is not drained, and views
-	offered bool        // the sink has seen it since a generation was drained
-	taken   bool        // the sink has written it all
+	end     wal.Segment    // log segments before this one are not needed without it
+	cut     writelog.Entry // the record that ends it
+	holders int            // the spool, as long as it is not drained, and views
+	offered bool           // it had its turn: see offerBehind
+	taken   bool           // the sink has written it all
+
+	left *roaring.Bitmap // series that the sink has not written, once it has said so; nil: any may be. Never changed, only replaced
 }
 
 // A place is where the samples of a generation are: one of the two.
@@ -144,20 +148,6 @@ func (g *Generation) memory() int64 {
 		return h.Expanded()
 	}
 	return 0
-}
-
-// entry is a record in a log, which is not the spool's for ever: see reopenLog.
-// The zero entry is durable.
-type entry struct {
-	log    *wal.Log
-	ticket wal.Ticket
-}
-
-func (e entry) wait(ctx context.Context) error {
-	if e.log == nil {
-		return nil
-	}
-	return e.log.Wait(ctx, e.ticket)
 }
 
 // A spillFile holds the samples of a frozen generation that went to disk.

@@ -52,10 +52,10 @@ func (s *Spool) Health() Health {
 // the remote store takes none is no reason until the spool is full, or nearly so,
 // which shows when a batch does not fit.
 func (s *Spool) Healthy() error {
-	if err := s.writable(); err != nil {
+	if err := s.log.Writable(); err != nil {
 		return err
 	}
-	if log := s.log.Load(); log != nil && log.Err() != nil {
+	if log := s.log.Current(); log != nil && log.Err() != nil {
 		return log.Err()
 	}
 	if s.overfull.Load() || s.full(0) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"varve/internal/record"
 	"varve/internal/store"
 	"varve/internal/wal"
+	"varve/internal/writelog"
 )
 
 // replayer rebuilds generations from the log.
@@ -89,8 +89,8 @@ func (s *Spool) findFrom() (wal.Segment, error) {
 
 func (r *replayer) record(segment wal.Segment, typ byte, payload []byte) error {
 	s := r.spool
-	s.active.Load().logBytes.Add(int64(len(payload)) + recordOverhead)
-	s.logBytes.Add(int64(len(payload)) + recordOverhead)
+	s.active.Load().logBytes.Add(int64(len(payload)) + wal.RecordOverhead)
+	s.logBytes.Add(int64(len(payload)) + wal.RecordOverhead)
 	switch typ {
 	case record.TypeBatch:
 		if g := s.active.Load(); g.Samples() == 0 {
@@ -127,22 +127,15 @@ func (r *replayer) record(segment wal.Segment, typ byte, payload []byte) error {
 		}
 		return nil
 	}
-	return fmt.Errorf("log record of unknown type %d: use a newer build", typ)
+	return writelog.UnknownType(typ)
 }
 
 func (r *replayer) apply(payload []byte, stampMS int64) error {
-	s, g := r.spool, r.spool.active.Load()
-	rest, err := record.Definitions(payload, func(d record.Definition) error { return r.define(g, d) })
-	if err != nil {
+	g := r.spool.active.Load()
+	define := func(d record.Definition, _ model.Series) error { return r.define(g, d) }
+	var err error
+	if r.kinds, err = r.spool.log.Decode(payload, &r.batch, r.kinds[:0], define, r.samples); err != nil {
 		return err
-	}
-	r.batch.Reset(s.Epoch())
-	if err := r.samples(rest); err != nil {
-		return err
-	}
-	var ok bool
-	if r.kinds, ok = s.series.Kinds(r.kinds[:0], r.batch.Samples); !ok {
-		return fmt.Errorf("sample of an unknown series")
 	}
 	g.append(&r.batch, r.kinds, stampMS)
 	return nil
@@ -151,9 +144,6 @@ func (r *replayer) apply(payload []byte, stampMS int64) error {
 // define makes a series known under the id that the log gives it, or under the
 // one that it has already.
 func (r *replayer) define(g *Generation, d record.Definition) error {
-	if _, err := model.ParseKey(d.Key); err != nil {
-		return err
-	}
 	s := r.spool
 	known, ok := s.series.Lookup([]byte(d.Key))
 	switch key := s.series.Key(d.ID); {
@@ -173,10 +163,10 @@ func (r *replayer) define(g *Generation, d record.Definition) error {
 }
 
 // samples decodes the samples of a batch record.
-func (r *replayer) samples(payload []byte) error {
+func (r *replayer) samples(payload []byte, b *store.Batch) error {
 	series := r.spool.series
 	if len(r.renamed) == 0 {
-		return series.DecodeSamples(payload, &r.batch)
+		return series.DecodeSamples(payload, b)
 	}
 	live := func(id uint32) uint32 {
 		if other, ok := r.renamed[id]; ok {
@@ -184,9 +174,9 @@ func (r *replayer) samples(payload []byte) error {
 		}
 		return id
 	}
-	err := record.Samples(payload, func(id uint32) model.Kind { return series.Kind(live(id)) }, &r.batch)
-	for i := range r.batch.Samples {
-		r.batch.Samples[i].Ref = store.Ref(live(uint32(r.batch.Samples[i].Ref)))
+	err := record.Samples(payload, func(id uint32) model.Kind { return series.Kind(live(id)) }, b)
+	for i := range b.Samples {
+		b.Samples[i].Ref = store.Ref(live(uint32(b.Samples[i].Ref)))
 	}
 	return err
 }
@@ -208,16 +198,17 @@ func (r *replayer) cut(segment wal.Segment, m mark, stampMS int64) error {
 	return s.spillAll(context.Background())
 }
 
-// settleStamps brings the stamps of what was replayed into order: they go back
-// where the clock was set back, see followClockLocked.
+// settleStamps brings the stamps of what was replayed into order. They go back where
+// the clock was set back, see followClockLocked: then the floor of the last mark is the
+// only record of the right clock that a log without later samples has.
 func (s *Spool) settleStamps() {
 	s.order.Lock()
 	defer s.order.Unlock()
+	mostMS := s.order.floorMS - 1
 	if g := s.active.Load(); g.Samples() > 0 && g.firstMS != 0 {
-		limitStamps(s.frozen, g.firstMS-1)
-	} else {
-		limitStamps(s.frozen, math.MaxInt64)
+		mostMS = min(mostMS, g.firstMS-1)
 	}
+	limitStamps(s.frozen, mostMS)
 	s.order.stampMS = s.active.Load().lastMS
 }
 

@@ -1,40 +1,29 @@
 package spool
 
 import (
-	"fmt"
 	"time"
 
 	"varve/internal/store"
-	"varve/internal/units"
+	"varve/internal/writelog"
 )
 
 // spaceInterval is how often the free space is looked at.
 const spaceInterval = time.Second
 
-// newDiskGuard makes the guard of the directory's disk.
-func (s *Spool) newDiskGuard() *store.DiskGuard {
-	return &store.DiskGuard{
-		Owner: "the spool", Setting: "cassandra.spool.min_free_bytes", Least: s.cfg.MinFreeBytes,
-		WayOut: "free some space, or enlarge the disk",
-		Free: func() (units.Bytes, error) {
-			usage, err := s.fs.GetDiskUsage(s.dir)
-			return units.Bytes(usage.AvailBytes), err
+// newLog makes the log and the guard of its disk.
+func (s *Spool) newLog() {
+	s.log = writelog.New(writelog.Options{
+		FS: s.fs, Dir: s.path(logName), Config: s.cfg.Log, Series: s.series,
+		Registerer: s.options.Registerer, Logger: s.logger, Check: s.options.Check,
+		Disk: &store.DiskGuard{
+			Owner: "the spool", Setting: s.options.Section.Key("min_free_bytes"), Least: s.cfg.MinFreeBytes,
+			WayOut:  "free some space, or enlarge the disk",
+			Refused: func() { s.metrics.spaceBlocks.Inc() },
 		},
-		Refused: func() { s.metrics.spaceBlocks.Inc() },
-		Logger:  s.logger,
-	}
+		DataDir: s.dir, Final: "the spool takes no more writes until it is opened again",
+	})
+	s.order.Mutex, s.refs = &s.log.Order, s.log.Refs()
 }
 
 // lookAtSpace refuses writes or takes them again.
-func (s *Spool) lookAtSpace() { s.disk.Look(s.replaceFailedLog) }
-
-// replaceFailedLog replaces the log if it has failed.
-func (s *Spool) replaceFailedLog() error {
-	if s.log.Load().Err() == nil {
-		return nil
-	}
-	if err := s.reopenLog(); err != nil {
-		return fmt.Errorf("begin a new write-ahead log: %w", err)
-	}
-	return nil
-}
+func (s *Spool) lookAtSpace() { s.log.LookAtSpace(s.reopenLog) }

@@ -122,7 +122,7 @@ func (s *Spool) removeFile(f *spillFile) (err error) {
 	return err
 }
 
-// install makes a file the place of g's samples, unless nobody holds g any more.
+// install makes a file the place of g's samples, unless g has no holder any more.
 func (s *Spool) install(g *Generation, f *spillFile) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

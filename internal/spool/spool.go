@@ -19,8 +19,10 @@ import (
 	"varve/internal/index"
 	"varve/internal/model"
 	"varve/internal/registry"
+	"varve/internal/safefile"
 	"varve/internal/store"
 	"varve/internal/wal"
+	"varve/internal/writelog"
 )
 
 const (
@@ -44,6 +46,10 @@ type PartialError struct {
 	Left    int64 // series of which something is not written
 	Written bool  // this attempt has written something
 	Err     error // why the first of them is left
+
+	// Series are the ids of those series. The samples of all others are safe in the
+	// remote store: they are read from there. nil says nothing about any series.
+	Series *roaring.Bitmap
 }
 
 func (e *PartialError) Error() string {
@@ -54,7 +60,8 @@ func (e *PartialError) Unwrap() error { return e.Err }
 
 // Options are what a spool needs of its surroundings. Nil fields are left out.
 type Options struct {
-	Sink       Sink // nil = none until Start
+	Sink       Sink          // nil = none until Start
+	Section    store.Section // of Config in the configuration
 	Registerer prometheus.Registerer
 	Check      func(b *store.Batch, kinds []model.Kind) error // why samples of a batch cannot be stored
 	Logger     *slog.Logger
@@ -80,9 +87,14 @@ func (e *LockedError) Error() string {
 
 func (e *LockedError) Unwrap() error { return e.Err }
 
+// refs has methods of store.Appender.
+type refs = writelog.Refs
+
 // Spool implements [store.Appender]. All methods may be called by many
 // goroutines at once, except Close, which is called once, last.
 type Spool struct {
+	refs
+
 	fs      vfs.FS
 	dir     string
 	cfg     Config
@@ -91,15 +103,15 @@ type Spool struct {
 	now     func() time.Time
 
 	lock    io.Closer
-	files   sync.Mutex              // one change of the log's set of files at a time, but for rotation
-	log     atomic.Pointer[wal.Log] // changed under order
+	files   sync.Mutex // one change of the log's set of files at a time, but for rotation
+	log     *writelog.Log
 	series  *registry.Registry
 	index   *index.Index
 	cache   *blockfile.Cache
 	metrics *metrics
 
 	order struct {
-		sync.Mutex
+		*sync.Mutex             // the log's
 		floorMS     int64       // later stamps are greater, unless the clock is set back
 		stampMS     int64       // of the last batch of the active generation, or below floorMS
 		number      int64       // of the active generation
@@ -107,7 +119,6 @@ type Spool struct {
 		sinceRotate int64       // bytes logged since Rotate
 		from        wal.Segment // a replay begins here
 		indexed     idSet       // series that are in the index
-		definitions []byte      // scratch
 		mark        []byte      // scratch
 	}
 
@@ -129,21 +140,17 @@ type Spool struct {
 
 	idle idleBook
 
-	failure atomic.Pointer[store.UnavailableError] // set once: takes no more writes
-	disk    *store.DiskGuard                       // refuses writes while the disk has no space
-
 	pokeKeeper  chan struct{}
 	pokeDrainer chan struct{}
 	pokeRetry   chan struct{} // ends the pause after an attempt that failed
 	pokeSpiller chan struct{}
 	room        *gate.Gate // moves when memory or disk space gets free
+	offers      *gate.Gate // moves when the sink has seen a generation
 
 	nextFile   uint64 // of the spiller
-	closed     atomic.Bool
 	ctx        context.Context
 	stop       context.CancelFunc
 	background sync.WaitGroup
-	encoders   sync.Pool // *registry.Encoder
 }
 
 var _ store.Appender = (*Spool)(nil)
@@ -178,6 +185,7 @@ func newSpool(fsys vfs.FS, dir string, cfg Config, o Options) *Spool {
 		pokeRetry:   make(chan struct{}, 1),
 		pokeSpiller: make(chan struct{}, 1),
 		room:        gate.New(),
+		offers:      gate.New(),
 	}
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)
@@ -188,13 +196,12 @@ func newSpool(fsys vfs.FS, dir string, cfg Config, o Options) *Spool {
 	s.options.setDefaults()
 	s.order.number = 1
 	s.idle.used, s.idle.drained = roaring.New(), roaring.New()
-	s.encoders.New = func() any { return &registry.Encoder{} }
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	g := newGeneration(s.series, 0)
 	s.active.Store(g)
 	s.held = []*Generation{g}
 	s.metrics = newMetrics(s)
-	s.disk = s.newDiskGuard()
+	s.newLog()
 	return s
 }
 
@@ -211,9 +218,7 @@ func (o *Options) setDefaults() {
 func (s *Spool) undo() error {
 	var errs []error
 	s.stop()
-	if log := s.log.Load(); log != nil {
-		errs = append(errs, log.Close())
-	}
+	errs = append(errs, s.log.Close())
 	for _, g := range s.frozen {
 		s.retire(g)
 	}
@@ -249,7 +254,7 @@ func (s *Spool) openDir() error {
 	}
 	s.lock = lock
 	for _, dir := range []string{s.dir, s.fs.PathDir(s.dir)} {
-		if err := syncDir(s.fs, dir); err != nil {
+		if err := safefile.SyncDir(s.fs, dir); err != nil {
 			return err
 		}
 	}
@@ -261,17 +266,6 @@ func (s *Spool) openDir() error {
 		if err := s.fs.Remove(s.fs.PathJoin(spill, name)); err != nil {
 			return fmt.Errorf("remove spilled file: %w", err)
 		}
-	}
-	return nil
-}
-
-func syncDir(fsys vfs.FS, dir string) error {
-	d, err := fsys.OpenDir(dir)
-	if err != nil {
-		return fmt.Errorf("sync directory %s: %w", dir, err)
-	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
-		return fmt.Errorf("sync directory %s: %w", dir, err)
 	}
 	return nil
 }
@@ -295,50 +289,23 @@ func poke(c chan struct{}) {
 	}
 }
 
-// Epoch implements store.Appender.
-func (s *Spool) Epoch() uint64 { return s.series.Epoch() }
-
-// Lookup implements store.Appender.
-func (s *Spool) Lookup(key []byte) (store.Ref, bool) {
-	id, ok := s.series.Lookup(key)
-	return store.Ref(id), ok
-}
-
-// Create implements store.Appender.
-func (s *Spool) Create(ctx context.Context, series model.Series) (store.Ref, error) {
-	if err := s.check(ctx); err != nil {
-		return 0, err
-	}
-	return s.series.CreateSeries(series)
-}
-
-// SeriesCount implements store.Appender.
-func (s *Spool) SeriesCount() int { return s.series.Count() }
-
 // SeriesBytes implements store.Appender.
 func (s *Spool) SeriesBytes() int64 {
 	all, _ := s.series.Bytes()
 	return all + s.index.Bytes()
 }
 
-func (s *Spool) check(ctx context.Context) error {
-	if s.closed.Load() {
-		return store.ErrClosed
-	}
-	return ctx.Err()
-}
-
 // Close stops taking samples and writing to the sink. What is not drained stays
 // in the log for the next Open. Views must be closed before.
 func (s *Spool) Close() error {
-	if !s.closed.CompareAndSwap(false, true) {
-		return store.ErrClosed
+	if err := s.log.Shut(); err != nil {
+		return err
 	}
 	s.stop()
 	s.room.Announce()
 	s.background.Wait()
-	err := s.log.Load().Close()
-	if err != nil && s.failure.Load() != nil {
+	err := s.log.Close()
+	if err != nil && s.log.Failure() != nil {
 		err = nil // told already
 	}
 	s.mu.Lock()
@@ -370,8 +337,8 @@ func (s *Spool) release(g *Generation) {
 	}
 }
 
-// retire gives up the memory, or removes the file, of a frozen generation that
-// nobody holds.
+// retire gives up the memory, or removes the file, of a frozen generation
+// without holders.
 func (s *Spool) retire(g *Generation) {
 	f := g.place.Load().file
 	if f == nil {

@@ -101,11 +101,14 @@ func TestMarksOnly(t *testing.T) {
 // TestNamesBesideHeldViews: what a view still holds of a drained generation is
 // listed by that view, and not by one that was opened later.
 func TestNamesBesideHeldViews(t *testing.T) {
-	s := mustOpen(t, vfs.NewMem(), tinyConfig(), Options{Sink: newRemote()})
+	r := newRemote()
+	r.gate = make(chan struct{}, 1) // nothing is drained but by the flushes
+	s := mustOpen(t, vfs.NewMem(), tinyConfig(), Options{Sink: r})
 	defer s.Close()
 	put(t, s, testSeries("drained", 1), 1, 1)
 	before := s.View()
 	defer before.Close()
+	r.gate <- struct{}{}
 	if _, err := s.Flush(within(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -131,15 +134,19 @@ func TestNamesBesideHeldViews(t *testing.T) {
 // first alone, it finds after that generation was drained and another view has
 // listed names.
 func TestViewOfALaterGeneration(t *testing.T) {
-	s := mustOpen(t, vfs.NewMem(), tinyConfig(), Options{Sink: newRemote()})
+	r := newRemote()
+	r.gate = make(chan struct{}, 1) // nothing is drained but by the flushes
+	s := mustOpen(t, vfs.NewMem(), tinyConfig(), Options{Sink: r})
 	defer s.Close()
 	put(t, s, testSeries("first", 1), 1, 1)
+	r.gate <- struct{}{}
 	if _, err := s.Flush(within(t)); err != nil {
 		t.Fatal(err)
 	}
 	put(t, s, testSeries("second", 1), 1, 1)
 	before := s.View()
 	defer before.Close()
+	r.gate <- struct{}{}
 	if _, err := s.Flush(within(t)); err != nil {
 		t.Fatal(err)
 	}

@@ -55,7 +55,7 @@ func (s *Spool) followClockLocked() {
 		"hide what is written and deleted at their places until then", "by", lead, "generations_stamped_again", waiting)
 }
 
-// followClock is followClockLocked for those who do not hold the lock.
+// followClock is followClockLocked for callers that do not hold the lock.
 func (s *Spool) followClock() {
 	s.order.Lock()
 	defer s.order.Unlock()

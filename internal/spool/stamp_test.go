@@ -229,3 +229,29 @@ func TestLongGeneration(t *testing.T) {
 		}
 	}
 }
+
+// Once the clock is right again, the samples that wait keep stamps of the right clock
+// over restarts, also if no more samples come in.
+func TestClockGlitchBeforeARestart(t *testing.T) {
+	clock, fs := newClock(), vfs.NewMem()
+	cfg := patient(tinyConfig())
+	s := mustOpen(t, fs, cfg, clock.options(nil))
+	clock.add(24 * time.Hour)
+	put(t, s, testSeries("load", 1), 1, 1, 2)
+	clock.add(time.Minute - 24*time.Hour)
+	s.followClock()
+	for range 2 {
+		s.Close()
+		clock.add(time.Minute)
+		s = mustOpen(t, fs, cfg, clock.options(nil))
+	}
+	defer s.Close()
+	sink := newRemote()
+	s.Start(sink)
+	deleted := flushed(t, s)
+	for _, ms := range []int64{1, 2} {
+		if got := sink.at(1, ms).stampMS; got > clock.ms.Load() || got >= deleted {
+			t.Errorf("at %d: written with %d; it is %d, and a delete of now has the stamp %d", ms, got, clock.ms.Load(), deleted)
+		}
+	}
+}

@@ -14,13 +14,13 @@ import (
 )
 
 // A View is a look at what is not drained. It holds the generations that there
-// were when it was opened, also those that are drained meanwhile, so whoever opens
-// a View before it reads the remote store finds each acknowledged sample in one of
-// the two at least. All methods but Close may be called by many goroutines at
-// once.
+// were when it was opened, also those that are drained meanwhile. So a reader that
+// opens a View before it reads the remote store finds each acknowledged sample in one
+// of the two at least. All methods but Close may be called by many goroutines at once.
 type View struct {
 	spool  *Spool
-	held   []*Generation // oldest first, the active one last
+	held   []*Generation     // oldest first, the active one last
+	left   []*roaring.Bitmap // of each, as Generation.left was; nil if no generation has any
 	closed atomic.Bool
 }
 
@@ -29,11 +29,31 @@ func (s *Spool) View() *View {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	v := &View{spool: s, held: append(slices.Clone(s.frozen), s.active.Load())}
-	for _, g := range v.held {
+	for i, g := range v.held {
 		g.holders++
+		if g.left != nil && v.left == nil {
+			v.left = make([]*roaring.Bitmap, len(v.held))
+		}
+		if g.left != nil {
+			v.left[i] = g.left
+		}
 	}
 	s.metrics.views.Inc()
 	return v
+}
+
+// pending returns the generations whose samples of a series are read from here: not
+// those that the remote store has, unless an older one that it lacks would hide them.
+func (v *View) pending(id uint32) []*Generation {
+	if v.left == nil {
+		return v.held
+	}
+	for i, g := range v.held {
+		if (v.left[i] == nil || v.left[i].Contains(id)) && g.has(id, model.AllTime) {
+			return v.held[i:]
+		}
+	}
+	return nil
 }
 
 // Close gives the generations back. Further calls do nothing.
@@ -65,6 +85,16 @@ func (v *View) keepNear(ids *roaring.Bitmap, r model.TimeRange) {
 		return
 	}
 	near := roaring.New()
+	if v.left != nil {
+		for it := ids.Iterator(); it.HasNext(); {
+			id := it.Next()
+			if slices.ContainsFunc(v.pending(id), func(g *Generation) bool { return g.has(id, r) }) {
+				near.Add(id)
+			}
+		}
+		ids.And(near)
+		return
+	}
 	var heads []*Generation
 	for _, g := range v.held {
 		switch f := g.place.Load().file; {
@@ -92,7 +122,7 @@ func (v *View) SeriesOf(id uint32) (model.Series, bool) { return v.spool.series.
 // Callers clip.
 func (v *View) Runs(id uint32, r model.TimeRange) ([]head.Run, error) {
 	var runs []head.Run
-	for _, g := range v.held {
+	for _, g := range v.pending(id) {
 		if !g.has(id, r) {
 			continue
 		}
@@ -110,15 +140,15 @@ func (v *View) Runs(id uint32, r model.TimeRange) ([]head.Run, error) {
 
 // Names lists names as store.View does, of series with samples here.
 func (v *View) Names(ctx context.Context, q store.NamesQuery) (names []string, more bool, err error) {
-	if !v.spool.settleIndex() {
+	if !v.spool.settleIndex() && v.left == nil {
 		return v.spool.index.Names(ctx, q)
 	}
-	// Some view holds what is drained, and perhaps deleted since. That is rare
-	// enough to make an index of what this one holds.
+	// Some view holds what is drained, and perhaps deleted since, or a generation is
+	// written in part. That is rare enough to make an index of what this one holds.
 	own, seen := index.New(), roaring.New()
 	for _, g := range v.held {
 		for id := range g.Series() {
-			if series, ok := v.SeriesOf(id); ok && seen.CheckedAdd(id) {
+			if series, ok := v.SeriesOf(id); ok && seen.CheckedAdd(id) && len(v.pending(id)) > 0 {
 				own.Add(id, series)
 			}
 		}

@@ -20,6 +20,18 @@ type InputError struct{ Reason string }
 
 func (e *InputError) Error() string { return e.Reason }
 
+// A Section is where the settings of a part stand in the configuration, such as
+// "cassandra.spool". The opener of the part says so; the part knows only its own keys.
+type Section string
+
+// Key is the whole key of a setting, for messages.
+func (s Section) Key(name string) string {
+	if s == "" {
+		return name
+	}
+	return string(s) + "." + name
+}
+
 // A LimitError says which limit a request hit and what it would have needed.
 type LimitError struct {
 	Limit string // configuration key, for example "query.max_samples"

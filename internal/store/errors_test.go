@@ -56,3 +56,10 @@ func TestErrorsAreToldApart(t *testing.T) {
 		t.Error("the cause of an UnavailableError is lost")
 	}
 }
+
+// TestSectionKey: a setting is named with its place, where that is known.
+func TestSectionKey(t *testing.T) {
+	if a, b := Section("cassandra.spool").Key("max_bytes"), Section("").Key("max_bytes"); a != "cassandra.spool.max_bytes" || b != "max_bytes" {
+		t.Errorf("%q, %q", a, b)
+	}
+}

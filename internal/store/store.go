@@ -2,6 +2,7 @@ package store
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"math"
 	"strings"
@@ -185,10 +186,6 @@ type Selection struct {
 	// AnyOrder lets the store return the series in whatever order costs it
 	// least, best that in which it reads them fastest.
 	AnyOrder bool
-
-	// ReadsAll says that of each series all samples of Range will be read, in
-	// ascending order: the store may begin with it.
-	ReadsAll bool
 }
 
 // ReadOptions say which samples of a series are wanted, and in which form.
@@ -254,6 +251,42 @@ type NamesQuery struct {
 	Pattern *model.Pattern // of the whole name
 	After   string         // names that come after this one
 	Limit   int
+
+	// Delimiter, if not 0, lists one level of a tree instead: of each name that goes
+	// on after Prefix with it, only the part up to and with it, each part once. It is
+	// an ASCII character below 0x7f, for MetricNames without a Pattern.
+	Delimiter byte
+}
+
+// Entry is what is listed for a name that begins with Prefix.
+func (q *NamesQuery) Entry(name string) string {
+	if q.Delimiter != 0 {
+		if i := strings.IndexByte(name[len(q.Prefix):], q.Delimiter); i >= 0 {
+			return name[:len(q.Prefix)+i+1]
+		}
+	}
+	return name
+}
+
+// Beyond returns where to go on after an entry: a text that no name with this entry
+// reaches. ok is false if only the one name has this entry.
+func (q *NamesQuery) Beyond(entry string) (from string, ok bool) {
+	last := len(entry) - 1
+	if q.Delimiter == 0 || last < len(q.Prefix) || entry[last] != q.Delimiter {
+		return "", false
+	}
+	return entry[:last] + string(rune(q.Delimiter+1)), true
+}
+
+// Check says what is wrong with q, an *InputError; nil if nothing is.
+func (q *NamesQuery) Check() error {
+	switch {
+	case q.Kind > TagValues:
+		return &InputError{Reason: fmt.Sprintf("unknown kind of names %d", q.Kind)}
+	case q.Delimiter != 0 && (q.Kind != MetricNames || q.Pattern != nil || q.Delimiter >= 0x7f):
+		return &InputError{Reason: "a delimiter is an ASCII character, for names of metrics without a pattern"}
+	}
+	return nil
 }
 
 // Deleter removes samples.

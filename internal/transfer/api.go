@@ -62,14 +62,14 @@ func NewAPI(s store.Viewer, p *ingest.Pipeline, config Config, r prometheus.Regi
 // Routes lists the endpoints.
 func (a *API) Routes() []httpapi.Route {
 	return []httpapi.Route{
-		{Method: http.MethodGet, Path: "/api/v1/export", Parameters: []string{"metric", "start", "end"}, Handler: a.guard(a.export)},
-		{Method: http.MethodPost, Path: "/api/v1/import", Parameters: httpapi.None, Handler: a.guard(a.importLines)},
+		httpapi.On(http.MethodGet, "/api/v1/export", httpapi.Read, a.guard(a.export)).Taking("metric", "start", "end"),
+		httpapi.On(http.MethodPost, "/api/v1/import", httpapi.Write, a.guard(a.importLines)).Taking(),
 	}
 }
 
 // guard bounds how many requests run.
-func (a *API) guard(h func(*placeWriter, *http.Request)) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+func (a *API) guard(h func(*placeWriter, *http.Request)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		own, request, leave := a.places.enter(w, r)
 		if own == nil {
 			httpapi.WriteUnavailable(w, r, fmt.Sprintf("%d exports and imports run already, as many as transfer.max_concurrent allows", a.config.MaxConcurrent))
@@ -79,7 +79,7 @@ func (a *API) guard(h func(*placeWriter, *http.Request)) http.Handler {
 		a.active.Inc()
 		defer a.active.Dec()
 		h(own, request)
-	})
+	}
 }
 
 // clippedBytes is how many bytes of a client's text a message repeats.

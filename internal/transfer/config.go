@@ -9,8 +9,11 @@ import (
 
 // Config are the settings of imports and exports.
 type Config struct {
-	MaxLine       units.Bytes `yaml:"max_line" doc:"Longest line of an import; longer ones are rejected."`
-	MaxConcurrent int         `yaml:"max_concurrent" doc:"Most imports and exports over HTTP that run at once; further ones are answered 503."`
+	MaxConcurrent int `yaml:"max_concurrent" doc:"Most imports and exports over HTTP that run at once. Further ones are answered 503."`
+
+	// Constants; tests and benchmarks change them by --tune.
+
+	MaxLine units.Bytes `tune:"max_line"` // longest line of an import
 }
 
 // DefaultConfig returns the defaults.

@@ -120,7 +120,7 @@ func (m *Import) read(ctx context.Context, in *bufio.Reader) (blockEnd, error) {
 		switch {
 		case len(line) > m.MaxLine:
 			m.arena = m.arena[:from]
-			limit := &store.LimitError{Limit: "transfer.max_line", Max: int64(m.MaxLine), Need: n, What: "read a line"}
+			limit := &store.LimitError{Limit: "bytes of a line of an import", Max: int64(m.MaxLine), Need: n, What: "read a line"}
 			m.rejects = append(m.rejects, Rejected{end.line, []string{limit.Error()}})
 		case isData(line):
 			bounds = append(bounds, [2]int{from, len(m.arena)})
@@ -155,7 +155,7 @@ func (m *Import) readLine(ctx context.Context, in *bufio.Reader) (n int64, err e
 	from := len(m.arena)
 	for {
 		if n > skipLimit*int64(m.MaxLine) {
-			limit := &store.LimitError{Limit: "transfer.max_line", Max: int64(m.MaxLine), Need: n, What: "read a line"}
+			limit := &store.LimitError{Limit: "bytes of a line of an import", Max: int64(m.MaxLine), Need: n, What: "read a line"}
 			return n, &store.InputError{Reason: fmt.Sprintf("%s; the line has not ended after %d times that: this is no file of lines", limit, skipLimit)}
 		}
 		if err := ctx.Err(); err != nil {

@@ -263,7 +263,7 @@ func TestKairosLines(t *testing.T) {
 	wantTold := `5 metric[0](name=bad).tags count must be greater than or equal to 1.
 6 Unregistered data point type 'unknown'
 7 malformed JSON: Unterminated string at column 26
-8 limit transfer.max_line of 1048576 reached, at least 1048578 needed: read a line
+8 limit bytes of a line of an import of 1048576 reached, at least 1048578 needed: read a line
 9 metric[0](name=raw).datapoints[1].value must have 8 bytes.; metric[0](name=raw).datapoints[1].value must be base64.
 `
 	if told != wantTold {

@@ -18,11 +18,14 @@ const (
 // Config are the settings of a log. Zero means the default, but for
 // RecycleSegments.
 type Config struct {
-	Durability      string        `yaml:"durability" doc:"when a write is acknowledged: \"fsync\" after it was synced to disk, \"interval\" after it was handed to the operating system, which is synced every sync_interval"`
-	SyncInterval    time.Duration `yaml:"sync_interval" doc:"longest time between a write and its sync with durability interval, 1ms to 1m"`
-	SegmentBytes    units.Bytes   `yaml:"segment_bytes" doc:"size at which a new log file is begun, 4KiB to 1GiB"`
-	BufferBytes     units.Bytes   `yaml:"buffer_bytes" doc:"bytes that may wait to be written before writers wait; a larger record waits until it is alone; 4KiB to 1GiB"`
-	RecycleSegments int           `yaml:"recycle_segments" doc:"log files kept for reuse after they are no longer needed, 0 to 64"`
+	Durability   string        `yaml:"durability" doc:"When a write is acknowledged: \"fsync\" after it was synced to disk, \"interval\" after it was handed to the operating system, which is synced every sync_interval."`
+	SyncInterval time.Duration `yaml:"sync_interval" doc:"Longest time between a write and its sync with durability interval, 1ms to 1m."`
+
+	// Constants; tests and benchmarks change them by --tune.
+
+	SegmentBytes    units.Bytes `tune:"segment_bytes"`    // size at which a new log file is begun, 4KiB to 1GiB
+	BufferBytes     units.Bytes `tune:"buffer_bytes"`     // that may wait to be written before writers wait, 4KiB to 1GiB; a larger record waits until it is alone
+	RecycleSegments int         `tune:"recycle_segments"` // log files kept for reuse, 0 to 64
 }
 
 // DefaultConfig returns the defaults.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 
+	"varve/internal/safefile"
+
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
@@ -36,7 +38,7 @@ func openDirectory(fsys vfs.FS, path string, cfg Config) (*directory, error) {
 	if err := fsys.MkdirAll(path, 0o755); err != nil {
 		return nil, fmt.Errorf("create log directory %s: %w", path, err)
 	}
-	if err := syncDir(fsys, fsys.PathDir(path)); err != nil {
+	if err := safefile.SyncDir(fsys, fsys.PathDir(path)); err != nil {
 		return nil, err
 	}
 	d := &directory{
@@ -52,17 +54,6 @@ func openDirectory(fsys vfs.FS, path string, cfg Config) (*directory, error) {
 		return nil, fmt.Errorf("open log directory %s: %w", path, err)
 	}
 	return d, nil
-}
-
-func syncDir(fsys vfs.FS, path string) error {
-	d, err := fsys.OpenDir(path)
-	if err != nil {
-		return fmt.Errorf("open directory %s: %w", path, err)
-	}
-	if err := errors.Join(d.Sync(), d.Close()); err != nil {
-		return fmt.Errorf("sync directory %s: %w", path, err)
-	}
-	return nil
 }
 
 // takeStock lists segments and free files, and removes free files too many.
@@ -201,7 +192,7 @@ func (d *directory) release(before Segment) error {
 			return fmt.Errorf("release log segment %d: %w", s, err)
 		}
 	}
-	return syncDir(d.fs, d.path) // the writer closes its handle when it fails
+	return safefile.SyncDir(d.fs, d.path) // the writer closes its handle when it fails
 }
 
 // removeFrom removes the segments from the given one on.
@@ -221,7 +212,7 @@ func (d *directory) removeFrom(first Segment) error {
 		}
 		delete(d.segments, s)
 	}
-	return syncDir(d.fs, d.path)
+	return safefile.SyncDir(d.fs, d.path)
 }
 
 // releaseFile keeps the file for reuse if that is worth it: not one that is

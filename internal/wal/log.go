@@ -372,7 +372,7 @@ func (l *Log) take(empty *buffer, timer <-chan time.Time) (b *buffer, closing bo
 	return b, false
 }
 
-// acknowledge wakes those who wait for b's records or for their room.
+// acknowledge wakes the waiters for b's records, and those for their room.
 func (l *Log) acknowledge(b *buffer) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"go.uber.org/goleak"
 
+	"varve/internal/safefile"
 	"varve/internal/units"
 )
 
@@ -39,7 +40,7 @@ func crashable(t testing.TB) *vfs.MemFS {
 	if err := fsys.MkdirAll(fsys.PathDir(testDir), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := syncDir(fsys, "/"); err != nil {
+	if err := safefile.SyncDir(fsys, "/"); err != nil {
 		t.Fatal(err)
 	}
 	return fsys

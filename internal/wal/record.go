@@ -7,6 +7,9 @@ import (
 
 // A record is framed by 15 bytes; docs/formats/wal.md has the drawing.
 const (
+	// RecordOverhead is what a record takes in the log beside its payload.
+	RecordOverhead = recordHeaderSize
+
 	recordHeaderSize = 15
 
 	atLength  = 0  // u32, bytes of payload

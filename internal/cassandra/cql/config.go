@@ -16,7 +16,7 @@ import (
 
 // Config are the settings of a session.
 type Config struct {
-	Hosts            []string      `yaml:"hosts" doc:"addresses of some nodes of the cluster, each with :port if it is not 9042; the others are found through them"`
+	Hosts            []string      `yaml:"hosts" doc:"Addresses of some nodes of the cluster, each with :port if it is not 9042. The others are found through them."`
 	Keyspace         string        `yaml:"keyspace" doc:"name of the keyspace"`
 	Datacenter       string        `yaml:"datacenter" doc:"name of the data centre whose nodes are used; empty uses all"`
 	ReadConsistency  string        `yaml:"read_consistency" doc:"replicas that must answer a read: ONE, LOCAL_ONE, LOCAL_QUORUM, QUORUM, ALL, ..."`
@@ -25,20 +25,29 @@ type Config struct {
 	Password         Secret        `yaml:"password" doc:"password of that user; better in password_file or the environment"`
 	PasswordFile     string        `yaml:"password_file" doc:"file that holds the password, read again at each connection"`
 	TLS              TLSConfig     `yaml:"tls" doc:"Encryption of the connections to Cassandra."`
-	Compression      bool          `yaml:"compression" doc:"compress frames with LZ4; pays between data centres, costs CPU near by"`
-	Connections      int           `yaml:"connections" doc:"connections to each node, 1 to 16"`
-	ReadsInFlight    int           `yaml:"reads_in_flight" doc:"most statements that read at once, for each node, 1 to 4096; fewer while the node is slow, see latency_goal"`
-	WritesInFlight   int           `yaml:"writes_in_flight" doc:"most statements that write at once, for each node, 1 to 4096; fewer while the node is slow, see latency_goal"`
-	BytesInFlight    units.Bytes   `yaml:"bytes_in_flight" doc:"most bytes of statements at once, for each node, reads and writes apart, 64KiB to 1GiB"`
-	LatencyGoal      time.Duration `yaml:"latency_goal" doc:"time in which a node answers 99 of 100 statements; one that does not is given fewer at once, 10ms to 1m"`
-	ConnectTimeout   time.Duration `yaml:"connect_timeout" doc:"time to connect to a node, 100ms to 1m"`
+	Compression      bool          `yaml:"compression" doc:"Compresses frames with LZ4. Worth it between data centres; costs CPU nearby."`
+	ReadsInFlight    int           `yaml:"reads_in_flight" doc:"Most statements that read at once, for each node, 1 to 4096. A node that takes longer than 500ms for 1 in 100 gets fewer."`
+	WritesInFlight   int           `yaml:"writes_in_flight" doc:"Most statements that write at once, for each node, 1 to 4096. A node that takes longer than 500ms for 1 in 100 gets fewer."`
 	ReadTimeout      time.Duration `yaml:"read_timeout" doc:"time that one attempt of a read may take; best above Cassandra's own 5s, 100ms to 5m"`
 	WriteTimeout     time.Duration `yaml:"write_timeout" doc:"time that one attempt of a write may take; best above Cassandra's own 2s, 100ms to 5m"`
-	ScanTimeout      time.Duration `yaml:"scan_timeout" doc:"time that one attempt of a statement over the whole table or of a schema change may take, 1s to 10m"`
-	StallAfter       time.Duration `yaml:"stall_after" doc:"a node with statements in flight that answers none of them for so long is avoided until it answers again, 50ms to 1m"`
-	OutageGrace      time.Duration `yaml:"outage_grace" doc:"when no node answers, time from the beginning of that after which reads fail instead of waiting, 0s to 1m"`
-	Attempts         int           `yaml:"attempts" doc:"how often a statement is tried before its error is told, 1 to 100"`
-	RetryPause       time.Duration `yaml:"retry_pause" doc:"pause before the second attempt; it doubles with each, up to 2s, 1ms to 2s"`
+
+	// Constants; tests and benchmarks change them by --tune.
+
+	Connections   int         `tune:"connections"`     // to each node, 1 to 16
+	BytesInFlight units.Bytes `tune:"bytes_in_flight"` // most bytes of statements at once, for each node, reads and writes apart, 64KiB to 1GiB
+	// LatencyGoal is the time in which a node answers 99 of 100 statements, 10ms to 1m. A
+	// node that does not is given fewer at once.
+	LatencyGoal    time.Duration `tune:"latency_goal"`
+	ConnectTimeout time.Duration `tune:"connect_timeout"` // to connect to a node, 100ms to 1m
+	ScanTimeout    time.Duration `tune:"scan_timeout"`    // of one attempt of a statement over a whole table, or of a schema change, 1s to 10m
+	// StallAfter is how long a node may answer none of its statements, 50ms to 1m. After
+	// that it is avoided until it answers again.
+	StallAfter time.Duration `tune:"stall_after"`
+	// OutageGrace is how long reads wait, 0s to 1m, once no node answers. After that they
+	// fail at once.
+	OutageGrace time.Duration `tune:"outage_grace"`
+	Attempts    int           `tune:"attempts"`    // of a statement before its error is reported, 1 to 100
+	RetryPause  time.Duration `tune:"retry_pause"` // before the second attempt, 1ms to 2s; it doubles with each, up to 2s
 }
 
 // TLSConfig are the settings of encrypted connections.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 )
 
 // Where Varve nodes announce that they are about to remove index rows, in
@@ -42,7 +43,7 @@ var (
 
 // announcements are what this process and others have announced. See [Writer] for why.
 type announcements struct {
-	ks      *Keyspace
+	ks      *schema.Keyspace
 	now     func() time.Time
 	known   *known
 	process string        // in announcements of this process
@@ -56,7 +57,7 @@ type announcements struct {
 	floorMS  int64            // above the stamps of all that are known
 }
 
-func newAnnouncements(ks *Keyspace, k *known, now func() time.Time) *announcements {
+func newAnnouncements(ks *schema.Keyspace, k *known, now func() time.Time) *announcements {
 	return &announcements{ks: ks, now: now, known: k, process: rand.Text(), sending: make(chan struct{}, 1)}
 }
 
@@ -79,7 +80,7 @@ func (a *announcements) announce(ctx context.Context, s span) (stampMS int64, er
 	}
 	slot := fmt.Sprintf("%s/%d", a.process, sequence%announceSlots)
 	value := fmt.Sprintf("%d %d %d %d %s", stampMS, sequence, s.lowMS, s.highMS, s.metric)
-	if err := a.ks.Session.Exec(ctx, announceDelete, a.ks.stamp(), ownService, deletesKey, slot, value, int(announceLife/time.Second)); err != nil {
+	if err := a.ks.Session.Exec(ctx, announceDelete, a.ks.Stamp(), ownService, deletesKey, slot, value, int(announceLife/time.Second)); err != nil {
 		return 0, fmt.Errorf("announce a delete to other nodes: %w", err)
 	}
 	return stampMS, nil
@@ -112,7 +113,7 @@ func (a *announcements) look(ctx context.Context) error {
 		return nil
 	}
 	began := a.now()
-	found, err := a.ks.announced(ctx)
+	found, err := announcedIn(ctx, a.ks)
 	if err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func (a *announcements) look(ctx context.Context) error {
 // announced are the announcements that can be read, by process.
 type announced map[string][]announcement
 
-func (ks *Keyspace) announced(ctx context.Context) (announced, error) {
+func announcedIn(ctx context.Context, ks *schema.Keyspace) (announced, error) {
 	found := announced{}
 	if !ks.Tables.ServiceIndex {
 		return found, nil

@@ -14,6 +14,8 @@ import (
 	"varve/internal/model"
 	"varve/internal/originals"
 	"varve/internal/store"
+
+	"varve/internal/cassandra/kairosrows/schema"
 )
 
 // kairos is the original, asked over HTTP.
@@ -80,7 +82,7 @@ func (k kairos) eventually(what string, want []string, got func() []string) {
 func TestBesideKairosDB(t *testing.T) {
 	w := DefaultWriteConfig()
 	w.TagIndex = []string{"include prefix=TestBesideKairosDB"}
-	c := DefaultConfig()
+	c := schema.DefaultConfig()
 	c.IndexShards = 2 // a keyspace of its own: KairosDB lists itself there
 	b := newBench(t, c, w, "")
 	metric := b.name("load")

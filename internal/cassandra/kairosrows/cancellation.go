@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"varve/internal/cassandra/layout"
 	"varve/internal/store"
 )
 
@@ -32,17 +33,10 @@ const (
 
 var errCancelled = errors.New("the job was cancelled")
 
-// setCancelled makes a job one that was cancelled.
-func (j *Job) setCancelled() {
-	j.State, j.Error = JobCancelled, ""
-	j.Note = fmt.Sprintf("about %d of %d rows were done, and all before the row time %d: what was deleted there stays so; the rest is as it was",
-		min(j.Done, j.Rows), j.Rows, j.NextMS)
-}
-
 // Cancel stops a delete job, whichever node works on it, for good. What it has
-// deleted stays deleted. The job's state is JobCancelled afterwards, or
-// JobCancelling if the node that works on it has not stopped within some
-// seconds, or JobDone if there was nothing left to cancel. A job that is not
+// deleted stays deleted. The job's state is layout.JobCancelled afterwards, or
+// layout.JobCancelling if the node that works on it has not stopped within some
+// seconds, or layout.JobDone if there was nothing left to cancel. A job that is not
 // known is store.ErrNotFound.
 func (d *Deleter) Cancel(ctx context.Context, id string) (Job, error) {
 	j := &d.jobs
@@ -50,7 +44,7 @@ func (d *Deleter) Cancel(ctx context.Context, id string) (Job, error) {
 	r := j.running[id]
 	j.mu.Unlock()
 	if r == nil {
-		if job, err := j.ofOthers(ctx, id); err != nil || job.State == JobDone || job.State == JobCancelled {
+		if job, err := j.ofOthers(ctx, id); err != nil || job.State == layout.JobDone || job.State == layout.JobCancelled {
 			return job, err
 		}
 	}
@@ -80,11 +74,11 @@ func (j *jobs) hereAfterCancel(ctx context.Context, r *runningJob) (Job, error) 
 	j.mu.Unlock()
 	switch {
 	case running:
-		job.State = JobCancelling
-	case job.State == JobDone:
+		job.State = layout.JobCancelling
+	case job.State == layout.JobDone:
 		return job, j.unset(ctx, cancelServiceKey, job.ID)
 	default:
-		job.setCancelled() // it may have failed at the same moment
+		job.SetCancelled() // it may have failed at the same moment
 	}
 	return job, nil
 }
@@ -98,7 +92,7 @@ func (j *jobs) ofOthers(ctx context.Context, id string) (Job, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, ended := range j.ended {
-		if ended.ID == id && (ended.State == JobDone || ended.State == JobCancelled) {
+		if ended.ID == id && (ended.State == layout.JobDone || ended.State == layout.JobCancelled) {
 			return ended, nil
 		}
 	}
@@ -114,10 +108,10 @@ func (j *jobs) awaitCancelled(ctx context.Context, id string) (Job, error) {
 		job, err := j.read(ctx, id)
 		switch {
 		case errors.Is(err, store.ErrNotFound): // it was done meanwhile
-			return Job{ID: id, State: JobDone}, j.unset(context.WithoutCancel(ctx), cancelServiceKey, id)
+			return Job{ID: id, State: layout.JobDone}, j.unset(context.WithoutCancel(ctx), cancelServiceKey, id)
 		case err != nil:
-			return Job{ID: id, State: JobCancelling}, nil // as is written down
-		case job.State == JobCancelled:
+			return Job{ID: id, State: layout.JobCancelling}, nil // as is written down
+		case job.State == layout.JobCancelled:
 			return job, nil
 		case j.idle(&job):
 			return job, j.settleCancelled(ctx, &job)
@@ -134,8 +128,8 @@ func (j *jobs) awaitCancelled(ctx context.Context, id string) (Job, error) {
 // that no node works on, and forgets it when it is old.
 func (j *jobs) settleCancelled(ctx context.Context, job *Job) error {
 	switch {
-	case job.State != JobCancelled:
-		job.setCancelled()
+	case job.State != layout.JobCancelled:
+		job.SetCancelled()
 		job.Updated = j.d.now().UTC()
 		return j.save(ctx, job)
 	case j.d.now().Sub(job.Updated) < cancelledKept:

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/cassandra/layout"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -27,7 +29,7 @@ type cancelBench struct {
 }
 
 func newCancelBench(t *testing.T) *cancelBench {
-	b := &cancelBench{bench: newBench(t, DefaultConfig(), DefaultWriteConfig(), ""), rows: 2 * (cancelStep + 20)}
+	b := &cancelBench{bench: newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), ""), rows: 2 * (cancelStep + 20)}
 	metric := b.name("m")
 	src := new(memory)
 	for i := range b.rows / 2 {
@@ -44,11 +46,9 @@ func (b *cancelBench) node(name string, ahead time.Duration, reached func(rows i
 	b.t.Helper()
 	c := noNodes()
 	c.JobRows = 10
-	reader := b.reader()
 	var rows atomic.Int64
 	d, err := NewDeleter(b.ks, b.newWriter(DefaultWriteConfig(), time.Now), c, DeleterOptions{
 		Node: name, Now: func() time.Time { return time.Now().Add(ahead) },
-		Look: reader.Look,
 		Deleted: func([]byte) {
 			if reached != nil {
 				reached(rows.Add(1))
@@ -81,7 +81,7 @@ func (b *cancelBench) wantHalf(job Job) {
 	if points == 0 || points == b.rows || keys != points || tagRows != points {
 		b.t.Errorf("%d samples of %d are left, %d row keys, %d tag rows", points, b.rows, keys, tagRows)
 	}
-	if job.State != JobCancelled || job.Done != b.rows-points || !strings.Contains(job.Note, fmt.Sprintf("about %d of %d rows were done", job.Done, b.rows)) {
+	if job.State != layout.JobCancelled || job.Done != b.rows-points || !strings.Contains(job.Note, fmt.Sprintf("about %d of %d rows were done", job.Done, b.rows)) {
 		b.t.Errorf("%d samples of %d are left, the job says: %+v", points, b.rows, job)
 	}
 }
@@ -102,7 +102,7 @@ func TestCancelHere(t *testing.T) {
 				}
 				asked <- job
 			}()
-			for b.job(d).State != JobCancelling {
+			for b.job(d).State != layout.JobCancelling {
 				time.Sleep(time.Millisecond)
 			}
 		}
@@ -118,7 +118,7 @@ func TestCancelHere(t *testing.T) {
 		t.Errorf("%d rows were done, want %d", job.Done, cancelStep)
 	}
 	again, err := d.Cancel(b.ctx, job.ID)
-	if err != nil || again.State != JobCancelled {
+	if err != nil || again.State != layout.JobCancelled {
 		t.Errorf("a second time: %+v, %v", again, err)
 	}
 	for _, name := range []string{"one", "two"} {
@@ -156,7 +156,7 @@ func TestCancelElsewhere(t *testing.T) {
 				}
 				asked <- job
 			}()
-			for b.job(other).State != JobCancelling {
+			for b.job(other).State != layout.JobCancelling {
 				time.Sleep(time.Millisecond)
 			}
 		}
@@ -192,7 +192,7 @@ func TestCancelOfNobody(t *testing.T) {
 	gone.Close()
 	other := b.node("other", 0, nil)
 	other.jobs.wait = 200 * time.Millisecond
-	if job, err := other.Cancel(b.ctx, id); err != nil || job.State != JobCancelling {
+	if job, err := other.Cancel(b.ctx, id); err != nil || job.State != layout.JobCancelling {
 		t.Fatalf("a moment after it has ended: %+v, %v", job, err)
 	}
 	left := b.count("data_points")
@@ -206,7 +206,7 @@ func TestCancelOfNobody(t *testing.T) {
 			t.Fatal(err)
 		}
 		d.jobs.tasks.Wait()
-		if job := b.job(d); job.State != JobCancelled {
+		if job := b.job(d); job.State != layout.JobCancelled {
 			t.Errorf("%s lists %+v", name, job)
 		}
 	}
@@ -223,17 +223,17 @@ func TestCancelOfNobody(t *testing.T) {
 func TestCancelOfSilent(t *testing.T) {
 	b := newCancelBench(t)
 	later := b.node("later", 2*jobSilence, nil)
-	job := &Job{ID: fmt.Sprint("silent-", b.stamp), State: JobRunning, Rows: 4040, Done: 2000, Node: "lost", Updated: time.Now(), Started: time.Now(), Deletion: saveDeletion(b.del)}
+	job := &Job{ID: fmt.Sprint("silent-", b.stamp), State: layout.JobRunning, Rows: 4040, Done: 2000, Node: "lost", Updated: time.Now(), Started: time.Now(), Deletion: layout.SaveDeletion(b.del)}
 	if err := later.jobs.save(b.ctx, job); err != nil {
 		t.Fatal(err)
 	}
-	if got := b.job(later); got.State != JobWaiting {
+	if got := b.job(later); got.State != layout.JobWaiting {
 		t.Errorf("listed as %+v", got)
 	}
-	if got, err := later.Cancel(b.ctx, job.ID); err != nil || got.State != JobCancelled {
+	if got, err := later.Cancel(b.ctx, job.ID); err != nil || got.State != layout.JobCancelled {
 		t.Errorf("cancelled: %+v, %v", got, err)
 	}
-	if got, err := later.jobs.read(b.ctx, job.ID); err != nil || got.State != JobCancelled {
+	if got, err := later.jobs.read(b.ctx, job.ID); err != nil || got.State != layout.JobCancelled {
 		t.Errorf("written down: %+v, %v", got, err)
 	}
 }
@@ -245,7 +245,7 @@ func TestCancelOfDone(t *testing.T) {
 	d := b.node("one", 0, nil)
 	b.delete(d, b.del)
 	job := b.job(d)
-	if got, err := d.Cancel(b.ctx, job.ID); err != nil || got.State != JobDone {
+	if got, err := d.Cancel(b.ctx, job.ID); err != nil || got.State != layout.JobDone {
 		t.Errorf("where it was done: %+v, %v", got, err)
 	}
 	if _, err := b.node("two", 0, nil).Cancel(b.ctx, job.ID); !errors.Is(err, store.ErrNotFound) {

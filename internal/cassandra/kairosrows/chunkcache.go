@@ -114,19 +114,6 @@ func (c *chunkCache) get(key string, s slice) *chunkEntry {
 	return nil
 }
 
-// holds reports whether get would return an entry.
-func (c *chunkCache) holds(key string, s slice) bool {
-	now := c.now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	at := c.entries[key]
-	if at == nil {
-		return false
-	}
-	e := at.Value.(*chunkEntry)
-	return !c.expired(e, now) && e.has(s)
-}
-
 // expired reports whether an entry is not to be believed any more.
 func (c *chunkCache) expired(e *chunkEntry, now time.Time) bool {
 	return now.Sub(e.readAt) >= c.maxAge || now.UnixMilli() >= e.expiresMS

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/store"
@@ -36,8 +37,8 @@ func (b *readBench) fillCities(metric string, n int) {
 func (b *readBench) fillKeys(metric string, rowTimeMS int64, keys []rowKey) {
 	b.t.Helper()
 	b.exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, tableName, rowTimeMS)
-	b.execAt(1, "INSERT INTO row_keys (metric, table_name, row_time, mtime) VALUES (?, ?, ?, ?)", metric, tableName, rowTimeMS, WroteHere)
-	b.exec("INSERT INTO varve_row_state (metric, row_time, kairos_mtime) VALUES (?, ?, ?)", metric, rowTimeMS, WroteHere)
+	b.execAt(1, "INSERT INTO row_keys (metric, table_name, row_time, mtime) VALUES (?, ?, ?, ?)", metric, tableName, rowTimeMS, schema.WroteHere)
+	b.exec("INSERT INTO varve_row_state (metric, row_time, kairos_mtime) VALUES (?, ?, ?)", metric, rowTimeMS, schema.WroteHere)
 	b.exec("UPDATE varve_row_state SET changed = now() WHERE metric = ? AND row_time = ?", metric, rowTimeMS)
 	insertKey := &cql.Statement{Name: "test", Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags) VALUES (?, ?, ?, ?, ?)"}
 	pages := slices.Collect(slices.Chunk(keys, 2000))

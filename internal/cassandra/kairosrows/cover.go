@@ -268,7 +268,7 @@ func (c *coverer) cover(ctx context.Context, p partKey) (covered bool, wait time
 	if age := began.UnixMilli() - s.written; age < r.config.Settle.Milliseconds() {
 		return false, max(time.Millisecond, r.config.Settle-time.Duration(age)*time.Millisecond), nil
 	}
-	removals, err := r.ks.announced(ctx)
+	removals, err := announcedIn(ctx, r.ks)
 	if err != nil {
 		return false, 0, err
 	}
@@ -380,7 +380,7 @@ func (p *coverPass) copyKeys(ctx context.Context) error {
 // many index rows by ranges, under its own write timestamp, and does not see between
 // them what a pass has yet to copy. Such a pass is of no use.
 func (p *coverPass) checkRemovals(ctx context.Context) error {
-	removals, err := p.coverer.reader.ks.announced(ctx)
+	removals, err := announcedIn(ctx, p.coverer.reader.ks)
 	if err == nil && removals.mayHide(p.key, p.sinceMS) {
 		err = errPassMoved
 	}

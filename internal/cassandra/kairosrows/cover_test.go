@@ -11,6 +11,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -104,7 +105,7 @@ func TestCoverageInBackground(t *testing.T) {
 	b := newReadBench(t, config, nil)
 	asked, walked, row := b.metric("asked"), b.metric("walked"), cityTime(0)
 	for _, metric := range []string{asked, walked} {
-		b.exec("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(metricNamesKey), metric, []byte{0})
+		b.exec("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(schema.MetricNames), metric, []byte{0})
 		b.stamp++
 		b.kairosRow(b.stamp, metric, row, model.MustTags("host", "a"))
 	}

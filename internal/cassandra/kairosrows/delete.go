@@ -12,6 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/store"
+
+	"varve/internal/cassandra/kairosrows/schema"
 )
 
 // Values of DeleteConfig.KairosDBNodes.
@@ -24,9 +26,14 @@ const (
 // DeleteConfig are the settings of deletes and repairs.
 type DeleteConfig struct {
 	KairosDBNodes string        `yaml:"kairosdb_nodes" doc:"whether KairosDB nodes write into the keyspace: \"yes\", \"no\", or \"auto\", which looks for one in the list of hosts that they keep"`
-	Horizon       time.Duration `yaml:"horizon" doc:"time after the end of a row in which KairosDB nodes may still write to it; while they do, a delete leaves its index rows, since KairosDB does not write them again"`
-	Parallel      int           `yaml:"parallel" doc:"rows that a delete or a repair works on at once, 1 to 1024"`
-	JobRows       int           `yaml:"job_rows" doc:"rows from which on a delete is a job: it goes on when the client has left, and after a restart, 1 to 100000000"`
+	Horizon       time.Duration `yaml:"horizon" doc:"How long after the end of a row KairosDB nodes may still write to it. Until then, a delete leaves its index rows, since KairosDB does not write them again."`
+
+	// Constants; tests and benchmarks change them by --tune.
+
+	Parallel int `tune:"parallel"` // rows that a delete or a repair works on at once, 1 to 1024
+	// JobRows is from how many rows on a delete is a job, 1 to 100000000. A job goes on when
+	// the client has left, and after a restart.
+	JobRows int `tune:"job_rows"`
 }
 
 // DefaultDeleteConfig returns the defaults.
@@ -77,29 +84,26 @@ func (c DeleteConfig) Validate() error {
 // This process' own Writer, and those of other Varve nodes, write index rows again:
 // see Writer.
 type Deleter struct {
-	ks      *Keyspace
+	ks      *schema.Keyspace
 	cfg     DeleteConfig
 	writer  *Writer
-	begin   func() lookup // one for the deletions of a request
 	forget  func(key []byte)
 	log     *slog.Logger
 	now     func() time.Time
 	metrics *deleteMetrics
-	step    int // rows of one row time that are deleted before their index rows are
+	step    int // rows that are deleted between two reports of progress
+	portion int // rows of one row time that are in memory at once, and deleted before their index rows are
 	jobs    jobs
 	watch   *watch
 
 	cluster    string
-	servicesOf func() (*Keyspace, error) // nil: ks
+	servicesOf func() (*schema.Keyspace, error) // nil: ks
 	unregister func()
 
 	mu      sync.Mutex
 	nodes   bool // KairosDB nodes run
 	nodesAt time.Time
 }
-
-// lookup is Look.Lookup.
-type lookup func(context.Context, store.Selection) ([]SeriesRows, error)
 
 // DeleterOptions are what a Deleter is given to work with.
 type DeleterOptions struct {
@@ -115,17 +119,14 @@ type DeleterOptions struct {
 
 	// Services returns the keyspace whose service_index lists the KairosDB nodes
 	// and keeps delete jobs. nil: that of the Deleter.
-	Services func() (*Keyspace, error)
-
-	// Look begins to look for rows: see Reader.Look.
-	Look func() *Look
+	Services func() (*schema.Keyspace, error)
 
 	// Deleted is called with the key of each row of which samples were removed.
 	Deleted func(key []byte)
 }
 
 // NewDeleter returns a Deleter. cfg must be valid. Close must be called.
-func NewDeleter(ks *Keyspace, w *Writer, cfg DeleteConfig, o DeleterOptions) (*Deleter, error) {
+func NewDeleter(ks *schema.Keyspace, w *Writer, cfg DeleteConfig, o DeleterOptions) (*Deleter, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -135,12 +136,7 @@ func NewDeleter(ks *Keyspace, w *Writer, cfg DeleteConfig, o DeleterOptions) (*D
 	if o.Deleted == nil {
 		o.Deleted = func([]byte) {}
 	}
-	begin := func() lookup {
-		look := o.Look()
-		look.lag = 0 // else series would stay that KairosDB nodes have added a moment ago
-		return look.Lookup
-	}
-	d := &Deleter{ks: ks, cfg: cfg, writer: w, begin: begin, forget: o.Deleted, log: o.Logger, now: o.Now, metrics: newDeleteMetrics(), step: deleteStep,
+	d := &Deleter{ks: ks, cfg: cfg, writer: w, forget: o.Deleted, log: o.Logger, now: o.Now, metrics: newDeleteMetrics(), step: deleteStep, portion: deletePortion,
 		cluster: o.Cluster, servicesOf: o.Services}
 	d.jobs.init(d, o.Node)
 	var err error
@@ -154,41 +150,38 @@ func NewDeleter(ks *Keyspace, w *Writer, cfg DeleteConfig, o DeleterOptions) (*D
 }
 
 // Delete removes the samples that the deletions name and that were written with
-// a timestamp up to stampMS, one deletion after the other. The index is read once
-// for all of them. From job_rows rows on a deletion is a job: if ctx ends before
-// it is done, the error says that it goes on.
+// a timestamp up to stampMS, one deletion after the other. Row keys of a metric are read
+// once for all of them. From job_rows rows on a deletion is a job: if ctx ends before it
+// is done, the error says that it goes on.
 func (d *Deleter) Delete(ctx context.Context, stampMS int64, deletions ...store.Deletion) error {
-	find := d.begin() // what a deletion removes may be found again by the next: it is gone then as well
-	for _, del := range deletions {
-		if err := d.delete(ctx, find, stampMS, del); err != nil {
-			return err
+	deletions = slices.DeleteFunc(slices.Clone(deletions), func(del store.Deletion) bool {
+		return del.Range.StartMS > del.Range.EndMS || impossible(del.Matchers)
+	})
+	if slices.ContainsFunc(deletions, func(del store.Deletion) bool { return del.Metric == "" }) {
+		return &store.InputError{Reason: "delete: the metric name is empty"}
+	}
+	for _, some := range groupedByMetric(deletions) {
+		plans, err := d.plan(ctx, some)
+		if err != nil {
+			return fmt.Errorf("delete from %s: %w", some[0].Metric, err)
+		}
+		for i, del := range some {
+			if err := d.delete(ctx, stampMS, del, plans[i]); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
 }
 
-func (d *Deleter) delete(ctx context.Context, find lookup, stampMS int64, del store.Deletion) error {
-	if del.Metric == "" {
-		return &store.InputError{Reason: "delete: the metric name is empty"}
+func (d *Deleter) delete(ctx context.Context, stampMS int64, del store.Deletion, plan *deletePlan) error {
+	if plan.rows >= d.cfg.JobRows {
+		return d.jobs.start(ctx, del, stampMS, plan)
 	}
-	if del.Range.StartMS > del.Range.EndMS {
-		return nil
-	}
-	steps, err := d.plan(ctx, find, del)
-	if err != nil {
+	if err := d.run(ctx, del, stampMS, plan.steps, func(int64, int) error { return nil }); err != nil {
 		return fmt.Errorf("delete from %s: %w", del.Metric, err)
 	}
-	rows := 0
-	for _, s := range steps {
-		rows += len(s.rows)
-	}
-	if rows < d.cfg.JobRows {
-		if err := d.run(ctx, del, stampMS, steps, func(int64, int) error { return nil }); err != nil {
-			return fmt.Errorf("delete from %s: %w", del.Metric, err)
-		}
-		return nil
-	}
-	return d.jobs.start(ctx, del, stampMS, steps, rows)
+	return nil
 }
 
 // Close stops jobs; they go on when the keyspace is opened again.

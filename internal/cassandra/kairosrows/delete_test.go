@@ -9,12 +9,15 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"pgregory.net/rapid"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/cassandra/layout"
 	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/store"
@@ -62,9 +65,7 @@ func TestDeletedColumns(t *testing.T) {
 // deleter returns a Deleter that finds rows as queries do.
 func (b *bench) deleter(c DeleteConfig, now func() time.Time) *Deleter {
 	b.t.Helper()
-	reader := b.reader()
-	d, err := NewDeleter(b.ks, b.writer, c, DeleterOptions{Node: "test", Now: now,
-		Look: reader.Look})
+	d, err := NewDeleter(b.ks, b.writer, c, DeleterOptions{Node: "test", Now: now})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -110,7 +111,7 @@ func (b *bench) tableCounts() string {
 func TestDelete(t *testing.T) {
 	w := DefaultWriteConfig()
 	w.TagIndex = []string{"include prefix=TestDelete tags=host", "include regex=TestDelete.*every"}
-	b := newBench(t, DefaultConfig(), w, "")
+	b := newBench(t, schema.DefaultConfig(), w, "")
 	d := b.deleter(noNodes(), time.Now)
 	const width = rowtime.DefaultWidth
 	base := b.ks.Spec.RowTime(someTime)
@@ -187,7 +188,7 @@ func TestDelete(t *testing.T) {
 // TestDeleteWhileWriting: a delete that runs while a generation is written,
 // whose index rows the writer believes to be there.
 func TestDeleteWhileWriting(t *testing.T) {
-	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	b := newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), "")
 	d := b.deleter(noNodes(), time.Now)
 	s := longSeries(b.name("m"), "k", "v")
 	b.write(new(memory).longs(s, 0, someTime))
@@ -210,7 +211,7 @@ func TestDeleteWhileWriting(t *testing.T) {
 // TestDeleteKeepsIndex: beside KairosDB nodes the index rows of rows that may
 // still get samples stay.
 func TestDeleteKeepsIndex(t *testing.T) {
-	b := newBench(t, Config{Role: RoleAll, Create: CreateKeyspace, Replication: DefaultConfig().Replication, RowTimeUnit: "MILLISECONDS", IndexShards: 2}, DefaultWriteConfig(), "")
+	b := newBench(t, schema.Config{Role: schema.RoleAll, Create: schema.CreateKeyspace, Replication: schema.DefaultConfig().Replication, RowTimeUnit: "MILLISECONDS", IndexShards: 2}, DefaultWriteConfig(), "")
 	now := time.Now()
 	auto := b.deleter(DefaultDeleteConfig(), time.Now)
 	metric := b.name("m")
@@ -245,7 +246,7 @@ func TestDeleteKeepsIndex(t *testing.T) {
 func TestDeleteUnits(t *testing.T) {
 	for _, unit := range []string{"SECONDS", "LEGACY"} {
 		t.Run(unit, func(t *testing.T) {
-			b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+			b := newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), "")
 			b.ks.Spec = rowtime.Spec{Width: rowtime.DefaultWidth / 1000, Unit: rowtime.Seconds}
 			if unit == "LEGACY" {
 				b.ks.Spec = rowtime.Spec{Width: rowtime.DefaultWidth, Unit: rowtime.Legacy}
@@ -286,7 +287,7 @@ func TestDeleteUnits(t *testing.T) {
 // TestDeleteLegacyRows: rows that only row_key_index knows, of longs and doubles
 // at once.
 func TestDeleteLegacyRows(t *testing.T) {
-	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	b := newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), "")
 	b.ks.Spec = rowtime.Spec{Width: rowtime.DefaultWidth, Unit: rowtime.Legacy}
 	b.writer = b.newWriter(DefaultWriteConfig(), time.Now)
 	metric := b.name("old")
@@ -326,7 +327,7 @@ func TestDeleteLegacyRows(t *testing.T) {
 // TestDeleteOneSeries: series of other types and with more tags stay, also where the
 // series has no tags, and where the delete is a job.
 func TestDeleteOneSeries(t *testing.T) {
-	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	b := newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), "")
 	c := noNodes()
 	c.JobRows = 1
 	base := b.ks.Spec.RowTime(someTime)
@@ -363,12 +364,12 @@ func TestSavedDeletion(t *testing.T) {
 		store.DeletionOf(longSeries("m", "k", "v", "host", "a"), r),
 		store.DeletionOf(model.Series{Metric: "m", Type: model.TypeDouble}, r),
 	} {
-		text, err := json.Marshal(Job{StartMS: 1, EndMS: 2, Deletion: saveDeletion(del)})
+		text, err := json.Marshal(Job{StartMS: 1, EndMS: 2, Deletion: layout.SaveDeletion(del)})
 		var job Job
 		if err := errors.Join(err, json.Unmarshal(text, &job)); err != nil {
 			t.Fatal(err)
 		}
-		got, err := job.deletion()
+		got, err := job.Means()
 		if err != nil || got.Metric != del.Metric || got.Range != r || len(got.Matchers) != len(del.Matchers) ||
 			(got.Only == nil) != (del.Only == nil) || got.Only != nil && *got.Only != *del.Only {
 			t.Errorf("%s is read as %+v, %v", text, got, err)
@@ -379,7 +380,7 @@ func TestSavedDeletion(t *testing.T) {
 // TestDeleteReadsTheIndexOnce: the deletions of one request cost the index reads
 // of one.
 func TestDeleteReadsTheIndexOnce(t *testing.T) {
-	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	b := newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), "")
 	d := b.deleter(noNodes(), time.Now)
 	base := b.ks.Spec.RowTime(someTime)
 	metric := b.name("once")
@@ -401,7 +402,7 @@ func TestDeleteReadsTheIndexOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := b.counts.take()
-		return got["read_row_keys"] + got["read_row_times"]
+		return got["list_row_keys"] + got["list_row_times"]
 	}
 	b.write(src)
 	one := delete(deletions[0])
@@ -420,7 +421,7 @@ func TestDeleteReadsTheIndexOnce(t *testing.T) {
 // TestDeleteJob: a large delete goes on when its caller leaves, and after the
 // process was ended; it is listed meanwhile.
 func TestDeleteJob(t *testing.T) {
-	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	b := newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), "")
 	c := noNodes()
 	c.JobRows, c.Parallel = 10, 2
 	metric := b.name("m")
@@ -453,7 +454,7 @@ func TestDeleteJob(t *testing.T) {
 	}
 	listed, err := first.Jobs(b.ctx)
 	listed = slices.DeleteFunc(listed, func(j Job) bool { return j.Deletion.Metric != metric })
-	if err != nil || len(listed) != 1 || listed[0].State != JobRunning || listed[0].Rows != 60 || listed[0].Done != 30 || listed[0].Selector != metric+"{k=x|regex:[0-9]+}" {
+	if err != nil || len(listed) != 1 || listed[0].State != layout.JobRunning || listed[0].Rows != 60 || listed[0].Done != 30 || listed[0].Selector != metric+"{k=x|regex:[0-9]+}" {
 		t.Fatalf("listed: %+v, %v", listed, err)
 	}
 	first.Close()
@@ -473,7 +474,7 @@ func TestDeleteJob(t *testing.T) {
 	}
 	listed, err = second.Jobs(b.ctx)
 	listed = slices.DeleteFunc(listed, func(j Job) bool { return j.Deletion.Metric != metric })
-	if err != nil || len(listed) != 1 || listed[0].State != JobDone || listed[0].Done != 60 {
+	if err != nil || len(listed) != 1 || listed[0].State != layout.JobDone || listed[0].Done != 60 {
 		t.Errorf("listed: %+v, %v", listed, err)
 	}
 	saved := maps.Collect(b.ks.Keys(b.ctx, jobService, jobServiceKey, ""))
@@ -508,24 +509,103 @@ func TestWriteAndDeleteConfig(t *testing.T) {
 	}
 }
 
-// TestDeletedNotWhole: a row key that the lookup does not know of keeps the row
+// TestDeletedNotWhole: a row key that came after the delete was planned keeps the row
 // time, and itself.
 func TestDeletedNotWhole(t *testing.T) {
-	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	b := newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), "")
 	d := b.deleter(noNodes(), time.Now)
 	metric := b.name("m")
 	known, unknown := longSeries(metric, "k", "known"), longSeries(metric, "k", "unknown")
 	b.write(new(memory).longs(known, 0, someTime).longs(unknown, 0, someTime))
-	begin := d.begin
-	d.begin = func() lookup {
-		find := begin()
-		return func(ctx context.Context, sel store.Selection) ([]SeriesRows, error) {
-			found, err := find(ctx, sel)
-			return slices.DeleteFunc(found, func(s SeriesRows) bool { return s.Series == unknown }), err
-		}
+	row := b.ks.Spec.RowTime(someTime)
+	del := store.Deletion{Metric: metric, Range: model.AllTime}
+	planned := []rowTimeDelete{{rowTimeMS: row, rows: []rowDelete{{series: known, whole: true}}}}
+	if err := d.run(b.ctx, del, time.Now().UnixMilli(), planned, func(int64, int) error { return nil }); err != nil {
+		t.Fatal(err)
 	}
-	b.delete(d, store.Deletion{Metric: metric, Range: model.AllTime})
 	if got := b.tableCounts(); got != "1 1 1 1 0 1" {
 		t.Errorf("rows of %s: %s", tables, got)
+	}
+}
+
+// TestDeleteInPortions: a delete of many row keys holds few of them at once, and removes
+// index rows by ranges, reading each partition of the index once.
+func TestDeleteInPortions(t *testing.T) {
+	b := newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), "")
+	c := noNodes()
+	c.JobRows = 500
+	d := b.deleter(c, time.Now)
+	d.portion, d.step = 1100, 300 // above runsFrom
+	metric := b.name("m")
+	src := new(memory)
+	for i := range 5000 {
+		src.longs(longSeries(metric, "dc", fmt.Sprint("d", i%2), "host", fmt.Sprintf("h%05d", i)), 0, someTime, someTime+b.ks.Spec.Width)
+	}
+	b.write(src)
+	most := 0
+	all := []store.Deletion{{Metric: metric, Range: model.AllTime}}
+	err := d.eachMatch(b.ctx, b.ks.Spec.RowTime(someTime), all, d.portion, func(_ int, rows []rowDelete) error {
+		most = max(most, len(rows))
+		return nil
+	})
+	if err != nil || most > d.portion {
+		t.Errorf("%d rows at once, %v", most, err)
+	}
+	plans, err := d.plan(b.ctx, all)
+	if err != nil || plans[0].rows != 10_000 {
+		t.Fatalf("%+v, %v", plans, err)
+	}
+	for _, s := range plans[0].steps {
+		if len(s.rows) > 0 || !s.read {
+			t.Errorf("a plan of 10,000 rows holds %d of row time %d", len(s.rows), s.rowTimeMS)
+		}
+	}
+	b.counts.take()
+	b.delete(d, store.Deletion{Metric: metric, Range: model.AllTime, Matchers: []model.Matcher{{Tag: "dc", Values: []string{"d1"}}}})
+	if got := b.tableCounts(); got != "5000 5000 2 1 0 10000" {
+		t.Errorf("one of two: rows of %s: %s", tables, got)
+	}
+	b.delete(d, store.Deletion{Metric: metric, Range: model.AllTime})
+	if got := b.tableCounts(); got != "0 0 0 0 0 0" {
+		t.Errorf("all: rows of %s: %s", tables, got)
+	}
+	if n := b.counts.take(); n["delete_row_key"] > 20 || n["delete_row_key_run"] == 0 {
+		t.Errorf("row keys were deleted by %d ranges, and in %d batches one by one", n["delete_row_key_run"], n["delete_row_key"])
+	}
+}
+
+// TestDeletesAreReadAtQuorum: what a delete decides by is read at a quorum at least,
+// whatever questions use.
+func TestDeletesAreReadAtQuorum(t *testing.T) {
+	b := newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), "")
+	d := b.deleter(noNodes(), time.Now)
+	metric := b.name("m")
+	b.write(new(memory).longs(longSeries(metric, "host", "a"), 0, someTime).longs(longSeries(metric, "host", "b"), 0, someTime))
+	var mu sync.Mutex
+	sent := map[string]bool{}
+	b.counts.before = func(name string) {
+		mu.Lock()
+		defer mu.Unlock()
+		sent[name] = true
+	}
+	b.delete(d, store.Deletion{Metric: metric, Range: model.AllTime, Matchers: []model.Matcher{{Tag: "host", Values: []string{"a"}}}})
+	b.delete(d, store.Deletion{Metric: metric, Range: model.AllTime})
+	mu.Lock()
+	defer mu.Unlock()
+	configured := []*cql.Statement{readRowTimes, readRowStates, readMtime, readRowKeys, readTheseRowKeys, readPostings, readPostingsRaced, seekRowKeys, readAnyLegacyKey}
+	for _, st := range configured {
+		if sent[st.Name] {
+			t.Errorf("a delete sends %s", st.Name)
+		}
+	}
+	for _, st := range []*cql.Statement{listRowTimes, listRowKeys, tagRowRuns.list, countTagRows, coverMtime, selectRowState, selectFirstRowKey, probeRowTime, probeLegacyKeys, readLegacyKeysAtQuorum} {
+		if st.Level == cql.Configured {
+			t.Errorf("%s is read at read_consistency", st.Name)
+		}
+	}
+	for _, name := range []string{"list_row_times", "list_row_keys", "list_tag_rows", "cover_mtime"} {
+		if !sent[name] {
+			t.Errorf("a delete does not send %s", name)
+		}
 	}
 }

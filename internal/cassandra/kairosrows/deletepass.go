@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/store"
@@ -62,7 +63,7 @@ const (
 // many more rows of it were; an error ends the run, with the index as it has to
 // be.
 func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, steps []rowTimeDelete, progress func(rowTimeMS int64, rows int) error) error {
-	pass := deletePass{d: d, metric: del.Metric, stampMS: stampMS, all: wholeMetric(del)}
+	pass := deletePass{d: d, del: del, metric: del.Metric, stampMS: stampMS, all: wholeMetric(del)}
 	if len(steps) == 0 {
 		return nil
 	}
@@ -95,19 +96,30 @@ func (d *Deleter) hasLegacyKeys(ctx context.Context, metric string) (bool, error
 	if !d.ks.Tables.RowKeyIndex {
 		return false, nil
 	}
-	return d.ks.Session.One(ctx, probeLegacyKeys, []any{[]byte(metric)}, nil)
+	return d.mayHold(ctx, probeLegacyKeys, []byte(metric))
 }
 
 func (d *Deleter) hasTagIndexed(ctx context.Context) (bool, error) {
 	if !d.ks.Tables.TagIndexedRowKeys {
 		return false, nil
 	}
-	return d.ks.Session.One(ctx, probeTagIndexed, nil, nil)
+	return d.mayHold(ctx, probeTagIndexed)
+}
+
+// mayHold reports whether a statement finds a row, or so many deleted ones that it
+// cannot see.
+func (d *Deleter) mayHold(ctx context.Context, st *cql.Statement, args ...any) (bool, error) {
+	found, err := d.ks.Session.One(ctx, st, args, nil)
+	if tombstones := (*cql.TombstoneError)(nil); errors.As(err, &tombstones) {
+		return true, nil
+	}
+	return found, err
 }
 
 // A deletePass is one delete at work.
 type deletePass struct {
 	d          *Deleter
+	del        store.Deletion // read of rows that are not in a step
 	metric     string
 	stampMS    int64 // of the deletes of samples
 	indexMS    int64 // of the deletes of index rows: that of the announcement
@@ -119,20 +131,64 @@ type deletePass struct {
 	emptied bool // a row time has lost its last row key
 }
 
-// rowTime deletes what is to be deleted of one row time. If done wants it to
-// stop, it first removes the index rows of what it has emptied.
-func (p *deletePass) rowTime(ctx context.Context, s rowTimeDelete, done func(rows int) error) (stop error) {
-	keep := s.rowTimeMS > p.keepFrom
-	var empty []rowDelete
-	for from := 0; from < len(s.rows) && stop == nil; from += p.d.step {
-		rows := s.rows[from:min(from+p.d.step, len(s.rows))]
+// rowTime deletes what is to be deleted of one row time, portion by portion. If done
+// wants it to stop, it first removes the index rows of what it has emptied.
+func (p *deletePass) rowTime(ctx context.Context, s rowTimeDelete, done func(rows int) error) error {
+	if len(s.rows) > 0 || !s.read {
+		if err := p.portion(ctx, s.rowTimeMS, s.rows, p.all && !s.read, done); err != nil {
+			return err
+		}
+	}
+	if !s.read {
+		return nil
+	}
+	return p.d.eachMatch(ctx, s.rowTimeMS, []store.Deletion{p.del}, p.d.portion, func(_ int, rows []rowDelete) error {
+		if len(rows) == 0 && !p.all {
+			return nil
+		}
+		return p.portion(ctx, s.rowTimeMS, rows, false, done)
+	})
+}
+
+// portion deletes rows of one row time. all says that they may be all that there are.
+func (p *deletePass) portion(ctx context.Context, rowTimeMS int64, rows []rowDelete, all bool, done func(rows int) error) error {
+	keep := rowTimeMS > p.keepFrom
+	empty, stop, err := p.rows(ctx, rowTimeMS, rows, !keep, done)
+	if err != nil {
+		return err
+	}
+	if keep {
+		p.d.metrics.kept.Add(float64(len(rows)))
+		return stop
+	}
+	if len(empty) == 0 && len(rows) > 0 {
+		return stop
+	}
+	whole := false
+	if all && len(empty) == len(rows) && len(empty) > 0 {
+		// Some may have come since the row keys were read.
+		if whole, err = p.d.areAll(ctx, partKey{p.metric, rowTimeMS}, empty); err != nil {
+			return err
+		}
+	}
+	if err := p.d.unindex(ctx, p, rowTimeMS, empty, whole); err != nil {
+		return err
+	}
+	return stop
+}
+
+// rows deletes the samples of rows, and returns those that have none left, as far as
+// done did not stop it.
+func (p *deletePass) rows(ctx context.Context, rowTimeMS int64, all []rowDelete, probe bool, done func(rows int) error) (empty []rowDelete, stop, err error) {
+	for from := 0; from < len(all) && stop == nil; from += p.d.step {
+		rows := all[from:min(from+p.d.step, len(all))]
 		gone := make([]bool, len(rows))
 		err := parallel(ctx, p.d.cfg.Parallel, len(rows), func(ctx context.Context, i int) (err error) {
-			gone[i], err = p.row(ctx, s.rowTimeMS, rows[i], !keep)
+			gone[i], err = p.row(ctx, rowTimeMS, rows[i], probe)
 			return err
 		})
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
 		for i := range rows {
 			if gone[i] {
@@ -141,25 +197,7 @@ func (p *deletePass) rowTime(ctx context.Context, s rowTimeDelete, done func(row
 		}
 		stop = done(len(rows))
 	}
-	if keep {
-		p.d.metrics.kept.Add(float64(len(s.rows)))
-		return stop
-	}
-	if len(empty) == 0 && len(s.rows) > 0 {
-		return stop
-	}
-	whole := false
-	if p.all && len(empty) == len(s.rows) && len(empty) > 0 {
-		// The lookup may have known less than what is there.
-		var err error
-		if whole, err = p.d.areAll(ctx, partKey{p.metric, s.rowTimeMS}, empty); err != nil {
-			return err
-		}
-	}
-	if err := p.d.unindex(ctx, p, s.rowTimeMS, empty, whole); err != nil {
-		return err
-	}
-	return stop
+	return empty, stop, nil
 }
 
 // areAll reports whether a partition has no other row keys than those of some rows.
@@ -203,12 +241,7 @@ func (p *deletePass) row(ctx context.Context, rowTimeMS int64, r rowDelete, prob
 // hasSamples reports whether a row has samples, or so many deleted ones that it
 // cannot be seen.
 func (d *Deleter) hasSamples(ctx context.Context, key []byte) (bool, error) {
-	found, err := d.ks.Session.One(ctx, probeRow, []any{key}, nil)
-	var tombstones *cql.TombstoneError
-	if errors.As(err, &tombstones) {
-		return true, nil
-	}
-	return found, err
+	return d.mayHold(ctx, probeRow, key)
 }
 
 // unindex removes the index rows of rows without samples, all of one metric and
@@ -252,15 +285,15 @@ func (p *deletePass) legacyKeys(rowTimeMS int64, empty []rowDelete) [][]cql.Entr
 func (p *deletePass) rowKeys(ctx context.Context, rowTimeMS int64, empty []rowDelete, whole bool) ([][]cql.Entry, error) {
 	groups := entryGroups[string]{}
 	if whole {
-		groups.add("", deleteRowKeys, p.metric, dataPointsTable, rowTimeMS, "")
+		groups.add("", deleteRowKeys, p.metric, schema.DataPoints, rowTimeMS, "")
 		return groups.batches(), nil
 	}
 	if len(empty) > runsFrom {
-		entries, err := rowKeyRuns.entries(ctx, p.d.ks.Session, []any{p.metric, dataPointsTable, rowTimeMS}, empty)
+		entries, err := rowKeyRuns.entries(ctx, p.d.ks.Session, []any{p.metric, schema.DataPoints, rowTimeMS}, empty)
 		return cutBatches(entries), err
 	}
 	for _, r := range empty {
-		groups.add("", deleteRowKey, p.metric, dataPointsTable, rowTimeMS, string(r.series.Type), cql.TagMap{Tags: r.series.Tags})
+		groups.add("", deleteRowKey, p.metric, schema.DataPoints, rowTimeMS, string(r.series.Type), cql.TagMap{Tags: r.series.Tags})
 	}
 	return groups.batches(), nil
 }
@@ -306,7 +339,7 @@ func (p *deletePass) tagIndexedRows(rowTimeMS int64, empty []rowDelete) [][]cql.
 	for _, r := range empty {
 		for _, row := range p.d.tagIndexRows(r.series) {
 			for _, pair := range row.pairs {
-				groups.add(pair, deleteTagIndexed, p.metric, dataPointsTable, rowTimeMS, pair, string(r.series.Type), int(row.hash), cql.TagMap{Tags: r.series.Tags})
+				groups.add(pair, deleteTagIndexed, p.metric, schema.DataPoints, rowTimeMS, pair, string(r.series.Type), int(row.hash), cql.TagMap{Tags: r.series.Tags})
 			}
 		}
 	}
@@ -343,7 +376,7 @@ func (d *Deleter) settleRowTime(ctx context.Context, p *deletePass, rowTimeMS in
 	}
 	if !left {
 		p.emptied = true
-		if err := d.ks.Session.Exec(ctx, deleteRowTime, p.indexMS, p.metric, dataPointsTable, rowTimeMS); err != nil {
+		if err := d.ks.Session.Exec(ctx, deleteRowTime, p.indexMS, p.metric, schema.DataPoints, rowTimeMS); err != nil {
 			return err
 		}
 		if d.ks.Tables.Own {
@@ -358,7 +391,7 @@ func (d *Deleter) settleRowTime(ctx context.Context, p *deletePass, rowTimeMS in
 
 func (d *Deleter) hasRowKeys(ctx context.Context, metric string, rowTimeMS int64) (bool, error) {
 	var dataType *string
-	found, err := d.ks.Session.One(ctx, selectFirstRowKey, []any{metric, dataPointsTable, rowTimeMS}, &dataType, nil, nil)
+	found, err := d.ks.Session.One(ctx, selectFirstRowKey, []any{metric, schema.DataPoints, rowTimeMS}, &dataType, nil, nil)
 	var tombstones *cql.TombstoneError
 	if errors.As(err, &tombstones) {
 		return true, nil // it cannot be seen: the row time stays
@@ -373,7 +406,7 @@ func (p *deletePass) name(ctx context.Context) (err error) {
 	if p.indexMS, err = d.writer.deletes.announce(ctx, span{p.metric, math.MinInt64, math.MaxInt64}); err != nil {
 		return err
 	}
-	left, err := d.ks.Session.One(ctx, probeRowTime, []any{p.metric, dataPointsTable}, nil)
+	left, err := d.mayHold(ctx, probeRowTime, p.metric, schema.DataPoints)
 	if err != nil || left {
 		return err
 	}
@@ -382,5 +415,5 @@ func (p *deletePass) name(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	return d.ks.Session.Exec(ctx, deleteMetricName, p.indexMS, []byte(metricNamesKey), d.writer.index.nameColumn(p.metric))
+	return d.ks.Session.Exec(ctx, deleteMetricName, p.indexMS, []byte(schema.MetricNames), d.writer.index.nameColumn(p.metric))
 }

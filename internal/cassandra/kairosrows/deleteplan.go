@@ -1,24 +1,27 @@
 package kairosrows
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"slices"
 	"strings"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/store"
 )
 
-var listRowTimes = &cql.Statement{Name: "list_row_times",
+var listRowTimes = &cql.Statement{Name: "list_row_times", Level: cql.Quorum,
 	Text: "SELECT row_time FROM row_key_time_index WHERE metric = ? AND table_name = ? AND row_time >= ? AND row_time <= ?"}
 
 // A rowTimeDelete is what is deleted of one row time.
 type rowTimeDelete struct {
 	rowTimeMS int64
 	rows      []rowDelete
+	read      bool // rows are only those of row_key_index: row keys are read when they are deleted
 }
 
 // A rowDelete is what is deleted of one row.
@@ -28,63 +31,145 @@ type rowDelete struct {
 	from, to uint32 // columns, both inclusive, unless whole
 }
 
-// plan finds what is to be deleted, by ascending row time.
-func (d *Deleter) plan(ctx context.Context, find lookup, del store.Deletion) ([]rowTimeDelete, error) {
-	found, err := find(ctx, store.Selection{Metric: del.Metric, Matchers: del.Matchers, Range: del.Range, AnyOrder: true})
+// A deletePlan is what a deletion is about, by ascending row time. It holds all rows
+// only if they are fewer than job_rows; else row keys are read again, portion by
+// portion, when they are deleted.
+type deletePlan struct {
+	steps []rowTimeDelete
+	rows  int
+
+	// By row time, while it is being made.
+	legacy map[int64][]rowDelete // of row_key_index
+	found  map[int64][]rowDelete // nil: there are too many
+	counts map[int64]int
+}
+
+// groupedByMetric splits deletions into those whose row keys are read at once: those of one
+// metric, unless all of them name values of tags, for which little is read.
+func groupedByMetric(deletions []store.Deletion) [][]store.Deletion {
+	var groups [][]store.Deletion
+	of := map[string]int{}
+	for _, del := range deletions {
+		at, known := of[del.Metric]
+		if !known || len(literalsOf(del.Matchers)) > 0 {
+			at = len(groups)
+			groups = append(groups, nil)
+		}
+		if len(literalsOf(del.Matchers)) == 0 {
+			of[del.Metric] = at
+		}
+		groups[at] = append(groups[at], del)
+	}
+	return groups
+}
+
+// plan finds what deletions of one metric delete, each. It reads at a quorum, whatever is
+// configured for questions, and nothing from memory: a row that it missed would stay.
+func (d *Deleter) plan(ctx context.Context, deletions []store.Deletion) ([]*deletePlan, error) {
+	plans := make([]*deletePlan, len(deletions))
+	for i, del := range deletions {
+		low, high := d.ks.Spec.RowRange(del.Range)
+		p := &deletePlan{found: map[int64][]rowDelete{}, counts: map[int64]int{}}
+		plans[i] = p
+		var err error
+		if p.legacy, err = d.legacyRows(ctx, del, low, high); err != nil {
+			return nil, err
+		}
+		for _, rows := range p.legacy {
+			p.rows += len(rows)
+		}
+	}
+	low, high := d.ks.Spec.RowRange(spanOf(deletions))
+	listed, err := d.rowTimes(ctx, deletions[0].Metric, low, high)
 	if err != nil {
 		return nil, err
 	}
-	byTime := map[int64][]rowDelete{}
-	type legacyRow struct {
-		tags model.Tags
-		ms   int64
-	}
-	seen := map[legacyRow]bool{}
-	for _, s := range found {
-		if !del.Means(s.Series) {
-			continue
-		}
-		for _, row := range s.Rows {
-			rd := rowDelete{series: s.Series}
-			if row.Form != Typed {
-				// The longs and the doubles of it are two series and one row.
-				if l := (legacyRow{s.Series.Tags, row.TimeMS}); seen[l] {
-					continue
-				} else {
-					seen[l] = true
-				}
-				rd.series.Type = rowtime.TypeLegacy
-			}
-			var none bool
-			if rd.from, rd.to, rd.whole, none = deletedColumns(d.ks.Spec, row.TimeMS, del.Range); !none {
-				byTime[row.TimeMS] = append(byTime[row.TimeMS], rd)
-			}
-		}
-	}
-	if wholeMetric(del) {
-		// Row times that are listed and have no row keys: left by expiry.
-		low, high := d.ks.Spec.RowRange(del.Range)
-		times, err := d.rowTimes(ctx, del.Metric, low, high)
+	for _, ms := range listed {
+		err := d.eachMatch(ctx, ms, deletions, d.portion, func(i int, rows []rowDelete) error {
+			plans[i].add(ms, rows, d.cfg.JobRows/len(deletions))
+			return nil
+		})
 		if err != nil {
 			return nil, err
 		}
-		for _, ms := range times {
-			if _, _, _, none := deletedColumns(d.ks.Spec, ms, del.Range); !none {
-				byTime[ms] = byTime[ms][:len(byTime[ms]):len(byTime[ms])]
-			}
+	}
+	for i, del := range deletions {
+		plans[i].settle(func(ms int64) bool {
+			_, _, _, none := deletedColumns(d.ks.Spec, ms, del.Range)
+			return !none && wholeMetric(del) // row times without row keys were left by expiry
+		}, listed)
+	}
+	return plans, nil
+}
+
+// spanOf is the range from the first to the last time of deletions.
+func spanOf(deletions []store.Deletion) model.TimeRange {
+	r := deletions[0].Range
+	for _, del := range deletions[1:] {
+		r.StartMS, r.EndMS = min(r.StartMS, del.Range.StartMS), max(r.EndMS, del.Range.EndMS)
+	}
+	return r
+}
+
+// add adds rows of a row time. From most rows on they are only counted.
+func (p *deletePlan) add(rowTimeMS int64, rows []rowDelete, most int) {
+	p.rows += len(rows)
+	p.counts[rowTimeMS] += len(rows)
+	if p.found != nil && p.rows < most {
+		p.found[rowTimeMS] = append(p.found[rowTimeMS], rows...)
+	} else {
+		p.found = nil
+	}
+}
+
+// settle makes steps of what was found. empty says of which of the row times without
+// rows there is one.
+func (p *deletePlan) settle(empty func(rowTimeMS int64) bool, times []int64) {
+	byTime := p.legacy
+	for _, ms := range times {
+		if p.counts[ms] > 0 || empty(ms) {
+			byTime[ms] = append(byTime[ms], p.found[ms]...)
 		}
 	}
+	p.steps = ascending(byTime)
+	for i := range p.steps {
+		s := &p.steps[i]
+		s.read = p.found == nil && p.counts[s.rowTimeMS] > 0
+	}
+	p.legacy, p.found = nil, nil
+}
+
+// ascending returns rows by ascending row time.
+func ascending(byTime map[int64][]rowDelete) []rowTimeDelete {
 	steps := make([]rowTimeDelete, 0, len(byTime))
 	for ms, rows := range byTime {
-		steps = append(steps, rowTimeDelete{ms, rows})
+		steps = append(steps, rowTimeDelete{rowTimeMS: ms, rows: rows})
 	}
-	slices.SortFunc(steps, func(a, b rowTimeDelete) int {
-		if a.rowTimeMS < b.rowTimeMS {
-			return -1
+	slices.SortFunc(steps, func(a, b rowTimeDelete) int { return cmp.Compare(a.rowTimeMS, b.rowTimeMS) })
+	return steps
+}
+
+// legacyRows returns what is deleted of the rows that row_key_index has.
+func (d *Deleter) legacyRows(ctx context.Context, del store.Deletion, low, high int64) (map[int64][]rowDelete, error) {
+	byTime := map[int64][]rowDelete{}
+	if there, err := d.hasLegacyKeys(ctx, del.Metric); err != nil || !there {
+		return byTime, err
+	}
+	err := eachLegacyKey(ctx, d.ks.Session, readLegacyKeysAtQuorum, span{del.Metric, low, high}, func(k rowtime.Key, err error) {
+		if err != nil {
+			return // KairosDB cannot read it either
 		}
-		return 1
+		// The longs and the doubles of an old row are two series and one row.
+		means := slices.ContainsFunc(legacySeries(k), func(r legacyRow) bool {
+			return del.Means(model.Series{Metric: del.Metric, Tags: r.key.tags, Type: r.key.typ})
+		})
+		rd := rowDelete{series: model.Series{Metric: del.Metric, Tags: k.Tags, Type: k.Type}}
+		var none bool
+		if rd.from, rd.to, rd.whole, none = deletedColumns(d.ks.Spec, k.RowTimeMS, del.Range); means && !none {
+			byTime[k.RowTimeMS] = append(byTime[k.RowTimeMS], rd)
+		}
 	})
-	return steps, nil
+	return byTime, err
 }
 
 // wholeMetric reports whether a deletion means every series of its metric.
@@ -92,7 +177,10 @@ func wholeMetric(del store.Deletion) bool { return len(del.Matchers) == 0 && del
 
 func (d *Deleter) rowTimes(ctx context.Context, metric string, low, high int64) ([]int64, error) {
 	var times []int64
-	rows := d.ks.Session.Query(ctx, listRowTimes, metric, dataPointsTable, low, high)
+	if !d.ks.Tables.RowKeyTimeIndex || !d.ks.Tables.RowKeys {
+		return nil, nil // of a version before 1.2
+	}
+	rows := d.ks.Session.Query(ctx, listRowTimes, metric, schema.DataPoints, low, high)
 	defer rows.Close()
 	var ms cql.Millis
 	for rows.Scan(&ms) {
@@ -139,6 +227,14 @@ func columnBytes(column uint32) []byte {
 	return []byte{byte(column >> 24), byte(column >> 16), byte(column >> 8), byte(column)}
 }
 
+// operator is what stands between a tag and its values in a selector for people.
+func operator(m model.Matcher) string {
+	if m.Not {
+		return "!="
+	}
+	return "="
+}
+
 // describe is a selector for people.
 func describe(del store.Deletion) string {
 	var b strings.Builder
@@ -149,7 +245,7 @@ func describe(del store.Deletion) string {
 		for _, p := range m.Patterns {
 			values = append(values, "regex:"+p.String())
 		}
-		b.WriteString(m.Tag + "=" + strings.Join(values, "|"))
+		b.WriteString(m.Tag + operator(m) + strings.Join(values, "|"))
 	}
 	if len(del.Matchers) > 0 {
 		b.WriteByte('}')

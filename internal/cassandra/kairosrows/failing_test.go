@@ -2,13 +2,18 @@ package kairosrows
 
 import (
 	"bytes"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/cql/cqltest"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/originals"
+	"varve/internal/spool"
 	"varve/internal/store"
 )
 
@@ -16,12 +21,12 @@ import (
 func newFailingBench(t testing.TB) (*cqltest.FailingNode, *bench) {
 	t.Helper()
 	node := cqltest.NewFailingNode(t, originals.Cassandra(t))
-	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	b := newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), "")
 	config := cql.DefaultConfig()
 	config.Hosts, config.Keyspace, config.Attempts = []string{node.Address}, b.ks.Name, 2
 	s := cqltest.Open(t, config, cql.Options{Observe: b.counts.observe})
 	var err error
-	if b.ks, err = Open(b.ctx, s, DefaultConfig()); err != nil {
+	if b.ks, err = schema.Open(b.ctx, s, schema.DefaultConfig()); err != nil {
 		t.Fatal(err)
 	}
 	b.writer = b.newWriter(DefaultWriteConfig(), b.writer.now)
@@ -56,5 +61,45 @@ func TestTombstonesInLegacyIndex(t *testing.T) {
 	found, err := b.reader().Look().Lookup(b.ctx, store.Selection{Metric: metric, Range: model.AllTime})
 	if err != nil || len(found) != 1 {
 		t.Errorf("%d series, %v", len(found), err)
+	}
+}
+
+// TestOneTagPartitionAway: a partition of the inverted index that is away costs the row
+// keys that have a row there one attempt, and no others.
+func TestOneTagPartitionAway(t *testing.T) {
+	node, b := newFailingBench(t)
+	node.Fail(func(r cqltest.Request) *cqltest.Trouble {
+		for _, st := range r.Statements {
+			if strings.Contains(st.Text, "INSERT INTO") && strings.Contains(st.Text, ".varve_row_index") && string(st.Values[3]) == "gone" {
+				return cqltest.Unavailable
+			}
+		}
+		return nil
+	})
+	metric := b.name("m")
+	src := new(memory)
+	for i := range 400 {
+		src.longs(longSeries(metric, "dc", "a", "host", fmt.Sprintf("h%05d", i)), 0, someTime)
+	}
+	src.longs(longSeries(metric, "dc", "a", "host", "gone"), 0, someTime)
+	var partial *spool.PartialError
+	for attempt, most := range []uint64{3 * batchPartitions, 1, 1} {
+		err := b.writer.write(b.ctx, time.Now().UnixMilli(), src)
+		if !errors.As(err, &partial) || partial.Series.GetCardinality() > most || !partial.Series.Contains(400) {
+			t.Fatalf("attempt %d: %v", attempt+1, err)
+		}
+		if n := b.count("data_points"); n < 401-int(most) {
+			t.Errorf("attempt %d: %d of 401 samples are written", attempt+1, n)
+		}
+	}
+	if got := len(b.found(metric)); got != 400 {
+		t.Errorf("%d of 400 series are found", got)
+	}
+	node.Mend()
+	if err := b.writer.write(b.ctx, time.Now().UnixMilli(), src); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(b.found(metric)); got != 401 {
+		t.Errorf("%d of 401 series are found at the end", got)
 	}
 }

@@ -189,7 +189,7 @@ func TestDeleteBesideLag(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	d, err := NewDeleter(b.ks, w, noNodes(), DeleterOptions{Look: b.reader.Look})
+	d, err := NewDeleter(b.ks, w, noNodes(), DeleterOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

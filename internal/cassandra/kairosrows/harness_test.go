@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/originals"
@@ -53,7 +54,7 @@ func (c *counted) take() map[string]int {
 type bench struct {
 	t      testing.TB
 	ctx    context.Context
-	ks     *Keyspace
+	ks     *schema.Keyspace
 	metric string // beginning of the names of all metrics of this test
 	counts *counted
 	writer *Writer
@@ -71,7 +72,7 @@ var shared struct {
 
 // newBench opens the shared keyspace, or one of its own if c is not the default
 // configuration, or the one that is named, which somebody else has made.
-func newBench(t testing.TB, c Config, w WriteConfig, keyspace string) *bench {
+func newBench(t testing.TB, c schema.Config, w WriteConfig, keyspace string) *bench {
 	t.Helper()
 	address := originals.Cassandra(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
@@ -81,7 +82,7 @@ func newBench(t testing.TB, c Config, w WriteConfig, keyspace string) *bench {
 		shared.Lock()
 		defer shared.Unlock()
 		keyspace = shared.name
-		own := !reflect.DeepEqual(c, DefaultConfig())
+		own := !reflect.DeepEqual(c, schema.DefaultConfig())
 		if keyspace == "" || own {
 			keyspace = fmt.Sprintf("rows_%d_%d", os.Getpid(), rand.Uint32())
 		}
@@ -97,8 +98,8 @@ func newBench(t testing.TB, c Config, w WriteConfig, keyspace string) *bench {
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Close)
-	c.Create = CreateKeyspace
-	if b.ks, err = Open(ctx, s, c); err != nil {
+	c.Create = schema.CreateKeyspace
+	if b.ks, err = schema.Open(ctx, s, c); err != nil {
 		t.Fatal(err)
 	}
 	b.writer = b.newWriter(w, time.Now)

@@ -6,18 +6,10 @@ import (
 	"math"
 	"time"
 
-	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 )
 
-var readHosts = &cql.Statement{Name: "read_hosts", Level: cql.Quorum,
-	Text: "SELECT key, WRITETIME(value) FROM service_index WHERE service = ? AND service_key = ?"}
-
 const (
-	// hostLife is how old an entry of a KairosDB node may be. They renew it each 20
-	// or 30 s, with their own clocks, and what was taken for a node that has ended
-	// loses index rows that it will not write again.
-	hostLife = 10 * time.Minute
-
 	// hostsEvery is how often KairosDB nodes are looked for.
 	hostsEvery = 10 * time.Second
 )
@@ -48,7 +40,7 @@ func (d *Deleter) kairosDBRuns(ctx context.Context) (bool, error) {
 		return run, nil
 	}
 	d.mu.Unlock()
-	places := []*Keyspace{services}
+	places := []*schema.Keyspace{services}
 	if d.ks != services {
 		places = append(places, d.ks)
 	}
@@ -58,7 +50,7 @@ func (d *Deleter) kairosDBRuns(ctx context.Context) (bool, error) {
 			continue
 		}
 		known = true
-		if run, err = ks.kairosDBNodes(ctx, now); err != nil {
+		if run, err = ks.KairosDBNodes(ctx, now); err != nil {
 			return false, fmt.Errorf("see whether KairosDB nodes run: %w", err)
 		}
 	}
@@ -67,17 +59,4 @@ func (d *Deleter) kairosDBRuns(ctx context.Context) (bool, error) {
 	d.nodes, d.nodesAt = run, now
 	d.mu.Unlock()
 	return run, nil
-}
-
-// kairosDBNodes reports whether a KairosDB node is in the list that they keep in
-// service_index.
-func (ks *Keyspace) kairosDBNodes(ctx context.Context, now time.Time) (run bool, err error) {
-	rows := ks.Session.Query(ctx, readHosts, "_Hosts", "Active")
-	defer rows.Close()
-	var key *string
-	var writtenMS *int64
-	for rows.Scan(&key, &writtenMS) {
-		run = run || key != nil && writtenMS != nil && now.UnixMilli()-*writtenMS < hostLife.Milliseconds()
-	}
-	return run, rows.Close()
 }

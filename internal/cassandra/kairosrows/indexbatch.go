@@ -5,8 +5,10 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"sync"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 )
 
@@ -89,12 +91,12 @@ func (w *indexWriter) rowKeys(p *indexPart, rows []pendingRow, ttl int) [][]cql.
 	case !w.tables.Own:
 		insert = insertRowKeyMoved
 	case !p.known:
-		entries = append(entries, cql.Entry{Statement: insertRowKeysMark, Args: []any{ttl, WroteHere, p.metric, dataPointsTable, p.timeMS}})
+		entries = append(entries, cql.Entry{Statement: insertRowKeysMark, Args: []any{ttl, schema.WroteHere, p.metric, schema.DataPoints, p.timeMS}})
 	}
 	for i := range rows {
 		s := &rows[i].series
 		entries = append(entries, cql.Entry{Statement: insert,
-			Args: []any{p.metric, dataPointsTable, p.timeMS, string(s.Type), cql.TagMap{Tags: s.Tags}, ttl}})
+			Args: []any{p.metric, schema.DataPoints, p.timeMS, string(s.Type), cql.TagMap{Tags: s.Tags}, ttl}})
 	}
 	return cutBatches(entries)
 }
@@ -111,7 +113,7 @@ func (w *indexWriter) tagIndexed(rows []pendingRow, ttl int) [][]cql.Entry {
 		row := rules.row(s.Metric, s.Tags)
 		for _, pair := range row.pairs {
 			groups.add(pair, insertTagIndexedRowKey,
-				s.Metric, dataPointsTable, rows[i].rowTimeMS, pair, string(s.Type), int(row.hash), cql.TagMap{Tags: s.Tags}, ttl)
+				s.Metric, schema.DataPoints, rows[i].rowTimeMS, pair, string(s.Type), int(row.hash), cql.TagMap{Tags: s.Tags}, ttl)
 		}
 	}
 	return groups.batches()
@@ -147,15 +149,101 @@ func entrySize(e *cql.Entry) int {
 	return n
 }
 
-// sendAll sends batches of one partition each, several at once, and waits for
-// all.
-func (w *indexWriter) sendAll(ctx context.Context, stampMS int64, batches [][]cql.Entry) error {
-	joined := joinBatches(batches, w.session.Place)
+// sendAll sends batches of one partition each, several at once, and waits for all.
+// lost is told which fail. When several have failed in a row the rest is not tried. An
+// error is that of ctx, or of a row that all row keys share.
+func (w *indexWriter) sendAll(ctx context.Context, p *indexPart, batches [][]cql.Entry, lost *lostRows) error {
+	joined := slices.Collect(slices.Chunk(batches, 1))
+	if !p.apart {
+		joined = joinBatches(batches, w.session.Place)
+	}
+	lost.inRow = 0
 	return parallel(ctx, indexParallel, len(joined), func(ctx context.Context, i int) error {
-		rows, err := sendJoined(ctx, w.session.Batch, stampMS, joined[i])
+		if lost.hopeless() {
+			return lost.add(joined[i], nil)
+		}
+		rows, err := sendJoined(ctx, w.session.Batch, p.stampMS, joined[i])
 		w.metrics.indexRows.Add(float64(rows))
-		return err
+		switch {
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case err != nil:
+			return lost.add(joined[i], err)
+		}
+		lost.wrote()
+		return nil
 	})
+}
+
+// lostRows are row keys of which an index row could not be written.
+type lostRows struct {
+	mu    sync.Mutex
+	keys  map[rowKey]bool
+	err   error // why the first of them was not; that of a refusal, if there is one
+	inRow int   // batches that failed since one was written
+}
+
+// keyPlaces says where statements have the type and the tags of their row key.
+var keyPlaces = map[*cql.Statement][2]int{
+	insertTagRow: {5, 6}, insertRowKey: {3, 4}, insertRowKeyMoved: {3, 4}, insertTagIndexedRowKey: {4, 6},
+}
+
+func (l *lostRows) wrote() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inRow = 0
+}
+
+// add notes that batches are not written; err is nil if they were not tried. It returns
+// an error if a row is among them that all row keys need.
+func (l *lostRows) add(batches [][]cql.Entry, err error) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.inRow++
+	if l.err == nil || refusalOf(err) != nil && refusalOf(l.err) == nil {
+		l.err = err
+	}
+	for _, e := range slices.Concat(batches...) {
+		at, ok := keyPlaces[e.Statement]
+		if !ok {
+			return l.err
+		}
+		l.keys[rowKey{model.Type(e.Args[at[0]].(string)), e.Args[at[1]].(cql.TagMap).Tags}] = true
+	}
+	return nil
+}
+
+// hopeless reports whether the rest is not worth trying: the replicas of all that was
+// tried lately are away.
+func (l *lostRows) hopeless() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.inRow >= hopelessAfter
+}
+
+// rest returns the rows that are not lost.
+func (l *lostRows) rest(rows []pendingRow) []pendingRow {
+	if len(l.keys) == 0 {
+		return rows
+	}
+	var rest []pendingRow
+	for i := range rows {
+		if !l.keys[rows[i].key()] {
+			rest = append(rest, rows[i])
+		}
+	}
+	return rest
+}
+
+// places says where in rows those are that are lost.
+func (l *lostRows) places(rows []pendingRow) []int {
+	var places []int
+	for i := range rows {
+		if l.keys[rows[i].key()] {
+			places = append(places, i)
+		}
+	}
+	return places
 }
 
 // joinBatches puts batches of one partition each together that the same nodes

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/clip"
 	"varve/internal/model"
 	"varve/internal/rowtime"
@@ -106,7 +107,7 @@ func (r *pendingRow) key() rowKey   { return rowKey{r.series.Type, r.series.Tags
 type indexWriter struct {
 	session *cql.Session
 	spec    rowtime.Spec
-	tables  Tables
+	tables  schema.Tables
 	shards  int // of varve_row_index
 	rules   func() *TagRules
 	now     func() time.Time
@@ -155,7 +156,8 @@ func (w *indexWriter) write(ctx context.Context, epoch uint64, stampMS int64, ro
 		from = to
 	}
 	return parallel(ctx, indexParallel, len(groups), func(ctx context.Context, i int) error {
-		return w.writeRows(ctx, epoch, stampMS, groups[i])
+		_, err := w.writeRows(ctx, epoch, stampMS, groups[i], false)
+		return err
 	})
 }
 
@@ -181,6 +183,7 @@ type indexPart struct {
 	expirySec int64 // the longest life that is known to be needed, Unix seconds
 	empty     bool  // it had no row keys: varve_row_index will hold everything
 	stampMS   int64 // write timestamp of its rows
+	apart     bool  // no partitions are sent together
 }
 
 // maxClaims bounds how often a partition is claimed, or its rows are written again,
@@ -189,51 +192,63 @@ const maxClaims = 10
 
 var errClaims = errors.New("other nodes began the same row time too often meanwhile")
 
-// writeRows writes the index rows of row keys of one metric and row time.
-func (w *indexWriter) writeRows(ctx context.Context, epoch uint64, stampMS int64, rows []pendingRow) error {
+// writeRows writes the index rows of row keys of one metric and row time. With an error
+// it returns which of rows are not written, by their places; the others are. apart sends
+// no partitions together, so that one that fails costs no others.
+func (w *indexWriter) writeRows(ctx context.Context, epoch uint64, stampMS int64, rows []pendingRow, apart bool) (unwritten []int, err error) {
 	limited := w.limited2038()
-	err := w.writePartition(ctx, epoch, stampMS, rows)
+	unwritten, err = w.writePartition(ctx, epoch, stampMS, rows, apart)
 	if refused := refusalOf(err); refused == nil || refused.Reason != cql.TTLTooLong || limited {
-		return err
+		return unwritten, err
 	}
 	w.learn2038()
-	return w.writePartition(ctx, epoch, stampMS, rows)
+	return w.writePartition(ctx, epoch, stampMS, rows, apart)
 }
 
-// writePartition writes the index rows of row keys of one metric and row time.
-func (w *indexWriter) writePartition(ctx context.Context, epoch uint64, stampMS int64, rows []pendingRow) error {
-	p := indexPart{partKey: rows[0].part()}
+// writePartition is writeRows without regard to 2038.
+func (w *indexWriter) writePartition(ctx context.Context, epoch uint64, stampMS int64, rows []pendingRow, apart bool) (unwritten []int, err error) {
+	p := indexPart{partKey: rows[0].part(), apart: apart}
 	for i := range rows {
 		p.expirySec = max(p.expirySec, w.indexExpiry(rows[i].needSec))
 	}
 	if !w.tables.Own {
 		p.expirySec = forever // nothing says how long the rows of others have to live
 	}
+	none := allPlaces(rows)
 	expirySec, changedMS, known := w.known.part(p.partKey)
 	p.stampMS = max(stampMS, changedMS+1)
 	if p.known = known && p.expirySec <= expirySec; p.known {
 		p.expirySec = expirySec
 	} else if err := w.claim(ctx, &p); err != nil {
-		return err
+		return none, err
 	}
 	for range maxClaims {
-		if err := w.insert(ctx, &p, rows); err != nil {
-			return err
+		lost, err := w.insert(ctx, &p, rows)
+		if err != nil {
+			return none, err
 		}
 		longer, err := w.claimedLonger(ctx, &p)
 		if err != nil {
-			return err
+			return none, err
 		}
 		if longer {
 			continue
 		}
 		if changedMS, err = w.moveChanged(ctx, p.partKey, p.stampMS, w.ttl(p.expirySec), p.empty); err != nil {
-			return err
+			return none, err
 		}
-		w.known.put(epoch, p.partKey, p.expirySec, changedMS, rows)
-		return nil
+		w.known.put(epoch, p.partKey, p.expirySec, changedMS, lost.rest(rows))
+		return lost.places(rows), lost.err
 	}
-	return fmt.Errorf("write index rows of metric %s, row time %d: %w", clip.Text(p.metric, maxShown), p.timeMS, errClaims)
+	return none, fmt.Errorf("write index rows of metric %s, row time %d: %w", clip.Text(p.metric, maxShown), p.timeMS, errClaims)
+}
+
+func allPlaces(rows []pendingRow) []int {
+	all := make([]int, len(rows))
+	for i := range all {
+		all[i] = i
+	}
+	return all
 }
 
 // claim writes down how long index rows of a partition have to live, and looks what is
@@ -298,22 +313,28 @@ func expiryStamp(expirySec int64) int64 { return min(expirySec, endOf9999) * 100
 // endOf9999 stands for an expiry that never comes, in Unix seconds.
 const endOf9999 = 253_402_300_799
 
-// insert writes the rows of all tables, in order.
-func (w *indexWriter) insert(ctx context.Context, p *indexPart, rows []pendingRow) error {
+// insert writes the rows of all tables, in order. Row keys of which a row is not written
+// are lost, and not written to the tables after that one. An error means that all are.
+func (w *indexWriter) insert(ctx context.Context, p *indexPart, rows []pendingRow) (*lostRows, error) {
 	ttl := w.ttl(p.expirySec)
-	if err := w.sendAll(ctx, p.stampMS, w.tagRows(p, rows, ttl)); err != nil {
-		return err
+	lost := &lostRows{keys: map[rowKey]bool{}}
+	if err := w.sendAll(ctx, p, w.tagRows(p, rows, ttl), lost); err != nil {
+		return lost, err
 	}
-	if err := w.sendAll(ctx, p.stampMS, append(w.rowKeys(p, rows, ttl), w.tagIndexed(rows, ttl)...)); err != nil {
-		return err
+	rows = lost.rest(rows)
+	if len(rows) == 0 {
+		return lost, lost.err
+	}
+	if err := w.sendAll(ctx, p, append(w.rowKeys(p, rows, ttl), w.tagIndexed(rows, ttl)...), lost); err != nil {
+		return lost, err
 	}
 	if p.known {
-		return nil
+		return lost, nil
 	}
-	if err := w.session.Exec(ctx, insertRowTime, p.stampMS, p.metric, dataPointsTable, p.timeMS, ttl); err != nil {
-		return err
+	if err := w.session.Exec(ctx, insertRowTime, p.stampMS, p.metric, schema.DataPoints, p.timeMS, ttl); err != nil {
+		return lost, err
 	}
-	return w.session.Exec(ctx, insertMetricName, p.stampMS, []byte(metricNamesKey), w.nameColumn(p.metric), stringIndexValue)
+	return lost, w.session.Exec(ctx, insertMetricName, p.stampMS, []byte(schema.MetricNames), w.nameColumn(p.metric), stringIndexValue)
 }
 
 // A partState is what varve_row_state says of a partition, and how long its index rows
@@ -364,7 +385,7 @@ func (w *indexWriter) look(ctx context.Context, p *indexPart) (partState, error)
 	var dataType *string
 	var mtime *cql.UUID
 	var mtimeTTL *int
-	there, err := w.session.One(ctx, selectFirstRowKey, []any{p.metric, dataPointsTable, p.timeMS}, &dataType, &mtime, &mtimeTTL)
+	there, err := w.session.One(ctx, selectFirstRowKey, []any{p.metric, schema.DataPoints, p.timeMS}, &dataType, &mtime, &mtimeTTL)
 	if tombstones := (*cql.TombstoneError)(nil); errors.As(err, &tombstones) {
 		p.empty = false
 		return s, nil
@@ -372,7 +393,7 @@ func (w *indexWriter) look(ctx context.Context, p *indexPart) (partState, error)
 	if err != nil {
 		return s, err
 	}
-	foreign := mtime != nil && *mtime != WroteHere
+	foreign := mtime != nil && *mtime != schema.WroteHere
 	p.empty = (!there || dataType == nil) && !foreign && s.kairosMtime == (cql.UUID{})
 	switch {
 	case foreign && mtimeTTL != nil:
@@ -394,7 +415,7 @@ func (w *indexWriter) moveChanged(ctx context.Context, p partKey, lastMS int64, 
 	case !w.tables.Own:
 		return at, nil
 	case covered:
-		return at, w.session.Exec(ctx, updateRowCovered, at, ttl, cql.TimeUUID(), WroteHere, p.metric, p.timeMS)
+		return at, w.session.Exec(ctx, updateRowCovered, at, ttl, cql.TimeUUID(), schema.WroteHere, p.metric, p.timeMS)
 	}
 	return at, w.session.Exec(ctx, updateRowChanged, at, ttl, cql.TimeUUID(), p.metric, p.timeMS)
 }

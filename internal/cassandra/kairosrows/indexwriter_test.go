@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/store"
@@ -145,7 +146,7 @@ func TestForgetting(t *testing.T) {
 func TestIndexRows(t *testing.T) {
 	w := DefaultWriteConfig()
 	w.TagIndex = []string{"include prefix=TestIndexRows tags=host"}
-	b := newBench(t, DefaultConfig(), w, "")
+	b := newBench(t, schema.DefaultConfig(), w, "")
 	row := b.ks.Spec.RowTime(someTime)
 	load := b.name("load")
 	series := longSeries(load, "host", "server1", "dc", "lga")
@@ -161,7 +162,7 @@ func TestIndexRows(t *testing.T) {
 	rowTime := fmt.Sprintf("%016x", row)
 	stamp := fmt.Sprintf("%016x", b.stamp)
 	shard := fmt.Sprintf("%08x", indexShard(series.Tags, b.ks.IndexShards))
-	mark := hex.EncodeToString(WroteHere[:])
+	mark := hex.EncodeToString(schema.WroteHere[:])
 	one := fmt.Sprintf("%016x", 1)
 	for _, test := range []struct {
 		text    string
@@ -236,7 +237,7 @@ func zigzag(v int64) string {
 // TestIndexExpiry: index rows outlive their samples, those of all nodes, and
 // are written again when they are too short.
 func TestIndexExpiry(t *testing.T) {
-	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	b := newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), "")
 	now := time.Now().UnixMilli()
 	const day, width = 86400, rowtime.DefaultWidth / 1000
 	expires := func() int64 {
@@ -287,7 +288,7 @@ func TestIndexExpiry(t *testing.T) {
 // TestBeyond2038: a server that cannot keep such expiries refuses the sample,
 // not its neighbours, nor its index rows.
 func TestBeyond2038(t *testing.T) {
-	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	b := newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), "")
 	now := time.Now().UnixMilli()
 	var cols model.Columns
 	for i := range int64(100) {
@@ -318,7 +319,7 @@ func TestBeyond2038(t *testing.T) {
 // TestKnownIndexRows: index rows that are known to be there are not written again,
 // however old; what was forgotten is, and that is told.
 func TestKnownIndexRows(t *testing.T) {
-	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	b := newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), "")
 	clock := time.Now()
 	b.writer = b.newWriter(DefaultWriteConfig(), func() time.Time { return clock })
 	src := new(memory).longs(longSeries(b.name("m"), "k", "v"), 0, someTime)
@@ -339,7 +340,7 @@ func TestKnownIndexRows(t *testing.T) {
 // TestDeleteElsewhere: index rows that another node deleted are there again when
 // samples come, also samples of long ago that have waited; and that is told.
 func TestDeleteElsewhere(t *testing.T) {
-	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	b := newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), "")
 	d := b.deleter(noNodes(), time.Now) // has the first writer
 	b.writer = b.newWriter(DefaultWriteConfig(), time.Now)
 	src := new(memory).longs(longSeries(b.name("m"), "k", "v"), 0, someTime)

@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/store"
@@ -64,24 +65,24 @@ func (in *Inspector) Overview(ctx context.Context) error {
 		return err
 	}
 	in.say("keyspace %s, Cassandra %s", ks.Name, ks.Session.State().Version)
-	if ks.config.Role == RoleMeta {
+	if ks.Role() == schema.RoleMeta {
 		in.say("rows     none: it is for metadata")
 	} else {
-		in.say("rows     unit %s, width %d: %s each", ks.Spec.Unit, ks.Spec.Width, lengthOfRow(ks.Spec))
+		in.say("rows     unit %s, width %d: %s each", ks.Spec.Unit, ks.Spec.Width, schema.LengthOfRow(ks.Spec))
 	}
-	for _, d := range definitions {
-		t, ok := found[d.name]
+	for _, name := range schema.TableNames() {
+		t, ok := found[name]
 		switch {
 		case !ok:
-			in.say("table    %-20s missing", d.name)
+			in.say("table    %-20s missing", name)
 		case t.Compact():
-			in.say("table    %-20s COMPACT STORAGE", d.name)
+			in.say("table    %-20s COMPACT STORAGE", name)
 		default:
-			in.say("table    %-20s", d.name)
+			in.say("table    %-20s", name)
 		}
 	}
 	switch {
-	case ks.config.Role == RoleMeta:
+	case ks.Role() == schema.RoleMeta:
 	case ks.Tables.Own:
 		in.say("index    inverted, %d shards", ks.IndexShards)
 	default:
@@ -92,10 +93,6 @@ func (in *Inspector) Overview(ctx context.Context) error {
 	}
 	return in.err
 }
-
-// lengthOfRow is how long rows are in truth: in keyspaces of seconds, a
-// thousandth of what KairosDB's documentation says.
-func lengthOfRow(s rowtime.Spec) time.Duration { return time.Duration(s.Width) * time.Millisecond }
 
 // Metrics lists the metrics whose names begin with prefix, with the number of
 // their row times and the range that these span.
@@ -310,10 +307,10 @@ func mtimeText(u cql.UUID, ttl *int) string {
 	switch u {
 	case cql.UUID{}:
 		return "none"
-	case WroteHere:
+	case schema.WroteHere:
 		text = "of Varve's nodes only"
 	default:
-		text = fmt.Sprintf("%s, at %s", u, uuidTime(u[:]).Format("2006-01-02T15:04:05.000Z"))
+		text = fmt.Sprintf("%s, at %s", u, schema.UUIDTime(u[:]).Format("2006-01-02T15:04:05.000Z"))
 	}
 	if ttl != nil {
 		text += ", " + until(int32(*ttl))

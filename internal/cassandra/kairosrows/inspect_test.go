@@ -8,6 +8,8 @@ import (
 	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/store"
+
+	"varve/internal/cassandra/kairosrows/schema"
 )
 
 // What KairosDB wrote, before and after 0.9.4, is shown in text that people can
@@ -28,7 +30,7 @@ func TestInspectLegacy(t *testing.T) {
 	b.exec("INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())",
 		"load", tableName, int64(row), string(typed.Type), map[string]string{"host": "a"})
 	b.exec("INSERT INTO row_key_time_index (metric, table_name, row_time, value) VALUES (?, ?, ?, '')", "load", tableName, int64(row))
-	b.exec("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(metricNamesKey), "load", []byte{})
+	b.exec("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(schema.MetricNames), "load", []byte{})
 	b.exec("INSERT INTO service_index (service, service_key, key, value) VALUES ('_Hosts', 'Active', 'guid', 'name')")
 
 	for _, test := range []struct {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/store"
@@ -83,7 +84,7 @@ func newInterleaving(t *testing.T, config ReadConfig, seed uint64) *interleaving
 	}
 	deletes := DefaultDeleteConfig()
 	deletes.KairosDBNodes = NodesNo
-	v.deleter, err = NewDeleter(v.ks, v.writer, deletes, DeleterOptions{Logger: quiet, Now: now, Node: "test", Look: v.reader.Look, Deleted: v.reader.RowChanged})
+	v.deleter, err = NewDeleter(v.ks, v.writer, deletes, DeleterOptions{Logger: quiet, Now: now, Node: "test", Deleted: v.reader.RowChanged})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -174,7 +175,7 @@ func (v *interleaving) kairosInsert(p partKey) {
 	v.expect(p, k)
 	v.log = append(v.log, fmt.Sprintf("kairosdb inserts %v: %v", p, k))
 	stamp := v.clock.Add(1)
-	v.execAt(stamp, "INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(metricNamesKey), p.metric, []byte{0})
+	v.execAt(stamp, "INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(schema.MetricNames), p.metric, []byte{0})
 	v.execAt(stamp, "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())",
 		p.metric, tableName, p.timeMS, string(k.typ), cql.TagMap{Tags: k.tags})
 	v.execAt(stamp, "INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", p.metric, tableName, p.timeMS)

@@ -6,14 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"varve/internal/model"
+	"varve/internal/cassandra/layout"
 	"varve/internal/store"
 	"varve/internal/work"
 )
@@ -35,98 +34,8 @@ const (
 	jobsKept = 100
 )
 
-// States of a Job.
-const (
-	JobRunning = "running"
-	JobWaiting = "waiting" // for this or another node to go on with it
-	JobDone    = "done"
-	JobFailed  = "failed" // will be tried again
-
-	JobCancelling = "cancelling" // by an operator; the node that works on it has yet to stop
-	JobCancelled  = "cancelled"  // no node goes on with it; what was deleted stays so
-)
-
 // A Job is a delete that is too large to be waited for.
-type Job struct {
-	ID       string    `json:"id"`
-	Selector string    `json:"selector"`          // for people
-	Cluster  string    `json:"cluster,omitempty"` // as DeleterOptions has it
-	StartMS  int64     `json:"start_ms"`
-	EndMS    int64     `json:"end_ms"`
-	StampMS  int64     `json:"stamp_ms"` // samples written later stay
-	State    string    `json:"state"`
-	Rows     int       `json:"rows"`    // when it began
-	Done     int       `json:"done"`    // of these
-	NextMS   int64     `json:"next_ms"` // row times before this are done
-	Started  time.Time `json:"started"`
-	Updated  time.Time `json:"updated"`
-	Node     string    `json:"node"` // that works on it, or did last
-	Error    string    `json:"error,omitempty"`
-	Note     string    `json:"note,omitempty"` // of a job that was cancelled: what became of it
-
-	Deletion savedDeletion `json:"deletion"`
-}
-
-// savedDeletion is a store.Deletion as it is kept.
-type savedDeletion struct {
-	Metric   string         `json:"metric"`
-	Matchers []savedMatcher `json:"matchers,omitempty"`
-	Only     *savedSeries   `json:"only,omitempty"`
-}
-
-// savedSeries is the one series of a metric that a deletion means.
-type savedSeries struct {
-	Tags map[string]string `json:"tags"`
-	Type model.Type        `json:"type"`
-}
-
-type savedMatcher struct {
-	Tag      string   `json:"tag"`
-	Values   []string `json:"values,omitempty"`
-	Patterns []string `json:"patterns,omitempty"`
-}
-
-func saveDeletion(del store.Deletion) savedDeletion {
-	s := savedDeletion{Metric: del.Metric}
-	for _, m := range del.Matchers {
-		saved := savedMatcher{Tag: m.Tag, Values: m.Values}
-		for _, p := range m.Patterns {
-			saved.Patterns = append(saved.Patterns, p.String())
-		}
-		s.Matchers = append(s.Matchers, saved)
-	}
-	if del.Only != nil {
-		s.Only = &savedSeries{Tags: maps.Collect(del.Only.Tags.All()), Type: del.Only.Type}
-	}
-	return s
-}
-
-func (j *Job) deletion() (store.Deletion, error) {
-	del := store.Deletion{Metric: j.Deletion.Metric, Range: model.TimeRange{StartMS: j.StartMS, EndMS: j.EndMS}}
-	for _, s := range j.Deletion.Matchers {
-		m := model.Matcher{Tag: s.Tag, Values: s.Values}
-		for _, text := range s.Patterns {
-			p, err := model.NewPattern(text)
-			if err != nil {
-				return del, err
-			}
-			m.Patterns = append(m.Patterns, p)
-		}
-		del.Matchers = append(del.Matchers, m)
-	}
-	if s := j.Deletion.Only; s != nil {
-		var tags []model.Tag
-		for name, value := range s.Tags {
-			tags = append(tags, model.Tag{Name: name, Value: value})
-		}
-		sorted, err := model.NewTags(tags...)
-		if err != nil {
-			return del, err
-		}
-		del.Only = &model.Series{Metric: del.Metric, Tags: sorted, Type: s.Type}
-	}
-	return del, nil
-}
+type Job = layout.Job
 
 // jobs are the delete jobs of a Deleter.
 type jobs struct {
@@ -162,20 +71,20 @@ func (j *jobs) close() {
 
 // start makes a job of a delete and waits for it. If ctx ends first the job goes
 // on.
-func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, steps []rowTimeDelete, rows int) error {
+func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, plan *deletePlan) error {
 	now := j.d.now().UTC()
 	job := &Job{
 		ID: fmt.Sprintf("%d-%08x", stampMS, rand.Uint32()), Selector: describe(del), StartMS: del.Range.StartMS, EndMS: del.Range.EndMS,
-		Cluster: j.d.cluster, StampMS: stampMS, State: JobRunning, Rows: rows, NextMS: del.Range.StartMS, Started: now, Updated: now, Node: j.node,
-		Deletion: saveDeletion(del),
+		Cluster: j.d.cluster, StampMS: stampMS, State: layout.JobRunning, Rows: plan.rows, NextMS: del.Range.StartMS, Started: now, Updated: now, Node: j.node,
+		Deletion: layout.SaveDeletion(del),
 	}
-	job.NextMS = steps[0].rowTimeMS
+	job.NextMS = plan.steps[0].rowTimeMS
 	if err := j.save(ctx, job); err != nil {
 		return fmt.Errorf("delete from %s: note down the job: %w", del.Metric, err)
 	}
 	done := make(chan error, 1)
 	j.begin(job, func(ctx context.Context, r *runningJob) error {
-		err := j.work(ctx, r, del, steps)
+		err := j.work(ctx, r, del, plan.steps)
 		done <- err
 		return err
 	})
@@ -213,14 +122,14 @@ func (j *jobs) end(job *Job, err error) {
 	cancelled := errors.Is(err, errCancelled)
 	j.mu.Lock()
 	job.Updated = j.d.now().UTC()
-	job.State, job.Error = JobDone, ""
+	job.State, job.Error = layout.JobDone, ""
 	switch {
 	case cancelled:
-		job.setCancelled()
+		job.SetCancelled()
 	case closing && err != nil:
-		job.State = JobWaiting
+		job.State = layout.JobWaiting
 	case err != nil:
-		job.State, job.Error = JobFailed, err.Error()
+		job.State, job.Error = layout.JobFailed, err.Error()
 	default:
 		job.Done = job.Rows // also those of the last seconds before an interruption
 	}
@@ -231,17 +140,17 @@ func (j *jobs) end(job *Job, err error) {
 		j.ended = j.ended[1:]
 	}
 	j.mu.Unlock()
-	if ended.State == JobWaiting {
+	if ended.State == layout.JobWaiting {
 		return // its progress is written down as of a moment ago
 	}
 	j.d.metrics.jobs.WithLabelValues(ended.State).Inc()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(j.ctx), jobReport)
 	defer cancel()
 	switch ended.State {
-	case JobCancelled:
+	case layout.JobCancelled:
 		j.d.log.Info("a delete job was cancelled", "job", job.ID, "selector", job.Selector, "rows", job.Rows, "done", job.Done)
 		_ = j.save(ctx, &ended) // the cancellation itself is written down
-	case JobFailed:
+	case layout.JobFailed:
 		j.d.log.Warn("a delete job failed and will be tried again", "job", job.ID, "selector", job.Selector, "error", err)
 		_ = j.save(ctx, &ended) // it stays as it was, and is tried again all the same
 	default:
@@ -340,12 +249,12 @@ func (d *Deleter) Jobs(ctx context.Context) ([]Job, error) {
 	for _, r := range d.jobs.running {
 		job := *r.job
 		if r.cancelled.Load() || cancelled[job.ID] {
-			job.State = JobCancelling
+			job.State = layout.JobCancelling
 		}
 		all, known[job.ID] = append(all, job), true
 	}
 	for _, job := range slices.Backward(d.jobs.ended) {
-		if !known[job.ID] && (job.State == JobDone || job.State == JobCancelled) {
+		if !known[job.ID] && (job.State == layout.JobDone || job.State == layout.JobCancelled) {
 			all, known[job.ID] = append(all, job), true
 		}
 	}
@@ -362,13 +271,13 @@ func (d *Deleter) Jobs(ctx context.Context) ([]Job, error) {
 func (j *jobs) asListed(job Job, cancelled bool) Job {
 	idle := j.idle(&job)
 	switch {
-	case job.State == JobCancelled:
+	case job.State == layout.JobCancelled:
 	case cancelled && idle:
-		job.setCancelled() // though nobody has written that down yet
+		job.SetCancelled() // though nobody has written that down yet
 	case cancelled:
-		job.State = JobCancelling
-	case job.State == JobRunning && idle:
-		job.State = JobWaiting
+		job.State = layout.JobCancelling
+	case job.State == layout.JobRunning && idle:
+		job.State = layout.JobWaiting
 	}
 	return job
 }
@@ -376,7 +285,7 @@ func (j *jobs) asListed(job Job, cancelled bool) Job {
 // idle reports whether no node works on a job that is written down, as far as
 // one can tell.
 func (j *jobs) idle(job *Job) bool {
-	return job.State != JobRunning || j.d.now().Sub(job.Updated) > jobSilence
+	return job.State != layout.JobRunning || j.d.now().Sub(job.Updated) > jobSilence
 }
 
 // Resume goes on with jobs that no node works on: those of this node from
@@ -393,11 +302,11 @@ func (d *Deleter) Resume(ctx context.Context) error {
 		_, running := d.jobs.running[job.ID]
 		d.jobs.mu.Unlock()
 		silent := d.now().Sub(job.Updated) > jobSilence
-		mine := job.Node == d.jobs.node && job.State != JobFailed
+		mine := job.Node == d.jobs.node && job.State != layout.JobFailed
 		if running || !silent && !mine || d.jobs.ctx.Err() != nil {
 			continue
 		}
-		if cancelled[job.ID] || job.State == JobCancelled {
+		if cancelled[job.ID] || job.State == layout.JobCancelled {
 			err = d.jobs.settleCancelled(ctx, job)
 		} else {
 			err = d.resume(ctx, job)
@@ -411,35 +320,32 @@ func (d *Deleter) Resume(ctx context.Context) error {
 
 // resume begins to go on with a job.
 func (d *Deleter) resume(ctx context.Context, job *Job) error {
-	del, err := job.deletion()
+	del, err := job.Means()
 	if err != nil {
 		d.log.Warn("a delete job cannot be read and is left alone", "job", job.ID, "error", err)
 		return nil
 	}
-	job.Node, job.State, job.Updated = d.jobs.node, JobRunning, d.now().UTC()
+	job.Node, job.State, job.Updated = d.jobs.node, layout.JobRunning, d.now().UTC()
 	if err := d.jobs.save(ctx, job); err != nil {
 		return err
 	}
 	d.log.Info("a delete job goes on", "job", job.ID, "selector", job.Selector, "rows", job.Rows, "done", job.Done)
 	d.jobs.begin(job, func(ctx context.Context, r *runningJob) error {
-		steps, err := d.plan(ctx, d.begin(), del)
+		del := del
+		del.Range.StartMS = max(del.Range.StartMS, job.NextMS) // row times before it are done
+		plans, err := d.plan(ctx, []store.Deletion{del})
 		if err != nil {
 			return err
 		}
-		steps = slices.DeleteFunc(steps, func(s rowTimeDelete) bool { return s.rowTimeMS < job.NextMS })
-		d.jobs.count(job, steps)
-		return d.jobs.work(ctx, r, del, steps)
+		d.jobs.count(job, plans[0].rows)
+		return d.jobs.work(ctx, r, del, plans[0].steps)
 	})
 	return nil
 }
 
 // count notes how many rows of a job that goes on are done: all but those that are
 // left. The last seconds before an interruption are not written down.
-func (j *jobs) count(job *Job, steps []rowTimeDelete) {
-	left := 0
-	for _, s := range steps {
-		left += len(s.rows)
-	}
+func (j *jobs) count(job *Job, left int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	job.Done = max(job.Done, job.Rows-left)

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"maps"
 	"math"
+	"slices"
 	"sync"
 	"time"
 )
@@ -15,7 +16,9 @@ const forever = math.MaxInt64
 // once and not with every sample. What is known stays true until the rows expire, or
 // until they are forgotten because somebody may have removed them: see [Writer] for
 // the rule. It is bounded: the partitions that were not used for longest are
-// forgotten when it is full, which costs a repeated write, never a sample.
+// forgotten when it is full, which costs a repeated write, never a sample. While a
+// KairosDB node runs, those among them that got samples since they were last looked at
+// wait apart until they are, at most a quarter of the bound.
 //
 // The epoch counts how often something was forgotten because of a removal. A writer
 // of samples that relies on what is known looks at the epoch before and after; index
@@ -31,6 +34,12 @@ type known struct {
 	evictions uint64
 	epoch     uint64
 	forgotten []forgetting // the last of them, the oldest first
+
+	// For the watch over what KairosDB nodes delete.
+	watching      bool         // one runs or did a while ago, for all that is known
+	evicted       []*knownPart // partitions that are to be looked at although they are no longer known; oldest first
+	evictedWeight int
+	unwatchable   uint64 // row keys of partitions that did not fit there
 }
 
 // A knownPart is a partition of row_keys, (metric, row time), with all that its row
@@ -45,6 +54,7 @@ type knownPart struct {
 	// For the watch over what KairosDB nodes delete.
 	relied  time.Time // when samples were last written that relied on it; zero: since it was looked at, never
 	watched time.Time // when it was last looked at
+	apart   bool      // it is no longer known, and nothing relied on it when that was last seen
 }
 
 // A forgetting is what was forgotten at once: a span of row times of one metric, or
@@ -67,7 +77,7 @@ var everything = span{}
 const maxForgettings = 256
 
 func newKnown(max int) *known {
-	return &known{max: max, parts: map[partKey]*list.Element{}}
+	return &known{max: max, parts: map[partKey]*list.Element{}, watching: true}
 }
 
 // rowWeight is how much of the cache a row key takes: 1, or more if it is long.
@@ -118,14 +128,39 @@ func (c *known) put(epoch uint64, p partKey, expirySec, changedMS int64, rows []
 		c.addLocked(part, rows[i].key(), expirySec)
 	}
 	for c.weight > c.max && c.order.Len() > 1 {
-		c.evictions += uint64(c.dropLocked(c.order.Back()))
+		oldest := c.order.Back()
+		c.evictions += uint64(c.dropLocked(oldest))
+		c.keepApartLocked(oldest.Value.(*knownPart))
 	}
-	for k := range part.rows {
+	if c.weight > c.max {
+		c.shrinkLocked(part)
+	}
+}
+
+// shrinkLocked removes row keys of a partition that is larger than all may be.
+func (c *known) shrinkLocked(part *knownPart) {
+	apart := &knownPart{key: part.key, rows: map[rowKey]int64{}, relied: part.relied, watched: part.watched}
+	for k, expirySec := range part.rows {
 		if c.weight <= c.max {
 			break
 		}
+		apart.rows[k] = expirySec
+		apart.weight += rowWeight(k)
 		c.removeLocked(part, k)
 		c.evictions++
+	}
+	c.keepApartLocked(apart)
+}
+
+// keepApartLocked keeps what was evicted until the watch has looked at it.
+func (c *known) keepApartLocked(part *knownPart) {
+	switch {
+	case !c.watching || len(part.rows) == 0:
+	case c.evictedWeight+part.weight > c.max/4:
+		c.unwatchable += uint64(len(part.rows))
+	default:
+		c.evicted = append(c.evicted, part)
+		c.evictedWeight += part.weight
 	}
 }
 
@@ -230,42 +265,109 @@ func (c *known) rely(parts map[partKey]struct{}, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for p := range parts {
-		at := c.parts[p]
-		if at == nil {
-			continue
+		if at := c.parts[p]; at != nil {
+			at.Value.(*knownPart).rely(now)
 		}
-		part := at.Value.(*knownPart)
-		if part.relied = now; part.watched.IsZero() {
-			part.watched = now
+	}
+	for _, part := range c.evicted {
+		if _, there := parts[part.key]; there {
+			part.rely(now) // evicted between the index rows and the samples
 		}
 	}
 }
 
-// unwatched returns partitions with samples that were written since they were last
-// looked at, interval ago or more.
+func (part *knownPart) rely(now time.Time) {
+	if part.relied = now; part.watched.IsZero() {
+		part.watched = now
+	}
+}
+
+// due reports whether samples were written since the partition was last looked at,
+// interval ago or more.
+func (part *knownPart) due(now time.Time, interval time.Duration) bool {
+	d := now.Sub(part.watched)
+	return !part.relied.IsZero() && (d >= interval || d < 0)
+}
+
+// watchFor says whether a KairosDB node runs, or did a while ago.
+func (c *known) watchFor(nodes bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.watching = nodes; !nodes {
+		c.evicted, c.evictedWeight = nil, 0
+	}
+}
+
+// unwatched returns the partitions that are due.
 func (c *known) unwatched(now time.Time, interval time.Duration) []partKey {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var due []partKey
+	due := map[partKey]bool{}
 	for p, at := range c.parts {
-		part := at.Value.(*knownPart)
-		if d := now.Sub(part.watched); !part.relied.IsZero() && (d >= interval || d < 0) {
-			due = append(due, p)
+		if at.Value.(*knownPart).due(now, interval) {
+			due[p] = true
 		}
 	}
-	return due
+	c.evicted = slices.DeleteFunc(c.evicted, func(part *knownPart) bool {
+		if part.due(now, interval) {
+			due[part.key] = true
+		}
+		// Samples that are being written may rely on it in a moment, not much later.
+		idle := part.relied.IsZero() && part.apart
+		part.apart = part.relied.IsZero()
+		if idle {
+			c.evictedWeight -= part.weight
+		}
+		return idle
+	})
+	return slices.Collect(maps.Keys(due))
 }
 
 // watch notes that a partition is being looked at, and returns its row keys with the
-// expiry of their index rows.
+// expiry of their index rows, those included that are kept apart.
 func (c *known) watch(p partKey, now time.Time) map[rowKey]int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at := c.parts[p]
-	if at == nil {
-		return nil
+	rows := map[rowKey]int64{}
+	if at := c.parts[p]; at != nil {
+		part := at.Value.(*knownPart)
+		part.watched, part.relied = now, time.Time{}
+		maps.Copy(rows, part.rows)
 	}
-	part := at.Value.(*knownPart)
-	part.watched, part.relied = now, time.Time{}
-	return maps.Clone(part.rows)
+	c.evicted = slices.DeleteFunc(c.evicted, func(part *knownPart) bool {
+		if part.key != p {
+			return false
+		}
+		maps.Copy(rows, part.rows)
+		c.evictedWeight -= part.weight
+		return true
+	})
+	return rows
+}
+
+// watchAgain puts row keys back that were to be looked at and could not be.
+func (c *known) watchAgain(p partKey, rows map[rowKey]int64, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if at := c.parts[p]; at != nil {
+		part := at.Value.(*knownPart)
+		part.rely(now)
+		rows = maps.Clone(rows)
+		maps.DeleteFunc(rows, func(k rowKey, _ int64) bool { _, known := part.rows[k]; return known })
+	}
+	if len(rows) == 0 {
+		return
+	}
+	apart := &knownPart{key: p, rows: rows, relied: now, watched: now}
+	for k := range rows {
+		apart.weight += rowWeight(k)
+	}
+	c.keepApartLocked(apart)
+}
+
+// missed returns how many row keys could not be kept for the watch.
+func (c *known) missed() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.unwatchable
 }

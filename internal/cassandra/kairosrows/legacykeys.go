@@ -14,7 +14,8 @@ import (
 var (
 	readLegacyKeys = &cql.Statement{Name: "read_legacy_keys",
 		Text: "SELECT column1 FROM row_key_index WHERE key = ? AND column1 >= ? AND column1 < ?"}
-	readAnyLegacyKey = &cql.Statement{Name: "read_any_legacy_key", Scan: true, PageSize: 1,
+	readLegacyKeysAtQuorum = &cql.Statement{Name: "read_legacy_keys", Level: cql.Quorum, Text: readLegacyKeys.Text}
+	readAnyLegacyKey       = &cql.Statement{Name: "read_any_legacy_key", Scan: true, PageSize: 1,
 		Text: "SELECT key FROM row_key_index LIMIT 1"}
 )
 
@@ -61,35 +62,44 @@ func (l *Look) readLegacy(ctx context.Context, s span) ([]rowtime.Key, error) {
 	if err != nil || !may {
 		return nil, err
 	}
+	var keys []rowtime.Key
+	err = eachLegacyKey(ctx, l.reader.ks.Session, readLegacyKeys, s, func(k rowtime.Key, err error) {
+		l.trace.indexRows.Add(1)
+		if err != nil {
+			l.reader.badLegacyKeys.Inc() // KairosDB cannot read it either
+			return
+		}
+		keys = append(keys, k)
+	})
+	return keys, err
+}
+
+// eachLegacyKey calls f with the keys that row_key_index has of a span, by a statement;
+// the error is that of one that cannot be read.
+func eachLegacyKey(ctx context.Context, session *cql.Session, read *cql.Statement, s span, f func(rowtime.Key, error)) error {
 	parts := []span{s}
 	if s.lowMS < 0 && s.highMS >= 0 {
 		parts = []span{{s.metric, s.lowMS, -1}, {s.metric, 0, s.highMS}}
 	}
-	var keys []rowtime.Key
 	for _, part := range parts {
-		if keys, err = l.readLegacySlice(ctx, part, keys); err != nil {
-			return nil, err
+		rows := session.Query(ctx, read, []byte(part.metric),
+			rowtime.AppendIndexBound(nil, part.metric, part.lowMS, false), rowtime.AppendIndexBound(nil, part.metric, part.highMS, true))
+		var column cql.Raw
+		for rows.Scan(&column) {
+			k, err := rowtime.ParseKey(string(column))
+			if err == nil && k.Metric != part.metric {
+				err = errOtherMetric
+			}
+			f(k, err)
+		}
+		if err := rows.Close(); err != nil {
+			return err
 		}
 	}
-	return keys, nil
+	return nil
 }
 
-func (l *Look) readLegacySlice(ctx context.Context, s span, keys []rowtime.Key) ([]rowtime.Key, error) {
-	rows := l.query(ctx, readLegacyKeys, []byte(s.metric),
-		rowtime.AppendIndexBound(nil, s.metric, s.lowMS, false), rowtime.AppendIndexBound(nil, s.metric, s.highMS, true))
-	defer rows.Close()
-	var column cql.Raw
-	for rows.Scan(&column) {
-		l.trace.indexRows.Add(1)
-		k, err := rowtime.ParseKey(string(column))
-		if err != nil || k.Metric != s.metric {
-			l.reader.badLegacyKeys.Inc() // KairosDB cannot read it either
-			continue
-		}
-		keys = append(keys, k)
-	}
-	return keys, rows.Close()
-}
+var errOtherMetric = errors.New("the key is of another metric")
 
 // legacySeries returns the series that a key of row_key_index stands for, and in
 // which form.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/store"
@@ -115,7 +116,7 @@ func (m *rowModel) start(n *modelNode) {
 	if n.reader, err = NewReader(m.ks, readConfig(), ReaderOptions{Logger: quiet, Now: n.now}); err != nil {
 		m.t.Fatal(err)
 	}
-	if n.deleter, err = NewDeleter(m.ks, n.writer, config, DeleterOptions{Logger: quiet, Now: n.now, Node: fmt.Sprint(n.skew), Look: n.reader.Look}); err != nil {
+	if n.deleter, err = NewDeleter(m.ks, n.writer, config, DeleterOptions{Logger: quiet, Now: n.now, Node: fmt.Sprint(n.skew)}); err != nil {
 		m.t.Fatal(err)
 	}
 }
@@ -284,7 +285,7 @@ func (m *rowModel) kairosDB(rng *rand.Rand) {
 	}
 	m.note("kairosdb writes %v at %v", s, p.timeMS)
 	if row := (partRow{p, k}); !m.cached[row] {
-		m.execKairos("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(metricNamesKey), p.metric, []byte{0})
+		m.execKairos("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(schema.MetricNames), p.metric, []byte{0})
 		m.execKairos("INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())",
 			p.metric, tableName, p.timeMS, string(k.typ), cql.TagMap{Tags: k.tags})
 		m.execKairos("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", p.metric, tableName, p.timeMS)

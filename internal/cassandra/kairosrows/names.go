@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -19,14 +20,17 @@ var readMetricNames = &cql.Statement{Name: "read_metric_names",
 // model.CompareNames, each once; more says that q.Limit cut the list. Names of
 // tags come from row keys, so a name may outlive the samples that expired.
 func (l *Look) Names(ctx context.Context, q store.NamesQuery) (names []string, more bool, err error) {
+	if err := q.Check(); err != nil {
+		return nil, false, err
+	}
 	l.trace.lookups.Add(1)
-	switch q.Kind {
-	case store.MetricNames:
+	switch {
+	case q.Delimiter != 0:
+		names, err = l.metricLevel(ctx, q)
+	case q.Kind == store.MetricNames:
 		names, err = l.metricNames(ctx, q)
-	case store.TagNames, store.TagValues:
-		names, err = l.tagTexts(ctx, q)
 	default:
-		return nil, false, &store.InputError{Reason: fmt.Sprintf("unknown kind of names %d", q.Kind)}
+		names, err = l.tagTexts(ctx, q)
 	}
 	if err == nil {
 		err = ctx.Err()
@@ -60,13 +64,9 @@ func (l *Look) metricNames(ctx context.Context, q store.NamesQuery) ([]string, e
 	if inOrder {
 		from = max(from, q.After)
 	}
-	var bound any = from
-	if l.reader.ks.Tables.StringIndexBlob {
-		bound = []byte(from)
-	}
 	var names []string
 	var column cql.Raw
-	rows := l.query(ctx, readMetricNames, []byte(metricNamesKey), bound)
+	rows := l.namesFrom(ctx, from)
 	defer rows.Close()
 	for rows.Scan(&column) {
 		name := string(column)
@@ -84,6 +84,72 @@ func (l *Look) metricNames(ctx context.Context, q store.NamesQuery) ([]string, e
 	}
 	l.trace.indexRows.Add(int64(len(names)))
 	return names, rows.Close()
+}
+
+func (l *Look) namesFrom(ctx context.Context, from string) *cql.Rows {
+	var bound any = from
+	if l.reader.ks.Tables.StringIndexBlob {
+		bound = []byte(from)
+	}
+	return l.query(ctx, readMetricNames, []byte(schema.MetricNames), bound)
+}
+
+// leapAfter is how many names below an entry are read before the next entry is sought
+// by a statement of its own.
+const leapAfter = 500
+
+// metricLevel lists one level of the tree of metrics. Entries are sorted by the
+// caller, so that all are read unless the order of bytes is ours.
+func (l *Look) metricLevel(ctx context.Context, q store.NamesQuery) (names []string, err error) {
+	if !l.reader.ks.Tables.StringIndex {
+		return nil, nil
+	}
+	inOrder := !hasHighBytes(q.After)
+	from, leap := q.Prefix, true
+	if beyond, ok := q.Beyond(q.After); inOrder && ok {
+		from = max(from, beyond)
+	} else if inOrder {
+		from = max(from, q.After)
+	}
+	for leap && err == nil {
+		names, from, leap, err = l.readLevel(ctx, q, names, from, &inOrder)
+	}
+	return names, err
+}
+
+// readLevel reads entries from one name on, until there are enough, or until there are
+// so many names below one that the next is better sought: then leap is true, and from
+// is where.
+func (l *Look) readLevel(ctx context.Context, q store.NamesQuery, names []string, from string, inOrder *bool) (_ []string, next string, leap bool, err error) {
+	rows := l.namesFrom(ctx, from)
+	defer rows.Close()
+	var column cql.Raw
+	last, below := "", 0
+	for rows.Scan(&column) {
+		name := string(column)
+		if !strings.HasPrefix(name, q.Prefix) {
+			break
+		}
+		entry := q.Entry(name)
+		if entry == last {
+			if below++; below == leapAfter {
+				next, _ = q.Beyond(entry)
+				return names, next, true, rows.Close()
+			}
+			continue
+		}
+		last, below = entry, 0
+		*inOrder = *inOrder && !hasHighBytes(entry)
+		if q.After != "" && model.CompareNames(entry, q.After) <= 0 {
+			continue
+		}
+		names = append(names, entry)
+		l.trace.indexRows.Add(1)
+		if q.Limit > 0 && len(names) > q.Limit && *inOrder {
+			break
+		}
+	}
+	return names, "", false, rows.Close()
 }
 
 func hasHighBytes(s string) bool {

@@ -9,6 +9,8 @@ import (
 
 	"varve/internal/model"
 	"varve/internal/store"
+
+	"varve/internal/cassandra/kairosrows/schema"
 )
 
 // TestMetricNames compares pages of metric names with what sorting all of them
@@ -23,7 +25,7 @@ func TestMetricNames(t *testing.T) {
 		all = append(all, b.metric(odd))
 	}
 	for _, name := range all {
-		b.exec("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(metricNamesKey), name, []byte{0})
+		b.exec("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(schema.MetricNames), name, []byte{0})
 	}
 	slices.SortFunc(all, model.CompareNames)
 	pattern, err := model.NewPattern(".*[13x].*")
@@ -68,7 +70,7 @@ func TestTagNames(t *testing.T) {
 		b.kairosRow(b.stamp, second, row+int64(i)*int64(b.ks.Spec.Width), model.MustTags(b.metric("dc"), fmt.Sprint("d", i)))
 	}
 	for _, metric := range []string{first, second} {
-		b.exec("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(metricNamesKey), metric, []byte{0})
+		b.exec("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(schema.MetricNames), metric, []byte{0})
 	}
 	for _, test := range []struct {
 		q    store.NamesQuery

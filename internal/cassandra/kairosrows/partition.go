@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 )
 
 // tableName is what KairosDB writes into all columns called table_name.
-const tableName = dataPointsTable
+const tableName = schema.DataPoints
 
 // Statements that read indexes. Page sizes keep pages near 1 MB.
 var (

@@ -123,12 +123,12 @@ const maxLiterals = 64
 
 // isLiteral reports whether the series of a matcher can be found by values.
 func isLiteral(m model.Matcher) bool {
-	return len(m.Patterns) == 0 && len(m.Values) > 0 && len(m.Values) <= maxLiterals
+	return m.Plain() && len(m.Patterns) == 0 && len(m.Values) > 0 && len(m.Values) <= maxLiterals
 }
 
 // impossible reports whether one of the matchers selects nothing.
 func impossible(matchers []model.Matcher) bool {
-	return slices.ContainsFunc(matchers, func(m model.Matcher) bool { return len(m.Patterns) == 0 && len(m.Values) == 0 })
+	return slices.ContainsFunc(matchers, model.Matcher.Nothing)
 }
 
 // distinct returns the values, each once. It does not change them.
@@ -284,17 +284,6 @@ func (c *postingsCache) believes(p partKey) bool {
 	defer c.mu.Unlock()
 	of := c.partitions[p]
 	return of != nil && now.Before(of.until)
-}
-
-// believed returns a list that was valid a while ago, nil if there is none.
-func (c *postingsCache) believed(k postingKey) *keyList {
-	now := c.now()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if at := c.atLocked(k); at != nil && now.Before(at.Value.(*postingEntry).until) {
-		return at.Value.(*postingEntry).list
-	}
-	return nil
 }
 
 func (c *postingsCache) atLocked(k postingKey) *list.Element {

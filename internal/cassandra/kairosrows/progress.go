@@ -2,6 +2,7 @@ package kairosrows
 
 import (
 	"errors"
+	"iter"
 	"sync"
 	"time"
 
@@ -15,13 +16,14 @@ import (
 // the next one only what is left.
 type progress struct {
 	owner *Writer
-	epoch uint64               // of what is known of index rows: all series that are done had theirs then
+	epoch uint64               // of what is known of index rows: all series that are done, and not settled, had theirs then
 	parts map[partKey]struct{} // that samples go to
 
 	attempts int // to write it
 
 	lock         sync.Mutex
-	done         *roaring.Bitmap // series of which nothing is left
+	done         *roaring.Bitmap // series whose samples are written
+	settled      *roaring.Bitmap // of them, those that count as written: their index rows are there
 	refused      *roaring.Bitmap // series whose index rows Cassandra refuses
 	suspects     *roaring.Bitmap // series that were sent together with others, and were not written
 	refusedSince time.Time       // that Cassandra refuses something for a reason that is not known
@@ -45,6 +47,33 @@ func (p *progress) finish(ids []uint32) {
 	p.lock.Lock()
 	defer p.lock.Unlock()
 	p.done.AddMany(ids)
+}
+
+// unsettled reports whether a series is written and does not count as that yet.
+func (p *progress) unsettled(id uint32) bool {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	return p.done.Contains(id) && !p.settled.Contains(id)
+}
+
+// settle lets all series that are written count as that, but those that are left.
+func (p *progress) settle(left *roaring.Bitmap) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	p.settled.Or(roaring.AndNot(p.done, left))
+}
+
+// unwritten returns those of some series that do not count as written.
+func (p *progress) unwritten(all iter.Seq[uint32]) *roaring.Bitmap {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	left := roaring.New()
+	for id := range all {
+		if !p.settled.Contains(id) && !p.refused.Contains(id) {
+			left.Add(id)
+		}
+	}
+	return left
 }
 
 func (p *progress) refuseSeries(id uint32) (first bool) {

@@ -219,7 +219,13 @@ func TestForgottenWhileAway(t *testing.T) {
 	}
 	w.known.forget(span{"m", 0, someTime})
 	pass.failed[indexPlace] = hopelessIndex
-	if err := pass.indexAgain(t.Context()); !errors.Is(err, errNotConnected) {
+	if err := pass.settleWritten(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := pass.leftBy(); !errors.Is(err, errNotConnected) {
 		t.Errorf("index rows that were not written: %v", err)
+	}
+	if left := pass.unwritten(src.Series()); left.GetCardinality() != 3 {
+		t.Errorf("%v count as not written", left)
 	}
 }

@@ -10,16 +10,26 @@ import (
 
 // ReadConfig are the settings of reading.
 type ReadConfig struct {
-	PostingsCacheBytes units.Bytes   `yaml:"postings_cache_bytes" doc:"memory for row keys that queries found; they are asked for again only if Cassandra says that they changed"`
-	PostingsCacheAge   time.Duration `yaml:"postings_cache_age" doc:"time after which row keys are asked for again in any case: what KairosDB nodes delete is seen this late in names and tags"`
-	ChunkCacheBytes    units.Bytes   `yaml:"chunk_cache_bytes" doc:"memory for samples of finished rows that were asked for twice, packed; 0 keeps none"`
-	ChunkCacheAge      time.Duration `yaml:"chunk_cache_age" doc:"most time for which samples of finished rows are answered from memory, and never longer than nothing had been written among them before they were read: what other nodes write or delete there is seen this late"`
-	FinishedAfter      time.Duration `yaml:"finished_after" doc:"time after the end of a row when it counts as finished"`
-	IndexReads         int           `yaml:"index_reads" doc:"reads of index partitions that one query makes at once, 1 to 256"`
-	Settle             time.Duration `yaml:"settle" doc:"most that clocks of nodes may differ, plus the time a write may be under way; an index that changed later than that is read again"`
-	KairosDBLag        time.Duration `yaml:"kairosdb_lag" doc:"how late questions may see row keys that KairosDB nodes add: those in memory answer for so long although Cassandra says that there are more. 0: at once. More saves whole reads of row keys where KairosDB nodes keep adding some"`
-	CoverRate          int           `yaml:"cover_rate" doc:"row keys written by KairosDB that are added to the inverted index per second, in the background; 0 adds none"`
-	CoverInterval      time.Duration `yaml:"cover_interval" doc:"how often all metrics are looked through for row keys that the inverted index lacks"`
+	PostingsCacheBytes units.Bytes   `yaml:"postings_cache_bytes" doc:"Memory for row keys that queries have found. They are read again only if Cassandra says that they changed."`
+	ChunkCacheBytes    units.Bytes   `yaml:"chunk_cache_bytes" doc:"Memory for samples of finished rows that were asked for twice, packed. 0 keeps none."`
+	KairosDBLag        time.Duration `yaml:"kairosdb_lag" doc:"How long row keys in memory are used although Cassandra says that KairosDB nodes have added more. 0 reads the new ones at once. A longer time saves reads of all row keys where KairosDB nodes keep adding some."`
+	CoverRate          int           `yaml:"cover_rate" doc:"Row keys written by KairosDB that are added to the inverted index per second, in the background. 0 adds none."`
+
+	// Constants; tests and benchmarks change them by --tune.
+
+	// PostingsCacheAge is the time after which row keys are asked for again in any case.
+	// What KairosDB nodes delete is seen this late in names and tags.
+	PostingsCacheAge time.Duration `tune:"postings_cache_age"`
+	// ChunkCacheAge is how long samples of finished rows are answered from memory. A row
+	// stays cached for at most as long as it had been unchanged when it was read. What other
+	// nodes write or delete there is seen this late.
+	ChunkCacheAge time.Duration `tune:"chunk_cache_age"`
+	FinishedAfter time.Duration `tune:"finished_after"` // the end of a row, when it counts as finished
+	IndexReads    int           `tune:"index_reads"`    // of index partitions that one query makes at once, 1 to 256
+	// Settle is how far clocks of nodes may differ, plus the time that a write may be under
+	// way. An index that changed later than that is read again.
+	Settle        time.Duration `tune:"settle"`
+	CoverInterval time.Duration `tune:"cover_interval"` // between looks at all metrics for row keys that the inverted index lacks
 }
 
 // DefaultReadConfig returns the defaults.

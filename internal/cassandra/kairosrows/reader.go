@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/cassandra/kairosrows/schema"
 )
 
 // A Reader finds series and reads rows of a keyspace. It holds what is kept
@@ -13,7 +15,7 @@ import (
 // many goroutines at once.
 type Reader struct {
 	config   ReadConfig
-	ks       *Keyspace
+	ks       *schema.Keyspace
 	log      *slog.Logger
 	now      func() time.Time
 	chunks   *chunkCache
@@ -38,7 +40,7 @@ type ReaderOptions struct {
 
 // NewReader returns a reader of ks and begins its work in the background. config
 // must be valid. Close must be called.
-func NewReader(ks *Keyspace, config ReadConfig, o ReaderOptions) (*Reader, error) {
+func NewReader(ks *schema.Keyspace, config ReadConfig, o ReaderOptions) (*Reader, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}

@@ -23,6 +23,7 @@ import (
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/cassandra/kairosrows/kairosrowstest"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/originals"
 	"varve/internal/rowtime"
@@ -32,7 +33,7 @@ import (
 // A readBench is a keyspace of its own on the shared node, and a Reader of it.
 type readBench struct {
 	t      testing.TB
-	ks     *Keyspace
+	ks     *schema.Keyspace
 	reader *Reader
 	stamp  int64
 	prefix string // of metrics
@@ -63,7 +64,7 @@ func newReadBench(t testing.TB, read ReadConfig, load func(*cql.Session)) *readB
 	}}
 	var s *cql.Session
 	if load == nil {
-		newBench(t, DefaultConfig(), DefaultWriteConfig(), "") // makes it
+		newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), "") // makes it
 		shared.Lock()
 		session.Keyspace = shared.name
 		shared.Unlock()
@@ -73,7 +74,7 @@ func newReadBench(t testing.TB, read ReadConfig, load func(*cql.Session)) *readB
 		load(s)
 	}
 	var err error
-	if b.ks, err = Open(t.Context(), s, DefaultConfig()); err != nil {
+	if b.ks, err = schema.Open(t.Context(), s, schema.DefaultConfig()); err != nil {
 		t.Fatal(err)
 	}
 	if b.reader, err = NewReader(b.ks, read, ReaderOptions{Logger: quiet}); err != nil {
@@ -336,7 +337,8 @@ func TestReadConfig(t *testing.T) {
 		IndexReads: 0, Settle: -1, KairosDBLag: 2 * time.Hour, CoverRate: -1, CoverInterval: 0}
 	err := bad.Validate()
 	for i := range reflect.TypeFor[ReadConfig]().NumField() {
-		key := reflect.TypeFor[ReadConfig]().Field(i).Tag.Get("yaml")
+		tag := reflect.TypeFor[ReadConfig]().Field(i).Tag
+		key := tag.Get("yaml") + tag.Get("tune") // a setting or a constant
 		if err == nil || !strings.Contains(err.Error(), key+": ") {
 			t.Errorf("%s is not reported: %v", key, err)
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/layout"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -36,9 +37,9 @@ var (
 )
 
 type recordedDeletion struct {
-	StartMS  int64         `json:"start_ms"`
-	EndMS    int64         `json:"end_ms"`
-	Deletion savedDeletion `json:"deletion"`
+	StartMS  int64                `json:"start_ms"`
+	EndMS    int64                `json:"end_ms"`
+	Deletion layout.SavedDeletion `json:"deletion"`
 }
 
 // Record tells other nodes of deletions, before they are made with the write
@@ -48,12 +49,12 @@ func (d *Deleter) Record(ctx context.Context, stampMS int64, deletions ...store.
 		return nil
 	}
 	for _, del := range deletions {
-		value, err := json.Marshal(recordedDeletion{del.Range.StartMS, del.Range.EndMS, saveDeletion(del)})
+		value, err := json.Marshal(recordedDeletion{del.Range.StartMS, del.Range.EndMS, layout.SaveDeletion(del)})
 		if err != nil {
 			return fmt.Errorf("record a delete: %w", err)
 		}
 		key := fmt.Sprintf("%016x-%s", stampMS, rand.Text())
-		if err := d.ks.Session.Exec(ctx, recordDeletion, d.ks.stamp(), ownService, hourKey(stampMS), key, string(value), int(recordLife/time.Second)); err != nil {
+		if err := d.ks.Session.Exec(ctx, recordDeletion, d.ks.Stamp(), ownService, hourKey(stampMS), key, string(value), int(recordLife/time.Second)); err != nil {
 			return fmt.Errorf("record a delete for other nodes: %w", err)
 		}
 	}
@@ -108,9 +109,34 @@ func parseRecord(key, value string) (stampMS int64, del store.Deletion, err erro
 		return 0, del, err
 	}
 	job := Job{StartMS: r.StartMS, EndMS: r.EndMS, Deletion: r.Deletion}
-	if del, err = job.deletion(); err == nil && del.Metric == "" {
+	if del, err = job.Means(); err == nil && del.Metric == "" {
 		err = fmt.Errorf("it names no metric")
 	}
 	del.Range = model.TimeRange{StartMS: r.StartMS, EndMS: r.EndMS}
 	return stampMS, del, err
+}
+
+// Place returns the row of a sample, and its time as it is read.
+func (d *Deleter) Place(ms int64) (rowTimeMS, storedMS int64) {
+	rowTimeMS = d.ks.Spec.RowTime(ms)
+	return rowTimeMS, d.ks.Spec.Time(rowTimeMS, d.ks.Spec.Column(rowTimeMS, ms))
+}
+
+// DeleteWritten removes samples of one metric that were written with a timestamp up
+// to stampMS, as Delete does. It knows the rows, so it does not look for them in the
+// index. It is never a job, since the caller repeats it until it is done.
+func (d *Deleter) DeleteWritten(ctx context.Context, stampMS int64, metric string, written []layout.Written) error {
+	byTime := map[int64][]rowDelete{}
+	for _, w := range written {
+		rd := rowDelete{series: w.Series}
+		var none bool
+		if rd.from, rd.to, rd.whole, none = deletedColumns(d.ks.Spec, w.RowTimeMS, w.Times); !none {
+			byTime[w.RowTimeMS] = append(byTime[w.RowTimeMS], rd)
+		}
+	}
+	some := store.Deletion{Metric: metric, Only: &written[0].Series} // not the whole metric
+	if err := d.run(ctx, some, stampMS, ascending(byTime), func(int64, int) error { return nil }); err != nil {
+		return fmt.Errorf("delete from %s: %w", metric, err)
+	}
+	return nil
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"testing"
 
+	"varve/internal/cassandra/layout"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -21,7 +22,7 @@ func TestRecordedDeletion(t *testing.T) {
 		{Metric: "m", Range: model.TimeRange{StartMS: -5, EndMS: 7}, Matchers: []model.Matcher{{Tag: "k", Values: []string{"v"}, Patterns: []*model.Pattern{pattern}}}},
 		store.DeletionOf(one, model.TimeRange{StartMS: 1, EndMS: 2}),
 	} {
-		value, err := json.Marshal(recordedDeletion{del.Range.StartMS, del.Range.EndMS, saveDeletion(del)})
+		value, err := json.Marshal(recordedDeletion{del.Range.StartMS, del.Range.EndMS, layout.SaveDeletion(del)})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,6 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"varve/internal/cassandra/layout"
 	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/store"
@@ -153,24 +154,20 @@ var refusalTexts = map[string]string{
 
 func inputError(reason string) error { return &store.InputError{Reason: refusalTexts[reason]} }
 
-// A Refusal tells of samples that were taken in and cannot be stored.
-type Refusal struct {
-	Reason string
-	Count  int64
-	LastAt time.Time
-	Last   string // series, time and, where there is one, the error
-
+// A refusal is a layout.Refusal that is logged from time to time.
+type refusal struct {
+	layout.Refusal
 	logged time.Time
 	silent int64 // since then
 }
 
 // Refusals tells of all samples that were dropped since the start, by reason.
-func (w *Writer) Refusals() []Refusal {
+func (w *Writer) Refusals() []layout.Refusal {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var all []Refusal
+	var all []layout.Refusal
 	for _, r := range w.refusals {
-		all = append(all, *r)
+		all = append(all, r.Refusal)
 	}
 	return all
 }
@@ -189,7 +186,7 @@ func (w *Writer) refuse(reason string, s model.Series, ms int64, n int, err erro
 	w.mu.Lock()
 	r := w.refusals[reason]
 	if r == nil {
-		r = &Refusal{Reason: reason}
+		r = &refusal{Refusal: layout.Refusal{Reason: reason}}
 		w.refusals[reason] = r
 	}
 	r.Count += int64(n)

@@ -63,8 +63,8 @@ const (
 	// repairParts is how many ranges of tokens a table is walked in. A power of two.
 	repairParts = 64
 
-	// repairChunk is how many rows are looked at before the rate is kept.
-	repairChunk = 500
+	// repairChunk is how many rows are looked at together, before the rate is kept.
+	repairChunk = 2000
 )
 
 // A repair is one walk over all tables.
@@ -84,6 +84,9 @@ type repair struct {
 	began   time.Time
 	report  RepairReport // of the one goroutine that walks; counters in counts
 
+	facts     map[partKey]partFacts // of partitions that were looked at lately
+	factsFrom time.Time             // the oldest of them
+
 	counts struct {
 		unindexed, deadRowKeys, deadTagRows, kept atomic.Int64
 	}
@@ -91,7 +94,7 @@ type repair struct {
 
 // Repair walks over data_points and the index tables, finds rows that are not in
 // the index and index rows that lead nowhere, and puts them right. It may run
-// beside all else; it takes some statements for each row and row key.
+// beside all else.
 func (d *Deleter) Repair(ctx context.Context, o RepairOptions) (RepairReport, error) {
 	r := &repair{d: d, o: o, began: d.now()}
 	var err error

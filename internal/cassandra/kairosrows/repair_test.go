@@ -3,6 +3,7 @@ package kairosrows
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"math"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/store"
@@ -37,8 +39,8 @@ func TestEndOfPart(t *testing.T) {
 
 // ownKeyspace has a keyspace made that no other test fills: a repair walks over
 // all there is.
-func ownKeyspace() Config {
-	c := DefaultConfig()
+func ownKeyspace() schema.Config {
+	c := schema.DefaultConfig()
 	c.IndexShards = 2
 	return c
 }
@@ -152,7 +154,7 @@ func TestRepairGoesOn(t *testing.T) {
 			exec("DELETE FROM data_points WHERE key = ?", key)
 			exec("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte("metric_names"), b.name(fmt.Sprint("nothing", i)), []byte{0})
 			s = src.series[i+1]
-			exec(deleteRowKey.Text, s.Metric, dataPointsTable, b.ks.Spec.RowTime(someTime), string(s.Type), cql.TagMap{Tags: s.Tags})
+			exec(deleteRowKey.Text, s.Metric, schema.DataPoints, b.ks.Spec.RowTime(someTime), string(s.Type), cql.TagMap{Tags: s.Tags})
 		}
 		b.writer.known.forget(everything)
 	}
@@ -206,6 +208,39 @@ func TestRepairGoesOn(t *testing.T) {
 	}
 	if _, err := d.Repair(b.ctx, RepairOptions{From: &RepairReport{Phase: "of old"}}); err == nil || !strings.Contains(err.Error(), "begin again") {
 		t.Errorf("a phase that is not known: %v", err)
+	}
+}
+
+var repairKeys = flag.Int("kairosrows.repairkeys", 3000, "row keys of TestRepairStatements")
+
+// TestRepairStatements: a repair of an index that is whole takes few statements for a row
+// key of a wide metric.
+func TestRepairStatements(t *testing.T) {
+	b := newBench(t, ownKeyspace(), DefaultWriteConfig(), "")
+	d := b.deleter(noNodes(), time.Now)
+	n := *repairKeys
+	src := new(memory)
+	for i := range n {
+		src.longs(longSeries(b.name("wide"), "dc", fmt.Sprint("d", i%3), "host", fmt.Sprintf("h%07d", i)), 0, someTime)
+	}
+	ctx := context.WithoutCancel(b.ctx) // of many row keys it takes longer than other tests
+	began := time.Now()
+	if err := b.writer.write(ctx, began.UnixMilli(), src); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d row keys are written in %v", n, time.Since(began))
+	b.counts.take()
+	began = time.Now()
+	report, err := d.Repair(ctx, RepairOptions{})
+	took := time.Since(began)
+	if err != nil || report.Changes() != 0 || report.RowKeys < int64(n) || report.TagRows < 2*int64(n) {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	counts := b.counts.take()
+	perKey := float64(total(counts)) / float64(n)
+	t.Logf("%.2f statements for a row key, %.0f row keys each second: %v", perKey, float64(n)/took.Seconds(), counts)
+	if perKey > 1 {
+		t.Errorf("%.2f statements for a row key", perKey)
 	}
 }
 
@@ -269,7 +304,7 @@ func TestRepairPace(t *testing.T) {
 // TestLongestLife: the index rows that a repair adds live as long as the sample that
 // lives longest, which need not be the last one of its row.
 func TestLongestLife(t *testing.T) {
-	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	b := newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), "")
 	r := &repair{d: b.deleter(noNodes(), time.Now)}
 	for name, test := range map[string]struct {
 		ttls []int

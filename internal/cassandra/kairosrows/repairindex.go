@@ -3,8 +3,11 @@ package kairosrows
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 )
 
@@ -42,7 +45,7 @@ func (r *repair) rowKeys(ctx context.Context, from, to int64) error {
 
 // rowKeysOf removes the row keys of one row time that have no samples.
 func (r *repair) rowKeysOf(ctx context.Context, metric string, rowTimeMS int64) error {
-	rows := r.d.ks.Session.Query(ctx, listRowKeys, metric, dataPointsTable, rowTimeMS)
+	rows := r.d.ks.Session.Query(ctx, listRowKeys, metric, schema.DataPoints, rowTimeMS)
 	defer rows.Close()
 	var keys []rowDelete
 	flush := func() error {
@@ -93,16 +96,14 @@ func (r *repair) dropDead(ctx context.Context, metric string, rowTimeMS int64, k
 
 // without returns those of some rows that have no samples.
 func (r *repair) without(ctx context.Context, metric string, rowTimeMS int64, keys []rowDelete) ([]rowDelete, error) {
-	found := make([]bool, len(keys))
-	err := parallel(ctx, r.d.cfg.Parallel, len(keys), func(ctx context.Context, i int) (err error) {
-		found[i], err = r.d.rowHasSamples(ctx, partKey{metric, rowTimeMS}, rowKey{keys[i].series.Type, keys[i].series.Tags})
-		return err
-	})
-	var some []rowDelete
+	parted := make([]partedKey, len(keys))
 	for i := range keys {
-		if !found[i] {
-			some = append(some, keys[i])
-		}
+		parted[i] = partedKey{partKey{metric, rowTimeMS}, rowKey{keys[i].series.Type, keys[i].series.Tags}}
+	}
+	places, err := r.withoutSamples(ctx, parted)
+	var some []rowDelete
+	for _, at := range places {
+		some = append(some, keys[at])
 	}
 	return some, err
 }
@@ -163,22 +164,31 @@ func (r *repair) dropTagRows(ctx context.Context, chunk []tagRow) error {
 	if err := r.pace(ctx, len(chunk)); err != nil {
 		return err
 	}
-	session := r.d.ks.Session
-	return parallel(ctx, r.d.cfg.Parallel, len(chunk), func(ctx context.Context, i int) error {
+	keys := make([]partedKey, len(chunk))
+	for i := range chunk {
 		t := &chunk[i]
-		there, err := session.One(ctx, findRowKey, []any{t.metric, dataPointsTable, t.rowTimeMS, t.dataType, t.tags}, nil)
-		if err != nil {
-			return err
+		keys[i] = partedKey{partKey{t.metric, t.rowTimeMS}, rowKey{model.Type(t.dataType), t.tags.Tags}}
+	}
+	unlisted, err := r.unlisted(ctx, keys)
+	if err != nil {
+		return err
+	}
+	dead := map[int]bool{}
+	for _, i := range unlisted {
+		dead[i] = true
+	}
+	for i := range chunk {
+		if chunk[i].shard != indexShard(chunk[i].tags.Tags, r.d.ks.IndexShards) {
+			dead[i] = true
 		}
-		there = there && t.shard == indexShard(t.tags.Tags, r.d.ks.IndexShards)
-		if there {
-			return nil
-		}
-		r.counts.deadTagRows.Add(1)
-		if r.o.DryRun {
-			return nil
-		}
-		return session.Exec(ctx, deleteTagRow, r.dropMS, t.args()...)
+	}
+	r.counts.deadTagRows.Add(int64(len(dead)))
+	if r.o.DryRun {
+		return nil
+	}
+	gone := slices.Collect(maps.Keys(dead))
+	return parallel(ctx, r.d.cfg.Parallel, len(gone), func(ctx context.Context, i int) error {
+		return r.d.ks.Session.Exec(ctx, deleteTagRow, r.dropMS, chunk[gone[i]].args()...)
 	})
 }
 
@@ -229,7 +239,7 @@ func (r *repair) names(ctx context.Context, _, _ int64) error {
 	if r.o.DryRun {
 		r.report.DeadNames = 0
 	}
-	rows := r.d.ks.Session.Query(ctx, listNames, []byte(metricNamesKey))
+	rows := r.d.ks.Session.Query(ctx, listNames, []byte(schema.MetricNames))
 	defer rows.Close()
 	var raw cql.Raw
 	for rows.Scan(&raw) {
@@ -240,7 +250,7 @@ func (r *repair) names(ctx context.Context, _, _ int64) error {
 		if err := r.pace(ctx, 1); err != nil {
 			return err
 		}
-		left, err := r.d.ks.Session.One(ctx, probeRowTime, []any{metric, dataPointsTable}, nil)
+		left, err := r.d.ks.Session.One(ctx, probeRowTime, []any{metric, schema.DataPoints}, nil)
 		if err == nil && !left {
 			left, err = r.d.hasLegacyKeys(ctx, metric)
 		}
@@ -254,7 +264,7 @@ func (r *repair) names(ctx context.Context, _, _ int64) error {
 		if r.o.DryRun {
 			continue
 		}
-		if err := r.d.ks.Session.Exec(ctx, deleteMetricName, r.dropMS, []byte(metricNamesKey), r.d.writer.index.nameColumn(metric)); err != nil {
+		if err := r.d.ks.Session.Exec(ctx, deleteMetricName, r.dropMS, []byte(schema.MetricNames), r.d.writer.index.nameColumn(metric)); err != nil {
 			return err
 		}
 	}

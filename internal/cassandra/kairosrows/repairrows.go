@@ -5,8 +5,10 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/rowtime"
 )
@@ -63,16 +65,15 @@ func (r *repair) indexRows(ctx context.Context, keys []rowtime.Key) error {
 	if err := r.pace(ctx, len(keys)); err != nil {
 		return err
 	}
-	missing := make([]bool, len(keys))
-	needs := make([]int64, len(keys))
-	parts, err := r.partFacts(ctx, keys)
+	lacking, err := r.lackIndex(ctx, keys)
 	if err != nil {
 		return err
 	}
-	err = parallel(ctx, r.d.cfg.Parallel, len(keys), func(ctx context.Context, i int) (err error) {
-		if missing[i], err = r.lacksIndex(ctx, keys[i], parts[partKey{keys[i].Metric, keys[i].RowTimeMS}]); err == nil && missing[i] {
-			needs[i], missing[i], err = r.expiry(ctx, keys[i])
-		}
+	missing := make([]bool, len(keys))
+	needs := make([]int64, len(keys))
+	err = parallel(ctx, r.d.cfg.Parallel, len(lacking), func(ctx context.Context, n int) (err error) {
+		i := lacking[n]
+		needs[i], missing[i], err = r.expiry(ctx, keys[i])
 		return err
 	})
 	if err != nil {
@@ -112,35 +113,67 @@ func (r *repair) addLegacy(ctx context.Context, k rowtime.Key) error {
 	if err := r.d.ks.Session.Exec(ctx, insertLegacyKey, r.addMS, []byte(k.Metric), key, stringIndexValue); err != nil {
 		return err
 	}
-	return r.d.ks.Session.Exec(ctx, insertMetricName, r.addMS, []byte(metricNamesKey), r.d.writer.index.nameColumn(k.Metric), stringIndexValue)
+	return r.d.ks.Session.Exec(ctx, insertMetricName, r.addMS, []byte(schema.MetricNames), r.d.writer.index.nameColumn(k.Metric), stringIndexValue)
 }
 
-// lacksIndex reports whether a row cannot be found.
-func (r *repair) lacksIndex(ctx context.Context, k rowtime.Key, part partFacts) (bool, error) {
-	session := r.d.ks.Session
-	if r.legacy {
-		key, err := k.Append(nil)
+// lackIndex returns those of some rows that cannot be found.
+func (r *repair) lackIndex(ctx context.Context, keys []rowtime.Key) ([]int, error) {
+	parts, err := r.partFacts(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	left, err := r.unknownToLegacy(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	var lacking []int
+	rest := func(left []int, lacks func(i int) bool) (some []partedKey, places []int) {
+		for _, i := range left {
+			k := keys[i]
+			if lacks(i) {
+				lacking = append(lacking, i)
+				continue
+			}
+			some, places = append(some, partedKey{partKey{k.Metric, k.RowTimeMS}, rowKey{k.Type, k.Tags}}), append(places, i)
+		}
+		return some, places
+	}
+	factsOf := func(i int) partFacts { return parts[partKey{keys[i].Metric, keys[i].RowTimeMS}] }
+	some, left := rest(left, func(i int) bool { return keys[i].Type == rowtime.TypeLegacy || !factsOf(i).listed })
+	unlisted, err := r.unlisted(ctx, some)
+	if err != nil {
+		return nil, err
+	}
+	lost := map[int]bool{}
+	for _, at := range unlisted {
+		lost[left[at]] = true
+	}
+	_, left = rest(left, func(i int) bool { return lost[i] })
+	left = slices.DeleteFunc(left, func(i int) bool { return !factsOf(i).covered }) // nobody relies on varve_row_index
+	some, left = rest(left, func(int) bool { return false })
+	untagged, err := r.withoutTagRows(ctx, some)
+	for _, at := range untagged {
+		lacking = append(lacking, left[at])
+	}
+	return lacking, err
+}
+
+// unknownToLegacy returns the places of the rows that row_key_index does not have.
+func (r *repair) unknownToLegacy(ctx context.Context, keys []rowtime.Key) ([]int, error) {
+	all := make([]int, len(keys))
+	for i := range all {
+		all[i] = i
+	}
+	if !r.legacy {
+		return all, nil
+	}
+	return r.reallyMissing(ctx, all, func(ctx context.Context, i int) (bool, error) {
+		key, err := keys[i].Append(nil)
 		if err != nil {
 			return false, err
 		}
-		if found, err := session.One(ctx, findLegacyKey, []any{[]byte(k.Metric), key}, nil); err != nil || found {
-			return false, err
-		}
-	}
-	if k.Type == rowtime.TypeLegacy {
-		return true, nil
-	}
-	if !part.listed {
-		return true, nil
-	}
-	tags := cql.TagMap{Tags: k.Tags}
-	if found, err := session.One(ctx, findRowKey, []any{k.Metric, dataPointsTable, k.RowTimeMS, string(k.Type), tags}, nil); err != nil || !found {
-		return true, err
-	}
-	if !part.covered {
-		return false, nil // nobody relies on varve_row_index
-	}
-	return r.lacksTagRows(ctx, k)
+		return r.d.ks.Session.One(ctx, findLegacyKey, []any{[]byte(keys[i].Metric), key}, nil)
+	})
 }
 
 // partFacts are what all row keys of a partition share.
@@ -149,33 +182,49 @@ type partFacts struct {
 	covered bool // varve_row_index claims to hold all row keys
 }
 
+const (
+	// maxFacts bounds the partitions whose facts are kept, and factsLife how long they are.
+	maxFacts  = 100_000
+	factsLife = time.Minute
+)
+
 // partFacts looks at the partitions that some rows are in.
 func (r *repair) partFacts(ctx context.Context, keys []rowtime.Key) (map[partKey]partFacts, error) {
 	facts := map[partKey]partFacts{}
+	asked := map[partKey]bool{}
 	for _, k := range keys {
-		if k.Type != rowtime.TypeLegacy {
-			facts[partKey{k.Metric, k.RowTimeMS}] = partFacts{}
+		p := partKey{k.Metric, k.RowTimeMS}
+		if known, ok := r.facts[p]; ok {
+			facts[p] = known
+		} else if k.Type != rowtime.TypeLegacy {
+			asked[p] = true
 		}
 	}
-	parts := slices.Collect(maps.Keys(facts))
+	parts := slices.Collect(maps.Keys(asked))
 	found := make([]partFacts, len(parts))
 	err := parallel(ctx, r.d.cfg.Parallel, len(parts), func(ctx context.Context, i int) (err error) {
 		found[i], err = r.factsOf(ctx, parts[i])
 		return err
 	})
-	for i, p := range parts {
-		facts[p] = found[i]
+	if err != nil {
+		return nil, err
 	}
-	return facts, err
+	if len(r.facts) > maxFacts || r.d.now().Sub(r.factsFrom) > factsLife {
+		r.facts, r.factsFrom = map[partKey]partFacts{}, r.d.now()
+	}
+	for i, p := range parts {
+		facts[p], r.facts[p] = found[i], found[i]
+	}
+	return facts, nil
 }
 
 func (r *repair) factsOf(ctx context.Context, p partKey) (f partFacts, err error) {
 	session := r.d.ks.Session
-	if f.listed, err = session.One(ctx, findRowTime, []any{p.metric, dataPointsTable, p.timeMS}, nil); err != nil || !f.listed || !r.d.ks.Tables.Own {
+	if f.listed, err = session.One(ctx, findRowTime, []any{p.metric, schema.DataPoints, p.timeMS}, nil); err != nil || !f.listed || !r.d.ks.Tables.Own {
 		return f, err
 	}
 	var mtime *cql.UUID
-	_, err = session.One(ctx, selectFirstRowKey, []any{p.metric, dataPointsTable, p.timeMS}, nil, &mtime, nil)
+	_, err = session.One(ctx, selectFirstRowKey, []any{p.metric, schema.DataPoints, p.timeMS}, nil, &mtime, nil)
 	if tombstones := (*cql.TombstoneError)(nil); err != nil && !errors.As(err, &tombstones) {
 		return f, err
 	}
@@ -183,19 +232,6 @@ func (r *repair) factsOf(ctx context.Context, p partKey) (f partFacts, err error
 	// Without mtime the index may be relied on.
 	f.covered = mtime == nil && state.kairosMtime != cql.UUID{} || mtime != nil && *mtime == state.kairosMtime
 	return f, err
-}
-
-// lacksTagRows reports whether varve_row_index does not hold the row.
-func (r *repair) lacksTagRows(ctx context.Context, k rowtime.Key) (bool, error) {
-	session := r.d.ks.Session
-	shard := indexShard(k.Tags, r.d.ks.IndexShards)
-	for name, value := range k.Tags.All() {
-		found, err := session.One(ctx, findTagRow, []any{k.Metric, k.RowTimeMS, name, value, shard, string(k.Type), cql.TagMap{Tags: k.Tags}}, nil)
-		if err != nil || !found {
-			return true, err
-		}
-	}
-	return false, nil
 }
 
 // expiry returns until when the sample of a row lives that lives longest, which need

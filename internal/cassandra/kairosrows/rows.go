@@ -5,7 +5,6 @@ import (
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"sort"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/chunk"
@@ -379,9 +378,7 @@ func (c *RowCursor) summarizes(e *chunk.Entry) bool {
 
 // clip cuts a decoded chunk to what is wanted, in the wanted order.
 func (c *RowCursor) clip() {
-	times := c.cols.Times
-	lo := sort.Search(len(times), func(i int) bool { return times[i] >= c.slice.within.StartMS })
-	hi := lo + sort.Search(len(times)-lo, func(i int) bool { return times[lo+i] > c.slice.within.EndMS })
+	lo, hi := c.cols.Within(c.slice.within)
 	if c.o.Limit > 0 && hi-lo > c.left {
 		if c.o.Descending {
 			lo = hi - c.left
@@ -389,16 +386,13 @@ func (c *RowCursor) clip() {
 			hi = lo + c.left
 		}
 	}
-	if lo == 0 && hi == len(times) && !c.o.Descending {
+	if lo == 0 && hi == c.cols.Len() && !c.o.Descending {
 		return
 	}
-	var part model.Columns
-	for i := lo; i < hi; i++ {
-		at := i
-		if c.o.Descending {
-			at = hi - 1 - (i - lo)
-		}
-		part.AppendFrom(c.kind, &c.cols, at)
+	var part, spare model.Columns
+	part.Append(&c.cols, lo, hi)
+	if c.o.Descending {
+		part.Reverse(&spare)
 	}
 	c.cols = part
 }

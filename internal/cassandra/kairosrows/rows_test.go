@@ -2,6 +2,7 @@ package kairosrows
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"testing"
 
@@ -57,10 +58,8 @@ func legacyKeyspace(t *testing.T) func(*cql.Session) {
 			"CREATE TABLE spec (spec_type text, name text, value text, PRIMARY KEY (spec_type, name))",
 			"CREATE TABLE row_key_index (key blob, column1 blob, value blob, PRIMARY KEY (key, column1)) WITH COMPACT STORAGE",
 			"CREATE TABLE data_points (key blob, column1 blob, value blob, PRIMARY KEY (key, column1)) WITH COMPACT STORAGE")
-		for name, value := range map[string]string{specUnit: "LEGACY", specWidth: "1814400000"} {
-			if err := s.Exec(t.Context(), writeSpec, 1, clusterConfig, name, value); err != nil {
-				t.Fatal(err)
-			}
+		for name, value := range map[string]string{"row_time_unit": "LEGACY", "row_width": "1814400000"} {
+			cqltest.Must(t, s, fmt.Sprintf("INSERT INTO spec (spec_type, name, value) VALUES ('cluster_config', '%s', '%s') USING TIMESTAMP 1", name, value))
 		}
 	}
 }

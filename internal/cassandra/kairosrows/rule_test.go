@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -28,7 +29,7 @@ func (b *bench) found(metric string, matchers ...model.Matcher) []SeriesRows {
 // TestDeleteCostsOthersNothing: after a delete only series of that metric and those
 // row times have index rows written again, by all nodes.
 func TestDeleteCostsOthersNothing(t *testing.T) {
-	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	b := newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), "")
 	d := b.deleter(noNodes(), time.Now)
 	other := b.newWriter(DefaultWriteConfig(), time.Now)
 	src := func(at int64) *memory {
@@ -156,7 +157,7 @@ func (b *bench) exec(text string, args ...any) {
 func TestRepairBesideBacklog(t *testing.T) {
 	b := newBench(t, ownKeyspace(), DefaultWriteConfig(), "")
 	metric := b.name("late")
-	d, err := NewDeleter(b.ks, b.newWriter(DefaultWriteConfig(), time.Now), noNodes(), DeleterOptions{Node: "repair", Look: b.reader().Look})
+	d, err := NewDeleter(b.ks, b.newWriter(DefaultWriteConfig(), time.Now), noNodes(), DeleterOptions{Node: "repair"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -184,7 +185,7 @@ func TestRepairBesideBacklog(t *testing.T) {
 // has got samples since, also those of a series that gets no more, and stays away if
 // it has none.
 func TestDeletesOfKairosDB(t *testing.T) {
-	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	b := newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), "")
 	yes := noNodes()
 	yes.KairosDBNodes = NodesYes
 	d := b.deleter(yes, time.Now)
@@ -201,7 +202,7 @@ func TestDeletesOfKairosDB(t *testing.T) {
 		b.exec(deleteRowKey.Text, s.Metric, tableName, row, string(s.Type), cql.TagMap{Tags: s.Tags})
 	}
 	b.exec(deleteRowTime.Text, b.name("m"), tableName, row)
-	b.exec(deleteMetricName.Text, []byte(metricNamesKey), b.name("m"))
+	b.exec(deleteMetricName.Text, []byte(schema.MetricNames), b.name("m"))
 	nextMillisecond()
 	b.write(new(memory).longs(later, 0, someTime+60_000))
 	if found := b.found(b.name("m")); len(found) != 0 {
@@ -237,6 +238,51 @@ func TestDeletesOfKairosDB(t *testing.T) {
 	}
 }
 
+// TestWatchOfEvicted: what KairosDB deletes is put back too if the row keys have left the
+// cache since samples relied on them.
+func TestWatchOfEvicted(t *testing.T) {
+	c := DefaultWriteConfig()
+	c.IndexCache = 1000
+	b := newBench(t, schema.DefaultConfig(), c, "")
+	yes := noNodes()
+	yes.KairosDBNodes = NodesYes
+	d := b.deleter(yes, time.Now)
+	metric, row := b.name("m"), b.ks.Spec.RowTime(someTime)
+	src := manySeries(metric, 100)
+	b.write(src)
+	for _, s := range src.series {
+		key, err := keyOf(s, row, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.exec("DELETE FROM data_points WHERE key = ?", key)
+	}
+	b.exec(deleteRowKeys.Text, metric, tableName, row, "")
+	nextMillisecond()
+	b.write(src)
+	if found := b.found(metric); len(found) != 0 {
+		t.Fatalf("found before it is looked for: %v", found)
+	}
+	b.write(manySeries(b.name("others"), 1000))
+	if _, evicted := b.writer.known.size(); evicted < 100 {
+		t.Fatalf("%d row keys left the cache", evicted)
+	}
+	if n := b.writer.known.missed(); n != 0 {
+		t.Errorf("%d row keys will not be looked at", n)
+	}
+	d.watch.look(b.ctx, 0)
+	if found := b.found(metric); len(found) != 100 {
+		t.Errorf("%d of 100 series are found", len(found))
+	}
+	// What does not fit is counted.
+	for i := range 5 {
+		b.write(manySeries(b.name(fmt.Sprint("more", i)), 900))
+	}
+	if n := b.writer.known.missed(); n < 1000 {
+		t.Errorf("%d row keys count as not looked at", n)
+	}
+}
+
 // TestHostsWithSkew: a KairosDB node that lists itself is seen, whatever clock is
 // ahead or behind by a minute.
 func TestHostsWithSkew(t *testing.T) {
@@ -258,7 +304,7 @@ func TestHostsWithSkew(t *testing.T) {
 // live for ever, the clock of the other, whose samples expire, is ahead.
 func TestTwoLives(t *testing.T) {
 	for round := range 10 {
-		b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+		b := newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), "")
 		now := time.Now().UnixMilli()
 		keep, short := longSeries(b.name("m"), "host", "keep"), longSeries(b.name("m"), "host", "short")
 		ahead := b.newWriter(DefaultWriteConfig(), func() time.Time { return time.Now().Add(40 * time.Second) })
@@ -293,7 +339,7 @@ func TestTwoLives(t *testing.T) {
 
 // TestExpiredPartitions: nothing of row keys stays when all has expired.
 func TestExpiredPartitions(t *testing.T) {
-	c := DefaultConfig()
+	c := schema.DefaultConfig()
 	c.RowWidth = 1000
 	b := newBench(t, c, DefaultWriteConfig(), "")
 	now := time.Now().UnixMilli()
@@ -317,7 +363,7 @@ func TestExpiredPartitions(t *testing.T) {
 // TestDeletesByRuns: a delete of many series of a metric leaves few tombstones, in
 // row_keys and in the inverted index: Cassandra refuses to read many.
 func TestDeletesByRuns(t *testing.T) {
-	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	b := newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), "")
 	d := b.deleter(noNodes(), time.Now)
 	metric := b.name("wide")
 	src := new(memory)
@@ -379,7 +425,7 @@ func TestWalkOfCoveredPartitions(t *testing.T) {
 // removed a row key and a third one has written a new series since it looked for rows,
 // leaves the new one.
 func TestRowKeyBesideWholeDelete(t *testing.T) {
-	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	b := newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), "")
 	d := b.deleter(noNodes(), time.Now)
 	metric := b.name("m")
 	one, two, late := longSeries(metric, "k", "1"), longSeries(metric, "k", "2"), longSeries(metric, "k", "3")
@@ -410,7 +456,7 @@ func TestRowKeyBesideWholeDelete(t *testing.T) {
 // TestLivesWithoutOwnTables: where nothing says how long the index rows of others have
 // to live, samples that live for a short time do not shorten those of others.
 func TestLivesWithoutOwnTables(t *testing.T) {
-	c := DefaultConfig()
+	c := schema.DefaultConfig()
 	c.RowWidth = 3000
 	b := newBench(t, c, DefaultWriteConfig(), "")
 	b.ks.Tables.Own = false
@@ -467,7 +513,7 @@ func TestLastKairosDBNode(t *testing.T) {
 // TestNodeWithoutOwnTables: a node that opened the keyspace before it had Varve's tables
 // adds row keys to a partition that another one has begun in the inverted index.
 func TestNodeWithoutOwnTables(t *testing.T) {
-	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	b := newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), "")
 	metric := b.name("m")
 	b.write(new(memory).longs(longSeries(metric, "k", "1"), 0, someTime))
 	b.writer = b.newWriter(DefaultWriteConfig(), time.Now)

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"varve/internal/cassandra/cql"
-	"varve/internal/model"
 )
 
 // runsFrom is how many row keys of a partition are deleted one by one.
@@ -17,19 +16,24 @@ const runsFrom = 1000
 // large delete is more than that. Of ranges there are never more than keys that stay.
 type runDeleter struct {
 	list *cql.Statement // type and tags of all keys of the partition, in its order
+	some *cql.Statement // the same, from a key to another one
 	one  *cql.Statement // partition, type, tags
 	run  *cql.Statement // partition, type and tags of the first key, of the last
 }
 
+const betweenKeys = " AND (data_type, tags) >= (?, ?) AND (data_type, tags) <= (?, ?)"
+
 var (
 	rowKeyRuns = runDeleter{
 		list: listRowKeys,
+		some: &cql.Statement{Name: "list_row_keys", Level: cql.Quorum, PageSize: 1000, Text: listRowKeys.Text + betweenKeys},
 		one:  deleteRowKey,
 		run: &cql.Statement{Name: "delete_row_key_run", Level: cql.Quorum,
 			Text: "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND (data_type, tags) >= (?, ?) AND (data_type, tags) <= (?, ?)"},
 	}
 	tagRowRuns = runDeleter{
 		list: &cql.Statement{Name: "list_tag_rows", Level: cql.Quorum, Prefetch: true, Text: selectPostings},
+		some: &cql.Statement{Name: "list_tag_rows", Level: cql.Quorum, Prefetch: true, Text: selectPostings + betweenKeys},
 		one:  deleteTagRow,
 		run: &cql.Statement{Name: "delete_tag_row_run", Level: cql.Quorum,
 			Text: "DELETE FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ? AND (data_type, tags) >= (?, ?) AND (data_type, tags) <= (?, ?)"},
@@ -49,16 +53,20 @@ func (r *runDeleter) oneByOne(partition []any, gone []rowDelete) []cql.Entry {
 	return entries
 }
 
-// entries returns statements that delete the keys, by runs. It reads the partition: a
-// key that comes while it is being read, between two that go, is hidden by the range,
-// and its writer writes it again, since the removal was announced: see Writer.
+// entries returns statements that delete the keys, by runs. It reads the partition, from
+// the first of them to the last where that is known: a key that comes while it is being
+// read, between two that go, is hidden by the range, and its writer writes it again,
+// since the removal was announced: see Writer.
 func (r *runDeleter) entries(ctx context.Context, session *cql.Session, partition []any, gone []rowDelete) ([]cql.Entry, error) {
 	goes := make(map[rowKey]bool, len(gone))
 	for i := range gone {
 		goes[rowKey{gone[i].series.Type, gone[i].series.Tags}] = true
 	}
-	rows := session.Query(ctx, r.list, partition...)
-	defer rows.Close()
+	list, args := r.list, partition
+	if keepsMapsInOrder(session.State().Version) {
+		low, high := bounds(gone)
+		list, args = r.some, slices.Concat(partition, keyArgs(low), keyArgs(high))
+	}
 	var entries []cql.Entry
 	var first, last *rowKey // of the run
 	end := func() {
@@ -67,21 +75,16 @@ func (r *runDeleter) entries(ctx context.Context, session *cql.Session, partitio
 		}
 		first, last = nil, nil
 	}
-	var dataType *string
-	var tags cql.TagMap
-	for rows.Scan(&dataType, &tags) {
-		if dataType == nil || tags.Null {
-			continue
-		}
-		k := rowKey{model.Type(*dataType), tags.Tags}
+	err := eachKey(ctx, session, list, args, func(k rowKey) error {
 		if !goes[k] {
 			end()
-			continue
+			return nil
 		}
 		if last = &k; first == nil {
 			first = &k
 		}
-	}
+		return nil
+	})
 	end()
-	return entries, rows.Close()
+	return entries, err
 }

@@ -5,11 +5,13 @@ import (
 	"iter"
 
 	"varve/internal/store"
+
+	"varve/internal/cassandra/kairosrows/schema"
 )
 
 // services returns the keyspace whose service_index KairosDB nodes and delete
 // jobs are in.
-func (d *Deleter) services() (*Keyspace, error) {
+func (d *Deleter) services() (*schema.Keyspace, error) {
 	if d.servicesOf != nil {
 		return d.servicesOf()
 	}

@@ -8,6 +8,7 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/cql/cqltest"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/originals"
 	"varve/internal/store"
@@ -25,13 +26,13 @@ func TestStaleReplica(t *testing.T) {
 	quiet := slog.New(slog.DiscardHandler)
 	ring := originals.StartCluster(t, originals.ClusterOptions{Nodes: 3, YAML: "hinted_handoff_enabled: false\ndynamic_snitch: false\nendpoint_snitch: RackInferringSnitch"})
 	config := cqltest.Config(ring.Addresses()...)
-	open := func(read string) (*Keyspace, *Reader) {
+	open := func(read string) (*schema.Keyspace, *Reader) {
 		c := config
 		c.ReadConsistency, c.WriteConsistency = read, "QUORUM"
 		s := cqltest.Open(t, c, cql.Options{Logger: quiet})
-		k := DefaultConfig()
-		k.Create, k.Replication = CreateKeyspace, "{'class': 'SimpleStrategy', 'replication_factor': '3'}"
-		ks, err := Open(t.Context(), s, k)
+		k := schema.DefaultConfig()
+		k.Create, k.Replication = schema.CreateKeyspace, "{'class': 'SimpleStrategy', 'replication_factor': '3'}"
+		ks, err := schema.Open(t.Context(), s, k)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +105,7 @@ func TestStaleReplica(t *testing.T) {
 			}
 		}
 	}
-	d, err := NewDeleter(one, w, noNodes(), DeleterOptions{Node: "test", Look: sloppy.Look, Logger: quiet})
+	d, err := NewDeleter(one, w, noNodes(), DeleterOptions{Node: "test", Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}

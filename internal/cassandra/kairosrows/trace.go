@@ -2,6 +2,8 @@ package kairosrows
 
 import (
 	"sync/atomic"
+
+	"varve/internal/store"
 )
 
 // A Trace says how lookups were answered, and what was read.
@@ -68,5 +70,25 @@ func (l *Look) answer(how string) {
 		l.trace.fullPartitions.Add(1)
 	case uncovered:
 		l.trace.uncoveredPartitions.Add(1)
+	}
+}
+
+// Counts implements layout.Look.
+func (l *Look) Counts() []store.Count {
+	t := l.Trace()
+	return []store.Count{
+		{Name: "lookups", N: t.Lookups},
+		{Name: "index_statements", N: t.Statements},
+		{Name: "index_rows", N: t.IndexRows},
+		{Name: "index_bytes", N: t.IndexBytes},
+		{Name: "partitions_cached", N: t.CachedPartitions},
+		{Name: "partitions_indexed", N: t.IndexedPartitions},
+		{Name: "partitions_scanned", N: t.ScannedPartitions},
+		{Name: "partitions_full", N: t.FullPartitions},
+		{Name: "partitions_uncovered", N: t.UncoveredPartitions},
+		{Name: "slices", N: t.Slices},
+		{Name: "slices_cached", N: t.CachedRows},
+		{Name: "cells", N: t.Cells},
+		{Name: "cell_bytes", N: t.CellBytes},
 	}
 }

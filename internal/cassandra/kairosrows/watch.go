@@ -2,11 +2,13 @@ package kairosrows
 
 import (
 	"context"
+	"maps"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/work"
@@ -61,7 +63,10 @@ func newWatch(d *Deleter) *watch {
 }
 
 func (w *watch) collectors() []prometheus.Collector {
-	return []prometheus.Collector{w.parts, w.missing, w.failures}
+	return []prometheus.Collector{w.parts, w.missing, w.failures,
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "varve_kairosrows_watch_skipped_total",
+			Help: "Row keys that left the cache before it was seen whether KairosDB nodes had deleted them; a larger write.index_cache keeps more, and varve repair finds what is lost."},
+			func() float64 { return float64(w.deleter.writer.known.missed()) })}
 }
 
 func (w *watch) start() {
@@ -80,7 +85,7 @@ func (w *watch) close() {
 
 func (w *watch) run(ctx context.Context) {
 	interval := w.deleter.writer.cfg.IndexRefresh
-	tick := time.NewTicker(min(interval/4, hostLife/2)) // often enough to see a node that runs for a short time
+	tick := time.NewTicker(min(interval/4, schema.HostLife/2)) // often enough to see a node that runs for a short time
 	defer tick.Stop()
 	for {
 		select {
@@ -98,19 +103,21 @@ func (w *watch) run(ctx context.Context) {
 // look looks at all partitions that are due.
 func (w *watch) look(ctx context.Context, interval time.Duration) {
 	d := w.deleter
-	if rows, _ := d.writer.known.size(); rows == 0 {
+	if rows, _ := d.writer.known.size(); rows == 0 && w.seen.IsZero() {
 		return
 	}
 	run, err := d.kairosDBRuns(ctx)
 	if run {
 		w.seen = d.now()
+		d.writer.known.watchFor(true)
 	}
 	gone := err == nil && !run
 	switch {
 	case gone && w.seen.IsZero():
-		return
+		d.writer.known.watchFor(false)
 	case gone && d.now().Sub(w.seen) >= interval:
 		if w.partitions(ctx, d.writer.known.unwatched(d.now(), 0)) {
+			d.writer.known.watchFor(false)
 			d.writer.known.forget(everything)
 			w.seen = time.Time{}
 		}
@@ -133,7 +140,6 @@ func (w *watch) partitions(ctx context.Context, due []partKey) (done bool) {
 		if err != nil && ctx.Err() == nil {
 			w.failures.Inc()
 			d.log.Warn("row keys could not be looked for; they are looked for again", "metric", p.metric, "row_time", p.timeMS, "error", err)
-			d.writer.known.rely(map[partKey]struct{}{p: {}}, d.now())
 		}
 		select {
 		case <-pace.C:
@@ -144,20 +150,32 @@ func (w *watch) partitions(ctx context.Context, due []partKey) (done bool) {
 	return done
 }
 
-// partition looks at one partition.
+// partition looks at one partition. What it cannot look at, or put right, stays to be
+// looked at.
 func (w *watch) partition(ctx context.Context, p partKey) error {
 	d := w.deleter
-	missing := d.writer.known.watch(p, d.now())
-	if len(missing) == 0 {
+	rows := d.writer.known.watch(p, d.now())
+	if len(rows) == 0 {
 		return nil
 	}
 	w.parts.Inc()
+	put, err := w.putBack(ctx, p, maps.Clone(rows))
+	if err != nil || put {
+		d.writer.known.watchAgain(p, rows, d.now())
+	}
+	return err
+}
+
+// putBack writes those of some row keys again that are missing and whose rows have
+// samples, and reports whether there were any.
+func (w *watch) putBack(ctx context.Context, p partKey, missing map[rowKey]int64) (put bool, err error) {
+	d := w.deleter
 	listed, err := d.isListed(ctx, p)
 	if err == nil && listed {
 		err = d.eachRowKey(ctx, p, func(k rowKey) { delete(missing, k) })
 	}
 	if err != nil || len(missing) == 0 {
-		return err
+		return false, err
 	}
 	d.writer.known.forget(span{p.metric, p.timeMS, p.timeMS})
 	epoch := d.writer.known.now()
@@ -165,45 +183,38 @@ func (w *watch) partition(ctx context.Context, p partKey) error {
 	for k, expirySec := range missing {
 		there, err := d.rowHasSamples(ctx, p, k)
 		if err != nil {
-			return err
+			return false, err
 		}
 		if there {
 			back = append(back, pendingRow{series: model.Series{Metric: p.metric, Type: k.typ, Tags: k.tags}, rowTimeMS: p.timeMS, needSec: d.writer.index.neededFor(expirySec)})
 		}
 	}
 	if len(back) == 0 {
-		return nil
+		return false, nil
 	}
 	if err := d.writer.index.write(ctx, epoch, d.writer.deletes.stamp(), back); err != nil {
-		return err
+		return false, err
 	}
 	w.missing.Add(float64(len(back)))
 	d.log.Info("row keys that KairosDB had deleted are written again, since their rows have samples", "metric", p.metric, "row_time", p.timeMS, "row_keys", len(back))
-	d.writer.known.rely(map[partKey]struct{}{p: {}}, d.now())
-	return nil
+	return true, nil
 }
 
 // isListed reports whether the row time of a partition and its metric's name are there.
 func (d *Deleter) isListed(ctx context.Context, p partKey) (bool, error) {
-	listed, err := d.ks.Session.One(ctx, findRowTime, []any{p.metric, dataPointsTable, p.timeMS}, nil)
+	listed, err := d.ks.Session.One(ctx, findRowTime, []any{p.metric, schema.DataPoints, p.timeMS}, nil)
 	if err != nil || !listed {
 		return false, err
 	}
-	return d.ks.Session.One(ctx, findMetricName, []any{[]byte(metricNamesKey), d.writer.index.nameColumn(p.metric)}, nil)
+	return d.ks.Session.One(ctx, findMetricName, []any{[]byte(schema.MetricNames), d.writer.index.nameColumn(p.metric)}, nil)
 }
 
 // eachRowKey reads the row keys of a partition, at a quorum.
 func (d *Deleter) eachRowKey(ctx context.Context, p partKey, f func(rowKey)) error {
-	rows := d.ks.Session.Query(ctx, listRowKeys, p.metric, dataPointsTable, p.timeMS)
-	defer rows.Close()
-	var dataType *string
-	var tags cql.TagMap
-	for rows.Scan(&dataType, &tags) {
-		if dataType != nil && !tags.Null {
-			f(rowKey{model.Type(*dataType), tags.Tags})
-		}
-	}
-	return rows.Close()
+	return eachKey(ctx, d.ks.Session, listRowKeys, []any{p.metric, schema.DataPoints, p.timeMS}, func(k rowKey) error {
+		f(k)
+		return nil
+	})
 }
 
 func (d *Deleter) rowHasSamples(ctx context.Context, p partKey, k rowKey) (bool, error) {

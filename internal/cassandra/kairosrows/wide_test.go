@@ -6,12 +6,14 @@ import (
 
 	"varve/internal/model"
 	"varve/internal/store"
+
+	"varve/internal/cassandra/kairosrows/schema"
 )
 
 // TestWideMetricByPattern: a question for few of very many series keeps what
 // matches, not what is looked through.
 func TestWideMetricByPattern(t *testing.T) {
-	b := newBench(t, DefaultConfig(), DefaultWriteConfig(), "")
+	b := newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), "")
 	metric := b.name("wide")
 	src := new(memory)
 	for i := range 3000 {

@@ -16,7 +16,6 @@ import (
 	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/rowtime"
-	"varve/internal/spool"
 	"varve/internal/store"
 	"varve/internal/work"
 )
@@ -123,9 +122,23 @@ func (p *writePass) samples(ctx context.Context) error {
 	case err != nil:
 		return fmt.Errorf("write samples: %w", err)
 	}
-	if err := p.leftBy(); err != nil {
-		return &spool.PartialError{Left: int64(p.left.GetCardinality()), Written: p.wrote.Load(), Err: err}
+	return nil
+}
+
+// settleWritten lets what is written count as that, once no announced removal
+// concerns its index rows. What has to have them written again, and cannot, is left.
+func (p *writePass) settleWritten(ctx context.Context) error {
+	if err := p.w.deletes.look(ctx); err != nil {
+		return err
 	}
+	if err := p.indexAgain(ctx); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	left := p.left.Clone()
+	p.mu.Unlock()
+	p.settle(left)
+	p.w.known.rely(p.parts, p.w.now())
 	return nil
 }
 
@@ -142,7 +155,7 @@ func (p *writePass) leftBy() error {
 var errNotConnected = &store.UnavailableError{Reason: "cassandra: no node answers"}
 
 // indexAgain writes the index rows that were forgotten since samples were written that
-// rely on them.
+// rely on them. Series that already count as written need no others.
 func (p *writePass) indexAgain(ctx context.Context) error {
 	for {
 		forgotten, now := p.w.known.since(p.epoch)
@@ -151,8 +164,10 @@ func (p *writePass) indexAgain(ctx context.Context) error {
 		}
 		concerned := func(id uint32) bool {
 			s, ok := p.src.SeriesOf(id)
-			return ok && p.kept(id) && slices.ContainsFunc(forgotten, func(f forgetting) bool { return f.metric == "" || f.metric == s.Metric })
+			return ok && p.unsettled(id) && !p.isLeft(id) &&
+				slices.ContainsFunc(forgotten, func(f forgetting) bool { return f.metric == "" || f.metric == s.Metric })
 		}
+		before := p.leftCount()
 		err := p.slices(concerned, func(ids []uint32) error {
 			_, err := p.index(ctx, ids)
 			return err
@@ -160,14 +175,20 @@ func (p *writePass) indexAgain(ctx context.Context) error {
 		if err == nil && ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		if err == nil {
-			err = p.leftBy()
-		}
 		if err != nil {
 			return fmt.Errorf("write index rows that a delete may have removed: %w", err)
 		}
+		if p.leftCount() > before {
+			return nil // these have theirs written by the next attempt: the epoch stays
+		}
 		p.epoch = now
 	}
+}
+
+func (p *writePass) leftCount() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.left.GetCardinality()
 }
 
 // slices calls f with the series of the source that are wanted, some thousand at
@@ -211,11 +232,23 @@ func (p *writePass) load(id uint32, run *head.Run, cols *model.Columns) (model.S
 // A rowGroup is the rows of one metric and row time whose index rows may be
 // missing, and the series of each.
 type rowGroup struct {
-	rows []pendingRow
-	ids  []uint32
+	rows  []pendingRow
+	ids   []uint32
+	apart bool // their partitions are not sent together: they failed before
 }
 
-func (g rowGroup) part(from, to int) rowGroup { return rowGroup{g.rows[from:to], g.ids[from:to]} }
+func (g rowGroup) part(from, to int) rowGroup {
+	return rowGroup{g.rows[from:to], g.ids[from:to], g.apart}
+}
+
+// only returns the rows at some places.
+func (g rowGroup) only(places []int) rowGroup {
+	some := rowGroup{make([]pendingRow, len(places)), make([]uint32, len(places)), g.apart}
+	for i, at := range places {
+		some.rows[i], some.ids[i] = g.rows[at], g.ids[at]
+	}
+	return some
+}
 
 // index writes the index rows that the series need and that are not known to be
 // there. It returns the series whose index rows are there, those of one place
@@ -253,7 +286,7 @@ func (p *writePass) index(ctx context.Context, ids []uint32) ([]placed, error) {
 			at := place{k, all[i].alone}
 			g := of[at]
 			if g == nil || at.alone && len(g.rows) >= p.together {
-				g = &rowGroup{}
+				g = &rowGroup{apart: at.alone}
 				of[at], groups = g, append(groups, g)
 			}
 			g.rows, g.ids = append(g.rows, row), append(g.ids, id)
@@ -305,22 +338,27 @@ const (
 	hopelessIndex = indexParallel
 )
 
-// indexGroup writes index rows. A group that Cassandra refuses is halved until
-// the rows that are at fault are found.
+// indexGroup writes index rows. Rows that cannot be written are left. If Cassandra
+// refuses some, they are halved until the rows that are at fault are found.
 func (p *writePass) indexGroup(ctx context.Context, epoch uint64, stampMS int64, g rowGroup) {
 	place := metricPlace + g.rows[0].series.Metric
 	if p.hopeless(indexPlace, hopelessIndex) || p.hopeless(place, hopelessAfter) {
 		p.leave(nil, g.ids...)
 		return
 	}
-	err := p.w.index.writeRows(ctx, epoch, stampMS, g.rows)
+	unwritten, err := p.w.index.writeRows(ctx, epoch, stampMS, g.rows, g.apart)
 	if ctx.Err() != nil {
 		return
 	}
+	if len(unwritten) < len(g.rows) {
+		p.tried(true, indexPlace, place)
+	}
+	if err == nil {
+		return
+	}
+	g = g.only(unwritten)
 	n := len(g.rows)
 	switch {
-	case err == nil:
-		p.tried(true, indexPlace, place)
 	case n > 1 && p.isolates(err):
 		p.indexGroup(ctx, epoch, stampMS, g.part(0, n/2))
 		p.indexGroup(ctx, epoch, stampMS, g.part(n/2, n))

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/rowtime"
@@ -22,12 +23,18 @@ import (
 
 // WriteConfig are the settings of what is written.
 type WriteConfig struct {
-	Parallel     int           `yaml:"parallel" doc:"batches of samples on their way at once, 1 to 4096; statements in flight are limited besides"`
-	BatchRows    int           `yaml:"batch_rows" doc:"most samples of a batch, 1 to 5000"`
-	IndexCache   int           `yaml:"index_cache" doc:"row keys whose index rows are known to be there, 1000 to 100000000; some 200 bytes each, and long ones count as several. Others are written again when a sample comes"`
-	IndexRefresh time.Duration `yaml:"index_refresh" doc:"while KairosDB nodes run, which tell nobody what they delete: how often Varve looks whether the index rows of rows that got samples are still there, 1s to 1h"`
-	KairosDBOnly bool          `yaml:"kairosdb_only" doc:"refuse samples that make queries of KairosDB nodes fail: NaN, infinities, complex numbers and types that KairosDB does not know"`
-	TagIndex     []string      `yaml:"tag_index" doc:"rules for the rows of tag_indexed_row_keys, which KairosDB nodes need for the metrics in their tag_indexed_row_key_lookup_metrics: \"include\" or \"exclude\", then all, name=, prefix= or regex=, then for some tags only tags=a,b"`
+	IndexCache   int      `yaml:"index_cache" doc:"Row keys whose index rows are known to exist, 1000 to 100000000. Each takes about 200 bytes, and long ones count as several. Index rows of other row keys are written again with their next sample."`
+	KairosDBOnly bool     `yaml:"kairosdb_only" doc:"Refuses samples that make queries of KairosDB nodes fail: NaN, infinities, complex numbers and types that KairosDB does not know."`
+	TagIndex     []string `yaml:"tag_index" doc:"rules for the rows of tag_indexed_row_keys, which KairosDB nodes need for the metrics in their tag_indexed_row_key_lookup_metrics: \"include\" or \"exclude\", then all, name=, prefix= or regex=, then for some tags only tags=a,b"`
+
+	// Constants; tests and benchmarks change them by --tune.
+
+	Parallel  int `tune:"parallel"`   // batches of samples on their way at once, 1 to 4096; statements in flight are limited as well
+	BatchRows int `tune:"batch_rows"` // most samples of a batch, 1 to 5000
+	// IndexRefresh is how often, 1s to 1h, Varve looks whether the index rows of rows that
+	// got samples are still there. It looks while KairosDB nodes run, which tell nobody what
+	// they delete.
+	IndexRefresh time.Duration `tune:"index_refresh"`
 }
 
 // DefaultWriteConfig returns the defaults.
@@ -86,7 +93,8 @@ type source interface {
 // whose rows the same nodes hold; index rows before them (see indexWriter).
 // Everything is awaited; an error means that some of it may not be written, and
 // the same samples are given again. Then only those series are written that the
-// attempts before have left, see progress. Write timestamps of samples are their
+// attempts before have left, see progress. A spool.PartialError says which series
+// these are; all others count as written. Write timestamps of samples are their
 // own, of when they were acknowledged; those of index rows are of now. A sample that
 // Cassandra refuses for good is dropped alone, counted by reason and logged.
 //
@@ -132,7 +140,7 @@ type Writer struct {
 	lastWrite atomic.Int64 // when a batch was last written, Unix ms
 
 	mu       sync.Mutex
-	refusals map[string]*Refusal
+	refusals map[string]*refusal
 	begun    map[source]*progress // of sources that are not written yet: as many as the spool offers
 }
 
@@ -150,7 +158,7 @@ type WriterOptions struct {
 }
 
 // NewWriter returns a Writer into ks. cfg must be valid.
-func NewWriter(ks *Keyspace, cfg WriteConfig, o WriterOptions) (*Writer, error) {
+func NewWriter(ks *schema.Keyspace, cfg WriteConfig, o WriterOptions) (*Writer, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
@@ -167,7 +175,7 @@ func NewWriter(ks *Keyspace, cfg WriteConfig, o WriterOptions) (*Writer, error) 
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{spec: ks.Spec, cfg: cfg, wrote: o.Wrote, log: o.Logger, now: o.Now, refusals: map[string]*Refusal{}, begun: map[source]*progress{}}
+	w := &Writer{spec: ks.Spec, cfg: cfg, wrote: o.Wrote, log: o.Logger, now: o.Now, refusals: map[string]*refusal{}, begun: map[source]*progress{}}
 	w.rules.Store(rules)
 	w.known = newKnown(cfg.IndexCache)
 	w.deletes = newAnnouncements(ks, w.known, o.Now)
@@ -215,13 +223,13 @@ func (w *Writer) write(ctx context.Context, stampMS int64, src source) error {
 	if err := pass.samples(ctx); err != nil {
 		return err
 	}
-	if err := w.deletes.look(ctx); err != nil {
+	if err := pass.settleWritten(ctx); err != nil {
 		return err
 	}
-	if err := pass.indexAgain(ctx); err != nil {
-		return err
+	if err := pass.leftBy(); err != nil {
+		left := pass.unwritten(src.Series())
+		return &spool.PartialError{Left: int64(left.GetCardinality()), Written: pass.wrote.Load(), Err: err, Series: left}
 	}
-	w.known.rely(pass.parts, w.now())
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.begun, src)
@@ -237,7 +245,7 @@ func (w *Writer) begin(stampMS int64, src source) *writePass {
 	if !again {
 		before = &progress{
 			owner: w, epoch: w.known.now(), parts: map[partKey]struct{}{},
-			done: roaring.New(), refused: roaring.New(), suspects: roaring.New(),
+			done: roaring.New(), settled: roaring.New(), refused: roaring.New(), suspects: roaring.New(),
 		}
 		w.begun[src] = before
 	}

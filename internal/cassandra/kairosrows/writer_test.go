@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/rowtime"
 )
@@ -64,7 +65,7 @@ func (r *recorder) send(_ context.Context, _ int64, entries []cql.Entry) error {
 // all index rows are written.
 func unconnected(t testing.TB, spec rowtime.Spec, c WriteConfig, r *recorder, now time.Time) *Writer {
 	t.Helper()
-	w, err := NewWriter(&Keyspace{Spec: spec}, c, WriterOptions{Now: func() time.Time { return now }})
+	w, err := NewWriter(&schema.Keyspace{Spec: spec}, c, WriterOptions{Now: func() time.Time { return now }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -403,7 +404,7 @@ func BenchmarkWrite(b *testing.B) {
 func BenchmarkWriteCassandra(b *testing.B) {
 	for _, perSeries := range []int{3, 60, 300} {
 		b.Run(fmt.Sprintf("samples=%d", perSeries), func(b *testing.B) {
-			bench := newBench(b, DefaultConfig(), DefaultWriteConfig(), "")
+			bench := newBench(b, schema.DefaultConfig(), DefaultWriteConfig(), "")
 			src := new(memory)
 			for i := range 60_000 / perSeries {
 				var cols model.Columns

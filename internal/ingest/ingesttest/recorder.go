@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -254,19 +252,14 @@ func WritePieces(w io.Writer, data []byte, n int) error {
 	return nil
 }
 
-// Rejections returns the refused inputs that /admin/rejected shows, newest first, the
-// number of all, and the size of the answer.
+// Rejections returns the refused inputs that are kept, newest first, the number of
+// all, and the size of the kept ones as JSON.
 func Rejections(tb testing.TB, p *ingest.Pipeline) (list []ingest.Rejection, total, size int) {
 	tb.Helper()
-	w := httptest.NewRecorder()
-	p.RejectedHandler().ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/admin/rejected", nil))
-	size = w.Body.Len()
-	var got struct {
-		Total    int
-		Rejected []ingest.Rejection
-	}
-	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+	list, all := p.Rejected()
+	text, err := json.MarshalIndent(list, "", " ")
+	if err != nil {
 		tb.Fatal(err)
 	}
-	return got.Rejected, got.Total, size
+	return list, int(all), len(text)
 }

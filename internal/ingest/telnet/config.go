@@ -5,15 +5,23 @@ import (
 	"fmt"
 	"time"
 
+	"varve/internal/ingest/lines"
 	"varve/internal/units"
 )
 
 // Config holds the limits of the telnet listener.
 type Config struct {
-	MaxLine        units.Bytes   `yaml:"max_line" doc:"Length of a line; a longer one is discarded to its end and counted."`
-	MaxConnections int           `yaml:"max_connections" doc:"Connections at a time. At the limit, a new connection replaces the one that has sent no line for longest."`
-	ReadBuffer     units.Bytes   `yaml:"read_buffer" doc:"Size to which the buffer of a busy connection grows; one buffer of lines is stored at once."`
-	RetryFor       time.Duration `yaml:"retry_for" doc:"How long a block of lines is offered again to a store that cannot take it, before it is counted as refused and the connection is closed."`
+	MaxLine        units.Bytes `yaml:"max_line" doc:"Longest line. A longer one is discarded to its end and counted."`
+	MaxConnections int         `yaml:"max_connections" doc:"Open connections. At the limit, a new connection replaces the one that has sent no line for longest."`
+
+	// Constants; tests and benchmarks change them by --tune.
+
+	// ReadBuffer is the size to which the buffer of a busy connection grows. One buffer of
+	// lines is stored at once.
+	ReadBuffer units.Bytes `tune:"read_buffer"`
+	// RetryFor is how long a block of lines is offered to a store that cannot take it. After
+	// that the lines are counted as refused and the connection is closed.
+	RetryFor time.Duration `tune:"retry_for"`
 }
 
 // DefaultConfig returns the limits of a server that was told nothing.
@@ -35,8 +43,8 @@ func (c Config) Validate() error {
 	if c.MaxConnections <= 0 {
 		errs = append(errs, fmt.Errorf("max_connections: is %d, must be greater than 0", c.MaxConnections))
 	}
-	if c.ReadBuffer < firstBuffer || c.ReadBuffer > 4*units.MiB {
-		errs = append(errs, fmt.Errorf("read_buffer: is %s, must be between %s and 4MiB", c.ReadBuffer, units.Bytes(firstBuffer)))
+	if c.ReadBuffer < lines.FirstBuffer || c.ReadBuffer > 4*units.MiB {
+		errs = append(errs, fmt.Errorf("read_buffer: is %s, must be between %s and 4MiB", c.ReadBuffer, units.Bytes(lines.FirstBuffer)))
 	}
 	if c.RetryFor <= 0 {
 		errs = append(errs, fmt.Errorf("retry_for: is %s, must be greater than 0", c.RetryFor))

@@ -14,6 +14,7 @@ import (
 	"varve/internal/cassandra"
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/cql/cqltest"
+	"varve/internal/cassandra/kairosrows"
 	"varve/internal/originals"
 	"varve/internal/rowtime"
 )
@@ -94,17 +95,17 @@ func startBeside(t *testing.T, kind shared) *pair {
 // rows it believes for a short time only, since KairosDB does not tell what it
 // changes there.
 func openShared(t *testing.T, config cql.Config, kind shared) *cassandra.Store {
-	c := cassandra.DefaultConfig()
+	c, rows := cassandra.DefaultConfig(), kairosrows.DefaultSettings()
 	c.Config = config
 	c.Spool.Linger = 20 * time.Millisecond
-	c.Read.ChunkCacheAge, c.Read.PostingsCacheAge = time.Second/2, time.Second
+	rows.Read.ChunkCacheAge, rows.Read.PostingsCacheAge = time.Second/2, time.Second
 	if kind.kairos.TagIndex != "" {
-		c.Write.TagIndex = []string{"include all"}
+		rows.Write.TagIndex = []string{"include all"}
 	}
 	if kind.seconds {
-		c.Schema.RowTimeUnit, c.Schema.RowWidth = rowtime.Seconds.String(), rowMS
+		rows.Schema.RowTimeUnit, rows.Schema.RowWidth = rowtime.Seconds.String(), rowMS
 	}
-	st, err := cassandra.Open(vfs.NewMem(), "spool", c, cassandra.Options{Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
+	st, err := cassandra.Open(vfs.NewMem(), "spool", c, cassandra.Options{Layout: kairosrows.NewLayout(rows), Logger: slog.New(slog.NewTextHandler(t.Output(), nil))})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,6 +20,7 @@ import (
 	"varve/internal/ingest"
 	"varve/internal/ingest/kairosjson"
 	"varve/internal/kairos"
+	"varve/internal/kairos/agg"
 	"varve/internal/originals"
 	"varve/internal/query"
 	"varve/internal/server"
@@ -120,9 +121,8 @@ func openEmbedded(t testing.TB) *embedded.Store {
 // test.
 func startVarve(t testing.TB, st store.Store) string {
 	registry := prometheus.NewRegistry()
-	engine := query.New(st, query.DefaultConfig(), registry, time.Now)
 	pipeline := ingest.New(st, ingest.DefaultConfig(), ingest.Options{Registerer: registry})
-	engine.SaveTo(kairos.NewSaver(pipeline))
+	engine := agg.New(query.New(st, query.DefaultConfig(), registry, time.Now), kairos.NewSaver(pipeline))
 	api := kairos.New(st, engine, kairos.DefaultConfig(), "KairosDB 1.3.0-1.20210808223203", time.Now)
 
 	c := server.DefaultConfig()

@@ -58,7 +58,7 @@
 //	append SERIES TIME=VALUE[~TTL]... [; SERIES ...]   one batch
 //	read SERIES [-from=TIME] [-to=TIME] [-desc] [-limit=N] [-summarize=all|some|none]
 //	select METRIC [MATCHER...] [-from] [-to] [-limit] [-raw]
-//	names metrics|tagnames|tagvalues [-metric] [-tag] [-prefix] [-pattern] [-after] [-limit]
+//	names metrics|tagnames|tagvalues [-metric] [-tag] [-prefix] [-pattern] [-after] [-delimiter] [-limit]
 //	delete METRIC [MATCHER...] [-from] [-to]
 //	erase SERIES [-from] [-to]                         a delete of this one series
 //	set|unset|get|keys SERVICE SERVICEKEY [KEY|PREFIX] [TEXT]
@@ -71,7 +71,7 @@
 //	VALUE    a number; 0x and 16 digits for a double's bits; a string in quotes;
 //	         # and hexadecimal bytes; null
 //	TTL      seconds
-//	MATCHER  tag=value|value|/pattern/...
+//	MATCHER  tag=value|value|/pattern/... ; !=, ?= and !?= as well: not, or absent
 //
 // Names and texts may be written as Go strings in double quotes. A read with
 // -summarize checks every statistic against the samples and answers with the

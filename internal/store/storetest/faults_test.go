@@ -224,6 +224,15 @@ var faults = []struct {
 			return sel
 		}}
 	}},
+	{"absent tags satisfy no matcher", "select", true, func() *fault {
+		return &fault{choose: func(sel store.Selection) store.Selection {
+			sel.Matchers = slices.Clone(sel.Matchers)
+			for i := range sel.Matchers {
+				sel.Matchers[i].Absent = false
+			}
+			return sel
+		}}
+	}},
 	{"times-to-live are ignored", "ttl", true, func() *fault {
 		return &fault{append: func(_ *Reference, b *store.Batch) {
 			for i := range b.Samples {

@@ -349,6 +349,7 @@ func (g *generator) matchers() []model.Matcher {
 		if g.chance(20) {
 			m.Tag = "rack"
 		}
+		m.Not, m.Absent = g.chance(4), g.chance(4)
 		out = append(out, m)
 	}
 	return out
@@ -390,6 +391,9 @@ func (g *generator) names() op {
 		q.Pattern = g.pattern()
 	case 2:
 		q.After = pick(g, []string{"a", "load", "\U0001f422"})
+	}
+	if q.Kind == store.MetricNames && q.Pattern == nil && g.chance(3) {
+		q.Delimiter = pick(g, []byte{'.', 'a', 'o', 'e'})
 	}
 	return op{verb: "names", names: q, within: model.AllTime}
 }

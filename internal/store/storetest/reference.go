@@ -344,6 +344,9 @@ func (v *referenceView) Select(ctx context.Context, sel store.Selection) ([]stor
 }
 
 func (v *referenceView) Names(ctx context.Context, q store.NamesQuery) (names []string, more bool, err error) {
+	if err := q.Check(); err != nil {
+		return nil, false, err
+	}
 	defer v.r.mu.Unlock()
 	if err := v.lockOpen(ctx); err != nil {
 		return nil, false, err
@@ -358,7 +361,17 @@ func (v *referenceView) Names(ctx context.Context, q store.NamesQuery) (names []
 			found[n] = true
 		}
 	}
+	entries := map[string]bool{}
 	for n := range found {
+		if q.Delimiter != 0 && strings.HasPrefix(n, q.Prefix) {
+			below, _, isBranch := strings.Cut(n[len(q.Prefix):], string(rune(q.Delimiter)))
+			if n = q.Prefix + below; isBranch {
+				n += string(rune(q.Delimiter))
+			}
+		}
+		entries[n] = true
+	}
+	for n := range entries {
 		if wanted(q, n) {
 			names = append(names, n)
 		}

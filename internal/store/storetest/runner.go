@@ -248,7 +248,7 @@ func findSeries(ctx context.Context, v store.View, want model.Series, within mod
 // how coarsely it looks at the range, those without a sample in it are left
 // out, unless the op says raw.
 func (r *runner) selectSeries(ctx context.Context, v store.View, o op) string {
-	sel := store.Selection{Metric: o.metric, Matchers: o.matchers, Range: o.within, Limit: o.limit, LimitKey: "test.max_series", ReadsAll: o.limit == 0}
+	sel := store.Selection{Metric: o.metric, Matchers: o.matchers, Range: o.within, Limit: o.limit, LimitKey: "test.max_series"}
 	list, err := v.Select(ctx, sel)
 	if err != nil {
 		return answer(err)

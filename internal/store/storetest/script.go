@@ -301,6 +301,12 @@ func (s *scanner) argument(o *op) {
 		o.names.After = s.word(" ")
 	case "pattern":
 		o.names.Pattern = s.pattern(" ")
+	case "delimiter":
+		if d := s.word(" "); len(d) == 1 {
+			o.names.Delimiter = d[0]
+		} else {
+			s.fail("a delimiter of %d bytes", len(d))
+		}
 	default:
 		s.fail("unknown option -%s", option)
 	}
@@ -314,9 +320,12 @@ func (s *scanner) pattern(stops string) *model.Pattern {
 	return p
 }
 
-// matcher takes tag=value, tag=value|value, tag=/expression/.
+// matcher takes tag=value, tag=value|value, tag=/expression/, each also with != (not),
+// ?= (or absent) and !?=.
 func (s *scanner) matcher() model.Matcher {
-	m := model.Matcher{Tag: s.word("=")}
+	m := model.Matcher{Tag: s.word("!?=")}
+	m.Not = s.took("!")
+	m.Absent = s.took("?")
 	s.expect("=")
 	if s.rest == "" || s.rest[0] == ' ' {
 		return m // neither values nor patterns
@@ -415,7 +424,14 @@ func (w *writer) matchers(list []model.Matcher) {
 		for _, p := range m.Patterns {
 			any = append(any, "/"+strconv.Quote(p.String())+"/")
 		}
-		w.WriteString(" " + quoted(m.Tag) + "=" + strings.Join(any, "|"))
+		w.WriteString(" " + quoted(m.Tag))
+		if m.Not {
+			w.WriteByte('!')
+		}
+		if m.Absent {
+			w.WriteByte('?')
+		}
+		w.WriteString("=" + strings.Join(any, "|"))
 	}
 }
 
@@ -433,6 +449,9 @@ func (w *writer) names(q store.NamesQuery) {
 	w.option("after", quotedIf(q.After))
 	if q.Pattern != nil {
 		w.option("pattern", strconv.Quote(q.Pattern.String()))
+	}
+	if q.Delimiter != 0 {
+		w.option("delimiter", quoted(string(rune(q.Delimiter))))
 	}
 	if q.Limit > 0 {
 		w.option("limit", strconv.Itoa(q.Limit))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"varve/internal/model"
@@ -18,6 +19,7 @@ var seriesTests = []test{
 	{"refs-from-before-a-purge", refsFromBeforePurge},
 	{"refs-from-before-reopening", refsFromBeforeReopening},
 	{"limit-error-says-what-is-needed", limitErrorFields},
+	{"levels-of-many-names", levelsOfManyNames},
 	{"100000-series", hundredThousandSeries},
 }
 
@@ -54,6 +56,49 @@ func lookupAndCreate(e *env) {
 	}
 	if n, least := e.s.SeriesBytes(), int64(len(a.AppendKey(nil))+len(b.AppendKey(nil))); n < least {
 		e.Fatalf("SeriesBytes is %d after 2 series with keys of %d bytes were created", n, least)
+	}
+}
+
+// levelsOfManyNames lists levels above many names, which a store leaps over.
+func levelsOfManyNames(e *env) {
+	var b store.Batch
+	b.Reset(e.s.Epoch())
+	for i := range 1300 {
+		branch := []string{"many", "many", "one"}[min(i%650, 2)] // many.0000, many.0001, one.0002 and on
+		b.AddLong(e.create(model.Series{Metric: fmt.Sprintf("tree.%s.m%04d", branch, i), Type: model.TypeLong}), 1000, 1, 0)
+	}
+	b.AddLong(e.create(model.Series{Metric: "tree.z", Type: model.TypeLong}), 1000, 1, 0)
+	if err := e.s.Append(context.Background(), &b); err != nil {
+		e.Fatal(err)
+	}
+	e.levels()
+	e.flush()
+	e.levels()
+}
+
+func (e *env) levels() {
+	v := e.view()
+	defer v.Close()
+	for _, limit := range []int{0, 1, 2, 3} {
+		want := []string{"tree.many.", "tree.one.", "tree.z"}
+		if limit > 0 {
+			want = want[:limit]
+		}
+		got, more, err := v.Names(context.Background(), store.NamesQuery{Prefix: "tree.", Delimiter: '.', Limit: limit})
+		if err != nil || !slices.Equal(got, want) || more != (limit == 1 || limit == 2) {
+			e.Errorf("limit %d: %q, more %v, %v; want %q", limit, got, more, err, want)
+		}
+	}
+	got, _, err := v.Names(context.Background(), store.NamesQuery{Prefix: "tree.one.", Delimiter: '.'})
+	if err != nil || len(got) != 1296 {
+		e.Errorf("%d leaves, %v; want 1296", len(got), err)
+	}
+	for _, q := range []store.NamesQuery{
+		{Kind: store.TagNames, Delimiter: '.'}, {Delimiter: 0x7f}, {Delimiter: 0xc3}, {Delimiter: '.', Pattern: new(model.Pattern)},
+	} {
+		if _, _, err := v.Names(context.Background(), q); !errors.As(err, new(*store.InputError)) {
+			e.Errorf("%+v: %v, want an InputError", q, err)
+		}
 	}
 }
 

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/admin"
+	"varve/internal/cassandra"
+	"varve/internal/cassandra/kairosrows"
+	"varve/internal/config"
+	"varve/internal/embedded"
+	"varve/internal/embedded/datadir"
+	"varve/internal/graphite"
+	"varve/internal/httpapi"
+	"varve/internal/ingest"
+	"varve/internal/ingest/carbon"
+	"varve/internal/ingest/kairosjson"
+	"varve/internal/ingest/opentsdb"
+	"varve/internal/ingest/telnet"
+	"varve/internal/kairos"
+	"varve/internal/kairos/agg"
+	"varve/internal/query"
+	"varve/internal/retention"
+	"varve/internal/rollup"
+	"varve/internal/server"
+	"varve/internal/store"
+	"varve/internal/transfer"
+	"varve/internal/work"
+)
+
+// A backend is a store, and what the server shows of one of its kind beside
+// what the contract says.
+type backend struct {
+	store.Store
+	routes           []httpapi.Route
+	checks           []server.Check
+	largest, fastest func(limit int) []ingest.Culprit
+
+	writable func() error // nil while the store accepts points
+	settings []admin.Reloadable
+
+	// Of a store that several servers share: by what name this one is known to the
+	// others, and what makes its points visible to them.
+	node  string
+	flush func(context.Context) error
+}
+
+// openBackend opens the store that the configuration names.
+func openBackend(c config.Config, opening *embedded.Opening, registry *prometheus.Registry, log *slog.Logger) (*backend, error) {
+	open := func() (*backend, error) { return openEmbedded(c, opening, registry, log) }
+	if c.Store == config.Cassandra {
+		open = func() (*backend, error) { return openCassandra(c, registry, log) }
+	}
+	b, err := open()
+	if err == nil {
+		admin.ShowDisk(c.DataDir, b.writable, registry)
+	}
+	return b, err
+}
+
+// openEmbedded opens the store in data_dir.
+func openEmbedded(c config.Config, opening *embedded.Opening, registry *prometheus.Registry, log *slog.Logger) (*backend, error) {
+	s, err := embedded.Open(vfs.Default, c.DataDir, c.Embedded, embedded.Options{
+		Section:    "embedded",
+		Registerer: registry, Logger: log, Opening: opening,
+		Fatal: func(reason string) {
+			log.Error(reason + "; the server ends. All acknowledged points are in the write-ahead log: fix the disk, then start the server again")
+			os.Exit(1)
+		},
+	})
+	if locked := (*datadir.LockedError)(nil); errors.As(err, &locked) {
+		return nil, fmt.Errorf("%w (--data-dir)", err)
+	}
+	if damage := (*store.CorruptionError)(nil); errors.As(err, &damage) {
+		return nil, fmt.Errorf("%w\nvarve check --data-dir %s says what that costs, varve repair puts it aside and keeps the rest", err, c.DataDir)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return &backend{
+		Store:    s,
+		writable: s.Healthy,
+		routes:   admin.Embedded(s),
+		checks: []server.Check{
+			{Name: "Datastore-Write", Run: func(context.Context) error { return s.Healthy() }, Quiet: true},
+			{Name: "Datastore-Files", Run: func(context.Context) error { return s.Damaged() }, Quiet: true, Partial: true},
+		},
+		largest: culprits(s.LargestMetrics),
+		fastest: culprits(s.FastestMetrics),
+	}, nil
+}
+
+// culprits lets ingest name metrics that a store lists.
+func culprits(list func(limit int) []embedded.Growth) func(limit int) []ingest.Culprit {
+	return func(limit int) []ingest.Culprit {
+		var out []ingest.Culprit
+		for _, g := range list(limit) {
+			out = append(out, ingest.Culprit(g))
+		}
+		return out
+	}
+}
+
+// openCassandra opens the store in a cluster. It does not wait for the cluster:
+// samples are taken meanwhile.
+func openCassandra(c config.Config, registry *prometheus.Registry, log *slog.Logger) (*backend, error) {
+	node := serverNode(c.DataDir, log)
+	rows := kairosrows.NewLayout(c.Cassandra.Settings)
+	s, err := cassandra.Open(vfs.Default, filepath.Join(c.DataDir, "spool"), c.Cassandra.Config, cassandra.Options{
+		Layout: rows, Registerer: registry, Logger: log, Node: node,
+	})
+	if err != nil {
+		return nil, err
+	}
+	checks := []server.Check{
+		{Name: "Datastore-Write", Run: func(context.Context) error { return s.Healthy() }, Quiet: true},
+		{Name: "Datastore-Cassandra", Run: func(context.Context) error { return s.Degraded() }, Quiet: true, Partial: true},
+	}
+	for _, c := range s.Others() {
+		checks = append(checks, server.Check{Name: "Datastore-Cassandra-" + c.Name, Run: c.Healthy, Quiet: true, Partial: true})
+	}
+	return &backend{
+		Store:    s,
+		node:     node,
+		flush:    s.Flush,
+		routes:   admin.Cassandra(s),
+		settings: []admin.Reloadable{{Key: "cassandra.write.tag_index", Apply: func(c config.Config) error { return rows.SetTagIndex(c.Cassandra.Write.TagIndex) }}},
+		checks:   checks,
+		writable: s.Healthy,
+	}, nil
+}
+
+// openActive opens the list of active queries and tells which ones the last end
+// of the server broke off: one of them may have been its cause. Without the list,
+// for example on a full disk, the server runs too, and nil is returned.
+func openActive(c config.Config, log *slog.Logger) *query.ActiveFile {
+	active, left, err := query.OpenActiveFile(filepath.Join(c.DataDir, "active-queries"), c.Query.ActiveSlots(), log)
+	for _, q := range left {
+		log.Info("this query was running when the server ended the last time", "began", q.Start, "client", q.Client, "query", q.Query)
+	}
+	if err != nil {
+		log.Warn("active queries are not written down", "error", err)
+	}
+	return active
+}
+
+// build puts the front ends on the store.
+func build(c config.Config, book *retention.Book, s *backend, pipeline *ingest.Pipeline, active *query.ActiveFile, reloads *admin.Reloader, registry *prometheus.Registry, log *slog.Logger) (server.Front, *rollup.Scheduler) {
+	name := "KairosDB 1.3.0 (Varve " + versionText() + ")" // clients look for KairosDB's
+	work.Register(registry, log)
+	queries := query.New(s, c.Query, registry, time.Now)
+	queries.WriteDown(active)
+	engine := agg.New(queries, kairos.NewSaver(pipeline))
+	api := kairos.New(s, engine, c.Kairos, name, time.Now)
+	api.Log = log
+	api.Register(registry)
+	host, err := os.Hostname()
+	if err != nil {
+		host = "localhost"
+	}
+	rollups := rollup.New(rollup.Options{
+		Store: s, Engine: engine, Pipeline: pipeline, Parser: api, Config: c.Rollups,
+		Registerer: registry, Logger: log, Host: host, Node: s.node, Flush: s.flush, NotesFS: vfs.Default, NotesDir: filepath.Join(c.DataDir, "rollups"),
+	})
+	reloads.Add(s.settings...)
+	reloads.Add(admin.ReloadableLimits(queries, pipeline, api)...)
+	routes := slices.Concat(s.routes, admin.Rejected(pipeline), reloads.Routes())
+	routes = append(routes, api.Routes()...)
+	routes = append(routes, kairosjson.New(pipeline, log).Routes()...)
+	routes = append(routes, rollups.Routes()...)
+	routes = append(routes, transfer.NewAPI(s, pipeline, c.Transfer, registry, log).Routes()...)
+	routes = append(routes, opentsdb.New(pipeline, log).Routes()...)
+	routes = append(routes, graphite.New(queries, s, book, time.Now, log).Routes()...)
+	return server.Front{
+		Routes: c.Kairos.Gate(routes),
+		Streams: map[string]server.StreamServer{
+			"telnet": telnet.NewServer(pipeline, c.Telnet, telnet.Options{Registerer: registry, Logger: log, Version: name}),
+			"carbon": carbon.NewLineServer(pipeline, c.Carbon, carbon.Options{Registerer: registry, Logger: log}),
+			"pickle": carbon.NewPickleServer(pipeline, c.Carbon, carbon.Options{Registerer: registry, Logger: log}),
+		},
+		Checks: append([]server.Check{server.AliveCheck(), queryCheck(c, s)}, s.checks...),
+	}, rollups
+}
+
+// queryCheck is not a reason to turn senders away where points are taken without
+// the cluster.
+func queryCheck(c config.Config, s *backend) server.Check {
+	check := server.QueryCheck(s)
+	check.Partial = c.Store == config.Cassandra
+	return check
+}

@@ -1,0 +1,118 @@
+package admin
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"time"
+
+	"varve/internal/clip"
+	"varve/internal/embedded"
+	"varve/internal/httpapi"
+)
+
+// cardinalityMax bounds the lists of /admin/cardinality.
+const cardinalityMax = 1000
+
+// A CardinalityAnswer is the answer of GET /admin/cardinality.
+type CardinalityAnswer struct {
+	Metric string            `json:"metric,omitempty"` // that was asked for
+	Totals cardinalityTotals `json:"totals"`
+
+	TopMetrics   []metricSeries `json:"top_metrics"`    // by series
+	TopTags      []tagValues    `json:"top_tags"`       // by distinct values
+	TopTagValues []valueSeries  `json:"top_tag_values"` // by series
+
+	Growth growth `json:"growth"`
+}
+
+type cardinalityTotals struct {
+	Series        int    `json:"series"`
+	Metrics       int    `json:"metrics"`
+	TagNames      int    `json:"tag_names"`
+	TagValues     int    `json:"tag_values"`     // distinct pairs of name and value
+	MemoryBytes   int64  `json:"memory_bytes"`   // of the store, names and their index
+	WithoutSample int64  `json:"without_sample"` // of the store, series
+	Ever          uint32 `json:"ever"`           // of the store, series since it was created
+}
+
+type metricSeries struct {
+	Metric string `json:"metric"`
+	Series int64  `json:"series"`
+}
+
+type tagValues struct {
+	Tag    string `json:"tag"`
+	Values int    `json:"values"`
+}
+
+type valueSeries struct {
+	Tag    string `json:"tag"`
+	Value  string `json:"value"`
+	Series int    `json:"series"`
+}
+
+// growth is where new series came from.
+type growth struct {
+	Started       time.Time      `json:"started"`
+	SinceStart    int64          `json:"since_start"`
+	TopSinceStart []metricSeries `json:"top_since_start"`
+	Minutes       int            `json:"minutes"`
+	Recent        int64          `json:"recent"` // in the last minutes
+	TopRecent     []metricSeries `json:"top_recent"`
+}
+
+// cardinality answers what most series belong to: ?limit=10&metric=NAME.
+func cardinality(s *embedded.Store) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		limit, metric := 10, r.URL.Query().Get("metric")
+		if text := r.URL.Query().Get("limit"); text != "" {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 1 || n > cardinalityMax {
+				httpapi.WriteErrors(w, http.StatusBadRequest, "limit must be a whole number from 1 to "+strconv.Itoa(cardinalityMax)+", not "+strconv.Quote(clip.Text(text, 100)))
+				return
+			}
+			limit = n
+		}
+		body, err := json.Marshal(newCardinalityAnswer(metric, s.Cardinality(metric, limit)))
+		if err != nil {
+			httpapi.WriteErrors(w, http.StatusInternalServerError, err.Error())
+			return
+		}
+		httpapi.SetHeaders(w.Header())
+		w.Write(append(body, '\n'))
+	}
+}
+
+func newCardinalityAnswer(metric string, c embedded.Cardinality) CardinalityAnswer {
+	a := CardinalityAnswer{
+		Metric: metric,
+		Totals: cardinalityTotals{
+			Series: c.Series, Metrics: c.Metrics, TagNames: c.TagNames, TagValues: c.TagPairs,
+			MemoryBytes: c.MemoryBytes, WithoutSample: c.UnusedSeries, Ever: c.SeriesEverSeen,
+		},
+		TopMetrics: []metricSeries{}, TopTags: []tagValues{}, TopTagValues: []valueSeries{},
+		Growth: growth{
+			Started: c.Started.UTC(), SinceStart: c.CreatedStart, TopSinceStart: growthOf(c.GrowthStart),
+			Minutes: c.RecentMinutes, Recent: c.CreatedRecent, TopRecent: growthOf(c.GrowthRecent),
+		},
+	}
+	for _, m := range c.TopMetrics {
+		a.TopMetrics = append(a.TopMetrics, metricSeries{m.Metric, int64(m.Series)})
+	}
+	for _, t := range c.TopTags {
+		a.TopTags = append(a.TopTags, tagValues{t.Tag, t.Values})
+	}
+	for _, p := range c.TopPairs {
+		a.TopTagValues = append(a.TopTagValues, valueSeries{p.Tag, p.Value, p.Series})
+	}
+	return a
+}
+
+func growthOf(list []embedded.Growth) []metricSeries {
+	out := []metricSeries{}
+	for _, g := range list {
+		out = append(out, metricSeries(g))
+	}
+	return out
+}

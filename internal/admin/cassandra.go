@@ -1,0 +1,219 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"time"
+
+	"varve/internal/cassandra"
+	"varve/internal/cassandra/layout"
+	"varve/internal/clip"
+	"varve/internal/httpapi"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// A cassandraAnswer is what GET /admin/cassandra says. Times that are not known
+// are left out.
+type cassandraAnswer struct {
+	Refusing string `json:"refusing,omitempty"` // why points are not taken
+	Degraded string `json:"degraded,omitempty"` // why Cassandra takes nothing, since when, and how much waits
+
+	Cluster cassandraState `json:"cluster"` // the one that is written to
+
+	Spool struct {
+		Samples     int64      `json:"samples"`     // not in Cassandra yet
+		Generations int        `json:"generations"` // complete and waiting
+		LogBytes    int64      `json:"log_bytes"`
+		FileBytes   int64      `json:"file_bytes"`
+		MemoryBytes int64      `json:"memory_bytes"`
+		Oldest      *time.Time `json:"oldest,omitempty"` // when the oldest of them came
+		FailingFrom *time.Time `json:"failing_since,omitempty"`
+		Trend       float64    `json:"samples_per_second"`           // by which it grew in the last minute, below 0 if it shrank
+		FullIn      int64      `json:"full_in_seconds,omitempty"`    // until points are refused, if it goes on so
+		DrainedIn   int64      `json:"drained_in_seconds,omitempty"` // until nothing waits, if it goes on so
+		Error       string     `json:"error,omitempty"`              // of the last attempt to write to Cassandra
+	} `json:"spool"`
+
+	Keyspace *cassandraKeyspace `json:"keyspace,omitempty"` // missing until it was opened
+	Waiting  string             `json:"waiting,omitempty"`  // why it was not
+	Refused  []cassandraRefusal `json:"refused"`            // samples that Cassandra will never take, by reason
+
+	Meta *cassandraCluster  `json:"meta_cluster,omitempty"` // missing if the one that is written to has the metadata
+	Read []cassandraCluster `json:"read_clusters"`
+}
+
+type cassandraState struct {
+	Name      string     `json:"name"`
+	Connected bool       `json:"connected"`
+	Since     *time.Time `json:"since,omitempty"` // of connected being as it is
+	Reason    string     `json:"reason,omitempty"`
+	Nodes     int        `json:"nodes"`
+	Silent    int        `json:"silent_nodes"` // of them, those that have stopped answering
+	Version   string     `json:"version,omitempty"`
+}
+
+// A cassandraCluster is one beside the one that is written to.
+type cassandraCluster struct {
+	cassandraState
+	StartMS  *int64             `json:"start_ms,omitempty"` // queries that end before do not ask it
+	EndMS    *int64             `json:"end_ms,omitempty"`   // queries that begin later do not
+	Keyspace *cassandraKeyspace `json:"keyspace,omitempty"`
+	Waiting  string             `json:"waiting,omitempty"`
+}
+
+type cassandraKeyspace struct {
+	Name        string   `json:"name"`
+	RowTimeUnit string   `json:"row_time_unit"`
+	RowWidth    int64    `json:"row_width"`
+	Inverted    bool     `json:"inverted_index"` // without it selective queries read all row keys of a metric and row time
+	Notes       []string `json:"notes"`
+}
+
+type cassandraRefusal struct {
+	Reason string    `json:"reason"`
+	Count  int64     `json:"count"`
+	LastAt time.Time `json:"last_at"`
+	Last   string    `json:"last"`
+}
+
+func newCassandraAnswer(st cassandra.Status) cassandraAnswer {
+	written := newCassandraCluster(st.Written)
+	a := cassandraAnswer{
+		Refusing: st.Refusing, Degraded: st.Degraded, Refused: []cassandraRefusal{}, Read: []cassandraCluster{},
+		Cluster: written.cassandraState, Keyspace: written.Keyspace, Waiting: written.Waiting,
+	}
+	h := st.Spool
+	a.Spool.Samples, a.Spool.Generations = h.Samples, h.Generations
+	a.Spool.LogBytes, a.Spool.FileBytes, a.Spool.MemoryBytes = h.LogBytes, h.FileBytes, h.MemoryBytes
+	a.Spool.Oldest, a.Spool.FailingFrom = known(h.Oldest), known(h.SinkSince)
+	a.Spool.Trend = math.Round(st.Trend.SamplesPerSecond*10) / 10
+	a.Spool.FullIn, a.Spool.DrainedIn = int64(st.Trend.Full/time.Second), int64(st.Trend.Drained/time.Second)
+	if h.SinkError != nil {
+		a.Spool.Error = h.SinkError.Error()
+	}
+	for _, r := range st.Refused {
+		a.Refused = append(a.Refused, cassandraRefusal{r.Reason, r.Count, r.LastAt.UTC(), r.Last})
+	}
+	if st.Meta != nil {
+		meta := newCassandraCluster(*st.Meta)
+		a.Meta = &meta
+	}
+	for _, c := range st.Read {
+		read := newCassandraCluster(c)
+		read.StartMS, read.EndMS = bound(c.Within.StartMS, model.AllTime.StartMS), bound(c.Within.EndMS, model.AllTime.EndMS)
+		a.Read = append(a.Read, read)
+	}
+	return a
+}
+
+func newCassandraCluster(st cassandra.ClusterStatus) cassandraCluster {
+	c := st.State
+	a := cassandraCluster{
+		cassandraState: cassandraState{st.Name, c.Connected, known(c.Since), c.Reason, c.Nodes, c.Silent, c.Version},
+		Waiting:        st.Waiting,
+	}
+	if k := st.Keyspace; k != nil {
+		a.Keyspace = &cassandraKeyspace{k.Name, k.RowTimeUnit, k.RowWidth, k.Inverted, append([]string{}, k.Notes...)}
+	}
+	return a
+}
+
+// bound returns the end of a range, nil if there is none.
+func bound(ms, none int64) *int64 {
+	if ms == none {
+		return nil
+	}
+	return &ms
+}
+
+func known(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+// Cassandra lists the routes of a server over Cassandra.
+func Cassandra(s *cassandra.Store) []httpapi.Route {
+	on := httpapi.On
+	return append([]httpapi.Route{
+		on(http.MethodGet, "/admin/cassandra", httpapi.Admin, func(w http.ResponseWriter, _ *http.Request) {
+			answer(w, newCassandraAnswer(s.Status()), nil)
+		}).Taking(),
+		on(http.MethodGet, "/admin/deletes", httpapi.Admin, func(w http.ResponseWriter, r *http.Request) {
+			jobs, err := s.Deletions(r.Context())
+			answer(w, map[string][]layout.Job{"jobs": append([]layout.Job{}, jobs...)}, err)
+		}).Taking(),
+		on(http.MethodDelete, "/admin/deletes/{id}", httpapi.Admin, cancelDelete(s)).Taking(),
+		on(http.MethodPost, "/admin/flush", httpapi.Admin, flush(s.Flush)).Taking(),
+	}, elsewhere(onlyEmbedded, "the embedded store")...)
+}
+
+// cancelDelete stops a delete job: 200 with the job if it is cancelled, 202 if
+// the node that works on it has yet to stop, 404 if there is no such job, 409 if
+// it is done.
+func cancelDelete(s *cassandra.Store) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		id := r.PathValue("id")
+		shown := clip.Text(id, 100)
+		job, err := s.CancelDeletion(r.Context(), id)
+		switch {
+		case errors.Is(err, store.ErrNotFound):
+			httpapi.WriteErrors(w, http.StatusNotFound, "there is no delete job "+shown+" that is not done; GET /admin/deletes lists them")
+		case err == nil && job.State == layout.JobDone:
+			httpapi.WriteErrors(w, http.StatusConflict, "delete job "+shown+" is done; there is nothing left to cancel")
+		case err == nil && job.State == layout.JobCancelling:
+			httpapi.SetHeaders(w.Header())
+			w.WriteHeader(http.StatusAccepted)
+			json.NewEncoder(w).Encode(job) // a client that is gone cannot be told
+		default:
+			answer(w, job, err)
+		}
+	}
+}
+
+// What to use over Cassandra instead of commands for the embedded store.
+const (
+	InsteadOfCheck  = "what the index tables lack is found by varve repair --store=cassandra --dry-run, damaged files by Cassandra's nodetool verify"
+	InsteadOfStats  = "sizes of tables are told by Cassandra's nodetool tablestats, rows of a metric by varve inspect --store=cassandra rows METRIC"
+	InsteadOfBackup = "take snapshots of the keyspace by Cassandra's nodetool snapshot on every node, after POST /admin/flush here"
+)
+
+// onlyEmbedded lists the routes that a server over Cassandra does not have.
+var onlyEmbedded = []foreignRoute{
+	{http.MethodPost, "/admin/check", InsteadOfCheck},
+	{http.MethodGet, "/admin/stats", InsteadOfStats},
+	{http.MethodPost, "/admin/backup", InsteadOfBackup},
+	{http.MethodPost, "/admin/compact", "Cassandra compacts by itself: nodetool compact forces it, POST /admin/flush hands over what waits here"},
+	{http.MethodGet, "/admin/cardinality", InsteadOfStats},
+}
+
+// maxFlushes is how many requests may wait for a flush. In an outage each waits until
+// its client leaves, and holds a connection that senders of points need.
+const maxFlushes = 32
+
+// flush answers when everything that was sent before is in Cassandra.
+func flush(f func(context.Context) error) http.HandlerFunc {
+	places := make(chan struct{}, maxFlushes)
+	return func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case places <- struct{}{}:
+			defer func() { <-places }()
+		default:
+			httpapi.WriteErrors(w, http.StatusServiceUnavailable, fmt.Sprintf("%d requests wait for a flush, which is the most; GET /admin/cassandra says what they wait for", maxFlushes))
+			return
+		}
+		if err := f(r.Context()); err != nil {
+			httpapi.WriteErrors(w, http.StatusServiceUnavailable, err.Error())
+			return
+		}
+		httpapi.SetHeaders(w.Header())
+		w.WriteHeader(http.StatusNoContent)
+	}
+}

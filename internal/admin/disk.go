@@ -1,0 +1,30 @@
+package admin
+
+import (
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// ShowDisk registers metrics that say whether the store accepts points, and how
+// much space is left for them.
+func ShowDisk(dir string, writable func() error, registry *prometheus.Registry) {
+	registry.MustRegister(
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "varve_store_writable", Help: "1 if the store takes points, 0 if it refuses them; the log and /admin/rejected say why.",
+		}, func() float64 {
+			if writable() != nil {
+				return 0
+			}
+			return 1
+		}),
+		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Name: "varve_store_disk_free_bytes", Help: "Free space on the file system of data_dir, for this process; -1 if it is not known.",
+		}, func() float64 {
+			usage, err := vfs.Default.GetDiskUsage(dir)
+			if err != nil {
+				return -1
+			}
+			return float64(usage.AvailBytes)
+		}),
+	)
+}

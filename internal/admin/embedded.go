@@ -1,0 +1,144 @@
+package admin
+
+import (
+	"encoding/json"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"varve/internal/embedded"
+	"varve/internal/embedded/offline"
+	"varve/internal/httpapi"
+	"varve/internal/units"
+)
+
+// StatsTop is the length of the lists of GET /admin/stats, unless asked for another.
+const StatsTop = 20
+
+const (
+	checkRate     = 32 * units.MiB // a second, of a running server's disk, unless asked for another
+	statsPages    = 512            // that one request for statistics reads
+	backupMaxBody = 4 << 10
+)
+
+// A CheckLine is one line of the answer to POST /admin/check: progress, then the
+// report or an error.
+type CheckLine struct {
+	Progress *offline.CheckProgress `json:"progress,omitempty"`
+	Report   *offline.CheckReport   `json:"report,omitempty"`
+	Error    string                 `json:"error,omitempty"`
+}
+
+// A BackupRequest is the body of POST /admin/backup.
+type BackupRequest struct {
+	// Dir is the name of the directory to make in embedded.backup_dir; empty for
+	// one that tells the time.
+	Dir string `json:"dir"`
+}
+
+// Embedded lists the routes of a server with an embedded store.
+func Embedded(s *embedded.Store) []httpapi.Route {
+	on := httpapi.On
+	return append([]httpapi.Route{
+		on(http.MethodPost, "/admin/compact", httpapi.Admin, oneAtATime("compaction", compact(s))).Taking(),
+		on(http.MethodGet, "/admin/cardinality", httpapi.Admin, cardinality(s)).Taking("limit", "metric"),
+		on(http.MethodPost, "/admin/check", httpapi.Admin, oneAtATime("check", check(s))).Taking("rate"),
+		on(http.MethodGet, "/admin/stats", httpapi.Admin, stats(s)).Taking("top"),
+		on(http.MethodPost, "/admin/backup", httpapi.Admin, backup(s)).Taking(),
+	}, elsewhere(onlyCassandra, "Cassandra")...)
+}
+
+// onlyCassandra lists the routes that a server with the embedded store does not
+// have.
+var onlyCassandra = []foreignRoute{
+	{http.MethodGet, "/admin/cassandra", "GET /admin/stats says what this store holds"},
+	{http.MethodGet, "/admin/deletes", "deletes here are complete when they are answered"},
+	{http.MethodDelete, "/admin/deletes/{id}", "deletes here are complete when they are answered"},
+	{http.MethodPost, "/admin/flush", "POST /admin/compact writes what is in memory to files"},
+}
+
+// check checks the store and streams lines of JSON.
+func check(s *embedded.Store) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		rate := checkRate
+		if text := r.URL.Query().Get("rate"); text != "" {
+			if err := rate.UnmarshalText([]byte(text)); err != nil || rate < 0 {
+				httpapi.WriteErrors(w, http.StatusBadRequest, "rate: want bytes a second, for example 32MiB, or 0 for no limit")
+				return
+			}
+		}
+		w.Header().Set("Content-Type", "application/x-ndjson")
+		out := json.NewEncoder(w)
+		say := func(line CheckLine) {
+			out.Encode(line) // a client that is gone ends the context
+			if f, ok := w.(http.Flusher); ok {
+				f.Flush()
+			}
+		}
+		report, err := s.Check(r.Context(), offline.CheckOptions{
+			BytesPerSecond: int64(rate),
+			Progress:       func(p offline.CheckProgress) { say(CheckLine{Progress: &p}) },
+		})
+		if err != nil {
+			say(CheckLine{Error: err.Error()})
+			return
+		}
+		say(CheckLine{Report: report})
+	}
+}
+
+// stats says what takes the space, estimated from a bounded number of
+// pages.
+func stats(s *embedded.Store) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		top := StatsTop
+		if text := r.URL.Query().Get("top"); text != "" {
+			n, err := strconv.Atoi(text)
+			if err != nil || n < 1 || n > 1000 {
+				httpapi.WriteErrors(w, http.StatusBadRequest, "top: want 1 to 1000")
+				return
+			}
+			top = n
+		}
+		report, err := s.Space(r.Context(), offline.SpaceOptions{Top: top, Pages: statsPages})
+		answer(w, report, err)
+	}
+}
+
+// backup makes a backup and answers when it is done. The store refuses a
+// second one meanwhile.
+func backup(s *embedded.Store) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		var request BackupRequest
+		body := json.NewDecoder(http.MaxBytesReader(w, r.Body, backupMaxBody))
+		body.DisallowUnknownFields()
+		if err := body.Decode(&request); err != nil {
+			httpapi.WriteErrors(w, http.StatusBadRequest, `want {"dir": "name"}: `+err.Error())
+			return
+		}
+		if request.Dir == "" {
+			request.Dir = "varve-" + time.Now().UTC().Format("20060102T150405Z")
+		}
+		report, err := s.Backup(r.Context(), request.Dir)
+		if err == nil {
+			if full, err := filepath.Abs(report.Dir); err == nil { // the client is elsewhere
+				report.Dir = full
+			}
+		}
+		answer(w, report, err)
+	}
+}
+
+// compact writes everything to files and merges them, and answers when it is
+// done.
+func compact(s *embedded.Store) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if err := s.Compact(r.Context()); err != nil {
+			answerError(w, err)
+			return
+		}
+		httpapi.SetHeaders(w.Header())
+		w.WriteHeader(http.StatusNoContent)
+	}
+}

@@ -1,0 +1,40 @@
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+
+	"varve/internal/httpapi"
+	"varve/internal/ingest"
+)
+
+// Rejected lists the route that shows refused input.
+func Rejected(p *ingest.Pipeline) []httpapi.Route {
+	return []httpapi.Route{httpapi.On(http.MethodGet, "/admin/rejected", httpapi.Admin, rejected(p)).Taking()}
+}
+
+// rejected answers with the latest refused inputs, newest first. It sends one after
+// the other, so that a client that does not read holds no second copy of the text.
+func rejected(p *ingest.Pipeline) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		list, total := p.Rejected()
+		w.Header().Set("Content-Type", "application/json;charset=utf-8")
+		w.Header().Set("Cache-Control", "no-store")
+		fmt.Fprintf(w, "{\n \"total\": %d,\n \"rejected\": [", total)
+		before, end := "\n  ", "]\n}\n"
+		for i := range list {
+			text, err := json.MarshalIndent(&list[i], "  ", " ")
+			if err != nil {
+				panic(err) // plain texts and numbers
+			}
+			io.WriteString(w, before)
+			if _, err := w.Write(text); err != nil {
+				return
+			}
+			before, end = ",\n  ", "\n ]\n}\n"
+		}
+		io.WriteString(w, end)
+	}
+}

@@ -1,0 +1,143 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+
+	"varve/internal/config"
+	"varve/internal/httpapi"
+	"varve/internal/ingest"
+	"varve/internal/kairos"
+	"varve/internal/query"
+)
+
+// A Reloadable is a setting that can change while the server runs.
+type Reloadable struct {
+	Key   string
+	Apply func(config.Config) error
+}
+
+// A Reloader reads the configuration again and applies the settings that can change
+// while the server runs.
+type Reloader struct {
+	load     func() (*config.Loaded, error)
+	settings []Reloadable
+	log      *slog.Logger
+
+	mu      sync.Mutex    // one reload at a time
+	running config.Config // the settings in force
+}
+
+// NewReloader returns a Reloader of a server that runs with a configuration.
+func NewReloader(running config.Config, load func() (*config.Loaded, error), log *slog.Logger, settings ...Reloadable) *Reloader {
+	return &Reloader{load: load, settings: settings, log: log, running: running}
+}
+
+// Add adds settings. Call it before the Reloader is used.
+func (r *Reloader) Add(settings ...Reloadable) { r.settings = append(r.settings, settings...) }
+
+// A configError is a fault of the configuration that was to be read again.
+type configError struct{ err error }
+
+func (e *configError) Error() string { return e.err.Error() }
+func (e *configError) Unwrap() error { return e.err }
+
+// A reloadAnswer is the answer of POST /admin/reload: the keys of the settings that
+// have changed.
+type reloadAnswer struct {
+	Applied      []string `json:"applied"`
+	NeedsRestart []string `json:"needs_restart"`
+}
+
+func (r *Reloader) reload() (reloadAnswer, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	done := reloadAnswer{Applied: []string{}, NeedsRestart: []string{}}
+	loaded, err := r.load()
+	if err != nil {
+		r.log.Warn("configuration not read again; all settings stay as they are", "error", err)
+		return done, &configError{err}
+	}
+	changed := config.Changed(&r.running, &loaded.Config)
+	for _, s := range r.settings {
+		if _, differs := changed[s.Key]; !differs {
+			continue
+		}
+		if err := s.Apply(loaded.Config); err != nil {
+			r.log.Warn("setting not applied; it and all settings after it stay as they are", "setting", s.Key, "error", err,
+				"applied", strings.Join(done.Applied, " "))
+			return done, fmt.Errorf("apply %s: %w", s.Key, err)
+		}
+		done.Applied = append(done.Applied, s.Key)
+		changed[s.Key]()
+		delete(changed, s.Key)
+	}
+	for _, key := range config.Keys(&r.running) {
+		if _, differs := changed[key]; differs {
+			done.NeedsRestart = append(done.NeedsRestart, key)
+		}
+	}
+	switch {
+	case len(done.NeedsRestart) > 0:
+		r.log.Warn("configuration read again; some changed settings need a restart to take effect",
+			"applied", strings.Join(done.Applied, " "), "needs_restart", strings.Join(done.NeedsRestart, " "))
+	case len(done.Applied) > 0:
+		r.log.Info("configuration read again", "applied", strings.Join(done.Applied, " "))
+	default:
+		r.log.Info("configuration read again; no setting has changed")
+	}
+	return done, nil
+}
+
+// Routes lists POST /admin/reload.
+func (r *Reloader) Routes() []httpapi.Route {
+	return []httpapi.Route{httpapi.On(http.MethodPost, "/admin/reload", httpapi.Admin, r.serve).Taking()}
+}
+
+func (r *Reloader) serve(w http.ResponseWriter, _ *http.Request) {
+	done, err := r.reload()
+	if fault := (*configError)(nil); errors.As(err, &fault) {
+		httpapi.WriteErrors(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	answer(w, done, err)
+}
+
+// OnHangup reloads at each SIGHUP until ctx ends.
+func (r *Reloader) OnHangup(ctx context.Context) {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	defer signal.Stop(hangups)
+	for {
+		select {
+		case <-hangups:
+			_, _ = r.reload() // it is logged
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// ReloadableLimits are the limits that an operator turns in trouble. A change of one
+// applies all that are set together with it.
+func ReloadableLimits(engine *query.Engine, pipeline *ingest.Pipeline, api *kairos.API) (limits []Reloadable) {
+	add := func(apply func(config.Config), keys ...string) {
+		for _, key := range keys {
+			limits = append(limits, Reloadable{key, func(c config.Config) error { apply(c); return nil }})
+		}
+	}
+	add(func(c config.Config) { engine.SetLimits(c.Query) }, "query.max_series", "query.max_samples", "query.max_memory",
+		"query.timeout", "query.max_concurrent", "query.max_queued", "query.max_wait")
+	add(func(c config.Config) { pipeline.SetSeriesLimits(c.Ingest) },
+		"ingest.max_series", "ingest.max_series_memory", "ingest.new_series_per_second", "ingest.new_series_burst")
+	add(func(c config.Config) { api.SetSlowQuery(c.Kairos.SlowQuery) }, "kairos.slow_query")
+	return limits
+}

@@ -1,0 +1,184 @@
+package kairosrows
+
+import (
+	"context"
+	"slices"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// deletePortion is how many row keys of a partition a delete holds at once.
+const deletePortion = 20_000
+
+var countTagRows = &cql.Statement{Name: "count_tag_rows", Level: cql.Quorum, PageSize: rareTag + 1, Text: selectPostings + " LIMIT ?"}
+
+const (
+	// rareTag is how many row keys a matcher may have that is taken without a look at
+	// the others.
+	rareTag = 500
+
+	// maxTagPlaces is how many partitions of the inverted index are read for one matcher.
+	maxTagPlaces = 1000
+)
+
+// eachMatch calls f with what deletions of one metric, i by i, delete of one row time: at
+// most some rows at once, and each at least once. It reads at a quorum, row_keys or, for
+// one deletion, what the inverted index has of one of its tags.
+func (d *Deleter) eachMatch(ctx context.Context, rowTimeMS int64, deletions []store.Deletion, most int, f func(i int, rows []rowDelete) error) error {
+	part := partKey{deletions[0].Metric, rowTimeMS}
+	var places []tagPlace
+	if len(deletions) == 1 {
+		var err error
+		if places, err = d.rarestTag(ctx, part, deletions[0].Matchers); err != nil {
+			return err
+		}
+	}
+	matches := make([]matching, len(deletions))
+	for i, del := range deletions {
+		m := &matches[i]
+		m.del, m.most, m.f = del, most, func(rows []rowDelete) error { return f(i, rows) }
+		m.row.from, m.row.to, m.row.whole, m.none = deletedColumns(d.ks.Spec, rowTimeMS, del.Range)
+	}
+	take := func(k rowKey) error {
+		for i := range matches {
+			if err := matches[i].take(k); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var err error
+	if places == nil {
+		err = eachKey(ctx, d.ks.Session, listRowKeys, []any{part.metric, schema.DataPoints, part.timeMS}, take)
+	}
+	for _, at := range places {
+		if err == nil {
+			err = eachKey(ctx, d.ks.Session, tagRowRuns.list, at.args(part), take)
+		}
+	}
+	for i := range matches {
+		if m := &matches[i]; err == nil && (len(m.rows) > 0 || !m.told) {
+			err = m.f(m.rows)
+		}
+	}
+	return err
+}
+
+// A matching gathers the rows that one deletion means.
+type matching struct {
+	del  store.Deletion
+	row  rowDelete // what is deleted of each
+	none bool      // nothing of this row time
+	most int
+	f    func([]rowDelete) error
+
+	rows []rowDelete
+	told bool
+}
+
+func (m *matching) take(k rowKey) error {
+	r := m.row
+	r.series = model.Series{Metric: m.del.Metric, Tags: k.tags, Type: k.typ}
+	if m.none || !m.del.Means(r.series) {
+		return nil
+	}
+	if m.rows = append(m.rows, r); len(m.rows) < m.most {
+		return nil
+	}
+	rows := m.rows
+	m.rows, m.told = nil, true
+	return m.f(rows)
+}
+
+// eachKey calls f with the row keys that a statement lists, until it fails.
+func eachKey(ctx context.Context, session *cql.Session, list *cql.Statement, args []any, f func(rowKey) error) error {
+	rows := session.Query(ctx, list, args...)
+	defer rows.Close()
+	var dataType *string
+	var tags cql.TagMap
+	for rows.Scan(&dataType, &tags) {
+		if dataType == nil || tags.Null {
+			continue // a static cell that outlived the rows
+		}
+		if err := f(rowKey{model.Type(*dataType), tags.Tags}); err != nil {
+			return err
+		}
+	}
+	return rows.Close()
+}
+
+// args are the columns of a partition of varve_row_index.
+func (at tagPlace) args(part partKey) []any {
+	return []any{part.metric, part.timeMS, at.tag, at.value, at.shard}
+}
+
+// rarestTag returns the partitions of the inverted index that have the row keys of one
+// matcher, of the one with the fewest as far as a look tells. It returns nil if the index
+// may lack some, or no matcher names a few values.
+func (d *Deleter) rarestTag(ctx context.Context, part partKey, matchers []model.Matcher) (places []tagPlace, err error) {
+	literals := literalsOf(matchers)
+	if len(literals) == 0 || !d.ks.Tables.Own {
+		return nil, nil
+	}
+	if covered, err := d.isCovered(ctx, part); err != nil || !covered {
+		return nil, err
+	}
+	fewest := maxInt
+	for _, m := range literals {
+		of := d.placesOf(m)
+		if len(of) > maxTagPlaces {
+			continue
+		}
+		n := 0
+		for _, at := range of {
+			err := eachKey(ctx, d.ks.Session, countTagRows, append(at.args(part), rareTag+1), func(rowKey) error { n++; return nil })
+			if err != nil {
+				return nil, err
+			}
+			if n > rareTag {
+				break
+			}
+		}
+		if n < fewest {
+			places, fewest = of, n
+		}
+		if n <= rareTag {
+			return places, nil
+		}
+	}
+	return places, nil
+}
+
+func (d *Deleter) placesOf(m model.Matcher) []tagPlace {
+	var places []tagPlace
+	for _, v := range distinct(m.Values) {
+		for shard := range d.ks.IndexShards {
+			places = append(places, tagPlace{m.Tag, v, shard})
+		}
+	}
+	return places
+}
+
+// isCovered reports whether the inverted index holds all row keys of a partition: see
+// partition.covered.
+func (d *Deleter) isCovered(ctx context.Context, part partKey) (bool, error) {
+	state, err := readPartState(ctx, d.ks.Session, part)
+	if err != nil || state.kairosMtime == (cql.UUID{}) {
+		return false, err
+	}
+	var mtime cql.Raw
+	_, err = d.ks.Session.One(ctx, coverMtime, []any{part.metric, schema.DataPoints, part.timeMS}, &mtime, nil, nil)
+	return err == nil && uuidOf(mtime) == state.kairosMtime, err
+}
+
+// bounds are the first and the last of some row keys, as Cassandra sorts them.
+func bounds(rows []rowDelete) (first, last rowKey) {
+	compare := func(a, b rowDelete) int {
+		return place{string(a.series.Type), serverOrder(a.series.Tags)}.compare(place{string(b.series.Type), serverOrder(b.series.Tags)})
+	}
+	low, high := slices.MinFunc(rows, compare), slices.MaxFunc(rows, compare)
+	return rowKey{low.series.Type, low.series.Tags}, rowKey{high.series.Type, high.series.Tags}
+}

@@ -1,0 +1,166 @@
+package kairosrows
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/cassandra/layout"
+	"varve/internal/model"
+)
+
+// A Layout opens keyspaces of KairosDB: it implements layout.Layout.
+type Layout struct {
+	settings Settings
+
+	mu       sync.Mutex
+	tagIndex []string  // as SetTagIndex has it
+	open     []*opened // with a writer
+}
+
+var (
+	_ layout.Layout  = (*Layout)(nil)
+	_ layout.Sink    = (*Writer)(nil)
+	_ layout.Look    = (*Look)(nil)
+	_ layout.Deleter = (*Deleter)(nil)
+)
+
+// NewLayout returns a Layout with settings that are valid.
+func NewLayout(s Settings) *Layout { return &Layout{settings: s, tagIndex: s.Write.TagIndex} }
+
+// CheckSeries implements layout.Layout.
+func (l *Layout) CheckSeries(s model.Series) error { return l.settings.Write.CheckSeries(s) }
+
+// CheckSample implements layout.Layout.
+func (l *Layout) CheckSample(nowMS int64, k model.Kind, ms int64, value uint64, data []byte, ttl uint32) error {
+	return l.settings.Write.CheckSample(nowMS, k, ms, value, data, ttl)
+}
+
+// SetTagIndex replaces the rules of tag_indexed_row_keys, in keyspaces that are open and
+// in those that will be.
+func (l *Layout) SetTagIndex(lines []string) error {
+	if _, err := ParseTagRules(lines); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.tagIndex = lines
+	for _, o := range l.open {
+		if err := o.writer.SetTagIndex(lines); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Open implements layout.Layout.
+func (l *Layout) Open(ctx context.Context, session *cql.Session, o layout.Options) (layout.Keyspace, error) {
+	c := l.settings.Schema
+	if o.Role != layout.RoleAll {
+		c.Role = o.Role
+	}
+	if o.Replication != "" {
+		c.Replication = o.Replication
+	}
+	ks, err := schema.OpenTelling(ctx, session, c, o.Told)
+	if err != nil {
+		return nil, err
+	}
+	opened := &opened{Keyspace: ks, layout: l}
+	if o.Role == layout.RoleMeta {
+		return opened, nil
+	}
+	if err := opened.begin(l.settings, o); err != nil {
+		opened.Close()
+		return nil, err
+	}
+	return opened, nil
+}
+
+// opened is an open keyspace with what reads and writes it. The writer of one that is
+// only read serves its deletes.
+type opened struct {
+	*schema.Keyspace
+	layout  *Layout
+	reader  *Reader
+	writer  *Writer
+	deleter *Deleter
+}
+
+func (k *opened) begin(s Settings, o layout.Options) (err error) {
+	k.reader, err = NewReader(k.Keyspace, s.Read, ReaderOptions{Registerer: o.Registerer, Logger: o.Logger})
+	if err != nil {
+		return err
+	}
+	if err := k.beginWriter(s.Write, o); err != nil {
+		return err
+	}
+	k.deleter, err = NewDeleter(k.Keyspace, k.writer, s.Delete, DeleterOptions{
+		Registerer: o.Registerer, Logger: o.Logger, Node: o.Node, Deleted: k.reader.RowChanged, Cluster: o.Cluster, Services: k.services(o),
+	})
+	return err
+}
+
+func (k *opened) beginWriter(c WriteConfig, o layout.Options) (err error) {
+	k.layout.mu.Lock()
+	defer k.layout.mu.Unlock()
+	c.TagIndex = k.layout.tagIndex
+	k.writer, err = NewWriter(k.Keyspace, c, WriterOptions{
+		Registerer: o.Registerer, Logger: o.Logger, Wrote: k.reader.RowChanged, KeysChanged: k.reader.RowKeysChanged,
+	})
+	if err == nil {
+		k.layout.open = append(k.layout.open, k)
+	}
+	return err
+}
+
+// services returns what finds the keyspace that has service_index.
+func (k *opened) services(o layout.Options) func() (*schema.Keyspace, error) {
+	if o.Services == nil {
+		return nil
+	}
+	return func() (*schema.Keyspace, error) {
+		services, err := o.Services()
+		if err != nil {
+			return nil, err
+		}
+		other, ok := services.(*opened)
+		if !ok {
+			return nil, fmt.Errorf("the metadata is in a keyspace of another layout, %s", services.Description().Name)
+		}
+		return other.Keyspace, nil
+	}
+}
+
+// Description implements layout.Keyspace.
+func (k *opened) Description() layout.Description {
+	return layout.Description{Name: k.Name, RowTimeUnit: k.Spec.Unit.String(), RowWidth: k.Spec.Width, Inverted: k.Tables.Own, Notes: k.Notes}
+}
+
+// Sink implements layout.Keyspace.
+func (k *opened) Sink() layout.Sink { return k.writer }
+
+// Look implements layout.Keyspace.
+func (k *opened) Look() layout.Look { return k.reader.Look() }
+
+// Deleter implements layout.Keyspace.
+func (k *opened) Deleter() layout.Deleter { return k.deleter }
+
+// Close implements layout.Keyspace.
+func (k *opened) Close() {
+	if k.deleter != nil {
+		k.deleter.Close()
+	}
+	if k.writer != nil {
+		k.layout.mu.Lock()
+		k.layout.open = slices.DeleteFunc(k.layout.open, func(o *opened) bool { return o == k })
+		k.layout.mu.Unlock()
+		k.writer.Close()
+	}
+	if k.reader != nil {
+		k.reader.Close()
+	}
+}

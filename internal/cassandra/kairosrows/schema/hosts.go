@@ -1,0 +1,31 @@
+package schema
+
+import (
+	"context"
+	"time"
+
+	"varve/internal/cassandra/cql"
+)
+
+var readHosts = &cql.Statement{Name: "read_hosts", Level: cql.Quorum,
+	Text: "SELECT key, WRITETIME(value) FROM service_index WHERE service = ? AND service_key = ?"}
+
+const (
+	// HostLife is how old an entry of a KairosDB node may be. They renew it each 20
+	// or 30 s, with their own clocks, and what was taken for a node that has ended
+	// loses index rows that it will not write again.
+	HostLife = 10 * time.Minute
+)
+
+// KairosDBNodes reports whether a KairosDB node is in the list that they keep in
+// service_index.
+func (ks *Keyspace) KairosDBNodes(ctx context.Context, now time.Time) (run bool, err error) {
+	rows := ks.Session.Query(ctx, readHosts, "_Hosts", "Active")
+	defer rows.Close()
+	var key *string
+	var writtenMS *int64
+	for rows.Scan(&key, &writtenMS) {
+		run = run || key != nil && writtenMS != nil && now.UnixMilli()-*writtenMS < HostLife.Milliseconds()
+	}
+	return run, rows.Close()
+}

@@ -1,0 +1,185 @@
+package schema
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"iter"
+	"slices"
+	"strings"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+var _ store.KeyValues = (*Keyspace)(nil)
+
+var (
+	readServiceKey  = &cql.Statement{Name: "read_service_key", Level: cql.Quorum, Text: "SELECT value, WRITETIME(value) FROM service_index WHERE service = ? AND service_key = ? AND key = ?"}
+	writeServiceKey = &cql.Statement{Name: "write_service_key", Prompt: true, Level: cql.Quorum,
+		Text: "INSERT INTO service_index (service, service_key, key, value, mtime) VALUES (?, ?, ?, ?, now())"}
+	deleteServiceKey = &cql.Statement{Name: "delete_service_key", Prompt: true, Level: cql.Quorum, Text: "DELETE FROM service_index WHERE service = ? AND service_key = ? AND key = ?"}
+	touchService     = &cql.Statement{Name: "touch_service_key", Prompt: true, Level: cql.Quorum, Text: "INSERT INTO service_index (service, service_key, mtime) VALUES (?, ?, now())"}
+	listServiceKeys  = &cql.Statement{Name: "list_service_keys", Text: "SELECT service_key, key FROM service_index WHERE service = ? ALLOW FILTERING", Scan: true}
+	walkServiceKeys  = &cql.Statement{Name: "walk_service_keys", Text: "SELECT service, service_key, key FROM service_index", Scan: true}
+	listKeys         = &cql.Statement{Name: "list_keys", Level: cql.Quorum, Text: "SELECT key FROM service_index WHERE service = ? AND service_key = ? AND key >= ?", PageSize: 1000}
+	readModified     = &cql.Statement{Name: "read_service_mtime", Level: cql.Quorum, Text: "SELECT mtime FROM service_index WHERE service = ? AND service_key = ? LIMIT 1"}
+)
+
+// Get returns the text of a key. Like KairosDB, it takes the write time of the
+// value for milliseconds.
+func (ks *Keyspace) Get(ctx context.Context, service, serviceKey, key string) (store.Value, error) {
+	if !ks.Tables.ServiceIndex {
+		return store.Value{}, store.ErrNotFound
+	}
+	var text *string
+	var writtenMS *int64
+	ok, err := ks.Session.One(ctx, readServiceKey, []any{service, serviceKey, key}, &text, &writtenMS)
+	if err != nil {
+		return store.Value{}, err
+	}
+	if !ok || text == nil || writtenMS == nil {
+		return store.Value{}, store.ErrNotFound
+	}
+	return store.Value{Text: *text, Modified: time.UnixMilli(*writtenMS).UTC()}, nil
+}
+
+// Set stores a text.
+func (ks *Keyspace) Set(ctx context.Context, service, serviceKey, key, value string) error {
+	if err := ks.canKeep(service, serviceKey, key); err != nil {
+		return err
+	}
+	return ks.Session.Exec(ctx, writeServiceKey, ks.Stamp(), service, serviceKey, key, value)
+}
+
+// Unset removes a key. The time of the change is kept, as KairosDB does.
+func (ks *Keyspace) Unset(ctx context.Context, service, serviceKey, key string) error {
+	if err := ks.canKeep(service, serviceKey, key); err != nil {
+		return err
+	}
+	return ks.Session.Batch(ctx, ks.Stamp(), []cql.Entry{
+		{Statement: deleteServiceKey, Args: []any{service, serviceKey, key}},
+		{Statement: touchService, Args: []any{service, serviceKey}},
+	})
+}
+
+func (ks *Keyspace) canKeep(service, serviceKey, key string) error {
+	if service == "" || serviceKey == "" || key == "" {
+		return &store.InputError{Reason: "service, service key and key must not be empty"}
+	}
+	if !ks.Tables.ServiceIndex {
+		return &store.UnavailableError{Reason: "keyspace " + ks.Name + " has no table service_index: set cassandra.schema.create to tables, or name a keyspace for metadata"}
+	}
+	return nil
+}
+
+// ServiceKeys yields the service keys of a service that have keys. It walks over
+// all partitions of service_index, on the server if it lets itself be asked so.
+func (ks *Keyspace) ServiceKeys(ctx context.Context, service string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		if !ks.Tables.ServiceIndex {
+			return
+		}
+		found, err := ks.serviceKeys(ctx, service)
+		if err != nil {
+			yield("", err)
+			return
+		}
+		for _, k := range found {
+			if !yield(k, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (ks *Keyspace) serviceKeys(ctx context.Context, service string) ([]string, error) {
+	found := make(map[string]struct{})
+	rows := ks.Session.Query(ctx, listServiceKeys, service)
+	var serviceKey string
+	var key *string // null: all keys of the partition were removed
+	for rows.Scan(&serviceKey, &key) {
+		if key != nil {
+			found[serviceKey] = struct{}{}
+		}
+	}
+	err := rows.Close()
+	var refused *cql.RefusedError
+	if errors.As(err, &refused) && refused.Reason == cql.GuardrailHit {
+		clear(found)
+		rows := ks.Session.Query(ctx, walkServiceKeys)
+		var of string
+		for rows.Scan(&of, &serviceKey, &key) {
+			if of == service && key != nil {
+				found[serviceKey] = struct{}{}
+			}
+		}
+		err = rows.Close()
+	}
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, 0, len(found))
+	for k := range found {
+		names = append(names, k)
+	}
+	slices.SortFunc(names, model.CompareNames)
+	return names, nil
+}
+
+// Keys yields the keys that begin with prefix.
+func (ks *Keyspace) Keys(ctx context.Context, service, serviceKey, prefix string) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		if !ks.Tables.ServiceIndex {
+			return
+		}
+		// The server's order, bytes of UTF-8, keeps all keys of a prefix
+		// together, but is not ours among supplementary characters.
+		var keys []string
+		rows := ks.Session.Query(ctx, listKeys, service, serviceKey, prefix)
+		var key *string
+		for rows.Scan(&key) {
+			if key == nil {
+				continue
+			}
+			if !strings.HasPrefix(*key, prefix) {
+				break
+			}
+			keys = append(keys, *key)
+		}
+		if err := rows.Close(); err != nil {
+			yield("", err)
+			return
+		}
+		slices.SortFunc(keys, model.CompareNames)
+		for _, k := range keys {
+			if !yield(k, nil) {
+				return
+			}
+		}
+	}
+}
+
+// Modified is when a key of the service key was last set or unset.
+func (ks *Keyspace) Modified(ctx context.Context, service, serviceKey string) (time.Time, error) {
+	if !ks.Tables.ServiceIndex {
+		return time.Time{}, nil
+	}
+	var mtime cql.Raw
+	ok, err := ks.Session.One(ctx, readModified, []any{service, serviceKey}, &mtime)
+	if err != nil || !ok || len(mtime) != 16 {
+		return time.Time{}, err
+	}
+	return UUIDTime(mtime), nil
+}
+
+// UUIDTime is the time in a timeuuid, which counts 100 ns since 1582.
+func UUIDTime(u []byte) time.Time {
+	const epoch = 0x01b21dd213814000 // 1970 in that count
+	low, mid, high := binary.BigEndian.Uint32(u), binary.BigEndian.Uint16(u[4:]), binary.BigEndian.Uint16(u[6:])
+	ticks := int64(high&0x0fff)<<48 | int64(mid)<<32 | int64(low)
+	ticks -= epoch
+	return time.Unix(ticks/1e7, ticks%1e7*100).UTC()
+}

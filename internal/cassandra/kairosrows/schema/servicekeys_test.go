@@ -1,0 +1,189 @@
+package schema
+
+import (
+	"errors"
+	"iter"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/cql/cqltest"
+	"varve/internal/originals"
+	"varve/internal/store"
+)
+
+func collect(t *testing.T, names iter.Seq2[string, error]) []string {
+	t.Helper()
+	var all []string
+	for n, err := range names {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, n)
+	}
+	return all
+}
+
+// checkRecordedKeys asks for the metadata that a KairosDB wrote.
+func checkRecordedKeys(t *testing.T, ks *Keyspace) {
+	t.Helper()
+	ctx := t.Context()
+	if got := collect(t, ks.ServiceKeys(ctx, "dash")); !slices.Equal(got, []string{"home", "other"}) {
+		t.Errorf("service keys of dash are %q", got)
+	}
+	if got := collect(t, ks.Keys(ctx, "dash", "home", "")); !slices.Equal(got, []string{"json", "title"}) {
+		t.Errorf("keys of home are %q", got)
+	}
+	v, err := ks.Get(ctx, "ünï", "käy", "k/1")
+	if err != nil || v.Text != "wert ü" || v.Modified.Year() != 2026 {
+		t.Errorf("value is %+v, %v", v, err)
+	}
+	if v, err := ks.Get(ctx, "dash", "other", "x"); err != nil || v.Text != "" {
+		t.Errorf("the empty value is %+v, %v", v, err)
+	}
+	// A key was removed after the last one was set: only mtime tells.
+	mtime, err := ks.Modified(ctx, "dash", "home")
+	title, getErr := ks.Get(ctx, "dash", "home", "title")
+	if err != nil || getErr != nil || !mtime.After(title.Modified) || mtime.Year() != 2026 {
+		t.Errorf("dash/home is modified at %v, its title at %v; %v, %v", mtime, title.Modified, err, getErr)
+	}
+}
+
+// TestServiceKeys: what storetest wants of a store.KeyValues, on KairosDB's rows.
+func TestServiceKeys(t *testing.T) {
+	s := cqltest.Keyspace(t, cqltest.Config(originals.Cassandra(t)), cql.Options{})
+	ks := mustOpen(t, s, func(c *Config) { c.Role = RoleMeta })
+	if ks.Tables != (Tables{ServiceIndex: true}) {
+		t.Errorf("a keyspace for metadata has %+v", ks.Tables)
+	}
+	ctx := t.Context()
+	set := func(service, serviceKey, key, value string) {
+		t.Helper()
+		if err := ks.Set(ctx, service, serviceKey, key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+	unset := func(service, serviceKey, key string) {
+		t.Helper()
+		if err := ks.Unset(ctx, service, serviceKey, key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	modified := func(service, serviceKey string) time.Time {
+		t.Helper()
+		at, err := ks.Modified(ctx, service, serviceKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	if at := modified("svc", "b"); !at.IsZero() {
+		t.Errorf("what was never set is modified at %v", at)
+	}
+	set("svc", "b", "k1", "v")
+	set("svc", "a", "k1", "v")
+	set("svc", "a", "k2", "old")
+	set("svc", "a", "k2", "new") // in the same millisecond, maybe
+	set("svc", "ab", "k", "v")
+	set("svc2", "c", "k", "v")
+	set("svc", "gone", "k", "v")
+	unset("svc", "gone", "k")
+	unset("svc", "never", "k")
+	unset("svc", "a", "k1")
+	if got := collect(t, ks.ServiceKeys(ctx, "svc")); !slices.Equal(got, []string{"a", "ab", "b"}) {
+		t.Errorf("service keys are %q", got)
+	}
+	if got := collect(t, ks.ServiceKeys(ctx, "none")); len(got) != 0 {
+		t.Errorf("service keys of nothing are %q", got)
+	}
+	if v, err := ks.Get(ctx, "svc", "a", "k2"); err != nil || v.Text != "new" || time.Since(v.Modified).Abs() > time.Minute {
+		t.Errorf("value is %+v, %v", v, err)
+	}
+	for _, key := range []string{"k1", "none"} {
+		if _, err := ks.Get(ctx, "svc", "a", key); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("key %s: %v", key, err)
+		}
+	}
+	unset("svc", "again", "k")
+	set("svc", "again", "k", "back")
+	if v, err := ks.Get(ctx, "svc", "again", "k"); err != nil || v.Text != "back" {
+		t.Errorf("set right after unset: %+v, %v", v, err)
+	}
+
+	// Order and prefixes, with characters whose order in UTF-8 is not Java's.
+	names := []string{"a", "p", "pq", "pqr", "p\U0001F600", "p\uFFFD", "q", "pé"}
+	for _, n := range names {
+		set("svc", "order", n, "v")
+	}
+	if got, want := collect(t, ks.Keys(ctx, "svc", "order", "p")), []string{"p", "pq", "pqr", "pé", "p\U0001F600", "p\uFFFD"}; !slices.Equal(got, want) {
+		t.Errorf("keys are %q, want %q", got, want)
+	}
+	if got := collect(t, ks.Keys(ctx, "svc", "order", "")); len(got) != len(names) {
+		t.Errorf("keys are %q", got)
+	}
+	if got := collect(t, ks.Keys(ctx, "svc", "gone", "")); len(got) != 0 {
+		t.Errorf("keys of an emptied service key are %q", got)
+	}
+	for range ks.ServiceKeys(ctx, "svc") {
+		break
+	}
+
+	last := modified("svc", "b")
+	for _, change := range []func(){
+		func() { set("svc", "b", "k1", "v") },
+		func() { set("svc", "b", "other", "v") },
+		func() { unset("svc", "b", "k1") },
+		func() { unset("svc", "b", "k1") },
+	} {
+		time.Sleep(5 * time.Millisecond)
+		change()
+		now := modified("svc", "b")
+		if !now.After(last) || time.Since(now).Abs() > time.Minute {
+			t.Errorf("modified at %v after %v", now, last)
+		}
+		last = now
+	}
+	set("svc", "another", "k", "v")
+	if now := modified("svc", "b"); !now.Equal(last) {
+		t.Errorf("modified moved from %v to %v", last, now)
+	}
+
+	var input *store.InputError
+	if err := ks.Set(ctx, "svc", "", "k", "v"); !errors.As(err, &input) {
+		t.Errorf("an empty service key: %v", err)
+	}
+
+	// Each cell has a write time in milliseconds.
+	rows := s.Query(ctx, &cql.Statement{Name: "stamps", Text: "SELECT WRITETIME(value), WRITETIME(mtime) FROM service_index", Scan: true})
+	var value, mtime *int64
+	for rows.Scan(&value, &mtime) {
+		for _, stamp := range []*int64{value, mtime} {
+			if stamp != nil && time.Since(time.UnixMilli(*stamp)).Abs() > time.Hour {
+				t.Errorf("write time %d is not now in milliseconds", *stamp)
+			}
+		}
+	}
+	if err := rows.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestNoServiceIndex: a keyspace without the table has no metadata.
+func TestNoServiceIndex(t *testing.T) {
+	s := cqltest.Keyspace(t, cqltest.Config(originals.Cassandra(t)), cql.Options{})
+	cqltest.Must(t, s, dataCompact)
+	ks := mustOpen(t, s, func(c *Config) { c.Role = RoleRead })
+	ctx := t.Context()
+	if _, err := ks.Get(ctx, "a", "b", "c"); !errors.Is(err, store.ErrNotFound) {
+		t.Error(err)
+	}
+	var unavailable *store.UnavailableError
+	if err := ks.Set(ctx, "a", "b", "c", "d"); !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "service_index") {
+		t.Error(err)
+	}
+	if got := collect(t, ks.ServiceKeys(ctx, "a")); len(got) != 0 {
+		t.Error(got)
+	}
+}

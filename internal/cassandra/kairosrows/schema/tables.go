@@ -1,0 +1,327 @@
+package schema
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"varve/internal/cassandra/cql"
+)
+
+// Names of tables.
+const (
+	DataPoints             = "data_points"
+	rowKeyIndexTable       = "row_key_index"
+	rowKeyTimeIndexTable   = "row_key_time_index"
+	rowKeysTable           = "row_keys"
+	tagIndexedRowKeysTable = "tag_indexed_row_keys"
+	stringIndexTable       = "string_index"
+	serviceIndexTable      = "service_index"
+	specTable              = "spec"
+
+	varveSpecTable     = "varve_spec"
+	varveRowIndexTable = "varve_row_index"
+	varveRowStateTable = "varve_row_state"
+)
+
+const tagsType = "frozen<map<text, text>>"
+
+// A definition is a table as we make it and as we can use it.
+type definition struct {
+	name    string
+	part    part
+	columns []cql.Column // keys first
+	also    map[string]string
+}
+
+// part says who needs a table.
+type part uint8
+
+const (
+	partSamples  part = iota // KairosDB's tables of samples and their index
+	partOptional             // of these, what reading and writing can do without
+	partMetadata
+	partOwn
+)
+
+func keyColumn(name, typ string) cql.Column {
+	return cql.Column{Name: name, Type: typ, Kind: "partition_key"}
+}
+func orderColumn(name, typ string) cql.Column {
+	return cql.Column{Name: name, Type: typ, Kind: "clustering"}
+}
+func staticColumn(name, typ string) cql.Column {
+	return cql.Column{Name: name, Type: typ, Kind: "static"}
+}
+func plainColumn(name, typ string) cql.Column {
+	return cql.Column{Name: name, Type: typ, Kind: "regular"}
+}
+
+// definitions are in the order in which tables are made: what says how a
+// keyspace is used comes before what would be misunderstood without it.
+var definitions = []definition{
+	{name: specTable, part: partSamples, columns: []cql.Column{keyColumn("spec_type", "text"), orderColumn("name", "text"), plainColumn("value", "text")}},
+	{name: varveSpecTable, part: partOwn, columns: []cql.Column{keyColumn("name", "text"), plainColumn("value", "text")}},
+	{name: DataPoints, part: partSamples, columns: []cql.Column{keyColumn("key", "blob"), orderColumn("column1", "blob"), plainColumn("value", "blob")}},
+	{name: rowKeyIndexTable, part: partOptional, columns: []cql.Column{keyColumn("key", "blob"), orderColumn("column1", "blob"), plainColumn("value", "blob")}},
+	{name: stringIndexTable, part: partSamples, also: map[string]string{"column1": "blob"},
+		columns: []cql.Column{keyColumn("key", "blob"), orderColumn("column1", "text"), plainColumn("value", "blob")}},
+	{name: rowKeysTable, part: partSamples, columns: []cql.Column{
+		keyColumn("metric", "text"), keyColumn("table_name", "text"), keyColumn("row_time", "timestamp"),
+		orderColumn("data_type", "text"), orderColumn("tags", tagsType), staticColumn("mtime", "timeuuid"), plainColumn("value", "text")}},
+	{name: tagIndexedRowKeysTable, part: partOptional, columns: []cql.Column{
+		keyColumn("metric", "text"), keyColumn("table_name", "text"), keyColumn("row_time", "timestamp"), keyColumn("single_tag_pair", "text"),
+		orderColumn("data_type", "text"), orderColumn("tag_collection_hash", "int"), orderColumn("tags", tagsType),
+		staticColumn("mtime", "timeuuid"), plainColumn("value", "text")}},
+	{name: rowKeyTimeIndexTable, part: partSamples, columns: []cql.Column{
+		keyColumn("metric", "text"), orderColumn("table_name", "text"), orderColumn("row_time", "timestamp"), plainColumn("value", "text")}},
+	{name: serviceIndexTable, part: partMetadata, columns: []cql.Column{
+		keyColumn("service", "text"), keyColumn("service_key", "text"), orderColumn("key", "text"), staticColumn("mtime", "timeuuid"), plainColumn("value", "text")}},
+	{name: varveRowIndexTable, part: partOwn, columns: []cql.Column{
+		keyColumn("metric", "text"), keyColumn("row_time", "timestamp"), keyColumn("tag", "text"), keyColumn("value", "text"), keyColumn("shard", "int"),
+		orderColumn("data_type", "text"), orderColumn("tags", tagsType)}},
+	{name: varveRowStateTable, part: partOwn, columns: []cql.Column{
+		keyColumn("metric", "text"), orderColumn("row_time", "timestamp"), plainColumn("kairos_mtime", "timeuuid"), plainColumn("changed", "timeuuid"), plainColumn("expires", "bigint")}},
+}
+
+func TableNames() []string {
+	names := make([]string, len(definitions))
+	for i, d := range definitions {
+		names[i] = d.name
+	}
+	return names
+}
+
+// create is the statement that makes the table.
+func (d definition) create(options string) *cql.Statement {
+	var columns, partition, order []string
+	for _, c := range d.columns {
+		text := c.Name + " " + c.Type
+		switch c.Kind {
+		case "partition_key":
+			partition = append(partition, c.Name)
+		case "clustering":
+			order = append(order, c.Name)
+		case "static":
+			text += " static"
+		}
+		columns = append(columns, text)
+	}
+	key := strings.Join(append([]string{"(" + strings.Join(partition, ", ") + ")"}, order...), ", ")
+	text := "CREATE TABLE IF NOT EXISTS " + d.name + " (" + strings.Join(columns, ", ") + ", PRIMARY KEY (" + key + "))"
+	if options != "" {
+		text += " WITH " + options
+	}
+	return &cql.Statement{Name: "create_table", Text: text}
+}
+
+// check says what makes a table that was found unusable, "" if nothing does.
+// Regular columns beyond ours are let be.
+func (d definition) check(t cql.Table) string {
+	for _, kind := range []string{"partition_key", "clustering"} {
+		var want []string
+		for _, c := range d.columns {
+			if c.Kind == kind {
+				want = append(want, c.Name)
+			}
+		}
+		if got := t.Keys(kind); !slices.Equal(got, want) {
+			return fmt.Sprintf("its %s is (%s), not (%s)", strings.ReplaceAll(kind, "_", " "), strings.Join(got, ", "), strings.Join(want, ", "))
+		}
+	}
+	for _, want := range d.columns {
+		got, ok := t.Column(want.Name)
+		if !ok {
+			return "it has no column " + want.Name
+		}
+		if got.Type != want.Type && (d.also[want.Name] == "" || got.Type != d.also[want.Name]) {
+			return fmt.Sprintf("its column %s is of type %s, not %s", want.Name, got.Type, want.Type)
+		}
+		if want.Kind == "static" && got.Kind != "static" {
+			return fmt.Sprintf("its column %s is not static", want.Name)
+		}
+	}
+	return ""
+}
+
+// Tables says which tables a keyspace has, and in which form.
+type Tables struct {
+	DataCompact     bool // data_points was made WITH COMPACT STORAGE: column1 cannot be empty
+	StringIndexBlob bool // string_index.column1 is a blob, not text: bind and scan bytes
+
+	Data              bool // data_points is there
+	RowKeyIndex       bool // pre-1.2; never written
+	RowKeyTimeIndex   bool
+	RowKeys           bool
+	TagIndexedRowKeys bool
+	StringIndex       bool
+	ServiceIndex      bool
+	Spec              bool
+	Own               bool // all of varve_spec, varve_row_index and varve_row_state
+}
+
+func tablesOf(found map[string]cql.Table) Tables {
+	has := func(name string) bool { _, ok := found[name]; return ok }
+	column1, _ := found[stringIndexTable].Column("column1")
+	return Tables{
+		DataCompact:       has(DataPoints) && found[DataPoints].Compact(),
+		StringIndexBlob:   column1.Type == "blob",
+		Data:              has(DataPoints),
+		RowKeyIndex:       has(rowKeyIndexTable),
+		RowKeyTimeIndex:   has(rowKeyTimeIndexTable),
+		RowKeys:           has(rowKeysTable),
+		TagIndexedRowKeys: has(tagIndexedRowKeysTable),
+		StringIndex:       has(stringIndexTable),
+		ServiceIndex:      has(serviceIndexTable),
+		Spec:              has(specTable),
+		Own:               has(varveSpecTable) && has(varveRowIndexTable) && has(varveRowStateTable),
+	}
+}
+
+// A Error says why a keyspace cannot be used as it is, and what to do.
+type Error struct {
+	Keyspace string
+	Table    string // empty if it is about the keyspace
+	Problem  string
+	WayOut   string
+	Err      error // cause, may be nil
+}
+
+func (e *Error) Error() string {
+	s := "keyspace " + e.Keyspace
+	if e.Table != "" {
+		s += ", table " + e.Table
+	}
+	s += ": " + e.Problem
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s + ": " + e.WayOut
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// checkTables refuses tables of another shape than KairosDB 1.2.0 and later
+// make.
+func (ks *Keyspace) checkTables(found map[string]cql.Table) error {
+	var errs []error
+	for _, d := range definitions {
+		t, ok := found[d.name]
+		if !ok || !ks.uses(d) {
+			continue
+		}
+		if problem := d.check(t); problem != "" {
+			errs = append(errs, &Error{Keyspace: ks.Name, Table: d.name, Problem: problem, WayOut: wayOut(d.name, t)})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// wayOut says what to do with a table of an unknown shape. Betas of KairosDB
+// 1.2.0 made three tables without table_name, which no later version reads.
+func wayOut(name string, t cql.Table) string {
+	_, named := t.Column("table_name")
+	_, timed := t.Column("mtime")
+	beta := (name == rowKeysTable || name == rowKeyTimeIndexTable) && !named || name == serviceIndexTable && !timed
+	switch {
+	case beta && name == serviceIndexTable:
+		return "a beta of KairosDB 1.2.0 made it; export its rows, drop it, and let it be created again"
+	case beta:
+		return "a beta of KairosDB 1.2.0 made it; drop row_keys and row_key_time_index, let them be created again, and run `varve repair`, which finds the rows of data_points"
+	case strings.HasPrefix(name, "varve_"):
+		return "it is not a table of this version of Varve; rename or drop it"
+	}
+	return "it is not KairosDB's table of that name; name another keyspace"
+}
+
+// uses says whether the role of the keyspace needs the table.
+func (ks *Keyspace) uses(d definition) bool {
+	if ks.config.Role == RoleMeta {
+		return d.part == partMetadata
+	}
+	return true
+}
+
+// createTables makes the tables that are missing and returns all that are there
+// afterwards. Our own tables may fail to be made for lack of rights: reading and
+// writing does without them, only slower.
+func (ks *Keyspace) createTables(ctx context.Context, found map[string]cql.Table, only func(definition) bool) error {
+	if ks.config.Create == CreateNothing || ks.config.Role == RoleRead {
+		return nil
+	}
+	options, err := ks.config.tableOptions()
+	if err != nil {
+		return err
+	}
+	for _, d := range definitions {
+		if _, ok := found[d.name]; ok || !ks.uses(d) || !only(d) {
+			continue
+		}
+		ks.told("making table " + d.name + " in keyspace " + ks.Name)
+		err := ks.Session.Change(ctx, d.create(options[d.name]))
+		var refused *cql.RefusedError
+		if errors.As(err, &refused) && d.part == partOwn {
+			ks.note("table %s cannot be created, so selective queries read whole index partitions: %v", d.name, err)
+			continue
+		}
+		if errors.As(err, &refused) {
+			return &Error{Keyspace: ks.Name, Table: d.name, Problem: "it is missing and cannot be created", Err: err,
+				WayOut: "create it by hand as docs/formats/kairosdb-cassandra.md says, or grant the user the right to create it"}
+		}
+		if err != nil {
+			return err
+		}
+	}
+	again, err := ks.Session.Tables(ctx)
+	if err != nil {
+		return err
+	}
+	clear(found)
+	maps.Copy(found, again)
+	return nil
+}
+
+// checkMissing refuses a keyspace that lacks what its role needs.
+func (ks *Keyspace) checkMissing(found map[string]cql.Table) error {
+	var missing []string
+	for _, d := range definitions {
+		if _, ok := found[d.name]; ok || !ks.uses(d) {
+			continue
+		}
+		switch {
+		case ks.config.Role == RoleRead:
+			if d.name == DataPoints {
+				missing = append(missing, d.name)
+			}
+		case d.part == partSamples, d.part == partMetadata && ks.config.Role == RoleMeta:
+			missing = append(missing, d.name)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	e := &Error{Keyspace: ks.Name, Problem: "tables are missing: " + strings.Join(missing, ", ")}
+	switch {
+	case ks.config.Role == RoleRead:
+		e.WayOut = "this is no keyspace of KairosDB; name the right one"
+	default:
+		e.WayOut = "set cassandra.schema.create to tables, or create them by hand as docs/formats/kairosdb-cassandra.md says"
+	}
+	return e
+}
+
+// noteOptions tells of options that work against the keyspace.
+func (ks *Keyspace) noteOptions(found map[string]cql.Table) {
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		if !slices.ContainsFunc(definitions, func(d definition) bool { return d.name == name }) {
+			continue
+		}
+		c := found[name].Options.Compaction
+		if strings.HasSuffix(c["class"], "TimeWindowCompactionStrategy") && c["timestamp_resolution"] != "MILLISECONDS" {
+			ks.note("table %s is compacted by time windows of the wrong unit, since its timestamps are milliseconds: ALTER TABLE %s.%s WITH compaction = {..., 'timestamp_resolution': 'MILLISECONDS'}", name, ks.Name, name)
+		}
+	}
+}

@@ -1,0 +1,62 @@
+package cassandra
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"varve/internal/cassandra/layout"
+)
+
+// openKeyspace opens the keyspace of a cluster.
+func (s *Store) openKeyspace(ctx context.Context, c *cluster, o Options) (layout.Keyspace, error) {
+	if err := c.session.Wait(ctx); err != nil {
+		return nil, err
+	}
+	if c == s.written {
+		if err := s.aim(ctx); err != nil {
+			return nil, err
+		}
+	}
+	options := layout.Options{
+		Role: c.role, Node: o.Node, Registerer: labelled(o.Registerer, c.name), Logger: o.Logger,
+		Told: func(text string) { c.unreached(errors.New(text)) },
+	}
+	if c == s.meta {
+		options.Replication = s.cfg.MetaCluster.Replication
+	}
+	if c != s.written {
+		options.Cluster = c.name // in jobs: as they are without further clusters
+	}
+	if c != s.written || s.meta != nil {
+		options.Services = s.metadata
+	}
+	ks, err := s.layout.Open(ctx, c.session, options)
+	if err != nil {
+		return nil, err
+	}
+	d := ks.Description()
+	o.Logger.Info("the keyspace is open", "cluster", c.name, "keyspace", d.Name, "row_time_unit", d.RowTimeUnit, "row_width", d.RowWidth)
+	for _, note := range d.Notes {
+		o.Logger.Warn("the keyspace's schema: "+note, "cluster", c.name)
+	}
+	return ks, nil
+}
+
+// resumeEvery is how often delete jobs are looked for that no node works on.
+const resumeEvery = time.Minute
+
+// resume goes on with delete jobs that were not finished, until ctx ends.
+func resume(ctx context.Context, d layout.Deleter, log *slog.Logger) {
+	for {
+		if err := d.Resume(ctx); err != nil && ctx.Err() == nil {
+			log.Warn("delete jobs cannot be looked for", "error", err)
+		}
+		select {
+		case <-time.After(resumeEvery):
+		case <-ctx.Done():
+			return
+		}
+	}
+}

@@ -1,0 +1,179 @@
+// Package layout says what the store over Cassandra needs of a layout: how samples
+// are kept in the tables of a keyspace. A layout implements [Layout], the store uses
+// it, and cmd/varve puts the two together, as in database/sql/driver.
+//
+//	Layout    what can be stored at all; opens a keyspace
+//	Keyspace  an open keyspace: key-values, and the four below
+//	Sink      takes generations of the spool
+//	Look      one request's look at names and series
+//	Found     a series that a look has found: opens cursors
+//	Deleter   deletes samples, and knows of deletes by other processes
+//
+// Methods of a Keyspace and of what it hands out may be called by many goroutines at
+// once. Errors are those of package store; one that is not, and not of the context,
+// is a fault.
+//
+// What holds for every layout:
+//
+//   - A sample is written under the timestamp at which it was acknowledged.
+//   - What decides something lasting is read at a quorum, whatever consistency is
+//     configured for queries. A look that fails means that there may be something.
+//   - A sample that cannot be stored costs itself alone. What one range of the ring
+//     keeps from being written delays its own samples, and is told by
+//     spool.PartialError.
+//   - Memory of a request is bounded by what matches.
+package layout
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/model"
+	"varve/internal/spool"
+	"varve/internal/store"
+)
+
+// What a keyspace is for.
+const (
+	RoleAll  = "all"
+	RoleRead = "read" // nothing is written or made there, deletes aside
+	RoleMeta = "meta" // key-values only
+)
+
+// A Layout opens keyspaces, and knows before any is open what none can hold.
+type Layout interface {
+	// CheckSeries says why no sample of a series can be stored, nil if some can.
+	CheckSeries(model.Series) error
+
+	// CheckSample is store.SampleChecker.
+	CheckSample(nowMS int64, k model.Kind, ms int64, value uint64, data []byte, ttl uint32) error
+
+	// Open opens the session's keyspace, and makes what is missing as far as the
+	// settings want that. It waits for Cassandra until ctx ends.
+	Open(ctx context.Context, session *cql.Session, o Options) (Keyspace, error)
+}
+
+// Options say how a keyspace is opened.
+type Options struct {
+	Role        string
+	Replication string // of a new keyspace; empty is as in the layout's settings
+	Cluster     string // in delete jobs; empty for the cluster that is written to
+	Node        string // names this process among all that work on the keyspace, the same after a restart
+
+	// Services returns the keyspace that has the metadata, where delete jobs are kept
+	// too. nil is the one that is opened.
+	Services func() (Keyspace, error)
+
+	Told       func(doing string) // what takes seconds
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger
+}
+
+// A Keyspace is an open one. Of role meta it is a store.KeyValues and nothing else:
+// Sink, Look and Deleter must not be called.
+type Keyspace interface {
+	store.KeyValues
+
+	Description() Description
+	Sink() Sink
+	Look() Look // begins one
+	Deleter() Deleter
+	Close()
+}
+
+// A Description is what operators are told of a keyspace.
+type Description struct {
+	Name        string
+	RowTimeUnit string
+	RowWidth    int64 // in that unit
+	Inverted    bool  // it has the tables of the inverted index
+	Notes       []string
+}
+
+// A Sink takes what the spool holds.
+type Sink interface {
+	spool.Sink
+
+	// Refusals tells of the samples that were dropped since the start, by reason.
+	Refusals() []Refusal
+}
+
+// A Refusal tells of samples that were taken in and cannot be stored.
+type Refusal struct {
+	Reason string
+	Count  int64
+	LastAt time.Time
+	Last   string // series, time and, where there is one, the error
+}
+
+// A Look is one request's look at the index. What it has read it does not read again.
+type Look interface {
+	// Select returns the series that match and may have samples of the range.
+	Select(ctx context.Context, sel store.Selection) ([]Found, error)
+
+	// Names lists names as store.View does.
+	Names(ctx context.Context, q store.NamesQuery) (names []string, more bool, err error)
+
+	// RowOf returns the row that has samples of a time: limits may count by row.
+	RowOf(ms int64) int64
+
+	// Counts says what was done so far, for traces.
+	Counts() []store.Count
+}
+
+// A Found is a series that a look has found.
+type Found interface {
+	Series() model.Series
+
+	// Open returns a cursor over the samples of a range. Nothing is read before its
+	// first Next.
+	Open(ctx context.Context, o store.ReadOptions) store.Cursor
+}
+
+// A Deleter deletes samples.
+type Deleter interface {
+	// Delete removes samples that were written with a timestamp up to stampMS. What
+	// takes long is a job: if ctx ends before it is done, the error says that it goes on.
+	Delete(ctx context.Context, stampMS int64, deletions ...store.Deletion) error
+
+	// Record tells other processes of deletions, before they are made.
+	Record(ctx context.Context, stampMS int64, deletions ...store.Deletion) error
+
+	Repeater
+
+	// Jobs lists the delete jobs of all nodes, newest first.
+	Jobs(ctx context.Context) ([]Job, error)
+
+	// Cancel stops a job, whichever node works on it. store.ErrNotFound: it is not
+	// known.
+	Cancel(ctx context.Context, id string) (Job, error)
+
+	// Resume goes on with jobs that no node works on. It is called at the start and
+	// each minute.
+	Resume(ctx context.Context) error
+}
+
+// A Repeater makes deletions again that other processes made while samples were on
+// their way here.
+type Repeater interface {
+	// Recorded calls f with each deletion, by any node, with a timestamp from fromMS on.
+	Recorded(ctx context.Context, fromMS int64, f func(stampMS int64, del store.Deletion) error) error
+
+	// Place returns the row of a sample, and its time as it is read.
+	Place(ms int64) (rowTimeMS, storedMS int64)
+
+	// DeleteWritten removes samples of one metric that were written with a timestamp up
+	// to stampMS.
+	DeleteWritten(ctx context.Context, stampMS int64, metric string, written []Written) error
+}
+
+// Written are samples of one row that this process has written.
+type Written struct {
+	Series    model.Series
+	RowTimeMS int64
+	Times     model.TimeRange // as they are read
+}

@@ -1,0 +1,52 @@
+package embedded
+
+import (
+	"context"
+
+	"varve/internal/blockfile"
+	"varve/internal/embedded/offline"
+	"varve/internal/wal"
+)
+
+// Check checks the block files, the catalogue and the part of the log that is
+// complete, while the store goes on. What is written meanwhile is left out.
+func (s *Store) Check(ctx context.Context, o offline.CheckOptions) (*offline.CheckReport, error) {
+	if err := s.log.CheckOpen(ctx); err != nil {
+		return nil, err
+	}
+	if o.Now == nil {
+		o.Now = s.now
+	}
+	st := s.acquire()
+	defer s.release(st)
+	snapshot := s.catalogue.Snapshot()
+	defer snapshot.Close()
+	r := offline.Running{
+		FS: s.fs, Dir: s.dir, Width: s.width, Rows: snapshot, Files: st.blockFiles(), Deletions: st.deletions(), LogFrom: s.logFrom,
+	}
+	return r.Check(ctx, o)
+}
+
+// logFrom reads the first needed segment of the log from the catalogue.
+func (s *Store) logFrom() (wal.Segment, error) {
+	m, err := s.catalogue.SavedMeta()
+	return wal.Segment(m.LogFrom), err
+}
+
+// Space says what takes the space, while the store goes on.
+func (s *Store) Space(ctx context.Context, o offline.SpaceOptions) (*offline.SpaceReport, error) {
+	if err := s.log.CheckOpen(ctx); err != nil {
+		return nil, err
+	}
+	st := s.acquire()
+	defer s.release(st)
+	return offline.SpaceOf(ctx, st.blockFiles(), o, s.series.Series)
+}
+
+func (st *state) blockFiles() []*blockfile.File {
+	files := make([]*blockfile.File, len(st.files))
+	for i, f := range st.files {
+		files[i] = f.File
+	}
+	return files
+}

@@ -1,0 +1,357 @@
+// Package catalogue is the part of an embedded store that lies in Pebble: series, the
+// manifest of block files, deletions, what the store was created with, and key-values.
+// docs/formats/catalogue.md draws the rows.
+package catalogue
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/embedded/datadir"
+	"varve/internal/model"
+	"varve/internal/record"
+	"varve/internal/store"
+	"varve/internal/units"
+	"varve/internal/wal"
+)
+
+// The catalogue is a Pebble database. The first byte of a key tells its table;
+// integers in keys are big-endian so that they sort.
+//
+//	's' id u32         -> series key                 one row a series
+//	'f' number u64     -> JSON File                  the manifest: files that count
+//	'd' sequence u64   -> deletion record            deletions that some file has not applied
+//	'm' name           -> JSON                       "store": Meta; "spec": Spec
+//	'k' service 0 1 service key 0 1 key -> modified ms i64, text
+//	'K' service 0 1 service key         -> modified ms i64
+//
+// In keys of 'k' and 'K' a zero byte inside a name is written 0 255.
+const (
+	TableSeries   = 's'
+	TableFile     = 'f'
+	TableDeletion = 'd'
+	tableMeta     = 'm'
+	TableValue    = 'k'
+	TableModified = 'K'
+)
+
+// Version is the version of the catalogue and of the directory that it
+// describes.
+const Version = 1
+
+// format is the version of Pebble's own files. It is raised only on purpose: with the
+// newest version that a library knows, the first start after an upgrade would write files
+// that the build before cannot open. Verify reads the log and the list of tables of this
+// version.
+const format = pebble.FormatValueSeparation
+
+// Spec is what a store was created with.
+type Spec struct {
+	Version     int    `json:"version"`
+	RowWidthMS  int64  `json:"row_width_ms"`
+	RowTimeUnit string `json:"row_time_unit"`
+}
+
+// Meta changes with every commit.
+type Meta struct {
+	LogFrom    uint64 `json:"log_from"`    // segments before this one are in files
+	NextSeries uint32 `json:"next_series"` // ids below were given out
+	Deletions  uint64 `json:"deletions"`   // sequence of the last deletion
+}
+
+// File repeats of a file what cannot be told from its samples, in case that
+// its own properties cannot be read. Old stores have only the size.
+type File struct {
+	Bytes     int64  `json:"bytes"`
+	Sequence  uint64 `json:"sequence,omitempty"`
+	Deletions uint64 `json:"deletions,omitempty"`
+}
+
+// A Catalogue is one that is open.
+type Catalogue struct {
+	db   *pebble.DB
+	Spec Spec
+	Meta Meta
+
+	failed atomic.Pointer[error] // see broken
+}
+
+// Broken returns the error of the commit that failed, nil if none did. After a
+// failure it is unknown what is on disk, so no other commit is tried.
+func (c *Catalogue) Broken() error {
+	if err := c.failed.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Options say how a catalogue is opened.
+type Options struct {
+	CacheBytes units.Bytes   // memory for blocks
+	Logger     pebble.Logger // takes Pebble's messages
+	Fresh      bool          // the rest of the store is fresh too: create it if it is not there
+	RowWidth   time.Duration // of a catalogue that is created
+}
+
+// Open opens the catalogue in dir. It creates it only if the rest of
+// the store is fresh too: a new catalogue beside old files would make these
+// look as if they had never been completed.
+func Open(fs vfs.FS, dir string, o Options) (*Catalogue, error) {
+	if err := Verify(fs, dir); err != nil {
+		return nil, fmt.Errorf("open catalogue: %w", err)
+	}
+	cache := pebble.NewCache(int64(o.CacheBytes))
+	defer cache.Unref()
+	db := &pebble.Options{
+		FS:                 fileSystem{fs, dir, o.Logger},
+		Cache:              cache,
+		MemTableSize:       1 << 20, // the log of this size is preallocated
+		FormatMajorVersion: format,
+		Logger:             o.Logger,
+		EventListener:      (&backgroundErrors{log: o.Logger}).listener(),
+	}
+	if err := createPebble(dir, db, o.Fresh); err != nil {
+		return nil, fmt.Errorf("create catalogue: %w", err)
+	}
+	opened, err := pebble.Open(dir, db)
+	if err != nil {
+		return nil, fmt.Errorf("open catalogue: %w", err)
+	}
+	c := &Catalogue{db: opened}
+	if err := c.readMeta(o); err != nil {
+		opened.Close()
+		return nil, err
+	}
+	return c, nil
+}
+
+// errGone means that there is no catalogue, or an empty one, beside
+// files that need one.
+var errGone = &store.CorruptionError{
+	File: datadir.Catalogue, Reason: "expected the catalogue of the block files and the log beside it, got none: put it back, or restore a backup",
+}
+
+// createPebble makes an empty database unless there is one. The first log of a
+// database is in an old format, which does not say what was synced (see
+// Verify). So the first log is left empty.
+func createPebble(dir string, o *pebble.Options, fresh bool) error {
+	if d, err := pebble.Peek(dir, o.FS); err == nil && d.Exists {
+		return nil
+	}
+	if !fresh {
+		return errGone
+	}
+	db, err := pebble.Open(dir, o)
+	if err != nil {
+		return err
+	}
+	return db.Close()
+}
+
+func (c *Catalogue) readMeta(o Options) error {
+	switch err := c.getJSON(MetaKey("spec"), &c.Spec); {
+	case errors.Is(err, pebble.ErrNotFound) && !o.Fresh:
+		return errGone
+	case errors.Is(err, pebble.ErrNotFound):
+		c.Spec = Spec{Version, o.RowWidth.Milliseconds(), "MILLISECONDS"}
+		return c.create()
+	case err != nil:
+		return err
+	}
+	if c.Spec.Version != Version {
+		return fmt.Errorf("the store has format version %d, this build knows %d: use a newer build", c.Spec.Version, Version)
+	}
+	return c.getJSON(MetaKey("store"), &c.Meta)
+}
+
+func (c *Catalogue) create() error {
+	b := c.db.NewBatch()
+	defer b.Close()
+	if err := setJSON(b, MetaKey("spec"), c.Spec); err != nil {
+		return err
+	}
+	if err := setJSON(b, MetaKey("store"), c.Meta); err != nil {
+		return err
+	}
+	return c.apply(b, "create catalogue")
+}
+
+func (c *Catalogue) apply(b *pebble.Batch, what string) error {
+	if err := b.Commit(pebble.Sync); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	// An empty record behind it says that it was durable. Without that, damage
+	// to the last batch looks like a write that a crash cut off, and Pebble
+	// would quietly go back to the one before.
+	if err := c.db.LogData(nil, pebble.NoSync); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// Close closes the catalogue. What was committed is durable.
+func (c *Catalogue) Close() error { return c.db.Close() }
+
+// MetaKey is the key of a row of JSON: "store" is a Meta, "spec" a Spec.
+func MetaKey(name string) []byte { return append([]byte{tableMeta}, name...) }
+
+func seriesKey(id uint32) []byte { return binary.BigEndian.AppendUint32([]byte{TableSeries}, id) }
+
+func numberKey(table byte, n uint64) []byte { return binary.BigEndian.AppendUint64([]byte{table}, n) }
+
+func (c *Catalogue) getJSON(key []byte, into any) error {
+	v, closer, err := c.db.Get(key)
+	if err != nil {
+		return err
+	}
+	defer closer.Close()
+	if err := json.Unmarshal(v, into); err != nil {
+		return &store.CorruptionError{File: "catalogue", Reason: fmt.Sprintf("value of %q: %v", key, err)}
+	}
+	return nil
+}
+
+func setJSON(b *pebble.Batch, key []byte, v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return b.Set(key, text, nil)
+}
+
+// scan calls fn for each row of a table. What fn finds wrong with a row is damage.
+func (c *Catalogue) scan(table byte, fn func(key, value []byte) error) error {
+	return Scan(c.db, table, func(key, value []byte) error {
+		if err := fn(key, value); err != nil {
+			return &store.CorruptionError{File: datadir.Catalogue, Reason: err.Error()}
+		}
+		return nil
+	})
+}
+
+// Series calls fn for each series, by id.
+func (c *Catalogue) Series(fn func(record.Definition, model.Series)) error {
+	return c.scan(TableSeries, func(key, value []byte) error {
+		d, s, err := ParseSeries(key, value)
+		if err == nil {
+			fn(d, s)
+		}
+		return err
+	})
+}
+
+// Files returns what the manifest says of the files that count, by number.
+func (c *Catalogue) Files() (map[uint64]File, error) {
+	files := make(map[uint64]File)
+	err := c.scan(TableFile, func(key, value []byte) error {
+		n, m, err := ParseFile(key, value)
+		files[n] = m
+		return err
+	})
+	return files, err
+}
+
+// Deletions returns the deletions that some file has not applied, by sequence.
+func (c *Catalogue) Deletions() (ds []*record.Deletion, err error) {
+	err = c.scan(TableDeletion, func(_, value []byte) error {
+		d, err := record.ParseDeletion(value)
+		ds = append(ds, &d)
+		return err
+	})
+	return ds, err
+}
+
+// Change is one atomic step of the store from one set of files to the next.
+type Change struct {
+	AddFiles      map[uint64]File
+	DropFiles     []uint64
+	Define        []record.Definition
+	Forget        []uint32
+	AddDeletions  []*record.Deletion
+	DropDeletions []uint64
+	Meta          func(*Meta) // nil = as it is
+}
+
+// Commit applies ch durably, all or nothing, but for definitions: those go
+// first, in batches of their own. A series that nothing refers to does no harm,
+// the log defines it again, and a batch of a million series would leave a log
+// file of that size behind. Callers take turns.
+func (c *Catalogue) Commit(ch Change) (err error) {
+	if err := c.Broken(); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			c.failed.Store(&err)
+		}
+	}()
+	if err := c.defineAll(ch.Define); err != nil {
+		return fmt.Errorf("add series to catalogue: %w", err)
+	}
+	b := c.db.NewBatch()
+	defer b.Close()
+	if err := fill(b, ch); err != nil {
+		return fmt.Errorf("encode catalogue change: %w", err)
+	}
+	meta := c.Meta
+	if ch.Meta != nil {
+		ch.Meta(&meta)
+		if err := setJSON(b, MetaKey("store"), meta); err != nil {
+			return fmt.Errorf("encode catalogue change: %w", err)
+		}
+	}
+	if err := c.apply(b, "commit to catalogue"); err != nil {
+		return err
+	}
+	c.Meta = meta
+	return nil
+}
+
+// defineAll adds series. The next synced commit makes them durable too.
+func (c *Catalogue) defineAll(all []record.Definition) error {
+	for len(all) > 0 {
+		b := c.db.NewBatch()
+		n := min(record.Fit(all), 2048)
+		for _, d := range all[:n] {
+			if err := b.Set(seriesKey(d.ID), []byte(d.Key), nil); err != nil {
+				return errors.Join(err, b.Close())
+			}
+		}
+		if err := errors.Join(b.Commit(pebble.NoSync), b.Close()); err != nil {
+			return err
+		}
+		all = all[n:]
+	}
+	return nil
+}
+
+func fill(b *pebble.Batch, ch Change) error {
+	var errs []error
+	for n, m := range ch.AddFiles {
+		errs = append(errs, setJSON(b, numberKey(TableFile, n), m))
+	}
+	for _, n := range ch.DropFiles {
+		errs = append(errs, b.Delete(numberKey(TableFile, n), nil))
+	}
+	for _, id := range ch.Forget {
+		errs = append(errs, b.Delete(seriesKey(id), nil))
+	}
+	for _, d := range ch.AddDeletions {
+		v, err := record.AppendDeletion(nil, *d)
+		errs = append(errs, err, b.Set(numberKey(TableDeletion, d.Sequence), v, nil))
+	}
+	for _, n := range ch.DropDeletions {
+		errs = append(errs, b.Delete(numberKey(TableDeletion, n), nil))
+	}
+	return errors.Join(errs...)
+}
+
+// LogFrom is the first log segment that files do not cover.
+func (c *Catalogue) LogFrom() wal.Segment { return wal.Segment(c.Meta.LogFrom) }

@@ -1,0 +1,56 @@
+package catalogue
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"varve/internal/wal"
+)
+
+const (
+	// backgroundErrorsMax is the number of failures in a row after which the
+	// catalogue's disk counts as broken.
+	backgroundErrorsMax = 10
+
+	// backgroundPause grows with each failure in a row, up to the tenfold.
+	backgroundPause = 20 * time.Millisecond
+)
+
+// backgroundErrors counts failures of Pebble's work in the background, writing
+// memory to tables and merging these. Pebble tries again at once, for ever, also
+// while it starts; with a broken disk that is a busy loop which fills the log.
+// So there is a pause, and an end: unless it is space that is missing, which
+// may come back.
+type backgroundErrors struct {
+	log   pebble.Logger
+	inRow atomic.Int64
+}
+
+func (b *backgroundErrors) listener() *pebble.EventListener {
+	done := func(err error) {
+		if err == nil {
+			b.inRow.Store(0)
+		}
+	}
+	return &pebble.EventListener{
+		BackgroundError: b.failed,
+		FlushEnd:        func(i pebble.FlushInfo) { done(i.Err) },
+		CompactionEnd:   func(i pebble.CompactionInfo) { done(i.Err) },
+
+		// By default Pebble ends the process. A read that needs the damaged
+		// part returns an error; the rest goes on.
+		DataCorruption: func(i pebble.DataCorruptionInfo) { b.log.Errorf("%v", i) },
+	}
+}
+
+func (b *backgroundErrors) failed(err error) {
+	n := b.inRow.Add(1)
+	if n >= backgroundErrorsMax && !wal.NoSpace(err) {
+		b.log.Fatalf("%d failures in a row, the last: %v", n, err)
+		return
+	}
+	b.log.Errorf("background error, it is tried again: %v", err)
+	time.Sleep(min(time.Duration(n), 10) * backgroundPause)
+}

@@ -1,0 +1,79 @@
+package catalogue
+
+import (
+	"strings"
+
+	"varve/internal/safefile"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+)
+
+// fileSystem is the file system as Pebble sees it, with two changes.
+//
+// Pebble names its current list of tables by an empty file, a marker. It writes
+// a new list, makes the new marker, removes the old one, and syncs the directory
+// once, at the end. A file system that does not keep the order of changes to a
+// directory could lose the list and keep its marker, or lose both markers, when
+// the power is cut. So the directory is synced before each of these steps; a
+// marker moves only at a start and once in many MiB.
+//
+// When the catalogue's directory cannot be synced Pebble panics. Here that is the
+// same fatal error as any other failure to write. Other directories, of a backup
+// for example, may be on other disks: there it is the error of that operation.
+type fileSystem struct {
+	vfs.FS
+	dir string // of the catalogue
+	log pebble.Logger
+}
+
+func (fs fileSystem) isMarker(name string) bool {
+	return strings.HasPrefix(fs.PathBase(name), "marker.")
+}
+
+// Create implements [vfs.FS].
+func (fs fileSystem) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if fs.isMarker(name) {
+		if err := safefile.SyncDir(fs.FS, fs.PathDir(name)); err != nil {
+			return nil, err
+		}
+	}
+	return fs.FS.Create(name, category)
+}
+
+// Remove implements [vfs.FS].
+func (fs fileSystem) Remove(name string) error {
+	if fs.isMarker(name) {
+		if err := safefile.SyncDir(fs.FS, fs.PathDir(name)); err != nil {
+			return err
+		}
+	}
+	return fs.FS.Remove(name)
+}
+
+// OpenDir implements [vfs.FS].
+func (fs fileSystem) OpenDir(name string) (vfs.File, error) {
+	f, err := fs.FS.OpenDir(name)
+	if err != nil || name != fs.dir {
+		return f, err
+	}
+	return directory{f, name, fs.log}, nil
+}
+
+// Unwrap implements [vfs.FS].
+func (fs fileSystem) Unwrap() vfs.FS { return fs.FS }
+
+type directory struct {
+	vfs.File
+	name string
+	log  pebble.Logger
+}
+
+// Sync implements [vfs.File].
+func (d directory) Sync() error {
+	err := d.File.Sync()
+	if err != nil {
+		d.log.Fatalf("sync directory %s: %v", d.name, err)
+	}
+	return err
+}

@@ -1,0 +1,38 @@
+package catalogue
+
+import (
+	"fmt"
+	"log/slog"
+)
+
+// Logger passes the catalogue's messages on. Pebble calls Fatalf when it
+// cannot go on.
+type Logger struct {
+	Log   *slog.Logger
+	Fatal func(reason string) // see the embedded store's Options
+}
+
+func (l Logger) Infof(format string, args ...any) {
+	l.Log.Debug("catalogue: " + fmt.Sprintf(format, args...))
+}
+
+func (l Logger) Errorf(format string, args ...any) {
+	l.Log.Error("catalogue: " + fmt.Sprintf(format, args...))
+}
+
+func (l Logger) Fatalf(format string, args ...any) {
+	reason := "the catalogue cannot be written: " + fmt.Sprintf(format, args...)
+	if l.Fatal != nil {
+		l.Fatal(reason)
+	}
+	panic(reason)
+}
+
+// Quiet drops the catalogue's messages. What counts comes back as an error.
+type Quiet struct{}
+
+func (Quiet) Infof(string, ...any) {}
+
+func (Quiet) Errorf(string, ...any) {}
+
+func (Quiet) Fatalf(format string, args ...any) { panic(fmt.Sprintf(format, args...)) }

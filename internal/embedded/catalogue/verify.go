@@ -1,0 +1,163 @@
+package catalogue
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"strconv"
+	"strings"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/store"
+)
+
+// Pebble's log and its list of tables ("manifest") are files of blocks of
+// 32 KiB, and these of chunks:
+//
+//	crc u32, masked | length u16 | type u8 | [log u32 | [synced u64]] | payload
+//
+// The crc covers everything from the type on. Chunks of the log carry its
+// number (types 5 to 12), since its files are used again, and the offset up to
+// which it was synced when they were written (types 9 to 12).
+//
+// At the first chunk that it cannot read Pebble takes what came before for the
+// whole, as if a crash had cut off the rest. It looks further only from the next
+// block on. A flipped bit would so bring back an earlier catalogue, and what it
+// does not name would be removed as never completed. Verify therefore
+// comes before Pebble opens anything, and tells damage from what was cut off.
+const (
+	chunkBlock      = 32 << 10
+	chunkHeader     = 4 + 2 + 1
+	chunkHeaderLog  = chunkHeader + 4
+	chunkHeaderSync = chunkHeaderLog + 8
+	chunkTypeLog    = 5
+	chunkTypeSync   = 9
+	chunkTypeMax    = 12
+)
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Verify finds damage to the files of the catalogue in dir that Pebble
+// does not notice. A directory that is not there is fine.
+func Verify(fs vfs.FS, dir string) error {
+	names, err := fs.List(dir)
+	if err != nil {
+		return nil // not created yet, or opening it will say why
+	}
+	marker, manifest := "", ""
+	for _, name := range names {
+		var n uint64
+		var target string
+		if k, _ := fmt.Sscanf(name, "marker.manifest.%d.%s", &n, &target); k == 2 && name > marker {
+			marker, manifest = name, target
+		}
+		base, isLog := strings.CutSuffix(name, ".log")
+		number, err := strconv.ParseUint(base, 10, 32)
+		if !isLog || err != nil {
+			continue
+		}
+		if err := verifyFile(fs, fs.PathJoin(dir, name), uint32(number), verifyLog); err != nil {
+			return err
+		}
+	}
+	if manifest == "" {
+		return nil
+	}
+	return verifyFile(fs, fs.PathJoin(dir, manifest), 0, verifyManifest)
+}
+
+func verifyFile(fs vfs.FS, path string, number uint32, verify func(path string, number uint32, b []byte) error) error {
+	f, err := fs.Open(path, vfs.SequentialReadsOption)
+	if err != nil {
+		return fmt.Errorf("open catalogue: %w", err)
+	}
+	b, err := io.ReadAll(f) // a few MiB at most
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	return verify(path, number, b)
+}
+
+// readChunk returns where the chunk at the given offset ends, and whether it is
+// whole with the right checksum. Where the block has no room for a chunk, end
+// is its end.
+func readChunk(b []byte, at int) (end int, ok bool) {
+	blockEnd := min(len(b), at/chunkBlock*chunkBlock+chunkBlock)
+	h := b[at:blockEnd]
+	if len(h) < chunkHeader || len(h) < chunkHeaderSync && allZero(h) {
+		return blockEnd, true // Pebble fills with zeros what no header fits into
+	}
+	size := chunkHeader
+	switch t := h[6]; {
+	case t >= chunkTypeSync && t <= chunkTypeMax:
+		size = chunkHeaderSync
+	case t >= chunkTypeLog && t < chunkTypeSync:
+		size = chunkHeaderLog
+	}
+	size += int(binary.LittleEndian.Uint16(h[4:]))
+	if size > len(h) {
+		return 0, false
+	}
+	sum := crc32.Checksum(h[6:size], castagnoli)
+	return at + size, (sum>>15|sum<<17)+0xa282ead8 == binary.LittleEndian.Uint32(h)
+}
+
+func allZero(b []byte) bool {
+	for _, c := range b {
+		if c != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// verifyManifest finds a chunk that is all there and has another checksum, or
+// has others behind it. Only a chunk that the file ends in was cut off.
+func verifyManifest(path string, _ uint32, b []byte) error {
+	for at := 0; at < len(b); {
+		end, ok := readChunk(b, at)
+		if ok {
+			at = end
+			continue
+		}
+		if end == 0 && len(b) < at/chunkBlock*chunkBlock+chunkBlock {
+			return nil
+		}
+		return &store.CorruptionError{File: path, Offset: int64(at), Reason: "a piece of the list of the catalogue's tables does not have its crc"}
+	}
+	return nil
+}
+
+// verifyLog finds a chunk that cannot be read although a later one says that
+// it was synced.
+func verifyLog(path string, number uint32, b []byte) error {
+	at := 0
+	for at < len(b) {
+		end, ok := readChunk(b, at)
+		if !ok || !ofLog(b[at:end], number) {
+			break
+		}
+		at = end
+	}
+	for later := at + 1; later+chunkHeaderSync <= len(b); later++ {
+		if t := b[later+6]; t < chunkTypeSync || t > chunkTypeMax || !ofLog(b[later:], number) {
+			continue
+		}
+		if binary.LittleEndian.Uint64(b[later+chunkHeaderLog:]) <= uint64(at) {
+			continue
+		}
+		if _, ok := readChunk(b, later); ok {
+			return &store.CorruptionError{File: path, Offset: int64(at), Reason: fmt.Sprintf("a record of the catalogue's log does not have its crc, the one at %d says that it was whole", later)}
+		}
+	}
+	return nil
+}
+
+// ofLog reports whether a chunk belongs to the log with the given number. What
+// fills up a block does.
+func ofLog(chunk []byte, number uint32) bool {
+	return len(chunk) < chunkHeaderSync && allZero(chunk) || len(chunk) < chunkHeader || len(chunk) >= chunkHeaderLog && binary.LittleEndian.Uint32(chunk[chunkHeader:]) == number
+}

@@ -1,0 +1,198 @@
+package offline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"regexp"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/blockfile"
+	"varve/internal/embedded/datadir"
+	"varve/internal/safefile"
+	"varve/internal/store"
+	"varve/internal/wal"
+)
+
+// A BackupReport says what a backup holds.
+type BackupReport struct {
+	Dir       string `json:"dir"`
+	Files     int    `json:"files"`
+	FileBytes int64  `json:"file_bytes"`
+	Samples   int64  `json:"samples"` // in block files
+	Series    int    `json:"series"`
+	Segments  int    `json:"log_segments"`
+	LogBytes  int64  `json:"log_bytes"`
+	Copied    int64  `json:"copied_bytes"` // not hard-linked
+}
+
+const (
+	unfinished   = ".tmp" // ends the name of a backup that is being made
+	backupDigits = 100    // longest name
+
+	// MaxBackups bounds what requests for backups leave on the disk. Hard links
+	// keep the space of files that the store has given up.
+	MaxBackups = 1000
+)
+
+var backupName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*$`)
+
+// A BackupSource is a running store of which a backup is made.
+type BackupSource struct {
+	Dir    string
+	Series int // that it knows
+
+	// Checkpoint writes to block files what is acknowledged by now, so that little of the
+	// log has to be copied.
+	Checkpoint func() error
+
+	// Pin copies catalogue and log as of one moment, and returns the block files that
+	// belong to it, held until release is called.
+	Pin func(catalogueDir string, copyLog func(from, end wal.Segment) error) (files []*blockfile.File, release func(), err error)
+
+	// Explain turns the error of a full disk into that of a store that takes no writes.
+	Explain func(error) error
+}
+
+// Backup makes a consistent copy of a running store, a directory of the given name in
+// parent that is a store by itself. The directory appears under its name when it is
+// complete and durable, else not at all. Block files are hard links where the file system
+// allows it: they never change. A name that is not fit for a file or is taken is an
+// *store.InputError. One caller at a time.
+func Backup(ctx context.Context, disk vfs.FS, parent, name string, source BackupSource) (*BackupReport, error) {
+	if !backupName.MatchString(name) || len(name) > backupDigits {
+		return nil, &store.InputError{Reason: fmt.Sprintf("backup %q: a name has 1 to %d letters, digits, '.', '_' and '-', the first a letter or digit", name, backupDigits)}
+	}
+	b := &backup{
+		ctx: ctx, fs: disk, parent: parent, source: source,
+		dir:    disk.PathJoin(parent, name),
+		report: &BackupReport{Series: source.Series},
+	}
+	b.tmp, b.report.Dir = b.dir+unfinished, b.dir
+	if _, err := disk.Stat(b.dir); err == nil {
+		return nil, &store.InputError{Reason: fmt.Sprintf("backup %s: %s exists; choose another name, or remove it", name, b.dir)}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("backup %s: %w", name, err)
+	}
+	if err := b.room(); err != nil {
+		return nil, fmt.Errorf("backup %s: %w", name, err)
+	}
+	if err := b.run(); err != nil {
+		return nil, errors.Join(fmt.Errorf("backup %s: %w", name, source.Explain(err)), disk.RemoveAll(b.tmp))
+	}
+	return b.report, nil
+}
+
+// backup is one backup under way.
+type backup struct {
+	ctx    context.Context
+	fs     vfs.FS
+	parent string // of dir
+	source BackupSource
+	dir    string
+	tmp    string
+	report *BackupReport
+}
+
+func (b *backup) path(name string) string { return b.fs.PathJoin(b.tmp, name) }
+
+// room refuses one backup too many.
+func (b *backup) room() error {
+	names, err := b.fs.List(b.parent)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if len(names) >= MaxBackups {
+		return &store.LimitError{Limit: "backups", Max: MaxBackups, Need: int64(len(names)) + 1, What: "keep backups in " + b.parent + "; remove old ones"}
+	}
+	return nil
+}
+
+func (b *backup) run() error {
+	if err := b.fs.RemoveAll(b.tmp); err != nil { // of a backup that a crash ended
+		return err
+	}
+	for _, dir := range []string{b.path(datadir.Blocks), b.path(datadir.Log)} {
+		if err := b.fs.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := b.source.Checkpoint(); err != nil {
+		return err
+	}
+	files, release, err := b.source.Pin(b.path(datadir.Catalogue), b.log)
+	if err != nil {
+		return err
+	}
+	defer release()
+	for _, f := range files {
+		if err := b.blockFile(f); err != nil {
+			return err
+		}
+	}
+	for _, dir := range []string{b.path(datadir.Blocks), b.path(datadir.Log), b.path(datadir.Catalogue), b.tmp} {
+		if err := safefile.SyncDir(b.fs, dir); err != nil {
+			return err
+		}
+	}
+	if err := b.fs.Rename(b.tmp, b.dir); err != nil {
+		return err
+	}
+	if err := errors.Join(safefile.SyncDir(b.fs, b.parent), safefile.SyncDir(b.fs, b.fs.PathDir(b.parent))); err != nil {
+		return errors.Join(err, b.fs.RemoveAll(b.dir)) // a failed backup must not keep its name
+	}
+	return nil
+}
+
+// log copies the segments [from, end).
+func (b *backup) log(from, end wal.Segment) error {
+	segments, err := wal.Segments(b.fs, b.fs.PathJoin(b.source.Dir, datadir.Log))
+	if err != nil {
+		return err
+	}
+	for _, n := range segments {
+		if n < from || n >= end {
+			continue
+		}
+		if err := b.ctx.Err(); err != nil {
+			return err
+		}
+		dst := b.fs.PathJoin(b.path(datadir.Log), n.FileName())
+		// Never a link: a segment's file is used again later.
+		if err := safefile.Copy(b.fs, b.fs.PathJoin(b.fs.PathJoin(b.source.Dir, datadir.Log), n.FileName()), dst); err != nil {
+			return err
+		}
+		info, err := b.fs.Stat(dst)
+		if err != nil {
+			return err
+		}
+		b.report.Segments++
+		b.report.LogBytes += info.Size()
+		b.report.Copied += info.Size()
+	}
+	return nil
+}
+
+// blockFile links a file into the backup, or copies it where that is not
+// possible.
+func (b *backup) blockFile(f *blockfile.File) error {
+	if err := b.ctx.Err(); err != nil {
+		return err
+	}
+	dst := b.fs.PathJoin(b.path(datadir.Blocks), datadir.BlockName(f.Number))
+	if err := b.fs.Link(f.Path, dst); err != nil {
+		if err := safefile.Copy(b.fs, f.Path, dst); err != nil {
+			return err
+		}
+		b.report.Copied += f.Bytes
+	}
+	b.report.Files++
+	b.report.FileBytes += f.Bytes
+	b.report.Samples += f.Samples
+	return nil
+}

@@ -1,0 +1,335 @@
+package offline
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"varve/internal/blockfile"
+	"varve/internal/chunk"
+	"varve/internal/embedded/catalogue"
+	"varve/internal/embedded/datadir"
+	"varve/internal/model"
+	"varve/internal/record"
+	"varve/internal/store"
+)
+
+const blockRemedy = "stop the server and run varve repair: it keeps all that can be read and puts the damaged file aside; or restore the last backup"
+
+// blockFile checks one file of the manifest.
+func (c *checker) blockFile(number uint64, meta catalogue.File) error {
+	path := c.fs.PathJoin(c.dir, datadir.Blocks, datadir.BlockName(number))
+	f, err := blockfile.Open(c.fs, path, number, blockfile.NewCache(0))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		c.find(Finding{
+			File: path, Offset: -1, part: partMissingFile, number: number,
+			Problem: fmt.Sprintf("expected a file of %d bytes, got no such file", meta.Bytes),
+			Cost:    "all samples of the file; the server does not start",
+			Remedy:  "put the file back, or restore the last backup; varve repair takes it off the list",
+		})
+		return nil
+	case isDamage(err):
+		return c.unopened(number, path, err)
+	case err != nil:
+		return err
+	}
+	defer f.Close()
+	c.report.Files++
+	c.report.Bytes += f.Bytes
+	b := &blockCheck{checker: c, file: f, number: number, seen: roaring.New(), removed: roaring.New()}
+	if f.Bytes != meta.Bytes {
+		b.find(f.Bytes, fmt.Sprintf("expected a file of %d bytes, got %d", meta.Bytes, f.Bytes), "the server does not start")
+	}
+	if err := b.run(); err != nil {
+		return err
+	}
+	return c.read("block files", f.Bytes-b.read)
+}
+
+// unopened reports a file of which header, index or trailer is damaged.
+func (c *checker) unopened(number uint64, path string, fault error) error {
+	var samples int64
+	pages := 0
+	series := roaring.New()
+	lost, err := blockfile.Salvage(c.fs, path, func(_ int64, p chunk.Page) error {
+		pages++
+		entries := p.Iter()
+		for e := (chunk.Entry{}); entries.Next(&e); {
+			samples += int64(e.Count)
+			series.Add(e.Series)
+		}
+		return c.ctx.Err()
+	})
+	if err != nil {
+		return err
+	}
+	cost := fmt.Sprintf("the server does not start; %s of %d series in %s can be read without the index", counted(samples, "sample"), series.GetCardinality(), counted(int64(pages), "page"))
+	if p, err := blockfile.SalvageProperties(c.fs, path); err == nil && p.Samples >= samples {
+		cost += fmt.Sprintf(", %d of %d samples cannot", p.Samples-samples, p.Samples)
+	} else if lost > 0 {
+		cost += fmt.Sprintf(", %d bytes belong to no readable page", lost)
+	}
+	corruption := (*store.CorruptionError)(nil)
+	f := Finding{File: path, Offset: -1, Problem: fault.Error(), Cost: cost, Remedy: blockRemedy, part: partBlockFile, number: number}
+	if errors.As(fault, &corruption) {
+		f.Offset, f.Problem = corruption.Offset, corruption.Reason
+	}
+	c.find(f)
+	return nil
+}
+
+// blockCheck is the check of one block file.
+type blockCheck struct {
+	*checker
+	file   *blockfile.File
+	number uint64
+	read   int64
+
+	decoder chunk.Decoder
+	cols    model.Columns
+	seen    *roaring.Bitmap
+	tally   blockfile.Tally
+	series  uint32
+	last    int64 // of the chunk before
+	chunks  int64
+	samples int64
+	damaged []int // pages
+
+	removed  *roaring.Bitmap // series that were removed, of which samples are left
+	leftover int64           // these samples
+}
+
+func (b *blockCheck) find(offset int64, problem, cost string) {
+	b.checker.find(Finding{
+		File: b.file.Path, Offset: offset, Problem: problem, Cost: cost, Remedy: blockRemedy,
+		part: partBlockFile, number: b.number,
+	})
+}
+
+func (b *blockCheck) run() error {
+	for i := range b.file.Pages() {
+		ref := b.file.Ref(i)
+		p, err := b.file.Page(i, false)
+		switch {
+		case isDamage(err):
+			b.damaged = append(b.damaged, i)
+		case err != nil:
+			return err
+		default:
+			b.page(ref, p)
+		}
+		b.read += ref.Length
+		if err := b.checker.read("block files", ref.Length); err != nil {
+			return err
+		}
+	}
+	b.report.Pages += int64(b.file.Pages())
+	b.report.Chunks += b.chunks
+	b.report.Samples += b.samples
+	if b.report.Leftover += b.leftover; b.leftover > 0 {
+		b.note("%s: %s of %d series that were removed; no query sees them, and the next merge of the file drops them", b.file.Path, counted(b.leftover, "sample"), b.removed.GetCardinality())
+	}
+	b.reportPages()
+	if len(b.damaged) == 0 {
+		b.content()
+	}
+	return nil
+}
+
+// page checks what is in a page whose checksum is right.
+func (b *blockCheck) page(ref blockfile.PageRef, p chunk.Page) {
+	entries := p.Iter()
+	for e := (chunk.Entry{}); entries.Next(&e); {
+		if problem := b.chunk(&e); problem != "" {
+			b.find(ref.Offset, fmt.Sprintf("page of %d bytes, series %d at %d ms: %s", ref.Length, e.Series, e.FirstMS, problem),
+				fmt.Sprintf("%d samples of %s, %s", e.Count, b.name(e.Series), spanText(model.TimeRange{StartMS: e.FirstMS, EndMS: e.LastMS})))
+		}
+	}
+	if err := entries.Err(); err != nil {
+		b.find(ref.Offset, fmt.Sprintf("page of %d bytes: %v", ref.Length, err), "the rest of the page")
+	}
+}
+
+// chunk checks one chunk and returns what is wrong with it, "" if nothing is.
+func (b *blockCheck) chunk(e *chunk.Entry) string {
+	if b.chunks > 0 && (e.Series < b.series || e.Series == b.series && e.FirstMS <= b.last) {
+		return fmt.Sprintf("expected series %d after %d ms or a later one", b.series, b.last)
+	}
+	b.series, b.last = e.Series, e.LastMS
+	b.chunks++
+	b.samples += int64(e.Count)
+	b.seen.Add(e.Series)
+	b.cols.Reset()
+	if err := b.decoder.DecodeEntry(e, &b.cols); err != nil {
+		return err.Error()
+	}
+	b.tally.Add(e.Series, &b.cols)
+	if problem := compareEntry(e, &b.cols); problem != "" {
+		return problem
+	}
+	if b.width.Width > 0 && b.width.Partition(e.FirstMS) != b.width.Partition(e.LastMS) {
+		return "it crosses the border of a partition"
+	}
+	switch kind := b.kind(e.Series); {
+	case kind == 0 && b.rows != nil && e.Series >= b.meta.NextSeries:
+		return "no series ever had this id"
+	case kind == 0 && !b.gone(e):
+		// An expired sample hid them until the series was removed. It may be gone since.
+		b.removed.Add(e.Series)
+		b.leftover += int64(e.Count)
+	case kind != 0 && kind != e.Kind:
+		return fmt.Sprintf("expected values of kind %s, got %s", kind, e.Kind)
+	}
+	return ""
+}
+
+// compareEntry compares what a chunk says of its samples with the samples.
+func compareEntry(e *chunk.Entry, cols *model.Columns) string {
+	n := cols.Len()
+	if n != e.Count || n == 0 {
+		return fmt.Sprintf("expected %d samples, got %d", e.Count, n)
+	}
+	if cols.Times[0] != e.FirstMS || cols.Times[n-1] != e.LastMS {
+		return fmt.Sprintf("expected samples from %d to %d ms, got %d to %d", e.FirstMS, e.LastMS, cols.Times[0], cols.Times[n-1])
+	}
+	expires := int64(math.MinInt64)
+	for i := range n {
+		if i > 0 && cols.Times[i] <= cols.Times[i-1] {
+			return fmt.Sprintf("sample at %d ms after sample at %d ms", cols.Times[i], cols.Times[i-1])
+		}
+		expires = max(expires, model.ExpiryMS(cols.Times[i], cols.TTL(i)))
+	}
+	if expires != e.MaxExpiryMS {
+		return fmt.Sprintf("expected the last sample to expire at %d ms, got %d", e.MaxExpiryMS, expires)
+	}
+	if e.HasStats {
+		return compareStats(e, cols.Values)
+	}
+	return ""
+}
+
+func compareStats(e *chunk.Entry, values []uint64) string {
+	lo, hi, sum := model.Min(e.Kind, values), model.Max(e.Kind, values), model.Sum(e.Kind, values)
+	s := &e.Stats
+	same := func(a, b float64) bool { return math.Float64bits(a) == math.Float64bits(b) }
+	// Of 0 and -0, earlier versions of Varve took the one that came first.
+	if lo != s.Min || hi != s.Max || !same(sum, s.Sum) || values[0] != s.First || values[len(values)-1] != s.Last {
+		return fmt.Sprintf("expected minimum %v, maximum %v, sum %v, got %v, %v, %v", s.Min, s.Max, s.Sum, lo, hi, sum)
+	}
+	return ""
+}
+
+// gone reports whether every sample of a chunk of a series that does not exist
+// (any more) is deleted, expired, or hidden by a newer file.
+func (b *blockCheck) gone(e *chunk.Entry) bool {
+	if b.rows == nil || e.MaxExpiryMS <= b.nowMS {
+		return true
+	}
+	for i, ms := range b.cols.Times {
+		if model.ExpiryMS(ms, b.cols.TTL(i)) <= b.nowMS {
+			continue
+		}
+		if !slices.ContainsFunc(b.deletions, func(d *record.Deletion) bool {
+			return d.Sequence > b.file.Deletions && d.Range.Contains(ms) && d.IDs.Contains(e.Series)
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+// name is the name of a series, for people.
+func (c *checker) name(id uint32) string {
+	if c.rows == nil {
+		return fmt.Sprintf("series %d", id)
+	}
+	return catalogue.SeriesName(c.rows, id)
+}
+
+// reportPages reports the pages that cannot be read, and what they cost.
+func (b *blockCheck) reportPages() {
+	missing := b.file.Samples - b.samples
+	for _, i := range b.damaged {
+		_, err := b.file.Page(i, false)
+		problem := "it could not be read before, but now"
+		corruption := (*store.CorruptionError)(nil)
+		if errors.As(err, &corruption) {
+			problem = corruption.Reason
+		} else if err != nil {
+			problem = err.Error()
+		}
+		cost := fmt.Sprintf("%d samples of %s", missing, b.affected(i))
+		if len(b.damaged) > 1 {
+			cost = fmt.Sprintf("samples of %s; %d samples on the file's %d damaged pages together", b.affected(i), missing, len(b.damaged))
+		}
+		b.find(b.file.Ref(i).Offset, problem, cost+"; queries that need them fail, others go on")
+	}
+}
+
+// namesShown bounds the series that one finding names.
+const namesShown = 3
+
+// affected says whose samples a page has, and of which time, as far as the
+// index tells.
+func (b *blockCheck) affected(i int) string {
+	ref := b.file.Ref(i)
+	lo, hi := ref.Series, uint32(math.MaxUint32)
+	span := b.file.Range()
+	if i+1 < b.file.Pages() {
+		next := b.file.Ref(i + 1)
+		hi = next.Series
+		if next.Series == ref.Series {
+			span = model.TimeRange{StartMS: ref.FirstMS, EndMS: next.FirstMS - 1}
+		} else if next.FirstMS <= b.file.MinMS && hi > 0 {
+			hi--
+		}
+	}
+	if lo == b.file.Series.Maximum() {
+		span.StartMS = ref.FirstMS
+	}
+	var names []string
+	n := 0
+	for it := b.file.Series.Iterator(); it.HasNext(); {
+		id := it.Next()
+		if id < lo || id > hi {
+			continue
+		}
+		if n++; n <= namesShown {
+			names = append(names, b.name(id))
+		}
+	}
+	text := strings.Join(names, ", ")
+	if n > namesShown {
+		text = fmt.Sprintf("up to %d series (%s, ...)", n, text)
+	}
+	return text + ", " + spanText(span)
+}
+
+// content compares the file's index and properties with its pages.
+func (b *blockCheck) content() {
+	want := b.file.Properties
+	got := b.tally.Properties()
+	got.Sequence, got.Deletions = want.Sequence, want.Deletions
+	if want.SeriesExpireMS == 0 { // an earlier build wrote the file
+		got.SeriesExpireMS = 0
+	}
+	if got != want {
+		b.find(-1, fmt.Sprintf("expected properties %+v, got %+v", want, got), "queries and expiry may leave out samples of the file")
+	}
+	if !b.seen.Equals(b.file.Series) {
+		b.find(-1, fmt.Sprintf("expected %d series, got %d", b.file.Series.GetCardinality(), b.seen.GetCardinality()), "queries may leave out series of the file")
+	}
+	if b.rows == nil {
+		return
+	}
+	if m := b.manifest[b.number]; m.Sequence != 0 && (m.Sequence != want.Sequence || m.Deletions != want.Deletions) {
+		b.find(-1, fmt.Sprintf("expected sequence %d and deletions %d, got %d and %d", m.Sequence, m.Deletions, want.Sequence, want.Deletions),
+			"which of two samples of a time is valid, and which are deleted")
+	}
+}

@@ -1,0 +1,102 @@
+package offline
+
+import (
+	"fmt"
+
+	"varve/internal/embedded/datadir"
+	"varve/internal/model"
+	"varve/internal/record"
+	"varve/internal/store"
+	"varve/internal/wal"
+)
+
+const logRemedy = "stop the server and run varve repair: it keeps a copy of the damaged segment and takes over every record that can be read; or restore the last backup"
+
+// logCheck is the check of the log.
+type logCheck struct {
+	*checker
+	known   bool // ids can be told known from unknown
+	batch   store.Batch
+	damages []logDamage
+	skipped int64 // records that are whole but not understood
+}
+
+type logDamage struct {
+	fault   store.CorruptionError
+	records int64 // records seen before it
+}
+
+// logFiles checks the segments of the log. known is false if there is no
+// catalogue to tell which series there are.
+func (c *checker) logFiles(o wal.ReplayOptions, known bool) error {
+	l := &logCheck{checker: c, known: known}
+	o.OnDamage = func(e *store.CorruptionError) bool {
+		l.damages = append(l.damages, logDamage{fault: *e, records: c.report.Records})
+		return c.ctx.Err() == nil && len(l.damages) < findingsMax
+	}
+	stats, err := wal.Replay(c.fs, c.fs.PathJoin(c.dir, datadir.Log), o, l.record)
+	c.report.Segments += stats.Segments
+	for _, d := range l.damages {
+		l.report1(d, stats)
+	}
+	if stats.CutBytes > 0 {
+		c.note("the log ends in %d bytes of a write that was cut off: a crash leaves that, nothing in it was acknowledged", stats.CutBytes)
+	}
+	if isDamage(err) {
+		return nil // reported, and too many to go on
+	}
+	return err
+}
+
+func (l *logCheck) report1(d logDamage, stats wal.ReplayStats) {
+	cost := fmt.Sprintf("the records in the damaged bytes: samples, new series or deletions that are in no block file yet; %s in %s of the log together; the server does not start",
+		counted(stats.SkippedBytes, "byte"), counted(int64(len(l.damages)), "place"))
+	l.find(Finding{
+		File: d.fault.File, Offset: d.fault.Offset, Problem: d.fault.Reason,
+		Cost: cost, Remedy: logRemedy, part: partLog,
+	})
+}
+
+// record checks one record.
+func (l *logCheck) record(s wal.Segment, typ byte, payload []byte) error {
+	l.report.Records++
+	var err error
+	switch typ {
+	case record.TypeBatch:
+		err = l.batchRecord(payload)
+	case record.TypeDeletion:
+		_, err = record.ParseDeletion(payload)
+	default:
+		err = fmt.Errorf("record of unknown type %d: written by a newer build", typ)
+	}
+	if err != nil && len(l.damages) > 0 {
+		l.skipped++ // its series was introduced in the damaged part
+		err = nil
+	}
+	if err != nil {
+		l.find(Finding{
+			File: l.fs.PathJoin(l.dir, datadir.Log, s.FileName()), Offset: -1, part: partLog,
+			Problem: err.Error(),
+			Cost:    fmt.Sprintf("one record of %d bytes; the server does not start", len(payload)),
+			Remedy:  logRemedy,
+		})
+	}
+	return l.read("log", int64(len(payload)))
+}
+
+func (l *logCheck) batchRecord(payload []byte) error {
+	rest, err := record.Definitions(payload, func(d record.Definition) error {
+		s, err := model.ParseKey(d.Key)
+		if err == nil {
+			l.define(d.ID, s.Type.Kind())
+		}
+		return err
+	})
+	if err != nil || !l.known {
+		return err
+	}
+	l.batch.Reset(0)
+	err = record.Samples(rest, l.kind, &l.batch)
+	l.checker.report.Logged += int64(len(l.batch.Samples))
+	return err
+}

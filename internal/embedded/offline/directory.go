@@ -1,0 +1,93 @@
+// Package offline reads and repairs the data directory of an embedded store by its files:
+// check, repair, inspection, and what takes the space. A running store lends it what it has
+// open, for a check beside its work. It knows nothing of how a store writes.
+package offline
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/embedded/catalogue"
+	"varve/internal/embedded/datadir"
+	"varve/internal/rowtime"
+	"varve/internal/store"
+)
+
+// A Directory is a store's data directory opened for looking at it while no
+// server uses it. Nothing in it is changed.
+type Directory struct {
+	fs   vfs.FS
+	path string
+	lock io.Closer
+
+	catalogue *catalogue.Catalogue // nil if fault is not
+	fault     error                // why the catalogue cannot be read
+}
+
+// Open opens the store in path. It takes the lock that a server holds, but
+// does not make or change it, and returns a *datadir.LockedError if a server has it. A
+// catalogue that cannot be read is no error here: a check reports it.
+func Open(fs vfs.FS, path string) (*Directory, error) {
+	d := &Directory{fs: fs, path: path}
+	if _, err := fs.Stat(fs.PathJoin(path, datadir.Catalogue)); err != nil {
+		return nil, fmt.Errorf("%s holds no store: %w", path, err)
+	}
+	lock, err := datadir.LockToRead(fs, path)
+	if err != nil {
+		return nil, err
+	}
+	d.lock = lock
+	d.fault = catalogue.Verify(fs, fs.PathJoin(path, datadir.Catalogue))
+	if d.fault == nil {
+		d.catalogue, d.fault = catalogue.OpenToRead(fs, fs.PathJoin(path, datadir.Catalogue))
+	}
+	return d, nil
+}
+
+// Close gives the directory back.
+func (d *Directory) Close() error {
+	var errs []error
+	if d.catalogue != nil {
+		errs = append(errs, d.catalogue.Close())
+	}
+	return errors.Join(append(errs, d.lock.Close())...)
+}
+
+func (d *Directory) width() rowtime.Spec { return rowtime.Spec{Width: d.catalogue.Spec.RowWidthMS} }
+
+func (d *Directory) blockPath(number uint64) string {
+	return d.fs.PathJoin(d.path, datadir.Blocks, datadir.BlockName(number))
+}
+
+// readable returns why the catalogue cannot be read, and the way out.
+func (d *Directory) readable() error {
+	if d.fault == nil {
+		return nil
+	}
+	return fmt.Errorf("the catalogue cannot be read: %w; varve check says more", d.fault)
+}
+
+// manifest returns the numbers of the files that count, ascending, and sizes.
+func (d *Directory) manifest() ([]uint64, map[uint64]catalogue.File, error) {
+	files, err := d.catalogue.Files()
+	if err != nil {
+		return nil, nil, err
+	}
+	numbers := make([]uint64, 0, len(files))
+	for n := range files {
+		numbers = append(numbers, n)
+	}
+	slices.Sort(numbers)
+	return numbers, files, nil
+}
+
+// isDamage reports whether err says that stored bytes are not what was written.
+func isDamage(err error) bool {
+	corruption := (*store.CorruptionError)(nil)
+	return errors.As(err, &corruption) || errors.Is(err, pebble.ErrCorruption)
+}

@@ -1,0 +1,402 @@
+package offline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/blockfile"
+	"varve/internal/chunk"
+	"varve/internal/embedded/catalogue"
+	"varve/internal/embedded/datadir"
+	"varve/internal/model"
+	"varve/internal/safefile"
+	"varve/internal/units"
+)
+
+// RepairOptions say how a repair runs.
+type RepairOptions struct {
+	DryRun bool             // only say what would be done
+	Say    func(string)     // called with each step before it is done, and with its result; nil = quiet
+	Now    func() time.Time // nil = time.Now
+}
+
+// An UnrepairableError lists findings for which only a backup helps. Nothing was
+// changed.
+type UnrepairableError struct{ Findings []Finding }
+
+func (e *UnrepairableError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "the catalogue is damaged, which cannot be repaired: nothing was changed")
+	for _, f := range e.Findings {
+		fmt.Fprintf(&b, "\n  %s: %s\n    %s", f.File, f.Problem, f.Remedy)
+	}
+	return b.String()
+}
+
+// A TakenLog says what of a damaged log is now in block files.
+type TakenLog struct {
+	Records      int   // that were read
+	Samples      int64 // of these
+	SkippedBytes int64
+	Damages      int
+	Unusable     int64 // records that are whole but name unknown series
+}
+
+// Repair checks the store in path, puts what is damaged aside in its directory
+// quarantine, and keeps all that can be read. It changes nothing that is not
+// damaged. What it does it says first. It may be interrupted, and run again.
+// The report is of a check after the repair, or in a dry run of the one before.
+//
+// takeOver brings every record of a damaged log that can be read into block files, after
+// which nothing needs the log: the store knows how.
+func Repair(ctx context.Context, fs vfs.FS, path string, o RepairOptions, takeOver func() (TakenLog, error)) (*CheckReport, error) {
+	if o.Say == nil {
+		o.Say = func(string) {}
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	report, err := checkOnce(ctx, fs, path, o)
+	if err != nil || report.Clean() {
+		return report, err
+	}
+	r := &repair{ctx: ctx, fs: fs, dir: path, options: o, takeOver: takeOver}
+	if err := r.plan(report); err != nil {
+		return report, err
+	}
+	r.announce()
+	if o.DryRun {
+		return report, nil
+	}
+	if err := r.blockFiles(); err != nil {
+		return report, fmt.Errorf("repair block files (run it again to go on): %w", err)
+	}
+	if err := r.log(); err != nil {
+		return report, fmt.Errorf("repair the log (run it again to go on): %w", err)
+	}
+	o.Say("check again")
+	return checkOnce(ctx, fs, path, o)
+}
+
+func checkOnce(ctx context.Context, fs vfs.FS, path string, o RepairOptions) (*CheckReport, error) {
+	d, err := Open(fs, path)
+	if err != nil {
+		return nil, err
+	}
+	report, err := d.Check(ctx, CheckOptions{Now: o.Now})
+	return report, errors.Join(err, d.Close())
+}
+
+// repair is one repair under way.
+type repair struct {
+	ctx      context.Context
+	fs       vfs.FS
+	dir      string
+	options  RepairOptions
+	takeOver func() (TakenLog, error)
+
+	damaged  map[uint64][]Finding // block files to be salvaged
+	missing  map[uint64][]Finding // block files that are not there
+	segments map[string][]Finding // log files, by path
+}
+
+func (r *repair) say(format string, args ...any) { r.options.Say(fmt.Sprintf(format, args...)) }
+
+// plan sorts the findings by what is to be done.
+func (r *repair) plan(report *CheckReport) error {
+	r.damaged, r.missing, r.segments = make(map[uint64][]Finding), make(map[uint64][]Finding), make(map[string][]Finding)
+	var lost []Finding
+	for _, f := range report.Findings {
+		switch f.part {
+		case partCatalogue:
+			lost = append(lost, f)
+		case partBlockFile:
+			r.damaged[f.number] = append(r.damaged[f.number], f)
+		case partMissingFile:
+			r.missing[f.number] = append(r.missing[f.number], f)
+		case partLog:
+			r.segments[f.File] = append(r.segments[f.File], f)
+		}
+	}
+	if lost != nil {
+		return &UnrepairableError{Findings: lost}
+	}
+	return nil
+}
+
+func sortedKeys[K uint64 | string, V any](m map[K]V) []K {
+	keys := make([]K, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+func (r *repair) announce() {
+	r.say("to do:")
+	for _, n := range sortedKeys(r.damaged) {
+		r.say("  %s/%s: write what can be read of it to a new file, move it to %s", datadir.Blocks, datadir.BlockName(n), datadir.Quarantine)
+	}
+	for _, n := range sortedKeys(r.missing) {
+		r.say("  %s/%s: is not there; take it off the list", datadir.Blocks, datadir.BlockName(n))
+	}
+	for _, name := range sortedKeys(r.segments) {
+		r.say("  %s: copy it to %s, write every record of the log that can be read to block files", name, datadir.Quarantine)
+	}
+}
+
+// repairCacheBytes is the memory for blocks of the catalogue.
+const repairCacheBytes = 8 * units.MiB
+
+// blockFiles puts salvaged files in the place of damaged ones, each in one
+// commit of the catalogue. Before it, the new file is one that was never
+// completed; after it, the damaged one is, and already in quarantine.
+func (r *repair) blockFiles() error {
+	if len(r.damaged)+len(r.missing) == 0 {
+		return nil
+	}
+	lock, err := r.fs.Lock(r.fs.PathJoin(r.dir, datadir.LockFile))
+	if err != nil {
+		return &datadir.LockedError{Dir: r.dir, Err: err}
+	}
+	defer lock.Close()
+	c, err := catalogue.Open(r.fs, r.fs.PathJoin(r.dir, datadir.Catalogue), catalogue.Options{CacheBytes: repairCacheBytes, Logger: catalogue.Quiet{}})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	manifest, err := c.Files()
+	if err != nil {
+		return err
+	}
+	next, err := r.nextNumber(manifest)
+	if err != nil {
+		return err
+	}
+	for _, n := range sortedKeys(r.missing) {
+		if err := c.Commit(catalogue.Change{DropFiles: []uint64{n}}); err != nil {
+			return err
+		}
+		r.say("%s/%s: off the list", datadir.Blocks, datadir.BlockName(n))
+	}
+	for _, n := range sortedKeys(r.damaged) {
+		if err := r.ctx.Err(); err != nil {
+			return err
+		}
+		if err := r.blockFile(c, n, manifest[n], next); err != nil {
+			return err
+		}
+		next++
+	}
+	return nil
+}
+
+// nextNumber returns a number that no block file has or had.
+func (r *repair) nextNumber(manifest map[uint64]catalogue.File) (uint64, error) {
+	var top uint64
+	for n := range manifest {
+		top = max(top, n)
+	}
+	for _, dir := range []string{datadir.Blocks, datadir.Quarantine} {
+		names, err := r.fs.List(r.fs.PathJoin(r.dir, dir))
+		if err != nil && dir == datadir.Blocks {
+			return 0, fmt.Errorf("list block files: %w", err)
+		}
+		for _, name := range names {
+			if n, ok := datadir.BlockNumber(name); ok {
+				top = max(top, n)
+			}
+		}
+	}
+	return top + 1, nil
+}
+
+func (r *repair) blockFile(c *catalogue.Catalogue, number uint64, m catalogue.File, next uint64) error {
+	path := r.fs.PathJoin(r.dir, datadir.Blocks, datadir.BlockName(number))
+	s, err := r.salvage(path, m, next)
+	if err != nil {
+		return err
+	}
+	if err := r.quarantine(path, r.damaged[number], s.text()); err != nil {
+		return err
+	}
+	ch := catalogue.Change{DropFiles: []uint64{number}}
+	if s.samples > 0 {
+		ch.AddFiles = map[uint64]catalogue.File{next: {Bytes: s.bytes, Sequence: s.sequence, Deletions: s.deletions}}
+	}
+	if err := c.Commit(ch); err != nil {
+		return err
+	}
+	if err := r.fs.Remove(path); err != nil {
+		return fmt.Errorf("remove the damaged file, of which there is a copy in %s: %w", datadir.Quarantine, err)
+	}
+	r.say("%s/%s: %s", datadir.Blocks, datadir.BlockName(number), s.text())
+	return nil
+}
+
+// salvaged is what could be kept of a damaged file.
+type salvaged struct {
+	name         string
+	properties   blockfile.Properties // of the damaged file, if known
+	known        bool
+	chunks       int64
+	samples      int64
+	bytes        int64 // of the new file
+	lostBytes    int64
+	lostChunks   int64  // in readable pages
+	sequence     uint64 // of the new file, as of the damaged one
+	deletions    uint64
+	orderUnknown bool
+}
+
+func (s *salvaged) text() string {
+	if s.samples == 0 {
+		return "nothing of it could be read"
+	}
+	text := fmt.Sprintf("%d samples in %d chunks are now in %s/%s", s.samples, s.chunks, datadir.Blocks, s.name)
+	switch {
+	case s.known:
+		text += fmt.Sprintf("; %d of %d samples are lost", s.properties.Samples-s.samples, s.properties.Samples)
+	case s.lostBytes > 0:
+		text += fmt.Sprintf("; %d bytes could not be read", s.lostBytes)
+	}
+	if s.lostBytes > 0 || s.known && s.properties.Samples > s.samples {
+		text += "; where a lost sample had replaced an older one, the older one shows again"
+	}
+	if s.orderUnknown {
+		text += "; how old it is could not be read, it counts as older than all others"
+	}
+	return text
+}
+
+// salvage writes the chunks of a damaged file that can be read to a new one.
+func (r *repair) salvage(path string, m catalogue.File, next uint64) (*salvaged, error) {
+	s := &salvaged{name: datadir.BlockName(next)}
+	p, err := blockfile.SalvageProperties(r.fs, path)
+	if s.known = err == nil; s.known {
+		s.properties = p
+	}
+	if m.Sequence != 0 { // older stores do not have it
+		p.Sequence, p.Deletions = m.Sequence, m.Deletions
+	}
+	s.sequence, s.deletions, s.orderUnknown = p.Sequence, p.Deletions, p.Sequence == 0
+	w, err := blockfile.Create(r.fs, r.fs.PathJoin(r.dir, datadir.Blocks, s.name), chunk.Best, p.Sequence, p.Deletions)
+	if err != nil {
+		return nil, err
+	}
+	defer w.Abort()
+	k := &keeper{writer: w, salvaged: s, last: -1}
+	s.lostBytes, err = blockfile.Salvage(r.fs, path, func(_ int64, p chunk.Page) error {
+		if err := r.ctx.Err(); err != nil {
+			return err
+		}
+		return k.page(p)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("salvage %s: %w", path, err)
+	}
+	if s.samples == 0 {
+		return s, nil
+	}
+	if _, err := w.Finish(); err != nil {
+		return nil, err
+	}
+	s.bytes = w.Size()
+	return s, safefile.SyncDir(r.fs, r.fs.PathJoin(r.dir, datadir.Blocks))
+}
+
+// keeper writes the chunks that can be decoded and come in order.
+type keeper struct {
+	*salvaged
+	writer  *blockfile.Writer
+	decoder chunk.Decoder
+	cols    model.Columns
+	last    int64 // series
+	lastMS  int64
+}
+
+func (k *keeper) page(p chunk.Page) error {
+	entries := p.Iter()
+	for e := (chunk.Entry{}); entries.Next(&e); {
+		k.cols.Reset()
+		inOrder := int64(e.Series) > k.last || int64(e.Series) == k.last && e.FirstMS > k.lastMS
+		if err := k.decoder.DecodeEntry(&e, &k.cols); err != nil || !inOrder {
+			k.lostChunks++
+			continue
+		}
+		if err := k.writer.Add(e.Series, e.Kind, &k.cols, 0, k.cols.Len()); err != nil {
+			return err
+		}
+		k.last, k.lastMS = int64(e.Series), e.LastMS
+		k.chunks++
+		k.samples += int64(e.Count)
+	}
+	return nil
+}
+
+// quarantine copies a damaged file, with a text that says what was found and
+// done.
+func (r *repair) quarantine(path string, findings []Finding, result string) error {
+	dir := r.fs.PathJoin(r.dir, datadir.Quarantine)
+	if err := r.fs.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("create %s: %w", dir, err)
+	}
+	name := r.fs.PathBase(path)
+	if err := safefile.Copy(r.fs, path, r.fs.PathJoin(dir, name)); err != nil {
+		return err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s, put here by varve repair at %s.\n", path, r.options.Now().UTC().Format(time.RFC3339))
+	for _, f := range findings {
+		fmt.Fprintf(&b, "\nat offset %d: %s\ncost: %s\n", f.Offset, f.Problem, f.Cost)
+	}
+	if result != "" {
+		fmt.Fprintf(&b, "\nresult: %s\n", result)
+	}
+	if err := writeText(r.fs, r.fs.PathJoin(dir, name+".txt"), b.String()); err != nil {
+		return err
+	}
+	return errors.Join(safefile.SyncDir(r.fs, dir), safefile.SyncDir(r.fs, r.dir))
+}
+
+func writeText(fs vfs.FS, path, text string) error {
+	f, err := fs.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = io.WriteString(f, text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// log takes over every record of a damaged log that can be read.
+func (r *repair) log() error {
+	if len(r.segments) == 0 {
+		return nil
+	}
+	for _, path := range sortedKeys(r.segments) {
+		if _, err := r.fs.Stat(path); err != nil {
+			continue // a segment that is missing
+		}
+		if err := r.quarantine(path, r.segments[path], ""); err != nil {
+			return err
+		}
+	}
+	taken, err := r.takeOver()
+	if err != nil {
+		return err
+	}
+	r.say("log: %d records were read, their %d samples are now in block files; %d bytes in %d places could not be read, %d records could not be used in full because the series they name were introduced there",
+		taken.Records, taken.Samples, taken.SkippedBytes, taken.Damages, taken.Unusable)
+	return nil
+}

@@ -1,0 +1,72 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/embedded/offline"
+	"varve/internal/registry"
+	"varve/internal/store"
+	"varve/internal/wal"
+)
+
+// Repair is [offline.Repair] of an embedded store.
+func Repair(ctx context.Context, fs vfs.FS, dir string, o offline.RepairOptions) (*offline.CheckReport, error) {
+	return offline.Repair(ctx, fs, dir, o, func() (offline.TakenLog, error) { return takeOverLog(fs, dir, o.Now) })
+}
+
+// takeOverLog brings every record of a damaged log that can be read into block files: the
+// store is opened as a server does it, but goes on behind damage, and writes what it has
+// in memory to files. Their commit makes the damaged log superfluous.
+func takeOverLog(fs vfs.FS, dir string, now func() time.Time) (offline.TakenLog, error) {
+	salvage := &logSalvage{}
+	cfg := DefaultConfig()
+	cfg.MinFreeBytes = 0
+	s, err := Open(fs, dir, cfg, Options{Now: now, salvage: salvage})
+	if err != nil {
+		return offline.TakenLog{}, err
+	}
+	samples := s.active.Load().Samples()
+	stats := salvage.stats
+	taken := offline.TakenLog{
+		Records: stats.Records, Samples: samples, SkippedBytes: stats.SkippedBytes, Damages: stats.Damages, Unusable: salvage.unusable,
+	}
+	return taken, errors.Join(s.checkpoint(), s.Close())
+}
+
+// logSalvage lets a replay go on behind damage, and counts what that costs. Nil
+// lets it end there.
+type logSalvage struct {
+	stats    wal.ReplayStats
+	unusable int64 // records that are whole but name unknown series
+}
+
+func (l *logSalvage) onDamage() func(*store.CorruptionError) bool {
+	if l == nil {
+		return nil
+	}
+	return func(*store.CorruptionError) bool { return true }
+}
+
+func (l *logSalvage) done(stats wal.ReplayStats) {
+	if l != nil {
+		l.stats = stats
+	}
+}
+
+// keep reports whether a record that could not be decoded to its end is to be
+// used as far as it could.
+func (l *logSalvage) keep(series *registry.Registry, step *replayStep) bool {
+	if l == nil {
+		return false
+	}
+	l.unusable++
+	var ok bool
+	if step.kinds, ok = series.Kinds(step.kinds[:0], step.batch.Samples); !ok || step.deletion != nil {
+		step.batch.Samples, step.kinds, step.deletion = step.batch.Samples[:0], step.kinds[:0], nil
+	}
+	return true
+}

@@ -1,0 +1,268 @@
+package graphite
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"varve/internal/clip"
+	"varve/internal/graphite/function"
+	"varve/internal/graphite/render"
+	"varve/internal/httpapi"
+	"varve/internal/query"
+	"varve/internal/retention"
+	"varve/internal/store"
+	"varve/internal/work"
+)
+
+// Version is the version of graphite-web whose API this is.
+const Version = "1.1.10"
+
+// An API answers Graphite's requests.
+type API struct {
+	queries *query.Engine
+	store   store.Deleter
+	book    *retention.Book
+	now     func() time.Time
+	log     *slog.Logger
+}
+
+// New returns an API. book says on which step series are read.
+func New(queries *query.Engine, s store.Deleter, book *retention.Book, now func() time.Time, log *slog.Logger) *API {
+	return &API{queries: queries, store: s, book: book, now: now, log: log}
+}
+
+// A formHandler answers a request whose parameters were read.
+type formHandler func(w http.ResponseWriter, r *http.Request, form url.Values)
+
+func withForm(h formHandler) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		form, err := formOf(w, r)
+		if err != nil {
+			refuse(w, http.StatusBadRequest, "the form cannot be read: "+err.Error())
+			return
+		}
+		h(w, r, form)
+	}
+}
+
+// Routes lists the routes, each also below /graphite, where proxies often have them.
+func (a *API) Routes() []httpapi.Route {
+	var routes []httpapi.Route
+	for _, prefix := range []string{"", "/graphite"} {
+		both := func(path string, h formHandler) {
+			for _, method := range []string{http.MethodGet, http.MethodPost} {
+				routes = append(routes, httpapi.On(method, prefix+path, httpapi.Read, withForm(h)))
+			}
+		}
+		both("/render", a.render)
+		both("/metrics", a.findOrScrape)
+		both("/metrics/find", a.find)
+		both("/metrics/expand", a.expand)
+		routes = append(routes, a.tagRoutes(prefix, both)...)
+		routes = append(routes,
+			httpapi.On(http.MethodGet, prefix+"/metrics/index.json", httpapi.Read, a.index),
+			httpapi.On(http.MethodGet, prefix+"/functions", httpapi.Public, functions),
+			httpapi.On(http.MethodGet, prefix+"/functions/{name}", httpapi.Public, oneFunction),
+			httpapi.On(http.MethodGet, prefix+"/version", httpapi.Public, version),
+			httpapi.On(http.MethodGet, prefix+"/lb_check", httpapi.Public, func(w http.ResponseWriter, _ *http.Request) { say(w, http.StatusOK, "OK") }))
+	}
+	return routes
+}
+
+// maxForm bounds the body of a request, in bytes.
+const maxForm = 1 << 20
+
+// formOf returns the parameters of the query string, followed by those of the body.
+func formOf(w http.ResponseWriter, r *http.Request) (url.Values, error) {
+	form := r.URL.Query()
+	if r.Method != http.MethodPost {
+		return form, nil
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	if err := r.ParseMultipartForm(maxForm); err != nil && !errors.Is(err, http.ErrNotMultipart) {
+		return nil, err
+	}
+	for name, values := range r.PostForm {
+		form[name] = append(form[name], values...)
+	}
+	return form, nil
+}
+
+// findOrScrape answers /metrics: it finds paths, and sends what asks for none, as
+// Prometheus does, to the server's own metrics.
+func (a *API) findOrScrape(w http.ResponseWriter, r *http.Request, form url.Values) {
+	if r.Method == http.MethodGet && len(form) == 0 {
+		http.Redirect(w, r, "/internal/metrics", http.StatusTemporaryRedirect)
+		return
+	}
+	a.find(w, r, form)
+}
+
+func (a *API) render(w http.ResponseWriter, r *http.Request, form url.Values) {
+	request, err := render.Parse(form, a.now(), time.UTC)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	if !render.Known(request.Options.Format) {
+		refuse(w, http.StatusBadRequest, fmt.Sprintf("the format %.32q is not rendered; ask for format=json, csv, raw, pickle, msgpack, dygraph or rickshaw", request.Options.Format))
+		return
+	}
+	a.within(w, r, strings.Join(request.Texts, " "), func(s *query.Session) error {
+		series, err := function.Evaluate(s.Context(), &source{session: s, book: a.book}, s, &request.Function, request.Targets)
+		if err != nil {
+			return invalid(s.Cause(err), request.Texts)
+		}
+		w.Header().Set("Content-Type", request.Options.ContentType())
+		return s.Aside(func() error { return sent(render.Write(w, request.Options, series)) })
+	})
+}
+
+// A sentError is one that came when the answer had begun.
+type sentError struct{ error }
+
+func sent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &sentError{err}
+}
+
+// invalid words a fault of the client as graphite-web does.
+func invalid(err error, targets []string) error {
+	fault := (*function.ParamError)(nil)
+	if !errors.As(err, &fault) {
+		return err
+	}
+	text := "Invalid parameters (" + fault.Reason + "); targets: \"" + strings.Join(targets, ", ") + "\""
+	if fault.Function != "" {
+		text += "; func: \"" + fault.Function + "\""
+	}
+	return &function.ParamError{Reason: text}
+}
+
+// within runs f in a session and answers its error.
+func (a *API) within(w http.ResponseWriter, r *http.Request, text string, f func(*query.Session) error) {
+	s, err := a.queries.Begin(r.Context(), query.Request{Text: text, Client: r.RemoteAddr})
+	if err == nil {
+		err = s.Cause(work.Do("answer a request of Graphite's API", func() error { return f(s) }))
+		s.Close(err)
+	}
+	if err != nil {
+		a.fail(w, r, err)
+	}
+}
+
+// fail answers an error, unless the answer has begun: then the connection is cut, so
+// that nobody takes what came for the whole.
+func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
+	begun := (*sentError)(nil)
+	fault := (*function.ParamError)(nil)
+	busy := (*query.BusyError)(nil)
+	limit := (*store.LimitError)(nil)
+	away := (*store.UnavailableError)(nil)
+	input := (*store.InputError)(nil)
+	switch {
+	case r.Context().Err() != nil: // nobody reads an answer
+	case errors.As(err, &begun):
+		panic(http.ErrAbortHandler)
+	case errors.As(err, &fault):
+		refuse(w, http.StatusBadRequest, fault.Reason)
+	case errors.As(err, &busy):
+		httpapi.WriteUnavailable(w, r, err.Error())
+	case errors.As(err, &limit), errors.As(err, &input):
+		refuse(w, http.StatusBadRequest, err.Error())
+	case errors.As(err, &away), errors.Is(err, query.ErrCancelled):
+		httpapi.WriteUnavailable(w, r, err.Error())
+	default:
+		a.log.Error("a request of Graphite's API failed", "path", r.URL.Path, "client", r.RemoteAddr, "error", err)
+		refuse(w, http.StatusInternalServerError, err.Error())
+	}
+}
+
+// shownError is how much of an error is sent, in bytes: it may repeat a target.
+const shownError = 2000
+
+func refuse(w http.ResponseWriter, status int, text string) {
+	say(w, status, clip.Text(text, shownError))
+}
+
+func say(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	w.WriteHeader(status)
+	_, _ = io.WriteString(w, text)
+}
+
+const badCallback = "jsonp is no name of a function"
+
+// contentType is that of JSON, or of a call that has it as its argument.
+func contentType(call string) string {
+	if call != "" {
+		return "text/javascript"
+	}
+	return "application/json"
+}
+
+// answer writes v as JSON, in the call of a function if jsonp names one.
+func answer(w http.ResponseWriter, form url.Values, v any) {
+	var body bytes.Buffer
+	e := json.NewEncoder(&body)
+	e.SetEscapeHTML(false)
+	if form.Get("pretty") != "" {
+		e.SetIndent("", "  ")
+	}
+	if err := e.Encode(v); err != nil {
+		refuse(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	call := form.Get("jsonp")
+	if call != "" && !render.ValidCallback(call) {
+		refuse(w, http.StatusBadRequest, badCallback)
+		return
+	}
+	text := bytes.TrimRight(body.Bytes(), "\n")
+	w.Header().Set("Content-Type", contentType(call))
+	if call != "" {
+		text = append(append([]byte(call+"("), text...), ')')
+	}
+	_, _ = w.Write(text)
+}
+
+func version(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8") // as graphite-web has it
+	_, _ = io.WriteString(w, Version+"\n")
+}
+
+func functions(w http.ResponseWriter, r *http.Request) {
+	body, err := render.Functions(r.URL.Query())
+	writeJSON(w, http.StatusOK, body, err)
+}
+
+func oneFunction(w http.ResponseWriter, r *http.Request) {
+	name := r.PathValue("name")
+	body, found, err := render.Function(name, r.URL.Query())
+	if !found && err == nil {
+		body, err = json.Marshal(map[string]string{"error": "Function not found: " + clip.Text(name, 100)})
+		writeJSON(w, http.StatusNotFound, body, err)
+		return
+	}
+	writeJSON(w, http.StatusOK, body, err)
+}
+
+func writeJSON(w http.ResponseWriter, status int, body []byte, err error) {
+	if err != nil {
+		refuse(w, http.StatusInternalServerError, err.Error())
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}

@@ -1,0 +1,248 @@
+package graphite
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+	_ "time/tzdata"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/embedded"
+	"varve/internal/graphite/graphitetest"
+	"varve/internal/ingest"
+	"varve/internal/ingest/carbon"
+	"varve/internal/query"
+)
+
+// different are the cases in which Varve answers otherwise, and why.
+var different = map[string]string{
+	"render-errors-041":  "the call does not end; Graphite fetches a series called scale",
+	"render-special-048": "there are no events yet",
+	"render-special-049": "there are no events yet",
+	"render-special-050": "there are no events yet",
+	"render-special-051": "there are no events yet",
+	"render-special-052": "there are no events yet",
+	"find-123":           "find has no pickle yet",
+	"find-124":           "find has no msgpack yet",
+}
+
+// A site is an API over an embedded store in memory.
+type site struct {
+	*testing.T
+	mux      *http.ServeMux
+	pipeline *ingest.Pipeline
+	registry *prometheus.Registry
+}
+
+func open(t *testing.T, config Config, limits query.Config) *site {
+	t.Helper()
+	log := slog.New(slog.DiscardHandler)
+	registry := prometheus.NewRegistry()
+	store, err := embedded.Open(vfs.NewMem(), "data", embedded.DefaultConfig(), embedded.Options{Registerer: registry, Logger: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	book, err := config.Book(log)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &site{T: t, mux: http.NewServeMux(), registry: registry}
+	s.pipeline = ingest.New(store, ingest.DefaultConfig(), ingest.Options{Registerer: registry, Logger: log})
+	t.Cleanup(s.pipeline.Close)
+	clock := func() time.Time { return graphitetest.Clock }
+	queries := query.New(store, limits, registry, clock)
+	for _, r := range New(queries, store, book, clock, log).Routes() {
+		s.mux.Handle(r.Method+" "+r.Path, r.Handler)
+	}
+	return s
+}
+
+// send stores lines of carbon.
+func (s *site) send(lines string) {
+	s.Helper()
+	server := carbon.NewLineServer(s.pipeline, carbon.DefaultConfig(), carbon.Options{Registerer: prometheus.NewRegistry()})
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		s.Fatal(err)
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(context.Background(), l) }()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		s.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, lines); err != nil {
+		s.Fatal(err)
+	}
+	c.(*net.TCPConn).CloseWrite()
+	io.ReadAll(c) // to the end: all is stored
+	if err := errors.Join(server.Shutdown(context.Background()), <-served); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// ask sends a request. The path may end in a slash, which the server takes off.
+func (s *site) ask(method, path string, form url.Values) *httptest.ResponseRecorder {
+	path = strings.TrimSuffix(path, "/")
+	r := httptest.NewRequest(method, path+"?"+form.Encode(), nil)
+	if method == http.MethodPost {
+		r = httptest.NewRequest(method, path, strings.NewReader(form.Encode()))
+		r.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	}
+	w := httptest.NewRecorder()
+	s.mux.ServeHTTP(w, r)
+	return w
+}
+
+// openRecorded returns a site with the recorded data.
+func openRecorded(t *testing.T) *site {
+	dir := t.TempDir()
+	files := map[string]string{}
+	for _, name := range []string{graphitetest.Schemas, graphitetest.Aggregation} {
+		var text bytes.Buffer
+		graphitetest.Lines(t, name, func(line string) { text.WriteString(line + "\n") })
+		files[name] = filepath.Join(dir, name)
+		if err := os.WriteFile(files[name], text.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := open(t, Config{StorageSchemas: files[graphitetest.Schemas], StorageAggregation: files[graphitetest.Aggregation]}, query.DefaultConfig())
+	var lines strings.Builder
+	for _, name := range graphitetest.Data {
+		graphitetest.Lines(t, name, func(line string) { lines.WriteString(line + "\n") })
+	}
+	s.send(lines.String())
+	return s
+}
+
+// TestRecordedCases sends the recorded requests to the API over a store with the
+// recorded data: rendering, archives, and what finds paths.
+func TestRecordedCases(t *testing.T) {
+	s := openRecorded(t)
+	for _, topic := range []string{"render-", "archives", "find", "expand", "index", "tags"} {
+		for _, file := range graphitetest.Topics(t, topic) {
+			graphitetest.Each(t, file, func(c *graphitetest.Case) {
+				t.Run(c.ID, func(t *testing.T) {
+					if why := different[c.ID]; why != "" {
+						t.Skip(why)
+					}
+					w := s.ask(c.Request.Method, c.Request.Path, c.Form())
+					if fault := c.Fault(w.Code, w.Header().Get("Content-Type"), w.Body.Bytes()); fault != "" {
+						t.Errorf("%s %v: %s", c.Request.Path, c.Request.Params, fault)
+					}
+				})
+			})
+		}
+	}
+}
+
+// TestDelSeries deletes series with their samples, those of others stay.
+func TestDelSeries(t *testing.T) {
+	s := open(t, Config{}, query.DefaultConfig())
+	s.send("a;x=1 1 1710071000\na;x=2 1 1710071000\na;x=1;y=1 1 1710071000\nb 1 1710071000\n")
+	if w := s.ask("POST", "/tags/delSeries", url.Values{"path": {"a;x=1", "b"}}); w.Code != 200 || w.Body.String() != "true" {
+		t.Fatalf("%d %s", w.Code, w.Body)
+	}
+	if w := s.ask("GET", "/tags/findSeries", url.Values{"expr": {"name=a"}}); w.Body.String() != `["a;x=1;y=1","a;x=2"]` {
+		t.Errorf("series left: %s", w.Body)
+	}
+	if w := s.ask("GET", "/metrics/index.json", nil); w.Body.String() != "[]" {
+		t.Errorf("paths left: %s", w.Body)
+	}
+	for _, path := range []string{"", "a;x", ";x=1"} {
+		if w := s.ask("POST", "/tags/delSeries", url.Values{"path": {path}}); w.Code != 400 {
+			t.Errorf("path %q: %d %s", path, w.Code, w.Body)
+		}
+	}
+}
+
+// TestLimits: what a query may use bounds every request, and the answer names the
+// limit.
+func TestLimits(t *testing.T) {
+	limits := query.DefaultConfig()
+	limits.MaxSeries, limits.MaxMemory = 5, 1<<20
+	s := open(t, Config{}, limits)
+	var lines strings.Builder
+	for _, host := range strings.Split("a b c d e f g h", " ") {
+		lines.WriteString("many;host=" + host + " 1 1710071000\n" + "few." + host + " 1 1710071000\n")
+	}
+	s.send(lines.String())
+	for _, c := range []struct {
+		path, key, value string
+		status           int
+		want             string
+	}{
+		{"/render", "target", "seriesByTag('name=many')", 400, "query.max_series"},
+		{"/render", "target", "seriesByTag('host=~.*')", 400, "must not match the empty string"},
+		{"/render", "target", "constantLine(1)&format=json", 200, ""},
+		{"/render", "target", "nosuch(few.a)", 400, "nosuch"},
+		{"/render", "target", "few.*", 400, "query.max_memory"},
+		{"/metrics/find", "query", "", 400, "query is missing"},
+		{"/metrics/find", "query", strings.Repeat("*", maxQuery+1), 400, "longer than"},
+		{"/metrics/expand", "query", strings.Repeat("*", maxQuery+1), 400, "longer than"},
+		{"/metrics/find", "query", "few.*", 200, `"few.a"`},
+		{"/metrics/find", "query", "man*", 200, "[]"}, // all of its series have tags
+	} {
+		form := url.Values{c.key: {strings.TrimSuffix(c.value, "&format=json")}, "format": {"json"}, "from": {"0"}}
+		if c.path != "/render" {
+			form = url.Values{c.key: {c.value}}
+		}
+		if c.status == 200 && c.path == "/render" {
+			form.Set("from", "-1h")
+		}
+		if c.value == "nosuch(few.a)" || strings.HasPrefix(c.value, "seriesByTag") {
+			form.Set("from", "-1h")
+		}
+		w := s.ask("GET", c.path, form)
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.want) {
+			t.Errorf("%s %.40s: %d %.300s; want %d and %q", c.path, c.value, w.Code, w.Body, c.status, c.want)
+		}
+	}
+	for _, format := range []string{"", "png", "nosuch"} {
+		if w := s.ask("GET", "/render", url.Values{"target": {"few.a"}, "format": {format}}); w.Code != 400 || !strings.Contains(w.Body.String(), "format=json") {
+			t.Errorf("format %q: %d %s", format, w.Code, w.Body)
+		}
+	}
+}
+
+// TestMetricsIsScraped: /metrics is where Prometheus looks, and where graphite-web finds.
+func TestMetricsIsScraped(t *testing.T) {
+	s := open(t, Config{}, query.DefaultConfig())
+	if w := s.ask("GET", "/metrics", nil); w.Code != 307 || w.Header().Get("Location") != "/internal/metrics" {
+		t.Errorf("without parameters: %d to %q", w.Code, w.Header().Get("Location"))
+	}
+	if w := s.ask("GET", "/metrics", url.Values{"query": {"*"}}); w.Code != 200 || w.Body.String() != "[]" {
+		t.Errorf("with a query: %d %s", w.Code, w.Body)
+	}
+	if w := s.ask("GET", "/metrics", url.Values{"format": {"json"}}); w.Code != 400 {
+		t.Errorf("without a query: %d %s", w.Code, w.Body)
+	}
+}
+
+func TestConfig(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	bad := filepath.Join(t.TempDir(), "bad.conf")
+	if err := os.WriteFile(bad, []byte("[a]\npattern = (\nretentions = 60s:1d\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []Config{{StorageSchemas: bad}, {StorageAggregation: bad}, {StorageSchemas: "nosuch"}} {
+		if _, err := c.Book(log); err == nil || !strings.HasPrefix(err.Error(), "graphite.storage_") {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}

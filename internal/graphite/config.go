@@ -1,0 +1,49 @@
+package graphite
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+
+	"varve/internal/retention"
+)
+
+// Config names the files of a Graphite installation.
+type Config struct {
+	StorageSchemas     string `yaml:"storage_schemas" doc:"Carbon's storage-schemas.conf as it stands: on which step and back to when paths are read by Graphite's API. Without it the step is a minute. What was sent is kept in any case."`
+	StorageAggregation string `yaml:"storage_aggregation" doc:"Carbon's storage-aggregation.conf as it stands: how points become one of a wider step. Without it they are averaged if half of them are there."`
+}
+
+// Book reads the files.
+func (c Config) Book(log *slog.Logger) (*retention.Book, error) {
+	b := &retention.Book{}
+	err := readRules(c.StorageSchemas, "graphite.storage_schemas", log, func(text string) (warnings []string, err error) {
+		b.Rules, warnings, err = retention.ParseSchemas(text)
+		return warnings, err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return b, readRules(c.StorageAggregation, "graphite.storage_aggregation", log, func(text string) (warnings []string, err error) {
+		b.Aggregations, warnings, err = retention.ParseAggregations(text)
+		return warnings, err
+	})
+}
+
+func readRules(path, key string, log *slog.Logger, parse func(text string) ([]string, error)) error {
+	if path == "" {
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("%s: %w", key, err)
+	}
+	warnings, err := parse(string(text))
+	if err != nil {
+		return fmt.Errorf("%s: %s: %w", key, path, err)
+	}
+	for _, w := range warnings {
+		log.Warn("a rule is not used", "file", path, "why", w)
+	}
+	return nil
+}

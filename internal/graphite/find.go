@@ -1,0 +1,330 @@
+package graphite
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"varve/internal/graphite/function"
+	"varve/internal/graphite/render"
+	"varve/internal/graphite/target"
+	"varve/internal/graphite/timespec"
+	"varve/internal/query"
+)
+
+// maxQuery bounds a glob, in bytes.
+const maxQuery = 64 << 10
+
+// A finding is what /metrics/find is asked.
+type finding struct {
+	query      string
+	format     string
+	wildcards  bool
+	leavesOnly bool
+	variants   bool
+	position   int
+}
+
+// parseFinding reads the parameters of /metrics/find.
+func parseFinding(form url.Values, now time.Time) (f finding, err error) {
+	f = finding{query: lastOf(form, "query"), format: "treejson", position: -1}
+	if format := lastOf(form, "format"); form.Has("format") {
+		f.format = format
+	}
+	var number [5]int
+	for i, name := range []string{"wildcards", "leavesOnly", "automatic_variants", "local", "position"} {
+		number[i] = map[bool]int{true: -1}[name == "position"]
+		if !form.Has(name) {
+			continue
+		}
+		if number[i], err = strconv.Atoi(strings.TrimSpace(lastOf(form, name))); err != nil {
+			return f, fmt.Errorf("%s is no whole number: %.40q", name, lastOf(form, name))
+		}
+	}
+	f.wildcards, f.leavesOnly, f.variants, f.position = number[0] != 0, number[1] != 0, number[2] != 0, number[4]
+	if err := checkTimes(form, now); err != nil {
+		return f, err
+	}
+	switch {
+	case f.query == "":
+		return f, fmt.Errorf("the parameter query is missing")
+	case len(f.query) > maxQuery:
+		return f, fmt.Errorf("the query is longer than %d bytes", maxQuery)
+	}
+	return f, nil
+}
+
+func lastOf(form url.Values, name string) string {
+	values := form[name]
+	if len(values) == 0 {
+		return ""
+	}
+	return values[len(values)-1]
+}
+
+// checkTimes refuses times that are none. What is found does not depend on them; -1 is
+// none.
+func checkTimes(form url.Values, now time.Time) error {
+	zone := time.UTC
+	if z, err := time.LoadLocation(lastOf(form, "tz")); err == nil && form.Has("tz") {
+		zone = z
+	}
+	for _, name := range []string{"now", "from", "until"} {
+		text := lastOf(form, name)
+		if !form.Has(name) || text == "-1" && name != "now" {
+			continue
+		}
+		t, err := timespec.Parse(text, now.In(zone), zone)
+		if err != nil {
+			return fmt.Errorf("%s: %w", name, err)
+		}
+		if name == "now" {
+			now = t
+		}
+	}
+	return nil
+}
+
+// find answers /metrics/find.
+func (a *API) find(w http.ResponseWriter, r *http.Request, form url.Values) {
+	f, err := parseFinding(form, a.now())
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	show := map[string]func(finding, []*entry) any{
+		"treejson": treeJSON, "completer": completer, "nodelist": nodeList, "json": a.plainJSON,
+	}[f.format]
+	if show == nil {
+		refuse(w, http.StatusBadRequest, "Invalid value for 'format' parameter")
+		return
+	}
+	if f.format == "completer" {
+		f.query = completed(f)
+	}
+	w.Header().Set("Pragma", "no-cache")
+	w.Header().Set("Cache-Control", "no-cache")
+	a.within(w, r, f.query, func(s *query.Session) error {
+		found, err := a.findAll(s, f.query, f.leavesOnly)
+		if err != nil {
+			return err
+		}
+		slices.SortStableFunc(found, func(a, b *entry) int { return strings.Compare(a.name(), b.name()) })
+		return s.Aside(func() error { answer(w, form, show(f, found)); return nil })
+	})
+}
+
+func (a *API) findAll(s *query.Session, glob string, leavesOnly bool) ([]*entry, error) {
+	g, err := target.ParseGlob(glob)
+	if err != nil {
+		return nil, &function.ParamError{Reason: err.Error()}
+	}
+	found, err := find(s, g)
+	if leavesOnly {
+		found = slices.DeleteFunc(found, func(e *entry) bool { return !e.leaf })
+	}
+	return found, err
+}
+
+// completed makes the query of a completer one that finds what begins with it.
+func completed(f finding) string {
+	text := strings.ReplaceAll(f.query, "..", "*.")
+	if !strings.HasSuffix(text, "*") {
+		text += "*"
+	}
+	if !f.variants {
+		return text
+	}
+	nodes := strings.Split(text, ".")
+	for i, node := range nodes {
+		if strings.Contains(node, ",") && !strings.ContainsAny(node, "{}") {
+			nodes[i] = "{" + strings.TrimSuffix(node, "*") + "}" + map[bool]string{true: "*"}[strings.HasSuffix(node, "*")]
+		}
+	}
+	return strings.Join(nodes, ".")
+}
+
+// A treeNode is an entry of the format treejson.
+type treeNode struct {
+	Text          string `json:"text"`
+	ID            string `json:"id"`
+	AllowChildren int    `json:"allowChildren"`
+	Expandable    int    `json:"expandable"`
+	Leaf          int    `json:"leaf"`
+}
+
+// treeJSON lists branches, then leaves, each name once.
+func treeJSON(f finding, found []*entry) any {
+	base := f.query[:strings.LastIndexByte(f.query, '.')+1]
+	nodes := []treeNode{}
+	seen := map[string]bool{}
+	if f.wildcards && len(found) > 1 {
+		wild := treeNode{Text: "*", ID: base + "*"}
+		if slices.ContainsFunc(found, func(e *entry) bool { return e.branch }) {
+			wild.AllowChildren, wild.Expandable = 1, 1
+		} else {
+			wild.Leaf = 1
+		}
+		nodes = append(nodes, wild)
+	}
+	for _, branches := range []bool{true, false} {
+		for _, e := range found {
+			if e.branch != branches || seen[e.name()] {
+				continue
+			}
+			seen[e.name()] = true
+			n := treeNode{Text: e.name(), ID: base + e.name()}
+			if branches {
+				n.AllowChildren, n.Expandable = 1, 1
+			} else {
+				n.Leaf = 1
+			}
+			nodes = append(nodes, n)
+		}
+	}
+	return nodes
+}
+
+// completer lists paths for a form that completes them, in their order.
+func completer(f finding, found []*entry) any {
+	metrics := []map[string]string{}
+	slices.SortFunc(found, func(a, b *entry) int { return strings.Compare(a.path, b.path) })
+	for _, e := range found {
+		if e.leaf {
+			metrics = append(metrics, map[string]string{"path": e.path, "name": e.name(), "is_leaf": "1"})
+		}
+		if e.branch {
+			metrics = append(metrics, map[string]string{"path": e.path + ".", "name": e.name(), "is_leaf": "0"})
+		}
+	}
+	if f.wildcards && len(found) > 1 {
+		metrics = append(metrics, map[string]string{"name": "*"})
+	}
+	return map[string]any{"metrics": metrics}
+}
+
+// nodeList lists the names of one level.
+func nodeList(f finding, found []*entry) any {
+	names := map[string]bool{}
+	for _, e := range found {
+		nodes := strings.Split(e.path, ".")
+		at := f.position
+		if at < 0 {
+			at += len(nodes)
+		}
+		if at >= 0 && at < len(nodes) {
+			names[nodes[at]] = true
+		}
+	}
+	return map[string]any{"nodes": append([]string{}, slices.Sorted(maps.Keys(names))...)}
+}
+
+// plainJSON lists leaves with the time in which they may have points, and branches.
+func (a *API) plainJSON(_ finding, found []*entry) any {
+	list := []map[string]any{}
+	slices.SortFunc(found, func(a, b *entry) int { return strings.Compare(a.path, b.path) })
+	for _, e := range found {
+		if e.branch {
+			list = append(list, map[string]any{"path": e.path, "is_leaf": false})
+		}
+		if e.leaf {
+			interval := map[string]float64{"start": 0, "end": float64(a.now().Unix())}
+			list = append(list, map[string]any{"path": e.path, "is_leaf": true, "intervals": []any{interval}})
+		}
+	}
+	return list
+}
+
+// expand answers /metrics/expand.
+func (a *API) expand(w http.ResponseWriter, r *http.Request, form url.Values) {
+	leaves, err := strconv.Atoi("0" + strings.TrimSpace(lastOf(form, "leavesOnly")))
+	grouped, groupErr := strconv.Atoi("0" + strings.TrimSpace(lastOf(form, "groupByExpr")))
+	if err != nil || groupErr != nil {
+		refuse(w, http.StatusBadRequest, "leavesOnly and groupByExpr are 0 or 1")
+		return
+	}
+	a.within(w, r, strings.Join(form["query"], " "), func(s *query.Session) error {
+		byQuery := map[string][]string{}
+		all := map[string]bool{}
+		for _, glob := range form["query"] {
+			if len(glob) > maxQuery {
+				return &function.ParamError{Reason: fmt.Sprintf("a query is longer than %d bytes", maxQuery)}
+			}
+			found, err := a.findAll(s, glob, leaves != 0)
+			if err != nil {
+				return err
+			}
+			byQuery[glob] = []string{}
+			for _, e := range found {
+				byQuery[glob] = append(byQuery[glob], e.path)
+				all[e.path] = true
+			}
+		}
+		var results any = append([]string{}, slices.Sorted(maps.Keys(all))...)
+		if grouped != 0 {
+			results = byQuery
+		}
+		return s.Aside(func() error { answer(w, form, map[string]any{"results": results}); return nil })
+	})
+}
+
+// index answers /metrics/index.json: all paths, written piece by piece.
+func (a *API) index(w http.ResponseWriter, r *http.Request) {
+	form := r.URL.Query()
+	call := form.Get("jsonp")
+	if call != "" && !render.ValidCallback(call) {
+		refuse(w, http.StatusBadRequest, badCallback)
+		return
+	}
+	a.within(w, r, "index.json", func(s *query.Session) error {
+		var paths []string
+		err := eachName(s, levelPage, func(metric string) error {
+			plain, err := isPlain(s, metric)
+			if err != nil || !plain {
+				return err
+			}
+			paths = append(paths, metric)
+			return s.Reserve(pathBytes)
+		})
+		if err != nil {
+			return err
+		}
+		slices.Sort(paths)
+		return s.Aside(func() error { return sent(writePaths(w, call, paths)) })
+	})
+}
+
+// pathBytes is what a path takes in a list that grows. The store holds its text.
+const pathBytes = 2 * 16
+
+// writePaths writes paths as an array of JSON, in the call of a function if there is
+// one.
+func writePaths(w http.ResponseWriter, call string, paths []string) error {
+	w.Header().Set("Content-Type", contentType(call))
+	out := bufio.NewWriterSize(w, 32<<10)
+	between, end := "[", "]"
+	if call != "" {
+		between, end = call+"([", "])"
+	}
+	for _, path := range paths {
+		text, err := json.Marshal(path)
+		if err != nil {
+			return err
+		}
+		out.WriteString(between)
+		out.Write(text)
+		between = ", "
+	}
+	if len(paths) == 0 {
+		out.WriteString(between)
+	}
+	out.WriteString(end)
+	return out.Flush()
+}

@@ -1,0 +1,297 @@
+package function
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"unicode"
+
+	"varve/internal/graphite/target"
+)
+
+func init() {
+	const group = "Alias"
+	define(group, "alias(seriesList, newName:string)", "Names all series alike.", alias)
+	define(group, "aliasByMetric(seriesList)", "Names each series by the last node of its path.", aliasByMetric)
+	define(group, "aliasByNode(seriesList, nodes:nodeOrTag...)", "Names each series by nodes of its path and by tags.", aliasByNode)
+	define(group, "aliasByTags(seriesList, tags:nodeOrTag...)", "Names each series by tags and by nodes of its path.", aliasByNode)
+	define(group, "aliasQuery(seriesList, search:string, replace:string, newName:string)", "Makes a path of each name by a regular expression, and puts the last value found there into a format such as \"now %d\".", aliasQuery)
+	define(group, "aliasSub(seriesList, search:string, replace:string)", "Replaces what matches a regular expression in each name; \\1 stands for the first group.", aliasSub)
+	define(group, "legendValue(seriesList, [valuesTypes:string...])", "Appends aggregated values to each name; si or binary as the last argument prints them with a unit.", legendValue)
+	define(group, "lower(seriesList, [pos:integer...])", "Turns names, or characters at some places, to lower case.", func(c *call) (any, error) { return changeCase(c, unicode.ToLower) })
+	define(group, "upper(seriesList, [pos:integer...])", "Turns names, or characters at some places, to upper case.", func(c *call) (any, error) { return changeCase(c, unicode.ToUpper) })
+
+	define("Special", "substr(seriesList, [start:node=0], [stop:node=0])", "Names each series by some nodes of its path, from start to before stop.", substr)
+	define("Special", "cactiStyle(seriesList, [system:string], [units:string])", "Appends the last, greatest and least value to each name, in columns.", cactiStyle)
+}
+
+func alias(c *call) (any, error) {
+	list, name := c.list(0), text(c.args[1])
+	return c.each(list, func(s *Series) error {
+		s.Name, s.NoName = name, false
+		return nil
+	})
+}
+
+// nodeOrTag returns a node of a path, which may be counted from the end, or
+// else the tag of that name; both may be missing.
+func nodeOrTag(s *Series, key any, path string) string {
+	if n, ok := key.(float64); ok && n == math.Trunc(n) && math.Abs(n) < 1e6 {
+		key = int64(n)
+	}
+	if n, ok := key.(int64); ok {
+		nodes := strings.Split(strings.SplitN(path, ";", 2)[0], ".")
+		if n < 0 {
+			n += int64(len(nodes))
+		}
+		if n >= 0 && n < int64(len(nodes)) {
+			return nodes[n]
+		}
+	}
+	return s.Tags[text(key)]
+}
+
+// key joins nodes and tags of a series. If the name is a call, its first path
+// counts.
+func key(s *Series, nodes []any) (string, error) {
+	if s.Name == "" {
+		return "", badParam("a series has an empty name")
+	}
+	path := s.Name
+	if strings.HasSuffix(s.Name, ")") {
+		if first, ok := target.FirstPath(s.Name); ok {
+			path = first
+		}
+	}
+	parts := make([]string, len(nodes))
+	for i, n := range nodes {
+		parts[i] = nodeOrTag(s, n, path)
+	}
+	return strings.Join(parts, "."), nil
+}
+
+func aliasByNode(c *call) (any, error) {
+	return c.each(c.list(0), func(s *Series) (err error) {
+		s.Name, err = key(s, c.rest)
+		return err
+	})
+}
+
+func aliasByMetric(c *call) (any, error) {
+	return c.each(c.list(0), func(s *Series) error {
+		s.Name = nodesOf(s.Name, -1, 0)
+		return nil
+	})
+}
+
+func substr(c *call) (any, error) {
+	list, start, stop := c.list(0), c.truncated(1, 0), c.truncated(2, 0)
+	return c.each(list, func(s *Series) error {
+		s.Name = nodesOf(s.Name, start, stop)
+		return nil
+	})
+}
+
+// nodesOf returns nodes of the innermost path of a name, up to its first
+// comma. A stop of 0 means all.
+func nodesOf(name string, start, stop int64) string {
+	left, right := strings.LastIndexByte(name, '(')+1, strings.IndexByte(name, ')')
+	if right < 0 {
+		right = len(name)
+	}
+	nodes := strings.Split(name[left:max(left, right)], ".")
+	if stop == 0 {
+		stop = int64(len(nodes))
+	}
+	first, _, _ := strings.Cut(strings.Join(cut(nodes, start, stop), "."), ",")
+	return first
+}
+
+// cut returns the elements from start to before stop, both counted from the
+// end if negative.
+func cut[T any](list []T, start, stop int64) []T {
+	n := int64(len(list))
+	place := func(i int64) int64 {
+		if i < 0 {
+			i += n
+		}
+		return min(max(i, 0), n)
+	}
+	from, to := place(start), place(stop)
+	return list[from:max(from, to)]
+}
+
+func aliasSub(c *call) (any, error) {
+	list, p, replace := c.list(0), c.pattern(1), c.str(2, "")
+	if c.err != nil || len(list) == 0 {
+		return list, c.err
+	}
+	r, err := p.newReplacement(replace)
+	if err != nil {
+		return nil, err
+	}
+	return c.each(list, func(s *Series) (err error) {
+		s.Name, err = p.replace(s.Name, r)
+		return err
+	})
+}
+
+func aliasQuery(c *call) (any, error) {
+	list, p, replace, layout := c.list(0), c.pattern(1), c.str(2, ""), c.str(3, "")
+	if c.err != nil || len(list) == 0 {
+		return list, c.err
+	}
+	r, err := p.newReplacement(replace)
+	if err != nil {
+		return nil, err
+	}
+	return c.each(list, func(s *Series) error {
+		query, err := p.replace(s.Name, r)
+		if err != nil {
+			return err
+		}
+		found, err := c.evalText(query)
+		if err != nil {
+			return err
+		}
+		if len(found) == 0 {
+			return badParam("no series found with query: %.200s", query)
+		}
+		last := lastOf(found[0].Values)
+		if isNull(last) {
+			return badParam("the series %.200s has no value", found[0].Name)
+		}
+		s.Name, err = format(layout, last)
+		return err
+	})
+}
+
+func legendValue(c *call) (any, error) {
+	list := c.list(0)
+	if len(c.rest) == 0 {
+		return nil, badParam("an aggregation function is missing")
+	}
+	names := make([]string, len(c.rest))
+	for i, v := range c.rest {
+		names[i] = text(v)
+	}
+	system := ""
+	if last := names[len(names)-1]; last == "si" || last == "binary" {
+		system, names = last, names[:len(names)-1]
+	}
+	return c.each(list, func(s *Series) error {
+		for _, name := range names {
+			s.Name += legend(s, name, system)
+		}
+		return nil
+	})
+}
+
+// legend is what one aggregation appends to the name of a series.
+func legend(s *Series, name, system string) string {
+	aggregate, known := aggregations[name]
+	value := null
+	if known {
+		value = aggregate(s.Values)
+	}
+	shown := FormatFloat(value)
+	switch {
+	case !known:
+		shown = "(?)"
+	case name == "count" && system == "":
+		shown = whole(value)
+	case system != "" && !isNull(value):
+		v, prefix := scaled(value, system)
+		shown = fmt.Sprintf("%.2f%s", v, prefix)
+	}
+	if system == "" {
+		return fmt.Sprintf(" (%s: %s)", name, shown)
+	}
+	return pad("", 20-len([]rune(s.Name))) + pad(name, 5) + pad(shown, 10)
+}
+
+// cactiStyle appends values in columns that are as wide as the widest of all
+// series.
+func cactiStyle(c *call) (any, error) {
+	list := c.list(0)
+	system, units := "", ""
+	if c.given(1) {
+		system = c.str(1, "")
+	}
+	if c.given(2) {
+		units = c.str(2, "")
+	}
+	if c.err == nil && system != "" && system != "si" && system != "binary" && len(list) > 0 {
+		return nil, badParam("unknown system %.64q: it is si or binary", system)
+	}
+	show := func(v float64) string {
+		prefix := ""
+		if system != "" {
+			v, prefix = scaled(v, system)
+		}
+		switch {
+		case units == "":
+			return fmt.Sprintf("%.2f%s", v, prefix)
+		default:
+			return fmt.Sprintf("%.2f %s%s", v, prefix, units)
+		}
+	}
+	columns := [...]struct {
+		title string
+		of    aggregation
+		width int
+	}{{"Current", lastOf, 0}, {"Max", maxOf, 0}, {"Min", minOf, 0}}
+	width := 0
+	for _, s := range list {
+		width = max(width, len([]rune(s.Name)))
+		for i := range columns {
+			v := columns[i].of(s.Values)
+			if isNull(v) || v == 0 {
+				v = 3 // so does Graphite
+			}
+			columns[i].width = max(columns[i].width, len([]rune(show(math.Trunc(v)+0)))+3)
+		}
+	}
+	return c.each(list, func(s *Series) error {
+		name := pad(s.Name, width)
+		for _, column := range columns {
+			shown := "nan"
+			if v := column.of(s.Values); !isNull(v) {
+				shown = show(v)
+			}
+			name += " " + column.title + ":" + pad(shown, column.width)
+		}
+		s.Name = name + " "
+		return nil
+	})
+}
+
+// changeCase changes all characters of names, or those at some places.
+func changeCase(c *call, change func(rune) rune) (any, error) {
+	list := c.list(0)
+	places := make([]int64, len(c.rest))
+	for i, v := range c.rest {
+		n, ok := v.(int64)
+		if !ok {
+			return nil, badParam("the place of a character must be an integer")
+		}
+		places[i] = n
+	}
+	return c.each(list, func(s *Series) error {
+		if len(places) == 0 {
+			s.Name = strings.Map(change, s.Name)
+			return nil
+		}
+		runes := []rune(s.Name)
+		for _, at := range places {
+			if at < 0 {
+				at += int64(len(runes))
+			}
+			if at >= 0 && at < int64(len(runes)) {
+				runes[at] = change(runes[at])
+			}
+		}
+		s.Name = string(runes)
+		return nil
+	})
+}

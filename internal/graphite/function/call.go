@@ -1,0 +1,507 @@
+package function
+
+import (
+	"errors"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"varve/internal/graphite/target"
+	"varve/internal/graphite/timespec"
+)
+
+// A call is one evaluation of a function. Its accessors return an argument in
+// the type that the function needs; if it has another one they set err, which
+// the function looks at once it has taken all.
+type call struct {
+	*scope
+	expr *target.Call
+	vars []Variable
+
+	function *Function
+	args     []any // one for each parameter that is not multiple; absent if not given
+	rest     []any // of the multiple parameter
+	err      error
+	mistyped bool // err is about the type of an argument
+}
+
+// absent marks an optional argument that was not given.
+type absent struct{}
+
+func (sc *scope) evalCall(x *target.Call, vars []Variable) (any, error) {
+	if x.Name == "seriesByTag" {
+		return sc.fetch(tagQuery(x), false)
+	}
+	if x.Name == "template" {
+		return nil, badParam("invalid template() syntax, only string and numeric arguments are allowed")
+	}
+	f, ok := Lookup(x.Name)
+	if !ok {
+		return nil, badParam("Received request for unknown function: %.200s", x.Name)
+	}
+	args := make([]any, len(x.Args)+len(x.Named))
+	err := sc.parallel(len(args), func(i int) (err error) {
+		if i < len(x.Args) {
+			args[i], err = sc.evalArgument(f, x.Args[i], vars)
+		} else {
+			args[i], err = sc.eval(x.Named[i-len(x.Args)].Value, vars)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	c := &call{scope: sc, expr: x, vars: vars, function: f}
+	named := map[string]any{}
+	for i, n := range x.Named {
+		named[n.Name] = args[len(x.Args)+i]
+	}
+	return c.invoke(args[:len(x.Args)], named)
+}
+
+// invoke binds arguments to the parameters and runs the function.
+func (c *call) invoke(args []any, named map[string]any) (any, error) {
+	err := c.bind(args, named)
+	var out any
+	if err == nil {
+		out, err = c.function.run(c)
+	}
+	if errors.Is(err, errNothing) || err != nil && c.mistyped && c.withoutSeries() {
+		return []*Series(nil), nil
+	}
+	var p *ParamError
+	if errors.As(err, &p) && p.Function == "" {
+		p.Function = c.function.Name
+	}
+	return out, err
+}
+
+// withoutSeries reports whether the first argument is an empty list. Functions
+// do not look at further arguments then.
+func (c *call) withoutSeries() bool {
+	if len(c.args) == 0 {
+		return false
+	}
+	list, ok := c.args[0].([]*Series)
+	return ok && len(list) == 0
+}
+
+// errNothing ends a function that combines series when there are none.
+var errNothing = errors.New("no series")
+
+// apply runs another function on values, as part of this one.
+func (c *call) apply(name string, args ...any) ([]*Series, error) {
+	f, ok := Lookup(name)
+	if !ok {
+		return nil, badParam("unknown function: %.64s", name)
+	}
+	if err := c.step(); err != nil {
+		return nil, err
+	}
+	inner := &call{scope: c.scope, expr: c.expr, vars: c.vars, function: f}
+	v, err := inner.invoke(args, nil)
+	if err != nil {
+		return nil, err
+	}
+	return asSeries(v)
+}
+
+// argument evaluates the first argument once more, for another range. Its
+// series are new ones.
+func (c *call) argument(sc *scope) ([]*Series, error) {
+	switch {
+	case len(c.expr.Args) > 0:
+		return sc.again(c.expr.Args[0], c.vars)
+	case len(c.expr.Named) > 0:
+		return sc.again(c.expr.Named[0].Value, c.vars)
+	}
+	return nil, badParam("the list of series is missing")
+}
+
+// bind checks arguments and brings them to the types of the parameters. If one
+// does not fit, Graphite logs that and goes on with all of them as they are:
+// the functions find out by themselves which ones they cannot work with.
+func (c *call) bind(args []any, named map[string]any) error {
+	params := c.function.Params
+	multiple := len(params) > 0 && params[len(params)-1].Multiple
+	if len(args) > len(params) && !multiple {
+		return badParam("takes %d arguments at most, not %d", len(params), len(args))
+	}
+	values, fits := convertAll(params, args)
+	c.args = make([]any, len(params))
+	for i := range c.args {
+		c.args[i] = absent{}
+	}
+	for i, v := range values {
+		if multiple && i >= len(params)-1 {
+			c.rest = append(c.rest, v)
+		} else {
+			c.args[i] = v
+		}
+	}
+	for name, v := range named {
+		i := c.parameter(name)
+		switch {
+		case i < 0:
+			return badParam("there is no parameter %.64q", name)
+		case i < len(args):
+			return badParam("the parameter %q is given twice", name)
+		}
+		converted, err := params[i].convert(v)
+		if err != nil || !fits {
+			converted = v
+		}
+		if params[i].Multiple {
+			c.rest = append(c.rest, converted)
+		} else if converted != nil || params[i].Required {
+			c.args[i] = converted
+		}
+	}
+	for i, p := range params {
+		if _, missing := c.args[i].(absent); missing && p.Required && !p.Multiple && !lenient[c.function.Name] {
+			return badParam("the parameter %q is missing", p.Name)
+		}
+	}
+	return nil
+}
+
+// lenient are functions whose required parameters have a default all the same.
+var lenient = map[string]bool{"highest": true, "lowest": true}
+
+// parameter finds a parameter by name. alignDST is how timeShift's source
+// spells alignDst.
+func (c *call) parameter(name string) int {
+	for i, p := range c.function.Params {
+		if p.Name == name || name == "alignDST" && p.Name == "alignDst" || name == "stackName" && p.Name == "stack" {
+			return i
+		}
+	}
+	return -1
+}
+
+func convertAll(params []Param, args []any) (values []any, fits bool) {
+	values = make([]any, len(args))
+	for i, v := range args {
+		converted, err := params[min(i, len(params)-1)].convert(v)
+		if err != nil {
+			return args, false
+		}
+		values[i] = converted
+	}
+	return values, true
+}
+
+var errType = errors.New("the argument has another type")
+
+// convert brings a value to the type of the parameter.
+func (p *Param) convert(v any) (any, error) {
+	if v == nil && (p.Default != nil || !p.Required) {
+		return nil, nil
+	}
+	switch p.Type {
+	case typeFloat:
+		return toFloat(v)
+	case typeInteger, typeNode:
+		return toInteger(v)
+	case typeIntOrInf:
+		if f, ok := v.(float64); ok && math.IsInf(f, 1) {
+			return f, nil
+		}
+		if s, ok := v.(string); ok && strings.EqualFold(s, "inf") {
+			return infinity, nil
+		}
+		return toInteger(v)
+	case typeBoolean:
+		return toBool(v)
+	case typeInterval:
+		s, ok := v.(string)
+		if !ok {
+			return nil, errType
+		}
+		_, err := timespec.ParseOffset(s)
+		return s, err
+	}
+	return v, nil
+}
+
+func toFloat(v any) (any, error) {
+	switch x := v.(type) {
+	case float64:
+		return x, nil
+	case int64:
+		return float64(x), nil
+	case bool:
+		if x {
+			return 1.0, nil
+		}
+		return 0.0, nil
+	case string:
+		f, err := strconv.ParseFloat(strings.TrimSpace(x), 64)
+		if err != nil {
+			return nil, err
+		}
+		return f, nil
+	}
+	return nil, errType
+}
+
+func toInteger(v any) (any, error) {
+	switch x := v.(type) {
+	case int64:
+		return x, nil
+	case bool:
+		if x {
+			return int64(1), nil
+		}
+		return int64(0), nil
+	case string:
+		i, err := strconv.ParseInt(strings.TrimSpace(x), 10, 64)
+		if err != nil {
+			return nil, err
+		}
+		return i, nil
+	}
+	return nil, errType
+}
+
+func toBool(v any) (any, error) {
+	switch x := v.(type) {
+	case bool:
+		return x, nil
+	case int64:
+		if x == 0 || x == 1 {
+			return x == 1, nil
+		}
+		return nil, errType
+	case float64:
+		if x == 0 || x == 1 {
+			return x == 1, nil
+		}
+		return nil, errType
+	case string:
+		switch strings.ToLower(x) {
+		case "true":
+			return true, nil
+		case "false":
+			return false, nil
+		}
+		return nil, errType
+	}
+	return truth(v), nil
+}
+
+// truth tells whether a value counts as true where none but a boolean is
+// meant.
+func truth(v any) bool {
+	switch x := v.(type) {
+	case nil, absent:
+		return false
+	case bool:
+		return x
+	case int64:
+		return x != 0
+	case float64:
+		return x != 0
+	case string:
+		return x != ""
+	case []*Series:
+		return len(x) > 0
+	}
+	return true
+}
+
+func (c *call) fail(i int, what string) {
+	c.mistyped = true
+	c.invalid(i, what)
+}
+
+// invalid notes an argument that has the right type and no meaning.
+func (c *call) invalid(i int, what string) {
+	if c.err == nil {
+		c.err = badParam("the parameter %q must be %s", c.function.Params[i].Name, what)
+	}
+}
+
+// given reports whether an argument was given, and was not none.
+func (c *call) given(i int) bool {
+	_, missing := c.args[i].(absent)
+	return !missing && c.args[i] != nil
+}
+
+func (c *call) list(i int) []*Series {
+	list, ok := c.args[i].([]*Series)
+	if !ok {
+		c.fail(i, "a list of series")
+	}
+	return list
+}
+
+// lists returns all lists of a multiple parameter.
+func (c *call) lists() [][]*Series {
+	out := make([][]*Series, len(c.rest))
+	for i, v := range c.rest {
+		list, ok := v.([]*Series)
+		if !ok {
+			c.fail(len(c.args)-1, "a list of series")
+		}
+		out[i] = list
+	}
+	return out
+}
+
+func (c *call) float(i int, without float64) float64 {
+	if _, missing := c.args[i].(absent); missing {
+		return without
+	}
+	switch x := c.args[i].(type) {
+	case float64:
+		return x
+	case int64:
+		return float64(x)
+	case bool:
+		if x {
+			return 1
+		}
+		return 0
+	}
+	c.fail(i, "a number")
+	return 0
+}
+
+func (c *call) integer(i int, without int64) int64 {
+	if _, missing := c.args[i].(absent); missing {
+		return without
+	}
+	n, ok := c.args[i].(int64)
+	if !ok {
+		c.fail(i, "an integer")
+	}
+	return n
+}
+
+// truncated is integer for functions that drop a fraction.
+func (c *call) truncated(i int, without int64) int64 {
+	switch x := c.args[i].(type) {
+	case float64:
+		if math.Abs(x) < 1e15 {
+			return int64(x)
+		}
+	case string:
+		if n, err := toInteger(x); err == nil {
+			return n.(int64)
+		}
+	}
+	return c.integer(i, without)
+}
+
+func (c *call) str(i int, without string) string {
+	if _, missing := c.args[i].(absent); missing {
+		return without
+	}
+	s, ok := c.args[i].(string)
+	if !ok {
+		c.fail(i, "a text")
+	}
+	return s
+}
+
+func (c *call) boolean(i int) bool { return truth(c.args[i]) }
+
+// interval returns an interval in seconds.
+func (c *call) interval(i int, without string) (text string, seconds int64) {
+	text = c.str(i, without)
+	seconds, err := timespec.ParseOffset(text)
+	if err != nil {
+		c.invalid(i, "an interval such as 10min: "+err.Error())
+	}
+	return text, seconds
+}
+
+// date returns a point in time, read in the zone of the server.
+func (c *call) date(i int) time.Time {
+	t, err := timespec.Parse(c.str(i, ""), c.request.Now, c.serverZone())
+	if err != nil {
+		c.invalid(i, "a time: "+err.Error())
+	}
+	return t
+}
+
+// duration is interval for intervals that must be longer than nothing.
+func (c *call) duration(i int, without string) (text string, seconds int64) {
+	text, seconds = c.interval(i, without)
+	if seconds <= 0 && c.err == nil {
+		c.invalid(i, "an interval of one second at least")
+	}
+	return text, seconds
+}
+
+func (c *call) pattern(i int) pattern {
+	s := c.str(i, "")
+	if c.err != nil {
+		return pattern{}
+	}
+	p, err := newPattern(s)
+	if err != nil {
+		c.err = err
+	}
+	return p
+}
+
+func (c *call) aggregation(i int, without string) (string, aggregation) {
+	name := c.str(i, without)
+	if c.err != nil {
+		return "", nil
+	}
+	a, err := aggregationOf(name)
+	if err != nil {
+		c.err = err
+	}
+	return name, a
+}
+
+// each calls f for all series in turn, which it may change, and returns them.
+func (c *call) each(list []*Series, f func(s *Series) error) (any, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	for _, s := range list {
+		if err := f(s); err != nil {
+			return nil, err
+		}
+		if err := c.reserve(int64(len(s.Name))); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+// derive calls f for all series with room for as many values and returns the
+// series that it makes of them.
+func (c *call) derive(list []*Series, f func(s *Series, values []float64) (name string)) (any, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	out := make([]*Series, 0, len(list))
+	for _, s := range list {
+		values, err := c.array(int64(len(s.Values)))
+		if err != nil {
+			return nil, err
+		}
+		name := f(s, values)
+		if err := c.reserve(int64(len(name))); err != nil {
+			return nil, err
+		}
+		out = append(out, s.derive(name, values))
+	}
+	return out, nil
+}
+
+// apply changes all values that are not null.
+func (s *Series) apply(f func(float64) float64) {
+	for i, v := range s.Values {
+		if !isNull(v) {
+			s.Values[i] = f(v)
+		}
+	}
+}

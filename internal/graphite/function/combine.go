@@ -1,0 +1,614 @@
+package function
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+func init() {
+	defineCombining("sumSeries(seriesLists...)", "Adds series up.", combining("sum"), "sum")
+	defineCombining("averageSeries(seriesLists...)", "Averages series.", combining("average"), "avg")
+	defineCombining("minSeries(seriesLists...)", "Takes the least value of all series.", combining("min"))
+	defineCombining("maxSeries(seriesLists...)", "Takes the greatest value of all series.", combining("max"))
+	defineCombining("diffSeries(seriesLists...)", "Subtracts all further series from the first.", combining("diff"))
+	defineCombining("stddevSeries(seriesLists...)", "Takes the standard deviation over all series.", combining("stddev"))
+	defineCombining("rangeOfSeries(seriesLists...)", "Subtracts the least value of all series from the greatest.", combining("rangeOf"))
+	defineCombining("multiplySeries(seriesLists...)", "Multiplies series; where one is null, so is the product.", multiplySeries)
+	defineCombining("powSeries(seriesList...)", "Raises the first series to the power of the second, the result to that of the third, and so on.", powSeries)
+	defineCombining("countSeries([seriesLists...])", "Counts series.", countSeries)
+	defineCombining("sumSeriesLists(seriesListFirstPos, seriesListSecondPos)", "Adds the series of two lists up, pair by pair.", pairing("sum"))
+	defineCombining("diffSeriesLists(seriesListFirstPos, seriesListSecondPos)", "Subtracts the series of the second list from those of the first, pair by pair.", pairing("diff"))
+	defineCombining("multiplySeriesLists(seriesListFirstPos, seriesListSecondPos)", "Multiplies the series of two lists, pair by pair.", pairing("multiply"))
+	defineCombining("sumSeriesWithWildcards(seriesList, [position:node...])", "Adds series up whose paths are equal without the nodes at some places.", withWildcards("sum"))
+	defineCombining("averageSeriesWithWildcards(seriesList, [position:node...])", "Averages series whose paths are equal without the nodes at some places.", withWildcards("average"))
+	defineCombining("multiplySeriesWithWildcards(seriesList, [position:node...])", "Multiplies series whose paths are equal without the nodes at some places.", withWildcards("multiply"))
+	defineCombining("asPercent(seriesList, [total:any], [nodes:nodeOrTag...])", "Takes values as percentages of the sum of all series, of a number, or of other series, also group by group.", asPercent, "pct")
+
+	for _, name := range [...]string{"sumSeries", "sum", "averageSeries", "avg", "minSeries", "maxSeries", "diffSeries", "stddevSeries", "rangeOfSeries", "countSeries"} {
+		registry[name].reads = true
+	}
+
+	const group = "Combine"
+	define(group, "aggregate(seriesList, func:aggFunc, [xFilesFactor:float])", "Combines series by an aggregation.", aggregate)
+	define(group, "aggregateSeriesLists(seriesListFirstPos, seriesListSecondPos, func:aggFunc, [xFilesFactor:float])", "Combines the series of two lists by an aggregation, pair by pair.", aggregateSeriesLists)
+	define(group, "aggregateWithWildcards(seriesList, func:aggFunc, [position:node...])", "Combines series whose paths are equal without the nodes at some places.", aggregateWithWildcards)
+	define(group, "divideSeries(dividendSeriesList, divisorSeries)", "Divides all series by one.", divideSeries)
+	define(group, "divideSeriesLists(dividendSeriesList, divisorSeriesList)", "Divides the series of the first list by those of the second, pair by pair.", divideSeriesLists)
+	define(group, "percentileOfSeries(seriesList, n:float, [interpolate:boolean=false])", "Takes a percentile over all series.", percentileOfSeries)
+	define(group, "weightedAverage(seriesListAvg, seriesListWeight, [nodes:nodeOrTag...])", "Averages series, weighted by others whose paths have the same nodes.", weightedAverage)
+	define(group, "group([seriesLists...])", "Makes one list of several.", groupLists)
+}
+
+// A frame is what series on different steps have in common: their rows at the
+// least common multiple of the steps.
+type frame struct {
+	list             []*Series
+	columns          [][]float64
+	start, end, step int64
+	rows             int
+}
+
+// maxStep bounds the common step, in seconds: steps without a common divisor
+// have a product that no range holds.
+const maxStep = 1 << 40
+
+// normalize consolidates series to their common step. What is common is the
+// index, not the time: the first rows belong together.
+func (c *call) normalize(lists ...[]*Series) (*frame, error) {
+	f := &frame{list: slices.Concat(lists...), step: 1}
+	if len(f.list) == 0 {
+		return nil, errNothing
+	}
+	f.start, f.end, f.step = f.list[0].Start, f.list[0].End, f.list[0].Step
+	for _, s := range f.list {
+		f.start, f.end = min(f.start, s.Start), max(f.end, s.End)
+		f.step = lcm(f.step, s.Step)
+		if f.step > maxStep || f.step <= 0 {
+			return nil, badParam("the steps of the series have no common multiple below %d seconds", int64(maxStep))
+		}
+	}
+	f.end -= floorMod(f.end-f.start, f.step)
+	for _, s := range f.list {
+		s.Consolidate(int(f.step / s.Step))
+	}
+	return f, c.fill(f)
+}
+
+// fill reads the rows of a frame.
+func (c *call) fill(f *frame) error {
+	f.columns = make([][]float64, len(f.list))
+	for i, s := range f.list {
+		if s.PerPoint() > 1 {
+			if err := c.reserve(int64(8 * len(s.Values) / s.PerPoint())); err != nil {
+				return err
+			}
+		}
+		rows, err := s.Rows()
+		if err != nil {
+			return err
+		}
+		f.columns[i] = rows
+		f.rows = max(f.rows, len(rows))
+	}
+	return nil
+}
+
+func lcm(a, b int64) int64 {
+	x, y := a, b
+	for y != 0 {
+		x, y = y, x%y
+	}
+	if x == 0 || a/x > maxStep/max(b, 1)+1 {
+		return maxStep + 1
+	}
+	return a / x * b
+}
+
+// each calls fold with every row. The slice is used again.
+func (c *call) eachRow(columns [][]float64, rows int, fold func(row []float64) float64) ([]float64, error) {
+	out, err := c.array(int64(rows))
+	if err != nil {
+		return nil, err
+	}
+	row := make([]float64, len(columns))
+	work := 0
+	for i := range out {
+		for k, column := range columns {
+			row[k] = null
+			if i < len(column) {
+				row[k] = column[i]
+			}
+		}
+		out[i] = fold(row)
+		if work += len(row); work > 1<<20 {
+			work = 0
+			if err := c.ctx.Err(); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}
+
+// reduce aggregates the rows of a frame. Sums and extremes, which is what
+// dashboards ask for, go series by series, through memory in its order.
+func (c *call) reduce(f *frame, name string, aggregate aggregation, xFilesFactor float64) ([]float64, error) {
+	step, ok := accumulators[name]
+	if !ok {
+		return c.eachRow(f.columns, f.rows, func(row []float64) float64 {
+			if !enough(countValues(row), float64(len(row)), xFilesFactor) {
+				return null
+			}
+			return aggregate(row)
+		})
+	}
+	out, err := c.array(int64(f.rows))
+	if err != nil {
+		return nil, err
+	}
+	if err := c.reserve(int64(4 * f.rows)); err != nil {
+		return nil, err
+	}
+	counts := make([]int32, f.rows)
+	for _, column := range f.columns {
+		if err := c.ctx.Err(); err != nil {
+			return nil, err
+		}
+		step(out, counts, column)
+	}
+	for i, n := range counts {
+		switch {
+		case !enough(int(n), float64(len(f.columns)), xFilesFactor):
+			out[i] = null
+		case name == "average" || name == "avg":
+			out[i] /= float64(n)
+		}
+	}
+	return out, nil
+}
+
+// accumulators add the values of one series to those of the ones before it.
+var accumulators = map[string]func(out []float64, counts []int32, column []float64){
+	"sum": addUp, "total": addUp, "average": addUp, "avg": addUp,
+	"max": func(out []float64, counts []int32, column []float64) {
+		for i, v := range column {
+			if isNull(v) {
+				continue
+			}
+			if counts[i] == 0 || v > out[i] {
+				out[i] = v
+			}
+			counts[i]++
+		}
+	},
+	"min": func(out []float64, counts []int32, column []float64) {
+		for i, v := range column {
+			if isNull(v) {
+				continue
+			}
+			if counts[i] == 0 || v < out[i] {
+				out[i] = v
+			}
+			counts[i]++
+		}
+	},
+}
+
+func addUp(out []float64, counts []int32, column []float64) {
+	for i, v := range column {
+		if !isNull(v) {
+			out[i] += v
+			counts[i]++
+		}
+	}
+}
+
+// expressions joins the distinct path expressions of series.
+func expressions(list []*Series) string {
+	seen := map[string]bool{}
+	var out []string
+	for _, s := range list {
+		if !seen[s.PathExpression] {
+			seen[s.PathExpression] = true
+			out = append(out, s.PathExpression)
+		}
+	}
+	return strings.Join(out, ",")
+}
+
+// combine aggregates series to one. The name may end in Series.
+func (c *call) combine(function string, xFilesFactor float64, lists ...[]*Series) (*Series, error) {
+	name := strings.TrimSuffix(function, "Series")
+	aggregate, ok := aggregations[name]
+	if !ok {
+		return nil, badParam("unsupported aggregation function: %.64s", function)
+	}
+	f, err := c.normalize(lists...)
+	if err != nil {
+		return nil, err
+	}
+	values, err := c.reduce(f, name, aggregate, xFilesFactor)
+	if err != nil {
+		return nil, err
+	}
+	title := name + "Series(" + expressions(f.list) + ")"
+	if err := c.reserve(int64(len(title))); err != nil {
+		return nil, err
+	}
+	tags := common(f.list)
+	if _, ok := tags["name"]; !ok {
+		tags["name"] = title
+	}
+	tags["aggregatedBy"] = name
+	s := newSeries(title, f.start, f.end, f.step, values, xFilesFactor)
+	s.Tags = tags
+	return s, nil
+}
+
+// combining is a function that aggregates all its series to one.
+func combining(name string) func(*call) (any, error) {
+	return func(c *call) (any, error) {
+		lists := c.lists()
+		if c.err != nil {
+			return nil, c.err
+		}
+		return one(c.combine(name, c.xFilesFactor, lists...))
+	}
+}
+
+// one makes a list of a series.
+func one(s *Series, err error) (any, error) {
+	if err != nil {
+		return nil, err
+	}
+	return []*Series{s}, nil
+}
+
+// factor returns an xFilesFactor that may be given, or else that of the
+// request.
+func (c *call) factor(i int) float64 {
+	if c.given(i) {
+		return c.float(i, 0)
+	}
+	return c.xFilesFactor
+}
+
+func aggregate(c *call) (any, error) {
+	list, name, xFilesFactor := c.list(0), c.str(1, ""), c.factor(2)
+	if c.err != nil {
+		return nil, c.err
+	}
+	return one(c.combine(name, xFilesFactor, list))
+}
+
+func multiplySeries(c *call) (any, error) {
+	lists := c.lists()
+	if c.err != nil {
+		return nil, c.err
+	}
+	if len(lists) == 1 && len(lists[0]) == 1 {
+		return lists[0], nil
+	}
+	return one(c.combine("multiply", c.xFilesFactor, lists...))
+}
+
+// pairing is a function that aggregates the series of two lists pair by pair.
+func pairing(name string) func(*call) (any, error) {
+	return func(c *call) (any, error) {
+		first, second := c.list(0), c.list(1)
+		if c.err != nil {
+			return nil, c.err
+		}
+		return c.pair(name, c.xFilesFactor, first, second)
+	}
+}
+
+func aggregateSeriesLists(c *call) (any, error) {
+	first, second, name, xFilesFactor := c.list(0), c.list(1), c.str(2, ""), c.factor(3)
+	if c.err != nil {
+		return nil, c.err
+	}
+	return c.pair(name, xFilesFactor, first, second)
+}
+
+func (c *call) pair(name string, xFilesFactor float64, first, second []*Series) (any, error) {
+	if len(first) != len(second) {
+		return nil, badParam("both lists must have as many series: they have %d and %d", len(first), len(second))
+	}
+	out := make([]*Series, 0, len(first))
+	for i, a := range first {
+		s, err := c.combine(name, xFilesFactor, []*Series{a, second[i]})
+		if err != nil {
+			return nil, err
+		}
+		s.Name = fmt.Sprintf("%sSeries(%s,%s)", strings.TrimSuffix(name, "Series"), a.Name, second[i].Name)
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+func withWildcards(name string) func(*call) (any, error) {
+	return func(c *call) (any, error) {
+		list := c.list(0)
+		if c.err != nil {
+			return nil, c.err
+		}
+		return c.wildcards(name, list)
+	}
+}
+
+func aggregateWithWildcards(c *call) (any, error) {
+	list, name := c.list(0), c.str(1, "")
+	if c.err != nil {
+		return nil, c.err
+	}
+	return c.wildcards(name, list)
+}
+
+// wildcards combines series whose names are equal without some nodes.
+func (c *call) wildcards(name string, list []*Series) (any, error) {
+	leaveOut := map[int]bool{}
+	for _, v := range c.rest {
+		if n, ok := v.(int64); ok {
+			leaveOut[int(n)] = true
+		}
+	}
+	groups := newGroups(list, func(s *Series) string {
+		var kept []string
+		for i, node := range strings.Split(s.Name, ".") {
+			if !leaveOut[i] {
+				kept = append(kept, node)
+			}
+		}
+		return strings.Join(kept, ".")
+	})
+	out := make([]*Series, 0, len(groups))
+	for _, g := range groups {
+		s, err := c.combine(name, c.xFilesFactor, g.list)
+		if err != nil {
+			return nil, err
+		}
+		s.Name = g.key
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+func powSeries(c *call) (any, error) {
+	lists := c.lists()
+	if c.err != nil {
+		return nil, c.err
+	}
+	f, err := c.normalize(lists...)
+	if err != nil {
+		return nil, err
+	}
+	values, err := c.eachRow(f.columns, f.rows, func(row []float64) float64 {
+		v := row[0]
+		for _, exponent := range row[1:] {
+			if isNull(v) || isNull(exponent) {
+				return null
+			}
+			v = finitePow(v, exponent)
+		}
+		return v
+	})
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(f.list))
+	for i, s := range f.list {
+		names[i] = s.Name
+	}
+	return []*Series{newSeries("powSeries("+strings.Join(names, ",")+")", f.start, f.end, f.step, values, c.xFilesFactor)}, nil
+}
+
+func countSeries(c *call) (any, error) {
+	lists := c.lists()
+	if c.err != nil {
+		return nil, c.err
+	}
+	if len(lists) == 0 {
+		s, err := c.line(0, "0")
+		if err == nil {
+			s.PathExpression = "countSeries()"
+		}
+		return one(s, err)
+	}
+	f, err := c.normalize(lists...)
+	if err != nil {
+		return nil, err
+	}
+	values, err := c.array(int64(f.rows))
+	if err != nil {
+		return nil, err
+	}
+	for i := range values {
+		values[i] = float64(len(f.list))
+	}
+	return []*Series{newSeries("countSeries("+expressions(f.list)+")", f.start, f.end, f.step, values, c.xFilesFactor)}, nil
+}
+
+func groupLists(c *call) (any, error) {
+	lists := c.lists()
+	return slices.Concat(lists...), c.err
+}
+
+func percentileOfSeries(c *call) (any, error) {
+	list, n := c.list(0), c.float(1, 0)
+	interpolated := c.boolean(2)
+	switch {
+	case c.err != nil:
+		return nil, c.err
+	case n <= 0:
+		return nil, badParam("the requested percent is required to be greater than 0")
+	case len(list) == 0:
+		return nil, errNothing
+	}
+	f, err := c.normalize(list)
+	if err != nil {
+		return nil, err
+	}
+	possible := true
+	values, err := c.eachRow(f.columns, f.rows, func(row []float64) float64 {
+		v, ok := percentileOf(row, n, interpolated)
+		possible = possible && ok
+		return v
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !possible {
+		return nil, badParam("there is no percentile %s of %d series", general(n), len(list))
+	}
+	name := fmt.Sprintf("percentileOfSeries(%s,%s)", list[0].PathExpression, general(n))
+	return []*Series{newSeries(name, f.start, f.end, f.step, values, c.xFilesFactor)}, nil
+}
+
+// quotient divides; nothing is divided by zero.
+func quotient(a, b float64) float64 {
+	if b == 0 {
+		return null
+	}
+	return a / b
+}
+
+func divideSeries(c *call) (any, error) {
+	dividends, divisors := c.list(0), c.list(1)
+	if c.err != nil {
+		return nil, c.err
+	}
+	switch len(divisors) {
+	case 0:
+		return c.each(dividends, func(s *Series) error {
+			s.rename("divideSeries(" + s.Name + ",MISSING)")
+			for i := range s.Values {
+				s.Values[i] = null
+			}
+			return nil
+		})
+	case 1:
+	default:
+		return nil, badParam("the second argument must be exactly 1 series, not %d", len(divisors))
+	}
+	out := make([]*Series, 0, len(dividends))
+	for _, s := range dividends {
+		q, err := c.divide(s, divisors[0])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, q)
+	}
+	return out, nil
+}
+
+func (c *call) divide(a, b *Series) (*Series, error) {
+	f, err := c.normalize([]*Series{a, b})
+	if err != nil {
+		return nil, err
+	}
+	values, err := c.eachRow(f.columns, f.rows, func(row []float64) float64 { return quotient(row[0], row[1]) })
+	if err != nil {
+		return nil, err
+	}
+	return newSeries("divideSeries("+a.Name+","+b.Name+")", f.start, f.end, f.step, values, c.xFilesFactor), nil
+}
+
+func divideSeriesLists(c *call) (any, error) {
+	dividends, divisors := c.list(0), c.list(1)
+	if c.err != nil {
+		return nil, c.err
+	}
+	if len(dividends) != len(divisors) {
+		return nil, badParam("both lists must have as many series: they have %d and %d", len(dividends), len(divisors))
+	}
+	out := make([]*Series, 0, len(dividends))
+	for i, s := range dividends {
+		q, err := c.divide(s, divisors[i])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, q)
+	}
+	return out, nil
+}
+
+func weightedAverage(c *call) (any, error) {
+	averages, weights := c.list(0), c.list(1)
+	if c.err != nil {
+		return nil, c.err
+	}
+	if len(averages) != len(weights) {
+		return nil, badParam("there must be as many series of values as of weights: there are %d and %d", len(averages), len(weights))
+	}
+	type pair struct{ average, weight *Series }
+	pairs := map[string]*pair{}
+	var keys []string
+	at := func(s *Series) (*pair, error) {
+		k, err := key(s, c.rest)
+		if err != nil {
+			return nil, err
+		}
+		if pairs[k] == nil {
+			pairs[k] = &pair{}
+			keys = append(keys, k)
+		}
+		return pairs[k], nil
+	}
+	for i := range averages {
+		p, err := at(averages[i])
+		if err != nil {
+			return nil, err
+		}
+		p.average = averages[i]
+		if p, err = at(weights[i]); err != nil {
+			return nil, err
+		}
+		p.weight = weights[i]
+	}
+	var products []*Series
+	for _, k := range keys {
+		p := pairs[k]
+		if p.average == nil || p.weight == nil {
+			continue
+		}
+		columns := [][]float64{p.average.Values, p.weight.Values}
+		values, err := c.eachRow(columns, max(len(columns[0]), len(columns[1])), func(row []float64) float64 { return row[0] * row[1] })
+		if err != nil {
+			return nil, err
+		}
+		products = append(products, newSeries("product("+p.weight.Name+","+p.average.Name+")", p.average.Start, p.average.End, p.average.Step, values, c.xFilesFactor))
+	}
+	if len(products) == 0 {
+		return nil, errNothing
+	}
+	sums, err := c.combine("sum", c.xFilesFactor, products)
+	if err != nil {
+		return nil, err
+	}
+	total, err := c.combine("sum", c.xFilesFactor, weights)
+	if err != nil {
+		return nil, err
+	}
+	columns := [][]float64{sums.Values, total.Values}
+	values, err := c.eachRow(columns, max(len(columns[0]), len(columns[1])), func(row []float64) float64 { return quotient(row[0], row[1]) })
+	if err != nil {
+		return nil, err
+	}
+	nodes := make([]string, len(c.rest))
+	for i, n := range c.rest {
+		nodes[i] = text(n)
+	}
+	name := fmt.Sprintf("weightedAverage(%s, %s, %s)", sortedExpressions(averages), sortedExpressions(weights), strings.Join(nodes, ","))
+	return []*Series{newSeries(name, sums.Start, sums.End, sums.Step, values, c.xFilesFactor)}, nil
+}
+
+func sortedExpressions(list []*Series) string {
+	all := make([]string, len(list))
+	for i, s := range list {
+		all[i] = s.PathExpression
+	}
+	slices.Sort(all)
+	return strings.Join(slices.Compact(all), ",")
+}

@@ -1,0 +1,513 @@
+package function
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"regexp"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"varve/internal/graphite/target"
+	"varve/internal/work"
+)
+
+// MaxEvaluations bounds how many expressions one request evaluates. Functions
+// that fetch again evaluate their argument twice or more, so nesting them
+// multiplies.
+const MaxEvaluations = 500_000
+
+// A Request is what targets are evaluated with.
+type Request struct {
+	// From and Until are the range, in the zone of the request. That zone
+	// matters where functions align to days.
+	From, Until time.Time
+	Now         time.Time
+	// ServerZone is the zone in which functions read dates (timeSlice,
+	// linearRegression), whatever the zone of the request is; UTC if nil.
+	ServerZone *time.Location
+	// XFilesFactor is the share of values that must not be null for a result,
+	// unless a function says otherwise.
+	XFilesFactor float64
+	// Variables replace those of the same name in templates.
+	Variables []Variable
+	// Random returns numbers in [0,1); the default is a source of its own.
+	Random func() float64
+}
+
+// A Variable is $name in a template.
+type Variable struct {
+	Name  string
+	Value any // string, int64 or float64
+}
+
+// A ParamError is the client's fault: an argument that a function cannot work
+// with, or an unknown function.
+type ParamError struct {
+	Function string // "" outside of functions
+	Reason   string
+}
+
+func (e *ParamError) Error() string {
+	if e.Function == "" {
+		return e.Reason
+	}
+	return e.Function + ": " + e.Reason
+}
+
+func badParam(layout string, args ...any) error {
+	return &ParamError{Reason: fmt.Sprintf(layout, args...)}
+}
+
+// Evaluate returns the series that the targets stand for, in their order.
+func Evaluate(ctx context.Context, source Source, budget Budget, request *Request, targets []target.Expr) ([]*Series, error) {
+	e := &evaluation{
+		ctx: ctx, source: source, budget: budget, request: request,
+		workers: make(chan struct{}, max(runtime.GOMAXPROCS(0)-1, 0)),
+		ordered: slices.ContainsFunc(targets, keepsState),
+		fetched: map[fetchKey]*found{},
+		stacks:  map[string][]float64{},
+	}
+	sc := &scope{evaluation: e, from: request.From, until: request.Until, xFilesFactor: request.XFilesFactor}
+	results := make([][]*Series, len(targets))
+	err := work.Do("evaluate Graphite targets", func() error {
+		if err := sc.prefetch(targets, nil); err != nil {
+			return err
+		}
+		return sc.parallel(len(targets), func(i int) error {
+			v, err := sc.eval(targets[i], nil)
+			if err == nil {
+				results[i], err = asSeries(v)
+			}
+			return err
+		})
+	})
+	return slices.Concat(results...), err
+}
+
+// An evaluation is the state of one request.
+type evaluation struct {
+	ctx     context.Context
+	source  Source
+	budget  Budget
+	request *Request
+	workers chan struct{} // places for further goroutines
+	ordered bool          // some function changes what comes after it
+	steps   atomic.Int64
+
+	mu      sync.Mutex
+	fetched map[fetchKey]*found // mu
+
+	stacks map[string][]float64 // of stacked; only if ordered
+}
+
+// A found is what a query selected.
+type found struct {
+	list []Fetched
+	used atomic.Bool // some expression had the values without a copy
+}
+
+type fetchKey struct {
+	from, until int64
+	text        string
+}
+
+// A scope is the range for which an expression is evaluated.
+type scope struct {
+	*evaluation
+	from, until  time.Time
+	xFilesFactor float64 // setXFilesFactor changes it for what is evaluated later
+}
+
+// within returns a scope with another range.
+func (sc *scope) within(from, until time.Time) *scope {
+	inner := *sc
+	inner.from, inner.until = from, until
+	return &inner
+}
+
+func (sc *scope) bounds() (from, until int64) { return sc.from.Unix(), sc.until.Unix() }
+
+// wall returns the seconds at which clocks of the server show what clocks of
+// t's zone show at t. Functions of Graphite mix the two. They also pass on
+// whether daylight saving time holds there: if it does not in the zone of the
+// server, that counts as an hour.
+func (sc *scope) wall(t time.Time) int64 {
+	there := time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), 0, sc.serverZone())
+	switch {
+	case t.IsDST() && !there.IsDST():
+		return there.Unix() - 3600
+	case !t.IsDST() && there.IsDST():
+		return there.Unix() + 3600
+	}
+	return there.Unix()
+}
+
+func (e *evaluation) serverZone() *time.Location {
+	if e.request.ServerZone == nil {
+		return time.UTC
+	}
+	return e.request.ServerZone
+}
+
+func (e *evaluation) random() float64 {
+	if e.request.Random != nil {
+		return e.request.Random()
+	}
+	return rand.Float64()
+}
+
+// reserve charges memory and ends the work of a request that is over.
+func (e *evaluation) reserve(bytes int64) error {
+	if err := e.ctx.Err(); err != nil {
+		return err
+	}
+	return e.budget.Reserve(bytes)
+}
+
+// seriesBytes is what a series takes beside its values and names.
+const seriesBytes = 512
+
+// array makes room for values.
+func (e *evaluation) array(n int64) ([]float64, error) {
+	if n < 0 {
+		n = 0
+	}
+	if err := e.reserve(seriesBytes + 8*n); err != nil {
+		return nil, err
+	}
+	return make([]float64, n), nil
+}
+
+// parallel calls f for 0 to n-1, as far as places are free in goroutines, and
+// returns the first error in this order.
+func (sc *scope) parallel(n int, f func(i int) error) error {
+	errs := make([]error, n)
+	var group work.Group
+	for i := range n {
+		if sc.ordered || i == n-1 {
+			if errs[i] = f(i); errs[i] != nil {
+				break
+			}
+			continue
+		}
+		select {
+		case sc.workers <- struct{}{}:
+			group.Go("evaluate a Graphite function", func() error {
+				defer func() { <-sc.workers }()
+				errs[i] = f(i)
+				return errs[i]
+			})
+		default:
+			errs[i] = f(i)
+		}
+	}
+	fault := group.Wait()
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return fault
+}
+
+// stateful are the functions whose effect goes beyond their result, so that
+// the order of evaluation matters.
+var stateful = regexp.MustCompile(`(?i)xFilesFactor|stacked`)
+
+// keepsState reports whether a target names such a function, or holds it in a
+// text that is evaluated later.
+func keepsState(e target.Expr) bool {
+	switch x := e.(type) {
+	case *target.Call:
+		return x.Name == "stacked" || x.Name == "setXFilesFactor" || x.Name == "xFilesFactor" ||
+			slices.ContainsFunc(x.Args, keepsState) || slices.ContainsFunc(x.Named, namedKeepsState)
+	case *target.Template:
+		return keepsState(x.Body)
+	case target.String:
+		return stateful.MatchString(string(x))
+	}
+	return false
+}
+
+func namedKeepsState(n target.Named) bool { return keepsState(n.Value) }
+
+// A result is what an expression evaluates to: []*Series, [][]*Series (of
+// mapSeries), string, int64, float64, bool or nil.
+
+func asSeries(v any) ([]*Series, error) {
+	switch x := v.(type) {
+	case []*Series:
+		return x, nil
+	case nil:
+		return nil, nil
+	case [][]*Series:
+		return nil, badParam("lists of series cannot be rendered: mapSeries needs reduceSeries around it")
+	}
+	return nil, badParam("the target is a value, not series")
+}
+
+// again evaluates an expression in another scope, with a fetch of its own.
+func (sc *scope) again(e target.Expr, vars []Variable) ([]*Series, error) {
+	if err := sc.prefetch([]target.Expr{e}, vars); err != nil {
+		return nil, err
+	}
+	v, err := sc.eval(e, vars)
+	if err != nil {
+		return nil, err
+	}
+	return asSeries(v)
+}
+
+// evalText evaluates a target that a function put together.
+func (sc *scope) evalText(s string) ([]*Series, error) {
+	e, err := target.Parse(s)
+	if err != nil {
+		return nil, badParam("%v", err)
+	}
+	return sc.again(e, nil)
+}
+
+func (sc *scope) eval(e target.Expr, vars []Variable) (any, error) {
+	if err := sc.step(); err != nil {
+		return nil, err
+	}
+	switch x := e.(type) {
+	case *target.Path:
+		return sc.evalPath(x, vars, false)
+	case *target.Call:
+		return sc.evalCall(x, vars)
+	case *target.Template:
+		return sc.eval(x.Body, sc.variables(x))
+	}
+	return constant(e), nil
+}
+
+func (sc *scope) step() error {
+	if sc.steps.Add(1) > MaxEvaluations {
+		return badParam("the targets take more than %d evaluations; functions that fetch again are nested too deep", MaxEvaluations)
+	}
+	return sc.ctx.Err()
+}
+
+func constant(e target.Expr) any {
+	switch x := e.(type) {
+	case target.Number:
+		return int64(x)
+	case target.Float:
+		return float64(x)
+	case target.String:
+		return string(x)
+	case target.Bool:
+		return bool(x)
+	case target.Infinity:
+		return infinity
+	}
+	return nil
+}
+
+// variables returns those of a template, in the order in which they replace.
+// Values of the request come last, but in the place of one of the same name.
+func (sc *scope) variables(t *target.Template) []Variable {
+	var out []Variable
+	set := func(v Variable) {
+		if i := slices.IndexFunc(out, func(o Variable) bool { return o.Name == v.Name }); i >= 0 {
+			out[i].Value = v.Value
+			return
+		}
+		out = append(out, v)
+	}
+	for _, n := range t.Named {
+		set(Variable{n.Name, constant(n.Value)})
+	}
+	for i, a := range t.Args {
+		set(Variable{strconv.Itoa(i + 1), constant(a)})
+	}
+	for _, v := range sc.request.Variables {
+		set(v)
+	}
+	return out
+}
+
+var numeric = regexp.MustCompile(`^-?[\d.]+$`)
+
+// substitute puts variables into a path. A path that is nothing but a variable
+// becomes its value.
+func substitute(path string, vars []Variable) (string, any, error) {
+	for _, v := range vars {
+		if path == "$"+v.Name {
+			s, ok := v.Value.(string)
+			if !ok {
+				return "", v.Value, nil
+			}
+			if numeric.MatchString(s) {
+				f, err := strconv.ParseFloat(s, 64)
+				if err != nil {
+					return "", nil, badParam("the variable %.64s is no number: %.64q", v.Name, s)
+				}
+				return "", f, nil
+			}
+			return "", s, nil
+		}
+		var err error
+		if path, err = replaceAll(path, "$"+v.Name, text(v.Value), maxReplaced); err != nil {
+			return "", nil, err
+		}
+	}
+	return path, nil, nil
+}
+
+func (sc *scope) evalPath(p *target.Path, vars []Variable, shared bool) (any, error) {
+	path, value, err := substitute(p.Text, vars)
+	if err != nil || value != nil {
+		return value, err
+	}
+	return sc.fetch(Query{Text: path}, shared)
+}
+
+// evalArgument evaluates an argument of a function. One that only reads its
+// series gets those that a path or tags select without a copy of the values.
+func (sc *scope) evalArgument(f *Function, e target.Expr, vars []Variable) (any, error) {
+	if !f.reads {
+		return sc.eval(e, vars)
+	}
+	if err := sc.step(); err != nil {
+		return nil, err
+	}
+	switch x := e.(type) {
+	case *target.Path:
+		return sc.evalPath(x, vars, true)
+	case *target.Call:
+		if x.Name == "seriesByTag" {
+			return sc.fetch(tagQuery(x), true)
+		}
+	}
+	return sc.eval(e, vars)
+}
+
+func tagQuery(c *target.Call) Query {
+	q := Query{Text: c.Raw, ByTag: true}
+	for _, a := range c.Args {
+		if s, ok := a.(target.String); ok {
+			q.Expressions = append(q.Expressions, string(s))
+		}
+	}
+	return q
+}
+
+// fetch returns the series that a query selects, sorted by name. Their values
+// are copies unless shared.
+func (sc *scope) fetch(q Query, shared bool) ([]*Series, error) {
+	if err := sc.load([]Query{q}); err != nil {
+		return nil, err
+	}
+	from, until := sc.bounds()
+	sc.mu.Lock()
+	result := sc.fetched[fetchKey{from, until, q.Text}]
+	sc.mu.Unlock()
+	// Reading values costs no memory. It is charged from the second time on, so
+	// that naming a path a thousand times is not free.
+	free := shared && result.used.CompareAndSwap(false, true)
+	out := make([]*Series, 0, len(result.list))
+	for i := range result.list {
+		f := &result.list[i]
+		values := f.Values
+		if shared {
+			size := int64(seriesBytes)
+			if !free {
+				size += 8 * int64(len(values))
+			}
+			if err := sc.reserve(size); err != nil {
+				return nil, err
+			}
+		} else {
+			var err error
+			if values, err = sc.array(int64(len(f.Values))); err != nil {
+				return nil, err
+			}
+			copy(values, f.Values)
+		}
+		s := newSeries(f.Name, f.Start, f.Start+int64(len(values))*f.Step, f.Step, values, sc.xFilesFactor)
+		s.PathExpression = q.Text
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+// load fetches queries that were not fetched for this range.
+func (sc *scope) load(queries []Query) error {
+	from, until := sc.bounds()
+	var missing []Query
+	seen := map[string]bool{}
+	sc.mu.Lock()
+	for _, q := range queries {
+		if _, ok := sc.fetched[fetchKey{from, until, q.Text}]; !ok && !seen[q.Text] {
+			seen[q.Text] = true
+			missing = append(missing, q)
+		}
+	}
+	sc.mu.Unlock()
+	if len(missing) == 0 {
+		return nil
+	}
+	lists, err := sc.source.Fetch(sc.ctx, missing, Range{From: from, Until: until, Now: sc.request.Now.Unix()})
+	if err != nil {
+		return err
+	}
+	sc.mu.Lock()
+	defer sc.mu.Unlock()
+	for i, q := range missing {
+		list := slices.Clone(lists[i])
+		slices.SortStableFunc(list, func(a, b Fetched) int { return strings.Compare(a.Name, b.Name) })
+		list = slices.CompactFunc(list, func(a, b Fetched) bool { return a.Name == b.Name })
+		sc.fetched[fetchKey{from, until, q.Text}] = &found{list: list}
+	}
+	return nil
+}
+
+// prefetch fetches all that expressions select, at once.
+func (sc *scope) prefetch(exprs []target.Expr, vars []Variable) error {
+	var queries []Query
+	var collect func(e target.Expr, vars []Variable) error
+	collect = func(e target.Expr, vars []Variable) error {
+		switch x := e.(type) {
+		case *target.Path:
+			path, value, err := substitute(x.Text, vars)
+			if err != nil {
+				return err
+			}
+			if value == nil {
+				queries = append(queries, Query{Text: path})
+			}
+		case *target.Template:
+			return collect(x.Body, sc.variables(x))
+		case *target.Call:
+			if x.Name == "seriesByTag" {
+				queries = append(queries, tagQuery(x))
+				return nil
+			}
+			for _, a := range x.Args {
+				if err := collect(a, vars); err != nil {
+					return err
+				}
+			}
+			for _, n := range x.Named {
+				if err := collect(n.Value, vars); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	}
+	for _, e := range exprs {
+		if err := collect(e, vars); err != nil {
+			return err
+		}
+	}
+	return sc.load(queries)
+}

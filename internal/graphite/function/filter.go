@@ -1,0 +1,312 @@
+package function
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"varve/internal/graphite/target"
+)
+
+func init() {
+	group := "Filter Data"
+	define(group, "removeAbovePercentile(seriesList, n:float)", "Makes values above a percentile of their series null.", func(c *call) (any, error) { return removePercentile(c, true) })
+	define(group, "removeBelowPercentile(seriesList, n:float)", "Makes values below a percentile of their series null.", func(c *call) (any, error) { return removePercentile(c, false) })
+	define(group, "removeAboveValue(seriesList, n:float)", "Makes values above a number null.", func(c *call) (any, error) { return removeValues(c, true) })
+	define(group, "removeBelowValue(seriesList, n:float)", "Makes values below a number null.", func(c *call) (any, error) { return removeValues(c, false) })
+
+	group = "Filter Series"
+	define(group, "filterSeries(seriesList, func:aggFunc, operator:string, threshold:float)", "Keeps series whose aggregated value compares so with a number.", filterSeries)
+	for _, f := range [...]struct{ name, function, operator, what string }{
+		{"averageAbove", "average", ">", "average is above"}, {"averageBelow", "average", "<=", "average is not above"},
+		{"currentAbove", "last", ">", "last value is above"}, {"currentBelow", "last", "<=", "last value is not above"},
+		{"maximumAbove", "max", ">", "greatest value is above"}, {"maximumBelow", "max", "<=", "greatest value is not above"},
+		{"minimumAbove", "min", ">", "least value is above"}, {"minimumBelow", "min", "<=", "least value is not above"},
+	} {
+		define(group, f.name+"(seriesList, n:float)", "Keeps series whose "+f.what+" a number.", func(c *call) (any, error) {
+			return c.filter(aggregations[f.function], operators[f.operator], c.float(1, 0))
+		})
+	}
+	define(group, "highest(seriesList, n:integer, [func:aggFunc=\"average\"])", "Keeps the n series with the greatest aggregated values.", func(c *call) (any, error) { return highest(c, "", true) })
+	define(group, "lowest(seriesList, n:integer, [func:aggFunc=\"average\"])", "Keeps the n series with the least aggregated values.", func(c *call) (any, error) { return highest(c, "", false) })
+	for _, f := range [...]struct {
+		name, function, what string
+		high                 bool
+	}{
+		{"highestAverage", "average", "greatest averages", true}, {"highestCurrent", "current", "greatest last values", true},
+		{"highestMax", "max", "greatest maxima", true}, {"lowestAverage", "average", "least averages", false}, {"lowestCurrent", "current", "least last values", false},
+	} {
+		define(group, f.name+"(seriesList, n:integer)", "Keeps the n series with the "+f.what+".", func(c *call) (any, error) { return highest(c, f.function, f.high) })
+	}
+	define(group, "averageOutsidePercentile(seriesList, n:float)", "Keeps series whose average is outside the middle of all averages, from the percentile 100-n to n.", averageOutsidePercentile)
+	define(group, "exclude(seriesList, pattern:string)", "Drops series whose name matches a regular expression.", func(c *call) (any, error) { return grep(c, false) })
+	define(group, "grep(seriesList, pattern:string)", "Keeps series whose name matches a regular expression.", func(c *call) (any, error) { return grep(c, true) })
+	define(group, "limit(seriesList, n:integer)", "Keeps the first n series.", limit)
+	define(group, "mostDeviant(seriesList, n:integer)", "Keeps the n series with the greatest variance.", mostDeviant)
+	define(group, "removeBetweenPercentile(seriesList, n:float)", "Keeps series of which one value at least is outside the middle of all, from the percentile 100-n to n.", removeBetweenPercentile)
+	define(group, "removeEmptySeries(seriesList, [xFilesFactor:float])", "Drops series without values, or with too few.", removeEmptySeries)
+	define(group, "unique(seriesLists...)", "Drops series whose name another one has before them.", unique)
+	define(group, "useSeriesAbove(seriesList, value:float, search:string, replace:string)", "Makes paths of the names of series that exceed a value, and shows the series found there.", useSeriesAbove)
+}
+
+// remove makes values null that are to go.
+func (s *Series) remove(goes func(float64) bool) {
+	for i, v := range s.Values {
+		if goes(v) {
+			s.Values[i] = null
+		}
+	}
+}
+
+func beyond(bound float64, above bool) func(float64) bool {
+	if above {
+		return func(v float64) bool { return v > bound }
+	}
+	return func(v float64) bool { return v < bound }
+}
+
+func removePercentile(c *call, above bool) (any, error) {
+	list, n := c.list(0), c.float(1, 0)
+	if c.err == nil && n == 0 {
+		return nil, badParam("the requested percent is required to be greater than 0")
+	}
+	return c.each(list, func(s *Series) error {
+		s.rename(fmt.Sprintf("%s(%s, %s)", c.function.Name, s.Name, general(n)))
+		bound, ok := percentileOf(s.Values, n, false)
+		if !ok || isNull(bound) {
+			return nil
+		}
+		s.Tags.set("nPercentile", c.args[1])
+		s.remove(beyond(bound, above))
+		return nil
+	})
+}
+
+func removeValues(c *call, above bool) (any, error) {
+	list, n := c.list(0), c.float(1, 0)
+	return c.each(list, func(s *Series) error {
+		s.rename(fmt.Sprintf("%s(%s, %s)", c.function.Name, s.Name, general(n)))
+		s.remove(beyond(n, above))
+		return nil
+	})
+}
+
+// operators compare an aggregated value with a threshold. Null is below and
+// unequal.
+var operators = map[string]func(v, threshold float64) bool{
+	"=":  func(v, threshold float64) bool { return v == threshold },
+	"!=": func(v, threshold float64) bool { return v != threshold },
+	">":  func(v, threshold float64) bool { return v > threshold },
+	">=": func(v, threshold float64) bool { return v >= threshold },
+	"<":  func(v, threshold float64) bool { return !(v >= threshold) },
+	"<=": func(v, threshold float64) bool { return !(v > threshold) },
+}
+
+func filterSeries(c *call) (any, error) {
+	_, aggregate := c.aggregation(1, "")
+	name := c.str(2, "")
+	operator, ok := operators[name]
+	if c.err == nil && !ok {
+		return nil, badParam("unsupported operator: %.64s", name)
+	}
+	return c.filter(aggregate, operator, c.float(3, 0))
+}
+
+func (c *call) filter(aggregate aggregation, operator func(v, threshold float64) bool, threshold float64) (any, error) {
+	return c.keep(c.list(0), func(s *Series) bool { return operator(aggregate(s.Values), threshold) })
+}
+
+// keep returns the series that fit.
+func (c *call) keep(list []*Series, fits func(*Series) bool) (any, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	var out []*Series
+	for _, s := range list {
+		if err := c.ctx.Err(); err != nil {
+			return nil, err
+		}
+		if fits(s) {
+			out = append(out, s)
+		}
+	}
+	return out, nil
+}
+
+// highest sorts series and cuts the list. Without a name the function is an
+// argument.
+func highest(c *call, name string, descending bool) (any, error) {
+	list, n := c.list(0), c.truncated(1, 1)
+	aggregate := aggregations[name]
+	if name == "" {
+		_, aggregate = c.aggregation(2, "average")
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	return cut(sortBy(list, aggregate, descending), 0, n), nil
+}
+
+func averageOutsidePercentile(c *call) (any, error) {
+	list, n := c.list(0), c.float(1, 0)
+	if n < 50 {
+		n = 100 - n
+	}
+	averages := make([]float64, len(list))
+	for i, s := range list {
+		averages[i] = averageOf(s.Values)
+	}
+	low, lowOK := percentileOf(averages, 100-n, false)
+	high, highOK := percentileOf(averages, n, false)
+	if c.err == nil && !(lowOK && highOK) {
+		return nil, badParam("there is no percentile %s of %d series", general(n), len(list))
+	}
+	return c.keep(list, func(s *Series) bool {
+		v := averageOf(s.Values)
+		return !(low < v && v < high)
+	})
+}
+
+// removeBetweenPercentile compares values with those of all series at the same
+// index. Nulls do not count.
+func removeBetweenPercentile(c *call) (any, error) {
+	list, n := c.list(0), c.float(1, 0)
+	if n < 50 {
+		n = 100 - n
+	}
+	if c.err != nil || len(list) == 0 {
+		return nil, firstError(c.err, errNothing)
+	}
+	columns := make([][]float64, len(list))
+	rows := len(list[0].Values)
+	for i, s := range list {
+		columns[i] = s.Values
+		rows = min(rows, len(s.Values))
+	}
+	outside := make([]bool, len(list))
+	possible := true
+	_, err := c.eachRow(columns, rows, func(row []float64) float64 {
+		low, lowOK := percentileOf(row, 100-n, false)
+		high, highOK := percentileOf(row, n, false)
+		possible = possible && lowOK && highOK
+		for i, v := range row {
+			outside[i] = outside[i] || v <= low || v >= high
+		}
+		return null
+	})
+	if err != nil {
+		return nil, err
+	}
+	if !possible {
+		return nil, badParam("there is no percentile %s of %d series", general(n), len(list))
+	}
+	i := -1
+	return c.keep(list, func(*Series) bool {
+		i++
+		return outside[i]
+	})
+}
+
+func grep(c *call, keep bool) (any, error) {
+	p := c.pattern(1)
+	return c.keep(c.list(0), func(s *Series) bool { return p.matches(s.Name) == keep })
+}
+
+// count returns how many series to keep; none means all.
+func (c *call) count(list []*Series) int64 {
+	if !c.given(1) {
+		return int64(len(list))
+	}
+	return c.integer(1, 0)
+}
+
+func limit(c *call) (any, error) {
+	list := c.list(0)
+	n := c.count(list)
+	if c.err != nil {
+		return nil, c.err
+	}
+	return cut(list, 0, n), nil
+}
+
+func mostDeviant(c *call) (any, error) {
+	list := c.list(0)
+	n := c.count(list)
+	if c.err != nil {
+		return nil, c.err
+	}
+	variance := func(values []float64) float64 {
+		mean, sum, count := averageOf(values), 0.0, 0
+		for _, v := range values {
+			if !isNull(v) {
+				sum += (v - mean) * (v - mean)
+				count++
+			}
+		}
+		return quotient(sum, float64(count))
+	}
+	present := slices.DeleteFunc(slices.Clone(list), func(s *Series) bool { return isNull(variance(s.Values)) })
+	return cut(sortBy(present, variance, true), 0, n), nil
+}
+
+func removeEmptySeries(c *call) (any, error) {
+	list, xFilesFactor := c.list(0), 0.0
+	if c.given(1) {
+		xFilesFactor = c.float(1, 0)
+	}
+	return c.keep(list, func(s *Series) bool {
+		return enough(countValues(s.Values), float64(len(s.Values)), xFilesFactor)
+	})
+}
+
+func unique(c *call) (any, error) {
+	seen := map[string]bool{}
+	return c.keep(slices.Concat(c.lists()...), func(s *Series) bool {
+		known := seen[s.Name]
+		seen[s.Name] = true
+		return !known
+	})
+}
+
+func useSeriesAbove(c *call) (any, error) {
+	list, value, p, replace := c.list(0), c.float(1, 0), c.pattern(2), c.str(3, "")
+	if c.err != nil {
+		return nil, c.err
+	}
+	r, err := p.newReplacement(replace)
+	if err != nil {
+		return nil, err
+	}
+	group := &target.Call{Name: "group"}
+	for _, s := range list {
+		name, err := p.replace(s.Name, r)
+		if err != nil {
+			return nil, err
+		}
+		if !(maxOf(s.Values) > value) {
+			continue
+		}
+		e, err := target.Parse(strings.TrimSpace(name))
+		if err != nil {
+			return nil, badParam("%v", err)
+		}
+		group.Args = append(group.Args, e)
+	}
+	if len(group.Args) == 0 {
+		return nil, errNothing
+	}
+	found, err := c.within(c.from, c.until).again(group, nil)
+	if err != nil {
+		return nil, err
+	}
+	return c.keep(found, func(s *Series) bool { return len(s.Values) > 0 })
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

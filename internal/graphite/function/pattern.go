@@ -1,0 +1,194 @@
+package function
+
+import (
+	"regexp"
+	"regexp/syntax"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// A pattern is a regular expression. Graphite's are those of Python; Go's have
+// no look-around and no back-references, in return for which no expression
+// takes longer than in proportion to the text.
+type pattern struct {
+	re    *regexp.Regexp
+	inner *regexp.Regexp // nil if it has no empty match behind another match
+}
+
+func newPattern(expression string) (pattern, error) {
+	expression = strings.ReplaceAll(expression, `\Z`, `\z`)
+	re, err := regexp.Compile(expression)
+	if err != nil {
+		return pattern{}, badParam("the regular expression %.200q cannot be used: %v", expression, err)
+	}
+	return pattern{re, inner(expression)}, nil
+}
+
+func (p pattern) matches(s string) bool { return p.re.MatchString(s) }
+
+// A replacement is the parsed text that stands for a match: pieces of text and
+// groups.
+type replacement []piece
+
+type piece struct {
+	text  string
+	group int // used if text is empty
+}
+
+// escapes are the characters that a letter behind a backslash stands for.
+var escapes = map[byte]string{'n': "\n", 't': "\t", 'r': "\r", 'a': "\a", 'b': "\b", 'f': "\f", 'v': "\v", '\\': `\`}
+
+// newReplacement reads \1, \g<1>, \g<name> and escapes. Of the expression's
+// groups those that took no part in a match are empty.
+func (p pattern) newReplacement(s string) (replacement, error) {
+	var out replacement
+	for i := 0; i < len(s); {
+		next := strings.IndexByte(s[i:], '\\')
+		if next < 0 {
+			return append(out, piece{text: s[i:]}), nil
+		}
+		if next > 0 {
+			out = append(out, piece{text: s[i : i+next]})
+		}
+		i += next
+		part, n, err := p.escape(s[i:])
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, part)
+		i += n
+	}
+	return out, nil
+}
+
+// escape reads what a backslash begins and returns its length.
+func (p pattern) escape(s string) (part piece, n int, err error) {
+	if len(s) < 2 {
+		return piece{}, 0, badParam("a replacement ends in a backslash")
+	}
+	c := s[1]
+	if text, ok := escapes[c]; ok {
+		return piece{text: text}, 2, nil
+	}
+	switch {
+	case c == 'g' && strings.HasPrefix(s[2:], "<") && strings.Contains(s, ">"):
+		name := s[3:strings.IndexByte(s, '>')]
+		part, err = p.group(name)
+		return part, len(name) + 4, err
+	case c >= '1' && c <= '9':
+		n = 2
+		if len(s) > 2 && s[2] >= '0' && s[2] <= '9' {
+			n = 3
+		}
+		part, err = p.group(s[1:n])
+		return part, n, err
+	case c == '0':
+		return piece{text: "\x00"}, 2, nil
+	case c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z':
+		return piece{}, 0, badParam("a replacement has the unknown escape \\%c", c)
+	}
+	_, size := utf8.DecodeRuneInString(s[1:])
+	return piece{text: s[:1+size]}, 1 + size, nil
+}
+
+func (p pattern) group(name string) (piece, error) {
+	n, err := strconv.Atoi(name)
+	if err != nil {
+		n = p.re.SubexpIndex(name)
+	}
+	if n < 0 || n > p.re.NumSubexp() {
+		return piece{}, badParam("a replacement refers to the group %.64q, which the expression does not have", name)
+	}
+	return piece{group: n}, nil
+}
+
+// maxReplaced bounds the length of a name that replacing makes, in bytes.
+const maxReplaced = 256 << 10
+
+// replace puts a replacement in place of each match. Unlike in Go, a match may
+// be empty directly behind another one: replacing .* by x in "a" gives "xx".
+func (p pattern) replace(s string, r replacement) (string, error) {
+	var out strings.Builder
+	end := 0 // of what is written
+	for _, m := range p.re.FindAllStringSubmatchIndex(s, -1) {
+		out.WriteString(s[end:m[0]])
+		fits := r.expand(&out, s, m)
+		end = m[1]
+		if m[0] < m[1] {
+			if empty := p.emptyAt(s, end); empty != nil {
+				fits = fits && r.expand(&out, s, empty)
+			}
+		}
+		if !fits {
+			return "", badParam("replacing makes a name of more than %d bytes", maxReplaced)
+		}
+	}
+	out.WriteString(s[end:])
+	return out.String(), nil
+}
+
+// expand writes what stands for a match, and reports whether it is not too
+// long.
+func (r replacement) expand(out *strings.Builder, s string, match []int) bool {
+	for _, part := range r {
+		if out.Len() > maxReplaced {
+			return false
+		}
+		if part.text != "" {
+			out.WriteString(part.text)
+		} else if from, to := match[2*part.group], match[2*part.group+1]; from >= 0 {
+			out.WriteString(s[from:to])
+		}
+	}
+	return out.Len() <= maxReplaced
+}
+
+// replaceAll is strings.ReplaceAll with a bound on the result.
+func replaceAll(s, old, new string, bound int) (string, error) {
+	if grown := strings.Count(s, old) * (len(new) - len(old)); len(s)+grown > bound {
+		return "", badParam("replacing %.32s makes a text of more than %d bytes", old, bound)
+	}
+	return strings.ReplaceAll(s, old, new), nil
+}
+
+// emptyAt returns the empty match at a place behind another match, or nil.
+func (p pattern) emptyAt(s string, at int) []int {
+	if p.inner == nil {
+		return nil
+	}
+	m := p.inner.FindStringSubmatchIndex(s[at:])
+	if m == nil || m[1] != 0 {
+		return nil
+	}
+	for i := range m {
+		if m[i] >= 0 {
+			m[i] += at
+		}
+	}
+	return m
+}
+
+// inner returns an expression without the alternatives that match only at the
+// beginning of a text, or nil if it cannot match the empty text then.
+func inner(expression string) *regexp.Regexp {
+	tree, err := syntax.Parse(expression, syntax.Perl)
+	if err != nil {
+		return nil
+	}
+	withoutBegin(tree)
+	re, err := regexp.Compile(tree.String())
+	if err != nil || !re.MatchString("") {
+		return nil
+	}
+	return re
+}
+
+func withoutBegin(tree *syntax.Regexp) {
+	if tree.Op == syntax.OpBeginText || tree.Op == syntax.OpBeginLine {
+		tree.Op = syntax.OpNoMatch
+	}
+	for _, sub := range tree.Sub {
+		withoutBegin(sub)
+	}
+}

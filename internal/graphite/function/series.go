@@ -1,0 +1,161 @@
+package function
+
+import (
+	"fmt"
+	"maps"
+	"math"
+	"strings"
+)
+
+var (
+	null     = math.NaN()
+	infinity = math.Inf(1)
+)
+
+func isNull(v float64) bool { return v != v }
+
+// A Series is a name, tags, and values on a grid.
+type Series struct {
+	Name    string
+	NoName  bool // a line without a label: its name is null in answers
+	Tags    Tags
+	Start   int64 // time of the first value, in seconds since 1970
+	End     int64 // exclusive; the values may be fewer or more than fit
+	Step    int64 // in seconds
+	Values  []float64
+	Options Options
+
+	// PathExpression is what the series stands for in the names of functions
+	// that combine it with others.
+	PathExpression string
+	// Consolidation is how values are merged to a wider step, and XFilesFactor
+	// which share of them must not be null for that.
+	Consolidation string
+	XFilesFactor  float64
+
+	perPoint int // values that make one row; 0 means 1
+}
+
+// Options are what functions say about drawing.
+type Options struct {
+	Color          string
+	Alpha          *float64
+	LineWidth      *float64
+	Dashed         *float64
+	Stacked        bool
+	Invisible      bool
+	SecondYAxis    bool
+	DrawAsInfinite bool
+}
+
+// newSeries returns a series of a function that makes data of its own or
+// combines series. Its tags are read from its name.
+func newSeries(name string, start, end, step int64, values []float64, xFilesFactor float64) *Series {
+	return &Series{Name: name, Tags: tagsOf(name), Start: start, End: end, Step: step, Values: values,
+		PathExpression: name, Consolidation: "average", XFilesFactor: xFilesFactor}
+}
+
+// derive returns a series on the same grid. It has the tags of s, and what is
+// entered there later appears in both.
+func (s *Series) derive(name string, values []float64) *Series {
+	return &Series{Name: name, Tags: s.Tags, Start: s.Start, End: s.End, Step: s.Step, Values: values,
+		PathExpression: name, Consolidation: s.Consolidation, XFilesFactor: s.XFilesFactor}
+}
+
+// rename sets the name and what other functions print for the series.
+func (s *Series) rename(name string) {
+	s.Name, s.PathExpression = name, name
+}
+
+// Tags are the tags of a series; "name" always is one of them.
+type Tags map[string]string
+
+func (t Tags) set(tag string, value any) { t[tag] = text(value) }
+
+// tagsOf reads the tags of a series name. A name that is a call, or cannot be
+// read, is its own tag "name".
+func tagsOf(name string) Tags {
+	if !isCall(name) {
+		if t, err := ParseTags(name); err == nil {
+			return t
+		}
+	}
+	return Tags{"name": name}
+}
+
+// isCall reports whether a name is letters and something in parentheses.
+func isCall(name string) bool {
+	letters := strings.IndexFunc(name, func(r rune) bool { return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') })
+	return letters > 0 && name[letters] == '(' && strings.HasSuffix(name, ")") && len(name) > letters+2
+}
+
+// ParseTags reads a series name of the form path;tag=value;tag=value. The tag
+// "name" is the path without the tildes that it begins with. Of a repeated tag
+// the last value counts.
+func ParseTags(name string) (Tags, error) {
+	path, rest, tagged := strings.Cut(name, ";")
+	value := strings.TrimLeft(path, "~")
+	if value == "" {
+		return nil, fmt.Errorf("the series %.200q has no name", name)
+	}
+	tags := Tags{}
+	for tagged {
+		var pair string
+		pair, rest, tagged = strings.Cut(rest, ";")
+		tag, value, ok := strings.Cut(pair, "=")
+		if !ok || tag == "" || value == "" || strings.ContainsAny(tag, "!^") || value[0] == '~' {
+			return nil, fmt.Errorf("the series %.200q has a bad tag %.200q", name, pair)
+		}
+		tags[tag] = value
+	}
+	tags["name"] = value
+	return tags, nil
+}
+
+// common returns the tags that all series share.
+func common(list []*Series) Tags {
+	tags := maps.Clone(list[0].Tags)
+	for _, s := range list[1:] {
+		for tag, value := range tags {
+			if other, ok := s.Tags[tag]; !ok || other != value {
+				delete(tags, tag)
+			}
+		}
+	}
+	return tags
+}
+
+// Consolidate makes n values one from now on, in Rows.
+func (s *Series) Consolidate(n int) { s.perPoint = n }
+
+// PerPoint returns how many values make a row.
+func (s *Series) PerPoint() int { return max(s.perPoint, 1) }
+
+// Rows returns the values, merged as Consolidate said. The last row may be
+// made of fewer values; it is judged against the full number.
+func (s *Series) Rows() ([]float64, error) {
+	if s.perPoint <= 1 {
+		return s.Values, nil
+	}
+	merge, ok := consolidations[s.Consolidation]
+	if !ok {
+		return nil, fmt.Errorf("consolidateBy: unknown function %.64q: it is sum, average, avg_zero, min, max, first or last", s.Consolidation)
+	}
+	out := make([]float64, 0, (len(s.Values)+s.perPoint-1)/s.perPoint)
+	for at := 0; at < len(s.Values); at += s.perPoint {
+		group := s.Values[at:min(at+s.perPoint, len(s.Values))]
+		nonNull := countValues(group)
+		if nonNull == 0 || float64(nonNull)/float64(s.perPoint) < s.XFilesFactor {
+			out = append(out, null)
+			continue
+		}
+		out = append(out, merge(group))
+	}
+	return out, nil
+}
+
+// consolidations merge values of which one at least is not null.
+var consolidations = map[string]func([]float64) float64{
+	"sum": sumOf, "average": averageOf, "avg": averageOf, "avg_zero": averageZeroOf,
+	"max": maxOf, "min": minOf, "first": firstOf, "last": lastOf,
+}

@@ -1,0 +1,88 @@
+package function
+
+import (
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+func init() {
+	const group = "Sorting"
+	define(group, "sortBy(seriesList, [func:aggFunc=\"average\"], [reverse:boolean=false])", "Sorts series by an aggregated value, in ascending order unless reversed.", func(c *call) (any, error) {
+		list := c.list(0)
+		_, aggregate := c.aggregation(1, "average")
+		return sortBy(list, aggregate, c.boolean(2)), c.err
+	})
+	define(group, "sortByMaxima(seriesList)", "Sorts series by their greatest value, in descending order.", func(c *call) (any, error) { return sortBy(c.list(0), maxOf, true), c.err })
+	define(group, "sortByMinima(seriesList)", "Sorts series by their least value; series without a positive value are dropped.", sortByMinima)
+	define(group, "sortByName(seriesList, [natural:boolean=false], [reverse:boolean=false])", "Sorts series by name; the natural order takes digits for numbers.", sortByName)
+	define(group, "sortByTotal(seriesList)", "Sorts series by their sum, in descending order.", func(c *call) (any, error) { return sortBy(c.list(0), sumOf, true), c.err })
+}
+
+// sortBy returns series in the order of a value. Null is the least one; equal
+// series keep their order.
+func sortBy(list []*Series, value aggregation, descending bool) []*Series {
+	if value == nil {
+		return nil // the caller returns the error
+	}
+	type entry struct {
+		series *Series
+		value  float64
+	}
+	entries := make([]entry, len(list))
+	for i, s := range list {
+		v := value(s.Values)
+		if isNull(v) {
+			v = math.Inf(-1)
+		}
+		entries[i] = entry{s, v}
+	}
+	slices.SortStableFunc(entries, func(a, b entry) int {
+		switch {
+		case a.value == b.value:
+			return 0
+		case (a.value < b.value) != descending:
+			return -1
+		}
+		return 1
+	})
+	out := make([]*Series, len(list))
+	for i, e := range entries {
+		out[i] = e.series
+	}
+	return out
+}
+
+func sortByMinima(c *call) (any, error) {
+	list := c.list(0)
+	positive := slices.DeleteFunc(slices.Clone(list), func(s *Series) bool { return !(maxOf(s.Values) > 0) })
+	return sortBy(positive, minOf, false), c.err
+}
+
+var digitRuns = regexp.MustCompile(`\d+`)
+
+// natural pads numbers within a name, so that they sort as numbers.
+func natural(name string) string {
+	return digitRuns.ReplaceAllStringFunc(name, func(digits string) string {
+		digits = strings.TrimLeft(digits, "0")
+		return strings.Repeat("0", max(10-len(digits), 0)) + digits
+	})
+}
+
+func sortByName(c *call) (any, error) {
+	list := slices.Clone(c.list(0))
+	key := func(s *Series) string { return s.Name }
+	if c.boolean(1) {
+		key = func(s *Series) string { return natural(s.Name) }
+	}
+	reverse := c.boolean(2)
+	slices.SortStableFunc(list, func(a, b *Series) int {
+		order := strings.Compare(key(a), key(b))
+		if reverse {
+			return -order
+		}
+		return order
+	})
+	return list, c.err
+}

@@ -1,0 +1,99 @@
+package function
+
+import (
+	"math"
+	"testing"
+)
+
+func TestFormatFloat(t *testing.T) {
+	for _, c := range []struct {
+		v                float64
+		shortest, digits string
+	}{
+		{2, "2.0", "2"}, {0.1, "0.1", "0.1"}, {1e16, "1e+16", "1e+16"}, {123456789, "123456789.0", "1.23457e+08"},
+		{1e-5, "1e-05", "1e-05"}, {0.0001, "0.0001", "0.0001"}, {100000, "100000.0", "100000"}, {1e6, "1000000.0", "1e+06"},
+		{math.Inf(-1), "-inf", "-inf"}, {1.0 / 3, "0.3333333333333333", "0.333333"}, {-0.5, "-0.5", "-0.5"},
+	} {
+		if got := FormatFloat(c.v); got != c.shortest {
+			t.Errorf("FormatFloat(%g) = %s; want %s", c.v, got, c.shortest)
+		}
+		if got := general(c.v); got != c.digits {
+			t.Errorf("general(%g) = %s; want %s", c.v, got, c.digits)
+		}
+	}
+}
+
+func TestRound(t *testing.T) {
+	for _, c := range []struct {
+		v        float64
+		decimals int64
+		want     float64
+	}{
+		{2.5, 0, 2}, {3.5, 0, 4}, {2.675, 2, 2.67}, {1234.5, -2, 1200}, {1250, -2, 1200}, {1350, -2, 1400}, {51, -2, 100}, {50, -2, 0}, {-51, -2, -100}, {4, -2, 0}, {999, -1, 1000}, {1e300, -400, 0}, {1.5, 400, 1.5},
+	} {
+		if got := round(c.v, c.decimals); got != c.want {
+			t.Errorf("round(%g, %d) = %g; want %g", c.v, c.decimals, got, c.want)
+		}
+	}
+}
+
+// TestReplace: regular expressions replace as Python's do.
+func TestReplace(t *testing.T) {
+	for _, c := range []struct{ expression, with, in, want string }{
+		{"(^.*$)", `\1 A`, "a.b", "a.b A"},
+		{".*", "x", "abc", "xx"},
+		{"x*", "-", "abxd", "-a-b--d-"},
+		{`web(\d)`, `W\1W`, "srv.web1.cpu", "srv.W1W.cpu"},
+		{"(?P<n>web)", `<\g<n>>`, "a.web", "a.<web>"},
+		{"e", `\\`, "e.e", `\.\`},
+		{"(a)|b", `[\1]`, "ab", "[a][]"},
+		{"^a", "x", "aaa", "xaa"},
+		{`\.`, `\n`, "a.b", "a\nb"},
+		{"é", "e", "éé", "ee"},
+	} {
+		p, err := newPattern(c.expression)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := p.newReplacement(c.with)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := p.replace(c.in, r); got != c.want || err != nil {
+			t.Errorf("%s by %s in %s: %q, %v; want %q", c.expression, c.with, c.in, got, err, c.want)
+		}
+	}
+	p, err := newPattern("(a)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, with := range []string{`\2`, `\g<x>`, `\q`, `\`} {
+		if _, err := p.newReplacement(with); err == nil {
+			t.Errorf("the replacement %s is not refused", with)
+		}
+	}
+	for _, expression := range []string{"[", "*", "(?=a)", `(a)\1`} {
+		if _, err := newPattern(expression); err == nil {
+			t.Errorf("the expression %s is not refused", expression)
+		}
+	}
+}
+
+func TestFormat(t *testing.T) {
+	for _, c := range []struct {
+		layout string
+		v      float64
+		want   string
+	}{
+		{"now %d", 82.9, "now 82"}, {"%g%%", 0.5, "0.5%"}, {"%.2f x", 1.005, "1.00 x"}, {"%s", 2, "2.0"}, {"%5d|", 7, "    7|"}, {"%g", 1e6, "1e+06"},
+	} {
+		if got, err := format(c.layout, c.v); got != c.want || err != nil {
+			t.Errorf("format(%q, %g) = %q, %v; want %q", c.layout, c.v, got, err, c.want)
+		}
+	}
+	for _, layout := range []string{"no value", "%d %d", "%", "%x", "%1000d"} {
+		if got, err := format(layout, 1); err == nil {
+			t.Errorf("format(%q) = %q; want an error", layout, got)
+		}
+	}
+}

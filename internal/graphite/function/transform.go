@@ -1,0 +1,508 @@
+package function
+
+import (
+	"fmt"
+	"math"
+
+	"varve/internal/graphite/timespec"
+)
+
+func init() {
+	const group = "Transform"
+	define(group, "absolute(seriesList)", "Replaces each value by its absolute value.", absolute)
+	define(group, "add(seriesList, constant:float)", "Adds a constant to each value.", add)
+	define(group, "delay(seriesList, steps:integer)", "Shifts values by a number of steps; the ends are filled with nulls and cut off.", delay)
+	define(group, "derivative(seriesList)", "Replaces each value by its difference from the value before it.", derivative)
+	define(group, "exp(seriesList)", "Raises e to the power of each value.", exp)
+	define(group, "integral(seriesList)", "Replaces each value by the sum of the values up to it.", integral)
+	define(group, "integralByInterval(seriesList, intervalUnit:string)", "Sums values up like integral, starting again from 0 every interval since the beginning of the range.", integralByInterval)
+	define(group, "interpolate(seriesList, [limit:intOrInf=Infinity])", "Fills gaps of at most limit nulls with values on a line between their ends.", interpolate)
+	define(group, "invert(seriesList)", "Replaces each value v by 1/v.", invert)
+	define(group, "isNonNull(seriesList)", "Replaces values by 1 and nulls by 0.", isNonNull)
+	define(group, "keepLastValue(seriesList, [limit:intOrInf=Infinity])", "Fills gaps of at most limit nulls with the value before them.", keepLastValue)
+	define(group, "log(seriesList, [base:integer=10])", "Takes the logarithm of each value; of values that are not positive it is null.", logarithm)
+	define(group, "logit(seriesList)", "Replaces each value v by log(v/(1-v)).", logit)
+	define(group, "minMax(seriesList)", "Scales values so that the least is 0 and the greatest is 1.", minMax)
+	define(group, "nonNegativeDerivative(seriesList, [maxValue:float], [minValue:float])", "Like derivative, for counters: a decrease is null, or a wrap-around if maxValue tells where the counter wraps.", nonNegativeDerivative)
+	define(group, "offset(seriesList, factor:float)", "Adds a constant to each value.", offset)
+	define(group, "offsetToZero(seriesList)", "Subtracts the least value of a series from each of its values.", offsetToZero)
+	define(group, "perSecond(seriesList, [maxValue:float], [minValue:float])", "Like nonNegativeDerivative, divided by the step in seconds.", perSecond)
+	define(group, "pow(seriesList, factor:float)", "Raises each value to a power.", power)
+	define(group, "round(seriesList, [precision:integer=0])", "Rounds each value to a number of decimals.", roundValues)
+	define(group, "scale(seriesList, factor:float)", "Multiplies each value by a constant.", scale)
+	define(group, "scaleToSeconds(seriesList, seconds:float)", "Scales values of one step to what they would be of so many seconds.", scaleToSeconds)
+	define(group, "sigmoid(seriesList)", "Replaces each value v by 1/(1+exp(-v)).", sigmoid)
+	define(group, "squareRoot(seriesList)", "Takes the square root of each value.", squareRoot)
+	define(group, "transformNull(seriesList, [default:float=0], [referenceSeries])", "Replaces nulls by a number; with a reference only where that has a value.", transformNull)
+	define(group, "compressPeriodicGaps(seriesList)", "Finds out that values come at a wider interval than the step, and makes it the step.", compressPeriodicGaps)
+}
+
+// simple is a function that changes values one by one, and is told by a tag.
+func (c *call) simple(tag, value string, f func(float64) float64) (any, error) {
+	return c.each(c.list(0), func(s *Series) error {
+		s.Tags[tag] = value
+		s.rename(tag + "(" + s.Name + ")")
+		s.apply(f)
+		return nil
+	})
+}
+
+// constant is a function that changes values one by one by a number.
+func (c *call) constant(show func(float64) string, f func(v, constant float64) float64) (any, error) {
+	list, constant := c.list(0), c.float(1, 0)
+	return c.each(list, func(s *Series) error {
+		s.Tags.set(c.function.Name, c.args[1])
+		s.rename(fmt.Sprintf("%s(%s,%s)", c.function.Name, s.Name, show(constant)))
+		s.apply(func(v float64) float64 { return f(v, constant) })
+		return nil
+	})
+}
+
+func absolute(c *call) (any, error) { return c.simple("absolute", "1", math.Abs) }
+
+func add(c *call) (any, error) {
+	return c.constant(whole, func(v, constant float64) float64 { return v + constant })
+}
+
+func offset(c *call) (any, error) {
+	return c.constant(general, func(v, constant float64) float64 { return v + constant })
+}
+
+func scale(c *call) (any, error) {
+	return c.constant(general, func(v, constant float64) float64 { return v * constant })
+}
+
+func power(c *call) (any, error) { return c.constant(general, finitePow) }
+
+func exp(c *call) (any, error) { return c.simple("exp", "e", math.Exp) }
+
+func sigmoid(c *call) (any, error) {
+	return c.simple("sigmoid", "sigmoid", func(v float64) float64 { return 1 / (1 + math.Exp(-v)) })
+}
+
+func logit(c *call) (any, error) {
+	return c.simple("logit", "logit", func(v float64) float64 {
+		ratio := v / (1 - v)
+		if ratio <= 0 || v == 1 {
+			return null
+		}
+		return math.Log(ratio)
+	})
+}
+
+func squareRoot(c *call) (any, error) {
+	return c.simple("squareRoot", "1", func(v float64) float64 { return finitePow(v, 0.5) })
+}
+
+func invert(c *call) (any, error) {
+	return c.simple("invert", "1", func(v float64) float64 { return finitePow(v, -1) })
+}
+
+// finitePow is null where the power of numbers is not a finite number.
+func finitePow(base, exponent float64) float64 {
+	v := math.Pow(base, exponent)
+	if math.IsInf(v, 0) && !math.IsInf(base, 0) && !math.IsInf(exponent, 0) {
+		return null
+	}
+	return v
+}
+
+func logarithm(c *call) (any, error) {
+	list, base := c.list(0), c.float(1, 10)
+	possible := base > 0 && base != 1
+	var shown any = int64(10)
+	if c.given(1) {
+		shown = c.args[1]
+	}
+	positive := false
+	out, err := c.derive(list, func(s *Series, values []float64) string {
+		for i, v := range s.Values {
+			values[i] = null
+			if v > 0 {
+				positive = true
+				values[i] = math.Log(v) / math.Log(base)
+			}
+		}
+		s.Tags.set("log", shown)
+		return fmt.Sprintf("log(%s, %s)", s.Name, text(shown))
+	})
+	if positive && !possible {
+		return nil, badParam("the base must be positive and not 1")
+	}
+	return out, err
+}
+
+func scaleToSeconds(c *call) (any, error) {
+	list, seconds := c.list(0), c.float(1, 0)
+	return c.each(list, func(s *Series) error {
+		s.Tags.set("scaleToSeconds", c.args[1])
+		s.rename(fmt.Sprintf("scaleToSeconds(%s,%s)", s.Name, whole(seconds)))
+		factor := seconds / float64(s.Step)
+		s.apply(func(v float64) float64 { return round(v*factor, 6) })
+		return nil
+	})
+}
+
+func offsetToZero(c *call) (any, error) {
+	return c.each(c.list(0), func(s *Series) error {
+		least := minOf(s.Values)
+		s.Tags.set("offsetToZero", least)
+		s.rename("offsetToZero(" + s.Name + ")")
+		s.apply(func(v float64) float64 { return v - least })
+		return nil
+	})
+}
+
+func roundValues(c *call) (any, error) {
+	list, decimals := c.list(0), int64(0)
+	if c.given(1) {
+		decimals = c.integer(1, 0)
+	}
+	return c.each(list, func(s *Series) error {
+		s.Tags.set("round", decimals)
+		if c.given(1) {
+			s.rename(fmt.Sprintf("round(%s,%s)", s.Name, general(float64(decimals))))
+		} else {
+			s.rename("round(" + s.Name + ")")
+		}
+		s.apply(func(v float64) float64 { return round(v, decimals) })
+		return nil
+	})
+}
+
+func minMax(c *call) (any, error) {
+	return c.each(c.list(0), func(s *Series) error {
+		least, most := minOf(s.Values), maxOf(s.Values)
+		s.rename("minMax(" + s.Name + ")")
+		s.apply(func(v float64) float64 {
+			if most == least {
+				return 0
+			}
+			return (v - least) / (most - least)
+		})
+		return nil
+	})
+}
+
+func delay(c *call) (any, error) {
+	list, steps := c.list(0), c.integer(1, 0)
+	return c.derive(list, func(s *Series, values []float64) string {
+		for i := range values {
+			values[i] = null
+			if from := int64(i) - steps; from >= 0 && from < int64(len(values)) {
+				values[i] = s.Values[from]
+			}
+		}
+		s.Tags.set("delay", steps)
+		return fmt.Sprintf("delay(%s,%d)", s.Name, steps)
+	})
+}
+
+func derivative(c *call) (any, error) {
+	return c.derive(c.list(0), func(s *Series, values []float64) string {
+		previous := null
+		for i, v := range s.Values {
+			values[i] = v - previous
+			previous = v
+		}
+		s.Tags["derivative"] = "1"
+		return "derivative(" + s.Name + ")"
+	})
+}
+
+// A counter tells increases from restarts and wrap-arounds.
+type counter struct {
+	max, min       float64
+	hasMax, hasMin bool
+	previous       float64
+}
+
+func (c *call) counter() counter {
+	k := counter{hasMax: c.given(1), hasMin: c.given(2), previous: null}
+	if k.hasMax {
+		k.max = c.float(1, 0)
+	}
+	if k.hasMin {
+		k.min = c.float(2, 0)
+	}
+	return k
+}
+
+// increase returns how much the counter grew to v.
+func (k *counter) increase(v float64) float64 {
+	if k.hasMax && v > k.max || k.hasMin && v < k.min {
+		k.previous = null
+		return null
+	}
+	previous := k.previous
+	k.previous = v
+	switch {
+	case isNull(previous) || isNull(v):
+		return null
+	case v >= previous:
+		return v - previous
+	case k.hasMax:
+		return k.max + 1 + v - previous - k.min
+	case k.hasMin:
+		return v - k.min
+	}
+	return null
+}
+
+func nonNegativeDerivative(c *call) (any, error) {
+	list, k := c.list(0), c.counter()
+	return c.derive(list, func(s *Series, values []float64) string {
+		k.previous = null
+		for i, v := range s.Values {
+			values[i] = k.increase(v)
+		}
+		s.Tags["nonNegativeDerivative"] = "1"
+		return "nonNegativeDerivative(" + s.Name + ")"
+	})
+}
+
+func perSecond(c *call) (any, error) {
+	list, k := c.list(0), c.counter()
+	return c.derive(list, func(s *Series, values []float64) string {
+		k.previous = null
+		for i, v := range s.Values {
+			values[i] = round(k.increase(v)/float64(s.Step), 6)
+		}
+		s.Tags["perSecond"] = "1"
+		return "perSecond(" + s.Name + ")"
+	})
+}
+
+func integral(c *call) (any, error) {
+	return c.derive(c.list(0), func(s *Series, values []float64) string {
+		sum := 0.0
+		for i, v := range s.Values {
+			values[i] = null
+			if !isNull(v) {
+				sum += v
+				values[i] = sum
+			}
+		}
+		s.Tags["integral"] = "1"
+		return "integral(" + s.Name + ")"
+	})
+}
+
+func integralByInterval(c *call) (any, error) {
+	list := c.list(0)
+	unit := c.str(1, "")
+	seconds, err := timespec.ParseOffset(unit)
+	seconds = max(seconds, -seconds)
+	if c.err == nil && (err != nil || seconds == 0) {
+		return nil, badParam("%.64q is no interval such as 1d", unit)
+	}
+	start := c.wall(c.from)
+	return c.derive(list, func(s *Series, values []float64) string {
+		sum := 0.0
+		for i, v := range s.Values {
+			at := s.Start + int64(i)*s.Step - start
+			if floorDiv(at, seconds) != floorDiv(at-s.Step, seconds) {
+				sum = 0
+			}
+			if !isNull(v) {
+				sum += v
+			}
+			values[i] = sum
+		}
+		s.Tags["integralByInterval"] = unit
+		return fmt.Sprintf("integralByInterval(%s,'%s')", s.Name, unit)
+	})
+}
+
+func floorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b != 0 && (a < 0) != (b < 0) {
+		q--
+	}
+	return q
+}
+
+func keepLastValue(c *call) (any, error) {
+	list, limit := c.list(0), c.float(1, infinity)
+	return c.each(list, func(s *Series) error {
+		s.rename("keepLastValue(" + s.Name + ")")
+		last, gap := null, 0
+		fill := func(end int) {
+			if gap > 0 && float64(gap) <= limit && !isNull(last) {
+				for i := end - gap; i < end; i++ {
+					s.Values[i] = last
+				}
+			}
+			gap = 0
+		}
+		for i, v := range s.Values {
+			if isNull(v) {
+				gap++
+				continue
+			}
+			fill(i)
+			last = v
+		}
+		fill(len(s.Values))
+		return nil
+	})
+}
+
+func interpolate(c *call) (any, error) {
+	list, limit := c.list(0), c.float(1, infinity)
+	return c.each(list, func(s *Series) error {
+		s.rename("interpolate(" + s.Name + ")")
+		last := -1 // place of the value before a gap
+		for i, v := range s.Values {
+			if isNull(v) {
+				continue
+			}
+			gap := i - last - 1
+			if last >= 0 && gap > 0 && float64(gap) <= limit {
+				from := s.Values[last]
+				for k := 1; k <= gap; k++ {
+					s.Values[last+k] = from + float64(k)*(v-from)/float64(gap+1)
+				}
+			}
+			last = i
+		}
+		return nil
+	})
+}
+
+func isNonNull(c *call) (any, error) {
+	return c.each(c.list(0), func(s *Series) error {
+		s.Tags["isNonNull"] = "1"
+		s.rename("isNonNull(" + s.Name + ")")
+		for i, v := range s.Values {
+			s.Values[i] = 1
+			if isNull(v) {
+				s.Values[i] = 0
+			}
+		}
+		return nil
+	})
+}
+
+func transformNull(c *call) (any, error) {
+	list, value := c.list(0), c.float(1, 0)
+	var reference []*Series
+	if c.given(2) {
+		reference = c.list(2)
+	}
+	if c.err != nil {
+		return nil, c.err
+	}
+	var shown any = int64(0)
+	if c.given(1) {
+		shown = c.args[1]
+	}
+	filled, err := c.filled(reference)
+	if err != nil {
+		return nil, err
+	}
+	return c.each(list, func(s *Series) error {
+		s.Tags.set("transformNull", shown)
+		name := fmt.Sprintf("transformNull(%s,%s)", s.Name, general(value))
+		if len(reference) > 0 {
+			s.Tags["referenceSeries"] = "1"
+			name = fmt.Sprintf("transformNull(%s,%s,referenceSeries)", s.Name, general(value))
+		}
+		s.rename(name)
+		for i, v := range s.Values {
+			if isNull(v) && (len(reference) == 0 || i < len(filled) && filled[i]) {
+				s.Values[i] = value
+			}
+		}
+		s.slide(filled, value)
+		return nil
+	})
+}
+
+// slide keeps the last values where the reference has more of them than the
+// series: Graphite takes those behind the end of the series for null, fills
+// them, and cuts the result at its beginning.
+func (s *Series) slide(filled []bool, value float64) {
+	n := len(s.Values)
+	extra := len(filled) - n
+	if extra <= 0 {
+		return
+	}
+	for i := range n {
+		switch from := i + extra; {
+		case from < n:
+			s.Values[i] = s.Values[from]
+		case filled[from]:
+			s.Values[i] = value
+		default:
+			s.Values[i] = null
+		}
+	}
+}
+
+// filled tells where one of the series at least has a value.
+func (c *call) filled(list []*Series) ([]bool, error) {
+	var out []bool
+	for _, s := range list {
+		if err := c.reserve(int64(max(len(s.Values)-len(out), 0))); err != nil {
+			return nil, err
+		}
+		if n := len(s.Values) - len(out); n > 0 {
+			out = append(out, make([]bool, n)...)
+		}
+		for i, v := range s.Values {
+			out[i] = out[i] || !isNull(v)
+		}
+	}
+	return out, nil
+}
+
+func compressPeriodicGaps(c *call) (any, error) {
+	list := c.list(0)
+	if c.err != nil {
+		return nil, c.err
+	}
+	out := make([]*Series, 0, len(list))
+	for _, s := range list {
+		s.rename("compressPeriodicGaps(" + s.Name + ")")
+		compressed, err := c.compress(s)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, compressed)
+	}
+	return out, nil
+}
+
+// compress takes the distance of the first two values for the interval of the
+// series, if a third value follows at this distance, alone. Zeros are taken for
+// gaps, as in Graphite.
+func (c *call) compress(s *Series) (*Series, error) {
+	set := func(i int) bool { return !isNull(s.Values[i]) && s.Values[i] != 0 }
+	first, second := 0, 0
+	for i := range s.Values {
+		if !set(i) {
+			continue
+		}
+		if first > 0 {
+			second = i
+			break
+		}
+		first = i
+	}
+	guess := second - first
+	third := second + guess
+	if guess <= 1 || third > len(s.Values)-2 || !set(third) || !isNull(s.Values[third-1]) || !isNull(s.Values[third+1]) {
+		return s, nil
+	}
+	interval := int64(guess) * s.Step
+	start := s.Start + int64(first)*s.Step
+	values, _, err := c.buckets(s, lastOf, interval, start, s.End)
+	if err != nil {
+		return nil, err
+	}
+	out := s.derive(s.Name, values)
+	out.Start, out.End, out.Step = start, start+interval*int64(len(values)-1), interval
+	out.PathExpression = s.PathExpression
+	return out, nil
+}

@@ -1,0 +1,99 @@
+package render
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+	_ "time/tzdata"
+
+	"varve/internal/graphite/function"
+	"varve/internal/graphite/graphitetest"
+)
+
+// different are the cases in which Varve answers otherwise on purpose.
+var different = map[string]string{
+	"render-errors-041": "the call does not end; Graphite fetches a series called scale",
+}
+
+func TestRecordedCases(t *testing.T) {
+	m := openMemory(t)
+	only := os.Getenv("VARVE_GRAPHITE_CASE")
+	for _, file := range graphitetest.Topics(t, "render-") {
+		graphitetest.Each(t, file, func(c *graphitetest.Case) {
+			if c.Request.Path != "/render" || only != "" && c.ID != only {
+				return
+			}
+			t.Run(c.ID, func(t *testing.T) {
+				if why := different[c.ID]; why != "" {
+					t.Skip(why)
+				}
+				body, contentType, err := answer(m, c.Form())
+				status := 200
+				if err != nil {
+					status, body = 400, []byte(err.Error())
+				}
+				if fault := c.Fault(status, contentType, body); fault != "" {
+					t.Errorf("%v: %s", c.Request.Params, fault)
+				}
+			})
+		})
+	}
+}
+
+// TestRecordedFunctions compares names and groups, which is what the answers
+// were reduced to.
+func TestRecordedFunctions(t *testing.T) {
+	graphitetest.Each(t, "functions.jsonl.gz", func(c *graphitetest.Case) {
+		form := c.Form()
+		name, one := strings.CutPrefix(c.Request.Path, "/functions/")
+		body, found, err := Function(name, form)
+		if !one {
+			found = true
+			body, err = Functions(form)
+		}
+		if err != nil || found != (c.Status == 200) {
+			t.Fatalf("%s: %v, %v; want status %d", c.ID, found, err, c.Status)
+		}
+		if !found {
+			return
+		}
+		var got any
+		if err := json.Unmarshal(bytes.ReplaceAll(body, []byte("1e9999"), []byte("0")), &got); err != nil {
+			t.Fatal(err)
+		}
+		want := c.Response.(map[string]any)
+		for k, v := range got.(map[string]any) {
+			switch {
+			case one && want[k] == nil:
+			case one && want[k] != v:
+				t.Errorf("%s: %s is %v; want %v", c.ID, k, v, want[k])
+			case !one && form.Get("grouped") == "" && v.(map[string]any)["group"] != want[k]:
+				t.Errorf("%s: the group of %s is %v; want %v", c.ID, k, v, want[k])
+			case !one && form.Get("grouped") != "" && len(v.(map[string]any)) != len(want[k].([]any)):
+				t.Errorf("%s: %d functions in %s; want %v", c.ID, len(v.(map[string]any)), k, want[k])
+			}
+		}
+		if !one && len(got.(map[string]any)) != len(want) {
+			t.Errorf("%s: %d entries; want %d", c.ID, len(got.(map[string]any)), len(want))
+		}
+	})
+}
+
+func answer(m *memory, form url.Values) (body []byte, contentType string, err error) {
+	r, err := Parse(form, graphitetest.Clock, time.UTC)
+	if err != nil {
+		return nil, "", err
+	}
+	series, err := function.Evaluate(context.Background(), m, free{}, &r.Function, r.Targets)
+	if err != nil {
+		return nil, "", err
+	}
+	var out bytes.Buffer
+	err = Write(&out, r.Options, series)
+	return out.Bytes(), r.Options.ContentType(), err
+}

@@ -1,0 +1,174 @@
+// Package render reads the parameters of Graphite's render API and writes
+// evaluated series in its formats: json, csv, raw, pickle, msgpack, dygraph and
+// rickshaw. It knows nothing of HTTP: a front end takes the parameters from the
+// request and passes the writer of the answer. Large answers are written piece
+// by piece.
+package render
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math"
+	"time"
+
+	"varve/internal/graphite/function"
+)
+
+// Options say how series are written.
+type Options struct {
+	Format string // as in the request; see Formats
+	JSONP  string // name of a function around JSON, or ""
+	Pretty bool   // JSON with line breaks
+
+	// MaxDataPoints bounds the points of each series, 0 does not. Only json
+	// looks at it, and at NoNullPoints.
+	MaxDataPoints int64
+	NoNullPoints  bool
+
+	Zone *time.Location // of times in csv; UTC if nil
+}
+
+// writers are the formats.
+var writers = map[string]struct {
+	contentType string
+	write       func(*writer, []*function.Series) error
+}{
+	"json":     {"application/json", writeJSON},
+	"csv":      {"text/csv", writeCSV},
+	"raw":      {"text/plain", writeRaw},
+	"pickle":   {"application/pickle", writePickle},
+	"msgpack":  {"application/x-msgpack", writeMsgpack},
+	"dygraph":  {"application/json", writeDygraph},
+	"rickshaw": {"application/json", writeRickshaw},
+}
+
+// scripts are the formats that a function call may enclose.
+var scripts = map[string]bool{"json": true, "dygraph": true, "rickshaw": true}
+
+// Known reports whether a format is one that Write writes.
+func Known(format string) bool {
+	_, ok := writers[format]
+	return ok
+}
+
+// ContentType returns the media type of an answer.
+func (o Options) ContentType() string {
+	if o.JSONP != "" && scripts[o.Format] {
+		return "text/javascript"
+	}
+	return writers[o.Format].contentType
+}
+
+// A writer collects an answer in pieces. The first error of w stays.
+type writer struct {
+	*bufio.Writer
+	options Options
+	scratch []byte
+}
+
+// Write writes the answer. Faults of the series (a consolidation that does not
+// exist, series of different lengths in dygraph) are found before the first
+// byte is written, but those of w are not.
+func Write(w io.Writer, o Options, series []*function.Series) error {
+	format, ok := writers[o.Format]
+	if !ok {
+		return fmt.Errorf("the format %.32q cannot be rendered: it is json, csv, raw, pickle, msgpack, dygraph or rickshaw", o.Format)
+	}
+	if err := check(o, series); err != nil {
+		return err
+	}
+	out := &writer{Writer: bufio.NewWriterSize(w, 32<<10), options: o}
+	call := o.JSONP != "" && scripts[o.Format]
+	if call {
+		out.WriteString(o.JSONP + "(")
+	}
+	if err := format.write(out, series); err != nil {
+		return err
+	}
+	if call {
+		out.WriteByte(')')
+	}
+	return out.Flush()
+}
+
+// check looks for what would end an answer after its beginning was written.
+func check(o Options, series []*function.Series) error {
+	rows, span := -1, spanOf(series)
+	for _, s := range series {
+		few := *s
+		if len(few.Values) > 0 {
+			few.Values = few.Values[:1]
+		}
+		if _, _, err := consolidated(few, o, span); err != nil {
+			return err
+		}
+		if o.Format != "dygraph" {
+			continue
+		}
+		values, err := s.Rows()
+		if err != nil {
+			return err
+		}
+		if rows < 0 {
+			rows = int(max((s.End-s.Start+s.Step-1)/s.Step, 0))
+		}
+		if len(values) != rows {
+			return fmt.Errorf("dygraph: the series %.200s has %d points and the first one %d; all must have as many", s.Name, len(values), rows)
+		}
+	}
+	return nil
+}
+
+// spanOf returns the seconds between the first beginning and the last end.
+func spanOf(series []*function.Series) int64 {
+	if len(series) == 0 {
+		return 0
+	}
+	start, end := series[0].Start, series[0].End
+	for _, s := range series {
+		start, end = min(start, s.Start), max(end, s.End)
+	}
+	return end - start
+}
+
+// consolidated returns a copy that merges values if there are more than may be
+// shown, and its rows.
+func consolidated(s function.Series, o Options, span int64) (function.Series, []float64, error) {
+	if o.Format == "json" && o.MaxDataPoints > 0 {
+		limit(&s, o.MaxDataPoints, span)
+	}
+	rows, err := s.Rows()
+	return s, rows, err
+}
+
+// limit merges values so that at most so many of them span a range. Merged
+// points lie at multiples of their distance, so that they stay where they are
+// when the range moves on. For that up to one of them is cut off at the
+// beginning, and the label of a point is one step behind its first value: so
+// does Graphite.
+func limit(s *function.Series, points, span int64) {
+	if points == 1 {
+		s.Consolidate(len(s.Values))
+		return
+	}
+	available := float64(span) / float64(s.Step)
+	if float64(points) >= available {
+		return
+	}
+	perPoint := int64(math.Ceil(available / float64(points)))
+	distance := perPoint * s.Step
+	nudge := distance + s.Start%s.Step - s.Start%distance
+	s.Start += nudge
+	drop := max(nudge/s.Step-1, 0)
+	s.Values = s.Values[min(drop, int64(len(s.Values))):]
+	s.Consolidate(int(perPoint))
+}
+
+// name is what answers show; csv and raw have no null for it.
+func name(s *function.Series) string {
+	if s.NoName {
+		return "None"
+	}
+	return s.Name
+}

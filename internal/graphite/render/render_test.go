@@ -1,0 +1,112 @@
+package render
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"math"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"varve/internal/graphite/function"
+	"varve/internal/graphite/graphitetest"
+)
+
+func sample() []*function.Series {
+	return []*function.Series{{
+		Name: "a \"é\" 😀", Tags: function.Tags{"name": "a"}, Start: 60, End: 300, Step: 60,
+		Values: []float64{1, math.NaN(), math.Inf(1), math.Inf(-1)}, PathExpression: "a", Consolidation: "average",
+	}}
+}
+
+func TestFormats(t *testing.T) {
+	for _, c := range []struct {
+		options Options
+		want    string
+	}{
+		{Options{Format: "json"}, `[{"target": "a \"\u00e9\" \ud83d\ude00", "tags": {"name": "a"}, "datapoints": [[1.0, 60], [null, 120], [1e9999, 180], [-1e9999, 240]]}]`},
+		{Options{Format: "json", NoNullPoints: true, JSONP: "f"}, `f([{"target": "a \"\u00e9\" \ud83d\ude00", "tags": {"name": "a"}, "datapoints": [[1.0, 60], [1e9999, 180], [-1e9999, 240]]}])`},
+		{Options{Format: "csv"}, "\"a \"\"é\"\" 😀\",1970-01-01 00:01:00,1.0\r\n\"a \"\"é\"\" 😀\",1970-01-01 00:02:00,\r\n\"a \"\"é\"\" 😀\",1970-01-01 00:03:00,inf\r\n\"a \"\"é\"\" 😀\",1970-01-01 00:04:00,-inf\r\n"},
+		{Options{Format: "raw"}, "a \"é\" 😀,60,300,60|1.0,None,inf,-inf\n"},
+		{Options{Format: "dygraph"}, `{"labels" : ["Time", "a \"\u00e9\" \ud83d\ude00"], "data" : [[60000, 1.0], [120000, null], [180000, 1e9999], [240000, -1e9999]]}`},
+		{Options{Format: "rickshaw"}, `[{"target": "a \"\u00e9\" \ud83d\ude00", "datapoints": [{"x": 60, "y": 1.0}, {"x": 120, "y": null}, {"x": 180, "y": 1e9999}, {"x": 240, "y": -1e9999}]}]`},
+		{Options{Format: "json", MaxDataPoints: 1}, `[{"target": "a \"\u00e9\" \ud83d\ude00", "tags": {"name": "a"}, "datapoints": [[null, 60]]}]`},
+	} {
+		var out bytes.Buffer
+		if err := Write(&out, c.options, sample()); err != nil || out.String() != c.want {
+			t.Errorf("%+v: %v\n%s\nwant\n%s", c.options, err, out.String(), c.want)
+		}
+	}
+	var out bytes.Buffer
+	if err := Write(&out, Options{Format: "json", Pretty: true}, sample()); err != nil || !json.Valid(out.Bytes()) || !strings.HasPrefix(out.String(), "[\n  {\n    \"target\": ") {
+		t.Errorf("pretty: %v\n%s", err, out.String())
+	}
+}
+
+// TestEmpty: no series at all is an answer in each format.
+func TestEmpty(t *testing.T) {
+	for format, want := range map[string]string{"json": "[]", "csv": "", "raw": "", "dygraph": "{}", "rickshaw": "[]", "pickle": "\x80\x02].", "msgpack": "\x90"} {
+		var out bytes.Buffer
+		if err := Write(&out, Options{Format: format}, nil); err != nil || out.String() != want {
+			t.Errorf("%s: %v, %q; want %q", format, err, out.String(), want)
+		}
+	}
+	if err := Write(&bytes.Buffer{}, Options{Format: "png"}, nil); err == nil {
+		t.Error("png is rendered")
+	}
+}
+
+// TestFaultsComeFirst: what cannot be written is told before anything is.
+func TestFaultsComeFirst(t *testing.T) {
+	good, bad := sample()[0], sample()[0]
+	bad.Consolidation = "foo"
+	long := sample()[0]
+	long.Values = append(long.Values, 1)
+	for _, c := range []struct {
+		options Options
+		series  []*function.Series
+	}{
+		{Options{Format: "json", MaxDataPoints: 2}, []*function.Series{good, bad}},
+		{Options{Format: "dygraph"}, []*function.Series{good, long}},
+	} {
+		var out bytes.Buffer
+		if err := Write(&out, c.options, c.series); err == nil || out.Len() > 0 {
+			t.Errorf("%+v: %v after %d bytes", c.options, err, out.Len())
+		}
+	}
+}
+
+type closed struct{}
+
+func (closed) Write([]byte) (int, error) { return 0, os.ErrClosed }
+
+func TestWriteEndsWithTheConnection(t *testing.T) {
+	for format := range writers {
+		if err := Write(closed{}, Options{Format: format}, sample()); !errors.Is(err, os.ErrClosed) {
+			t.Errorf("%s: %v", format, err)
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	r, err := Parse(url.Values{"target": {"a", " ", "f(b)"}, "from": {"-2h"}, "until": {"-1h"}, "tz": {"Europe/Paris"}, "template[x]": {"1", "2"}, "maxDataPoints": {"10"}, "xFilesFactor": {"0.5"}, "format": {"csv"}}, graphitetest.Clock, time.UTC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := r.Function
+	if len(r.Targets) != 2 || f.Until.Unix() != graphitetest.Clock.Unix()-3600 || f.From.Unix() != graphitetest.Clock.Unix()-7200 || f.From.Location().String() != "Europe/Paris" || f.XFilesFactor != 0.5 ||
+		len(f.Variables) != 1 || f.Variables[0] != (function.Variable{Name: "x", Value: "2"}) || r.Options.Format != "csv" || r.Options.MaxDataPoints != 10 {
+		t.Errorf("got %+v", r)
+	}
+	for name, form := range map[string]url.Values{
+		"empty range": {"from": {"now"}}, "bad from": {"from": {"soon"}}, "bad xFilesFactor": {"xFilesFactor": {"x"}}, "bad target": {"target": {"f(a"}},
+		"bad callback": {"format": {"json"}, "jsonp": {"alert(1)//"}}, "many targets": {"target": make([]string, MaxTargets+1)}, "bad now": {"now": {"x"}},
+	} {
+		if _, err := Parse(form, graphitetest.Clock, time.UTC); err == nil {
+			t.Errorf("%s is not refused", name)
+		}
+	}
+}

@@ -1,0 +1,341 @@
+package graphite
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"varve/internal/httpapi"
+	"varve/internal/ingest"
+	"varve/internal/ingest/carbon"
+	"varve/internal/model"
+	"varve/internal/query"
+	"varve/internal/store"
+)
+
+// The tag database of Graphite is the index here: what has samples is in it, and
+// nothing need be entered. Series without tags are not in it.
+
+// tagRoutes lists the routes below /tags.
+func (a *API) tagRoutes(prefix string, both func(path string, h formHandler)) []httpapi.Route {
+	both("/tags/findSeries", a.findSeries)
+	both("/tags/autoComplete/tags", a.completeTags)
+	both("/tags/autoComplete/values", a.completeValues)
+	return []httpapi.Route{
+		httpapi.On(http.MethodGet, prefix+"/tags", httpapi.Read, withForm(a.listTags)),
+		httpapi.On(http.MethodGet, prefix+"/tags/{tag}", httpapi.Read, withForm(a.listValues)),
+		httpapi.On(http.MethodPost, prefix+"/tags/tagSeries", httpapi.Write, withForm(tagSeries)),
+		httpapi.On(http.MethodPost, prefix+"/tags/tagMultiSeries", httpapi.Write, withForm(tagMultiSeries)),
+		httpapi.On(http.MethodPost, prefix+"/tags/delSeries", httpapi.Delete, withForm(a.delSeries)),
+	}
+}
+
+// refuseTag answers an error as the tag API does.
+func refuseTag(w http.ResponseWriter, status int, text string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	answer(w, nil, map[string]string{"error": text})
+}
+
+// named returns the values of a parameter, which may be written with brackets.
+func named(form url.Values, name string) []string { return append(form[name], form[name+"[]"]...) }
+
+// limitOf is how many entries are wanted.
+func limitOf(form url.Values, without int) int {
+	if n, err := strconv.Atoi(lastOf(form, "limit")); err == nil && n > 0 {
+		return n
+	}
+	return without
+}
+
+// filterOf is the expression that names must begin with.
+func filterOf(form url.Values) (*model.Pattern, error) {
+	p, err := model.NewPattern(fromBeginning(lastOf(form, "filter")))
+	if err != nil {
+		return nil, fmt.Errorf("the filter is no regular expression: %w", err)
+	}
+	return p, nil
+}
+
+// tagged calls f for all series with tags that satisfy expressions; of all if there are
+// none.
+func (a *API) tagged(s *query.Session, expressions []string, f func(query.Number) error) error {
+	src := &source{session: s, book: a.book}
+	lease := s.Lease()
+	defer lease.Release()
+	if len(expressions) == 0 {
+		expressions = []string{"name!="}
+	}
+	numbers, err := src.byTags(expressions, &lease)
+	for i := 0; err == nil && i < len(numbers); i++ {
+		if numbers[i].Tags.Len() > 0 {
+			err = f(numbers[i])
+		}
+	}
+	return err
+}
+
+// A tally counts in how many series texts are.
+type tally struct {
+	session *query.Session
+	counts  map[string]int
+}
+
+func newTally(s *query.Session) *tally { return &tally{s, map[string]int{}} }
+
+func (t *tally) add(text string) error {
+	t.counts[text]++
+	if t.counts[text] > 1 {
+		return nil
+	}
+	return t.session.Reserve(entryBytes + int64(len(text)))
+}
+
+func (t *tally) sorted() []string { return slices.Sorted(maps.Keys(t.counts)) }
+
+// valueOf is the value of a tag; the tag "name" is the metric.
+func valueOf(n query.Number, tag string) string {
+	if tag == "name" {
+		return n.Metric
+	}
+	v, _ := n.Tags.Get(tag)
+	return v
+}
+
+// listTags answers /tags.
+func (a *API) listTags(w http.ResponseWriter, r *http.Request, form url.Values) {
+	filter, err := filterOf(form)
+	if err != nil {
+		refuseTag(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	a.within(w, r, "tags", func(s *query.Session) error {
+		names, _, err := s.NamesPage(store.NamesQuery{Kind: store.TagNames})
+		if err != nil {
+			return err
+		}
+		if len(names) > 0 {
+			names = slices.Compact(slices.Sorted(slices.Values(append(slices.Clone(names), "name"))))
+		}
+		list := []map[string]string{}
+		most := limitOf(form, len(names))
+		for _, name := range names {
+			if filter.MatchString(name) && len(list) < most {
+				list = append(list, map[string]string{"tag": name})
+			}
+		}
+		return s.Aside(func() error { answer(w, form, list); return nil })
+	})
+}
+
+// A tagValue is a value of a tag and in how many series it is.
+type tagValue struct {
+	Value string `json:"value"`
+	Count int    `json:"count"`
+}
+
+// listValues answers /tags/TAG. A tag that no series has is null.
+func (a *API) listValues(w http.ResponseWriter, r *http.Request, form url.Values) {
+	tag := r.PathValue("tag")
+	if slices.Contains([]string{"tagSeries", "tagMultiSeries", "delSeries"}, tag) { // not by GET
+		w.Header().Set("Allow", http.MethodPost)
+		httpapi.WriteEmpty(w, http.StatusMethodNotAllowed)
+		return
+	}
+	filter, err := filterOf(form)
+	if err != nil {
+		refuseTag(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	a.within(w, r, "tags/"+tag, func(s *query.Session) error {
+		values := newTally(s)
+		if err := a.tagged(s, []string{tag + "!="}, func(n query.Number) error { return values.add(valueOf(n, tag)) }); err != nil {
+			return err
+		}
+		var found any
+		if len(values.counts) > 0 {
+			list := []tagValue{}
+			most := limitOf(form, len(values.counts))
+			for _, v := range values.sorted() {
+				if filter.MatchString(v) && len(list) < most {
+					list = append(list, tagValue{v, values.counts[v]})
+				}
+			}
+			found = map[string]any{"tag": tag, "values": list}
+		}
+		return s.Aside(func() error { answer(w, form, found); return nil })
+	})
+}
+
+// findSeries answers /tags/findSeries: the names of series.
+func (a *API) findSeries(w http.ResponseWriter, r *http.Request, form url.Values) {
+	expressions := named(form, "expr")
+	if len(expressions) == 0 {
+		refuseTag(w, http.StatusBadRequest, "no tag expressions specified")
+		return
+	}
+	a.within(w, r, strings.Join(expressions, " "), func(s *query.Session) error {
+		paths := newTally(s)
+		if err := a.tagged(s, expressions, func(n query.Number) error { return paths.add(pathOf(n)) }); err != nil {
+			return err
+		}
+		return s.Aside(func() error { answer(w, form, append([]string{}, paths.sorted()...)); return nil })
+	})
+}
+
+// offered is how many names are offered if the request says nothing.
+const offered = 100
+
+// completeTags answers /tags/autoComplete/tags: tags of the series that match, which
+// the expressions do not use yet.
+func (a *API) completeTags(w http.ResponseWriter, r *http.Request, form url.Values) {
+	expressions, prefix := named(form, "expr"), lastOf(form, "tagPrefix")
+	a.within(w, r, strings.Join(expressions, " "), func(s *query.Session) error {
+		names := newTally(s)
+		err := a.tagNames(s, expressions, func(name string) error {
+			if !strings.HasPrefix(name, prefix) {
+				return nil
+			}
+			return names.add(name)
+		})
+		if err != nil {
+			return err
+		}
+		for _, e := range expressions {
+			if parts := tagExpression.FindStringSubmatch(e); parts != nil {
+				delete(names.counts, parts[1])
+			}
+		}
+		return s.Aside(func() error { answer(w, form, first(names.sorted(), limitOf(form, offered))); return nil })
+	})
+}
+
+// tagNames calls add for each tag of the series that match.
+func (a *API) tagNames(s *query.Session, expressions []string, add func(string) error) error {
+	if len(expressions) > 0 {
+		return a.tagged(s, expressions, func(n query.Number) error {
+			err := add("name")
+			for name := range n.Tags.All() {
+				err = errors.Join(err, add(name))
+			}
+			return err
+		})
+	}
+	names, _, err := s.NamesPage(store.NamesQuery{Kind: store.TagNames})
+	if len(names) > 0 {
+		err = errors.Join(err, add("name"))
+	}
+	for i := 0; err == nil && i < len(names); i++ {
+		err = add(names[i])
+	}
+	return err
+}
+
+// completeValues answers /tags/autoComplete/values.
+func (a *API) completeValues(w http.ResponseWriter, r *http.Request, form url.Values) {
+	tag, prefix := lastOf(form, "tag"), lastOf(form, "valuePrefix")
+	if tag == "" {
+		refuseTag(w, http.StatusBadRequest, "no tag specified")
+		return
+	}
+	expressions := append(slices.Clone(named(form, "expr")), tag+"!=")
+	a.within(w, r, strings.Join(expressions, " "), func(s *query.Session) error {
+		values := newTally(s)
+		err := a.tagged(s, expressions, func(n query.Number) error {
+			v := valueOf(n, tag)
+			if !strings.HasPrefix(v, prefix) {
+				return nil
+			}
+			return values.add(v)
+		})
+		if err != nil {
+			return err
+		}
+		return s.Aside(func() error { answer(w, form, first(values.sorted(), limitOf(form, offered))); return nil })
+	})
+}
+
+func first(names []string, most int) []string {
+	return append([]string{}, names[:min(len(names), most)]...)
+}
+
+// parsed returns the series that a path names, and its canonical name.
+func parsed(path string) (model.Series, string, *ingest.Fault) {
+	var names ingest.Names
+	if f := carbon.ParsePath([]byte(path), &names, maxTags); f != nil {
+		return model.Series{}, "", f
+	}
+	if len(names.Tags) > maxTags {
+		return model.Series{}, "", ingest.TooMany(maxTags, names.Metric)
+	}
+	tags, err := model.NewTags(names.Tags...)
+	if err != nil {
+		return model.Series{}, "", ingest.Faultf(ingest.BadTag, "%v", err)
+	}
+	s := model.Series{Metric: names.Metric, Tags: tags}
+	return s, pathOf(query.Number{Metric: s.Metric, Tags: s.Tags}), nil
+}
+
+// tagSeries answers the canonical name of a series. Carbon sends what it has met; here
+// a series is there once it has a sample.
+func tagSeries(w http.ResponseWriter, _ *http.Request, form url.Values) {
+	if names := canonical(w, form["path"]); names != nil {
+		answer(w, form, names[len(names)-1])
+	}
+}
+
+func tagMultiSeries(w http.ResponseWriter, _ *http.Request, form url.Values) {
+	if names := canonical(w, named(form, "path")); names != nil {
+		answer(w, form, names)
+	}
+}
+
+// canonical returns the canonical names of paths; nil if an error was answered.
+func canonical(w http.ResponseWriter, paths []string) (names []string) {
+	if len(paths) == 0 {
+		refuseTag(w, http.StatusBadRequest, "no path specified")
+		return nil
+	}
+	for _, path := range paths {
+		_, name, f := parsed(path)
+		if f != nil {
+			refuseTag(w, http.StatusBadRequest, f.Text)
+			return nil
+		}
+		names = append(names, name)
+	}
+	return names
+}
+
+// delSeries deletes series with all their samples, as far as they are numbers.
+func (a *API) delSeries(w http.ResponseWriter, r *http.Request, form url.Values) {
+	paths := named(form, "path")
+	if len(paths) == 0 {
+		refuseTag(w, http.StatusBadRequest, "no path specified")
+		return
+	}
+	var deletions []store.Deletion
+	for _, path := range paths {
+		s, _, f := parsed(path)
+		if f != nil {
+			refuseTag(w, http.StatusBadRequest, f.Text)
+			return
+		}
+		for _, t := range []model.Type{model.TypeDouble, model.TypeLong} {
+			s.Type = t
+			deletions = append(deletions, store.DeletionOf(s, model.AllTime))
+		}
+	}
+	_, err := a.queries.Delete(r.Context(), func() error { return a.store.Delete(r.Context(), deletions...) })
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	a.log.Info("series were deleted by Graphite's API", "series", len(paths), "client", r.RemoteAddr)
+	answer(w, form, true)
+}

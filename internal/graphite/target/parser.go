@@ -1,0 +1,497 @@
+package target
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// A parser descends through a text. Its methods return false, and leave pos
+// where it was, when the text does not fit.
+type parser struct {
+	text         string
+	pos          int
+	depth, nodes int
+
+	furthest int    // place of the most advanced failure
+	reason   string // what was missing there
+	limit    error  // a bound that was hit; ends everything
+}
+
+func (p *parser) fail(reason string) {
+	if p.pos >= p.furthest {
+		p.furthest, p.reason = p.pos, reason
+	}
+}
+
+func (p *parser) exceed(format string, args ...any) {
+	if p.limit == nil {
+		p.limit = &Error{p.text, p.pos, fmt.Sprintf(format, args...)}
+	}
+}
+
+// count notes one attempt more at a node and reports whether there may be one.
+// Attempts that fail count too, which bounds going back.
+func (p *parser) count() bool {
+	p.nodes++
+	if p.nodes > MaxNodes {
+		p.exceed("more than %d paths, calls and literals", MaxNodes)
+	}
+	return p.limit == nil
+}
+
+// complete reports whether what is left of the text may be ignored.
+func (p *parser) complete() bool {
+	if p.pos == len(p.text) {
+		return true
+	}
+	next := p.skip(p.pos)
+	if next == len(p.text) || p.text[p.pos:] == "." {
+		return true
+	}
+	if next > p.pos {
+		return p.text[next] != '(' && p.text[next] != '|'
+	}
+	return strings.IndexByte("),\"'", p.text[next]) >= 0
+}
+
+// skip returns the first place from at on that is no blank.
+func (p *parser) skip(at int) int {
+	for at < len(p.text) && strings.IndexByte(" \t\r\n", p.text[at]) >= 0 {
+		at++
+	}
+	return at
+}
+
+// symbol takes one character and blanks before it.
+func (p *parser) symbol(c byte) bool {
+	at := p.skip(p.pos)
+	if at >= len(p.text) || p.text[at] != c {
+		return false
+	}
+	p.pos = at + 1
+	return true
+}
+
+// need is symbol where nothing else can follow.
+func (p *parser) need(c byte) bool {
+	if p.symbol(c) {
+		return true
+	}
+	p.fail(fmt.Sprintf("%q is missing", c))
+	return false
+}
+
+// expression reads a template, call or path, and what it is piped into.
+func (p *parser) expression() (Expr, bool) {
+	p.depth++
+	defer func() { p.depth-- }()
+	if p.depth > MaxDepth {
+		p.exceed("calls are nested deeper than %d", MaxDepth)
+		return nil, false
+	}
+	e, ok := p.primary()
+	piped := 0
+	for ok {
+		before := p.pos
+		if !p.symbol('|') {
+			break
+		}
+		call, fits := p.call()
+		if !fits {
+			p.pos = before
+			break
+		}
+		if piped++; p.depth+piped > MaxDepth {
+			p.exceed("calls are nested deeper than %d", MaxDepth)
+			return nil, false
+		}
+		call.Args = append([]Expr{e}, call.Args...)
+		e = call
+	}
+	return e, ok && p.limit == nil
+}
+
+func (p *parser) primary() (Expr, bool) {
+	p.pos = p.skip(p.pos)
+	if t, ok := p.template(); ok {
+		return t, true
+	}
+	if p.limit != nil {
+		return nil, false
+	}
+	if c, ok := p.call(); ok {
+		return c, true
+	}
+	if p.limit != nil {
+		return nil, false
+	}
+	return p.path()
+}
+
+// template reads template(...). A call of that name with other arguments is
+// left to call.
+func (p *parser) template() (Expr, bool) {
+	before := p.pos
+	if name, ok := p.name(); !ok || name != "template" || !p.symbol('(') {
+		p.pos = before
+		return nil, false
+	}
+	p.pos = p.skip(p.pos)
+	var t Template
+	if c, ok := p.call(); ok {
+		t.Body = c
+	} else if path, ok := p.path(); ok {
+		t.Body = path
+	} else {
+		p.pos = before
+		return nil, false
+	}
+	if !p.variables(&t) || !p.symbol(')') {
+		p.pos = before
+		return nil, false
+	}
+	return &t, true
+}
+
+// variables reads the literals behind the body of a template: all of them have
+// a name, or none has.
+func (p *parser) variables(t *Template) bool {
+	for p.symbol(',') {
+		before := p.pos
+		name, named := p.keyword()
+		p.pos = p.skip(p.pos)
+		value, ok := p.number()
+		if !ok {
+			value, ok = p.quoted()
+		}
+		switch {
+		case !ok || !p.count() || named && len(t.Args) > 0 || !named && len(t.Named) > 0:
+			p.pos = before
+			return false
+		case named:
+			t.Named = append(t.Named, Named{name, value})
+		default:
+			t.Args = append(t.Args, value)
+		}
+	}
+	return true
+}
+
+func (p *parser) call() (*Call, bool) {
+	before := p.pos
+	start := p.skip(p.pos)
+	name, ok := p.name()
+	if !ok || !p.symbol('(') || !p.count() {
+		p.pos = before
+		return nil, false
+	}
+	c := &Call{Name: name}
+	if !p.symbol(')') {
+		if !p.arguments(c) || !p.need(')') {
+			p.pos = before
+			return nil, false
+		}
+	}
+	c.Raw = p.text[start:p.pos]
+	return c, true
+}
+
+// arguments reads positional arguments, then those with a name.
+func (p *parser) arguments(c *Call) bool {
+	for {
+		name, named := p.keyword()
+		if !named && len(c.Named) > 0 {
+			p.fail("an argument without a name follows one with a name")
+			return false
+		}
+		value, ok := p.argument()
+		if !ok {
+			p.fail("an argument is missing")
+			return false
+		}
+		if named {
+			c.Named = append(c.Named, Named{name, value})
+		} else {
+			c.Args = append(c.Args, value)
+		}
+		if !p.symbol(',') {
+			return true
+		}
+	}
+}
+
+// keyword reads a name and the equals sign behind it.
+func (p *parser) keyword() (string, bool) {
+	before := p.pos
+	name, ok := p.name()
+	if ok && p.symbol('=') {
+		return name, true
+	}
+	p.pos = before
+	return "", false
+}
+
+func (p *parser) argument() (Expr, bool) {
+	if !p.count() {
+		return nil, false
+	}
+	p.pos = p.skip(p.pos)
+	for _, literal := range [...]func() (Expr, bool){p.word, p.number, p.quoted} {
+		if e, ok := literal(); ok {
+			return e, true
+		}
+	}
+	return p.expression()
+}
+
+// word reads true, false, none and inf. A path may begin with one of these
+// words, so it must end where an argument ends.
+func (p *parser) word() (Expr, bool) {
+	before := p.pos
+	name, ok := p.name()
+	if ok && p.ends() {
+		switch strings.ToLower(name) {
+		case "true":
+			return Bool(true), true
+		case "false":
+			return Bool(false), true
+		case "none":
+			return None{}, true
+		case "inf":
+			return Infinity{}, true
+		}
+	}
+	p.pos = before
+	return nil, false
+}
+
+// ends reports whether an argument may end here.
+func (p *parser) ends() bool {
+	at := p.skip(p.pos)
+	return at == len(p.text) || p.text[at] == ',' || p.text[at] == ')'
+}
+
+// number reads an integer, a decimal number, or one with an exponent. What
+// does not end with it is a path: 10a, 1.a.
+func (p *parser) number() (Expr, bool) {
+	before := p.pos
+	text := p.text[p.pos:]
+	n, whole := scanNumber(text)
+	if n == 0 {
+		return nil, false
+	}
+	p.pos += n
+	if !p.ends() {
+		p.pos = before
+		return nil, false
+	}
+	if whole {
+		if i, err := strconv.ParseInt(text[:n], 10, 64); err == nil {
+			return Number(i), true
+		}
+	}
+	f, err := strconv.ParseFloat(text[:n], 64)
+	if err != nil && !math.IsInf(f, 0) {
+		p.pos = before
+		return nil, false
+	}
+	return Float(f), true
+}
+
+// scanNumber returns the length of the number at the beginning of s and
+// whether it is an integer.
+func scanNumber(s string) (n int, whole bool) {
+	sign := 0
+	if strings.HasPrefix(s, "-") {
+		sign = 1
+	}
+	n = sign + countDigits(s[sign:])
+	if n == sign {
+		return 0, false
+	}
+	whole = true
+	if d := 0; n < len(s) && s[n] == '.' {
+		if d = countDigits(s[n+1:]); d > 0 {
+			n, whole = n+1+d, false
+		}
+	}
+	if n < len(s) && (s[n] == 'e' || s[n] == 'E') {
+		sign := 0
+		if strings.HasPrefix(s[n+1:], "-") {
+			sign = 1
+		}
+		if d := countDigits(s[n+1+sign:]); d > 0 {
+			n, whole = n+1+sign+d, false
+		}
+	}
+	return n, whole
+}
+
+func countDigits(s string) int {
+	n := 0
+	for n < len(s) && '0' <= s[n] && s[n] <= '9' {
+		n++
+	}
+	return n
+}
+
+// quoted reads a string. A backslash takes the next character into the text,
+// and both stay there; so does a doubled quote.
+func (p *parser) quoted() (Expr, bool) {
+	if p.pos >= len(p.text) || p.text[p.pos] != '"' && p.text[p.pos] != '\'' {
+		return nil, false
+	}
+	quote := p.text[p.pos]
+	for i := p.pos + 1; i < len(p.text); i++ {
+		switch c := p.text[i]; {
+		case c == '\\':
+			i++
+		case c == '\n' || c == '\r':
+			p.fail("a string does not end on its line")
+			return nil, false
+		case c == quote && i+1 < len(p.text) && p.text[i+1] == quote:
+			i++
+		case c == quote:
+			s := p.text[p.pos+1 : i]
+			p.pos = i + 1
+			return String(s), true
+		}
+	}
+	p.fail("a string does not end")
+	return nil, false
+}
+
+// name reads the name of a function or of an argument.
+func (p *parser) name() (string, bool) {
+	at := p.skip(p.pos)
+	end := at
+	for end < len(p.text) && isNameByte(p.text[end], end > at) {
+		end++
+	}
+	if end == at {
+		return "", false
+	}
+	p.pos = end
+	return p.text[at:end], true
+}
+
+func isNameByte(c byte, digits bool) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || c == '_' || digits && '0' <= c && c <= '9'
+}
+
+// path reads nodes joined by dots. It ends where a node cannot go on; a dot
+// behind which no node follows is not part of it.
+func (p *parser) path() (Expr, bool) {
+	if !p.count() {
+		return nil, false
+	}
+	p.pos = p.skip(p.pos)
+	var out strings.Builder
+	for {
+		if !p.node(&out) {
+			p.fail("a path, a function or a value is missing")
+			if out.Len() == 0 {
+				return nil, false
+			}
+			p.pos--
+			return &Path{strings.TrimSuffix(out.String(), ".")}, true
+		}
+		if p.pos >= len(p.text) || p.text[p.pos] != '.' {
+			return &Path{out.String()}, true
+		}
+		p.pos++
+		out.WriteByte('.')
+	}
+}
+
+// node reads one node: plain text, escapes and lists.
+func (p *parser) node(out *strings.Builder) bool {
+	start := p.pos
+	for p.plain(out) || p.list(out) {
+	}
+	return p.pos > start
+}
+
+// plain reads text without lists.
+func (p *parser) plain(out *strings.Builder) bool {
+	start := p.pos
+	for p.pos < len(p.text) {
+		c := p.text[p.pos]
+		if c == '\\' {
+			if p.pos+1 >= len(p.text) || strings.IndexByte(symbols+"=", p.text[p.pos+1]) < 0 {
+				break
+			}
+			out.WriteByte(p.text[p.pos+1])
+			p.pos += 2
+			continue
+		}
+		n := plainLength(p.text[p.pos:])
+		if n == 0 {
+			break
+		}
+		out.WriteString(p.text[p.pos : p.pos+n])
+		p.pos += n
+	}
+	return p.pos > start
+}
+
+// symbols are the characters of the language itself.
+const symbols = "(){},.'\"\\|"
+
+// plainLength returns the length of the character at the beginning of s when
+// it may stand in a path, and 0 when not.
+func plainLength(s string) int {
+	if c := s[0]; c < utf8.RuneSelf {
+		if c <= ' ' || c == 0x7f || strings.IndexByte(symbols, c) >= 0 {
+			return 0
+		}
+		return 1
+	}
+	r, n := utf8.DecodeRuneInString(s)
+	if r == utf8.RuneError || unicode.IsSpace(r) || unicode.IsControl(r) {
+		return 0
+	}
+	return n
+}
+
+// list reads {a,b,c}, also nested. Its items hold no dots.
+func (p *parser) list(out *strings.Builder) bool {
+	if p.pos >= len(p.text) || p.text[p.pos] != '{' {
+		return false
+	}
+	before := p.pos
+	var items strings.Builder
+	if !p.items(&items, 0) {
+		p.pos = before
+		return false
+	}
+	out.WriteString(items.String())
+	return true
+}
+
+func (p *parser) items(out *strings.Builder, level int) bool {
+	if level > MaxDepth {
+		p.exceed("lists are nested deeper than %d", MaxDepth)
+		return false
+	}
+	out.WriteByte('{')
+	p.pos++
+	for {
+		start := p.pos
+		for p.plain(out) || p.pos < len(p.text) && p.text[p.pos] == '{' && p.items(out, level+1) {
+		}
+		if p.pos == start || p.pos >= len(p.text) || p.text[p.pos] != ',' && p.text[p.pos] != '}' {
+			p.fail("a list is written as {a,b}, without dots and empty items")
+			return false
+		}
+		out.WriteByte(p.text[p.pos])
+		p.pos++
+		if p.text[p.pos-1] == '}' {
+			return true
+		}
+	}
+}

@@ -1,0 +1,191 @@
+package graphite
+
+import (
+	"errors"
+	"slices"
+	"strings"
+
+	"varve/internal/graphite/target"
+	"varve/internal/model"
+	"varve/internal/query"
+	"varve/internal/store"
+)
+
+// A tree finds paths among the names of metrics.
+type tree struct {
+	session *query.Session
+	found   map[string]*entry
+	plain   map[string]bool // metrics that were looked at: whether they have a series without tags
+}
+
+// An entry is a path that matches: of a metric, or of others below it, or of both.
+type entry struct {
+	path         string
+	leaf, branch bool
+}
+
+// name is the last node of the path.
+func (e *entry) name() string { return e.path[strings.LastIndexByte(e.path, '.')+1:] }
+
+// find returns what matches a glob, in order of paths.
+func find(s *query.Session, glob target.Glob) ([]*entry, error) {
+	t := &tree{session: s, found: map[string]*entry{}, plain: map[string]bool{}}
+	if err := t.descend("", glob.Nodes); err != nil {
+		return nil, err
+	}
+	list := make([]*entry, 0, len(t.found))
+	for _, e := range t.found {
+		list = append(list, e)
+	}
+	slices.SortFunc(list, func(a, b *entry) int { return strings.Compare(a.path, b.path) })
+	return list, nil
+}
+
+// descend looks for nodes below a prefix, which is empty or ends in a dot.
+func (t *tree) descend(prefix string, nodes []target.Node) error {
+	node, rest := nodes[0], nodes[1:]
+	if literals := node.Literals(); literals != nil {
+		for _, name := range literals {
+			if err := t.step(prefix, name, rest); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return t.level(prefix+node.Prefix(), func(path string, branch bool) error {
+		name := path[len(prefix):]
+		if !node.Match(name) {
+			return nil
+		}
+		if branch && node.AnyDepth() {
+			if err := t.descend(path+".", nodes); err != nil {
+				return err
+			}
+		}
+		switch {
+		case len(rest) == 0:
+			return t.add(path, branch)
+		case branch:
+			return t.descend(path+".", rest)
+		}
+		return nil
+	})
+}
+
+// step goes on with a node that is known by its name.
+func (t *tree) step(prefix, name string, rest []target.Node) error {
+	path := prefix + name
+	if len(rest) > 0 {
+		return t.descend(path+".", rest)
+	}
+	names, _, err := t.names(store.NamesQuery{Prefix: path, Limit: 1})
+	if err != nil {
+		return err
+	}
+	if len(names) > 0 && names[0] == path {
+		if err := t.add(path, false); err != nil {
+			return err
+		}
+	}
+	if names, _, err = t.names(store.NamesQuery{Prefix: path + ".", Limit: 1}); err != nil || len(names) == 0 {
+		return err
+	}
+	return t.add(path, true)
+}
+
+// levelPage is how many entries of a level are read at once.
+const levelPage = 10_000
+
+// level calls f for each path with a prefix, up to the next dot.
+func (t *tree) level(prefix string, f func(path string, branch bool) error) error {
+	q := store.NamesQuery{Prefix: prefix, Delimiter: '.', Limit: levelPage}
+	for more := true; more; {
+		var names []string
+		var err error
+		if names, more, err = t.names(q); err != nil {
+			return err
+		}
+		for _, name := range names {
+			path, branch := strings.CutSuffix(name, ".")
+			if err := f(path, branch); err != nil {
+				return err
+			}
+		}
+		if len(names) > 0 {
+			q.After = names[len(names)-1]
+		}
+	}
+	return nil
+}
+
+func (t *tree) names(q store.NamesQuery) ([]string, bool, error) {
+	q.Kind = store.MetricNames
+	return t.session.NamesPage(q)
+}
+
+// entryBytes is what an entry takes beside its path.
+const entryBytes = 128
+
+// add notes a path, unless all series there have tags.
+func (t *tree) add(path string, branch bool) error {
+	var ok bool
+	var err error
+	if branch {
+		ok, err = t.hasPlain(path + ".")
+	} else {
+		ok, err = t.isPlain(path)
+	}
+	if err != nil || !ok {
+		return err
+	}
+	e := t.found[path]
+	if e == nil {
+		if err := t.session.Reserve(entryBytes + int64(len(path))); err != nil {
+			return err
+		}
+		e = &entry{path: path}
+		t.found[path] = e
+	}
+	e.leaf, e.branch = e.leaf || !branch, e.branch || branch
+	return nil
+}
+
+// plainLooks is how many metrics below a branch are looked at to see whether one has a
+// series without tags.
+const plainLooks = 100
+
+// hasPlain reports whether one of the first metrics with a prefix has a series without
+// tags.
+func (t *tree) hasPlain(prefix string) (bool, error) {
+	names, _, err := t.names(store.NamesQuery{Prefix: prefix, Limit: plainLooks})
+	for i := 0; err == nil && i < len(names); i++ {
+		var ok bool
+		if ok, err = t.isPlain(names[i]); ok {
+			return true, nil
+		}
+	}
+	return false, err
+}
+
+// isPlain reports whether a metric has a series without tags. One with more series than
+// a query may have counts as one of tags.
+func (t *tree) isPlain(metric string) (bool, error) {
+	if known, ok := t.plain[metric]; ok {
+		return known, nil
+	}
+	plain, err := isPlain(t.session, metric)
+	if err == nil {
+		err = t.session.Reserve(entryBytes + int64(len(metric)))
+	}
+	t.plain[metric] = plain
+	return plain, err
+}
+
+// isPlain is tree.isPlain, which remembers what it has found.
+func isPlain(s *query.Session, metric string) (bool, error) {
+	series, err := s.Select(store.Selection{Metric: metric, Range: model.AllTime, AnyOrder: true})
+	if limit := (*store.LimitError)(nil); errors.As(err, &limit) && limit.Limit == "query.max_series" {
+		return false, nil
+	}
+	return slices.ContainsFunc(series, func(s store.Series) bool { return s.Tags.Len() == 0 }), err
+}

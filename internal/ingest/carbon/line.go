@@ -1,0 +1,95 @@
+package carbon
+
+import (
+	"math"
+
+	"varve/internal/ingest"
+	"varve/internal/ingest/decimal"
+)
+
+// A line is a parsed text line. Its path shares the line's memory.
+type line struct {
+	path  []byte
+	value float64
+	ms    int64 // now: see parseTime
+
+	// Senders write many lines with one time, which is compared before it is parsed.
+	timeWord    [16]byte
+	timeWordLen int
+}
+
+// Faults without a detail of their line are made once: a flood of bad lines costs no
+// more than it must.
+var (
+	faultWords  = ingest.Faultf(ingest.BadSyntax, "want: <path> <value> <time>")
+	faultTime   = ingest.Faultf(ingest.BadTime, "time must be seconds since 1970, or -1 for now")
+	faultValue  = ingest.Faultf(ingest.BadValue, "value must be a number, such as 5, -0.25 or 1e-05")
+	faultFinite = ingest.Faultf(ingest.NotFinite, "value must be finite and fit a 64-bit float")
+)
+
+// parse reads a line without its line feed. empty is true for one of nothing but
+// separators. nowMS is the time that -1 stands for.
+func (l *line) parse(b []byte, nowMS int64) (empty bool, f *ingest.Fault) {
+	var value, at []byte
+	if l.path, b = word(b); len(l.path) == 0 {
+		return true, nil
+	}
+	value, b = word(b)
+	at, b = word(b)
+	if rest, _ := word(b); len(at) == 0 || len(rest) > 0 {
+		return false, faultWords
+	}
+	var ok bool
+	if l.value, ok = parseFloat(value); !ok {
+		return false, faultValue
+	}
+	if math.IsNaN(l.value) || math.IsInf(l.value, 0) {
+		return false, faultFinite
+	}
+	if l.timeWordLen > 0 && string(at) == string(l.timeWord[:l.timeWordLen]) {
+		return false, nil // l.ms is the last line's
+	}
+	l.timeWordLen = 0
+	if l.ms, ok = parseTime(at, nowMS); !ok {
+		return false, faultTime
+	}
+	if len(at) <= len(l.timeWord) && at[0] != '-' { // -1 is another time in the next block
+		l.timeWordLen = copy(l.timeWord[:], at)
+	}
+	return false, nil
+}
+
+// parseTime reads seconds. Fractions are cut off, and what is -1 then is now.
+func parseTime(b []byte, nowMS int64) (ms int64, ok bool) {
+	if s, whole, inRange := decimal.Int(b); whole {
+		return timeOf(float64(s), nowMS, inRange)
+	}
+	s, ok := parseFloat(b)
+	return timeOf(s, nowMS, ok)
+}
+
+// timeOf is the time in ms of seconds.
+func timeOf(seconds float64, nowMS int64, ok bool) (int64, bool) {
+	const limit = math.MaxInt64 / 1000
+	if !ok || !(math.Abs(seconds) <= limit) {
+		return 0, false
+	}
+	if s := int64(seconds); s != -1 {
+		return s * 1000, true
+	}
+	return nowMS, true
+}
+
+// word splits the first word off b, which is empty if there is none. Words are
+// separated by bytes up to and including the blank.
+func word(b []byte) (w, rest []byte) {
+	i := 0
+	for i < len(b) && b[i] <= ' ' {
+		i++
+	}
+	end := i
+	for end < len(b) && b[end] > ' ' {
+		end++
+	}
+	return b[i:end], b[end:]
+}

@@ -1,0 +1,146 @@
+package carbon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/ingest"
+	"varve/internal/ingest/lines"
+	"varve/internal/model"
+	"varve/internal/stream"
+)
+
+// Options are what a server needs beside its configuration.
+type Options struct {
+	Registerer prometheus.Registerer // required
+	Logger     *slog.Logger          // nil: nothing is logged
+}
+
+func (o *Options) received(name string) prometheus.Counter {
+	c := prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_" + name + "_received_bytes_total", Help: "Bytes read from connections."})
+	o.Registerer.MustRegister(c)
+	return c
+}
+
+// newServer returns a server for connections that h speaks on.
+func newServer(name string, cfg Config, h stream.Handler, o Options) *stream.Server {
+	return stream.NewServer(stream.Options{
+		Name: name, Limit: cfg.MaxConnections, Refuse: true,
+		Metrics: stream.NewMetrics(o.Registerer, name, "carbon"),
+	}, h, o.Logger)
+}
+
+// NewLineServer returns a server that takes text lines. cfg must be valid.
+func NewLineServer(p *ingest.Pipeline, cfg Config, o Options) *stream.Server {
+	return newServer("carbon", cfg, protocol(p, cfg, o), o)
+}
+
+func protocol(p *ingest.Pipeline, cfg Config, o Options) *lines.Protocol {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	proto := &lines.Protocol{
+		Name: "carbon", Pipeline: p, Counts: p.Protocol("carbon"), Logger: o.Logger, Received: o.received("carbon"),
+		MaxLine: cfg.MaxLine, ReadBuffer: cfg.ReadBuffer, RetryFor: cfg.RetryFor,
+	}
+	proto.NewParser = func(remote string) lines.Parser { return newParser(proto, remote) }
+	return proto
+}
+
+// A parser stores blocks of complete lines.
+type parser struct {
+	adder
+	proto *lines.Protocol
+	block []byte // the block that is being stored
+	line  line
+	fill  func() error
+}
+
+func newParser(proto *lines.Protocol, remote string) *parser {
+	l := &parser{adder: newAdder(proto.Pipeline, proto.Counts, remote), proto: proto}
+	l.fill = l.parse
+	return l
+}
+
+// Store implements lines.Parser. No line is ever answered.
+func (l *parser) Store(ctx context.Context, block []byte) (replies int, err error) {
+	l.block = block
+	_, err = l.w.Ingest(ctx, bytes.Count(block, []byte{'\n'}), l.fill)
+	l.block = nil
+	return 0, err
+}
+
+func (l *parser) parse() error {
+	nowMS := l.p.Now().UnixMilli()
+	for rest := l.block; len(rest) > 0; {
+		text, after, _ := bytes.Cut(rest, []byte{'\n'})
+		rest = after
+		if err := l.take(text, nowMS); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take adds one line to the batch, or refuses it. An error ends the block.
+func (l *parser) take(text []byte, nowMS int64) error {
+	if len(text) > int(l.proto.MaxLine) {
+		l.w.Reject(l.proto.TooLong(), text)
+		return nil
+	}
+	empty, f := l.line.parse(text, nowMS)
+	if f != nil {
+		l.w.Reject(f, text)
+	}
+	if f != nil || empty {
+		return nil
+	}
+	return l.add(point{l.line.path, l.line.value, l.line.ms}, text)
+}
+
+// An adder puts points into the batch of a Writer.
+type adder struct {
+	w     *ingest.Writer
+	p     *ingest.Pipeline
+	names ingest.Names
+}
+
+func newAdder(p *ingest.Pipeline, proto *ingest.Protocol, remote string) adder {
+	return adder{w: p.NewWriter(proto, remote, 0), p: p}
+}
+
+// add adds a point, or refuses it and shows input. An error ends the block.
+func (a *adder) add(pt point, input []byte) error {
+	head, tail := pt.path, []byte(nil)
+	if i := bytes.IndexByte(pt.path, ';'); i >= 0 {
+		head, tail = pt.path[:i], pt.path[i:]
+	}
+	alias := a.w.Find(model.Double, head, tail)
+	if alias == nil {
+		var err error
+		if alias, err = a.resolve(pt.path, head, tail); err != nil {
+			var f *ingest.Fault
+			if !errors.As(err, &f) {
+				return err
+			}
+			a.w.Reject(f, input)
+			return nil
+		}
+	}
+	if f := a.w.AddDouble(alias.Ref, pt.ms, pt.value, alias.TTL); f != nil {
+		a.w.Reject(f, input)
+	}
+	return nil
+}
+
+func (a *adder) resolve(path, head, tail []byte) (*ingest.Alias, error) {
+	a.names.Reset()
+	if f := ParsePath(path, &a.names, a.p.Config().MaxTags); f != nil {
+		return nil, f
+	}
+	return a.w.Resolve(model.Double, head, tail, &a.names)
+}

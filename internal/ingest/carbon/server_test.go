@@ -1,0 +1,300 @@
+package carbon
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/ingest"
+	"varve/internal/ingest/ingesttest"
+	"varve/internal/store"
+	"varve/internal/stream"
+	"varve/internal/units"
+)
+
+// A harness is a server on loopback before a store that writes down what it is given.
+type harness struct {
+	*testing.T
+	recorder *ingesttest.Recorder
+	pipeline *ingest.Pipeline
+	reg      *prometheus.Registry
+	server   *stream.Server
+	addr     string
+	served   chan error
+}
+
+func start(t *testing.T, pickle bool, change func(*Config)) *harness {
+	h := &harness{T: t, recorder: &ingesttest.Recorder{}, served: make(chan error, 1)}
+	h.pipeline, h.reg = ingesttest.NewPipeline(h.recorder, nil)
+	cfg := DefaultConfig()
+	cfg.RetryFor = 100 * time.Millisecond
+	if change != nil {
+		change(&cfg)
+	}
+	if err := cfg.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	if o := (Options{Registerer: h.reg}); pickle {
+		h.server = NewPickleServer(h.pipeline, cfg, o)
+	} else {
+		h.server = NewLineServer(h.pipeline, cfg, o)
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.addr = ln.Addr().String()
+	go func() { h.served <- h.server.Serve(context.Background(), ln) }()
+	t.Cleanup(h.stop)
+	return h
+}
+
+func (h *harness) dial() net.Conn {
+	h.Helper()
+	c, err := net.Dial("tcp", h.addr)
+	if err != nil {
+		h.Fatal(err)
+	}
+	h.Cleanup(func() { c.Close() })
+	return c
+}
+
+// send writes data in pieces and waits until the server has read all of it.
+func (h *harness) send(data []byte, piece int) {
+	h.Helper()
+	c := h.dial()
+	if err := ingesttest.WritePieces(c, data, piece); err != nil {
+		h.Fatal(err)
+	}
+	c.(*net.TCPConn).CloseWrite()
+	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if n, err := c.Read(make([]byte, 1)); n != 0 || err != io.EOF {
+		h.Fatalf("the server answered %d bytes, %v", n, err)
+	}
+	h.stop()
+}
+
+func (h *harness) stop() {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	if err := h.server.Shutdown(ctx); err != nil {
+		h.Error(err)
+	}
+	if err := <-h.served; err != nil {
+		h.Error(err)
+	}
+	h.served <- nil
+}
+
+func (h *harness) refused() map[string]float64 {
+	return ingesttest.Counters(h.T, h.reg, "varve_ingest_rejected_total")
+}
+
+// asStored writes a golden line, PATH VALUE MS, as the Recorder does.
+func asStored(line string) string {
+	words := strings.Split(line, " ")
+	path, value, ms := strings.Join(words[:len(words)-2], " "), words[len(words)-2], words[len(words)-1]
+	parts := strings.Split(path, ";")
+	f, _ := strconv.ParseFloat(value, 64)
+	return fmt.Sprintf("%s{%s} double %s %v", parts[0], strings.Join(parts[1:], ","), ms, f)
+}
+
+// TestRecordings sends what real clients have sent. The golden files were written by
+// Python's own pickle and float.
+func TestRecordings(t *testing.T) {
+	files, err := filepath.Glob("testdata/recordings/*.[tp]*")
+	if err != nil || len(files) < 17 {
+		t.Fatalf("%d recordings, %v", len(files), err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		golden, err := os.ReadFile(strings.TrimSuffix(file, filepath.Ext(file)) + ".golden")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want []string
+		for line := range strings.Lines(string(golden)) {
+			want = append(want, asStored(strings.TrimSuffix(line, "\n")))
+		}
+		for _, piece := range []int{1, 7, 1428, len(data)} {
+			t.Run(fmt.Sprintf("%s/%d", filepath.Base(file), piece), func(t *testing.T) {
+				h := start(t, filepath.Ext(file) == ".pickle", nil)
+				h.send(data, piece)
+				if got := h.recorder.Text(); got != strings.Join(want, "\n") {
+					t.Errorf("stored\n%.2000s\nwant\n%.2000s", got, strings.Join(want, "\n"))
+				}
+			})
+		}
+	}
+}
+
+// TestFaultyLines: each is refused alone, by its reason, whatever its neighbours are.
+func TestFaultyLines(t *testing.T) {
+	h := start(t, false, func(c *Config) { c.MaxLine = 64 })
+	h.send([]byte("a.b 1 100\nbad\nbad;a 1 100\nc nan 100\nc 1 nan\n\xff\xfe 1 100\n"+strings.Repeat("x", 5000)+" 1 100\nd 2 100\r\n"+
+		strings.Repeat("y", 65)+"\n\n  \ntail 1 10"), 1000)
+	if got, want := h.recorder.Text(), asStored("a.b 1 100000")+"\n"+asStored("d 2 100000"); got != want {
+		t.Errorf("stored\n%s\nwant\n%s", got, want)
+	}
+	for reason, n := range map[string]float64{"bad_syntax": 1, "bad_tag": 1, "not_finite": 1, "bad_time": 1, "bad_utf8": 1, "line_too_long": 2, "unterminated": 1} {
+		if got := h.refused()["carbon,"+reason]; got != n {
+			t.Errorf("%v refused as %s, want %v; all: %v", got, reason, n, h.refused())
+		}
+	}
+}
+
+func framed(pickle string) []byte {
+	return append(binary.BigEndian.AppendUint32(nil, uint32(len(pickle))), pickle...)
+}
+
+const onePoint = "\x80\x02]q\x00X\x03\x00\x00\x00a.bq\x01Kd\x47\x3f\xf8\x00\x00\x00\x00\x00\x00\x86q\x02\x86q\x03a."
+
+// TestFaultyPickles: a frame that is no pickle costs itself, an item that is no point
+// costs itself, and only a frame that is too long costs the connection.
+func TestFaultyPickles(t *testing.T) {
+	h := start(t, true, func(c *Config) { c.MaxPickle = units.KiB })
+	var data []byte
+	for _, p := range []string{onePoint, "cos\nsystem\n.", "", "garbage", onePoint, "](K\x01K\x02te."} {
+		data = append(data, framed(p)...)
+	}
+	data = append(data, 0, 0, 4, 1)
+	data = append(data, framed(onePoint)...)
+	c := h.dial()
+	if _, err := c.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	c.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the connection of a frame that is too long is still open: %v", err)
+	}
+	h.stop()
+	if got, want := h.recorder.Text(), asStored("a.b 1.5 100000")+"\n"+asStored("a.b 1.5 100000"); got != want {
+		t.Errorf("stored\n%s\nwant\n%s", got, want)
+	}
+	for reason, n := range map[string]float64{"bad_syntax": 4, "body_too_large": 1} {
+		if got := h.refused()["pickle,"+reason]; got != n {
+			t.Errorf("%v refused as %s, want %v; all: %v", got, reason, n, h.refused())
+		}
+	}
+}
+
+// TestPicklesCutShort: what is announced is not allocated, and not stored.
+func TestPicklesCutShort(t *testing.T) {
+	for n := range len(onePoint) + 3 {
+		h := start(t, true, nil)
+		h.send(framed(onePoint)[:n+1], 100)
+		if samples, _ := h.recorder.Count(); samples != 0 {
+			t.Fatalf("a frame cut after %d bytes stored %d samples", n+1, samples)
+		}
+		if h.refused()["pickle,unterminated"] != 1 {
+			t.Fatalf("a frame cut after %d bytes is not counted: %v", n+1, h.refused())
+		}
+	}
+}
+
+// TestLongPickles: more points than a batch has, and a frame above what is read
+// without a place.
+func TestLongPickles(t *testing.T) {
+	const points = 3*ingest.BlockSamples + 17
+	var b bytes.Buffer
+	b.WriteString("](")
+	for i := range points {
+		b.WriteString("X\x03\x00\x00\x00a.bM")
+		b.Write([]byte{byte(i), byte(i >> 8)})
+		b.WriteString("K\x01\x86\x86")
+	}
+	b.WriteString("e.")
+	h := start(t, true, nil)
+	h.send(append(framed(b.String()), framed(onePoint)...), 10_000)
+	if samples, appends := h.recorder.Count(); samples != points+1 || appends != 5 {
+		t.Errorf("%d samples in %d batches, want %d in 5", samples, appends, points+1)
+	}
+	if len(h.refused()) != 0 {
+		t.Errorf("refused: %v", h.refused())
+	}
+}
+
+// away is a store that cannot be written to for some attempts.
+type away struct {
+	*ingesttest.Recorder
+	failures int
+	err      error
+}
+
+func (a *away) Append(ctx context.Context, b *store.Batch) error {
+	if a.failures > 0 {
+		a.failures--
+		return a.err
+	}
+	return a.Recorder.Append(ctx, b)
+}
+
+// TestStoreIsAway: points wait for a store, and are counted when it does not come back.
+func TestStoreIsAway(t *testing.T) {
+	for _, c := range []struct {
+		failures int
+		err      error
+		stored   int
+		reason   string
+	}{
+		{3, &store.UnavailableError{Reason: "away"}, 2, ""},
+		{1 << 30, &store.UnavailableError{Reason: "away"}, 0, "unavailable"},
+		{1, &store.InputError{Reason: "no"}, 1, "refused"},
+		{1, errors.New("a fault of the store"), 0, "unavailable"},
+	} {
+		h := &harness{T: t, recorder: &ingesttest.Recorder{}, served: make(chan error, 1)}
+		h.pipeline, h.reg = ingesttest.NewPipeline(&away{h.recorder, c.failures, c.err}, nil)
+		cfg := DefaultConfig()
+		cfg.RetryFor = 200 * time.Millisecond
+		h.server = NewPickleServer(h.pipeline, cfg, Options{Registerer: h.reg})
+		ln, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		h.addr = ln.Addr().String()
+		go func() { h.served <- h.server.Serve(context.Background(), ln) }()
+		conn := h.dial()
+		conn.Write(append(framed(onePoint), framed(onePoint)...))
+		conn.(*net.TCPConn).CloseWrite()
+		conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+		conn.Read(make([]byte, 1))
+		h.stop()
+		if samples, _ := h.recorder.Count(); samples != c.stored {
+			t.Errorf("%v: %d samples stored, want %d", c.err, samples, c.stored)
+		}
+		if c.reason != "" && h.refused()["pickle,"+c.reason] != 1 {
+			t.Errorf("%v: refused %v, want 1 as %s", c.err, h.refused(), c.reason)
+		}
+	}
+}
+
+func TestConfig(t *testing.T) {
+	for key, change := range map[string]func(*Config){
+		"max_line":        func(c *Config) { c.MaxLine = 63 },
+		"max_pickle":      func(c *Config) { c.MaxPickle = 65 * units.MiB },
+		"max_connections": func(c *Config) { c.MaxConnections = 0 },
+		"read_buffer":     func(c *Config) { c.ReadBuffer = 1 },
+		"retry_for":       func(c *Config) { c.RetryFor = 0 },
+	} {
+		c := DefaultConfig()
+		change(&c)
+		if err := c.Validate(); err == nil || !strings.HasPrefix(err.Error(), key+":") {
+			t.Errorf("%s: %v", key, err)
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package lines
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/ingest"
+	"varve/internal/store"
+	"varve/internal/stream"
+	"varve/internal/units"
+)
+
+// FirstBuffer is the size of the buffer of a new or quiet connection, in bytes.
+const FirstBuffer = 16 << 10
+
+const (
+	// quietReads is after how many small reads a grown buffer is given up.
+	quietReads = 64
+
+	// replyTimeout bounds the write of a reply. A reply of a few bytes only
+	// blocks when the client has not read thousands of them.
+	replyTimeout = time.Second
+)
+
+// A Protocol is what the lines of a stream are, and how they are taken.
+type Protocol struct {
+	Name     string // of the stream; its max_line is the setting that bounds lines
+	Pipeline *ingest.Pipeline
+	Counts   *ingest.Protocol
+	Logger   *slog.Logger
+	Received prometheus.Counter // bytes
+
+	MaxLine    units.Bytes   // a longer line is skipped and counted
+	ReadBuffer units.Bytes   // to which the buffer of a busy connection grows
+	RetryFor   time.Duration // how long a block is offered to a store that cannot take it
+
+	// NewParser returns what parses the lines of one sender.
+	NewParser func(remote string) Parser
+
+	// Reply is sent for each line that asked for it, Unread counts those that a client
+	// did not read in time. Without a Reply none is ever sent.
+	Reply  []byte
+	Unread prometheus.Counter
+}
+
+// A Parser parses and stores blocks of lines.
+type Parser interface {
+	// Store takes a block that ends with a line feed. It returns how many lines asked
+	// for a reply; they are answered after the samples before them are stored.
+	Store(ctx context.Context, block []byte) (replies int, err error)
+}
+
+// ServeConn stores the lines of a connection until its end.
+func (p *Protocol) ServeConn(ctx context.Context, c *stream.Conn) { newConn(p, c).run(ctx) }
+
+// TooLong is the fault of a line that is longer than MaxLine.
+func (p *Protocol) TooLong() *ingest.Fault {
+	return ingest.Faultf(ingest.LineTooLong, "line is longer than %s.max_line, %d bytes", p.Name, p.MaxLine)
+}
+
+// A conn is one client connection.
+type conn struct {
+	p      *Protocol
+	nc     *stream.Conn
+	remote string
+	parser Parser
+
+	buf      []byte // buf[:end] was read and not used yet
+	end      int
+	begun    bool // the first line is none of another protocol
+	skipping bool // inside a line that is too long
+	small    int  // small reads in a row
+	mute     bool // a reply was not read: no more of them
+}
+
+func newConn(p *Protocol, nc *stream.Conn) *conn {
+	remote := nc.RemoteAddr().String()
+	return &conn{p: p, nc: nc, remote: remote, parser: p.NewParser(remote)}
+}
+
+// run reads until the client or the server ends the connection.
+func (c *conn) run(ctx context.Context) {
+	for {
+		c.makeRoom()
+		n, err := c.nc.Read(c.buf[c.end:])
+		c.noteRead(n)
+		if n > 0 {
+			c.end += n
+			if !c.use(ctx) {
+				return
+			}
+		}
+		if err != nil {
+			c.noteEnd(err)
+			break
+		}
+	}
+	c.rejectTail()
+}
+
+// noteEnd logs an end that is not one of the usual: the client closed, reset,
+// or the server stops.
+func (c *conn) noteEnd(err error) {
+	if errors.Is(err, io.EOF) || errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || IsReset(err) {
+		return
+	}
+	c.p.Logger.Info(c.p.Name+": connection ended", "remote", c.remote, "error", err)
+}
+
+// noteRead lets the buffer follow the traffic.
+func (c *conn) noteRead(n int) {
+	c.p.Received.Add(float64(n))
+	if n >= FirstBuffer/2 {
+		c.small = 0
+	} else {
+		c.small++
+	}
+}
+
+// makeRoom leaves room to read into: the buffer doubles when the last read
+// filled it, and goes back to its first size when little comes.
+func (c *conn) makeRoom() {
+	if c.end == 0 && c.small >= quietReads && len(c.buf) > FirstBuffer {
+		c.buf = nil
+	}
+	if c.buf == nil {
+		c.buf, c.small = make([]byte, FirstBuffer), 0
+	}
+	if c.end < len(c.buf)/2 {
+		return
+	}
+	c.grow()
+}
+
+// grow doubles the buffer. Beyond ReadBuffer it grows only for the sake of one
+// line, which is cut off at MaxLine by use.
+func (c *conn) grow() {
+	larger := make([]byte, 2*len(c.buf))
+	copy(larger, c.buf[:c.end])
+	c.buf = larger
+}
+
+// use stores the complete lines that are in the buffer and moves the rest to
+// the front. It reports whether to go on.
+func (c *conn) use(ctx context.Context) bool {
+	data := c.buf[:c.end]
+	filled := c.end == len(c.buf)
+	if !c.begun && !c.begin(data) {
+		return false
+	}
+	if c.skipping {
+		i := bytes.IndexByte(data, '\n')
+		if i < 0 {
+			c.end = 0
+			return true
+		}
+		data = data[i+1:]
+		c.skipping = false
+	}
+	last := bytes.LastIndexByte(data, '\n')
+	ok := last < 0 || c.store(ctx, data[:last+1])
+	rest := data[last+1:]
+	if len(rest) > int(c.p.MaxLine) {
+		c.p.Pipeline.Reject(c.p.Counts, c.remote, c.p.TooLong(), rest, 1)
+		c.skipping, rest = true, nil
+	}
+	c.end = copy(c.buf, rest)
+	if filled && len(c.buf) < int(c.p.ReadBuffer) {
+		c.grow()
+	}
+	return ok
+}
+
+// begin looks at what a connection begins with. It reports whether to go on: the
+// connection ends if that is another protocol.
+func (c *conn) begin(data []byte) bool {
+	fault, known := opening(data, int(c.p.MaxLine))
+	if fault != nil {
+		line, _, _ := bytes.Cut(bytes.TrimLeft(data, "\r\n"), []byte{'\n'})
+		c.p.Pipeline.Reject(c.p.Counts, c.remote, fault, line, 1)
+		return false
+	}
+	c.begun = known
+	return true
+}
+
+// store offers a block of lines to the store until it takes it. It reports
+// whether the connection goes on.
+func (c *conn) store(ctx context.Context, block []byte) bool {
+	c.nc.Busy()
+	defer c.nc.Idle()
+	wait := 10 * time.Millisecond
+	giveUp := c.p.Pipeline.Now().Add(c.p.RetryFor)
+	for {
+		replies, err := c.parser.Store(ctx, block)
+		if err == nil {
+			c.reply(replies)
+			return true
+		}
+		var input *store.InputError
+		if errors.As(err, &input) {
+			c.rejectBlock(ingest.Refused, err, block)
+			return true
+		}
+		if ctx.Err() != nil || ingest.OutcomeOf(err) == ingest.Internal || !c.p.Pipeline.Now().Before(giveUp) {
+			c.rejectBlock(ingest.Unavailable, err, block)
+			c.p.Logger.Error(c.p.Name+": lines not stored, closing the connection", "remote", c.remote,
+				"lines", bytes.Count(block, []byte{'\n'}), "error", err)
+			return false
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, time.Second)
+	}
+}
+
+func (c *conn) rejectBlock(r ingest.Reason, err error, block []byte) {
+	c.p.Pipeline.Reject(c.p.Counts, c.remote, ingest.Faultf(r, "%v", err), block, bytes.Count(block, []byte{'\n'}))
+}
+
+// reply answers the lines that asked for it.
+func (c *conn) reply(n int) {
+	for range n {
+		if c.mute {
+			c.p.Unread.Inc()
+			continue
+		}
+		c.nc.SetWriteDeadline(time.Now().Add(replyTimeout))
+		if _, err := c.nc.Write(c.p.Reply); err != nil {
+			c.mute = true
+			c.p.Unread.Inc()
+		}
+	}
+}
+
+// rejectTail counts a last line without its end. It is not executed: it may be
+// cut in the middle of a number.
+func (c *conn) rejectTail() {
+	if tail := c.buf[:c.end]; len(bytes.TrimSpace(tail)) > 0 {
+		c.p.Pipeline.Reject(c.p.Counts, c.remote, ingest.Faultf(ingest.Unterminated, "the connection ended inside this line"), tail, 1)
+	}
+}

@@ -1,0 +1,14 @@
+//go:build unix
+
+package lines
+
+import (
+	"errors"
+	"syscall"
+)
+
+// IsReset reports whether the client closed with a reset, which is a normal end
+// for clients that never read.
+func IsReset(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ETIMEDOUT)
+}

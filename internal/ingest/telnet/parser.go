@@ -1,0 +1,104 @@
+package telnet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+
+	"varve/internal/ingest"
+	"varve/internal/ingest/lines"
+	"varve/internal/model"
+)
+
+// A parser stores blocks of complete lines.
+type parser struct {
+	w     *ingest.Writer
+	proto *lines.Protocol
+
+	block    []byte // the block that is being stored
+	fill     func() error
+	cmd      Command
+	names    ingest.Names
+	versions int // version commands in the block
+}
+
+func newParser(proto *lines.Protocol, remote string) *parser {
+	l := &parser{w: proto.Pipeline.NewWriter(proto.Counts, remote, 0), proto: proto}
+	l.fill = l.parse
+	return l
+}
+
+// Store implements lines.Parser. The replies are those to version commands.
+func (l *parser) Store(ctx context.Context, block []byte) (versions int, err error) {
+	l.block = block
+	_, err = l.w.Ingest(ctx, bytes.Count(block, []byte{'\n'}), l.fill)
+	l.block = nil
+	return l.versions, err
+}
+
+func (l *parser) parse() error {
+	l.versions = 0
+	for rest := l.block; len(rest) > 0; {
+		end := bytes.IndexByte(rest, '\n')
+		line := rest[:end]
+		rest = rest[end+1:]
+		if err := l.line(line); err != nil {
+			var f *ingest.Fault
+			if !errors.As(err, &f) {
+				return err
+			}
+			l.w.Reject(f, line)
+		}
+	}
+	return nil
+}
+
+// line adds one line to the batch. A *Fault refuses the line, any other error
+// ends the block.
+func (l *parser) line(line []byte) error {
+	if len(line) > int(l.proto.MaxLine) {
+		return l.proto.TooLong()
+	}
+	c := &l.cmd
+	if f := c.Parse(line); f != nil {
+		return f
+	}
+	switch c.Verb {
+	case None:
+		return nil
+	case Version:
+		l.versions++
+		return nil
+	}
+	a := l.w.Find(c.Kind, c.Metric, c.Tags)
+	if a == nil {
+		var err error
+		if a, err = l.resolve(c); err != nil {
+			return err
+		}
+	}
+	var f *ingest.Fault
+	switch c.Kind {
+	case model.Long:
+		f = l.w.AddLong(a.Ref, c.TimeMS, c.Long, a.TTL)
+	case model.Double:
+		f = l.w.AddDouble(a.Ref, c.TimeMS, c.Double, a.TTL)
+	default:
+		if f = l.proto.Pipeline.CheckString(c.Text); f == nil {
+			f = l.w.AddBytes(model.String, a.Ref, c.TimeMS, c.Text, a.TTL)
+		}
+	}
+	if f != nil {
+		return f
+	}
+	return nil
+}
+
+func (l *parser) resolve(c *Command) (*ingest.Alias, error) {
+	l.names.Reset()
+	l.names.Metric = view(c.Metric)
+	if f := ParseTags(c.Tags, &l.names, l.proto.Pipeline.Config().MaxTags); f != nil {
+		return nil, f
+	}
+	return l.w.Resolve(c.Kind, c.Metric, c.Tags, &l.names)
+}

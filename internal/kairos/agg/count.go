@@ -1,0 +1,14 @@
+package agg
+
+import "varve/internal/model"
+
+// countSpec counts the points of a bucket, of whatever type; the group counts
+// as number from then on.
+func countSpec() AggregatorSpec {
+	return AggregatorSpec{
+		Name: "count", Doc: "Number of points.", Properties: rangeProperties(),
+		New: newFold(fold{any: true, number: true, value: func(t *tally) (model.Kind, uint64) {
+			return model.Long, uint64(t.count)
+		}}),
+	}
+}

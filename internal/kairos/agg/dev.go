@@ -1,0 +1,98 @@
+package agg
+
+import (
+	"math"
+
+	"varve/internal/clip"
+)
+
+// devSpec is the standard deviation of a bucket, or its mean plus or minus some.
+func devSpec() AggregatorSpec {
+	return AggregatorSpec{
+		Name: "dev", Doc: "Standard deviation of the values.",
+		Properties: append(rangeProperties(),
+			Property{Name: "return_type", Kind: TextProperty, Doc: "value, pos_sd or neg_sd", Hidden: true},
+			Property{Name: "dev_count", Kind: IntProperty, Doc: "how many deviations pos_sd and neg_sd are away from the mean", Hidden: true}),
+		New: newDev,
+	}
+}
+
+func newDev(a Args) (Step, error) {
+	kind, count := a.Text("return_type", "value"), float64(a.Long("dev_count", 1))
+	switch kind {
+	case "pos_sd":
+	case "neg_sd":
+		count = -count
+	case "value":
+	default:
+		return nil, &ArgumentError{[]string{"return_type must be 'value', 'pos_sd' or 'neg_sd', not " + clip.Text(kind, clippedBytes)}}
+	}
+	return &collectStep{Range: rangeOf(a), collector: func(*Env) collector {
+		return &devCollector{alone: kind == "value", count: count}
+	}}, nil
+}
+
+// devCollector is Welford's method. KairosDB's own sums of squares lose every
+// digit for values that are large beside their spread. From the first difference
+// on whose square may not fit a double it keeps the root of the sum of squares.
+// From the first value on whose differences may not fit it counts in farUnit.
+type devCollector struct {
+	alone    bool    // the deviation itself
+	count    float64 // else so many from the mean
+	n        float64
+	mean, m2 float64
+	root     float64 // of the sum of squares, in place of m2; 0 = m2 holds it
+	far      bool    // mean and root are in units of farUnit
+}
+
+// farUnit is a power of two, which divides large doubles without rounding.
+const farUnit = 1 << 64
+
+// squareMax is a difference whose square, summed over any number of samples, fits
+// a double.
+const squareMax = 1e140
+
+// nearMax is a size of two values whose difference fits a double, and so does the
+// root of any number of squares of such differences.
+const nearMax = 1e290
+
+func (d *devCollector) add(p *Point) error {
+	v := p.Float()
+	if !d.far && math.Abs(v) > nearMax {
+		d.root = max(d.root, math.Sqrt(d.m2)) / farUnit
+		d.mean, d.m2, d.far = d.mean/farUnit, 0, true
+	}
+	if d.far {
+		v /= farUnit
+	}
+	d.n++
+	delta := v - d.mean
+	d.mean += delta / d.n
+	if d.root == 0 && math.Abs(delta) <= squareMax {
+		d.m2 += delta * (v - d.mean)
+		return nil
+	}
+	if d.root == 0 {
+		d.root = math.Sqrt(d.m2)
+	}
+	d.root = math.Hypot(d.root, math.Abs(delta)*math.Sqrt((d.n-1)/d.n))
+	return nil
+}
+
+func (d *devCollector) emit(stamp int64, out []Point) ([]Point, error) {
+	sd := 0.0 // of one value
+	if d.n > 1 {
+		sd = max(d.root/math.Sqrt(d.n-1), math.Sqrt(d.m2/(d.n-1)))
+	}
+	v := sd
+	if !d.alone {
+		v = d.mean + sd*d.count
+	}
+	if d.far {
+		v *= farUnit
+	}
+	d.n, d.mean, d.m2, d.root, d.far = 0, 0, 0, 0, false
+	var p Point
+	p.setDouble(stamp, v)
+	return append(out, p), nil
+}

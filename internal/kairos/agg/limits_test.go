@@ -1,0 +1,88 @@
+package agg
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"varve/internal/model"
+	"varve/internal/query"
+	"varve/internal/store"
+	"varve/internal/units"
+)
+
+// The names of tags in a group-by are the client's, and each group is ordered by a
+// text that holds them all.
+func TestOrderOfGroupsCountsAsMemory(t *testing.T) {
+	config := query.DefaultConfig()
+	config.MaxMemory = 8 * units.MiB
+	f := newFixture(t, config)
+	for i := range 100 {
+		f.put("m", model.MustTags("h", fmt.Sprint(i)), sample{1, 1})
+	}
+	m := MetricQuery{Metric: "m", GroupBy: []GroupBy{&TagGroupBy{Tags: []string{strings.Repeat("x", 1<<20), "h"}}}}
+	_, _, err := f.ask(0, 10, "UTC", m)
+	var limit *store.LimitError
+	if !errors.As(err, &limit) || limit.Limit != "query.max_memory" {
+		t.Errorf("100 groups that are ordered by 1 MiB each: %v", err)
+	}
+}
+
+// A query that finds the memory of all queries used up waits for it.
+func TestQueriesShareMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := query.DefaultConfig()
+		config.TotalMemory, config.MaxWait = 3*units.MiB, 10*time.Second
+		f := newFixture(t, config)
+		var samples []sample
+		for i := range 100_000 {
+			samples = append(samples, sample{int64(i), i})
+		}
+		f.put("m", model.MustTags("h", "a"), samples...)
+		sorted := MetricQuery{Metric: "m", Steps: []Step{newStep(t, "percentile", Args{"percentile": 0.5, "sampling": Sampling{1, Days}})}}
+		for _, freed := range []time.Duration{time.Hour, 5 * time.Second} {
+			if err := f.Reserve(t.Context(), 3<<20); err != nil {
+				t.Fatal(err)
+			}
+			give := time.AfterFunc(freed, func() { f.Return(3 << 20) })
+			began := time.Now()
+			_, _, err := f.ask(0, 1e6, "UTC", sorted)
+			busy := (*query.BusyError)(nil)
+			if waited := time.Since(began); errors.As(err, &busy) != (freed > config.MaxWait) || waited != min(freed, config.MaxWait) {
+				t.Errorf("memory that is free after %s: %v after %s", freed, err, waited)
+			}
+			if give.Stop() {
+				f.Return(3 << 20)
+			}
+		}
+	})
+}
+
+// Tags that are collected from many series count as memory.
+func TestTagsTakeMemory(t *testing.T) {
+	config := query.DefaultConfig()
+	config.MaxMemory = units.MiB
+	f := newFixture(t, config)
+	for i := range 6000 {
+		f.put("m", model.MustTags("h", fmt.Sprint(i)), sample{1, 1})
+	}
+	f.put("small", model.MustTags("h", "a"), sample{1, 1})
+	run, err := f.Start(t.Context(), Query{Range: model.TimeRange{StartMS: 0, EndMS: 10}, Metrics: []MetricQuery{{Metric: "m"}, {Metric: "small"}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer run.Close(nil)
+	var limit *store.LimitError
+	if _, err := run.Tags(0); !errors.As(err, &limit) || limit.Limit != "query.max_memory" {
+		t.Errorf("tags of 6,000 series: %v", err)
+	}
+	if _, _, err := run.Names(store.NamesQuery{Kind: store.TagValues, Metric: "m"}, query.NamesFilter{Range: model.AllTime}); !errors.As(err, &limit) {
+		t.Errorf("tag values of 6,000 series: %v", err)
+	}
+	if tags, err := run.Tags(1); err != nil || len(tags) != 1 {
+		t.Errorf("tags of a series: %v, %v", tags, err)
+	}
+}

@@ -1,0 +1,277 @@
+package agg
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"varve/internal/model"
+	"varve/internal/query"
+	"varve/internal/store"
+)
+
+// Groups are read some at a time, in parallel. Many groups of few series, or of
+// series that lie scattered in the files, are faster in one go: series are read
+// by ascending Ref, so a page of a file is walked through once in each go.
+// Little memory is held meanwhile, since only so much is loaded before it is
+// handed out: each go is larger than the one before as long as that is not much.
+const (
+	firstSeries = 512
+	mostSeries  = 64 << 10
+	littleHeld  = 16 << 20 // bytes: the next go may be larger
+	muchHeld    = 64 << 20 // bytes: the next go is smaller
+)
+
+// A loaded group has its samples folded, or its sources opened.
+type loaded struct {
+	plan    *groupPlan
+	steps   []Step // those that accept the group, without a folded first one
+	fold    *foldStep
+	buckets *buckets // of fold
+	lease   query.Lease
+	live    []bool // series that have samples
+	tags    []query.TagValues
+	tables  []*table // by slice of the readings; nil where none is of the group
+	opened  []*source
+}
+
+func (g *loaded) empty() bool { return !slices.Contains(g.live, true) }
+
+func (g *loaded) drain() error {
+	for _, s := range g.opened {
+		if s != nil {
+			if err := s.drain(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (g *loaded) release() {
+	for _, s := range g.opened {
+		if s != nil {
+			s.cursor.Close()
+		}
+	}
+	for _, t := range g.tables {
+		if t != nil {
+			t.giveBack()
+		}
+	}
+	g.opened, g.tables = nil, nil
+	g.lease.Release()
+}
+
+// liveSeries are those that have samples.
+func (g *loaded) liveSeries() []store.Series {
+	if !slices.Contains(g.live, false) {
+		return g.plan.series
+	}
+	live := make([]store.Series, 0, len(g.live))
+	for i, s := range g.plan.series {
+		if g.live[i] {
+			live = append(live, s)
+		}
+	}
+	return live
+}
+
+// A reading is one series to be read, the order-th of its group.
+type reading struct {
+	ref   store.Ref
+	order int32
+	group *loaded
+}
+
+// load reads the next groups. A fold reads one series after the other, so an error
+// leaves no bucket complete. If a part of the answer is wanted, load then reads these
+// groups again in order of time, so that all buckets before the error are complete.
+// Samples count as if they had been read once.
+func (r *Result) load() error {
+	defer since(&r.run.trace.load, time.Now())
+	before := r.run.Samples()
+	err := r.loadNext()
+	var busy *query.BusyError
+	if err == nil || !r.run.query.Partial || r.ordered || r.run.Context().Err() != nil || errors.As(err, &busy) {
+		return err
+	}
+	plans := make([]*groupPlan, 0, len(r.ready)+len(r.plans))
+	for _, g := range r.ready {
+		plans = append(plans, g.plan)
+		g.release()
+	}
+	r.plans, r.ready = append(plans, r.plans...), nil
+	r.ordered, r.batch = true, 1
+	r.run.Reread(before)
+	return r.loadNext()
+}
+
+func (r *Result) loadNext() error {
+	var readings []reading
+	for len(readings) < r.batch && len(r.plans) > 0 {
+		plan := r.plans[0]
+		if err := r.run.Tick(1 + len(plan.series)/query.SortWork); err != nil {
+			return err
+		}
+		r.plans = r.plans[1:]
+		g, err := r.newLoaded(plan)
+		if err != nil {
+			return err
+		}
+		r.ready = append(r.ready, g)
+		readings = slices.Grow(readings, len(plan.series))
+		for i := range plan.series {
+			readings = append(readings, reading{plan.series[i].Ref, int32(i), g})
+		}
+	}
+	if err := query.SortFunc(r.run.Session, readings, func(a, b reading) int { return cmp.Compare(a.ref, b.ref) }); err != nil {
+		return r.run.Cause(err)
+	}
+	if err := r.read(readings); err != nil {
+		return err
+	}
+	r.adapt()
+	if r.query.WithoutTags && !r.saves {
+		return nil
+	}
+	return r.run.Parallel(len(r.ready), "gather the tags of series", func(i int) (done bool, err error) {
+		defer since(&r.run.trace.tasks, time.Now())
+		r.ready[i].tags, err = r.run.TagValuesBeside(r.ready[i].liveSeries(), &r.ready[i].lease)
+		return true, err
+	})
+}
+
+// read cuts readings into slices that are read side by side. The cut depends
+// only on the configuration, so that sums come out the same each time.
+func (r *Result) read(readings []reading) error {
+	n, workers := len(readings), r.run.Workers()
+	size := max(16, (n+4*workers-1)/(4*workers))
+	count := (n + size - 1) / size
+	for _, g := range r.ready {
+		if g.fold != nil {
+			g.tables = make([]*table, count)
+		}
+	}
+	done := make([]int, count) // readings of each slice
+	return r.run.Parallel(count, "read series", func(i int) (bool, error) {
+		defer since(&r.run.trace.tasks, time.Now())
+		f := folders.Get().(*folder)
+		defer f.giveBack()
+		f.result, f.slice, f.Session, f.Into = r, i, r.run.Session, f
+		slice := readings[i*size : min(n, (i+1)*size)]
+		for done[i] < len(slice) {
+			if err := f.read(slice[done[i]]); err != nil {
+				return false, err
+			}
+			if done[i]++; r.run.Due() {
+				break
+			}
+		}
+		return done[i] == len(slice), f.Count()
+	})
+}
+
+// adapt chooses how many series the next groups to be read may have.
+func (r *Result) adapt() {
+	if r.ordered {
+		return
+	}
+	var held int64
+	for _, g := range r.ready {
+		held += g.lease.Held()
+	}
+	switch {
+	case held < littleHeld:
+		r.batch = min(4*r.batch, mostSeries)
+	case held > muchHeld:
+		r.batch = max(r.batch/4, firstSeries)
+	}
+}
+
+func (r *Result) newLoaded(plan *groupPlan) (*loaded, error) {
+	g := &loaded{plan: plan, live: make([]bool, len(plan.series)), lease: r.run.Lease()}
+	g.steps = r.stepsOf(plan.groupType)
+	if len(g.steps) > 0 {
+		if f, ok := g.steps[0].(*foldStep); ok && r.folds(f, plan) {
+			g.fold, g.buckets, g.steps = f, r.bucketsOf(f), g.steps[1:]
+		}
+	}
+	if g.fold == nil {
+		g.opened = make([]*source, len(plan.series))
+	}
+	if g.fold == nil || g.fold.fold.needs&(model.StatFirst|model.StatLast) != 0 {
+		return g, r.run.Cause(plan.sort(r.run.Session))
+	}
+	return g, nil
+}
+
+// stepsOf returns the steps that accept a group type. Groups come by type.
+func (r *Result) stepsOf(groupType string) []Step {
+	if r.accepts == groupType {
+		return r.accepted
+	}
+	r.accepts, r.accepted = groupType, nil
+	for _, s := range r.query.Steps {
+		if s.Accepts(groupType) {
+			r.accepted = append(r.accepted, s)
+			groupType = s.Yields(groupType)
+		}
+	}
+	return r.accepted
+}
+
+// folds reports whether a group can be folded series by series: all points
+// count, the values fit a tally, and buckets depend on nothing but the time,
+// which is so from the origin on.
+func (r *Result) folds(f *foldStep, plan *groupPlan) bool {
+	if r.query.Limit > 0 || len(r.splits) > 0 || f.Sampling.Value <= 0 || r.run.engine.merging || r.ordered {
+		return false
+	}
+	if r.run.query.Range.StartMS < r.bucketsOf(f).originMS {
+		return false
+	}
+	if f.fold.needs == 0 {
+		return true
+	}
+	for i := range plan.series {
+		if !plan.series[i].Type.Kind().Fixed() {
+			return false
+		}
+	}
+	return true
+}
+
+// bucketsOf returns the cut of time of a step, which is the same for all groups.
+func (r *Result) bucketsOf(f *foldStep) *buckets {
+	if r.cutBy != f {
+		r.cutBy, r.cut = f, f.buckets(r.env())
+	}
+	return r.cut
+}
+
+// readDescending: a result that is turned round is read ascending, unless a
+// limit has to choose the newest points first, or splitters have to meet groups
+// in that order.
+func (r *Result) readDescending() bool {
+	return r.query.Descending && (!r.backward || r.query.Limit > 0 || len(r.splits) > 0)
+}
+
+// tallies joins the tables of a folded group.
+func (g *loaded) tallies(ctx context.Context) ([]tally, error) {
+	var all []tally
+	for _, t := range g.tables {
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case t == nil:
+		case all == nil:
+			all = t.tallies
+		default:
+			all = mergeTallies(make([]tally, 0, max(len(all), len(t.tallies))), all, t.tallies)
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,121 @@
+package agg
+
+import (
+	"slices"
+	"strings"
+
+	"varve/internal/model"
+	"varve/internal/query"
+	"varve/internal/store"
+)
+
+// A groupPlan is a group before its samples are read.
+type groupPlan struct {
+	groupType string
+	values    []string // of the tags of the tag group-by, "" where absent
+	key       string   // name1+value1+name2+value2...: what KairosDB sorts by
+	series    []store.Series
+	count     int // of series
+}
+
+// planGroups splits series by group type, then by the tags of by (nil for none),
+// in KairosDB's order: type, then the joined text of names and values. Groups
+// whose joined texts collide stay apart, ordered by value.
+//
+// What the plan holds is taken from l.
+func planGroups(s *query.Session, series []store.Series, by *TagGroupBy, l *query.Lease) ([]*groupPlan, error) {
+	if err := l.Take(int64(len(series)) * query.SeriesBytes); err != nil {
+		return nil, err
+	}
+	groups, of, err := sortOut(s, series, by, l)
+	if err != nil {
+		return nil, err
+	}
+	dealt := make([]store.Series, len(series)) // all groups' series, one after the other
+	for _, g := range groups {
+		g.series, dealt = dealt[:0:g.count], dealt[g.count:]
+	}
+	for i, n := range of {
+		groups[n].series = append(groups[n].series, series[i])
+	}
+	return groups, query.SortFunc(s, groups, (*groupPlan).compare)
+}
+
+// sortOut makes the groups, still without their series, and says which one each
+// series is of.
+func sortOut(s *query.Session, series []store.Series, by *TagGroupBy, l *query.Lease) (groups []*groupPlan, of []int32, err error) {
+	of = make([]int32, len(series))
+	var index map[string]int32 // nil for a single series, which is a group of its own
+	if len(series) > 1 {
+		index = make(map[string]int32)
+	}
+	var id []byte
+	values := make([]string, tagCount(by))
+	var distinct []int
+	if by != nil {
+		distinct = by.Distinct()
+	}
+	for i := range series {
+		if err := s.Tick(query.SortWork + len(values)); err != nil {
+			return nil, nil, err
+		}
+		kind := groupType(series[i].Type)
+		id = append(append(id[:0], kind...), 0)
+		for j := range values {
+			values[j], _ = series[i].Tags.Get(by.Tags[j])
+			id = append(append(id, values[j]...), 0)
+		}
+		n, ok := index[string(id)]
+		if !ok {
+			key := joined(by, distinct, values)
+			if err := l.Take(groupBytes + 2*int64(len(id)) + 16*int64(len(values)) + int64(len(key))); err != nil {
+				return nil, nil, err
+			}
+			n = int32(len(groups))
+			if index != nil {
+				index[string(id)] = n
+			}
+			groups = append(groups, &groupPlan{groupType: kind, values: slices.Clone(values), key: key})
+		}
+		groups[n].count++
+		of[i] = n
+	}
+	return groups, of, nil
+}
+
+// groupBytes is the memory of a planned group.
+const groupBytes = 256
+
+func tagCount(by *TagGroupBy) int {
+	if by == nil {
+		return 0
+	}
+	return len(by.Tags)
+}
+
+// joined is what groups are ordered by, as in KairosDB. A tag that is named twice
+// counts once.
+func joined(by *TagGroupBy, distinct []int, values []string) string {
+	var b strings.Builder
+	for _, i := range distinct {
+		b.WriteString(by.Tags[i])
+		b.WriteString(values[i])
+	}
+	return b.String()
+}
+
+// sort orders the series of a group, on which depends which of equal samples
+// counts as the first.
+func (g *groupPlan) sort(s *query.Session) error {
+	return query.SortFunc(s, g.series, func(a, b store.Series) int { return a.Compare(b.Series) })
+}
+
+func (g *groupPlan) compare(o *groupPlan) int {
+	if c := strings.Compare(g.groupType, o.groupType); c != 0 {
+		return c
+	}
+	if c := model.CompareNames(g.key, o.key); c != 0 {
+		return c
+	}
+	return slices.CompareFunc(g.values, o.values, model.CompareNames)
+}

@@ -1,0 +1,73 @@
+package agg
+
+import (
+	"math"
+
+	"varve/internal/model"
+)
+
+// A Point is one output value. Data is only valid until the next call on the
+// stream that filled the point.
+type Point struct {
+	TimeMS int64 // ms since the Unix epoch
+	Kind   model.Kind
+	Bits   uint64 // Long: int64 bits; Double: IEEE-754 bits
+	Data   []byte // variable kinds, see model.Kind
+}
+
+// Float returns the numeric value of p; what is not a number counts as 0, as in
+// KairosDB's ordering.
+func (p *Point) Float() float64 {
+	if p.Kind.Fixed() {
+		return model.Float(p.Kind, p.Bits)
+	}
+	return 0
+}
+
+// setDouble makes p a double at ms.
+func (p *Point) setDouble(ms int64, v float64) {
+	*p = Point{TimeMS: ms, Kind: model.Double, Bits: math.Float64bits(v)}
+}
+
+// setLong makes p a long at ms.
+func (p *Point) setLong(ms, v int64) {
+	*p = Point{TimeMS: ms, Kind: model.Long, Bits: uint64(v)}
+}
+
+// A Stream yields points in order. It is used by one goroutine.
+type Stream interface {
+	// Next fills p with the next point and reports whether there was one.
+	// After false or an error it must not be called again.
+	Next(p *Point) (bool, error)
+}
+
+// Blocks is what a Stream may be besides: points of one kind, by column as a store
+// has them, which is several times faster than point by point. All points are
+// taken by one of the two.
+type Blocks interface {
+	// NextBlock returns the next points and their kind, nil at the end. They are
+	// only valid until the next call. After nil or an error it must not be called
+	// again.
+	NextBlock() (*model.Columns, model.Kind, error)
+}
+
+// Group types, as KairosDB calls them. Series of a custom type form a group
+// type of their own, named as the type.
+const (
+	TypeComplex = "complex"
+	TypeNumber  = "number"
+	TypeText    = "text"
+)
+
+// groupType returns the group type of series of type t.
+func groupType(t model.Type) string {
+	switch t.Kind() {
+	case model.Long, model.Double, model.Null:
+		return TypeNumber
+	case model.String:
+		return TypeText
+	case model.Complex:
+		return TypeComplex
+	}
+	return string(t)
+}

@@ -1,0 +1,209 @@
+package agg
+
+import (
+	"time"
+
+	"varve/internal/model"
+)
+
+// A Range holds what all range aggregators have in common: how time is cut into
+// buckets and how their results are stamped.
+type Range struct {
+	Sampling   Sampling
+	Align      bool   // origin moved down to where the unit begins
+	AlignStart bool   // stamp is the bucket's start; wins over AlignEnd
+	AlignEnd   bool   // stamp is the bucket's end
+	StartMS    *int64 // origin before alignment; nil is the query's start
+	EndMS      *int64 // nil is the query's end; only `gaps` looks at it
+	Trim       bool   // only `gaps` looks at it
+	Zone       *time.Location
+}
+
+// isRange marks the steps that cut time into buckets.
+func (*Range) isRange() {}
+
+// rangeProperties are the properties of every range aggregator.
+func rangeProperties() []Property {
+	return []Property{
+		{Name: "sampling", Kind: SamplingProperty, Doc: "length of a bucket"},
+		{Name: "align_sampling", Kind: BoolProperty, Doc: "begin buckets where the unit begins", Hidden: true},
+		{Name: "align_start_time", Kind: BoolProperty, Doc: "stamp results with the start of the bucket"},
+		{Name: "align_end_time", Kind: BoolProperty, Doc: "stamp results with the end of the bucket"},
+		{Name: "start_time", Kind: LongProperty, Doc: "origin of buckets, ms", Hidden: true},
+		{Name: "end_time", Kind: LongProperty, Doc: "end of the buckets of gaps, ms", Hidden: true},
+		{Name: "time_zone", Kind: ZoneProperty, Doc: "zone of days and longer units", Hidden: true},
+		{Name: "trim", Kind: BoolProperty, Doc: "gaps: none before the first and after the last point"},
+	}
+}
+
+// rangeOf reads the common properties.
+func rangeOf(a Args) Range {
+	r := Range{
+		Sampling:   a.Sampling("sampling"),
+		Align:      a.Bool("align_sampling", true),
+		AlignStart: a.Bool("align_start_time", false),
+		AlignEnd:   a.Bool("align_end_time", false),
+		Trim:       a.Bool("trim", false),
+		Zone:       a.Zone("time_zone"),
+	}
+	if a.Has("start_time") {
+		v := a.Long("start_time", 0)
+		r.StartMS = &v
+	}
+	if a.Has("end_time") {
+		v := a.Long("end_time", 0)
+		r.EndMS = &v
+	}
+	return r
+}
+
+// buckets returns the cut of time for a group.
+func (r *Range) buckets(env *Env) *buckets {
+	b := &buckets{cal: calendar{env.zone(r.Zone)}, sampling: r.Sampling, originMS: env.Range.StartMS}
+	if r.StartMS != nil {
+		b.originMS = *r.StartMS
+	}
+	if r.Align {
+		b.originMS = b.cal.alignDown(b.originMS, r.Sampling.Unit)
+	} else if r.Sampling.Unit.fixedMS() == 0 {
+		b.originMS = clampMS(b.originMS)
+	}
+	return b
+}
+
+// stamp returns the time of a bucket's result. ownMS counts when no alignment
+// is asked for.
+func (r *Range) stamp(b bucket, ownMS int64) int64 {
+	switch {
+	case r.AlignStart:
+		return b.startMS
+	case r.AlignEnd:
+		return b.endMS()
+	}
+	return ownMS
+}
+
+// A foldStep is a range aggregator that is a fold.
+type foldStep struct {
+	Range
+	fold fold
+}
+
+func (s *foldStep) Accepts(groupType string) bool {
+	return s.fold.any || groupType == TypeNumber
+}
+
+func (s *foldStep) Yields(groupType string) string {
+	if s.fold.number {
+		return TypeNumber
+	}
+	return groupType
+}
+
+// result fills p with the aggregate of a bucket, but for a value in Data.
+func (s *foldStep) result(t *tally, p *Point) {
+	own := t.firstMS
+	if s.fold.ownStamp {
+		own = t.last.ms
+	}
+	kind, bits := s.fold.value(t)
+	*p = Point{TimeMS: s.stamp(t.bucket, own), Kind: kind, Bits: bits}
+}
+
+func (s *foldStep) Apply(env *Env, in Stream) Stream {
+	return &foldStream{step: s, in: in, buckets: s.buckets(env)}
+}
+
+// foldStream folds a stream in order. It holds one point ahead.
+type foldStream struct {
+	step    *foldStep
+	in      Stream
+	buckets *buckets
+
+	ahead Point // first point of the next bucket, if begun
+	begun bool
+	done  bool
+	tally tally
+	first []byte // values of variable kinds
+	last  []byte
+}
+
+func (f *foldStream) Next(p *Point) (bool, error) {
+	if !f.begun {
+		f.begun = true
+		ok, err := f.in.Next(&f.ahead)
+		if !ok || err != nil {
+			f.done = true
+			return false, err
+		}
+		if err := f.buckets.check(); err != nil {
+			return false, err
+		}
+	}
+	if f.done {
+		return false, nil
+	}
+	f.tally.reset(f.buckets.find(f.ahead.TimeMS))
+	f.first = append(f.first[:0], f.ahead.Data...)
+	openedMS := f.ahead.TimeMS
+	if err := f.fill(); err != nil {
+		return false, err
+	}
+	if f.tally.count == 0 { // nulls only
+		return false, errNull
+	}
+	f.tally.firstMS = openedMS // be it the time of a null
+	f.step.result(&f.tally, p)
+	if p.Kind.Variable() {
+		p.Data = f.last
+		if f.step.fold.needs&model.StatFirst != 0 {
+			p.Data = f.first
+		}
+	}
+	return true, nil
+}
+
+// fill adds points up to the end of the bucket; the first of the next one is
+// left in f.ahead. A bucket is open to its end even if points come in from
+// before its start, as they can after another aggregator.
+func (f *foldStream) fill() error {
+	need, keep := f.step.fold.needs, f.step.fold.needs&model.StatLast != 0
+	for {
+		null := f.ahead.Kind == model.Null && need&(model.StatSum|model.StatMin|model.StatMax) != 0
+		if null && !f.step.fold.skipsNulls {
+			return errNull
+		}
+		if !null {
+			f.tally.addPoint(need, &f.ahead)
+		}
+		if keep && f.ahead.Kind.Variable() {
+			f.last = append(f.last[:0], f.ahead.Data...)
+		}
+		ok, err := f.in.Next(&f.ahead)
+		if err != nil {
+			return err
+		}
+		if !ok {
+			f.done = true
+			return nil
+		}
+		if f.ahead.TimeMS > f.tally.finalMS {
+			return nil
+		}
+	}
+}
+
+// newFold returns the constructor of a fold's spec.
+func newFold(f fold) func(Args) (Step, error) {
+	return func(a Args) (Step, error) {
+		return &foldStep{Range: rangeOf(a), fold: f}, nil
+	}
+}
+
+func doubleValue(v func(t *tally) float64) func(t *tally) (model.Kind, uint64) {
+	return func(t *tally) (model.Kind, uint64) {
+		var p Point
+		p.setDouble(0, v(t))
+		return p.Kind, p.Bits
+	}
+}

@@ -1,0 +1,112 @@
+package agg
+
+import (
+	"time"
+
+	"varve/internal/model"
+	"varve/internal/query"
+	"varve/internal/rowtime"
+	"varve/internal/store"
+)
+
+// A Query is one request for the points of one or more metrics.
+type Query struct {
+	query.Request
+	Range   model.TimeRange
+	Zone    *time.Location // of calendar units; nil is UTC
+	Metrics []MetricQuery
+}
+
+// A MetricQuery is the part of a query that concerns one metric.
+type MetricQuery struct {
+	Metric     string
+	Matchers   []model.Matcher
+	Descending bool
+	Limit      int // points per series and again per group, <= 0 for all
+	GroupBy    []GroupBy
+	Steps      []Step
+
+	// WithoutTags leaves Group.Tags empty.
+	WithoutTags bool
+}
+
+// A Run is a query under way. It is used by one goroutine.
+type Run struct {
+	*query.Session
+	engine   *Engine
+	query    Query
+	tags     query.Lease // of Tags
+	produced int64       // points that came out of steps that add points of their own
+	saved    int64       // points that save_as wrote
+	trace    runTrace
+}
+
+// mayProduce refuses n points of steps that add points of their own, if a query may
+// not read as many.
+func (r *Run) mayProduce(n int64) error {
+	if most := r.MaxSamples(); n > most {
+		return &store.LimitError{
+			Limit: "query.max_samples", Max: most, Need: n,
+			What: "mark empty buckets with gaps; sample more coarsely or narrow the time range",
+		}
+	}
+	return nil
+}
+
+// addSaved counts points that save_as writes. A query may have many such steps, and
+// each writes all points.
+func (r *Run) addSaved(n int) error {
+	r.saved += int64(n)
+	if most := r.MaxSamples(); r.saved > most {
+		return &store.LimitError{
+			Limit: "query.max_samples", Max: most, Need: r.saved,
+			What: "save points with save_as; narrow the time range, sample more coarsely or save fewer times",
+		}
+	}
+	return nil
+}
+
+// selectSeries returns the series of q.
+func (r *Run) selectSeries(q *MetricQuery, within model.TimeRange) ([]store.Series, error) {
+	return r.Select(store.Selection{
+		Metric: q.Metric, Matchers: q.Matchers, Range: within, AnyOrder: true,
+	})
+}
+
+// Metric plans the i-th metric of the request. The Result must be closed before
+// the next one is asked for.
+func (r *Run) Metric(i int) (*Result, error) {
+	q := &r.query.Metrics[i]
+	r.WorkOn(i, q.Metric)
+	series, err := r.selectSeries(q, r.query.Range)
+	if err != nil {
+		return nil, err
+	}
+	defer since(&r.trace.plan, time.Now())
+	result, err := newResult(r, q, series)
+	return result, r.Cause(err)
+}
+
+// Tags returns the tags of the series that the i-th metric of the request
+// selects. They are looked for in whole rows, as KairosDB does: what a store
+// finds by its index must not look narrower in one store than in another.
+func (r *Run) Tags(i int) ([]query.TagValues, error) {
+	q := &r.query.Metrics[i]
+	r.WorkOn(i, q.Metric)
+	within := r.query.Range
+	within.StartMS = rowtime.Default.Partition(within.StartMS)
+	within.EndMS = rowtime.Default.PartitionEnd(rowtime.Default.Partition(within.EndMS))
+	series, err := r.selectSeries(q, within)
+	if err != nil {
+		return nil, err
+	}
+	defer since(&r.trace.plan, time.Now())
+	r.tags.Release()
+	tags, err := r.TagValues(series, &r.tags)
+	return tags, r.Cause(err)
+}
+
+// rangeOptions are the read options of a metric of this run.
+func (r *Run) rangeOptions(descending bool, limit int) store.ReadOptions {
+	return store.ReadOptions{Range: r.query.Range, Descending: descending, Limit: max(limit, 0)}
+}

@@ -1,0 +1,192 @@
+package agg
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	"varve/internal/model"
+	"varve/internal/query"
+	"varve/internal/store"
+)
+
+// A Saver stores the points that save_as writes.
+type Saver interface {
+	// Save stores points of one tag set, each under the type of its kind. Of two
+	// points of one kind and time the later one wins. Save keeps nothing of
+	// points. Its errors end the query.
+	Save(ctx context.Context, to Target, points []Point) error
+}
+
+// A Target is where save_as writes the points of a group to.
+type Target struct {
+	Metric string
+	Tags   []model.Tag // by name, each once
+	TTL    uint32      // seconds from a point's own time, 0 for ever
+	Client string      // who asked for it
+}
+
+// saveAsSpec passes its points on and writes them under another name.
+func saveAsSpec() AggregatorSpec {
+	return AggregatorSpec{
+		Name: "save_as", Doc: "Saves the points under another name.",
+		Properties: []Property{
+			{Name: "metric_name", Kind: TextProperty, Doc: "name of the metric to write"},
+			{Name: "tags", Kind: TextMapProperty, Doc: "tags of the points written", Hidden: true},
+			{Name: "ttl", Kind: IntProperty, Doc: "seconds after its own time that a point is gone; 0 for never", Hidden: true},
+			{Name: "add_saved_from", Kind: BoolProperty, Doc: "add the tag saved_from with the metric read", Hidden: true},
+		},
+		New: newSaveAs,
+	}
+}
+
+func newSaveAs(a Args) (Step, error) {
+	ttl := a.Long("ttl", 0)
+	if ttl < 0 || ttl > model.MaxTTL {
+		return nil, &ArgumentError{[]string{fmt.Sprintf("ttl must be between 0 and %d", int64(model.MaxTTL))}}
+	}
+	return &saveStep{
+		metric: a.Text("metric_name", ""), tags: a.TextMap("tags"), ttl: uint32(ttl),
+		savedFrom: a.Bool("add_saved_from", true),
+	}, nil
+}
+
+type saveStep struct {
+	anyType
+	metric    string // "" if not given, which counts once there are points
+	tags      map[string]string
+	ttl       uint32
+	savedFrom bool
+}
+
+// Saves reports whether the query writes.
+func (q *MetricQuery) Saves() bool {
+	return slices.ContainsFunc(q.Steps, func(s Step) bool { _, ok := s.(*saveStep); return ok })
+}
+
+// SavedTo are the metrics that the query writes.
+func (q *MetricQuery) SavedTo() (metrics []string) {
+	for _, s := range q.Steps {
+		if s, ok := s.(*saveStep); ok {
+			metrics = append(metrics, s.metric)
+		}
+	}
+	return metrics
+}
+
+func (s *saveStep) Apply(env *Env, in Stream) Stream {
+	return &saveStream{in: in, step: s, env: env}
+}
+
+// target gathers the tags of a group: those given, saved_from, and the tags
+// grouped by that have one value in the group. KairosDB's text for a name that
+// occurs twice is kept.
+func (s *saveStep) target(env *Env) (Target, error) {
+	t := Target{Metric: s.metric, TTL: s.ttl, Client: env.run.query.Client}
+	if s.metric == "" {
+		return t, &store.InputError{Reason: "save_as: metric_name may not be null or empty"}
+	}
+	tags := maps.Clone(s.tags)
+	if tags == nil {
+		tags = map[string]string{}
+	}
+	add := func(name, value string) error {
+		if had, ok := tags[name]; ok {
+			return &query.ComputeError{Reason: fmt.Sprintf("Multiple entries with same key: %s=%s and %s=%s", name, had, name, value)}
+		}
+		tags[name] = value
+		return nil
+	}
+	if s.savedFrom {
+		if err := add("saved_from", env.Metric); err != nil {
+			return t, err
+		}
+	}
+	for _, tag := range env.Tags {
+		if len(tag.Values) != 1 || !env.grouped[tag.Name] {
+			continue
+		}
+		if err := add(tag.Name, tag.Values[0]); err != nil {
+			return t, err
+		}
+	}
+	for name, value := range tags {
+		t.Tags = append(t.Tags, model.Tag{Name: name, Value: value})
+	}
+	model.SortTags(t.Tags)
+	return t, nil
+}
+
+// What a saveStream holds before it writes.
+const (
+	savePoints = 1024
+	saveBytes  = 256 << 10
+)
+
+// A saveStream passes points on and writes them, some at a time. What was not
+// written when the query fails is not written.
+type saveStream struct {
+	in     Stream
+	step   *saveStep
+	env    *Env
+	target Target
+	points []Point
+	data   []byte // of the points' Data
+}
+
+func (s *saveStream) Next(p *Point) (bool, error) {
+	ok, err := s.in.Next(p)
+	if err != nil {
+		return false, err
+	}
+	if !ok {
+		return false, s.flush()
+	}
+	if s.points == nil {
+		if err := s.begin(); err != nil {
+			return false, err
+		}
+	}
+	own := *p
+	if len(p.Data) > 0 {
+		from := len(s.data)
+		s.data = append(s.data, p.Data...)
+		own.Data = s.data[from:]
+	}
+	if s.points = append(s.points, own); len(s.points) == savePoints || len(s.data) >= saveBytes {
+		return true, s.flush()
+	}
+	return true, nil
+}
+
+// begin runs at the first point, since faults count only where there is one.
+func (s *saveStream) begin() (err error) {
+	if s.target, err = s.step.target(s.env); err != nil {
+		return err
+	}
+	if s.env.run.engine.saver == nil {
+		return &store.UnavailableError{Reason: "save_as: nothing is there to write to"}
+	}
+	const pointSize = 56
+	if err := s.env.lease.Take(savePoints*pointSize + saveBytes); err != nil {
+		return err
+	}
+	s.points = make([]Point, 0, savePoints)
+	return nil
+}
+
+func (s *saveStream) flush() error {
+	if len(s.points) == 0 {
+		return nil
+	}
+	run := s.env.run
+	if err := run.addSaved(len(s.points)); err != nil {
+		return err
+	}
+	if err := run.engine.saver.Save(run.Context(), s.target, s.points); err != nil {
+		return fmt.Errorf("save_as %s: %w", s.target.Metric, err)
+	}
+	s.points, s.data = s.points[:0], s.data[:0]
+	return nil
+}

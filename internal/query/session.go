@@ -1,0 +1,240 @@
+package query
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// A Request says who asks, and how the work for it is watched.
+type Request struct {
+	Text   string // as the client wrote it, for the list of running queries
+	Client string // where it came from, likewise
+	Metric string // that is worked on first, likewise
+	Trace  bool   // measure all of Stats
+
+	// Partial lets the store answer without the part of it that is away: see
+	// Session.Missing.
+	Partial bool
+}
+
+// A Session is one request at work: it has a place among the queries that run, a
+// context, a budget, and a View. What it reads is counted against its limits. It is
+// used by one goroutine, but for the methods that say otherwise.
+type Session struct {
+	engine  *Engine
+	config  *Config // when it began
+	id      uint64
+	request Request
+	start   time.Time
+	begun   time.Time // for the duration, by the real clock
+	ctx     context.Context
+	cancel  context.CancelCauseFunc
+	timeout *time.Timer // cancels
+	view    store.View
+	budget  budget
+	series  atomic.Int64
+	samples atomic.Int64
+	worked  int // since the last look at the context
+	trace   trace
+	closed  bool
+	slot    int       // in the engine's ActiveFile
+	turn    time.Time // when the query got its place, the last time
+	outside bool      // it has no place now
+
+	at struct { // what is worked on, for the list of running queries
+		sync.Mutex
+		index  int
+		metric string
+	}
+}
+
+// Begin waits for a free place and opens the store. The Session must be closed.
+func (e *Engine) Begin(ctx context.Context, q Request) (*Session, error) {
+	asked := time.Now()
+	if err := e.enter(ctx); err != nil {
+		e.metrics.queries.WithLabelValues(outcome(err)).Inc()
+		return nil, err
+	}
+	waited := time.Since(asked)
+	s := e.newSession(ctx, q)
+	s.trace.wait.Store(int64(waited))
+	view, err := e.store.View(s.ctx)
+	if err != nil {
+		err = s.Cause(err)
+		s.Close(err)
+		return nil, err
+	}
+	s.view = view
+	if part, ok := view.(store.PartialView); ok && q.Partial {
+		part.AllowPartial()
+	}
+	return s, nil
+}
+
+func (e *Engine) newSession(ctx context.Context, q Request) *Session {
+	s := &Session{engine: e, config: e.config.Load(), request: q, start: e.now(), begun: time.Now(), id: e.lastID.Add(1)}
+	s.turn, s.at.metric = s.begun, q.Metric
+	s.budget.max, s.budget.key, s.budget.pool = int64(s.config.MaxMemory), "query.max_memory", e.pool
+	if e.pool.max < s.budget.max {
+		s.budget.max, s.budget.key = e.pool.max, "query.total_memory"
+	}
+	s.ctx, s.cancel = context.WithCancelCause(ctx)
+	s.timeout = time.AfterFunc(s.config.Timeout, func() { // a second context would cost five allocations
+		s.cancel(&store.LimitError{
+			Limit: "query.timeout", Max: s.config.Timeout.Milliseconds(), What: "milliseconds that one query may take",
+		})
+	})
+	s.budget.ctx = s.ctx
+	if e.active != nil {
+		s.slot = e.active.begin(s.start, &s.request)
+	}
+	e.mu.Lock()
+	e.running[s.id] = s
+	e.mu.Unlock()
+	e.metrics.running.Inc()
+	return s
+}
+
+// Missing says which part of the store could not be reached although it was asked,
+// nil if none. What the session answers without it lacks samples of that part, in
+// buckets too.
+func (s *Session) Missing() error {
+	if part, ok := s.view.(store.PartialView); ok {
+		return part.Missing()
+	}
+	return nil
+}
+
+// WorkOn says which metric of the request is worked on from now on, for the list of
+// running queries.
+func (s *Session) WorkOn(index int, metric string) {
+	s.at.Lock()
+	s.at.index, s.at.metric = index, metric
+	s.at.Unlock()
+}
+
+// Close ends the query. err says how it went, nil for well. Closing twice is
+// allowed.
+func (s *Session) Close(err error) {
+	if s.closed {
+		return
+	}
+	s.closed = true
+	s.timeout.Stop()
+	s.cancel(nil)
+	if s.view != nil {
+		s.view.Close()
+	}
+	s.budget.close()
+	e := s.engine
+	e.mu.Lock()
+	delete(e.running, s.id)
+	e.mu.Unlock()
+	if e.active != nil {
+		e.active.end(s.slot)
+	}
+	if !s.outside {
+		e.places.leave()
+	}
+	e.metrics.running.Dec()
+	e.metrics.queries.WithLabelValues(outcome(err)).Inc()
+	e.metrics.seconds.Observe(time.Since(s.begun).Seconds())
+	e.metrics.samples.Add(float64(s.samples.Load()))
+	e.metrics.series.Add(float64(s.series.Load()))
+}
+
+// Context ends when the query is cancelled, times out, or is closed.
+func (s *Session) Context() context.Context { return s.ctx }
+
+// Started is when the session got its place, by the clock of the engine.
+func (s *Session) Started() time.Time { return s.start }
+
+// Workers is the number of goroutines that Parallel uses.
+func (s *Session) Workers() int { return s.engine.workers }
+
+// MaxSamples is the number of samples that the session may read. A language holds
+// what it produces without reading against it, too.
+func (s *Session) MaxSamples() int64 { return s.config.MaxSamples }
+
+// Samples is the number of samples that were read so far.
+func (s *Session) Samples() int64 { return s.samples.Load() }
+
+// Reread sets the number of samples back to what it was before some were read that
+// are to be read again.
+func (s *Session) Reread(before int64) { s.samples.Store(before) }
+
+// Select returns the series that match, at most query.max_series.
+func (s *Session) Select(want store.Selection) ([]store.Series, error) {
+	defer since(&s.trace.index, time.Now())
+	return s.selectSeries(want)
+}
+
+func (s *Session) selectSeries(want store.Selection) ([]store.Series, error) {
+	want.Limit, want.LimitKey = s.config.MaxSeries, "query.max_series"
+	series, err := s.view.Select(s.ctx, want)
+	s.series.Add(int64(len(series)))
+	if err == nil {
+		err = s.Yield()
+	}
+	return series, s.Cause(err)
+}
+
+// SeriesBytes is the memory of a series in two lists, one of which Select returned,
+// without the series' own strings, which the store holds.
+const SeriesBytes = 2 * 72
+
+// Cause replaces an error that only says that the context ended by why it did.
+func (s *Session) Cause(err error) error {
+	if err != nil && s.ctx.Err() != nil {
+		return context.Cause(s.ctx)
+	}
+	return err
+}
+
+// lookEvery is how much work is done between two looks at the context: some
+// milliseconds.
+const lookEvery = 1 << 14
+
+// Tick adds an amount of work, such as the number of steps that a point goes
+// through. Where enough has come together, it looks at the context and lets other
+// queries have their turn. It counts for all streams of a session, since one of them
+// may have a single point. The goroutine of the session calls it, and holds nothing
+// then that a query needs to begin.
+func (s *Session) Tick(work int) error {
+	if s.worked += work; s.worked < lookEvery {
+		return nil
+	}
+	s.worked = 0
+	if err := s.ctx.Err(); err != nil {
+		return s.Cause(err)
+	}
+	return s.Cause(s.Yield())
+}
+
+// SortWork is the work of comparing two series or groups, see Session.Tick.
+const SortWork = 8
+
+// SortFunc sorts as model.SortFunc does, and lets other queries have their turn
+// meanwhile. The goroutine of the session calls it.
+func SortFunc[E any](s *Session, list []E, compare func(a, b E) int) error {
+	return model.SortFunc(s.ctx, list, func(a, b E) int {
+		_ = s.Tick(SortWork) // model.SortFunc notices the end of the context too
+		return compare(a, b)
+	})
+}
+
+// addSamples counts samples against query.max_samples.
+func (s *Session) addSamples(n int64) error {
+	if total := s.samples.Add(n); total > s.config.MaxSamples {
+		return &store.LimitError{
+			Limit: "query.max_samples", Max: s.config.MaxSamples, Need: total,
+			What: "read the samples of a query; narrow the time range or the tags",
+		}
+	}
+	return nil
+}

@@ -1,0 +1,22 @@
+// Package retention says how long samples are kept, and how finely: policies of
+// stages, and which series has which policy.
+//
+// A stage is a step and a time for which it is kept. The first stage of a policy
+// says how far apart samples are expected; later ones hold aggregates of buckets of
+// their step:
+//
+//	10s:6h,60s:30d,1h:5y
+//
+//	now                                                                       past
+//	 |<-- 6 h -->|
+//	 |  10 s     |
+//	 |<--------- 30 d --------->|
+//	 |  60 s                    |
+//	 |<---------------------- 5 y ----------------------->|
+//	 |  1 h                                               |
+//
+// Rules are looked at in their order; the first that matches a series decides. The
+// rules of a carbon installation are read from its own files, storage-schemas.conf
+// (stages) and storage-aggregation.conf (how a bucket becomes one value), which are
+// two lists: a series has one rule of each.
+package retention

@@ -1,0 +1,173 @@
+package retention
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"regexp/syntax"
+	"slices"
+	"strconv"
+)
+
+// A Method makes one value of the samples in a bucket. The names are carbon's.
+type Method string
+
+const (
+	Average     Method = "average"
+	Sum         Method = "sum"
+	Last        Method = "last"
+	Max         Method = "max"
+	Min         Method = "min"
+	Count       Method = "count"    // Varve's own: how many samples there were
+	AverageZero Method = "avg_zero" // missing samples count as 0
+	AbsoluteMax Method = "absmax"   // the value that is farthest from 0
+	AbsoluteMin Method = "absmin"
+)
+
+var methods = []Method{Average, Sum, Last, Max, Min, Count, AverageZero, AbsoluteMax, AbsoluteMin}
+
+// ParseMethod returns the method of a name, for which "avg" is another one of Average.
+func ParseMethod(name string) (Method, error) {
+	if name == "avg" {
+		return Average, nil
+	}
+	if slices.Contains(methods, Method(name)) {
+		return Method(name), nil
+	}
+	return "", fmt.Errorf("there is no aggregation method %.40q; there are %v", name, methods)
+}
+
+// A Rule gives stages to the series whose path its pattern is found in.
+type Rule struct {
+	Name    string // of its section
+	Pattern string
+	Stages  Stages
+	pattern *regexp.Regexp
+}
+
+// An Aggregation says how a bucket becomes one value.
+type Aggregation struct {
+	Name         string // of its section
+	Pattern      string
+	Method       Method
+	XFilesFactor float64 // the part of the samples of a bucket that must be there, 0 to 1
+	pattern      *regexp.Regexp
+}
+
+// DefaultAggregation is what carbon does where no section matches.
+var DefaultAggregation = Aggregation{Method: Average, XFilesFactor: 0.5}
+
+// maxRules bounds the sections of a file.
+const maxRules = 10_000
+
+// ParseSchemas reads a storage-schemas.conf. Keys that it does not know are ignored,
+// since the forks of carbon have more of them. A section without a pattern or
+// retentions, or with stages that do not fit together, is left out and told in
+// warnings, as carbon does; what cannot be read at all is an error.
+func ParseSchemas(text string) (rules []Rule, warnings []string, err error) {
+	err = eachSection(text, func(s section) error {
+		pattern, retentions := s.values["pattern"], s.values["retentions"]
+		if pattern == "" || retentions == "" {
+			warnings = append(warnings, fmt.Sprintf("%v is left out: it lacks a pattern or retentions", s))
+			return nil
+		}
+		stages, err := ParseStages(retentions)
+		if misfit := (*MisfitError)(nil); errors.As(err, &misfit) {
+			warnings = append(warnings, fmt.Sprintf("%v is left out: %v", s, err))
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		rule := Rule{Name: s.name, Pattern: pattern, Stages: stages}
+		rule.pattern, err = compile(pattern)
+		rules = append(rules, rule)
+		return err
+	})
+	return rules, warnings, err
+}
+
+// ParseAggregations reads a storage-aggregation.conf. A section without a pattern is
+// left out and told in warnings.
+func ParseAggregations(text string) (all []Aggregation, warnings []string, err error) {
+	err = eachSection(text, func(s section) (err error) {
+		a := DefaultAggregation
+		a.Name, a.Pattern = s.name, s.values["pattern"]
+		if a.Pattern == "" {
+			warnings = append(warnings, fmt.Sprintf("%v is left out: it lacks a pattern", s))
+			return nil
+		}
+		if text := s.values["xfilesfactor"]; text != "" {
+			a.XFilesFactor, err = strconv.ParseFloat(text, 64)
+			if err != nil || !(a.XFilesFactor >= 0 && a.XFilesFactor <= 1) {
+				return fmt.Errorf("xFilesFactor %.40q is not a number from 0 to 1", text)
+			}
+		}
+		if text := s.values["aggregationmethod"]; text != "" {
+			if a.Method, err = ParseMethod(text); err != nil {
+				return err
+			}
+		}
+		a.pattern, err = compile(a.Pattern)
+		all = append(all, a)
+		return err
+	})
+	return all, warnings, err
+}
+
+// eachSection calls f for each section of a file. An error says which one failed.
+func eachSection(text string, f func(section) error) error {
+	sections, err := parseINI(text)
+	if err != nil {
+		return err
+	}
+	if len(sections) > maxRules {
+		return fmt.Errorf("the file has %d sections, which is more than %d", len(sections), maxRules)
+	}
+	for _, s := range sections {
+		if err := f(s); err != nil {
+			return fmt.Errorf("%v: %w", s, err)
+		}
+	}
+	return nil
+}
+
+// compile compiles a pattern that is found anywhere in a path. Python's patterns may
+// look ahead, look behind and refer back, which ours cannot: their time is linear.
+func compile(pattern string) (*regexp.Regexp, error) {
+	re, err := regexp.Compile(pattern)
+	if err == nil {
+		return re, nil
+	}
+	bad := (*syntax.Error)(nil)
+	if errors.As(err, &bad) && (bad.Code == syntax.ErrInvalidPerlOp || bad.Code == syntax.ErrInvalidEscape) {
+		return nil, fmt.Errorf("pattern %.200q uses %s, which is not supported: look-ahead, look-behind and references to groups have to be written in another way, for example as an earlier section", pattern, bad.Expr)
+	}
+	return nil, fmt.Errorf("pattern %.200q: %w", pattern, err)
+}
+
+// A Book is all rules that a server has.
+type Book struct {
+	Rules        []Rule
+	Aggregations []Aggregation
+}
+
+// A Policy is what a book says of one series.
+type Policy struct {
+	Rule        *Rule // nil: no rule matches, and what was sent is kept for ever
+	Aggregation *Aggregation
+}
+
+// Of returns the policy of a path: the first rule and the first aggregation whose
+// pattern is found in it. The path of a tagged series is name;tag=value;..., with
+// tags in order.
+func (b *Book) Of(path string) Policy {
+	p := Policy{Aggregation: &DefaultAggregation}
+	if i := slices.IndexFunc(b.Rules, func(r Rule) bool { return r.pattern.MatchString(path) }); i >= 0 {
+		p.Rule = &b.Rules[i]
+	}
+	if i := slices.IndexFunc(b.Aggregations, func(a Aggregation) bool { return a.pattern.MatchString(path) }); i >= 0 {
+		p.Aggregation = &b.Aggregations[i]
+	}
+	return p
+}

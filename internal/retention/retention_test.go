@@ -1,0 +1,182 @@
+package retention
+
+import (
+	"errors"
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestParseStages(t *testing.T) {
+	for text, want := range map[string]string{
+		"10s:6h,60s:30d,1h:5y":           "10s:6h,1m:30d,1h:5y",
+		"60:1440":                        "1m:1d",
+		"60s:1440":                       "1m:1d",
+		" 60s : 1d , 5m:30d,1h:3y ":      "1m:1d,5m:30d,1h:3y",
+		"1h:5y,10s:6h,60s:30d":           "10s:6h,1m:30d,1h:5y",
+		"60s:90s":                        "1m:1m",
+		"1s:1d,60s:7d":                   "1s:1d,1m:1w",
+		"86400*1s:10080*60s":             "1s:1d,1m:1w",
+		"86400*1s_0:10080*60s_aggr":      "1s:1d,1m:1w",
+		"60*60s:120*60s":                 "1m:2h",
+		"1d:1y":                          "1d:1y",
+		"1w:10y":                         "1w:521w", // a year is no whole number of weeks
+		"7s:1d":                          "7s:86394s",
+		strings.Repeat("1s:1d,", 1) + "": "",
+	} {
+		got, err := ParseStages(text)
+		if (want == "") != (err != nil) || err == nil && got.String() != want {
+			t.Errorf("%q: %v, %v; want %q", text, got, err, want)
+		}
+		if err != nil {
+			continue
+		}
+		if again, err := ParseStages(got.String()); err != nil || again.String() != got.String() {
+			t.Errorf("%q written as %q is read as %v, %v", text, got, again, err)
+		}
+	}
+	for _, text := range []string{"", "60s", "60s:", ":1d", "0s:1d", "60s:0d", "-60s:1d", "60s:1x", "60ss:1d", "60mon:1d", "60s:1d,", "6.5s:1d",
+		"1s:99999999999999999999y", "1s:99999999999", "9223372036854775807:9223372036854775807", "1*1", "*1s", "1*s", "0*60s", "9223372036854775807*9223372036854775807s", "+1s:1d",
+		strings.Repeat("1s:1d,", MaxStages) + "1s:1d"} {
+		if got, err := ParseStages(text); err == nil || errors.As(err, new(*MisfitError)) {
+			t.Errorf("%.40q: %v, %v; want an error of its form", text, got, err)
+		}
+	}
+	for _, text := range []string{"60s:1d,90s:30d", "60s:1d,60s:30d", "60s:30d,5m:1d", "60s:30s", "60s:2m,1h:1d"} {
+		if got, err := ParseStages(text); !errors.As(err, new(*MisfitError)) {
+			t.Errorf("%q: %v, %v; want a MisfitError", text, got, err)
+		}
+	}
+}
+
+func TestParseINI(t *testing.T) {
+	sections, err := parseINI("\ufeff# comment\n; comment\r\n[a b]\r\nPattern = ^x\\.=y\nlong: one\n  two\n\n\tthree\n[c]\nodd%%key = 100%%\n")
+	if err != nil || len(sections) != 2 {
+		t.Fatalf("%v, %v", sections, err)
+	}
+	for key, want := range map[string]string{"pattern": `^x\.=y`, "long": "one\ntwo\nthree"} {
+		if got := sections[0].values[key]; got != want {
+			t.Errorf("%s is %q, want %q", key, got, want)
+		}
+	}
+	if got := sections[1].values["odd%%key"]; got != "100%" {
+		t.Errorf("the escaped value is %q", got)
+	}
+	for text, want := range map[string]string{
+		"a = b":              "line 1",
+		"[a]\nb":             "line 2",
+		"[a]\n= b":           "line 2",
+		"[a]\n[a]":           "line 2",
+		"[]":                 "line 1",
+		"[a":                 "line 1",
+		"[a]\nb = 1\nB = 2":  "line 3",
+		"[a]\n\nb = %(c)s\n": "single %",
+	} {
+		if got, err := parseINI(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, %v; want an error with %q", text, got, err, want)
+		}
+	}
+	if _, err := parseINI(strings.Repeat("#", maxFile+1)); err == nil {
+		t.Error("a file of more than maxFile is read")
+	}
+}
+
+// TestFilesOfCarbon reads files as people have them, with what carbon does to each
+// section.
+func TestFilesOfCarbon(t *testing.T) {
+	read := func(name string) string {
+		b, err := os.ReadFile("testdata/" + name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	rules, warnings, err := ParseSchemas(read("storage-schemas.conf"))
+	if err != nil || len(rules) != 4 || len(warnings) != 2 {
+		t.Fatalf("%d rules, warnings %q, %v", len(rules), warnings, err)
+	}
+	all, warnings, err := ParseAggregations(read("storage-aggregation.conf"))
+	if err != nil || len(all) != 4 || len(warnings) != 1 {
+		t.Fatalf("%d aggregations, warnings %q, %v", len(all), warnings, err)
+	}
+	book := Book{rules, all}
+	for path, want := range map[string]struct {
+		rule, stages, aggregation string
+		method                    Method
+		factor                    float64
+	}{
+		"carbon.agents.a.cpu":   {"carbon", "1m:90d", "", Average, 0.5},
+		"web.requests.count":    {"web", "10s:6h,1m:30d,1h:5y", "count", Sum, 0},
+		"web.requests.max":      {"web", "10s:6h,1m:30d,1h:5y", "max", Max, 0.1},
+		"disk.used;dc=a;host=b": {"tagged", "1m:1d", "tagged", Last, 0.5},
+		"x.100%":                {"default", "1m:1d,5m:30d,1h:3y", "", Average, 0.5},
+	} {
+		p := book.Of(path)
+		if p.Rule == nil || p.Rule.Name != want.rule || p.Rule.Stages.String() != want.stages {
+			t.Errorf("%s: rule %+v, want %+v", path, p.Rule, want)
+		}
+		if a := p.Aggregation; a.Name != want.aggregation || a.Method != want.method || a.XFilesFactor != want.factor {
+			t.Errorf("%s: aggregation %+v, want %+v", path, a, want)
+		}
+	}
+	if p := new(Book).Of("a"); p.Rule != nil || *p.Aggregation != DefaultAggregation {
+		t.Errorf("without rules: %+v", p)
+	}
+}
+
+func TestBadFiles(t *testing.T) {
+	for text, want := range map[string]string{
+		"[a]\npattern = (\nretentions = 60s:1d":           "pattern",
+		"[a]\npattern = (?!x)y\nretentions = 60s:1d":      "look-ahead",
+		"[a]\npattern = (a)\\1\nretentions = 60s:1d":      "references",
+		"[a]\npattern = .*\nretentions = sixty":           "sixty",
+		"[a]\npattern = .*\nretentions = 60s:1d\n[a]\nx=": "already",
+	} {
+		if _, _, err := ParseSchemas(text); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "line") {
+			t.Errorf("%q: %v; want an error with %q", text, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"[a]\npattern = x\nxFilesFactor = 1.5":             "xFilesFactor",
+		"[a]\npattern = x\nxFilesFactor = nan":             "xFilesFactor",
+		"[a]\npattern = x\naggregationMethod = percentile": "percentile",
+		"[a]\npattern = [":                                 "pattern",
+	} {
+		if _, _, err := ParseAggregations(text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v; want an error with %q", text, err, want)
+		}
+	}
+}
+
+func FuzzParseStages(f *testing.F) {
+	for _, text := range []string{"10s:6h,60s:30d,1h:5y", "86400*1s:10080*60s", "60:1440", "1y:1000y"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		stages, err := ParseStages(text)
+		if err != nil {
+			return
+		}
+		again, err := ParseStages(stages.String())
+		if err != nil || again.String() != stages.String() {
+			t.Errorf("%q is %v, which is read as %v, %v", text, stages, again, err)
+		}
+		for _, s := range stages {
+			if s.Step <= 0 || s.Points() < 1 {
+				t.Errorf("%q has stage %+v", text, s)
+			}
+		}
+	})
+}
+
+func FuzzParseSchemas(f *testing.F) {
+	f.Add("[a]\npattern = ^x\\.\nretentions = 10s:6h,60s:30d\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		if rules, _, err := ParseSchemas(text); err == nil {
+			(&Book{Rules: rules}).Of("a.b;c=d")
+		}
+		if all, _, err := ParseAggregations(text); err == nil {
+			(&Book{Aggregations: all}).Of("a.b;c=d")
+		}
+	})
+}

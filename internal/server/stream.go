@@ -1,0 +1,76 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"net"
+	"net/http"
+
+	"varve/internal/principal"
+)
+
+// everyone is who sends all requests, as long as nobody is asked who he is.
+var everyone = principal.Principal{Tenant: principal.Default}
+
+// A listening stream is a protocol and the address at which it is spoken.
+type listening struct {
+	name     string       // in log lines, errors and metrics
+	addr     string       // "" turns it off
+	can      string       // what anyone who reaches it can do
+	optional bool         // the server runs without it if the address is taken
+	listener net.Listener // nil until Listen, and if it is off
+}
+
+// key is the setting that holds the address, without its section.
+func (st *listening) key() string { return st.name + "_addr" }
+
+func onLoopback(l net.Listener) bool {
+	tcp, ok := l.Addr().(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}
+
+// wants reports whether a stream is on and, as far as is known yet, has a handler.
+func (s *Server) wants(st *listening) bool {
+	return st.addr != "" && (s.webOf(st.name) != nil || s.opening != nil || s.front.Streams[st.name] != nil)
+}
+
+// A web is a listener of HTTP, with the routes that answer on it.
+type web struct {
+	http     *http.Server
+	router   *router
+	listener *httpListener // nil until Listen, and if it is off
+	limit    int           // of connections
+	log      *slog.Logger
+}
+
+// webOf returns what answers on a stream of HTTP, nil for another stream.
+func (s *Server) webOf(name string) *web {
+	return map[string]*web{"http": s.api, "pprof": s.pprof}[name]
+}
+
+func (s *Server) newWeb(requests context.Context, limit int, m *metrics) *web {
+	rt := &router{
+		guard:    guard{origins: &s.origins},
+		log:      s.log,
+		metrics:  m,
+		stall:    s.config.StallTimeout,
+		draining: s.draining.Load,
+	}
+	return &web{router: rt, limit: limit, log: s.log, http: &http.Server{
+		Handler:           rt,
+		ReadHeaderTimeout: s.config.ReadHeaderTimeout,
+		IdleTimeout:       s.config.IdleTimeout,
+		MaxHeaderBytes:    2 * int(maxHeader), // httpConn.Read is stricter, and counts
+		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
+		ConnState:         note,
+		ConnContext:       withConn,
+		BaseContext:       func(net.Listener) context.Context { return requests },
+	}}
+}
+
+// bind makes w answer on l.
+func (w *web) bind(l net.Listener, name string) net.Listener {
+	w.router.guard.loopback = onLoopback(l)
+	w.listener = newHTTPListener(l, name, w.limit, w.log, w.router.metrics)
+	return w.listener
+}

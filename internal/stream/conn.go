@@ -1,0 +1,117 @@
+package stream
+
+import (
+	"container/list"
+	"errors"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Conn gives its place back when it is closed.
+type Conn struct {
+	net.Conn
+	listener *Listener
+	once     sync.Once
+
+	place   *list.Element // among idle ones; listener.mu guards it
+	evicted bool          // closed to make room; listener.mu guards it
+	came    time.Time     // when it found room; listener.mu guards it
+	arrival Arrival       // listener.mu guards it
+
+	// draining is the time after which a connection that is to end is no longer read,
+	// even if more comes; nil before. drained says that Read has seen it.
+	draining atomic.Pointer[time.Time]
+	drained  bool
+}
+
+// An Arrival measures how fast a request comes in on a busy connection.
+type Arrival interface {
+	// Slow reports that so little came that another connection may have the place.
+	// rate is in bytes a second.
+	Slow(now time.Time) (rate float64, slow bool)
+
+	// End ends the request, and reports whether that was in time.
+	End() bool
+}
+
+// SetArrival makes c one that may lose its place while its request comes in slowly.
+func (c *Conn) SetArrival(a Arrival) {
+	c.listener.mu.Lock()
+	defer c.listener.mu.Unlock()
+	c.arrival = a
+}
+
+// Busy notes that a complete request has come, so that c keeps its place.
+func (c *Conn) Busy() {
+	l := c.listener
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.withdrawLocked(c)
+}
+
+// Idle notes that c waits for its client. A new connection is idle.
+func (c *Conn) Idle() {
+	l := c.listener
+	l.mu.Lock()
+	l.withdrawLocked(c)
+	retry := false
+	if !c.evicted {
+		c.place = l.mu.idle.PushBack(c)
+		retry = len(l.mu.conns) >= l.o.Limit
+	}
+	l.mu.Unlock()
+	if retry {
+		l.wake()
+	}
+}
+
+// drainIdle is how long a connection may be silent, while it is drained, before it
+// counts as finished.
+const drainIdle = 50 * time.Millisecond
+
+// drain makes a blocked Read return; the connection ends when nothing comes any more,
+// or once until has passed. The deadline is set first, so that it never undoes the one
+// that Read sets once it sees that it drains.
+func (c *Conn) drain(until time.Time) {
+	c.Conn.SetReadDeadline(time.Now())
+	c.draining.Store(&until)
+}
+
+// Read reads from the client. While the connection is drained, it fails with
+// [os.ErrDeadlineExceeded] once the client is silent.
+func (c *Conn) Read(p []byte) (int, error) {
+	if !c.listener.o.Drain {
+		return c.Conn.Read(p)
+	}
+	for {
+		until := c.draining.Load()
+		if until != nil {
+			if c.drained && time.Now().After(*until) {
+				return 0, os.ErrDeadlineExceeded
+			}
+			c.drained = true
+			c.Conn.SetReadDeadline(time.Now().Add(drainIdle))
+		}
+		n, err := c.Conn.Read(p)
+		if until == nil && n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
+			continue // woken up to drain
+		}
+		return n, err
+	}
+}
+
+// Close closes the connection and gives its place back.
+func (c *Conn) Close() error {
+	err := c.Conn.Close()
+	c.once.Do(func() {
+		if open := c.listener.o.Metrics.Open; open != nil {
+			open.Dec()
+		}
+		c.listener.leave(c)
+		c.listener.open.End()
+	})
+	return err
+}

@@ -1,0 +1,285 @@
+package stream
+
+import (
+	"container/list"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Options say how a stream bounds and counts its connections.
+type Options struct {
+	Name  string // of the stream, in errors and log lines
+	Limit int    // of open connections
+
+	// Patience is how long a new connection has for its first request before it goes
+	// first. If it kept its place by force, a flood of silent connections would keep all
+	// others waiting.
+	Patience time.Duration
+
+	// Refuse closes a new connection for which no other one can make room. Otherwise it
+	// waits in Accept, and further ones wait with the operating system.
+	Refuse bool
+
+	// Drain lets an evicted connection read what its client has sent already. Otherwise
+	// it is closed at once.
+	Drain bool
+
+	Metrics Metrics
+}
+
+// Metrics count the connections of a stream. What is nil is not counted.
+type Metrics struct {
+	Open     prometheus.Gauge
+	Accepted prometheus.Counter
+	Refused  prometheus.Counter
+	Evicted  func(c *Conn, waitsFor string)
+}
+
+// What an evicted connection was waiting for.
+const (
+	WaitsForRequest = "request"
+	WaitsForBody    = "body"
+)
+
+// NewMetrics registers varve_NAME_connections and the counters beside it. section is
+// that of the setting max_connections, which holds the limit.
+func NewMetrics(r prometheus.Registerer, name, section string) Metrics {
+	limitKey := section + ".max_connections"
+	counter := func(what, help string) prometheus.Counter {
+		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_" + name + "_connections_" + what + "total", Help: help})
+		r.MustRegister(c)
+		return c
+	}
+	open := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "varve_" + name + "_connections", Help: "Open connections; at most " + limitKey + ".",
+	})
+	r.MustRegister(open)
+	evicted := counter("evicted_", "Connections closed to make room for new ones ("+limitKey+"): those that had brought nothing complete for longest.")
+	return Metrics{
+		Open:     open,
+		Accepted: counter("", "Connections accepted."),
+		Refused:  counter("refused_", "Connections closed at once because of "+limitKey+", while all others were storing."),
+		Evicted:  func(*Conn, string) { evicted.Inc() },
+	}
+}
+
+// A Listener limits the open connections. At the limit, a new connection replaces
+// another one, see enter.
+type Listener struct {
+	net.Listener
+	o      Options
+	freed  chan struct{} // has an element after a connection was closed, or has become idle
+	closed chan struct{}
+	once   sync.Once
+	open   Activity // one for each open connection
+
+	mu struct {
+		sync.Mutex
+		conns   map[*Conn]struct{} // the open ones, without those that were evicted
+		leaving int                // were evicted and have not ended yet
+		idle    *list.List         // of *Conn, the longest idle first
+	}
+}
+
+// NewListener returns a Listener that accepts from l.
+func NewListener(l net.Listener, o Options) *Listener {
+	b := &Listener{Listener: l, o: o, freed: make(chan struct{}, 1), closed: make(chan struct{})}
+	b.mu.conns = map[*Conn]struct{}{}
+	b.mu.idle = list.New()
+	return b
+}
+
+const (
+	// fullPause is how often a connection that waits for room looks for one that it
+	// can replace.
+	fullPause = 100 * time.Millisecond
+
+	// maxLeaving bounds how many evicted connections have not ended yet. Most end
+	// at once; the handler of one whose request has just come may take long.
+	maxLeaving = 64
+)
+
+// Accept waits for a connection, then for room. The connection is a *Conn.
+func (l *Listener) Accept() (net.Conn, error) {
+	for {
+		nc, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		c := &Conn{Conn: nc, listener: l}
+		entered, err := l.admit(c)
+		if err != nil {
+			nc.Close()
+			return nil, err
+		}
+		if !entered {
+			count(l.o.Metrics.Refused) // before the client can see it
+			nc.Close()
+			continue
+		}
+		l.open.Begin()
+		count(l.o.Metrics.Accepted)
+		if l.o.Metrics.Open != nil {
+			l.o.Metrics.Open.Inc()
+		}
+		return c, nil
+	}
+}
+
+func count(c prometheus.Counter) {
+	if c != nil {
+		c.Inc()
+	}
+}
+
+// admit waits until c has entered. It reports that c is refused by false, and that l
+// was closed by an error.
+func (l *Listener) admit(c *Conn) (entered bool, err error) {
+	for !l.enter(c, time.Now()) {
+		if l.o.Refuse {
+			return false, nil
+		}
+		select {
+		case <-l.freed:
+		case <-time.After(fullPause):
+		case <-l.closed:
+			return false, net.ErrClosed
+		}
+	}
+	return true, nil
+}
+
+// enter admits c if there is room. If there is none, it makes room by evicting
+// another connection: the one that has been without a complete request for longest;
+// if there is none, the one whose request body arrives most slowly; if there is none,
+// one that has come just now and has had little time to send its request. A connection
+// whose request is being served stays.
+func (l *Listener) enter(c *Conn, now time.Time) bool {
+	evicted, waitsFor, entered := l.tryEnter(c, now)
+	if evicted != nil && l.o.Metrics.Evicted != nil {
+		l.o.Metrics.Evicted(evicted, waitsFor)
+	}
+	return entered
+}
+
+// tryEnter admits c if there is room. It returns the connection that it evicted for
+// that, nil if none, and what that waited for.
+func (l *Listener) tryEnter(c *Conn, now time.Time) (evicted *Conn, waitsFor string, entered bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.mu.conns) >= l.o.Limit {
+		if evicted, waitsFor = l.makeRoomLocked(now); evicted == nil {
+			return nil, "", false
+		}
+	}
+	l.mu.conns[c] = struct{}{}
+	c.came = now
+	c.place = l.mu.idle.PushBack(c) // until its first request is complete
+	return evicted, waitsFor, true
+}
+
+// makeRoomLocked evicts a connection, nil if there is none to evict, and says what it
+// waited for. l.mu must be held.
+func (l *Listener) makeRoomLocked(now time.Time) (c *Conn, waitsFor string) {
+	if l.mu.leaving >= maxLeaving {
+		return nil, ""
+	}
+	idle := l.longestLocked(now)
+	if idle == nil {
+		if c = l.slowestLocked(now); c == nil {
+			idle = l.mu.idle.Front() // that has just come
+		}
+	}
+	switch {
+	case idle != nil:
+		c, waitsFor = l.mu.idle.Remove(idle).(*Conn), WaitsForRequest
+	case c != nil:
+		waitsFor = WaitsForBody
+	default:
+		return nil, ""
+	}
+	c.place, c.evicted = nil, true
+	delete(l.mu.conns, c)
+	l.mu.leaving++
+	if l.o.Drain {
+		c.drain(now)
+	} else {
+		c.Conn.Close() // its reader notices, and closes c
+	}
+	return c, waitsFor
+}
+
+// longestLocked returns the connection that has been without a complete request for
+// longest, nil if there is none but new ones. l.mu must be held.
+func (l *Listener) longestLocked(now time.Time) *list.Element {
+	for e := l.mu.idle.Front(); e != nil; e = e.Next() {
+		if now.Sub(e.Value.(*Conn).came) >= l.o.Patience {
+			return e
+		}
+	}
+	return nil
+}
+
+// slowestLocked returns the connection whose body arrives most slowly, nil if none
+// is slow, and ends the arrival. It looks at all connections, which takes some
+// microseconds per thousand. l.mu must be held.
+func (l *Listener) slowestLocked(now time.Time) (slowest *Conn) {
+	var least float64
+	for c := range l.mu.conns {
+		if c.arrival == nil {
+			continue
+		}
+		if rate, slow := c.arrival.Slow(now); slow && (slowest == nil || rate < least) {
+			slowest, least = c, rate
+		}
+	}
+	if slowest != nil && !slowest.arrival.End() {
+		return nil // it has just arrived
+	}
+	return slowest
+}
+
+// withdrawLocked takes c out of the idle connections. l.mu must be held.
+func (l *Listener) withdrawLocked(c *Conn) {
+	if c.place != nil {
+		l.mu.idle.Remove(c.place)
+		c.place = nil
+	}
+}
+
+// leave counts one connection less.
+func (l *Listener) leave(c *Conn) {
+	l.mu.Lock()
+	l.withdrawLocked(c)
+	if c.evicted {
+		l.mu.leaving--
+	}
+	delete(l.mu.conns, c)
+	l.mu.Unlock()
+	l.wake()
+}
+
+// wake lets a connection that waits look for room again.
+func (l *Listener) wake() {
+	select {
+	case l.freed <- struct{}{}:
+	default:
+	}
+}
+
+// Close stops accepting. Open connections stay open.
+func (l *Listener) Close() error {
+	err := net.ErrClosed
+	l.once.Do(func() {
+		close(l.closed)
+		err = l.Listener.Close()
+	})
+	return err
+}
+
+// Drained returns a channel that is closed once the last connection is. It is of use
+// after Close.
+func (l *Listener) Drained() <-chan struct{} { return l.open.None() }

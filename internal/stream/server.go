@@ -1,0 +1,201 @@
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"varve/internal/work"
+)
+
+// A Handler speaks a protocol on a connection.
+type Handler interface {
+	// ServeConn reads c until its end, or until Read fails because the server stops, and
+	// uses what it has read. It returns soon after the end of ctx. The server closes c.
+	ServeConn(ctx context.Context, c *Conn)
+}
+
+// A Server runs a Handler on each connection. Serve owns all goroutines.
+type Server struct {
+	o       Options
+	handler Handler
+	log     *slog.Logger
+
+	mu struct {
+		sync.Mutex
+		listeners map[net.Listener]struct{}
+		conns     map[*Conn]context.CancelFunc
+		stopping  bool
+		deadline  time.Time // of the drain, when stopping
+	}
+	serving sync.WaitGroup // one per Serve
+}
+
+// NewServer returns a Server whose connections are drained when they make room and
+// when it stops. A nil log means that nothing is logged.
+func NewServer(o Options, h Handler, log *slog.Logger) *Server {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	o.Drain = true
+	s := &Server{o: o, handler: h, log: log}
+	s.mu.listeners = map[net.Listener]struct{}{}
+	s.mu.conns = map[*Conn]context.CancelFunc{}
+	return s
+}
+
+// Serve takes connections from ln until Shutdown, or until ctx ends, and
+// returns when all connections that it took are closed. The end of ctx closes
+// connections at once; Shutdown lets them finish. Serve closes ln. It returns
+// nil after Shutdown, ctx's error after that, else why accepting failed.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	if !s.enter(ln) {
+		return ln.Close()
+	}
+	defer s.serving.Done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	bounded := NewListener(ln, s.o)
+	stop := context.AfterFunc(ctx, func() { s.closeAll(bounded) })
+	defer stop()
+
+	var conns sync.WaitGroup
+	err := s.accept(ctx, bounded, &conns)
+	conns.Wait()
+	s.mu.Lock()
+	delete(s.mu.listeners, ln)
+	stopping := s.mu.stopping
+	s.mu.Unlock()
+	switch {
+	case stopping:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return err
+}
+
+func (s *Server) enter(ln net.Listener) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.stopping {
+		return false
+	}
+	s.serving.Add(1)
+	s.mu.listeners[ln] = struct{}{}
+	return true
+}
+
+// acceptPause is how long accepting rests after a failure that may pass, such
+// as too many open files.
+const acceptPause = 50 * time.Millisecond
+
+func (s *Server) accept(ctx context.Context, ln *Listener, conns *sync.WaitGroup) error {
+	defer ln.Close()
+	for {
+		nc, err := ln.Accept()
+		if err != nil {
+			if errors.Is(err, net.ErrClosed) || errors.Is(err, os.ErrDeadlineExceeded) || ctx.Err() != nil {
+				return err
+			}
+			s.log.Warn(s.o.Name+": accept failed, trying again", "address", ln.Addr(), "error", err)
+			select {
+			case <-ctx.Done():
+				return err
+			case <-time.After(acceptPause):
+			}
+			continue
+		}
+		c := nc.(*Conn)
+		own, cancel := context.WithCancel(ctx)
+		s.register(c, cancel)
+		conns.Go(func() {
+			defer s.unregister(c, cancel)
+			// A fault of Varve ends this connection alone.
+			_ = work.Do("serve a "+s.o.Name+" connection", func() error { s.handler.ServeConn(own, c); return nil })
+		})
+	}
+}
+
+func (s *Server) register(c *Conn, cancel context.CancelFunc) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.conns[c] = cancel
+	if s.mu.stopping {
+		c.drain(s.mu.deadline)
+	}
+}
+
+func (s *Server) unregister(c *Conn, cancel context.CancelFunc) {
+	c.Close()
+	cancel()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.mu.conns, c)
+}
+
+func (s *Server) closeAll(ln net.Listener) {
+	ln.Close()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.mu.conns {
+		c.Conn.Close()
+	}
+}
+
+// Shutdown stops accepting, uses what the connections have received, closes
+// them and returns once Serve has nothing left to do. If ctx ends first, the
+// connections are closed as they are and ctx's error is returned.
+func (s *Server) Shutdown(ctx context.Context) error {
+	deadline := time.Now().Add(drainMax)
+	if end, ok := ctx.Deadline(); ok && time.Until(end)/2 < drainMax {
+		deadline = time.Now().Add(time.Until(end) / 2)
+	}
+	s.mu.Lock()
+	s.mu.stopping = true
+	s.mu.deadline = deadline
+	for ln := range s.mu.listeners {
+		stopAccepting(ln)
+	}
+	for c := range s.mu.conns {
+		c.drain(deadline)
+	}
+	s.mu.Unlock()
+
+	done := make(chan struct{})
+	go func() { // ends with Serve, which the closes below make return
+		s.serving.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	for c, cancel := range s.mu.conns {
+		cancel()
+		c.Conn.Close()
+	}
+	s.mu.Unlock()
+	<-done
+	return fmt.Errorf("stop the %s listener: %w", s.o.Name, ctx.Err())
+}
+
+// stopAccepting ends the accept loop, for TCP only after the connections that
+// the kernel has taken already: their clients may have sent something.
+func stopAccepting(ln net.Listener) {
+	if d, ok := ln.(interface{ SetDeadline(time.Time) error }); ok && d.SetDeadline(time.Now().Add(drainIdle)) == nil {
+		return
+	}
+	ln.Close()
+}
+
+// drainMax bounds how long a connection that never falls silent is read after
+// Shutdown. It is at most half of the time that Shutdown has.
+const drainMax = 2 * time.Second

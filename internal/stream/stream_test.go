@@ -1,0 +1,139 @@
+package stream
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/ingest/ingesttest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// listen returns a Listener on loopback with n connections.
+func listen(t *testing.T, o Options, n int) (l *Listener, open []*Conn) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l = NewListener(ln, o)
+	t.Cleanup(func() { l.Close() })
+	for range n {
+		dialled, err := net.Dial("tcp", ln.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { dialled.Close() })
+		c, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		open = append(open, c.(*Conn))
+	}
+	return l, open
+}
+
+// newcomer returns a connection that looks for room.
+func (l *Listener) newcomer() *Conn {
+	c, _ := net.Pipe()
+	return &Conn{Conn: c, listener: l}
+}
+
+// A connection that finds no room evicts the one that has been idle for longest, and
+// has its place at once. So many evicted connections that have not ended are too many.
+func TestOneEvictionForOneConnection(t *testing.T) {
+	l, idle := listen(t, Options{Limit: 2}, 2)
+	first := l.newcomer()
+	if !l.enter(first, time.Now()) || l.mu.idle.Len() != 2 || l.mu.idle.Front().Value != idle[1] || l.mu.leaving != 1 {
+		t.Errorf("%d connections are idle, %d leave", l.mu.idle.Len(), l.mu.leaving)
+	}
+	idle[0].Idle() // its answer is complete just now
+	if l.mu.idle.Len() != 2 {
+		t.Error("an evicted connection is idle again")
+	}
+	idle[0].Close()
+	if l.mu.leaving != 0 || len(l.mu.conns) != 2 {
+		t.Errorf("%d connections leave, %d stay", l.mu.leaving, len(l.mu.conns))
+	}
+	for range maxLeaving {
+		if !l.enter(l.newcomer(), time.Now()) {
+			t.Fatal("no room")
+		}
+	}
+	if l.enter(l.newcomer(), time.Now()) {
+		t.Errorf("%d connections leave", l.mu.leaving)
+	}
+	idle[1].Close()
+	if !l.enter(l.newcomer(), time.Now()) {
+		t.Error("no room, although an evicted connection has ended")
+	}
+}
+
+// trickle is a request that comes in at a rate, for a while already.
+type trickle struct {
+	rate  float64
+	since time.Time
+	ended bool
+}
+
+func (r *trickle) Slow(now time.Time) (float64, bool) {
+	return r.rate, !r.ended && now.Sub(r.since) >= time.Second
+}
+func (r *trickle) End() bool { r.ended = true; return true }
+
+// Where all connections have a request, a new one replaces the one whose request comes
+// in most slowly. One that has just come keeps its place meanwhile.
+func TestSlowRequestsMakeRoom(t *testing.T) {
+	var evicted []string
+	l, open := listen(t, Options{Limit: 3, Patience: time.Second, Metrics: Metrics{
+		Evicted: func(_ *Conn, waitsFor string) { evicted = append(evicted, waitsFor) },
+	}}, 3)
+	now := time.Now()
+	requests := []*trickle{{rate: 3, since: now}, {rate: 1, since: now}, {rate: 2, since: now.Add(time.Hour)}}
+	for i, c := range open {
+		c.SetArrival(requests[i])
+		c.Busy()
+	}
+	next, last, later := l.newcomer(), l.newcomer(), now.Add(2*time.Second)
+	if l.enter(next, now) {
+		t.Error("a request was ended before it had time to come in")
+	}
+	for _, c := range []*Conn{next, last} {
+		if !l.enter(c, later) {
+			t.Fatal("slow requests keep a new connection out")
+		}
+	}
+	if next.evicted || !open[0].evicted || !open[1].evicted || open[2].evicted || len(evicted) != 2 || evicted[0] != WaitsForBody {
+		t.Errorf("evicted: %v, the new one: %t", evicted, next.evicted)
+	}
+	if l.enter(l.newcomer(), later) != true || !next.evicted {
+		t.Error("where nothing is slow, the oldest of the new connections goes")
+	}
+}
+
+// The metrics of a stream have its name.
+func TestMetrics(t *testing.T) {
+	r := prometheus.NewRegistry()
+	l, open := listen(t, Options{Limit: 1, Refuse: true, Metrics: NewMetrics(r, "carbon", "carbon")}, 1)
+	open[0].Busy()
+	refused, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer refused.Close()
+	go func() { l.Accept() }()
+	if _, err := refused.Read(make([]byte, 1)); err == nil {
+		t.Error("a connection beyond the limit was served")
+	}
+	for name, want := range map[string]float64{"": 1, "_total": 1, "_refused_total": 1, "_evicted_total": 0} {
+		if n := ingesttest.Counters(t, r, "varve_carbon_connections"+name)[""]; n != want {
+			t.Errorf("varve_carbon_connections%s is %v, want %v", name, n, want)
+		}
+	}
+}
