@@ -66,9 +66,9 @@ func (a *API) Routes() []httpapi.Route {
 		both("/metrics", a.findOrScrape)
 		both("/metrics/find", a.find)
 		both("/metrics/expand", a.expand)
+		both("/metrics/index.json", a.index)
 		routes = append(routes, a.tagRoutes(prefix, both)...)
 		routes = append(routes,
-			httpapi.On(http.MethodGet, prefix+"/metrics/index.json", httpapi.Read, a.index),
 			httpapi.On(http.MethodGet, prefix+"/functions", httpapi.Public, functions),
 			httpapi.On(http.MethodGet, prefix+"/functions/{name}", httpapi.Public, oneFunction),
 			httpapi.On(http.MethodGet, prefix+"/version", httpapi.Public, version),
@@ -170,6 +170,10 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	limit := (*store.LimitError)(nil)
 	away := (*store.UnavailableError)(nil)
 	input := (*store.InputError)(nil)
+	refuse := refuse
+	if strings.Contains(r.URL.Path, "/tags/") { // a graphite-web reads the error as JSON there
+		refuse = refuseTag
+	}
 	switch {
 	case r.Context().Err() != nil: // nobody reads an answer
 	case errors.As(err, &begun):

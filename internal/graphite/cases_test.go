@@ -35,8 +35,6 @@ var different = map[string]string{
 	"render-special-050": "there are no events yet",
 	"render-special-051": "there are no events yet",
 	"render-special-052": "there are no events yet",
-	"find-123":           "find has no pickle yet",
-	"find-124":           "find has no msgpack yet",
 }
 
 // A site is an API over an embedded store in memory.

@@ -102,7 +102,7 @@ func (a *API) find(w http.ResponseWriter, r *http.Request, form url.Values) {
 	show := map[string]func(finding, []*entry) any{
 		"treejson": treeJSON, "completer": completer, "nodelist": nodeList, "json": a.plainJSON,
 	}[f.format]
-	if show == nil {
+	if show == nil && render.NodesType(f.format) == "" {
 		refuse(w, http.StatusBadRequest, "Invalid value for 'format' parameter")
 		return
 	}
@@ -117,8 +117,27 @@ func (a *API) find(w http.ResponseWriter, r *http.Request, form url.Values) {
 			return err
 		}
 		slices.SortStableFunc(found, func(a, b *entry) int { return strings.Compare(a.name(), b.name()) })
+		if show == nil {
+			return s.Aside(func() error { return sent(a.writeNodes(w, f.format, found)) })
+		}
 		return s.Aside(func() error { answer(w, form, show(f, found)); return nil })
 	})
+}
+
+// writeNodes answers a graphite-web that has this server in its CLUSTER_SERVERS. A path
+// that is both is two nodes.
+func (a *API) writeNodes(w http.ResponseWriter, format string, found []*entry) error {
+	nodes := make([]render.Node, 0, len(found))
+	for _, e := range found {
+		if e.branch {
+			nodes = append(nodes, render.Node{Path: e.path})
+		}
+		if e.leaf {
+			nodes = append(nodes, render.Node{Path: e.path, Leaf: true})
+		}
+	}
+	w.Header().Set("Content-Type", render.NodesType(format))
+	return render.WriteNodes(w, format, nodes, a.now().Unix())
 }
 
 func (a *API) findAll(s *query.Session, glob string, leavesOnly bool) ([]*entry, error) {
@@ -276,8 +295,7 @@ func (a *API) expand(w http.ResponseWriter, r *http.Request, form url.Values) {
 }
 
 // index answers /metrics/index.json: all paths, written piece by piece.
-func (a *API) index(w http.ResponseWriter, r *http.Request) {
-	form := r.URL.Query()
+func (a *API) index(w http.ResponseWriter, r *http.Request, form url.Values) {
 	call := form.Get("jsonp")
 	if call != "" && !render.ValidCallback(call) {
 		refuse(w, http.StatusBadRequest, badCallback)

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 
+	"varve/internal/clip"
 	"varve/internal/httpapi"
 	"varve/internal/ingest"
 	"varve/internal/ingest/carbon"
@@ -39,7 +40,7 @@ func (a *API) tagRoutes(prefix string, both func(path string, h formHandler)) []
 func refuseTag(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	answer(w, nil, map[string]string{"error": text})
+	answer(w, nil, map[string]string{"error": clip.Text(text, shownError)})
 }
 
 // named returns the values of a parameter, which may be written with brackets.

@@ -133,7 +133,7 @@ func (c *Case) Fault(status int, contentType string, body []byte) string {
 	if want, _, _ := strings.Cut(c.ContentType, ";"); got != want {
 		return fmt.Sprintf("content type %s; want %s", got, want)
 	}
-	answer, err := decode(c.Decoded, body)
+	answer, err := Decode(c.Decoded, body)
 	if err != nil {
 		return fmt.Sprintf("%v in %.300s", err, body)
 	}
@@ -182,7 +182,8 @@ func sortLists(v any) {
 	}
 }
 
-func decode(how string, body []byte) (any, error) {
+// Decode reads an answer: as json, jsonp with the callback cb, text, pickle or msgpack.
+func Decode(how string, body []byte) (any, error) {
 	switch how {
 	case "text":
 		return string(body), nil

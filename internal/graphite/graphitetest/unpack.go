@@ -42,6 +42,8 @@ func unpickle(b []byte) (any, error) {
 			for k := 0; k < len(items); k += 2 {
 				stack[len(stack)-1].(map[string]any)[items[k].(string)] = items[k+1]
 			}
+		case 0x88, 0x89:
+			stack = append(stack, op == 0x88)
 		case 'N':
 			stack = append(stack, nil)
 		case 'X':
@@ -95,6 +97,8 @@ func unpackValue(b []byte) (v any, rest []byte, err error) {
 	switch op {
 	case 0xc0:
 		return nil, b, nil
+	case 0xc2, 0xc3:
+		return op == 0xc3, b, nil
 	case 0xcb:
 		return math.Float64frombits(binary.BigEndian.Uint64(b)), b[8:], nil
 	case 0xcf, 0xd3:

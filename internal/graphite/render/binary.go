@@ -16,6 +16,7 @@ type encoder interface {
 	str(string)
 	integer(int64)
 	float(float64)
+	boolean(bool)
 	null()
 }
 
@@ -96,6 +97,14 @@ func (p pickler) str(s string) {
 	p.WriteString(s)
 }
 
+func (p pickler) boolean(v bool) {
+	if v {
+		p.WriteByte(0x88)
+	} else {
+		p.WriteByte(0x89)
+	}
+}
+
 func (p pickler) integer(n int64) {
 	if n == int64(int32(n)) {
 		p.scratch = binary.LittleEndian.AppendUint32(append(p.scratch[:0], 'J'), uint32(n))
@@ -122,6 +131,15 @@ func (m msgpacker) endList(int)  {}
 func (m msgpacker) object(n int) { m.head(n, 0x80, 16, 0xde) }
 func (m msgpacker) endObject()   {}
 func (m msgpacker) null()        { m.WriteByte(0xc0) }
+
+func (m msgpacker) boolean(v bool) {
+	if v {
+		m.WriteByte(0xc3)
+	} else {
+		m.WriteByte(0xc2)
+	}
+}
+
 func (m msgpacker) float(v float64) {
 	m.scratch = binary.BigEndian.AppendUint64(append(m.scratch[:0], 0xcb), math.Float64bits(v))
 	m.Write(m.scratch)

@@ -1,0 +1,102 @@
+package graphite
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"mime/multipart"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+
+	"varve/internal/graphite/graphitetest"
+	"varve/internal/query"
+)
+
+// form sends parameters as a graphite-web with REMOTE_STORE_USE_POST does.
+func (s *site) form(path string, parameters url.Values) *httptest.ResponseRecorder {
+	s.Helper()
+	var body bytes.Buffer
+	parts := multipart.NewWriter(&body)
+	for name, values := range parameters {
+		for _, v := range values {
+			if err := parts.WriteField(name, v); err != nil {
+				s.Fatal(err)
+			}
+		}
+	}
+	parts.Close()
+	r := httptest.NewRequest(http.MethodPost, strings.TrimSuffix(path, "/"), &body)
+	r.Header.Set("Content-Type", parts.FormDataContentType())
+	w := httptest.NewRecorder()
+	s.mux.ServeHTTP(w, r)
+	return w
+}
+
+// TestClusterServer: a graphite-web whose CLUSTER_SERVERS has this server gets what it
+// reads, by GET and by POST.
+func TestClusterServer(t *testing.T) {
+	s := open(t, Config{}, query.DefaultConfig())
+	s.send("a.b 1 1710071400\na.b.c 2 1710071400\na.d 3 1710071400\nm;x=1 4 1710071400\nm;x=2 5 1710071400\n")
+	times := "&from=1710071340&until=1710071460&now=1710072000"
+	series := func(name, expression string, v float64) string {
+		return fmt.Sprintf(`{"consolidationFunc":"average","end":1710071520,"name":%q,"pathExpression":%q,"start":1710071400,"step":60,"values":[%v,null],"valuesPerPoint":1,"xFilesFactor":0}`, name, expression, v)
+	}
+	found := `[{"is_leaf":false,"path":"a.b"},{"intervals":[[0,1710072000]],"is_leaf":true,"path":"a.b"},{"intervals":[[0,1710072000]],"is_leaf":true,"path":"a.d"}]`
+	for _, c := range []struct{ path, parameters, want string }{
+		{"/metrics/find/", "local=1&format=pickle&query=a.*", found},
+		{"/metrics/find/", "local=0&format=msgpack&query=a.*&from=1710071340&until=1710071460", found},
+		{"/metrics/find/", "local=1&format=pickle&query=nosuch.*", `[]`},
+		{"/metrics/find/", "local=1&format=msgpack&query=nosuch.*", `[]`},
+		{"/metrics/index.json", "local=1", `["a.b","a.b.c","a.d"]`},
+		{"/render/", "format=pickle&local=1&noCache=1&target=a.{b,d}&target=a.b.c" + times,
+			"[" + series("a.b", "a.{b,d}", 1) + "," + series("a.d", "a.{b,d}", 3) + "," + series("a.b.c", "a.b.c", 2) + "]"},
+		{"/render/", "format=msgpack&local=1&noCache=1&target=seriesByTag('name=m', 'x=~.')" + times,
+			"[" + series("m;x=1", "seriesByTag('name=m', 'x=~.')", 4) + "," + series("m;x=2", "seriesByTag('name=m', 'x=~.')", 5) + "]"},
+		{"/render/", "format=pickle&local=1&noCache=1&target=nosuch" + times, `[]`},
+		{"/tags/autoComplete/tags", "tagPrefix=&limit=7&local=1&expr=name=m", `["x"]`},
+		{"/tags/autoComplete/values", "tag=x&valuePrefix=&limit=7&local=1&expr=name=m", `["1","2"]`},
+		{"/tags/findSeries", "expr=name=m&expr=x=2", `["m;x=2"]`},
+	} {
+		parameters, err := url.ParseQuery(c.parameters)
+		if err != nil {
+			t.Fatal(err)
+		}
+		how, contentType := "json", "application/json"
+		if format := parameters.Get("format"); format != "" {
+			how, contentType = format, map[string]string{"pickle": "application/pickle", "msgpack": "application/x-msgpack"}[format]
+		}
+		for method, w := range map[string]*httptest.ResponseRecorder{"GET": s.ask("GET", c.path, parameters), "POST": s.form(c.path, parameters)} {
+			answer, err := graphitetest.Decode(how, w.Body.Bytes())
+			if err != nil || w.Code != 200 || w.Header().Get("Content-Type") != contentType {
+				t.Errorf("%s %s?%s: %d %s, %v: %.300q", method, c.path, c.parameters, w.Code, w.Header().Get("Content-Type"), err, w.Body)
+				continue
+			}
+			if got, _ := json.Marshal(answer); string(got) != c.want {
+				t.Errorf("%s %s?%s:\n got %s\nwant %s", method, c.path, c.parameters, got, c.want)
+			}
+		}
+	}
+}
+
+// TestTagErrors: a graphite-web whose tag database is this server shows its users the
+// error of an answer 400.
+func TestTagErrors(t *testing.T) {
+	s := open(t, Config{}, query.DefaultConfig())
+	for _, c := range []struct{ path, parameters, want string }{
+		{"/tags/findSeries", "expr=nonsense", `{"error":"Invalid tagspec nonsense"}`},
+		{"/tags/findSeries", "", `{"error":"no tag expressions specified"}`},
+		{"/tags/autoComplete/values", "tag=x&expr=y=~(", `{"error":"Invalid tagspec y=~(`},
+	} {
+		parameters, err := url.ParseQuery(c.parameters)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := s.form(c.path, parameters)
+		if w.Code != 400 || w.Header().Get("Content-Type") != "application/json" || !strings.HasPrefix(w.Body.String(), c.want) || !json.Valid(w.Body.Bytes()) {
+			t.Errorf("%s %s: %d %s", c.path, c.parameters, w.Code, w.Body)
+		}
+	}
+}

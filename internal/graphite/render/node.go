@@ -1,0 +1,64 @@
+package render
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+)
+
+// A Node is a path that was found: a series, or a branch with others below it.
+type Node struct {
+	Path string
+	Leaf bool
+}
+
+// nodeTypes are the media types of the formats in which graphite-web asks for nodes.
+var nodeTypes = map[string]string{"pickle": "application/pickle", "msgpack": "application/x-msgpack"}
+
+// NodesType returns the media type of nodes in a format, "" if they are not written in
+// it.
+func NodesType(format string) string { return nodeTypes[format] }
+
+// WriteNodes writes nodes as graphite-web sends them to graphite-web. Leaves are said
+// to have points from 1970 to until, in seconds: the asking server chooses by that
+// among several.
+func WriteNodes(w io.Writer, format string, nodes []Node, until int64) error {
+	out := &writer{Writer: bufio.NewWriterSize(w, 32<<10)}
+	switch format {
+	case "pickle":
+		out.Write([]byte{0x80, 2})
+		writeNodes(pickler{out}, nodes, until)
+		out.WriteByte('.')
+	case "msgpack":
+		writeNodes(msgpacker{out}, nodes, until)
+	default:
+		return fmt.Errorf("the format %.32q has no nodes: it is pickle or msgpack", format)
+	}
+	return out.Flush()
+}
+
+func writeNodes(e encoder, nodes []Node, until int64) {
+	e.list(len(nodes))
+	for _, n := range nodes {
+		if n.Leaf {
+			e.object(3)
+		} else {
+			e.object(2)
+		}
+		e.str("path")
+		e.str(n.Path)
+		e.str("is_leaf")
+		e.boolean(n.Leaf)
+		if n.Leaf {
+			e.str("intervals")
+			e.list(1)
+			e.list(2)
+			e.integer(0)
+			e.integer(until)
+			e.endList(2)
+			e.endList(1)
+		}
+		e.endObject()
+	}
+	e.endList(len(nodes))
+}
