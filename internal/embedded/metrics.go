@@ -1,8 +1,6 @@
 package embedded
 
 import (
-	"errors"
-
 	"github.com/prometheus/client_golang/prometheus"
 )
 
@@ -89,17 +87,6 @@ func newMetrics(s *Store) *metrics {
 	gauge("pending_deletions", "Deletions that some file has not applied.", func() float64 { return float64(s.Usage().Deletions) })
 	gauge("catalogue_bytes", "Disk space of the catalogue.", func() float64 { return float64(s.catalogue.DiskSpace()) })
 	return m
-}
-
-func (m *metrics) register(r prometheus.Registerer) error {
-	if r == nil {
-		return nil
-	}
-	var errs []error
-	for _, c := range m.collectors {
-		errs = append(errs, r.Register(c))
-	}
-	return errors.Join(errs...)
 }
 
 // Usage says what a store holds in files.

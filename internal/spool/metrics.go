@@ -1,7 +1,6 @@
 package spool
 
 import (
-	"errors"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -76,15 +75,4 @@ func newMetrics(s *Spool) *metrics {
 	gauge("series", "Series known.", func() float64 { return float64(s.series.Count()) })
 	gauge("index_bytes", "Memory of the index, approximate.", func() float64 { return float64(s.index.Stats().SizeBytes) })
 	return m
-}
-
-func (m *metrics) register(r prometheus.Registerer) error {
-	if r == nil {
-		return nil
-	}
-	var errs []error
-	for _, c := range m.collectors {
-		errs = append(errs, r.Register(c))
-	}
-	return errors.Join(errs...)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/blockfile"
+	"varve/internal/collectors"
 	"varve/internal/gate"
 	"varve/internal/index"
 	"varve/internal/model"
@@ -238,7 +239,8 @@ func (s *Spool) open() error {
 	if err := s.openLog(); err != nil {
 		return err
 	}
-	return s.metrics.register(s.options.Registerer)
+	_, err := collectors.Register(s.options.Registerer, s.metrics.collectors)
+	return err
 }
 
 // openDir locks the directory and removes the files of a former process, which

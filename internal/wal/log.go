@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/collectors"
 	"varve/internal/store"
 )
 
@@ -40,7 +41,7 @@ type Log struct {
 	done   chan struct{} // closed when the writer has ended
 	spare  sync.Pool     // of *waiter
 
-	unregister sync.Once
+	unregister func()     // takes the metrics back
 	releasing  sync.Mutex // one Release at a time; taken before mu
 
 	mu      sync.Mutex // guards what follows; no I/O under it
@@ -118,8 +119,9 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Log, error) {
 	if l.logger == nil {
 		l.logger = slog.New(slog.DiscardHandler)
 	}
-	l.metrics = newMetrics(l)
-	if err := l.metrics.register(o.Registerer); err != nil {
+	var all []prometheus.Collector
+	l.metrics, all = newMetrics(l)
+	if l.unregister, err = collectors.Register(o.Registerer, all); err != nil {
 		return nil, errors.Join(fmt.Errorf("register metrics of the log: %w", err), w.file.Close(), d.close())
 	}
 	l.spare.New = func() any { return &waiter{signal: make(chan struct{}, 1)} }
@@ -302,7 +304,7 @@ func (l *Log) Close() error {
 	l.wakeLocked()
 	l.mu.Unlock()
 	<-l.done
-	l.unregister.Do(l.metrics.unregister)
+	l.unregister()
 	return l.Err()
 }
 

@@ -4,19 +4,17 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics of one log. They are registered while it is open.
+// metrics of one log.
 type metrics struct {
 	records     prometheus.Counter
 	bytes       prometheus.Counter
 	syncSeconds prometheus.Histogram
 	roomWaits   prometheus.Counter
 	failures    prometheus.Counter
-
-	registerer prometheus.Registerer
-	collectors []prometheus.Collector
 }
 
-func newMetrics(l *Log) *metrics {
+// newMetrics returns the metrics of a log, and all that is registered while it is open.
+func newMetrics(l *Log) (*metrics, []prometheus.Collector) {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "varve", Subsystem: "wal", Name: name, Help: help})
 	}
@@ -33,7 +31,7 @@ func newMetrics(l *Log) *metrics {
 			Buckets: prometheus.ExponentialBuckets(50e-6, 2, 16), // 50 us to 1.6 s
 		}),
 	}
-	m.collectors = []prometheus.Collector{
+	return m, []prometheus.Collector{
 		m.records, m.bytes, m.roomWaits, m.failures, m.syncSeconds,
 		gauge("queued_bytes", "Bytes appended and not yet written.", func() float64 {
 			l.mu.Lock()
@@ -48,30 +46,5 @@ func newMetrics(l *Log) *metrics {
 			_, bytes := l.dir.usage()
 			return float64(bytes)
 		}),
-	}
-	return m
-}
-
-func (m *metrics) register(r prometheus.Registerer) error {
-	if r == nil {
-		return nil
-	}
-	m.registerer = r
-	for i, c := range m.collectors {
-		if err := r.Register(c); err != nil {
-			m.collectors = m.collectors[:i]
-			m.unregister()
-			return err
-		}
-	}
-	return nil
-}
-
-func (m *metrics) unregister() {
-	if m.registerer == nil {
-		return
-	}
-	for _, c := range m.collectors {
-		m.registerer.Unregister(c)
 	}
 }

@@ -1,8 +1,9 @@
 package cql
 
 import (
-	"errors"
 	"time"
+
+	"varve/internal/collectors"
 
 	gocql "github.com/apache/cassandra-gocql-driver/v2"
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,7 +21,7 @@ type metrics struct {
 	warnings   prometheus.Counter
 	reconnects prometheus.Counter
 	collectors []prometheus.Collector
-	registerer prometheus.Registerer
+	unregister func()
 }
 
 func newMetrics(s *Session, r prometheus.Registerer) (*metrics, error) {
@@ -28,10 +29,9 @@ func newMetrics(s *Session, r prometheus.Registerer) (*metrics, error) {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "varve", Subsystem: "cql", Name: name, Help: help}, labels)
 	}
 	m := &metrics{
-		registerer: r,
-		attempts:   counter("attempts_total", "Statements sent to Cassandra, each attempt and each page, by outcome.", "statement", "result"),
-		rows:       counter("rows_total", "Rows read or written.", "statement"),
-		bytes:      counter("sent_bytes_total", "Bytes of values sent, about.", "statement"),
+		attempts: counter("attempts_total", "Statements sent to Cassandra, each attempt and each page, by outcome.", "statement", "result"),
+		rows:     counter("rows_total", "Rows read or written.", "statement"),
+		bytes:    counter("sent_bytes_total", "Bytes of values sent, about.", "statement"),
 		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: "varve", Subsystem: "cql", Name: "attempt_seconds", Help: "Time from sending a statement to its answer.",
 			Buckets: prometheus.ExponentialBuckets(250e-6, 2, 16), // 250 us to 8 s
@@ -70,27 +70,9 @@ func newMetrics(s *Session, r prometheus.Registerer) (*metrics, error) {
 		total("waits_total", "Statements that had to wait.", labels, func() float64 { return float64(l.load().waits) })
 		total("wait_seconds_total", "Time that statements waited.", labels, func() float64 { return l.load().waited.Seconds() })
 	}
-	return m, m.register()
-}
-
-func (m *metrics) register() error {
-	if m.registerer == nil {
-		return nil
-	}
-	var errs []error
-	for _, c := range m.collectors {
-		errs = append(errs, m.registerer.Register(c))
-	}
-	return errors.Join(errs...)
-}
-
-func (m *metrics) unregister() {
-	if m.registerer == nil {
-		return
-	}
-	for _, c := range m.collectors {
-		m.registerer.Unregister(c)
-	}
+	var err error
+	m.unregister, err = collectors.Register(r, m.collectors)
+	return m, err
 }
 
 func (m *metrics) attempt(st *Statement, c class, took time.Duration) {

@@ -101,7 +101,6 @@ func Open(config Config, o Options) (*Session, error) {
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	var err error
 	if s.metrics, err = newMetrics(s, o.Registerer); err != nil {
-		s.metrics.unregister()
 		return nil, fmt.Errorf("register metrics of cassandra's session: %w", err)
 	}
 	s.background.Go(s.run)

@@ -14,6 +14,7 @@ import (
 	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 var cities = flag.Int("kairosrows.cities", 7_000, "row keys of each of the three row times in TestCities")
@@ -42,7 +43,7 @@ func (b *readBench) fillKeys(metric string, rowTimeMS int64, keys []rowKey) {
 	b.exec("UPDATE varve_row_state SET changed = now() WHERE metric = ? AND row_time = ?", metric, rowTimeMS)
 	insertKey := &cql.Statement{Name: "test", Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags) VALUES (?, ?, ?, ?, ?)"}
 	pages := slices.Collect(slices.Chunk(keys, 2000))
-	err := parallel(b.t.Context(), 8, len(pages), func(ctx context.Context, i int) error {
+	err := work.Parallel(b.t.Context(), 8, len(pages), func(ctx context.Context, i int) error {
 		pass := &coverPass{coverer: b.reader.cover, key: partKey{metric, rowTimeMS}, began: time.Now().Add(-24 * time.Hour), stampMS: b.stamp}
 		if err := pass.write(ctx, pages[i]); err != nil {
 			return err

@@ -13,6 +13,7 @@ import (
 	"varve/internal/cassandra/cql"
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 // coverLooks is how many partitions are looked at in a second when nobody has asked for
@@ -392,7 +393,7 @@ func (p *coverPass) write(ctx context.Context, keys []rowKey) error {
 	r := p.coverer.reader
 	batches := tagRowBatches(p.key.metric, p.key.timeMS, slices.Values(keys), r.ks.IndexShards, p.ttl)
 	joined := joinBatches(batches, r.ks.Session.Place)
-	err := parallel(ctx, coverParallel, len(joined), func(ctx context.Context, i int) error {
+	err := work.Parallel(ctx, coverParallel, len(joined), func(ctx context.Context, i int) error {
 		_, err := sendJoined(ctx, r.ks.Session.Batch, p.stampMS, joined[i])
 		return err
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/collectors"
 	"varve/internal/store"
 
 	"varve/internal/cassandra/kairosrows/schema"
@@ -141,7 +142,7 @@ func NewDeleter(ks *schema.Keyspace, w *Writer, cfg DeleteConfig, o DeleterOptio
 	d.jobs.init(d, o.Node)
 	var err error
 	d.watch = newWatch(d)
-	if d.unregister, err = register(o.Registerer, append(d.metrics.collectors(), d.watch.collectors()...)); err != nil {
+	if d.unregister, err = collectors.Register(o.Registerer, append(d.metrics.collectors(), d.watch.collectors()...)); err != nil {
 		d.jobs.close()
 		return nil, fmt.Errorf("register metrics of deletes: %w", err)
 	}

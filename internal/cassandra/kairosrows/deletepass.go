@@ -11,6 +11,7 @@ import (
 	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 var (
@@ -183,7 +184,7 @@ func (p *deletePass) rows(ctx context.Context, rowTimeMS int64, all []rowDelete,
 	for from := 0; from < len(all) && stop == nil; from += p.d.step {
 		rows := all[from:min(from+p.d.step, len(all))]
 		gone := make([]bool, len(rows))
-		err := parallel(ctx, p.d.cfg.Parallel, len(rows), func(ctx context.Context, i int) (err error) {
+		err := work.Parallel(ctx, p.d.cfg.Parallel, len(rows), func(ctx context.Context, i int) (err error) {
 			gone[i], err = p.row(ctx, rowTimeMS, rows[i], probe)
 			return err
 		})
@@ -259,7 +260,7 @@ func (d *Deleter) unindex(ctx context.Context, p *deletePass, rowTimeMS int64, e
 		return err
 	}
 	batches = slices.Concat(batches, rowKeys, tagRows, p.tagIndexedRows(rowTimeMS, typed))
-	err = parallel(ctx, d.cfg.Parallel, len(batches), func(ctx context.Context, i int) error {
+	err = work.Parallel(ctx, d.cfg.Parallel, len(batches), func(ctx context.Context, i int) error {
 		return d.ks.Session.Batch(ctx, p.indexMS, batches[i])
 	})
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"varve/internal/cassandra/cql"
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 var growing = flag.Int("kairosrows.growing", 3_000, "row keys of each partition of TestGrowingPartition")
@@ -23,7 +24,7 @@ func (b *readBench) fillKairos(metric string, rowTimeMS int64, keys []rowKey) {
 	insert := &cql.Statement{Name: "test", Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())"}
 	b.exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, tableName, rowTimeMS)
 	pages := slices.Collect(slices.Chunk(keys, 200))
-	err := parallel(b.t.Context(), 8, len(pages), func(ctx context.Context, i int) error {
+	err := work.Parallel(b.t.Context(), 8, len(pages), func(ctx context.Context, i int) error {
 		var entries []cql.Entry
 		for _, k := range pages[i] {
 			entries = append(entries, cql.Entry{Statement: insert, Args: []any{metric, tableName, rowTimeMS, string(k.typ), cql.TagMap{Tags: k.tags}}})

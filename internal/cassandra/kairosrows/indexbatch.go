@@ -10,6 +10,7 @@ import (
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
+	"varve/internal/work"
 )
 
 const (
@@ -158,7 +159,7 @@ func (w *indexWriter) sendAll(ctx context.Context, p *indexPart, batches [][]cql
 		joined = joinBatches(batches, w.session.Place)
 	}
 	lost.inRow = 0
-	return parallel(ctx, indexParallel, len(joined), func(ctx context.Context, i int) error {
+	return work.Parallel(ctx, indexParallel, len(joined), func(ctx context.Context, i int) error {
 		if lost.hopeless() {
 			return lost.add(joined[i], nil)
 		}

@@ -15,6 +15,7 @@ import (
 	"varve/internal/clip"
 	"varve/internal/model"
 	"varve/internal/rowtime"
+	"varve/internal/work"
 )
 
 var stringIndexValue = []byte{0}
@@ -155,7 +156,7 @@ func (w *indexWriter) write(ctx context.Context, epoch uint64, stampMS int64, ro
 		groups = append(groups, rows[from:to])
 		from = to
 	}
-	return parallel(ctx, indexParallel, len(groups), func(ctx context.Context, i int) error {
+	return work.Parallel(ctx, indexParallel, len(groups), func(ctx context.Context, i int) error {
 		_, err := w.writeRows(ctx, epoch, stampMS, groups[i], false)
 		return err
 	})

@@ -150,7 +150,7 @@ func (l *Look) statesOf(ctx context.Context, s span, selective bool) ([]rowState
 		}
 	}
 	var states []rowState
-	err := parallel(ctx, 1+len(guesses), 1+len(guesses), func(ctx context.Context, i int) (err error) {
+	err := work.Parallel(ctx, 1+len(guesses), 1+len(guesses), func(ctx context.Context, i int) (err error) {
 		if i > 0 {
 			_, err = l.stampOf(ctx, guesses[i-1])
 			return err

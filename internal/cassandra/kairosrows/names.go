@@ -11,6 +11,7 @@ import (
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 var readMetricNames = &cql.Statement{Name: "read_metric_names",
@@ -235,7 +236,7 @@ func (l *Look) eachKeyOf(ctx context.Context, metric string, f func([]rowKey)) e
 	if err != nil {
 		return err
 	}
-	return parallel(ctx, cap(l.slots), len(states), func(ctx context.Context, i int) error {
+	return work.Parallel(ctx, cap(l.slots), len(states), func(ctx context.Context, i int) error {
 		list, err := l.listOf(ctx, l.partition(metric, states[i]))
 		if err == nil {
 			f(list.keys)

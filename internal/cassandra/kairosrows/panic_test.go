@@ -23,17 +23,6 @@ func faulty() error {
 func TestPanicIsTheErrorOfItsRequest(t *testing.T) {
 	look := &Look{slots: make(chan struct{}, 2)}
 	for name, run := range map[string]func(context.Context) error{
-		"one part": func(ctx context.Context) error {
-			return parallel(ctx, 2, 1, func(context.Context, int) error { return faulty() })
-		},
-		"many parts": func(ctx context.Context) error {
-			return parallel(ctx, 2, 100, func(ctx context.Context, i int) error {
-				if i == 7 {
-					return faulty()
-				}
-				return ctx.Err()
-			})
-		},
 		"parts of an index": func(ctx context.Context) error {
 			return look.parallel(ctx, 100, func(ctx context.Context, i int) error {
 				if i == 7 {

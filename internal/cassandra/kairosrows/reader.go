@@ -8,6 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/collectors"
 )
 
 // A Reader finds series and reads rows of a keyspace. It holds what is kept
@@ -61,7 +62,7 @@ func NewReader(ks *schema.Keyspace, config ReadConfig, o ReaderOptions) (*Reader
 	r.ordered = keepsMapsInOrder(ks.Session.State().Version)
 	r.cover = newCoverer(r)
 	var err error
-	if r.unregister, err = register(o.Registerer, r.collectors()); err != nil {
+	if r.unregister, err = collectors.Register(o.Registerer, r.collectors()); err != nil {
 		return nil, fmt.Errorf("register metrics of the keyspace's reader: %w", err)
 	}
 	r.cover.start()

@@ -18,7 +18,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/cql/cqltest"
@@ -346,23 +345,3 @@ func TestReadConfig(t *testing.T) {
 }
 
 // TestRegister: metrics are registered all or none, and taken back.
-func TestRegister(t *testing.T) {
-	r := prometheus.NewRegistry()
-	newCounter := func(name string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: name})
-	}
-	taken := newCounter("taken")
-	r.MustRegister(taken)
-	all := []prometheus.Collector{newCounter("a"), newCounter("b"), newCounter("taken")}
-	if _, err := register(r, all); err == nil {
-		t.Error("a name was taken twice")
-	}
-	unregister, err := register(r, all[:2])
-	if err != nil {
-		t.Fatal("after one that failed: ", err)
-	}
-	unregister()
-	if found, err := r.Gather(); err != nil || len(found) != 1 {
-		t.Errorf("left: %v, %v", found, err)
-	}
-}

@@ -11,6 +11,7 @@ import (
 	"varve/internal/cassandra/cql"
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 // fillRow writes n doubles, one a second, into a finished row of s.
@@ -22,7 +23,7 @@ func (b *readBench) fillRow(s model.Series, row Row, n int) {
 	}
 	insert := &cql.Statement{Name: "test", Text: "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)"}
 	const batch = 500
-	err = parallel(b.t.Context(), 8, (n+batch-1)/batch, func(ctx context.Context, i int) error {
+	err = work.Parallel(b.t.Context(), 8, (n+batch-1)/batch, func(ctx context.Context, i int) error {
 		var entries []cql.Entry
 		for at := i * batch; at < min(n, (i+1)*batch); at++ {
 			column := b.ks.Spec.AppendColumn(nil, row.TimeMS, row.TimeMS+int64(at)*1000)

@@ -9,6 +9,7 @@ import (
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
+	"varve/internal/work"
 )
 
 var (
@@ -187,7 +188,7 @@ func (r *repair) dropTagRows(ctx context.Context, chunk []tagRow) error {
 		return nil
 	}
 	gone := slices.Collect(maps.Keys(dead))
-	return parallel(ctx, r.d.cfg.Parallel, len(gone), func(ctx context.Context, i int) error {
+	return work.Parallel(ctx, r.d.cfg.Parallel, len(gone), func(ctx context.Context, i int) error {
 		return r.d.ks.Session.Exec(ctx, deleteTagRow, r.dropMS, chunk[gone[i]].args()...)
 	})
 }

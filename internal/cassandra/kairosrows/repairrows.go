@@ -11,6 +11,7 @@ import (
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/rowtime"
+	"varve/internal/work"
 )
 
 var (
@@ -71,7 +72,7 @@ func (r *repair) indexRows(ctx context.Context, keys []rowtime.Key) error {
 	}
 	missing := make([]bool, len(keys))
 	needs := make([]int64, len(keys))
-	err = parallel(ctx, r.d.cfg.Parallel, len(lacking), func(ctx context.Context, n int) (err error) {
+	err = work.Parallel(ctx, r.d.cfg.Parallel, len(lacking), func(ctx context.Context, n int) (err error) {
 		i := lacking[n]
 		needs[i], missing[i], err = r.expiry(ctx, keys[i])
 		return err
@@ -202,7 +203,7 @@ func (r *repair) partFacts(ctx context.Context, keys []rowtime.Key) (map[partKey
 	}
 	parts := slices.Collect(maps.Keys(asked))
 	found := make([]partFacts, len(parts))
-	err := parallel(ctx, r.d.cfg.Parallel, len(parts), func(ctx context.Context, i int) (err error) {
+	err := work.Parallel(ctx, r.d.cfg.Parallel, len(parts), func(ctx context.Context, i int) (err error) {
 		found[i], err = r.factsOf(ctx, parts[i])
 		return err
 	})

@@ -4,25 +4,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// register registers collectors, all or none, and returns what takes them back.
-func register(r prometheus.Registerer, all []prometheus.Collector) (unregister func(), err error) {
-	if r == nil {
-		return func() {}, nil
-	}
-	take := func(some []prometheus.Collector) {
-		for _, c := range some {
-			r.Unregister(c)
-		}
-	}
-	for i, c := range all {
-		if err := r.Register(c); err != nil {
-			take(all[:i])
-			return nil, err
-		}
-	}
-	return func() { take(all) }, nil
-}
-
 // writeMetrics count what a Writer does.
 type writeMetrics struct {
 	written   prometheus.Counter

@@ -15,6 +15,7 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/collectors"
 	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/rowtime"
@@ -189,7 +190,7 @@ func NewWriter(ks *schema.Keyspace, cfg WriteConfig, o WriterOptions) (*Writer, 
 	}
 	w.metrics = newWriteMetrics(w)
 	w.index.metrics = w.metrics
-	if w.unregister, err = register(o.Registerer, w.metrics.collectors()); err != nil {
+	if w.unregister, err = collectors.Register(o.Registerer, w.metrics.collectors()); err != nil {
 		return nil, fmt.Errorf("register metrics of the keyspace's writer: %w", err)
 	}
 	return w, nil

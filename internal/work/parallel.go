@@ -1,18 +1,16 @@
-package kairosrows
+package work
 
 import (
 	"context"
 	"sync"
-
-	"varve/internal/work"
 )
 
-// parallel calls f for 0 to n-1, at most limit at once, and returns the first
+// Parallel calls f for 0 to n-1, at most limit at once, and returns the first
 // error. After an error no more calls are begun, and those in flight see their
 // context end.
-func parallel(ctx context.Context, limit, n int, f func(ctx context.Context, i int) error) error {
+func Parallel(ctx context.Context, limit, n int, f func(ctx context.Context, i int) error) error {
 	call := func(ctx context.Context, i int) error {
-		return work.Do("work on a part of a request", func() error { return f(ctx, i) })
+		return Do("work on a part of a request", func() error { return f(ctx, i) })
 	}
 	if n == 1 {
 		return call(ctx, 0)

@@ -1,0 +1,23 @@
+package work
+
+import (
+	"context"
+	"errors"
+	"testing"
+)
+
+// TestPanicOfAPart: a fault in one part is the error of all.
+func TestPanicOfAPart(t *testing.T) {
+	for _, n := range []int{1, 100} {
+		err := Parallel(t.Context(), 2, n, func(ctx context.Context, i int) error {
+			if i == min(7, n-1) {
+				var none []int
+				none[0]++
+			}
+			return ctx.Err()
+		})
+		if fault := (*PanicError)(nil); !errors.As(err, &fault) {
+			t.Errorf("%d parts: %v", n, err)
+		}
+	}
+}
