@@ -239,6 +239,7 @@ type grid struct {
 	n           int64
 	finest      int64 // step of the samples that points are made of
 	stage       int   // of the policy
+	now         int64 // of the request
 }
 
 // defaultStep is the step of a series that no rule matches, as carbon's.
@@ -252,7 +253,7 @@ func gridOf(p retention.Policy, within function.Range) (g grid, ok bool) {
 	if from > within.Now {
 		return g, false
 	}
-	g.step, g.finest = defaultStep, defaultStep
+	g.step, g.finest, g.now = defaultStep, defaultStep, within.Now
 	if p.Rule != nil {
 		stages := p.Rule.Stages
 		oldest := within.Now - stages[len(stages)-1].Keep
@@ -331,7 +332,7 @@ func (s *source) readWindow(g grid, at, n int64, numbers []query.Number, list []
 				values[k] = math.NaN()
 			}
 		}
-		copy(points, archive(values, r.policy, g.stage))
+		copy(points, g.archive(values, fine.StartMS/1000, r.policy))
 	}
 	return nil
 }
@@ -342,60 +343,17 @@ func fill(points []float64) {
 	}
 }
 
-// archive makes the points of a stage of those of the finest, one stage after the
-// other. It overwrites values.
-func archive(values []float64, p retention.Policy, stage int) []float64 {
-	for i := 1; i <= stage; i++ {
-		ratio := int(p.Rule.Stages[i].Step / p.Rule.Stages[i-1].Step)
+// archive makes the points of the stage of those of the finest from start on, one stage
+// after the other. It overwrites values.
+func (g *grid) archive(values []float64, start int64, p retention.Policy) []float64 {
+	for i := 1; i <= g.stage; i++ {
+		finer, step := p.Rule.Stages[i-1], p.Rule.Stages[i].Step
+		ratio := int(step / finer.Step)
 		for k := range len(values) / ratio {
-			values[k] = merge(values[k*ratio:(k+1)*ratio], p.Aggregation)
+			old := start+int64(k)*step < g.now-finer.Keep
+			values[k] = p.Aggregation.Merge(values[k*ratio:(k+1)*ratio], old)
 		}
 		values = values[:len(values)/ratio]
 	}
 	return values
-}
-
-// merge makes one point of several, of which NaN is none.
-func merge(points []float64, a *retention.Aggregation) float64 {
-	known, sum := 0, 0.0
-	result := math.NaN()
-	for _, v := range points {
-		if v != v {
-			continue
-		}
-		known++
-		sum += v
-		if known == 1 || replaces(a.Method, result, v) {
-			result = v
-		}
-	}
-	if known == 0 || float64(known)/float64(len(points)) < a.XFilesFactor {
-		return math.NaN()
-	}
-	switch a.Method {
-	case retention.Average:
-		return sum / float64(known)
-	case retention.AverageZero:
-		return sum / float64(len(points))
-	case retention.Sum:
-		return sum
-	case retention.Count:
-		return float64(known)
-	}
-	return result
-}
-
-// replaces reports whether a later value takes the place of the result so far.
-func replaces(m retention.Method, result, v float64) bool {
-	switch m {
-	case retention.Max:
-		return v > result
-	case retention.Min:
-		return v < result
-	case retention.AbsoluteMax:
-		return math.Abs(v) > math.Abs(result)
-	case retention.AbsoluteMin:
-		return math.Abs(v) < math.Abs(result)
-	}
-	return true // last
 }

@@ -2,6 +2,7 @@ package retention
 
 import (
 	"errors"
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -179,4 +180,36 @@ func FuzzParseSchemas(f *testing.F) {
 			(&Book{Aggregations: all}).Of("a.b;c=d")
 		}
 	})
+}
+
+func TestMerge(t *testing.T) {
+	none := math.NaN()
+	for _, tc := range []struct {
+		method Method
+		factor float64
+		old    bool
+		points []float64
+		want   float64
+	}{
+		{Average, 0.5, false, []float64{1, none, 4, none}, 2.5},
+		{Average, 0.6, false, []float64{1, none, 4, none}, none},
+		{Average, 0, false, []float64{none, none}, none},
+		{AverageZero, 0.5, false, []float64{1, none, 4, none}, 1.25},
+		{Sum, 0.5, false, []float64{1, none, 4, none}, 5},
+		{Last, 0.5, false, []float64{1, none, 4, none}, 4},
+		{Max, 0.5, false, []float64{9, none, 4, none}, 9},
+		{Min, 0.5, false, []float64{9, none, 4, none}, 4},
+		{AbsoluteMax, 0.5, false, []float64{-9, none, 4, none}, -9},
+		{AbsoluteMin, 0.5, false, []float64{-9, none, 4, none}, 4},
+		{Count, 0.5, false, []float64{-9, none, 4, none}, 2},
+		{Sum, 0.5, false, []float64{7, none, none, none}, none},
+		{Sum, 0.5, true, []float64{7, none, none, none}, 7},
+		{Sum, 0.5, true, []float64{none, 7, none, none}, none},
+		{Sum, 0.9, true, []float64{7, 8, none, none}, none},
+	} {
+		a := &Aggregation{Method: tc.method, XFilesFactor: tc.factor}
+		if got := a.Merge(tc.points, tc.old); got != tc.want && !(got != got && tc.want != tc.want) {
+			t.Errorf("%s of %v with %v, old %v: %v, want %v", tc.method, tc.points, tc.factor, tc.old, got, tc.want)
+		}
+	}
 }

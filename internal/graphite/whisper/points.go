@@ -1,0 +1,189 @@
+package whisper
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+
+	"varve/internal/retention"
+)
+
+// A Point is a value at a time in seconds.
+type Point struct {
+	Time  int64
+	Value float64
+}
+
+// Left counts points that are in a file and are no history.
+type Left struct {
+	Misplaced int64 // in a slot that is not that of their time: damage
+	NotFinite int64 // NaN or infinite
+	Future    int64 // later than now
+}
+
+// pieceBytes is how much of an archive is read at once.
+const pieceBytes = 4096 * pointBytes
+
+// History calls yield for each known point once, in strictly ascending time, some at a
+// time. now is in seconds. What yield is given is valid until it returns; its error ends
+// the reading.
+//
+// Each archive has what is older than all finer ones know: a point of a coarser archive
+// is taken if it lies before the oldest known point of the finer ones. The bucket in
+// which that point lies is half in one archive and half in the other. Its coarser point
+// is taken too, unless it is a sum, in which the finer points would be counted twice.
+//
+// A ring holds points from before its last turn in slots that were not written since.
+// They are not known: Whisper never answers them. The turn of an archive ends with its
+// newest point, not with now, so that a path that nobody writes any more keeps its finest
+// points.
+func (f *File) History(ctx context.Context, now int64, yield func(archive int, points []Point) error) (left Left, err error) {
+	rings := make([]ring, len(f.Archives))
+	before := int64(math.MaxInt64) // what finer archives know begins here
+	for i, a := range f.Archives {
+		r, err := f.ring(ctx, a, now, &left)
+		if err != nil {
+			return left, fmt.Errorf("archive %d: %w", i, err)
+		}
+		r.before = before
+		if i > 0 && (f.Method == retention.Sum || f.Method == retention.AverageZero) && before < math.MaxInt64 {
+			r.before = before - a.Step + 1 // the whole bucket lies before
+		}
+		if !r.empty() {
+			before = min(before, r.oldest)
+		}
+		rings[i] = r
+	}
+	for i, r := range slices.Backward(rings) {
+		if err := f.emit(ctx, r, func(points []Point) error { return yield(i, points) }); err != nil {
+			return left, fmt.Errorf("archive %d: %w", i, err)
+		}
+	}
+	return left, nil
+}
+
+// A ring is what is known of an archive before its points are read.
+type ring struct {
+	Archive
+	base           int64 // time of the first slot
+	oldest, newest int64 // known points; newest is 0 if there are none
+	before         int64 // points at or after this time are a finer archive's
+}
+
+func (r *ring) empty() bool { return r.newest == 0 }
+
+// inPlace reports whether a time belongs into a slot.
+func (r *ring) inPlace(slot, time int64) bool {
+	return time%r.Step == 0 && r.base%r.Step == 0 && r.slot(time) == slot
+}
+
+// slot is where a time belongs.
+func (r *ring) slot(time int64) int64 {
+	steps := (time - r.base) / r.Step % r.Points
+	if steps < 0 {
+		steps += r.Points
+	}
+	return steps
+}
+
+// known reports whether a point is one that Whisper would answer.
+func (r *ring) known(slot int64, p Point) bool {
+	return p.Time > r.newest-r.Keep() && p.Time <= r.newest && r.inPlace(slot, p.Time) && finite(p.Value)
+}
+
+func finite(v float64) bool { return v-v == 0 }
+
+// ring finds the bounds of an archive. It counts what is left out.
+func (f *File) ring(ctx context.Context, a Archive, now int64, left *Left) (ring, error) {
+	r := ring{Archive: a}
+	err := f.slots(ctx, a, 0, 1, func(_ int64, p Point) error { r.base = p.Time; return nil })
+	if err != nil {
+		return r, err
+	}
+	err = f.slots(ctx, a, 0, a.Points, func(slot int64, p Point) error {
+		switch {
+		case p.Time == 0:
+		case r.base == 0 || !r.inPlace(slot, p.Time):
+			left.Misplaced++
+		case p.Time > now:
+			left.Future++
+		case !finite(p.Value):
+			left.NotFinite++
+		default:
+			r.newest = max(r.newest, p.Time)
+		}
+		return nil
+	})
+	if err != nil || r.empty() {
+		return r, err
+	}
+	r.oldest = r.newest
+	err = f.slots(ctx, a, 0, a.Points, func(slot int64, p Point) error {
+		if p.Time < r.oldest && r.known(slot, p) {
+			r.oldest = p.Time
+		}
+		return nil
+	})
+	return r, err
+}
+
+// emit yields the known points of a ring that are not a finer archive's, from the
+// oldest slot on.
+func (f *File) emit(ctx context.Context, r ring, yield func([]Point) error) error {
+	if r.empty() || r.oldest >= r.before {
+		return nil
+	}
+	batch := make([]Point, 0, pieceBytes/pointBytes)
+	last := r.newest - r.Keep()
+	take := func(slot int64, p Point) error {
+		if p.Time <= last || p.Time >= r.before || !r.known(slot, p) {
+			return nil
+		}
+		last = p.Time
+		if batch = append(batch, p); len(batch) < cap(batch) {
+			return nil
+		}
+		err := yield(batch)
+		batch = batch[:0]
+		return err
+	}
+	first := (r.slot(r.newest) + 1) % r.Points
+	if err := f.slots(ctx, r.Archive, first, r.Points-first, take); err != nil {
+		return err
+	}
+	if err := f.slots(ctx, r.Archive, 0, first, take); err != nil {
+		return err
+	}
+	if len(batch) == 0 {
+		return nil
+	}
+	return yield(batch)
+}
+
+// slots calls do for n slots of an archive from one on.
+func (f *File) slots(ctx context.Context, a Archive, from, n int64, do func(slot int64, p Point) error) error {
+	buf := make([]byte, min(n*pointBytes, pieceBytes))
+	for n > 0 {
+		if err := context.Cause(ctx); err != nil {
+			return err
+		}
+		piece := buf[:min(n*pointBytes, pieceBytes)]
+		if got, err := f.r.ReadAt(piece, a.offset+from*pointBytes); got < len(piece) {
+			return fmt.Errorf("read points: %w", err)
+		}
+		for i := 0; i < len(piece); i += pointBytes {
+			p := Point{
+				Time:  int64(binary.BigEndian.Uint32(piece[i:])),
+				Value: math.Float64frombits(binary.BigEndian.Uint64(piece[i+4:])),
+			}
+			if err := do(from, p); err != nil {
+				return err
+			}
+			from++
+			n--
+		}
+	}
+	return nil
+}

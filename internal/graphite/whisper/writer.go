@@ -1,0 +1,191 @@
+package whisper
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+
+	"varve/internal/retention"
+)
+
+// maxBytes is how long a file can be, since offsets have 32 bits.
+const maxBytes = math.MaxUint32
+
+// NewHeader lays out a file with archives of a policy.
+func NewHeader(stages retention.Stages, a *retention.Aggregation) (*Header, error) {
+	h := &Header{Method: a.Method, XFilesFactor: a.XFilesFactor}
+	if slices.Index(methods, a.Method) <= 0 {
+		return nil, fmt.Errorf("Whisper has no aggregation method %q", a.Method)
+	}
+	if len(stages) == 0 || len(stages) > maxArchives {
+		return nil, fmt.Errorf("%d archives are not from 1 to %d", len(stages), maxArchives)
+	}
+	at := int64(headerBytes + len(stages)*archiveBytes)
+	for _, s := range stages {
+		if s.Step > math.MaxUint32 || s.Keep > math.MaxUint32 || s.Points() > (maxBytes-at)/pointBytes {
+			return nil, fmt.Errorf("archive %v does not fit into a file: Whisper has files up to 4 GiB and times up to 2^32 s", s)
+		}
+		archive := Archive{Step: s.Step, Points: s.Points(), offset: at}
+		at = archive.end()
+		h.Archives = append(h.Archives, archive)
+	}
+	return h, nil
+}
+
+// Size is the length of a file with this header.
+func (h *Header) Size() int64 { return h.Archives[len(h.Archives)-1].end() }
+
+// bytes is the header as it stands in a file.
+func (h *Header) bytes() []byte {
+	var b []byte
+	word := func(v int64) { b = binary.BigEndian.AppendUint32(b, uint32(v)) }
+	word(int64(slices.Index(methods, h.Method)))
+	word(h.Archives[len(h.Archives)-1].Keep())
+	word(int64(math.Float32bits(float32(h.XFilesFactor))))
+	word(int64(len(h.Archives)))
+	for _, a := range h.Archives {
+		word(a.offset)
+		word(a.Step)
+		word(a.Points)
+	}
+	return b
+}
+
+// A Writer fills a file that is all zeros and Size bytes long. It makes the points of
+// the coarser archives of those of the finer ones, as Whisper does when it is given all
+// points in their order. Memory is bounded by the longest step, in finer ones.
+type Writer struct {
+	header *Header
+	w      io.WriterAt
+	levels []level
+	how    *retention.Aggregation
+}
+
+// A level is an archive that is written.
+type level struct {
+	Archive
+	base  int64 // time in the first slot, 0 before the first point
+	since int64 // older points are not written
+	finer int64 // buckets that begin before this time are older than the finer archive
+
+	run   []byte // points on their way to consecutive slots
+	runAt int64  // slot of the first one
+	next  int64  // slot behind the last one
+
+	bucket []float64 // points of the finer archive in one step of this one
+	start  int64     // of the bucket
+	filled bool      // something is in the bucket
+}
+
+// runBytes is how much is written at once.
+const runBytes = 1024 * pointBytes
+
+// NewWriter writes the header. now is in seconds; points that are older than what
+// an archive covers then go into coarser ones only.
+func NewWriter(w io.WriterAt, h *Header, now int64) (*Writer, error) {
+	if _, err := w.WriteAt(h.bytes(), 0); err != nil {
+		return nil, err
+	}
+	out := &Writer{header: h, w: w, how: &retention.Aggregation{Method: h.Method, XFilesFactor: h.XFilesFactor}}
+	for i, a := range h.Archives {
+		l := level{Archive: a, since: now - now%a.Step - a.Keep() + a.Step}
+		if i > 0 {
+			finer := h.Archives[i-1]
+			l.bucket, l.finer = make([]float64, a.Step/finer.Step), now-finer.Keep()
+		}
+		out.levels = append(out.levels, l)
+	}
+	return out, nil
+}
+
+// Add takes a point of the finest archive. Times are positive and ascend strictly from
+// step to step.
+func (w *Writer) Add(p Point) error {
+	p.Time -= p.Time % w.levels[0].Step
+	return w.add(0, p)
+}
+
+// add writes a point of an archive, and gives it to the next one.
+func (w *Writer) add(i int, p Point) error {
+	if err := w.levels[i].write(w.w, p); err != nil {
+		return err
+	}
+	if i++; i == len(w.levels) {
+		return nil
+	}
+	l := &w.levels[i]
+	start := p.Time - p.Time%l.Step
+	if l.filled && l.start != start {
+		if err := w.complete(i); err != nil {
+			return err
+		}
+	}
+	if !l.filled {
+		l.start, l.filled = start, true
+		for k := range l.bucket {
+			l.bucket[k] = math.NaN()
+		}
+	}
+	l.bucket[(p.Time-start)/w.levels[i-1].Step] = p.Value
+	return nil
+}
+
+// complete makes a point of what is in the bucket of an archive.
+func (w *Writer) complete(i int) error {
+	l := &w.levels[i]
+	l.filled = false
+	v := w.how.Merge(l.bucket, l.start < l.finer)
+	if v != v {
+		return nil
+	}
+	return w.add(i, Point{l.start, v})
+}
+
+// Close writes what is left. It does not close the file.
+func (w *Writer) Close() error {
+	for i := range w.levels {
+		if w.levels[i].filled {
+			if err := w.complete(i); err != nil {
+				return err
+			}
+		}
+		if err := w.levels[i].flush(w.w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// write puts a point into its slot. The first one goes into the first slot.
+func (l *level) write(w io.WriterAt, p Point) error {
+	if p.Time < l.since || p.Time <= 0 || p.Time > math.MaxUint32 {
+		return nil
+	}
+	if l.base == 0 {
+		l.base = p.Time
+	}
+	slot := (p.Time - l.base) / l.Step % l.Points
+	if slot != l.next || len(l.run) == runBytes {
+		if err := l.flush(w); err != nil {
+			return err
+		}
+	}
+	if len(l.run) == 0 {
+		l.runAt = slot
+	}
+	l.run = binary.BigEndian.AppendUint32(l.run, uint32(p.Time))
+	l.run = binary.BigEndian.AppendUint64(l.run, math.Float64bits(p.Value))
+	l.next = slot + 1
+	return nil
+}
+
+func (l *level) flush(w io.WriterAt) error {
+	if len(l.run) == 0 {
+		return nil
+	}
+	_, err := w.WriteAt(l.run, l.offset+l.runAt*pointBytes)
+	l.run = l.run[:0]
+	return err
+}
