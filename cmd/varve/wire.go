@@ -179,7 +179,7 @@ func build(c config.Config, book *retention.Book, s *backend, pipeline *ingest.P
 	routes = append(routes, rollups.Routes()...)
 	routes = append(routes, transfer.NewAPI(s, pipeline, c.Transfer, registry, log).Routes()...)
 	routes = append(routes, opentsdb.New(pipeline, log).Routes()...)
-	routes = append(routes, graphite.New(queries, s, book, time.Now, log).Routes()...)
+	routes = append(routes, graphite.New(queries, s, c.Graphite, book, time.Now, log).Routes()...)
 	return server.Front{
 		Routes: c.Kairos.Gate(routes),
 		Streams: map[string]server.StreamServer{

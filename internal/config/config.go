@@ -60,6 +60,7 @@ func Default() Config {
 		Carbon:    carbon.DefaultConfig(),
 		Query:     query.DefaultConfig(),
 		Kairos:    kairos.DefaultConfig(),
+		Graphite:  graphite.DefaultConfig(),
 		Rollups:   rollup.DefaultConfig(),
 		Transfer:  transfer.DefaultConfig(),
 		Embedded:  embedded.DefaultConfig(),

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
 	"varve/internal/clip"
+	"varve/internal/graphite/event"
 	"varve/internal/graphite/function"
 	"varve/internal/graphite/render"
 	"varve/internal/httpapi"
@@ -28,15 +30,24 @@ const Version = "1.1.10"
 // An API answers Graphite's requests.
 type API struct {
 	queries *query.Engine
-	store   store.Deleter
+	store   Store
 	book    *retention.Book
+	config  Config
+	events  *event.Log
 	now     func() time.Time
 	log     *slog.Logger
 }
 
+// A Store is what requests change, beside what queries read.
+type Store interface {
+	store.Deleter
+	store.KeyValues
+}
+
 // New returns an API. book says on which step series are read.
-func New(queries *query.Engine, s store.Deleter, book *retention.Book, now func() time.Time, log *slog.Logger) *API {
-	return &API{queries: queries, store: s, book: book, now: now, log: log}
+func New(queries *query.Engine, s Store, config Config, book *retention.Book, now func() time.Time, log *slog.Logger) *API {
+	return &API{queries: queries, store: s, book: book, config: config, now: now, log: log,
+		events: event.NewLog(s, config.MaxEventsPerDay, rand.Uint32())}
 }
 
 // A formHandler answers a request whose parameters were read.
@@ -68,6 +79,7 @@ func (a *API) Routes() []httpapi.Route {
 		both("/metrics/expand", a.expand)
 		both("/metrics/index.json", a.index)
 		routes = append(routes, a.tagRoutes(prefix, both)...)
+		routes = append(routes, a.eventRoutes(prefix)...)
 		routes = append(routes,
 			httpapi.On(http.MethodGet, prefix+"/functions", httpapi.Public, functions),
 			httpapi.On(http.MethodGet, prefix+"/functions/{name}", httpapi.Public, oneFunction),
@@ -117,7 +129,7 @@ func (a *API) render(w http.ResponseWriter, r *http.Request, form url.Values) {
 		return
 	}
 	a.within(w, r, strings.Join(request.Texts, " "), func(s *query.Session) error {
-		series, err := function.Evaluate(s.Context(), &source{session: s, book: a.book}, s, &request.Function, request.Targets)
+		series, err := function.Evaluate(s.Context(), &source{session: s, book: a.book, events: a.events}, s, &request.Function, request.Targets)
 		if err != nil {
 			return invalid(s.Cause(err), request.Texts)
 		}
@@ -171,8 +183,8 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	away := (*store.UnavailableError)(nil)
 	input := (*store.InputError)(nil)
 	refuse := refuse
-	if strings.Contains(r.URL.Path, "/tags/") { // a graphite-web reads the error as JSON there
-		refuse = refuseTag
+	if strings.Contains(r.URL.Path, "/tags/") || strings.Contains(r.URL.Path, "/events") { // clients read errors as JSON there
+		refuse = refuseJSON
 	}
 	switch {
 	case r.Context().Err() != nil: // nobody reads an answer

@@ -29,12 +29,7 @@ import (
 
 // different are the cases in which Varve answers otherwise, and why.
 var different = map[string]string{
-	"render-errors-041":  "the call does not end; Graphite fetches a series called scale",
-	"render-special-048": "there are no events yet",
-	"render-special-049": "there are no events yet",
-	"render-special-050": "there are no events yet",
-	"render-special-051": "there are no events yet",
-	"render-special-052": "there are no events yet",
+	"render-errors-041": "the call does not end; Graphite fetches a series called scale",
 }
 
 // A site is an API over an embedded store in memory.
@@ -63,7 +58,7 @@ func open(t *testing.T, config Config, limits query.Config) *site {
 	t.Cleanup(s.pipeline.Close)
 	clock := func() time.Time { return graphitetest.Clock }
 	queries := query.New(store, limits, registry, clock)
-	for _, r := range New(queries, store, book, clock, log).Routes() {
+	for _, r := range New(queries, store, config, book, clock, log).Routes() {
 		s.mux.Handle(r.Method+" "+r.Path, r.Handler)
 	}
 	return s
@@ -119,20 +114,34 @@ func openRecorded(t *testing.T) *site {
 			t.Fatal(err)
 		}
 	}
-	s := open(t, Config{StorageSchemas: files[graphitetest.Schemas], StorageAggregation: files[graphitetest.Aggregation]}, query.DefaultConfig())
+	config := DefaultConfig()
+	config.StorageSchemas, config.StorageAggregation = files[graphitetest.Schemas], files[graphitetest.Aggregation]
+	s := open(t, config, query.DefaultConfig())
 	var lines strings.Builder
 	for _, name := range graphitetest.Data {
 		graphitetest.Lines(t, name, func(line string) { lines.WriteString(line + "\n") })
 	}
 	s.send(lines.String())
+	graphitetest.Lines(t, graphitetest.Events, func(line string) { s.addEvent(line, 200) })
 	return s
+}
+
+// addEvent posts an event.
+func (s *site) addEvent(text string, status int) *httptest.ResponseRecorder {
+	s.Helper()
+	w := httptest.NewRecorder()
+	s.mux.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/events", strings.NewReader(text)))
+	if w.Code != status {
+		s.Fatalf("event %.200s: %d %s; want %d", text, w.Code, w.Body, status)
+	}
+	return w
 }
 
 // TestRecordedCases sends the recorded requests to the API over a store with the
 // recorded data: rendering, archives, and what finds paths.
 func TestRecordedCases(t *testing.T) {
 	s := openRecorded(t)
-	for _, topic := range []string{"render-", "archives", "find", "expand", "index", "tags"} {
+	for _, topic := range []string{"render-", "archives", "find", "expand", "index", "tags", "events"} {
 		for _, file := range graphitetest.Topics(t, topic) {
 			graphitetest.Each(t, file, func(c *graphitetest.Case) {
 				t.Run(c.ID, func(t *testing.T) {
@@ -151,7 +160,7 @@ func TestRecordedCases(t *testing.T) {
 
 // TestDelSeries deletes series with their samples, those of others stay.
 func TestDelSeries(t *testing.T) {
-	s := open(t, Config{}, query.DefaultConfig())
+	s := open(t, DefaultConfig(), query.DefaultConfig())
 	s.send("a;x=1 1 1710071000\na;x=2 1 1710071000\na;x=1;y=1 1 1710071000\nb 1 1710071000\n")
 	if w := s.ask("POST", "/tags/delSeries", url.Values{"path": {"a;x=1", "b"}}); w.Code != 200 || w.Body.String() != "true" {
 		t.Fatalf("%d %s", w.Code, w.Body)
@@ -174,7 +183,7 @@ func TestDelSeries(t *testing.T) {
 func TestLimits(t *testing.T) {
 	limits := query.DefaultConfig()
 	limits.MaxSeries, limits.MaxMemory = 5, 1<<20
-	s := open(t, Config{}, limits)
+	s := open(t, DefaultConfig(), limits)
 	var lines strings.Builder
 	for _, host := range strings.Split("a b c d e f g h", " ") {
 		lines.WriteString("many;host=" + host + " 1 1710071000\n" + "few." + host + " 1 1710071000\n")
@@ -220,7 +229,7 @@ func TestLimits(t *testing.T) {
 
 // TestMetricsIsScraped: /metrics is where Prometheus looks, and where graphite-web finds.
 func TestMetricsIsScraped(t *testing.T) {
-	s := open(t, Config{}, query.DefaultConfig())
+	s := open(t, DefaultConfig(), query.DefaultConfig())
 	if w := s.ask("GET", "/metrics", nil); w.Code != 307 || w.Header().Get("Location") != "/internal/metrics" {
 		t.Errorf("without parameters: %d to %q", w.Code, w.Header().Get("Location"))
 	}

@@ -38,7 +38,7 @@ func (s *site) form(path string, parameters url.Values) *httptest.ResponseRecord
 // TestClusterServer: a graphite-web whose CLUSTER_SERVERS has this server gets what it
 // reads, by GET and by POST.
 func TestClusterServer(t *testing.T) {
-	s := open(t, Config{}, query.DefaultConfig())
+	s := open(t, DefaultConfig(), query.DefaultConfig())
 	s.send("a.b 1 1710071400\na.b.c 2 1710071400\na.d 3 1710071400\nm;x=1 4 1710071400\nm;x=2 5 1710071400\n")
 	times := "&from=1710071340&until=1710071460&now=1710072000"
 	series := func(name, expression string, v float64) string {
@@ -84,7 +84,7 @@ func TestClusterServer(t *testing.T) {
 // TestTagErrors: a graphite-web whose tag database is this server shows its users the
 // error of an answer 400.
 func TestTagErrors(t *testing.T) {
-	s := open(t, Config{}, query.DefaultConfig())
+	s := open(t, DefaultConfig(), query.DefaultConfig())
 	for _, c := range []struct{ path, parameters, want string }{
 		{"/tags/findSeries", "expr=nonsense", `{"error":"Invalid tagspec nonsense"}`},
 		{"/tags/findSeries", "", `{"error":"no tag expressions specified"}`},

@@ -1,17 +1,38 @@
 package graphite
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 
+	"varve/internal/graphite/event"
 	"varve/internal/retention"
+	"varve/internal/units"
 )
 
-// Config names the files of a Graphite installation.
+// Config names the files of a Graphite installation, and bounds events.
 type Config struct {
 	StorageSchemas     string `yaml:"storage_schemas" doc:"Carbon's storage-schemas.conf as it stands: on which step and back to when paths are read by Graphite's API. Without it the step is a minute. What was sent is kept in any case."`
 	StorageAggregation string `yaml:"storage_aggregation" doc:"Carbon's storage-aggregation.conf as it stands: how points become one of a wider step. Without it they are averaged if half of them are there."`
+
+	MaxEventSize    units.Bytes `yaml:"max_event_size" doc:"Largest JSON text of an event that is added."`
+	MaxEvents       int         `yaml:"max_events" doc:"Most events that one request lists. Further ones make it fail."`
+	MaxEventsPerDay int         `yaml:"max_events_per_day" doc:"Most events of one day (UTC). Further ones are refused. Servers that share a Cassandra cluster may exceed it together."`
+}
+
+// DefaultConfig returns the defaults.
+func DefaultConfig() Config {
+	return Config{MaxEventSize: 64 * units.KiB, MaxEvents: 10_000, MaxEventsPerDay: 10_000}
+}
+
+// Validate reports all values that make no sense.
+func (c Config) Validate() error {
+	return errors.Join(
+		units.Positive("graphite.max_event_size", c.MaxEventSize),
+		units.Positive("graphite.max_events", c.MaxEvents),
+		units.Positive(event.PerDayLimit, c.MaxEventsPerDay),
+	)
 }
 
 // Book reads the files.

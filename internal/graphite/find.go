@@ -72,10 +72,7 @@ func lastOf(form url.Values, name string) string {
 // checkTimes refuses times that are none. What is found does not depend on them; -1 is
 // none.
 func checkTimes(form url.Values, now time.Time) error {
-	zone := time.UTC
-	if z, err := time.LoadLocation(lastOf(form, "tz")); err == nil && form.Has("tz") {
-		zone = z
-	}
+	zone := zoneOf(form)
 	for _, name := range []string{"now", "from", "until"} {
 		text := lastOf(form, name)
 		if !form.Has(name) || text == "-1" && name != "now" {
@@ -90,6 +87,14 @@ func checkTimes(form url.Values, now time.Time) error {
 		}
 	}
 	return nil
+}
+
+// zoneOf is the zone of the parameter tz; UTC if it names none.
+func zoneOf(form url.Values) *time.Location {
+	if zone, err := time.LoadLocation(lastOf(form, "tz")); err == nil {
+		return zone
+	}
+	return time.UTC
 }
 
 // find answers /metrics/find.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 
+	"varve/internal/graphite/event"
 	"varve/internal/graphite/function"
 	"varve/internal/graphite/target"
 	"varve/internal/ingest"
@@ -22,6 +23,7 @@ import (
 type source struct {
 	session *query.Session
 	book    *retention.Book
+	events  *event.Log
 
 	mu sync.Mutex // a session is used by one goroutine
 }
@@ -61,8 +63,14 @@ func (s *source) Fetch(_ context.Context, queries []function.Query, within funct
 	return fetched, nil
 }
 
-// Events implements function.Source. There are none yet.
-func (s *source) Events(context.Context, []string, int64, int64) ([]int64, error) { return nil, nil }
+// Events implements function.Source.
+func (s *source) Events(ctx context.Context, tags []string, from, until int64) (times []int64, err error) {
+	err = s.events.Find(ctx, event.Search{From: from, Until: until, Tags: tags}, func(f event.Found) error {
+		times = append(times, f.When)
+		return s.session.Reserve(8)
+	})
+	return times, err
+}
 
 // A read is a series that is fetched.
 type read struct {

@@ -36,8 +36,8 @@ func (a *API) tagRoutes(prefix string, both func(path string, h formHandler)) []
 	}
 }
 
-// refuseTag answers an error as the tag API does.
-func refuseTag(w http.ResponseWriter, status int, text string) {
+// refuseJSON answers an error as graphite-web does below /tags and /events.
+func refuseJSON(w http.ResponseWriter, status int, text string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	answer(w, nil, map[string]string{"error": clip.Text(text, shownError)})
@@ -112,7 +112,7 @@ func valueOf(n query.Number, tag string) string {
 func (a *API) listTags(w http.ResponseWriter, r *http.Request, form url.Values) {
 	filter, err := filterOf(form)
 	if err != nil {
-		refuseTag(w, http.StatusBadRequest, err.Error())
+		refuseJSON(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	a.within(w, r, "tags", func(s *query.Session) error {
@@ -150,7 +150,7 @@ func (a *API) listValues(w http.ResponseWriter, r *http.Request, form url.Values
 	}
 	filter, err := filterOf(form)
 	if err != nil {
-		refuseTag(w, http.StatusBadRequest, err.Error())
+		refuseJSON(w, http.StatusBadRequest, err.Error())
 		return
 	}
 	a.within(w, r, "tags/"+tag, func(s *query.Session) error {
@@ -177,7 +177,7 @@ func (a *API) listValues(w http.ResponseWriter, r *http.Request, form url.Values
 func (a *API) findSeries(w http.ResponseWriter, r *http.Request, form url.Values) {
 	expressions := named(form, "expr")
 	if len(expressions) == 0 {
-		refuseTag(w, http.StatusBadRequest, "no tag expressions specified")
+		refuseJSON(w, http.StatusBadRequest, "no tag expressions specified")
 		return
 	}
 	a.within(w, r, strings.Join(expressions, " "), func(s *query.Session) error {
@@ -241,7 +241,7 @@ func (a *API) tagNames(s *query.Session, expressions []string, add func(string) 
 func (a *API) completeValues(w http.ResponseWriter, r *http.Request, form url.Values) {
 	tag, prefix := lastOf(form, "tag"), lastOf(form, "valuePrefix")
 	if tag == "" {
-		refuseTag(w, http.StatusBadRequest, "no tag specified")
+		refuseJSON(w, http.StatusBadRequest, "no tag specified")
 		return
 	}
 	expressions := append(slices.Clone(named(form, "expr")), tag+"!=")
@@ -299,13 +299,13 @@ func tagMultiSeries(w http.ResponseWriter, _ *http.Request, form url.Values) {
 // canonical returns the canonical names of paths; nil if an error was answered.
 func canonical(w http.ResponseWriter, paths []string) (names []string) {
 	if len(paths) == 0 {
-		refuseTag(w, http.StatusBadRequest, "no path specified")
+		refuseJSON(w, http.StatusBadRequest, "no path specified")
 		return nil
 	}
 	for _, path := range paths {
 		_, name, f := parsed(path)
 		if f != nil {
-			refuseTag(w, http.StatusBadRequest, f.Text)
+			refuseJSON(w, http.StatusBadRequest, f.Text)
 			return nil
 		}
 		names = append(names, name)
@@ -317,14 +317,14 @@ func canonical(w http.ResponseWriter, paths []string) (names []string) {
 func (a *API) delSeries(w http.ResponseWriter, r *http.Request, form url.Values) {
 	paths := named(form, "path")
 	if len(paths) == 0 {
-		refuseTag(w, http.StatusBadRequest, "no path specified")
+		refuseJSON(w, http.StatusBadRequest, "no path specified")
 		return
 	}
 	var deletions []store.Deletion
 	for _, path := range paths {
 		s, _, f := parsed(path)
 		if f != nil {
-			refuseTag(w, http.StatusBadRequest, f.Text)
+			refuseJSON(w, http.StatusBadRequest, f.Text)
 			return
 		}
 		for _, t := range []model.Type{model.TypeDouble, model.TypeLong} {

@@ -29,11 +29,12 @@ var files embed.FS
 var Clock = time.Unix(1710072000, 0)
 
 // Data are the files of samples, as lines of carbon, and Schemas and Aggregation the
-// rules for them.
+// rules for them. Events has an event on each line, as it is posted.
 var (
 	Data        = []string{"data.txt.gz", "data-archives.txt.gz"}
 	Schemas     = "storage-schemas.conf"
 	Aggregation = "storage-aggregation.conf"
+	Events      = "data-events.jsonl"
 )
 
 // A Case is a request and its answer.

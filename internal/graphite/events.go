@@ -1,0 +1,144 @@
+package graphite
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"varve/internal/graphite/event"
+	"varve/internal/graphite/timespec"
+	"varve/internal/httpapi"
+	"varve/internal/query"
+	"varve/internal/store"
+)
+
+// eventRoutes lists the routes below /events.
+func (a *API) eventRoutes(prefix string) []httpapi.Route {
+	return []httpapi.Route{
+		httpapi.On(http.MethodPost, prefix+"/events", httpapi.Write, a.addEvent),
+		httpapi.On(http.MethodGet, prefix+"/events", httpapi.Read, withForm(a.listEvents)),
+		httpapi.On(http.MethodGet, prefix+"/events/get_data", httpapi.Read, withForm(a.listEvents)),
+		httpapi.On(http.MethodGet, prefix+"/events/{id}", httpapi.Read, withForm(a.oneEvent)),
+	}
+}
+
+// addEvent answers POST /events. The body is JSON, whatever its type says.
+func (a *API) addEvent(w http.ResponseWriter, r *http.Request) {
+	e, err := a.postedEvent(w, r)
+	if err == nil {
+		err = a.events.Add(r.Context(), e)
+	}
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	w.WriteHeader(http.StatusOK)
+}
+
+func (a *API) postedEvent(w http.ResponseWriter, r *http.Request) (event.Event, error) {
+	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(a.config.MaxEventSize)))
+	tooLarge := (*http.MaxBytesError)(nil)
+	switch {
+	case errors.As(err, &tooLarge):
+		return event.Event{}, &store.LimitError{Limit: "graphite.max_event_size", Max: tooLarge.Limit, Need: max(r.ContentLength, tooLarge.Limit+1), What: "add an event"}
+	case err != nil:
+		return event.Event{}, &store.InputError{Reason: "read an event: " + err.Error()}
+	}
+	return event.Parse(text, a.now())
+}
+
+// searchOf reads the parameters of a list of events.
+func searchOf(form url.Values, now time.Time) (event.Search, error) {
+	s := event.Search{Tags: strings.Fields(lastOf(form, "tags"))}
+	switch lastOf(form, "set") {
+	case "union":
+		s.Set = event.Union
+	case "intersection":
+		s.Set = event.Intersection
+	}
+	zone := zoneOf(form)
+	now = now.In(zone)
+	s.Until = now.Unix()
+	for name, to := range map[string]*int64{"from": &s.From, "until": &s.Until} {
+		if text := lastOf(form, name); text != "" {
+			t, err := timespec.Parse(text, now, zone)
+			if err != nil {
+				return s, &store.InputError{Reason: name + ": " + err.Error()}
+			}
+			*to = t.Unix()
+		}
+	}
+	return s, nil
+}
+
+// A shownEvent is an event in a list.
+type shownEvent struct {
+	When any      `json:"when"`
+	What string   `json:"what"`
+	Data string   `json:"data"`
+	Tags []string `json:"tags"`
+	ID   int64    `json:"id"`
+}
+
+func shown(e event.Event, id int64) shownEvent {
+	return shownEvent{e.When, e.What, e.Data, append([]string{}, e.Tags...), id}
+}
+
+// eventBytes is what an event takes in memory beside its texts.
+const eventBytes = 256
+
+// listEvents answers /events/get_data: at most graphite.max_events events.
+func (a *API) listEvents(w http.ResponseWriter, r *http.Request, form url.Values) {
+	search, err := searchOf(form, a.now())
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	a.within(w, r, "events "+strings.Join(search.Tags, " "), func(s *query.Session) error {
+		var found []event.Found
+		err := a.events.Find(s.Context(), search, func(f event.Found) error {
+			if len(found) >= a.config.MaxEvents {
+				return &store.LimitError{Limit: "graphite.max_events", Max: int64(a.config.MaxEvents), Need: int64(len(found)) + 1, What: "list events; ask for a shorter time or by tags"}
+			}
+			found = append(found, f)
+			return s.Reserve(eventBytes + event.MaxTagBytes)
+		})
+		if err != nil {
+			return err
+		}
+		events, err := a.events.Read(s.Context(), found, func(bytes int64) error { return s.Reserve(3 * bytes) }) // as text, as an event, as the answer
+		if err != nil {
+			return err
+		}
+		list := make([]shownEvent, len(events))
+		for i, e := range events {
+			list[i] = shown(e, found[i].ID)
+		}
+		return s.Aside(func() error { answer(w, form, list); return nil })
+	})
+}
+
+// oneEvent answers /events/ID.
+func (a *API) oneEvent(w http.ResponseWriter, r *http.Request, form url.Values) {
+	id, err := event.ParseID(r.PathValue("id"))
+	if err != nil {
+		refuseJSON(w, http.StatusNotFound, "the id of an event is a whole number")
+		return
+	}
+	a.within(w, r, "event", func(s *query.Session) error {
+		e, err := a.events.ByID(s.Context(), id)
+		if errors.Is(err, store.ErrNotFound) {
+			refuseJSON(w, http.StatusNotFound, "Event matching query does not exist")
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		one := shown(e, id)
+		one.When = time.Unix(e.When, 0).UTC().Format("2006-01-02T15:04:05+00:00")
+		return s.Aside(func() error { answer(w, form, one); return nil })
+	})
+}
