@@ -19,12 +19,12 @@ func (v *view) Read(ctx context.Context, s store.Series, o store.ReadOptions) st
 	}
 	sel := v.at(s.Ref)
 	perRow := v.store.cfg.LimitPerRow && o.Limit > 0
-	c := &cursor{ctx: ctx, kind: s.Type.Kind(), descending: o.Descending, left: o.Limit}
+	c := &cursor{ctx: ctx, kind: s.Type.Kind(), descending: o.Descending, left: o.Limit, nowMS: v.store.now().UnixMilli()}
 	if perRow || o.Limit <= 0 {
 		c.left = math.MaxInt
 	}
 	if c.held, c.err = v.heldOf(sel, o); c.err == nil {
-		c.stream = v.ahead.take(v, ctx, s.Ref, sel, rowOptions(o, c.held.Len() > 0))
+		c.stream = v.ahead.take(v, ctx, s.Ref, sel, rowOptions(o, c.held.Len() > 0), countExpired(&c.held, c.nowMS))
 	}
 	if perRow {
 		return &rowLimited{Cursor: c, kind: c.kind, limit: o.Limit, rowOf: v.rowOf(sel)}
@@ -66,6 +66,7 @@ type cursor struct {
 	kind       model.Kind
 	descending bool
 	left       int // samples that may still be handed out
+	nowMS      int64
 	err        error
 
 	held   model.Columns // of the spool, in the wanted order
@@ -147,7 +148,7 @@ func (c *cursor) fill() error {
 }
 
 // mergeOne moves the next sample of spool or rows to gather. The spool's hides
-// the row's at the same time.
+// the row's at the same time, also when it has expired: then neither is there.
 func (c *cursor) mergeOne() bool {
 	hasRow, hasHeld := c.block != nil, c.at < c.held.Len()
 	switch {
@@ -160,7 +161,9 @@ func (c *cursor) mergeOne() bool {
 	case hasRow && c.block.Times[c.next] == c.held.Times[c.at]:
 		c.next++
 	}
-	c.gather.AppendFrom(c.kind, &c.held, c.at)
+	if !expired(&c.held, c.at, c.nowMS) {
+		c.gather.AppendFrom(c.kind, &c.held, c.at)
+	}
 	c.at++
 	return true
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // heldOf collects what the spool has of a series in the range: of each time the
-// newest, and what has expired not at all.
+// newest. What has expired is there too: it hides what is in the keyspaces.
 func (v *view) heldOf(sel selected, o store.ReadOptions) (model.Columns, error) {
 	var held model.Columns
 	kind := sel.series.Type.Kind()
@@ -25,12 +25,26 @@ func (v *view) heldOf(sel selected, o store.ReadOptions) (model.Columns, error) 
 			held = overlaid(kind, &held, &newer)
 		}
 	}
-	var spare model.Columns
-	held.DropExpired(&spare, v.store.now().UnixMilli())
 	if o.Descending {
+		var spare model.Columns
 		held.Reverse(&spare)
 	}
 	return held, nil
+}
+
+// expired reports whether a sample has expired.
+func expired(cols *model.Columns, i int, nowMS int64) bool {
+	return model.ExpiryMS(cols.Times[i], cols.TTL(i)) <= nowMS
+}
+
+// countExpired is how many samples have expired.
+func countExpired(cols *model.Columns, nowMS int64) (n int) {
+	for i := range cols.TTLs {
+		if expired(cols, i, nowMS) {
+			n++
+		}
+	}
+	return n
 }
 
 // decoded returns all samples of a run, ascending.

@@ -28,8 +28,9 @@ type readForm struct {
 	summarize  bool
 }
 
-// take returns the stream of a series, begun or not, and begins the next ones.
-func (a *readAhead) take(v *view, ctx context.Context, ref store.Ref, sel selected, o store.ReadOptions) *stream {
+// take returns the stream of a series, begun or not, and begins the next ones. So many
+// of the samples that are read may be hidden by others that are not to be seen.
+func (a *readAhead) take(v *view, ctx context.Context, ref store.Ref, sel selected, o store.ReadOptions, hidden int) *stream {
 	form := readForm{o.Range, o.Descending, o.Limit, o.Summarize != nil}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -39,8 +40,16 @@ func (a *readAhead) take(v *view, ctx context.Context, ref store.Ref, sel select
 	}
 	s := a.streams[ref]
 	delete(a.streams, ref)
+	more := o
+	if o.Limit > 0 && hidden > 0 {
+		more.Limit += hidden
+		if s != nil {
+			s.Close()
+			s = nil
+		}
+	}
 	if s == nil {
-		s = newStream(ctx, sel, o)
+		s = newStream(ctx, sel, more)
 	}
 	a.next = max(a.next, ref+1)
 	a.topUpLocked(v, sel.last, o)

@@ -16,6 +16,10 @@ var (
 		Text: "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?) USING TTL 0 AND TIMESTAMP ?"} // whatever the table's default is
 	insertSampleTTL = &cql.Statement{Name: "insert_sample_ttl", KeyArgs: 1,
 		Text: "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?) USING TTL ? AND TIMESTAMP ?"}
+
+	// deleteSample takes the place of a sample that has expired on its way: what was
+	// written before it at its time stays hidden, as if it had expired in Cassandra.
+	deleteSample = &cql.Statement{Name: "delete_sample", Text: "DELETE FROM data_points USING TIMESTAMP ? WHERE key = ? AND column1 = ?"}
 )
 
 const (
@@ -179,15 +183,50 @@ func (b *batcher) ids(from, to int) []uint32 {
 	return ids
 }
 
-// add adds the sample of b.value. One of the same column as the last takes its
-// place: in a keyspace of seconds those of one second share a cell.
+// add adds the sample of b.value.
 func (b *batcher) add(ms int64, column uint32, ttl int, stampMS int64) {
-	part := b.parts[len(b.parts)-1]
-	if n := len(b.entries); n > part.from && b.last == column {
-		b.entries, b.times, b.ttls = b.entries[:n-1], b.times[:n-1], b.ttls[:n-1]
-		stampMS, b.stamps = max(stampMS, b.stamps[n-1]), b.stamps[:n-1]
+	if !b.replaces(column, stampMS) {
+		return
+	}
+	column1, value := b.cell(column)
+	b.ttls, b.stamps = append(b.ttls, ttl), append(b.stamps, stampMS)
+	at := len(b.entries)
+	args := append(b.nextArgs(), b.boxedKey, column1, value)
+	if ttl == 0 {
+		b.end(ms, insertSample, append(args, &b.stamps[at]))
+		return
+	}
+	b.end(ms, insertSampleTTL, append(args, &b.ttls[at], &b.stamps[at]))
+}
+
+// remove adds the deletion of what was written at a column up to stampMS.
+func (b *batcher) remove(ms int64, column uint32, stampMS int64) {
+	if !b.replaces(column, stampMS) {
+		return
+	}
+	b.value = b.value[:0]
+	column1, _ := b.cell(column)
+	b.ttls, b.stamps = append(b.ttls, 0), append(b.stamps, stampMS)
+	b.end(ms, deleteSample, append(b.nextArgs(), &b.stamps[len(b.entries)], b.boxedKey, column1))
+	b.data -= len(b.parts[len(b.parts)-1].key) // which a node does not count
+}
+
+// replaces reports whether an entry for a column is to be added. In a keyspace of
+// seconds the samples of one second share a cell: the one that was acknowledged last
+// takes it, of those with one stamp the one with the last time.
+func (b *batcher) replaces(column uint32, stampMS int64) bool {
+	if n := len(b.entries); n > b.parts[len(b.parts)-1].from && b.last == column {
+		if stampMS < b.stamps[n-1] {
+			return false
+		}
+		b.entries, b.times, b.ttls, b.stamps = b.entries[:n-1], b.times[:n-1], b.ttls[:n-1], b.stamps[:n-1]
 	}
 	b.last = column
+	return true
+}
+
+// cell returns what the next entry binds for a column and for b.value.
+func (b *batcher) cell(column uint32) (column1, value *cql.Raw) {
 	if need := 4 + len(b.value); cap(b.bytes)-len(b.bytes) < need {
 		// What was added refers to the memory of before, which stays.
 		b.bytes = make([]byte, 0, max(4<<10, 2*cap(b.bytes), need))
@@ -195,24 +234,33 @@ func (b *batcher) add(ms int64, column uint32, ttl int, stampMS int64) {
 	from := len(b.bytes)
 	b.bytes = binary.BigEndian.AppendUint32(b.bytes, column)
 	b.bytes = append(b.bytes, b.value...)
-	cell := len(b.entries) * 2
-	b.cells = append(b.cells[:cell], b.bytes[from:from+4:from+4], b.bytes[from+4:len(b.bytes):len(b.bytes)])
+	at := len(b.entries) * 2
+	b.cells = append(b.cells[:at], b.bytes[from:from+4:from+4], b.bytes[from+4:len(b.bytes):len(b.bytes)])
+	b.size += len(b.parts[len(b.parts)-1].key) + 4 + len(b.value)
+	return &b.cells[at], &b.cells[at+1]
+}
+
+// nextArgs is the memory for the arguments of the next entry.
+func (b *batcher) nextArgs() []any {
 	first := sampleArgs * len(b.entries)
 	args := b.args[first:first:cap(b.args)]
 	b.args = b.args[:cap(b.args)]
-	b.size += len(part.key) + 4 + len(b.value)
-	args = append(args, b.boxedKey, &b.cells[cell], &b.cells[cell+1])
-	st := insertSample
-	if ttl > 0 {
-		st = insertSampleTTL
-		b.ttls = append(b.ttls, ttl)
-		args = append(args, &b.ttls[len(b.ttls)-1])
-	} else {
-		b.ttls = append(b.ttls, 0)
+	return args
+}
+
+// end ends an entry.
+func (b *batcher) end(ms int64, st *cql.Statement, args []any) {
+	e := cql.Entry{Statement: st, Args: args}
+	b.entries, b.times = append(b.entries, e), append(b.times, ms)
+	b.data += e.DataBytes() - stampBytes
+}
+
+// samples is how many of the entries in [from, to) are samples, and no deletions.
+func (b *batcher) samples(from, to int) (n int) {
+	for _, e := range b.entries[from:to] {
+		if e.Statement != deleteSample {
+			n++
+		}
 	}
-	b.stamps = append(b.stamps, stampMS)
-	args = append(args, &b.stamps[len(b.stamps)-1])
-	b.entries = append(b.entries, cql.Entry{Statement: st, Args: args})
-	b.data += b.entries[len(b.entries)-1].DataBytes() - stampBytes
-	b.times = append(b.times, ms)
+	return n
 }

@@ -97,11 +97,11 @@ func (p *writePass) sample(k model.Kind, cols *model.Columns, i int) (expiryMS i
 	w := p.w
 	ms := cols.Times[i]
 	expiryMS = model.ExpiryMS(ms, cols.TTL(i))
-	if expiryMS != forever && expiryMS <= p.nowMS {
-		return 0, reasonExpired
-	}
 	if reason := refusedTime(w.spec.Width, p.nowMS, ms, expiryMS); reason != "" {
 		return 0, reason
+	}
+	if expiryMS != forever && expiryMS <= p.nowMS {
+		return 0, reasonExpired
 	}
 	if expiryMS != forever && expiryMS/1000 > endOf2038+60 && w.index.limited2038() {
 		return 0, reasonTTL
@@ -176,7 +176,7 @@ func (w *Writer) Refusals() []layout.Refusal {
 func (w *Writer) refuse(reason string, s model.Series, ms int64, n int, err error) {
 	w.metrics.refused.WithLabelValues(reason).Add(float64(n))
 	if reason == reasonExpired {
-		return // nothing is lost
+		return // nothing is lost: see deleteSample
 	}
 	name := s.String()
 	if len(name) > 200 {

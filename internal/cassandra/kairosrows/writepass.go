@@ -278,6 +278,9 @@ func (p *writePass) index(ctx context.Context, ids []uint32) ([]placed, error) {
 			if all[i].place == "" {
 				all[i].place = w.place(cql.Entry{Statement: insertSample, Args: []any{p.key}})
 			}
+			if row.needSec == 0 {
+				return // only samples that have expired: there is nothing to be found
+			}
 			k := row.part()
 			p.parts[k] = struct{}{}
 			if w.known.holds(k, row.key(), row.needSec) {
@@ -386,7 +389,7 @@ func (p *writePass) refuse(id uint32, err error) {
 }
 
 // eachRow calls f with each row that gets samples of a series, and until when
-// these live.
+// these live: not at all if all of them have expired.
 func (p *writePass) eachRow(series model.Series, k model.Kind, cols *model.Columns, f func(pendingRow)) {
 	var row pendingRow
 	open := false
@@ -397,7 +400,7 @@ func (p *writePass) eachRow(series model.Series, k model.Kind, cols *model.Colum
 			open = false
 		}
 		expiry, reason := p.sample(k, cols, i)
-		if reason != "" {
+		if reason != "" && reason != reasonExpired {
 			continue
 		}
 		if !open {
@@ -406,6 +409,9 @@ func (p *writePass) eachRow(series model.Series, k model.Kind, cols *model.Colum
 				return // it is too long, at any time
 			}
 			row, open = pendingRow{series: series, rowTimeMS: at}, true
+		}
+		if reason == reasonExpired {
+			continue
 		}
 		if expiry != forever {
 			expiry = ceilSeconds(expiry)
@@ -502,7 +508,8 @@ func (p *writePass) several(ctx context.Context, b *batcher, some []placed) erro
 	return nil
 }
 
-// series adds the samples of one series to b, and sends what is full.
+// series adds the samples of one series to b, and sends what is full. In the place of
+// those that have expired it adds deletions: they may have replaced others.
 func (p *writePass) series(ctx context.Context, b *batcher, id uint32, s model.Series, k model.Kind, cols *model.Columns) {
 	w := p.w
 	if reason := w.refusedSeries(s); reason != "" {
@@ -516,6 +523,8 @@ func (p *writePass) series(ctx context.Context, b *batcher, id uint32, s model.S
 		expiry, reason := p.sample(k, cols, i)
 		if reason != "" {
 			w.refuse(reason, s, ms, 1, nil)
+		}
+		if reason != "" && reason != reasonExpired {
 			continue
 		}
 		if row := w.spec.RowTime(ms); !open || row != at {
@@ -534,6 +543,10 @@ func (p *writePass) series(ctx context.Context, b *batcher, id uint32, s model.S
 		if b.full() && column != b.last {
 			p.flush(ctx, b)
 			b.begin(id, s, key)
+		}
+		if reason == reasonExpired {
+			b.remove(ms, column, p.stamp(cols, i))
+			continue
 		}
 		var err error
 		if b.value, err = appendValue(b.value[:0], k, cols, i); err != nil {
@@ -571,7 +584,7 @@ func (p *writePass) send(ctx context.Context, b *batcher, from, to int) bool {
 	case err == nil:
 		p.tried(true, b.place)
 		p.wrote.Store(true)
-		p.w.metrics.written.Add(float64(to - from))
+		p.w.metrics.written.Add(float64(b.samples(from, to)))
 		p.w.lastWrite.Store(p.w.now().UnixMilli())
 		return true
 	case ctx.Err() != nil:

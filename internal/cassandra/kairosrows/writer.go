@@ -97,7 +97,8 @@ type source interface {
 // attempts before have left, see progress. A spool.PartialError says which series
 // these are; all others count as written. Write timestamps of samples are their
 // own, of when they were acknowledged; those of index rows are of now. A sample that
-// Cassandra refuses for good is dropped alone, counted by reason and logged.
+// Cassandra refuses for good is dropped alone, counted by reason and logged. One that
+// has expired is written as a deletion, with its timestamp.
 //
 // # The rule of index rows
 //

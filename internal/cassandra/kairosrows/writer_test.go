@@ -15,6 +15,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
@@ -44,8 +47,13 @@ func (r *recorder) send(_ context.Context, _ int64, entries []cql.Entry) error {
 		}
 	}
 	batch := sentBatch{rows: len(entries)}
-	for i, e := range entries {
-		if key := string(e.Args[0].([]byte)); i == 0 || key != batch.keys[len(batch.keys)-1] {
+	for _, e := range entries {
+		if e.Statement == deleteSample {
+			r.stamps = append(r.stamps, *e.Args[0].(*int64))
+			r.rows = append(r.rows, fmt.Sprintf("%x/%x deleted", e.Args[1], *e.Args[2].(*cql.Raw)))
+			continue
+		}
+		if key := string(e.Args[0].([]byte)); len(batch.keys) == 0 || key != batch.keys[len(batch.keys)-1] {
 			batch.keys = append(batch.keys, key)
 		}
 		batch.bytes += len(*e.Args[2].(*cql.Raw))
@@ -180,6 +188,69 @@ func TestSecondsShareACell(t *testing.T) {
 	if !slices.Equal(r.rows, want) || len(r.batches) != 2 {
 		t.Errorf("%q in %d batches, want %q", r.rows, len(r.batches), want)
 	}
+}
+
+// TestSecondsShareACellByStamp: of the samples of one second the one that was
+// acknowledged last is kept, or the deletion in its place.
+func TestSecondsShareACellByStamp(t *testing.T) {
+	r := &recorder{}
+	w := unconnected(t, rowtime.Spec{Width: 1814400, Unit: rowtime.Seconds}, DefaultWriteConfig(), r, time.UnixMilli(10_000))
+	var cols model.Columns
+	for i, ttl := range []uint32{0, 0, 0, 1, 1, 0} { // two of each second; those that live for 1 s have expired
+		cols.AppendFixed(int64(i/2*1000+i%2), uint64(i), ttl)
+	}
+	cols.Stamps = []int64{7, 6, 5, 6, 6, 7}
+	src := new(memory).add(longSeries("m", "k", "v"), cols)
+	believe(w, src)
+	if err := w.write(t.Context(), 100, src); err != nil {
+		t.Fatal(err)
+	}
+	for i := range r.rows {
+		_, r.rows[i], _ = strings.Cut(r.rows[i], "/")
+	}
+	if want := []string{"00000000/00", "00000001 deleted", "00000002/0a"}; !slices.Equal(r.rows, want) || !slices.Equal(r.stamps, []int64{7, 6, 7}) {
+		t.Errorf("%q, stamps %v, want %q", r.rows, r.stamps, want)
+	}
+}
+
+// TestExpiredSamples: a sample that has expired is written as a deletion under its own
+// write timestamp. It needs no index rows.
+func TestExpiredSamples(t *testing.T) {
+	r := &recorder{}
+	w := unconnected(t, rowtime.Default, DefaultWriteConfig(), r, time.UnixMilli(someTime+10_000))
+	w.place = func(e cql.Entry) string { return string(e.Args[0].([]byte)[:1]) }
+	cols := fixed(1, someTime, 1, someTime+1, 2)
+	cols.AppendFixed(someTime+2, 3, 0)
+	cols.Stamps = []int64{60, 70, 200}
+	gone := fixed(5, someTime, 1)
+	gone.Stamps = []int64{80}
+	src := new(memory).add(longSeries("m", "k", "v"), cols)
+	believe(w, src)
+	src.add(longSeries("n", "k", "v"), gone) // nothing is known of its index rows
+	if err := w.write(t.Context(), 100, src); err != nil {
+		t.Fatal(err)
+	}
+	for i := range r.rows {
+		_, r.rows[i], _ = strings.Cut(r.rows[i], "/")
+	}
+	slices.Sort(r.rows)
+	slices.Sort(r.stamps)
+	want := []string{"456292b4 deleted", "456292b4 deleted", "456292b5 deleted", "456292b6/06"}
+	if !slices.Equal(r.rows, want) || !slices.Equal(r.stamps, []int64{60, 70, 80, 100}) {
+		t.Errorf("%q, stamps %v, want %q", r.rows, r.stamps, want)
+	}
+	if written, expired := counterValue(t, w.metrics.written), counterValue(t, w.metrics.refused.WithLabelValues(reasonExpired)); written != 1 || expired != 3 {
+		t.Errorf("%v written, %v expired", written, expired)
+	}
+}
+
+func counterValue(t *testing.T, c prometheus.Counter) float64 {
+	t.Helper()
+	var m dto.Metric
+	if err := c.Write(&m); err != nil {
+		t.Fatal(err)
+	}
+	return m.GetCounter().GetValue()
 }
 
 // TestBatches: a batch of many samples is of one row, and bounded in rows and bytes.
@@ -344,7 +415,7 @@ func TestUnwritable(t *testing.T) {
 		got[refusal.Reason] = refusal.Count
 	}
 	want := "map[invalid_name:2 invalid_utf8:1 key_too_long:2 not_finite:2 string_too_long:2 time_too_low:1 ttl_too_long:1 type_unknown_to_kairosdb:2]"
-	if fmt.Sprint(got) != want || len(r.rows) != 7 {
+	if fmt.Sprint(got) != want || len(r.rows) != 8 { // one is the deletion of what has expired
 		t.Errorf("%d rows; refused %v, want %s", len(r.rows), got, want)
 	}
 	// A keyspace that KairosDB does not read takes every value bit by bit.
