@@ -135,6 +135,12 @@ func (s *Server) find(t *testing.T, expr string) string {
 	return m[1]
 }
 
+// Carbon returns the address for what senders of Graphite send: lines or pickles.
+func (s *Server) Carbon(t *testing.T, what string) string {
+	t.Helper()
+	return s.find(t, `(?m)^ +carbon +(\S+) \(`+what+`\)$`)
+}
+
 // Pid returns the number of the process.
 func (s *Server) Pid() int { return s.command.Process.Pid }
 
