@@ -258,6 +258,40 @@ func TestCollectdHTTP(t *testing.T) {
 	s.Stop(t)
 }
 
+// TestCollectdGraphite does the same with collectd's writer for Graphite.
+func TestCollectdGraphite(t *testing.T) {
+	process.SkipShort(t)
+	daemon := collectdPath(t)
+	s := process.Start(t, t.TempDir())
+	c := startCollectd(t, daemon, t.TempDir(), s.Documented(t, "..", "collectd-graphite"))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	const load = "collectd.e2e_example.load.load.shortterm"
+	waitForPoints(ctx, t, s, c, load, 3)
+	c.inject(t, "finite", "1.5")
+	waitForPoints(ctx, t, s, c, "collectd.e2e_example.injected.gauge-finite", 1)
+	for path, want := range map[string]string{
+		"/metrics/find?query=collectd.e2e_example.load.load.*&format=completer":  load,
+		"/render?target=" + load + "&from=-10min&format=raw&noNullPoints=1":      load + ",",
+		"/render?target=maxSeries(collectd.*.injected.*)&from=-10min&format=raw": "1.5",
+	} {
+		if answer, err := s.Want(ctx, 200, "GET", path, ""); err != nil || !strings.Contains(string(answer), want) {
+			t.Errorf("%s: %s, %v; want %s", path, answer, err, want)
+		}
+	}
+	c.stop()
+	rejected, err := s.Want(ctx, 200, "GET", "/admin/rejected", "")
+	if err != nil || strings.Count(string(rejected), `"reason": `) != strings.Count(string(rejected), ` nan `) { // the first rate of a counter
+		t.Errorf("more is refused than what collectd sends as nan: %s, %v", rejected, err)
+	}
+	m, err := s.Metrics(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("collectd wrote %v samples of %v series to carbon's port", m[`varve_ingest_samples_total{protocol="carbon"}`], m["varve_store_series"])
+	s.Stop(t)
+}
+
 // A point is one value of an answer, with the tag value it was grouped by.
 type point struct {
 	group string
