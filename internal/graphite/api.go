@@ -57,7 +57,7 @@ func withForm(h formHandler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		form, err := formOf(w, r)
 		if err != nil {
-			refuse(w, http.StatusBadRequest, "the form cannot be read: "+err.Error())
+			refusal(r)(w, http.StatusBadRequest, "the form cannot be read: "+err.Error())
 			return
 		}
 		h(w, r, form)
@@ -182,10 +182,7 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	limit := (*store.LimitError)(nil)
 	away := (*store.UnavailableError)(nil)
 	input := (*store.InputError)(nil)
-	refuse := refuse
-	if strings.Contains(r.URL.Path, "/tags/") || strings.Contains(r.URL.Path, "/events") { // clients read errors as JSON there
-		refuse = refuseJSON
-	}
+	refuse := refusal(r)
 	switch {
 	case r.Context().Err() != nil: // nobody reads an answer
 	case errors.As(err, &begun):
@@ -206,6 +203,15 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 
 // shownError is how much of an error is sent, in bytes: it may repeat a target.
 const shownError = 2000
+
+// refusal returns what answers errors of a request. Clients read them as JSON below
+// /tags and /events.
+func refusal(r *http.Request) func(w http.ResponseWriter, status int, text string) {
+	if path := strings.TrimPrefix(r.URL.Path, "/graphite"); strings.HasPrefix(path, "/tags") || strings.HasPrefix(path, "/events") {
+		return refuseJSON
+	}
+	return refuse
+}
 
 func refuse(w http.ResponseWriter, status int, text string) {
 	say(w, status, clip.Text(text, shownError))

@@ -88,6 +88,7 @@ func TestTagErrors(t *testing.T) {
 	for _, c := range []struct{ path, parameters, want string }{
 		{"/tags/findSeries", "expr=nonsense", `{"error":"Invalid tagspec nonsense"}`},
 		{"/tags/findSeries", "", `{"error":"no tag expressions specified"}`},
+		{"/tags", "filter=(", `{"error":"the filter is no regular expression: `},
 		{"/tags/autoComplete/values", "tag=x&expr=y=~(", `{"error":"Invalid tagspec y=~(`},
 	} {
 		parameters, err := url.ParseQuery(c.parameters)
@@ -95,6 +96,9 @@ func TestTagErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := s.form(c.path, parameters)
+		if c.path == "/tags" {
+			w = s.ask("GET", c.path, parameters)
+		}
 		if w.Code != 400 || w.Header().Get("Content-Type") != "application/json" || !strings.HasPrefix(w.Body.String(), c.want) || !json.Valid(w.Body.Bytes()) {
 			t.Errorf("%s %s: %d %s", c.path, c.parameters, w.Code, w.Body)
 		}

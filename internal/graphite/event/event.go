@@ -37,8 +37,8 @@ type Event struct {
 	Tags []string
 }
 
-// MaxTagBytes bounds the tags of an event, with a space between two. They are part of
-// its key.
+// MaxTagBytes bounds the tags of an event, and those of a search, with a space between
+// two. They are part of the key of an event.
 const MaxTagBytes = 1000
 
 // endExcl is the first second that has more than the ten digits of a key.
@@ -103,10 +103,14 @@ func parseTags(raw json.RawMessage) ([]string, error) {
 		return nil, badf("\"tags\" must be a list of texts, or a text with spaces between tags")
 	}
 	tags := strings.Fields(text)
+	return tags, checkTags(tags)
+}
+
+func checkTags(tags []string) error {
 	if n := len(strings.Join(tags, " ")); n > MaxTagBytes {
-		return nil, badf("the tags of the event have %d bytes, but may have %d", n, MaxTagBytes)
+		return badf("the tags have %d bytes, but those of an event have %d at most", n, MaxTagBytes)
 	}
-	return tags, nil
+	return nil
 }
 
 // A key names an event, and has all but its text.

@@ -155,6 +155,8 @@ type Search struct {
 	From, Until int64
 	Tags        []string
 	Set         Set
+
+	wanted map[string]bool // Tags, in Find
 }
 
 // A Found is an event without its text.
@@ -168,6 +170,9 @@ type Found struct {
 // Find calls f for the events of a search, in the order of time. It ends with the first
 // error of f.
 func (l *Log) Find(ctx context.Context, s Search, f func(Found) error) error {
+	if err := checkTags(s.Tags); err != nil {
+		return err
+	}
 	s.From, s.Until = max(s.From, 0), min(s.Until, endExcl-1)
 	if s.From > s.Until {
 		return nil
@@ -175,6 +180,10 @@ func (l *Log) Find(ctx context.Context, s Search, f func(Found) error) error {
 	nothing, err := l.dropUnknown(ctx, &s)
 	if err != nil || nothing {
 		return err
+	}
+	s.wanted = map[string]bool{}
+	for _, tag := range s.Tags {
+		s.wanted[tag] = true
 	}
 	first, last := dayOf(s.From), dayOf(s.Until)
 	for day, err := range l.values.Keys(ctx, service, daysKey, common(first, last)) {
@@ -198,7 +207,7 @@ func (l *Log) findDay(ctx context.Context, day string, s Search, f func(Found) e
 		return err
 	}
 	for text, err := range l.values.Keys(ctx, service, day, prefix) {
-		if err != nil {
+		if err = errors.Join(err, ctx.Err()); err != nil {
 			return fmt.Errorf("list the events of %s: %w", day, err)
 		}
 		k, err := parseKey(text)
@@ -258,14 +267,13 @@ func (l *Log) dropUnknown(ctx context.Context, s *Search) (nothing bool, err err
 }
 
 func (s *Search) matches(tags []string) bool {
-	if len(s.Tags) == 0 {
-		return true
+	found := 0
+	for i, tag := range tags {
+		if s.wanted[tag] && !slices.Contains(tags[:i], tag) {
+			found++
+		}
 	}
-	has := func(tag string) bool { return slices.Contains(tags, tag) }
-	if s.Set == Union {
-		return slices.ContainsFunc(s.Tags, has)
-	}
-	return !slices.ContainsFunc(s.Tags, func(tag string) bool { return !has(tag) })
+	return found == len(s.wanted) || s.Set == Union && found > 0
 }
 
 // readers is how many texts are read at a time: over Cassandra each is a round trip.

@@ -103,7 +103,7 @@ func testLog(t *testing.T, l *Log) {
 	add(t, l, 5*day, "c", "ünï")
 	add(t, l, 5*day-1, "b", "")
 	add(t, l, 0, "a", "web")
-	add(t, l, 9*day, "z", "db x=1;y,z")
+	add(t, l, 9*day, "z", "db x=1;y,z twice twice")
 	add(t, l, endExcl-1, "last", "")
 	if err := l.values.Set(t.Context(), service, tagsKey, "entered", ""); err != nil { // by a writer that ended then
 		t.Fatal(err)
@@ -127,6 +127,10 @@ func testLog(t *testing.T, l *Log) {
 		{Search{From: 1, Until: 9 * day, Tags: []string{"db"}}, "e z"},
 		{with(Known, "web"), "a e d"},
 		{with(Known, "web db"), "e"},
+		{with(Known, "web db web"), "e"},
+		{with(Known, "twice"), "z"},
+		{with(Known, "twice db"), "z"},
+		{with(Known, "twice web"), ""},
 		{with(Known, "web nosuch"), "a e d"},
 		{with(Known, "nosuch"), ""},
 		{with(Known, "entered"), ""},
@@ -140,6 +144,10 @@ func testLog(t *testing.T, l *Log) {
 		if got := found(t, l, c.search); got != c.want {
 			t.Errorf("%+v: %q; want %q", c.search, got, c.want)
 		}
+	}
+	many := with(Union, strings.Repeat("x ", MaxTagBytes/2+1))
+	if err := l.Find(t.Context(), many, func(Found) error { return nil }); err == nil || !strings.Contains(err.Error(), "1000 at most") {
+		t.Errorf("a search by %d tags: %v", len(many.Tags), err)
 	}
 	for _, id := range []int64{-1, 0<<numberBits | 1, 7 << numberBits, 1 << 62} {
 		if _, err := l.ByID(t.Context(), id); !errors.Is(err, store.ErrNotFound) {
