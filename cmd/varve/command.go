@@ -54,6 +54,7 @@ serve takes, so it also checks a configuration: the exit status is 2 if it is no
 		backupCommand(),
 		exportCommand(),
 		importCommand(),
+		importWhisperCommand(),
 		compareCommand(),
 		{
 			name:     "version",
@@ -83,11 +84,11 @@ func dispatch(t terminal, args []string) error {
 	case "-v", "-version", "--version":
 		name = "version"
 	}
-	c, err := find(name)
+	c, words, err := find(slices.Concat([]string{name}, args[1:]))
 	if err != nil {
 		return err
 	}
-	err = c.run(t, args[1:])
+	err = c.run(t, args[words:])
 	if errors.Is(err, config.ErrHelp) {
 		_, all := withoutAll(args)
 		return c.explain(t.stdout, all)
@@ -95,22 +96,29 @@ func dispatch(t terminal, args []string) error {
 	return err
 }
 
-func find(name string) (command, error) {
+// find returns the command whose name args begin with, and how many words that are. Of
+// import and import whisper the longer one counts.
+func find(args []string) (found command, words int, err error) {
+	name := args[0]
 	if strings.HasPrefix(name, "-") {
-		return command{}, &usageError{fmt.Errorf("%s: flags come after the command, for example varve serve %s", name, name)}
+		return found, 0, &usageError{fmt.Errorf("%s: flags come after the command, for example varve serve %s", name, name)}
 	}
 	var names []string
 	for _, c := range commands() {
-		if c.name == name {
-			return c, nil
+		own := strings.Fields(c.name)
+		if len(own) > words && len(own) <= len(args) && slices.Equal(own, args[:len(own)]) {
+			found, words = c, len(own)
 		}
 		names = append(names, c.name)
+	}
+	if words > 0 {
+		return found, words, nil
 	}
 	hint := "varve help lists the commands"
 	if near := config.Nearest(name, names); near != "" {
 		hint = "did you mean " + near + "?"
 	}
-	return command{}, &usageError{fmt.Errorf("unknown command %q; %s", name, hint)}
+	return found, 0, &usageError{fmt.Errorf("unknown command %q; %s", name, hint)}
 }
 
 // help explains the command that args name.
@@ -120,10 +128,11 @@ func help(t terminal, args []string) error {
 	case len(args) == 0 || wantsHelp(args):
 		overview(t.stdout)
 		return nil
-	case len(args) > 1:
-		return &usageError{errors.New("help explains one command at a time")}
 	}
-	c, err := find(args[0])
+	c, words, err := find(args)
+	if err == nil && words < len(args) {
+		err = &usageError{errors.New("help explains one command at a time")}
+	}
 	if err != nil {
 		return err
 	}
@@ -139,7 +148,7 @@ func withoutAll(args []string) (rest []string, all bool) {
 func overview(w io.Writer) {
 	fmt.Fprint(w, "Varve is a time series database.\n\nUsage: varve COMMAND [FLAGS]\n\nCommands:\n")
 	for _, c := range commands() {
-		fmt.Fprintf(w, "  %-8s  %s\n", c.name, c.synopsis)
+		fmt.Fprintf(w, "  %-14s  %s\n", c.name, c.synopsis)
 	}
 	fmt.Fprint(w, "\nvarve help COMMAND explains one.\n")
 }

@@ -42,7 +42,7 @@ that directory. Without any of these, the points go to the server at 127.0.0.1:8
 
 To continue an interrupted import, run the same command again. A line of which a part
 cannot be stored is reported with its number and the reason; the other lines are stored.
-Importing a line twice does no harm.
+Importing a line twice does no harm. varve import whisper reads Graphite's files.
 
 Exit status: 0 all is stored, 1 the import could not be completed, 2 wrong command line,
 3 the import is complete, but lines were rejected.
@@ -87,18 +87,18 @@ func importFile(t terminal, args []string) error {
 	}
 	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer restore()
-	sink, c, closeSink, err := l.importSink(t)
+	sinks, c, closeSink, err := l.importSinks(t)
 	if err != nil {
 		return err
 	}
-	j := &importJob{path: l.flags["f"], to: l.place(c), statePath: l.flags["state"], rejectedPath: l.flags["rejected"], stderr: t.stderr, progress: newProgress(t.stderr)}
+	j := &importJob{path: l.flags["f"], to: l.place(c), statePath: l.flags["state"], rejected: rejectedFile{path: l.flags["rejected"]}, stderr: t.stderr, progress: newProgress(t.stderr)}
 	if j.path != "" && j.statePath == "" {
 		j.statePath = j.path + ".state"
 	}
-	if j.path != "" && j.rejectedPath == "" {
-		j.rejectedPath = j.path + ".rejected"
+	if j.path != "" && j.rejected.path == "" {
+		j.rejected.path = j.path + ".rejected"
 	}
-	at, err := j.run(ctx, sink, int(c.Transfer.MaxLine))
+	at, err := j.run(ctx, sinks(), int(c.Transfer.MaxLine))
 	j.progress.clear()
 	if err = errors.Join(err, closeSink()); err != nil {
 		if ctx.Err() != nil {
@@ -113,8 +113,8 @@ func importFile(t terminal, args []string) error {
 	fmt.Fprintln(t.stdout, "Import finished\nAll done")
 	if at.Rejected > 0 {
 		e := &rejectedError{lines: at.Rejected}
-		if j.rejectedPath != "" {
-			e.where = ", see " + j.rejectedPath
+		if j.rejected.path != "" {
+			e.where = ", see " + j.rejected.path
 		}
 		return e
 	}
@@ -145,12 +145,14 @@ func (l line) place(c config.Config) string {
 	return dir
 }
 
-func (l line) importSink(t terminal) (transfer.Sink, config.Config, func() error, error) {
+// importSinks opens what points go to. A sink is for one goroutine.
+func (l line) importSinks(t terminal) (func() transfer.Sink, config.Config, func() error, error) {
 	if l.online() {
 		if err := l.reach(); err != nil {
 			return nil, config.Config{}, nil, err
 		}
-		return &remoteSink{addr: dialable(l.flags["http-addr"])}, config.Default(), func() error { return nil }, nil
+		sink := &remoteSink{addr: dialable(l.flags["http-addr"])}
+		return func() transfer.Sink { return sink }, config.Default(), func() error { return nil }, nil
 	}
 	_, create := l.flags["create"]
 	s, c, err := l.openStore(t, true, create)
@@ -163,7 +165,7 @@ func (l line) importSink(t terminal) (transfer.Sink, config.Config, func() error
 	if err := rollup.Watch(context.Background(), s, pipeline, api, c.Rollups); err != nil {
 		return nil, c, nil, errors.Join(err, s.Close())
 	}
-	return transfer.NewLocal(pipeline, "varve import"), c, s.Close, nil
+	return func() transfer.Sink { return transfer.NewLocal(pipeline, "varve import") }, c, s.Close, nil
 }
 
 // A remoteSink stores lines through a running server.
@@ -249,14 +251,14 @@ type importState struct {
 
 // An importJob is one run of the command.
 type importJob struct {
-	path, statePath, rejectedPath string
-	to                            string
-	stderr                        io.Writer
-	progress                      *progress
+	path, statePath string
+	to              string
+	stderr          io.Writer
+	progress        *progress
 
 	state    importState
-	rejected *os.File // nil before the first rejected line
-	before   int64    // bytes of the file that an earlier run has read
+	rejected rejectedFile
+	before   int64 // bytes of the file that an earlier run has read
 	total    int64
 }
 
@@ -283,11 +285,7 @@ func (j *importJob) run(ctx context.Context, sink transfer.Sink, maxLine int) (a
 		return at, fmt.Errorf("go to where the last import stopped in %s: %w", j.path, err)
 	}
 	j.before = read.n.Load()
-	defer func() {
-		if j.rejected != nil {
-			err = errors.Join(err, j.rejected.Close())
-		}
-	}()
+	defer func() { err = errors.Join(err, j.rejected.close()) }()
 	m := &transfer.Import{Sink: sink, MaxLine: maxLine, Reject: j.reject, Acknowledge: func(p transfer.Position) error {
 		n := read.n.Load()
 		j.progress.update(j.before, n, j.total, fmt.Sprintf("%s read, %d lines, %d points, %d lines rejected, %s/s",
@@ -328,7 +326,7 @@ func (j *importJob) resume(in *os.File) error {
 	text, err := os.ReadFile(j.statePath)
 	if errors.Is(err, os.ErrNotExist) {
 		j.state.Head, j.state.To = own, j.to
-		if err := os.Remove(j.rejectedPath); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Remove(j.rejected.path); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err // of an earlier import
 		}
 		return nil
@@ -345,6 +343,7 @@ func (j *importJob) resume(in *os.File) error {
 	if j.state.To != "" && j.state.To != j.to {
 		return fmt.Errorf("%s is of an import into %s, not %s; remove it to import all lines there, or name another state file with --state", j.statePath, j.state.To, j.to)
 	}
+	j.rejected.at = j.state.Reported
 	if j.state.Line > 0 {
 		fmt.Fprintf(j.stderr, "going on after line %d of %s\n", j.state.Line, j.path)
 	}
@@ -354,44 +353,67 @@ func (j *importJob) resume(in *os.File) error {
 // reject reports a line.
 func (j *importJob) reject(r transfer.Rejected) error {
 	text := fmt.Sprintf("line %d: %s\n", r.Line, strings.Join(r.Reasons, "; "))
-	if j.rejectedPath == "" {
+	if j.rejected.path == "" {
 		j.progress.clear()
 		_, err := io.WriteString(j.stderr, text)
 		return err
 	}
-	if j.rejected == nil {
-		f, err := os.OpenFile(j.rejectedPath, os.O_WRONLY|os.O_CREATE, 0o644)
-		if err != nil {
-			return err
-		}
-		j.rejected = f
-		// What was reported after the last state is reported again.
-		if err := f.Truncate(j.state.Reported); err != nil {
-			return err
-		}
-		if _, err := f.Seek(j.state.Reported, io.SeekStart); err != nil {
-			return err
-		}
-	}
-	n, err := j.rejected.WriteString(text)
-	j.state.Reported += int64(n)
-	return err
+	return j.rejected.write(text)
 }
 
-// acknowledge remembers a position. The file is replaced, so that there is
-// always a whole one.
+// acknowledge remembers a position.
 func (j *importJob) acknowledge(p transfer.Position) error {
-	j.state.Position = p
+	j.state.Position, j.state.Reported = p, j.rejected.at
 	if j.statePath == "" {
 		return nil
 	}
-	text, err := json.Marshal(&j.state)
+	return saveState(j.statePath, &j.state)
+}
+
+// saveState writes the state of an import. The file is replaced, so that there is
+// always a whole one.
+func saveState(path string, state any) error {
+	text, err := json.Marshal(state)
 	if err != nil {
 		return err
 	}
-	fresh := j.statePath + ".new"
+	fresh := path + ".new"
 	if err := os.WriteFile(fresh, append(text, '\n'), 0o644); err != nil {
 		return err
 	}
-	return os.Rename(fresh, j.statePath)
+	return os.Rename(fresh, path)
+}
+
+// A rejectedFile is the report of what an import has not stored. What was reported
+// after the last state is reported again, over what there is.
+type rejectedFile struct {
+	path string
+	at   int64    // bytes that were written
+	f    *os.File // nil before the first report
+}
+
+func (r *rejectedFile) write(text string) error {
+	if r.f == nil {
+		f, err := os.OpenFile(r.path, os.O_WRONLY|os.O_CREATE, 0o644)
+		if err != nil {
+			return err
+		}
+		r.f = f
+		if err := f.Truncate(r.at); err != nil {
+			return err
+		}
+		if _, err := f.Seek(r.at, io.SeekStart); err != nil {
+			return err
+		}
+	}
+	n, err := r.f.WriteString(text)
+	r.at += int64(n)
+	return err
+}
+
+func (r *rejectedFile) close() error {
+	if r.f == nil {
+		return nil
+	}
+	return r.f.Close()
 }

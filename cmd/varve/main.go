@@ -51,6 +51,9 @@ func run(t terminal, args []string) int {
 	if part := (*rejectedError)(nil); errors.As(err, &part) {
 		return exitPart
 	}
+	if faulty := (*faultyError)(nil); errors.As(err, &faulty) {
+		return exitPart
+	}
 	if unknown := (*unknownError)(nil); errors.As(err, &unknown) {
 		return exitPart
 	}

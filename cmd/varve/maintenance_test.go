@@ -36,12 +36,12 @@ func TestHelpOfServe(t *testing.T) {
 // TestHelpTexts compares the help of the commands that work on a store with
 // testdata/help.
 func TestHelpTexts(t *testing.T) {
-	for _, name := range []string{"check", "repair", "inspect", "stats", "backup", "import", "export", "compare"} {
-		status, stdout, stderr := once(t, nil, "help", name)
+	for _, name := range []string{"check", "repair", "inspect", "stats", "backup", "import", "import whisper", "export", "compare"} {
+		status, stdout, stderr := once(t, nil, append([]string{"help"}, strings.Fields(name)...)...)
 		if status != 0 || stderr != "" {
 			t.Errorf("help %s: %d %s", name, status, stderr)
 		}
-		golden := filepath.Join("testdata", "help", name+".txt")
+		golden := filepath.Join("testdata", "help", strings.ReplaceAll(name, " ", "-")+".txt")
 		if *updateHelp {
 			if err := os.MkdirAll(filepath.Dir(golden), 0o755); err != nil {
 				t.Fatal(err)

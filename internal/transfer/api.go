@@ -208,7 +208,7 @@ func (l *lazyWriter) finish() error {
 }
 
 // maxFaults bounds the rejected lines that an answer names.
-const maxFaults = blockLines // a client that sends block by block learns of each
+const maxFaults = BlockLines // a client that sends block by block learns of each
 
 // A Report is the answer to an import.
 type Report struct {

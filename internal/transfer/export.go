@@ -90,13 +90,13 @@ type exporter struct {
 	view   store.View
 	within model.TimeRange
 	out    io.Writer
-	line   lineWriter
+	line   LineWriter
 	buf    []byte
 	count  Count
 }
 
 func (e *exporter) series(ctx context.Context, s store.Series) error {
-	e.line.begin(s.Series)
+	e.line.Begin(s.Series)
 	cursor := e.view.Read(ctx, s, store.ReadOptions{Range: e.within})
 	defer cursor.Close()
 	for {
@@ -111,8 +111,8 @@ func (e *exporter) series(ctx context.Context, s store.Series) error {
 			return context.Cause(ctx) // a metric may have a million series without samples in the range
 		}
 		for i := range block.Times {
-			e.line.add(&block.Columns, i)
-			if e.line.full() {
+			e.line.Add(&block.Columns, i)
+			if e.line.Full() {
 				if err := e.take(); err != nil {
 					return err
 				}
@@ -127,7 +127,7 @@ func (e *exporter) series(ctx context.Context, s store.Series) error {
 // take moves finished lines on.
 func (e *exporter) take() error {
 	var lines, points int
-	e.buf, lines, points = e.line.take(e.buf)
+	e.buf, lines, points = e.line.Take(e.buf)
 	e.count.Lines += int64(lines)
 	e.count.Points += int64(points)
 	if len(e.buf) < writeBytes {

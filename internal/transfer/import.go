@@ -16,11 +16,11 @@ import (
 	"varve/internal/store"
 )
 
-// BlockBytes is about how much is stored and acknowledged at once, blockLines
+// BlockBytes is about how much is stored and acknowledged at once, BlockLines
 // the most lines.
 const (
 	BlockBytes = 4 << 20
-	blockLines = 4096
+	BlockLines = 4096
 )
 
 // A Position is how far an import has come: everything before it is stored or
@@ -102,7 +102,7 @@ func (m *Import) read(ctx context.Context, in *bufio.Reader) (blockEnd, error) {
 	m.arena, m.lines, m.numbers, m.rejects = m.arena[:0], m.lines[:0], m.numbers[:0], m.rejects[:0]
 	end := blockEnd{offset: m.position.Offset, line: m.position.Line}
 	var bounds [][2]int
-	for len(m.arena) < BlockBytes && len(bounds) < blockLines {
+	for len(m.arena) < BlockBytes && len(bounds) < BlockLines {
 		if err := ctx.Err(); err != nil {
 			return end, context.Cause(ctx)
 		}

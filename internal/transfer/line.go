@@ -20,8 +20,8 @@ const (
 	lineBytes  = 1 << 20
 )
 
-// A lineWriter builds the lines of one series.
-type lineWriter struct {
+// A LineWriter builds the lines of one series. The zero value is ready for Begin.
+type LineWriter struct {
 	head   []byte // up to the type or the points
 	typ    model.Type
 	kind   model.Kind
@@ -33,8 +33,8 @@ type lineWriter struct {
 	raws   int            // in raw
 }
 
-// begin starts a series.
-func (l *lineWriter) begin(s model.Series) {
+// Begin starts a series.
+func (l *LineWriter) Begin(s model.Series) {
 	l.typ, l.kind = s.Type, s.Type.Kind()
 	l.known = datatype.All().Stored(s.Type)
 	l.name = `,"` + l.kind.String() + `"]`
@@ -77,8 +77,8 @@ func appendText(dst []byte, s string) []byte {
 	return append(dst, quoted...)
 }
 
-// add adds the i-th sample of a block.
-func (l *lineWriter) add(c *model.Columns, i int) {
+// Add adds the i-th sample of a block.
+func (l *LineWriter) Add(c *model.Columns, i int) {
 	if l.asText(c, i) {
 		return
 	}
@@ -102,7 +102,7 @@ func (l *lineWriter) add(c *model.Columns, i int) {
 }
 
 // asText adds a sample that JSON can hold.
-func (l *lineWriter) asText(c *model.Columns, i int) bool {
+func (l *LineWriter) asText(c *model.Columns, i int) bool {
 	was := len(l.text)
 	if l.points == 0 {
 		l.text = append(append(l.text, l.head...), `"datapoints":[`...)
@@ -160,13 +160,13 @@ func appendDouble(dst []byte, v float64) []byte {
 	return append(dst, ".0"...)
 }
 
-// full reports that a line has grown to its bounds.
-func (l *lineWriter) full() bool {
+// Full reports that a line has grown to its bounds.
+func (l *LineWriter) Full() bool {
 	return l.points >= LinePoints || l.raws >= LinePoints || len(l.text) >= lineBytes || len(l.raw) >= lineBytes
 }
 
-// take appends the lines begun and says how many those are.
-func (l *lineWriter) take(dst []byte) (_ []byte, lines, points int) {
+// Take appends the lines begun and says how many those are.
+func (l *LineWriter) Take(dst []byte) (_ []byte, lines, points int) {
 	for _, line := range []*[]byte{&l.text, &l.raw} {
 		if len(*line) > 0 {
 			dst = append(append(dst, *line...), "]}\n"...)

@@ -289,7 +289,7 @@ func (b *brokenSink) Store(ctx context.Context, lines [][]byte) ([]kairosjson.Li
 
 func TestResume(t *testing.T) {
 	var text bytes.Buffer
-	const n = 3*blockLines + 100
+	const n = 3*BlockLines + 100
 	for i := range n {
 		fmt.Fprintf(&text, `{"name":"m","tags":{"i":"%d"},"datapoints":[[%d,%d]]}`+"\n", i%100, i, i)
 		if i%1000 == 0 {

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// whisperGolden is where the original's files are, with what it answers of them.
+const whisperGolden = "../../internal/graphite/whisper/testdata"
+
+// whisperNow is the time of these files.
+const whisperNow = 1_700_000_000
+
+// tree makes a directory of files, each of which is a copy of one of the original's.
+func tree(t *testing.T, files map[string]string) string {
+	t.Helper()
+	root := filepath.Join(t.TempDir(), "whisper")
+	for file, golden := range files {
+		text := []byte(golden)
+		if strings.HasSuffix(golden, ".wsp") {
+			text = []byte(read(t, filepath.Join(whisperGolden, golden)))
+		}
+		path := filepath.Join(root, file)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+// rules writes the configuration that the golden files of two methods were made by.
+func rules(t *testing.T) (flags []string) {
+	t.Helper()
+	dir := t.TempDir()
+	schemas, aggregation := filepath.Join(dir, "schemas"), filepath.Join(dir, "aggregation")
+	for file, text := range map[string]string{
+		schemas:     "[all]\npattern = .*\nretentions = 10:36,60:30,300:40\n",
+		aggregation: "[max]\npattern = max\naggregationMethod = max\n[sum]\npattern = sum\naggregationMethod = sum\n",
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return []string{"--storage-schemas", schemas, "--storage-aggregation", aggregation}
+}
+
+// render returns the points of a target since a time, by their time.
+func (p *process) render(target string, from int64) map[int64]float64 {
+	p.t.Helper()
+	status, body := p.do("GET", fmt.Sprintf("/render?format=json&noNullPoints=1&now=%d&until=%d&from=%d&target=%s", whisperNow, whisperNow, from, url.QueryEscape(target)), "")
+	var answer []struct{ Datapoints [][2]float64 }
+	if err := json.Unmarshal([]byte(body), &answer); err != nil || status != 200 || len(answer) != 1 {
+		p.t.Fatalf("%s: %d %s", target, status, body)
+	}
+	points := map[int64]float64{}
+	for _, d := range answer[0].Datapoints {
+		points[int64(d[1])] = d[0]
+	}
+	return points
+}
+
+// What Whisper answers of each archive, Varve answers after an import, but for the
+// buckets in which the finer archive begins.
+func TestImportWhisper(t *testing.T) {
+	tagged := "load;dc=a.b;host=c"
+	root := tree(t, map[string]string{
+		"g/average.wsp": "average.wsp", "g/max.wsp": "max.wsp", "g/sum.wsp": "sum.wsp", "g/last.txt": "no file of points",
+		"_tagged/aaa/bbb/load;dc=a_DOT_b;host=c.wsp": "average.wsp",
+	})
+	p := start(t, t.TempDir(), rules(t)...)
+	out, stderr := must(t, 0, "import", "whisper", root, "--http-addr", p.http)
+	if out != "Import finished\nAll done\n" || !strings.Contains(stderr, "4 files, of which 0 without points, ") {
+		t.Errorf("%q %q", out, stderr)
+	}
+	for _, path := range []string{root + ".state", root + ".rejected"} {
+		if _, err := os.Stat(path); err == nil {
+			t.Errorf("%s is there", path)
+		}
+	}
+	for target, golden := range map[string]string{"g.average": "average", "g.max": "max", "g.sum": "sum", tagged: "average"} {
+		var want struct {
+			Archives [][2]int64
+			Points   [][][2]float64
+		}
+		if err := json.Unmarshal([]byte(read(t, filepath.Join(whisperGolden, golden+".json"))), &want); err != nil {
+			t.Fatal(err)
+		}
+		for i, a := range want.Archives {
+			got := p.render(target, whisperNow-a[0]*a[1])
+			compared := 0
+			for _, point := range want.Points[i] {
+				at := int64(point[0])
+				if at <= whisperNow-a[0]*a[1] || holdsBeginning(want.Points[:i], at, a[0]) {
+					continue
+				}
+				compared++
+				if v, ok := got[at]; !ok || math.Abs(v-point[1]) > 1e-9 {
+					t.Errorf("%s, step %d, at %d: %v (%v), want %v", target, a[0], at, v, ok, point[1])
+				}
+			}
+			if compared < 20 {
+				t.Errorf("%s, step %d: %d points were compared", target, a[0], compared)
+			}
+		}
+	}
+}
+
+// holdsBeginning reports whether a bucket holds the oldest point of a finer archive.
+func holdsBeginning(finer [][][2]float64, at, step int64) bool {
+	for _, points := range finer {
+		if oldest := int64(points[0][0]); oldest >= at && oldest < at+step {
+			return true
+		}
+	}
+	return false
+}
+
+func TestImportWhisperReportsFiles(t *testing.T) {
+	hash := strings.Repeat("0", 64)
+	root := tree(t, map[string]string{
+		"a/b.wsp": "one.wsp", "a/packed.wsp": "whisper_compressed, and what follows", "a/short.wsp": "short",
+		"_tagged/000/000/" + hash + ".wsp": "one.wsp",
+	})
+	p := start(t, t.TempDir())
+	into := filepath.Join(t.TempDir(), "new")
+	const want = `_tagged/000/000/HASH.wsp: name is only a hash: no name that --series gives has this hash
+a/packed.wsp: compressed by go-carbon: Varve cannot read it; docs/migrating-from-graphite.md says what to do
+a/short.wsp: damaged: the file ends within its header, after 5 bytes
+`
+	for _, to := range [][]string{{"--http-addr", p.http}, {"--create", "--data-dir", into}} {
+		_, stderr := must(t, 3, append([]string{"import", "whisper", root, "--prefix=my."}, to...)...)
+		for _, text := range []string{"  damaged: 1 file\n", "3 faults were found, see " + root + ".rejected", "1 file, of which 0 without points, 50 points in"} {
+			if !strings.Contains(stderr, text) {
+				t.Errorf("no %q in %s", text, stderr)
+			}
+		}
+		if got := read(t, root+".rejected"); got != strings.ReplaceAll(want, "HASH", hash) {
+			t.Errorf("reported\n%s", got)
+		}
+	}
+	online, _ := must(t, 0, "export", "--http-addr", p.http)
+	offline, _ := must(t, 0, "export", "--data-dir", into)
+	if online != offline || !strings.HasPrefix(online, `{"name":"my.a.b","skip_validate":true,"datapoints":[[1699996980000,93.25,"double"],`) {
+		t.Errorf("online\n%s\noffline\n%s", online, offline)
+	}
+
+	out, stderr := must(t, 3, "import", "whisper", root, "--dry-run")
+	if !strings.Contains(stderr, "a/short.wsp: damaged") || !strings.Contains(out, "retentions = 1m:50m\n") || !strings.Contains(out, "# 50 points of 1 file, from 2023-11-14T21:23:00Z to 2023-11-14T22:12:00Z, would be imported.") {
+		t.Errorf("a dry run says\n%s%s", out, stderr)
+	}
+}
+
+// An import goes on behind the last file that is done, and nowhere else.
+func TestImportWhisperGoesOn(t *testing.T) {
+	root := tree(t, map[string]string{"a.wsp": "one.wsp", "b.wsp": "one.wsp", "b/c.wsp": "one.wsp", "d.wsp": "bad"})
+	p := start(t, t.TempDir())
+	state := func(to string) {
+		text := fmt.Sprintf(`{"root":%q,"prefix":"","to":%q,"after":"b/c.wsp","reported":4,"totals":{"files":2,"points":100}}`, root, to)
+		for file, text := range map[string]string{".state": text, ".rejected": "was\nis not\n"} {
+			if err := os.WriteFile(root+file, []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	state("elsewhere")
+	if _, stderr := must(t, 1, "import", "whisper", root, "--http-addr", p.http); !strings.Contains(stderr, "is of an import into elsewhere") {
+		t.Error(stderr)
+	}
+	state("http://" + p.http)
+	if _, stderr := must(t, 1, "import", "whisper", root, "--prefix", "x.", "--http-addr", p.http); !strings.Contains(stderr, "remove it to begin again") {
+		t.Error(stderr)
+	}
+	_, stderr := must(t, 3, "import", "whisper", root, "--http-addr", p.http)
+	if !strings.Contains(stderr, "going on behind b/c.wsp, after 2 files") || !strings.Contains(stderr, "3 files, of which 0 without points, 150 points in") {
+		t.Error(stderr)
+	}
+	if got := read(t, root+".rejected"); got != "was\nd.wsp: damaged: the file ends within its header, after 3 bytes\n" {
+		t.Errorf("reported %q", got)
+	}
+	if status, body := p.do("GET", "/api/v1/metricnames", ""); status != 200 || !strings.Contains(body, `["b"]`) {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
+func TestImportWhisperCommandLine(t *testing.T) {
+	empty := t.TempDir()
+	file := filepath.Join(empty, "file")
+	if err := os.WriteFile(file, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for line, status := range map[string]int{
+		"import whisper":                                 2,
+		"import whisper a b":                             2,
+		"import whisper " + file:                         2,
+		"import whisper " + empty + " --parallel 0":      2,
+		"import whisper " + empty + " -f x":              2,
+		"import whisper /nowhere/at/all":                 1,
+		"import whisper " + empty + " --dry-run":         1, // there is no file
+		"import whisper " + empty + " --series /nowhere": 1,
+		"import whisper --help":                          0,
+		"help import whisper":                            0,
+		"help import whisper more":                       2,
+	} {
+		must(t, status, strings.Fields(line)...)
+	}
+}

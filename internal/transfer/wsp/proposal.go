@@ -1,0 +1,157 @@
+package wsp
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"varve/internal/graphite/whisper"
+)
+
+// Bounds of what a proposal remembers of the paths that it has seen.
+const (
+	maxGroups       = 64
+	maxNodes        = 100_000 // for each way to tell groups apart
+	maxAlternatives = 50      // of a pattern
+)
+
+// A Proposal finds a storage-schemas.conf and a storage-aggregation.conf that say of
+// paths what their files say. It groups paths by equal settings and looks for the
+// beginnings or ends of names that only one group has.
+type Proposal struct{ schemas, aggregations grouping }
+
+// Add takes the settings of a file.
+func (p *Proposal) Add(path string, h *whisper.Header) {
+	p.schemas.add(path, "retentions = "+h.Stages().String())
+	p.aggregations.add(path, "xFilesFactor = "+strconv.FormatFloat(h.XFilesFactor, 'g', -1, 64)+"\naggregationMethod = "+string(h.Method))
+}
+
+// WriteText writes both files, one after the other.
+func (p *Proposal) WriteText(w io.Writer) error {
+	_, err := fmt.Fprintf(w, "# storage-schemas.conf\n%s\n# storage-aggregation.conf\n%s", p.schemas.text(), p.aggregations.text())
+	return err
+}
+
+// A trait is a part of a path by which groups may be told apart.
+type trait struct {
+	of             func(nodes []string) string
+	before, behind string // of the alternatives in a pattern
+}
+
+var traits = []trait{
+	{func(nodes []string) string { return nodes[0] }, `^(?:`, `)(?:[.;]|$)`},
+	{func(nodes []string) string { return nodes[len(nodes)-1] }, `(?:^|\.)(?:`, `)(?:;|$)`},
+	{func(nodes []string) string { return strings.Join(nodes[:min(2, len(nodes))], ".") }, `^(?:`, `)(?:[.;]|$)`},
+}
+
+// A group is the paths with the same settings.
+type group struct {
+	settings string
+	paths    int64
+	example  string
+}
+
+// A grouping is all groups, and which of them have a trait.
+type grouping struct {
+	groups []group
+	more   int64                // paths whose group is beyond maxGroups
+	nodes  [3]map[string]uint64 // groups by each of traits, as bits
+	full   [3]bool              // nodes has not all
+}
+
+func (g *grouping) add(path, settings string) {
+	i := slices.IndexFunc(g.groups, func(o group) bool { return o.settings == settings })
+	if i < 0 && len(g.groups) == maxGroups {
+		g.more++
+		return
+	}
+	if i < 0 {
+		i = len(g.groups)
+		g.groups = append(g.groups, group{settings: settings, example: path})
+	}
+	g.groups[i].paths++
+	name, _, _ := strings.Cut(path, ";")
+	parts := strings.Split(name, ".")
+	for k, t := range traits {
+		if g.nodes[k] == nil {
+			g.nodes[k] = map[string]uint64{}
+		}
+		node := t.of(parts)
+		if _, known := g.nodes[k][node]; !known && len(g.nodes[k]) == maxNodes {
+			g.full[k] = true
+			continue
+		}
+		g.nodes[k][node] |= 1 << i
+	}
+}
+
+// text has a section for each group. The largest one comes last and takes the rest.
+func (g *grouping) text() string {
+	order := make([]int, len(g.groups))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(g.groups[a].paths, g.groups[b].paths) })
+	var b strings.Builder
+	if g.more > 0 {
+		fmt.Fprintf(&b, "# %d paths have other settings than the first %d kinds, and are not looked at.\n", g.more, maxGroups)
+	}
+	for n, i := range order {
+		one := g.groups[i]
+		pattern, name := ".*", "default"
+		if n < len(order)-1 {
+			pattern, name = g.pattern(i), "rule"+strconv.Itoa(n+1)
+		}
+		if pattern == "" {
+			fmt.Fprintf(&b, "# %s, such as %s, cannot be told apart from others by beginnings or ends of names:\n# %s\n\n",
+				pathsText(one.paths), one.example, strings.ReplaceAll(one.settings, "\n", "\n# "))
+			continue
+		}
+		fmt.Fprintf(&b, "# %s, such as %s\n[%s]\npattern = %s\n%s\n\n", pathsText(one.paths), one.example, name, strings.ReplaceAll(pattern, "%", "%%"), one.settings)
+	}
+	return b.String()
+}
+
+func pathsText(n int64) string {
+	if n == 1 {
+		return "1 path"
+	}
+	return fmt.Sprintf("%d paths", n)
+}
+
+// pattern finds a group's paths and no others, with as few alternatives as there are.
+func (g *grouping) pattern(i int) string {
+	best := ""
+	fewest := maxAlternatives + 1
+	for k, t := range traits {
+		own, pure := g.own(k, i)
+		if !pure || len(own) >= fewest {
+			continue
+		}
+		fewest = len(own)
+		best = t.before + strings.Join(own, "|") + t.behind
+	}
+	return best
+}
+
+// own returns the nodes of a group by a trait. pure reports that no other group has one.
+func (g *grouping) own(k, i int) (own []string, pure bool) {
+	if g.full[k] {
+		return nil, false
+	}
+	for node, groups := range g.nodes[k] {
+		switch {
+		case groups&(1<<i) == 0:
+		case groups != 1<<i || len(own) == maxAlternatives:
+			return nil, false
+		default:
+			own = append(own, regexp.QuoteMeta(node))
+		}
+	}
+	slices.Sort(own)
+	return own, true
+}

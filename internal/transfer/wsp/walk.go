@@ -1,0 +1,91 @@
+package wsp
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"varve/internal/graphite/whisper"
+)
+
+// An entry is a file of a tree.
+type entry struct {
+	path  string // below the root, with slashes
+	size  int64
+	fault *Fault // why it cannot be read
+}
+
+// walk calls yield for the files of a tree behind after, in the order of inOrder, and
+// for what may hide files: directories that cannot be read, or are not entered.
+func walk(ctx context.Context, tree fs.FS, after string, yield func(entry) error) error {
+	return fs.WalkDir(tree, ".", func(path string, d fs.DirEntry, err error) error {
+		if cause := context.Cause(ctx); cause != nil {
+			return cause
+		}
+		if err != nil && path == "." {
+			return err
+		}
+		before := path != "." && after != "" && inOrder(path, after) <= 0
+		switch {
+		case err != nil && before:
+			return nil
+		case err != nil:
+			return yield(entry{path: path, fault: unreadable(err)})
+		case d.IsDir() && before && !strings.HasPrefix(after, path+"/"):
+			return fs.SkipDir
+		case d.IsDir() || before:
+			return nil
+		}
+		e, ok := look(tree, path, d)
+		if !ok {
+			return nil
+		}
+		return yield(e)
+	})
+}
+
+// look says what a file is. ok is false for one that is none of Whisper's.
+func look(tree fs.FS, path string, d fs.DirEntry) (e entry, ok bool) {
+	named := strings.HasSuffix(path, whisper.Suffix)
+	if !named && d.Type()&fs.ModeSymlink == 0 {
+		return e, false
+	}
+	e.path = path
+	info, err := fs.Stat(tree, path) // of what a link leads to
+	switch {
+	case err != nil:
+		e.fault = unreadable(err)
+		return e, named
+	case info.IsDir():
+		e.fault = &Fault{Reason: LinkedDirectory, Text: "links to directories are not followed; import it on its own, with --prefix"}
+		return e, true
+	case !info.Mode().IsRegular():
+		e.fault = &Fault{Reason: NotWhisper, Text: "it is no regular file"}
+	}
+	e.size = info.Size()
+	return e, named
+}
+
+func unreadable(err error) *Fault {
+	if detail := (*fs.PathError)(nil); errors.As(err, &detail) {
+		err = detail.Err // the path is told beside it
+	}
+	return &Fault{Reason: Unreadable, Text: err.Error()}
+}
+
+// inOrder compares paths in the order in which a tree is walked: node by node.
+func inOrder(a, b string) int {
+	return slices.Compare(strings.Split(a, "/"), strings.Split(b, "/"))
+}
+
+// Count returns the number of files behind after, and their bytes.
+func Count(ctx context.Context, tree fs.FS, after string) (files, bytes int64, err error) {
+	err = walk(ctx, tree, after, func(e entry) error {
+		files++
+		bytes += e.size
+		return nil
+	})
+	return files, bytes, err
+}
