@@ -17,6 +17,7 @@ import (
 	"varve/internal/cassandra/cql"
 	"varve/internal/safefile"
 	"varve/internal/spool"
+	"varve/internal/wal"
 )
 
 // targetName is the file in the spool's directory that says for which keyspace,
@@ -84,7 +85,8 @@ type targetFile struct {
 
 	mu    sync.Mutex
 	now   target
-	fixed bool // now was reached: until the end of the process there is no other one
+	saved target // what the file says: not now if the disk is full
+	fixed bool   // now was reached: until the end of the process there is no other one
 }
 
 // openTarget reads the file and refuses another keyspace than the one that samples
@@ -95,11 +97,18 @@ func openTarget(fsys vfs.FS, dir, keyspace string, waiting func() int64) (*targe
 		return nil, err
 	}
 	configured := target{Keyspace: keyspace}
-	if waiting() == 0 {
-		return f, f.set(configured) // whatever the cluster is
+	if waiting() == 0 { // whatever the cluster is
+		err := f.set(configured)
+		if wal.NoSpace(err) {
+			err = f.remove() // which says as much: nothing was reached yet
+		}
+		return f, err
 	}
-	if f.now.Keyspace == "" { // of an earlier version
-		return f, f.set(configured)
+	if f.now.Keyspace == "" { // of an earlier version, or the disk was full
+		if err := f.set(configured); !wal.NoSpace(err) {
+			return f, err
+		}
+		return f, nil // it is tried again when the cluster was reached
 	}
 	return f, f.check(configured)
 }
@@ -144,6 +153,7 @@ func (f *targetFile) read() error {
 	text, err := io.ReadAll(io.LimitReader(file, 1<<20))
 	if err == nil {
 		err = json.Unmarshal(text, &f.now)
+		f.saved = f.now
 	}
 	if err != nil {
 		return fmt.Errorf("read for which keyspace samples wait, from %s: %w", f.path(), err)
@@ -151,9 +161,11 @@ func (f *targetFile) read() error {
 	return nil
 }
 
-// set replaces the file: after a crash it is the old or the new one.
+// set replaces the file: after a crash it is the old or the new one. Whatever the
+// error is, t is the target from here on.
 func (f *targetFile) set(t target) error {
-	if f.now.equal(t) {
+	f.now = t
+	if f.saved.equal(t) {
 		return nil
 	}
 	text, err := json.Marshal(t)
@@ -163,7 +175,20 @@ func (f *targetFile) set(t target) error {
 	if err := safefile.Replace(f.fs, f.path(), append(text, '\n')); err != nil {
 		return fmt.Errorf("note down for which keyspace samples wait: %w", err)
 	}
-	f.now = t
+	f.saved = t
+	return nil
+}
+
+// remove removes the file, for which a full disk has room.
+func (f *targetFile) remove() error {
+	err := f.fs.Remove(f.path())
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err := errors.Join(err, safefile.SyncDir(f.fs, f.dir)); err != nil {
+		return fmt.Errorf("forget for which keyspace samples waited: %w", err)
+	}
+	f.saved = target{}
 	return nil
 }
 
@@ -211,6 +236,11 @@ func (s *Store) aim(ctx context.Context) error {
 		return err
 	}
 	err = s.target.reached(t)
+	if wal.NoSpace(err) {
+		// Samples can be drained all the same; keepAim tries again.
+		s.log.Warn("cannot note down which nodes the cluster has, since the disk is full; it will be tried again", "error", err)
+		return nil
+	}
 	var misdirected *MisdirectedError
 	if errors.As(err, &misdirected) {
 		if s.written.keyspace() != nil {

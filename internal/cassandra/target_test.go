@@ -4,13 +4,17 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/wal"
 )
 
 func TestTargets(t *testing.T) {
@@ -87,6 +91,59 @@ func TestTargetFile(t *testing.T) {
 	waiting = 1 // for l
 	if err := f.reached(target{"l", "other", []string{"77"}}); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestTargetOnAFullDisk: a full disk keeps nobody from starting and from draining, and
+// once there is room the file says what it would have said.
+func TestTargetOnAFullDisk(t *testing.T) {
+	mem := vfs.NewMem()
+	if err := mem.MkdirAll("spool", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var full atomic.Bool
+	disk := errorfs.Wrap(mem, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if full.Load() && (op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpCreate) {
+			return syscall.ENOSPC
+		}
+		return nil
+	}))
+	waiting := int64(0)
+	open := func(keyspace string) *targetFile {
+		t.Helper()
+		f, err := openTarget(disk, "spool", keyspace, func() int64 { return waiting })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	prod := target{"k", "prod", []string{"1"}}
+	if err := open("k").reached(prod); err != nil {
+		t.Fatal(err)
+	}
+	full.Store(true)
+	waiting = 5
+	if err := open("k").reached(prod); err != nil {
+		t.Errorf("what is there already: %v", err)
+	}
+	grown := target{"k", "prod", []string{"1", "2"}}
+	f := open("k")
+	if err := f.reached(grown); !wal.NoSpace(err) || !f.has("2") {
+		t.Errorf("another node: %v", err)
+	}
+	waiting = 0
+	f = open("l")
+	waiting = 1 // for l
+	if f = open("l"); f.now.Keyspace != "l" {
+		t.Errorf("the target is %v", f.now)
+	}
+	full.Store(false)
+	if err := f.reached(target{"l", "other", []string{"77"}}); err != nil {
+		t.Error(err)
+	}
+	var misdirected *MisdirectedError
+	if _, err := openTarget(disk, "spool", "k", func() int64 { return 1 }); !errors.As(err, &misdirected) {
+		t.Errorf("once there was room, opened for another keyspace: %v", err)
 	}
 }
 

@@ -208,3 +208,25 @@ func TestNotesOnAFullDisk(t *testing.T) {
 		}
 	})
 }
+
+// A node that is started on a full disk runs the tasks that it knew: there is nothing
+// to be noted of them.
+func TestStartOnAFullDisk(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h, _, fs := outageHarness(t)
+		h.stop()
+		h.notes = errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+			if op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpCreate {
+				return syscall.ENOSPC
+			}
+			return nil
+		}))
+		h.restart(nil)
+		h.start()
+		defer h.stop()
+		time.Sleep(time.Second)
+		if ids := h.scheduler.ids(); len(ids) != 1 || h.scheduler.late.book == nil {
+			t.Errorf("tasks %v run", ids)
+		}
+	})
+}

@@ -2,6 +2,7 @@ package spool
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"varve/internal/units"
@@ -14,13 +15,26 @@ func (s *Spool) rotateBytes() int64 {
 	return int64(min(units.MiB, s.cfg.Log.SegmentBytes/4))
 }
 
+// errUnstamped: a restart would give the generation another write timestamp.
+var errUnstamped = errors.New("what an earlier version has left waits for a log that can be written")
+
 // cutLocked freezes the active generation, which has samples, and puts a fresh
 // one in place. The order lock must be held.
+//
+// While the log has no space the end of the generation is in memory only. It is
+// logged with the next log. A process that dies before takes up the generation as
+// it was, and writes the same samples under the same write timestamps once more.
 func (s *Spool) cutLocked() error {
 	g := s.active.Load()
+	full := s.log.Full()
+	if full && g.firstMS == 0 {
+		return errUnstamped
+	}
 	// A segment that did not see the generation's begin must not see its end: what
 	// is before the segment will be given up, with the series' introductions.
-	if s.order.sinceRotate >= s.rotateBytes() || g.segment != s.order.segment {
+	if full {
+		// It takes none until a new log begins.
+	} else if s.order.sinceRotate >= s.rotateBytes() || g.segment != s.order.segment {
 		if err := s.rotateLocked(); err != nil {
 			return err
 		}
@@ -117,7 +131,7 @@ func (s *Spool) cutDue() (time.Duration, bool) {
 	began := s.active.Load().began.Load()
 	hurried := s.hurried.Load()
 	switch {
-	case began == nil || s.busy() && !(hurried && s.passesBy()) || s.log.Current().Err() != nil:
+	case began == nil || s.busy() && !(hurried && s.passesBy()) || s.log.Current().Err() != nil && !s.log.Full():
 		return 0, false
 	case hurried:
 		return 0, true

@@ -21,7 +21,16 @@
 //
 // Batches with their write timestamps, and marks that end generations (see
 // logrecord.go and docs/formats/spool.md). A mark is durable before the sink sees
-// the generation.
+// the generation, unless the disk is full.
+//
+// # Full disks
+//
+// A log that fails for lack of space takes nothing until there is room for a new one;
+// a spool that is opened on a full disk begins with such a log. What waits goes on being
+// read and drained: generations are cut in memory, under the stamps that their samples
+// have. Nothing says what was drained, so no part of the log is given up before all of
+// it is drained; then it is removed as a whole, the newest segment first. A crash leaves
+// a log that is drained again, from its begin.
 //
 // # Write timestamps
 //

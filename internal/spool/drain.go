@@ -16,9 +16,9 @@ func (s *Spool) drainer(ctx context.Context) {
 	wait := s.options.retryFirst
 	for {
 		g, sink, end := s.oldest()
-		if g == nil || sink == nil || end.Wait(ctx) != nil {
+		if g == nil || sink == nil || !s.ended(ctx, end) {
 			// Nothing to do, or the log failed before it had the end of the
-			// generation: then it comes back with a new log, or the next process.
+			// generation: then it comes back with the next process.
 			select {
 			case <-ctx.Done():
 				return
@@ -43,6 +43,12 @@ func (s *Spool) drainer(ctx context.Context) {
 		}
 		wait = min(2*wait, s.options.retryMost)
 	}
+}
+
+// ended reports whether the log has the end of a generation, or has no space for it:
+// see cutLocked.
+func (s *Spool) ended(ctx context.Context, end writelog.Entry) bool {
+	return end.Wait(ctx) == nil || ctx.Err() == nil && s.log.Full()
 }
 
 // pause waits between two attempts, less if somebody flushes. It reports false if
@@ -95,7 +101,7 @@ const offersInVain = 4
 func (s *Spool) offerBehind(ctx context.Context, sink Sink) {
 	for inVain := 0; inVain < offersInVain && ctx.Err() == nil; {
 		g, end := s.notOffered()
-		if g == nil || end.Wait(ctx) != nil {
+		if g == nil || !s.ended(ctx, end) {
 			return
 		}
 		var partial *PartialError

@@ -25,6 +25,9 @@ func (s *Spool) logFloorLocked() writelog.Entry {
 // replayed from there needs none of them; so that this is where a replay begins
 // if a crash leaves some of them, it is logged before.
 func (s *Spool) giveUp(before wal.Segment) error {
+	if s.log.Full() {
+		return s.clearLog() // nothing can be logged
+	}
 	s.order.Lock()
 	if before <= s.order.from {
 		s.order.Unlock()
@@ -39,6 +42,27 @@ func (s *Spool) giveUp(before wal.Segment) error {
 	s.files.Lock()
 	defer s.files.Unlock()
 	return s.log.Current().Release(before)
+}
+
+// clearLog removes the segments of a log that failed for lack of space, once nothing
+// waits. Parts of it cannot be given up while nothing can be logged: a replay would
+// take them for lost. After a crash in the middle it drains again what is still there.
+func (s *Spool) clearLog() error {
+	s.files.Lock()
+	defer s.files.Unlock()
+	s.order.Lock()
+	g := s.active.Load()
+	clear := s.log.Full() && !s.busy() && g.Samples() == 0
+	s.order.Unlock()
+	if !clear {
+		return nil
+	}
+	from, err := s.log.Clear()
+	s.order.Lock()
+	defer s.order.Unlock()
+	s.order.from = max(s.order.from, from)
+	s.logBytes.Add(-g.logBytes.Swap(0))
+	return err
 }
 
 // tidyLog gives up a log that has grown by marks alone.
@@ -60,10 +84,22 @@ func (s *Spool) tidyLog() {
 
 // openLog opens the log for appending, behind what is there, and gives up what
 // is not needed.
+//
+// On a full disk it opens as a log that takes nothing until there is room: what waits
+// is read and drained meanwhile.
 func (s *Spool) openLog() error {
-	if err := s.log.Open(s.order.from); err != nil {
+	err := s.log.Open(s.order.from)
+	if err == nil {
+		err = s.beginFirst()
+	}
+	if !wal.NoSpace(err) {
 		return err
 	}
+	return s.log.OpenFull(err)
+}
+
+// beginFirst begins the log of this process.
+func (s *Spool) beginFirst() error {
 	s.order.Lock()
 	err := s.rotateLocked()
 	s.order.from = max(s.order.from, 1)

@@ -195,7 +195,21 @@ func (r *replayer) cut(segment wal.Segment, m mark, stampMS int64) error {
 	s.frozen = append(s.frozen, g)
 	s.held = append(s.held, next)
 	s.active.Store(next)
-	return s.spillAll(context.Background())
+	return s.spillReplayed()
+}
+
+// spillReplayed moves what memory has no room for to files. On a full disk it stays
+// in memory, within max_memory.
+func (s *Spool) spillReplayed() error {
+	err := s.spillAll(context.Background())
+	switch {
+	case !wal.NoSpace(err):
+		return err
+	case s.memory() > int64(s.cfg.MaxMemory):
+		return fmt.Errorf("%s of %v is reached and the disk is full: free some space, or start with more memory for what waits: %w",
+			s.options.Section.Key("max_memory"), s.cfg.MaxMemory, err)
+	}
+	return nil
 }
 
 // settleStamps brings the stamps of what was replayed into order. They go back where

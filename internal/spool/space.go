@@ -25,5 +25,13 @@ func (s *Spool) newLog() {
 	s.order.Mutex, s.refs = &s.log.Order, s.log.Refs()
 }
 
-// lookAtSpace refuses writes or takes them again.
-func (s *Spool) lookAtSpace() { s.log.LookAtSpace(s.reopenLog) }
+// lookAtSpace refuses writes or takes them again. What a full log needs no more makes
+// room first.
+func (s *Spool) lookAtSpace() {
+	if s.log.Full() {
+		if err := s.clearLog(); err != nil && s.ctx.Err() == nil {
+			s.logger.Warn("give up log segments; it is tried again each second", "error", err)
+		}
+	}
+	s.log.LookAtSpace(s.reopenLog)
+}

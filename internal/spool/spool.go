@@ -307,7 +307,7 @@ func (s *Spool) Close() error {
 	s.room.Announce()
 	s.background.Wait()
 	err := s.log.Close()
-	if err != nil && s.log.Failure() != nil {
+	if err != nil && s.log.Writable() != nil {
 		err = nil // told already
 	}
 	s.mu.Lock()

@@ -105,26 +105,11 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Log, error) {
 	if err != nil {
 		return nil, errors.Join(err, d.close())
 	}
-	l := &Log{
-		cfg: cfg, dir: d,
-		logger:       o.Logger,
-		failed:       make(chan struct{}),
-		wake:         make(chan struct{}, 1),
-		done:         make(chan struct{}),
-		filling:      &buffer{},
-		first:        w.segment,
-		segment:      w.segment,
-		segmentBytes: segmentHeaderSize,
+	l, err := newLog(d, cfg, o)
+	if err != nil {
+		return nil, errors.Join(err, w.file.Close(), d.close())
 	}
-	if l.logger == nil {
-		l.logger = slog.New(slog.DiscardHandler)
-	}
-	var all []prometheus.Collector
-	l.metrics, all = newMetrics(l)
-	if l.unregister, err = collectors.Register(o.Registerer, all); err != nil {
-		return nil, errors.Join(fmt.Errorf("register metrics of the log: %w", err), w.file.Close(), d.close())
-	}
-	l.spare.New = func() any { return &waiter{signal: make(chan struct{}, 1)} }
+	l.first, l.segment, l.segmentBytes = w.segment, w.segment, segmentHeaderSize
 	w.log, w.metrics = l, l.metrics
 	w.interval = cfg.Durability == Interval
 	w.syncInterval = cfg.SyncInterval
@@ -132,6 +117,50 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Log, error) {
 		defer close(l.done)
 		w.run()
 	}()
+	return l, nil
+}
+
+// OpenFailed returns a log that failed before it began: its segments can be cleared,
+// and it takes nothing. It stands for one that cannot be opened on a full disk.
+func OpenFailed(fsys vfs.FS, dir string, cfg Config, o Options, failure error) (*Log, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, fmt.Errorf("settings of the log: %w", err)
+	}
+	cfg = cfg.withDefaults()
+	d, err := openDirectory(fsys, dir, cfg)
+	if err != nil {
+		return nil, err
+	}
+	l, err := newLog(d, cfg, o)
+	if err := errors.Join(err, d.close()); err != nil {
+		return nil, err
+	}
+	l.first = d.highest() + 1
+	close(l.done)
+	l.stop(failure)
+	return l, nil
+}
+
+// newLog returns a log without a segment.
+func newLog(d *directory, cfg Config, o Options) (*Log, error) {
+	l := &Log{
+		cfg: cfg, dir: d,
+		logger:  o.Logger,
+		failed:  make(chan struct{}),
+		wake:    make(chan struct{}, 1),
+		done:    make(chan struct{}),
+		filling: &buffer{},
+	}
+	if l.logger == nil {
+		l.logger = slog.New(slog.DiscardHandler)
+	}
+	l.spare.New = func() any { return &waiter{signal: make(chan struct{}, 1)} }
+	var all []prometheus.Collector
+	l.metrics, all = newMetrics(l)
+	var err error
+	if l.unregister, err = collectors.Register(o.Registerer, all); err != nil {
+		return nil, fmt.Errorf("register metrics of the log: %w", err)
+	}
 	return l, nil
 }
 
@@ -317,6 +346,15 @@ func (l *Log) Discard() error {
 		return err
 	}
 	return errors.Join(err, l.dir.removeFrom(l.first))
+}
+
+// Clear removes all segments, and files kept for reuse, of a log that has failed: what
+// is in them is not needed any more, and that cannot be logged. It returns the number
+// that the next segment is to have at least. A crash in the middle leaves the begin of the log.
+func (l *Log) Clear() (from Segment, err error) {
+	<-l.done
+	from = max(l.first, l.dir.highest()+1)
+	return from, errors.Join(l.dir.removeFrom(0), l.Trim())
 }
 
 // stateLocked returns why the log accepts nothing, nil if it does. l.mu must be

@@ -214,10 +214,42 @@ func (l *Log) Open(from wal.Segment) error {
 	return nil
 }
 
+// OpenFull opens the log of a store whose disk is full: Open, or the first records
+// after it, failed for that reason. Nothing can be appended, and writers are told why,
+// until LookAtSpace has found room and put a new log in its place.
+func (l *Log) OpenFull(failure error) error {
+	if before := l.current.Load(); before != nil {
+		if err := before.Discard(); err != nil && !wal.NoSpace(err) {
+			return err
+		}
+	}
+	log, err := wal.OpenFailed(l.options.FS, l.options.Dir, l.options.Config, l.walOptions(0), wal.Cause(failure))
+	if err != nil {
+		return err
+	}
+	l.Order.Lock()
+	l.current.Store(log)
+	l.Order.Unlock()
+	l.options.Disk.Block(failure)
+	return nil
+}
+
+// Full reports whether the log has failed for lack of space.
+func (l *Log) Full() bool {
+	log := l.current.Load()
+	return log != nil && wal.NoSpace(log.Err())
+}
+
+// Clear empties a log that has failed, whose records are not needed any more: see
+// wal.Log.Clear. The caller keeps it from being reopened meanwhile.
+func (l *Log) Clear() (from wal.Segment, err error) { return l.current.Load().Clear() }
+
 func (l *Log) open(from wal.Segment) (*wal.Log, error) {
-	return wal.Open(l.options.FS, l.options.Dir, l.options.Config, wal.Options{
-		Registerer: l.options.Registerer, Logger: l.options.Logger, From: from,
-	})
+	return wal.Open(l.options.FS, l.options.Dir, l.options.Config, l.walOptions(from))
+}
+
+func (l *Log) walOptions(from wal.Segment) wal.Options {
+	return wal.Options{Registerer: l.options.Registerer, Logger: l.options.Logger, From: from}
 }
 
 // Reopen puts a new log in the place of one that failed for lack of space. Whatever was
@@ -261,6 +293,9 @@ func (l *Log) replace(fresh *wal.Log, begin func(first wal.Segment) (Entry, erro
 // calls reopen, which calls Reopen, if the log has failed. It reports whether writes are
 // taken again. One caller at a time.
 func (l *Log) LookAtSpace(reopen func() error) (resumed bool) {
+	if l.Full() { // perhaps no writer has met it yet
+		l.options.Disk.Block(wal.Cause(l.current.Load().Err()))
+	}
 	return l.options.Disk.Look(func() error {
 		if l.current.Load().Err() == nil {
 			return nil

@@ -1,0 +1,252 @@
+package spool
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"varve/internal/store"
+	"varve/internal/units"
+	"varve/internal/wal"
+)
+
+// A fullDisk takes so many more writes, and then none until it has room.
+type fullDisk struct {
+	vfs.FS
+	room atomic.Bool
+	left atomic.Int64
+}
+
+func newFullDisk(fs vfs.FS, reason error, writes int64) *fullDisk {
+	d := &fullDisk{}
+	d.left.Store(writes)
+	d.FS = errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		taken := op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpFilePreallocate || op.Kind == errorfs.OpCreate
+		if !d.room.Load() && taken && d.left.Add(-1) < 0 {
+			return reason
+		}
+		return nil
+	}))
+	return d
+}
+
+// until waits for something that goroutines bring about.
+func until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(end) {
+			t.Fatalf("never: %s", what)
+		}
+	}
+}
+
+// segments are those of a spool's log.
+func segments(t *testing.T, fs vfs.FS) []wal.Segment {
+	t.Helper()
+	all, err := wal.Segments(fs, fs.PathJoin("spool", logName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// waiting fills a spool that has no sink, in several generations and segments, the
+// last generation without an end if that is wanted.
+func waiting(t *testing.T, fs vfs.FS, cfg Config, open bool) content {
+	t.Helper()
+	s := mustOpen(t, fs, cfg, Options{})
+	want := content{}
+	for range 4 {
+		if _, err := fill(s, want, 40); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !open {
+		s.order.Lock()
+		if s.active.Load().Samples() > 0 {
+			if err := s.cutLocked(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		s.order.Unlock()
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return want
+}
+
+// seen is what a view sees over what the remote store has.
+func seen(t *testing.T, s *Spool, sink *remote, want content) error {
+	t.Helper()
+	v := s.View() // before the remote store is read
+	defer v.Close()
+	got := sink.content()
+	metrics := map[string]bool{}
+	for id := range uint32(s.series.Count() + 1) {
+		if series, ok := v.SeriesOf(id); ok {
+			metrics[series.Metric] = true
+		}
+	}
+	for metric := range metrics {
+		got.overlay(t, v, metric)
+	}
+	return got.diff(want)
+}
+
+// TestStartOnAFullDisk: a spool opens although nothing can be written, whichever
+// write is the first to fail. What waits is read and drained, which gives the space of
+// the log back; writers are told that the disk is full, until there is room.
+func TestStartOnAFullDisk(t *testing.T) {
+	for writes := int64(0); startOnAFullDisk(t, syscall.ENOSPC, writes, writes%2 == 0); writes++ {
+		if writes > 20 {
+			t.Fatalf("after %d writes a start still meets it", writes)
+		}
+	}
+	startOnAFullDisk(t, syscall.EDQUOT, 0, true)
+}
+
+// startOnAFullDisk reports whether a start met the full disk.
+func startOnAFullDisk(t *testing.T, reason error, writes int64, open bool) (met bool) {
+	t.Helper()
+	mem := vfs.NewMem()
+	cfg := tinyConfig()
+	cfg.MaxMemory = 4 * units.MiB
+	want := waiting(t, mem, cfg, open)
+	before := segments(t, mem)
+	disk := newFullDisk(mem, reason, writes)
+	s := mustOpen(t, disk, cfg, Options{})
+	sink := newRemote()
+	if met = s.Healthy() != nil; met {
+		var unavailable *store.UnavailableError
+		err := tryPut(s, testSeries("load", 1), 1, 1)
+		if !errors.As(err, &unavailable) || !strings.Contains(err.Error(), "disk is full") {
+			t.Errorf("%v after %d writes: a writer is told %v", reason, writes, err)
+		}
+		if after := segments(t, mem); len(after) > len(before) {
+			t.Errorf("%v after %d writes: %d log files became %d", reason, writes, len(before), len(after))
+		}
+	}
+	if err := seen(t, s, sink, want); err != nil {
+		t.Errorf("%v after %d writes: before it drains: %v", reason, writes, err)
+	}
+	s.Start(sink)
+	until(t, "drained", func() bool { return s.Health().Samples == 0 })
+	if err := sink.content().diff(want); err != nil {
+		t.Errorf("%v after %d writes: drained: %v", reason, writes, err)
+	}
+	if met {
+		until(t, "the log's space is given back", func() bool { return len(segments(t, mem)) == 0 })
+		if h := s.Health(); h.LogBytes != 0 {
+			t.Errorf("an empty log counts as %d bytes", h.LogBytes)
+		}
+	}
+	disk.room.Store(true)
+	until(t, "writes are taken", func() bool { return s.Healthy() == nil })
+	if _, err := fill(s, want, 30); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	s = mustOpen(t, mem, cfg, Options{Sink: sink})
+	defer s.Close()
+	if _, err := s.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := sink.content().diff(want); err != nil {
+		t.Errorf("%v after %d writes: at the end: %v", reason, writes, err)
+	}
+	return met
+}
+
+// TestKilledOnAFullDisk: a process that is killed on a full disk, at any number of
+// generations drained, loses nothing, also if the next one starts there too.
+func TestKilledOnAFullDisk(t *testing.T) {
+	drained := 0
+	for ; killedOnAFullDisk(t, drained); drained++ {
+	}
+	if drained < 3 {
+		t.Errorf("only %d generations", drained)
+	}
+}
+
+// killedOnAFullDisk reports whether there were so many generations to drain.
+func killedOnAFullDisk(t *testing.T, drained int) (enough bool) {
+	t.Helper()
+	mem := vfs.NewCrashableMem()
+	cfg := tinyConfig()
+	cfg.MaxMemory = 4 * units.MiB
+	want := waiting(t, mem, cfg, true)
+	sink := newRemote()
+	sink.gate = make(chan struct{}, 1000)
+	for range drained {
+		sink.gate <- struct{}{}
+	}
+	s := mustOpen(t, newFullDisk(mem, syscall.ENOSPC, 0), cfg, Options{Sink: sink})
+	all := s.Health().Generations + 1
+	until(t, "some drained", func() bool { return len(sink.gate) == 0 && s.Health().Generations <= max(0, all-drained) })
+	for range 2 {
+		mem = mem.CrashClone(vfs.CrashCloneCfg{})
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		s = mustOpen(t, newFullDisk(mem, syscall.ENOSPC, 0), cfg, Options{})
+		if err := seen(t, s, sink, want); err != nil {
+			t.Errorf("%d drained: %v", drained, err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	sink.gate = nil
+	s = mustOpen(t, mem, cfg, Options{Sink: sink})
+	defer s.Close()
+	if _, err := fill(s, want, 30); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Flush(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if err := sink.content().diff(want); err != nil {
+		t.Errorf("%d drained: at the end: %v", drained, err)
+	}
+	return drained < all
+}
+
+// TestStartOnAFullDiskWithoutMemory: what memory has no room for has to go to files.
+// On a full disk the start says so, and how to start all the same.
+func TestStartOnAFullDiskWithoutMemory(t *testing.T) {
+	mem := vfs.NewMem()
+	cfg := tinyConfig()
+	s := mustOpen(t, mem, cfg, Options{})
+	want := content{}
+	if _, err := fill(s, want, 2000); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	disk := newFullDisk(mem, syscall.ENOSPC, 0)
+	s, err := Open(disk, "spool", cfg, quickRetries(Options{Section: "cassandra.spool"}))
+	if err == nil {
+		s.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "cassandra.spool.max_memory of 128KiB is reached and the disk is full") {
+		t.Fatalf("without room in memory: %v", err)
+	}
+	cfg.MaxMemory = 64 * units.MiB
+	sink := newRemote()
+	s = mustOpen(t, disk, cfg, Options{Sink: sink})
+	defer s.Close()
+	until(t, "drained", func() bool { return s.Health().Samples == 0 })
+	if err := sink.content().diff(want); err != nil {
+		t.Error(err)
+	}
+}
