@@ -22,6 +22,7 @@ func (a *API) eventRoutes(prefix string) []httpapi.Route {
 		httpapi.On(http.MethodGet, prefix+"/events", httpapi.Read, withForm(a.listEvents)),
 		httpapi.On(http.MethodGet, prefix+"/events/get_data", httpapi.Read, withForm(a.listEvents)),
 		httpapi.On(http.MethodGet, prefix+"/events/{id}", httpapi.Read, withForm(a.oneEvent)),
+		httpapi.On(http.MethodDelete, prefix+"/events/{id}", httpapi.Delete, a.deleteEvent),
 	}
 }
 
@@ -83,8 +84,8 @@ type shownEvent struct {
 	ID   int64    `json:"id"`
 }
 
-func shown(e event.Event, id int64) shownEvent {
-	return shownEvent{e.When, e.What, e.Data, append([]string{}, e.Tags...), id}
+func shown(e event.Event) shownEvent {
+	return shownEvent{e.When, e.What, e.Data, append([]string{}, e.Tags...), e.ID}
 }
 
 // eventBytes is what an event takes in memory beside its texts.
@@ -115,29 +116,58 @@ func (a *API) listEvents(w http.ResponseWriter, r *http.Request, form url.Values
 		}
 		list := make([]shownEvent, len(events))
 		for i, e := range events {
-			list[i] = shown(e, found[i].ID)
+			list[i] = shown(e)
 		}
 		return s.Aside(func() error { answer(w, form, list); return nil })
 	})
 }
 
-// oneEvent answers /events/ID.
-func (a *API) oneEvent(w http.ResponseWriter, r *http.Request, form url.Values) {
+const noSuchEvent = "Event matching query does not exist" // as graphite-web has it
+
+// eventID reads the id in the path. Without one it answers an error.
+func eventID(w http.ResponseWriter, r *http.Request) (id int64, ok bool) {
 	id, err := event.ParseID(r.PathValue("id"))
 	if err != nil {
 		refuseJSON(w, http.StatusNotFound, "the id of an event is a whole number")
+	}
+	return id, err == nil
+}
+
+// deleteEvent answers DELETE /events/ID, which graphite-web has on a page for
+// administrators only.
+func (a *API) deleteEvent(w http.ResponseWriter, r *http.Request) {
+	id, ok := eventID(w, r)
+	if !ok {
+		return
+	}
+	err := a.events.Delete(r.Context(), id)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		refuseJSON(w, http.StatusNotFound, noSuchEvent)
+	case err != nil:
+		a.fail(w, r, err)
+	default:
+		a.log.Info("an event was deleted", "id", id, "client", r.RemoteAddr)
+		w.WriteHeader(http.StatusOK)
+	}
+}
+
+// oneEvent answers /events/ID.
+func (a *API) oneEvent(w http.ResponseWriter, r *http.Request, form url.Values) {
+	id, ok := eventID(w, r)
+	if !ok {
 		return
 	}
 	a.within(w, r, "event", func(s *query.Session) error {
 		e, err := a.events.ByID(s.Context(), id)
 		if errors.Is(err, store.ErrNotFound) {
-			refuseJSON(w, http.StatusNotFound, "Event matching query does not exist")
+			refuseJSON(w, http.StatusNotFound, noSuchEvent)
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		one := shown(e, id)
+		one := shown(e)
 		one.When = time.Unix(e.When, 0).UTC().Format("2006-01-02T15:04:05+00:00")
 		return s.Aside(func() error { answer(w, form, one); return nil })
 	})

@@ -41,6 +41,17 @@ func TestEvents(t *testing.T) {
 			t.Errorf("%s?%s: %d %s; want %d %s", c.path, c.parameters, w.Code, w.Body, c.status, c.want)
 		}
 	}
+	for _, c := range []struct {
+		id     string
+		status int
+	}{{fmt.Sprint(id), 200}, {fmt.Sprint(id), 404}, {"nosuch", 404}} {
+		if w := s.ask("DELETE", "/events/"+c.id, nil); w.Code != c.status {
+			t.Errorf("delete %s: %d %s; want %d", c.id, w.Code, w.Body, c.status)
+		}
+	}
+	if w := s.ask("GET", "/events", url.Values{"until": {"+1h"}}); strings.Contains(w.Body.String(), "now") || !strings.Contains(w.Body.String(), "soon") {
+		t.Errorf("after the delete: %s", w.Body)
+	}
 	if w := s.addEvent(`{"tags":"x"}`, 400); !strings.Contains(w.Body.String(), `{"error":"the event does not say`) {
 		t.Errorf("an event without what: %s", w.Body)
 	}

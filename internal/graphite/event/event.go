@@ -31,6 +31,7 @@ import (
 
 // An Event is something that happened.
 type Event struct {
+	ID   int64 // once it is kept
 	When int64 // seconds since 1970
 	What string
 	Data string

@@ -20,8 +20,8 @@ func TestParse(t *testing.T) {
 	}{
 		{`{"what":"a"}`, Event{When: 1710072000, What: "a"}, ""},
 		{`{"what":"","when":0,"tags":null,"data":null,"id":7}`, Event{}, ""},
-		{`{"what":"a","when":1.5e9,"tags":["x y","z"],"data":"d"}`, Event{1500000000, "a", "d", []string{"x", "y", "z"}}, ""},
-		{`{"what":"a","when":12.9,"tags":" x  y ","data":{"k": [1]}}`, Event{12, "a", `{"k": [1]}`, []string{"x", "y"}}, ""},
+		{`{"what":"a","when":1.5e9,"tags":["x y","z"],"data":"d"}`, Event{When: 1500000000, What: "a", Data: "d", Tags: []string{"x", "y", "z"}}, ""},
+		{`{"what":"a","when":12.9,"tags":" x  y ","data":{"k": [1]}}`, Event{When: 12, What: "a", Data: `{"k": [1]}`, Tags: []string{"x", "y"}}, ""},
 		{`{"what":"a","when":9999999999,"tags":[]}`, Event{When: 9999999999, What: "a", Tags: []string{}}, ""},
 		{`{"what":"ä\u0000","tags":"` + strings.Repeat("x", MaxTagBytes) + `"}`, Event{When: 1710072000, What: "ä\x00", Tags: []string{strings.Repeat("x", MaxTagBytes)}}, ""},
 		{`{"what":"a","tags":"` + strings.Repeat("x", MaxTagBytes+1) + `"}`, Event{}, "have 1000 at most"},

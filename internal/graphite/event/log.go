@@ -28,15 +28,17 @@ type Log struct {
 	writer string
 	perDay int
 
-	turn  chan struct{}   // holds one; has whoever adds an event
-	days  map[string]int  // events of days that were written to; for who has the turn
+	turn  chan struct{}   // holds one; the caller that changes events has it
+	days  map[string]int  // events of days that were written to; for the caller with the turn
 	known map[string]bool // tags that were entered; the same
+	next  map[int64]int   // next number of seconds that have many events; the same
 }
 
 // Bounds on what a Log remembers. It forgets all beyond them and reads it again.
 const (
-	maxDaysKnown = 100
-	maxTagsKnown = 10_000
+	maxDaysKnown    = 100
+	maxTagsKnown    = 10_000
+	maxSecondsKnown = 1000
 )
 
 // PerDayLimit is the key of the setting that bounds the events of a day.
@@ -46,7 +48,7 @@ const PerDayLimit = "graphite.max_events_per_day"
 // processes over one store, it bounds what each knows of. writer tells these apart.
 func NewLog(values store.KeyValues, perDay int, writer uint32) *Log {
 	return &Log{values: values, writer: fmt.Sprintf("%08x", writer), perDay: perDay,
-		turn: make(chan struct{}, 1), days: map[string]int{}, known: map[string]bool{}}
+		turn: make(chan struct{}, 1), days: map[string]int{}, known: map[string]bool{}, next: map[int64]int{}}
 }
 
 // stored is the text of an event.
@@ -61,12 +63,10 @@ func (l *Log) Add(ctx context.Context, e Event) error {
 	if err != nil {
 		return err
 	}
-	select {
-	case l.turn <- struct{}{}:
-		defer func() { <-l.turn }()
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := l.begin(ctx); err != nil {
+		return err
 	}
+	defer l.end()
 	k := key{when: e.When, writer: l.writer, tags: e.Tags}
 	day := dayOf(k.when)
 	n, err := l.enter(ctx, day, e.Tags)
@@ -80,7 +80,37 @@ func (l *Log) Add(ctx context.Context, e Event) error {
 		return fmt.Errorf("keep an event: %w", err)
 	}
 	l.days[day] = n + 1
+	l.remember(k.when, k.number+1)
 	return nil
+}
+
+// begin takes the turn.
+func (l *Log) begin(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case l.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (l *Log) end() { <-l.turn }
+
+// manyEvents is from how many events on the next number of a second is remembered. Below,
+// it is read, so that processes whose events are in one second seldom give the same.
+const manyEvents = 64
+
+func (l *Log) remember(when int64, next int) {
+	if next < manyEvents {
+		return
+	}
+	if len(l.next) >= maxSecondsKnown {
+		clear(l.next)
+	}
+	l.next[when] = next
 }
 
 // enter notes a day and tags, and returns how many events the day has.
@@ -123,7 +153,10 @@ func (l *Log) enter(ctx context.Context, day string, tags []string) (int, error)
 
 // nextNumber is that of a new event in its second.
 func (l *Log) nextNumber(ctx context.Context, day string, when int64) (int, error) {
-	next := 0
+	next := l.next[when]
+	if next > 0 {
+		return next, l.checkNumber(when, next)
+	}
 	for text, err := range l.values.Keys(ctx, service, day, secondPrefix(when)) {
 		if err != nil {
 			return 0, fmt.Errorf("find the events of %d: %w", when, err)
@@ -134,10 +167,14 @@ func (l *Log) nextNumber(ctx context.Context, day string, when int64) (int, erro
 		}
 		next = k.number + 1
 	}
-	if next >= 1<<numberBits {
-		return 0, badf("the second %d has %d events, the most that one can have; add this one with another \"when\"", when, next)
+	return next, l.checkNumber(when, next)
+}
+
+func (l *Log) checkNumber(when int64, number int) error {
+	if number >= 1<<numberBits {
+		return badf("the second %d has %d events, the most that one can have; add this one with another \"when\"", when, number)
 	}
-	return next, nil
+	return nil
 }
 
 // A Set says which tags an event must have.
@@ -279,27 +316,36 @@ func (s *Search) matches(tags []string) bool {
 // readers is how many texts are read at a time: over Cassandra each is a round trip.
 const readers = 16
 
-// Read returns the texts of events, in their order. took is called with the bytes of
-// each text, by several goroutines.
+// Read returns events with their texts, in their order, without those that were deleted
+// meanwhile. took is called with the bytes of each text, by several goroutines.
 func (l *Log) Read(ctx context.Context, found []Found, took func(bytes int64) error) ([]Event, error) {
 	events := make([]Event, len(found))
+	deleted := make([]bool, len(found))
 	var group work.Group
 	for first := range min(readers, len(found)) {
 		group.Go("read events", func() error {
 			for i := first; i < len(found); i += readers {
 				var err error
-				if events[i], err = l.read(ctx, found[i], took); err != nil {
+				events[i], err = l.read(ctx, found[i], took)
+				if deleted[i] = errors.Is(err, store.ErrNotFound); err != nil && !deleted[i] {
 					return err
 				}
 			}
 			return nil
 		})
 	}
-	return events, group.Wait()
+	err := group.Wait()
+	kept := events[:0]
+	for i, e := range events {
+		if !deleted[i] {
+			kept = append(kept, e)
+		}
+	}
+	return kept, err
 }
 
 func (l *Log) read(ctx context.Context, f Found, took func(bytes int64) error) (Event, error) {
-	e := Event{When: f.When, Tags: f.Tags}
+	e := Event{ID: f.ID, When: f.When, Tags: f.Tags}
 	v, err := l.values.Get(ctx, service, dayOf(f.When), f.key)
 	if err != nil {
 		return e, fmt.Errorf("read the event %d: %w", f.ID, err)
@@ -315,24 +361,48 @@ func (l *Log) read(ctx context.Context, f Found, took func(bytes int64) error) (
 	return e, nil
 }
 
-// ByID returns the event with an id. It is store.ErrNotFound if there is none.
+// ByID returns the event with an id. It is store.ErrNotFound if there is none. Of
+// several, which processes may have made at the same time, it is the first.
 func (l *Log) ByID(ctx context.Context, id int64) (Event, error) {
+	f, err := l.locate(ctx, id)
+	if err != nil {
+		return Event{}, err
+	}
+	return l.read(ctx, f, func(int64) error { return nil })
+}
+
+func (l *Log) locate(ctx context.Context, id int64) (Found, error) {
 	when := id >> numberBits
 	if id < 0 || when >= endExcl {
-		return Event{}, store.ErrNotFound
+		return Found{}, store.ErrNotFound
 	}
-	day, prefix := dayOf(when), secondPrefix(when)+fmt.Sprintf("%06d.", id&(1<<numberBits-1))
-	for text, err := range l.values.Keys(ctx, service, day, prefix) {
+	prefix := secondPrefix(when) + fmt.Sprintf("%06d.", id&(1<<numberBits-1))
+	for text, err := range l.values.Keys(ctx, service, dayOf(when), prefix) {
 		if err != nil {
-			return Event{}, fmt.Errorf("find the event %d: %w", id, err)
+			return Found{}, fmt.Errorf("find the event %d: %w", id, err)
 		}
 		k, err := parseKey(text)
-		if err != nil {
-			return Event{}, err
-		}
-		return l.read(ctx, Found{k.when, k.id(), k.tags, text}, func(int64) error { return nil })
+		return Found{k.when, k.id(), k.tags, text}, err
 	}
-	return Event{}, store.ErrNotFound
+	return Found{}, store.ErrNotFound
+}
+
+// Delete removes the event that ByID returns. Its day and its tags stay entered.
+func (l *Log) Delete(ctx context.Context, id int64) error {
+	if err := l.begin(ctx); err != nil {
+		return err
+	}
+	defer l.end()
+	f, err := l.locate(ctx, id)
+	if err != nil {
+		return err
+	}
+	day := dayOf(f.When)
+	delete(l.days, day) // to be counted again
+	if err := l.values.Unset(ctx, service, day, f.key); err != nil {
+		return fmt.Errorf("delete the event %d: %w", id, err)
+	}
+	return nil
 }
 
 // ParseID reads an id as it stands in a path.

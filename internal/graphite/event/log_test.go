@@ -145,6 +145,15 @@ func testLog(t *testing.T, l *Log) {
 			t.Errorf("%+v: %q; want %q", c.search, got, c.want)
 		}
 	}
+	if err := l.Delete(t.Context(), (5*day+10)<<numberBits); err != nil {
+		t.Error(err)
+	}
+	if got := found(t, l, with(Known, "web")); got != "a d" {
+		t.Errorf("without e: %q", got)
+	}
+	if err := l.Delete(t.Context(), (5*day+10)<<numberBits); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("deleting it again: %v", err)
+	}
 	many := with(Union, strings.Repeat("x ", MaxTagBytes/2+1))
 	if err := l.Find(t.Context(), many, func(Found) error { return nil }); err == nil || !strings.Contains(err.Error(), "1000 at most") {
 		t.Errorf("a search by %d tags: %v", len(many.Tags), err)
@@ -265,5 +274,58 @@ func TestFindEnds(t *testing.T) {
 	}
 	if err := l.Add(ctx, Event{When: 3}); !errors.Is(err, context.Canceled) {
 		t.Errorf("adding after the end of the context: %v", err)
+	}
+}
+
+// TestManyInOneSecond: their numbers go up, and are not read again for each.
+func TestManyInOneSecond(t *testing.T) {
+	s := openEmbedded(t, vfs.NewMem())
+	defer s.Close()
+	values := &counted{KeyValues: s}
+	l := NewLog(values, 10_000, 1)
+	const n = 4 * manyEvents
+	for range n {
+		add(t, l, 5, "a", "")
+	}
+	if most := manyEvents * (manyEvents + 1) / 2; values.keys > most {
+		t.Errorf("%d keys were read to add %d events; want %d at most", values.keys, n, most)
+	}
+	last := int64(-1)
+	count := 0
+	err := l.Find(t.Context(), Search{Until: 5}, func(f Found) error {
+		if f.ID <= last {
+			t.Errorf("id %d after %d", f.ID, last)
+		}
+		last = f.ID
+		count++
+		return nil
+	})
+	if err != nil || count != n {
+		t.Errorf("%d events, %v; want %d", count, err, n)
+	}
+}
+
+// TestDeletedWhileRead: a list leaves out what is deleted before its text is read, and a
+// day has room again.
+func TestDeletedWhileRead(t *testing.T) {
+	s := openEmbedded(t, vfs.NewMem())
+	defer s.Close()
+	l := NewLog(s, 2, 1)
+	add(t, l, 5, "a", "")
+	add(t, l, 6, "b", "")
+	var list []Found
+	if err := l.Find(t.Context(), Search{Until: 9}, func(f Found) error { list = append(list, f); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Delete(t.Context(), list[0].ID); err != nil {
+		t.Fatal(err)
+	}
+	events, err := l.Read(t.Context(), list, func(int64) error { return nil })
+	if err != nil || len(events) != 1 || events[0].What != "b" || events[0].ID != list[1].ID {
+		t.Errorf("read %+v, %v", events, err)
+	}
+	add(t, l, 7, "c", "")
+	if err := l.Add(t.Context(), Event{When: 8}); err == nil {
+		t.Error("a third event of the day was added")
 	}
 }
