@@ -44,9 +44,7 @@ func openKeyspace(ctx context.Context, t terminal, c config.Config, role string)
 		k.Close()
 		return nil, fmt.Errorf("open keyspace %s: %w", c.Cassandra.Keyspace, err)
 	}
-	read := c.Cassandra.Read
-	read.CoverRate = 0 // nothing is done in the background
-	if k.reader, err = kairosrows.NewReader(k.ks, read, kairosrows.ReaderOptions{Logger: log}); err != nil {
+	if k.reader, err = kairosrows.NewReader(k.ks, c.Cassandra.Read, kairosrows.ReaderOptions{Logger: log}); err != nil {
 		k.Close()
 		return nil, err
 	}

@@ -155,6 +155,9 @@ func (s Spec) LegacyColumn(rowTimeMS int64, column uint32) (ms int64, floating b
 	return s.Time(rowTimeMS, column), column&1 == 1
 }
 
+// ColumnBytes is a column as data_points has it: see ParseColumn.
+func ColumnBytes(column uint32) []byte { return binary.BigEndian.AppendUint32(nil, column) }
+
 // ParseColumn returns the column of four bytes.
 func ParseColumn(b []byte) (uint32, error) {
 	if len(b) != 4 {

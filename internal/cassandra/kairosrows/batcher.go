@@ -1,7 +1,6 @@
 package kairosrows
 
 import (
-	"context"
 	"encoding/binary"
 	"unicode/utf8"
 
@@ -26,10 +25,6 @@ const (
 	// batchBytes bounds the keys, columns and values of a batch of samples of one
 	// row.
 	batchBytes = 64 << 10
-
-	// batchPartitions is how many partitions a batch is for at most: from 11 on
-	// Cassandra logs a warning, by default.
-	batchPartitions = 10
 
 	// sampleArgs is how many arguments a sample has at most.
 	sampleArgs = 5
@@ -73,9 +68,6 @@ func appendValue(dst []byte, k model.Kind, cols *model.Columns, i int) ([]byte, 
 	}
 	return rowtime.AppendValue(dst, k, 0, cols.Bytes(i))
 }
-
-// batchFunc is cql.Session.Batch.
-type batchFunc func(ctx context.Context, stampMS int64, entries []cql.Entry) error
 
 // A batcher gathers samples for a batch: many of one row, or few of each of
 // several rows, since a statement costs what some 30 samples cost. Its memory is

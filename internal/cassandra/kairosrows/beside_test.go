@@ -125,7 +125,7 @@ func TestBesideKairosDB(t *testing.T) {
 	}
 	time.Sleep(2 * time.Millisecond) // a delete wins over a write of its millisecond
 	b.write(new(memory).longs(a, 0, old, now))
-	d.watch.look(b.ctx, 0) // as it does each index_refresh
+	b.watch(d).Look(b.ctx, 0) // as it does each index_refresh
 	if got := k.values(metric, "{}"); !slices.Equal(got, []string{point(old), point(now)}) {
 		t.Errorf("after its delete we wrote: KairosDB reads %q", got)
 	}

@@ -255,14 +255,14 @@ func TestCancelOfDone(t *testing.T) {
 		t.Errorf("a cancellation is left: %v, %v", cancelled, err)
 	}
 	// One that was written a moment too late is not kept for ever.
-	if err := b.ks.Set(b.ctx, jobService, cancelServiceKey, "orphan", "one"); err != nil {
+	if err := b.ks.Set(b.ctx, schema.OwnService, cancelServiceKey, "orphan", "one"); err != nil {
 		t.Fatal(err)
 	}
 	for _, ahead := range []time.Duration{0, orphanKept + time.Hour} {
 		if _, _, err := b.node("two", ahead, nil).jobs.written(b.ctx); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := b.ks.Get(b.ctx, jobService, cancelServiceKey, "orphan"); (err == nil) != (ahead == 0) {
+		if _, err := b.ks.Get(b.ctx, schema.OwnService, cancelServiceKey, "orphan"); (err == nil) != (ahead == 0) {
 			t.Errorf("after %v: %v", ahead, err)
 		}
 	}

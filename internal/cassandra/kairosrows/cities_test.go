@@ -37,21 +37,22 @@ func (b *readBench) fillCities(metric string, n int) {
 // fillKeys inserts row keys as Varve would.
 func (b *readBench) fillKeys(metric string, rowTimeMS int64, keys []rowKey) {
 	b.t.Helper()
-	b.exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, tableName, rowTimeMS)
-	b.execAt(1, "INSERT INTO row_keys (metric, table_name, row_time, mtime) VALUES (?, ?, ?, ?)", metric, tableName, rowTimeMS, schema.WroteHere)
+	b.exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, schema.DataPoints, rowTimeMS)
+	b.execAt(1, "INSERT INTO row_keys (metric, table_name, row_time, mtime) VALUES (?, ?, ?, ?)", metric, schema.DataPoints, rowTimeMS, schema.WroteHere)
 	b.exec("INSERT INTO varve_row_state (metric, row_time, kairos_mtime) VALUES (?, ?, ?)", metric, rowTimeMS, schema.WroteHere)
 	b.exec("UPDATE varve_row_state SET changed = now() WHERE metric = ? AND row_time = ?", metric, rowTimeMS)
 	insertKey := &cql.Statement{Name: "test", Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags) VALUES (?, ?, ?, ?, ?)"}
 	pages := slices.Collect(slices.Chunk(keys, 2000))
 	err := work.Parallel(b.t.Context(), 8, len(pages), func(ctx context.Context, i int) error {
-		pass := &coverPass{coverer: b.reader.cover, key: partKey{metric, rowTimeMS}, began: time.Now().Add(-24 * time.Hour), stampMS: b.stamp}
-		if err := pass.write(ctx, pages[i]); err != nil {
-			return err
+		for _, joined := range joinBatches(tagRowBatches(metric, rowTimeMS, slices.Values(pages[i]), b.ks.IndexShards, 0), b.ks.Session.Place) {
+			if _, err := sendJoined(ctx, b.ks.Session.Batch, b.stamp, joined); err != nil {
+				return err
+			}
 		}
 		for part := range slices.Chunk(pages[i], 200) {
 			var entries []cql.Entry
 			for _, k := range part {
-				entries = append(entries, cql.Entry{Statement: insertKey, Args: []any{metric, tableName, rowTimeMS, string(k.typ), cql.TagMap{Tags: k.tags}}})
+				entries = append(entries, cql.Entry{Statement: insertKey, Args: []any{metric, schema.DataPoints, rowTimeMS, string(k.typ), cql.TagMap{Tags: k.tags}}})
 			}
 			if err := b.ks.Session.Batch(ctx, b.stamp, entries); err != nil {
 				return err
@@ -207,7 +208,7 @@ func TestKnownRowTimes(t *testing.T) {
 	b.fillKeys(metric, cityTime(1), cityKeys(0, 20))
 	check("a new row time", two, 2, 1)
 	check("both known", two, 2, 0)
-	b.exec("DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ?", metric, tableName, cityTime(0))
-	b.exec("DELETE FROM row_key_time_index WHERE metric = ? AND table_name = ? AND row_time = ?", metric, tableName, cityTime(0))
+	b.exec("DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ?", metric, schema.DataPoints, cityTime(0))
+	b.exec("DELETE FROM row_key_time_index WHERE metric = ? AND table_name = ? AND row_time = ?", metric, schema.DataPoints, cityTime(0))
 	check("one is gone", two, 1, 1)
 }

@@ -4,6 +4,8 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
@@ -11,8 +13,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/collectors"
 	"varve/internal/model"
-	"varve/internal/store"
 	"varve/internal/work"
 )
 
@@ -24,17 +27,14 @@ const coverLooks = 100
 // time, beside what queries find.
 const coverRecent = 24 * time.Hour
 
-// coverMtime is readMtime for a decision that lasts.
-var coverMtime = &cql.Statement{Name: "cover_mtime", Level: cql.Quorum, PageSize: 1, Text: readMtime.Text}
-
 var updateKairosMtime = &cql.Statement{Name: "update_kairos_mtime", Level: cql.Quorum,
 	Text: "UPDATE varve_row_state USING TTL ? SET kairos_mtime = ? WHERE metric = ? AND row_time = ?"}
 
-// A coverer adds to the inverted index what KairosDB nodes wrote: one partition
+// A Coverer adds to the inverted index what KairosDB nodes wrote: one partition
 // of row_keys after another, first those that queries asked for, then, at times,
 // all, newest rows first. A pass over a partition:
 //
-//	1  read row_keys.mtime, k. If it is younger than Config.Settle, come back
+//	1  read row_keys.mtime, k. If it is younger than CoverConfig.Settle, come back
 //	   later: a KairosDB node whose clock is behind may add rows without moving it
 //	2  read the partition, write varve_row_index
 //	3  see whether a delete was announced meanwhile: it may have hidden what was
@@ -49,11 +49,17 @@ var updateKairosMtime = &cql.Statement{Name: "update_kairos_mtime", Level: cql.Q
 // see coverProgress. One that sees mtime move on is of no use any more. It ends,
 // and the partition rests for coverRest times as long as it took: one that
 // KairosDB nodes keep adding to costs a small part of the rate.
-type coverer struct {
-	reader *Reader
-	stop   context.CancelFunc
-	tasks  sync.WaitGroup
-	wake   chan struct{} // holds one when something was asked for
+type Coverer struct {
+	config     CoverConfig
+	ks         *schema.Keyspace
+	source     CoverSource
+	log        *slog.Logger
+	now        func() time.Time
+	ordered    bool // Cassandra keeps tags in one order
+	stop       context.CancelFunc
+	tasks      sync.WaitGroup
+	wake       chan struct{} // holds one when something was asked for
+	unregister func()
 
 	mu    sync.Mutex
 	asked map[partKey]time.Time // not before
@@ -65,56 +71,86 @@ type coverer struct {
 	passes, keys, failures, moved prometheus.Counter
 }
 
+// CoverConfig says how a Coverer works.
+type CoverConfig struct {
+	Rate     int           // row keys per second; 0: none in the background
+	Interval time.Duration // between looks at all metrics
+	Settle   time.Duration // how far clocks of nodes may differ, plus the time that a write may be under way
+}
+
+// A CoverSource knows what there may be to cover.
+type CoverSource interface {
+	// Metrics returns the names of all metrics.
+	Metrics(context.Context) ([]string, error)
+
+	// RowTimes returns the row times of a metric, ascending, with their states.
+	RowTimes(ctx context.Context, metric string) ([]rowState, error)
+}
+
+// CoverOptions are what a Coverer is given to work with. All may be zero.
+type CoverOptions struct {
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger
+	Now        func() time.Time // nil: the clock
+}
+
 // maxAsked bounds the partitions that are remembered; the walk finds the others.
 const maxAsked = 10_000
 
-func newCoverer(r *Reader) *coverer {
+// NewCoverer returns a Coverer of ks and begins its work in the background. Close must
+// be called.
+func NewCoverer(ks *schema.Keyspace, config CoverConfig, source CoverSource, o CoverOptions) (*Coverer, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_kairosrows_cover_" + name, Help: help})
 	}
-	return &coverer{
-		reader: r, wake: make(chan struct{}, 1), asked: map[partKey]time.Time{}, rests: map[partKey]time.Time{}, own: rand.Text(), page: coverPage, stop: func() {},
+	c := &Coverer{
+		config: config, ks: ks, source: source, log: o.Logger, now: o.Now, ordered: keepsMapsInOrder(ks.Session.State().Version),
+		wake: make(chan struct{}, 1), asked: map[partKey]time.Time{}, rests: map[partKey]time.Time{}, own: rand.Text(), page: coverPage, stop: func() {},
 		passes:   counter("passes_total", "Partitions of row keys that were added to the inverted index."),
 		keys:     counter("row_keys_total", "Row keys that were added to the inverted index, or were there."),
 		failures: counter("failures_total", "Partitions whose row keys could not be added to the inverted index and that are tried again."),
 		moved:    counter("moved_total", "Passes over partitions of row keys that were of no use, since KairosDB added row keys or a delete removed some meanwhile."),
 	}
-}
-
-func (c *coverer) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.passes, c.keys, c.failures, c.moved,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "varve_kairosrows_cover_backlog", Help: "Partitions of row keys that queries found not in the inverted index."},
-			func() float64 {
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				return float64(len(c.asked))
-			})}
+	backlog := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "varve_kairosrows_cover_backlog", Help: "Partitions of row keys that queries found not in the inverted index."},
+		func() float64 {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return float64(len(c.asked))
+		})
+	var err error
+	if c.unregister, err = collectors.Register(o.Registerer, []prometheus.Collector{c.passes, c.keys, c.failures, c.moved, backlog}); err != nil {
+		return nil, fmt.Errorf("register metrics of coverage: %w", err)
+	}
+	if c.able() {
+		var ctx context.Context
+		ctx, c.stop = context.WithCancel(context.Background())
+		c.tasks.Go(func() { c.run(ctx) })
+	}
+	return c, nil
 }
 
 // able reports whether there is anything to do in this keyspace.
-func (c *coverer) able() bool {
-	r := c.reader
-	return r.config.CoverRate > 0 && r.ks.Tables.Own && r.ks.Tables.RowKeys && !r.ks.ReadOnly()
+func (c *Coverer) able() bool {
+	return c.config.Rate > 0 && c.ks.Tables.Own && c.ks.Tables.RowKeys && !c.ks.ReadOnly()
 }
 
-func (c *coverer) start() {
-	if !c.able() {
-		return
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	c.stop = cancel
-	c.tasks.Go(func() { c.run(ctx) })
-}
-
-func (c *coverer) close() {
+// Close ends the work in the background.
+func (c *Coverer) Close() {
 	c.stop()
 	c.tasks.Wait()
+	c.unregister()
 }
 
-// ask wants a partition covered soon.
-func (c *coverer) ask(p partKey) { c.askAt(p, time.Time{}) }
+// Ask wants a partition covered soon.
+func (c *Coverer) Ask(p partKey) { c.askAt(p, time.Time{}) }
 
-func (c *coverer) askAt(p partKey, notBefore time.Time) {
+func (c *Coverer) askAt(p partKey, notBefore time.Time) {
 	if !c.able() {
 		return
 	}
@@ -130,9 +166,9 @@ func (c *coverer) askAt(p partKey, notBefore time.Time) {
 }
 
 // take returns a partition that is due, or how long until one is.
-func (c *coverer) take() (p partKey, wait time.Duration, ok bool) {
-	now := c.reader.now()
-	wait = c.reader.config.CoverInterval
+func (c *Coverer) take() (p partKey, wait time.Duration, ok bool) {
+	now := c.now()
+	wait = c.config.Interval
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for p, at := range c.asked {
@@ -148,19 +184,19 @@ func (c *coverer) take() (p partKey, wait time.Duration, ok bool) {
 // retryAfter is the pause after a pass that failed.
 const retryAfter = 10 * time.Second
 
-func (c *coverer) run(ctx context.Context) {
-	nextWalk := c.reader.now().Add(c.reader.config.CoverInterval / 2)
+func (c *Coverer) run(ctx context.Context) {
+	nextWalk := c.now().Add(c.config.Interval / 2)
 	for ctx.Err() == nil {
 		wait := c.serve(ctx)
-		if now := c.reader.now(); !now.Before(nextWalk) {
+		if now := c.now(); !now.Before(nextWalk) {
 			if err := c.walk(ctx); err != nil && ctx.Err() == nil {
-				c.reader.log.Warn("looking for row keys that the inverted index lacks failed; it is tried again later", "error", err)
+				c.log.Warn("looking for row keys that the inverted index lacks failed; it is tried again later", "error", err)
 			}
-			nextWalk = c.reader.now().Add(c.reader.config.CoverInterval)
+			nextWalk = c.now().Add(c.config.Interval)
 			continue
 		}
 		select {
-		case <-time.After(min(wait, nextWalk.Sub(c.reader.now()))):
+		case <-time.After(min(wait, nextWalk.Sub(c.now()))):
 		case <-c.wake:
 		case <-ctx.Done():
 		}
@@ -168,7 +204,7 @@ func (c *coverer) run(ctx context.Context) {
 }
 
 // serve covers what was asked for and returns how long until more is due.
-func (c *coverer) serve(ctx context.Context) (wait time.Duration) {
+func (c *Coverer) serve(ctx context.Context) (wait time.Duration) {
 	for ctx.Err() == nil {
 		p, wait, ok := c.take()
 		if !ok {
@@ -179,9 +215,9 @@ func (c *coverer) serve(ctx context.Context) (wait time.Duration) {
 	return 0
 }
 
-func (c *coverer) coverOrPutOff(ctx context.Context, p partKey) {
+func (c *Coverer) coverOrPutOff(ctx context.Context, p partKey) {
 	if rest := c.restOf(p); rest > 0 {
-		c.askAt(p, c.reader.now().Add(rest))
+		c.askAt(p, c.now().Add(rest))
 		return
 	}
 	_, wait, err := c.cover(ctx, p)
@@ -189,17 +225,17 @@ func (c *coverer) coverOrPutOff(ctx context.Context, p partKey) {
 	case ctx.Err() != nil:
 	case err != nil:
 		c.failures.Inc()
-		c.reader.log.Warn("row keys could not be added to the inverted index; they are tried again", "metric", p.metric, "row_time", p.timeMS, "error", err)
-		c.askAt(p, c.reader.now().Add(retryAfter))
+		c.log.Warn("row keys could not be added to the inverted index; they are tried again", "metric", p.metric, "row_time", p.timeMS, "error", err)
+		c.askAt(p, c.now().Add(retryAfter))
 	case wait > 0:
-		c.askAt(p, c.reader.now().Add(wait))
+		c.askAt(p, c.now().Add(wait))
 	}
 }
 
 // walk covers all metrics: row times that were never covered, and recent ones, into
 // which KairosDB nodes may have written since. Older ones are covered when a query
 // finds that they have changed.
-func (c *coverer) walk(ctx context.Context) error {
+func (c *Coverer) walk(ctx context.Context) error {
 	pace := time.NewTicker(time.Second / coverLooks)
 	defer pace.Stop()
 	wait := func() error {
@@ -210,8 +246,7 @@ func (c *coverer) walk(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	low, high := c.reader.ks.Spec.RowRange(model.AllTime)
-	names, err := c.reader.Look().metricNames(ctx, store.NamesQuery{Kind: store.MetricNames})
+	names, err := c.source.Metrics(ctx)
 	if err != nil {
 		return err
 	}
@@ -219,7 +254,7 @@ func (c *coverer) walk(ctx context.Context) error {
 		if err := wait(); err != nil {
 			return err
 		}
-		states, err := c.reader.Look().readStates(ctx, span{metric, low, high})
+		states, err := c.source.RowTimes(ctx, metric)
 		if err != nil {
 			return err
 		}
@@ -238,44 +273,43 @@ func (c *coverer) walk(ctx context.Context) error {
 }
 
 // worthALook reports whether a walk looks at a row time.
-func (c *coverer) worthALook(s rowState) bool {
-	recent := c.reader.now().Add(-coverRecent).UnixMilli() - c.reader.ks.Spec.Width
+func (c *Coverer) worthALook(s rowState) bool {
+	recent := c.now().Add(-coverRecent).UnixMilli() - c.ks.Spec.Width
 	return s.kairosMtime == (cql.UUID{}) || s.timeMS >= recent
 }
 
-// Cover adds the row keys of a metric and row time to the inverted index, now.
+// Cover adds the row keys of a partition to the inverted index, now.
 // It reports whether the index holds all of them afterwards: not if KairosDB
 // added some a moment ago, nor if they are about to expire.
-func (r *Reader) Cover(ctx context.Context, metric string, rowTimeMS int64) (covered bool, err error) {
-	covered, _, err = r.cover.cover(ctx, partKey{metric, rowTimeMS})
+func (c *Coverer) Cover(ctx context.Context, p partKey) (covered bool, err error) {
+	covered, _, err = c.cover(ctx, p)
 	return covered, err
 }
 
 // cover makes one pass. wait says when to come back if it is too early.
-func (c *coverer) cover(ctx context.Context, p partKey) (covered bool, wait time.Duration, err error) {
-	r := c.reader
-	began := r.now()
-	s, left, err := c.stampAndLife(ctx, p)
+func (c *Coverer) cover(ctx context.Context, p partKey) (covered bool, wait time.Duration, err error) {
+	began := c.now()
+	s, err := readStampAtQuorum(ctx, c.ks.Session, p)
 	if err != nil || s.mtime == (cql.UUID{}) {
 		return false, 0, err
 	}
-	state, err := readPartState(ctx, r.ks.Session, p)
+	state, err := readState(ctx, c.ks, p)
 	if err != nil {
 		return false, 0, err
 	}
-	if state.kairosMtime == s.mtime {
+	if state.covers(s) {
 		return true, 0, nil
 	}
-	if age := began.UnixMilli() - s.written; age < r.config.Settle.Milliseconds() {
-		return false, max(time.Millisecond, r.config.Settle-time.Duration(age)*time.Millisecond), nil
+	if age := began.UnixMilli() - s.writtenMS; age < c.config.Settle.Milliseconds() {
+		return false, max(time.Millisecond, c.config.Settle-time.Duration(age)*time.Millisecond), nil
 	}
-	removals, err := announcedIn(ctx, r.ks)
+	removals, err := announcedIn(ctx, c.ks)
 	if err != nil {
 		return false, 0, err
 	}
 	pass := &coverPass{coverer: c, key: p, began: began, stampMS: max(began.UnixMilli(), removals.floorMS()), mtime: s.mtime, saved: began}
 	pass.sinceMS = pass.stampMS
-	pass.ttl, pass.stateTTL = state.lives(left, began)
+	pass.ttl, pass.stateTTL = livesOf(state, s, began)
 	if wait, err = pass.resume(ctx); err != nil || wait > 0 {
 		return false, wait, err
 	}
@@ -287,48 +321,35 @@ func (c *coverer) cover(ctx context.Context, p partKey) (covered bool, wait time
 		return false, coverSilence, nil
 	case errors.Is(err, errPassMoved):
 		c.moved.Inc()
-		return false, c.rest(p, r.now().Sub(began)), pass.forget(ctx)
+		return false, c.rest(p, c.now().Sub(began)), pass.forget(ctx)
 	case err != nil:
 		return false, 0, err
 	}
-	if err := r.ks.Session.Exec(ctx, updateKairosMtime, r.now().UnixMilli(), pass.stateTTL, s.mtime, p.metric, p.timeMS); err != nil {
+	if err := c.ks.Session.Exec(ctx, updateKairosMtime, c.now().UnixMilli(), pass.stateTTL, s.mtime, p.metric, p.timeMS); err != nil {
 		return false, 0, err
 	}
 	c.passes.Inc()
 	return true, 0, pass.forget(ctx)
 }
 
-// stampAndLife reads the mtime of a partition, and how many seconds it lives; 0
-// means for ever.
-func (c *coverer) stampAndLife(ctx context.Context, p partKey) (stamp, int64, error) {
-	var mtime, written cql.Raw
-	var ttl *int
-	_, err := c.reader.ks.Session.One(ctx, coverMtime, []any{p.metric, tableName, p.timeMS}, &mtime, &written, &ttl)
-	s := stamp{uuidOf(mtime), writtenMS(written)}
-	if err != nil || ttl == nil {
-		return s, 0, err
-	}
-	return s, int64(*ttl), nil
-}
-
 // coverMargin is how much longer index rows live than the mtime that they were
 // covered for. Once that is gone the partition counts as not covered.
 const coverMargin = 3600
 
-// lives returns the time-to-live of index rows and of the state, in seconds, 0 =
-// for ever. The rows live as long as mtime at least, left seconds, and as long
+// livesOf returns the time-to-live of index rows and of the state, in seconds, 0 =
+// for ever. The rows live as long as mtime at least, and as long
 // as those that Varve wrote: the last write decides, and must not shorten.
-func (s partState) lives(left int64, now time.Time) (rows, state int) {
-	if left == 0 || s.expirySec == forever {
+func livesOf(there partState, s stamp, now time.Time) (rows, state int) {
+	if s.ttl == nil || there.expirySec == forever {
 		return 0, 0
 	}
-	life := max(left+coverMargin, s.expirySec-now.Unix())
-	return int(min(life, model.MaxTTL)), int(left)
+	left := int64(*s.ttl)
+	return int(min(max(left+coverMargin, there.expirySec-now.Unix()), model.MaxTTL)), int(left)
 }
 
 // A coverPass copies one partition of row_keys into varve_row_index.
 type coverPass struct {
-	coverer  *coverer
+	coverer  *Coverer
 	key      partKey
 	began    time.Time
 	stampMS  int64
@@ -351,37 +372,34 @@ const coverPage = 2000
 const coverParallel = 8
 
 func (p *coverPass) copyKeys(ctx context.Context) error {
-	look := p.coverer.reader.Look()
-	rows := p.query(ctx, look)
-	defer rows.Close()
-	var d keyDecoder
-	var name, tags cql.Raw
-	page := new(keyList)
-	for rows.Scan(&name, &tags) {
-		if name == nil || tags == nil {
-			continue
-		}
-		if err := look.addKey(page, &d, name, tags, nil); err != nil {
-			return err
-		}
-		if len(page.keys) == p.coverer.page {
-			if err := p.write(ctx, page.keys); err != nil {
-				return err
-			}
-			if err := p.save(ctx); err != nil {
-				return err
-			}
-			page.keys = page.keys[:0]
+	from := rowKey{}
+	if p.before != nil {
+		if tags, err := cql.ParseTagMap(p.before.Tags); err == nil {
+			from = rowKey{model.Type(p.before.Type), tags}
 		}
 	}
-	return errors.Join(rows.Close(), p.write(ctx, page.keys))
+	var page []rowKey
+	err := eachKey(ctx, p.coverer.ks.Session, readRowKeysFrom, slices.Concat(p.key.args(), from.args()), func(k rowKey) error {
+		if page = append(page, k); len(page) < p.coverer.page {
+			return nil
+		}
+		if err := p.write(ctx, page); err != nil {
+			return err
+		}
+		page = page[:0]
+		return p.save(ctx)
+	})
+	if err != nil {
+		return err
+	}
+	return p.write(ctx, page)
 }
 
 // checkRemovals looks for deletes that may have hidden what was copied: one removes
 // many index rows by ranges, under its own write timestamp, and does not see between
 // them what a pass has yet to copy. Such a pass is of no use.
 func (p *coverPass) checkRemovals(ctx context.Context) error {
-	removals, err := announcedIn(ctx, p.coverer.reader.ks)
+	removals, err := announcedIn(ctx, p.coverer.ks)
 	if err == nil && removals.mayHide(p.key, p.sinceMS) {
 		err = errPassMoved
 	}
@@ -390,11 +408,11 @@ func (p *coverPass) checkRemovals(ctx context.Context) error {
 
 // write writes the index rows of some keys, not faster than it may.
 func (p *coverPass) write(ctx context.Context, keys []rowKey) error {
-	r := p.coverer.reader
-	batches := tagRowBatches(p.key.metric, p.key.timeMS, slices.Values(keys), r.ks.IndexShards, p.ttl)
-	joined := joinBatches(batches, r.ks.Session.Place)
+	c := p.coverer
+	batches := tagRowBatches(p.key.metric, p.key.timeMS, slices.Values(keys), c.ks.IndexShards, p.ttl)
+	joined := joinBatches(batches, c.ks.Session.Place)
 	err := work.Parallel(ctx, coverParallel, len(joined), func(ctx context.Context, i int) error {
-		_, err := sendJoined(ctx, r.ks.Session.Batch, p.stampMS, joined[i])
+		_, err := sendJoined(ctx, c.ks.Session.Batch, p.stampMS, joined[i])
 		return err
 	})
 	if err != nil {
@@ -404,13 +422,13 @@ func (p *coverPass) write(ctx context.Context, keys []rowKey) error {
 		p.last = keys[len(keys)-1]
 	}
 	p.copied += len(keys)
-	p.coverer.keys.Add(float64(len(keys)))
-	if r.config.CoverRate == 0 {
+	c.keys.Add(float64(len(keys)))
+	if c.config.Rate == 0 {
 		return nil // a pass that was asked for by hand
 	}
-	due := p.began.Add(time.Duration(p.copied) * time.Second / time.Duration(r.config.CoverRate))
+	due := p.began.Add(time.Duration(p.copied) * time.Second / time.Duration(c.config.Rate))
 	select {
-	case <-time.After(due.Sub(r.now())):
+	case <-time.After(due.Sub(c.now())):
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()

@@ -20,17 +20,28 @@ import (
 func (b *readBench) kairosRow(stampMS int64, metric string, rowTimeMS int64, tags model.Tags) {
 	b.t.Helper()
 	b.execAt(stampMS, "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())",
-		metric, tableName, rowTimeMS, string(model.TypeLong), cql.TagMap{Tags: tags})
-	b.execAt(stampMS, "INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, tableName, rowTimeMS)
+		metric, schema.DataPoints, rowTimeMS, string(model.TypeLong), cql.TagMap{Tags: tags})
+	b.execAt(stampMS, "INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, schema.DataPoints, rowTimeMS)
 }
 
 // TestCoverage: what KairosDB wrote is found in row_keys, until a pass has added it to
 // the inverted index; then again when KairosDB has written more.
+// coverer is a Coverer of the keyspace.
+func (b *readBench) coverer(rate int, now func() time.Time) *Coverer {
+	b.t.Helper()
+	c, err := NewCoverer(b.ks, CoverConfig{Rate: rate, Interval: 24 * time.Hour}, b.reader, CoverOptions{Now: now})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(c.Close)
+	return c
+}
+
+// TestCoverage: what a pass has been over is answered by the inverted index, until
+// KairosDB adds row keys.
 func TestCoverage(t *testing.T) {
-	config := readConfig()
-	config.CoverRate = 0 // passes are made by hand
-	b := newReadBench(t, config, nil)
-	metric, row := b.metric("m"), cityTime(0)
+	b := newReadBench(t, readConfig(), nil)
+	metric, row, passes := b.metric("m"), cityTime(0), b.coverer(0, nil)
 	for i := range 10 {
 		b.stamp++
 		b.kairosRow(b.stamp, metric, row, model.MustTags("host", fmt.Sprint("h", i), "dc", "lga"))
@@ -50,7 +61,7 @@ func TestCoverage(t *testing.T) {
 	}
 	cover := func() {
 		t.Helper()
-		if covered, err := b.reader.Cover(t.Context(), metric, row); err != nil || !covered {
+		if covered, err := passes.Cover(t.Context(), partKey{metric, row}); err != nil || !covered {
 			t.Fatalf("covered %v, %v", covered, err)
 		}
 	}
@@ -70,7 +81,7 @@ func TestCoverage(t *testing.T) {
 	look(covered, 2)
 	// KairosDB's delete is seen although nothing says that it was.
 	b.exec("DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags = ?",
-		metric, tableName, row, string(model.TypeLong), cql.TagMap{Tags: model.MustTags("host", "h3", "dc", "fra")})
+		metric, schema.DataPoints, row, string(model.TypeLong), cql.TagMap{Tags: model.MustTags("host", "h3", "dc", "fra")})
 	look(covered, 1)
 }
 
@@ -78,19 +89,17 @@ func TestCoverage(t *testing.T) {
 // covered, since a node whose clock is behind may still add row keys there
 // without moving mtime.
 func TestCoverageSettles(t *testing.T) {
-	config := readConfig()
-	config.Settle = time.Minute
-	config.CoverRate = 0
-	b := newReadBench(t, config, nil)
-	metric, row := b.metric("m"), cityTime(0)
+	b := newReadBench(t, readConfig(), nil)
+	metric, row, c := b.metric("m"), cityTime(0), b.coverer(0, nil)
+	c.config.Settle = time.Minute
 	written := time.Now()
 	b.kairosRow(written.UnixMilli(), metric, row, model.MustTags("host", "a"))
 	for _, test := range []struct {
 		after time.Duration
 		want  bool
 	}{{0, false}, {59 * time.Second, false}, {61 * time.Second, true}} {
-		b.reader.now = func() time.Time { return written.Add(test.after) }
-		covered, wait, err := b.reader.cover.cover(t.Context(), partKey{metric, row})
+		c.now = func() time.Time { return written.Add(test.after) }
+		covered, wait, err := c.cover(t.Context(), partKey{metric, row})
 		if err != nil || covered != test.want || covered == (wait > 0) {
 			t.Errorf("after %v: covered %v, come back in %v, %v", test.after, covered, wait, err)
 		}
@@ -100,30 +109,37 @@ func TestCoverageSettles(t *testing.T) {
 // TestCoverageInBackground: a query that finds a partition not covered has it
 // covered, and the walk finds the others.
 func TestCoverageInBackground(t *testing.T) {
-	config := readConfig()
-	config.CoverInterval = 2 * time.Second
-	b := newReadBench(t, config, nil)
+	b := newReadBench(t, readConfig(), nil)
 	asked, walked, row := b.metric("asked"), b.metric("walked"), cityTime(0)
 	for _, metric := range []string{asked, walked} {
 		b.exec("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(schema.MetricNames), metric, []byte{0})
 		b.stamp++
 		b.kairosRow(b.stamp, metric, row, model.MustTags("host", "a"))
 	}
-	b.lookup(nil, store.Selection{Metric: asked, Range: model.AllTime, Matchers: []model.Matcher{oneOf("host", "a")}})
+	c, err := NewCoverer(b.ks, CoverConfig{Rate: 1000, Interval: 2 * time.Second}, b.reader, CoverOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	config := readConfig()
+	r, err := NewReader(b.ks, config, ReaderOptions{Uncovered: c.Ask})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(r.Close)
+	b.lookup(r.Look(), store.Selection{Metric: asked, Range: model.AllTime, Matchers: []model.Matcher{oneOf("host", "a")}})
 	for _, metric := range []string{asked, walked} {
+		p := partKey{metric, row}
 		for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-			l := b.reader.Look()
-			p := l.partition(metric, rowState{timeMS: row})
-			states, err := l.readStateRows(t.Context(), span{metric, row, row})
+			state, err := readState(t.Context(), b.ks, p)
 			if err != nil {
 				t.Fatal(err)
 			}
-			p.state = states[row]
-			s, err := l.readStamp(t.Context(), p.key)
+			s, err := readStamp(t.Context(), b.ks.Session, p)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if p.covered(s) {
+			if state.covers(s) {
 				break
 			}
 			if time.Now().After(deadline) {
@@ -136,9 +152,7 @@ func TestCoverageInBackground(t *testing.T) {
 // TestPassGoesOn: a pass that was interrupted is left alone while it may be under
 // way, and then gone on with where it was, unless KairosDB has added row keys.
 func TestPassGoesOn(t *testing.T) {
-	config := readConfig()
-	config.CoverRate = 0
-	b := newReadBench(t, config, nil)
+	b := newReadBench(t, readConfig(), nil)
 	const pages, page = 4, 50
 	for _, added := range []bool{false, true} {
 		t.Run(fmt.Sprintf("added=%v", added), func(t *testing.T) {
@@ -147,19 +161,15 @@ func TestPassGoesOn(t *testing.T) {
 			b.fillKairos(metric, row, keys)
 			p := partKey{metric, row}
 			start := time.Now()
-			reader := func(clock func() time.Time) *coverer {
-				r, err := NewReader(b.ks, config, ReaderOptions{Now: clock})
-				if err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(r.Close)
-				r.cover.page = page
-				return r.cover
+			coverer := func(clock func() time.Time) *Coverer {
+				c := b.coverer(0, clock)
+				c.page = page
+				return c
 			}
 			// Each look at the clock is a coverSave later, until the process is killed.
 			ctx, kill := context.WithCancel(t.Context())
 			looks := 0
-			first := reader(func() time.Time {
+			first := coverer(func() time.Time {
 				if looks++; looks == 4 {
 					kill()
 				}
@@ -178,12 +188,12 @@ func TestPassGoesOn(t *testing.T) {
 				b.stamp++
 				b.kairosRow(b.stamp, metric, row, late[0].tags)
 			}
-			second := reader(func() time.Time { return before.Updated.Add(coverSilence - time.Second) })
+			second := coverer(func() time.Time { return before.Updated.Add(coverSilence - time.Second) })
 			if covered, wait, err := second.cover(t.Context(), p); err != nil || covered || wait != time.Second {
 				t.Errorf("while it may be under way: covered %v, wait %v, %v", covered, wait, err)
 			}
 			b.sent()
-			third := reader(func() time.Time { return before.Updated.Add(coverSilence) })
+			third := coverer(func() time.Time { return before.Updated.Add(coverSilence) })
 			if covered, wait, err := third.cover(t.Context(), p); err != nil || !covered {
 				t.Errorf("after it: covered %v, wait %v, %v", covered, wait, err)
 			}
@@ -214,22 +224,16 @@ func TestPassGoesOn(t *testing.T) {
 // TestPassOfNoUse: a pass ends when it sees that KairosDB adds row keys, and the
 // partition rests.
 func TestPassOfNoUse(t *testing.T) {
-	config := readConfig()
-	config.CoverRate = 1_000_000
-	b := newReadBench(t, config, nil)
+	b := newReadBench(t, readConfig(), nil)
 	metric, row := b.metric("m"), cityTime(0)
 	p := partKey{metric, row}
 	const page = 50
 	b.fillKairos(metric, row, cityKeys(0, 3*page))
 	looks, start := 0, time.Now()
-	r, err := NewReader(b.ks, config, ReaderOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Close() // nothing in the background
-	c := r.cover
+	c := b.coverer(1_000_000, nil)
+	c.Close() // nothing in the background
 	c.page = page
-	r.now = func() time.Time {
+	c.now = func() time.Time {
 		if looks++; looks == 3 {
 			b.stamp++
 			b.kairosRow(b.stamp, metric, row, model.MustTags("city", "late"))
@@ -243,21 +247,21 @@ func TestPassOfNoUse(t *testing.T) {
 	if at := float64Of(t, c.keys); at >= 3*page {
 		t.Errorf("%v row keys were copied", at)
 	}
-	if state, err := readPartState(t.Context(), c.reader.ks.Session, p); err != nil || state.kairosMtime != (cql.UUID{}) {
+	if state, err := readState(t.Context(), c.ks, p); err != nil || state.kairosMtime != (cql.UUID{}) {
 		t.Errorf("state %+v, %v", state, err)
 	}
 	c.coverOrPutOff(t.Context(), p)
-	if at := c.asked[p]; !at.After(r.now()) {
+	if at := c.asked[p]; !at.After(c.now()) {
 		t.Errorf("asked for again at %v", at)
 	}
 	for range 200 {
-		r.now()
+		c.now()
 	}
 	if rest := c.restOf(p); rest > 0 {
 		t.Errorf("rests %v more", rest)
 	}
 	c.coverOrPutOff(t.Context(), p)
-	if state, err := readPartState(t.Context(), c.reader.ks.Session, p); err != nil || state.kairosMtime == (cql.UUID{}) {
+	if state, err := readState(t.Context(), c.ks, p); err != nil || state.kairosMtime == (cql.UUID{}) {
 		t.Errorf("after the rest: state %+v, %v", state, err)
 	}
 }
@@ -275,29 +279,28 @@ func float64Of(t *testing.T, c prometheus.Counter) float64 {
 func TestLivesOfIndexRows(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	for _, test := range []struct {
-		left, expiry int64
-		rows, state  int
+		left        *int
+		expiry      int64
+		rows, state int
 	}{
-		{0, 0, 0, 0},
-		{0, forever, 0, 0},
-		{1000, forever, 0, 0},
-		{1000, 0, 1000 + coverMargin, 1000},
-		{1000, now.Unix() + 10_000, 10_000, 1000},
-		{model.MaxTTL, 0, model.MaxTTL, model.MaxTTL},
+		{nil, 0, 0, 0},
+		{nil, forever, 0, 0},
+		{new(1000), forever, 0, 0},
+		{new(1000), 0, 1000 + coverMargin, 1000},
+		{new(1000), now.Unix() + 10_000, 10_000, 1000},
+		{new(model.MaxTTL), 0, model.MaxTTL, model.MaxTTL},
 	} {
-		if rows, state := (partState{expirySec: test.expiry}).lives(test.left, now); rows != test.rows || state != test.state {
-			t.Errorf("mtime lives %d s, index rows until %d: %d, %d, want %d, %d", test.left, test.expiry, rows, state, test.rows, test.state)
+		if rows, state := livesOf(partState{expirySec: test.expiry}, stamp{ttl: test.left}, now); rows != test.rows || state != test.state {
+			t.Errorf("mtime lives %v s, index rows until %d: %d, %d, want %d, %d", test.left, test.expiry, rows, state, test.rows, test.state)
 		}
 	}
 }
 
 // TestPassFails: a pass that fails is made again after a while, and counted.
 func TestPassFails(t *testing.T) {
-	config := readConfig()
-	config.CoverRate = 1_000_000
-	b := newReadBench(t, config, func(*cql.Session) {})
-	c := b.reader.cover
-	c.close() // nothing in the background
+	b := newReadBench(t, readConfig(), func(*cql.Session) {})
+	c := b.coverer(1_000_000, nil)
+	c.Close() // nothing in the background
 	p := partKey{b.metric("m"), cityTime(0)}
 	b.fillKairos(p.metric, p.timeMS, cityKeys(0, 10))
 	if err := b.ks.Session.Change(t.Context(), &cql.Statement{Name: "test", Text: "DROP TABLE varve_row_index"}); err != nil {
@@ -321,9 +324,7 @@ func TestPassFails(t *testing.T) {
 // TestPassBesideRanges: a delete that removes index rows by ranges hides what a pass
 // copies between them. The pass does not count, and the next one does.
 func TestPassBesideRanges(t *testing.T) {
-	config := readConfig()
-	config.CoverRate = 1_000_000
-	b := newReadBench(t, config, nil)
+	b := newReadBench(t, readConfig(), nil)
 	metric, row := b.metric("m"), cityTime(0)
 	const page = 20
 	var keys []rowKey
@@ -332,64 +333,36 @@ func TestPassBesideRanges(t *testing.T) {
 	}
 	b.fillKairos(metric, row, keys)
 	start, looks := time.Now().Add(-time.Minute), 0
-	r, err := NewReader(b.ks, config, ReaderOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Close() // nothing in the background
-	r.cover.page = page
+	c := b.coverer(1_000_000, nil)
+	c.Close() // nothing in the background
+	c.page = page
 	deleted := func() {
 		w, err := NewWriter(b.ks, DefaultWriteConfig(), WriterOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		stampMS, err := w.deletes.announce(t.Context(), span{metric, row, row})
+		stampMS, err := w.Announce(t.Context(), span{metric, row, row})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for shard := range b.ks.IndexShards {
-			b.execAt(stampMS, tagRowRuns.run.Text, slices.Concat([]any{metric, row, "dc", "lga", shard}, keyArgs(keys[0]), keyArgs(keys[len(keys)-1]))...)
+			b.execAt(stampMS, tagRowRuns.run.Text, slices.Concat([]any{metric, row, "dc", "lga", shard}, keys[0].args(), keys[len(keys)-1].args())...)
 		}
 	}
-	r.now = func() time.Time {
+	c.now = func() time.Time {
 		if looks++; looks == 3 {
 			deleted()
 		}
 		return start.Add(time.Duration(looks) * time.Millisecond)
 	}
-	if covered, err := r.Cover(t.Context(), metric, row); err != nil || covered || looks < 3 {
+	if covered, err := c.Cover(t.Context(), partKey{metric, row}); err != nil || covered || looks < 3 {
 		t.Errorf("beside a delete: covered %v, %v, %d looks", covered, err, looks)
 	}
-	if covered, err := r.Cover(t.Context(), metric, row); err != nil || !covered {
+	if covered, err := c.Cover(t.Context(), partKey{metric, row}); err != nil || !covered {
 		t.Errorf("after it: covered %v, %v", covered, err)
 	}
 	sel := store.Selection{Metric: metric, Range: model.TimeRange{StartMS: row, EndMS: row + 1}, Matchers: []model.Matcher{oneOf("dc", "lga")}}
 	if n := len(b.lookup(b.reader.Look(), sel)); n != len(keys) {
 		t.Errorf("%d series are found, want %d", n, len(keys))
-	}
-}
-
-// TestMayHide: which announcements matter to what was written under a timestamp.
-func TestMayHide(t *testing.T) {
-	p := partKey{"m", 100}
-	full := make([]announcement, announceSlots)
-	for i := range full {
-		full[i] = announcement{int64(i + 10), int64(i + 1), span{"other", 0, 1}}
-	}
-	for name, test := range map[string]struct {
-		all  []announcement
-		want bool
-	}{
-		"before":     {[]announcement{{9, 1, span{"m", 0, 200}}}, false},
-		"at once":    {[]announcement{{10, 1, span{"m", 0, 200}}}, true},
-		"elsewhere":  {[]announcement{{11, 1, span{"m", 101, 200}}, {12, 2, span{"n", 0, 200}}}, false},
-		"everything": {[]announcement{{11, 1, everything}}, true},
-		"unreadable": {[]announcement{{}}, true},
-		"lost":       {full, true},
-		"one before": {append([]announcement{{9, 65, span{"m", 0, 200}}}, full[1:]...), false},
-	} {
-		if got := (announced{"process": test.all}).mayHide(p, 10); got != test.want {
-			t.Errorf("%s: %v", name, got)
-		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
-	"varve/internal/model"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/store"
 )
 
@@ -62,7 +62,7 @@ var (
 		Text: "SELECT data_type, tags FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND (data_type, tags) >= (?, ?)"}
 )
 
-func (k partKey) progressKey() string { return fmt.Sprintf("%d %s", k.timeMS, k.metric) }
+func progressKey(k partKey) string { return fmt.Sprintf("%d %s", k.timeMS, k.metric) }
 
 // resume takes up what an earlier pass has left. wait says that one is under way.
 func (p *coverPass) resume(ctx context.Context) (wait time.Duration, err error) {
@@ -70,15 +70,15 @@ func (p *coverPass) resume(ctx context.Context) (wait time.Duration, err error) 
 	if err != nil || before == nil {
 		return 0, err
 	}
-	r := p.coverer.reader
-	if silent := r.now().Sub(before.Updated); before.Node != p.coverer.own && silent < coverSilence {
+	c := p.coverer
+	if silent := c.now().Sub(before.Updated); before.Node != c.own && silent < coverSilence {
 		return coverSilence - max(silent, 0), nil
 	}
 	p.noted = true
 	known := p.began.UnixMilli()-before.SinceMS < maxUnlooked.Milliseconds() // what was removed since
-	if before.Mtime == p.mtime && r.ordered && known {
+	if before.Mtime == p.mtime && c.ordered && known {
 		p.before, p.sinceMS = before, min(p.sinceMS, before.SinceMS)
-		r.log.Info("a pass over row keys goes on where one before was", "metric", p.key.metric, "row_time", p.key.timeMS, "row_keys", before.Keys)
+		c.log.Info("a pass over row keys goes on where one before was", "metric", p.key.metric, "row_time", p.key.timeMS, "row_keys", before.Keys)
 	}
 	return 0, nil
 }
@@ -86,7 +86,7 @@ func (p *coverPass) resume(ctx context.Context) (wait time.Duration, err error) 
 // progress reads what is written down; nil if nothing is, or nothing that can be
 // read.
 func (p *coverPass) progress(ctx context.Context) (*coverProgress, error) {
-	value, err := p.coverer.reader.ks.Get(ctx, ownService, coverService, p.key.progressKey())
+	value, err := p.coverer.ks.Get(ctx, schema.OwnService, coverService, progressKey(p.key))
 	if errors.Is(err, store.ErrNotFound) {
 		return nil, nil
 	}
@@ -100,34 +100,23 @@ func (p *coverPass) progress(ctx context.Context) (*coverProgress, error) {
 	return before, nil
 }
 
-// query reads the row keys that are left to be copied.
-func (p *coverPass) query(ctx context.Context, look *Look) *cql.Rows {
-	from, tags := "", model.Tags{}
-	if p.before != nil {
-		if parsed, err := cql.ParseTagMap(p.before.Tags); err == nil {
-			from, tags = p.before.Type, parsed
-		}
-	}
-	return look.query(ctx, readRowKeysFrom, p.key.metric, tableName, p.key.timeMS, from, cql.TagMap{Tags: tags})
-}
-
 // save looks whether the pass is of use still, and writes down how far it has
 // come, if it is time to.
 func (p *coverPass) save(ctx context.Context) error {
 	c := p.coverer
-	now := c.reader.now()
+	now := c.now()
 	if now.Sub(p.saved) < coverSave {
 		return nil
 	}
 	p.saved = now
-	s, _, err := c.stampAndLife(ctx, p.key)
+	s, err := readStampAtQuorum(ctx, c.ks.Session, p.key)
 	if err != nil {
 		return err
 	}
 	if s.mtime != p.mtime {
 		return errPassMoved
 	}
-	if !c.reader.ks.Tables.ServiceIndex {
+	if !c.ks.Tables.ServiceIndex {
 		return nil // a pass that is interrupted begins again
 	}
 	there, err := p.progress(ctx)
@@ -148,7 +137,7 @@ func (p *coverPass) save(ctx context.Context) error {
 		return err
 	}
 	p.noted = true
-	return c.reader.ks.Set(ctx, ownService, coverService, p.key.progressKey(), string(text))
+	return c.ks.Set(ctx, schema.OwnService, coverService, progressKey(p.key), string(text))
 }
 
 // forget removes what was written down.
@@ -156,13 +145,13 @@ func (p *coverPass) forget(ctx context.Context) error {
 	if !p.noted {
 		return nil
 	}
-	return p.coverer.reader.ks.Unset(ctx, ownService, coverService, p.key.progressKey())
+	return p.coverer.ks.Unset(ctx, schema.OwnService, coverService, progressKey(p.key))
 }
 
 // rest lets a partition rest after a pass that took so long for nothing, and
 // returns for how long.
-func (c *coverer) rest(p partKey, took time.Duration) time.Duration {
-	now := c.reader.now()
+func (c *Coverer) rest(p partKey, took time.Duration) time.Duration {
+	now := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.rests) >= maxRests {
@@ -175,8 +164,8 @@ func (c *coverer) rest(p partKey, took time.Duration) time.Duration {
 }
 
 // restOf returns how long a partition still rests.
-func (c *coverer) restOf(p partKey) time.Duration {
-	now := c.reader.now()
+func (c *Coverer) restOf(p partKey) time.Duration {
+	now := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	until, ok := c.rests[p]

@@ -95,7 +95,6 @@ type Deleter struct {
 	step    int // rows that are deleted between two reports of progress
 	portion int // rows of one row time that are in memory at once, and deleted before their index rows are
 	jobs    jobs
-	watch   *watch
 
 	cluster    string
 	servicesOf func() (*schema.Keyspace, error) // nil: ks
@@ -141,12 +140,10 @@ func NewDeleter(ks *schema.Keyspace, w *Writer, cfg DeleteConfig, o DeleterOptio
 		cluster: o.Cluster, servicesOf: o.Services}
 	d.jobs.init(d, o.Node)
 	var err error
-	d.watch = newWatch(d)
-	if d.unregister, err = collectors.Register(o.Registerer, append(d.metrics.collectors(), d.watch.collectors()...)); err != nil {
+	if d.unregister, err = collectors.Register(o.Registerer, d.metrics.collectors()); err != nil {
 		d.jobs.close()
 		return nil, fmt.Errorf("register metrics of deletes: %w", err)
 	}
-	d.watch.start()
 	return d, nil
 }
 
@@ -187,7 +184,6 @@ func (d *Deleter) delete(ctx context.Context, stampMS int64, del store.Deletion,
 
 // Close stops jobs; they go on when the keyspace is opened again.
 func (d *Deleter) Close() {
-	d.watch.close()
 	d.jobs.close()
 	d.unregister()
 }

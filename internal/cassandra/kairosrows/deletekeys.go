@@ -2,10 +2,10 @@ package kairosrows
 
 import (
 	"context"
+	"math"
 	"slices"
 
 	"varve/internal/cassandra/cql"
-	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -39,7 +39,7 @@ func (d *Deleter) eachMatch(ctx context.Context, rowTimeMS int64, deletions []st
 	matches := make([]matching, len(deletions))
 	for i, del := range deletions {
 		m := &matches[i]
-		m.del, m.most, m.f = del, most, func(rows []rowDelete) error { return f(i, rows) }
+		m.part, m.del, m.most, m.f = part, del, most, func(rows []rowDelete) error { return f(i, rows) }
 		m.row.from, m.row.to, m.row.whole, m.none = deletedColumns(d.ks.Spec, rowTimeMS, del.Range)
 	}
 	take := func(k rowKey) error {
@@ -52,7 +52,7 @@ func (d *Deleter) eachMatch(ctx context.Context, rowTimeMS int64, deletions []st
 	}
 	var err error
 	if places == nil {
-		err = eachKey(ctx, d.ks.Session, listRowKeys, []any{part.metric, schema.DataPoints, part.timeMS}, take)
+		err = eachKey(ctx, d.ks.Session, listRowKeys, part.args(), take)
 	}
 	for _, at := range places {
 		if err == nil {
@@ -69,6 +69,7 @@ func (d *Deleter) eachMatch(ctx context.Context, rowTimeMS int64, deletions []st
 
 // A matching gathers the rows that one deletion means.
 type matching struct {
+	part partKey
 	del  store.Deletion
 	row  rowDelete // what is deleted of each
 	none bool      // nothing of this row time
@@ -81,8 +82,8 @@ type matching struct {
 
 func (m *matching) take(k rowKey) error {
 	r := m.row
-	r.series = model.Series{Metric: m.del.Metric, Tags: k.tags, Type: k.typ}
-	if m.none || !m.del.Means(r.series) {
+	r.key = k
+	if m.none || !m.del.Means(m.part.series(k)) {
 		return nil
 	}
 	if m.rows = append(m.rows, r); len(m.rows) < m.most {
@@ -91,28 +92,6 @@ func (m *matching) take(k rowKey) error {
 	rows := m.rows
 	m.rows, m.told = nil, true
 	return m.f(rows)
-}
-
-// eachKey calls f with the row keys that a statement lists, until it fails.
-func eachKey(ctx context.Context, session *cql.Session, list *cql.Statement, args []any, f func(rowKey) error) error {
-	rows := session.Query(ctx, list, args...)
-	defer rows.Close()
-	var dataType *string
-	var tags cql.TagMap
-	for rows.Scan(&dataType, &tags) {
-		if dataType == nil || tags.Null {
-			continue // a static cell that outlived the rows
-		}
-		if err := f(rowKey{model.Type(*dataType), tags.Tags}); err != nil {
-			return err
-		}
-	}
-	return rows.Close()
-}
-
-// args are the columns of a partition of varve_row_index.
-func (at tagPlace) args(part partKey) []any {
-	return []any{part.metric, part.timeMS, at.tag, at.value, at.shard}
 }
 
 // rarestTag returns the partitions of the inverted index that have the row keys of one
@@ -126,7 +105,7 @@ func (d *Deleter) rarestTag(ctx context.Context, part partKey, matchers []model.
 	if covered, err := d.isCovered(ctx, part); err != nil || !covered {
 		return nil, err
 	}
-	fewest := maxInt
+	fewest := math.MaxInt
 	for _, m := range literals {
 		of := d.placesOf(m)
 		if len(of) > maxTagPlaces {
@@ -165,20 +144,16 @@ func (d *Deleter) placesOf(m model.Matcher) []tagPlace {
 // isCovered reports whether the inverted index holds all row keys of a partition: see
 // partition.covered.
 func (d *Deleter) isCovered(ctx context.Context, part partKey) (bool, error) {
-	state, err := readPartState(ctx, d.ks.Session, part)
+	state, err := readState(ctx, d.ks, part)
 	if err != nil || state.kairosMtime == (cql.UUID{}) {
 		return false, err
 	}
-	var mtime cql.Raw
-	_, err = d.ks.Session.One(ctx, coverMtime, []any{part.metric, schema.DataPoints, part.timeMS}, &mtime, nil, nil)
-	return err == nil && uuidOf(mtime) == state.kairosMtime, err
+	s, err := readStampAtQuorum(ctx, d.ks.Session, part)
+	return err == nil && state.covers(s), err
 }
 
 // bounds are the first and the last of some row keys, as Cassandra sorts them.
 func bounds(rows []rowDelete) (first, last rowKey) {
-	compare := func(a, b rowDelete) int {
-		return place{string(a.series.Type), serverOrder(a.series.Tags)}.compare(place{string(b.series.Type), serverOrder(b.series.Tags)})
-	}
-	low, high := slices.MinFunc(rows, compare), slices.MaxFunc(rows, compare)
-	return rowKey{low.series.Type, low.series.Tags}, rowKey{high.series.Type, high.series.Tags}
+	compare := func(a, b rowDelete) int { return a.key.compare(b.key) }
+	return slices.MinFunc(rows, compare).key, slices.MaxFunc(rows, compare).key
 }

@@ -2,13 +2,11 @@ package kairosrows
 
 import (
 	"context"
-	"errors"
 	"math"
 	"slices"
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/schema"
-	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/store"
 	"varve/internal/work"
@@ -19,8 +17,6 @@ var (
 		Text: "DELETE FROM data_points WHERE key = ?"}
 	deleteSlice = &cql.Statement{Name: "delete_slice",
 		Text: "DELETE FROM data_points WHERE key = ? AND column1 >= ? AND column1 <= ?"}
-	probeRow = &cql.Statement{Name: "probe_row", Level: cql.SeesAll, PageSize: 2,
-		Text: "SELECT column1 FROM data_points WHERE key = ? LIMIT 1"}
 
 	deleteRowKey = &cql.Statement{Name: "delete_row_key", Level: cql.Quorum,
 		Text: "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags = ?"}
@@ -54,10 +50,6 @@ var (
 const (
 	// deleteStep is how many rows of one row time are deleted at a time.
 	deleteStep = 2000
-
-	// goneLife is how long varve_row_state says of a row time without row keys
-	// that it changed, in seconds: longer than any cache of row keys lives.
-	goneLife = 86400
 )
 
 // run does the steps. progress is told the row time that is being done, and how
@@ -69,7 +61,7 @@ func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, st
 		return nil
 	}
 	var err error
-	pass.indexMS, err = d.writer.deletes.announce(ctx, span{del.Metric, steps[0].rowTimeMS, steps[len(steps)-1].rowTimeMS})
+	pass.indexMS, err = d.writer.Announce(ctx, span{del.Metric, steps[0].rowTimeMS, steps[len(steps)-1].rowTimeMS})
 	if err != nil {
 		return err
 	}
@@ -97,24 +89,14 @@ func (d *Deleter) hasLegacyKeys(ctx context.Context, metric string) (bool, error
 	if !d.ks.Tables.RowKeyIndex {
 		return false, nil
 	}
-	return d.mayHold(ctx, probeLegacyKeys, []byte(metric))
+	return mayHold(ctx, d.ks.Session, probeLegacyKeys, []byte(metric))
 }
 
 func (d *Deleter) hasTagIndexed(ctx context.Context) (bool, error) {
 	if !d.ks.Tables.TagIndexedRowKeys {
 		return false, nil
 	}
-	return d.mayHold(ctx, probeTagIndexed)
-}
-
-// mayHold reports whether a statement finds a row, or so many deleted ones that it
-// cannot see.
-func (d *Deleter) mayHold(ctx context.Context, st *cql.Statement, args ...any) (bool, error) {
-	found, err := d.ks.Session.One(ctx, st, args, nil)
-	if tombstones := (*cql.TombstoneError)(nil); errors.As(err, &tombstones) {
-		return true, nil
-	}
-	return found, err
+	return mayHold(ctx, d.ks.Session, probeTagIndexed)
 }
 
 // A deletePass is one delete at work.
@@ -205,27 +187,28 @@ func (p *deletePass) rows(ctx context.Context, rowTimeMS int64, all []rowDelete,
 func (d *Deleter) areAll(ctx context.Context, part partKey, some []rowDelete) (bool, error) {
 	known := make(map[rowKey]bool, len(some))
 	for i := range some {
-		known[rowKey{some[i].series.Type, some[i].series.Tags}] = true
+		known[some[i].key] = true
 	}
 	others := 0
-	err := d.eachRowKey(ctx, part, func(k rowKey) {
+	err := eachKey(ctx, d.ks.Session, listRowKeys, part.args(), func(k rowKey) error {
 		if !known[k] {
 			others++
 		}
+		return nil
 	})
 	return others == 0, err
 }
 
 // row deletes samples of one row and reports whether none are left.
 func (p *deletePass) row(ctx context.Context, rowTimeMS int64, r rowDelete, probe bool) (gone bool, err error) {
-	key, err := rowtime.Key{Metric: p.metric, RowTimeMS: rowTimeMS, Type: r.series.Type, Tags: r.series.Tags}.Append(nil)
+	key, err := partKey{p.metric, rowTimeMS}.dataKey(r.key)
 	if err != nil {
 		return true, nil // no such row can be in data_points
 	}
 	if r.whole {
 		err = p.d.ks.Session.Exec(ctx, deleteRow, p.stampMS, key)
 	} else {
-		err = p.d.ks.Session.Exec(ctx, deleteSlice, p.stampMS, key, columnBytes(r.from), columnBytes(r.to))
+		err = p.d.ks.Session.Exec(ctx, deleteSlice, p.stampMS, key, rowtime.ColumnBytes(r.from), rowtime.ColumnBytes(r.to))
 	}
 	p.d.forget(key)
 	if err != nil {
@@ -235,14 +218,8 @@ func (p *deletePass) row(ctx context.Context, rowTimeMS int64, r rowDelete, prob
 	if !probe {
 		return false, nil
 	}
-	left, err := p.d.hasSamples(ctx, key)
+	left, err := hasSamples(ctx, p.d.ks.Session, key)
 	return !left, err
-}
-
-// hasSamples reports whether a row has samples, or so many deleted ones that it
-// cannot be seen.
-func (d *Deleter) hasSamples(ctx context.Context, key []byte) (bool, error) {
-	return d.mayHold(ctx, probeRow, key)
 }
 
 // unindex removes the index rows of rows without samples, all of one metric and
@@ -250,7 +227,7 @@ func (d *Deleter) hasSamples(ctx context.Context, key []byte) (bool, error) {
 func (d *Deleter) unindex(ctx context.Context, p *deletePass, rowTimeMS int64, empty []rowDelete, whole bool) error {
 	batches := p.legacyKeys(rowTimeMS, empty)
 	// No other table knows rows of that form.
-	typed := slices.DeleteFunc(slices.Clone(empty), func(r rowDelete) bool { return r.series.Type == rowtime.TypeLegacy })
+	typed := slices.DeleteFunc(slices.Clone(empty), func(r rowDelete) bool { return r.key.typ == rowtime.TypeLegacy })
 	rowKeys, err := p.rowKeys(ctx, rowTimeMS, typed, whole)
 	if err != nil {
 		return err
@@ -274,7 +251,7 @@ func (d *Deleter) unindex(ctx context.Context, p *deletePass, rowTimeMS int64, e
 func (p *deletePass) legacyKeys(rowTimeMS int64, empty []rowDelete) [][]cql.Entry {
 	groups := entryGroups[string]{}
 	for _, r := range empty {
-		key, err := rowtime.Key{Metric: p.metric, RowTimeMS: rowTimeMS, Type: r.series.Type, Tags: r.series.Tags}.Append(nil)
+		key, err := partKey{p.metric, rowTimeMS}.dataKey(r.key)
 		if p.legacy && err == nil {
 			groups.add("", deleteLegacyKey, []byte(p.metric), key)
 		}
@@ -294,7 +271,7 @@ func (p *deletePass) rowKeys(ctx context.Context, rowTimeMS int64, empty []rowDe
 		return cutBatches(entries), err
 	}
 	for _, r := range empty {
-		groups.add("", deleteRowKey, p.metric, schema.DataPoints, rowTimeMS, string(r.series.Type), cql.TagMap{Tags: r.series.Tags})
+		groups.add("", deleteRowKey, p.metric, schema.DataPoints, rowTimeMS, string(r.key.typ), cql.TagMap{Tags: r.key.tags})
 	}
 	return groups.batches(), nil
 }
@@ -306,7 +283,7 @@ func (p *deletePass) tagRows(ctx context.Context, rowTimeMS int64, empty []rowDe
 	}
 	byPlace := map[tagPlace][]rowDelete{}
 	for _, r := range empty {
-		for at := range tagPlaces(r.series.Tags, p.d.ks.IndexShards) {
+		for at := range tagPlaces(r.key.tags, p.d.ks.IndexShards) {
 			byPlace[at] = append(byPlace[at], r)
 		}
 	}
@@ -338,42 +315,24 @@ func (p *deletePass) tagIndexedRows(rowTimeMS int64, empty []rowDelete) [][]cql.
 	}
 	groups := entryGroups[string]{}
 	for _, r := range empty {
-		for _, row := range p.d.tagIndexRows(r.series) {
-			for _, pair := range row.pairs {
-				groups.add(pair, deleteTagIndexed, p.metric, schema.DataPoints, rowTimeMS, pair, string(r.series.Type), int(row.hash), cql.TagMap{Tags: r.series.Tags})
-			}
+		for pair, hash := range p.d.writer.TagIndexed(p.metric, r.key.tags) {
+			groups.add(pair, deleteTagIndexed, p.metric, schema.DataPoints, rowTimeMS, pair, string(r.key.typ), int(hash), cql.TagMap{Tags: r.key.tags})
 		}
 	}
 	return groups.batches()
 }
 
-// tagIndexRows are the rows that a series may have in tag_indexed_row_keys: by
-// the rules as they are, and of a metric with all tags, which is what most have.
-// The hash of others is not known.
-func (d *Deleter) tagIndexRows(s model.Series) []tagIndexRow {
-	every := newTagIndexRow(s.Tags, func(string) bool { return true })
-	rows := []tagIndexRow{every}
-	if row := d.writer.rules.Load().row(s.Metric, s.Tags); len(row.pairs) > 0 && row.hash != every.hash {
-		rows = append(rows, row)
-	}
-	return rows
-}
-
 // settleRowTime tells other nodes that row keys of a row time are gone, and
 // removes the row time if none are left.
 func (d *Deleter) settleRowTime(ctx context.Context, p *deletePass, rowTimeMS int64) error {
-	left, err := d.hasRowKeys(ctx, p.metric, rowTimeMS)
-	if err != nil {
-		return err
-	}
 	part := partKey{p.metric, rowTimeMS}
-	state, err := d.writer.index.readState(ctx, part)
+	left, err := d.hasRowKeys(ctx, part)
 	if err != nil {
 		return err
 	}
-	ttl := goneLife
-	if left {
-		ttl = d.writer.index.ttl(state.livesUntil())
+	state, err := readState(ctx, d.ks, part)
+	if err != nil {
+		return err
 	}
 	if !left {
 		p.emptied = true
@@ -386,28 +345,24 @@ func (d *Deleter) settleRowTime(ctx context.Context, p *deletePass, rowTimeMS in
 			}
 		}
 	}
-	_, err = d.writer.index.moveChanged(ctx, part, max(state.changedMS, p.indexMS), ttl, false)
-	return err
+	return d.writer.Removed(ctx, part, state, p.indexMS, left)
 }
 
-func (d *Deleter) hasRowKeys(ctx context.Context, metric string, rowTimeMS int64) (bool, error) {
-	var dataType *string
-	found, err := d.ks.Session.One(ctx, selectFirstRowKey, []any{metric, schema.DataPoints, rowTimeMS}, &dataType, nil, nil)
-	var tombstones *cql.TombstoneError
-	if errors.As(err, &tombstones) {
-		return true, nil // it cannot be seen: the row time stays
-	}
-	return found && dataType != nil, err
+// hasRowKeys reports whether a partition has row keys, or so many deleted ones that it
+// cannot be seen: then the row time stays.
+func (d *Deleter) hasRowKeys(ctx context.Context, part partKey) (bool, error) {
+	f, err := readFirst(ctx, d.ks.Session, part)
+	return f.any || f.hidden, err
 }
 
 // name removes the name of a metric that has no row left. It belongs to all row times,
 // not only to those that were announced.
 func (p *deletePass) name(ctx context.Context) (err error) {
 	d := p.d
-	if p.indexMS, err = d.writer.deletes.announce(ctx, span{p.metric, math.MinInt64, math.MaxInt64}); err != nil {
+	if p.indexMS, err = d.writer.Announce(ctx, span{p.metric, math.MinInt64, math.MaxInt64}); err != nil {
 		return err
 	}
-	left, err := d.mayHold(ctx, probeRowTime, p.metric, schema.DataPoints)
+	left, err := mayHold(ctx, d.ks.Session, probeRowTime, p.metric, schema.DataPoints)
 	if err != nil || left {
 		return err
 	}
@@ -416,5 +371,5 @@ func (p *deletePass) name(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	return d.ks.Session.Exec(ctx, deleteMetricName, p.indexMS, []byte(schema.MetricNames), d.writer.index.nameColumn(p.metric))
+	return d.ks.Session.Exec(ctx, deleteMetricName, p.indexMS, []byte(schema.MetricNames), d.ks.Tables.NameColumn(p.metric))
 }

@@ -26,7 +26,7 @@ type rowTimeDelete struct {
 
 // A rowDelete is what is deleted of one row.
 type rowDelete struct {
-	series   model.Series // its type is rowtime.TypeLegacy for a row of that form
+	key      rowKey // its type is rowtime.TypeLegacy for a row of that form
 	whole    bool
 	from, to uint32 // columns, both inclusive, unless whole
 }
@@ -160,10 +160,10 @@ func (d *Deleter) legacyRows(ctx context.Context, del store.Deletion, low, high 
 			return // KairosDB cannot read it either
 		}
 		// The longs and the doubles of an old row are two series and one row.
-		means := slices.ContainsFunc(legacySeries(k), func(r legacyRow) bool {
-			return del.Means(model.Series{Metric: del.Metric, Tags: r.key.tags, Type: r.key.typ})
+		means := slices.ContainsFunc(keysOfLegacy(k), func(key rowKey) bool {
+			return del.Means(partKey{metric: del.Metric}.series(key))
 		})
-		rd := rowDelete{series: model.Series{Metric: del.Metric, Tags: k.Tags, Type: k.Type}}
+		rd := rowDelete{key: rowKey{k.Type, k.Tags}}
 		var none bool
 		if rd.from, rd.to, rd.whole, none = deletedColumns(d.ks.Spec, k.RowTimeMS, del.Range); means && !none {
 			byTime[k.RowTimeMS] = append(byTime[k.RowTimeMS], rd)
@@ -221,10 +221,6 @@ func deletedColumns(spec rowtime.Spec, rowTimeMS int64, r model.TimeRange) (from
 		return uint32(first) << 1, uint32(last)<<1 | 1, whole, false // doubles of old rows have bit 0
 	}
 	return uint32(first), uint32(last), whole, false
-}
-
-func columnBytes(column uint32) []byte {
-	return []byte{byte(column >> 24), byte(column >> 16), byte(column >> 8), byte(column)}
 }
 
 // operator is what stands between a tag and its values in a selector for people.

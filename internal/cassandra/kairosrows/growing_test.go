@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
+	"varve/internal/rowtime"
 	"varve/internal/store"
 	"varve/internal/work"
 )
@@ -22,12 +24,12 @@ var growing = flag.Int("kairosrows.growing", 3_000, "row keys of each partition 
 func (b *readBench) fillKairos(metric string, rowTimeMS int64, keys []rowKey) {
 	b.t.Helper()
 	insert := &cql.Statement{Name: "test", Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())"}
-	b.exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, tableName, rowTimeMS)
+	b.exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, schema.DataPoints, rowTimeMS)
 	pages := slices.Collect(slices.Chunk(keys, 200))
 	err := work.Parallel(b.t.Context(), 8, len(pages), func(ctx context.Context, i int) error {
 		var entries []cql.Entry
 		for _, k := range pages[i] {
-			entries = append(entries, cql.Entry{Statement: insert, Args: []any{metric, tableName, rowTimeMS, string(k.typ), cql.TagMap{Tags: k.tags}}})
+			entries = append(entries, cql.Entry{Statement: insert, Args: []any{metric, schema.DataPoints, rowTimeMS, string(k.typ), cql.TagMap{Tags: k.tags}}})
 		}
 		return b.ks.Session.Batch(ctx, b.stamp, entries)
 	})
@@ -43,7 +45,6 @@ func (b *readBench) fillKairos(metric string, rowTimeMS int64, keys []rowKey) {
 // the moment that it was inserted.
 func TestGrowingPartition(t *testing.T) {
 	config := readConfig()
-	config.CoverRate = 0
 	config.PostingsCacheBytes = 256 << 20
 	b := newReadBench(t, config, func(*cql.Session) {}) // a keyspace of its own: others walk over all row keys
 	row := cityTime(0)
@@ -164,7 +165,7 @@ func TestGrowingPartition(t *testing.T) {
 // questions may not yet.
 func TestDeleteBesideLag(t *testing.T) {
 	config := readConfig()
-	config.CoverRate, config.KairosDBLag = 0, time.Hour
+	config.KairosDBLag = time.Hour
 	b := newReadBench(t, config, nil)
 	metric, row := b.metric("m"), cityTime(0)
 	add := func(host string) []byte {
@@ -175,7 +176,7 @@ func TestDeleteBesideLag(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.execAt(b.stamp, "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", key, columnBytes(0), []byte{2})
+		b.execAt(b.stamp, "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", key, rowtime.ColumnBytes(0), []byte{2})
 		return key
 	}
 	sel := store.Selection{Metric: metric, Range: model.TimeRange{StartMS: row, EndMS: row + 1}, Matchers: []model.Matcher{oneOf("dc", "lga")}}
@@ -199,7 +200,7 @@ func TestDeleteBesideLag(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, key := range keys {
-		if there, err := d.hasSamples(t.Context(), key); err != nil || there {
+		if there, err := hasSamples(t.Context(), b.ks.Session, key); err != nil || there {
 			t.Errorf("row %d is there: %v, %v", i, there, err)
 		}
 	}

@@ -17,15 +17,15 @@ const (
 // keepFrom returns the row time from which on index rows have to stay:
 // math.MaxInt64 if there is none.
 func (d *Deleter) keepFrom(ctx context.Context) (int64, error) {
-	run, err := d.kairosDBRuns(ctx)
+	run, err := d.KairosDBRuns(ctx)
 	if err != nil || !run {
 		return math.MaxInt64, err
 	}
 	return d.now().Add(-d.cfg.Horizon).UnixMilli() - d.ks.Spec.Width, nil
 }
 
-// kairosDBRuns reports whether a KairosDB node uses the keyspace.
-func (d *Deleter) kairosDBRuns(ctx context.Context) (bool, error) {
+// KairosDBRuns reports whether a KairosDB node uses the keyspace.
+func (d *Deleter) KairosDBRuns(ctx context.Context) (bool, error) {
 	if d.cfg.KairosDBNodes != NodesAuto {
 		return d.cfg.KairosDBNodes == NodesYes, nil
 	}

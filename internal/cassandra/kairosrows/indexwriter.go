@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"sync"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/clip"
 	"varve/internal/model"
-	"varve/internal/rowtime"
 	"varve/internal/work"
 )
 
@@ -33,19 +31,12 @@ var (
 		Text: "INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?) USING TTL 0"}
 	insertTagIndexedRowKey = &cql.Statement{Name: "insert_tag_indexed_row_key", Level: cql.Quorum, KeyArgs: 4,
 		Text: "INSERT INTO tag_indexed_row_keys (metric, table_name, row_time, single_tag_pair, data_type, tag_collection_hash, tags, mtime) VALUES (?, ?, ?, ?, ?, ?, ?, now()) USING TTL ?"}
-	insertTagRow = &cql.Statement{Name: "insert_tag_row", Level: cql.Quorum, KeyArgs: 5,
-		Text: "INSERT INTO varve_row_index (metric, row_time, tag, value, shard, data_type, tags) VALUES (?, ?, ?, ?, ?, ?, ?) USING TTL ?"}
 	claimExpiry = &cql.Statement{Name: "claim_row_expiry", Level: cql.Quorum,
 		Text: "UPDATE varve_row_state USING TIMESTAMP ? AND TTL ? SET expires = ? WHERE metric = ? AND row_time = ?"}
 	updateRowChanged = &cql.Statement{Name: "update_row_changed", Level: cql.Quorum,
 		Text: "UPDATE varve_row_state USING TTL ? SET changed = ? WHERE metric = ? AND row_time = ?"}
 	updateRowCovered = &cql.Statement{Name: "update_row_covered", Level: cql.Quorum,
 		Text: "UPDATE varve_row_state USING TTL ? SET changed = ?, kairos_mtime = ? WHERE metric = ? AND row_time = ?"}
-
-	selectFirstRowKey = &cql.Statement{Name: "select_first_row_key", Level: cql.Quorum, PageSize: 2,
-		Text: "SELECT data_type, mtime, TTL(mtime) FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? LIMIT 1"}
-	selectRowState = &cql.Statement{Name: "select_row_state", Level: cql.Quorum, PageSize: 2,
-		Text: "SELECT kairos_mtime, changed, WRITETIME(changed), expires FROM varve_row_state WHERE metric = ? AND row_time = ?"}
 )
 
 const (
@@ -106,10 +97,7 @@ func (r *pendingRow) key() rowKey   { return rowKey{r.series.Type, r.series.Tags
 // counts. Without varve_row_state nobody can say how long index rows have to live, and
 // they never expire.
 type indexWriter struct {
-	session *cql.Session
-	spec    rowtime.Spec
-	tables  schema.Tables
-	shards  int // of varve_row_index
+	ks      *schema.Keyspace
 	rules   func() *TagRules
 	now     func() time.Time
 	metrics *writeMetrics
@@ -124,21 +112,9 @@ type indexWriter struct {
 // apart returns an index writer that knows of no index rows.
 func (w *indexWriter) apart() *indexWriter {
 	return &indexWriter{
-		session: w.session, spec: w.spec, tables: w.tables, shards: w.shards, rules: w.rules, now: w.now,
+		ks: w.ks, rules: w.rules, now: w.now,
 		metrics: w.metrics, keysChanged: w.keysChanged, known: newKnown(1000),
 	}
-}
-
-// indexShard returns the shard of varve_row_index that has a series' rows.
-func indexShard(tags model.Tags, shards int) int {
-	h := fnv.New32a()
-	for name, value := range tags.All() {
-		h.Write([]byte(name))
-		h.Write([]byte{0})
-		h.Write([]byte(value))
-		h.Write([]byte{0})
-	}
-	return int(h.Sum32() % uint32(shards))
 }
 
 // write writes the index rows of rows that are not known to be there. epoch is that of
@@ -212,7 +188,7 @@ func (w *indexWriter) writePartition(ctx context.Context, epoch uint64, stampMS 
 	for i := range rows {
 		p.expirySec = max(p.expirySec, w.indexExpiry(rows[i].needSec))
 	}
-	if !w.tables.Own {
+	if !w.ks.Tables.Own {
 		p.expirySec = forever // nothing says how long the rows of others have to live
 	}
 	none := allPlaces(rows)
@@ -267,7 +243,7 @@ func (w *indexWriter) claim(ctx context.Context, p *indexPart) error {
 		}
 		shorter := p.expirySec < there.expirySec
 		p.expirySec = max(p.expirySec, there.expirySec)
-		if !w.tables.Own || there.changed == mine && !shorter {
+		if !w.ks.Tables.Own || there.changed == mine && !shorter {
 			return nil
 		}
 		p.stampMS = max(p.stampMS, there.changedMS+1)
@@ -280,12 +256,12 @@ const maxShown = 100
 
 // writeClaim returns what it has set changed to.
 func (w *indexWriter) writeClaim(ctx context.Context, p *indexPart) (mine cql.UUID, err error) {
-	if !w.tables.Own {
+	if !w.ks.Tables.Own {
 		return mine, nil
 	}
 	mine = cql.TimeUUID()
 	ttl := w.ttl(p.expirySec)
-	return mine, w.session.Batch(ctx, p.stampMS, []cql.Entry{
+	return mine, w.ks.Session.Batch(ctx, p.stampMS, []cql.Entry{
 		{Statement: claimExpiry, Args: []any{expiryStamp(p.expirySec), ttl, expiresColumn(p.expirySec), p.metric, p.timeMS}},
 		{Statement: updateRowChanged, Args: []any{ttl, mine, p.metric, p.timeMS}},
 	})
@@ -294,10 +270,10 @@ func (w *indexWriter) writeClaim(ctx context.Context, p *indexPart) (mine cql.UU
 // claimedLonger reports whether another node has claimed a longer life meanwhile, and
 // claims the same.
 func (w *indexWriter) claimedLonger(ctx context.Context, p *indexPart) (bool, error) {
-	if !w.tables.Own || p.expirySec == forever {
+	if !w.ks.Tables.Own || p.expirySec == forever {
 		return false, nil
 	}
-	there, err := w.readState(ctx, p.partKey)
+	there, err := readState(ctx, w.ks, p.partKey)
 	if err != nil || there.expirySec <= p.expirySec {
 		return false, err
 	}
@@ -332,73 +308,32 @@ func (w *indexWriter) insert(ctx context.Context, p *indexPart, rows []pendingRo
 	if p.known {
 		return lost, nil
 	}
-	if err := w.session.Exec(ctx, insertRowTime, p.stampMS, p.metric, schema.DataPoints, p.timeMS, ttl); err != nil {
+	if err := w.ks.Session.Exec(ctx, insertRowTime, p.stampMS, p.metric, schema.DataPoints, p.timeMS, ttl); err != nil {
 		return lost, err
 	}
-	return lost, w.session.Exec(ctx, insertMetricName, p.stampMS, []byte(schema.MetricNames), w.nameColumn(p.metric), stringIndexValue)
-}
-
-// A partState is what varve_row_state says of a partition, and how long its index rows
-// live as far as that is known.
-type partState struct {
-	kairosMtime cql.UUID // of varve_row_state; zero: none
-	changed     cql.UUID
-	changedMS   int64 // write timestamp of changed
-	expirySec   int64 // 0: nothing is known
-}
-
-// livesUntil is the expiry of the index rows; for ever if it is not known.
-func (s partState) livesUntil() int64 {
-	if s.expirySec == 0 {
-		return forever
-	}
-	return s.expirySec
-}
-
-func (w *indexWriter) readState(ctx context.Context, p partKey) (s partState, err error) {
-	if !w.tables.Own {
-		return s, nil
-	}
-	return readPartState(ctx, w.session, p)
-}
-
-func readPartState(ctx context.Context, session *cql.Session, p partKey) (s partState, err error) {
-	var kairos, changed cql.Raw
-	var changedMS, expires *int64
-	_, err = session.One(ctx, selectRowState, []any{p.metric, p.timeMS}, &kairos, &changed, &changedMS, &expires)
-	s.kairosMtime, s.changed = uuidOf(kairos), uuidOf(changed)
-	if changedMS != nil {
-		s.changedMS = *changedMS
-	}
-	if expires != nil {
-		s.expirySec = expiryOf(*expires)
-	}
-	return s, err
+	return lost, w.ks.Session.Exec(ctx, insertMetricName, p.stampMS, []byte(schema.MetricNames), w.ks.Tables.NameColumn(p.metric), stringIndexValue)
 }
 
 // look finds out whether a partition is empty, and how long what is there lives. One
 // with too many deleted row keys to see the first one counts as not empty.
 func (w *indexWriter) look(ctx context.Context, p *indexPart) (partState, error) {
-	s, err := w.readState(ctx, p.partKey)
+	s, err := readState(ctx, w.ks, p.partKey)
 	if err != nil {
 		return s, err
 	}
-	var dataType *string
-	var mtime *cql.UUID
-	var mtimeTTL *int
-	there, err := w.session.One(ctx, selectFirstRowKey, []any{p.metric, schema.DataPoints, p.timeMS}, &dataType, &mtime, &mtimeTTL)
-	if tombstones := (*cql.TombstoneError)(nil); errors.As(err, &tombstones) {
+	f, err := readFirst(ctx, w.ks.Session, p.partKey)
+	if err != nil {
+		return s, err
+	}
+	if f.hidden {
 		p.empty = false
 		return s, nil
 	}
-	if err != nil {
-		return s, err
-	}
-	foreign := mtime != nil && *mtime != schema.WroteHere
-	p.empty = (!there || dataType == nil) && !foreign && s.kairosMtime == (cql.UUID{})
+	foreign := f.mtime != nil && *f.mtime != schema.WroteHere
+	p.empty = !f.any && !foreign && s.kairosMtime == (cql.UUID{})
 	switch {
-	case foreign && mtimeTTL != nil:
-		s.expirySec = max(s.expirySec, w.now().Unix()+int64(*mtimeTTL))
+	case foreign && f.mtimeTTL != nil:
+		s.expirySec = max(s.expirySec, w.now().Unix()+int64(*f.mtimeTTL))
 	case foreign:
 		s.expirySec = forever
 	}
@@ -413,35 +348,12 @@ func (w *indexWriter) moveChanged(ctx context.Context, p partKey, lastMS int64, 
 	defer w.keysChanged(p.metric, p.timeMS)
 	at := max(w.now().UnixMilli(), lastMS+1)
 	switch {
-	case !w.tables.Own:
+	case !w.ks.Tables.Own:
 		return at, nil
 	case covered:
-		return at, w.session.Exec(ctx, updateRowCovered, at, ttl, cql.TimeUUID(), schema.WroteHere, p.metric, p.timeMS)
+		return at, w.ks.Session.Exec(ctx, updateRowCovered, at, ttl, cql.TimeUUID(), schema.WroteHere, p.metric, p.timeMS)
 	}
-	return at, w.session.Exec(ctx, updateRowChanged, at, ttl, cql.TimeUUID(), p.metric, p.timeMS)
-}
-
-// nameColumn is a metric name as string_index has it.
-func (w *indexWriter) nameColumn(metric string) any {
-	if w.tables.StringIndexBlob {
-		return []byte(metric)
-	}
-	return metric
-}
-
-// expiresColumn is varve_row_state.expires: Unix seconds, 0 for never.
-func expiresColumn(expirySec int64) int64 {
-	if expirySec == forever {
-		return 0
-	}
-	return expirySec
-}
-
-func expiryOf(column int64) int64 {
-	if column == 0 {
-		return forever
-	}
-	return column
+	return at, w.ks.Session.Exec(ctx, updateRowChanged, at, ttl, cql.TimeUUID(), p.metric, p.timeMS)
 }
 
 // indexExpiry returns until when index rows have to live for samples that live
@@ -450,7 +362,7 @@ func (w *indexWriter) indexExpiry(needSec int64) int64 {
 	if needSec == forever {
 		return forever
 	}
-	return needSec + w.spec.WidthMS()/1000
+	return needSec + w.ks.Spec.WidthMS()/1000
 }
 
 // neededFor is the need of samples for which index rows have this expiry.
@@ -458,7 +370,7 @@ func (w *indexWriter) neededFor(expirySec int64) int64 {
 	if expirySec == forever {
 		return forever
 	}
-	return expirySec - w.spec.WidthMS()/1000
+	return expirySec - w.ks.Spec.WidthMS()/1000
 }
 
 // ttl turns an expiry of index rows into seconds from now, as long as Cassandra

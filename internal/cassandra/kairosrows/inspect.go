@@ -156,7 +156,7 @@ func (in *Inspector) cells(ctx context.Context, typ model.Type, row Row, key []b
 	if s.empty || n == 0 {
 		return nil
 	}
-	rows := in.reader.ks.Session.Query(ctx, inspectCells, key, columnBytes(s.from), columnBytes(s.to), n+1)
+	rows := in.reader.ks.Session.Query(ctx, inspectCells, key, rowtime.ColumnBytes(s.from), rowtime.ColumnBytes(s.to), n+1)
 	defer rows.Close()
 	var column, value, written cql.Raw
 	var ttl *int32
@@ -260,13 +260,12 @@ func (in *Inspector) Index(ctx context.Context, metric string, r model.TimeRange
 
 func (in *Inspector) indexOf(ctx context.Context, look *Look, p *partition) error {
 	ks := in.reader.ks
-	var mtime, written cql.Raw
-	var ttl *int
-	if _, err := ks.Session.One(ctx, readMtime, []any{p.key.metric, tableName, p.key.timeMS}, &mtime, &written, &ttl); err != nil {
+	s, err := readStamp(ctx, ks.Session, p.key)
+	if err != nil {
 		return err
 	}
 	in.say("row %s", timeText(p.key.timeMS))
-	rows := look.query(ctx, readRowKeys, p.key.metric, tableName, p.key.timeMS)
+	rows := look.query(ctx, readRowKeys, p.key.args()...)
 	defer rows.Close()
 	count := 0
 	types := map[string]int{}
@@ -281,12 +280,12 @@ func (in *Inspector) indexOf(ctx context.Context, look *Look, p *partition) erro
 		return err
 	}
 	in.say("  row_keys         %d %v", count, types)
-	in.say("  mtime            %s%s", mtimeText(uuidOf(mtime), ttl), writtenText(written))
+	in.say("  mtime            %s%s", mtimeText(s.mtime, s.ttl), writtenText(s.writtenMS))
 	if !ks.Tables.Own {
 		return in.err
 	}
 	in.say("  Varve's index    kairos_mtime %s; changed %s", mtimeText(p.state.kairosMtime, nil), mtimeText(p.state.changed, nil))
-	if p.covered(stamp{mtime: uuidOf(mtime), written: writtenMS(written)}) {
+	if p.state.covers(s) {
 		in.say("  covered          yes: selective queries ask the inverted index")
 	} else {
 		in.say("  covered          not yet: queries look in row_keys, and ask for a pass in the background")
@@ -294,11 +293,11 @@ func (in *Inspector) indexOf(ctx context.Context, look *Look, p *partition) erro
 	return in.err
 }
 
-func writtenText(written []byte) string {
-	if written == nil {
+func writtenText(writtenMS int64) string {
+	if writtenMS == 0 {
 		return ""
 	}
-	return ", with write timestamp " + strconv.FormatInt(writtenMS(written), 10)
+	return ", with write timestamp " + strconv.FormatInt(writtenMS, 10)
 }
 
 // mtimeText says who wrote a timeuuid, and when.

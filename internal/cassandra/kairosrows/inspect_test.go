@@ -28,8 +28,8 @@ func TestInspectLegacy(t *testing.T) {
 	typed := rowtime.Key{Metric: "load", RowTimeMS: row, Type: model.TypeString, Tags: host}
 	cell(typed, 3000<<1, "\x00\x02hi")
 	b.exec("INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())",
-		"load", tableName, int64(row), string(typed.Type), map[string]string{"host": "a"})
-	b.exec("INSERT INTO row_key_time_index (metric, table_name, row_time, value) VALUES (?, ?, ?, '')", "load", tableName, int64(row))
+		"load", schema.DataPoints, int64(row), string(typed.Type), map[string]string{"host": "a"})
+	b.exec("INSERT INTO row_key_time_index (metric, table_name, row_time, value) VALUES (?, ?, ?, '')", "load", schema.DataPoints, int64(row))
 	b.exec("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(schema.MetricNames), "load", []byte{})
 	b.exec("INSERT INTO service_index (service, service_key, key, value) VALUES ('_Hosts', 'Active', 'guid', 'name')")
 

@@ -1,6 +1,7 @@
 package kairosrows
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"log/slog"
@@ -26,13 +27,15 @@ var (
 // what must be in it.
 type interleaving struct {
 	*readBench
-	rng     *rand.Rand
-	clock   atomic.Int64 // ms; every step has a time of its own
-	writer  *Writer
-	deleter *Deleter
-	readers []*Reader
-	want    map[partKey]map[rowKey]bool
-	log     []string
+	rng      *rand.Rand
+	clock    atomic.Int64 // ms; every step has a time of its own
+	writer   *Writer
+	deleter  *Deleter
+	watch    *Watch
+	readers  []*Reader
+	coverers []*Coverer
+	want     map[partKey]map[rowKey]bool
+	log      []string
 }
 
 const interleavedMetrics, interleavedRows = 2, 2
@@ -74,7 +77,7 @@ func newInterleaving(t *testing.T, config ReadConfig, seed uint64) *interleaving
 			t.Fatal(err)
 		}
 		t.Cleanup(r.Close)
-		v.readers = append(v.readers, r)
+		v.readers, v.coverers = append(v.readers, r), append(v.coverers, v.coverer(0, now))
 	}
 	v.reader = v.readers[0]
 	write := DefaultWriteConfig()
@@ -89,6 +92,10 @@ func newInterleaving(t *testing.T, config ReadConfig, seed uint64) *interleaving
 		t.Fatal(err)
 	}
 	t.Cleanup(v.deleter.Close)
+	if v.watch, err = NewWatch(v.writer, nil, func(context.Context) (bool, error) { return true, nil }); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(v.watch.Close)
 	return v
 }
 
@@ -127,7 +134,7 @@ func (v *interleaving) step(beside bool) {
 	case n < 9 && beside:
 		v.kairosDelete(p)
 	default:
-		covered, err := v.readers[v.rng.IntN(2)].Cover(v.t.Context(), p.metric, p.timeMS)
+		covered, err := v.coverers[v.rng.IntN(2)].Cover(v.t.Context(), p)
 		if err != nil {
 			v.t.Fatal(err)
 		}
@@ -149,7 +156,7 @@ func (v *interleaving) varveInsert(p partKey) {
 	src := &memory{}
 	for range 1 + v.rng.IntN(4) {
 		k := v.key()
-		s := model.Series{Metric: p.metric, Tags: k.tags, Type: k.typ}
+		s := p.series(k)
 		if !slices.Contains(src.series, s) {
 			src.doubles(s, 0, p.timeMS+int64(v.rng.IntN(1000)))
 		}
@@ -159,14 +166,7 @@ func (v *interleaving) varveInsert(p partKey) {
 	if err := v.writer.write(v.t.Context(), v.clock.Add(1), src); err != nil {
 		v.t.Fatal(err)
 	}
-	v.watch(p)
-}
-
-// watch looks for row keys that KairosDB has deleted, as is done from time to time.
-func (v *interleaving) watch(p partKey) {
-	if err := v.deleter.watch.partition(v.t.Context(), p); err != nil {
-		v.t.Fatal(err)
-	}
+	v.watch.Look(v.t.Context(), 0) // as is done from time to time
 }
 
 // kairosInsert writes a sample and its index rows as KairosDB does.
@@ -177,13 +177,13 @@ func (v *interleaving) kairosInsert(p partKey) {
 	stamp := v.clock.Add(1)
 	v.execAt(stamp, "INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(schema.MetricNames), p.metric, []byte{0})
 	v.execAt(stamp, "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())",
-		p.metric, tableName, p.timeMS, string(k.typ), cql.TagMap{Tags: k.tags})
-	v.execAt(stamp, "INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", p.metric, tableName, p.timeMS)
+		p.metric, schema.DataPoints, p.timeMS, string(k.typ), cql.TagMap{Tags: k.tags})
+	v.execAt(stamp, "INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", p.metric, schema.DataPoints, p.timeMS)
 	v.execAt(stamp, "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", v.dataKey(p, k), []byte{0, 0, 0, 1}, []byte{0, 0, 0, 0, 0, 0, 0, 0})
 }
 
 func (v *interleaving) dataKey(p partKey, k rowKey) []byte {
-	key, err := rowtime.Key{Metric: p.metric, RowTimeMS: p.timeMS, Type: k.typ, Tags: k.tags}.Append(nil)
+	key, err := p.dataKey(k)
 	if err != nil {
 		v.t.Fatal(err)
 	}
@@ -197,10 +197,10 @@ func (v *interleaving) kairosDelete(p partKey) {
 		stamp := v.clock.Add(1)
 		v.execAt(stamp, "DELETE FROM data_points WHERE key = ?", v.dataKey(p, k))
 		v.execAt(stamp, "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags = ?",
-			p.metric, tableName, p.timeMS, string(k.typ), cql.TagMap{Tags: k.tags})
+			p.metric, schema.DataPoints, p.timeMS, string(k.typ), cql.TagMap{Tags: k.tags})
 		delete(v.want[p], k)
 		if v.rng.IntN(2) == 0 {
-			v.watch(p)
+			v.watch.Look(v.t.Context(), 0) // as is done from time to time
 		}
 		return
 	}
@@ -250,7 +250,7 @@ func (v *interleaving) check() {
 		}
 		for p, keys := range v.want {
 			for k := range keys {
-				name := fmt.Sprint(p.timeMS, model.Series{Metric: p.metric, Tags: k.tags, Type: k.typ})
+				name := fmt.Sprint(p.timeMS, p.series(k))
 				if p.metric == metric && model.MatchesAll(m, k.tags) && !got[name] {
 					v.t.Errorf("reader %d, %s %v: %s is missing", i, metric, m, name)
 				}

@@ -21,7 +21,6 @@ import (
 // node is gone. Their write timestamp is kept too: whatever is written while a
 // job waits is not touched, and doing a part twice does no harm.
 const (
-	jobService    = "_Varve"
 	jobServiceKey = "Deletions"
 
 	// jobReport is how often a job writes its progress down.

@@ -3,14 +3,10 @@ package kairosrows
 import (
 	"container/list"
 	"maps"
-	"math"
 	"slices"
 	"sync"
 	"time"
 )
-
-// forever is the expiry of what has no time-to-live.
-const forever = math.MaxInt64
 
 // known is which index rows this process knows to be there, so that they are written
 // once and not with every sample. What is known stays true until the rows expire, or
@@ -63,14 +59,6 @@ type forgetting struct {
 	span
 	epoch uint64 // after it
 }
-
-// has reports whether a partition is in a span, or the span is everything.
-func (s span) has(k partKey) bool {
-	return s.metric == "" || s.metric == k.metric && s.lowMS <= k.timeMS && k.timeMS <= s.highMS
-}
-
-// everything is a span that means all metrics.
-var everything = span{}
 
 // maxForgettings is how many of them are told apart. Of older ones it is known only
 // that something was forgotten.

@@ -86,13 +86,21 @@ type opened struct {
 	*schema.Keyspace
 	layout  *Layout
 	reader  *Reader
+	coverer *Coverer
 	writer  *Writer
 	deleter *Deleter
+	watch   *Watch
 }
 
 func (k *opened) begin(s Settings, o layout.Options) (err error) {
-	k.reader, err = NewReader(k.Keyspace, s.Read, ReaderOptions{Registerer: o.Registerer, Logger: o.Logger})
+	k.reader, err = NewReader(k.Keyspace, s.Read, ReaderOptions{
+		Registerer: o.Registerer, Logger: o.Logger, Uncovered: func(p partKey) { k.coverer.Ask(p) },
+	})
 	if err != nil {
+		return err
+	}
+	c := CoverConfig{Rate: s.Read.CoverRate, Interval: s.Read.CoverInterval, Settle: s.Read.Settle}
+	if k.coverer, err = NewCoverer(k.Keyspace, c, k.reader, CoverOptions{Registerer: o.Registerer, Logger: o.Logger}); err != nil {
 		return err
 	}
 	if err := k.beginWriter(s.Write, o); err != nil {
@@ -101,6 +109,9 @@ func (k *opened) begin(s Settings, o layout.Options) (err error) {
 	k.deleter, err = NewDeleter(k.Keyspace, k.writer, s.Delete, DeleterOptions{
 		Registerer: o.Registerer, Logger: o.Logger, Node: o.Node, Deleted: k.reader.RowChanged, Cluster: o.Cluster, Services: k.services(o),
 	})
+	if err == nil {
+		k.watch, err = NewWatch(k.writer, o.Registerer, k.deleter.KairosDBRuns)
+	}
 	return err
 }
 
@@ -151,6 +162,9 @@ func (k *opened) Deleter() layout.Deleter { return k.deleter }
 
 // Close implements layout.Keyspace.
 func (k *opened) Close() {
+	if k.watch != nil {
+		k.watch.Close()
+	}
 	if k.deleter != nil {
 		k.deleter.Close()
 	}
@@ -159,6 +173,9 @@ func (k *opened) Close() {
 		k.layout.open = slices.DeleteFunc(k.layout.open, func(o *opened) bool { return o == k })
 		k.layout.mu.Unlock()
 		k.writer.Close()
+	}
+	if k.coverer != nil {
+		k.coverer.Close()
 	}
 	if k.reader != nil {
 		k.reader.Close()

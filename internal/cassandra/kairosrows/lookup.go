@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 
@@ -62,10 +63,8 @@ func (g *gathering) limit() int {
 	if g.sel.Limit > 0 {
 		return g.sel.Limit
 	}
-	return maxInt
+	return math.MaxInt
 }
-
-const maxInt = int(^uint(0) >> 1)
 
 func (g *gathering) add(row Row, keys []rowKey) error {
 	g.mu.Lock()
@@ -248,22 +247,12 @@ func (l *Look) keysOf(ctx context.Context, p *partition, matchers []model.Matche
 	switch {
 	case len(literals) == 0:
 		return l.fullKeys(ctx, p, matchers, limit)
-	case !p.covered(s):
+	case !p.state.covers(s):
 		l.answer(uncovered)
-		l.reader.cover.ask(p.key)
+		l.reader.uncovered(p.key)
 		return l.uncoveredKeys(ctx, p, s, literals, matchers, limit)
 	}
 	return l.indexedKeys(ctx, p, s, literals, matchers)
-}
-
-func literalsOf(matchers []model.Matcher) []model.Matcher {
-	var literals []model.Matcher
-	for _, m := range matchers {
-		if isLiteral(m) {
-			literals = append(literals, m)
-		}
-	}
-	return literals
 }
 
 // uncoveredKeys finds row keys of a partition of which the inverted index may
@@ -346,7 +335,7 @@ func (l *Look) sharedKeys(ctx context.Context, p *partition, matchers []model.Ma
 func (l *Look) fullKeys(ctx context.Context, p *partition, matchers []model.Matcher, limit int) ([]rowKey, error) {
 	var some []rowKey
 	more := func(k rowKey) bool {
-		if limit == maxInt || !model.MatchesAll(matchers, k.tags) {
+		if limit == math.MaxInt || !model.MatchesAll(matchers, k.tags) {
 			return true
 		}
 		if some = append(some, k); len(some) > limit {
@@ -424,7 +413,7 @@ func (l *Look) knownLists(p *partition, s stamp, literals []model.Matcher) []*ke
 // partition, of those for which list has all; nil if there is none.
 func fewestKeys(p partKey, literals []model.Matcher, list func(postingKey) *keyList) []*keyList {
 	var best []*keyList
-	fewest := maxInt
+	fewest := math.MaxInt
 	for _, m := range literals {
 		var lists []*keyList
 		n := 0

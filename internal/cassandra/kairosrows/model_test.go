@@ -80,7 +80,9 @@ type modelNode struct {
 	skew    time.Duration
 	writer  *Writer
 	deleter *Deleter
+	watch   *Watch
 	reader  *Reader
+	coverer *Coverer
 }
 
 func newRowModel(t *testing.T, seed uint64) *rowModel {
@@ -116,13 +118,21 @@ func (m *rowModel) start(n *modelNode) {
 	if n.reader, err = NewReader(m.ks, readConfig(), ReaderOptions{Logger: quiet, Now: n.now}); err != nil {
 		m.t.Fatal(err)
 	}
+	if n.coverer, err = NewCoverer(m.ks, CoverConfig{Interval: 24 * time.Hour}, n.reader, CoverOptions{Logger: quiet, Now: n.now}); err != nil {
+		m.t.Fatal(err)
+	}
 	if n.deleter, err = NewDeleter(m.ks, n.writer, config, DeleterOptions{Logger: quiet, Now: n.now, Node: fmt.Sprint(n.skew)}); err != nil {
+		m.t.Fatal(err)
+	}
+	if n.watch, err = NewWatch(n.writer, nil, n.deleter.KairosDBRuns); err != nil {
 		m.t.Fatal(err)
 	}
 }
 
 func (n *modelNode) stop() {
+	n.watch.Close()
 	n.deleter.Close()
+	n.coverer.Close()
 	n.reader.Close()
 	n.writer.Close()
 }
@@ -196,7 +206,7 @@ func (m *rowModel) varve(rng *rand.Rand, n *modelNode) {
 		}
 	case k < 19:
 		p := partKey{m.metricOf(rng, 0), m.rowTime(rng)}
-		covered, err := n.reader.Cover(m.ctx, p.metric, p.timeMS)
+		covered, err := n.coverer.Cover(m.ctx, p)
 		m.note("%v covers %v: %v, %v", n.skew, p, covered, err)
 		if err != nil {
 			m.t.Error(err)
@@ -279,7 +289,7 @@ func (m *rowModel) kairosDB(rng *rand.Rand) {
 	if rng.IntN(20) < m.kairosDeletes && s.Metric != m.name("m0") {
 		m.note("kairosdb deletes %v of %v", s, p.timeMS)
 		m.execKairos("DELETE FROM data_points WHERE key = ?", []byte(m.rowKeyOf(s, p.timeMS)))
-		m.execKairos(deleteRowKey.Text, p.metric, tableName, p.timeMS, string(k.typ), cql.TagMap{Tags: k.tags})
+		m.execKairos(deleteRowKey.Text, p.metric, schema.DataPoints, p.timeMS, string(k.typ), cql.TagMap{Tags: k.tags})
 		m.cached = map[partRow]bool{}
 		return
 	}
@@ -287,11 +297,11 @@ func (m *rowModel) kairosDB(rng *rand.Rand) {
 	if row := (partRow{p, k}); !m.cached[row] {
 		m.execKairos("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(schema.MetricNames), p.metric, []byte{0})
 		m.execKairos("INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())",
-			p.metric, tableName, p.timeMS, string(k.typ), cql.TagMap{Tags: k.tags})
-		m.execKairos("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", p.metric, tableName, p.timeMS)
+			p.metric, schema.DataPoints, p.timeMS, string(k.typ), cql.TagMap{Tags: k.tags})
+		m.execKairos("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", p.metric, schema.DataPoints, p.timeMS)
 		m.cached[row] = true
 	}
-	m.execKairos("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", []byte(m.rowKeyOf(s, p.timeMS)), columnBytes(rng.Uint32N(1000)), []byte{2})
+	m.execKairos("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", []byte(m.rowKeyOf(s, p.timeMS)), rowtime.ColumnBytes(rng.Uint32N(1000)), []byte{2})
 }
 
 // A partRow names a row.
@@ -313,7 +323,7 @@ func (m *rowModel) settle() {
 	for end := time.Now().Add(4 * modelSkew); time.Now().Before(end); {
 		time.Sleep(modelSkew)
 		for _, n := range m.nodes {
-			n.deleter.watch.look(m.ctx, 0)
+			n.watch.Look(m.ctx, 0)
 		}
 	}
 }

@@ -88,11 +88,7 @@ func (l *Look) metricNames(ctx context.Context, q store.NamesQuery) ([]string, e
 }
 
 func (l *Look) namesFrom(ctx context.Context, from string) *cql.Rows {
-	var bound any = from
-	if l.reader.ks.Tables.StringIndexBlob {
-		bound = []byte(from)
-	}
-	return l.query(ctx, readMetricNames, []byte(schema.MetricNames), bound)
+	return l.query(ctx, readMetricNames, []byte(schema.MetricNames), l.reader.ks.Tables.NameColumn(from))
 }
 
 // leapAfter is how many names below an entry are read before the next entry is sought

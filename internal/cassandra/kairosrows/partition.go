@@ -2,7 +2,6 @@ package kairosrows
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -14,17 +13,12 @@ import (
 	"varve/internal/model"
 )
 
-// tableName is what KairosDB writes into all columns called table_name.
-const tableName = schema.DataPoints
-
 // Statements that read indexes. Page sizes keep pages near 1 MB.
 var (
 	readRowTimes = &cql.Statement{Name: "read_row_times",
 		Text: "SELECT row_time FROM row_key_time_index WHERE metric = ? AND table_name = ? AND row_time >= ? AND row_time <= ?"}
 	readRowStates = &cql.Statement{Name: "read_row_states",
 		Text: "SELECT row_time, kairos_mtime, changed, WRITETIME(changed) FROM varve_row_state WHERE metric = ? AND row_time >= ? AND row_time <= ?"}
-	readMtime = &cql.Statement{Name: "read_mtime", PageSize: 1,
-		Text: "SELECT mtime, WRITETIME(mtime), TTL(mtime) FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? LIMIT 1"}
 	readRowKeys = &cql.Statement{Name: "read_row_keys", Prefetch: true,
 		Text: "SELECT data_type, tags, mtime, WRITETIME(mtime) FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ?"}
 	readTheseRowKeys = &cql.Statement{Name: "read_these_row_keys",
@@ -33,25 +27,9 @@ var (
 	readPostingsRaced = &cql.Statement{Name: "read_postings", PageSize: racedPage, Text: selectPostings}
 )
 
-const selectPostings = "SELECT data_type, tags FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ?"
-
 // racedPage is how many row keys of one tag pair and shard are read before it is
 // seen whether another pair has fewer.
 const racedPage = 200
-
-// A rowState is a row of varve_row_state and the row time it is of.
-type rowState struct {
-	timeMS      int64
-	kairosMtime cql.UUID // zero: none
-	changed     cql.UUID // zero: none
-	changedMS   int64    // write time of changed
-}
-
-// span is the row times that a lookup is about.
-type span struct {
-	metric        string
-	lowMS, highMS int64
-}
 
 // readStates reads the row times of a span in ascending order, each with its
 // state. States are read before anything that they speak of.
@@ -81,7 +59,7 @@ func (l *Look) readStates(ctx context.Context, s span) ([]rowState, error) {
 
 func (l *Look) readRowTimes(ctx context.Context, s span) ([]rowState, error) {
 	var times []rowState
-	rows := l.query(ctx, readRowTimes, s.metric, tableName, s.lowMS, s.highMS)
+	rows := l.query(ctx, readRowTimes, s.metric, schema.DataPoints, s.lowMS, s.highMS)
 	defer rows.Close()
 	var ms cql.Millis
 	for rows.Scan(&ms) {
@@ -100,31 +78,10 @@ func (l *Look) readStateRows(ctx context.Context, s span) (map[int64]rowState, e
 	var ms cql.Millis
 	var kairos, changed, written cql.Raw
 	for rows.Scan(&ms, &kairos, &changed, &written) {
-		states[ms.MS] = rowState{timeMS: ms.MS, kairosMtime: uuidOf(kairos), changed: uuidOf(changed), changedMS: writtenMS(written)}
+		states[ms.MS] = rowState{ms.MS, partState{kairosMtime: uuidOf(kairos), changed: uuidOf(changed), changedMS: writtenMS(written)}}
 	}
 	l.trace.indexRows.Add(int64(len(states)))
 	return states, rows.Close()
-}
-
-// uuidOf reads a UUID; null is zero.
-func uuidOf(raw []byte) (u cql.UUID) {
-	copy(u[:], raw)
-	return u
-}
-
-// writtenMS reads a write time, which this keyspace has in milliseconds; null
-// is 0. Anything far beyond was written in microseconds.
-func writtenMS(raw []byte) int64 {
-	if len(raw) != 8 {
-		return 0
-	}
-	return int64(binary.BigEndian.Uint64(raw))
-}
-
-// A stamp is row_keys.mtime of a partition and when it was written.
-type stamp struct {
-	mtime   cql.UUID // zero: null
-	written int64    // ms
 }
 
 // partition is what a Look knows of one partition of row_keys.
@@ -158,18 +115,8 @@ func (p *partition) posting(k postingKey) *once[*keyList] {
 
 // readStamp reads the mtime of a partition.
 func (l *Look) readStamp(ctx context.Context, k partKey) (stamp, error) {
-	var mtime, written cql.Raw
 	l.trace.statements.Add(1)
-	_, err := l.reader.ks.Session.One(ctx, readMtime, []any{k.metric, tableName, k.timeMS}, &mtime, &written, nil)
-	return stamp{uuidOf(mtime), writtenMS(written)}, err
-}
-
-// covered reports whether varve_row_index holds every row key of the partition:
-// either only Varve writes there, or the coverage pass has seen KairosDB's last
-// insert. Of a partition whose mtime is null, because it expired, nothing is
-// known.
-func (p *partition) covered(s stamp) bool {
-	return s.mtime != (cql.UUID{}) && p.state.kairosMtime == s.mtime
+	return readStamp(ctx, l.reader.ks.Session, k)
 }
 
 func (p *partition) version(s stamp) version {
@@ -188,7 +135,7 @@ const unsettledLife = time.Second
 // when it deletes.
 func (r *Reader) keptUntil(p *partition, s stamp) time.Time {
 	now := r.now()
-	if youngest := max(s.written, p.state.changedMS); s.mtime == (cql.UUID{}) || now.UnixMilli()-youngest < r.config.Settle.Milliseconds() {
+	if youngest := max(s.writtenMS, p.state.changedMS); s.mtime == (cql.UUID{}) || now.UnixMilli()-youngest < r.config.Settle.Milliseconds() {
 		return now.Add(min(unsettledLife, r.config.Settle))
 	}
 	return now.Add(r.config.PostingsCacheAge)
@@ -216,12 +163,12 @@ func (l *Look) readAll(ctx context.Context, p *partition, wanted []model.Matcher
 	var name, tags, mtime, written cql.Raw
 	var first stamp
 	read, onlyMatches := int64(0), false
-	rows := l.query(ctx, readRowKeys, p.key.metric, tableName, p.key.timeMS)
+	rows := l.query(ctx, readRowKeys, p.key.args()...)
 	defer rows.Close()
 	dest := []any{&name, &tags, &mtime, &written}
 	for rows.Scan(dest...) {
 		if read++; read == 1 {
-			first = stamp{uuidOf(mtime), writtenMS(written)}
+			first = stamp{mtime: uuidOf(mtime), writtenMS: writtenMS(written)}
 		}
 		if name == nil || tags == nil {
 			continue // a static cell that outlived the rows
@@ -285,7 +232,7 @@ func (l *Look) existing(ctx context.Context, p *partition, keys []rowKey) ([]row
 	}
 	found := make([][]rowKey, len(batches))
 	err := l.parallel(ctx, len(batches), func(ctx context.Context, i int) error {
-		rows := l.query(ctx, readTheseRowKeys, p.key.metric, tableName, p.key.timeMS, string(batches[i].typ), batches[i].tags)
+		rows := l.query(ctx, readTheseRowKeys, p.key.metric, schema.DataPoints, p.key.timeMS, string(batches[i].typ), batches[i].tags)
 		defer rows.Close()
 		list := new(keyList)
 		var d keyDecoder
@@ -303,22 +250,6 @@ func (l *Look) existing(ctx context.Context, p *partition, keys []rowKey) ([]row
 		return rows.Close()
 	})
 	return slices.Concat(found...), err
-}
-
-// keepsMapsInOrder reports whether a release of Cassandra stores maps in one
-// order, whatever they were bound in (CASSANDRA-17623).
-func keepsMapsInOrder(version string) bool {
-	var major, minor, patch int
-	if n, _ := fmt.Sscanf(version, "%d.%d.%d", &major, &minor, &patch); n < 2 {
-		return false
-	}
-	switch {
-	case major >= 5 || major == 4 && minor > 0:
-		return true
-	case major == 4:
-		return patch >= 5
-	}
-	return major == 3 && (minor == 0 && patch >= 28 || minor == 11 && patch >= 14)
 }
 
 func (l *Look) addKey(list *keyList, d *keyDecoder, name, rawTags []byte, more func(rowKey) bool) error {

@@ -16,12 +16,6 @@ import (
 	"varve/internal/model"
 )
 
-// A rowKey is a row of row_keys apart from its partition.
-type rowKey struct {
-	typ  model.Type
-	tags model.Tags
-}
-
 // A keyList holds the row keys of one row time: all, or those with one tag.
 // It does not change after it was loaded.
 type keyList struct {
@@ -35,15 +29,6 @@ type keyList struct {
 
 // keyOverhead is what a row key costs beside the bytes of its tags.
 const keyOverhead = 32
-
-// mapBytes is the length of tags as a map of Cassandra.
-func mapBytes(tags model.Tags) int {
-	n := 4
-	for name, value := range tags.All() {
-		n += 8 + len(name) + len(value)
-	}
-	return n
-}
 
 func (l *keyList) add(k rowKey, tagBytes int) {
 	l.keys = append(l.keys, k)
@@ -118,28 +103,6 @@ func (l *keyList) sortedBy(tag string) []int32 {
 	return places
 }
 
-// maxLiterals is the most values of a matcher that are looked up one by one.
-const maxLiterals = 64
-
-// isLiteral reports whether the series of a matcher can be found by values.
-func isLiteral(m model.Matcher) bool {
-	return m.Plain() && len(m.Patterns) == 0 && len(m.Values) > 0 && len(m.Values) <= maxLiterals
-}
-
-// impossible reports whether one of the matchers selects nothing.
-func impossible(matchers []model.Matcher) bool {
-	return slices.ContainsFunc(matchers, model.Matcher.Nothing)
-}
-
-// distinct returns the values, each once. It does not change them.
-func distinct(values []string) []string {
-	if len(values) < 2 {
-		return values
-	}
-	sorted := slices.Sorted(slices.Values(values))
-	return slices.Compact(sorted)
-}
-
 // A keyDecoder reads row keys of tables. It is used by one goroutine.
 type keyDecoder struct {
 	types map[string]model.Type
@@ -197,12 +160,6 @@ func (d *keyDecoder) appendTags(raw []byte) bool {
 type version struct {
 	mtime   cql.UUID // moved by KairosDB; zero if null
 	changed cql.UUID // moved by Varve; zero if there is none
-}
-
-// A partKey names a partition of row_keys.
-type partKey struct {
-	metric string
-	timeMS int64 // row time
 }
 
 // A postingKey names what the cache keeps of a partition: the row keys with one

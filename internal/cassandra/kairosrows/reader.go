@@ -1,6 +1,7 @@
 package kairosrows
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"time"
@@ -9,6 +10,8 @@ import (
 
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/collectors"
+	"varve/internal/model"
+	"varve/internal/store"
 )
 
 // A Reader finds series and reads rows of a keyspace. It holds what is kept
@@ -22,10 +25,10 @@ type Reader struct {
 	chunks   *chunkCache
 	postings *postingsCache
 	legacy   legacyTable
-	cover    *coverer
 	flights  flights
 	givenUp  givenUp
 
+	uncovered     func(partKey)
 	ordered       bool // Cassandra keeps tags in one order, so that row keys can be looked for by them
 	badLegacyKeys prometheus.Counter
 	answered      *prometheus.CounterVec
@@ -37,10 +40,13 @@ type ReaderOptions struct {
 	Registerer prometheus.Registerer
 	Logger     *slog.Logger
 	Now        func() time.Time // nil: the clock
+
+	// Uncovered is called with partitions that a lookup would have asked the inverted
+	// index for, had that held all of their row keys.
+	Uncovered func(partKey)
 }
 
-// NewReader returns a reader of ks and begins its work in the background. config
-// must be valid. Close must be called.
+// NewReader returns a reader of ks. config must be valid. Close must be called.
 func NewReader(ks *schema.Keyspace, config ReadConfig, o ReaderOptions) (*Reader, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -48,8 +54,12 @@ func NewReader(ks *schema.Keyspace, config ReadConfig, o ReaderOptions) (*Reader
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
+	if o.Uncovered == nil {
+		o.Uncovered = func(partKey) {}
+	}
 	r := &Reader{
-		config: config, ks: ks, log: o.Logger, now: o.Now,
+		uncovered: o.Uncovered,
+		config:    config, ks: ks, log: o.Logger, now: o.Now,
 		chunks:   newChunkCache(int64(config.ChunkCacheBytes), config.ChunkCacheAge, o.Now),
 		postings: newPostingsCache(int64(config.PostingsCacheBytes), o.Now),
 		badLegacyKeys: prometheus.NewCounter(prometheus.CounterOpts{
@@ -60,26 +70,20 @@ func NewReader(ks *schema.Keyspace, config ReadConfig, o ReaderOptions) (*Reader
 		[]string{"how"})
 	r.legacy.missing = !ks.Tables.RowKeyIndex
 	r.ordered = keepsMapsInOrder(ks.Session.State().Version)
-	r.cover = newCoverer(r)
 	var err error
 	if r.unregister, err = collectors.Register(o.Registerer, r.collectors()); err != nil {
 		return nil, fmt.Errorf("register metrics of the keyspace's reader: %w", err)
 	}
-	r.cover.start()
 	return r, nil
 }
 
-// Close ends the work in the background.
-func (r *Reader) Close() {
-	r.cover.close()
-	r.unregister()
-}
+// Close takes the metrics back.
+func (r *Reader) Close() { r.unregister() }
 
 func (r *Reader) collectors() []prometheus.Collector {
 	all := []prometheus.Collector{r.badLegacyKeys, r.answered}
 	all = append(all, r.chunks.collectors()...)
-	all = append(all, r.postings.collectors()...)
-	return append(all, r.cover.collectors()...)
+	return append(all, r.postings.collectors()...)
 }
 
 // RowChanged tells that this process wrote samples into a row of data_points, or
@@ -91,6 +95,17 @@ func (r *Reader) RowChanged(key []byte) { r.chunks.forget(key) }
 // varve_row_state.
 func (r *Reader) RowKeysChanged(metric string, rowTimeMS int64) {
 	r.postings.forget(partKey{metric, rowTimeMS})
+}
+
+// Metrics returns the names of all metrics, in no order.
+func (r *Reader) Metrics(ctx context.Context) ([]string, error) {
+	return r.Look().metricNames(ctx, store.NamesQuery{Kind: store.MetricNames})
+}
+
+// RowTimes returns all row times of a metric, ascending, with their states.
+func (r *Reader) RowTimes(ctx context.Context, metric string) ([]rowState, error) {
+	low, high := r.ks.Spec.RowRange(model.AllTime)
+	return r.Look().readStates(ctx, span{metric, low, high})
 }
 
 // finished reports whether a row gets no more samples, as far as one can tell.

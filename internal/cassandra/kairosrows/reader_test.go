@@ -313,8 +313,9 @@ func (b *readBench) checkMatchers(metric string) {
 			times[r.TimeMS] = true
 		}
 	}
+	passes := b.coverer(0, nil)
 	for ms := range maps.Keys(times) {
-		if covered, err := b.reader.Cover(b.t.Context(), metric, ms); err != nil || !covered {
+		if covered, err := passes.Cover(b.t.Context(), partKey{metric, ms}); err != nil || !covered {
 			b.t.Fatalf("cover %s at %d: %v, %v", metric, ms, covered, err)
 		}
 	}

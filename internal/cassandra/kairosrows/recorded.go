@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/cassandra/layout"
 	"varve/internal/model"
 	"varve/internal/store"
@@ -54,7 +55,7 @@ func (d *Deleter) Record(ctx context.Context, stampMS int64, deletions ...store.
 			return fmt.Errorf("record a delete: %w", err)
 		}
 		key := fmt.Sprintf("%016x-%s", stampMS, rand.Text())
-		if err := d.ks.Session.Exec(ctx, recordDeletion, d.ks.Stamp(), ownService, hourKey(stampMS), key, string(value), int(recordLife/time.Second)); err != nil {
+		if err := d.ks.Session.Exec(ctx, recordDeletion, d.ks.Stamp(), schema.OwnService, hourKey(stampMS), key, string(value), int(recordLife/time.Second)); err != nil {
 			return fmt.Errorf("record a delete for other nodes: %w", err)
 		}
 	}
@@ -80,7 +81,7 @@ func (d *Deleter) Recorded(ctx context.Context, fromMS int64, f func(stampMS int
 }
 
 func (d *Deleter) recordedIn(ctx context.Context, hourMS, fromMS int64, f func(stampMS int64, del store.Deletion) error) error {
-	rows := d.ks.Session.Query(ctx, readDeletions, ownService, hourKey(hourMS), fmt.Sprintf("%016x", fromMS))
+	rows := d.ks.Session.Query(ctx, readDeletions, schema.OwnService, hourKey(hourMS), fmt.Sprintf("%016x", fromMS))
 	defer rows.Close()
 	var key, value *string
 	for rows.Scan(&key, &value) {
@@ -128,7 +129,7 @@ func (d *Deleter) Place(ms int64) (rowTimeMS, storedMS int64) {
 func (d *Deleter) DeleteWritten(ctx context.Context, stampMS int64, metric string, written []layout.Written) error {
 	byTime := map[int64][]rowDelete{}
 	for _, w := range written {
-		rd := rowDelete{series: w.Series}
+		rd := rowDelete{key: keyOfSeries(w.Series)}
 		var none bool
 		if rd.from, rd.to, rd.whole, none = deletedColumns(d.ks.Spec, w.RowTimeMS, w.Times); !none {
 			byTime[w.RowTimeMS] = append(byTime[w.RowTimeMS], rd)

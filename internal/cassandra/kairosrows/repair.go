@@ -99,7 +99,7 @@ func (d *Deleter) Repair(ctx context.Context, o RepairOptions) (RepairReport, er
 	r := &repair{d: d, o: o, began: d.now()}
 	var err error
 	if !o.DryRun {
-		if r.dropMS, err = d.writer.deletes.announce(ctx, everything); err != nil {
+		if r.dropMS, err = d.writer.Announce(ctx, everything); err != nil {
 			return r.report, err
 		}
 		r.addMS = r.dropMS + 1

@@ -68,10 +68,10 @@ func TestRepair(t *testing.T) {
 	b.stamp = time.Now().UnixMilli() + 1                       // above its index rows
 	exec("DELETE FROM data_points WHERE key = ?", keyOf(gone)) // a row key without samples
 	inserted := time.Now().Unix()
-	exec("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?) USING TTL 86400", keyOf(lost), columnBytes(5), []byte{2})              // samples without row key
+	exec("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?) USING TTL 86400", keyOf(lost), rowtime.ColumnBytes(5), []byte{2})      // samples without row key
 	exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", b.name("empty"), "data_points", row)                 // a row time without row keys
 	exec("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte("metric_names"), b.name("nothing"), []byte{0})               // a name alone
-	exec("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", []byte(b.name("x")+"no key"), columnBytes(5), []byte{2})             // not ours
+	exec("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", []byte(b.name("x")+"no key"), rowtime.ColumnBytes(5), []byte{2})     // not ours
 	exec(insertTagRow.Text, b.name("m"), row, "k", "astray", 0, "kairos_long", cql.TagMap{Tags: model.MustTags("k", "astray")}, 0)              // a tag row without row key
 	exec(deleteTagRow.Text, b.name("m"), row, "k", "half", indexShard(half.Tags, b.ks.IndexShards), "kairos_long", cql.TagMap{Tags: half.Tags}) // and the reverse
 
@@ -106,10 +106,11 @@ func TestRepair(t *testing.T) {
 	if err != nil || len(found) != 1 {
 		t.Errorf("the lost series: %v, %v", found, err)
 	}
-	var expires int64
-	if _, err := b.ks.Session.One(b.ctx, selectRowState, []any{lost.Metric, row}, nil, nil, nil, &expires); err != nil {
+	state, err := readState(b.ctx, b.ks, partKey{lost.Metric, row})
+	if err != nil {
 		t.Fatal(err)
 	}
+	expires := state.expirySec
 	want := inserted + 86400 + rowtime.DefaultWidth/1000
 	if late := time.Now().Unix() - inserted; expires < want-60 || expires > want+late+60 {
 		t.Errorf("its index rows expire at %d, want about %d", expires, want)
@@ -263,7 +264,7 @@ func TestRepairOldRows(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		exec("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", key, columnBytes(2), []byte{5})
+		exec("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", key, rowtime.ColumnBytes(2), []byte{5})
 		if name == "found" {
 			exec("INSERT INTO row_key_index (key, column1, value) VALUES (?, ?, ?)", []byte(b.name(name)), key, []byte{0})
 			exec("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte("metric_names"), b.name(name), []byte{})
@@ -316,7 +317,7 @@ func TestLongestLife(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, ttl := range test.ttls {
-			b.exec("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?) USING TTL ?", key, columnBytes(uint32(i)), []byte{2}, ttl)
+			b.exec("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?) USING TTL ?", key, rowtime.ColumnBytes(uint32(i)), []byte{2}, ttl)
 		}
 		got, there, err := r.expiry(b.ctx, k)
 		if !there && err == nil && test.ttls == nil {

@@ -21,8 +21,6 @@ var (
 		Text: "SELECT metric, row_time, token(metric) FROM row_key_time_index WHERE token(metric) > ? AND token(metric) <= ?"}
 	listNames = &cql.Statement{Name: "list_metric_names", Level: cql.Quorum, PageSize: 1000,
 		Text: "SELECT column1 FROM string_index WHERE key = ?"}
-	listRowKeys = &cql.Statement{Name: "list_row_keys", Level: cql.Quorum, PageSize: 1000,
-		Text: "SELECT data_type, tags FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ?"}
 
 	findRowKey = &cql.Statement{Name: "find_row_key", Level: cql.Quorum, PageSize: 2,
 		Text: "SELECT data_type FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags = ?"}
@@ -36,7 +34,7 @@ func (r *repair) rowKeys(ctx context.Context, from, to int64) error {
 	var rowTime cql.Millis
 	var token int64
 	for rows.Scan(&metric, nil, &rowTime, &token) {
-		if err := r.rowKeysOf(ctx, metric, rowTime.MS); err != nil {
+		if err := r.rowKeysOf(ctx, partKey{metric, rowTime.MS}); err != nil {
 			return err
 		}
 		r.reached(token)
@@ -45,68 +43,56 @@ func (r *repair) rowKeys(ctx context.Context, from, to int64) error {
 }
 
 // rowKeysOf removes the row keys of one row time that have no samples.
-func (r *repair) rowKeysOf(ctx context.Context, metric string, rowTimeMS int64) error {
-	rows := r.d.ks.Session.Query(ctx, listRowKeys, metric, schema.DataPoints, rowTimeMS)
-	defer rows.Close()
-	var keys []rowDelete
+func (r *repair) rowKeysOf(ctx context.Context, part partKey) error {
+	var keys []rowKey
 	flush := func() error {
-		err := r.dropDead(ctx, metric, rowTimeMS, keys)
+		err := r.dropDead(ctx, part, keys)
 		keys = keys[:0]
 		r.tell()
 		return err
 	}
-	var dataType *string
-	var tags cql.TagMap
-	for rows.Scan(&dataType, &tags) {
-		if dataType == nil || tags.Null {
-			continue
-		}
+	err := eachKey(ctx, r.d.ks.Session, listRowKeys, part.args(), func(k rowKey) error {
 		r.report.RowKeys++
-		keys = append(keys, rowDelete{series: model.Series{Metric: metric, Tags: tags.Tags, Type: model.Type(*dataType)}})
-		if len(keys) == repairChunk {
-			if err := flush(); err != nil {
-				return err
-			}
+		if keys = append(keys, k); len(keys) < repairChunk {
+			return nil
 		}
+		return flush()
+	})
+	if err != nil {
+		return err
 	}
-	return errors.Join(rows.Close(), flush())
+	return flush()
 }
 
-func (r *repair) dropDead(ctx context.Context, metric string, rowTimeMS int64, keys []rowDelete) error {
+func (r *repair) dropDead(ctx context.Context, part partKey, keys []rowKey) error {
 	if len(keys) == 0 {
 		return nil
 	}
 	if err := r.pace(ctx, len(keys)); err != nil {
 		return err
 	}
-	dead, err := r.without(ctx, metric, rowTimeMS, keys)
-	if err != nil || len(dead) == 0 {
+	parted := make([]partedKey, len(keys))
+	for i, k := range keys {
+		parted[i] = partedKey{part, k}
+	}
+	places, err := r.withoutSamples(ctx, parted)
+	if err != nil || len(places) == 0 {
 		return err
 	}
-	if rowTimeMS > r.keep {
-		r.counts.kept.Add(int64(len(dead)))
+	if part.timeMS > r.keep {
+		r.counts.kept.Add(int64(len(places)))
 		return nil
 	}
-	r.counts.deadRowKeys.Add(int64(len(dead)))
+	r.counts.deadRowKeys.Add(int64(len(places)))
 	if r.o.DryRun {
 		return nil
 	}
-	pass := &deletePass{d: r.d, metric: metric, indexMS: r.dropMS, tagIndexed: r.indexed}
-	return r.d.unindex(ctx, pass, rowTimeMS, dead, false)
-}
-
-// without returns those of some rows that have no samples.
-func (r *repair) without(ctx context.Context, metric string, rowTimeMS int64, keys []rowDelete) ([]rowDelete, error) {
-	parted := make([]partedKey, len(keys))
-	for i := range keys {
-		parted[i] = partedKey{partKey{metric, rowTimeMS}, rowKey{keys[i].series.Type, keys[i].series.Tags}}
+	dead := make([]rowDelete, len(places))
+	for i, at := range places {
+		dead[i].key = keys[at]
 	}
-	places, err := r.withoutSamples(ctx, parted)
-	var some []rowDelete
-	for _, at := range places {
-		some = append(some, keys[at])
-	}
-	return some, err
+	pass := &deletePass{d: r.d, metric: part.metric, indexMS: r.dropMS, tagIndexed: r.indexed}
+	return r.d.unindex(ctx, pass, part.timeMS, dead, false)
 }
 
 // tagRows walks over varve_row_index.
@@ -214,7 +200,7 @@ func (r *repair) rowTimes(ctx context.Context, from, to int64) error {
 		if err := r.pace(ctx, 1); err != nil {
 			return err
 		}
-		left, err := r.d.hasRowKeys(ctx, metric, rowTime.MS)
+		left, err := r.d.hasRowKeys(ctx, partKey{metric, rowTime.MS})
 		if err != nil {
 			return err
 		}
@@ -265,7 +251,7 @@ func (r *repair) names(ctx context.Context, _, _ int64) error {
 		if r.o.DryRun {
 			continue
 		}
-		if err := r.d.ks.Session.Exec(ctx, deleteMetricName, r.dropMS, []byte(schema.MetricNames), r.d.writer.index.nameColumn(metric)); err != nil {
+		if err := r.d.ks.Session.Exec(ctx, deleteMetricName, r.dropMS, []byte(schema.MetricNames), r.d.ks.Tables.NameColumn(metric)); err != nil {
 			return err
 		}
 	}

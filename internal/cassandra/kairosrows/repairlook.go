@@ -7,9 +7,7 @@ import (
 	"slices"
 
 	"varve/internal/cassandra/cql"
-	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
-	"varve/internal/rowtime"
 	"varve/internal/work"
 )
 
@@ -41,8 +39,8 @@ var (
 
 // A partedKey is a row key of a partition.
 type partedKey struct {
-	partKey
-	rowKey
+	part partKey
+	key  rowKey
 }
 
 // A question is a statement that looks for some of a list, by their places there.
@@ -82,7 +80,7 @@ func byKey(keys []partedKey) func(*question, []bool) func(*cql.Rows) bool {
 	return func(q *question, found []bool) func(*cql.Rows) bool {
 		at := make(map[rowKey]int, len(q.places))
 		for _, i := range q.places {
-			at[keys[i].rowKey] = i
+			at[keys[i].key] = i
 		}
 		return func(rows *cql.Rows) bool {
 			var dataType *string
@@ -117,9 +115,9 @@ func (r *repair) unlisted(ctx context.Context, keys []partedKey) ([]int, error) 
 		typ model.Type
 	}
 	var questions []question
-	for g, places := range placesBy(len(keys), func(i int) group { return group{keys[i].partKey, keys[i].typ} }) {
+	for g, places := range placesBy(len(keys), func(i int) group { return group{keys[i].part, keys[i].key.typ} }) {
 		for some := range slices.Chunk(places, keysAtOnce) {
-			args := []any{g.metric, schema.DataPoints, g.timeMS, string(g.typ), tagMaps(keys, some)}
+			args := append(g.args(), string(g.typ), tagMaps(keys, some))
 			questions = append(questions, question{findRowKeys, args, some})
 		}
 	}
@@ -129,14 +127,14 @@ func (r *repair) unlisted(ctx context.Context, keys []partedKey) ([]int, error) 
 	}
 	return r.reallyMissing(ctx, places, func(ctx context.Context, i int) (bool, error) {
 		k := keys[i]
-		return r.d.ks.Session.One(ctx, findRowKey, []any{k.metric, schema.DataPoints, k.timeMS, string(k.typ), cql.TagMap{Tags: k.tags}}, nil)
+		return r.d.ks.Session.One(ctx, findRowKey, slices.Concat(k.part.args(), k.key.args()), nil)
 	})
 }
 
 func tagMaps(keys []partedKey, places []int) []cql.TagMap {
 	tags := make([]cql.TagMap, len(places))
 	for i, at := range places {
-		tags[i] = cql.TagMap{Tags: keys[at].tags}
+		tags[i] = cql.TagMap{Tags: keys[at].key.tags}
 	}
 	return tags
 }
@@ -163,7 +161,7 @@ func (r *repair) withoutTagRows(ctx context.Context, keys []partedKey) ([]int, e
 	var tags []tagPlace
 	var of []int // whose tag it is
 	for i, k := range keys {
-		for at := range tagPlaces(k.tags, r.d.ks.IndexShards) {
+		for at := range tagPlaces(k.key.tags, r.d.ks.IndexShards) {
 			rows, tags, of = append(rows, k), append(tags, at), append(of, i)
 		}
 	}
@@ -172,7 +170,7 @@ func (r *repair) withoutTagRows(ctx context.Context, keys []partedKey) ([]int, e
 		return nil, err
 	}
 	places, err = r.reallyMissing(ctx, places, func(ctx context.Context, i int) (bool, error) {
-		args := append(tags[i].args(rows[i].partKey), string(rows[i].typ), cql.TagMap{Tags: rows[i].tags})
+		args := slices.Concat(tags[i].args(rows[i].part), rows[i].key.args())
 		return r.d.ks.Session.One(ctx, findTagRow, args, nil)
 	})
 	var lacking []int
@@ -198,14 +196,14 @@ func (r *repair) tagQuestions(rows []partedKey, tags []tagPlace) []question {
 	}
 	var questions []question
 	alone := map[values][]int{}
-	for p, places := range placesBy(len(rows), func(i int) partition { return partition{rows[i].partKey, tags[i], rows[i].typ} }) {
+	for p, places := range placesBy(len(rows), func(i int) partition { return partition{rows[i].part, tags[i], rows[i].key.typ} }) {
 		if len(places) == 1 && hasPartitionLimit(r.d.ks.Session.State().Version) {
 			v := values{p.partKey, p.tag, p.shard}
 			alone[v] = append(alone[v], places[0])
 			continue
 		}
 		for some := range slices.Chunk(places, keysAtOnce) {
-			questions = append(questions, question{findTagRows, append(p.args(p.partKey), string(p.typ), tagMaps(rows, some)), some})
+			questions = append(questions, question{findTagRows, append(p.tagPlace.args(p.partKey), string(p.typ), tagMaps(rows, some)), some})
 		}
 	}
 	for v, places := range alone {
@@ -231,7 +229,7 @@ func hasPartitionLimit(version string) bool {
 func (r *repair) withoutSamples(ctx context.Context, keys []partedKey) ([]int, error) {
 	rows := make([][]byte, len(keys))
 	for i, k := range keys {
-		key, err := rowtime.Key{Metric: k.metric, RowTimeMS: k.timeMS, Type: k.typ, Tags: k.tags}.Append(nil)
+		key, err := k.part.dataKey(k.key)
 		if err == nil { // else no such row can be in data_points
 			rows[i] = key
 		}
@@ -270,6 +268,6 @@ func (r *repair) withoutSamples(ctx context.Context, keys []partedKey) ([]int, e
 		if rows[i] == nil {
 			return false, nil
 		}
-		return r.d.hasSamples(ctx, rows[i])
+		return hasSamples(ctx, r.d.ks.Session, rows[i])
 	})
 }

@@ -21,8 +21,6 @@ var (
 		Text: "SELECT data_type FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ? AND data_type = ? AND tags = ?"}
 	findLegacyKey = &cql.Statement{Name: "find_legacy_key", Level: cql.Quorum, PageSize: 2,
 		Text: "SELECT column1 FROM row_key_index WHERE key = ? AND column1 = ?"}
-	findRowTime = &cql.Statement{Name: "find_row_time", Level: cql.Quorum, PageSize: 2,
-		Text: "SELECT row_time FROM row_key_time_index WHERE metric = ? AND table_name = ? AND row_time = ?"}
 	readTTLs = &cql.Statement{Name: "read_ttls", Level: cql.Quorum,
 		Text: "SELECT TTL(value) FROM data_points WHERE key = ?"}
 	insertLegacyKey = &cql.Statement{Name: "insert_legacy_key", Level: cql.Quorum,
@@ -80,7 +78,6 @@ func (r *repair) indexRows(ctx context.Context, keys []rowtime.Key) error {
 	if err != nil {
 		return err
 	}
-	index := r.d.writer.index.apart()
 	var add []pendingRow
 	for i, k := range keys {
 		if !missing[i] {
@@ -101,7 +98,7 @@ func (r *repair) indexRows(ctx context.Context, keys []rowtime.Key) error {
 	if len(add) == 0 {
 		return nil
 	}
-	return index.write(ctx, 0, r.addMS, add)
+	return r.d.writer.AddIndexRows(ctx, r.addMS, add)
 }
 
 // addLegacy puts the key of an old row into row_key_index, where KairosDB looks
@@ -114,7 +111,7 @@ func (r *repair) addLegacy(ctx context.Context, k rowtime.Key) error {
 	if err := r.d.ks.Session.Exec(ctx, insertLegacyKey, r.addMS, []byte(k.Metric), key, stringIndexValue); err != nil {
 		return err
 	}
-	return r.d.ks.Session.Exec(ctx, insertMetricName, r.addMS, []byte(schema.MetricNames), r.d.writer.index.nameColumn(k.Metric), stringIndexValue)
+	return r.d.ks.Session.Exec(ctx, insertMetricName, r.addMS, []byte(schema.MetricNames), r.d.ks.Tables.NameColumn(k.Metric), stringIndexValue)
 }
 
 // lackIndex returns those of some rows that cannot be found.
@@ -221,17 +218,16 @@ func (r *repair) partFacts(ctx context.Context, keys []rowtime.Key) (map[partKey
 
 func (r *repair) factsOf(ctx context.Context, p partKey) (f partFacts, err error) {
 	session := r.d.ks.Session
-	if f.listed, err = session.One(ctx, findRowTime, []any{p.metric, schema.DataPoints, p.timeMS}, nil); err != nil || !f.listed || !r.d.ks.Tables.Own {
+	if f.listed, err = session.One(ctx, findRowTime, p.args(), nil); err != nil || !f.listed || !r.d.ks.Tables.Own {
 		return f, err
 	}
-	var mtime *cql.UUID
-	_, err = session.One(ctx, selectFirstRowKey, []any{p.metric, schema.DataPoints, p.timeMS}, nil, &mtime, nil)
-	if tombstones := (*cql.TombstoneError)(nil); err != nil && !errors.As(err, &tombstones) {
+	seen, err := readFirst(ctx, session, p)
+	if err != nil {
 		return f, err
 	}
-	state, err := r.d.writer.index.readState(ctx, p)
+	state, err := readState(ctx, r.d.ks, p)
 	// Without mtime the index may be relied on.
-	f.covered = mtime == nil && state.kairosMtime != cql.UUID{} || mtime != nil && *mtime == state.kairosMtime
+	f.covered = seen.mtime == nil && state.kairosMtime != cql.UUID{} || seen.mtime != nil && *seen.mtime == state.kairosMtime
 	return f, err
 }
 

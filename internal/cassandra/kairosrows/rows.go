@@ -2,7 +2,6 @@ package kairosrows
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -229,7 +228,7 @@ func (c *RowCursor) open() error {
 
 func (c *RowCursor) query(key []byte) {
 	form := sliceForm{descending: c.o.Descending, limited: c.o.Limit > 0, keep: c.keep != nil, variable: c.kind.Variable()}
-	args := []any{key, binary.BigEndian.AppendUint32(nil, c.slice.from), binary.BigEndian.AppendUint32(nil, c.slice.to)}
+	args := []any{key, rowtime.ColumnBytes(c.slice.from), rowtime.ColumnBytes(c.slice.to)}
 	if form.limited {
 		args = append(args, c.limit())
 	}

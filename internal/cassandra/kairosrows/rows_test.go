@@ -10,6 +10,7 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/cql/cqltest"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/store"
@@ -92,8 +93,8 @@ func TestLegacyRows(t *testing.T) {
 	index(both)
 	cell(both, 5000<<1, "\x0a")
 	b.exec("INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())",
-		metric, tableName, both.RowTimeMS, string(both.Type), cql.TagMap{Tags: host})
-	b.exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, tableName, both.RowTimeMS)
+		metric, schema.DataPoints, both.RowTimeMS, string(both.Type), cql.TagMap{Tags: host})
+	b.exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, schema.DataPoints, both.RowTimeMS)
 	// What cannot be parsed is passed by.
 	b.exec("INSERT INTO row_key_index (key, column1, value) VALUES (?, ?, ?)", []byte(metric), append(rowtime.AppendIndexBound(nil, metric, row, false)[:len(metric)+9], 1, 2), []byte{})
 

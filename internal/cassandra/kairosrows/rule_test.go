@@ -188,7 +188,7 @@ func TestDeletesOfKairosDB(t *testing.T) {
 	b := newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), "")
 	yes := noNodes()
 	yes.KairosDBNodes = NodesYes
-	d := b.deleter(yes, time.Now)
+	watch := b.watch(b.deleter(yes, time.Now))
 	later, gone, other := longSeries(b.name("m"), "host", "later"), longSeries(b.name("m"), "host", "gone"), longSeries(b.name("m"), "host", "other")
 	b.write(new(memory).longs(later, 0, someTime).longs(gone, 0, someTime).longs(other, 0, someTime))
 	row := b.ks.Spec.RowTime(someTime)
@@ -199,16 +199,16 @@ func TestDeletesOfKairosDB(t *testing.T) {
 		}
 		nextMillisecond()
 		b.exec("DELETE FROM data_points WHERE key = ?", key)
-		b.exec(deleteRowKey.Text, s.Metric, tableName, row, string(s.Type), cql.TagMap{Tags: s.Tags})
+		b.exec(deleteRowKey.Text, s.Metric, schema.DataPoints, row, string(s.Type), cql.TagMap{Tags: s.Tags})
 	}
-	b.exec(deleteRowTime.Text, b.name("m"), tableName, row)
+	b.exec(deleteRowTime.Text, b.name("m"), schema.DataPoints, row)
 	b.exec(deleteMetricName.Text, []byte(schema.MetricNames), b.name("m"))
 	nextMillisecond()
 	b.write(new(memory).longs(later, 0, someTime+60_000))
 	if found := b.found(b.name("m")); len(found) != 0 {
 		t.Fatalf("found before it is looked for: %v", found)
 	}
-	d.watch.look(b.ctx, 0)
+	watch.Look(b.ctx, 0)
 	if found := b.found(b.name("m")); len(found) != 2 {
 		t.Errorf("found %v, want those that have samples", found)
 	}
@@ -217,22 +217,22 @@ func TestDeletesOfKairosDB(t *testing.T) {
 	}
 	// A node whose clock is ahead: what is put back is hidden, and put back again.
 	ahead := time.Now().Add(3 * time.Second).UnixMilli()
-	if err := b.ks.Session.Exec(b.ctx, deleteRowKey, ahead, later.Metric, tableName, row, string(later.Type), cql.TagMap{Tags: later.Tags}); err != nil {
+	if err := b.ks.Session.Exec(b.ctx, deleteRowKey, ahead, later.Metric, schema.DataPoints, row, string(later.Type), cql.TagMap{Tags: later.Tags}); err != nil {
 		t.Fatal(err)
 	}
 	b.write(new(memory).longs(later, 0, someTime+120_000))
 	deadline := time.Now().Add(20 * time.Second)
 	for len(b.found(b.name("m"))) != 2 && time.Now().Before(deadline) {
-		d.watch.look(b.ctx, 0)
+		watch.Look(b.ctx, 0)
 		time.Sleep(200 * time.Millisecond)
 	}
 	if found := b.found(b.name("m")); len(found) != 2 {
 		t.Errorf("a clock that is ahead: found %v", found)
 	}
 	// At rest: nothing is read, once all was found.
-	d.watch.look(b.ctx, 0)
+	watch.Look(b.ctx, 0)
 	b.counts.take()
-	d.watch.look(b.ctx, 0)
+	watch.Look(b.ctx, 0)
 	if n := total(b.counts.take()); n != 0 {
 		t.Errorf("%d statements, although no samples came", n)
 	}
@@ -246,7 +246,7 @@ func TestWatchOfEvicted(t *testing.T) {
 	b := newBench(t, schema.DefaultConfig(), c, "")
 	yes := noNodes()
 	yes.KairosDBNodes = NodesYes
-	d := b.deleter(yes, time.Now)
+	watch := b.watch(b.deleter(yes, time.Now))
 	metric, row := b.name("m"), b.ks.Spec.RowTime(someTime)
 	src := manySeries(metric, 100)
 	b.write(src)
@@ -257,7 +257,7 @@ func TestWatchOfEvicted(t *testing.T) {
 		}
 		b.exec("DELETE FROM data_points WHERE key = ?", key)
 	}
-	b.exec(deleteRowKeys.Text, metric, tableName, row, "")
+	b.exec(deleteRowKeys.Text, metric, schema.DataPoints, row, "")
 	nextMillisecond()
 	b.write(src)
 	if found := b.found(metric); len(found) != 0 {
@@ -270,7 +270,7 @@ func TestWatchOfEvicted(t *testing.T) {
 	if n := b.writer.known.missed(); n != 0 {
 		t.Errorf("%d row keys will not be looked at", n)
 	}
-	d.watch.look(b.ctx, 0)
+	watch.Look(b.ctx, 0)
 	if found := b.found(metric); len(found) != 100 {
 		t.Errorf("%d of 100 series are found", len(found))
 	}
@@ -322,7 +322,7 @@ func TestTwoLives(t *testing.T) {
 		})
 		writes.Wait()
 		row := b.ks.Spec.RowTime(now)
-		state, err := b.writer.index.readState(b.ctx, partKey{b.name("m"), row})
+		state, err := readState(b.ctx, b.ks, partKey{b.name("m"), row})
 		if err != nil || state.expirySec != forever {
 			t.Errorf("round %d: expires at %d, %v", round, state.expirySec, err)
 		}
@@ -409,10 +409,14 @@ func TestWalkOfCoveredPartitions(t *testing.T) {
 		src.longs(longSeries(b.name(fmt.Sprint("m", i%3)), "host", "a"), 0, someTime-int64(i/3)*b.ks.Spec.Width)
 	}
 	b.write(src)
-	reader := b.reader()
+	c, err := NewCoverer(b.ks, CoverConfig{Interval: 24 * time.Hour}, b.reader(), CoverOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
 	b.counts.take()
 	for range 2 {
-		if err := reader.cover.walk(b.ctx); err != nil {
+		if err := c.walk(b.ctx); err != nil {
 			t.Fatal(err)
 		}
 		if n := total(b.counts.take()); n > 10 {
@@ -438,7 +442,7 @@ func TestRowKeyBesideWholeDelete(t *testing.T) {
 			return
 		}
 		once.Do(func() {
-			b.exec(deleteRowKey.Text, metric, tableName, b.ks.Spec.RowTime(someTime), string(two.Type), cql.TagMap{Tags: two.Tags})
+			b.exec(deleteRowKey.Text, metric, schema.DataPoints, b.ks.Spec.RowTime(someTime), string(two.Type), cql.TagMap{Tags: two.Tags})
 			if err := other.write(b.ctx, time.Now().UnixMilli()+1000, new(memory).longs(late, 0, someTime)); err != nil {
 				t.Error(err)
 			}
@@ -478,24 +482,26 @@ func TestLivesWithoutOwnTables(t *testing.T) {
 func TestLastKairosDBNode(t *testing.T) {
 	b := newBench(t, ownKeyspace(), DefaultWriteConfig(), "")
 	clock := time.Now()
-	d := b.deleter(DefaultDeleteConfig(), func() time.Time { return clock })
-	now, later := longSeries(b.name("now"), "k", "v"), longSeries(b.name("later"), "k", "v")
+	now := func() time.Time { return clock }
+	b.writer = b.newWriter(DefaultWriteConfig(), now)
+	watch := b.watch(b.deleter(DefaultDeleteConfig(), now))
+	used, later := longSeries(b.name("now"), "k", "v"), longSeries(b.name("later"), "k", "v")
 	b.exec("INSERT INTO service_index (service, service_key, key, value, mtime) VALUES ('_Hosts', 'Active', 'guid', 'kairos1', now())")
-	b.write(new(memory).longs(now, 0, someTime).longs(later, 0, someTime))
+	b.write(new(memory).longs(used, 0, someTime).longs(later, 0, someTime))
 	interval := 10 * time.Minute
 	clock = clock.Add(time.Minute)
-	d.watch.look(b.ctx, 0)
+	watch.Look(b.ctx, 0)
 	nextMillisecond()
-	for _, s := range []model.Series{now, later} {
-		b.exec(deleteRowKey.Text, s.Metric, tableName, b.ks.Spec.RowTime(someTime), string(s.Type), cql.TagMap{Tags: s.Tags})
+	for _, s := range []model.Series{used, later} {
+		b.exec(deleteRowKey.Text, s.Metric, schema.DataPoints, b.ks.Spec.RowTime(someTime), string(s.Type), cql.TagMap{Tags: s.Tags})
 	}
 	nextMillisecond()
-	b.write(new(memory).longs(now, 0, someTime+1))
+	b.write(new(memory).longs(used, 0, someTime+1))
 	for range 8 {
 		clock = clock.Add(interval / 4)
-		d.watch.look(b.ctx, interval)
+		watch.Look(b.ctx, interval)
 	}
-	if found := b.found(now.Metric); len(found) != 1 {
+	if found := b.found(used.Metric); len(found) != 1 {
 		t.Errorf("found %v", found)
 	}
 	b.write(new(memory).longs(later, 0, someTime+1))
@@ -504,7 +510,7 @@ func TestLastKairosDBNode(t *testing.T) {
 	}
 	b.counts.take()
 	clock = clock.Add(interval)
-	d.watch.look(b.ctx, interval)
+	watch.Look(b.ctx, interval)
 	if n := total(b.counts.take()); n > 1 {
 		t.Errorf("%d statements, although no KairosDB node runs", n)
 	}
@@ -516,8 +522,13 @@ func TestNodeWithoutOwnTables(t *testing.T) {
 	b := newBench(t, schema.DefaultConfig(), DefaultWriteConfig(), "")
 	metric := b.name("m")
 	b.write(new(memory).longs(longSeries(metric, "k", "1"), 0, someTime))
-	b.writer = b.newWriter(DefaultWriteConfig(), time.Now)
-	b.writer.index.tables.Own = false
+	now := b.ks
+	var err error
+	if b.ks, err = schema.Open(b.ctx, b.ks.Session, schema.DefaultConfig()); err != nil {
+		t.Fatal(err)
+	}
+	b.ks.Tables.Own = false
+	b.writer, b.ks = b.newWriter(DefaultWriteConfig(), time.Now), now
 	b.write(new(memory).longs(longSeries(metric, "k", "2"), 0, someTime))
 	b.write(new(memory).longs(longSeries(metric, "k", "3"), 0, someTime))
 	for _, value := range []string{"1", "2", "3"} {

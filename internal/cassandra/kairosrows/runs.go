@@ -40,15 +40,11 @@ var (
 	}
 )
 
-// keyArgs are the columns of a row key, as it was read.
-func keyArgs(k rowKey) []any { return []any{string(k.typ), cql.TagMap{Tags: k.tags}} }
-
 // oneByOne returns statements that delete each key on its own.
 func (r *runDeleter) oneByOne(partition []any, gone []rowDelete) []cql.Entry {
 	entries := make([]cql.Entry, len(gone))
 	for i := range gone {
-		k := rowKey{gone[i].series.Type, gone[i].series.Tags}
-		entries[i] = cql.Entry{Statement: r.one, Args: slices.Concat(partition, keyArgs(k))}
+		entries[i] = cql.Entry{Statement: r.one, Args: slices.Concat(partition, gone[i].key.args())}
 	}
 	return entries
 }
@@ -60,18 +56,18 @@ func (r *runDeleter) oneByOne(partition []any, gone []rowDelete) []cql.Entry {
 func (r *runDeleter) entries(ctx context.Context, session *cql.Session, partition []any, gone []rowDelete) ([]cql.Entry, error) {
 	goes := make(map[rowKey]bool, len(gone))
 	for i := range gone {
-		goes[rowKey{gone[i].series.Type, gone[i].series.Tags}] = true
+		goes[gone[i].key] = true
 	}
 	list, args := r.list, partition
 	if keepsMapsInOrder(session.State().Version) {
 		low, high := bounds(gone)
-		list, args = r.some, slices.Concat(partition, keyArgs(low), keyArgs(high))
+		list, args = r.some, slices.Concat(partition, low.args(), high.args())
 	}
 	var entries []cql.Entry
 	var first, last *rowKey // of the run
 	end := func() {
 		if first != nil {
-			entries = append(entries, cql.Entry{Statement: r.run, Args: slices.Concat(partition, keyArgs(*first), keyArgs(*last))})
+			entries = append(entries, cql.Entry{Statement: r.run, Args: slices.Concat(partition, first.args(), last.args())})
 		}
 		first, last = nil, nil
 	}

@@ -34,7 +34,7 @@ func (j *jobs) get(ctx context.Context, kind, id string) (store.Value, error) {
 	if err != nil {
 		return store.Value{}, err
 	}
-	return ks.Get(ctx, jobService, j.serviceKey(kind), id)
+	return ks.Get(ctx, schema.OwnService, j.serviceKey(kind), id)
 }
 
 func (j *jobs) set(ctx context.Context, kind, id, text string) error {
@@ -42,7 +42,7 @@ func (j *jobs) set(ctx context.Context, kind, id, text string) error {
 	if err != nil || !ks.Tables.ServiceIndex {
 		return err
 	}
-	return ks.Set(ctx, jobService, j.serviceKey(kind), id, text)
+	return ks.Set(ctx, schema.OwnService, j.serviceKey(kind), id, text)
 }
 
 func (j *jobs) unset(ctx context.Context, kind, id string) error {
@@ -50,7 +50,7 @@ func (j *jobs) unset(ctx context.Context, kind, id string) error {
 	if err != nil || !ks.Tables.ServiceIndex {
 		return err
 	}
-	return ks.Unset(ctx, jobService, j.serviceKey(kind), id)
+	return ks.Unset(ctx, schema.OwnService, j.serviceKey(kind), id)
 }
 
 func (j *jobs) keys(ctx context.Context, kind string) iter.Seq2[string, error] {
@@ -58,5 +58,5 @@ func (j *jobs) keys(ctx context.Context, kind string) iter.Seq2[string, error] {
 	if err != nil {
 		return func(yield func(string, error) bool) { yield("", err) }
 	}
-	return ks.Keys(ctx, jobService, j.serviceKey(kind), "")
+	return ks.Keys(ctx, schema.OwnService, j.serviceKey(kind), "")
 }

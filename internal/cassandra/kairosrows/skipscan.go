@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 )
 
@@ -78,26 +79,6 @@ func sortedLiterals(matchers []model.Matcher) (literals []literal, possible bool
 	}
 	slices.SortFunc(literals, func(a, b literal) int { return strings.Compare(a.name, b.name) })
 	return literals, true
-}
-
-// serverOrder returns tags as the server sorts them: by bytes.
-func serverOrder(tags model.Tags) []model.Tag {
-	all := tags.Slice()
-	byName := func(a, b model.Tag) int { return strings.Compare(a.Name, b.Name) }
-	if !slices.IsSortedFunc(all, byName) {
-		slices.SortFunc(all, byName)
-	}
-	return all
-}
-
-// compareTags orders sets of tags as the server does.
-func compareTags(a, b []model.Tag) int {
-	return slices.CompareFunc(a, b, func(x, y model.Tag) int {
-		if c := strings.Compare(x.Name, y.Name); c != 0 {
-			return c
-		}
-		return strings.Compare(x.Value, y.Value)
-	})
 }
 
 // What follows a set of tags.
@@ -252,7 +233,7 @@ func (l *Look) seek(ctx context.Context, p *partition, typ string, tags model.Ta
 	list := &keyList{keys: make([]rowKey, 0, limit)}
 	var d keyDecoder
 	var name, raw cql.Raw
-	rows := l.query(ctx, seekRowKeys, p.key.metric, tableName, p.key.timeMS, typ, cql.TagMap{Tags: tags}, limit)
+	rows := l.query(ctx, seekRowKeys, p.key.metric, schema.DataPoints, p.key.timeMS, typ, cql.TagMap{Tags: tags}, limit)
 	defer rows.Close()
 	for rows.Scan(&name, &raw) {
 		if name == nil || raw == nil {

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -86,7 +87,6 @@ func TestSkipScan(t *testing.T) {
 // when it gives way to reading the partition whole.
 func TestScans(t *testing.T) {
 	config := readConfig()
-	config.CoverRate = 0
 	b := newReadBench(t, config, nil)
 	row := cityTime(0)
 	within := model.TimeRange{StartMS: row, EndMS: row + 1}
@@ -109,7 +109,7 @@ func TestScans(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			metric := b.metric(test.name)
-			b.exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, tableName, row)
+			b.exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, schema.DataPoints, row)
 			for _, tags := range test.tags {
 				b.stamp++
 				b.kairosRow(b.stamp, metric, row, tags)
@@ -159,7 +159,6 @@ func TestScans(t *testing.T) {
 // whatever characters there are.
 func TestServerOrder(t *testing.T) {
 	config := readConfig()
-	config.CoverRate = 0
 	b := newReadBench(t, config, nil)
 	metric := b.metric("m")
 	p := partKey{metric, cityTime(0)}

@@ -54,12 +54,12 @@ func TestStaleReplica(t *testing.T) {
 		insert := &cql.Statement{Name: "test", Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())"}
 		var entries []cql.Entry
 		for i := from; i < to; i++ {
-			entries = append(entries, cql.Entry{Statement: insert, Args: []any{metric, tableName, row, "kairos_long", cql.TagMap{Tags: model.MustTags("dc", "a", "host", fmt.Sprint("h", i))}}})
+			entries = append(entries, cql.Entry{Statement: insert, Args: []any{metric, schema.DataPoints, row, "kairos_long", cql.TagMap{Tags: model.MustTags("dc", "a", "host", fmt.Sprint("h", i))}}})
 		}
 		if err := quorum.Session.Batch(t.Context(), time.Now().UnixMilli(), entries); err != nil {
 			t.Fatal(err)
 		}
-		if err := quorum.Session.Exec(t.Context(), insertRowTime, time.Now().UnixMilli(), metric, tableName, row, 0); err != nil {
+		if err := quorum.Session.Exec(t.Context(), insertRowTime, time.Now().UnixMilli(), metric, schema.DataPoints, row, 0); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -84,9 +84,14 @@ func TestStaleReplica(t *testing.T) {
 		time.Sleep(time.Second)
 	}
 
+	passes, err := NewCoverer(one, CoverConfig{Interval: 24 * time.Hour}, sloppy, CoverOptions{Logger: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(passes.Close)
 	for m := range metrics {
 		metric := fmt.Sprint("k", m)
-		covered, err := sloppy.Cover(t.Context(), metric, row)
+		covered, err := passes.Cover(t.Context(), partKey{metric, row})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package kairosrows
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"time"
 
@@ -9,12 +10,11 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/schema"
-	"varve/internal/model"
-	"varve/internal/rowtime"
+	"varve/internal/collectors"
 	"varve/internal/work"
 )
 
-// A watch looks whether index rows that samples rely on are still there, and puts back
+// A Watch looks whether index rows that samples rely on are still there, and puts back
 // what is missing. KairosDB nodes remove row keys, row times and names when a delete
 // leaves nothing, and announce nothing. While one runs, each partition that got samples
 // is read once more after the last of them, and at most once in index_refresh.
@@ -32,11 +32,13 @@ import (
 // What this process knows ends with it. A row key that KairosDB removes, whose last
 // sample was written after that and less than index_refresh before a crash, is found
 // by repair only.
-type watch struct {
-	deleter *Deleter
-	stop    context.CancelFunc
-	tasks   chan struct{} // closed when the watch has ended
-	seen    time.Time     // when a KairosDB node ran; zero if what it may have removed is settled
+type Watch struct {
+	writer     *Writer
+	nodes      func(context.Context) (bool, error) // whether a KairosDB node runs
+	stop       context.CancelFunc
+	ended      chan struct{} // closed when the watch has ended
+	unregister func()
+	seen       time.Time // when a KairosDB node ran; zero if what it may have removed is settled
 
 	parts, missing, failures prometheus.Counter
 }
@@ -50,85 +52,86 @@ const watchRate = 200
 // watchLast bounds the last look, when the keyspace is closed.
 const watchLast = 5 * time.Second
 
-func newWatch(d *Deleter) *watch {
+// NewWatch begins to look whether index rows that samples of w rely on are still there.
+// nodes says whether a KairosDB node runs. Close must be called, before w is closed.
+func NewWatch(w *Writer, r prometheus.Registerer, nodes func(context.Context) (bool, error)) (*Watch, error) {
 	counter := func(name, help string) prometheus.Counter {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_kairosrows_watch_" + name, Help: help})
 	}
-	return &watch{
-		deleter:  d,
+	watch := &Watch{
+		writer: w, nodes: nodes, ended: make(chan struct{}),
 		parts:    counter("partitions_total", "Partitions of row keys that were read to see whether KairosDB nodes have deleted any that samples rely on."),
 		missing:  counter("missing_total", "Row keys of rows with samples that KairosDB nodes had deleted, and that were written again."),
 		failures: counter("failures_total", "Partitions of row keys that could not be read, or not be put right, and are read again."),
 	}
-}
-
-func (w *watch) collectors() []prometheus.Collector {
-	return []prometheus.Collector{w.parts, w.missing, w.failures,
-		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "varve_kairosrows_watch_skipped_total",
-			Help: "Row keys that left the cache before it was seen whether KairosDB nodes had deleted them; a larger write.index_cache keeps more, and varve repair finds what is lost."},
-			func() float64 { return float64(w.deleter.writer.known.missed()) })}
-}
-
-func (w *watch) start() {
-	ctx, cancel := context.WithCancel(context.Background())
-	w.stop, w.tasks = cancel, make(chan struct{})
+	skipped := prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "varve_kairosrows_watch_skipped_total",
+		Help: "Row keys that left the cache before it was seen whether KairosDB nodes had deleted them; a larger write.index_cache keeps more, and varve repair finds what is lost."},
+		func() float64 { return float64(w.known.missed()) })
+	var err error
+	if watch.unregister, err = collectors.Register(r, []prometheus.Collector{watch.parts, watch.missing, watch.failures, skipped}); err != nil {
+		return nil, fmt.Errorf("register metrics of the watch over index rows: %w", err)
+	}
+	var ctx context.Context
+	ctx, watch.stop = context.WithCancel(context.Background())
 	go func() {
-		defer close(w.tasks)
-		w.run(ctx)
+		defer close(watch.ended)
+		watch.run(ctx)
 	}()
+	return watch, nil
 }
 
-func (w *watch) close() {
+// Close looks once more, for some seconds at most, and ends the watch.
+func (w *Watch) Close() {
 	w.stop()
-	<-w.tasks
+	<-w.ended
+	w.unregister()
 }
 
-func (w *watch) run(ctx context.Context) {
-	interval := w.deleter.writer.cfg.IndexRefresh
+func (w *Watch) run(ctx context.Context) {
+	interval := w.writer.cfg.IndexRefresh
 	tick := time.NewTicker(min(interval/4, schema.HostLife/2)) // often enough to see a node that runs for a short time
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			w.look(ctx, interval)
+			w.Look(ctx, interval)
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), watchLast)
 			defer cancel()
-			w.look(last, 0)
+			w.Look(last, 0)
 			return
 		}
 	}
 }
 
-// look looks at all partitions that are due.
-func (w *watch) look(ctx context.Context, interval time.Duration) {
-	d := w.deleter
-	if rows, _ := d.writer.known.size(); rows == 0 && w.seen.IsZero() {
+// Look looks at all partitions that are due: those that got samples and were not looked
+// at for that long. It is called from time to time by itself.
+func (w *Watch) Look(ctx context.Context, interval time.Duration) {
+	if rows, _ := w.writer.known.size(); rows == 0 && w.seen.IsZero() {
 		return
 	}
-	run, err := d.kairosDBRuns(ctx)
+	run, err := w.nodes(ctx)
 	if run {
-		w.seen = d.now()
-		d.writer.known.watchFor(true)
+		w.seen = w.writer.now()
+		w.writer.known.watchFor(true)
 	}
 	gone := err == nil && !run
 	switch {
 	case gone && w.seen.IsZero():
-		d.writer.known.watchFor(false)
-	case gone && d.now().Sub(w.seen) >= interval:
-		if w.partitions(ctx, d.writer.known.unwatched(d.now(), 0)) {
-			d.writer.known.watchFor(false)
-			d.writer.known.forget(everything)
+		w.writer.known.watchFor(false)
+	case gone && w.writer.now().Sub(w.seen) >= interval:
+		if w.partitions(ctx, w.writer.known.unwatched(w.writer.now(), 0)) {
+			w.writer.known.watchFor(false)
+			w.writer.known.forget(everything)
 			w.seen = time.Time{}
 		}
 	default:
-		w.partitions(ctx, d.writer.known.unwatched(d.now(), interval))
+		w.partitions(ctx, w.writer.known.unwatched(w.writer.now(), interval))
 	}
 }
 
 // partitions looks at some partitions and reports whether all could be put right.
-func (w *watch) partitions(ctx context.Context, due []partKey) (done bool) {
-	d := w.deleter
+func (w *Watch) partitions(ctx context.Context, due []partKey) (done bool) {
 	done = true
 	pace := time.NewTicker(time.Second / watchRate)
 	defer pace.Stop()
@@ -139,7 +142,7 @@ func (w *watch) partitions(ctx context.Context, due []partKey) (done bool) {
 		}
 		if err != nil && ctx.Err() == nil {
 			w.failures.Inc()
-			d.log.Warn("row keys could not be looked for; they are looked for again", "metric", p.metric, "row_time", p.timeMS, "error", err)
+			w.writer.log.Warn("row keys could not be looked for; they are looked for again", "metric", p.metric, "row_time", p.timeMS, "error", err)
 		}
 		select {
 		case <-pace.C:
@@ -152,75 +155,69 @@ func (w *watch) partitions(ctx context.Context, due []partKey) (done bool) {
 
 // partition looks at one partition. What it cannot look at, or put right, stays to be
 // looked at.
-func (w *watch) partition(ctx context.Context, p partKey) error {
-	d := w.deleter
-	rows := d.writer.known.watch(p, d.now())
+func (w *Watch) partition(ctx context.Context, p partKey) error {
+	rows := w.writer.known.watch(p, w.writer.now())
 	if len(rows) == 0 {
 		return nil
 	}
 	w.parts.Inc()
 	put, err := w.putBack(ctx, p, maps.Clone(rows))
 	if err != nil || put {
-		d.writer.known.watchAgain(p, rows, d.now())
+		w.writer.known.watchAgain(p, rows, w.writer.now())
 	}
 	return err
 }
 
 // putBack writes those of some row keys again that are missing and whose rows have
 // samples, and reports whether there were any.
-func (w *watch) putBack(ctx context.Context, p partKey, missing map[rowKey]int64) (put bool, err error) {
-	d := w.deleter
-	listed, err := d.isListed(ctx, p)
+func (w *Watch) putBack(ctx context.Context, p partKey, missing map[rowKey]int64) (put bool, err error) {
+	listed, err := w.isListed(ctx, p)
 	if err == nil && listed {
-		err = d.eachRowKey(ctx, p, func(k rowKey) { delete(missing, k) })
+		err = eachKey(ctx, w.writer.index.ks.Session, listRowKeys, p.args(), func(k rowKey) error {
+			delete(missing, k)
+			return nil
+		})
 	}
 	if err != nil || len(missing) == 0 {
 		return false, err
 	}
-	d.writer.known.forget(span{p.metric, p.timeMS, p.timeMS})
-	epoch := d.writer.known.now()
+	w.writer.known.forget(span{p.metric, p.timeMS, p.timeMS})
+	epoch := w.writer.known.now()
 	var back []pendingRow
 	for k, expirySec := range missing {
-		there, err := d.rowHasSamples(ctx, p, k)
+		there, err := w.hasSamples(ctx, p, k)
 		if err != nil {
 			return false, err
 		}
 		if there {
-			back = append(back, pendingRow{series: model.Series{Metric: p.metric, Type: k.typ, Tags: k.tags}, rowTimeMS: p.timeMS, needSec: d.writer.index.neededFor(expirySec)})
+			back = append(back, pendingRow{series: p.series(k), rowTimeMS: p.timeMS, needSec: w.writer.index.neededFor(expirySec)})
 		}
 	}
 	if len(back) == 0 {
 		return false, nil
 	}
-	if err := d.writer.index.write(ctx, epoch, d.writer.deletes.stamp(), back); err != nil {
+	if err := w.writer.index.write(ctx, epoch, w.writer.deletes.stamp(), back); err != nil {
 		return false, err
 	}
 	w.missing.Add(float64(len(back)))
-	d.log.Info("row keys that KairosDB had deleted are written again, since their rows have samples", "metric", p.metric, "row_time", p.timeMS, "row_keys", len(back))
+	w.writer.log.Info("row keys that KairosDB had deleted are written again, since their rows have samples", "metric", p.metric, "row_time", p.timeMS, "row_keys", len(back))
 	return true, nil
 }
 
 // isListed reports whether the row time of a partition and its metric's name are there.
-func (d *Deleter) isListed(ctx context.Context, p partKey) (bool, error) {
-	listed, err := d.ks.Session.One(ctx, findRowTime, []any{p.metric, schema.DataPoints, p.timeMS}, nil)
+func (w *Watch) isListed(ctx context.Context, p partKey) (bool, error) {
+	ks := w.writer.index.ks
+	listed, err := ks.Session.One(ctx, findRowTime, p.args(), nil)
 	if err != nil || !listed {
 		return false, err
 	}
-	return d.ks.Session.One(ctx, findMetricName, []any{[]byte(schema.MetricNames), d.writer.index.nameColumn(p.metric)}, nil)
+	return ks.Session.One(ctx, findMetricName, []any{[]byte(schema.MetricNames), ks.Tables.NameColumn(p.metric)}, nil)
 }
 
-// eachRowKey reads the row keys of a partition, at a quorum.
-func (d *Deleter) eachRowKey(ctx context.Context, p partKey, f func(rowKey)) error {
-	return eachKey(ctx, d.ks.Session, listRowKeys, []any{p.metric, schema.DataPoints, p.timeMS}, func(k rowKey) error {
-		f(k)
-		return nil
-	})
-}
-
-func (d *Deleter) rowHasSamples(ctx context.Context, p partKey, k rowKey) (bool, error) {
-	key, err := rowtime.Key{Metric: p.metric, RowTimeMS: p.timeMS, Type: k.typ, Tags: k.tags}.Append(nil)
+func (w *Watch) hasSamples(ctx context.Context, p partKey, k rowKey) (bool, error) {
+	key, err := p.dataKey(k)
 	if err != nil {
 		return false, nil // no such row can be in data_points
 	}
-	return d.hasSamples(ctx, key)
+	return hasSamples(ctx, w.writer.index.ks.Session, key)
 }

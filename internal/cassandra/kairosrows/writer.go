@@ -182,7 +182,7 @@ func NewWriter(ks *schema.Keyspace, cfg WriteConfig, o WriterOptions) (*Writer, 
 	w.known = newKnown(cfg.IndexCache)
 	w.deletes = newAnnouncements(ks, w.known, o.Now)
 	w.index = indexWriter{
-		session: ks.Session, spec: ks.Spec, tables: ks.Tables, shards: ks.IndexShards,
+		ks:    ks,
 		rules: w.rules.Load, now: o.Now, keysChanged: o.KeysChanged, known: w.known,
 	}
 	w.place = func(cql.Entry) string { return "" }
@@ -238,6 +238,53 @@ func (w *Writer) write(ctx context.Context, stampMS int64, src source) error {
 	return nil
 }
 
+// Announce tells all nodes, this one first, that index rows of a span are about to be
+// removed, and returns the write timestamp to remove them with: see the rule of index
+// rows.
+func (w *Writer) Announce(ctx context.Context, s span) (stampMS int64, err error) {
+	return w.deletes.announce(ctx, s)
+}
+
+// goneLife is how long varve_row_state says of a row time without row keys
+// that it changed, in seconds: longer than any cache of row keys lives.
+const goneLife = 86400
+
+// Removed tells other nodes that row keys of a partition were removed under a write
+// timestamp. state is that of before; left says whether the partition has others.
+func (w *Writer) Removed(ctx context.Context, p partKey, state partState, stampMS int64, left bool) error {
+	ttl := goneLife
+	if left {
+		ttl = w.index.ttl(state.livesUntil())
+	}
+	_, err := w.index.moveChanged(ctx, p, max(state.changedMS, stampMS), ttl, false)
+	return err
+}
+
+// AddIndexRows writes the index rows of rows that may lack some, whatever is known of
+// them.
+func (w *Writer) AddIndexRows(ctx context.Context, stampMS int64, rows []pendingRow) error {
+	return w.index.apart().write(ctx, 0, stampMS, rows)
+}
+
+// TagIndexed yields what a row key may have in tag_indexed_row_keys, pairs and hashes: by
+// the rules as they are, and of a metric with all tags, which is what most have. The hash
+// of others is not known.
+func (w *Writer) TagIndexed(metric string, tags model.Tags) iter.Seq2[string, int32] {
+	return func(yield func(pair string, hash int32) bool) {
+		rows := []tagIndexRow{newTagIndexRow(tags, func(string) bool { return true })}
+		if row := w.rules.Load().row(metric, tags); row.hash != rows[0].hash {
+			rows = append(rows, row)
+		}
+		for _, row := range rows {
+			for _, pair := range row.pairs {
+				if !yield(pair, row.hash) {
+					return
+				}
+			}
+		}
+	}
+}
+
 // begin begins an attempt to write src. It goes on where the one before ended.
 func (w *Writer) begin(stampMS int64, src source) *writePass {
 	w.mu.Lock()
@@ -260,7 +307,9 @@ func (w *Writer) begin(stampMS int64, src source) *writePass {
 }
 
 // connected reports whether any node answers.
-func (w *Writer) connected() bool { return w.index.session == nil || w.index.session.State().Connected }
+func (w *Writer) connected() bool {
+	return w.index.ks.Session == nil || w.index.ks.Session.State().Connected
+}
 
 // together yields parts of all, which is sorted by place: of one place each, and
 // most at most. Those that are to be alone are.

@@ -26,6 +26,9 @@ const (
 	currentVersion = 1
 )
 
+// OwnService is the service of service_index that Varve's own keys have.
+const OwnService = "_Varve"
+
 // MetricNames is the partition of string_index that holds the names of metrics.
 const MetricNames = "metric_names"
 

@@ -163,6 +163,14 @@ type Tables struct {
 	Own               bool // all of varve_spec, varve_row_index and varve_row_state
 }
 
+// NameColumn is the name of a metric as string_index has it.
+func (t Tables) NameColumn(name string) any {
+	if t.StringIndexBlob {
+		return []byte(name)
+	}
+	return name
+}
+
 func tablesOf(found map[string]cql.Table) Tables {
 	has := func(name string) bool { _, ok := found[name]; return ok }
 	column1, _ := found[stringIndexTable].Column("column1")

@@ -1,0 +1,117 @@
+package kairosrows
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"varve/internal/cassandra/cql"
+)
+
+const (
+	// batchPartitions is how many partitions a batch is for at most: from 11 on
+	// Cassandra logs a warning, by default.
+	batchPartitions = 10
+
+	// indexBatchRows and indexBatchBytes bound a batch of index rows, all of
+	// one partition.
+	indexBatchRows  = 200
+	indexBatchBytes = 64 << 10
+)
+
+// entryGroups are entries by what names their partition.
+type entryGroups[K comparable] map[K][]cql.Entry
+
+func (g entryGroups[K]) add(k K, st *cql.Statement, args ...any) {
+	g[k] = append(g[k], cql.Entry{Statement: st, Args: args})
+}
+
+// batches returns the entries in batches of one partition.
+func (g entryGroups[K]) batches() [][]cql.Entry {
+	var batches [][]cql.Entry
+	for _, entries := range g {
+		batches = append(batches, cutBatches(entries)...)
+	}
+	return batches
+}
+
+// batchFunc is cql.Session.Batch.
+type batchFunc func(ctx context.Context, stampMS int64, entries []cql.Entry) error
+
+// cutBatches splits entries of one partition into batches.
+func cutBatches(entries []cql.Entry) [][]cql.Entry {
+	var batches [][]cql.Entry
+	from, size := 0, 0
+	for i := range entries {
+		n := entrySize(&entries[i])
+		if i > from && (i-from == indexBatchRows || size+n > indexBatchBytes) {
+			batches = append(batches, entries[from:i])
+			from, size = i, 0
+		}
+		size += n
+	}
+	return append(batches, entries[from:])
+}
+
+func entrySize(e *cql.Entry) int {
+	n := 0
+	for _, a := range e.Args {
+		switch a := a.(type) {
+		case string:
+			n += len(a)
+		case cql.TagMap:
+			n += mapBytes(a.Tags)
+		default:
+			n += 8
+		}
+	}
+	return n
+}
+
+// joinBatches puts batches of one partition each together that the same nodes
+// hold and that are small: most index rows are alone in their partition, and a
+// statement costs more than what is in it.
+func joinBatches(batches [][]cql.Entry, place func(cql.Entry) string) [][][]cql.Entry {
+	var joined [][][]cql.Entry
+	type open struct{ at, bytes int }
+	places := make(map[string]open)
+	for _, batch := range batches {
+		size := 0
+		for _, e := range batch {
+			size += e.DataBytes()
+		}
+		where := place(batch[0])
+		last, ok := places[where]
+		if ok && len(joined[last.at]) < batchPartitions && last.bytes+size <= cql.JoinedBytes {
+			joined[last.at] = append(joined[last.at], batch)
+			places[where] = open{last.at, last.bytes + size}
+			continue
+		}
+		joined = append(joined, [][]cql.Entry{batch})
+		if size < cql.JoinedBytes {
+			places[where] = open{len(joined) - 1, size}
+		}
+	}
+	return joined
+}
+
+// sendJoined sends batches as one, or in halves where that is too large for a
+// node. It returns how many rows were written.
+func sendJoined(ctx context.Context, batch batchFunc, stampMS int64, batches [][]cql.Entry) (rows int, err error) {
+	all := slices.Concat(batches...)
+	err = batch(ctx, stampMS, all)
+	var refused *cql.RefusedError
+	if len(batches) == 1 || !errors.As(err, &refused) || refused.Reason != cql.BatchTooLarge {
+		if err != nil {
+			return 0, err
+		}
+		return len(all), nil
+	}
+	half := len(batches) / 2
+	first, err := sendJoined(ctx, batch, stampMS, batches[:half])
+	if err != nil {
+		return first, err
+	}
+	second, err := sendJoined(ctx, batch, stampMS, batches[half:])
+	return first + second, err
+}

@@ -1,0 +1,52 @@
+package kairosrows
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"varve/internal/model"
+)
+
+// compare orders row keys as the server does, where it keeps tags in order: see
+// keepsMapsInOrder.
+func (k rowKey) compare(other rowKey) int {
+	return cmp.Or(cmp.Compare(k.typ, other.typ), compareTags(serverOrder(k.tags), serverOrder(other.tags)))
+}
+
+// serverOrder returns tags as the server sorts them: by bytes.
+func serverOrder(tags model.Tags) []model.Tag {
+	all := tags.Slice()
+	byName := func(a, b model.Tag) int { return strings.Compare(a.Name, b.Name) }
+	if !slices.IsSortedFunc(all, byName) {
+		slices.SortFunc(all, byName)
+	}
+	return all
+}
+
+// compareTags orders sets of tags as the server does.
+func compareTags(a, b []model.Tag) int {
+	return slices.CompareFunc(a, b, func(x, y model.Tag) int {
+		if c := strings.Compare(x.Name, y.Name); c != 0 {
+			return c
+		}
+		return strings.Compare(x.Value, y.Value)
+	})
+}
+
+// keepsMapsInOrder reports whether a release of Cassandra stores maps in one
+// order, whatever they were bound in (CASSANDRA-17623).
+func keepsMapsInOrder(version string) bool {
+	var major, minor, patch int
+	if n, _ := fmt.Sscanf(version, "%d.%d.%d", &major, &minor, &patch); n < 2 {
+		return false
+	}
+	switch {
+	case major >= 5 || major == 4 && minor > 0:
+		return true
+	case major == 4:
+		return patch >= 5
+	}
+	return major == 3 && (minor == 0 && patch >= 28 || minor == 11 && patch >= 14)
+}

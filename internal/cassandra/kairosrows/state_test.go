@@ -1,0 +1,16 @@
+package kairosrows
+
+import (
+	"testing"
+
+	"varve/internal/cassandra/cql"
+)
+
+// TestLastingDecisions: what decides something lasting is read at a quorum.
+func TestLastingDecisions(t *testing.T) {
+	for _, st := range []*cql.Statement{selectMtimeAtQuorum, selectRowState, selectFirstRowKey, listRowKeys, findRowTime, probeRow, readDeletes, readLegacyKeysAtQuorum} {
+		if st.Level == cql.Configured {
+			t.Errorf("%s is read at read_consistency", st.Name)
+		}
+	}
+}
