@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 )
 
@@ -34,7 +35,7 @@ func newAnnouncements(ks *schema.Keyspace, k *known, now func() time.Time) *anno
 // the announcement write index rows with later ones.
 //
 // Without the table service_index nobody else can be told.
-func (a *announcements) announce(ctx context.Context, s span) (stampMS int64, err error) {
+func (a *announcements) announce(ctx context.Context, s rowkey.Span) (stampMS int64, err error) {
 	select {
 	case a.sending <- struct{}{}:
 		defer func() { <-a.sending }()
@@ -44,21 +45,21 @@ func (a *announcements) announce(ctx context.Context, s span) (stampMS int64, er
 	an := a.next(s)
 	a.known.forget(s)
 	if !a.ks.Tables.ServiceIndex || a.ks.Session == nil {
-		return an.stampMS, nil
+		return an.StampMS, nil
 	}
-	if err := an.write(ctx, a.ks, a.process); err != nil {
+	if err := an.Write(ctx, a.ks, a.process); err != nil {
 		return 0, err
 	}
-	return an.stampMS, nil
+	return an.StampMS, nil
 }
 
-func (a *announcements) next(s span) announcement {
+func (a *announcements) next(s rowkey.Span) rowkey.Announcement {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.lastMS = max(a.now().UnixMilli(), a.lastMS+1, a.floorMS)
 	a.floorMS = a.lastMS + 1
 	a.sequence++
-	return announcement{a.lastMS, a.sequence, s}
+	return rowkey.Announcement{StampMS: a.lastMS, Sequence: a.sequence, Span: s}
 }
 
 // begin looks for announcements for the first time, before anything is known that
@@ -79,7 +80,7 @@ func (a *announcements) look(ctx context.Context) error {
 		return nil
 	}
 	began := a.now()
-	found, err := announcedIn(ctx, a.ks)
+	found, err := rowkey.ReadAnnounced(ctx, a.ks)
 	if err != nil {
 		return err
 	}
@@ -94,11 +95,11 @@ func (a *announcements) look(ctx context.Context) error {
 func wallTime(t time.Time) time.Time { return t.Round(0) }
 
 // take notes what was found and returns what is to be forgotten.
-func (a *announcements) take(began time.Time, found announced) (forget []span) {
+func (a *announcements) take(began time.Time, found rowkey.Announced) (forget []rowkey.Span) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if silent := wallTime(began).Sub(wallTime(a.looked)); silent < 0 || silent > maxUnlooked || began.Sub(a.looked) > maxUnlooked {
-		forget = append(forget, everything)
+	if silent := wallTime(began).Sub(wallTime(a.looked)); silent < 0 || silent > rowkey.MaxUnlooked || began.Sub(a.looked) > rowkey.MaxUnlooked {
+		forget = append(forget, rowkey.Everything)
 	}
 	seen := map[string]int64{}
 	for process, all := range found {
@@ -108,18 +109,18 @@ func (a *announcements) take(began time.Time, found announced) (forget []span) {
 		last, there := a.seen[process], 0
 		highest := last
 		for _, an := range all {
-			a.floorMS = max(a.floorMS, an.stampMS+1)
+			a.floorMS = max(a.floorMS, an.StampMS+1)
 			switch {
-			case an.sequence == 0:
-				forget = append(forget, everything)
-			case an.sequence > last:
-				forget = append(forget, an.span)
-				highest = max(highest, an.sequence)
+			case an.Sequence == 0:
+				forget = append(forget, rowkey.Everything)
+			case an.Sequence > last:
+				forget = append(forget, an.Span)
+				highest = max(highest, an.Sequence)
 				there++
 			}
 		}
 		if highest-last != int64(there) {
-			forget = append(forget, everything)
+			forget = append(forget, rowkey.Everything)
 		}
 		seen[process] = highest
 	}

@@ -5,6 +5,7 @@ import (
 	"unicode/utf8"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/model"
 	"varve/internal/rowtime"
 )
@@ -140,7 +141,7 @@ func (b *batcher) begin(id uint32, s model.Series, key []byte) {
 
 // takes reports whether another row may begin.
 func (b *batcher) takes() bool {
-	return len(b.entries) == 0 || len(b.parts) < batchPartitions && len(b.entries) < cap(b.entries) && b.data < cql.JoinedBytes
+	return len(b.entries) == 0 || len(b.parts) < rowkey.BatchPartitions && len(b.entries) < cap(b.entries) && b.data < cql.JoinedBytes
 }
 
 // full reports whether no other sample may be added.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/rowtime"
@@ -35,7 +36,7 @@ func (b *readBench) fillCities(metric string, n int) {
 }
 
 // fillKeys inserts row keys as Varve would.
-func (b *readBench) fillKeys(metric string, rowTimeMS int64, keys []rowKey) {
+func (b *readBench) fillKeys(metric string, rowTimeMS int64, keys []rowkey.Key) {
 	b.t.Helper()
 	b.exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, schema.DataPoints, rowTimeMS)
 	b.execAt(1, "INSERT INTO row_keys (metric, table_name, row_time, mtime) VALUES (?, ?, ?, ?)", metric, schema.DataPoints, rowTimeMS, schema.WroteHere)
@@ -44,15 +45,15 @@ func (b *readBench) fillKeys(metric string, rowTimeMS int64, keys []rowKey) {
 	insertKey := &cql.Statement{Name: "test", Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags) VALUES (?, ?, ?, ?, ?)"}
 	pages := slices.Collect(slices.Chunk(keys, 2000))
 	err := work.Parallel(b.t.Context(), 8, len(pages), func(ctx context.Context, i int) error {
-		for _, joined := range joinBatches(tagRowBatches(metric, rowTimeMS, slices.Values(pages[i]), b.ks.IndexShards, 0), b.ks.Session.Place) {
-			if _, err := sendJoined(ctx, b.ks.Session.Batch, b.stamp, joined); err != nil {
+		for _, joined := range rowkey.JoinBatches(rowkey.TagRowBatches(metric, rowTimeMS, slices.Values(pages[i]), b.ks.IndexShards, 0), b.ks.Session.Place) {
+			if _, err := rowkey.SendJoined(ctx, b.ks.Session.Batch, b.stamp, joined); err != nil {
 				return err
 			}
 		}
 		for part := range slices.Chunk(pages[i], 200) {
 			var entries []cql.Entry
 			for _, k := range part {
-				entries = append(entries, cql.Entry{Statement: insertKey, Args: []any{metric, schema.DataPoints, rowTimeMS, string(k.typ), cql.TagMap{Tags: k.tags}}})
+				entries = append(entries, cql.Entry{Statement: insertKey, Args: []any{metric, schema.DataPoints, rowTimeMS, string(k.Type), cql.TagMap{Tags: k.Tags}}})
 			}
 			if err := b.ks.Session.Batch(ctx, b.stamp, entries); err != nil {
 				return err
@@ -65,10 +66,10 @@ func (b *readBench) fillKeys(metric string, rowTimeMS int64, keys []rowKey) {
 	}
 }
 
-func cityKeys(from, to int) []rowKey {
-	var keys []rowKey
+func cityKeys(from, to int) []rowkey.Key {
+	var keys []rowkey.Key
 	for i := from; i < to; i++ {
-		keys = append(keys, rowKey{model.TypeDouble, model.MustTags("city", fmt.Sprintf("city-%06d", i), "region", fmt.Sprint("region-", i%30))})
+		keys = append(keys, rowkey.Key{Type: model.TypeDouble, Tags: model.MustTags("city", fmt.Sprintf("city-%06d", i), "region", fmt.Sprint("region-", i%30))})
 	}
 	return keys
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/collectors"
 	"varve/internal/model"
@@ -62,8 +63,8 @@ type Coverer struct {
 	unregister func()
 
 	mu    sync.Mutex
-	asked map[partKey]time.Time // not before
-	rests map[partKey]time.Time // until when
+	asked map[rowkey.Partition]time.Time // not before
+	rests map[rowkey.Partition]time.Time // until when
 
 	own  string // names this process in coverProgress
 	page int    // row keys that are copied at once
@@ -84,7 +85,7 @@ type CoverSource interface {
 	Metrics(context.Context) ([]string, error)
 
 	// RowTimes returns the row times of a metric, ascending, with their states.
-	RowTimes(ctx context.Context, metric string) ([]rowState, error)
+	RowTimes(ctx context.Context, metric string) ([]rowkey.RowTime, error)
 }
 
 // CoverOptions are what a Coverer is given to work with. All may be zero.
@@ -110,8 +111,8 @@ func NewCoverer(ks *schema.Keyspace, config CoverConfig, source CoverSource, o C
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_kairosrows_cover_" + name, Help: help})
 	}
 	c := &Coverer{
-		config: config, ks: ks, source: source, log: o.Logger, now: o.Now, ordered: keepsMapsInOrder(ks.Session.State().Version),
-		wake: make(chan struct{}, 1), asked: map[partKey]time.Time{}, rests: map[partKey]time.Time{}, own: rand.Text(), page: coverPage, stop: func() {},
+		config: config, ks: ks, source: source, log: o.Logger, now: o.Now, ordered: rowkey.KeepsMapsInOrder(ks.Session.State().Version),
+		wake: make(chan struct{}, 1), asked: map[rowkey.Partition]time.Time{}, rests: map[rowkey.Partition]time.Time{}, own: rand.Text(), page: coverPage, stop: func() {},
 		passes:   counter("passes_total", "Partitions of row keys that were added to the inverted index."),
 		keys:     counter("row_keys_total", "Row keys that were added to the inverted index, or were there."),
 		failures: counter("failures_total", "Partitions whose row keys could not be added to the inverted index and that are tried again."),
@@ -148,9 +149,9 @@ func (c *Coverer) Close() {
 }
 
 // Ask wants a partition covered soon.
-func (c *Coverer) Ask(p partKey) { c.askAt(p, time.Time{}) }
+func (c *Coverer) Ask(p rowkey.Partition) { c.askAt(p, time.Time{}) }
 
-func (c *Coverer) askAt(p partKey, notBefore time.Time) {
+func (c *Coverer) askAt(p rowkey.Partition, notBefore time.Time) {
 	if !c.able() {
 		return
 	}
@@ -166,7 +167,7 @@ func (c *Coverer) askAt(p partKey, notBefore time.Time) {
 }
 
 // take returns a partition that is due, or how long until one is.
-func (c *Coverer) take() (p partKey, wait time.Duration, ok bool) {
+func (c *Coverer) take() (p rowkey.Partition, wait time.Duration, ok bool) {
 	now := c.now()
 	wait = c.config.Interval
 	c.mu.Lock()
@@ -215,7 +216,7 @@ func (c *Coverer) serve(ctx context.Context) (wait time.Duration) {
 	return 0
 }
 
-func (c *Coverer) coverOrPutOff(ctx context.Context, p partKey) {
+func (c *Coverer) coverOrPutOff(ctx context.Context, p rowkey.Partition) {
 	if rest := c.restOf(p); rest > 0 {
 		c.askAt(p, c.now().Add(rest))
 		return
@@ -225,7 +226,7 @@ func (c *Coverer) coverOrPutOff(ctx context.Context, p partKey) {
 	case ctx.Err() != nil:
 	case err != nil:
 		c.failures.Inc()
-		c.log.Warn("row keys could not be added to the inverted index; they are tried again", "metric", p.metric, "row_time", p.timeMS, "error", err)
+		c.log.Warn("row keys could not be added to the inverted index; they are tried again", "metric", p.Metric, "row_time", p.TimeMS, "error", err)
 		c.askAt(p, c.now().Add(retryAfter))
 	case wait > 0:
 		c.askAt(p, c.now().Add(wait))
@@ -262,7 +263,7 @@ func (c *Coverer) walk(ctx context.Context) error {
 			if !c.worthALook(s) {
 				continue
 			}
-			c.coverOrPutOff(ctx, partKey{metric, s.timeMS})
+			c.coverOrPutOff(ctx, rowkey.Partition{Metric: metric, TimeMS: s.TimeMS})
 			c.serve(ctx)
 			if err := wait(); err != nil {
 				return err
@@ -273,41 +274,41 @@ func (c *Coverer) walk(ctx context.Context) error {
 }
 
 // worthALook reports whether a walk looks at a row time.
-func (c *Coverer) worthALook(s rowState) bool {
+func (c *Coverer) worthALook(s rowkey.RowTime) bool {
 	recent := c.now().Add(-coverRecent).UnixMilli() - c.ks.Spec.Width
-	return s.kairosMtime == (cql.UUID{}) || s.timeMS >= recent
+	return s.KairosMtime == (cql.UUID{}) || s.TimeMS >= recent
 }
 
 // Cover adds the row keys of a partition to the inverted index, now.
 // It reports whether the index holds all of them afterwards: not if KairosDB
 // added some a moment ago, nor if they are about to expire.
-func (c *Coverer) Cover(ctx context.Context, p partKey) (covered bool, err error) {
+func (c *Coverer) Cover(ctx context.Context, p rowkey.Partition) (covered bool, err error) {
 	covered, _, err = c.cover(ctx, p)
 	return covered, err
 }
 
 // cover makes one pass. wait says when to come back if it is too early.
-func (c *Coverer) cover(ctx context.Context, p partKey) (covered bool, wait time.Duration, err error) {
+func (c *Coverer) cover(ctx context.Context, p rowkey.Partition) (covered bool, wait time.Duration, err error) {
 	began := c.now()
-	s, err := readStampAtQuorum(ctx, c.ks.Session, p)
-	if err != nil || s.mtime == (cql.UUID{}) {
+	s, err := rowkey.ReadStampAtQuorum(ctx, c.ks.Session, p)
+	if err != nil || s.Mtime == (cql.UUID{}) {
 		return false, 0, err
 	}
-	state, err := readState(ctx, c.ks, p)
+	state, err := rowkey.ReadState(ctx, c.ks, p)
 	if err != nil {
 		return false, 0, err
 	}
-	if state.covers(s) {
+	if state.Covers(s) {
 		return true, 0, nil
 	}
-	if age := began.UnixMilli() - s.writtenMS; age < c.config.Settle.Milliseconds() {
+	if age := began.UnixMilli() - s.WrittenMS; age < c.config.Settle.Milliseconds() {
 		return false, max(time.Millisecond, c.config.Settle-time.Duration(age)*time.Millisecond), nil
 	}
-	removals, err := announcedIn(ctx, c.ks)
+	removals, err := rowkey.ReadAnnounced(ctx, c.ks)
 	if err != nil {
 		return false, 0, err
 	}
-	pass := &coverPass{coverer: c, key: p, began: began, stampMS: max(began.UnixMilli(), removals.floorMS()), mtime: s.mtime, saved: began}
+	pass := &coverPass{coverer: c, key: p, began: began, stampMS: max(began.UnixMilli(), removals.FloorMS()), mtime: s.Mtime, saved: began}
 	pass.sinceMS = pass.stampMS
 	pass.ttl, pass.stateTTL = livesOf(state, s, began)
 	if wait, err = pass.resume(ctx); err != nil || wait > 0 {
@@ -325,7 +326,7 @@ func (c *Coverer) cover(ctx context.Context, p partKey) (covered bool, wait time
 	case err != nil:
 		return false, 0, err
 	}
-	if err := c.ks.Session.Exec(ctx, updateKairosMtime, c.now().UnixMilli(), pass.stateTTL, s.mtime, p.metric, p.timeMS); err != nil {
+	if err := c.ks.Session.Exec(ctx, updateKairosMtime, c.now().UnixMilli(), pass.stateTTL, s.Mtime, p.Metric, p.TimeMS); err != nil {
 		return false, 0, err
 	}
 	c.passes.Inc()
@@ -339,18 +340,18 @@ const coverMargin = 3600
 // livesOf returns the time-to-live of index rows and of the state, in seconds, 0 =
 // for ever. The rows live as long as mtime at least, and as long
 // as those that Varve wrote: the last write decides, and must not shorten.
-func livesOf(there partState, s stamp, now time.Time) (rows, state int) {
-	if s.ttl == nil || there.expirySec == forever {
+func livesOf(there rowkey.State, s rowkey.Stamp, now time.Time) (rows, state int) {
+	if s.TTL == nil || there.ExpirySec == rowkey.Forever {
 		return 0, 0
 	}
-	left := int64(*s.ttl)
-	return int(min(max(left+coverMargin, there.expirySec-now.Unix()), model.MaxTTL)), int(left)
+	left := int64(*s.TTL)
+	return int(min(max(left+coverMargin, there.ExpirySec-now.Unix()), model.MaxTTL)), int(left)
 }
 
 // A coverPass copies one partition of row_keys into varve_row_index.
 type coverPass struct {
 	coverer  *Coverer
-	key      partKey
+	key      rowkey.Partition
 	began    time.Time
 	stampMS  int64
 	sinceMS  int64    // the lowest write timestamp of what was copied, by passes before too
@@ -360,7 +361,7 @@ type coverPass struct {
 
 	before *coverProgress // of the pass that this one goes on with
 	copied int            // by this one
-	last   rowKey         // the last of them
+	last   rowkey.Key     // the last of them
 	saved  time.Time      // when the progress was written down, or the pass began
 	noted  bool           // it was, by this pass or one before
 }
@@ -372,14 +373,14 @@ const coverPage = 2000
 const coverParallel = 8
 
 func (p *coverPass) copyKeys(ctx context.Context) error {
-	from := rowKey{}
+	from := rowkey.Key{}
 	if p.before != nil {
 		if tags, err := cql.ParseTagMap(p.before.Tags); err == nil {
-			from = rowKey{model.Type(p.before.Type), tags}
+			from = rowkey.Key{Type: model.Type(p.before.Type), Tags: tags}
 		}
 	}
-	var page []rowKey
-	err := eachKey(ctx, p.coverer.ks.Session, readRowKeysFrom, slices.Concat(p.key.args(), from.args()), func(k rowKey) error {
+	var page []rowkey.Key
+	err := rowkey.Each(ctx, p.coverer.ks.Session, readRowKeysFrom, slices.Concat(p.key.Args(), from.Args()), func(k rowkey.Key) error {
 		if page = append(page, k); len(page) < p.coverer.page {
 			return nil
 		}
@@ -399,20 +400,20 @@ func (p *coverPass) copyKeys(ctx context.Context) error {
 // many index rows by ranges, under its own write timestamp, and does not see between
 // them what a pass has yet to copy. Such a pass is of no use.
 func (p *coverPass) checkRemovals(ctx context.Context) error {
-	removals, err := announcedIn(ctx, p.coverer.ks)
-	if err == nil && removals.mayHide(p.key, p.sinceMS) {
+	removals, err := rowkey.ReadAnnounced(ctx, p.coverer.ks)
+	if err == nil && removals.MayHide(p.key, p.sinceMS) {
 		err = errPassMoved
 	}
 	return err
 }
 
 // write writes the index rows of some keys, not faster than it may.
-func (p *coverPass) write(ctx context.Context, keys []rowKey) error {
+func (p *coverPass) write(ctx context.Context, keys []rowkey.Key) error {
 	c := p.coverer
-	batches := tagRowBatches(p.key.metric, p.key.timeMS, slices.Values(keys), c.ks.IndexShards, p.ttl)
-	joined := joinBatches(batches, c.ks.Session.Place)
+	batches := rowkey.TagRowBatches(p.key.Metric, p.key.TimeMS, slices.Values(keys), c.ks.IndexShards, p.ttl)
+	joined := rowkey.JoinBatches(batches, c.ks.Session.Place)
 	err := work.Parallel(ctx, coverParallel, len(joined), func(ctx context.Context, i int) error {
-		_, err := sendJoined(ctx, c.ks.Session.Batch, p.stampMS, joined[i])
+		_, err := rowkey.SendJoined(ctx, c.ks.Session.Batch, p.stampMS, joined[i])
 		return err
 	})
 	if err != nil {

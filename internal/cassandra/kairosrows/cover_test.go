@@ -11,6 +11,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/store"
@@ -61,7 +62,7 @@ func TestCoverage(t *testing.T) {
 	}
 	cover := func() {
 		t.Helper()
-		if covered, err := passes.Cover(t.Context(), partKey{metric, row}); err != nil || !covered {
+		if covered, err := passes.Cover(t.Context(), rowkey.Partition{Metric: metric, TimeMS: row}); err != nil || !covered {
 			t.Fatalf("covered %v, %v", covered, err)
 		}
 	}
@@ -99,7 +100,7 @@ func TestCoverageSettles(t *testing.T) {
 		want  bool
 	}{{0, false}, {59 * time.Second, false}, {61 * time.Second, true}} {
 		c.now = func() time.Time { return written.Add(test.after) }
-		covered, wait, err := c.cover(t.Context(), partKey{metric, row})
+		covered, wait, err := c.cover(t.Context(), rowkey.Partition{Metric: metric, TimeMS: row})
 		if err != nil || covered != test.want || covered == (wait > 0) {
 			t.Errorf("after %v: covered %v, come back in %v, %v", test.after, covered, wait, err)
 		}
@@ -129,17 +130,17 @@ func TestCoverageInBackground(t *testing.T) {
 	t.Cleanup(r.Close)
 	b.lookup(r.Look(), store.Selection{Metric: asked, Range: model.AllTime, Matchers: []model.Matcher{oneOf("host", "a")}})
 	for _, metric := range []string{asked, walked} {
-		p := partKey{metric, row}
+		p := rowkey.Partition{Metric: metric, TimeMS: row}
 		for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-			state, err := readState(t.Context(), b.ks, p)
+			state, err := rowkey.ReadState(t.Context(), b.ks, p)
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, err := readStamp(t.Context(), b.ks.Session, p)
+			s, err := rowkey.ReadStamp(t.Context(), b.ks.Session, p)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if state.covers(s) {
+			if state.Covers(s) {
 				break
 			}
 			if time.Now().After(deadline) {
@@ -159,7 +160,7 @@ func TestPassGoesOn(t *testing.T) {
 			metric, row := b.metric(fmt.Sprint(added)), cityTime(0)
 			keys := cityKeys(10, 10+pages*page)
 			b.fillKairos(metric, row, keys)
-			p := partKey{metric, row}
+			p := rowkey.Partition{Metric: metric, TimeMS: row}
 			start := time.Now()
 			coverer := func(clock func() time.Time) *Coverer {
 				c := b.coverer(0, clock)
@@ -186,7 +187,7 @@ func TestPassGoesOn(t *testing.T) {
 			late := cityKeys(0, 1) // before all that were copied
 			if added {
 				b.stamp++
-				b.kairosRow(b.stamp, metric, row, late[0].tags)
+				b.kairosRow(b.stamp, metric, row, late[0].Tags)
 			}
 			second := coverer(func() time.Time { return before.Updated.Add(coverSilence - time.Second) })
 			if covered, wait, err := second.cover(t.Context(), p); err != nil || covered || wait != time.Second {
@@ -207,7 +208,7 @@ func TestPassGoesOn(t *testing.T) {
 				t.Errorf("%v row keys were copied, want %d of %d; statements %v", copied, want, len(keys), sent)
 			}
 			for _, k := range append(late, keys[0], keys[before.Keys-1], keys[before.Keys], keys[len(keys)-1]) {
-				city, _ := k.tags.Get("city")
+				city, _ := k.Tags.Get("city")
 				l := b.reader.Look()
 				found, trace := b.lookup(l, store.Selection{Metric: metric, Range: model.TimeRange{StartMS: row, EndMS: row + 1}, Matchers: []model.Matcher{oneOf("city", city)}}), l.Trace()
 				if wanted := added || k != late[0]; (len(found) == 1) != wanted || trace.IndexedPartitions != 1 {
@@ -226,7 +227,7 @@ func TestPassGoesOn(t *testing.T) {
 func TestPassOfNoUse(t *testing.T) {
 	b := newReadBench(t, readConfig(), nil)
 	metric, row := b.metric("m"), cityTime(0)
-	p := partKey{metric, row}
+	p := rowkey.Partition{Metric: metric, TimeMS: row}
 	const page = 50
 	b.fillKairos(metric, row, cityKeys(0, 3*page))
 	looks, start := 0, time.Now()
@@ -247,7 +248,7 @@ func TestPassOfNoUse(t *testing.T) {
 	if at := float64Of(t, c.keys); at >= 3*page {
 		t.Errorf("%v row keys were copied", at)
 	}
-	if state, err := readState(t.Context(), c.ks, p); err != nil || state.kairosMtime != (cql.UUID{}) {
+	if state, err := rowkey.ReadState(t.Context(), c.ks, p); err != nil || state.KairosMtime != (cql.UUID{}) {
 		t.Errorf("state %+v, %v", state, err)
 	}
 	c.coverOrPutOff(t.Context(), p)
@@ -261,7 +262,7 @@ func TestPassOfNoUse(t *testing.T) {
 		t.Errorf("rests %v more", rest)
 	}
 	c.coverOrPutOff(t.Context(), p)
-	if state, err := readState(t.Context(), c.ks, p); err != nil || state.kairosMtime == (cql.UUID{}) {
+	if state, err := rowkey.ReadState(t.Context(), c.ks, p); err != nil || state.KairosMtime == (cql.UUID{}) {
 		t.Errorf("after the rest: state %+v, %v", state, err)
 	}
 }
@@ -284,13 +285,13 @@ func TestLivesOfIndexRows(t *testing.T) {
 		rows, state int
 	}{
 		{nil, 0, 0, 0},
-		{nil, forever, 0, 0},
-		{new(1000), forever, 0, 0},
+		{nil, rowkey.Forever, 0, 0},
+		{new(1000), rowkey.Forever, 0, 0},
 		{new(1000), 0, 1000 + coverMargin, 1000},
 		{new(1000), now.Unix() + 10_000, 10_000, 1000},
 		{new(model.MaxTTL), 0, model.MaxTTL, model.MaxTTL},
 	} {
-		if rows, state := livesOf(partState{expirySec: test.expiry}, stamp{ttl: test.left}, now); rows != test.rows || state != test.state {
+		if rows, state := livesOf(rowkey.State{ExpirySec: test.expiry}, rowkey.Stamp{TTL: test.left}, now); rows != test.rows || state != test.state {
 			t.Errorf("mtime lives %v s, index rows until %d: %d, %d, want %d, %d", test.left, test.expiry, rows, state, test.rows, test.state)
 		}
 	}
@@ -301,8 +302,8 @@ func TestPassFails(t *testing.T) {
 	b := newReadBench(t, readConfig(), func(*cql.Session) {})
 	c := b.coverer(1_000_000, nil)
 	c.Close() // nothing in the background
-	p := partKey{b.metric("m"), cityTime(0)}
-	b.fillKairos(p.metric, p.timeMS, cityKeys(0, 10))
+	p := rowkey.Partition{Metric: b.metric("m"), TimeMS: cityTime(0)}
+	b.fillKairos(p.Metric, p.TimeMS, cityKeys(0, 10))
 	if err := b.ks.Session.Change(t.Context(), &cql.Statement{Name: "test", Text: "DROP TABLE varve_row_index"}); err != nil {
 		t.Fatal(err)
 	}
@@ -327,9 +328,9 @@ func TestPassBesideRanges(t *testing.T) {
 	b := newReadBench(t, readConfig(), nil)
 	metric, row := b.metric("m"), cityTime(0)
 	const page = 20
-	var keys []rowKey
+	var keys []rowkey.Key
 	for i := range 4 * page {
-		keys = append(keys, rowKey{model.TypeLong, model.MustTags("dc", "lga", "host", fmt.Sprintf("h%03d", i))})
+		keys = append(keys, rowkey.Key{Type: model.TypeLong, Tags: model.MustTags("dc", "lga", "host", fmt.Sprintf("h%03d", i))})
 	}
 	b.fillKairos(metric, row, keys)
 	start, looks := time.Now().Add(-time.Minute), 0
@@ -341,12 +342,12 @@ func TestPassBesideRanges(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stampMS, err := w.Announce(t.Context(), span{metric, row, row})
+		stampMS, err := w.Announce(t.Context(), rowkey.Span{Metric: metric, LowMS: row, HighMS: row})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for shard := range b.ks.IndexShards {
-			b.execAt(stampMS, tagRowRuns.run.Text, slices.Concat([]any{metric, row, "dc", "lga", shard}, keys[0].args(), keys[len(keys)-1].args())...)
+			b.execAt(stampMS, tagRowRuns.run.Text, slices.Concat([]any{metric, row, "dc", "lga", shard}, keys[0].Args(), keys[len(keys)-1].Args())...)
 		}
 	}
 	c.now = func() time.Time {
@@ -355,10 +356,10 @@ func TestPassBesideRanges(t *testing.T) {
 		}
 		return start.Add(time.Duration(looks) * time.Millisecond)
 	}
-	if covered, err := c.Cover(t.Context(), partKey{metric, row}); err != nil || covered || looks < 3 {
+	if covered, err := c.Cover(t.Context(), rowkey.Partition{Metric: metric, TimeMS: row}); err != nil || covered || looks < 3 {
 		t.Errorf("beside a delete: covered %v, %v, %d looks", covered, err, looks)
 	}
-	if covered, err := c.Cover(t.Context(), partKey{metric, row}); err != nil || !covered {
+	if covered, err := c.Cover(t.Context(), rowkey.Partition{Metric: metric, TimeMS: row}); err != nil || !covered {
 		t.Errorf("after it: covered %v, %v", covered, err)
 	}
 	sel := store.Selection{Metric: metric, Range: model.TimeRange{StartMS: row, EndMS: row + 1}, Matchers: []model.Matcher{oneOf("dc", "lga")}}

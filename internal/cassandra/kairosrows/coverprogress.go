@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/store"
 )
@@ -62,7 +63,7 @@ var (
 		Text: "SELECT data_type, tags FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND (data_type, tags) >= (?, ?)"}
 )
 
-func progressKey(k partKey) string { return fmt.Sprintf("%d %s", k.timeMS, k.metric) }
+func progressKey(k rowkey.Partition) string { return fmt.Sprintf("%d %s", k.TimeMS, k.Metric) }
 
 // resume takes up what an earlier pass has left. wait says that one is under way.
 func (p *coverPass) resume(ctx context.Context) (wait time.Duration, err error) {
@@ -75,10 +76,10 @@ func (p *coverPass) resume(ctx context.Context) (wait time.Duration, err error) 
 		return coverSilence - max(silent, 0), nil
 	}
 	p.noted = true
-	known := p.began.UnixMilli()-before.SinceMS < maxUnlooked.Milliseconds() // what was removed since
+	known := p.began.UnixMilli()-before.SinceMS < rowkey.MaxUnlooked.Milliseconds() // what was removed since
 	if before.Mtime == p.mtime && c.ordered && known {
 		p.before, p.sinceMS = before, min(p.sinceMS, before.SinceMS)
-		c.log.Info("a pass over row keys goes on where one before was", "metric", p.key.metric, "row_time", p.key.timeMS, "row_keys", before.Keys)
+		c.log.Info("a pass over row keys goes on where one before was", "metric", p.key.Metric, "row_time", p.key.TimeMS, "row_keys", before.Keys)
 	}
 	return 0, nil
 }
@@ -109,11 +110,11 @@ func (p *coverPass) save(ctx context.Context) error {
 		return nil
 	}
 	p.saved = now
-	s, err := readStampAtQuorum(ctx, c.ks.Session, p.key)
+	s, err := rowkey.ReadStampAtQuorum(ctx, c.ks.Session, p.key)
 	if err != nil {
 		return err
 	}
-	if s.mtime != p.mtime {
+	if s.Mtime != p.mtime {
 		return errPassMoved
 	}
 	if !c.ks.Tables.ServiceIndex {
@@ -131,7 +132,7 @@ func (p *coverPass) save(ctx context.Context) error {
 		keys += p.before.Keys
 	}
 	text, err := json.Marshal(&coverProgress{
-		Mtime: p.mtime, Type: string(p.last.typ), Tags: cql.TagMap{Tags: p.last.tags}.Append(nil), Keys: keys, SinceMS: p.sinceMS, Node: c.own, Updated: now.UTC(),
+		Mtime: p.mtime, Type: string(p.last.Type), Tags: cql.TagMap{Tags: p.last.Tags}.Append(nil), Keys: keys, SinceMS: p.sinceMS, Node: c.own, Updated: now.UTC(),
 	})
 	if err != nil {
 		return err
@@ -150,12 +151,12 @@ func (p *coverPass) forget(ctx context.Context) error {
 
 // rest lets a partition rest after a pass that took so long for nothing, and
 // returns for how long.
-func (c *Coverer) rest(p partKey, took time.Duration) time.Duration {
+func (c *Coverer) rest(p rowkey.Partition, took time.Duration) time.Duration {
 	now := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.rests) >= maxRests {
-		maps.DeleteFunc(c.rests, func(_ partKey, until time.Time) bool { return !now.Before(until) })
+		maps.DeleteFunc(c.rests, func(_ rowkey.Partition, until time.Time) bool { return !now.Before(until) })
 	}
 	if len(c.rests) < maxRests {
 		c.rests[p] = now.Add(coverRest * took)
@@ -164,7 +165,7 @@ func (c *Coverer) rest(p partKey, took time.Duration) time.Duration {
 }
 
 // restOf returns how long a partition still rests.
-func (c *Coverer) restOf(p partKey) time.Duration {
+func (c *Coverer) restOf(p rowkey.Partition) time.Duration {
 	now := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -14,6 +14,7 @@ import (
 	"varve/internal/collectors"
 	"varve/internal/store"
 
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 )
 
@@ -153,7 +154,7 @@ func NewDeleter(ks *schema.Keyspace, w *Writer, cfg DeleteConfig, o DeleterOptio
 // is done, the error says that it goes on.
 func (d *Deleter) Delete(ctx context.Context, stampMS int64, deletions ...store.Deletion) error {
 	deletions = slices.DeleteFunc(slices.Clone(deletions), func(del store.Deletion) bool {
-		return del.Range.StartMS > del.Range.EndMS || impossible(del.Matchers)
+		return del.Range.StartMS > del.Range.EndMS || rowkey.Impossible(del.Matchers)
 	})
 	if slices.ContainsFunc(deletions, func(del store.Deletion) bool { return del.Metric == "" }) {
 		return &store.InputError{Reason: "delete: the metric name is empty"}

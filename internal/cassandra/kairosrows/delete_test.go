@@ -16,6 +16,7 @@ import (
 	"pgregory.net/rapid"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/cassandra/layout"
 	"varve/internal/model"
@@ -530,7 +531,7 @@ func TestDeletedNotWhole(t *testing.T) {
 	b.write(new(memory).longs(known, 0, someTime).longs(unknown, 0, someTime))
 	row := b.ks.Spec.RowTime(someTime)
 	del := store.Deletion{Metric: metric, Range: model.AllTime}
-	planned := []rowTimeDelete{{rowTimeMS: row, rows: []rowDelete{{key: keyOfSeries(known), whole: true}}}}
+	planned := []rowTimeDelete{{rowTimeMS: row, rows: []rowDelete{{key: rowkey.Of(known), whole: true}}}}
 	if err := d.run(b.ctx, del, time.Now().UnixMilli(), planned, func(int64, int) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
@@ -608,7 +609,7 @@ func TestDeletesAreReadAtQuorum(t *testing.T) {
 			t.Errorf("a delete sends %s", name)
 		}
 	}
-	for _, st := range []*cql.Statement{listRowTimes, listRowKeys, tagRowRuns.list, countTagRows, probeRowTime, probeLegacyKeys, readLegacyKeysAtQuorum} {
+	for _, st := range []*cql.Statement{listRowTimes, rowkey.ListRowKeys, tagRowRuns.list, countTagRows, probeRowTime, probeLegacyKeys, rowkey.LegacyKeysAtQuorum} {
 		if st.Level == cql.Configured {
 			t.Errorf("%s is read at read_consistency", st.Name)
 		}

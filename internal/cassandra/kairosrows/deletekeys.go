@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -13,7 +14,7 @@ import (
 // deletePortion is how many row keys of a partition a delete holds at once.
 const deletePortion = 20_000
 
-var countTagRows = &cql.Statement{Name: "count_tag_rows", Level: cql.Quorum, PageSize: rareTag + 1, Text: selectPostings + " LIMIT ?"}
+var countTagRows = &cql.Statement{Name: "count_tag_rows", Level: cql.Quorum, PageSize: rareTag + 1, Text: rowkey.SelectTagRows + " LIMIT ?"}
 
 const (
 	// rareTag is how many row keys a matcher may have that is taken without a look at
@@ -28,8 +29,8 @@ const (
 // most some rows at once, and each at least once. It reads at a quorum, row_keys or, for
 // one deletion, what the inverted index has of one of its tags.
 func (d *Deleter) eachMatch(ctx context.Context, rowTimeMS int64, deletions []store.Deletion, most int, f func(i int, rows []rowDelete) error) error {
-	part := partKey{deletions[0].Metric, rowTimeMS}
-	var places []tagPlace
+	part := rowkey.Partition{Metric: deletions[0].Metric, TimeMS: rowTimeMS}
+	var places []rowkey.TagPlace
 	if len(deletions) == 1 {
 		var err error
 		if places, err = d.rarestTag(ctx, part, deletions[0].Matchers); err != nil {
@@ -42,7 +43,7 @@ func (d *Deleter) eachMatch(ctx context.Context, rowTimeMS int64, deletions []st
 		m.part, m.del, m.most, m.f = part, del, most, func(rows []rowDelete) error { return f(i, rows) }
 		m.row.from, m.row.to, m.row.whole, m.none = deletedColumns(d.ks.Spec, rowTimeMS, del.Range)
 	}
-	take := func(k rowKey) error {
+	take := func(k rowkey.Key) error {
 		for i := range matches {
 			if err := matches[i].take(k); err != nil {
 				return err
@@ -52,11 +53,11 @@ func (d *Deleter) eachMatch(ctx context.Context, rowTimeMS int64, deletions []st
 	}
 	var err error
 	if places == nil {
-		err = eachKey(ctx, d.ks.Session, listRowKeys, part.args(), take)
+		err = rowkey.Each(ctx, d.ks.Session, rowkey.ListRowKeys, part.Args(), take)
 	}
 	for _, at := range places {
 		if err == nil {
-			err = eachKey(ctx, d.ks.Session, tagRowRuns.list, at.args(part), take)
+			err = rowkey.Each(ctx, d.ks.Session, tagRowRuns.list, at.Args(part), take)
 		}
 	}
 	for i := range matches {
@@ -69,7 +70,7 @@ func (d *Deleter) eachMatch(ctx context.Context, rowTimeMS int64, deletions []st
 
 // A matching gathers the rows that one deletion means.
 type matching struct {
-	part partKey
+	part rowkey.Partition
 	del  store.Deletion
 	row  rowDelete // what is deleted of each
 	none bool      // nothing of this row time
@@ -80,10 +81,10 @@ type matching struct {
 	told bool
 }
 
-func (m *matching) take(k rowKey) error {
+func (m *matching) take(k rowkey.Key) error {
 	r := m.row
 	r.key = k
-	if m.none || !m.del.Means(m.part.series(k)) {
+	if m.none || !m.del.Means(m.part.Series(k)) {
 		return nil
 	}
 	if m.rows = append(m.rows, r); len(m.rows) < m.most {
@@ -97,8 +98,8 @@ func (m *matching) take(k rowKey) error {
 // rarestTag returns the partitions of the inverted index that have the row keys of one
 // matcher, of the one with the fewest as far as a look tells. It returns nil if the index
 // may lack some, or no matcher names a few values.
-func (d *Deleter) rarestTag(ctx context.Context, part partKey, matchers []model.Matcher) (places []tagPlace, err error) {
-	literals := literalsOf(matchers)
+func (d *Deleter) rarestTag(ctx context.Context, part rowkey.Partition, matchers []model.Matcher) (places []rowkey.TagPlace, err error) {
+	literals := rowkey.Literals(matchers)
 	if len(literals) == 0 || !d.ks.Tables.Own {
 		return nil, nil
 	}
@@ -113,7 +114,7 @@ func (d *Deleter) rarestTag(ctx context.Context, part partKey, matchers []model.
 		}
 		n := 0
 		for _, at := range of {
-			err := eachKey(ctx, d.ks.Session, countTagRows, append(at.args(part), rareTag+1), func(rowKey) error { n++; return nil })
+			err := rowkey.Each(ctx, d.ks.Session, countTagRows, append(at.Args(part), rareTag+1), func(rowkey.Key) error { n++; return nil })
 			if err != nil {
 				return nil, err
 			}
@@ -131,11 +132,11 @@ func (d *Deleter) rarestTag(ctx context.Context, part partKey, matchers []model.
 	return places, nil
 }
 
-func (d *Deleter) placesOf(m model.Matcher) []tagPlace {
-	var places []tagPlace
-	for _, v := range distinct(m.Values) {
+func (d *Deleter) placesOf(m model.Matcher) []rowkey.TagPlace {
+	var places []rowkey.TagPlace
+	for _, v := range rowkey.Distinct(m.Values) {
 		for shard := range d.ks.IndexShards {
-			places = append(places, tagPlace{m.Tag, v, shard})
+			places = append(places, rowkey.TagPlace{Tag: m.Tag, Value: v, Shard: shard})
 		}
 	}
 	return places
@@ -143,17 +144,17 @@ func (d *Deleter) placesOf(m model.Matcher) []tagPlace {
 
 // isCovered reports whether the inverted index holds all row keys of a partition: see
 // partition.covered.
-func (d *Deleter) isCovered(ctx context.Context, part partKey) (bool, error) {
-	state, err := readState(ctx, d.ks, part)
-	if err != nil || state.kairosMtime == (cql.UUID{}) {
+func (d *Deleter) isCovered(ctx context.Context, part rowkey.Partition) (bool, error) {
+	state, err := rowkey.ReadState(ctx, d.ks, part)
+	if err != nil || state.KairosMtime == (cql.UUID{}) {
 		return false, err
 	}
-	s, err := readStampAtQuorum(ctx, d.ks.Session, part)
-	return err == nil && state.covers(s), err
+	s, err := rowkey.ReadStampAtQuorum(ctx, d.ks.Session, part)
+	return err == nil && state.Covers(s), err
 }
 
 // bounds are the first and the last of some row keys, as Cassandra sorts them.
-func bounds(rows []rowDelete) (first, last rowKey) {
-	compare := func(a, b rowDelete) int { return a.key.compare(b.key) }
+func bounds(rows []rowDelete) (first, last rowkey.Key) {
+	compare := func(a, b rowDelete) int { return a.key.Compare(b.key) }
 	return slices.MinFunc(rows, compare).key, slices.MaxFunc(rows, compare).key
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/rowtime"
 	"varve/internal/store"
@@ -61,7 +62,7 @@ func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, st
 		return nil
 	}
 	var err error
-	pass.indexMS, err = d.writer.Announce(ctx, span{del.Metric, steps[0].rowTimeMS, steps[len(steps)-1].rowTimeMS})
+	pass.indexMS, err = d.writer.Announce(ctx, rowkey.Span{Metric: del.Metric, LowMS: steps[0].rowTimeMS, HighMS: steps[len(steps)-1].rowTimeMS})
 	if err != nil {
 		return err
 	}
@@ -89,14 +90,14 @@ func (d *Deleter) hasLegacyKeys(ctx context.Context, metric string) (bool, error
 	if !d.ks.Tables.RowKeyIndex {
 		return false, nil
 	}
-	return mayHold(ctx, d.ks.Session, probeLegacyKeys, []byte(metric))
+	return rowkey.MayHold(ctx, d.ks.Session, probeLegacyKeys, []byte(metric))
 }
 
 func (d *Deleter) hasTagIndexed(ctx context.Context) (bool, error) {
 	if !d.ks.Tables.TagIndexedRowKeys {
 		return false, nil
 	}
-	return mayHold(ctx, d.ks.Session, probeTagIndexed)
+	return rowkey.MayHold(ctx, d.ks.Session, probeTagIndexed)
 }
 
 // A deletePass is one delete at work.
@@ -150,7 +151,7 @@ func (p *deletePass) portion(ctx context.Context, rowTimeMS int64, rows []rowDel
 	whole := false
 	if all && len(empty) == len(rows) && len(empty) > 0 {
 		// Some may have come since the row keys were read.
-		if whole, err = p.d.areAll(ctx, partKey{p.metric, rowTimeMS}, empty); err != nil {
+		if whole, err = p.d.areAll(ctx, rowkey.Partition{Metric: p.metric, TimeMS: rowTimeMS}, empty); err != nil {
 			return err
 		}
 	}
@@ -184,13 +185,13 @@ func (p *deletePass) rows(ctx context.Context, rowTimeMS int64, all []rowDelete,
 }
 
 // areAll reports whether a partition has no other row keys than those of some rows.
-func (d *Deleter) areAll(ctx context.Context, part partKey, some []rowDelete) (bool, error) {
-	known := make(map[rowKey]bool, len(some))
+func (d *Deleter) areAll(ctx context.Context, part rowkey.Partition, some []rowDelete) (bool, error) {
+	known := make(map[rowkey.Key]bool, len(some))
 	for i := range some {
 		known[some[i].key] = true
 	}
 	others := 0
-	err := eachKey(ctx, d.ks.Session, listRowKeys, part.args(), func(k rowKey) error {
+	err := rowkey.Each(ctx, d.ks.Session, rowkey.ListRowKeys, part.Args(), func(k rowkey.Key) error {
 		if !known[k] {
 			others++
 		}
@@ -201,7 +202,7 @@ func (d *Deleter) areAll(ctx context.Context, part partKey, some []rowDelete) (b
 
 // row deletes samples of one row and reports whether none are left.
 func (p *deletePass) row(ctx context.Context, rowTimeMS int64, r rowDelete, probe bool) (gone bool, err error) {
-	key, err := partKey{p.metric, rowTimeMS}.dataKey(r.key)
+	key, err := rowkey.Partition{Metric: p.metric, TimeMS: rowTimeMS}.DataKey(r.key)
 	if err != nil {
 		return true, nil // no such row can be in data_points
 	}
@@ -218,7 +219,7 @@ func (p *deletePass) row(ctx context.Context, rowTimeMS int64, r rowDelete, prob
 	if !probe {
 		return false, nil
 	}
-	left, err := hasSamples(ctx, p.d.ks.Session, key)
+	left, err := rowkey.HasSamples(ctx, p.d.ks.Session, key)
 	return !left, err
 }
 
@@ -227,7 +228,7 @@ func (p *deletePass) row(ctx context.Context, rowTimeMS int64, r rowDelete, prob
 func (d *Deleter) unindex(ctx context.Context, p *deletePass, rowTimeMS int64, empty []rowDelete, whole bool) error {
 	batches := p.legacyKeys(rowTimeMS, empty)
 	// No other table knows rows of that form.
-	typed := slices.DeleteFunc(slices.Clone(empty), func(r rowDelete) bool { return r.key.typ == rowtime.TypeLegacy })
+	typed := slices.DeleteFunc(slices.Clone(empty), func(r rowDelete) bool { return r.key.Type == rowtime.TypeLegacy })
 	rowKeys, err := p.rowKeys(ctx, rowTimeMS, typed, whole)
 	if err != nil {
 		return err
@@ -249,31 +250,31 @@ func (d *Deleter) unindex(ctx context.Context, p *deletePass, rowTimeMS int64, e
 
 // legacyKeys are deletes from row_key_index.
 func (p *deletePass) legacyKeys(rowTimeMS int64, empty []rowDelete) [][]cql.Entry {
-	groups := entryGroups[string]{}
+	groups := rowkey.Groups[string]{}
 	for _, r := range empty {
-		key, err := partKey{p.metric, rowTimeMS}.dataKey(r.key)
+		key, err := rowkey.Partition{Metric: p.metric, TimeMS: rowTimeMS}.DataKey(r.key)
 		if p.legacy && err == nil {
-			groups.add("", deleteLegacyKey, []byte(p.metric), key)
+			groups.Add("", deleteLegacyKey, []byte(p.metric), key)
 		}
 	}
-	return groups.batches()
+	return groups.Batches()
 }
 
 // rowKeys are deletes from row_keys.
 func (p *deletePass) rowKeys(ctx context.Context, rowTimeMS int64, empty []rowDelete, whole bool) ([][]cql.Entry, error) {
-	groups := entryGroups[string]{}
+	groups := rowkey.Groups[string]{}
 	if whole {
-		groups.add("", deleteRowKeys, p.metric, schema.DataPoints, rowTimeMS, "")
-		return groups.batches(), nil
+		groups.Add("", deleteRowKeys, p.metric, schema.DataPoints, rowTimeMS, "")
+		return groups.Batches(), nil
 	}
 	if len(empty) > runsFrom {
 		entries, err := rowKeyRuns.entries(ctx, p.d.ks.Session, []any{p.metric, schema.DataPoints, rowTimeMS}, empty)
-		return cutBatches(entries), err
+		return rowkey.CutBatches(entries), err
 	}
 	for _, r := range empty {
-		groups.add("", deleteRowKey, p.metric, schema.DataPoints, rowTimeMS, string(r.key.typ), cql.TagMap{Tags: r.key.tags})
+		groups.Add("", deleteRowKey, p.metric, schema.DataPoints, rowTimeMS, string(r.key.Type), cql.TagMap{Tags: r.key.Tags})
 	}
-	return groups.batches(), nil
+	return groups.Batches(), nil
 }
 
 // tagRows are deletes from varve_row_index.
@@ -281,15 +282,15 @@ func (p *deletePass) tagRows(ctx context.Context, rowTimeMS int64, empty []rowDe
 	if !p.d.ks.Tables.Own {
 		return nil, nil
 	}
-	byPlace := map[tagPlace][]rowDelete{}
+	byPlace := map[rowkey.TagPlace][]rowDelete{}
 	for _, r := range empty {
-		for at := range tagPlaces(r.key.tags, p.d.ks.IndexShards) {
+		for at := range rowkey.TagPlaces(r.key.Tags, p.d.ks.IndexShards) {
 			byPlace[at] = append(byPlace[at], r)
 		}
 	}
 	var batches [][]cql.Entry
 	for at, rows := range byPlace {
-		partition := []any{p.metric, rowTimeMS, at.tag, at.value, at.shard}
+		partition := []any{p.metric, rowTimeMS, at.Tag, at.Value, at.Shard}
 		var entries []cql.Entry
 		var err error
 		switch {
@@ -303,7 +304,7 @@ func (p *deletePass) tagRows(ctx context.Context, rowTimeMS int64, empty []rowDe
 		if err != nil {
 			return nil, err
 		}
-		batches = append(batches, cutBatches(entries)...)
+		batches = append(batches, rowkey.CutBatches(entries)...)
 	}
 	return batches, nil
 }
@@ -313,24 +314,24 @@ func (p *deletePass) tagIndexedRows(rowTimeMS int64, empty []rowDelete) [][]cql.
 	if !p.tagIndexed {
 		return nil
 	}
-	groups := entryGroups[string]{}
+	groups := rowkey.Groups[string]{}
 	for _, r := range empty {
-		for pair, hash := range p.d.writer.TagIndexed(p.metric, r.key.tags) {
-			groups.add(pair, deleteTagIndexed, p.metric, schema.DataPoints, rowTimeMS, pair, string(r.key.typ), int(hash), cql.TagMap{Tags: r.key.tags})
+		for pair, hash := range p.d.writer.TagIndexed(p.metric, r.key.Tags) {
+			groups.Add(pair, deleteTagIndexed, p.metric, schema.DataPoints, rowTimeMS, pair, string(r.key.Type), int(hash), cql.TagMap{Tags: r.key.Tags})
 		}
 	}
-	return groups.batches()
+	return groups.Batches()
 }
 
 // settleRowTime tells other nodes that row keys of a row time are gone, and
 // removes the row time if none are left.
 func (d *Deleter) settleRowTime(ctx context.Context, p *deletePass, rowTimeMS int64) error {
-	part := partKey{p.metric, rowTimeMS}
+	part := rowkey.Partition{Metric: p.metric, TimeMS: rowTimeMS}
 	left, err := d.hasRowKeys(ctx, part)
 	if err != nil {
 		return err
 	}
-	state, err := readState(ctx, d.ks, part)
+	state, err := rowkey.ReadState(ctx, d.ks, part)
 	if err != nil {
 		return err
 	}
@@ -350,19 +351,19 @@ func (d *Deleter) settleRowTime(ctx context.Context, p *deletePass, rowTimeMS in
 
 // hasRowKeys reports whether a partition has row keys, or so many deleted ones that it
 // cannot be seen: then the row time stays.
-func (d *Deleter) hasRowKeys(ctx context.Context, part partKey) (bool, error) {
-	f, err := readFirst(ctx, d.ks.Session, part)
-	return f.any || f.hidden, err
+func (d *Deleter) hasRowKeys(ctx context.Context, part rowkey.Partition) (bool, error) {
+	f, err := rowkey.ReadFirst(ctx, d.ks.Session, part)
+	return f.Any || f.Hidden, err
 }
 
 // name removes the name of a metric that has no row left. It belongs to all row times,
 // not only to those that were announced.
 func (p *deletePass) name(ctx context.Context) (err error) {
 	d := p.d
-	if p.indexMS, err = d.writer.Announce(ctx, span{p.metric, math.MinInt64, math.MaxInt64}); err != nil {
+	if p.indexMS, err = d.writer.Announce(ctx, rowkey.Span{Metric: p.metric, LowMS: math.MinInt64, HighMS: math.MaxInt64}); err != nil {
 		return err
 	}
-	left, err := mayHold(ctx, d.ks.Session, probeRowTime, p.metric, schema.DataPoints)
+	left, err := rowkey.MayHold(ctx, d.ks.Session, probeRowTime, p.metric, schema.DataPoints)
 	if err != nil || left {
 		return err
 	}

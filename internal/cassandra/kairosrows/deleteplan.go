@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/rowtime"
@@ -26,7 +27,7 @@ type rowTimeDelete struct {
 
 // A rowDelete is what is deleted of one row.
 type rowDelete struct {
-	key      rowKey // its type is rowtime.TypeLegacy for a row of that form
+	key      rowkey.Key // its type is rowtime.TypeLegacy for a row of that form
 	whole    bool
 	from, to uint32 // columns, both inclusive, unless whole
 }
@@ -51,11 +52,11 @@ func groupedByMetric(deletions []store.Deletion) [][]store.Deletion {
 	of := map[string]int{}
 	for _, del := range deletions {
 		at, known := of[del.Metric]
-		if !known || len(literalsOf(del.Matchers)) > 0 {
+		if !known || len(rowkey.Literals(del.Matchers)) > 0 {
 			at = len(groups)
 			groups = append(groups, nil)
 		}
-		if len(literalsOf(del.Matchers)) == 0 {
+		if len(rowkey.Literals(del.Matchers)) == 0 {
 			of[del.Metric] = at
 		}
 		groups[at] = append(groups[at], del)
@@ -155,15 +156,15 @@ func (d *Deleter) legacyRows(ctx context.Context, del store.Deletion, low, high 
 	if there, err := d.hasLegacyKeys(ctx, del.Metric); err != nil || !there {
 		return byTime, err
 	}
-	err := eachLegacyKey(ctx, d.ks.Session, readLegacyKeysAtQuorum, span{del.Metric, low, high}, func(k rowtime.Key, err error) {
+	err := rowkey.EachLegacy(ctx, d.ks.Session, rowkey.LegacyKeysAtQuorum, rowkey.Span{Metric: del.Metric, LowMS: low, HighMS: high}, func(k rowtime.Key, err error) {
 		if err != nil {
 			return // KairosDB cannot read it either
 		}
 		// The longs and the doubles of an old row are two series and one row.
-		means := slices.ContainsFunc(keysOfLegacy(k), func(key rowKey) bool {
-			return del.Means(partKey{metric: del.Metric}.series(key))
+		means := slices.ContainsFunc(rowkey.KeysOfLegacy(k), func(key rowkey.Key) bool {
+			return del.Means(rowkey.Partition{Metric: del.Metric}.Series(key))
 		})
-		rd := rowDelete{key: rowKey{k.Type, k.Tags}}
+		rd := rowDelete{key: rowkey.Key{Type: k.Type, Tags: k.Tags}}
 		var none bool
 		if rd.from, rd.to, rd.whole, none = deletedColumns(d.ks.Spec, k.RowTimeMS, del.Range); means && !none {
 			byTime[k.RowTimeMS] = append(byTime[k.RowTimeMS], rd)

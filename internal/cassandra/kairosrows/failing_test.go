@@ -10,6 +10,7 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/cql/cqltest"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/originals"
@@ -83,7 +84,7 @@ func TestOneTagPartitionAway(t *testing.T) {
 	}
 	src.longs(longSeries(metric, "dc", "a", "host", "gone"), 0, someTime)
 	var partial *spool.PartialError
-	for attempt, most := range []uint64{3 * batchPartitions, 1, 1} {
+	for attempt, most := range []uint64{3 * rowkey.BatchPartitions, 1, 1} {
 		err := b.writer.write(b.ctx, time.Now().UnixMilli(), src)
 		if !errors.As(err, &partial) || partial.Series.GetCardinality() > most || !partial.Series.Contains(400) {
 			t.Fatalf("attempt %d: %v", attempt+1, err)

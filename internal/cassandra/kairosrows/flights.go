@@ -3,6 +3,8 @@ package kairosrows
 import (
 	"context"
 	"sync"
+
+	"varve/internal/cassandra/kairosrows/rowkey"
 )
 
 // Flights share whole reads of partitions among those who want the same at the
@@ -13,8 +15,8 @@ import (
 // was asked, and a partition is not read by two at once.
 type flights struct {
 	mu     sync.Mutex
-	flying map[partKey]*flight
-	next   map[partKey]*flight // not begun: whoever comes may still join
+	flying map[rowkey.Partition]*flight
+	next   map[rowkey.Partition]*flight // not begun: whoever comes may still join
 }
 
 // A flight is one read.
@@ -28,7 +30,7 @@ type flight struct {
 // take returns what load returns, called by the caller or by another one after
 // take was. Who loads does it in his own context: if that ends, the others try
 // themselves.
-func (f *flights) take(ctx context.Context, k partKey, load func() (*keyList, error)) (list *keyList, shared bool, err error) {
+func (f *flights) take(ctx context.Context, k rowkey.Partition, load func() (*keyList, error)) (list *keyList, shared bool, err error) {
 	for {
 		own, before := f.join(k)
 		if before != nil {
@@ -56,12 +58,12 @@ func (f *flights) take(ctx context.Context, k partKey, load func() (*keyList, er
 }
 
 // join returns the flight to wait for, and the one that is under way, if any.
-func (f *flights) join(k partKey) (own, before *flight) {
+func (f *flights) join(k rowkey.Partition) (own, before *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.next[k] == nil {
 		if f.next == nil {
-			f.next, f.flying = map[partKey]*flight{}, map[partKey]*flight{}
+			f.next, f.flying = map[rowkey.Partition]*flight{}, map[rowkey.Partition]*flight{}
 		}
 		f.next[k] = &flight{landed: make(chan struct{})}
 	}
@@ -70,7 +72,7 @@ func (f *flights) join(k partKey) (own, before *flight) {
 }
 
 // leave takes back a join. A flight that nobody waits for is forgotten.
-func (f *flights) leave(k partKey, own *flight) {
+func (f *flights) leave(k rowkey.Partition, own *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if own.waiting--; own.waiting == 0 && f.next[k] == own {
@@ -79,7 +81,7 @@ func (f *flights) leave(k partKey, own *flight) {
 }
 
 // begin reports whether the caller has to load: nobody else has begun.
-func (f *flights) begin(k partKey, own *flight) bool {
+func (f *flights) begin(k rowkey.Partition, own *flight) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.next[k] != own {
@@ -90,7 +92,7 @@ func (f *flights) begin(k partKey, own *flight) bool {
 	return true
 }
 
-func (f *flights) end(k partKey, own *flight) {
+func (f *flights) end(k rowkey.Partition, own *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.flying, k)

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"varve/internal/cassandra/kairosrows/rowkey"
 )
 
 // TestFlights: who comes while a read is under way gets what one finds that began
@@ -36,7 +38,7 @@ func TestFlights(t *testing.T) {
 			tasks.Go(func() {
 				time.Sleep(time.Duration(i) * 100 * time.Millisecond)
 				asked := time.Now()
-				list, _, err := f.take(t.Context(), partKey{"m", 0}, load)
+				list, _, err := f.take(t.Context(), rowkey.Partition{Metric: "m", TimeMS: 0}, load)
 				mu.Lock()
 				defer mu.Unlock()
 				if err != nil || beganAt[list].Before(asked) {
@@ -59,7 +61,7 @@ func TestFlights(t *testing.T) {
 func TestFlightsThatFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var f flights
-		k := partKey{"m", 0}
+		k := rowkey.Partition{Metric: "m", TimeMS: 0}
 		wait := func(ctx context.Context) func() (*keyList, error) {
 			return func() (*keyList, error) {
 				select {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/rowtime"
@@ -21,7 +22,7 @@ import (
 var growing = flag.Int("kairosrows.growing", 3_000, "row keys of each partition of TestGrowingPartition")
 
 // fillKairos inserts row keys as KairosDB nodes did long ago.
-func (b *readBench) fillKairos(metric string, rowTimeMS int64, keys []rowKey) {
+func (b *readBench) fillKairos(metric string, rowTimeMS int64, keys []rowkey.Key) {
 	b.t.Helper()
 	insert := &cql.Statement{Name: "test", Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())"}
 	b.exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, schema.DataPoints, rowTimeMS)
@@ -29,7 +30,7 @@ func (b *readBench) fillKairos(metric string, rowTimeMS int64, keys []rowKey) {
 	err := work.Parallel(b.t.Context(), 8, len(pages), func(ctx context.Context, i int) error {
 		var entries []cql.Entry
 		for _, k := range pages[i] {
-			entries = append(entries, cql.Entry{Statement: insert, Args: []any{metric, schema.DataPoints, rowTimeMS, string(k.typ), cql.TagMap{Tags: k.tags}}})
+			entries = append(entries, cql.Entry{Statement: insert, Args: []any{metric, schema.DataPoints, rowTimeMS, string(k.Type), cql.TagMap{Tags: k.Tags}}})
 		}
 		return b.ks.Session.Batch(ctx, b.stamp, entries)
 	})
@@ -75,9 +76,9 @@ func TestGrowingPartition(t *testing.T) {
 				n = max(n, scanPassed*5/4)
 			}
 			metric := b.metric(form.name)
-			var keys []rowKey
+			var keys []rowkey.Key
 			for i := range n {
-				keys = append(keys, rowKey{[]model.Type{model.TypeDouble, model.TypeLong}[i%2], form.tags(i)})
+				keys = append(keys, rowkey.Key{Type: []model.Type{model.TypeDouble, model.TypeLong}[i%2], Tags: form.tags(i)})
 			}
 			b.fillKairos(metric, row, keys)
 			within := model.TimeRange{StartMS: row, EndMS: row + 1}
@@ -200,7 +201,7 @@ func TestDeleteBesideLag(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, key := range keys {
-		if there, err := hasSamples(t.Context(), b.ks.Session, key); err != nil || there {
+		if there, err := rowkey.HasSamples(t.Context(), b.ks.Session, key); err != nil || there {
 			t.Errorf("row %d is there: %v, %v", i, there, err)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/work"
@@ -16,14 +17,14 @@ func (w *indexWriter) tagRows(p *indexPart, rows []pendingRow, ttl int) [][]cql.
 	if !w.ks.Tables.Own {
 		return nil
 	}
-	keys := func(yield func(rowKey) bool) {
+	keys := func(yield func(rowkey.Key) bool) {
 		for i := range rows {
 			if !yield(rows[i].key()) {
 				return
 			}
 		}
 	}
-	return tagRowBatches(p.metric, p.timeMS, keys, w.ks.IndexShards, ttl)
+	return rowkey.TagRowBatches(p.Metric, p.TimeMS, keys, w.ks.IndexShards, ttl)
 }
 
 // rowKeys are the rows of row_keys, in batches, with the mark if it may be
@@ -36,14 +37,14 @@ func (w *indexWriter) rowKeys(p *indexPart, rows []pendingRow, ttl int) [][]cql.
 	case !w.ks.Tables.Own:
 		insert = insertRowKeyMoved
 	case !p.known:
-		entries = append(entries, cql.Entry{Statement: insertRowKeysMark, Args: []any{ttl, schema.WroteHere, p.metric, schema.DataPoints, p.timeMS}})
+		entries = append(entries, cql.Entry{Statement: insertRowKeysMark, Args: []any{ttl, schema.WroteHere, p.Metric, schema.DataPoints, p.TimeMS}})
 	}
 	for i := range rows {
 		s := &rows[i].series
 		entries = append(entries, cql.Entry{Statement: insert,
-			Args: []any{p.metric, schema.DataPoints, p.timeMS, string(s.Type), cql.TagMap{Tags: s.Tags}, ttl}})
+			Args: []any{p.Metric, schema.DataPoints, p.TimeMS, string(s.Type), cql.TagMap{Tags: s.Tags}, ttl}})
 	}
-	return cutBatches(entries)
+	return rowkey.CutBatches(entries)
 }
 
 // tagIndexed are the rows of tag_indexed_row_keys, in batches of one partition.
@@ -52,16 +53,16 @@ func (w *indexWriter) tagIndexed(rows []pendingRow, ttl int) [][]cql.Entry {
 	if names, all := rules.indexed(rows[0].series.Metric); !w.ks.Tables.TagIndexedRowKeys || len(names) == 0 && !all {
 		return nil
 	}
-	groups := entryGroups[string]{}
+	groups := rowkey.Groups[string]{}
 	for i := range rows {
 		s := &rows[i].series
 		row := rules.row(s.Metric, s.Tags)
 		for _, pair := range row.pairs {
-			groups.add(pair, insertTagIndexedRowKey,
+			groups.Add(pair, insertTagIndexedRowKey,
 				s.Metric, schema.DataPoints, rows[i].rowTimeMS, pair, string(s.Type), int(row.hash), cql.TagMap{Tags: s.Tags}, ttl)
 		}
 	}
-	return groups.batches()
+	return groups.Batches()
 }
 
 // sendAll sends batches of one partition each, several at once, and waits for all.
@@ -70,14 +71,14 @@ func (w *indexWriter) tagIndexed(rows []pendingRow, ttl int) [][]cql.Entry {
 func (w *indexWriter) sendAll(ctx context.Context, p *indexPart, batches [][]cql.Entry, lost *lostRows) error {
 	joined := slices.Collect(slices.Chunk(batches, 1))
 	if !p.apart {
-		joined = joinBatches(batches, w.ks.Session.Place)
+		joined = rowkey.JoinBatches(batches, w.ks.Session.Place)
 	}
 	lost.inRow = 0
 	return work.Parallel(ctx, indexParallel, len(joined), func(ctx context.Context, i int) error {
 		if lost.hopeless() {
 			return lost.add(joined[i], nil)
 		}
-		rows, err := sendJoined(ctx, w.ks.Session.Batch, p.stampMS, joined[i])
+		rows, err := rowkey.SendJoined(ctx, w.ks.Session.Batch, p.stampMS, joined[i])
 		w.metrics.indexRows.Add(float64(rows))
 		switch {
 		case ctx.Err() != nil:
@@ -93,14 +94,14 @@ func (w *indexWriter) sendAll(ctx context.Context, p *indexPart, batches [][]cql
 // lostRows are row keys of which an index row could not be written.
 type lostRows struct {
 	mu    sync.Mutex
-	keys  map[rowKey]bool
+	keys  map[rowkey.Key]bool
 	err   error // why the first of them was not; that of a refusal, if there is one
 	inRow int   // batches that failed since one was written
 }
 
 // keyPlaces says where statements have the type and the tags of their row key.
 var keyPlaces = map[*cql.Statement][2]int{
-	insertTagRow: {5, 6}, insertRowKey: {3, 4}, insertRowKeyMoved: {3, 4}, insertTagIndexedRowKey: {4, 6},
+	rowkey.InsertTagRow: {5, 6}, insertRowKey: {3, 4}, insertRowKeyMoved: {3, 4}, insertTagIndexedRowKey: {4, 6},
 }
 
 func (l *lostRows) wrote() {
@@ -123,7 +124,7 @@ func (l *lostRows) add(batches [][]cql.Entry, err error) error {
 		if !ok {
 			return l.err
 		}
-		l.keys[rowKey{model.Type(e.Args[at[0]].(string)), e.Args[at[1]].(cql.TagMap).Tags}] = true
+		l.keys[rowkey.Key{Type: model.Type(e.Args[at[0]].(string)), Tags: e.Args[at[1]].(cql.TagMap).Tags}] = true
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/clip"
 	"varve/internal/model"
@@ -59,8 +60,10 @@ type pendingRow struct {
 	needSec   int64 // when the last of the samples expires, Unix seconds, or forever
 }
 
-func (r *pendingRow) part() partKey { return partKey{r.series.Metric, r.rowTimeMS} }
-func (r *pendingRow) key() rowKey   { return rowKey{r.series.Type, r.series.Tags} }
+func (r *pendingRow) part() rowkey.Partition {
+	return rowkey.Partition{Metric: r.series.Metric, TimeMS: r.rowTimeMS}
+}
+func (r *pendingRow) key() rowkey.Key { return rowkey.Key{Type: r.series.Type, Tags: r.series.Tags} }
 
 // indexWriter writes the index rows of row keys before their samples are written,
 // unless they are known to be there.
@@ -155,7 +158,7 @@ func (w *indexWriter) limited2038() bool {
 
 // An indexPart is one (metric, row time) that index rows are written to.
 type indexPart struct {
-	partKey
+	rowkey.Partition
 	known     bool  // the row time, the name, the mark and the claim are there
 	expirySec int64 // the longest life that is known to be needed, Unix seconds
 	empty     bool  // it had no row keys: varve_row_index will hold everything
@@ -184,15 +187,15 @@ func (w *indexWriter) writeRows(ctx context.Context, epoch uint64, stampMS int64
 
 // writePartition is writeRows without regard to 2038.
 func (w *indexWriter) writePartition(ctx context.Context, epoch uint64, stampMS int64, rows []pendingRow, apart bool) (unwritten []int, err error) {
-	p := indexPart{partKey: rows[0].part(), apart: apart}
+	p := indexPart{Partition: rows[0].part(), apart: apart}
 	for i := range rows {
 		p.expirySec = max(p.expirySec, w.indexExpiry(rows[i].needSec))
 	}
 	if !w.ks.Tables.Own {
-		p.expirySec = forever // nothing says how long the rows of others have to live
+		p.expirySec = rowkey.Forever // nothing says how long the rows of others have to live
 	}
 	none := allPlaces(rows)
-	expirySec, changedMS, known := w.known.part(p.partKey)
+	expirySec, changedMS, known := w.known.part(p.Partition)
 	p.stampMS = max(stampMS, changedMS+1)
 	if p.known = known && p.expirySec <= expirySec; p.known {
 		p.expirySec = expirySec
@@ -211,13 +214,13 @@ func (w *indexWriter) writePartition(ctx context.Context, epoch uint64, stampMS 
 		if longer {
 			continue
 		}
-		if changedMS, err = w.moveChanged(ctx, p.partKey, p.stampMS, w.ttl(p.expirySec), p.empty); err != nil {
+		if changedMS, err = w.moveChanged(ctx, p.Partition, p.stampMS, w.ttl(p.expirySec), p.empty); err != nil {
 			return none, err
 		}
-		w.known.put(epoch, p.partKey, p.expirySec, changedMS, lost.rest(rows))
+		w.known.put(epoch, p.Partition, p.expirySec, changedMS, lost.rest(rows))
 		return lost.places(rows), lost.err
 	}
-	return none, fmt.Errorf("write index rows of metric %s, row time %d: %w", clip.Text(p.metric, maxShown), p.timeMS, errClaims)
+	return none, fmt.Errorf("write index rows of metric %s, row time %d: %w", clip.Text(p.Metric, maxShown), p.TimeMS, errClaims)
 }
 
 func allPlaces(rows []pendingRow) []int {
@@ -241,14 +244,14 @@ func (w *indexWriter) claim(ctx context.Context, p *indexPart) error {
 		if err != nil {
 			return err
 		}
-		shorter := p.expirySec < there.expirySec
-		p.expirySec = max(p.expirySec, there.expirySec)
-		if !w.ks.Tables.Own || there.changed == mine && !shorter {
+		shorter := p.expirySec < there.ExpirySec
+		p.expirySec = max(p.expirySec, there.ExpirySec)
+		if !w.ks.Tables.Own || there.Changed == mine && !shorter {
 			return nil
 		}
-		p.stampMS = max(p.stampMS, there.changedMS+1)
+		p.stampMS = max(p.stampMS, there.ChangedMS+1)
 	}
-	return fmt.Errorf("claim row time %d of metric %s: %w", p.timeMS, clip.Text(p.metric, maxShown), errClaims)
+	return fmt.Errorf("claim row time %d of metric %s: %w", p.TimeMS, clip.Text(p.Metric, maxShown), errClaims)
 }
 
 // maxShown is how much of a metric's name an error repeats.
@@ -262,23 +265,23 @@ func (w *indexWriter) writeClaim(ctx context.Context, p *indexPart) (mine cql.UU
 	mine = cql.TimeUUID()
 	ttl := w.ttl(p.expirySec)
 	return mine, w.ks.Session.Batch(ctx, p.stampMS, []cql.Entry{
-		{Statement: claimExpiry, Args: []any{expiryStamp(p.expirySec), ttl, expiresColumn(p.expirySec), p.metric, p.timeMS}},
-		{Statement: updateRowChanged, Args: []any{ttl, mine, p.metric, p.timeMS}},
+		{Statement: claimExpiry, Args: []any{expiryStamp(p.expirySec), ttl, rowkey.ExpiresColumn(p.expirySec), p.Metric, p.TimeMS}},
+		{Statement: updateRowChanged, Args: []any{ttl, mine, p.Metric, p.TimeMS}},
 	})
 }
 
 // claimedLonger reports whether another node has claimed a longer life meanwhile, and
 // claims the same.
 func (w *indexWriter) claimedLonger(ctx context.Context, p *indexPart) (bool, error) {
-	if !w.ks.Tables.Own || p.expirySec == forever {
+	if !w.ks.Tables.Own || p.expirySec == rowkey.Forever {
 		return false, nil
 	}
-	there, err := readState(ctx, w.ks, p.partKey)
-	if err != nil || there.expirySec <= p.expirySec {
+	there, err := rowkey.ReadState(ctx, w.ks, p.Partition)
+	if err != nil || there.ExpirySec <= p.expirySec {
 		return false, err
 	}
 	empty := p.empty // what is there now is of this node, too
-	p.known, p.expirySec = false, there.expirySec
+	p.known, p.expirySec = false, there.ExpirySec
 	err = w.claim(ctx, p)
 	p.empty = empty
 	return true, err
@@ -294,7 +297,7 @@ const endOf9999 = 253_402_300_799
 // are lost, and not written to the tables after that one. An error means that all are.
 func (w *indexWriter) insert(ctx context.Context, p *indexPart, rows []pendingRow) (*lostRows, error) {
 	ttl := w.ttl(p.expirySec)
-	lost := &lostRows{keys: map[rowKey]bool{}}
+	lost := &lostRows{keys: map[rowkey.Key]bool{}}
 	if err := w.sendAll(ctx, p, w.tagRows(p, rows, ttl), lost); err != nil {
 		return lost, err
 	}
@@ -308,34 +311,34 @@ func (w *indexWriter) insert(ctx context.Context, p *indexPart, rows []pendingRo
 	if p.known {
 		return lost, nil
 	}
-	if err := w.ks.Session.Exec(ctx, insertRowTime, p.stampMS, p.metric, schema.DataPoints, p.timeMS, ttl); err != nil {
+	if err := w.ks.Session.Exec(ctx, insertRowTime, p.stampMS, p.Metric, schema.DataPoints, p.TimeMS, ttl); err != nil {
 		return lost, err
 	}
-	return lost, w.ks.Session.Exec(ctx, insertMetricName, p.stampMS, []byte(schema.MetricNames), w.ks.Tables.NameColumn(p.metric), stringIndexValue)
+	return lost, w.ks.Session.Exec(ctx, insertMetricName, p.stampMS, []byte(schema.MetricNames), w.ks.Tables.NameColumn(p.Metric), stringIndexValue)
 }
 
 // look finds out whether a partition is empty, and how long what is there lives. One
 // with too many deleted row keys to see the first one counts as not empty.
-func (w *indexWriter) look(ctx context.Context, p *indexPart) (partState, error) {
-	s, err := readState(ctx, w.ks, p.partKey)
+func (w *indexWriter) look(ctx context.Context, p *indexPart) (rowkey.State, error) {
+	s, err := rowkey.ReadState(ctx, w.ks, p.Partition)
 	if err != nil {
 		return s, err
 	}
-	f, err := readFirst(ctx, w.ks.Session, p.partKey)
+	f, err := rowkey.ReadFirst(ctx, w.ks.Session, p.Partition)
 	if err != nil {
 		return s, err
 	}
-	if f.hidden {
+	if f.Hidden {
 		p.empty = false
 		return s, nil
 	}
-	foreign := f.mtime != nil && *f.mtime != schema.WroteHere
-	p.empty = !f.any && !foreign && s.kairosMtime == (cql.UUID{})
+	foreign := f.Mtime != nil && *f.Mtime != schema.WroteHere
+	p.empty = !f.Any && !foreign && s.KairosMtime == (cql.UUID{})
 	switch {
-	case foreign && f.mtimeTTL != nil:
-		s.expirySec = max(s.expirySec, w.now().Unix()+int64(*f.mtimeTTL))
+	case foreign && f.MtimeTTL != nil:
+		s.ExpirySec = max(s.ExpirySec, w.now().Unix()+int64(*f.MtimeTTL))
 	case foreign:
-		s.expirySec = forever
+		s.ExpirySec = rowkey.Forever
 	}
 	return s, nil
 }
@@ -344,31 +347,31 @@ func (w *indexWriter) look(ctx context.Context, p *indexPart) (partState, error)
 // have read before is of no use any more. covered says that varve_row_index holds all
 // row keys of a partition that was empty. The write timestamp is that of now, and
 // above lastMS, that of the one before.
-func (w *indexWriter) moveChanged(ctx context.Context, p partKey, lastMS int64, ttl int, covered bool) (movedMS int64, err error) {
-	defer w.keysChanged(p.metric, p.timeMS)
+func (w *indexWriter) moveChanged(ctx context.Context, p rowkey.Partition, lastMS int64, ttl int, covered bool) (movedMS int64, err error) {
+	defer w.keysChanged(p.Metric, p.TimeMS)
 	at := max(w.now().UnixMilli(), lastMS+1)
 	switch {
 	case !w.ks.Tables.Own:
 		return at, nil
 	case covered:
-		return at, w.ks.Session.Exec(ctx, updateRowCovered, at, ttl, cql.TimeUUID(), schema.WroteHere, p.metric, p.timeMS)
+		return at, w.ks.Session.Exec(ctx, updateRowCovered, at, ttl, cql.TimeUUID(), schema.WroteHere, p.Metric, p.TimeMS)
 	}
-	return at, w.ks.Session.Exec(ctx, updateRowChanged, at, ttl, cql.TimeUUID(), p.metric, p.timeMS)
+	return at, w.ks.Session.Exec(ctx, updateRowChanged, at, ttl, cql.TimeUUID(), p.Metric, p.TimeMS)
 }
 
 // indexExpiry returns until when index rows have to live for samples that live
 // until needSec.
 func (w *indexWriter) indexExpiry(needSec int64) int64 {
-	if needSec == forever {
-		return forever
+	if needSec == rowkey.Forever {
+		return rowkey.Forever
 	}
 	return needSec + w.ks.Spec.WidthMS()/1000
 }
 
 // neededFor is the need of samples for which index rows have this expiry.
 func (w *indexWriter) neededFor(expirySec int64) int64 {
-	if expirySec == forever {
-		return forever
+	if expirySec == rowkey.Forever {
+		return rowkey.Forever
 	}
 	return expirySec - w.ks.Spec.WidthMS()/1000
 }
@@ -376,7 +379,7 @@ func (w *indexWriter) neededFor(expirySec int64) int64 {
 // ttl turns an expiry of index rows into seconds from now, as long as Cassandra
 // takes it. Samples that need longer ones are refused themselves.
 func (w *indexWriter) ttl(expirySec int64) int {
-	if expirySec == forever {
+	if expirySec == rowkey.Forever {
 		return 0
 	}
 	now := w.now().Unix()

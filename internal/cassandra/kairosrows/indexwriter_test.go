@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/rowtime"
@@ -37,13 +38,13 @@ func TestTagMapVectors(t *testing.T) {
 }
 
 func TestKnown(t *testing.T) {
-	part := func(i int) partKey { return partKey{"m", int64(i)} }
-	row := func(p partKey, tag string) pendingRow {
-		return pendingRow{series: longSeries(p.metric, "k", tag), rowTimeMS: p.timeMS}
+	part := func(i int) rowkey.Partition { return rowkey.Partition{Metric: "m", TimeMS: int64(i)} }
+	row := func(p rowkey.Partition, tag string) pendingRow {
+		return pendingRow{series: longSeries(p.Metric, "k", tag), rowTimeMS: p.TimeMS}
 	}
-	k := rowKey{model.TypeLong, model.MustTags("k", "v")}
+	k := rowkey.Key{Type: model.TypeLong, Tags: model.MustTags("k", "v")}
 	c := newKnown(4)
-	put := func(p partKey, tags ...string) {
+	put := func(p rowkey.Partition, tags ...string) {
 		var rows []pendingRow
 		for _, tag := range tags {
 			rows = append(rows, row(p, tag))
@@ -60,7 +61,7 @@ func TestKnown(t *testing.T) {
 	if n, evictions := c.size(); n != 4 || evictions != 17 {
 		t.Errorf("%d rows, %d evictions", n, evictions)
 	}
-	if c.holds(part(0), k, 101) || c.holds(part(1), k, 0) || c.holds(part(0), rowKey{model.TypeDouble, k.tags}, 0) {
+	if c.holds(part(0), k, 101) || c.holds(part(1), k, 0) || c.holds(part(0), rowkey.Key{Type: model.TypeDouble, Tags: k.Tags}, 0) {
 		t.Error("believes what nobody has written")
 	}
 	if expiry, changed, ok := c.part(part(0)); expiry != 100 || changed != 7 || !ok {
@@ -84,7 +85,7 @@ func TestForgetting(t *testing.T) {
 		return pendingRow{series: longSeries(metric, "k", "v"), rowTimeMS: ms}
 	}
 	put := func(epoch uint64, r pendingRow) bool {
-		c.put(epoch, r.part(), forever, 0, []pendingRow{r})
+		c.put(epoch, r.part(), rowkey.Forever, 0, []pendingRow{r})
 		return c.holds(r.part(), r.key(), 0)
 	}
 	for _, r := range []pendingRow{at("a", 1), at("a", 2), at("b", 1)} {
@@ -93,7 +94,7 @@ func TestForgetting(t *testing.T) {
 		}
 	}
 	epoch := c.now()
-	c.forget(span{"a", 2, 5})
+	c.forget(rowkey.Span{Metric: "a", LowMS: 2, HighMS: 5})
 	for r, want := range map[pendingRow]bool{at("a", 1): true, at("a", 2): false, at("b", 1): true} {
 		if got := c.holds(r.part(), r.key(), 0); got != want {
 			t.Errorf("%v: %v", r, got)
@@ -102,20 +103,20 @@ func TestForgetting(t *testing.T) {
 	if put(epoch, at("a", 5)) || !put(epoch, at("a", 6)) || !put(epoch, at("c", 2)) || !put(c.now(), at("a", 5)) {
 		t.Error("the wrong rows are put")
 	}
-	if forgotten, now := c.since(epoch); len(forgotten) != 1 || forgotten[0].span != (span{"a", 2, 5}) || now != c.now() {
+	if forgotten, now := c.since(epoch); len(forgotten) != 1 || forgotten[0].Span != (rowkey.Span{Metric: "a", LowMS: 2, HighMS: 5}) || now != c.now() {
 		t.Error(forgotten, now)
 	}
 	if forgotten, _ := c.since(c.now()); forgotten != nil {
 		t.Error(forgotten)
 	}
-	c.forget(everything)
+	c.forget(rowkey.Everything)
 	if n, _ := c.size(); n != 0 || put(epoch, at("z", 0)) {
 		t.Errorf("%d rows, or an old one, after everything was forgotten", n)
 	}
 	for range maxForgettings {
-		c.forget(span{"b", 0, 0})
+		c.forget(rowkey.Span{Metric: "b", LowMS: 0, HighMS: 0})
 	}
-	if forgotten, _ := c.since(epoch); len(forgotten) != 1 || forgotten[0].metric != "" || put(epoch, at("a", 100)) {
+	if forgotten, _ := c.since(epoch); len(forgotten) != 1 || forgotten[0].Metric != "" || put(epoch, at("a", 100)) {
 		t.Errorf("too long ago to know: %v", forgotten)
 	}
 }
@@ -139,7 +140,7 @@ func TestIndexRows(t *testing.T) {
 	line := func(columns ...string) string { return "[" + strings.Join(columns, " ") + "]" }
 	rowTime := fmt.Sprintf("%016x", row)
 	stamp := fmt.Sprintf("%016x", b.stamp)
-	shard := fmt.Sprintf("%08x", indexShard(series.Tags, b.ks.IndexShards))
+	shard := fmt.Sprintf("%08x", rowkey.Shard(series.Tags, b.ks.IndexShards))
 	mark := hex.EncodeToString(schema.WroteHere[:])
 	one := fmt.Sprintf("%016x", 1)
 	for _, test := range []struct {
@@ -308,7 +309,7 @@ func TestKnownIndexRows(t *testing.T) {
 	if got := b.counts.take(); !maps.Equal(got, map[string]int{"insert_sample": 1, "read_announced_deletes": 1}) {
 		t.Errorf("after 50 minutes: %v", got)
 	}
-	b.writer.known.forget(span{b.name("m"), 0, someTime})
+	b.writer.known.forget(rowkey.Span{Metric: b.name("m"), LowMS: 0, HighMS: someTime})
 	b.write(src)
 	if got := b.counts.take(); got["insert_tag_row"] != 1 || got["update_row_changed"] != 1 {
 		t.Errorf("after a delete: %v", got)

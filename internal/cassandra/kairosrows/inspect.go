@@ -16,6 +16,7 @@ import (
 	"unicode/utf8"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/rowtime"
@@ -106,7 +107,7 @@ func (in *Inspector) Metrics(ctx context.Context, prefix string) error {
 		if !strings.HasPrefix(name, prefix) {
 			continue
 		}
-		times, err := in.reader.Look().readRowTimes(ctx, span{name, low, high})
+		times, err := in.reader.Look().readRowTimes(ctx, rowkey.Span{Metric: name, LowMS: low, HighMS: high})
 		if err != nil {
 			return err
 		}
@@ -114,7 +115,7 @@ func (in *Inspector) Metrics(ctx context.Context, prefix string) error {
 			in.say("%s\tno row times", name)
 			continue
 		}
-		in.say("%s\t%d row times\t%s to %s", name, len(times), timeText(times[0].timeMS), timeText(times[len(times)-1].timeMS))
+		in.say("%s\t%d row times\t%s to %s", name, len(times), timeText(times[0].TimeMS), timeText(times[len(times)-1].TimeMS))
 	}
 	return in.err
 }
@@ -165,7 +166,7 @@ func (in *Inspector) cells(ctx context.Context, typ model.Type, row Row, key []b
 			in.say("    ...")
 			break
 		}
-		in.say("    %s", in.cell(typ, row, column, value, writtenMS(written), ttl))
+		in.say("    %s", in.cell(typ, row, column, value, rowkey.WrittenMS(written), ttl))
 	}
 	return errors.Join(in.err, rows.Close())
 }
@@ -235,11 +236,11 @@ func (in *Inspector) Index(ctx context.Context, metric string, r model.TimeRange
 	ks := in.reader.ks
 	low, high := ks.Spec.RowRange(r)
 	look := in.reader.Look()
-	states, err := look.readStates(ctx, span{metric, low, high})
+	states, err := look.readStates(ctx, rowkey.Span{Metric: metric, LowMS: low, HighMS: high})
 	if err != nil {
 		return err
 	}
-	legacy, err := look.readLegacy(ctx, span{metric, low, high})
+	legacy, err := look.readLegacy(ctx, rowkey.Span{Metric: metric, LowMS: low, HighMS: high})
 	if err != nil {
 		return err
 	}
@@ -260,12 +261,12 @@ func (in *Inspector) Index(ctx context.Context, metric string, r model.TimeRange
 
 func (in *Inspector) indexOf(ctx context.Context, look *Look, p *partition) error {
 	ks := in.reader.ks
-	s, err := readStamp(ctx, ks.Session, p.key)
+	s, err := rowkey.ReadStamp(ctx, ks.Session, p.key)
 	if err != nil {
 		return err
 	}
-	in.say("row %s", timeText(p.key.timeMS))
-	rows := look.query(ctx, readRowKeys, p.key.args()...)
+	in.say("row %s", timeText(p.key.TimeMS))
+	rows := look.query(ctx, readRowKeys, p.key.Args()...)
 	defer rows.Close()
 	count := 0
 	types := map[string]int{}
@@ -280,12 +281,12 @@ func (in *Inspector) indexOf(ctx context.Context, look *Look, p *partition) erro
 		return err
 	}
 	in.say("  row_keys         %d %v", count, types)
-	in.say("  mtime            %s%s", mtimeText(s.mtime, s.ttl), writtenText(s.writtenMS))
+	in.say("  mtime            %s%s", mtimeText(s.Mtime, s.TTL), writtenText(s.WrittenMS))
 	if !ks.Tables.Own {
 		return in.err
 	}
-	in.say("  Varve's index    kairos_mtime %s; changed %s", mtimeText(p.state.kairosMtime, nil), mtimeText(p.state.changed, nil))
-	if p.state.covers(s) {
+	in.say("  Varve's index    kairos_mtime %s; changed %s", mtimeText(p.state.KairosMtime, nil), mtimeText(p.state.Changed, nil))
+	if p.state.Covers(s) {
 		in.say("  covered          yes: selective queries ask the inverted index")
 	} else {
 		in.say("  covered          not yet: queries look in row_keys, and ask for a pass in the background")
@@ -362,7 +363,7 @@ func (in *Inspector) serviceKeys(ctx context.Context, service, serviceKey string
 		if value != nil {
 			text = *value
 		}
-		in.say("  %s = %s  (written %s)", *key, text, timeText(writtenMS(written)))
+		in.say("  %s = %s  (written %s)", *key, text, timeText(rowkey.WrittenMS(written)))
 	}
 	return errors.Join(in.err, rows.Close())
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/rowtime"
@@ -34,7 +35,7 @@ type interleaving struct {
 	watch    *Watch
 	readers  []*Reader
 	coverers []*Coverer
-	want     map[partKey]map[rowKey]bool
+	want     map[rowkey.Partition]map[rowkey.Key]bool
 	log      []string
 }
 
@@ -67,7 +68,7 @@ func TestInterleavings(t *testing.T) {
 }
 
 func newInterleaving(t *testing.T, config ReadConfig, seed uint64) *interleaving {
-	v := &interleaving{readBench: newReadBench(t, config, nil), rng: rand.New(rand.NewPCG(seed, 1)), want: map[partKey]map[rowKey]bool{}}
+	v := &interleaving{readBench: newReadBench(t, config, nil), rng: rand.New(rand.NewPCG(seed, 1)), want: map[rowkey.Partition]map[rowkey.Key]bool{}}
 	v.clock.Store(time.Now().UnixMilli())
 	now := func() time.Time { return time.UnixMilli(v.clock.Add(1)) }
 	quiet := slog.New(slog.DiscardHandler)
@@ -107,17 +108,17 @@ func (v *interleaving) history() string {
 	return text
 }
 
-func (v *interleaving) partition() partKey {
-	return partKey{v.metric(fmt.Sprint("metric", v.rng.IntN(interleavedMetrics))), rowtime.Default.RowTime(1_500_508_800_000) + int64(v.rng.IntN(interleavedRows))*rowtime.DefaultWidth}
+func (v *interleaving) partition() rowkey.Partition {
+	return rowkey.Partition{Metric: v.metric(fmt.Sprint("metric", v.rng.IntN(interleavedMetrics))), TimeMS: rowtime.Default.RowTime(1_500_508_800_000) + int64(v.rng.IntN(interleavedRows))*rowtime.DefaultWidth}
 }
 
-func (v *interleaving) key() rowKey {
-	k := rowKey{model.TypeLong, model.MustTags("a", fmt.Sprint(v.rng.IntN(3)), "b", fmt.Sprint(v.rng.IntN(5)))}
+func (v *interleaving) key() rowkey.Key {
+	k := rowkey.Key{Type: model.TypeLong, Tags: model.MustTags("a", fmt.Sprint(v.rng.IntN(3)), "b", fmt.Sprint(v.rng.IntN(5)))}
 	if v.rng.IntN(4) == 0 {
-		k.typ = model.TypeDouble
+		k.Type = model.TypeDouble
 	}
 	if v.rng.IntN(10) == 0 {
-		k.tags = model.MustTags("c", "x")
+		k.Tags = model.MustTags("c", "x")
 	}
 	return k
 }
@@ -145,20 +146,20 @@ func (v *interleaving) step(beside bool) {
 	}
 }
 
-func (v *interleaving) expect(p partKey, k rowKey) {
+func (v *interleaving) expect(p rowkey.Partition, k rowkey.Key) {
 	if v.want[p] == nil {
-		v.want[p] = map[rowKey]bool{}
+		v.want[p] = map[rowkey.Key]bool{}
 	}
 	v.want[p][k] = true
 }
 
-func (v *interleaving) varveInsert(p partKey) {
+func (v *interleaving) varveInsert(p rowkey.Partition) {
 	src := &memory{}
 	for range 1 + v.rng.IntN(4) {
 		k := v.key()
-		s := p.series(k)
+		s := p.Series(k)
 		if !slices.Contains(src.series, s) {
-			src.doubles(s, 0, p.timeMS+int64(v.rng.IntN(1000)))
+			src.doubles(s, 0, p.TimeMS+int64(v.rng.IntN(1000)))
 		}
 		v.expect(p, k)
 	}
@@ -170,20 +171,20 @@ func (v *interleaving) varveInsert(p partKey) {
 }
 
 // kairosInsert writes a sample and its index rows as KairosDB does.
-func (v *interleaving) kairosInsert(p partKey) {
+func (v *interleaving) kairosInsert(p rowkey.Partition) {
 	k := v.key()
 	v.expect(p, k)
 	v.log = append(v.log, fmt.Sprintf("kairosdb inserts %v: %v", p, k))
 	stamp := v.clock.Add(1)
-	v.execAt(stamp, "INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(schema.MetricNames), p.metric, []byte{0})
+	v.execAt(stamp, "INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(schema.MetricNames), p.Metric, []byte{0})
 	v.execAt(stamp, "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())",
-		p.metric, schema.DataPoints, p.timeMS, string(k.typ), cql.TagMap{Tags: k.tags})
-	v.execAt(stamp, "INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", p.metric, schema.DataPoints, p.timeMS)
+		p.Metric, schema.DataPoints, p.TimeMS, string(k.Type), cql.TagMap{Tags: k.Tags})
+	v.execAt(stamp, "INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", p.Metric, schema.DataPoints, p.TimeMS)
 	v.execAt(stamp, "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", v.dataKey(p, k), []byte{0, 0, 0, 1}, []byte{0, 0, 0, 0, 0, 0, 0, 0})
 }
 
-func (v *interleaving) dataKey(p partKey, k rowKey) []byte {
-	key, err := p.dataKey(k)
+func (v *interleaving) dataKey(p rowkey.Partition, k rowkey.Key) []byte {
+	key, err := p.DataKey(k)
 	if err != nil {
 		v.t.Fatal(err)
 	}
@@ -191,13 +192,13 @@ func (v *interleaving) dataKey(p partKey, k rowKey) []byte {
 }
 
 // kairosDelete removes a whole row as KairosDB does when there is a tag filter.
-func (v *interleaving) kairosDelete(p partKey) {
+func (v *interleaving) kairosDelete(p rowkey.Partition) {
 	for k := range v.want[p] {
 		v.log = append(v.log, fmt.Sprintf("kairosdb deletes %v: %v", p, k))
 		stamp := v.clock.Add(1)
 		v.execAt(stamp, "DELETE FROM data_points WHERE key = ?", v.dataKey(p, k))
 		v.execAt(stamp, "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags = ?",
-			p.metric, schema.DataPoints, p.timeMS, string(k.typ), cql.TagMap{Tags: k.tags})
+			p.Metric, schema.DataPoints, p.TimeMS, string(k.Type), cql.TagMap{Tags: k.Tags})
 		delete(v.want[p], k)
 		if v.rng.IntN(2) == 0 {
 			v.watch.Look(v.t.Context(), 0) // as is done from time to time
@@ -206,15 +207,15 @@ func (v *interleaving) kairosDelete(p partKey) {
 	}
 }
 
-func (v *interleaving) varveDelete(p partKey) {
+func (v *interleaving) varveDelete(p rowkey.Partition) {
 	m := v.matchers()
 	v.log = append(v.log, fmt.Sprintf("varve deletes %v: %v", p, m))
-	del := store.Deletion{Metric: p.metric, Matchers: m, Range: model.TimeRange{StartMS: p.timeMS, EndMS: p.timeMS + rowtime.DefaultWidth - 1}}
+	del := store.Deletion{Metric: p.Metric, Matchers: m, Range: model.TimeRange{StartMS: p.TimeMS, EndMS: p.TimeMS + rowtime.DefaultWidth - 1}}
 	if err := v.deleter.Delete(v.t.Context(), v.clock.Add(1), del); err != nil {
 		v.t.Fatal(err)
 	}
 	for k := range v.want[p] {
-		if model.MatchesAll(m, k.tags) {
+		if model.MatchesAll(m, k.Tags) {
 			delete(v.want[p], k)
 		}
 	}
@@ -235,7 +236,7 @@ func (v *interleaving) matchers() []model.Matcher {
 func (v *interleaving) check() {
 	v.t.Helper()
 	for range 2 {
-		metric := v.partition().metric
+		metric := v.partition().Metric
 		m := v.matchers()
 		i := v.rng.IntN(2)
 		found, err := v.readers[i].Look().Lookup(v.t.Context(), store.Selection{Metric: metric, Matchers: m, Range: model.AllTime})
@@ -250,8 +251,8 @@ func (v *interleaving) check() {
 		}
 		for p, keys := range v.want {
 			for k := range keys {
-				name := fmt.Sprint(p.timeMS, p.series(k))
-				if p.metric == metric && model.MatchesAll(m, k.tags) && !got[name] {
+				name := fmt.Sprint(p.TimeMS, p.Series(k))
+				if p.Metric == metric && model.MatchesAll(m, k.Tags) && !got[name] {
 					v.t.Errorf("reader %d, %s %v: %s is missing", i, metric, m, name)
 				}
 				delete(got, name)

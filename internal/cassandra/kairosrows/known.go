@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"varve/internal/cassandra/kairosrows/rowkey"
 )
 
 // known is which index rows this process knows to be there, so that they are written
@@ -23,7 +25,7 @@ type known struct {
 	max int // weights of rows, in total
 
 	mu        sync.Mutex
-	parts     map[partKey]*list.Element
+	parts     map[rowkey.Partition]*list.Element
 	order     list.List // of *knownPart, the one used last in front
 	weight    int
 	rows      int
@@ -41,10 +43,10 @@ type known struct {
 // A knownPart is a partition of row_keys, (metric, row time), with all that its row
 // keys share: its row time, the metric's name and its state are there.
 type knownPart struct {
-	key       partKey
-	expirySec int64            // until when the row time lives, Unix seconds, or forever
-	changedMS int64            // write timestamp of varve_row_state.changed as last seen
-	rows      map[rowKey]int64 // until when the index rows of a row key live
+	key       rowkey.Partition
+	expirySec int64                // until when the row time lives, Unix seconds, or forever
+	changedMS int64                // write timestamp of varve_row_state.changed as last seen
+	rows      map[rowkey.Key]int64 // until when the index rows of a row key live
 	weight    int
 
 	// For the watch over what KairosDB nodes delete.
@@ -56,7 +58,7 @@ type knownPart struct {
 // A forgetting is what was forgotten at once: a span of row times of one metric, or
 // everything if the metric is empty.
 type forgetting struct {
-	span
+	rowkey.Span
 	epoch uint64 // after it
 }
 
@@ -65,15 +67,15 @@ type forgetting struct {
 const maxForgettings = 256
 
 func newKnown(max int) *known {
-	return &known{max: max, parts: map[partKey]*list.Element{}, watching: true}
+	return &known{max: max, parts: map[rowkey.Partition]*list.Element{}, watching: true}
 }
 
 // rowWeight is how much of the cache a row key takes: 1, or more if it is long.
-func rowWeight(k rowKey) int { return 1 + (len(k.typ)+mapBytes(k.tags))/256 }
+func rowWeight(k rowkey.Key) int { return 1 + (len(k.Type)+rowkey.MapBytes(k.Tags))/256 }
 
 // holds reports whether the index rows of a row key are known to be there until
 // needSec.
-func (c *known) holds(p partKey, k rowKey, needSec int64) bool {
+func (c *known) holds(p rowkey.Partition, k rowkey.Key, needSec int64) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at := c.parts[p]
@@ -86,7 +88,7 @@ func (c *known) holds(p partKey, k rowKey, needSec int64) bool {
 }
 
 // part returns what the row keys of a partition share, false if that is not known.
-func (c *known) part(p partKey) (expirySec, changedMS int64, ok bool) {
+func (c *known) part(p rowkey.Partition) (expirySec, changedMS int64, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at := c.parts[p]
@@ -99,7 +101,7 @@ func (c *known) part(p partKey) (expirySec, changedMS int64, ok bool) {
 
 // put adds row keys whose index rows were written, by one who began at epoch, to
 // live until expirySec.
-func (c *known) put(epoch uint64, p partKey, expirySec, changedMS int64, rows []pendingRow) {
+func (c *known) put(epoch uint64, p rowkey.Partition, expirySec, changedMS int64, rows []pendingRow) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.forgottenSinceLocked(epoch, p) {
@@ -107,7 +109,7 @@ func (c *known) put(epoch uint64, p partKey, expirySec, changedMS int64, rows []
 	}
 	at := c.parts[p]
 	if at == nil {
-		at = c.order.PushFront(&knownPart{key: p, rows: map[rowKey]int64{}})
+		at = c.order.PushFront(&knownPart{key: p, rows: map[rowkey.Key]int64{}})
 		c.parts[p] = at
 	}
 	part := at.Value.(*knownPart)
@@ -127,7 +129,7 @@ func (c *known) put(epoch uint64, p partKey, expirySec, changedMS int64, rows []
 
 // shrinkLocked removes row keys of a partition that is larger than all may be.
 func (c *known) shrinkLocked(part *knownPart) {
-	apart := &knownPart{key: part.key, rows: map[rowKey]int64{}, relied: part.relied, watched: part.watched}
+	apart := &knownPart{key: part.key, rows: map[rowkey.Key]int64{}, relied: part.relied, watched: part.watched}
 	for k, expirySec := range part.rows {
 		if c.weight <= c.max {
 			break
@@ -152,7 +154,7 @@ func (c *known) keepApartLocked(part *knownPart) {
 	}
 }
 
-func (c *known) addLocked(part *knownPart, k rowKey, expirySec int64) {
+func (c *known) addLocked(part *knownPart, k rowkey.Key, expirySec int64) {
 	if _, there := part.rows[k]; !there {
 		w := rowWeight(k)
 		part.weight += w
@@ -162,7 +164,7 @@ func (c *known) addLocked(part *knownPart, k rowKey, expirySec int64) {
 	part.rows[k] = expirySec
 }
 
-func (c *known) removeLocked(part *knownPart, k rowKey) {
+func (c *known) removeLocked(part *knownPart, k rowkey.Key) {
 	if _, there := part.rows[k]; there {
 		w := rowWeight(k)
 		part.weight -= w
@@ -182,13 +184,13 @@ func (c *known) dropLocked(at *list.Element) int {
 }
 
 // forget forgets a span of row times of a metric, or everything.
-func (c *known) forget(s span) {
+func (c *known) forget(s rowkey.Span) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.epoch++
 	f := forgetting{s, c.epoch}
 	for p, at := range c.parts {
-		if f.has(p) {
+		if f.Has(p) {
 			c.dropLocked(at)
 		}
 	}
@@ -214,7 +216,7 @@ func (c *known) since(epoch uint64) ([]forgetting, uint64) {
 		return nil, epoch
 	}
 	if c.lostLocked(epoch) {
-		return []forgetting{{everything, c.epoch}}, c.epoch
+		return []forgetting{{rowkey.Everything, c.epoch}}, c.epoch
 	}
 	var after []forgetting
 	for _, f := range c.forgotten {
@@ -230,12 +232,12 @@ func (c *known) lostLocked(epoch uint64) bool {
 	return epoch < c.epoch && c.epoch-epoch > uint64(len(c.forgotten))
 }
 
-func (c *known) forgottenSinceLocked(epoch uint64, p partKey) bool {
+func (c *known) forgottenSinceLocked(epoch uint64, p rowkey.Partition) bool {
 	if c.lostLocked(epoch) {
 		return true
 	}
 	for _, f := range c.forgotten {
-		if f.epoch > epoch && f.has(p) {
+		if f.epoch > epoch && f.Has(p) {
 			return true
 		}
 	}
@@ -249,7 +251,7 @@ func (c *known) size() (rows int, evictions uint64) {
 }
 
 // rely notes that samples were written that rely on index rows of some partitions.
-func (c *known) rely(parts map[partKey]struct{}, now time.Time) {
+func (c *known) rely(parts map[rowkey.Partition]struct{}, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for p := range parts {
@@ -287,10 +289,10 @@ func (c *known) watchFor(nodes bool) {
 }
 
 // unwatched returns the partitions that are due.
-func (c *known) unwatched(now time.Time, interval time.Duration) []partKey {
+func (c *known) unwatched(now time.Time, interval time.Duration) []rowkey.Partition {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	due := map[partKey]bool{}
+	due := map[rowkey.Partition]bool{}
 	for p, at := range c.parts {
 		if at.Value.(*knownPart).due(now, interval) {
 			due[p] = true
@@ -313,10 +315,10 @@ func (c *known) unwatched(now time.Time, interval time.Duration) []partKey {
 
 // watch notes that a partition is being looked at, and returns its row keys with the
 // expiry of their index rows, those included that are kept apart.
-func (c *known) watch(p partKey, now time.Time) map[rowKey]int64 {
+func (c *known) watch(p rowkey.Partition, now time.Time) map[rowkey.Key]int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	rows := map[rowKey]int64{}
+	rows := map[rowkey.Key]int64{}
 	if at := c.parts[p]; at != nil {
 		part := at.Value.(*knownPart)
 		part.watched, part.relied = now, time.Time{}
@@ -334,14 +336,14 @@ func (c *known) watch(p partKey, now time.Time) map[rowKey]int64 {
 }
 
 // watchAgain puts row keys back that were to be looked at and could not be.
-func (c *known) watchAgain(p partKey, rows map[rowKey]int64, now time.Time) {
+func (c *known) watchAgain(p rowkey.Partition, rows map[rowkey.Key]int64, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if at := c.parts[p]; at != nil {
 		part := at.Value.(*knownPart)
 		part.rely(now)
 		rows = maps.Clone(rows)
-		maps.DeleteFunc(rows, func(k rowKey, _ int64) bool { _, known := part.rows[k]; return known })
+		maps.DeleteFunc(rows, func(k rowkey.Key, _ int64) bool { _, known := part.rows[k]; return known })
 	}
 	if len(rows) == 0 {
 		return

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/cassandra/layout"
 	"varve/internal/model"
@@ -94,7 +95,7 @@ type opened struct {
 
 func (k *opened) begin(s Settings, o layout.Options) (err error) {
 	k.reader, err = NewReader(k.Keyspace, s.Read, ReaderOptions{
-		Registerer: o.Registerer, Logger: o.Logger, Uncovered: func(p partKey) { k.coverer.Ask(p) },
+		Registerer: o.Registerer, Logger: o.Logger, Uncovered: func(p rowkey.Partition) { k.coverer.Ask(p) },
 	})
 	if err != nil {
 		return err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/rowtime"
 )
 
@@ -22,7 +23,7 @@ type legacyTable struct {
 // legacyLookEvery is how often an empty row_key_index is looked at.
 const legacyLookEvery = 10 * time.Minute
 
-// mayHold reports whether row_key_index is worth a statement. A look that fails
+// rowkey.MayHold reports whether row_key_index is worth a statement. A look that fails
 // tells nothing: after KairosDB's deletes the table may be full of tombstones, and
 // is then looked at again as often as an empty one.
 func (t *legacyTable) mayHold(ctx context.Context, r *Reader) (bool, error) {
@@ -34,7 +35,7 @@ func (t *legacyTable) mayHold(ctx context.Context, r *Reader) (bool, error) {
 		return !t.empty.Load(), nil
 	}
 	var key cql.Raw
-	found, err := r.ks.Session.One(ctx, readAnyLegacyKey, nil, &key)
+	found, err := r.ks.Session.One(ctx, rowkey.AnyLegacyKey, nil, &key)
 	if err != nil {
 		if tombs := (*cql.TombstoneError)(nil); !errors.As(err, &tombs) {
 			t.lookAt.Store(0)
@@ -48,13 +49,13 @@ func (t *legacyTable) mayHold(ctx context.Context, r *Reader) (bool, error) {
 
 // readLegacy reads the keys of row_key_index in a span. Negative row times come
 // after the others there.
-func (l *Look) readLegacy(ctx context.Context, s span) ([]rowtime.Key, error) {
+func (l *Look) readLegacy(ctx context.Context, s rowkey.Span) ([]rowtime.Key, error) {
 	may, err := l.reader.legacy.mayHold(ctx, l.reader)
 	if err != nil || !may {
 		return nil, err
 	}
 	var keys []rowtime.Key
-	err = eachLegacyKey(ctx, l.reader.ks.Session, readLegacyKeys, s, func(k rowtime.Key, err error) {
+	err = rowkey.EachLegacy(ctx, l.reader.ks.Session, rowkey.LegacyKeys, s, func(k rowtime.Key, err error) {
 		l.trace.indexRows.Add(1)
 		if err != nil {
 			l.reader.badLegacyKeys.Inc() // KairosDB cannot read it either
@@ -68,7 +69,7 @@ func (l *Look) readLegacy(ctx context.Context, s span) ([]rowtime.Key, error) {
 // legacySeries returns the series that a key of row_key_index stands for, and in
 // which form.
 func legacySeries(k rowtime.Key) []legacyRow {
-	keys := keysOfLegacy(k)
+	keys := rowkey.KeysOfLegacy(k)
 	if len(keys) == 1 {
 		return []legacyRow{{keys[0], Row{k.RowTimeMS, Typed}}}
 	}
@@ -76,6 +77,6 @@ func legacySeries(k rowtime.Key) []legacyRow {
 }
 
 type legacyRow struct {
-	key rowKey
+	key rowkey.Key
 	row Row
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/work"
 )
 
@@ -22,16 +23,16 @@ type Look struct {
 	lag    time.Duration // ReadConfig.KairosDBLag, 0 for who must see all there is
 
 	mu         sync.Mutex
-	states     map[span]*once[[]rowState]
-	legacy     map[span]*once[[]legacyRow]
-	partitions map[partKey]*partition
+	states     map[rowkey.Span]*once[[]rowkey.RowTime]
+	legacy     map[rowkey.Span]*once[[]legacyRow]
+	partitions map[rowkey.Partition]*partition
 }
 
 // Look begins to look at the index.
 func (r *Reader) Look() *Look {
 	return &Look{
 		reader: r, lag: r.config.KairosDBLag, slots: make(chan struct{}, r.config.IndexReads),
-		states: map[span]*once[[]rowState]{}, legacy: map[span]*once[[]legacyRow]{}, partitions: map[partKey]*partition{},
+		states: map[rowkey.Span]*once[[]rowkey.RowTime]{}, legacy: map[rowkey.Span]*once[[]legacyRow]{}, partitions: map[rowkey.Partition]*partition{},
 	}
 }
 
@@ -125,8 +126,8 @@ func memo[K comparable, V any](l *Look, m map[K]*V, k K) *V {
 }
 
 // partition returns what is known of a partition, of which state says more.
-func (l *Look) partition(metric string, state rowState) *partition {
-	k := partKey{metric, state.timeMS}
+func (l *Look) partition(metric string, state rowkey.RowTime) *partition {
+	k := rowkey.Partition{Metric: metric, TimeMS: state.TimeMS}
 	p := memo(l, l.partitions, k)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -137,8 +138,8 @@ func (l *Look) partition(metric string, state rowState) *partition {
 }
 
 // stampOf returns the mtime of a partition, read once.
-func (l *Look) stampOf(ctx context.Context, k partKey) (stamp, error) {
-	return memo(l, l.partitions, k).stamp.get(ctx, func() (s stamp, err error) {
+func (l *Look) stampOf(ctx context.Context, k rowkey.Partition) (rowkey.Stamp, error) {
+	return memo(l, l.partitions, k).stamp.get(ctx, func() (s rowkey.Stamp, err error) {
 		err = l.parallel(ctx, 1, func(ctx context.Context, _ int) error {
 			s, err = l.readStamp(ctx, k)
 			return err

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/model"
 	"varve/internal/store"
 	"varve/internal/work"
@@ -24,7 +25,7 @@ type SeriesRows struct {
 // the range, each with those rows.
 func (l *Look) Lookup(ctx context.Context, sel store.Selection) ([]SeriesRows, error) {
 	l.trace.lookups.Add(1)
-	if sel.Range.StartMS > sel.Range.EndMS || impossible(sel.Matchers) {
+	if sel.Range.StartMS > sel.Range.EndMS || rowkey.Impossible(sel.Matchers) {
 		return nil, nil
 	}
 	found, err := l.lookup(ctx, sel)
@@ -38,7 +39,7 @@ func (l *Look) Lookup(ctx context.Context, sel store.Selection) ([]SeriesRows, e
 }
 
 func (l *Look) lookup(ctx context.Context, sel store.Selection) ([]SeriesRows, error) {
-	g := &gathering{sel: sel, places: map[rowKey]int32{}}
+	g := &gathering{sel: sel, places: map[rowkey.Key]int32{}}
 	err := l.eachKey(ctx, sel, g.limit(), g.add)
 	if err != nil {
 		return nil, err
@@ -54,7 +55,7 @@ type gathering struct {
 	sel store.Selection
 
 	mu     sync.Mutex
-	places map[rowKey]int32
+	places map[rowkey.Key]int32
 	found  []SeriesRows
 }
 
@@ -66,7 +67,7 @@ func (g *gathering) limit() int {
 	return math.MaxInt
 }
 
-func (g *gathering) add(row Row, keys []rowKey) error {
+func (g *gathering) add(row Row, keys []rowkey.Key) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, k := range keys {
@@ -74,7 +75,7 @@ func (g *gathering) add(row Row, keys []rowKey) error {
 		if !ok {
 			at = int32(len(g.found))
 			g.places[k] = at
-			g.found = append(g.found, SeriesRows{Series: model.Series{Metric: g.sel.Metric, Tags: k.tags, Type: k.typ}})
+			g.found = append(g.found, SeriesRows{Series: model.Series{Metric: g.sel.Metric, Tags: k.Tags, Type: k.Type}})
 		}
 		g.found[at].Rows = append(g.found[at].Rows, row)
 	}
@@ -84,16 +85,16 @@ func (g *gathering) add(row Row, keys []rowKey) error {
 	return nil
 }
 
-// eachKey calls f with the matching row keys of each row of the selection, by
+// rowkey.Each calls f with the matching row keys of each row of the selection, by
 // several goroutines at once. Of a partition that has more than limit of them it
 // may hand out only more than limit.
-func (l *Look) eachKey(ctx context.Context, sel store.Selection, limit int, f func(Row, []rowKey) error) error {
+func (l *Look) eachKey(ctx context.Context, sel store.Selection, limit int, f func(Row, []rowkey.Key) error) error {
 	low, high := l.reader.ks.Spec.RowRange(sel.Range)
-	s := span{sel.Metric, low, high}
+	s := rowkey.Span{Metric: sel.Metric, LowMS: low, HighMS: high}
 	if err := l.eachLegacyKey(ctx, s, sel.Matchers, f); err != nil {
 		return err
 	}
-	states, err := l.statesOf(ctx, s, slices.ContainsFunc(sel.Matchers, isLiteral))
+	states, err := l.statesOf(ctx, s, slices.ContainsFunc(sel.Matchers, rowkey.IsLiteral))
 	if err != nil {
 		return err
 	}
@@ -115,7 +116,7 @@ func (l *Look) eachKey(ctx context.Context, sel store.Selection, limit int, f fu
 			err := work.Do("look up the series of a row time", func() error {
 				keys, err := l.keysOf(ctx, p, sel.Matchers, limit)
 				if err == nil && len(keys) > 0 {
-					err = f(Row{p.key.timeMS, Typed}, keys)
+					err = f(Row{p.key.TimeMS, Typed}, keys)
 				}
 				return err
 			})
@@ -136,25 +137,27 @@ const maxGuessed = 4
 // needed, and there are few that can be, these are read at the same time, which
 // saves a round trip. Of row times that were there a while ago it is enough that
 // they have an mtime: row_key_time_index is not asked again.
-func (l *Look) statesOf(ctx context.Context, s span, selective bool) ([]rowState, error) {
+func (l *Look) statesOf(ctx context.Context, s rowkey.Span, selective bool) ([]rowkey.RowTime, error) {
 	possible := l.rowTimes(s)
 	read := l.readStates
-	if len(possible) > 0 && !slices.ContainsFunc(possible, func(k partKey) bool { return !l.reader.postings.believes(k) }) {
-		read = func(ctx context.Context, s span) ([]rowState, error) { return l.readBelieved(ctx, s, possible) }
+	if len(possible) > 0 && !slices.ContainsFunc(possible, func(k rowkey.Partition) bool { return !l.reader.postings.believes(k) }) {
+		read = func(ctx context.Context, s rowkey.Span) ([]rowkey.RowTime, error) {
+			return l.readBelieved(ctx, s, possible)
+		}
 	}
-	var guesses []partKey
+	var guesses []rowkey.Partition
 	for _, k := range possible {
 		if selective || l.reader.postings.holds(k) {
 			guesses = append(guesses, k)
 		}
 	}
-	var states []rowState
+	var states []rowkey.RowTime
 	err := work.Parallel(ctx, 1+len(guesses), 1+len(guesses), func(ctx context.Context, i int) (err error) {
 		if i > 0 {
 			_, err = l.stampOf(ctx, guesses[i-1])
 			return err
 		}
-		states, err = memo(l, l.states, s).get(ctx, func() ([]rowState, error) { return read(ctx, s) })
+		states, err = memo(l, l.states, s).get(ctx, func() ([]rowkey.RowTime, error) { return read(ctx, s) })
 		return err
 	})
 	return states, err
@@ -162,8 +165,8 @@ func (l *Look) statesOf(ctx context.Context, s span, selective bool) ([]rowState
 
 // readBelieved does what readStates does where all row times that the span may
 // have were there a while ago.
-func (l *Look) readBelieved(ctx context.Context, s span, possible []partKey) ([]rowState, error) {
-	var known map[int64]rowState
+func (l *Look) readBelieved(ctx context.Context, s rowkey.Span, possible []rowkey.Partition) ([]rowkey.RowTime, error) {
+	var known map[int64]rowkey.RowTime
 	err := l.parallel(ctx, 1, func(ctx context.Context, _ int) (err error) {
 		if l.reader.ks.Tables.Own {
 			known, err = l.readStateRows(ctx, s)
@@ -173,18 +176,18 @@ func (l *Look) readBelieved(ctx context.Context, s span, possible []partKey) ([]
 	if err != nil {
 		return nil, err
 	}
-	var states []rowState
+	var states []rowkey.RowTime
 	for _, k := range possible {
 		stamp, err := l.stampOf(ctx, k)
 		switch {
 		case err != nil:
 			return nil, err
-		case stamp.mtime == (cql.UUID{}): // expired, or it is gone
+		case stamp.Mtime == (cql.UUID{}): // expired, or it is gone
 			return l.readStates(ctx, s)
 		}
-		state, ok := known[k.timeMS]
+		state, ok := known[k.TimeMS]
 		if !ok {
-			state = rowState{timeMS: k.timeMS}
+			state = rowkey.RowTime{TimeMS: k.TimeMS}
 		}
 		states = append(states, state)
 	}
@@ -192,19 +195,19 @@ func (l *Look) readBelieved(ctx context.Context, s span, possible []partKey) ([]
 }
 
 // rowTimes returns the partitions that a span may have, if they are few.
-func (l *Look) rowTimes(s span) []partKey {
+func (l *Look) rowTimes(s rowkey.Span) []rowkey.Partition {
 	width := l.reader.ks.Spec.Width
-	if s.lowMS < 0 || (s.highMS-s.lowMS)/width >= maxGuessed {
+	if s.LowMS < 0 || (s.HighMS-s.LowMS)/width >= maxGuessed {
 		return nil
 	}
-	var all []partKey
-	for i := range (s.highMS-s.lowMS)/width + 1 {
-		all = append(all, partKey{s.metric, s.lowMS + i*width})
+	var all []rowkey.Partition
+	for i := range (s.HighMS-s.LowMS)/width + 1 {
+		all = append(all, rowkey.Partition{Metric: s.Metric, TimeMS: s.LowMS + i*width})
 	}
 	return all
 }
 
-func (l *Look) eachLegacyKey(ctx context.Context, s span, matchers []model.Matcher, f func(Row, []rowKey) error) error {
+func (l *Look) eachLegacyKey(ctx context.Context, s rowkey.Span, matchers []model.Matcher, f func(Row, []rowkey.Key) error) error {
 	keys, err := memo(l, l.legacy, s).get(ctx, func() ([]legacyRow, error) {
 		var rows []legacyRow
 		keys, err := l.readLegacy(ctx, s)
@@ -217,8 +220,8 @@ func (l *Look) eachLegacyKey(ctx context.Context, s span, matchers []model.Match
 		return err
 	}
 	for _, k := range keys {
-		if model.MatchesAll(matchers, k.key.tags) {
-			if err := f(k.row, []rowKey{k.key}); err != nil {
+		if model.MatchesAll(matchers, k.key.Tags) {
+			if err := f(k.row, []rowkey.Key{k.key}); err != nil {
 				return err
 			}
 		}
@@ -228,11 +231,11 @@ func (l *Look) eachLegacyKey(ctx context.Context, s span, matchers []model.Match
 
 // keysOf returns the row keys of a partition that match. Of more than limit it
 // may return only some, more than limit.
-func (l *Look) keysOf(ctx context.Context, p *partition, matchers []model.Matcher, limit int) ([]rowKey, error) {
+func (l *Look) keysOf(ctx context.Context, p *partition, matchers []model.Matcher, limit int) ([]rowkey.Key, error) {
 	if p.full.loaded.Load() {
 		return p.full.value.matching(nil, matchers), nil
 	}
-	literals := literalsOf(matchers)
+	literals := rowkey.Literals(matchers)
 	if len(literals) == 0 && !l.reader.postings.holds(p.key) {
 		return l.fullKeys(ctx, p, matchers, limit)
 	}
@@ -240,14 +243,14 @@ func (l *Look) keysOf(ctx context.Context, p *partition, matchers []model.Matche
 	if err != nil {
 		return nil, err
 	}
-	if list := l.kept(postingKey{partKey: p.key}, p.version(s)); list != nil {
+	if list := l.kept(postingKey{Partition: p.key}, p.version(s)); list != nil {
 		l.answer(byCache)
 		return list.matching(nil, matchers), nil
 	}
 	switch {
 	case len(literals) == 0:
 		return l.fullKeys(ctx, p, matchers, limit)
-	case !p.state.covers(s):
+	case !p.state.Covers(s):
 		l.answer(uncovered)
 		l.reader.uncovered(p.key)
 		return l.uncoveredKeys(ctx, p, s, literals, matchers, limit)
@@ -257,10 +260,10 @@ func (l *Look) keysOf(ctx context.Context, p *partition, matchers []model.Matche
 
 // uncoveredKeys finds row keys of a partition of which the inverted index may
 // lack some: by leaping over most of the others, or by reading it whole.
-func (l *Look) uncoveredKeys(ctx context.Context, p *partition, s stamp, by, matchers []model.Matcher, limit int) ([]rowKey, error) {
+func (l *Look) uncoveredKeys(ctx context.Context, p *partition, s rowkey.Stamp, by, matchers []model.Matcher, limit int) ([]rowkey.Key, error) {
 	if lists := l.knownLists(p, s, by); lists != nil {
 		l.answer(byCache)
-		var keys []rowKey
+		var keys []rowkey.Key
 		for _, list := range lists {
 			keys = list.matching(keys, matchers)
 		}
@@ -272,12 +275,12 @@ func (l *Look) uncoveredKeys(ctx context.Context, p *partition, s stamp, by, mat
 		l.answer(byScan)
 		return nil, nil
 	}
-	kind := kindOf(p.key.metric, literals)
+	kind := kindOf(p.key.Metric, literals)
 	if !reader.ordered || reader.givenUp.has(kind, reader.now()) {
 		return l.sharedKeys(ctx, p, matchers)
 	}
 	loading := reader.postings.begin(p.key)
-	var keys []rowKey
+	var keys []rowkey.Key
 	var ok bool
 	err := l.parallel(ctx, 1, func(ctx context.Context, _ int) (err error) {
 		keys, ok, err = l.scan(ctx, p, literals, matchers, limit)
@@ -301,17 +304,17 @@ func (l *Look) uncoveredKeys(ctx context.Context, p *partition, s stamp, by, mat
 }
 
 // verifiedList makes a list of row keys that were in row_keys a moment ago.
-func verifiedList(keys []rowKey) *keyList {
+func verifiedList(keys []rowkey.Key) *keyList {
 	list := &keyList{verified: true}
 	for _, k := range keys {
-		list.add(k, mapBytes(k.tags))
+		list.add(k, rowkey.MapBytes(k.Tags))
 	}
 	return list
 }
 
 // sharedKeys reads a partition whole, together with whoever wants that at the
 // same time.
-func (l *Look) sharedKeys(ctx context.Context, p *partition, matchers []model.Matcher) ([]rowKey, error) {
+func (l *Look) sharedKeys(ctx context.Context, p *partition, matchers []model.Matcher) ([]rowkey.Key, error) {
 	list, err := p.full.get(ctx, func() (*keyList, error) {
 		list, shared, err := l.reader.flights.take(ctx, p.key, func() (list *keyList, err error) {
 			err = l.parallel(ctx, 1, func(ctx context.Context, _ int) error {
@@ -332,10 +335,10 @@ func (l *Look) sharedKeys(ctx context.Context, p *partition, matchers []model.Ma
 }
 
 // fullKeys reads the partition whole, or until there are too many matching keys.
-func (l *Look) fullKeys(ctx context.Context, p *partition, matchers []model.Matcher, limit int) ([]rowKey, error) {
-	var some []rowKey
-	more := func(k rowKey) bool {
-		if limit == math.MaxInt || !model.MatchesAll(matchers, k.tags) {
+func (l *Look) fullKeys(ctx context.Context, p *partition, matchers []model.Matcher, limit int) ([]rowkey.Key, error) {
+	var some []rowkey.Key
+	more := func(k rowkey.Key) bool {
+		if limit == math.MaxInt || !model.MatchesAll(matchers, k.Tags) {
 			return true
 		}
 		if some = append(some, k); len(some) > limit {
@@ -363,8 +366,8 @@ func (l *Look) fullKeys(ctx context.Context, p *partition, matchers []model.Matc
 	return list.matching(nil, matchers), nil
 }
 
-func distinctKeys(keys []rowKey) []rowKey {
-	seen := make(map[rowKey]bool, len(keys))
+func distinctKeys(keys []rowkey.Key) []rowkey.Key {
+	seen := make(map[rowkey.Key]bool, len(keys))
 	out := keys[:0]
 	for _, k := range keys {
 		if !seen[k] {
@@ -377,7 +380,7 @@ func distinctKeys(keys []rowKey) []rowKey {
 
 // indexedKeys finds row keys through the inverted index: by the matcher that has
 // the fewest; the others are applied to these.
-func (l *Look) indexedKeys(ctx context.Context, p *partition, s stamp, literals, matchers []model.Matcher) ([]rowKey, error) {
+func (l *Look) indexedKeys(ctx context.Context, p *partition, s rowkey.Stamp, literals, matchers []model.Matcher) ([]rowkey.Key, error) {
 	lists := l.knownLists(p, s, literals)
 	if lists != nil {
 		l.answer(byCache)
@@ -388,7 +391,7 @@ func (l *Look) indexedKeys(ctx context.Context, p *partition, s stamp, literals,
 			return nil, err
 		}
 	}
-	var keys, unsure []rowKey
+	var keys, unsure []rowkey.Key
 	for _, list := range lists {
 		if list.verified {
 			keys = list.matching(keys, matchers)
@@ -405,19 +408,19 @@ func (l *Look) indexedKeys(ctx context.Context, p *partition, s stamp, literals,
 
 // knownLists returns the lists of a matcher, if this Look or the cache has all
 // of them; nil if there is no such matcher.
-func (l *Look) knownLists(p *partition, s stamp, literals []model.Matcher) []*keyList {
+func (l *Look) knownLists(p *partition, s rowkey.Stamp, literals []model.Matcher) []*keyList {
 	return fewestKeys(p.key, literals, func(k postingKey) *keyList { return l.knownList(p, s, k) })
 }
 
 // fewestKeys returns the lists of the matcher that has the fewest row keys of a
 // partition, of those for which list has all; nil if there is none.
-func fewestKeys(p partKey, literals []model.Matcher, list func(postingKey) *keyList) []*keyList {
+func fewestKeys(p rowkey.Partition, literals []model.Matcher, list func(postingKey) *keyList) []*keyList {
 	var best []*keyList
 	fewest := math.MaxInt
 	for _, m := range literals {
 		var lists []*keyList
 		n := 0
-		for _, v := range distinct(m.Values) {
+		for _, v := range rowkey.Distinct(m.Values) {
 			of := list(postingKey{p, m.Tag, v})
 			if of == nil {
 				lists = nil
@@ -433,7 +436,7 @@ func fewestKeys(p partKey, literals []model.Matcher, list func(postingKey) *keyL
 	return best
 }
 
-func (l *Look) knownList(p *partition, s stamp, k postingKey) *keyList {
+func (l *Look) knownList(p *partition, s rowkey.Stamp, k postingKey) *keyList {
 	if o := p.posting(k); o.loaded.Load() {
 		return o.value
 	}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/rowtime"
@@ -205,7 +206,7 @@ func (m *rowModel) varve(rng *rand.Rand, n *modelNode) {
 			m.t.Error(err)
 		}
 	case k < 19:
-		p := partKey{m.metricOf(rng, 0), m.rowTime(rng)}
+		p := rowkey.Partition{Metric: m.metricOf(rng, 0), TimeMS: m.rowTime(rng)}
 		covered, err := n.coverer.Cover(m.ctx, p)
 		m.note("%v covers %v: %v, %v", n.skew, p, covered, err)
 		if err != nil {
@@ -284,30 +285,30 @@ func (m *rowModel) varveDeletes(rng *rand.Rand, n *modelNode) {
 // it has written when it deletes.
 func (m *rowModel) kairosDB(rng *rand.Rand) {
 	s := m.series(rng, m.metricOf(rng, 0))
-	p := partKey{s.Metric, m.ks.Spec.RowTime(time.Now().UnixMilli())}
-	k := rowKey{s.Type, s.Tags}
+	p := rowkey.Partition{Metric: s.Metric, TimeMS: m.ks.Spec.RowTime(time.Now().UnixMilli())}
+	k := rowkey.Key{Type: s.Type, Tags: s.Tags}
 	if rng.IntN(20) < m.kairosDeletes && s.Metric != m.name("m0") {
-		m.note("kairosdb deletes %v of %v", s, p.timeMS)
-		m.execKairos("DELETE FROM data_points WHERE key = ?", []byte(m.rowKeyOf(s, p.timeMS)))
-		m.execKairos(deleteRowKey.Text, p.metric, schema.DataPoints, p.timeMS, string(k.typ), cql.TagMap{Tags: k.tags})
+		m.note("kairosdb deletes %v of %v", s, p.TimeMS)
+		m.execKairos("DELETE FROM data_points WHERE key = ?", []byte(m.rowKeyOf(s, p.TimeMS)))
+		m.execKairos(deleteRowKey.Text, p.Metric, schema.DataPoints, p.TimeMS, string(k.Type), cql.TagMap{Tags: k.Tags})
 		m.cached = map[partRow]bool{}
 		return
 	}
-	m.note("kairosdb writes %v at %v", s, p.timeMS)
+	m.note("kairosdb writes %v at %v", s, p.TimeMS)
 	if row := (partRow{p, k}); !m.cached[row] {
-		m.execKairos("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(schema.MetricNames), p.metric, []byte{0})
+		m.execKairos("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(schema.MetricNames), p.Metric, []byte{0})
 		m.execKairos("INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())",
-			p.metric, schema.DataPoints, p.timeMS, string(k.typ), cql.TagMap{Tags: k.tags})
-		m.execKairos("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", p.metric, schema.DataPoints, p.timeMS)
+			p.Metric, schema.DataPoints, p.TimeMS, string(k.Type), cql.TagMap{Tags: k.Tags})
+		m.execKairos("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", p.Metric, schema.DataPoints, p.TimeMS)
 		m.cached[row] = true
 	}
-	m.execKairos("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", []byte(m.rowKeyOf(s, p.timeMS)), rowtime.ColumnBytes(rng.Uint32N(1000)), []byte{2})
+	m.execKairos("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", []byte(m.rowKeyOf(s, p.TimeMS)), rowtime.ColumnBytes(rng.Uint32N(1000)), []byte{2})
 }
 
 // A partRow names a row.
 type partRow struct {
-	partKey
-	rowKey
+	rowkey.Partition
+	rowkey.Key
 }
 
 // execKairos executes a statement of KairosDB.

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/store"
@@ -188,11 +189,11 @@ type texts struct {
 	seen map[string]bool // true: wanted
 }
 
-func (t *texts) add(keys []rowKey) {
+func (t *texts) add(keys []rowkey.Key) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, k := range keys {
-		for name, value := range k.tags.All() {
+		for name, value := range k.Tags.All() {
 			switch {
 			case t.q.Kind == store.TagNames:
 				t.meet(name)
@@ -221,14 +222,14 @@ func (t *texts) list() []string {
 }
 
 // eachKeyOf calls f with all row keys of a metric, partition by partition and by
-// several goroutines at once. Unlike eachKey it keeps them only in the cache.
-func (l *Look) eachKeyOf(ctx context.Context, metric string, f func([]rowKey)) error {
+// several goroutines at once. Unlike rowkey.Each it keeps them only in the cache.
+func (l *Look) eachKeyOf(ctx context.Context, metric string, f func([]rowkey.Key)) error {
 	low, high := l.reader.ks.Spec.RowRange(model.AllTime)
-	s := span{metric, low, high}
-	if err := l.eachLegacyKey(ctx, s, nil, func(_ Row, keys []rowKey) error { f(keys); return nil }); err != nil {
+	s := rowkey.Span{Metric: metric, LowMS: low, HighMS: high}
+	if err := l.eachLegacyKey(ctx, s, nil, func(_ Row, keys []rowkey.Key) error { f(keys); return nil }); err != nil {
 		return err
 	}
-	states, err := memo(l, l.states, s).get(ctx, func() ([]rowState, error) { return l.readStates(ctx, s) })
+	states, err := memo(l, l.states, s).get(ctx, func() ([]rowkey.RowTime, error) { return l.readStates(ctx, s) })
 	if err != nil {
 		return err
 	}
@@ -251,7 +252,7 @@ func (l *Look) listOf(ctx context.Context, p *partition) (*keyList, error) {
 		if err != nil {
 			return nil, err
 		}
-		if list := l.kept(postingKey{partKey: p.key}, p.version(s)); list != nil {
+		if list := l.kept(postingKey{Partition: p.key}, p.version(s)); list != nil {
 			l.answer(byCache)
 			return list, nil
 		}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 )
@@ -23,8 +24,8 @@ var (
 		Text: "SELECT data_type, tags, mtime, WRITETIME(mtime) FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ?"}
 	readTheseRowKeys = &cql.Statement{Name: "read_these_row_keys",
 		Text: "SELECT data_type, tags FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags IN ?"}
-	readPostings      = &cql.Statement{Name: "read_postings", Prefetch: true, Text: selectPostings}
-	readPostingsRaced = &cql.Statement{Name: "read_postings", PageSize: racedPage, Text: selectPostings}
+	readPostings      = &cql.Statement{Name: "read_postings", Prefetch: true, Text: rowkey.SelectTagRows}
+	readPostingsRaced = &cql.Statement{Name: "read_postings", PageSize: racedPage, Text: rowkey.SelectTagRows}
 )
 
 // racedPage is how many row keys of one tag pair and shard are read before it is
@@ -33,9 +34,9 @@ const racedPage = 200
 
 // readStates reads the row times of a span in ascending order, each with its
 // state. States are read before anything that they speak of.
-func (l *Look) readStates(ctx context.Context, s span) ([]rowState, error) {
-	var states map[int64]rowState
-	var times []rowState
+func (l *Look) readStates(ctx context.Context, s rowkey.Span) ([]rowkey.RowTime, error) {
+	var states map[int64]rowkey.RowTime
+	var times []rowkey.RowTime
 	tables := l.reader.ks.Tables
 	err := l.parallel(ctx, 2, func(ctx context.Context, i int) (err error) {
 		switch {
@@ -50,35 +51,35 @@ func (l *Look) readStates(ctx context.Context, s span) ([]rowState, error) {
 		return nil, err
 	}
 	for i := range times {
-		if state, ok := states[times[i].timeMS]; ok {
+		if state, ok := states[times[i].TimeMS]; ok {
 			times[i] = state
 		}
 	}
 	return times, nil
 }
 
-func (l *Look) readRowTimes(ctx context.Context, s span) ([]rowState, error) {
-	var times []rowState
-	rows := l.query(ctx, readRowTimes, s.metric, schema.DataPoints, s.lowMS, s.highMS)
+func (l *Look) readRowTimes(ctx context.Context, s rowkey.Span) ([]rowkey.RowTime, error) {
+	var times []rowkey.RowTime
+	rows := l.query(ctx, readRowTimes, s.Metric, schema.DataPoints, s.LowMS, s.HighMS)
 	defer rows.Close()
 	var ms cql.Millis
 	for rows.Scan(&ms) {
 		if !ms.Null {
-			times = append(times, rowState{timeMS: ms.MS})
+			times = append(times, rowkey.RowTime{TimeMS: ms.MS})
 		}
 	}
 	l.trace.indexRows.Add(int64(len(times)))
 	return times, rows.Close()
 }
 
-func (l *Look) readStateRows(ctx context.Context, s span) (map[int64]rowState, error) {
-	states := map[int64]rowState{}
-	rows := l.query(ctx, readRowStates, s.metric, s.lowMS, s.highMS)
+func (l *Look) readStateRows(ctx context.Context, s rowkey.Span) (map[int64]rowkey.RowTime, error) {
+	states := map[int64]rowkey.RowTime{}
+	rows := l.query(ctx, readRowStates, s.Metric, s.LowMS, s.HighMS)
 	defer rows.Close()
 	var ms cql.Millis
 	var kairos, changed, written cql.Raw
 	for rows.Scan(&ms, &kairos, &changed, &written) {
-		states[ms.MS] = rowState{ms.MS, partState{kairosMtime: uuidOf(kairos), changed: uuidOf(changed), changedMS: writtenMS(written)}}
+		states[ms.MS] = rowkey.RowTime{TimeMS: ms.MS, State: rowkey.State{KairosMtime: rowkey.UUIDOf(kairos), Changed: rowkey.UUIDOf(changed), ChangedMS: rowkey.WrittenMS(written)}}
 	}
 	l.trace.indexRows.Add(int64(len(states)))
 	return states, rows.Close()
@@ -86,13 +87,13 @@ func (l *Look) readStateRows(ctx context.Context, s span) (map[int64]rowState, e
 
 // partition is what a Look knows of one partition of row_keys.
 type partition struct {
-	stamp once[stamp]
+	stamp once[rowkey.Stamp]
 	full  once[*keyList]
 
 	// Known from the first time that the states of a span with it were read, and
 	// not changed after.
-	key   partKey
-	state rowState
+	key   rowkey.Partition
+	state rowkey.RowTime
 
 	mu       sync.Mutex
 	known    bool
@@ -113,14 +114,14 @@ func (p *partition) posting(k postingKey) *once[*keyList] {
 	return o
 }
 
-// readStamp reads the mtime of a partition.
-func (l *Look) readStamp(ctx context.Context, k partKey) (stamp, error) {
+// rowkey.ReadStamp reads the mtime of a partition.
+func (l *Look) readStamp(ctx context.Context, k rowkey.Partition) (rowkey.Stamp, error) {
 	l.trace.statements.Add(1)
-	return readStamp(ctx, l.reader.ks.Session, k)
+	return rowkey.ReadStamp(ctx, l.reader.ks.Session, k)
 }
 
-func (p *partition) version(s stamp) version {
-	return version{mtime: s.mtime, changed: p.state.changed}
+func (p *partition) version(s rowkey.Stamp) version {
+	return version{mtime: s.Mtime, changed: p.state.Changed}
 }
 
 // unsettledLife is how long row keys are kept whose version was young.
@@ -133,9 +134,9 @@ const unsettledLife = time.Second
 // clocks of two writers differ, and a write with an earlier timestamp does not
 // move it. The same holds where mtime has expired. And KairosDB does not move it
 // when it deletes.
-func (r *Reader) keptUntil(p *partition, s stamp) time.Time {
+func (r *Reader) keptUntil(p *partition, s rowkey.Stamp) time.Time {
 	now := r.now()
-	if youngest := max(s.writtenMS, p.state.changedMS); s.mtime == (cql.UUID{}) || now.UnixMilli()-youngest < r.config.Settle.Milliseconds() {
+	if youngest := max(s.WrittenMS, p.state.ChangedMS); s.Mtime == (cql.UUID{}) || now.UnixMilli()-youngest < r.config.Settle.Milliseconds() {
 		return now.Add(min(unsettledLife, r.config.Settle))
 	}
 	return now.Add(r.config.PostingsCacheAge)
@@ -155,20 +156,20 @@ func (c *postingsCache) widest() int64 { return c.maxBytes / 4 }
 // may end the reading with errEnough. Of a partition that is wider than the cache
 // would keep, only row keys are kept that match wanted, if that is not empty, and
 // the error is errMatchesOnly.
-func (l *Look) readAll(ctx context.Context, p *partition, wanted []model.Matcher, more func(rowKey) bool) (*keyList, error) {
+func (l *Look) readAll(ctx context.Context, p *partition, wanted []model.Matcher, more func(rowkey.Key) bool) (*keyList, error) {
 	reader := l.reader
 	loading := reader.postings.begin(p.key)
 	list := new(keyList)
 	var d keyDecoder
 	var name, tags, mtime, written cql.Raw
-	var first stamp
+	var first rowkey.Stamp
 	read, onlyMatches := int64(0), false
-	rows := l.query(ctx, readRowKeys, p.key.args()...)
+	rows := l.query(ctx, readRowKeys, p.key.Args()...)
 	defer rows.Close()
 	dest := []any{&name, &tags, &mtime, &written}
 	for rows.Scan(dest...) {
 		if read++; read == 1 {
-			first = stamp{mtime: uuidOf(mtime), writtenMS: writtenMS(written)}
+			first = rowkey.Stamp{Mtime: rowkey.UUIDOf(mtime), WrittenMS: rowkey.WrittenMS(written)}
 		}
 		if name == nil || tags == nil {
 			continue // a static cell that outlived the rows
@@ -179,7 +180,7 @@ func (l *Look) readAll(ctx context.Context, p *partition, wanted []model.Matcher
 		if !onlyMatches && len(wanted) > 0 && list.bytes > reader.postings.widest() {
 			onlyMatches = true
 			list = list.only(wanted)
-		} else if last := len(list.keys) - 1; onlyMatches && !model.MatchesAll(wanted, list.keys[last].tags) {
+		} else if last := len(list.keys) - 1; onlyMatches && !model.MatchesAll(wanted, list.keys[last].Tags) {
 			list.keys = list.keys[:last]
 		}
 	}
@@ -193,7 +194,7 @@ func (l *Look) readAll(ctx context.Context, p *partition, wanted []model.Matcher
 	if onlyMatches {
 		return list, errMatchesOnly
 	}
-	reader.postings.put(postingKey{partKey: p.key}, list, p.version(first), reader.keptUntil(p, first), loading)
+	reader.postings.put(postingKey{Partition: p.key}, list, p.version(first), reader.keptUntil(p, first), loading)
 	return list, nil
 }
 
@@ -212,13 +213,13 @@ const (
 //
 // Where a map may be stored in another order than it is bound in, row keys are
 // not found in this way, and all are believed to exist.
-func (l *Look) existing(ctx context.Context, p *partition, keys []rowKey) ([]rowKey, error) {
+func (l *Look) existing(ctx context.Context, p *partition, keys []rowkey.Key) ([]rowkey.Key, error) {
 	if !l.reader.ordered {
 		return keys, nil
 	}
 	byType := map[model.Type][]cql.TagMap{}
 	for _, k := range keys {
-		byType[k.typ] = append(byType[k.typ], cql.TagMap{Tags: k.tags})
+		byType[k.Type] = append(byType[k.Type], cql.TagMap{Tags: k.Tags})
 	}
 	type batch struct {
 		typ  model.Type
@@ -230,9 +231,9 @@ func (l *Look) existing(ctx context.Context, p *partition, keys []rowKey) ([]row
 			batches = append(batches, batch{typ, part})
 		}
 	}
-	found := make([][]rowKey, len(batches))
+	found := make([][]rowkey.Key, len(batches))
 	err := l.parallel(ctx, len(batches), func(ctx context.Context, i int) error {
-		rows := l.query(ctx, readTheseRowKeys, p.key.metric, schema.DataPoints, p.key.timeMS, string(batches[i].typ), batches[i].tags)
+		rows := l.query(ctx, readTheseRowKeys, p.key.Metric, schema.DataPoints, p.key.TimeMS, string(batches[i].typ), batches[i].tags)
 		defer rows.Close()
 		list := new(keyList)
 		var d keyDecoder
@@ -252,12 +253,12 @@ func (l *Look) existing(ctx context.Context, p *partition, keys []rowKey) ([]row
 	return slices.Concat(found...), err
 }
 
-func (l *Look) addKey(list *keyList, d *keyDecoder, name, rawTags []byte, more func(rowKey) bool) error {
+func (l *Look) addKey(list *keyList, d *keyDecoder, name, rawTags []byte, more func(rowkey.Key) bool) error {
 	tags, err := d.tagsOf(rawTags)
 	if err != nil {
 		return fmt.Errorf("row key of type %s: %w", name, err)
 	}
-	k := rowKey{d.typeOf(name), tags}
+	k := rowkey.Key{Type: d.typeOf(name), Tags: tags}
 	list.add(k, len(rawTags))
 	if more != nil && !more(k) {
 		return errEnough

@@ -13,13 +13,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/model"
 )
 
 // A keyList holds the row keys of one row time: all, or those with one tag.
 // It does not change after it was loaded.
 type keyList struct {
-	keys     []rowKey
+	keys     []rowkey.Key
 	bytes    int64 // of memory
 	verified bool  // all were in row_keys when the list was loaded
 
@@ -30,7 +31,7 @@ type keyList struct {
 // keyOverhead is what a row key costs beside the bytes of its tags.
 const keyOverhead = 32
 
-func (l *keyList) add(k rowKey, tagBytes int) {
+func (l *keyList) add(k rowkey.Key, tagBytes int) {
 	l.keys = append(l.keys, k)
 	l.bytes += int64(tagBytes) + keyOverhead
 }
@@ -46,32 +47,32 @@ func (l *keyList) only(matchers []model.Matcher) *keyList {
 const indexFrom = 4096
 
 // matching appends the keys that satisfy all matchers.
-func (l *keyList) matching(dst []rowKey, matchers []model.Matcher) []rowKey {
+func (l *keyList) matching(dst []rowkey.Key, matchers []model.Matcher) []rowkey.Key {
 	if len(l.keys) >= indexFrom {
 		for _, m := range matchers {
-			if isLiteral(m) {
+			if rowkey.IsLiteral(m) {
 				return l.matchingByTag(dst, m, matchers)
 			}
 		}
 	}
 	for _, k := range l.keys {
-		if model.MatchesAll(matchers, k.tags) {
+		if model.MatchesAll(matchers, k.Tags) {
 			dst = append(dst, k)
 		}
 	}
 	return dst
 }
 
-func (l *keyList) matchingByTag(dst []rowKey, by model.Matcher, matchers []model.Matcher) []rowKey {
+func (l *keyList) matchingByTag(dst []rowkey.Key, by model.Matcher, matchers []model.Matcher) []rowkey.Key {
 	places := l.sortedBy(by.Tag)
 	valueAt := func(i int) string {
-		v, _ := l.keys[places[i]].tags.Get(by.Tag)
+		v, _ := l.keys[places[i]].Tags.Get(by.Tag)
 		return v
 	}
-	for _, v := range distinct(by.Values) {
+	for _, v := range rowkey.Distinct(by.Values) {
 		first := sort.Search(len(places), func(i int) bool { return valueAt(i) >= v })
 		for i := first; i < len(places) && valueAt(i) == v; i++ {
-			if k := l.keys[places[i]]; model.MatchesAll(matchers, k.tags) {
+			if k := l.keys[places[i]]; model.MatchesAll(matchers, k.Tags) {
 				dst = append(dst, k)
 			}
 		}
@@ -90,7 +91,7 @@ func (l *keyList) sortedBy(tag string) []int32 {
 	values := make([]string, len(l.keys))
 	var places []int32
 	for i, k := range l.keys {
-		if v, ok := k.tags.Get(tag); ok {
+		if v, ok := k.Tags.Get(tag); ok {
 			values[i] = v
 			places = append(places, int32(i))
 		}
@@ -165,7 +166,7 @@ type version struct {
 // A postingKey names what the cache keeps of a partition: the row keys with one
 // tag, or with an empty tag name all of them. KairosDB allows no empty names.
 type postingKey struct {
-	partKey
+	rowkey.Partition
 	tag, value string
 }
 
@@ -177,7 +178,7 @@ type postingsCache struct {
 	now      func() time.Time
 
 	mu         sync.Mutex
-	partitions map[partKey]*cachedPartition
+	partitions map[rowkey.Partition]*cachedPartition
 	recent     list.List // of *postingEntry, most recently used first
 	bytes      int64
 	forgotten  [256]uint64 // times that partitions were forgotten, by hash
@@ -207,7 +208,7 @@ func newPostingsCache(maxBytes int64, now func() time.Time) *postingsCache {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_kairosrows_postings_cache_" + name, Help: help})
 	}
 	return &postingsCache{
-		maxBytes: maxBytes, now: now, seed: maphash.MakeSeed(), partitions: map[partKey]*cachedPartition{},
+		maxBytes: maxBytes, now: now, seed: maphash.MakeSeed(), partitions: map[rowkey.Partition]*cachedPartition{},
 		hits:    counter("hits_total", "Lists of row keys that were in the cache and valid."),
 		misses:  counter("misses_total", "Lists of row keys that were not."),
 		evicted: counter("evicted_total", "Lists of row keys that made room for others."),
@@ -227,7 +228,7 @@ func (c *postingsCache) size() int64 {
 }
 
 // holds reports whether there is anything of a partition, valid or not.
-func (c *postingsCache) holds(p partKey) bool {
+func (c *postingsCache) holds(p rowkey.Partition) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.partitions[p] != nil
@@ -235,7 +236,7 @@ func (c *postingsCache) holds(p partKey) bool {
 
 // believes reports whether there was something of a partition a while ago, for
 // as long as anything of it would be kept.
-func (c *postingsCache) believes(p partKey) bool {
+func (c *postingsCache) believes(p rowkey.Partition) bool {
 	now := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -244,7 +245,7 @@ func (c *postingsCache) believes(p partKey) bool {
 }
 
 func (c *postingsCache) atLocked(k postingKey) *list.Element {
-	if of := c.partitions[k.partKey]; of != nil {
+	if of := c.partitions[k.Partition]; of != nil {
 		return of.lists[k]
 	}
 	return nil
@@ -278,27 +279,27 @@ type loading struct {
 
 // begin returns what put must be given for a list of p that is loaded from now
 // on.
-func (c *postingsCache) begin(p partKey) loading {
+func (c *postingsCache) begin(p rowkey.Partition) loading {
 	now := c.now()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return loading{now, c.forgotten[c.slot(p)]}
 }
 
-func (c *postingsCache) slot(p partKey) uint64 {
+func (c *postingsCache) slot(p rowkey.Partition) uint64 {
 	return maphash.Comparable(c.seed, p) % uint64(len(c.forgotten))
 }
 
 // put keeps a list that was loaded after version v was read and begin called.
 func (c *postingsCache) put(k postingKey, l *keyList, v version, until time.Time, since loading) {
 	e := &postingEntry{key: k, list: l, version: v, began: since.at, until: until}
-	e.bytes = l.bytes + int64(len(k.metric)+len(k.tag)+len(k.value)) + postingOverhead
+	e.bytes = l.bytes + int64(len(k.Metric)+len(k.tag)+len(k.value)) + postingOverhead
 	if len(l.keys) >= indexFrom {
 		e.bytes += int64(len(l.keys)) * 8 // of the orders by tag that may be made
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if since.forgotten != c.forgotten[c.slot(k.partKey)] || e.bytes > c.maxBytes {
+	if since.forgotten != c.forgotten[c.slot(k.Partition)] || e.bytes > c.maxBytes {
 		return
 	}
 	if at := c.atLocked(k); at != nil {
@@ -308,10 +309,10 @@ func (c *postingsCache) put(k postingKey, l *keyList, v version, until time.Time
 		c.removeLocked(c.recent.Back())
 		c.evicted.Inc()
 	}
-	of := c.partitions[k.partKey]
+	of := c.partitions[k.Partition]
 	if of == nil {
 		of = &cachedPartition{lists: map[postingKey]*list.Element{}}
-		c.partitions[k.partKey] = of
+		c.partitions[k.Partition] = of
 	}
 	of.lists[k] = c.recent.PushFront(e)
 	if until.After(of.until) {
@@ -321,7 +322,7 @@ func (c *postingsCache) put(k postingKey, l *keyList, v version, until time.Time
 }
 
 // forget drops what there is of a partition, and keeps out what is being loaded.
-func (c *postingsCache) forget(p partKey) {
+func (c *postingsCache) forget(p rowkey.Partition) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forgotten[c.slot(p)]++
@@ -334,10 +335,10 @@ func (c *postingsCache) forget(p partKey) {
 
 func (c *postingsCache) removeLocked(at *list.Element) {
 	e := c.recent.Remove(at).(*postingEntry)
-	of := c.partitions[e.key.partKey]
+	of := c.partitions[e.key.Partition]
 	delete(of.lists, e.key)
 	if len(of.lists) == 0 {
-		delete(c.partitions, e.key.partKey)
+		delete(c.partitions, e.key.Partition)
 	}
 	c.bytes -= e.bytes
 }

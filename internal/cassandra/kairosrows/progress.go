@@ -9,6 +9,7 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 )
 
 // A progress is what all attempts to write one source have done so far. While
@@ -16,8 +17,8 @@ import (
 // the next one only what is left.
 type progress struct {
 	owner *Writer
-	epoch uint64               // of what is known of index rows: all series that are done, and not settled, had theirs then
-	parts map[partKey]struct{} // that samples go to
+	epoch uint64                        // of what is known of index rows: all series that are done, and not settled, had theirs then
+	parts map[rowkey.Partition]struct{} // that samples go to
 
 	attempts int // to write it
 

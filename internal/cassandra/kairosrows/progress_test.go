@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/rowtime"
 	"varve/internal/spool"
 	"varve/internal/store"
@@ -217,7 +218,7 @@ func TestForgottenWhileAway(t *testing.T) {
 	if err := pass.samples(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	w.known.forget(span{"m", 0, someTime})
+	w.known.forget(rowkey.Span{Metric: "m", LowMS: 0, HighMS: someTime})
 	pass.failed[indexPlace] = hopelessIndex
 	if err := pass.settleWritten(t.Context()); err != nil {
 		t.Fatal(err)

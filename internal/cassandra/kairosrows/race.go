@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/model"
 	"varve/internal/work"
 )
@@ -18,7 +19,7 @@ import (
 type race struct {
 	look      *Look
 	partition *partition
-	stamp     stamp
+	stamp     rowkey.Stamp
 
 	mu      sync.Mutex
 	runners []*runner
@@ -38,14 +39,14 @@ type runner struct {
 }
 
 // race returns the lists of the matcher that won, one a value.
-func (l *Look) race(ctx context.Context, p *partition, s stamp, literals []model.Matcher) ([]*keyList, error) {
+func (l *Look) race(ctx context.Context, p *partition, s rowkey.Stamp, literals []model.Matcher) ([]*keyList, error) {
 	raceCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r := &race{look: l, partition: p, stamp: s, turn: make(chan struct{})}
 	loading := l.reader.postings.begin(p.key)
 	var tasks sync.WaitGroup
 	for _, m := range literals {
-		run := &runner{matcher: m, values: distinct(m.Values)}
+		run := &runner{matcher: m, values: rowkey.Distinct(m.Values)}
 		run.open = len(run.values) * l.reader.ks.IndexShards
 		for range run.values {
 			run.lists = append(run.lists, new(keyList))
@@ -74,7 +75,7 @@ func (l *Look) race(ctx context.Context, p *partition, s stamp, literals []model
 
 // verify takes out of short lists what is not in row_keys.
 func (l *Look) verify(ctx context.Context, p *partition, lists []*keyList) error {
-	var keys []rowKey
+	var keys []rowkey.Key
 	for _, list := range lists {
 		if len(list.keys) <= verifyBatch {
 			keys = append(keys, list.keys...)
@@ -84,13 +85,13 @@ func (l *Look) verify(ctx context.Context, p *partition, lists []*keyList) error
 	if err != nil {
 		return err
 	}
-	there := make(map[rowKey]bool, len(found))
+	there := make(map[rowkey.Key]bool, len(found))
 	for _, k := range found {
 		there[k] = true
 	}
 	for _, list := range lists {
 		if len(list.keys) <= verifyBatch {
-			list.keys = slices.DeleteFunc(list.keys, func(k rowKey) bool { return !there[k] })
+			list.keys = slices.DeleteFunc(list.keys, func(k rowkey.Key) bool { return !there[k] })
 			list.verified = true
 		}
 	}
@@ -211,7 +212,7 @@ func (r *race) read(ctx context.Context, run *runner, value, shard int) (list *k
 	if len(r.runners) == 1 {
 		st = readPostings
 	}
-	rows := l.query(ctx, st, r.partition.key.metric, r.partition.key.timeMS, run.matcher.Tag, run.values[value], shard)
+	rows := l.query(ctx, st, r.partition.key.Metric, r.partition.key.TimeMS, run.matcher.Tag, run.values[value], shard)
 	defer rows.Close()
 	var d keyDecoder
 	var name, tags cql.Raw

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -15,12 +16,12 @@ func TestRace(t *testing.T) {
 	b := newReadBench(t, readConfig(), nil)
 	metric, row := b.metric("m"), cityTime(0)
 	const n = 6000
-	var keys []rowKey
+	var keys []rowkey.Key
 	for i := range n {
-		keys = append(keys, rowKey{model.TypeLong, model.MustTags("half", fmt.Sprint(i%2), "third", fmt.Sprint(i%3), "tenth", fmt.Sprint(i%10), "all", "x")})
+		keys = append(keys, rowkey.Key{Type: model.TypeLong, Tags: model.MustTags("half", fmt.Sprint(i%2), "third", fmt.Sprint(i%3), "tenth", fmt.Sprint(i%10), "all", "x")})
 	}
 	for i := range keys { // each a series of its own
-		keys[i].tags = model.MustTags(append(flat(keys[i].tags), "id", fmt.Sprint(i))...)
+		keys[i].Tags = model.MustTags(append(flat(keys[i].Tags), "id", fmt.Sprint(i))...)
 	}
 	b.fillKeys(metric, row, keys)
 	for _, test := range []struct {
@@ -36,7 +37,7 @@ func TestRace(t *testing.T) {
 	} {
 		want := 0
 		for _, k := range keys {
-			if model.MatchesAll(test.matchers, k.tags) {
+			if model.MatchesAll(test.matchers, k.Tags) {
 				want++
 			}
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/collectors"
 	"varve/internal/model"
@@ -28,7 +29,7 @@ type Reader struct {
 	flights  flights
 	givenUp  givenUp
 
-	uncovered     func(partKey)
+	uncovered     func(rowkey.Partition)
 	ordered       bool // Cassandra keeps tags in one order, so that row keys can be looked for by them
 	badLegacyKeys prometheus.Counter
 	answered      *prometheus.CounterVec
@@ -43,7 +44,7 @@ type ReaderOptions struct {
 
 	// Uncovered is called with partitions that a lookup would have asked the inverted
 	// index for, had that held all of their row keys.
-	Uncovered func(partKey)
+	Uncovered func(rowkey.Partition)
 }
 
 // NewReader returns a reader of ks. config must be valid. Close must be called.
@@ -55,7 +56,7 @@ func NewReader(ks *schema.Keyspace, config ReadConfig, o ReaderOptions) (*Reader
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.Uncovered == nil {
-		o.Uncovered = func(partKey) {}
+		o.Uncovered = func(rowkey.Partition) {}
 	}
 	r := &Reader{
 		uncovered: o.Uncovered,
@@ -69,7 +70,7 @@ func NewReader(ks *schema.Keyspace, config ReadConfig, o ReaderOptions) (*Reader
 		Help: "Partitions of row keys that lookups needed, by how they were answered: cached, indexed (by the inverted index), scanned (some pages of them), full (read whole), shared (read whole by another question at that time); uncovered counts besides those that the inverted index could not answer since it may lack what KairosDB wrote."},
 		[]string{"how"})
 	r.legacy.missing = !ks.Tables.RowKeyIndex
-	r.ordered = keepsMapsInOrder(ks.Session.State().Version)
+	r.ordered = rowkey.KeepsMapsInOrder(ks.Session.State().Version)
 	var err error
 	if r.unregister, err = collectors.Register(o.Registerer, r.collectors()); err != nil {
 		return nil, fmt.Errorf("register metrics of the keyspace's reader: %w", err)
@@ -94,7 +95,7 @@ func (r *Reader) RowChanged(key []byte) { r.chunks.forget(key) }
 // and row time. It is called after that was done. Other processes see it by
 // varve_row_state.
 func (r *Reader) RowKeysChanged(metric string, rowTimeMS int64) {
-	r.postings.forget(partKey{metric, rowTimeMS})
+	r.postings.forget(rowkey.Partition{Metric: metric, TimeMS: rowTimeMS})
 }
 
 // Metrics returns the names of all metrics, in no order.
@@ -103,9 +104,9 @@ func (r *Reader) Metrics(ctx context.Context) ([]string, error) {
 }
 
 // RowTimes returns all row times of a metric, ascending, with their states.
-func (r *Reader) RowTimes(ctx context.Context, metric string) ([]rowState, error) {
+func (r *Reader) RowTimes(ctx context.Context, metric string) ([]rowkey.RowTime, error) {
 	low, high := r.ks.Spec.RowRange(model.AllTime)
-	return r.Look().readStates(ctx, span{metric, low, high})
+	return r.Look().readStates(ctx, rowkey.Span{Metric: metric, LowMS: low, HighMS: high})
 }
 
 // finished reports whether a row gets no more samples, as far as one can tell.

@@ -22,6 +22,7 @@ import (
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/cassandra/kairosrows/kairosrowstest"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/originals"
@@ -315,7 +316,7 @@ func (b *readBench) checkMatchers(metric string) {
 	}
 	passes := b.coverer(0, nil)
 	for ms := range maps.Keys(times) {
-		if covered, err := passes.Cover(b.t.Context(), partKey{metric, ms}); err != nil || !covered {
+		if covered, err := passes.Cover(b.t.Context(), rowkey.Partition{Metric: metric, TimeMS: ms}); err != nil || !covered {
 			b.t.Fatalf("cover %s at %d: %v, %v", metric, ms, covered, err)
 		}
 	}

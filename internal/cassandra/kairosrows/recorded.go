@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/cassandra/layout"
 	"varve/internal/model"
@@ -129,7 +130,7 @@ func (d *Deleter) Place(ms int64) (rowTimeMS, storedMS int64) {
 func (d *Deleter) DeleteWritten(ctx context.Context, stampMS int64, metric string, written []layout.Written) error {
 	byTime := map[int64][]rowDelete{}
 	for _, w := range written {
-		rd := rowDelete{key: keyOfSeries(w.Series)}
+		rd := rowDelete{key: rowkey.Of(w.Series)}
 		var none bool
 		if rd.from, rd.to, rd.whole, none = deletedColumns(d.ks.Spec, w.RowTimeMS, w.Times); !none {
 			byTime[w.RowTimeMS] = append(byTime[w.RowTimeMS], rd)

@@ -6,6 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/layout"
 	"varve/internal/model"
 	"varve/internal/rowtime"
@@ -85,7 +86,7 @@ func refusedTime(width, nowMS, ms, expiryMS int64) string {
 	switch {
 	case ms < math.MinInt64+width:
 		return reasonTime
-	case expiryMS != forever && ceilSeconds(expiryMS-nowMS) > model.MaxTTL:
+	case expiryMS != rowkey.Forever && ceilSeconds(expiryMS-nowMS) > model.MaxTTL:
 		return reasonTTL
 	}
 	return ""
@@ -100,10 +101,10 @@ func (p *writePass) sample(k model.Kind, cols *model.Columns, i int) (expiryMS i
 	if reason := refusedTime(w.spec.Width, p.nowMS, ms, expiryMS); reason != "" {
 		return 0, reason
 	}
-	if expiryMS != forever && expiryMS <= p.nowMS {
+	if expiryMS != rowkey.Forever && expiryMS <= p.nowMS {
 		return 0, reasonExpired
 	}
-	if expiryMS != forever && expiryMS/1000 > endOf2038+60 && w.index.limited2038() {
+	if expiryMS != rowkey.Forever && expiryMS/1000 > endOf2038+60 && w.index.limited2038() {
 		return 0, reasonTTL
 	}
 	var bits uint64

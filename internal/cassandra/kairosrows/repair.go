@@ -7,6 +7,8 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
+
+	"varve/internal/cassandra/kairosrows/rowkey"
 )
 
 // RepairOptions say how a repair is done.
@@ -84,8 +86,8 @@ type repair struct {
 	began   time.Time
 	report  RepairReport // of the one goroutine that walks; counters in counts
 
-	facts     map[partKey]partFacts // of partitions that were looked at lately
-	factsFrom time.Time             // the oldest of them
+	facts     map[rowkey.Partition]partFacts // of partitions that were looked at lately
+	factsFrom time.Time                      // the oldest of them
 
 	counts struct {
 		unindexed, deadRowKeys, deadTagRows, kept atomic.Int64
@@ -99,14 +101,14 @@ func (d *Deleter) Repair(ctx context.Context, o RepairOptions) (RepairReport, er
 	r := &repair{d: d, o: o, began: d.now()}
 	var err error
 	if !o.DryRun {
-		if r.dropMS, err = d.writer.Announce(ctx, everything); err != nil {
+		if r.dropMS, err = d.writer.Announce(ctx, rowkey.Everything); err != nil {
 			return r.report, err
 		}
 		r.addMS = r.dropMS + 1
 	}
 	if r.keep, err = d.keepFrom(ctx); err == nil {
 		if r.indexed, err = d.hasTagIndexed(ctx); err == nil && d.ks.Tables.RowKeyIndex {
-			r.legacy, err = d.ks.Session.One(ctx, readAnyLegacyKey, nil, nil)
+			r.legacy, err = d.ks.Session.One(ctx, rowkey.AnyLegacyKey, nil, nil)
 		}
 	}
 	phases := []repairPhase{

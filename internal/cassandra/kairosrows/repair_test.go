@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/rowtime"
@@ -68,12 +69,12 @@ func TestRepair(t *testing.T) {
 	b.stamp = time.Now().UnixMilli() + 1                       // above its index rows
 	exec("DELETE FROM data_points WHERE key = ?", keyOf(gone)) // a row key without samples
 	inserted := time.Now().Unix()
-	exec("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?) USING TTL 86400", keyOf(lost), rowtime.ColumnBytes(5), []byte{2})      // samples without row key
-	exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", b.name("empty"), "data_points", row)                 // a row time without row keys
-	exec("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte("metric_names"), b.name("nothing"), []byte{0})               // a name alone
-	exec("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", []byte(b.name("x")+"no key"), rowtime.ColumnBytes(5), []byte{2})     // not ours
-	exec(insertTagRow.Text, b.name("m"), row, "k", "astray", 0, "kairos_long", cql.TagMap{Tags: model.MustTags("k", "astray")}, 0)              // a tag row without row key
-	exec(deleteTagRow.Text, b.name("m"), row, "k", "half", indexShard(half.Tags, b.ks.IndexShards), "kairos_long", cql.TagMap{Tags: half.Tags}) // and the reverse
+	exec("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?) USING TTL 86400", keyOf(lost), rowtime.ColumnBytes(5), []byte{2})        // samples without row key
+	exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", b.name("empty"), "data_points", row)                   // a row time without row keys
+	exec("INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte("metric_names"), b.name("nothing"), []byte{0})                 // a name alone
+	exec("INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", []byte(b.name("x")+"no key"), rowtime.ColumnBytes(5), []byte{2})       // not ours
+	exec(rowkey.InsertTagRow.Text, b.name("m"), row, "k", "astray", 0, "kairos_long", cql.TagMap{Tags: model.MustTags("k", "astray")}, 0)         // a tag row without row key
+	exec(deleteTagRow.Text, b.name("m"), row, "k", "half", rowkey.Shard(half.Tags, b.ks.IndexShards), "kairos_long", cql.TagMap{Tags: half.Tags}) // and the reverse
 
 	check := func(what, want string) {
 		t.Helper()
@@ -106,11 +107,11 @@ func TestRepair(t *testing.T) {
 	if err != nil || len(found) != 1 {
 		t.Errorf("the lost series: %v, %v", found, err)
 	}
-	state, err := readState(b.ctx, b.ks, partKey{lost.Metric, row})
+	state, err := rowkey.ReadState(b.ctx, b.ks, rowkey.Partition{Metric: lost.Metric, TimeMS: row})
 	if err != nil {
 		t.Fatal(err)
 	}
-	expires := state.expirySec
+	expires := state.ExpirySec
 	want := inserted + 86400 + rowtime.DefaultWidth/1000
 	if late := time.Now().Unix() - inserted; expires < want-60 || expires > want+late+60 {
 		t.Errorf("its index rows expire at %d, want about %d", expires, want)
@@ -157,7 +158,7 @@ func TestRepairGoesOn(t *testing.T) {
 			s = src.series[i+1]
 			exec(deleteRowKey.Text, s.Metric, schema.DataPoints, b.ks.Spec.RowTime(someTime), string(s.Type), cql.TagMap{Tags: s.Tags})
 		}
-		b.writer.known.forget(everything)
+		b.writer.known.forget(rowkey.Everything)
 	}
 	counts := func(r RepairReport) string {
 		return fmt.Sprint(r.Rows, r.RowKeys, r.TagRows, r.RowTimes, r.Names, r.Unindexed, r.DeadRowKeys, r.DeadTagRows, r.DeadRowTimes, r.DeadNames)
@@ -310,7 +311,7 @@ func TestLongestLife(t *testing.T) {
 	for name, test := range map[string]struct {
 		ttls []int
 		want int64
-	}{"ever": {[]int{3600, 0, 60}, forever}, "longest": {[]int{60, 86400, 3600}, time.Now().Unix() + 86400}, "none": {nil, 0}} {
+	}{"ever": {[]int{3600, 0, 60}, rowkey.Forever}, "longest": {[]int{60, 86400, 3600}, time.Now().Unix() + 86400}, "none": {nil, 0}} {
 		k := rowtime.Key{Metric: b.name(name), RowTimeMS: b.ks.Spec.RowTime(someTime), Type: model.TypeLong}
 		key, err := k.Append(nil)
 		if err != nil {

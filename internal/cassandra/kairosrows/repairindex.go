@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/work"
@@ -34,7 +35,7 @@ func (r *repair) rowKeys(ctx context.Context, from, to int64) error {
 	var rowTime cql.Millis
 	var token int64
 	for rows.Scan(&metric, nil, &rowTime, &token) {
-		if err := r.rowKeysOf(ctx, partKey{metric, rowTime.MS}); err != nil {
+		if err := r.rowKeysOf(ctx, rowkey.Partition{Metric: metric, TimeMS: rowTime.MS}); err != nil {
 			return err
 		}
 		r.reached(token)
@@ -43,15 +44,15 @@ func (r *repair) rowKeys(ctx context.Context, from, to int64) error {
 }
 
 // rowKeysOf removes the row keys of one row time that have no samples.
-func (r *repair) rowKeysOf(ctx context.Context, part partKey) error {
-	var keys []rowKey
+func (r *repair) rowKeysOf(ctx context.Context, part rowkey.Partition) error {
+	var keys []rowkey.Key
 	flush := func() error {
 		err := r.dropDead(ctx, part, keys)
 		keys = keys[:0]
 		r.tell()
 		return err
 	}
-	err := eachKey(ctx, r.d.ks.Session, listRowKeys, part.args(), func(k rowKey) error {
+	err := rowkey.Each(ctx, r.d.ks.Session, rowkey.ListRowKeys, part.Args(), func(k rowkey.Key) error {
 		r.report.RowKeys++
 		if keys = append(keys, k); len(keys) < repairChunk {
 			return nil
@@ -64,7 +65,7 @@ func (r *repair) rowKeysOf(ctx context.Context, part partKey) error {
 	return flush()
 }
 
-func (r *repair) dropDead(ctx context.Context, part partKey, keys []rowKey) error {
+func (r *repair) dropDead(ctx context.Context, part rowkey.Partition, keys []rowkey.Key) error {
 	if len(keys) == 0 {
 		return nil
 	}
@@ -79,7 +80,7 @@ func (r *repair) dropDead(ctx context.Context, part partKey, keys []rowKey) erro
 	if err != nil || len(places) == 0 {
 		return err
 	}
-	if part.timeMS > r.keep {
+	if part.TimeMS > r.keep {
 		r.counts.kept.Add(int64(len(places)))
 		return nil
 	}
@@ -91,8 +92,8 @@ func (r *repair) dropDead(ctx context.Context, part partKey, keys []rowKey) erro
 	for i, at := range places {
 		dead[i].key = keys[at]
 	}
-	pass := &deletePass{d: r.d, metric: part.metric, indexMS: r.dropMS, tagIndexed: r.indexed}
-	return r.d.unindex(ctx, pass, part.timeMS, dead, false)
+	pass := &deletePass{d: r.d, metric: part.Metric, indexMS: r.dropMS, tagIndexed: r.indexed}
+	return r.d.unindex(ctx, pass, part.TimeMS, dead, false)
 }
 
 // tagRows walks over varve_row_index.
@@ -154,7 +155,7 @@ func (r *repair) dropTagRows(ctx context.Context, chunk []tagRow) error {
 	keys := make([]partedKey, len(chunk))
 	for i := range chunk {
 		t := &chunk[i]
-		keys[i] = partedKey{partKey{t.metric, t.rowTimeMS}, rowKey{model.Type(t.dataType), t.tags.Tags}}
+		keys[i] = partedKey{rowkey.Partition{Metric: t.metric, TimeMS: t.rowTimeMS}, rowkey.Key{Type: model.Type(t.dataType), Tags: t.tags.Tags}}
 	}
 	unlisted, err := r.unlisted(ctx, keys)
 	if err != nil {
@@ -165,7 +166,7 @@ func (r *repair) dropTagRows(ctx context.Context, chunk []tagRow) error {
 		dead[i] = true
 	}
 	for i := range chunk {
-		if chunk[i].shard != indexShard(chunk[i].tags.Tags, r.d.ks.IndexShards) {
+		if chunk[i].shard != rowkey.Shard(chunk[i].tags.Tags, r.d.ks.IndexShards) {
 			dead[i] = true
 		}
 	}
@@ -200,7 +201,7 @@ func (r *repair) rowTimes(ctx context.Context, from, to int64) error {
 		if err := r.pace(ctx, 1); err != nil {
 			return err
 		}
-		left, err := r.d.hasRowKeys(ctx, partKey{metric, rowTime.MS})
+		left, err := r.d.hasRowKeys(ctx, rowkey.Partition{Metric: metric, TimeMS: rowTime.MS})
 		if err != nil {
 			return err
 		}

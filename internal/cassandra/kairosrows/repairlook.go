@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/model"
 	"varve/internal/work"
 )
@@ -39,8 +40,8 @@ var (
 
 // A partedKey is a row key of a partition.
 type partedKey struct {
-	part partKey
-	key  rowKey
+	part rowkey.Partition
+	key  rowkey.Key
 }
 
 // A question is a statement that looks for some of a list, by their places there.
@@ -78,7 +79,7 @@ func (r *repair) missing(ctx context.Context, n int, questions []question, read 
 // byKey reads answers of data type and tags.
 func byKey(keys []partedKey) func(*question, []bool) func(*cql.Rows) bool {
 	return func(q *question, found []bool) func(*cql.Rows) bool {
-		at := make(map[rowKey]int, len(q.places))
+		at := make(map[rowkey.Key]int, len(q.places))
 		for _, i := range q.places {
 			at[keys[i].key] = i
 		}
@@ -89,7 +90,7 @@ func byKey(keys []partedKey) func(*question, []bool) func(*cql.Rows) bool {
 				return false
 			}
 			if dataType != nil {
-				if i, ok := at[rowKey{model.Type(*dataType), tags.Tags}]; ok {
+				if i, ok := at[rowkey.Key{Type: model.Type(*dataType), Tags: tags.Tags}]; ok {
 					found[i] = true // each place is in one question
 				}
 			}
@@ -111,13 +112,13 @@ func placesBy[K comparable](n int, name func(i int) K) map[K][]int {
 // unlisted returns those of some row keys that row_keys does not have.
 func (r *repair) unlisted(ctx context.Context, keys []partedKey) ([]int, error) {
 	type group struct {
-		partKey
+		rowkey.Partition
 		typ model.Type
 	}
 	var questions []question
-	for g, places := range placesBy(len(keys), func(i int) group { return group{keys[i].part, keys[i].key.typ} }) {
+	for g, places := range placesBy(len(keys), func(i int) group { return group{keys[i].part, keys[i].key.Type} }) {
 		for some := range slices.Chunk(places, keysAtOnce) {
-			args := append(g.args(), string(g.typ), tagMaps(keys, some))
+			args := append(g.Args(), string(g.typ), tagMaps(keys, some))
 			questions = append(questions, question{findRowKeys, args, some})
 		}
 	}
@@ -127,14 +128,14 @@ func (r *repair) unlisted(ctx context.Context, keys []partedKey) ([]int, error) 
 	}
 	return r.reallyMissing(ctx, places, func(ctx context.Context, i int) (bool, error) {
 		k := keys[i]
-		return r.d.ks.Session.One(ctx, findRowKey, slices.Concat(k.part.args(), k.key.args()), nil)
+		return r.d.ks.Session.One(ctx, findRowKey, slices.Concat(k.part.Args(), k.key.Args()), nil)
 	})
 }
 
 func tagMaps(keys []partedKey, places []int) []cql.TagMap {
 	tags := make([]cql.TagMap, len(places))
 	for i, at := range places {
-		tags[i] = cql.TagMap{Tags: keys[at].key.tags}
+		tags[i] = cql.TagMap{Tags: keys[at].key.Tags}
 	}
 	return tags
 }
@@ -158,10 +159,10 @@ func (r *repair) reallyMissing(ctx context.Context, places []int, find func(ctx 
 // withoutTagRows returns those of some row keys that varve_row_index lacks a row of.
 func (r *repair) withoutTagRows(ctx context.Context, keys []partedKey) ([]int, error) {
 	var rows []partedKey // one for each tag
-	var tags []tagPlace
+	var tags []rowkey.TagPlace
 	var of []int // whose tag it is
 	for i, k := range keys {
-		for at := range tagPlaces(k.key.tags, r.d.ks.IndexShards) {
+		for at := range rowkey.TagPlaces(k.key.Tags, r.d.ks.IndexShards) {
 			rows, tags, of = append(rows, k), append(tags, at), append(of, i)
 		}
 	}
@@ -170,7 +171,7 @@ func (r *repair) withoutTagRows(ctx context.Context, keys []partedKey) ([]int, e
 		return nil, err
 	}
 	places, err = r.reallyMissing(ctx, places, func(ctx context.Context, i int) (bool, error) {
-		args := slices.Concat(tags[i].args(rows[i].part), rows[i].key.args())
+		args := slices.Concat(tags[i].Args(rows[i].part), rows[i].key.Args())
 		return r.d.ks.Session.One(ctx, findTagRow, args, nil)
 	})
 	var lacking []int
@@ -183,36 +184,36 @@ func (r *repair) withoutTagRows(ctx context.Context, keys []partedKey) ([]int, e
 
 // tagQuestions looks for rows of varve_row_index: for several of one partition together,
 // and for those that are alone in theirs in several partitions at once.
-func (r *repair) tagQuestions(rows []partedKey, tags []tagPlace) []question {
+func (r *repair) tagQuestions(rows []partedKey, tags []rowkey.TagPlace) []question {
 	type partition struct {
-		partKey
-		tagPlace
+		rowkey.Partition
+		rowkey.TagPlace
 		typ model.Type
 	}
 	type values struct {
-		partKey
+		rowkey.Partition
 		tag   string
 		shard int
 	}
 	var questions []question
 	alone := map[values][]int{}
-	for p, places := range placesBy(len(rows), func(i int) partition { return partition{rows[i].part, tags[i], rows[i].key.typ} }) {
+	for p, places := range placesBy(len(rows), func(i int) partition { return partition{rows[i].part, tags[i], rows[i].key.Type} }) {
 		if len(places) == 1 && hasPartitionLimit(r.d.ks.Session.State().Version) {
-			v := values{p.partKey, p.tag, p.shard}
+			v := values{p.Partition, p.Tag, p.Shard}
 			alone[v] = append(alone[v], places[0])
 			continue
 		}
 		for some := range slices.Chunk(places, keysAtOnce) {
-			questions = append(questions, question{findTagRows, append(p.tagPlace.args(p.partKey), string(p.typ), tagMaps(rows, some)), some})
+			questions = append(questions, question{findTagRows, append(p.TagPlace.Args(p.Partition), string(p.typ), tagMaps(rows, some)), some})
 		}
 	}
 	for v, places := range alone {
 		for some := range slices.Chunk(places, partitionsAtOnce) {
 			names := make([]string, len(some))
 			for i, at := range some {
-				names[i] = tags[at].value
+				names[i] = tags[at].Value
 			}
-			questions = append(questions, question{findTagValues, []any{v.metric, v.timeMS, v.tag, names, v.shard}, some})
+			questions = append(questions, question{findTagValues, []any{v.Metric, v.TimeMS, v.tag, names, v.shard}, some})
 		}
 	}
 	return questions
@@ -229,7 +230,7 @@ func hasPartitionLimit(version string) bool {
 func (r *repair) withoutSamples(ctx context.Context, keys []partedKey) ([]int, error) {
 	rows := make([][]byte, len(keys))
 	for i, k := range keys {
-		key, err := k.part.dataKey(k.key)
+		key, err := k.part.DataKey(k.key)
 		if err == nil { // else no such row can be in data_points
 			rows[i] = key
 		}
@@ -268,6 +269,6 @@ func (r *repair) withoutSamples(ctx context.Context, keys []partedKey) ([]int, e
 		if rows[i] == nil {
 			return false, nil
 		}
-		return hasSamples(ctx, r.d.ks.Session, rows[i])
+		return rowkey.HasSamples(ctx, r.d.ks.Session, rows[i])
 	})
 }

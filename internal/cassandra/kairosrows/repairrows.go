@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/rowtime"
@@ -132,11 +133,13 @@ func (r *repair) lackIndex(ctx context.Context, keys []rowtime.Key) ([]int, erro
 				lacking = append(lacking, i)
 				continue
 			}
-			some, places = append(some, partedKey{partKey{k.Metric, k.RowTimeMS}, rowKey{k.Type, k.Tags}}), append(places, i)
+			some, places = append(some, partedKey{rowkey.Partition{Metric: k.Metric, TimeMS: k.RowTimeMS}, rowkey.Key{Type: k.Type, Tags: k.Tags}}), append(places, i)
 		}
 		return some, places
 	}
-	factsOf := func(i int) partFacts { return parts[partKey{keys[i].Metric, keys[i].RowTimeMS}] }
+	factsOf := func(i int) partFacts {
+		return parts[rowkey.Partition{Metric: keys[i].Metric, TimeMS: keys[i].RowTimeMS}]
+	}
 	some, left := rest(left, func(i int) bool { return keys[i].Type == rowtime.TypeLegacy || !factsOf(i).listed })
 	unlisted, err := r.unlisted(ctx, some)
 	if err != nil {
@@ -187,11 +190,11 @@ const (
 )
 
 // partFacts looks at the partitions that some rows are in.
-func (r *repair) partFacts(ctx context.Context, keys []rowtime.Key) (map[partKey]partFacts, error) {
-	facts := map[partKey]partFacts{}
-	asked := map[partKey]bool{}
+func (r *repair) partFacts(ctx context.Context, keys []rowtime.Key) (map[rowkey.Partition]partFacts, error) {
+	facts := map[rowkey.Partition]partFacts{}
+	asked := map[rowkey.Partition]bool{}
 	for _, k := range keys {
-		p := partKey{k.Metric, k.RowTimeMS}
+		p := rowkey.Partition{Metric: k.Metric, TimeMS: k.RowTimeMS}
 		if known, ok := r.facts[p]; ok {
 			facts[p] = known
 		} else if k.Type != rowtime.TypeLegacy {
@@ -208,7 +211,7 @@ func (r *repair) partFacts(ctx context.Context, keys []rowtime.Key) (map[partKey
 		return nil, err
 	}
 	if len(r.facts) > maxFacts || r.d.now().Sub(r.factsFrom) > factsLife {
-		r.facts, r.factsFrom = map[partKey]partFacts{}, r.d.now()
+		r.facts, r.factsFrom = map[rowkey.Partition]partFacts{}, r.d.now()
 	}
 	for i, p := range parts {
 		facts[p], r.facts[p] = found[i], found[i]
@@ -216,18 +219,18 @@ func (r *repair) partFacts(ctx context.Context, keys []rowtime.Key) (map[partKey
 	return facts, nil
 }
 
-func (r *repair) factsOf(ctx context.Context, p partKey) (f partFacts, err error) {
+func (r *repair) factsOf(ctx context.Context, p rowkey.Partition) (f partFacts, err error) {
 	session := r.d.ks.Session
-	if f.listed, err = session.One(ctx, findRowTime, p.args(), nil); err != nil || !f.listed || !r.d.ks.Tables.Own {
+	if f.listed, err = session.One(ctx, rowkey.FindRowTime, p.Args(), nil); err != nil || !f.listed || !r.d.ks.Tables.Own {
 		return f, err
 	}
-	seen, err := readFirst(ctx, session, p)
+	seen, err := rowkey.ReadFirst(ctx, session, p)
 	if err != nil {
 		return f, err
 	}
-	state, err := readState(ctx, r.d.ks, p)
+	state, err := rowkey.ReadState(ctx, r.d.ks, p)
 	// Without mtime the index may be relied on.
-	f.covered = seen.mtime == nil && state.kairosMtime != cql.UUID{} || seen.mtime != nil && *seen.mtime == state.kairosMtime
+	f.covered = seen.Mtime == nil && state.KairosMtime != cql.UUID{} || seen.Mtime != nil && *seen.Mtime == state.KairosMtime
 	return f, err
 }
 
@@ -244,7 +247,7 @@ func (r *repair) expiry(ctx context.Context, k rowtime.Key) (sec int64, there bo
 	longest := 0
 	for rows.Scan(&ttl) {
 		if ttl == nil {
-			return forever, true, nil
+			return rowkey.Forever, true, nil
 		}
 		longest, there = max(longest, *ttl), true
 	}

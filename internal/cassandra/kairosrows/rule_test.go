@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/store"
@@ -73,22 +74,22 @@ func TestLostAnnouncements(t *testing.T) {
 	if err := a.begin(b.ctx); err != nil {
 		t.Fatal(err)
 	}
-	forgets := func(what string, want ...span) {
+	forgets := func(what string, want ...rowkey.Span) {
 		t.Helper()
 		epoch := k.now()
 		if err := a.look(b.ctx); err != nil {
 			t.Fatal(err)
 		}
-		var got []span
+		var got []rowkey.Span
 		forgotten, _ := k.since(epoch)
 		for _, f := range forgotten {
-			got = append(got, f.span)
+			got = append(got, f.Span)
 		}
 		if fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("%s: forgets %v, want %v", what, got, want)
 		}
 	}
-	tell := func(s span) (stamp int64) {
+	tell := func(s rowkey.Span) (stamp int64) {
 		t.Helper()
 		stamp, err := teller.announce(b.ctx, s)
 		if err != nil {
@@ -97,44 +98,44 @@ func TestLostAnnouncements(t *testing.T) {
 		return stamp
 	}
 	forgets("nothing")
-	stamp := tell(span{"a b", 1, 2})
-	forgets("one", span{"a b", 1, 2})
+	stamp := tell(rowkey.Span{Metric: "a b", LowMS: 1, HighMS: 2})
+	forgets("one", rowkey.Span{Metric: "a b", LowMS: 1, HighMS: 2})
 	if a.stamp() <= stamp {
 		t.Error("index rows are not written above an announced removal")
 	}
 	forgets("none since")
-	for i := range int64(announceSlots) {
-		stamp = tell(span{"m", i, i})
+	for i := range int64(rowkey.AnnouncementSlots) {
+		stamp = tell(rowkey.Span{Metric: "m", LowMS: i, HighMS: i})
 	}
 	epoch := k.now()
 	if err := a.look(b.ctx); err != nil {
 		t.Fatal(err)
 	}
-	if forgotten, _ := k.since(epoch); len(forgotten) != announceSlots {
-		t.Errorf("%d of %d announcements are seen", len(forgotten), announceSlots)
+	if forgotten, _ := k.since(epoch); len(forgotten) != rowkey.AnnouncementSlots {
+		t.Errorf("%d of %d announcements are seen", len(forgotten), rowkey.AnnouncementSlots)
 	}
-	for range announceSlots + 1 {
-		stamp = tell(span{"m", 0, 0})
+	for range rowkey.AnnouncementSlots + 1 {
+		stamp = tell(rowkey.Span{Metric: "m", LowMS: 0, HighMS: 0})
 	}
 	if err := a.look(b.ctx); err != nil {
 		t.Fatal(err)
 	}
 	epoch = k.now()
-	k.forget(span{})
-	if forgotten, _ := k.since(epoch - 1); forgotten[0].metric != "" {
+	k.forget(rowkey.Span{})
+	if forgotten, _ := k.since(epoch - 1); forgotten[0].Metric != "" {
 		t.Errorf("one announcement was overwritten before it was seen: %v", forgotten)
 	}
 	if a.stamp() <= stamp {
 		t.Error("index rows are not written above removals that were not seen")
 	}
 	forgets("none since")
-	clock = clock.Add(maxUnlooked + time.Minute)
-	forgets("silent for too long", everything)
+	clock = clock.Add(rowkey.MaxUnlooked + time.Minute)
+	forgets("silent for too long", rowkey.Everything)
 	clock = clock.Add(-time.Hour)
-	forgets("the clock was set back", everything)
+	forgets("the clock was set back", rowkey.Everything)
 	b.exec("INSERT INTO service_index (service, service_key, key, value) VALUES ('_Varve', 'Deletes', 'later/0', 'what a later version writes')")
-	forgets("cannot be read", everything)
-	forgets("still cannot be read", everything)
+	forgets("cannot be read", rowkey.Everything)
+	forgets("still cannot be read", rowkey.Everything)
 }
 
 // nextMillisecond waits until what is written now is above a delete of before.
@@ -322,9 +323,9 @@ func TestTwoLives(t *testing.T) {
 		})
 		writes.Wait()
 		row := b.ks.Spec.RowTime(now)
-		state, err := readState(b.ctx, b.ks, partKey{b.name("m"), row})
-		if err != nil || state.expirySec != forever {
-			t.Errorf("round %d: expires at %d, %v", round, state.expirySec, err)
+		state, err := rowkey.ReadState(b.ctx, b.ks, rowkey.Partition{Metric: b.name("m"), TimeMS: row})
+		if err != nil || state.ExpirySec != rowkey.Forever {
+			t.Errorf("round %d: expires at %d, %v", round, state.ExpirySec, err)
 		}
 		// A row has no TTL that can be asked for: whether it lives for ever shows when
 		// an equal one is written for a second, under a lower timestamp.

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 )
 
 // runsFrom is how many row keys of a partition are deleted one by one.
@@ -25,15 +26,15 @@ const betweenKeys = " AND (data_type, tags) >= (?, ?) AND (data_type, tags) <= (
 
 var (
 	rowKeyRuns = runDeleter{
-		list: listRowKeys,
-		some: &cql.Statement{Name: "list_row_keys", Level: cql.Quorum, PageSize: 1000, Text: listRowKeys.Text + betweenKeys},
+		list: rowkey.ListRowKeys,
+		some: &cql.Statement{Name: "list_row_keys", Level: cql.Quorum, PageSize: 1000, Text: rowkey.ListRowKeys.Text + betweenKeys},
 		one:  deleteRowKey,
 		run: &cql.Statement{Name: "delete_row_key_run", Level: cql.Quorum,
 			Text: "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND (data_type, tags) >= (?, ?) AND (data_type, tags) <= (?, ?)"},
 	}
 	tagRowRuns = runDeleter{
-		list: &cql.Statement{Name: "list_tag_rows", Level: cql.Quorum, Prefetch: true, Text: selectPostings},
-		some: &cql.Statement{Name: "list_tag_rows", Level: cql.Quorum, Prefetch: true, Text: selectPostings + betweenKeys},
+		list: &cql.Statement{Name: "list_tag_rows", Level: cql.Quorum, Prefetch: true, Text: rowkey.SelectTagRows},
+		some: &cql.Statement{Name: "list_tag_rows", Level: cql.Quorum, Prefetch: true, Text: rowkey.SelectTagRows + betweenKeys},
 		one:  deleteTagRow,
 		run: &cql.Statement{Name: "delete_tag_row_run", Level: cql.Quorum,
 			Text: "DELETE FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ? AND (data_type, tags) >= (?, ?) AND (data_type, tags) <= (?, ?)"},
@@ -44,7 +45,7 @@ var (
 func (r *runDeleter) oneByOne(partition []any, gone []rowDelete) []cql.Entry {
 	entries := make([]cql.Entry, len(gone))
 	for i := range gone {
-		entries[i] = cql.Entry{Statement: r.one, Args: slices.Concat(partition, gone[i].key.args())}
+		entries[i] = cql.Entry{Statement: r.one, Args: slices.Concat(partition, gone[i].key.Args())}
 	}
 	return entries
 }
@@ -54,24 +55,24 @@ func (r *runDeleter) oneByOne(partition []any, gone []rowDelete) []cql.Entry {
 // read, between two that go, is hidden by the range, and its writer writes it again,
 // since the removal was announced: see Writer.
 func (r *runDeleter) entries(ctx context.Context, session *cql.Session, partition []any, gone []rowDelete) ([]cql.Entry, error) {
-	goes := make(map[rowKey]bool, len(gone))
+	goes := make(map[rowkey.Key]bool, len(gone))
 	for i := range gone {
 		goes[gone[i].key] = true
 	}
 	list, args := r.list, partition
-	if keepsMapsInOrder(session.State().Version) {
+	if rowkey.KeepsMapsInOrder(session.State().Version) {
 		low, high := bounds(gone)
-		list, args = r.some, slices.Concat(partition, low.args(), high.args())
+		list, args = r.some, slices.Concat(partition, low.Args(), high.Args())
 	}
 	var entries []cql.Entry
-	var first, last *rowKey // of the run
+	var first, last *rowkey.Key // of the run
 	end := func() {
 		if first != nil {
-			entries = append(entries, cql.Entry{Statement: r.run, Args: slices.Concat(partition, first.args(), last.args())})
+			entries = append(entries, cql.Entry{Statement: r.run, Args: slices.Concat(partition, first.Args(), last.Args())})
 		}
 		first, last = nil, nil
 	}
-	err := eachKey(ctx, session, list, args, func(k rowKey) error {
+	err := rowkey.Each(ctx, session, list, args, func(k rowkey.Key) error {
 		if !goes[k] {
 			end()
 			return nil

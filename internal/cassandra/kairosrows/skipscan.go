@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 )
@@ -27,7 +28,7 @@ import (
 // whole read does, whoever wrote it.
 //
 // Releases that keep a map in the order in which it was bound have another order:
-// see keepsMapsInOrder. They are not scanned.
+// see rowkey.KeepsMapsInOrder. They are not scanned.
 //
 // Where the tag that is asked for comes after one with many values there is little
 // to leap over. Then pages become longer, and if the scan does not come to an end
@@ -67,7 +68,7 @@ type literal struct {
 // of one name contradict each other.
 func sortedLiterals(matchers []model.Matcher) (literals []literal, possible bool) {
 	for _, m := range matchers {
-		values := distinct(m.Values)
+		values := rowkey.Distinct(m.Values)
 		if i := slices.IndexFunc(literals, func(l literal) bool { return l.name == m.Tag }); i >= 0 {
 			both := slices.DeleteFunc(slices.Clone(values), func(v string) bool { return !slices.Contains(literals[i].values, v) })
 			if literals[i].values = both; len(both) == 0 {
@@ -146,7 +147,7 @@ func (p place) compare(q place) int {
 	if c := strings.Compare(p.typ, q.typ); c != 0 {
 		return c
 	}
-	return compareTags(p.tags, q.tags)
+	return rowkey.CompareTags(p.tags, q.tags)
 }
 
 // next is the place right behind p.
@@ -166,8 +167,8 @@ type skipScan struct {
 }
 
 // see is given the next row key, and reports whether it has the literals.
-func (s *skipScan) see(k rowKey) bool {
-	at := place{string(k.typ), serverOrder(k.tags)}
+func (s *skipScan) see(k rowkey.Key) bool {
+	at := place{string(k.Type), rowkey.ServerOrder(k.Tags)}
 	if at.compare(s.from) < 0 {
 		return false
 	}
@@ -186,7 +187,7 @@ func (s *skipScan) see(k rowKey) bool {
 // scan returns the row keys of a partition that have the literals; false means
 // that it was given up. Of more than limit that match it may return only some,
 // more than limit.
-func (l *Look) scan(ctx context.Context, p *partition, literals []literal, matchers []model.Matcher, limit int) (keys []rowKey, ok bool, err error) {
+func (l *Look) scan(ctx context.Context, p *partition, literals []literal, matchers []model.Matcher, limit int) (keys []rowkey.Key, ok bool, err error) {
 	s := skipScan{literals: literals}
 	size, passed, matching := scanPage, 0, 0
 	for poor := 0; poor < scanPages; {
@@ -204,7 +205,7 @@ func (l *Look) scan(ctx context.Context, p *partition, literals []literal, match
 				continue
 			}
 			keys = append(keys, k)
-			if model.MatchesAll(matchers, k.tags) {
+			if model.MatchesAll(matchers, k.Tags) {
 				matching++
 			}
 		}
@@ -219,7 +220,7 @@ func (l *Look) scan(ctx context.Context, p *partition, literals []literal, match
 			return nil, false, nil
 		}
 		last := page[len(page)-1]
-		if end := (place{string(last.typ), serverOrder(last.tags)}).next(); s.from.compare(end) > 0 {
+		if end := (place{string(last.Type), rowkey.ServerOrder(last.Tags)}).next(); s.from.compare(end) > 0 {
 			size = max(size/scanPageStep, minScanPage)
 		} else {
 			s.from, size = end, min(size*scanPageStep, maxScanPage)
@@ -229,11 +230,11 @@ func (l *Look) scan(ctx context.Context, p *partition, literals []literal, match
 }
 
 // seek reads row keys of a partition from a place on.
-func (l *Look) seek(ctx context.Context, p *partition, typ string, tags model.Tags, limit int) ([]rowKey, error) {
-	list := &keyList{keys: make([]rowKey, 0, limit)}
+func (l *Look) seek(ctx context.Context, p *partition, typ string, tags model.Tags, limit int) ([]rowkey.Key, error) {
+	list := &keyList{keys: make([]rowkey.Key, 0, limit)}
 	var d keyDecoder
 	var name, raw cql.Raw
-	rows := l.query(ctx, seekRowKeys, p.key.metric, schema.DataPoints, p.key.timeMS, typ, cql.TagMap{Tags: tags}, limit)
+	rows := l.query(ctx, seekRowKeys, p.key.Metric, schema.DataPoints, p.key.TimeMS, typ, cql.TagMap{Tags: tags}, limit)
 	defer rows.Close()
 	for rows.Scan(&name, &raw) {
 		if name == nil || raw == nil {

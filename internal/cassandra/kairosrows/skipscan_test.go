@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/store"
@@ -36,19 +37,19 @@ func drawTags(t *rapid.T) model.Tags {
 // by nothing that does.
 func TestSkipScan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		keys := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) rowKey {
-			return rowKey{rapid.SampledFrom([]model.Type{model.TypeDouble, model.TypeLong, "x"}).Draw(t, "type"), drawTags(t)}
+		keys := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) rowkey.Key {
+			return rowkey.Key{Type: rapid.SampledFrom([]model.Type{model.TypeDouble, model.TypeLong, "x"}).Draw(t, "type"), Tags: drawTags(t)}
 		}), 0, 80).Draw(t, "keys")
-		at := func(k rowKey) place { return place{string(k.typ), serverOrder(k.tags)} }
-		slices.SortFunc(keys, func(a, b rowKey) int { return at(a).compare(at(b)) })
+		at := func(k rowkey.Key) place { return place{string(k.Type), rowkey.ServerOrder(k.Tags)} }
+		slices.SortFunc(keys, func(a, b rowkey.Key) int { return at(a).compare(at(b)) })
 		keys = slices.Compact(keys)
 		matchers := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) model.Matcher {
 			return oneOf(rapid.SampledFrom([]string{"a", "b", "c", "é", "\uffee"}).Draw(t, "tag"),
 				rapid.SliceOfN(rapid.SampledFrom([]string{"0", "1", "2", "3", "\uffee"}), 1, 3).Draw(t, "values")...)
 		}), 1, 3).Draw(t, "matchers")
-		var want []rowKey
+		var want []rowkey.Key
 		for _, k := range keys {
-			if model.MatchesAll(matchers, k.tags) {
+			if model.MatchesAll(matchers, k.Tags) {
 				want = append(want, k)
 			}
 		}
@@ -60,10 +61,10 @@ func TestSkipScan(t *testing.T) {
 			return
 		}
 		s := skipScan{literals: literals}
-		var got []rowKey
+		var got []rowkey.Key
 		size := rapid.IntRange(1, 5).Draw(t, "page")
 		for range len(keys) + 5 {
-			first := slices.IndexFunc(keys, func(k rowKey) bool { return at(k).compare(s.from) >= 0 })
+			first := slices.IndexFunc(keys, func(k rowkey.Key) bool { return at(k).compare(s.from) >= 0 })
 			if first < 0 {
 				break
 			}
@@ -161,15 +162,15 @@ func TestServerOrder(t *testing.T) {
 	config := readConfig()
 	b := newReadBench(t, config, nil)
 	metric := b.metric("m")
-	p := partKey{metric, cityTime(0)}
-	var keys []rowKey
+	p := rowkey.Partition{Metric: metric, TimeMS: cityTime(0)}
+	var keys []rowkey.Key
 	gen := rapid.Custom(drawTags)
 	for i := range 300 {
-		keys = append(keys, rowKey{[]model.Type{model.TypeDouble, model.TypeLong, "x"}[i%3], gen.Example(i)})
+		keys = append(keys, rowkey.Key{Type: []model.Type{model.TypeDouble, model.TypeLong, "x"}[i%3], Tags: gen.Example(i)})
 	}
-	b.fillKairos(metric, p.timeMS, keys)
+	b.fillKairos(metric, p.TimeMS, keys)
 	l := b.reader.Look()
-	var stored []rowKey
+	var stored []rowkey.Key
 	for from, more := (place{}), true; more; {
 		tags, err := model.NewTags(from.tags...)
 		if err != nil {
@@ -180,7 +181,7 @@ func TestServerOrder(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, k := range page {
-			at := place{string(k.typ), serverOrder(k.tags)}
+			at := place{string(k.Type), rowkey.ServerOrder(k.Tags)}
 			if at.compare(from) < 0 {
 				t.Fatalf("%v comes after %v", at, from)
 			}
@@ -188,7 +189,7 @@ func TestServerOrder(t *testing.T) {
 		}
 		stored, more = append(stored, page...), len(page) > 0
 	}
-	distinct := map[rowKey]bool{}
+	distinct := map[rowkey.Key]bool{}
 	for _, k := range keys {
 		distinct[k] = true
 	}
@@ -203,12 +204,12 @@ func TestServerOrder(t *testing.T) {
 		}
 		want := 0
 		for k := range distinct {
-			if model.MatchesAll(matchers, k.tags) {
+			if model.MatchesAll(matchers, k.Tags) {
 				want++
 			}
 		}
 		l := b.reader.Look()
-		found := b.lookup(l, store.Selection{Metric: metric, Range: model.TimeRange{StartMS: p.timeMS, EndMS: p.timeMS + 1}, Matchers: matchers})
+		found := b.lookup(l, store.Selection{Metric: metric, Range: model.TimeRange{StartMS: p.TimeMS, EndMS: p.TimeMS + 1}, Matchers: matchers})
 		if len(found) != want || l.Trace().FullPartitions > 0 {
 			t.Errorf("%v: %d series, want %d, trace %+v", matchers, len(found), want, l.Trace())
 		}

@@ -8,6 +8,7 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/cql/cqltest"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/originals"
@@ -91,7 +92,7 @@ func TestStaleReplica(t *testing.T) {
 	t.Cleanup(passes.Close)
 	for m := range metrics {
 		metric := fmt.Sprint("k", m)
-		covered, err := passes.Cover(t.Context(), partKey{metric, row})
+		covered, err := passes.Cover(t.Context(), rowkey.Partition{Metric: metric, TimeMS: row})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/collectors"
 	"varve/internal/work"
@@ -122,7 +123,7 @@ func (w *Watch) Look(ctx context.Context, interval time.Duration) {
 	case gone && w.writer.now().Sub(w.seen) >= interval:
 		if w.partitions(ctx, w.writer.known.unwatched(w.writer.now(), 0)) {
 			w.writer.known.watchFor(false)
-			w.writer.known.forget(everything)
+			w.writer.known.forget(rowkey.Everything)
 			w.seen = time.Time{}
 		}
 	default:
@@ -131,7 +132,7 @@ func (w *Watch) Look(ctx context.Context, interval time.Duration) {
 }
 
 // partitions looks at some partitions and reports whether all could be put right.
-func (w *Watch) partitions(ctx context.Context, due []partKey) (done bool) {
+func (w *Watch) partitions(ctx context.Context, due []rowkey.Partition) (done bool) {
 	done = true
 	pace := time.NewTicker(time.Second / watchRate)
 	defer pace.Stop()
@@ -142,7 +143,7 @@ func (w *Watch) partitions(ctx context.Context, due []partKey) (done bool) {
 		}
 		if err != nil && ctx.Err() == nil {
 			w.failures.Inc()
-			w.writer.log.Warn("row keys could not be looked for; they are looked for again", "metric", p.metric, "row_time", p.timeMS, "error", err)
+			w.writer.log.Warn("row keys could not be looked for; they are looked for again", "metric", p.Metric, "row_time", p.TimeMS, "error", err)
 		}
 		select {
 		case <-pace.C:
@@ -155,7 +156,7 @@ func (w *Watch) partitions(ctx context.Context, due []partKey) (done bool) {
 
 // partition looks at one partition. What it cannot look at, or put right, stays to be
 // looked at.
-func (w *Watch) partition(ctx context.Context, p partKey) error {
+func (w *Watch) partition(ctx context.Context, p rowkey.Partition) error {
 	rows := w.writer.known.watch(p, w.writer.now())
 	if len(rows) == 0 {
 		return nil
@@ -170,10 +171,10 @@ func (w *Watch) partition(ctx context.Context, p partKey) error {
 
 // putBack writes those of some row keys again that are missing and whose rows have
 // samples, and reports whether there were any.
-func (w *Watch) putBack(ctx context.Context, p partKey, missing map[rowKey]int64) (put bool, err error) {
+func (w *Watch) putBack(ctx context.Context, p rowkey.Partition, missing map[rowkey.Key]int64) (put bool, err error) {
 	listed, err := w.isListed(ctx, p)
 	if err == nil && listed {
-		err = eachKey(ctx, w.writer.index.ks.Session, listRowKeys, p.args(), func(k rowKey) error {
+		err = rowkey.Each(ctx, w.writer.index.ks.Session, rowkey.ListRowKeys, p.Args(), func(k rowkey.Key) error {
 			delete(missing, k)
 			return nil
 		})
@@ -181,7 +182,7 @@ func (w *Watch) putBack(ctx context.Context, p partKey, missing map[rowKey]int64
 	if err != nil || len(missing) == 0 {
 		return false, err
 	}
-	w.writer.known.forget(span{p.metric, p.timeMS, p.timeMS})
+	w.writer.known.forget(rowkey.Span{Metric: p.Metric, LowMS: p.TimeMS, HighMS: p.TimeMS})
 	epoch := w.writer.known.now()
 	var back []pendingRow
 	for k, expirySec := range missing {
@@ -190,7 +191,7 @@ func (w *Watch) putBack(ctx context.Context, p partKey, missing map[rowKey]int64
 			return false, err
 		}
 		if there {
-			back = append(back, pendingRow{series: p.series(k), rowTimeMS: p.timeMS, needSec: w.writer.index.neededFor(expirySec)})
+			back = append(back, pendingRow{series: p.Series(k), rowTimeMS: p.TimeMS, needSec: w.writer.index.neededFor(expirySec)})
 		}
 	}
 	if len(back) == 0 {
@@ -200,24 +201,24 @@ func (w *Watch) putBack(ctx context.Context, p partKey, missing map[rowKey]int64
 		return false, err
 	}
 	w.missing.Add(float64(len(back)))
-	w.writer.log.Info("row keys that KairosDB had deleted are written again, since their rows have samples", "metric", p.metric, "row_time", p.timeMS, "row_keys", len(back))
+	w.writer.log.Info("row keys that KairosDB had deleted are written again, since their rows have samples", "metric", p.Metric, "row_time", p.TimeMS, "row_keys", len(back))
 	return true, nil
 }
 
 // isListed reports whether the row time of a partition and its metric's name are there.
-func (w *Watch) isListed(ctx context.Context, p partKey) (bool, error) {
+func (w *Watch) isListed(ctx context.Context, p rowkey.Partition) (bool, error) {
 	ks := w.writer.index.ks
-	listed, err := ks.Session.One(ctx, findRowTime, p.args(), nil)
+	listed, err := ks.Session.One(ctx, rowkey.FindRowTime, p.Args(), nil)
 	if err != nil || !listed {
 		return false, err
 	}
-	return ks.Session.One(ctx, findMetricName, []any{[]byte(schema.MetricNames), ks.Tables.NameColumn(p.metric)}, nil)
+	return ks.Session.One(ctx, findMetricName, []any{[]byte(schema.MetricNames), ks.Tables.NameColumn(p.Metric)}, nil)
 }
 
-func (w *Watch) hasSamples(ctx context.Context, p partKey, k rowKey) (bool, error) {
-	key, err := p.dataKey(k)
+func (w *Watch) hasSamples(ctx context.Context, p rowkey.Partition, k rowkey.Key) (bool, error) {
+	key, err := p.DataKey(k)
 	if err != nil {
 		return false, nil // no such row can be in data_points
 	}
-	return hasSamples(ctx, w.writer.index.ks.Session, key)
+	return rowkey.HasSamples(ctx, w.writer.index.ks.Session, key)
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/rowtime"
@@ -165,7 +166,7 @@ func (p *writePass) indexAgain(ctx context.Context) error {
 		concerned := func(id uint32) bool {
 			s, ok := p.src.SeriesOf(id)
 			return ok && p.unsettled(id) && !p.isLeft(id) &&
-				slices.ContainsFunc(forgotten, func(f forgetting) bool { return f.metric == "" || f.metric == s.Metric })
+				slices.ContainsFunc(forgotten, func(f forgetting) bool { return f.Metric == "" || f.Metric == s.Metric })
 		}
 		before := p.leftCount()
 		err := p.slices(concerned, func(ids []uint32) error {
@@ -260,7 +261,7 @@ func (p *writePass) index(ctx context.Context, ids []uint32) ([]placed, error) {
 	var cols model.Columns
 	var groups []*rowGroup
 	type place struct {
-		partKey
+		rowkey.Partition
 		alone bool
 	}
 	of := map[place]*rowGroup{}
@@ -413,7 +414,7 @@ func (p *writePass) eachRow(series model.Series, k model.Kind, cols *model.Colum
 		if reason == reasonExpired {
 			continue
 		}
-		if expiry != forever {
+		if expiry != rowkey.Forever {
 			expiry = ceilSeconds(expiry)
 		}
 		row.needSec = max(row.needSec, expiry)
@@ -435,7 +436,7 @@ func keyOf(s model.Series, rowTimeMS int64, dst []byte) ([]byte, error) {
 // ttl is how many seconds remain until a sample expires, rounded up; 0 means
 // that it never does.
 func (p *writePass) ttl(expiryMS int64) int {
-	if expiryMS == forever {
+	if expiryMS == rowkey.Forever {
 		return 0
 	}
 	return int(ceilSeconds(expiryMS - p.nowMS))

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/collectors"
 	"varve/internal/head"
@@ -77,7 +78,7 @@ const (
 
 	// workSeries is how many series a worker takes at once, of one place: with
 	// few samples each they make two batches.
-	workSeries = 2 * batchPartitions
+	workSeries = 2 * rowkey.BatchPartitions
 )
 
 // Source is what a Writer writes: samples by series, each time of a series
@@ -129,7 +130,7 @@ type Writer struct {
 	deletes *announcements
 	spec    rowtime.Spec
 	cfg     WriteConfig
-	batch   batchFunc
+	batch   rowkey.BatchFunc
 	place   func(cql.Entry) string
 	wrote   func(key []byte) // tells caches of samples that a row has changed
 	rules   atomic.Pointer[TagRules]
@@ -208,7 +209,7 @@ func (w *Writer) SetTagIndex(lines []string) error {
 		return err
 	}
 	w.rules.Store(rules)
-	w.known.forget(everything)
+	w.known.forget(rowkey.Everything)
 	return nil
 }
 
@@ -241,7 +242,7 @@ func (w *Writer) write(ctx context.Context, stampMS int64, src source) error {
 // Announce tells all nodes, this one first, that index rows of a span are about to be
 // removed, and returns the write timestamp to remove them with: see the rule of index
 // rows.
-func (w *Writer) Announce(ctx context.Context, s span) (stampMS int64, err error) {
+func (w *Writer) Announce(ctx context.Context, s rowkey.Span) (stampMS int64, err error) {
 	return w.deletes.announce(ctx, s)
 }
 
@@ -251,12 +252,12 @@ const goneLife = 86400
 
 // Removed tells other nodes that row keys of a partition were removed under a write
 // timestamp. state is that of before; left says whether the partition has others.
-func (w *Writer) Removed(ctx context.Context, p partKey, state partState, stampMS int64, left bool) error {
+func (w *Writer) Removed(ctx context.Context, p rowkey.Partition, state rowkey.State, stampMS int64, left bool) error {
 	ttl := goneLife
 	if left {
-		ttl = w.index.ttl(state.livesUntil())
+		ttl = w.index.ttl(state.LivesUntil())
 	}
-	_, err := w.index.moveChanged(ctx, p, max(state.changedMS, stampMS), ttl, false)
+	_, err := w.index.moveChanged(ctx, p, max(state.ChangedMS, stampMS), ttl, false)
 	return err
 }
 
@@ -293,7 +294,7 @@ func (w *Writer) begin(stampMS int64, src source) *writePass {
 	again := before != nil
 	if !again {
 		before = &progress{
-			owner: w, epoch: w.known.now(), parts: map[partKey]struct{}{},
+			owner: w, epoch: w.known.now(), parts: map[rowkey.Partition]struct{}{},
 			done: roaring.New(), settled: roaring.New(), refused: roaring.New(), suspects: roaring.New(),
 		}
 		w.begun[src] = before

@@ -15,10 +15,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
-
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 	"varve/internal/rowtime"
@@ -86,7 +84,7 @@ func believe(w *Writer, src *memory) {
 	for i, s := range src.series {
 		for _, ms := range src.cols[i].Times {
 			row := pendingRow{series: s, rowTimeMS: w.spec.RowTime(ms)}
-			w.known.put(w.known.now(), row.part(), forever, 0, []pendingRow{row})
+			w.known.put(w.known.now(), row.part(), rowkey.Forever, 0, []pendingRow{row})
 		}
 	}
 }
@@ -239,18 +237,9 @@ func TestExpiredSamples(t *testing.T) {
 	if !slices.Equal(r.rows, want) || !slices.Equal(r.stamps, []int64{60, 70, 80, 100}) {
 		t.Errorf("%q, stamps %v, want %q", r.rows, r.stamps, want)
 	}
-	if written, expired := counterValue(t, w.metrics.written), counterValue(t, w.metrics.refused.WithLabelValues(reasonExpired)); written != 1 || expired != 3 {
+	if written, expired := float64Of(t, w.metrics.written), float64Of(t, w.metrics.refused.WithLabelValues(reasonExpired)); written != 1 || expired != 3 {
 		t.Errorf("%v written, %v expired", written, expired)
 	}
-}
-
-func counterValue(t *testing.T, c prometheus.Counter) float64 {
-	t.Helper()
-	var m dto.Metric
-	if err := c.Write(&m); err != nil {
-		t.Fatal(err)
-	}
-	return m.GetCounter().GetValue()
 }
 
 // TestBatches: a batch of many samples is of one row, and bounded in rows and bytes.

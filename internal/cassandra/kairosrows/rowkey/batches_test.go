@@ -1,4 +1,4 @@
-package kairosrows
+package rowkey
 
 import (
 	"context"
@@ -14,7 +14,7 @@ import (
 func TestJoinBatches(t *testing.T) {
 	place := func(e cql.Entry) string { return e.Args[2].(string) }
 	row := func(i int, tag string) cql.Entry {
-		return cql.Entry{Statement: insertTagRow, Args: []any{"m", int64(i), tag, "v", 0, "kairos_long", "", 0}}
+		return cql.Entry{Statement: InsertTagRow, Args: []any{"m", int64(i), tag, "v", 0, "kairos_long", "", 0}}
 	}
 	var batches [][]cql.Entry
 	for i := range 45 {
@@ -25,7 +25,7 @@ func TestJoinBatches(t *testing.T) {
 		large = append(large, row(100, "a"))
 	}
 	batches = append(batches, large)
-	joined := joinBatches(batches, place)
+	joined := JoinBatches(batches, place)
 	if len(joined) != 3+3+1 { // 23 of a, 22 of b, the large one
 		t.Errorf("%d batches", len(joined))
 	}
@@ -53,7 +53,7 @@ func TestJoinBatches(t *testing.T) {
 	}
 	rows := 0
 	for _, j := range joined {
-		n, err := sendJoined(t.Context(), batch, 1, j)
+		n, err := SendJoined(t.Context(), batch, 1, j)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +67,7 @@ func TestJoinBatches(t *testing.T) {
 		t.Errorf("%d statements", calls)
 	}
 	broken := errors.New("broken")
-	if n, err := sendJoined(t.Context(), func(context.Context, int64, []cql.Entry) error { return broken }, 1, joined[0]); n != 0 || err != broken {
+	if n, err := SendJoined(t.Context(), func(context.Context, int64, []cql.Entry) error { return broken }, 1, joined[0]); n != 0 || err != broken {
 		t.Errorf("%d rows, %v", n, err)
 	}
 }

@@ -1,4 +1,4 @@
-package kairosrows
+package rowkey
 
 import (
 	"context"
@@ -18,17 +18,18 @@ import (
 //
 // index rows of row times LOW to HIGH of a metric, of all metrics if METRIC is empty,
 // may go under write timestamps up to STAMP. The sequence of a process grows by
-// one, and its slot is the sequence modulo announceSlots: a reader that finds a number
+// one, and its slot is the sequence modulo AnnouncementSlots: a reader that finds a number
 // missing has looked too late, and assumes that anything may have been removed.
 const (
 	deletesKey = "Deletes"
 
-	announceSlots = 64
+	// AnnouncementSlots is how many announcements of a process can be read at once.
+	AnnouncementSlots = 64
 
-	// announceLife is how long announcements stay, and maxUnlooked how long a node may
+	// announceLife is how long announcements stay, and MaxUnlooked how long a node may
 	// not have looked: it then assumes that anything may have been removed.
 	announceLife = 24 * time.Hour
-	maxUnlooked  = announceLife / 2
+	MaxUnlooked  = announceLife / 2
 )
 
 var (
@@ -38,11 +39,12 @@ var (
 		Text: "SELECT key, value FROM service_index WHERE service = ? AND service_key = ?"}
 )
 
-// announced are the announcements that can be read, by process.
-type announced map[string][]announcement
+// Announced are the announcements that can be read, by process.
+type Announced map[string][]Announcement
 
-func announcedIn(ctx context.Context, ks *schema.Keyspace) (announced, error) {
-	found := announced{}
+// ReadAnnounced reads what is announced in a keyspace, by all processes.
+func ReadAnnounced(ctx context.Context, ks *schema.Keyspace) (Announced, error) {
+	found := Announced{}
 	if !ks.Tables.ServiceIndex {
 		return found, nil
 	}
@@ -65,52 +67,53 @@ func announcedIn(ctx context.Context, ks *schema.Keyspace) (announced, error) {
 	return found, nil
 }
 
-// floorMS is above the write timestamps of all removals that are announced.
-func (all announced) floorMS() (floorMS int64) {
+// FloorMS is above the write timestamps of all removals that are announced.
+func (all Announced) FloorMS() (floorMS int64) {
 	for _, of := range all {
 		for _, an := range of {
-			floorMS = max(floorMS, an.stampMS+1)
+			floorMS = max(floorMS, an.StampMS+1)
 		}
 	}
 	return floorMS
 }
 
-// mayHide reports whether a removal may hide index rows of a partition that were
+// MayHide reports whether a removal may hide index rows of a partition that were
 // written under stampMS. An announcement that was overwritten counts as one of
 // everything. It had a lower timestamp than all that its process has announced since,
 // so it matters only where all of those are late enough.
-func (all announced) mayHide(p partKey, stampMS int64) bool {
+func (all Announced) MayHide(p Partition, stampMS int64) bool {
 	for _, of := range all {
 		late := 0
 		for _, an := range of {
-			if an.sequence == 0 {
+			if an.Sequence == 0 {
 				return true // it cannot be read
 			}
-			if an.stampMS < stampMS {
+			if an.StampMS < stampMS {
 				continue
 			}
-			if late++; an.has(p) {
+			if late++; an.Has(p) {
 				return true
 			}
 		}
-		if late == announceSlots {
+		if late == AnnouncementSlots {
 			return true
 		}
 	}
 	return false
 }
 
-// An announcement is a value in service_index.
-type announcement struct {
-	stampMS  int64
-	sequence int64
-	span
+// An Announcement says that index rows of a span may be removed, under write timestamps
+// up to StampMS. Sequence 0 is one that cannot be read.
+type Announcement struct {
+	StampMS  int64
+	Sequence int64
+	Span
 }
 
-// write tells all nodes, by a process of a name of its own.
-func (an announcement) write(ctx context.Context, ks *schema.Keyspace, process string) error {
-	slot := fmt.Sprintf("%s/%d", process, an.sequence%announceSlots)
-	value := fmt.Sprintf("%d %d %d %d %s", an.stampMS, an.sequence, an.lowMS, an.highMS, an.metric)
+// Write tells all nodes. process names the one that announces.
+func (an Announcement) Write(ctx context.Context, ks *schema.Keyspace, process string) error {
+	slot := fmt.Sprintf("%s/%d", process, an.Sequence%AnnouncementSlots)
+	value := fmt.Sprintf("%d %d %d %d %s", an.StampMS, an.Sequence, an.LowMS, an.HighMS, an.Metric)
 	if err := ks.Session.Exec(ctx, announceDelete, ks.Stamp(), schema.OwnService, deletesKey, slot, value, int(announceLife/time.Second)); err != nil {
 		return fmt.Errorf("announce a delete to other nodes: %w", err)
 	}
@@ -119,18 +122,18 @@ func (an announcement) write(ctx context.Context, ks *schema.Keyspace, process s
 
 // parseAnnouncement reads a value. What cannot be read, since a later version wrote it,
 // means everything, every time it is read.
-func parseAnnouncement(value string) announcement {
+func parseAnnouncement(value string) Announcement {
 	fields := strings.SplitN(value, " ", 5)
 	if len(fields) != 5 {
-		return announcement{}
+		return Announcement{}
 	}
 	var numbers [4]int64
 	for i := range numbers {
 		n, err := strconv.ParseInt(fields[i], 10, 64)
 		if err != nil {
-			return announcement{}
+			return Announcement{}
 		}
 		numbers[i] = n
 	}
-	return announcement{numbers[0], numbers[1], span{fields[4], numbers[2], numbers[3]}}
+	return Announcement{numbers[0], numbers[1], Span{fields[4], numbers[2], numbers[3]}}
 }

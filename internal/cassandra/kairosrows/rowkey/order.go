@@ -1,4 +1,4 @@
-package kairosrows
+package rowkey
 
 import (
 	"cmp"
@@ -9,14 +9,14 @@ import (
 	"varve/internal/model"
 )
 
-// compare orders row keys as the server does, where it keeps tags in order: see
-// keepsMapsInOrder.
-func (k rowKey) compare(other rowKey) int {
-	return cmp.Or(cmp.Compare(k.typ, other.typ), compareTags(serverOrder(k.tags), serverOrder(other.tags)))
+// Compare orders row keys as the server does, where it keeps tags in order: see
+// KeepsMapsInOrder.
+func (k Key) Compare(other Key) int {
+	return cmp.Or(cmp.Compare(k.Type, other.Type), CompareTags(ServerOrder(k.Tags), ServerOrder(other.Tags)))
 }
 
-// serverOrder returns tags as the server sorts them: by bytes.
-func serverOrder(tags model.Tags) []model.Tag {
+// ServerOrder returns tags as the server sorts them: by bytes.
+func ServerOrder(tags model.Tags) []model.Tag {
 	all := tags.Slice()
 	byName := func(a, b model.Tag) int { return strings.Compare(a.Name, b.Name) }
 	if !slices.IsSortedFunc(all, byName) {
@@ -25,8 +25,8 @@ func serverOrder(tags model.Tags) []model.Tag {
 	return all
 }
 
-// compareTags orders sets of tags as the server does.
-func compareTags(a, b []model.Tag) int {
+// CompareTags orders sets of tags as the server does.
+func CompareTags(a, b []model.Tag) int {
 	return slices.CompareFunc(a, b, func(x, y model.Tag) int {
 		if c := strings.Compare(x.Name, y.Name); c != 0 {
 			return c
@@ -35,9 +35,9 @@ func compareTags(a, b []model.Tag) int {
 	})
 }
 
-// keepsMapsInOrder reports whether a release of Cassandra stores maps in one
+// KeepsMapsInOrder reports whether a release of Cassandra stores maps in one
 // order, whatever they were bound in (CASSANDRA-17623).
-func keepsMapsInOrder(version string) bool {
+func KeepsMapsInOrder(version string) bool {
 	var major, minor, patch int
 	if n, _ := fmt.Sscanf(version, "%d.%d.%d", &major, &minor, &patch); n < 2 {
 		return false

@@ -1,4 +1,4 @@
-package kairosrows
+package rowkey
 
 import (
 	"context"
@@ -9,9 +9,9 @@ import (
 )
 
 const (
-	// batchPartitions is how many partitions a batch is for at most: from 11 on
+	// BatchPartitions is how many partitions a batch is for at most: from 11 on
 	// Cassandra logs a warning, by default.
-	batchPartitions = 10
+	BatchPartitions = 10
 
 	// indexBatchRows and indexBatchBytes bound a batch of index rows, all of
 	// one partition.
@@ -19,27 +19,28 @@ const (
 	indexBatchBytes = 64 << 10
 )
 
-// entryGroups are entries by what names their partition.
-type entryGroups[K comparable] map[K][]cql.Entry
+// Groups are entries by what names their partition.
+type Groups[K comparable] map[K][]cql.Entry
 
-func (g entryGroups[K]) add(k K, st *cql.Statement, args ...any) {
+// Add adds a statement to a partition.
+func (g Groups[K]) Add(k K, st *cql.Statement, args ...any) {
 	g[k] = append(g[k], cql.Entry{Statement: st, Args: args})
 }
 
-// batches returns the entries in batches of one partition.
-func (g entryGroups[K]) batches() [][]cql.Entry {
+// Batches returns the entries in batches of one partition.
+func (g Groups[K]) Batches() [][]cql.Entry {
 	var batches [][]cql.Entry
 	for _, entries := range g {
-		batches = append(batches, cutBatches(entries)...)
+		batches = append(batches, CutBatches(entries)...)
 	}
 	return batches
 }
 
-// batchFunc is cql.Session.Batch.
-type batchFunc func(ctx context.Context, stampMS int64, entries []cql.Entry) error
+// BatchFunc is cql.Session.Batch.
+type BatchFunc func(ctx context.Context, stampMS int64, entries []cql.Entry) error
 
-// cutBatches splits entries of one partition into batches.
-func cutBatches(entries []cql.Entry) [][]cql.Entry {
+// CutBatches splits entries of one partition into batches.
+func CutBatches(entries []cql.Entry) [][]cql.Entry {
 	var batches [][]cql.Entry
 	from, size := 0, 0
 	for i := range entries {
@@ -60,7 +61,7 @@ func entrySize(e *cql.Entry) int {
 		case string:
 			n += len(a)
 		case cql.TagMap:
-			n += mapBytes(a.Tags)
+			n += MapBytes(a.Tags)
 		default:
 			n += 8
 		}
@@ -68,10 +69,10 @@ func entrySize(e *cql.Entry) int {
 	return n
 }
 
-// joinBatches puts batches of one partition each together that the same nodes
+// JoinBatches puts batches of one partition each together that the same nodes
 // hold and that are small: most index rows are alone in their partition, and a
 // statement costs more than what is in it.
-func joinBatches(batches [][]cql.Entry, place func(cql.Entry) string) [][][]cql.Entry {
+func JoinBatches(batches [][]cql.Entry, place func(cql.Entry) string) [][][]cql.Entry {
 	var joined [][][]cql.Entry
 	type open struct{ at, bytes int }
 	places := make(map[string]open)
@@ -82,7 +83,7 @@ func joinBatches(batches [][]cql.Entry, place func(cql.Entry) string) [][][]cql.
 		}
 		where := place(batch[0])
 		last, ok := places[where]
-		if ok && len(joined[last.at]) < batchPartitions && last.bytes+size <= cql.JoinedBytes {
+		if ok && len(joined[last.at]) < BatchPartitions && last.bytes+size <= cql.JoinedBytes {
 			joined[last.at] = append(joined[last.at], batch)
 			places[where] = open{last.at, last.bytes + size}
 			continue
@@ -95,9 +96,9 @@ func joinBatches(batches [][]cql.Entry, place func(cql.Entry) string) [][][]cql.
 	return joined
 }
 
-// sendJoined sends batches as one, or in halves where that is too large for a
+// SendJoined sends batches as one, or in halves where that is too large for a
 // node. It returns how many rows were written.
-func sendJoined(ctx context.Context, batch batchFunc, stampMS int64, batches [][]cql.Entry) (rows int, err error) {
+func SendJoined(ctx context.Context, batch BatchFunc, stampMS int64, batches [][]cql.Entry) (rows int, err error) {
 	all := slices.Concat(batches...)
 	err = batch(ctx, stampMS, all)
 	var refused *cql.RefusedError
@@ -108,10 +109,10 @@ func sendJoined(ctx context.Context, batch batchFunc, stampMS int64, batches [][
 		return len(all), nil
 	}
 	half := len(batches) / 2
-	first, err := sendJoined(ctx, batch, stampMS, batches[:half])
+	first, err := SendJoined(ctx, batch, stampMS, batches[:half])
 	if err != nil {
 		return first, err
 	}
-	second, err := sendJoined(ctx, batch, stampMS, batches[half:])
+	second, err := SendJoined(ctx, batch, stampMS, batches[half:])
 	return first + second, err
 }

@@ -1,4 +1,4 @@
-package kairosrows
+package rowkey
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 
 // TestLastingDecisions: what decides something lasting is read at a quorum.
 func TestLastingDecisions(t *testing.T) {
-	for _, st := range []*cql.Statement{selectMtimeAtQuorum, selectRowState, selectFirstRowKey, listRowKeys, findRowTime, probeRow, readDeletes, readLegacyKeysAtQuorum} {
+	for _, st := range []*cql.Statement{selectMtimeAtQuorum, selectRowState, selectFirstRowKey, ListRowKeys, FindRowTime, probeRow, readDeletes, LegacyKeysAtQuorum} {
 		if st.Level == cql.Configured {
 			t.Errorf("%s is read at read_consistency", st.Name)
 		}

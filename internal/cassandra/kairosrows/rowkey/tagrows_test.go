@@ -1,4 +1,4 @@
-package kairosrows
+package rowkey
 
 import (
 	"fmt"
@@ -14,13 +14,13 @@ func TestIndexShard(t *testing.T) {
 		model.MustTags("host", "a"):              0,
 		model.MustTags("host", "b", "dc", "lga"): 0,
 	} {
-		if got := indexShard(tags, 4); got != want {
+		if got := Shard(tags, 4); got != want {
 			t.Errorf("%s: shard %d, want %d", tags, got, want)
 		}
 	}
 	seen := map[int]int{}
 	for i := range 1000 {
-		seen[indexShard(model.MustTags("host", fmt.Sprint(i)), 4)]++
+		seen[Shard(model.MustTags("host", fmt.Sprint(i)), 4)]++
 	}
 	for shard, n := range seen {
 		if n < 200 {

@@ -1,0 +1,55 @@
+package rowkey
+
+import (
+	"context"
+	"errors"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/model"
+	"varve/internal/rowtime"
+)
+
+// Statements that read row_key_index.
+var (
+	LegacyKeys = &cql.Statement{Name: "read_legacy_keys",
+		Text: "SELECT column1 FROM row_key_index WHERE key = ? AND column1 >= ? AND column1 < ?"}
+	LegacyKeysAtQuorum = &cql.Statement{Name: "read_legacy_keys", Level: cql.Quorum, Text: LegacyKeys.Text}
+	AnyLegacyKey       = &cql.Statement{Name: "read_any_legacy_key", Scan: true, PageSize: 1,
+		Text: "SELECT key FROM row_key_index LIMIT 1"}
+)
+
+// EachLegacy calls f with the keys that row_key_index has of a span, by a statement;
+// the error is that of one that cannot be read.
+func EachLegacy(ctx context.Context, session *cql.Session, read *cql.Statement, s Span, f func(rowtime.Key, error)) error {
+	parts := []Span{s}
+	if s.LowMS < 0 && s.HighMS >= 0 {
+		parts = []Span{{s.Metric, s.LowMS, -1}, {s.Metric, 0, s.HighMS}}
+	}
+	for _, part := range parts {
+		rows := session.Query(ctx, read, []byte(part.Metric),
+			rowtime.AppendIndexBound(nil, part.Metric, part.LowMS, false), rowtime.AppendIndexBound(nil, part.Metric, part.HighMS, true))
+		var column cql.Raw
+		for rows.Scan(&column) {
+			k, err := rowtime.ParseKey(string(column))
+			if err == nil && k.Metric != part.Metric {
+				err = errOtherMetric
+			}
+			f(k, err)
+		}
+		if err := rows.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+var errOtherMetric = errors.New("the key is of another metric")
+
+// KeysOfLegacy returns the row keys that one of row_key_index stands for: of an old row,
+// which names no type, that of its longs and that of its doubles.
+func KeysOfLegacy(k rowtime.Key) []Key {
+	if k.Type != rowtime.TypeLegacy {
+		return []Key{{k.Type, k.Tags}}
+	}
+	return []Key{{model.TypeLong, k.Tags}, {model.TypeDouble, k.Tags}}
+}
