@@ -34,7 +34,7 @@ func BenchmarkWrite(b *testing.B) {
 			fs := vfs.NewMem()
 			var bytes int64
 			for b.Loop() {
-				w, err := Create(fs, path, chunk.Fast, 1, 0)
+				w, err := Create(fs, path, chunk.Fast, Origin{Sequence: 1})
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -109,12 +109,16 @@ func (f *File) readHead() error {
 	if string(head[:8]) != magicHead {
 		return f.corrupt(0, "expected %q, got %q: not a block file", magicHead, head[:8])
 	}
-	if v := binary.LittleEndian.Uint32(head[8:]); v != version {
-		return f.corrupt(8, "format version %d is not known to this build (it knows %d); use a newer one", v, version)
+	v, step := binary.LittleEndian.Uint32(head[8:]), binary.LittleEndian.Uint32(head[12:])
+	switch {
+	case v != version && v != versionTwo:
+		return f.corrupt(8, "format version %d is not known to this build (it knows %d and %d); use a newer one", v, version, versionTwo)
+	case v == version && step != 0:
+		return f.corrupt(12, "expected zero, got %d", step)
+	case v == versionTwo && step == 0:
+		return f.corrupt(12, "expected the width of buckets in seconds, got zero")
 	}
-	if zero := binary.LittleEndian.Uint32(head[12:]); zero != 0 {
-		return f.corrupt(12, "expected zero, got %d", zero)
-	}
+	f.StepMS = int64(step) * 1000
 	return nil
 }
 
@@ -128,8 +132,13 @@ func (f *File) parseTail(tail []byte, indexAt uint64, pages, seriesLen, propsLen
 	if f.Series, err = parseSeries(tail[:seriesLen]); err != nil {
 		return f.corrupt(at, "series: %v", err)
 	}
+	step := f.StepMS
+	f.StepMS = 0
 	if err := json.Unmarshal(tail[seriesLen:seriesLen+propsLen], &f.Properties); err != nil {
 		return f.corrupt(at+int64(seriesLen), "properties: %v", err)
+	}
+	if f.StepMS != step {
+		return f.corrupt(12, "the header says buckets of %d ms, the properties say %d", step, f.StepMS)
 	}
 	return nil
 }

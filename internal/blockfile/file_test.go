@@ -1,6 +1,7 @@
 package blockfile
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -180,7 +181,7 @@ func TestProperties(t *testing.T) {
 			first = min(first, last)
 		}
 		fs := vfs.NewMem()
-		w, err := Create(fs, path, chunk.Fast, 1, 0)
+		w, err := Create(fs, path, chunk.Fast, Origin{Sequence: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -244,7 +245,7 @@ func TestWriterOrder(t *testing.T) {
 		{"a time that is there", regular(5, model.Long, 109, 1, 2)},
 	} {
 		fs := vfs.NewMem()
-		w, err := Create(fs, path, chunk.Fast, 1, 0)
+		w, err := Create(fs, path, chunk.Fast, Origin{Sequence: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -272,7 +273,7 @@ func wantNoFile(t *testing.T, fs vfs.FS) {
 
 func TestNoSamples(t *testing.T) {
 	fs := vfs.NewMem()
-	w, err := Create(fs, path, chunk.Fast, 1, 0)
+	w, err := Create(fs, path, chunk.Fast, Origin{Sequence: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +289,7 @@ func TestNoSamples(t *testing.T) {
 
 func TestAbort(t *testing.T) {
 	fs := &watchedFS{FS: vfs.NewMem()}
-	w, err := Create(fs, path, chunk.Fast, 1, 0)
+	w, err := Create(fs, path, chunk.Fast, Origin{Sequence: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -306,7 +307,7 @@ func TestAbort(t *testing.T) {
 		t.Errorf("%d files open", n)
 	}
 	writeFile(t, fs, path, []piece{p})
-	w, err = Create(fs, "2", chunk.Fast, 1, 0)
+	w, err = Create(fs, "2", chunk.Fast, Origin{Sequence: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -361,7 +362,7 @@ func TestWriteErrors(t *testing.T) {
 }
 
 func tryWrite(fs vfs.FS, pieces []piece) error {
-	w, err := Create(fs, path, chunk.Fast, 1, 0)
+	w, err := Create(fs, path, chunk.Fast, Origin{Sequence: 1})
 	if err != nil {
 		return err
 	}
@@ -569,10 +570,10 @@ func TestTruncated(t *testing.T) {
 
 func TestUnknownVersion(t *testing.T) {
 	b := small(t)
-	b[8] = 2
+	b[8] = 3
 	_, err := damaged(t, b)
 	wantDamage(t, len(b), err)
-	if !strings.Contains(err.Error(), "version 2 is not known to this build") || !strings.Contains(err.Error(), "newer") {
+	if !strings.Contains(err.Error(), "version 3 is not known to this build") || !strings.Contains(err.Error(), "newer") {
 		t.Error(err)
 	}
 }
@@ -769,5 +770,43 @@ func TestSampleCount(t *testing.T) {
 	pieces := []piece{regular(1, model.Long, 0, 10, 3), regular(2, model.Double, 5, 10, 40), long}
 	if p := writeFile(t, fs, path, pieces); p.Samples != 143 || p.Chunks < 10 {
 		t.Errorf("%d samples in %d chunks, want 143", p.Samples, p.Chunks)
+	}
+}
+
+// TestFilesOfBuckets: their step is in header and properties, and a bucket reaches to its
+// last instant.
+func TestFilesOfBuckets(t *testing.T) {
+	fs := vfs.NewMem()
+	w, err := Create(fs, path, chunk.Best, Origin{Sequence: 5, StepMS: 60_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c model.Columns
+	for ms := int64(0); ms <= 600_000; ms += 60_000 {
+		c.AppendBytes(ms, model.Aggregate{Sum: 1, Count: 1, Min: 1, Max: 1, Last: 1, LastMS: ms + 5}.Append(nil), 0)
+	}
+	if err := w.Add(7, model.AggregateKind, &c, 0, c.Len()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	f := openFile(t, fs, path)
+	if f.StepMS != 60_000 || f.MinMS != 0 || f.MaxMS != 659_999 || f.Samples != 11 {
+		t.Errorf("%+v", f.Properties)
+	}
+	if p, err := SalvageProperties(fs, path); err != nil || p != f.Properties {
+		t.Errorf("salvaged: %+v, %v", p, err)
+	}
+	b := readContent(t, fs, path)
+	for at, v := range map[int]byte{8: 1, 12: 59} { // another version, another step
+		bad := bytes.Clone(b)
+		bad[at] = v
+		_, err := damaged(t, bad)
+		wantDamage(t, len(bad), err)
+	}
+	content(t, fs, "cut", b[:len(b)-1])
+	if got := SalvageStep(fs, "cut"); got != 60_000 {
+		t.Errorf("step of a file without properties: %d", got)
 	}
 }

@@ -78,7 +78,7 @@ func regular(series uint32, kind model.Kind, first, step int64, n int) piece {
 // writeFile writes pieces, one Add each.
 func writeFile(t testing.TB, fs vfs.FS, path string, pieces []piece) Properties {
 	t.Helper()
-	w, err := Create(fs, path, chunk.Best, 7, 3)
+	w, err := Create(fs, path, chunk.Best, Origin{Sequence: 7, Deletions: 3})
 	if err != nil {
 		t.Fatal(err)
 	}

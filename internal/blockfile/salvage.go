@@ -182,8 +182,28 @@ func SalvageProperties(fs vfs.FS, path string) (Properties, error) {
 	return p, nil
 }
 
+// SalvageStep returns the StepMS of a file of which the properties cannot be read, as
+// its header says it, 0 if that cannot be read either.
+func SalvageStep(fs vfs.FS, path string) int64 {
+	file, err := fs.Open(path, vfs.RandomReadsOption)
+	if err != nil {
+		return 0
+	}
+	defer file.Close()
+	f := File{Path: path, file: file}
+	if f.readHead() != nil {
+		return 0
+	}
+	return f.StepMS
+}
+
 // A Tally recomputes a file's properties from its samples.
 type Tally struct{ w Writer }
+
+// NewTally begins a tally of a file of samples, or of buckets.
+func NewTally(stepMS int64) Tally {
+	return Tally{Writer{props: Properties{StepMS: stepMS}}}
+}
 
 // Add counts the samples of the next chunk, in the order of the file.
 func (t *Tally) Add(series uint32, c *model.Columns) {

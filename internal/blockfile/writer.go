@@ -20,6 +20,7 @@ const (
 	magicHead  = "VARVEBLK"
 	magicTail  = "VARVEEND"
 	version    = 1
+	versionTwo = 2 // of files of buckets
 	headerSize = 16
 	indexEntry = 24
 	trailerLen = 8 + 4 + 4 + 4 + 4 + 8
@@ -35,6 +36,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type Properties struct {
 	// Sequence orders files by age of their samples' writing: where two files
 	// have a sample of the same series and time, the greater one's is valid.
+	// Buckets of a series and time in several files add up instead.
 	Sequence uint64 `json:"sequence"`
 
 	// Deletions up to this sequence do not concern the file: they were older
@@ -56,6 +58,11 @@ type Properties struct {
 	// samples in the file has expired; math.MaxInt64 if never. 0 means that it
 	// is not known: files of earlier builds do not say it.
 	SeriesExpireMS int64 `json:"series_expire_ms,omitempty"`
+
+	// StepMS is 0 for a file of samples. Else the file has aggregates of buckets of
+	// this width, whole seconds, by the beginning of the bucket, and MaxMS is the last
+	// instant of the last bucket. The header has it too, in seconds.
+	StepMS int64 `json:"step_ms,omitempty"`
 }
 
 // Range is the span of the file's samples.
@@ -102,9 +109,15 @@ type expiry struct {
 	samples int64
 }
 
-// Create begins a file at path; what is there is overwritten. sequence and
-// deletions become the file's properties. Either Finish or Abort must follow.
-func Create(fs vfs.FS, path string, level chunk.Level, sequence, deletions uint64) (*Writer, error) {
+// An Origin is what a file's properties say that is not in its samples.
+type Origin struct {
+	Sequence, Deletions uint64
+	StepMS              int64
+}
+
+// Create begins a file at path; what is there is overwritten. Either Finish or Abort
+// must follow.
+func Create(fs vfs.FS, path string, level chunk.Level, o Origin) (*Writer, error) {
 	f, err := fs.Create(path, vfs.WriteCategoryUnspecified)
 	if err != nil {
 		return nil, fmt.Errorf("create block file %s: %w", path, err)
@@ -115,14 +128,23 @@ func Create(fs vfs.FS, path string, level chunk.Level, sequence, deletions uint6
 		out:    bufio.NewWriterSize(f, 128<<10),
 		series: roaring.New(),
 		props: Properties{
-			Sequence: sequence, Deletions: deletions,
+			Sequence: o.Sequence, Deletions: o.Deletions, StepMS: o.StepMS,
 			MinMS: math.MaxInt64, MaxMS: math.MinInt64,
 		},
 	}
 	w.page.Reset(level)
-	head := append([]byte(magicHead), version, 0, 0, 0, 0, 0, 0, 0)
-	w.write(head)
+	w.write(appendHeader(nil, o.StepMS))
 	return w, nil
+}
+
+// appendHeader appends the header of a file of samples, or of buckets.
+func appendHeader(dst []byte, stepMS int64) []byte {
+	v := uint32(version)
+	if stepMS != 0 {
+		v = versionTwo
+	}
+	dst = binary.LittleEndian.AppendUint32(append(dst, magicHead...), v)
+	return binary.LittleEndian.AppendUint32(dst, uint32(stepMS/1000))
 }
 
 // Add appends samples [from, to) of c, at most chunk.MaxSamples, as one chunk,
@@ -176,7 +198,7 @@ func (w *Writer) note(series uint32, c *model.Columns, from, to int) {
 	w.props.Samples += int64(to - from)
 	w.props.Chunks++
 	w.props.MinMS = min(w.props.MinMS, c.Times[from])
-	w.props.MaxMS = max(w.props.MaxMS, c.Times[to-1])
+	w.props.MaxMS = max(w.props.MaxMS, lastInstant(c.Times[to-1], w.props.StepMS))
 	latest := int64(math.MinInt64)
 	for i := from; i < to && latest < math.MaxInt64; i++ {
 		latest = max(latest, model.ExpiryMS(c.Times[i], c.TTL(i)))
@@ -185,6 +207,14 @@ func (w *Writer) note(series uint32, c *model.Columns, from, to int) {
 	if latest < math.MaxInt64 {
 		w.expiry = append(w.expiry, expiry{latest, int64(to - from)})
 	}
+}
+
+// lastInstant returns the last instant of a bucket, or of a sample, whose step is 0.
+func lastInstant(ms, stepMS int64) int64 {
+	if stepMS == 0 || ms > math.MaxInt64-stepMS+1 {
+		return ms
+	}
+	return ms + stepMS - 1
 }
 
 // endSeries takes the series of the last chunk into SeriesExpireMS.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/RoaringBitmap/roaring/v2"
 
+	"varve/internal/blockfile"
 	"varve/internal/chunk"
 	"varve/internal/embedded/catalogue"
 	"varve/internal/head"
@@ -136,7 +137,7 @@ func (s *Store) writeHead(sw *swap) error {
 	if err != nil {
 		return fmt.Errorf("count the samples of each partition: %w", err)
 	}
-	out := s.newOutput(&counts, chunk.Fast, s.nextFile.Add(1), sw.deletions)
+	out := s.newOutput(&counts, chunk.Fast, blockfile.Origin{Sequence: s.nextFile.Add(1), Deletions: sw.deletions})
 	if err := s.writeSeries(sw.head, out); err != nil {
 		out.abort()
 		return fmt.Errorf("write samples to files: %w", err)

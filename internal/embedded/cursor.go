@@ -20,7 +20,7 @@ const (
 	blockRuns    = 256  // statistics gathered into one block
 )
 
-// cursor merges what files, frozen head and active head have of one series.
+// cursor merges the samples that files, frozen head and active head have of one series.
 //
 // Every source yields chunks in the order asked for, disjoint and each time
 // once. Times are compared through order(), which turns descending reads into
@@ -212,7 +212,7 @@ func (c *cursor) open() error {
 	}
 	c.hiding = c.state.deletions() // after the heads: see state.hiding
 	for _, f := range c.state.files {
-		if !f.Range().Overlaps(r) || !f.Series.Contains(c.id) {
+		if f.StepMS != 0 || !f.Range().Overlaps(r) || !f.Series.Contains(c.id) {
 			continue
 		}
 		src := c.fileSource(f.File)

@@ -360,7 +360,7 @@ func (s *Store) hasSamples(ctx context.Context, st *state, id uint32) (bool, err
 	if !doubt {
 		return false, nil
 	}
-	c := s.newCursor(ctx, st, nowMS, id, kind, store.ReadOptions{Range: model.AllTime, Limit: 1})
+	c := s.read(ctx, st, nowMS, id, kind, store.ReadOptions{Range: model.AllTime, Limit: 1})
 	defer c.Close()
 	b, err := c.Next()
 	return b != nil, err

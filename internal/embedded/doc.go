@@ -66,6 +66,16 @@
 // series stay in files until a merge; no query can reach them. Those in the active
 // head are erased with the series.
 //
+// # Stages
+//
+// Where a policy says so (Options.Book), samples that are old enough are folded into
+// buckets of its next stage, and these into wider ones, see package buckets. A fold is
+// a merge that also writes files of buckets. It takes all files that have samples of
+// the same series and times, since only together they say which sample is valid, and
+// leaves out series of which memory has samples that are as old. What is not folded
+// yet is read as it is, finer than promised. No reader sees what has outlived the last
+// stage.
+//
 // # Locks, in the order in which they are taken
 //
 //	backingUp    one backup at a time

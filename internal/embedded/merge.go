@@ -61,11 +61,11 @@ func (s *Store) maintain(ctx context.Context) error {
 		return err
 	}
 	for ctx.Err() == nil {
-		files := s.nextMerge()
+		files, rewrite := s.nextRewrite()
 		if len(files) == 0 {
 			return nil
 		}
-		err := s.merge(ctx, files)
+		err := rewrite(ctx, files)
 		switch {
 		case err == nil:
 		case anyDamaged(files): // from now on left alone
@@ -82,11 +82,20 @@ func (s *Store) maintain(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// nextMerge returns the first due merge for whose output the disk has room, nil
-// if there is none.
-func (s *Store) nextMerge() []*openFile {
+// nextRewrite returns the files that are to be folded or merged next, and how; none if
+// there is nothing to do that fits the disk.
+func (s *Store) nextRewrite() ([]*openFile, func(context.Context, []*openFile) error) {
 	st := s.acquire()
 	defer s.release(st)
+	if files := s.nextFold(st); len(files) > 0 {
+		return files, s.fold
+	}
+	return s.nextMerge(st), s.merge
+}
+
+// nextMerge returns the first due merge for whose output the disk has room, nil
+// if there is none.
+func (s *Store) nextMerge(st *state) []*openFile {
 	var putOff *spaceError
 	for files := range st.due(s, s.now().UnixMilli()) {
 		err := s.spaceToMerge(st, files)
@@ -189,31 +198,31 @@ func (s *Store) compactGroup(ctx context.Context, group []*openFile, todo map[ui
 func (s *Store) unmerged(todo map[uint64]bool) [][]*openFile {
 	st := s.acquire()
 	defer s.release(st)
-	samples := make(map[int64]int64)
+	samples := make(map[group]int64)
 	for _, f := range st.files {
-		samples[s.partition(f)] += f.Samples
+		samples[group{f.StepMS, s.partition(f)}] += f.Samples
 	}
-	groups, due := make(map[int64][]*openFile), make(map[int64]bool)
+	groups, due := make(map[group][]*openFile), make(map[group]bool)
 	for _, f := range st.files {
-		g := s.partition(f)
+		g := group{f.StepMS, s.partition(f)}
 		if samples[g] < denseSamples {
-			g = sparse
+			g.start = sparse
 		}
 		due[g] = due[g] || todo[f.Number]
 		if f.damage.Load() == nil {
 			groups[g] = append(groups[g], f)
 		}
 	}
-	var starts []int64
-	for start := range groups {
-		if due[start] {
-			starts = append(starts, start)
+	var order []group
+	for g := range groups {
+		if due[g] {
+			order = append(order, g)
 		}
 	}
-	slices.Sort(starts)
+	slices.SortFunc(order, group.compare)
 	var all [][]*openFile
-	for _, start := range slices.Backward(starts) { // sparse is the last
-		all = append(all, groups[start])
+	for _, g := range slices.Backward(order) { // sparse is the last
+		all = append(all, groups[g])
 	}
 	return all
 }
@@ -231,9 +240,14 @@ func (s *Store) merge(ctx context.Context, files []*openFile) error {
 		return fmt.Errorf("plan merge: %w", err)
 	}
 	_, sequence, _ := extent(asSet(files))
-	out := s.newOutput(&counts, chunk.Best, sequence, deletions)
+	stepMS := files[0].StepMS
+	out := s.newOutput(&counts, chunk.Best, blockfile.Origin{Sequence: sequence, Deletions: deletions, StepMS: stepMS})
 	out.watch = true
-	if err := s.mergeSeries(ctx, st, files, out); err != nil {
+	join := s.mergeSeries
+	if stepMS != 0 {
+		join = s.mergeBuckets
+	}
+	if err := join(ctx, st, files, out); err != nil {
 		out.abort()
 		if errors.As(err, new(*spaceError)) {
 			for _, f := range files {

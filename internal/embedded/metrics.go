@@ -14,6 +14,7 @@ type metrics struct {
 	expiredSamples, deletedSamples       prometheus.Counter
 	checkpointSeconds, mergeSeconds      prometheus.Histogram
 	spaceBlocks, mergesPutOff            prometheus.Counter
+	folds, folded, outlived              prometheus.Counter
 	damagedReads                         prometheus.Counter
 	expiryScans, expiryScanBytes         prometheus.Counter
 	expiryScansPutOff                    prometheus.Counter
@@ -54,6 +55,9 @@ func newMetrics(s *Store) *metrics {
 	m.merges = counter("merges_total", "Merges of files.")
 	m.mergeFailures = counter("merge_failures_total", "Rounds of merging that failed.")
 	m.mergedSamples = counter("merged_samples_total", "Samples that merges wrote.")
+	m.folds = counter("folds_total", "Rewritings of files that made data coarser, as policies say.")
+	m.folded = counter("folded_samples_total", "Samples, and buckets of finer stages, that went into buckets of coarser ones.")
+	m.outlived = counter("outlived_samples_total", "Samples and buckets that were removed since the last stage of their policy has passed.")
 	m.mergeSeconds = histogram("merge_seconds", "Duration of merges.")
 	m.expiredSamples = counter("expired_file_samples_total", "Samples dropped with whole expired files.")
 	m.deletedSamples = counter("deleted_file_samples_total", "Samples dropped with files of which every sample was deleted.")

@@ -118,6 +118,7 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 	if s.now == nil {
 		s.now = time.Now
 	}
+	s.policies.shelf = o.Book
 	s.growth.begin(s.now())
 	s.expiry.allowed, s.expiry.allowedAt = scanBurst, s.now()
 	s.cursors.New = func() any { return &cursor{} }
@@ -251,6 +252,7 @@ func (s *Store) openFiles() error {
 			return &store.CorruptionError{File: datadir.Catalogue, Reason: fmt.Sprintf("block file %d has samples of series %d, but the catalogue has given out only %d: restore a backup", n, last, s.series.NextID())}
 		}
 		s.current.files = append(s.current.files, &openFile{File: f, refs: 1})
+		s.current.buckets = s.current.buckets || f.StepMS != 0
 		s.nextFile.Store(max(s.nextFile.Load(), n, f.Sequence))
 		s.order.deletions = max(s.order.deletions, f.Deletions)
 	}

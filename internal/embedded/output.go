@@ -23,10 +23,9 @@ const (
 // output writes samples, ordered by series and time, to one file per dense
 // partition and one spill file for the rest.
 type output struct {
-	store     *Store
-	level     chunk.Level
-	sequence  uint64
-	deletions uint64
+	store  *Store
+	level  chunk.Level
+	origin blockfile.Origin
 
 	dense map[int64]bool // partitions with a file of their own
 	files map[int64]*outputFile
@@ -45,9 +44,9 @@ type outputFile struct {
 }
 
 // newOutput plans an output of partitions with the given numbers of samples.
-func (s *Store) newOutput(counts *partitionCounts, level chunk.Level, sequence, deletions uint64) *output {
+func (s *Store) newOutput(counts *partitionCounts, level chunk.Level, origin blockfile.Origin) *output {
 	o := &output{
-		store: s, level: level, sequence: sequence, deletions: deletions,
+		store: s, level: level, origin: origin,
 		dense: make(map[int64]bool), files: make(map[int64]*outputFile),
 	}
 	for _, start := range counts.dense() {
@@ -104,7 +103,7 @@ func (o *output) file(start int64) (*outputFile, error) {
 func (o *output) create() (*outputFile, error) {
 	number := o.store.nextFile.Add(1)
 	path := o.store.filePath(number)
-	w, err := blockfile.Create(o.store.fs, path, o.level, o.sequence, o.deletions)
+	w, err := blockfile.Create(o.store.fs, path, o.level, o.origin)
 	if err != nil {
 		return nil, err
 	}

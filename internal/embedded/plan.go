@@ -23,19 +23,31 @@ const sparse = math.MaxInt64
 // memory, unless merge_files is greater, or others lie between them.
 const mergeFilesMax = 128
 
-// group returns the start of the partition that f is a dense file of, else sparse.
-func (s *Store) group(f *openFile) int64 {
+// A group is files that are merged with each other: of samples, or of buckets of one
+// width.
+type group struct {
+	stepMS int64
+	start  int64 // of the partition, or sparse
+}
+
+func (g group) compare(o group) int {
+	return cmp.Or(cmp.Compare(g.stepMS, o.stepMS), cmp.Compare(g.start, o.start))
+}
+
+// group returns the group of f: that of its partition if it is a dense file, else
+// that of sparse files.
+func (s *Store) group(f *openFile) group {
 	if f.Samples < denseSamples {
-		return sparse
+		return group{f.StepMS, sparse}
 	}
-	return s.partition(f)
+	return group{f.StepMS, s.partition(f)}
 }
 
 // partition returns the start of the only partition that f has samples of, or
 // sparse if there are several.
 func (s *Store) partition(f *openFile) int64 {
 	start := s.width.Partition(f.MinMS)
-	if start != s.width.Partition(f.MaxMS) {
+	if start != s.width.Partition(f.MaxMS-max(0, f.StepMS-1)) {
 		return sparse
 	}
 	return start
@@ -47,9 +59,9 @@ func (s *Store) partition(f *openFile) int64 {
 // group that are older are not merged either; their number does not grow.
 func (st *state) due(s *Store, nowMS int64) iter.Seq[[]*openFile] {
 	return func(yield func([]*openFile) bool) {
-		groups, starts := st.groups(s)
-		for _, start := range starts {
-			run := s.lightest(st, similar(groups[start], s.cfg.MergeFiles), s.cfg.MergeFiles)
+		groups, order := st.groups(s)
+		for _, g := range order {
+			run := s.lightest(st, similar(groups[g], s.cfg.MergeFiles), s.cfg.MergeFiles)
 			if len(run) > 0 && !anyDamaged(run) && !yield(run) {
 				return
 			}
@@ -70,13 +82,13 @@ func (st *state) due(s *Store, nowMS int64) iter.Seq[[]*openFile] {
 }
 
 // groups sorts files by group, oldest first, without those that a damaged file
-// of their group is newer than. starts lists the groups, ascending.
-func (st *state) groups(s *Store) (groups map[int64][]*openFile, starts []int64) {
-	groups = make(map[int64][]*openFile)
+// of their group is newer than. order lists the groups.
+func (st *state) groups(s *Store) (groups map[group][]*openFile, order []group) {
+	groups = make(map[group][]*openFile)
 	for _, f := range st.files {
 		g := s.group(f)
 		if _, ok := groups[g]; !ok {
-			starts = append(starts, g)
+			order = append(order, g)
 		}
 		if f.damage.Load() != nil {
 			groups[g] = nil
@@ -84,8 +96,8 @@ func (st *state) groups(s *Store) (groups map[int64][]*openFile, starts []int64)
 		}
 		groups[g] = append(groups[g], f)
 	}
-	slices.Sort(starts)
-	return groups, starts
+	slices.SortFunc(order, group.compare)
+	return groups, order
 }
 
 // similar returns the newest files as long as the next older one is not much
@@ -170,9 +182,9 @@ func (s *Store) beneath(st *state, files []*openFile) []*openFile {
 
 // hides reports whether f may have samples of the same series and time as the
 // older file o. Files of one sequence have none in common: they were written by
-// one merge or checkpoint, or closure has kept them apart.
+// one merge or checkpoint, or closure has kept them apart. Buckets hide nothing.
 func (s *Store) hides(f, o *openFile) bool {
-	return o.Sequence < f.Sequence && o.Range().Overlaps(f.Range()) && o.Series.Intersects(f.Series) &&
+	return f.StepMS == 0 && o.StepMS == 0 && o.Sequence < f.Sequence && o.Range().Overlaps(f.Range()) && o.Series.Intersects(f.Series) &&
 		s.spanned(o).intersects(s.spanned(f))
 }
 

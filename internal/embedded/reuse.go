@@ -28,6 +28,7 @@ func (s *Store) reuseIDs() {
 			return
 		}
 		s.vacated = nil
+		s.policies.forget()
 		s.series.Reuse(v.ids)
 	}
 	v, next := s.vacantIDs(s.vacantFrom)

@@ -23,7 +23,8 @@ type state struct {
 	// frozenDeletions: deletions up to this sequence were applied to frozen.
 	frozenDeletions uint64
 
-	files []*openFile // by age of their samples' writing, oldest first
+	files   []*openFile // by age of their samples' writing, oldest first
+	buckets bool        // some files have buckets
 
 	// hiding lists the deletions that some file or frozen has not applied, by
 	// sequence; the list itself never changes. A new deletion is added to every
@@ -65,6 +66,7 @@ type openFile struct {
 	damage  atomic.Pointer[store.CorruptionError] // the first that was met
 	spanned atomic.Pointer[span]                  // its partitions, nil until they are asked for
 	outgrew bool                                  // a merge of it took more space than estimated; guarded by Store.merging
+	ages    ages                                  // when its data is to be folded; guarded by Store.merging
 
 	expiries expiries                       // guarded by Store.expiry
 	expired  atomic.Pointer[roaring.Bitmap] // series of which all samples here are known to have expired; nil = none
@@ -136,8 +138,10 @@ func (s *Store) publish(change func(*state)) {
 	next.setDeletions(old.deletions())
 	change(next)
 	sortFiles(next.files)
+	next.buckets = false
 	for _, f := range next.files {
 		f.refs++
+		next.buckets = next.buckets || f.StepMS != 0
 	}
 	s.current = next
 	s.held[next] = struct{}{}

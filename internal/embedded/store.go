@@ -21,6 +21,7 @@ import (
 	"varve/internal/index"
 	"varve/internal/record"
 	"varve/internal/registry"
+	"varve/internal/retention"
 	"varve/internal/rowtime"
 	"varve/internal/store"
 	"varve/internal/wal"
@@ -35,6 +36,10 @@ type Options struct {
 	Now        func() time.Time      // nil = time.Now
 
 	Opening *Opening // learns how far Open has come; may be nil
+
+	// Book says how finely, and for how long, the samples of each series are kept. nil =
+	// as they were sent, for ever.
+	Book *retention.Shelf
 
 	salvage *logSalvage // nil = damage to the log is an error
 
@@ -106,7 +111,8 @@ type Store struct {
 		doubtful    *roaring.Bitmap     // series that may be empty, after deletes that were cancelled; nil = none
 	}
 
-	leaving leaving
+	leaving  leaving
+	policies policies
 
 	mu      sync.Mutex
 	current *state

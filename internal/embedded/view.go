@@ -139,7 +139,7 @@ func (v *view) Read(ctx context.Context, s store.Series, o store.ReadOptions) st
 	if err := v.check(ctx); err != nil {
 		return &failed{err}
 	}
-	return v.store.newCursor(ctx, v.state, v.nowMS, uint32(s.Ref), s.Type.Kind(), o)
+	return v.store.read(ctx, v.state, v.nowMS, uint32(s.Ref), s.Type.Kind(), o)
 }
 
 // failed is a cursor that could not be opened.

@@ -42,7 +42,7 @@ func (s *source) Fetch(_ context.Context, queries []function.Query, within funct
 			return nil, err
 		}
 		for _, n := range numbers {
-			r := &read{number: n, name: pathOf(n)}
+			r := &read{number: n, name: retention.PathOf(n.Metric, n.Tags)}
 			r.policy = s.book.Of(r.name)
 			if g, ok := gridOf(r.policy, within); ok {
 				out[i], reads[g] = append(out[i], r), append(reads[g], r)
@@ -78,16 +78,6 @@ type read struct {
 	name    string
 	policy  retention.Policy
 	fetched function.Fetched
-}
-
-// pathOf is the canonical name of a series: its tags in order, as Graphite sorts them.
-func pathOf(n query.Number) string {
-	var tags []string
-	for tag, value := range n.Tags.All() {
-		tags = append(tags, ";"+tag+"="+value)
-	}
-	slices.Sort(tags)
-	return n.Metric + strings.Join(tags, "")
 }
 
 // selected returns the series of a query.
@@ -275,22 +265,13 @@ func gridOf(p retention.Policy, within function.Range) (g grid, ok bool) {
 		}
 		g.step, g.finest = stages[g.stage].Step, stages[0].Step
 	}
-	g.start = floor(from, g.step) + g.step
-	end := floor(until, g.step) + g.step
+	g.start = model.Floor(from, g.step) + g.step
+	end := model.Floor(until, g.step) + g.step
 	if end == g.start {
 		end += g.step
 	}
 	g.n = (end - g.start) / g.step
 	return g, g.n > 0
-}
-
-// floor returns the multiple of step that is not above t.
-func floor(t, step int64) int64 {
-	rest := t % step
-	if rest < 0 {
-		rest += step
-	}
-	return t - rest
 }
 
 // windowSteps bounds the steps of the finest stage that are folded at once.

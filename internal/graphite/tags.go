@@ -16,6 +16,7 @@ import (
 	"varve/internal/ingest/carbon"
 	"varve/internal/model"
 	"varve/internal/query"
+	"varve/internal/retention"
 	"varve/internal/store"
 )
 
@@ -182,7 +183,7 @@ func (a *API) findSeries(w http.ResponseWriter, r *http.Request, form url.Values
 	}
 	a.within(w, r, strings.Join(expressions, " "), func(s *query.Session) error {
 		paths := newTally(s)
-		if err := a.tagged(s, expressions, func(n query.Number) error { return paths.add(pathOf(n)) }); err != nil {
+		if err := a.tagged(s, expressions, func(n query.Number) error { return paths.add(retention.PathOf(n.Metric, n.Tags)) }); err != nil {
 			return err
 		}
 		return s.Aside(func() error { answer(w, form, append([]string{}, paths.sorted()...)); return nil })
@@ -279,7 +280,7 @@ func parsed(path string) (model.Series, string, *ingest.Fault) {
 		return model.Series{}, "", ingest.Faultf(ingest.BadTag, "%v", err)
 	}
 	s := model.Series{Metric: names.Metric, Tags: tags}
-	return s, pathOf(query.Number{Metric: s.Metric, Tags: s.Tags}), nil
+	return s, retention.PathOf(s.Metric, s.Tags), nil
 }
 
 // tagSeries answers the canonical name of a series. Carbon sends what it has met; here

@@ -55,6 +55,17 @@ func (a *Aggregate) Merge(b Aggregate) {
 	}
 }
 
+// Floor returns the multiple of step that is not after ms, of both as milliseconds, say.
+// It lies before the beginning of time, and wraps, only for an ms less than a step
+// after it.
+func Floor(ms, step int64) int64 {
+	rest := ms % step
+	if rest < 0 {
+		rest += step
+	}
+	return ms - rest
+}
+
 // Append appends the bytes of a to dst.
 func (a Aggregate) Append(dst []byte) []byte {
 	for _, word := range [...]uint64{math.Float64bits(a.Sum), uint64(a.Count), math.Float64bits(a.Min),

@@ -158,6 +158,15 @@ type Policy struct {
 	Aggregation *Aggregation
 }
 
+// Expected is how many samples a bucket has at most, where they are as far apart as the
+// first stage says; 1 without a rule.
+func (p Policy) Expected(stepMS int64) float64 {
+	if p.Rule == nil {
+		return 1
+	}
+	return max(1, float64(stepMS)/float64(p.Rule.Stages[0].Step*1000))
+}
+
 // Of returns the policy of a path: the first rule and the first aggregation whose
 // pattern is found in it. The path of a tagged series is name;tag=value;..., with
 // tags in order.

@@ -136,7 +136,7 @@ func (s *Spool) install(g *Generation, f *spillFile) bool {
 }
 
 func (s *Spool) writeFile(ctx context.Context, path string, sequence uint64, h *head.Head, firstMS int64) error {
-	w, err := blockfile.Create(s.fs, path, chunk.Fast, sequence, 0)
+	w, err := blockfile.Create(s.fs, path, chunk.Fast, blockfile.Origin{Sequence: sequence})
 	if err != nil {
 		return err
 	}

@@ -198,7 +198,29 @@ type ReadOptions struct {
 	// series by statistics of runs. A store may ignore it, for some of the
 	// samples or all. It is not used together with Limit.
 	Summarize *Summary
+
+	// Buckets says what becomes of samples that the store has thinned out.
+	Buckets BucketMode
 }
+
+// A Bucket is what a store has left of the samples of a series from StartMS on, for
+// StepMS, after it has thinned them out.
+type Bucket struct {
+	StartMS, StepMS int64
+	model.Aggregate
+}
+
+// A BucketMode says how a cursor shows buckets.
+type BucketMode uint8
+
+const (
+	// BucketsAsSamples shows each bucket as one sample at its beginning, with the value
+	// that the series' policy makes of it, or as statistics where these may replace
+	// samples and the bucket lies in one of their spans.
+	BucketsAsSamples BucketMode = iota
+	WithoutBuckets              // samples only
+	BucketsOnly                 // blocks of buckets, those that begin in the range
+)
 
 // A Summary says which statistics may replace samples, and how they are divided
 // into runs.
@@ -230,7 +252,8 @@ type Cursor interface {
 // a run is the earliest whatever the order. TTLs are not filled.
 type Block struct {
 	model.Columns
-	Stats []model.Stats
+	Stats   []model.Stats
+	Buckets []Bucket // only for BucketsOnly
 }
 
 // NameKind says which names are listed.

@@ -42,7 +42,7 @@ func (c *checker) blockFile(number uint64, meta catalogue.File) error {
 	defer f.Close()
 	c.report.Files++
 	c.report.Bytes += f.Bytes
-	b := &blockCheck{checker: c, file: f, number: number, seen: roaring.New(), removed: roaring.New()}
+	b := &blockCheck{checker: c, file: f, number: number, seen: roaring.New(), removed: roaring.New(), tally: blockfile.NewTally(f.StepMS)}
 	if f.Bytes != meta.Bytes {
 		b.find(f.Bytes, fmt.Sprintf("expected a file of %d bytes, got %d", meta.Bytes, f.Bytes), "the server does not start")
 	}
@@ -183,8 +183,26 @@ func (b *blockCheck) chunk(e *chunk.Entry) string {
 		// An expired sample hid them until the series was removed. It may be gone since.
 		b.removed.Add(e.Series)
 		b.leftover += int64(e.Count)
+	case b.file.StepMS != 0:
+		return b.buckets(e)
 	case kind != 0 && kind != e.Kind:
 		return fmt.Sprintf("expected values of kind %s, got %s", kind, e.Kind)
+	}
+	return ""
+}
+
+// buckets checks the values of a chunk of a file of buckets.
+func (b *blockCheck) buckets(e *chunk.Entry) string {
+	if e.Kind != model.AggregateKind {
+		return fmt.Sprintf("expected values of kind %s in a file of buckets, got %s", model.AggregateKind, e.Kind)
+	}
+	for i, ms := range b.cols.Times {
+		if _, err := model.ParseAggregate(b.cols.Bytes(i)); err != nil {
+			return fmt.Sprintf("bucket at %d ms: %v", ms, err)
+		}
+		if ms%b.file.StepMS != 0 {
+			return fmt.Sprintf("expected buckets that begin at multiples of %d ms, got one at %d", b.file.StepMS, ms)
+		}
 	}
 	return ""
 }

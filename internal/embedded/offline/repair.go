@@ -283,17 +283,19 @@ func (r *repair) salvage(path string, m catalogue.File, next uint64) (*salvaged,
 	p, err := blockfile.SalvageProperties(r.fs, path)
 	if s.known = err == nil; s.known {
 		s.properties = p
+	} else {
+		p.StepMS = blockfile.SalvageStep(r.fs, path)
 	}
 	if m.Sequence != 0 { // older stores do not have it
 		p.Sequence, p.Deletions = m.Sequence, m.Deletions
 	}
 	s.sequence, s.deletions, s.orderUnknown = p.Sequence, p.Deletions, p.Sequence == 0
-	w, err := blockfile.Create(r.fs, r.fs.PathJoin(r.dir, datadir.Blocks, s.name), chunk.Best, p.Sequence, p.Deletions)
+	w, err := blockfile.Create(r.fs, r.fs.PathJoin(r.dir, datadir.Blocks, s.name), chunk.Best, blockfile.Origin{Sequence: p.Sequence, Deletions: p.Deletions, StepMS: p.StepMS})
 	if err != nil {
 		return nil, err
 	}
 	defer w.Abort()
-	k := &keeper{writer: w, salvaged: s, last: -1}
+	k := &keeper{writer: w, salvaged: s, last: -1, buckets: p.StepMS != 0}
 	s.lostBytes, err = blockfile.Salvage(r.fs, path, func(_ int64, p chunk.Page) error {
 		if err := r.ctx.Err(); err != nil {
 			return err
@@ -317,6 +319,7 @@ func (r *repair) salvage(path string, m catalogue.File, next uint64) (*salvaged,
 type keeper struct {
 	*salvaged
 	writer  *blockfile.Writer
+	buckets bool // the file has no samples
 	decoder chunk.Decoder
 	cols    model.Columns
 	last    int64 // series
@@ -328,7 +331,7 @@ func (k *keeper) page(p chunk.Page) error {
 	for e := (chunk.Entry{}); entries.Next(&e); {
 		k.cols.Reset()
 		inOrder := int64(e.Series) > k.last || int64(e.Series) == k.last && e.FirstMS > k.lastMS
-		if err := k.decoder.DecodeEntry(&e, &k.cols); err != nil || !inOrder {
+		if err := k.decoder.DecodeEntry(&e, &k.cols); err != nil || !inOrder || k.buckets != (e.Kind == model.AggregateKind) {
 			k.lostChunks++
 			continue
 		}

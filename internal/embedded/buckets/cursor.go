@@ -1,0 +1,298 @@
+package buckets
+
+import (
+	"context"
+	"math"
+
+	"varve/internal/model"
+	"varve/internal/retention"
+	"varve/internal/store"
+)
+
+const blockSize = 1024 // samples, runs or buckets
+
+// A Query is what a Cursor needs to know.
+type Query struct {
+	Context context.Context
+	Series  uint32
+	Kind    model.Kind
+	Policy  retention.Policy // of the series; it says which value stands for a bucket
+	Options store.ReadOptions
+	Sources []*Source
+	LastMS  int64 // the last instant of all sources
+
+	// Samples opens a cursor over the samples of the series.
+	Samples func(store.ReadOptions) store.Cursor
+}
+
+// A Cursor reads a series of which some samples were folded into buckets. It
+// implements [store.Cursor].
+//
+// Up to the last instant of the buckets it merges both by time. What comes
+// after is handed through, so that statistics of chunks may serve there.
+type Cursor struct {
+	q      Query
+	reader Reader
+	parts  []model.TimeRange // still to be read, each with its own cursor over samples
+	mixed  bool              // the current part has buckets
+	raw    store.Cursor      // of the current part, nil between parts
+	left   int
+	err    error
+
+	block *store.Block // of raw, with samples from at on
+	at    int
+	next  store.Bucket
+	more  bool // next is one
+
+	out     model.Columns
+	runs    []model.Stats
+	buckets []store.Bucket
+	result  store.Block
+}
+
+// NewCursor opens a cursor. The sources belong to it until it is closed.
+func NewCursor(q Query) *Cursor {
+	c := &Cursor{q: q, left: math.MaxInt}
+	if q.Options.Limit > 0 {
+		c.left = q.Options.Limit
+	}
+	r := q.Options.Range
+	old, young := r, r
+	old.EndMS = min(old.EndMS, q.LastMS)
+	young.StartMS = max(young.StartMS, min(q.LastMS, math.MaxInt64-1)+1)
+	c.parts = []model.TimeRange{old, young}
+	if q.Options.Descending {
+		c.parts = []model.TimeRange{young, old}
+	}
+	if q.Options.Buckets == store.BucketsOnly {
+		c.parts = []model.TimeRange{old}
+	}
+	return c
+}
+
+// Close implements store.Cursor.
+func (c *Cursor) Close() {
+	c.closePart()
+	c.err = store.ErrClosed
+}
+
+func (c *Cursor) closePart() {
+	if c.raw != nil {
+		c.raw.Close()
+		c.raw = nil
+	}
+	c.block, c.at = nil, 0
+}
+
+// Next implements store.Cursor.
+func (c *Cursor) Next() (*store.Block, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	b, err := c.advance()
+	c.err = err
+	return b, err
+}
+
+func (c *Cursor) advance() (*store.Block, error) {
+	for c.left > 0 {
+		if c.raw == nil && !c.mixed {
+			if len(c.parts) == 0 {
+				return nil, nil
+			}
+			if err := c.open(); err != nil {
+				return nil, err
+			}
+		}
+		b, err := c.read()
+		if err != nil {
+			return nil, err
+		}
+		if b != nil {
+			c.left -= b.Len()
+			return b, nil
+		}
+		c.closePart()
+		c.mixed = false
+	}
+	return nil, nil
+}
+
+// open begins the next part.
+func (c *Cursor) open() error {
+	o := c.q.Options
+	o.Range, c.parts = c.parts[0], c.parts[1:]
+	c.mixed = o.Range.EndMS <= c.q.LastMS && o.Range.StartMS <= o.Range.EndMS
+	if o.Limit > 0 {
+		o.Limit = c.left
+	}
+	if !c.mixed {
+		c.raw = c.q.Samples(o)
+		return nil
+	}
+	if o.Buckets != store.BucketsOnly {
+		o.Summarize, o.Limit = nil, 0
+		c.raw = c.q.Samples(o)
+	}
+	if err := c.reader.Open(c.q.Series, o.Range, o.Descending, c.q.Sources); err != nil {
+		return err
+	}
+	return c.pull()
+}
+
+// pull reads the next bucket.
+func (c *Cursor) pull() (err error) {
+	c.next, c.more, err = c.reader.Next()
+	return err
+}
+
+// read returns the next block of the current part, nil at its end.
+func (c *Cursor) read() (*store.Block, error) {
+	switch {
+	case !c.mixed:
+		return c.raw.Next()
+	case c.q.Options.Buckets == store.BucketsOnly:
+		return c.readBuckets()
+	}
+	return c.merge()
+}
+
+func (c *Cursor) readBuckets() (*store.Block, error) {
+	c.buckets = c.buckets[:0]
+	for c.more && len(c.buckets) < blockSize {
+		c.buckets = append(c.buckets, c.next)
+		if err := c.pull(); err != nil {
+			return nil, err
+		}
+	}
+	if len(c.buckets) == 0 {
+		return nil, nil
+	}
+	c.result = store.Block{Buckets: c.buckets}
+	return &c.result, c.q.Context.Err()
+}
+
+// merge gathers samples, and buckets as samples or as statistics.
+func (c *Cursor) merge() (*store.Block, error) {
+	c.out.Reset()
+	c.runs = c.runs[:0]
+	for c.out.Len()+len(c.runs) < min(blockSize, c.left) {
+		if err := c.fill(); err != nil {
+			return nil, err
+		}
+		bucket, sample := c.lowest()
+		if !bucket && !sample {
+			break
+		}
+		if !bucket {
+			if len(c.runs) > 0 {
+				break
+			}
+			c.out.AppendFrom(c.q.Kind, &c.block.Columns, c.at)
+			c.at++
+			continue
+		}
+		run := c.summarizes()
+		if run && c.out.Len() > 0 || !run && len(c.runs) > 0 {
+			break
+		}
+		if err := c.take(run, sample); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.q.Context.Err(); err != nil {
+		return nil, err
+	}
+	switch {
+	case c.out.Len() > 0:
+		c.result = store.Block{Columns: c.out}
+	case len(c.runs) > 0:
+		c.result = store.Block{Stats: c.runs}
+	default:
+		return nil, nil
+	}
+	return &c.result, nil
+}
+
+// fill reads the next block of samples when the one before is used up.
+func (c *Cursor) fill() (err error) {
+	if c.block != nil && c.at == c.block.Len() {
+		c.block, c.at = nil, 0
+	}
+	if c.block == nil && c.raw != nil {
+		if c.block, err = c.raw.Next(); err == nil && c.block == nil {
+			c.raw.Close()
+			c.raw = nil
+		}
+	}
+	return err
+}
+
+// lowest says whether a bucket comes next, a sample, or a bucket with a sample at its
+// very beginning, which is added to it.
+func (c *Cursor) lowest() (bucket, sample bool) {
+	switch {
+	case c.block == nil:
+		return c.more, false
+	case !c.more:
+		return false, true
+	}
+	flip := int64(0)
+	if c.q.Options.Descending {
+		flip = -1
+	}
+	b, s := c.next.StartMS^flip, c.block.Times[c.at]^flip
+	return b <= s, s <= b
+}
+
+// summarizes reports whether statistics may stand for the next bucket.
+func (c *Cursor) summarizes() bool {
+	s := c.q.Options.Summarize
+	return s != nil && c.q.Options.Limit == 0 && s.Needs&model.StatFirst == 0 && lastInstant(c.next.StartMS, c.next.StepMS) <= s.Final(c.next.StartMS)
+}
+
+// take takes the next bucket, those with the same beginning, and the sample there.
+func (c *Cursor) take(run, sample bool) error {
+	b := c.next
+	for {
+		if err := c.pull(); err != nil {
+			return err
+		}
+		if !c.more || c.next.StartMS != b.StartMS {
+			break
+		}
+		b.Merge(c.next.Aggregate) // of a narrower one
+	}
+	if sample {
+		b.Add(c.block.Times[c.at], model.Float(c.q.Kind, c.block.Values[c.at]))
+		c.at++
+	}
+	if run {
+		c.runs = append(c.runs, model.Stats{
+			Count: int(b.Count), FirstMS: b.StartMS, LastMS: b.StartMS, Min: b.Min, Max: b.Max, Sum: b.Sum, Last: c.bits(b.Last),
+		})
+		return nil
+	}
+	c.out.AppendFixed(b.StartMS, c.bits(Value(b, c.q.Policy)), 0)
+	return nil
+}
+
+// Value is the value that stands for a bucket.
+func Value(b store.Bucket, p retention.Policy) float64 {
+	return p.Aggregation.Method.Of(b.Aggregate, p.Expected(b.StepMS))
+}
+
+// bits returns a number as a value of the series, rounded if it is one of whole numbers.
+func (c *Cursor) bits(v float64) uint64 {
+	if c.q.Kind == model.Double {
+		return math.Float64bits(v)
+	}
+	v = math.RoundToEven(v)
+	switch {
+	case v >= 1<<63:
+		return math.MaxInt64
+	case v < -1<<63:
+		return 1 << 63
+	}
+	return uint64(int64(v))
+}

@@ -1,0 +1,112 @@
+package buckets
+
+import (
+	"varve/internal/model"
+	"varve/internal/retention"
+	"varve/internal/store"
+)
+
+// A Fold makes the data of one series as coarse as a plan has it. Data comes in order of
+// time, from places of one step: all samples, or all buckets of a width.
+type Fold struct {
+	Plan   retention.Plan
+	StepMS int64 // of the data, 0 for samples
+
+	// SlotMS, if not 0, is how far apart samples are to be: of several in one slot the
+	// last one counts.
+	SlotMS int64
+
+	Made func(store.Bucket) error // takes the buckets that are made, in order of time
+
+	Folded int64 // data that went into buckets
+	Gone   int64 // data that is older than the plan
+
+	open    store.Bucket // StepMS 0: none
+	pending sample       // of the current slot, not in open yet
+	span    int          // of the plan, in which the last data was
+}
+
+type sample struct {
+	ms    int64
+	value float64
+	there bool
+}
+
+// Begin makes ready for another series.
+func (f *Fold) Begin(plan retention.Plan, stepMS, slotMS int64) {
+	f.Plan, f.StepMS, f.SlotMS = plan, stepMS, slotMS
+	f.open, f.pending, f.span = store.Bucket{}, sample{}, -1
+}
+
+// Keeps reports whether data of a time is to stay as it is. If not, it is to be
+// given to Sample or Bucket, unless it is older than the plan: such data it counts as
+// gone.
+func (f *Fold) Keeps(ms int64) (stays, goes bool) {
+	for f.span+1 < len(f.Plan) && f.Plan[f.span+1].FromMS <= ms {
+		f.span++
+	}
+	if f.span < 0 {
+		f.Gone++
+		return false, true
+	}
+	return f.Plan.Target(f.span, f.StepMS) == f.StepMS, false
+}
+
+// Sample folds a sample of a time that Keeps was just asked for.
+func (f *Fold) Sample(ms int64, v float64) error {
+	f.Folded++
+	if v != v {
+		return nil // no value at all, see model.Aggregate
+	}
+	if err := f.enter(ms); err != nil {
+		return err
+	}
+	if f.SlotMS == 0 || f.pending.there && model.Floor(f.pending.ms, f.SlotMS) != model.Floor(ms, f.SlotMS) {
+		f.settle()
+	}
+	f.pending = sample{ms, v, true}
+	return nil
+}
+
+// Bucket folds a bucket of a beginning that Keeps was just asked for.
+func (f *Fold) Bucket(b store.Bucket) error {
+	f.Folded++
+	if err := f.enter(b.StartMS); err != nil {
+		return err
+	}
+	f.open.Merge(b.Aggregate)
+	return nil
+}
+
+// enter opens the bucket that ms is in.
+func (f *Fold) enter(ms int64) error {
+	step := f.Plan.Target(f.span, f.StepMS)
+	start := model.Floor(ms, step)
+	if f.open.StepMS == step && f.open.StartMS == start {
+		return nil
+	}
+	if err := f.End(); err != nil {
+		return err
+	}
+	f.open = store.Bucket{StartMS: start, StepMS: step}
+	return nil
+}
+
+// settle counts the pending sample.
+func (f *Fold) settle() {
+	if f.pending.there {
+		f.open.Add(f.pending.ms, f.pending.value)
+	}
+	f.pending = sample{}
+}
+
+// End hands out the last bucket.
+func (f *Fold) End() error {
+	f.settle()
+	b := f.open
+	f.open = store.Bucket{}
+	if b.Count == 0 {
+		return nil
+	}
+	return f.Made(b)
+}

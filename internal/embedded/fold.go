@@ -1,0 +1,424 @@
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"varve/internal/blockfile"
+	"varve/internal/chunk"
+	"varve/internal/embedded/buckets"
+	"varve/internal/model"
+	"varve/internal/retention"
+	"varve/internal/store"
+)
+
+const (
+	// foldShare is the share of a file's data that has to be old enough for a
+	// coarser stage before it is folded, so that each sample is rewritten few times.
+	foldShare = 0.5
+
+	// foldLag is for how long data waits at most for the rest of its file.
+	foldLag = 24 * time.Hour
+
+	// foldPause is for how long the files that a fold leaves are not folded again.
+	foldPause = 10 * time.Minute
+)
+
+// ages says which policies the series of a file have.
+type ages struct {
+	book     *retention.Book // from which the rest is, nil = not known
+	policies []policyCount
+	notUntil int64 // ms
+}
+
+type policyCount struct {
+	rule   *retention.Rule // nil = none
+	series int
+}
+
+// agesOf returns f.ages, counted anew after a change of the book. merging must be held.
+func (s *Store) agesOf(f *openFile, book *retention.Book) *ages {
+	a := &f.ages
+	if a.book == book {
+		return a
+	}
+	counts := map[*retention.Rule]int{}
+	for it := f.Series.Iterator(); it.HasNext(); {
+		counts[s.policyOf(it.Next()).Rule]++
+	}
+	if a.book != nil { // another book
+		a.notUntil = 0
+	}
+	a.book, a.policies = book, a.policies[:0]
+	for rule, n := range counts {
+		a.policies = append(a.policies, policyCount{rule, n})
+	}
+	return a
+}
+
+// overdue estimates which share of a file's data is old enough for a coarser stage,
+// and for how long the oldest has been. all says that all of it has outlived its
+// last stage.
+func (s *Store) overdue(f *openFile, book *retention.Book, nowMS int64) (share float64, lagMS int64, all bool) {
+	a := s.agesOf(f, book)
+	if nowMS < a.notUntil {
+		return 0, 0, false
+	}
+	var due, total float64
+	all = true
+	for _, p := range a.policies {
+		total += float64(p.series)
+		if p.rule == nil {
+			all = false
+			continue
+		}
+		plan := p.rule.Stages.Plan(nowMS)
+		border := plan.Border(f.StepMS)
+		part := (float64(border) - float64(f.MinMS)) / (float64(f.MaxMS) - float64(f.MinMS) + 1)
+		due += float64(p.series) * min(1, max(0, part))
+		if part > 0 {
+			lagMS = max(lagMS, border-f.MinMS)
+		}
+		all = all && f.MaxMS < plan[0].FromMS
+	}
+	return due / total, lagMS, all
+}
+
+// nextFold returns files of one step whose data is to be folded together, nil if there
+// are none.
+func (s *Store) nextFold(st *state) []*openFile {
+	book := s.book()
+	if book == nil || len(book.Rules) == 0 {
+		return nil
+	}
+	nowMS := s.now().UnixMilli()
+	for _, f := range st.files {
+		share, lagMS, _ := s.overdue(f, book, nowMS)
+		if share < foldShare && lagMS < foldLag.Milliseconds() || share == 0 {
+			continue
+		}
+		if files := s.entangled(st, f); !anyDamaged(files) && s.spaceToMerge(st, files) == nil {
+			return files
+		}
+	}
+	return nil
+}
+
+// entangled returns f and the files that have samples of its series and times, or of
+// those of these files: only together they say which sample of a time is valid.
+func (s *Store) entangled(st *state, f *openFile) []*openFile {
+	files := []*openFile{f}
+	for i := 0; i < len(files); i++ {
+		for _, o := range st.files {
+			if (s.hides(o, files[i]) || s.hides(files[i], o)) && !slices.Contains(files, o) {
+				files = append(files, o)
+			}
+		}
+	}
+	return files
+}
+
+// fold rewrites files with the data that is old enough for a coarser stage made
+// coarser, and without that which has outlived the last one. One commit exchanges all.
+// merging must be held.
+func (s *Store) fold(ctx context.Context, files []*openFile) error {
+	began := s.now()
+	st, deletions := s.acquireWithDeletions()
+	defer s.release(st)
+	files = s.entangled(st, files[0]) // a checkpoint may have added some
+	if _, _, all := s.overdue(files[0], s.book(), began.UnixMilli()); all && len(files) == 1 {
+		s.metrics.outlived.Add(float64(files[0].Samples))
+		return s.replace(files, nil)
+	}
+	counts, err := s.partitionsIn(ctx, files)
+	if err != nil {
+		s.noteDamage(st, err)
+		return fmt.Errorf("plan the folding of files: %w", err)
+	}
+	f := s.newFolder(ctx, st, files, &counts, deletions, began)
+	folded, err := f.run()
+	if err != nil {
+		return fmt.Errorf("fold %d files: %w", len(files), err)
+	}
+	if err := s.replace(files, folded); err != nil {
+		return err
+	}
+	s.metrics.folds.Inc()
+	s.metrics.folded.Add(float64(f.fold.Folded))
+	s.metrics.outlived.Add(float64(f.fold.Gone))
+	s.logger.Debug("fold done", "files", len(files), "into", len(folded), "folded", f.fold.Folded, "gone", f.fold.Gone, "took", s.now().Sub(began))
+	return nil
+}
+
+// A folder folds files of one step.
+type folder struct {
+	ctx    context.Context
+	store  *Store
+	state  *state
+	files  []*openFile
+	stepMS int64
+	now    time.Time
+	origin blockfile.Origin
+
+	merging bool // all stays as it is
+	fold    buckets.Fold
+	rest    gather            // what stays as it is
+	made    map[int64]*gather // by step
+	id      uint32
+	data    []byte // scratch
+}
+
+func (s *Store) newFolder(ctx context.Context, st *state, files []*openFile, counts *partitionCounts, deletions uint64, now time.Time) *folder {
+	_, sequence, _ := extent(asSet(files))
+	f := &folder{
+		ctx: ctx, store: s, state: st, files: files, stepMS: files[0].StepMS, now: now,
+		origin: blockfile.Origin{Sequence: sequence, Deletions: deletions, StepMS: files[0].StepMS},
+		made:   map[int64]*gather{},
+	}
+	f.rest.out = s.newOutput(counts, chunk.Best, f.origin)
+	f.rest.out.watch = true
+	f.fold.Made = f.add
+	return f
+}
+
+// run returns the files that take the place of those that were folded.
+func (f *folder) run() (done []*openFile, err error) {
+	err = f.series()
+	outputs := []*output{f.rest.out}
+	for _, g := range f.made {
+		outputs = append(outputs, g.out)
+	}
+	for i, out := range outputs {
+		if err != nil {
+			for _, out := range outputs[i:] {
+				out.abort()
+			}
+			return nil, errors.Join(err, f.store.discard(done))
+		}
+		var files []*openFile
+		files, err = out.finish()
+		done = append(done, files...)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.store.discard(done))
+	}
+	for _, file := range done {
+		if file.StepMS == f.stepMS {
+			file.ages.notUntil = f.now.Add(foldPause).UnixMilli()
+		}
+	}
+	return done, nil
+}
+
+// discard removes files that no manifest names.
+func (s *Store) discard(files []*openFile) (err error) {
+	for _, f := range files {
+		err = errors.Join(err, f.Close(), s.fs.Remove(f.Path))
+	}
+	return err
+}
+
+func (f *folder) series() error {
+	ids := roaring.New()
+	var iters []*blockfile.Iter
+	for _, file := range f.files {
+		ids.Or(file.Series)
+		iters = append(iters, file.Iter(false))
+	}
+	for it := ids.Iterator(); it.HasNext(); {
+		f.id = it.Next()
+		kind := f.store.kindInFiles(f.id)
+		if kind == 0 {
+			continue // every sample of it is deleted or expired
+		}
+		if err := f.one(kind, iters); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// one folds a series.
+func (f *folder) one(kind model.Kind, iters []*blockfile.Iter) error {
+	f.fold.Begin(f.plan(kind))
+	read := f.samples
+	if f.stepMS != 0 {
+		read, kind = f.buckets, model.AggregateKind
+	}
+	f.rest.begin(f.id, kind)
+	for _, g := range f.made {
+		g.begin(f.id, model.AggregateKind)
+	}
+	err := errors.Join(read(kind, iters), f.fold.End(), f.rest.end())
+	for _, g := range f.made {
+		err = errors.Join(err, g.end())
+	}
+	return err
+}
+
+// plan returns the arguments of buckets.Fold.Begin.
+func (f *folder) plan(kind model.Kind) (plan retention.Plan, stepMS, slotMS int64) {
+	p := retention.Policy{}
+	if !f.merging {
+		p = f.store.policyOf(f.id)
+	}
+	if p.Rule == nil {
+		return retention.Plan{{FromMS: model.AllTime.StartMS, StepMS: f.stepMS}}, f.stepMS, 0
+	}
+	stages := p.Rule.Stages
+	return f.restricted(stages.Plan(f.now.UnixMilli()), kind), f.stepMS, stages[0].Step * 1000
+}
+
+// restricted returns a plan by which samples only go where they must not be folded: those
+// that are no numbers, and those of a series of which memory has samples so old that
+// they may take the place of some in files. They are folded when they are in files too.
+func (f *folder) restricted(plan retention.Plan, kind model.Kind) retention.Plan {
+	if f.stepMS != 0 || kind.Fixed() && !f.state.inHeads(f.id, model.TimeRange{StartMS: model.AllTime.StartMS, EndMS: plan.Border(0) - 1}) {
+		return plan
+	}
+	return retention.Plan{{FromMS: plan[0].FromMS}}
+}
+
+// samples folds the samples of a series.
+func (f *folder) samples(kind model.Kind, iters []*blockfile.Iter) error {
+	c := f.store.newCursor(f.ctx, f.state, f.now.UnixMilli(), f.id, kind, store.ReadOptions{Range: model.AllTime})
+	defer c.Close()
+	if err := c.openIters(iters); err != nil {
+		return err
+	}
+	for {
+		b, err := c.Next()
+		if err != nil || b == nil {
+			return err
+		}
+		for i, ms := range b.Times {
+			if err := f.sample(kind, b, i, ms); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func (f *folder) sample(kind model.Kind, b *store.Block, i int, ms int64) error {
+	stays, goes := f.fold.Keeps(ms)
+	switch {
+	case stays:
+		f.rest.cols.AppendFrom(kind, &b.Columns, i)
+		return f.rest.flushIfFull()
+	case goes:
+		return nil
+	}
+	return f.fold.Sample(ms, model.Float(kind, b.Values[i]))
+}
+
+// buckets folds the buckets of a series.
+func (f *folder) buckets(_ model.Kind, iters []*blockfile.Iter) error {
+	var r buckets.Reader
+	if err := r.Open(f.id, model.AllTime, false, f.store.bucketSources(f.state, f.id, iters)); err != nil {
+		return err
+	}
+	for {
+		b, ok, err := r.Next()
+		if err != nil || !ok {
+			return err
+		}
+		stays, goes := f.fold.Keeps(b.StartMS)
+		switch {
+		case stays:
+			err = f.append(&f.rest, b)
+		case !goes:
+			err = f.fold.Bucket(b)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// add takes a bucket that was made.
+func (f *folder) add(b store.Bucket) error {
+	g := f.made[b.StepMS]
+	if g == nil {
+		origin := f.origin
+		origin.StepMS = b.StepMS
+		g = &gather{out: f.store.newOutput(&partitionCounts{}, chunk.Best, origin)}
+		g.out.watch = true
+		g.begin(f.id, model.AggregateKind)
+		f.made[b.StepMS] = g
+	}
+	return f.append(g, b)
+}
+
+func (f *folder) append(g *gather, b store.Bucket) error {
+	f.data = b.Aggregate.Append(f.data[:0])
+	g.cols.AppendBytes(b.StartMS, f.data, 0)
+	return g.flushIfFull()
+}
+
+// mergeBuckets writes the buckets of files of one step to out.
+func (s *Store) mergeBuckets(ctx context.Context, st *state, files []*openFile, out *output) error {
+	f := &folder{ctx: ctx, store: s, state: st, files: files, stepMS: files[0].StepMS, now: s.now(), merging: true}
+	f.rest.out = out
+	return f.series()
+}
+
+// bucketSources returns sources of a series' buckets. Those without any are left out.
+func (s *Store) bucketSources(st *state, id uint32, iters []*blockfile.Iter) (sources []*buckets.Source) {
+	for _, it := range iters {
+		file := it.File()
+		if !file.Series.Contains(id) {
+			continue
+		}
+		src := &buckets.Source{Iter: it, StepMS: file.StepMS}
+		for _, d := range st.deletions() {
+			if d.Sequence > file.Deletions && d.Range.Overlaps(file.Range()) && d.IDs.Contains(id) {
+				src.Deletions = append(src.Deletions, d.Range)
+			}
+		}
+		sources = append(sources, src)
+	}
+	return sources
+}
+
+// read opens a cursor over what there is of a series: samples, and buckets.
+func (s *Store) read(ctx context.Context, st *state, nowMS int64, id uint32, kind model.Kind, o store.ReadOptions) store.Cursor {
+	policy := s.policyOf(id)
+	o.Range = keptRange(policy, o.Range, nowMS)
+	samples := func(o store.ReadOptions) store.Cursor { return s.newCursor(ctx, st, nowMS, id, kind, o) }
+	if !st.buckets && o.Buckets != store.BucketsOnly || o.Buckets == store.WithoutBuckets {
+		return samples(o)
+	}
+	var iters []*blockfile.Iter
+	lastMS := int64(0)
+	for _, f := range st.files {
+		if f.StepMS != 0 && f.Range().Overlaps(o.Range) && f.Series.Contains(id) {
+			iters = append(iters, f.Iter(true))
+			lastMS = max(lastMS, f.MaxMS)
+		}
+	}
+	switch {
+	case len(iters) > 0:
+	case o.Buckets == store.BucketsOnly:
+		return noData{}
+	default:
+		return samples(o)
+	}
+	if policy.Aggregation == nil {
+		policy.Aggregation = &retention.DefaultAggregation
+	}
+	return buckets.NewCursor(buckets.Query{
+		Context: ctx, Series: id, Kind: kind, Policy: policy, Options: o,
+		Sources: s.bucketSources(st, id, iters), LastMS: lastMS, Samples: samples,
+	})
+}
+
+// noData is a cursor at its end.
+type noData struct{}
+
+func (noData) Next() (*store.Block, error) { return nil, nil }
+func (noData) Close()                      {}

@@ -1,0 +1,538 @@
+package embedded
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
+
+	"varve/internal/model"
+	"varve/internal/retention"
+	"varve/internal/store"
+)
+
+// foldWindow is a multiple of every step in the tests, in ms: what came late may be in
+// buckets of several steps, and together they have each sample once.
+const foldWindow = 7_200_000
+
+// A foldTest is a store whose samples are thinned out, and what was written to it.
+type foldTest struct {
+	*testing.T
+	*Store
+	fs      *vfs.MemFS
+	nowMS   atomic.Int64
+	shelf   *retention.Shelf
+	samples map[string]map[int64]float64 // by series and time
+	oldest  map[string]int64             // what is older may be gone
+}
+
+func book(t *testing.T, stages string) *retention.Book {
+	rules, _, err := retention.ParseSchemas("[thin]\npattern = ^thin\nretentions = " + stages + "\n")
+	if err != nil || len(rules) != 1 {
+		t.Fatal(rules, err)
+	}
+	return &retention.Book{Rules: rules}
+}
+
+func newFoldTest(t *testing.T, stages string) *foldTest {
+	f := &foldTest{T: t, fs: vfs.NewCrashableMem(), samples: map[string]map[int64]float64{}, oldest: map[string]int64{}}
+	f.nowMS.Store(1_700_000_000_000)
+	f.shelf = retention.NewShelf(book(t, stages))
+	f.open(f.fs)
+	t.Cleanup(func() {
+		if err := f.Store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return f
+}
+
+func (f *foldTest) open(fs vfs.FS) {
+	f.Helper()
+	s, err := Open(fs, "data", quietConfig("fsync"), Options{Book: f.shelf, Now: func() time.Time { return time.UnixMilli(f.nowMS.Load()) }})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Store = s
+}
+
+// write stores samples of a series, each of which is counted once as long as none was
+// there before.
+func (f *foldTest) write(metric string, kind model.Type, times ...int64) {
+	f.Helper()
+	key := metric + " " + string(kind)
+	if f.samples[key] == nil {
+		f.samples[key] = map[int64]float64{}
+	}
+	var b store.Batch
+	b.Reset(f.Epoch())
+	ref, err := f.Create(f.Context(), model.Series{Metric: metric, Type: kind})
+	f.must(f.T, err)
+	for _, ms := range times {
+		v := ms/1000%977 - 400
+		f.samples[key][ms] = float64(v)
+		if kind == model.TypeLong {
+			b.AddLong(ref, ms, v, 0)
+		} else {
+			b.AddDouble(ref, ms, float64(v), 0)
+		}
+	}
+	f.must(f.T, f.Append(f.Context(), &b))
+}
+
+// foldAll folds each file once, whatever its age.
+func (f *foldTest) foldAll() {
+	f.Helper()
+	f.merging.Lock()
+	defer f.merging.Unlock()
+	f.must(f.T, f.dropDead())
+	done := map[uint64]bool{}
+	for {
+		st := f.acquire()
+		i := slices.IndexFunc(st.files, func(o *openFile) bool { return !done[o.Number] && o.Number <= f.nextFile.Load() })
+		if i < 0 {
+			f.release(st)
+			break
+		}
+		one := st.files[i]
+		f.release(st)
+		before := f.nextFile.Load()
+		f.must(f.T, f.fold(f.Context(), []*openFile{one}))
+		done[one.Number] = true
+		for n := before + 1; n <= f.nextFile.Load(); n++ {
+			done[n] = true
+		}
+	}
+}
+
+func (f *foldTest) policyNamed(key string) retention.Policy {
+	metric, _, _ := strings.Cut(key, " ")
+	return f.shelf.Book().Of(metric)
+}
+
+// found is what a store has of a series: samples, and buckets.
+type found struct {
+	times   []int64
+	values  []float64
+	buckets []store.Bucket
+}
+
+func (f *foldTest) find(key string, options ...store.ReadOptions) (all found) {
+	f.Helper()
+	v, err := f.View(f.Context())
+	f.must(f.T, err)
+	defer v.Close()
+	for _, o := range options {
+		f.findIn(v, key, o, &all)
+	}
+	return all
+}
+
+func (f *foldTest) findIn(v store.View, key string, o store.ReadOptions, all *found) {
+	f.Helper()
+	metric, kind, _ := strings.Cut(key, " ")
+	list, err := v.Select(f.Context(), store.Selection{Metric: metric, Range: model.AllTime})
+	f.must(f.T, err)
+	for _, s := range list {
+		if string(s.Type) != kind {
+			continue
+		}
+		c := v.Read(f.Context(), s, o)
+		defer c.Close()
+		for {
+			b, err := c.Next()
+			f.must(f.T, err)
+			if b == nil {
+				break
+			}
+			all.times = append(all.times, b.Times...)
+			for i := range b.Times {
+				all.values = append(all.values, model.Float(s.Type.Kind(), b.Values[i]))
+			}
+			all.buckets = append(all.buckets, b.Buckets...)
+		}
+	}
+}
+
+// whole are samples and buckets of one instant.
+func (f *foldTest) whole(key string) found {
+	f.Helper()
+	return f.find(key, store.ReadOptions{Range: model.AllTime, Buckets: store.WithoutBuckets}, store.ReadOptions{Range: model.AllTime, Buckets: store.BucketsOnly})
+}
+
+// check compares, window by window, samples and buckets together with what was written.
+func (f *foldTest) check(when string) {
+	f.Helper()
+	for key, samples := range f.samples {
+		if p := f.policyNamed(key); p.Rule != nil {
+			f.oldest[key] = max(f.oldest[key], p.Rule.Stages.OldestMS(f.nowMS.Load()))
+		}
+		all := f.whole(key)
+		got, want := map[int64]model.Aggregate{}, map[int64]model.Aggregate{}
+		add := func(to map[int64]model.Aggregate, ms int64, a model.Aggregate) {
+			at := model.Floor(ms, foldWindow)
+			if at <= f.oldest[key] {
+				return
+			}
+			sum := to[at]
+			sum.Merge(a)
+			to[at] = sum
+		}
+		for i, ms := range all.times {
+			add(got, ms, one(ms, all.values[i]))
+		}
+		for _, b := range all.buckets {
+			if b.StepMS == 0 || b.StartMS%b.StepMS != 0 || b.LastMS < b.StartMS || b.LastMS >= b.StartMS+b.StepMS {
+				f.Fatalf("%s: %s has a bucket %+v", when, key, b)
+			}
+			add(got, b.StartMS, b.Aggregate)
+		}
+		for ms, v := range samples {
+			add(want, ms, one(ms, v))
+		}
+		for at, w := range want {
+			if got[at] != w {
+				f.Fatalf("%s: %s from %d on: %+v, want %+v", when, key, at, got[at], w)
+			}
+		}
+		if len(got) != len(want) {
+			f.Fatalf("%s: %s has samples in %d windows, want %d", when, key, len(got), len(want))
+		}
+	}
+}
+
+func one(ms int64, v float64) (a model.Aggregate) {
+	a.Add(ms, v)
+	return a
+}
+
+// checkSteps reports data that is finer than its policy has it.
+func (f *foldTest) checkSteps(when string) {
+	f.Helper()
+	for key := range f.samples {
+		p := f.policyNamed(key)
+		if p.Rule == nil {
+			continue
+		}
+		plan := p.Rule.Stages.Plan(f.nowMS.Load())
+		all := f.whole(key)
+		for _, ms := range all.times {
+			if i := plan.At(ms); i < 0 || plan.Target(i, 0) != 0 {
+				f.Fatalf("%s: %s has a sample at %d, which plan %v makes a bucket", when, key, ms, plan)
+			}
+		}
+		for _, b := range all.buckets {
+			if i := plan.At(b.StartMS); i < 0 || plan.Target(i, b.StepMS) != b.StepMS {
+				f.Fatalf("%s: %s has a bucket of %d ms at %d, which plan %v makes coarser", when, key, b.StepMS, b.StartMS, plan)
+			}
+		}
+	}
+}
+
+// TestFoldsLoseNothing writes samples in order and late, deletes, folds, merges,
+// changes the policy, restarts and cuts the power, and compares what is there with
+// what was written.
+func TestFoldsLoseNothing(t *testing.T) {
+	policies := []string{"10s:1h,60s:6h,10m:2d", "10s:30m,20m:4d", "60s:2h,30m:1d,2h:5d", "20s:1h,100s:12h,400s:3d"}
+	for seed := range uint64(12) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			random := rand.New(rand.NewPCG(seed, 1))
+			f := newFoldTest(t, policies[random.IntN(2)])
+			keys := []struct {
+				metric string
+				kind   model.Type
+			}{{"thin.long", model.TypeLong}, {"thin.double", model.TypeDouble}, {"thin.long", model.TypeDouble}, {"whole", model.TypeLong}}
+			for step := range 120 {
+				k := keys[random.IntN(len(keys))]
+				key := k.metric + " " + string(k.kind)
+				now := f.nowMS.Load()
+				switch n := random.IntN(20); {
+				case n < 8: // in order
+					var times []int64
+					for ms := now; ms < now+int64(random.IntN(3_000_000)); ms += 140_000 {
+						times = append(times, ms/70_000*70_000)
+					}
+					f.writeNew(k.metric, k.kind, times)
+					f.nowMS.Add(int64(random.IntN(3_600_000)))
+				case n < 11: // late
+					var times []int64
+					for range random.IntN(20) {
+						times = append(times, now-int64(random.IntN(150*3_600_000)))
+					}
+					f.writeNew(k.metric, k.kind, times)
+				case n < 13:
+					f.must(t, f.checkpoint())
+				case n < 15:
+					f.foldAll()
+				case n < 16:
+					f.must(t, f.Compact(t.Context()))
+				case n < 17:
+					f.must(t, f.maintain(t.Context()))
+				case n < 18:
+					f.erase(key, random)
+				case n < 19:
+					f.restart(random)
+				default:
+					f.shelf.Put(book(t, policies[random.IntN(len(policies))]))
+				}
+				f.check(fmt.Sprint("step ", step))
+			}
+			f.must(t, f.checkpoint())
+			f.foldAll()
+			f.must(t, f.checkpoint()) // nothing is in memory, so that all can be folded
+			f.foldAll()
+			f.check("at the end")
+			f.checkSteps("at the end")
+			if err := checkFiles(f.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: random})); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// writeNew writes those of times that have no other within a minute, the widest slot of
+// the policies: whether the last of a slot counts alone depends on when it came.
+func (f *foldTest) writeNew(metric string, kind model.Type, times []int64) {
+	there := map[int64]bool{} // minutes
+	for ms := range f.samples[metric+" "+string(kind)] {
+		there[ms/60_000] = true
+	}
+	var fresh []int64
+	for _, ms := range times {
+		if m := ms / 60_000; !there[m-1] && !there[m] && !there[m+1] {
+			there[m] = true
+			fresh = append(fresh, ms)
+		}
+	}
+	if len(fresh) > 0 {
+		f.write(metric, kind, fresh...)
+	}
+}
+
+// erase deletes whole windows of both types of a metric.
+func (f *foldTest) erase(key string, random *rand.Rand) {
+	metric, _, _ := strings.Cut(key, " ")
+	from := model.Floor(f.nowMS.Load()-int64(random.IntN(100*3_600_000)), foldWindow)
+	r := model.TimeRange{StartMS: from, EndMS: from + int64(1+random.IntN(4))*foldWindow - 1}
+	f.must(f.T, f.Delete(f.Context(), store.Deletion{Metric: metric, Range: r}))
+	for key, samples := range f.samples {
+		for ms := range samples {
+			if strings.HasPrefix(key, metric+" ") && r.Contains(ms) {
+				delete(samples, ms)
+			}
+		}
+	}
+}
+
+// restart goes on after a stop, a kill or a power cut.
+func (f *foldTest) restart(random *rand.Rand) {
+	f.Helper()
+	disk := f.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: []int{0, 50, 100}[random.IntN(3)], RNG: random})
+	f.must(f.T, f.Store.Close())
+	if random.IntN(3) > 0 {
+		f.fs = disk
+	}
+	f.open(f.fs)
+}
+
+// TestFoldsEndAnywhere cuts the power before each call to the file system that a fold
+// makes, and folds again.
+func TestFoldsEndAnywhere(t *testing.T) {
+	f := newFoldTest(t, "10s:1h,60s:6h,10m:2d")
+	for i := range int64(600) {
+		f.write("thin.long", model.TypeLong, f.nowMS.Load()-i*60_000)
+		f.write("thin.double", model.TypeDouble, f.nowMS.Load()-i*240_000)
+	}
+	f.must(t, f.checkpoint())
+	f.must(t, f.Store.Close())
+	base := f.fs
+	cuts := 0
+	for _, percent := range []int{0, 60, 100} {
+		disk := base.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
+		var armed atomic.Bool
+		var clones []*vfs.MemFS
+		f.open(errorfs.Wrap(disk, errorfs.InjectorFunc(func(errorfs.Op) error {
+			if armed.Load() {
+				clones = append(clones, disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(uint64(len(clones)), 2))}))
+			}
+			return nil
+		})))
+		armed.Store(true)
+		f.foldAll()
+		armed.Store(false)
+		f.check("folded")
+		for i, clone := range clones {
+			f.must(t, f.Store.Close())
+			f.open(clone)
+			f.check(fmt.Sprintf("%d %% of what was not synced kept, cut before call %d", percent, i))
+			f.foldAll()
+			f.check(fmt.Sprintf("folded after the cut before call %d", i))
+			cuts++
+		}
+		f.must(t, f.Store.Close())
+	}
+	if cuts < 30 {
+		t.Errorf("only %d cuts", cuts)
+	}
+	f.open(base)
+}
+
+// TestFoldedSamples reads a folded series as clients do that know nothing of buckets.
+func TestFoldedSamples(t *testing.T) {
+	f := newFoldTest(t, "10s:1h,60s:6h,10m:2d")
+	now := f.nowMS.Load() / 600_000 * 600_000
+	f.nowMS.Store(now)
+	var want []int64
+	for ms := now - 36*3_600_000; ms <= now; ms += 30_000 {
+		f.write("thin.long", model.TypeLong, ms)
+		switch step := int64(30_000); {
+		case ms < now-6*3_600_000:
+			step = 600_000
+			fallthrough
+		case ms < now-3_600_000:
+			step = max(step, 60_000)
+			if ms%step == 0 {
+				want = append(want, ms)
+			}
+		default:
+			want = append(want, ms)
+		}
+	}
+	f.must(t, f.checkpoint())
+	f.foldAll()
+	key := "thin.long kairos_long"
+	got := f.find(key, store.ReadOptions{Range: model.AllTime})
+	if !slices.Equal(got.times, want) {
+		t.Fatalf("%d samples, want %d", len(got.times), len(want))
+	}
+	down := f.find(key, store.ReadOptions{Range: model.AllTime, Descending: true})
+	slices.Reverse(down.times)
+	slices.Reverse(down.values)
+	if !slices.Equal(down.times, want) || !slices.Equal(down.values, got.values) {
+		t.Error("descending there is something else")
+	}
+	for _, limit := range []int{1, 100, 200, 700, len(want) + 5} {
+		n := min(limit, len(want))
+		if some := f.find(key, store.ReadOptions{Range: model.AllTime, Limit: limit}); !slices.Equal(some.times, want[:n]) {
+			t.Errorf("the first %d samples: %d", limit, len(some.times))
+		}
+		if some := f.find(key, store.ReadOptions{Range: model.AllTime, Limit: limit, Descending: true}); len(some.times) != n || some.times[n-1] != want[len(want)-n] {
+			t.Errorf("the last %d samples: %d", limit, len(some.times))
+		}
+	}
+	within := model.TimeRange{StartMS: want[20] + 1, EndMS: want[400]}
+	if some := f.find(key, store.ReadOptions{Range: within}); !slices.Equal(some.times, want[21:401]) {
+		t.Errorf("in a range: %d samples from %d", len(some.times), some.times[0])
+	}
+	f.checkSums(key, now)
+}
+
+// checkSums compares statistics of hours with the samples.
+func (f *foldTest) checkSums(key string, now int64) {
+	f.Helper()
+	const hour = 3_600_000
+	v, err := f.View(f.Context())
+	f.must(f.T, err)
+	defer v.Close()
+	list, err := v.Select(f.Context(), store.Selection{Metric: "thin.long", Range: model.AllTime})
+	f.must(f.T, err)
+	summary := &store.Summary{Final: func(ms int64) int64 { return model.Floor(ms, hour) + hour - 1 }, Needs: model.StatSum | model.StatMin | model.StatMax | model.StatLast}
+	c := v.Read(f.Context(), list[0], store.ReadOptions{Range: model.AllTime, Summarize: summary})
+	defer c.Close()
+	got, want := map[int64]model.Aggregate{}, map[int64]model.Aggregate{}
+	for {
+		b, err := c.Next()
+		f.must(f.T, err)
+		if b == nil {
+			break
+		}
+		for i, ms := range b.Times {
+			a := got[model.Floor(ms, hour)]
+			a.Add(0, float64(int64(b.Values[i])))
+			got[model.Floor(ms, hour)] = a
+		}
+		for _, s := range b.Stats {
+			a := got[model.Floor(s.FirstMS, hour)]
+			a.Merge(model.Aggregate{Sum: s.Sum, Count: int64(s.Count), Min: s.Min, Max: s.Max, Last: float64(int64(s.Last))})
+			got[model.Floor(s.FirstMS, hour)] = a
+		}
+	}
+	for ms, v := range f.samples[key] {
+		a := want[model.Floor(ms, hour)]
+		a.Add(ms, v)
+		want[model.Floor(ms, hour)] = a
+	}
+	for at, w := range want {
+		w.LastMS = 0
+		if got[at] != w {
+			f.Errorf("hour from %d on: %+v, want %+v", at, got[at], w)
+		}
+	}
+}
+
+// TestFoldedSlots counts the last sample of a slot alone, as the finest stage does.
+func TestFoldedSlots(t *testing.T) {
+	f := newFoldTest(t, "10s:1h,60s:6h")
+	at := model.Floor(f.nowMS.Load()-2*3_600_000, 60_000)
+	f.write("thin.long", model.TypeLong, at, at+3_000, at+9_999, at+10_000, at+59_000)
+	f.must(t, f.checkpoint())
+	f.foldAll()
+	got := f.find("thin.long kairos_long", store.ReadOptions{Range: model.AllTime, Buckets: store.BucketsOnly}).buckets
+	var want model.Aggregate
+	for _, ms := range []int64{at + 9_999, at + 10_000, at + 59_000} {
+		want.Add(ms, f.samples["thin.long kairos_long"][ms])
+	}
+	if len(got) != 1 || got[0] != (store.Bucket{StartMS: at, StepMS: 60_000, Aggregate: want}) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestOutlivedSeries: names go with the last bucket; texts and NaN are no reason to fail.
+func TestOutlivedSeries(t *testing.T) {
+	f := newFoldTest(t, "10s:1h,60s:6h")
+	start := f.nowMS.Load()
+	f.write("thin.long", model.TypeLong, start)
+	var b store.Batch
+	b.Reset(f.Epoch())
+	text, err := f.Create(t.Context(), model.Series{Metric: "thin.text", Type: model.TypeString})
+	f.must(t, err)
+	b.AddBytes(text, start, []byte("a"), 0)
+	nan, err := f.Create(t.Context(), model.Series{Metric: "thin.nan", Type: model.TypeDouble})
+	f.must(t, err)
+	b.AddDouble(nan, start, math.NaN(), 0)
+	f.must(t, f.Append(context.Background(), &b))
+	f.must(t, f.checkpoint())
+	names := func() []string {
+		v, err := f.View(t.Context())
+		f.must(t, err)
+		defer v.Close()
+		all, _, err := v.Names(t.Context(), store.NamesQuery{Kind: store.MetricNames})
+		f.must(t, err)
+		return all
+	}
+	f.nowMS.Store(start + 2*3_600_000)
+	f.foldAll()
+	if got := names(); !slices.Equal(got, []string{"thin.long", "thin.text"}) {
+		t.Errorf("after two hours: %v", got)
+	}
+	f.nowMS.Store(start + 7*3_600_000)
+	if got := f.find("thin.long kairos_long", store.ReadOptions{Range: model.AllTime}); len(got.times) != 0 {
+		t.Errorf("what has outlived its policy is read: %v", got)
+	}
+	f.foldAll()
+	if got := names(); len(got) != 0 {
+		t.Errorf("after seven hours: %v", got)
+	}
+	if st := f.acquire(); len(st.files) != 0 {
+		t.Errorf("%d files are left", len(st.files))
+	}
+}

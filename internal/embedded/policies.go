@@ -1,0 +1,84 @@
+package embedded
+
+import (
+	"sync"
+
+	"varve/internal/model"
+	"varve/internal/retention"
+)
+
+// policies knows the policy of each series that was asked for, since rules are matched
+// by patterns.
+type policies struct {
+	shelf *retention.Shelf // nil = there are none
+
+	mu   sync.RWMutex
+	book *retention.Book    // from which byID is
+	byID []retention.Policy // without an Aggregation: not known
+}
+
+// book returns the rules in force, nil if there are none.
+func (s *Store) book() *retention.Book {
+	if s.policies.shelf == nil {
+		return nil
+	}
+	return s.policies.shelf.Book()
+}
+
+// policyOf returns the policy of a series, whose Rule is nil if its samples stay as they
+// are.
+func (s *Store) policyOf(id uint32) retention.Policy {
+	book := s.book()
+	if book == nil || len(book.Rules) == 0 {
+		return retention.Policy{}
+	}
+	if p := s.policies.known(book, id); p.Aggregation != nil {
+		return p
+	}
+	series, ok := s.series.Series(id)
+	if !ok {
+		return retention.Policy{} // forgotten
+	}
+	p := book.Of(retention.PathOf(series.Metric, series.Tags))
+	s.policies.learn(book, id, p)
+	return p
+}
+
+func (p *policies) known(book *retention.Book, id uint32) (known retention.Policy) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if p.book != book || int(id) >= len(p.byID) {
+		return known
+	}
+	return p.byID[id]
+}
+
+// policiesGrown is by how many series the list grows at once.
+const policiesGrown = 1024
+
+func (p *policies) learn(book *retention.Book, id uint32, one retention.Policy) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.book != book {
+		p.book, p.byID = book, nil
+	}
+	if n := int(id) + 1 - len(p.byID); n > 0 {
+		p.byID = append(p.byID, make([]retention.Policy, max(n, policiesGrown))...)
+	}
+	p.byID[id] = one
+}
+
+// forget makes room for other series under the same ids.
+func (p *policies) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.byID = nil
+}
+
+// keptRange leaves out of r what has outlived the last stage of a policy.
+func keptRange(p retention.Policy, r model.TimeRange, nowMS int64) model.TimeRange {
+	if p.Rule != nil {
+		r.StartMS = max(r.StartMS, p.Rule.Stages.OldestMS(nowMS))
+	}
+	return r
+}

@@ -1,0 +1,92 @@
+package retention
+
+import (
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"varve/internal/model"
+)
+
+func mustStages(t *testing.T, text string) Stages {
+	t.Helper()
+	s, err := ParseStages(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestPlan(t *testing.T) {
+	const now = 1_700_000_123_456
+	got := mustStages(t, "10s:6h,60s:30d,1h:5y").Plan(now)
+	want := Plan{
+		{model.Floor(now-5*365*86_400_000, 3_600_000), 3_600_000},
+		{model.Floor(now-30*86_400_000, 3_600_000), 60_000},
+		{model.Floor(now-6*3_600_000, 60_000), 0},
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	for ms, want := range map[int64]int{math.MinInt64: -1, want[0].FromMS - 1: -1, want[0].FromMS: 0, want[1].FromMS - 1: 0, want[1].FromMS: 1, want[2].FromMS: 2, math.MaxInt64: 2} {
+		if i := got.At(ms); i != want {
+			t.Errorf("%d is in span %d, want %d", ms, i, want)
+		}
+	}
+}
+
+// TestPlanOfCloseStages: spans do not overlap where two stages are kept for nearly as long.
+func TestPlanOfCloseStages(t *testing.T) {
+	stages := Stages{{1, 3600}, {60, 3601}, {3600, 7200}}
+	for now := int64(1_700_000_000_000); now < 1_700_000_000_000+7_200_000; now += 17_331 {
+		p := stages.Plan(now)
+		for i := 1; i < len(p); i++ {
+			if p[i].FromMS < p[i-1].FromMS || p[i].FromMS%p[i-1].StepMS != 0 {
+				t.Fatalf("at %d: %v", now, p)
+			}
+		}
+	}
+}
+
+func TestTargets(t *testing.T) {
+	p := Plan{{0, 3_600_000}, {100, 60_000}, {200, 0}}
+	for _, c := range []struct {
+		span            int
+		step, want      int64
+		borderOfTheStep int64
+	}{
+		{2, 0, 0, 200}, {1, 0, 60_000, 200}, {0, 0, 3_600_000, 200},
+		{2, 10_000, 10_000, 200}, {1, 10_000, 60_000, 200}, {0, 10_000, 3_600_000, 200},
+		{1, 60_000, 60_000, 100}, {0, 60_000, 3_600_000, 100},
+		{1, 7_000, 7_000, 0}, {0, 7_000, 7_000, 0}, // divides neither step
+		{1, 25_000, 3_600_000, 200}, // divides the second only
+		{0, 86_400_000, 86_400_000, 0},
+	} {
+		if got := p.Target(c.span, c.step); got != c.want {
+			t.Errorf("data of %d ms in span %d: %d, want %d", c.step, c.span, got, c.want)
+		}
+		if got := p.Border(c.step); got != c.borderOfTheStep {
+			t.Errorf("border of data of %d ms: %d, want %d", c.step, got, c.borderOfTheStep)
+		}
+	}
+}
+
+func TestMethods(t *testing.T) {
+	var a model.Aggregate
+	for i, v := range []float64{3, -7, 4} {
+		a.Add(int64(i), v)
+	}
+	for m, want := range map[Method]float64{Average: 0, Sum: 0, Last: 4, Max: 4, Min: -7, Count: 3, AverageZero: 0, AbsoluteMax: -7, AbsoluteMin: 4} {
+		if got := m.Of(a, 6); got != want {
+			t.Errorf("%s: %v, want %v", m, got, want)
+		}
+	}
+	a.Add(3, 12)
+	if got := AverageZero.Of(a, 6); got != 2 {
+		t.Errorf("the average of 6, of which 4 are there: %v", got)
+	}
+	if got := Sum.Of(model.Aggregate{}, 1); got == got {
+		t.Errorf("the sum of nothing: %v", got)
+	}
+}

@@ -1,0 +1,19 @@
+package retention
+
+import "sync/atomic"
+
+// A Shelf holds the book in force, which may be replaced while others read it.
+type Shelf struct{ book atomic.Pointer[Book] }
+
+// NewShelf returns a shelf with a book on it.
+func NewShelf(b *Book) *Shelf {
+	s := &Shelf{}
+	s.Put(b)
+	return s
+}
+
+// Book returns the book in force. It is not to be changed.
+func (s *Shelf) Book() *Book { return s.book.Load() }
+
+// Put replaces the book.
+func (s *Shelf) Put(b *Book) { s.book.Store(b) }
