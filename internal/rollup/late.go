@@ -42,10 +42,16 @@ type lateList struct {
 	refs    map[store.Ref]*source
 	sources map[string]*source // watched metrics
 	tasks   map[string]*lateTask
+
+	unread   *unread // notes for tasks that are not known yet; nil: all are known
+	settling *unread // such notes that are not handed to the tasks yet
 }
 
-// A source is a metric that roll-ups read.
-type source struct{ targets []*target }
+// A source is a metric that roll-ups read, or may read while not all are known.
+type source struct {
+	metric  string
+	targets []*target
+}
 
 // A lateTask is a task's part of the list. lateList.mu guards version.
 type lateTask struct {
@@ -66,6 +72,7 @@ type target struct {
 	grid   *agg.Grid
 	notes  *generation
 	taken  spans
+	blind  bool // there may be late points that were noted as unread
 }
 
 // A generation is what was noted between two takes.
@@ -146,7 +153,7 @@ func (l *lateList) add(t *task, stored map[string]spans, found bool) (one *lateT
 		for k, key := range t.rollups[i].keys {
 			x := one.targets[key]
 			if x == nil {
-				x = &target{task: one, metric: t.rollups[i].source[k], grid: t.rollups[i].grids[k], notes: &generation{}}
+				x = &target{task: one, metric: t.rollups[i].source[k], grid: t.rollups[i].grids[k], notes: &generation{}, blind: l.unread != nil}
 			}
 			for _, s := range stored[key] {
 				x.taken, _ = x.taken.add(s, l.most)
@@ -160,10 +167,22 @@ func (l *lateList) add(t *task, stored map[string]spans, found bool) (one *lateT
 
 // openBook goes on with the notes of a notebook, before the store is asked which
 // tasks there are.
-func (l *lateList) openBook(b *notebook, parse func(text []byte, id string) (*task, error)) error {
+func (l *lateList) openBook(b *notebook, parse func(text []byte, id string) (*task, error)) (err error) {
+	defer func() {
+		if err != nil {
+			l.unread = nil // there is no book for it
+		}
+	}()
 	pages, err := b.pages()
 	if err != nil {
 		return err
+	}
+	u, err := b.readUnread()
+	if err != nil {
+		return err
+	}
+	if len(u.spans) > 0 {
+		l.unread = u // these tasks, too, may not have been given what is in it
 	}
 	for _, p := range pages {
 		t, err := parse(p.Task, p.ID)
@@ -172,7 +191,7 @@ func (l *lateList) openBook(b *notebook, parse func(text []byte, id string) (*ta
 		}
 		l.add(t, p.Late, false)
 	}
-	l.book = b
+	l.book, l.unread = b, u
 	return nil
 }
 
@@ -212,14 +231,14 @@ func (l *lateList) indexLocked() (fresh bool) {
 		for _, x := range t.targets {
 			s := l.sources[x.metric]
 			if s == nil {
-				s, fresh = &source{}, true
+				s, fresh = &source{metric: x.metric}, true
 				l.sources[x.metric] = s
 			}
 			s.targets = append(s.targets, x)
 		}
 	}
 	for metric, s := range l.sources {
-		if s.targets == nil { // refs may lead here still, and find nothing
+		if s.targets == nil && l.unread == nil { // refs may lead here still, and find nothing
 			delete(l.sources, metric)
 		}
 	}
@@ -230,7 +249,7 @@ func (l *lateList) indexLocked() (fresh bool) {
 func (l *lateList) Resolved(epoch uint64, ref store.Ref, metric string) {
 	l.mu.RLock()
 	s := l.sources[metric]
-	known := s == nil || epoch < l.epoch || l.epoch == epoch && l.refs[ref] == s // what is appended with an older epoch is refused
+	known := s == nil && l.unread == nil || epoch < l.epoch || s != nil && l.epoch == epoch && l.refs[ref] == s // what is appended with an older epoch is refused
 	l.mu.RUnlock()
 	if known {
 		return
@@ -243,6 +262,13 @@ func (l *lateList) Resolved(epoch uint64, ref store.Ref, metric string) {
 	if epoch > l.epoch {
 		l.epoch = epoch
 		clear(l.refs)
+	}
+	if s = l.sources[metric]; s == nil {
+		if l.unread == nil {
+			return
+		}
+		s = &source{metric: metric}
+		l.sources[metric] = s
 	}
 	l.refs[ref] = s
 }
@@ -265,12 +291,21 @@ func (l *lateList) Appending(ctx context.Context, b *store.Batch) (done func(), 
 	if first == len(b.Samples) {
 		return nothing, nil
 	}
-	notes := l.notes(b, first, before)
-	if len(notes) == 0 {
+	notes, unread := l.notes(b, first, before)
+	if len(notes) == 0 && len(unread) == 0 {
 		return nothing, nil
+	}
+	noted, err := l.noteUnread(unread)
+	if err != nil {
+		return nil, err
+	}
+	if noted == nil { // the tasks became known meanwhile
+		notes, _ = l.notes(b, first, before)
+		noted = nothing
 	}
 	generations, versions := l.note(notes)
 	done = func() {
+		noted()
 		for g := range generations {
 			g.pending.Done()
 		}
@@ -284,12 +319,13 @@ func (l *lateList) Appending(ctx context.Context, b *store.Batch) (done func(), 
 	return done, nil
 }
 
-// notes finds the buckets of a batch's old samples.
-func (l *lateList) notes(b *store.Batch, first int, before int64) (notes []note) {
+// notes finds the buckets of a batch's old samples, and the hours of those for tasks
+// that are not known.
+func (l *lateList) notes(b *store.Batch, first int, before int64) (notes []note, unread []unreadNote) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	if len(l.refs) == 0 || l.epoch != b.Epoch {
-		return nil
+		return nil, nil
 	}
 	var lastRef store.Ref
 	var last *source
@@ -303,11 +339,14 @@ func (l *lateList) notes(b *store.Batch, first int, before int64) (notes []note)
 		if last == nil {
 			continue
 		}
+		if l.unread != nil {
+			unread = unreadOf(unread, last.metric, s.TimeMS)
+		}
 		for _, x := range last.targets {
 			notes = noteOf(notes, x, s.TimeMS)
 		}
 	}
-	return notes
+	return notes, unread
 }
 
 // noteOf adds the bucket of a time. Neighbouring samples mostly share one, or

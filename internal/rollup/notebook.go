@@ -67,6 +67,9 @@ func (b *notebook) pages() ([]page, error) {
 	var all []page
 	for _, name := range names {
 		path := b.fs.PathJoin(b.dir, name)
+		if name == unreadName {
+			continue
+		}
 		if !strings.HasSuffix(name, pageSuffix) {
 			if err := b.fs.Remove(path); err != nil {
 				return nil, fmt.Errorf("remove an unfinished note of late points: %w", err)

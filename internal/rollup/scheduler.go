@@ -434,10 +434,12 @@ func (s *Scheduler) loadChanges(ctx context.Context) error {
 	s.mu.Lock()
 	same := modified.Equal(s.mu.loaded)
 	s.mu.Unlock()
-	if same {
-		return nil
+	if !same {
+		if err := s.load(ctx, modified); err != nil {
+			return err
+		}
 	}
-	return s.load(ctx, modified)
+	return s.late.allRead(ctx)
 }
 
 func (s *Scheduler) load(ctx context.Context, modified time.Time) error {

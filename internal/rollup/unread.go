@@ -1,0 +1,225 @@
+package rollup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"sync"
+	"time"
+
+	"varve/internal/safefile"
+	"varve/internal/store"
+)
+
+// unread are the notes of late points that came before the tasks were read from the
+// store: a node that is started while it is away does not know all tasks, and none in
+// a new data directory. They are kept by metric, and become notes of the targets that
+// nobody could note for once the tasks are read.
+//
+// They are coarse, and bounded: what is noted too much is only computed again.
+type unread struct {
+	pending sync.WaitGroup // batches that noted something and are not stored yet
+
+	// Guarded by lateList.mu.
+	spans   map[string]spans // by metric; "" is any
+	version uint64
+
+	storing sync.Mutex
+	stored  uint64 // guarded by storing
+}
+
+const (
+	unreadName    = "unread" // no page: see notebook.pages
+	unreadGrainMS = int64(time.Hour / time.Millisecond)
+	unreadMetrics = 256 // beyond these, notes are of any metric
+	unreadSpans   = 64  // of a metric
+)
+
+// unreadSpan is the hour of a time.
+func unreadSpan(ms int64) span {
+	offset := ms % unreadGrainMS
+	if offset < 0 {
+		offset += unreadGrainMS
+	}
+	from := max(ms, math.MinInt64+unreadGrainMS) - offset
+	return span{from, min(from, math.MaxInt64-unreadGrainMS) + unreadGrainMS}
+}
+
+// add notes a span of a metric. lateList.mu must be held.
+func (u *unread) add(metric string, x span) {
+	if _, ok := u.spans[metric]; !ok && len(u.spans) >= unreadMetrics {
+		metric = ""
+	}
+	var changed bool
+	if u.spans[metric], changed = u.spans[metric].add(x, unreadSpans); changed {
+		u.version++
+	}
+}
+
+// of returns the spans that may concern a metric. lateList.mu must be held.
+func (u *unread) of(metric string) spans {
+	all := append(spans(nil), u.spans[metric]...)
+	for _, s := range u.spans[""] {
+		all, _ = all.add(s, 2*unreadSpans)
+	}
+	return all
+}
+
+// An unreadNote is a span of a metric that a batch has points for.
+type unreadNote struct {
+	metric string
+	span   span
+}
+
+// unreadOf adds the hour of a time, unless it was the last to be added of its metric.
+func unreadOf(notes []unreadNote, metric string, ms int64) []unreadNote {
+	for i := len(notes) - 1; i >= max(0, len(notes)-16); i-- {
+		if n := &notes[i]; n.metric == metric && n.span.fromMS <= ms && ms < n.span.untilMS {
+			return notes
+		}
+	}
+	return append(notes, unreadNote{metric, unreadSpan(ms)})
+}
+
+// noteUnread takes notes in while tasks are not known, and stores them. done is called
+// when the batch is stored or refused. It is nil if all tasks are known by now.
+func (l *lateList) noteUnread(notes []unreadNote) (done func(), err error) {
+	if len(notes) == 0 {
+		return nothing, nil
+	}
+	l.mu.Lock()
+	u := l.unread
+	if u == nil {
+		l.mu.Unlock()
+		return nil, nil
+	}
+	u.pending.Add(1)
+	for _, n := range notes {
+		u.add(n.metric, n.span)
+	}
+	version := u.version
+	l.mu.Unlock()
+	if err := l.persistUnread(u, version); err != nil {
+		u.pending.Done()
+		return nil, err
+	}
+	return u.pending.Done, nil
+}
+
+func (l *lateList) persistUnread(u *unread, version uint64) error {
+	u.storing.Lock()
+	defer u.storing.Unlock()
+	if u.stored >= version {
+		return nil
+	}
+	l.mu.RLock()
+	now, text := u.version, marshalSpans(u.spans)
+	l.mu.RUnlock()
+	if err := l.book.writeUnread(text); err != nil {
+		return err
+	}
+	u.stored = now
+	return nil
+}
+
+// allRead is called when all tasks of the store are watched. Notes that came before
+// become those of the targets that were not known then.
+func (l *lateList) allRead(ctx context.Context) error {
+	l.mu.Lock()
+	if l.unread != nil {
+		l.settling, l.unread = l.unread, nil // later batches find their targets
+	}
+	u := l.settling
+	l.mu.Unlock()
+	if u == nil {
+		return nil
+	}
+	u.pending.Wait() // a run that takes the notes has to see the points
+	for t, version := range l.takeOver(u) {
+		if err := l.persist(ctx, t, version); err != nil {
+			return err
+		}
+	}
+	if err := l.book.removeUnread(); err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.settling = nil
+	return nil
+}
+
+// takeOver gives notes to the targets that could have none, and forgets the series that
+// no task reads. It returns all tasks: of some an earlier attempt was not stored.
+func (l *lateList) takeOver(u *unread) map[*lateTask]uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := map[*lateTask]uint64{}
+	for _, t := range l.tasks {
+		for _, x := range t.targets {
+			if !x.blind {
+				continue
+			}
+			x.blind = false
+			for _, s := range u.of(x.metric) {
+				var changed bool
+				bucket := span{x.grid.Start(s.fromMS), x.grid.Next(s.untilMS - 1)}
+				if x.notes.spans, changed = x.notes.spans.add(bucket, l.most); changed {
+					t.version++
+				}
+			}
+		}
+		all[t] = t.version
+	}
+	l.indexLocked()
+	for ref, s := range l.refs {
+		if s.targets == nil {
+			delete(l.refs, ref)
+		}
+	}
+	return all
+}
+
+// readUnread reads what was noted before a restart.
+func (b *notebook) readUnread() (u *unread, err error) {
+	u = &unread{spans: map[string]spans{}}
+	path := b.fs.PathJoin(b.dir, unreadName)
+	f, err := b.fs.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return u, nil
+	}
+	if err == nil {
+		var text []byte
+		text, err = io.ReadAll(io.LimitReader(f, pageMax))
+		err = errors.Join(err, f.Close())
+		if err == nil {
+			err = json.Unmarshal(text, &u.spans)
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read notes of late points from %s: %w; if the file cannot be restored, remove it: "+
+			"the buckets of points that came in late before the tasks were known are then not computed again", path, err)
+	}
+	return u, nil
+}
+
+// writeUnread replaces the file of notes for tasks that are not known.
+func (b *notebook) writeUnread(text string) error {
+	path := b.fs.PathJoin(b.dir, unreadName)
+	if err := safefile.Replace(b.fs, path, []byte(text)); err != nil {
+		return &store.UnavailableError{Reason: fmt.Sprintf("cannot note late points in %s; free some space, or mend the disk", path), Err: err}
+	}
+	return nil
+}
+
+func (b *notebook) removeUnread() error {
+	err := b.fs.Remove(b.fs.PathJoin(b.dir, unreadName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
