@@ -53,6 +53,7 @@ serve takes, so it also checks a configuration: the exit status is 2 if it is no
 		statsCommand(),
 		backupCommand(),
 		exportCommand(),
+		exportWhisperCommand(),
 		importCommand(),
 		importWhisperCommand(),
 		compareCommand(),

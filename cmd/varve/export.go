@@ -25,7 +25,8 @@ func exportCommand() command {
 KairosDB can import the lines; KairosDB refuses those with values that only Varve holds.
 The points come from the server at --http-addr, or from the data directory that --data-dir,
 --config or the environment names. No server may be using that directory. Without any of
-these, the points come from the server at 127.0.0.1:8080.
+these, the points come from the server at 127.0.0.1:8080. varve export whisper writes
+Graphite's files.
 
 Exit status: 0 all is written, 1 the export could not be completed, 2 wrong command line,
 3 the export is complete, but a metric that -n names does not exist.

@@ -213,3 +213,52 @@ func TestImportWhisperCommandLine(t *testing.T) {
 		must(t, status, strings.Fields(line)...)
 	}
 }
+
+// What was imported is exported again, online and offline alike.
+func TestExportWhisper(t *testing.T) {
+	root := tree(t, map[string]string{"g/average.wsp": "average.wsp", "g/max.wsp": "max.wsp", "_tagged/aaa/bbb/load;dc=a_DOT_b.wsp": "max.wsp"})
+	dir, files := t.TempDir(), t.TempDir()
+	p := start(t, dir)
+	must(t, 0, "import", "whisper", root, "--http-addr", p.http)
+	p.do("POST", "/api/v1/datapoints", `{"name":"g.text","tags":{"a":"b"},"datapoints":[[1699999990000,"text"]]}`)
+	online, offline := filepath.Join(files, "online"), filepath.Join(files, "offline")
+	export := func(to, from string, more ...string) []string {
+		flags := append([]string{"export", "whisper", to, "--end", "2023-11-14T22:13:20Z"}, rules(t)...)
+		return append(append(flags, strings.Fields(from)...), more...)
+	}
+	_, stderr := must(t, 3, export(online, "--http-addr "+p.http)...)
+	if !strings.Contains(stderr, "3 files of 4 metrics in ") || !strings.Contains(stderr, "  samples that are no finite numbers: 1 series\n") {
+		t.Error(stderr)
+	}
+	if got := read(t, online+".rejected"); got != "g.text;a=b: samples that are no finite numbers: 1 samples are texts, NaN or infinite, or of another type\n" {
+		t.Errorf("reported %q", got)
+	}
+	if _, stderr := must(t, 1, export(online, "--http-addr "+p.http)...); !strings.Contains(stderr, "is not empty") {
+		t.Error(stderr)
+	}
+	_, stderr = must(t, 3, export(online, "--http-addr "+p.http, "--keep")...)
+	if !strings.Contains(stderr, "0 files of 4 metrics") {
+		t.Error(stderr)
+	}
+	must(t, 0, export(online, "--http-addr "+p.http, "--replace", "-n", "g.m*", "-n", "nosuch")...)
+	p.stop(os.Interrupt)
+	must(t, 3, export(offline, "--data-dir "+dir, "--hashed")...)
+	for _, file := range []string{"g/average.wsp", "g/max.wsp"} {
+		a, b := read(t, filepath.Join(online, file)), read(t, filepath.Join(offline, file))
+		if a != b || a[:52] != read(t, filepath.Join(root, file))[:52] {
+			t.Errorf("%s differs, or its header does", file)
+		}
+	}
+	for pattern, n := range map[string]int{online + "/_tagged/*/*/load;dc=a_DOT_b.wsp": 1, offline + "/_tagged/*/*/*.wsp": 1, offline + "/_tagged/*/*/*;*.wsp": 0} {
+		if found, err := filepath.Glob(pattern); len(found) != n || err != nil {
+			t.Errorf("%s: %v, %v", pattern, found, err)
+		}
+	}
+	for line, status := range map[string]int{
+		"export whisper --storage-schemas x": 2, "export whisper d": 2, "export whisper d --storage-schemas /nowhere": 1,
+		"export whisper d --storage-schemas x --keep --replace": 2, "export whisper d --storage-schemas x --end yesterday": 2,
+		"export whisper --help": 0,
+	} {
+		must(t, status, strings.Fields(line)...)
+	}
+}

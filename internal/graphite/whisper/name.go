@@ -26,6 +26,9 @@ func FileOf(path string, hashed bool) (string, error) {
 		return "", fmt.Errorf("the path has a slash, which no file name can")
 	}
 	if !strings.Contains(path, ";") {
+		if strings.Contains("."+path+".", "..") {
+			return "", fmt.Errorf("the path has an empty node")
+		}
 		file := strings.ReplaceAll(path, ".", "/") + Suffix
 		if strings.HasPrefix(file, tagged+"/") {
 			return "", fmt.Errorf("the path begins with %s, where series with tags are", tagged)

@@ -383,7 +383,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s is taken for %q %q", file, path, hash)
 		}
 	}
-	for _, path := range []string{"a/b", "a\x00", "_tagged.a", strings.Repeat("a", 252), "n;t=" + strings.Repeat("v", 250)} {
+	for _, path := range []string{"a/b", "a\x00", "_tagged.a", "", "..", "a..b", ".a", "a.", strings.Repeat("a", 252), "n;t=" + strings.Repeat("v", 250)} {
 		if file, err := FileOf(path, false); err == nil {
 			t.Errorf("%.20q has the file %q", path, file)
 		}

@@ -103,8 +103,8 @@ func (s *sink) Store(_ context.Context, lines [][]byte) ([]kairosjson.Line, erro
 	return results, nil
 }
 
-// run imports a tree. It returns the names of the files that are done, in order.
-func run(t *testing.T, m *Import, s *sink) (done []string, outcomes map[string]*Outcome) {
+// importAll imports a tree. It returns the names of the files that are done, in order.
+func importAll(t *testing.T, m *Import, s *sink) (done []string, outcomes map[string]*Outcome) {
 	t.Helper()
 	outcomes = map[string]*Outcome{}
 	m.Now = now
@@ -151,7 +151,7 @@ func TestImport(t *testing.T) {
 	var before []string
 	for _, parallel := range []int{1, 3, 20} {
 		s := &sink{refuse: "refused"}
-		done, outcomes := run(t, &Import{Tree: tree, Parallel: parallel, Prefix: "p.", Names: map[string]string{whisper.Hash("cpu;host=c"): "cpu;host=c"}}, s)
+		done, outcomes := importAll(t, &Import{Tree: tree, Parallel: parallel, Prefix: "p.", Names: map[string]string{whisper.Hash("cpu;host=c"): "cpu;host=c"}}, s)
 		want := map[string]int{"p.a.b": 30_000, "p.a.b.c": 10, series: 5, "cpu;host=c": 6}
 		if !maps.Equal(s.points, want) {
 			t.Errorf("stored %v, want %v", s.points, want)
@@ -186,12 +186,12 @@ func TestImportAfter(t *testing.T) {
 	for _, path := range []string{"a/b.wsp", "a/b/c.wsp", "a/b/d/e.wsp", "a.wsp", "b/a.wsp", "b/b/c.wsp", "c.wsp", "a-b/c.wsp"} {
 		tree[path] = file(t, 1, "60s:1d", average)
 	}
-	all, _ := run(t, &Import{Tree: tree}, &sink{})
+	all, _ := importAll(t, &Import{Tree: tree}, &sink{})
 	if len(all) != len(tree) {
 		t.Fatalf("%v", all)
 	}
 	for i, after := range all {
-		done, _ := run(t, &Import{Tree: tree, After: after}, &sink{})
+		done, _ := importAll(t, &Import{Tree: tree, After: after}, &sink{})
 		if !slices.Equal(done, all[i+1:]) {
 			t.Errorf("after %s: %v, want %v", after, done, all[i+1:])
 		}
@@ -242,7 +242,7 @@ func TestManySmallFiles(t *testing.T) {
 	}
 	for _, parallel := range []int{1, 7} {
 		s := &sink{}
-		done, _ := run(t, &Import{Tree: tree, Parallel: parallel}, s)
+		done, _ := importAll(t, &Import{Tree: tree, Parallel: parallel}, s)
 		if len(done) != len(tree) || s.points["a"] != 100 {
 			t.Errorf("%d of %d files are done, %d points", len(done), len(tree), s.points["a"])
 		}
@@ -251,7 +251,7 @@ func TestManySmallFiles(t *testing.T) {
 
 func TestReadOnly(t *testing.T) {
 	tree := fstest.MapFS{"a.wsp": file(t, 100, "60s:1d", average)}
-	_, outcomes := run(t, &Import{Tree: tree}, nil)
+	_, outcomes := importAll(t, &Import{Tree: tree}, nil)
 	if o := outcomes["a.wsp"]; o.Points != 100 || len(o.Faults) > 0 {
 		t.Errorf("%+v", o)
 	}

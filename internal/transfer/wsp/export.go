@@ -1,0 +1,361 @@
+package wsp
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"varve/internal/clip"
+	"varve/internal/graphite/whisper"
+	"varve/internal/model"
+	"varve/internal/retention"
+)
+
+// Reasons why series or samples are not exported.
+const (
+	NoRule   Reason = "no rule of the storage schemas matches"
+	NoFile   Reason = "no file can hold it"
+	NoNumber Reason = "samples that are no finite numbers"
+	IsThere  Reason = "the file is there already"
+)
+
+// An Export writes series as files below a directory.
+type Export struct {
+	Dir    string
+	Book   *retention.Book
+	Now    int64 // seconds; files are as they would be then
+	Hashed bool  // files of series with tags are named by a hash
+	Keep   bool  // files that are there stay as they are; else they are replaced
+
+	// Done is told of each series. Its error ends the export.
+	Done func(*Exported) error
+
+	spool *spool
+}
+
+// Exported is what became of a series.
+type Exported struct {
+	Series string
+	File   string // below Dir, if it was written
+	Steps  int64  // of the finest archive that have a sample
+	Faults []Fault
+}
+
+// Since is the time in seconds before which no file holds anything.
+func (e *Export) Since() int64 {
+	longest := int64(0)
+	for _, r := range e.Book.Rules {
+		last := r.Stages[len(r.Stages)-1]
+		longest = max(longest, last.Keep+last.Step)
+	}
+	return e.Now - longest
+}
+
+// Begin makes room for samples on their way. End gives it back.
+func (e *Export) Begin() (err error) {
+	if err := os.MkdirAll(e.Dir, 0o777); err != nil {
+		return err
+	}
+	e.spool, err = newSpool(e.Dir)
+	return err
+}
+
+// End ends what Begin began.
+func (e *Export) End() error { return e.spool.close() }
+
+// Has reports whether the file of a series without tags is there and stays.
+func (e *Export) Has(metric string) bool {
+	file, err := whisper.FileOf(metric, false)
+	if err != nil || !e.Keep {
+		return false
+	}
+	_, err = os.Lstat(filepath.Join(e.Dir, filepath.FromSlash(file)))
+	return err == nil
+}
+
+// Metric writes the series of a metric. read writes their lines, as an export of this
+// metric alone has them: the lines of a series follow each other, in ascending time for
+// each type.
+func (e *Export) Metric(ctx context.Context, read func(w io.Writer) error) error {
+	in := &lineSplitter{take: (&reader{ctx: ctx, export: e}).line}
+	if err := read(in); err != nil {
+		return err
+	}
+	return in.end()
+}
+
+// maxLine bounds the lines of an export. transfer.LineWriter writes shorter ones.
+const maxLine = 64 << 20
+
+// A lineSplitter gives whole lines on, and nil behind the last one.
+type lineSplitter struct {
+	part []byte
+	take func(line []byte) error
+}
+
+func (s *lineSplitter) Write(p []byte) (int, error) {
+	n := len(p)
+	for {
+		line, rest, whole := bytes.Cut(p, []byte{'\n'})
+		if len(s.part)+len(line) > maxLine {
+			return 0, fmt.Errorf("a line of the export is longer than %d bytes", maxLine)
+		}
+		if !whole {
+			s.part = append(s.part, line...)
+			return n, nil
+		}
+		if len(s.part) > 0 {
+			s.part = append(s.part, line...)
+			line = s.part
+		}
+		if err := s.take(line); err != nil {
+			return 0, err
+		}
+		s.part, p = s.part[:0], rest
+	}
+}
+
+func (s *lineSplitter) end() error {
+	if len(s.part) > 0 {
+		return errors.New("the export ends within a line")
+	}
+	return s.take(nil)
+}
+
+// A reader gathers the samples of a series.
+type reader struct {
+	ctx     context.Context
+	export  *Export
+	series  string // "" before the first one
+	step    int64  // of its finest archive
+	policy  retention.Policy
+	skipped bool // the series is not written
+	out     Exported
+	last    int64 // time in ms of the sample before, in this run
+	others  int64 // samples that are no numbers
+}
+
+// An exportedLine is a line of an export.
+type exportedLine struct {
+	Name       string            `json:"name"`
+	Tags       map[string]string `json:"tags"`
+	Type       string            `json:"type"` // of all points, if they are not written as values
+	Datapoints []exportedPoint   `json:"datapoints"`
+}
+
+// An exportedPoint is [time, value, type].
+type exportedPoint struct {
+	ms     int64
+	value  float64
+	number bool // value is one
+}
+
+func (p *exportedPoint) UnmarshalJSON(text []byte) error {
+	if len(text) < 2 || text[0] != '[' {
+		return fmt.Errorf("%s is no point", clip.Text(text, 100))
+	}
+	msText, rest, _ := bytes.Cut(text[1:len(text)-1], []byte{','})
+	if err := json.Unmarshal(msText, &p.ms); err != nil {
+		return err
+	}
+	at := bytes.LastIndexByte(rest, ',')
+	if at < 0 {
+		return nil // [time, base64]
+	}
+	if kind := string(bytes.TrimSpace(rest[at+1:])); kind == `"long"` || kind == `"double"` {
+		p.number = true
+		return json.Unmarshal(rest[:at], &p.value)
+	}
+	return nil
+}
+
+func (r *reader) line(text []byte) error {
+	if err := context.Cause(r.ctx); err != nil {
+		return err
+	}
+	if text == nil {
+		return r.finish()
+	}
+	var line exportedLine
+	if err := json.Unmarshal(text, &line); err != nil {
+		return fmt.Errorf("a line of the export is not understood: %w: %s", err, clip.Text(text, 100))
+	}
+	name, err := nameOf(line)
+	if err != nil {
+		return err
+	}
+	if name != r.series {
+		if err := r.finish(); err != nil {
+			return err
+		}
+		if err := r.begin(name); err != nil {
+			return err
+		}
+	}
+	if r.skipped {
+		return nil
+	}
+	return r.points(line.Datapoints)
+}
+
+func nameOf(line exportedLine) (string, error) {
+	var tags []model.Tag
+	for name, value := range line.Tags {
+		tags = append(tags, model.Tag{Name: name, Value: value})
+	}
+	set, err := model.NewTags(tags...)
+	return pathOf(model.Series{Metric: line.Name, Tags: set}), err
+}
+
+// begin starts a series.
+func (r *reader) begin(name string) error {
+	*r = reader{ctx: r.ctx, export: r.export, series: name, out: Exported{Series: name}, policy: r.export.Book.Of(name)}
+	if r.policy.Rule == nil {
+		r.skip(NoRule, "give it one, such as pattern = .* at the end of the file")
+		return nil
+	}
+	r.step = r.policy.Rule.Stages[0].Step
+	file, err := whisper.FileOf(name, r.export.Hashed)
+	if err != nil && strings.Contains(name, ";") {
+		file, err = whisper.FileOf(name, true) // where the name itself is too long
+	}
+	if err != nil {
+		r.skip(NoFile, err.Error())
+		return nil
+	}
+	if _, err := os.Lstat(r.path(file)); err == nil && r.export.Keep {
+		r.skip(IsThere, file)
+		return nil
+	}
+	r.out.File = file
+	return r.export.spool.reset()
+}
+
+func (r *reader) path(file string) string {
+	return filepath.Join(r.export.Dir, filepath.FromSlash(file))
+}
+
+func (r *reader) skip(reason Reason, text string) {
+	r.skipped, r.out.File = true, ""
+	r.out.Faults = append(r.out.Faults, Fault{Reason: reason, Text: text})
+}
+
+// points keeps the last sample of each step.
+func (r *reader) points(points []exportedPoint) error {
+	s := r.export.spool
+	for _, p := range points {
+		if !p.number {
+			r.others++
+			continue
+		}
+		if p.ms/1000 > r.export.Now || p.ms < 1000 {
+			continue
+		}
+		if p.ms < r.last { // samples of another type begin
+			if err := s.endRun(); err != nil {
+				return err
+			}
+		}
+		r.last = p.ms
+		if err := s.add(sample{p.ms, p.value}, r.step*1000); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish writes the file of the series.
+func (r *reader) finish() error {
+	if r.series == "" {
+		return nil
+	}
+	if r.others > 0 {
+		r.out.Faults = append(r.out.Faults, Fault{NoNumber, fmt.Sprintf("%d samples are texts, NaN or infinite, or of another type", r.others), r.others})
+	}
+	if !r.skipped {
+		if err := r.write(); err != nil {
+			return fmt.Errorf("write the file of %s: %w", clip.Text(r.series, 200), err)
+		}
+	}
+	return r.export.Done(&r.out)
+}
+
+// write makes the file under another name first, so that one that is there is whole.
+func (r *reader) write() error {
+	h, err := whisper.NewHeader(r.policy.Rule.Stages, r.policy.Aggregation)
+	if err != nil {
+		r.skip(NoFile, err.Error())
+		return nil
+	}
+	path := r.path(r.out.File)
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		return err
+	}
+	fresh := path + ".new"
+	if err := r.fill(fresh, h); err != nil {
+		return errors.Join(err, remove(fresh))
+	}
+	if r.out.Steps == 0 {
+		r.out.File = ""
+		return remove(fresh)
+	}
+	return os.Rename(fresh, path)
+}
+
+func remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+func (r *reader) fill(path string, h *whisper.Header) error {
+	f, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	if err = f.Truncate(h.Size()); err == nil {
+		err = r.fillFile(f, h)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+func (r *reader) fillFile(f io.WriterAt, h *whisper.Header) error {
+	w, err := whisper.NewWriter(f, h, r.export.Now)
+	if err != nil {
+		return err
+	}
+	err = r.export.spool.merge(r.step*1000, func(s sample) error {
+		r.out.Steps++
+		return w.Add(whisper.Point{Time: s.ms / 1000, Value: s.value})
+	})
+	if err != nil {
+		return err
+	}
+	return w.Close()
+}
+
+// A sample is a value at a time in ms.
+type sample struct {
+	ms    int64
+	value float64
+}
+
+const sampleBytes = 16
+
+func (s sample) append(b []byte) []byte {
+	b = binary.LittleEndian.AppendUint64(b, uint64(s.ms))
+	return binary.LittleEndian.AppendUint64(b, math.Float64bits(s.value))
+}
