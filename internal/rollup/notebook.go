@@ -18,7 +18,8 @@ import (
 // where the store is shared with other nodes and may be away: points are taken
 // meanwhile, so what they make late has to be noted meanwhile. A file has the
 // task too. So a node that is started while the store is away notes late points of
-// the tasks that it knew before.
+// the tasks that it knew before. Notes for tasks that it does not know are in one more
+// file: see unread.
 //
 // What is in the files concerns this node alone: others get to know it when it is
 // handed over.

@@ -87,6 +87,20 @@ func (c *known) holds(p rowkey.Partition, k rowkey.Key, needSec int64) bool {
 	return ok && expiry >= needSec
 }
 
+// alive reports whether index rows of a partition are known that live beyond a second.
+func (c *known) alive(p rowkey.Partition, sec int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := c.parts[p]
+	if at == nil {
+		return false
+	}
+	for _, expirySec := range at.Value.(*knownPart).rows {
+		return min(expirySec, at.Value.(*knownPart).expirySec) > sec
+	}
+	return false
+}
+
 // part returns what the row keys of a partition share, false if that is not known.
 func (c *known) part(p rowkey.Partition) (expirySec, changedMS int64, ok bool) {
 	c.mu.Lock()

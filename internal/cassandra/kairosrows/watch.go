@@ -172,7 +172,7 @@ func (w *Watch) partition(ctx context.Context, p rowkey.Partition) error {
 // putBack writes those of some row keys again that are missing and whose rows have
 // samples, and reports whether there were any.
 func (w *Watch) putBack(ctx context.Context, p rowkey.Partition, missing map[rowkey.Key]int64) (put bool, err error) {
-	listed, err := w.isListed(ctx, p)
+	listed, err := isListed(ctx, w.writer.index.ks, p)
 	if err == nil && listed {
 		err = rowkey.Each(ctx, w.writer.index.ks.Session, rowkey.ListRowKeys, p.Args(), func(k rowkey.Key) error {
 			delete(missing, k)
@@ -206,8 +206,7 @@ func (w *Watch) putBack(ctx context.Context, p rowkey.Partition, missing map[row
 }
 
 // isListed reports whether the row time of a partition and its metric's name are there.
-func (w *Watch) isListed(ctx context.Context, p rowkey.Partition) (bool, error) {
-	ks := w.writer.index.ks
+func isListed(ctx context.Context, ks *schema.Keyspace, p rowkey.Partition) (bool, error) {
 	listed, err := ks.Session.One(ctx, rowkey.FindRowTime, p.Args(), nil)
 	if err != nil || !listed {
 		return false, err

@@ -132,6 +132,9 @@ func (p *writePass) settleWritten(ctx context.Context) error {
 	if err := p.w.deletes.look(ctx); err != nil {
 		return err
 	}
+	if err := p.w.probe(ctx, p.parts); err != nil && ctx.Err() != nil {
+		return err // any other error is met by the next pass, which looks again
+	}
 	if err := p.indexAgain(ctx); err != nil {
 		return err
 	}

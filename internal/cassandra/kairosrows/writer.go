@@ -121,6 +121,9 @@ type source interface {
 // quorum has acknowledged. Where write_consistency is less than a quorum, who removes
 // asks all replicas whether a row is empty.
 //
+// Tables that somebody empties by hand are noticed after the samples of each
+// generation: see probe.
+//
 // Removers are deletes and repairs, of this process, which forgets at once, and of
 // others. KairosDB nodes remove row keys and tell nobody: see watch. Until its samples
 // count as written they are answered from the spool.
@@ -141,6 +144,7 @@ type Writer struct {
 	unregister func()
 
 	lastWrite atomic.Int64 // when a batch was last written, Unix ms
+	probed    time.Time    // when it was last looked whether index rows have vanished; of the pass that runs
 
 	mu       sync.Mutex
 	refusals map[string]*refusal
