@@ -57,6 +57,7 @@ serve takes, so it also checks a configuration: the exit status is 2 if it is no
 		importCommand(),
 		importWhisperCommand(),
 		compareCommand(),
+		policiesCommand(),
 		{
 			name:     "version",
 			synopsis: "print the version",

@@ -96,7 +96,7 @@ func TestPrincipalReachesTheStore(t *testing.T) {
 	registry, log := prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
 	pipeline := ingest.New(s, c.Ingest, ingest.Options{Registerer: registry, Logger: log})
 	defer pipeline.Close()
-	front, _ := build(c, &retention.Book{}, &backend{Store: s}, pipeline, nil, admin.NewReloader(c, nil, log), registry, log)
+	front, _ := build(c, retention.NewShelf(&retention.Book{}), &backend{Store: s}, pipeline, nil, admin.NewReloader(c, nil, log), registry, log)
 	srv := server.New(server.Options{Config: c.Server, Log: log, Registry: registry, Front: front})
 	if err := srv.Listen(); err != nil {
 		t.Fatal(err)

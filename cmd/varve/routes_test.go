@@ -64,13 +64,13 @@ func mounted(t *testing.T, kind string) []httpapi.Route {
 	c := config.Default()
 	c.Store, c.DataDir, c.Cassandra.Hosts = kind, t.TempDir(), []string{closedPort(t)}
 	registry, log := prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
-	store, err := openBackend(c, &embedded.Opening{}, registry, log)
+	store, err := openBackend(c, nil, &embedded.Opening{}, registry, log)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer store.Close()
 	pipeline := ingest.New(store, c.Ingest, ingest.Options{Registerer: registry, Logger: log})
 	defer pipeline.Close()
-	front, _ := build(c, &retention.Book{}, store, pipeline, nil, admin.NewReloader(c, nil, log), registry, log)
+	front, _ := build(c, retention.NewShelf(&retention.Book{}), store, pipeline, nil, admin.NewReloader(c, nil, log), registry, log)
 	return server.New(server.Options{Config: c.Server, Log: log, Registry: registry, Front: front}).Routes()
 }

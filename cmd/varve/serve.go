@@ -20,6 +20,7 @@ import (
 	"varve/internal/config"
 	"varve/internal/embedded"
 	"varve/internal/ingest"
+	"varve/internal/retention"
 	"varve/internal/seldom"
 	"varve/internal/server"
 )
@@ -46,6 +47,7 @@ func serve(t terminal, args []string) error {
 	if err != nil {
 		return err
 	}
+	shelf := retention.NewShelf(book)
 	limitGarbage()
 	opening := &embedded.Opening{}
 	srv := server.New(server.Options{
@@ -58,7 +60,7 @@ func serve(t terminal, args []string) error {
 	defer stopServer()
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Run(running) }() // answers 503 until the store is open
-	store, err := openBackend(c, opening, registry, log)
+	store, err := openBackend(c, shelf, opening, registry, log)
 	if err != nil {
 		stopServer()
 		return errors.Join(err, <-ended)
@@ -75,7 +77,7 @@ func serve(t terminal, args []string) error {
 		Largest: store.largest, Fastest: store.fastest,
 	})
 	defer pipeline.Close()
-	front, rollups := build(c, book, store, pipeline, active, reloads, registry, log)
+	front, rollups := build(c, shelf, store, pipeline, active, reloads, registry, log)
 
 	// Signals are taken over only now: what came before can be replayed, so
 	// a kill during a long start loses nothing and need not wait for its end.

@@ -55,8 +55,8 @@ type backend struct {
 }
 
 // openBackend opens the store that the configuration names.
-func openBackend(c config.Config, opening *embedded.Opening, registry *prometheus.Registry, log *slog.Logger) (*backend, error) {
-	open := func() (*backend, error) { return openEmbedded(c, opening, registry, log) }
+func openBackend(c config.Config, shelf *retention.Shelf, opening *embedded.Opening, registry *prometheus.Registry, log *slog.Logger) (*backend, error) {
+	open := func() (*backend, error) { return openEmbedded(c, shelf, opening, registry, log) }
 	if c.Store == config.Cassandra {
 		open = func() (*backend, error) { return openCassandra(c, registry, log) }
 	}
@@ -68,8 +68,12 @@ func openBackend(c config.Config, opening *embedded.Opening, registry *prometheu
 }
 
 // openEmbedded opens the store in data_dir.
-func openEmbedded(c config.Config, opening *embedded.Opening, registry *prometheus.Registry, log *slog.Logger) (*backend, error) {
+func openEmbedded(c config.Config, shelf *retention.Shelf, opening *embedded.Opening, registry *prometheus.Registry, log *slog.Logger) (*backend, error) {
+	if !c.Retention.Enforce {
+		shelf = nil
+	}
 	s, err := embedded.Open(vfs.Default, c.DataDir, c.Embedded, embedded.Options{
+		Book:       shelf,
 		Section:    "embedded",
 		Registerer: registry, Logger: log, Opening: opening,
 		Fatal: func(reason string) {
@@ -154,7 +158,7 @@ func openActive(c config.Config, log *slog.Logger) *query.ActiveFile {
 }
 
 // build puts the front ends on the store.
-func build(c config.Config, book *retention.Book, s *backend, pipeline *ingest.Pipeline, active *query.ActiveFile, reloads *admin.Reloader, registry *prometheus.Registry, log *slog.Logger) (server.Front, *rollup.Scheduler) {
+func build(c config.Config, shelf *retention.Shelf, s *backend, pipeline *ingest.Pipeline, active *query.ActiveFile, reloads *admin.Reloader, registry *prometheus.Registry, log *slog.Logger) (server.Front, *rollup.Scheduler) {
 	name := "KairosDB 1.3.0 (Varve " + versionText() + ")" // clients look for KairosDB's
 	work.Register(registry, log)
 	queries := query.New(s, c.Query, registry, time.Now)
@@ -173,13 +177,14 @@ func build(c config.Config, book *retention.Book, s *backend, pipeline *ingest.P
 	})
 	reloads.Add(s.settings...)
 	reloads.Add(admin.ReloadableLimits(queries, pipeline, api)...)
-	routes := slices.Concat(s.routes, admin.Rejected(pipeline), reloads.Routes())
+	reloads.AddFiles(admin.ReloadedRules(shelf, log))
+	routes := slices.Concat(s.routes, admin.Rejected(pipeline), reloads.Routes(), admin.Policies(shelf, c.Retention.Enforce))
 	routes = append(routes, api.Routes()...)
 	routes = append(routes, kairosjson.New(pipeline, log).Routes()...)
 	routes = append(routes, rollups.Routes()...)
 	routes = append(routes, transfer.NewAPI(s, pipeline, c.Transfer, registry, log).Routes()...)
 	routes = append(routes, opentsdb.New(pipeline, log).Routes()...)
-	routes = append(routes, graphite.New(queries, s, c.Graphite, book, time.Now, log).Routes()...)
+	routes = append(routes, graphite.New(queries, s, c.Graphite, shelf, time.Now, log).Routes()...)
 	return server.Front{
 		Routes: c.Kairos.Gate(routes),
 		Streams: map[string]server.StreamServer{

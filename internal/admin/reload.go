@@ -30,6 +30,7 @@ type Reloadable struct {
 type Reloader struct {
 	load     func() (*config.Loaded, error)
 	settings []Reloadable
+	files    []ReloadedFiles
 	log      *slog.Logger
 
 	mu      sync.Mutex    // one reload at a time
@@ -43,6 +44,33 @@ func NewReloader(running config.Config, load func() (*config.Loaded, error), log
 
 // Add adds settings. Call it before the Reloader is used.
 func (r *Reloader) Add(settings ...Reloadable) { r.settings = append(r.settings, settings...) }
+
+// ReloadedFiles are files that settings name, whose content may have changed. read
+// reads them without effect; the function that it returns puts them in force, and is nil
+// if nothing has changed.
+type ReloadedFiles struct {
+	Name string // in answers and log lines
+	Keys []string
+	Read func(config.Config) (apply func(), err error)
+}
+
+// AddFiles adds files. Call it before the Reloader is used.
+func (r *Reloader) AddFiles(files ...ReloadedFiles) { r.files = append(r.files, files...) }
+
+// readFiles reads all files. An error says that none of them is in force.
+func (r *Reloader) readFiles(c config.Config) (map[string]func(), error) {
+	applies := map[string]func(){}
+	for _, f := range r.files {
+		apply, err := f.Read(c)
+		if err != nil {
+			return nil, err
+		}
+		if apply != nil {
+			applies[f.Name] = apply
+		}
+	}
+	return applies, nil
+}
 
 // A configError is a fault of the configuration that was to be read again.
 type configError struct{ err error }
@@ -66,6 +94,11 @@ func (r *Reloader) reload() (reloadAnswer, error) {
 		r.log.Warn("configuration not read again; all settings stay as they are", "error", err)
 		return done, &configError{err}
 	}
+	files, err := r.readFiles(loaded.Config)
+	if err != nil {
+		r.log.Warn("a file was not read again; all settings stay as they are", "error", err)
+		return done, &configError{err}
+	}
 	changed := config.Changed(&r.running, &loaded.Config)
 	for _, s := range r.settings {
 		if _, differs := changed[s.Key]; !differs {
@@ -79,6 +112,18 @@ func (r *Reloader) reload() (reloadAnswer, error) {
 		done.Applied = append(done.Applied, s.Key)
 		changed[s.Key]()
 		delete(changed, s.Key)
+	}
+	for _, f := range r.files {
+		if apply := files[f.Name]; apply != nil {
+			apply()
+			done.Applied = append(done.Applied, f.Name)
+		}
+		for _, key := range f.Keys {
+			if take, differs := changed[key]; differs {
+				take()
+				delete(changed, key)
+			}
+		}
 	}
 	for _, key := range config.Keys(&r.running) {
 		if _, differs := changed[key]; differs {

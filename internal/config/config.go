@@ -14,6 +14,7 @@ import (
 	"varve/internal/ingest/telnet"
 	"varve/internal/kairos"
 	"varve/internal/query"
+	"varve/internal/retention"
 	"varve/internal/rollup"
 	"varve/internal/server"
 	"varve/internal/transfer"
@@ -27,20 +28,21 @@ const (
 
 // Config is everything that can be set.
 type Config struct {
-	Store     string          `yaml:"store" doc:"Where points are kept: embedded, in files below data_dir, or cassandra, in a keyspace."`
-	DataDir   string          `yaml:"data_dir" doc:"Directory of the embedded store, or of samples on their way to Cassandra. It is created if it does not exist. One process at a time can use it."`
-	Server    server.Config   `yaml:"server" doc:"Listeners, HTTP connections and stopping."`
-	Ingest    ingest.Config   `yaml:"ingest" doc:"Limits of what is taken in, whatever the protocol."`
-	Telnet    telnet.Config   `yaml:"telnet" doc:"Lines on the telnet port."`
-	Carbon    carbon.Config   `yaml:"carbon" doc:"Lines and pickles on the ports of Graphite's carbon."`
-	Query     query.Config    `yaml:"query" doc:"Limits of queries."`
-	Kairos    kairos.Config   `yaml:"kairos" doc:"KairosDB's REST API."`
-	Graphite  graphite.Config `yaml:"graphite" doc:"Graphite's API."`
-	Rollups   rollup.Config   `yaml:"rollups" doc:"Roll-up tasks."`
-	Transfer  transfer.Config `yaml:"transfer" doc:"Imports and exports."`
-	Embedded  embedded.Config `yaml:"embedded" doc:"The embedded store: what is kept in memory and when it goes to files."`
-	Cassandra CassandraConfig `yaml:"cassandra" doc:"The store in an Apache Cassandra cluster: where it is and how it is used."`
-	Log       Log             `yaml:"log" doc:"Messages of the server, written to standard error."`
+	Store     string           `yaml:"store" doc:"Where points are kept: embedded, in files below data_dir, or cassandra, in a keyspace."`
+	DataDir   string           `yaml:"data_dir" doc:"Directory of the embedded store, or of samples on their way to Cassandra. It is created if it does not exist. One process at a time can use it."`
+	Server    server.Config    `yaml:"server" doc:"Listeners, HTTP connections and stopping."`
+	Ingest    ingest.Config    `yaml:"ingest" doc:"Limits of what is taken in, whatever the protocol."`
+	Telnet    telnet.Config    `yaml:"telnet" doc:"Lines on the telnet port."`
+	Carbon    carbon.Config    `yaml:"carbon" doc:"Lines and pickles on the ports of Graphite's carbon."`
+	Query     query.Config     `yaml:"query" doc:"Limits of queries."`
+	Kairos    kairos.Config    `yaml:"kairos" doc:"KairosDB's REST API."`
+	Graphite  graphite.Config  `yaml:"graphite" doc:"Graphite's API."`
+	Retention retention.Config `yaml:"retention" doc:"How long samples are kept, and how finely."`
+	Rollups   rollup.Config    `yaml:"rollups" doc:"Roll-up tasks."`
+	Transfer  transfer.Config  `yaml:"transfer" doc:"Imports and exports."`
+	Embedded  embedded.Config  `yaml:"embedded" doc:"The embedded store: what is kept in memory and when it goes to files."`
+	Cassandra CassandraConfig  `yaml:"cassandra" doc:"The store in an Apache Cassandra cluster: where it is and how it is used."`
+	Log       Log              `yaml:"log" doc:"Messages of the server, written to standard error."`
 }
 
 // CassandraConfig are the settings of the store over Cassandra, and of its layout.
@@ -78,6 +80,9 @@ func (c *Config) Validate() error {
 	}
 	if c.DataDir == "" {
 		errs = append(errs, errors.New("data_dir: empty; name a directory"))
+	}
+	if c.Retention.Enforce && c.Store == Cassandra {
+		errs = append(errs, errors.New("retention.enforce: only the embedded store thins out samples; with store: cassandra leave it out, and set ingest.default_ttl for how long points are kept"))
 	}
 	return errors.Join(errs...)
 }

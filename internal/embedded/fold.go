@@ -89,9 +89,9 @@ func (s *Store) overdue(f *openFile, book *retention.Book, nowMS int64) (share f
 	return due / total, lagMS, all
 }
 
-// nextFold returns files of one step whose data is to be folded together, nil if there
-// are none.
-func (s *Store) nextFold(st *state) []*openFile {
+// nextFold returns files of one step whose data is to be folded together, since so large
+// a share of a file is old enough, or some has been for so long; nil if there are none.
+func (s *Store) nextFold(st *state, enough float64, late time.Duration) []*openFile {
 	book := s.book()
 	if book == nil || len(book.Rules) == 0 {
 		return nil
@@ -99,12 +99,17 @@ func (s *Store) nextFold(st *state) []*openFile {
 	nowMS := s.now().UnixMilli()
 	for _, f := range st.files {
 		share, lagMS, _ := s.overdue(f, book, nowMS)
-		if share < foldShare && lagMS < foldLag.Milliseconds() || share == 0 {
+		if share < enough && lagMS < late.Milliseconds() || share == 0 {
 			continue
 		}
-		if files := s.entangled(st, f); !anyDamaged(files) && s.spaceToMerge(st, files) == nil {
+		files := s.entangled(st, f)
+		if anyDamaged(files) {
+			continue
+		}
+		if s.spaceToMerge(st, files) == nil {
 			return files
 		}
+		s.metrics.mergesPutOff.Inc()
 	}
 	return nil
 }

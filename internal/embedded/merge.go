@@ -87,7 +87,7 @@ func (s *Store) maintain(ctx context.Context) error {
 func (s *Store) nextRewrite() ([]*openFile, func(context.Context, []*openFile) error) {
 	st := s.acquire()
 	defer s.release(st)
-	if files := s.nextFold(st); len(files) > 0 {
+	if files := s.nextFold(st, foldShare, foldLag); len(files) > 0 {
 		return files, s.fold
 	}
 	return s.nextMerge(st), s.merge
@@ -117,8 +117,8 @@ func (s *Store) nextMerge(st *state) []*openFile {
 	return nil
 }
 
-// Compact writes everything in memory to files, merges each partition into one
-// file, and gives back the space that the log keeps for reuse. The
+// Compact writes everything in memory to files, folds what is old enough for a coarser
+// stage, merges each partition into one file, and gives back the space that the log keeps for reuse. The
 // store reads and writes meanwhile. Merges that do not fit the disk, or meet
 // damage, are left out; the error names them. On a full disk it is a
 // *store.UnavailableError.
@@ -142,6 +142,9 @@ func (s *Store) compact(ctx context.Context) error {
 	s.merging.Lock()
 	defer s.merging.Unlock()
 	if err := s.dropDead(); err != nil {
+		return err
+	}
+	if err := s.foldEverything(ctx); err != nil {
 		return err
 	}
 	todo := make(map[uint64]bool)
@@ -169,6 +172,21 @@ func (s *Store) compact(ctx context.Context) error {
 		}
 	}
 	return left
+}
+
+// foldEverything folds what is old enough, however little of a file that is.
+func (s *Store) foldEverything(ctx context.Context) error {
+	for {
+		st := s.acquire()
+		files := s.nextFold(st, 0, 0)
+		s.release(st)
+		if len(files) == 0 {
+			return nil
+		}
+		if err := s.fold(ctx, files); err != nil {
+			return err
+		}
+	}
 }
 
 // compactGroup merges the files of a group that are still there, and strikes

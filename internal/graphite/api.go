@@ -31,7 +31,7 @@ const Version = "1.1.10"
 type API struct {
 	queries *query.Engine
 	store   Store
-	book    *retention.Book
+	shelf   *retention.Shelf
 	config  Config
 	events  *event.Log
 	now     func() time.Time
@@ -44,9 +44,9 @@ type Store interface {
 	store.KeyValues
 }
 
-// New returns an API. book says on which step series are read.
-func New(queries *query.Engine, s Store, config Config, book *retention.Book, now func() time.Time, log *slog.Logger) *API {
-	return &API{queries: queries, store: s, book: book, config: config, now: now, log: log,
+// New returns an API. The book on the shelf says on which step series are read.
+func New(queries *query.Engine, s Store, config Config, shelf *retention.Shelf, now func() time.Time, log *slog.Logger) *API {
+	return &API{queries: queries, store: s, shelf: shelf, config: config, now: now, log: log,
 		events: event.NewLog(s, config.MaxEventsPerDay, rand.Uint32())}
 }
 
@@ -129,7 +129,7 @@ func (a *API) render(w http.ResponseWriter, r *http.Request, form url.Values) {
 		return
 	}
 	a.within(w, r, strings.Join(request.Texts, " "), func(s *query.Session) error {
-		series, err := function.Evaluate(s.Context(), &source{session: s, book: a.book, events: a.events}, s, &request.Function, request.Targets)
+		series, err := function.Evaluate(s.Context(), &source{session: s, book: a.shelf.Book(), events: a.events}, s, &request.Function, request.Targets)
 		if err != nil {
 			return invalid(s.Cause(err), request.Texts)
 		}

@@ -25,6 +25,7 @@ import (
 	"varve/internal/ingest"
 	"varve/internal/ingest/carbon"
 	"varve/internal/query"
+	"varve/internal/retention"
 )
 
 // different are the cases in which Varve answers otherwise, and why.
@@ -35,6 +36,7 @@ var different = map[string]string{
 // A site is an API over an embedded store in memory.
 type site struct {
 	*testing.T
+	store    *embedded.Store
 	mux      *http.ServeMux
 	pipeline *ingest.Pipeline
 	registry *prometheus.Registry
@@ -42,23 +44,34 @@ type site struct {
 
 func open(t *testing.T, config Config, limits query.Config) *site {
 	t.Helper()
+	return openSite(t, config, limits, false)
+}
+
+// openSite is open over a store that thins samples out or not.
+func openSite(t *testing.T, config Config, limits query.Config, enforce bool) *site {
+	t.Helper()
 	log := slog.New(slog.DiscardHandler)
 	registry := prometheus.NewRegistry()
-	store, err := embedded.Open(vfs.NewMem(), "data", embedded.DefaultConfig(), embedded.Options{Registerer: registry, Logger: log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { store.Close() })
+	clock := func() time.Time { return graphitetest.Clock }
 	book, err := config.Book(log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &site{T: t, mux: http.NewServeMux(), registry: registry}
+	shelf := retention.NewShelf(book)
+	options := embedded.Options{Registerer: registry, Logger: log, Now: clock}
+	if enforce {
+		options.Book = shelf
+	}
+	store, err := embedded.Open(vfs.NewMem(), "data", embedded.DefaultConfig(), options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { store.Close() })
+	s := &site{T: t, store: store, mux: http.NewServeMux(), registry: registry}
 	s.pipeline = ingest.New(store, ingest.DefaultConfig(), ingest.Options{Registerer: registry, Logger: log})
 	t.Cleanup(s.pipeline.Close)
-	clock := func() time.Time { return graphitetest.Clock }
 	queries := query.New(store, limits, registry, clock)
-	for _, r := range New(queries, store, config, book, clock, log).Routes() {
+	for _, r := range New(queries, store, config, shelf, clock, log).Routes() {
 		s.mux.Handle(r.Method+" "+r.Path, r.Handler)
 	}
 	return s
@@ -103,7 +116,7 @@ func (s *site) ask(method, path string, form url.Values) *httptest.ResponseRecor
 }
 
 // openRecorded returns a site with the recorded data.
-func openRecorded(t *testing.T) *site {
+func openRecorded(t *testing.T, enforce bool) *site {
 	dir := t.TempDir()
 	files := map[string]string{}
 	for _, name := range []string{graphitetest.Schemas, graphitetest.Aggregation} {
@@ -116,7 +129,7 @@ func openRecorded(t *testing.T) *site {
 	}
 	config := DefaultConfig()
 	config.StorageSchemas, config.StorageAggregation = files[graphitetest.Schemas], files[graphitetest.Aggregation]
-	s := open(t, config, query.DefaultConfig())
+	s := openSite(t, config, query.DefaultConfig(), enforce)
 	var lines strings.Builder
 	for _, name := range graphitetest.Data {
 		graphitetest.Lines(t, name, func(line string) { lines.WriteString(line + "\n") })
@@ -140,8 +153,29 @@ func (s *site) addEvent(text string, status int) *httptest.ResponseRecorder {
 // TestRecordedCases sends the recorded requests to the API over a store with the
 // recorded data: rendering, archives, and what finds paths.
 func TestRecordedCases(t *testing.T) {
-	s := openRecorded(t)
-	for _, topic := range []string{"render-", "archives", "find", "expand", "index", "tags", "events"} {
+	s := openRecorded(t, false)
+	s.run(t, different, "render-", "archives", "find", "expand", "index", "tags", "events")
+}
+
+// thinned are the cases in which a store answers otherwise that has thinned out the
+// samples: an average over an hour is that of its samples, not of the averages of five
+// minutes.
+var thinned = map[string]string{
+	"archives-024": "the average of an hour with gaps",
+}
+
+// TestThinnedCases sends the requests to a store that has only kept what the rules
+// say.
+func TestThinnedCases(t *testing.T) {
+	s := openRecorded(t, true)
+	if err := s.store.Compact(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.run(t, thinned, "archives", "render-paths", "find", "index")
+}
+
+func (s *site) run(t *testing.T, different map[string]string, topics ...string) {
+	for _, topic := range topics {
 		for _, file := range graphitetest.Topics(t, topic) {
 			graphitetest.Each(t, file, func(c *graphitetest.Case) {
 				t.Run(c.ID, func(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 
 // Config names the files of a Graphite installation, and bounds events.
 type Config struct {
-	StorageSchemas     string `yaml:"storage_schemas" doc:"Carbon's storage-schemas.conf as it stands: on which step and back to when paths are read by Graphite's API. Without it the step is a minute. What was sent is kept in any case."`
-	StorageAggregation string `yaml:"storage_aggregation" doc:"Carbon's storage-aggregation.conf as it stands: how points become one of a wider step. Without it they are averaged if half of them are there."`
+	StorageSchemas     string `yaml:"storage_schemas" doc:"Carbon's storage-schemas.conf as it stands: on which step and back to when paths are read by Graphite's API. Without it the step is a minute. What was sent is kept, unless retention.enforce is set. Read again at a reload."`
+	StorageAggregation string `yaml:"storage_aggregation" doc:"Carbon's storage-aggregation.conf as it stands: how points become one of a wider step. Without it they are averaged if half of them are there. Read again at a reload."`
 
 	MaxEventSize    units.Bytes `yaml:"max_event_size" doc:"Largest JSON text of an event that is added."`
 	MaxEvents       int         `yaml:"max_events" doc:"Most events that one request lists. Further ones make it fail."`

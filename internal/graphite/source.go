@@ -5,6 +5,7 @@ import (
 	"math"
 	"regexp"
 	"slices"
+	"sort"
 	"strings"
 	"sync"
 
@@ -77,6 +78,7 @@ type read struct {
 	number  query.Number
 	name    string
 	policy  retention.Policy
+	buckets []store.Bucket // that the store has made of samples, not used yet
 	fetched function.Fetched
 }
 
@@ -289,6 +291,16 @@ func (s *source) read(g grid, list []*read) error {
 	for i, r := range list {
 		numbers[i] = r.number
 	}
+	lease := s.session.Lease()
+	defer lease.Release()
+	within := model.TimeRange{StartMS: g.start * 1000, EndMS: (g.start+g.n*g.step)*1000 - 1}
+	buckets, err := s.session.Buckets(numbers, within, &lease)
+	if err != nil {
+		return err
+	}
+	for i, r := range list {
+		r.buckets = buckets[i]
+	}
 	ratio := g.step / g.finest
 	window := max(windowSteps/ratio, 1)
 	for at := int64(0); at < g.n; at += window {
@@ -311,9 +323,16 @@ func (s *source) readWindow(g grid, at, n int64, numbers []query.Number, list []
 	}
 	for i, r := range list {
 		points := r.fetched.Values[at : at+n]
-		if columns[i].Count == nil {
+		made := r.bucketsUntil(fine.Range().EndMS)
+		if columns[i].Count == nil && len(made) == 0 {
 			fill(points)
 			continue
+		}
+		if columns[i].Count == nil {
+			if err := lease.Take(int64(fine.N) * 16); err != nil {
+				return err
+			}
+			columns[i].Last, columns[i].Count = make([]float64, fine.N), make([]int64, fine.N)
 		}
 		values := columns[i].Last
 		for k, count := range columns[i].Count {
@@ -321,9 +340,18 @@ func (s *source) readWindow(g grid, at, n int64, numbers []query.Number, list []
 				values[k] = math.NaN()
 			}
 		}
-		copy(points, g.archive(values, fine.StartMS/1000, r.policy))
+		t := thin{policy: r.policy, stage: g.stage, startMS: fine.StartMS, stepMS: fine.StepMS}
+		copy(points, g.archive(values, fine.StartMS/1000, r.policy, t.points(values, made)))
 	}
 	return nil
+}
+
+// bucketsUntil takes the buckets that begin up to a time off the list.
+func (r *read) bucketsUntil(endMS int64) []store.Bucket {
+	n := sort.Search(len(r.buckets), func(i int) bool { return r.buckets[i].StartMS > endMS })
+	made := r.buckets[:n]
+	r.buckets = r.buckets[n:]
+	return made
 }
 
 func fill(points []float64) {
@@ -333,8 +361,10 @@ func fill(points []float64) {
 }
 
 // archive makes the points of the stage of those of the finest from start on, one stage
-// after the other. It overwrites values.
-func (g *grid) archive(values []float64, start int64, p retention.Policy) []float64 {
+// after the other. Points of thinned samples take the place of what is there, each in
+// its stage. It overwrites values.
+func (g *grid) archive(values []float64, start int64, p retention.Policy, thinned []thinPoint) []float64 {
+	place(values, thinned, 0)
 	for i := 1; i <= g.stage; i++ {
 		finer, step := p.Rule.Stages[i-1], p.Rule.Stages[i].Step
 		ratio := int(step / finer.Step)
@@ -343,6 +373,7 @@ func (g *grid) archive(values []float64, start int64, p retention.Policy) []floa
 			values[k] = p.Aggregation.Merge(values[k*ratio:(k+1)*ratio], old)
 		}
 		values = values[:len(values)/ratio]
+		place(values, thinned, i)
 	}
 	return values
 }

@@ -67,7 +67,7 @@ func filterOf(form url.Values) (*model.Pattern, error) {
 // tagged calls f for all series with tags that satisfy expressions; of all if there are
 // none.
 func (a *API) tagged(s *query.Session, expressions []string, f func(query.Number) error) error {
-	src := &source{session: s, book: a.book}
+	src := &source{session: s, book: a.shelf.Book()}
 	lease := s.Lease()
 	defer lease.Release()
 	if len(expressions) == 0 {

@@ -27,7 +27,7 @@ func (c *Cursor) Next() (*store.Block, error) {
 	if block == nil || err != nil {
 		return nil, err
 	}
-	return block, c.session.addSamples(int64(block.Len()))
+	return block, c.session.addSamples(int64(block.Len() + len(block.Buckets)))
 }
 
 // next is Next without counting.
@@ -37,7 +37,7 @@ func (c *Cursor) next() (*store.Block, error) {
 			return nil, err
 		}
 		block, err := c.read()
-		if err != nil || block == nil || block.Len()+len(block.Stats) > 0 {
+		if err != nil || block == nil || block.Len()+len(block.Stats)+len(block.Buckets) > 0 {
 			return block, err
 		}
 	}
@@ -80,6 +80,7 @@ type Scan struct {
 	Session *Session
 	Into    Reducer
 	Summary store.Summary // how samples may be replaced by statistics
+	Buckets store.BucketMode
 
 	counted int64 // samples that are not counted against the limit yet
 	reduced int64 // runs that came as statistics
@@ -89,9 +90,9 @@ type Scan struct {
 // run of several samples is finite: where statistics have no such sum, Read reads the
 // samples.
 func (c *Scan) Read(series store.Series, within model.TimeRange) error {
-	rest, err := c.read(series, store.ReadOptions{Range: within, Summarize: &c.Summary})
+	rest, err := c.read(series, store.ReadOptions{Range: within, Summarize: &c.Summary, Buckets: c.Buckets})
 	if err == nil && rest != nil {
-		_, err = c.read(series, store.ReadOptions{Range: *rest})
+		_, err = c.read(series, store.ReadOptions{Range: *rest, Buckets: c.Buckets})
 	}
 	return err
 }

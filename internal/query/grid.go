@@ -51,7 +51,7 @@ type Columns struct {
 }
 
 // Fold aggregates numbers by the spans of a grid, side by side, and returns the
-// columns of each. needs are those wanted beside Count. Statistics of the store serve
+// columns of each. What a store has thinned out is left out; see Session.Buckets. needs are those wanted beside Count. Statistics of the store serve
 // instead of samples, but for numbers of two types. What the columns take is taken
 // from l.
 func (s *Session) Fold(numbers []Number, g Grid, needs model.StatSet, l *Lease) ([]Columns, error) {
@@ -73,7 +73,7 @@ func (s *Session) Fold(numbers []Number, g Grid, needs model.StatSet, l *Lease) 
 		f := gridFolds.Get().(*gridFold)
 		defer f.giveBack()
 		f.grid, f.needs, f.lease, f.columns = g, needs, l, &all[i]
-		f.Scan = Scan{Session: s, Into: f, Summary: store.Summary{Final: g.final, Needs: needs}}
+		f.Scan = Scan{Session: s, Into: f, Summary: store.Summary{Final: g.final, Needs: needs}, Buckets: store.WithoutBuckets}
 		return true, f.fold(numbers[i])
 	})
 	if err != nil {
@@ -129,7 +129,7 @@ func (f *gridFold) fold(n Number) error {
 // merge adds the samples of a number of two types one by one, since statistics of one
 // may hold samples that do not count.
 func (f *gridFold) merge(n Number) error {
-	cursor := f.Session.OpenNumber(n, f.grid.Range())
+	cursor := f.Session.OpenNumber(n, f.grid.Range(), store.WithoutBuckets)
 	defer cursor.Close()
 	var value [1]uint64
 	for {

@@ -56,15 +56,17 @@ func (s *Session) SelectNumbers(want store.Selection, l *Lease) ([]Number, error
 type NumberCursor struct {
 	session *Session
 	within  model.TimeRange
+	buckets store.BucketMode
 	parts   [2]numberPart
 	n       int // of parts
 	at      *numberPart
 	ended   bool
 }
 
-// OpenNumber returns a cursor before the first sample of a range. It must be closed.
-func (s *Session) OpenNumber(n Number, within model.TimeRange) *NumberCursor {
-	c := &NumberCursor{session: s, within: within, n: len(n.parts)}
+// OpenNumber returns a cursor before the first sample of a range, with buckets as
+// samples or without them. It must be closed.
+func (s *Session) OpenNumber(n Number, within model.TimeRange, buckets store.BucketMode) *NumberCursor {
+	c := &NumberCursor{session: s, within: within, buckets: buckets, n: len(n.parts)}
 	for i, series := range n.parts {
 		c.parts[i].series = series
 	}
@@ -115,7 +117,7 @@ func (c *NumberCursor) move(ms int64) (bool, error) {
 	var first *numberPart
 	for i := range c.parts[:c.n] {
 		p := &c.parts[i]
-		has, err := p.seek(c.session, model.TimeRange{StartMS: ms, EndMS: c.within.EndMS})
+		has, err := p.seek(c.session, store.ReadOptions{Range: model.TimeRange{StartMS: ms, EndMS: c.within.EndMS}, Buckets: c.buckets})
 		if err != nil {
 			c.ended = true
 			return false, c.session.Cause(err)
@@ -154,7 +156,8 @@ func (p *numberPart) before(o *numberPart) bool {
 
 // seek moves on to the first sample of a range. It stays where it is if the range
 // begins before that.
-func (p *numberPart) seek(s *Session, within model.TimeRange) (bool, error) {
+func (p *numberPart) seek(s *Session, o store.ReadOptions) (bool, error) {
+	within := o.Range
 	for read := 0; !p.opened || p.block != nil; read++ {
 		if p.block != nil && p.block.Times[p.block.Len()-1] >= within.StartMS {
 			p.i = indexFrom(p.block.Times, p.i, within.StartMS)
@@ -166,7 +169,7 @@ func (p *numberPart) seek(s *Session, within model.TimeRange) (bool, error) {
 				p.opened, p.block = true, nil
 				return false, nil
 			}
-			p.cursor, p.opened = s.Open(p.series, store.ReadOptions{Range: within}), true
+			p.cursor, p.opened = s.Open(p.series, o), true
 		}
 		var err error
 		if p.block, err = p.cursor.Next(); err != nil {

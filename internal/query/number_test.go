@@ -139,7 +139,7 @@ func TestNumberCursorAgainstModel(t *testing.T) {
 
 // walk moves a cursor at random and holds it against the samples that there are.
 func walk(rt *rapid.T, s *Session, n Number, within model.TimeRange, want []entry) {
-	c := s.OpenNumber(n, within)
+	c := s.OpenNumber(n, within, store.BucketsAsSamples)
 	defer c.Close()
 	at := -1 // the current sample
 	for at < len(want) {
@@ -180,7 +180,7 @@ func TestCursorsOfOneNumber(t *testing.T) {
 	s := f.session(t, t.Context())
 	defer s.Close(nil)
 	n := f.numbers(t, s, "m")["a"]
-	all, late := s.OpenNumber(n, model.AllTime), s.OpenNumber(n, model.TimeRange{StartMS: 2, EndMS: 3})
+	all, late := s.OpenNumber(n, model.AllTime, store.BucketsAsSamples), s.OpenNumber(n, model.TimeRange{StartMS: 2, EndMS: 3}, store.BucketsAsSamples)
 	defer all.Close()
 	defer late.Close()
 	for i, want := range []entry{{2, 2.5}, {3, 3}} {
@@ -206,7 +206,7 @@ func TestSeekPassesOver(t *testing.T) {
 	f.put("m", model.MustTags("h", "a"), samples...)
 	s := f.session(t, t.Context())
 	defer s.Close(nil)
-	c := s.OpenNumber(f.numbers(t, s, "m")["a"], model.AllTime)
+	c := s.OpenNumber(f.numbers(t, s, "m")["a"], model.AllTime, store.BucketsAsSamples)
 	defer c.Close()
 	for _, ms := range []int64{0, 5000, 9990} {
 		if ok, err := c.SeekMS(ms); !ok || err != nil {
@@ -253,7 +253,7 @@ func TestNumbersOfTheEmbeddedStore(t *testing.T) {
 			s := on.session(t, t.Context())
 			defer s.Close(nil)
 			within := model.TimeRange{StartMS: rapid.Int64Range(-1000, 12_000_000).Draw(rt, "start"), EndMS: rapid.Int64Range(-1000, 16_000_000).Draw(rt, "end")}
-			want, c := world.entries("a", within), s.OpenNumber(f.numbersOf(rt, s), within)
+			want, c := world.entries("a", within), s.OpenNumber(f.numbersOf(rt, s), within, store.BucketsAsSamples)
 			defer c.Close()
 			for at := 0; ; at++ {
 				ms := int64(math.MinInt64)
@@ -315,7 +315,7 @@ func TestNumbersAreBounded(t *testing.T) {
 	}
 	var limit *store.LimitError
 	s := f.session(t, t.Context())
-	c := s.OpenNumber(f.numbers(t, s, "m")["a"], model.AllTime)
+	c := s.OpenNumber(f.numbers(t, s, "m")["a"], model.AllTime, store.BucketsAsSamples)
 	read, err := drainNumber(c)
 	if !errors.As(err, &limit) || limit.Limit != "query.max_samples" || read > 100 {
 		t.Errorf("%d samples, %v", read, err)
@@ -333,7 +333,7 @@ func TestNumbersAreBounded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	s = f.session(t, ctx)
 	defer s.Close(nil)
-	c = s.OpenNumber(f.numbers(t, s, "m")["a"], model.AllTime)
+	c = s.OpenNumber(f.numbers(t, s, "m")["a"], model.AllTime, store.BucketsAsSamples)
 	defer c.Close()
 	if ok, err := c.Next(); !ok || err != nil {
 		t.Fatal(ok, err)

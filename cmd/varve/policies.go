@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+
+	"varve/internal/config"
+	"varve/internal/retention"
+)
+
+func policiesCommand() command {
+	return command{
+		name:     "policies",
+		synopsis: "say how series are kept, and which rule says so",
+		usage:    "[FLAGS] [PATH ...]",
+		help: `Says of each PATH which rule of storage-schemas.conf and storage-aggregation.conf it has,
+and what is kept of it for how long. The path of a series with tags is
+name;tag=value;tag=value, with its tags in order. Without a PATH it lists the rules.
+It takes what serve takes, and needs no server: with other files it tells what they would
+do. Ask a running server by GET /admin/policies?path=PATH.
+
+  varve policies --storage-schemas storage-schemas.conf web.a.requests 'disk.used;host=a'
+`,
+		run: policies,
+	}
+}
+
+func policies(t terminal, args []string) error {
+	settings, rest := config.Split(args)
+	l, err := parseLine(rest)
+	if err != nil {
+		return err
+	}
+	loaded, err := load(t, settings)
+	if err != nil {
+		return err
+	}
+	c := loaded.Config
+	book, err := c.Graphite.Book(slog.New(slog.NewTextHandler(t.stderr, nil)))
+	if err != nil {
+		return err
+	}
+	if c.Retention.Enforce {
+		fmt.Fprintln(t.stdout, "retention.enforce is set: what is older than a stage is thinned out or removed.")
+	} else {
+		fmt.Fprintln(t.stdout, "retention.enforce is not set: every sample is kept, and stages only say on which step Graphite's API reads.")
+	}
+	if len(l.words) == 0 {
+		listRules(t, book)
+	}
+	for _, path := range l.words {
+		fmt.Fprintf(t.stdout, "\n%v", book.Report(path))
+	}
+	return nil
+}
+
+func listRules(t terminal, book *retention.Book) {
+	fmt.Fprintf(t.stdout, "\n%d rules of stages, of which the first one counts whose pattern is found in a path:\n", len(book.Rules))
+	for _, r := range book.Rules {
+		fmt.Fprintf(t.stdout, "  [%s] %s: %v\n", r.Name, r.Pattern, r.Stages)
+	}
+	fmt.Fprintf(t.stdout, "%d rules of aggregation:\n", len(book.Aggregations))
+	for _, a := range book.Aggregations {
+		fmt.Fprintf(t.stdout, "  [%s] %s: %s, xFilesFactor %g\n", a.Name, a.Pattern, a.Method, a.XFilesFactor)
+	}
+}

@@ -1,0 +1,62 @@
+package admin
+
+import (
+	"errors"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"varve/internal/config"
+	"varve/internal/retention"
+)
+
+// TestReloadOfRules: the files are read again although no setting has changed, a file
+// with a fault changes nothing, and what a path has is told.
+func TestReloadOfRules(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	path := filepath.Join(t.TempDir(), "storage-schemas.conf")
+	write := func(stages string) {
+		if err := os.WriteFile(path, []byte("[all]\npattern = .*\nretentions = "+stages+"\n"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("60s:1d")
+	load := func() (*config.Loaded, error) {
+		loaded := &config.Loaded{Config: config.Default()}
+		loaded.Config.Graphite.StorageSchemas = path
+		return loaded, nil
+	}
+	shelf := retention.NewShelf(&retention.Book{})
+	r := NewReloader(config.Default(), load, log)
+	r.AddFiles(ReloadedRules(shelf, log))
+	reload := func(applied ...string) {
+		t.Helper()
+		if done, err := r.reload(); err != nil || !slices.Equal(done.Applied, applied) || len(done.NeedsRestart) > 0 {
+			t.Errorf("%+v, %v; want %q applied", done, err, applied)
+		}
+	}
+	reload("rules of retention") // the setting is new
+	reload()
+	write("60s:1d,1h:1y")
+	reload("rules of retention")
+	write("sixty")
+	if _, err := r.reload(); !errors.As(err, new(*configError)) || !strings.Contains(err.Error(), path) {
+		t.Errorf("a file with a fault: %v", err)
+	}
+	get := Policies(shelf, true)[0].Handler
+	for query, want := range map[string]string{
+		"?path=a.b": `{"enforced":true,"rules":1,"paths":[{"path":"a.b","rule":"all","pattern":".*","stages":[{"step":"1m","keep":"1d","points":1440},{"step":"1h","keep":"1y","points":8760}],"method":"average","x_files_factor":0.5}]}`,
+		"":          "name one to 1,000 paths",
+		"?" + strings.Repeat("path=a&", maxPaths+1): "name one to 1,000 paths",
+	} {
+		w := httptest.NewRecorder()
+		get.ServeHTTP(w, httptest.NewRequest("GET", "/admin/policies"+query, nil))
+		if !strings.Contains(w.Body.String(), want) || (w.Code == 200) != strings.HasPrefix(want, "{") {
+			t.Errorf("%.30s: %d %s", query, w.Code, w.Body)
+		}
+	}
+}

@@ -1,0 +1,121 @@
+package graphite
+
+import (
+	"math"
+
+	"varve/internal/model"
+	"varve/internal/retention"
+	"varve/internal/store"
+)
+
+// A thin makes points of buckets, in a window of a series that is read.
+//
+// A bucket is a point of the stage that has its step. Coarser stages are made of it
+// then, as they are of finer points, which is Whisper's way. A bucket that is coarser
+// than the stage that was asked for is one point at its beginning.
+type thin struct {
+	policy  retention.Policy
+	stage   int   // that was asked for
+	startMS int64 // of the window
+	stepMS  int64 // of the finest stage
+}
+
+// A thinPoint is the value of a point of a stage.
+type thinPoint struct {
+	stage, at int
+	value     float64
+}
+
+// points returns the points of buckets. values are the samples of the window, on the
+// finest stage: those in the time of a bucket, which came late, count with it.
+func (t thin) points(values []float64, buckets []store.Bucket) []thinPoint {
+	var points []thinPoint
+	var sum store.Bucket // of the last point, which several buckets may be in
+	for _, b := range buckets {
+		stage := t.stageOf(b.StepMS)
+		step := t.step(stage)
+		at := int((b.StartMS - t.startMS) / step)
+		last := len(points) - 1
+		if last < 0 || points[last].stage != stage || points[last].at != at {
+			points = append(points, thinPoint{stage: stage, at: at})
+			last++
+			sum = store.Bucket{StartMS: b.StartMS, StepMS: step, Aggregate: samplesIn(values, int(int64(at)*step/t.stepMS), int(step/t.stepMS))}
+		}
+		sum.Merge(b.Aggregate)
+		sum.StepMS = max(sum.StepMS, b.StepMS)
+		points[last].value = t.value(sum)
+	}
+	return points
+}
+
+// stageOf returns the finest stage whose points are as wide as a bucket, or the one that
+// was asked for.
+func (t thin) stageOf(stepMS int64) int {
+	i := 0
+	for i < t.stage && t.step(i) < stepMS {
+		i++
+	}
+	return i
+}
+
+// step is that of a stage, in ms.
+func (t thin) step(stage int) int64 {
+	if t.policy.Rule == nil {
+		return t.stepMS
+	}
+	return t.policy.Rule.Stages[stage].Step * 1000
+}
+
+func samplesIn(values []float64, from, n int) (sum model.Aggregate) {
+	for _, v := range values[from:min(from+n, len(values))] {
+		sum.Add(math.MinInt64, v) // its time is not known; the last one of a bucket is later
+	}
+	return sum
+}
+
+// value is that of a bucket, if enough of its samples were there.
+func (t thin) value(b store.Bucket) float64 {
+	expected := t.policy.Expected(b.StepMS)
+	if t.part(b, expected) < t.policy.Aggregation.XFilesFactor {
+		return math.NaN()
+	}
+	return t.policy.Aggregation.Method.Of(b.Aggregate, expected)
+}
+
+// part is the part of a bucket's samples that were there. Where there are no more than the
+// next finer stage has points, they may be those of an archive that was imported, and
+// count as such; so does a single one at the very beginning.
+func (t thin) part(b store.Bucket, expected float64) float64 {
+	count, points := float64(b.Count), float64(b.StepMS)/float64(t.finer(b.StepMS))
+	switch {
+	case b.Count == 1 && b.LastMS == b.StartMS:
+		return 1
+	case count <= points:
+		return count / points
+	}
+	return count / expected
+}
+
+// finer returns the step of the stage of which points of a step are made.
+func (t thin) finer(stepMS int64) int64 {
+	if t.policy.Rule == nil {
+		return stepMS
+	}
+	step := t.step(0)
+	for i := range t.policy.Rule.Stages {
+		if t.step(i) >= stepMS {
+			break
+		}
+		step = t.step(i)
+	}
+	return step
+}
+
+// place sets the points of a stage.
+func place(values []float64, points []thinPoint, stage int) {
+	for _, p := range points {
+		if p.stage == stage && p.at < len(values) {
+			values[p.at] = p.value
+		}
+	}
+}
