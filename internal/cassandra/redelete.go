@@ -49,7 +49,7 @@ func (r *redeleter) Write(ctx context.Context, g *spool.Generation) error {
 	switch {
 	case failed == nil:
 		if err := r.look(ctx, g, nil); err != nil {
-			return err
+			return waits(ctx, g, err)
 		}
 		r.mu.Lock()
 		defer r.mu.Unlock()
@@ -75,6 +75,21 @@ func (r *redeleter) Write(ctx context.Context, g *spool.Generation) error {
 	}
 	r.checked[g] = left
 	return failed
+}
+
+// waits is the error of a generation that is written, and of which a deletion cannot be
+// repeated yet. Where Cassandra lacks replicas for that, perhaps those of another data
+// center, later generations go on.
+func waits(ctx context.Context, g *spool.Generation, err error) error {
+	var away *store.UnavailableError
+	if ctx.Err() != nil || !errors.As(err, &away) {
+		return err
+	}
+	series := int64(0)
+	for range g.Series() {
+		series++
+	}
+	return &spool.PartialError{Left: series, Err: err}
 }
 
 // look repeats the deletions that concern samples of a generation, but for those of

@@ -128,6 +128,10 @@ func TestRedelete(t *testing.T) {
 			if waits := fail == unavailable && test.want != ""; waits != (err != nil) {
 				t.Errorf("%s, %v: flush: %v", test.name, fail, err)
 			}
+			var partial *spool.PartialError
+			if err := s.Health().SinkError; err != nil && !errors.As(err, &partial) {
+				t.Errorf("%s, %v: later generations wait too: %v", test.name, fail, err)
+			}
 			if err := s.Close(); err != nil {
 				t.Fatal(err)
 			}

@@ -17,6 +17,11 @@ const (
 	// SeesAll is for reads that have to see all that was written at
 	// write_consistency: a quorum where that is one, else all replicas.
 	SeesAll
+
+	// Everywhere is Quorum for what is rare, and concerns processes of other data
+	// centers: a quorum of each. Reads see what was written at Quorum in any of them, and
+	// what is written is seen at Quorum in each.
+	Everywhere
 )
 
 // levels are the consistencies of a session.
@@ -24,6 +29,7 @@ type levels struct {
 	read, write             gocql.Consistency // configured
 	quorumRead, quorumWrite gocql.Consistency
 	seesAll                 gocql.Consistency
+	everyRead, everyWrite   gocql.Consistency
 }
 
 func newLevels(config *Config) levels {
@@ -43,15 +49,27 @@ func newLevels(config *Config) levels {
 	if l.read == gocql.All || l.read == gocql.Quorum {
 		l.quorumRead = l.read
 	}
-	switch l.write {
-	case gocql.LocalQuorum, gocql.Quorum, gocql.EachQuorum, gocql.All:
-		l.quorumWrite, l.seesAll = l.write, l.quorumRead
+	isQuorum := l.write == gocql.LocalQuorum || l.write == gocql.Quorum || l.write == gocql.EachQuorum || l.write == gocql.All
+	if isQuorum {
+		l.quorumWrite = l.write
+	}
+	l.everyRead, l.everyWrite = l.quorumRead, l.quorumWrite
+	if l.quorumWrite == gocql.LocalQuorum && config.Datacenter != "" { // without its name there is one: see schema.Open
+		l.everyWrite = gocql.EachQuorum
+		if l.quorumRead != gocql.All {
+			l.everyRead = gocql.EachQuorum // a quorum of all could miss that of one
+		}
+	}
+	if isQuorum {
+		l.seesAll = l.everyRead
 	}
 	return l
 }
 
 func (l *levels) of(st *Statement, k kind) gocql.Consistency {
 	switch {
+	case k == writes && st.Level == Everywhere:
+		return l.everyWrite
 	case k == writes && st.Level != Configured:
 		return l.quorumWrite
 	case k == writes:
@@ -60,6 +78,8 @@ func (l *levels) of(st *Statement, k kind) gocql.Consistency {
 		return l.quorumRead
 	case st.Level == SeesAll:
 		return l.seesAll
+	case st.Level == Everywhere:
+		return l.everyRead
 	}
 	return l.read
 }

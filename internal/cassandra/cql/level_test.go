@@ -12,24 +12,27 @@ func TestLevels(t *testing.T) {
 		read, write, datacenter string
 		quorumRead, quorumWrite gocql.Consistency
 		seesAll                 gocql.Consistency
+		everyRead, everyWrite   gocql.Consistency
 	}{
-		{"LOCAL_QUORUM", "LOCAL_QUORUM", "", gocql.LocalQuorum, gocql.LocalQuorum, gocql.LocalQuorum},
-		{"ONE", "QUORUM", "", gocql.Quorum, gocql.Quorum, gocql.Quorum}, // as KairosDB is shipped
-		{"ONE", "QUORUM", "dc1", gocql.Quorum, gocql.Quorum, gocql.Quorum},
-		{"LOCAL_ONE", "LOCAL_QUORUM", "dc1", gocql.LocalQuorum, gocql.LocalQuorum, gocql.LocalQuorum},
-		{"ONE", "ONE", "", gocql.Quorum, gocql.Quorum, gocql.All},
-		{"ONE", "ONE", "dc1", gocql.LocalQuorum, gocql.LocalQuorum, gocql.All},
-		{"LOCAL_ONE", "LOCAL_ONE", "", gocql.LocalQuorum, gocql.LocalQuorum, gocql.All},
-		{"ONE", "TWO", "", gocql.Quorum, gocql.Quorum, gocql.All},
-		{"ALL", "ONE", "", gocql.All, gocql.Quorum, gocql.All},
-		{"QUORUM", "LOCAL_QUORUM", "dc1", gocql.Quorum, gocql.LocalQuorum, gocql.Quorum},
-		{"LOCAL_QUORUM", "EACH_QUORUM", "dc1", gocql.LocalQuorum, gocql.EachQuorum, gocql.LocalQuorum},
-		{"ONE", "ALL", "", gocql.Quorum, gocql.All, gocql.Quorum},
+		{"LOCAL_QUORUM", "LOCAL_QUORUM", "", gocql.LocalQuorum, gocql.LocalQuorum, gocql.LocalQuorum, gocql.LocalQuorum, gocql.LocalQuorum},
+		{"LOCAL_QUORUM", "LOCAL_QUORUM", "dc1", gocql.LocalQuorum, gocql.LocalQuorum, gocql.EachQuorum, gocql.EachQuorum, gocql.EachQuorum},
+		{"ONE", "QUORUM", "", gocql.Quorum, gocql.Quorum, gocql.Quorum, gocql.Quorum, gocql.Quorum}, // as KairosDB is shipped
+		{"ONE", "QUORUM", "dc1", gocql.Quorum, gocql.Quorum, gocql.Quorum, gocql.Quorum, gocql.Quorum},
+		{"LOCAL_ONE", "LOCAL_QUORUM", "dc1", gocql.LocalQuorum, gocql.LocalQuorum, gocql.EachQuorum, gocql.EachQuorum, gocql.EachQuorum},
+		{"ONE", "ONE", "", gocql.Quorum, gocql.Quorum, gocql.All, gocql.Quorum, gocql.Quorum},
+		{"ONE", "ONE", "dc1", gocql.LocalQuorum, gocql.LocalQuorum, gocql.All, gocql.EachQuorum, gocql.EachQuorum},
+		{"LOCAL_ONE", "LOCAL_ONE", "", gocql.LocalQuorum, gocql.LocalQuorum, gocql.All, gocql.LocalQuorum, gocql.LocalQuorum},
+		{"ONE", "TWO", "", gocql.Quorum, gocql.Quorum, gocql.All, gocql.Quorum, gocql.Quorum},
+		{"ALL", "ONE", "", gocql.All, gocql.Quorum, gocql.All, gocql.All, gocql.Quorum},
+		{"ALL", "LOCAL_QUORUM", "dc1", gocql.All, gocql.LocalQuorum, gocql.All, gocql.All, gocql.EachQuorum},
+		{"QUORUM", "LOCAL_QUORUM", "dc1", gocql.Quorum, gocql.LocalQuorum, gocql.EachQuorum, gocql.EachQuorum, gocql.EachQuorum}, // a quorum of all may miss that of one
+		{"LOCAL_QUORUM", "EACH_QUORUM", "dc1", gocql.LocalQuorum, gocql.EachQuorum, gocql.LocalQuorum, gocql.LocalQuorum, gocql.EachQuorum},
+		{"ONE", "ALL", "", gocql.Quorum, gocql.All, gocql.Quorum, gocql.Quorum, gocql.All},
 	} {
 		config := DefaultConfig()
 		config.ReadConsistency, config.WriteConsistency, config.Datacenter = test.read, test.write, test.datacenter
 		l := newLevels(&config)
-		configured, quorum, all := new(Statement), &Statement{Level: Quorum}, &Statement{Level: SeesAll}
+		configured, quorum, all, every := new(Statement), &Statement{Level: Quorum}, &Statement{Level: SeesAll}, &Statement{Level: Everywhere}
 		wantRead, _ := parseConsistency(test.read)
 		wantWrite, _ := parseConsistency(test.write)
 		for _, of := range []struct {
@@ -40,6 +43,7 @@ func TestLevels(t *testing.T) {
 			{configured, reads, wantRead}, {configured, writes, wantWrite},
 			{quorum, reads, test.quorumRead}, {quorum, writes, test.quorumWrite},
 			{all, reads, test.seesAll},
+			{every, reads, test.everyRead}, {every, writes, test.everyWrite},
 		} {
 			if got := l.of(of.st, of.kind); got != of.want {
 				t.Errorf("read %s, write %s, data center %q: level %d, kind %v: %v, want %v",

@@ -40,11 +40,11 @@ var (
 	deleteMetricName = &cql.Statement{Name: "delete_metric_name", Level: cql.Quorum,
 		Text: "DELETE FROM string_index WHERE key = ? AND column1 = ?"}
 
-	probeLegacyKeys = &cql.Statement{Name: "probe_legacy_keys", Level: cql.Quorum, PageSize: 2,
+	probeLegacyKeys = &cql.Statement{Name: "probe_legacy_keys", Level: cql.Everywhere, PageSize: 2,
 		Text: "SELECT column1 FROM row_key_index WHERE key = ? LIMIT 1"}
-	probeRowTime = &cql.Statement{Name: "probe_row_time", Level: cql.Quorum, PageSize: 2,
+	probeRowTime = &cql.Statement{Name: "probe_row_time", Level: cql.Everywhere, PageSize: 2,
 		Text: "SELECT row_time FROM row_key_time_index WHERE metric = ? AND table_name = ? LIMIT 1"}
-	probeTagIndexed = &cql.Statement{Name: "probe_tag_indexed", Level: cql.Quorum, PageSize: 2, Scan: true,
+	probeTagIndexed = &cql.Statement{Name: "probe_tag_indexed", Level: cql.Everywhere, PageSize: 2, Scan: true,
 		Text: "SELECT metric FROM tag_indexed_row_keys LIMIT 1"}
 )
 

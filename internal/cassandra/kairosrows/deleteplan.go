@@ -15,7 +15,7 @@ import (
 	"varve/internal/store"
 )
 
-var listRowTimes = &cql.Statement{Name: "list_row_times", Level: cql.Quorum,
+var listRowTimes = &cql.Statement{Name: "list_row_times", Level: cql.Everywhere,
 	Text: "SELECT row_time FROM row_key_time_index WHERE metric = ? AND table_name = ? AND row_time >= ? AND row_time <= ?"}
 
 // A rowTimeDelete is what is deleted of one row time.

@@ -32,7 +32,7 @@ const (
 )
 
 var (
-	recordDeletion = &cql.Statement{Name: "record_deletion", Level: cql.Quorum, Prompt: true, KeyArgs: 2,
+	recordDeletion = &cql.Statement{Name: "record_deletion", Level: cql.Everywhere, Prompt: true, KeyArgs: 2,
 		Text: "INSERT INTO service_index (service, service_key, key, value) VALUES (?, ?, ?, ?) USING TTL ?"}
 	readDeletions = &cql.Statement{Name: "read_deletions", Level: cql.Quorum, KeyArgs: 2, PageSize: 1000,
 		Text: "SELECT key, value FROM service_index WHERE service = ? AND service_key = ? AND key >= ?"}

@@ -28,11 +28,11 @@ const (
 )
 
 var (
-	findRowKeys = &cql.Statement{Name: "find_row_keys", Level: cql.Quorum,
+	findRowKeys = &cql.Statement{Name: "find_row_keys", Level: cql.Everywhere,
 		Text: "SELECT data_type, tags FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags IN ?"}
-	findTagRows = &cql.Statement{Name: "find_tag_rows", Level: cql.Quorum,
+	findTagRows = &cql.Statement{Name: "find_tag_rows", Level: cql.Everywhere,
 		Text: "SELECT data_type, tags FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ? AND data_type = ? AND tags IN ?"}
-	findTagValues = &cql.Statement{Name: "find_tag_values", Level: cql.Quorum,
+	findTagValues = &cql.Statement{Name: "find_tag_values", Level: cql.Everywhere,
 		Text: fmt.Sprintf("SELECT data_type, tags FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value IN ? AND shard = ? PER PARTITION LIMIT %d", partitionRows)}
 	findRows = &cql.Statement{Name: "find_rows", Level: cql.SeesAll,
 		Text: "SELECT DISTINCT key FROM data_points WHERE key IN ?"}

@@ -18,11 +18,11 @@ import (
 var (
 	scanRows = &cql.Statement{Name: "scan_rows", Scan: true, PageSize: 1000,
 		Text: "SELECT DISTINCT key, token(key) FROM data_points WHERE token(key) > ? AND token(key) <= ?"}
-	findTagRow = &cql.Statement{Name: "find_tag_row", Level: cql.Quorum, PageSize: 2,
+	findTagRow = &cql.Statement{Name: "find_tag_row", Level: cql.Everywhere, PageSize: 2,
 		Text: "SELECT data_type FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ? AND data_type = ? AND tags = ?"}
-	findLegacyKey = &cql.Statement{Name: "find_legacy_key", Level: cql.Quorum, PageSize: 2,
+	findLegacyKey = &cql.Statement{Name: "find_legacy_key", Level: cql.Everywhere, PageSize: 2,
 		Text: "SELECT column1 FROM row_key_index WHERE key = ? AND column1 = ?"}
-	readTTLs = &cql.Statement{Name: "read_ttls", Level: cql.Quorum,
+	readTTLs = &cql.Statement{Name: "read_ttls", Level: cql.Everywhere,
 		Text: "SELECT TTL(value) FROM data_points WHERE key = ?"}
 	insertLegacyKey = &cql.Statement{Name: "insert_legacy_key", Level: cql.Quorum,
 		Text: "INSERT INTO row_key_index (key, column1, value) VALUES (?, ?, ?)"}

@@ -27,14 +27,14 @@ const betweenKeys = " AND (data_type, tags) >= (?, ?) AND (data_type, tags) <= (
 var (
 	rowKeyRuns = runDeleter{
 		list: rowkey.ListRowKeys,
-		some: &cql.Statement{Name: "list_row_keys", Level: cql.Quorum, PageSize: 1000, Text: rowkey.ListRowKeys.Text + betweenKeys},
+		some: &cql.Statement{Name: "list_row_keys", Level: cql.Everywhere, PageSize: 1000, Text: rowkey.ListRowKeys.Text + betweenKeys},
 		one:  deleteRowKey,
 		run: &cql.Statement{Name: "delete_row_key_run", Level: cql.Quorum,
 			Text: "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND (data_type, tags) >= (?, ?) AND (data_type, tags) <= (?, ?)"},
 	}
 	tagRowRuns = runDeleter{
-		list: &cql.Statement{Name: "list_tag_rows", Level: cql.Quorum, Prefetch: true, Text: rowkey.SelectTagRows},
-		some: &cql.Statement{Name: "list_tag_rows", Level: cql.Quorum, Prefetch: true, Text: rowkey.SelectTagRows + betweenKeys},
+		list: &cql.Statement{Name: "list_tag_rows", Level: cql.Everywhere, Prefetch: true, Text: rowkey.SelectTagRows},
+		some: &cql.Statement{Name: "list_tag_rows", Level: cql.Everywhere, Prefetch: true, Text: rowkey.SelectTagRows + betweenKeys},
 		one:  deleteTagRow,
 		run: &cql.Statement{Name: "delete_tag_row_run", Level: cql.Quorum,
 			Text: "DELETE FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ? AND (data_type, tags) >= (?, ?) AND (data_type, tags) <= (?, ?)"},

@@ -18,6 +18,8 @@
 //   - A sample is written under the timestamp at which it was acknowledged.
 //   - What decides something lasting is read at a quorum, whatever consistency is
 //     configured for queries. A look that fails means that there may be something.
+//     Deletes and repairs, which other data centers must not miss and which must not
+//     miss what these write, take a quorum of each.
 //   - A sample that cannot be stored costs itself alone. What one range of the ring
 //     keeps from being written delays its own samples, and is told by
 //     spool.PartialError.

@@ -33,7 +33,7 @@ const (
 )
 
 var (
-	announceDelete = &cql.Statement{Name: "announce_delete", Level: cql.Quorum,
+	announceDelete = &cql.Statement{Name: "announce_delete", Level: cql.Everywhere,
 		Text: "INSERT INTO service_index (service, service_key, key, value) VALUES (?, ?, ?, ?) USING TTL ?"}
 	readDeletes = &cql.Statement{Name: "read_announced_deletes", Level: cql.Quorum,
 		Text: "SELECT key, value FROM service_index WHERE service = ? AND service_key = ?"}

@@ -10,7 +10,7 @@ import (
 
 // Statements that look for row keys, for a decision that lasts.
 var (
-	ListRowKeys = &cql.Statement{Name: "list_row_keys", Level: cql.Quorum, PageSize: 1000,
+	ListRowKeys = &cql.Statement{Name: "list_row_keys", Level: cql.Everywhere, PageSize: 1000,
 		Text: "SELECT data_type, tags FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ?"}
 	probeRow = &cql.Statement{Name: "probe_row", Level: cql.SeesAll, PageSize: 2,
 		Text: "SELECT column1 FROM data_points WHERE key = ? LIMIT 1"}

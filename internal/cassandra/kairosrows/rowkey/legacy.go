@@ -13,7 +13,7 @@ import (
 var (
 	LegacyKeys = &cql.Statement{Name: "read_legacy_keys",
 		Text: "SELECT column1 FROM row_key_index WHERE key = ? AND column1 >= ? AND column1 < ?"}
-	LegacyKeysAtQuorum = &cql.Statement{Name: "read_legacy_keys", Level: cql.Quorum, Text: LegacyKeys.Text}
+	LegacyKeysAtQuorum = &cql.Statement{Name: "read_legacy_keys", Level: cql.Everywhere, Text: LegacyKeys.Text}
 	AnyLegacyKey       = &cql.Statement{Name: "read_any_legacy_key", Scan: true, PageSize: 1,
 		Text: "SELECT key FROM row_key_index LIMIT 1"}
 )

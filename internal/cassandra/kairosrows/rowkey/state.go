@@ -13,7 +13,7 @@ import (
 var (
 	selectMtime = &cql.Statement{Name: "read_mtime", PageSize: 1,
 		Text: "SELECT mtime, WRITETIME(mtime), TTL(mtime) FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? LIMIT 1"}
-	selectMtimeAtQuorum = &cql.Statement{Name: "cover_mtime", Level: cql.Quorum, PageSize: 1, Text: selectMtime.Text}
+	selectMtimeAtQuorum = &cql.Statement{Name: "cover_mtime", Level: cql.Everywhere, PageSize: 1, Text: selectMtime.Text}
 	selectRowState      = &cql.Statement{Name: "select_row_state", Level: cql.Quorum, PageSize: 2,
 		Text: "SELECT kairos_mtime, changed, WRITETIME(changed), expires FROM varve_row_state WHERE metric = ? AND row_time = ?"}
 	selectFirstRowKey = &cql.Statement{Name: "select_first_row_key", Level: cql.Quorum, PageSize: 2,

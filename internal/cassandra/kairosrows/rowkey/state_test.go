@@ -13,4 +13,9 @@ func TestLastingDecisions(t *testing.T) {
 			t.Errorf("%s is read at read_consistency", st.Name)
 		}
 	}
+	for _, st := range []*cql.Statement{announceDelete, selectMtimeAtQuorum, ListRowKeys, LegacyKeysAtQuorum} {
+		if st.Level != cql.Everywhere {
+			t.Errorf("%s leaves out other data centers", st.Name)
+		}
+	}
 }
