@@ -39,7 +39,14 @@ first points that differ. Where Varve answers otherwise on purpose nothing is as
 A difference is looked at again, 3 s apart, before it is reported, since points may
 come in meanwhile.
 
+With --api graphite it asks two servers of Graphite's API, graphite-web or Varve: for their
+paths, branch by branch, and then random targets, plain paths and functions of them. Points
+are compared as archives have them, so Varve needs the storage rules of the other side.
+Series with tags are not compared.
+
 Flags:
+  --api kairosdb|graphite
+                        what is asked; kairosdb unless told otherwise
   --a URL, --b URL      the servers, for example http://10.0.0.1:8080. A user and password may
                         be in the URL: http://USER:PASSWORD@10.0.0.1:8080
   --from TIME, --to TIME
@@ -47,10 +54,13 @@ Flags:
                         2026-01-31T12:00:00Z. Without --to it ends two minutes ago
   --start-relative AGE  begin so long before the end, instead of --from: 90m, 12h, 30d, 8w; ` + compareRange + `
                         if neither is given
-  --metrics PATTERN     only metrics that match this regular expression. Without it all but
-                        KairosDB's own (kairosdb.*), which it writes all the time
+  --metrics PATTERN     only metrics or paths that match this regular expression. Without it all
+                        but those that KairosDB (kairosdb.*) or carbon (carbon.*) writes about
+                        itself all the time
   --questions N         random questions, ` + strconv.Itoa(compareQuestions) + ` unless told otherwise
   --seed N              draw the same questions as a report with this seed
+  --tolerance X         with --api graphite: values may differ by this part of the largest one in
+                        a series, 1e-9 unless told otherwise
   --for DURATION        end after so long, ` + "15m" + ` unless told otherwise; the report says what was
                         left out then
 
@@ -73,7 +83,7 @@ func (e *incompleteError) Error() string { return e.err.Error() }
 func (e *incompleteError) Unwrap() error { return e.err }
 
 func compare(t terminal, args []string) error {
-	l, err := parseLine(args, "a", "b", "from", "to", "start-relative", "metrics", "questions", "seed", "for")
+	l, err := parseLine(args, "api", "a", "b", "from", "to", "start-relative", "metrics", "questions", "seed", "tolerance", "for")
 	if err != nil {
 		return err
 	}
@@ -124,6 +134,9 @@ func compareOptions(l line, now time.Time) (o comparison.Options, err error) {
 	if o.A == "" || o.B == "" {
 		return o, errors.New("give both servers: --a URL --b URL")
 	}
+	if err := l.compareAPI(&o); err != nil {
+		return o, err
+	}
 	if err := l.compareTimes(&o); err != nil {
 		return o, err
 	}
@@ -148,6 +161,31 @@ func compareOptions(l line, now time.Time) (o comparison.Options, err error) {
 		}
 	}
 	return o, nil
+}
+
+// compareTolerance is how much sums may differ that were added up in another order.
+const compareTolerance = 1e-9
+
+// compareAPI reads what is asked.
+func (l line) compareAPI(o *comparison.Options) (err error) {
+	switch api := l.flags["api"]; api {
+	case "", "kairosdb":
+	case "graphite":
+		o.Graphite, o.Tolerance = true, compareTolerance
+	default:
+		return fmt.Errorf("flag --api: %q: want kairosdb or graphite", api)
+	}
+	text, ok := l.flags["tolerance"]
+	if !ok {
+		return nil
+	}
+	if !o.Graphite {
+		return errors.New("flag --tolerance: goes with --api graphite only")
+	}
+	if o.Tolerance, err = strconv.ParseFloat(text, 64); err != nil || !(o.Tolerance >= 0 && o.Tolerance <= 1) {
+		return fmt.Errorf("flag --tolerance: %q: want a number from 0 to 1", text)
+	}
+	return nil
 }
 
 // compareTimes reads the range.

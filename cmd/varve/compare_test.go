@@ -55,10 +55,52 @@ func TestCompare(t *testing.T) {
 		{"--a x --b y --seed -1", "flag --seed"},
 		{"--a x --b y --for 0s", "flag --for"},
 		{"--a ftp://x --b y", "want http://HOST:PORT"},
+		{"--a x --b y --api influx", "want kairosdb or graphite"},
+		{"--a x --b y --tolerance 0.1", "goes with --api graphite only"},
+		{"--a x --b y --api graphite --tolerance 2", "want a number from 0 to 1"},
 		{"--a x --b y --question 5", "did you mean --questions?"},
 	} {
 		if _, errs := must(t, 2, append([]string{"compare"}, strings.Fields(wrong.args)...)...); !strings.Contains(errs, wrong.want) {
 			t.Errorf("%s: %s", wrong.args, errs)
+		}
+	}
+}
+
+// Two servers are compared over Graphite's API.
+func TestCompareGraphite(t *testing.T) {
+	a, b := start(t, t.TempDir()), start(t, t.TempDir())
+	defer a.stop(os.Interrupt)
+	defer b.stop(os.Interrupt)
+	now := time.Now().Add(-time.Hour).Unix() / 60 * 60
+	for _, p := range []*process{a, b} {
+		var list []string
+		for _, path := range []string{"web.a.load", "web.b.load", "web.b", "carbon.own"} {
+			var points []string
+			for i := range int64(300) {
+				points = append(points, fmt.Sprintf("[%d,%d.5]", (now-i*60)*1000, i%17))
+			}
+			list = append(list, fmt.Sprintf(`{"name":%q,"skip_validate":true,"datapoints":[%s]}`, path, strings.Join(points, ",")))
+		}
+		if status, body := p.do("POST", "/api/v1/import", strings.Join(list, "\n")); status != 200 {
+			t.Fatal(status, body)
+		}
+	}
+	args := []string{"compare", "--api", "graphite", "--a", a.http, "--b", "http://" + b.http, "--start-relative", "8h", "--questions", "80", "--seed", "7"}
+	out, _ := must(t, 0, args...)
+	if !strings.Contains(out, "Graphite 1.1.10") || !strings.Contains(out, "compared   3 paths, 80 questions with ") || !strings.Contains(out, "no differences") {
+		t.Error(out)
+	}
+	if out, errs := must(t, 2, append(args, "--metrics", "^unknown$")...); !strings.Contains(errs, "no path in common") {
+		t.Error(out, errs)
+	}
+	b.do("POST", "/api/v1/import", fmt.Sprintf(`{"name":"web.a.load","skip_validate":true,"datapoints":[[%d,99.5]]}`+"\n"+`{"name":"new.path","skip_validate":true,"datapoints":[[%d,1]]}`, (now-600)*1000, now*1000))
+	out, errs := must(t, 1, args...)
+	for _, want := range []string{
+		fmt.Sprintf(`[{"time":%d,"a":10.5,"b":99.5}]`, (now-600)*1000), `"target":"web.a.load"`, "series    ", "points    a ",
+		`path "new.path" is listed by one side only; points differ`, "the servers differ",
+	} {
+		if !strings.Contains(out+errs, want) {
+			t.Errorf("no %s in\n%s%s", want, out, errs)
 		}
 	}
 }

@@ -98,9 +98,14 @@ var null = json.RawMessage("null")
 // compareValues counts the points that differ, and returns the first of them. Points
 // of one time have no order. Computed values may differ by rounding.
 func compareValues(a, b []point, raw bool) (differ int, pairs []Pair) {
+	return compareWithin(a, b, raw, rounding)
+}
+
+// compareWithin is compareValues with another tolerance, relative to the largest value.
+func compareWithin(a, b []point, raw bool, tolerance float64) (differ int, pairs []Pair) {
 	slack := 0.0
 	if !raw {
-		slack = rounding * max(largest(a), largest(b))
+		slack = tolerance * max(largest(a), largest(b))
 	}
 	inOrder := func(x, y point) int {
 		return cmp.Or(cmp.Compare(x.ms, y.ms), cmp.Compare(magnitude(x.value), magnitude(y.value)), cmp.Compare(x.value, y.value))

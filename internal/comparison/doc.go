@@ -1,4 +1,4 @@
-// Package comparison asks two servers that speak KairosDB's HTTP API the same
+// Package comparison asks two servers that speak KairosDB's HTTP API, or Graphite's, the same
 // questions and says where their answers differ. Either may be KairosDB or Varve. It
 // only reads.
 //
@@ -12,6 +12,9 @@
 // lists is a difference if the points behind it differ: KairosDB keeps names whose
 // points were deleted. A difference that is gone when it is asked for again is
 // counted, not reported: points come in meanwhile.
+//
+// Servers of Graphite's API are compared in the same way: the tree of paths, branch by
+// branch, then random targets over random times.
 //
 // # Bounds
 //

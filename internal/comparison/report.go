@@ -27,6 +27,7 @@ type Report struct {
 	Differences []Difference   // the first maxDifferences
 	Count       int            // of differences
 
+	paths  bool // metrics are Graphite's paths, which have no tags
 	asks   bool // questions were to be asked
 	broken bool // an error ended it
 }
@@ -51,7 +52,7 @@ const maxDifferences = 20
 // maxReasons is how many reasons for leaving something out are told apart.
 const maxReasons = 20
 
-func (r *Report) add(q question, d *Difference) {
+func (r *Report) add(q any, d *Difference) {
 	r.Count++
 	if len(r.Differences) == maxDifferences {
 		return
@@ -92,6 +93,8 @@ func (r *Report) Nothing() string {
 	switch {
 	case r.Count > 0:
 		return ""
+	case r.Metrics == 0 && r.paths:
+		return "the servers have no path in common; see --metrics"
 	case r.Metrics == 0:
 		return "the servers have no metric in common; see --metrics"
 	case r.asks && r.Points == 0:
@@ -107,8 +110,14 @@ func (r *Report) WriteText(w io.Writer) error {
 	p.printf("a          %s  %s\n", r.A.URL, r.A.Version)
 	p.printf("b          %s  %s\n", r.B.URL, r.B.Version)
 	p.printf("range      %s to %s, seed %d\n", timeText(r.StartMS), timeText(r.EndMS), r.Seed)
-	p.printf("compared   %d metrics, tags of %d, %d questions with %d points\n", r.Metrics, r.Tags, r.Questions, r.Points)
-	if r.Listed > 0 {
+	if r.paths {
+		p.printf("compared   %d paths, %d questions with %d points\n", r.Metrics, r.Questions, r.Points)
+	} else {
+		p.printf("compared   %d metrics, tags of %d, %d questions with %d points\n", r.Metrics, r.Tags, r.Questions, r.Points)
+	}
+	if r.Listed > 0 && r.paths {
+		p.printf("known      %d paths are listed by one side only, with the same points in this time or none\n", r.Listed)
+	} else if r.Listed > 0 {
 		p.printf("known      %d names or tags are listed by one side only, with the same points: KairosDB keeps names of deleted points\n", r.Listed)
 	}
 	if r.Settled > 0 {
@@ -145,7 +154,7 @@ func (p *printer) difference(n int, d *Difference) {
 	if d.Group == nil {
 		return
 	}
-	p.printf("  group     %s\n", d.Group)
+	p.printf("  %-9s %s\n", d.kind(), d.Group)
 	p.printf("  points    a %d, b %d; %d differ\n", d.PointsA, d.PointsB, d.Differ)
 	if len(d.First) > 0 {
 		text, err := json.Marshal(d.First)
@@ -154,6 +163,14 @@ func (p *printer) difference(n int, d *Difference) {
 		}
 		p.printf("  first     %s\n", text)
 	}
+}
+
+// kind is what a group is called: one of Graphite's is the name of a series.
+func (d *Difference) kind() string {
+	if d.Group[0] == '"' {
+		return "series"
+	}
+	return "group"
 }
 
 // A printer keeps the first error.

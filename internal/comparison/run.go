@@ -23,7 +23,10 @@ type Options struct {
 	StartMS, EndMS int64  // both included, not before 1970
 	Questions      int
 	Seed           uint64
-	Metrics        *regexp.Regexp // nil: all but KairosDB's own
+	Metrics        *regexp.Regexp // nil: all but those that the originals write about themselves
+
+	Graphite  bool    // ask over Graphite's API instead of KairosDB's
+	Tolerance float64 // of Graphite's values, relative to the largest of a series
 
 	Timeout time.Duration // of a request
 	Limit   time.Duration // of the whole comparison
@@ -76,6 +79,12 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 		report: &Report{StartMS: o.StartMS, EndMS: o.EndMS, Seed: o.Seed, asks: o.Questions > 0},
 	}
 	c.report.A.URL, c.report.B.URL = a.url.Redacted(), b.url.Redacted()
+	if o.Graphite {
+		c.report.paths = true
+		for _, s := range []*side{a, b} {
+			s.speaks, s.probe = "Graphite", "/metrics/find?format=treejson&query=carbon"
+		}
+	}
 	err = c.run(ctx)
 	c.report.broken = err != nil
 	return c.report, err
@@ -85,7 +94,11 @@ func (c *comparison) run(ctx context.Context) error {
 	outer := ctx
 	ctx, cancel := context.WithTimeoutCause(ctx, c.Limit, errTime)
 	defer cancel()
-	err := c.all(ctx)
+	all := c.all
+	if c.Graphite {
+		all = c.allGraphite
+	}
+	err := all(ctx)
 	if outer.Err() == nil && errors.Is(context.Cause(ctx), errTime) && err != nil {
 		c.report.cut("the time was over")
 		return nil

@@ -31,10 +31,12 @@ type side struct {
 	client  *http.Client
 	timeout time.Duration // of a request
 	pause   time.Duration // before a request is sent again
+	speaks  string        // whose API: KairosDB or Graphite
+	probe   string        // a path that is answered at once
 }
 
 // A SideError says that one of the servers cannot be compared with: it does not
-// answer, or not as KairosDB does.
+// answer, or not as the original does.
 type SideError struct {
 	Side string // a or b
 	URL  string
@@ -77,7 +79,7 @@ func newSide(name, address string, timeout time.Duration) (*side, error) {
 	u.Path = strings.TrimSuffix(u.Path, "/")
 	u.RawQuery, u.Fragment = "", ""
 	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 2, Proxy: http.ProxyFromEnvironment}}
-	return &side{name: name, url: u, client: client, timeout: timeout, pause: retryPause}, nil
+	return &side{name: name, url: u, client: client, timeout: timeout, pause: retryPause, speaks: "KairosDB", probe: "/api/v1/version"}, nil
 }
 
 func (s *side) close() { s.client.CloseIdleConnections() }
@@ -100,7 +102,7 @@ func (s *side) ask(ctx context.Context, path string, question, answer any, most 
 		text, err := s.once(ctx, path, body, most, s.timeout)
 		if err == nil {
 			if err := json.Unmarshal(text, answer); err != nil {
-				return s.fail(fmt.Errorf("%s: the answer is not KairosDB's: %w", path, err))
+				return s.fail(fmt.Errorf("%s: the answer is not %s's: %w", path, s.speaks, err))
 			}
 			return nil
 		}
@@ -183,7 +185,7 @@ func rest(ctx context.Context, d time.Duration) error {
 
 // alive reports whether the server answers at all.
 func (s *side) alive(ctx context.Context) bool {
-	_, err := s.once(ctx, "/api/v1/version", nil, maxFault, min(aliveWithin, s.timeout))
+	_, err := s.once(ctx, s.probe, nil, maxFault, min(aliveWithin, s.timeout))
 	return err == nil
 }
 

@@ -1,0 +1,457 @@
+package comparison
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"varve/internal/clip"
+)
+
+// Bounds of a walk through the trees of paths.
+const (
+	maxPaths    = 20_000  // that questions are asked about
+	maxBranches = 100_000 // that wait to be looked into
+	maxDepth    = 64
+)
+
+// ownPaths begin paths that Graphite's programs write about themselves, all the time, and
+// the tree of series with tags.
+var ownPaths = []string{"carbon.", "_tagged."}
+
+// askable are paths that stand in a target as they are.
+var askable = regexp.MustCompile(`^[A-Za-z0-9_.:%#@/+~-]+$`)
+
+// allGraphite compares two servers of Graphite's API.
+func (c *comparison) allGraphite(ctx context.Context) error {
+	err := c.both(func(s *side) error {
+		v, err := s.graphiteVersion(ctx)
+		if s == c.a {
+			c.report.A.Version = v
+		} else {
+			c.report.B.Version = v
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	paths, err := c.comparePaths(ctx)
+	if err != nil || len(paths) == 0 {
+		return err
+	}
+	m := &targetMaker{maker: maker{Rand: c.random, start: c.StartMS / 1000, end: c.EndMS / 1000}, paths: paths}
+	questions := func(yield func(targetQuestion) bool) {
+		for i := range c.Questions {
+			c.Progress("questions", i, c.Questions)
+			if !yield(m.draw()) {
+				return
+			}
+			c.report.Questions++
+		}
+	}
+	return settle(ctx, c, questions, func(q targetQuestion, last bool) (bool, error) { return c.askTarget(ctx, q, last) })
+}
+
+// graphiteVersion asks for the version, which not all servers of this API tell.
+func (s *side) graphiteVersion(ctx context.Context) (string, error) {
+	text, err := s.once(ctx, "/version", nil, maxFault, s.timeout)
+	if err == nil {
+		return "Graphite " + clip.Text(bytes.Trim(text, "\" \n"), 100), nil
+	}
+	var nodes []treeNode
+	err = s.ask(ctx, s.probe, nil, &nodes, maxFault)
+	if refused := (*refusal)(nil); errors.As(err, &refused) {
+		err = s.fail(err)
+	}
+	return "", err
+}
+
+// A treeNode is what /metrics/find answers.
+type treeNode struct {
+	Text string      `json:"text"`
+	Leaf json.Number `json:"leaf"`
+}
+
+// A level is what both sides have below a path.
+type level struct{ leaves, branches [2]map[string]bool }
+
+// comparePaths walks through both trees. It returns paths that both have, as they come
+// up in random order, and reports those with points that one side has alone.
+func (c *comparison) comparePaths(ctx context.Context) (paths []string, err error) {
+	until := time.Now().Add(c.Limit / 2)
+	waiting := []string{""} // branches to look into, with a dot at the end
+	var only []string
+	seen := 0
+	for len(waiting) > 0 {
+		if time.Now().After(until) {
+			c.report.cut(fmt.Sprintf("paths of %d branches were compared, and %d more are known: half of the time was over", seen, len(waiting)))
+			break
+		}
+		c.Progress("paths", seen, 0)
+		i := c.random.IntN(len(waiting))
+		branch := waiting[i]
+		waiting[i] = waiting[len(waiting)-1]
+		waiting = waiting[:len(waiting)-1]
+		l, err := c.level(ctx, branch)
+		if err != nil {
+			return nil, err
+		}
+		seen++
+		alone := c.leaves(branch, l, &paths)
+		if len(only)+len(alone) > maxMissing {
+			c.report.cut(fmt.Sprintf("more than %d paths are listed by one side only; not all were looked at", maxMissing))
+			alone = alone[:maxMissing-len(only)]
+		}
+		only = append(only, alone...)
+		waiting = c.branches(branch, l, waiting)
+	}
+	c.random.Shuffle(len(paths), func(i, j int) { paths[i], paths[j] = paths[j], paths[i] })
+	return paths, c.missingPaths(ctx, only)
+}
+
+// level asks both what they have below a branch. Of a name that is a branch and a leaf
+// find lists the branch only, so leaves come from expand.
+func (c *comparison) level(ctx context.Context, branch string) (l level, err error) {
+	query := "query=" + url.QueryEscape(branch+"*")
+	err = c.both(func(s *side) error {
+		k := 0
+		if s == c.b {
+			k = 1
+		}
+		l.leaves[k], l.branches[k] = map[string]bool{}, map[string]bool{}
+		var nodes []treeNode
+		var leaves struct{ Results []string }
+		err := s.ask(ctx, "/metrics/find?format=treejson&"+query, nil, &nodes, maxNames)
+		if err == nil {
+			err = s.ask(ctx, "/metrics/expand?leavesOnly=1&"+query, nil, &leaves, maxNames)
+		}
+		if err != nil {
+			return c.sideOf(s, "list the paths below "+clip.Text(branch, 200), err)
+		}
+		for _, n := range nodes {
+			if n.Leaf != "1" {
+				l.branches[k][n.Text] = true
+			}
+		}
+		for _, path := range leaves.Results {
+			l.leaves[k][strings.TrimPrefix(path, branch)] = true
+		}
+		return nil
+	})
+	return l, err
+}
+
+// wanted reports whether a path is compared.
+func (c *comparison) wanted(path string) bool {
+	if c.Metrics != nil {
+		return c.Metrics.MatchString(path)
+	}
+	return !slices.ContainsFunc(ownPaths, func(p string) bool { return strings.HasPrefix(path, p) })
+}
+
+// leaves adds those that both have to paths, and returns those that one has alone.
+func (c *comparison) leaves(branch string, l level, paths *[]string) (alone []string) {
+	for _, name := range union(l.leaves) {
+		path := branch + name
+		switch {
+		case !c.wanted(path):
+		case !askable.MatchString(path):
+			c.report.skip("paths with characters that have a meaning in targets")
+		case !l.leaves[0][name] || !l.leaves[1][name]:
+			alone = append(alone, path)
+		default:
+			c.report.Metrics++
+			if len(*paths) < maxPaths {
+				*paths = append(*paths, path)
+			} else if i := c.random.IntN(c.report.Metrics); i < maxPaths {
+				(*paths)[i] = path // each path has the same chance
+			}
+		}
+	}
+	return alone
+}
+
+// branches adds what is to be looked into.
+func (c *comparison) branches(branch string, l level, waiting []string) []string {
+	for _, name := range union(l.branches) {
+		path := branch + name + "."
+		switch {
+		case c.Metrics == nil && slices.Contains(ownPaths, path):
+		case !askable.MatchString(name):
+			c.report.skip("branches with characters that have a meaning in queries")
+		case strings.Count(path, ".") > maxDepth:
+			c.report.skip(fmt.Sprintf("branches below %d levels", maxDepth))
+		case len(waiting) == maxBranches:
+			c.report.skip(fmt.Sprintf("branches beyond %d that wait", maxBranches))
+		default:
+			waiting = append(waiting, path)
+		}
+	}
+	return waiting
+}
+
+func union(sides [2]map[string]bool) []string {
+	all := maps.Clone(sides[0])
+	maps.Copy(all, sides[1])
+	return slices.Sorted(maps.Keys(all))
+}
+
+// missingPaths finds out whether paths that one side lists alone have points.
+func (c *comparison) missingPaths(ctx context.Context, only []string) error {
+	paths := func(yield func(string) bool) {
+		for i, path := range only {
+			c.Progress("paths of one side", i, len(only))
+			if !yield(path) {
+				return
+			}
+		}
+	}
+	return settle(ctx, c, paths, func(path string, last bool) (bool, error) {
+		q := targetQuestion{path, c.StartMS / 1000, c.EndMS / 1000}
+		d, _, err := c.compareTarget(ctx, q)
+		if refused := (*refusal)(nil); errors.As(err, &refused) || errors.Is(err, errLarge) {
+			d, err = &Difference{Text: "the points could not be compared: " + err.Error()}, nil
+		}
+		switch {
+		case err != nil:
+			return false, err
+		case d == nil:
+			c.report.Listed++
+			return false, nil
+		case last:
+			d.Text = fmt.Sprintf("path %q is listed by one side only; %s", clip.Text(path, 200), d.Text)
+			c.report.add(q, d)
+		}
+		return true, nil
+	})
+}
+
+// A targetQuestion is one of /render. Times are in seconds.
+type targetQuestion struct {
+	Target string `json:"target"`
+	From   int64  `json:"from"`
+	Until  int64  `json:"until"`
+}
+
+func (q *targetQuestion) path() string {
+	return "/render?" + url.Values{
+		"target": {q.Target}, "format": {"json"}, "noCache": {"1"},
+		"from": {strconv.FormatInt(q.From, 10)}, "until": {strconv.FormatInt(q.Until, 10)},
+	}.Encode()
+}
+
+// narrow asks about the last part of the time, which more archives have.
+func (q *targetQuestion) narrow() bool {
+	length := (q.Until - q.From) / 8
+	if length < 1 {
+		return false
+	}
+	q.From = q.Until - length
+	return true
+}
+
+// A targetMaker draws questions about paths.
+type targetMaker struct {
+	maker
+	paths []string
+}
+
+// oneSeries and manySeries are functions with % for a path, and for two. Their results
+// have the grid of what they are given, so that two servers with equal archives agree.
+var (
+	oneSeries = []string{
+		"scale(%,0.5)", "offset(%,10)", "absolute(%)", "derivative(%)", "nonNegativeDerivative(%)", "integral(%)", "keepLastValue(%)",
+		"transformNull(%,-1)", "movingAverage(%,5)", "movingMax(%,3)",
+		`summarize(%,"1hour","sum")`, `summarize(%,"1day","avg")`, `summarize(%,"10min","max")`, `summarize(%,"1hour","last")`, `hitcount(%,"1hour")`,
+	}
+	manySeries = []string{"sumSeries(%,%)", "averageSeries(%,%)", "maxSeries(%,%)", "minSeries(%,%)", "diffSeries(%,%)", "rangeOfSeries(%,%)"}
+)
+
+// minSpan is the shortest time of a question in seconds.
+const minSpan = 300
+
+func (m *targetMaker) draw() targetQuestion {
+	q := targetQuestion{}
+	q.From, q.Until = m.span()
+	if q.Until-q.From < minSpan {
+		q.From = max(q.Until-minSpan, m.start)
+	}
+	if q.From >= q.Until {
+		q.From = q.Until - 1 // equal ones are refused
+	}
+	path := m.paths[m.IntN(len(m.paths))]
+	switch form := m.IntN(10); {
+	case form < 5:
+		q.Target = path
+	case form == 5:
+		q.Target = path[:strings.LastIndexByte(path, '.')+1] + "*"
+	case form < 8:
+		q.Target = m.fill(oneSeries[m.IntN(len(oneSeries))], path)
+	default:
+		q.Target = m.fill(manySeries[m.IntN(len(manySeries))], path)
+	}
+	return q
+}
+
+// fill puts paths in the places of %.
+func (m *targetMaker) fill(function, path string) string {
+	function = strings.Replace(function, "%", path, 1)
+	if before, after, ok := strings.Cut(function, ",%"); ok {
+		return before + "," + m.paths[m.IntN(len(m.paths))] + after
+	}
+	return function
+}
+
+// askTarget asks both a question, about a shorter time if an answer is too large.
+func (c *comparison) askTarget(ctx context.Context, q targetQuestion, report bool) (differ bool, err error) {
+	for {
+		d, points, err := c.compareTarget(ctx, q)
+		refused := (*refusal)(nil)
+		switch {
+		case errors.Is(err, errLarge), errors.As(err, &refused) && strings.Contains(refused.text, "limit query."):
+			if q.narrow() {
+				continue
+			}
+			c.report.skip("questions whose answer is too large even of a short time")
+			return false, nil
+		case errors.As(err, &refused):
+			d = &Difference{Text: err.Error()}
+		case err != nil:
+			return false, err
+		}
+		if d == nil {
+			c.report.Points += points
+			return false, nil
+		}
+		if report {
+			c.report.add(q, d)
+		}
+		return true, nil
+	}
+}
+
+// A rendered series is one of an answer to a targetQuestion.
+type rendered struct {
+	Target     string          `json:"target"`
+	Datapoints []renderedPoint `json:"datapoints"`
+}
+
+// A renderedPoint is [value, seconds].
+type renderedPoint struct{ point }
+
+func (p *renderedPoint) UnmarshalJSON(text []byte) error {
+	var pair [2]json.RawMessage
+	if err := json.Unmarshal(text, &pair); err != nil {
+		return err
+	}
+	seconds, err := strconv.ParseFloat(string(bytes.TrimSpace(pair[1])), 64)
+	p.ms, p.value = int64(seconds)*1000, string(bytes.TrimSpace(pair[0]))
+	return err
+}
+
+// A seriesOf is what an answer has of a name.
+type seriesOf struct {
+	points []point
+	stepMS int64 // between the first two places, with points or without; 0 if there is one
+}
+
+// byTarget has the points of an answer, without the empty places.
+func byTarget(answer []rendered) map[string]*seriesOf {
+	all := map[string]*seriesOf{}
+	for _, r := range answer {
+		s := all[r.Target]
+		if s == nil {
+			s = &seriesOf{}
+			all[r.Target] = s
+		}
+		if len(r.Datapoints) > 1 {
+			s.stepMS = r.Datapoints[1].ms - r.Datapoints[0].ms
+		}
+		for _, p := range r.Datapoints {
+			if p.value != "null" {
+				s.points = append(s.points, p.point)
+			}
+		}
+	}
+	return all
+}
+
+// compareTarget asks both and compares. Without a difference it returns the points of
+// the answer.
+func (c *comparison) compareTarget(ctx context.Context, q targetQuestion) (*Difference, int64, error) {
+	var answers [2][]rendered
+	var refusals [2]error
+	err := c.both(func(s *side) error {
+		k := 0
+		if s == c.b {
+			k = 1
+		}
+		err := s.ask(ctx, q.path(), nil, &answers[k], maxAnswer)
+		if refused := (*refusal)(nil); errors.As(err, &refused) && refused.status != http.StatusServiceUnavailable {
+			refusals[k], err = fmt.Errorf("%s answers %w", s.name, refused), nil
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return nil, 0, err
+	case refusals[0] != nil && refusals[1] != nil:
+		c.report.skip("questions that both refuse")
+		return nil, 0, nil
+	case refusals[0] != nil || refusals[1] != nil:
+		return nil, 0, errors.Join(refusals[0], refusals[1])
+	}
+	if strings.Contains(q.Target, "*") { // which finds paths that are not compared, too
+		for k := range answers {
+			answers[k] = slices.DeleteFunc(answers[k], func(r rendered) bool { return !c.wanted(r.Target) })
+		}
+	}
+	d, points := compareRendered(byTarget(answers[0]), byTarget(answers[1]), c.Tolerance)
+	return d, points, nil
+}
+
+// compareRendered finds the first series that differs. One without points is none.
+func compareRendered(a, b map[string]*seriesOf, tolerance float64) (*Difference, int64) {
+	all := maps.Clone(a)
+	maps.Copy(all, b)
+	var first *Difference
+	var points int64
+	more := 0
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		x, y := a[name], b[name]
+		if x == nil {
+			x = &seriesOf{}
+		}
+		if y == nil {
+			y = &seriesOf{}
+		}
+		points += int64(max(len(x.points), len(y.points)))
+		d := &Difference{Text: "points differ", Group: json.RawMessage(brief(name)), PointsA: len(x.points), PointsB: len(y.points)}
+		d.Differ, d.First = compareWithin(x.points, y.points, false, tolerance)
+		switch {
+		case d.Differ == 0:
+			continue
+		case first != nil:
+			more++
+			continue
+		case x.stepMS != y.stepMS && x.stepMS*y.stepMS > 0:
+			d.Text = fmt.Sprintf("points differ: a has one every %d s, b every %d s", x.stepMS/1000, y.stepMS/1000)
+		}
+		first = d
+	}
+	if more > 0 {
+		first.Text += fmt.Sprintf(", in %d more series too", more)
+	}
+	return first, points
+}
