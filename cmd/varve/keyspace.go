@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
-	"varve/internal/cassandra/kairosrows"
+	kairosread "varve/internal/cassandra/kairosrows/read"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/config"
 	"varve/internal/model"
@@ -21,7 +21,7 @@ import (
 type keyspace struct {
 	session *cql.Session
 	ks      *schema.Keyspace
-	reader  *kairosrows.Reader
+	reader  *kairosread.Reader
 }
 
 // keyspaceWait is how long a command looks for Cassandra.
@@ -44,7 +44,7 @@ func openKeyspace(ctx context.Context, t terminal, c config.Config, role string)
 		k.Close()
 		return nil, fmt.Errorf("open keyspace %s: %w", c.Cassandra.Keyspace, err)
 	}
-	if k.reader, err = kairosrows.NewReader(k.ks, c.Cassandra.Read, kairosrows.ReaderOptions{Logger: log}); err != nil {
+	if k.reader, err = kairosread.New(k.ks, c.Cassandra.Read, kairosread.Options{Logger: log}); err != nil {
 		k.Close()
 		return nil, err
 	}
@@ -134,10 +134,10 @@ func inspectKeyspace(t terminal, c config.Config, l line) error {
 		return err
 	}
 	defer k.Close()
-	return show(ctx, kairosrows.NewInspector(k.reader, t.stdout))
+	return show(ctx, kairosread.NewInspector(k.reader, t.stdout))
 }
 
-type keyspaceShow func(context.Context, *kairosrows.Inspector) error
+type keyspaceShow func(context.Context, *kairosread.Inspector) error
 
 // keyspaceInspection returns what the words ask for.
 func keyspaceInspection(l line) (keyspaceShow, error) {
@@ -161,20 +161,20 @@ func keyspaceInspection(l line) (keyspaceShow, error) {
 	}
 	switch {
 	case what == "":
-		return func(ctx context.Context, in *kairosrows.Inspector) error { return in.Overview(ctx) }, nil
+		return func(ctx context.Context, in *kairosread.Inspector) error { return in.Overview(ctx) }, nil
 	case what == "metrics" && len(rest) <= 1:
-		return func(ctx context.Context, in *kairosrows.Inspector) error { return in.Metrics(ctx, first) }, nil
+		return func(ctx context.Context, in *kairosread.Inspector) error { return in.Metrics(ctx, first) }, nil
 	case what == "index" && len(rest) == 1:
-		return func(ctx context.Context, in *kairosrows.Inspector) error { return in.Index(ctx, first, within) }, nil
+		return func(ctx context.Context, in *kairosread.Inspector) error { return in.Index(ctx, first, within) }, nil
 	case what == "service" && len(rest) <= 1:
-		return func(ctx context.Context, in *kairosrows.Inspector) error { return in.Services(ctx, first) }, nil
+		return func(ctx context.Context, in *kairosread.Inspector) error { return in.Services(ctx, first) }, nil
 	case what == "rows" && len(rest) > 0:
 		tags, err := parseTags(rest[1:])
 		sel := store.Selection{Metric: first, Range: within}
 		for _, tag := range tags {
 			sel.Matchers = append(sel.Matchers, model.Matcher{Tag: tag.Name, Values: []string{tag.Value}})
 		}
-		return func(ctx context.Context, in *kairosrows.Inspector) error { return in.Rows(ctx, sel, cells) }, err
+		return func(ctx context.Context, in *kairosread.Inspector) error { return in.Rows(ctx, sel, cells) }, err
 	}
 	return nil, &usageError{errors.New("inspect --store=cassandra: want metrics [PREFIX], rows METRIC [TAG=VALUE..], index METRIC, service [SERVICE] or nothing; varve help inspect says more")}
 }
@@ -199,7 +199,7 @@ func decode(t terminal, l line) error {
 			return &usageError{fmt.Errorf("flag --row-time: %w", err)}
 		}
 	}
-	if err := kairosrows.Decode(t.stdout, l.words[1], spec, rowTime); err != nil {
+	if err := kairosread.Decode(t.stdout, l.words[1], spec, rowTime); err != nil {
 		return &usageError{fmt.Errorf("inspect decode: %w", err)}
 	}
 	return nil

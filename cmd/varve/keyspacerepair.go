@@ -13,8 +13,9 @@ import (
 	"syscall"
 	"time"
 
-	"varve/internal/cassandra/kairosrows"
+	"varve/internal/cassandra/kairosrows/remove"
 	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/cassandra/kairosrows/write"
 	"varve/internal/config"
 	"varve/internal/store"
 )
@@ -64,7 +65,7 @@ func repairKeyspace(t terminal, c config.Config, l line) error {
 		return err
 	}
 	defer k.Close()
-	w, err := kairosrows.NewWriter(k.ks, c.Cassandra.Write, kairosrows.WriterOptions{})
+	w, err := write.New(k.ks, c.Cassandra.Write, write.Options{})
 	if err != nil {
 		return err
 	}
@@ -74,7 +75,7 @@ func repairKeyspace(t terminal, c config.Config, l line) error {
 		return err
 	}
 	defer stop()
-	d, err := kairosrows.NewDeleter(k.ks, w, c.Cassandra.Delete, kairosrows.DeleterOptions{
+	d, err := remove.New(k.ks, w, c.Cassandra.Delete, remove.Options{
 		Node: toolNode(c.DataDir), Services: services,
 	})
 	if err != nil {
@@ -91,7 +92,7 @@ type repairState struct {
 	DryRun   bool      `json:"dry_run"`
 	Begun    time.Time `json:"begun"`
 
-	Report *kairosrows.RepairReport `json:"report"`
+	Report *remove.RepairReport `json:"report"`
 }
 
 // A repairJob is one run of the command.
@@ -152,13 +153,13 @@ func (j *repairJob) save() error {
 
 // run repairs until all is done, the command is interrupted, or Cassandra is
 // away for longer than patience.
-func (j *repairJob) run(ctx context.Context, d *kairosrows.Deleter) error {
+func (j *repairJob) run(ctx context.Context, d *remove.Deleter) error {
 	bar := newProgress(j.t.stderr)
 	phase, before := "", int64(0)
 	alive := time.Now()
-	o := kairosrows.RepairOptions{
+	o := remove.RepairOptions{
 		DryRun: j.dry, Rate: j.rate,
-		Progress: func(r kairosrows.RepairReport) {
+		Progress: func(r remove.RepairReport) {
 			alive = time.Now()
 			done := int64(r.Share() * 1000)
 			if r.Phase != phase {
@@ -166,7 +167,7 @@ func (j *repairJob) run(ctx context.Context, d *kairosrows.Deleter) error {
 			}
 			bar.update(before, done, 1000, fmt.Sprintf("%s, %d found", r.Phase, r.Changes()))
 		},
-		Keep: func(r kairosrows.RepairReport) {
+		Keep: func(r remove.RepairReport) {
 			j.state.Report = &r
 			if time.Since(j.saved) >= repairSave {
 				j.saved = time.Now()
@@ -206,7 +207,7 @@ func (j *repairJob) run(ctx context.Context, d *kairosrows.Deleter) error {
 	}
 }
 
-func writeRepair(t terminal, r kairosrows.RepairReport, dry bool) {
+func writeRepair(t terminal, r remove.RepairReport, dry bool) {
 	added, removed := "added", "removed"
 	if dry {
 		added, removed = "would be added", "would be removed"

@@ -18,6 +18,7 @@ import (
 	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/cassandra/kairosrows"
 	"varve/internal/cassandra/kairosrows/kairosrowstest"
+	"varve/internal/cassandra/kairosrows/remove"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/cassandra/layout"
 	"varve/internal/model"
@@ -456,7 +457,7 @@ func TestDeleteFromReadClusters(t *testing.T) {
 	c := clustersConfig(t, "old", "older")
 	dropAfter(t, c)
 	c.ReadClusters[1].EndTime = "1970-01-12"
-	c.Delete.KairosDBNodes = kairosrows.NodesNo
+	c.Delete.KairosDBNodes = remove.NodesNo
 	for i := range c.ReadClusters {
 		filled(t, c, i, func(s *Store) {
 			put(t, s, "m", "a", map[int64]int64{1000: 1, 2000: 2, 2_000_000_000: 3})
@@ -501,7 +502,7 @@ func TestDeleteFromReadClusters(t *testing.T) {
 func TestDeleteReachesSpoolsOfReadClusters(t *testing.T) {
 	c := clustersConfig(t, "old")
 	dropAfter(t, c)
-	c.Delete.KairosDBNodes = kairosrows.NodesNo
+	c.Delete.KairosDBNodes = remove.NodesNo
 	filled(t, c, 0, func(s *Store) { put(t, s, "m", "a", map[int64]int64{1000: 1}) })
 	writer := ready(t, openStore(t, c.ReadClusters[0].alone(c), Options{Node: "writer"}))
 	put(t, writer, "m", "b", map[int64]int64{1000: 1})
@@ -520,7 +521,7 @@ func TestDeleteReachesSpoolsOfReadClusters(t *testing.T) {
 func TestDeleteJobsOfReadClusters(t *testing.T) {
 	c := clustersConfig(t, "old")
 	dropAfter(t, c)
-	c.Delete.KairosDBNodes, c.Delete.JobRows = kairosrows.NodesNo, 1
+	c.Delete.KairosDBNodes, c.Delete.JobRows = remove.NodesNo, 1
 	filled(t, c, 0, func(s *Store) { put(t, s, "m", "a", map[int64]int64{1000: 1}) })
 	s := ready(t, openStore(t, c, Options{Node: "n"}))
 	put(t, s, "m", "a", map[int64]int64{2000: 2})

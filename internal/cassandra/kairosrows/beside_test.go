@@ -15,7 +15,10 @@ import (
 	"varve/internal/originals"
 	"varve/internal/store"
 
+	"varve/internal/cassandra/kairosrows/keyspacetest"
+	"varve/internal/cassandra/kairosrows/remove"
 	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/cassandra/kairosrows/write"
 )
 
 // kairos is the original, asked over HTTP.
@@ -80,21 +83,21 @@ func (k kairos) eventually(what string, want []string, got func() []string) {
 // TestBesideKairosDB: each reads what the other wrote and sees what it deleted,
 // on one keyspace that Varve made.
 func TestBesideKairosDB(t *testing.T) {
-	w := DefaultWriteConfig()
+	w := write.DefaultConfig()
 	w.TagIndex = []string{"include prefix=TestBesideKairosDB"}
 	c := schema.DefaultConfig()
 	c.IndexShards = 2 // a keyspace of its own: KairosDB lists itself there
 	b := newBench(t, c, w, "")
-	metric := b.name("load")
+	metric := b.Name("load")
 	process := originals.StartKairosDB(t, originals.KairosDBOptions{
-		Cassandra: []string{originals.Cassandra(t)}, Keyspace: b.ks.Name, TagIndex: fmt.Sprintf("[%q]", metric)})
+		Cassandra: []string{originals.Cassandra(t)}, Keyspace: b.KS.Name, TagIndex: fmt.Sprintf("[%q]", metric)})
 	k := kairos{t, process.URL}
-	d := b.deleter(DefaultDeleteConfig(), time.Now)
+	d := b.deleter(remove.DefaultConfig(), time.Now)
 	reader := b.reader()
 	now := time.Now().UnixMilli()
-	old := int64(someTime)
+	old := int64(keyspacetest.SomeTime)
 	lookup := func() (series []string) {
-		found, err := reader.Look().Lookup(b.ctx, store.Selection{Metric: metric, Range: model.AllTime})
+		found, err := reader.Look().Lookup(b.Ctx, store.Selection{Metric: metric, Range: model.AllTime})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -106,8 +109,8 @@ func TestBesideKairosDB(t *testing.T) {
 	}
 
 	// We write, it reads: all, and by its tag index.
-	a, emoji := longSeries(metric, "host", "a", "città", "Zürich"), longSeries(metric, "host", "b", "\U0001f600", "x", "\ufffd", "y")
-	b.write(new(memory).longs(a, 0, -1000, old, old+1, now).longs(emoji, 3600, now))
+	a, emoji := keyspacetest.LongSeries(metric, "host", "a", "città", "Zürich"), keyspacetest.LongSeries(metric, "host", "b", "\U0001f600", "x", "\ufffd", "y")
+	b.write(new(keyspacetest.Memory).Longs(a, 0, -1000, old, old+1, now).Longs(emoji, 3600, now))
 	point := func(ms int64) string { return fmt.Sprintf("%d=%d", ms, ms) }
 	all := []string{point(-1000), point(old), point(old + 1), point(now), point(now)}
 	if got := k.values(metric, "{}"); !slices.Equal(got, all) {
@@ -119,13 +122,13 @@ func TestBesideKairosDB(t *testing.T) {
 
 	// It deletes, we see the rows gone, and write again.
 	k.do("DELETE", "/api/v1/metric/"+metric, "")
-	k.eventually("samples after its delete", nil, func() []string { return slices.Repeat([]string{"left"}, b.count("data_points")) })
-	if n := b.count("row_keys"); n != 0 {
+	k.eventually("samples after its delete", nil, func() []string { return slices.Repeat([]string{"left"}, b.Count("data_points")) })
+	if n := b.Count("row_keys"); n != 0 {
 		t.Errorf("%d row keys are left after its delete", n)
 	}
 	time.Sleep(2 * time.Millisecond) // a delete wins over a write of its millisecond
-	b.write(new(memory).longs(a, 0, old, now))
-	b.watch(d).Look(b.ctx, 0) // as it does each index_refresh
+	b.write(new(keyspacetest.Memory).Longs(a, 0, old, now))
+	b.watch(d).Look(b.Ctx, 0) // as it does each index_refresh
 	if got := k.values(metric, "{}"); !slices.Equal(got, []string{point(old), point(now)}) {
 		t.Errorf("after its delete we wrote: KairosDB reads %q", got)
 	}
@@ -147,13 +150,13 @@ func TestBesideKairosDB(t *testing.T) {
 	}
 	// The index rows of the current row stay, since it would not write them again;
 	// those of the old one go.
-	if got := b.tableCounts(); got[:8] != "0 2 1 1 " {
-		t.Errorf("rows of %s: %s", tables, got)
+	if got := b.TableCounts(); got[:8] != "0 2 1 1 " {
+		t.Errorf("rows of %s: %s", keyspacetest.Tables, got)
 	}
 	time.Sleep(2 * time.Millisecond)
 	put(now + 2)
 	k.eventually("what it writes next", []string{point(now + 2)}, func() []string { return k.values(metric, "{}") })
-	if got := lookup(); !slices.Contains(got, "{host=k} 1") || b.count("data_points") != 1 {
-		t.Errorf("we find %q and %d samples", got, b.count("data_points"))
+	if got := lookup(); !slices.Contains(got, "{host=k} 1") || b.Count("data_points") != 1 {
+		t.Errorf("we find %q and %d samples", got, b.Count("data_points"))
 	}
 }

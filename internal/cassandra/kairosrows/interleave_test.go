@@ -12,8 +12,13 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/cover"
+	"varve/internal/cassandra/kairosrows/keyspacetest"
+	"varve/internal/cassandra/kairosrows/read"
+	"varve/internal/cassandra/kairosrows/remove"
 	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/cassandra/kairosrows/write"
 	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/store"
@@ -30,11 +35,11 @@ type interleaving struct {
 	*readBench
 	rng      *rand.Rand
 	clock    atomic.Int64 // ms; every step has a time of its own
-	writer   *Writer
-	deleter  *Deleter
-	watch    *Watch
-	readers  []*Reader
-	coverers []*Coverer
+	writer   *write.Writer
+	deleter  *remove.Deleter
+	watch    *write.Watch
+	readers  []*read.Reader
+	coverers []*cover.Coverer
 	want     map[rowkey.Partition]map[rowkey.Key]bool
 	log      []string
 }
@@ -67,33 +72,38 @@ func TestInterleavings(t *testing.T) {
 	}
 }
 
-func newInterleaving(t *testing.T, config ReadConfig, seed uint64) *interleaving {
-	v := &interleaving{readBench: newReadBench(t, config, nil), rng: rand.New(rand.NewPCG(seed, 1)), want: map[rowkey.Partition]map[rowkey.Key]bool{}}
+func newInterleaving(t *testing.T, config read.Config, seed uint64) *interleaving {
+	v := &interleaving{readBench: newReadBench(t, config), rng: rand.New(rand.NewPCG(seed, 1)), want: map[rowkey.Partition]map[rowkey.Key]bool{}}
 	v.clock.Store(time.Now().UnixMilli())
 	now := func() time.Time { return time.UnixMilli(v.clock.Add(1)) }
 	quiet := slog.New(slog.DiscardHandler)
 	for range 2 {
-		r, err := NewReader(v.ks, config, ReaderOptions{Logger: quiet, Now: now})
+		r, err := read.New(v.KS, config, read.Options{Logger: quiet, Now: now})
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(r.Close)
-		v.readers, v.coverers = append(v.readers, r), append(v.coverers, v.coverer(0, now))
+		c, err := cover.New(v.KS, cover.Config{Interval: 24 * time.Hour}, r, cover.Options{Now: now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(c.Close)
+		v.readers, v.coverers = append(v.readers, r), append(v.coverers, c)
 	}
 	v.reader = v.readers[0]
-	write := DefaultWriteConfig()
+	rows := write.DefaultConfig()
 	var err error
-	if v.writer, err = NewWriter(v.ks, write, WriterOptions{Logger: quiet, Now: now, Wrote: v.reader.RowChanged}); err != nil {
+	if v.writer, err = write.New(v.KS, rows, write.Options{Logger: quiet, Now: now, Wrote: v.reader.RowChanged}); err != nil {
 		t.Fatal(err)
 	}
-	deletes := DefaultDeleteConfig()
-	deletes.KairosDBNodes = NodesNo
-	v.deleter, err = NewDeleter(v.ks, v.writer, deletes, DeleterOptions{Logger: quiet, Now: now, Node: "test", Deleted: v.reader.RowChanged})
+	deletes := remove.DefaultConfig()
+	deletes.KairosDBNodes = remove.NodesNo
+	v.deleter, err = remove.New(v.KS, v.writer, deletes, remove.Options{Logger: quiet, Now: now, Node: "test", Deleted: v.reader.RowChanged})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(v.deleter.Close)
-	if v.watch, err = NewWatch(v.writer, nil, func(context.Context) (bool, error) { return true, nil }); err != nil {
+	if v.watch, err = write.NewWatch(v.writer, nil, func(context.Context) (bool, error) { return true, nil }); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(v.watch.Close)
@@ -109,7 +119,7 @@ func (v *interleaving) history() string {
 }
 
 func (v *interleaving) partition() rowkey.Partition {
-	return rowkey.Partition{Metric: v.metric(fmt.Sprint("metric", v.rng.IntN(interleavedMetrics))), TimeMS: rowtime.Default.RowTime(1_500_508_800_000) + int64(v.rng.IntN(interleavedRows))*rowtime.DefaultWidth}
+	return rowkey.Partition{Metric: v.Name(fmt.Sprint("metric", v.rng.IntN(interleavedMetrics))), TimeMS: rowtime.Default.RowTime(1_500_508_800_000) + int64(v.rng.IntN(interleavedRows))*rowtime.DefaultWidth}
 }
 
 func (v *interleaving) key() rowkey.Key {
@@ -135,13 +145,13 @@ func (v *interleaving) step(beside bool) {
 	case n < 9 && beside:
 		v.kairosDelete(p)
 	default:
-		covered, err := v.coverers[v.rng.IntN(2)].Cover(v.t.Context(), p)
+		covered, err := v.coverers[v.rng.IntN(2)].Cover(v.T.Context(), p)
 		if err != nil {
-			v.t.Fatal(err)
+			v.T.Fatal(err)
 		}
 		v.log = append(v.log, fmt.Sprintf("cover %v: %v", p, covered))
 		if len(v.want[p]) > 0 && !covered {
-			v.t.Errorf("%v is not covered after a pass", p)
+			v.T.Errorf("%v is not covered after a pass", p)
 		}
 	}
 }
@@ -154,20 +164,20 @@ func (v *interleaving) expect(p rowkey.Partition, k rowkey.Key) {
 }
 
 func (v *interleaving) varveInsert(p rowkey.Partition) {
-	src := &memory{}
+	src := &keyspacetest.Memory{}
 	for range 1 + v.rng.IntN(4) {
 		k := v.key()
 		s := p.Series(k)
-		if !slices.Contains(src.series, s) {
-			src.doubles(s, 0, p.TimeMS+int64(v.rng.IntN(1000)))
+		if !slices.Contains(src.All, s) {
+			src.Doubles(s, 0, p.TimeMS+int64(v.rng.IntN(1000)))
 		}
 		v.expect(p, k)
 	}
-	v.log = append(v.log, fmt.Sprintf("varve inserts %v: %v", p, src.series))
-	if err := v.writer.write(v.t.Context(), v.clock.Add(1), src); err != nil {
-		v.t.Fatal(err)
+	v.log = append(v.log, fmt.Sprintf("varve inserts %v: %v", p, src.All))
+	if err := v.writer.WriteSource(v.T.Context(), v.clock.Add(1), src); err != nil {
+		v.T.Fatal(err)
 	}
-	v.watch.Look(v.t.Context(), 0) // as is done from time to time
+	v.watch.Look(v.T.Context(), 0) // as is done from time to time
 }
 
 // kairosInsert writes a sample and its index rows as KairosDB does.
@@ -176,17 +186,17 @@ func (v *interleaving) kairosInsert(p rowkey.Partition) {
 	v.expect(p, k)
 	v.log = append(v.log, fmt.Sprintf("kairosdb inserts %v: %v", p, k))
 	stamp := v.clock.Add(1)
-	v.execAt(stamp, "INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(schema.MetricNames), p.Metric, []byte{0})
-	v.execAt(stamp, "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())",
+	v.ExecAt(stamp, "INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?)", []byte(schema.MetricNames), p.Metric, []byte{0})
+	v.ExecAt(stamp, "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())",
 		p.Metric, schema.DataPoints, p.TimeMS, string(k.Type), cql.TagMap{Tags: k.Tags})
-	v.execAt(stamp, "INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", p.Metric, schema.DataPoints, p.TimeMS)
-	v.execAt(stamp, "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", v.dataKey(p, k), []byte{0, 0, 0, 1}, []byte{0, 0, 0, 0, 0, 0, 0, 0})
+	v.ExecAt(stamp, "INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", p.Metric, schema.DataPoints, p.TimeMS)
+	v.ExecAt(stamp, "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)", v.dataKey(p, k), []byte{0, 0, 0, 1}, []byte{0, 0, 0, 0, 0, 0, 0, 0})
 }
 
 func (v *interleaving) dataKey(p rowkey.Partition, k rowkey.Key) []byte {
 	key, err := p.DataKey(k)
 	if err != nil {
-		v.t.Fatal(err)
+		v.T.Fatal(err)
 	}
 	return key
 }
@@ -196,12 +206,12 @@ func (v *interleaving) kairosDelete(p rowkey.Partition) {
 	for k := range v.want[p] {
 		v.log = append(v.log, fmt.Sprintf("kairosdb deletes %v: %v", p, k))
 		stamp := v.clock.Add(1)
-		v.execAt(stamp, "DELETE FROM data_points WHERE key = ?", v.dataKey(p, k))
-		v.execAt(stamp, "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags = ?",
+		v.ExecAt(stamp, "DELETE FROM data_points WHERE key = ?", v.dataKey(p, k))
+		v.ExecAt(stamp, "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags = ?",
 			p.Metric, schema.DataPoints, p.TimeMS, string(k.Type), cql.TagMap{Tags: k.Tags})
 		delete(v.want[p], k)
 		if v.rng.IntN(2) == 0 {
-			v.watch.Look(v.t.Context(), 0) // as is done from time to time
+			v.watch.Look(v.T.Context(), 0) // as is done from time to time
 		}
 		return
 	}
@@ -211,8 +221,8 @@ func (v *interleaving) varveDelete(p rowkey.Partition) {
 	m := v.matchers()
 	v.log = append(v.log, fmt.Sprintf("varve deletes %v: %v", p, m))
 	del := store.Deletion{Metric: p.Metric, Matchers: m, Range: model.TimeRange{StartMS: p.TimeMS, EndMS: p.TimeMS + rowtime.DefaultWidth - 1}}
-	if err := v.deleter.Delete(v.t.Context(), v.clock.Add(1), del); err != nil {
-		v.t.Fatal(err)
+	if err := v.deleter.Delete(v.T.Context(), v.clock.Add(1), del); err != nil {
+		v.T.Fatal(err)
 	}
 	for k := range v.want[p] {
 		if model.MatchesAll(m, k.Tags) {
@@ -224,24 +234,24 @@ func (v *interleaving) varveDelete(p rowkey.Partition) {
 func (v *interleaving) matchers() []model.Matcher {
 	var m []model.Matcher
 	if v.rng.IntN(2) == 0 {
-		m = append(m, oneOf("a", fmt.Sprint(v.rng.IntN(3))))
+		m = append(m, keyspacetest.OneOf("a", fmt.Sprint(v.rng.IntN(3))))
 	}
 	if v.rng.IntN(3) > 0 {
-		m = append(m, oneOf("b", fmt.Sprint(v.rng.IntN(5)), fmt.Sprint(v.rng.IntN(5))))
+		m = append(m, keyspacetest.OneOf("b", fmt.Sprint(v.rng.IntN(5)), fmt.Sprint(v.rng.IntN(5))))
 	}
 	return m
 }
 
 // check compares what a reader finds with what must be there.
 func (v *interleaving) check() {
-	v.t.Helper()
+	v.T.Helper()
 	for range 2 {
 		metric := v.partition().Metric
 		m := v.matchers()
 		i := v.rng.IntN(2)
-		found, err := v.readers[i].Look().Lookup(v.t.Context(), store.Selection{Metric: metric, Matchers: m, Range: model.AllTime})
+		found, err := v.readers[i].Look().Lookup(v.T.Context(), store.Selection{Metric: metric, Matchers: m, Range: model.AllTime})
 		if err != nil {
-			v.t.Fatal(err)
+			v.T.Fatal(err)
 		}
 		got := map[string]bool{}
 		for _, s := range found {
@@ -253,13 +263,13 @@ func (v *interleaving) check() {
 			for k := range keys {
 				name := fmt.Sprint(p.TimeMS, p.Series(k))
 				if p.Metric == metric && model.MatchesAll(m, k.Tags) && !got[name] {
-					v.t.Errorf("reader %d, %s %v: %s is missing", i, metric, m, name)
+					v.T.Errorf("reader %d, %s %v: %s is missing", i, metric, m, name)
 				}
 				delete(got, name)
 			}
 		}
 		for name := range got {
-			v.t.Errorf("reader %d, %s %v: %s is not there", i, metric, m, name)
+			v.T.Errorf("reader %d, %s %v: %s is not there", i, metric, m, name)
 		}
 		v.log = append(v.log, fmt.Sprintf("reader %d looked for %s %v", i, metric, m))
 	}

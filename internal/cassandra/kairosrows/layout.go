@@ -7,8 +7,12 @@ import (
 	"sync"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/cover"
+	"varve/internal/cassandra/kairosrows/read"
+	"varve/internal/cassandra/kairosrows/remove"
 	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/cassandra/kairosrows/write"
 	"varve/internal/cassandra/layout"
 	"varve/internal/model"
 )
@@ -24,9 +28,9 @@ type Layout struct {
 
 var (
 	_ layout.Layout  = (*Layout)(nil)
-	_ layout.Sink    = (*Writer)(nil)
-	_ layout.Look    = (*Look)(nil)
-	_ layout.Deleter = (*Deleter)(nil)
+	_ layout.Sink    = (*write.Writer)(nil)
+	_ layout.Look    = (*read.Look)(nil)
+	_ layout.Deleter = (*remove.Deleter)(nil)
 )
 
 // NewLayout returns a Layout with settings that are valid.
@@ -43,7 +47,7 @@ func (l *Layout) CheckSample(nowMS int64, k model.Kind, ms int64, value uint64, 
 // SetTagIndex replaces the rules of tag_indexed_row_keys, in keyspaces that are open and
 // in those that will be.
 func (l *Layout) SetTagIndex(lines []string) error {
-	if _, err := ParseTagRules(lines); err != nil {
+	if _, err := write.ParseTagRules(lines); err != nil {
 		return err
 	}
 	l.mu.Lock()
@@ -86,41 +90,41 @@ func (l *Layout) Open(ctx context.Context, session *cql.Session, o layout.Option
 type opened struct {
 	*schema.Keyspace
 	layout  *Layout
-	reader  *Reader
-	coverer *Coverer
-	writer  *Writer
-	deleter *Deleter
-	watch   *Watch
+	reader  *read.Reader
+	coverer *cover.Coverer
+	writer  *write.Writer
+	deleter *remove.Deleter
+	watch   *write.Watch
 }
 
 func (k *opened) begin(s Settings, o layout.Options) (err error) {
-	k.reader, err = NewReader(k.Keyspace, s.Read, ReaderOptions{
+	k.reader, err = read.New(k.Keyspace, s.Read, read.Options{
 		Registerer: o.Registerer, Logger: o.Logger, Uncovered: func(p rowkey.Partition) { k.coverer.Ask(p) },
 	})
 	if err != nil {
 		return err
 	}
-	c := CoverConfig{Rate: s.Read.CoverRate, Interval: s.Read.CoverInterval, Settle: s.Read.Settle}
-	if k.coverer, err = NewCoverer(k.Keyspace, c, k.reader, CoverOptions{Registerer: o.Registerer, Logger: o.Logger}); err != nil {
+	c := cover.Config{Rate: s.Read.CoverRate, Interval: s.Read.CoverInterval, Settle: s.Read.Settle}
+	if k.coverer, err = cover.New(k.Keyspace, c, k.reader, cover.Options{Registerer: o.Registerer, Logger: o.Logger}); err != nil {
 		return err
 	}
 	if err := k.beginWriter(s.Write, o); err != nil {
 		return err
 	}
-	k.deleter, err = NewDeleter(k.Keyspace, k.writer, s.Delete, DeleterOptions{
+	k.deleter, err = remove.New(k.Keyspace, k.writer, s.Delete, remove.Options{
 		Registerer: o.Registerer, Logger: o.Logger, Node: o.Node, Deleted: k.reader.RowChanged, Cluster: o.Cluster, Services: k.services(o),
 	})
 	if err == nil {
-		k.watch, err = NewWatch(k.writer, o.Registerer, k.deleter.KairosDBRuns)
+		k.watch, err = write.NewWatch(k.writer, o.Registerer, k.deleter.KairosDBRuns)
 	}
 	return err
 }
 
-func (k *opened) beginWriter(c WriteConfig, o layout.Options) (err error) {
+func (k *opened) beginWriter(c write.Config, o layout.Options) (err error) {
 	k.layout.mu.Lock()
 	defer k.layout.mu.Unlock()
 	c.TagIndex = k.layout.tagIndex
-	k.writer, err = NewWriter(k.Keyspace, c, WriterOptions{
+	k.writer, err = write.New(k.Keyspace, c, write.Options{
 		Registerer: o.Registerer, Logger: o.Logger, Wrote: k.reader.RowChanged, KeysChanged: k.reader.RowKeysChanged,
 	})
 	if err == nil {

@@ -13,8 +13,13 @@ import (
 	"time"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/cover"
+	"varve/internal/cassandra/kairosrows/keyspacetest"
+	"varve/internal/cassandra/kairosrows/read"
+	"varve/internal/cassandra/kairosrows/remove"
 	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/cassandra/kairosrows/write"
 	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/store"
@@ -79,16 +84,16 @@ type rowModel struct {
 // A modelNode is a Varve node.
 type modelNode struct {
 	skew    time.Duration
-	writer  *Writer
-	deleter *Deleter
-	watch   *Watch
-	reader  *Reader
-	coverer *Coverer
+	writer  *write.Writer
+	deleter *remove.Deleter
+	watch   *write.Watch
+	reader  *read.Reader
+	coverer *cover.Coverer
 }
 
 func newRowModel(t *testing.T, seed uint64) *rowModel {
-	m := &rowModel{bench: newBench(t, ownKeyspace(), DefaultWriteConfig(), ""), seed: seed, cached: map[partRow]bool{}, kept: map[string]int{}}
-	m.counts.before = func(name string) {
+	m := &rowModel{bench: newBench(t, keyspacetest.OwnKeyspace(), write.DefaultConfig(), ""), seed: seed, cached: map[partRow]bool{}, kept: map[string]int{}}
+	m.Counts.Before = func(name string) {
 		// Statements of several actors come in all orders: most of all samples, between
 		// a delete's look at their row and its removal of index rows.
 		switch {
@@ -110,23 +115,23 @@ func (n *modelNode) now() time.Time { return time.Now().Add(n.skew) }
 
 func (m *rowModel) start(n *modelNode) {
 	quiet := slog.New(slog.DiscardHandler)
-	config := DefaultDeleteConfig()
-	config.KairosDBNodes = NodesYes
+	config := remove.DefaultConfig()
+	config.KairosDBNodes = remove.NodesYes
 	var err error
-	if n.writer, err = NewWriter(m.ks, DefaultWriteConfig(), WriterOptions{Logger: quiet, Now: n.now}); err != nil {
-		m.t.Fatal(err)
+	if n.writer, err = write.New(m.KS, write.DefaultConfig(), write.Options{Logger: quiet, Now: n.now}); err != nil {
+		m.T.Fatal(err)
 	}
-	if n.reader, err = NewReader(m.ks, readConfig(), ReaderOptions{Logger: quiet, Now: n.now}); err != nil {
-		m.t.Fatal(err)
+	if n.reader, err = read.New(m.KS, readConfig(), read.Options{Logger: quiet, Now: n.now}); err != nil {
+		m.T.Fatal(err)
 	}
-	if n.coverer, err = NewCoverer(m.ks, CoverConfig{Interval: 24 * time.Hour}, n.reader, CoverOptions{Logger: quiet, Now: n.now}); err != nil {
-		m.t.Fatal(err)
+	if n.coverer, err = cover.New(m.KS, cover.Config{Interval: 24 * time.Hour}, n.reader, cover.Options{Logger: quiet, Now: n.now}); err != nil {
+		m.T.Fatal(err)
 	}
-	if n.deleter, err = NewDeleter(m.ks, n.writer, config, DeleterOptions{Logger: quiet, Now: n.now, Node: fmt.Sprint(n.skew)}); err != nil {
-		m.t.Fatal(err)
+	if n.deleter, err = remove.New(m.KS, n.writer, config, remove.Options{Logger: quiet, Now: n.now, Node: fmt.Sprint(n.skew)}); err != nil {
+		m.T.Fatal(err)
 	}
-	if n.watch, err = NewWatch(n.writer, nil, n.deleter.KairosDBRuns); err != nil {
-		m.t.Fatal(err)
+	if n.watch, err = write.NewWatch(n.writer, nil, n.deleter.KairosDBRuns); err != nil {
+		m.T.Fatal(err)
 	}
 }
 
@@ -175,21 +180,21 @@ func (m *rowModel) round(round int) {
 
 func (m *rowModel) metricOf(rng *rand.Rand, from int) string {
 	if rng.IntN(4) > 0 {
-		return m.name("m1") // so that they meet
+		return m.Name("m1") // so that they meet
 	}
-	return m.name(fmt.Sprint("m", from+rng.IntN(modelMetrics-from)))
+	return m.Name(fmt.Sprint("m", from+rng.IntN(modelMetrics-from)))
 }
 
 func (m *rowModel) series(rng *rand.Rand, metric string) model.Series {
-	return longSeries(metric, "host", fmt.Sprint("h", rng.IntN(modelHosts)), "dc", "d")
+	return keyspacetest.LongSeries(metric, "host", fmt.Sprint("h", rng.IntN(modelHosts)), "dc", "d")
 }
 
 // rowTime is of the present row, into which KairosDB writes too, or of an old one.
 func (m *rowModel) rowTime(rng *rand.Rand) int64 {
 	if rng.IntN(2) == 0 {
-		return m.ks.Spec.RowTime(time.Now().UnixMilli())
+		return m.KS.Spec.RowTime(time.Now().UnixMilli())
 	}
-	return m.ks.Spec.RowTime(someTime)
+	return m.KS.Spec.RowTime(keyspacetest.SomeTime)
 }
 
 // varve is one step of a Varve node.
@@ -200,17 +205,17 @@ func (m *rowModel) varve(rng *rand.Rand, n *modelNode) {
 	case k < 17:
 		m.varveWrites(rng, n)
 	case k < 18 && rng.IntN(3) == 0:
-		r, err := n.deleter.Repair(m.ctx, RepairOptions{})
+		r, err := n.deleter.Repair(m.Ctx, remove.RepairOptions{})
 		m.note("%v repairs: %+v, %v", n.skew, r, err)
 		if err != nil {
-			m.t.Error(err)
+			m.T.Error(err)
 		}
 	case k < 19:
 		p := rowkey.Partition{Metric: m.metricOf(rng, 0), TimeMS: m.rowTime(rng)}
-		covered, err := n.coverer.Cover(m.ctx, p)
+		covered, err := n.coverer.Cover(m.Ctx, p)
 		m.note("%v covers %v: %v, %v", n.skew, p, covered, err)
 		if err != nil {
-			m.t.Error(err)
+			m.T.Error(err)
 		}
 	default:
 		m.note("%v restarts", n.skew)
@@ -220,47 +225,47 @@ func (m *rowModel) varve(rng *rand.Rand, n *modelNode) {
 }
 
 func (m *rowModel) varveWrites(rng *rand.Rand, n *modelNode) {
-	src := new(memory)
+	src := new(keyspacetest.Memory)
 	ttl := []uint32{0, 1000, 100_000}[rng.IntN(3)]
 	for range 1 + rng.IntN(4) {
 		s := m.series(rng, m.metricOf(rng, 0))
-		if slices.Contains(src.series, s) {
+		if slices.Contains(src.All, s) {
 			continue
 		}
 		at := m.rowTime(rng)
 		ms := at + rng.Int64N(1_000_000)
-		if now := m.ks.Spec.RowTime(time.Now().UnixMilli()); at == now {
+		if now := m.KS.Spec.RowTime(time.Now().UnixMilli()); at == now {
 			ms = time.Now().UnixMilli() - rng.Int64N(1000) // so that a time to live is to come
 		}
 		life := ttl
-		if at != m.ks.Spec.RowTime(time.Now().UnixMilli()) {
+		if at != m.KS.Spec.RowTime(time.Now().UnixMilli()) {
 			life = 0
 		}
-		src.longs(s, life, ms)
+		src.Longs(s, life, ms)
 	}
 	stamp := n.now().UnixMilli()
 	if rng.IntN(4) == 0 {
 		stamp -= 3_600_000 // has waited in a spool
 	}
-	m.note("%v writes %v, ttl %d, stamp %d", n.skew, src.series, ttl, stamp)
-	if err := n.writer.write(m.ctx, stamp, src); err != nil {
-		m.t.Error(err)
+	m.note("%v writes %v, ttl %d, stamp %d", n.skew, src.All, ttl, stamp)
+	if err := n.writer.WriteSource(m.Ctx, stamp, src); err != nil {
+		m.T.Error(err)
 		return
 	}
-	m.note("%v has written %v", n.skew, src.series)
+	m.note("%v has written %v", n.skew, src.All)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	for i, s := range src.series {
-		if s.Metric == m.name("m0") {
-			m.kept[m.rowKeyOf(s, m.ks.Spec.RowTime(src.cols[i].Times[0]))]++
+	for i, s := range src.All {
+		if s.Metric == m.Name("m0") {
+			m.kept[m.rowKeyOf(s, m.KS.Spec.RowTime(src.Cols[i].Times[0]))]++
 		}
 	}
 }
 
 func (m *rowModel) rowKeyOf(s model.Series, rowTimeMS int64) string {
-	key, err := keyOf(s, rowTimeMS, nil)
+	key, err := rowkey.Partition{Metric: s.Metric, TimeMS: rowTimeMS}.DataKey(rowkey.Of(s))
 	if err != nil {
-		m.t.Error(err)
+		m.T.Error(err)
 	}
 	return string(key)
 }
@@ -268,29 +273,29 @@ func (m *rowModel) rowKeyOf(s model.Series, rowTimeMS int64) string {
 func (m *rowModel) varveDeletes(rng *rand.Rand, n *modelNode) {
 	del := store.Deletion{Metric: m.metricOf(rng, 1), Range: model.AllTime}
 	if rng.IntN(3) > 0 {
-		del.Matchers = append(del.Matchers, oneOf("host", fmt.Sprint("h", rng.IntN(modelHosts))))
+		del.Matchers = append(del.Matchers, keyspacetest.OneOf("host", fmt.Sprint("h", rng.IntN(modelHosts))))
 	}
 	if rng.IntN(2) == 0 {
 		at := m.rowTime(rng)
-		del.Range = model.TimeRange{StartMS: at, EndMS: at + m.ks.Spec.Width - 1}
+		del.Range = model.TimeRange{StartMS: at, EndMS: at + m.KS.Spec.Width - 1}
 	}
-	m.note("%v deletes %s %v", n.skew, describe(del), del.Range)
-	if err := n.deleter.Delete(m.ctx, n.now().UnixMilli(), del); err != nil {
-		m.t.Error(err)
+	m.note("%v deletes %s %v", n.skew, fmt.Sprintf("%+v", del), del.Range)
+	if err := n.deleter.Delete(m.Ctx, n.now().UnixMilli(), del); err != nil {
+		m.T.Error(err)
 	}
-	m.note("%v has deleted %s", n.skew, describe(del))
+	m.note("%v has deleted %s", n.skew, fmt.Sprintf("%+v", del))
 }
 
 // kairosDB is one step of a KairosDB node. It writes index rows once, and forgets what
 // it has written when it deletes.
 func (m *rowModel) kairosDB(rng *rand.Rand) {
 	s := m.series(rng, m.metricOf(rng, 0))
-	p := rowkey.Partition{Metric: s.Metric, TimeMS: m.ks.Spec.RowTime(time.Now().UnixMilli())}
+	p := rowkey.Partition{Metric: s.Metric, TimeMS: m.KS.Spec.RowTime(time.Now().UnixMilli())}
 	k := rowkey.Key{Type: s.Type, Tags: s.Tags}
-	if rng.IntN(20) < m.kairosDeletes && s.Metric != m.name("m0") {
+	if rng.IntN(20) < m.kairosDeletes && s.Metric != m.Name("m0") {
 		m.note("kairosdb deletes %v of %v", s, p.TimeMS)
 		m.execKairos("DELETE FROM data_points WHERE key = ?", []byte(m.rowKeyOf(s, p.TimeMS)))
-		m.execKairos(deleteRowKey.Text, p.Metric, schema.DataPoints, p.TimeMS, string(k.Type), cql.TagMap{Tags: k.Tags})
+		m.execKairos(removeRowKey, p.Metric, schema.DataPoints, p.TimeMS, string(k.Type), cql.TagMap{Tags: k.Tags})
 		m.cached = map[partRow]bool{}
 		return
 	}
@@ -314,8 +319,8 @@ type partRow struct {
 // execKairos executes a statement of KairosDB.
 func (m *rowModel) execKairos(text string, args ...any) {
 	stamp := time.Now().Add(m.kairosSkew).UnixMilli()
-	if err := m.ks.Session.Exec(m.ctx, &cql.Statement{Name: "test", Text: text}, stamp, args...); err != nil {
-		m.t.Error(err)
+	if err := m.KS.Session.Exec(m.Ctx, &cql.Statement{Name: "test", Text: text}, stamp, args...); err != nil {
+		m.T.Error(err)
 	}
 }
 
@@ -324,36 +329,36 @@ func (m *rowModel) settle() {
 	for end := time.Now().Add(4 * modelSkew); time.Now().Before(end); {
 		time.Sleep(modelSkew)
 		for _, n := range m.nodes {
-			n.watch.Look(m.ctx, 0)
+			n.watch.Look(m.Ctx, 0)
 		}
 	}
 }
 
 // check looks for all rows that have samples, as a node that has just started.
 func (m *rowModel) check() {
-	m.t.Helper()
-	reader, err := NewReader(m.ks, readConfig(), ReaderOptions{Logger: slog.New(slog.DiscardHandler)})
+	m.T.Helper()
+	reader, err := read.New(m.KS, readConfig(), read.Options{Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
 	defer reader.Close()
-	names, err := reader.Look().metricNames(m.ctx, store.NamesQuery{Kind: store.MetricNames})
+	names, err := reader.Metrics(m.Ctx)
 	if err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
 	rows := m.stored()
 	for _, key := range rows {
 		s := model.Series{Metric: key.Metric, Tags: key.Tags, Type: key.Type}
 		if !slices.Contains(names, key.Metric) {
-			m.t.Errorf("%s has samples, and is not listed", key.Metric)
+			m.T.Errorf("%s has samples, and is not listed", key.Metric)
 		}
 		by := []model.Matcher{}
 		for name, value := range key.Tags.All() {
-			by = append(by, oneOf(name, value))
+			by = append(by, keyspacetest.OneOf(name, value))
 		}
 		for _, matchers := range [][]model.Matcher{nil, by[:1], by[1:], by} {
-			if !finds(m.ctx, m.t, reader, s, key.RowTimeMS, matchers) {
-				m.t.Errorf("%s at %d has samples, and is not found by %v", s, key.RowTimeMS, matchers)
+			if !finds(m.Ctx, m.T, reader, s, key.RowTimeMS, matchers) {
+				m.T.Errorf("%s at %d has samples, and is not found by %v", s, key.RowTimeMS, matchers)
 			}
 		}
 	}
@@ -366,35 +371,35 @@ func (m *rowModel) check() {
 	}
 	for key := range m.kept {
 		if !there[key] {
-			m.t.Errorf("row %q was written, never deleted, and is not there", key)
+			m.T.Errorf("row %q was written, never deleted, and is not there", key)
 		}
 	}
 }
 
-func finds(ctx context.Context, t testing.TB, reader *Reader, s model.Series, rowTimeMS int64, matchers []model.Matcher) bool {
+func finds(ctx context.Context, t testing.TB, reader *read.Reader, s model.Series, rowTimeMS int64, matchers []model.Matcher) bool {
 	found, err := reader.Look().Lookup(ctx, store.Selection{Metric: s.Metric, Matchers: matchers, Range: model.AllTime})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return slices.ContainsFunc(found, func(f SeriesRows) bool {
-		return f.Series == s && slices.ContainsFunc(f.Rows, func(r Row) bool { return r.TimeMS == rowTimeMS })
+	return slices.ContainsFunc(found, func(f read.SeriesRows) bool {
+		return f.Series == s && slices.ContainsFunc(f.Rows, func(r read.Row) bool { return r.TimeMS == rowTimeMS })
 	})
 }
 
 // stored returns the keys of all rows that have samples.
 func (m *rowModel) stored() (keys []rowtime.Key) {
-	rows := m.ks.Session.Query(m.ctx, &cql.Statement{Name: "test", Scan: true, Text: "SELECT DISTINCT key FROM data_points"})
+	rows := m.KS.Session.Query(m.Ctx, &cql.Statement{Name: "test", Scan: true, Text: "SELECT DISTINCT key FROM data_points"})
 	defer rows.Close()
 	var raw cql.Raw
 	for rows.Scan(&raw) {
 		key, err := rowtime.ParseKey(string(raw))
 		if err != nil {
-			m.t.Fatal(err)
+			m.T.Fatal(err)
 		}
 		keys = append(keys, key)
 	}
 	if err := rows.Close(); err != nil {
-		m.t.Fatal(err)
+		m.T.Fatal(err)
 	}
 	return keys
 }

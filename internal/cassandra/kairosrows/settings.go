@@ -1,16 +1,21 @@
 package kairosrows
 
-import "varve/internal/cassandra/kairosrows/schema"
+import (
+	"varve/internal/cassandra/kairosrows/read"
+	"varve/internal/cassandra/kairosrows/remove"
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/cassandra/kairosrows/write"
+)
 
 // Settings are those of the layout.
 type Settings struct {
 	Schema schema.Config `yaml:"schema" doc:"the keyspace and its tables, in KairosDB's layout"`
-	Write  WriteConfig   `yaml:"write" doc:"rows that are written"`
-	Read   ReadConfig    `yaml:"read" doc:"rows that are read, and what of them is kept in memory"`
-	Delete DeleteConfig  `yaml:"delete" doc:"deletes and repairs"`
+	Write  write.Config  `yaml:"write" doc:"rows that are written"`
+	Read   read.Config   `yaml:"read" doc:"rows that are read, and what of them is kept in memory"`
+	Delete remove.Config `yaml:"delete" doc:"deletes and repairs"`
 }
 
 // DefaultSettings returns the defaults.
 func DefaultSettings() Settings {
-	return Settings{Schema: schema.DefaultConfig(), Write: DefaultWriteConfig(), Read: DefaultReadConfig(), Delete: DefaultDeleteConfig()}
+	return Settings{Schema: schema.DefaultConfig(), Write: write.DefaultConfig(), Read: read.DefaultConfig(), Delete: remove.DefaultConfig()}
 }

@@ -8,8 +8,13 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/cql/cqltest"
+	"varve/internal/cassandra/kairosrows/cover"
+	"varve/internal/cassandra/kairosrows/keyspacetest"
+	"varve/internal/cassandra/kairosrows/read"
+	"varve/internal/cassandra/kairosrows/remove"
 	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/cassandra/kairosrows/write"
 	"varve/internal/model"
 	"varve/internal/originals"
 	"varve/internal/store"
@@ -21,15 +26,15 @@ import (
 // says: no pass counts a partition as covered of which it has not seen all, and no
 // delete takes index rows of rows that have samples.
 func TestStaleReplica(t *testing.T) {
-	if !*longKeyspaces {
+	if !*keyspacetest.Long {
 		t.Skip("starts three Cassandra nodes; run with -cassandra.long: make test-cluster")
 	}
 	quiet := slog.New(slog.DiscardHandler)
 	ring := originals.StartCluster(t, originals.ClusterOptions{Nodes: 3, YAML: "hinted_handoff_enabled: false\ndynamic_snitch: false\nendpoint_snitch: RackInferringSnitch"})
 	config := cqltest.Config(ring.Addresses()...)
-	open := func(read string) (*schema.Keyspace, *Reader) {
+	open := func(consistency string) (*schema.Keyspace, *read.Reader) {
 		c := config
-		c.ReadConsistency, c.WriteConsistency = read, "QUORUM"
+		c.ReadConsistency, c.WriteConsistency = consistency, "QUORUM"
 		s := cqltest.Open(t, c, cql.Options{Logger: quiet})
 		k := schema.DefaultConfig()
 		k.Create, k.Replication = schema.CreateKeyspace, "{'class': 'SimpleStrategy', 'replication_factor': '3'}"
@@ -37,7 +42,7 @@ func TestStaleReplica(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := NewReader(ks, readConfig(), ReaderOptions{Logger: quiet})
+		r, err := read.New(ks, readConfig(), read.Options{Logger: quiet})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -46,11 +51,11 @@ func TestStaleReplica(t *testing.T) {
 	}
 	quorum, sees := open("QUORUM")
 	one, sloppy := open("ONE")
-	w, err := NewWriter(one, DefaultWriteConfig(), WriterOptions{Logger: quiet})
+	w, err := write.New(one, write.DefaultConfig(), write.Options{Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
-	row := quorum.Spec.RowTime(someTime)
+	row := quorum.Spec.RowTime(keyspacetest.SomeTime)
 	kairosDB := func(metric string, from, to int) {
 		insert := &cql.Statement{Name: "test", Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())"}
 		var entries []cql.Entry
@@ -60,7 +65,7 @@ func TestStaleReplica(t *testing.T) {
 		if err := quorum.Session.Batch(t.Context(), time.Now().UnixMilli(), entries); err != nil {
 			t.Fatal(err)
 		}
-		if err := quorum.Session.Exec(t.Context(), insertRowTime, time.Now().UnixMilli(), metric, schema.DataPoints, row, 0); err != nil {
+		if err := quorum.Session.Exec(t.Context(), &cql.Statement{Name: "test", Text: "INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)"}, time.Now().UnixMilli(), metric, schema.DataPoints, row); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -72,11 +77,11 @@ func TestStaleReplica(t *testing.T) {
 	for m := range metrics {
 		kairosDB(fmt.Sprint("k", m), 10, 20)
 	}
-	src := new(memory)
+	src := new(keyspacetest.Memory)
 	for i := range 60 {
-		src.longs(longSeries("varve", "host", fmt.Sprint("h", i)), 0, someTime)
+		src.Longs(keyspacetest.LongSeries("varve", "host", fmt.Sprint("h", i)), 0, keyspacetest.SomeTime)
 	}
-	if err := w.write(t.Context(), time.Now().UnixMilli(), src); err != nil {
+	if err := w.WriteSource(t.Context(), time.Now().UnixMilli(), src); err != nil {
 		t.Fatal(err)
 	}
 	ring.Nodes[2].Start()
@@ -85,7 +90,7 @@ func TestStaleReplica(t *testing.T) {
 		time.Sleep(time.Second)
 	}
 
-	passes, err := NewCoverer(one, CoverConfig{Interval: 24 * time.Hour}, sloppy, CoverOptions{Logger: quiet})
+	passes, err := cover.New(one, cover.Config{Interval: 24 * time.Hour}, sloppy, cover.Options{Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,7 +107,7 @@ func TestStaleReplica(t *testing.T) {
 		}
 		look := sees.Look()
 		for i := range 20 {
-			found, err := look.Lookup(t.Context(), store.Selection{Metric: metric, Range: model.AllTime, Matchers: []model.Matcher{oneOf("host", fmt.Sprint("h", i))}})
+			found, err := look.Lookup(t.Context(), store.Selection{Metric: metric, Range: model.AllTime, Matchers: []model.Matcher{keyspacetest.OneOf("host", fmt.Sprint("h", i))}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -111,13 +116,13 @@ func TestStaleReplica(t *testing.T) {
 			}
 		}
 	}
-	d, err := NewDeleter(one, w, noNodes(), DeleterOptions{Node: "test", Logger: quiet})
+	d, err := remove.New(one, w, noNodes(), remove.Options{Node: "test", Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(d.Close)
 	for range 4 {
-		if err := d.Delete(t.Context(), time.Now().UnixMilli(), store.Deletion{Metric: "varve", Range: model.TimeRange{StartMS: someTime + 3_600_000, EndMS: someTime + 7_200_000}}); err != nil {
+		if err := d.Delete(t.Context(), time.Now().UnixMilli(), store.Deletion{Metric: "varve", Range: model.TimeRange{StartMS: keyspacetest.SomeTime + 3_600_000, EndMS: keyspacetest.SomeTime + 7_200_000}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -5,8 +5,18 @@ import (
 	"errors"
 
 	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
 )
+
+var insertMetricName = &cql.Statement{Name: "insert_metric_name", Level: cql.Quorum,
+	Text: "INSERT INTO string_index (key, column1, value) VALUES (?, ?, ?) USING TTL 0"}
+
+// AddName writes the name of a metric into string_index, with the value that KairosDB
+// gives it.
+func AddName(ctx context.Context, ks *schema.Keyspace, stampMS int64, metric string) error {
+	return ks.Session.Exec(ctx, insertMetricName, stampMS, []byte(schema.MetricNames), ks.Tables.NameColumn(metric), []byte{0})
+}
 
 // Statements that look for row keys, for a decision that lasts.
 var (

@@ -18,4 +18,7 @@ func TestLastingDecisions(t *testing.T) {
 			t.Errorf("%s leaves out other data centers", st.Name)
 		}
 	}
+	if insertMetricName.Level != cql.Quorum {
+		t.Errorf("%s, of writers, is of level %d", insertMetricName.Name, insertMetricName.Level)
+	}
 }

@@ -1,0 +1,437 @@
+package cover
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/collectors"
+	"varve/internal/model"
+	"varve/internal/work"
+)
+
+// coverLooks is how many partitions are looked at in a second when nobody has asked for
+// them.
+const coverLooks = 100
+
+// coverRecent is how long after its end a KairosDB node is expected to write into a row
+// time, beside what queries find.
+const coverRecent = 24 * time.Hour
+
+var updateKairosMtime = &cql.Statement{Name: "update_kairos_mtime", Level: cql.Quorum,
+	Text: "UPDATE varve_row_state USING TTL ? SET kairos_mtime = ? WHERE metric = ? AND row_time = ?"}
+
+// A Coverer adds to the inverted index what KairosDB nodes wrote: one partition
+// of row_keys after another, first those that queries asked for, then, at times,
+// all, newest rows first. A pass over a partition:
+//
+//	1  read row_keys.mtime, k. If it is younger than Config.Settle, come back
+//	   later: a KairosDB node whose clock is behind may add rows without moving it
+//	2  read the partition, write varve_row_index
+//	3  see whether a delete was announced meanwhile: it may have hidden what was
+//	   written. If so, come back later
+//	4  varve_row_state.kairos_mtime = k: covered, until mtime moves on
+//
+// Everything carries a write timestamp from before step 2, above those of removals that
+// were announced, so that a delete that runs meanwhile wins. Passes may be repeated and
+// interrupted at any point: queries look in row_keys for what is not covered.
+//
+// A long pass writes down how far it has come, and goes on there after a restart:
+// see coverProgress. One that sees mtime move on is of no use any more. It ends,
+// and the partition rests for coverRest times as long as it took: one that
+// KairosDB nodes keep adding to costs a small part of the rate.
+type Coverer struct {
+	config     Config
+	ks         *schema.Keyspace
+	source     Source
+	log        *slog.Logger
+	now        func() time.Time
+	ordered    bool // Cassandra keeps tags in one order
+	stop       context.CancelFunc
+	tasks      sync.WaitGroup
+	wake       chan struct{} // holds one when something was asked for
+	unregister func()
+
+	mu    sync.Mutex
+	asked map[rowkey.Partition]time.Time // not before
+	rests map[rowkey.Partition]time.Time // until when
+
+	own  string // names this process in coverProgress
+	page int    // row keys that are copied at once
+
+	passes, keys, failures, moved prometheus.Counter
+}
+
+// Config says how a Coverer works.
+type Config struct {
+	Rate     int           // row keys per second; 0: none in the background
+	Interval time.Duration // between looks at all metrics
+	Settle   time.Duration // how far clocks of nodes may differ, plus the time that a write may be under way
+}
+
+// A Source knows what there may be to cover.
+type Source interface {
+	// Metrics returns the names of all metrics.
+	Metrics(context.Context) ([]string, error)
+
+	// RowTimes returns the row times of a metric, ascending, with their states.
+	RowTimes(ctx context.Context, metric string) ([]rowkey.RowTime, error)
+}
+
+// Options are what a Coverer is given to work with. All may be zero.
+type Options struct {
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger
+	Now        func() time.Time // nil: the clock
+}
+
+// maxAsked bounds the partitions that are remembered; the walk finds the others.
+const maxAsked = 10_000
+
+// New returns a Coverer of ks and begins its work in the background. Close must
+// be called.
+func New(ks *schema.Keyspace, config Config, source Source, o Options) (*Coverer, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	counter := func(name, help string) prometheus.Counter {
+		return prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_kairosrows_cover_" + name, Help: help})
+	}
+	c := &Coverer{
+		config: config, ks: ks, source: source, log: o.Logger, now: o.Now, ordered: rowkey.KeepsMapsInOrder(ks.Session.State().Version),
+		wake: make(chan struct{}, 1), asked: map[rowkey.Partition]time.Time{}, rests: map[rowkey.Partition]time.Time{}, own: rand.Text(), page: coverPage, stop: func() {},
+		passes:   counter("passes_total", "Partitions of row keys that were added to the inverted index."),
+		keys:     counter("row_keys_total", "Row keys that were added to the inverted index, or were there."),
+		failures: counter("failures_total", "Partitions whose row keys could not be added to the inverted index and that are tried again."),
+		moved:    counter("moved_total", "Passes over partitions of row keys that were of no use, since KairosDB added row keys or a delete removed some meanwhile."),
+	}
+	backlog := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "varve_kairosrows_cover_backlog", Help: "Partitions of row keys that queries found not in the inverted index."},
+		func() float64 {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return float64(len(c.asked))
+		})
+	var err error
+	if c.unregister, err = collectors.Register(o.Registerer, []prometheus.Collector{c.passes, c.keys, c.failures, c.moved, backlog}); err != nil {
+		return nil, fmt.Errorf("register metrics of coverage: %w", err)
+	}
+	if c.able() {
+		var ctx context.Context
+		ctx, c.stop = context.WithCancel(context.Background())
+		c.tasks.Go(func() { c.run(ctx) })
+	}
+	return c, nil
+}
+
+// able reports whether there is anything to do in this keyspace.
+func (c *Coverer) able() bool {
+	return c.config.Rate > 0 && c.ks.Tables.Own && c.ks.Tables.RowKeys && !c.ks.ReadOnly()
+}
+
+// Close ends the work in the background.
+func (c *Coverer) Close() {
+	c.stop()
+	c.tasks.Wait()
+	c.unregister()
+}
+
+// Ask wants a partition covered soon.
+func (c *Coverer) Ask(p rowkey.Partition) { c.askAt(p, time.Time{}) }
+
+func (c *Coverer) askAt(p rowkey.Partition, notBefore time.Time) {
+	if !c.able() {
+		return
+	}
+	c.mu.Lock()
+	if _, known := c.asked[p]; !known && len(c.asked) < maxAsked {
+		c.asked[p] = notBefore
+	}
+	c.mu.Unlock()
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// take returns a partition that is due, or how long until one is.
+func (c *Coverer) take() (p rowkey.Partition, wait time.Duration, ok bool) {
+	now := c.now()
+	wait = c.config.Interval
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p, at := range c.asked {
+		if !at.After(now) {
+			delete(c.asked, p)
+			return p, 0, true
+		}
+		wait = min(wait, at.Sub(now))
+	}
+	return p, wait, false
+}
+
+// retryAfter is the pause after a pass that failed.
+const retryAfter = 10 * time.Second
+
+func (c *Coverer) run(ctx context.Context) {
+	nextWalk := c.now().Add(c.config.Interval / 2)
+	for ctx.Err() == nil {
+		wait := c.serve(ctx)
+		if now := c.now(); !now.Before(nextWalk) {
+			if err := c.walk(ctx); err != nil && ctx.Err() == nil {
+				c.log.Warn("looking for row keys that the inverted index lacks failed; it is tried again later", "error", err)
+			}
+			nextWalk = c.now().Add(c.config.Interval)
+			continue
+		}
+		select {
+		case <-time.After(min(wait, nextWalk.Sub(c.now()))):
+		case <-c.wake:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// serve covers what was asked for and returns how long until more is due.
+func (c *Coverer) serve(ctx context.Context) (wait time.Duration) {
+	for ctx.Err() == nil {
+		p, wait, ok := c.take()
+		if !ok {
+			return wait
+		}
+		c.coverOrPutOff(ctx, p)
+	}
+	return 0
+}
+
+func (c *Coverer) coverOrPutOff(ctx context.Context, p rowkey.Partition) {
+	if rest := c.restOf(p); rest > 0 {
+		c.askAt(p, c.now().Add(rest))
+		return
+	}
+	_, wait, err := c.cover(ctx, p)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		c.failures.Inc()
+		c.log.Warn("row keys could not be added to the inverted index; they are tried again", "metric", p.Metric, "row_time", p.TimeMS, "error", err)
+		c.askAt(p, c.now().Add(retryAfter))
+	case wait > 0:
+		c.askAt(p, c.now().Add(wait))
+	}
+}
+
+// walk covers all metrics: row times that were never covered, and recent ones, into
+// which KairosDB nodes may have written since. Older ones are covered when a query
+// finds that they have changed.
+func (c *Coverer) walk(ctx context.Context) error {
+	pace := time.NewTicker(time.Second / coverLooks)
+	defer pace.Stop()
+	wait := func() error {
+		select {
+		case <-pace.C:
+			return nil
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	names, err := c.source.Metrics(ctx)
+	if err != nil {
+		return err
+	}
+	for _, metric := range names {
+		if err := wait(); err != nil {
+			return err
+		}
+		states, err := c.source.RowTimes(ctx, metric)
+		if err != nil {
+			return err
+		}
+		for _, s := range slices.Backward(states) {
+			if !c.worthALook(s) {
+				continue
+			}
+			c.coverOrPutOff(ctx, rowkey.Partition{Metric: metric, TimeMS: s.TimeMS})
+			c.serve(ctx)
+			if err := wait(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// worthALook reports whether a walk looks at a row time.
+func (c *Coverer) worthALook(s rowkey.RowTime) bool {
+	recent := c.now().Add(-coverRecent).UnixMilli() - c.ks.Spec.Width
+	return s.KairosMtime == (cql.UUID{}) || s.TimeMS >= recent
+}
+
+// Cover adds the row keys of a partition to the inverted index, now.
+// It reports whether the index holds all of them afterwards: not if KairosDB
+// added some a moment ago, nor if they are about to expire.
+func (c *Coverer) Cover(ctx context.Context, p rowkey.Partition) (covered bool, err error) {
+	covered, _, err = c.cover(ctx, p)
+	return covered, err
+}
+
+// cover makes one pass. wait says when to come back if it is too early.
+func (c *Coverer) cover(ctx context.Context, p rowkey.Partition) (covered bool, wait time.Duration, err error) {
+	began := c.now()
+	s, err := rowkey.ReadStampAtQuorum(ctx, c.ks.Session, p)
+	if err != nil || s.Mtime == (cql.UUID{}) {
+		return false, 0, err
+	}
+	state, err := rowkey.ReadState(ctx, c.ks, p)
+	if err != nil {
+		return false, 0, err
+	}
+	if state.Covers(s) {
+		return true, 0, nil
+	}
+	if age := began.UnixMilli() - s.WrittenMS; age < c.config.Settle.Milliseconds() {
+		return false, max(time.Millisecond, c.config.Settle-time.Duration(age)*time.Millisecond), nil
+	}
+	removals, err := rowkey.ReadAnnounced(ctx, c.ks)
+	if err != nil {
+		return false, 0, err
+	}
+	pass := &coverPass{coverer: c, key: p, began: began, stampMS: max(began.UnixMilli(), removals.FloorMS()), mtime: s.Mtime, saved: began}
+	pass.sinceMS = pass.stampMS
+	pass.ttl, pass.stateTTL = livesOf(state, s, began)
+	if wait, err = pass.resume(ctx); err != nil || wait > 0 {
+		return false, wait, err
+	}
+	if err = pass.copyKeys(ctx); err == nil {
+		err = pass.checkRemovals(ctx)
+	}
+	switch {
+	case errors.Is(err, errPassTaken):
+		return false, coverSilence, nil
+	case errors.Is(err, errPassMoved):
+		c.moved.Inc()
+		return false, c.rest(p, c.now().Sub(began)), pass.forget(ctx)
+	case err != nil:
+		return false, 0, err
+	}
+	if err := c.ks.Session.Exec(ctx, updateKairosMtime, c.now().UnixMilli(), pass.stateTTL, s.Mtime, p.Metric, p.TimeMS); err != nil {
+		return false, 0, err
+	}
+	c.passes.Inc()
+	return true, 0, pass.forget(ctx)
+}
+
+// coverMargin is how much longer index rows live than the mtime that they were
+// covered for. Once that is gone the partition counts as not covered.
+const coverMargin = 3600
+
+// livesOf returns the time-to-live of index rows and of the state, in seconds, 0 =
+// for ever. The rows live as long as mtime at least, and as long
+// as those that Varve wrote: the last write decides, and must not shorten.
+func livesOf(there rowkey.State, s rowkey.Stamp, now time.Time) (rows, state int) {
+	if s.TTL == nil || there.ExpirySec == rowkey.Forever {
+		return 0, 0
+	}
+	left := int64(*s.TTL)
+	return int(min(max(left+coverMargin, there.ExpirySec-now.Unix()), model.MaxTTL)), int(left)
+}
+
+// A coverPass copies one partition of row_keys into varve_row_index.
+type coverPass struct {
+	coverer  *Coverer
+	key      rowkey.Partition
+	began    time.Time
+	stampMS  int64
+	sinceMS  int64    // the lowest write timestamp of what was copied, by passes before too
+	mtime    cql.UUID // that the partition is covered for
+	ttl      int
+	stateTTL int
+
+	before *coverProgress // of the pass that this one goes on with
+	copied int            // by this one
+	last   rowkey.Key     // the last of them
+	saved  time.Time      // when the progress was written down, or the pass began
+	noted  bool           // it was, by this pass or one before
+}
+
+// coverPage is how many row keys are copied at once.
+const coverPage = 2000
+
+// coverParallel is how many batches of index rows are on their way at once.
+const coverParallel = 8
+
+func (p *coverPass) copyKeys(ctx context.Context) error {
+	from := rowkey.Key{}
+	if p.before != nil {
+		if tags, err := cql.ParseTagMap(p.before.Tags); err == nil {
+			from = rowkey.Key{Type: model.Type(p.before.Type), Tags: tags}
+		}
+	}
+	var page []rowkey.Key
+	err := rowkey.Each(ctx, p.coverer.ks.Session, readRowKeysFrom, slices.Concat(p.key.Args(), from.Args()), func(k rowkey.Key) error {
+		if page = append(page, k); len(page) < p.coverer.page {
+			return nil
+		}
+		if err := p.write(ctx, page); err != nil {
+			return err
+		}
+		page = page[:0]
+		return p.save(ctx)
+	})
+	if err != nil {
+		return err
+	}
+	return p.write(ctx, page)
+}
+
+// checkRemovals looks for deletes that may have hidden what was copied: one removes
+// many index rows by ranges, under its own write timestamp, and does not see between
+// them what a pass has yet to copy. Such a pass is of no use.
+func (p *coverPass) checkRemovals(ctx context.Context) error {
+	removals, err := rowkey.ReadAnnounced(ctx, p.coverer.ks)
+	if err == nil && removals.MayHide(p.key, p.sinceMS) {
+		err = errPassMoved
+	}
+	return err
+}
+
+// write writes the index rows of some keys, not faster than it may.
+func (p *coverPass) write(ctx context.Context, keys []rowkey.Key) error {
+	c := p.coverer
+	batches := rowkey.TagRowBatches(p.key.Metric, p.key.TimeMS, slices.Values(keys), c.ks.IndexShards, p.ttl)
+	joined := rowkey.JoinBatches(batches, c.ks.Session.Place)
+	err := work.Parallel(ctx, coverParallel, len(joined), func(ctx context.Context, i int) error {
+		_, err := rowkey.SendJoined(ctx, c.ks.Session.Batch, p.stampMS, joined[i])
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if len(keys) > 0 {
+		p.last = keys[len(keys)-1]
+	}
+	p.copied += len(keys)
+	c.keys.Add(float64(len(keys)))
+	if c.config.Rate == 0 {
+		return nil // a pass that was asked for by hand
+	}
+	due := p.began.Add(time.Duration(p.copied) * time.Second / time.Duration(c.config.Rate))
+	select {
+	case <-time.After(due.Sub(c.now())):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,179 @@
+package keyspacetest
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"slices"
+	"testing"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/head"
+	"varve/internal/model"
+	"varve/internal/rowtime"
+	"varve/internal/work"
+)
+
+// A Memory is a source of samples.
+type Memory struct {
+	All  []model.Series
+	Cols []model.Columns
+}
+
+// Add adds a series.
+func (m *Memory) Add(s model.Series, cols model.Columns) *Memory {
+	m.All, m.Cols = append(m.All, s), append(m.Cols, cols)
+	return m
+}
+
+// Doubles adds a series of doubles: the values are those of the times.
+func (m *Memory) Doubles(s model.Series, ttl uint32, times ...int64) *Memory {
+	var c model.Columns
+	for _, ms := range times {
+		c.AppendFixed(ms, uint64(ms), ttl)
+	}
+	return m.Add(s, c)
+}
+
+// Longs adds a series of longs: the values are those of the times.
+func (m *Memory) Longs(s model.Series, ttl uint32, times ...int64) *Memory {
+	return m.Doubles(s, ttl, times...)
+}
+
+// Series implements write.Source.
+func (m *Memory) Series() iter.Seq[uint32] {
+	return func(yield func(uint32) bool) {
+		for i := range m.All {
+			if !yield(uint32(i)) {
+				return
+			}
+		}
+	}
+}
+
+// Snapshot implements write.Source.
+func (m *Memory) Snapshot(id uint32, _ model.TimeRange, run *head.Run) (bool, error) {
+	run.Kind = m.All[id].Type.Kind()
+	run.Fragments = run.Fragments[:0]
+	run.Open.Reset()
+	for i := range m.Cols[id].Times {
+		run.Open.AppendFrom(run.Kind, &m.Cols[id], i)
+	}
+	return m.Cols[id].Len() > 0, nil
+}
+
+// LongSeries is a series of longs.
+func LongSeries(metric string, tags ...string) model.Series {
+	return model.Series{Metric: metric, Tags: model.MustTags(tags...), Type: model.TypeLong}
+}
+
+// CityTime is one of some row times that follow each other.
+func CityTime(row int) int64 {
+	return rowtime.Default.RowTime(1_500_508_800_000) + int64(row)*rowtime.DefaultWidth
+}
+
+// CityKeys are row keys of a city each, in 30 regions.
+func CityKeys(from, to int) []rowkey.Key {
+	var keys []rowkey.Key
+	for i := from; i < to; i++ {
+		keys = append(keys, rowkey.Key{Type: model.TypeDouble, Tags: model.MustTags("city", fmt.Sprintf("city-%06d", i), "region", fmt.Sprint("region-", i%30))})
+	}
+	return keys
+}
+
+// OneOf is a matcher by values.
+func OneOf(tag string, values ...string) model.Matcher {
+	return model.Matcher{Tag: tag, Values: values}
+}
+
+// FillKeys inserts row keys as Varve would.
+func (b *Bench) FillKeys(metric string, rowTimeMS int64, keys []rowkey.Key) {
+	b.T.Helper()
+	b.Exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, schema.DataPoints, rowTimeMS)
+	b.ExecAt(1, "INSERT INTO row_keys (metric, table_name, row_time, mtime) VALUES (?, ?, ?, ?)", metric, schema.DataPoints, rowTimeMS, schema.WroteHere)
+	b.Exec("INSERT INTO varve_row_state (metric, row_time, kairos_mtime) VALUES (?, ?, ?)", metric, rowTimeMS, schema.WroteHere)
+	b.Exec("UPDATE varve_row_state SET changed = now() WHERE metric = ? AND row_time = ?", metric, rowTimeMS)
+	insertKey := &cql.Statement{Name: "test", Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags) VALUES (?, ?, ?, ?, ?)"}
+	pages := slices.Collect(slices.Chunk(keys, 2000))
+	err := work.Parallel(b.T.Context(), 8, len(pages), func(ctx context.Context, i int) error {
+		for _, joined := range rowkey.JoinBatches(rowkey.TagRowBatches(metric, rowTimeMS, slices.Values(pages[i]), b.KS.IndexShards, 0), b.KS.Session.Place) {
+			if _, err := rowkey.SendJoined(ctx, b.KS.Session.Batch, b.Stamp, joined); err != nil {
+				return err
+			}
+		}
+		for part := range slices.Chunk(pages[i], 200) {
+			var entries []cql.Entry
+			for _, k := range part {
+				entries = append(entries, cql.Entry{Statement: insertKey, Args: []any{metric, schema.DataPoints, rowTimeMS, string(k.Type), cql.TagMap{Tags: k.Tags}}})
+			}
+			if err := b.KS.Session.Batch(ctx, b.Stamp, entries); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		b.T.Fatal(err)
+	}
+}
+
+// FillKairos inserts row keys as KairosDB nodes did long ago.
+func (b *Bench) FillKairos(metric string, rowTimeMS int64, keys []rowkey.Key) {
+	b.T.Helper()
+	insert := &cql.Statement{Name: "test", Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())"}
+	b.Exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, schema.DataPoints, rowTimeMS)
+	pages := slices.Collect(slices.Chunk(keys, 200))
+	err := work.Parallel(b.T.Context(), 8, len(pages), func(ctx context.Context, i int) error {
+		var entries []cql.Entry
+		for _, k := range pages[i] {
+			entries = append(entries, cql.Entry{Statement: insert, Args: []any{metric, schema.DataPoints, rowTimeMS, string(k.Type), cql.TagMap{Tags: k.Tags}}})
+		}
+		return b.KS.Session.Batch(ctx, b.Stamp, entries)
+	})
+	if err != nil {
+		b.T.Fatal(err)
+	}
+}
+
+// KairosRow inserts a row key as KairosDB does.
+func (b *Bench) KairosRow(stampMS int64, metric string, rowTimeMS int64, tags model.Tags) {
+	b.T.Helper()
+	b.ExecAt(stampMS, "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())",
+		metric, schema.DataPoints, rowTimeMS, string(model.TypeLong), cql.TagMap{Tags: tags})
+	b.ExecAt(stampMS, "INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, schema.DataPoints, rowTimeMS)
+}
+
+// ManySeries are n series of a metric, with one sample each.
+func ManySeries(metric string, n int) *Memory {
+	src := new(Memory)
+	for i := range n {
+		src.Longs(LongSeries(metric, "host", fmt.Sprintf("h%05d", i)), 0, SomeTime)
+	}
+	return src
+}
+
+// Pattern is a pattern that can be read.
+func Pattern(t testing.TB, text string) *model.Pattern {
+	t.Helper()
+	p, err := model.NewPattern(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// NextMillisecond waits until what is written now is above a delete of before.
+func NextMillisecond() {
+	for ms := time.Now().UnixMilli(); time.Now().UnixMilli() <= ms; {
+		time.Sleep(100 * time.Microsecond)
+	}
+}
+
+// SeriesOf implements write.Source.
+func (m *Memory) SeriesOf(id uint32) (model.Series, bool) { return m.All[id], true }
+
+// SomeTime is a time of long ago.
+const SomeTime = 1501672887988 // in the row at 1500508800000

@@ -1,0 +1,69 @@
+package read
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"varve/internal/units"
+)
+
+// Config are the settings of reading.
+type Config struct {
+	PostingsCacheBytes units.Bytes   `yaml:"postings_cache_bytes" doc:"Memory for row keys that queries have found. They are read again only if Cassandra says that they changed."`
+	ChunkCacheBytes    units.Bytes   `yaml:"chunk_cache_bytes" doc:"Memory for samples of finished rows that were asked for twice, packed. 0 keeps none."`
+	KairosDBLag        time.Duration `yaml:"kairosdb_lag" doc:"How long row keys in memory are used although Cassandra says that KairosDB nodes have added more. 0 reads the new ones at once. A longer time saves reads of all row keys where KairosDB nodes keep adding some."`
+	CoverRate          int           `yaml:"cover_rate" doc:"Row keys written by KairosDB that are added to the inverted index per second, in the background. 0 adds none."`
+
+	// Constants; tests and benchmarks change them by --tune.
+
+	// PostingsCacheAge is the time after which row keys are asked for again in any case.
+	// What KairosDB nodes delete is seen this late in names and tags.
+	PostingsCacheAge time.Duration `tune:"postings_cache_age"`
+	// ChunkCacheAge is how long samples of finished rows are answered from memory. A row
+	// stays cached for at most as long as it had been unchanged when it was read. What other
+	// nodes write or delete there is seen this late.
+	ChunkCacheAge time.Duration `tune:"chunk_cache_age"`
+	FinishedAfter time.Duration `tune:"finished_after"` // the end of a row, when it counts as finished
+	IndexReads    int           `tune:"index_reads"`    // of index partitions that one query makes at once, 1 to 256
+	// Settle is how far clocks of nodes may differ, plus the time that a write may be under
+	// way. An index that changed later than that is read again.
+	Settle        time.Duration `tune:"settle"`
+	CoverInterval time.Duration `tune:"cover_interval"` // between looks at all metrics for row keys that the inverted index lacks
+}
+
+// DefaultReadConfig returns the defaults.
+func DefaultConfig() Config {
+	return Config{
+		PostingsCacheBytes: 64 * units.MiB,
+		PostingsCacheAge:   5 * time.Minute,
+		ChunkCacheBytes:    32 * units.MiB,
+		ChunkCacheAge:      5 * time.Minute,
+		FinishedAfter:      time.Hour,
+		IndexReads:         16,
+		Settle:             time.Minute,
+		CoverRate:          2000,
+		CoverInterval:      time.Hour,
+	}
+}
+
+// Validate reports all settings that cannot be.
+func (c Config) Validate() error {
+	var errs []error
+	check := func(ok bool, key, want string, got any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s: want %s, got %v", key, want, got))
+		}
+	}
+	check(c.PostingsCacheBytes >= 0, "postings_cache_bytes", "0 or more", c.PostingsCacheBytes)
+	check(c.PostingsCacheAge >= 0, "postings_cache_age", "0 or more", c.PostingsCacheAge)
+	check(c.ChunkCacheBytes >= 0, "chunk_cache_bytes", "0 or more", c.ChunkCacheBytes)
+	check(c.ChunkCacheAge >= 0, "chunk_cache_age", "0 or more", c.ChunkCacheAge)
+	check(c.FinishedAfter >= 0, "finished_after", "0 or more", c.FinishedAfter)
+	check(c.IndexReads >= 1 && c.IndexReads <= 256, "index_reads", "1 to 256", c.IndexReads)
+	check(c.Settle >= 0, "settle", "0 or more", c.Settle)
+	check(c.KairosDBLag >= 0 && c.KairosDBLag <= time.Hour, "kairosdb_lag", "0 to 1h", c.KairosDBLag)
+	check(c.CoverRate >= 0 && c.CoverRate <= 1_000_000, "cover_rate", "0 to 1000000", c.CoverRate)
+	check(c.CoverInterval >= time.Second, "cover_interval", "at least 1s", c.CoverInterval)
+	return errors.Join(errs...)
+}

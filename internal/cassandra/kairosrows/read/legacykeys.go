@@ -1,0 +1,82 @@
+package read
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/rowtime"
+)
+
+// legacyTable says whether row_key_index has anything in it. KairosDB has not
+// written there since 1.2, so in most keyspaces it is empty, and asking for each
+// query would be a waste.
+type legacyTable struct {
+	missing bool
+	empty   atomic.Bool
+	lookAt  atomic.Int64 // Unix seconds of the next look
+}
+
+// legacyLookEvery is how often an empty row_key_index is looked at.
+const legacyLookEvery = 10 * time.Minute
+
+// rowkey.MayHold reports whether row_key_index is worth a statement. A look that fails
+// tells nothing: after KairosDB's deletes the table may be full of tombstones, and
+// is then looked at again as often as an empty one.
+func (t *legacyTable) mayHold(ctx context.Context, r *Reader) (bool, error) {
+	if t.missing {
+		return false, nil
+	}
+	now := r.now()
+	if due := t.lookAt.Load(); now.Unix() < due || !t.lookAt.CompareAndSwap(due, now.Add(legacyLookEvery).Unix()) {
+		return !t.empty.Load(), nil
+	}
+	var key cql.Raw
+	found, err := r.ks.Session.One(ctx, rowkey.AnyLegacyKey, nil, &key)
+	if err != nil {
+		if tombs := (*cql.TombstoneError)(nil); !errors.As(err, &tombs) {
+			t.lookAt.Store(0)
+		}
+		t.empty.Store(false)
+		return true, ctx.Err()
+	}
+	t.empty.Store(!found)
+	return found, nil
+}
+
+// readLegacy reads the keys of row_key_index in a span. Negative row times come
+// after the others there.
+func (l *Look) readLegacy(ctx context.Context, s rowkey.Span) ([]rowtime.Key, error) {
+	may, err := l.reader.legacy.mayHold(ctx, l.reader)
+	if err != nil || !may {
+		return nil, err
+	}
+	var keys []rowtime.Key
+	err = rowkey.EachLegacy(ctx, l.reader.ks.Session, rowkey.LegacyKeys, s, func(k rowtime.Key, err error) {
+		l.trace.indexRows.Add(1)
+		if err != nil {
+			l.reader.badLegacyKeys.Inc() // KairosDB cannot read it either
+			return
+		}
+		keys = append(keys, k)
+	})
+	return keys, err
+}
+
+// legacySeries returns the series that a key of row_key_index stands for, and in
+// which form.
+func legacySeries(k rowtime.Key) []legacyRow {
+	keys := rowkey.KeysOfLegacy(k)
+	if len(keys) == 1 {
+		return []legacyRow{{keys[0], Row{k.RowTimeMS, Typed}}}
+	}
+	return []legacyRow{{keys[0], Row{k.RowTimeMS, LegacyLong}}, {keys[1], Row{k.RowTimeMS, LegacyDouble}}}
+}
+
+type legacyRow struct {
+	key rowkey.Key
+	row Row
+}

@@ -1,0 +1,149 @@
+package read
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/work"
+)
+
+// A Look is one reader's look at the index. What it has read of the index it
+// does not read again, so that all entries of a request cost one reading of each
+// metric; what changes later it may see or not. It is used by any number of
+// goroutines, and for as long as one request takes: what it has read stays in
+// memory.
+type Look struct {
+	reader *Reader
+	slots  chan struct{} // index reads in flight
+	trace  counters
+	lag    time.Duration // Config.KairosDBLag, 0 for who must see all there is
+
+	mu         sync.Mutex
+	states     map[rowkey.Span]*once[[]rowkey.RowTime]
+	legacy     map[rowkey.Span]*once[[]legacyRow]
+	partitions map[rowkey.Partition]*partition
+}
+
+// Look begins to look at the index.
+func (r *Reader) Look() *Look {
+	return &Look{
+		reader: r, lag: r.config.KairosDBLag, slots: make(chan struct{}, r.config.IndexReads),
+		states: map[rowkey.Span]*once[[]rowkey.RowTime]{}, legacy: map[rowkey.Span]*once[[]legacyRow]{}, partitions: map[rowkey.Partition]*partition{},
+	}
+}
+
+func (l *Look) query(ctx context.Context, st *cql.Statement, args ...any) *cql.Rows {
+	l.trace.statements.Add(1)
+	return l.reader.ks.Session.Query(ctx, st, args...)
+}
+
+// kept returns a list of row keys that an earlier Look has read, nil if there is
+// none that is valid.
+func (l *Look) kept(k postingKey, v version) *keyList { return l.reader.postings.get(k, v, l.lag) }
+
+// once is a value that is loaded once. Who comes while it is being loaded waits;
+// after an error, which may be of a context that has ended, he tries himself.
+type once[T any] struct {
+	lock   chan struct{} // holds one while somebody loads
+	init   sync.Once
+	loaded atomic.Bool
+	value  T
+}
+
+func (o *once[T]) get(ctx context.Context, load func() (T, error)) (T, error) {
+	if o.loaded.Load() {
+		return o.value, nil
+	}
+	o.init.Do(func() { o.lock = make(chan struct{}, 1) })
+	var none T
+	select {
+	case o.lock <- struct{}{}:
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+	defer func() { <-o.lock }()
+	if o.loaded.Load() {
+		return o.value, nil
+	}
+	v, err := load()
+	if err != nil {
+		return none, err
+	}
+	o.value = v
+	o.loaded.Store(true)
+	return v, nil
+}
+
+// parallel calls f for 0..n-1, at most index_reads at once in the whole Look, and
+// returns the first error. f must not call parallel.
+func (l *Look) parallel(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var tasks sync.WaitGroup
+	for i := range n {
+		if l.take(ctx) != nil {
+			break
+		}
+		tasks.Go(func() {
+			defer func() { <-l.slots }()
+			if err := work.Do("read a part of an index", func() error { return f(ctx, i) }); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	tasks.Wait()
+	return context.Cause(ctx)
+}
+
+// take waits for a place for a read of the index. Unless it returns an error, the
+// caller gives the place back, even if ctx ends at the same time.
+func (l *Look) take(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case l.slots <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// memo returns the entry of m under k, made if need be.
+func memo[K comparable, V any](l *Look, m map[K]*V, k K) *V {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	v := m[k]
+	if v == nil {
+		v = new(V)
+		m[k] = v
+	}
+	return v
+}
+
+// partition returns what is known of a partition, of which state says more.
+func (l *Look) partition(metric string, state rowkey.RowTime) *partition {
+	k := rowkey.Partition{Metric: metric, TimeMS: state.TimeMS}
+	p := memo(l, l.partitions, k)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.known {
+		p.key, p.state, p.known = k, state, true
+	}
+	return p
+}
+
+// stampOf returns the mtime of a partition, read once.
+func (l *Look) stampOf(ctx context.Context, k rowkey.Partition) (rowkey.Stamp, error) {
+	return memo(l, l.partitions, k).stamp.get(ctx, func() (s rowkey.Stamp, err error) {
+		err = l.parallel(ctx, 1, func(ctx context.Context, _ int) error {
+			s, err = l.readStamp(ctx, k)
+			return err
+		})
+		return s, err
+	})
+}

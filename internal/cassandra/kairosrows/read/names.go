@@ -1,0 +1,266 @@
+package read
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/model"
+	"varve/internal/store"
+	"varve/internal/work"
+)
+
+var readMetricNames = &cql.Statement{Name: "read_metric_names",
+	Text: "SELECT column1 FROM string_index WHERE key = ? AND column1 >= ?"}
+
+// Names lists metric names, tag names or tag values in the order of
+// model.CompareNames, each once; more says that q.Limit cut the list. Names of
+// tags come from row keys, so a name may outlive the samples that expired.
+func (l *Look) Names(ctx context.Context, q store.NamesQuery) (names []string, more bool, err error) {
+	if err := q.Check(); err != nil {
+		return nil, false, err
+	}
+	l.trace.lookups.Add(1)
+	switch {
+	case q.Delimiter != 0:
+		names, err = l.metricLevel(ctx, q)
+	case q.Kind == store.MetricNames:
+		names, err = l.metricNames(ctx, q)
+	default:
+		names, err = l.tagTexts(ctx, q)
+	}
+	if err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return nil, false, fmt.Errorf("list names: %w", err)
+	}
+	slices.SortFunc(names, model.CompareNames)
+	if q.Limit > 0 && len(names) > q.Limit {
+		return names[:q.Limit:q.Limit], true, nil
+	}
+	return names, false, nil
+}
+
+// wanted reports whether q asks for a name. To match a name may take milliseconds, so
+// nothing is wanted once ctx has ended.
+func wanted(ctx context.Context, q store.NamesQuery, name string) bool {
+	return strings.HasPrefix(name, q.Prefix) && (q.After == "" || model.CompareNames(name, q.After) > 0) &&
+		(q.Pattern == nil || ctx.Err() == nil && q.Pattern.MatchString(name))
+}
+
+// metricNames reads names until there is one more than wanted. string_index is
+// in order of bytes, which is ours but for characters whose UTF-8 begins with
+// 0xee or more: where one is met the list is read to its end.
+func (l *Look) metricNames(ctx context.Context, q store.NamesQuery) ([]string, error) {
+	if !l.reader.ks.Tables.StringIndex {
+		return nil, nil
+	}
+	inOrder := !hasHighBytes(q.After)
+	from := q.Prefix
+	if inOrder {
+		from = max(from, q.After)
+	}
+	var names []string
+	var column cql.Raw
+	rows := l.namesFrom(ctx, from)
+	defer rows.Close()
+	for rows.Scan(&column) {
+		name := string(column)
+		if !strings.HasPrefix(name, q.Prefix) {
+			break
+		}
+		if !wanted(ctx, q, name) {
+			continue
+		}
+		inOrder = inOrder && !hasHighBytes(name)
+		names = append(names, name)
+		if q.Limit > 0 && len(names) > q.Limit && inOrder {
+			break
+		}
+	}
+	l.trace.indexRows.Add(int64(len(names)))
+	return names, rows.Close()
+}
+
+func (l *Look) namesFrom(ctx context.Context, from string) *cql.Rows {
+	return l.query(ctx, readMetricNames, []byte(schema.MetricNames), l.reader.ks.Tables.NameColumn(from))
+}
+
+// leapAfter is how many names below an entry are read before the next entry is sought
+// by a statement of its own.
+const leapAfter = 500
+
+// metricLevel lists one level of the tree of metrics. Entries are sorted by the
+// caller, so that all are read unless the order of bytes is ours.
+func (l *Look) metricLevel(ctx context.Context, q store.NamesQuery) (names []string, err error) {
+	if !l.reader.ks.Tables.StringIndex {
+		return nil, nil
+	}
+	inOrder := !hasHighBytes(q.After)
+	from, leap := q.Prefix, true
+	if beyond, ok := q.Beyond(q.After); inOrder && ok {
+		from = max(from, beyond)
+	} else if inOrder {
+		from = max(from, q.After)
+	}
+	for leap && err == nil {
+		names, from, leap, err = l.readLevel(ctx, q, names, from, &inOrder)
+	}
+	return names, err
+}
+
+// readLevel reads entries from one name on, until there are enough, or until there are
+// so many names below one that the next is better sought: then leap is true, and from
+// is where.
+func (l *Look) readLevel(ctx context.Context, q store.NamesQuery, names []string, from string, inOrder *bool) (_ []string, next string, leap bool, err error) {
+	rows := l.namesFrom(ctx, from)
+	defer rows.Close()
+	var column cql.Raw
+	last, below := "", 0
+	for rows.Scan(&column) {
+		name := string(column)
+		if !strings.HasPrefix(name, q.Prefix) {
+			break
+		}
+		entry := q.Entry(name)
+		if entry == last {
+			if below++; below == leapAfter {
+				next, _ = q.Beyond(entry)
+				return names, next, true, rows.Close()
+			}
+			continue
+		}
+		last, below = entry, 0
+		*inOrder = *inOrder && !hasHighBytes(entry)
+		if q.After != "" && model.CompareNames(entry, q.After) <= 0 {
+			continue
+		}
+		names = append(names, entry)
+		l.trace.indexRows.Add(1)
+		if q.Limit > 0 && len(names) > q.Limit && *inOrder {
+			break
+		}
+	}
+	return names, "", false, rows.Close()
+}
+
+func hasHighBytes(s string) bool {
+	for i := range len(s) {
+		if s[i] >= 0xee {
+			return true
+		}
+	}
+	return false
+}
+
+// tagTexts collects tag names or values from row keys.
+func (l *Look) tagTexts(ctx context.Context, q store.NamesQuery) ([]string, error) {
+	t := &texts{ctx: ctx, q: q, seen: map[string]bool{}}
+	if q.Metric != "" {
+		if err := l.eachKeyOf(ctx, q.Metric, t.add); err != nil {
+			return nil, err
+		}
+		return t.list(), nil
+	}
+	metrics, err := l.metricNames(ctx, store.NamesQuery{Kind: store.MetricNames})
+	if err != nil {
+		return nil, err
+	}
+	for _, metric := range metrics {
+		if err := l.eachKeyOf(ctx, metric, t.add); err != nil {
+			return nil, err
+		}
+	}
+	return t.list(), nil
+}
+
+// texts are names that were met.
+type texts struct {
+	ctx context.Context
+	q   store.NamesQuery
+
+	mu   sync.Mutex
+	seen map[string]bool // true: wanted
+}
+
+func (t *texts) add(keys []rowkey.Key) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, k := range keys {
+		for name, value := range k.Tags.All() {
+			switch {
+			case t.q.Kind == store.TagNames:
+				t.meet(name)
+			case t.q.Tag == "" || t.q.Tag == name:
+				t.meet(value)
+			}
+		}
+	}
+}
+
+func (t *texts) meet(text string) {
+	if _, known := t.seen[text]; !known {
+		text = strings.Clone(text) // not the whole row key
+		t.seen[text] = wanted(t.ctx, t.q, text)
+	}
+}
+
+func (t *texts) list() []string {
+	var names []string
+	for name, wanted := range t.seen {
+		if wanted {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// eachKeyOf calls f with all row keys of a metric, partition by partition and by
+// several goroutines at once. Unlike rowkey.Each it keeps them only in the cache.
+func (l *Look) eachKeyOf(ctx context.Context, metric string, f func([]rowkey.Key)) error {
+	low, high := l.reader.ks.Spec.RowRange(model.AllTime)
+	s := rowkey.Span{Metric: metric, LowMS: low, HighMS: high}
+	if err := l.eachLegacyKey(ctx, s, nil, func(_ Row, keys []rowkey.Key) error { f(keys); return nil }); err != nil {
+		return err
+	}
+	states, err := memo(l, l.states, s).get(ctx, func() ([]rowkey.RowTime, error) { return l.readStates(ctx, s) })
+	if err != nil {
+		return err
+	}
+	return work.Parallel(ctx, cap(l.slots), len(states), func(ctx context.Context, i int) error {
+		list, err := l.listOf(ctx, l.partition(metric, states[i]))
+		if err == nil {
+			f(list.keys)
+		}
+		return err
+	})
+}
+
+// listOf returns all row keys of a partition.
+func (l *Look) listOf(ctx context.Context, p *partition) (*keyList, error) {
+	if p.full.loaded.Load() {
+		return p.full.value, nil
+	}
+	if l.reader.postings.holds(p.key) {
+		s, err := l.stampOf(ctx, p.key)
+		if err != nil {
+			return nil, err
+		}
+		if list := l.kept(postingKey{Partition: p.key}, p.version(s)); list != nil {
+			l.answer(byCache)
+			return list, nil
+		}
+	}
+	var list *keyList
+	err := l.parallel(ctx, 1, func(ctx context.Context, _ int) (err error) {
+		list, err = l.readAll(ctx, p, nil, nil)
+		return err
+	})
+	return list, err
+}

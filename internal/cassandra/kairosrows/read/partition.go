@@ -1,0 +1,267 @@
+package read
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/model"
+)
+
+// Statements that read indexes. Page sizes keep pages near 1 MB.
+var (
+	readRowTimes = &cql.Statement{Name: "read_row_times",
+		Text: "SELECT row_time FROM row_key_time_index WHERE metric = ? AND table_name = ? AND row_time >= ? AND row_time <= ?"}
+	readRowStates = &cql.Statement{Name: "read_row_states",
+		Text: "SELECT row_time, kairos_mtime, changed, WRITETIME(changed) FROM varve_row_state WHERE metric = ? AND row_time >= ? AND row_time <= ?"}
+	readRowKeys = &cql.Statement{Name: "read_row_keys", Prefetch: true,
+		Text: "SELECT data_type, tags, mtime, WRITETIME(mtime) FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ?"}
+	readTheseRowKeys = &cql.Statement{Name: "read_these_row_keys",
+		Text: "SELECT data_type, tags FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags IN ?"}
+	readPostings      = &cql.Statement{Name: "read_postings", Prefetch: true, Text: rowkey.SelectTagRows}
+	readPostingsRaced = &cql.Statement{Name: "read_postings", PageSize: racedPage, Text: rowkey.SelectTagRows}
+)
+
+// racedPage is how many row keys of one tag pair and shard are read before it is
+// seen whether another pair has fewer.
+const racedPage = 200
+
+// readStates reads the row times of a span in ascending order, each with its
+// state. States are read before anything that they speak of.
+func (l *Look) readStates(ctx context.Context, s rowkey.Span) ([]rowkey.RowTime, error) {
+	var states map[int64]rowkey.RowTime
+	var times []rowkey.RowTime
+	tables := l.reader.ks.Tables
+	err := l.parallel(ctx, 2, func(ctx context.Context, i int) (err error) {
+		switch {
+		case i == 0 && tables.RowKeyTimeIndex && tables.RowKeys:
+			times, err = l.readRowTimes(ctx, s)
+		case i == 1 && tables.Own:
+			states, err = l.readStateRows(ctx, s)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for i := range times {
+		if state, ok := states[times[i].TimeMS]; ok {
+			times[i] = state
+		}
+	}
+	return times, nil
+}
+
+func (l *Look) readRowTimes(ctx context.Context, s rowkey.Span) ([]rowkey.RowTime, error) {
+	var times []rowkey.RowTime
+	rows := l.query(ctx, readRowTimes, s.Metric, schema.DataPoints, s.LowMS, s.HighMS)
+	defer rows.Close()
+	var ms cql.Millis
+	for rows.Scan(&ms) {
+		if !ms.Null {
+			times = append(times, rowkey.RowTime{TimeMS: ms.MS})
+		}
+	}
+	l.trace.indexRows.Add(int64(len(times)))
+	return times, rows.Close()
+}
+
+func (l *Look) readStateRows(ctx context.Context, s rowkey.Span) (map[int64]rowkey.RowTime, error) {
+	states := map[int64]rowkey.RowTime{}
+	rows := l.query(ctx, readRowStates, s.Metric, s.LowMS, s.HighMS)
+	defer rows.Close()
+	var ms cql.Millis
+	var kairos, changed, written cql.Raw
+	for rows.Scan(&ms, &kairos, &changed, &written) {
+		states[ms.MS] = rowkey.RowTime{TimeMS: ms.MS, State: rowkey.State{KairosMtime: rowkey.UUIDOf(kairos), Changed: rowkey.UUIDOf(changed), ChangedMS: rowkey.WrittenMS(written)}}
+	}
+	l.trace.indexRows.Add(int64(len(states)))
+	return states, rows.Close()
+}
+
+// partition is what a Look knows of one partition of row_keys.
+type partition struct {
+	stamp once[rowkey.Stamp]
+	full  once[*keyList]
+
+	// Known from the first time that the states of a span with it were read, and
+	// not changed after.
+	key   rowkey.Partition
+	state rowkey.RowTime
+
+	mu       sync.Mutex
+	known    bool
+	postings map[postingKey]*once[*keyList]
+}
+
+func (p *partition) posting(k postingKey) *once[*keyList] {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	o := p.postings[k]
+	if o == nil {
+		o = new(once[*keyList])
+		if p.postings == nil {
+			p.postings = map[postingKey]*once[*keyList]{}
+		}
+		p.postings[k] = o
+	}
+	return o
+}
+
+// rowkey.ReadStamp reads the mtime of a partition.
+func (l *Look) readStamp(ctx context.Context, k rowkey.Partition) (rowkey.Stamp, error) {
+	l.trace.statements.Add(1)
+	return rowkey.ReadStamp(ctx, l.reader.ks.Session, k)
+}
+
+func (p *partition) version(s rowkey.Stamp) version {
+	return version{mtime: s.Mtime, changed: p.state.Changed}
+}
+
+// unsettledLife is how long row keys are kept whose version was young.
+const unsettledLife = time.Second
+
+// keptUntil returns until when what was loaded with this stamp may be kept if the
+// version stays.
+//
+// A version that was young when it was read is good for a short time only: the
+// clocks of two writers differ, and a write with an earlier timestamp does not
+// move it. The same holds where mtime has expired. And KairosDB does not move it
+// when it deletes.
+func (r *Reader) keptUntil(p *partition, s rowkey.Stamp) time.Time {
+	now := r.now()
+	if youngest := max(s.WrittenMS, p.state.ChangedMS); s.Mtime == (cql.UUID{}) || now.UnixMilli()-youngest < r.config.Settle.Milliseconds() {
+		return now.Add(min(unsettledLife, r.config.Settle))
+	}
+	return now.Add(r.config.PostingsCacheAge)
+}
+
+// errEnough ends a read of row keys of which there are more than wanted.
+var errEnough = errors.New("more row keys than wanted")
+
+// errMatchesOnly says that a partition is too wide to be kept whole.
+var errMatchesOnly = errors.New("only the matching row keys are kept")
+
+// widest is how many bytes of row keys of one partition a query keeps that wants only
+// some of them: of so many, the cache of row keys holds a few partitions.
+func (c *postingsCache) widest() int64 { return c.maxBytes / 4 }
+
+// readAll reads the whole partition of row_keys. more is asked for each key and
+// may end the reading with errEnough. Of a partition that is wider than the cache
+// would keep, only row keys are kept that match wanted, if that is not empty, and
+// the error is errMatchesOnly.
+func (l *Look) readAll(ctx context.Context, p *partition, wanted []model.Matcher, more func(rowkey.Key) bool) (*keyList, error) {
+	reader := l.reader
+	loading := reader.postings.begin(p.key)
+	list := new(keyList)
+	var d keyDecoder
+	var name, tags, mtime, written cql.Raw
+	var first rowkey.Stamp
+	read, onlyMatches := int64(0), false
+	rows := l.query(ctx, readRowKeys, p.key.Args()...)
+	defer rows.Close()
+	dest := []any{&name, &tags, &mtime, &written}
+	for rows.Scan(dest...) {
+		if read++; read == 1 {
+			first = rowkey.Stamp{Mtime: rowkey.UUIDOf(mtime), WrittenMS: rowkey.WrittenMS(written)}
+		}
+		if name == nil || tags == nil {
+			continue // a static cell that outlived the rows
+		}
+		if err := l.addKey(list, &d, name, tags, more); err != nil {
+			return nil, err
+		}
+		if !onlyMatches && len(wanted) > 0 && list.bytes > reader.postings.widest() {
+			onlyMatches = true
+			list = list.only(wanted)
+		} else if last := len(list.keys) - 1; onlyMatches && !model.MatchesAll(wanted, list.keys[last].Tags) {
+			list.keys = list.keys[:last]
+		}
+	}
+	l.trace.indexRows.Add(read)
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	list.verified = true
+	l.answer(byReading)
+	l.trace.indexBytes.Add(list.bytes)
+	if onlyMatches {
+		return list, errMatchesOnly
+	}
+	reader.postings.put(postingKey{Partition: p.key}, list, p.version(first), reader.keptUntil(p, first), loading)
+	return list, nil
+}
+
+const (
+	// verifyBatch is how many row keys are looked up by one statement.
+	verifyBatch = 100
+
+	// maxVerified is the most row keys, of one lookup and row time, that the
+	// inverted index gave and that are looked for in row_keys before they are
+	// believed to exist. Of more, some that are gone may be shown, without samples.
+	maxVerified = 1000
+)
+
+// existing returns those of keys that are in row_keys. KairosDB, which knows
+// nothing of the inverted index, may have deleted some; others have expired.
+//
+// Where a map may be stored in another order than it is bound in, row keys are
+// not found in this way, and all are believed to exist.
+func (l *Look) existing(ctx context.Context, p *partition, keys []rowkey.Key) ([]rowkey.Key, error) {
+	if !l.reader.ordered {
+		return keys, nil
+	}
+	byType := map[model.Type][]cql.TagMap{}
+	for _, k := range keys {
+		byType[k.Type] = append(byType[k.Type], cql.TagMap{Tags: k.Tags})
+	}
+	type batch struct {
+		typ  model.Type
+		tags []cql.TagMap
+	}
+	var batches []batch
+	for typ, tags := range byType {
+		for part := range slices.Chunk(tags, verifyBatch) {
+			batches = append(batches, batch{typ, part})
+		}
+	}
+	found := make([][]rowkey.Key, len(batches))
+	err := l.parallel(ctx, len(batches), func(ctx context.Context, i int) error {
+		rows := l.query(ctx, readTheseRowKeys, p.key.Metric, schema.DataPoints, p.key.TimeMS, string(batches[i].typ), batches[i].tags)
+		defer rows.Close()
+		list := new(keyList)
+		var d keyDecoder
+		var name, tags cql.Raw
+		for rows.Scan(&name, &tags) {
+			if name == nil || tags == nil {
+				continue
+			}
+			if err := l.addKey(list, &d, name, tags, nil); err != nil {
+				return err
+			}
+		}
+		found[i] = list.keys
+		l.trace.indexRows.Add(int64(len(list.keys)))
+		return rows.Close()
+	})
+	return slices.Concat(found...), err
+}
+
+func (l *Look) addKey(list *keyList, d *keyDecoder, name, rawTags []byte, more func(rowkey.Key) bool) error {
+	tags, err := d.tagsOf(rawTags)
+	if err != nil {
+		return fmt.Errorf("row key of type %s: %w", name, err)
+	}
+	k := rowkey.Key{Type: d.typeOf(name), Tags: tags}
+	list.add(k, len(rawTags))
+	if more != nil && !more(k) {
+		return errEnough
+	}
+	return nil
+}

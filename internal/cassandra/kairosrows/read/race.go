@@ -1,0 +1,274 @@
+package read
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/model"
+	"varve/internal/work"
+)
+
+// A race reads the inverted index of one partition for several matchers at
+// once, and stops as soon as one of them has all of its row keys. Each matcher
+// first reads one page a shard and value; of those that end with that the one
+// with the fewest is taken. Only if none ends, the one with the fewest so far goes
+// on. So a rare value beside a common one costs about what it costs alone.
+type race struct {
+	look      *Look
+	partition *partition
+	stamp     rowkey.Stamp
+
+	mu      sync.Mutex
+	runners []*runner
+	turn    chan struct{} // closed and replaced when the state of a runner changed
+	err     error
+}
+
+// A runner reads the row keys of one matcher.
+type runner struct {
+	matcher model.Matcher
+	values  []string
+	lists   []*keyList // by value; complete when open is 0
+	open    int        // streams that have not ended
+	waiting int        // of them, streams that wait after their first page
+	chosen  bool
+	keys    int
+}
+
+// race returns the lists of the matcher that won, one a value.
+func (l *Look) race(ctx context.Context, p *partition, s rowkey.Stamp, literals []model.Matcher) ([]*keyList, error) {
+	raceCtx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	r := &race{look: l, partition: p, stamp: s, turn: make(chan struct{})}
+	loading := l.reader.postings.begin(p.key)
+	var tasks sync.WaitGroup
+	for _, m := range literals {
+		run := &runner{matcher: m, values: rowkey.Distinct(m.Values)}
+		run.open = len(run.values) * l.reader.ks.IndexShards
+		for range run.values {
+			run.lists = append(run.lists, new(keyList))
+		}
+		r.runners = append(r.runners, run)
+	}
+	for _, run := range r.runners {
+		for i := range run.values {
+			for shard := range l.reader.ks.IndexShards {
+				tasks.Go(func() { r.stream(raceCtx, run, i, shard) })
+			}
+		}
+	}
+	winner, err := r.wait(raceCtx)
+	cancel()
+	tasks.Wait()
+	if err != nil {
+		return nil, err
+	}
+	if err := l.verify(ctx, p, winner.lists); err != nil {
+		return nil, err
+	}
+	r.keep(winner, loading)
+	return winner.lists, nil
+}
+
+// verify takes out of short lists what is not in row_keys.
+func (l *Look) verify(ctx context.Context, p *partition, lists []*keyList) error {
+	var keys []rowkey.Key
+	for _, list := range lists {
+		if len(list.keys) <= verifyBatch {
+			keys = append(keys, list.keys...)
+		}
+	}
+	found, err := l.existing(ctx, p, keys)
+	if err != nil {
+		return err
+	}
+	there := make(map[rowkey.Key]bool, len(found))
+	for _, k := range found {
+		there[k] = true
+	}
+	for _, list := range lists {
+		if len(list.keys) <= verifyBatch {
+			list.keys = slices.DeleteFunc(list.keys, func(k rowkey.Key) bool { return !there[k] })
+			list.verified = true
+		}
+	}
+	return nil
+}
+
+// keep remembers the winner's lists.
+func (r *race) keep(winner *runner, since loading) {
+	reader := r.look.reader
+	until := reader.keptUntil(r.partition, r.stamp)
+	for i, v := range winner.values {
+		k := postingKey{r.partition.key, winner.matcher.Tag, v}
+		r.partition.posting(k).set(winner.lists[i])
+		reader.postings.put(k, winner.lists[i], r.partition.version(r.stamp), until, since)
+		r.look.trace.indexBytes.Add(winner.lists[i].bytes)
+	}
+}
+
+// wait returns the first runner that has ended. It lets the best one go on when
+// all of them wait.
+func (r *race) wait(ctx context.Context) (*runner, error) {
+	for {
+		r.mu.Lock()
+		turn, err := r.turn, r.err
+		winner := r.stateLocked()
+		r.mu.Unlock()
+		if err != nil || winner != nil {
+			return winner, err
+		}
+		select {
+		case <-turn:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// stateLocked returns a runner that has ended, or chooses one to go on if all
+// others wait.
+func (r *race) stateLocked() *runner {
+	var ended, best *runner
+	begun := true // all have ended or read their first pages
+	for _, run := range r.runners {
+		switch {
+		case run.open == 0 && (ended == nil || run.keys < ended.keys):
+			ended = run
+		case run.open == 0:
+		case run.waiting < run.open:
+			begun = false
+		case best == nil || run.keys < best.keys:
+			best = run
+		}
+	}
+	if ended != nil && (begun || ended.keys <= verifyBatch) {
+		return ended
+	}
+	if !begun {
+		return nil
+	}
+	if !best.chosen {
+		best.chosen = true
+		r.tellLocked()
+	}
+	return nil
+}
+
+func (r *race) tellLocked() {
+	close(r.turn)
+	r.turn = make(chan struct{})
+}
+
+// change changes the state of a runner and tells.
+func (r *race) change(f func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f()
+	r.tellLocked()
+}
+
+// stream reads one shard of one value.
+func (r *race) stream(ctx context.Context, run *runner, value, shard int) {
+	var list *keyList
+	var paused int
+	err := work.Do("read the keys of a tag value", func() (err error) {
+		list, paused, err = r.read(ctx, run, value, shard)
+		return err
+	})
+	r.change(func() {
+		if err != nil {
+			if r.err == nil && ctx.Err() == nil {
+				r.err = err
+			}
+			return
+		}
+		into := run.lists[value]
+		into.keys = append(into.keys, list.keys...)
+		into.bytes += list.bytes
+		run.keys += len(list.keys) - paused
+		run.open--
+	})
+}
+
+// read returns the row keys of one shard, and how many of them it has told of when
+// it paused.
+func (r *race) read(ctx context.Context, run *runner, value, shard int) (list *keyList, paused int, err error) {
+	l := r.look
+	if err := l.take(ctx); err != nil {
+		return nil, 0, err
+	}
+	held := true
+	defer func() {
+		if held {
+			<-l.slots
+		}
+	}()
+	list = new(keyList)
+	st := readPostingsRaced
+	if len(r.runners) == 1 {
+		st = readPostings
+	}
+	rows := l.query(ctx, st, r.partition.key.Metric, r.partition.key.TimeMS, run.matcher.Tag, run.values[value], shard)
+	defer rows.Close()
+	var d keyDecoder
+	var name, tags cql.Raw
+	dest := []any{&name, &tags}
+	for rows.Scan(dest...) {
+		if err := l.addKey(list, &d, name, tags, nil); err != nil {
+			return nil, 0, err
+		}
+		if len(list.keys) == racedPage && len(r.runners) > 1 {
+			paused = racedPage
+			<-l.slots
+			held = false
+			if err := r.pause(ctx, run, len(list.keys)); err != nil {
+				return nil, 0, err
+			}
+			if err := l.take(ctx); err != nil {
+				return nil, 0, err
+			}
+			held = true
+		}
+	}
+	l.trace.indexRows.Add(int64(len(list.keys)))
+	return list, paused, rows.Close()
+}
+
+// pause waits until the runner is chosen to go on.
+func (r *race) pause(ctx context.Context, run *runner, keys int) error {
+	r.change(func() {
+		run.waiting++
+		run.keys += keys
+	})
+	for {
+		r.mu.Lock()
+		turn, chosen := r.turn, run.chosen
+		if chosen {
+			run.waiting--
+		}
+		r.mu.Unlock()
+		if chosen {
+			return nil
+		}
+		select {
+		case <-turn:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// set gives a value that was loaded elsewhere.
+func (o *once[T]) set(v T) {
+	o.init.Do(func() { o.lock = make(chan struct{}, 1) })
+	o.lock <- struct{}{}
+	defer func() { <-o.lock }()
+	if !o.loaded.Load() {
+		o.value = v
+		o.loaded.Store(true)
+	}
+}

@@ -1,0 +1,68 @@
+package read
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"varve/internal/cassandra/kairosrows/keyspacetest"
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// TestRace: whichever matcher wins, and however many pages that takes, the
+// lookup finds what matches all, and reads little more than the winner's keys.
+func TestRace(t *testing.T) {
+	b := newReadBench(t, readConfig(), nil)
+	metric, row := b.Name("m"), keyspacetest.CityTime(0)
+	const n = 6000
+	var keys []rowkey.Key
+	for i := range n {
+		keys = append(keys, rowkey.Key{Type: model.TypeLong, Tags: model.MustTags("half", fmt.Sprint(i%2), "third", fmt.Sprint(i%3), "tenth", fmt.Sprint(i%10), "all", "x")})
+	}
+	for i := range keys { // each a series of its own
+		keys[i].Tags = model.MustTags(append(flat(keys[i].Tags), "id", fmt.Sprint(i))...)
+	}
+	b.FillKeys(metric, row, keys)
+	for _, test := range []struct {
+		matchers []model.Matcher
+		mostRows int64 // of index rows that are read
+	}{
+		{[]model.Matcher{keyspacetest.OneOf("half", "0"), keyspacetest.OneOf("third", "1")}, n/3 + 4*racedPage + 2*n/6 + 10},
+		{[]model.Matcher{keyspacetest.OneOf("all", "x"), keyspacetest.OneOf("half", "1")}, n/2 + 4*racedPage + 10},
+		{[]model.Matcher{keyspacetest.OneOf("half", "0", "1"), keyspacetest.OneOf("third", "0", "2")}, n},
+		{[]model.Matcher{keyspacetest.OneOf("all", "x"), keyspacetest.OneOf("tenth", "3"), keyspacetest.OneOf("id", "3", "13", "4")}, 8*racedPage + 20},
+		{[]model.Matcher{keyspacetest.OneOf("all", "x"), keyspacetest.OneOf("tenth", "none")}, 4*racedPage + 2},
+		{[]model.Matcher{keyspacetest.OneOf("all", "x", "y")}, n + 10},
+	} {
+		want := 0
+		for _, k := range keys {
+			if model.MatchesAll(test.matchers, k.Tags) {
+				want++
+			}
+		}
+		for _, cache := range []int64{1 << 20, 0} {
+			b.reader.postings = newPostingsCache(cache, time.Now)
+			l := b.reader.Look()
+			for range 2 {
+				if got := len(b.lookup(l, store.Selection{Metric: metric, Matchers: test.matchers, Range: model.TimeRange{StartMS: row, EndMS: row}})); got != want {
+					t.Errorf("%v: %d series, want %d", test.matchers, got, want)
+				}
+			}
+			if trace := l.Trace(); trace.FullPartitions > 0 || trace.IndexedPartitions != 1 {
+				t.Errorf("%v: %+v", test.matchers, trace)
+			} else if trace.IndexRows > test.mostRows+int64(want)+10 {
+				t.Errorf("%v: %d index rows, at most %d", test.matchers, trace.IndexRows, test.mostRows+int64(want)+10)
+			}
+		}
+	}
+}
+
+func flat(tags model.Tags) []string {
+	var all []string
+	for name, value := range tags.All() {
+		all = append(all, name, value)
+	}
+	return all
+}

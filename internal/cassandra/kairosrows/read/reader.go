@@ -1,0 +1,115 @@
+package read
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/collectors"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// A Reader finds series and reads rows of a keyspace. It holds what is kept
+// between requests: row keys and finished rows. Its methods may be called by
+// many goroutines at once.
+type Reader struct {
+	config   Config
+	ks       *schema.Keyspace
+	log      *slog.Logger
+	now      func() time.Time
+	chunks   *chunkCache
+	postings *postingsCache
+	legacy   legacyTable
+	flights  flights
+	givenUp  givenUp
+
+	uncovered     func(rowkey.Partition)
+	ordered       bool // Cassandra keeps tags in one order, so that row keys can be looked for by them
+	badLegacyKeys prometheus.Counter
+	answered      *prometheus.CounterVec
+	unregister    func()
+}
+
+// Options are what a Reader is given to work with. All may be zero.
+type Options struct {
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger
+	Now        func() time.Time // nil: the clock
+
+	// Uncovered is called with partitions that a lookup would have asked the inverted
+	// index for, had that held all of their row keys.
+	Uncovered func(rowkey.Partition)
+}
+
+// New returns a Reader of ks. config must be valid. Close must be called.
+func New(ks *schema.Keyspace, config Config, o Options) (*Reader, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Uncovered == nil {
+		o.Uncovered = func(rowkey.Partition) {}
+	}
+	r := &Reader{
+		uncovered: o.Uncovered,
+		config:    config, ks: ks, log: o.Logger, now: o.Now,
+		chunks:   newChunkCache(int64(config.ChunkCacheBytes), config.ChunkCacheAge, o.Now),
+		postings: newPostingsCache(int64(config.PostingsCacheBytes), o.Now),
+		badLegacyKeys: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "varve_kairosrows_bad_legacy_keys_total", Help: "Rows of row_key_index that hold no row key and were passed by."}),
+	}
+	r.answered = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "varve_kairosrows_lookups_total",
+		Help: "Partitions of row keys that lookups needed, by how they were answered: cached, indexed (by the inverted index), scanned (some pages of them), full (read whole), shared (read whole by another question at that time); uncovered counts besides those that the inverted index could not answer since it may lack what KairosDB wrote."},
+		[]string{"how"})
+	r.legacy.missing = !ks.Tables.RowKeyIndex
+	r.ordered = rowkey.KeepsMapsInOrder(ks.Session.State().Version)
+	var err error
+	if r.unregister, err = collectors.Register(o.Registerer, r.collectors()); err != nil {
+		return nil, fmt.Errorf("register metrics of the keyspace's reader: %w", err)
+	}
+	return r, nil
+}
+
+// Close takes the metrics back.
+func (r *Reader) Close() { r.unregister() }
+
+func (r *Reader) collectors() []prometheus.Collector {
+	all := []prometheus.Collector{r.badLegacyKeys, r.answered}
+	all = append(all, r.chunks.collectors()...)
+	return append(all, r.postings.collectors()...)
+}
+
+// RowChanged tells that this process wrote samples into a row of data_points, or
+// deleted some. It is called after that was done, with the row's key.
+func (r *Reader) RowChanged(key []byte) { r.chunks.forget(key) }
+
+// RowKeysChanged tells that this process added or removed row keys of a metric
+// and row time. It is called after that was done. Other processes see it by
+// varve_row_state.
+func (r *Reader) RowKeysChanged(metric string, rowTimeMS int64) {
+	r.postings.forget(rowkey.Partition{Metric: metric, TimeMS: rowTimeMS})
+}
+
+// Metrics returns the names of all metrics, in no order.
+func (r *Reader) Metrics(ctx context.Context) ([]string, error) {
+	return r.Look().metricNames(ctx, store.NamesQuery{Kind: store.MetricNames})
+}
+
+// RowTimes returns all row times of a metric, ascending, with their states.
+func (r *Reader) RowTimes(ctx context.Context, metric string) ([]rowkey.RowTime, error) {
+	low, high := r.ks.Spec.RowRange(model.AllTime)
+	return r.Look().readStates(ctx, rowkey.Span{Metric: metric, LowMS: low, HighMS: high})
+}
+
+// finished reports whether a row gets no more samples, as far as one can tell.
+func (r *Reader) finished(row Row) bool {
+	return row.TimeMS+r.ks.Spec.Width < r.now().Add(-r.config.FinishedAfter).UnixMilli()
+}

@@ -1,0 +1,426 @@
+package read
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/chunk"
+	"varve/internal/model"
+	"varve/internal/rowtime"
+	"varve/internal/store"
+)
+
+// A Form says how the cells of a row are read.
+type Form uint8
+
+const (
+	// Typed rows hold values of one type, which their key names.
+	Typed Form = iota
+
+	// LegacyLong and LegacyDouble are the two halves of a row that was written
+	// before KairosDB 0.9.4: its key names no type, and bit 0 of each column says
+	// whether the value is a long or a double.
+	LegacyLong
+	LegacyDouble
+)
+
+// A Row is where samples of a series lie.
+type Row struct {
+	TimeMS int64 // row time
+	Form   Form
+}
+
+// blockSamples is how many samples a block of a RowCursor has at most.
+const blockSamples = chunk.TargetSamples
+
+// Pages of data rows stay near 100 KB with values as they usually are, and below
+// 32 MB with the longest that there may be.
+const (
+	fixedPage    = 5000
+	variablePage = 500
+)
+
+// sliceStatements read a slice of one row: ascending or descending, all or a
+// number, with what the chunk cache has to know of each cell or without.
+var sliceStatements = newSliceStatements()
+
+type sliceForm struct {
+	descending, limited, keep, variable bool
+}
+
+func newSliceStatements() map[sliceForm]*cql.Statement {
+	statements := map[sliceForm]*cql.Statement{}
+	bools := []bool{false, true}
+	for _, descending := range bools {
+		for _, limited := range bools {
+			for _, keep := range bools {
+				for _, variable := range bools {
+					f := sliceForm{descending, limited, keep, variable}
+					statements[f] = newSliceStatement(f)
+				}
+			}
+		}
+	}
+	return statements
+}
+
+func newSliceStatement(f sliceForm) *cql.Statement {
+	text := "SELECT column1, value"
+	if f.keep {
+		text += ", TTL(value), WRITETIME(value)"
+	}
+	text += " FROM data_points WHERE key = ? AND column1 >= ? AND column1 <= ?"
+	if f.descending {
+		text += " ORDER BY column1 DESC"
+	}
+	if f.limited {
+		text += " LIMIT ?"
+	}
+	st := &cql.Statement{Name: "read_row", Text: text, PageSize: fixedPage, Prefetch: !f.limited}
+	if f.variable {
+		st.PageSize = variablePage
+	}
+	return st
+}
+
+// A slice is which cells of a row are wanted.
+type slice struct {
+	from, to uint32          // columns, both inclusive
+	within   model.TimeRange // of decoded times
+	empty    bool
+}
+
+// sliceOf returns the slice of a row for samples of range r.
+//
+// In a keyspace of seconds KairosDB compares whole seconds since the row time,
+// so that a sample up to 999 ms before the start is in the answer. Recorded
+// answers want that kept, for the rows that KairosDB looks at: from
+// RowTime(start) on. Elsewhere, and at the end, times are exact.
+func sliceOf(spec rowtime.Spec, row Row, r model.TimeRange) slice {
+	from, toExcl := spec.Slice(row.TimeMS, r)
+	if from == 0 && toExcl == 0 {
+		return slice{empty: true}
+	}
+	s := slice{from: from, to: toExcl - 1, within: r}
+	if row.Form != Typed {
+		s.to |= 1 // the double at the last millisecond
+	}
+	if spec.Unit == rowtime.Seconds && row.TimeMS >= spec.RowTime(r.StartMS) {
+		s.within.StartMS = min(r.StartMS, spec.Time(row.TimeMS, from))
+	}
+	return s
+}
+
+// A RowCursor yields the samples of one row in blocks, in the order asked for.
+// It is used by one goroutine.
+type RowCursor struct {
+	look   *Look
+	ctx    context.Context
+	kind   model.Kind
+	series model.Series
+	row    Row
+	o      store.ReadOptions
+	slice  slice
+	left   int // samples that may still be handed out, if o.Limit > 0
+	opened bool
+	err    error
+
+	rows    *cql.Rows // nil if cached has it all, or at the end
+	column  cql.Raw
+	value   cql.Raw
+	ttl     *int32
+	wrote   int64
+	dest    []any
+	keep    *chunkRecorder // not nil while what is read is to be kept
+	entries []chunk.Entry  // of the chunk cache, in reading order
+	decoder chunk.Decoder
+
+	cols  model.Columns
+	stats [1]model.Stats
+	block store.Block
+}
+
+// ReadRow opens a cursor over one row of s. o.Limit bounds the samples of this
+// row.
+func (l *Look) ReadRow(ctx context.Context, s model.Series, row Row, o store.ReadOptions) *RowCursor {
+	return &RowCursor{look: l, ctx: ctx, kind: s.Type.Kind(), series: s, row: row, o: o, left: o.Limit}
+}
+
+// Next returns the next block, nil at the end. The block is overwritten by the
+// following call.
+func (c *RowCursor) Next() (*store.Block, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	b, err := c.advance()
+	if err != nil {
+		c.Close()
+		c.err = fmt.Errorf("read row %d of %s: %w", c.row.TimeMS, c.series, err)
+		return nil, c.err
+	}
+	if b == nil {
+		c.Close()
+	}
+	return b, nil
+}
+
+func (c *RowCursor) advance() (*store.Block, error) {
+	if err := c.ctx.Err(); err != nil {
+		return nil, err
+	}
+	if !c.opened {
+		c.opened = true
+		if err := c.open(); err != nil {
+			return nil, err
+		}
+	}
+	if c.o.Limit > 0 && c.left == 0 {
+		return nil, nil
+	}
+	if c.rows == nil {
+		return c.fromCache()
+	}
+	c.cols.Reset()
+	if err := c.fill(); err != nil {
+		return nil, err
+	}
+	return c.handOut(), nil
+}
+
+// handOut returns cols as a block, nil if there are none.
+func (c *RowCursor) handOut() *store.Block {
+	if c.cols.Len() == 0 {
+		return nil
+	}
+	c.left -= c.cols.Len()
+	c.look.trace.samples.Add(int64(c.cols.Len()))
+	c.block = store.Block{Columns: c.cols}
+	c.block.TTLs = nil
+	return &c.block
+}
+
+// open looks into the cache or begins the statement.
+func (c *RowCursor) open() error {
+	reader := c.look.reader
+	if c.slice = sliceOf(c.look.reader.ks.Spec, c.row, c.o.Range); c.slice.empty {
+		return nil
+	}
+	key, err := rowKeyBytes(c.series, c.row)
+	if err != nil {
+		return err
+	}
+	finished := reader.finished(c.row)
+	if finished {
+		if e := reader.chunks.get(cacheKey(key, c.row.Form), c.slice); e != nil {
+			c.look.trace.cachedRows.Add(1)
+			c.entries = e.in(c.slice.within, c.o.Descending)
+			return nil
+		}
+		if !c.o.Descending && c.o.Limit == 0 {
+			c.keep = reader.chunks.record(cacheKey(key, c.row.Form), c.slice)
+		}
+	}
+	c.query(key)
+	return nil
+}
+
+func (c *RowCursor) query(key []byte) {
+	form := sliceForm{descending: c.o.Descending, limited: c.o.Limit > 0, keep: c.keep != nil, variable: c.kind.Variable()}
+	args := []any{key, rowtime.ColumnBytes(c.slice.from), rowtime.ColumnBytes(c.slice.to)}
+	if form.limited {
+		args = append(args, c.limit())
+	}
+	c.dest = []any{&c.column, &c.value}
+	if form.keep {
+		c.dest = append(c.dest, &c.ttl, &c.wrote)
+	}
+	c.look.trace.slices.Add(1)
+	c.rows = c.look.reader.ks.Session.Query(c.ctx, sliceStatements[form], args...)
+}
+
+// limit is how many cells are asked for, so that the number of samples wanted
+// is among them: in some slices there are cells of others.
+func (c *RowCursor) limit() int32 {
+	n := c.o.Limit
+	if c.row.Form != Typed || c.look.reader.ks.Spec.Unit == rowtime.Seconds {
+		return 1<<31 - 1 // read page by page until there are enough
+	}
+	return int32(min(n, 1<<31-1))
+}
+
+// rowKeyBytes returns the key of a row in data_points.
+func rowKeyBytes(s model.Series, row Row) ([]byte, error) {
+	k := rowtime.Key{Metric: s.Metric, RowTimeMS: row.TimeMS, Type: s.Type, Tags: s.Tags}
+	if row.Form != Typed {
+		k.Type = rowtime.TypeLegacy
+	}
+	return k.Append(nil)
+}
+
+// fill reads cells into cols until a block is full or the row ends.
+func (c *RowCursor) fill() error {
+	wanted := blockSamples
+	if c.o.Limit > 0 {
+		wanted = min(wanted, c.left)
+	}
+	cells, bytes := 0, 0
+	defer func() {
+		c.look.trace.cells.Add(int64(cells))
+		c.look.trace.cellBytes.Add(int64(bytes))
+	}()
+	for c.cols.Len() < wanted {
+		if !c.rows.Scan(c.dest...) {
+			if err := c.rows.Close(); err != nil {
+				return err
+			}
+			return c.ended()
+		}
+		cells++
+		bytes += len(c.column) + len(c.value)
+		if err := c.add(); err != nil {
+			return err
+		}
+	}
+	if c.keep != nil {
+		c.keep.add(c.kind, &c.cols)
+	}
+	return nil
+}
+
+// ended is called after the last cell.
+func (c *RowCursor) ended() error {
+	if c.keep == nil {
+		return nil
+	}
+	c.keep.add(c.kind, &c.cols)
+	err := c.keep.finish()
+	c.keep = nil
+	return err
+}
+
+// add decodes a cell, and appends it if it is wanted.
+func (c *RowCursor) add() error {
+	column, err := rowtime.ParseColumn(c.column)
+	if err != nil {
+		return c.damaged(err)
+	}
+	ms := c.look.reader.ks.Spec.Time(c.row.TimeMS, column)
+	if !c.slice.within.Contains(ms) {
+		return nil
+	}
+	if c.keep != nil {
+		c.keep.cell(c.ttl, c.wrote)
+	}
+	if c.row.Form != Typed {
+		return c.addLegacy(ms, column&1 == 1)
+	}
+	bits, data, err := rowtime.DecodeValue(c.kind, c.value)
+	if err != nil {
+		return c.damaged(err)
+	}
+	switch {
+	case c.kind.Fixed():
+		c.cols.AppendFixed(ms, bits, 0)
+	case c.kind.Variable():
+		c.cols.AppendBytes(ms, data, 0)
+	default:
+		c.cols.AppendNull(ms, 0)
+	}
+	return nil
+}
+
+func (c *RowCursor) addLegacy(ms int64, floating bool) error {
+	if floating != (c.row.Form == LegacyDouble) {
+		return nil
+	}
+	_, bits, err := rowtime.DecodeLegacyValue(floating, c.value)
+	if err != nil {
+		return c.damaged(err)
+	}
+	c.cols.AppendFixed(ms, bits, 0)
+	return nil
+}
+
+func (c *RowCursor) damaged(err error) error {
+	return &store.CorruptionError{File: "table data_points, column " + fmt.Sprintf("%x", []byte(c.column)), Reason: err.Error()}
+}
+
+// fromCache returns the next block of what the chunk cache has.
+func (c *RowCursor) fromCache() (*store.Block, error) {
+	for len(c.entries) > 0 {
+		e := &c.entries[0]
+		c.entries = c.entries[1:]
+		if c.summarizes(e) {
+			c.stats[0] = e.Stats
+			c.block = store.Block{Stats: c.stats[:]}
+			return &c.block, nil
+		}
+		c.cols.Reset()
+		if err := c.decoder.DecodeEntry(e, &c.cols); err != nil {
+			return nil, err
+		}
+		if c.clip(); c.cols.Len() > 0 {
+			return c.handOut(), nil
+		}
+	}
+	return nil, nil
+}
+
+// summarizes reports whether a chunk can be answered by its statistics.
+func (c *RowCursor) summarizes(e *chunk.Entry) bool {
+	w := c.slice.within
+	return c.o.Summarize != nil && c.o.Limit == 0 && e.HasStats &&
+		w.StartMS <= e.FirstMS && e.LastMS <= w.EndMS && e.LastMS <= c.o.Summarize.Final(e.FirstMS)
+}
+
+// clip cuts a decoded chunk to what is wanted, in the wanted order.
+func (c *RowCursor) clip() {
+	lo, hi := c.cols.Within(c.slice.within)
+	if c.o.Limit > 0 && hi-lo > c.left {
+		if c.o.Descending {
+			lo = hi - c.left
+		} else {
+			hi = lo + c.left
+		}
+	}
+	if lo == 0 && hi == c.cols.Len() && !c.o.Descending {
+		return
+	}
+	var part, spare model.Columns
+	part.Append(&c.cols, lo, hi)
+	if c.o.Descending {
+		part.Reverse(&spare)
+	}
+	c.cols = part
+}
+
+// Close releases the cursor. It may be called at any time.
+func (c *RowCursor) Close() {
+	if c.rows != nil {
+		_ = c.rows.Close() // what is wrong was told by Next
+	}
+	if c.keep != nil {
+		c.keep.drop()
+		c.keep = nil
+	}
+	c.entries, c.opened, c.slice.empty = nil, true, true
+	if c.err == nil {
+		c.rows = nil
+	}
+}
+
+// sortRows orders rows by time and form, each once.
+func sortRows(rows []Row) []Row {
+	slices.SortFunc(rows, func(a, b Row) int {
+		switch {
+		case a.TimeMS != b.TimeMS && a.TimeMS < b.TimeMS:
+			return -1
+		case a.TimeMS != b.TimeMS:
+			return 1
+		}
+		return int(a.Form) - int(b.Form)
+	})
+	return slices.Compact(rows)
+}

@@ -1,0 +1,145 @@
+package read
+
+import (
+	"context"
+	"slices"
+
+	"varve/internal/cassandra/layout"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// A found series is what a Look has found of one.
+type found struct {
+	look *Look
+	SeriesRows
+}
+
+// Select implements layout.Look.
+func (l *Look) Select(ctx context.Context, sel store.Selection) ([]layout.Found, error) {
+	rows, err := l.Lookup(ctx, sel)
+	if err != nil || len(rows) == 0 {
+		return nil, err
+	}
+	all := make([]found, len(rows))
+	list := make([]layout.Found, len(rows))
+	for i, r := range rows {
+		all[i] = found{l, r}
+		list[i] = &all[i]
+	}
+	return list, nil
+}
+
+// Series implements layout.Found.
+func (f *found) Series() model.Series { return f.SeriesRows.Series }
+
+// Open implements layout.Found.
+func (f *found) Open(ctx context.Context, o store.ReadOptions) store.Cursor {
+	s := &rowSource{ctx: ctx, look: f.look, series: f.Series(), options: o, groups: grouped(f.Rows)}
+	if o.Descending {
+		slices.Reverse(s.groups)
+	}
+	return s
+}
+
+// RowOf implements layout.Look.
+func (l *Look) RowOf(ms int64) int64 { return l.reader.ks.Spec.RowTime(ms) }
+
+// A rowSource yields the samples of a series row after row, in the wanted order.
+//
+// Rows of times from 0 on tile the time line. Below, KairosDB gives nearly each
+// time a row of its own, and they overlap: these are read as one. So are a row
+// and its namesake of a type that older releases wrote.
+type rowSource struct {
+	ctx     context.Context
+	look    *Look
+	series  model.Series
+	options store.ReadOptions
+	groups  [][]Row
+	block   store.Block
+	open    *RowCursor
+}
+
+// grouped splits rows, ascending, into those that must be read as one.
+func grouped(rows []Row) [][]Row {
+	var groups [][]Row
+	for i, r := range rows {
+		if n := len(groups); n > 0 && (r.TimeMS < 0 || r.TimeMS == rows[i-1].TimeMS) {
+			groups[n-1] = append(groups[n-1], r)
+			continue
+		}
+		groups = append(groups, rows[i:i+1:i+1])
+	}
+	return groups
+}
+
+// Next implements store.Cursor.
+func (s *rowSource) Next() (*store.Block, error) {
+	for {
+		if s.open == nil {
+			if len(s.groups) == 0 {
+				return nil, nil
+			}
+			group := s.groups[0]
+			s.groups = s.groups[1:]
+			if len(group) > 1 {
+				if err := s.readAll(group); err != nil {
+					return nil, err
+				}
+				if s.block.Len() > 0 {
+					return &s.block, nil
+				}
+				continue
+			}
+			s.open = s.look.ReadRow(s.ctx, s.series, group[0], s.options)
+		}
+		b, err := s.open.Next()
+		if err != nil || b != nil {
+			return b, err
+		}
+		s.open.Close()
+		s.open = nil
+	}
+}
+
+// readAll reads rows that overlap into one block. Of samples at the same time
+// the last row's is taken.
+func (s *rowSource) readAll(rows []Row) error {
+	kind := s.series.Type.Kind()
+	var all model.Columns
+	o := s.options
+	o.Descending, o.Limit, o.Summarize = false, 0, nil
+	for _, r := range rows {
+		if err := s.readRow(r, o, &all); err != nil {
+			return err
+		}
+	}
+	var sorter model.Sorter
+	sorter.Sort(kind, &all)
+	if s.options.Descending {
+		var spare model.Columns
+		all.Reverse(&spare)
+	}
+	s.block = store.Block{Columns: all}
+	return nil
+}
+
+func (s *rowSource) readRow(r Row, o store.ReadOptions, dst *model.Columns) error {
+	c := s.look.ReadRow(s.ctx, s.series, r, o)
+	defer c.Close()
+	for {
+		b, err := c.Next()
+		if err != nil || b == nil {
+			return err
+		}
+		dst.Append(&b.Columns, 0, b.Len())
+	}
+}
+
+// Close implements store.Cursor.
+func (s *rowSource) Close() {
+	if s.open != nil {
+		s.open.Close()
+		s.open = nil
+	}
+}

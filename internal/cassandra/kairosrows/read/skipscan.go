@@ -1,0 +1,284 @@
+package read
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/model"
+)
+
+// A partition of row_keys that the inverted index does not hold is not read
+// whole if that can be avoided: Cassandra keeps its row keys in an order that
+// lets one leap over most of those that do not match.
+//
+//	data_type, then tags: name and value of the first tag, of the second, ...
+//	a set of tags comes before all longer ones that begin like it
+//
+// Names are sorted within a set, so that those with city=x stand together where
+// city is the first tag, and where it is the second they stand together for each
+// value of the first. A scan reads a page of row keys, finds at the first one
+// that does not match the least that may, and if that is not in the page asks for
+// the page that begins there. It sees what row_keys holds at that moment, as a
+// whole read does, whoever wrote it.
+//
+// Releases that keep a map in the order in which it was bound have another order:
+// see rowkey.KeepsMapsInOrder. They are not scanned.
+//
+// Where the tag that is asked for comes after one with many values there is little
+// to leap over. Then pages become longer, and if the scan does not come to an end
+// soon it is given up for a whole read.
+const (
+	// scanPage is how many row keys the first page has. Where there was something
+	// to leap over the next one is shorter, down to minScanPage, else longer.
+	scanPage     = 64
+	minScanPage  = 16
+	maxScanPage  = 5000
+	scanPageStep = 4
+
+	// scanPages and scanPassed are how many pages of mostly others, and how many
+	// row keys that do not match, a scan may read before it is given up.
+	scanPages  = 60
+	scanPassed = 20_000
+
+	// scanGivenUp is how long it is remembered that scans of a metric by some tags
+	// are of no use.
+	scanGivenUp = 10 * time.Minute
+
+	// maxGivenUp bounds how many of these are remembered.
+	maxGivenUp = 1000
+)
+
+var seekRowKeys = &cql.Statement{Name: "seek_row_keys",
+	Text: "SELECT data_type, tags FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND (data_type, tags) >= (?, ?) LIMIT ?"}
+
+// A literal is a matcher by values, in the order of the server, which is that of
+// bytes.
+type literal struct {
+	name   string
+	values []string
+}
+
+// sortedLiterals returns literal matchers by name, one a name, and false if two
+// of one name contradict each other.
+func sortedLiterals(matchers []model.Matcher) (literals []literal, possible bool) {
+	for _, m := range matchers {
+		values := rowkey.Distinct(m.Values)
+		if i := slices.IndexFunc(literals, func(l literal) bool { return l.name == m.Tag }); i >= 0 {
+			both := slices.DeleteFunc(slices.Clone(values), func(v string) bool { return !slices.Contains(literals[i].values, v) })
+			if literals[i].values = both; len(both) == 0 {
+				return nil, false
+			}
+			continue
+		}
+		literals = append(literals, literal{m.Tag, values})
+	}
+	slices.SortFunc(literals, func(a, b literal) int { return strings.Compare(a.name, b.name) })
+	return literals, true
+}
+
+// What follows a set of tags.
+type leap int
+
+const (
+	onward  leap = iota // it does not match, the next one may
+	matches             // it matches
+	leapTo              // no set before another one matches
+	leapEnd             // no later set matches
+)
+
+// leapFrom says whether a set of tags has all the literals, and if not, from
+// which set on one may.
+func leapFrom(tags []model.Tag, literals []literal) (leap, []model.Tag) {
+	met := 0 // literals that the tags so far have
+	for i, tag := range tags {
+		if met == len(literals) {
+			break
+		}
+		l := literals[met]
+		switch c := strings.Compare(tag.Name, l.name); {
+		case c > 0: // the set, and all behind it that begin as it does up to here, lack the tag
+			return leapOver(tags[:i], literals)
+		case c == 0:
+			at, found := slices.BinarySearch(l.values, tag.Value)
+			if !found && at == len(l.values) {
+				return leapOver(tags[:i], literals)
+			}
+			if !found {
+				return leapTo, append(slices.Clone(tags[:i]), model.Tag{Name: l.name, Value: l.values[at]})
+			}
+			met++
+		}
+	}
+	if met == len(literals) {
+		return matches, nil
+	}
+	return onward, nil // one that has more tags than these may match
+}
+
+// leapOver returns the least set that may match behind all that begin with the
+// given tags.
+func leapOver(tags []model.Tag, literals []literal) (leap, []model.Tag) {
+	for i := len(tags) - 1; i >= 0; i-- {
+		name, value := tags[i].Name, tags[i].Value
+		at := slices.IndexFunc(literals, func(l literal) bool { return l.name == name })
+		if at < 0 {
+			return leapTo, append(slices.Clone(tags[:i]), model.Tag{Name: name, Value: value + "\x00"})
+		}
+		if next, _ := slices.BinarySearch(literals[at].values, value+"\x00"); next < len(literals[at].values) {
+			return leapTo, append(slices.Clone(tags[:i]), model.Tag{Name: name, Value: literals[at].values[next]})
+		}
+	}
+	return leapEnd, nil
+}
+
+// A place is one in the order of row keys, there or not.
+type place struct {
+	typ  string
+	tags []model.Tag
+}
+
+func (p place) compare(q place) int {
+	if c := strings.Compare(p.typ, q.typ); c != 0 {
+		return c
+	}
+	return rowkey.CompareTags(p.tags, q.tags)
+}
+
+// next is the place right behind p.
+func (p place) next() place {
+	last := ""
+	if n := len(p.tags); n > 0 {
+		last = p.tags[n-1].Name + "\x00"
+	}
+	return place{p.typ, append(slices.Clone(p.tags), model.Tag{Name: last})}
+}
+
+// A skipScan looks for the row keys that have some literals, in the order of the
+// server.
+type skipScan struct {
+	literals []literal
+	from     place // nothing before it is wanted
+}
+
+// see is given the next row key, and reports whether it has the literals.
+func (s *skipScan) see(k rowkey.Key) bool {
+	at := place{string(k.Type), rowkey.ServerOrder(k.Tags)}
+	if at.compare(s.from) < 0 {
+		return false
+	}
+	step, tags := leapFrom(at.tags, s.literals)
+	switch step {
+	case leapTo:
+		s.from = place{at.typ, tags}
+	case leapEnd:
+		s.from = place{typ: at.typ + "\x00"}
+	default:
+		s.from = at.next()
+	}
+	return step == matches
+}
+
+// scan returns the row keys of a partition that have the literals; false means
+// that it was given up. Of more than limit that match it may return only some,
+// more than limit.
+func (l *Look) scan(ctx context.Context, p *partition, literals []literal, matchers []model.Matcher, limit int) (keys []rowkey.Key, ok bool, err error) {
+	s := skipScan{literals: literals}
+	size, passed, matching := scanPage, 0, 0
+	for poor := 0; poor < scanPages; {
+		tags, err := model.NewTags(s.from.tags...)
+		if err != nil {
+			return nil, false, err
+		}
+		page, err := l.seek(ctx, p, s.from.typ, tags, size)
+		if err != nil {
+			return nil, false, err
+		}
+		found := len(keys)
+		for _, k := range page {
+			if !s.see(k) {
+				continue
+			}
+			keys = append(keys, k)
+			if model.MatchesAll(matchers, k.Tags) {
+				matching++
+			}
+		}
+		found = len(keys) - found
+		if passed += len(page) - found; found < len(page)/2 {
+			poor++
+		}
+		switch {
+		case len(page) < size || matching > limit:
+			return keys, true, nil
+		case passed > scanPassed:
+			return nil, false, nil
+		}
+		last := page[len(page)-1]
+		if end := (place{string(last.Type), rowkey.ServerOrder(last.Tags)}).next(); s.from.compare(end) > 0 {
+			size = max(size/scanPageStep, minScanPage)
+		} else {
+			s.from, size = end, min(size*scanPageStep, maxScanPage)
+		}
+	}
+	return nil, false, nil
+}
+
+// seek reads row keys of a partition from a place on.
+func (l *Look) seek(ctx context.Context, p *partition, typ string, tags model.Tags, limit int) ([]rowkey.Key, error) {
+	list := &keyList{keys: make([]rowkey.Key, 0, limit)}
+	var d keyDecoder
+	var name, raw cql.Raw
+	rows := l.query(ctx, seekRowKeys, p.key.Metric, schema.DataPoints, p.key.TimeMS, typ, cql.TagMap{Tags: tags}, limit)
+	defer rows.Close()
+	for rows.Scan(&name, &raw) {
+		if name == nil || raw == nil {
+			continue // a static cell that outlived the rows
+		}
+		if err := l.addKey(list, &d, name, raw, nil); err != nil {
+			return nil, err
+		}
+	}
+	l.trace.indexRows.Add(int64(len(list.keys)))
+	l.trace.indexBytes.Add(list.bytes)
+	return list.keys, rows.Close()
+}
+
+// A scanKind names scans that are alike: of one metric, by the same tags.
+type scanKind struct {
+	metric, tags string
+}
+
+func kindOf(metric string, literals []literal) scanKind {
+	k := scanKind{metric: metric}
+	for _, l := range literals {
+		k.tags += l.name + "\x00"
+	}
+	return k
+}
+
+// givenUp remembers which scans are of no use.
+type givenUp struct {
+	mu    sync.Mutex
+	until map[scanKind]time.Time
+}
+
+func (g *givenUp) has(k scanKind, now time.Time) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return now.Before(g.until[k])
+}
+
+func (g *givenUp) add(k scanKind, now time.Time) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.until == nil || len(g.until) >= maxGivenUp {
+		g.until = map[scanKind]time.Time{}
+	}
+	g.until[k] = now.Add(scanGivenUp)
+}

@@ -1,0 +1,182 @@
+package remove
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"varve/internal/cassandra/layout"
+	"varve/internal/store"
+)
+
+// A delete job is cancelled by a key of its own in service_index, which no node
+// that works on the job writes: whatever becomes of what is written down of the
+// job, as long as the key is there nobody goes on with it. Who works on it looks
+// for the key and stops at a point where the index agrees with the rows: see
+// deletePass.rowTime.
+const (
+	cancelServiceKey = "CancelledDeletions"
+
+	// cancelLook is how often who works on a job looks whether it was cancelled.
+	cancelLook = 2 * time.Second
+
+	// cancelWait is how long Cancel waits for a node to stop.
+	cancelWait = 10 * time.Second
+
+	// cancelledKept is how long a job that was cancelled is listed.
+	cancelledKept = 7 * 24 * time.Hour
+
+	// orphanKept is how long a cancellation without a job is kept.
+	orphanKept = 24 * time.Hour
+)
+
+var errCancelled = errors.New("the job was cancelled")
+
+// Cancel stops a delete job, whichever node works on it, for good. What it has
+// deleted stays deleted. The job's state is layout.JobCancelled afterwards, or
+// layout.JobCancelling if the node that works on it has not stopped within some
+// seconds, or layout.JobDone if there was nothing left to cancel. A job that is not
+// known is store.ErrNotFound.
+func (d *Deleter) Cancel(ctx context.Context, id string) (Job, error) {
+	j := &d.jobs
+	j.mu.Lock()
+	r := j.running[id]
+	j.mu.Unlock()
+	if r == nil {
+		if job, err := j.ofOthers(ctx, id); err != nil || job.State == layout.JobDone || job.State == layout.JobCancelled {
+			return job, err
+		}
+	}
+	// Before anything stops: else the job would go on after a restart.
+	if err := j.set(ctx, cancelServiceKey, id, j.node); err != nil {
+		return Job{}, fmt.Errorf("cancel delete job %s: nothing was done: %w", id, err)
+	}
+	if r == nil {
+		return j.awaitCancelled(ctx, id)
+	}
+	r.cancelled.Store(true)
+	wait := time.NewTimer(j.wait)
+	defer wait.Stop()
+	select {
+	case <-r.ended:
+	case <-wait.C:
+	case <-ctx.Done():
+	}
+	return j.hereAfterCancel(ctx, r)
+}
+
+// hereAfterCancel says what has become of a job of this process.
+func (j *jobs) hereAfterCancel(ctx context.Context, r *runningJob) (Job, error) {
+	j.mu.Lock()
+	job := *r.job
+	_, running := j.running[job.ID]
+	j.mu.Unlock()
+	switch {
+	case running:
+		job.State = layout.JobCancelling
+	case job.State == layout.JobDone:
+		return job, j.unset(ctx, cancelServiceKey, job.ID)
+	default:
+		job.SetCancelled() // it may have failed at the same moment
+	}
+	return job, nil
+}
+
+// ofOthers returns a job that this process does not work on.
+func (j *jobs) ofOthers(ctx context.Context, id string) (Job, error) {
+	job, err := j.read(ctx, id)
+	if !errors.Is(err, store.ErrNotFound) {
+		return job, err
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for _, ended := range j.ended {
+		if ended.ID == id && (ended.State == layout.JobDone || ended.State == layout.JobCancelled) {
+			return ended, nil
+		}
+	}
+	return job, err
+}
+
+// awaitCancelled waits until a job that was cancelled has stopped on another
+// node, and writes down that it was cancelled if no node works on it.
+func (j *jobs) awaitCancelled(ctx context.Context, id string) (Job, error) {
+	ctx, cancel := context.WithTimeout(ctx, j.wait)
+	defer cancel()
+	for {
+		job, err := j.read(ctx, id)
+		switch {
+		case errors.Is(err, store.ErrNotFound): // it was done meanwhile
+			return Job{ID: id, State: layout.JobDone}, j.unset(context.WithoutCancel(ctx), cancelServiceKey, id)
+		case err != nil:
+			return Job{ID: id, State: layout.JobCancelling}, nil // as is written down
+		case job.State == layout.JobCancelled:
+			return job, nil
+		case j.idle(&job):
+			return job, j.settleCancelled(ctx, &job)
+		}
+		select {
+		case <-time.After(j.wait / 20):
+		case <-ctx.Done():
+			return j.asListed(job, true), nil
+		}
+	}
+}
+
+// settleCancelled writes down what has become of a job that was cancelled and
+// that no node works on, and forgets it when it is old.
+func (j *jobs) settleCancelled(ctx context.Context, job *Job) error {
+	switch {
+	case job.State != layout.JobCancelled:
+		job.SetCancelled()
+		job.Updated = j.d.now().UTC()
+		return j.save(ctx, job)
+	case j.d.now().Sub(job.Updated) < cancelledKept:
+		return nil
+	}
+	if err := j.unset(ctx, jobServiceKey, job.ID); err != nil {
+		return err
+	}
+	return j.unset(ctx, cancelServiceKey, job.ID)
+}
+
+// lookForCancel sees whether another node has cancelled a job that runs here. If
+// it cannot be seen, the next look will tell.
+func (j *jobs) lookForCancel(ctx context.Context, r *runningJob, id string) {
+	if _, err := j.get(ctx, cancelServiceKey, id); err == nil {
+		r.cancelled.Store(true)
+	}
+}
+
+// written reads which jobs are cancelled, and then all that are written down.
+// Cancellations of jobs that are long gone are removed.
+func (j *jobs) written(ctx context.Context) (cancelled map[string]bool, saved []Job, err error) {
+	cancelled = map[string]bool{}
+	for id, err := range j.keys(ctx, cancelServiceKey) {
+		if err != nil {
+			return nil, nil, err
+		}
+		cancelled[id] = true
+	}
+	if saved, err = j.saved(ctx); err != nil {
+		return nil, nil, err
+	}
+	orphans := map[string]bool{}
+	for id := range cancelled {
+		orphans[id] = true
+	}
+	for i := range saved {
+		delete(orphans, saved[i].ID)
+	}
+	for id := range orphans {
+		value, err := j.get(ctx, cancelServiceKey, id)
+		if err == nil && j.d.now().Sub(value.Modified) > orphanKept {
+			err = j.unset(ctx, cancelServiceKey, id)
+		}
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return nil, nil, err
+		}
+	}
+	return cancelled, saved, nil
+}

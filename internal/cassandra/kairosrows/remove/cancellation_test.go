@@ -1,0 +1,271 @@
+package remove
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"varve/internal/cassandra/kairosrows/keyspacetest"
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/cassandra/kairosrows/write"
+	"varve/internal/cassandra/layout"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// cancelStep is how many rows are deleted before a job looks whether it was
+// cancelled.
+const cancelStep = 50
+
+// A cancelBench is a metric with rows at two row times, and nodes that delete
+// them in jobs.
+type cancelBench struct {
+	*bench
+	del  store.Deletion
+	rows int
+}
+
+func newCancelBench(t *testing.T) *cancelBench {
+	b := &cancelBench{bench: newBench(t, schema.DefaultConfig(), write.DefaultConfig(), ""), rows: 2 * (cancelStep + 20)}
+	metric := b.Name("m")
+	src := new(keyspacetest.Memory)
+	for i := range b.rows / 2 {
+		src.Longs(keyspacetest.LongSeries(metric, "k", fmt.Sprint(i)), 0, keyspacetest.SomeTime, keyspacetest.SomeTime+b.KS.Spec.Width)
+	}
+	b.write(src)
+	b.del = store.Deletion{Metric: metric, Range: model.AllTime}
+	return b
+}
+
+// node returns a Deleter of another process. reached is called with how many
+// rows it has deleted.
+func (b *cancelBench) node(name string, ahead time.Duration, reached func(rows int64)) *Deleter {
+	b.T.Helper()
+	c := noNodes()
+	c.JobRows = 10
+	var rows atomic.Int64
+	d, err := New(b.KS, b.newWriter(write.DefaultConfig(), time.Now), c, Options{
+		Node: name, Now: func() time.Time { return time.Now().Add(ahead) },
+		Deleted: func([]byte) {
+			if reached != nil {
+				reached(rows.Add(1))
+			}
+		},
+	})
+	if err != nil {
+		b.T.Fatal(err)
+	}
+	b.T.Cleanup(d.Close)
+	d.step = cancelStep
+	return d
+}
+
+// job returns the one job of this test as a node lists it.
+func (b *cancelBench) job(d *Deleter) Job {
+	b.T.Helper()
+	all, err := d.Jobs(b.Ctx)
+	all = slices.DeleteFunc(all, func(j Job) bool { return j.Deletion.Metric != b.del.Metric })
+	if err != nil || len(all) != 1 {
+		b.T.Fatalf("jobs: %+v, %v", all, err)
+	}
+	return all[0]
+}
+
+// wantHalf checks that what was done is done wholly, and the rest is there.
+func (b *cancelBench) wantHalf(job Job) {
+	b.T.Helper()
+	points, keys, tagRows := b.Count("data_points"), b.Count("row_keys"), b.Count("varve_row_index")
+	if points == 0 || points == b.rows || keys != points || tagRows != points {
+		b.T.Errorf("%d samples of %d are left, %d row keys, %d tag rows", points, b.rows, keys, tagRows)
+	}
+	if job.State != layout.JobCancelled || job.Done != b.rows-points || !strings.Contains(job.Note, fmt.Sprintf("about %d of %d rows were done", job.Done, b.rows)) {
+		b.T.Errorf("%d samples of %d are left, the job says: %+v", points, b.rows, job)
+	}
+}
+
+// TestCancelHere: the node that works on a job is asked. Who waits for the job is
+// told, and nobody goes on with it.
+func TestCancelHere(t *testing.T) {
+	b := newCancelBench(t)
+	asked := make(chan Job, 1)
+	var d *Deleter
+	d = b.node("one", 0, func(rows int64) {
+		if rows == 10 {
+			id := b.job(d).ID
+			go func() {
+				job, err := d.Cancel(b.Ctx, id)
+				if err != nil {
+					t.Error(err)
+				}
+				asked <- job
+			}()
+			for b.job(d).State != layout.JobCancelling {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	})
+	err := d.Delete(b.Ctx, b.Stamp, b.del)
+	var input *store.InputError
+	if !errors.As(err, &input) || !strings.Contains(err.Error(), "was cancelled") {
+		t.Errorf("who waits is told %v", err)
+	}
+	job := <-asked
+	b.wantHalf(job)
+	if job.Done != cancelStep {
+		t.Errorf("%d rows were done, want %d", job.Done, cancelStep)
+	}
+	again, err := d.Cancel(b.Ctx, job.ID)
+	if err != nil || again.State != layout.JobCancelled {
+		t.Errorf("a second time: %+v, %v", again, err)
+	}
+	for _, name := range []string{"one", "two"} {
+		restarted := b.node(name, 2*jobSilence, nil)
+		if err := restarted.Resume(b.Ctx); err != nil {
+			t.Fatal(err)
+		}
+		restarted.jobs.tasks.Wait()
+		b.wantHalf(b.job(restarted))
+	}
+	// It is forgotten at last.
+	later := b.node("two", cancelledKept+time.Hour, nil)
+	if err := later.Resume(b.Ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := later.Cancel(b.Ctx, job.ID); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("a job of last week: %v", err)
+	}
+	if cancelled, _, err := later.jobs.written(b.Ctx); err != nil || cancelled[job.ID] {
+		t.Errorf("its cancellation is still there: %v", err)
+	}
+}
+
+// TestCancelElsewhere: another node is asked, while one works on the job.
+func TestCancelElsewhere(t *testing.T) {
+	b := newCancelBench(t)
+	other := b.node("other", 0, nil)
+	asked := make(chan Job, 1)
+	worker := b.node("worker", 0, func(rows int64) {
+		if rows == 1 {
+			go func() {
+				job, err := other.Cancel(b.Ctx, b.job(other).ID)
+				if err != nil {
+					t.Error(err)
+				}
+				asked <- job
+			}()
+			for b.job(other).State != layout.JobCancelling {
+				time.Sleep(time.Millisecond)
+			}
+		}
+	})
+	if err := worker.Delete(b.Ctx, b.Stamp, b.del); err == nil || !strings.Contains(err.Error(), "was cancelled") {
+		t.Errorf("who waits is told %v", err)
+	}
+	b.wantHalf(<-asked)
+	b.wantHalf(b.job(other))
+	b.wantHalf(b.job(worker))
+}
+
+// TestCancelOfNobody: the node that worked on the job has ended. It does not go
+// on when it is started again, nor does another node take the job over.
+func TestCancelOfNobody(t *testing.T) {
+	b := newCancelBench(t)
+	ctx, cancel := context.WithCancel(b.Ctx)
+	var gone *Deleter
+	held := make(chan struct{})
+	gone = b.node("gone", 0, func(rows int64) {
+		if rows == cancelStep+1 {
+			cancel()
+			<-gone.jobs.ctx.Done() // the process ends
+			close(held)
+		} else if rows > cancelStep+1 {
+			<-held
+		}
+	})
+	if err := gone.Delete(ctx, b.Stamp, b.del); !errors.Is(err, context.Canceled) {
+		t.Fatal(err)
+	}
+	id := b.job(gone).ID
+	gone.Close()
+	other := b.node("other", 0, nil)
+	other.jobs.wait = 200 * time.Millisecond
+	if job, err := other.Cancel(b.Ctx, id); err != nil || job.State != layout.JobCancelling {
+		t.Fatalf("a moment after it has ended: %+v, %v", job, err)
+	}
+	left := b.Count("data_points")
+	for _, name := range []string{"gone", "other"} {
+		ahead := time.Duration(0) // its own jobs are taken up at once
+		if name == "other" {
+			ahead = 2 * jobSilence
+		}
+		d := b.node(name, ahead, nil)
+		if err := d.Resume(b.Ctx); err != nil {
+			t.Fatal(err)
+		}
+		d.jobs.tasks.Wait()
+		if job := b.job(d); job.State != layout.JobCancelled {
+			t.Errorf("%s lists %+v", name, job)
+		}
+	}
+	if n := b.Count("data_points"); n != left || n == 0 {
+		t.Errorf("%d samples were left when it was cancelled, now %d", left, n)
+	}
+	if _, err := other.Cancel(b.Ctx, "no such job"); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("an unknown job: %v", err)
+	}
+}
+
+// TestCancelOfSilent: nobody has worked on the job for a while, so that nobody is
+// waited for.
+func TestCancelOfSilent(t *testing.T) {
+	b := newCancelBench(t)
+	later := b.node("later", 2*jobSilence, nil)
+	job := &Job{ID: fmt.Sprint("silent-", b.Stamp), State: layout.JobRunning, Rows: 4040, Done: 2000, Node: "lost", Updated: time.Now(), Started: time.Now(), Deletion: layout.SaveDeletion(b.del)}
+	if err := later.jobs.save(b.Ctx, job); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.job(later); got.State != layout.JobWaiting {
+		t.Errorf("listed as %+v", got)
+	}
+	if got, err := later.Cancel(b.Ctx, job.ID); err != nil || got.State != layout.JobCancelled {
+		t.Errorf("cancelled: %+v, %v", got, err)
+	}
+	if got, err := later.jobs.read(b.Ctx, job.ID); err != nil || got.State != layout.JobCancelled {
+		t.Errorf("written down: %+v, %v", got, err)
+	}
+}
+
+// TestCancelOfDone: a job that is done cannot be cancelled, and leaves nothing
+// behind.
+func TestCancelOfDone(t *testing.T) {
+	b := newCancelBench(t)
+	d := b.node("one", 0, nil)
+	b.delete(d, b.del)
+	job := b.job(d)
+	if got, err := d.Cancel(b.Ctx, job.ID); err != nil || got.State != layout.JobDone {
+		t.Errorf("where it was done: %+v, %v", got, err)
+	}
+	if _, err := b.node("two", 0, nil).Cancel(b.Ctx, job.ID); !errors.Is(err, store.ErrNotFound) {
+		t.Errorf("elsewhere: %v", err)
+	}
+	if cancelled, _, err := d.jobs.written(b.Ctx); err != nil || cancelled[job.ID] {
+		t.Errorf("a cancellation is left: %v, %v", cancelled, err)
+	}
+	// One that was written a moment too late is not kept for ever.
+	if err := b.KS.Set(b.Ctx, schema.OwnService, cancelServiceKey, "orphan", "one"); err != nil {
+		t.Fatal(err)
+	}
+	for _, ahead := range []time.Duration{0, orphanKept + time.Hour} {
+		if _, _, err := b.node("two", ahead, nil).jobs.written(b.Ctx); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.KS.Get(b.Ctx, schema.OwnService, cancelServiceKey, "orphan"); (err == nil) != (ahead == 0) {
+			t.Errorf("after %v: %v", ahead, err)
+		}
+	}
+}

@@ -1,0 +1,351 @@
+package remove
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"varve/internal/cassandra/layout"
+	"varve/internal/store"
+	"varve/internal/work"
+)
+
+// Delete jobs are kept in service_index, so that any node goes on with one whose
+// node is gone. Their write timestamp is kept too: whatever is written while a
+// job waits is not touched, and doing a part twice does no harm.
+const (
+	jobServiceKey = "Deletions"
+
+	// jobReport is how often a job writes its progress down.
+	jobReport = 10 * time.Second
+
+	// jobSilence is how long a job may be silent before another node takes it.
+	jobSilence = time.Minute
+
+	// jobsKept is how many ended jobs are remembered, in this process.
+	jobsKept = 100
+)
+
+// A Job is a delete that is too large to be waited for.
+type Job = layout.Job
+
+// jobs are the delete jobs of a Deleter.
+type jobs struct {
+	d    *Deleter
+	node string
+	wait time.Duration // of Cancel, for a job to stop
+
+	ctx   context.Context // of all jobs at work
+	stop  context.CancelCauseFunc
+	tasks sync.WaitGroup
+
+	mu      sync.Mutex
+	running map[string]*runningJob
+	ended   []Job // oldest first
+}
+
+// A runningJob is one that this process works on.
+type runningJob struct {
+	job       *Job          // jobs.mu must be held
+	cancelled atomic.Bool   // it is to stop
+	ended     chan struct{} // closed when it has
+}
+
+func (j *jobs) init(d *Deleter, node string) {
+	j.d, j.node, j.wait, j.running = d, node, cancelWait, map[string]*runningJob{}
+	j.ctx, j.stop = context.WithCancelCause(context.Background())
+}
+
+func (j *jobs) close() {
+	j.stop(store.ErrClosed)
+	j.tasks.Wait()
+}
+
+// start makes a job of a delete and waits for it. If ctx ends first the job goes
+// on.
+func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, plan *deletePlan) error {
+	now := j.d.now().UTC()
+	job := &Job{
+		ID: fmt.Sprintf("%d-%08x", stampMS, rand.Uint32()), Selector: describe(del), StartMS: del.Range.StartMS, EndMS: del.Range.EndMS,
+		Cluster: j.d.cluster, StampMS: stampMS, State: layout.JobRunning, Rows: plan.rows, NextMS: del.Range.StartMS, Started: now, Updated: now, Node: j.node,
+		Deletion: layout.SaveDeletion(del),
+	}
+	job.NextMS = plan.steps[0].rowTimeMS
+	if err := j.save(ctx, job); err != nil {
+		return fmt.Errorf("delete from %s: note down the job: %w", del.Metric, err)
+	}
+	done := make(chan error, 1)
+	j.begin(job, func(ctx context.Context, r *runningJob) error {
+		err := j.work(ctx, r, del, plan.steps)
+		done <- err
+		return err
+	})
+	select {
+	case err := <-done:
+		if errors.Is(err, errCancelled) {
+			return &store.InputError{Reason: fmt.Sprintf("delete from %s: job %s was cancelled; what it had deleted stays deleted, GET /admin/deletes says how much", del.Metric, job.ID)}
+		}
+		if err != nil {
+			return fmt.Errorf("delete from %s, job %s, which is tried again: %w", del.Metric, job.ID, err)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("delete from %s: it goes on as job %s: %w", del.Metric, job.ID, context.Cause(ctx))
+	}
+}
+
+// begin runs f as the work of a job.
+func (j *jobs) begin(job *Job, f func(context.Context, *runningJob) error) {
+	r := &runningJob{job: job, ended: make(chan struct{})}
+	j.mu.Lock()
+	j.running[job.ID] = r
+	j.mu.Unlock()
+	j.d.metrics.running.Inc()
+	j.tasks.Go(func() {
+		defer close(r.ended)
+		defer j.d.metrics.running.Dec()
+		j.end(job, work.Do("work on a delete job", func() error { return f(j.ctx, r) }))
+	})
+}
+
+// end notes how a job ended. One that was stopped by close stays as it is.
+func (j *jobs) end(job *Job, err error) {
+	closing := j.ctx.Err() != nil
+	cancelled := errors.Is(err, errCancelled)
+	j.mu.Lock()
+	job.Updated = j.d.now().UTC()
+	job.State, job.Error = layout.JobDone, ""
+	switch {
+	case cancelled:
+		job.SetCancelled()
+	case closing && err != nil:
+		job.State = layout.JobWaiting
+	case err != nil:
+		job.State, job.Error = layout.JobFailed, err.Error()
+	default:
+		job.Done = job.Rows // also those of the last seconds before an interruption
+	}
+	ended := *job
+	delete(j.running, job.ID)
+	j.ended = append(j.ended, ended)
+	if len(j.ended) > jobsKept {
+		j.ended = j.ended[1:]
+	}
+	j.mu.Unlock()
+	if ended.State == layout.JobWaiting {
+		return // its progress is written down as of a moment ago
+	}
+	j.d.metrics.jobs.WithLabelValues(ended.State).Inc()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(j.ctx), jobReport)
+	defer cancel()
+	switch ended.State {
+	case layout.JobCancelled:
+		j.d.log.Info("a delete job was cancelled", "job", job.ID, "selector", job.Selector, "rows", job.Rows, "done", job.Done)
+		_ = j.save(ctx, &ended) // the cancellation itself is written down
+	case layout.JobFailed:
+		j.d.log.Warn("a delete job failed and will be tried again", "job", job.ID, "selector", job.Selector, "error", err)
+		_ = j.save(ctx, &ended) // it stays as it was, and is tried again all the same
+	default:
+		j.d.log.Info("a delete job is done", "job", job.ID, "selector", job.Selector, "rows", job.Rows)
+		if err := j.unset(ctx, jobServiceKey, job.ID); err != nil {
+			j.d.log.Warn("a delete job that is done will be done again", "job", job.ID, "error", err)
+		}
+	}
+}
+
+// work does what is left of a job, until it is cancelled.
+func (j *jobs) work(ctx context.Context, r *runningJob, del store.Deletion, steps []rowTimeDelete) error {
+	reported, looked := j.d.now(), time.Time{}
+	return j.d.run(ctx, del, r.job.StampMS, steps, func(nextMS int64, rows int) error {
+		now := j.d.now()
+		j.mu.Lock()
+		r.job.NextMS, r.job.Updated = nextMS, now.UTC()
+		r.job.Done += rows
+		state := *r.job
+		j.mu.Unlock()
+		if now.Sub(looked) >= cancelLook {
+			looked = now
+			j.lookForCancel(ctx, r, state.ID)
+		}
+		if r.cancelled.Load() && state.Done < state.Rows {
+			return errCancelled
+		}
+		if now.Sub(reported) < jobReport {
+			return nil
+		}
+		reported = now
+		if err := j.save(ctx, &state); err != nil {
+			j.d.log.Warn("the progress of a delete job is not written down", "job", state.ID, "error", err)
+		}
+		return nil
+	})
+}
+
+// save writes a job down.
+func (j *jobs) save(ctx context.Context, job *Job) error {
+	text, err := json.Marshal(job)
+	if err != nil {
+		return err
+	}
+	return j.set(ctx, jobServiceKey, job.ID, string(text))
+}
+
+// saved reads the jobs that are written down.
+func (j *jobs) saved(ctx context.Context) ([]Job, error) {
+	var all []Job
+	for id, err := range j.keys(ctx, jobServiceKey) {
+		if err != nil {
+			return nil, err
+		}
+		job, err := j.read(ctx, id)
+		switch {
+		case err == store.ErrNotFound:
+			continue // it was done meanwhile
+		case errors.Is(err, errJobText):
+			j.d.log.Warn("a delete job cannot be read and is left alone", "job", id, "error", err)
+			continue
+		case err != nil:
+			return nil, err
+		}
+		all = append(all, job)
+	}
+	return all, nil
+}
+
+var errJobText = errors.New("it is not what is written down of a delete job")
+
+// read reads a job that is written down.
+func (j *jobs) read(ctx context.Context, id string) (job Job, err error) {
+	value, err := j.get(ctx, jobServiceKey, id)
+	if err != nil {
+		return job, err
+	}
+	if err := json.Unmarshal([]byte(value.Text), &job); err != nil || job.ID != id {
+		return job, errors.Join(errJobText, err)
+	}
+	return job, nil
+}
+
+// Jobs lists the delete jobs of all nodes that are not done, those that were
+// cancelled in the last days, and the last ones that were done here, newest
+// first.
+func (d *Deleter) Jobs(ctx context.Context) ([]Job, error) {
+	cancelled, saved, err := d.jobs.written(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d.jobs.mu.Lock()
+	defer d.jobs.mu.Unlock()
+	known := map[string]bool{}
+	var all []Job
+	for _, r := range d.jobs.running {
+		job := *r.job
+		if r.cancelled.Load() || cancelled[job.ID] {
+			job.State = layout.JobCancelling
+		}
+		all, known[job.ID] = append(all, job), true
+	}
+	for _, job := range slices.Backward(d.jobs.ended) {
+		if !known[job.ID] && (job.State == layout.JobDone || job.State == layout.JobCancelled) {
+			all, known[job.ID] = append(all, job), true
+		}
+	}
+	for _, job := range saved {
+		if !known[job.ID] {
+			all = append(all, d.jobs.asListed(job, cancelled[job.ID]))
+		}
+	}
+	slices.SortFunc(all, func(a, b Job) int { return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(a.ID, b.ID)) })
+	return all, nil
+}
+
+// asListed is a job that this process does not work on, for people.
+func (j *jobs) asListed(job Job, cancelled bool) Job {
+	idle := j.idle(&job)
+	switch {
+	case job.State == layout.JobCancelled:
+	case cancelled && idle:
+		job.SetCancelled() // though nobody has written that down yet
+	case cancelled:
+		job.State = layout.JobCancelling
+	case job.State == layout.JobRunning && idle:
+		job.State = layout.JobWaiting
+	}
+	return job
+}
+
+// idle reports whether no node works on a job that is written down, as far as
+// one can tell.
+func (j *jobs) idle(job *Job) bool {
+	return job.State != layout.JobRunning || j.d.now().Sub(job.Updated) > jobSilence
+}
+
+// Resume goes on with jobs that no node works on: those of this node from
+// before it was started, and those of nodes that are silent for a minute. It
+// returns when they have begun. Call it at the start and each minute.
+func (d *Deleter) Resume(ctx context.Context) error {
+	cancelled, saved, err := d.jobs.written(ctx)
+	if err != nil {
+		return fmt.Errorf("look for delete jobs that were not finished: %w", err)
+	}
+	for i := range saved {
+		job := &saved[i]
+		d.jobs.mu.Lock()
+		_, running := d.jobs.running[job.ID]
+		d.jobs.mu.Unlock()
+		silent := d.now().Sub(job.Updated) > jobSilence
+		mine := job.Node == d.jobs.node && job.State != layout.JobFailed
+		if running || !silent && !mine || d.jobs.ctx.Err() != nil {
+			continue
+		}
+		if cancelled[job.ID] || job.State == layout.JobCancelled {
+			err = d.jobs.settleCancelled(ctx, job)
+		} else {
+			err = d.resume(ctx, job)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// resume begins to go on with a job.
+func (d *Deleter) resume(ctx context.Context, job *Job) error {
+	del, err := job.Means()
+	if err != nil {
+		d.log.Warn("a delete job cannot be read and is left alone", "job", job.ID, "error", err)
+		return nil
+	}
+	job.Node, job.State, job.Updated = d.jobs.node, layout.JobRunning, d.now().UTC()
+	if err := d.jobs.save(ctx, job); err != nil {
+		return err
+	}
+	d.log.Info("a delete job goes on", "job", job.ID, "selector", job.Selector, "rows", job.Rows, "done", job.Done)
+	d.jobs.begin(job, func(ctx context.Context, r *runningJob) error {
+		del := del
+		del.Range.StartMS = max(del.Range.StartMS, job.NextMS) // row times before it are done
+		plans, err := d.plan(ctx, []store.Deletion{del})
+		if err != nil {
+			return err
+		}
+		d.jobs.count(job, plans[0].rows)
+		return d.jobs.work(ctx, r, del, plans[0].steps)
+	})
+	return nil
+}
+
+// count notes how many rows of a job that goes on are done: all but those that are
+// left. The last seconds before an interruption are not written down.
+func (j *jobs) count(job *Job, left int) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	job.Done = max(job.Done, job.Rows-left)
+}

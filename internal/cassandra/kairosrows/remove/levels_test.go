@@ -1,0 +1,28 @@
+package remove
+
+import (
+	"testing"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
+)
+
+// TestLevelsOfRemovals: who removes decides by what is in each data center, and tells
+// all of them.
+func TestLevelsOfRemovals(t *testing.T) {
+	for _, st := range []*cql.Statement{
+		recordDeletion, listRowTimes, countTagRows, probeLegacyKeys, probeRowTime, probeTagIndexed, rowkey.ListRowKeys, rowkey.LegacyKeysAtQuorum,
+		rowKeyRuns.list, rowKeyRuns.some, tagRowRuns.list, tagRowRuns.some,
+		findTagRow, findLegacyKey, readTTLs, findRowKeys, findTagRows, findTagValues, scanRowKeys, scanTagRows, scanRowTimes, listNames, findRowKey,
+	} {
+		if st.Level != cql.Everywhere {
+			t.Errorf("%s decides by one data center", st.Name)
+		}
+	}
+	if findRows.Level != cql.SeesAll {
+		t.Errorf("%s may miss samples", findRows.Name)
+	}
+	if readDeletions.Level != cql.Quorum {
+		t.Errorf("%s is of level %d", readDeletions.Name, readDeletions.Level)
+	}
+}

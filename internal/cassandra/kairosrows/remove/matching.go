@@ -1,0 +1,160 @@
+package remove
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// deletePortion is how many row keys of a partition a delete holds at once.
+const deletePortion = 20_000
+
+var countTagRows = &cql.Statement{Name: "count_tag_rows", Level: cql.Everywhere, PageSize: rareTag + 1, Text: rowkey.SelectTagRows + " LIMIT ?"}
+
+const (
+	// rareTag is how many row keys a matcher may have that is taken without a look at
+	// the others.
+	rareTag = 500
+
+	// maxTagPlaces is how many partitions of the inverted index are read for one matcher.
+	maxTagPlaces = 1000
+)
+
+// eachMatch calls f with what deletions of one metric, i by i, delete of one row time: at
+// most some rows at once, and each at least once. It reads at a quorum, row_keys or, for
+// one deletion, what the inverted index has of one of its tags.
+func (d *Deleter) eachMatch(ctx context.Context, rowTimeMS int64, deletions []store.Deletion, most int, f func(i int, rows []rowDelete) error) error {
+	part := rowkey.Partition{Metric: deletions[0].Metric, TimeMS: rowTimeMS}
+	var places []rowkey.TagPlace
+	if len(deletions) == 1 {
+		var err error
+		if places, err = d.rarestTag(ctx, part, deletions[0].Matchers); err != nil {
+			return err
+		}
+	}
+	matches := make([]matching, len(deletions))
+	for i, del := range deletions {
+		m := &matches[i]
+		m.part, m.del, m.most, m.f = part, del, most, func(rows []rowDelete) error { return f(i, rows) }
+		m.row.from, m.row.to, m.row.whole, m.none = deletedColumns(d.ks.Spec, rowTimeMS, del.Range)
+	}
+	take := func(k rowkey.Key) error {
+		for i := range matches {
+			if err := matches[i].take(k); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	var err error
+	if places == nil {
+		err = rowkey.Each(ctx, d.ks.Session, rowkey.ListRowKeys, part.Args(), take)
+	}
+	for _, at := range places {
+		if err == nil {
+			err = rowkey.Each(ctx, d.ks.Session, tagRowRuns.list, at.Args(part), take)
+		}
+	}
+	for i := range matches {
+		if m := &matches[i]; err == nil && (len(m.rows) > 0 || !m.told) {
+			err = m.f(m.rows)
+		}
+	}
+	return err
+}
+
+// A matching gathers the rows that one deletion means.
+type matching struct {
+	part rowkey.Partition
+	del  store.Deletion
+	row  rowDelete // what is deleted of each
+	none bool      // nothing of this row time
+	most int
+	f    func([]rowDelete) error
+
+	rows []rowDelete
+	told bool
+}
+
+func (m *matching) take(k rowkey.Key) error {
+	r := m.row
+	r.key = k
+	if m.none || !m.del.Means(m.part.Series(k)) {
+		return nil
+	}
+	if m.rows = append(m.rows, r); len(m.rows) < m.most {
+		return nil
+	}
+	rows := m.rows
+	m.rows, m.told = nil, true
+	return m.f(rows)
+}
+
+// rarestTag returns the partitions of the inverted index that have the row keys of one
+// matcher, of the one with the fewest as far as a look tells. It returns nil if the index
+// may lack some, or no matcher names a few values.
+func (d *Deleter) rarestTag(ctx context.Context, part rowkey.Partition, matchers []model.Matcher) (places []rowkey.TagPlace, err error) {
+	literals := rowkey.Literals(matchers)
+	if len(literals) == 0 || !d.ks.Tables.Own {
+		return nil, nil
+	}
+	if covered, err := d.isCovered(ctx, part); err != nil || !covered {
+		return nil, err
+	}
+	fewest := math.MaxInt
+	for _, m := range literals {
+		of := d.placesOf(m)
+		if len(of) > maxTagPlaces {
+			continue
+		}
+		n := 0
+		for _, at := range of {
+			err := rowkey.Each(ctx, d.ks.Session, countTagRows, append(at.Args(part), rareTag+1), func(rowkey.Key) error { n++; return nil })
+			if err != nil {
+				return nil, err
+			}
+			if n > rareTag {
+				break
+			}
+		}
+		if n < fewest {
+			places, fewest = of, n
+		}
+		if n <= rareTag {
+			return places, nil
+		}
+	}
+	return places, nil
+}
+
+func (d *Deleter) placesOf(m model.Matcher) []rowkey.TagPlace {
+	var places []rowkey.TagPlace
+	for _, v := range rowkey.Distinct(m.Values) {
+		for shard := range d.ks.IndexShards {
+			places = append(places, rowkey.TagPlace{Tag: m.Tag, Value: v, Shard: shard})
+		}
+	}
+	return places
+}
+
+// isCovered reports whether the inverted index holds all row keys of a partition: see
+// rowkey.State.
+func (d *Deleter) isCovered(ctx context.Context, part rowkey.Partition) (bool, error) {
+	state, err := rowkey.ReadState(ctx, d.ks, part)
+	if err != nil || state.KairosMtime == (cql.UUID{}) {
+		return false, err
+	}
+	s, err := rowkey.ReadStampAtQuorum(ctx, d.ks.Session, part)
+	return err == nil && state.Covers(s), err
+}
+
+// bounds are the first and the last of some row keys, as Cassandra sorts them.
+func bounds(rows []rowDelete) (first, last rowkey.Key) {
+	compare := func(a, b rowDelete) int { return a.key.Compare(b.key) }
+	return slices.MinFunc(rows, compare).key, slices.MaxFunc(rows, compare).key
+}

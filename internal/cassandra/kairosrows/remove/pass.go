@@ -1,0 +1,376 @@
+package remove
+
+import (
+	"context"
+	"math"
+	"slices"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/rowtime"
+	"varve/internal/store"
+	"varve/internal/work"
+)
+
+var (
+	deleteRow = &cql.Statement{Name: "delete_row",
+		Text: "DELETE FROM data_points WHERE key = ?"}
+	deleteSlice = &cql.Statement{Name: "delete_slice",
+		Text: "DELETE FROM data_points WHERE key = ? AND column1 >= ? AND column1 <= ?"}
+
+	deleteRowKey = &cql.Statement{Name: "delete_row_key", Level: cql.Quorum,
+		Text: "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags = ?"}
+	// The static mtime stays: it is written with timestamp 1 and could not be
+	// written again over a delete of the partition.
+	deleteRowKeys = &cql.Statement{Name: "delete_row_keys", Level: cql.Quorum,
+		Text: "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type >= ?"}
+	deleteTagRow = &cql.Statement{Name: "delete_tag_row", Level: cql.Quorum,
+		Text: "DELETE FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ? AND data_type = ? AND tags = ?"}
+	deleteTagRows = &cql.Statement{Name: "delete_tag_rows", Level: cql.Quorum,
+		Text: "DELETE FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ?"}
+	deleteTagIndexed = &cql.Statement{Name: "delete_tag_indexed_row_key", Level: cql.Quorum,
+		Text: "DELETE FROM tag_indexed_row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND single_tag_pair = ? AND data_type = ? AND tag_collection_hash = ? AND tags = ?"}
+	deleteLegacyKey = &cql.Statement{Name: "delete_legacy_key", Level: cql.Quorum,
+		Text: "DELETE FROM row_key_index WHERE key = ? AND column1 = ?"}
+	deleteRowTime = &cql.Statement{Name: "delete_row_time", Level: cql.Quorum,
+		Text: "DELETE FROM row_key_time_index WHERE metric = ? AND table_name = ? AND row_time = ?"}
+	deleteRowState = &cql.Statement{Name: "delete_row_state", Level: cql.Quorum,
+		Text: "DELETE FROM varve_row_state WHERE metric = ? AND row_time = ?"}
+	deleteMetricName = &cql.Statement{Name: "delete_metric_name", Level: cql.Quorum,
+		Text: "DELETE FROM string_index WHERE key = ? AND column1 = ?"}
+
+	probeLegacyKeys = &cql.Statement{Name: "probe_legacy_keys", Level: cql.Everywhere, PageSize: 2,
+		Text: "SELECT column1 FROM row_key_index WHERE key = ? LIMIT 1"}
+	probeRowTime = &cql.Statement{Name: "probe_row_time", Level: cql.Everywhere, PageSize: 2,
+		Text: "SELECT row_time FROM row_key_time_index WHERE metric = ? AND table_name = ? LIMIT 1"}
+	probeTagIndexed = &cql.Statement{Name: "probe_tag_indexed", Level: cql.Everywhere, PageSize: 2, Scan: true,
+		Text: "SELECT metric FROM tag_indexed_row_keys LIMIT 1"}
+)
+
+const (
+	// deleteStep is how many rows of one row time are deleted at a time.
+	deleteStep = 2000
+)
+
+// run does the steps. progress is told the row time that is being done, and how
+// many more rows of it were; an error ends the run, with the index as it has to
+// be.
+func (d *Deleter) run(ctx context.Context, del store.Deletion, stampMS int64, steps []rowTimeDelete, progress func(rowTimeMS int64, rows int) error) error {
+	pass := deletePass{d: d, del: del, metric: del.Metric, stampMS: stampMS, all: wholeMetric(del)}
+	if len(steps) == 0 {
+		return nil
+	}
+	var err error
+	pass.indexMS, err = d.writer.Announce(ctx, rowkey.Span{Metric: del.Metric, LowMS: steps[0].rowTimeMS, HighMS: steps[len(steps)-1].rowTimeMS})
+	if err != nil {
+		return err
+	}
+	if pass.keepFrom, err = d.keepFrom(ctx); err != nil {
+		return err
+	}
+	if pass.legacy, err = d.hasLegacyKeys(ctx, del.Metric); err != nil {
+		return err
+	}
+	if pass.tagIndexed, err = d.hasTagIndexed(ctx); err != nil {
+		return err
+	}
+	for _, s := range steps {
+		if err := pass.rowTime(ctx, s, func(rows int) error { return progress(s.rowTimeMS, rows) }); err != nil {
+			return err
+		}
+	}
+	if pass.emptied && pass.keepFrom == math.MaxInt64 { // a KairosDB node would not write the name again
+		return pass.name(ctx)
+	}
+	return nil
+}
+
+func (d *Deleter) hasLegacyKeys(ctx context.Context, metric string) (bool, error) {
+	if !d.ks.Tables.RowKeyIndex {
+		return false, nil
+	}
+	return rowkey.MayHold(ctx, d.ks.Session, probeLegacyKeys, []byte(metric))
+}
+
+func (d *Deleter) hasTagIndexed(ctx context.Context) (bool, error) {
+	if !d.ks.Tables.TagIndexedRowKeys {
+		return false, nil
+	}
+	return rowkey.MayHold(ctx, d.ks.Session, probeTagIndexed)
+}
+
+// A deletePass is one delete at work.
+type deletePass struct {
+	d          *Deleter
+	del        store.Deletion // read of rows that are not in a step
+	metric     string
+	stampMS    int64 // of the deletes of samples
+	indexMS    int64 // of the deletes of index rows: that of the announcement
+	keepFrom   int64 // index rows of row times from here on stay
+	all        bool  // every series of the metric is deleted
+	legacy     bool  // row_key_index knows the metric
+	tagIndexed bool  // tag_indexed_row_keys has rows
+
+	emptied bool // a row time has lost its last row key
+}
+
+// rowTime deletes what is to be deleted of one row time, portion by portion. If done
+// wants it to stop, it first removes the index rows of what it has emptied.
+func (p *deletePass) rowTime(ctx context.Context, s rowTimeDelete, done func(rows int) error) error {
+	if len(s.rows) > 0 || !s.read {
+		if err := p.portion(ctx, s.rowTimeMS, s.rows, p.all && !s.read, done); err != nil {
+			return err
+		}
+	}
+	if !s.read {
+		return nil
+	}
+	return p.d.eachMatch(ctx, s.rowTimeMS, []store.Deletion{p.del}, p.d.portion, func(_ int, rows []rowDelete) error {
+		if len(rows) == 0 && !p.all {
+			return nil
+		}
+		return p.portion(ctx, s.rowTimeMS, rows, false, done)
+	})
+}
+
+// portion deletes rows of one row time. all says that they may be all that there are.
+func (p *deletePass) portion(ctx context.Context, rowTimeMS int64, rows []rowDelete, all bool, done func(rows int) error) error {
+	keep := rowTimeMS > p.keepFrom
+	empty, stop, err := p.rows(ctx, rowTimeMS, rows, !keep, done)
+	if err != nil {
+		return err
+	}
+	if keep {
+		p.d.metrics.kept.Add(float64(len(rows)))
+		return stop
+	}
+	if len(empty) == 0 && len(rows) > 0 {
+		return stop
+	}
+	whole := false
+	if all && len(empty) == len(rows) && len(empty) > 0 {
+		// Some may have come since the row keys were read.
+		if whole, err = p.d.areAll(ctx, rowkey.Partition{Metric: p.metric, TimeMS: rowTimeMS}, empty); err != nil {
+			return err
+		}
+	}
+	if err := p.d.unindex(ctx, p, rowTimeMS, empty, whole); err != nil {
+		return err
+	}
+	return stop
+}
+
+// rows deletes the samples of rows, and returns those that have none left, as far as
+// done did not stop it.
+func (p *deletePass) rows(ctx context.Context, rowTimeMS int64, all []rowDelete, probe bool, done func(rows int) error) (empty []rowDelete, stop, err error) {
+	for from := 0; from < len(all) && stop == nil; from += p.d.step {
+		rows := all[from:min(from+p.d.step, len(all))]
+		gone := make([]bool, len(rows))
+		err := work.Parallel(ctx, p.d.cfg.Parallel, len(rows), func(ctx context.Context, i int) (err error) {
+			gone[i], err = p.row(ctx, rowTimeMS, rows[i], probe)
+			return err
+		})
+		if err != nil {
+			return nil, nil, err
+		}
+		for i := range rows {
+			if gone[i] {
+				empty = append(empty, rows[i])
+			}
+		}
+		stop = done(len(rows))
+	}
+	return empty, stop, nil
+}
+
+// areAll reports whether a partition has no other row keys than those of some rows.
+func (d *Deleter) areAll(ctx context.Context, part rowkey.Partition, some []rowDelete) (bool, error) {
+	known := make(map[rowkey.Key]bool, len(some))
+	for i := range some {
+		known[some[i].key] = true
+	}
+	others := 0
+	err := rowkey.Each(ctx, d.ks.Session, rowkey.ListRowKeys, part.Args(), func(k rowkey.Key) error {
+		if !known[k] {
+			others++
+		}
+		return nil
+	})
+	return others == 0, err
+}
+
+// row deletes samples of one row and reports whether none are left.
+func (p *deletePass) row(ctx context.Context, rowTimeMS int64, r rowDelete, probe bool) (gone bool, err error) {
+	key, err := rowkey.Partition{Metric: p.metric, TimeMS: rowTimeMS}.DataKey(r.key)
+	if err != nil {
+		return true, nil // no such row can be in data_points
+	}
+	if r.whole {
+		err = p.d.ks.Session.Exec(ctx, deleteRow, p.stampMS, key)
+	} else {
+		err = p.d.ks.Session.Exec(ctx, deleteSlice, p.stampMS, key, rowtime.ColumnBytes(r.from), rowtime.ColumnBytes(r.to))
+	}
+	p.d.forget(key)
+	if err != nil {
+		return false, err
+	}
+	p.d.metrics.rows.Inc()
+	if !probe {
+		return false, nil
+	}
+	left, err := rowkey.HasSamples(ctx, p.d.ks.Session, key)
+	return !left, err
+}
+
+// unindex removes the index rows of rows without samples, all of one metric and
+// row time. whole says that these are all the rows that were there.
+func (d *Deleter) unindex(ctx context.Context, p *deletePass, rowTimeMS int64, empty []rowDelete, whole bool) error {
+	batches := p.legacyKeys(rowTimeMS, empty)
+	// No other table knows rows of that form.
+	typed := slices.DeleteFunc(slices.Clone(empty), func(r rowDelete) bool { return r.key.Type == rowtime.TypeLegacy })
+	rowKeys, err := p.rowKeys(ctx, rowTimeMS, typed, whole)
+	if err != nil {
+		return err
+	}
+	tagRows, err := p.tagRows(ctx, rowTimeMS, typed, whole)
+	if err != nil {
+		return err
+	}
+	batches = slices.Concat(batches, rowKeys, tagRows, p.tagIndexedRows(rowTimeMS, typed))
+	err = work.Parallel(ctx, d.cfg.Parallel, len(batches), func(ctx context.Context, i int) error {
+		return d.ks.Session.Batch(ctx, p.indexMS, batches[i])
+	})
+	if err != nil {
+		return err
+	}
+	d.metrics.unindexed.Add(float64(len(empty)))
+	return d.settleRowTime(ctx, p, rowTimeMS)
+}
+
+// legacyKeys are deletes from row_key_index.
+func (p *deletePass) legacyKeys(rowTimeMS int64, empty []rowDelete) [][]cql.Entry {
+	groups := rowkey.Groups[string]{}
+	for _, r := range empty {
+		key, err := rowkey.Partition{Metric: p.metric, TimeMS: rowTimeMS}.DataKey(r.key)
+		if p.legacy && err == nil {
+			groups.Add("", deleteLegacyKey, []byte(p.metric), key)
+		}
+	}
+	return groups.Batches()
+}
+
+// rowKeys are deletes from row_keys.
+func (p *deletePass) rowKeys(ctx context.Context, rowTimeMS int64, empty []rowDelete, whole bool) ([][]cql.Entry, error) {
+	groups := rowkey.Groups[string]{}
+	if whole {
+		groups.Add("", deleteRowKeys, p.metric, schema.DataPoints, rowTimeMS, "")
+		return groups.Batches(), nil
+	}
+	if len(empty) > runsFrom {
+		entries, err := rowKeyRuns.entries(ctx, p.d.ks.Session, []any{p.metric, schema.DataPoints, rowTimeMS}, empty)
+		return rowkey.CutBatches(entries), err
+	}
+	for _, r := range empty {
+		groups.Add("", deleteRowKey, p.metric, schema.DataPoints, rowTimeMS, string(r.key.Type), cql.TagMap{Tags: r.key.Tags})
+	}
+	return groups.Batches(), nil
+}
+
+// tagRows are deletes from varve_row_index.
+func (p *deletePass) tagRows(ctx context.Context, rowTimeMS int64, empty []rowDelete, whole bool) ([][]cql.Entry, error) {
+	if !p.d.ks.Tables.Own {
+		return nil, nil
+	}
+	byPlace := map[rowkey.TagPlace][]rowDelete{}
+	for _, r := range empty {
+		for at := range rowkey.TagPlaces(r.key.Tags, p.d.ks.IndexShards) {
+			byPlace[at] = append(byPlace[at], r)
+		}
+	}
+	var batches [][]cql.Entry
+	for at, rows := range byPlace {
+		partition := []any{p.metric, rowTimeMS, at.Tag, at.Value, at.Shard}
+		var entries []cql.Entry
+		var err error
+		switch {
+		case whole:
+			entries = []cql.Entry{{Statement: deleteTagRows, Args: partition}}
+		case len(rows) > runsFrom:
+			entries, err = tagRowRuns.entries(ctx, p.d.ks.Session, partition, rows)
+		default:
+			entries = tagRowRuns.oneByOne(partition, rows)
+		}
+		if err != nil {
+			return nil, err
+		}
+		batches = append(batches, rowkey.CutBatches(entries)...)
+	}
+	return batches, nil
+}
+
+// tagIndexedRows are deletes from tag_indexed_row_keys.
+func (p *deletePass) tagIndexedRows(rowTimeMS int64, empty []rowDelete) [][]cql.Entry {
+	if !p.tagIndexed {
+		return nil
+	}
+	groups := rowkey.Groups[string]{}
+	for _, r := range empty {
+		for pair, hash := range p.d.writer.TagIndexed(p.metric, r.key.Tags) {
+			groups.Add(pair, deleteTagIndexed, p.metric, schema.DataPoints, rowTimeMS, pair, string(r.key.Type), int(hash), cql.TagMap{Tags: r.key.Tags})
+		}
+	}
+	return groups.Batches()
+}
+
+// settleRowTime tells other nodes that row keys of a row time are gone, and
+// removes the row time if none are left.
+func (d *Deleter) settleRowTime(ctx context.Context, p *deletePass, rowTimeMS int64) error {
+	part := rowkey.Partition{Metric: p.metric, TimeMS: rowTimeMS}
+	left, err := d.hasRowKeys(ctx, part)
+	if err != nil {
+		return err
+	}
+	state, err := rowkey.ReadState(ctx, d.ks, part)
+	if err != nil {
+		return err
+	}
+	if !left {
+		p.emptied = true
+		if err := d.ks.Session.Exec(ctx, deleteRowTime, p.indexMS, p.metric, schema.DataPoints, rowTimeMS); err != nil {
+			return err
+		}
+		if d.ks.Tables.Own {
+			if err := d.ks.Session.Exec(ctx, deleteRowState, p.indexMS, p.metric, rowTimeMS); err != nil {
+				return err
+			}
+		}
+	}
+	return d.writer.Removed(ctx, part, state, p.indexMS, left)
+}
+
+// hasRowKeys reports whether a partition has row keys, or so many deleted ones that it
+// cannot be seen: then the row time stays.
+func (d *Deleter) hasRowKeys(ctx context.Context, part rowkey.Partition) (bool, error) {
+	f, err := rowkey.ReadFirst(ctx, d.ks.Session, part)
+	return f.Any || f.Hidden, err
+}
+
+// name removes the name of a metric that has no row left. It belongs to all row times,
+// not only to those that were announced.
+func (p *deletePass) name(ctx context.Context) (err error) {
+	d := p.d
+	if p.indexMS, err = d.writer.Announce(ctx, rowkey.Span{Metric: p.metric, LowMS: math.MinInt64, HighMS: math.MaxInt64}); err != nil {
+		return err
+	}
+	left, err := rowkey.MayHold(ctx, d.ks.Session, probeRowTime, p.metric, schema.DataPoints)
+	if err != nil || left {
+		return err
+	}
+	if p.legacy {
+		if left, err = d.hasLegacyKeys(ctx, p.metric); err != nil || left {
+			return err
+		}
+	}
+	return d.ks.Session.Exec(ctx, deleteMetricName, p.indexMS, []byte(schema.MetricNames), d.ks.Tables.NameColumn(p.metric))
+}

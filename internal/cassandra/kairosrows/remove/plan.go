@@ -1,0 +1,254 @@
+package remove
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"slices"
+	"strings"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/model"
+	"varve/internal/rowtime"
+	"varve/internal/store"
+)
+
+var listRowTimes = &cql.Statement{Name: "list_row_times", Level: cql.Everywhere,
+	Text: "SELECT row_time FROM row_key_time_index WHERE metric = ? AND table_name = ? AND row_time >= ? AND row_time <= ?"}
+
+// A rowTimeDelete is what is deleted of one row time.
+type rowTimeDelete struct {
+	rowTimeMS int64
+	rows      []rowDelete
+	read      bool // rows are only those of row_key_index: row keys are read when they are deleted
+}
+
+// A rowDelete is what is deleted of one row.
+type rowDelete struct {
+	key      rowkey.Key // its type is rowtime.TypeLegacy for a row of that form
+	whole    bool
+	from, to uint32 // columns, both inclusive, unless whole
+}
+
+// A deletePlan is what a deletion is about, by ascending row time. It holds all rows
+// only if they are fewer than job_rows; else row keys are read again, portion by
+// portion, when they are deleted.
+type deletePlan struct {
+	steps []rowTimeDelete
+	rows  int
+
+	// By row time, while it is being made.
+	legacy map[int64][]rowDelete // of row_key_index
+	found  map[int64][]rowDelete // nil: there are too many
+	counts map[int64]int
+}
+
+// groupedByMetric splits deletions into those whose row keys are read at once: those of one
+// metric, unless all of them name values of tags, for which little is read.
+func groupedByMetric(deletions []store.Deletion) [][]store.Deletion {
+	var groups [][]store.Deletion
+	of := map[string]int{}
+	for _, del := range deletions {
+		at, known := of[del.Metric]
+		if !known || len(rowkey.Literals(del.Matchers)) > 0 {
+			at = len(groups)
+			groups = append(groups, nil)
+		}
+		if len(rowkey.Literals(del.Matchers)) == 0 {
+			of[del.Metric] = at
+		}
+		groups[at] = append(groups[at], del)
+	}
+	return groups
+}
+
+// plan finds what deletions of one metric delete, each. It reads at a quorum, whatever is
+// configured for questions, and nothing from memory: a row that it missed would stay.
+func (d *Deleter) plan(ctx context.Context, deletions []store.Deletion) ([]*deletePlan, error) {
+	plans := make([]*deletePlan, len(deletions))
+	for i, del := range deletions {
+		low, high := d.ks.Spec.RowRange(del.Range)
+		p := &deletePlan{found: map[int64][]rowDelete{}, counts: map[int64]int{}}
+		plans[i] = p
+		var err error
+		if p.legacy, err = d.legacyRows(ctx, del, low, high); err != nil {
+			return nil, err
+		}
+		for _, rows := range p.legacy {
+			p.rows += len(rows)
+		}
+	}
+	low, high := d.ks.Spec.RowRange(spanOf(deletions))
+	listed, err := d.rowTimes(ctx, deletions[0].Metric, low, high)
+	if err != nil {
+		return nil, err
+	}
+	for _, ms := range listed {
+		err := d.eachMatch(ctx, ms, deletions, d.portion, func(i int, rows []rowDelete) error {
+			plans[i].add(ms, rows, d.cfg.JobRows/len(deletions))
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	for i, del := range deletions {
+		plans[i].settle(func(ms int64) bool {
+			_, _, _, none := deletedColumns(d.ks.Spec, ms, del.Range)
+			return !none && wholeMetric(del) // row times without row keys were left by expiry
+		}, listed)
+	}
+	return plans, nil
+}
+
+// spanOf is the range from the first to the last time of deletions.
+func spanOf(deletions []store.Deletion) model.TimeRange {
+	r := deletions[0].Range
+	for _, del := range deletions[1:] {
+		r.StartMS, r.EndMS = min(r.StartMS, del.Range.StartMS), max(r.EndMS, del.Range.EndMS)
+	}
+	return r
+}
+
+// add adds rows of a row time. From most rows on they are only counted.
+func (p *deletePlan) add(rowTimeMS int64, rows []rowDelete, most int) {
+	p.rows += len(rows)
+	p.counts[rowTimeMS] += len(rows)
+	if p.found != nil && p.rows < most {
+		p.found[rowTimeMS] = append(p.found[rowTimeMS], rows...)
+	} else {
+		p.found = nil
+	}
+}
+
+// settle makes steps of what was found. empty says of which of the row times without
+// rows there is one.
+func (p *deletePlan) settle(empty func(rowTimeMS int64) bool, times []int64) {
+	byTime := p.legacy
+	for _, ms := range times {
+		if p.counts[ms] > 0 || empty(ms) {
+			byTime[ms] = append(byTime[ms], p.found[ms]...)
+		}
+	}
+	p.steps = ascending(byTime)
+	for i := range p.steps {
+		s := &p.steps[i]
+		s.read = p.found == nil && p.counts[s.rowTimeMS] > 0
+	}
+	p.legacy, p.found = nil, nil
+}
+
+// ascending returns rows by ascending row time.
+func ascending(byTime map[int64][]rowDelete) []rowTimeDelete {
+	steps := make([]rowTimeDelete, 0, len(byTime))
+	for ms, rows := range byTime {
+		steps = append(steps, rowTimeDelete{rowTimeMS: ms, rows: rows})
+	}
+	slices.SortFunc(steps, func(a, b rowTimeDelete) int { return cmp.Compare(a.rowTimeMS, b.rowTimeMS) })
+	return steps
+}
+
+// legacyRows returns what is deleted of the rows that row_key_index has.
+func (d *Deleter) legacyRows(ctx context.Context, del store.Deletion, low, high int64) (map[int64][]rowDelete, error) {
+	byTime := map[int64][]rowDelete{}
+	if there, err := d.hasLegacyKeys(ctx, del.Metric); err != nil || !there {
+		return byTime, err
+	}
+	err := rowkey.EachLegacy(ctx, d.ks.Session, rowkey.LegacyKeysAtQuorum, rowkey.Span{Metric: del.Metric, LowMS: low, HighMS: high}, func(k rowtime.Key, err error) {
+		if err != nil {
+			return // KairosDB cannot read it either
+		}
+		// The longs and the doubles of an old row are two series and one row.
+		means := slices.ContainsFunc(rowkey.KeysOfLegacy(k), func(key rowkey.Key) bool {
+			return del.Means(rowkey.Partition{Metric: del.Metric}.Series(key))
+		})
+		rd := rowDelete{key: rowkey.Key{Type: k.Type, Tags: k.Tags}}
+		var none bool
+		if rd.from, rd.to, rd.whole, none = deletedColumns(d.ks.Spec, k.RowTimeMS, del.Range); means && !none {
+			byTime[k.RowTimeMS] = append(byTime[k.RowTimeMS], rd)
+		}
+	})
+	return byTime, err
+}
+
+// wholeMetric reports whether a deletion means every series of its metric.
+func wholeMetric(del store.Deletion) bool { return len(del.Matchers) == 0 && del.Only == nil }
+
+func (d *Deleter) rowTimes(ctx context.Context, metric string, low, high int64) ([]int64, error) {
+	var times []int64
+	if !d.ks.Tables.RowKeyTimeIndex || !d.ks.Tables.RowKeys {
+		return nil, nil // of a version before 1.2
+	}
+	rows := d.ks.Session.Query(ctx, listRowTimes, metric, schema.DataPoints, low, high)
+	defer rows.Close()
+	var ms cql.Millis
+	for rows.Scan(&ms) {
+		times = append(times, ms.MS)
+	}
+	return times, rows.Close()
+}
+
+// deletedColumns returns the columns of a row whose times, as they are read, lie
+// in r: both ends inclusive. whole says that these are all that the row may
+// have, none that there are none.
+func deletedColumns(spec rowtime.Spec, rowTimeMS int64, r model.TimeRange) (from, to uint32, whole, none bool) {
+	unit := int64(1)
+	if spec.Unit == rowtime.Seconds {
+		unit = 1000
+	}
+	lastMS := int64(math.MaxInt64) // of the last column
+	if span := (spec.Width - 1) / unit * unit; rowTimeMS <= math.MaxInt64-span {
+		lastMS = rowTimeMS + span
+	}
+	if r.StartMS > lastMS || r.EndMS < rowTimeMS {
+		return 0, 0, false, true
+	}
+	first := int64(0) // in units from the row time
+	if r.StartMS > rowTimeMS {
+		offset := r.StartMS - rowTimeMS
+		first = offset / unit
+		if offset%unit != 0 {
+			first++
+		}
+	}
+	last := (min(r.EndMS, lastMS) - rowTimeMS) / unit
+	if first > last {
+		return 0, 0, false, true
+	}
+	whole = first == 0 && r.EndMS >= lastMS
+	if spec.Unit == rowtime.Legacy {
+		return uint32(first) << 1, uint32(last)<<1 | 1, whole, false // doubles of old rows have bit 0
+	}
+	return uint32(first), uint32(last), whole, false
+}
+
+// operator is what stands between a tag and its values in a selector for people.
+func operator(m model.Matcher) string {
+	if m.Not {
+		return "!="
+	}
+	return "="
+}
+
+// describe is a selector for people.
+func describe(del store.Deletion) string {
+	var b strings.Builder
+	b.WriteString(del.Metric)
+	for i, m := range del.Matchers {
+		b.WriteString([]string{"{", ","}[min(i, 1)])
+		values := slices.Clone(m.Values)
+		for _, p := range m.Patterns {
+			values = append(values, "regex:"+p.String())
+		}
+		b.WriteString(m.Tag + operator(m) + strings.Join(values, "|"))
+	}
+	if len(del.Matchers) > 0 {
+		b.WriteByte('}')
+	}
+	if del.Only != nil {
+		b.WriteString(" of type " + string(del.Only.Type) + " without other tags")
+	}
+	return b.String()
+}

@@ -1,0 +1,144 @@
+package remove
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/cassandra/layout"
+	"varve/internal/model"
+	"varve/internal/store"
+)
+
+// Deletions are recorded in service_index, for nodes that hold samples which are
+// older than a deletion and not in Cassandra yet: the deletion cannot find rows that
+// nobody has written. There is a service key for each hour. The key is the deletion's
+// write timestamp, 16 hexadecimal digits, a dash, and something of its own; the value
+// is one deletion.
+const (
+	deletedPrefix = "Deleted/"
+	recordHour    = int64(time.Hour / time.Millisecond)
+
+	// recordLife is how long records stay: samples that wait for longer are not
+	// deleted by what another node has deleted meanwhile.
+	recordLife = 48 * time.Hour
+)
+
+var (
+	recordDeletion = &cql.Statement{Name: "record_deletion", Level: cql.Everywhere, Prompt: true, KeyArgs: 2,
+		Text: "INSERT INTO service_index (service, service_key, key, value) VALUES (?, ?, ?, ?) USING TTL ?"}
+	readDeletions = &cql.Statement{Name: "read_deletions", Level: cql.Quorum, KeyArgs: 2, PageSize: 1000,
+		Text: "SELECT key, value FROM service_index WHERE service = ? AND service_key = ? AND key >= ?"}
+)
+
+type recordedDeletion struct {
+	StartMS  int64                `json:"start_ms"`
+	EndMS    int64                `json:"end_ms"`
+	Deletion layout.SavedDeletion `json:"deletion"`
+}
+
+// Record tells other nodes of deletions, before they are made with the write
+// timestamp stampMS. Without the table service_index nobody can be told.
+func (d *Deleter) Record(ctx context.Context, stampMS int64, deletions ...store.Deletion) error {
+	if !d.ks.Tables.ServiceIndex {
+		return nil
+	}
+	for _, del := range deletions {
+		value, err := json.Marshal(recordedDeletion{del.Range.StartMS, del.Range.EndMS, layout.SaveDeletion(del)})
+		if err != nil {
+			return fmt.Errorf("record a delete: %w", err)
+		}
+		key := fmt.Sprintf("%016x-%s", stampMS, rand.Text())
+		if err := d.ks.Session.Exec(ctx, recordDeletion, d.ks.Stamp(), schema.OwnService, hourKey(stampMS), key, string(value), int(recordLife/time.Second)); err != nil {
+			return fmt.Errorf("record a delete for other nodes: %w", err)
+		}
+	}
+	return nil
+}
+
+func hourKey(ms int64) string { return deletedPrefix + strconv.FormatInt(ms/recordHour, 10) }
+
+// Recorded calls f with each deletion of the last two days, by any node, whose
+// write timestamp is fromMS or later. It ends with f's error.
+func (d *Deleter) Recorded(ctx context.Context, fromMS int64, f func(stampMS int64, del store.Deletion) error) error {
+	if !d.ks.Tables.ServiceIndex {
+		return nil
+	}
+	nowMS := d.now().UnixMilli()
+	fromMS = max(fromMS, nowMS-recordLife.Milliseconds(), 0)
+	for hour := fromMS / recordHour; hour <= nowMS/recordHour+1; hour++ { // other clocks may be ahead
+		if err := d.recordedIn(ctx, hour*recordHour, fromMS, f); err != nil {
+			return fmt.Errorf("look for deletes by other nodes: %w", err)
+		}
+	}
+	return nil
+}
+
+func (d *Deleter) recordedIn(ctx context.Context, hourMS, fromMS int64, f func(stampMS int64, del store.Deletion) error) error {
+	rows := d.ks.Session.Query(ctx, readDeletions, schema.OwnService, hourKey(hourMS), fmt.Sprintf("%016x", fromMS))
+	defer rows.Close()
+	var key, value *string
+	for rows.Scan(&key, &value) {
+		if key == nil || value == nil {
+			continue
+		}
+		stampMS, del, err := parseRecord(*key, *value)
+		if err != nil {
+			d.log.Warn("a recorded delete cannot be read; it is passed over", "key", *key, "error", err)
+			continue
+		}
+		if err := f(stampMS, del); err != nil {
+			return err
+		}
+	}
+	return rows.Close()
+}
+
+func parseRecord(key, value string) (stampMS int64, del store.Deletion, err error) {
+	text, _, _ := strings.Cut(key, "-")
+	if stampMS, err = strconv.ParseInt(text, 16, 64); err != nil {
+		return 0, del, err
+	}
+	var r recordedDeletion
+	if err := json.Unmarshal([]byte(value), &r); err != nil {
+		return 0, del, err
+	}
+	job := Job{StartMS: r.StartMS, EndMS: r.EndMS, Deletion: r.Deletion}
+	if del, err = job.Means(); err == nil && del.Metric == "" {
+		err = fmt.Errorf("it names no metric")
+	}
+	del.Range = model.TimeRange{StartMS: r.StartMS, EndMS: r.EndMS}
+	return stampMS, del, err
+}
+
+// Place returns the row of a sample, and its time as it is read.
+func (d *Deleter) Place(ms int64) (rowTimeMS, storedMS int64) {
+	rowTimeMS = d.ks.Spec.RowTime(ms)
+	return rowTimeMS, d.ks.Spec.Time(rowTimeMS, d.ks.Spec.Column(rowTimeMS, ms))
+}
+
+// DeleteWritten removes samples of one metric that were written with a timestamp up
+// to stampMS, as Delete does. It knows the rows, so it does not look for them in the
+// index. It is never a job, since the caller repeats it until it is done.
+func (d *Deleter) DeleteWritten(ctx context.Context, stampMS int64, metric string, written []layout.Written) error {
+	byTime := map[int64][]rowDelete{}
+	for _, w := range written {
+		rd := rowDelete{key: rowkey.Of(w.Series)}
+		var none bool
+		if rd.from, rd.to, rd.whole, none = deletedColumns(d.ks.Spec, w.RowTimeMS, w.Times); !none {
+			byTime[w.RowTimeMS] = append(byTime[w.RowTimeMS], rd)
+		}
+	}
+	some := store.Deletion{Metric: metric, Only: &written[0].Series} // not the whole metric
+	if err := d.run(ctx, some, stampMS, ascending(byTime), func(int64, int) error { return nil }); err != nil {
+		return fmt.Errorf("delete from %s: %w", metric, err)
+	}
+	return nil
+}

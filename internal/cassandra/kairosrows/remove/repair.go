@@ -1,0 +1,222 @@
+package remove
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"varve/internal/cassandra/kairosrows/rowkey"
+)
+
+// RepairOptions say how a repair is done.
+type RepairOptions struct {
+	DryRun bool // only count
+	Rate   int  // most rows and row keys that are looked at per second, 0 for no bound
+
+	// From, if not nil, is what an earlier repair has come to that was
+	// interrupted: this one goes on there.
+	From *RepairReport
+
+	// Progress, if not nil, is told how far the walk has come, after each some
+	// hundred rows.
+	Progress func(RepairReport)
+
+	// Keep, if not nil, is told the same at points from where a repair can go on:
+	// what it is told can be given as From.
+	Keep func(RepairReport)
+}
+
+// A RepairReport says what a repair has looked at and found. What it found it
+// has put right, unless it is a dry run.
+type RepairReport struct {
+	Phase string // what is walked over at present
+	Token int64  // all partitions with this token or a lower one are done
+	Done  bool   // with all
+
+	Rows       int64 // of data_points
+	RowKeys    int64 // of row_keys
+	TagRows    int64 // of varve_row_index
+	RowTimes   int64 // of row_key_time_index
+	Names      int64 // of string_index
+	Unreadable int64 // keys of data_points that are none of KairosDB's
+
+	Unindexed    int64 // rows with samples and without index rows: added
+	DeadRowKeys  int64 // row keys without samples: removed
+	DeadTagRows  int64 // rows of varve_row_index without a row key: removed
+	DeadRowTimes int64 // row times without row keys: removed
+	DeadNames    int64 // names of metrics without rows: removed
+	Kept         int64 // row keys without samples that a KairosDB node may still use: left
+}
+
+// Share is how much of the phase is done, from 0 to 1.
+func (r RepairReport) Share() float64 {
+	return float64(uint64(r.Token)+1<<63) / math.MaxUint64
+}
+
+// Changes is how many faults were found.
+func (r RepairReport) Changes() int64 {
+	return r.Unindexed + r.DeadRowKeys + r.DeadTagRows + r.DeadRowTimes + r.DeadNames
+}
+
+const (
+	// repairParts is how many ranges of tokens a table is walked in. A power of two.
+	repairParts = 64
+
+	// repairChunk is how many rows are looked at together, before the rate is kept.
+	repairChunk = 2000
+)
+
+// A repair is one walk over all tables.
+//
+// It removes index rows as a delete does, which it announces once for all: see write.Writer.
+// Index rows are added under the next write timestamp, so that deletes that run
+// meanwhile win.
+type repair struct {
+	d       *Deleter
+	o       RepairOptions
+	addMS   int64 // write timestamp of what is added
+	dropMS  int64 // and of what is removed
+	keep    int64 // row times from which on index rows stay
+	indexed bool  // tag_indexed_row_keys has rows
+	legacy  bool  // row_key_index has
+	seen    atomic.Int64
+	began   time.Time
+	report  RepairReport // of the one goroutine that walks; counters in counts
+
+	facts     map[rowkey.Partition]partFacts // of partitions that were looked at lately
+	factsFrom time.Time                      // the oldest of them
+
+	counts struct {
+		unindexed, deadRowKeys, deadTagRows, kept atomic.Int64
+	}
+}
+
+// Repair walks over data_points and the index tables, finds rows that are not in
+// the index and index rows that lead nowhere, and puts them right. It may run
+// beside all else.
+func (d *Deleter) Repair(ctx context.Context, o RepairOptions) (RepairReport, error) {
+	r := &repair{d: d, o: o, began: d.now()}
+	var err error
+	if !o.DryRun {
+		if r.dropMS, err = d.writer.Announce(ctx, rowkey.Everything); err != nil {
+			return r.report, err
+		}
+		r.addMS = r.dropMS + 1
+	}
+	if r.keep, err = d.keepFrom(ctx); err == nil {
+		if r.indexed, err = d.hasTagIndexed(ctx); err == nil && d.ks.Tables.RowKeyIndex {
+			r.legacy, err = d.ks.Session.One(ctx, rowkey.AnyLegacyKey, nil, nil)
+		}
+	}
+	phases := []repairPhase{
+		{"rows without index", r.rows, repairParts},
+		{"row keys without samples", r.rowKeys, repairParts},
+		{"tags without row key", r.tagRows, repairParts},
+		{"row times without row keys", r.rowTimes, repairParts},
+		{"metrics without rows", r.names, 1}, // one partition
+	}
+	if !d.ks.Tables.Own {
+		phases = slices.Delete(phases, 2, 3)
+	}
+	if err == nil {
+		err = r.walk(ctx, phases)
+	}
+	r.tell()
+	if err != nil {
+		err = fmt.Errorf("repair, %s, %.0f%%: %w", r.report.Phase, 100*r.report.Share(), err)
+	}
+	return r.report, err
+}
+
+// A repairPhase walks over one table.
+type repairPhase struct {
+	name  string
+	walk  func(ctx context.Context, from, to int64) error // from exclusive, to inclusive
+	parts uint64                                          // ranges of tokens that are asked for one by one
+}
+
+// walk does the phases, from where an earlier repair was on.
+func (r *repair) walk(ctx context.Context, phases []repairPhase) error {
+	if from := r.o.From; from != nil {
+		at := slices.IndexFunc(phases, func(p repairPhase) bool { return p.name == from.Phase })
+		if at < 0 || from.Done {
+			return fmt.Errorf("cannot go on at %q: an earlier version began it; begin again", from.Phase)
+		}
+		phases = phases[at:]
+		r.report = *from
+		r.counts.unindexed.Store(from.Unindexed)
+		r.counts.deadRowKeys.Store(from.DeadRowKeys)
+		r.counts.deadTagRows.Store(from.DeadTagRows)
+		r.counts.kept.Store(from.Kept)
+	}
+	for i, phase := range phases {
+		if i > 0 || r.o.From == nil {
+			r.report.Phase, r.report.Token = phase.name, math.MinInt64
+		}
+		for from := r.report.Token; from < math.MaxInt64; from = r.report.Token {
+			to := endOfPart(from, phase.parts)
+			if err := phase.walk(ctx, from, to); err != nil {
+				return err
+			}
+			r.reached(to)
+		}
+	}
+	r.report.Done = true
+	return nil
+}
+
+// endOfPart returns the end, inclusive, of the part of the ring that the tokens
+// after the given one are in. No partition has the lowest token.
+func endOfPart(token int64, parts uint64) int64 {
+	width := math.MaxUint64/parts + 1
+	if parts == 1 {
+		return math.MaxInt64
+	}
+	if part := (uint64(token) + 1<<63) / width; part < parts-1 {
+		return int64((part+1)*width + 1<<63)
+	}
+	return math.MaxInt64
+}
+
+// reached notes that all partitions up to a token are done, and nothing of those
+// behind it.
+func (r *repair) reached(token int64) {
+	r.report.Token = token
+	r.tell()
+	if r.o.Keep != nil {
+		r.o.Keep(r.report)
+	}
+}
+
+// tell tells of the progress.
+func (r *repair) tell() {
+	r.report.Unindexed, r.report.DeadRowKeys = r.counts.unindexed.Load(), r.counts.deadRowKeys.Load()
+	r.report.DeadTagRows, r.report.Kept = r.counts.deadTagRows.Load(), r.counts.kept.Load()
+	if r.o.Progress != nil {
+		r.o.Progress(r.report)
+	}
+}
+
+// pace waits until n more rows may be looked at.
+func (r *repair) pace(ctx context.Context, n int) error {
+	seen := r.seen.Add(int64(n))
+	if r.o.Rate <= 0 {
+		return ctx.Err()
+	}
+	due := r.began.Add(time.Duration(float64(seen) / float64(r.o.Rate) * float64(time.Second)))
+	wait := due.Sub(r.d.now())
+	if wait <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,274 @@
+package remove
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/model"
+	"varve/internal/work"
+)
+
+// A repair looks for many rows with one statement. What it does not find in this way
+// it looks for alone, so only what is there has to be found: a server may keep tags in
+// another order than they are asked for in, or a partition may be cut.
+const (
+	// keysAtOnce is how many row keys of one partition are looked for at once.
+	keysAtOnce = 100
+
+	// partitionsAtOnce is how many partitions are looked into at once. All of them are
+	// read by the node that is asked, or through it.
+	partitionsAtOnce = 20
+
+	// partitionRows is how many rows are read of each of these.
+	partitionRows = 4
+)
+
+var (
+	findRowKeys = &cql.Statement{Name: "find_row_keys", Level: cql.Everywhere,
+		Text: "SELECT data_type, tags FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type = ? AND tags IN ?"}
+	findTagRows = &cql.Statement{Name: "find_tag_rows", Level: cql.Everywhere,
+		Text: "SELECT data_type, tags FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ? AND data_type = ? AND tags IN ?"}
+	findTagValues = &cql.Statement{Name: "find_tag_values", Level: cql.Everywhere,
+		Text: fmt.Sprintf("SELECT data_type, tags FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value IN ? AND shard = ? PER PARTITION LIMIT %d", partitionRows)}
+	findRows = &cql.Statement{Name: "find_rows", Level: cql.SeesAll,
+		Text: "SELECT DISTINCT key FROM data_points WHERE key IN ?"}
+)
+
+// A partedKey is a row key of a partition.
+type partedKey struct {
+	part rowkey.Partition
+	key  rowkey.Key
+}
+
+// A question is a statement that looks for some of a list, by their places there.
+type question struct {
+	statement *cql.Statement
+	args      []any
+	places    []int
+}
+
+// missing asks questions about a list of n, and returns the places that no answer has.
+// answered takes an answer apart and says which place each row of it is of.
+func (r *repair) missing(ctx context.Context, n int, questions []question, read func(q *question, found []bool) func(*cql.Rows) bool) ([]int, error) {
+	found := make([]bool, n)
+	err := work.Parallel(ctx, r.d.cfg.Parallel, len(questions), func(ctx context.Context, i int) error {
+		q := &questions[i]
+		rows := r.d.ks.Session.Query(ctx, q.statement, q.args...)
+		defer rows.Close()
+		for next := read(q, found); next(rows); {
+		}
+		err := rows.Close()
+		if tombstones := (*cql.TombstoneError)(nil); errors.As(err, &tombstones) {
+			return nil // each is looked for alone
+		}
+		return err
+	})
+	var places []int
+	for i, there := range found {
+		if !there {
+			places = append(places, i)
+		}
+	}
+	return places, err
+}
+
+// byKey reads answers of data type and tags.
+func byKey(keys []partedKey) func(*question, []bool) func(*cql.Rows) bool {
+	return func(q *question, found []bool) func(*cql.Rows) bool {
+		at := make(map[rowkey.Key]int, len(q.places))
+		for _, i := range q.places {
+			at[keys[i].key] = i
+		}
+		return func(rows *cql.Rows) bool {
+			var dataType *string
+			var tags cql.TagMap
+			if !rows.Scan(&dataType, &tags) {
+				return false
+			}
+			if dataType != nil {
+				if i, ok := at[rowkey.Key{Type: model.Type(*dataType), Tags: tags.Tags}]; ok {
+					found[i] = true // each place is in one question
+				}
+			}
+			return true
+		}
+	}
+}
+
+// placesBy puts the places of a list together that have the same name.
+func placesBy[K comparable](n int, name func(i int) K) map[K][]int {
+	groups := map[K][]int{}
+	for i := range n {
+		k := name(i)
+		groups[k] = append(groups[k], i)
+	}
+	return groups
+}
+
+// unlisted returns those of some row keys that row_keys does not have.
+func (r *repair) unlisted(ctx context.Context, keys []partedKey) ([]int, error) {
+	type group struct {
+		rowkey.Partition
+		typ model.Type
+	}
+	var questions []question
+	for g, places := range placesBy(len(keys), func(i int) group { return group{keys[i].part, keys[i].key.Type} }) {
+		for some := range slices.Chunk(places, keysAtOnce) {
+			args := append(g.Args(), string(g.typ), tagMaps(keys, some))
+			questions = append(questions, question{findRowKeys, args, some})
+		}
+	}
+	places, err := r.missing(ctx, len(keys), questions, byKey(keys))
+	if err != nil {
+		return nil, err
+	}
+	return r.reallyMissing(ctx, places, func(ctx context.Context, i int) (bool, error) {
+		k := keys[i]
+		return r.d.ks.Session.One(ctx, findRowKey, slices.Concat(k.part.Args(), k.key.Args()), nil)
+	})
+}
+
+func tagMaps(keys []partedKey, places []int) []cql.TagMap {
+	tags := make([]cql.TagMap, len(places))
+	for i, at := range places {
+		tags[i] = cql.TagMap{Tags: keys[at].key.Tags}
+	}
+	return tags
+}
+
+// reallyMissing returns those of some places that are not found alone either.
+func (r *repair) reallyMissing(ctx context.Context, places []int, find func(ctx context.Context, i int) (bool, error)) ([]int, error) {
+	there := make([]bool, len(places))
+	err := work.Parallel(ctx, r.d.cfg.Parallel, len(places), func(ctx context.Context, i int) (err error) {
+		there[i], err = find(ctx, places[i])
+		return err
+	})
+	var gone []int
+	for i, at := range places {
+		if !there[i] {
+			gone = append(gone, at)
+		}
+	}
+	return gone, err
+}
+
+// withoutTagRows returns those of some row keys that varve_row_index lacks a row of.
+func (r *repair) withoutTagRows(ctx context.Context, keys []partedKey) ([]int, error) {
+	var rows []partedKey // one for each tag
+	var tags []rowkey.TagPlace
+	var of []int // whose tag it is
+	for i, k := range keys {
+		for at := range rowkey.TagPlaces(k.key.Tags, r.d.ks.IndexShards) {
+			rows, tags, of = append(rows, k), append(tags, at), append(of, i)
+		}
+	}
+	places, err := r.missing(ctx, len(rows), r.tagQuestions(rows, tags), byKey(rows))
+	if err != nil {
+		return nil, err
+	}
+	places, err = r.reallyMissing(ctx, places, func(ctx context.Context, i int) (bool, error) {
+		args := slices.Concat(tags[i].Args(rows[i].part), rows[i].key.Args())
+		return r.d.ks.Session.One(ctx, findTagRow, args, nil)
+	})
+	var lacking []int
+	for _, at := range places {
+		lacking = append(lacking, of[at])
+	}
+	slices.Sort(lacking)
+	return slices.Compact(lacking), err
+}
+
+// tagQuestions looks for rows of varve_row_index: for several of one partition together,
+// and for those that are alone in theirs in several partitions at once.
+func (r *repair) tagQuestions(rows []partedKey, tags []rowkey.TagPlace) []question {
+	type partition struct {
+		rowkey.Partition
+		rowkey.TagPlace
+		typ model.Type
+	}
+	type values struct {
+		rowkey.Partition
+		tag   string
+		shard int
+	}
+	var questions []question
+	alone := map[values][]int{}
+	for p, places := range placesBy(len(rows), func(i int) partition { return partition{rows[i].part, tags[i], rows[i].key.Type} }) {
+		if len(places) == 1 && hasPartitionLimit(r.d.ks.Session.State().Version) {
+			v := values{p.Partition, p.Tag, p.Shard}
+			alone[v] = append(alone[v], places[0])
+			continue
+		}
+		for some := range slices.Chunk(places, keysAtOnce) {
+			questions = append(questions, question{findTagRows, append(p.TagPlace.Args(p.Partition), string(p.typ), tagMaps(rows, some)), some})
+		}
+	}
+	for v, places := range alone {
+		for some := range slices.Chunk(places, partitionsAtOnce) {
+			names := make([]string, len(some))
+			for i, at := range some {
+				names[i] = tags[at].Value
+			}
+			questions = append(questions, question{findTagValues, []any{v.Metric, v.TimeMS, v.tag, names, v.shard}, some})
+		}
+	}
+	return questions
+}
+
+// hasPartitionLimit reports whether a release of Cassandra knows PER PARTITION LIMIT.
+func hasPartitionLimit(version string) bool {
+	var major, minor int
+	n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor)
+	return n == 2 && (major > 3 || major == 3 && minor >= 6)
+}
+
+// withoutSamples returns those of some row keys whose rows have no samples.
+func (r *repair) withoutSamples(ctx context.Context, keys []partedKey) ([]int, error) {
+	rows := make([][]byte, len(keys))
+	for i, k := range keys {
+		key, err := k.part.DataKey(k.key)
+		if err == nil { // else no such row can be in data_points
+			rows[i] = key
+		}
+	}
+	var questions []question
+	for i := 0; i < len(keys); {
+		q := question{statement: findRows}
+		var some [][]byte
+		for ; i < len(keys) && len(some) < partitionsAtOnce; i++ {
+			if rows[i] != nil {
+				some, q.places = append(some, rows[i]), append(q.places, i)
+			}
+		}
+		if q.args = []any{some}; len(some) > 0 {
+			questions = append(questions, q)
+		}
+	}
+	places, err := r.missing(ctx, len(keys), questions, func(q *question, found []bool) func(*cql.Rows) bool {
+		return func(answer *cql.Rows) bool {
+			var key cql.Raw
+			if !answer.Scan(&key) {
+				return false
+			}
+			for _, i := range q.places {
+				if string(rows[i]) == string(key) {
+					found[i] = true
+				}
+			}
+			return true
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r.reallyMissing(ctx, places, func(ctx context.Context, i int) (bool, error) {
+		if rows[i] == nil {
+			return false, nil
+		}
+		return rowkey.HasSamples(ctx, r.d.ks.Session, rows[i])
+	})
+}

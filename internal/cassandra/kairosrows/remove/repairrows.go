@@ -1,0 +1,255 @@
+package remove
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/cassandra/kairosrows/write"
+	"varve/internal/model"
+	"varve/internal/rowtime"
+	"varve/internal/work"
+)
+
+var (
+	scanRows = &cql.Statement{Name: "scan_rows", Scan: true, PageSize: 1000,
+		Text: "SELECT DISTINCT key, token(key) FROM data_points WHERE token(key) > ? AND token(key) <= ?"}
+	findTagRow = &cql.Statement{Name: "find_tag_row", Level: cql.Everywhere, PageSize: 2,
+		Text: "SELECT data_type FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ? AND data_type = ? AND tags = ?"}
+	findLegacyKey = &cql.Statement{Name: "find_legacy_key", Level: cql.Everywhere, PageSize: 2,
+		Text: "SELECT column1 FROM row_key_index WHERE key = ? AND column1 = ?"}
+	readTTLs = &cql.Statement{Name: "read_ttls", Level: cql.Everywhere,
+		Text: "SELECT TTL(value) FROM data_points WHERE key = ?"}
+	insertLegacyKey = &cql.Statement{Name: "insert_legacy_key", Level: cql.Quorum,
+		Text: "INSERT INTO row_key_index (key, column1, value) VALUES (?, ?, ?)"}
+)
+
+// rows walks over data_points.
+func (r *repair) rows(ctx context.Context, from, to int64) error {
+	rows := r.d.ks.Session.Query(ctx, scanRows, from, to)
+	defer rows.Close()
+	var keys []rowtime.Key
+	flush := func() error {
+		err := r.indexRows(ctx, keys)
+		keys = keys[:0]
+		return err
+	}
+	var raw cql.Raw
+	var token int64
+	for rows.Scan(&raw, &token) {
+		r.report.Rows++
+		key, err := rowtime.ParseKey(string(raw))
+		if err != nil {
+			r.report.Unreadable++
+			continue
+		}
+		if keys = append(keys, key); len(keys) == repairChunk {
+			if err := flush(); err != nil {
+				return err
+			}
+			r.reached(token)
+		}
+	}
+	return errors.Join(rows.Close(), flush())
+}
+
+// indexRows adds the index rows of rows that lack any.
+func (r *repair) indexRows(ctx context.Context, keys []rowtime.Key) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	if err := r.pace(ctx, len(keys)); err != nil {
+		return err
+	}
+	lacking, err := r.lackIndex(ctx, keys)
+	if err != nil {
+		return err
+	}
+	missing := make([]bool, len(keys))
+	needs := make([]int64, len(keys))
+	err = work.Parallel(ctx, r.d.cfg.Parallel, len(lacking), func(ctx context.Context, n int) (err error) {
+		i := lacking[n]
+		needs[i], missing[i], err = r.expiry(ctx, keys[i])
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var add []write.Row
+	for i, k := range keys {
+		if !missing[i] {
+			continue
+		}
+		r.counts.unindexed.Add(1)
+		switch {
+		case r.o.DryRun:
+		case k.Type == rowtime.TypeLegacy:
+			if err := r.addLegacy(ctx, k); err != nil {
+				return err
+			}
+		default:
+			s := model.Series{Metric: k.Metric, Tags: k.Tags, Type: k.Type}
+			add = append(add, write.Row{Series: s, RowTimeMS: k.RowTimeMS, NeedSec: needs[i]})
+		}
+	}
+	if len(add) == 0 {
+		return nil
+	}
+	return r.d.writer.AddIndexRows(ctx, r.addMS, add)
+}
+
+// addLegacy puts the key of an old row into row_key_index, where KairosDB looks
+// for it.
+func (r *repair) addLegacy(ctx context.Context, k rowtime.Key) error {
+	key, err := k.Append(nil)
+	if err != nil || !r.d.ks.Tables.RowKeyIndex {
+		return err
+	}
+	if err := r.d.ks.Session.Exec(ctx, insertLegacyKey, r.addMS, []byte(k.Metric), key, []byte{0}); err != nil {
+		return err
+	}
+	return rowkey.AddName(ctx, r.d.ks, r.addMS, k.Metric)
+}
+
+// lackIndex returns those of some rows that cannot be found.
+func (r *repair) lackIndex(ctx context.Context, keys []rowtime.Key) ([]int, error) {
+	parts, err := r.partFacts(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	left, err := r.unknownToLegacy(ctx, keys)
+	if err != nil {
+		return nil, err
+	}
+	var lacking []int
+	rest := func(left []int, lacks func(i int) bool) (some []partedKey, places []int) {
+		for _, i := range left {
+			k := keys[i]
+			if lacks(i) {
+				lacking = append(lacking, i)
+				continue
+			}
+			some, places = append(some, partedKey{rowkey.Partition{Metric: k.Metric, TimeMS: k.RowTimeMS}, rowkey.Key{Type: k.Type, Tags: k.Tags}}), append(places, i)
+		}
+		return some, places
+	}
+	factsOf := func(i int) partFacts {
+		return parts[rowkey.Partition{Metric: keys[i].Metric, TimeMS: keys[i].RowTimeMS}]
+	}
+	some, left := rest(left, func(i int) bool { return keys[i].Type == rowtime.TypeLegacy || !factsOf(i).listed })
+	unlisted, err := r.unlisted(ctx, some)
+	if err != nil {
+		return nil, err
+	}
+	lost := map[int]bool{}
+	for _, at := range unlisted {
+		lost[left[at]] = true
+	}
+	_, left = rest(left, func(i int) bool { return lost[i] })
+	left = slices.DeleteFunc(left, func(i int) bool { return !factsOf(i).covered }) // nobody relies on varve_row_index
+	some, left = rest(left, func(int) bool { return false })
+	untagged, err := r.withoutTagRows(ctx, some)
+	for _, at := range untagged {
+		lacking = append(lacking, left[at])
+	}
+	return lacking, err
+}
+
+// unknownToLegacy returns the places of the rows that row_key_index does not have.
+func (r *repair) unknownToLegacy(ctx context.Context, keys []rowtime.Key) ([]int, error) {
+	all := make([]int, len(keys))
+	for i := range all {
+		all[i] = i
+	}
+	if !r.legacy {
+		return all, nil
+	}
+	return r.reallyMissing(ctx, all, func(ctx context.Context, i int) (bool, error) {
+		key, err := keys[i].Append(nil)
+		if err != nil {
+			return false, err
+		}
+		return r.d.ks.Session.One(ctx, findLegacyKey, []any{[]byte(keys[i].Metric), key}, nil)
+	})
+}
+
+// partFacts are what all row keys of a partition share.
+type partFacts struct {
+	listed  bool // row_key_time_index has the row time
+	covered bool // varve_row_index claims to hold all row keys
+}
+
+const (
+	// maxFacts bounds the partitions whose facts are kept, and factsLife how long they are.
+	maxFacts  = 100_000
+	factsLife = time.Minute
+)
+
+// partFacts looks at the partitions that some rows are in.
+func (r *repair) partFacts(ctx context.Context, keys []rowtime.Key) (map[rowkey.Partition]partFacts, error) {
+	facts := map[rowkey.Partition]partFacts{}
+	asked := map[rowkey.Partition]bool{}
+	for _, k := range keys {
+		p := rowkey.Partition{Metric: k.Metric, TimeMS: k.RowTimeMS}
+		if known, ok := r.facts[p]; ok {
+			facts[p] = known
+		} else if k.Type != rowtime.TypeLegacy {
+			asked[p] = true
+		}
+	}
+	parts := slices.Collect(maps.Keys(asked))
+	found := make([]partFacts, len(parts))
+	err := work.Parallel(ctx, r.d.cfg.Parallel, len(parts), func(ctx context.Context, i int) (err error) {
+		found[i], err = r.factsOf(ctx, parts[i])
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(r.facts) > maxFacts || r.d.now().Sub(r.factsFrom) > factsLife {
+		r.facts, r.factsFrom = map[rowkey.Partition]partFacts{}, r.d.now()
+	}
+	for i, p := range parts {
+		facts[p], r.facts[p] = found[i], found[i]
+	}
+	return facts, nil
+}
+
+func (r *repair) factsOf(ctx context.Context, p rowkey.Partition) (f partFacts, err error) {
+	session := r.d.ks.Session
+	if f.listed, err = session.One(ctx, rowkey.FindRowTime, p.Args(), nil); err != nil || !f.listed || !r.d.ks.Tables.Own {
+		return f, err
+	}
+	seen, err := rowkey.ReadFirst(ctx, session, p)
+	if err != nil {
+		return f, err
+	}
+	state, err := rowkey.ReadState(ctx, r.d.ks, p)
+	// Without mtime the index may be relied on.
+	f.covered = seen.Mtime == nil && state.KairosMtime != cql.UUID{} || seen.Mtime != nil && *seen.Mtime == state.KairosMtime
+	return f, err
+}
+
+// expiry returns until when the sample of a row lives that lives longest, which need
+// not be the last one, and false if there is none any more.
+func (r *repair) expiry(ctx context.Context, k rowtime.Key) (sec int64, there bool, err error) {
+	key, err := k.Append(nil)
+	if err != nil {
+		return 0, false, err
+	}
+	rows := r.d.ks.Session.Query(ctx, readTTLs, key)
+	defer rows.Close()
+	var ttl *int
+	longest := 0
+	for rows.Scan(&ttl) {
+		if ttl == nil {
+			return rowkey.Forever, true, nil
+		}
+		longest, there = max(longest, *ttl), true
+	}
+	return r.d.now().Unix() + int64(longest), there, rows.Close()
+}

@@ -1,0 +1,87 @@
+package remove
+
+import (
+	"context"
+	"slices"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
+)
+
+// runsFrom is how many row keys of a partition are deleted one by one.
+const runsFrom = 1000
+
+// A runDeleter deletes many row keys of one partition by ranges: one tombstone for each
+// run of keys between which no other one lies. Cassandra refuses to read a partition
+// in which it meets too many tombstones (100,000 by default), and one for each key of a
+// large delete is more than that. Of ranges there are never more than keys that stay.
+type runDeleter struct {
+	list *cql.Statement // type and tags of all keys of the partition, in its order
+	some *cql.Statement // the same, from a key to another one
+	one  *cql.Statement // partition, type, tags
+	run  *cql.Statement // partition, type and tags of the first key, of the last
+}
+
+const betweenKeys = " AND (data_type, tags) >= (?, ?) AND (data_type, tags) <= (?, ?)"
+
+var (
+	rowKeyRuns = runDeleter{
+		list: rowkey.ListRowKeys,
+		some: &cql.Statement{Name: "list_row_keys", Level: cql.Everywhere, PageSize: 1000, Text: rowkey.ListRowKeys.Text + betweenKeys},
+		one:  deleteRowKey,
+		run: &cql.Statement{Name: "delete_row_key_run", Level: cql.Quorum,
+			Text: "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND (data_type, tags) >= (?, ?) AND (data_type, tags) <= (?, ?)"},
+	}
+	tagRowRuns = runDeleter{
+		list: &cql.Statement{Name: "list_tag_rows", Level: cql.Everywhere, Prefetch: true, Text: rowkey.SelectTagRows},
+		some: &cql.Statement{Name: "list_tag_rows", Level: cql.Everywhere, Prefetch: true, Text: rowkey.SelectTagRows + betweenKeys},
+		one:  deleteTagRow,
+		run: &cql.Statement{Name: "delete_tag_row_run", Level: cql.Quorum,
+			Text: "DELETE FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ? AND (data_type, tags) >= (?, ?) AND (data_type, tags) <= (?, ?)"},
+	}
+)
+
+// oneByOne returns statements that delete each key on its own.
+func (r *runDeleter) oneByOne(partition []any, gone []rowDelete) []cql.Entry {
+	entries := make([]cql.Entry, len(gone))
+	for i := range gone {
+		entries[i] = cql.Entry{Statement: r.one, Args: slices.Concat(partition, gone[i].key.Args())}
+	}
+	return entries
+}
+
+// entries returns statements that delete the keys, by runs. It reads the partition, from
+// the first of them to the last where that is known: a key that comes while it is being
+// read, between two that go, is hidden by the range, and its writer writes it again,
+// since the removal was announced: see write.Writer.
+func (r *runDeleter) entries(ctx context.Context, session *cql.Session, partition []any, gone []rowDelete) ([]cql.Entry, error) {
+	goes := make(map[rowkey.Key]bool, len(gone))
+	for i := range gone {
+		goes[gone[i].key] = true
+	}
+	list, args := r.list, partition
+	if rowkey.KeepsMapsInOrder(session.State().Version) {
+		low, high := bounds(gone)
+		list, args = r.some, slices.Concat(partition, low.Args(), high.Args())
+	}
+	var entries []cql.Entry
+	var first, last *rowkey.Key // of the run
+	end := func() {
+		if first != nil {
+			entries = append(entries, cql.Entry{Statement: r.run, Args: slices.Concat(partition, first.Args(), last.Args())})
+		}
+		first, last = nil, nil
+	}
+	err := rowkey.Each(ctx, session, list, args, func(k rowkey.Key) error {
+		if !goes[k] {
+			end()
+			return nil
+		}
+		if last = &k; first == nil {
+			first = &k
+		}
+		return nil
+	})
+	end()
+	return entries, err
+}

@@ -1,0 +1,259 @@
+package write
+
+import (
+	"encoding/binary"
+	"unicode/utf8"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/model"
+	"varve/internal/rowtime"
+)
+
+// Each sample has a write timestamp of its own: when it was acknowledged.
+var (
+	insertSample = &cql.Statement{Name: "insert_sample", KeyArgs: 1,
+		Text: "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?) USING TTL 0 AND TIMESTAMP ?"} // whatever the table's default is
+	insertSampleTTL = &cql.Statement{Name: "insert_sample_ttl", KeyArgs: 1,
+		Text: "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?) USING TTL ? AND TIMESTAMP ?"}
+
+	// deleteSample takes the place of a sample that has expired on its way: what was
+	// written before it at its time stays hidden, as if it had expired in Cassandra.
+	deleteSample = &cql.Statement{Name: "delete_sample", Text: "DELETE FROM data_points USING TIMESTAMP ? WHERE key = ? AND column1 = ?"}
+)
+
+const (
+	// batchBytes bounds the keys, columns and values of a batch of samples of one
+	// row.
+	batchBytes = 64 << 10
+
+	// sampleArgs is how many arguments a sample has at most.
+	sampleArgs = 5
+
+	// stampBytes is what cql.Entry.DataBytes counts for a timestamp. Nodes do not
+	// count it.
+	stampBytes = 12
+
+	// cellBytes is what a column and the longest value take.
+	cellBytes = 4 + 2 + rowtime.MaxStringBytes
+)
+
+// modifiedBytes is the length of text in modified UTF-8. At most it is twice
+// that in UTF-8: one byte becomes two (NUL), four become six.
+func modifiedBytes(text []byte) int {
+	n := len(text)
+	for i := 0; i < len(text); {
+		r, size := utf8.DecodeRune(text[i:])
+		if r == 0 {
+			n++
+		} else if size == 4 {
+			n += 2
+		}
+		i += size
+	}
+	return n
+}
+
+// appendValue is rowtime.AppendValue, but for the payloads of NaNs: KairosDB
+// would read each as NaN, and they only get here if it does not read along.
+func appendValue(dst []byte, k model.Kind, cols *model.Columns, i int) ([]byte, error) {
+	switch k {
+	case model.Double:
+		return binary.BigEndian.AppendUint64(dst, cols.Values[i]), nil
+	case model.Long:
+		return rowtime.AppendValue(dst, k, cols.Values[i], nil)
+	case model.Null:
+		return dst, nil
+	case model.Complex:
+		return append(dst, cols.Bytes(i)...), nil
+	}
+	return rowtime.AppendValue(dst, k, 0, cols.Bytes(i))
+}
+
+// A batcher gathers samples for a batch: many of one row, or few of each of
+// several rows, since a statement costs what some 30 samples cost. Its memory is
+// reused, so adding a sample allocates nothing.
+type batcher struct {
+	parts   []rowPart
+	value   []byte // of the sample that is about to be added
+	entries []cql.Entry
+	times   []int64
+	args    []any
+	cells   []cql.Raw // column and value of each entry
+	bytes   []byte    // what cells refer to; never moved
+	ttls    []int
+	stamps  []int64
+	size    int    // bytes of all keys, columns and values
+	data    int    // what a node counts
+	last    uint32 // column of the last entry
+
+	place string // that all rows are of
+
+	boxedKey any // key of the last part, in one interface value for all its entries
+}
+
+// A rowPart is what a batch has of one row: its entries up to the next part.
+type rowPart struct {
+	id     uint32 // of the series in its source
+	series model.Series
+	key    []byte
+	from   int
+}
+
+func newBatcher(rows int) *batcher {
+	b := &batcher{
+		entries: make([]cql.Entry, 0, rows),
+		times:   make([]int64, 0, rows),
+		ttls:    make([]int, 0, rows),
+		stamps:  make([]int64, 0, rows),
+	}
+	b.forget()
+	return b
+}
+
+// forget takes new memory for all that statements refer to.
+func (b *batcher) forget() {
+	rows := cap(b.entries)
+	b.entries = make([]cql.Entry, 0, rows)
+	b.ttls = make([]int, 0, rows)
+	b.stamps = make([]int64, 0, rows)
+	b.args = make([]any, 0, sampleArgs*rows)
+	b.cells = make([]cql.Raw, 0, 2*rows)
+	b.bytes = nil
+	b.clear()
+}
+
+// clear empties b.
+func (b *batcher) clear() {
+	b.entries, b.times, b.args, b.cells, b.bytes = b.entries[:0], b.times[:0], b.args[:0], b.cells[:0], b.bytes[:0]
+	b.ttls, b.stamps = b.ttls[:0], b.stamps[:0]
+	b.parts, b.size, b.data = b.parts[:0], 0, 0
+}
+
+// begin begins a row.
+func (b *batcher) begin(id uint32, s model.Series, key []byte) {
+	if n := len(b.parts); n > 0 && b.parts[n-1].from == len(b.entries) {
+		b.parts = b.parts[:n-1] // nothing came
+	}
+	b.parts = append(b.parts, rowPart{id: id, series: s, key: key, from: len(b.entries)})
+	b.boxedKey = key
+}
+
+// takes reports whether another row may begin.
+func (b *batcher) takes() bool {
+	return len(b.entries) == 0 || len(b.parts) < rowkey.BatchPartitions && len(b.entries) < cap(b.entries) && b.data < cql.JoinedBytes
+}
+
+// full reports whether no other sample may be added.
+func (b *batcher) full() bool {
+	n := len(b.entries)
+	return n == cap(b.entries) || n > 0 && b.size >= batchBytes || len(b.parts) > 1 && b.data >= cql.JoinedBytes
+}
+
+// partOf is what has an entry.
+func (b *batcher) partOf(entry int) rowPart {
+	part := b.parts[0]
+	for _, p := range b.parts {
+		if p.from <= entry {
+			part = p
+		}
+	}
+	return part
+}
+
+// ids are the series of the entries in [from, to).
+func (b *batcher) ids(from, to int) []uint32 {
+	var ids []uint32
+	for i, p := range b.parts {
+		end := len(b.entries)
+		if i+1 < len(b.parts) {
+			end = b.parts[i+1].from
+		}
+		if p.from < to && end > from && (len(ids) == 0 || ids[len(ids)-1] != p.id) {
+			ids = append(ids, p.id)
+		}
+	}
+	return ids
+}
+
+// add adds the sample of b.value.
+func (b *batcher) add(ms int64, column uint32, ttl int, stampMS int64) {
+	if !b.replaces(column, stampMS) {
+		return
+	}
+	column1, value := b.cell(column)
+	b.ttls, b.stamps = append(b.ttls, ttl), append(b.stamps, stampMS)
+	at := len(b.entries)
+	args := append(b.nextArgs(), b.boxedKey, column1, value)
+	if ttl == 0 {
+		b.end(ms, insertSample, append(args, &b.stamps[at]))
+		return
+	}
+	b.end(ms, insertSampleTTL, append(args, &b.ttls[at], &b.stamps[at]))
+}
+
+// remove adds the deletion of what was written at a column up to stampMS.
+func (b *batcher) remove(ms int64, column uint32, stampMS int64) {
+	if !b.replaces(column, stampMS) {
+		return
+	}
+	b.value = b.value[:0]
+	column1, _ := b.cell(column)
+	b.ttls, b.stamps = append(b.ttls, 0), append(b.stamps, stampMS)
+	b.end(ms, deleteSample, append(b.nextArgs(), &b.stamps[len(b.entries)], b.boxedKey, column1))
+	b.data -= len(b.parts[len(b.parts)-1].key) // which a node does not count
+}
+
+// replaces reports whether an entry for a column is to be added. In a keyspace of
+// seconds the samples of one second share a cell: the one that was acknowledged last
+// takes it, of those with one stamp the one with the last time.
+func (b *batcher) replaces(column uint32, stampMS int64) bool {
+	if n := len(b.entries); n > b.parts[len(b.parts)-1].from && b.last == column {
+		if stampMS < b.stamps[n-1] {
+			return false
+		}
+		b.entries, b.times, b.ttls, b.stamps = b.entries[:n-1], b.times[:n-1], b.ttls[:n-1], b.stamps[:n-1]
+	}
+	b.last = column
+	return true
+}
+
+// cell returns what the next entry binds for a column and for b.value.
+func (b *batcher) cell(column uint32) (column1, value *cql.Raw) {
+	if need := 4 + len(b.value); cap(b.bytes)-len(b.bytes) < need {
+		// What was added refers to the memory of before, which stays.
+		b.bytes = make([]byte, 0, max(4<<10, 2*cap(b.bytes), need))
+	}
+	from := len(b.bytes)
+	b.bytes = binary.BigEndian.AppendUint32(b.bytes, column)
+	b.bytes = append(b.bytes, b.value...)
+	at := len(b.entries) * 2
+	b.cells = append(b.cells[:at], b.bytes[from:from+4:from+4], b.bytes[from+4:len(b.bytes):len(b.bytes)])
+	b.size += len(b.parts[len(b.parts)-1].key) + 4 + len(b.value)
+	return &b.cells[at], &b.cells[at+1]
+}
+
+// nextArgs is the memory for the arguments of the next entry.
+func (b *batcher) nextArgs() []any {
+	first := sampleArgs * len(b.entries)
+	args := b.args[first:first:cap(b.args)]
+	b.args = b.args[:cap(b.args)]
+	return args
+}
+
+// end ends an entry.
+func (b *batcher) end(ms int64, st *cql.Statement, args []any) {
+	e := cql.Entry{Statement: st, Args: args}
+	b.entries, b.times = append(b.entries, e), append(b.times, ms)
+	b.data += e.DataBytes() - stampBytes
+}
+
+// samples is how many of the entries in [from, to) are samples, and no deletions.
+func (b *batcher) samples(from, to int) (n int) {
+	for _, e := range b.entries[from:to] {
+		if e.Statement != deleteSample {
+			n++
+		}
+	}
+	return n
+}

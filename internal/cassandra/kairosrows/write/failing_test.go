@@ -1,0 +1,79 @@
+package write
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"varve/internal/cassandra/cql/cqltest"
+	"varve/internal/cassandra/kairosrows/keyspacetest"
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/originals"
+	"varve/internal/spool"
+)
+
+// newFailingBench is newBench over a node that fails when it is told to.
+func newFailingBench(t testing.TB) (*cqltest.FailingNode, *bench) {
+	t.Helper()
+	node := cqltest.NewFailingNode(t, originals.Cassandra(t))
+	b := newBench(t, schema.DefaultConfig(), DefaultConfig(), "")
+	b.Bench = b.NewAt(node.Address, 2)
+	b.writer = b.newWriter(DefaultConfig(), b.writer.now)
+	return node, b
+}
+
+// refuseIndexRowsOf refuses what is written to row_keys of a tag value.
+func refuseIndexRowsOf(value string) func(cqltest.Request) *cqltest.Trouble {
+	return func(r cqltest.Request) *cqltest.Trouble {
+		for _, st := range r.Statements {
+			if strings.Contains(st.Text, "INSERT INTO") && strings.Contains(st.Text, ".row_keys") && bytes.Contains(bytes.Join(st.Values, nil), []byte(value)) {
+				return cqltest.KeyTooLong
+			}
+		}
+		return nil
+	}
+}
+
+// TestOneTagPartitionAway: a partition of the inverted index that is away costs the row
+// keys that have a row there one attempt, and no others.
+func TestOneTagPartitionAway(t *testing.T) {
+	node, b := newFailingBench(t)
+	node.Fail(func(r cqltest.Request) *cqltest.Trouble {
+		for _, st := range r.Statements {
+			if strings.Contains(st.Text, "INSERT INTO") && strings.Contains(st.Text, ".varve_row_index") && string(st.Values[3]) == "gone" {
+				return cqltest.Unavailable
+			}
+		}
+		return nil
+	})
+	metric := b.Name("m")
+	src := new(keyspacetest.Memory)
+	for i := range 400 {
+		src.Longs(keyspacetest.LongSeries(metric, "dc", "a", "host", fmt.Sprintf("h%05d", i)), 0, keyspacetest.SomeTime)
+	}
+	src.Longs(keyspacetest.LongSeries(metric, "dc", "a", "host", "gone"), 0, keyspacetest.SomeTime)
+	var partial *spool.PartialError
+	for attempt, most := range []uint64{3 * rowkey.BatchPartitions, 1, 1} {
+		err := b.writer.WriteSource(b.Ctx, time.Now().UnixMilli(), src)
+		if !errors.As(err, &partial) || partial.Series.GetCardinality() > most || !partial.Series.Contains(400) {
+			t.Fatalf("attempt %d: %v", attempt+1, err)
+		}
+		if n := b.Count("data_points"); n < 401-int(most) {
+			t.Errorf("attempt %d: %d of 401 samples are written", attempt+1, n)
+		}
+	}
+	if got := len(b.found(metric)); got != 400 {
+		t.Errorf("%d of 400 series are found", got)
+	}
+	node.Mend()
+	if err := b.writer.WriteSource(b.Ctx, time.Now().UnixMilli(), src); err != nil {
+		t.Fatal(err)
+	}
+	if got := len(b.found(metric)); got != 401 {
+		t.Errorf("%d of 401 series are found at the end", got)
+	}
+}

@@ -1,0 +1,386 @@
+package write
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/clip"
+	"varve/internal/model"
+	"varve/internal/work"
+)
+
+var (
+	insertRowKey = &cql.Statement{Name: "insert_row_key", Level: cql.Quorum, KeyArgs: 3,
+		Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags) VALUES (?, ?, ?, ?, ?) USING TTL ?"}
+	insertRowKeyMoved = &cql.Statement{Name: "insert_row_key", Level: cql.Quorum, KeyArgs: 3,
+		Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now()) USING TTL ?"}
+	insertRowKeysMark = &cql.Statement{Name: "insert_row_keys_mark", Level: cql.Quorum,
+		Text: "UPDATE row_keys USING TIMESTAMP 1 AND TTL ? SET mtime = ? WHERE metric = ? AND table_name = ? AND row_time = ?"}
+	insertRowTime = &cql.Statement{Name: "insert_row_time", Level: cql.Quorum,
+		Text: "INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?) USING TTL ?"}
+	insertTagIndexedRowKey = &cql.Statement{Name: "insert_tag_indexed_row_key", Level: cql.Quorum, KeyArgs: 4,
+		Text: "INSERT INTO tag_indexed_row_keys (metric, table_name, row_time, single_tag_pair, data_type, tag_collection_hash, tags, mtime) VALUES (?, ?, ?, ?, ?, ?, ?, now()) USING TTL ?"}
+	claimExpiry = &cql.Statement{Name: "claim_row_expiry", Level: cql.Quorum,
+		Text: "UPDATE varve_row_state USING TIMESTAMP ? AND TTL ? SET expires = ? WHERE metric = ? AND row_time = ?"}
+	updateRowChanged = &cql.Statement{Name: "update_row_changed", Level: cql.Quorum,
+		Text: "UPDATE varve_row_state USING TTL ? SET changed = ? WHERE metric = ? AND row_time = ?"}
+	updateRowCovered = &cql.Statement{Name: "update_row_covered", Level: cql.Quorum,
+		Text: "UPDATE varve_row_state USING TTL ? SET changed = ?, kairos_mtime = ? WHERE metric = ? AND row_time = ?"}
+)
+
+const (
+	// indexParallel is how many statements an index write has in flight; the
+	// session's own limit may be lower.
+	indexParallel = 64
+
+	// endOf2038 is the last second, in Unix time, at which a cell may expire on
+	// servers up to 4.1, and on 5.0 as it comes.
+	endOf2038 = 1<<31 - 2
+
+	// cap2038Life is how long it is believed that a server has that limit.
+	cap2038Life = time.Hour
+)
+
+// A Row is a row that samples are about to be written to.
+type Row struct {
+	Series    model.Series
+	RowTimeMS int64
+	NeedSec   int64 // when the last of the samples expires, Unix seconds, or forever
+}
+
+func (r *Row) part() rowkey.Partition {
+	return rowkey.Partition{Metric: r.Series.Metric, TimeMS: r.RowTimeMS}
+}
+func (r *Row) key() rowkey.Key { return rowkey.Key{Type: r.Series.Type, Tags: r.Series.Tags} }
+
+// indexWriter writes the index rows of row keys before their samples are written,
+// unless they are known to be there.
+//
+// # Order
+//
+// For row keys of one (metric, row time), under one write timestamp s:
+//
+//	1  varve_row_state      claim: expires, changed at s        of a partition that is not
+//	2  look                 row_keys, varve_row_state           known, or must live longer
+//	3  varve_row_index      one row per tag, in the partition of (tag, value, shard)
+//	4  row_keys, and tag_indexed_row_keys by rule
+//	5  row_key_time_index, string_index
+//	6  varve_row_state      changed at s' >= s, and kairos_mtime if the partition was
+//	                        empty at 2: varve_row_index holds everything
+//
+// so whoever finds a row key in row_keys finds it in varve_row_index, and changed
+// moves when all can be found. Every write is awaited, and has a quorum.
+//
+// # Expiry
+//
+// Index rows outlive their samples by the width of a row, so that the later samples of
+// a row, which expire later, need no new ones. All index rows of one (metric, row
+// time) are written with the longest time-to-live that any Varve node needs there,
+// since Cassandra keeps that of the last write, even a shorter one.
+// varve_row_state.expires says which: it is written under a write timestamp that is
+// the expiry itself, so that of two nodes the longer one wins whatever comes last.
+//
+// Of two nodes that begin a partition at once, A and B, let B need the longer life. If
+// the claim of B is there when A looks after its rows are written (after step 5, only
+// if they expire at all), A writes them again with that life. If it is not, B looks
+// (2) later than that, and finds the timestamp of A's claim: B's rows go above it,
+// and so above A's. No clock takes part in this. Where KairosDB wrote too, TTL(mtime)
+// counts. Without varve_row_state nobody can say how long index rows have to live, and
+// they never expire.
+type indexWriter struct {
+	ks      *schema.Keyspace
+	rules   func() *TagRules
+	now     func() time.Time
+	metrics *writeMetrics
+	known   *known
+
+	keysChanged func(metric string, rowTimeMS int64)
+
+	mu      sync.Mutex
+	cap2038 time.Time // until when index rows are cut off at endOf2038
+}
+
+// apart returns an index writer that knows of no index rows.
+func (w *indexWriter) apart() *indexWriter {
+	return &indexWriter{
+		ks: w.ks, rules: w.rules, now: w.now,
+		metrics: w.metrics, keysChanged: w.keysChanged, known: newKnown(1000),
+	}
+}
+
+// write writes the index rows of rows that are not known to be there. epoch is that of
+// what is known before it was asked.
+func (w *indexWriter) write(ctx context.Context, epoch uint64, stampMS int64, rows []Row) error {
+	slices.SortFunc(rows, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(a.Series.Metric, b.Series.Metric), cmp.Compare(a.RowTimeMS, b.RowTimeMS))
+	})
+	var groups [][]Row
+	for from := 0; from < len(rows); {
+		to := from + 1
+		for to < len(rows) && rows[to].part() == rows[from].part() {
+			to++
+		}
+		groups = append(groups, rows[from:to])
+		from = to
+	}
+	return work.Parallel(ctx, indexParallel, len(groups), func(ctx context.Context, i int) error {
+		_, err := w.writeRows(ctx, epoch, stampMS, groups[i], false)
+		return err
+	})
+}
+
+// learn2038 notes that the server refused an expiry after January 2038.
+func (w *indexWriter) learn2038() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.cap2038 = w.now().Add(cap2038Life)
+}
+
+// limited2038 reports whether the server is known to refuse expiries after
+// January 2038.
+func (w *indexWriter) limited2038() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.now().Before(w.cap2038)
+}
+
+// An indexPart is one (metric, row time) that index rows are written to.
+type indexPart struct {
+	rowkey.Partition
+	known     bool  // the row time, the name, the mark and the claim are there
+	expirySec int64 // the longest life that is known to be needed, Unix seconds
+	empty     bool  // it had no row keys: varve_row_index will hold everything
+	stampMS   int64 // write timestamp of its rows
+	apart     bool  // no partitions are sent together
+}
+
+// maxClaims bounds how often a partition is claimed, or its rows are written again,
+// since other nodes do the same at once.
+const maxClaims = 10
+
+var errClaims = errors.New("other nodes began the same row time too often meanwhile")
+
+// writeRows writes the index rows of row keys of one metric and row time. With an error
+// it returns which of rows are not written, by their places; the others are. apart sends
+// no partitions together, so that one that fails costs no others.
+func (w *indexWriter) writeRows(ctx context.Context, epoch uint64, stampMS int64, rows []Row, apart bool) (unwritten []int, err error) {
+	limited := w.limited2038()
+	unwritten, err = w.writePartition(ctx, epoch, stampMS, rows, apart)
+	if refused := refusalOf(err); refused == nil || refused.Reason != cql.TTLTooLong || limited {
+		return unwritten, err
+	}
+	w.learn2038()
+	return w.writePartition(ctx, epoch, stampMS, rows, apart)
+}
+
+// writePartition is writeRows without regard to 2038.
+func (w *indexWriter) writePartition(ctx context.Context, epoch uint64, stampMS int64, rows []Row, apart bool) (unwritten []int, err error) {
+	p := indexPart{Partition: rows[0].part(), apart: apart}
+	for i := range rows {
+		p.expirySec = max(p.expirySec, w.indexExpiry(rows[i].NeedSec))
+	}
+	if !w.ks.Tables.Own {
+		p.expirySec = rowkey.Forever // nothing says how long the rows of others have to live
+	}
+	none := allPlaces(rows)
+	expirySec, changedMS, known := w.known.part(p.Partition)
+	p.stampMS = max(stampMS, changedMS+1)
+	if p.known = known && p.expirySec <= expirySec; p.known {
+		p.expirySec = expirySec
+	} else if err := w.claim(ctx, &p); err != nil {
+		return none, err
+	}
+	for range maxClaims {
+		lost, err := w.insert(ctx, &p, rows)
+		if err != nil {
+			return none, err
+		}
+		longer, err := w.claimedLonger(ctx, &p)
+		if err != nil {
+			return none, err
+		}
+		if longer {
+			continue
+		}
+		if changedMS, err = w.moveChanged(ctx, p.Partition, p.stampMS, w.ttl(p.expirySec), p.empty); err != nil {
+			return none, err
+		}
+		w.known.put(epoch, p.Partition, p.expirySec, changedMS, lost.rest(rows))
+		return lost.places(rows), lost.err
+	}
+	return none, fmt.Errorf("write index rows of metric %s, row time %d: %w", clip.Text(p.Metric, maxShown), p.TimeMS, errClaims)
+}
+
+func allPlaces(rows []Row) []int {
+	all := make([]int, len(rows))
+	for i := range all {
+		all[i] = i
+	}
+	return all
+}
+
+// claim writes down how long index rows of a partition have to live, and looks what is
+// there. p then has the longest life that any node needs, and a write timestamp above
+// those of all nodes that have claimed the partition before.
+func (w *indexWriter) claim(ctx context.Context, p *indexPart) error {
+	for range maxClaims {
+		mine, err := w.writeClaim(ctx, p)
+		if err != nil {
+			return err
+		}
+		there, err := w.look(ctx, p)
+		if err != nil {
+			return err
+		}
+		shorter := p.expirySec < there.ExpirySec
+		p.expirySec = max(p.expirySec, there.ExpirySec)
+		if !w.ks.Tables.Own || there.Changed == mine && !shorter {
+			return nil
+		}
+		p.stampMS = max(p.stampMS, there.ChangedMS+1)
+	}
+	return fmt.Errorf("claim row time %d of metric %s: %w", p.TimeMS, clip.Text(p.Metric, maxShown), errClaims)
+}
+
+// maxShown is how much of a metric's name an error repeats.
+const maxShown = 100
+
+// writeClaim returns what it has set changed to.
+func (w *indexWriter) writeClaim(ctx context.Context, p *indexPart) (mine cql.UUID, err error) {
+	if !w.ks.Tables.Own {
+		return mine, nil
+	}
+	mine = cql.TimeUUID()
+	ttl := w.ttl(p.expirySec)
+	return mine, w.ks.Session.Batch(ctx, p.stampMS, []cql.Entry{
+		{Statement: claimExpiry, Args: []any{expiryStamp(p.expirySec), ttl, rowkey.ExpiresColumn(p.expirySec), p.Metric, p.TimeMS}},
+		{Statement: updateRowChanged, Args: []any{ttl, mine, p.Metric, p.TimeMS}},
+	})
+}
+
+// claimedLonger reports whether another node has claimed a longer life meanwhile, and
+// claims the same.
+func (w *indexWriter) claimedLonger(ctx context.Context, p *indexPart) (bool, error) {
+	if !w.ks.Tables.Own || p.expirySec == rowkey.Forever {
+		return false, nil
+	}
+	there, err := rowkey.ReadState(ctx, w.ks, p.Partition)
+	if err != nil || there.ExpirySec <= p.expirySec {
+		return false, err
+	}
+	empty := p.empty // what is there now is of this node, too
+	p.known, p.expirySec = false, there.ExpirySec
+	err = w.claim(ctx, p)
+	p.empty = empty
+	return true, err
+}
+
+// expiryStamp is the write timestamp of varve_row_state.expires: the later expiry wins.
+func expiryStamp(expirySec int64) int64 { return min(expirySec, endOf9999) * 1000 }
+
+// endOf9999 stands for an expiry that never comes, in Unix seconds.
+const endOf9999 = 253_402_300_799
+
+// insert writes the rows of all tables, in order. Row keys of which a row is not written
+// are lost, and not written to the tables after that one. An error means that all are.
+func (w *indexWriter) insert(ctx context.Context, p *indexPart, rows []Row) (*lostRows, error) {
+	ttl := w.ttl(p.expirySec)
+	lost := &lostRows{keys: map[rowkey.Key]bool{}}
+	if err := w.sendAll(ctx, p, w.tagRows(p, rows, ttl), lost); err != nil {
+		return lost, err
+	}
+	rows = lost.rest(rows)
+	if len(rows) == 0 {
+		return lost, lost.err
+	}
+	if err := w.sendAll(ctx, p, append(w.rowKeys(p, rows, ttl), w.tagIndexed(rows, ttl)...), lost); err != nil {
+		return lost, err
+	}
+	if p.known {
+		return lost, nil
+	}
+	if err := w.ks.Session.Exec(ctx, insertRowTime, p.stampMS, p.Metric, schema.DataPoints, p.TimeMS, ttl); err != nil {
+		return lost, err
+	}
+	return lost, rowkey.AddName(ctx, w.ks, p.stampMS, p.Metric)
+}
+
+// look finds out whether a partition is empty, and how long what is there lives. One
+// with too many deleted row keys to see the first one counts as not empty.
+func (w *indexWriter) look(ctx context.Context, p *indexPart) (rowkey.State, error) {
+	s, err := rowkey.ReadState(ctx, w.ks, p.Partition)
+	if err != nil {
+		return s, err
+	}
+	f, err := rowkey.ReadFirst(ctx, w.ks.Session, p.Partition)
+	if err != nil {
+		return s, err
+	}
+	if f.Hidden {
+		p.empty = false
+		return s, nil
+	}
+	foreign := f.Mtime != nil && *f.Mtime != schema.WroteHere
+	p.empty = !f.Any && !foreign && s.KairosMtime == (cql.UUID{})
+	switch {
+	case foreign && f.MtimeTTL != nil:
+		s.ExpirySec = max(s.ExpirySec, w.now().Unix()+int64(*f.MtimeTTL))
+	case foreign:
+		s.ExpirySec = rowkey.Forever
+	}
+	return s, nil
+}
+
+// moveChanged tells other nodes that row keys of a row time came or went: what they
+// have read before is of no use any more. covered says that varve_row_index holds all
+// row keys of a partition that was empty. The write timestamp is that of now, and
+// above lastMS, that of the one before.
+func (w *indexWriter) moveChanged(ctx context.Context, p rowkey.Partition, lastMS int64, ttl int, covered bool) (movedMS int64, err error) {
+	defer w.keysChanged(p.Metric, p.TimeMS)
+	at := max(w.now().UnixMilli(), lastMS+1)
+	switch {
+	case !w.ks.Tables.Own:
+		return at, nil
+	case covered:
+		return at, w.ks.Session.Exec(ctx, updateRowCovered, at, ttl, cql.TimeUUID(), schema.WroteHere, p.Metric, p.TimeMS)
+	}
+	return at, w.ks.Session.Exec(ctx, updateRowChanged, at, ttl, cql.TimeUUID(), p.Metric, p.TimeMS)
+}
+
+// indexExpiry returns until when index rows have to live for samples that live
+// until needSec.
+func (w *indexWriter) indexExpiry(needSec int64) int64 {
+	if needSec == rowkey.Forever {
+		return rowkey.Forever
+	}
+	return needSec + w.ks.Spec.WidthMS()/1000
+}
+
+// neededFor is the need of samples for which index rows have this expiry.
+func (w *indexWriter) neededFor(expirySec int64) int64 {
+	if expirySec == rowkey.Forever {
+		return rowkey.Forever
+	}
+	return expirySec - w.ks.Spec.WidthMS()/1000
+}
+
+// ttl turns an expiry of index rows into seconds from now, as long as Cassandra
+// takes it. Samples that need longer ones are refused themselves.
+func (w *indexWriter) ttl(expirySec int64) int {
+	if expirySec == rowkey.Forever {
+		return 0
+	}
+	now := w.now().Unix()
+	if w.limited2038() {
+		expirySec = min(expirySec, endOf2038-60) // the server's clock may be ahead
+	}
+	return int(max(1, min(expirySec-now, model.MaxTTL)))
+}

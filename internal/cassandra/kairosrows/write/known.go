@@ -1,0 +1,377 @@
+package write
+
+import (
+	"container/list"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"varve/internal/cassandra/kairosrows/rowkey"
+)
+
+// known is which index rows this process knows to be there, so that they are written
+// once and not with every sample. What is known stays true until the rows expire, or
+// until they are forgotten because somebody may have removed them: see [Writer] for
+// the rule. It is bounded: the partitions that were not used for longest are
+// forgotten when it is full, which costs a repeated write, never a sample. While a
+// KairosDB node runs, those among them that got samples since they were last looked at
+// wait apart until they are, at most a quarter of the bound.
+//
+// The epoch counts how often something was forgotten because of a removal. A writer
+// of samples that relies on what is known looks at the epoch before and after; index
+// rows that were forgotten in between may be gone, and it writes them again.
+type known struct {
+	max int // weights of rows, in total
+
+	mu        sync.Mutex
+	parts     map[rowkey.Partition]*list.Element
+	order     list.List // of *knownPart, the one used last in front
+	weight    int
+	rows      int
+	evictions uint64
+	epoch     uint64
+	forgotten []forgetting // the last of them, the oldest first
+
+	// For the watch over what KairosDB nodes delete.
+	watching      bool         // one runs or did a while ago, for all that is known
+	evicted       []*knownPart // partitions that are to be looked at although they are no longer known; oldest first
+	evictedWeight int
+	unwatchable   uint64 // row keys of partitions that did not fit there
+}
+
+// A knownPart is a partition of row_keys, (metric, row time), with all that its row
+// keys share: its row time, the metric's name and its state are there.
+type knownPart struct {
+	key       rowkey.Partition
+	expirySec int64                // until when the row time lives, Unix seconds, or forever
+	changedMS int64                // write timestamp of varve_row_state.changed as last seen
+	rows      map[rowkey.Key]int64 // until when the index rows of a row key live
+	weight    int
+
+	// For the watch over what KairosDB nodes delete.
+	relied  time.Time // when samples were last written that relied on it; zero: since it was looked at, never
+	watched time.Time // when it was last looked at
+	apart   bool      // it is no longer known, and nothing relied on it when that was last seen
+}
+
+// A forgetting is what was forgotten at once: a span of row times of one metric, or
+// everything if the metric is empty.
+type forgetting struct {
+	rowkey.Span
+	epoch uint64 // after it
+}
+
+// maxForgettings is how many of them are told apart. Of older ones it is known only
+// that something was forgotten.
+const maxForgettings = 256
+
+func newKnown(max int) *known {
+	return &known{max: max, parts: map[rowkey.Partition]*list.Element{}, watching: true}
+}
+
+// rowWeight is how much of the cache a row key takes: 1, or more if it is long.
+func rowWeight(k rowkey.Key) int { return 1 + (len(k.Type)+rowkey.MapBytes(k.Tags))/256 }
+
+// holds reports whether the index rows of a row key are known to be there until
+// needSec.
+func (c *known) holds(p rowkey.Partition, k rowkey.Key, needSec int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := c.parts[p]
+	if at == nil {
+		return false
+	}
+	c.order.MoveToFront(at)
+	expiry, ok := at.Value.(*knownPart).rows[k]
+	return ok && expiry >= needSec
+}
+
+// alive reports whether index rows of a partition are known that live beyond a second.
+func (c *known) alive(p rowkey.Partition, sec int64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := c.parts[p]
+	if at == nil {
+		return false
+	}
+	for _, expirySec := range at.Value.(*knownPart).rows {
+		return min(expirySec, at.Value.(*knownPart).expirySec) > sec
+	}
+	return false
+}
+
+// part returns what the row keys of a partition share, false if that is not known.
+func (c *known) part(p rowkey.Partition) (expirySec, changedMS int64, ok bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at := c.parts[p]
+	if at == nil {
+		return 0, 0, false
+	}
+	part := at.Value.(*knownPart)
+	return part.expirySec, part.changedMS, true
+}
+
+// put adds row keys whose index rows were written, by one who began at epoch, to
+// live until expirySec.
+func (c *known) put(epoch uint64, p rowkey.Partition, expirySec, changedMS int64, rows []Row) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.forgottenSinceLocked(epoch, p) {
+		return
+	}
+	at := c.parts[p]
+	if at == nil {
+		at = c.order.PushFront(&knownPart{key: p, rows: map[rowkey.Key]int64{}})
+		c.parts[p] = at
+	}
+	part := at.Value.(*knownPart)
+	part.expirySec, part.changedMS = expirySec, max(part.changedMS, changedMS)
+	for i := range rows {
+		c.addLocked(part, rows[i].key(), expirySec)
+	}
+	for c.weight > c.max && c.order.Len() > 1 {
+		oldest := c.order.Back()
+		c.evictions += uint64(c.dropLocked(oldest))
+		c.keepApartLocked(oldest.Value.(*knownPart))
+	}
+	if c.weight > c.max {
+		c.shrinkLocked(part)
+	}
+}
+
+// shrinkLocked removes row keys of a partition that is larger than all may be.
+func (c *known) shrinkLocked(part *knownPart) {
+	apart := &knownPart{key: part.key, rows: map[rowkey.Key]int64{}, relied: part.relied, watched: part.watched}
+	for k, expirySec := range part.rows {
+		if c.weight <= c.max {
+			break
+		}
+		apart.rows[k] = expirySec
+		apart.weight += rowWeight(k)
+		c.removeLocked(part, k)
+		c.evictions++
+	}
+	c.keepApartLocked(apart)
+}
+
+// keepApartLocked keeps what was evicted until the watch has looked at it.
+func (c *known) keepApartLocked(part *knownPart) {
+	switch {
+	case !c.watching || len(part.rows) == 0:
+	case c.evictedWeight+part.weight > c.max/4:
+		c.unwatchable += uint64(len(part.rows))
+	default:
+		c.evicted = append(c.evicted, part)
+		c.evictedWeight += part.weight
+	}
+}
+
+func (c *known) addLocked(part *knownPart, k rowkey.Key, expirySec int64) {
+	if _, there := part.rows[k]; !there {
+		w := rowWeight(k)
+		part.weight += w
+		c.weight += w
+		c.rows++
+	}
+	part.rows[k] = expirySec
+}
+
+func (c *known) removeLocked(part *knownPart, k rowkey.Key) {
+	if _, there := part.rows[k]; there {
+		w := rowWeight(k)
+		part.weight -= w
+		c.weight -= w
+		c.rows--
+		delete(part.rows, k)
+	}
+}
+
+// dropLocked removes a partition and returns how many row keys it had.
+func (c *known) dropLocked(at *list.Element) int {
+	part := c.order.Remove(at).(*knownPart)
+	delete(c.parts, part.key)
+	c.weight -= part.weight
+	c.rows -= len(part.rows)
+	return len(part.rows)
+}
+
+// forget forgets a span of row times of a metric, or everything.
+func (c *known) forget(s rowkey.Span) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.epoch++
+	f := forgetting{s, c.epoch}
+	for p, at := range c.parts {
+		if f.Has(p) {
+			c.dropLocked(at)
+		}
+	}
+	if len(c.forgotten) == maxForgettings {
+		c.forgotten = append(c.forgotten[:0], c.forgotten[1:]...)
+	}
+	c.forgotten = append(c.forgotten, f)
+}
+
+// now returns the epoch.
+func (c *known) now() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.epoch
+}
+
+// since returns what was forgotten after an epoch, and the epoch that this brings one
+// to.
+func (c *known) since(epoch uint64) ([]forgetting, uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if epoch == c.epoch {
+		return nil, epoch
+	}
+	if c.lostLocked(epoch) {
+		return []forgetting{{rowkey.Everything, c.epoch}}, c.epoch
+	}
+	var after []forgetting
+	for _, f := range c.forgotten {
+		if f.epoch > epoch {
+			after = append(after, f)
+		}
+	}
+	return after, c.epoch
+}
+
+// lostLocked reports whether it is no longer known what was forgotten after an epoch.
+func (c *known) lostLocked(epoch uint64) bool {
+	return epoch < c.epoch && c.epoch-epoch > uint64(len(c.forgotten))
+}
+
+func (c *known) forgottenSinceLocked(epoch uint64, p rowkey.Partition) bool {
+	if c.lostLocked(epoch) {
+		return true
+	}
+	for _, f := range c.forgotten {
+		if f.epoch > epoch && f.Has(p) {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *known) size() (rows int, evictions uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.rows, c.evictions
+}
+
+// rely notes that samples were written that rely on index rows of some partitions.
+func (c *known) rely(parts map[rowkey.Partition]struct{}, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for p := range parts {
+		if at := c.parts[p]; at != nil {
+			at.Value.(*knownPart).rely(now)
+		}
+	}
+	for _, part := range c.evicted {
+		if _, there := parts[part.key]; there {
+			part.rely(now) // evicted between the index rows and the samples
+		}
+	}
+}
+
+func (part *knownPart) rely(now time.Time) {
+	if part.relied = now; part.watched.IsZero() {
+		part.watched = now
+	}
+}
+
+// due reports whether samples were written since the partition was last looked at,
+// interval ago or more.
+func (part *knownPart) due(now time.Time, interval time.Duration) bool {
+	d := now.Sub(part.watched)
+	return !part.relied.IsZero() && (d >= interval || d < 0)
+}
+
+// watchFor says whether a KairosDB node runs, or did a while ago.
+func (c *known) watchFor(nodes bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.watching = nodes; !nodes {
+		c.evicted, c.evictedWeight = nil, 0
+	}
+}
+
+// unwatched returns the partitions that are due.
+func (c *known) unwatched(now time.Time, interval time.Duration) []rowkey.Partition {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	due := map[rowkey.Partition]bool{}
+	for p, at := range c.parts {
+		if at.Value.(*knownPart).due(now, interval) {
+			due[p] = true
+		}
+	}
+	c.evicted = slices.DeleteFunc(c.evicted, func(part *knownPart) bool {
+		if part.due(now, interval) {
+			due[part.key] = true
+		}
+		// Samples that are being written may rely on it in a moment, not much later.
+		idle := part.relied.IsZero() && part.apart
+		part.apart = part.relied.IsZero()
+		if idle {
+			c.evictedWeight -= part.weight
+		}
+		return idle
+	})
+	return slices.Collect(maps.Keys(due))
+}
+
+// watch notes that a partition is being looked at, and returns its row keys with the
+// expiry of their index rows, those included that are kept apart.
+func (c *known) watch(p rowkey.Partition, now time.Time) map[rowkey.Key]int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	rows := map[rowkey.Key]int64{}
+	if at := c.parts[p]; at != nil {
+		part := at.Value.(*knownPart)
+		part.watched, part.relied = now, time.Time{}
+		maps.Copy(rows, part.rows)
+	}
+	c.evicted = slices.DeleteFunc(c.evicted, func(part *knownPart) bool {
+		if part.key != p {
+			return false
+		}
+		maps.Copy(rows, part.rows)
+		c.evictedWeight -= part.weight
+		return true
+	})
+	return rows
+}
+
+// watchAgain puts row keys back that were to be looked at and could not be.
+func (c *known) watchAgain(p rowkey.Partition, rows map[rowkey.Key]int64, now time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if at := c.parts[p]; at != nil {
+		part := at.Value.(*knownPart)
+		part.rely(now)
+		rows = maps.Clone(rows)
+		maps.DeleteFunc(rows, func(k rowkey.Key, _ int64) bool { _, known := part.rows[k]; return known })
+	}
+	if len(rows) == 0 {
+		return
+	}
+	apart := &knownPart{key: p, rows: rows, relied: now, watched: now}
+	for k := range rows {
+		apart.weight += rowWeight(k)
+	}
+	c.keepApartLocked(apart)
+}
+
+// missed returns how many row keys could not be kept for the watch.
+func (c *known) missed() uint64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.unwatchable
+}

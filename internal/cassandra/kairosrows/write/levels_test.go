@@ -1,0 +1,17 @@
+package write
+
+import (
+	"testing"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
+)
+
+// TestLevelsOfWrites: who writes needs one data center.
+func TestLevelsOfWrites(t *testing.T) {
+	for _, st := range []*cql.Statement{insertRowKey, insertRowTime, claimExpiry, findMetricName, rowkey.FindRowTime} {
+		if st.Level != cql.Quorum {
+			t.Errorf("%s is of level %d", st.Name, st.Level)
+		}
+	}
+}

@@ -1,0 +1,27 @@
+package write
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"varve/internal/rowtime"
+	"varve/internal/work"
+)
+
+// TestPanicLeavesSeries: a fault of Varve in a goroutine that writes leaves its series to
+// the next attempt, and is the error of this one.
+func TestPanicLeavesSeries(t *testing.T) {
+	pass := unconnected(t, rowtime.Default, DefaultConfig(), &recorder{}, time.Now()).begin(1, nil) // without a source
+	queue := make(chan []placed, 2)
+	queue <- []placed{{id: 1}}
+	queue <- []placed{{id: 2}}
+	close(queue)
+	pass.work(t.Context(), queue)
+	if !pass.isLeft(1) || !pass.isLeft(2) {
+		t.Error("series whose writing met a fault count as written")
+	}
+	if fault := (*work.PanicError)(nil); !errors.As(pass.err, &fault) {
+		t.Error(pass.err)
+	}
+}

@@ -1,0 +1,615 @@
+package write
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/RoaringBitmap/roaring/v2"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/head"
+	"varve/internal/model"
+	"varve/internal/rowtime"
+	"varve/internal/store"
+	"varve/internal/work"
+)
+
+// A writePass is one attempt to write a source.
+type writePass struct {
+	*progress
+	w       *Writer
+	src     Source
+	stampMS int64 // bounds the write timestamps of samples, and is that of those without
+	nowMS   int64
+	again   bool // there were attempts before
+
+	together int // rows of a metric and row time whose index rows are written at once although they failed before
+
+	key   []byte // of eachRow
+	wrote atomic.Bool
+
+	mu     sync.Mutex
+	failed map[string]int // batches in a row that failed, by place
+	left   *roaring.Bitmap
+	err    error // the first that left something
+}
+
+// A placed series is one to write, and which nodes hold its first row.
+type placed struct {
+	id    uint32
+	place string
+	alone bool // not in a batch with others
+}
+
+// hopelessAfter is how many batches of one place fail in a row, none of them
+// written meanwhile, before an attempt leaves the rest of that place to the next
+// one: its replicas are away, and each batch costs several seconds to find out.
+const hopelessAfter = 8
+
+// hopeless reports whether what is of a place is left to the next attempt.
+func (p *writePass) hopeless(place string, after int) bool {
+	if !p.w.connected() {
+		return true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.failed[place] >= after
+}
+
+// tried notes whether a batch was written that belongs to places.
+func (p *writePass) tried(written bool, places ...string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, place := range places {
+		if !written {
+			p.failed[place]++
+		} else if p.failed[place] > 0 {
+			p.failed[place] = 0
+		}
+	}
+}
+
+// leave leaves series to the next attempt. err, which may be nil if an earlier
+// one is the cause, says why.
+func (p *writePass) leave(err error, ids ...uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.left.AddMany(ids)
+	if p.err == nil {
+		p.err = err
+	}
+}
+
+func (p *writePass) isLeft(id uint32) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.left.Contains(id)
+}
+
+// samples writes what earlier attempts left. It goes on after an error with what
+// does not depend on the same nodes.
+func (p *writePass) samples(ctx context.Context) error {
+	queue := make(chan []placed)
+	var workers sync.WaitGroup
+	for range p.w.cfg.Parallel {
+		workers.Go(func() { p.work(ctx, queue) })
+	}
+	err := p.slices(p.pending, func(ids []uint32) error {
+		all, err := p.index(ctx, ids)
+		if err != nil {
+			return err
+		}
+		for some := range together(all, workSeries) {
+			select {
+			case queue <- some:
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+		return nil
+	})
+	close(queue)
+	workers.Wait()
+	switch {
+	case ctx.Err() != nil:
+		return fmt.Errorf("write samples: %w", context.Cause(ctx))
+	case err != nil:
+		return fmt.Errorf("write samples: %w", err)
+	}
+	return nil
+}
+
+// settleWritten lets what is written count as that, once no announced removal
+// concerns its index rows. What has to have them written again, and cannot, is left.
+func (p *writePass) settleWritten(ctx context.Context) error {
+	if err := p.w.deletes.look(ctx); err != nil {
+		return err
+	}
+	if err := p.w.probe(ctx, p.parts); err != nil && ctx.Err() != nil {
+		return err // any other error is met by the next pass, which looks again
+	}
+	if err := p.indexAgain(ctx); err != nil {
+		return err
+	}
+	p.mu.Lock()
+	left := p.left.Clone()
+	p.mu.Unlock()
+	p.settle(left)
+	p.w.known.rely(p.parts, p.w.now())
+	return nil
+}
+
+// leftBy says why something is left to the next attempt, nil if nothing is.
+func (p *writePass) leftBy() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.err == nil && !p.left.IsEmpty() {
+		return errNotConnected
+	}
+	return p.err
+}
+
+var errNotConnected = &store.UnavailableError{Reason: "cassandra: no node answers"}
+
+// indexAgain writes the index rows that were forgotten since samples were written that
+// rely on them. Series that already count as written need no others.
+func (p *writePass) indexAgain(ctx context.Context) error {
+	for {
+		forgotten, now := p.w.known.since(p.epoch)
+		if len(forgotten) == 0 {
+			return nil
+		}
+		concerned := func(id uint32) bool {
+			s, ok := p.src.SeriesOf(id)
+			return ok && p.unsettled(id) && !p.isLeft(id) &&
+				slices.ContainsFunc(forgotten, func(f forgetting) bool { return f.Metric == "" || f.Metric == s.Metric })
+		}
+		before := p.leftCount()
+		err := p.slices(concerned, func(ids []uint32) error {
+			_, err := p.index(ctx, ids)
+			return err
+		})
+		if err == nil && ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return fmt.Errorf("write index rows that a delete may have removed: %w", err)
+		}
+		if p.leftCount() > before {
+			return nil // these have theirs written by the next attempt: the epoch stays
+		}
+		p.epoch = now
+	}
+}
+
+func (p *writePass) leftCount() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.left.GetCardinality()
+}
+
+// slices calls f with the series of the source that are wanted, some thousand at
+// a time.
+func (p *writePass) slices(wanted func(id uint32) bool, f func(ids []uint32) error) error {
+	var ids []uint32
+	for id := range p.src.Series() {
+		if !wanted(id) {
+			continue
+		}
+		if ids = append(ids, id); len(ids) == sliceSeries {
+			if err := f(ids); err != nil {
+				return err
+			}
+			ids = nil // the workers may have it still
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return f(ids)
+}
+
+// load fills cols with the samples of a series.
+func (p *writePass) load(id uint32, run *head.Run, cols *model.Columns) (model.Series, bool, error) {
+	series, ok := p.src.SeriesOf(id)
+	if !ok {
+		return series, false, nil
+	}
+	there, err := p.src.Snapshot(id, model.AllTime, run)
+	if err != nil || !there {
+		return series, false, err
+	}
+	cols.Reset()
+	if err := run.DecodeAll(cols); err != nil {
+		return series, false, fmt.Errorf("read the spooled samples of %s: %w", series, err)
+	}
+	return series, true, nil
+}
+
+// A rowGroup is the rows of one metric and row time whose index rows may be
+// missing, and the series of each.
+type rowGroup struct {
+	rows  []Row
+	ids   []uint32
+	apart bool // their partitions are not sent together: they failed before
+}
+
+func (g rowGroup) part(from, to int) rowGroup {
+	return rowGroup{g.rows[from:to], g.ids[from:to], g.apart}
+}
+
+// only returns the rows at some places.
+func (g rowGroup) only(places []int) rowGroup {
+	some := rowGroup{make([]Row, len(places)), make([]uint32, len(places)), g.apart}
+	for i, at := range places {
+		some.rows[i], some.ids[i] = g.rows[at], g.ids[at]
+	}
+	return some
+}
+
+// index writes the index rows that the series need and that are not known to be
+// there. It returns the series whose index rows are there, those of one place
+// together; others are left, or refused.
+func (p *writePass) index(ctx context.Context, ids []uint32) ([]placed, error) {
+	w := p.w
+	epoch := w.known.now()
+	var run head.Run
+	var cols model.Columns
+	var groups []*rowGroup
+	type place struct {
+		rowkey.Partition
+		alone bool
+	}
+	of := map[place]*rowGroup{}
+	all := make([]placed, len(ids))
+	for i, id := range ids {
+		all[i] = placed{id: id, alone: p.suspected(id)}
+		series, ok, err := p.load(id, &run, &cols)
+		if err != nil {
+			return nil, err
+		}
+		if !ok || w.refusedSeries(series) != "" {
+			continue
+		}
+		p.eachRow(series, run.Kind, &cols, func(row Row) {
+			if all[i].place == "" {
+				all[i].place = w.place(cql.Entry{Statement: insertSample, Args: []any{p.key}})
+			}
+			if row.NeedSec == 0 {
+				return // only samples that have expired: there is nothing to be found
+			}
+			k := row.part()
+			p.parts[k] = struct{}{}
+			if w.known.holds(k, row.key(), row.NeedSec) {
+				return
+			}
+			at := place{k, all[i].alone}
+			g := of[at]
+			if g == nil || at.alone && len(g.rows) >= p.together {
+				g = &rowGroup{apart: at.alone}
+				of[at], groups = g, append(groups, g)
+			}
+			g.rows, g.ids = append(g.rows, row), append(g.ids, id)
+		})
+	}
+	if p.again {
+		shuffle(groups)
+	}
+	stampMS := w.deletes.stamp()
+	err := work.Parallel(ctx, indexParallel, len(groups), func(ctx context.Context, i int) error {
+		p.indexGroup(ctx, epoch, stampMS, *groups[i])
+		return context.Cause(ctx)
+	})
+	if err != nil {
+		return nil, err
+	}
+	all = slices.DeleteFunc(all, func(s placed) bool { return p.isLeft(s.id) || !p.kept(s.id) })
+	if p.again {
+		shuffle(all)
+	}
+	slices.SortStableFunc(all, func(a, b placed) int {
+		return cmp.Or(strings.Compare(a.place, b.place), order(a.alone, b.alone))
+	})
+	return all, nil
+}
+
+// order puts false before true.
+func order(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// shuffle keeps the first of a list that fail from holding up the rest of it at
+// each attempt.
+func shuffle[T any](all []T) {
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+}
+
+// Index rows of one metric are at many places, so these stand for the places of
+// one metric's index rows and for those of all.
+const (
+	indexPlace    = "index"
+	metricPlace   = "index of "
+	hopelessIndex = indexParallel
+)
+
+// indexGroup writes index rows. Rows that cannot be written are left. If Cassandra
+// refuses some, they are halved until the rows that are at fault are found.
+func (p *writePass) indexGroup(ctx context.Context, epoch uint64, stampMS int64, g rowGroup) {
+	place := metricPlace + g.rows[0].Series.Metric
+	if p.hopeless(indexPlace, hopelessIndex) || p.hopeless(place, hopelessAfter) {
+		p.leave(nil, g.ids...)
+		return
+	}
+	unwritten, err := p.w.index.writeRows(ctx, epoch, stampMS, g.rows, g.apart)
+	if ctx.Err() != nil {
+		return
+	}
+	if len(unwritten) < len(g.rows) {
+		p.tried(true, indexPlace, place)
+	}
+	if err == nil {
+		return
+	}
+	g = g.only(unwritten)
+	n := len(g.rows)
+	switch {
+	case n > 1 && p.isolates(err):
+		p.indexGroup(ctx, epoch, stampMS, g.part(0, n/2))
+		p.indexGroup(ctx, epoch, stampMS, g.part(n/2, n))
+	case n == 1 && p.drops(err):
+		p.refuse(g.ids[0], err)
+	default:
+		p.tried(false, indexPlace, place)
+		p.suspect(g.ids...)
+		p.leave(err, g.ids...)
+	}
+}
+
+// refuse drops all samples of a series whose index rows cannot be written.
+func (p *writePass) refuse(id uint32, err error) {
+	if !p.refuseSeries(id) {
+		return // in another row
+	}
+	var run head.Run
+	var cols model.Columns
+	series, ok, loadErr := p.load(id, &run, &cols)
+	if loadErr != nil || !ok || len(cols.Times) == 0 {
+		return
+	}
+	p.w.refuse(string(refusalOf(err).Reason), series, cols.Times[0], len(cols.Times), err)
+}
+
+// eachRow calls f with each row that gets samples of a series, and until when
+// these live: not at all if all of them have expired.
+func (p *writePass) eachRow(series model.Series, k model.Kind, cols *model.Columns, f func(Row)) {
+	var row Row
+	open := false
+	for i, ms := range cols.Times {
+		at := p.w.spec.RowTime(ms)
+		if open && at != row.RowTimeMS {
+			f(row)
+			open = false
+		}
+		expiry, reason := p.sample(k, cols, i)
+		if reason != "" && reason != reasonExpired {
+			continue
+		}
+		if !open {
+			var err error
+			if p.key, err = keyOf(series, at, p.key[:0]); err != nil {
+				return // it is too long, at any time
+			}
+			row, open = Row{Series: series, RowTimeMS: at}, true
+		}
+		if reason == reasonExpired {
+			continue
+		}
+		if expiry != rowkey.Forever {
+			expiry = ceilSeconds(expiry)
+		}
+		row.NeedSec = max(row.NeedSec, expiry)
+	}
+	if open {
+		f(row)
+	}
+}
+
+// keyOf appends the key of a row to dst. An error means that a row of the series, or
+// its index, cannot be stored.
+func keyOf(s model.Series, rowTimeMS int64, dst []byte) ([]byte, error) {
+	if n := rowtime.SeriesBytes(s.Metric, s.Type, s.Tags.All()); n > rowtime.MaxKeyBytes {
+		return dst, fmt.Errorf("metric name and tags take %d bytes, a key at most %d", n, rowtime.MaxKeyBytes)
+	}
+	return rowtime.Key{Metric: s.Metric, RowTimeMS: rowTimeMS, Type: s.Type, Tags: s.Tags}.Append(dst)
+}
+
+// ttl is how many seconds remain until a sample expires, rounded up; 0 means
+// that it never does.
+func (p *writePass) ttl(expiryMS int64) int {
+	if expiryMS == rowkey.Forever {
+		return 0
+	}
+	return int(ceilSeconds(expiryMS - p.nowMS))
+}
+
+// stamp is the write timestamp of a sample: when it was acknowledged, as far as
+// that is known, and never above that of the pass.
+func (p *writePass) stamp(cols *model.Columns, i int) int64 {
+	if len(cols.Stamps) == 0 {
+		return p.stampMS
+	}
+	return min(cols.Stamps[i], p.stampMS)
+}
+
+// ceilSeconds is the first second that is not before ms.
+func ceilSeconds(ms int64) int64 {
+	sec := ms / 1000
+	if ms%1000 > 0 {
+		sec++
+	}
+	return sec
+}
+
+// work writes series until there are no more.
+func (p *writePass) work(ctx context.Context, queue <-chan []placed) {
+	b := newBatcher(p.w.cfg.BatchRows)
+	for some := range queue {
+		err := work.Do("write series", func() error { return p.several(ctx, b, some) })
+		if err != nil {
+			b.forget()
+			p.leave(err, idsOf(some)...)
+		}
+	}
+}
+
+func idsOf(some []placed) []uint32 {
+	ids := make([]uint32, len(some))
+	for i, s := range some {
+		ids[i] = s.id
+	}
+	return ids
+}
+
+// several writes series of one place.
+func (p *writePass) several(ctx context.Context, b *batcher, some []placed) error {
+	if p.hopeless(some[0].place, hopelessAfter) {
+		p.leave(nil, idsOf(some)...)
+		return nil
+	}
+	b.place = some[0].place
+	run := head.Run{Stamps: true}
+	var cols model.Columns
+	for _, s := range some {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		series, ok, err := p.load(s.id, &run, &cols)
+		if err != nil {
+			return err
+		}
+		if ok {
+			p.series(ctx, b, s.id, series, run.Kind, &cols)
+		}
+	}
+	p.flush(ctx, b)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	p.finish(slices.DeleteFunc(idsOf(some), p.isLeft))
+	return nil
+}
+
+// series adds the samples of one series to b, and sends what is full. In the place of
+// those that have expired it adds deletions: they may have replaced others.
+func (p *writePass) series(ctx context.Context, b *batcher, id uint32, s model.Series, k model.Kind, cols *model.Columns) {
+	w := p.w
+	if reason := w.refusedSeries(s); reason != "" {
+		w.refuse(reason, s, cols.Times[0], len(cols.Times), nil)
+		return
+	}
+	var at int64
+	var key []byte
+	open := false // b is for the row at
+	for i, ms := range cols.Times {
+		expiry, reason := p.sample(k, cols, i)
+		if reason != "" {
+			w.refuse(reason, s, ms, 1, nil)
+		}
+		if reason != "" && reason != reasonExpired {
+			continue
+		}
+		if row := w.spec.RowTime(ms); !open || row != at {
+			var err error
+			if key, err = keyOf(s, row, nil); err != nil {
+				w.refuse(reasonKey, s, ms, len(cols.Times)-i, err)
+				return
+			}
+			if !b.takes() {
+				p.flush(ctx, b)
+			}
+			at, open = row, true
+			b.begin(id, s, key)
+		}
+		column := w.spec.Column(at, ms)
+		if b.full() && column != b.last {
+			p.flush(ctx, b)
+			b.begin(id, s, key)
+		}
+		if reason == reasonExpired {
+			b.remove(ms, column, p.stamp(cols, i))
+			continue
+		}
+		var err error
+		if b.value, err = appendValue(b.value[:0], k, cols, i); err != nil {
+			w.refuse(reasonValue, s, ms, 1, err)
+			continue
+		}
+		b.add(ms, column, p.ttl(expiry), p.stamp(cols, i))
+	}
+}
+
+// flush sends what is in b. Series of which something is not written are left.
+func (p *writePass) flush(ctx context.Context, b *batcher) {
+	n := len(b.entries)
+	if n == 0 {
+		b.clear()
+		return
+	}
+	if !p.send(ctx, b, 0, n) {
+		b.forget() // an attempt that was given up may still read the bytes
+		return
+	}
+	p.w.metrics.batches.Inc()
+	for _, part := range b.parts {
+		p.w.wrote(part.key)
+	}
+	b.clear()
+}
+
+// send sends the entries of b in [from, to), and reports whether none of them is
+// left. A batch that is refused for good is halved until the sample that is at
+// fault is found; only that one is dropped.
+func (p *writePass) send(ctx context.Context, b *batcher, from, to int) bool {
+	err := p.w.batch(ctx, p.stampMS, b.entries[from:to])
+	switch {
+	case err == nil:
+		p.tried(true, b.place)
+		p.wrote.Store(true)
+		p.w.metrics.written.Add(float64(b.samples(from, to)))
+		p.w.lastWrite.Store(p.w.now().UnixMilli())
+		return true
+	case ctx.Err() != nil:
+		return false
+	case to-from > 1 && p.isolates(err):
+		half := from + (to-from)/2
+		first := p.send(ctx, b, from, half)
+		return p.send(ctx, b, half, to) && first
+	case to-from == 1 && p.drops(err):
+		refused := refusalOf(err)
+		if refused.Reason == cql.TTLTooLong {
+			p.w.index.learn2038()
+		}
+		p.w.refuse(string(refused.Reason), b.partOf(from).series, b.times[from], 1, err)
+		return true
+	}
+	p.tried(false, b.place)
+	ids := b.ids(from, to)
+	if len(ids) > 1 {
+		p.suspect(ids...)
+	}
+	p.leave(err, ids...)
+	return false
+}

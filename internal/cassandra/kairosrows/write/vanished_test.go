@@ -1,0 +1,90 @@
+package write
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/kairosrows/keyspacetest"
+	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/cassandra/kairosrows/schema"
+)
+
+// TestTruncatedIndex: whichever index table somebody empties while a writer works, the
+// series that get samples are found again, also those that the writer knew.
+func TestTruncatedIndex(t *testing.T) {
+	b := newBench(t, keyspacetest.OwnKeyspace(), DefaultConfig(), "")
+	t.Cleanup(func() { b.change("DROP KEYSPACE IF EXISTS " + b.KS.Name) })
+	at := int64(keyspacetest.SomeTime)
+	src := func() *keyspacetest.Memory {
+		m := new(keyspacetest.Memory)
+		at += 1000
+		for i := range 40 {
+			m.Longs(keyspacetest.LongSeries(b.Name(fmt.Sprint("m", i%4)), "host", fmt.Sprint("h", i)), 0, at)
+		}
+		return m
+	}
+	b.write(src())
+	for _, tables := range [][]string{{"row_keys"}, {"row_key_time_index"}, {"string_index"}, {"row_keys", "row_key_time_index", "string_index", "varve_row_index", "varve_row_state", "data_points"}} {
+		for _, table := range tables {
+			b.change("TRUNCATE " + b.KS.Name + "." + table)
+		}
+		b.writer.probed = time.Time{} // it is time to look
+		b.write(src())
+		for i := range 4 {
+			if found := b.found(b.Name(fmt.Sprint("m", i))); len(found) != 10 {
+				t.Errorf("%v emptied: %d series of a metric are found", tables, len(found))
+			}
+		}
+		if n := b.Count("string_index"); n != 4 {
+			t.Errorf("%v emptied: %d names", tables, n)
+		}
+		before := keyspacetest.Value(t, b.writer.metrics.indexRows)
+		b.writer.probed = time.Time{}
+		b.write(src())
+		if n := keyspacetest.Value(t, b.writer.metrics.indexRows) - before; n != 0 {
+			t.Errorf("%v emptied: %v index rows are written once more", tables, n)
+		}
+	}
+}
+
+// TestVanishedPartition: of one partition that somebody has removed without telling only
+// that one is forgotten.
+func TestVanishedPartition(t *testing.T) {
+	b := newBench(t, schema.DefaultConfig(), DefaultConfig(), "")
+	src := new(keyspacetest.Memory)
+	for i := range 8 {
+		src.Longs(keyspacetest.LongSeries(b.Name(fmt.Sprint("m", i)), "host", "x"), 0, keyspacetest.SomeTime)
+	}
+	b.write(src)
+	gone := rowkey.Partition{Metric: b.Name("m3"), TimeMS: b.KS.Spec.RowTime(keyspacetest.SomeTime)}
+	b.ExecNow("DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ?", gone.Args()...)
+	if missing, err := b.writer.vanished(b.Ctx, gone); err != nil || !missing {
+		t.Fatalf("%v, %v", missing, err)
+	}
+	parts := map[rowkey.Partition]struct{}{}
+	for i := range 8 {
+		parts[rowkey.Partition{Metric: b.Name(fmt.Sprint("m", i)), TimeMS: gone.TimeMS}] = struct{}{}
+	}
+	for range 100 { // until it was among those that are looked at
+		b.writer.probed = time.Time{}
+		if err := b.writer.probe(b.Ctx, parts); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for p := range parts {
+		if alive := b.writer.known.alive(p, time.Now().Unix()); alive != (p != gone) {
+			t.Errorf("%v is known: %v", p, alive)
+		}
+	}
+}
+
+// change executes a statement that changes the schema, or empties a table.
+func (b *bench) change(text string) {
+	b.T.Helper()
+	if err := b.KS.Session.Change(context.WithoutCancel(b.Ctx), &cql.Statement{Name: "test", Text: text}); err != nil {
+		b.T.Errorf("%s: %v", text, err)
+	}
+}
