@@ -1,6 +1,8 @@
 package buckets
 
 import (
+	"math"
+
 	"varve/internal/model"
 	"varve/internal/retention"
 	"varve/internal/store"
@@ -108,5 +110,29 @@ func (f *Fold) End() error {
 	if b.Count == 0 {
 		return nil
 	}
+	b.Sum = tidy(b.Aggregate)
 	return f.Made(b)
+}
+
+const (
+	tidyDigits = 6    // after the point, at most
+	tidyMargin = 1024 // by which the distance of decimal numbers exceeds the error of a sum
+)
+
+// tidy returns the sum of a bucket without what adding has left in its last digits, where
+// it is clear which decimal number is meant: 0.1 + 0.2 is 0.3, not 0.30000000000000004.
+// Such a sum is the more exact one, and takes a tenth of the space.
+func tidy(a model.Aggregate) float64 {
+	if a.Count == 1 {
+		return a.Sum
+	}
+	n, most := float64(a.Count), max(math.Abs(a.Min), math.Abs(a.Max))
+	apart := n * n * most * 0x1p-53 * tidyMargin // of decimal numbers, to tell them apart
+	for digits, scale := 0, 1.0; digits <= tidyDigits && 1/scale > apart; digits, scale = digits+1, scale*10 {
+		near := math.RoundToEven(a.Sum*scale) / scale
+		if math.Abs(near-a.Sum) <= apart/tidyMargin {
+			return near
+		}
+	}
+	return a.Sum
 }
