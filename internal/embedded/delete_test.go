@@ -443,7 +443,7 @@ func TestFullHeadThatCannotBeWritten(t *testing.T) {
 	failing.Store(false)
 	s.must(t, s.checkpoint())
 	s.frozenBytes.Add(int64(s.cfg.HeadBytesMax))
-	ended, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	ended, cancel := context.WithTimeout(t.Context(), time.Second/2)
 	defer cancel()
 	if err := write(ended, 4); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "head_bytes_max") {
 		t.Errorf("writing to a full head: %v", err)
@@ -459,7 +459,7 @@ func TestDeletesWaitForRoom(t *testing.T) {
 	defer s.Close()
 	newCrashSeries(1)[0].overwrite(t, s, 0, 10, 1)
 	s.frozenBytes.Add(int64(s.cfg.HeadBytesMax))
-	ended, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+	ended, cancel := context.WithTimeout(context.Background(), time.Second/2)
 	defer cancel()
 	err := s.Delete(ended, store.Deletion{Metric: "crash", Range: model.AllTime})
 	if err == nil || !strings.Contains(err.Error(), "head_bytes_max") {

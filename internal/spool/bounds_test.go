@@ -292,7 +292,7 @@ func TestAcknowledgeStore(t *testing.T) {
 	if !errors.As(err, &unavailable) || !errors.Is(err, errDown) || !strings.Contains(err.Error(), "acknowledge_timeout") {
 		t.Errorf("with the store down: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	var b store.Batch
 	b.Reset(s.Epoch())
@@ -301,7 +301,7 @@ func TestAcknowledgeStore(t *testing.T) {
 	if err := s.Append(ctx, &b); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("with a context that ends: %v", err)
 	}
-	ctx, cancel = context.WithTimeout(context.Background(), 20*time.Millisecond)
+	ctx, cancel = context.WithTimeout(context.Background(), 300*time.Millisecond)
 	defer cancel()
 	if _, err := s.Flush(ctx); !errors.Is(err, context.DeadlineExceeded) || !strings.Contains(err.Error(), "wait until the remote store has taken") {
 		t.Errorf("flush with a context that ends: %v", err)
