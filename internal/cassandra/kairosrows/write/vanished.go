@@ -32,7 +32,7 @@ const (
 // parts are of the generation that was just written; one pass at a time.
 func (w *Writer) probe(ctx context.Context, parts map[rowkey.Partition]struct{}) error {
 	now := w.now()
-	if w.index.ks.Session == nil || !w.probed.IsZero() && now.Sub(w.probed) < probeEvery && now.After(w.probed) {
+	if w.index.ks.Session == nil || !w.probed.IsZero() && now.Sub(w.probed) < w.probeEvery && !now.Before(w.probed) {
 		return nil
 	}
 	var missing []rowkey.Partition

@@ -148,6 +148,8 @@ type Writer struct {
 	lastWrite atomic.Int64 // when a batch was last written, Unix ms
 	probed    time.Time    // when it was last looked whether index rows have vanished; of the pass that runs
 
+	probeEvery time.Duration // probeEvery, unless a test counts statements
+
 	mu       sync.Mutex
 	refusals map[string]*refusal
 	begun    map[Source]*progress // of sources that are not written yet: as many as the spool offers
@@ -184,7 +186,7 @@ func New(ks *schema.Keyspace, cfg Config, o Options) (*Writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &Writer{spec: ks.Spec, cfg: cfg, wrote: o.Wrote, log: o.Logger, now: o.Now, refusals: map[string]*refusal{}, begun: map[Source]*progress{}}
+	w := &Writer{spec: ks.Spec, cfg: cfg, wrote: o.Wrote, log: o.Logger, now: o.Now, refusals: map[string]*refusal{}, begun: map[Source]*progress{}, probeEvery: probeEvery}
 	w.rules.Store(rules)
 	w.known = newKnown(cfg.IndexCache)
 	w.deletes = newAnnouncements(ks, w.known, o.Now)
