@@ -93,7 +93,7 @@ func serve(t terminal, args []string) error {
 	rollups.Load(ctx) // before points come in
 	srv.Mount(front)
 	announce(t.stdout, c, srv)
-	log.Info("ready", "version", versionText(), "http", srv.Addr("http"), "telnet", srv.Addr("telnet"), "carbon", srv.Addr("carbon"), "pickle", srv.Addr("pickle"),
+	log.Info("ready", "version", versionText(), "http", srv.Addr("http"), "telnet", srv.Addr("telnet"), "carbon", srv.Addr("carbon"), "pickle", srv.Addr("pickle"), "carbon_udp", srv.Addr("carbon_udp"),
 		"store", c.Store, "data_dir", c.DataDir, "after", time.Since(began).Round(time.Millisecond))
 	stopRollups := background(ctx, rollups.Run)
 	stopReloads := background(ctx, reloads.OnHangup)
@@ -161,7 +161,7 @@ func announce(w io.Writer, c config.Config, srv *server.Server) {
 	if lines != "" {
 		fmt.Fprintf(w, "  telnet  %s\n", lines)
 	}
-	for _, carbon := range []struct{ stream, what string }{{"carbon", "lines"}, {"pickle", "pickles"}} {
+	for _, carbon := range []struct{ stream, what string }{{"carbon", "lines"}, {"pickle", "pickles"}, {"carbon_udp", "lines, UDP"}} {
 		if addr := srv.Addr(carbon.stream); addr != "" {
 			fmt.Fprintf(w, "  carbon  %s (%s)\n", dialable(addr), carbon.what)
 		}

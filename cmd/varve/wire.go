@@ -192,6 +192,9 @@ func build(c config.Config, shelf *retention.Shelf, s *backend, pipeline *ingest
 			"carbon": carbon.NewLineServer(pipeline, c.Carbon, carbon.Options{Registerer: registry, Logger: log}),
 			"pickle": carbon.NewPickleServer(pipeline, c.Carbon, carbon.Options{Registerer: registry, Logger: log}),
 		},
+		Datagrams: map[string]server.DatagramServer{
+			"carbon_udp": carbon.NewDatagramServer(pipeline, c.Carbon, carbon.Options{Registerer: registry, Logger: log}),
+		},
 		Checks: append([]server.Check{server.AliveCheck(), queryCheck(c, s)}, s.checks...),
 	}, rollups
 }

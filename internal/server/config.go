@@ -10,11 +10,12 @@ import (
 
 // Config are the settings of listeners, HTTP connections and stopping.
 type Config struct {
-	HTTPAddr   string `yaml:"http_addr" doc:"Address of the HTTP API, host:port. Port 0 picks a free one. An empty host means all interfaces."`
-	TelnetAddr string `yaml:"telnet_addr" doc:"Address of the telnet protocol (put lines), host:port. Empty turns it off."`
-	CarbonAddr string `yaml:"carbon_addr" doc:"Address of Graphite's carbon for lines, host:port. Empty turns it off. If the default is taken, as by a carbon on the same machine, the server starts without it and says so."`
-	PickleAddr string `yaml:"pickle_addr" doc:"Address of Graphite's carbon for pickles, as carbon-relay sends them, host:port. Empty turns it off; the default likewise."`
-	PprofAddr  string `yaml:"pprof_addr" doc:"Address of Go's profiler, host:port, on a listener of its own. Empty turns it off."`
+	HTTPAddr      string `yaml:"http_addr" doc:"Address of the HTTP API, host:port. Port 0 picks a free one. An empty host means all interfaces."`
+	TelnetAddr    string `yaml:"telnet_addr" doc:"Address of the telnet protocol (put lines), host:port. Empty turns it off."`
+	CarbonAddr    string `yaml:"carbon_addr" doc:"Address of Graphite's carbon for lines, host:port. Empty turns it off. If the default is taken, as by a carbon on the same machine, the server starts without it and says so."`
+	PickleAddr    string `yaml:"pickle_addr" doc:"Address of Graphite's carbon for pickles, as carbon-relay sends them, host:port. Empty turns it off; the default likewise."`
+	CarbonUDPAddr string `yaml:"carbon_udp_addr" doc:"Address at which Graphite's lines are taken in datagrams of UDP, host:port; carbon uses port 2003. Empty turns it off. UDP loses datagrams when they come too fast, and its senders never learn of it; TCP does not."`
+	PprofAddr     string `yaml:"pprof_addr" doc:"Address of Go's profiler, host:port, on a listener of its own. Empty turns it off."`
 
 	AllowedOrigins []string `yaml:"allowed_origins" doc:"Origins whose web pages may use the HTTP API, each as a browser sends it, for example https://grafana.example.org. * lets pages of all other origins read, as KairosDB does. Programs other than browsers need no entry. A server on loopback also accepts these hosts in the Host header, which a proxy in front of it may send."`
 
@@ -59,6 +60,7 @@ func (c Config) streams() []*listening {
 		{name: "telnet", addr: c.TelnetAddr, can: "write"},
 		{name: "carbon", addr: c.CarbonAddr, can: "write", optional: c.CarbonAddr == DefaultConfig().CarbonAddr},
 		{name: "pickle", addr: c.PickleAddr, can: "write", optional: c.PickleAddr == DefaultConfig().PickleAddr},
+		{name: "carbon_udp", addr: c.CarbonUDPAddr, can: "write", datagrams: true},
 		{name: "pprof", addr: c.PprofAddr, can: "read parts of the server's memory and slow it down"},
 	}
 }

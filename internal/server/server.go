@@ -30,6 +30,12 @@ type StreamServer interface {
 	Shutdown(ctx context.Context) error
 }
 
+// A DatagramServer speaks a protocol over UDP, as a StreamServer does over TCP.
+type DatagramServer interface {
+	Serve(ctx context.Context, c *net.UDPConn) error
+	Shutdown(ctx context.Context) error
+}
+
 // Options are what a Server is built from.
 type Options struct {
 	Config   Config
@@ -46,9 +52,10 @@ type Options struct {
 
 // A Front answers requests once the store is open.
 type Front struct {
-	Routes  []httpapi.Route         // of the front ends
-	Streams map[string]StreamServer // by name, such as "telnet"
-	Checks  []Check
+	Routes    []httpapi.Route         // of the front ends
+	Streams   map[string]StreamServer // by name, such as "telnet"
+	Datagrams map[string]DatagramServer
+	Checks    []Check
 }
 
 // A Server is listeners and what answers on them. Use it once: New, Listen,
@@ -137,7 +144,7 @@ func (s *Server) Listen() error {
 		if !s.wants(st) {
 			continue
 		}
-		l, err := net.Listen("tcp", st.addr)
+		err := st.open()
 		if errors.Is(err, syscall.EADDRINUSE) && st.optional {
 			s.log.Warn("another program listens at this address, so the server starts without this listener; set server."+st.key()+" to another address, or to none",
 				"listener", st.name, "address", st.addr)
@@ -151,15 +158,14 @@ func (s *Server) Listen() error {
 			errs = append(errs, fmt.Errorf("%w (set server.%s to another address%s)", err, st.key(), wayOut))
 			continue
 		}
-		st.listener = l
 		if w := s.webOf(st.name); w != nil {
-			st.listener = w.bind(l, st.name)
+			st.listener = w.bind(st.listener, st.name)
 		}
 	}
 	if errs != nil {
 		for _, st := range s.streams {
-			if st.listener != nil {
-				st.listener.Close()
+			if st.isOpen() {
+				st.close()
 			}
 		}
 		return errors.Join(errs...)
@@ -172,12 +178,12 @@ func (s *Server) Listen() error {
 // authentication.
 func (s *Server) warnOfExposure() {
 	for _, st := range s.streams {
-		if st.listener == nil || onLoopback(st.listener) {
+		if !st.isOpen() || onLoopback(st.local()) {
 			continue
 		}
 		s.log.Warn("this listener is reachable from other machines, and there is no authentication: anyone who reaches it can "+st.can+
 			"; set server."+st.key()+" to an address that only trusted machines reach, or put a firewall or an authenticating proxy in front",
-			"listener", st.name, "address", st.listener.Addr().String())
+			"listener", st.name, "address", st.local().String())
 	}
 }
 
@@ -185,8 +191,8 @@ func (s *Server) warnOfExposure() {
 // that is off.
 func (s *Server) Addr(name string) string {
 	for _, st := range s.streams {
-		if st.name == name && st.listener != nil {
-			return st.listener.Addr().String()
+		if st.name == name && st.isOpen() {
+			return st.local().String()
 		}
 	}
 	return ""
@@ -199,12 +205,12 @@ func (s *Server) Run(ctx context.Context) error {
 	failed := make(chan error, len(s.streams))
 	var serving sync.WaitGroup
 	for _, st := range s.streams {
-		if st.listener == nil {
+		if !st.isOpen() {
 			continue
 		}
 		serving.Go(func() {
 			if err := s.serve(st); err != nil && !s.draining.Load() {
-				failed <- fmt.Errorf("%s listener on %s failed: %w", st.name, st.listener.Addr(), err)
+				failed <- fmt.Errorf("%s listener on %s failed: %w", st.name, st.local(), err)
 			}
 		})
 	}
@@ -231,13 +237,16 @@ func (s *Server) serve(st *listening) error {
 	select {
 	case <-s.mounted:
 	case <-s.drained:
-		return st.listener.Close()
+		return st.close()
 	}
-	speaker := s.front.Streams[st.name]
-	if speaker == nil {
-		return st.listener.Close()
+	ctx := principal.With(context.Background(), everyone) // Shutdown ends Serve
+	if speaker := s.front.Streams[st.name]; speaker != nil && !st.datagrams {
+		return speaker.Serve(ctx, st.listener)
 	}
-	return speaker.Serve(principal.With(context.Background(), everyone), st.listener) // Shutdown ends it
+	if speaker := s.front.Datagrams[st.name]; speaker != nil && st.datagrams {
+		return speaker.Serve(ctx, st.packets)
+	}
+	return st.close()
 }
 
 // drain stops all listeners; see the package comment for the order.
@@ -250,17 +259,32 @@ func (s *Server) drain() {
 	defer cancel()
 	var streams sync.WaitGroup
 	for _, st := range s.streams {
-		if st.listener == nil || !s.isMounted() || s.front.Streams[st.name] == nil {
+		speaker := s.speaker(st)
+		if !st.isOpen() || speaker == nil {
 			continue
 		}
 		streams.Go(func() {
-			if err := s.front.Streams[st.name].Shutdown(ctx); err != nil {
-				s.log.Warn(st.name+" connections were cut", "error", err)
+			if err := speaker.Shutdown(ctx); err != nil {
+				s.log.Warn(st.name+" was cut", "error", err)
 			}
 		})
 	}
 	s.drainHTTP(ctx)
 	streams.Wait()
+}
+
+// speaker returns what speaks on a stream that is none of HTTP, nil if nothing does yet.
+func (s *Server) speaker(st *listening) interface{ Shutdown(context.Context) error } {
+	if !s.isMounted() {
+		return nil
+	}
+	if speaker := s.front.Streams[st.name]; speaker != nil && !st.datagrams {
+		return speaker
+	}
+	if speaker := s.front.Datagrams[st.name]; speaker != nil && st.datagrams {
+		return speaker
+	}
+	return nil
 }
 
 // cutWait is how long requests that were cut may take to notice.

@@ -19,19 +19,62 @@ type listening struct {
 	can      string       // what anyone who reaches it can do
 	optional bool         // the server runs without it if the address is taken
 	listener net.Listener // nil until Listen, and if it is off
+
+	datagrams bool         // it is spoken over UDP
+	packets   *net.UDPConn // then in place of listener
+}
+
+// isOpen reports whether Listen has opened st.
+func (st *listening) isOpen() bool { return st.listener != nil || st.packets != nil }
+
+// local is the address of a stream that is open.
+func (st *listening) local() net.Addr {
+	if st.datagrams {
+		return st.packets.LocalAddr()
+	}
+	return st.listener.Addr()
+}
+
+// close closes a stream that is open.
+func (st *listening) close() error {
+	if st.datagrams {
+		return st.packets.Close()
+	}
+	return st.listener.Close()
+}
+
+// open listens at the address.
+func (st *listening) open() error {
+	if !st.datagrams {
+		l, err := net.Listen("tcp", st.addr)
+		if err == nil {
+			st.listener = l
+		}
+		return err
+	}
+	c, err := net.ListenPacket("udp", st.addr)
+	if err == nil {
+		st.packets = c.(*net.UDPConn)
+	}
+	return err
 }
 
 // key is the setting that holds the address, without its section.
 func (st *listening) key() string { return st.name + "_addr" }
 
-func onLoopback(l net.Listener) bool {
-	tcp, ok := l.Addr().(*net.TCPAddr)
-	return ok && tcp.IP.IsLoopback()
+func onLoopback(a net.Addr) bool {
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		return a.IP.IsLoopback()
+	case *net.UDPAddr:
+		return a.IP.IsLoopback()
+	}
+	return false
 }
 
 // wants reports whether a stream is on and, as far as is known yet, has a handler.
 func (s *Server) wants(st *listening) bool {
-	return st.addr != "" && (s.webOf(st.name) != nil || s.opening != nil || s.front.Streams[st.name] != nil)
+	return st.addr != "" && (s.webOf(st.name) != nil || s.opening != nil || s.front.Streams[st.name] != nil || s.front.Datagrams[st.name] != nil)
 }
 
 // A web is a listener of HTTP, with the routes that answer on it.
@@ -70,7 +113,7 @@ func (s *Server) newWeb(requests context.Context, limit int, m *metrics) *web {
 
 // bind makes w answer on l.
 func (w *web) bind(l net.Listener, name string) net.Listener {
-	w.router.guard.loopback = onLoopback(l)
+	w.router.guard.loopback = onLoopback(l.Addr())
 	w.listener = newHTTPListener(l, name, w.limit, w.log, w.router.metrics)
 	return w.listener
 }

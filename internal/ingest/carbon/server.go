@@ -36,15 +36,16 @@ func newServer(name string, cfg Config, h stream.Handler, o Options) *stream.Ser
 
 // NewLineServer returns a server that takes text lines. cfg must be valid.
 func NewLineServer(p *ingest.Pipeline, cfg Config, o Options) *stream.Server {
-	return newServer("carbon", cfg, protocol(p, cfg, o), o)
+	return newServer("carbon", cfg, protocolOf("carbon", p, cfg, o), o)
 }
 
-func protocol(p *ingest.Pipeline, cfg Config, o Options) *lines.Protocol {
+// protocolOf returns lines that are counted by a name.
+func protocolOf(name string, p *ingest.Pipeline, cfg Config, o Options) *lines.Protocol {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	proto := &lines.Protocol{
-		Name: "carbon", Pipeline: p, Counts: p.Protocol("carbon"), Logger: o.Logger, Received: o.received("carbon"),
+		Name: "carbon", Pipeline: p, Counts: p.Protocol(name), Logger: o.Logger, Received: o.received(name),
 		MaxLine: cfg.MaxLine, ReadBuffer: cfg.ReadBuffer, RetryFor: cfg.RetryFor,
 	}
 	proto.NewParser = func(remote string) lines.Parser { return newParser(proto, remote) }
@@ -57,12 +58,12 @@ type parser struct {
 	proto *lines.Protocol
 	block []byte // the block that is being stored
 	line  line
-	fill  func() error
+	fill  func() error // parses block
 }
 
 func newParser(proto *lines.Protocol, remote string) *parser {
 	l := &parser{adder: newAdder(proto.Pipeline, proto.Counts, remote), proto: proto}
-	l.fill = l.parse
+	l.fill = func() error { return l.parse(l.block) }
 	return l
 }
 
@@ -74,9 +75,10 @@ func (l *parser) Store(ctx context.Context, block []byte) (replies int, err erro
 	return 0, err
 }
 
-func (l *parser) parse() error {
+// parse adds lines to the batch. The last one may lack its line feed.
+func (l *parser) parse(block []byte) error {
 	nowMS := l.p.Now().UnixMilli()
-	for rest := l.block; len(rest) > 0; {
+	for rest := block; len(rest) > 0; {
 		text, after, _ := bytes.Cut(rest, []byte{'\n'})
 		rest = after
 		if err := l.take(text, nowMS); err != nil {

@@ -1,0 +1,246 @@
+package carbon
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/ingest"
+	"varve/internal/ingest/lines"
+	"varve/internal/store"
+	"varve/internal/work"
+)
+
+// A DatagramServer takes text lines in datagrams of UDP. One goroutine receives, one
+// stores. A sender never learns what happened to a datagram, so each one that is not
+// stored is counted.
+type DatagramServer struct {
+	proto     *lines.Protocol
+	datagrams prometheus.Counter
+	overflow  prometheus.Counter
+
+	mu struct {
+		sync.Mutex
+		conn     *net.UDPConn // nil before Serve
+		cancel   context.CancelFunc
+		stopping bool
+	}
+	served chan struct{} // closed when Serve has returned, or will not be called
+}
+
+// NewDatagramServer returns a server that takes datagrams of text lines. cfg must be
+// valid. Serve may be called once.
+func NewDatagramServer(p *ingest.Pipeline, cfg Config, o Options) *DatagramServer {
+	s := &DatagramServer{
+		proto:     protocolOf("carbon_udp", p, cfg, o),
+		datagrams: prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_carbon_udp_datagrams_total", Help: "Datagrams received."}),
+		overflow: prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_carbon_udp_kernel_dropped_total",
+			Help: "Datagrams that the operating system dropped because they came faster than they were received. Known on Linux only, and once a further datagram has come."}),
+		served: make(chan struct{}),
+	}
+	o.Registerer.MustRegister(s.datagrams, s.overflow)
+	return s
+}
+
+// receiveBuffer is what the operating system is asked to hold, in bytes. It may give less.
+const receiveBuffer = 4 << 20
+
+// Serve takes datagrams from c until Shutdown, or until ctx ends, and closes c. It returns
+// nil after Shutdown, ctx's error after that, else why receiving failed.
+func (s *DatagramServer) Serve(ctx context.Context, c *net.UDPConn) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer c.Close()
+	if !s.enter(c, cancel) {
+		return nil
+	}
+	defer close(s.served)
+	stop := context.AfterFunc(ctx, func() { c.SetReadDeadline(time.Now()) })
+	defer stop()
+	_ = c.SetReadBuffer(receiveBuffer) // less holds less
+	if err := countOverflow(c); err != nil {
+		s.proto.Logger.Info("carbon_udp: datagrams that the operating system drops are not counted on this machine", "error", err)
+	}
+
+	in := newInbox(int(s.proto.ReadBuffer))
+	var storing sync.WaitGroup
+	storing.Go(func() { s.store(ctx, in) })
+	err := s.receive(ctx, c, in)
+	in.end()
+	storing.Wait()
+	switch {
+	case s.isStopping():
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return err
+}
+
+// enter reports whether Serve may begin.
+func (s *DatagramServer) enter(c *net.UDPConn, cancel context.CancelFunc) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.stopping {
+		return false
+	}
+	s.mu.conn, s.mu.cancel = c, cancel
+	return true
+}
+
+func (s *DatagramServer) isStopping() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mu.stopping
+}
+
+// drainFor is how long datagrams are received after Shutdown: those that the operating
+// system holds already.
+const drainFor = 50 * time.Millisecond
+
+// Shutdown stops receiving, stores what has arrived and returns once Serve has nothing
+// left to do. If ctx ends first, what is left is counted as unavailable and ctx's error
+// is returned.
+func (s *DatagramServer) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	conn, cancel := s.mu.conn, s.mu.cancel
+	s.mu.stopping = true
+	s.mu.Unlock()
+	if conn == nil {
+		return nil
+	}
+	conn.SetReadDeadline(time.Now().Add(drainFor))
+	select {
+	case <-s.served:
+		return nil
+	case <-ctx.Done():
+	}
+	cancel()
+	<-s.served
+	return fmt.Errorf("stop the carbon_udp listener: %w", ctx.Err())
+}
+
+// receivePause is how long receiving rests after a failure that may pass.
+const receivePause = 50 * time.Millisecond
+
+// receive puts datagrams into the inbox until the deadline of c.
+func (s *DatagramServer) receive(ctx context.Context, c *net.UDPConn, in *inbox) error {
+	data, oob := make([]byte, maxDatagram), make([]byte, overflowBytes)
+	var dropped uint32
+	for {
+		n, said, _, from, err := c.ReadMsgUDPAddrPort(data, oob)
+		if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, net.ErrClosed) {
+			return err
+		}
+		if err != nil {
+			s.proto.Logger.Warn("carbon_udp: receiving failed, trying again", "address", c.LocalAddr(), "error", err)
+			select {
+			case <-ctx.Done():
+			case <-time.After(receivePause):
+			}
+			continue
+		}
+		if total, ok := overflowIn(oob[:said]); ok {
+			s.overflow.Add(float64(total - dropped)) // which wraps around as the total does
+			dropped = total
+		}
+		s.datagrams.Inc()
+		s.proto.Received.Add(float64(n))
+		if n > 0 && !in.put(data[:n], from) {
+			s.proto.Pipeline.Reject(s.proto.Counts, from.String(), faultFull, data[:n], countLines(data[:n]))
+		}
+	}
+}
+
+var faultFull = ingest.Faultf(ingest.Unavailable, "datagrams come faster than the store takes their lines, so this one was dropped; TCP makes senders wait instead")
+
+// countLines counts lines, the last of which may lack its line feed.
+func countLines(data []byte) int {
+	n := bytes.Count(data, []byte{'\n'})
+	if len(data) > 0 && data[len(data)-1] != '\n' {
+		n++
+	}
+	return n
+}
+
+// store stores blocks until the end of the inbox.
+func (s *DatagramServer) store(ctx context.Context, in *inbox) {
+	p := newParser(s.proto, "")
+	for b := in.take(); b != nil; b = in.take() {
+		// A fault of Varve costs this block alone.
+		err := work.Do("store datagrams of carbon", func() error { return s.offer(ctx, p, b) })
+		if err != nil {
+			s.refuse(err, b)
+			p = newParser(s.proto, "")
+		}
+		in.giveBack(b)
+	}
+}
+
+// offer offers a block to the store until it takes it.
+func (s *DatagramServer) offer(ctx context.Context, p *parser, b *block) error {
+	wait := 10 * time.Millisecond
+	giveUp := s.proto.Pipeline.Now().Add(s.proto.RetryFor)
+	most := len(b.datagrams) + bytes.Count(b.data, []byte{'\n'})
+	for {
+		_, err := p.w.Ingest(ctx, most, func() error { return p.parseDatagrams(b) })
+		if err == nil || ctx.Err() != nil || ingest.OutcomeOf(err) == ingest.Internal || !s.proto.Pipeline.Now().Before(giveUp) {
+			return err
+		}
+		if input := (*store.InputError)(nil); errors.As(err, &input) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, time.Second)
+	}
+}
+
+// refuse counts the lines of a block that was not stored.
+func (s *DatagramServer) refuse(err error, b *block) {
+	reason := ingest.Unavailable
+	if input := (*store.InputError)(nil); errors.As(err, &input) {
+		reason = ingest.Refused
+	}
+	f := ingest.Faultf(reason, "%v", err)
+	for data, from := range b.all {
+		s.proto.Pipeline.Reject(s.proto.Counts, from.String(), f, data, countLines(data))
+	}
+	s.proto.Logger.Error("carbon_udp: datagrams not stored", "datagrams", len(b.datagrams), "error", err)
+}
+
+// all yields the datagrams of a block.
+func (b *block) all(yield func(data []byte, from netip.AddrPort) bool) {
+	begin := 0
+	for _, d := range b.datagrams {
+		if !yield(b.data[begin:d.end], d.from) {
+			return
+		}
+		begin = d.end
+	}
+}
+
+// parseDatagrams adds the lines of a block to the batch.
+func (l *parser) parseDatagrams(b *block) error {
+	var sender netip.AddrPort
+	for data, from := range b.all {
+		if from != sender {
+			l.w.SetRemote(from.String())
+			sender = from
+		}
+		if err := l.parse(data); err != nil {
+			return err
+		}
+	}
+	return nil
+}

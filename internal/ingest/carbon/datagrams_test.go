@@ -1,0 +1,227 @@
+package carbon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/ingest"
+	"varve/internal/ingest/ingesttest"
+	"varve/internal/store"
+)
+
+// A udpHarness is a server of datagrams on loopback.
+type udpHarness struct {
+	*testing.T
+	recorder *ingesttest.Recorder
+	reg      *prometheus.Registry
+	server   *DatagramServer
+	addr     *net.UDPAddr
+	served   chan error
+}
+
+func startUDP(t *testing.T, change func(*Config)) *udpHarness {
+	h := &udpHarness{T: t, recorder: &ingesttest.Recorder{}, served: make(chan error, 1)}
+	pipeline, reg := ingesttest.NewPipeline(h.recorder, nil)
+	h.reg = reg
+	cfg := DefaultConfig()
+	cfg.RetryFor = 100 * time.Millisecond
+	if change != nil {
+		change(&cfg)
+	}
+	h.server = NewDatagramServer(pipeline, cfg, Options{Registerer: reg})
+	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.addr = c.LocalAddr().(*net.UDPAddr)
+	go func() { h.served <- h.server.Serve(context.Background(), c) }()
+	return h
+}
+
+// send sends datagrams, one after the other, each once the one before was received: the
+// operating system may drop what waits.
+func (h *udpHarness) send(datagrams ...string) {
+	h.Helper()
+	c, err := net.DialUDP("udp", nil, h.addr)
+	if err != nil {
+		h.Fatal(err)
+	}
+	defer c.Close()
+	before := h.count("varve_carbon_udp_datagrams_total")[""]
+	for i, d := range datagrams {
+		if _, err := c.Write([]byte(d)); err != nil {
+			h.Fatal(err)
+		}
+		h.until(func() bool { return h.count("varve_carbon_udp_datagrams_total")[""] == before+float64(i+1) })
+	}
+}
+
+func (h *udpHarness) until(done func() bool) {
+	h.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			h.Fatal("nothing happens")
+		}
+	}
+}
+
+func (h *udpHarness) count(name string) map[string]float64 {
+	return ingesttest.Counters(h.T, h.reg, name)
+}
+
+func (h *udpHarness) stop() {
+	h.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := errors.Join(h.server.Shutdown(ctx), <-h.served); err != nil {
+		h.Error(err)
+	}
+}
+
+// TestDatagrams: a datagram holds whole lines, of which the last may lack its end, and a
+// faulty line costs itself alone.
+func TestDatagrams(t *testing.T) {
+	h := startUDP(t, func(c *Config) { c.MaxLine = 64 })
+	h.send("a 1 100\nb;x=1 2 100\r\nc 3 100", "", "\n\n", "bad", "a nan 200\n\xff\xfe 1 100\nd 4 100\n"+strings.Repeat("x", 65)+" 1 1",
+		strings.Repeat("e 5 100\n", 8000)) // of nearly the size that UDP has
+	h.stop()
+	stored := strings.Split(h.recorder.Text(), "\n")
+	if len(stored) != 8004 || stored[2] != asStored("c 3 100000") || stored[3] != asStored("d 4 100000") {
+		t.Errorf("%d samples stored: %.300s", len(stored), stored)
+	}
+	refused := h.count("varve_ingest_rejected_total")
+	for reason, n := range map[string]float64{"bad_syntax": 1, "not_finite": 1, "bad_utf8": 1, "line_too_long": 1} {
+		if refused["carbon_udp,"+reason] != n {
+			t.Errorf("%v refused as %s, want %v", refused, reason, n)
+		}
+	}
+}
+
+// TestDatagramsAreStoredAtTheStop: what was received is stored before Serve returns.
+func TestDatagramsAreStoredAtTheStop(t *testing.T) {
+	h := startUDP(t, nil)
+	began, goOn := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	h.recorder.OnAppend = func(*store.Batch) error {
+		once.Do(func() { close(began); <-goOn })
+		return nil
+	}
+	h.send("a 1 100")
+	<-began
+	h.send("b 1 100", "c 1 100")
+	close(goOn)
+	h.stop()
+	if samples, appends := h.recorder.Count(); samples != 3 || appends != 2 {
+		t.Errorf("%d samples in %d batches, want 3 in 2", samples, appends)
+	}
+	c, err := net.ListenUDP("udp", h.addr)
+	if err != nil {
+		t.Fatalf("the port is not free after the stop: %v", err)
+	}
+	c.Close()
+}
+
+// TestDatagramsOfAStoreThatIsAway: each line is stored or counted.
+func TestDatagramsOfAStoreThatIsAway(t *testing.T) {
+	for _, c := range []struct {
+		failures int
+		err      error
+		stored   int
+		reason   string
+	}{
+		{2, &store.UnavailableError{Reason: "away"}, 2, ""},
+		{1 << 30, &store.UnavailableError{Reason: "away"}, 0, "unavailable"},
+		{1 << 30, &store.InputError{Reason: "no"}, 0, "refused"},
+		{1 << 30, errors.New("a fault of the store"), 0, "unavailable"},
+	} {
+		h := startUDP(t, nil)
+		left := c.failures
+		h.recorder.OnAppend = func(*store.Batch) error {
+			if left--; left < 0 {
+				return nil
+			}
+			return c.err
+		}
+		h.send("a 1 100\nb 1 100")
+		h.stop()
+		if samples, _ := h.recorder.Count(); samples != c.stored {
+			t.Errorf("%v: %d samples stored, want %d", c.err, samples, c.stored)
+		}
+		if got := h.count("varve_ingest_rejected_total"); c.reason != "" && got["carbon_udp,"+c.reason] != 2 {
+			t.Errorf("%v: refused %v, want 2 as %s", c.err, got, c.reason)
+		}
+	}
+}
+
+// TestDatagramsBeyondTheInbox: while the store is slow a bounded number waits, and the
+// rest is counted. Nothing is both or neither.
+func TestDatagramsBeyondTheInbox(t *testing.T) {
+	h := startUDP(t, func(c *Config) { c.ReadBuffer = maxDatagram })
+	goOn := make(chan struct{})
+	h.recorder.OnAppend = func(*store.Batch) error { <-goOn; return nil }
+	const lines, sent = 1000, 3 * inboxBlocks
+	full := strings.Repeat("a 1 100"+strings.Repeat(" ", 50)+"\n", lines) // of which a block has room for one
+	for range sent {
+		h.send(full)
+	}
+	dropped := h.count("varve_ingest_rejected_total")["carbon_udp,unavailable"]
+	if dropped < lines*(sent-inboxBlocks-1) {
+		t.Errorf("%v lines dropped of %d", dropped, lines*sent)
+	}
+	close(goOn)
+	h.stop()
+	if samples, _ := h.recorder.Count(); float64(samples)+dropped != lines*sent {
+		t.Errorf("%d samples stored and %v dropped of %d", samples, dropped, lines*sent)
+	}
+}
+
+// TestStopOfDatagramsIsBounded: a store that hangs does not keep the server.
+func TestStopOfDatagramsIsBounded(t *testing.T) {
+	h := startUDP(t, func(c *Config) { c.RetryFor = time.Hour })
+	h.recorder.OnAppend = func(*store.Batch) error { return &store.UnavailableError{Reason: "away"} }
+	h.send("a 1 100")
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	if err := h.server.Shutdown(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("stopped with %v", err)
+	}
+	if err := <-h.served; err != nil {
+		t.Error(err)
+	}
+	if n := h.count("varve_ingest_rejected_total")["carbon_udp,unavailable"]; n != 1 {
+		t.Errorf("%v lines are counted, want 1", n)
+	}
+	if err := h.server.Shutdown(context.Background()); err != nil {
+		t.Errorf("stopped again with %v", err)
+	}
+}
+
+// TestSendersOfDatagrams: a refused line is shown with who sent it.
+func TestSendersOfDatagrams(t *testing.T) {
+	recorder := &ingesttest.Recorder{}
+	pipeline, reg := ingesttest.NewPipeline(recorder, nil)
+	s := NewDatagramServer(pipeline, DefaultConfig(), Options{Registerer: reg})
+	in := newInbox(0)
+	for i := range 3 {
+		in.put([]byte("bad"), netip.MustParseAddrPort(fmt.Sprintf("192.0.2.%d:9", i)))
+	}
+	in.end()
+	s.store(context.Background(), in)
+	latest, total := pipeline.Rejected()
+	senders := map[string]bool{}
+	for _, r := range latest {
+		senders[r.Remote] = r.Reason == ingest.BadSyntax.String()
+	}
+	if total != 3 || len(senders) != 3 || !senders["192.0.2.2:9"] {
+		t.Errorf("%d rejections, of %v", total, senders)
+	}
+}
