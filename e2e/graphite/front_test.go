@@ -33,9 +33,15 @@ type front struct {
 func startFront(t *testing.T, s *process.Server, more string) *front {
 	t.Helper()
 	library := process.Provide(t, "graphite-web", root, "graphiteweb.sh")
+	return runFront(t, library, s.Documented(t, root, "python graphite-web")+more)
+}
+
+// runFront runs graphite-web with settings and libraries.
+func runFront(t *testing.T, library, settings string) *front {
+	t.Helper()
 	dir := t.TempDir()
 	local := filepath.Join(dir, "local_settings.py")
-	if err := os.WriteFile(local, []byte(s.Documented(t, root, "python graphite-web")+more), 0o600); err != nil {
+	if err := os.WriteFile(local, []byte(settings), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), frontRuns)

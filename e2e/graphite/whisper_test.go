@@ -3,12 +3,16 @@ package graphite
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"math"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"varve/e2e/process"
 )
@@ -26,12 +30,12 @@ type file struct {
 }
 
 // runWhisper runs files.py.
-func runWhisper(t *testing.T, what, dir string) (files map[string]file) {
+func runWhisper(t *testing.T, what, dir string, now int) (files map[string]file) {
 	t.Helper()
 	library := process.Provide(t, "Whisper", root, "whisper.sh")
 	ctx, cancel := context.WithTimeout(t.Context(), programRuns)
 	defer cancel()
-	c := process.Command(ctx, "python3", filepath.Join("python", "files.py"), what, dir, strconv.Itoa(filesNow))
+	c := process.Command(ctx, "python3", filepath.Join("python", "files.py"), what, dir, strconv.Itoa(now))
 	c.Env = append(os.Environ(), "PYTHONPATH="+library, "PYTHONDONTWRITEBYTECODE=1", "PYTHONUTF8=1")
 	c.Stderr = os.Stderr
 	out, err := c.Output()
@@ -46,29 +50,27 @@ func runWhisper(t *testing.T, what, dir string) (files map[string]file) {
 	return files
 }
 
-// varve runs a command of the binary that the tests build.
-func varve(t *testing.T, args ...string) {
+// varve runs a command of the binary that the tests build. It returns what it says.
+func varve(t *testing.T, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), programRuns)
 	defer cancel()
 	c := exec.CommandContext(ctx, process.Binary, args...)
 	c.Env = process.Environment()
-	if out, err := c.CombinedOutput(); err != nil {
+	out, err := c.CombinedOutput()
+	if err != nil {
 		t.Fatalf("varve %v: %v\n%s", args, err, out)
 	}
+	return string(out)
 }
 
-// TestWhisperFiles: files that the original made are imported and exported again, and
-// the original then reads in each what it read before.
-func TestWhisperFiles(t *testing.T) {
-	process.SkipShort(t)
-	t.Parallel()
-	made, back, rules := filepath.Join(t.TempDir(), "made"), filepath.Join(t.TempDir(), "back"), t.TempDir()
-	runWhisper(t, "make", made)
-	want := runWhisper(t, "read", made)
-	schemas, aggregation := filepath.Join(rules, "schemas"), filepath.Join(rules, "aggregation")
+// filesRules writes the configuration that the files are made by, and returns it as flags.
+func filesRules(t *testing.T) []string {
+	t.Helper()
+	dir := t.TempDir()
+	schemas, aggregation := filepath.Join(dir, "schemas"), filepath.Join(dir, "aggregation")
 	for path, text := range map[string]string{
-		schemas: "[all]\npattern = .*\nretentions = 10:60,60:40,300:60\n",
+		schemas: "[all]\npattern = .*\nretentions = 10:180,60:90,300:72\n",
 		aggregation: "[count]\npattern = count\naggregationMethod = sum\nxFilesFactor = 0\n[max]\npattern = max\naggregationMethod = max\nxFilesFactor = 0.3\n" +
 			"[min]\npattern = min\naggregationMethod = min\nxFilesFactor = 0\n[last]\npattern = last\naggregationMethod = last\n",
 	} {
@@ -76,11 +78,22 @@ func TestWhisperFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	return []string{"--storage-schemas", schemas, "--storage-aggregation", aggregation}
+}
+
+// TestWhisperFiles: files that the original made are imported and exported again, and
+// the original then reads in each what it read before.
+func TestWhisperFiles(t *testing.T) {
+	process.SkipShort(t)
+	t.Parallel()
+	made, back := filepath.Join(t.TempDir(), "made"), filepath.Join(t.TempDir(), "back")
+	runWhisper(t, "make", made, filesNow)
+	want := runWhisper(t, "read", made, filesNow)
 	s := process.Start(t, t.TempDir())
 	varve(t, "import", "whisper", made, "--http-addr", s.HTTP)
-	varve(t, "export", "whisper", back, "--http-addr", s.HTTP, "--end", strconv.Itoa(filesNow*1000), "--storage-schemas", schemas, "--storage-aggregation", aggregation)
+	varve(t, append([]string{"export", "whisper", back, "--http-addr", s.HTTP, "--end", strconv.Itoa(filesNow * 1000)}, filesRules(t)...)...)
 	s.Stop(t)
-	got := runWhisper(t, "read", back)
+	got := runWhisper(t, "read", back, filesNow)
 	if len(want) != 6 || len(got) != len(want) {
 		t.Errorf("%d files, want %d", len(got), len(want))
 	}
@@ -125,5 +138,40 @@ func comparePoints(t *testing.T, name string, archive int, got, want file) {
 	}
 	if compared < 30 || len(got.Points[archive]) > len(want.Points[archive]) {
 		t.Errorf("%s, step %d: %d points were compared, %d are there and %d should be", name, step, compared, len(got.Points[archive]), len(want.Points[archive]))
+	}
+}
+
+// TestMoveFromGraphite: after an import of its files, Varve answers what a graphite-web
+// answers of them, over times that reach back into each archive.
+func TestMoveFromGraphite(t *testing.T) {
+	process.SkipShort(t)
+	t.Parallel()
+	files := filepath.Join(t.TempDir(), "files")
+	now := int(time.Now().Unix())
+	runWhisper(t, "make", files, now)
+	libraries := process.Provide(t, "graphite-web", root, "graphiteweb.sh") + string(os.PathListSeparator) + process.Provide(t, "Whisper", root, "whisper.sh")
+	web := runFront(t, libraries, fmt.Sprintf("FILES = [%q]\nCARBONLINK_HOSTS = []\n", files))
+	for _, more := range [][]string{nil, {"--retention-enforce"}} {
+		s := process.Start(t, t.TempDir(), append(filesRules(t), more...)...)
+		varve(t, "import", "whisper", files, "--http-addr", s.HTTP)
+		if _, err := s.Want(t.Context(), http.StatusNoContent, http.MethodPost, "/admin/compact", ""); err != nil {
+			t.Fatal(err)
+		}
+		sameAnswers(t, web.url, s.HTTP, now)
+		s.Stop(t)
+	}
+}
+
+// sameAnswers compares two servers. Whisper's archives reach back 30 minutes, 90 minutes
+// and 6 hours. The times end before the next finer archive begins, since the bucket of its
+// beginning differs.
+func sameAnswers(t *testing.T, a, b string, now int) {
+	t.Helper()
+	for _, span := range [][2]int{{1200, 10}, {4200, 2200}, {20_000, 5800}} {
+		out := varve(t, "compare", "--api", "graphite", "--a", a, "--b", b, "--questions", "60",
+			"--from", strconv.Itoa((now-span[0])*1000), "--to", strconv.Itoa((now-span[1])*1000))
+		if !strings.Contains(out, "compared   5 paths, 60 questions") || !strings.Contains(out, "Graphite 1.1.10") {
+			t.Errorf("%s", out)
+		}
 	}
 }

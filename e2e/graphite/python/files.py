@@ -10,7 +10,7 @@ import sys
 
 import whisper
 
-ARCHIVES = [(10, 60), (60, 40), (300, 60)]
+ARCHIVES = [(10, 180), (60, 90), (300, 72)]
 
 
 def tagged(series):
@@ -29,7 +29,7 @@ def make(root, now):
         path = os.path.join(root, file)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         whisper.create(path, ARCHIVES, settings[1], aggregationMethod=settings[0])
-        for t in range(now - 18000, now + 1, 10):
+        for t in range(now - 22000, now + 1, 10):
             whisper.update(path, random.randrange(-500, 500) / 4, t, now=t)
 
 

@@ -31,9 +31,10 @@ const pieceBytes = 4096 * pointBytes
 // the reading.
 //
 // Each archive has what is older than all finer ones know: a point of a coarser archive
-// is taken if it lies before the oldest known point of the finer ones. The bucket in
-// which that point lies is half in one archive and half in the other. Its coarser point
-// is taken too, unless it is a sum, in which the finer points would be counted twice.
+// is taken if its bucket ends before the oldest known point of the finer ones. The point
+// of the bucket in which that one lies is taken if the finer archive no longer reaches
+// back to the beginning of the bucket, unless it is a sum, in which the points that are
+// there would be counted twice.
 //
 // A ring holds points from before its last turn in slots that were not written since.
 // They are not known: Whisper never answers them. The turn of an archive ends with its
@@ -41,18 +42,15 @@ const pieceBytes = 4096 * pointBytes
 // points.
 func (f *File) History(ctx context.Context, now int64, yield func(archive int, points []Point) error) (left Left, err error) {
 	rings := make([]ring, len(f.Archives))
-	before := int64(math.MaxInt64) // what finer archives know begins here
+	edge := ring{oldest: math.MaxInt64} // of the finer archives the one that knows most
 	for i, a := range f.Archives {
 		r, err := f.ring(ctx, a, now, &left)
 		if err != nil {
 			return left, fmt.Errorf("archive %d: %w", i, err)
 		}
-		r.before = before
-		if i > 0 && (f.Method == retention.Sum || f.Method == retention.AverageZero) && before < math.MaxInt64 {
-			r.before = before - a.Step + 1 // the whole bucket lies before
-		}
-		if !r.empty() {
-			before = min(before, r.oldest)
+		r.before = f.before(edge, a.Step)
+		if !r.empty() && r.oldest < edge.oldest {
+			edge = r
 		}
 		rings[i] = r
 	}
@@ -62,6 +60,20 @@ func (f *File) History(ctx context.Context, now int64, yield func(archive int, p
 		}
 	}
 	return left, nil
+}
+
+// before is the time at which the points of an archive end that are taken. edge is the
+// finer archive whose oldest point is behind them.
+func (f *File) before(edge ring, step int64) int64 {
+	if edge.oldest == math.MaxInt64 {
+		return edge.oldest
+	}
+	bucket := edge.oldest - edge.oldest%step
+	cut := bucket < edge.newest-edge.Keep()+edge.Step // its beginning is no longer in the finer archive
+	if cut && f.Method != retention.Sum && f.Method != retention.AverageZero {
+		return edge.oldest
+	}
+	return bucket
 }
 
 // A ring is what is known of an archive before its points are read.
@@ -90,7 +102,7 @@ func (r *ring) slot(time int64) int64 {
 
 // known reports whether a point is one that Whisper would answer.
 func (r *ring) known(slot int64, p Point) bool {
-	return p.Time > r.newest-r.Keep() && p.Time <= r.newest && r.inPlace(slot, p.Time) && finite(p.Value)
+	return p.Time > max(r.newest-r.Keep(), 0) && p.Time <= r.newest && r.inPlace(slot, p.Time) && finite(p.Value)
 }
 
 func finite(v float64) bool { return v-v == 0 }

@@ -130,24 +130,37 @@ func TestGoldenFiles(t *testing.T) {
 // history is what an import takes, by the words of its description.
 func (g *golden) history() []Point {
 	var all []Point
-	cut := int64(math.MaxInt64)
+	oldest, reaches := int64(math.MaxInt64), int64(0) // of the finer archives
 	for i := range g.Points {
 		points := g.points(i)
-		step := g.Archives[i][0]
-		whole := i > 0 && (g.Method == retention.Sum || g.Method == retention.AverageZero)
+		step, keep := g.Archives[i][0], g.Archives[i][0]*g.Archives[i][1]
+		sums := g.Method == retention.Sum || g.Method == retention.AverageZero
 		var taken []Point
 		for _, p := range points {
-			if whole && cut != math.MaxInt64 && p.Time+step > cut || p.Time >= cut {
-				continue
+			whole := oldest == math.MaxInt64 || p.Time+step <= oldest
+			if whole || p.Time < oldest && p.Time < reaches && !sums {
+				taken = append(taken, p)
 			}
-			taken = append(taken, p)
 		}
-		if len(points) > 0 {
-			cut = min(cut, points[0].Time)
+		if len(points) > 0 && points[0].Time < oldest {
+			oldest = points[0].Time
+			reaches = points[len(points)-1].Time - keep + step
 		}
 		all = append(taken, all...)
 	}
 	return all
+}
+
+// A path that is younger than its finest archive is in there as a whole: its coarser
+// points say nothing more.
+func TestHistoryOfAYoungPath(t *testing.T) {
+	sent := []Point{{1690, 1}, {1700, 2}, {1950, 3}}
+	for _, m := range []retention.Method{retention.Average, retention.Sum, retention.Max} {
+		file := write(t, retention.Stages{{Step: 10, Keep: 600}, {Step: 60, Keep: 6000}}, &retention.Aggregation{Method: m}, 2000, sent)
+		if got, _ := history(t, open(t, file), 2000); !slices.Equal(got, sent) {
+			t.Errorf("%s: %v, want %v", m, got, sent)
+		}
+	}
 }
 
 // A memory is a file in memory.
