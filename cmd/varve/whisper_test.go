@@ -191,6 +191,19 @@ func TestImportWhisperGoesOn(t *testing.T) {
 	}
 }
 
+// A state that cannot be written is told before anything is imported.
+func TestImportWhisperWithoutState(t *testing.T) {
+	root := tree(t, map[string]string{"a.wsp": "one.wsp"})
+	p := start(t, t.TempDir())
+	_, stderr := must(t, 1, "import", "whisper", root, "--http-addr", p.http, "--state", "/nowhere/at/all")
+	if !strings.Contains(stderr, "--state and --rejected name files elsewhere") {
+		t.Error(stderr)
+	}
+	if status, body := p.do("GET", "/api/v1/metricnames", ""); status != 200 || !strings.Contains(body, "[]") {
+		t.Errorf("%d %s", status, body)
+	}
+}
+
 func TestImportWhisperCommandLine(t *testing.T) {
 	empty := t.TempDir()
 	file := filepath.Join(empty, "file")

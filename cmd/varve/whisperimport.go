@@ -172,6 +172,9 @@ func (j *whisperJob) run(ctx context.Context) (err error) {
 		if err := j.resume(); err != nil {
 			return err
 		}
+		if err := saveState(j.statePath, &j.state); err != nil { // not after the first files
+			return fmt.Errorf("%w; --state and --rejected name files elsewhere", err)
+		}
 		defer func() { err = errors.Join(err, j.report.close()) }()
 	}
 	ctx, stop := context.WithCancel(ctx)
