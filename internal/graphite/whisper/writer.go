@@ -17,7 +17,7 @@ const maxBytes = math.MaxUint32
 func NewHeader(stages retention.Stages, a *retention.Aggregation) (*Header, error) {
 	h := &Header{Method: a.Method, XFilesFactor: a.XFilesFactor}
 	if slices.Index(methods, a.Method) <= 0 {
-		return nil, fmt.Errorf("Whisper has no aggregation method %q", a.Method)
+		return nil, fmt.Errorf("there is no aggregation method %q in Whisper", a.Method)
 	}
 	if len(stages) == 0 || len(stages) > maxArchives {
 		return nil, fmt.Errorf("%d archives are not from 1 to %d", len(stages), maxArchives)
