@@ -14,6 +14,7 @@ import (
 	"varve/internal/diskfs"
 	"varve/internal/embedded"
 	"varve/internal/embedded/datadir"
+	"varve/internal/retention"
 )
 
 // holdsStore returns an error if dir holds no store and none may be created there:
@@ -59,6 +60,13 @@ func (l line) openStore(t terminal, write, create bool) (*embedded.Store, config
 		return nil, c, err
 	}
 	o := embedded.Options{Section: "embedded", Registerer: prometheus.NewRegistry(), Logger: c.Log.Logger(t.stderr, c.Log.Level)}
+	if c.Retention.Enforce { // else a bucket is shown as an average
+		book, err := c.Graphite.Book(o.Logger)
+		if err != nil {
+			return nil, c, err
+		}
+		o.Book = retention.NewShelf(book)
+	}
 	var s *embedded.Store
 	if write {
 		s, err = embedded.Open(vfs.Default, c.DataDir, c.Embedded, o)

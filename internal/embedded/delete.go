@@ -88,6 +88,8 @@ func (s *Store) logDeletion(ctx context.Context, d store.Deletion) (*roaring.Bit
 		return nil, writelog.Entry{}, err
 	}
 	erasing := newErasing(r)
+	s.cutting.RLock()
+	defer s.cutting.RUnlock()
 	if err := s.lockErased(ctx); err != nil {
 		return nil, writelog.Entry{}, err
 	}

@@ -83,6 +83,7 @@
 //	checkpointing
 //	             one checkpoint at a time; no part of the log is given up
 //	             while it is held
+//	cutting      deletions are logged, or a fold is committed
 //	installing   one change of the set of files at a time; held across commits
 //	order        that of the log (package writelog): log order = head order; no I/O,
 //	             and no work that grows with what is stored

@@ -13,6 +13,7 @@ import (
 	"varve/internal/chunk"
 	"varve/internal/embedded/buckets"
 	"varve/internal/model"
+	"varve/internal/record"
 	"varve/internal/retention"
 	"varve/internal/store"
 )
@@ -25,8 +26,13 @@ const (
 	// foldLag is for how long data waits at most for the rest of its file.
 	foldLag = 24 * time.Hour
 
-	// foldPause is for how long the files that a fold leaves are not folded again.
+	// foldPause is for how long the files that a fold leaves, or that it could not fold
+	// for lack of space, are not folded again; foldHeld, where memory held data back.
 	foldPause = 10 * time.Minute
+	foldHeld  = 6 * time.Hour
+
+	// foldAgain is for how long a fold is put off that a deletion has overtaken.
+	foldAgain = time.Second
 )
 
 // ages says which policies the series of a file have.
@@ -36,9 +42,33 @@ type ages struct {
 	notUntil int64 // ms
 }
 
+// pause puts off the next fold.
+func (a *ages) pause(nowMS int64, d time.Duration) { a.notUntil = nowMS + d.Milliseconds() }
+
+// paused reports whether a fold was put off. A pause that is longer than any was set
+// before the clock was put back.
+func (a *ages) paused(nowMS int64) bool {
+	return nowMS < a.notUntil && a.notUntil <= nowMS+foldHeld.Milliseconds()
+}
+
 type policyCount struct {
-	rule   *retention.Rule // nil = none
+	policyKind
 	series int
+}
+
+// A policyKind is the rule of a series, nil if it has none, and whether its data can be
+// folded, or only go.
+type policyKind struct {
+	rule  *retention.Rule
+	folds bool
+}
+
+// border returns the time before which data of a step has something to be done with.
+func (k policyKind) border(plan retention.Plan, stepMS int64) int64 {
+	if !k.folds {
+		return plan[0].FromMS
+	}
+	return plan.Border(stepMS)
 }
 
 // agesOf returns f.ages, counted anew after a change of the book. merging must be held.
@@ -47,16 +77,17 @@ func (s *Store) agesOf(f *openFile, book *retention.Book) *ages {
 	if a.book == book {
 		return a
 	}
-	counts := map[*retention.Rule]int{}
+	counts := map[policyKind]int{}
 	for it := f.Series.Iterator(); it.HasNext(); {
-		counts[s.policyOf(it.Next()).Rule]++
+		id := it.Next()
+		counts[policyKind{s.policyOf(id).Rule, f.StepMS != 0 || s.kindInFiles(id).Fixed()}]++
 	}
 	if a.book != nil { // another book
 		a.notUntil = 0
 	}
 	a.book, a.policies = book, a.policies[:0]
-	for rule, n := range counts {
-		a.policies = append(a.policies, policyCount{rule, n})
+	for kind, n := range counts {
+		a.policies = append(a.policies, policyCount{kind, n})
 	}
 	return a
 }
@@ -64,9 +95,9 @@ func (s *Store) agesOf(f *openFile, book *retention.Book) *ages {
 // overdue estimates which share of a file's data is old enough for a coarser stage,
 // and for how long the oldest has been. all says that all of it has outlived its
 // last stage.
-func (s *Store) overdue(f *openFile, book *retention.Book, nowMS int64) (share float64, lagMS int64, all bool) {
+func (s *Store) overdue(f *openFile, book *retention.Book, nowMS int64) (share, lagMS float64, all bool) {
 	a := s.agesOf(f, book)
-	if nowMS < a.notUntil {
+	if a.paused(nowMS) {
 		return 0, 0, false
 	}
 	var due, total float64
@@ -78,12 +109,9 @@ func (s *Store) overdue(f *openFile, book *retention.Book, nowMS int64) (share f
 			continue
 		}
 		plan := p.rule.Stages.Plan(nowMS)
-		border := plan.Border(f.StepMS)
-		part := (float64(border) - float64(f.MinMS)) / (float64(f.MaxMS) - float64(f.MinMS) + 1)
-		due += float64(p.series) * min(1, max(0, part))
-		if part > 0 {
-			lagMS = max(lagMS, border-f.MinMS)
-		}
+		old := float64(p.border(plan, f.StepMS)) - float64(f.MinMS)
+		due += float64(p.series) * min(1, max(0, old/(float64(f.MaxMS)-float64(f.MinMS)+1)))
+		lagMS = max(lagMS, old)
 		all = all && f.MaxMS < plan[0].FromMS
 	}
 	return due / total, lagMS, all
@@ -98,15 +126,15 @@ func (s *Store) nextFold(st *state, enough float64, late time.Duration) []*openF
 	}
 	nowMS := s.now().UnixMilli()
 	for _, f := range st.files {
-		share, lagMS, _ := s.overdue(f, book, nowMS)
-		if share < enough && lagMS < late.Milliseconds() || share == 0 {
+		share, lagMS, all := s.overdue(f, book, nowMS)
+		if share < enough && lagMS < float64(late.Milliseconds()) || share == 0 {
 			continue
 		}
 		files := s.entangled(st, f)
 		if anyDamaged(files) {
 			continue
 		}
-		if s.spaceToMerge(st, files) == nil {
+		if all && len(files) == 1 || s.spaceToMerge(st, files) == nil {
 			return files
 		}
 		s.metrics.mergesPutOff.Inc()
@@ -147,10 +175,16 @@ func (s *Store) fold(ctx context.Context, files []*openFile) error {
 	}
 	f := s.newFolder(ctx, st, files, &counts, deletions, began)
 	folded, err := f.run()
+	if errors.As(err, new(*spaceError)) {
+		for _, file := range files {
+			file.ages.pause(began.UnixMilli(), foldPause)
+		}
+	}
 	if err != nil {
+		s.noteDamage(st, err)
 		return fmt.Errorf("fold %d files: %w", len(files), err)
 	}
-	if err := s.replace(files, folded); err != nil {
+	if done, err := s.replaceFolded(files, folded, deletions); err != nil || !done {
 		return err
 	}
 	s.metrics.folds.Inc()
@@ -158,6 +192,26 @@ func (s *Store) fold(ctx context.Context, files []*openFile) error {
 	s.metrics.outlived.Add(float64(f.fold.Gone))
 	s.logger.Debug("fold done", "files", len(files), "into", len(folded), "folded", f.fold.Folded, "gone", f.fold.Gone, "took", s.now().Sub(began))
 	return nil
+}
+
+// replaceFolded installs what a fold has made, unless a deletion came meanwhile: it
+// may cut a bucket in two whose samples were there when they were read. Then it is
+// folded again, a little later.
+func (s *Store) replaceFolded(old, folded []*openFile, deletions uint64) (done bool, err error) {
+	s.cutting.Lock()
+	defer s.cutting.Unlock()
+	st := s.acquire()
+	late := slices.ContainsFunc(st.deletions(), func(d *record.Deletion) bool {
+		return d.Sequence > deletions && slices.ContainsFunc(old, func(f *openFile) bool { return concerns(d, f.File) })
+	})
+	s.release(st)
+	if late {
+		for _, f := range old {
+			f.ages.pause(s.now().UnixMilli(), foldAgain)
+		}
+		return false, s.discard(folded)
+	}
+	return true, s.replace(old, folded)
 }
 
 // A folder folds files of one step.
@@ -171,6 +225,7 @@ type folder struct {
 	origin blockfile.Origin
 
 	merging bool // all stays as it is
+	held    bool // some series were left out
 	fold    buckets.Fold
 	rest    gather            // what stays as it is
 	made    map[int64]*gather // by step
@@ -214,10 +269,17 @@ func (f *folder) run() (done []*openFile, err error) {
 	}
 	for _, file := range done {
 		if file.StepMS == f.stepMS {
-			file.ages.notUntil = f.now.Add(foldPause).UnixMilli()
+			file.ages.pause(f.now.UnixMilli(), f.pause())
 		}
 	}
 	return done, nil
+}
+
+func (f *folder) pause() time.Duration {
+	if f.held {
+		return foldHeld
+	}
+	return foldPause
 }
 
 // discard removes files that no manifest names.
@@ -283,7 +345,13 @@ func (f *folder) plan(kind model.Kind) (plan retention.Plan, stepMS, slotMS int6
 // that are no numbers, and those of a series of which memory has samples so old that
 // they may take the place of some in files. They are folded when they are in files too.
 func (f *folder) restricted(plan retention.Plan, kind model.Kind) retention.Plan {
-	if f.stepMS != 0 || kind.Fixed() && !f.state.inHeads(f.id, model.TimeRange{StartMS: model.AllTime.StartMS, EndMS: plan.Border(0) - 1}) {
+	if f.stepMS != 0 {
+		return plan
+	}
+	old := model.TimeRange{StartMS: model.AllTime.StartMS, EndMS: plan.Border(0) - 1}
+	held := kind.Fixed() && f.state.inHeads(f.id, old)
+	f.held = f.held || held
+	if kind.Fixed() && !held {
 		return plan
 	}
 	return retention.Plan{{FromMS: plan[0].FromMS}}
@@ -419,6 +487,7 @@ func (s *Store) read(ctx context.Context, st *state, nowMS int64, id uint32, kin
 	return buckets.NewCursor(buckets.Query{
 		Context: ctx, Series: id, Kind: kind, Policy: policy, Options: o,
 		Sources: s.bucketSources(st, id, iters), LastMS: lastMS, Samples: samples,
+		Failed: func(err error) { s.noteDamage(st, err) },
 	})
 }
 

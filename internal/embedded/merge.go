@@ -144,7 +144,8 @@ func (s *Store) compact(ctx context.Context) error {
 	if err := s.dropDead(); err != nil {
 		return err
 	}
-	if err := s.foldEverything(ctx); err != nil {
+	left, err := s.foldEverything(ctx)
+	if err != nil {
 		return err
 	}
 	todo := make(map[uint64]bool)
@@ -153,7 +154,6 @@ func (s *Store) compact(ctx context.Context) error {
 		todo[f.Number] = f.damage.Load() == nil
 	}
 	s.release(st)
-	var left error
 	for more := true; more; {
 		more = false
 		for _, group := range s.unmerged(todo) {
@@ -174,17 +174,23 @@ func (s *Store) compact(ctx context.Context) error {
 	return left
 }
 
-// foldEverything folds what is old enough, however little of a file that is.
-func (s *Store) foldEverything(ctx context.Context) error {
+// foldEverything folds what is old enough, however little of a file that is. left is
+// what it leaves out for damage or lack of space.
+func (s *Store) foldEverything(ctx context.Context) (left, err error) {
 	for {
 		st := s.acquire()
 		files := s.nextFold(st, 0, 0)
 		s.release(st)
 		if len(files) == 0 {
-			return nil
+			return left, ctx.Err()
 		}
-		if err := s.fold(ctx, files); err != nil {
-			return err
+		err := s.fold(ctx, files)
+		switch {
+		case err == nil:
+		case errors.As(err, new(*spaceError)), anyDamaged(files):
+			left = errors.Join(left, err)
+		default:
+			return left, err
 		}
 	}
 }

@@ -114,6 +114,9 @@ type Store struct {
 	leaving  leaving
 	policies policies
 
+	// cutting: deletions are logged, or a fold is committed, but not both at once.
+	cutting sync.RWMutex
+
 	mu      sync.Mutex
 	current *state
 	held    map[*state]struct{} // states with refs > 0

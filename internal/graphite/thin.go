@@ -30,20 +30,19 @@ type thinPoint struct {
 // finest stage: those in the time of a bucket, which came late, count with it.
 func (t thin) points(values []float64, buckets []store.Bucket) []thinPoint {
 	var points []thinPoint
-	var sum store.Bucket // of the last point, which several buckets may be in
+	var sum store.Bucket // of the last point
 	for _, b := range buckets {
-		stage := t.stageOf(b.StepMS)
-		step := t.step(stage)
-		at := int((b.StartMS - t.startMS) / step)
-		last := len(points) - 1
-		if last < 0 || points[last].stage != stage || points[last].at != at {
+		// Narrower ones within it are of other files, and not folded yet.
+		if len(points) == 0 || b.StartMS-sum.StartMS >= sum.StepMS {
+			stage := t.stageOf(b.StepMS)
+			step := t.step(stage)
+			at := int((b.StartMS - t.startMS) / step)
 			points = append(points, thinPoint{stage: stage, at: at})
-			last++
-			sum = store.Bucket{StartMS: b.StartMS, StepMS: step, Aggregate: samplesIn(values, int(int64(at)*step/t.stepMS), int(step/t.stepMS))}
+			sum = store.Bucket{StartMS: t.startMS + int64(at)*step, StepMS: step, Aggregate: samplesIn(values, int(int64(at)*step/t.stepMS), int(step/t.stepMS))}
 		}
 		sum.Merge(b.Aggregate)
 		sum.StepMS = max(sum.StepMS, b.StepMS)
-		points[last].value = t.value(sum)
+		points[len(points)-1].value = t.value(sum)
 	}
 	return points
 }
@@ -82,33 +81,13 @@ func (t thin) value(b store.Bucket) float64 {
 	return t.policy.Aggregation.Method.Of(b.Aggregate, expected)
 }
 
-// part is the part of a bucket's samples that were there. Where there are no more than the
-// next finer stage has points, they may be those of an archive that was imported, and
-// count as such; so does a single one at the very beginning.
+// part is the part of a bucket's samples that were there. A single one at the very
+// beginning counts as all: it is the point of a coarser archive that was imported.
 func (t thin) part(b store.Bucket, expected float64) float64 {
-	count, points := float64(b.Count), float64(b.StepMS)/float64(t.finer(b.StepMS))
-	switch {
-	case b.Count == 1 && b.LastMS == b.StartMS:
+	if b.Count == 1 && b.LastMS == b.StartMS {
 		return 1
-	case count <= points:
-		return count / points
 	}
-	return count / expected
-}
-
-// finer returns the step of the stage of which points of a step are made.
-func (t thin) finer(stepMS int64) int64 {
-	if t.policy.Rule == nil {
-		return stepMS
-	}
-	step := t.step(0)
-	for i := range t.policy.Rule.Stages {
-		if t.step(i) >= stepMS {
-			break
-		}
-		step = t.step(i)
-	}
-	return step
+	return float64(b.Count) / expected
 }
 
 // place sets the points of a stage.

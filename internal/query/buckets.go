@@ -12,7 +12,7 @@ import (
 const bucketBytes = int64(unsafe.Sizeof(store.Bucket{}))
 
 // Buckets returns what the store has thinned out of each number, the buckets that begin
-// in a range, by time. Those of the long and the double series of a number are both
+// in a range, by time, of those with one beginning the wider first. Those of the long and the double series of a number are both
 // there. What the lists take is taken from l.
 func (s *Session) Buckets(numbers []Number, within model.TimeRange, l *Lease) ([][]store.Bucket, error) {
 	all := make([][]store.Bucket, len(numbers))
@@ -23,7 +23,9 @@ func (s *Session) Buckets(numbers []Number, within model.TimeRange, l *Lease) ([
 			}
 		}
 		if len(numbers[i].parts) > 1 {
-			slices.SortStableFunc(all[i], func(a, b store.Bucket) int { return cmp.Compare(a.StartMS, b.StartMS) })
+			slices.SortStableFunc(all[i], func(a, b store.Bucket) int {
+				return cmp.Or(cmp.Compare(a.StartMS, b.StartMS), cmp.Compare(b.StepMS, a.StepMS))
+			})
 		}
 		return true, nil
 	})

@@ -23,6 +23,8 @@ type Query struct {
 
 	// Samples opens a cursor over the samples of the series.
 	Samples func(store.ReadOptions) store.Cursor
+
+	Failed func(error) // is told of an error
 }
 
 // A Cursor reads a series of which some samples were folded into buckets. It
@@ -90,7 +92,9 @@ func (c *Cursor) Next() (*store.Block, error) {
 		return nil, c.err
 	}
 	b, err := c.advance()
-	c.err = err
+	if c.err = err; err != nil {
+		c.q.Failed(err)
+	}
 	return b, err
 }
 
