@@ -1,5 +1,5 @@
-// Package collectors registers the metrics of a part of the server: all of them or
-// none, and for as long as that part is there.
+// Package collectors makes the metrics of a part of the server and registers them: all
+// of them or none, and for as long as that part is there.
 package collectors
 
 import (
@@ -8,9 +8,66 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Register registers collectors, all or none, and returns what takes them back, which
+// A Set is the metrics of a part, whose names begin alike.
+type Set struct {
+	prefix string
+	all    []prometheus.Collector
+}
+
+// Named returns a set without metrics.
+func Named(prefix string) *Set { return &Set{prefix: prefix} }
+
+func add[C prometheus.Collector](s *Set, c C) C {
+	s.all = append(s.all, c)
+	return c
+}
+
+// Counter adds a counter.
+func (s *Set) Counter(name, help string) prometheus.Counter {
+	return add(s, prometheus.NewCounter(prometheus.CounterOpts{Name: s.prefix + name, Help: help}))
+}
+
+// CounterVec adds a counter for each combination of labels.
+func (s *Set) CounterVec(name, help string, labels ...string) *prometheus.CounterVec {
+	return add(s, prometheus.NewCounterVec(prometheus.CounterOpts{Name: s.prefix + name, Help: help}, labels))
+}
+
+// CounterFunc adds a counter that is kept elsewhere.
+func (s *Set) CounterFunc(name, help string, value func() float64) {
+	add(s, prometheus.NewCounterFunc(prometheus.CounterOpts{Name: s.prefix + name, Help: help}, value))
+}
+
+// GaugeVec adds a gauge for each combination of labels.
+func (s *Set) GaugeVec(name, help string, labels ...string) *prometheus.GaugeVec {
+	return add(s, prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: s.prefix + name, Help: help}, labels))
+}
+
+// Gauge adds a gauge.
+func (s *Set) Gauge(name, help string) prometheus.Gauge {
+	return add(s, prometheus.NewGauge(prometheus.GaugeOpts{Name: s.prefix + name, Help: help}))
+}
+
+// GaugeFunc adds a gauge that is kept elsewhere.
+func (s *Set) GaugeFunc(name, help string, value func() float64) {
+	add(s, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: s.prefix + name, Help: help}, value))
+}
+
+// Histogram adds a histogram.
+func (s *Set) Histogram(name, help string, buckets []float64) prometheus.Histogram {
+	return add(s, prometheus.NewHistogram(prometheus.HistogramOpts{Name: s.prefix + name, Help: help, Buckets: buckets}))
+}
+
+// Register registers what was added, all or none, and returns what takes it back, which
 // may be called more than once: it does nothing then, since others may have registered
 // the same names meanwhile. Without a registerer nothing is done.
+func (s *Set) Register(r prometheus.Registerer) (unregister func(), err error) {
+	return Register(r, s.all)
+}
+
+// MustRegister is Register for what stays as long as the process.
+func (s *Set) MustRegister(r prometheus.Registerer) { r.MustRegister(s.all...) }
+
+// Register is Set.Register for any collectors.
 func Register(r prometheus.Registerer, all []prometheus.Collector) (unregister func(), err error) {
 	if r == nil {
 		return func() {}, nil

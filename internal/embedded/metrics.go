@@ -2,10 +2,13 @@ package embedded
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/collectors"
 )
 
 // metrics of a store. Names begin with varve_store_.
 type metrics struct {
+	*collectors.Set
 	samples, batches, stalls             prometheus.Counter
 	deletions, forgotten                 prometheus.Counter
 	checkpoints, checkpointFailures      prometheus.Counter
@@ -20,29 +23,12 @@ type metrics struct {
 	expiryScansPutOff                    prometheus.Counter
 	expiryScanFailures                   prometheus.Counter
 	views                                prometheus.Gauge
-	collectors                           []prometheus.Collector
 }
 
 func newMetrics(s *Store) *metrics {
-	m := &metrics{}
-	counter := func(name, help string) prometheus.Counter {
-		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_store_" + name, Help: help})
-		m.collectors = append(m.collectors, c)
-		return c
-	}
-	histogram := func(name, help string) prometheus.Histogram {
-		h := prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name: "varve_store_" + name, Help: help, Buckets: prometheus.ExponentialBuckets(0.001, 4, 10),
-		})
-		m.collectors = append(m.collectors, h)
-		return h
-	}
-	gauge := func(name, help string, value func() float64) {
-		m.collectors = append(m.collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "varve_store_" + name, Help: help}, value))
-	}
-	total := func(name, help string, value func() float64) {
-		m.collectors = append(m.collectors, prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "varve_store_" + name, Help: help}, value))
-	}
+	m := &metrics{Set: collectors.Named("varve_store_")}
+	counter, gauge, total := m.Counter, m.GaugeFunc, m.CounterFunc
+	seconds := prometheus.ExponentialBuckets(0.001, 4, 10)
 	m.samples = counter("appended_samples_total", "Samples acknowledged.")
 	m.batches = counter("appended_batches_total", "Batches acknowledged.")
 	m.stalls = counter("append_stalls_total", "Appends that waited because the head was full.")
@@ -51,14 +37,14 @@ func newMetrics(s *Store) *metrics {
 	m.checkpoints = counter("checkpoints_total", "Times the head was written to files.")
 	m.checkpointFailures = counter("checkpoint_failures_total", "Checkpoints that failed and were tried again.")
 	m.checkpointSamples = counter("checkpoint_samples_total", "Samples that checkpoints wrote to files.")
-	m.checkpointSeconds = histogram("checkpoint_seconds", "Duration of checkpoints.")
+	m.checkpointSeconds = m.Histogram("checkpoint_seconds", "Duration of checkpoints.", seconds)
 	m.merges = counter("merges_total", "Merges of files.")
 	m.mergeFailures = counter("merge_failures_total", "Rounds of merging that failed.")
 	m.mergedSamples = counter("merged_samples_total", "Samples that merges wrote.")
 	m.folds = counter("folds_total", "Rewritings of files that made data coarser, as policies say.")
 	m.folded = counter("folded_samples_total", "Samples, and buckets of finer stages, that went into buckets of coarser ones.")
 	m.outlived = counter("outlived_samples_total", "Samples and buckets that were removed since the last stage of their policy has passed.")
-	m.mergeSeconds = histogram("merge_seconds", "Duration of merges.")
+	m.mergeSeconds = m.Histogram("merge_seconds", "Duration of merges.", seconds)
 	m.expiredSamples = counter("expired_file_samples_total", "Samples dropped with whole expired files.")
 	m.deletedSamples = counter("deleted_file_samples_total", "Samples dropped with files of which every sample was deleted.")
 	m.spaceBlocks = counter("disk_full_total", "Times the store stopped taking writes for lack of disk space.")
@@ -68,8 +54,7 @@ func newMetrics(s *Store) *metrics {
 	m.expiryScanBytes = counter("expiry_scan_bytes_total", "Bytes of the files that these scans read.")
 	m.expiryScansPutOff = counter("expiry_scans_put_off_total", "Such scans that were due and put off because others had read enough, again at each interval.")
 	m.expiryScanFailures = counter("expiry_scan_failures_total", "Looks for expired series that failed and were tried again.")
-	m.views = prometheus.NewGauge(prometheus.GaugeOpts{Name: "varve_store_views", Help: "Open views, one a query."})
-	m.collectors = append(m.collectors, m.views)
+	m.views = m.Gauge("views", "Open views, one a query.")
 
 	gauge("series", "Series known.", func() float64 { return float64(s.series.Count()) })
 	total("index_entries_read_total", "Values and ids of the index that selections have looked at.", func() float64 { return float64(s.index.EntriesRead()) })

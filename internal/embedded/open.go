@@ -13,7 +13,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"varve/internal/blockfile"
-	"varve/internal/collectors"
 	"varve/internal/embedded/catalogue"
 	"varve/internal/embedded/datadir"
 	"varve/internal/gate"
@@ -182,7 +181,7 @@ func (s *Store) open(o Options) error {
 	if err := s.log.Open(s.catalogue.LogFrom()); err != nil {
 		return err
 	}
-	if _, err := collectors.Register(o.Registerer, s.metrics.collectors); err != nil {
+	if _, err := s.metrics.Register(o.Registerer); err != nil {
 		return err
 	}
 	if err := s.settleIndex(); err != nil {

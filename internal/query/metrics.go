@@ -1,6 +1,10 @@
 package query
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/collectors"
+)
 
 // metrics of an Engine.
 type metrics struct {
@@ -19,46 +23,21 @@ type metrics struct {
 }
 
 func newMetrics(r prometheus.Registerer) *metrics {
+	set := collectors.Named("varve_query_")
 	m := &metrics{
-		queries: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "varve_query_queries_total",
-			Help: "Finished queries by outcome: ok, input, limit, timeout, cancelled, busy, failed.",
-		}, []string{"outcome"}),
-		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
-			Name:    "varve_query_duration_seconds",
-			Help:    "Time from the start of a query to its last point, without the wait for a free place.",
-			Buckets: prometheus.ExponentialBuckets(0.001, 4, 9),
-		}),
-		samples: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "varve_query_samples_total", Help: "Samples that queries read or took from statistics.",
-		}),
-		series: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "varve_query_series_total", Help: "Series that queries selected.",
-		}),
-		summarized: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "varve_query_summarized_runs_total", Help: "Runs of samples that statistics answered.",
-		}),
-		running: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "varve_query_running", Help: "Queries that have begun and not ended, with a place or waiting for their next turn.",
-		}),
-		queued: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "varve_query_queued", Help: "Queries that wait for a place, including those that have begun.",
-		}),
+		queries:    set.CounterVec("queries_total", "Finished queries by outcome: ok, input, limit, timeout, cancelled, busy, failed.", "outcome"),
+		seconds:    set.Histogram("duration_seconds", "Time from the start of a query to its last point, without the wait for a free place.", prometheus.ExponentialBuckets(0.001, 4, 9)),
+		samples:    set.Counter("samples_total", "Samples that queries read or took from statistics."),
+		series:     set.Counter("series_total", "Series that queries selected."),
+		summarized: set.Counter("summarized_runs_total", "Runs of samples that statistics answered."),
+		running:    set.Gauge("running", "Queries that have begun and not ended, with a place or waiting for their next turn."),
+		queued:     set.Gauge("queued", "Queries that wait for a place, including those that have begun."),
 	}
-	m.memory = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "varve_query_memory_bytes", Help: "Memory that queries, the texts of their requests, and answers that are not sent yet hold together.",
-	})
-	m.memoryMax = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "varve_query_memory_max_bytes", Help: "Memory that queries, the texts of their requests, and answers that are not sent yet may hold together: query.total_memory.",
-	})
-	m.memoryWaits = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "varve_query_memory_waiting", Help: "Queries and answers that wait for memory that others hold.",
-	})
-	m.memoryRefused = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "varve_query_memory_refused_total", Help: "Queries and answers for which no memory became free within query.max_wait.",
-	})
-	r.MustRegister(m.memory, m.memoryMax, m.memoryWaits, m.memoryRefused)
-	r.MustRegister(m.queries, m.seconds, m.samples, m.series, m.summarized, m.running, m.queued)
+	m.memory = set.Gauge("memory_bytes", "Memory that queries, the texts of their requests, and answers that are not sent yet hold together.")
+	m.memoryMax = set.Gauge("memory_max_bytes", "Memory that queries, the texts of their requests, and answers that are not sent yet may hold together: query.total_memory.")
+	m.memoryWaits = set.Gauge("memory_waiting", "Queries and answers that wait for memory that others hold.")
+	m.memoryRefused = set.Counter("memory_refused_total", "Queries and answers for which no memory became free within query.max_wait.")
+	set.MustRegister(r)
 	return m
 }
 
@@ -70,17 +49,12 @@ type textMetrics struct {
 }
 
 func newTextMetrics(r prometheus.Registerer) *textMetrics {
+	set := collectors.Named("varve_query_")
 	m := &textMetrics{
-		bytes: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "varve_query_text_bytes", Help: "Part of varve_query_memory_bytes that texts of requests hold, which are read, wait, or are queried by.",
-		}, []string{"size"}),
-		waiting: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Name: "varve_query_text_waiting", Help: "Requests that wait to be parsed.",
-		}, []string{"size"}),
-		refused: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "varve_query_text_refused_total", Help: "Requests that were refused for lack of memory for their texts, or of a turn to be parsed.",
-		}),
+		bytes:   set.GaugeVec("text_bytes", "Part of varve_query_memory_bytes that texts of requests hold, which are read, wait, or are queried by.", "size"),
+		waiting: set.GaugeVec("text_waiting", "Requests that wait to be parsed.", "size"),
+		refused: set.Counter("text_refused_total", "Requests that were refused for lack of memory for their texts, or of a turn to be parsed."),
 	}
-	r.MustRegister(m.bytes, m.waiting, m.refused)
+	set.MustRegister(r)
 	return m
 }

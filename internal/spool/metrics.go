@@ -3,11 +3,14 @@ package spool
 import (
 	"time"
 
+	"varve/internal/collectors"
+
 	"github.com/prometheus/client_golang/prometheus"
 )
 
 // metrics of a spool. Names begin with varve_spool_.
 type metrics struct {
+	*collectors.Set
 	samples, batches, stalls                  prometheus.Counter
 	refusedBytes, refusedMemory, refusedStore prometheus.Counter
 	drainedSamples, drainedGenerations        prometheus.Counter
@@ -16,41 +19,27 @@ type metrics struct {
 	spills, spillFailures                     prometheus.Counter
 	spaceBlocks, forgotten                    prometheus.Counter
 	views                                     prometheus.Gauge
-	collectors                                []prometheus.Collector
 }
 
 func newMetrics(s *Spool) *metrics {
-	m := &metrics{}
-	counter := func(name, help string) prometheus.Counter {
-		c := prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_spool_" + name, Help: help})
-		m.collectors = append(m.collectors, c)
-		return c
-	}
-	gauge := func(name, help string, value func() float64) {
-		m.collectors = append(m.collectors, prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "varve_spool_" + name, Help: help}, value))
-	}
+	m := &metrics{Set: collectors.Named("varve_spool_")}
+	counter, gauge := m.Counter, m.GaugeFunc
 	m.samples = counter("appended_samples_total", "Samples acknowledged.")
 	m.batches = counter("appended_batches_total", "Batches acknowledged.")
 	m.stalls = counter("append_stalls_total", "Appends that waited because memory was full.")
-	refused := prometheus.NewCounterVec(prometheus.CounterOpts{Name: "varve_spool_refused_batches_total", Help: "Batches refused, by the bound that was reached."}, []string{"reason"})
-	m.collectors = append(m.collectors, refused)
+	refused := m.CounterVec("refused_batches_total", "Batches refused, by the bound that was reached.", "reason")
 	m.refusedBytes = refused.WithLabelValues("max_bytes")
 	m.refusedMemory = refused.WithLabelValues("max_memory")
 	m.refusedStore = refused.WithLabelValues("acknowledge_timeout")
 	m.drainedSamples = counter("drained_samples_total", "Samples that the remote store has taken, overwritten ones included.")
 	m.drainedGenerations = counter("drained_generations_total", "Generations that the remote store has taken.")
 	m.sinkFailures = counter("sink_failures_total", "Attempts to write a generation to the remote store that failed; each is repeated.")
-	m.sinkSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "varve_spool_sink_seconds", Help: "Duration of attempts to write a generation to the remote store.",
-		Buckets: prometheus.ExponentialBuckets(0.001, 4, 10),
-	})
-	m.collectors = append(m.collectors, m.sinkSeconds)
+	m.sinkSeconds = m.Histogram("sink_seconds", "Duration of attempts to write a generation to the remote store.", prometheus.ExponentialBuckets(0.001, 4, 10))
 	m.spills = counter("spills_total", "Generations that were moved from memory to files.")
 	m.spillFailures = counter("spill_failures_total", "Generations that could not be moved to files; it is tried again.")
 	m.spaceBlocks = counter("disk_full_total", "Times writes were refused for lack of disk space.")
 	m.forgotten = counter("forgotten_series_total", "Idle series forgotten.")
-	m.views = prometheus.NewGauge(prometheus.GaugeOpts{Name: "varve_spool_views", Help: "Open views, one a query."})
-	m.collectors = append(m.collectors, m.views)
+	m.views = m.Gauge("views", "Open views, one a query.")
 
 	gauge("samples", "Samples that the remote store does not have yet.", func() float64 { return float64(s.Health().Samples) })
 	gauge("generations", "Complete generations that wait for the remote store.", func() float64 { return float64(s.Health().Generations) })

@@ -15,7 +15,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/blockfile"
-	"varve/internal/collectors"
 	"varve/internal/gate"
 	"varve/internal/index"
 	"varve/internal/model"
@@ -239,7 +238,7 @@ func (s *Spool) open() error {
 	if err := s.openLog(); err != nil {
 		return err
 	}
-	_, err := collectors.Register(s.options.Registerer, s.metrics.collectors)
+	_, err := s.metrics.Register(s.options.Registerer)
 	return err
 }
 

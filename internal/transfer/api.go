@@ -15,6 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/clip"
+	"varve/internal/collectors"
 	"varve/internal/httpapi"
 	"varve/internal/ingest"
 	"varve/internal/model"
@@ -39,23 +40,15 @@ func NewAPI(s store.Viewer, p *ingest.Pipeline, config Config, r prometheus.Regi
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
+	set := collectors.Named("varve_transfer_")
 	a := &API{
 		store: s, pipeline: p, config: config, log: log,
-		places: newPlaces(config.MaxConcurrent),
-		exported: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "varve_transfer_exported_points_total",
-			Help: "Points written by exports. Imported ones are varve_ingest_samples_total{protocol=\"import\"}.",
-		}),
-		active: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "varve_transfer_active",
-			Help: "Imports and exports that run now; at most transfer.max_concurrent.",
-		}),
+		places:   newPlaces(config.MaxConcurrent),
+		exported: set.Counter("exported_points_total", "Points written by exports. Imported ones are varve_ingest_samples_total{protocol=\"import\"}."),
+		active:   set.Gauge("active", "Imports and exports that run now; at most transfer.max_concurrent."),
+		yields:   set.Counter("yields_total", "Imports and exports that were broken off since their client was slow and others waited for the place."),
 	}
-	a.yields = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "varve_transfer_yields_total",
-		Help: "Imports and exports that were broken off since their client was slow and others waited for the place.",
-	})
-	r.MustRegister(a.exported, a.active, a.yields)
+	set.MustRegister(r)
 	return a
 }
 

@@ -12,7 +12,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"varve/internal/collectors"
 	"varve/internal/store"
 )
 
@@ -155,10 +154,9 @@ func newLog(d *directory, cfg Config, o Options) (*Log, error) {
 		l.logger = slog.New(slog.DiscardHandler)
 	}
 	l.spare.New = func() any { return &waiter{signal: make(chan struct{}, 1)} }
-	var all []prometheus.Collector
-	l.metrics, all = newMetrics(l)
+	l.metrics = newMetrics(l)
 	var err error
-	if l.unregister, err = collectors.Register(o.Registerer, all); err != nil {
+	if l.unregister, err = l.metrics.Register(o.Registerer); err != nil {
 		return nil, fmt.Errorf("register metrics of the log: %w", err)
 	}
 	return l, nil
