@@ -44,7 +44,7 @@ func openKeyspace(ctx context.Context, t terminal, c config.Config, role string)
 		k.Close()
 		return nil, fmt.Errorf("open keyspace %s: %w", c.Cassandra.Keyspace, err)
 	}
-	if k.reader, err = kairosread.New(k.ks, c.Cassandra.Read, kairosread.Options{Logger: log}); err != nil {
+	if k.reader, err = kairosread.New(k.ks, c.Cassandra.Read, kairosread.Options{}); err != nil {
 		k.Close()
 		return nil, err
 	}

@@ -2,52 +2,34 @@ package work
 
 import (
 	"context"
-	"sync"
+	"sync/atomic"
 )
 
-// Parallel calls f for 0 to n-1, at most limit at once, and returns the first
-// error. After an error no more calls are begun, and those in flight see their
-// context end.
-func Parallel(ctx context.Context, limit, n int, f func(ctx context.Context, i int) error) error {
-	call := func(ctx context.Context, i int) error {
-		return Do("work on a part of a request", func() error { return f(ctx, i) })
-	}
-	if n == 1 {
-		return call(ctx, 0)
-	}
+// Parallel calls f for 0 to n-1, at most limit at once, and returns the first error
+// after all have ended. After an error no more calls are begun, and those in flight see
+// their context end. doing says what f does, for the error that a panic becomes.
+func Parallel(ctx context.Context, limit, n int, doing string, f func(ctx context.Context, i int) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	var mu sync.Mutex
-	var first error
-	next := 0
-	take := func() (int, bool) {
-		mu.Lock()
-		defer mu.Unlock()
-		if next == n || first != nil {
-			return 0, false
-		}
-		if err := context.Cause(ctx); err != nil {
-			first = err
-			return 0, false
-		}
-		next++
-		return next - 1, true
-	}
-	var group sync.WaitGroup
-	for range min(limit, n) {
-		group.Go(func() {
-			for i, ok := take(); ok; i, ok = take() {
-				if err := call(ctx, i); err != nil {
-					mu.Lock()
-					if first == nil {
-						first = err
-					}
-					mu.Unlock()
-					cancel(err)
-				}
+	var next atomic.Int64
+	some := func() error {
+		for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+			if err := context.Cause(ctx); err != nil {
+				return err
 			}
-		})
+			if err := Do(doing, func() error { return f(ctx, i) }); err != nil {
+				cancel(err)
+				return err
+			}
+		}
+		return nil
 	}
-	group.Wait()
-	return first
+	if limit = min(limit, n); limit <= 1 {
+		return some()
+	}
+	var group Group
+	for range limit {
+		group.Go(doing, some)
+	}
+	return group.Wait()
 }

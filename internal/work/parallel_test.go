@@ -9,7 +9,7 @@ import (
 // TestPanicOfAPart: a fault in one part is the error of all.
 func TestPanicOfAPart(t *testing.T) {
 	for _, n := range []int{1, 100} {
-		err := Parallel(t.Context(), 2, n, func(ctx context.Context, i int) error {
+		err := Parallel(t.Context(), 2, n, "count sheep", func(ctx context.Context, i int) error {
 			if i == min(7, n-1) {
 				var none []int
 				none[0]++

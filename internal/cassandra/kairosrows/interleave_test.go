@@ -78,7 +78,7 @@ func newInterleaving(t *testing.T, config read.Config, seed uint64) *interleavin
 	now := func() time.Time { return time.UnixMilli(v.clock.Add(1)) }
 	quiet := slog.New(slog.DiscardHandler)
 	for range 2 {
-		r, err := read.New(v.KS, config, read.Options{Logger: quiet, Now: now})
+		r, err := read.New(v.KS, config, read.Options{Now: now})
 		if err != nil {
 			t.Fatal(err)
 		}

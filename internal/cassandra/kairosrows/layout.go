@@ -94,28 +94,35 @@ type opened struct {
 	coverer *cover.Coverer
 	writer  *write.Writer
 	deleter *remove.Deleter
-	watch   *write.Watch
+	stops   []func() // of all that was begun, in this order
 }
 
 func (k *opened) begin(s Settings, o layout.Options) (err error) {
 	k.reader, err = read.New(k.Keyspace, s.Read, read.Options{
-		Registerer: o.Registerer, Logger: o.Logger, Uncovered: func(p rowkey.Partition) { k.coverer.Ask(p) },
+		Registerer: o.Registerer, Uncovered: func(p rowkey.Partition) { k.coverer.Ask(p) },
 	})
 	if err != nil {
 		return err
 	}
+	k.stops = append(k.stops, k.reader.Close)
 	c := cover.Config{Rate: s.Read.CoverRate, Interval: s.Read.CoverInterval, Settle: s.Read.Settle}
 	if k.coverer, err = cover.New(k.Keyspace, c, k.reader, cover.Options{Registerer: o.Registerer, Logger: o.Logger}); err != nil {
 		return err
 	}
+	k.stops = append(k.stops, k.coverer.Close)
 	if err := k.beginWriter(s.Write, o); err != nil {
 		return err
 	}
 	k.deleter, err = remove.New(k.Keyspace, k.writer, s.Delete, remove.Options{
 		Registerer: o.Registerer, Logger: o.Logger, Node: o.Node, Deleted: k.reader.RowChanged, Cluster: o.Cluster, Services: k.services(o),
 	})
+	if err != nil {
+		return err
+	}
+	k.stops = append(k.stops, k.deleter.Close)
+	watch, err := write.NewWatch(k.writer, o.Registerer, k.deleter.KairosDBRuns)
 	if err == nil {
-		k.watch, err = write.NewWatch(k.writer, o.Registerer, k.deleter.KairosDBRuns)
+		k.stops = append(k.stops, watch.Close)
 	}
 	return err
 }
@@ -129,8 +136,16 @@ func (k *opened) beginWriter(c write.Config, o layout.Options) (err error) {
 	})
 	if err == nil {
 		k.layout.open = append(k.layout.open, k)
+		k.stops = append(k.stops, k.closeWriter)
 	}
 	return err
+}
+
+func (k *opened) closeWriter() {
+	k.layout.mu.Lock()
+	k.layout.open = slices.DeleteFunc(k.layout.open, func(o *opened) bool { return o == k })
+	k.layout.mu.Unlock()
+	k.writer.Close()
 }
 
 // services returns what finds the keyspace that has service_index.
@@ -167,22 +182,7 @@ func (k *opened) Deleter() layout.Deleter { return k.deleter }
 
 // Close implements layout.Keyspace.
 func (k *opened) Close() {
-	if k.watch != nil {
-		k.watch.Close()
-	}
-	if k.deleter != nil {
-		k.deleter.Close()
-	}
-	if k.writer != nil {
-		k.layout.mu.Lock()
-		k.layout.open = slices.DeleteFunc(k.layout.open, func(o *opened) bool { return o == k })
-		k.layout.mu.Unlock()
-		k.writer.Close()
-	}
-	if k.coverer != nil {
-		k.coverer.Close()
-	}
-	if k.reader != nil {
-		k.reader.Close()
+	for _, stop := range slices.Backward(k.stops) {
+		stop()
 	}
 }

@@ -121,7 +121,7 @@ func (m *rowModel) start(n *modelNode) {
 	if n.writer, err = write.New(m.KS, write.DefaultConfig(), write.Options{Logger: quiet, Now: n.now}); err != nil {
 		m.T.Fatal(err)
 	}
-	if n.reader, err = read.New(m.KS, readConfig(), read.Options{Logger: quiet, Now: n.now}); err != nil {
+	if n.reader, err = read.New(m.KS, readConfig(), read.Options{Now: n.now}); err != nil {
 		m.T.Fatal(err)
 	}
 	if n.coverer, err = cover.New(m.KS, cover.Config{Interval: 24 * time.Hour}, n.reader, cover.Options{Logger: quiet, Now: n.now}); err != nil {
@@ -337,7 +337,7 @@ func (m *rowModel) settle() {
 // check looks for all rows that have samples, as a node that has just started.
 func (m *rowModel) check() {
 	m.T.Helper()
-	reader, err := read.New(m.KS, readConfig(), read.Options{Logger: slog.New(slog.DiscardHandler)})
+	reader, err := read.New(m.KS, readConfig(), read.Options{})
 	if err != nil {
 		m.T.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func TestStaleReplica(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := read.New(ks, readConfig(), read.Options{Logger: quiet})
+		r, err := read.New(ks, readConfig(), read.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

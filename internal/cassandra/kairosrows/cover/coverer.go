@@ -107,25 +107,22 @@ func New(ks *schema.Keyspace, config Config, source Source, o Options) (*Coverer
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_kairosrows_cover_" + name, Help: help})
-	}
+	set := collectors.Named("varve_kairosrows_cover_")
 	c := &Coverer{
 		config: config, ks: ks, source: source, log: o.Logger, now: o.Now, ordered: rowkey.KeepsMapsInOrder(ks.Session.State().Version),
 		wake: make(chan struct{}, 1), asked: map[rowkey.Partition]time.Time{}, rests: map[rowkey.Partition]time.Time{}, own: rand.Text(), page: coverPage, stop: func() {},
-		passes:   counter("passes_total", "Partitions of row keys that were added to the inverted index."),
-		keys:     counter("row_keys_total", "Row keys that were added to the inverted index, or were there."),
-		failures: counter("failures_total", "Partitions whose row keys could not be added to the inverted index and that are tried again."),
-		moved:    counter("moved_total", "Passes over partitions of row keys that were of no use, since KairosDB added row keys or a delete removed some meanwhile."),
+		passes:   set.Counter("passes_total", "Partitions of row keys that were added to the inverted index."),
+		keys:     set.Counter("row_keys_total", "Row keys that were added to the inverted index, or were there."),
+		failures: set.Counter("failures_total", "Partitions whose row keys could not be added to the inverted index and that are tried again."),
+		moved:    set.Counter("moved_total", "Passes over partitions of row keys that were of no use, since KairosDB added row keys or a delete removed some meanwhile."),
 	}
-	backlog := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "varve_kairosrows_cover_backlog", Help: "Partitions of row keys that queries found not in the inverted index."},
-		func() float64 {
-			c.mu.Lock()
-			defer c.mu.Unlock()
-			return float64(len(c.asked))
-		})
+	set.GaugeFunc("backlog", "Partitions of row keys that queries found not in the inverted index.", func() float64 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return float64(len(c.asked))
+	})
 	var err error
-	if c.unregister, err = collectors.Register(o.Registerer, []prometheus.Collector{c.passes, c.keys, c.failures, c.moved, backlog}); err != nil {
+	if c.unregister, err = set.Register(o.Registerer); err != nil {
 		return nil, fmt.Errorf("register metrics of coverage: %w", err)
 	}
 	if c.able() {
@@ -290,7 +287,7 @@ func (c *Coverer) Cover(ctx context.Context, p rowkey.Partition) (covered bool, 
 // cover makes one pass. wait says when to come back if it is too early.
 func (c *Coverer) cover(ctx context.Context, p rowkey.Partition) (covered bool, wait time.Duration, err error) {
 	began := c.now()
-	s, err := rowkey.ReadStampAtQuorum(ctx, c.ks.Session, p)
+	s, err := rowkey.ReadStamp(ctx, c.ks.Session, p, true)
 	if err != nil || s.Mtime == (cql.UUID{}) {
 		return false, 0, err
 	}
@@ -412,7 +409,7 @@ func (p *coverPass) write(ctx context.Context, keys []rowkey.Key) error {
 	c := p.coverer
 	batches := rowkey.TagRowBatches(p.key.Metric, p.key.TimeMS, slices.Values(keys), c.ks.IndexShards, p.ttl)
 	joined := rowkey.JoinBatches(batches, c.ks.Session.Place)
-	err := work.Parallel(ctx, coverParallel, len(joined), func(ctx context.Context, i int) error {
+	err := work.Parallel(ctx, coverParallel, len(joined), "copy row keys", func(ctx context.Context, i int) error {
 		_, err := rowkey.SendJoined(ctx, c.ks.Session.Batch, p.stampMS, joined[i])
 		return err
 	})

@@ -82,15 +82,15 @@ func TestCoverage(t *testing.T) {
 		b.KairosRow(b.Stamp, metric, row, model.MustTags("host", fmt.Sprint("h", i), "dc", "lga"))
 	}
 	sel := store.Selection{Metric: metric, Range: model.TimeRange{StartMS: row, EndMS: row + 1}, Matchers: []model.Matcher{keyspacetest.OneOf("host", "h3")}}
-	look := func(want read.Trace, series int) {
+	look := func(want map[string]int64, series int) {
 		t.Helper()
 		b.forget()
 		l := b.reader.Look()
 		if n := len(b.lookup(l, sel)); n != series {
 			t.Errorf("%d series, want %d", n, series)
 		}
-		got := l.Trace()
-		if got.IndexedPartitions != want.IndexedPartitions || got.ScannedPartitions != want.ScannedPartitions || got.FullPartitions != want.FullPartitions || got.UncoveredPartitions != want.UncoveredPartitions {
+		got := keyspacetest.CountsOf(l.Counts())
+		if got["partitions_indexed"] != want["partitions_indexed"] || got["partitions_scanned"] != want["partitions_scanned"] || got["partitions_full"] != want["partitions_full"] || got["partitions_uncovered"] != want["partitions_uncovered"] {
 			t.Errorf("trace %+v, want %+v", got, want)
 		}
 	}
@@ -100,7 +100,7 @@ func TestCoverage(t *testing.T) {
 			t.Fatalf("covered %v, %v", covered, err)
 		}
 	}
-	uncovered, covered := read.Trace{ScannedPartitions: 1, UncoveredPartitions: 1}, read.Trace{IndexedPartitions: 1}
+	uncovered, covered := map[string]int64{"partitions_scanned": 1, "partitions_uncovered": 1}, map[string]int64{"partitions_indexed": 1}
 	look(uncovered, 1)
 	cover()
 	look(covered, 1)
@@ -169,7 +169,7 @@ func TestCoverageInBackground(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s, err := rowkey.ReadStamp(t.Context(), b.KS.Session, p)
+			s, err := rowkey.ReadStamp(t.Context(), b.KS.Session, p, false)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -243,8 +243,8 @@ func TestPassGoesOn(t *testing.T) {
 			for _, k := range append(late, keys[0], keys[before.Keys-1], keys[before.Keys], keys[len(keys)-1]) {
 				city, _ := k.Tags.Get("city")
 				l := b.reader.Look()
-				found, trace := b.lookup(l, store.Selection{Metric: metric, Range: model.TimeRange{StartMS: row, EndMS: row + 1}, Matchers: []model.Matcher{keyspacetest.OneOf("city", city)}}), l.Trace()
-				if wanted := added || k != late[0]; (len(found) == 1) != wanted || trace.IndexedPartitions != 1 {
+				found, trace := b.lookup(l, store.Selection{Metric: metric, Range: model.TimeRange{StartMS: row, EndMS: row + 1}, Matchers: []model.Matcher{keyspacetest.OneOf("city", city)}}), keyspacetest.CountsOf(l.Counts())
+				if wanted := added || k != late[0]; (len(found) == 1) != wanted || trace["partitions_indexed"] != 1 {
 					t.Errorf("%s: %d series, trace %+v", city, len(found), trace)
 				}
 			}

@@ -24,6 +24,7 @@ import (
 	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/originals"
+	"varve/internal/store"
 )
 
 // Long says that tests are to run which take long, or start nodes of their own.
@@ -64,6 +65,15 @@ func Total(counts map[string]int) int {
 		n += c
 	}
 	return n
+}
+
+// CountsOf are counts by name.
+func CountsOf(counts []store.Count) map[string]int64 {
+	of := map[string]int64{}
+	for _, c := range counts {
+		of[c.Name] = c.N
+	}
+	return of
 }
 
 // Value is that of a counter.

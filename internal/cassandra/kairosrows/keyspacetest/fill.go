@@ -98,7 +98,7 @@ func (b *Bench) FillKeys(metric string, rowTimeMS int64, keys []rowkey.Key) {
 	b.Exec("UPDATE varve_row_state SET changed = now() WHERE metric = ? AND row_time = ?", metric, rowTimeMS)
 	insertKey := &cql.Statement{Name: "test", Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags) VALUES (?, ?, ?, ?, ?)"}
 	pages := slices.Collect(slices.Chunk(keys, 2000))
-	err := work.Parallel(b.T.Context(), 8, len(pages), func(ctx context.Context, i int) error {
+	err := work.Parallel(b.T.Context(), 8, len(pages), "fill a keyspace", func(ctx context.Context, i int) error {
 		for _, joined := range rowkey.JoinBatches(rowkey.TagRowBatches(metric, rowTimeMS, slices.Values(pages[i]), b.KS.IndexShards, 0), b.KS.Session.Place) {
 			if _, err := rowkey.SendJoined(ctx, b.KS.Session.Batch, b.Stamp, joined); err != nil {
 				return err
@@ -126,7 +126,7 @@ func (b *Bench) FillKairos(metric string, rowTimeMS int64, keys []rowkey.Key) {
 	insert := &cql.Statement{Name: "test", Text: "INSERT INTO row_keys (metric, table_name, row_time, data_type, tags, mtime) VALUES (?, ?, ?, ?, ?, now())"}
 	b.Exec("INSERT INTO row_key_time_index (metric, table_name, row_time) VALUES (?, ?, ?)", metric, schema.DataPoints, rowTimeMS)
 	pages := slices.Collect(slices.Chunk(keys, 200))
-	err := work.Parallel(b.T.Context(), 8, len(pages), func(ctx context.Context, i int) error {
+	err := work.Parallel(b.T.Context(), 8, len(pages), "fill a keyspace", func(ctx context.Context, i int) error {
 		var entries []cql.Entry
 		for _, k := range pages[i] {
 			entries = append(entries, cql.Entry{Statement: insert, Args: []any{metric, schema.DataPoints, rowTimeMS, string(k.Type), cql.TagMap{Tags: k.Tags}}})

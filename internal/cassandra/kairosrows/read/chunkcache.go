@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/chunk"
+	"varve/internal/collectors"
 	"varve/internal/model"
 )
 
@@ -33,7 +34,8 @@ type chunkCache struct {
 	maxAge   time.Duration
 	now      func() time.Time
 	seed     maphash.Seed
-	metrics  *chunkCacheMetrics
+
+	hits, misses, evicted prometheus.Counter
 
 	mu          sync.Mutex
 	entries     map[string]*list.Element // of *chunkEntry
@@ -41,10 +43,6 @@ type chunkCache struct {
 	bytes       int64
 	generations [1024]uint64
 	asked       [8192]uint64 // hashes of rows that were asked for, newer ones over older
-}
-
-type chunkCacheMetrics struct {
-	hits, misses, evicted prometheus.Counter
 }
 
 // A chunkEntry holds all cells of a row between two columns.
@@ -63,28 +61,19 @@ const (
 	chunkOverhead = 220
 )
 
-func newChunkCache(maxBytes int64, maxAge time.Duration, now func() time.Time) *chunkCache {
-	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_kairosrows_chunk_cache_" + name, Help: help})
-	}
-	return &chunkCache{
+func newChunkCache(maxBytes int64, maxAge time.Duration, now func() time.Time, set *collectors.Set) *chunkCache {
+	c := &chunkCache{
 		maxBytes: maxBytes, maxAge: maxAge, now: now, seed: maphash.MakeSeed(), entries: map[string]*list.Element{},
-		metrics: &chunkCacheMetrics{
-			hits:    counter("hits_total", "Slices of finished rows that were in the cache of packed chunks."),
-			misses:  counter("misses_total", "Slices of finished rows that were not."),
-			evicted: counter("evicted_total", "Entries that made room for others."),
-		},
+		hits:    set.Counter("chunk_cache_hits_total", "Slices of finished rows that were in the cache of packed chunks."),
+		misses:  set.Counter("chunk_cache_misses_total", "Slices of finished rows that were not."),
+		evicted: set.Counter("chunk_cache_evicted_total", "Entries that made room for others."),
 	}
-}
-
-func (c *chunkCache) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.metrics.hits, c.metrics.misses, c.metrics.evicted,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "varve_kairosrows_chunk_cache_bytes", Help: "Size of the cache of packed chunks."},
-			func() float64 {
-				c.mu.Lock()
-				defer c.mu.Unlock()
-				return float64(c.bytes)
-			})}
+	set.GaugeFunc("chunk_cache_bytes", "Size of the cache of packed chunks.", func() float64 {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return float64(c.bytes)
+	})
+	return c
 }
 
 // cacheKey names a row, or one half of a legacy row.
@@ -106,11 +95,11 @@ func (c *chunkCache) get(key string, s slice) *chunkEntry {
 			c.removeLocked(at)
 		case e.has(s):
 			c.recent.MoveToFront(at)
-			c.metrics.hits.Inc()
+			c.hits.Inc()
 			return e
 		}
 	}
-	c.metrics.misses.Inc()
+	c.misses.Inc()
 	return nil
 }
 
@@ -286,7 +275,7 @@ func (c *chunkCache) put(e *chunkEntry, slot, generation uint64) {
 	}
 	for c.bytes+e.bytes > c.maxBytes {
 		c.removeLocked(c.recent.Back())
-		c.metrics.evicted.Inc()
+		c.evicted.Inc()
 	}
 	c.entries[e.key] = c.recent.PushFront(e)
 	c.bytes += e.bytes

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"varve/internal/collectors"
 	"varve/internal/model"
 )
 
@@ -13,7 +14,7 @@ import (
 // nobody changed its row meanwhile.
 func TestChunkCache(t *testing.T) {
 	now := time.UnixMilli(2_000_000_000_000)
-	c := newChunkCache(4000, time.Minute, func() time.Time { return now })
+	c := newChunkCache(4000, time.Minute, func() time.Time { return now }, collectors.Named(""))
 	columns := func(n int) *model.Columns {
 		var cols model.Columns
 		for i := range n {
@@ -101,7 +102,7 @@ func TestChunkCache(t *testing.T) {
 	if len(c.entries) < 3 || len(c.entries) == 50 || c.recent.Len() != len(c.entries) {
 		t.Errorf("%d entries", len(c.entries))
 	}
-	none := newChunkCache(0, time.Minute, time.Now)
+	none := newChunkCache(0, time.Minute, time.Now, collectors.Named(""))
 	for range 2 {
 		if none.record("row", whole) != nil {
 			t.Error("a cache of no size records")

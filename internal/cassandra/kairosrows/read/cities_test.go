@@ -9,6 +9,7 @@ import (
 
 	"varve/internal/cassandra/kairosrows/keyspacetest"
 	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/collectors"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -34,7 +35,9 @@ func TestCities(t *testing.T) {
 	b.fillCities(b.Name("many"), *cities)
 	t.Logf("%d row keys written in %v", cityRows*(*cities+100), time.Since(began))
 	all := model.TimeRange{StartMS: keyspacetest.CityTime(0), EndMS: keyspacetest.CityTime(cityRows) - 1}
-	cold := func() { b.reader.postings = newPostingsCache(int64(b.reader.config.PostingsCacheBytes), time.Now) }
+	cold := func() {
+		b.reader.postings = newPostingsCache(int64(b.reader.config.PostingsCacheBytes), time.Now, collectors.Named(""))
+	}
 	for _, question := range []struct {
 		name     string
 		within   model.TimeRange
@@ -82,7 +85,7 @@ func TestCities(t *testing.T) {
 // twoEntries: two entries of one metric in one request read the index once.
 func (b *readBench) twoEntries(within model.TimeRange) {
 	for _, matchers := range [][]model.Matcher{nil, {keyspacetest.OneOf("city", "city-000077")}} {
-		b.reader.postings = newPostingsCache(0, time.Now)
+		b.reader.postings = newPostingsCache(0, time.Now, collectors.Named(""))
 		b.Counts.Take()
 		l := b.reader.Look()
 		sel := store.Selection{Metric: b.Name("many"), Matchers: matchers, Range: within}
@@ -103,7 +106,7 @@ func (b *readBench) twoEntries(within model.TimeRange) {
 
 // wholeMetric reads all row keys, and measures what keeping them takes.
 func (b *readBench) wholeMetric(within model.TimeRange) {
-	b.reader.postings = newPostingsCache(1<<30, time.Now)
+	b.reader.postings = newPostingsCache(1<<30, time.Now, collectors.Named(""))
 	heap := func() int64 {
 		var m runtime.MemStats
 		runtime.GC()
@@ -115,7 +118,7 @@ func (b *readBench) wholeMetric(within model.TimeRange) {
 		l := b.reader.Look()
 		began := time.Now()
 		found := b.lookup(l, store.Selection{Metric: b.Name("many"), Range: within})
-		b.T.Logf("all %d series, %s: %v, %d statements; %+v", len(found), state, time.Since(began), keyspacetest.Total(b.Counts.Take()), l.Trace())
+		b.T.Logf("all %d series, %s: %v, %d statements; %+v", len(found), state, time.Since(began), keyspacetest.Total(b.Counts.Take()), keyspacetest.CountsOf(l.Counts()))
 	}
 	b.T.Logf("the cache says %d bytes, the heap grew by %d", b.reader.postings.size(), heap()-before)
 	began := time.Now()

@@ -62,13 +62,13 @@ func TestGrowingPartition(t *testing.T) {
 			}
 			b.FillKairos(metric, row, keys)
 			within := model.TimeRange{StartMS: row, EndMS: row + 1}
-			ask := func(reader *Reader, i int) (int, Trace) {
+			ask := func(reader *Reader, i int) (int, map[string]int64) {
 				l := reader.Look()
 				found, err := l.Lookup(t.Context(), store.Selection{Metric: metric, Range: within, Matchers: []model.Matcher{keyspacetest.OneOf(form.asked, form.value(i))}})
 				if err != nil {
 					t.Error(err)
 				}
-				return len(found), l.Trace()
+				return len(found), keyspacetest.CountsOf(l.Counts())
 			}
 			b.Counts.Take()
 			var took []time.Duration
@@ -82,7 +82,7 @@ func TestGrowingPartition(t *testing.T) {
 				if found == 0 {
 					t.Fatal("what was inserted a moment ago is not found")
 				}
-				if !form.whole && found != 1 || trace.FullPartitions > 0 != form.whole {
+				if !form.whole && found != 1 || trace["partitions_full"] > 0 != form.whole {
 					t.Fatalf("%d series, trace %+v", found, trace)
 				}
 			}
@@ -131,7 +131,7 @@ func TestGrowingPartition(t *testing.T) {
 				b.Stamp++
 				b.KairosRow(b.Stamp, metric, row, form.tags(n))
 				began := time.Now()
-				if _, trace := ask(lagging, n/2); trace.CachedPartitions != 1 || trace.FullPartitions != 0 {
+				if _, trace := ask(lagging, n/2); trace["partitions_cached"] != 1 || trace["partitions_full"] != 0 {
 					t.Fatalf("trace %+v", trace)
 				}
 				took = append(took, time.Since(began))

@@ -23,7 +23,7 @@ type legacyTable struct {
 // legacyLookEvery is how often an empty row_key_index is looked at.
 const legacyLookEvery = 10 * time.Minute
 
-// rowkey.MayHold reports whether row_key_index is worth a statement. A look that fails
+// mayHold reports whether row_key_index is worth a statement. A look that fails
 // tells nothing: after KairosDB's deletes the table may be full of tombstones, and
 // is then looked at again as often as an empty one.
 func (t *legacyTable) mayHold(ctx context.Context, r *Reader) (bool, error) {

@@ -81,22 +81,22 @@ func (o *once[T]) get(ctx context.Context, load func() (T, error)) (T, error) {
 // parallel calls f for 0..n-1, at most index_reads at once in the whole Look, and
 // returns the first error. f must not call parallel.
 func (l *Look) parallel(ctx context.Context, n int, f func(ctx context.Context, i int) error) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var tasks sync.WaitGroup
-	for i := range n {
-		if l.take(ctx) != nil {
-			break
+	return work.Parallel(ctx, cap(l.slots), n, "read a part of an index", func(ctx context.Context, i int) error {
+		if err := l.take(ctx); err != nil {
+			return err
 		}
-		tasks.Go(func() {
-			defer func() { <-l.slots }()
-			if err := work.Do("read a part of an index", func() error { return f(ctx, i) }); err != nil {
-				cancel(err)
-			}
-		})
-	}
-	tasks.Wait()
-	return context.Cause(ctx)
+		defer func() { <-l.slots }()
+		return f(ctx, i)
+	})
+}
+
+// inSlot returns what one read of the index loads.
+func inSlot[T any](ctx context.Context, l *Look, load func(context.Context) (T, error)) (v T, err error) {
+	err = l.parallel(ctx, 1, func(ctx context.Context, _ int) (err error) {
+		v, err = load(ctx)
+		return err
+	})
+	return v, err
 }
 
 // take waits for a place for a read of the index. Unless it returns an error, the
@@ -139,11 +139,7 @@ func (l *Look) partition(metric string, state rowkey.RowTime) *partition {
 
 // stampOf returns the mtime of a partition, read once.
 func (l *Look) stampOf(ctx context.Context, k rowkey.Partition) (rowkey.Stamp, error) {
-	return memo(l, l.partitions, k).stamp.get(ctx, func() (s rowkey.Stamp, err error) {
-		err = l.parallel(ctx, 1, func(ctx context.Context, _ int) error {
-			s, err = l.readStamp(ctx, k)
-			return err
-		})
-		return s, err
+	return memo(l, l.partitions, k).stamp.get(ctx, func() (rowkey.Stamp, error) {
+		return inSlot(ctx, l, func(ctx context.Context) (rowkey.Stamp, error) { return l.readStamp(ctx, k) })
 	})
 }

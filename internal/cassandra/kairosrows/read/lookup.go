@@ -85,7 +85,7 @@ func (g *gathering) add(row Row, keys []rowkey.Key) error {
 	return nil
 }
 
-// rowkey.Each calls f with the matching row keys of each row of the selection, by
+// eachKey calls f with the matching row keys of each row of the selection, by
 // several goroutines at once. Of a partition that has more than limit of them it
 // may hand out only more than limit.
 func (l *Look) eachKey(ctx context.Context, sel store.Selection, limit int, f func(Row, []rowkey.Key) error) error {
@@ -98,35 +98,14 @@ func (l *Look) eachKey(ctx context.Context, sel store.Selection, limit int, f fu
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	var tasks sync.WaitGroup
-	width := make(chan struct{}, cap(l.slots))
-	for i := range states {
-		select {
-		case width <- struct{}{}:
-		case <-ctx.Done():
-		}
-		if ctx.Err() != nil {
-			break
-		}
+	return work.Parallel(ctx, cap(l.slots), len(states), "look up the series of a row time", func(ctx context.Context, i int) error {
 		p := l.partition(sel.Metric, states[i])
-		tasks.Go(func() {
-			defer func() { <-width }()
-			err := work.Do("look up the series of a row time", func() error {
-				keys, err := l.keysOf(ctx, p, sel.Matchers, limit)
-				if err == nil && len(keys) > 0 {
-					err = f(Row{p.key.TimeMS, Typed}, keys)
-				}
-				return err
-			})
-			if err != nil {
-				cancel(err)
-			}
-		})
-	}
-	tasks.Wait()
-	return context.Cause(ctx)
+		keys, err := l.keysOf(ctx, p, sel.Matchers, limit)
+		if err == nil && len(keys) > 0 {
+			err = f(Row{p.key.TimeMS, Typed}, keys)
+		}
+		return err
+	})
 }
 
 // maxGuessed is the most row times whose mtime is read before it is known that
@@ -152,7 +131,7 @@ func (l *Look) statesOf(ctx context.Context, s rowkey.Span, selective bool) ([]r
 		}
 	}
 	var states []rowkey.RowTime
-	err := work.Parallel(ctx, 1+len(guesses), 1+len(guesses), func(ctx context.Context, i int) (err error) {
+	err := work.Parallel(ctx, 1+len(guesses), 1+len(guesses), "look up the series of a row time", func(ctx context.Context, i int) (err error) {
 		if i > 0 {
 			_, err = l.stampOf(ctx, guesses[i-1])
 			return err
@@ -166,13 +145,7 @@ func (l *Look) statesOf(ctx context.Context, s rowkey.Span, selective bool) ([]r
 // readBelieved does what readStates does where all row times that the span may
 // have were there a while ago.
 func (l *Look) readBelieved(ctx context.Context, s rowkey.Span, possible []rowkey.Partition) ([]rowkey.RowTime, error) {
-	var known map[int64]rowkey.RowTime
-	err := l.parallel(ctx, 1, func(ctx context.Context, _ int) (err error) {
-		if l.reader.ks.Tables.Own {
-			known, err = l.readStateRows(ctx, s)
-		}
-		return err
-	})
+	known, err := inSlot(ctx, l, func(ctx context.Context) (map[int64]rowkey.RowTime, error) { return l.readStateRows(ctx, s) })
 	if err != nil {
 		return nil, err
 	}
@@ -280,11 +253,10 @@ func (l *Look) uncoveredKeys(ctx context.Context, p *partition, s rowkey.Stamp, 
 		return l.sharedKeys(ctx, p, matchers)
 	}
 	loading := reader.postings.begin(p.key)
-	var keys []rowkey.Key
 	var ok bool
-	err := l.parallel(ctx, 1, func(ctx context.Context, _ int) (err error) {
+	keys, err := inSlot(ctx, l, func(ctx context.Context) (keys []rowkey.Key, err error) {
 		keys, ok, err = l.scan(ctx, p, literals, matchers, limit)
-		return err
+		return keys, err
 	})
 	switch {
 	case err != nil:
@@ -316,13 +288,7 @@ func verifiedList(keys []rowkey.Key) *keyList {
 // same time.
 func (l *Look) sharedKeys(ctx context.Context, p *partition, matchers []model.Matcher) ([]rowkey.Key, error) {
 	list, err := p.full.get(ctx, func() (*keyList, error) {
-		list, shared, err := l.reader.flights.take(ctx, p.key, func() (list *keyList, err error) {
-			err = l.parallel(ctx, 1, func(ctx context.Context, _ int) error {
-				list, err = l.readAll(ctx, p, nil, nil)
-				return err
-			})
-			return list, err
-		})
+		list, shared, err := l.reader.flights.take(ctx, p.key, func() (*keyList, error) { return l.readWhole(ctx, p, nil, nil) })
 		if shared {
 			l.answer(byOthers)
 		}
@@ -347,13 +313,9 @@ func (l *Look) fullKeys(ctx context.Context, p *partition, matchers []model.Matc
 		return len(some) <= limit
 	}
 	var matches *keyList
-	list, err := p.full.get(ctx, func() (list *keyList, err error) {
-		err = l.parallel(ctx, 1, func(ctx context.Context, _ int) error {
-			list, err = l.readAll(ctx, p, matchers, more)
-			return err
-		})
-		matches = list
-		return list, err
+	list, err := p.full.get(ctx, func() (_ *keyList, err error) {
+		matches, err = l.readWhole(ctx, p, matchers, more)
+		return matches, err
 	})
 	switch {
 	case errors.Is(err, errMatchesOnly):

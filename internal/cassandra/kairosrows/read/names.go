@@ -233,7 +233,7 @@ func (l *Look) eachKeyOf(ctx context.Context, metric string, f func([]rowkey.Key
 	if err != nil {
 		return err
 	}
-	return work.Parallel(ctx, cap(l.slots), len(states), func(ctx context.Context, i int) error {
+	return work.Parallel(ctx, cap(l.slots), len(states), "list the row keys of a row time", func(ctx context.Context, i int) error {
 		list, err := l.listOf(ctx, l.partition(metric, states[i]))
 		if err == nil {
 			f(list.keys)
@@ -257,10 +257,5 @@ func (l *Look) listOf(ctx context.Context, p *partition) (*keyList, error) {
 			return list, nil
 		}
 	}
-	var list *keyList
-	err := l.parallel(ctx, 1, func(ctx context.Context, _ int) (err error) {
-		list, err = l.readAll(ctx, p, nil, nil)
-		return err
-	})
-	return list, err
+	return l.readWhole(ctx, p, nil, nil)
 }

@@ -42,7 +42,7 @@ func (l *Look) readStates(ctx context.Context, s rowkey.Span) ([]rowkey.RowTime,
 		switch {
 		case i == 0 && tables.RowKeyTimeIndex && tables.RowKeys:
 			times, err = l.readRowTimes(ctx, s)
-		case i == 1 && tables.Own:
+		case i == 1:
 			states, err = l.readStateRows(ctx, s)
 		}
 		return err
@@ -74,6 +74,9 @@ func (l *Look) readRowTimes(ctx context.Context, s rowkey.Span) ([]rowkey.RowTim
 
 func (l *Look) readStateRows(ctx context.Context, s rowkey.Span) (map[int64]rowkey.RowTime, error) {
 	states := map[int64]rowkey.RowTime{}
+	if !l.reader.ks.Tables.Own {
+		return states, nil
+	}
 	rows := l.query(ctx, readRowStates, s.Metric, s.LowMS, s.HighMS)
 	defer rows.Close()
 	var ms cql.Millis
@@ -114,10 +117,10 @@ func (p *partition) posting(k postingKey) *once[*keyList] {
 	return o
 }
 
-// rowkey.ReadStamp reads the mtime of a partition.
+// readStamp reads the mtime of a partition.
 func (l *Look) readStamp(ctx context.Context, k rowkey.Partition) (rowkey.Stamp, error) {
 	l.trace.statements.Add(1)
-	return rowkey.ReadStamp(ctx, l.reader.ks.Session, k)
+	return rowkey.ReadStamp(ctx, l.reader.ks.Session, k, false)
 }
 
 func (p *partition) version(s rowkey.Stamp) version {
@@ -151,6 +154,11 @@ var errMatchesOnly = errors.New("only the matching row keys are kept")
 // widest is how many bytes of row keys of one partition a query keeps that wants only
 // some of them: of so many, the cache of row keys holds a few partitions.
 func (c *postingsCache) widest() int64 { return c.maxBytes / 4 }
+
+// readWhole is readAll, in a slot.
+func (l *Look) readWhole(ctx context.Context, p *partition, wanted []model.Matcher, more func(rowkey.Key) bool) (*keyList, error) {
+	return inSlot(ctx, l, func(ctx context.Context) (*keyList, error) { return l.readAll(ctx, p, wanted, more) })
+}
 
 // readAll reads the whole partition of row_keys. more is asked for each key and
 // may end the reading with errEnough. Of a partition that is wider than the cache

@@ -14,6 +14,7 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/collectors"
 	"varve/internal/model"
 )
 
@@ -203,22 +204,15 @@ type postingEntry struct {
 
 const postingOverhead = 250
 
-func newPostingsCache(maxBytes int64, now func() time.Time) *postingsCache {
-	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_kairosrows_postings_cache_" + name, Help: help})
-	}
-	return &postingsCache{
+func newPostingsCache(maxBytes int64, now func() time.Time, set *collectors.Set) *postingsCache {
+	c := &postingsCache{
 		maxBytes: maxBytes, now: now, seed: maphash.MakeSeed(), partitions: map[rowkey.Partition]*cachedPartition{},
-		hits:    counter("hits_total", "Lists of row keys that were in the cache and valid."),
-		misses:  counter("misses_total", "Lists of row keys that were not."),
-		evicted: counter("evicted_total", "Lists of row keys that made room for others."),
+		hits:    set.Counter("postings_cache_hits_total", "Lists of row keys that were in the cache and valid."),
+		misses:  set.Counter("postings_cache_misses_total", "Lists of row keys that were not."),
+		evicted: set.Counter("postings_cache_evicted_total", "Lists of row keys that made room for others."),
 	}
-}
-
-func (c *postingsCache) collectors() []prometheus.Collector {
-	return []prometheus.Collector{c.hits, c.misses, c.evicted,
-		prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "varve_kairosrows_postings_cache_bytes", Help: "Size of the cache of row keys."},
-			func() float64 { return float64(c.size()) })}
+	set.GaugeFunc("postings_cache_bytes", "Size of the cache of row keys.", func() float64 { return float64(c.size()) })
+	return c
 }
 
 func (c *postingsCache) size() int64 {

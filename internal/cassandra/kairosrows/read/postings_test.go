@@ -10,6 +10,7 @@ import (
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/keyspacetest"
 	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/collectors"
 	"varve/internal/model"
 )
 
@@ -55,7 +56,7 @@ func TestMatching(t *testing.T) {
 func TestPostingsCache(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	clock := func() time.Time { return now }
-	c := newPostingsCache(10_000, clock)
+	c := newPostingsCache(10_000, clock, collectors.Named(""))
 	k := postingKey{rowkey.Partition{Metric: "m", TimeMS: 0}, "host", "a"}
 	v := version{mtime: cql.UUID{1}, changed: cql.UUID{2}}
 	list := listOf(3)
@@ -119,7 +120,7 @@ func TestPostingsCache(t *testing.T) {
 // KairosDB nodes have added row keys, but not if Varve nodes have.
 func TestKairosDBLag(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
-	c := newPostingsCache(10_000, func() time.Time { return now })
+	c := newPostingsCache(10_000, func() time.Time { return now }, collectors.Named(""))
 	k := postingKey{Partition: rowkey.Partition{Metric: "m", TimeMS: 0}}
 	v := version{mtime: cql.UUID{1}, changed: cql.UUID{2}}
 	moved, changed := version{cql.UUID{7}, v.changed}, version{v.mtime, cql.UUID{7}}

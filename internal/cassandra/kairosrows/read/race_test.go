@@ -7,6 +7,7 @@ import (
 
 	"varve/internal/cassandra/kairosrows/keyspacetest"
 	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/collectors"
 	"varve/internal/model"
 	"varve/internal/store"
 )
@@ -43,17 +44,17 @@ func TestRace(t *testing.T) {
 			}
 		}
 		for _, cache := range []int64{1 << 20, 0} {
-			b.reader.postings = newPostingsCache(cache, time.Now)
+			b.reader.postings = newPostingsCache(cache, time.Now, collectors.Named(""))
 			l := b.reader.Look()
 			for range 2 {
 				if got := len(b.lookup(l, store.Selection{Metric: metric, Matchers: test.matchers, Range: model.TimeRange{StartMS: row, EndMS: row}})); got != want {
 					t.Errorf("%v: %d series, want %d", test.matchers, got, want)
 				}
 			}
-			if trace := l.Trace(); trace.FullPartitions > 0 || trace.IndexedPartitions != 1 {
+			if trace := keyspacetest.CountsOf(l.Counts()); trace["partitions_full"] > 0 || trace["partitions_indexed"] != 1 {
 				t.Errorf("%v: %+v", test.matchers, trace)
-			} else if trace.IndexRows > test.mostRows+int64(want)+10 {
-				t.Errorf("%v: %d index rows, at most %d", test.matchers, trace.IndexRows, test.mostRows+int64(want)+10)
+			} else if trace["index_rows"] > test.mostRows+int64(want)+10 {
+				t.Errorf("%v: %d index rows, at most %d", test.matchers, trace["index_rows"], test.mostRows+int64(want)+10)
 			}
 		}
 	}

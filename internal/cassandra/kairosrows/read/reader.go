@@ -3,7 +3,6 @@ package read
 import (
 	"context"
 	"fmt"
-	"log/slog"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,7 +20,6 @@ import (
 type Reader struct {
 	config   Config
 	ks       *schema.Keyspace
-	log      *slog.Logger
 	now      func() time.Time
 	chunks   *chunkCache
 	postings *postingsCache
@@ -39,7 +37,6 @@ type Reader struct {
 // Options are what a Reader is given to work with. All may be zero.
 type Options struct {
 	Registerer prometheus.Registerer
-	Logger     *slog.Logger
 	Now        func() time.Time // nil: the clock
 
 	// Uncovered is called with partitions that a lookup would have asked the inverted
@@ -52,27 +49,23 @@ func New(ks *schema.Keyspace, config Config, o Options) (*Reader, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Logger == nil {
-		o.Logger = slog.New(slog.DiscardHandler)
-	}
 	if o.Uncovered == nil {
 		o.Uncovered = func(rowkey.Partition) {}
 	}
+	set := collectors.Named("varve_kairosrows_")
 	r := &Reader{
 		uncovered: o.Uncovered,
-		config:    config, ks: ks, log: o.Logger, now: o.Now,
-		chunks:   newChunkCache(int64(config.ChunkCacheBytes), config.ChunkCacheAge, o.Now),
-		postings: newPostingsCache(int64(config.PostingsCacheBytes), o.Now),
-		badLegacyKeys: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "varve_kairosrows_bad_legacy_keys_total", Help: "Rows of row_key_index that hold no row key and were passed by."}),
+		config:    config, ks: ks, now: o.Now,
+		chunks:        newChunkCache(int64(config.ChunkCacheBytes), config.ChunkCacheAge, o.Now, set),
+		postings:      newPostingsCache(int64(config.PostingsCacheBytes), o.Now, set),
+		badLegacyKeys: set.Counter("bad_legacy_keys_total", "Rows of row_key_index that hold no row key and were passed by."),
+		answered: set.CounterVec("lookups_total",
+			"Partitions of row keys that lookups needed, by how they were answered: cached, indexed (by the inverted index), scanned (some pages of them), full (read whole), shared (read whole by another question at that time); uncovered counts besides those that the inverted index could not answer since it may lack what KairosDB wrote.", "how"),
 	}
-	r.answered = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "varve_kairosrows_lookups_total",
-		Help: "Partitions of row keys that lookups needed, by how they were answered: cached, indexed (by the inverted index), scanned (some pages of them), full (read whole), shared (read whole by another question at that time); uncovered counts besides those that the inverted index could not answer since it may lack what KairosDB wrote."},
-		[]string{"how"})
 	r.legacy.missing = !ks.Tables.RowKeyIndex
 	r.ordered = rowkey.KeepsMapsInOrder(ks.Session.State().Version)
 	var err error
-	if r.unregister, err = collectors.Register(o.Registerer, r.collectors()); err != nil {
+	if r.unregister, err = set.Register(o.Registerer); err != nil {
 		return nil, fmt.Errorf("register metrics of the keyspace's reader: %w", err)
 	}
 	return r, nil
@@ -80,12 +73,6 @@ func New(ks *schema.Keyspace, config Config, o Options) (*Reader, error) {
 
 // Close takes the metrics back.
 func (r *Reader) Close() { r.unregister() }
-
-func (r *Reader) collectors() []prometheus.Collector {
-	all := []prometheus.Collector{r.badLegacyKeys, r.answered}
-	all = append(all, r.chunks.collectors()...)
-	return append(all, r.postings.collectors()...)
-}
 
 // RowChanged tells that this process wrote samples into a row of data_points, or
 // deleted some. It is called after that was done, with the row's key.

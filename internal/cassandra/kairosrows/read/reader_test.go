@@ -22,6 +22,7 @@ import (
 	"varve/internal/cassandra/kairosrows/keyspacetest"
 	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/collectors"
 	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/store"
@@ -267,9 +268,9 @@ func (b *readBench) checkMatchers(metric string) {
 		}
 	}
 	check("covered")
-	b.reader.postings = newPostingsCache(0, time.Now)
+	b.reader.postings = newPostingsCache(0, time.Now, collectors.Named(""))
 	check("covered, without cache")
-	b.reader.postings = newPostingsCache(1<<20, time.Now)
+	b.reader.postings = newPostingsCache(1<<20, time.Now, collectors.Named(""))
 }
 
 func sortFound(found []SeriesRows) {

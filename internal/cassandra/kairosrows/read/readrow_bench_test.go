@@ -10,6 +10,7 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/keyspacetest"
+	"varve/internal/collectors"
 	"varve/internal/model"
 	"varve/internal/store"
 	"varve/internal/work"
@@ -24,7 +25,7 @@ func (b *readBench) fillRow(s model.Series, row Row, n int) {
 	}
 	insert := &cql.Statement{Name: "test", Text: "INSERT INTO data_points (key, column1, value) VALUES (?, ?, ?)"}
 	const batch = 500
-	err = work.Parallel(b.T.Context(), 8, (n+batch-1)/batch, func(ctx context.Context, i int) error {
+	err = work.Parallel(b.T.Context(), 8, (n+batch-1)/batch, "fill a row", func(ctx context.Context, i int) error {
 		var entries []cql.Entry
 		for at := i * batch; at < min(n, (i+1)*batch); at++ {
 			column := b.KS.Spec.AppendColumn(nil, row.TimeMS, row.TimeMS+int64(at)*1000)
@@ -57,7 +58,7 @@ func BenchmarkReadRow(bench *testing.B) {
 					size = 1 << 20
 					o.Summarize = &store.Summary{Final: func(int64) int64 { return math.MaxInt64 }, Needs: model.AllStats}
 				}
-				b.reader.chunks = newChunkCache(size, time.Hour, time.Now)
+				b.reader.chunks = newChunkCache(size, time.Hour, time.Now, collectors.Named(""))
 				read := func() int {
 					l := b.reader.Look()
 					c := l.ReadRow(bench.Context(), s, row, o)

@@ -1,6 +1,7 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -52,16 +53,9 @@ type sliceForm struct {
 
 func newSliceStatements() map[sliceForm]*cql.Statement {
 	statements := map[sliceForm]*cql.Statement{}
-	bools := []bool{false, true}
-	for _, descending := range bools {
-		for _, limited := range bools {
-			for _, keep := range bools {
-				for _, variable := range bools {
-					f := sliceForm{descending, limited, keep, variable}
-					statements[f] = newSliceStatement(f)
-				}
-			}
-		}
+	for bits := range 16 {
+		f := sliceForm{descending: bits&1 > 0, limited: bits&2 > 0, keep: bits&4 > 0, variable: bits&8 > 0}
+		statements[f] = newSliceStatement(f)
 	}
 	return statements
 }
@@ -195,7 +189,6 @@ func (c *RowCursor) handOut() *store.Block {
 		return nil
 	}
 	c.left -= c.cols.Len()
-	c.look.trace.samples.Add(int64(c.cols.Len()))
 	c.block = store.Block{Columns: c.cols}
 	c.block.TTLs = nil
 	return &c.block
@@ -413,14 +406,6 @@ func (c *RowCursor) Close() {
 
 // sortRows orders rows by time and form, each once.
 func sortRows(rows []Row) []Row {
-	slices.SortFunc(rows, func(a, b Row) int {
-		switch {
-		case a.TimeMS != b.TimeMS && a.TimeMS < b.TimeMS:
-			return -1
-		case a.TimeMS != b.TimeMS:
-			return 1
-		}
-		return int(a.Form) - int(b.Form)
-	})
+	slices.SortFunc(rows, func(a, b Row) int { return cmp.Or(cmp.Compare(a.TimeMS, b.TimeMS), cmp.Compare(a.Form, b.Form)) })
 	return slices.Compact(rows)
 }

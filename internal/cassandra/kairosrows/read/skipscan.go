@@ -1,6 +1,7 @@
 package read
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strings"
@@ -144,10 +145,7 @@ type place struct {
 }
 
 func (p place) compare(q place) int {
-	if c := strings.Compare(p.typ, q.typ); c != 0 {
-		return c
-	}
-	return rowkey.CompareTags(p.tags, q.tags)
+	return cmp.Or(strings.Compare(p.typ, q.typ), rowkey.CompareTags(p.tags, q.tags))
 }
 
 // next is the place right behind p.

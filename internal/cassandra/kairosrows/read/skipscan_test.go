@@ -118,7 +118,7 @@ func TestScans(t *testing.T) {
 			}
 			l := b.reader.Look()
 			found := b.lookup(l, store.Selection{Metric: metric, Range: within, Matchers: test.matchers})
-			if trace := l.Trace(); len(found) != test.found || trace.UncoveredPartitions != 1 || (trace.FullPartitions == 1) != test.whole || (trace.ScannedPartitions == 1) == test.whole {
+			if trace := keyspacetest.CountsOf(l.Counts()); len(found) != test.found || trace["partitions_uncovered"] != 1 || (trace["partitions_full"] == 1) != test.whole || (trace["partitions_scanned"] == 1) == test.whole {
 				t.Errorf("%d series, trace %+v", len(found), trace)
 			}
 		})
@@ -146,8 +146,8 @@ func TestScans(t *testing.T) {
 		b.lookup(nil, sel)
 		b.Counts.Take()
 		l := b.reader.Look()
-		if found := b.lookup(l, sel); len(found) != 1 || l.Trace().CachedPartitions != 1 || b.Counts.Take()["seek_row_keys"] > 0 {
-			t.Errorf("asked again: %d series, trace %+v", len(found), l.Trace())
+		if found := b.lookup(l, sel); len(found) != 1 || keyspacetest.CountsOf(l.Counts())["partitions_cached"] != 1 || b.Counts.Take()["seek_row_keys"] > 0 {
+			t.Errorf("asked again: %d series, trace %+v", len(found), keyspacetest.CountsOf(l.Counts()))
 		}
 		b.Stamp++
 		b.KairosRow(b.Stamp, metric, row, model.MustTags("city", "city-000007", "new", "yes"))
@@ -211,8 +211,8 @@ func TestServerOrder(t *testing.T) {
 		}
 		l := b.reader.Look()
 		found := b.lookup(l, store.Selection{Metric: metric, Range: model.TimeRange{StartMS: p.TimeMS, EndMS: p.TimeMS + 1}, Matchers: matchers})
-		if len(found) != want || l.Trace().FullPartitions > 0 {
-			t.Errorf("%v: %d series, want %d, trace %+v", matchers, len(found), want, l.Trace())
+		if len(found) != want || keyspacetest.CountsOf(l.Counts())["partitions_full"] > 0 {
+			t.Errorf("%v: %d series, want %d, trace %+v", matchers, len(found), want, keyspacetest.CountsOf(l.Counts()))
 		}
 	}
 }

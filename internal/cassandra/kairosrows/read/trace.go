@@ -6,44 +6,23 @@ import (
 	"varve/internal/store"
 )
 
-// A Trace says how lookups were answered, and what was read.
-type Trace struct {
-	Lookups    int64 // calls of Lookup and Names
-	Statements int64 // statements that read indexes
-	IndexRows  int64 // rows of index tables
-	IndexBytes int64 // of row keys in them
+// counters say how the lookups of a Look were answered, and what was read.
+type counters struct {
+	lookups    atomic.Int64 // calls of Lookup and Names
+	statements atomic.Int64 // that read indexes
+	indexRows  atomic.Int64 // of index tables
+	indexBytes atomic.Int64 // of row keys in them
 
 	// Partitions of row keys, one for each metric and row time, by how they were
 	// answered: from memory; by the inverted index; by some pages of them; read
 	// whole. Uncovered could not be answered by the inverted index although the
 	// lookup was selective, since it may lack what KairosDB wrote.
-	CachedPartitions, IndexedPartitions, ScannedPartitions, FullPartitions, UncoveredPartitions int64
+	cachedPartitions, indexedPartitions, scannedPartitions, fullPartitions, uncoveredPartitions atomic.Int64
 
-	Slices     int64 // of data rows, each a statement
-	Cells      int64 // in them
-	CellBytes  int64
-	CachedRows int64 // slices that the cache of packed chunks had
-	Samples    int64 // handed out
-}
-
-type counters struct {
-	lookups, statements, indexRows, indexBytes    atomic.Int64
-	cachedPartitions, indexedPartitions           atomic.Int64
-	scannedPartitions                             atomic.Int64
-	fullPartitions, uncoveredPartitions           atomic.Int64
-	slices, cells, cellBytes, cachedRows, samples atomic.Int64
-}
-
-// Trace returns what was done so far.
-func (l *Look) Trace() Trace {
-	t := &l.trace
-	return Trace{
-		Lookups: t.lookups.Load(), Statements: t.statements.Load(), IndexRows: t.indexRows.Load(), IndexBytes: t.indexBytes.Load(),
-		CachedPartitions: t.cachedPartitions.Load(), IndexedPartitions: t.indexedPartitions.Load(),
-		ScannedPartitions: t.scannedPartitions.Load(), FullPartitions: t.fullPartitions.Load(), UncoveredPartitions: t.uncoveredPartitions.Load(),
-		Slices: t.slices.Load(), Cells: t.cells.Load(), CellBytes: t.cellBytes.Load(), CachedRows: t.cachedRows.Load(),
-		Samples: t.samples.Load(),
-	}
+	slices     atomic.Int64 // of data rows, each a statement
+	cells      atomic.Int64 // in them
+	cellBytes  atomic.Int64
+	cachedRows atomic.Int64 // slices that the cache of packed chunks had
 }
 
 // How a partition of row keys was answered.
@@ -75,20 +54,20 @@ func (l *Look) answer(how string) {
 
 // Counts implements layout.Look.
 func (l *Look) Counts() []store.Count {
-	t := l.Trace()
+	t := &l.trace
 	return []store.Count{
-		{Name: "lookups", N: t.Lookups},
-		{Name: "index_statements", N: t.Statements},
-		{Name: "index_rows", N: t.IndexRows},
-		{Name: "index_bytes", N: t.IndexBytes},
-		{Name: "partitions_cached", N: t.CachedPartitions},
-		{Name: "partitions_indexed", N: t.IndexedPartitions},
-		{Name: "partitions_scanned", N: t.ScannedPartitions},
-		{Name: "partitions_full", N: t.FullPartitions},
-		{Name: "partitions_uncovered", N: t.UncoveredPartitions},
-		{Name: "slices", N: t.Slices},
-		{Name: "slices_cached", N: t.CachedRows},
-		{Name: "cells", N: t.Cells},
-		{Name: "cell_bytes", N: t.CellBytes},
+		{Name: "lookups", N: t.lookups.Load()},
+		{Name: "index_statements", N: t.statements.Load()},
+		{Name: "index_rows", N: t.indexRows.Load()},
+		{Name: "index_bytes", N: t.indexBytes.Load()},
+		{Name: "partitions_cached", N: t.cachedPartitions.Load()},
+		{Name: "partitions_indexed", N: t.indexedPartitions.Load()},
+		{Name: "partitions_scanned", N: t.scannedPartitions.Load()},
+		{Name: "partitions_full", N: t.fullPartitions.Load()},
+		{Name: "partitions_uncovered", N: t.uncoveredPartitions.Load()},
+		{Name: "slices", N: t.slices.Load()},
+		{Name: "slices_cached", N: t.cachedRows.Load()},
+		{Name: "cells", N: t.cells.Load()},
+		{Name: "cell_bytes", N: t.cellBytes.Load()},
 	}
 }

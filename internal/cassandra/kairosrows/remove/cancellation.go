@@ -38,7 +38,7 @@ var errCancelled = errors.New("the job was cancelled")
 // layout.JobCancelling if the node that works on it has not stopped within some
 // seconds, or layout.JobDone if there was nothing left to cancel. A job that is not
 // known is store.ErrNotFound.
-func (d *Deleter) Cancel(ctx context.Context, id string) (Job, error) {
+func (d *Deleter) Cancel(ctx context.Context, id string) (layout.Job, error) {
 	j := &d.jobs
 	j.mu.Lock()
 	r := j.running[id]
@@ -50,7 +50,7 @@ func (d *Deleter) Cancel(ctx context.Context, id string) (Job, error) {
 	}
 	// Before anything stops: else the job would go on after a restart.
 	if err := j.set(ctx, cancelServiceKey, id, j.node); err != nil {
-		return Job{}, fmt.Errorf("cancel delete job %s: nothing was done: %w", id, err)
+		return layout.Job{}, fmt.Errorf("cancel delete job %s: nothing was done: %w", id, err)
 	}
 	if r == nil {
 		return j.awaitCancelled(ctx, id)
@@ -67,7 +67,7 @@ func (d *Deleter) Cancel(ctx context.Context, id string) (Job, error) {
 }
 
 // hereAfterCancel says what has become of a job of this process.
-func (j *jobs) hereAfterCancel(ctx context.Context, r *runningJob) (Job, error) {
+func (j *jobs) hereAfterCancel(ctx context.Context, r *runningJob) (layout.Job, error) {
 	j.mu.Lock()
 	job := *r.job
 	_, running := j.running[job.ID]
@@ -84,7 +84,7 @@ func (j *jobs) hereAfterCancel(ctx context.Context, r *runningJob) (Job, error) 
 }
 
 // ofOthers returns a job that this process does not work on.
-func (j *jobs) ofOthers(ctx context.Context, id string) (Job, error) {
+func (j *jobs) ofOthers(ctx context.Context, id string) (layout.Job, error) {
 	job, err := j.read(ctx, id)
 	if !errors.Is(err, store.ErrNotFound) {
 		return job, err
@@ -101,16 +101,16 @@ func (j *jobs) ofOthers(ctx context.Context, id string) (Job, error) {
 
 // awaitCancelled waits until a job that was cancelled has stopped on another
 // node, and writes down that it was cancelled if no node works on it.
-func (j *jobs) awaitCancelled(ctx context.Context, id string) (Job, error) {
+func (j *jobs) awaitCancelled(ctx context.Context, id string) (layout.Job, error) {
 	ctx, cancel := context.WithTimeout(ctx, j.wait)
 	defer cancel()
 	for {
 		job, err := j.read(ctx, id)
 		switch {
 		case errors.Is(err, store.ErrNotFound): // it was done meanwhile
-			return Job{ID: id, State: layout.JobDone}, j.unset(context.WithoutCancel(ctx), cancelServiceKey, id)
+			return layout.Job{ID: id, State: layout.JobDone}, j.unset(context.WithoutCancel(ctx), cancelServiceKey, id)
 		case err != nil:
-			return Job{ID: id, State: layout.JobCancelling}, nil // as is written down
+			return layout.Job{ID: id, State: layout.JobCancelling}, nil // as is written down
 		case job.State == layout.JobCancelled:
 			return job, nil
 		case j.idle(&job):
@@ -126,7 +126,7 @@ func (j *jobs) awaitCancelled(ctx context.Context, id string) (Job, error) {
 
 // settleCancelled writes down what has become of a job that was cancelled and
 // that no node works on, and forgets it when it is old.
-func (j *jobs) settleCancelled(ctx context.Context, job *Job) error {
+func (j *jobs) settleCancelled(ctx context.Context, job *layout.Job) error {
 	switch {
 	case job.State != layout.JobCancelled:
 		job.SetCancelled()
@@ -151,7 +151,7 @@ func (j *jobs) lookForCancel(ctx context.Context, r *runningJob, id string) {
 
 // written reads which jobs are cancelled, and then all that are written down.
 // Cancellations of jobs that are long gone are removed.
-func (j *jobs) written(ctx context.Context) (cancelled map[string]bool, saved []Job, err error) {
+func (j *jobs) written(ctx context.Context) (cancelled map[string]bool, saved []layout.Job, err error) {
 	cancelled = map[string]bool{}
 	for id, err := range j.keys(ctx, cancelServiceKey) {
 		if err != nil {

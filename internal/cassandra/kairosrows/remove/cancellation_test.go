@@ -66,10 +66,10 @@ func (b *cancelBench) node(name string, ahead time.Duration, reached func(rows i
 }
 
 // job returns the one job of this test as a node lists it.
-func (b *cancelBench) job(d *Deleter) Job {
+func (b *cancelBench) job(d *Deleter) layout.Job {
 	b.T.Helper()
 	all, err := d.Jobs(b.Ctx)
-	all = slices.DeleteFunc(all, func(j Job) bool { return j.Deletion.Metric != b.del.Metric })
+	all = slices.DeleteFunc(all, func(j layout.Job) bool { return j.Deletion.Metric != b.del.Metric })
 	if err != nil || len(all) != 1 {
 		b.T.Fatalf("jobs: %+v, %v", all, err)
 	}
@@ -77,7 +77,7 @@ func (b *cancelBench) job(d *Deleter) Job {
 }
 
 // wantHalf checks that what was done is done wholly, and the rest is there.
-func (b *cancelBench) wantHalf(job Job) {
+func (b *cancelBench) wantHalf(job layout.Job) {
 	b.T.Helper()
 	points, keys, tagRows := b.Count("data_points"), b.Count("row_keys"), b.Count("varve_row_index")
 	if points == 0 || points == b.rows || keys != points || tagRows != points {
@@ -92,7 +92,7 @@ func (b *cancelBench) wantHalf(job Job) {
 // told, and nobody goes on with it.
 func TestCancelHere(t *testing.T) {
 	b := newCancelBench(t)
-	asked := make(chan Job, 1)
+	asked := make(chan layout.Job, 1)
 	var d *Deleter
 	d = b.node("one", 0, func(rows int64) {
 		if rows == 10 {
@@ -148,7 +148,7 @@ func TestCancelHere(t *testing.T) {
 func TestCancelElsewhere(t *testing.T) {
 	b := newCancelBench(t)
 	other := b.node("other", 0, nil)
-	asked := make(chan Job, 1)
+	asked := make(chan layout.Job, 1)
 	worker := b.node("worker", 0, func(rows int64) {
 		if rows == 1 {
 			go func() {
@@ -225,7 +225,7 @@ func TestCancelOfNobody(t *testing.T) {
 func TestCancelOfSilent(t *testing.T) {
 	b := newCancelBench(t)
 	later := b.node("later", 2*jobSilence, nil)
-	job := &Job{ID: fmt.Sprint("silent-", b.Stamp), State: layout.JobRunning, Rows: 4040, Done: 2000, Node: "lost", Updated: time.Now(), Started: time.Now(), Deletion: layout.SaveDeletion(b.del)}
+	job := &layout.Job{ID: fmt.Sprint("silent-", b.Stamp), State: layout.JobRunning, Rows: 4040, Done: 2000, Node: "lost", Updated: time.Now(), Started: time.Now(), Deletion: layout.SaveDeletion(b.del)}
 	if err := later.jobs.save(b.Ctx, job); err != nil {
 		t.Fatal(err)
 	}

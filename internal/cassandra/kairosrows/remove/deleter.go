@@ -11,7 +11,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"varve/internal/collectors"
 	"varve/internal/store"
 
 	"varve/internal/cassandra/kairosrows/rowkey"
@@ -93,7 +92,7 @@ type Deleter struct {
 	forget  func(key []byte)
 	log     *slog.Logger
 	now     func() time.Time
-	metrics *deleteMetrics
+	metrics *metrics
 	step    int // rows that are deleted between two reports of progress
 	portion int // rows of one row time that are in memory at once, and deleted before their index rows are
 	jobs    jobs
@@ -138,11 +137,11 @@ func New(ks *schema.Keyspace, w *write.Writer, cfg Config, o Options) (*Deleter,
 	if o.Deleted == nil {
 		o.Deleted = func([]byte) {}
 	}
-	d := &Deleter{ks: ks, cfg: cfg, writer: w, forget: o.Deleted, log: o.Logger, now: o.Now, metrics: newDeleteMetrics(), step: deleteStep, portion: deletePortion,
+	d := &Deleter{ks: ks, cfg: cfg, writer: w, forget: o.Deleted, log: o.Logger, now: o.Now, metrics: newMetrics(), step: deleteStep, portion: deletePortion,
 		cluster: o.Cluster, servicesOf: o.Services}
 	d.jobs.init(d, o.Node)
 	var err error
-	if d.unregister, err = collectors.Register(o.Registerer, d.metrics.collectors()); err != nil {
+	if d.unregister, err = d.metrics.Register(o.Registerer); err != nil {
 		d.jobs.close()
 		return nil, fmt.Errorf("register metrics of deletes: %w", err)
 	}

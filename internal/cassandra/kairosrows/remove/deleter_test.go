@@ -350,8 +350,8 @@ func TestSavedDeletion(t *testing.T) {
 		store.DeletionOf(keyspacetest.LongSeries("m", "k", "v", "host", "a"), r),
 		store.DeletionOf(model.Series{Metric: "m", Type: model.TypeDouble}, r),
 	} {
-		text, err := json.Marshal(Job{StartMS: 1, EndMS: 2, Deletion: layout.SaveDeletion(del)})
-		var job Job
+		text, err := json.Marshal(layout.Job{StartMS: 1, EndMS: 2, Deletion: layout.SaveDeletion(del)})
+		var job layout.Job
 		if err := errors.Join(err, json.Unmarshal(text, &job)); err != nil {
 			t.Fatal(err)
 		}
@@ -439,7 +439,7 @@ func TestDeleteJob(t *testing.T) {
 		t.Fatalf("the caller is told: %v", err)
 	}
 	listed, err := first.Jobs(b.Ctx)
-	listed = slices.DeleteFunc(listed, func(j Job) bool { return j.Deletion.Metric != metric })
+	listed = slices.DeleteFunc(listed, func(j layout.Job) bool { return j.Deletion.Metric != metric })
 	if err != nil || len(listed) != 1 || listed[0].State != layout.JobRunning || listed[0].Rows != 60 || listed[0].Done != 30 || listed[0].Selector != metric+"{k=x|regex:[0-9]+}" {
 		t.Fatalf("listed: %+v, %v", listed, err)
 	}
@@ -459,7 +459,7 @@ func TestDeleteJob(t *testing.T) {
 		t.Errorf("rows of %s: %s", keyspacetest.Tables, got)
 	}
 	listed, err = second.Jobs(b.Ctx)
-	listed = slices.DeleteFunc(listed, func(j Job) bool { return j.Deletion.Metric != metric })
+	listed = slices.DeleteFunc(listed, func(j layout.Job) bool { return j.Deletion.Metric != metric })
 	if err != nil || len(listed) != 1 || listed[0].State != layout.JobDone || listed[0].Done != 60 {
 		t.Errorf("listed: %+v, %v", listed, err)
 	}

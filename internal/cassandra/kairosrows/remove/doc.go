@@ -10,7 +10,8 @@
 //
 //   - Removals of index rows are announced before samples are deleted, and carry the
 //     timestamp of the announcement: see the rule of index rows at [write.Writer].
-//   - Index rows go only after a look at the row, at a quorum, has found no samples.
-//   - What is to be deleted is read at a quorum and never from memory.
+//   - Index rows go only after a look at the row that sees all acknowledged samples has
+//     found none.
+//   - What is to be deleted is never read from memory, nor at the configured consistency.
 //   - A step may be repeated, and is after an interruption: timestamps are kept.
 package remove

@@ -33,9 +33,6 @@ const (
 	jobsKept = 100
 )
 
-// A Job is a delete that is too large to be waited for.
-type Job = layout.Job
-
 // jobs are the delete jobs of a Deleter.
 type jobs struct {
 	d    *Deleter
@@ -48,12 +45,12 @@ type jobs struct {
 
 	mu      sync.Mutex
 	running map[string]*runningJob
-	ended   []Job // oldest first
+	ended   []layout.Job // oldest first
 }
 
 // A runningJob is one that this process works on.
 type runningJob struct {
-	job       *Job          // jobs.mu must be held
+	job       *layout.Job   // jobs.mu must be held
 	cancelled atomic.Bool   // it is to stop
 	ended     chan struct{} // closed when it has
 }
@@ -72,7 +69,7 @@ func (j *jobs) close() {
 // on.
 func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, plan *deletePlan) error {
 	now := j.d.now().UTC()
-	job := &Job{
+	job := &layout.Job{
 		ID: fmt.Sprintf("%d-%08x", stampMS, rand.Uint32()), Selector: describe(del), StartMS: del.Range.StartMS, EndMS: del.Range.EndMS,
 		Cluster: j.d.cluster, StampMS: stampMS, State: layout.JobRunning, Rows: plan.rows, NextMS: del.Range.StartMS, Started: now, Updated: now, Node: j.node,
 		Deletion: layout.SaveDeletion(del),
@@ -102,7 +99,7 @@ func (j *jobs) start(ctx context.Context, del store.Deletion, stampMS int64, pla
 }
 
 // begin runs f as the work of a job.
-func (j *jobs) begin(job *Job, f func(context.Context, *runningJob) error) {
+func (j *jobs) begin(job *layout.Job, f func(context.Context, *runningJob) error) {
 	r := &runningJob{job: job, ended: make(chan struct{})}
 	j.mu.Lock()
 	j.running[job.ID] = r
@@ -116,7 +113,7 @@ func (j *jobs) begin(job *Job, f func(context.Context, *runningJob) error) {
 }
 
 // end notes how a job ended. One that was stopped by close stays as it is.
-func (j *jobs) end(job *Job, err error) {
+func (j *jobs) end(job *layout.Job, err error) {
 	closing := j.ctx.Err() != nil
 	cancelled := errors.Is(err, errCancelled)
 	j.mu.Lock()
@@ -189,7 +186,7 @@ func (j *jobs) work(ctx context.Context, r *runningJob, del store.Deletion, step
 }
 
 // save writes a job down.
-func (j *jobs) save(ctx context.Context, job *Job) error {
+func (j *jobs) save(ctx context.Context, job *layout.Job) error {
 	text, err := json.Marshal(job)
 	if err != nil {
 		return err
@@ -198,8 +195,8 @@ func (j *jobs) save(ctx context.Context, job *Job) error {
 }
 
 // saved reads the jobs that are written down.
-func (j *jobs) saved(ctx context.Context) ([]Job, error) {
-	var all []Job
+func (j *jobs) saved(ctx context.Context) ([]layout.Job, error) {
+	var all []layout.Job
 	for id, err := range j.keys(ctx, jobServiceKey) {
 		if err != nil {
 			return nil, err
@@ -222,7 +219,7 @@ func (j *jobs) saved(ctx context.Context) ([]Job, error) {
 var errJobText = errors.New("it is not what is written down of a delete job")
 
 // read reads a job that is written down.
-func (j *jobs) read(ctx context.Context, id string) (job Job, err error) {
+func (j *jobs) read(ctx context.Context, id string) (job layout.Job, err error) {
 	value, err := j.get(ctx, jobServiceKey, id)
 	if err != nil {
 		return job, err
@@ -236,7 +233,7 @@ func (j *jobs) read(ctx context.Context, id string) (job Job, err error) {
 // Jobs lists the delete jobs of all nodes that are not done, those that were
 // cancelled in the last days, and the last ones that were done here, newest
 // first.
-func (d *Deleter) Jobs(ctx context.Context) ([]Job, error) {
+func (d *Deleter) Jobs(ctx context.Context) ([]layout.Job, error) {
 	cancelled, saved, err := d.jobs.written(ctx)
 	if err != nil {
 		return nil, err
@@ -244,7 +241,7 @@ func (d *Deleter) Jobs(ctx context.Context) ([]Job, error) {
 	d.jobs.mu.Lock()
 	defer d.jobs.mu.Unlock()
 	known := map[string]bool{}
-	var all []Job
+	var all []layout.Job
 	for _, r := range d.jobs.running {
 		job := *r.job
 		if r.cancelled.Load() || cancelled[job.ID] {
@@ -262,12 +259,12 @@ func (d *Deleter) Jobs(ctx context.Context) ([]Job, error) {
 			all = append(all, d.jobs.asListed(job, cancelled[job.ID]))
 		}
 	}
-	slices.SortFunc(all, func(a, b Job) int { return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(a.ID, b.ID)) })
+	slices.SortFunc(all, func(a, b layout.Job) int { return cmp.Or(b.Started.Compare(a.Started), cmp.Compare(a.ID, b.ID)) })
 	return all, nil
 }
 
 // asListed is a job that this process does not work on, for people.
-func (j *jobs) asListed(job Job, cancelled bool) Job {
+func (j *jobs) asListed(job layout.Job, cancelled bool) layout.Job {
 	idle := j.idle(&job)
 	switch {
 	case job.State == layout.JobCancelled:
@@ -283,7 +280,7 @@ func (j *jobs) asListed(job Job, cancelled bool) Job {
 
 // idle reports whether no node works on a job that is written down, as far as
 // one can tell.
-func (j *jobs) idle(job *Job) bool {
+func (j *jobs) idle(job *layout.Job) bool {
 	return job.State != layout.JobRunning || j.d.now().Sub(job.Updated) > jobSilence
 }
 
@@ -318,7 +315,7 @@ func (d *Deleter) Resume(ctx context.Context) error {
 }
 
 // resume begins to go on with a job.
-func (d *Deleter) resume(ctx context.Context, job *Job) error {
+func (d *Deleter) resume(ctx context.Context, job *layout.Job) error {
 	del, err := job.Means()
 	if err != nil {
 		d.log.Warn("a delete job cannot be read and is left alone", "job", job.ID, "error", err)
@@ -344,7 +341,7 @@ func (d *Deleter) resume(ctx context.Context, job *Job) error {
 
 // count notes how many rows of a job that goes on are done: all but those that are
 // left. The last seconds before an interruption are not written down.
-func (j *jobs) count(job *Job, left int) {
+func (j *jobs) count(job *layout.Job, left int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	job.Done = max(job.Done, job.Rows-left)

@@ -24,7 +24,7 @@ var (
 	// The static mtime stays: it is written with timestamp 1 and could not be
 	// written again over a delete of the partition.
 	deleteRowKeys = &cql.Statement{Name: "delete_row_keys", Level: cql.Quorum,
-		Text: "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type >= ?"}
+		Text: "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type >= ''"}
 	deleteTagRow = &cql.Statement{Name: "delete_tag_row", Level: cql.Quorum,
 		Text: "DELETE FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ? AND data_type = ? AND tags = ?"}
 	deleteTagRows = &cql.Statement{Name: "delete_tag_rows", Level: cql.Quorum,
@@ -167,7 +167,7 @@ func (p *deletePass) rows(ctx context.Context, rowTimeMS int64, all []rowDelete,
 	for from := 0; from < len(all) && stop == nil; from += p.d.step {
 		rows := all[from:min(from+p.d.step, len(all))]
 		gone := make([]bool, len(rows))
-		err := work.Parallel(ctx, p.d.cfg.Parallel, len(rows), func(ctx context.Context, i int) (err error) {
+		err := work.Parallel(ctx, p.d.cfg.Parallel, len(rows), "delete rows", func(ctx context.Context, i int) (err error) {
 			gone[i], err = p.row(ctx, rowTimeMS, rows[i], probe)
 			return err
 		})
@@ -229,7 +229,7 @@ func (d *Deleter) unindex(ctx context.Context, p *deletePass, rowTimeMS int64, e
 	batches := p.legacyKeys(rowTimeMS, empty)
 	// No other table knows rows of that form.
 	typed := slices.DeleteFunc(slices.Clone(empty), func(r rowDelete) bool { return r.key.Type == rowtime.TypeLegacy })
-	rowKeys, err := p.rowKeys(ctx, rowTimeMS, typed, whole)
+	rowKeys, err := rowKeyRuns.batches(ctx, d.ks.Session, rowkey.Partition{Metric: p.metric, TimeMS: rowTimeMS}.Args(), typed, whole)
 	if err != nil {
 		return err
 	}
@@ -238,7 +238,7 @@ func (d *Deleter) unindex(ctx context.Context, p *deletePass, rowTimeMS int64, e
 		return err
 	}
 	batches = slices.Concat(batches, rowKeys, tagRows, p.tagIndexedRows(rowTimeMS, typed))
-	err = work.Parallel(ctx, d.cfg.Parallel, len(batches), func(ctx context.Context, i int) error {
+	err = work.Parallel(ctx, d.cfg.Parallel, len(batches), "delete rows", func(ctx context.Context, i int) error {
 		return d.ks.Session.Batch(ctx, p.indexMS, batches[i])
 	})
 	if err != nil {
@@ -260,23 +260,6 @@ func (p *deletePass) legacyKeys(rowTimeMS int64, empty []rowDelete) [][]cql.Entr
 	return groups.Batches()
 }
 
-// rowKeys are deletes from row_keys.
-func (p *deletePass) rowKeys(ctx context.Context, rowTimeMS int64, empty []rowDelete, whole bool) ([][]cql.Entry, error) {
-	groups := rowkey.Groups[string]{}
-	if whole {
-		groups.Add("", deleteRowKeys, p.metric, schema.DataPoints, rowTimeMS, "")
-		return groups.Batches(), nil
-	}
-	if len(empty) > runsFrom {
-		entries, err := rowKeyRuns.entries(ctx, p.d.ks.Session, []any{p.metric, schema.DataPoints, rowTimeMS}, empty)
-		return rowkey.CutBatches(entries), err
-	}
-	for _, r := range empty {
-		groups.Add("", deleteRowKey, p.metric, schema.DataPoints, rowTimeMS, string(r.key.Type), cql.TagMap{Tags: r.key.Tags})
-	}
-	return groups.Batches(), nil
-}
-
 // tagRows are deletes from varve_row_index.
 func (p *deletePass) tagRows(ctx context.Context, rowTimeMS int64, empty []rowDelete, whole bool) ([][]cql.Entry, error) {
 	if !p.d.ks.Tables.Own {
@@ -290,21 +273,11 @@ func (p *deletePass) tagRows(ctx context.Context, rowTimeMS int64, empty []rowDe
 	}
 	var batches [][]cql.Entry
 	for at, rows := range byPlace {
-		partition := []any{p.metric, rowTimeMS, at.Tag, at.Value, at.Shard}
-		var entries []cql.Entry
-		var err error
-		switch {
-		case whole:
-			entries = []cql.Entry{{Statement: deleteTagRows, Args: partition}}
-		case len(rows) > runsFrom:
-			entries, err = tagRowRuns.entries(ctx, p.d.ks.Session, partition, rows)
-		default:
-			entries = tagRowRuns.oneByOne(partition, rows)
-		}
+		some, err := tagRowRuns.batches(ctx, p.d.ks.Session, at.Args(rowkey.Partition{Metric: p.metric, TimeMS: rowTimeMS}), rows, whole)
 		if err != nil {
 			return nil, err
 		}
-		batches = append(batches, rowkey.CutBatches(entries)...)
+		batches = append(batches, some...)
 	}
 	return batches, nil
 }

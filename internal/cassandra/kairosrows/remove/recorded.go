@@ -110,7 +110,7 @@ func parseRecord(key, value string) (stampMS int64, del store.Deletion, err erro
 	if err := json.Unmarshal([]byte(value), &r); err != nil {
 		return 0, del, err
 	}
-	job := Job{StartMS: r.StartMS, EndMS: r.EndMS, Deletion: r.Deletion}
+	job := layout.Job{StartMS: r.StartMS, EndMS: r.EndMS, Deletion: r.Deletion}
 	if del, err = job.Means(); err == nil && del.Metric == "" {
 		err = fmt.Errorf("it names no metric")
 	}

@@ -175,7 +175,7 @@ func (r *repair) dropTagRows(ctx context.Context, chunk []tagRow) error {
 		return nil
 	}
 	gone := slices.Collect(maps.Keys(dead))
-	return work.Parallel(ctx, r.d.cfg.Parallel, len(gone), func(ctx context.Context, i int) error {
+	return work.Parallel(ctx, r.d.cfg.Parallel, len(gone), "repair an index", func(ctx context.Context, i int) error {
 		return r.d.ks.Session.Exec(ctx, deleteTagRow, r.dropMS, chunk[gone[i]].args()...)
 	})
 }

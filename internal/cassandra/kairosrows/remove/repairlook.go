@@ -55,7 +55,7 @@ type question struct {
 // answered takes an answer apart and says which place each row of it is of.
 func (r *repair) missing(ctx context.Context, n int, questions []question, read func(q *question, found []bool) func(*cql.Rows) bool) ([]int, error) {
 	found := make([]bool, n)
-	err := work.Parallel(ctx, r.d.cfg.Parallel, len(questions), func(ctx context.Context, i int) error {
+	err := work.Parallel(ctx, r.d.cfg.Parallel, len(questions), "look for rows", func(ctx context.Context, i int) error {
 		q := &questions[i]
 		rows := r.d.ks.Session.Query(ctx, q.statement, q.args...)
 		defer rows.Close()
@@ -143,7 +143,7 @@ func tagMaps(keys []partedKey, places []int) []cql.TagMap {
 // reallyMissing returns those of some places that are not found alone either.
 func (r *repair) reallyMissing(ctx context.Context, places []int, find func(ctx context.Context, i int) (bool, error)) ([]int, error) {
 	there := make([]bool, len(places))
-	err := work.Parallel(ctx, r.d.cfg.Parallel, len(places), func(ctx context.Context, i int) (err error) {
+	err := work.Parallel(ctx, r.d.cfg.Parallel, len(places), "look for rows", func(ctx context.Context, i int) (err error) {
 		there[i], err = find(ctx, places[i])
 		return err
 	})

@@ -71,7 +71,7 @@ func (r *repair) indexRows(ctx context.Context, keys []rowtime.Key) error {
 	}
 	missing := make([]bool, len(keys))
 	needs := make([]int64, len(keys))
-	err = work.Parallel(ctx, r.d.cfg.Parallel, len(lacking), func(ctx context.Context, n int) (err error) {
+	err = work.Parallel(ctx, r.d.cfg.Parallel, len(lacking), "look for rows", func(ctx context.Context, n int) (err error) {
 		i := lacking[n]
 		needs[i], missing[i], err = r.expiry(ctx, keys[i])
 		return err
@@ -203,7 +203,7 @@ func (r *repair) partFacts(ctx context.Context, keys []rowtime.Key) (map[rowkey.
 	}
 	parts := slices.Collect(maps.Keys(asked))
 	found := make([]partFacts, len(parts))
-	err := work.Parallel(ctx, r.d.cfg.Parallel, len(parts), func(ctx context.Context, i int) (err error) {
+	err := work.Parallel(ctx, r.d.cfg.Parallel, len(parts), "look for rows", func(ctx context.Context, i int) (err error) {
 		found[i], err = r.factsOf(ctx, parts[i])
 		return err
 	})

@@ -20,6 +20,7 @@ type runDeleter struct {
 	some *cql.Statement // the same, from a key to another one
 	one  *cql.Statement // partition, type, tags
 	run  *cql.Statement // partition, type and tags of the first key, of the last
+	all  *cql.Statement // partition
 }
 
 const betweenKeys = " AND (data_type, tags) >= (?, ?) AND (data_type, tags) <= (?, ?)"
@@ -29,25 +30,39 @@ var (
 		list: rowkey.ListRowKeys,
 		some: &cql.Statement{Name: "list_row_keys", Level: cql.Everywhere, PageSize: 1000, Text: rowkey.ListRowKeys.Text + betweenKeys},
 		one:  deleteRowKey,
+		all:  deleteRowKeys,
 		run: &cql.Statement{Name: "delete_row_key_run", Level: cql.Quorum,
-			Text: "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND (data_type, tags) >= (?, ?) AND (data_type, tags) <= (?, ?)"},
+			Text: "DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ?" + betweenKeys},
 	}
 	tagRowRuns = runDeleter{
 		list: &cql.Statement{Name: "list_tag_rows", Level: cql.Everywhere, Prefetch: true, Text: rowkey.SelectTagRows},
 		some: &cql.Statement{Name: "list_tag_rows", Level: cql.Everywhere, Prefetch: true, Text: rowkey.SelectTagRows + betweenKeys},
 		one:  deleteTagRow,
+		all:  deleteTagRows,
 		run: &cql.Statement{Name: "delete_tag_row_run", Level: cql.Quorum,
-			Text: "DELETE FROM varve_row_index WHERE metric = ? AND row_time = ? AND tag = ? AND value = ? AND shard = ? AND (data_type, tags) >= (?, ?) AND (data_type, tags) <= (?, ?)"},
+			Text: deleteTagRows.Text + betweenKeys},
 	}
 )
 
-// oneByOne returns statements that delete each key on its own.
-func (r *runDeleter) oneByOne(partition []any, gone []rowDelete) []cql.Entry {
-	entries := make([]cql.Entry, len(gone))
-	for i := range gone {
-		entries[i] = cql.Entry{Statement: r.one, Args: slices.Concat(partition, gone[i].key.Args())}
+// batches deletes keys of a partition: all of them, one by one, or by runs.
+func (r *runDeleter) batches(ctx context.Context, session *cql.Session, partition []any, gone []rowDelete, all bool) ([][]cql.Entry, error) {
+	var entries []cql.Entry
+	switch {
+	case all:
+		entries = []cql.Entry{{Statement: r.all, Args: partition}}
+	case len(gone) == 0:
+		return nil, nil
+	case len(gone) > runsFrom:
+		var err error
+		if entries, err = r.entries(ctx, session, partition, gone); err != nil {
+			return nil, err
+		}
+	default:
+		for i := range gone {
+			entries = append(entries, cql.Entry{Statement: r.one, Args: slices.Concat(partition, gone[i].key.Args())})
+		}
 	}
-	return entries
+	return rowkey.CutBatches(entries), nil
 }
 
 // entries returns statements that delete the keys, by runs. It reads the partition, from

@@ -11,8 +11,8 @@
 //
 // It has no state and decides nothing. Invariants:
 //
-//   - What decides something lasting is read at a quorum: functions that read by the
-//     configured consistency say so.
+//   - What decides something lasting is read at a quorum, or at one of each data center:
+//     what is read at the configured consistency says so.
 //   - Batches that it makes are of one partition each, or of partitions with the same
 //     replicas, and within what Cassandra takes.
 package rowkey

@@ -28,10 +28,7 @@ func ServerOrder(tags model.Tags) []model.Tag {
 // CompareTags orders sets of tags as the server does.
 func CompareTags(a, b []model.Tag) int {
 	return slices.CompareFunc(a, b, func(x, y model.Tag) int {
-		if c := strings.Compare(x.Name, y.Name); c != 0 {
-			return c
-		}
-		return strings.Compare(x.Value, y.Value)
+		return cmp.Or(strings.Compare(x.Name, y.Name), strings.Compare(x.Value, y.Value))
 	})
 }
 

@@ -60,17 +60,13 @@ type Stamp struct {
 	TTL       *int // seconds; nil: for ever
 }
 
-// ReadStamp reads the mtime of a partition at the configured consistency.
-func ReadStamp(ctx context.Context, session *cql.Session, p Partition) (Stamp, error) {
-	return stampBy(ctx, session, selectMtime, p)
-}
-
-// ReadStampAtQuorum reads it for a decision that lasts.
-func ReadStampAtQuorum(ctx context.Context, session *cql.Session, p Partition) (Stamp, error) {
-	return stampBy(ctx, session, selectMtimeAtQuorum, p)
-}
-
-func stampBy(ctx context.Context, session *cql.Session, st *cql.Statement, p Partition) (s Stamp, err error) {
+// ReadStamp reads the mtime of a partition: at the configured consistency, or for a
+// decision that lasts.
+func ReadStamp(ctx context.Context, session *cql.Session, p Partition, lasting bool) (s Stamp, err error) {
+	st := selectMtime
+	if lasting {
+		st = selectMtimeAtQuorum
+	}
 	var mtime, written cql.Raw
 	_, err = session.One(ctx, st, p.Args(), &mtime, &written, &s.TTL)
 	s.Mtime, s.WrittenMS = UUIDOf(mtime), WrittenMS(written)

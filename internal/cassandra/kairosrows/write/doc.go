@@ -12,6 +12,7 @@
 //   - Samples are written under the timestamps at which they were acknowledged, in
 //     milliseconds; index rows under that of the present, above all removals that were
 //     announced.
-//   - row_keys.mtime is only made, with the lowest timestamp, and never moved: a value
-//     that is not [schema.WroteHere] means that a KairosDB node added rows.
+//   - In a keyspace with Varve's own tables row_keys.mtime is only made, with the lowest
+//     timestamp, and never moved: a value that is not [schema.WroteHere] means that a
+//     KairosDB node added rows.
 package write

@@ -74,7 +74,7 @@ func (w *indexWriter) sendAll(ctx context.Context, p *indexPart, batches [][]cql
 		joined = rowkey.JoinBatches(batches, w.ks.Session.Place)
 	}
 	lost.inRow = 0
-	return work.Parallel(ctx, indexParallel, len(joined), func(ctx context.Context, i int) error {
+	return work.Parallel(ctx, indexParallel, len(joined), "write index rows", func(ctx context.Context, i int) error {
 		if lost.hopeless() {
 			return lost.add(joined[i], nil)
 		}

@@ -99,7 +99,7 @@ type indexWriter struct {
 	ks      *schema.Keyspace
 	rules   func() *TagRules
 	now     func() time.Time
-	metrics *writeMetrics
+	metrics *metrics
 	known   *known
 
 	keysChanged func(metric string, rowTimeMS int64)
@@ -131,7 +131,7 @@ func (w *indexWriter) write(ctx context.Context, epoch uint64, stampMS int64, ro
 		groups = append(groups, rows[from:to])
 		from = to
 	}
-	return work.Parallel(ctx, indexParallel, len(groups), func(ctx context.Context, i int) error {
+	return work.Parallel(ctx, indexParallel, len(groups), "write index rows", func(ctx context.Context, i int) error {
 		_, err := w.writeRows(ctx, epoch, stampMS, groups[i], false)
 		return err
 	})

@@ -303,7 +303,7 @@ func (p *writePass) index(ctx context.Context, ids []uint32) ([]placed, error) {
 		shuffle(groups)
 	}
 	stampMS := w.deletes.stamp()
-	err := work.Parallel(ctx, indexParallel, len(groups), func(ctx context.Context, i int) error {
+	err := work.Parallel(ctx, indexParallel, len(groups), "write index rows", func(ctx context.Context, i int) error {
 		p.indexGroup(ctx, epoch, stampMS, *groups[i])
 		return context.Cause(ctx)
 	})

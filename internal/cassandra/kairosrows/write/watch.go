@@ -56,20 +56,18 @@ const watchLast = 5 * time.Second
 // NewWatch begins to look whether index rows that samples of w rely on are still there.
 // nodes says whether a KairosDB node runs. Close must be called, before w is closed.
 func NewWatch(w *Writer, r prometheus.Registerer, nodes func(context.Context) (bool, error)) (*Watch, error) {
-	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_kairosrows_watch_" + name, Help: help})
-	}
+	set := collectors.Named("varve_kairosrows_watch_")
 	watch := &Watch{
 		writer: w, nodes: nodes, ended: make(chan struct{}),
-		parts:    counter("partitions_total", "Partitions of row keys that were read to see whether KairosDB nodes have deleted any that samples rely on."),
-		missing:  counter("missing_total", "Row keys of rows with samples that KairosDB nodes had deleted, and that were written again."),
-		failures: counter("failures_total", "Partitions of row keys that could not be read, or not be put right, and are read again."),
+		parts:    set.Counter("partitions_total", "Partitions of row keys that were read to see whether KairosDB nodes have deleted any that samples rely on."),
+		missing:  set.Counter("missing_total", "Row keys of rows with samples that KairosDB nodes had deleted, and that were written again."),
+		failures: set.Counter("failures_total", "Partitions of row keys that could not be read, or not be put right, and are read again."),
 	}
-	skipped := prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "varve_kairosrows_watch_skipped_total",
-		Help: "Row keys that left the cache before it was seen whether KairosDB nodes had deleted them; a larger write.index_cache keeps more, and varve repair finds what is lost."},
+	set.CounterFunc("skipped_total",
+		"Row keys that left the cache before it was seen whether KairosDB nodes had deleted them; a larger write.index_cache keeps more, and varve repair finds what is lost.",
 		func() float64 { return float64(w.known.missed()) })
 	var err error
-	if watch.unregister, err = collectors.Register(r, []prometheus.Collector{watch.parts, watch.missing, watch.failures, skipped}); err != nil {
+	if watch.unregister, err = set.Register(r); err != nil {
 		return nil, fmt.Errorf("register metrics of the watch over index rows: %w", err)
 	}
 	var ctx context.Context

@@ -16,7 +16,6 @@ import (
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
-	"varve/internal/collectors"
 	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/rowtime"
@@ -141,7 +140,7 @@ type Writer struct {
 	rules   atomic.Pointer[TagRules]
 	log     *slog.Logger
 	now     func() time.Time
-	metrics *writeMetrics
+	metrics *metrics
 
 	unregister func()
 
@@ -198,9 +197,9 @@ func New(ks *schema.Keyspace, cfg Config, o Options) (*Writer, error) {
 	if ks.Session != nil {
 		w.batch, w.place = ks.Session.Batch, ks.Session.Place
 	}
-	w.metrics = newWriteMetrics(w)
+	w.metrics = newMetrics(w)
 	w.index.metrics = w.metrics
-	if w.unregister, err = collectors.Register(o.Registerer, w.metrics.collectors()); err != nil {
+	if w.unregister, err = w.metrics.Register(o.Registerer); err != nil {
 		return nil, fmt.Errorf("register metrics of the keyspace's writer: %w", err)
 	}
 	return w, nil
