@@ -124,14 +124,25 @@ func (a *API) render(w http.ResponseWriter, r *http.Request, form url.Values) {
 		refuse(w, http.StatusBadRequest, err.Error())
 		return
 	}
-	if !render.Known(request.Options.Format) {
-		refuse(w, http.StatusBadRequest, fmt.Sprintf("the format %.32q is not rendered; ask for format=json, csv, raw, pickle, msgpack, dygraph or rickshaw", request.Options.Format))
+	if request.Options.Format == "" {
+		request.Options.Format = "png"
+	}
+	drawn, err := picture(request.Options.Format, form)
+	if err != nil {
+		refuse(w, http.StatusBadRequest, err.Error())
+		return
+	}
+	if drawn == nil && !render.Known(request.Options.Format) {
+		refuse(w, http.StatusBadRequest, fmt.Sprintf("the format %.32q is not rendered; ask for format=png, svg, json, csv, raw, pickle, msgpack, dygraph or rickshaw", request.Options.Format))
 		return
 	}
 	a.within(w, r, strings.Join(request.Texts, " "), func(s *query.Session) error {
 		series, err := function.Evaluate(s.Context(), &source{session: s, book: a.shelf.Book(), events: a.events}, s, &request.Function, request.Targets)
 		if err != nil {
 			return invalid(s.Cause(err), request.Texts)
+		}
+		if drawn != nil {
+			return draw(w, s, request, *drawn, series)
 		}
 		w.Header().Set("Content-Type", request.Options.ContentType())
 		return s.Aside(func() error { return sent(render.Write(w, request.Options, series)) })

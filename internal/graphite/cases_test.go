@@ -254,8 +254,8 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%s %.40s: %d %.300s; want %d and %q", c.path, c.value, w.Code, w.Body, c.status, c.want)
 		}
 	}
-	for _, format := range []string{"", "png", "nosuch"} {
-		if w := s.ask("GET", "/render", url.Values{"target": {"few.a"}, "format": {format}}); w.Code != 400 || !strings.Contains(w.Body.String(), "format=json") {
+	for _, format := range []string{"pdf", "nosuch"} {
+		if w := s.ask("GET", "/render", url.Values{"target": {"few.a"}, "format": {format}}); w.Code != 400 || !strings.Contains(w.Body.String(), "format=png, svg, json") {
 			t.Errorf("format %q: %d %s", format, w.Code, w.Body)
 		}
 	}

@@ -1,0 +1,45 @@
+package graphite
+
+import (
+	"image/png"
+	"net/http"
+	"net/url"
+
+	"varve/internal/graphite/chart"
+	"varve/internal/graphite/function"
+	"varve/internal/graphite/render"
+	"varve/internal/query"
+)
+
+// picture reads the parameters of a picture, if one is asked for; else options is nil.
+// Graphite's default format is png, which Parse of render fills in.
+func picture(format string, form url.Values) (options *chart.Options, err error) {
+	if chart.Formats[format] == "" {
+		return nil, nil
+	}
+	o, err := chart.Parse(form)
+	return &o, err
+}
+
+// draw answers with a picture of series. The pixels are drawn within the query's turn,
+// what is sent is not.
+func draw(w http.ResponseWriter, s *query.Session, r *render.Request, o chart.Options, series []*function.Series) error {
+	format := r.Options.Format
+	if err := s.Reserve(o.Bytes(series)); err != nil {
+		return err
+	}
+	c, err := chart.New(o, series, r.Function.From, r.Function.Until)
+	if err != nil {
+		return &function.ParamError{Reason: err.Error()}
+	}
+	if format == "svg" {
+		w.Header().Set("Content-Type", chart.Formats[format])
+		return s.Aside(func() error { return sent(c.WriteSVG(s.Context(), w)) })
+	}
+	pixels, err := c.Draw(s.Context())
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", chart.Formats[format])
+	return s.Aside(func() error { return sent(png.Encode(w, pixels)) })
+}
