@@ -132,7 +132,7 @@ func TestTargetOnAFullDisk(t *testing.T) {
 		t.Errorf("another node: %v", err)
 	}
 	waiting = 0
-	f = open("l")
+	open("l")
 	waiting = 1 // for l
 	if f = open("l"); f.now.Keyspace != "l" {
 		t.Errorf("the target is %v", f.now)

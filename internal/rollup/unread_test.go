@@ -79,7 +79,7 @@ func TestLatePointsOfATaskThatIsNew(t *testing.T) {
 			t.Fatal(err)
 		}
 		o.away.Store(true)
-		fs = h.crash(fs)
+		h.crash(fs)
 		h.send("src", "a", 5, at(-48, 0, 1))
 		h.send("src2", "a", 6, at(-48, 0, 1))
 		o.away.Store(false)

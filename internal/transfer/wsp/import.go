@@ -78,7 +78,6 @@ func (m *Import) Run(ctx context.Context) error {
 // A job is a file on its way.
 type job struct {
 	entry
-	number   int64
 	finished bool
 	Outcome
 }
@@ -88,9 +87,8 @@ type queue struct {
 	ahead chan struct{} // one for each file that is handed out and not told
 	done  func(*Outcome) error
 
-	mu     sync.Mutex
-	jobs   []*job // handed out and not told, in order
-	handed int64
+	mu   sync.Mutex
+	jobs []*job // handed out and not told, in order
 }
 
 // hand gives a file to a worker.
