@@ -242,7 +242,11 @@ func (f *foldTest) checkSteps(when string) {
 // what was written.
 func TestFoldsLoseNothing(t *testing.T) {
 	policies := []string{"10s:1h,60s:6h,10m:2d", "10s:30m,20m:4d", "60s:2h,30m:1d,2h:5d", "20s:1h,100s:12h,400s:3d"}
-	for seed := range uint64(12) {
+	runs := uint64(12)
+	if testing.Short() {
+		runs = 3
+	}
+	for seed := range runs {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(seed, 1))

@@ -15,7 +15,7 @@ import (
 )
 
 // settingKey matches what looks like a configuration key of a limit.
-var settingKey = regexp.MustCompile(`^(cassandra|embedded|ingest|kairos|query|rollups|telnet|transfer)(\.[a-z_]+)+$`)
+var settingKey = regexp.MustCompile(`^((cassandra|embedded|ingest|kairos|query|rollups|telnet|transfer)(\.[a-z_]+)+|graphite\.max_[a-z_]+)$`)
 
 // unsettable are limits that no setting moves.
 var unsettable = []string{
@@ -25,7 +25,7 @@ var unsettable = []string{
 }
 
 // speakOfKeys are packages that hold keys without being limited by them.
-var speakOfKeys = []string{"admin", "config", "kairosconf", "originals"}
+var speakOfKeys = []string{"admin", "config", "kairosconf", "keyspacetest", "originals"}
 
 // Each limit that an error can name is a setting, and both pages know it.
 func TestLimitsAreDocumented(t *testing.T) {
