@@ -292,7 +292,7 @@ func TestAcknowledgeStore(t *testing.T) {
 	if !errors.As(err, &unavailable) || !errors.Is(err, errDown) || !strings.Contains(err.Error(), "acknowledge_timeout") {
 		t.Errorf("with the store down: %v", err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 	defer cancel()
 	var b store.Batch
 	b.Reset(s.Epoch())
