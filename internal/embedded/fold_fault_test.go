@@ -213,43 +213,39 @@ func TestDeleteDuringAFold(t *testing.T) {
 		t.Run(stage, func(t *testing.T) {
 			f := newFoldTest(t, "10s:1h,60s:6h,1h:2d")
 			now := model.Floor(f.nowMS.Load(), 3_600_000)
-			f.nowMS.Store(now)
 			hour := now - 3*3_600_000
+			f.nowMS.Store(hour) // nothing is old yet
 			for i := range int64(360) {
 				f.write("thin.long", model.TypeLong, hour+i*10_000)
 			}
 			f.must(t, f.checkpoint())
 			within := model.TimeRange{StartMS: hour + 10_000, EndMS: hour + 49_999} // 4 samples of the first minute
+			later := int64(3 * 3_600_000)
 			if stage == "buckets" {
+				f.nowMS.Add(later)
 				f.foldAll()
-				f.nowMS.Add(6 * 3_600_000)
+				later = 6 * 3_600_000
 				within = model.TimeRange{StartMS: hour, EndMS: hour + 30*60_000 - 1} // 30 of the 60 buckets
 			}
+			before := f.counted()
 			f.must(t, f.Store.Close())
-			var armed atomic.Bool
+			f.nowMS.Add(later) // not before: the store may fold by itself
+			opened := make(chan struct{})
 			var once sync.Once
 			f.open(errorfs.Wrap(f.fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
-				if armed.Load() && op.Kind == errorfs.OpCreate && strings.Contains(op.Path, "block") {
+				if op.Kind == errorfs.OpCreate && strings.Contains(op.Path, "block") {
+					<-opened
 					once.Do(func() { f.must(t, f.Delete(t.Context(), store.Deletion{Metric: "thin.long", Range: within})) })
 				}
 				return nil
 			})))
-			count := func() (n int64) {
-				all := f.whole("thin.long kairos_long")
-				for _, b := range all.buckets {
-					n += b.Count
-				}
-				return n + int64(len(all.times))
-			}
-			before := count()
-			armed.Store(true)
+			close(opened)
 			f.foldAll()
-			armed.Store(false)
 			want := before - 4
 			if stage == "buckets" {
 				want = 180
 			}
-			if got := count(); got != want {
+			if got := f.counted(); got != want {
 				t.Errorf("%d samples are left of %d after a delete that was acknowledged, want %d", got, before, want)
 			}
 		})
@@ -308,4 +304,13 @@ func TestCompactFolds(t *testing.T) {
 	f.nowMS.Add(9 * 60_000)
 	f.must(t, f.Compact(t.Context()))
 	f.checkSteps("nine minutes later")
+}
+
+// counted is how many samples of thin.long there are, in buckets or not.
+func (f *foldTest) counted() (n int64) {
+	all := f.whole("thin.long kairos_long")
+	for _, b := range all.buckets {
+		n += b.Count
+	}
+	return n + int64(len(all.times))
 }

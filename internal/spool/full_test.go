@@ -39,7 +39,7 @@ func newFullDisk(fs vfs.FS, reason error, writes int64) *fullDisk {
 // until waits for something that goroutines bring about.
 func until(t *testing.T, what string, done func() bool) {
 	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !done(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(2 * time.Minute); !done(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			t.Fatalf("never: %s", what)
 		}
