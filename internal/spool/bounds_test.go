@@ -133,7 +133,7 @@ func TestPartlyAway(t *testing.T) {
 	})
 	cfg := tinyConfig()
 	cfg.GenerationSamples = 20
-	s := mustOpen(t, vfs.NewMem(), cfg, Options{Sink: sink})
+	s := mustOpen(t, vfs.NewMem(), cfg, quickRetries(Options{Sink: sink}))
 	defer s.Close()
 	want := content{}
 	for i := range int64(100) {
