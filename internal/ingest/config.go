@@ -14,6 +14,8 @@ import (
 type Config struct {
 	MaxSamplesInFlight int `yaml:"max_samples_in_flight" doc:"Samples that are parsed but not yet stored, of all senders. At the limit, sockets are read more slowly and HTTP answers 503."`
 
+	SamplesPerSecond int `yaml:"samples_per_second" doc:"Samples stored per second, of all senders; a second's worth may come at once. At the limit, sockets are read more slowly and HTTP answers 503. 0 sets no limit."`
+
 	NewSeriesPerSecond int `yaml:"new_series_per_second" doc:"New series per second in the long run. Known series are never delayed."`
 	NewSeriesBurst     int `yaml:"new_series_burst" doc:"New series at once, before new_series_per_second applies."`
 	MaxSeries          int `yaml:"max_series" doc:"Series in the store. Beyond the limit, points of new series are refused."`
@@ -79,6 +81,9 @@ func (c Config) Validate() error {
 	positive("max_samples_in_flight", c.MaxSamplesInFlight)
 	positive("busy_wait", c.BusyWait)
 	positive("store_wait", c.StoreWait)
+	if c.SamplesPerSecond < 0 {
+		errs = append(errs, fmt.Errorf("samples_per_second: is %d, must be 0 or more", c.SamplesPerSecond))
+	}
 	positive("new_series_per_second", c.NewSeriesPerSecond)
 	positive("new_series_burst", c.NewSeriesBurst)
 	positive("max_series", c.MaxSeries)

@@ -731,7 +731,7 @@ func TestConfig(t *testing.T) {
 	if err := ingest.DefaultConfig().Validate(); err != nil {
 		t.Errorf("defaults: %v", err)
 	}
-	err := ingest.Config{DefaultTTL: -1, MaxSeriesMemory: -1}.Validate()
+	err := ingest.Config{DefaultTTL: -1, MaxSeriesMemory: -1, SamplesPerSecond: -1}.Validate()
 	typ := reflect.TypeFor[ingest.Config]()
 	for i := range typ.NumField() {
 		f := typ.Field(i)
@@ -840,4 +840,39 @@ func (l *lockedText) take() string {
 	defer l.mu.Unlock()
 	defer l.text.Reset()
 	return l.text.String()
+}
+
+// What was stored counts against samples_per_second, of all protocols together.
+func TestSamplesPerSecond(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	p, _ := ingesttest.NewPipelineAt(&ingesttest.Recorder{}, func(c *ingest.Config) { c.SamplesPerSecond = 1 }, func() time.Time { return now })
+	send := func(protocol string) error {
+		w := p.NewWriter(p.Protocol(protocol), "peer", time.Millisecond)
+		_, err := w.Ingest(t.Context(), 1, func() error { return put(w, "m", "a", 1) })
+		return err
+	}
+	var limit *store.LimitError
+	for range 3 { // two are one more than a second holds
+		if err := send("a"); errors.As(err, &limit) {
+			break
+		} else if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if limit == nil {
+		t.Fatal("three samples in a second, and no limit")
+	}
+	if err := send("b"); !errors.As(err, &limit) || ingest.OutcomeOf(err) != ingest.Busy {
+		t.Errorf("another protocol: %v", err)
+	}
+	now = now.Add(3 * time.Second)
+	if err := send("b"); err != nil {
+		t.Errorf("later: %v", err)
+	}
+	p.SetSampleRate(0)
+	for range 10 {
+		if err := send("a"); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

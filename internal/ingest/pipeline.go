@@ -39,6 +39,7 @@ type Pipeline struct {
 	inFlight *gate // samples
 	bodies   *gate // bytes
 	newcomer *rate.Limiter
+	samples  *sampleRate
 
 	defaultTTL uint32 // seconds
 
@@ -71,6 +72,7 @@ func New(appender store.Appender, cfg Config, o Options) *Pipeline {
 		inFlight: newGate(int64(cfg.MaxSamplesInFlight)),
 		bodies:   newGate(int64(cfg.BodyMemory)),
 		newcomer: rate.NewLimiter(rate.Limit(cfg.NewSeriesPerSecond), cfg.NewSeriesBurst),
+		samples:  newSampleRate(cfg.SamplesPerSecond, o.Now()),
 		rejected: newRejectedRing(cfg.RejectedKept, o.Logger),
 		culprits: &culprits{
 			largest: culpritText{ask: o.Largest, what: "most series:"},
@@ -104,6 +106,9 @@ func (p *Pipeline) SetSeriesLimits(cfg Config) {
 	p.newcomer.SetLimitAt(p.now(), rate.Limit(cfg.NewSeriesPerSecond))
 	p.newcomer.SetBurstAt(p.now(), cfg.NewSeriesBurst)
 }
+
+// SetSampleRate changes SamplesPerSecond.
+func (p *Pipeline) SetSampleRate(perSecond int) { p.samples.set(perSecond, p.now()) }
 
 // Config returns the limits that the Pipeline began with.
 func (p *Pipeline) Config() Config { return p.cfg }

@@ -88,8 +88,9 @@ func (w *Writer) Full() bool {
 // times and must begin at the same place each time. An error of fill ends the block
 // and is returned; nothing is stored then.
 //
-// Ingest returns the number of samples stored. Errors are ErrBusy, those of
-// store.Appender.Append and Create, and those of fill.
+// Ingest returns the number of samples stored. Errors are ErrBusy, a
+// store.LimitError of ingest.samples_per_second, those of store.Appender.Append and
+// Create, and those of fill.
 func (w *Writer) Ingest(ctx context.Context, n int, fill func() error) (int, error) {
 	taken, err := w.enter(ctx, int64(n))
 	if err != nil {
@@ -127,6 +128,13 @@ func (w *Writer) enter(ctx context.Context, n int64) (int64, error) {
 		bounded, cancel := context.WithTimeout(ctx, w.wait)
 		defer cancel()
 		ctx = bounded
+	}
+	late, err := w.p.samples.wait(ctx, w.p.now(), w.wait)
+	if late {
+		w.p.metrics.waits.WithLabelValues("rate").Inc()
+	}
+	if err != nil {
+		return 0, err
 	}
 	taken, waited, err := w.p.inFlight.enter(ctx, n)
 	if waited {
@@ -170,6 +178,7 @@ func (w *Writer) append(ctx context.Context) error {
 // settle counts what the block held, once it is stored.
 func (w *Writer) settle() {
 	w.proto.samples.Add(float64(len(w.batch.Samples)))
+	w.p.samples.stored(w.p.now(), len(w.batch.Samples))
 	if w.misses > 0 {
 		w.p.metrics.misses.Add(float64(w.misses))
 	}

@@ -1,0 +1,80 @@
+package ingest
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"varve/internal/store"
+)
+
+// A sampleRate bounds the samples that are stored in a second. A block is stored whole
+// and counted afterwards, since only then is known how many samples it has; whoever
+// comes next waits until the debt is worked off.
+type sampleRate struct {
+	limiter *rate.Limiter
+	limit   atomic.Int64 // samples a second, 0 for no limit
+}
+
+func newSampleRate(perSecond int, now time.Time) *sampleRate {
+	r := &sampleRate{limiter: rate.NewLimiter(rate.Inf, 1)}
+	r.set(perSecond, now)
+	return r
+}
+
+// set changes the limit. A second's samples may come at once.
+func (r *sampleRate) set(perSecond int, now time.Time) {
+	if perSecond > 0 {
+		r.limiter.SetLimitAt(now, rate.Limit(perSecond))
+		r.limiter.SetBurstAt(now, perSecond)
+	}
+	r.limit.Store(int64(perSecond))
+}
+
+// wait holds the sender of a block up until its turn has come. With a patience greater
+// than 0 it returns a [store.LimitError] at once if that is further away; otherwise it
+// waits as long as ctx lasts. waited reports that it was not its turn.
+func (r *sampleRate) wait(ctx context.Context, now time.Time, patience time.Duration) (waited bool, err error) {
+	limit := r.limit.Load()
+	if limit == 0 {
+		return false, nil
+	}
+	delay := r.debt(now)
+	if delay == 0 {
+		return false, nil
+	}
+	if patience > 0 && delay > patience {
+		return true, &store.LimitError{Limit: "ingest.samples_per_second", Max: limit,
+			What: "send the points again in " + delay.Round(time.Millisecond).String()}
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true, nil
+	case <-ctx.Done():
+		return true, ctx.Err()
+	}
+}
+
+// debt is how long it takes until the samples that were stored are within the limit.
+func (r *sampleRate) debt(now time.Time) time.Duration {
+	missing := -r.limiter.TokensAt(now)
+	if missing <= 0 {
+		return 0
+	}
+	return time.Duration(math.Ceil(missing / float64(r.limiter.Limit()) * float64(time.Second)))
+}
+
+// stored counts the samples of a block.
+func (r *sampleRate) stored(now time.Time, n int) {
+	if r.limit.Load() == 0 {
+		return
+	}
+	for burst := r.limiter.Burst(); n > 0; n -= burst { // it takes no more at once
+		r.limiter.ReserveN(now, min(n, burst))
+	}
+}
