@@ -1,0 +1,75 @@
+package timeline
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"varve/internal/units"
+)
+
+// Config are the settings of timelines. Zero means the default.
+type Config struct {
+	PayloadBytesMax units.Bytes   `yaml:"payload_bytes_max" doc:"Largest data of an event, 1KiB to 16MiB."`
+	TimelinesMax    int           `yaml:"timelines_max" doc:"Number of timelines at which no other is created, 1 to 10000000."`
+	RateMax         int           `yaml:"rate_max" doc:"Events per second that one timeline takes from this server; a burst may be 10 times as large. 0 is no limit."`
+	TailsMax        int           `yaml:"tails_max" doc:"Number of readers that may follow timelines at the same time, 1 to 100000."`
+	LeadTime        time.Duration `yaml:"lead_time" doc:"How long before it takes effect a change of layout is written, 1s to 1h. Events may be that far in the future. The same on all servers of a cluster."`
+	Adapt           *bool         `yaml:"adapt" doc:"Choose sizes of buckets and numbers of partitions from the measured rate."`
+}
+
+// DefaultConfig returns the defaults.
+func DefaultConfig() Config {
+	adapt := true
+	return Config{
+		PayloadBytesMax: units.MiB,
+		TimelinesMax:    100_000,
+		TailsMax:        1000,
+		LeadTime:        time.Minute,
+		Adapt:           &adapt,
+	}
+}
+
+func (c Config) withDefaults() Config {
+	d := DefaultConfig()
+	c.PayloadBytesMax = cmp.Or(c.PayloadBytesMax, d.PayloadBytesMax)
+	c.TimelinesMax = cmp.Or(c.TimelinesMax, d.TimelinesMax)
+	c.TailsMax = cmp.Or(c.TailsMax, d.TailsMax)
+	c.LeadTime = cmp.Or(c.LeadTime, d.LeadTime)
+	c.Adapt = cmp.Or(c.Adapt, d.Adapt)
+	return c
+}
+
+// Validate reports all settings that are out of range.
+func (c Config) Validate() error {
+	c = c.withDefaults()
+	var errs []error
+	check := func(ok bool, key, want string, got any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("%s: want %s, got %v", key, want, got))
+		}
+	}
+	check(c.PayloadBytesMax >= units.KiB && c.PayloadBytesMax <= 16*units.MiB, "payload_bytes_max", "1KiB to 16MiB", c.PayloadBytesMax)
+	check(c.TimelinesMax >= 1 && c.TimelinesMax <= 10_000_000, "timelines_max", "1 to 10000000", c.TimelinesMax)
+	check(c.RateMax >= 0, "rate_max", "0 or more", c.RateMax)
+	check(c.TailsMax >= 1 && c.TailsMax <= 100_000, "tails_max", "1 to 100000", c.TailsMax)
+	check(c.LeadTime >= time.Second && c.LeadTime <= time.Hour, "lead_time", "1s to 1h", c.LeadTime)
+	return errors.Join(errs...)
+}
+
+// Bounds of requests.
+const (
+	BatchEvents     = 10_000          // events of a call of Append, each counted once a timeline
+	BatchBytes      = 64 * units.MiB  // of them
+	FanoutMax       = 64              // timelines of an event, and of a merged read
+	PageEventsMax   = 10_000          // events of a page
+	PageEvents      = 100             // of one that does not say
+	PageBytes       = 16 * units.MiB  // of a page, beyond which it ends early with a cursor
+	NamesMax        = 1000            // names of a page
+	pageBuckets     = 1000            // buckets that are looked at for a page, beyond which it ends early
+	pageTime        = 5 * time.Second // for a page, beyond which it ends early
+	prefetchMax     = 8               // parts that are read at once for one page
+	payloadsAtOnce  = 16              // payloads that are fetched at once for one page
+	HybridThreshold = 16 * units.KiB  // of hybrid timelines that do not say
+)

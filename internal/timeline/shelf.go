@@ -1,0 +1,207 @@
+package timeline
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// A Shelf stores the rows of timelines. Layouts, marks before events, merging, limits
+// and payloads by reference are the engine's matter; a shelf knows none of the rules.
+//
+// Any goroutine may call any method at any time. A method that returns without an error
+// has done all that was asked, durably (by the store's stated policy; on Cassandra at
+// LOCAL_QUORUM), and every later call, by this process or another, sees it. Errors are
+// *store.UnavailableError where the storage cannot serve now, *store.CorruptionError
+// where stored bytes are not what was written, the context's error, or as stated. After
+// any other error of a writing method the outcome is unknown, and the call may be
+// repeated: all writing methods are idempotent, SetHistory through its version.
+//
+// Slices that are passed in are not kept or changed. What is returned belongs to the
+// caller.
+//
+// timelinetest.Run says the same as tests.
+type Shelf interface {
+	// Put stores entries in their parts. An entry at the position of an earlier one in the
+	// same part replaces it. Entries of one call may be of several timelines and parts, in
+	// any order. The engine has marked the buckets, and bounds a call by
+	// Options.BatchEvents and BatchBytes.
+	//
+	// If only some were stored the error is a *PutError, which tells the others.
+	//
+	// Put records the arrival of each entry, see Arrivals.
+	Put(ctx context.Context, entries []Placed) error
+
+	// Slice reads entries of one part whose position is in r, in the order of d, and stops
+	// at a limit. A part that cannot be read is an error, never an empty slice.
+	Slice(ctx context.Context, p Part, r Range, d Direction, l Limit) (Slice, error)
+
+	// Delete removes entries of one part whose position is in r. With a range that covers
+	// the part the shelf may remove the part as a whole. Entries that were put at or after
+	// before may stay, and do where other processes write: on Cassandra before is the
+	// timestamp of the tombstone.
+	Delete(ctx context.Context, p Part, r Range, before time.Time) error
+
+	// Mark enters buckets, given by their start, in the directory of a timeline, and
+	// remembers now as when they were last marked.
+	Mark(ctx context.Context, timeline string, starts []int64, now time.Time) error
+
+	// Unmark removes buckets from the directory that were last marked before a time. A
+	// writer marks its buckets again at intervals, so that a bucket in use stays. On
+	// Cassandra before is the timestamp of the tombstone, and now in Mark that of the row.
+	Unmark(ctx context.Context, timeline string, starts []int64, before time.Time) error
+
+	// Marks lists the starts of marked buckets from from on and before toExcl, in the order
+	// of d, at most limit of them, limit > 0. Fewer than limit means that there are no more.
+	Marks(ctx context.Context, timeline string, from, toExcl int64, d Direction, limit int) ([]int64, error)
+
+	// History reads the history of a timeline. The zero History means that there is none.
+	History(ctx context.Context, timeline string) (History, error)
+
+	// SetHistory replaces the history of a timeline by h if the stored one has version old;
+	// 0 means that there is none. h.Version is old+1, or h is the zero History, which
+	// removes it. Otherwise nothing is changed and the error is ErrConflict. The timeline is
+	// listed by Names before its history is there. An outcome that is unknown is an
+	// error; the engine reads the history again.
+	SetHistory(ctx context.Context, timeline string, old uint64, h History) error
+
+	// Names lists timelines that have a history, with a prefix and after a name, in the
+	// order of bytes, at most limit of them, limit > 0. Fewer than limit means that there
+	// are no more. It may list others; the engine reads the history of each. (Timelines
+	// that were deleted keep a history for a while, see History.Deleted.)
+	Names(ctx context.Context, prefix, after string, limit int) ([]string, error)
+
+	// Count returns about how many timelines have a history. It may be a minute old.
+	Count(ctx context.Context) (int, error)
+
+	// PutPayloads stores payloads and, with each, the timelines that refer to it. One that
+	// is there already, with the same key, stays and gets the references too.
+	PutPayloads(ctx context.Context, payloads []Payload) error
+
+	// Payload reads one. The error is ErrNoPayload if it is not there.
+	Payload(ctx context.Context, key PayloadKey) ([]byte, error)
+
+	// DropPayload removes the reference of a timeline to a payload, and the payload with its
+	// last reference. References that were put at or after before stay.
+	DropPayload(ctx context.Context, key PayloadKey, timeline string, before time.Time) error
+
+	// Arrivals lists entries of a timeline in an order in which they arrived, so that a
+	// reader who continues with Next gets each entry once, however late its time is: an
+	// entry whose Put was acknowledged after Next was returned always comes after it. Nil
+	// means now: nothing is listed and Next is where the next arrival will be. Only
+	// durable entries are listed. An entry that was put again may be listed again; one that
+	// was deleted is left out. The log of arrivals is bounded: ErrBehind says that
+	// entries after "after" have left it. "after" may be made up by a client: one that this
+	// shelf cannot have written is an *store.InputError. It has at most ArrivalBytesMax bytes.
+	//
+	// Arrivals does not wait. The engine asks again after a Put of its own process, and
+	// every Options.TailPoll for those of others.
+	Arrivals(ctx context.Context, timeline string, after []byte, l Limit) (Arrivals, error)
+
+	// Close ends what the shelf runs. Calls after it return store.ErrClosed.
+	Close() error
+}
+
+// A Whole is a shelf that keeps each timeline in one ordered run, whatever its buckets and
+// partitions are. The engine then reads and deletes without walking through buckets.
+type Whole interface {
+	// SliceAll is Shelf.Slice for all parts of a timeline at once.
+	SliceAll(ctx context.Context, timeline string, r Range, d Direction, l Limit) (Slice, error)
+
+	// DeleteAll is Shelf.Delete for all parts of a timeline at once.
+	DeleteAll(ctx context.Context, timeline string, r Range) error
+
+	// Alone reports whether no other process writes to what the shelf stores.
+	Alone() bool
+}
+
+var (
+	// ErrConflict means that the history has another version than expected.
+	ErrConflict = errors.New("the layout of the timeline was changed meanwhile")
+
+	// ErrNoPayload means that a payload that is kept apart is not there.
+	ErrNoPayload = errors.New("the data of the event is not there")
+
+	// ErrBehind means that a reader of arrivals is further behind than they are kept.
+	ErrBehind = errors.New("the cursor is older than the log of arrivals: read the events since then by time, and follow the timeline without a cursor")
+)
+
+// ArrivalBytesMax bounds a position in the log of arrivals.
+const ArrivalBytesMax = 512
+
+// A Part is one partition of one bucket. Timeline, Start and Partition identify it.
+type Part struct {
+	Timeline  string
+	Start     int64 // where the bucket starts, microseconds
+	EndExcl   int64 // where it ends, for shelves that do not store buckets apart
+	Partition int   // from 0
+}
+
+// An Entry is an event as a shelf stores it: with its data, or with where that is.
+type Entry struct {
+	Event
+	Pointer PayloadKey // zero: Data is all there is
+	Size    int        // of the data that Pointer refers to, in bytes
+}
+
+// A Placed is an entry and where it goes.
+type Placed struct {
+	Part
+	Entry
+	Fresh bool // the id was made for this call: nothing can be there with it
+}
+
+// A PayloadKey names data that is kept apart: a digest of the event with its data, so that
+// an event of several timelines is stored once, and different data never has one key.
+type PayloadKey [16]byte
+
+// A Payload is data that is kept apart.
+type Payload struct {
+	Key       PayloadKey
+	Data      []byte
+	Timelines []string // that refer to it
+}
+
+// A Limit bounds what is read at once. At least one entry is read, if there is one.
+type Limit struct {
+	Entries int   // > 0
+	Bytes   int64 // of entries, as Entry.Bytes counts them; > 0
+}
+
+// Bytes is how much memory an entry takes, about.
+func (e *Entry) Bytes() int64 { return int64(len(e.Data)+len(e.ID)+len(e.Type)) + 96 }
+
+// A Slice is what was read of a part.
+type Slice struct {
+	Entries []Entry
+	More    bool // a limit was reached: there may be more in the range
+}
+
+// Arrivals is a piece of the log of arrivals.
+type Arrivals struct {
+	Entries []Entry
+	After   [][]byte // of each entry: where to continue after it
+	Next    []byte   // where to continue after all of them; never nil
+	More    bool     // a limit was reached: ask again at once
+}
+
+// A PutError tells which entries of a Put may not be stored; all others are, durably.
+type PutError struct {
+	Failed map[int]error // by index
+}
+
+func (e *PutError) Error() string {
+	for _, err := range e.Failed {
+		return "put events: " + err.Error()
+	}
+	return "put events"
+}
+
+// Unwrap returns the errors of all entries.
+func (e *PutError) Unwrap() []error {
+	all := make([]error, 0, len(e.Failed))
+	for _, err := range e.Failed {
+		all = append(all, err)
+	}
+	return all
+}
