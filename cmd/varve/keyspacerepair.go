@@ -16,6 +16,7 @@ import (
 	"varve/internal/cassandra/kairosrows/remove"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/cassandra/kairosrows/write"
+	"varve/internal/cluster"
 	"varve/internal/config"
 	"varve/internal/store"
 )
@@ -76,7 +77,7 @@ func repairKeyspace(t terminal, c config.Config, l line) error {
 	}
 	defer stop()
 	d, err := remove.New(k.ks, w, c.Cassandra.Delete, remove.Options{
-		Node: toolNode(c.DataDir), Services: services,
+		Node: cluster.ToolID(c.DataDir), Services: services,
 	})
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	"varve/internal/admin"
 	"varve/internal/cassandra"
 	"varve/internal/cassandra/kairosrows"
+	"varve/internal/cluster"
 	"varve/internal/config"
 	"varve/internal/embedded"
 	"varve/internal/embedded/datadir"
@@ -117,7 +118,10 @@ func culprits(list func(limit int) []embedded.Growth) func(limit int) []ingest.C
 // openCassandra opens the store in a cluster. It does not wait for the cluster:
 // samples are taken meanwhile.
 func openCassandra(c config.Config, registry *prometheus.Registry, log *slog.Logger) (*backend, error) {
-	node := serverNode(c.DataDir, log)
+	node, err := cluster.ServerID(c.DataDir)
+	if err != nil {
+		log.Warn("the server's id cannot be kept; after a restart its roll-up tasks and delete jobs rest for a minute", "error", err)
+	}
 	rows := kairosrows.NewLayout(c.Cassandra.Settings)
 	s, err := cassandra.Open(vfs.Default, filepath.Join(c.DataDir, "spool"), c.Cassandra.Config, cassandra.Options{
 		Layout: rows, Registerer: registry, Logger: log, Node: node,

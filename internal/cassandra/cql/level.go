@@ -22,6 +22,10 @@ const (
 	// centers: a quorum of each. Reads see what was written at Quorum in any of them, and
 	// what is written is seen at Quorum in each.
 	Everywhere
+
+	// Serial is for reads of rows that Swap writes: it sees each swap that has
+	// succeeded, of any data center, and ends one that was left half done.
+	Serial
 )
 
 // levels are the consistencies of a session.
@@ -68,6 +72,8 @@ func newLevels(config *Config) levels {
 
 func (l *levels) of(st *Statement, k kind) gocql.Consistency {
 	switch {
+	case k == reads && st.Level == Serial:
+		return gocql.Serial
 	case k == writes && st.Level == Everywhere:
 		return l.everyWrite
 	case k == writes && st.Level != Configured:

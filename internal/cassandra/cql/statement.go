@@ -370,20 +370,34 @@ func (s *Session) Decide(ctx context.Context, st *Statement, column, mine string
 	if s.levels.write == gocql.LocalOne || s.levels.write == gocql.LocalQuorum {
 		serial = gocql.LocalSerial
 	}
-	value := mine
-	err := s.do(ctx, st, writes, sizeOf(args), s.timeout(st, true), func(ctx context.Context, d *gocql.Session) error {
-		there := make(map[string]any)
-		applied, err := d.Query(s.text(st), args...).Consistency(s.levels.write).SerialConsistency(serial).
+	applied, there, err := s.transact(ctx, st, s.levels.write, serial, args)
+	if err != nil || applied {
+		return mine, err
+	}
+	text, ok := there[column].(string)
+	if !ok {
+		return mine, s.told(ctx, st, &misfit{fmt.Sprintf("column %s of the row that is there is no text", column)}, classRefused, 1)
+	}
+	return text, nil
+}
+
+// Swap executes a statement with IF, which is applied only if its condition holds,
+// among the sessions of all data centers. If it does not hold, there has the columns
+// of the condition as they are, by name; it is empty if there is no such row.
+//
+// A statement may be applied although an attempt failed, and its next attempt then
+// finds its own doing. The caller recognises that by what it writes.
+func (s *Session) Swap(ctx context.Context, st *Statement, args ...any) (applied bool, there map[string]any, err error) {
+	return s.transact(ctx, st, gocql.Quorum, gocql.Serial, args)
+}
+
+func (s *Session) transact(ctx context.Context, st *Statement, commit, serial gocql.Consistency, args []any) (applied bool, there map[string]any, err error) {
+	err = s.do(ctx, st, writes, sizeOf(args), s.timeout(st, true), func(ctx context.Context, d *gocql.Session) error {
+		there = make(map[string]any)
+		var err error
+		applied, err = d.Query(s.text(st), args...).Consistency(commit).SerialConsistency(serial).
 			Idempotent(true).DefaultTimestamp(false).MapScanCASContext(ctx, there)
-		if err != nil || applied {
-			return err
-		}
-		text, ok := there[column].(string)
-		if !ok {
-			return &misfit{fmt.Sprintf("column %s of the row that is there is no text", column)}
-		}
-		value = text
-		return nil
+		return err
 	})
-	return value, err
+	return applied, there, err
 }

@@ -105,7 +105,7 @@ func (c Config) tableOptions() (map[string]string, error) {
 		}
 		lower := strings.ToLower(o)
 		switch {
-		case !ok || !slices.ContainsFunc(definitions, func(d definition) bool { return d.name == table }):
+		case !ok || !slices.ContainsFunc(definitions, func(d definition) bool { return d.Name == table }):
 			bad(line, "want one of the tables %s, then a colon", strings.Join(TableNames(), ", "))
 		case o == "":
 		case strings.Contains(o, ";"):

@@ -74,7 +74,7 @@ func open(ctx context.Context, session *cql.Session, config Config, now func() t
 		return nil, err
 	}
 	// What describes the keyspace comes first, then its rows, then the rest.
-	described := func(d definition) bool { return d.name == specTable || d.part == partOwn }
+	described := func(d definition) bool { return d.Name == specTable || d.part == partOwn }
 	if err := ks.createTables(ctx, found, described); err != nil {
 		return nil, err
 	}

@@ -114,7 +114,7 @@ func TestDefinitions(t *testing.T) {
 		if d.part == partOwn {
 			continue
 		}
-		ours := words(d.create("").Text)
+		ours := words(d.Create("").Text)
 		if !slices.ContainsFunc(theirs, func(text string) bool { return words(text) == ours }) {
 			t.Errorf("KairosDB makes no such table: %s", ours)
 		}

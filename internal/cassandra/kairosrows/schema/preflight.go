@@ -349,8 +349,8 @@ func tableOf(e *Error) string {
 // missing lists the tables that a start would make.
 func (p *preflight) missing() (names []string) {
 	for _, d := range definitions {
-		if _, ok := p.tables[d.name]; !ok && (!p.meta() || d.part == partMetadata) {
-			names = append(names, d.name)
+		if _, ok := p.tables[d.Name]; !ok && (!p.meta() || d.part == partMetadata) {
+			names = append(names, d.Name)
 		}
 	}
 	return names
@@ -361,8 +361,8 @@ func (p *preflight) missing() (names []string) {
 func (p *preflight) lookAtRights(ctx context.Context) error {
 	refused := map[string][]string{}
 	for _, d := range definitions {
-		t, ok := p.tables[d.name]
-		if !ok || d.check(t) != "" {
+		t, ok := p.tables[d.Name]
+		if !ok || d.Check(t) != "" {
 			continue
 		}
 		for right, try := range map[string]func(context.Context, cql.Table) error{"SELECT": p.tryRead, "MODIFY": p.tryWrite} {
@@ -370,11 +370,11 @@ func (p *preflight) lookAtRights(ctx context.Context) error {
 			var no *cql.RefusedError
 			switch {
 			case errors.As(err, &no) && no.Reason == cql.Unauthorized:
-				refused[right] = append(refused[right], d.name)
+				refused[right] = append(refused[right], d.Name)
 			case err != nil && ctx.Err() != nil:
 				return err
 			case err != nil:
-				p.add(Bad, "rights", fmt.Sprintf("%s on %s could not be tried: %v", right, d.name, err), "see whether all replicas are there, then try again")
+				p.add(Bad, "rights", fmt.Sprintf("%s on %s could not be tried: %v", right, d.Name, err), "see whether all replicas are there, then try again")
 			}
 		}
 	}
@@ -450,7 +450,7 @@ func (p *preflight) tryCreate(ctx context.Context, user string) error {
 		return nil
 	}
 	text := "missing: " + strings.Join(missing, ", ")
-	i := slices.IndexFunc(definitions, func(d definition) bool { _, ok := p.tables[d.name]; return ok })
+	i := slices.IndexFunc(definitions, func(d definition) bool { _, ok := p.tables[d.Name]; return ok })
 	if i < 0 {
 		p.add(Bad, "tables", "none of KairosDB's", "look for a typing error in cassandra.keyspace; if the keyspace is meant, the first start makes them")
 		return nil
@@ -459,7 +459,7 @@ func (p *preflight) tryCreate(ctx context.Context, user string) error {
 		p.add(Dubious, "tables", text+"; cassandra.schema.create says that nothing is made", "selective queries are slower without varve_*; set it to tables")
 		return nil
 	}
-	err := p.session.Change(ctx, definitions[i].create("")) // IF NOT EXISTS
+	err := p.session.Change(ctx, definitions[i].Create("")) // IF NOT EXISTS
 	var no *cql.RefusedError
 	switch {
 	case errors.As(err, &no) && no.Reason == cql.Unauthorized:

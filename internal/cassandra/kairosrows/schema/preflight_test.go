@@ -174,14 +174,14 @@ func dump(t *testing.T, session *cql.Session) string {
 	}
 	var b strings.Builder
 	for _, d := range definitions {
-		if _, ok := tables[d.name]; !ok {
+		if _, ok := tables[d.Name]; !ok {
 			continue
 		}
 		var n int64
-		if _, err := session.One(t.Context(), &cql.Statement{Name: "count", Text: "SELECT count(*) FROM " + d.name}, nil, &n); err != nil {
+		if _, err := session.One(t.Context(), &cql.Statement{Name: "count", Text: "SELECT count(*) FROM " + d.Name}, nil, &n); err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(&b, "%s %d\n", d.name, n)
+		fmt.Fprintf(&b, "%s %d\n", d.Name, n)
 	}
 	return b.String()
 }

@@ -15,7 +15,7 @@ func TestDocumentedTables(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, d := range definitions {
-		if text := strings.Replace(d.create("").Text, "IF NOT EXISTS ", "", 1) + ";\n"; !strings.Contains(string(page), text) {
+		if text := strings.Replace(d.Create("").Text, "IF NOT EXISTS ", "", 1) + ";\n"; !strings.Contains(string(page), text) {
 			t.Errorf("docs/formats/kairosdb-cassandra.md lacks: %s", text)
 		}
 	}

@@ -3,7 +3,6 @@ package schema
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -29,12 +28,10 @@ const (
 
 const tagsType = "frozen<map<text, text>>"
 
-// A definition is a table as we make it and as we can use it.
+// A definition is a table of a keyspace.
 type definition struct {
-	name    string
-	part    part
-	columns []cql.Column // keys first
-	also    map[string]string
+	cql.Definition
+	part part
 }
 
 // part says who needs a table.
@@ -47,104 +44,38 @@ const (
 	partOwn
 )
 
-func keyColumn(name, typ string) cql.Column {
-	return cql.Column{Name: name, Type: typ, Kind: "partition_key"}
-}
-func orderColumn(name, typ string) cql.Column {
-	return cql.Column{Name: name, Type: typ, Kind: "clustering"}
-}
-func staticColumn(name, typ string) cql.Column {
-	return cql.Column{Name: name, Type: typ, Kind: "static"}
-}
-func plainColumn(name, typ string) cql.Column {
-	return cql.Column{Name: name, Type: typ, Kind: "regular"}
-}
-
 // definitions are in the order in which tables are made: what says how a
 // keyspace is used comes before what would be misunderstood without it.
 var definitions = []definition{
-	{name: specTable, part: partSamples, columns: []cql.Column{keyColumn("spec_type", "text"), orderColumn("name", "text"), plainColumn("value", "text")}},
-	{name: varveSpecTable, part: partOwn, columns: []cql.Column{keyColumn("name", "text"), plainColumn("value", "text")}},
-	{name: DataPoints, part: partSamples, columns: []cql.Column{keyColumn("key", "blob"), orderColumn("column1", "blob"), plainColumn("value", "blob")}},
-	{name: rowKeyIndexTable, part: partOptional, columns: []cql.Column{keyColumn("key", "blob"), orderColumn("column1", "blob"), plainColumn("value", "blob")}},
-	{name: stringIndexTable, part: partSamples, also: map[string]string{"column1": "blob"},
-		columns: []cql.Column{keyColumn("key", "blob"), orderColumn("column1", "text"), plainColumn("value", "blob")}},
-	{name: rowKeysTable, part: partSamples, columns: []cql.Column{
-		keyColumn("metric", "text"), keyColumn("table_name", "text"), keyColumn("row_time", "timestamp"),
-		orderColumn("data_type", "text"), orderColumn("tags", tagsType), staticColumn("mtime", "timeuuid"), plainColumn("value", "text")}},
-	{name: tagIndexedRowKeysTable, part: partOptional, columns: []cql.Column{
-		keyColumn("metric", "text"), keyColumn("table_name", "text"), keyColumn("row_time", "timestamp"), keyColumn("single_tag_pair", "text"),
-		orderColumn("data_type", "text"), orderColumn("tag_collection_hash", "int"), orderColumn("tags", tagsType),
-		staticColumn("mtime", "timeuuid"), plainColumn("value", "text")}},
-	{name: rowKeyTimeIndexTable, part: partSamples, columns: []cql.Column{
-		keyColumn("metric", "text"), orderColumn("table_name", "text"), orderColumn("row_time", "timestamp"), plainColumn("value", "text")}},
-	{name: serviceIndexTable, part: partMetadata, columns: []cql.Column{
-		keyColumn("service", "text"), keyColumn("service_key", "text"), orderColumn("key", "text"), staticColumn("mtime", "timeuuid"), plainColumn("value", "text")}},
-	{name: varveRowIndexTable, part: partOwn, columns: []cql.Column{
-		keyColumn("metric", "text"), keyColumn("row_time", "timestamp"), keyColumn("tag", "text"), keyColumn("value", "text"), keyColumn("shard", "int"),
-		orderColumn("data_type", "text"), orderColumn("tags", tagsType)}},
-	{name: varveRowStateTable, part: partOwn, columns: []cql.Column{
-		keyColumn("metric", "text"), orderColumn("row_time", "timestamp"), plainColumn("kairos_mtime", "timeuuid"), plainColumn("changed", "timeuuid"), plainColumn("expires", "bigint")}},
+	{part: partSamples, Definition: cql.Definition{Name: specTable, Columns: []cql.Column{cql.KeyColumn("spec_type", "text"), cql.OrderColumn("name", "text"), cql.PlainColumn("value", "text")}}},
+	{part: partOwn, Definition: cql.Definition{Name: varveSpecTable, Columns: []cql.Column{cql.KeyColumn("name", "text"), cql.PlainColumn("value", "text")}}},
+	{part: partSamples, Definition: cql.Definition{Name: DataPoints, Columns: []cql.Column{cql.KeyColumn("key", "blob"), cql.OrderColumn("column1", "blob"), cql.PlainColumn("value", "blob")}}},
+	{part: partOptional, Definition: cql.Definition{Name: rowKeyIndexTable, Columns: []cql.Column{cql.KeyColumn("key", "blob"), cql.OrderColumn("column1", "blob"), cql.PlainColumn("value", "blob")}}},
+	{part: partSamples, Definition: cql.Definition{Name: stringIndexTable, Also: map[string]string{"column1": "blob"}, Columns: []cql.Column{cql.KeyColumn("key", "blob"), cql.OrderColumn("column1", "text"), cql.PlainColumn("value", "blob")}}},
+	{part: partSamples, Definition: cql.Definition{Name: rowKeysTable, Columns: []cql.Column{
+		cql.KeyColumn("metric", "text"), cql.KeyColumn("table_name", "text"), cql.KeyColumn("row_time", "timestamp"),
+		cql.OrderColumn("data_type", "text"), cql.OrderColumn("tags", tagsType), cql.StaticColumn("mtime", "timeuuid"), cql.PlainColumn("value", "text")}}},
+	{part: partOptional, Definition: cql.Definition{Name: tagIndexedRowKeysTable, Columns: []cql.Column{
+		cql.KeyColumn("metric", "text"), cql.KeyColumn("table_name", "text"), cql.KeyColumn("row_time", "timestamp"), cql.KeyColumn("single_tag_pair", "text"),
+		cql.OrderColumn("data_type", "text"), cql.OrderColumn("tag_collection_hash", "int"), cql.OrderColumn("tags", tagsType),
+		cql.StaticColumn("mtime", "timeuuid"), cql.PlainColumn("value", "text")}}},
+	{part: partSamples, Definition: cql.Definition{Name: rowKeyTimeIndexTable, Columns: []cql.Column{
+		cql.KeyColumn("metric", "text"), cql.OrderColumn("table_name", "text"), cql.OrderColumn("row_time", "timestamp"), cql.PlainColumn("value", "text")}}},
+	{part: partMetadata, Definition: cql.Definition{Name: serviceIndexTable, Columns: []cql.Column{
+		cql.KeyColumn("service", "text"), cql.KeyColumn("service_key", "text"), cql.OrderColumn("key", "text"), cql.StaticColumn("mtime", "timeuuid"), cql.PlainColumn("value", "text")}}},
+	{part: partOwn, Definition: cql.Definition{Name: varveRowIndexTable, Columns: []cql.Column{
+		cql.KeyColumn("metric", "text"), cql.KeyColumn("row_time", "timestamp"), cql.KeyColumn("tag", "text"), cql.KeyColumn("value", "text"), cql.KeyColumn("shard", "int"),
+		cql.OrderColumn("data_type", "text"), cql.OrderColumn("tags", tagsType)}}},
+	{part: partOwn, Definition: cql.Definition{Name: varveRowStateTable, Columns: []cql.Column{
+		cql.KeyColumn("metric", "text"), cql.OrderColumn("row_time", "timestamp"), cql.PlainColumn("kairos_mtime", "timeuuid"), cql.PlainColumn("changed", "timeuuid"), cql.PlainColumn("expires", "bigint")}}},
 }
 
 func TableNames() []string {
 	names := make([]string, len(definitions))
 	for i, d := range definitions {
-		names[i] = d.name
+		names[i] = d.Name
 	}
 	return names
-}
-
-// create is the statement that makes the table.
-func (d definition) create(options string) *cql.Statement {
-	var columns, partition, order []string
-	for _, c := range d.columns {
-		text := c.Name + " " + c.Type
-		switch c.Kind {
-		case "partition_key":
-			partition = append(partition, c.Name)
-		case "clustering":
-			order = append(order, c.Name)
-		case "static":
-			text += " static"
-		}
-		columns = append(columns, text)
-	}
-	key := strings.Join(append([]string{"(" + strings.Join(partition, ", ") + ")"}, order...), ", ")
-	text := "CREATE TABLE IF NOT EXISTS " + d.name + " (" + strings.Join(columns, ", ") + ", PRIMARY KEY (" + key + "))"
-	if options != "" {
-		text += " WITH " + options
-	}
-	return &cql.Statement{Name: "create_table", Text: text}
-}
-
-// check says what makes a table that was found unusable, "" if nothing does.
-// Regular columns beyond ours are let be.
-func (d definition) check(t cql.Table) string {
-	for _, kind := range []string{"partition_key", "clustering"} {
-		var want []string
-		for _, c := range d.columns {
-			if c.Kind == kind {
-				want = append(want, c.Name)
-			}
-		}
-		if got := t.Keys(kind); !slices.Equal(got, want) {
-			return fmt.Sprintf("its %s is (%s), not (%s)", strings.ReplaceAll(kind, "_", " "), strings.Join(got, ", "), strings.Join(want, ", "))
-		}
-	}
-	for _, want := range d.columns {
-		got, ok := t.Column(want.Name)
-		if !ok {
-			return "it has no column " + want.Name
-		}
-		if got.Type != want.Type && (d.also[want.Name] == "" || got.Type != d.also[want.Name]) {
-			return fmt.Sprintf("its column %s is of type %s, not %s", want.Name, got.Type, want.Type)
-		}
-		if want.Kind == "static" && got.Kind != "static" {
-			return fmt.Sprintf("its column %s is not static", want.Name)
-		}
-	}
-	return ""
 }
 
 // Tables says which tables a keyspace has, and in which form.
@@ -217,12 +148,12 @@ func (e *Error) Unwrap() error { return e.Err }
 func (ks *Keyspace) checkTables(found map[string]cql.Table) error {
 	var errs []error
 	for _, d := range definitions {
-		t, ok := found[d.name]
+		t, ok := found[d.Name]
 		if !ok || !ks.uses(d) {
 			continue
 		}
-		if problem := d.check(t); problem != "" {
-			errs = append(errs, &Error{Keyspace: ks.Name, Table: d.name, Problem: problem, WayOut: wayOut(d.name, t)})
+		if problem := d.Check(t); problem != "" {
+			errs = append(errs, &Error{Keyspace: ks.Name, Table: d.Name, Problem: problem, WayOut: wayOut(d.Name, t)})
 		}
 	}
 	return errors.Join(errs...)
@@ -265,18 +196,18 @@ func (ks *Keyspace) createTables(ctx context.Context, found map[string]cql.Table
 		return err
 	}
 	for _, d := range definitions {
-		if _, ok := found[d.name]; ok || !ks.uses(d) || !only(d) {
+		if _, ok := found[d.Name]; ok || !ks.uses(d) || !only(d) {
 			continue
 		}
-		ks.told("making table " + d.name + " in keyspace " + ks.Name)
-		err := ks.Session.Change(ctx, d.create(options[d.name]))
+		ks.told("making table " + d.Name + " in keyspace " + ks.Name)
+		err := ks.Session.Change(ctx, d.Create(options[d.Name]))
 		var refused *cql.RefusedError
 		if errors.As(err, &refused) && d.part == partOwn {
-			ks.note("table %s cannot be created, so selective queries read whole index partitions: %v", d.name, err)
+			ks.note("table %s cannot be created, so selective queries read whole index partitions: %v", d.Name, err)
 			continue
 		}
 		if errors.As(err, &refused) {
-			return &Error{Keyspace: ks.Name, Table: d.name, Problem: "it is missing and cannot be created", Err: err,
+			return &Error{Keyspace: ks.Name, Table: d.Name, Problem: "it is missing and cannot be created", Err: err,
 				WayOut: "create it by hand as docs/formats/kairosdb-cassandra.md says, or grant the user the right to create it"}
 		}
 		if err != nil {
@@ -296,16 +227,16 @@ func (ks *Keyspace) createTables(ctx context.Context, found map[string]cql.Table
 func (ks *Keyspace) checkMissing(found map[string]cql.Table) error {
 	var missing []string
 	for _, d := range definitions {
-		if _, ok := found[d.name]; ok || !ks.uses(d) {
+		if _, ok := found[d.Name]; ok || !ks.uses(d) {
 			continue
 		}
 		switch {
 		case ks.config.Role == RoleRead:
-			if d.name == DataPoints {
-				missing = append(missing, d.name)
+			if d.Name == DataPoints {
+				missing = append(missing, d.Name)
 			}
 		case d.part == partSamples, d.part == partMetadata && ks.config.Role == RoleMeta:
-			missing = append(missing, d.name)
+			missing = append(missing, d.Name)
 		}
 	}
 	if len(missing) == 0 {
@@ -324,7 +255,7 @@ func (ks *Keyspace) checkMissing(found map[string]cql.Table) error {
 // noteOptions tells of options that work against the keyspace.
 func (ks *Keyspace) noteOptions(found map[string]cql.Table) {
 	for _, name := range slices.Sorted(maps.Keys(found)) {
-		if !slices.ContainsFunc(definitions, func(d definition) bool { return d.name == name }) {
+		if !slices.ContainsFunc(definitions, func(d definition) bool { return d.Name == name }) {
 			continue
 		}
 		c := found[name].Options.Compaction

@@ -1,0 +1,137 @@
+package cql
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A Definition is a table as Varve makes it and as it can use it.
+type Definition struct {
+	Name    string
+	Columns []Column // keys first, in their order
+	Order   string   // of the clustering columns, where it is not ascending: "time DESC, id DESC"
+	Options string   // further ones, as CQL writes them after WITH
+
+	// Also has other types of columns that can be used, by name of column.
+	Also map[string]string
+}
+
+// KeyColumn is a column of the partition key.
+func KeyColumn(name, typ string) Column { return Column{Name: name, Type: typ, Kind: "partition_key"} }
+
+// OrderColumn is a clustering column.
+func OrderColumn(name, typ string) Column { return Column{Name: name, Type: typ, Kind: "clustering"} }
+
+// StaticColumn is a column of a whole partition.
+func StaticColumn(name, typ string) Column { return Column{Name: name, Type: typ, Kind: "static"} }
+
+// PlainColumn is a column that is no key.
+func PlainColumn(name, typ string) Column { return Column{Name: name, Type: typ, Kind: "regular"} }
+
+func (d Definition) keys(kind string) []string { return Table{Columns: d.Columns}.Keys(kind) }
+
+// Create is the statement that makes the table, with options beside its own.
+func (d Definition) Create(options string) *Statement {
+	var columns []string
+	for _, c := range d.Columns {
+		text := c.Name + " " + c.Type
+		if c.Kind == "static" {
+			text += " static"
+		}
+		columns = append(columns, text)
+	}
+	partition := "(" + strings.Join(d.keys("partition_key"), ", ") + ")"
+	key := strings.Join(append([]string{partition}, d.keys("clustering")...), ", ")
+	text := "CREATE TABLE IF NOT EXISTS " + d.Name + " (" + strings.Join(columns, ", ") + ", PRIMARY KEY (" + key + "))"
+	var with []string
+	if d.Order != "" {
+		with = append(with, "CLUSTERING ORDER BY ("+d.Order+")")
+	}
+	for _, o := range []string{d.Options, options} {
+		if o != "" {
+			with = append(with, o)
+		}
+	}
+	if len(with) > 0 {
+		text += " WITH " + strings.Join(with, " AND ")
+	}
+	return &Statement{Name: "create_table", Text: text}
+}
+
+// Check says what makes a table that was found unusable, "" if nothing does.
+// Unknown regular columns are ignored.
+func (d Definition) Check(t Table) string {
+	for _, kind := range []string{"partition_key", "clustering"} {
+		want := d.keys(kind)
+		if got := t.Keys(kind); !slices.Equal(got, want) {
+			return fmt.Sprintf("its %s is (%s), not (%s)", strings.ReplaceAll(kind, "_", " "), strings.Join(got, ", "), strings.Join(want, ", "))
+		}
+	}
+	for _, want := range d.Columns {
+		got, ok := t.Column(want.Name)
+		if !ok {
+			return "it has no column " + want.Name
+		}
+		if got.Type != want.Type && (d.Also[want.Name] == "" || got.Type != d.Also[want.Name]) {
+			return fmt.Sprintf("its column %s is of type %s, not %s", want.Name, got.Type, want.Type)
+		}
+		if want.Kind == "static" && got.Kind != "static" {
+			return fmt.Sprintf("its column %s is not static", want.Name)
+		}
+	}
+	return ""
+}
+
+// A TableError says why a table of Varve's own cannot be used, and what to do.
+type TableError struct {
+	Keyspace, Table string
+	Problem, WayOut string
+	Err             error // cause, may be nil
+}
+
+func (e *TableError) Error() string {
+	s := "keyspace " + e.Keyspace + ", table " + e.Table + ": " + e.Problem
+	if e.Err != nil {
+		s += ": " + e.Err.Error()
+	}
+	return s + ": " + e.WayOut
+}
+
+func (e *TableError) Unwrap() error { return e.Err }
+
+// MakeTables sees to it that tables of Varve's own are there, in the shape that it can
+// use; it makes missing ones if create is set. page is the page of the documentation
+// that has their definitions. Errors beside those of the session: *TableError.
+func (s *Session) MakeTables(ctx context.Context, create bool, page string, definitions ...Definition) error {
+	found, err := s.Tables(ctx)
+	if err != nil {
+		return err
+	}
+	for _, d := range definitions {
+		fault := &TableError{Keyspace: s.KeyspaceName(), Table: d.Name}
+		t, ok := found[d.Name]
+		switch {
+		case ok:
+			fault.Problem, fault.WayOut = d.Check(t), "it is not a table of this version of Varve; rename or drop it"
+		case !create:
+			fault.Problem, fault.WayOut = "it is missing", "set cassandra.schema.create to tables, or create it by hand as "+page+" says"
+		default:
+			err := s.Change(ctx, d.Create(""))
+			var refused *RefusedError
+			if err != nil && !errors.As(err, &refused) {
+				return err
+			}
+			if err != nil {
+				fault.Problem, fault.Err = "it is missing and cannot be created", err
+				fault.WayOut = "create it by hand as " + page + " says, or grant the user the right to create it"
+			}
+		}
+		if fault.Problem != "" {
+			return fault
+		}
+	}
+	return nil
+}

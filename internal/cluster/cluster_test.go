@@ -1,0 +1,345 @@
+package cluster
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/cql/cqltest"
+	"varve/internal/originals"
+)
+
+func open(t *testing.T, session *cql.Session) *Registers {
+	t.Helper()
+	registers, err := OpenRegisters(t.Context(), session, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return registers
+}
+
+// All in one keyspace, since to make and drop one takes seconds.
+func TestCluster(t *testing.T) {
+	session := cqltest.Keyspace(t, cqltest.Config(originals.Cassandra(t)), cql.Options{})
+	testTable(t, session)
+	registers := open(t, session)
+	for name, test := range map[string]func(*testing.T, *Registers){
+		"swaps exclude":                  testSwapsExclude,
+		"swap tells values apart":        testSwapTellsValuesApart,
+		"leases":                         testLeases,
+		"a renewal whose answer is lost": testRenewalWhoseAnswerIsLost,
+		"one holder":                     testOneHolder,
+		"keep":                           testKeep,
+		"members":                        testMembers,
+		"a frozen holder finds it lost":  testFrozenHolder,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, registers) })
+	}
+}
+
+// Of many that count up at once, each is counted once.
+func testSwapsExclude(t *testing.T, registers *Registers) {
+	const writers, each = 6, 5
+	var all sync.WaitGroup
+	for range writers {
+		all.Go(func() {
+			for range each {
+				countUp(t, registers)
+			}
+		})
+	}
+	all.Wait()
+	v, err := registers.Get(t.Context(), t.Name(), "count")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := binary.BigEndian.Uint64(v.Data); n != writers*each {
+		t.Errorf("counted %d of %d", n, writers*each)
+	}
+	if since := time.Since(v.Written); since < -time.Hour || since > time.Hour {
+		t.Errorf("written at %v", v.Written)
+	}
+}
+
+func countUp(t *testing.T, registers *Registers) {
+	for {
+		old, err := registers.Get(t.Context(), t.Name(), "count")
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		data := make([]byte, 8)
+		if old.Version != 0 {
+			binary.BigEndian.PutUint64(data, binary.BigEndian.Uint64(old.Data))
+		}
+		binary.BigEndian.PutUint64(data, binary.BigEndian.Uint64(data)+1)
+		v, err := registers.Swap(t.Context(), t.Name(), "count", old, data, 0)
+		if err == nil && v.Version <= old.Version {
+			t.Errorf("version %d after %d", v.Version, old.Version)
+		}
+		if err == nil {
+			return
+		}
+		if !errors.Is(err, ErrChanged) {
+			t.Error(err)
+			return
+		}
+	}
+}
+
+// A value of another one that is as old as mine is not replaced, although the version
+// is the same.
+func testSwapTellsValuesApart(t *testing.T, registers *Registers) {
+	mine, err := registers.Swap(t.Context(), t.Name(), "x", Value{}, []byte("mine"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := Value{Version: mine.Version, nonce: "other"}
+	if _, err := registers.Swap(t.Context(), t.Name(), "x", other, []byte("other"), 0); !errors.Is(err, ErrChanged) {
+		t.Error(err)
+	}
+	if _, err := registers.Swap(t.Context(), t.Name(), "x", Value{}, []byte("first"), 0); !errors.Is(err, ErrChanged) {
+		t.Error(err)
+	}
+	if _, err := registers.Swap(t.Context(), t.Name(), "x", mine, []byte("second"), 0); err != nil {
+		t.Error(err)
+	}
+}
+
+// A clock that tests set.
+type clock struct {
+	sync.Mutex
+	t time.Time
+}
+
+func (c *clock) now() time.Time {
+	c.Lock()
+	defer c.Unlock()
+	return c.t
+}
+
+func (c *clock) add(d time.Duration) {
+	c.Lock()
+	defer c.Unlock()
+	c.t = c.t.Add(d)
+}
+
+func newClock() *clock { return &clock{t: time.UnixMilli(1_790_000_000_000)} }
+
+func nodeAt(registers *Registers, id string, c *clock) *Node {
+	n := NewNode(registers, id, "machine")
+	n.now = c.now
+	return n
+}
+
+// A lease goes over when it has ended and the clocks may differ by no more, with a larger
+// token; or at once when it is released.
+func testLeases(t *testing.T, registers *Registers) {
+	c := newClock()
+	a, b := nodeAt(registers, "a", c), nodeAt(registers, "b", c)
+	first, err := a.Acquire(t.Context(), t.Name(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	held := (*HeldError)(nil)
+	for _, wait := range []time.Duration{0, time.Minute, Skew} {
+		c.add(wait)
+		if _, err := b.Acquire(t.Context(), t.Name(), time.Minute); !errors.As(err, &held) || held.By.Node != "a" {
+			t.Errorf("after %v more: %v", wait, err)
+		}
+	}
+	if err := first.Check(); !errors.Is(err, ErrLost) {
+		t.Errorf("after its life: %v", err)
+	}
+	if err := first.Renew(t.Context()); !errors.Is(err, ErrLost) {
+		t.Errorf("renewed after its life: %v", err)
+	}
+	c.add(time.Millisecond)
+	second, err := b.Acquire(t.Context(), t.Name(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.add(50 * time.Second)
+	if err := second.Renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.add(50 * time.Second)
+	if err := second.Check(); err != nil {
+		t.Errorf("50 s after it was renewed: %v", err)
+	}
+	if err := second.Release(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := second.Check(); !errors.Is(err, ErrLost) {
+		t.Errorf("after its release: %v", err)
+	}
+	third, err := a.Acquire(t.Context(), t.Name(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.Token >= second.Token || second.Token >= third.Token {
+		t.Errorf("tokens %d, %d, %d", first.Token, second.Token, third.Token)
+	}
+	if err := first.Release(t.Context()); err != nil || third.Check() != nil {
+		t.Errorf("the release of an old lease: %v, and the new one: %v", err, third.Check())
+	}
+}
+
+// A renewal that was told as failed, and was applied all the same, is no loss.
+func testRenewalWhoseAnswerIsLost(t *testing.T, registers *Registers) {
+	c := newClock()
+	lease, err := nodeAt(registers, "a", c).Acquire(t.Context(), t.Name(), time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := lease.value
+	c.add(time.Second)
+	if err := lease.Renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	lease.value = before // as after an error
+	c.add(59 * time.Second)
+	if err := lease.Renew(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	c.add(59 * time.Second)
+	if err := lease.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Of many that want a lease at once, one gets it.
+func testOneHolder(t *testing.T, registers *Registers) {
+	var mu sync.Mutex
+	var got int
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			_, err := NewNode(registers, "n", "").Acquire(t.Context(), t.Name(), time.Minute)
+			held := (*HeldError)(nil)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err == nil:
+				got++
+			case !errors.Is(err, ErrChanged) && !errors.As(err, &held):
+				t.Error(err)
+			}
+		})
+	}
+	all.Wait()
+	if got != 1 {
+		t.Errorf("%d hold the lease", got)
+	}
+}
+
+// What runs under a lease ends when the lease is taken away, and the lease is free when it
+// has ended by itself.
+func testKeep(t *testing.T, registers *Registers) {
+	node := NewNode(registers, "a", "")
+	lease, err := node.Acquire(t.Context(), t.Name(), 400*time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = lease.Keep(t.Context(), func(ctx context.Context) error {
+		v, err := registers.Get(ctx, leases, t.Name())
+		for err == nil {
+			if _, err = registers.Swap(ctx, leases, t.Name(), v, []byte(`{"holder":"another"}`), 0); err == nil {
+				break
+			}
+			v, err = registers.Get(ctx, leases, t.Name()) // it was renewed meanwhile
+		}
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
+	if !errors.Is(err, ErrLost) {
+		t.Errorf("the work ended by %v", err)
+	}
+	lease, err = node.Acquire(t.Context(), t.Name()+" 2", time.Minute)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := lease.Keep(t.Context(), func(context.Context) error { panic("broken") }); err == nil {
+		t.Error("a panic under a lease is no error")
+	}
+	if _, err := node.Acquire(t.Context(), t.Name()+" 2", time.Minute); err != nil {
+		t.Error(err)
+	}
+}
+
+// Members are listed while they are there. The id of one that is there is not taken.
+func testMembers(t *testing.T, registers *Registers) {
+	c := newClock()
+	a, b := nodeAt(registers, "a", c), nodeAt(registers, "b", c)
+	for _, n := range []*Node{a, b} {
+		if _, err := n.Join(t.Context(), time.Minute); err != nil {
+			t.Fatal(err)
+		}
+	}
+	members, err := a.Members(t.Context())
+	if err != nil || len(members) != 2 || members[0].Node != "a" || members[1].Note != "machine" {
+		t.Fatal(members, err)
+	}
+	if _, err := nodeAt(registers, "a", c).Join(t.Context(), time.Minute); !errors.As(err, new(*HeldError)) {
+		t.Errorf("a second process with the id of one that is there: %v", err)
+	}
+	c.add(2 * time.Minute)
+	if members, err = a.Members(t.Context()); err != nil || len(members) != 0 {
+		t.Error(members, err)
+	}
+}
+
+// The table is made only if that is wanted, and not used if it is of another shape.
+func testTable(t *testing.T, session *cql.Session) {
+	fault := (*cql.TableError)(nil)
+	if _, err := OpenRegisters(t.Context(), session, false); !errors.As(err, &fault) {
+		t.Errorf("without the table: %v", err)
+	}
+	name := `"` + session.KeyspaceName() + `".varve_registers`
+	cqltest.Must(t, session, "CREATE TABLE "+name+" (space text, name text, version int, PRIMARY KEY (space, name))")
+	if _, err := OpenRegisters(t.Context(), session, true); !errors.As(err, &fault) {
+		t.Errorf("with another table of that name: %v", err)
+	}
+	cqltest.Must(t, session, "DROP TABLE "+name)
+}
+
+// A server keeps its id, and has one where it cannot be kept.
+func TestServerID(t *testing.T) {
+	dir := t.TempDir()
+	first, err := ServerID(dir)
+	if err != nil || first == "" {
+		t.Fatal(first, err)
+	}
+	if again, err := ServerID(dir); again != first || err != nil {
+		t.Errorf("%q and then %q, %v", first, again, err)
+	}
+	path := filepath.Join(dir, idFile)
+	if err := os.WriteFile(path, nil, 0o644); err != nil { // a crash while it was written
+		t.Fatal(err)
+	}
+	second, err := ServerID(dir)
+	if err != nil || second == "" || second == first {
+		t.Errorf("%q and then %q, %v", first, second, err)
+	}
+	third, err := ServerID(path) // a file is in the way
+	if third == "" || err == nil {
+		t.Errorf("%q, %v", third, err)
+	}
+	fourth, _ := ServerID(path)
+	ids := map[string]bool{}
+	for _, id := range []string{second, third, fourth, ToolID(dir), ToolID(t.TempDir())} {
+		if ids[id] {
+			t.Errorf("%q is the id of two", id)
+		}
+		ids[id] = true
+	}
+	if !ids[ToolID(dir)] {
+		t.Error("the id of a tool changes")
+	}
+}

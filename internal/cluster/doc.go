@@ -1,0 +1,32 @@
+// Package cluster lets servers that share a keyspace of Cassandra agree: which of
+// them are there, which one does what only one may do, and what a value is that
+// several change. It stands on one table of versioned values:
+//
+//	varve_registers
+//	    space    text, partition   what belongs together: "nodes", "lease", ...
+//	    name     text, clustering
+//	    version  bigint            rises with each change
+//	    nonce    text              of the change, by which its writer knows it again
+//	    value    blob
+//	    written  timestamp         of the change, by the clock of a Cassandra node
+//
+// Each change is a lightweight transaction on the version that was read, among the
+// replicas of all data centers: one with a majority of the replicas goes on alone.
+//
+//   - [Registers]: read and compare-and-set of a value.
+//   - [Node.Acquire]: a lease, which one process has at a time. Its token is larger
+//     than that of all leases of the name before it.
+//   - [Node.Join], [Node.Members]: membership is a lease on the server's own id.
+//
+// # Clocks
+//
+// A lease says until when it is held, by the clock of its holder, taken before the
+// request was sent. The holder counts it as lost from then on. Others wait for Skew
+// longer. So two processes hold a lease at once only if their clocks differ by more
+// than Skew. The holder looks at the wall clock and at the monotonic one: a process
+// that was stopped, or a machine that slept, finds its lease lost.
+//
+// A look at the clock and what follows it are two things, and a process may be
+// stopped in between. What must not happen twice has to be a compare-and-set, or
+// carry the token.
+package cluster

@@ -1,0 +1,243 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"varve/internal/work"
+)
+
+const (
+	// Skew is by how much clocks of servers may differ: so long after a lease has ended
+	// nobody else takes it.
+	Skew = 5 * time.Second
+
+	// keepLeases is how long the register of a lease that nobody renews is kept.
+	keepLeases = 30 * 24 * time.Hour
+
+	leases = "lease" // the space of leases
+	nodes  = "nodes" // the space of members, which are leases on their own ids
+)
+
+// ErrLost means that a lease is not, or not any more, held by who asks.
+var ErrLost = errors.New("the lease is lost: it has ended, or another process has it")
+
+// A HeldError means that another process has a lease.
+type HeldError struct {
+	Name string
+	By   Member
+}
+
+func (e *HeldError) Error() string {
+	return fmt.Sprintf("lease %s is held by node %s (%s) until %s", e.Name, e.By.Node, e.By.Note, e.By.Until.UTC().Format(time.RFC3339))
+}
+
+// record is a lease as it is written down, in JSON.
+type record struct {
+	Holder  string `json:"holder"` // a process; empty if it was released
+	Node    string `json:"node"`
+	Note    string `json:"note,omitempty"`
+	Token   int64  `json:"token"`
+	UntilMS int64  `json:"until_ms"` // by the clock of the holder
+}
+
+// A Node is a process among those that share a keyspace.
+type Node struct {
+	ID string
+
+	registers *Registers
+	holder    string // no other process has it, not even the same server started again
+	note      string
+	skew      time.Duration
+	now       func() time.Time
+}
+
+// NewNode returns this process under the id of its server. note is for people: the
+// name of the machine.
+func NewNode(registers *Registers, id, note string) *Node {
+	return &Node{ID: id, registers: registers, holder: id + "/" + rand.Text(), note: note, skew: Skew, now: time.Now}
+}
+
+// A Lease is held until it ends, unless it is renewed before. Its methods may be called
+// by several goroutines.
+type Lease struct {
+	Token int64 // larger than that of any lease of the name before
+
+	node        *Node
+	space, name string
+	life        time.Duration
+
+	mu    sync.Mutex
+	began time.Time // of the request that got or renewed it, with both clocks
+	value Value
+	gone  bool // released, or found to be another's
+}
+
+// Acquire gets the lease of a name for so long. *HeldError: another process has it, or
+// had it until a moment ago.
+func (n *Node) Acquire(ctx context.Context, name string, life time.Duration) (*Lease, error) {
+	return n.acquire(ctx, leases, name, life)
+}
+
+func (n *Node) acquire(ctx context.Context, space, name string, life time.Duration) (*Lease, error) {
+	old, err := n.registers.Get(ctx, space, name)
+	if err != nil {
+		return nil, err
+	}
+	began := n.now()
+	if old.Version != 0 {
+		there, err := parse(old.Data)
+		if err != nil {
+			return nil, fmt.Errorf("lease %s: %w", name, err)
+		}
+		if there.Holder != "" && began.UnixMilli() <= there.UntilMS+n.skew.Milliseconds() {
+			return nil, &HeldError{Name: name, By: there.member()}
+		}
+	}
+	token := n.registers.next(old)
+	l := &Lease{Token: token, node: n, space: space, name: name, life: life, began: began}
+	l.value, err = n.registers.swap(ctx, space, name, old, token, l.record(began), keepLeases)
+	if err != nil {
+		return nil, err
+	}
+	return l, l.Check()
+}
+
+func parse(data []byte) (record, error) {
+	var r record
+	if err := json.Unmarshal(data, &r); err != nil {
+		return r, fmt.Errorf("it is not written down as this version of Varve does: %w", err)
+	}
+	return r, nil
+}
+
+func (l *Lease) record(began time.Time) []byte {
+	n := l.node
+	data, err := json.Marshal(record{Holder: n.holder, Node: n.ID, Note: n.note, Token: l.Token, UntilMS: began.Add(l.life).UnixMilli()})
+	if err != nil {
+		panic(err) // texts and numbers always marshal
+	}
+	return data
+}
+
+// Check returns nil if the lease is held now, and ErrLost if it is not. Call it
+// directly before what needs the lease.
+func (l *Lease) Check() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.checkLocked()
+}
+
+func (l *Lease) checkLocked() error {
+	now := l.node.now()
+	if l.gone || now.Sub(l.began) >= l.life || now.Round(0).Sub(l.began.Round(0)) >= l.life {
+		return ErrLost
+	}
+	return nil
+}
+
+// Renew makes the lease last for its whole life from now on. After an error that is not
+// ErrLost it is held as long as before, and may be renewed again.
+func (l *Lease) Renew(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.checkLocked(); err != nil {
+		return err
+	}
+	began := l.node.now()
+	return l.swapLocked(ctx, began, l.record(began))
+}
+
+// Release lets others have the lease at once.
+func (l *Lease) Release(ctx context.Context) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.gone {
+		return nil
+	}
+	err := l.swapLocked(ctx, l.began, []byte(`{}`))
+	l.gone = true
+	if errors.Is(err, ErrLost) {
+		return nil
+	}
+	return err
+}
+
+func (l *Lease) swapLocked(ctx context.Context, began time.Time, data []byte) error {
+	r := l.node.registers
+	for {
+		v, err := r.Swap(ctx, l.space, l.name, l.value, data, keepLeases)
+		if err == nil {
+			l.value, l.began = v, began
+			return nil
+		}
+		if !errors.Is(err, ErrChanged) {
+			return err
+		}
+		// An attempt that was told as failed may have changed it.
+		if own, err := l.ownLocked(ctx); err != nil {
+			return err
+		} else if !own {
+			l.gone = true
+			return ErrLost
+		}
+	}
+}
+
+// ownLocked reads the register again, and reports whether it is still this lease.
+func (l *Lease) ownLocked(ctx context.Context) (bool, error) {
+	v, err := l.node.registers.Get(ctx, l.space, l.name)
+	if err != nil {
+		return false, err
+	}
+	there, err := parse(v.Data)
+	if err != nil || there.Holder != l.node.holder || there.Token != l.Token {
+		return false, nil
+	}
+	l.value = v
+	return true, nil
+}
+
+// Keep runs f while the lease is held, renewing it, and releases it at the end. The
+// context of f ends with ErrLost when the lease does.
+func (l *Lease) Keep(ctx context.Context, f func(context.Context) error) error {
+	held, lose := context.WithCancelCause(ctx)
+	renewing, stop := context.WithCancel(context.WithoutCancel(ctx))
+	var renewer sync.WaitGroup
+	renewer.Go(func() {
+		if l.renewUntil(renewing) != nil {
+			lose(ErrLost)
+		}
+	})
+	err := work.Do("work under a lease", func() error { return f(held) })
+	stop()
+	renewer.Wait()
+	lose(nil)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.life)
+	defer cancel()
+	return errors.Join(err, l.Release(last))
+}
+
+// renewUntil renews the lease in good time until ctx ends. ErrLost: that failed.
+func (l *Lease) renewUntil(ctx context.Context) error {
+	pause := time.NewTicker(l.life / 4)
+	defer pause.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-pause.C:
+		}
+		attempt, cancel := context.WithTimeout(ctx, l.life/4)
+		err := l.Renew(attempt)
+		cancel()
+		if ctx.Err() == nil && (errors.Is(err, ErrLost) || l.Check() != nil) {
+			return ErrLost
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"time"
+
+	"varve/internal/cassandra/cql"
+)
+
+// ErrChanged means that a value is not the one that was to be replaced: another
+// process has changed it meanwhile. Read it again, then decide.
+var ErrChanged = errors.New("the value was changed by another process meanwhile")
+
+// Table is the definition of the table of registers.
+var Table = cql.Definition{Name: "varve_registers", Columns: []cql.Column{
+	cql.KeyColumn("space", "text"), cql.OrderColumn("name", "text"), cql.PlainColumn("version", "bigint"),
+	cql.PlainColumn("nonce", "text"), cql.PlainColumn("value", "blob"), cql.PlainColumn("written", "timestamp")}}
+
+// Page is the page of the documentation that has the table.
+const Page = "docs/formats/cluster-cassandra.md"
+
+var (
+	readRegister = &cql.Statement{Name: "read_register", Level: cql.Serial, KeyArgs: 1,
+		Text: "SELECT version, nonce, value, written FROM varve_registers WHERE space = ? AND name = ?"}
+	listRegisters = &cql.Statement{Name: "list_registers", Level: cql.Serial, KeyArgs: 1, PageSize: 500,
+		Text: "SELECT name, version, nonce, value, written FROM varve_registers WHERE space = ?"}
+	swapRegister = &cql.Statement{Name: "swap_register", KeyArgs: 1,
+		Text: "UPDATE varve_registers USING TTL ? SET version = ?, nonce = ?, value = ?, written = toTimestamp(now()) WHERE space = ? AND name = ? IF version = ? AND nonce = ?"}
+)
+
+// A Value is what a register has. The zero value means that there is none.
+type Value struct {
+	Version int64  // larger than that of any value before; 0 if there is none
+	Data    []byte // not to be changed
+	Written time.Time
+
+	nonce string
+}
+
+// Registers are versioned values in the keyspace of a session.
+type Registers struct {
+	session *cql.Session
+	now     func() time.Time
+}
+
+// OpenRegisters makes the table, if it is missing and create is set.
+func OpenRegisters(ctx context.Context, session *cql.Session, create bool) (*Registers, error) {
+	if err := session.MakeTables(ctx, create, Page, Table); err != nil {
+		return nil, err
+	}
+	return &Registers{session: session, now: time.Now}, nil
+}
+
+// Get reads a register. It sees every Swap that has returned.
+func (r *Registers) Get(ctx context.Context, space, name string) (Value, error) {
+	var v Value
+	var written cql.Millis
+	_, err := r.session.One(ctx, readRegister, []any{space, name}, &v.Version, &v.nonce, &v.Data, &written)
+	v.Written = time.UnixMilli(written.MS)
+	return v, err
+}
+
+// List reads the registers of a space, and calls f with each in the order of names.
+func (r *Registers) List(ctx context.Context, space string, f func(name string, v Value) error) error {
+	rows := r.session.Query(ctx, listRegisters, space)
+	for {
+		var name string
+		var v Value
+		var written cql.Millis
+		if !rows.Scan(&name, &v.Version, &v.nonce, &v.Data, &written) {
+			return rows.Close()
+		}
+		v.Written = time.UnixMilli(written.MS)
+		if err := f(name, v); err != nil {
+			return errors.Join(err, rows.Close())
+		}
+	}
+}
+
+// Swap puts data in the place of old, which Get has returned, and returns the value
+// that is there now, without the time at which it was written. It is forgotten after
+// keep, 0 means never. ErrChanged: another one is there. After any other error the
+// value may be there or may yet come; Get says whether, and if it is not there, it
+// does not come any more.
+func (r *Registers) Swap(ctx context.Context, space, name string, old Value, data []byte, keep time.Duration) (Value, error) {
+	return r.swap(ctx, space, name, old, r.next(old), data, keep)
+}
+
+// next is the version that follows a value. The first one is the time in
+// microseconds, so that a register that was forgotten does not begin again from 1.
+func (r *Registers) next(old Value) int64 {
+	if old.Version == 0 {
+		return r.now().UnixMicro()
+	}
+	return old.Version + 1
+}
+
+func (r *Registers) swap(ctx context.Context, space, name string, old Value, version int64, data []byte, keep time.Duration) (Value, error) {
+	v := Value{Version: version, Data: data, nonce: rand.Text()}
+	var oldVersion, oldNonce any // null, where there is none
+	if old.Version != 0 {
+		oldVersion, oldNonce = old.Version, old.nonce
+	}
+	applied, there, err := r.session.Swap(ctx, swapRegister, int(keep/time.Second), v.Version, v.nonce, data, space, name, oldVersion, oldNonce)
+	if err != nil {
+		return Value{}, fmt.Errorf("change %s of %s: %w", name, space, err)
+	}
+	if !applied && there["nonce"] != v.nonce { // an attempt that failed may have been applied
+		return Value{}, fmt.Errorf("change %s of %s: %w", name, space, ErrChanged)
+	}
+	return v, nil
+}
