@@ -68,6 +68,10 @@ func serve(t terminal, args []string) error {
 	reloads := admin.NewReloader(c, func() (*config.Loaded, error) { return load(t, args) }, log,
 		admin.Reloadable{Key: "log.level", Apply: func(c config.Config) error { level.Set(c.Log.Level); return nil }},
 		admin.Reloadable{Key: "server.allowed_origins", Apply: func(c config.Config) error { srv.SetAllowedOrigins(c.Server.AllowedOrigins); return nil }})
+	reloads.AddFiles(admin.ReloadedFiles{
+		Name: "server.tls", Keys: []string{"server.tls.cert_file", "server.tls.key_file", "server.tls.client_ca_file", "server.tls.min_version"},
+		Read: func(c config.Config) (func(), error) { return srv.ReadTLS(c.Server) },
+	})
 	active := openActive(c, log)
 	if active != nil {
 		defer active.Close()
@@ -157,7 +161,11 @@ func announce(w io.Writer, c config.Config, srv *server.Server) {
 	}
 	api, lines := dialable(srv.Addr("http")), dialable(srv.Addr("telnet"))
 	fmt.Fprintf(w, "Varve %s is ready.\n\n", versionText())
-	fmt.Fprintf(w, "  HTTP    http://%s\n", api)
+	scheme := "http"
+	if c.Server.TLS.Speaks("http") {
+		scheme = "https"
+	}
+	fmt.Fprintf(w, "  HTTP    %s://%s\n", scheme, api)
 	if lines != "" {
 		fmt.Fprintf(w, "  telnet  %s\n", lines)
 	}
@@ -170,13 +178,13 @@ func announce(w io.Writer, c config.Config, srv *server.Server) {
 		fmt.Fprintf(w, "  pprof   http://%s/debug/pprof/\n", dialable(pprof))
 	}
 	fmt.Fprintf(w, "  data    %s\n\n", dir)
-	if lines == "" {
-		fmt.Fprintf(w, "Send a first point:\n  curl -s http://%s/api/v1/datapoints -d \"%s\"\n", api, firstPoint)
+	if lines == "" || c.Server.TLS.Speaks("telnet") {
+		fmt.Fprintf(w, "Send a first point:\n  curl -s %s://%s/api/v1/datapoints -d \"%s\"\n", scheme, api, firstPoint)
 	} else {
 		host, port, _ := net.SplitHostPort(lines)
 		fmt.Fprintf(w, "Send a first point:\n  echo \"put demo.load $(date +%%s) 1.5 host=a\" | nc -w 1 %s %s\n", host, port)
 	}
-	fmt.Fprintf(w, "Read it back:\n  curl -s http://%s/api/v1/datapoints/query -d '%s'\n\nCtrl-C stops the server.\n", api, firstQuery)
+	fmt.Fprintf(w, "Read it back:\n  curl -s %s://%s/api/v1/datapoints/query -d '%s'\n\nCtrl-C stops the server.\n", scheme, api, firstQuery)
 }
 
 // firstPoint is a point of now, within double quotes of a shell.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 )
@@ -23,6 +24,8 @@ type Config struct {
 	IdleTimeout    time.Duration `yaml:"idle_timeout" doc:"Closes a connection that has had no request for this long. Clients of KairosDB expect 120s or more."`
 
 	ShutdownTimeout time.Duration `yaml:"shutdown_timeout" doc:"Time from the signal to stop to the exit. Requests in flight have half of it; the store has the rest to write its memory to files."`
+
+	TLS TLSConfig `yaml:"tls" doc:"TLS of the listeners. Without cert_file they are plain."`
 
 	// Constants; tests and benchmarks change them by --tune.
 
@@ -49,6 +52,7 @@ func DefaultConfig() Config {
 		IdleTimeout:       180 * time.Second,
 		CloseGrace:        time.Second,
 		ShutdownTimeout:   10 * time.Second,
+		TLS:               TLSConfig{MinVersion: "1.2", Streams: slices.Clone(tlsStreams)},
 	}
 }
 
@@ -96,6 +100,9 @@ func (c Config) Validate() error {
 		bad("close_grace: %s: want 0 to half of shutdown_timeout, %s", c.CloseGrace, c.ShutdownTimeout/2)
 	}
 	if _, err := newOrigins(c.AllowedOrigins); err != nil {
+		errs = append(errs, err)
+	}
+	if err := c.TLS.validate(); err != nil {
 		errs = append(errs, err)
 	}
 	if c.MaxConnections < 1 {

@@ -14,6 +14,8 @@ import (
 type httpListener struct {
 	*stream.Listener
 	metrics *metrics
+	log     *slog.Logger
+	shaken  chan *stream.Conn // that speak TLS now; nil if none is spoken, see shake
 }
 
 // firstPatience is how long a new connection has for its first request before it goes
@@ -21,7 +23,7 @@ type httpListener struct {
 const firstPatience = time.Second
 
 func newHTTPListener(l net.Listener, name string, limit int, log *slog.Logger, m *metrics) *httpListener {
-	return &httpListener{metrics: m, Listener: stream.NewListener(l, stream.Options{
+	h := &httpListener{metrics: m, log: log, Listener: stream.NewListener(l, stream.Options{
 		Name: name, Limit: limit, Patience: firstPatience,
 		Metrics: stream.Metrics{Open: m.connections, Evicted: func(c *stream.Conn, waitsFor string) {
 			m.evicted.WithLabelValues(waitsFor).Inc()
@@ -31,23 +33,38 @@ func newHTTPListener(l net.Listener, name string, limit int, log *slog.Logger, m
 			}
 		}},
 	})}
+	if d, ok := l.(*stream.Door); ok && d.TLS != nil {
+		h.shaken = make(chan *stream.Conn)
+	}
+	return h
 }
 
 // Accept waits for a connection, then for room.
 func (l *httpListener) Accept() (net.Conn, error) {
+	if l.shaken != nil {
+		return l.acceptShaken()
+	}
 	nc, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	c := &httpConn{Conn: nc.(*stream.Conn), metrics: l.metrics, heading: true}
+	return l.connOf(nc.(*stream.Conn)), nil
+}
+
+func (l *httpListener) connOf(sc *stream.Conn) *httpConn {
+	c := &httpConn{Conn: sc, metrics: l.metrics, heading: true}
 	c.SetArrival(&c.arrival)
-	return c, nil
+	return c
 }
 
 // note is net/http's hook for changes of a connection's state.
 func note(nc net.Conn, state http.ConnState) {
+	if state == http.StateNew {
+		return
+	}
 	c, ok := nc.(*httpConn)
-	if !ok || state == http.StateNew {
+	if !ok {
+		noteHTTP2(stream.Of(nc), state)
 		return
 	}
 	if c.heading = state == http.StateIdle; c.heading {
@@ -87,13 +104,18 @@ func (c *httpConn) letGo() error {
 	if len(c.held) == 0 {
 		return nil
 	}
-	_, err := c.Conn.Conn.Write(c.held)
+	_, err := c.Conn.Write(c.held)
 	c.held = c.held[:0]
 	return err
 }
 
 func (c *httpConn) Write(p []byte) (int, error) {
 	switch {
+	case len(c.held) > 0 && c.TLS() != nil: // in one record, if it fits
+		first, both := len(c.held), append(c.held, p...)
+		c.held, c.gathering = c.held[:0], false
+		n, err := c.Conn.Write(both)
+		return max(0, n-first), err
 	case len(c.held) > 0:
 		first := len(c.held)
 		pieces := net.Buffers{c.held, p}
@@ -104,7 +126,7 @@ func (c *httpConn) Write(p []byte) (int, error) {
 		c.held = append(c.held, p...)
 		return len(p), nil
 	}
-	return c.Conn.Conn.Write(p)
+	return c.Conn.Write(p)
 }
 
 // httpBuffer is how much net/http gathers before it writes to a connection.

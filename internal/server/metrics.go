@@ -22,6 +22,7 @@ type metrics struct {
 	refused     prometheus.Counter
 	evicted     *prometheus.CounterVec // waits_for
 	failed      *prometheus.CounterVec // check
+	handshakes  *prometheus.CounterVec // stream, reason
 
 	largeHeaders prometheus.Counter
 }
@@ -50,7 +51,8 @@ func newMetrics(r prometheus.Registerer, version string, maxConnections int) *me
 		refused:     prometheus.NewCounter(counter("http_requests_refused_total", "Requests answered 403 because a web page of another origin sent them, or because of a foreign name in Host.")),
 		evicted: prometheus.NewCounterVec(counter("http_connections_evicted_total",
 			"Connections that were closed to make room for new ones (server.max_connections): those without a complete request header, then those whose body arrived most slowly."), []string{"waits_for"}),
-		failed: prometheus.NewCounterVec(counter("health_failures_total", "Health checks that failed."), []string{"check"}),
+		handshakes: prometheus.NewCounterVec(counter("tls_handshakes_failed_total", "Connections closed because there was no handshake of TLS: not_tls, timeout, ended by the client, certificate not accepted, other."), []string{"stream", "reason"}),
+		failed:     prometheus.NewCounterVec(counter("health_failures_total", "Health checks that failed."), []string{"check"}),
 
 		largeHeaders: prometheus.NewCounter(counter("http_headers_refused_total", "Requests answered 431: their headers were too large or too many.")),
 	}
@@ -62,7 +64,7 @@ func newMetrics(r prometheus.Registerer, version string, maxConnections int) *me
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{Namespace: "varve", Name: "build_info",
 		Help: "Always 1; the labels say what runs."}, []string{"version", "go"})
 	build.WithLabelValues(version, runtime.Version()).Set(1)
-	r.MustRegister(m.requests, m.seconds, m.bytes, m.inFlight, m.connections, m.panics, m.refused, m.evicted, m.failed, m.largeHeaders, limit, build,
+	r.MustRegister(m.requests, m.seconds, m.bytes, m.inFlight, m.connections, m.panics, m.refused, m.evicted, m.failed, m.handshakes, m.largeHeaders, limit, build,
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

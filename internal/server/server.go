@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,6 +18,7 @@ import (
 
 	"varve/internal/httpapi"
 	"varve/internal/principal"
+	"varve/internal/stream"
 )
 
 // A StreamServer speaks a protocol that is not HTTP. [stream.Server] is one.
@@ -72,6 +74,7 @@ type Server struct {
 	drained  chan struct{} // closed when draining begins
 	draining atomic.Bool
 	origins  atomic.Pointer[origins]
+	keyring  keyring
 
 	streams []*listening
 	api     *web
@@ -139,6 +142,13 @@ func (s *Server) SetAllowedOrigins(list []string) {
 // Listen opens all listeners, so that clients may connect. After an error none
 // is open.
 func (s *Server) Listen() error {
+	if s.config.TLS.on() {
+		k, err := loadKeys(s.config.TLS)
+		if err != nil {
+			return err
+		}
+		s.keyring.current.Store(k)
+	}
 	var errs []error
 	for _, st := range s.streams {
 		if !s.wants(st) {
@@ -157,6 +167,9 @@ func (s *Server) Listen() error {
 			}
 			errs = append(errs, fmt.Errorf("%w (set server.%s to another address%s)", err, st.key(), wayOut))
 			continue
+		}
+		if !st.datagrams {
+			st.listener = s.door(st)
 		}
 		if w := s.webOf(st.name); w != nil {
 			st.listener = w.bind(st.listener, st.name)
@@ -185,6 +198,18 @@ func (s *Server) warnOfExposure() {
 			"; set server."+st.key()+" to an address that only trusted machines reach, or put a firewall or an authenticating proxy in front",
 			"listener", st.name, "address", st.local().String())
 	}
+}
+
+// door is the listener of a stream with what it asks of those who come in.
+func (s *Server) door(st *listening) net.Listener {
+	if !s.config.TLS.Speaks(st.name) {
+		return st.listener
+	}
+	return &stream.Door{Listener: st.listener, TLS: &stream.TLS{
+		Config:  func() *tls.Config { return s.keyring.of(st.name) },
+		Timeout: s.config.ReadHeaderTimeout,
+		Failed:  s.metrics.handshakes,
+	}}
 }
 
 // Addr returns where a stream listens, by its name, such as "http". It is "" for one
@@ -230,7 +255,7 @@ func (s *Server) Run(ctx context.Context) error {
 // serve serves one stream until the server stops.
 func (s *Server) serve(st *listening) error {
 	if w := s.webOf(st.name); w != nil {
-		return w.http.Serve(st.listener)
+		return w.serve()
 	}
 	// Until the store is open, connections wait with the operating system, with what
 	// they have sent.

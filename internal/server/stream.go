@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 
 	"varve/internal/principal"
 )
@@ -107,13 +108,29 @@ func (s *Server) newWeb(requests context.Context, limit int, m *metrics) *web {
 		ErrorLog:          slog.NewLogLogger(s.log.Handler(), slog.LevelWarn),
 		ConnState:         note,
 		ConnContext:       withConn,
+		HTTP2:             &http.HTTP2Config{MaxConcurrentStreams: http2Streams, WriteByteTimeout: s.config.StallTimeout},
 		BaseContext:       func(net.Listener) context.Context { return requests },
 	}}
 }
+
+// http2Streams is how many requests of one connection of HTTP/2 are answered at once.
+const http2Streams = 32
 
 // bind makes w answer on l.
 func (w *web) bind(l net.Listener, name string) net.Listener {
 	w.router.guard.loopback = onLoopback(l.Addr())
 	w.listener = newHTTPListener(l, name, w.limit, w.log, w.router.metrics)
 	return w.listener
+}
+
+// serve answers on the listener until it is closed.
+func (w *web) serve() error {
+	if w.listener.shaken == nil {
+		return w.http.Serve(w.listener)
+	}
+	var shaking sync.WaitGroup
+	shaking.Go(w.listener.shake)
+	defer shaking.Wait()
+	defer w.listener.Close() // before that
+	return w.http.Serve(w.listener)
 }

@@ -2,6 +2,7 @@ package stream
 
 import (
 	"container/list"
+	"crypto/tls"
 	"errors"
 	"net"
 	"os"
@@ -10,9 +11,11 @@ import (
 	"time"
 )
 
-// A Conn gives its place back when it is closed.
+// A Conn gives its place back when it is closed. With [Options.TLS] it speaks TLS, see
+// Handshake; the embedded net.Conn is the connection below it.
 type Conn struct {
 	net.Conn
+	tls      *tls.Conn // nil: none is spoken
 	listener *Listener
 	once     sync.Once
 
@@ -83,6 +86,22 @@ func (c *Conn) drain(until time.Time) {
 // Read reads from the client. While the connection is drained, it fails with
 // [os.ErrDeadlineExceeded] once the client is silent.
 func (c *Conn) Read(p []byte) (int, error) {
+	if c.tls != nil {
+		return c.tls.Read(p)
+	}
+	return c.readRaw(p)
+}
+
+// Write writes to the client.
+func (c *Conn) Write(p []byte) (int, error) {
+	if c.tls != nil {
+		return c.tls.Write(p)
+	}
+	return c.Conn.Write(p)
+}
+
+// readRaw reads what comes over the network.
+func (c *Conn) readRaw(p []byte) (int, error) {
 	if !c.listener.o.Drain {
 		return c.Conn.Read(p)
 	}
@@ -105,6 +124,13 @@ func (c *Conn) Read(p []byte) (int, error) {
 
 // Close closes the connection and gives its place back.
 func (c *Conn) Close() error {
+	if c.tls != nil {
+		return c.tls.Close() // which closes the connection below it, see side
+	}
+	return c.close()
+}
+
+func (c *Conn) close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {
 		if open := c.listener.o.Metrics.Open; open != nil {

@@ -2,6 +2,9 @@ package stream
 
 import (
 	"container/list"
+	"context"
+	"crypto/tls"
+	"errors"
 	"net"
 	"sync"
 	"time"
@@ -28,6 +31,9 @@ type Options struct {
 	Drain bool
 
 	Metrics Metrics
+
+	tls   *TLS // see Door
+	admit func(context.Context, *Conn) (context.Context, error)
 }
 
 // Metrics count the connections of a stream. What is nil is not counted.
@@ -84,8 +90,32 @@ type Listener struct {
 	}
 }
 
+// A Door is a listener with what it asks of those who come in. NewListener and
+// [Server.Serve] take it as any listener.
+type Door struct {
+	net.Listener
+
+	// TLS, if not nil, is spoken on all connections.
+	TLS *TLS
+
+	// Admit, if not nil, finds out who the client of a connection is, after the handshake,
+	// and returns a context that says so, or why it is turned away. A [Server] calls it.
+	Admit func(ctx context.Context, c *Conn) (context.Context, error)
+}
+
+// SetDeadline is that of the listener, if it has one.
+func (d *Door) SetDeadline(t time.Time) error {
+	if l, ok := d.Listener.(interface{ SetDeadline(time.Time) error }); ok {
+		return l.SetDeadline(t)
+	}
+	return errors.ErrUnsupported
+}
+
 // NewListener returns a Listener that accepts from l.
 func NewListener(l net.Listener, o Options) *Listener {
+	if d, ok := l.(*Door); ok {
+		o.tls, o.admit = d.TLS, d.Admit
+	}
 	b := &Listener{Listener: l, o: o, freed: make(chan struct{}, 1), closed: make(chan struct{})}
 	b.mu.conns = map[*Conn]struct{}{}
 	b.mu.idle = list.New()
@@ -110,6 +140,9 @@ func (l *Listener) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		c := &Conn{Conn: nc, listener: l}
+		if l.o.tls != nil {
+			c.tls = tls.Server(side{c}, l.o.tls.Config())
+		}
 		entered, err := l.admit(c)
 		if err != nil {
 			nc.Close()
@@ -279,6 +312,9 @@ func (l *Listener) Close() error {
 	})
 	return err
 }
+
+// Closed returns a channel that is closed by Close.
+func (l *Listener) Closed() <-chan struct{} { return l.closed }
 
 // Drained returns a channel that is closed once the last connection is. It is of use
 // after Close.

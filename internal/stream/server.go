@@ -117,9 +117,27 @@ func (s *Server) accept(ctx context.Context, ln *Listener, conns *sync.WaitGroup
 		conns.Go(func() {
 			defer s.unregister(c, cancel)
 			// A fault of Varve ends this connection alone.
-			_ = work.Do("serve a "+s.o.Name+" connection", func() error { s.handler.ServeConn(own, c); return nil })
+			_ = work.Do("serve a "+s.o.Name+" connection", func() error { return s.serveConn(own, c) })
 		})
 	}
+}
+
+// serveConn serves one connection, once it is known who the client is.
+func (s *Server) serveConn(ctx context.Context, c *Conn) error {
+	if err := c.Handshake(ctx); err != nil {
+		s.log.Debug(s.o.Name+": no TLS", "remote", c.RemoteAddr().String(), "error", err)
+		return nil // it is counted
+	}
+	if admit := c.listener.o.admit; admit != nil {
+		admitted, err := admit(ctx, c)
+		if err != nil {
+			s.log.Debug(s.o.Name+": connection refused", "remote", c.RemoteAddr().String(), "error", err)
+			return nil // it is counted
+		}
+		ctx = admitted
+	}
+	s.handler.ServeConn(ctx, c)
+	return nil
 }
 
 func (s *Server) register(c *Conn, cancel context.CancelFunc) {

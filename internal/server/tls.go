@@ -1,0 +1,180 @@
+package server
+
+import (
+	"crypto/sha256"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+)
+
+// TLSConfig are the settings of TLS.
+type TLSConfig struct {
+	CertFile     string   `yaml:"cert_file" doc:"File with the server's certificate and those between it and its authority, PEM. With it and key_file the listeners of streams speak TLS. The files are read again by SIGHUP and POST /admin/reload. Varve gets no certificates by itself (ACME)."`
+	KeyFile      string   `yaml:"key_file" doc:"File with the private key of cert_file, PEM."`
+	ClientCAFile string   `yaml:"client_ca_file" doc:"File with the authorities whose client certificates are accepted, PEM. A client may show one, and need not; which rights it gives is set by auth.rules. A certificate of another authority ends the handshake."`
+	MinVersion   string   `yaml:"min_version" doc:"Oldest version of TLS that is spoken, 1.2 or 1.3."`
+	Streams      []string `yaml:"streams" doc:"Listeners that speak TLS once cert_file is set; others stay plain. UDP has no TLS."`
+}
+
+// on reports whether TLS is spoken at all.
+func (c TLSConfig) on() bool { return c.CertFile != "" }
+
+// Speaks reports whether TLS is spoken on a stream.
+func (c TLSConfig) Speaks(stream string) bool { return c.on() && slices.Contains(c.Streams, stream) }
+
+// tlsStreams are those that can speak TLS.
+var tlsStreams = []string{"http", "telnet", "carbon", "pickle", "pprof"}
+
+func (c TLSConfig) validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if (c.CertFile == "") != (c.KeyFile == "") {
+		bad("tls.cert_file and tls.key_file: set both or none")
+	}
+	if c.ClientCAFile != "" && !c.on() {
+		bad("tls.client_ca_file: set tls.cert_file and tls.key_file too; without TLS nobody shows a certificate")
+	}
+	if c.MinVersion != "1.2" && c.MinVersion != "1.3" {
+		bad("tls.min_version: %q: want 1.2 or 1.3", c.MinVersion)
+	}
+	for _, name := range c.Streams {
+		if !slices.Contains(tlsStreams, name) {
+			bad("tls.streams: %q: want some of %s", name, strings.Join(tlsStreams, ", "))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// A keyring holds the certificates in force.
+type keyring struct {
+	current atomic.Pointer[keys]
+}
+
+// of returns the configuration for one more connection of a stream.
+func (k *keyring) of(stream string) *tls.Config {
+	current := k.current.Load()
+	if stream == "http" || stream == "pprof" {
+		return current.web
+	}
+	return current.lines
+}
+
+// keys are the files of a TLSConfig, ready for use.
+type keys struct {
+	web, lines *tls.Config // of HTTP, and of all else
+	digest     [sha256.Size]byte
+	expires    time.Time // the server's certificate
+}
+
+// loadKeys reads the files that c names.
+func loadKeys(c TLSConfig) (*keys, error) {
+	var texts [3][]byte
+	digest := sha256.New()
+	for i, path := range []string{c.CertFile, c.KeyFile, c.ClientCAFile} {
+		if path == "" {
+			continue
+		}
+		text, err := readSmall(path)
+		if err != nil {
+			return nil, fmt.Errorf("TLS: %w", err)
+		}
+		texts[i] = text
+		fmt.Fprintf(digest, "%d:%s", len(text), text)
+	}
+	fmt.Fprint(digest, c.MinVersion)
+	pair, err := tls.X509KeyPair(texts[0], texts[1])
+	if err != nil {
+		return nil, fmt.Errorf("TLS: certificate %s with key %s: %w", c.CertFile, c.KeyFile, err)
+	}
+	if now := time.Now(); now.After(pair.Leaf.NotAfter) {
+		return nil, fmt.Errorf("TLS: certificate %s has expired on %s; get a new one", c.CertFile, pair.Leaf.NotAfter.Format(time.DateOnly))
+	}
+	own := &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}
+	if c.MinVersion == "1.3" {
+		own.MinVersion = tls.VersionTLS13
+	}
+	if c.ClientCAFile != "" {
+		if own.ClientCAs, err = authorities(texts[2]); err != nil {
+			return nil, fmt.Errorf("TLS: client_ca_file %s: %w", c.ClientCAFile, err)
+		}
+		own.ClientAuth = tls.VerifyClientCertIfGiven
+		// A resumed session would keep the trust that was given under earlier authorities.
+		own.SessionTicketsDisabled = true
+	}
+	k := &keys{web: own.Clone(), lines: own, expires: pair.Leaf.NotAfter}
+	k.web.NextProtos = []string{http2, "http/1.1"}
+	digest.Sum(k.digest[:0])
+	return k, nil
+}
+
+// maxKeyFile bounds a file of certificates.
+const maxKeyFile = 4 << 20
+
+func readSmall(path string) ([]byte, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.Size() > maxKeyFile {
+		return nil, fmt.Errorf("%s has %d bytes; want at most %d", path, info.Size(), maxKeyFile)
+	}
+	return os.ReadFile(path)
+}
+
+// authorities parses certificates. Text that is none is an error: an authority that was
+// cut off would otherwise be missed.
+func authorities(text []byte) (*x509.CertPool, error) {
+	pool := x509.NewCertPool()
+	n := 0
+	for {
+		var block *pem.Block
+		if block, text = pem.Decode(text); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			return nil, fmt.Errorf("it has a %q; want certificates only", block.Type)
+		}
+		cert, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %d: %w", n+1, err)
+		}
+		pool.AddCert(cert)
+		n++
+	}
+	if n == 0 {
+		return nil, errors.New("it has no certificate in PEM")
+	}
+	if len(strings.TrimSpace(string(text))) > 0 {
+		return nil, fmt.Errorf("after certificate %d there is text that is no certificate", n)
+	}
+	return pool, nil
+}
+
+// ReadTLS reads the files of TLS again. The function that it returns puts them in force
+// for connections that come from then on, and is nil if nothing has changed.
+func (s *Server) ReadTLS(c Config) (apply func(), err error) {
+	if c.TLS.on() != s.config.TLS.on() {
+		return nil, errors.New("server.tls.cert_file: TLS is turned on and off by a restart only")
+	}
+	if !c.TLS.on() {
+		return nil, nil
+	}
+	next, err := loadKeys(c.TLS)
+	if err != nil {
+		return nil, err
+	}
+	if next.digest == s.keyring.current.Load().digest {
+		return nil, nil
+	}
+	return func() {
+		s.keyring.current.Store(next)
+		s.log.Info("TLS: new connections get the certificates that were read", "cert_file", c.TLS.CertFile, "expires", next.expires)
+	}, nil
+}

@@ -1,0 +1,294 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+
+	"varve/internal/server/tlstest"
+	"varve/internal/stream"
+)
+
+// secured makes a server speak TLS by a certificate of ca, which may sign clients too.
+func secured(t *testing.T, ca *tlstest.Authority, change func(*Options)) (*running, Config) {
+	t.Helper()
+	dir := t.TempDir()
+	cert, key := ca.Issue("server")
+	tlstest.Write(t, dir, map[string][]byte{"cert": cert, "key": key, "ca": ca.PEM})
+	var config Config
+	s := start(t, func(o *Options) {
+		o.Config.TLS.CertFile, o.Config.TLS.KeyFile = filepath.Join(dir, "cert"), filepath.Join(dir, "key")
+		o.Config.TLS.ClientCAFile = filepath.Join(dir, "ca")
+		if change != nil {
+			change(o)
+		}
+		config = o.Config
+	})
+	return s, config
+}
+
+// client returns a client that trusts ca, for HTTP/2 or for HTTP/1.1.
+func client(t *testing.T, c *tls.Config, second bool) *http.Client {
+	transport := &http.Transport{TLSClientConfig: c, ForceAttemptHTTP2: second}
+	if !second {
+		transport.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{}
+	}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: 20 * time.Second}
+}
+
+func counted(t *testing.T, c prometheus.Counter) float64 {
+	t.Helper()
+	var m dto.Metric
+	if err := c.Write(&m); err != nil {
+		t.Fatal(err)
+	}
+	return m.GetCounter().GetValue()
+}
+
+func get(t *testing.T, c *http.Client, url string) (*http.Response, string) {
+	t.Helper()
+	response, err := c.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response, string(body)
+}
+
+// Both versions of HTTP are spoken over TLS, and large answers arrive whole.
+func TestTLS(t *testing.T) {
+	ca := tlstest.NewAuthority(t)
+	text := strings.Repeat("0123456789abcdef", 50_000)
+	s, _ := secured(t, ca, withRoutes(route("GET", "/large", func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Proto", r.Proto)
+		io.WriteString(w, text)
+	})))
+	for _, second := range []bool{false, true} {
+		c := client(t, ca.Client(""), second)
+		for range 3 {
+			response, body := get(t, c, "https://"+s.Addr("http")+"/large")
+			if want := map[bool]string{false: "HTTP/1.1", true: "HTTP/2.0"}[second]; response.Header.Get("Proto") != want || body != text {
+				t.Errorf("%s, %d bytes; want %s, %d bytes", response.Header.Get("Proto"), len(body), want, len(text))
+			}
+		}
+	}
+	old := ca.Client("")
+	old.MaxVersion = tls.VersionTLS11
+	if _, err := tls.Dial("tcp", s.Addr("http"), old); err == nil {
+		t.Error("TLS 1.1 is spoken")
+	}
+}
+
+// A client of an authority that is not trusted does not get in, whatever it asks for.
+func TestForeignClientCertificate(t *testing.T) {
+	ca, foreign := tlstest.NewAuthority(t), tlstest.NewAuthority(t)
+	s, _ := secured(t, ca, withRoutes(route("GET", "/hello", hello)))
+	c := ca.Client("")
+	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		pair, err := tls.X509KeyPair(foreign.Issue("operator"))
+		return &pair, err
+	}
+	if response, err := client(t, c, false).Get("https://" + s.Addr("http") + "/hello"); err == nil {
+		response.Body.Close()
+		t.Error("a certificate of another authority gets", response.Status)
+	}
+	if got := counted(t, s.metrics.handshakes.WithLabelValues("http", "certificate")); got != 1 {
+		t.Errorf("%v handshakes failed for their certificate, want 1", got)
+	}
+}
+
+// Whoever speaks no TLS, or half of it, takes nobody's place for long, and learns what is
+// wrong where that is possible.
+func TestHandshakesThatFail(t *testing.T) {
+	ca := tlstest.NewAuthority(t)
+	s, _ := secured(t, ca, func(o *Options) {
+		o.Config.ReadHeaderTimeout = 100 * time.Millisecond
+		withRoutes(route("GET", "/hello", hello))(o)
+	})
+	w := s.dial()
+	w.send("GET /hello HTTP/1.1", "Host: x", "", "")
+	if response, body := w.answer(); response.StatusCode != 400 || !strings.Contains(body, "https://") {
+		t.Errorf("plain HTTP: %s %s", response.Status, body)
+	}
+	for _, beginning := range []string{"", "\x16\x03\x01", "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", "put a 1 1 h=a\n"} {
+		w := s.dial()
+		w.send(beginning)
+		if _, err := io.Copy(io.Discard, w); err != nil { // until the server closes it
+			t.Errorf("after %q: %v", beginning, err)
+		}
+	}
+	for reason, want := range map[string]float64{"not_tls": 2, "timeout": 3} {
+		if got := counted(t, s.metrics.handshakes.WithLabelValues("http", reason)); got != want {
+			t.Errorf("%v handshakes failed for %s, want %v", got, reason, want)
+		}
+	}
+	if response, _ := get(t, client(t, ca.Client(""), true), "https://"+s.Addr("http")+"/hello"); response.StatusCode != 200 {
+		t.Error("afterwards", response.Status)
+	}
+}
+
+// The header of a request is bounded as without TLS.
+func TestHeaderOverTLS(t *testing.T) {
+	ca := tlstest.NewAuthority(t)
+	s, _ := secured(t, ca, withRoutes(route("GET", "/hello", hello)))
+	for _, second := range []bool{false, true} {
+		r, err := http.NewRequest("GET", "https://"+s.Addr("http")+"/hello", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range 2 * maxHeaderLines {
+			r.Header.Set(fmt.Sprint("H", i), "x")
+		}
+		response, err := client(t, ca.Client(""), second).Do(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		if response.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+			t.Errorf("HTTP/2 %t: %s", second, response.Status)
+		}
+	}
+}
+
+// An echo answers each line on a stream.
+type echo struct{}
+
+func (echo) ServeConn(_ context.Context, c *stream.Conn) {
+	buf := make([]byte, 1<<10)
+	for {
+		n, err := c.Read(buf)
+		if err != nil {
+			return
+		}
+		who := "nobody"
+		if cert := c.Certificate(); cert != nil {
+			who = cert.Subject.CommonName
+		}
+		fmt.Fprintf(c, "%s: %s", who, buf[:n])
+	}
+}
+
+// Streams of lines speak TLS, know who shows a certificate, and drain as without it.
+func TestTLSOfLines(t *testing.T) {
+	ca := tlstest.NewAuthority(t)
+	s, _ := secured(t, ca, func(o *Options) {
+		o.Streams = map[string]StreamServer{"telnet": stream.NewServer(stream.Options{Name: "telnet", Limit: 10, Refuse: true}, echo{}, nil)}
+	})
+	for who, want := range map[string]string{"": "nobody: hello\n", "collector": "collector: hello\n"} {
+		c, err := tls.Dial("tcp", s.Addr("telnet"), ca.Client(who))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(20 * time.Second))
+		io.WriteString(c, "hello\n")
+		got := make([]byte, len(want))
+		if _, err := io.ReadFull(c, got); err != nil || string(got) != want {
+			t.Errorf("%q %v, want %q", got, err, want)
+		}
+	}
+	plain, err := net.Dial("tcp", s.Addr("telnet"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	io.WriteString(plain, "hello\n")
+	if got, _ := io.ReadAll(plain); bytes.Contains(got, []byte("hello")) {
+		t.Errorf("plain lines are taken: %q", got)
+	}
+}
+
+// Certificates change under open connections. Files with a fault change nothing.
+func TestReadTLS(t *testing.T) {
+	ca := tlstest.NewAuthority(t)
+	s, config := secured(t, ca, withRoutes(route("GET", "/hello", hello)))
+	dir := filepath.Dir(config.TLS.CertFile)
+	serial := func() string {
+		c, err := tls.Dial("tcp", s.Addr("http"), ca.Client(""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		return c.ConnectionState().PeerCertificates[0].SerialNumber.String()
+	}
+	first := serial()
+	open := client(t, ca.Client(""), false)
+	get(t, open, "https://"+s.Addr("http")+"/hello")
+
+	if apply, err := s.ReadTLS(config); apply != nil || err != nil {
+		t.Error("files that did not change have an effect:", err)
+	}
+	cert, key := ca.Issue("server")
+	old, oldKey := ca.Expired("server")
+	other, _ := ca.Issue("server")
+	for what, files := range map[string]map[string][]byte{
+		"another key":          {"cert": other},
+		"an expired one":       {"cert": old, "key": oldKey},
+		"no certificate":       {"cert": []byte("-----BEGIN")},
+		"no authority":         {"ca": []byte("none")},
+		"half of an authority": {"ca": append(append([]byte{}, ca.PEM...), ca.PEM[:100]...)},
+	} {
+		good := map[string][]byte{"cert": cert, "key": key, "ca": ca.PEM}
+		tlstest.Write(t, dir, good)
+		tlstest.Write(t, dir, files)
+		if apply, err := s.ReadTLS(config); apply != nil || err == nil {
+			t.Errorf("%s: no error", what)
+		}
+	}
+	if got := serial(); got != first {
+		t.Error("a fault has an effect")
+	}
+	tlstest.Write(t, dir, map[string][]byte{"cert": cert, "key": key, "ca": ca.PEM})
+	apply, err := s.ReadTLS(config)
+	if err != nil || apply == nil {
+		t.Fatal(err)
+	}
+	apply()
+	if got := serial(); got == first {
+		t.Error("the new certificate has no effect")
+	}
+	if response, _ := get(t, open, "https://"+s.Addr("http")+"/hello"); response.StatusCode != 200 {
+		t.Error("an open connection:", response.Status)
+	}
+	config.TLS = TLSConfig{}
+	if _, err := s.ReadTLS(config); err == nil {
+		t.Error("TLS can be turned off while the server runs")
+	}
+}
+
+// A server does not start with files that it cannot use, and says which.
+func TestTLSFilesAtStart(t *testing.T) {
+	c := DefaultConfig()
+	c.HTTPAddr, c.TLS.CertFile, c.TLS.KeyFile = "127.0.0.1:0", "/there/is/no/cert", "/there/is/no/key"
+	s := New(Options{Config: c, Log: start(t, nil).log, Registry: prometheus.NewRegistry()})
+	if err := s.Listen(); err == nil || !strings.Contains(err.Error(), "/there/is/no/cert") {
+		t.Error(err)
+	}
+	for _, bad := range []TLSConfig{
+		{CertFile: "a", MinVersion: "1.2"},
+		{ClientCAFile: "a", MinVersion: "1.2"},
+		{MinVersion: "1.1"},
+		{MinVersion: "1.2", Streams: []string{"carbon_udp"}},
+	} {
+		c.TLS = bad
+		if c.Validate() == nil {
+			t.Errorf("%+v is valid", bad)
+		}
+	}
+}

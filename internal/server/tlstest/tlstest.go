@@ -1,0 +1,120 @@
+// Package tlstest makes certificates for tests.
+package tlstest
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// An Authority signs certificates.
+type Authority struct {
+	t    testing.TB
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	PEM  []byte
+}
+
+// NewAuthority returns an authority of its own.
+func NewAuthority(t testing.TB) *Authority {
+	t.Helper()
+	a := &Authority{t: t, key: newKey(t)}
+	der := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "a test's authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil, a.key)
+	var err error
+	if a.cert, err = x509.ParseCertificate(der); err != nil {
+		t.Fatal(err)
+	}
+	a.PEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	return a
+}
+
+func newKey(t testing.TB) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func (a *Authority) sign(template, parent *x509.Certificate, key *ecdsa.PrivateKey) []byte {
+	a.t.Helper()
+	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	template.SerialNumber = serial
+	template.NotBefore = time.Now().Add(-time.Hour)
+	if template.NotAfter.IsZero() {
+		template.NotAfter = time.Now().Add(24 * time.Hour)
+	}
+	if parent == nil {
+		parent = template
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, a.key)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return der
+}
+
+// Issue signs a certificate of a common name, with names of DNS, for servers on loopback
+// and for clients. It returns both files of it as PEM.
+func (a *Authority) Issue(common string, dns ...string) (cert, key []byte) {
+	return a.issue(&x509.Certificate{Subject: pkix.Name{CommonName: common}, DNSNames: append(dns, "localhost")})
+}
+
+// Expired signs a certificate that has expired.
+func (a *Authority) Expired(common string) (cert, key []byte) {
+	return a.issue(&x509.Certificate{Subject: pkix.Name{CommonName: common}, NotAfter: time.Now().Add(-time.Minute)})
+}
+
+func (a *Authority) issue(template *x509.Certificate) (cert, key []byte) {
+	a.t.Helper()
+	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	template.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	own := newKey(a.t)
+	der := a.sign(template, a.cert, own)
+	secret, err := x509.MarshalPKCS8PrivateKey(own)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
+}
+
+// Client returns the configuration of a client that trusts the authority, and shows a
+// certificate of the common name unless that is "".
+func (a *Authority) Client(common string) *tls.Config {
+	a.t.Helper()
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	c := &tls.Config{RootCAs: pool}
+	if common != "" {
+		pair, err := tls.X509KeyPair(a.Issue(common))
+		if err != nil {
+			a.t.Fatal(err)
+		}
+		c.Certificates = []tls.Certificate{pair}
+	}
+	return c
+}
+
+// Write writes files of the names to a directory and returns their paths.
+func Write(t testing.TB, dir string, files map[string][]byte) {
+	t.Helper()
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

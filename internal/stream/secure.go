@@ -1,0 +1,106 @@
+package stream
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// TLS says how the connections of a stream are secured.
+type TLS struct {
+	// Config returns the configuration for one more connection. It may be another one
+	// each time, so that certificates can change while connections are open.
+	Config func() *tls.Config
+
+	// Timeout bounds a handshake.
+	Timeout time.Duration
+
+	// Failed counts handshakes that failed, by stream and reason. nil counts none.
+	Failed *prometheus.CounterVec
+}
+
+// A side is a connection as TLS sees it: what is below it.
+type side struct{ *Conn }
+
+func (s side) Read(p []byte) (int, error)  { return s.Conn.readRaw(p) }
+func (s side) Write(p []byte) (int, error) { return s.Conn.Conn.Write(p) }
+func (s side) Close() error                { return s.Conn.close() }
+
+// Of returns the Conn that a connection is or that TLS is spoken on, nil if there is none.
+func Of(nc net.Conn) *Conn {
+	switch c := nc.(type) {
+	case *Conn:
+		return c
+	case *tls.Conn:
+		if s, ok := c.NetConn().(side); ok {
+			return s.Conn
+		}
+	}
+	return nil
+}
+
+// TLS returns the connection as net/http wants it for HTTP/2, nil if c is plain.
+func (c *Conn) TLS() *tls.Conn { return c.tls }
+
+// Certificate returns the certificate by which the client has shown who it is, nil if it
+// has shown none. It was verified in the handshake.
+func (c *Conn) Certificate() *x509.Certificate {
+	if c.tls == nil {
+		return nil
+	}
+	state := c.tls.ConnectionState()
+	if len(state.VerifiedChains) == 0 {
+		return nil
+	}
+	return state.PeerCertificates[0]
+}
+
+// Handshake makes TLS out of a connection, within the time that [TLS] gives for it. It
+// does nothing on a plain connection. A handshake that fails is counted.
+func (c *Conn) Handshake(ctx context.Context) error {
+	if c.tls == nil {
+		return nil
+	}
+	o := c.listener.o.tls
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	err := c.tls.HandshakeContext(ctx)
+	if err != nil && o.Failed != nil {
+		o.Failed.WithLabelValues(c.listener.o.Name, handshakeFault(err)).Inc()
+	}
+	return err
+}
+
+// Reasons for which a handshake fails.
+const (
+	handshakePlain       = "not_tls"
+	handshakeTime        = "timeout"
+	handshakeEnded       = "ended"
+	handshakeCertificate = "certificate"
+	handshakeOther       = "other"
+)
+
+// handshakeFault is the reason for which a handshake failed.
+func handshakeFault(err error) string {
+	var record tls.RecordHeaderError
+	var certificate *tls.CertificateVerificationError
+	switch {
+	case errors.As(err, &record):
+		return handshakePlain
+	case errors.As(err, &certificate), strings.Contains(err.Error(), "certificate"):
+		return handshakeCertificate
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return handshakeTime
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.Is(err, context.Canceled):
+		return handshakeEnded
+	}
+	return handshakeOther
+}
