@@ -55,7 +55,7 @@ var bans = []ban{
 		packages: []string{"internal/", "cmd/"},
 		imports:  []string{"testing"},
 		except: []string{"internal/store/storetest", "internal/timeline/timelinetest", "internal/ingest/ingesttest", "internal/graphite/graphitetest", "internal/originals", "e2e/",
-			"internal/units/unitstest", "internal/cassandra/cql/cqltest", "internal/cassandra/kairosrows/kairosrowstest", "internal/cassandra/kairosrows/keyspacetest"},
+			"internal/units/unitstest", "internal/server/tlstest", "internal/cassandra/cql/cqltest", "internal/cassandra/kairosrows/kairosrowstest", "internal/cassandra/kairosrows/keyspacetest"},
 		why: "only test suites are linked with package testing",
 	},
 }
