@@ -14,9 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"varve/internal/admin"
 	"varve/internal/config"
-	"varve/internal/ingest"
 	"varve/internal/model"
 	"varve/internal/principal"
 	"varve/internal/retention"
@@ -94,9 +92,8 @@ func TestPrincipalReachesTheStore(t *testing.T) {
 	c := config.Default()
 	c.DataDir, c.Server.HTTPAddr, c.Server.TelnetAddr = t.TempDir(), "127.0.0.1:0", "127.0.0.1:0"
 	registry, log := prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
-	pipeline := ingest.New(s, c.Ingest, ingest.Options{Registerer: registry, Logger: log})
-	defer pipeline.Close()
-	front, _ := build(c, retention.NewShelf(&retention.Book{}), &backend{Store: s}, pipeline, nil, admin.NewReloader(c, nil, log), registry, log)
+	h := newHouse(principal.Default, c, &backend{Store: s}, nil, fittings{shelf: retention.NewShelf(&retention.Book{})}, registry, log)
+	front := street{h}.front(c, registry)
 	srv := server.New(server.Options{Config: c.Server, Log: log, Registry: registry, Front: front})
 	if err := srv.Listen(); err != nil {
 		t.Fatal(err)

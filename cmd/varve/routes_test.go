@@ -15,7 +15,6 @@ import (
 	"varve/internal/config"
 	"varve/internal/embedded"
 	"varve/internal/httpapi"
-	"varve/internal/ingest"
 	"varve/internal/retention"
 	"varve/internal/server"
 )
@@ -64,13 +63,11 @@ func mounted(t *testing.T, kind string) []httpapi.Route {
 	c := config.Default()
 	c.Store, c.DataDir, c.Cassandra.Hosts = kind, t.TempDir(), []string{closedPort(t)}
 	registry, log := prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
-	store, err := openBackend(c, nil, &embedded.Opening{}, registry, log)
+	houses, front, err := openHouses(c, fittings{shelf: retention.NewShelf(&retention.Book{}), opening: &embedded.Opening{}}, registry, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer store.Close()
-	pipeline := ingest.New(store, c.Ingest, ingest.Options{Registerer: registry, Logger: log})
-	defer pipeline.Close()
-	front, _ := build(c, retention.NewShelf(&retention.Book{}), store, pipeline, nil, admin.NewReloader(c, nil, log), registry, log)
+	defer houses.Close()
+	front.Routes = append(front.Routes, admin.NewReloader(c, nil, log).Routes()...)
 	return server.New(server.Options{Config: c.Server, Log: log, Registry: registry, Front: front}).Routes()
 }

@@ -19,10 +19,10 @@ import (
 	"varve/internal/admin"
 	"varve/internal/config"
 	"varve/internal/embedded"
-	"varve/internal/ingest"
 	"varve/internal/retention"
 	"varve/internal/seldom"
 	"varve/internal/server"
+	"varve/internal/work"
 )
 
 // serve runs the server until a signal stops it.
@@ -60,7 +60,8 @@ func serve(t terminal, args []string) error {
 	defer stopServer()
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Run(running) }() // answers 503 until the store is open
-	store, err := openBackend(c, shelf, opening, registry, log)
+	work.Register(registry, log)
+	houses, front, err := openHouses(c, fittings{shelf: shelf, opening: opening}, registry, log)
 	if err != nil {
 		stopServer()
 		return errors.Join(err, <-ended)
@@ -72,16 +73,9 @@ func serve(t terminal, args []string) error {
 		Name: "server.tls", Keys: []string{"server.tls.cert_file", "server.tls.key_file", "server.tls.client_ca_file", "server.tls.min_version"},
 		Read: func(c config.Config) (func(), error) { return srv.ReadTLS(c.Server) },
 	})
-	active := openActive(c, log)
-	if active != nil {
-		defer active.Close()
-	}
-	pipeline := ingest.New(store, c.Ingest, ingest.Options{
-		Registerer: registry, Logger: log,
-		Largest: store.largest, Fastest: store.fastest,
-	})
-	defer pipeline.Close()
-	front, rollups := build(c, shelf, store, pipeline, active, reloads, registry, log)
+	reloads.Add(houses.reloadable(c)...)
+	reloads.AddFiles(admin.ReloadedRules(shelf, log))
+	front.Routes = append(front.Routes, reloads.Routes()...)
 
 	// Signals are taken over only now: what came before can be replayed, so
 	// a kill during a long start loses nothing and need not wait for its end.
@@ -94,12 +88,12 @@ func serve(t terminal, args []string) error {
 		restore() // a second signal kills
 	})
 
-	rollups.Load(ctx) // before points come in
+	houses.loadRollups(ctx) // before points come in
 	srv.Mount(front)
 	announce(t.stdout, c, srv)
 	log.Info("ready", "version", versionText(), "http", srv.Addr("http"), "telnet", srv.Addr("telnet"), "carbon", srv.Addr("carbon"), "pickle", srv.Addr("pickle"), "carbon_udp", srv.Addr("carbon_udp"),
-		"store", c.Store, "data_dir", c.DataDir, "after", time.Since(began).Round(time.Millisecond))
-	stopRollups := background(ctx, rollups.Run)
+		"store", c.Store, "data_dir", c.DataDir, "tenants", len(houses), "after", time.Since(began).Round(time.Millisecond))
+	stopRollups := background(ctx, houses.runRollups)
 	stopReloads := background(ctx, reloads.OnHangup)
 	err = <-ended
 	stopReloads()
@@ -108,7 +102,7 @@ func serve(t terminal, args []string) error {
 	if ctx.Err() != nil {
 		stopped = <-signalled
 	}
-	if closeErr := closeWithin(store, time.Until(stopped.Add(c.Server.ShutdownTimeout))); closeErr != nil {
+	if closeErr := closeWithin(houses, time.Until(stopped.Add(c.Server.ShutdownTimeout))); closeErr != nil {
 		return errors.Join(err, fmt.Errorf("close the store in %s: %w", c.DataDir, closeErr))
 	}
 	log.Info("stopped", "after", time.Since(stopped).Round(time.Millisecond))

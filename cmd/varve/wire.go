@@ -34,8 +34,8 @@ import (
 	"varve/internal/rollup"
 	"varve/internal/server"
 	"varve/internal/store"
+	"varve/internal/stream"
 	"varve/internal/transfer"
-	"varve/internal/work"
 )
 
 // A backend is a store, and what the server shows of one of its kind beside
@@ -56,7 +56,7 @@ type backend struct {
 }
 
 // openBackend opens the store that the configuration names.
-func openBackend(c config.Config, shelf *retention.Shelf, opening *embedded.Opening, registry *prometheus.Registry, log *slog.Logger) (*backend, error) {
+func openBackend(c config.Config, shelf *retention.Shelf, opening *embedded.Opening, registry prometheus.Registerer, log *slog.Logger) (*backend, error) {
 	open := func() (*backend, error) { return openEmbedded(c, shelf, opening, registry, log) }
 	if c.Store == config.Cassandra {
 		open = func() (*backend, error) { return openCassandra(c, registry, log) }
@@ -69,7 +69,7 @@ func openBackend(c config.Config, shelf *retention.Shelf, opening *embedded.Open
 }
 
 // openEmbedded opens the store in data_dir.
-func openEmbedded(c config.Config, shelf *retention.Shelf, opening *embedded.Opening, registry *prometheus.Registry, log *slog.Logger) (*backend, error) {
+func openEmbedded(c config.Config, shelf *retention.Shelf, opening *embedded.Opening, registry prometheus.Registerer, log *slog.Logger) (*backend, error) {
 	if !c.Retention.Enforce {
 		shelf = nil
 	}
@@ -117,7 +117,7 @@ func culprits(list func(limit int) []embedded.Growth) func(limit int) []ingest.C
 
 // openCassandra opens the store in a cluster. It does not wait for the cluster:
 // samples are taken meanwhile.
-func openCassandra(c config.Config, registry *prometheus.Registry, log *slog.Logger) (*backend, error) {
+func openCassandra(c config.Config, registry prometheus.Registerer, log *slog.Logger) (*backend, error) {
 	node, err := cluster.ServerID(c.DataDir)
 	if err != nil {
 		log.Warn("the server's id cannot be kept; after a restart its roll-up tasks and delete jobs rest for a minute", "error", err)
@@ -162,45 +162,41 @@ func openActive(c config.Config, log *slog.Logger) *query.ActiveFile {
 }
 
 // build puts the front ends on the store.
-func build(c config.Config, shelf *retention.Shelf, s *backend, pipeline *ingest.Pipeline, active *query.ActiveFile, reloads *admin.Reloader, registry *prometheus.Registry, log *slog.Logger) (server.Front, *rollup.Scheduler) {
+func (h *house) build(c config.Config, f fittings, registry prometheus.Registerer, log *slog.Logger) {
+	s, pipeline := h.store, h.pipeline
 	name := "KairosDB 1.3.0 (Varve " + versionText() + ")" // clients look for KairosDB's
-	work.Register(registry, log)
-	queries := query.New(s, c.Query, registry, time.Now)
-	queries.WriteDown(active)
-	engine := agg.New(queries, kairos.NewSaver(pipeline))
-	api := kairos.New(s, engine, c.Kairos, name, time.Now)
-	api.Log = log
-	api.Register(registry)
+	h.queries = query.New(s, c.Query, registry, time.Now)
+	h.queries.WriteDown(h.active)
+	engine := agg.New(h.queries, kairos.NewSaver(pipeline))
+	h.api = kairos.New(s, engine, c.Kairos, name, time.Now)
+	h.api.Log = log
+	h.api.Register(registry)
 	host, err := os.Hostname()
 	if err != nil {
 		host = "localhost"
 	}
-	rollups := rollup.New(rollup.Options{
-		Store: s, Engine: engine, Pipeline: pipeline, Parser: api, Config: c.Rollups,
+	h.rollups = rollup.New(rollup.Options{
+		Store: s, Engine: engine, Pipeline: pipeline, Parser: h.api, Config: c.Rollups,
 		Registerer: registry, Logger: log, Host: host, Node: s.node, Flush: s.flush, NotesFS: vfs.Default, NotesDir: filepath.Join(c.DataDir, "rollups"),
 	})
-	reloads.Add(s.settings...)
-	reloads.Add(admin.ReloadableLimits(queries, pipeline, api)...)
-	reloads.AddFiles(admin.ReloadedRules(shelf, log))
-	routes := slices.Concat(s.routes, admin.Rejected(pipeline), reloads.Routes(), admin.Policies(shelf, c.Retention.Enforce))
-	routes = append(routes, api.Routes()...)
-	routes = append(routes, kairosjson.New(pipeline, log).Routes()...)
-	routes = append(routes, rollups.Routes()...)
-	routes = append(routes, transfer.NewAPI(s, pipeline, c.Transfer, registry, log).Routes()...)
-	routes = append(routes, opentsdb.New(pipeline, log).Routes()...)
-	routes = append(routes, graphite.New(queries, s, c.Graphite, shelf, time.Now, log).Routes()...)
-	return server.Front{
-		Routes: c.Kairos.Gate(routes),
-		Streams: map[string]server.StreamServer{
-			"telnet": telnet.NewServer(pipeline, c.Telnet, telnet.Options{Registerer: registry, Logger: log, Version: name}),
-			"carbon": carbon.NewLineServer(pipeline, c.Carbon, carbon.Options{Registerer: registry, Logger: log}),
-			"pickle": carbon.NewPickleServer(pipeline, c.Carbon, carbon.Options{Registerer: registry, Logger: log}),
-		},
-		Datagrams: map[string]server.DatagramServer{
-			"carbon_udp": carbon.NewDatagramServer(pipeline, c.Carbon, carbon.Options{Registerer: registry, Logger: log}),
-		},
-		Checks: append([]server.Check{server.AliveCheck(), queryCheck(c, s)}, s.checks...),
-	}, rollups
+	h.front.routes = slices.Concat(
+		s.routes, admin.Rejected(pipeline), admin.Policies(f.shelf, c.Retention.Enforce),
+		h.api.Routes(),
+		kairosjson.New(pipeline, log).Routes(),
+		h.rollups.Routes(),
+		transfer.NewAPI(s, pipeline, c.Transfer, registry, log).Routes(),
+		opentsdb.New(pipeline, log).Routes(),
+		graphite.New(h.queries, s, c.Graphite, f.shelf, time.Now, log).Routes(),
+	)
+	h.front.streams = map[string]*stream.Server{
+		"telnet": telnet.NewServer(pipeline, c.Telnet, telnet.Options{Registerer: registry, Logger: log, Version: name}),
+		"carbon": carbon.NewLineServer(pipeline, c.Carbon, carbon.Options{Registerer: registry, Logger: log}),
+		"pickle": carbon.NewPickleServer(pipeline, c.Carbon, carbon.Options{Registerer: registry, Logger: log}),
+	}
+	h.front.datagrams = map[string]server.DatagramServer{
+		"carbon_udp": carbon.NewDatagramServer(pipeline, c.Carbon, carbon.Options{Registerer: registry, Logger: log}),
+	}
+	h.front.checks = append([]server.Check{queryCheck(c, s)}, s.checks...)
 }
 
 // queryCheck is not a reason to turn senders away where points are taken without

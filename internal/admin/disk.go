@@ -7,7 +7,7 @@ import (
 
 // ShowDisk registers metrics that say whether the store accepts points, and how
 // much space is left for them.
-func ShowDisk(dir string, writable func() error, registry *prometheus.Registry) {
+func ShowDisk(dir string, writable func() error, registry prometheus.Registerer) {
 	registry.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "varve_store_writable", Help: "1 if the store takes points, 0 if it refuses them; the log and /admin/rejected say why.",

@@ -25,6 +25,10 @@ type Reloadable struct {
 	Apply func(config.Config) error
 }
 
+// ErrNeedsRestart is returned by Apply if this change of the setting takes effect at the
+// next start only. The setting stays as it is.
+var ErrNeedsRestart = errors.New("needs a restart")
+
 // A Reloader reads the configuration again and applies the settings that can change
 // while the server runs.
 type Reloader struct {
@@ -104,7 +108,11 @@ func (r *Reloader) reload() (reloadAnswer, error) {
 		if _, differs := changed[s.Key]; !differs {
 			continue
 		}
-		if err := s.Apply(loaded.Config); err != nil {
+		err := s.Apply(loaded.Config)
+		if errors.Is(err, ErrNeedsRestart) {
+			continue
+		}
+		if err != nil {
 			r.log.Warn("setting not applied; it and all settings after it stay as they are", "setting", s.Key, "error", err,
 				"applied", strings.Join(done.Applied, " "))
 			return done, fmt.Errorf("apply %s: %w", s.Key, err)

@@ -17,6 +17,7 @@ import (
 	"varve/internal/retention"
 	"varve/internal/rollup"
 	"varve/internal/server"
+	"varve/internal/tenant"
 	"varve/internal/transfer"
 )
 
@@ -42,6 +43,7 @@ type Config struct {
 	Transfer  transfer.Config  `yaml:"transfer" doc:"Imports and exports."`
 	Embedded  embedded.Config  `yaml:"embedded" doc:"The embedded store: what is kept in memory and when it goes to files."`
 	Cassandra CassandraConfig  `yaml:"cassandra" doc:"The store in an Apache Cassandra cluster: where it is and how it is used."`
+	Tenants   []tenant.Config  `yaml:"tenants" doc:"Tenants beside the default one. Each has a store of its own, and nobody sees another's data."`
 	Log       Log              `yaml:"log" doc:"Messages of the server, written to standard error."`
 }
 
@@ -84,6 +86,7 @@ func (c *Config) Validate() error {
 	if c.Retention.Enforce && c.Store == Cassandra {
 		errs = append(errs, errors.New("retention.enforce: only the embedded store thins out samples; with store: cassandra leave it out, and set ingest.default_ttl for how long points are kept"))
 	}
+	errs = append(errs, tenant.Validate(c.Tenants), c.checkKeyspaces())
 	return errors.Join(errs...)
 }
 

@@ -34,9 +34,10 @@ type scraper struct {
 	unsent chan struct{} // has an element for each page that is being sent
 }
 
-func newScraper(r *prometheus.Registry) *scraper {
+// newScraper makes pages of what g gathers, and counts them in r.
+func newScraper(r prometheus.Registerer, g prometheus.Gatherer) *scraper {
 	return &scraper{
-		pages:  promhttp.HandlerFor(r, promhttp.HandlerOpts{Registry: r, MaxRequestsInFlight: scrapesAtOnce}),
+		pages:  promhttp.HandlerFor(g, promhttp.HandlerOpts{Registry: r, MaxRequestsInFlight: scrapesAtOnce}),
 		unsent: make(chan struct{}, scrapesUnsent),
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 
 	"varve/internal/httpapi"
 	"varve/internal/principal"
@@ -58,6 +59,9 @@ type Front struct {
 	Streams   map[string]StreamServer // by name, such as "telnet"
 	Datagrams map[string]DatagramServer
 	Checks    []Check
+
+	// Metrics are served at /internal/metrics beside those of Options.Registry.
+	Metrics []prometheus.Gatherer
 }
 
 // A Server is listeners and what answers on them. Use it once: New, Listen,
@@ -88,12 +92,12 @@ func New(o Options) *Server {
 		config:  o.Config,
 		version: o.Version,
 		log:     o.Log,
-		scrapes: newScraper(o.Registry),
 		metrics: newMetrics(o.Registry, o.Version, o.Config.MaxConnections),
 		opening: o.Opening,
 		mounted: make(chan struct{}),
 		drained: make(chan struct{}),
 	}
+	s.scrapes = newScraper(o.Registry, prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return s.gather(o.Registry) }))
 	o.Registry.MustRegister(newHealthGauge(s))
 	s.SetAllowedOrigins(o.Config.AllowedOrigins)
 	requests, cancel := context.WithCancel(principal.With(context.Background(), everyone))
@@ -121,6 +125,15 @@ func (s *Server) Mount(f Front) {
 func (s *Server) Routes() []httpapi.Route {
 	<-s.mounted
 	return slices.Concat(s.api.router.list, s.pprof.router.list)
+}
+
+// gather collects the metrics of the server and, once they are there, of its front ends.
+func (s *Server) gather(own prometheus.Gatherer) ([]*dto.MetricFamily, error) {
+	all := prometheus.Gatherers{own}
+	if s.isMounted() {
+		all = append(all, s.front.Metrics...)
+	}
+	return all.Gather()
 }
 
 func (s *Server) isMounted() bool {

@@ -981,7 +981,7 @@ max_connections: 0: want at least 1`
 func TestScrapesThatNobodyReads(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "one", Help: "One."}))
-	s := newScraper(registry)
+	s := newScraper(registry, registry)
 	stuck, leave := make(chan struct{}), make(chan struct{})
 	var all sync.WaitGroup
 	for range scrapesUnsent {

@@ -49,6 +49,12 @@ func NewServer(o Options, h Handler, log *slog.Logger) *Server {
 	return s
 }
 
+// Handler returns what the server runs on each connection.
+func (s *Server) Handler() Handler { return s.handler }
+
+// SetHandler replaces what Handler returns. Call it before Serve.
+func (s *Server) SetHandler(h Handler) { s.handler = h }
+
 // Serve takes connections from ln until Shutdown, or until ctx ends, and
 // returns when all connections that it took are closed. The end of ctx closes
 // connections at once; Shutdown lets them finish. Serve closes ln. It returns

@@ -1,0 +1,228 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/admin"
+	"varve/internal/config"
+	"varve/internal/embedded"
+	"varve/internal/httpapi"
+	"varve/internal/ingest"
+	"varve/internal/kairos"
+	"varve/internal/principal"
+	"varve/internal/query"
+	"varve/internal/retention"
+	"varve/internal/rollup"
+	"varve/internal/server"
+	"varve/internal/stream"
+	"varve/internal/tenant"
+)
+
+// A house is what one tenant has for itself. No house knows of another.
+type house struct {
+	name     string // of the tenant
+	log      *slog.Logger
+	store    *backend
+	pipeline *ingest.Pipeline
+	active   *query.ActiveFile // nil without one
+	queries  *query.Engine
+	api      *kairos.API
+	rollups  *rollup.Scheduler
+	front    front
+}
+
+// A front is the front ends of one house.
+type front struct {
+	routes    []httpapi.Route
+	streams   map[string]*stream.Server
+	datagrams map[string]server.DatagramServer
+	checks    []server.Check
+}
+
+// fittings are what all houses of a server have in common.
+type fittings struct {
+	shelf   *retention.Shelf
+	opening *embedded.Opening
+}
+
+// openHouse opens the store that the configuration names and builds the front ends on
+// it.
+func openHouse(name string, c config.Config, f fittings, registry prometheus.Registerer, log *slog.Logger) (*house, error) {
+	store, err := openBackend(c, f.shelf, f.opening, registry, log)
+	if err != nil {
+		return nil, err
+	}
+	return newHouse(name, c, store, openActive(c, log), f, registry, log), nil
+}
+
+func newHouse(name string, c config.Config, store *backend, active *query.ActiveFile, f fittings, registry prometheus.Registerer, log *slog.Logger) *house {
+	h := &house{name: name, log: log, store: store, active: active}
+	h.pipeline = ingest.New(store, c.Ingest, ingest.Options{
+		Registerer: registry, Logger: log,
+		Largest: store.largest, Fastest: store.fastest,
+	})
+	h.build(c, f, registry, log)
+	return h
+}
+
+// reloadable lists the settings of one house that can change while it runs.
+func (h *house) reloadable() []admin.Reloadable {
+	return append(slices.Clone(h.store.settings), admin.ReloadableLimits(h.queries, h.pipeline, h.api)...)
+}
+
+// close ends all that does not belong to the store, and then the store.
+func (h *house) close() error {
+	h.pipeline.Close()
+	if h.active != nil {
+		h.active.Close()
+	}
+	return h.store.Close()
+}
+
+// A street is the houses of all tenants of a server; the first is that of the default one.
+type street []*house
+
+// openHouses opens the store of the default tenant and those of the tenants that the
+// configuration names, and puts their front ends behind the same routes and streams. An
+// error leaves none of them open.
+func openHouses(c config.Config, f fittings, registry *prometheus.Registry, log *slog.Logger) (street, server.Front, error) {
+	first, err := openHouse(principal.Default, c, f, registry, log)
+	if err != nil {
+		return nil, server.Front{}, err
+	}
+	houses := street{first}
+	var metrics []prometheus.Gatherer
+	for _, t := range c.Tenants {
+		own := prometheus.NewRegistry()
+		labelled := prometheus.WrapRegistererWith(prometheus.Labels{"tenant": t.Name}, own)
+		h, err := openHouse(t.Name, c.Of(t), f, labelled, log.With("tenant", t.Name))
+		if err != nil {
+			return nil, server.Front{}, errors.Join(fmt.Errorf("open the store of tenant %s: %w", t.Name, err), houses.Close())
+		}
+		houses, metrics = append(houses, h), append(metrics, own)
+	}
+	front := houses.front(c, registry)
+	front.Metrics = metrics
+	return houses, front, nil
+}
+
+// Close closes all houses at the same time.
+func (s street) Close() error {
+	errs := make([]error, len(s))
+	var all sync.WaitGroup
+	for i, h := range s {
+		all.Go(func() {
+			if err := h.close(); err != nil && i > 0 {
+				errs[i] = fmt.Errorf("tenant %s: %w", h.name, err)
+			} else {
+				errs[i] = err
+			}
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// loadRollups reads the roll-up tasks of all houses, before points come in.
+func (s street) loadRollups(ctx context.Context) {
+	for _, h := range s {
+		h.rollups.Load(ctx)
+	}
+}
+
+// runRollups runs the roll-up tasks of all houses until ctx ends.
+func (s street) runRollups(ctx context.Context) {
+	var all sync.WaitGroup
+	for _, h := range s {
+		all.Go(func() { h.rollups.Run(ctx) })
+	}
+	all.Wait()
+}
+
+// front puts the front ends of all houses behind the same routes and streams.
+func (s street) front(c config.Config, registry prometheus.Registerer) server.Front {
+	own := s[0].front
+	whole := server.Front{
+		Routes:    own.routes,
+		Streams:   map[string]server.StreamServer{},
+		Datagrams: own.datagrams,
+		Checks:    append([]server.Check{server.AliveCheck()}, own.checks...),
+	}
+	if len(s) > 1 {
+		s.share(&whole, c, registry)
+	}
+	for name, served := range own.streams {
+		whole.Streams[name] = served
+	}
+	whole.Routes = c.Kairos.Gate(whole.Routes)
+	return whole
+}
+
+// share lets the front ends of the first house hand over what is for another.
+func (s street) share(whole *server.Front, c config.Config, registry prometheus.Registerer) {
+	routes := map[string][]httpapi.Route{}
+	for _, h := range s[1:] {
+		routes[h.name] = h.front.routes
+	}
+	whole.Routes = tenant.Routes(whole.Routes, routes)
+	whole.Checks = append(whole.Checks, s.check())
+	refused := tenant.Refused()
+	registry.MustRegister(refused)
+	for name, served := range s[0].front.streams {
+		others := map[string]tenant.Stream{}
+		for i, h := range s[1:] {
+			others[h.name] = tenant.Stream{Handler: h.front.streams[name].Handler(), Limit: c.Tenants[i].MaxConnections}
+		}
+		served.SetHandler(tenant.Handler(name, served.Handler(), others, refused))
+	}
+}
+
+// check fails if a check of a tenant does. Health is public, so only the log says whose.
+func (s street) check() server.Check {
+	return server.Check{Name: "Tenants", Quiet: true, Partial: true, Run: func(ctx context.Context) error {
+		var ailing int
+		for _, h := range s[1:] {
+			for _, check := range h.front.checks {
+				if err := check.Run(ctx); err != nil {
+					h.log.Warn("health check failed", "check", check.Name, "error", err)
+					ailing++
+					break
+				}
+			}
+		}
+		if ailing > 0 {
+			return fmt.Errorf("%d of %d tenants are not healthy; the log names them", ailing, len(s)-1)
+		}
+		return nil
+	}}
+}
+
+// reloadable lists the settings that can change while the houses are open. That tenants
+// come, go or move needs a restart.
+func (s street) reloadable(began config.Config) []admin.Reloadable {
+	tenants := admin.Reloadable{Key: "tenants", Apply: func(next config.Config) error {
+		if !slices.EqualFunc(began.Tenants, next.Tenants, sameHouse) {
+			return admin.ErrNeedsRestart
+		}
+		for i, t := range next.Tenants {
+			for _, setting := range s[i+1].reloadable() {
+				if err := setting.Apply(next.Of(t)); err != nil {
+					return fmt.Errorf("%s of tenant %s: %w", setting.Key, t.Name, err)
+				}
+			}
+		}
+		return nil
+	}}
+	return append(s[0].reloadable(), tenants)
+}
+
+func sameHouse(a, b tenant.Config) bool {
+	return a.Name == b.Name && a.Keyspace == b.Keyspace && a.MaxConnections == b.MaxConnections
+}

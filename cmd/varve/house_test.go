@@ -1,0 +1,315 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/admin"
+	"varve/internal/config"
+	"varve/internal/embedded"
+	"varve/internal/httpapi"
+	"varve/internal/principal"
+	"varve/internal/retention"
+	"varve/internal/server"
+	"varve/internal/stream"
+	"varve/internal/tenant"
+)
+
+// A town is the houses of some tenants, asked without a server in between.
+type town struct {
+	t       *testing.T
+	config  config.Config
+	houses  street
+	front   server.Front
+	mux     *http.ServeMux
+	metrics prometheus.Gatherers
+}
+
+// openTown opens the houses of tenants in a directory.
+func openTown(t *testing.T, dir string, change func(*tenant.Config), names ...string) *town {
+	t.Helper()
+	c := config.Default()
+	c.DataDir = dir
+	for _, name := range names {
+		var one tenant.Config
+		one.SetDefaults()
+		one.Name = name
+		if change != nil {
+			change(&one)
+		}
+		c.Tenants = append(c.Tenants, one)
+	}
+	registry := prometheus.NewRegistry()
+	houses, front, err := openHouses(c, fittings{shelf: retention.NewShelf(&retention.Book{}), opening: &embedded.Opening{}}, registry, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	front.Routes = append(front.Routes, tenant.Routes([]httpapi.Route{httpapi.On("GET", "/of/the/server", httpapi.Admin, func(w http.ResponseWriter, _ *http.Request) {})}, map[string][]httpapi.Route{"": nil})...)
+	mux := http.NewServeMux()
+	for _, r := range front.Routes {
+		mux.Handle(strings.TrimSpace(r.Method+" "+r.Path), r.Handler)
+	}
+	return &town{t, c, houses, front, mux, append(prometheus.Gatherers{registry}, front.Metrics...)}
+}
+
+// ask sends a request of a tenant and returns the answer's status and body.
+func (w *town) ask(of, method, path, body string) (int, string) {
+	w.t.Helper()
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	answer := httptest.NewRecorder()
+	w.mux.ServeHTTP(answer, r.WithContext(principal.With(r.Context(), principal.Principal{Tenant: of})))
+	return answer.Code, answer.Body.String()
+}
+
+// want fails unless the answer is a success that has all of these texts.
+func (w *town) want(of, method, path, body string, texts ...string) {
+	w.t.Helper()
+	code, answer := w.ask(of, method, path, body)
+	if code >= 300 {
+		w.t.Fatalf("%s: %s %s: %d %s", of, method, path, code, answer)
+	}
+	for _, text := range texts {
+		if !strings.Contains(answer, text) {
+			w.t.Errorf("%s: %s %s has no %q: %s", of, method, path, text, answer)
+		}
+	}
+}
+
+// lines sends lines of a tenant over a stream, and returns when they are stored.
+func (w *town) lines(of, name, text string) {
+	w.t.Helper()
+	served := w.front.Streams[name].(*stream.Server)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(principal.With(w.t.Context(), principal.Principal{Tenant: of}))
+	done := make(chan error, 1)
+	go func() { done <- served.Serve(ctx, l) }()
+	defer func() { cancel(); <-done }()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	defer c.Close()
+	fmt.Fprint(c, text)
+	c.(*net.TCPConn).CloseWrite()
+	c.SetReadDeadline(time.Now().Add(30 * time.Second))
+	io.Copy(io.Discard, c) // until the server has closed it
+}
+
+// Nothing that a tenant sends is seen by another, by whatever protocol and question, and
+// what a tenant deletes is gone from its own store alone. All of it is there again after
+// a restart.
+func TestTenantsAreApart(t *testing.T) {
+	dir := t.TempDir()
+	w := openTown(t, dir, nil, "acme", "globex")
+	all := []string{principal.Default, "acme", "globex"}
+	now := time.Now().UnixMilli()
+	for _, of := range all {
+		own := "of_" + of
+		w.want(of, "POST", "/api/v1/datapoints", fmt.Sprintf(`[{"name":%q,"tags":{"secret_%s":"v"},"datapoints":[[%d,1]]},{"name":"shared","tags":{"h":%q},"datapoints":[[%d,2]]}]`, own, of, now, own, now))
+		w.want(of, "POST", "/api/put", fmt.Sprintf(`{"metric":"put.%s","timestamp":%d,"value":1,"tags":{"h":"a"}}`, own, now))
+		w.lines(of, "telnet", fmt.Sprintf("put telnet.%s %d 1 h=a\n", own, now))
+		w.lines(of, "carbon", fmt.Sprintf("carbon.%s 1 %d\n", own, now/1000))
+		w.want(of, "POST", "/api/v1/metadata/s/k/"+own, "text")
+		w.want(of, "POST", "/api/v1/rollups", fmt.Sprintf(`{"name":"roll %s","execution_interval":{"value":1,"unit":"hours"},"rollups":[{"save_as":"r","query":{"start_relative":{"value":1,"unit":"hours"},"metrics":[{"name":"m","aggregators":[{"name":"sum","sampling":{"value":1,"unit":"hours"}}]}]}}]}`, own))
+		w.want(of, "POST", "/events", fmt.Sprintf(`{"what":"event %s","tags":"x"}`, own))
+		w.ask(of, "POST", "/api/v1/datapoints", fmt.Sprintf(`[{"name":"refused_%s","tags":{"h":""},"datapoints":[[%d,1]]}]`, own, now))
+	}
+	see := func() {
+		t.Helper()
+		for _, of := range all {
+			for _, q := range []struct{ method, path, body, has string }{
+				{"GET", "/api/v1/metricnames", "", "telnet.of_"},
+				{"GET", "/api/v1/tagnames", "", "secret_"},
+				{"GET", "/api/v1/tagvalues", "", "of_"},
+				{"POST", "/api/v1/datapoints/query", `{"start_absolute":1,"metrics":[{"name":"shared"}]}`, "of_"},
+				{"POST", "/api/v1/datapoints/query/tags", `{"start_absolute":1,"metrics":[{"name":"shared"}]}`, "of_"},
+				{"GET", "/api/v1/metadata/s/k", "", "of_"},
+				{"GET", "/api/v1/rollups", "", "roll of_"},
+				{"GET", "/metrics/find?query=carbon.*", "", "of_"},
+				{"GET", "/metrics/index.json", "", "carbon.of_"},
+				{"GET", "/tags", "", "secret_"},
+				{"GET", "/render?format=json&target=carbon.*&from=-1h", "", "carbon.of_"},
+				{"GET", "/events/get_data", "", "event of_"},
+				{"GET", "/api/v1/export?metric=shared", "", "of_"},
+				{"GET", "/admin/cardinality", "", "telnet.of_"},
+			} {
+				code, answer := w.ask(of, q.method, q.path, q.body)
+				if code != 200 || !strings.Contains(answer, q.has+of) {
+					t.Errorf("%s: %s does not have its own %s: %d %s", of, q.path, q.has, code, answer)
+				}
+				for _, other := range all {
+					if other != of && (strings.Contains(answer, "of_"+other) || strings.Contains(answer, "secret_"+other)) {
+						t.Errorf("%s: %s shows what is of %s: %s", of, q.path, other, answer)
+					}
+				}
+			}
+		}
+	}
+	see()
+	for _, of := range all {
+		if _, answer := w.ask(of, "GET", "/admin/rejected", ""); !strings.Contains(answer, "refused_of_"+of) || !strings.Contains(answer, `"total": 1,`) {
+			t.Errorf("%s: refused inputs: %s", of, answer)
+		}
+	}
+	if err := w.houses.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	w = openTown(t, dir, nil, "acme", "globex")
+	defer w.houses.Close()
+	see()
+	w.want("acme", "POST", "/api/v1/datapoints/delete", `{"start_absolute":1,"metrics":[{"name":"shared"}]}`)
+	for _, of := range all {
+		_, answer := w.ask(of, "POST", "/api/v1/datapoints/query", `{"start_absolute":1,"metrics":[{"name":"shared"}]}`)
+		if has := strings.Contains(answer, "of_"+of); has == (of == "acme") {
+			t.Errorf("%s, after a delete of acme: %s", of, answer)
+		}
+	}
+}
+
+// What concerns the whole server is refused to tenants, and so is everything to a tenant
+// that does not exist.
+func TestTenantsAndTheServer(t *testing.T) {
+	w := openTown(t, t.TempDir(), nil, "acme")
+	defer w.houses.Close()
+	w.want(principal.Default, "GET", "/of/the/server", "")
+	w.want("", "GET", "/of/the/server", "") // nobody was asked who he is
+	for _, of := range []string{"acme", "unknown"} {
+		if code, answer := w.ask(of, "GET", "/of/the/server", ""); code != http.StatusForbidden {
+			t.Errorf("%s: %d %s", of, code, answer)
+		}
+	}
+	if code, answer := w.ask("unknown", "GET", "/api/v1/metricnames", ""); code != http.StatusForbidden {
+		t.Errorf("a tenant that does not exist: %d %s", code, answer)
+	}
+	w.lines("unknown", "telnet", "put m 1 1 h=a\n")
+	for _, of := range []string{principal.Default, "acme"} {
+		if _, answer := w.ask(of, "GET", "/api/v1/metricnames", ""); answer != `{"results":[]}` {
+			t.Errorf("%s has points of a tenant that does not exist: %s", of, answer)
+		}
+	}
+}
+
+// The limits of a tenant are its own, finite, and change with a reload. Its metrics have
+// its name, and nothing of it is public.
+func TestLimitsOfTenants(t *testing.T) {
+	w := openTown(t, t.TempDir(), func(c *tenant.Config) { c.MaxSeries = 2 }, "acme")
+	defer w.houses.Close()
+	put := func(of, name string) string {
+		_, answer := w.ask(of, "POST", "/api/v1/datapoints", fmt.Sprintf(`{"name":%q,"tags":{"h":"a"},"datapoints":[[%d,1]]}`, name, time.Now().UnixMilli()))
+		return answer
+	}
+	for i := range 4 {
+		put("acme", fmt.Sprint("m", i))
+		if answer := put(principal.Default, fmt.Sprint("m", i)); answer != "" {
+			t.Errorf("the default tenant: %s", answer)
+		}
+	}
+	if answer := put("acme", "m9"); !strings.Contains(answer, "ingest.max_series of 2") {
+		t.Errorf("beyond the limit: %s", answer)
+	}
+	next := w.config
+	next.Tenants = slices.Clone(next.Tenants)
+	next.Tenants[0].MaxSeries = 10
+	settings := w.houses.reloadable(w.config)
+	i := slices.IndexFunc(settings, func(s admin.Reloadable) bool { return s.Key == "tenants" })
+	if err := settings[i].Apply(next); err != nil {
+		t.Fatal(err)
+	}
+	if answer := put("acme", "m9"); answer != "" {
+		t.Errorf("after a reload: %s", answer)
+	}
+	next.Tenants = append(next.Tenants, tenant.Config{Name: "globex"})
+	if err := settings[i].Apply(next); err != admin.ErrNeedsRestart {
+		t.Errorf("another tenant: %v", err)
+	}
+
+	families, err := w.metrics.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				found[f.GetName()+" "+l.GetName()+"="+l.GetValue()] = true
+			}
+		}
+	}
+	if !found["varve_ingest_samples_total tenant=acme"] || !found["varve_store_writable tenant=acme"] {
+		t.Error("the metrics of acme are not there")
+	}
+	for _, check := range w.front.Checks {
+		if err := check.Run(t.Context()); err != nil || strings.Contains(check.Name, "acme") {
+			t.Errorf("health check %s: %v", check.Name, err)
+		}
+	}
+}
+
+// One connection more than a tenant may have is closed; another tenant is served.
+func TestConnectionsOfTenants(t *testing.T) {
+	w := openTown(t, t.TempDir(), func(c *tenant.Config) { c.MaxConnections = 1 }, "acme", "globex")
+	defer w.houses.Close()
+	served := w.front.Streams["telnet"].(*stream.Server)
+	dial := func(of string) net.Conn {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(principal.With(context.Background(), principal.Principal{Tenant: of}))
+		done := make(chan error, 1)
+		go func() { done <- served.Serve(ctx, l) }()
+		t.Cleanup(func() { cancel(); <-done })
+		c, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { c.Close() })
+		fmt.Fprint(c, "version\n")
+		c.SetReadDeadline(time.Now().Add(30 * time.Second))
+		return c
+	}
+	answered := func(c net.Conn) bool {
+		n, _ := c.Read(make([]byte, 1))
+		return n == 1
+	}
+	if !answered(dial("acme")) || answered(dial("acme")) || !answered(dial("globex")) || !answered(dial(principal.Default)) {
+		t.Error("want one connection of each tenant, and no second one of acme")
+	}
+}
+
+// A data directory without tenants opens as it always did, also after it had some.
+func TestTenantsComeAndGo(t *testing.T) {
+	dir := t.TempDir()
+	w := openTown(t, dir, nil)
+	w.want("", "POST", "/api/v1/datapoints", `{"name":"m","tags":{"h":"a"},"datapoints":[[1,1]]}`)
+	w.houses.Close()
+	w = openTown(t, dir, nil, "acme")
+	w.want("acme", "POST", "/api/v1/datapoints", `{"name":"n","tags":{"h":"a"},"datapoints":[[1,1]]}`)
+	w.houses.Close()
+	if _, err := os.Stat(filepath.Join(dir, "tenants", "acme", "catalogue")); err != nil {
+		t.Error(err)
+	}
+	w = openTown(t, dir, nil)
+	w.want("", "GET", "/api/v1/metricnames", "", `{"results":["m"]}`)
+	w.houses.Close()
+	w = openTown(t, dir, nil, "acme")
+	w.want("acme", "GET", "/api/v1/metricnames", "", `{"results":["n"]}`)
+	w.houses.Close()
+}

@@ -1,0 +1,76 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"varve/internal/cassandra"
+	"varve/internal/tenant"
+	"varve/internal/units"
+)
+
+// Of returns the configuration of a tenant: c with a data directory, a keyspace and
+// limits of its own. What many tenants would hold many times is smaller.
+func (c Config) Of(t tenant.Config) Config {
+	c.Tenants = nil
+	c.DataDir = TenantDir(c.DataDir, t.Name)
+	c.Cassandra.Keyspace = c.KeyspaceOf(t)
+	c.Cassandra.ReadClusters = nil // they hold the default tenant's data
+	c.Cassandra.MetaCluster = cassandra.DefaultConfig().MetaCluster
+	if c.Embedded.BackupDir != "" {
+		c.Embedded.BackupDir = TenantDir(c.Embedded.BackupDir, t.Name)
+	}
+	c.Embedded.HeadBytes = min(c.Embedded.HeadBytes, 16*units.MiB)
+	c.Embedded.HeadBytesMax = min(c.Embedded.HeadBytesMax, 64*units.MiB)
+	c.Embedded.PageCacheBytes = min(c.Embedded.PageCacheBytes, 8*units.MiB)
+	c.Embedded.CatalogueCacheBytes = min(c.Embedded.CatalogueCacheBytes, 2*units.MiB)
+
+	c.Ingest.SamplesPerSecond = t.SamplesPerSecond
+	c.Ingest.MaxSamplesInFlight = min(c.Ingest.MaxSamplesInFlight, 100_000)
+	c.Ingest.NewSeriesPerSecond, c.Ingest.NewSeriesBurst = t.NewSeriesPerSecond, t.SeriesBurst()
+	c.Ingest.MaxSeries, c.Ingest.MaxSeriesMemory = t.MaxSeries, t.MaxSeriesMemory
+	c.Ingest.MaxBodyBytes = min(c.Ingest.MaxBodyBytes, 16*units.MiB)
+	c.Ingest.MaxUnpackedBytes = min(c.Ingest.MaxUnpackedBytes, 32*units.MiB)
+	c.Ingest.BodyMemory = min(c.Ingest.BodyMemory, 64*units.MiB)
+	c.Ingest.AliasCache = min(c.Ingest.AliasCache, 16*units.MiB)
+
+	c.Query.TotalMemory = t.QueryMemory
+	c.Query.MaxMemory = min(c.Query.MaxMemory, t.QueryMemory/2)
+	c.Query.MaxConcurrent = t.MaxConcurrent
+	c.Query.MaxQueued = min(c.Query.MaxQueued, 32)
+	c.Kairos.QueryCache = min(c.Kairos.QueryCache, 8*units.MiB)
+	return c
+}
+
+// KeyspaceOf is the keyspace of a tenant.
+func (c Config) KeyspaceOf(t tenant.Config) string {
+	if t.Keyspace != "" {
+		return t.Keyspace
+	}
+	return c.Cassandra.Keyspace + "_" + t.Name
+}
+
+// TenantDir is the directory of a tenant's data below dir.
+func TenantDir(dir, name string) string { return filepath.Join(dir, "tenants", name) }
+
+// checkKeyspaces reports tenants that would share a keyspace with others.
+func (c Config) checkKeyspaces() error {
+	if c.Store != Cassandra {
+		return nil
+	}
+	var errs []error
+	taken := map[string]string{strings.ToLower(c.Cassandra.Keyspace): "cassandra.keyspace"}
+	for i, t := range c.Tenants {
+		key, keyspace := fmt.Sprintf("tenants[%d].keyspace", i), strings.ToLower(c.KeyspaceOf(t))
+		if err := c.Of(t).Cassandra.Config.Validate(); err != nil && c.Cassandra.Config.Validate() == nil {
+			errs = append(errs, fmt.Errorf("%s: %w", key, err))
+		}
+		if by, is := taken[keyspace]; is {
+			errs = append(errs, fmt.Errorf("%s: %q is %s already; each tenant has a keyspace of its own", key, keyspace, by))
+		}
+		taken[keyspace] = key
+	}
+	return errors.Join(errs...)
+}

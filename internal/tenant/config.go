@@ -1,0 +1,82 @@
+package tenant
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+
+	"varve/internal/principal"
+	"varve/internal/units"
+)
+
+// Config is a tenant and what it may use. Every limit is finite.
+type Config struct {
+	Name     string `yaml:"name" doc:"Name in tokens, rules and paths: a lower-case letter, then up to 31 letters, digits and underscores. Its data is in data_dir/tenants/NAME."`
+	Keyspace string `yaml:"keyspace" doc:"With store: cassandra, the keyspace of the tenant. Empty is cassandra.keyspace, an underscore and the name."`
+
+	SamplesPerSecond   int         `yaml:"samples_per_second" doc:"As ingest.samples_per_second."`
+	NewSeriesPerSecond int         `yaml:"new_series_per_second" doc:"As ingest.new_series_per_second. Ten times as many may come at once."`
+	MaxSeries          int         `yaml:"max_series" doc:"As ingest.max_series."`
+	MaxSeriesMemory    units.Bytes `yaml:"max_series_memory" doc:"As ingest.max_series_memory."`
+	QueryMemory        units.Bytes `yaml:"query_memory" doc:"As query.total_memory; one query may hold half of it."`
+	MaxConcurrent      int         `yaml:"max_concurrent" doc:"As query.max_concurrent."`
+	MaxConnections     int         `yaml:"max_connections" doc:"Connections of telnet, and of carbon's lines and pickles, each. Further ones are closed."`
+}
+
+// SetDefaults makes c a tenant that shares a small machine with some others.
+func (c *Config) SetDefaults() {
+	*c = Config{
+		SamplesPerSecond:   100_000,
+		NewSeriesPerSecond: 5_000,
+		MaxSeries:          500_000,
+		MaxSeriesMemory:    256 * units.MiB,
+		QueryMemory:        256 * units.MiB,
+		MaxConcurrent:      4,
+		MaxConnections:     200,
+	}
+}
+
+// SeriesBurst is how many new series may come at once.
+func (c Config) SeriesBurst() int { return 10 * c.NewSeriesPerSecond }
+
+// maxTenants bounds the tenants of a server, each of which has a store of its own.
+const maxTenants = 100
+
+var nameForm = regexp.MustCompile(`^[a-z][a-z0-9_]{0,31}$`)
+
+// Validate reports all that is wrong with the list of tenants.
+func Validate(list []Config) error {
+	var errs []error
+	if len(list) > maxTenants {
+		errs = append(errs, fmt.Errorf("tenants: %d of them; a server has at most %d, each with a store of its own", len(list), maxTenants))
+	}
+	seen := map[string]int{}
+	for i, c := range list {
+		key := fmt.Sprintf("tenants[%d].", i)
+		if first, again := seen[c.Name]; again {
+			errs = append(errs, fmt.Errorf("%sname: %q is tenants[%d] already", key, c.Name, first))
+		}
+		seen[c.Name] = i
+		errs = append(errs, c.validate(key))
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) validate(key string) error {
+	var errs []error
+	switch {
+	case c.Name == principal.Default:
+		errs = append(errs, fmt.Errorf("%sname: %q is the tenant of everyone who names no other, and always there; its limits are those of ingest and query", key, c.Name))
+	case !nameForm.MatchString(c.Name):
+		errs = append(errs, fmt.Errorf("%sname: %q: want a lower-case letter, then up to 31 lower-case letters, digits and underscores", key, c.Name))
+	}
+	return errors.Join(append(errs,
+		units.Positive(key+"samples_per_second", c.SamplesPerSecond),
+		units.Positive(key+"new_series_per_second", c.NewSeriesPerSecond),
+		units.Positive(key+"max_series", c.MaxSeries),
+		units.Positive(key+"max_series_memory", c.MaxSeriesMemory),
+		units.Positive(key+"query_memory", c.QueryMemory),
+		units.Positive(key+"max_concurrent", c.MaxConcurrent),
+		units.Positive(key+"max_connections", c.MaxConnections),
+	)...)
+}

@@ -1,0 +1,139 @@
+// Package tenant puts the front ends of several tenants behind the routes and streams of
+// one server.
+//
+//	                  one route, one port
+//	                           |
+//	          principal: which tenant is the sender?
+//	        /                  |                   \
+//	   default               acme                 globex
+//	routes, lines         routes, lines        routes, lines
+//	pipeline, queries     pipeline, queries    pipeline, queries
+//	store                 store                store
+//
+// Tenants share the process and nothing else: each has a store, a pipeline, caches and
+// limits of its own. So there is no filter that a new front end could forget, and no answer
+// or its timing depends on the data of another tenant.
+package tenant
+
+import (
+	"context"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/httpapi"
+	"varve/internal/principal"
+	"varve/internal/stream"
+)
+
+// Routes returns the routes own, each of which hands the requests of another tenant to the
+// route of the same method and path in that tenant's list. own are those of the default
+// tenant. A route that it alone has concerns the whole server; others are answered 403.
+// Routes panics if a tenant has a route that own lacks: routes are code, not input.
+func Routes(own []httpapi.Route, others map[string][]httpapi.Route) []httpapi.Route {
+	type place struct{ method, path string }
+	theirs := map[place]map[string]http.Handler{}
+	for name, list := range others {
+		for _, r := range list {
+			at := place{r.Method, r.Path}
+			if theirs[at] == nil {
+				theirs[at] = map[string]http.Handler{}
+			}
+			theirs[at][name] = r.Handler
+		}
+	}
+	merged := make([]httpapi.Route, len(own))
+	for i, r := range own {
+		at := place{r.Method, r.Path}
+		r.Handler = choice{r.Handler, theirs[at]}
+		merged[i] = r
+		delete(theirs, at)
+	}
+	for at := range theirs {
+		panic("tenant: the default tenant has no route " + at.method + " " + at.path)
+	}
+	return merged
+}
+
+// A choice is one route of all tenants.
+type choice struct {
+	own    http.Handler
+	others map[string]http.Handler
+}
+
+func (c choice) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	name := principal.Of(r.Context()).Tenant
+	if isDefault(name) {
+		c.own.ServeHTTP(w, r)
+		return
+	}
+	h, ok := c.others[name]
+	if !ok {
+		httpapi.WriteErrors(w, http.StatusForbidden, "this concerns the whole server; tenants other than "+principal.Default+" have no access to it")
+		return
+	}
+	h.ServeHTTP(w, r)
+}
+
+// isDefault reports whether a sender is of the default tenant. One whom the server did not
+// ask who he is has no tenant.
+func isDefault(name string) bool { return name == principal.Default || name == "" }
+
+// A Stream is what a tenant has for the connections of a stream.
+type Stream struct {
+	Handler stream.Handler
+	Limit   int // connections at once
+}
+
+// Refused counts connections that were closed since their tenant has max_connections of
+// the stream, by stream and tenant.
+func Refused() *prometheus.CounterVec {
+	return prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "varve_tenant_connections_refused_total",
+		Help: "Connections closed because their tenant has max_connections of the stream already, by stream and tenant.",
+	}, []string{"stream", "tenant"})
+}
+
+// Handler returns what serves the connections of one stream: own those of the default
+// tenant, others those of the tenants of these names, none those of an unknown tenant.
+func Handler(name string, own stream.Handler, others map[string]Stream, refused *prometheus.CounterVec) stream.Handler {
+	d := &door{own: own, others: map[string]*place{}}
+	for tenant, s := range others {
+		d.others[tenant] = &place{Stream: s, refused: refused.WithLabelValues(name, tenant)}
+	}
+	return d
+}
+
+// A door leads connections to their tenants.
+type door struct {
+	own    stream.Handler
+	others map[string]*place
+}
+
+type place struct {
+	Stream
+	open    atomic.Int64
+	refused prometheus.Counter
+}
+
+// ServeConn implements [stream.Handler].
+func (d *door) ServeConn(ctx context.Context, c *stream.Conn) {
+	name := principal.Of(ctx).Tenant
+	if isDefault(name) {
+		d.own.ServeConn(ctx, c)
+		return
+	}
+	if p := d.others[name]; p != nil {
+		p.serve(ctx, c)
+	}
+}
+
+func (p *place) serve(ctx context.Context, c *stream.Conn) {
+	defer p.open.Add(-1)
+	if p.open.Add(1) > int64(p.Limit) {
+		p.refused.Inc()
+		return
+	}
+	p.Handler.ServeConn(ctx, c)
+}
