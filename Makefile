@@ -12,13 +12,16 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 # The product is pure Go. Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help build test test-contract test-cluster test-migration hostile race fuzz-short mutants lint bench docs
+.PHONY: help build package test test-contract test-cluster test-migration hostile race fuzz-short mutants lint bench docs
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
 
 build: ## build bin/varve
 	go build -trimpath -ldflags '-X main.version=$(VERSION)' -o bin/varve ./cmd/varve
+
+package: ## build archives, Debian packages, SBOMs and checksums in dist/, for TARGETS
+	go run ./internal/packaging -out dist $(if $(TARGETS),-targets $(TARGETS))
 
 test: ## run all tests, beside a Cassandra node where there is Java and Maven
 	scripts/cassandra.sh with go test -timeout 20m ./...

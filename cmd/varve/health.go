@@ -1,0 +1,146 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"varve/internal/clip"
+	"varve/internal/config"
+)
+
+func healthCommand() command {
+	return command{
+		name:     "health",
+		synopsis: "ask a running server whether it is well",
+		usage:    "[--url URL] [--wait] [FLAGS]",
+		help: `Asks a server for its health: the exit status is 0 if it is well, 1 if it is not. Without
+--url it asks the server that serve would start with the same settings on this machine:
+it takes the flags of serve, --config and the environment. It is the health check of the
+container image and of the Debian package.
+
+Flags:
+  --url URL   the server, for example http://10.0.0.5:8080
+  --wait      if the server is still opening its store, wait until it is well, however
+              long that takes; give up when nothing has listened for 30 s
+`,
+		run: health,
+	}
+}
+
+const (
+	healthTimeout = 10 * time.Second // of one request; the server's own checks have 5 s
+	healthPause   = 200 * time.Millisecond
+	healthSilence = 30 * time.Second // without a listener, until --wait gives up
+)
+
+func health(t terminal, args []string) error {
+	base, wait, err := healthTarget(t, args)
+	if err != nil {
+		return err
+	}
+	client := &http.Client{Timeout: healthTimeout}
+	if wait {
+		err = waitHealthy(context.Background(), client, base)
+	} else {
+		_, err = askHealth(client, base)
+	}
+	if err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(t.stdout, "%s is well\n", base)
+	return err
+}
+
+// healthTarget returns the URL of the server to ask, without a path.
+func healthTarget(t terminal, args []string) (base string, wait bool, err error) {
+	settings, rest := config.Split(args)
+	l, err := parseLine(rest, "url", "wait?")
+	if err == nil {
+		err = l.noWords()
+	}
+	if err != nil {
+		return "", false, err
+	}
+	wait = l.flags["wait"] != ""
+	text, given := l.flags["url"]
+	if !given {
+		loaded, err := load(t, settings)
+		if err != nil {
+			return "", false, err
+		}
+		return "http://" + dialable(loaded.Config.Server.HTTPAddr), wait, nil
+	}
+	if len(settings) > 0 {
+		return "", false, &usageError{fmt.Errorf("flags --url and %s: give one of them; --url says all", settings[0])}
+	}
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+		return "", false, &usageError{fmt.Errorf("flag --url: %q: want http://host:port or https://host:port", text)}
+	}
+	return u.Scheme + "://" + u.Host, wait, nil
+}
+
+// waitHealthy returns when the server is healthy. It has no limit of its own while
+// something listens: how long a store takes to open is for the caller to bound.
+func waitHealthy(ctx context.Context, client *http.Client, base string) error {
+	heard := time.Now()
+	for {
+		answered, err := askHealth(client, base)
+		switch {
+		case err == nil:
+			return nil
+		case answered:
+			heard = time.Now()
+		case time.Since(heard) > healthSilence:
+			return fmt.Errorf("nothing has listened for %s: %w", healthSilence, err)
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(healthPause):
+		}
+	}
+}
+
+// askHealth returns nil if the server is healthy, and whether it answered at all.
+func askHealth(client *http.Client, base string) (answered bool, err error) {
+	response, err := client.Get(base + "/api/v1/health/check")
+	if err != nil {
+		return false, fmt.Errorf("ask %s for its health: %w", base, errors.Unwrap(err))
+	}
+	response.Body.Close()
+	if response.StatusCode == http.StatusNoContent {
+		return true, nil
+	}
+	return true, fmt.Errorf("%s is not well: %s%s", base, response.Status, failedChecks(client, base))
+}
+
+// failedChecks returns what the status of a server says beside OK.
+func failedChecks(client *http.Client, base string) string {
+	response, err := client.Get(base + "/api/v1/health/status")
+	if err != nil {
+		return ""
+	}
+	defer response.Body.Close()
+	var lines []string
+	if json.NewDecoder(io.LimitReader(response.Body, 64<<10)).Decode(&lines) != nil {
+		return ""
+	}
+	var failed []string
+	for _, line := range lines {
+		if !strings.HasSuffix(line, ": OK") {
+			failed = append(failed, clip.Text(line, 200))
+		}
+	}
+	if len(failed) == 0 {
+		return ""
+	}
+	return "; " + strings.Join(failed[:min(len(failed), 10)], "; ")
+}

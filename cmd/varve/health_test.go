@@ -1,0 +1,54 @@
+package main
+
+import (
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+)
+
+// TestHealth: a server that runs is well, as its flags, the environment or a URL name
+// it; nothing that listens is a fault, and so is a server that says no.
+func TestHealth(t *testing.T) {
+	p := start(t, t.TempDir())
+	wantRun(t, 0, []string{"is well"}, "health", "--http-addr", p.http)
+	wantRun(t, 0, []string{"is well"}, "health", "--url", "http://"+p.http+"/", "--wait")
+	if status, out, errs := once(t, []string{"VARVE_SERVER_HTTP_ADDR=" + p.http}, "health"); status != 0 || !strings.Contains(out, p.http) {
+		t.Errorf("by the environment: %d %s%s", status, out, errs)
+	}
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	free.Close()
+	wantRun(t, 1, []string{"ask http://" + free.Addr().String(), "refused"}, "health", "--http-addr", free.Addr().String())
+	for _, url := range []string{"127.0.0.1:8080", "ftp://127.0.0.1", "http://", "http://a/b"} {
+		wantRun(t, 2, []string{"want http://host:port"}, "health", "--url", url)
+	}
+	wantRun(t, 2, []string{"give one of them"}, "health", "--url", "http://a", "--http-addr", "a:1")
+	wantRun(t, 2, []string{"server.http_addr"}, "health", "--http-addr", "nonsense")
+}
+
+// TestHealthWaits: a server that is still opening its store is waited for, and what it
+// says of itself is told.
+func TestHealthWaits(t *testing.T) {
+	var checks atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/api/v1/health/status":
+			w.Write([]byte(`["Datastore-Query: OK","Datastore-Open: starting, 40 %"]`))
+		case checks.Add(1) < 4:
+			w.WriteHeader(http.StatusServiceUnavailable)
+		default:
+			w.WriteHeader(http.StatusNoContent)
+		}
+	}))
+	defer server.Close()
+	wantRun(t, 1, []string{"503", "is not well", "; Datastore-Open: starting, 40 %"}, "health", "--url", server.URL)
+	wantRun(t, 0, []string{"is well"}, "health", "--url", server.URL, "--wait")
+	if n := checks.Load(); n != 4 {
+		t.Errorf("asked %d times, want 1 and 3", n)
+	}
+}
