@@ -20,6 +20,7 @@ var paths = []string{
 	"POST /api/v1/datapoints/delete", "POST /api/v1/rollups", "POST /api/v1/metadata/s/k/n", "POST /api/v1/import",
 	"POST /nothing", "DELETE /api/v1/version", "GET /api/v1/version", "POST /api/v1/version", "GET /api/v1/metricnames",
 	"POST /admin/compact", "POST /admin/check", "POST /admin/backup", "GET /admin/stats", "GET /internal/metrics", "GET /api/v1/datapoints/query",
+	"POST /render", "POST /metrics/find", "POST /events", "POST /tags/tagSeries", "POST /tags/delSeries", "GET /functions", "GET /metrics/index.json",
 }
 
 // Requests whose headers or bodies never come to their end, on every path, hold
