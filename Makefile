@@ -12,7 +12,7 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 # The product is pure Go. Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help build package test test-contract test-cluster test-migration hostile race fuzz-short mutants lint bench docs
+.PHONY: help build package test test-package test-contract test-cluster test-migration hostile race fuzz-short mutants lint bench docs
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -25,6 +25,9 @@ package: ## build archives, Debian packages, SBOMs and checksums in dist/, for T
 
 test: ## run all tests, beside a Cassandra node where there is Java and Maven
 	scripts/cassandra.sh with go test -timeout 20m ./...
+
+test-package: ## install, start, upgrade, remove and purge the Debian package under a systemd of its own; root, two minutes
+	scripts/packagetest.sh
 
 test-contract: ## run all that is promised over CASSANDRA (5.0.8 or 4.1.10), some minutes
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra -cassandra.conformance -count=1 -timeout 40m
