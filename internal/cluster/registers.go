@@ -23,12 +23,13 @@ var Table = cql.Definition{Name: "varve_registers", Columns: []cql.Column{
 const Page = "docs/formats/cluster-cassandra.md"
 
 var (
-	readRegister = &cql.Statement{Name: "read_register", Level: cql.Serial, KeyArgs: 1,
+	readRegister = &cql.Statement{Name: "read_register", Level: cql.Serial,
 		Text: "SELECT version, nonce, value, written FROM varve_registers WHERE space = ? AND name = ?"}
-	listRegisters = &cql.Statement{Name: "list_registers", Level: cql.Serial, KeyArgs: 1, PageSize: 500,
+	listRegisters = &cql.Statement{Name: "list_registers", Level: cql.Serial, PageSize: 500,
 		Text: "SELECT name, version, nonce, value, written FROM varve_registers WHERE space = ?"}
-	swapRegister = &cql.Statement{Name: "swap_register", KeyArgs: 1,
+	swapRegister = &cql.Statement{Name: "swap_register",
 		Text: "UPDATE varve_registers USING TTL ? SET version = ?, nonce = ?, value = ?, written = toTimestamp(now()) WHERE space = ? AND name = ? IF version = ? AND nonce = ?"}
+	removeRegister = &cql.Statement{Name: "remove_register", Text: "DELETE FROM varve_registers WHERE space = ? AND name = ? IF version = ? AND nonce = ?"}
 )
 
 // A Value is what a register has. The zero value means that there is none.
@@ -112,4 +113,17 @@ func (r *Registers) swap(ctx context.Context, space, name string, old Value, ver
 		return Value{}, fmt.Errorf("change %s of %s: %w", name, space, ErrChanged)
 	}
 	return v, nil
+}
+
+// Remove removes old, which Get has returned. ErrChanged and other errors are as with
+// Swap; a value that is not there any more is no error.
+func (r *Registers) Remove(ctx context.Context, space, name string, old Value) error {
+	applied, there, err := r.session.Swap(ctx, removeRegister, space, name, old.Version, old.nonce)
+	if err == nil && !applied && len(there) > 0 {
+		err = ErrChanged
+	}
+	if err != nil {
+		return fmt.Errorf("remove %s of %s: %w", name, space, err)
+	}
+	return nil
 }

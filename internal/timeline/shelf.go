@@ -149,6 +149,10 @@ type Placed struct {
 	Part
 	Entry
 	Fresh bool // the id was made for this call: nothing can be there with it
+
+	// Put is when the entry is put, by the clock that Delete's before is of. Zero means now.
+	// On Cassandra it is the write timestamp.
+	Put time.Time
 }
 
 // A PayloadKey names data that is kept apart: a digest of the event with its data, so that
@@ -159,7 +163,8 @@ type PayloadKey [16]byte
 type Payload struct {
 	Key       PayloadKey
 	Data      []byte
-	Timelines []string // that refer to it
+	Timelines []string  // that refer to it
+	Put       time.Time // as in Placed
 }
 
 // A Limit bounds what is read at once. At least one entry is read, if there is one.

@@ -1,0 +1,297 @@
+package events
+
+import (
+	"context"
+	"encoding/binary"
+	"sync"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/store"
+	"varve/internal/timeline"
+	"varve/internal/work"
+)
+
+// Each server has a log of arrivals for each timeline that it puts events into. Rows of a
+// log are written one after the other, in the order of their numbers, and only when the
+// events they list are stored. So who reads a log up to a row has read all rows before it
+// that were acknowledged, or will be.
+//
+//	timeline_logs      timeline -> log -> newest slot
+//	timeline_arrivals  timeline, log, slot -> number -> entries
+//
+// A number is the time in microseconds, but always above the one before. A slot is a
+// minute of numbers.
+const (
+	slotMicros = 60 * 1_000_000
+
+	// arrivalsKept is how long a row of a log is kept.
+	arrivalsKept = time.Hour
+
+	// logKept is how long a log is listed after it was last written: longer than its rows.
+	logKept = arrivalsKept + 5*time.Minute
+
+	// rowArrivals is how many entries a row lists at most, writeArrivals how many are written
+	// at once.
+	rowArrivals   = 1000
+	writeArrivals = 5000
+
+	// A log that is not in use is closed once so many are open, after logIdle. The list is
+	// looked through every sweepEvery.
+	openLogs   = 10_000
+	logIdle    = time.Minute
+	sweepEvery = 10 * time.Second
+)
+
+var (
+	putLog     = write("put_arrival_log", "INSERT INTO timeline_logs (timeline, log, slot) VALUES (?, ?, ?) USING TTL ?")
+	putArrival = write("put_arrivals", "INSERT INTO timeline_arrivals (timeline, log, slot, number, events) VALUES (?, ?, ?, ?, ?) USING TTL ?")
+)
+
+// A ref is where an entry stands.
+type ref struct {
+	start     int64
+	partition int
+	position  timeline.Position
+}
+
+// refsVersion begins the bytes of a row.
+const refsVersion = 1
+
+func appendRef(dst []byte, r ref) []byte {
+	dst = binary.AppendVarint(dst, r.start)
+	dst = binary.AppendUvarint(dst, uint64(r.partition))
+	dst = binary.AppendVarint(dst, r.position.Time)
+	dst = binary.AppendUvarint(dst, uint64(len(r.position.ID)))
+	return append(dst, r.position.ID...)
+}
+
+// parseRefs reads what rows hold.
+func parseRefs(data []byte) ([]ref, error) {
+	bad := func(why string) error { return &store.CorruptionError{File: "timeline_arrivals", Reason: why} }
+	if len(data) == 0 || data[0] != refsVersion {
+		return nil, bad("it is not of this version of Varve")
+	}
+	var all []ref
+	for data = data[1:]; len(data) > 0; {
+		var r ref
+		var partition, length uint64
+		ok := cutVarint(&data, &r.start) && cutUvarint(&data, &partition) && cutVarint(&data, &r.position.Time) && cutUvarint(&data, &length)
+		if !ok || length > uint64(len(data)) || partition > timeline.FactorMax || len(all) == rowArrivals {
+			return nil, bad("an entry is cut off")
+		}
+		r.partition = int(partition)
+		r.position.ID, data = string(data[:length]), data[length:]
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+func cutVarint(data *[]byte, v *int64) bool {
+	x, n := binary.Varint(*data)
+	*v, *data = x, (*data)[max(n, 0):]
+	return n > 0
+}
+
+func cutUvarint(data *[]byte, v *uint64) bool {
+	x, n := binary.Uvarint(*data)
+	*v, *data = x, (*data)[max(n, 0):]
+	return n > 0
+}
+
+// arrivalLogs are the logs that this server writes.
+type arrivalLogs struct {
+	shelf  *Shelf
+	number int32 // of the server
+
+	mu     sync.Mutex
+	byName map[string]*arrivalLog
+	swept  time.Time
+}
+
+func (a *arrivalLogs) open(s *Shelf, number int32) {
+	a.shelf, a.number, a.byName = s, number, map[string]*arrivalLog{}
+}
+
+// An arrivalLog is that of one timeline.
+type arrivalLog struct {
+	logs     *arrivalLogs
+	timeline string
+
+	users int // arrivalLogs.mu must be held
+	idle  time.Time
+
+	mu    sync.Mutex
+	queue []*arrival
+	busy  bool // drain runs
+
+	// Of drain.
+	last    int64       // number of the last row
+	slot    int64       // that is listed as the newest
+	pending []cql.Entry // rows that may not be stored; they come before any other
+}
+
+// An arrival is one Put's share.
+type arrival struct {
+	refs []ref
+	done chan error // has room for one
+}
+
+// arrived notes the entries of a Put that are stored.
+func (s *Shelf) arrived(ctx context.Context, entries []timeline.Placed, failed *failures) {
+	refs, of := map[string][]ref{}, map[string][]int{}
+	var names []string
+	for i := range entries {
+		e := &entries[i]
+		if failed.by[i] != nil {
+			continue
+		}
+		if refs[e.Timeline] == nil {
+			names = append(names, e.Timeline)
+		}
+		refs[e.Timeline] = append(refs[e.Timeline], ref{e.Start, e.Partition, e.Position()})
+		of[e.Timeline] = append(of[e.Timeline], i)
+	}
+	each(len(names), func(i int) []int { return of[names[i]] }, failed, func(i int) error {
+		return s.arrivals.append(ctx, names[i], refs[names[i]])
+	})
+}
+
+func (a *arrivalLogs) append(ctx context.Context, name string, refs []ref) error {
+	l := a.use(name)
+	defer a.leave(l)
+	mine := &arrival{refs: refs, done: make(chan error, 1)}
+	l.mu.Lock()
+	l.queue = append(l.queue, mine)
+	if !l.busy {
+		l.busy = a.shelf.spawn(l.drain)
+	}
+	started := l.busy
+	l.mu.Unlock()
+	if !started {
+		return store.ErrClosed
+	}
+	select {
+	case err := <-mine.done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (a *arrivalLogs) use(name string) *arrivalLog {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l := a.byName[name]
+	if l == nil {
+		a.sweepLocked()
+		l = &arrivalLog{logs: a, timeline: name}
+		a.byName[name] = l
+	}
+	l.users++
+	return l
+}
+
+func (a *arrivalLogs) leave(l *arrivalLog) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	l.users--
+	l.idle = a.shelf.now()
+}
+
+// sweepLocked closes logs that are not used. One that is opened again goes on at a higher
+// number, since that is the time.
+func (a *arrivalLogs) sweepLocked() {
+	now := a.shelf.now()
+	if len(a.byName) < openLogs || now.Sub(a.swept) < sweepEvery {
+		return
+	}
+	a.swept = now
+	for name, l := range a.byName {
+		if l.users == 0 && now.Sub(l.idle) > logIdle {
+			delete(a.byName, name)
+		}
+	}
+}
+
+// drain writes what is queued, until nothing is.
+func (l *arrivalLog) drain() {
+	for {
+		taken := l.take()
+		if len(taken) == 0 {
+			return
+		}
+		err := work.Do("write arrivals of events", func() error { return l.write(taken) })
+		for _, a := range taken {
+			a.done <- err
+		}
+	}
+}
+
+func (l *arrivalLog) take() []*arrival {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n, refs := 0, 0
+	for n < len(l.queue) && (n == 0 || refs+len(l.queue[n].refs) <= writeArrivals) {
+		refs += len(l.queue[n].refs)
+		n++
+	}
+	taken := l.queue[:n:n]
+	l.queue = l.queue[n:]
+	l.busy = n > 0
+	return taken
+}
+
+// write writes rows. Of an earlier error it is not known whether its rows are stored, so
+// they are written again first: a reader who has read a later row would not look for them.
+func (l *arrivalLog) write(taken []*arrival) error {
+	s := l.logs.shelf
+	if err := l.send(); err != nil {
+		return err
+	}
+	rows := rowsOf(taken)
+	number := max(l.last+1, s.stamp())
+	if slotOf(number) != slotOf(number+int64(len(rows))) {
+		number = (slotOf(number) + 1) * slotMicros // all rows of a batch are of one slot
+	}
+	slot := slotOf(number)
+	if slot != l.slot {
+		if err := s.session.Exec(s.ctx, putLog, s.stamp(), l.timeline, l.logs.number, slot, seconds(logKept)); err != nil {
+			return err
+		}
+		l.slot = slot
+	}
+	for i, data := range rows {
+		l.pending = append(l.pending, cql.Entry{Statement: putArrival,
+			Args: []any{l.timeline, l.logs.number, slot, number + int64(i), data, seconds(arrivalsKept)}})
+	}
+	l.last = number + int64(len(rows)) - 1
+	return l.send()
+}
+
+func (l *arrivalLog) send() error {
+	s := l.logs.shelf
+	if err := s.session.Batch(s.ctx, s.stamp(), l.pending); err != nil {
+		return err
+	}
+	l.pending = nil
+	return nil
+}
+
+func slotOf(number int64) int64 { return number / slotMicros }
+
+func seconds(d time.Duration) int32 { return int32(d / time.Second) }
+
+func rowsOf(taken []*arrival) (rows [][]byte) {
+	row, n := []byte{refsVersion}, 0
+	for _, a := range taken {
+		for _, r := range a.refs {
+			if n == rowArrivals {
+				rows = append(rows, row)
+				row, n = []byte{refsVersion}, 0
+			}
+			row, n = appendRef(row, r), n+1
+		}
+	}
+	return append(rows, row)
+}

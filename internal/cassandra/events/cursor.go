@@ -1,0 +1,93 @@
+package events
+
+import (
+	"cmp"
+	"encoding/binary"
+	"slices"
+	"time"
+
+	"varve/internal/store"
+	"varve/internal/timeline"
+)
+
+// A cursor says how far the logs of a timeline were read.
+//
+//	0      1                 9
+//	+------+-----------------+------------------------------------------+
+//	| 0x01 | made, us        | per log, ascending by its number:        |
+//	| u8   | i64 big-endian  | log i32 big-endian, number - made varint,|
+//	|      |                 | skip uvarint                             |
+//	+------+-----------------+------------------------------------------+
+//
+// A log that is not in it had no rows when the cursor was made.
+type cursor struct {
+	made int64 // microseconds
+	logs []place
+}
+
+// A place is how far a log was read: to the entry number skip of the row number.
+type place struct {
+	log    int32
+	number int64
+	skip   int
+}
+
+// logsMax is how many servers may write to a timeline that is followed within logKept: so
+// many fit into timeline.ArrivalBytesMax.
+const logsMax = 36
+
+const cursorVersion = 1
+
+func (c *cursor) encode() []byte {
+	b := binary.BigEndian.AppendUint64([]byte{cursorVersion}, uint64(c.made))
+	for _, p := range c.logs {
+		b = binary.BigEndian.AppendUint32(b, uint32(p.log))
+		b = binary.AppendVarint(b, p.number-c.made)
+		b = binary.AppendUvarint(b, uint64(p.skip))
+	}
+	return b
+}
+
+var errCursor = &store.InputError{Reason: "the cursor is not one of this server"}
+
+// parseCursor reads what encode has written, or what a client has made up.
+func parseCursor(b []byte, now time.Time) (*cursor, error) {
+	if len(b) < 9 || len(b) > timeline.ArrivalBytesMax || b[0] != cursorVersion {
+		return nil, errCursor
+	}
+	c := &cursor{made: int64(binary.BigEndian.Uint64(b[1:]))}
+	if age := now.UnixMicro() - c.made; age < -time.Minute.Microseconds() || c.made < 0 {
+		return nil, errCursor
+	}
+	for b = b[9:]; len(b) > 0; {
+		if len(b) < 4 || len(c.logs) == logsMax {
+			return nil, errCursor
+		}
+		p := place{log: int32(binary.BigEndian.Uint32(b))}
+		b = b[4:]
+		var before int64
+		var skip uint64
+		if !cutVarint(&b, &before) || !cutUvarint(&b, &skip) || skip > rowArrivals {
+			return nil, errCursor
+		}
+		if before < -2*logKept.Microseconds() || before > 2*time.Minute.Microseconds() {
+			return nil, errCursor
+		}
+		p.number, p.skip = c.made+before, int(skip)
+		if n := len(c.logs); n > 0 && c.logs[n-1].log >= p.log {
+			return nil, errCursor
+		}
+		c.logs = append(c.logs, p)
+	}
+	return c, nil
+}
+
+// of returns how far a log was read. One that is not in the cursor began after it was made,
+// by a clock that may be behind.
+func (c *cursor) of(log int32) place {
+	i, found := slices.BinarySearchFunc(c.logs, log, func(p place, log int32) int { return cmp.Compare(p.log, log) })
+	if !found {
+		return place{log: log, number: c.made - time.Minute.Microseconds()}
+	}
+	return c.logs[i]
+}

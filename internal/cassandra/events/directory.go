@@ -1,0 +1,159 @@
+package events
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/timeline"
+	"varve/internal/work"
+)
+
+// The directory of a timeline is cut into blocks of ten days, so that no partition grows
+// beyond 86,400 buckets. The blocks that have a bucket are listed in a partition of their
+// own, as if they were buckets of the block allBlocks.
+const (
+	blockMicros = 10 * 86400 * 1_000_000
+	allBlocks   = math.MinInt64
+)
+
+const (
+	starts     = "SELECT start FROM timeline_buckets WHERE timeline = ? AND block = ? AND start >= ? AND start < ?"
+	startsPage = 2000
+)
+
+var (
+	putMark    = write("put_mark", "INSERT INTO timeline_buckets (timeline, block, start) VALUES (?, ?, ?)")
+	deleteMark = write("delete_mark", "DELETE FROM timeline_buckets"+hiding+" WHERE timeline = ? AND block = ? AND start = ?")
+	marksDown  = read("read_marks", startsPage, starts+" LIMIT ?")
+	marksUp    = read("read_marks", startsPage, starts+" ORDER BY start ASC LIMIT ?")
+)
+
+func blockOf(start int64) int64 {
+	r := start % blockMicros
+	if r < 0 {
+		r += blockMicros
+	}
+	return start - r
+}
+
+// byBlock gathers the starts of each block, and has statements of them as batches.
+func byBlock(starts []int64) map[int64][]int64 {
+	blocks := map[int64][]int64{}
+	for _, start := range starts {
+		blocks[blockOf(start)] = append(blocks[blockOf(start)], start)
+	}
+	return blocks
+}
+
+// Mark is timeline.Shelf.Mark. The list of blocks is written along with the blocks.
+func (s *Shelf) Mark(ctx context.Context, timeline string, starts []int64, now time.Time) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	blocks := byBlock(starts)
+	var list []int64
+	for block := range blocks {
+		list = append(list, block)
+	}
+	blocks[allBlocks] = list
+	var batches [][]cql.Entry
+	for block, starts := range blocks {
+		batches = append(batches, markBatches(putMark, []any{timeline, block}, starts)...)
+	}
+	return s.writeAll(ctx, now.UnixMicro(), batches)
+}
+
+// markBatches makes statements of one block.
+func markBatches(st *cql.Statement, first []any, starts []int64) (batches [][]cql.Entry) {
+	for len(starts) > 0 {
+		n := min(len(starts), batchRows)
+		var b []cql.Entry
+		for _, start := range starts[:n] {
+			b = append(b, cql.Entry{Statement: st, Args: append(first[:len(first):len(first)], start)})
+		}
+		batches, starts = append(batches, b), starts[n:]
+	}
+	return batches
+}
+
+func (s *Shelf) writeAll(ctx context.Context, stamp int64, batches [][]cql.Entry) error {
+	return work.Parallel(ctx, writesAtOnce, len(batches), "write to the tables of timelines", func(ctx context.Context, i int) error {
+		return s.session.Batch(ctx, stamp, batches[i])
+	})
+}
+
+// Unmark is timeline.Shelf.Unmark. A block without buckets goes too, unless it was marked
+// since.
+func (s *Shelf) Unmark(ctx context.Context, name string, starts []int64, before time.Time) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	hide := before.UnixMicro() - 1
+	var batches [][]cql.Entry
+	blocks := byBlock(starts)
+	for block, starts := range blocks {
+		batches = append(batches, markBatches(deleteMark, []any{hide, name, block}, starts)...)
+	}
+	if err := s.writeAll(ctx, 0, batches); err != nil {
+		return err
+	}
+	for block := range blocks {
+		left, err := s.startsOf(ctx, name, block, math.MinInt64, math.MaxInt64, timeline.Descending, 1)
+		if err != nil {
+			return err
+		}
+		if len(left) > 0 {
+			continue
+		}
+		if err := s.session.Exec(ctx, deleteMark, 0, hide, name, int64(allBlocks), block); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Marks is timeline.Shelf.Marks.
+func (s *Shelf) Marks(ctx context.Context, name string, from, toExcl int64, d timeline.Direction, limit int) ([]int64, error) {
+	if err := s.check(); err != nil || from >= toExcl {
+		return nil, err
+	}
+	blocks := s.eachBlock(ctx, name, blockOf(from), toExcl, d)
+	defer blocks.Close()
+	var all []int64
+	for len(all) < limit {
+		var block int64
+		if !blocks.Scan(&block) {
+			break
+		}
+		found, err := s.startsOf(ctx, name, block, from, toExcl, d, limit-len(all))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	return all, blocks.Close()
+}
+
+func (s *Shelf) eachBlock(ctx context.Context, name string, from, toExcl int64, d timeline.Direction) *cql.Rows {
+	return s.session.Query(ctx, inOrder(d), name, int64(allBlocks), from, toExcl, int32(math.MaxInt32))
+}
+
+func inOrder(d timeline.Direction) *cql.Statement {
+	if d == timeline.Ascending {
+		return marksUp
+	}
+	return marksDown
+}
+
+// startsOf reads a block.
+func (s *Shelf) startsOf(ctx context.Context, name string, block, from, toExcl int64, d timeline.Direction, limit int) ([]int64, error) {
+	rows := s.session.Query(ctx, inOrder(d), name, block, from, toExcl, int32(min(limit, math.MaxInt32)))
+	var all []int64
+	var start int64
+	for rows.Scan(&start) {
+		all = append(all, start)
+	}
+	return all, rows.Close()
+}

@@ -1,0 +1,260 @@
+package events
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/store"
+	"varve/internal/timeline"
+	"varve/internal/work"
+)
+
+// lookups is how many entries of a part one statement looks for; fetchAtOnce how many
+// entries are looked for before the limit in bytes is compared.
+const (
+	lookups     = 16
+	fetchAtOnce = 128
+)
+
+var (
+	listLogs     = read("list_arrival_logs", logsMax+1, "SELECT log, slot FROM timeline_logs WHERE timeline = ? LIMIT ?")
+	readArrivals = read("read_arrivals", 4, "SELECT number, events FROM timeline_arrivals WHERE timeline = ? AND log = ? AND slot = ? AND number >= ?")
+	lastArrival  = read("read_last_arrival", 1, "SELECT number FROM timeline_arrivals WHERE timeline = ? AND log = ? AND slot = ? ORDER BY number DESC LIMIT 1")
+	lookUp       = read("look_up_events", lookups, eventColumns+ofPart+" AND (time, id) IN ("+strings.TrimSuffix(strings.Repeat("(?, ?), ", lookups), ", ")+")")
+)
+
+// A logEnd is a log and its newest slot.
+type logEnd struct {
+	log  int32
+	slot int64
+}
+
+// Arrivals is timeline.Shelf.Arrivals.
+func (s *Shelf) Arrivals(ctx context.Context, name string, after []byte, l timeline.Limit) (timeline.Arrivals, error) {
+	if err := s.check(); err != nil {
+		return timeline.Arrivals{}, err
+	}
+	now := s.now()
+	from := &cursor{}
+	if after != nil {
+		var err error
+		if from, err = parseCursor(after, now); err != nil {
+			return timeline.Arrivals{}, err
+		}
+		if now.UnixMicro()-from.made > (arrivalsKept - 5*time.Minute).Microseconds() {
+			return timeline.Arrivals{}, timeline.ErrBehind
+		}
+	}
+	logs, err := s.logs(ctx, name)
+	if err != nil {
+		return timeline.Arrivals{}, err
+	}
+	f := &follower{shelf: s, name: name, cursor: cursor{made: now.UnixMicro()}}
+	for _, log := range logs {
+		p := from.of(log.log)
+		if after == nil {
+			if p, err = s.end(ctx, name, log); err != nil {
+				return timeline.Arrivals{}, err
+			}
+		}
+		f.cursor.logs = append(f.cursor.logs, p)
+	}
+	if after == nil {
+		return timeline.Arrivals{Next: f.cursor.encode()}, nil
+	}
+	if err := f.gather(ctx, logs, l.Entries); err != nil {
+		return timeline.Arrivals{}, err
+	}
+	return f.list(ctx, l)
+}
+
+// logs lists the logs of a timeline.
+func (s *Shelf) logs(ctx context.Context, name string) ([]logEnd, error) {
+	rows := s.session.Query(ctx, listLogs, name, int32(logsMax+1))
+	var all []logEnd
+	var l logEnd
+	for rows.Scan(&l.log, &l.slot) {
+		all = append(all, l)
+	}
+	if err := rows.Close(); err != nil {
+		return nil, err
+	}
+	if len(all) > logsMax {
+		return nil, &store.UnavailableError{Reason: fmt.Sprintf("timeline %s cannot be followed: more than %d servers wrote to it within %v; give servers data directories that last, so that one that is started again is not a new one", name, logsMax, logKept)}
+	}
+	return all, nil
+}
+
+// end is the place after all rows of a log.
+func (s *Shelf) end(ctx context.Context, name string, log logEnd) (place, error) {
+	number := log.slot*slotMicros - 1 // the slot was listed, and its first row is on its way
+	_, err := s.session.One(ctx, lastArrival, []any{name, log.log, log.slot}, &number)
+	return place{log: log.log, number: number + 1}, err
+}
+
+// A follower is one Arrivals.
+type follower struct {
+	shelf  *Shelf
+	name   string
+	cursor cursor
+
+	found []arrivedRef
+	more  bool
+}
+
+// An arrivedRef is an entry that was listed, and where its log goes on after it.
+type arrivedRef struct {
+	ref
+	log   int // index in cursor.logs
+	after place
+}
+
+// gather reads the logs, each up to its share of the limit.
+func (f *follower) gather(ctx context.Context, logs []logEnd, limit int) error {
+	for i, log := range logs {
+		share := max(1, (limit-len(f.found))/(len(logs)-i))
+		if len(f.found) == limit {
+			f.more = true
+			return nil
+		}
+		if err := f.readLog(ctx, i, log, share); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *follower) readLog(ctx context.Context, i int, log logEnd, limit int) error {
+	p := f.cursor.logs[i]
+	for slot := slotOf(p.number); slot <= log.slot; slot++ {
+		rows := f.shelf.session.Query(ctx, readArrivals, f.name, log.log, slot, p.number)
+		var number int64
+		var entries cql.Raw
+		for rows.Scan(&number, &entries) {
+			if limit == 0 {
+				f.more = true
+				return rows.Close()
+			}
+			refs, err := parseRefs(entries)
+			if err != nil {
+				rows.Close()
+				return err
+			}
+			skip := 0
+			if number == p.number {
+				skip = min(p.skip, len(refs))
+			}
+			limit = f.take(i, number, refs, skip, limit)
+		}
+		if err := rows.Close(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// take notes entries of a row, and returns how many more may be.
+func (f *follower) take(i int, number int64, refs []ref, skip, limit int) int {
+	for n := skip; n < len(refs); n++ {
+		if limit == 0 {
+			f.more = true
+			return 0
+		}
+		after := place{log: f.cursor.logs[i].log, number: number, skip: n + 1}
+		if n+1 == len(refs) {
+			after.number, after.skip = number+1, 0
+		}
+		f.found = append(f.found, arrivedRef{ref: refs[n], log: i, after: after})
+		limit--
+	}
+	return limit
+}
+
+// list reads the entries, up to the limit in bytes.
+func (f *follower) list(ctx context.Context, l timeline.Limit) (timeline.Arrivals, error) {
+	out := timeline.Arrivals{More: f.more}
+	var bytes int64
+	for found := range slices.Chunk(f.found, fetchAtOnce) {
+		entries, err := f.fetch(ctx, found)
+		if err != nil {
+			return timeline.Arrivals{}, err
+		}
+		for i, e := range entries {
+			if e != nil {
+				if len(out.Entries) > 0 && bytes+e.size() > l.Bytes {
+					out.More, out.Next = true, f.cursor.encode()
+					return out, nil
+				}
+				part := timeline.Part{Timeline: f.name, Start: found[i].start, Partition: found[i].partition}
+				there, err := f.shelf.complete(ctx, &part, e)
+				if err != nil {
+					return timeline.Arrivals{}, err
+				}
+				if !there {
+					e = nil
+				}
+			}
+			f.cursor.logs[found[i].log] = found[i].after
+			if e != nil {
+				bytes += e.Bytes()
+				out.Entries, out.After = append(out.Entries, e.Entry), append(out.After, f.cursor.encode())
+			}
+		}
+	}
+	out.Next = f.cursor.encode()
+	return out, nil
+}
+
+// fetch reads entries where they stand; nil where there is none any more.
+func (f *follower) fetch(ctx context.Context, found []arrivedRef) ([]*row, error) {
+	type key struct {
+		start     int64
+		partition int
+	}
+	byPart := map[key][]int{}
+	for i := range found {
+		k := key{found[i].start, found[i].partition}
+		byPart[k] = append(byPart[k], i)
+	}
+	var statements [][]int
+	for _, of := range byPart {
+		statements = slices.AppendSeq(statements, slices.Chunk(of, lookups))
+	}
+	entries := make([]*row, len(found))
+	err := work.Parallel(ctx, writesAtOnce, len(statements), "read events", func(ctx context.Context, n int) error {
+		return f.lookUp(ctx, found, statements[n], entries)
+	})
+	return entries, err
+}
+
+// lookUp reads some entries of one part. What is missing of the statement's arguments is
+// made up by the first one.
+func (f *follower) lookUp(ctx context.Context, found []arrivedRef, of []int, entries []*row) error {
+	first := found[of[0]]
+	args := argsOf(&timeline.Part{Timeline: f.name, Start: first.start, Partition: first.partition})
+	for n := range lookups {
+		at := first.position
+		if n < len(of) {
+			at = found[of[n]].position
+		}
+		args = append(args, at.Time, at.ID)
+	}
+	rows := f.shelf.session.Query(ctx, lookUp, args...)
+	defer rows.Close()
+	for {
+		e, ok, err := scan(rows)
+		if err != nil || !ok {
+			return err
+		}
+		for _, i := range of {
+			if found[i].position == e.Position() {
+				copied := e
+				entries[i] = &copied
+			}
+		}
+	}
+}

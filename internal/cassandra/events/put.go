@@ -1,0 +1,151 @@
+package events
+
+import (
+	"context"
+	"sync"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/timeline"
+	"varve/internal/work"
+)
+
+const (
+	// inlineBytesMax is the largest data that is kept in an event's row. A page of rows is
+	// one answer of Cassandra, which is held in memory as a whole.
+	inlineBytesMax = 32 << 10
+
+	// pieceBytes is the size of the pieces of larger data.
+	pieceBytes = 256 << 10
+
+	// A batch of one partition is best at some hundred rows and up to 128 KiB.
+	batchRows  = 100
+	batchBytes = 128 << 10
+
+	// writesAtOnce is how many batches of a call are on their way.
+	writesAtOnce = 16
+)
+
+var (
+	putEvent = write("put_event", "INSERT INTO timeline_events (timeline, bucket, part, time, id, event) VALUES (?, ?, ?, ?, ?, ?)")
+	putPiece = write("put_event_piece", "INSERT INTO timeline_pieces (timeline, bucket, part, time, id, piece, data) VALUES (?, ?, ?, ?, ?, ?, ?)")
+)
+
+// A batch is one partition's share of a call, or a piece of it.
+type batch struct {
+	entries []cql.Entry
+	of      []int // indexes of the entries of the call that it has
+	bytes   int
+	stamp   int64
+}
+
+// Put is timeline.Shelf.Put. Data that does not fit into a row is written before the row.
+func (s *Shelf) Put(ctx context.Context, entries []timeline.Placed) error {
+	if err := s.check(); err != nil {
+		return err
+	}
+	now := s.stamp()
+	failed := failures{}
+	var large []batch
+	for i := range entries {
+		large = append(large, putPieces(now, i, &entries[i])...)
+	}
+	s.putBatches(ctx, large, &failed)
+	s.putBatches(ctx, putRows(now, entries, failed.by), &failed)
+	s.arrived(ctx, entries, &failed)
+	if len(failed.by) == 0 {
+		return nil
+	}
+	if err := ctx.Err(); err != nil && len(failed.by) == len(entries) {
+		return context.Cause(ctx)
+	}
+	return &timeline.PutError{Failed: failed.by}
+}
+
+// failures are the errors of entries, by index.
+type failures struct {
+	mu sync.Mutex
+	by map[int]error
+}
+
+func (f *failures) add(of []int, err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.by == nil {
+		f.by = map[int]error{}
+	}
+	for _, i := range of {
+		f.by[i] = err
+	}
+}
+
+// putBatches writes all, and notes which entries may not be stored.
+func (s *Shelf) putBatches(ctx context.Context, batches []batch, failed *failures) {
+	each(len(batches), func(i int) []int { return batches[i].of }, failed, func(i int) error {
+		return s.session.Batch(ctx, batches[i].stamp, batches[i].entries)
+	})
+}
+
+// each calls f for 0 to n-1, several at once, and notes the errors under the indexes of
+// entries that of returns.
+func each(n int, of func(int) []int, failed *failures, f func(int) error) {
+	done := make([]bool, n)
+	broken := work.Parallel(context.Background(), writesAtOnce, n, "put events", func(_ context.Context, i int) error {
+		if err := f(i); err != nil {
+			failed.add(of(i), err)
+		}
+		done[i] = true
+		return nil // the others go on
+	})
+	for i := range done {
+		if !done[i] { // a panic
+			failed.add(of(i), broken)
+		}
+	}
+}
+
+func argsOf(p *timeline.Part) []any { return []any{p.Timeline, p.Start, int32(p.Partition)} }
+
+// putPieces writes data that is too large for a row.
+func putPieces(now int64, index int, e *timeline.Placed) []batch {
+	if len(e.Data) <= inlineBytesMax || e.Pointer != (timeline.PayloadKey{}) {
+		return nil
+	}
+	var all []batch
+	for n, data := int32(0), e.Data; len(data) > 0; n++ {
+		piece := data[:min(len(data), pieceBytes)]
+		data = data[len(piece):]
+		all = append(all, batch{stamp: stampOr(now, e.Put), of: []int{index}, entries: []cql.Entry{{Statement: putPiece, Args: append(argsOf(&e.Part), e.Time, e.ID, n, piece)}}})
+	}
+	return all
+}
+
+// putRows gathers the rows of each part into batches.
+func putRows(now int64, entries []timeline.Placed, leave map[int]error) []batch {
+	type key struct {
+		timeline  string
+		start     int64
+		partition int
+		stamp     int64
+	}
+	open := map[key]int{}
+	var all []batch
+	for i := range entries {
+		e := &entries[i]
+		if leave[i] != nil {
+			continue
+		}
+		cell := appendRow(nil, &e.Entry)
+		row := cql.Entry{Statement: putEvent, Args: append(argsOf(&e.Part), e.Time, e.ID, cell)}
+		size := len(e.ID) + len(cell) + 64
+		k := key{e.Timeline, e.Start, e.Partition, stampOr(now, e.Put)}
+		at, ok := open[k]
+		if !ok || len(all[at].of) >= batchRows || all[at].bytes+size > batchBytes {
+			at = len(all)
+			open[k] = at
+			all = append(all, batch{stamp: k.stamp})
+		}
+		b := &all[at]
+		b.entries, b.of, b.bytes = append(b.entries, row), append(b.of, i), b.bytes+size
+	}
+	return all
+}

@@ -1,0 +1,77 @@
+package events
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"varve/internal/store"
+	"varve/internal/timeline"
+)
+
+// The cell of an event. One cell for a row costs Cassandra less than several.
+//
+//	0      1                  n            m
+//	+------+------------------+------------+------------------------------------+
+//	| kind | length of type   | type       | inline: data                       |
+//	| u8   | uvarint          |            | pieces: size uvarint               |
+//	|      |                  |            | apart:  key 16 bytes, size uvarint |
+//	+------+------------------+------------+------------------------------------+
+const (
+	kindInline = 1
+	kindPieces = 2 // the data is in timeline_pieces
+	kindApart  = 3 // the data is in timeline_payloads
+)
+
+// appendRow appends the cell of an entry.
+func appendRow(dst []byte, e *timeline.Entry) []byte {
+	kind := byte(kindInline)
+	switch {
+	case e.Pointer != (timeline.PayloadKey{}):
+		kind = kindApart
+	case len(e.Data) > inlineBytesMax:
+		kind = kindPieces
+	}
+	dst = append(dst, kind)
+	dst = binary.AppendUvarint(dst, uint64(len(e.Type)))
+	dst = append(dst, e.Type...)
+	switch kind {
+	case kindInline:
+		return append(dst, e.Data...)
+	case kindPieces:
+		return binary.AppendUvarint(dst, uint64(len(e.Data)))
+	}
+	return binary.AppendUvarint(append(dst, e.Pointer[:]...), uint64(e.Size))
+}
+
+// parseRow reads a cell. In pieces says that the data is to be read from there, of the
+// length that is e.Size until then. The entry keeps nothing of cell.
+func parseRow(cell []byte, e *timeline.Entry) (inPieces bool, err error) {
+	bad := func(what string) (bool, error) {
+		return false, &store.CorruptionError{File: "timeline_events", Reason: fmt.Sprintf("event %q at %d: %s", e.ID, e.Time, what)}
+	}
+	if len(cell) == 0 || cell[0] < kindInline || cell[0] > kindApart {
+		return bad("its cell is of no kind that this version of Varve knows")
+	}
+	kind, rest := cell[0], cell[1:]
+	var length uint64
+	if !cutUvarint(&rest, &length) || length > uint64(len(rest)) {
+		return bad("its cell is cut off")
+	}
+	e.Type, rest = string(rest[:length]), rest[length:]
+	if kind == kindInline {
+		e.Data = append([]byte{}, rest...)
+		return false, nil
+	}
+	if kind == kindApart {
+		if len(rest) < len(e.Pointer) {
+			return bad("its cell is cut off")
+		}
+		rest = rest[copy(e.Pointer[:], rest):]
+	}
+	var size uint64
+	if !cutUvarint(&rest, &size) || len(rest) > 0 || size > 1<<31 {
+		return bad("its cell is cut off")
+	}
+	e.Size = int(size)
+	return kind == kindPieces, nil
+}

@@ -1,0 +1,175 @@
+package events
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cluster"
+	"varve/internal/store"
+	"varve/internal/timeline"
+)
+
+// Options are what a shelf is opened with.
+type Options struct {
+	// Node is the id of the server, the same after a restart.
+	Node string
+
+	// Create makes missing tables.
+	Create bool
+
+	Log *slog.Logger
+	Now func() time.Time // nil: time.Now
+}
+
+// A Shelf is a timeline.Shelf over a keyspace. It is used before Cassandra is reached,
+// too: calls fail with a *store.UnavailableError until then.
+type Shelf struct {
+	session *cql.Session
+	log     *slog.Logger
+	now     func() time.Time
+	stamps  atomic.Int64 // the last write timestamp, microseconds
+
+	ready  atomic.Pointer[cluster.Registers] // nil until the tables are there
+	reason atomic.Pointer[error]             // why it is not
+
+	count    counted
+	arrivals arrivalLogs
+
+	ctx   context.Context // ends at Close
+	stop  context.CancelFunc
+	mu    sync.Mutex // for closed, and to start tasks
+	tasks sync.WaitGroup
+	ended bool
+}
+
+var _ timeline.Shelf = (*Shelf)(nil)
+
+// Open returns a shelf over the session's keyspace, which need not be there yet. The
+// session outlives it.
+func Open(session *cql.Session, o Options) *Shelf {
+	s := &Shelf{session: session, log: o.Log, now: o.Now}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	s.ctx, s.stop = context.WithCancel(context.Background())
+	s.unreached(fmt.Errorf("keyspace %s was not reached yet", session.KeyspaceName()))
+	s.arrivals.open(s, logOf(o.Node))
+	s.spawn(func() { s.reach(o.Create) })
+	return s
+}
+
+// logOf is the number of the log of arrivals that a server writes.
+func logOf(node string) int32 {
+	h := fnv.New32a()
+	h.Write([]byte(node))
+	return int32(h.Sum32())
+}
+
+// reach opens the tables, trying for as long as it takes.
+func (s *Shelf) reach(create bool) {
+	for wait := time.Second / 4; ; wait = min(2*wait, 15*time.Second) {
+		registers, err := s.openTables(create)
+		if err == nil {
+			s.ready.Store(registers)
+			return
+		}
+		if s.ctx.Err() != nil {
+			return
+		}
+		s.unreached(err)
+		s.log.Warn("the tables of timelines cannot be used; trying again", "error", err, "in", wait)
+		select {
+		case <-time.After(wait):
+		case <-s.ctx.Done():
+			return
+		}
+	}
+}
+
+func (s *Shelf) openTables(create bool) (*cluster.Registers, error) {
+	if err := s.session.WaitKeyspace(s.ctx); err != nil {
+		return nil, err
+	}
+	if err := s.session.MakeTables(s.ctx, create, Page, Tables...); err != nil {
+		return nil, err
+	}
+	return cluster.OpenRegisters(s.ctx, s.session, create)
+}
+
+func (s *Shelf) unreached(err error) { s.reason.Store(&err) }
+
+// WaitReady returns when the tables are there.
+func (s *Shelf) WaitReady(ctx context.Context) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for s.ready.Load() == nil {
+		select {
+		case <-tick.C:
+		case <-s.ctx.Done():
+			return store.ErrClosed
+		case <-ctx.Done():
+			return s.check()
+		}
+	}
+	return nil
+}
+
+// check says why the shelf cannot be used now.
+func (s *Shelf) check() error {
+	switch {
+	case s.ctx.Err() != nil:
+		return store.ErrClosed
+	case s.ready.Load() == nil:
+		return &store.UnavailableError{Reason: "timelines cannot be used yet", Err: *s.reason.Load()}
+	}
+	return nil
+}
+
+// spawn runs f in the background and reports true, unless the shelf is closed.
+func (s *Shelf) spawn(f func()) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended {
+		return false
+	}
+	s.tasks.Go(f)
+	return true
+}
+
+// Close ends the shelf.
+func (s *Shelf) Close() error {
+	s.mu.Lock()
+	s.ended = true
+	s.mu.Unlock()
+	s.stop()
+	s.tasks.Wait()
+	return nil
+}
+
+// stamp is the write timestamp of now. It does not go back.
+func (s *Shelf) stamp() int64 {
+	for {
+		last := s.stamps.Load()
+		next := max(s.now().UnixMicro(), last)
+		if s.stamps.CompareAndSwap(last, next) {
+			return next
+		}
+	}
+}
+
+// stampOr is the write timestamp of a time, or now if it is zero.
+func stampOr(now int64, at time.Time) int64 {
+	if at.IsZero() {
+		return now
+	}
+	return at.UnixMicro()
+}

@@ -1,0 +1,430 @@
+package events
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/cql/cqltest"
+	"varve/internal/originals"
+	"varve/internal/store"
+	"varve/internal/timeline"
+	"varve/internal/timeline/timelinetest"
+)
+
+var long = flag.Bool("cassandra.timelines", false, "run all that timelines promise over Cassandra, some minutes")
+
+// keyspace opens a keyspace that the tests of one function share: to make one takes
+// seconds.
+func keyspace(t *testing.T, address string) *cql.Session {
+	t.Helper()
+	return cqltest.Keyspace(t, cqltest.Config(address), cql.Options{})
+}
+
+// openShelf opens a shelf whose tables are there.
+func openShelf(t *testing.T, session *cql.Session, o Options) *Shelf {
+	t.Helper()
+	o.Create, o.Log = true, slog.New(slog.NewTextHandler(t.Output(), nil))
+	s := Open(session, o)
+	t.Cleanup(func() { s.Close() })
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := s.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// The shelf does what all shelves do, and what the contract does not say of this one.
+func TestShelf(t *testing.T) {
+	address := originals.Cassandra(t)
+	session := keyspace(t, address)
+	t.Run("contract", func(t *testing.T) {
+		timelinetest.Run(t, func(t *testing.T) timeline.Shelf {
+			if strings.Contains(t.Name(), "/engine/") && !*long {
+				t.Skip("needs -cassandra.timelines: make test-contract")
+			}
+			return openShelf(t, session, Options{Node: "node"})
+		})
+	})
+	for name, test := range map[string]func(*testing.T, *cql.Session){
+		"large data":                             testLargeData,
+		"arrivals of several servers":            testArrivalsOfServers,
+		"arrivals over minutes":                  testArrivalsOverMinutes,
+		"arrivals of many entries":               testManyArrivals,
+		"too many servers":                       testTooManyServers,
+		"blocks of the directory":                testBlocks,
+		"an event put again after its delete":    testPutAfterDelete,
+		"a closed shelf":                         testClosed,
+		"many writers of one timeline":           testWriters,
+		"a name after its timeline was replaced": testNameOfReplaced,
+	} {
+		t.Run(name, func(t *testing.T) { test(t, session) })
+	}
+	t.Run("troubles", func(t *testing.T) { testTroubles(t, address, session.KeyspaceName()) })
+}
+
+const second = int64(1_000_000)
+
+func partOf(name string, start int64) timeline.Part {
+	return timeline.Part{Timeline: name, Start: start, EndExcl: start + 10*second}
+}
+
+func placed(p timeline.Part, time int64, id string, data []byte) timeline.Placed {
+	return timeline.Placed{Part: p, Entry: timeline.Entry{Event: timeline.Event{Time: time, ID: id, Data: data}}}
+}
+
+func put(t *testing.T, s *Shelf, entries ...timeline.Placed) {
+	t.Helper()
+	if err := s.Put(t.Context(), entries); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var plenty = timeline.Limit{Entries: 10_000, Bytes: 1 << 30}
+
+func slice(t *testing.T, s *Shelf, p timeline.Part, l timeline.Limit) timeline.Slice {
+	t.Helper()
+	out, err := s.Slice(t.Context(), p, timeline.All(), timeline.Ascending, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// Data of any size is read back as it was put, also where it was smaller or larger before.
+func testLargeData(t *testing.T, session *cql.Session) {
+	s := openShelf(t, session, Options{Node: "first"})
+	p := partOf(t.Name(), 0)
+	sizes := []int{0, inlineBytesMax, inlineBytesMax + 1, pieceBytes, 3*pieceBytes + 5, pieceBytes + 1, 1}
+	for _, size := range sizes {
+		data := bytes.Repeat([]byte{byte(size), 'x', 0}, size/3+1)[:size]
+		put(t, s, placed(p, 1, "e", data), placed(p, 2, "after", nil))
+		out := slice(t, s, p, plenty)
+		if len(out.Entries) != 2 || !bytes.Equal(out.Entries[0].Data, data) || out.Entries[0].Size != 0 {
+			t.Fatalf("of %d bytes: %d entries, the first of %d", size, len(out.Entries), len(out.Entries[0].Data))
+		}
+	}
+	put(t, s, placed(p, 1, "e", make([]byte, 3*pieceBytes)), placed(p, 2, "f", make([]byte, 3*pieceBytes)))
+	if out := slice(t, s, p, timeline.Limit{Entries: 9, Bytes: 4 * pieceBytes}); len(out.Entries) != 2 || !out.More {
+		t.Errorf("%d entries within the limit of bytes, more: %v", len(out.Entries), out.More)
+	}
+	if err := s.Delete(t.Context(), p, timeline.Range{From: timeline.At(1), To: timeline.At(2)}, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if n := count(t, session, "timeline_pieces", t.Name()); n != 3 {
+		t.Errorf("%d pieces are left of an event of 3", n)
+	}
+	key := timeline.PayloadKey{1}
+	data := bytes.Repeat([]byte("payload"), pieceBytes)
+	if err := s.PutPayloads(t.Context(), []timeline.Payload{{Key: key, Data: data, Timelines: []string{"a"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Payload(t.Context(), key); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("%d bytes of %d, %v", len(got), len(data), err)
+	}
+}
+
+// count counts rows of part 0 of the bucket 0.
+func count(t *testing.T, session *cql.Session, table, name string) (n int64) {
+	t.Helper()
+	st := &cql.Statement{Name: "count", Text: "SELECT count(*) FROM " + table + " WHERE timeline = ? AND bucket = ? AND part = ?"}
+	if _, err := session.One(t.Context(), st, []any{name, int64(0), int32(0)}, &n); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// follow reads arrivals up to the end, and returns the ids.
+func follow(t *testing.T, s *Shelf, name string, after []byte, l timeline.Limit) (ids []string, next []byte) {
+	t.Helper()
+	for {
+		a, err := s.Arrivals(t.Context(), name, after, l)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(a.Next) > timeline.ArrivalBytesMax {
+			t.Errorf("a cursor of %d bytes", len(a.Next))
+		}
+		for _, e := range a.Entries {
+			ids = append(ids, e.ID)
+		}
+		if after = a.Next; !a.More {
+			return ids, after
+		}
+	}
+}
+
+// One who follows sees what all servers put, also those that begin later, each event once.
+func testArrivalsOfServers(t *testing.T, session *cql.Session) {
+	first, second := openShelf(t, session, Options{Node: "first"}), openShelf(t, session, Options{Node: "second"})
+	name := t.Name()
+	p := partOf(name, 0)
+	put(t, first, placed(p, 1, "before", nil))
+	_, next := follow(t, second, name, nil, plenty)
+	var all, want []string
+	for round := range 3 {
+		for _, s := range []*Shelf{first, second} {
+			id := fmt.Sprint(round, s.arrivals.number)
+			want = append(want, id)
+			put(t, s, placed(p, int64(-round), id, nil))
+			var ids []string
+			ids, next = follow(t, first, name, next, timeline.Limit{Entries: 1, Bytes: 1})
+			all = append(all, ids...)
+		}
+	}
+	third := openShelf(t, session, Options{Node: "third"})
+	put(t, third, placed(p, 9, "of the third", nil))
+	again := openShelf(t, session, Options{Node: "first"}) // started again
+	put(t, again, placed(p, 9, "of the first again", nil))
+	ids, _ := follow(t, second, name, next, plenty)
+	all, want = append(all, ids...), append(want, "of the third", "of the first again")
+	slices.Sort(all)
+	slices.Sort(want)
+	if !slices.Equal(all, want) {
+		t.Errorf("arrived %q, want %q", all, want)
+	}
+}
+
+// A testClock is a clock that tests set forward.
+type testClock struct {
+	mu sync.Mutex
+	at time.Time
+}
+
+func (c *testClock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.at
+}
+
+func (c *testClock) add(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.at = c.at.Add(d)
+}
+
+// The log goes on from minute to minute. A cursor is good for as long as the log is.
+func testArrivalsOverMinutes(t *testing.T, session *cql.Session) {
+	c := &testClock{at: time.Now()}
+	s := openShelf(t, session, Options{Node: "first", Now: c.now})
+	name := t.Name()
+	put(t, s, placed(partOf(name, 0), 0, "before", nil))
+	_, first := follow(t, s, name, nil, plenty)
+	c.add(40 * time.Second) // idle for longer than a cursor need look back
+	_, late := follow(t, s, name, first, plenty)
+	var want []string
+	for i := range 7 {
+		c.add(47 * time.Second)
+		want = append(want, fmt.Sprint("e", i))
+		put(t, s, placed(partOf(name, 0), int64(i), fmt.Sprint("e", i), nil))
+	}
+	for _, from := range [][]byte{first, late} {
+		if ids, _ := follow(t, s, name, from, timeline.Limit{Entries: 2, Bytes: 1 << 20}); !slices.Equal(ids, want) {
+			t.Errorf("arrived %q, want %q", ids, want)
+		}
+	}
+	c.add(arrivalsKept)
+	if _, err := s.Arrivals(t.Context(), name, first, plenty); !errors.Is(err, timeline.ErrBehind) {
+		t.Errorf("with a cursor older than the log: %v", err)
+	}
+}
+
+// More entries than a row lists, of several timelines, are listed once each, in whatever
+// portions they are read.
+func testManyArrivals(t *testing.T, session *cql.Session) {
+	s := openShelf(t, session, Options{Node: "first"})
+	name, other := t.Name(), t.Name()+" other"
+	_, begin := follow(t, s, name, nil, plenty)
+	const n = rowArrivals + 300
+	var entries []timeline.Placed
+	for i := range n {
+		entries = append(entries, placed(partOf(name, int64(i%3)*10*second), int64(i), fmt.Sprint(i), nil))
+		if i%10 == 0 {
+			entries = append(entries, placed(partOf(other, 0), int64(i), fmt.Sprint("other", i), nil))
+		}
+	}
+	put(t, s, entries...)
+	for _, limit := range []int{97, n, 5000} {
+		ids, _ := follow(t, s, name, begin, timeline.Limit{Entries: limit, Bytes: 1 << 20})
+		seen := map[string]bool{}
+		for _, id := range ids {
+			seen[id] = true
+		}
+		if len(ids) != n || len(seen) != n {
+			t.Errorf("by %d: %d entries, %d different ones, want %d", limit, len(ids), len(seen), n)
+		}
+	}
+}
+
+// So many servers that a cursor cannot name them are told, not left out.
+func testTooManyServers(t *testing.T, session *cql.Session) {
+	s := openShelf(t, session, Options{Node: "first"})
+	name := t.Name()
+	for log := range int32(logsMax + 1) {
+		if err := session.Exec(t.Context(), putLog, s.stamp(), name, log, slotOf(s.stamp()), seconds(logKept)); err != nil {
+			t.Fatal(err)
+		}
+		a, err := s.Arrivals(t.Context(), name, nil, plenty)
+		if unavailable := (*store.UnavailableError)(nil); errors.As(err, &unavailable) != (log == logsMax) {
+			t.Fatalf("with %d servers: %v", log+1, err)
+		}
+		if len(a.Next) > timeline.ArrivalBytesMax {
+			t.Fatalf("with %d servers the cursor has %d bytes", log+1, len(a.Next))
+		}
+	}
+}
+
+// Buckets of all times are listed in order, over the borders of blocks; a block without
+// buckets is not listed any more, unless it was marked since.
+func testBlocks(t *testing.T, session *cql.Session) {
+	s := openShelf(t, session, Options{Node: "first"})
+	name := t.Name()
+	starts := []int64{timeline.MinTime / blockMicros * blockMicros, -blockMicros - 10, -1, 0, blockMicros - 10*second, blockMicros, 9 * blockMicros, timeline.MaxTime}
+	now := time.Now()
+	if err := s.Mark(t.Context(), name, starts, now); err != nil {
+		t.Fatal(err)
+	}
+	back := slices.Clone(starts)
+	slices.Reverse(back)
+	for _, limit := range []int{3, 100} {
+		got, err := s.Marks(t.Context(), name, timeline.MinTime-blockMicros, timeline.MaxTime+1, timeline.Ascending, limit)
+		if want := starts[:min(limit, len(starts))]; err != nil || !slices.Equal(got, want) {
+			t.Errorf("%d, %v, want %d", got, err, want)
+		}
+		got, err = s.Marks(t.Context(), name, -1, timeline.MaxTime, timeline.Descending, limit)
+		if want := back[1:6][:min(limit, 5)]; err != nil || !slices.Equal(got, want) {
+			t.Errorf("%d, %v, want %d", got, err, want)
+		}
+	}
+	if err := s.Mark(t.Context(), name, starts[6:7], now.Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Unmark(t.Context(), name, starts[3:7], now.Add(time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	got, err := s.Marks(t.Context(), name, timeline.MinTime-blockMicros, timeline.MaxTime+1, timeline.Ascending, 100)
+	if want := append(slices.Clone(starts[:3]), starts[6:]...); err != nil || !slices.Equal(got, want) {
+		t.Errorf("%d, %v, want %d", got, err, want)
+	}
+	blocks, err := s.startsOf(t.Context(), name, allBlocks, timeline.MinTime-blockMicros, timeline.MaxTime, timeline.Ascending, 100)
+	if err != nil || len(blocks) != 5 || slices.Contains(blocks, 0) {
+		t.Errorf("blocks %d, %v", blocks, err)
+	}
+}
+
+// An event that is put after a delete is there, in whichever order servers get them done.
+func testPutAfterDelete(t *testing.T, session *cql.Session) {
+	s := openShelf(t, session, Options{Node: "first"})
+	p := partOf(t.Name(), 0)
+	now := time.Now()
+	e := placed(p, 1, "e", make([]byte, pieceBytes))
+	for _, deleted := range []timeline.Range{{From: timeline.At(1), To: timeline.At(2)}, timeline.All()} {
+		e.Put = now
+		put(t, s, e)
+		now = now.Add(time.Second)
+		e.Put = now
+		put(t, s, e)
+		if err := s.Delete(t.Context(), p, deleted, now); err != nil { // arrives after what came after it
+			t.Fatal(err)
+		}
+		if out := slice(t, s, p, plenty); len(out.Entries) != 1 || len(out.Entries[0].Data) != pieceBytes {
+			t.Errorf("after a delete of before: %d entries", len(out.Entries))
+		}
+		now = now.Add(time.Second)
+		if err := s.Delete(t.Context(), p, deleted, now); err != nil {
+			t.Fatal(err)
+		}
+		if out := slice(t, s, p, plenty); len(out.Entries) != 0 {
+			t.Errorf("after its delete: %d entries", len(out.Entries))
+		}
+	}
+}
+
+func testClosed(t *testing.T, session *cql.Session) {
+	s := openShelf(t, session, Options{Node: "first"})
+	s.Close()
+	if err := s.Put(t.Context(), []timeline.Placed{placed(partOf(t.Name(), 0), 1, "e", nil)}); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("put: %v", err)
+	}
+	if _, err := s.History(t.Context(), t.Name()); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("history: %v", err)
+	}
+	s.Close()
+}
+
+// A reader who follows while many write sees all that is acknowledged, each once.
+func testWriters(t *testing.T, session *cql.Session) {
+	name := t.Name()
+	shelves := []*Shelf{openShelf(t, session, Options{Node: "a"}), openShelf(t, session, Options{Node: "b"})}
+	_, next := follow(t, shelves[0], name, nil, plenty)
+	const writers, each = 6, 25
+	var group sync.WaitGroup
+	for w := range writers {
+		group.Go(func() {
+			s := shelves[w%2]
+			for i := range each {
+				e := placed(partOf(name, int64(i)*10*second), int64(i)*10*second, fmt.Sprint(w, "-", i), nil)
+				if err := s.Put(t.Context(), []timeline.Placed{e}); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	done := make(chan struct{})
+	go func() { group.Wait(); close(done) }()
+	seen := map[string]int{}
+	for last := false; ; {
+		var ids []string
+		ids, next = follow(t, shelves[0], name, next, timeline.Limit{Entries: 7, Bytes: 1 << 20})
+		for _, id := range ids {
+			seen[id]++
+		}
+		if last {
+			break
+		}
+		select {
+		case <-done:
+			last = true
+		default:
+		}
+	}
+	if len(seen) != writers*each {
+		t.Errorf("%d of %d events", len(seen), writers*each)
+	}
+	for id, n := range seen {
+		if n != 1 {
+			t.Errorf("event %s came %d times", id, n)
+		}
+	}
+}
+
+// The name of a timeline that was removed and made again directly is listed.
+func testNameOfReplaced(t *testing.T, session *cql.Session) {
+	s := openShelf(t, session, Options{Node: "first"})
+	name := t.Name()
+	h := timeline.History{Version: 1}
+	for range 3 {
+		if err := s.SetHistory(t.Context(), name, 0, h); err != nil {
+			t.Fatal(err)
+		}
+		if names, err := s.Names(t.Context(), name, "", 10); err != nil || !slices.Equal(names, []string{name}) {
+			t.Errorf("names %q, %v", names, err)
+		}
+		if err := s.SetHistory(t.Context(), name, 1, timeline.History{}); err != nil {
+			t.Fatal(err)
+		}
+		if names, err := s.Names(t.Context(), name, "", 10); err != nil || len(names) > 0 {
+			t.Errorf("names %q, %v", names, err)
+		}
+	}
+}
