@@ -24,6 +24,7 @@ import (
 	"varve/internal/principal"
 	"varve/internal/retention"
 	"varve/internal/server"
+	"varve/internal/store"
 	"varve/internal/stream"
 	"varve/internal/tenant"
 )
@@ -312,4 +313,19 @@ func TestTenantsComeAndGo(t *testing.T) {
 	w = openTown(t, dir, nil, "acme")
 	w.want("acme", "GET", "/api/v1/metricnames", "", `{"results":["n"]}`)
 	w.houses.Close()
+}
+
+// What only some stores can do is found through the backend: over Cassandra, one sample
+// that rows cannot hold would else refuse all that come with it.
+func TestAbilitiesOfBackends(t *testing.T) {
+	c := config.Default()
+	c.Store, c.DataDir, c.Cassandra.Hosts = config.Cassandra, t.TempDir(), []string{closedPort(t)}
+	b, err := openBackend(c, nil, &embedded.Opening{}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if _, ok := store.As[store.SampleChecker](b); !ok {
+		t.Error("samples are not checked before they fill a batch")
+	}
 }

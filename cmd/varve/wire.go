@@ -55,6 +55,9 @@ type backend struct {
 	flush func(context.Context) error
 }
 
+// Unwrap lets [store.As] find what the store can do beside what the contract says.
+func (b *backend) Unwrap() any { return b.Store }
+
 // openBackend opens the store that the configuration names.
 func openBackend(c config.Config, shelf *retention.Shelf, opening *embedded.Opening, registry prometheus.Registerer, log *slog.Logger) (*backend, error) {
 	open := func() (*backend, error) { return openEmbedded(c, shelf, opening, registry, log) }

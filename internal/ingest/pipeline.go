@@ -80,7 +80,7 @@ func New(appender store.Appender, cfg Config, o Options) *Pipeline {
 			log:     o.Logger,
 		},
 	}
-	p.checker, _ = appender.(store.SampleChecker)
+	p.checker, _ = store.As[store.SampleChecker](appender)
 	p.mu.protocols = map[string]*Protocol{}
 	p.aliases.Store(newAliasCache(appender.Epoch(), int64(cfg.AliasCache)))
 	p.growth.Store(newGrowth(cfg))

@@ -70,7 +70,7 @@ func (e *Engine) Begin(ctx context.Context, q Request) (*Session, error) {
 		return nil, err
 	}
 	s.view = view
-	if part, ok := view.(store.PartialView); ok && q.Partial {
+	if part, ok := store.As[store.PartialView](view); ok && q.Partial {
 		part.AllowPartial()
 	}
 	return s, nil
@@ -104,7 +104,7 @@ func (e *Engine) newSession(ctx context.Context, q Request) *Session {
 // nil if none. What the session answers without it lacks samples of that part, in
 // buckets too.
 func (s *Session) Missing() error {
-	if part, ok := s.view.(store.PartialView); ok {
+	if part, ok := store.As[store.PartialView](s.view); ok {
 		return part.Missing()
 	}
 	return nil

@@ -37,7 +37,7 @@ func (s *Session) Stats() Stats {
 		Wait: time.Duration(t.wait.Load()), Index: time.Duration(t.index.Load()), Series: s.series.Load(), Samples: s.samples.Load(),
 		Read: time.Duration(t.read.Load()), Blocks: t.blocks.Load(), Bytes: t.bytes.Load(),
 	}
-	if view, ok := s.view.(store.Tracer); ok && s.request.Trace {
+	if view, ok := store.As[store.Tracer](s.view); ok && s.request.Trace {
 		stats.Store = view.Trace()
 	}
 	return stats

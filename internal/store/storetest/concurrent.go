@@ -298,7 +298,7 @@ func (e *env) refuses(r *runner, o *op) error {
 	if e.h.CannotHold == nil || o.verb != "append" {
 		return nil
 	}
-	checker, ok := e.s.(store.SampleChecker)
+	checker, ok := store.As[store.SampleChecker](e.s)
 	if !ok {
 		return errors.New("the store cannot hold every sample, and is no SampleChecker")
 	}
