@@ -41,7 +41,10 @@ const (
 	LayoutsMax = 1000 // entries of a history
 )
 
-const second = int64(time.Second / time.Microsecond)
+const (
+	second  = int64(time.Second / time.Microsecond)
+	maxSize = 100 * 366 * 86400 * second
+)
 
 // Sizes are the sizes of buckets to choose from, in microseconds. Each divides the next,
 // so that a bucket of one size begins wherever one of a larger size does.

@@ -104,23 +104,13 @@ type Options struct {
 // the store is fresh too: a new catalogue beside old files would make these
 // look as if they had never been completed.
 func Open(fs vfs.FS, dir string, o Options) (*Catalogue, error) {
-	if err := Verify(fs, dir); err != nil {
-		return nil, fmt.Errorf("open catalogue: %w", err)
-	}
 	cache := pebble.NewCache(int64(o.CacheBytes))
 	defer cache.Unref()
-	db := &pebble.Options{
-		FS:                 fileSystem{fs, dir, o.Logger},
-		Cache:              cache,
-		MemTableSize:       1 << 20, // the log of this size is preallocated
-		FormatMajorVersion: format,
-		Logger:             o.Logger,
-		EventListener:      (&backgroundErrors{log: o.Logger}).listener(),
-	}
-	if err := createPebble(dir, db, o.Fresh); err != nil {
-		return nil, fmt.Errorf("create catalogue: %w", err)
-	}
-	opened, err := pebble.Open(dir, db)
+	opened, err := OpenPebble(fs, dir, o.Fresh, &pebble.Options{
+		Cache:        cache,
+		MemTableSize: 1 << 20, // the log of this size is preallocated
+		Logger:       o.Logger,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("open catalogue: %w", err)
 	}

@@ -1,20 +1,89 @@
 // Package timelinetest says what the contract of timeline.Shelf means, as tests that each
-// shelf passes.
+// shelf passes, and what engines over it promise.
 package timelinetest
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"varve/internal/timeline"
 )
 
-// Run tests a shelf. open returns an empty one; the test closes it.
+// Run tests a shelf and engines over it. open returns a shelf whose timelines nobody else uses,
+// and which the test closes. The names of timelines differ from test to test, so that
+// shelves may share storage.
 func Run(t *testing.T, open func(t *testing.T) timeline.Shelf) {
-	t.Run("empty", func(t *testing.T) {
-		shelf := open(t)
-		defer shelf.Close()
-		if h, err := shelf.History(t.Context(), "none"); err != nil || h.Version != 0 {
-			t.Errorf("history of a timeline that is not there: %v, %v", h, err)
-		}
-	})
+	for _, test := range []struct {
+		name string
+		run  func(t *testing.T, s *suite)
+	}{
+		{"put and slice", testSlice},
+		{"slice limits", testSliceLimits},
+		{"put again", testPutAgain},
+		{"delete", testDelete},
+		{"marks", testMarks},
+		{"history", testHistory},
+		{"concurrent histories", testConcurrentHistories},
+		{"names", testNames},
+		{"payloads", testPayloads},
+		{"arrivals", testArrivals},
+		{"a cancelled context", testCancelled},
+
+		{"engine/page", testPage},
+		{"engine/start", testStart},
+		{"engine/sparse", testSparse},
+		{"engine/one time", testOneTime},
+		{"engine/factors", testFactors},
+		{"engine/round robin", testRoundRobin},
+		{"engine/sizes", testSizes},
+		{"engine/fence", testFence},
+		{"engine/merge", testMerge},
+		{"engine/modes", testModes},
+		{"engine/retention", testRetention},
+		{"engine/deletion", testDeletion},
+		{"engine/tail", testTail},
+		{"engine/guard", testGuard},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			shelf := open(t)
+			t.Cleanup(func() { shelf.Close() })
+			test.run(t, &suite{t: t, shelf: shelf, prefix: t.Name() + "/"})
+		})
+	}
 }
+
+// Buckets returns the shelf without the ability to read a timeline as a whole, so that the
+// engine walks through its buckets.
+func Buckets(s timeline.Shelf) timeline.Shelf { return buckets{s} }
+
+type buckets struct{ timeline.Shelf }
+
+// A suite is one test's shelf.
+type suite struct {
+	t      *testing.T
+	shelf  timeline.Shelf
+	prefix string
+}
+
+// name returns the name of a timeline of this test.
+func (s *suite) name(n string) string { return s.prefix + n }
+
+func (s *suite) ctx() context.Context { return s.t.Context() }
+
+// must ends the test after an error.
+func (s *suite) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// A clock is set by the test.
+type clock struct{ at time.Time }
+
+func (c *clock) now() time.Time { return c.at }
+
+const second = int64(1_000_000)
+
+func ptr[T any](v T) *T { return &v }

@@ -1,0 +1,408 @@
+package timeline
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"slices"
+	"time"
+
+	"varve/internal/clip"
+	"varve/internal/store"
+	"varve/internal/work"
+)
+
+// Append stores events, each in all of its timelines. What it says is accepted is durable
+// and visible. Timelines are created by their first event.
+//
+// An error means that nothing was tried, for example because there are too many events, or
+// that the storage failed as a whole: then no event is known to be stored, and Result.IDs
+// has the ids with which they can be sent again without harm.
+func (e *Engine) Append(ctx context.Context, events []Addressed) (Result, error) {
+	a := &appending{e: e, ctx: ctx, events: events, lines: map[string]*target{}, failed: make([]bool, len(events))}
+	if err := a.check(); err != nil {
+		return Result{}, err
+	}
+	defer a.release()
+	a.identify()
+	a.open()
+	a.place()
+	if err := a.store(); err != nil {
+		a.e.metrics.rejected.WithLabelValues("store").Add(float64(len(a.placed)))
+		return Result{IDs: a.result.IDs}, err
+	}
+	a.announce()
+	a.count()
+	return a.result, nil
+}
+
+// An appending is one call of Append.
+type appending struct {
+	e      *Engine
+	ctx    context.Context
+	events []Addressed
+	result Result
+	failed []bool // by event: it is not in all of its timelines
+
+	lines map[string]*target
+	order []*target // by name, which is the order of their locks
+
+	placed   []Placed
+	from     []int // which event a placed one is
+	payloads map[PayloadKey]*Payload
+	own      []bool // by event: we made the id
+}
+
+// A target is a timeline that gets events.
+type target struct {
+	*line
+	known  known
+	count  int
+	first  int64 // times of the events
+	last   int64
+	bytes  int64
+	err    error // why it takes none
+	starts map[int64]bool
+}
+
+func (a *appending) check() error {
+	n, bytes := 0, int64(0)
+	for i := range a.events {
+		n += len(a.events[i].Timelines)
+		bytes += int64(len(a.events[i].Data)) * int64(len(a.events[i].Timelines))
+	}
+	if n > BatchEvents {
+		return &store.LimitError{Limit: "events of a request, counted once for each of their timelines", Max: BatchEvents, Need: int64(n)}
+	}
+	if bytes > int64(BatchBytes) {
+		return &store.LimitError{Limit: "bytes of the events of a request, counted once for each of their timelines", Max: int64(BatchBytes), Need: bytes}
+	}
+	return a.ctx.Err()
+}
+
+// reject says why an event is not in a timeline.
+func (a *appending) reject(i int, name string, err error) {
+	a.failed[i] = true
+	a.result.Rejected = append(a.result.Rejected, Rejection{i, name, err})
+}
+
+// identify gives ids to the events, and finds the timelines of those that are sound.
+func (a *appending) identify() {
+	a.result.IDs = make([]string, len(a.events))
+	a.own = make([]bool, len(a.events))
+	for i := range a.events {
+		e := a.events[i].Event
+		if e.ID == "" {
+			e.ID, a.own[i] = a.e.ids.next(), true
+		}
+		a.result.IDs[i] = e.ID
+		if err := cmp.Or(e.check(int64(a.e.config.PayloadBytesMax)), checkTimelines(a.events[i].Timelines)); err != nil {
+			a.reject(i, "", err)
+			continue
+		}
+		for _, name := range a.events[i].Timelines {
+			a.expect(name, &e)
+		}
+	}
+}
+
+func checkTimelines(names []string) error {
+	if len(names) == 0 {
+		return badf("the event has no timeline")
+	}
+	if len(names) > FanoutMax {
+		return &store.LimitError{Limit: "timelines of an event", Max: FanoutMax, Need: int64(len(names))}
+	}
+	for i, name := range names {
+		if err := CheckName(name); err != nil {
+			return err
+		}
+		if slices.Contains(names[:i], name) {
+			return badf("the event has timeline %s twice", clip.Text(name, 40))
+		}
+	}
+	return nil
+}
+
+func (a *appending) expect(name string, e *Event) {
+	t := a.lines[name]
+	if t == nil {
+		t = &target{line: a.e.use(name), first: e.Time, last: e.Time, starts: map[int64]bool{}}
+		a.lines[name] = t
+		a.order = append(a.order, t)
+	}
+	t.count++
+	t.first, t.last, t.bytes = min(t.first, e.Time), max(t.last, e.Time), t.bytes+int64(len(e.Data))
+}
+
+// open locks the timelines and reads their layouts, or creates them.
+func (a *appending) open() {
+	slices.SortFunc(a.order, func(t, u *target) int { return cmp.Compare(t.name, u.name) })
+	for _, t := range a.order {
+		t.work.RLock()
+	}
+	work.Parallel(a.ctx, prefetchMax, len(a.order), "read layouts", func(ctx context.Context, i int) error {
+		t := a.order[i]
+		t.err = work.Do("read the layout of a timeline", func() (err error) {
+			if err := t.take(t.count, a.e.config.RateMax, a.e.now()); err != nil {
+				return err
+			}
+			t.known, err = a.e.writable(ctx, t)
+			return err
+		})
+		return nil
+	})
+	for _, t := range a.order {
+		if t.err == nil && t.known.Version == 0 {
+			t.err = cmp.Or(a.ctx.Err(), errUnread)
+		}
+	}
+}
+
+var errUnread = errors.New("the layout of the timeline was not read")
+
+func (a *appending) release() {
+	for _, t := range a.order {
+		t.work.RUnlock()
+		a.e.release(t.line)
+	}
+}
+
+// writable returns the layout of a timeline that takes events: it creates or revives it.
+func (e *Engine) writable(ctx context.Context, t *target) (known, error) {
+	k, err := e.layout(ctx, t.line, t.last)
+	if err != nil || k.Live() {
+		return k, err
+	}
+	return e.change(ctx, t.line, true, func(h History) (History, error) {
+		if h.Version > 0 {
+			h.Deleted = 0 // and its layout stays: others may still use it
+			return h, nil
+		}
+		if err := e.roomForTimeline(ctx); err != nil {
+			return h, err
+		}
+		h.Layouts = []Layout{e.firstLayout(t)}
+		return h, nil
+	})
+}
+
+func (e *Engine) roomForTimeline(ctx context.Context) error {
+	n, err := e.shelf.Count(ctx)
+	if err == nil && n >= e.config.TimelinesMax {
+		err = &store.LimitError{Limit: "timeline.timelines_max", Max: int64(e.config.TimelinesMax), Need: int64(n) + 1}
+	}
+	return err
+}
+
+// place finds the part of each event.
+func (a *appending) place() {
+	for i := range a.events {
+		if a.failed[i] {
+			continue
+		}
+		e := a.events[i].Event
+		e.ID = a.result.IDs[i]
+		for _, name := range a.events[i].Timelines {
+			t := a.lines[name]
+			err := t.err
+			var p Placed
+			if err == nil {
+				p, err = a.e.placeIn(t, e)
+			}
+			if err != nil {
+				a.reject(i, name, err)
+				continue
+			}
+			p.Fresh = a.own[i]
+			a.keepApart(&p)
+			t.starts[p.Start] = true
+			a.placed, a.from = append(a.placed, p), append(a.from, i)
+		}
+	}
+}
+
+// placeIn returns where an event goes in a timeline.
+func (e *Engine) placeIn(t *target, event Event) (Placed, error) {
+	k := &t.known
+	start, end := k.Bucket(event.Time)
+	if start > e.horizon(k.read) {
+		return Placed{}, badf("the time of the event is %v in the future; events may be up to timeline.lead_time (%v) less an eighth ahead, or in a bucket that begins before that",
+			time.UnixMicro(event.Time).Sub(e.now()).Round(time.Millisecond), e.config.LeadTime)
+	}
+	if oldest := e.oldest(&k.History); event.Time < oldest {
+		return Placed{}, badf("the event is older than the retention of the timeline, %v", k.Retention)
+	}
+	layout := k.At(event.Time)
+	p := Placed{Part: Part{Timeline: t.name, Start: start, EndExcl: end}, Entry: Entry{Event: event}}
+	if layout.Placement == RoundRobin {
+		p.Partition = int(t.turn.Add(1) % uint64(layout.Factor))
+	} else {
+		p.Partition = hashPartition(event.ID, layout.Factor)
+	}
+	return p, nil
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// hashPartition is part of the format: crc32c of the id, modulo the number of partitions.
+func hashPartition(id string, factor int) int {
+	if factor <= 1 {
+		return 0
+	}
+	return int(crc32.Checksum([]byte(id), castagnoli) % uint32(factor))
+}
+
+// oldest is the time of the oldest event that is visible.
+func (e *Engine) oldest(h *History) int64 {
+	if h.Retention == 0 {
+		return MinTime
+	}
+	return max(MinTime, e.now().Add(-h.Retention).UnixMicro())
+}
+
+// keepApart replaces the data of an event by a pointer if the mode says so.
+func (a *appending) keepApart(p *Placed) {
+	layout := a.lines[p.Timeline].known.At(p.Time)
+	size := len(p.Data)
+	if size == 0 || layout.Mode == Materialised || layout.Mode == Hybrid && size <= layout.Threshold {
+		return
+	}
+	key := keyOf(&p.Event)
+	if a.payloads == nil {
+		a.payloads = map[PayloadKey]*Payload{}
+	}
+	payload := a.payloads[key]
+	if payload == nil {
+		payload = &Payload{Key: key, Data: p.Data}
+		a.payloads[key] = payload
+	}
+	payload.Timelines = append(payload.Timelines, p.Timeline)
+	p.Pointer, p.Size, p.Data = key, size, nil
+}
+
+// keyOf is part of the format: the first half of the SHA-256 of time, length of the id,
+// id and data.
+func keyOf(e *Event) PayloadKey {
+	h := sha256.New()
+	h.Write(binary.BigEndian.AppendUint64(nil, uint64(e.Time)))
+	h.Write([]byte{byte(len(e.ID))})
+	h.Write([]byte(e.ID))
+	h.Write(e.Data)
+	return PayloadKey(h.Sum(nil)[:len(PayloadKey{})])
+}
+
+// store marks the buckets, then puts the data that is kept apart, then the events.
+func (a *appending) store() error {
+	if len(a.placed) == 0 {
+		return nil
+	}
+	for {
+		begun := a.e.now()
+		if err := a.put(); err != nil {
+			return err
+		}
+		// A process that was frozen meanwhile may have put events into a bucket whose mark
+		// others removed, since it looked unused.
+		if a.e.now().Sub(begun) < a.e.markLife() {
+			return nil
+		}
+		if err := a.reopen(); err != nil {
+			return err
+		}
+	}
+}
+
+// reopen makes sure that the timelines are still as they were.
+func (a *appending) reopen() error {
+	for _, t := range a.order {
+		k, err := a.e.refresh(a.ctx, t.line)
+		if err != nil {
+			return err
+		}
+		if t.err == nil && !k.Live() {
+			return &store.UnavailableError{Reason: fmt.Sprintf("timeline %s was deleted while events were put into it: send them again", clip.Text(t.name, 40))}
+		}
+	}
+	return nil
+}
+
+func (a *appending) put() error {
+	err := work.Parallel(a.ctx, prefetchMax, len(a.order), "mark buckets", func(ctx context.Context, i int) error {
+		return a.e.mark(ctx, a.order[i].line, a.order[i].starts)
+	})
+	if err != nil {
+		return err
+	}
+	if len(a.payloads) > 0 {
+		payloads := make([]Payload, 0, len(a.payloads))
+		for _, p := range a.payloads {
+			payloads = append(payloads, *p)
+		}
+		if err := a.e.shelf.PutPayloads(a.ctx, payloads); err != nil {
+			return err
+		}
+	}
+	err = a.e.shelf.Put(a.ctx, a.placed)
+	if some := (*PutError)(nil); errors.As(err, &some) && len(some.Failed) < len(a.placed) {
+		for at, err := range some.Failed {
+			a.reject(a.from[at], a.placed[at].Timeline, err)
+		}
+		return nil
+	}
+	return err
+}
+
+// markLife is how long a mark is relied on. Marks are removed only after several times
+// that, see Engine.upkeep.
+func (e *Engine) markLife() time.Duration { return e.config.LeadTime }
+
+const unmarkAfter = 3 // lives of a mark
+
+// mark marks buckets that were not marked lately.
+func (e *Engine) mark(ctx context.Context, l *line, starts map[int64]bool) error {
+	now := e.now()
+	var missing []int64
+	for start := range starts {
+		if !l.remembersMark(start, now, e.markLife()/2) {
+			missing = append(missing, start)
+		}
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	slices.Sort(missing)
+	if err := e.shelf.Mark(ctx, l.name, missing, now); err != nil {
+		return err
+	}
+	e.metrics.marks.Add(float64(len(missing)))
+	l.rememberMarks(missing, now)
+	return nil
+}
+
+// announce wakes those who follow the timelines.
+func (a *appending) announce() {
+	for _, t := range a.order {
+		if len(t.starts) > 0 {
+			t.appended.Add(uint64(t.count))
+			t.arrived.Announce()
+		}
+	}
+}
+
+func (a *appending) count() {
+	slices.SortStableFunc(a.result.Rejected, func(r, s Rejection) int { return cmp.Compare(r.Index, s.Index) })
+	for _, failed := range a.failed {
+		if !failed {
+			a.result.Accepted++
+		}
+	}
+	a.e.metrics.appended.Add(float64(len(a.placed)))
+	for _, r := range a.result.Rejected {
+		a.e.metrics.reject(r.Err)
+	}
+}

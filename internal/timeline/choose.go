@@ -1,0 +1,61 @@
+package timeline
+
+import "math"
+
+// A partition of Cassandra holds up to partitionRows rows and partitionBytes bytes. Layouts
+// aim at a tenth of that, and change when a partition is hysteresis times off.
+const (
+	partitionRows  = 100_000
+	partitionBytes = 100_000_000
+	aim            = 10
+	hysteresis     = 4
+
+	evidence = 20 // events that a first request must have to tell a rate
+	rowBytes = 60 // of an event beside its data
+)
+
+// defaultLayout is that of a timeline of which no rate is known: its buckets hold up to
+// 10,000 events per second.
+var defaultLayout = Layout{From: Beginning, Size: Sizes[0], Factor: 1, Mode: Materialised, Placement: Hash}
+
+// load is how full the partitions of a layout become, 1 being what layouts aim at.
+func load(rate, bytes float64, size int64, factor int) float64 {
+	rows := rate * float64(size) / float64(second) / float64(factor)
+	return max(rows/(partitionRows/aim), rows*(bytes+rowBytes)/(partitionBytes/aim))
+}
+
+// choose returns the size and the factor for a rate and the mean size of data: the largest
+// buckets that need no splitting, or the smallest ones, split.
+func choose(rate, bytes float64) (size int64, factor int) {
+	for i := len(Sizes) - 1; i >= 0; i-- {
+		if load(rate, bytes, Sizes[i], 1) <= 1 {
+			return Sizes[i], 1
+		}
+	}
+	return Sizes[0], int(min(FactorMax, math.Ceil(load(rate, bytes, Sizes[0], 1))))
+}
+
+// adapted returns a better layout for a rate, if the present one is far off.
+func adapted(l Layout, rate, bytes float64) (size int64, factor int, better bool) {
+	size, factor = choose(rate, bytes)
+	now := load(rate, bytes, l.Size, l.Factor)
+	next := load(rate, bytes, size, factor)
+	switch {
+	case now > hysteresis:
+		return size, factor, next < now
+	case now*hysteresis < 1 && next >= now*hysteresis:
+		return size, factor, true
+	}
+	return l.Size, l.Factor, false
+}
+
+// firstLayout is the layout of a timeline that is created with some events. If they are
+// many they tell the rate: of a history that is loaded, too.
+func (e *Engine) firstLayout(t *target) Layout {
+	l := defaultLayout
+	if span := t.last - t.first; t.count >= evidence && span > 0 {
+		rate := float64(t.count-1) * float64(second) / float64(span)
+		l.Size, l.Factor = choose(rate, float64(t.bytes)/float64(t.count))
+	}
+	return l
+}

@@ -1,0 +1,128 @@
+package timeline
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"unicode/utf8"
+)
+
+// A cursor is where to go on reading: a position, the direction, and of a merged read the
+// last timeline with an event at that position. It says nothing of buckets or partitions, so
+// it survives changes of layout. Its text is base64 (of URLs, without padding) of
+//
+//	version u8 | kind u8 | time varint | id length uvarint | id | name length uvarint | name
+//
+// or, to follow a timeline, of
+//
+//	version u8 | kind u8 | position in the log of arrivals
+type cursor struct {
+	direction Direction
+
+	// at bounds what is left: before it descending, from it on ascending. With a name, at is
+	// that of the event that was returned last, in that timeline; events at the same
+	// position in timelines with greater names are left.
+	at   Position
+	name string
+}
+
+const (
+	cursorVersion    = 1
+	cursorDescending = 'd'
+	cursorAscending  = 'a'
+	cursorTail       = 't'
+
+	cursorBytesMax = 2 + binary.MaxVarintLen64 + 2 + IDBytesMax + 1 + 2 + NameBytesMax
+)
+
+var cursorText = base64.RawURLEncoding
+
+func (c cursor) String() string {
+	kind := byte(cursorDescending)
+	if c.direction == Ascending {
+		kind = cursorAscending
+	}
+	b := binary.AppendVarint([]byte{cursorVersion, kind}, c.at.Time)
+	b = append(binary.AppendUvarint(b, uint64(len(c.at.ID))), c.at.ID...)
+	b = append(binary.AppendUvarint(b, uint64(len(c.name))), c.name...)
+	return cursorText.EncodeToString(b)
+}
+
+func tailCursor(after []byte) string {
+	return cursorText.EncodeToString(append([]byte{cursorVersion, cursorTail}, after...))
+}
+
+// errCursor is an *store.InputError.
+var errCursor = badf("the cursor is not one that this server gave for such a request: begin without a cursor")
+
+// decodeCursor returns the kind and the rest of a cursor.
+func decodeCursor(text string, bytesMax int) (kind byte, rest []byte, err error) {
+	if len(text) > cursorText.EncodedLen(bytesMax) {
+		return 0, nil, errCursor
+	}
+	b, err := cursorText.DecodeString(text)
+	if err != nil || len(b) < 2 {
+		return 0, nil, errCursor
+	}
+	if b[0] != cursorVersion {
+		return 0, nil, badf("the cursor has version %d, this server knows %d: begin without a cursor", b[0], cursorVersion)
+	}
+	return b[1], b[2:], nil
+}
+
+// parseCursor reads the cursor of a page. Errors are *store.InputErrors.
+func parseCursor(text string, want Direction) (cursor, error) {
+	c := cursor{}
+	kind, b, err := decodeCursor(text, cursorBytesMax)
+	switch {
+	case err != nil:
+		return c, err
+	case kind == cursorAscending:
+		c.direction = Ascending
+	case kind != cursorDescending:
+		return c, errCursor
+	}
+	if c.direction != want {
+		return c, badf("the cursor is one of a request with order %v, not %v", c.direction, want)
+	}
+	t, n := binary.Varint(b)
+	if n <= 0 || t < MinTime || t > MaxTime+1 {
+		return c, errCursor
+	}
+	var ok1, ok2 bool
+	b = b[n:]
+	c.at.Time = t
+	c.at.ID, b, ok1 = cutText(b, IDBytesMax+1) // an event's successor has one byte more
+	c.name, b, ok2 = cutText(b, NameBytesMax)
+	if !ok1 || !ok2 || len(b) > 0 || c.String() != text {
+		return cursor{}, errCursor
+	}
+	return c, nil
+}
+
+func cutText(b []byte, bytesMax uint64) (string, []byte, bool) {
+	size, n := binary.Uvarint(b)
+	if n <= 0 || size > bytesMax || size > uint64(len(b)-n) || !utf8.Valid(b[n:n+int(size)]) {
+		return "", nil, false
+	}
+	return string(b[n : n+int(size)]), b[n+int(size):], true
+}
+
+func parseTailCursor(text string) ([]byte, error) {
+	kind, rest, err := decodeCursor(text, 2+ArrivalBytesMax)
+	if err == nil && (kind != cursorTail || len(rest) == 0) {
+		err = errCursor
+	}
+	return rest, err
+}
+
+// left is what the cursor leaves of a range, for a timeline.
+func (c cursor) left(r Range, name string) Range {
+	at := c.at
+	if c.name != "" && (name > c.name) == (c.direction == Descending) {
+		at = at.Next() // descending: with the event at that position; ascending: without
+	}
+	if c.direction == Ascending {
+		return r.Intersect(Range{at, r.To})
+	}
+	return r.Intersect(Range{r.From, at})
+}

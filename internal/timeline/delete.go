@@ -1,0 +1,201 @@
+package timeline
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"varve/internal/store"
+	"varve/internal/work"
+)
+
+// Delete removes events of a timeline. They are invisible when it returns. A timeline that
+// is not there, or has no such events, is no error.
+func (e *Engine) Delete(ctx context.Context, timeline string, d Deletion) error {
+	if err := CheckName(timeline); err != nil {
+		return err
+	}
+	if d == (Deletion{}) {
+		return badf("the request does not say which events to delete: give from, until or id; to delete all events, delete the timeline")
+	}
+	if d.ID != "" {
+		if err := checkText("the id", d.ID, 1, IDBytesMax); err != nil {
+			return err
+		}
+	}
+	l := e.use(timeline)
+	defer e.release(l)
+	l.work.Lock()
+	defer l.work.Unlock()
+	k, err := e.layout(ctx, l, MinTime)
+	if err != nil || k.Version == 0 {
+		return err
+	}
+	r := within(d.From, d.Until)
+	if d.ID == "" {
+		return e.erase(ctx, l, &k.History, r, e.now())
+	}
+	return e.eraseID(ctx, l, &k.History, r, d.ID)
+}
+
+// eraseID removes the events of an id, which are looked for.
+func (e *Engine) eraseID(ctx context.Context, l *line, h *History, r Range, id string) error {
+	if r.From.Time+1 == r.To.Time {
+		p := Position{r.From.Time, id}
+		return e.erase(ctx, l, h, Range{p, p.Next()}, e.now())
+	}
+	b := e.newBudget()
+	found, whole, err := e.scan(ctx, l, r, b, func(some []Entry) ([]Entry, error) {
+		return slices.DeleteFunc(some, func(s Entry) bool { return s.ID != id }), nil
+	})
+	if err != nil {
+		return err
+	}
+	if !whole {
+		return &store.LimitError{Limit: "events that are looked through for an id", Max: pageRows, What: "give from and until, best both the time of the event"}
+	}
+	for i := range found {
+		p := found[i].Position()
+		if err := e.erase(ctx, l, h, Range{p, p.Next()}, e.now()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scan calls keep for all entries of a range, and returns what it kept. whole is false if
+// the budget, which may be nil, ended before.
+func (e *Engine) scan(ctx context.Context, l *line, r Range, b *budget, keep func([]Entry) ([]Entry, error)) (kept []Entry, whole bool, err error) {
+	s, err := e.openStream(ctx, l, r, Ascending, eraseAtOnce)
+	if err != nil {
+		return nil, false, err
+	}
+	for {
+		step := b
+		if step == nil {
+			step = e.newBudget()
+		}
+		some, _, end, err := s.fill(ctx, step)
+		if err != nil {
+			return nil, false, err
+		}
+		some, err = keep(some)
+		if err != nil {
+			return nil, false, err
+		}
+		if kept = append(kept, some...); end {
+			return kept, true, nil
+		}
+		if err := ctx.Err(); err != nil || b != nil && b.spent() {
+			return kept, false, err
+		}
+	}
+}
+
+const eraseAtOnce = 1000
+
+// erase removes the events of a range. Where data may be kept apart, references to it go
+// first: if that fails in between, events are left without data, and deleting again
+// removes them.
+func (e *Engine) erase(ctx context.Context, l *line, h *History, r Range, before time.Time) error {
+	if slices.ContainsFunc(h.Layouts, func(l Layout) bool { return l.Mode != Materialised }) {
+		if err := e.dropPayloads(ctx, l, r, before); err != nil {
+			return err
+		}
+	}
+	if e.whole != nil {
+		return e.whole.DeleteAll(ctx, l.name, r)
+	}
+	return e.overBuckets(ctx, l, h, r, func(ctx context.Context, p Part) error {
+		return e.shelf.Delete(ctx, p, r.Intersect(Range{At(p.Start), At(p.EndExcl)}), before)
+	}, nil)
+}
+
+func (e *Engine) dropPayloads(ctx context.Context, l *line, r Range, before time.Time) error {
+	_, _, err := e.scan(ctx, l, r, nil, func(some []Entry) ([]Entry, error) {
+		return nil, work.Parallel(ctx, payloadsAtOnce, len(some), "delete data of events", func(ctx context.Context, i int) error {
+			if some[i].Pointer == (PayloadKey{}) {
+				return nil
+			}
+			return e.shelf.DropPayload(ctx, some[i].Pointer, l.name, before)
+		})
+	})
+	return err
+}
+
+// overBuckets calls do for all parts of the marked buckets that reach into a range, and done,
+// which may be nil, with the starts of some buckets after that.
+func (e *Engine) overBuckets(ctx context.Context, l *line, h *History, r Range, do func(context.Context, Part) error, done func([]int64) error) error {
+	from, _ := h.Bucket(r.From.Time)
+	toExcl := r.To.Time
+	if r.To.ID != "" {
+		toExcl++
+	}
+	for {
+		marks, err := e.shelf.Marks(ctx, l.name, from, toExcl, Ascending, marksAtOnce)
+		if err != nil {
+			return err
+		}
+		var parts []Part
+		for _, start := range marks {
+			at, end := h.Bucket(start)
+			for p := range h.At(start).Factor {
+				if at == start {
+					parts = append(parts, Part{l.name, start, end, p})
+				}
+			}
+		}
+		err = work.Parallel(ctx, prefetchMax, len(parts), "go through buckets", func(ctx context.Context, i int) error { return do(ctx, parts[i]) })
+		if err == nil && done != nil && len(marks) > 0 {
+			err = done(marks)
+		}
+		if err != nil || len(marks) < marksAtOnce {
+			return err
+		}
+		from = marks[len(marks)-1] + 1
+	}
+}
+
+// DeleteTimeline removes a timeline. One that is not there is no error.
+//
+// Where other processes may write, its layout and its marks stay for a while, since those
+// processes may rely on them; Upkeep removes them.
+func (e *Engine) DeleteTimeline(ctx context.Context, timeline string) error {
+	if err := CheckName(timeline); err != nil {
+		return err
+	}
+	l := e.use(timeline)
+	defer e.release(l)
+	l.work.Lock()
+	defer l.work.Unlock()
+	k, err := e.refresh(ctx, l)
+	if err != nil || k.Version == 0 {
+		return err
+	}
+	now := e.now()
+	if err := e.erase(ctx, l, &k.History, All(), now); err != nil {
+		return err
+	}
+	if e.alone() {
+		return e.purge(ctx, l, k)
+	}
+	if !k.Live() {
+		return nil
+	}
+	_, err = e.change(ctx, l, true, func(h History) (History, error) {
+		h.Deleted = now.UnixMicro()
+		return h, nil
+	})
+	return err
+}
+
+// purge removes the history of a timeline. l.work must be held for writing.
+func (e *Engine) purge(ctx context.Context, l *line, k known) error {
+	err := e.shelf.SetHistory(ctx, l.name, k.Version, History{})
+	l.forget()
+	if errors.Is(err, ErrConflict) {
+		return nil // someone uses it again
+	}
+	return err
+}

@@ -1,0 +1,233 @@
+package timeline
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"varve/internal/gate"
+	"varve/internal/store"
+)
+
+const (
+	linesMax = 1 << 16 // timelines that an engine remembers beyond those in use
+	marksMax = 1 << 10 // marks that it remembers of each
+)
+
+// A line is what an engine knows of one timeline.
+type line struct {
+	name string
+	uses int // Engine.lines guards it
+
+	// work is held for reading by appends and for writing by deletions.
+	work sync.RWMutex
+
+	arrived  *gate.Gate    // announced after each append
+	appended atomic.Uint64 // events
+	turn     atomic.Uint64 // of round-robin placement
+
+	loading chan struct{} // holds a token while the history is being read
+
+	mu      sync.Mutex // guards what follows; no I/O under it
+	history History
+	read    time.Time // before history was read; zero: never
+	marked  map[int64]time.Time
+	budget  bucketOfTokens
+	looked  uint64 // appended, when the layout was last adapted
+}
+
+// use returns what is known of a timeline. Release it.
+func (e *Engine) use(name string) *line {
+	e.lines.Lock()
+	defer e.lines.Unlock()
+	l := e.lines.named[name]
+	if l == nil {
+		e.dropLines()
+		l = &line{name: name, arrived: gate.New(), loading: make(chan struct{}, 1), marked: map[int64]time.Time{}}
+		l.turn.Store(e.ids.count.Load())
+		e.lines.named[name] = l
+	}
+	l.uses++
+	return l
+}
+
+// dropLines forgets some timelines that are not in use if there are too many. e.lines
+// must be held.
+func (e *Engine) dropLines() {
+	if len(e.lines.named) < linesMax {
+		return
+	}
+	looked := 0
+	for name, l := range e.lines.named {
+		if l.uses == 0 {
+			delete(e.lines.named, name)
+		}
+		if looked++; looked == 1000 {
+			return
+		}
+	}
+}
+
+func (e *Engine) release(l *line) {
+	e.lines.Lock()
+	l.uses--
+	e.lines.Unlock()
+}
+
+// The fence. A change of layout is written at least the lead time before it takes effect.
+// A process reads the history anew when it is older than poll, and touches only buckets
+// that begin before the horizon of the history that it has: a change that it has not seen
+// takes effect later.
+func (e *Engine) poll() time.Duration { return e.config.LeadTime / 4 }
+func (e *Engine) skew() time.Duration { return e.config.LeadTime / 8 }
+
+func (e *Engine) horizon(read time.Time) int64 {
+	return read.Add(e.config.LeadTime - e.skew()).UnixMicro()
+}
+
+// A known is a history and when it was read.
+type known struct {
+	History
+	read time.Time
+}
+
+func (l *line) known() known {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return known{l.history, l.read}
+}
+
+// layout returns the history of a timeline, which serves for buckets that begin up to a
+// time, if any history can.
+func (e *Engine) layout(ctx context.Context, l *line, upTo int64) (known, error) {
+	k := l.known()
+	if age := e.now().Sub(k.read); age >= 0 && age <= e.poll() && upTo <= e.horizon(k.read) && k.Version > 0 {
+		return k, nil
+	}
+	fresh, err := e.refresh(ctx, l)
+	if err == nil {
+		return fresh, nil
+	}
+	// The history that is known serves on while the storage is away.
+	if age := e.now().Sub(k.read); k.Version > 0 && age >= 0 && age <= e.config.LeadTime && upTo <= e.horizon(k.read) && ctx.Err() == nil {
+		return k, nil
+	}
+	return known{}, err
+}
+
+// refresh reads the history. Concurrent callers share one read.
+func (e *Engine) refresh(ctx context.Context, l *line) (known, error) {
+	asked := e.now()
+	select {
+	case l.loading <- struct{}{}:
+	case <-ctx.Done():
+		return known{}, ctx.Err()
+	}
+	defer func() { <-l.loading }()
+	if k := l.known(); !k.read.IsZero() && k.read.After(asked) {
+		return k, nil
+	}
+	return e.load(ctx, l)
+}
+
+// load reads the history. The caller holds the token, or takes what it gets as a hint.
+func (e *Engine) load(ctx context.Context, l *line) (known, error) {
+	read := e.now()
+	h, err := e.shelf.History(ctx, l.name)
+	if err != nil {
+		return known{}, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if read.Before(l.read) && h.Version < l.history.Version {
+		return known{l.history, l.read}, nil
+	}
+	l.history, l.read = h, read
+	return known{h, read}, nil
+}
+
+// change replaces the history. edit gets the stored one and returns the next, whose version
+// is set here. After ErrConflict it is tried again if retry says so.
+func (e *Engine) change(ctx context.Context, l *line, retry bool, edit func(History) (History, error)) (known, error) {
+	for try := 0; ; try++ {
+		k, err := e.load(ctx, l)
+		if err != nil {
+			return known{}, err
+		}
+		h := k.History
+		h.Layouts = append([]Layout(nil), h.Layouts...)
+		if h, err = edit(h); err != nil {
+			return known{}, err
+		}
+		h.Version = k.Version + 1
+		err = e.shelf.SetHistory(ctx, l.name, k.Version, h)
+		if errors.Is(err, ErrConflict) && retry && try < 10 {
+			continue
+		}
+		if err != nil {
+			return known{}, err
+		}
+		e.metrics.layouts.Inc()
+		return e.load(ctx, l)
+	}
+}
+
+// remembersMark reports whether a bucket was marked so lately that the mark is sure to be
+// there. See Engine.markLife.
+func (l *line) remembersMark(start int64, now time.Time, life time.Duration) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at, ok := l.marked[start]
+	return ok && now.Sub(at) < life && !now.Before(at)
+}
+
+func (l *line) rememberMarks(starts []int64, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.marked)+len(starts) > marksMax {
+		clear(l.marked)
+	}
+	for _, start := range starts[:min(len(starts), marksMax)] {
+		l.marked[start] = now
+	}
+}
+
+// forget drops what is known. l.work is held for writing.
+func (l *line) forget() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clear(l.marked)
+	l.history, l.read = History{}, time.Time{}
+}
+
+// A bucketOfTokens limits a rate.
+type bucketOfTokens struct {
+	tokens float64
+	at     time.Time
+}
+
+// burst is how many seconds' worth of events may come at once.
+const burst = 10
+
+// take takes n tokens. If there are too few it takes none and says what is missing.
+func (l *line) take(n, rate int, now time.Time) error {
+	if rate == 0 {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	b, full := &l.budget, float64(rate*burst)
+	if b.at.IsZero() {
+		b.tokens = full
+	} else {
+		b.tokens = min(full, b.tokens+max(0, now.Sub(b.at).Seconds())*float64(rate))
+	}
+	b.at = now
+	if float64(n) > b.tokens {
+		return &store.LimitError{Limit: "timeline.rate_max", Max: int64(rate), What: "events per second into timeline " + l.name}
+	}
+	b.tokens -= float64(n)
+	return nil
+}

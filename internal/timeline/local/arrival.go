@@ -1,0 +1,254 @@
+package local
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"varve/internal/store"
+	"varve/internal/timeline"
+)
+
+// The log of arrivals has a row for each timeline of a Put, or several if there are many
+// events: their positions.
+//
+//	row: { time difference varint | id length uvarint | id } of each event
+//
+// Sequences grow by one for each row. Their upper 24 bits count how often the store was
+// opened: rows that a power cut took away have no sequences in common with later ones,
+// so a reader who saw them misses nothing.
+const (
+	rowEvents      = 256 // positions of a row
+	sequenceShift  = 40
+	floorStep      = 1 << 16 // events of a timeline after which its log is cut
+	floorSteps     = 16      // steps that stay: about a million events
+	generationsOld = 8       // openings of the store after which what is left of a log goes
+)
+
+// A place is where a reader of arrivals is: behind some events of a row.
+type place struct {
+	sequence uint64
+	skip     uint16 // events of that row that were read; rowEvents or more: all
+}
+
+const placeBytes = 10
+
+func (p place) bytes() []byte {
+	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint64(nil, p.sequence), p.skip)
+}
+
+func parsePlace(b []byte) (place, bool) {
+	if len(b) != placeBytes {
+		return place{}, false
+	}
+	return place{binary.BigEndian.Uint64(b), binary.BigEndian.Uint16(b[8:])}, true
+}
+
+// An arrivalLog is what is in memory of the log of one timeline. The order lock guards it.
+type arrivalLog struct {
+	events int      // since the last floor was noted
+	floors []uint64 // sequences at every floorStep events, oldest first
+	cut    bool     // what earlier openings left behind was looked at
+}
+
+// log writes the arrival of entries of one timeline. s.order must be held.
+func (s *Shelf) logArrivals(b *pebble.Batch, n number, positions []timeline.Position) error {
+	for len(positions) > 0 {
+		some := positions[:min(rowEvents, len(positions))]
+		positions = positions[len(some):]
+		s.order.sequence++
+		s.order.row = appendPositions(s.order.row[:0], some)
+		if err := b.Set(arrivalKey(n, s.order.sequence), s.order.row, nil); err != nil {
+			return err
+		}
+		if err := s.cutArrivals(b, n, len(some)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// cutArrivals removes what is old from the log of a timeline. s.order must be held.
+func (s *Shelf) cutArrivals(b *pebble.Batch, n number, events int) error {
+	l := s.order.logs[n]
+	if l == nil {
+		l = &arrivalLog{}
+		s.order.logs[n] = l
+	}
+	floor := uint64(0)
+	if !l.cut && s.generation > generationsOld {
+		floor = uint64(s.generation-generationsOld)<<sequenceShift - 1
+	}
+	l.cut = true
+	if l.events += events; l.events >= floorStep {
+		l.events = 0
+		if l.floors = append(l.floors, s.order.sequence); len(l.floors) > floorSteps {
+			floor = l.floors[0]
+			l.floors = append(l.floors[:0], l.floors[1:]...)
+		}
+	}
+	if floor == 0 {
+		return nil
+	}
+	if err := b.DeleteRange(numbered(tableArrival, n), arrivalKey(n, floor+1), nil); err != nil {
+		return err
+	}
+	return b.Set(numbered(tableFloor, n), binary.BigEndian.AppendUint64(nil, floor), nil)
+}
+
+func appendPositions(row []byte, some []timeline.Position) []byte {
+	last := int64(0)
+	for _, p := range some {
+		row = binary.AppendVarint(row, p.Time-last)
+		row = append(binary.AppendUvarint(row, uint64(len(p.ID))), p.ID...)
+		last = p.Time
+	}
+	return row
+}
+
+var errRow = errors.New("a row of arrivals is cut short")
+
+func parsePositions(row []byte) ([]timeline.Position, error) {
+	var all []timeline.Position
+	last := int64(0)
+	for len(row) > 0 {
+		d, n := binary.Varint(row)
+		if n <= 0 || len(all) == rowEvents {
+			return nil, errRow
+		}
+		size, rest, ok := uvarint(row[n:])
+		if !ok || size > uint64(len(rest)) {
+			return nil, errRow
+		}
+		last += d
+		all = append(all, timeline.Position{Time: last, ID: string(rest[:size])})
+		row = rest[size:]
+	}
+	return all, nil
+}
+
+// Arrivals implements [timeline.Shelf].
+func (s *Shelf) Arrivals(ctx context.Context, name string, after []byte, l timeline.Limit) (timeline.Arrivals, error) {
+	if err := s.begin(); err != nil {
+		return timeline.Arrivals{}, err
+	}
+	defer s.end()
+	durable := s.durable.Load()
+	if after == nil {
+		return timeline.Arrivals{Next: place{durable, rowEvents}.bytes()}, nil
+	}
+	from, ok := parsePlace(after)
+	if !ok || from.sequence > durable {
+		return timeline.Arrivals{}, &store.InputError{Reason: "the cursor is not one of this store"}
+	}
+	n, found, err := s.number(name)
+	if err != nil || !found {
+		return timeline.Arrivals{Next: after}, err
+	}
+	if err := s.checkFloor(n, from); err != nil {
+		return timeline.Arrivals{}, err
+	}
+	return s.arrivals(ctx, n, from, durable, l)
+}
+
+// checkFloor returns ErrBehind if rows that a reader has not seen were removed.
+func (s *Shelf) checkFloor(n number, from place) error {
+	value, closer, err := s.db.Get(numbered(tableFloor, n))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return s.failed("read the log of arrivals", err)
+	}
+	defer closer.Close()
+	if len(value) != 8 {
+		return s.damaged("the end of a log of arrivals has %d bytes, want 8", len(value))
+	}
+	removed := place{binary.BigEndian.Uint64(value), rowEvents} // the last that was removed
+	if from.sequence < removed.sequence || from.sequence == removed.sequence && from.skip < removed.skip {
+		return timeline.ErrBehind
+	}
+	return nil
+}
+
+func (s *Shelf) arrivals(ctx context.Context, n number, from place, durable uint64, l timeline.Limit) (timeline.Arrivals, error) {
+	a := timeline.Arrivals{Next: from.bytes()}
+	it, err := s.db.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: arrivalKey(n, from.sequence), UpperBound: arrivalKey(n, durable+1)})
+	if err != nil {
+		return a, s.failed("read the log of arrivals", err)
+	}
+	defer it.Close()
+	left := l
+	for ok := it.First(); ok; ok = it.Next() {
+		if err := ctx.Err(); err != nil {
+			return a, err
+		}
+		more, err := s.arrivalRow(&a, n, it, from, &left)
+		if err != nil || more {
+			a.More = more
+			return a, err
+		}
+	}
+	if err := it.Error(); err != nil {
+		return a, s.failed("read the log of arrivals", err)
+	}
+	// Rows of other timelines need not be passed again.
+	a.Next = place{max(durable, from.sequence), rowEvents}.bytes()
+	return a, nil
+}
+
+// arrivalRow reads the events of a row that the limit has room for.
+func (s *Shelf) arrivalRow(a *timeline.Arrivals, n number, it *pebble.Iterator, from place, left *timeline.Limit) (more bool, err error) {
+	sequence := binary.BigEndian.Uint64(it.Key()[5:])
+	row, err := it.ValueAndErr()
+	if err != nil {
+		return false, s.failed("read the log of arrivals", err)
+	}
+	positions, err := parsePositions(row)
+	if err != nil {
+		return false, s.damaged("%v", err)
+	}
+	for i, p := range positions {
+		if sequence == from.sequence && i < int(from.skip) {
+			continue
+		}
+		if left.Entries <= 0 || left.Bytes <= 0 {
+			return true, nil
+		}
+		e, found, err := s.event(n, p)
+		if err != nil {
+			return false, err
+		}
+		a.Next = place{sequence, uint16(i + 1)}.bytes()
+		left.Entries-- // one that is gone was work, too
+		if found {
+			a.Entries, a.After = append(a.Entries, e), append(a.After, a.Next)
+			left.Bytes -= e.Bytes()
+		}
+	}
+	return false, nil
+}
+
+// event reads one event.
+func (s *Shelf) event(n number, p timeline.Position) (timeline.Entry, bool, error) {
+	value, closer, err := s.db.Get(eventKey(nil, n, p))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return timeline.Entry{}, false, nil
+	}
+	if err != nil {
+		return timeline.Entry{}, false, s.failed("read an event", err)
+	}
+	defer closer.Close()
+	e, _, err := parseEntry(p, value)
+	if err != nil {
+		return e, false, s.damaged("event %d %q: %v", p.Time, p.ID, err)
+	}
+	return e, true, nil
+}
+
+func (s *Shelf) damaged(format string, args ...any) error {
+	return &store.CorruptionError{File: Directory, Reason: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,265 @@
+package local
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+
+	"varve/internal/timeline"
+)
+
+// Put implements [timeline.Shelf].
+func (s *Shelf) Put(ctx context.Context, entries []timeline.Placed) error {
+	if err := s.beginWrite(ctx); err != nil {
+		return err
+	}
+	defer s.end()
+	b := s.db.NewBatchWithSize(putBytes(entries))
+	defer b.Close()
+	arrived, err := s.stage(b, entries)
+	if err != nil {
+		return err
+	}
+	if len(arrived) == 0 {
+		return s.settle(b)
+	}
+	err = s.commit(b, func() error {
+		for _, a := range arrived {
+			if err := s.logArrivals(b, a.number, a.positions); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err == nil {
+		s.metrics.events.Add(float64(len(entries)))
+	}
+	return err
+}
+
+// settle waits until what is there is durable: an event that another call has put, and
+// that is acknowledged here as well.
+func (s *Shelf) settle(b *pebble.Batch) error {
+	if err := b.LogData(nil, nil); err != nil {
+		return err
+	}
+	return s.commit(b, nil)
+}
+
+func putBytes(entries []timeline.Placed) int {
+	n := 64
+	for i := range entries {
+		n += len(entries[i].Data) + 2*len(entries[i].ID) + len(entries[i].Type) + 64
+	}
+	return n
+}
+
+// An arrival is what a Put adds to one timeline.
+type arrival struct {
+	name      string
+	number    number
+	positions []timeline.Position
+}
+
+// stage writes entries to a batch, but for those that are there already.
+func (s *Shelf) stage(b *pebble.Batch, entries []timeline.Placed) ([]arrival, error) {
+	var all []arrival
+	var key, value []byte
+	at := -1
+	for i := range entries {
+		e := &entries[i]
+		if at < 0 || all[at].name != e.Timeline {
+			var err error
+			if all, at, err = s.arrivalOf(all, e.Timeline); err != nil {
+				return nil, err
+			}
+		}
+		key, value = eventKey(key[:0], all[at].number, e.Position()), appendEntry(value[:0], e)
+		if !e.Fresh {
+			same, err := s.has(key, value)
+			if err != nil {
+				return nil, err
+			}
+			if same {
+				continue
+			}
+		}
+		if err := b.Set(key, value, nil); err != nil {
+			return nil, err
+		}
+		all[at].positions = append(all[at].positions, e.Position())
+	}
+	return slices.DeleteFunc(all, func(a arrival) bool { return len(a.positions) == 0 }), nil
+}
+
+// arrivalOf finds or adds a timeline.
+func (s *Shelf) arrivalOf(all []arrival, name string) ([]arrival, int, error) {
+	for i := range all {
+		if all[i].name == name {
+			return all, i, nil
+		}
+	}
+	n, found, err := s.number(name)
+	if err == nil && !found {
+		err = fmt.Errorf("put events: timeline %q has no history", name)
+	}
+	return append(all, arrival{name: name, number: n}), len(all), err
+}
+
+// has reports whether a row is there as it is to be written. So a retry changes nothing,
+// and who follows the timeline does not get the event twice.
+func (s *Shelf) has(key, value []byte) (bool, error) {
+	v, closer, err := s.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, s.failed("look for an event", err)
+	}
+	defer closer.Close()
+	return string(v) == string(value), nil
+}
+
+// Slice implements [timeline.Shelf].
+func (s *Shelf) Slice(ctx context.Context, p timeline.Part, r timeline.Range, d timeline.Direction, l timeline.Limit) (timeline.Slice, error) {
+	if err := s.begin(); err != nil {
+		return timeline.Slice{}, err
+	}
+	defer s.end()
+	return s.slice(ctx, p.Timeline, p.Partition, inPart(p, r), d, l)
+}
+
+// SliceAll implements [timeline.Whole].
+func (s *Shelf) SliceAll(ctx context.Context, name string, r timeline.Range, d timeline.Direction, l timeline.Limit) (timeline.Slice, error) {
+	if err := s.begin(); err != nil {
+		return timeline.Slice{}, err
+	}
+	defer s.end()
+	return s.slice(ctx, name, everyPartition, r, d, l)
+}
+
+// Alone implements [timeline.Whole].
+func (s *Shelf) Alone() bool { return true }
+
+// inPart is what lies in the bucket, whose end the keys do not know.
+func inPart(p timeline.Part, r timeline.Range) timeline.Range {
+	return r.Intersect(timeline.Range{From: timeline.At(p.Start), To: timeline.At(p.EndExcl)})
+}
+
+const everyPartition = -1
+
+func (s *Shelf) slice(ctx context.Context, name string, partition int, r timeline.Range, d timeline.Direction, l timeline.Limit) (timeline.Slice, error) {
+	n, found, err := s.number(name)
+	if err != nil || !found || r.Empty() {
+		return timeline.Slice{}, err
+	}
+	lower, upper := eventBounds(n, r)
+	it, err := s.db.NewIterWithContext(ctx, &pebble.IterOptions{LowerBound: lower, UpperBound: upper})
+	if err != nil {
+		return timeline.Slice{}, s.failed("read events", err)
+	}
+	defer it.Close()
+	first, next := it.First, it.Next
+	if d == timeline.Ascending {
+		first, next = it.Last, it.Prev
+	}
+	out := timeline.Slice{}
+	for ok := first(); ok; ok = next() {
+		if err := ctx.Err(); err != nil {
+			return out, err
+		}
+		if l.Entries <= 0 || l.Bytes <= 0 {
+			out.More = true
+			return out, nil
+		}
+		e, part, err := s.parse(it)
+		if err != nil {
+			return out, err
+		}
+		if partition != everyPartition && part != partition {
+			continue
+		}
+		out.Entries = append(out.Entries, e)
+		l.Entries--
+		l.Bytes -= e.Bytes()
+	}
+	if err := it.Error(); err != nil {
+		return out, s.failed("read events", err)
+	}
+	return out, nil
+}
+
+func (s *Shelf) parse(it *pebble.Iterator) (timeline.Entry, int, error) {
+	p, ok := parsePosition(it.Key())
+	if !ok {
+		return timeline.Entry{}, 0, s.damaged("the key %x is not one of an event", it.Key())
+	}
+	value, err := it.ValueAndErr()
+	if err != nil {
+		return timeline.Entry{}, 0, s.failed("read events", err)
+	}
+	e, part, err := parseEntry(p, value)
+	if err != nil {
+		return e, 0, s.damaged("event %d %q: %v", p.Time, p.ID, err)
+	}
+	return e, part, nil
+}
+
+// Delete implements [timeline.Shelf].
+func (s *Shelf) Delete(ctx context.Context, p timeline.Part, r timeline.Range, _ time.Time) error {
+	r = inPart(p, r)
+	if err := s.beginWrite(ctx); err != nil {
+		return err
+	}
+	defer s.end()
+	// Only a timeline that is read by partition is deleted by partition.
+	for from := r; !from.Empty(); {
+		some, err := s.slice(ctx, p.Timeline, p.Partition, from, timeline.Ascending, timeline.Limit{Entries: 1000, Bytes: 1 << 20})
+		if err != nil || len(some.Entries) == 0 {
+			return err
+		}
+		if err := s.deleteEvents(p.Timeline, some.Entries); err != nil {
+			return err
+		}
+		from.From = some.Entries[len(some.Entries)-1].Position().Next()
+	}
+	return nil
+}
+
+func (s *Shelf) deleteEvents(name string, some []timeline.Entry) error {
+	n, found, err := s.number(name)
+	if err != nil || !found {
+		return err
+	}
+	b := s.db.NewBatch()
+	defer b.Close()
+	for i := range some {
+		if err := b.Delete(eventKey(nil, n, some[i].Position()), nil); err != nil {
+			return err
+		}
+	}
+	return s.commit(b, nil)
+}
+
+// DeleteAll implements [timeline.Whole].
+func (s *Shelf) DeleteAll(ctx context.Context, name string, r timeline.Range) error {
+	if err := s.beginWrite(ctx); err != nil {
+		return err
+	}
+	defer s.end()
+	n, found, err := s.number(name)
+	if err != nil || !found || r.Empty() {
+		return err
+	}
+	b := s.db.NewBatch()
+	defer b.Close()
+	lower, upper := eventBounds(n, r)
+	if err := b.DeleteRange(lower, upper, nil); err != nil {
+		return err
+	}
+	return s.commit(b, nil)
+}

@@ -1,0 +1,364 @@
+package local
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2"
+	"github.com/cockroachdb/pebble/v2/bloom"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/embedded/catalogue"
+	"varve/internal/store"
+	"varve/internal/units"
+	"varve/internal/wal"
+)
+
+// Directory is the name of the directory of timelines in a data directory.
+const Directory = "timelines"
+
+// Version is the version of the rows.
+const Version = 1
+
+// Options say how a shelf is opened.
+type Options struct {
+	Durability   string        // wal.Fsync, the default, or wal.Interval
+	SyncInterval time.Duration // of wal.Interval; 0: 100 ms
+	CacheBytes   units.Bytes   // memory for blocks; 0: 32 MiB
+	MinFreeBytes units.Bytes   // free space below which writes are refused; 0: the check is off
+
+	Logger     *slog.Logger // nil: nothing is logged
+	Registerer prometheus.Registerer
+
+	// Fatal is called once when the disk has failed so that the process has to end. Nil: panic.
+	Fatal func(reason string)
+}
+
+// A Shelf is a directory of timelines that is open.
+type Shelf struct {
+	db      *pebble.DB
+	fs      vfs.FS
+	dir     string
+	options Options
+	logger  *slog.Logger
+	metrics *metrics
+	disk    store.DiskGuard
+
+	generation uint32 // how often the store was opened
+
+	durable atomic.Uint64         // sequence of the last arrival that readers may see
+	broken  atomic.Pointer[error] // of the first commit that failed; none is tried after it
+
+	calls struct { // that are in progress
+		sync.RWMutex
+		closed bool
+	}
+
+	// meta is held while histories, marks and references are read and changed.
+	meta struct {
+		sync.Mutex
+		next  number // of the next timeline
+		count int    // histories
+	}
+	numbers numbers
+
+	order struct {
+		sync.Mutex
+		sequence uint64 // of the last row of arrivals
+		logs     map[number]*arrivalLog
+		row      []byte
+	}
+
+	stop    chan struct{}
+	stopped sync.WaitGroup
+}
+
+// Open opens the shelf in a directory, which it creates if it is not there. The caller
+// holds the lock of the data directory.
+func Open(fs vfs.FS, dir string, o Options) (*Shelf, error) {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.SyncInterval == 0 {
+		o.SyncInterval = wal.DefaultConfig().SyncInterval
+	}
+	if o.CacheBytes == 0 {
+		o.CacheBytes = 32 * units.MiB
+	}
+	s := &Shelf{fs: fs, dir: dir, options: o, logger: o.Logger, stop: make(chan struct{})}
+	s.order.logs = map[number]*arrivalLog{}
+	s.numbers.known = map[string]number{}
+	if err := fs.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("open timelines: %w", err)
+	}
+	cache := pebble.NewCache(int64(o.CacheBytes))
+	defer cache.Unref()
+	db, err := catalogue.OpenPebble(fs, dir, true, s.pebbleOptions(cache))
+	if err != nil {
+		return nil, fmt.Errorf("open timelines in %s: %w", dir, err)
+	}
+	s.db = db
+	if err := s.start(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open timelines in %s: %w", dir, err), db.Close())
+	}
+	return s, nil
+}
+
+// pebbleOptions are measured; see docs/formats/timelines.md.
+func (s *Shelf) pebbleOptions(cache *pebble.Cache) *pebble.Options {
+	o := &pebble.Options{
+		Cache:                       cache,
+		MemTableSize:                32 << 20,
+		MemTableStopWritesThreshold: 4,
+		L0CompactionThreshold:       4,
+		L0StopWritesThreshold:       24,
+		LBaseMaxBytes:               64 << 20,
+		FlushSplitBytes:             8 << 20,
+		WALBytesPerSync:             1 << 20,
+		BytesPerSync:                1 << 20,
+		Logger:                      catalogue.Logger{Log: s.logger, Fatal: s.fatal},
+	}
+	for i := range o.Levels {
+		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
+		o.Levels[i].BlockSize = 16 << 10
+	}
+	return o
+}
+
+// fatal ends writing. Pebble calls it when it cannot go on.
+func (s *Shelf) fatal(reason string) {
+	if s.options.Fatal != nil {
+		s.options.Fatal("timelines: " + reason)
+	}
+	panic("timelines: " + reason)
+}
+
+// start reads what the shelf keeps in memory, and begins what runs beside it.
+func (s *Shelf) start() error {
+	if err := s.openMeta(); err != nil {
+		return err
+	}
+	s.order.sequence = uint64(s.generation) << sequenceShift
+	s.durable.Store(s.order.sequence)
+	s.metrics = newMetrics(s)
+	unregister, err := s.metrics.Register(s.options.Registerer)
+	if err != nil {
+		return err
+	}
+	s.metrics.unregister = unregister
+	s.disk = store.DiskGuard{
+		Owner: "the store of timelines", Setting: "storage.embedded.min_free_bytes", Least: s.options.MinFreeBytes,
+		WayOut: "free some space, delete data, or enlarge the disk", Free: s.free, Refused: s.metrics.refused.Inc, Logger: s.logger,
+	}
+	s.stopped.Go(s.watchDisk)
+	if s.options.Durability == wal.Interval {
+		s.stopped.Go(s.syncAtIntervals)
+	}
+	return nil
+}
+
+func (s *Shelf) free() (units.Bytes, error) {
+	u, err := s.fs.GetDiskUsage(s.dir)
+	return units.Bytes(u.AvailBytes), err
+}
+
+// watchDisk refuses writes while the disk has too little space.
+func (s *Shelf) watchDisk() {
+	s.every(time.Second, func() {
+		s.disk.Look(func() error { return s.brokenErr() })
+	})
+}
+
+// syncAtIntervals makes durable what was acknowledged.
+func (s *Shelf) syncAtIntervals() {
+	s.every(s.options.SyncInterval, func() {
+		if err := s.db.LogData(nil, pebble.Sync); err != nil {
+			s.breakWith(err)
+		}
+	})
+}
+
+func (s *Shelf) every(d time.Duration, do func()) {
+	t := time.NewTicker(d)
+	defer t.Stop()
+	for {
+		select {
+		case <-s.stop:
+			return
+		case <-t.C:
+			do()
+		}
+	}
+}
+
+// Close implements [timeline.Shelf]. It waits for the calls in progress.
+func (s *Shelf) Close() error {
+	s.calls.Lock()
+	closed := s.calls.closed
+	s.calls.closed = true
+	s.calls.Unlock()
+	if closed {
+		return store.ErrClosed
+	}
+	close(s.stop)
+	s.stopped.Wait()
+	s.metrics.unregister()
+	if err := s.db.Close(); err != nil {
+		return fmt.Errorf("close timelines: %w", err)
+	}
+	return nil
+}
+
+// begin keeps the shelf open until end.
+func (s *Shelf) begin() error {
+	s.calls.RLock()
+	if s.calls.closed {
+		s.calls.RUnlock()
+		return store.ErrClosed
+	}
+	return nil
+}
+
+func (s *Shelf) end() { s.calls.RUnlock() }
+
+// beginRead is begin for what reads once.
+func (s *Shelf) beginRead(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return s.begin()
+}
+
+// beginWrite is begin for what writes.
+func (s *Shelf) beginWrite(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := errors.Join(s.disk.Err(), s.brokenErr()); err != nil {
+		return err
+	}
+	return s.begin()
+}
+
+func (s *Shelf) brokenErr() error {
+	if err := s.broken.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// breakWith ends writing: after a commit that failed it is unknown what is on disk.
+func (s *Shelf) breakWith(err error) error {
+	var e error = &store.UnavailableError{Reason: "timelines cannot be written; fix the disk, then restart the server", Err: err}
+	if s.broken.CompareAndSwap(nil, &e) {
+		s.logger.Error("timelines take no more writes until the server is restarted", "error", err)
+	}
+	return s.brokenErr()
+}
+
+// failed says what could not be read.
+func (s *Shelf) failed(doing string, err error) error {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return &store.UnavailableError{Reason: "timelines: " + doing, Err: err}
+}
+
+// commit makes a batch visible and, by the durability, durable. prepare, which may be nil,
+// adds to it under the order lock.
+func (s *Shelf) commit(b *pebble.Batch, prepare func() error) error {
+	sync := s.options.Durability != wal.Interval
+	sequence, err := s.apply(b, prepare, sync)
+	if err != nil {
+		return err
+	}
+	if sync {
+		if err := b.SyncWait(); err != nil {
+			return s.breakWith(err)
+		}
+	}
+	for {
+		seen := s.durable.Load()
+		if seen >= sequence || s.durable.CompareAndSwap(seen, sequence) {
+			return nil
+		}
+	}
+}
+
+// apply gives a batch its place.
+func (s *Shelf) apply(b *pebble.Batch, prepare func() error, sync bool) (sequence uint64, err error) {
+	s.order.Lock()
+	defer s.order.Unlock()
+	if err := s.brokenErr(); err != nil {
+		return 0, err
+	}
+	if prepare != nil {
+		if err := prepare(); err != nil {
+			return 0, err
+		}
+	}
+	if sync {
+		err = s.db.ApplyNoSyncWait(b, pebble.Sync)
+	} else {
+		err = s.db.Apply(b, pebble.NoSync)
+	}
+	if err != nil {
+		return 0, s.breakWith(err)
+	}
+	return s.order.sequence, nil
+}
+
+// openMeta reads the version, counts this opening, and reads the numbers of timelines.
+func (s *Shelf) openMeta() error {
+	version, err := s.metaNumber("format", Version)
+	if err != nil {
+		return err
+	}
+	if version != Version {
+		return fmt.Errorf("the timelines have format version %d, this build knows %d: use a newer build", version, Version)
+	}
+	generation, err := s.metaNumber("generation", 0)
+	if err != nil {
+		return err
+	}
+	next, err := s.metaNumber("next number", 0)
+	if err != nil {
+		return err
+	}
+	s.generation, s.meta.next = generation+1, number(next)
+	if s.generation >= 1<<(64-sequenceShift) {
+		return errors.New("the store was opened 16 million times: its log of arrivals has no numbers left; export the events and begin a new directory")
+	}
+	if s.meta.count, err = s.countHistories(); err != nil {
+		return err
+	}
+	b := s.db.NewBatch()
+	defer b.Close()
+	return errors.Join(setMeta(b, "format", Version), setMeta(b, "generation", s.generation), b.Commit(pebble.Sync), s.db.LogData(nil, pebble.NoSync))
+}
+
+func (s *Shelf) metaNumber(name string, absent uint32) (uint32, error) {
+	value, closer, err := s.db.Get(metaKey(name))
+	if errors.Is(err, pebble.ErrNotFound) {
+		return absent, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer closer.Close()
+	if len(value) != 4 {
+		return 0, s.damaged("the row %q has %d bytes, want 4", name, len(value))
+	}
+	return binary.BigEndian.Uint32(value), nil
+}
+
+func setMeta(b *pebble.Batch, name string, v uint32) error {
+	return b.Set(metaKey(name), binary.BigEndian.AppendUint32(nil, v), nil)
+}

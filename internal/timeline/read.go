@@ -1,0 +1,437 @@
+package timeline
+
+import (
+	"context"
+	"errors"
+	"slices"
+
+	"varve/internal/clip"
+	"varve/internal/store"
+	"varve/internal/work"
+)
+
+// Read returns a page.
+func (e *Engine) Read(ctx context.Context, q Query) (Page, error) {
+	r, err := e.newReading(q)
+	if err != nil {
+		return Page{}, err
+	}
+	defer r.close()
+	if err := r.open(ctx); err != nil {
+		return Page{}, err
+	}
+	if err := r.collect(ctx); err != nil {
+		return Page{}, err
+	}
+	if err := e.fetch(ctx, r.found, r.pointers); err != nil {
+		return Page{}, err
+	}
+	return r.page(), nil
+}
+
+// A reading is one call of Read.
+type reading struct {
+	e       *Engine
+	query   Query
+	cursor  cursor // where to begin; valid if the query has one
+	budget  *budget
+	sources []*source
+
+	taken    cursor // the entry that was merged last, also one that is left out; see taken.name
+	found    []Found
+	pointers []Entry // of found, by index
+	bytes    int64
+	full     bool
+}
+
+// A source is one timeline of a reading.
+type source struct {
+	*line
+	stream  stream
+	rest    Range
+	entries []Entry  // that were read ahead
+	seen    Position // see stream
+	end     bool
+}
+
+func (e *Engine) newReading(q Query) (*reading, error) {
+	if q.Limit == 0 {
+		q.Limit = PageEvents
+	}
+	if err := q.check(); err != nil {
+		return nil, err
+	}
+	r := &reading{e: e, query: q, budget: e.newBudget()}
+	if q.Cursor != "" {
+		var err error
+		if r.cursor, err = parseCursor(q.Cursor, q.Order); err != nil {
+			return nil, err
+		}
+	}
+	names := slices.Clone(q.Timelines)
+	slices.Sort(names)
+	for _, name := range names {
+		r.sources = append(r.sources, &source{line: e.use(name)})
+	}
+	return r, nil
+}
+
+func (q *Query) check() error {
+	switch {
+	case q.Limit < 0:
+		return badf("the limit is %d, but a page has at least one event", q.Limit)
+	case q.Limit > PageEventsMax:
+		return &store.LimitError{Limit: "events of a page", Max: PageEventsMax, Need: int64(q.Limit)}
+	case len(q.Timelines) == 0:
+		return badf("the request names no timeline")
+	case len(q.Timelines) > FanoutMax:
+		return &store.LimitError{Limit: "timelines of a request", Max: FanoutMax, Need: int64(len(q.Timelines))}
+	}
+	for i, name := range q.Timelines {
+		if err := CheckName(name); err != nil {
+			return err
+		}
+		if slices.Contains(q.Timelines[:i], name) {
+			return badf("the request names timeline %s twice", clip.Text(name, 40))
+		}
+	}
+	return nil
+}
+
+// within is the range between two times, which are inclusive.
+func within(from, until *int64) Range {
+	r := All()
+	if from != nil {
+		r.From = At(max(MinTime, *from))
+	}
+	if until != nil {
+		r.To = At(min(MaxTime, *until) + 1)
+	}
+	return r
+}
+
+func (r *reading) close() {
+	for _, s := range r.sources {
+		r.e.release(s.line)
+	}
+}
+
+func (r *reading) open(ctx context.Context) error {
+	return work.Parallel(ctx, prefetchMax, len(r.sources), "open timelines", func(ctx context.Context, i int) error {
+		s := r.sources[i]
+		k, err := r.e.layout(ctx, s.line, MinTime)
+		if err != nil {
+			return err
+		}
+		s.rest = within(r.query.From, r.query.Until).Intersect(Range{At(r.e.oldest(&k.History)), All().To})
+		if r.query.Cursor != "" {
+			s.rest = r.cursor.left(s.rest, s.name)
+		}
+		s.seen = r.query.Order.edge(s.rest)
+		s.end = k.Version == 0 || s.rest.Empty()
+		if !s.end {
+			s.stream, err = r.e.openStream(ctx, s.line, s.rest, r.query.Order, r.query.Limit)
+		}
+		return err
+	})
+}
+
+// collect merges the sources until the page is full, or there is no more, or the budget is
+// used up.
+func (r *reading) collect(ctx context.Context) error {
+	for !r.isFull() {
+		if err := r.fill(ctx); err != nil {
+			return err
+		}
+		next := r.next()
+		if next == nil {
+			return nil
+		}
+		entry := next.entries[0]
+		next.entries = next.entries[1:]
+		next.seen = r.query.Order.after(entry.Position())
+		r.taken = cursor{r.query.Order, entry.Position(), next.name}
+		if r.query.Type == "" || entry.Type == r.query.Type {
+			r.add(next.name, entry)
+		}
+	}
+	return nil
+}
+
+func (r *reading) isFull() bool {
+	return len(r.found) >= r.query.Limit || r.bytes >= int64(PageBytes)
+}
+
+func (r *reading) add(name string, entry Entry) {
+	r.found = append(r.found, Found{Timeline: name, Event: entry.Event})
+	r.pointers = append(r.pointers, Entry{Pointer: entry.Pointer})
+	r.bytes += int64(len(entry.Data) + entry.Size)
+}
+
+// fill reads on in every source of which nothing is in memory.
+func (r *reading) fill(ctx context.Context) error {
+	for _, s := range r.sources {
+		if len(s.entries) > 0 || s.end {
+			continue
+		}
+		if r.spent() {
+			continue
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		var err error
+		if s.entries, s.seen, s.end, err = s.stream.fill(ctx, r.budget); err != nil {
+			return err
+		}
+		if len(s.entries) > 0 {
+			s.seen = s.entries[0].Position() // until they are taken
+			if r.query.Order == Descending {
+				s.seen = s.seen.Next()
+			}
+		}
+	}
+	return nil
+}
+
+func (r *reading) spent() bool { return r.budget.spent() }
+
+// next returns the source whose entry is next, nil if that is unknown or there is none.
+func (r *reading) next() *source {
+	var next *source
+	for _, s := range r.sources {
+		if len(s.entries) == 0 {
+			if !s.end {
+				return nil
+			}
+			continue
+		}
+		if next == nil || r.query.Order.compare(s.entries[0].Position(), next.entries[0].Position()) < 0 {
+			next = s
+		}
+	}
+	return next
+}
+
+// page is what was found, and where to go on.
+func (r *reading) page() Page {
+	r.e.metrics.pages.Inc()
+	p := Page{Events: r.found, End: r.ended()}
+	if !p.End && !r.isFull() {
+		r.e.metrics.short.Inc()
+	}
+	if p.End && (r.query.Order == Descending || r.query.Until != nil && *r.query.Until < r.e.now().UnixMicro()) {
+		return p
+	}
+	p.Cursor = r.goOn().String()
+	return p
+}
+
+func (r *reading) ended() bool {
+	for _, s := range r.sources {
+		if len(s.entries) > 0 || !s.end {
+			return false
+		}
+	}
+	return true
+}
+
+// goOn returns the cursor of the next page.
+func (r *reading) goOn() cursor {
+	d := r.query.Order
+	c := cursor{direction: d}
+	if r.isFull() {
+		return r.taken
+	}
+	if n := len(r.found); n > 0 && r.ended() { // ascending, at the present
+		c.at = r.found[n-1].Position().Next()
+		return c
+	}
+	if r.ended() {
+		c.at = d.edge(r.sources[0].rest)
+		if r.query.Cursor != "" {
+			c.at, c.name = r.cursor.at, r.cursor.name
+		}
+		return c
+	}
+	return r.farthest(c)
+}
+
+// farthest sets where the budget ended: the first place that some source was not looked at.
+// What others were asked in vain beyond it is asked again.
+func (r *reading) farthest(c cursor) cursor {
+	first := true
+	for _, s := range r.sources {
+		if s.end && len(s.entries) == 0 {
+			continue
+		}
+		if first || c.direction.compare(s.seen, c.at) < 0 {
+			c.at, first = s.seen, false
+		}
+	}
+	if r.taken.name != "" && c.direction.compare(c.at, c.direction.after(r.taken.at)) <= 0 {
+		return r.taken // of events at one position some may be taken and some not
+	}
+	return c
+}
+
+// fetch fills in data that is kept apart. pointers has the entry of each event.
+func (e *Engine) fetch(ctx context.Context, found []Found, pointers []Entry) error {
+	at := map[PayloadKey][]int{}
+	var keys []PayloadKey
+	for i := range found {
+		key := pointers[i].Pointer
+		if key == (PayloadKey{}) {
+			continue
+		}
+		if at[key] == nil {
+			keys = append(keys, key)
+		}
+		at[key] = append(at[key], i)
+	}
+	return work.Parallel(ctx, payloadsAtOnce, len(keys), "read the data of events", func(ctx context.Context, k int) error {
+		data, err := e.shelf.Payload(ctx, keys[k])
+		missing := errors.Is(err, ErrNoPayload)
+		if err != nil && !missing {
+			return err
+		}
+		if missing {
+			e.metrics.gaps.Inc()
+		}
+		for _, i := range at[keys[k]] {
+			found[i].Data, found[i].Missing = data, missing
+		}
+		return nil
+	})
+}
+
+// Latest returns the newest event. The error is ErrNotFound if there is none.
+func (e *Engine) Latest(ctx context.Context, timeline string) (Found, error) {
+	return e.first(ctx, timeline, Descending)
+}
+
+// first returns the first event in the order of reading. Where a page ends early it goes on.
+func (e *Engine) first(ctx context.Context, timeline string, d Direction) (Found, error) {
+	for q := (Query{Timelines: []string{timeline}, Order: d, Limit: 1}); ; {
+		p, err := e.Read(ctx, q)
+		if err != nil {
+			return Found{}, err
+		}
+		if len(p.Events) > 0 {
+			return p.Events[0], nil
+		}
+		if p.End {
+			return Found{}, ErrNotFound
+		}
+		q.Cursor = p.Cursor
+	}
+}
+
+// Start returns where a timeline begins. The error is ErrNotFound if it is not there.
+func (e *Engine) Start(ctx context.Context, timeline string) (Start, error) {
+	if _, err := e.mustLive(ctx, timeline); err != nil {
+		return Start{}, err
+	}
+	return e.start(ctx, timeline)
+}
+
+func (e *Engine) start(ctx context.Context, timeline string) (Start, error) {
+	marks, err := e.shelf.Marks(ctx, timeline, MinTime-maxSize, MaxTime+1, Ascending, 1)
+	if err != nil || len(marks) == 0 {
+		return Start{}, err
+	}
+	s := Start{Bucket: marks[0]}
+	f, err := e.first(ctx, timeline, Ascending)
+	if errors.Is(err, ErrNotFound) {
+		return s, nil
+	}
+	s.First = f.Position()
+	return s, err
+}
+
+// mustLive returns the history of a timeline that is there.
+func (e *Engine) mustLive(ctx context.Context, timeline string) (known, error) {
+	if err := CheckName(timeline); err != nil {
+		return known{}, err
+	}
+	l := e.use(timeline)
+	defer e.release(l)
+	k, err := e.layout(ctx, l, MinTime)
+	if err == nil && !k.Live() {
+		err = ErrNotFound
+	}
+	return k, err
+}
+
+// Stats describes a timeline. The error is ErrNotFound if it is not there.
+func (e *Engine) Stats(ctx context.Context, timeline string) (Stats, error) {
+	k, err := e.mustLive(ctx, timeline)
+	if err != nil {
+		return Stats{}, err
+	}
+	l := e.use(timeline)
+	defer e.release(l)
+	now := e.now().UnixMicro()
+	start, end := k.Bucket(now)
+	s := Stats{Bucket: Part{Timeline: timeline, Start: start, EndExcl: end}, Layout: k.At(now), Version: k.Version, Appended: l.appended.Load(), Retained: k.Retention}
+	if s.Start, err = e.start(ctx, timeline); err != nil {
+		return s, err
+	}
+	s.Newest, s.Rate, s.Bytes, err = e.measure(ctx, timeline, PageEvents)
+	return s, err
+}
+
+// measure looks at the newest events.
+func (e *Engine) measure(ctx context.Context, timeline string, events int) (newest Position, rate, bytes float64, err error) {
+	r, err := e.newReading(Query{Timelines: []string{timeline}, Limit: events})
+	if err != nil {
+		return newest, 0, 0, err
+	}
+	defer r.close()
+	if err := r.open(ctx); err != nil {
+		return newest, 0, 0, err
+	}
+	if err := r.collect(ctx); err != nil || len(r.found) == 0 {
+		return newest, 0, 0, err
+	}
+	n := len(r.found)
+	newest = r.found[0].Position()
+	if span := newest.Time - r.found[n-1].Time; span > 0 {
+		rate = float64(n-1) * float64(second) / float64(span)
+	}
+	return newest, rate, float64(r.bytes) / float64(n), nil
+}
+
+// Names lists timelines by name. cursor is "" or what the page before returned; the last
+// page returns "".
+func (e *Engine) Names(ctx context.Context, prefix, cursor string, limit int) (names []Named, next string, err error) {
+	if limit == 0 {
+		limit = PageEvents
+	}
+	if limit < 0 || limit > NamesMax {
+		return nil, "", &store.LimitError{Limit: "timelines of a page", Max: NamesMax, Need: int64(limit)}
+	}
+	if err := errors.Join(checkText("the prefix", prefix, 0, NameBytesMax), checkText("the cursor", cursor, 0, NameBytesMax)); err != nil {
+		return nil, "", err
+	}
+	list, err := e.shelf.Names(ctx, prefix, cursor, limit)
+	if err != nil {
+		return nil, "", err
+	}
+	all := make([]Named, len(list))
+	err = work.Parallel(ctx, prefetchMax, len(list), "describe timelines", func(ctx context.Context, i int) error {
+		s, err := e.Stats(ctx, list[i])
+		if errors.Is(err, ErrNotFound) {
+			return nil
+		}
+		all[i] = Named{list[i], s}
+		return err
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	if len(list) == limit {
+		next = list[limit-1]
+	}
+	return slices.DeleteFunc(all, func(n Named) bool { return n.Name == "" }), next, nil
+}

@@ -1,0 +1,123 @@
+package timeline
+
+import (
+	"errors"
+	"time"
+)
+
+// ErrNotFound means that a timeline, or an event in it, is not there.
+var ErrNotFound = errors.New("not found")
+
+// An Addressed is an event and the timelines that it goes into.
+type Addressed struct {
+	Event              // without an ID it gets one of ours, in the order of arrival
+	Timelines []string // 1 to FanoutMax, without repeats
+}
+
+// A Result says what became of the events of an Append.
+type Result struct {
+	Accepted int         // events that are durable in all their timelines
+	IDs      []string    // of each event, also of a rejected one
+	Rejected []Rejection // ascending by Index
+}
+
+// A Rejection says why an event is not in a timeline. The kind of Err says whose fault it
+// is: *store.InputError and *store.LimitError are the caller's; anything else is the
+// server's, the event may or may not be stored, and sending it again with its id is
+// harmless.
+type Rejection struct {
+	Index    int
+	Timeline string // "": none of the event's timelines has it
+	Err      error
+}
+
+// A Query says which events to read.
+type Query struct {
+	Timelines []string  // 1 to FanoutMax; several are merged
+	Order     Direction // newest first by default
+	From      *int64    // microseconds, inclusive; nil: from the start
+	Until     *int64    // microseconds, inclusive; nil: to the newest
+	Type      string    // "": every type
+	Limit     int       // 1 to PageEventsMax; 0: PageEvents
+	Cursor    string    // from the page before; the rest of the query must be the same
+}
+
+// A Page is a piece of an answer.
+type Page struct {
+	Events []Found
+
+	// Cursor continues behind this page. It is "" only at the end of a page newest first
+	// or of one with an Until that has passed; a page oldest first that ends at the present
+	// has one, which continues with events that come later.
+	Cursor string
+
+	// End means that there is no more: the start of the timelines, or the present, or the
+	// bounds of the query. Without it the page may be short, or empty, since finding
+	// more takes longer than a page may: go on with Cursor.
+	End bool
+}
+
+// A Found is an event that was read.
+type Found struct {
+	Timeline string
+	Event
+	Missing bool // the data is kept apart and is not there; Data is nil
+}
+
+// A Start says where a timeline begins.
+type Start struct {
+	Bucket int64    // the oldest bucket; no event is older
+	First  Position // of the oldest event; ID is "" if all were deleted
+}
+
+// Stats describes a timeline.
+type Stats struct {
+	Start    Start
+	Newest   Position // ID is "" if there is no event
+	Rate     float64  // events per second, over the newest (up to 100) events
+	Bytes    float64  // of data per event, over the same
+	Bucket   Part     // the bucket of now: Start and EndExcl
+	Layout   Layout   // that is valid now
+	Version  uint64   // of the history
+	Appended uint64   // events since this process started
+	Retained time.Duration
+}
+
+// A Proposal asks for another layout. Zero members stay as they are in the layout that is
+// valid at From.
+type Proposal struct {
+	Version   uint64 // of the history that the caller has seen; 0: whatever it is
+	From      int64  // microseconds; 0: as soon as possible
+	Size      int64  // of buckets, microseconds, one of Sizes
+	Factor    int
+	Mode      Mode
+	Threshold int
+	Placement Placement
+}
+
+// A Named is a timeline in a list.
+type Named struct {
+	Name string
+	Stats
+}
+
+// A Deletion says which events of a timeline to delete. At least one member is set.
+type Deletion struct {
+	From  *int64 // microseconds, inclusive
+	Until *int64 // microseconds, inclusive
+	ID    string // only the event of this id; without From and Until, looked for at all times
+}
+
+// A TailQuery says which arrivals to follow.
+type TailQuery struct {
+	Timeline string
+	Type     string // "": every type
+	Cursor   string // after which arrival to go on; "": from now
+}
+
+// A TailEvent is an event as it arrived.
+type TailEvent struct {
+	Event
+	Missing bool
+	Cursor  string // continues after this event
+}

@@ -1,0 +1,317 @@
+package timeline
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"varve/internal/work"
+)
+
+// A budget is what a page may cost. Reading stops when it is used up.
+type budget struct {
+	buckets int       // that may still be looked at
+	rows    int       // that may still be read
+	until   time.Time // when to stop
+	now     func() time.Time
+}
+
+const pageRows = 200_000 // that are read for one page
+
+func (e *Engine) newBudget() *budget {
+	return &budget{buckets: pageBuckets, rows: pageRows, until: e.now().Add(pageTime), now: e.now}
+}
+
+func (b *budget) spent() bool { return b.buckets <= 0 || b.rows <= 0 || !b.now().Before(b.until) }
+
+// A stream yields the entries of one timeline in the order of reading. It reads them in
+// batches.
+type stream interface {
+	// fill returns the next entries, at least one unless the stream ended or the budget is
+	// used up. seen bounds what was looked at: what follows lies beyond it in the order of
+	// reading (before it descending, from it on ascending).
+	fill(ctx context.Context, b *budget) (some []Entry, seen Position, end bool, err error)
+}
+
+// open returns a stream of what is in r.
+func (e *Engine) openStream(ctx context.Context, l *line, r Range, d Direction, limit int) (stream, error) {
+	// What is not read ahead: a page may not need more, and a filter may need any number.
+	slice := Limit{Entries: limit + 1, Bytes: sliceBytes}
+	if e.whole != nil {
+		return &wholeStream{whole: e.whole, name: l.name, rest: r, d: d, limit: slice}, nil
+	}
+	k, err := e.layout(ctx, l, MinTime)
+	if err != nil {
+		return nil, err
+	}
+	s := &bucketStream{e: e, line: l, known: k, rest: r, d: d, limit: slice, width: 1}
+	if k.Version == 0 || r.Empty() {
+		return s, nil // it ends at once
+	}
+	s.unknown.from, _ = k.Bucket(r.From.Time)
+	if s.unknown.toExcl = r.To.Time; r.To.ID != "" {
+		s.unknown.toExcl++
+	}
+	return s, nil
+}
+
+// What is read of the parts of a bucket at once, together, and at least of each part.
+const (
+	sliceBytes    = 4 << 20
+	sliceBytesMin = 64 << 10
+)
+
+// beyond is what is left of r behind p, which was read.
+func (d Direction) beyond(r Range, p Position) Range {
+	if d == Ascending {
+		return r.Intersect(Range{p.Next(), r.To})
+	}
+	return r.Intersect(Range{r.From, p})
+}
+
+// after is the bound of what is left behind p, which was read.
+func (d Direction) after(p Position) Position {
+	if d == Ascending {
+		return p.Next()
+	}
+	return p
+}
+
+// edge is where reading of r goes on.
+func (d Direction) edge(r Range) Position {
+	if d == Ascending {
+		return r.From
+	}
+	return r.To
+}
+
+// A wholeStream reads from a shelf that keeps no buckets.
+type wholeStream struct {
+	whole Whole
+	name  string
+	rest  Range
+	d     Direction
+	limit Limit
+}
+
+func (s *wholeStream) fill(ctx context.Context, b *budget) ([]Entry, Position, bool, error) {
+	out, err := s.whole.SliceAll(ctx, s.name, s.rest, s.d, s.limit)
+	if err != nil {
+		return nil, Position{}, false, err
+	}
+	b.rows -= len(out.Entries)
+	s.limit.Entries = min(2*s.limit.Entries, PageEventsMax) // a filter may need many
+	if n := len(out.Entries); n > 0 {
+		s.rest = s.d.beyond(s.rest, out.Entries[n-1].Position())
+	}
+	return out.Entries, s.d.edge(s.rest), !out.More, nil
+}
+
+// A bucketStream walks through the buckets that are marked. It reads one after the other at
+// first, and more at once the more it needs.
+type bucketStream struct {
+	e     *Engine
+	line  *line
+	known known
+	rest  Range
+	d     Direction
+	limit Limit
+
+	marks   []int64 // that are to be read, in the order of reading
+	unknown span    // where marks have not been listed yet
+	width   int     // buckets that are read at once
+	parts   []*part // of the buckets that are being read, in the order of reading
+	opened  span    // the last bucket that was opened, empty at first
+}
+
+// A span is the times from from on and before toExcl.
+type span struct{ from, toExcl int64 }
+
+// A part is a partition that is being read.
+type part struct {
+	Part
+	rest    Range
+	limit   Limit
+	entries []Entry
+	more    bool // there may be more behind entries
+}
+
+const marksAtOnce = 256
+
+func (s *bucketStream) fill(ctx context.Context, b *budget) ([]Entry, Position, bool, error) {
+	for {
+		if some := s.merge(); len(some) > 0 {
+			b.rows -= len(some)
+			s.rest = s.d.beyond(s.rest, some[len(some)-1].Position())
+			return some, s.d.edge(s.rest), false, nil
+		}
+		if len(s.parts) > 0 {
+			if err := s.refill(ctx); err != nil {
+				return nil, Position{}, false, err
+			}
+			continue
+		}
+		s.pass()
+		if end, err := s.nextMarks(ctx); err != nil || end {
+			return nil, s.d.edge(s.rest), end, err
+		}
+		if b.spent() {
+			return nil, s.d.edge(s.rest), false, nil
+		}
+		if err := s.openBuckets(ctx, b); err != nil {
+			return nil, Position{}, false, err
+		}
+	}
+}
+
+// pass leaves the buckets behind that were read.
+func (s *bucketStream) pass() {
+	switch {
+	case s.opened.from == s.opened.toExcl:
+	case s.d == Ascending:
+		s.rest = s.rest.Intersect(Range{At(s.opened.toExcl), s.rest.To})
+	default:
+		s.rest = s.rest.Intersect(Range{s.rest.From, At(s.opened.from)})
+	}
+}
+
+// nextMarks makes sure that there is a marked bucket to read, or reports the end.
+func (s *bucketStream) nextMarks(ctx context.Context) (end bool, err error) {
+	for len(s.marks) == 0 {
+		if s.unknown.from >= s.unknown.toExcl || s.rest.Empty() {
+			return true, nil
+		}
+		marks, err := s.e.shelf.Marks(ctx, s.line.name, s.unknown.from, s.unknown.toExcl, s.d, marksAtOnce)
+		if err != nil {
+			return false, err
+		}
+		switch n := len(marks); {
+		case n < marksAtOnce:
+			s.unknown = span{}
+		case s.d == Ascending:
+			s.unknown.from = marks[n-1] + 1
+		default:
+			s.unknown.toExcl = marks[n-1]
+		}
+		if err := s.follow(ctx, marks); err != nil {
+			return false, err
+		}
+		// A mark that is no start of a bucket is one of a layout that never came to be.
+		s.marks = slices.DeleteFunc(marks, func(m int64) bool { start, _ := s.known.Bucket(m); return start != m })
+	}
+	return false, nil
+}
+
+// follow reads the layout again if a bucket begins later than the one that is known serves.
+func (s *bucketStream) follow(ctx context.Context, marks []int64) error {
+	if len(marks) == 0 || slices.Max(marks) <= s.e.horizon(s.known.read) {
+		return nil
+	}
+	k, err := s.e.refresh(ctx, s.line)
+	if err == nil {
+		s.known = k
+	}
+	return err
+}
+
+// openBuckets reads the first slices of the next buckets.
+func (s *bucketStream) openBuckets(ctx context.Context, b *budget) error {
+	n := min(s.width, len(s.marks), max(1, b.buckets))
+	s.width = min(2*s.width, prefetchMax)
+	for _, start := range s.marks[:n] {
+		_, end := s.known.Bucket(start)
+		s.opened = span{start, end}
+		r := s.rest.Intersect(Range{At(start), At(end)})
+		factor := s.known.At(start).Factor
+		limit := Limit{s.limit.Entries, max(s.limit.Bytes/int64(factor), sliceBytesMin)}
+		for p := range factor {
+			s.parts = append(s.parts, &part{Part: Part{s.line.name, start, end, p}, rest: r, limit: limit, more: true})
+		}
+	}
+	s.marks = s.marks[n:]
+	b.buckets -= n
+	s.e.metrics.buckets.Add(float64(n))
+	if err := s.refill(ctx); err != nil {
+		return err
+	}
+	s.e.metrics.empty.Add(float64(n - buckets(s.parts)))
+	return nil
+}
+
+// buckets counts the buckets of parts.
+func buckets(parts []*part) (n int) {
+	for i, p := range parts {
+		if i == 0 || p.Start != parts[i-1].Start {
+			n++
+		}
+	}
+	return n
+}
+
+// refill reads from every part that may have more and of which nothing is left in memory.
+func (s *bucketStream) refill(ctx context.Context) error {
+	err := work.Parallel(ctx, prefetchMax, len(s.parts), "read events", func(ctx context.Context, i int) error {
+		p := s.parts[i]
+		if !p.more || len(p.entries) > 0 {
+			return nil
+		}
+		if p.rest.Empty() {
+			p.more = false
+			return nil
+		}
+		out, err := s.e.shelf.Slice(ctx, p.Part, p.rest, s.d, p.limit)
+		if err != nil {
+			return err
+		}
+		p.entries, p.more = out.Entries, out.More
+		p.limit.Entries = min(2*p.limit.Entries, PageEventsMax)
+		if n := len(p.entries); n > 0 {
+			p.rest = s.d.beyond(p.rest, p.entries[n-1].Position())
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	s.parts = slices.DeleteFunc(s.parts, func(p *part) bool { return len(p.entries) == 0 && !p.more })
+	return nil
+}
+
+// merge returns what is certain to be next: entries of the first bucket in memory, up to
+// where one of its parts has to be read on. An entry that is in two parts is returned once.
+func (s *bucketStream) merge() []Entry {
+	var some []Entry
+	for {
+		least := s.least()
+		if least == nil {
+			return some
+		}
+		e := least.entries[0]
+		least.entries = least.entries[1:]
+		n := len(some)
+		if s.rest.Contains(e.Position()) && (n == 0 || some[n-1].Position() != e.Position()) {
+			some = append(some, e)
+		}
+		if len(least.entries) == 0 && !least.more {
+			s.parts = slices.DeleteFunc(s.parts, func(p *part) bool { return p == least })
+		}
+	}
+}
+
+// least returns the part of the first bucket whose entry is next, nil if one of its parts
+// has to be read on before that is known.
+func (s *bucketStream) least() *part {
+	var least *part
+	for _, p := range s.parts {
+		if p.Start != s.parts[0].Start {
+			break
+		}
+		if len(p.entries) == 0 {
+			return nil
+		}
+		if least == nil || s.d.compare(p.entries[0].Position(), least.entries[0].Position()) < 0 {
+			least = p
+		}
+	}
+	return least
+}

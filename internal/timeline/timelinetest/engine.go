@@ -1,0 +1,725 @@
+package timelinetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"varve/internal/store"
+	"varve/internal/timeline"
+)
+
+// engine opens an engine over a shelf.
+func (s *suite) engine(shelf timeline.Shelf, now func() time.Time) *timeline.Engine {
+	s.t.Helper()
+	no := false
+	e, err := timeline.Open(shelf, timeline.Options{Now: now, Upkeep: -1, TailPoll: 20 * time.Millisecond, Config: timeline.Config{Adapt: &no}})
+	s.must(err)
+	s.t.Cleanup(func() { e.Close() })
+	return e
+}
+
+// append appends events that must all be accepted.
+func (s *suite) append(e *timeline.Engine, events ...timeline.Addressed) {
+	s.t.Helper()
+	r, err := e.Append(s.ctx(), events)
+	s.must(err)
+	if len(r.Rejected) > 0 || r.Accepted != len(events) {
+		s.t.Fatalf("%d of %d accepted, rejected: %+v", r.Accepted, len(events), r.Rejected)
+	}
+}
+
+func event(time int64, id string, timelines ...string) timeline.Addressed {
+	return timeline.Addressed{Event: timeline.Event{Time: time, ID: id, Type: "t", Data: []byte("data of " + id)}, Timelines: timelines}
+}
+
+// pages reads to the end and returns what it found, and the number of pages.
+func (s *suite) pages(e *timeline.Engine, q timeline.Query, each func(timeline.Page)) (all []timeline.Found, n int) {
+	s.t.Helper()
+	for {
+		p, err := e.Read(s.ctx(), q)
+		s.must(err)
+		n++
+		all = append(all, p.Events...)
+		if each != nil {
+			each(p)
+		}
+		if p.End {
+			return all, n
+		}
+		if p.Cursor == "" || p.Cursor == q.Cursor {
+			s.t.Fatalf("page %d does not end and does not go on: %q", n, p.Cursor)
+		}
+		q.Cursor = p.Cursor
+	}
+}
+
+// names writes events as time/id.
+func names(found []timeline.Found) []string {
+	all := make([]string, len(found))
+	for i, f := range found {
+		all[i] = fmt.Sprintf("%d/%s", f.Time, f.ID)
+	}
+	return all
+}
+
+// want reads a timeline in both directions, by pages of several sizes.
+func (s *suite) want(e *timeline.Engine, q timeline.Query, want []string) {
+	s.t.Helper()
+	for _, limit := range []int{3, 1000} {
+		q.Limit, q.Order = limit, timeline.Ascending
+		up, _ := s.pages(e, q, nil)
+		q.Order = timeline.Descending
+		down, _ := s.pages(e, q, nil)
+		slices.Reverse(down)
+		if got := names(up); !slices.Equal(got, want) {
+			s.t.Errorf("ascending by %d: %s", limit, difference(got, want))
+		}
+		if got := names(down); !slices.Equal(got, want) {
+			s.t.Errorf("descending by %d, reversed: %s", limit, difference(got, want))
+		}
+	}
+}
+
+func difference(got, want []string) string {
+	i := 0
+	for i < min(len(got), len(want)) && got[i] == want[i] {
+		i++
+	}
+	cut := func(s []string) string { return strings.Join(s[i:min(len(s), i+5)], " ") }
+	return fmt.Sprintf("got %d, want %d events, from number %d on: got %s ..., want %s ...", len(got), len(want), i, cut(got), cut(want))
+}
+
+func testPage(t *testing.T, s *suite) {
+	e := s.engine(s.shelf, time.Now)
+	name := s.name("a")
+	base := time.Now().Add(-time.Hour).UnixMicro()
+	var want []string
+	for i := range 50 {
+		at := base + int64(i)*7*second
+		s.append(e, event(at, fmt.Sprint("e", i), name))
+		want = append(want, fmt.Sprintf("%d/e%d", at, i))
+	}
+	s.want(e, timeline.Query{Timelines: []string{name}}, want)
+	s.want(e, timeline.Query{Timelines: []string{name}, From: ptr(base + 7*second), Until: ptr(base + 10*7*second)}, want[1:11])
+	s.want(e, timeline.Query{Timelines: []string{name}, Type: "other"}, nil)
+	s.want(e, timeline.Query{Timelines: []string{s.name("none")}}, nil)
+	p, err := e.Read(s.ctx(), timeline.Query{Timelines: []string{name}, Limit: 2})
+	s.must(err)
+	if f := p.Events[0]; string(f.Data) != "data of e49" || f.Type != "t" || f.Timeline != name {
+		t.Errorf("event %+v", f)
+	}
+	if _, err := e.Read(s.ctx(), timeline.Query{Timelines: []string{name}, Order: timeline.Ascending, Cursor: p.Cursor}); !errors.As(err, new(*store.InputError)) {
+		t.Errorf("the cursor of the other direction: %v", err)
+	}
+	latest, err := e.Latest(s.ctx(), name)
+	if err != nil || latest.ID != "e49" {
+		t.Errorf("latest %+v, %v", latest, err)
+	}
+	if _, err := e.Latest(s.ctx(), s.name("none")); !errors.Is(err, timeline.ErrNotFound) {
+		t.Errorf("latest of none: %v", err)
+	}
+	stats, err := e.Stats(s.ctx(), name)
+	if err != nil || stats.Rate < 0.14 || stats.Rate > 0.15 || stats.Start.First.ID != "e0" || stats.Newest.ID != "e49" {
+		t.Errorf("stats %+v, %v", stats, err)
+	}
+	all, next, err := e.Names(s.ctx(), s.prefix, "", 10)
+	if err != nil || next != "" || len(all) != 1 || all[0].Name != name || all[0].Newest.ID != "e49" {
+		t.Errorf("names %+v, %q, %v", all, next, err)
+	}
+}
+
+// A recorder counts what an engine asks of a shelf.
+type recorder struct {
+	timeline.Shelf
+	marks, slices, puts atomic.Int64
+	put                 func() error // called before a Put, may fail it
+	after               func() error
+	mark                func() error // called after a Mark
+}
+
+func (r *recorder) Mark(ctx context.Context, name string, starts []int64, now time.Time) error {
+	r.marks.Add(int64(len(starts)))
+	err := r.Shelf.Mark(ctx, name, starts, now)
+	if err == nil && r.mark != nil {
+		return r.mark()
+	}
+	return err
+}
+
+func (r *recorder) Slice(ctx context.Context, p timeline.Part, g timeline.Range, d timeline.Direction, l timeline.Limit) (timeline.Slice, error) {
+	r.slices.Add(1)
+	return r.Shelf.Slice(ctx, p, g, d, l)
+}
+
+func (r *recorder) Put(ctx context.Context, entries []timeline.Placed) error {
+	r.puts.Add(1)
+	if r.put != nil {
+		if err := r.put(); err != nil {
+			return err
+		}
+	}
+	err := r.Shelf.Put(ctx, entries)
+	if err == nil && r.after != nil {
+		return r.after()
+	}
+	return err
+}
+
+// testStart is acceptance tests 1 and 2: the start of a timeline that many write to, back
+// in time, and writers that die between mark, event and acknowledgement.
+func testStart(t *testing.T, s *suite) {
+	name := s.name("a")
+	base := floor(time.Now().UnixMicro(), 1000*second)
+	s.must(s.shelf.SetHistory(s.ctx(), name, 0, timeline.History{Version: 1, Layouts: []timeline.Layout{layout}}))
+	var least atomic.Int64
+	least.Store(base)
+	var group sync.WaitGroup
+	for w := range 8 {
+		e := s.engine(s.shelf, time.Now)
+		group.Go(func() {
+			random := rand.New(rand.NewPCG(uint64(w), 1))
+			at := base
+			for i := range 12 {
+				at -= random.Int64N(20 * second)
+				r, err := e.Append(s.ctx(), []timeline.Addressed{event(at, fmt.Sprintf("w%d-%d", w, i), name)})
+				if err != nil || r.Accepted != 1 {
+					t.Errorf("append: %+v, %v", r, err)
+					return
+				}
+				for old := least.Load(); at < old && !least.CompareAndSwap(old, at); old = least.Load() {
+				}
+			}
+		})
+	}
+	group.Wait()
+	e := s.engine(s.shelf, time.Now)
+	start, err := e.Start(s.ctx(), name)
+	s.must(err)
+	if start.First.Time != least.Load() || start.Bucket != floor(least.Load(), 10*second) {
+		t.Errorf("the start is %+v, the first event at %d", start, least.Load())
+	}
+	all, _ := s.pages(e, timeline.Query{Timelines: []string{name}}, nil)
+	if len(all) != 8*12 {
+		t.Errorf("%d events", len(all))
+	}
+	marks, err := s.shelf.Marks(s.ctx(), name, timeline.MinTime, base+second, timeline.Ascending, 1000)
+	s.must(err)
+	occupied := map[int64]bool{}
+	for _, f := range all {
+		occupied[floor(f.Time, 10*second)] = true
+	}
+	if len(marks) != len(occupied) {
+		t.Errorf("%d marks for %d buckets", len(marks), len(occupied))
+	}
+
+	// A writer that dies behind the mark leaves an empty bucket: it costs a read, and what
+	// lies behind it is found. One that dies before the acknowledgement has put the event.
+	killed := errors.New("killed")
+	dead := s.engine(&recorder{Shelf: s.shelf, put: func() error { return killed }}, time.Now)
+	if _, err := dead.Append(s.ctx(), []timeline.Addressed{event(least.Load()-100*second, "never", name)}); !errors.Is(err, killed) {
+		t.Fatal(err)
+	}
+	dead = s.engine(&recorder{Shelf: s.shelf, after: func() error { return killed }}, time.Now)
+	early := event(least.Load()-200*second, "early", name)
+	if _, err := dead.Append(s.ctx(), []timeline.Addressed{early}); !errors.Is(err, killed) {
+		t.Fatal(err)
+	}
+	s.append(e, early) // the client sends it again
+	again, _ := s.pages(e, timeline.Query{Timelines: []string{name}}, nil)
+	if len(again) != len(all)+1 || again[len(all)].ID != "early" {
+		t.Errorf("%d events, the last %+v", len(again), again[len(again)-1])
+	}
+	start, err = e.Start(s.ctx(), name)
+	if err != nil || start.First.ID != "early" {
+		t.Errorf("start %+v, %v", start, err)
+	}
+}
+
+func floor(t, size int64) int64 { return t - ((t%size)+size)%size }
+
+// testSparse is acceptance test 3: three events in ten thousand buckets.
+func testSparse(t *testing.T, s *suite) {
+	name := s.name("a")
+	r := &recorder{Shelf: s.shelf}
+	e := s.engine(r, time.Now)
+	base := time.Now().UnixMicro() - 20_000*10*second
+	var want []string
+	for i := range 3 {
+		at := base + int64(i)*4999*10*second
+		s.append(e, event(at, fmt.Sprint(i), name))
+		want = append([]string{fmt.Sprintf("%d/%d", at, i)}, want...)
+	}
+	var reads []int64
+	all, n := s.pages(e, timeline.Query{Timelines: []string{name}, Limit: 1}, func(timeline.Page) { reads = append(reads, r.slices.Swap(0)) })
+	if got := names(all); !slices.Equal(got, want) || n < 3 || n > 4 {
+		t.Errorf("%d pages: %v, want %v", n, got, want)
+	}
+	if most := slices.Max(reads); most > 4 {
+		t.Errorf("buckets read for each page: %v, want 4 at most", reads)
+	}
+}
+
+// testOneTime is acceptance test 4: a thousand events at one time, read in pages of seven
+// while newer ones come.
+func testOneTime(t *testing.T, s *suite) {
+	name := s.name("a")
+	e := s.engine(s.shelf, time.Now)
+	base := time.Now().Add(-time.Minute).UnixMicro()
+	var events []timeline.Addressed
+	var want []string
+	for i := range 1000 {
+		events = append(events, event(base, fmt.Sprintf("%04d", i), name))
+		want = append(want, fmt.Sprintf("%d/%04d", base, 999-i))
+	}
+	s.append(e, events...)
+	newer := 0
+	all, _ := s.pages(e, timeline.Query{Timelines: []string{name}, Limit: 7}, func(timeline.Page) {
+		if newer++; newer%10 == 0 {
+			s.append(e, event(base+int64(newer), "newer", name))
+		}
+	})
+	if got := names(all); !slices.Equal(got, want) {
+		t.Error(difference(got, want))
+	}
+}
+
+// eras creates a timeline with a history.
+func (s *suite) eras(n string, layouts ...timeline.Layout) string {
+	s.t.Helper()
+	name := s.name(n)
+	for i := range layouts {
+		layouts[i].Mode, layouts[i].Placement = timeline.Materialised, max(layouts[i].Placement, timeline.Hash)
+		layouts[i].Factor = max(1, layouts[i].Factor)
+	}
+	s.must(s.shelf.SetHistory(s.ctx(), name, 0, timeline.History{Version: 1, Layouts: layouts}))
+	return name
+}
+
+// testFactors is acceptance test 5: eras of 1, 3 and 2 partitions, and retries.
+func testFactors(t *testing.T, s *suite) {
+	now := time.Now()
+	base := floor(now.Add(-time.Hour).UnixMicro(), 60*second)
+	name := s.eras("a", timeline.Layout{From: timeline.Beginning, Size: 60 * second, Factor: 1},
+		timeline.Layout{From: base, Size: 60 * second, Factor: 3}, timeline.Layout{From: base + 300*second, Size: 60 * second, Factor: 2})
+	e := s.engine(s.shelf, time.Now)
+	var events []timeline.Addressed
+	var want []string
+	for i := range 300 {
+		at := base - 150*second + int64(i)*2*second
+		events = append(events, event(at, fmt.Sprint("e", i), name))
+		want = append(want, fmt.Sprintf("%d/e%d", at, i))
+	}
+	for range 3 { // a storm of retries
+		shuffled := slices.Clone(events)
+		rand.New(rand.NewPCG(1, 2)).Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
+		s.append(e, shuffled...)
+	}
+	s.want(e, timeline.Query{Timelines: []string{name}}, want)
+	for p := range 3 { // the events of the second era are spread
+		out, err := s.shelf.Slice(s.ctx(), timeline.Part{Timeline: name, Start: base, EndExcl: base + 60*second, Partition: p}, timeline.All(), timeline.Ascending, large)
+		if err != nil || len(out.Entries) == 0 || len(out.Entries) == 30 {
+			t.Errorf("partition %d has %d of 30 events, %v", p, len(out.Entries), err)
+		}
+	}
+	failing := &failingPart{Shelf: s.shelf, partition: 2}
+	if _, err := s.engine(failing, time.Now).Read(s.ctx(), timeline.Query{Timelines: []string{name}, From: ptr(base), Until: ptr(base + second)}); !errors.Is(err, errPart) {
+		t.Errorf("a partition that cannot be read was taken for empty: %v", err)
+	}
+}
+
+var errPart = errors.New("this partition is away")
+
+type failingPart struct {
+	timeline.Shelf
+	partition int
+}
+
+func (f *failingPart) Slice(ctx context.Context, p timeline.Part, g timeline.Range, d timeline.Direction, l timeline.Limit) (timeline.Slice, error) {
+	if p.Partition == f.partition {
+		return timeline.Slice{}, errPart
+	}
+	return f.Shelf.Slice(ctx, p, g, d, l)
+}
+
+// testRoundRobin: a retry may leave a second row, which readers drop.
+func testRoundRobin(t *testing.T, s *suite) {
+	base := floor(time.Now().Add(-time.Hour).UnixMicro(), 60*second)
+	name := s.eras("a", timeline.Layout{From: timeline.Beginning, Size: 60 * second, Factor: 3, Placement: timeline.RoundRobin})
+	e := s.engine(s.shelf, time.Now)
+	var events []timeline.Addressed
+	var want []string
+	for i := range 100 {
+		at := base + int64(i)*second/3
+		events = append(events, event(at, fmt.Sprintf("e%02d", i), name))
+		want = append(want, fmt.Sprintf("%d/e%02d", at, i))
+	}
+	for range 2 {
+		s.append(e, events...)
+	}
+	s.want(e, timeline.Query{Timelines: []string{name}}, want)
+}
+
+// testSizes is acceptance test 6: buckets of 1000 s, then of 10 s, from 1332959000 on.
+func testSizes(t *testing.T, s *suite) {
+	change := int64(1_332_959_000) * second
+	c := &clock{time.UnixMicro(change - 10_000*second)}
+	e := s.engine(s.shelf, c.now)
+	name := s.name("a")
+	h, err := e.Propose(s.ctx(), name, timeline.Proposal{Size: 1000 * second})
+	s.must(err)
+	for _, bad := range []int64{change + 5*second, change + 10*second, change - 9990*second, change - 20_000*second} {
+		if _, err := e.Propose(s.ctx(), name, timeline.Proposal{From: bad, Size: 10 * second}); !errors.As(err, new(*store.InputError)) {
+			t.Errorf("a change at %d was not refused: %v", bad/second, err)
+		}
+	}
+	if _, err := e.Propose(s.ctx(), name, timeline.Proposal{Version: h.Version + 1, From: change, Size: 10 * second}); !errors.Is(err, timeline.ErrConflict) {
+		t.Errorf("a proposal to another version: %v", err)
+	}
+	h, err = e.Propose(s.ctx(), name, timeline.Proposal{Version: h.Version, From: change, Size: 10 * second})
+	s.must(err)
+	if len(h.Layouts) != 2 || h.Layouts[1].From != change || h.Layouts[1].Factor != 1 {
+		t.Errorf("history %+v", h)
+	}
+	c.at = time.UnixMicro(change + 2000*second)
+	var events []timeline.Addressed
+	var all []string
+	var times []int64
+	for i := range 80 {
+		at := change + int64(i-50)*37*second
+		if i == 50 {
+			at = change
+		}
+		times = append(times, at)
+		events = append(events, event(at, fmt.Sprint("e", i), name))
+		all = append(all, fmt.Sprintf("%d/e%d", at, i))
+	}
+	s.append(e, events...)
+	for _, w := range [][2]int{{0, 79}, {40, 60}, {49, 50}, {50, 51}, {50, 50}, {10, 20}, {60, 79}} {
+		s.want(e, timeline.Query{Timelines: []string{name}, From: ptr(times[w[0]]), Until: ptr(times[w[1]])}, all[w[0]:w[1]+1])
+	}
+	s.want(e, timeline.Query{Timelines: []string{name}, From: ptr(times[40] + 1), Until: ptr(times[60] - 1)}, all[41:60])
+}
+
+// testFence is acceptance test 7: processes that were frozen while the layout changed.
+func testFence(t *testing.T, s *suite) {
+	c := &clock{time.UnixMicro(floor(time.Now().UnixMicro(), 3600*second))}
+	frozen, other := s.engine(s.shelf, c.now), s.engine(s.shelf, c.now)
+	name := s.eras("a", timeline.Layout{From: timeline.Beginning, Size: 60 * second, Factor: 4})
+	s.append(frozen, event(c.at.UnixMicro(), "before", name))
+	s.want(frozen, timeline.Query{Timelines: []string{name}}, []string{fmt.Sprintf("%d/before", c.at.UnixMicro())})
+
+	// Too soon: not every process would know it.
+	if _, err := other.Propose(s.ctx(), name, timeline.Proposal{From: c.at.UnixMicro() + 60*second, Size: 10 * second}); !errors.As(err, new(*store.InputError)) {
+		t.Fatalf("a change within the lead time: %v", err)
+	}
+	h, err := other.Propose(s.ctx(), name, timeline.Proposal{Size: 10 * second, Factor: 1})
+	s.must(err)
+	from := h.Layouts[1].From
+	// Nobody writes to the new buckets before the layout that is known serves for them.
+	r, err := frozen.Append(s.ctx(), []timeline.Addressed{event(from, "too early", name)})
+	if err != nil || r.Accepted != 0 || len(r.Rejected) != 1 || !errors.As(r.Rejected[0].Err, new(*store.InputError)) {
+		t.Errorf("an event in the future: %+v, %v", r, err)
+	}
+
+	c.at = time.UnixMicro(from + 25*second) // frozen until now
+	s.append(frozen, event(c.at.UnixMicro(), "after", name))
+	out, err := s.shelf.Slice(s.ctx(), timeline.Part{Timeline: name, Start: floor(c.at.UnixMicro(), 10*second), EndExcl: floor(c.at.UnixMicro(), 10*second) + 10*second}, timeline.All(), timeline.Ascending, large)
+	if err != nil || len(out.Entries) != 1 {
+		t.Errorf("the frozen writer used the old layout: %v, %v", out, err)
+	}
+
+	// A reader that was frozen sees the new buckets.
+	reader := s.engine(s.shelf, c.now)
+	all, _ := s.pages(reader, timeline.Query{Timelines: []string{name}}, nil)
+	h, err = other.Propose(s.ctx(), name, timeline.Proposal{Factor: 8})
+	s.must(err)
+	c.at = time.UnixMicro(h.Layouts[2].From + 5*second)
+	for i := range 20 {
+		s.append(other, event(c.at.UnixMicro(), fmt.Sprint(i), name))
+	}
+	if now, _ := s.pages(reader, timeline.Query{Timelines: []string{name}}, nil); len(now) != len(all)+20 {
+		t.Errorf("the reader found %d events, before that %d", len(now), len(all))
+	}
+
+	// Without the storage's answer it refuses.
+	cut := &noHistory{Shelf: s.shelf}
+	lost := s.engine(cut, c.now)
+	s.append(lost, event(c.at.UnixMicro(), "lost", name))
+	cut.cut.Store(true)
+	c.at = c.at.Add(10 * time.Minute)
+	r, err = lost.Append(s.ctx(), []timeline.Addressed{event(c.at.UnixMicro(), "late", name)})
+	if err != nil || len(r.Rejected) != 1 || !errors.Is(r.Rejected[0].Err, errAway) {
+		t.Errorf("with an old layout and no other: %+v, %v", r, err)
+	}
+}
+
+var errAway = errors.New("the storage is away")
+
+type noHistory struct {
+	timeline.Shelf
+	cut atomic.Bool
+}
+
+func (n *noHistory) History(ctx context.Context, name string) (timeline.History, error) {
+	if n.cut.Load() {
+		return timeline.History{}, errAway
+	}
+	return n.Shelf.History(ctx, name)
+}
+
+func testMerge(t *testing.T, s *suite) {
+	e := s.engine(s.shelf, time.Now)
+	a, b, c := s.name("a"), s.name("b"), s.name("c")
+	base := time.Now().Add(-time.Hour).UnixMicro()
+	var want []string
+	var events []timeline.Addressed
+	for i := range 60 {
+		to := [][]string{{a}, {b}, {a, b, c}, {c, a}}[i%4]
+		at := base + int64(i/2)*5*second
+		events = append(events, event(at, fmt.Sprintf("%02d", i), to...))
+		for range to {
+			want = append(want, fmt.Sprintf("%d/%02d", at, i))
+		}
+	}
+	s.append(e, events...)
+	s.want(e, timeline.Query{Timelines: []string{c, a, b}}, want)
+	all, _ := s.pages(e, timeline.Query{Timelines: []string{c, a, b}, Limit: 1}, nil)
+	seen := map[string]bool{}
+	for _, f := range all {
+		seen[f.Timeline+f.ID] = true
+	}
+	if len(seen) != len(want) || len(all) != len(want) {
+		t.Errorf("%d different of %d events one by one, want %d", len(seen), len(all), len(want))
+	}
+	r, err := e.Append(s.ctx(), []timeline.Addressed{event(base, "x", a, "\x00"), event(base, "y", a), event(base, "z"), event(base, "z", a, a), {Event: timeline.Event{Time: base}, Timelines: []string{a}}})
+	if err != nil || r.Accepted != 2 || len(r.Rejected) != 3 || r.IDs[4] == "" || r.Rejected[0].Index != 0 {
+		t.Errorf("%+v, %v", r, err)
+	}
+}
+
+// testModes: data apart, by reference of several timelines, and data that is gone.
+func testModes(t *testing.T, s *suite) {
+	e := s.engine(s.shelf, time.Now)
+	index, hybrid, plain := s.name("index"), s.name("hybrid"), s.name("plain")
+	_, err := e.Propose(s.ctx(), index, timeline.Proposal{Mode: timeline.Index, Factor: 2})
+	s.must(err)
+	_, err = e.Propose(s.ctx(), hybrid, timeline.Proposal{Mode: timeline.Hybrid, Threshold: 100})
+	s.must(err)
+	base := time.Now().Add(-time.Hour).UnixMicro()
+	large := timeline.Addressed{Event: timeline.Event{Time: base, ID: "large", Data: []byte(strings.Repeat("x", 1000))}, Timelines: []string{index, hybrid, plain}}
+	small := timeline.Addressed{Event: timeline.Event{Time: base + 1, ID: "small", Data: []byte("y")}, Timelines: []string{index, hybrid, plain}}
+	s.append(e, large, small)
+	want := func(name string, n, bytes, missing int) {
+		t.Helper()
+		all, _ := s.pages(e, timeline.Query{Timelines: []string{name}}, nil)
+		got, gone := 0, 0
+		for _, f := range all {
+			got += len(f.Data)
+			if f.Missing {
+				gone++
+			}
+		}
+		if len(all) != n || got != bytes || gone != missing {
+			t.Errorf("%s: %d events with %d bytes, %d without data; want %d, %d, %d", name, len(all), got, gone, n, bytes, missing)
+		}
+	}
+	for _, name := range []string{index, hybrid, plain} {
+		want(name, 2, 1001, 0)
+	}
+	s.must(e.Delete(s.ctx(), index, timeline.Deletion{ID: "large"}))
+	want(index, 1, 1, 0)
+	want(hybrid, 2, 1001, 0)
+
+	// Data that was lost is a gap, not the end of the page.
+	out, err := s.shelf.Slice(s.ctx(), timeline.Part{Timeline: hybrid, Start: floor(base, 10*second), EndExcl: floor(base, 10*second) + 10*second}, timeline.All(), timeline.Ascending, timeline.Limit{Entries: 1, Bytes: 1})
+	s.must(err)
+	s.must(s.shelf.DropPayload(s.ctx(), out.Entries[0].Pointer, hybrid, time.Now().Add(time.Second)))
+	want(hybrid, 2, 1, 1)
+	want(plain, 2, 1001, 0)
+}
+
+func testRetention(t *testing.T, s *suite) {
+	now := time.Now()
+	c := &clock{now}
+	e := s.engine(s.shelf, c.now)
+	name := s.name("a")
+	var want []string
+	var events []timeline.Addressed
+	for i := range 20 {
+		at := now.Add(time.Duration(i-20) * time.Minute).UnixMicro()
+		events = append(events, event(at, fmt.Sprint("e", i), name))
+		want = append(want, fmt.Sprintf("%d/e%d", at, i))
+	}
+	s.append(e, events[:10]...)
+	s.append(e, events[10:]...)
+	_, err := e.SetRetention(s.ctx(), name, 5*time.Minute+time.Second)
+	s.must(err)
+	s.want(e, timeline.Query{Timelines: []string{name}}, want[15:])
+	r, err := e.Append(s.ctx(), events[:1])
+	if err != nil || len(r.Rejected) != 1 {
+		t.Errorf("an event that is too old: %+v, %v", r, err)
+	}
+	s.must(e.Upkeep(s.ctx()))
+	_, err = e.SetRetention(s.ctx(), name, 0)
+	s.must(err)
+	s.want(e, timeline.Query{Timelines: []string{name}}, want[15:]) // what is gone is gone
+
+	// The marks of the buckets go once no writer can rely on them.
+	_, err = e.SetRetention(s.ctx(), name, 5*time.Minute)
+	s.must(err)
+	c.at = now.Add(3*time.Minute + 30*time.Second)
+	s.must(e.Upkeep(s.ctx()))
+	start, err := e.Start(s.ctx(), name)
+	if err != nil || start.First.ID != "e19" || now.UnixMicro()-start.Bucket > 70*second {
+		t.Errorf("start %+v, %v, want that of e19", start, err)
+	}
+}
+
+func testDeletion(t *testing.T, s *suite) {
+	now := time.Now()
+	c := &clock{now}
+	e := s.engine(s.shelf, c.now)
+	name, kept := s.name("a"), s.name("b")
+	base := now.Add(-time.Hour).UnixMicro()
+	var want []string
+	var events []timeline.Addressed
+	for i := range 30 {
+		at := base + int64(i)*9*second
+		events = append(events, event(at, fmt.Sprint("e", i), name, kept))
+		want = append(want, fmt.Sprintf("%d/e%d", at, i))
+	}
+	s.append(e, events...)
+	query := timeline.Query{Timelines: []string{name}}
+	s.must(e.Delete(s.ctx(), name, timeline.Deletion{ID: "e3"}))
+	s.must(e.Delete(s.ctx(), name, timeline.Deletion{ID: "e4", From: ptr(base + 4*9*second), Until: ptr(base + 4*9*second)}))
+	s.must(e.Delete(s.ctx(), name, timeline.Deletion{ID: "nothing"}))
+	s.want(e, query, slices.Concat(want[:3], want[5:]))
+	s.must(e.Delete(s.ctx(), name, timeline.Deletion{From: ptr(base + 10*9*second), Until: ptr(base + 19*9*second)}))
+	s.want(e, query, slices.Concat(want[:3], want[5:10], want[20:]))
+	if err := e.Delete(s.ctx(), name, timeline.Deletion{}); !errors.As(err, new(*store.InputError)) {
+		t.Errorf("a deletion of nothing in particular: %v", err)
+	}
+	s.append(e, events[12])
+	s.want(e, query, slices.Concat(want[:3], want[5:10], want[12:13], want[20:]))
+
+	s.must(e.DeleteTimeline(s.ctx(), name))
+	s.must(e.DeleteTimeline(s.ctx(), name))
+	s.want(e, query, nil)
+	if _, err := e.Stats(s.ctx(), name); !errors.Is(err, timeline.ErrNotFound) {
+		t.Errorf("stats of a deleted timeline: %v", err)
+	}
+	if list, _, err := e.Names(s.ctx(), s.prefix, "", 10); err != nil || len(list) != 1 || list[0].Name != kept {
+		t.Errorf("names %+v, %v", list, err)
+	}
+	s.append(e, events[5]) // it comes back
+	s.want(e, query, want[5:6])
+	s.want(e, timeline.Query{Timelines: []string{kept}}, want)
+
+	// What is left of a deleted timeline goes later.
+	s.must(e.DeleteTimeline(s.ctx(), name))
+	for range 3 {
+		c.at = c.at.Add(10 * time.Minute)
+		s.must(e.Upkeep(s.ctx()))
+	}
+	h, err := s.shelf.History(s.ctx(), name)
+	if err != nil || h.Version != 0 {
+		t.Errorf("its history stays: %+v, %v", h, err)
+	}
+	s.append(e, events[6])
+	s.want(e, query, want[6:7])
+}
+
+func testTail(t *testing.T, s *suite) {
+	e := s.engine(s.shelf, time.Now)
+	name := s.name("a")
+	base := time.Now().Add(-time.Hour).UnixMicro()
+	s.append(e, event(base, "before", name))
+	sub, err := e.Tail(s.ctx(), timeline.TailQuery{Timeline: name})
+	s.must(err)
+	defer sub.Close()
+	const n = 200
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() {
+		for i := range n {
+			e.Append(s.ctx(), []timeline.Addressed{event(base-int64(i%7)*second, fmt.Sprint("e", i), name)})
+		}
+	})
+	seen := map[string]bool{}
+	ctx, cancel := context.WithTimeout(s.ctx(), time.Minute)
+	defer cancel()
+	for len(seen) < n {
+		some, err := sub.Next(ctx)
+		if err != nil {
+			t.Fatalf("after %d events: %v", len(seen), err)
+		}
+		for i, f := range some {
+			if seen[f.ID] || f.ID == "before" {
+				t.Fatalf("%s came twice, or before", f.ID)
+			}
+			seen[f.ID] = true
+			if rand.IntN(10) == 0 { // the connection is cut, and taken up again
+				sub.Close()
+				if sub, err = e.Tail(s.ctx(), timeline.TailQuery{Timeline: name, Cursor: some[i].Cursor}); err != nil {
+					t.Fatal(err)
+				}
+				break
+			}
+		}
+	}
+	short, stop := context.WithTimeout(s.ctx(), 50*time.Millisecond)
+	defer stop()
+	if some, err := sub.Next(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("more arrived: %+v, %v", some, err)
+	}
+	p, err := e.Read(s.ctx(), timeline.Query{Timelines: []string{name}, Limit: 1})
+	s.must(err)
+	if _, err := e.Tail(s.ctx(), timeline.TailQuery{Timeline: name, Cursor: p.Cursor}); !errors.As(err, new(*store.InputError)) {
+		t.Errorf("the cursor of a page: %v", err)
+	}
+	sub.Close()
+}
+
+// testGuard is acceptance test 15: no partition above 100 MB or 100,000 rows at 1, 100 and
+// 10,000 events per second. The timelines begin with one event, so that nothing is known of
+// the rate, and then get bursts at that rate.
+func testGuard(t *testing.T, s *suite) {
+	for _, rate := range []int64{1, 100, 10_000} {
+		c := &clock{time.UnixMicro(floor(time.Now().UnixMicro(), 86400*second))}
+		e, err := timeline.Open(s.shelf, timeline.Options{Now: c.now, Upkeep: -1})
+		s.must(err)
+		name := s.name(fmt.Sprint("rate", rate))
+		s.append(e, event(c.at.UnixMicro(), "first", name))
+		for i := range 4 {
+			events := make([]timeline.Addressed, 1000)
+			c.at = c.at.Add(2*time.Hour + time.Duration(int64(len(events))*second/rate)*time.Microsecond)
+			for j := range events {
+				at := c.at.UnixMicro() - int64(len(events)-j)*second/rate
+				events[j] = timeline.Addressed{Event: timeline.Event{Time: at, ID: fmt.Sprintf("%d-%d", i, j), Data: make([]byte, 200)}, Timelines: []string{name}}
+			}
+			s.append(e, events...)
+			s.must(e.Upkeep(s.ctx()))
+		}
+		h, err := e.Layout(s.ctx(), name)
+		s.must(err)
+		for _, l := range h.Layouts { // from the first one on
+			rows := float64(rate) * float64(l.Size) / float64(second) / float64(l.Factor)
+			if rows > 100_000 || rows*260 > 100e6 {
+				t.Errorf("at %d events per second there is layout %+v: %.0f rows in a partition", rate, l, rows)
+			}
+		}
+		want := map[int64]timeline.Layout{1: {Size: 3600 * second, Factor: 1}, 100: {Size: 60 * second, Factor: 1}, 10_000: {Size: 10 * second, Factor: 10}}[rate]
+		if last := h.Layouts[len(h.Layouts)-1]; last.Size != want.Size || last.Factor != want.Factor {
+			t.Errorf("at %d events per second the layout became %+v, want %+v", rate, last, want)
+		}
+		s.must(e.Close())
+	}
+}

@@ -1,0 +1,174 @@
+package timeline
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"varve/internal/work"
+)
+
+// keepUp runs Upkeep at intervals.
+func (e *Engine) keepUp(ctx context.Context) {
+	t := time.NewTicker(e.options.Upkeep)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		if e.options.Lease != nil && !e.options.Lease() {
+			continue
+		}
+		if err := work.Do("look after timelines", func() error { return e.Upkeep(ctx) }); err != nil && ctx.Err() == nil {
+			e.log.Warn("the upkeep of timelines failed; it is tried again in the next round", "error", err)
+		}
+	}
+}
+
+// Upkeep does a round of what is done at intervals: it removes events past their retention,
+// the marks of buckets that they leave, and the remains of deleted timelines, and adapts layouts.
+// What fails for one timeline does not keep it from others.
+func (e *Engine) Upkeep(ctx context.Context) error {
+	var errs []error
+	after := ""
+	for {
+		names, err := e.shelf.Names(ctx, "", after, NamesMax)
+		if err != nil {
+			return errors.Join(append(errs, err)...)
+		}
+		for _, name := range names {
+			if err := e.lookAfter(ctx, name); err != nil {
+				e.metrics.upkeepFailed.Inc()
+				errs = append(errs[:min(len(errs), 10)], err) // some are enough for the log
+			}
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+		}
+		if len(names) < NamesMax {
+			return errors.Join(errs...)
+		}
+		after = names[len(names)-1]
+	}
+}
+
+func (e *Engine) lookAfter(ctx context.Context, name string) error {
+	l := e.use(name)
+	defer e.release(l)
+	k, err := e.layout(ctx, l, MinTime)
+	if err != nil || k.Version == 0 {
+		return err
+	}
+	if !k.Live() {
+		return e.bury(ctx, l)
+	}
+	return errors.Join(e.expire(ctx, l, k), e.adapt(ctx, l))
+}
+
+// bury removes what is left of a deleted timeline once no process relies on it, or makes it
+// live again if another process has put events into it since.
+func (e *Engine) bury(ctx context.Context, l *line) error {
+	l.work.Lock()
+	defer l.work.Unlock()
+	k, err := e.refresh(ctx, l)
+	unused := e.now().Add(-unmarkAfter * e.markLife())
+	if err != nil || k.Version == 0 || k.Live() || k.Deleted > unused.UnixMicro() {
+		return err
+	}
+	switch _, err := e.first(ctx, l.name, Ascending); {
+	case err == nil:
+		_, err = e.change(ctx, l, false, func(h History) (History, error) {
+			h.Deleted = 0
+			return h, nil
+		})
+		return ignoreConflict(err)
+	case !errors.Is(err, ErrNotFound):
+		return err
+	}
+	err = e.overBuckets(ctx, l, &k.History, All(), func(context.Context, Part) error { return nil }, func(starts []int64) error {
+		return e.shelf.Unmark(ctx, l.name, starts, unused)
+	})
+	if err != nil {
+		return err
+	}
+	left, err := e.shelf.Marks(ctx, l.name, MinTime-maxSize, MaxTime+1, Ascending, 1)
+	if err != nil || len(left) > 0 {
+		return err
+	}
+	return e.purge(ctx, l, k)
+}
+
+// ignoreConflict: another process has done it.
+func ignoreConflict(err error) error {
+	if errors.Is(err, ErrConflict) {
+		return nil
+	}
+	return err
+}
+
+// expire removes the buckets whose events are all past the retention.
+func (e *Engine) expire(ctx context.Context, l *line, k known) error {
+	oldest := e.oldest(&k.History)
+	if k.Retention == 0 {
+		return nil
+	}
+	end, _ := k.Bucket(oldest) // the buckets before this one
+	first, err := e.shelf.Marks(ctx, l.name, MinTime-maxSize, end, Ascending, 1)
+	if err != nil || len(first) == 0 {
+		return err
+	}
+	l.work.Lock()
+	defer l.work.Unlock()
+	r := Range{At(first[0]), At(end)}
+	now := e.now()
+	if err := e.erase(ctx, l, &k.History, r, now); err != nil {
+		return err
+	}
+	return e.overBuckets(ctx, l, &k.History, r, func(context.Context, Part) error { return nil }, func(starts []int64) error {
+		e.metrics.expired.Add(float64(len(starts)))
+		return e.shelf.Unmark(ctx, l.name, starts, now.Add(-unmarkAfter*e.markLife()))
+	})
+}
+
+// adapt proposes a layout that suits the rate of a timeline that this process writes to.
+func (e *Engine) adapt(ctx context.Context, l *line) error {
+	n := l.appended.Load()
+	l.mu.Lock()
+	idle := n-l.looked < evidence
+	l.mu.Unlock()
+	if idle || !*e.config.Adapt {
+		return nil
+	}
+	l.mu.Lock()
+	l.looked = n
+	l.mu.Unlock()
+	_, rate, bytes, err := e.measure(ctx, l.name, measured)
+	if err != nil || rate == 0 {
+		return err
+	}
+	k, err := e.layout(ctx, l, MinTime)
+	if err != nil {
+		return err
+	}
+	last := k.Layouts[len(k.Layouts)-1]
+	if last.From > e.now().UnixMicro() {
+		return nil // another change is on its way
+	}
+	size, factor, better := adapted(last, rate, bytes)
+	if !better {
+		return nil
+	}
+	h, err := e.Propose(ctx, l.name, Proposal{Version: k.Version, Size: size, Factor: factor})
+	if err != nil {
+		return ignoreConflict(err)
+	}
+	next := h.Layouts[len(h.Layouts)-1]
+	e.log.Info("the layout of a timeline will follow its rate", "timeline", l.name, "events per second", rate, "bucket", duration(next.Size), "partitions", next.Factor,
+		"from", time.UnixMicro(next.From).UTC())
+	return nil
+}
+
+// measured is the number of events that a rate is measured on.
+const measured = 1000
