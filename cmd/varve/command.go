@@ -47,6 +47,7 @@ serve takes, so it also checks a configuration: the exit status is 2 if it is no
 			settings: true,
 			run:      printConfig,
 		},
+		doctorCommand(),
 		healthCommand(),
 		checkCommand(),
 		repairCommand(),

@@ -28,6 +28,21 @@ func (l *Loaded) SetByFlag(keys ...string) (key, flag string) {
 	return "", ""
 }
 
+// A SetKey is a setting that a layer has set.
+type SetKey struct{ Key, Origin string }
+
+// Set lists the settings that are not left to their default, in the order of the
+// reference, and which layer set each.
+func (l *Loaded) Set() []SetKey {
+	var list []SetKey
+	for _, key := range Keys(&l.Config) {
+		if origin := l.origins[key]; origin != "" {
+			list = append(list, SetKey{key, origin})
+		}
+	}
+	return list
+}
+
 // WriteYAML writes the effective configuration as a file that Load takes, with
 // the meaning of each setting above it and, where a layer set it, that layer
 // and the default beside it.

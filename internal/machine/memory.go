@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// memory returns the memory that this process may use: the least of the
+// Memory returns the memory that this process may use: the least of the
 // machine's memory, the limits of its control groups, and GOMEMLIMIT. It is 0 if
 // none of them is known.
-func memory() int64 {
+func Memory() int64 {
 	most := int64(math.MaxInt64)
 	if limit := debug.SetMemoryLimit(-1); limit > 0 {
 		most = limit
@@ -81,7 +81,7 @@ func Share(set int64) int64 {
 	if set > 0 {
 		return set
 	}
-	if n := memory(); n > 0 {
+	if n := Memory(); n > 0 {
 		return max(n/memoryShare, 1)
 	}
 	return unknownMemory

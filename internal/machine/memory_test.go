@@ -17,7 +17,7 @@ func TestShare(t *testing.T) {
 	if n := Share(5 << 20); n != 5<<20 {
 		t.Errorf("a share that is set to 5 MiB has %d bytes", n)
 	}
-	if n, all := Share(0), memory(); n <= 0 || all > 0 && n != all/4 {
+	if n, all := Share(0), Memory(); n <= 0 || all > 0 && n != all/4 {
 		t.Errorf("a share of %d bytes of memory has %d", all, n)
 	}
 }

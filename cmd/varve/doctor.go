@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/config"
+	"varve/internal/doctor"
+)
+
+func doctorCommand() command {
+	return command{
+		name:     "doctor",
+		synopsis: "say whether a server would run well here, and what to do",
+		usage:    "[--json] [FLAGS]",
+		help: `Looks at what a server needs: its settings, Graphite's rules, the limit of open files,
+data directory, file system, disk space, memory, clock, ports and, with
+--store=cassandra, the cluster and its keyspace. It takes what serve takes. Run it as
+the user of the server, before its first start, after a change of the settings, or while
+it runs:
+
+  sudo -u varve varve doctor --config /etc/varve/varve.yaml
+
+Each check says ok, warning (it works, and somebody may be surprised) or fault (it does
+not work, or data is at risk), and what to do. Nothing is changed. The exit status is 1
+if there is a fault, else 0.
+
+Flags:
+  --json      print the findings as JSON
+`,
+		run: diagnose,
+	}
+}
+
+// errUnfit makes the exit status of a doctor that has found a fault.
+var errUnfit = errors.New("there are faults to mend")
+
+// A diagnosis is what doctor prints with --json.
+type diagnosis struct {
+	Findings []doctor.Finding `json:"findings"`
+	Warnings int              `json:"warnings"`
+	Faults   int              `json:"faults"`
+}
+
+func diagnose(t terminal, args []string) error {
+	settings, rest := config.Split(args)
+	l, err := parseLine(rest, "json?")
+	if err == nil {
+		err = l.noWords()
+	}
+	if err != nil {
+		return err
+	}
+	var d diagnosis
+	if d.Findings, err = findings(t, settings); err != nil {
+		return err
+	}
+	for _, f := range d.Findings {
+		switch f.Grade {
+		case doctor.Warning:
+			d.Warnings++
+		case doctor.Fault:
+			d.Faults++
+		}
+	}
+	if l.flags["json"] != "" {
+		err = json.NewEncoder(t.stdout).Encode(d)
+	} else {
+		err = d.write(t.stdout)
+	}
+	if err == nil && d.Faults > 0 {
+		err = errUnfit
+	}
+	return err
+}
+
+// findings runs all checks. Settings that cannot be loaded leave nothing to look at.
+func findings(t terminal, args []string) ([]doctor.Finding, error) {
+	loaded, err := load(t, args)
+	if errors.Is(err, config.ErrHelp) {
+		return nil, err
+	}
+	if err != nil {
+		var found []doctor.Finding
+		for line := range strings.Lines(err.Error()) {
+			found = append(found, doctor.Finding{Check: "configuration", Grade: doctor.Fault, Text: strings.TrimSpace(line), Do: "mend it; the server does not start"})
+		}
+		return found, nil
+	}
+	found := doctor.Machine(loaded)
+	if loaded.Config.Store != config.Cassandra {
+		return found, nil
+	}
+	more, err := preflightFindings(context.Background(), loaded.Config, loaded.Config.Cassandra.Schema.Role)
+	for _, f := range more {
+		found = append(found, ofPreflight(f))
+	}
+	if err != nil {
+		found = append(found, doctor.Finding{Check: "Cassandra", Grade: doctor.Fault, Text: err.Error(), Do: "see whether Cassandra is well, then ask again"})
+	}
+	return found, nil
+}
+
+// ofPreflight is a finding of the preflight as one of the doctor.
+func ofPreflight(f schema.Finding) doctor.Finding {
+	grades := map[schema.Grade]doctor.Grade{schema.Good: doctor.OK, schema.Dubious: doctor.Warning, schema.Bad: doctor.Fault}
+	return doctor.Finding{Check: "Cassandra: " + f.What, Grade: grades[f.Grade], Text: f.Text, Do: f.Do}
+}
+
+// write prints the findings for people.
+func (d diagnosis) write(w io.Writer) error {
+	var b strings.Builder
+	for _, f := range d.Findings {
+		fmt.Fprintf(&b, "%-8s  %s: %s\n", f.Grade, f.Check, f.Text)
+		if f.Do != "" {
+			fmt.Fprintf(&b, "%8s  do: %s\n", "", f.Do)
+		}
+	}
+	fmt.Fprintf(&b, "\n%s, %s, %s\n", count(len(d.Findings), "finding"), count(d.Warnings, "warning"), count(d.Faults, "fault"))
+	_, err := io.WriteString(w, b.String())
+	return err
+}

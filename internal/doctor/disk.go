@@ -1,0 +1,144 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/config"
+	"varve/internal/diskfs"
+	"varve/internal/embedded/datadir"
+)
+
+// inUse reports whether a server holds the data directory.
+func inUse(dir string) bool {
+	for _, d := range []string{dir, filepath.Join(dir, "spool")} {
+		lock, err := datadir.LockToRead(diskfs.Reading, d)
+		if err == nil {
+			lock.Close()
+		}
+		if errors.As(err, new(*datadir.LockedError)) {
+			return true
+		}
+	}
+	return false
+}
+
+// directories looks at the data directory, and at that of backups.
+func directories(c config.Config, running bool) []Finding {
+	least, key := int64(c.Embedded.MinFreeBytes), "embedded.min_free_bytes"
+	if c.Store == config.Cassandra {
+		least, key = int64(c.Cassandra.Spool.MinFreeBytes), "cassandra.spool.min_free_bytes"
+	}
+	found := []Finding{directory("data directory", c.DataDir, running)}
+	at, exists := nearest(c.DataDir)
+	if !exists {
+		found[0].Text += ", will be made"
+	}
+	found = append(found, fileSystem(at), space("disk space", at, least, key))
+	if dir := c.Embedded.BackupDir; dir != "" && c.Store == config.Embedded {
+		at, _ := nearest(dir)
+		found = append(found, directory("backup directory", dir, running), space("backup space", at, least, key))
+	}
+	return found
+}
+
+// nearest returns dir, or if it does not exist the directory above in which it would be
+// made.
+func nearest(dir string) (at string, exists bool) {
+	at, err := filepath.Abs(dir)
+	if err != nil {
+		return dir, false
+	}
+	for exists = true; ; exists = false {
+		if _, err := os.Stat(at); !errors.Is(err, fs.ErrNotExist) || at == filepath.Dir(at) {
+			return at, exists
+		}
+		at = filepath.Dir(at)
+	}
+}
+
+// directory tells whether this user can use dir, and whether others can.
+func directory(check, dir string, running bool) Finding {
+	at, exists := nearest(dir)
+	info, err := os.Stat(at)
+	if err == nil && !info.IsDir() {
+		return Finding{check, Fault, at + " is a file", "name a directory"}
+	}
+	if err == nil {
+		err = tryWriting(at)
+	}
+	if err != nil {
+		return Finding{check, Fault, err.Error(), "run varve doctor as the user of the server; if it is that user, give it the directory: chown"}
+	}
+	owner, known := ownerOf(info)
+	switch {
+	case exists && known && os.Geteuid() == 0 && owner != 0:
+		return Finding{check, Warning, fmt.Sprintf("%s belongs to user %d, and this is root, who may do everything: rights cannot be judged", at, owner),
+			"run varve doctor as the user of the server; never run the server as root, its files would belong to root"}
+	case exists && info.Mode().Perm()&0o007 != 0 && worldMatters:
+		return Finding{check, Warning, fmt.Sprintf("%s has mode %o: all users of the machine can read the data", at, info.Mode().Perm()), "chmod o= " + at}
+	case running:
+		return ok(check, "%s, in use by a server", dir)
+	}
+	return ok(check, "%s", dir)
+}
+
+// tryWriting makes a file in dir and removes it.
+func tryWriting(dir string) error {
+	f, err := os.CreateTemp(dir, ".varve-doctor-")
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// space compares the free space with what the server keeps free.
+func space(check, dir string, least int64, key string) Finding {
+	usage, err := vfs.Default.GetDiskUsage(dir)
+	if err != nil {
+		return Finding{check, Warning, err.Error(), "see why the file system does not tell its free space; the server cannot stop writing before the disk is full"}
+	}
+	return spaceLeft(check, int64(usage.AvailBytes), int64(usage.TotalBytes), least, key)
+}
+
+func spaceLeft(check string, free, total, least int64, key string) Finding {
+	text := fmt.Sprintf("%s of %s are free", size(free), size(total))
+	const do = "free space on the disk, or use a larger one; nothing in the data directory may be deleted by hand but backups"
+	switch {
+	case free < least:
+		return Finding{check, Fault, fmt.Sprintf("%s, fewer than %s of %s: writes are refused", text, key, size(least)), do}
+	case free < total/5:
+		return Finding{check, Warning, text + ", less than a fifth: merges need room for the largest partition", do}
+	}
+	return ok(check, "%s", text)
+}
+
+// fileSystem tells whether dir is on a file system that keeps what was synced.
+func fileSystem(dir string) Finding {
+	const check = "file system"
+	kind, known := kindOf(dir)
+	if !known {
+		return ok(check, "its kind is not known on this system")
+	}
+	return judgeKind(kind)
+}
+
+func judgeKind(kind string) Finding {
+	const check = "file system"
+	switch kind {
+	case "ext4", "xfs", "btrfs", "zfs", "f2fs":
+		return ok(check, "%s", kind)
+	case "tmpfs":
+		return Finding{check, Fault, "tmpfs: the data is gone after a restart of the machine", "use a directory on a disk"}
+	case "nfs", "cifs", "smb2", "fuse", "ceph", "9p":
+		return Finding{check, Warning, kind + ": locks and syncs may not do what they promise, and a sync takes long", "use a local disk or a block device"}
+	case "overlayfs":
+		return Finding{check, Warning, "overlayfs: it is the container's own layer, and goes with the container", "mount a volume at the data directory"}
+	}
+	return Finding{check, Warning, "of a kind that was not tested: " + kind, "use ext4 or xfs"}
+}

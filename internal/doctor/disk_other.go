@@ -1,0 +1,5 @@
+//go:build !linux
+
+package doctor
+
+func kindOf(string) (string, bool) { return "", false }

@@ -1,0 +1,215 @@
+package doctor
+
+import (
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/config"
+	"varve/internal/embedded/datadir"
+)
+
+// wants checks grade and text of a finding, and that it says what to do unless it is OK.
+func wants(t *testing.T, f Finding, grade Grade, text string) {
+	t.Helper()
+	if f.Grade != grade || !strings.Contains(f.Text, text) || (f.Do == "") != (f.Grade == OK) {
+		t.Errorf("%+v, want %s and %q", f, grade, text)
+	}
+}
+
+func TestOpenFiles(t *testing.T) {
+	limit := func(n uint64) func() (uint64, bool) { return func() (uint64, bool) { return n, true } }
+	c := config.Default()
+	wants(t, openFiles(c, limit(65536)), OK, "at most 65536, 10192 may be needed")
+	wants(t, openFiles(c, limit(4096)), Warning, "may need 10192")
+	wants(t, openFiles(c, limit(256)), Fault, "at most 256")
+	wants(t, openFiles(c, func() (uint64, bool) { return 0, false }), OK, "not known")
+	if n, known := limitOfFiles(); known && n < 3 {
+		t.Errorf("the limit of open files is %d", n)
+	}
+}
+
+func TestMemory(t *testing.T) {
+	c := config.Default()
+	c.Ingest.MaxSeriesMemory, c.Query.TotalMemory = 1<<30, 1<<30
+	embedded := memoryOf(c)
+	if embedded != 2<<30+(256+128+160+32)<<20 {
+		t.Errorf("the defaults with 2 GiB allow %d", embedded)
+	}
+	c.Store = config.Cassandra
+	if got := memoryOf(c); got != 2<<30+(256+128+144+64+32)<<20 {
+		t.Errorf("over Cassandra they allow %d", got)
+	}
+	wants(t, memoryFits(4<<30, embedded), OK, "2624.0 MiB of 4096.0 MiB")
+	wants(t, memoryFits(2<<30, embedded), Warning, "the machine or its control group has 2048.0 MiB")
+	wants(t, memoryFits(0, embedded), OK, "not known")
+}
+
+func TestSpace(t *testing.T) {
+	const gib = 1 << 30
+	wants(t, spaceLeft("disk space", 50*gib, 100*gib, gib, "key"), OK, "50.0 GiB of 100.0 GiB")
+	wants(t, spaceLeft("disk space", 10*gib, 100*gib, gib, "key"), Warning, "less than a fifth")
+	wants(t, spaceLeft("disk space", gib/2, 100*gib, gib, "key"), Fault, "fewer than key of 1024.0 MiB: writes are refused")
+}
+
+func TestFileSystems(t *testing.T) {
+	for kind, grade := range map[string]Grade{"ext4": OK, "xfs": OK, "tmpfs": Fault, "nfs": Warning, "overlayfs": Warning, "0x1234": Warning} {
+		wants(t, judgeKind(kind), grade, kind)
+	}
+}
+
+func TestClock(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	good := syncState{known: true, synchronised: true, most: 3 * time.Millisecond}
+	wants(t, judgeClock(now, now.Add(time.Second), good), OK, "2026-01-02T03:04:05Z, synchronised, at most 3ms off")
+	wants(t, judgeClock(now, now, syncState{known: true}), Warning, "not synchronised")
+	wants(t, judgeClock(now, now, syncState{}), OK, "not known")
+	wants(t, judgeClock(now, now.Add(time.Hour), good), Fault, "was written 1h0m0s later")
+	wants(t, judgeClock(time.Unix(0, 0), time.Time{}, good), Fault, "before this program was made")
+}
+
+func TestPorts(t *testing.T) {
+	taken := &net.OpError{Err: os.NewSyscallError("bind", syscall.EADDRINUSE)}
+	for _, c := range []struct {
+		addr    string
+		running bool
+		err     error
+		grade   Grade
+		text    string
+	}{
+		{"127.0.0.1:8080", false, nil, OK, "is free"},
+		{"127.0.0.1:8080", true, nil, Warning, "nobody listens"},
+		{"127.0.0.1:8080", true, taken, OK, "in use, and a server holds"},
+		{"127.0.0.1:8080", false, taken, Fault, "another program listens"},
+		{"127.0.0.1:2003", false, taken, Warning, "starts without it"},
+		{"127.0.0.1:80", false, os.NewSyscallError("bind", syscall.EACCES), Fault, "permission denied"},
+		{"192.0.2.1:80", false, errors.New("cannot assign requested address"), Fault, "cannot assign"},
+	} {
+		wants(t, judgePort("key", c.addr, c.running, c.err), c.grade, c.text)
+	}
+}
+
+// TestPortsForReal: a listener of another program is noticed, TCP and UDP.
+func TestPortsForReal(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	u, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer u.Close()
+	c := config.Default()
+	c.Server.HTTPAddr, c.Server.CarbonUDPAddr = l.Addr().String(), u.LocalAddr().String()
+	c.Server.TelnetAddr, c.Server.CarbonAddr, c.Server.PickleAddr = "127.0.0.1:0", "", ""
+	found := ports(c, false)
+	if len(found) != 3 {
+		t.Fatalf("%+v", found)
+	}
+	wants(t, found[0], Fault, "server.http_addr: another program")
+	wants(t, found[1], OK, "server.telnet_addr")
+	wants(t, found[2], Fault, "server.carbon_udp_addr: another program")
+}
+
+// TestDirectories: rights, what is in the way, and who uses it.
+func TestDirectories(t *testing.T) {
+	dir := t.TempDir()
+	private, open := filepath.Join(dir, "private"), filepath.Join(dir, "open")
+	for path, mode := range map[string]os.FileMode{private: 0o750, open: 0o755} {
+		if err := os.Mkdir(path, mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, directory("data directory", private, false), OK, private)
+	wants(t, directory("data directory", private, true), OK, "in use by a server")
+	wants(t, directory("data directory", file, false), Fault, "is a file")
+	wants(t, directory("data directory", filepath.Join(private, "new", "data"), false), OK, "new")
+	if worldMatters {
+		wants(t, directory("data directory", open, false), Warning, "all users of the machine")
+	}
+	if at, exists := nearest(filepath.Join(private, "new", "data")); at != private || exists {
+		t.Errorf("a new directory is made in %s, it exists: %t", at, exists)
+	}
+	if entries, err := os.ReadDir(private); err != nil || len(entries) != 0 {
+		t.Errorf("the doctor has left %v (%v)", entries, err)
+	}
+	if inUse(private) {
+		t.Error("an empty directory is in use")
+	}
+	lock, err := datadir.Lock(vfs.Default, private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	// The lock is this process's own, which some systems do not tell from none; what
+	// matters is that asking does not fail or release it.
+	inUse(private)
+	if _, err := datadir.Lock(vfs.Default, private); err == nil {
+		t.Error("looking has released the lock")
+	}
+}
+
+// TestSettings: settings of the other store, rules that are missing or wrong.
+func TestSettings(t *testing.T) {
+	load := func(args ...string) *config.Loaded {
+		l, err := config.Load(config.Sources{Args: args})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	wants(t, settings(load())[0], OK, "0 settings are set")
+	wants(t, settings(load("--cassandra-keyspace=k"))[0], Warning, "flag --cassandra-keyspace: cassandra.keyspace has no effect with store: embedded")
+	wants(t, settings(load("--retention-enforce=true"))[0], Warning, "no rule says what to thin out")
+	if found := rules(load().Config); found != nil {
+		t.Errorf("rules without files: %v", found)
+	}
+	file := filepath.Join(t.TempDir(), "storage-schemas.conf")
+	for text, want := range map[string]struct {
+		grade Grade
+		text  string
+	}{
+		"[all]\npattern = .*\nretentions = 60s:7d\n": {OK, "1 of stages"},
+		"[all]\npattern = (\nretentions = 60s:7d\n":  {Fault, file},
+	} {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		wants(t, rules(load("--storage-schemas=" + file).Config)[0], want.grade, want.text)
+	}
+}
+
+// TestMachine: on any machine all checks come to an end, and say what to do about what
+// they find.
+func TestMachine(t *testing.T) {
+	l, err := config.Load(config.Sources{Args: []string{"--data-dir=" + t.TempDir(), "--http-addr=127.0.0.1:0", "--telnet-addr=127.0.0.1:0", "--carbon-addr=", "--pickle-addr="}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]int{}
+	for _, f := range Machine(l) {
+		seen[f.Check]++
+		wants(t, f, f.Grade, "")
+	}
+	for check, n := range map[string]int{"configuration": 1, "open files": 1, "data directory": 1, "file system": 1, "disk space": 1, "memory": 1, "clock": 1, "ports": 2} {
+		if seen[check] != n {
+			t.Errorf("%s: %d findings, want %d", check, seen[check], n)
+		}
+	}
+}

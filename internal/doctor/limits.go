@@ -1,0 +1,62 @@
+package doctor
+
+import (
+	"fmt"
+
+	"varve/internal/config"
+	"varve/internal/machine"
+)
+
+// otherFiles are those that are open beside connections: block files, the log, the
+// catalogue, connections to Cassandra.
+const otherFiles = 4096
+
+// openFiles compares the limit of open files with what the settings allow.
+func openFiles(c config.Config, limit func() (uint64, bool)) Finding {
+	const check = "open files"
+	have, known := limit()
+	need := uint64(c.Server.MaxConnections + c.Telnet.MaxConnections + c.Carbon.MaxConnections + otherFiles)
+	for _, t := range c.Tenants {
+		need += uint64(3*t.MaxConnections + otherFiles/4)
+	}
+	do := fmt.Sprintf("raise it to %d or more: LimitNOFILE= in the unit, ulimit -n in a shell, nofile in a container; this is the limit of the process that looks, the server may have another", need)
+	switch {
+	case !known:
+		return ok(check, "the limit is not known on this system")
+	case have < 1024:
+		return Finding{check, Fault, fmt.Sprintf("at most %d", have), do}
+	case have < need:
+		return Finding{check, Warning, fmt.Sprintf("at most %d; connections and files may need %d", have, need), do}
+	}
+	return ok(check, "at most %d, %d may be needed", have, need)
+}
+
+// memory compares what the settings let caches and queries take with what there is.
+func memory(c config.Config) Finding { return memoryFits(machine.Memory(), memoryOf(c)) }
+
+// memoryOf adds up the memory that the settings allow.
+func memoryOf(c config.Config) int64 {
+	sum := machine.Share(int64(c.Ingest.MaxSeriesMemory)) + machine.Share(int64(c.Query.TotalMemory)) +
+		int64(c.Ingest.BodyMemory) + int64(c.Ingest.AliasCache) + int64(c.Kairos.QueryCache)
+	if c.Store == config.Cassandra {
+		sum += int64(c.Cassandra.Spool.MaxMemory) + int64(c.Cassandra.Read.PostingsCacheBytes) + int64(c.Cassandra.Read.ChunkCacheBytes)
+	} else {
+		sum += int64(c.Embedded.HeadBytesMax) + int64(c.Embedded.PageCacheBytes)
+	}
+	for _, t := range c.Tenants {
+		sum += int64(t.MaxSeriesMemory) + int64(t.QueryMemory)
+	}
+	return sum
+}
+
+func memoryFits(have, may int64) Finding {
+	const check = "memory"
+	const do = "give the machine or its control group more, or lower ingest.max_series_memory, query.total_memory, ingest.body_memory, ingest.alias_cache or the limits of tenants"
+	switch {
+	case have == 0:
+		return ok(check, "how much there is is not known on this system; the settings allow %s", size(may))
+	case may > have:
+		return Finding{check, Warning, fmt.Sprintf("the settings allow %s, the machine or its control group has %s: the kernel may end the server when all is used", size(may), size(have)), do}
+	}
+	return ok(check, "the settings allow %s of %s", size(may), size(have))
+}

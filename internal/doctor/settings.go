@@ -1,0 +1,53 @@
+package doctor
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"varve/internal/config"
+)
+
+// settings tells of settings that are valid and do nothing.
+func settings(loaded *config.Loaded) (found []Finding) {
+	const check = "configuration"
+	idle := map[string]string{config.Embedded: "cassandra.", config.Cassandra: "embedded."}[loaded.Config.Store]
+	for _, s := range loaded.Set() {
+		if strings.HasPrefix(s.Key, idle) {
+			found = append(found, Finding{check, Warning, fmt.Sprintf("%s: %s has no effect with store: %s", s.Origin, s.Key, loaded.Config.Store), "remove it, or change store"})
+		}
+	}
+	if c := loaded.Config; c.Retention.Enforce && c.Graphite.StorageSchemas == "" {
+		found = append(found, Finding{check, Warning, "retention.enforce is set, but graphite.storage_schemas is not: no rule says what to thin out", "name the file with the rules, or remove retention.enforce"})
+	}
+	if tuned := loaded.Tuned(); len(tuned) > 0 {
+		found = append(found, Finding{check, Warning, "constants are changed by --tune: " + strings.Join(tuned, ", "), "remove --tune; it is for tests"})
+	}
+	if k := loaded.KairosDB; k != nil {
+		for _, w := range k.Warnings() {
+			found = append(found, Finding{check, Warning, fmt.Sprintf("%s: %s: %s", k.Path, strings.Join(w.Keys, " "), w.Why), "varve config shows what is in force; set what you need in a file of Varve"})
+		}
+	}
+	if len(found) == 0 {
+		found = append(found, ok(check, "valid, %d settings are set", len(loaded.Set())))
+	}
+	return found
+}
+
+// rules parses the files of a Graphite installation.
+func rules(c config.Config) []Finding {
+	const check = "Graphite's rules"
+	if c.Graphite.StorageSchemas == "" && c.Graphite.StorageAggregation == "" {
+		return nil
+	}
+	var log bytes.Buffer
+	book, err := c.Graphite.Book(slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		return []Finding{{check, Fault, err.Error(), "mend the file; the server does not start with it"}}
+	}
+	if n := bytes.Count(log.Bytes(), []byte("\n")); n > 0 {
+		return []Finding{{check, Warning, fmt.Sprintf("%d rules are not used", n), "varve policies says which, and why"}}
+	}
+	return []Finding{ok(check, "%d of stages, %d of aggregation", len(book.Rules), len(book.Aggregations))}
+}
