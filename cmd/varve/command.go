@@ -22,6 +22,10 @@ type command struct {
 
 // commands lists what varve can do. It is a function since help refers to it.
 func commands() []command {
+	return slices.Concat(ownCommands(), tokenCommands())
+}
+
+func ownCommands() []command {
 	return []command{
 		{
 			name:     "serve",

@@ -65,11 +65,7 @@ type remoteSource struct{ line line }
 
 func (s remoteSource) get(ctx context.Context, path string) (io.ReadCloser, error) {
 	addr := dialable(s.line.flags["http-addr"])
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+path, nil)
-	if err != nil {
-		return nil, &usageError{fmt.Errorf("flag --http-addr: %w", err)}
-	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := ask(ctx, http.MethodGet, addr, path, "", nil)
 	if err != nil {
 		return nil, err
 	}

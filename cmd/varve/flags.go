@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -198,11 +199,7 @@ func (l line) call(method, path string, body any) (*http.Response, error) {
 		send = bytes.NewReader(text)
 	}
 	addr := dialable(l.flags["http-addr"])
-	request, err := http.NewRequest(method, "http://"+addr+path, send)
-	if err != nil {
-		return nil, &usageError{fmt.Errorf("flag --http-addr: %w", err)}
-	}
-	response, err := http.DefaultClient.Do(request)
+	response, err := ask(context.Background(), method, addr, path, "", send)
 	if err != nil {
 		return nil, fmt.Errorf("ask the server at %s: %w", addr, err)
 	}

@@ -155,6 +155,9 @@ func (s street) front(c config.Config, registry prometheus.Registerer) server.Fr
 		Datagrams: own.datagrams,
 		Checks:    append([]server.Check{server.AliveCheck()}, own.checks...),
 	}
+	whole.Tenants = func(name string) bool {
+		return slices.ContainsFunc(s, func(h *house) bool { return h.name == name })
+	}
 	if len(s) > 1 {
 		s.share(&whole, c, registry)
 	}

@@ -198,12 +198,10 @@ func (s *remoteSink) Store(ctx context.Context, lines [][]byte) ([]kairosjson.Li
 
 // post sends a block; again reports that it is worth another try.
 func (s *remoteSink) post(ctx context.Context, body []byte) (report *transfer.Report, again bool, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+s.addr+"/api/v1/import", bytes.NewReader(body))
-	if err != nil {
-		return nil, false, &usageError{fmt.Errorf("flag --http-addr: %w", err)}
+	response, err := ask(ctx, http.MethodPost, s.addr, "/api/v1/import", "application/x-ndjson", bytes.NewReader(body))
+	if wrong := (*usageError)(nil); errors.As(err, &wrong) {
+		return nil, false, err
 	}
-	request.Header.Set("Content-Type", "application/x-ndjson")
-	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return nil, true, err
 	}

@@ -141,7 +141,7 @@ func TestPrincipalReachesTheStore(t *testing.T) {
 	http.DefaultClient.CloseIdleConnections()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	want := []principal.Principal{{Tenant: principal.Default}}
+	want := []principal.Principal{principal.Everyone}
 	for _, what := range []string{"create", "append", "delete", "set", "view", "select", "read", "names"} {
 		if got := s.asked[what]; !slices.Equal(got, want) {
 			t.Errorf("%s on behalf of %+v, want %+v", what, got, want)

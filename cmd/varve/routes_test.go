@@ -1,20 +1,26 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/admin"
+	"varve/internal/auth"
 	"varve/internal/config"
 	"varve/internal/embedded"
 	"varve/internal/httpapi"
+	"varve/internal/principal"
 	"varve/internal/retention"
 	"varve/internal/server"
 )
@@ -33,6 +39,12 @@ func TestAccessOfRoutes(t *testing.T) {
 			line := fmt.Sprintf("%-7s %s %s", r.Method, r.Path, r.Access)
 			if r.Changes() && r.Method == http.MethodGet {
 				line += ", changes something"
+			}
+			if r.Metrics {
+				line += ", by metric"
+			}
+			if r.Server {
+				line += ", of the server"
 			}
 			lines = append(lines, line+"\n")
 		}
@@ -57,17 +69,114 @@ func TestAccessOfRoutes(t *testing.T) {
 	}
 }
 
+// TestRoutesAreClosed walks all routes of a server that asks senders who they are. Each one
+// that is not public is closed to senders without a token, to a token with all rights but the
+// one that the route states, to an operator of one tenant if the route concerns the server,
+// and to a token for some metrics unless the route holds to them.
+func TestRoutesAreClosed(t *testing.T) {
+	path, tokens := filepath.Join(t.TempDir(), "tokens.json"), map[string]string{}
+	token := func(name string, g auth.Grant) {
+		g.Name = name
+		_, shown, err := auth.Create(path, g, time.Time{}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		tokens[name] = shown
+	}
+	rights := []principal.Rights{principal.Read, principal.Write, principal.Delete, principal.Metrics}
+	for _, without := range rights {
+		token("no "+without.String(), auth.Grant{Rights: principal.All &^ principal.Admin &^ without, Tenants: []string{auth.AnyTenant}})
+	}
+	token("no admin", auth.Grant{Rights: principal.All &^ principal.Admin, Tenants: []string{auth.AnyTenant}})
+	token("tenant", auth.Grant{Rights: principal.Admin, Tenants: []string{principal.Default}})
+	token("prefix", auth.Grant{Rights: principal.Read | principal.Write | principal.Delete, Prefix: "own."})
+
+	c := config.Default()
+	c.Auth.Enabled, c.Auth.TokenFile = true, path
+	c.Server.HTTPAddr, c.Server.PprofAddr = "127.0.0.1:0", "127.0.0.1:0"
+	c.Server.TelnetAddr, c.Server.CarbonAddr, c.Server.PickleAddr = "", "", ""
+	srv := mountedServer(t, c)
+	if err := srv.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- srv.Run(ctx) }()
+	defer func() { cancel(); <-done }()
+	ask := func(r httpapi.Route, who string) int {
+		addr := srv.Addr("http")
+		if strings.HasPrefix(r.Path, "/debug/") {
+			addr = srv.Addr("pprof")
+		}
+		request, err := http.NewRequest(r.Method, "http://"+addr+regexp.MustCompile(`\{[^}]*\}`).ReplaceAllString(r.Path, "x"), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if who != "" {
+			request.Header.Set("Authorization", "Bearer "+tokens[who])
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		response.Body.Close()
+		return response.StatusCode
+	}
+	closed := 0
+	for _, r := range srv.Routes() {
+		if r.Access == httpapi.Public {
+			continue
+		}
+		closed++
+		if got := ask(r, ""); got != http.StatusUnauthorized {
+			t.Errorf("%s %s without a token: %d", r.Method, r.Path, got)
+		}
+		if got := ask(r, "no "+r.Access.String()); got != http.StatusForbidden {
+			t.Errorf("%s %s without the role %s: %d", r.Method, r.Path, r.Access, got)
+		}
+		if r.Server {
+			if got := ask(r, "tenant"); got != http.StatusForbidden {
+				t.Errorf("%s %s for an operator of a tenant: %d", r.Method, r.Path, got)
+			}
+		}
+		if !r.Metrics {
+			if got := ask(r, "prefix"); got != http.StatusForbidden {
+				t.Errorf("%s %s for a token that is limited to some metrics: %d", r.Method, r.Path, got)
+			}
+		}
+	}
+	http.DefaultClient.CloseIdleConnections()
+	if closed < 80 {
+		t.Errorf("only %d routes are not public", closed)
+	}
+}
+
 // mounted returns the routes of a server with a kind of store.
 func mounted(t *testing.T, kind string) []httpapi.Route {
 	t.Helper()
 	c := config.Default()
-	c.Store, c.DataDir, c.Cassandra.Hosts = kind, t.TempDir(), []string{closedPort(t)}
+	c.Store, c.Cassandra.Hosts = kind, []string{closedPort(t)}
+	return mountedServer(t, c).Routes()
+}
+
+// mountedServer returns a server with its front ends.
+func mountedServer(t *testing.T, c config.Config) *server.Server {
+	t.Helper()
+	c.DataDir = t.TempDir()
 	registry, log := prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
+	keeper, err := newKeeper(c, registry, log)
+	if err != nil {
+		t.Fatal(err)
+	}
 	houses, front, err := openHouses(c, fittings{shelf: retention.NewShelf(&retention.Book{}), opening: &embedded.Opening{}}, registry, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer houses.Close()
+	t.Cleanup(func() { houses.Close() })
 	front.Routes = append(front.Routes, admin.NewReloader(c, nil, log).Routes()...)
-	return server.New(server.Options{Config: c.Server, Log: log, Registry: registry, Front: front}).Routes()
+	o := server.Options{Config: c.Server, Log: log, Registry: registry, Front: front}
+	if keeper != nil {
+		o.Keeper = keeper
+	}
+	return server.New(o)
 }

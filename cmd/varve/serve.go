@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/admin"
+	"varve/internal/auth"
 	"varve/internal/config"
 	"varve/internal/embedded"
 	"varve/internal/retention"
@@ -50,9 +51,15 @@ func serve(t terminal, args []string) error {
 	shelf := retention.NewShelf(book)
 	limitGarbage()
 	opening := &embedded.Opening{}
-	srv := server.New(server.Options{
-		Config: c.Server, Version: versionText(), Log: log, Registry: registry, Opening: opening.String,
-	})
+	o := server.Options{Config: c.Server, Version: versionText(), Log: log, Registry: registry, Opening: opening.String}
+	keeper, err := newKeeper(c, registry, log)
+	if err != nil {
+		return err
+	}
+	if keeper != nil {
+		o.Keeper = keeper
+	}
+	srv := server.New(o)
 	if err := srv.Listen(); err != nil {
 		return err // before a data directory is made
 	}
@@ -76,6 +83,13 @@ func serve(t terminal, args []string) error {
 	reloads.Add(houses.reloadable(c)...)
 	reloads.AddFiles(admin.ReloadedRules(shelf, log))
 	front.Routes = append(front.Routes, reloads.Routes()...)
+	if keeper != nil {
+		reloads.AddFiles(admin.ReloadedFiles{
+			Name: "auth", Keys: []string{"auth.rules", "auth.proxies"},
+			Read: func(c config.Config) (func(), error) { return keeper.Read(c.Auth) },
+		})
+		defer background(context.Background(), keeper.Run)()
+	}
 
 	// Signals are taken over only now: what came before can be replayed, so
 	// a kill during a long start loses nothing and need not wait for its end.
@@ -107,6 +121,14 @@ func serve(t terminal, args []string) error {
 	}
 	log.Info("stopped", "after", time.Since(stopped).Round(time.Millisecond))
 	return err
+}
+
+// newKeeper returns what asks senders who they are, nil if nothing does.
+func newKeeper(c config.Config, registry *prometheus.Registry, log *slog.Logger) (*auth.Keeper, error) {
+	if !c.Auth.Enabled {
+		return nil, nil
+	}
+	return auth.NewKeeper(c.Auth, auth.Options{TokenFile: tokenPath(c), Registerer: registry, Logger: log, Now: time.Now})
 }
 
 // tellKairosDB says which keys of a configuration of KairosDB set nothing.

@@ -152,7 +152,7 @@ func (r *Reloader) reload() (reloadAnswer, error) {
 
 // Routes lists POST /admin/reload.
 func (r *Reloader) Routes() []httpapi.Route {
-	return []httpapi.Route{httpapi.On(http.MethodPost, "/admin/reload", httpapi.Admin, r.serve).Taking()}
+	return []httpapi.Route{httpapi.On(http.MethodPost, "/admin/reload", httpapi.Admin, r.serve).Taking().OfServer()}
 }
 
 func (r *Reloader) serve(w http.ResponseWriter, _ *http.Request) {

@@ -12,6 +12,9 @@ const (
 	environmentKairos = environmentPrefix + "KAIROSDB_CONF" // names KairosDB's
 )
 
+// environmentClient are variables of commands that ask a running server.
+var environmentClient = []string{environmentPrefix + "TOKEN", environmentPrefix + "CA_FILE"}
+
 // kubernetesService matches the variables that Kubernetes puts into every
 // container beside a service called varve. They are not meant for us.
 var kubernetesService = regexp.MustCompile(
@@ -24,7 +27,7 @@ func (l *layers) applyEnvironment(variables []string) {
 		name, text, _ := strings.Cut(variable, "=")
 		f, known := byName[name]
 		switch {
-		case !strings.HasPrefix(name, environmentPrefix), name == environmentFile, name == environmentKairos:
+		case !strings.HasPrefix(name, environmentPrefix), name == environmentFile, name == environmentKairos, slices.Contains(environmentClient, name):
 		case known:
 			l.set(f, text, "environment "+name)
 		case kubernetesService.MatchString(name):

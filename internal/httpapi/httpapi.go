@@ -14,6 +14,7 @@ import (
 
 	"varve/internal/clip"
 	"varve/internal/nearest"
+	"varve/internal/principal"
 )
 
 // A Route is one method and path pattern of a front end, in the syntax of
@@ -35,6 +36,14 @@ type Route struct {
 	// IgnoresOthers allows other parameters too, as KairosDB does, except those
 	// that look like a misspelling of one in Parameters.
 	IgnoresOthers bool
+
+	// Metrics marks a route that reaches data by names of metrics only, in ways that
+	// the store and the writers hold to the metrics of the sender. Senders that are
+	// limited to some metrics can use no other routes.
+	Metrics bool
+
+	// Server marks a route that concerns the server as a whole, not one tenant.
+	Server bool
 }
 
 // On returns the route of a method and a path. It takes all query parameters unless
@@ -63,12 +72,25 @@ func (r Route) ByGet() Route {
 	return r
 }
 
+// ByMetric returns the route for senders too that are limited to some metrics; see
+// Metrics.
+func (r Route) ByMetric() Route {
+	r.Metrics = true
+	return r
+}
+
+// OfServer returns the route as one that concerns the server as a whole.
+func (r Route) OfServer() Route {
+	r.Server = true
+	return r
+}
+
 // Changes reports whether requests to the route can change something. The server
 // decides by it which web pages of other origins may send them. Routes of the access
 // Admin change something unless their method is GET.
 func (r Route) Changes() bool {
 	switch r.Access {
-	case Public, Read:
+	case Public, Read, Metrics:
 		return r.ChangesByGet
 	case Admin:
 		return r.ChangesByGet || r.Method != http.MethodGet
@@ -129,11 +151,17 @@ const (
 	Write                  // samples, metadata, roll-up tasks
 	Delete                 // the same
 	Admin                  // what operators do and see
+	Metrics                // the server's own metrics
 )
 
-var accessNames = [...]string{"unstated", "public", "read", "write", "delete", "admin"}
+var accessNames = [...]string{"unstated", "public", "read", "write", "delete", "admin", "metrics"}
 
 func (a Access) String() string { return accessNames[a] }
+
+// Right is the right that a sender needs for a; 0 for Public.
+func (a Access) Right() principal.Rights {
+	return [...]principal.Rights{Read: principal.Read, Write: principal.Write, Delete: principal.Delete, Admin: principal.Admin, Metrics: principal.Metrics}[a]
+}
 
 // readOnly is the key of a mark in the context of a request.
 type readOnly struct{}
@@ -145,7 +173,10 @@ func WithReadOnly(ctx context.Context) context.Context {
 
 // IsReadOnly reports whether the sender of a request may only read, so that a query
 // must not store its results.
-func IsReadOnly(ctx context.Context) bool { return ctx.Value(readOnly{}) != nil }
+func IsReadOnly(ctx context.Context) bool {
+	p := principal.Of(ctx)
+	return p.Tenant != "" && !p.Rights.Has(principal.Write) || ctx.Value(readOnly{}) != nil
+}
 
 // WriteErrors answers with KairosDB's error body, {"errors":[...]}. Every 4xx
 // with a body has exactly this content type: KairosDB's Java client leaks a

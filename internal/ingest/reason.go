@@ -37,6 +37,7 @@ const (
 	Unavailable                 // the store could not take it in time
 	Refused                     // the store calls it the sender's fault
 	OtherProtocol               // HTTP or TLS on the port of telnet
+	Forbidden                   // the sender has no right to write it
 	reasons
 )
 
@@ -45,7 +46,7 @@ var reasonNames = [reasons]string{
 	"bad_value", "not_finite", "bad_type", "bad_ttl", "expired", "bad_utf8", "name_too_long", "series_too_long",
 	"too_many_tags", "value_too_long", "line_too_long", "body_too_large",
 	"too_slow", "unterminated", "new_series_rate", "max_series", "max_series_memory", "unavailable", "refused",
-	"other_protocol",
+	"other_protocol", "forbidden",
 }
 
 func (r Reason) String() string { return reasonNames[r] }

@@ -14,6 +14,9 @@ func (w *Writer) ResolveTyped(typ model.Type, n *Names) (store.Ref, error) {
 	if f := w.p.CheckNames(n); f != nil {
 		return 0, f
 	}
+	if f := w.reaches(n.Metric); f != nil {
+		return 0, f
+	}
 	if typ == "" || len(typ) > maxTypeBytes {
 		return 0, Faultf(BadType, "type %q must have 1 to %d bytes", Brief(string(typ)), maxTypeBytes)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"varve/internal/clip"
 	"varve/internal/model"
+	"varve/internal/principal"
 	"varve/internal/rowtime"
 	"varve/internal/store"
 )
@@ -35,7 +36,8 @@ type Writer struct {
 	wait   time.Duration // 0: as long as the context lasts
 
 	ctx      context.Context // of the running Ingest
-	nowMS    int64           // when that began
+	by       principal.Principal
+	nowMS    int64 // when that began
 	cache    *aliasCache
 	last     *Alias
 	distrust bool // the cache led to a series that was forgotten
@@ -98,7 +100,7 @@ func (w *Writer) Ingest(ctx context.Context, n int, fill func() error) (int, err
 	}
 	defer w.p.inFlight.leave(taken)
 
-	w.ctx = ctx
+	w.ctx, w.by = ctx, principal.Of(ctx)
 	defer func() { w.ctx = nil }()
 	for attempt := range maxStale {
 		w.begin()
@@ -223,8 +225,8 @@ func (w *Writer) Refused() int { return int(w.refused) }
 // or nil, after which the caller parses them and calls Resolve. It allocates
 // nothing and keeps neither.
 func (w *Writer) Find(kind model.Kind, head, tail []byte) *Alias {
-	if w.distrust {
-		return nil // Resolve puts the aliases right that lead to forgotten series
+	if w.distrust || w.by.Prefix != "" {
+		return nil // Resolve puts the aliases right that lead to forgotten series, and knows who may write what
 	}
 	if w.last != nil {
 		if a := w.last.next.Load(); a != nil && w.cache.current(a) && a.matches(kind, w.proto.syntax, head, tail) {
@@ -266,6 +268,9 @@ func (w *Writer) Resolve(kind model.Kind, head, tail []byte, n *Names) (*Alias, 
 	if f := w.p.CheckNames(n); f != nil {
 		return nil, f
 	}
+	if f := w.reaches(n.Metric); f != nil {
+		return nil, f
+	}
 	model.SortTags(n.Tags)
 	for i := 1; i < len(n.Tags); i++ {
 		if n.Tags[i].Name == n.Tags[i-1].Name {
@@ -283,10 +288,21 @@ func (w *Writer) Resolve(kind model.Kind, head, tail []byte, n *Names) (*Alias, 
 		}
 	}
 	w.p.resolved(w.batch.Epoch, ref, n.Metric)
+	if w.by.Prefix != "" {
+		return &Alias{Ref: ref, TTL: n.TTL}, nil
+	}
 	hash := w.cache.hash(kind, w.proto.syntax, head, tail)
 	a := w.cache.add(hash, kind, w.proto.syntax, head, tail, ref, n.TTL)
 	w.follow(a)
 	return a, nil
+}
+
+// reaches says why the sender may not write a metric, nil if it may.
+func (w *Writer) reaches(metric string) *Fault {
+	if w.by.Reaches(metric) {
+		return nil
+	}
+	return Faultf(Forbidden, "metric %s: %s may write metrics that begin with %q only", Brief(metric), w.by.Name, w.by.Prefix)
 }
 
 func (w *Writer) create(typ model.Type, n *Names) (store.Ref, error) {

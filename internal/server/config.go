@@ -25,6 +25,8 @@ type Config struct {
 
 	ShutdownTimeout time.Duration `yaml:"shutdown_timeout" doc:"Time from the signal to stop to the exit. Requests in flight have half of it; the store has the rest to write its memory to files."`
 
+	Insecure bool `yaml:"insecure" doc:"Lets the listeners be reached from other machines although auth.enabled is not set. Whoever reaches them can then do everything. Each start logs it, and the health status shows it."`
+
 	TLS TLSConfig `yaml:"tls" doc:"TLS of the listeners. Without cert_file they are plain."`
 
 	// Constants; tests and benchmarks change them by --tune.

@@ -5,17 +5,20 @@ import (
 	"context"
 	"log/slog"
 	"net"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/principal"
 )
 
 // echoes is a DatagramServer that sends each datagram back.
 type echoes struct{ stopped chan struct{} }
 
-func (e *echoes) Serve(_ context.Context, c *net.UDPConn) error {
+func (e *echoes) Serve(_ context.Context, c *net.UDPConn, _ func(netip.Addr) (principal.Principal, error)) error {
 	stop := context.AfterFunc(e.context(), func() { c.Close() })
 	defer stop()
 	b := make([]byte, 100)

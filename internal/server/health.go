@@ -115,7 +115,7 @@ func AliveCheck() Check {
 
 // healthStatus lists each check with OK or FAIL, always with status 200.
 func (s *Server) healthStatus(w http.ResponseWriter, r *http.Request) {
-	lines := make([]string, 0, len(s.front.Checks))
+	lines := make([]string, 0, len(s.front.Checks)+1)
 	for i, err := range s.health(r.Context()) {
 		switch {
 		case err != nil:
@@ -123,6 +123,9 @@ func (s *Server) healthStatus(w http.ResponseWriter, r *http.Request) {
 		case !s.front.Checks[i].Quiet:
 			lines = append(lines, s.front.Checks[i].Name+": OK")
 		}
+	}
+	if s.insecure() {
+		lines = append(lines, "Server-Insecure: other machines reach this server without saying who they are (server.insecure)")
 	}
 	body, err := json.Marshal(lines)
 	if err != nil {
@@ -138,8 +141,8 @@ func (s *Server) answerStarting(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	progress := "starting, " + s.opening()
 	switch r.URL.Path {
-	case "/internal/metrics":
-		s.scrapes.ServeHTTP(w, r)
+	case metricsPath:
+		s.api.router.guarded(s.metricsRoute()).ServeHTTP(w, r)
 	case "/api/v1/health/status":
 		body, err := json.Marshal([]string{"Datastore-Query: FAIL", "Datastore-Open: " + progress})
 		if err != nil {

@@ -15,13 +15,20 @@ func (s *Server) ownRoutes() []httpapi.Route {
 	const get, options, public = http.MethodGet, http.MethodOptions, httpapi.Public
 	return []httpapi.Route{
 		httpapi.On(get, "/", public, s.welcome),
-		httpapi.On(get, "/internal/metrics", httpapi.Admin, s.scrapes.ServeHTTP),
+		s.metricsRoute(),
 		httpapi.On(get, "/api/v1/health/check", public, s.healthCheck),
 		httpapi.On(get, "/api/v1/health/status", public, s.healthStatus),
 		httpapi.On(options, "/api/v1/health/check", public, httpapi.Preflight),
 		httpapi.On(options, "/api/v1/health/status", public, httpapi.Preflight),
 	}
 }
+
+func (s *Server) metricsRoute() httpapi.Route {
+	return httpapi.On(http.MethodGet, metricsPath, httpapi.Metrics, s.scrapes.ServeHTTP).OfServer()
+}
+
+// metricsPath is that of the server's own metrics.
+const metricsPath = "/internal/metrics"
 
 const welcomePage = `Varve %s, a time series database.
 
@@ -53,15 +60,15 @@ const longestProfile = 300
 // The index costs nothing; from there a browser comes with a Referer.
 func profiles() []httpapi.Route {
 	page := func(path string, h http.HandlerFunc) httpapi.Route {
-		return httpapi.On(http.MethodGet, path, httpapi.Admin, boundSeconds(h)).ByGet()
+		return httpapi.On(http.MethodGet, path, httpapi.Admin, boundSeconds(h)).ByGet().OfServer()
 	}
 	return []httpapi.Route{
-		httpapi.On(http.MethodGet, "/debug/pprof", httpapi.Admin, pprof.Index),
+		httpapi.On(http.MethodGet, "/debug/pprof", httpapi.Admin, pprof.Index).OfServer(),
 		page("/debug/pprof/{name...}", pprof.Index),
 		page("/debug/pprof/cmdline", pprof.Cmdline),
 		page("/debug/pprof/profile", pprof.Profile),
 		page("/debug/pprof/symbol", pprof.Symbol),
-		httpapi.On(http.MethodPost, "/debug/pprof/symbol", httpapi.Admin, pprof.Symbol),
+		httpapi.On(http.MethodPost, "/debug/pprof/symbol", httpapi.Admin, pprof.Symbol).OfServer(),
 		page("/debug/pprof/trace", pprof.Trace),
 	}
 }

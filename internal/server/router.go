@@ -17,16 +17,20 @@ import (
 // request comes from, counts, turns a panic into a 500 and gives reads and
 // writes a rolling deadline.
 type router struct {
-	routes   atomic.Pointer[http.ServeMux] // nil until the front ends are there
-	starting http.Handler                  // answers meanwhile
-	list     []httpapi.Route               // that were mounted; complete before routes is set
-	changes  map[string]bool               // by the mux's pattern, see Route.Changes; complete before routes is set
-	guard    guard
-	log      *slog.Logger
-	metrics  *metrics
-	stall    time.Duration // see Config.StallTimeout
-	draining func() bool
-	active   stream.Activity
+	routes      atomic.Pointer[http.ServeMux] // nil until the front ends are there
+	starting    http.Handler                  // answers meanwhile
+	list        []httpapi.Route               // that were mounted; complete before routes is set
+	changes     map[string]bool               // by the mux's pattern, see Route.Changes; complete before routes is set
+	guard       guard
+	stream      string                 // http or pprof
+	keeper      Gatekeeper             // nil: everyone may do everything
+	proxyHeader string                 // of the keeper, in canonical form
+	tenants     func(name string) bool // that are served; nil: the default only
+	log         *slog.Logger
+	metrics     *metrics
+	stall       time.Duration // see Config.StallTimeout
+	draining    func() bool
+	active      stream.Activity
 }
 
 // mount makes the router answer by routes from now on. It panics on a route that
@@ -47,7 +51,7 @@ func (rt *router) mount(routes ...httpapi.Route) {
 		}
 		pattern := strings.TrimSpace(r.Method + " " + path)
 		rt.changes[pattern] = r.Changes()
-		mux.Handle(pattern, r.Checked())
+		mux.Handle(pattern, rt.guarded(r))
 	}
 	rt.routes.Store(mux)
 }
@@ -63,6 +67,9 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	defer rt.metrics.inFlight.Dec()
 
 	r, ok := cleanRequest(r)
+	if ok {
+		r, ok = withTenant(r)
+	}
 	rw := newResponse(w, r, rt.stall, rt.draining)
 	defer rt.finish(rw, start)
 	mux := rt.mux()

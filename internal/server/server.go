@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -35,7 +36,9 @@ type StreamServer interface {
 
 // A DatagramServer speaks a protocol over UDP, as a StreamServer does over TCP.
 type DatagramServer interface {
-	Serve(ctx context.Context, c *net.UDPConn) error
+	// Serve takes datagrams until Shutdown. admit finds out on whose behalf a datagram is;
+	// one with an error is dropped. A nil admit leaves all to the context.
+	Serve(ctx context.Context, c *net.UDPConn, admit func(netip.Addr) (principal.Principal, error)) error
 	Shutdown(ctx context.Context) error
 }
 
@@ -45,6 +48,9 @@ type Options struct {
 	Version  string
 	Log      *slog.Logger
 	Registry *prometheus.Registry // served at /internal/metrics
+
+	// Keeper finds out who senders are. nil: everyone may do everything.
+	Keeper Gatekeeper
 
 	// Opening says how far the opening of the store is, for example "40 %:
 	// reading the log". With it the server answers 503 until Mount is called.
@@ -62,6 +68,9 @@ type Front struct {
 
 	// Metrics are served at /internal/metrics beside those of Options.Registry.
 	Metrics []prometheus.Gatherer
+
+	// Tenants reports whether a tenant is served. nil: the default only.
+	Tenants func(name string) bool
 }
 
 // A Server is listeners and what answers on them. Use it once: New, Listen,
@@ -79,6 +88,7 @@ type Server struct {
 	draining atomic.Bool
 	origins  atomic.Pointer[origins]
 	keyring  keyring
+	keeper   Gatekeeper
 
 	streams []*listening
 	api     *web
@@ -94,17 +104,18 @@ func New(o Options) *Server {
 		log:     o.Log,
 		metrics: newMetrics(o.Registry, o.Version, o.Config.MaxConnections),
 		opening: o.Opening,
+		keeper:  o.Keeper,
 		mounted: make(chan struct{}),
 		drained: make(chan struct{}),
 	}
 	s.scrapes = newScraper(o.Registry, prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return s.gather(o.Registry) }))
 	o.Registry.MustRegister(newHealthGauge(s))
 	s.SetAllowedOrigins(o.Config.AllowedOrigins)
-	requests, cancel := context.WithCancel(principal.With(context.Background(), everyone))
+	requests, cancel := context.WithCancel(principal.With(context.Background(), principal.Everyone))
 	s.cancel = cancel
-	s.api = s.newWeb(requests, o.Config.MaxConnections, s.metrics)
+	s.api = s.newWeb(requests, "http", o.Config.MaxConnections, s.metrics)
 	s.api.router.starting = http.HandlerFunc(s.answerStarting)
-	s.pprof = s.newWeb(requests, profilerConnections, newProfilerMetrics())
+	s.pprof = s.newWeb(requests, "pprof", profilerConnections, newProfilerMetrics())
 	s.pprof.router.mount(profiles()...)
 	s.streams = o.Config.streams()
 	if o.Opening == nil {
@@ -116,6 +127,7 @@ func New(o Options) *Server {
 // Mount gives the server its front ends. It is called once.
 func (s *Server) Mount(f Front) {
 	s.front = f
+	s.api.router.tenants = f.Tenants
 	s.api.router.mount(append(s.ownRoutes(), f.Routes...)...)
 	close(s.mounted)
 }
@@ -188,6 +200,7 @@ func (s *Server) Listen() error {
 			st.listener = w.bind(st.listener, st.name)
 		}
 	}
+	errs = append(errs, s.exposed()...)
 	if errs != nil {
 		for _, st := range s.streams {
 			if st.isOpen() {
@@ -196,33 +209,60 @@ func (s *Server) Listen() error {
 		}
 		return errors.Join(errs...)
 	}
-	s.warnOfExposure()
+	s.tellExposure()
 	return nil
 }
 
-// warnOfExposure logs which listeners other machines can reach: there is no
-// authentication.
-func (s *Server) warnOfExposure() {
-	for _, st := range s.streams {
-		if !st.isOpen() || onLoopback(st.local()) {
-			continue
-		}
-		s.log.Warn("this listener is reachable from other machines, and there is no authentication: anyone who reaches it can "+st.can+
-			"; set server."+st.key()+" to an address that only trusted machines reach, or put a firewall or an authenticating proxy in front",
-			"listener", st.name, "address", st.local().String())
+// exposed refuses listeners that other machines can reach while nobody is asked who he is.
+func (s *Server) exposed() (errs []error) {
+	if s.keeper != nil || s.config.Insecure {
+		return nil
 	}
+	for _, st := range s.streams {
+		if st.isOpen() && !onLoopback(st.local()) {
+			errs = append(errs, fmt.Errorf("the %s listener at %s can be reached from other machines, and anyone there could %s, since nobody is asked who he is. "+
+				"Set server.%s to an address of loopback, such as 127.0.0.1:%d; or auth.enabled: true and make tokens by varve token create; "+
+				"or, if only trusted machines reach it, server.insecure: true", st.name, st.local(), st.can, st.key(), portOf(st.local())))
+		}
+	}
+	return errs
+}
+
+// tellExposure logs which listeners other machines reach without saying who they are, or
+// with tokens that others on the way can read.
+func (s *Server) tellExposure() {
+	for _, st := range s.streams {
+		switch {
+		case !st.isOpen() || onLoopback(st.local()):
+		case s.keeper == nil:
+			s.log.Warn("server.insecure is set: this listener is reachable from other machines, and anyone who reaches it can "+st.can,
+				"listener", st.name, "address", st.local().String())
+		case s.webOf(st.name) != nil && !s.config.TLS.Speaks(st.name):
+			s.log.Warn("this listener is reachable from other machines and speaks no TLS, so that tokens can be read on the way; set server.tls.cert_file, or put a proxy that speaks TLS in front",
+				"listener", st.name, "address", st.local().String())
+		}
+	}
+}
+
+// insecure reports whether other machines reach the server without saying who they are.
+func (s *Server) insecure() bool {
+	return s.keeper == nil && s.config.Insecure && slices.ContainsFunc(s.streams, func(st *listening) bool { return st.isOpen() && !onLoopback(st.local()) })
 }
 
 // door is the listener of a stream with what it asks of those who come in.
 func (s *Server) door(st *listening) net.Listener {
-	if !s.config.TLS.Speaks(st.name) {
-		return st.listener
+	d := &stream.Door{Listener: st.listener}
+	if s.config.TLS.Speaks(st.name) {
+		d.TLS = &stream.TLS{
+			Config:  func() *tls.Config { return s.keyring.of(st.name) },
+			Timeout: s.config.ReadHeaderTimeout,
+			Failed:  s.metrics.handshakes,
+		}
 	}
-	return &stream.Door{Listener: st.listener, TLS: &stream.TLS{
-		Config:  func() *tls.Config { return s.keyring.of(st.name) },
-		Timeout: s.config.ReadHeaderTimeout,
-		Failed:  s.metrics.handshakes,
-	}}
+	if s.keeper != nil && s.webOf(st.name) == nil {
+		d.Admit = s.admitLine(st.name)
+	}
+	return d
 }
 
 // Addr returns where a stream listens, by its name, such as "http". It is "" for one
@@ -277,12 +317,12 @@ func (s *Server) serve(st *listening) error {
 	case <-s.drained:
 		return st.close()
 	}
-	ctx := principal.With(context.Background(), everyone) // Shutdown ends Serve
+	ctx := principal.With(context.Background(), principal.Everyone) // Shutdown ends Serve
 	if speaker := s.front.Streams[st.name]; speaker != nil && !st.datagrams {
 		return speaker.Serve(ctx, st.listener)
 	}
 	if speaker := s.front.Datagrams[st.name]; speaker != nil && st.datagrams {
-		return speaker.Serve(ctx, st.packets)
+		return speaker.Serve(ctx, st.packets, s.admitDatagram(st.name))
 	}
 	return st.close()
 }

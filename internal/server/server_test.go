@@ -839,18 +839,51 @@ func TestStopWhileStarting(t *testing.T) {
 	}
 }
 
+// A server that other machines reach and that asks nobody who he is does not start, and says
+// what to do. It holds no listener then.
+func TestExposureIsRefused(t *testing.T) {
+	c := DefaultConfig()
+	c.HTTPAddr, c.PprofAddr = "127.0.0.1:0", "0.0.0.0:0"
+	s := New(Options{Config: c, Log: slog.New(slog.DiscardHandler), Registry: prometheus.NewRegistry()})
+	err := s.Listen()
+	if err == nil {
+		t.Fatal("it listens")
+	}
+	for _, want := range []string{"the pprof listener", "server.pprof_addr", "auth.enabled: true", "server.insecure: true"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("the error lacks %q: %v", want, err)
+		}
+	}
+	if strings.Contains(err.Error(), "http listener") {
+		t.Error(err)
+	}
+	for _, st := range s.streams {
+		if st.isOpen() {
+			if c, err := net.Dial("tcp", st.local().String()); err == nil {
+				c.Close()
+				t.Errorf("%s still listens", st.name)
+			}
+		}
+	}
+}
+
 // The log warns of listeners that other machines can reach, not of those on
-// loopback.
+// loopback, and the health status says so.
 func TestExposureIsTold(t *testing.T) {
 	var log bytes.Buffer
-	start(t, func(o *Options) {
+	s := start(t, func(o *Options) {
 		o.Log = slog.New(slog.NewTextHandler(&log, nil))
+		o.Config.Insecure = true
 		o.Config.HTTPAddr, o.Config.PprofAddr = "0.0.0.0:0", ":0"
 	})
 	for name, want := range map[string]int{"listener=http": 1, "listener=pprof": 1, "listener=telnet": 0} {
 		if got := strings.Count(log.String(), name); got != want {
 			t.Errorf("%s %d times in %s", name, got, log.String())
 		}
+	}
+	_, port, _ := net.SplitHostPort(s.Addr("http"))
+	if _, body := get(t, client(t, nil, false), "http://127.0.0.1:"+port+"/api/v1/health/status"); !strings.Contains(body, "Server-Insecure") {
+		t.Error(body)
 	}
 }
 

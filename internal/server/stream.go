@@ -6,12 +6,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
-
-	"varve/internal/principal"
 )
-
-// everyone is who sends all requests, as long as nobody is asked who he is.
-var everyone = principal.Principal{Tenant: principal.Default}
 
 // A listening stream is a protocol and the address at which it is spoken.
 type listening struct {
@@ -73,6 +68,16 @@ func onLoopback(a net.Addr) bool {
 	return false
 }
 
+func portOf(a net.Addr) int {
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		return a.Port
+	case *net.UDPAddr:
+		return a.Port
+	}
+	return 0
+}
+
 // wants reports whether a stream is on and, as far as is known yet, has a handler.
 func (s *Server) wants(st *listening) bool {
 	return st.addr != "" && (s.webOf(st.name) != nil || s.opening != nil || s.front.Streams[st.name] != nil || s.front.Datagrams[st.name] != nil)
@@ -92,13 +97,18 @@ func (s *Server) webOf(name string) *web {
 	return map[string]*web{"http": s.api, "pprof": s.pprof}[name]
 }
 
-func (s *Server) newWeb(requests context.Context, limit int, m *metrics) *web {
+func (s *Server) newWeb(requests context.Context, name string, limit int, m *metrics) *web {
 	rt := &router{
+		stream:   name,
+		keeper:   s.keeper,
 		guard:    guard{origins: &s.origins},
 		log:      s.log,
 		metrics:  m,
 		stall:    s.config.StallTimeout,
 		draining: s.draining.Load,
+	}
+	if s.keeper != nil {
+		rt.proxyHeader = http.CanonicalHeaderKey(s.keeper.ProxyHeader())
 	}
 	return &web{router: rt, limit: limit, log: s.log, http: &http.Server{
 		Handler:           rt,

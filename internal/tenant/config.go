@@ -3,7 +3,6 @@ package tenant
 import (
 	"errors"
 	"fmt"
-	"regexp"
 
 	"varve/internal/principal"
 	"varve/internal/units"
@@ -42,8 +41,6 @@ func (c Config) SeriesBurst() int { return 10 * c.NewSeriesPerSecond }
 // maxTenants bounds the tenants of a server, each of which has a store of its own.
 const maxTenants = 100
 
-var nameForm = regexp.MustCompile(`^[a-z][a-z0-9_]{0,31}$`)
-
 // Validate reports all that is wrong with the list of tenants.
 func Validate(list []Config) error {
 	var errs []error
@@ -67,8 +64,10 @@ func (c Config) validate(key string) error {
 	switch {
 	case c.Name == principal.Default:
 		errs = append(errs, fmt.Errorf("%sname: %q is the tenant of everyone who names no other, and always there; its limits are those of ingest and query", key, c.Name))
-	case !nameForm.MatchString(c.Name):
-		errs = append(errs, fmt.Errorf("%sname: %q: want a lower-case letter, then up to 31 lower-case letters, digits and underscores", key, c.Name))
+	default:
+		if err := principal.CheckTenant(c.Name); err != nil {
+			errs = append(errs, fmt.Errorf("%sname: %w", key, err))
+		}
 	}
 	return errors.Join(append(errs,
 		units.Positive(key+"samples_per_second", c.SamplesPerSecond),

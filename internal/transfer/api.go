@@ -56,7 +56,7 @@ func NewAPI(s store.Viewer, p *ingest.Pipeline, config Config, r prometheus.Regi
 func (a *API) Routes() []httpapi.Route {
 	return []httpapi.Route{
 		httpapi.On(http.MethodGet, "/api/v1/export", httpapi.Read, a.guard(a.export)).Taking("metric", "start", "end"),
-		httpapi.On(http.MethodPost, "/api/v1/import", httpapi.Write, a.guard(a.importLines)).Taking(),
+		httpapi.On(http.MethodPost, "/api/v1/import", httpapi.Write, a.guard(a.importLines)).Taking().ByMetric(),
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 	"varve/internal/ingest"
 	"varve/internal/ingest/lines"
+	"varve/internal/principal"
 	"varve/internal/store"
 	"varve/internal/work"
 )
@@ -54,8 +55,9 @@ func NewDatagramServer(p *ingest.Pipeline, cfg Config, o Options) *DatagramServe
 const receiveBuffer = 4 << 20
 
 // Serve takes datagrams from c until Shutdown, or until ctx ends, and closes c. It returns
-// nil after Shutdown, ctx's error after that, else why receiving failed.
-func (s *DatagramServer) Serve(ctx context.Context, c *net.UDPConn) error {
+// nil after Shutdown, ctx's error after that, else why receiving failed. admit says on whose
+// behalf the datagrams of an address are, or why they are refused; if it is nil, ctx says so.
+func (s *DatagramServer) Serve(ctx context.Context, c *net.UDPConn, admit func(netip.Addr) (principal.Principal, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer c.Close()
@@ -73,7 +75,7 @@ func (s *DatagramServer) Serve(ctx context.Context, c *net.UDPConn) error {
 	in := newInbox(int(s.proto.ReadBuffer))
 	var storing sync.WaitGroup
 	storing.Go(func() { s.store(ctx, in) })
-	err := s.receive(ctx, c, in)
+	err := s.receive(ctx, c, in, admit)
 	in.end()
 	storing.Wait()
 	switch {
@@ -132,7 +134,8 @@ func (s *DatagramServer) Shutdown(ctx context.Context) error {
 const receivePause = 50 * time.Millisecond
 
 // receive puts datagrams into the inbox until the deadline of c.
-func (s *DatagramServer) receive(ctx context.Context, c *net.UDPConn, in *inbox) error {
+func (s *DatagramServer) receive(ctx context.Context, c *net.UDPConn, in *inbox, admit func(netip.Addr) (principal.Principal, error)) error {
+	by := principal.Of(ctx)
 	data, oob := make([]byte, maxDatagram), make([]byte, overflowBytes)
 	var dropped uint32
 	for {
@@ -154,7 +157,13 @@ func (s *DatagramServer) receive(ctx context.Context, c *net.UDPConn, in *inbox)
 		}
 		s.datagrams.Inc()
 		s.proto.Received.Add(float64(n))
-		if n > 0 && !in.put(data[:n], from) {
+		if admit != nil {
+			if by, err = admit(from.Addr()); err != nil {
+				s.proto.Pipeline.Reject(s.proto.Counts, from.String(), ingest.Faultf(ingest.Forbidden, "%v", err), data[:n], countLines(data[:n]))
+				continue
+			}
+		}
+		if n > 0 && !in.put(data[:n], from, by) {
 			s.proto.Pipeline.Reject(s.proto.Counts, from.String(), faultFull, data[:n], countLines(data[:n]))
 		}
 	}
@@ -176,7 +185,7 @@ func (s *DatagramServer) store(ctx context.Context, in *inbox) {
 	p := newParser(s.proto, "")
 	for b := in.take(); b != nil; b = in.take() {
 		// A fault of Varve costs this block alone.
-		err := work.Do("store datagrams of carbon", func() error { return s.offer(ctx, p, b) })
+		err := work.Do("store datagrams of carbon", func() error { return s.offer(principal.With(ctx, b.by), p, b) })
 		if err != nil {
 			s.refuse(err, b)
 			p = newParser(s.proto, "")

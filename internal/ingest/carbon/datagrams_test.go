@@ -15,6 +15,7 @@ import (
 
 	"varve/internal/ingest"
 	"varve/internal/ingest/ingesttest"
+	"varve/internal/principal"
 	"varve/internal/store"
 )
 
@@ -43,7 +44,7 @@ func startUDP(t *testing.T, change func(*Config)) *udpHarness {
 		t.Fatal(err)
 	}
 	h.addr = c.LocalAddr().(*net.UDPAddr)
-	go func() { h.served <- h.server.Serve(context.Background(), c) }()
+	go func() { h.served <- h.server.Serve(context.Background(), c, nil) }()
 	return h
 }
 
@@ -212,7 +213,7 @@ func TestSendersOfDatagrams(t *testing.T) {
 	s := NewDatagramServer(pipeline, DefaultConfig(), Options{Registerer: reg})
 	in := newInbox(0)
 	for i := range 3 {
-		in.put([]byte("bad"), netip.MustParseAddrPort(fmt.Sprintf("192.0.2.%d:9", i)))
+		in.put([]byte("bad"), netip.MustParseAddrPort(fmt.Sprintf("192.0.2.%d:9", i)), principal.Principal{})
 	}
 	in.end()
 	s.store(context.Background(), in)

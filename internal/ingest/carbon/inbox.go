@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"varve/internal/ingest"
+	"varve/internal/principal"
 )
 
 // An inbox holds datagrams that were received and are not stored yet. Its memory is
@@ -21,8 +22,9 @@ type inbox struct {
 	}
 }
 
-// A block is datagrams that are stored together.
+// A block is datagrams that are stored together, on behalf of one sender.
 type block struct {
+	by        principal.Principal
 	data      []byte
 	datagrams []datagram
 }
@@ -47,10 +49,10 @@ func newInbox(blockBytes int) *inbox {
 }
 
 // put adds a copy of a datagram. It reports false, and does nothing, if there is no room.
-func (b *inbox) put(data []byte, from netip.AddrPort) bool {
+func (b *inbox) put(data []byte, from netip.AddrPort, by principal.Principal) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	last := b.lastLocked(len(data))
+	last := b.lastLocked(len(data), by)
 	if last == nil {
 		return false
 	}
@@ -60,12 +62,12 @@ func (b *inbox) put(data []byte, from netip.AddrPort) bool {
 	return true
 }
 
-// lastLocked returns a block that has room for size bytes, nil if all are full. b.mu
+// lastLocked returns a block of a sender that has room for size bytes, nil if all are full. b.mu
 // must be held.
-func (b *inbox) lastLocked(size int) *block {
+func (b *inbox) lastLocked(size int, by principal.Principal) *block {
 	if n := len(b.mu.blocks); n > 0 {
 		last := b.mu.blocks[n-1]
-		if len(last.data)+size <= b.blockBytes && len(last.datagrams) < ingest.BlockSamples {
+		if last.by == by && len(last.data)+size <= b.blockBytes && len(last.datagrams) < ingest.BlockSamples {
 			return last
 		}
 	}
@@ -76,7 +78,7 @@ func (b *inbox) lastLocked(size int) *block {
 	if last == nil {
 		last = new(block)
 	}
-	b.mu.spare = nil
+	b.mu.spare, last.by = nil, by
 	b.mu.blocks = append(b.mu.blocks, last)
 	return last
 }

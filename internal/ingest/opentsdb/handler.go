@@ -39,7 +39,7 @@ func New(p *ingest.Pipeline, log *slog.Logger) *Handler {
 
 // Routes lists what the Handler serves.
 func (h *Handler) Routes() []httpapi.Route {
-	return []httpapi.Route{httpapi.On(http.MethodPost, "/api/put", httpapi.Write, h.ServeHTTP)}
+	return []httpapi.Route{httpapi.On(http.MethodPost, "/api/put", httpapi.Write, h.ServeHTTP).ByMetric()}
 }
 
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"varve/internal/auth"
+	"varve/internal/config"
+	"varve/internal/principal"
+)
+
+func tokenCommands() []command {
+	const where = `
+The token file is auth.token_file, or tokens.json in the data directory, of --config,
+--data-dir and the environment, as serve has them. A running server takes the change within
+a second. Run it as the user of the server, who has to be able to read the file.
+`
+	return []command{
+		{
+			name:     "token create",
+			synopsis: "make a token, by which a sender shows who it is",
+			usage:    "NAME --role ROLES [FLAGS]",
+			help: `Makes a token and prints it. It is shown once: the file has its hash.
+
+  --role ROLES      read, write, delete, admin, metrics, or several: read,write
+  --tenant TENANTS  whose data it is for; * for all. Default: * for admin and metrics, which
+                    run the server, else default
+  --prefix TEXT     limits it to metrics that begin with TEXT
+  --expires TIME    for how long it is good, such as 720h; default: for ever
+
+  curl -H "Authorization: Bearer $TOKEN" ...      or, as a password: curl -u any:$TOKEN
+` + where,
+			run: createToken,
+		},
+		{
+			name:     "token list",
+			synopsis: "list tokens, without what senders show",
+			usage:    "[FLAGS]",
+			help:     "Lists tokens with their role, tenants and last use, which is some minutes old.\n" + where,
+			run:      listTokens,
+		},
+		{
+			name:     "token revoke",
+			synopsis: "make a token void",
+			usage:    "NAME|ID [FLAGS]",
+			help:     "Removes a token from the file. Requests that have begun go on.\n" + where,
+			run:      revokeToken,
+		},
+	}
+}
+
+// tokenLine reads the arguments of a command for tokens, and where they are.
+func tokenLine(t terminal, args []string, names ...string) (path string, l line, c config.Config, err error) {
+	settings, rest := config.Split(args)
+	if l, err = parseLine(rest, names...); err != nil {
+		return "", l, c, err
+	}
+	loaded, err := load(t, settings)
+	if err != nil {
+		return "", l, c, err
+	}
+	return tokenPath(loaded.Config), l, loaded.Config, nil
+}
+
+// tokenPath is where the tokens are.
+func tokenPath(c config.Config) string { return c.Auth.Path(filepath.Join(c.DataDir, "tokens.json")) }
+
+func createToken(t terminal, args []string) error {
+	path, l, c, err := tokenLine(t, args, "role", "tenant", "prefix", "expires")
+	if err != nil {
+		return err
+	}
+	if len(l.words) != 1 {
+		return &usageError{errors.New("token create: want one NAME, which says whose token it is")}
+	}
+	g := auth.Grant{Name: l.words[0], Prefix: l.flags["prefix"]}
+	if g.Rights, err = principal.ParseRights(l.flags["role"]); err != nil {
+		return &usageError{fmt.Errorf("flag --role: %w", err)}
+	}
+	if tenants, ok := l.flags["tenant"]; ok {
+		g.Tenants = strings.Split(tenants, ",")
+	}
+	now, expires := time.Now(), time.Time{}
+	if text, ok := l.flags["expires"]; ok {
+		d, err := time.ParseDuration(text)
+		if err != nil || d <= 0 {
+			return &usageError{fmt.Errorf("flag --expires: %q: want a time with a unit, such as 720h", text)}
+		}
+		expires = now.Add(d).UTC().Truncate(time.Second)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	id, shown, err := auth.Create(path, g, expires, now)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(t.stderr, "Token %s for %s. This is the only time that it is shown:\n", id, g.Name)
+	fmt.Fprintln(t.stdout, shown)
+	if !c.Auth.Enabled {
+		fmt.Fprintln(t.stderr, "Servers ask for tokens only with auth.enabled: true, which this configuration does not say.")
+	}
+	return nil
+}
+
+func listTokens(t terminal, args []string) error {
+	path, l, _, err := tokenLine(t, args)
+	if err == nil {
+		err = l.noWords()
+	}
+	if err != nil {
+		return err
+	}
+	tokens, err := auth.List(path)
+	if err != nil {
+		return err
+	}
+	w := tabwriter.NewWriter(t.stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "ID\tNAME\tROLE\tTENANTS\tPREFIX\tCREATED\tEXPIRES\tLAST USED")
+	for _, k := range tokens {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", k.ID, k.Grant.Name, k.Grant.Rights, strings.Join(k.Grant.Tenants, ","),
+			orNone(k.Grant.Prefix), day(k.Created), day(k.Expires), day(k.Used))
+	}
+	return w.Flush()
+}
+
+func orNone(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}
+
+// day writes a time for a list.
+func day(t time.Time) string {
+	if t.IsZero() {
+		return "never"
+	}
+	return t.UTC().Format("2006-01-02 15:04")
+}
+
+func revokeToken(t terminal, args []string) error {
+	path, l, _, err := tokenLine(t, args)
+	if err != nil {
+		return err
+	}
+	if len(l.words) != 1 {
+		return &usageError{errors.New("token revoke: want one NAME or ID; varve token list shows them")}
+	}
+	revoked, err := auth.Revoke(path, l.words[0])
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(t.stdout, "Token %s (%s) is void.\n", revoked.ID, revoked.Grant.Name)
+	return nil
+}

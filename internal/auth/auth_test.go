@@ -1,0 +1,426 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/base64"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/principal"
+)
+
+var noon = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+
+// A held is a Keeper under test with its token file, clock and log.
+type held struct {
+	*Keeper
+	path string
+	now  time.Time
+	log  *bytes.Buffer
+}
+
+func hold(t testing.TB, path string, c Config) *held {
+	t.Helper()
+	h := &held{path: path, now: noon, log: &bytes.Buffer{}}
+	var err error
+	h.Keeper, err = NewKeeper(c, Options{TokenFile: path, Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.NewTextHandler(h.log, nil)), Now: func() time.Time { return h.now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return h
+}
+
+func create(t testing.TB, path string, g Grant, expires time.Time) (id, shown string) {
+	t.Helper()
+	id, shown, err := Create(path, g, expires, noon)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id, shown
+}
+
+// reason says why a claim is refused, "" if it is not.
+func (h *held) reason(c Claim) string {
+	_, err := h.Identify(c)
+	if err == nil {
+		return ""
+	}
+	return err.(*Refusal).Reason
+}
+
+func basic(user, password string) string {
+	return "Basic " + base64.StdEncoding.EncodeToString([]byte(user+":"+password))
+}
+
+// A token is shown in several ways; what is not exactly it is refused.
+func TestTokens(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	id, shown := create(t, path, Grant{Name: "grafana", Rights: principal.Read}, time.Time{})
+	_, ended := create(t, path, Grant{Name: "ended", Rights: principal.Read}, noon)
+	h := hold(t, path, DefaultConfig())
+	for header, want := range map[string]string{
+		"Bearer " + shown:                     "",
+		"bearer " + shown:                     "",
+		"Token " + shown:                      "",
+		basic("grafana", shown):               "",
+		basic(shown, ""):                      "",
+		basic(shown, "x"):                     "",
+		"":                                    ReasonNone,
+		"Bearer":                              ReasonMalformed,
+		"Bearer ":                             ReasonMalformed,
+		"Digest " + shown:                     ReasonMalformed,
+		"Basic !!!":                           ReasonMalformed,
+		"Bearer " + strings.Repeat("x", 2000): ReasonMalformed,
+		"Bearer " + shown[:len(shown)-1]:      ReasonToken,
+		"Bearer " + shown + "x":               ReasonToken,
+		"Bearer " + strings.ToUpper(shown):    ReasonToken,
+		"Bearer varve_" + id + "_":            ReasonToken,
+		"Bearer varve_000000000000_" + shown[19:]: ReasonToken,
+		basic("grafana", "grafana"):               ReasonToken,
+		"Bearer " + ended:                         ReasonExpired,
+	} {
+		if got := h.reason(Claim{Stream: "http", Authorization: header}); got != want {
+			t.Errorf("%.40q: %q, want %q", header, got, want)
+		}
+	}
+	who, err := h.Identify(Claim{Authorization: "Bearer " + shown})
+	if err != nil || who.Name != "grafana" || who.Tenant != principal.Default || who.Rights != principal.Read || who.Whole || who.By != ByToken {
+		t.Errorf("%+v %v", who, err)
+	}
+	text, err := os.ReadFile(path)
+	if err != nil || bytes.Contains(text, []byte(shown[19:])) || !bytes.Contains(text, []byte(id)) {
+		t.Errorf("the file has the secret, or not the id: %s %v", text, err)
+	}
+	if info, _ := os.Stat(path); info.Mode().Perm() != 0o600 {
+		t.Errorf("others may read the file: %v", info.Mode())
+	}
+	if strings.Contains(h.log.String(), shown[19:40]) {
+		t.Error("the log has a secret")
+	}
+}
+
+// What the command changes takes effect in a running server, which keeps what it has if
+// the file is damaged or gone.
+func TestTokenFileChanges(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	_, first := create(t, path, Grant{Name: "first", Rights: principal.Read}, time.Time{})
+	h := hold(t, path, DefaultConfig())
+	_, second := create(t, path, Grant{Name: "second", Rights: principal.Write}, time.Time{})
+	if got := h.reason(Claim{Authorization: "Bearer " + second}); got != ReasonToken {
+		t.Errorf("before it is read: %q", got)
+	}
+	read := func() error {
+		next, err := h.readTokens()
+		h.take(next)
+		return err
+	}
+	if err := read(); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.reason(Claim{Authorization: "Bearer " + second}); got != "" {
+		t.Errorf("after that: %q", got)
+	}
+	if _, err := Revoke(path, "first"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Revoke(path, "first"); err == nil {
+		t.Error("a token is revoked twice")
+	}
+	if err := read(); err != nil {
+		t.Fatal(err)
+	}
+	if got := h.reason(Claim{Authorization: "Bearer " + first}); got != ReasonToken {
+		t.Errorf("a revoked token: %q", got)
+	}
+	if log := h.log.String(); !strings.Contains(log, " second") || !strings.Contains(log, "revoked=1") {
+		t.Error(log)
+	}
+	if err := os.WriteFile(path, []byte(`{"version":1,"tokens":[{"id":"`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if read() == nil {
+		t.Error("half a file is read")
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if read() == nil {
+		t.Error("a missing file is no error")
+	}
+	if got := h.reason(Claim{Authorization: "Bearer " + second}); got != "" {
+		t.Errorf("after a fault: %q", got)
+	}
+	if _, _, err := Create(path, Grant{Name: "x", Rights: principal.Read | principal.Admin, Prefix: "p"}, time.Time{}, noon); err == nil {
+		t.Error("an operator is limited to a prefix")
+	}
+	if _, _, err := Create(path, Grant{Name: "x"}, time.Time{}, noon); err == nil {
+		t.Error("a token without a role")
+	}
+}
+
+// Commands that run at once change the file one after the other, or say that they did not.
+func TestTokensMadeAtOnce(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	var made sync.Map
+	var all sync.WaitGroup
+	for _, name := range strings.Fields("a b c d e f") {
+		all.Go(func() {
+			if _, _, err := Create(path, Grant{Name: name, Rights: principal.Read}, time.Time{}, noon); err == nil {
+				made.Store(name, true)
+			}
+		})
+	}
+	all.Wait()
+	tokens, err := List(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, k := range tokens {
+		if _, ok := made.LoadAndDelete(k.Grant.Name); !ok {
+			t.Errorf("token %s is there but was not made", k.Grant.Name)
+		}
+	}
+	made.Range(func(name, _ any) bool { t.Errorf("token %s is lost", name); return true })
+}
+
+// When a token was last used survives a restart, and shows in the list.
+func TestLastUse(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	_, shown := create(t, path, Grant{Name: "grafana", Rights: principal.Read}, time.Time{})
+	h := hold(t, path, DefaultConfig())
+	if got := h.reason(Claim{Authorization: "Bearer " + shown}); got != "" {
+		t.Fatal(got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	h.Run(ctx)
+	tokens, err := List(path)
+	if err != nil || len(tokens) != 1 || !tokens[0].Used.Equal(noon) {
+		t.Errorf("%+v %v", tokens, err)
+	}
+	if got := hold(t, path, DefaultConfig()).uses(); len(got) != 1 {
+		t.Errorf("after a restart: %v", got)
+	}
+}
+
+// The first rule that fits says what a sender without a token may do.
+func TestRules(t *testing.T) {
+	c := DefaultConfig()
+	c.Proxies = []string{"10.9.0.1"}
+	c.Rules = []string{
+		"address=10.0.0.5 role=read+write tenant=b,a name=first",
+		"address=10.0.0.0/8,2001:db8::/32 stream=carbon role=write prefix=servers.",
+		"cn=collector-*.example.org role=write",
+		"san=*@example.org role=read tenant=*",
+		"user=ali*e role=admin",
+	}
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	h := hold(t, filepath.Join(t.TempDir(), "none"), c)
+	cert := func(cn string, mail ...string) *x509.Certificate {
+		return &x509.Certificate{Subject: pkix.Name{CommonName: cn}, EmailAddresses: mail}
+	}
+	for _, test := range []struct {
+		claim Claim
+		want  string // NAME@TENANT ROLES PREFIX, or why not
+	}{
+		{Claim{Stream: "telnet", Remote: netip.MustParseAddr("10.0.0.5")}, "first@b read,write "},
+		{Claim{Stream: "telnet", Remote: netip.MustParseAddr("10.0.0.5"), Tenant: "a"}, "first@a read,write "},
+		{Claim{Stream: "telnet", Remote: netip.MustParseAddr("10.0.0.5"), Tenant: "c"}, ReasonTenant},
+		{Claim{Stream: "http", Remote: netip.MustParseAddr("10.0.0.5")}, ReasonNone},
+		{Claim{Stream: "carbon", Remote: netip.MustParseAddr("10.0.0.6")}, "10.0.0.6@default write servers."},
+		{Claim{Stream: "carbon", Remote: netip.MustParseAddr("2001:db8::1")}, "2001:db8::1@default write servers."},
+		{Claim{Stream: "telnet", Remote: netip.MustParseAddr("10.0.0.6")}, ReasonNone},
+		{Claim{Stream: "telnet"}, ReasonNone},
+		{Claim{Stream: "http", Certificate: cert("collector-7.example.org")}, "collector-7.example.org@default write "},
+		{Claim{Stream: "http", Certificate: cert("collector-7.example.org.evil")}, ReasonNoRule},
+		{Claim{Stream: "http", Certificate: cert("")}, ReasonNoRule},
+		{Claim{Stream: "http", Certificate: cert("", "al@example.org"), Tenant: "c"}, "al@example.org@c read "},
+		{Claim{Stream: "http", Certificate: cert("collector-7.example.org"), Authorization: "Bearer x"}, ReasonToken},
+		{Claim{Stream: "http", Remote: netip.MustParseAddr("10.9.0.1"), User: "alice"}, "alice@default admin "},
+		{Claim{Stream: "http", Remote: netip.MustParseAddr("10.9.0.1"), User: "alic"}, ReasonNoRule},
+		{Claim{Stream: "http", Remote: netip.MustParseAddr("10.9.0.2"), User: "alice"}, ReasonNone},
+	} {
+		id, err := h.Identify(test.claim)
+		got := id.Name + "@" + id.Tenant + " " + id.Rights.String() + " " + id.Prefix
+		if refusal := (*Refusal)(nil); errors.As(err, &refusal) {
+			got = refusal.Reason
+		}
+		if got != test.want {
+			t.Errorf("%+v: %q, want %q", test.claim, got, test.want)
+		}
+	}
+	changed := c
+	changed.Rules = []string{"address=10.0.0.0/8 role=read"}
+	apply, err := h.Read(changed)
+	if err != nil || apply == nil {
+		t.Fatal(err)
+	}
+	apply()
+	if got := h.reason(Claim{Stream: "telnet", Remote: netip.MustParseAddr("10.1.1.1")}); got != "" {
+		t.Error("after a reload:", got)
+	}
+	if apply, err := h.Read(changed); apply != nil || err != nil {
+		t.Error("rules that did not change have an effect:", err)
+	}
+}
+
+// A rule with a fault is told.
+func TestRulesWithFaults(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                                        "want one of cn=",
+		"role=read":                               "want one of cn=",
+		"cn=a address=10.0.0.1 role=read":         "want one of cn=",
+		"cn=a":                                    "role= is missing",
+		"cn=a role=reader":                        `role "reader"`,
+		"cn=a role=read role=write":               "role is there twice",
+		"cn=a role=read tennant=b":                `unknown word "tennant"`,
+		"cn= role=read":                           "want KEY=VALUE",
+		"cn=a role=read tenant=B":                 `tenant "B"`,
+		"cn=a role=read tenant=*,b":               "stands for all",
+		"cn=a role=read stream=https":             `stream "https"`,
+		"cn=a role=admin prefix=x":                "cannot be limited",
+		"address=10.0.0.1/8 role=read":            "did you mean 10.0.0.0/8?",
+		"address=example.org role=read":           "want an address or a range",
+		"cn=" + strings.Repeat("a", maxRuleBytes): "want at most",
+	} {
+		if _, err := parseRules([]string{text}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.60q: %v, want %q", text, err, want)
+		}
+	}
+}
+
+// Refusals of one address are written to the log until there are too many. Others, and those
+// who show something good, notice nothing of it.
+func TestThrottling(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	_, shown := create(t, path, Grant{Name: "grafana", Rights: principal.Read}, time.Time{})
+	h := hold(t, path, DefaultConfig())
+	bad, other := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	throttled := func(a netip.Addr) bool {
+		_, err := h.Identify(Claim{Remote: a, Authorization: "Bearer x"})
+		return err.(*Refusal).Throttled
+	}
+	for i := range failuresPerMinute {
+		if throttled(bad) {
+			t.Fatalf("refusal %d is throttled", i)
+		}
+	}
+	if !throttled(bad) || throttled(other) {
+		t.Error("throttling is not by address")
+	}
+	if got := h.reason(Claim{Remote: bad, Authorization: "Bearer " + shown}); got != "" {
+		t.Error("a good token is refused:", got)
+	}
+	if got := strings.Count(h.log.String(), "auth: refused"); got != failuresPerMinute+1 {
+		t.Errorf("%d lines in the log", got)
+	}
+	h.now = h.now.Add(time.Minute)
+	if throttled(bad) {
+		t.Error("it does not end")
+	}
+	six := netip.MustParseAddr("2001:db8::")
+	for range failuresPerMinute {
+		six = six.Next()
+		throttled(six)
+	}
+	if !throttled(six) {
+		t.Error("a sender with many addresses is not throttled")
+	}
+	for i := range 2 * maxFailing {
+		throttled(netip.AddrFrom4([4]byte{1, 1, byte(i >> 8), byte(i)}))
+	}
+	if n := len(h.failures.count); n > maxFailing+1 {
+		t.Errorf("%d addresses are kept", n)
+	}
+}
+
+func TestMatches(t *testing.T) {
+	for _, test := range []struct {
+		pattern, name string
+		want          bool
+	}{
+		{"a", "a", true}, {"a", "ab", false}, {"a*", "ab", true}, {"*", "a", true}, {"*", "", false},
+		{"a*c", "abc", true}, {"a*c", "ac", true}, {"a*a", "a", false}, {"*b*", "abc", true}, {"a*b*c", "axbxc", true},
+		{"a*b*c", "acb", false}, {"**", "x", true}, {"*.example.org", "example.org", false}, {"a*b*b", "axb", false},
+	} {
+		if got := matches(test.pattern, test.name); got != test.want {
+			t.Errorf("%s, %s: %t", test.pattern, test.name, got)
+		}
+	}
+}
+
+// FuzzAuthorization shows headers that are not the token: none gets in.
+func FuzzAuthorization(f *testing.F) {
+	path := filepath.Join(f.TempDir(), "tokens.json")
+	_, shown := create(f, path, Grant{Name: "a", Rights: principal.Read}, time.Time{})
+	h := hold(f, path, DefaultConfig())
+	h.log = &bytes.Buffer{}
+	h.Keeper.log = slog.New(slog.DiscardHandler)
+	for _, seed := range []string{"Bearer " + shown, basic("a", shown), basic(shown, "x"), "Bearer varve_", "Basic", "Basic Og==", " ", "Bearer  " + shown[:30]} {
+		f.Add(seed)
+	}
+	f.Fuzz(func(t *testing.T, header string) {
+		_, err := h.Identify(Claim{Authorization: header})
+		if got, ok := shownIn(header); err == nil && (!ok || got != shown) {
+			t.Errorf("%q gets in", header)
+		}
+		if refusal := (*Refusal)(nil); err != nil && (!errors.As(err, &refusal) || strings.Contains(refusal.Text, shown)) {
+			t.Errorf("%q: %v", header, err)
+		}
+	})
+}
+
+// FuzzTokenFile reads files; what can be read is written and read again as it was.
+func FuzzTokenFile(f *testing.F) {
+	path := filepath.Join(f.TempDir(), "tokens.json")
+	create(f, path, Grant{Name: "a", Rights: principal.Read, Prefix: "p"}, noon)
+	text, err := os.ReadFile(path)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(text)
+	f.Add([]byte(`{"version":1,"tokens":[]}`))
+	f.Add([]byte(`{"version":2}`))
+	f.Fuzz(func(t *testing.T, text []byte) {
+		tokens, err := parseTokens(text)
+		if err != nil {
+			return
+		}
+		again, err := parseTokens(formatTokens(tokens))
+		if err != nil || !slices.EqualFunc(tokens, again, func(a, b Token) bool { return a.ID == b.ID && a.hash == b.hash && equalGrants(a.Grant, b.Grant) }) {
+			t.Errorf("%s becomes %+v, %v", text, again, err)
+		}
+	})
+}
+
+// FuzzRule parses rules; a rule that is taken has a selector and gives something.
+func FuzzRule(f *testing.F) {
+	for _, seed := range []string{"cn=a role=read", "address=10.0.0.0/8,::1 stream=carbon role=write+read tenant=a prefix=b", "user=* role=admin", "san=x role=metrics name=y"} {
+		f.Add(seed, "name")
+	}
+	f.Fuzz(func(t *testing.T, text, name string) {
+		r, err := parseRule(text)
+		if err != nil {
+			return
+		}
+		if r.grant.Rights == 0 || len(r.grant.Tenants) == 0 || r.cn == "" && r.san == "" && r.user == "" && len(r.networks) == 0 {
+			t.Errorf("%q is %+v", text, r)
+		}
+		r.ofCertificate(&x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}})
+	})
+}

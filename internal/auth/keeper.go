@@ -1,0 +1,429 @@
+package auth
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/collectors"
+	"varve/internal/principal"
+)
+
+// A Claim is what a sender shows.
+type Claim struct {
+	Stream        string
+	Remote        netip.Addr
+	Certificate   *x509.Certificate // that was verified; nil: none
+	Authorization string            // the header
+	User          string            // the header that proxies set; it counts only if Remote is one
+	Tenant        string            // that the sender asks for; "" leaves it open
+}
+
+// An Identity is who a sender is.
+type Identity struct {
+	principal.Principal
+	Whole bool // has its rights on the server as a whole, not on some tenants
+	By    string
+
+	// Ambient is set if the sender has shown nothing: each program at its address has
+	// these rights, web pages in a browser among them.
+	Ambient bool
+}
+
+// Ways in which a sender is known.
+const (
+	ByToken       = "token"
+	ByProxy       = "proxy"
+	ByCertificate = "certificate"
+	ByAddress     = "address"
+)
+
+// A Keeper knows tokens and rules. All methods may be called by many goroutines at once.
+type Keeper struct {
+	path        string
+	proxyHeader string
+	now         func() time.Time
+	log         *slog.Logger
+	tokens      atomic.Pointer[tokenSet]
+	rules       atomic.Pointer[ruleSet]
+	failures    failures
+	written     map[string]time.Time   // uses, as the file has them; for Run
+	refused     *prometheus.CounterVec // stream, reason
+}
+
+// A tokenSet is the content of a token file.
+type tokenSet struct {
+	byID  map[string]*heldToken
+	state fileState
+}
+
+// A heldToken is a token with its last use, in seconds since 1970.
+type heldToken struct {
+	Token
+	used atomic.Int64
+}
+
+type ruleSet struct {
+	rules   []rule
+	proxies []netip.Prefix
+}
+
+// A fileState tells whether a file has changed.
+type fileState struct {
+	modified time.Time
+	size     int64
+	there    bool
+}
+
+func stateOf(path string) fileState {
+	info, err := os.Stat(path)
+	if err != nil {
+		return fileState{}
+	}
+	return fileState{info.ModTime(), info.Size(), true}
+}
+
+// Options are what a Keeper needs beside its settings.
+type Options struct {
+	TokenFile  string // if Config has none
+	Registerer prometheus.Registerer
+	Logger     *slog.Logger
+	Now        func() time.Time
+}
+
+// NewKeeper reads the token file. c must be valid.
+func NewKeeper(c Config, o Options) (*Keeper, error) {
+	k := &Keeper{path: c.Path(o.TokenFile), proxyHeader: c.ProxyHeader, now: o.Now, log: o.Logger}
+	set := collectors.Named("varve_auth_")
+	k.refused = set.CounterVec("refused_total", "Requests and connections that were refused for lack of a credential or right, by stream and reason.", "stream", "reason")
+	set.GaugeFunc("tokens", "Tokens in the token file, expired ones among them.", func() float64 { return float64(len(k.tokens.Load().byID)) })
+	if _, err := set.Register(o.Registerer); err != nil {
+		return nil, err
+	}
+	apply, err := k.Read(c)
+	if err != nil {
+		return nil, err
+	}
+	if apply != nil {
+		apply()
+	}
+	k.written = k.uses()
+	return k, nil
+}
+
+// Path is that of the token file.
+func (c Config) Path(otherwise string) string {
+	if c.TokenFile != "" {
+		return c.TokenFile
+	}
+	return otherwise
+}
+
+// ProxyHeader is the header in which proxies say who the user is.
+func (k *Keeper) ProxyHeader() string { return k.proxyHeader }
+
+// Read reads rules and tokens again. The function that it returns puts them in force; it is
+// nil if nothing has changed.
+func (k *Keeper) Read(c Config) (apply func(), err error) {
+	next := &ruleSet{}
+	if next.rules, err = parseRules(c.Rules); err != nil {
+		return nil, fmt.Errorf("auth.%w", err)
+	}
+	if len(c.Proxies) > 0 {
+		if next.proxies, err = ParseNetworks(c.Proxies); err != nil {
+			return nil, fmt.Errorf("auth.proxies: %w", err)
+		}
+	}
+	tokens, err := k.readTokens()
+	if err != nil {
+		return nil, err
+	}
+	old := k.rules.Load()
+	same := old != nil && slices.EqualFunc(old.rules, next.rules, equalRules) && slices.Equal(old.proxies, next.proxies)
+	if same && tokens == nil {
+		return nil, nil
+	}
+	return func() {
+		k.rules.Store(next)
+		if !same {
+			k.log.Info("auth: rules are in force", "rules", len(next.rules), "proxies", len(next.proxies))
+		}
+		k.take(tokens)
+	}, nil
+}
+
+func equalRules(a, b rule) bool {
+	return a.cn == b.cn && a.san == b.san && a.user == b.user && slices.Equal(a.networks, b.networks) && slices.Equal(a.streams, b.streams) && equalGrants(a.grant, b.grant)
+}
+
+func equalGrants(a, b Grant) bool {
+	return a.Name == b.Name && a.Rights == b.Rights && a.Prefix == b.Prefix && slices.Equal(a.Tenants, b.Tenants)
+}
+
+// readTokens reads the token file if it has changed; else it returns nil.
+func (k *Keeper) readTokens() (*tokenSet, error) {
+	state, old := stateOf(k.path), k.tokens.Load()
+	if old != nil && old.state == state {
+		return nil, nil
+	}
+	if old != nil && old.state.there && !state.there {
+		return nil, fmt.Errorf("token file %s is gone; the tokens that were in it stay in force. Write it again, or an empty one by revoking all", k.path)
+	}
+	tokens, err := readTokens(k.path)
+	if err != nil {
+		return nil, err
+	}
+	uses := map[string]time.Time{}
+	if old == nil {
+		uses = readUses(k.path)
+	}
+	next := &tokenSet{byID: map[string]*heldToken{}, state: state}
+	for _, t := range tokens {
+		held := &heldToken{Token: t}
+		if used := uses[t.ID]; !used.IsZero() {
+			held.used.Store(used.Unix())
+		}
+		if old != nil && old.byID[t.ID] != nil {
+			held.used.Store(old.byID[t.ID].used.Load())
+		}
+		next.byID[t.ID] = held
+	}
+	return next, nil
+}
+
+// take puts tokens in force and says which are new and which are gone.
+func (k *Keeper) take(next *tokenSet) {
+	if next == nil {
+		return
+	}
+	old := k.tokens.Swap(next)
+	if old == nil {
+		k.log.Info("auth: tokens are in force", "file", k.path, "tokens", len(next.byID))
+		return
+	}
+	var added, gone []string
+	for id, t := range next.byID {
+		if old.byID[id] == nil {
+			added = append(added, id+" "+t.Grant.Name)
+		}
+	}
+	for id, t := range old.byID {
+		if next.byID[id] == nil {
+			gone = append(gone, id+" "+t.Grant.Name)
+		}
+	}
+	const shown = 20
+	slices.Sort(added)
+	slices.Sort(gone)
+	k.log.Info("auth: the token file has changed", "tokens", len(next.byID), "added", len(added), "revoked", len(gone),
+		"first_added", added[:min(shown, len(added))], "first_revoked", gone[:min(shown, len(gone))])
+}
+
+const (
+	lookEvery  = time.Second      // at the token file
+	writeEvery = 10 * time.Minute // when tokens were last used
+)
+
+// Run reads the token file whenever it has changed, and writes now and then which tokens
+// were used, until ctx ends.
+func (k *Keeper) Run(ctx context.Context) {
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	write := time.NewTicker(writeEvery)
+	defer write.Stop()
+	var failed *fileState // of a file that could not be read; its fault is told once
+	for {
+		select {
+		case <-look.C:
+			if state := stateOf(k.path); failed == nil || state != *failed {
+				failed = k.refresh(state)
+			}
+			continue
+		case <-write.C:
+		case <-ctx.Done():
+		}
+		k.writeUses()
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// refresh reads the token file if it has changed. It returns the state of a file that could
+// not be read, else nil.
+func (k *Keeper) refresh(state fileState) (failed *fileState) {
+	next, err := k.readTokens()
+	if err != nil {
+		k.log.Error("auth: the token file was not read again; the tokens that were in it stay in force", "error", err)
+		return &state
+	}
+	k.take(next)
+	return nil
+}
+
+// uses returns when tokens were last used.
+func (k *Keeper) uses() map[string]time.Time {
+	uses := map[string]time.Time{}
+	for id, t := range k.tokens.Load().byID {
+		if at := t.used.Load(); at != 0 {
+			uses[id] = time.Unix(at, 0).UTC()
+		}
+	}
+	return uses
+}
+
+// writeUses writes when tokens were last used, if that has changed.
+func (k *Keeper) writeUses() {
+	uses := k.uses()
+	if maps.EqualFunc(uses, k.written, time.Time.Equal) {
+		return
+	}
+	text, err := json.Marshal(uses)
+	if err != nil {
+		panic(err) // texts and times always marshal
+	}
+	if err := replace(usesPath(k.path), text); err != nil {
+		k.log.Warn("auth: it could not be written when tokens were last used", "error", err)
+		return
+	}
+	k.written = uses
+}
+
+// Identify finds out who a sender is. The error is a *Refusal.
+func (k *Keeper) Identify(c Claim) (Identity, error) {
+	g, id, refusal := k.grant(&c)
+	if refusal == nil {
+		var ok bool
+		if id.Tenant, ok = g.tenant(c.Tenant); !ok {
+			refusal = &Refusal{Reason: ReasonTenant, Name: g.Name, Text: "this sender may not use the tenant " + c.Tenant}
+		}
+	}
+	if refusal != nil {
+		return Identity{}, k.refuse(&c, refusal)
+	}
+	id.Rights, id.Prefix, id.Whole = g.Rights, g.Prefix, g.whole()
+	return id, nil
+}
+
+// grant finds what a sender is granted. What it shows counts in one order, and a token that
+// is not good is not made up for by something else.
+func (k *Keeper) grant(c *Claim) (*Grant, Identity, *Refusal) {
+	if c.Authorization != "" {
+		t, refusal := k.token(c.Authorization)
+		if refusal != nil {
+			return nil, Identity{}, refusal
+		}
+		return &t.Grant, Identity{Principal: principal.Principal{Name: t.title()}, By: ByToken}, nil
+	}
+	rules := k.rules.Load()
+	if c.User != "" && contains(rules.proxies, c.Remote) {
+		for i := range rules.rules {
+			if r := &rules.rules[i]; r.user != "" && r.on(c.Stream) && matches(r.user, c.User) {
+				return &r.grant, named(r, c.User, ByProxy), nil
+			}
+		}
+		return nil, Identity{}, &Refusal{Reason: ReasonNoRule, Name: c.User, Text: "no rule of auth.rules is for this user of a proxy"}
+	}
+	for i := range rules.rules {
+		r := &rules.rules[i]
+		if !r.on(c.Stream) {
+			continue
+		}
+		if c.Certificate != nil {
+			if name := r.ofCertificate(c.Certificate); name != "" {
+				return &r.grant, named(r, name, ByCertificate), nil
+			}
+		}
+		if contains(r.networks, c.Remote) {
+			id := named(r, c.Remote.String(), ByAddress)
+			id.Ambient = true
+			return &r.grant, id, nil
+		}
+	}
+	if c.Certificate != nil {
+		return nil, Identity{}, &Refusal{Reason: ReasonNoRule, Name: c.Certificate.Subject.CommonName, Text: "no rule of auth.rules is for this client certificate"}
+	}
+	return nil, Identity{}, &Refusal{Reason: ReasonNone, Text: "this needs a credential: a token as Authorization: Bearer TOKEN, or as the password of basic authentication; varve token create makes one"}
+}
+
+func named(r *rule, otherwise, by string) Identity {
+	name := r.grant.Name
+	if name == "" {
+		name = otherwise
+	}
+	return Identity{Principal: principal.Principal{Name: name}, By: by}
+}
+
+// title is the name of the token's sender, or the token's ID.
+func (t *Token) title() string {
+	if t.Grant.Name != "" {
+		return t.Grant.Name
+	}
+	return t.ID
+}
+
+// token finds the token in a header.
+func (k *Keeper) token(header string) (*heldToken, *Refusal) {
+	shown, ok := shownIn(header)
+	if !ok {
+		return nil, &Refusal{Reason: ReasonMalformed, Text: "the header Authorization is neither Bearer TOKEN nor Basic with a token as the password"}
+	}
+	id, formed := idOf(shown)
+	held := k.tokens.Load().byID[id]
+	hash := &noHash
+	if held != nil {
+		hash = &held.hash
+	}
+	if !shows(shown, hash) || held == nil || !formed {
+		return nil, &Refusal{Reason: ReasonToken, Text: "this token is not known; it may have been revoked"}
+	}
+	now := k.now()
+	if held.expired(now) {
+		return nil, &Refusal{Reason: ReasonExpired, Name: held.title(), Text: "this token has expired"}
+	}
+	if at := now.Unix(); held.used.Load() != at { // at most one write a second to shared memory
+		held.used.Store(at)
+	}
+	return held, nil
+}
+
+// maxAuthorization bounds the header that is decoded: a user's name, and a token.
+const maxAuthorization = 1024
+
+// shownIn returns what an Authorization header shows as a token. Of basic authentication
+// that is the password, or the user's name if the password is empty or x, as some clients
+// have it that take a token for a name.
+func shownIn(header string) (shown string, ok bool) {
+	scheme, rest, _ := strings.Cut(header, " ")
+	rest = strings.TrimSpace(rest)
+	if rest == "" || len(rest) > maxAuthorization {
+		return "", false
+	}
+	switch {
+	case strings.EqualFold(scheme, "Bearer"), strings.EqualFold(scheme, "Token"):
+		return rest, true
+	case !strings.EqualFold(scheme, "Basic"):
+		return "", false
+	}
+	text, err := base64.StdEncoding.DecodeString(rest)
+	if err != nil {
+		return "", false
+	}
+	user, password, ok := strings.Cut(string(text), ":")
+	if password == "" || password == "x" {
+		return user, ok
+	}
+	return password, ok
+}

@@ -1,0 +1,205 @@
+package auth
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"varve/internal/clip"
+	"varve/internal/principal"
+)
+
+// Bounds on rules. All of them are looked at for each sender without a token.
+const (
+	maxRules     = 1000
+	maxRuleBytes = 4096
+)
+
+// A rule grants rights to senders that have no token. It has one selector.
+type rule struct {
+	cn, san, user string // patterns in which * stands for any text; "" does not select
+	networks      []netip.Prefix
+	streams       []string // on which the rule holds; nil: see on
+	grant         Grant
+}
+
+// lineStreams are those on which a rule for addresses holds unless it names others.
+var lineStreams = []string{"telnet", "carbon", "pickle", "carbon_udp"}
+
+// ruleStreams are those that a rule can name.
+var ruleStreams = append([]string{"http", "pprof"}, lineStreams...)
+
+// parseRules parses all rules; an error has the faults of all.
+func parseRules(texts []string) ([]rule, error) {
+	if len(texts) > maxRules {
+		return nil, fmt.Errorf("rules: there are %d; want at most %d", len(texts), maxRules)
+	}
+	var rules []rule
+	var errs []error
+	for _, text := range texts {
+		r, err := parseRule(text)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("rules: %q: %w", clip.Text(text, 200), err))
+		}
+		rules = append(rules, r)
+	}
+	return rules, errors.Join(errs...)
+}
+
+// parseRule parses words of the form KEY=VALUE.
+func parseRule(text string) (r rule, err error) {
+	if len(text) > maxRuleBytes {
+		return r, fmt.Errorf("it has %d bytes; want at most %d", len(text), maxRuleBytes)
+	}
+	seen := map[string]bool{}
+	for word := range strings.FieldsSeq(text) {
+		key, value, ok := strings.Cut(word, "=")
+		if !ok || value == "" {
+			return r, fmt.Errorf("%q: want KEY=VALUE", word)
+		}
+		if seen[key] {
+			return r, fmt.Errorf("%s is there twice", key)
+		}
+		seen[key] = true
+		if err := r.set(key, value); err != nil {
+			return r, err
+		}
+	}
+	selectors := 0
+	for _, key := range []string{"cn", "san", "user", "address"} {
+		if seen[key] {
+			selectors++
+		}
+	}
+	switch {
+	case selectors != 1:
+		return r, errors.New("want one of cn=, san=, user= and address=")
+	case !seen["role"]:
+		return r, errors.New("role= is missing")
+	case r.grant.Tenants == nil:
+		r.grant.Tenants = defaultTenants(r.grant.Rights)
+	}
+	if r.streams == nil && r.networks != nil {
+		r.streams = lineStreams
+	}
+	return r, r.grant.check()
+}
+
+func (r *rule) set(key, value string) (err error) {
+	switch key {
+	case "cn":
+		r.cn = value
+	case "san":
+		r.san = value
+	case "user":
+		r.user = value
+	case "address":
+		r.networks, err = ParseNetworks(list(value))
+	case "role":
+		r.grant.Rights, err = principal.ParseRights(value)
+	case "tenant":
+		r.grant.Tenants = list(value)
+	case "prefix":
+		r.grant.Prefix = value
+	case "name":
+		r.grant.Name = value
+	case "stream":
+		r.streams = list(value)
+		for _, s := range r.streams {
+			if !slices.Contains(ruleStreams, s) {
+				err = fmt.Errorf("stream %q: want some of %s", s, strings.Join(ruleStreams, ", "))
+			}
+		}
+	default:
+		err = fmt.Errorf("unknown word %q; want cn, san, user, address, role, tenant, prefix, stream or name", key)
+	}
+	return err
+}
+
+// list splits a value at commas and plus signs. The latter serve where a comma ends the
+// rule, in flags and variables.
+func list(value string) []string {
+	return strings.FieldsFunc(value, func(r rune) bool { return r == ',' || r == '+' })
+}
+
+// ParseNetworks parses addresses and ranges such as 10.0.0.0/8.
+func ParseNetworks(texts []string) ([]netip.Prefix, error) {
+	var networks []netip.Prefix
+	for _, text := range texts {
+		n, err := netip.ParsePrefix(text)
+		if a, addrErr := netip.ParseAddr(text); addrErr == nil {
+			n, err = netip.PrefixFrom(a, a.BitLen()), nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("address %q: want an address or a range, such as 10.0.0.5 or 10.0.0.0/8", text)
+		}
+		if n != n.Masked() {
+			return nil, fmt.Errorf("address %q: it has bits beyond the range; did you mean %s?", text, n.Masked())
+		}
+		networks = append(networks, n)
+	}
+	if networks == nil {
+		return nil, errors.New("address: there is none")
+	}
+	return networks, nil
+}
+
+func contains(networks []netip.Prefix, a netip.Addr) bool {
+	for _, n := range networks {
+		if n.Contains(a) {
+			return true
+		}
+	}
+	return false
+}
+
+// on reports whether a rule holds on a stream.
+func (r *rule) on(stream string) bool { return r.streams == nil || slices.Contains(r.streams, stream) }
+
+// ofCertificate returns the name by which a rule knows a certificate, "" if it does not.
+func (r *rule) ofCertificate(c *x509.Certificate) string {
+	if r.cn != "" && matches(r.cn, c.Subject.CommonName) {
+		return c.Subject.CommonName
+	}
+	if r.san == "" {
+		return ""
+	}
+	for _, names := range [][]string{c.DNSNames, c.EmailAddresses} {
+		for _, name := range names {
+			if matches(r.san, name) {
+				return name
+			}
+		}
+	}
+	for _, u := range c.URIs {
+		if name := u.String(); matches(r.san, name) {
+			return name
+		}
+	}
+	return ""
+}
+
+// matches reports whether a name, which is not empty, fits a pattern in which * stands for
+// any text.
+func matches(pattern, name string) bool {
+	if name == "" || len(name) > 1024 {
+		return false
+	}
+	first, rest, starred := strings.Cut(pattern, "*")
+	if !starred {
+		return pattern == name
+	}
+	name, ok := strings.CutPrefix(name, first)
+	for ok && starred {
+		var part string
+		part, rest, starred = strings.Cut(rest, "*")
+		if !starred {
+			return strings.HasSuffix(name, part)
+		}
+		_, name, ok = strings.Cut(name, part) // the first place leaves most for the others
+	}
+	return ok
+}

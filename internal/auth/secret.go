@@ -1,0 +1,50 @@
+package auth
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"encoding/hex"
+	"strings"
+)
+
+const (
+	tokenMark = "varve_"
+
+	idBytes     = 6
+	secretBytes = 32
+
+	// maxSecret bounds what is looked at as a token. None is longer.
+	maxSecret = 128
+)
+
+var secretText = base64.RawURLEncoding
+
+// newSecret makes a token: the ID by which it is known, and what the sender shows.
+func newSecret() (id, shown string, hash [sha256.Size]byte) {
+	var random [idBytes + secretBytes]byte
+	rand.Read(random[:]) // never fails
+	id = hex.EncodeToString(random[:idBytes])
+	shown = tokenMark + id + "_" + secretText.EncodeToString(random[idBytes:])
+	return id, shown, sha256.Sum256([]byte(shown))
+}
+
+// idOf returns the ID of what a sender shows as a token.
+func idOf(shown string) (id string, ok bool) {
+	rest, ok := strings.CutPrefix(shown, tokenMark)
+	if !ok || len(shown) > maxSecret {
+		return "", false
+	}
+	id, _, ok = strings.Cut(rest, "_")
+	return id, ok && len(id) == 2*idBytes
+}
+
+// noHash is what a token is compared with that does not exist.
+var noHash [sha256.Size]byte
+
+// shows reports whether a text is the token with the hash.
+func shows(text string, hash *[sha256.Size]byte) bool {
+	got := sha256.Sum256([]byte(text))
+	return subtle.ConstantTimeCompare(got[:], hash[:]) == 1
+}

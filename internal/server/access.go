@@ -1,0 +1,219 @@
+package server
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"strings"
+
+	"varve/internal/auth"
+	"varve/internal/httpapi"
+	"varve/internal/principal"
+	"varve/internal/stream"
+)
+
+// A Gatekeeper finds out who senders are. *auth.Keeper is one.
+type Gatekeeper interface {
+	Identify(auth.Claim) (auth.Identity, error) // or an *auth.Refusal
+	Lacks(c auth.Claim, id auth.Identity, reason, text string) *auth.Refusal
+	ProxyHeader() string
+}
+
+// guarded is a route's handler behind the question whether the sender may use it.
+func (rt *router) guarded(route httpapi.Route) http.Handler {
+	next := route.Checked()
+	if route.Access == httpapi.Public {
+		return next
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r, refusal := rt.identify(r, route)
+		if refusal != nil {
+			rt.refuseSender(w, r, refusal)
+			return
+		}
+		if p := principal.Of(r.Context()); !rt.hasTenant(p.Tenant) {
+			httpapi.WriteErrors(w, http.StatusNotFound, "there is no tenant "+p.Tenant)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// hasTenant reports whether the server serves a tenant.
+func (rt *router) hasTenant(name string) bool {
+	if rt.tenants == nil {
+		return name == principal.Default
+	}
+	return rt.tenants(name)
+}
+
+// identify returns r on behalf of who sends it, if that is someone who may use the route.
+func (rt *router) identify(r *http.Request, route httpapi.Route) (*http.Request, *auth.Refusal) {
+	asked, _ := r.Context().Value(tenantKey{}).(string)
+	if rt.keeper == nil {
+		if asked == "" {
+			return r, nil // the context of all connections says Everyone
+		}
+		everyone := principal.Everyone
+		everyone.Tenant = asked
+		return r.WithContext(principal.With(r.Context(), everyone)), nil
+	}
+	claim := auth.Claim{
+		Stream: rt.stream, Remote: remoteOf(r.RemoteAddr), Tenant: asked,
+		Authorization: first(r.Header["Authorization"]), User: first(r.Header[rt.proxyHeader]),
+	}
+	if c := connOf(r.Context()); c != nil {
+		claim.Certificate = c.Certificate()
+	}
+	id, err := rt.keeper.Identify(claim)
+	if err != nil {
+		var refusal *auth.Refusal
+		if !errors.As(err, &refusal) {
+			panic(err) // a fault of Varve
+		}
+		return r, refusal
+	}
+	if reason, text := rt.lacking(r, route, id); reason != "" {
+		return r, rt.keeper.Lacks(claim, id, reason, text)
+	}
+	return r.WithContext(principal.With(r.Context(), id.Principal)), nil
+}
+
+// first returns the first value of a header. Those who ask know the header's canonical name;
+// looking for it takes as long as the rest of the work.
+func first(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return values[0]
+}
+
+// lacking says what a sender lacks for a route, "" if nothing.
+func (rt *router) lacking(r *http.Request, route httpapi.Route, id auth.Identity) (reason, text string) {
+	switch {
+	case !id.Rights.Has(route.Access.Right()):
+		return auth.ReasonRight, fmt.Sprintf("this needs the role %s; %s has %s", route.Access, id.Name, id.Rights)
+	case route.Server && !id.Whole:
+		return auth.ReasonRight, fmt.Sprintf("this concerns the server as a whole and needs the role %s for all tenants; %s has it for some", route.Access, id.Name)
+	case id.Prefix != "" && !route.Metrics:
+		return auth.ReasonPrefix, fmt.Sprintf("this is not limited to metrics that begin with %q, as %s is", id.Prefix, id.Name)
+	case id.Ambient && !isOwnName(r.Host, rt.guard.origins.Load().hosts):
+		return auth.ReasonRight, "the address alone gives rights here, so Host has to be an address, a name without a dot, or the host of an entry of server.allowed_origins"
+	}
+	return "", ""
+}
+
+// refuseSender answers 401 or 403. KairosDB's Java library loses a connection by each such
+// answer with a body, so it gets none.
+func (rt *router) refuseSender(w http.ResponseWriter, r *http.Request, refusal *auth.Refusal) {
+	status := http.StatusForbidden
+	if !refusal.Known() {
+		status = http.StatusUnauthorized
+		w.Header()["Www-Authenticate"] = []string{`Basic realm="varve", charset="UTF-8"`, `Bearer realm="varve"`}
+	}
+	if refusal.Throttled {
+		w.Header().Set("Connection", "close")
+	}
+	if httpapi.LeaksConnections(r) {
+		httpapi.WriteEmpty(w, status)
+		return
+	}
+	httpapi.WriteErrors(w, status, refusal.Text)
+}
+
+// remoteOf is the address in a net.Conn's text.
+func remoteOf(text string) netip.Addr {
+	ap, err := netip.ParseAddrPort(text)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return ap.Addr().Unmap().WithZone("")
+}
+
+// connOf returns the connection of a request, nil in tests without a listener.
+func connOf(ctx context.Context) *stream.Conn {
+	switch c := ctx.Value(connKey{}).(type) {
+	case *httpConn:
+		return c.Conn
+	case net.Conn:
+		return stream.Of(c)
+	}
+	return nil
+}
+
+// tenantKey is the key of the tenant that the path of a request names.
+type tenantKey struct{}
+
+// tenantMark begins the path of a request that names a tenant.
+const tenantMark = "/t/"
+
+// withTenant takes the tenant out of the path of a request, /t/NAME/..., and puts it into
+// the context. ok is false if the name cannot be one.
+func withTenant(r *http.Request) (without *http.Request, ok bool) {
+	rest, named := strings.CutPrefix(r.URL.Path, tenantMark)
+	if !named {
+		return r, true
+	}
+	name, _, _ := strings.Cut(rest, "/")
+	if principal.CheckTenant(name) != nil {
+		return r, false
+	}
+	without = r.WithContext(context.WithValue(r.Context(), tenantKey{}, name))
+	without.URL = new(url.URL)
+	*without.URL = *r.URL
+	strip := func(path string) string {
+		if path = strings.TrimPrefix(path, tenantMark+name); path == "" {
+			return "/"
+		}
+		return path
+	}
+	without.URL.Path = strip(r.URL.Path)
+	if raw := r.URL.RawPath; raw != "" {
+		if !strings.HasPrefix(raw, tenantMark+name) {
+			return r, false // a part of the mark or the name is escaped
+		}
+		without.URL.RawPath = strip(raw)
+	}
+	return without, true
+}
+
+// admitLine finds out who the client of a line protocol is. It needs the right to write.
+func (s *Server) admitLine(name string) func(context.Context, *stream.Conn) (context.Context, error) {
+	return func(ctx context.Context, c *stream.Conn) (context.Context, error) {
+		p, err := s.admit(auth.Claim{Stream: name, Remote: remoteOf(c.RemoteAddr().String()), Certificate: c.Certificate()})
+		return principal.With(ctx, p), err
+	}
+}
+
+func (s *Server) admit(claim auth.Claim) (principal.Principal, error) {
+	id, err := s.keeper.Identify(claim)
+	if err != nil {
+		return principal.Principal{}, err
+	}
+	if !id.Rights.Has(principal.Write) {
+		return principal.Principal{}, s.keeper.Lacks(claim, id, auth.ReasonRight, fmt.Sprintf("this needs the role write; %s has %s", id.Name, id.Rights))
+	}
+	if !s.api.router.hasTenant(id.Tenant) {
+		return principal.Principal{}, s.keeper.Lacks(claim, id, auth.ReasonTenant, "there is no tenant "+id.Tenant)
+	}
+	return id.Principal, nil
+}
+
+// admitDatagram finds out on whose behalf a datagram is, by its address alone, which a
+// sender can forge. It is nil if nobody is asked.
+func (s *Server) admitDatagram(name string) func(netip.Addr) (principal.Principal, error) {
+	if s.keeper == nil {
+		return nil
+	}
+	return func(a netip.Addr) (principal.Principal, error) {
+		p, err := s.admit(auth.Claim{Stream: name, Remote: a.Unmap().WithZone("")})
+		if err == nil && p.Tenant != principal.Default {
+			err = errors.New("datagrams are taken for the tenant " + principal.Default + " only")
+		}
+		return p, err
+	}
+}

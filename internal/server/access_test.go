@@ -1,0 +1,290 @@
+package server
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/auth"
+	"varve/internal/httpapi"
+	"varve/internal/principal"
+	"varve/internal/server/tlstest"
+	"varve/internal/stream"
+)
+
+// A gate is a Keeper with the tokens of a test, by name.
+type gate struct {
+	*auth.Keeper
+	tokens map[string]string
+}
+
+// newGate makes tokens of grants and a Keeper that knows them.
+func newGate(t *testing.T, c auth.Config, grants ...auth.Grant) gate {
+	t.Helper()
+	g := gate{tokens: map[string]string{}}
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	for _, grant := range grants {
+		_, shown, err := auth.Create(path, grant, time.Time{}, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		g.tokens[grant.Name] = shown
+	}
+	c.Enabled = true
+	if c.ProxyHeader == "" {
+		c.ProxyHeader = auth.DefaultConfig().ProxyHeader
+	}
+	var err error
+	g.Keeper, err = auth.NewKeeper(c, auth.Options{TokenFile: path, Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler), Now: time.Now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// whoami answers on whose behalf a request is.
+func whoami(w http.ResponseWriter, r *http.Request) {
+	p := principal.Of(r.Context())
+	fmt.Fprintf(w, "%s@%s %s %s", p.Name, p.Tenant, p.Rights, p.Prefix)
+	if httpapi.IsReadOnly(r.Context()) {
+		io.WriteString(w, " only reads")
+	}
+}
+
+// Each route is open to those with the right that it states, and closed to all others.
+func TestRights(t *testing.T) {
+	g := newGate(t, auth.Config{},
+		auth.Grant{Name: "reader", Rights: principal.Read},
+		auth.Grant{Name: "writer", Rights: principal.Write},
+		auth.Grant{Name: "remover", Rights: principal.Delete},
+		auth.Grant{Name: "operator", Rights: principal.Admin},
+		auth.Grant{Name: "scraper", Rights: principal.Metrics},
+		auth.Grant{Name: "limited", Rights: principal.Read, Prefix: "own."},
+		auth.Grant{Name: "other", Rights: principal.Admin, Tenants: []string{"a", "b"}},
+	)
+	s := start(t, func(o *Options) {
+		o.Keeper = g
+		o.Front.Tenants = func(name string) bool { return name != "b" }
+		o.Routes = []httpapi.Route{
+			httpapi.On("GET", "/public", httpapi.Public, whoami),
+			httpapi.On("GET", "/read", httpapi.Read, whoami),
+			httpapi.On("GET", "/metric", httpapi.Read, whoami).ByMetric(),
+			httpapi.On("POST", "/write", httpapi.Write, whoami),
+			httpapi.On("POST", "/delete", httpapi.Delete, whoami),
+			httpapi.On("POST", "/admin", httpapi.Admin, whoami),
+			httpapi.On("POST", "/server", httpapi.Admin, whoami).OfServer(),
+		}
+	})
+	for _, test := range []struct {
+		who, request string
+		status       int
+		want         string
+	}{
+		{"", "GET /public", 200, "@default"},
+		{"", "GET /read", 401, "varve token create"},
+		{"", "GET /nothing", 404, ""},
+		{"reader", "GET /read", 200, "reader@default read  only reads"},
+		{"reader", "GET /metric", 200, "reader@default read  only reads"},
+		{"reader", "POST /write", 403, "needs the role write; reader has read"},
+		{"reader", "POST /delete", 403, "needs the role delete"},
+		{"reader", "POST /admin", 403, "needs the role admin"},
+		{"reader", "GET /internal/metrics", 403, "needs the role metrics"},
+		{"writer", "POST /write", 200, "writer@default write "},
+		{"writer", "GET /read", 403, "needs the role read"},
+		{"remover", "POST /delete", 200, "remover@default delete  only reads"},
+		{"remover", "POST /write", 403, "needs the role write"},
+		{"operator", "GET /read", 200, "operator@default admin "},
+		{"operator", "POST /server", 200, "operator@default admin "},
+		{"operator", "GET /internal/metrics", 200, "varve_build_info"},
+		{"operator", "GET /t/a/read", 200, "operator@a admin "},
+		{"operator", "GET /t/b/read", 404, "there is no tenant b"},
+		{"scraper", "GET /internal/metrics", 200, "varve_build_info"},
+		{"scraper", "GET /read", 403, "needs the role read"},
+		{"limited", "GET /metric", 200, "limited@default read own. only reads"},
+		{"limited", "GET /read", 403, "not limited to metrics that begin with"},
+		{"other", "GET /read", 200, "other@a admin "},
+		{"other", "GET /t/a/read", 200, "other@a admin "},
+		{"other", "GET /t/a", 200, "Varve test"},
+		{"other", "GET /t/b/read", 404, "there is no tenant b"},
+		{"other", "GET /t/default/read", 403, "may not use the tenant default"},
+		{"other", "GET /t/nothing_known/read", 403, "may not use the tenant"},
+		{"other", "GET /t/A/read", 404, ""},
+		{"other", "GET /t/%61/read", 404, ""},
+		{"other", "POST /server", 403, "concerns the server as a whole"},
+	} {
+		method, path, _ := strings.Cut(test.request, " ")
+		r, err := http.NewRequest(method, "http://"+s.Addr("http")+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if test.who != "" {
+			r.Header.Set("Authorization", "Bearer "+g.tokens[test.who])
+		}
+		status, body, header := do(t, r)
+		if status != test.status || !strings.Contains(body, test.want) {
+			t.Errorf("%s as %q: %d %.300s, want %d %s", test.request, test.who, status, body, test.status, test.want)
+		}
+		if challenge := strings.Join(header["Www-Authenticate"], ", "); (status == 401) != strings.Contains(challenge, "Basic realm") {
+			t.Errorf("%s as %q: %d with WWW-Authenticate %q", test.request, test.who, status, challenge)
+		}
+	}
+}
+
+func do(t *testing.T, r *http.Request) (status int, body string, header http.Header) {
+	t.Helper()
+	response, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer http.DefaultClient.CloseIdleConnections()
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(text), response.Header
+}
+
+// While the store is being opened, the server's metrics are as closed as later.
+func TestRightsAtStart(t *testing.T) {
+	s := start(t, func(o *Options) {
+		o.Keeper = newGate(t, auth.Config{})
+		o.Opening = func() string { return "40 %" }
+	})
+	r, _ := http.NewRequest("GET", "http://"+s.Addr("http")+"/internal/metrics", nil)
+	if status, body, _ := do(t, r); status != 401 {
+		t.Errorf("%d %.100s", status, body)
+	}
+}
+
+// KairosDB's Java library loses a connection by each refusal with a body.
+func TestRefusalOfKairosJavaClient(t *testing.T) {
+	s := start(t, func(o *Options) {
+		o.Keeper = newGate(t, auth.Config{})
+		o.Routes = []httpapi.Route{httpapi.On("GET", "/read", httpapi.Read, whoami)}
+	})
+	r, _ := http.NewRequest("GET", "http://"+s.Addr("http")+"/read", nil)
+	r.Header.Set("User-Agent", "Apache-HttpClient/4.5.2 (Java/1.8)")
+	if status, body, _ := do(t, r); status != 401 || body != "" {
+		t.Errorf("%d %q", status, body)
+	}
+}
+
+// A user is who a listed proxy says, and nobody if another sender says so.
+func TestProxyHeader(t *testing.T) {
+	for proxies, want := range map[string]int{"127.0.0.0/8": 200, "10.0.0.0/8": 401} {
+		s := start(t, func(o *Options) {
+			o.Keeper = newGate(t, auth.Config{Proxies: []string{proxies}, Rules: []string{"user=a* role=read"}})
+			o.Routes = []httpapi.Route{httpapi.On("GET", "/read", httpapi.Read, whoami)}
+		})
+		r, _ := http.NewRequest("GET", "http://"+s.Addr("http")+"/read", nil)
+		r.Header.Set("X-Forwarded-User", "alice")
+		if status, body, _ := do(t, r); status != want {
+			t.Errorf("proxies %s: %d %s, want %d", proxies, status, body, want)
+		}
+		r.Header.Set("X-Forwarded-User", "bob")
+		if status, body, _ := do(t, r); status == 200 {
+			t.Errorf("proxies %s: bob gets %s", proxies, body)
+		}
+	}
+}
+
+// Where an address alone gives rights, a page that reached it by DNS rebinding has none,
+// also where Host is not looked at otherwise.
+func TestAddressOverHTTP(t *testing.T) {
+	s := start(t, func(o *Options) {
+		o.Config.HTTPAddr = "0.0.0.0:0"
+		o.Keeper = newGate(t, auth.Config{Rules: []string{"address=127.0.0.1 stream=http role=read"}})
+		o.Routes = []httpapi.Route{httpapi.On("GET", "/read", httpapi.Read, whoami)}
+	})
+	_, port, _ := net.SplitHostPort(s.Addr("http"))
+	for host, want := range map[string]int{"127.0.0.1": 200, "localhost": 200, "evil.example.org": 403} {
+		r, _ := http.NewRequest("GET", "http://127.0.0.1:"+port+"/read", nil)
+		r.Host = host
+		if status, body, _ := do(t, r); status != want {
+			t.Errorf("Host %s: %d %s, want %d", host, status, body, want)
+		}
+	}
+}
+
+// A whoamiLine answers each line on whose behalf it is.
+type whoamiLine struct{}
+
+func (whoamiLine) ServeConn(ctx context.Context, c *stream.Conn) {
+	buf := make([]byte, 100)
+	for {
+		if _, err := c.Read(buf); err != nil {
+			return
+		}
+		p := principal.Of(ctx)
+		fmt.Fprintf(c, "%s@%s %s\n", p.Name, p.Tenant, p.Prefix)
+	}
+}
+
+// Lines are taken from addresses and certificates that a rule lets write, and from no
+// others.
+func TestRightsOfLines(t *testing.T) {
+	ca := tlstest.NewAuthority(t)
+	for _, test := range []struct{ rules, shows, want string }{
+		{"address=127.0.0.0/8 role=write prefix=servers. name=rack1", "", "rack1@default servers.\n"},
+		{"address=10.0.0.0/8 role=write", "", ""},
+		{"address=127.0.0.1 role=read", "", ""},
+		{"address=127.0.0.1 role=write tenant=elsewhere", "", ""},
+		{"cn=collector-* role=write", "collector-7", "collector-7@default \n"},
+		{"cn=collector-* role=write", "visitor", ""},
+		{"cn=collector-* role=write", "", ""},
+	} {
+		s, _ := secured(t, ca, func(o *Options) {
+			o.Keeper = newGate(t, auth.Config{Rules: []string{test.rules}})
+			o.Streams = map[string]StreamServer{"telnet": stream.NewServer(stream.Options{Name: "telnet", Limit: 10, Refuse: true}, whoamiLine{}, nil)}
+		})
+		c, err := tls.Dial("tcp", s.Addr("telnet"), ca.Client(test.shows))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.SetDeadline(time.Now().Add(20 * time.Second))
+		io.WriteString(c, "hello\n")
+		got := make([]byte, 100)
+		n, _ := c.Read(got)
+		if string(got[:n]) != test.want {
+			t.Errorf("%q as %q: %q, want %q", test.rules, test.shows, got[:n], test.want)
+		}
+		c.Close()
+	}
+}
+
+// BenchmarkToken measures what a token adds to a request, and that asking nobody adds nothing.
+func BenchmarkToken(b *testing.B) {
+	path := filepath.Join(b.TempDir(), "tokens.json")
+	_, shown, err := auth.Create(path, auth.Grant{Name: "reader", Rights: principal.Read}, time.Time{}, time.Now())
+	if err != nil {
+		b.Fatal(err)
+	}
+	keeper, err := auth.NewKeeper(auth.DefaultConfig(), auth.Options{TokenFile: path, Registerer: prometheus.NewRegistry(), Logger: slog.New(slog.DiscardHandler), Now: time.Now})
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, gatekeeper := range map[string]Gatekeeper{"off": nil, "token": keeper} {
+		b.Run(name, func(b *testing.B) {
+			rt := &router{stream: "http", keeper: gatekeeper}
+			h := rt.guarded(httpapi.On("GET", "/", httpapi.Read, func(http.ResponseWriter, *http.Request) {}))
+			r, _ := http.NewRequestWithContext(principal.With(b.Context(), principal.Everyone), "GET", "http://127.0.0.1/", nil)
+			r.RemoteAddr = "127.0.0.1:1234"
+			r.Header.Set("Authorization", "Bearer "+shown)
+			b.ReportAllocs()
+			for b.Loop() {
+				h.ServeHTTP(nil, r)
+			}
+		})
+	}
+}
