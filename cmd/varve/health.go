@@ -75,6 +75,9 @@ func healthTarget(t terminal, args []string) (base string, wait bool, err error)
 		if err != nil {
 			return "", false, err
 		}
+		if loaded.Config.Server.TLS.Speaks("http") {
+			return "https://" + dialable(loaded.Config.Server.HTTPAddr), wait, nil
+		}
 		return "http://" + dialable(loaded.Config.Server.HTTPAddr), wait, nil
 	}
 	if len(settings) > 0 {

@@ -45,10 +45,10 @@ func (rt *router) guarded(route httpapi.Route) http.Handler {
 
 // hasTenant reports whether the server serves a tenant.
 func (rt *router) hasTenant(name string) bool {
-	if rt.tenants == nil {
-		return name == principal.Default
+	if name == principal.Default || name == "" { // the latter only without a listener
+		return true
 	}
-	return rt.tenants(name)
+	return rt.tenants != nil && rt.tenants(name)
 }
 
 // identify returns r on behalf of who sends it, if that is someone who may use the route.
