@@ -32,6 +32,7 @@ func TestCluster(t *testing.T) {
 	for name, test := range map[string]func(*testing.T, *Registers){
 		"swaps exclude":                  testSwapsExclude,
 		"swap tells values apart":        testSwapTellsValuesApart,
+		"swap in time":                   testSwapInTime,
 		"leases":                         testLeases,
 		"a renewal whose answer is lost": testRenewalWhoseAnswerIsLost,
 		"one holder":                     testOneHolder,
@@ -109,6 +110,42 @@ func testSwapTellsValuesApart(t *testing.T, registers *Registers) {
 	}
 	if _, err := registers.Swap(t.Context(), t.Name(), "x", mine, []byte("second"), 0); err != nil {
 		t.Error(err)
+	}
+}
+
+// A swap of which Cassandra has forgotten the intent is not applied.
+func testSwapInTime(t *testing.T, registers *Registers) {
+	first, err := registers.Swap(t.Context(), t.Name(), "x", Value{}, []byte("first"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := registers.SwapInTime(t.Context(), t.Name(), "x", first, []byte("never"), 0); err == nil {
+		t.Error("swapped in time without a deadline")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	second, err := registers.SwapInTime(ctx, t.Name(), "x", first, []byte("second"), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := registers.SwapInTime(ctx, t.Name(), "x", first, []byte("never"), 0); !errors.Is(err, ErrChanged) {
+		t.Errorf("of an old value: %v", err)
+	}
+	intent, err := registers.intend(t.Context(), t.Name(), "x", second, time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for there := &intent; there != nil; { // as a process that is stopped now
+		st := &cql.Statement{Name: "test", Level: cql.Serial, Text: "SELECT intent FROM varve_registers WHERE space = ? AND name = ?"}
+		if _, err := registers.session.One(t.Context(), st, []any{t.Name(), "x"}, &there); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := registers.send(t.Context(), swapIntended, t.Name(), "x", second, registers.next(second), []byte("too late"), 0, intent); !errors.Is(err, ErrChanged) {
+		t.Errorf("too late: %v", err)
+	}
+	if v, err := registers.Get(t.Context(), t.Name(), "x"); err != nil || string(v.Data) != "second" {
+		t.Errorf("%q, %v", v.Data, err)
 	}
 }
 

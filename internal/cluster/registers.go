@@ -17,7 +17,7 @@ var ErrChanged = errors.New("the value was changed by another process meanwhile"
 // Table is the definition of the table of registers.
 var Table = cql.Definition{Name: "varve_registers", Columns: []cql.Column{
 	cql.KeyColumn("space", "text"), cql.OrderColumn("name", "text"), cql.PlainColumn("version", "bigint"),
-	cql.PlainColumn("nonce", "text"), cql.PlainColumn("value", "blob"), cql.PlainColumn("written", "timestamp")}}
+	cql.PlainColumn("nonce", "text"), cql.PlainColumn("value", "blob"), cql.PlainColumn("written", "timestamp"), cql.PlainColumn("intent", "text")}}
 
 // Page is the page of the documentation that has the table.
 const Page = "docs/formats/cluster-cassandra.md"
@@ -29,6 +29,8 @@ var (
 		Text: "SELECT name, version, nonce, value, written FROM varve_registers WHERE space = ?"}
 	swapRegister = &cql.Statement{Name: "swap_register",
 		Text: "UPDATE varve_registers USING TTL ? SET version = ?, nonce = ?, value = ?, written = toTimestamp(now()) WHERE space = ? AND name = ? IF version = ? AND nonce = ?"}
+	swapIntended   = &cql.Statement{Name: "swap_intended_register", Text: swapRegister.Text + " AND intent = ?"}
+	intendRegister = &cql.Statement{Name: "intend_register", Text: "UPDATE varve_registers USING TTL ? SET intent = ? WHERE space = ? AND name = ? IF version = ? AND nonce = ?"}
 	removeRegister = &cql.Statement{Name: "remove_register", Text: "DELETE FROM varve_registers WHERE space = ? AND name = ? IF version = ? AND nonce = ?"}
 )
 
@@ -100,12 +102,18 @@ func (r *Registers) next(old Value) int64 {
 }
 
 func (r *Registers) swap(ctx context.Context, space, name string, old Value, version int64, data []byte, keep time.Duration) (Value, error) {
+	return r.send(ctx, swapRegister, space, name, old, version, data, keep)
+}
+
+// send sends a statement that swaps, with further conditions.
+func (r *Registers) send(ctx context.Context, st *cql.Statement, space, name string, old Value, version int64, data []byte, keep time.Duration, further ...any) (Value, error) {
 	v := Value{Version: version, Data: data, nonce: rand.Text()}
 	var oldVersion, oldNonce any // null, where there is none
 	if old.Version != 0 {
 		oldVersion, oldNonce = old.Version, old.nonce
 	}
-	applied, there, err := r.session.Swap(ctx, swapRegister, int(keep/time.Second), v.Version, v.nonce, data, space, name, oldVersion, oldNonce)
+	args := append([]any{int(keep / time.Second), v.Version, v.nonce, data, space, name, oldVersion, oldNonce}, further...)
+	applied, there, err := r.session.Swap(ctx, st, args...)
 	if err != nil {
 		return Value{}, fmt.Errorf("change %s of %s: %w", name, space, err)
 	}
@@ -113,6 +121,39 @@ func (r *Registers) swap(ctx context.Context, space, name string, old Value, ver
 		return Value{}, fmt.Errorf("change %s of %s: %w", name, space, ErrChanged)
 	}
 	return v, nil
+}
+
+// SwapInTime is Swap of a value that is there, which is not applied after the deadline of
+// ctx, even if this process is stopped in between: an intent is written that Cassandra
+// forgets by then, and the value is swapped only while the intent is there. The deadline has
+// to be 2 s away at least. ErrChanged also means that the intent was forgotten.
+func (r *Registers) SwapInTime(ctx context.Context, space, name string, old Value, data []byte, keep time.Duration) (Value, error) {
+	deadline, ok := ctx.Deadline()
+	left := time.Until(deadline)
+	if !ok || left < 2*time.Second || old.Version == 0 {
+		return Value{}, fmt.Errorf("change %s of %s: the deadline is too near, or there is none", name, space)
+	}
+	intent, err := r.intend(ctx, space, name, old, left/2)
+	if err != nil {
+		return Value{}, err
+	}
+	if time.Until(deadline) < left/2 {
+		return Value{}, fmt.Errorf("change %s of %s: %w", name, space, context.DeadlineExceeded)
+	}
+	return r.send(ctx, swapIntended, space, name, old, r.next(old), data, keep, intent)
+}
+
+// intend writes an intent that is forgotten after life at the latest.
+func (r *Registers) intend(ctx context.Context, space, name string, old Value, life time.Duration) (intent string, err error) {
+	intent = rand.Text()
+	applied, _, err := r.session.Swap(ctx, intendRegister, int(life/time.Second), intent, space, name, old.Version, old.nonce)
+	if err == nil && !applied {
+		err = ErrChanged
+	}
+	if err != nil {
+		return "", fmt.Errorf("change %s of %s: %w", name, space, err)
+	}
+	return intent, nil
 }
 
 // Remove removes old, which Get has returned. ErrChanged and other errors are as with

@@ -332,6 +332,13 @@ func (a *appending) reopen() error {
 }
 
 func (a *appending) put() error {
+	now := a.e.now()
+	for i := range a.placed {
+		a.placed[i].Put = now
+	}
+	for _, p := range a.payloads {
+		p.Put = now
+	}
 	err := work.Parallel(a.ctx, prefetchMax, len(a.order), "mark buckets", func(ctx context.Context, i int) error {
 		return a.e.mark(ctx, a.order[i].line, a.order[i].starts)
 	})

@@ -3,6 +3,7 @@ package timeline
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -162,7 +163,7 @@ func (e *Engine) change(ctx context.Context, l *line, retry bool, edit func(Hist
 			return known{}, err
 		}
 		h.Version = k.Version + 1
-		err = e.shelf.SetHistory(ctx, l.name, k.Version, h)
+		err = e.set(ctx, l.name, k.History, h)
 		if errors.Is(err, ErrConflict) && retry && try < 10 {
 			continue
 		}
@@ -172,6 +173,22 @@ func (e *Engine) change(ctx context.Context, l *line, retry bool, edit func(Hist
 		e.metrics.layouts.Inc()
 		return e.load(ctx, l)
 	}
+}
+
+// set replaces a history by its next version. A layout that is added is to be in the future
+// by the lead time when others can see it: a process that was frozen meanwhile comes too
+// late.
+func (e *Engine) set(ctx context.Context, name string, old, h History) error {
+	if old.Version == 0 || len(h.Layouts) <= len(old.Layouts) {
+		return e.shelf.SetHistory(ctx, name, old.Version, h)
+	}
+	inTime, cancel := context.WithTimeout(ctx, e.skew()/2)
+	defer cancel()
+	err := e.shelf.SetHistory(inTime, name, old.Version, h)
+	if err != nil && inTime.Err() != nil && ctx.Err() == nil {
+		return &store.UnavailableError{Reason: fmt.Sprintf("the layout took longer than %v to store, a sixteenth of timeline.lead_time; propose it again", e.skew()/2), Err: err}
+	}
+	return err
 }
 
 // remembersMark reports whether a bucket was marked so lately that the mark is sure to be

@@ -63,6 +63,10 @@ type Shelf interface {
 	// removes it. Otherwise nothing is changed and the error is ErrConflict. The timeline is
 	// listed by Names before its history is there. An outcome that is unknown is an
 	// error; the engine reads the history again.
+	//
+	// If ctx has a deadline, the history is not replaced after it, whatever happens to this
+	// process in between: the engine relies on that where a layout is added. (Shelves that
+	// are Alone need not care. On Cassandra this holds for deadlines 2 s ahead or more.)
 	SetHistory(ctx context.Context, timeline string, old uint64, h History) error
 
 	// Names lists timelines that have a history, with a prefix and after a name, in the

@@ -3,6 +3,7 @@ package events
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"varve/internal/cassandra/cql"
@@ -114,30 +115,91 @@ func (s *Shelf) Unmark(ctx context.Context, name string, starts []int64, before 
 	return nil
 }
 
-// Marks is timeline.Shelf.Marks.
+// blocksAtOnce is how many blocks are read in parallel.
+const blocksAtOnce = 8
+
+// Marks is timeline.Shelf.Marks. Most reads begin at the present: its block is read along
+// with the list of blocks.
 func (s *Shelf) Marks(ctx context.Context, name string, from, toExcl int64, d timeline.Direction, limit int) ([]int64, error) {
 	if err := s.check(); err != nil || from >= toExcl {
 		return nil, err
 	}
-	blocks := s.eachBlock(ctx, name, blockOf(from), toExcl, d)
+	m := &marks{shelf: s, name: name, from: from, toExcl: toExcl, direction: d, limit: limit}
+	blocks := s.session.Query(ctx, inOrder(d), name, int64(allBlocks), blockOf(from), toExcl, int32(math.MaxInt32))
 	defer blocks.Close()
-	var all []int64
-	for len(all) < limit {
-		var block int64
-		if !blocks.Scan(&block) {
-			break
+	var wave []int64
+	present := blockOf(s.now().UnixMicro())
+	begin := func(ctx context.Context, i int) (err error) {
+		if i == 0 {
+			wave, err = nextBlocks(blocks, blocksAtOnce/2)
+		} else if d == timeline.Descending && present < toExcl && present >= blockOf(from) {
+			m.present, err = m.block(ctx, present)
 		}
-		found, err := s.startsOf(ctx, name, block, from, toExcl, d, limit-len(all))
+		return err
+	}
+	if err := work.Parallel(ctx, 2, 2, "read the directory of a timeline", begin); err != nil {
+		return nil, err
+	}
+	for len(wave) > 0 {
+		known := m.present != nil && wave[0] == present
+		found, err := m.read(ctx, wave, known)
+		if err != nil || len(found) == limit {
+			return found, err
+		}
+		if wave, err = nextBlocks(blocks, blocksAtOnce); err != nil {
+			return nil, err
+		}
+	}
+	return m.found, nil
+}
+
+// nextBlocks takes some of the list of blocks.
+func nextBlocks(rows *cql.Rows, n int) (blocks []int64, err error) {
+	var block int64
+	for len(blocks) < n {
+		if !rows.Scan(&block) {
+			return blocks, rows.Close()
+		}
+		blocks = append(blocks, block)
+	}
+	return blocks, nil
+}
+
+// marks is one call of Marks.
+type marks struct {
+	shelf        *Shelf
+	name         string
+	from, toExcl int64
+	direction    timeline.Direction
+	limit        int
+
+	present []int64 // of the block of the present, if it was read and has any
+	found   []int64
+}
+
+func (m *marks) block(ctx context.Context, block int64) ([]int64, error) {
+	return m.shelf.startsOf(ctx, m.name, block, m.from, m.toExcl, m.direction, m.limit)
+}
+
+// read reads blocks, but for the first one if that is known and enough, and returns what was
+// found so far, up to the limit.
+func (m *marks) read(ctx context.Context, wave []int64, known bool) ([]int64, error) {
+	if known {
+		m.found = append(m.found, m.present...)
+		wave = wave[1:]
+	}
+	if len(m.found) < m.limit {
+		starts := make([][]int64, len(wave))
+		err := work.Parallel(ctx, blocksAtOnce, len(wave), "read the directory of a timeline", func(ctx context.Context, i int) (err error) {
+			starts[i], err = m.block(ctx, wave[i])
+			return err
+		})
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, found...)
+		m.found = append(m.found, slices.Concat(starts...)...)
 	}
-	return all, blocks.Close()
-}
-
-func (s *Shelf) eachBlock(ctx context.Context, name string, from, toExcl int64, d timeline.Direction) *cql.Rows {
-	return s.session.Query(ctx, inOrder(d), name, int64(allBlocks), from, toExcl, int32(math.MaxInt32))
+	return m.found[:min(len(m.found), m.limit)], nil
 }
 
 func inOrder(d timeline.Direction) *cql.Statement {

@@ -82,7 +82,11 @@ func (s *Shelf) SetHistory(ctx context.Context, name string, old uint64, h timel
 	if err != nil {
 		return err
 	}
-	_, err = s.ready.Load().Swap(ctx, layoutSpace+name, layoutName, there, data, 0)
+	swap := s.ready.Load().Swap
+	if deadline, ok := ctx.Deadline(); ok && old > 0 && time.Until(deadline) >= 2*time.Second {
+		swap = s.ready.Load().SwapInTime
+	}
+	_, err = swap(ctx, layoutSpace+name, layoutName, there, data, 0)
 	if err == nil && old == 0 {
 		s.count.add(1)
 	}

@@ -370,7 +370,7 @@ func testRoundRobin(t *testing.T, s *suite) {
 // testSizes is acceptance test 6: buckets of 1000 s, then of 10 s, from 1332959000 on.
 func testSizes(t *testing.T, s *suite) {
 	change := int64(1_332_959_000) * second
-	c := &clock{time.UnixMicro(change - 10_000*second)}
+	c := &clock{at: time.UnixMicro(change - 10_000*second)}
 	e := s.engine(s.shelf, c.now)
 	name := s.name("a")
 	h, err := e.Propose(s.ctx(), name, timeline.Proposal{Size: 1000 * second})
@@ -410,7 +410,7 @@ func testSizes(t *testing.T, s *suite) {
 
 // testFence is acceptance test 7: processes that were frozen while the layout changed.
 func testFence(t *testing.T, s *suite) {
-	c := &clock{time.UnixMicro(floor(time.Now().UnixMicro(), 3600*second))}
+	c := &clock{at: time.UnixMicro(floor(time.Now().UnixMicro(), 3600*second))}
 	frozen, other := s.engine(s.shelf, c.now), s.engine(s.shelf, c.now)
 	name := s.eras("a", timeline.Layout{From: timeline.Beginning, Size: 60 * second, Factor: 4})
 	s.append(frozen, event(c.at.UnixMicro(), "before", name))
@@ -548,7 +548,7 @@ func testModes(t *testing.T, s *suite) {
 
 func testRetention(t *testing.T, s *suite) {
 	now := time.Now()
-	c := &clock{now}
+	c := &clock{at: now}
 	e := s.engine(s.shelf, c.now)
 	name := s.name("a")
 	var want []string
@@ -585,7 +585,7 @@ func testRetention(t *testing.T, s *suite) {
 
 func testDeletion(t *testing.T, s *suite) {
 	now := time.Now()
-	c := &clock{now}
+	c := &clock{at: now}
 	e := s.engine(s.shelf, c.now)
 	name, kept := s.name("a"), s.name("b")
 	base := now.Add(-time.Hour).UnixMicro()
@@ -693,7 +693,7 @@ func testTail(t *testing.T, s *suite) {
 // the rate, and then get bursts at that rate.
 func testGuard(t *testing.T, s *suite) {
 	for _, rate := range []int64{1, 100, 10_000} {
-		c := &clock{time.UnixMicro(floor(time.Now().UnixMicro(), 86400*second))}
+		c := &clock{at: time.UnixMicro(floor(time.Now().UnixMicro(), 86400*second))}
 		e, err := timeline.Open(s.shelf, timeline.Options{Now: c.now, Upkeep: -1})
 		s.must(err)
 		name := s.name(fmt.Sprint("rate", rate))

@@ -4,6 +4,7 @@ package timelinetest
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,10 +80,13 @@ func (s *suite) must(err error) {
 	}
 }
 
-// A clock is set by the test.
-type clock struct{ at time.Time }
+// A clock is set by the test. It goes on by a microsecond at each look.
+type clock struct {
+	at    time.Time
+	looks atomic.Int64
+}
 
-func (c *clock) now() time.Time { return c.at }
+func (c *clock) now() time.Time { return c.at.Add(time.Duration(c.looks.Add(1)) * time.Microsecond) }
 
 const second = int64(1_000_000)
 
