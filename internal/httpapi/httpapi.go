@@ -178,6 +178,22 @@ func IsReadOnly(ctx context.Context) bool {
 	return p.Tenant != "" && !p.Rights.Has(principal.Write) || ctx.Value(readOnly{}) != nil
 }
 
+// stopping is the key of a channel in the context of a request.
+type stopping struct{}
+
+// WithStopping returns the context of requests to a server that closes a channel when it
+// begins to stop.
+func WithStopping(ctx context.Context, c <-chan struct{}) context.Context {
+	return context.WithValue(ctx, stopping{}, c)
+}
+
+// Stopping returns a channel that is closed when the server of a request begins to stop. An
+// answer without an end is to end then. The channel is nil if nobody says.
+func Stopping(ctx context.Context) <-chan struct{} {
+	c, _ := ctx.Value(stopping{}).(<-chan struct{})
+	return c
+}
+
 // WriteErrors answers with KairosDB's error body, {"errors":[...]}. Every 4xx
 // with a body has exactly this content type: KairosDB's Java client leaks a
 // connection for any other.

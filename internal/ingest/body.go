@@ -23,15 +23,54 @@ const notGzip = "Not in GZIP format"
 // A Body is a request's body in memory, unpacked.
 type Body struct {
 	Bytes []byte
-	p     *Pipeline
-	taken int64 // of the gate
+	share *Share
 }
 
 // Release gives the memory back. Bytes must not be used after it.
 func (b *Body) Release() {
-	b.p.bodies.leave(b.taken)
+	b.share.Release()
 	keepBuffer(b.Bytes)
-	b.Bytes, b.taken = nil, 0
+	b.Bytes = nil
+}
+
+// A Share is what one request has of body_memory. A front end that reads a body in pieces
+// holds one. It is for use by one goroutine.
+type Share struct {
+	p     *Pipeline
+	taken int64 // of the gate
+}
+
+// NewShare returns a share that holds nothing. It must be released.
+func (p *Pipeline) NewShare() *Share { return &Share{p: p} }
+
+// Grow makes the share hold bytes in all, if it holds less. It waits for room for at most
+// busy_wait, and then returns ErrBusy.
+func (s *Share) Grow(ctx context.Context, bytes int64) error {
+	_, err := s.grow(ctx, bytes)
+	return err
+}
+
+func (s *Share) grow(ctx context.Context, bytes int64) (waited bool, err error) {
+	if bytes <= s.taken {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.p.cfg.BusyWait)
+	defer cancel()
+	taken, waited, err := s.p.bodies.enter(ctx, bytes-s.taken)
+	if waited {
+		s.p.metrics.waits.WithLabelValues("bodies").Inc()
+	}
+	if err != nil {
+		return waited, ErrBusy
+	}
+	s.taken += taken
+	return waited, nil
+}
+
+// Release gives the memory back.
+func (s *Share) Release() {
+	s.p.bodies.leave(s.taken)
+	s.taken = 0
 }
 
 // Buffers of these sizes are pooled. A body begins with the first size and takes the
@@ -154,7 +193,7 @@ func (p *Pipeline) unpackedTooLong() *tooLong {
 
 // fill reads src into memory. most is the expected length, limit the largest.
 func (p *Pipeline) fill(ctx context.Context, src io.Reader, most int64, limit *tooLong) (*Body, error) {
-	b := &Body{p: p}
+	b := &Body{share: p.NewShare()}
 	if _, err := b.grow(ctx, bufferSizes[0]); err != nil {
 		return nil, err
 	}
@@ -186,16 +225,9 @@ func (p *Pipeline) fill(ctx context.Context, src io.Reader, most int64, limit *t
 
 // grow gives b a buffer of size bytes. It waits for room for at most busy_wait.
 func (b *Body) grow(ctx context.Context, size int) (waited bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, b.p.cfg.BusyWait)
-	defer cancel()
-	taken, waited, err := b.p.bodies.enter(ctx, int64(size)-b.taken)
-	if waited {
-		b.p.metrics.waits.WithLabelValues("bodies").Inc()
+	if waited, err = b.share.grow(ctx, int64(size)); err != nil {
+		return waited, err
 	}
-	if err != nil {
-		return waited, ErrBusy
-	}
-	b.taken += taken
 	larger := append(newBuffer(size), b.Bytes...)
 	keepBuffer(b.Bytes)
 	b.Bytes = larger

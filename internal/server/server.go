@@ -111,7 +111,7 @@ func New(o Options) *Server {
 	s.scrapes = newScraper(o.Registry, prometheus.GathererFunc(func() ([]*dto.MetricFamily, error) { return s.gather(o.Registry) }))
 	o.Registry.MustRegister(newHealthGauge(s))
 	s.SetAllowedOrigins(o.Config.AllowedOrigins)
-	requests, cancel := context.WithCancel(principal.With(context.Background(), principal.Everyone))
+	requests, cancel := context.WithCancel(httpapi.WithStopping(principal.With(context.Background(), principal.Everyone), s.drained))
 	s.cancel = cancel
 	s.api = s.newWeb(requests, "http", o.Config.MaxConnections, s.metrics)
 	s.api.router.starting = http.HandlerFunc(s.answerStarting)

@@ -1,0 +1,198 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/collectors"
+	"varve/internal/httpapi"
+	"varve/internal/ingest"
+	"varve/internal/query"
+	"varve/internal/store"
+	"varve/internal/timeline"
+	"varve/internal/work"
+)
+
+// An API answers requests on timelines. It is safe for use by many goroutines.
+type API struct {
+	engine   *timeline.Engine
+	pipeline *ingest.Pipeline
+	queries  *query.Engine
+	config   timeline.Config
+	log      *slog.Logger
+
+	beat     time.Duration // see heartbeat
+	patience time.Duration // see tailPatience
+
+	requests *prometheus.CounterVec
+	sent     prometheus.Counter
+	cut      *prometheus.CounterVec
+	flying   atomic.Int64 // bytes on their way to those who follow
+}
+
+// Options are what an API works with.
+type Options struct {
+	Engine   *timeline.Engine
+	Config   timeline.Config  // that the engine was opened with
+	Pipeline *ingest.Pipeline // for the memory and the pace of bodies
+	Queries  *query.Engine    // for places and memory of reads
+	Metric   prometheus.Registerer
+	Log      *slog.Logger
+}
+
+// New returns an API.
+func New(o Options) *API {
+	a := &API{engine: o.Engine, pipeline: o.Pipeline, queries: o.Queries, config: o.Config, log: o.Log, beat: heartbeat, patience: tailPatience}
+	set := collectors.Named("varve_timeline_")
+	a.requests = set.CounterVec("requests_total", "Requests of the API of timelines, by what they did.", "request")
+	a.sent = set.Counter("tail_events_total", "Events that were sent to those who follow timelines.")
+	a.cut = set.CounterVec("tails_cut_total", "Readers that followed a timeline and were cut off, by reason: slow or memory. They can go on where they were.", "reason")
+	set.MustRegister(o.Metric)
+	return a
+}
+
+// Where the routes are.
+const (
+	root = "/api/v1/timelines"
+	one  = root + "/{name}"
+)
+
+var (
+	boundParameters = []string{"from", "until", "from_us", "until_us"}
+	pageParameters  = append([]string{"limit", "order", "type", "cursor"}, boundParameters...)
+)
+
+// Routes lists the endpoints, with the preflights of those that only read: pages of other
+// origins may not do more.
+func (a *API) Routes() []httpapi.Route {
+	const get, post, del = http.MethodGet, http.MethodPost, http.MethodDelete
+	const read, write, remove = httpapi.Read, httpapi.Write, httpapi.Delete
+	on := func(method, path string, access httpapi.Access, request string, h http.HandlerFunc) httpapi.Route {
+		return httpapi.On(method, path, access, func(w http.ResponseWriter, r *http.Request) {
+			a.requests.WithLabelValues(request).Inc()
+			h(w, r)
+		})
+	}
+	routes := []httpapi.Route{
+		on(get, root, read, "names", a.names).Taking("prefix", "limit", "cursor"),
+		on(post, root+"/events", write, "append", a.appendAddressed).Taking(),
+		on(get, root+"/events", read, "read", a.readMerged).Taking(append([]string{"timeline"}, pageParameters...)...),
+		on(post, one+"/events", write, "append", a.appendNamed).Taking(),
+		on(get, one+"/events", read, "read", a.readNamed).Taking(pageParameters...),
+		on(del, one+"/events", remove, "delete", a.deleteEvents).Taking(append([]string{"id"}, boundParameters...)...),
+		on(get, one+"/latest", read, "latest", a.latest).Taking(),
+		on(get, one+"/start", read, "start", a.start).Taking(),
+		on(get, one+"/stats", read, "stats", a.stats).Taking(),
+		on(get, one+"/layout", read, "layout", a.layout).Taking(),
+		on(post, one+"/layout", write, "propose", a.propose).Taking(),
+		on(post, one+"/retention", remove, "retention", a.setRetention).Taking(),
+		on(get, one+"/tail", read, "tail", a.tail).Taking("type", "cursor"),
+		on(del, one, remove, "delete", a.deleteTimeline).Taking(),
+	}
+	for _, path := range []string{root, root + "/events", one + "/events", one + "/latest", one + "/start", one + "/stats", one + "/layout", one + "/tail"} {
+		routes = append(routes, httpapi.On(http.MethodOptions, path, httpapi.Public, httpapi.Preflight))
+	}
+	return routes
+}
+
+// within runs f as a query: it has a place, a timeout and a budget, and can be killed.
+func (a *API) within(w http.ResponseWriter, r *http.Request, f func(*query.Session) error) {
+	s, err := a.queries.Begin(r.Context(), query.Request{Text: r.URL.RequestURI(), Client: r.RemoteAddr})
+	if err == nil {
+		err = s.Cause(work.Do("answer a request on timelines", func() error { return f(s) }))
+		s.Close(err)
+	}
+	if err != nil {
+		a.fail(w, r, err)
+	}
+}
+
+// A sentError came when the answer had begun.
+type sentError struct{ error }
+
+// fail answers an error. If the answer has begun the connection is cut, so that nobody takes
+// a part for the whole.
+func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if errors.As(err, new(*sentError)) {
+		panic(http.ErrAbortHandler)
+	}
+	switch status := statusOf(err); status {
+	case http.StatusServiceUnavailable:
+		httpapi.WriteUnavailable(w, r, messageOf(err))
+	case http.StatusInternalServerError:
+		a.log.Error("a request on timelines failed", "path", r.URL.Path, "client", r.RemoteAddr, "error", err)
+		httpapi.WriteErrors(w, status, messageOf(err))
+	default:
+		httpapi.WriteErrors(w, status, messageOf(err))
+	}
+}
+
+// statusOf is the status that tells an error.
+func statusOf(err error) int {
+	var (
+		fault *ingest.Fault
+		limit *store.LimitError
+		busy  *query.BusyError
+		away  *store.UnavailableError
+	)
+	switch {
+	case errors.As(err, &fault):
+		return ingest.StatusOf(err)
+	case errors.Is(err, timeline.ErrNotFound):
+		return http.StatusNotFound
+	case errors.Is(err, timeline.ErrConflict):
+		return http.StatusConflict
+	case errors.Is(err, timeline.ErrBehind):
+		return http.StatusGone
+	case errors.As(err, new(*store.InputError)), errors.Is(err, query.ErrCancelled):
+		return http.StatusBadRequest
+	case errors.As(err, &busy), errors.As(err, &away), errors.Is(err, ingest.ErrBusy), errors.Is(err, store.ErrClosed),
+		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return http.StatusServiceUnavailable
+	case errors.As(err, &limit):
+		if overloads[limit.Limit] {
+			return http.StatusServiceUnavailable
+		}
+		return http.StatusBadRequest
+	}
+	return http.StatusInternalServerError
+}
+
+// overloads are limits that leave room again without another request.
+var overloads = map[string]bool{"timeline.rate_max": true, "timeline.tails_max": true}
+
+// messageOf words an error for the client.
+func messageOf(err error) string {
+	if errors.Is(err, ingest.ErrBusy) {
+		return "too many bodies of requests are being read (ingest.body_memory)"
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "the store did not answer in time"
+	}
+	return err.Error()
+}
+
+// nameOf returns the timeline that the path names.
+func nameOf(r *http.Request) (string, error) {
+	name := r.PathValue("name")
+	return name, timeline.CheckName(name)
+}
+
+// isGzip reports whether a body is packed. Another encoding is an error.
+func isGzip(r *http.Request) (bool, error) {
+	switch encoding := strings.ToLower(r.Header.Get("Content-Encoding")); encoding {
+	case "", "identity":
+		return false, nil
+	case "gzip", "x-gzip":
+		return true, nil
+	default:
+		return false, badf("the Content-Encoding %.40q is not known: send gzip, or none", encoding)
+	}
+}

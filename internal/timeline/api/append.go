@@ -1,0 +1,128 @@
+package api
+
+import (
+	"context"
+	"fmt"
+	"mime"
+	"net/http"
+
+	"varve/internal/httpapi"
+	"varve/internal/timeline"
+)
+
+// appendNamed answers POST /api/v1/timelines/NAME/events.
+func (a *API) appendNamed(w http.ResponseWriter, r *http.Request) {
+	name, err := nameOf(r)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	a.append(w, r, name)
+}
+
+// appendAddressed answers POST /api/v1/timelines/events.
+func (a *API) appendAddressed(w http.ResponseWriter, r *http.Request) { a.append(w, r, "") }
+
+func (a *API) append(w http.ResponseWriter, r *http.Request, name string) {
+	gzipped, err := isGzip(r)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	if isLines(r) {
+		a.appendLines(w, r, name, gzipped)
+		return
+	}
+	body, err := a.pipeline.ReadBody(w, r, gzipped)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	defer body.Release()
+	if err := checkJSON(body.Bytes); err != nil {
+		a.fail(w, r, fmt.Errorf("the body is an event, or an array of events; lines of events have the Content-Type application/x-ndjson: %w", err))
+		return
+	}
+	b := &block{api: a, name: name, report: newReport(a.pipeline.NewShare())}
+	defer b.report.share.Release()
+	ctx, cancel := a.pipeline.StoreContext(r)
+	defer cancel()
+	err = b.addAll(ctx, body.Bytes)
+	if err == nil {
+		err = b.flush(ctx)
+	}
+	a.answer(w, r, b, err)
+}
+
+// addAll adds the event, or the array of events, that a text has.
+func (b *block) addAll(ctx context.Context, text []byte) error {
+	text = text[space(text, 0):]
+	if text[0] != '[' {
+		e, err := parseEvent(text, b.name)
+		return b.add(ctx, e, err)
+	}
+	for i := 1; ; {
+		raw, end, ok := element(text, i)
+		if !ok {
+			return nil
+		}
+		e, err := parseEvent(raw, b.name)
+		if err := b.add(ctx, e, err); err != nil {
+			return err
+		}
+		i = end
+	}
+}
+
+// isLines reports whether a body comes in lines, by its type.
+func isLines(r *http.Request) bool {
+	media, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	return err == nil && (media == "application/x-ndjson" || media == "application/ndjson" || media == "application/jsonl")
+}
+
+// appendLines stores events as they come, one in each line.
+func (a *API) appendLines(w http.ResponseWriter, r *http.Request, name string, gzipped bool) {
+	b := &block{api: a, name: name, report: newReport(a.pipeline.NewShare())}
+	defer b.report.share.Release()
+	in := &lineReader{src: r.Body, share: a.pipeline.NewShare(), max: a.lineMax(), gzipped: gzipped, stopping: httpapi.Stopping(r.Context())}
+	defer in.share.Release()
+	err := in.open(r.Context())
+	for err == nil && !in.ended {
+		err = a.storeLines(r, in, b)
+	}
+	a.answer(w, r, b, err)
+}
+
+// storeLines appends the lines that have arrived completely, and reads on.
+func (a *API) storeLines(r *http.Request, in *lineReader, b *block) error {
+	failed := in.fill(r.Context())
+	ctx, cancel := a.pipeline.StoreContext(r)
+	defer cancel()
+	for {
+		line, err, ok := in.next()
+		if !ok {
+			break
+		}
+		var e timeline.Addressed
+		if err == nil {
+			if err = checkJSON(line); err == nil {
+				e, err = parseEvent(line, b.name)
+			}
+		}
+		if err := b.add(ctx, e, err); err != nil {
+			return err
+		}
+	}
+	if err := b.flush(ctx); err != nil { // the lines move now
+		return err
+	}
+	return failed
+}
+
+// answer tells what became of the events of a request.
+func (a *API) answer(w http.ResponseWriter, r *http.Request, b *block, err error) {
+	if statusOf(err) == http.StatusInternalServerError && err != nil {
+		a.log.Error("events could not be appended", "path", r.URL.Path, "client", r.RemoteAddr, "error", err)
+	}
+	b.report.write(w, err)
+}

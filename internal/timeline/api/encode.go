@@ -1,0 +1,73 @@
+package api
+
+import (
+	"encoding/json"
+	"strconv"
+
+	"varve/internal/timeline"
+)
+
+// appendText appends a text in JSON.
+func appendText(to []byte, text string) []byte {
+	for i := range len(text) {
+		if c := text[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f {
+			quoted, err := json.Marshal(text)
+			if err != nil {
+				panic(err) // texts always marshal
+			}
+			return append(to, quoted...)
+		}
+	}
+	to = append(to, '"')
+	to = append(to, text...)
+	return append(to, '"')
+}
+
+// floorMS returns the millisecond in which a time is.
+func floorMS(us int64) int64 {
+	ms := us / usPerMS
+	if us%usPerMS < 0 {
+		ms--
+	}
+	return ms
+}
+
+// appendTime appends the members of a time. Microseconds are there only if milliseconds
+// cannot tell the time.
+func appendTime(to []byte, us int64) []byte {
+	to = append(to, `"time":`...)
+	to = strconv.AppendInt(to, floorMS(us), 10)
+	if us%usPerMS != 0 {
+		to = append(to, `,"time_us":`...)
+		to = strconv.AppendInt(to, us, 10)
+	}
+	return to
+}
+
+// appendEvent appends an event. from is the timeline that it is shown to be of, "" for none.
+func appendEvent(to []byte, from string, e *timeline.Event, missing bool) []byte {
+	to = append(to, '{')
+	if from != "" {
+		to = append(to, `"timeline":`...)
+		to = append(appendText(to, from), ',')
+	}
+	to = appendTime(to, e.Time)
+	to = append(to, `,"id":`...)
+	to = appendText(to, e.ID)
+	to = append(to, `,"type":`...)
+	to = append(appendText(to, e.Type), ',')
+	if missing {
+		return append(to, `"data":null,"missing":true}`...)
+	}
+	return append(appendPayload(to, e.Data), '}')
+}
+
+// appendPosition appends where an event stands, null if there is none.
+func appendPosition(to []byte, p timeline.Position) []byte {
+	if p.ID == "" {
+		return append(to, "null"...)
+	}
+	to = appendTime(append(to, '{'), p.Time)
+	to = append(to, `,"id":`...)
+	return append(appendText(to, p.ID), '}')
+}

@@ -1,0 +1,185 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/klauspost/compress/flate"
+	"github.com/klauspost/compress/gzip"
+
+	"varve/internal/ingest"
+	"varve/internal/store"
+)
+
+const (
+	// leastBuffer is what a body of lines is read into at first. The buffer becomes
+	// larger when reads fill it, up to usualBuffer, and beyond that for a longer line.
+	leastBuffer = 4 << 10
+	usualBuffer = 256 << 10
+
+	// gzipBytes is what unpacking takes.
+	gzipBytes = 64 << 10
+
+	// skipLimit bounds a line that is skipped since it is too long, as a multiple of what
+	// one may have: a longer text without a line end is not lines.
+	skipLimit = 16
+)
+
+// lineMax is how long a line may be: the largest data in base64, and room for the rest.
+func (a *API) lineMax() int { return int(a.config.PayloadBytesMax)/3*4 + 128<<10 }
+
+// A lineReader reads a body line by line. It holds what has arrived and was not taken by
+// next, and its buffer counts as memory of bodies.
+type lineReader struct {
+	src      io.Reader
+	share    *ingest.Share
+	max      int // bytes of a line
+	gzipped  bool
+	stopping <-chan struct{} // closed when the server stops
+	ended    bool            // there is no more to read
+
+	buf        []byte
+	from, upTo int   // what is not taken
+	searched   int   // bytes of that without a line end
+	skipped    int64 // bytes of a line that is too long
+}
+
+// errStopping ends a body that comes while the server stops.
+var errStopping = &store.UnavailableError{Reason: "the server stops: send the events from number \"next\" on again"}
+
+// open begins to read.
+func (l *lineReader) open(ctx context.Context) error {
+	need := int64(leastBuffer)
+	if l.gzipped {
+		need += gzipBytes
+	}
+	if err := l.share.Grow(ctx, need); err != nil {
+		return err
+	}
+	l.buf = make([]byte, leastBuffer)
+	if l.gzipped {
+		unpacked, err := gzip.NewReader(l.src)
+		if err != nil {
+			return bodyFault(err)
+		}
+		l.src = unpacked
+	}
+	return nil
+}
+
+// holds is how much of the share the reader has.
+func (l *lineReader) holds() int64 {
+	n := int64(cap(l.buf))
+	if l.gzipped {
+		n += gzipBytes
+	}
+	return n
+}
+
+// fill reads more. Lines that next has returned are overwritten. At the end of the body, and
+// after an error, ended is set.
+func (l *lineReader) fill(ctx context.Context) error {
+	select {
+	case <-l.stopping:
+		l.ended = true
+		return errStopping
+	default:
+	}
+	err := l.makeRoom(ctx)
+	if err == nil {
+		var n int
+		n, err = l.src.Read(l.buf[l.upTo:])
+		l.upTo += n
+	}
+	if err == nil {
+		return ctx.Err()
+	}
+	l.ended = true
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	l.upTo = l.from + bytes.LastIndexByte(l.buf[l.from:l.upTo], '\n') + 1 // what is behind it may be half a line
+	l.searched = 0
+	return bodyFault(err)
+}
+
+// makeRoom makes room for at least a byte.
+func (l *lineReader) makeRoom(ctx context.Context) error {
+	full := l.upTo == len(l.buf)
+	l.upTo = copy(l.buf, l.buf[l.from:l.upTo])
+	l.from = 0
+	if l.upTo > l.max {
+		l.skipped += int64(l.upTo)
+		l.upTo, l.searched = 0, 0
+		if l.skipped > int64(skipLimit*l.max) {
+			return badf("%v; the line has not ended after %d times that: the body is not lines of events", l.tooLong(l.skipped), skipLimit)
+		}
+	}
+	size := len(l.buf)
+	if full && size < usualBuffer || l.upTo == size {
+		size *= 2
+	}
+	size = min(size, max(usualBuffer, l.max+1))
+	if size == len(l.buf) {
+		return nil
+	}
+	if err := l.share.Grow(ctx, l.holdsIf(size)); err != nil {
+		return err
+	}
+	larger := make([]byte, size)
+	copy(larger, l.buf[:l.upTo])
+	l.buf = larger
+	return nil
+}
+
+func (l *lineReader) holdsIf(size int) int64 { return l.holds() - int64(cap(l.buf)) + int64(size) }
+
+func (l *lineReader) tooLong(bytes int64) error {
+	return &store.LimitError{Limit: "bytes of a line of events", Max: int64(l.max), Need: bytes, What: "add an event"}
+}
+
+// next returns a line that has arrived completely and is not blank, or the error of one that
+// is too long. The line is valid until fill is called.
+func (l *lineReader) next() (line []byte, err error, ok bool) {
+	for {
+		rest := l.buf[l.from:l.upTo]
+		end := bytes.IndexByte(rest[l.searched:], '\n')
+		switch {
+		case end >= 0:
+			end += l.searched
+			line, l.from = rest[:end], l.from+end+1
+		case l.ended && (len(rest) > 0 || l.skipped > 0):
+			line, l.from = rest, l.upTo
+		default:
+			l.searched = len(rest)
+			return nil, nil, false
+		}
+		l.searched = 0
+		length := l.skipped + int64(len(line))
+		l.skipped = 0
+		if length > int64(l.max) {
+			return nil, l.tooLong(length), true
+		}
+		if line = bytes.TrimSpace(line); len(line) > 0 {
+			return line, nil, true
+		}
+	}
+}
+
+// bodyFault says what is wrong with a body that cannot be read to its end.
+func bodyFault(err error) error {
+	var (
+		corrupt flate.CorruptInputError
+		input   *store.InputError
+	)
+	switch {
+	case errors.As(err, &input), errors.Is(err, ingest.ErrBusy):
+		return err
+	case errors.Is(err, gzip.ErrHeader), errors.Is(err, gzip.ErrChecksum), errors.As(err, &corrupt):
+		return badf("the compressed body is damaged: %v", err)
+	}
+	return badf("the body ended early, so what is behind its last line end is not stored: %s", fmt.Sprint(err))
+}

@@ -1,0 +1,60 @@
+package api
+
+import (
+	"net/http"
+	"strconv"
+
+	"varve/internal/query"
+	"varve/internal/timeline"
+)
+
+// namesUsual is how many names a page has that does not say.
+const namesUsual = 100
+
+// names answers GET /api/v1/timelines.
+func (a *API) names(w http.ResponseWriter, r *http.Request) {
+	p, err := parametersOf(r, "")
+	var limit int
+	if err == nil {
+		limit, err = p.number("limit", 1, timeline.NamesMax, namesUsual)
+	}
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	prefix, cursor := p.values.Get("prefix"), p.values.Get("cursor")
+	a.within(w, r, func(s *query.Session) error {
+		list, next, err := a.engine.Names(s.Context(), prefix, cursor, limit)
+		if err != nil {
+			return err
+		}
+		body := appendNames(nil, list, next)
+		if err := s.Reserve(int64(len(body))); err != nil {
+			return err
+		}
+		return s.Aside(func() error { return writeBody(w, body) })
+	})
+}
+
+func appendNames(to []byte, list []timeline.Named, next string) []byte {
+	to = append(to, `{"timelines":[`...)
+	for i := range list {
+		if i > 0 {
+			to = append(to, ',')
+		}
+		to = append(to, `{"name":`...)
+		to = append(appendText(to, list[i].Name), ',')
+		to = appendStart(to, list[i].Start)
+		to = append(to, `,"newest":`...)
+		to = appendPosition(to, list[i].Newest)
+		to = append(to, `,"rate":`...)
+		to = strconv.AppendFloat(to, list[i].Rate, 'g', 6, 64)
+		to = append(to, '}')
+	}
+	to = append(to, ']')
+	if next != "" {
+		to = append(to, `,"cursor":`...)
+		to = appendText(to, next)
+	}
+	return append(to, '}')
+}

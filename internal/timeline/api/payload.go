@@ -1,0 +1,57 @@
+package api
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"unicode/utf8"
+)
+
+// A payload is the data of an event as it is stored: the text of a JSON value, or a zero
+// byte and then any bytes. No JSON begins with a zero byte, so each says what it is.
+
+// bytesMark is what the payload of bytes begins with.
+const bytesMark = 0
+
+// jsonPayload returns the payload of a valid JSON text. Line breaks between its tokens become
+// spaces, in place: an event is a line wherever events are lines. (Within a text in JSON
+// there are none.) All else stays as it is, byte for byte.
+func jsonPayload(text []byte) []byte {
+	for i, c := range text {
+		if c == '\n' || c == '\r' {
+			text[i] = ' '
+		}
+	}
+	return text
+}
+
+// bytesPayload returns the payload of bytes that were sent in base64, as the text within its
+// quotes.
+func bytesPayload(text string) ([]byte, error) {
+	payload := make([]byte, 1+base64.StdEncoding.DecodedLen(len(text)))
+	n, err := base64.StdEncoding.Strict().Decode(payload[1:], []byte(text))
+	if err != nil {
+		return nil, badf(`"data_base64" is not base64 (RFC 4648, with padding): %v`, err)
+	}
+	payload[0] = bytesMark
+	return payload[:1+n], nil
+}
+
+// appendPayload appends the member of an event that has its data. A payload that is not as
+// it says, since another program stored it, is shown as bytes.
+func appendPayload(to, payload []byte) []byte {
+	switch {
+	case len(payload) == 0:
+		return append(to, `"data":null`...)
+	case payload[0] == bytesMark:
+		payload = payload[1:]
+	case json.Valid(payload) && utf8.Valid(payload):
+		to = append(to, `"data":`...)
+		from := len(to)
+		to = append(to, payload...)
+		jsonPayload(to[from:]) // another program may have left line breaks
+		return to
+	}
+	to = append(to, `"data_base64":"`...)
+	to = base64.StdEncoding.AppendEncode(to, payload)
+	return append(to, '"')
+}

@@ -1,0 +1,210 @@
+package api
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	"varve/internal/query"
+	"varve/internal/timeline"
+)
+
+// readNamed answers GET /api/v1/timelines/NAME/events.
+func (a *API) readNamed(w http.ResponseWriter, r *http.Request) {
+	a.read(w, r, func(*parameters) ([]string, error) {
+		name, err := nameOf(r)
+		return []string{name}, err
+	}, false)
+}
+
+// readMerged answers GET /api/v1/timelines/events.
+func (a *API) readMerged(w http.ResponseWriter, r *http.Request) {
+	a.read(w, r, func(p *parameters) ([]string, error) { return p.timelines() }, true)
+}
+
+func (a *API) read(w http.ResponseWriter, r *http.Request, names func(*parameters) ([]string, error), merged bool) {
+	p, err := parametersOf(r, "timeline")
+	var q timeline.Query
+	if err == nil {
+		q, err = p.query()
+	}
+	if err == nil {
+		q.Timelines, err = names(p)
+	}
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	a.within(w, r, func(s *query.Session) error {
+		page, err := a.engine.Read(s.Context(), q)
+		if err != nil {
+			return err
+		}
+		if err := s.Reserve(pageBytes(page)); err != nil {
+			return err
+		}
+		return s.Aside(func() error { return writePage(w, page, merged) })
+	})
+}
+
+// pageBytes is about what a page takes in memory.
+func pageBytes(p timeline.Page) (n int64) {
+	const each = 128
+	for i := range p.Events {
+		e := &p.Events[i]
+		n += each + int64(len(e.ID)+len(e.Type)+len(e.Data))
+	}
+	return n + pieceBytes
+}
+
+// pieceBytes is about how much of an answer is written at once.
+const pieceBytes = 64 << 10
+
+// writePage answers with a page.
+func writePage(w http.ResponseWriter, p timeline.Page, merged bool) error {
+	begin(w)
+	buf := append(make([]byte, 0, 4<<10), `{"events":[`...)
+	for i := range p.Events {
+		e := &p.Events[i]
+		if i > 0 {
+			buf = append(buf, ',')
+		}
+		from := ""
+		if merged {
+			from = e.Timeline
+		}
+		buf = appendEvent(buf, from, &e.Event, e.Missing)
+		e.Data = nil
+		if len(buf) < pieceBytes {
+			continue
+		}
+		if _, err := w.Write(buf); err != nil {
+			return &sentError{err}
+		}
+		buf = buf[:0]
+	}
+	buf = append(buf, ']')
+	if p.Cursor != "" {
+		buf = append(buf, `,"cursor":`...)
+		buf = appendText(buf, p.Cursor)
+	}
+	buf = append(buf, `,"end":`...)
+	buf = strconv.AppendBool(buf, p.End)
+	if _, err := w.Write(append(buf, '}')); err != nil {
+		return &sentError{err}
+	}
+	return nil
+}
+
+// begin begins an answer of JSON.
+func begin(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Access-Control-Allow-Origin", "*")
+	h.Set("Content-Type", "application/json")
+	h.Set("Cache-Control", "no-cache")
+}
+
+func writeJSON(w http.ResponseWriter, v any) error {
+	body, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return writeBody(w, body)
+}
+
+func writeBody(w http.ResponseWriter, body []byte) error {
+	begin(w)
+	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
+	if _, err := w.Write(body); err != nil {
+		return &sentError{err}
+	}
+	return nil
+}
+
+// about answers what is asked of one timeline.
+func (a *API) about(w http.ResponseWriter, r *http.Request, ask func(s *query.Session, name string) ([]byte, error)) {
+	name, err := nameOf(r)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	a.within(w, r, func(s *query.Session) error {
+		body, err := ask(s, name)
+		if err != nil {
+			return notThere(err, name)
+		}
+		if err := s.Reserve(int64(len(body))); err != nil {
+			return err
+		}
+		return s.Aside(func() error { return writeBody(w, body) })
+	})
+}
+
+// latest answers GET /api/v1/timelines/NAME/latest.
+func (a *API) latest(w http.ResponseWriter, r *http.Request) {
+	a.about(w, r, func(s *query.Session, name string) ([]byte, error) {
+		e, err := a.engine.Latest(s.Context(), name)
+		if err != nil {
+			return nil, err
+		}
+		return appendEvent(nil, "", &e.Event, e.Missing), nil
+	})
+}
+
+// start answers GET /api/v1/timelines/NAME/start.
+func (a *API) start(w http.ResponseWriter, r *http.Request) {
+	a.about(w, r, func(s *query.Session, name string) ([]byte, error) {
+		start, err := a.engine.Start(s.Context(), name)
+		if err != nil {
+			return nil, err
+		}
+		return append(appendStart(append([]byte(nil), '{'), start), '}'), nil
+	})
+}
+
+// appendStart appends the members that say where a timeline begins.
+func appendStart(to []byte, s timeline.Start) []byte {
+	to = append(to, `"start":`...)
+	to = strconv.AppendInt(to, floorMS(s.Bucket), 10)
+	to = append(to, `,"first":`...)
+	return appendPosition(to, s.First)
+}
+
+// stats answers GET /api/v1/timelines/NAME/stats.
+func (a *API) stats(w http.ResponseWriter, r *http.Request) {
+	a.about(w, r, func(s *query.Session, name string) ([]byte, error) {
+		st, err := a.engine.Stats(s.Context(), name)
+		if err != nil {
+			return nil, err
+		}
+		return appendStats(nil, &st)
+	})
+}
+
+func appendStats(to []byte, st *timeline.Stats) ([]byte, error) {
+	layout, err := json.Marshal(shownLayoutOf(st.Layout))
+	if err != nil {
+		return nil, err
+	}
+	number := func(name string, v float64) {
+		to = append(to, name...)
+		to = strconv.AppendFloat(to, v, 'g', 6, 64)
+	}
+	to = appendStart(append(to, '{'), st.Start)
+	to = append(to, `,"newest":`...)
+	to = appendPosition(to, st.Newest)
+	number(`,"rate":`, st.Rate)
+	number(`,"bytes":`, st.Bytes)
+	to = append(to, `,"bucket":{"from":`...)
+	to = strconv.AppendInt(to, floorMS(st.Bucket.Start), 10)
+	to = append(to, `,"until":`...)
+	to = strconv.AppendInt(to, floorMS(st.Bucket.EndExcl-1), 10)
+	to = append(append(to, `},"layout":`...), layout...)
+	to = append(to, `,"version":`...)
+	to = strconv.AppendUint(to, st.Version, 10)
+	to = append(to, `,"retention":`...)
+	to = strconv.AppendInt(to, st.Retained.Milliseconds(), 10)
+	to = append(to, `,"appended":`...)
+	to = strconv.AppendUint(to, st.Appended, 10)
+	return append(to, '}'), nil
+}

@@ -1,0 +1,238 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"net/http"
+	"strconv"
+
+	"varve/internal/httpapi"
+	"varve/internal/ingest"
+	"varve/internal/store"
+	"varve/internal/timeline"
+)
+
+// What an answer names of a body, at most. It says how many more there are.
+const (
+	idsKept      = 10_000
+	rejectedKept = 1000
+	reasonBytes  = 500 // of a reason
+)
+
+// A report says what became of the events of a request.
+type report struct {
+	Accepted     int64      `json:"accepted"`
+	Rejected     []rejected `json:"rejected"`
+	IDs          []string   `json:"ids"`
+	RejectedMore int64      `json:"rejected_more,omitempty"` // beyond those in Rejected
+	IDsMore      int64      `json:"ids_more,omitempty"`      // beyond those in IDs
+
+	// Next is the number of the event with which to go on, if the request was broken off.
+	Next   *int64   `json:"next,omitempty"`
+	Errors []string `json:"errors,omitempty"`
+
+	share *ingest.Share // of memory
+	bytes int64         // of the texts above
+	held  int64         // of the share
+	dealt int64         // events that were dealt with
+	worst error         // that is the server's fault, of any event
+	fault error         // of the first rejected event
+}
+
+// A rejected is an event that is not stored, or not in one of its timelines.
+type rejected struct {
+	Index    int64  `json:"index"`
+	Timeline string `json:"timeline,omitempty"`
+	Error    string `json:"error"`
+}
+
+const (
+	reportItem = 64       // what a slice takes for each of its texts
+	freeReport = 16 << 10 // bytes up to which a report is not counted
+)
+
+func newReport(share *ingest.Share) *report {
+	return &report{Rejected: []rejected{}, IDs: []string{}, share: share}
+}
+
+// id notes the id of the next event.
+func (r *report) id(ctx context.Context, id string) error {
+	if len(r.IDs) >= idsKept {
+		r.IDsMore++
+		return nil
+	}
+	r.IDs = append(r.IDs, id)
+	return r.keep(ctx, len(id))
+}
+
+func (r *report) reject(ctx context.Context, index int64, timeline string, err error) error {
+	if r.fault == nil {
+		r.fault = err
+	}
+	if statusOf(err) >= http.StatusInternalServerError {
+		r.worst = err
+	}
+	if len(r.Rejected) >= rejectedKept {
+		r.RejectedMore++
+		return nil
+	}
+	text := messageOf(err)
+	text = text[:min(len(text), reasonBytes)]
+	r.Rejected = append(r.Rejected, rejected{index, timeline, text})
+	return r.keep(ctx, len(text)+len(timeline))
+}
+
+// keep counts a text. A small report costs nothing, as a small body does.
+func (r *report) keep(ctx context.Context, bytes int) error {
+	r.bytes += int64(bytes) + reportItem
+	if r.bytes <= max(r.held, freeReport) {
+		return nil
+	}
+	r.held = 2 * r.bytes
+	return r.share.Grow(ctx, r.held)
+}
+
+// write answers a request. err says why it was broken off; nil if it was not. A request of
+// which something is stored, or that has nothing to store, is answered 200; one whose
+// events are all refused as one whose only event is.
+func (r *report) write(w http.ResponseWriter, err error) {
+	status := http.StatusOK
+	if err == nil {
+		err = r.worst
+	}
+	switch {
+	case err != nil:
+		status = statusOf(err)
+		r.Next, r.Errors = &r.dealt, []string{messageOf(err)}
+	case r.Accepted == 0 && r.fault != nil:
+		status = statusOf(r.fault)
+		r.Errors = []string{messageOf(r.fault)}
+	}
+	body, fault := json.Marshal(r)
+	if fault != nil {
+		panic(fault) // texts and numbers always marshal
+	}
+	h := w.Header()
+	h.Set("Access-Control-Allow-Origin", "*")
+	h.Set("Content-Type", "application/json")
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	if status == http.StatusServiceUnavailable {
+		h.Set("Retry-After", httpapi.RetryAfter)
+	}
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+}
+
+// A block gathers events and appends them together.
+type block struct {
+	api    *API
+	report *report
+	name   string // of the timeline of all events; "": they say it
+	events []timeline.Addressed
+	places int // events, counted once a timeline
+	bytes  int64
+	index  int64 // of the next event of the body
+	first  int64 // of the block
+	bad    map[int64]error
+}
+
+// Bounds of a block, below those of Append: it is one group of a commit.
+const (
+	blockPlaces = 2000
+	blockBytes  = 4 << 20
+)
+
+// add adds the next event of the body, or why it is none, and appends the block if it is full
+// without it.
+func (b *block) add(ctx context.Context, e timeline.Addressed, err error) error {
+	bytes := int64(len(e.Data)) * int64(len(e.Timelines))
+	if b.places > 0 && (b.places+len(e.Timelines) > blockPlaces || b.bytes+bytes > blockBytes) || len(b.bad) >= blockPlaces {
+		if err := b.flush(ctx); err != nil {
+			return err
+		}
+	}
+	if err != nil {
+		if b.bad == nil {
+			b.bad = map[int64]error{}
+		}
+		b.bad[b.index] = err
+		e = timeline.Addressed{Event: timeline.Event{ID: e.ID}}
+	}
+	b.events = append(b.events, e)
+	b.index++
+	b.places += len(e.Timelines)
+	b.bytes += bytes
+	return nil
+}
+
+// flush appends what was gathered. Its events refer to texts that may go after it.
+func (b *block) flush(ctx context.Context) error {
+	if len(b.events) == 0 {
+		return nil
+	}
+	good := make([]timeline.Addressed, 0, len(b.events))
+	from := make([]int64, 0, len(b.events))
+	for i, e := range b.events {
+		if b.bad[b.first+int64(i)] == nil {
+			good, from = append(good, e), append(from, b.first+int64(i))
+		}
+	}
+	result, err := b.append(ctx, good)
+	if err := b.tell(ctx, from, result); err != nil {
+		return err
+	}
+	b.first = b.index
+	if err == nil {
+		b.report.dealt = b.index
+		err = b.report.worst
+	}
+	clear(b.events) // they hold data
+	b.events, b.places, b.bytes, b.bad = b.events[:0], 0, 0, nil
+	return err
+}
+
+// append appends events whose request is stored also if its sender leaves.
+func (b *block) append(ctx context.Context, good []timeline.Addressed) (timeline.Result, error) {
+	if len(good) == 0 {
+		return timeline.Result{}, nil
+	}
+	result, err := b.api.engine.Append(ctx, good)
+	if limit := (*store.LimitError)(nil); errors.As(err, &limit) && len(good) == 1 {
+		return timeline.Result{IDs: []string{good[0].ID}, Rejected: []timeline.Rejection{{Err: err}}}, nil
+	}
+	return result, err
+}
+
+// tell puts what became of a block into the report.
+func (b *block) tell(ctx context.Context, from []int64, result timeline.Result) error {
+	r := b.report
+	r.Accepted += int64(result.Accepted)
+	next, rejections := 0, result.Rejected
+	for i := b.first; i < b.index; i++ {
+		id := b.events[i-b.first].ID
+		if err := b.bad[i]; err != nil {
+			if err := r.reject(ctx, i, "", err); err != nil {
+				return err
+			}
+		} else {
+			if next < len(result.IDs) {
+				id = result.IDs[next]
+			}
+			for ; len(rejections) > 0 && rejections[0].Index == next; rejections = rejections[1:] {
+				which := rejections[0].Timeline
+				if b.name != "" {
+					which = ""
+				}
+				if err := r.reject(ctx, from[next], which, rejections[0].Err); err != nil {
+					return err
+				}
+			}
+			next++
+		}
+		if err := r.id(ctx, id); err != nil {
+			return err
+		}
+	}
+	return nil
+}

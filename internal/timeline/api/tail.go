@@ -1,0 +1,189 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"varve/internal/httpapi"
+	"varve/internal/timeline"
+)
+
+const (
+	// heartbeat is how often an idle reader gets a comment, which keeps proxies from
+	// cutting the connection and tells both ends that the other is there.
+	heartbeat = 15 * time.Second
+
+	// tailPatience is how long a reader may take to receive what is written at once.
+	tailPatience = 10 * time.Second
+
+	// tailMemory bounds the events that are on their way to all who follow. A reader whose
+	// events go beyond it is cut off; it goes on where it was.
+	tailMemory = 64 << 20
+
+	// tailRetry is when a browser connects again.
+	tailRetry = time.Second
+)
+
+// tail answers GET /api/v1/timelines/NAME/tail with server-sent events, as
+// https://html.spec.whatwg.org/multipage/server-sent-events.html has them. The id of each is
+// the cursor behind it.
+func (a *API) tail(w http.ResponseWriter, r *http.Request) {
+	q, err := tailQuery(r)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	if r.Method == http.MethodHead {
+		beginTail(w)
+		return
+	}
+	ctx, cancel := context.WithCancelCause(r.Context())
+	stop := httpapi.Stopping(ctx)
+	ended := make(chan struct{})
+	defer func() { <-ended }()
+	defer cancel(nil)
+	go func() { // ends with the request
+		defer close(ended)
+		select {
+		case <-stop:
+			cancel(errStopping)
+		case <-ctx.Done():
+		}
+	}()
+	s, err := a.engine.Tail(ctx, q)
+	if err != nil {
+		a.fail(w, r, err)
+		return
+	}
+	defer s.Close()
+	t := &tailing{api: a, w: w, control: http.NewResponseController(w)}
+	beginTail(w)
+	t.buf = fmt.Appendf(t.buf, "retry: %d\nid: %s\n\n", tailRetry.Milliseconds(), s.Cursor())
+	t.run(ctx, s)
+}
+
+// tailQuery reads what to follow. The header that a browser sends when it connects again is
+// newer than the address that it does so with.
+func tailQuery(r *http.Request) (q timeline.TailQuery, err error) {
+	if q.Timeline, err = nameOf(r); err != nil {
+		return q, err
+	}
+	p, err := parametersOf(r, "")
+	if err != nil {
+		return q, err
+	}
+	var err1, err2 error
+	q.Type, _, err1 = p.text("type")
+	q.Cursor, _, err2 = p.text("cursor")
+	if last := r.Header.Get("Last-Event-ID"); last != "" {
+		q.Cursor = last
+	}
+	return q, errors.Join(err1, err2)
+}
+
+func beginTail(w http.ResponseWriter) {
+	h := w.Header()
+	h.Set("Access-Control-Allow-Origin", "*")
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("Cache-Control", "no-store")
+	h.Set("X-Accel-Buffering", "no") // nginx would hold events back
+	w.WriteHeader(http.StatusOK)
+}
+
+// A tailing is the answer to one reader.
+type tailing struct {
+	api     *API
+	w       http.ResponseWriter
+	control *http.ResponseController
+	buf     []byte // not written yet
+}
+
+// run sends arrivals until the reader leaves, is too slow, or the server stops.
+func (t *tailing) run(ctx context.Context, s *timeline.Subscription) {
+	for t.flush() {
+		some, err := t.next(ctx, s)
+		switch {
+		case err == nil && !t.send(some):
+			return
+		case err == nil:
+		case context.Cause(ctx) == errStopping:
+			t.buf = append(t.buf, ": the server stops\n\n"...)
+			t.flush()
+			return
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, context.DeadlineExceeded):
+			t.buf = fmt.Appendf(t.buf, ": nothing has arrived\nid: %s\n\n", s.Cursor())
+		default:
+			t.report(err)
+			return
+		}
+	}
+}
+
+// next waits for arrivals until it is time for a heartbeat.
+func (t *tailing) next(ctx context.Context, s *timeline.Subscription) ([]timeline.TailEvent, error) {
+	ctx, cancel := context.WithTimeout(ctx, t.api.beat)
+	defer cancel()
+	return s.Next(ctx)
+}
+
+// send writes events and reports whether the reader goes on.
+func (t *tailing) send(some []timeline.TailEvent) bool {
+	var bytes int64
+	for i := range some {
+		bytes += int64(len(some[i].Data)) + 256
+	}
+	defer t.api.flying.Add(-bytes)
+	if t.api.flying.Add(bytes) > tailMemory {
+		t.api.cut.WithLabelValues("memory").Inc()
+		return false
+	}
+	for i := range some {
+		e := &some[i]
+		t.buf = append(t.buf, "id: "...)
+		t.buf = append(t.buf, e.Cursor...)
+		t.buf = append(t.buf, "\ndata: "...)
+		t.buf = appendEvent(t.buf, "", &e.Event, e.Missing)
+		t.buf = append(t.buf, "\n\n"...)
+		e.Data = nil
+		if len(t.buf) >= pieceBytes && !t.flush() {
+			return false
+		}
+	}
+	t.api.sent.Add(float64(len(some)))
+	return true
+}
+
+// flush sends what there is and reports whether the reader has taken it in time.
+func (t *tailing) flush() bool {
+	began := time.Now()
+	err := t.control.SetWriteDeadline(began.Add(t.api.patience))
+	if err == nil {
+		_, err = t.w.Write(t.buf)
+	}
+	if err == nil {
+		err = t.control.Flush() // the server keeps its error for the next Write
+	}
+	if cap(t.buf) > 2*pieceBytes {
+		t.buf = nil // of a large event
+	}
+	t.buf = t.buf[:0]
+	slow := time.Since(began) >= t.api.patience
+	if slow {
+		t.api.cut.WithLabelValues("slow").Inc()
+	}
+	return err == nil && !slow
+}
+
+// report tells the reader why the answer ends. A browser connects again, and is answered with
+// a status then.
+func (t *tailing) report(err error) {
+	t.buf = append(t.buf, "event: error\ndata: "...)
+	t.buf = append(t.buf, httpapi.ErrorBody(messageOf(err))...)
+	t.buf = append(t.buf, "\n\n"...)
+	t.flush()
+}

@@ -1,0 +1,104 @@
+package api
+
+import "encoding/json"
+
+// The functions of this file walk through valid JSON text, which they do not check again.
+
+// space returns where the blanks at i end.
+func space(text []byte, i int) int {
+	for i < len(text) && (text[i] == ' ' || text[i] == '\t' || text[i] == '\n' || text[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// value returns where the value at i ends, and how many levels of objects and arrays it has.
+func value(text []byte, i int) (end, depth int) {
+	level := 0
+	for {
+		switch text[i] {
+		case '"':
+			i = textEnd(text, i)
+		case '{', '[':
+			level++
+			depth = max(depth, level)
+			i++
+		case '}', ']':
+			level--
+			i++
+		case ',', ':', ' ', '\t', '\n', '\r':
+			i++
+		default:
+			i = scalarEnd(text, i)
+		}
+		if level == 0 {
+			return i, depth
+		}
+	}
+}
+
+// textEnd returns where the quoted text at i ends.
+func textEnd(text []byte, i int) int {
+	for i++; text[i] != '"'; i++ {
+		if text[i] == '\\' {
+			i++
+		}
+	}
+	return i + 1
+}
+
+func scalarEnd(text []byte, i int) int {
+	for ; i < len(text); i++ {
+		switch text[i] {
+		case ',', ':', ']', '}', ' ', '\t', '\r', '\n':
+			return i
+		}
+	}
+	return i
+}
+
+// members calls f for each member of an object, with its name and its value. It stops at an
+// error.
+func members(object []byte, f func(name string, value []byte, depth int) error) error {
+	for i := space(object, 1); object[i] != '}'; {
+		end := textEnd(object, i)
+		name := unquote(object[i:end])
+		begin := space(object, space(object, end)+1)
+		end, depth := value(object, begin)
+		if err := f(name, object[begin:end], depth); err != nil {
+			return err
+		}
+		if i = space(object, end); object[i] == ',' {
+			i = space(object, i+1)
+		}
+	}
+	return nil
+}
+
+// element returns the element of an array at or behind i, which is behind the bracket or the
+// element before, and where it ends. ok is false at the end of the array.
+func element(array []byte, i int) (text []byte, end int, ok bool) {
+	i = space(array, i)
+	if array[i] == ',' {
+		i = space(array, i+1)
+	}
+	if array[i] == ']' {
+		return nil, i, false
+	}
+	end, _ = value(array, i)
+	return array[i:end], end, true
+}
+
+// unquote returns a text without its quotes.
+func unquote(quoted []byte) string {
+	for _, c := range quoted {
+		if c == '\\' {
+			var s string
+			if json.Unmarshal(quoted, &s) != nil {
+				panic("api: the text was not checked")
+			}
+			return s
+		}
+	}
+	return string(quoted[1 : len(quoted)-1])
+}
