@@ -27,7 +27,7 @@ type run struct {
 const varveName = "varve"
 
 // stageNames are the stages there are. A single shape is a stage as well.
-var stageNames = []string{"W1", "W2", "W3", "json", "shapes", "queries", "busy", "dense", "restart", "cassandra"}
+var stageNames = []string{"W1", "W2", "W3", "json", "shapes", "queries", "busy", "dense", "restart", "tenants", "cassandra"}
 
 // cassandraParts are the parts of the stage cassandra, which can be run alone.
 var cassandraParts = []string{"cassandra-ingest", "cassandra-live", "cassandra-queries", "cassandra-cities"}
@@ -113,6 +113,11 @@ func (r *run) all(ctx context.Context) error {
 	}
 	if wants("restart") {
 		r.restarts(ctx)
+	}
+	if wants("tenants") {
+		if err := r.neighbours(ctx); err != nil {
+			r.book.fail("tenants", "varve", err)
+		}
 	}
 	parts := slices.DeleteFunc(slices.Clone(cassandraParts), func(part string) bool { return !wants("cassandra") && !wants(part) })
 	if len(parts) > 0 {

@@ -38,7 +38,8 @@ func (c Config) Of(t tenant.Config) Config {
 
 	c.Query.TotalMemory = t.QueryMemory
 	c.Query.MaxMemory = min(c.Query.MaxMemory, t.QueryMemory/2)
-	c.Query.MaxConcurrent = t.MaxConcurrent
+	c.Query.MaxConcurrent = t.Concurrent()
+	c.Query.Workers = min(c.Query.Workers, tenant.Processors())
 	c.Query.MaxQueued = min(c.Query.MaxQueued, 32)
 	c.Kairos.QueryCache = min(c.Kairos.QueryCache, 8*units.MiB)
 	return c

@@ -1,8 +1,10 @@
 package tenant
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"runtime"
 
 	"varve/internal/principal"
 	"varve/internal/units"
@@ -18,7 +20,7 @@ type Config struct {
 	MaxSeries          int         `yaml:"max_series" doc:"As ingest.max_series."`
 	MaxSeriesMemory    units.Bytes `yaml:"max_series_memory" doc:"As ingest.max_series_memory."`
 	QueryMemory        units.Bytes `yaml:"query_memory" doc:"As query.total_memory; one query may hold half of it."`
-	MaxConcurrent      int         `yaml:"max_concurrent" doc:"As query.max_concurrent."`
+	MaxConcurrent      int         `yaml:"max_concurrent" doc:"As query.max_concurrent. 0 is half of the processors, at least one, so that the queries of one tenant leave room for those of others."`
 	MaxConnections     int         `yaml:"max_connections" doc:"Connections of telnet, and of carbon's lines and pickles, each. Further ones are closed."`
 }
 
@@ -30,13 +32,19 @@ func (c *Config) SetDefaults() {
 		MaxSeries:          500_000,
 		MaxSeriesMemory:    256 * units.MiB,
 		QueryMemory:        256 * units.MiB,
-		MaxConcurrent:      4,
 		MaxConnections:     200,
 	}
 }
 
 // SeriesBurst is how many new series may come at once.
 func (c Config) SeriesBurst() int { return 10 * c.NewSeriesPerSecond }
+
+// Processors is how many processors the queries of a tenant use: half of them, at least
+// one.
+func Processors() int { return max(1, runtime.GOMAXPROCS(0)/2) }
+
+// Concurrent is how many queries compute at once.
+func (c Config) Concurrent() int { return cmp.Or(c.MaxConcurrent, Processors()) }
 
 // maxTenants bounds the tenants of a server, each of which has a store of its own.
 const maxTenants = 100
@@ -75,7 +83,7 @@ func (c Config) validate(key string) error {
 		units.Positive(key+"max_series", c.MaxSeries),
 		units.Positive(key+"max_series_memory", c.MaxSeriesMemory),
 		units.Positive(key+"query_memory", c.QueryMemory),
-		units.Positive(key+"max_concurrent", c.MaxConcurrent),
+		units.NotNegative(key+"max_concurrent", c.MaxConcurrent),
 		units.Positive(key+"max_connections", c.MaxConnections),
 	)...)
 }
