@@ -32,12 +32,12 @@ test-package: ## install, start, upgrade, remove and purge the Debian package un
 test-contract: ## run all that is promised over CASSANDRA (5.0.8 or 4.1.10), some minutes
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra -cassandra.conformance -count=1 -timeout 40m
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra/... ./internal/kairos -count=1
-	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra/events -cassandra.timelines -count=1 -timeout 20m
+	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra/events -skip TestThreeNodes -cassandra.long -count=1 -timeout 20m
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra -run TestFailures -cassandra.failures -count=1 -timeout 30m
 
 test-cluster: ## kill and pause nodes of rings of three under load, and nodes with users and TLS; some 15 minutes
 	go test ./e2e/cluster -run TestRing -cluster -v -count=1 -timeout 40m
-	go test ./internal/cassandra/cql ./internal/cassandra/kairosrows ./internal/cassandra/kairosrows/schema -run 'TestThreeNodes|TestSecuredNode|TestRights|TestStaleReplica' -cassandra.long -p 1 -v -count=1 -timeout 20m
+	go test ./internal/cassandra/cql ./internal/cassandra/kairosrows ./internal/cassandra/kairosrows/schema ./internal/cassandra/events -run 'TestThreeNodes|TestSecuredNode|TestRights|TestStaleReplica' -cassandra.long -p 1 -v -count=1 -timeout 20m
 
 test-migration: ## go from a live KairosDB to Varve and back, and compare at each stage; some five minutes
 	scripts/cassandra.sh with go test ./e2e/migration -migration -v -count=1 -timeout 20m

@@ -37,6 +37,7 @@ func TestCluster(t *testing.T) {
 		"a renewal whose answer is lost": testRenewalWhoseAnswerIsLost,
 		"one holder":                     testOneHolder,
 		"keep":                           testKeep,
+		"leader":                         testLeader,
 		"members":                        testMembers,
 		"a frozen holder finds it lost":  testFrozenHolder,
 	} {
@@ -307,6 +308,37 @@ func testKeep(t *testing.T, registers *Registers) {
 	}
 	if _, err := node.Acquire(t.Context(), t.Name()+" 2", time.Minute); err != nil {
 		t.Error(err)
+	}
+}
+
+// One of several leads; when it ends another one does.
+func testLeader(t *testing.T, registers *Registers) {
+	var leaders []*Leader
+	var stops []context.CancelFunc
+	var running sync.WaitGroup
+	for _, id := range []string{"a", "b", "c"} {
+		l := NewNode(registers, id, "").NewLeader(t.Name(), 5*time.Second)
+		ctx, stop := context.WithCancel(t.Context())
+		running.Go(func() { l.Run(ctx) })
+		leaders, stops = append(leaders, l), append(stops, stop)
+	}
+	defer running.Wait()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for left := 3; left > 0; left-- {
+		leads := -1
+		for end := time.Now().Add(time.Minute); leads < 0; <-tick.C {
+			for i, l := range leaders {
+				if l != nil && l.Leads() {
+					leads = i
+				}
+			}
+			if time.Now().After(end) {
+				t.Fatalf("none of %d leads", left)
+			}
+		}
+		stops[leads]()
+		leaders[leads] = nil
 	}
 }
 

@@ -20,6 +20,9 @@ const (
 	// keepLeases is how long the register of a lease that nobody renews is kept.
 	keepLeases = 30 * 24 * time.Hour
 
+	// lastWords is how long a process that ends takes to tell others.
+	lastWords = 2 * time.Second
+
 	leases = "lease" // the space of leases
 	nodes  = "nodes" // the space of members, which are leases on their own ids
 )
@@ -218,7 +221,7 @@ func (l *Lease) Keep(ctx context.Context, f func(context.Context) error) error {
 	stop()
 	renewer.Wait()
 	lose(nil)
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.life)
+	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
 	defer cancel()
 	return errors.Join(err, l.Release(last))
 }

@@ -46,7 +46,7 @@ func appendAll(t testing.TB, e *timeline.Engine, events ...timeline.Addressed) {
 // Reported as percentiles, since it is those that are promised.
 func TestSpeed(t *testing.T) {
 	if !*long {
-		t.Skip("needs -cassandra.timelines: make test-contract")
+		t.Skip("needs -cassandra.long: make test-contract")
 	}
 	session := keyspace(t, originals.Cassandra(t))
 	e := openEngine(t, openShelf(t, session, Options{Node: "node"}), nil)
@@ -110,7 +110,7 @@ func percentiles(all []time.Duration) string {
 // Reading back over 10,000 empty buckets costs few statements.
 func TestSparse(t *testing.T) {
 	if !*long {
-		t.Skip("needs -cassandra.timelines: make test-contract")
+		t.Skip("needs -cassandra.long: make test-contract")
 	}
 	var mu sync.Mutex
 	counts := map[string]int{}

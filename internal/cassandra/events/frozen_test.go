@@ -72,7 +72,7 @@ func fail(err error) {
 // layout, reads all events when it goes on, and puts its own where others look for them.
 func TestFrozenServer(t *testing.T) {
 	if !*long {
-		t.Skip("needs -cassandra.timelines: make test-contract")
+		t.Skip("needs -cassandra.long: make test-contract")
 	}
 	address := originals.Cassandra(t)
 	session := keyspace(t, address)

@@ -17,8 +17,8 @@ import (
 
 // Options are what a shelf is opened with.
 type Options struct {
-	// Node is the id of the server, the same after a restart.
-	Node string
+	// Node is the id of the server, the same after a restart. Host is for people.
+	Node, Host string
 
 	// Create makes missing tables.
 	Create bool
@@ -37,6 +37,8 @@ type Shelf struct {
 
 	ready  atomic.Pointer[cluster.Registers] // nil until the tables are there
 	reason atomic.Pointer[error]             // why it is not
+
+	leader atomic.Pointer[cluster.Leader]
 
 	count    counted
 	arrivals arrivalLogs
@@ -63,8 +65,23 @@ func Open(session *cql.Session, o Options) *Shelf {
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.unreached(fmt.Errorf("keyspace %s was not reached yet", session.KeyspaceName()))
 	s.arrivals.open(s, logOf(o.Node))
-	s.spawn(func() { s.reach(o.Create) })
+	s.spawn(func() {
+		if s.reach(o.Create) {
+			leader := cluster.NewNode(s.ready.Load(), o.Node, o.Host).NewLeader("timelines", leadFor)
+			s.leader.Store(leader)
+			leader.Run(s.ctx)
+		}
+	})
 	return s
+}
+
+// leadFor is how long a server that is gone without a word is taken for the leader.
+const leadFor = time.Minute
+
+// Leads reports whether this server is the one that looks after timelines now.
+func (s *Shelf) Leads() bool {
+	leader := s.leader.Load()
+	return leader != nil && leader.Leads()
 }
 
 // logOf is the number of the log of arrivals that a server writes.
@@ -74,23 +91,23 @@ func logOf(node string) int32 {
 	return int32(h.Sum32())
 }
 
-// reach opens the tables, trying for as long as it takes.
-func (s *Shelf) reach(create bool) {
+// reach opens the tables, trying for as long as it takes. It reports whether they are open.
+func (s *Shelf) reach(create bool) bool {
 	for wait := time.Second / 4; ; wait = min(2*wait, 15*time.Second) {
 		registers, err := s.openTables(create)
 		if err == nil {
 			s.ready.Store(registers)
-			return
+			return true
 		}
 		if s.ctx.Err() != nil {
-			return
+			return false
 		}
 		s.unreached(err)
 		s.log.Warn("the tables of timelines cannot be used; trying again", "error", err, "in", wait)
 		select {
 		case <-time.After(wait):
 		case <-s.ctx.Done():
-			return
+			return false
 		}
 	}
 }

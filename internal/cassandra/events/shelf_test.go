@@ -21,7 +21,7 @@ import (
 	"varve/internal/timeline/timelinetest"
 )
 
-var long = flag.Bool("cassandra.timelines", false, "run all that timelines promise over Cassandra, some minutes")
+var long = flag.Bool("cassandra.long", false, "run all that timelines promise over Cassandra, some minutes")
 
 // keyspace opens a keyspace that the tests of one function share: to make one takes
 // seconds.
@@ -51,7 +51,7 @@ func TestShelf(t *testing.T) {
 	t.Run("contract", func(t *testing.T) {
 		timelinetest.Run(t, func(t *testing.T) timeline.Shelf {
 			if strings.Contains(t.Name(), "/engine/") && !*long {
-				t.Skip("needs -cassandra.timelines: make test-contract")
+				t.Skip("needs -cassandra.long: make test-contract")
 			}
 			return openShelf(t, session, Options{Node: "node"})
 		})
@@ -64,6 +64,7 @@ func TestShelf(t *testing.T) {
 		"too many servers":                       testTooManyServers,
 		"blocks of the directory":                testBlocks,
 		"an event put again after its delete":    testPutAfterDelete,
+		"one server leads":                       testLeads,
 		"a closed shelf":                         testClosed,
 		"many writers of one timeline":           testWriters,
 		"a name after its timeline was replaced": testNameOfReplaced,
@@ -347,6 +348,26 @@ func testPutAfterDelete(t *testing.T, session *cql.Session) {
 		if out := slice(t, s, p, plenty); len(out.Entries) != 0 {
 			t.Errorf("after its delete: %d entries", len(out.Entries))
 		}
+	}
+}
+
+// One server looks after timelines; when it is closed, the next one that comes does.
+func testLeads(t *testing.T, session *cql.Session) {
+	for _, node := range []string{"first", "second"} {
+		s := openShelf(t, session, Options{Node: node})
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for end := time.Now().Add(time.Minute); !s.Leads(); <-tick.C {
+			if time.Now().After(end) {
+				t.Fatalf("the %s server does not lead", node)
+			}
+		}
+		other := openShelf(t, session, Options{Node: "other"})
+		if other.Leads() {
+			t.Error("two servers lead")
+		}
+		other.Close()
+		s.Close()
 	}
 }
 
