@@ -194,13 +194,25 @@ func announce(w io.Writer, c config.Config, srv *server.Server) {
 		fmt.Fprintf(w, "  pprof   http://%s/debug/pprof/\n", dialable(pprof))
 	}
 	fmt.Fprintf(w, "  data    %s\n\n", dir)
-	if lines == "" || c.Server.TLS.Speaks("telnet") {
-		fmt.Fprintf(w, "Send a first point:\n  curl -s %s://%s/api/v1/datapoints -d \"%s\"\n", scheme, api, firstPoint)
+	curl := fmt.Sprintf("curl -s%s %s://%s", credentials(c), scheme, api)
+	if c.Auth.Enabled {
+		fmt.Fprintf(w, "Make a token, if there is none:\n  TOKEN=$(varve token create me --role read,write --data-dir %s)\n", c.DataDir)
+	}
+	if lines == "" || c.Server.TLS.Speaks("telnet") || c.Auth.Enabled {
+		fmt.Fprintf(w, "Send a first point:\n  %s/api/v1/datapoints -d \"%s\"\n", curl, firstPoint)
 	} else {
 		host, port, _ := net.SplitHostPort(lines)
 		fmt.Fprintf(w, "Send a first point:\n  echo \"put demo.load $(date +%%s) 1.5 host=a\" | nc -w 1 %s %s\n", host, port)
 	}
-	fmt.Fprintf(w, "Read it back:\n  curl -s %s://%s/api/v1/datapoints/query -d '%s'\n\nCtrl-C stops the server.\n", scheme, api, firstQuery)
+	fmt.Fprintf(w, "Read it back:\n  %s/api/v1/datapoints/query -d '%s'\n\nCtrl-C stops the server.\n", curl, firstQuery)
+}
+
+// credentials are what curl needs so that a request is let in.
+func credentials(c config.Config) string {
+	if !c.Auth.Enabled {
+		return ""
+	}
+	return ` -H "Authorization: Bearer $TOKEN"`
 }
 
 // firstPoint is a point of now, within double quotes of a shell.
