@@ -35,6 +35,7 @@ import (
 	"varve/internal/server"
 	"varve/internal/store"
 	"varve/internal/stream"
+	"varve/internal/timeline"
 	"varve/internal/transfer"
 )
 
@@ -45,6 +46,9 @@ type backend struct {
 	routes           []httpapi.Route
 	checks           []server.Check
 	largest, fastest func(limit int) []ingest.Culprit
+
+	timelines *timeline.Engine
+	alsoClose func() error // what lies beside the store
 
 	writable func() error // nil while the store accepts points
 	settings []admin.Reloadable
@@ -57,6 +61,15 @@ type backend struct {
 
 // Unwrap lets [store.As] find what the store can do beside what the contract says.
 func (b *backend) Unwrap() any { return b.Store }
+
+// Close closes the store and what lies beside it.
+func (b *backend) Close() error {
+	var err error
+	if b.alsoClose != nil {
+		err = b.alsoClose()
+	}
+	return errors.Join(err, b.Store.Close())
+}
 
 // openBackend opens the store that the configuration names.
 func openBackend(c config.Config, shelf *retention.Shelf, opening *embedded.Opening, registry prometheus.Registerer, log *slog.Logger) (*backend, error) {
@@ -94,10 +107,16 @@ func openEmbedded(c config.Config, shelf *retention.Shelf, opening *embedded.Ope
 	if err != nil {
 		return nil, err
 	}
+	timelines, closeTimelines, err := openTimelines(c, s, registry, log)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	return &backend{
-		Store:    s,
-		writable: s.Healthy,
-		routes:   admin.Embedded(s),
+		Store:     s,
+		timelines: timelines,
+		alsoClose: closeTimelines,
+		writable:  s.Healthy,
+		routes:    admin.Embedded(s),
 		checks: []server.Check{
 			{Name: "Datastore-Write", Run: func(context.Context) error { return s.Healthy() }, Quiet: true},
 			{Name: "Datastore-Files", Run: func(context.Context) error { return s.Damaged() }, Quiet: true, Partial: true},

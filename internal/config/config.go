@@ -19,6 +19,7 @@ import (
 	"varve/internal/rollup"
 	"varve/internal/server"
 	"varve/internal/tenant"
+	"varve/internal/timeline"
 	"varve/internal/transfer"
 )
 
@@ -43,6 +44,7 @@ type Config struct {
 	Retention retention.Config `yaml:"retention" doc:"How long samples are kept, and how finely."`
 	Rollups   rollup.Config    `yaml:"rollups" doc:"Roll-up tasks."`
 	Transfer  transfer.Config  `yaml:"transfer" doc:"Imports and exports."`
+	Timeline  timeline.Config  `yaml:"timeline" doc:"Event timelines."`
 	Embedded  embedded.Config  `yaml:"embedded" doc:"The embedded store: what is kept in memory and when it goes to files."`
 	Cassandra CassandraConfig  `yaml:"cassandra" doc:"The store in an Apache Cassandra cluster: where it is and how it is used."`
 	Tenants   []tenant.Config  `yaml:"tenants" doc:"Tenants beside the default one. Each has a store of its own, and nobody sees another's data."`
@@ -70,6 +72,7 @@ func Default() Config {
 		Graphite:  graphite.DefaultConfig(),
 		Rollups:   rollup.DefaultConfig(),
 		Transfer:  transfer.DefaultConfig(),
+		Timeline:  timeline.DefaultConfig(),
 		Embedded:  embedded.DefaultConfig(),
 		Cassandra: CassandraConfig{cassandra.DefaultConfig(), kairosrows.DefaultSettings()},
 		Log:       DefaultLog(),

@@ -20,6 +20,17 @@ func (s *Store) BackupDir() string {
 	return s.path(datadir.Backups)
 }
 
+// AlsoBackUp lets backups have a copy of what lies beside the store in its directory, see
+// [offline.BackupSource]. It is called before the first backup.
+func (s *Store) AlsoBackUp(name string, copyTo func(dir string) error) {
+	s.backingUp.Lock()
+	defer s.backingUp.Unlock()
+	if s.backedUpBeside == nil {
+		s.backedUpBeside = map[string]func(string) error{}
+	}
+	s.backedUpBeside[name] = copyTo
+}
+
 // Backup makes a consistent copy of the store, as [offline.Backup] does, in BackupDir.
 // Everything acknowledged before the call is in it. The store goes on meanwhile. A second
 // backup at the same time is an *store.UnavailableError.
@@ -32,7 +43,7 @@ func (s *Store) Backup(ctx context.Context, name string) (*offline.BackupReport,
 	}
 	defer s.backingUp.Unlock()
 	report, err := offline.Backup(ctx, s.fs, s.BackupDir(), name, offline.BackupSource{
-		Dir: s.dir, Series: s.SeriesCount(), Checkpoint: s.checkpoint, Explain: s.orFull,
+		Dir: s.dir, Series: s.SeriesCount(), Checkpoint: s.checkpoint, Explain: s.orFull, Beside: s.backedUpBeside,
 		Pin: func(catalogueDir string, copyLog func(from, end wal.Segment) error) ([]*blockfile.File, func(), error) {
 			st, err := s.pin(ctx, catalogueDir, copyLog)
 			if err != nil {

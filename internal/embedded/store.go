@@ -89,8 +89,10 @@ type Store struct {
 	merging    sync.Mutex
 	mergesWait bool // merges wait for space, and that was logged; guarded by merging
 
-	backingUp  sync.Mutex // one backup at a time; taken before all others
-	installing sync.Mutex
+	backingUp sync.Mutex // one backup at a time; taken before all others
+
+	backedUpBeside map[string]func(dir string) error // see AlsoBackUp; backingUp guards it
+	installing     sync.Mutex
 
 	expiry struct { // one look at a time
 		sync.Mutex

@@ -9,25 +9,24 @@ import (
 	"varve/internal/units"
 )
 
-// Config are the settings of timelines. Zero means the default.
+// Config are the settings of timelines. Zero means the default, but for RateMax and Adapt.
 type Config struct {
 	PayloadBytesMax units.Bytes   `yaml:"payload_bytes_max" doc:"Largest data of an event, 1KiB to 16MiB."`
 	TimelinesMax    int           `yaml:"timelines_max" doc:"Number of timelines at which no other is created, 1 to 10000000."`
 	RateMax         int           `yaml:"rate_max" doc:"Events per second that one timeline takes from this server; a burst may be 10 times as large. 0 is no limit."`
 	TailsMax        int           `yaml:"tails_max" doc:"Number of readers that may follow timelines at the same time, 1 to 100000."`
 	LeadTime        time.Duration `yaml:"lead_time" doc:"How long before it takes effect a change of layout is written, 1s to 1h. Events may be that far in the future. The same on all servers of a cluster."`
-	Adapt           *bool         `yaml:"adapt" doc:"Choose sizes of buckets and numbers of partitions from the measured rate."`
+	Adapt           bool          `yaml:"adapt" doc:"Choose sizes of buckets and numbers of partitions from the measured rate."`
 }
 
 // DefaultConfig returns the defaults.
 func DefaultConfig() Config {
-	adapt := true
 	return Config{
 		PayloadBytesMax: units.MiB,
 		TimelinesMax:    100_000,
 		TailsMax:        1000,
 		LeadTime:        time.Minute,
-		Adapt:           &adapt,
+		Adapt:           true,
 	}
 }
 
@@ -37,7 +36,6 @@ func (c Config) withDefaults() Config {
 	c.TimelinesMax = cmp.Or(c.TimelinesMax, d.TimelinesMax)
 	c.TailsMax = cmp.Or(c.TailsMax, d.TailsMax)
 	c.LeadTime = cmp.Or(c.LeadTime, d.LeadTime)
-	c.Adapt = cmp.Or(c.Adapt, d.Adapt)
 	return c
 }
 

@@ -16,8 +16,7 @@ import (
 // openEngine opens an engine that looks after nothing by itself.
 func openEngine(t testing.TB, s timeline.Shelf, change func(*timeline.Options)) *timeline.Engine {
 	t.Helper()
-	no := false
-	o := timeline.Options{Upkeep: -1, Config: timeline.Config{Adapt: &no}}
+	o := timeline.Options{Upkeep: -1, Config: timeline.Config{Adapt: false}}
 	if change != nil {
 		change(&o)
 	}

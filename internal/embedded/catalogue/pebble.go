@@ -1,6 +1,9 @@
 package catalogue
 
 import (
+	"errors"
+	"runtime"
+
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
@@ -20,4 +23,22 @@ func OpenPebble(fs vfs.FS, dir string, fresh bool, o *pebble.Options) (*pebble.D
 		return nil, err
 	}
 	return pebble.Open(dir, o)
+}
+
+// CopyPebble makes a copy in a directory that does not exist. Pebble panics with the error
+// of a directory that it cannot sync, also when that is on another disk.
+func CopyPebble(db *pebble.DB, dir string) (err error) {
+	defer func() {
+		p := recover()
+		if p == nil {
+			return
+		}
+		var fault runtime.Error
+		if failure, ok := p.(error); ok && !errors.As(failure, &fault) {
+			err = failure
+			return
+		}
+		panic(p)
+	}()
+	return db.Checkpoint(dir, pebble.WithFlushedWAL())
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"runtime"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -76,20 +75,5 @@ func (c *Catalogue) LiveTables() (map[string]bool, error) {
 	return live, nil
 }
 
-// CopyTo makes a copy in a directory that does not exist. Pebble panics with the error of
-// a directory that it cannot sync, also when that is on another disk.
-func (c *Catalogue) CopyTo(dir string) (err error) {
-	defer func() {
-		p := recover()
-		if p == nil {
-			return
-		}
-		var fault runtime.Error
-		if failure, ok := p.(error); ok && !errors.As(failure, &fault) {
-			err = failure
-			return
-		}
-		panic(p)
-	}()
-	return c.db.Checkpoint(dir, pebble.WithFlushedWAL())
-}
+// CopyTo makes a copy in a directory that does not exist.
+func (c *Catalogue) CopyTo(dir string) error { return CopyPebble(c.db, dir) }

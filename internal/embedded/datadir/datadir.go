@@ -20,6 +20,7 @@ const (
 	Log       = "log"
 	Blocks    = "blocks"
 	Backups   = "backups"
+	Timelines = "timelines"
 
 	// Quarantine is where a repair puts what is damaged, and a text beside each
 	// file that says why.

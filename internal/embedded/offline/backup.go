@@ -52,6 +52,11 @@ type BackupSource struct {
 	// belong to it, held until release is called.
 	Pin func(catalogueDir string, copyLog func(from, end wal.Segment) error) (files []*blockfile.File, release func(), err error)
 
+	// Beside copies what lies beside the store in its directory, by the name that it has
+	// there, into a directory that does not exist yet. Each copy is of a moment of its own,
+	// after the call of Backup.
+	Beside map[string]func(dir string) error
+
 	// Explain turns the error of a full disk into that of a store that takes no writes.
 	Explain func(error) error
 }
@@ -135,7 +140,14 @@ func (b *backup) run() error {
 			return err
 		}
 	}
-	for _, dir := range []string{b.path(datadir.Blocks), b.path(datadir.Log), b.path(datadir.Catalogue), b.tmp} {
+	made := []string{b.path(datadir.Blocks), b.path(datadir.Log), b.path(datadir.Catalogue)}
+	for name, copyTo := range b.source.Beside {
+		if err := copyTo(b.path(name)); err != nil {
+			return err
+		}
+		made = append(made, b.path(name))
+	}
+	for _, dir := range append(made, b.tmp) {
 		if err := safefile.SyncDir(b.fs, dir); err != nil {
 			return err
 		}

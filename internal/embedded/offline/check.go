@@ -43,6 +43,7 @@ const (
 	partBlockFile
 	partMissingFile
 	partLog
+	partTimelines
 )
 
 // A CheckReport says what a check has looked at and what it has found.
@@ -90,7 +91,7 @@ func (d *Directory) Check(ctx context.Context, o CheckOptions) (*CheckReport, er
 			return c.report, err
 		}
 		c.catalogueLost(d.fault)
-		err := errors.Join(c.blocksWithoutCatalogue(), c.logFiles(wal.ReplayOptions{}, false))
+		err := errors.Join(c.blocksWithoutCatalogue(), c.logFiles(wal.ReplayOptions{}, false), c.timelines(false))
 		return c.report, err
 	}
 	live, err := d.catalogue.LiveTables()
@@ -120,7 +121,10 @@ func (d *Directory) Check(ctx context.Context, o CheckOptions) (*CheckReport, er
 	if err := c.orphans(); err != nil {
 		return c.report, err
 	}
-	return c.report, c.logFiles(wal.ReplayOptions{From: d.catalogue.LogFrom()}, true)
+	if err := c.logFiles(wal.ReplayOptions{From: d.catalogue.LogFrom()}, true); err != nil {
+		return c.report, err
+	}
+	return c.report, c.timelines(false)
 }
 
 // A Running is a store that is open, for what looks at it while it goes on. Rows, files
@@ -155,7 +159,10 @@ func (r *Running) Check(ctx context.Context, o CheckOptions) (*CheckReport, erro
 			return c.report, err
 		}
 	}
-	return c.report, r.checkLog(c)
+	if err := r.checkLog(c); err != nil {
+		return c.report, err
+	}
+	return c.report, c.timelines(true)
 }
 
 // checkLog checks the segments that are complete. Those that a checkpoint gives

@@ -123,6 +123,8 @@ func (r *repair) plan(report *CheckReport) error {
 			r.missing[f.number] = append(r.missing[f.number], f)
 		case partLog:
 			r.segments[f.File] = append(r.segments[f.File], f)
+		case partTimelines:
+			r.say("%s: not repaired: %s", f.File, f.Remedy)
 		}
 	}
 	if lost != nil {

@@ -361,7 +361,7 @@ func TestDelete(t *testing.T) {
 
 // What the API tells of a timeline, and changes of its layout.
 func TestAboutATimeline(t *testing.T) {
-	s := serve(t, func(c *timeline.Config, _ *ingest.Config) { c.Adapt = new(bool) })
+	s := serve(t, func(c *timeline.Config, _ *ingest.Config) { c.Adapt = false })
 	for _, path := range []string{"latest", "start", "stats", "layout"} {
 		s.wantPart(404, `timeline \"x\": not found`, "GET", "/x/"+path, "")
 	}

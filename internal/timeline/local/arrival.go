@@ -250,5 +250,5 @@ func (s *Shelf) event(n number, p timeline.Position) (timeline.Entry, bool, erro
 }
 
 func (s *Shelf) damaged(format string, args ...any) error {
-	return &store.CorruptionError{File: Directory, Reason: fmt.Sprintf(format, args...)}
+	return &store.CorruptionError{File: s.dir, Reason: fmt.Sprintf(format, args...)}
 }

@@ -21,9 +21,6 @@ import (
 	"varve/internal/wal"
 )
 
-// Directory is the name of the directory of timelines in a data directory.
-const Directory = "timelines"
-
 // Version is the version of the rows.
 const Version = 1
 
@@ -39,6 +36,8 @@ type Options struct {
 
 	// Fatal is called once when the disk has failed so that the process has to end. Nil: panic.
 	Fatal func(reason string)
+
+	tune func(*pebble.Options) // for benchmarks
 }
 
 // A Shelf is a directory of timelines that is open.
@@ -100,7 +99,7 @@ func Open(fs vfs.FS, dir string, o Options) (*Shelf, error) {
 	}
 	cache := pebble.NewCache(int64(o.CacheBytes))
 	defer cache.Unref()
-	db, err := catalogue.OpenPebble(fs, dir, true, s.pebbleOptions(cache))
+	db, err := catalogue.OpenPebble(sparingly{fs}, dir, true, s.pebbleOptions(cache))
 	if err != nil {
 		return nil, fmt.Errorf("open timelines in %s: %w", dir, err)
 	}
@@ -115,8 +114,8 @@ func Open(fs vfs.FS, dir string, o Options) (*Shelf, error) {
 func (s *Shelf) pebbleOptions(cache *pebble.Cache) *pebble.Options {
 	o := &pebble.Options{
 		Cache:                       cache,
-		MemTableSize:                32 << 20,
-		MemTableStopWritesThreshold: 4,
+		MemTableSize:                64 << 20,
+		MemTableStopWritesThreshold: 3,
 		L0CompactionThreshold:       4,
 		L0StopWritesThreshold:       24,
 		LBaseMaxBytes:               64 << 20,
@@ -128,6 +127,9 @@ func (s *Shelf) pebbleOptions(cache *pebble.Cache) *pebble.Options {
 	for i := range o.Levels {
 		o.Levels[i].FilterPolicy = bloom.FilterPolicy(10)
 		o.Levels[i].BlockSize = 16 << 10
+	}
+	if s.options.tune != nil {
+		s.options.tune(o)
 	}
 	return o
 }
@@ -154,7 +156,7 @@ func (s *Shelf) start() error {
 	}
 	s.metrics.unregister = unregister
 	s.disk = store.DiskGuard{
-		Owner: "the store of timelines", Setting: "storage.embedded.min_free_bytes", Least: s.options.MinFreeBytes,
+		Owner: "the store of timelines", Setting: "embedded.min_free_bytes", Least: s.options.MinFreeBytes,
 		WayOut: "free some space, delete data, or enlarge the disk", Free: s.free, Refused: s.metrics.refused.Inc, Logger: s.logger,
 	}
 	s.stopped.Go(s.watchDisk)
@@ -212,6 +214,19 @@ func (s *Shelf) Close() error {
 	s.metrics.unregister()
 	if err := s.db.Close(); err != nil {
 		return fmt.Errorf("close timelines: %w", err)
+	}
+	return nil
+}
+
+// CopyTo makes a consistent copy in a directory that does not exist. Everything that was
+// acknowledged before the call is in it. Tables are hard links where that is possible.
+func (s *Shelf) CopyTo(dir string) error {
+	if err := s.begin(); err != nil {
+		return err
+	}
+	defer s.end()
+	if err := catalogue.CopyPebble(s.db, dir); err != nil {
+		return fmt.Errorf("copy timelines: %w", err)
 	}
 	return nil
 }

@@ -19,8 +19,7 @@ import (
 // engine opens an engine over a shelf.
 func (s *suite) engine(shelf timeline.Shelf, now func() time.Time) *timeline.Engine {
 	s.t.Helper()
-	no := false
-	e, err := timeline.Open(shelf, timeline.Options{Now: now, Upkeep: -1, TailPoll: 20 * time.Millisecond, Config: timeline.Config{Adapt: &no}})
+	e, err := timeline.Open(shelf, timeline.Options{Now: now, Upkeep: -1, TailPoll: 20 * time.Millisecond})
 	s.must(err)
 	s.t.Cleanup(func() { e.Close() })
 	return e
@@ -694,7 +693,7 @@ func testTail(t *testing.T, s *suite) {
 func testGuard(t *testing.T, s *suite) {
 	for _, rate := range []int64{1, 100, 10_000} {
 		c := &clock{at: time.UnixMicro(floor(time.Now().UnixMicro(), 86400*second))}
-		e, err := timeline.Open(s.shelf, timeline.Options{Now: c.now, Upkeep: -1})
+		e, err := timeline.Open(s.shelf, timeline.Options{Now: c.now, Upkeep: -1, Config: timeline.Config{Adapt: true}})
 		s.must(err)
 		name := s.name(fmt.Sprint("rate", rate))
 		s.append(e, event(c.at.UnixMicro(), "first", name))

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/config"
+	"varve/internal/embedded"
+	"varve/internal/embedded/datadir"
+	"varve/internal/store"
+	"varve/internal/timeline"
+	"varve/internal/timeline/local"
+)
+
+// openTimelines opens the timelines that lie beside the embedded store, whose lock covers
+// them. close ends them.
+func openTimelines(c config.Config, s *embedded.Store, registry prometheus.Registerer, log *slog.Logger) (engine *timeline.Engine, close func() error, err error) {
+	shelf, err := local.Open(vfs.Default, filepath.Join(c.DataDir, datadir.Timelines), local.Options{
+		Durability: c.Embedded.Log.Durability, SyncInterval: c.Embedded.Log.SyncInterval, MinFreeBytes: c.Embedded.MinFreeBytes,
+		Logger: log, Registerer: registry,
+		Fatal: func(reason string) {
+			log.Error(reason + "; the server ends. What was acknowledged is on disk: fix the disk, then start the server again")
+			os.Exit(1)
+		},
+	})
+	if damage := (*store.CorruptionError)(nil); errors.As(err, &damage) {
+		return nil, nil, fmt.Errorf("%w\nrestore the directory %s from the last backup; to go on without its events, move it away", err, datadir.Timelines)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	engine, err = timeline.Open(shelf, timeline.Options{Config: c.Timeline, Log: log, Metric: registry})
+	if err != nil {
+		return nil, nil, errors.Join(err, shelf.Close())
+	}
+	s.AlsoBackUp(datadir.Timelines, shelf.CopyTo)
+	return engine, func() error { return errors.Join(engine.Close(), shelf.Close()) }, nil
+}

@@ -1,0 +1,62 @@
+package offline
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	"varve/internal/embedded/catalogue"
+	"varve/internal/embedded/datadir"
+)
+
+const timelinesRemedy = "nothing else holds these events: restore the directory from the last backup; to go on without them, move it away"
+
+// timelines verifies the checksums of the timelines' tables, and, where no server writes to
+// it, of their log.
+func (c *checker) timelines(running bool) error {
+	dir := c.fs.PathJoin(c.dir, datadir.Timelines)
+	names, err := c.fs.List(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("list timelines: %w", err)
+	}
+	if !running {
+		if fault := catalogue.Verify(c.fs, dir); fault != nil {
+			c.timelinesDamaged(dir, fault, "the newest events, or all: the server does not start")
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		if !strings.HasSuffix(name, ".sst") {
+			continue
+		}
+		path := c.fs.PathJoin(dir, name)
+		size, fault, err := c.table(path)
+		if running && (errors.Is(err, fs.ErrNotExist) || fault != nil && !c.exists(path)) {
+			continue // compaction removed it meanwhile
+		}
+		if err != nil {
+			return err
+		}
+		if err := c.read("timelines", size); err != nil {
+			return err
+		}
+		if fault != nil {
+			c.timelinesDamaged(path, fault, "events of timelines: reading them fails")
+		}
+	}
+	return nil
+}
+
+func (c *checker) exists(path string) bool {
+	_, err := c.fs.Stat(path)
+	return err == nil
+}
+
+func (c *checker) timelinesDamaged(path string, fault error, cost string) {
+	c.find(Finding{File: path, Offset: -1, part: partTimelines, Problem: fault.Error(), Cost: cost, Remedy: timelinesRemedy})
+}

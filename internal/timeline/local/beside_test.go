@@ -1,0 +1,129 @@
+package local
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/embedded"
+	"varve/internal/embedded/datadir"
+	"varve/internal/embedded/offline"
+	"varve/internal/timeline"
+)
+
+// TestBesideTheStore: a backup of the embedded store has the timelines, and a check finds
+// damage to them.
+func TestBesideTheStore(t *testing.T) {
+	fs := vfs.NewMem()
+	data, err := embedded.Open(fs, "data", embedded.DefaultConfig(), embedded.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open(fs, fs.PathJoin("data", datadir.Timelines), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	data.AlsoBackUp(datadir.Timelines, s.CopyTo)
+	if err := s.SetHistory(t.Context(), "t", 0, timeline.History{Version: 1}); err != nil {
+		t.Fatal(err)
+	}
+	put := func(id string) {
+		t.Helper()
+		if err := s.Put(t.Context(), []timeline.Placed{{Part: timeline.Part{Timeline: "t"}, Entry: timeline.Entry{Event: timeline.Event{Time: 1, ID: id}}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put("a")
+	if err := s.db.Flush(); err != nil { // one event in a table, one in the log
+		t.Fatal(err)
+	}
+	put("b")
+	report, err := data.Backup(t.Context(), "first")
+	if err != nil {
+		t.Fatal(err)
+	}
+	put("after the backup")
+	check := func(clean bool) {
+		t.Helper()
+		r, err := data.Check(t.Context(), offline.CheckOptions{})
+		if err != nil || r.Clean() != clean {
+			t.Errorf("check of the running store: %+v, %v", r, err)
+		}
+	}
+	check(true)
+
+	copied, err := Open(fs, fs.PathJoin(report.Dir, datadir.Timelines), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := copied.SliceAll(t.Context(), "t", timeline.All(), timeline.Ascending, timeline.Limit{Entries: 9, Bytes: 1 << 20})
+	if err != nil || len(out.Entries) != 2 {
+		t.Errorf("in the backup: %+v, %v", out, err)
+	}
+	if err := copied.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	flip(t, fs, fs.PathJoin("data", datadir.Timelines), ".sst")
+	check(false)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := data.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for path, clean := range map[string]bool{"data": false, report.Dir: true} {
+		d, err := offline.Open(fs, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := d.Check(t.Context(), offline.CheckOptions{})
+		if err != nil || r.Clean() != clean {
+			t.Errorf("check of %s: %+v, %v", path, r, err)
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// flip changes a bit in the first file with a suffix. The file is written anew, so that
+// hard links keep what they had.
+func flip(t *testing.T, fs vfs.FS, dir, suffix string) {
+	t.Helper()
+	names, err := fs.List(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range names {
+		if !strings.HasSuffix(name, suffix) {
+			continue
+		}
+		path := fs.PathJoin(dir, name)
+		f, err := fs.Open(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, _ := f.Stat()
+		b := make([]byte, info.Size())
+		if _, err := f.ReadAt(b, 0); err != nil {
+			t.Fatal(err)
+		}
+		f.Close()
+		b[10] ^= 1
+		if err := fs.Remove(path); err != nil {
+			t.Fatal(err)
+		}
+		g, err := fs.Create(path, vfs.WriteCategoryUnspecified)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := g.Write(b); err != nil {
+			t.Fatal(err)
+		}
+		g.Close()
+		return
+	}
+	t.Fatalf("no file %s in %v", suffix, names)
+}
