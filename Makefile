@@ -12,7 +12,7 @@ VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null)
 # The product is pure Go. Only the race detector needs a C compiler.
 export CGO_ENABLED := 0
 
-.PHONY: help build package test test-package test-contract test-cluster test-migration hostile race fuzz-short mutants lint bench docs
+.PHONY: help build package test test-package test-rules test-contract test-cluster test-migration hostile race fuzz-short mutants lint bench docs
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1|\2/' | awk -F'|' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -28,6 +28,13 @@ test: ## run all tests, beside a Cassandra node where there is Java and Maven
 
 test-package: ## install, start, upgrade, remove and purge the Debian package under a systemd of its own; root, two minutes
 	scripts/packagetest.sh
+
+test-rules: ## try the alert rules with promtool
+	@if tool="$$(scripts/promtool.sh)"; then \
+		"$$tool" check rules deploy/prometheus/varve.rules.yml && "$$tool" test rules deploy/prometheus/varve.rules.test.yml; \
+	else \
+		echo; echo "*** ALERT RULES NOT TRIED: no promtool (exit status of scripts/promtool.sh) ***"; echo; \
+	fi
 
 test-contract: ## run all that is promised over CASSANDRA (5.0.8 or 4.1.10), some minutes
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra -cassandra.conformance -count=1 -timeout 40m

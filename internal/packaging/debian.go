@@ -59,8 +59,14 @@ func (r *release) debianContent(t target, bill []byte) (content, error) {
 			return nil, err
 		}
 	}
-	if err := c.addTree(doc, filepath.Join(r.root, "docs")); err != nil {
-		return nil, err
+	for name, source := range map[string]string{
+		doc:                          filepath.Join(r.root, "docs"),
+		"usr/share/varve/grafana":    filepath.Join(deploy, "grafana"),
+		"usr/share/varve/prometheus": filepath.Join(deploy, "prometheus"),
+	} {
+		if err := c.addTree(name, source); err != nil {
+			return nil, err
+		}
 	}
 	return c, c.add("usr/bin/varve", t.binary, 0o755)
 }
