@@ -31,6 +31,16 @@ func TestHealth(t *testing.T) {
 	wantRun(t, 2, []string{"server.http_addr"}, "health", "--http-addr", "nonsense")
 }
 
+// TestHealthOverTLS: a server of these settings is asked by its scheme, whatever names its
+// certificate has; one that a URL names is verified.
+func TestHealthOverTLS(t *testing.T) {
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	defer server.Close()
+	addr := strings.TrimPrefix(server.URL, "https://")
+	wantRun(t, 0, []string{"https://" + addr + " is well"}, "health", "--http-addr", addr, "--server-tls-cert-file=cert.pem", "--server-tls-key-file=key.pem")
+	wantRun(t, 1, []string{"certificate"}, "health", "--url", server.URL)
+}
+
 // TestHealthWaits: a server that is still opening its store is waited for, and what it
 // says of itself is told.
 func TestHealthWaits(t *testing.T) {

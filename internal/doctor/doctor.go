@@ -33,6 +33,7 @@ func Machine(loaded *config.Loaded) []Finding {
 	running := inUse(c.DataDir)
 	found := settings(loaded)
 	found = append(found, rules(c)...)
+	found = append(found, security(c)...)
 	found = append(found, openFiles(c, limitOfFiles))
 	found = append(found, directories(c, running)...)
 	found = append(found, memory(c), clock(c.DataDir))

@@ -1,7 +1,13 @@
 package doctor
 
 import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
+	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -193,6 +199,52 @@ func TestSettings(t *testing.T) {
 		}
 		wants(t, rules(load("--storage-schemas=" + file).Config)[0], want.grade, want.text)
 	}
+}
+
+// TestCertificates: one that is valid, ends soon, has ended, or has another's key.
+func TestCertificates(t *testing.T) {
+	dir := t.TempDir()
+	ends := time.Date(2027, 1, 1, 0, 0, 0, 0, time.UTC)
+	cert, key := selfSigned(t, dir, "a", ends)
+	_, other := selfSigned(t, dir, "b", ends)
+	day := 24 * time.Hour
+	wants(t, certificate(cert, key, ends.Add(-60*day)), OK, "valid until 2027-01-01T00:00:00Z")
+	wants(t, certificate(cert, key, ends.Add(-3*day)), Warning, "valid until 2027-01-01T00:00:00Z")
+	wants(t, certificate(cert, key, ends.Add(day)), Fault, "has expired")
+	wants(t, certificate(cert, key, ends.Add(-1000*day)), Fault, "not before")
+	wants(t, certificate(cert, other, ends), Fault, "does not match")
+	wants(t, certificate("missing", key, ends), Fault, "missing")
+	c := config.Default()
+	if found := security(c); len(found) != 0 {
+		t.Errorf("of the defaults: %+v", found)
+	}
+	c.Server.Insecure = true
+	wants(t, security(c)[0], Warning, "whoever reaches")
+}
+
+// selfSigned writes a certificate of 90 days, and its key.
+func selfSigned(t *testing.T, dir, name string, ends time.Time) (certFile, keyFile string) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: ends.AddDate(0, 0, -90), NotAfter: ends}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certFile, keyFile = filepath.Join(dir, name+".pem"), filepath.Join(dir, name+".key")
+	for file, block := range map[string]*pem.Block{certFile: {Type: "CERTIFICATE", Bytes: der}, keyFile: {Type: "PRIVATE KEY", Bytes: private}} {
+		if err := os.WriteFile(file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return certFile, keyFile
 }
 
 // TestMachine: on any machine all checks come to an end, and say what to do about what

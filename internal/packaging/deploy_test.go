@@ -43,6 +43,15 @@ func loaded(t *testing.T, file string, environment ...string) config.Config {
 	return l.Config
 }
 
+// checkAsks: a server that other machines reach asks who they are, or says that it does
+// not; else it would not start.
+func checkAsks(t *testing.T, c config.Config, asks bool) {
+	t.Helper()
+	if c.Auth.Enabled != asks || c.Server.Insecure == asks {
+		t.Errorf("auth.enabled is %t, server.insecure %t", c.Auth.Enabled, c.Server.Insecure)
+	}
+}
+
 // ports are those of a configuration's listeners by the names that manifests use.
 func ports(t *testing.T, c config.Config) map[string]int {
 	t.Helper()
@@ -139,6 +148,7 @@ func TestDockerfile(t *testing.T) {
 			t.Errorf("%s is on port %d, shown are %v", name, port, shown)
 		}
 	}
+	checkAsks(t, c, true)
 	if c.DataDir != dataDir || !strings.HasPrefix(c.Server.HTTPAddr, "0.0.0.0:") {
 		t.Errorf("data in %s, HTTP on %s", c.DataDir, c.Server.HTTPAddr)
 	}
@@ -171,6 +181,7 @@ func TestCompose(t *testing.T) {
 	if _, err := os.Stat(filepath.Join("..", "..", varve.Build["dockerfile"])); err != nil || varve.Build["context"] != "../.." {
 		t.Errorf("%v, built in %s", err, varve.Build["context"])
 	}
+	checkAsks(t, c, false)
 	var want []string
 	for _, port := range ports(t, c) {
 		want = append(want, "127.0.0.1:"+strconv.Itoa(port)+":"+strconv.Itoa(port))
@@ -263,6 +274,7 @@ func TestKubernetes(t *testing.T) {
 			set := all["StatefulSet varve"]
 			pod := set.Spec.Template.Spec
 			server := pod.Containers[0]
+			checkAsks(t, c, true)
 			listening := ports(t, c)
 			for _, p := range server.Ports {
 				if listening[p.Name] != p.Port {
@@ -320,6 +332,9 @@ func checkMounts(t *testing.T, c config.Config, set manifest) {
 	}
 	if env := pod.Containers[0].Env[0]; env.Name != "VARVE_CONFIG" || at[filepath.Dir(env.Value)] != "config" {
 		t.Errorf("%v, mounted %v", env, at)
+	}
+	if file := c.Auth.TokenFile; file != "" && at[filepath.Dir(file)] != "tokens" {
+		t.Errorf("tokens in %s, mounted %v", file, at)
 	}
 	if file := c.Cassandra.PasswordFile; file != "" && at[filepath.Dir(file)] != "cassandra" {
 		t.Errorf("password in %s, mounted %v", file, at)
