@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/admin"
+	"varve/internal/audit"
 	"varve/internal/auth"
 	"varve/internal/config"
 	"varve/internal/embedded"
@@ -73,6 +74,11 @@ func serve(t terminal, args []string) error {
 		stopServer()
 		return errors.Join(err, <-ended)
 	}
+	if front.Audit, err = audit.Open(c.Audit.Path(c.DataDir), c.Audit, registry, log); err != nil {
+		stopServer()
+		return errors.Join(err, <-ended, houses.Close())
+	}
+	defer front.Audit.Close()
 	reloads := admin.NewReloader(c, func() (*config.Loaded, error) { return load(t, args) }, log,
 		admin.Reloadable{Key: "log.level", Apply: func(c config.Config) error { level.Set(c.Log.Level); return nil }},
 		admin.Reloadable{Key: "server.allowed_origins", Apply: func(c config.Config) error { srv.SetAllowedOrigins(c.Server.AllowedOrigins); return nil }})

@@ -3,12 +3,17 @@ package main
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
+	"os/user"
 	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/audit"
 	"varve/internal/auth"
 	"varve/internal/config"
 	"varve/internal/principal"
@@ -100,6 +105,7 @@ func createToken(t terminal, args []string) error {
 	if err != nil {
 		return err
 	}
+	recordToken(t, c, "varve token create", fmt.Sprintf("token %s for %s: role %s, tenants %s, prefix %q", id, g.Name, g.Rights, orNone(l.flags["tenant"]), g.Prefix))
 	fmt.Fprintf(t.stderr, "Token %s for %s. This is the only time that it is shown:\n", id, g.Name)
 	fmt.Fprintln(t.stdout, shown)
 	if !c.Auth.Enabled {
@@ -145,7 +151,7 @@ func day(t time.Time) string {
 }
 
 func revokeToken(t terminal, args []string) error {
-	path, l, _, err := tokenLine(t, args)
+	path, l, c, err := tokenLine(t, args)
 	if err != nil {
 		return err
 	}
@@ -156,6 +162,23 @@ func revokeToken(t terminal, args []string) error {
 	if err != nil {
 		return err
 	}
+	recordToken(t, c, "varve token revoke", fmt.Sprintf("token %s for %s", revoked.ID, revoked.Grant.Name))
 	fmt.Fprintf(t.stdout, "Token %s (%s) is void.\n", revoked.ID, revoked.Grant.Name)
 	return nil
+}
+
+// recordToken writes to the audit log who changed tokens. The token is there by then, so a
+// log that cannot be written is only told.
+func recordToken(t terminal, c config.Config, action, detail string) {
+	log, err := audit.Open(c.Audit.Path(c.DataDir), c.Audit, prometheus.NewRegistry(), slog.New(slog.NewTextHandler(t.stderr, nil)))
+	if err != nil {
+		fmt.Fprintln(t.stderr, "varve:", err)
+		return
+	}
+	defer log.Close()
+	who := "unknown"
+	if u, err := user.Current(); err == nil {
+		who = u.Username
+	}
+	log.Add(audit.Event{Time: time.Now().UTC(), Sender: who, By: "command", Action: action, Detail: detail})
 }

@@ -20,6 +20,7 @@ import (
 	"varve/internal/config"
 	"varve/internal/embedded"
 	"varve/internal/embedded/datadir"
+	"varve/internal/fence"
 	"varve/internal/graphite"
 	"varve/internal/httpapi"
 	"varve/internal/ingest"
@@ -79,6 +80,7 @@ func openBackend(c config.Config, shelf *retention.Shelf, opening *embedded.Open
 	}
 	b, err := open()
 	if err == nil {
+		b.Store = fence.Around(b.Store)
 		admin.ShowDisk(c.DataDir, b.writable, registry)
 	}
 	return b, err

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"reflect"
 
+	"varve/internal/audit"
 	"varve/internal/auth"
 	"varve/internal/cassandra"
 	"varve/internal/cassandra/kairosrows"
@@ -35,6 +36,7 @@ type Config struct {
 	DataDir   string           `yaml:"data_dir" doc:"Directory of the embedded store, or of samples on their way to Cassandra. It is created if it does not exist. One process at a time can use it."`
 	Server    server.Config    `yaml:"server" doc:"Listeners, HTTP connections and stopping."`
 	Auth      auth.Config      `yaml:"auth" doc:"Who may do what. docs/security.md explains it."`
+	Audit     audit.Config     `yaml:"audit" doc:"The audit log: who did what."`
 	Ingest    ingest.Config    `yaml:"ingest" doc:"Limits of what is taken in, whatever the protocol."`
 	Telnet    telnet.Config    `yaml:"telnet" doc:"Lines on the telnet port."`
 	Carbon    carbon.Config    `yaml:"carbon" doc:"Lines and pickles on the ports of Graphite's carbon."`
@@ -64,6 +66,7 @@ func Default() Config {
 		DataDir:   "./varve-data",
 		Server:    server.DefaultConfig(),
 		Auth:      auth.DefaultConfig(),
+		Audit:     audit.DefaultConfig(),
 		Ingest:    ingest.DefaultConfig(),
 		Telnet:    telnet.DefaultConfig(),
 		Carbon:    carbon.DefaultConfig(),

@@ -13,6 +13,9 @@ var removed = map[string]string{
 	"ingest.rejected_kept":  "/admin/rejected shows examples; varve_ingest_rejected_total counts all",
 	"ingest.rejected_bytes": "/admin/rejected shows examples",
 
+	"audit.max_bytes": "the log may have 8 files beside its own",
+	"audit.max_files": "files may have 64MiB",
+
 	"telnet.read_buffer": "buffers follow the traffic by themselves",
 	"telnet.retry_for":   "after that, the log and /admin/rejected show the lines",
 

@@ -18,6 +18,7 @@ import (
 	"varve/internal/graphite/function"
 	"varve/internal/graphite/render"
 	"varve/internal/httpapi"
+	"varve/internal/principal"
 	"varve/internal/query"
 	"varve/internal/retention"
 	"varve/internal/store"
@@ -70,7 +71,7 @@ func (a *API) Routes() []httpapi.Route {
 	for _, prefix := range []string{"", "/graphite"} {
 		both := func(path string, h formHandler) {
 			for _, method := range []string{http.MethodGet, http.MethodPost} {
-				routes = append(routes, httpapi.On(method, prefix+path, httpapi.Read, withForm(h)))
+				routes = append(routes, httpapi.On(method, prefix+path, httpapi.Read, withForm(h)).ByMetric())
 			}
 		}
 		both("/render", a.render)
@@ -193,6 +194,7 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	limit := (*store.LimitError)(nil)
 	away := (*store.UnavailableError)(nil)
 	input := (*store.InputError)(nil)
+	foreign := (*principal.ForbiddenError)(nil)
 	refuse := refusal(r)
 	switch {
 	case r.Context().Err() != nil: // nobody reads an answer
@@ -200,6 +202,8 @@ func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 		panic(http.ErrAbortHandler)
 	case errors.As(err, &fault):
 		refuse(w, http.StatusBadRequest, fault.Reason)
+	case errors.As(err, &foreign):
+		refuse(w, http.StatusForbidden, err.Error())
 	case errors.As(err, &busy):
 		httpapi.WriteUnavailable(w, r, err.Error())
 	case errors.As(err, &limit), errors.As(err, &input):

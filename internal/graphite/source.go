@@ -15,6 +15,7 @@ import (
 	"varve/internal/ingest"
 	"varve/internal/ingest/carbon"
 	"varve/internal/model"
+	"varve/internal/principal"
 	"varve/internal/query"
 	"varve/internal/retention"
 	"varve/internal/store"
@@ -66,6 +67,9 @@ func (s *source) Fetch(_ context.Context, queries []function.Query, within funct
 
 // Events implements function.Source.
 func (s *source) Events(ctx context.Context, tags []string, from, until int64) (times []int64, err error) {
+	if p := principal.Of(ctx); p.Prefix != "" { // events are not of a metric
+		return nil, &principal.ForbiddenError{Metric: "events", By: p}
+	}
 	err = s.events.Find(ctx, event.Search{From: from, Until: until, Tags: tags}, func(f event.Found) error {
 		times = append(times, f.When)
 		return s.session.Reserve(8)

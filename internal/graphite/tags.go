@@ -29,11 +29,11 @@ func (a *API) tagRoutes(prefix string, both func(path string, h formHandler)) []
 	both("/tags/autoComplete/tags", a.completeTags)
 	both("/tags/autoComplete/values", a.completeValues)
 	return []httpapi.Route{
-		httpapi.On(http.MethodGet, prefix+"/tags", httpapi.Read, withForm(a.listTags)),
-		httpapi.On(http.MethodGet, prefix+"/tags/{tag}", httpapi.Read, withForm(a.listValues)),
-		httpapi.On(http.MethodPost, prefix+"/tags/tagSeries", httpapi.Write, withForm(tagSeries)),
-		httpapi.On(http.MethodPost, prefix+"/tags/tagMultiSeries", httpapi.Write, withForm(tagMultiSeries)),
-		httpapi.On(http.MethodPost, prefix+"/tags/delSeries", httpapi.Delete, withForm(a.delSeries)),
+		httpapi.On(http.MethodGet, prefix+"/tags", httpapi.Read, withForm(a.listTags)).ByMetric(),
+		httpapi.On(http.MethodGet, prefix+"/tags/{tag}", httpapi.Read, withForm(a.listValues)).ByMetric(),
+		httpapi.On(http.MethodPost, prefix+"/tags/tagSeries", httpapi.Write, withForm(tagSeries)).ByMetric(),
+		httpapi.On(http.MethodPost, prefix+"/tags/tagMultiSeries", httpapi.Write, withForm(tagMultiSeries)).ByMetric(),
+		httpapi.On(http.MethodPost, prefix+"/tags/delSeries", httpapi.Delete, withForm(a.delSeries)).ByMetric(),
 	}
 }
 

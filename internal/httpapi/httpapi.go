@@ -42,6 +42,10 @@ type Route struct {
 	// limited to some metrics can use no other routes.
 	Metrics bool
 
+	// Recorded marks a route whose requests the audit log has, beside those that it has
+	// anyway; see Audited.
+	Recorded bool
+
 	// Server marks a route that concerns the server as a whole, not one tenant.
 	Server bool
 }
@@ -83,6 +87,18 @@ func (r Route) ByMetric() Route {
 func (r Route) OfServer() Route {
 	r.Server = true
 	return r
+}
+
+// OnRecord returns the route as one whose requests the audit log has.
+func (r Route) OnRecord() Route {
+	r.Recorded = true
+	return r
+}
+
+// Audited reports whether the audit log has requests to the route: those that delete, and
+// those by which an operator changes something or has it done.
+func (r Route) Audited() bool {
+	return r.Recorded || r.Access == Delete || r.Access == Admin && r.Changes()
 }
 
 // Changes reports whether requests to the route can change something. The server

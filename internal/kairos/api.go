@@ -13,6 +13,7 @@ import (
 	"varve/internal/datatype"
 	"varve/internal/httpapi"
 	"varve/internal/kairos/agg"
+	"varve/internal/principal"
 	"varve/internal/query"
 	"varve/internal/store"
 )
@@ -75,22 +76,22 @@ func (a *API) Routes() []httpapi.Route {
 	const read, write, remove, admin = httpapi.Read, httpapi.Write, httpapi.Delete, httpapi.Admin
 	on := httpapi.On
 	routes := []httpapi.Route{
-		on(post, "/api/v1/datapoints/query", read, a.postQuery).Ignoring("trace", "partial"),
+		on(post, "/api/v1/datapoints/query", read, a.postQuery).Ignoring("trace", "partial").ByMetric(),
 		on(get, "/api/v1/datapoints/index", read, a.getIndex),
-		on(get, "/api/v1/datapoints/query", read, a.getQuery).Ignoring("query", "trace", "partial"),
-		on(post, "/api/v1/datapoints/query/tags", read, a.postTags).Ignoring("trace"),
-		on(post, "/api/v1/datapoints/delete", remove, a.postDelete),
-		on(del, "/api/v1/metric/{name}", remove, a.deleteMetric),
-		on(get, "/api/v1/metricnames", read, a.names(store.MetricNames)).Taking(namesParameters...),
-		on(get, "/api/v1/tagnames", read, a.names(store.TagNames)).Taking(append([]string{"metric"}, namesParameters...)...),
-		on(get, "/api/v1/tagvalues", read, a.names(store.TagValues)).Taking(append([]string{"metric", "tag"}, namesParameters...)...),
+		on(get, "/api/v1/datapoints/query", read, a.getQuery).Ignoring("query", "trace", "partial").ByMetric(),
+		on(post, "/api/v1/datapoints/query/tags", read, a.postTags).Ignoring("trace").ByMetric(),
+		on(post, "/api/v1/datapoints/delete", remove, a.postDelete).ByMetric(),
+		on(del, "/api/v1/metric/{name}", remove, a.deleteMetric).ByMetric(),
+		on(get, "/api/v1/metricnames", read, a.names(store.MetricNames)).Taking(namesParameters...).ByMetric(),
+		on(get, "/api/v1/tagnames", read, a.names(store.TagNames)).Taking(append([]string{"metric"}, namesParameters...)...).ByMetric(),
+		on(get, "/api/v1/tagvalues", read, a.names(store.TagValues)).Taking(append([]string{"metric", "tag"}, namesParameters...)...).ByMetric(),
 		on(get, "/api/v1/version", httpapi.Public, a.getVersion),
 		on(get, "/api/v1/features", httpapi.Public, a.getFeatures),
 		on(get, "/api/v1/features/{feature}", httpapi.Public, a.getFeature),
 		on(get, "/api/v1/metadata/{service}", read, guardMetadata(a.getServiceKeys)),
 		on(get, "/api/v1/metadata/{service}/{serviceKey}", read, guardMetadata(a.getKeys)).Ignoring("startsWith"),
 		on(get, "/api/v1/metadata/{service}/{serviceKey}/{key}", read, guardMetadata(a.getValue)),
-		on(post, "/api/v1/metadata/{service}/{serviceKey}/{key}", write, guardMetadata(a.postValue)),
+		on(post, "/api/v1/metadata/{service}/{serviceKey}/{key}", write, guardMetadata(a.postValue)).OnRecord(),
 		on(del, "/api/v1/metadata/{service}/{serviceKey}/{key}", remove, guardMetadata(a.deleteValue)),
 		on(get, "/admin/slowqueries", admin, a.getSlow).Taking(),
 		on(get, "/api/v1/admin/runningqueries", admin, a.getRunning),
@@ -141,6 +142,9 @@ func (a *API) parse(text *query.Text, r *http.Request) (req request, err error) 
 		return err
 	})
 	req.Client = r.RemoteAddr
+	if principal.Of(r.Context()).Prefix != "" {
+		req.identities = nil // the cache does not know who may see what it has
+	}
 	return req, err
 }
 

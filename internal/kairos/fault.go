@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"varve/internal/httpapi"
+	"varve/internal/principal"
 	"varve/internal/query"
 	"varve/internal/store"
 )
@@ -83,6 +84,7 @@ func statusOf(err error) (status int, messages []string) {
 	var (
 		bad         *fault
 		forbidden   *forbiddenError
+		foreign     *principal.ForbiddenError
 		busy        *query.BusyError
 		limit       *store.LimitError
 		input       *store.InputError
@@ -93,6 +95,8 @@ func statusOf(err error) (status int, messages []string) {
 		return http.StatusBadRequest, bad.messages
 	case errors.As(err, &forbidden):
 		return http.StatusForbidden, []string{forbidden.Error()}
+	case errors.As(err, &foreign):
+		return http.StatusForbidden, []string{foreign.Error()}
 	case errors.As(err, &busy), errors.As(err, &unavailable), errors.Is(err, store.ErrClosed):
 		return http.StatusServiceUnavailable, nil
 	case errors.As(err, &limit):

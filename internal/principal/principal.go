@@ -76,6 +76,17 @@ var Everyone = Principal{Tenant: Default, Rights: All}
 // Reaches reports whether p may use a metric.
 func (p Principal) Reaches(metric string) bool { return strings.HasPrefix(metric, p.Prefix) }
 
+// A ForbiddenError says that a sender may not use a metric. It does not tell whether the
+// metric exists.
+type ForbiddenError struct {
+	Metric string
+	By     Principal
+}
+
+func (e *ForbiddenError) Error() string {
+	return fmt.Sprintf("metric %.200q: %s may use metrics that begin with %q only", e.Metric, e.By.Name, e.By.Prefix)
+}
+
 type key struct{}
 
 // With returns a context of work on behalf of p.

@@ -33,14 +33,14 @@ func (s *Scheduler) Routes() []httpapi.Route {
 		})
 	}
 	routes := []httpapi.Route{
-		on(http.MethodPost, root, httpapi.Write, s.postTask),
+		on(http.MethodPost, root, httpapi.Write, s.postTask).OnRecord(),
 		on(http.MethodGet, root, httpapi.Read, s.listTasks),
 		on(http.MethodGet, root+"/{id}", httpapi.Read, s.getTask),
-		on(http.MethodPut, root+"/{id}", httpapi.Write, s.putTask),
+		on(http.MethodPut, root+"/{id}", httpapi.Write, s.putTask).OnRecord(),
 		on(http.MethodDelete, root+"/{id}", httpapi.Delete, s.deleteTask),
 		on(http.MethodGet, root+"/status/{id}", httpapi.Read, s.getStatus),
-		on(http.MethodGet, root+"/backfill/{id}", httpapi.Write, s.backfillTask).ByGet(), // as in KairosDB
-		on(http.MethodPost, root+"/backfill/{id}", httpapi.Write, s.backfillTask),
+		on(http.MethodGet, root+"/backfill/{id}", httpapi.Write, s.backfillTask).ByGet().OnRecord(), // as in KairosDB
+		on(http.MethodPost, root+"/backfill/{id}", httpapi.Write, s.backfillTask).OnRecord(),
 	}
 	for _, path := range []string{root, root + "/{id}", root + "/status/{id}", root + "/backfill/{id}"} {
 		routes = append(routes, httpapi.On(http.MethodOptions, path, httpapi.Public, preflight))

@@ -30,13 +30,20 @@ func (rt *router) guarded(route httpapi.Route) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r, refusal := rt.identify(r, route)
+		r, id, refusal := rt.identify(r, route)
 		if refusal != nil {
+			if route.Access == httpapi.Admin && !refusal.Throttled {
+				rt.record(r, route, id, refusal.Name, http.StatusForbidden, "", refusal.Text)
+			}
 			rt.refuseSender(w, r, refusal)
 			return
 		}
 		if p := principal.Of(r.Context()); !rt.hasTenant(p.Tenant) {
 			httpapi.WriteErrors(w, http.StatusNotFound, "there is no tenant "+p.Tenant)
+			return
+		}
+		if route.Audited() {
+			rt.serveAudited(w, r, route, id, next)
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -52,15 +59,15 @@ func (rt *router) hasTenant(name string) bool {
 }
 
 // identify returns r on behalf of who sends it, if that is someone who may use the route.
-func (rt *router) identify(r *http.Request, route httpapi.Route) (*http.Request, *auth.Refusal) {
+func (rt *router) identify(r *http.Request, route httpapi.Route) (*http.Request, auth.Identity, *auth.Refusal) {
 	asked, _ := r.Context().Value(tenantKey{}).(string)
 	if rt.keeper == nil {
 		if asked == "" {
-			return r, nil // the context of all connections says Everyone
+			return r, auth.Identity{}, nil // the context of all connections says Everyone
 		}
 		everyone := principal.Everyone
 		everyone.Tenant = asked
-		return r.WithContext(principal.With(r.Context(), everyone)), nil
+		return r.WithContext(principal.With(r.Context(), everyone)), auth.Identity{}, nil
 	}
 	claim := auth.Claim{
 		Stream: rt.stream, Remote: remoteOf(r.RemoteAddr), Tenant: asked,
@@ -75,12 +82,12 @@ func (rt *router) identify(r *http.Request, route httpapi.Route) (*http.Request,
 		if !errors.As(err, &refusal) {
 			panic(err) // a fault of Varve
 		}
-		return r, refusal
+		return r, id, refusal
 	}
 	if reason, text := rt.lacking(r, route, id); reason != "" {
-		return r, rt.keeper.Lacks(claim, id, reason, text)
+		return r, id, rt.keeper.Lacks(claim, id, reason, text)
 	}
-	return r.WithContext(principal.With(r.Context(), id.Principal)), nil
+	return r.WithContext(principal.With(r.Context(), id.Principal)), id, nil
 }
 
 // first returns the first value of a header. Those who ask know the header's canonical name;

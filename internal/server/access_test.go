@@ -10,11 +10,13 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/audit"
 	"varve/internal/auth"
 	"varve/internal/httpapi"
 	"varve/internal/principal"
@@ -276,7 +278,7 @@ func BenchmarkToken(b *testing.B) {
 	}
 	for name, gatekeeper := range map[string]Gatekeeper{"off": nil, "token": keeper} {
 		b.Run(name, func(b *testing.B) {
-			rt := &router{stream: "http", keeper: gatekeeper}
+			rt := &router{stream: "http", keeper: gatekeeper, audit: new(atomic.Pointer[audit.Log])}
 			h := rt.guarded(httpapi.On("GET", "/", httpapi.Read, func(http.ResponseWriter, *http.Request) {}))
 			r, _ := http.NewRequestWithContext(principal.With(b.Context(), principal.Everyone), "GET", "http://127.0.0.1/", nil)
 			r.RemoteAddr = "127.0.0.1:1234"

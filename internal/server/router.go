@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"varve/internal/audit"
 	"varve/internal/httpapi"
 	"varve/internal/stream"
 )
@@ -22,7 +23,8 @@ type router struct {
 	list        []httpapi.Route               // that were mounted; complete before routes is set
 	changes     map[string]bool               // by the mux's pattern, see Route.Changes; complete before routes is set
 	guard       guard
-	stream      string                 // http or pprof
+	stream      string // http or pprof
+	audit       *atomic.Pointer[audit.Log]
 	keeper      Gatekeeper             // nil: everyone may do everything
 	proxyHeader string                 // of the keeper, in canonical form
 	tenants     func(name string) bool // that are served; nil: the default only

@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 
+	"varve/internal/audit"
 	"varve/internal/httpapi"
 	"varve/internal/principal"
 	"varve/internal/stream"
@@ -69,6 +70,9 @@ type Front struct {
 	// Metrics are served at /internal/metrics beside those of Options.Registry.
 	Metrics []prometheus.Gatherer
 
+	// Audit is who did what. nil: it is not written down.
+	Audit *audit.Log
+
 	// Tenants reports whether a tenant is served. nil: the default only.
 	Tenants func(name string) bool
 }
@@ -89,6 +93,7 @@ type Server struct {
 	origins  atomic.Pointer[origins]
 	keyring  keyring
 	keeper   Gatekeeper
+	audit    atomic.Pointer[audit.Log]
 
 	streams []*listening
 	api     *web
@@ -128,6 +133,7 @@ func New(o Options) *Server {
 func (s *Server) Mount(f Front) {
 	s.front = f
 	s.api.router.tenants = f.Tenants
+	s.audit.Store(f.Audit)
 	s.api.router.mount(append(s.ownRoutes(), f.Routes...)...)
 	close(s.mounted)
 }

@@ -101,6 +101,7 @@ func (s *Server) newWeb(requests context.Context, name string, limit int, m *met
 	rt := &router{
 		stream:   name,
 		keeper:   s.keeper,
+		audit:    &s.audit,
 		guard:    guard{origins: &s.origins},
 		log:      s.log,
 		metrics:  m,

@@ -19,6 +19,7 @@ import (
 	"varve/internal/httpapi"
 	"varve/internal/ingest"
 	"varve/internal/model"
+	"varve/internal/principal"
 	"varve/internal/store"
 )
 
@@ -55,7 +56,7 @@ func NewAPI(s store.Viewer, p *ingest.Pipeline, config Config, r prometheus.Regi
 // Routes lists the endpoints.
 func (a *API) Routes() []httpapi.Route {
 	return []httpapi.Route{
-		httpapi.On(http.MethodGet, "/api/v1/export", httpapi.Read, a.guard(a.export)).Taking("metric", "start", "end"),
+		httpapi.On(http.MethodGet, "/api/v1/export", httpapi.Read, a.guard(a.export)).Taking("metric", "start", "end").ByMetric().OnRecord(),
 		httpapi.On(http.MethodPost, "/api/v1/import", httpapi.Write, a.guard(a.importLines)).Taking().ByMetric(),
 	}
 }
@@ -126,6 +127,10 @@ func (a *API) export(w *placeWriter, r *http.Request) {
 	}
 	if ingest.OutcomeOf(err) == ingest.Busy {
 		httpapi.WriteUnavailable(w, r, err.Error())
+		return
+	}
+	if forbidden := (*principal.ForbiddenError)(nil); errors.As(err, &forbidden) {
+		httpapi.WriteErrors(w, http.StatusForbidden, err.Error())
 		return
 	}
 	httpapi.WriteErrors(w, http.StatusInternalServerError, err.Error())

@@ -1,0 +1,186 @@
+// Package audit writes down who did what to the server: a file of its own, a line of JSON
+// for each event. The file is put aside by size, and the oldest ones are removed.
+package audit
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/clip"
+)
+
+// Config are the settings of the audit log.
+type Config struct {
+	File string `yaml:"file" doc:"File in which a line of JSON says who deleted, exported, backed up, changed roll-ups or metadata, made or revoked tokens, or was refused the role admin. none turns it off. Empty: audit.log in data_dir."`
+
+	MaxBytes int64 `tune:"max_bytes"` // of a file, before it is put aside
+	MaxFiles int   `tune:"max_files"` // that were put aside
+}
+
+// DefaultConfig returns the log in the data directory.
+func DefaultConfig() Config { return Config{MaxBytes: 64 << 20, MaxFiles: 8} }
+
+// None as Config.File turns the log off.
+const None = "none"
+
+// Path is where the log is, "" if it is off.
+func (c Config) Path(dataDir string) string {
+	switch c.File {
+	case None:
+		return ""
+	case "":
+		return filepath.Join(dataDir, "audit.log")
+	}
+	return c.File
+}
+
+// An Event is a line of the log. Texts of senders are clipped.
+type Event struct {
+	Time   time.Time `json:"time"`
+	Sender string    `json:"sender,omitempty"`
+	By     string    `json:"by,omitempty"` // how the sender is known
+	Tenant string    `json:"tenant,omitempty"`
+	Remote string    `json:"remote,omitempty"`
+	Action string    `json:"action"` // method and route, or a command
+	Path   string    `json:"path,omitempty"`
+	Query  string    `json:"query,omitempty"`
+	Body   string    `json:"body,omitempty"`
+	Status int       `json:"status,omitempty"`
+	Detail string    `json:"detail,omitempty"`
+}
+
+// maxText bounds each text of an event.
+const maxText = 4096
+
+func (e *Event) clip() {
+	for _, text := range []*string{&e.Sender, &e.Tenant, &e.Path, &e.Query, &e.Body, &e.Detail} {
+		*text = clip.Text(*text, maxText)
+	}
+}
+
+// A Log is the file. All methods may be called by many goroutines at once. A nil Log
+// writes nothing.
+type Log struct {
+	path   string
+	c      Config
+	log    *slog.Logger
+	failed prometheus.Counter
+
+	mu   sync.Mutex
+	file *os.File // nil after a failure, until the next event
+	size int64
+}
+
+// Open opens the log. It returns nil if the log is off.
+func Open(path string, c Config, r prometheus.Registerer, log *slog.Logger) (*Log, error) {
+	if path == "" {
+		return nil, nil
+	}
+	l := &Log{path: path, c: c, log: log, failed: prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "varve_audit_failed_total", Help: "Events that could not be written to the audit log. The server's log has the reason.",
+	})}
+	if err := l.open(); err != nil {
+		return nil, fmt.Errorf("audit log: %w (set audit.file to another path, or to %s)", err, None)
+	}
+	r.MustRegister(l.failed)
+	return l, nil
+}
+
+// open opens the file. l.mu must be held, or l be known to nobody else.
+func (l *Log) open() error {
+	if err := os.MkdirAll(filepath.Dir(l.path), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(l.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return errors.Join(err, f.Close())
+	}
+	l.file, l.size = f, info.Size()
+	return nil
+}
+
+// Add writes an event. One that cannot be written is counted, and the server's log says
+// why: a delete is not undone by that.
+func (l *Log) Add(e Event) {
+	if l == nil {
+		return
+	}
+	e.clip()
+	text, err := json.Marshal(e)
+	if err != nil {
+		panic(err) // texts and times always marshal
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if err := l.write(append(text, '\n')); err != nil {
+		l.failed.Inc()
+		l.log.Error("an event could not be written to the audit log", "error", err, "event", string(text))
+	}
+}
+
+// write writes a line, by one call, so that lines of other processes do not mix with it.
+// l.mu must be held.
+func (l *Log) write(line []byte) error {
+	if l.file != nil && l.size > 0 && l.size+int64(len(line)) > l.c.MaxBytes {
+		if err := l.turn(); err != nil {
+			l.log.Error("the audit log could not be put aside; it grows on", "error", err)
+		}
+	}
+	if l.file == nil {
+		if err := l.open(); err != nil {
+			return err
+		}
+	}
+	n, err := l.file.Write(line)
+	l.size += int64(n)
+	if err != nil {
+		l.file.Close()
+		l.file = nil
+	}
+	return err
+}
+
+// turn puts the file aside as PATH.1, that as PATH.2, and so on. l.mu must be held.
+func (l *Log) turn() error {
+	aside := func(n int) string { return fmt.Sprintf("%s.%d", l.path, n) }
+	for n := l.c.MaxFiles; n > 0; n-- {
+		from := aside(n - 1)
+		if n == 1 {
+			from = l.path
+		}
+		if err := os.Rename(from, aside(n)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	err := l.file.Close()
+	l.file = nil
+	return err
+}
+
+// Close closes the file.
+func (l *Log) Close() error {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.file == nil {
+		return nil
+	}
+	err := l.file.Close()
+	l.file = nil
+	return err
+}

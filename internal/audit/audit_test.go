@@ -1,0 +1,120 @@
+package audit
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+func open(t *testing.T, path string, c Config) *Log {
+	t.Helper()
+	l, err := Open(path, c, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	return l
+}
+
+func lines(t *testing.T, path string) (events []Event) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range bytes.Lines(text) {
+		var e Event
+		if err := json.Unmarshal(line, &e); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		events = append(events, e)
+	}
+	return events
+}
+
+// Events of many goroutines, and of a log that was closed and opened again, are whole lines.
+func TestLog(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "below", "audit.log")
+	for range 2 {
+		l := open(t, path, DefaultConfig())
+		var all sync.WaitGroup
+		for i := range 20 {
+			all.Go(func() {
+				l.Add(Event{Time: time.Unix(int64(i), 0), Sender: "me", Action: "DELETE /x", Body: strings.Repeat("\n\"é", maxText)})
+			})
+		}
+		all.Wait()
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	events := lines(t, path)
+	if len(events) != 40 || events[0].Sender != "me" || len(events[0].Body) > maxText+3 {
+		t.Errorf("%d events, the first with a body of %d bytes", len(events), len(events[0].Body))
+	}
+	if info, _ := os.Stat(path); info.Mode().Perm() != 0o600 {
+		t.Errorf("others may read the file: %v", info.Mode())
+	}
+}
+
+// Full files are put aside, and the oldest are removed.
+func TestRotation(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "audit.log")
+	l := open(t, path, Config{MaxBytes: 500, MaxFiles: 2})
+	for i := range 50 {
+		l.Add(Event{Action: fmt.Sprint("event ", i), Detail: strings.Repeat("x", 50)})
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil || len(files) != 3 {
+		t.Errorf("%v %v", files, err)
+	}
+	last := 50
+	for _, name := range []string{path, path + ".1", path + ".2"} {
+		events := lines(t, name)
+		if info, _ := os.Stat(name); info.Size() > 500 {
+			t.Errorf("%s has %d bytes", name, info.Size())
+		}
+		for i := len(events) - 1; i >= 0; i-- {
+			last--
+			if want := fmt.Sprint("event ", last); events[i].Action != want {
+				t.Errorf("%s has %s, want %s", name, events[i].Action, want)
+			}
+		}
+	}
+}
+
+// A file that cannot be written costs its events, which are counted and told, and no more.
+func TestFailure(t *testing.T) {
+	var nothing *Log
+	nothing.Add(Event{})
+	if err := nothing.Close(); err != nil {
+		t.Error(err)
+	}
+	dir := t.TempDir()
+	if _, err := Open(dir, DefaultConfig(), prometheus.NewRegistry(), slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("a directory is taken for a log")
+	}
+	path := filepath.Join(dir, "audit.log")
+	l := open(t, path, DefaultConfig())
+	var log bytes.Buffer
+	l.log = slog.New(slog.NewTextHandler(&log, nil))
+	l.file.Close() // as if the disk failed
+	l.Add(Event{Action: "lost"})
+	l.Add(Event{Action: "kept"})
+	if !strings.Contains(log.String(), "lost") || strings.Contains(log.String(), "kept") {
+		t.Error(log.String())
+	}
+	if events := lines(t, path); len(events) != 1 || events[0].Action != "kept" {
+		t.Errorf("%+v", events)
+	}
+}

@@ -1,0 +1,173 @@
+// Package fence keeps senders to their metrics. It stands around a store, where all front
+// ends and languages meet: what a sender that is limited to a prefix asks for, lists and
+// deletes goes through here, whatever the protocol. What it writes is checked in package
+// ingest, since writers remember series across senders.
+//
+// A sender without a limit, and the server itself, get the store as it is.
+package fence
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"varve/internal/model"
+	"varve/internal/principal"
+	"varve/internal/store"
+)
+
+// A Store holds senders to their metrics.
+type Store struct{ store.Store }
+
+// Around returns s behind a fence.
+func Around(s store.Store) store.Store { return &Store{s} }
+
+// Unwrap lets [store.As] find what the store can do beside what the contract says.
+func (s *Store) Unwrap() any { return s.Store }
+
+// check returns a *principal.ForbiddenError unless the sender may use a metric.
+func check(p principal.Principal, metric string) error {
+	if p.Reaches(metric) {
+		return nil
+	}
+	return &principal.ForbiddenError{Metric: metric, By: p}
+}
+
+// Create makes a series that the sender may use.
+func (s *Store) Create(ctx context.Context, series model.Series) (store.Ref, error) {
+	if err := check(principal.Of(ctx), series.Metric); err != nil {
+		return 0, err
+	}
+	return s.Store.Create(ctx, series)
+}
+
+// Delete deletes if the sender may use all of the metrics.
+func (s *Store) Delete(ctx context.Context, deletions ...store.Deletion) error {
+	p := principal.Of(ctx)
+	for _, d := range deletions {
+		if err := check(p, d.Metric); err != nil {
+			return err
+		}
+	}
+	return s.Store.Delete(ctx, deletions...)
+}
+
+// View opens a view of the metrics that the sender may use.
+func (s *Store) View(ctx context.Context) (store.View, error) {
+	v, err := s.Store.View(ctx)
+	if p := principal.Of(ctx); err == nil && p.Prefix != "" {
+		return &view{v, p}, nil
+	}
+	return v, err
+}
+
+// A view shows a sender its metrics.
+type view struct {
+	store.View
+	by principal.Principal
+}
+
+func (v *view) Unwrap() any { return v.View }
+
+func (v *view) Select(ctx context.Context, sel store.Selection) ([]store.Series, error) {
+	if err := check(v.by, sel.Metric); err != nil {
+		return nil, err
+	}
+	return v.View.Select(ctx, sel)
+}
+
+func (v *view) Names(ctx context.Context, q store.NamesQuery) ([]string, bool, error) {
+	if err := q.Check(); err != nil {
+		return nil, false, err
+	}
+	switch {
+	case q.Kind == store.MetricNames:
+		return v.metrics(ctx, q)
+	case q.Metric == "":
+		return v.tagsOfAll(ctx, q)
+	case !v.by.Reaches(q.Metric):
+		return nil, false, nil
+	}
+	return v.View.Names(ctx, q)
+}
+
+// metrics lists names of metrics, or one level of their tree.
+func (v *view) metrics(ctx context.Context, q store.NamesQuery) ([]string, bool, error) {
+	own := v.by.Prefix
+	rest, within := strings.CutPrefix(own, q.Prefix)
+	switch {
+	case strings.HasPrefix(q.Prefix, own):
+		return v.View.Names(ctx, q)
+	case !within:
+		return nil, false, nil
+	case q.Delimiter != 0 && strings.IndexByte(rest, q.Delimiter) >= 0: // all lie below one entry
+		names, _, err := v.View.Names(ctx, store.NamesQuery{Kind: store.MetricNames, Prefix: own, Limit: 1})
+		if err != nil || len(names) == 0 {
+			return nil, false, err
+		}
+		if entry := q.Entry(own); q.After == "" || model.CompareNames(entry, q.After) > 0 {
+			return []string{entry}, false, nil
+		}
+		return nil, false, nil
+	}
+	q.Prefix = own // up to the next delimiter, the entries are the same
+	return v.View.Names(ctx, q)
+}
+
+// Bounds on what is looked through for the tags of all metrics of a sender.
+const (
+	maxMetrics  = 10_000
+	maxTexts    = 100_000
+	metricsPage = 1000
+)
+
+// tagsOfAll lists tag names or values of all metrics of the sender: the store can do so for
+// one metric, and for all of everyone.
+func (v *view) tagsOfAll(ctx context.Context, q store.NamesQuery) ([]string, bool, error) {
+	found, more := map[string]struct{}{}, false
+	list := store.NamesQuery{Kind: store.MetricNames, Prefix: v.by.Prefix, Limit: metricsPage}
+	for seen := 0; seen < maxMetrics; {
+		metrics, further, err := v.View.Names(ctx, list)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, m := range metrics {
+			q.Metric = m
+			texts, cut, err := v.View.Names(ctx, q)
+			if err != nil {
+				return nil, false, err
+			}
+			more = more || cut
+			for _, t := range texts {
+				found[t] = struct{}{}
+			}
+			if len(found) > maxTexts {
+				return nil, false, v.tooMany()
+			}
+		}
+		if !further || len(metrics) == 0 {
+			return firstOf(found, q.Limit, more)
+		}
+		seen += len(metrics)
+		list.After = metrics[len(metrics)-1]
+	}
+	return nil, false, v.tooMany()
+}
+
+func (v *view) tooMany() error {
+	return &store.InputError{Reason: fmt.Sprintf("there are more than %d metrics that begin with %q, or more than %d names; ask for the tags of one metric", maxMetrics, v.by.Prefix, maxTexts)}
+}
+
+// firstOf returns the first names of a set, in order.
+func firstOf(found map[string]struct{}, limit int, more bool) ([]string, bool, error) {
+	names := make([]string, 0, len(found))
+	for t := range found {
+		names = append(names, t)
+	}
+	slices.SortFunc(names, model.CompareNames)
+	if limit > 0 && len(names) > limit {
+		return names[:limit], true, nil
+	}
+	return names, more, nil
+}

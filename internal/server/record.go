@@ -1,0 +1,66 @@
+package server
+
+import (
+	"io"
+	"net/http"
+	"time"
+
+	"varve/internal/audit"
+	"varve/internal/auth"
+	"varve/internal/httpapi"
+	"varve/internal/principal"
+)
+
+// recordedBody is how much of the body of a request the audit log has, in bytes: of a
+// delete, the body says what.
+const recordedBody = 4096
+
+// serveAudited answers a request and writes down what came of it.
+func (rt *router) serveAudited(w http.ResponseWriter, r *http.Request, route httpapi.Route, id auth.Identity, next http.Handler) {
+	read := &copied{ReadCloser: r.Body}
+	own := *r
+	if r.Body != http.NoBody {
+		own.Body = read
+	}
+	fault := "the handler panicked"
+	defer func() { // also after a panic
+		status := http.StatusInternalServerError
+		if rw, ok := w.(*response); ok && (rw.status != 0 || fault == "") {
+			status = max(rw.status, http.StatusOK)
+		}
+		rt.record(r, route, id, "", status, string(read.text), fault)
+	}()
+	next.ServeHTTP(w, &own)
+	fault = ""
+}
+
+// record writes an event to the audit log.
+func (rt *router) record(r *http.Request, route httpapi.Route, id auth.Identity, sender string, status int, body, detail string) {
+	log := rt.audit.Load()
+	if log == nil {
+		return
+	}
+	p := principal.Of(r.Context())
+	if id.Name != "" {
+		sender = id.Name
+	}
+	if id.Tenant != "" {
+		p.Tenant = id.Tenant
+	}
+	log.Add(audit.Event{
+		Time: time.Now().UTC(), Sender: sender, By: id.By, Tenant: p.Tenant, Remote: r.RemoteAddr,
+		Action: route.Method + " " + route.Path, Path: r.URL.Path, Query: r.URL.RawQuery, Body: body, Status: status, Detail: detail,
+	})
+}
+
+// A copied body keeps the beginning of what is read of it.
+type copied struct {
+	io.ReadCloser
+	text []byte
+}
+
+func (c *copied) Read(p []byte) (int, error) {
+	n, err := c.ReadCloser.Read(p)
+	c.text = append(c.text, p[:min(n, recordedBody-len(c.text))]...)
+	return n, err
+}
