@@ -1,7 +1,7 @@
 # Targets for people and for CI. `make` alone lists them.
 
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
-RACE        := ./internal/seldom ./internal/work ./internal/wal ./internal/head ./internal/index ./internal/blockfile ./internal/registry ./internal/embedded/... ./internal/spool ./internal/ingest/... ./internal/query ./internal/kairos/agg ./internal/rollup ./internal/transfer ./internal/kairos ./internal/server ./internal/stream ./internal/writelog ./internal/graphite ./internal/graphite/event ./internal/graphite/function
+RACE        := ./internal/seldom ./internal/work ./internal/wal ./internal/head ./internal/index ./internal/blockfile ./internal/registry ./internal/embedded/... ./internal/spool ./internal/ingest/... ./internal/query ./internal/kairos/agg ./internal/rollup ./internal/transfer ./internal/kairos ./internal/server ./internal/stream ./internal/writelog ./internal/graphite ./internal/graphite/event ./internal/graphite/function ./internal/timeline/... ./internal/auth
 # Long tests of one goroutine, in which the race detector has nothing to find.
 RACE_SKIP   := ^TestConformance$$/^(blocks|stats|reopen)$$|^(TestScanKeepsUp|TestCardinality|TestNamesInSlices|TestTable|TestPackedBodies|TestManyTags|TestRecordings|TestSalvageFlipped|TestForgottenSeriesCostNothing|TestEveryFlippedByte|TestLatePointsCostNoMerges|TestLatePointsShareFiles|TestReusedIDsKeepSeriesApart|TestRepairIsInterrupted|TestCheckpointHoldsFewStrings|TestGolden|TestShortDecimals)$$
 FUZZTIME    ?= 10000x
@@ -38,7 +38,7 @@ test-rules: ## try the alert rules with promtool
 
 test-contract: ## run all that is promised over CASSANDRA (5.0.8 or 4.1.10), some minutes
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra -cassandra.conformance -count=1 -timeout 40m
-	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra/... ./internal/kairos -count=1
+	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra/... ./internal/kairos -count=1 -timeout 30m
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra/events -skip TestThreeNodes -cassandra.long -count=1 -timeout 20m
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra -run TestFailures -cassandra.failures -count=1 -timeout 30m
 
@@ -47,7 +47,7 @@ test-cluster: ## kill and pause nodes of rings of three under load, and nodes wi
 	go test ./internal/cassandra/cql ./internal/cassandra/kairosrows ./internal/cassandra/kairosrows/schema ./internal/cassandra/events -run 'TestThreeNodes|TestSecuredNode|TestRights|TestStaleReplica' -cassandra.long -p 1 -v -count=1 -timeout 20m
 
 test-migration: ## go from a live KairosDB to Varve and back, and compare at each stage; some five minutes
-	scripts/cassandra.sh with go test ./e2e/migration -migration -v -count=1 -timeout 20m
+	scripts/cassandra.sh with go test ./e2e/migration ./cmd/varve -run 'TestMigration|TestKairosDBTakesExport' -migration -v -count=1 -timeout 20m
 
 hostile: ## attack a running server as bad clients do, each attack for HOSTILE (2s)
 	go test ./e2e/hostile -hostile.for=$(HOSTILE) -count=1 -timeout 40m

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"flag"
 	"io"
 	"net/http"
 	"os"
@@ -17,9 +18,14 @@ import (
 	"varve/internal/originals"
 )
 
+var migration = flag.Bool("migration", false, "let the original KairosDB import what Varve exports")
+
 // What Varve exports, the original imports, and answers as Varve does; what the
 // original then exports is what Varve exported, but for points before 1970.
 func TestKairosDBTakesExport(t *testing.T) {
+	if !*migration {
+		t.Skip("run with -migration: the original is started four times, a minute")
+	}
 	k := originals.StartKairosDB(t, originals.KairosDBOptions{}) // skips where there is no Java
 	k.Stop()
 	recorded, err := filepath.Abs(filepath.Join("testdata", "kairosdb", "export.txt"))
