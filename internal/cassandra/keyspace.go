@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"time"
 
+	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/layout"
 )
 
@@ -60,3 +61,7 @@ func resume(ctx context.Context, d layout.Deleter, log *slog.Logger) {
 		}
 	}
 }
+
+// Session is that of the keyspace that is written to, for what is kept there beside
+// samples. It ends when the store is closed.
+func (s *Store) Session() *cql.Session { return s.written.session }
