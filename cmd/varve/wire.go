@@ -153,6 +153,10 @@ func openCassandra(c config.Config, registry prometheus.Registerer, log *slog.Lo
 	if err != nil {
 		return nil, err
 	}
+	timelines, closeTimelines, err := openSharedTimelines(c, s, node, registry, log)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
 	checks := []server.Check{
 		{Name: "Datastore-Write", Run: func(context.Context) error { return s.Healthy() }, Quiet: true},
 		{Name: "Datastore-Cassandra", Run: func(context.Context) error { return s.Degraded() }, Quiet: true, Partial: true},
@@ -161,13 +165,15 @@ func openCassandra(c config.Config, registry prometheus.Registerer, log *slog.Lo
 		checks = append(checks, server.Check{Name: "Datastore-Cassandra-" + c.Name, Run: c.Healthy, Quiet: true, Partial: true})
 	}
 	return &backend{
-		Store:    s,
-		node:     node,
-		flush:    s.Flush,
-		routes:   admin.Cassandra(s),
-		settings: []admin.Reloadable{{Key: "cassandra.write.tag_index", Apply: func(c config.Config) error { return rows.SetTagIndex(c.Cassandra.Write.TagIndex) }}},
-		checks:   checks,
-		writable: s.Healthy,
+		Store:     s,
+		timelines: timelines,
+		alsoClose: closeTimelines,
+		node:      node,
+		flush:     s.Flush,
+		routes:    admin.Cassandra(s),
+		settings:  []admin.Reloadable{{Key: "cassandra.write.tag_index", Apply: func(c config.Config) error { return rows.SetTagIndex(c.Cassandra.Write.TagIndex) }}},
+		checks:    checks,
+		writable:  s.Healthy,
 	}, nil
 }
 
