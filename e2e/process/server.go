@@ -39,6 +39,7 @@ type Server struct {
 	Log          *Logbook
 	Ready        time.Duration // from the start of the process to the greeting
 	HTTP, Telnet string        // host:port
+	Scheme       string        // of HTTP: http or https
 	Client       *http.Client
 	Ending       atomic.Bool   // the test has begun to end it
 	Exited       chan struct{} // closed at its end
@@ -120,7 +121,8 @@ func Start(t *testing.T, dir string, flags ...string) *Server {
 		t.Fatalf("the server did not get ready within %v\n%s", readyWithin, s.Log.Tail())
 	}
 	s.Ready = time.Since(began)
-	s.HTTP = s.find(t, `(?m)^ +HTTP +http://(\S+)$`)
+	s.Scheme = s.find(t, `(?m)^ +HTTP +(https?)://`)
+	s.HTTP = s.find(t, `(?m)^ +HTTP +https?://(\S+)$`)
 	s.Telnet = s.find(t, `(?m)^ +telnet +(\S+)$`)
 	return s
 }
@@ -184,7 +186,7 @@ func (s *Server) Terminate() (time.Duration, error) {
 
 // Do sends a request and returns status and body.
 func (s *Server) Do(ctx context.Context, method, path, body string) (int, []byte, error) {
-	request, err := http.NewRequestWithContext(ctx, method, "http://"+s.HTTP+path, strings.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, method, s.Scheme+"://"+s.HTTP+path, strings.NewReader(body))
 	if err != nil {
 		return 0, nil, err
 	}

@@ -1,0 +1,116 @@
+package hostile
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"varve/e2e/process"
+)
+
+// guardSecured is guard for a server that speaks TLS and asks for tokens; the bystander has
+// one.
+func guardSecured(t *testing.T, flags ...string) (*ward, *process.Secured) {
+	t.Helper()
+	process.SkipShort(t)
+	if *attackFor == 0 {
+		t.Skip("measures how fast others are served, so nothing else may run meanwhile: make hostile")
+	}
+	dir := t.TempDir()
+	s := process.StartSecured(t, dir, "cn=collector role=write", flags...)
+	w := &ward{Server: s.Server, t: t, dir: dir, pid: s.Pid()}
+	w.round(t.Context())
+	w.slowest = 0
+	w.base = w.memory("VmRSS")
+	return w, s
+}
+
+// hello begins a handshake: the header of a record of 512 bytes, and a part of it.
+const hello = "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
+
+// Handshakes that never come to their end, on more connections than telnet may have, keep
+// nobody out and end in time; nor does what is no handshake.
+func TestHandshakes(t *testing.T) {
+	w, s := guardSecured(t, append(quick, "--server-max-connections=400", "--telnet-max-connections=100")...)
+	attack := func(address, text string, slowly bool) func(context.Context) {
+		return func(ctx context.Context) {
+			crowd(300, func(int) {
+				c, err := connect(ctx, address)
+				if err != nil {
+					return // the queue of the operating system is full
+				}
+				defer c.Close()
+				for i := range text {
+					if !slowly {
+						c.say(text)
+						break
+					}
+					if c.say(text[i:i+1]) != nil {
+						break
+					}
+					pause(ctx, 100*time.Millisecond)
+				}
+				if err := c.cut(20 * time.Second); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+	}
+	w.part("nothing", 100*mib, attack(w.HTTP, "", false))
+	w.part("half a hello", 100*mib, attack(w.HTTP, hello, false))
+	w.part("a slow hello", 100*mib, attack(w.HTTP, hello+strings.Repeat("x", 50), true))
+	w.part("plain HTTP", 100*mib, attack(w.HTTP, "GET / HTTP/1.1\r\nHost: x\r\n\r\n", false))
+	w.part("noise", 100*mib, attack(w.HTTP, strings.Repeat("\xff", 1000), false))
+	w.part("half a hello by telnet", 100*mib, attack(s.Telnet, hello, false))
+	w.part("plain lines by telnet", 100*mib, attack(s.Telnet, "put a 1 1 h=a\n", false))
+	w.part("a stranger's lines", 100*mib, func(ctx context.Context) {
+		crowd(50, func(int) {
+			c, err := s.DialTelnet("stranger")
+			if err != nil {
+				return
+			}
+			defer c.Close()
+			c.SetDeadline(time.Now().Add(20 * time.Second))
+			fmt.Fprint(c, "put stranger 1 1 h=a\nversion\n")
+			if n, _ := c.Read(make([]byte, 100)); n > 0 {
+				t.Error("a stranger is answered")
+			}
+		})
+	})
+}
+
+// A flood of tokens that are not known slows nobody down, fills no log and gets nowhere.
+func TestTokensTried(t *testing.T) {
+	w, s := guardSecured(t)
+	client := &http.Client{Timeout: process.AnswerWithin, Transport: &http.Transport{TLSClientConfig: s.CA.Client(""), MaxIdleConnsPerHost: 16}}
+	defer client.CloseIdleConnections()
+	w.under(100*mib, func(ctx context.Context) {
+		until := time.Now().Add(*attackFor)
+		crowd(8, func(i int) {
+			for n := 0; time.Now().Before(until); n++ {
+				request, err := http.NewRequestWithContext(ctx, "POST", "https://"+w.HTTP+"/api/v1/datapoints/delete", strings.NewReader(`{"metrics":[{"name":"bystander"}],"start_absolute":0}`))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				request.Header.Set("Authorization", fmt.Sprintf("Bearer varve_%012x_%s", n, strings.Repeat("A", 43)))
+				response, err := client.Do(request)
+				if err != nil {
+					continue
+				}
+				io.Copy(io.Discard, response.Body)
+				response.Body.Close()
+				if response.StatusCode != http.StatusUnauthorized {
+					t.Error(response.Status)
+				}
+			}
+		})
+	})
+	if n := w.Log.Count("auth: refused"); n > 200 {
+		t.Errorf("%d lines in the log", n)
+	}
+}

@@ -1,0 +1,71 @@
+package process
+
+import (
+	"crypto/tls"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"varve/internal/server/tlstest"
+)
+
+// A Secured server speaks TLS and asks senders who they are.
+type Secured struct {
+	*Server
+	CA    *tlstest.Authority
+	Files string // directory of cert and key
+	Token string // with the role admin
+}
+
+// StartSecured starts a server that speaks TLS on all streams and knows one token, which
+// Client shows. rules are those of senders without a token.
+func StartSecured(t *testing.T, dir string, rules string, flags ...string) *Secured {
+	t.Helper()
+	s := &Secured{CA: tlstest.NewAuthority(t), Files: t.TempDir()}
+	s.NewCertificate(t)
+	tlstest.Write(t, s.Files, map[string][]byte{"ca": s.CA.PEM})
+	file := func(name string) string { return filepath.Join(s.Files, name) }
+	s.Token = Token(t, file("tokens.json"), "test", "admin")
+	s.Server = Start(t, dir, append([]string{"--auth-enabled=true", "--auth-token-file=" + file("tokens.json"), "--auth-rules=" + rules,
+		"--server-tls-cert-file=" + file("cert"), "--server-tls-key-file=" + file("key"), "--server-tls-client-ca-file=" + file("ca")}, flags...)...)
+	transport := &http.Transport{MaxIdleConnsPerHost: 16, TLSClientConfig: s.CA.Client("")}
+	s.Client.Transport = bearer{transport, s.Token}
+	return s
+}
+
+// NewCertificate puts another certificate of the server into its file.
+func (s *Secured) NewCertificate(t *testing.T) {
+	t.Helper()
+	cert, key := s.CA.Issue("server")
+	tlstest.Write(t, s.Files, map[string][]byte{"cert": cert, "key": key})
+}
+
+// DialTelnet connects to the telnet port and shows a certificate of a common name.
+func (s *Secured) DialTelnet(common string) (*tls.Conn, error) {
+	return tls.Dial("tcp", s.Telnet, s.CA.Client(common))
+}
+
+// Token makes a token by the command, and returns what its sender shows.
+func Token(t *testing.T, file, name, role string) string {
+	t.Helper()
+	c := Command(t.Context(), Binary, "token", "create", name, "--role", role, "--auth-token-file="+file, "--audit-file=none")
+	c.Env = Environment()
+	shown, err := c.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(shown))
+}
+
+// bearer shows a token with each request.
+type bearer struct {
+	*http.Transport
+	token string
+}
+
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set("Authorization", "Bearer "+b.token)
+	return b.Transport.RoundTrip(r)
+}

@@ -1,0 +1,87 @@
+package e2e
+
+import (
+	"crypto/tls"
+	"fmt"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"varve/e2e/process"
+)
+
+// TestCertificatesSwapped changes the server's certificate while points come in over TLS, by
+// HTTP with a token and by telnet with client certificates. No point is lost, connections
+// that are open stay so, and the last certificate is the one that is shown.
+func TestCertificatesSwapped(t *testing.T) {
+	const swaps, senders, batches = 5, 3, 30
+	s := process.StartSecured(t, t.TempDir(), "cn=collector-* role=write")
+	serial := func() string {
+		c, err := tls.Dial("tcp", s.HTTP, s.CA.Client(""))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		return c.ConnectionState().PeerCertificates[0].SerialNumber.String()
+	}
+	before := serial()
+	const start = 1_700_000_000_000
+	var sending sync.WaitGroup
+	for n := range senders {
+		sending.Go(func() {
+			for i := range batches {
+				body := fmt.Sprintf(`[{"name":"by.http","tags":{"sender":"%d"},"timestamp":%d,"value":1}]`, n, start+i)
+				if _, err := s.Want(t.Context(), 204, "POST", "/api/v1/datapoints", body); err != nil {
+					t.Error(err)
+				}
+				s.Client.CloseIdleConnections() // so that the next one makes a handshake
+			}
+		})
+		sending.Go(func() {
+			c, err := s.DialTelnet(fmt.Sprint("collector-", n))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			defer c.Close()
+			for i := range batches {
+				if _, err := fmt.Fprintf(c, "putm by.telnet %d 1 sender=%d\n", start+i, n); err != nil {
+					t.Error(err)
+				}
+			}
+			fmt.Fprint(c, "version\n")
+			c.SetReadDeadline(time.Now().Add(time.Minute))
+			if _, err := c.Read(make([]byte, 100)); err != nil { // what came before is stored
+				t.Error(err)
+			}
+		})
+	}
+	for range swaps {
+		s.NewCertificate(t)
+		if answer, err := s.Want(t.Context(), 200, "POST", "/admin/reload", ""); err != nil {
+			t.Errorf("%v %s", err, answer)
+		}
+	}
+	sending.Wait()
+	if after := serial(); after == before {
+		t.Error("the certificate is still the first one")
+	}
+	for _, metric := range []string{"by.http", "by.telnet"} {
+		results, err := s.Query(t.Context(), fmt.Sprintf(`{"start_absolute":%d,"metrics":[{"name":%q,"aggregators":[{"name":"count","sampling":{"value":1,"unit":"days"}}]}]}`, start, metric))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(results) != 1 || len(results[0].Values) != 1 || string(results[0].Values[0][1]) != strconv.Itoa(senders*batches) {
+			t.Errorf("%s: %+v, want %d points", metric, results, senders*batches)
+		}
+	}
+	if c, err := s.DialTelnet("visitor"); err == nil { // no rule is for it
+		c.SetDeadline(time.Now().Add(time.Minute))
+		if n, err := c.Read(make([]byte, 1)); err == nil {
+			t.Errorf("a visitor gets %d bytes", n)
+		}
+		c.Close()
+	}
+	s.Stop(t)
+}
