@@ -22,8 +22,8 @@ import (
 // them. close ends them.
 func openTimelines(c config.Config, s *embedded.Store, registry prometheus.Registerer, log *slog.Logger) (engine *timeline.Engine, close func() error, err error) {
 	shelf, err := local.Open(vfs.Default, filepath.Join(c.DataDir, datadir.Timelines), local.Options{
-		Durability: c.Embedded.Log.Durability, SyncInterval: c.Embedded.Log.SyncInterval, MinFreeBytes: c.Embedded.MinFreeBytes,
-		Logger: log, Registerer: registry,
+		MinFreeBytes: c.Embedded.MinFreeBytes,
+		Logger:       log, Registerer: registry,
 		Fatal: func(reason string) {
 			log.Error(reason + "; the server ends. What was acknowledged is on disk: fix the disk, then start the server again")
 			os.Exit(1)

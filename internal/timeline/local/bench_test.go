@@ -13,7 +13,6 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"varve/internal/timeline"
-	"varve/internal/wal"
 )
 
 // noise returns data of 200 bytes that does not shrink much.
@@ -47,10 +46,9 @@ func BenchmarkAppend(b *testing.B) {
 	for _, c := range []struct {
 		batch, writers int
 		ids            bool
-		durability     string
-	}{{1, 128, false, ""}, {1000, 1, false, ""}, {1000, 8, false, ""}, {1000, 8, true, ""}, {1000, 8, false, wal.Interval}} {
-		b.Run(fmt.Sprintf("batch=%d/writers=%d/ids=%v/durability=%s", c.batch, c.writers, c.ids, c.durability), func(b *testing.B) {
-			s, e := benchEngine(b, Options{Durability: c.durability})
+	}{{1, 128, false}, {1000, 1, false}, {1000, 8, false}, {1000, 8, true}} {
+		b.Run(fmt.Sprintf("batch=%d/writers=%d/ids=%v", c.batch, c.writers, c.ids), func(b *testing.B) {
+			s, e := benchEngine(b, Options{})
 			benchAppend(b, e, c.batch, c.writers, c.ids)
 			b.ReportMetric(write(s.db.Metrics()), "written/put")
 		})

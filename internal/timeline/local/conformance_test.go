@@ -8,7 +8,6 @@ import (
 
 	"varve/internal/timeline"
 	"varve/internal/timeline/timelinetest"
-	"varve/internal/wal"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -27,7 +26,7 @@ func TestConformance(t *testing.T) {
 	})
 	t.Run("by bucket", func(t *testing.T) {
 		timelinetest.Run(t, func(t *testing.T) timeline.Shelf {
-			return timelinetest.Buckets(open(t, vfs.NewMem(), Options{Durability: wal.Interval}))
+			return timelinetest.Buckets(open(t, vfs.NewMem(), Options{}))
 		})
 	})
 }

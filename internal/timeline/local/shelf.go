@@ -18,7 +18,6 @@ import (
 	"varve/internal/embedded/catalogue"
 	"varve/internal/store"
 	"varve/internal/units"
-	"varve/internal/wal"
 )
 
 // Version is the version of the rows.
@@ -26,10 +25,8 @@ const Version = 1
 
 // Options say how a shelf is opened.
 type Options struct {
-	Durability   string        // wal.Fsync, the default, or wal.Interval
-	SyncInterval time.Duration // of wal.Interval; 0: 100 ms
-	CacheBytes   units.Bytes   // memory for blocks; 0: 32 MiB
-	MinFreeBytes units.Bytes   // free space below which writes are refused; 0: the check is off
+	CacheBytes   units.Bytes // memory for blocks; 0: 32 MiB
+	MinFreeBytes units.Bytes // free space below which writes are refused; 0: the check is off
 
 	Logger     *slog.Logger // nil: nothing is logged
 	Registerer prometheus.Registerer
@@ -49,6 +46,8 @@ type Shelf struct {
 	logger  *slog.Logger
 	metrics *metrics
 	disk    store.DiskGuard
+
+	begun atomic.Bool // see sparingly
 
 	generation uint32 // how often the store was opened
 
@@ -85,9 +84,6 @@ func Open(fs vfs.FS, dir string, o Options) (*Shelf, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.SyncInterval == 0 {
-		o.SyncInterval = wal.DefaultConfig().SyncInterval
-	}
 	if o.CacheBytes == 0 {
 		o.CacheBytes = 32 * units.MiB
 	}
@@ -99,7 +95,7 @@ func Open(fs vfs.FS, dir string, o Options) (*Shelf, error) {
 	}
 	cache := pebble.NewCache(int64(o.CacheBytes))
 	defer cache.Unref()
-	db, err := catalogue.OpenPebble(sparingly{fs}, dir, true, s.pebbleOptions(cache))
+	db, err := catalogue.OpenPebble(sparingly{fs, &s.begun, s.fatal}, dir, true, s.pebbleOptions(cache))
 	if err != nil {
 		return nil, fmt.Errorf("open timelines in %s: %w", dir, err)
 	}
@@ -160,9 +156,6 @@ func (s *Shelf) start() error {
 		WayOut: "free some space, delete data, or enlarge the disk", Free: s.free, Refused: s.metrics.refused.Inc, Logger: s.logger,
 	}
 	s.stopped.Go(s.watchDisk)
-	if s.options.Durability == wal.Interval {
-		s.stopped.Go(s.syncAtIntervals)
-	}
 	return nil
 }
 
@@ -175,15 +168,6 @@ func (s *Shelf) free() (units.Bytes, error) {
 func (s *Shelf) watchDisk() {
 	s.every(time.Second, func() {
 		s.disk.Look(func() error { return s.brokenErr() })
-	})
-}
-
-// syncAtIntervals makes durable what was acknowledged.
-func (s *Shelf) syncAtIntervals() {
-	s.every(s.options.SyncInterval, func() {
-		if err := s.db.LogData(nil, pebble.Sync); err != nil {
-			s.breakWith(err)
-		}
 	})
 }
 
@@ -286,18 +270,19 @@ func (s *Shelf) failed(doing string, err error) error {
 	return &store.UnavailableError{Reason: "timelines: " + doing, Err: err}
 }
 
-// commit makes a batch visible and, by the durability, durable. prepare, which may be nil,
-// adds to it under the order lock.
+// commit makes a batch visible and durable. prepare, which may be nil, adds to it under the
+// order lock.
+//
+// Durability "interval" of the embedded store does not apply here: without a sync, Pebble
+// keeps the end of its log in memory, where kill -9 loses it. So every commit is synced,
+// together with those of other writers.
 func (s *Shelf) commit(b *pebble.Batch, prepare func() error) error {
-	sync := s.options.Durability != wal.Interval
-	sequence, err := s.apply(b, prepare, sync)
+	sequence, err := s.apply(b, prepare)
 	if err != nil {
 		return err
 	}
-	if sync {
-		if err := b.SyncWait(); err != nil {
-			return s.breakWith(err)
-		}
+	if err := b.SyncWait(); err != nil {
+		return s.breakWith(err)
 	}
 	for {
 		seen := s.durable.Load()
@@ -308,7 +293,7 @@ func (s *Shelf) commit(b *pebble.Batch, prepare func() error) error {
 }
 
 // apply gives a batch its place.
-func (s *Shelf) apply(b *pebble.Batch, prepare func() error, sync bool) (sequence uint64, err error) {
+func (s *Shelf) apply(b *pebble.Batch, prepare func() error) (sequence uint64, err error) {
 	s.order.Lock()
 	defer s.order.Unlock()
 	if err := s.brokenErr(); err != nil {
@@ -319,12 +304,7 @@ func (s *Shelf) apply(b *pebble.Batch, prepare func() error, sync bool) (sequenc
 			return 0, err
 		}
 	}
-	if sync {
-		err = s.db.ApplyNoSyncWait(b, pebble.Sync)
-	} else {
-		err = s.db.Apply(b, pebble.NoSync)
-	}
-	if err != nil {
+	if err := s.db.ApplyNoSyncWait(b, pebble.Sync); err != nil {
 		return 0, s.breakWith(err)
 	}
 	return s.order.sequence, nil

@@ -1,22 +1,50 @@
 package local
 
 import (
+	"fmt"
 	"strings"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// sparingly is the file system as Pebble sees it. Pebble allocates as much for each log as
-// a memtable takes: for timelines that hardly anyone uses, most of what they take on disk.
-// Here logs are allocated as they grow.
-type sparingly struct{ vfs.FS }
+// sparingly is the file system as Pebble sees it, with two changes.
+//
+// Pebble allocates as much for each log as a memtable takes: for timelines that hardly
+// anyone uses, most of what they take on disk. Here logs are allocated as they grow.
+//
+// When Pebble cannot begin a log it panics with a lock released, which ends the process
+// without a word. Here that is the same fatal error as any other failure to write, but for
+// the first log, which fails the start.
+type sparingly struct {
+	vfs.FS
+	begun *atomic.Bool // a log was made
+	fatal func(reason string)
+}
 
 // Create implements [vfs.FS].
 func (fs sparingly) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := fs.FS.Create(name, category)
-	if err != nil || !strings.HasSuffix(name, ".log") {
+	return fs.log(name, f, err)
+}
+
+// ReuseForWrite implements [vfs.FS].
+func (fs sparingly) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	f, err := fs.FS.ReuseForWrite(old, name, category)
+	return fs.log(name, f, err)
+}
+
+func (fs sparingly) log(name string, f vfs.File, err error) (vfs.File, error) {
+	if !strings.HasSuffix(name, ".log") {
 		return f, err
 	}
+	if err != nil {
+		if fs.begun.Load() {
+			fs.fatal(fmt.Sprintf("begin a log: %v", err))
+		}
+		return nil, err
+	}
+	fs.begun.Store(true)
 	return growing{f}, nil
 }
 

@@ -1,0 +1,46 @@
+package timeline
+
+import "testing"
+
+func TestBuckets(t *testing.T) {
+	h := History{Layouts: []Layout{{From: Beginning, Size: 100}, {From: 1000, Size: 10}, {From: 1050, Size: 50}}}
+	for _, c := range []struct{ time, start, end int64 }{
+		{-1, -100, 0}, {-100, -100, 0}, {0, 0, 100}, {999, 900, 1000}, {1000, 1000, 1010}, {1049, 1040, 1050}, {1050, 1050, 1100}, {1101, 1100, 1150}, {MinTime, floor(MinTime, 100), floor(MinTime, 100) + 100},
+	} {
+		if start, end := h.Bucket(c.time); start != c.start || end != c.end {
+			t.Errorf("bucket of %d: %d to %d, want %d to %d", c.time, start, end, c.start, c.end)
+		}
+	}
+	for i, size := range Sizes[1:] {
+		if size%Sizes[i] != 0 {
+			t.Errorf("%d does not divide %d", Sizes[i], size)
+		}
+	}
+}
+
+// TestChoose has the table of rates that the design began with, and the way from one layout
+// to another: none that is near enough is changed.
+func TestChoose(t *testing.T) {
+	for _, c := range []struct {
+		rate   float64
+		size   int64 // seconds
+		factor int
+	}{{0.001, 86400, 1}, {0.1, 86400, 1}, {1, 3600, 1}, {100, 60, 1}, {10_000, 10, 10}, {1_000_000, 10, FactorMax}} {
+		size, factor := choose(c.rate, 140)
+		if size != c.size*second || factor != c.factor {
+			t.Errorf("at %v a second: %d s, %d partitions; want %d s, %d", c.rate, size/second, factor, c.size, c.factor)
+		}
+		if _, _, better := adapted(Layout{Size: size, Factor: factor}, c.rate, 140); better {
+			t.Errorf("at %v a second the layout that was chosen is not kept", c.rate)
+		}
+		if _, _, better := adapted(Layout{Size: size, Factor: factor}, c.rate*2, 140); better && factor < FactorMax {
+			t.Errorf("at %v a second a rate that doubles changes the layout", c.rate)
+		}
+	}
+	if size, factor, better := adapted(Layout{Size: Sizes[4], Factor: 1}, 100, 140); !better || size != Sizes[1] || factor != 1 {
+		t.Errorf("from days to 100 a second: %d, %d, %v", size, factor, better)
+	}
+	if size, factor, better := adapted(Layout{Size: Sizes[0], Factor: 10}, 0.01, 140); !better || size != Sizes[4] || factor != 1 {
+		t.Errorf("from ten parts to one event in 100 s: %d, %d, %v", size, factor, better)
+	}
+}

@@ -1,0 +1,137 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/timeline"
+)
+
+// TestBehind: the log of arrivals is bounded. A reader who is further behind is told, and
+// does not miss events in silence; one who is near goes on.
+func TestBehind(t *testing.T) {
+	fs := vfs.NewMem()
+	s := open(t, fs, Options{})
+	if err := s.SetHistory(t.Context(), "t", 0, timeline.History{Version: 1}); err != nil {
+		t.Fatal(err)
+	}
+	put := func(i int64) {
+		t.Helper()
+		if err := s.Put(t.Context(), []timeline.Placed{{Part: timeline.Part{Timeline: "t"}, Entry: timeline.Entry{Event: timeline.Event{Time: i, ID: "x"}}}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var places [][]byte
+	const n = floorSteps + 5
+	for i := range int64(n) {
+		a, err := s.Arrivals(t.Context(), "t", nil, timeline.Limit{Entries: 1, Bytes: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		places = append(places, a.Next)
+		put(i)
+		s.order.Lock()
+		s.order.logs[0].events = floorStep - 1 // as if many had come
+		s.order.Unlock()
+	}
+	for round := range 2 {
+		behind := 0
+		for i, after := range places {
+			a, err := s.Arrivals(t.Context(), "t", after, timeline.Limit{Entries: 1000, Bytes: 1 << 20})
+			if errors.Is(err, timeline.ErrBehind) {
+				behind++
+				continue
+			}
+			if err != nil || len(a.Entries) != n-i || a.Entries[0].Time != int64(i) {
+				t.Errorf("after event %d: %d events, %v", i-1, len(a.Entries), err)
+			}
+		}
+		if behind == 0 || behind > n-floorSteps {
+			t.Errorf("%d of %d readers are behind", behind, n)
+		}
+		if round == 0 { // the same after a restart
+			if err := s.Close(); err != nil {
+				t.Fatal(err)
+			}
+			s = open(t, fs, Options{})
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestFollowAcrossRestarts: cursors of a log that a power cut shortened, and of earlier
+// openings, go on without gap or repeat.
+func TestFollowAcrossRestarts(t *testing.T) {
+	fs := vfs.NewMem()
+	var after []byte
+	var got, want []string
+	for i := range generationsOld + 4 {
+		s := open(t, fs, Options{})
+		if i == 0 {
+			if err := s.SetHistory(t.Context(), "t", 0, timeline.History{Version: 1}); err != nil {
+				t.Fatal(err)
+			}
+			a, err := s.Arrivals(t.Context(), "t", nil, timeline.Limit{Entries: 1, Bytes: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			after = a.Next
+		}
+		id := fmt.Sprint("e", i)
+		want = append(want, id)
+		if err := s.Put(t.Context(), []timeline.Placed{{Part: timeline.Part{Timeline: "t"}, Entry: timeline.Entry{Event: timeline.Event{Time: int64(-i), ID: id}}}}); err != nil {
+			t.Fatal(err)
+		}
+		if i%3 == 2 || i == generationsOld+3 {
+			a, err := s.Arrivals(t.Context(), "t", after, timeline.Limit{Entries: 100, Bytes: 1 << 20})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range a.Entries {
+				got = append(got, e.ID)
+			}
+			after = a.Next
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("arrived %v, want %v", got, want)
+	}
+}
+
+// TestTailLatency measures the time from a request to append to the event at a reader. The
+// bound is that of a hanging reader: the machine may be busy.
+func TestTailLatency(t *testing.T) {
+	_, e := benchEngine(t, Options{})
+	sub, err := e.Tail(t.Context(), timeline.TailQuery{Timeline: "t"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer sub.Close()
+	var all []time.Duration
+	for i := range 100 {
+		from := time.Now()
+		if _, err := e.Append(t.Context(), []timeline.Addressed{{Event: timeline.Event{Time: from.UnixMicro(), ID: fmt.Sprint(i)}, Timelines: []string{"t"}}}); err != nil {
+			t.Fatal(err)
+		}
+		some, err := sub.Next(t.Context())
+		if err != nil || len(some) != 1 || some[0].ID != fmt.Sprint(i) {
+			t.Fatal(some, err)
+		}
+		all = append(all, time.Since(from))
+	}
+	slices.Sort(all)
+	t.Logf("from append to reader: p50 %v, p99 %v", all[50], all[99])
+	if all[50] > 5*time.Second {
+		t.Errorf("half of the events took longer than %v", all[50])
+	}
+}
