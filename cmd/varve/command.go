@@ -64,6 +64,7 @@ serve takes, so it also checks a configuration: the exit status is 2 if it is no
 		importWhisperCommand(),
 		compareCommand(),
 		policiesCommand(),
+		timelineCommand(),
 		{
 			name:     "version",
 			synopsis: "print the version",

@@ -36,7 +36,7 @@ func TestHelpOfServe(t *testing.T) {
 // TestHelpTexts compares the help of the commands that work on a store with
 // testdata/help.
 func TestHelpTexts(t *testing.T) {
-	for _, name := range []string{"check", "repair", "inspect", "stats", "backup", "import", "import whisper", "export", "export whisper", "compare"} {
+	for _, name := range []string{"check", "repair", "inspect", "stats", "backup", "import", "import whisper", "export", "export whisper", "compare", "timeline"} {
 		status, stdout, stderr := once(t, nil, append([]string{"help"}, strings.Fields(name)...)...)
 		if status != 0 || stderr != "" {
 			t.Errorf("help %s: %d %s", name, status, stderr)

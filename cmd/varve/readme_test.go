@@ -48,6 +48,10 @@ func TestReadme(t *testing.T) {
 			t.Fatalf("%s\n%v: %s", script, err, out)
 		}
 		switch {
+		case strings.Contains(script, "/timelines/"):
+			if !strings.Contains(string(out), `"type":"deploy","data":{"service":"web","version":41}}`) {
+				t.Errorf("%s\nno event in %s", script, out)
+			}
 		case isRender:
 			rendered++
 			if !strings.Contains(string(out), "[720.0, ") {

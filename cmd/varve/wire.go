@@ -37,6 +37,7 @@ import (
 	"varve/internal/store"
 	"varve/internal/stream"
 	"varve/internal/timeline"
+	timelines "varve/internal/timeline/api"
 	"varve/internal/transfer"
 )
 
@@ -217,6 +218,9 @@ func (h *house) build(c config.Config, f fittings, registry prometheus.Registere
 		transfer.NewAPI(s, pipeline, c.Transfer, registry, log).Routes(),
 		opentsdb.New(pipeline, log).Routes(),
 		graphite.New(h.queries, s, c.Graphite, f.shelf, time.Now, log).Routes(),
+		timelines.New(timelines.Options{
+			Engine: s.timelines, Config: c.Timeline, Pipeline: pipeline, Queries: h.queries, Metric: registry, Log: log,
+		}).Routes(),
 	)
 	h.front.streams = map[string]*stream.Server{
 		"telnet": telnet.NewServer(pipeline, c.Telnet, telnet.Options{Registerer: registry, Logger: log, Version: name}),

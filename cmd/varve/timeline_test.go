@@ -1,0 +1,182 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// timelineCurl matches the forms that docs/timelines.md uses.
+var timelineCurl = regexp.MustCompile(`(?s)^curl (-N )?(?:-X (\w+) )?(?:-H 'Content-Type: ([^']*)' )?'localhost:8080([^']*)'(?: -d '(.*)')?$`)
+
+// Every example in docs/timelines.md works, top to bottom on an empty server.
+func TestTimelineExamples(t *testing.T) {
+	page, err := os.ReadFile("../../docs/timelines.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	examples := example.FindAllStringSubmatch(string(page), -1)
+	if len(examples) < 14 {
+		t.Fatalf("%d examples", len(examples))
+	}
+	p := start(t, t.TempDir())
+	for _, ex := range examples {
+		parts := timelineCurl.FindStringSubmatch(ex[1])
+		if parts == nil {
+			t.Fatalf("not understood: %s", ex[1])
+		}
+		method := parts[2]
+		switch {
+		case method != "":
+		case parts[5] != "":
+			method = http.MethodPost
+		default:
+			method = http.MethodGet
+		}
+		status, first, body := p.exchange(t, method, parts[4], parts[3], parts[5], parts[1] != "")
+		switch {
+		case parts[1] != "":
+			if status != 200 || first != "retry: 1000\n" {
+				t.Errorf("%s\n%d %s", ex[1], status, first)
+			}
+		case ex[2] == "":
+			if status != http.StatusNoContent {
+				t.Errorf("%s\n%d %s", ex[1], status, body)
+			}
+		case status != 200 || !fits(values(t, body), values(t, ex[2])):
+			t.Errorf("%s\n got %d %s\nwant %s", ex[1], status, body, ex[2])
+		}
+	}
+}
+
+// exchange sends a request and returns its answer, or the first line of one without an end.
+func (p *process) exchange(t *testing.T, method, path, kind, body string, endless bool) (status int, first, all string) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+p.http+path, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", kind)
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer answer.Body.Close()
+	in := bufio.NewReader(answer.Body)
+	if endless {
+		first, err = in.ReadString('\n')
+	} else {
+		var text bytes.Buffer
+		_, err = text.ReadFrom(in)
+		all = text.String()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer.StatusCode, first, all
+}
+
+// The command appends, reads and lays out; it reports lines that are refused.
+func TestTimelineCommand(t *testing.T) {
+	p := start(t, t.TempDir())
+	dir := t.TempDir()
+	file := func(text string) string {
+		path := filepath.Join(dir, "in")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	want := func(status int, stdout, stderr string, args ...string) {
+		t.Helper()
+		got, out, errs := once(t, []string{"TZ=UTC"}, append(append([]string{"timeline"}, args...), "--http-addr="+p.http)...)
+		if got != status || !strings.Contains(out, stdout) || !strings.Contains(errs, stderr) {
+			t.Errorf("varve timeline %q: %d\n%s%s\nwant %d %s %s", args, got, out, errs, status, stdout, stderr)
+		}
+	}
+	want(0, "", "2 events appended", "append", "a/b", "-f", file(`{"time":5,"id":"x","data":[1]}`+"\n\n"+`{"time":6,"id":"y","type":"t","data":2}`+"\n"), "--json")
+	want(3, "", "line 2: the event has no", "append", "a/b", "-f", file(`{"time":7,"id":"z","data":3}`+"\n"+`{"time":6}`+"\n"), "--json")
+	want(3, "", "line 1: the event has no", "append", "a/b", "-f", file(`{"time":6}`), "--json")
+	want(0, `{"time":7,"id":"z","type":"","data":3}
+{"time":6,"id":"y","type":"t","data":2}
+{"time":5,"id":"x","type":"","data":[1]}
+`, "", "read", "a/b")
+	want(0, `{"time":5,"id":"x","type":"","data":[1]}
+{"time":6,"id":"y"`, "", "read", "a/b", "--order", "asc", "--limit", "2")
+	want(0, "", "2 events appended", "append", "log", "-f", file("2024-03-10  12:00:00 one\n2024-03-10 12:00:00 two\n"), "--time-format", "2006-01-02 15:04:05", "--type", "line")
+	want(0, `"type":"line","data":"2024-03-10 12:00:00 two"}`, "", "read", "log", "--limit", "1")
+	want(3, "", "line 1: the line does not begin with a time such as 15:04", "append", "log", "-f", file("none\n"), "--time-format", "15:04")
+	want(0, `{"timeline":"a/b","time":5,`, "", "read", "log", "a/b", "--until", "6", "--limit", "0")
+	want(0, `"newest": {`, "", "stats", "log")
+	want(0, `{"name":"a/b",`, "", "stats")
+	want(0, `"partitions": 3`, "", "layout", "a/b", "--partitions", "3", "--size", "1d")
+	want(0, `"size": 86400000`, "", "layout", "a/b")
+	want(1, "", "partitions", "layout", "a/b", "--partitions", "65")
+	want(1, "", "not found", "stats", "never")
+	for _, args := range [][]string{{}, {"apend"}, {"append"}, {"read"}, {"tail", "a", "b"}, {"read", "a", "--limit", "x"}, {"append", "a", "--json", "--type", "x"}, {"stats", "a", "--limit", "1"}} {
+		want(2, "", "varve: ", args...)
+	}
+}
+
+// tail prints the newest events and those that arrive, also after the server was started again.
+func TestTimelineTail(t *testing.T) {
+	dir := t.TempDir()
+	p := start(t, dir)
+	event := func(i int) string { return fmt.Sprintf(`{"time":%d,"id":"e%d","type":"","data":%d}`, i, i, i) }
+	put := func(i int) {
+		t.Helper()
+		if status, body := p.do("POST", "/api/v1/timelines/t/events", event(i)); status != 200 {
+			t.Fatalf("%d %s", status, body)
+		}
+	}
+	for i := range 5 {
+		put(i)
+	}
+	c := exec.Command(binary, "timeline", "tail", "t", "-n", "3", "--http-addr="+p.http)
+	c.Env = []string{}
+	out, err := c.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	guard := time.AfterFunc(2*time.Minute, func() { c.Process.Kill() })
+	defer guard.Stop()
+	in := bufio.NewScanner(out)
+	want := func(from, to int) {
+		t.Helper()
+		for i := from; i <= to; i++ {
+			if !in.Scan() || in.Text() != event(i) {
+				t.Fatalf("%q, want event %d", in.Text(), i)
+			}
+		}
+	}
+	want(2, 4)
+	put(5)
+	want(5, 5)
+	address := p.http
+	p.stop(syscall.SIGTERM)
+	p = start(t, dir, "--http-addr="+address)
+	put(6)
+	put(7)
+	want(6, 7)
+	if err := c.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Wait(); err != nil {
+		t.Errorf("interrupted: %v", err)
+	}
+}
