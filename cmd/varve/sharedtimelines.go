@@ -18,7 +18,8 @@ import (
 // wait for the cluster. close ends them; call it before the store is closed.
 func openSharedTimelines(c config.Config, s *cassandra.Store, node string, registry prometheus.Registerer, log *slog.Logger) (engine *timeline.Engine, close func() error, err error) {
 	host, _ := os.Hostname() // for people
-	shelf := events.Open(s.Session(), events.Options{Node: node, Host: host, Create: c.Cassandra.Schema.Create != schema.CreateNothing, Log: log})
+	create := c.Cassandra.Schema.Create != schema.CreateNothing && c.Cassandra.Schema.Role == schema.RoleAll
+	shelf := events.Open(s.Session(), events.Options{Node: node, Host: host, Create: create, Log: log})
 	engine, err = timeline.Open(shelf, timeline.Options{Config: c.Timeline, Log: log, Metric: registry, Lease: shelf.Leads})
 	if err != nil {
 		return nil, nil, errors.Join(err, shelf.Close())

@@ -74,6 +74,7 @@ func TestSpeed(t *testing.T) {
 		}
 		return time.Since(began)
 	}
+	t.Logf("for comparison, one row of one partition: %s", percentiles(oneRow(t, session)))
 	var newest, oldest []time.Duration
 	for range 500 {
 		newest = append(newest, page(timeline.Query{Timelines: []string{name}}))
@@ -98,6 +99,19 @@ func TestSpeed(t *testing.T) {
 	}
 	all.Wait()
 	t.Logf("8 writers of 200 events each: %.0f events/s", 8*50*200/time.Since(began).Seconds())
+}
+
+// oneRow reads the name of the timeline again and again.
+func oneRow(t *testing.T, session *cql.Session) (all []time.Duration) {
+	for range 500 {
+		began := time.Now()
+		var at int64
+		if found, err := session.One(t.Context(), nameWritten, []any{shardOf(t.Name()), t.Name()}, &at); err != nil || !found {
+			t.Fatal(found, err)
+		}
+		all = append(all, time.Since(began))
+	}
+	return all
 }
 
 func percentiles(all []time.Duration) string {

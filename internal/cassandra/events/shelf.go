@@ -102,8 +102,9 @@ func (s *Shelf) reach(create bool) bool {
 		if s.ctx.Err() != nil {
 			return false
 		}
-		s.unreached(err)
-		s.log.Warn("the tables of timelines cannot be used; trying again", "error", err, "in", wait)
+		if s.unreached(err) {
+			s.log.Warn("the tables of timelines cannot be used; trying on", "error", err)
+		}
 		select {
 		case <-time.After(wait):
 		case <-s.ctx.Done():
@@ -122,7 +123,11 @@ func (s *Shelf) openTables(create bool) (*cluster.Registers, error) {
 	return cluster.OpenRegisters(s.ctx, s.session, create)
 }
 
-func (s *Shelf) unreached(err error) { s.reason.Store(&err) }
+// unreached notes why the tables are not open, and reports whether that is news.
+func (s *Shelf) unreached(err error) bool {
+	before := s.reason.Swap(&err)
+	return before == nil || (*before).Error() != err.Error()
+}
 
 // WaitReady returns when the tables are there.
 func (s *Shelf) WaitReady(ctx context.Context) error {
