@@ -223,7 +223,7 @@ func (s *bucketStream) openBuckets(ctx context.Context, b *budget) error {
 		s.opened = span{start, end}
 		r := s.rest.Intersect(Range{At(start), At(end)})
 		factor := s.known.At(start).Factor
-		limit := Limit{s.limit.Entries, max(s.limit.Bytes/int64(factor), sliceBytesMin)}
+		limit := Limit{share(s.limit.Entries, factor), max(s.limit.Bytes/int64(factor), sliceBytesMin)}
 		for p := range factor {
 			s.parts = append(s.parts, &part{Part: Part{s.line.name, start, end, p}, rest: r, limit: limit, more: true})
 		}
@@ -236,6 +236,15 @@ func (s *bucketStream) openBuckets(ctx context.Context, b *budget) error {
 	}
 	s.e.metrics.empty.Add(float64(n - buckets(s.parts)))
 	return nil
+}
+
+// share is how many of n entries are read of one of several parts at first. Events are spread
+// evenly, so half as many again as the average nearly always suffice; else more are read.
+func share(n, factor int) int {
+	if factor == 1 {
+		return n
+	}
+	return min(n, n/factor+n/factor/2+8)
 }
 
 // buckets counts the buckets of parts.
