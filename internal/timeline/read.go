@@ -51,6 +51,7 @@ type source struct {
 	rest    Range
 	entries []Entry  // that were read ahead
 	seen    Position // see stream
+	asked   bool
 	end     bool
 }
 
@@ -130,7 +131,7 @@ func (r *reading) open(ctx context.Context) error {
 		s.seen = r.query.Order.edge(s.rest)
 		s.end = k.Version == 0 || s.rest.Empty()
 		if !s.end {
-			s.stream, err = r.e.openStream(ctx, s.line, s.rest, r.query.Order, r.query.Limit)
+			s.stream, err = r.e.openStream(ctx, s.line, s.rest, r.query.Order, min(r.query.Limit, pageRows/2/len(r.sources)))
 		}
 		return err
 	})
@@ -174,14 +175,13 @@ func (r *reading) fill(ctx context.Context) error {
 		if len(s.entries) > 0 || s.end {
 			continue
 		}
-		if r.spent() {
+		if s.asked && r.budget.spent() {
 			continue
 		}
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		var err error
-		if s.entries, s.seen, s.end, err = s.stream.fill(ctx, r.budget); err != nil {
+		if err := r.ask(ctx, s); err != nil {
 			return err
 		}
 		if len(s.entries) > 0 {
@@ -194,7 +194,23 @@ func (r *reading) fill(ctx context.Context) error {
 	return nil
 }
 
-func (r *reading) spent() bool { return r.budget.spent() }
+// ask reads on in a source. The first time it has a share of the budget of its own: if one
+// source could use up what is there for all, a page would end where it began, and so would
+// all those that follow.
+func (r *reading) ask(ctx context.Context, s *source) (err error) {
+	b := r.budget
+	if !s.asked {
+		b = b.share(len(r.sources))
+	}
+	buckets, rows := b.buckets, b.rows
+	s.entries, s.seen, s.end, err = s.stream.fill(ctx, b)
+	if !s.asked {
+		r.budget.buckets -= buckets - b.buckets
+		r.budget.rows -= rows - b.rows
+	}
+	s.asked = true
+	return err
+}
 
 // next returns the source whose entry is next, nil if that is unknown or there is none.
 func (r *reading) next() *source {

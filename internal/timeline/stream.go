@@ -22,6 +22,12 @@ func (e *Engine) newBudget() *budget {
 	return &budget{buckets: pageBuckets, rows: pageRows, until: e.now().Add(pageTime), now: e.now}
 }
 
+// share is what one of n sources may cost that none of them has had a share of before.
+func (b *budget) share(n int) *budget {
+	now := b.now()
+	return &budget{buckets: max(1, pageBuckets/n), rows: pageRows / n, until: now.Add(pageTime / time.Duration(n)), now: b.now}
+}
+
 func (b *budget) spent() bool { return b.buckets <= 0 || b.rows <= 0 || !b.now().Before(b.until) }
 
 // A stream yields the entries of one timeline in the order of reading. It reads them in
