@@ -67,6 +67,7 @@ type target struct {
 	bytes  int64
 	err    error // why it takes none
 	starts map[int64]bool
+	placed int // of count, those that are put
 }
 
 func (a *appending) check() error {
@@ -221,6 +222,7 @@ func (a *appending) place() {
 			p.Fresh = a.own[i]
 			a.keepApart(&p)
 			t.starts[p.Start] = true
+			t.placed++
 			a.placed, a.from = append(a.placed, p), append(a.from, i)
 		}
 	}
@@ -395,7 +397,7 @@ func (e *Engine) mark(ctx context.Context, l *line, starts map[int64]bool) error
 func (a *appending) announce() {
 	for _, t := range a.order {
 		if len(t.starts) > 0 {
-			t.appended.Add(uint64(t.count))
+			t.appended.Add(uint64(t.placed))
 			t.arrived.Announce()
 		}
 	}

@@ -102,7 +102,12 @@ func (d Direction) compare(p, q Position) int {
 
 // CheckName returns an error if a timeline cannot be called so. Errors of the checks
 // are *store.InputErrors.
-func CheckName(name string) error { return checkText("the name of a timeline", name, 1, NameBytesMax) }
+func CheckName(name string) error {
+	if name == "/" {
+		return badf("a timeline cannot be called /, which no path can name; longer names may have it")
+	}
+	return checkText("the name of a timeline", name, 1, NameBytesMax)
+}
 
 func checkText(what, s string, bytesMin, bytesMax int) error {
 	switch {

@@ -198,6 +198,8 @@ func TestRejectedEvents(t *testing.T) {
 		{`{"time":1,"data":1,"id":5}`, `\"id\" is 5, but must be a text`},
 		{`{"time":1,"data":1,"id":"` + strings.Repeat("x", 129) + `"}`, `at most 128`},
 		{`{"time":1,"data":1,"type":"a\nb"}`, `control character`},
+		{`{"time":1,"data":1,"id":"\ud800"}`, `half a character`},
+		{`{"time":1,"data":1,"type":"\ufffd\\\ufffd\udc00\ud800"}`, `half a character`},
 		{`{"time":1,"data_base64":"a"}`, `not base64`},
 		{`{"time":1,"data":` + strings.Repeat("[", 101) + strings.Repeat("]", 101) + `}`, `limit levels of the data of an event of 100`},
 		{`{"time":1,"data":"` + strings.Repeat("x", 1<<20) + `"}`, `limit timeline.payload_bytes_max of 1048576`},
@@ -247,6 +249,9 @@ func TestSeveralTimelines(t *testing.T) {
 	s.want(200, `{`+event, "GET", "/%C3%A4/latest", "")
 	s.want(200, `{"events":[{"timeline":"a","time":6,"id":"y","type":"","data":2},{"timeline":"a",`+event+`,{"timeline":"b/c",`+event+`],"end":true}`,
 		"GET", "/events?timeline=a&timeline=b%2Fc", "")
+	s.want(200, `{"accepted":1,"rejected":[],"ids":["��\\😀"]}`, "POST", "/events", `{"timelines":["s"],"time":5,"id":"\uFFFD\ufffd\\\ud83d\ude00","data":1}`)
+	s.wantPart(400, `half a character`, "POST", "/events", `{"timelines":["\ud800"],"time":5,"data":1}`)
+	s.wantPart(400, `cannot be called /`, "POST", "/events", `{"timelines":["/"],"time":5,"data":1}`)
 	s.wantPart(400, `no \"timelines\"`, "POST", "/events", `{"time":5,"data":1}`)
 	s.wantPart(400, `must be a list of texts`, "POST", "/events", `{"time":5,"data":1,"timelines":"a"}`)
 	s.wantPart(400, `no timeline`, "POST", "/events", `{"time":5,"data":1,"timelines":[]}`)
@@ -369,7 +374,8 @@ func TestAboutATimeline(t *testing.T) {
 	s.send("POST", "/x/events", `[{"time":1700000000001,"id":"a","data":1},{"time_us":1700000001000002,"id":"b","data":22}]`)
 	s.wantPart(200, `,"first":{"time":1700000000001,"id":"a"}}`, "GET", "/x/start", "")
 	s.wantPart(200, `"newest":{"time":1700000001000,"time_us":1700000001000002,"id":"b"},"rate":`, "GET", "/x/stats", "")
-	s.wantPart(200, `"retention":0,"appended":2}`, "GET", "/x/stats", "")
+	s.send("POST", "/x/events", `[{"time":1700000000001,"id":"c","data":1},{"time":253402300799999,"id":"in the future","data":1}]`)
+	s.wantPart(200, `"retention":0,"appended":3}`, "GET", "/x/stats", "")
 	s.wantPart(200, `"layouts":[{"from":null,"size":`, "GET", "/x/layout", "")
 	s.wantPart(200, `{"timelines":[{"name":"x","start":`, "GET", "", "")
 	s.want(200, `{"timelines":[]}`, "GET", "?prefix=y", "")

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -170,7 +171,27 @@ func parseText(name string, value []byte) (string, error) {
 	if value[0] != '"' {
 		return "", badf("%q is %s, but must be a text", name, clip.Text(value, clipped))
 	}
-	return unquote(value), nil
+	text := unquote(value)
+	if strings.Count(text, "\ufffd") > written(value) {
+		return "", badf("%q is %s, which has half a character (a surrogate without the other one)", name, clip.Text(value, clipped))
+	}
+	return text, nil
+}
+
+// written counts how often a quoted text has U+FFFD as itself. What remains of them in the
+// text without quotes took the place of halves of characters: texts that differ in these
+// only would be the same.
+func written(quoted []byte) int {
+	n := bytes.Count(quoted, []byte("\ufffd"))
+	for i := 0; i < len(quoted)-5; i++ {
+		if quoted[i] != '\\' {
+			continue
+		}
+		if i++; quoted[i] == 'u' && strings.EqualFold(string(quoted[i+1:i+5]), "fffd") {
+			n++
+		}
+	}
+	return n
 }
 
 // parseTexts reads a list of texts: one more than an event may have timelines, at most.
