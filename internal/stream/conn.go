@@ -16,6 +16,7 @@ import (
 type Conn struct {
 	net.Conn
 	tls      *tls.Conn // nil: none is spoken
+	in       inbound   // what tls reads
 	listener *Listener
 	once     sync.Once
 
@@ -87,7 +88,7 @@ func (c *Conn) drain(until time.Time) {
 // [os.ErrDeadlineExceeded] once the client is silent.
 func (c *Conn) Read(p []byte) (int, error) {
 	if c.tls != nil {
-		return c.tls.Read(p)
+		return c.readTLS(p)
 	}
 	return c.readRaw(p)
 }

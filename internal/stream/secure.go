@@ -30,9 +30,23 @@ type TLS struct {
 // A side is a connection as TLS sees it: what is below it.
 type side struct{ *Conn }
 
-func (s side) Read(p []byte) (int, error)  { return s.Conn.readRaw(p) }
+func (s side) Read(p []byte) (int, error)  { return s.in.next(p, s.readRaw) }
 func (s side) Write(p []byte) (int, error) { return s.Conn.Conn.Write(p) }
 func (s side) Close() error                { return s.Conn.close() }
+
+// readTLS reads what has come: the next record, and those after it that need no waiting.
+func (c *Conn) readTLS(p []byte) (int, error) {
+	n, err := c.tls.Read(p)
+	for err == nil && n < len(p) && c.in.whole() {
+		var more int
+		more, err = c.tls.Read(p[n:])
+		n += more
+	}
+	if n > 0 {
+		return n, nil // TLS says an error again
+	}
+	return n, err
+}
 
 // Of returns the Conn that a connection is or that TLS is spoken on, nil if there is none.
 func Of(nc net.Conn) *Conn {

@@ -1,0 +1,66 @@
+package stream
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"testing"
+)
+
+// What an inbound gives is what came, in pieces that never reach into the next record,
+// however it came; and it knows when a record is there as a whole.
+func TestInbound(t *testing.T) {
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		var sent []byte
+		ends := map[int]bool{0: true}
+		for range 20 {
+			body := make([]byte, random.IntN(1<<random.IntN(17)))
+			for i := range body {
+				body[i] = byte(random.Uint32())
+			}
+			sent = append(sent, 23, 3, 3)
+			sent = append(binary.BigEndian.AppendUint16(sent, uint16(len(body))), body...)
+			ends[len(sent)] = true
+		}
+		left, broken := sent, errors.New("the line is broken")
+		read := func(p []byte) (int, error) {
+			if random.IntN(10) == 0 {
+				return 0, io.ErrNoProgress // as a deadline
+			}
+			n := min(len(left), len(p), 1+random.IntN(1<<random.IntN(18)))
+			copy(p, left[:n])
+			if left = left[n:]; n == 0 {
+				return 0, broken
+			}
+			return n, nil
+		}
+		var in inbound
+		var got []byte
+		for {
+			whole, came := in.whole(), len(left)
+			p := make([]byte, 1+random.IntN(40_000))
+			n, err := in.next(p, read)
+			if whole && (n == 0 || came != len(left)) {
+				t.Fatalf("seed %d: a record that is there as a whole was waited for", seed)
+			}
+			for i := len(got) + 1; i < len(got)+n; i++ {
+				if ends[i] {
+					t.Fatalf("seed %d: bytes %d to %d are of two records", seed, len(got), len(got)+n)
+				}
+			}
+			got = append(got, p[:n]...)
+			if err == broken {
+				break
+			}
+		}
+		if !bytes.Equal(got, sent) {
+			t.Fatalf("seed %d: %d bytes, want %d, or others", seed, len(got), len(sent))
+		}
+		if len(in.buf) > mostInbound {
+			t.Fatalf("seed %d: a buffer of %d bytes", seed, len(in.buf))
+		}
+	}
+}
