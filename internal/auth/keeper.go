@@ -355,6 +355,9 @@ func (k *Keeper) grant(c *Claim) (*Grant, Identity, *Refusal) {
 	if c.Certificate != nil {
 		return nil, Identity{}, &Refusal{Reason: ReasonNoRule, Name: c.Certificate.Subject.CommonName, Text: "no rule of auth.rules is for this client certificate"}
 	}
+	if slices.Contains(lineStreams, c.Stream) {
+		return nil, Identity{}, &Refusal{Reason: ReasonNone, Text: "no rule of auth.rules is for this address, or for a certificate that it has shown; lines need one with address=, cn= or san="}
+	}
 	return nil, Identity{}, &Refusal{Reason: ReasonNone, Text: "this needs a credential: a token as Authorization: Bearer TOKEN, or as the password of basic authentication; varve token create makes one"}
 }
 
