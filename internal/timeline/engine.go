@@ -28,7 +28,8 @@ type Engine struct {
 		sync.Mutex
 		named map[string]*line
 	}
-	tails atomic.Int64
+	tails  atomic.Int64
+	asking chan struct{} // see tailsAtOnce
 
 	stop    context.CancelFunc
 	stopped sync.WaitGroup
@@ -39,7 +40,7 @@ func Open(shelf Shelf, o Options) (*Engine, error) {
 	if err := o.Config.Validate(); err != nil {
 		return nil, fmt.Errorf("open timelines: %w", err)
 	}
-	e := &Engine{shelf: shelf, config: o.Config.withDefaults(), options: o, now: o.Now, log: o.Log}
+	e := &Engine{shelf: shelf, config: o.Config.withDefaults(), options: o, now: o.Now, log: o.Log, asking: make(chan struct{}, tailsAtOnce)}
 	e.whole, _ = shelf.(Whole)
 	e.lines.named = map[string]*line{}
 	if e.now == nil {

@@ -47,10 +47,13 @@ type Subscription struct {
 	end   string // for the metric; "" once it is closed
 }
 
-// What Next returns at once, at most.
+// What Next returns at once, at most, and how many readers look for arrivals at once: an
+// event that thousands wait for must leave time for other work.
 const (
 	tailEvents = 256
-	tailBytes  = 1 << 20
+	tailBytes  = 64 << 10
+
+	tailsAtOnce = 16
 )
 
 // Next waits for arrivals and returns some, at least one. It keeps none in advance: a slow
@@ -89,6 +92,12 @@ func (s *Subscription) wait(ctx context.Context, arrived <-chan struct{}) error 
 
 // ask returns what has arrived and is of the type that is followed.
 func (s *Subscription) ask(ctx context.Context) (some []TailEvent, more bool, err error) {
+	select {
+	case s.e.asking <- struct{}{}:
+		defer func() { <-s.e.asking }()
+	case <-ctx.Done():
+		return nil, false, ctx.Err()
+	}
 	a, err := s.e.shelf.Arrivals(ctx, s.line.name, s.after, Limit{Entries: tailEvents, Bytes: tailBytes})
 	if errors.Is(err, ErrBehind) {
 		s.end = "behind"
