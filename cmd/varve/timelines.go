@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"varve/internal/config"
 	"varve/internal/embedded"
 	"varve/internal/embedded/datadir"
+	"varve/internal/server"
 	"varve/internal/store"
 	"varve/internal/timeline"
 	"varve/internal/timeline/local"
@@ -20,7 +22,7 @@ import (
 
 // openTimelines opens the timelines that lie beside the embedded store, whose lock covers
 // them. close ends them.
-func openTimelines(c config.Config, s *embedded.Store, registry prometheus.Registerer, log *slog.Logger) (engine *timeline.Engine, close func() error, err error) {
+func openTimelines(c config.Config, s *embedded.Store, registry prometheus.Registerer, log *slog.Logger) (engine *timeline.Engine, check server.Check, close func() error, err error) {
 	shelf, err := local.Open(vfs.Default, filepath.Join(c.DataDir, datadir.Timelines), local.Options{
 		MinFreeBytes: c.Embedded.MinFreeBytes,
 		Logger:       log, Registerer: registry,
@@ -30,15 +32,16 @@ func openTimelines(c config.Config, s *embedded.Store, registry prometheus.Regis
 		},
 	})
 	if damage := (*store.CorruptionError)(nil); errors.As(err, &damage) {
-		return nil, nil, fmt.Errorf("%w\nrestore the directory %s from the last backup; to go on without its events, move it away", err, datadir.Timelines)
+		return nil, check, nil, fmt.Errorf("%w\nrestore the directory %s from the last backup; to go on without its events, move it away", err, datadir.Timelines)
 	}
 	if err != nil {
-		return nil, nil, err
+		return nil, check, nil, err
 	}
 	engine, err = timeline.Open(shelf, timeline.Options{Config: c.Timeline, Log: log, Metric: registry})
 	if err != nil {
-		return nil, nil, errors.Join(err, shelf.Close())
+		return nil, check, nil, errors.Join(err, shelf.Close())
 	}
 	s.AlsoBackUp(datadir.Timelines, shelf.CopyTo)
-	return engine, func() error { return errors.Join(engine.Close(), shelf.Close()) }, nil
+	check = server.Check{Name: "Datastore-Timelines", Run: func(context.Context) error { return shelf.Healthy() }, Quiet: true, Partial: true}
+	return engine, check, func() error { return errors.Join(engine.Close(), shelf.Close()) }, nil
 }

@@ -110,7 +110,7 @@ func openEmbedded(c config.Config, shelf *retention.Shelf, opening *embedded.Ope
 	if err != nil {
 		return nil, err
 	}
-	timelines, closeTimelines, err := openTimelines(c, s, registry, log)
+	timelines, check, closeTimelines, err := openTimelines(c, s, registry, log)
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -123,6 +123,7 @@ func openEmbedded(c config.Config, shelf *retention.Shelf, opening *embedded.Ope
 		checks: []server.Check{
 			{Name: "Datastore-Write", Run: func(context.Context) error { return s.Healthy() }, Quiet: true},
 			{Name: "Datastore-Files", Run: func(context.Context) error { return s.Damaged() }, Quiet: true, Partial: true},
+			check,
 		},
 		largest: culprits(s.LargestMetrics),
 		fastest: culprits(s.FastestMetrics),

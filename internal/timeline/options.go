@@ -22,7 +22,8 @@ type Options struct {
 	// second; a shelf that is Alone is never asked without need.
 	TailPoll time.Duration
 
-	// Upkeep is the time between two rounds of retention and layouts. 0: half a minute.
-	// Negative: none run by themselves; see Engine.Upkeep.
+	// Upkeep is the time between two rounds of looking after layouts, of which each tenth looks
+	// after everything. 0: half a minute. Negative: none run by themselves; see
+	// Engine.Upkeep.
 	Upkeep time.Duration
 }

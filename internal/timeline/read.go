@@ -41,7 +41,7 @@ type reading struct {
 	found    []Found
 	pointers []Entry // of found, by index
 	bytes    int64
-	full     bool
+	bytesMax int64
 }
 
 // A source is one timeline of a reading.
@@ -62,7 +62,7 @@ func (e *Engine) newReading(q Query) (*reading, error) {
 	if err := q.check(); err != nil {
 		return nil, err
 	}
-	r := &reading{e: e, query: q, budget: e.newBudget()}
+	r := &reading{e: e, query: q, budget: e.newBudget(), bytesMax: int64(PageBytes)}
 	if q.Cursor != "" {
 		var err error
 		if r.cursor, err = parseCursor(q.Cursor, q.Order); err != nil {
@@ -160,7 +160,7 @@ func (r *reading) collect(ctx context.Context) error {
 }
 
 func (r *reading) isFull() bool {
-	return len(r.found) >= r.query.Limit || r.bytes >= int64(PageBytes)
+	return len(r.found) >= r.query.Limit || r.bytes >= r.bytesMax
 }
 
 func (r *reading) add(name string, entry Entry) {
@@ -404,6 +404,7 @@ func (e *Engine) measure(ctx context.Context, timeline string, events int) (newe
 		return newest, 0, 0, err
 	}
 	defer r.close()
+	r.bytesMax = measuredBytes
 	if err := r.open(ctx); err != nil {
 		return newest, 0, 0, err
 	}

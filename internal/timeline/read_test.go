@@ -22,7 +22,7 @@ func (s *costly) fill(_ context.Context, b *budget) ([]Entry, Position, bool, er
 // TestEverySourceIsAsked merges timelines of which the first ones cost all that a page may:
 // a page gets somewhere nevertheless.
 func TestEverySourceIsAsked(t *testing.T) {
-	r := &reading{query: Query{Limit: 10}, budget: &budget{buckets: pageBuckets, rows: pageRows, until: time.Now().Add(time.Hour), now: time.Now}}
+	r := &reading{query: Query{Limit: 10}, bytesMax: 1 << 20, budget: &budget{buckets: pageBuckets, rows: pageRows, until: time.Now().Add(time.Hour), now: time.Now}}
 	for _, name := range []string{"a", "b", "c"} {
 		rest := Range{At(0), At(1000)}
 		r.sources = append(r.sources, &source{line: &line{name: name}, stream: &costly{Descending, rest}, rest: rest, seen: rest.To})

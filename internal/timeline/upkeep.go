@@ -8,11 +8,15 @@ import (
 	"varve/internal/work"
 )
 
-// keepUp runs Upkeep at intervals.
+// fullRound is how many rounds of looking after layouts there are for one of everything, which
+// reads the history of each timeline.
+const fullRound = 10
+
+// keepUp runs Upkeep at intervals, and looks after layouts in between.
 func (e *Engine) keepUp(ctx context.Context) {
 	t := time.NewTicker(e.options.Upkeep)
 	defer t.Stop()
-	for {
+	for round := 1; ; round++ {
 		select {
 		case <-ctx.Done():
 			return
@@ -21,7 +25,11 @@ func (e *Engine) keepUp(ctx context.Context) {
 		if e.options.Lease != nil && !e.options.Lease() {
 			continue
 		}
-		if err := work.Do("look after timelines", func() error { return e.Upkeep(ctx) }); err != nil && ctx.Err() == nil {
+		look := e.adaptLines
+		if round%fullRound == 0 {
+			look = e.Upkeep
+		}
+		if err := work.Do("look after timelines", func() error { return look(ctx) }); err != nil && ctx.Err() == nil {
 			e.log.Warn("the upkeep of timelines failed; it is tried again in the next round", "error", err)
 		}
 	}
@@ -52,6 +60,32 @@ func (e *Engine) Upkeep(ctx context.Context) error {
 		}
 		after = names[len(names)-1]
 	}
+}
+
+// adaptLines adapts the layouts of the timelines that this process writes to.
+func (e *Engine) adaptLines(ctx context.Context) error {
+	e.lines.Lock()
+	var names []string
+	for name, l := range e.lines.named {
+		if l.appended.Load() > 0 {
+			names = append(names, name)
+		}
+	}
+	e.lines.Unlock()
+	var errs []error
+	for _, name := range names {
+		l := e.use(name)
+		err := e.adapt(ctx, l)
+		e.release(l)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil {
+			e.metrics.upkeepFailed.Inc()
+			errs = append(errs[:min(len(errs), 10)], err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (e *Engine) lookAfter(ctx context.Context, name string) error {
@@ -170,5 +204,8 @@ func (e *Engine) adapt(ctx context.Context, l *line) error {
 	return nil
 }
 
-// measured is the number of events that a rate is measured on.
-const measured = 1000
+// A rate is measured on up to measured events with up to measuredBytes, and one more.
+const (
+	measured      = 1000
+	measuredBytes = 1 << 20
+)

@@ -240,7 +240,7 @@ func (s *Shelf) beginWrite(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if err := errors.Join(s.disk.Err(), s.brokenErr()); err != nil {
+	if err := s.Healthy(); err != nil {
 		return err
 	}
 	return s.begin()
@@ -252,6 +252,9 @@ func (s *Shelf) brokenErr() error {
 	}
 	return nil
 }
+
+// Healthy returns why no events are taken, nil if they are.
+func (s *Shelf) Healthy() error { return errors.Join(s.disk.Err(), s.brokenErr()) }
 
 // breakWith ends writing: after a commit that failed it is unknown what is on disk.
 func (s *Shelf) breakWith(err error) error {

@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/wal"
 )
 
 // sparingly is the file system as Pebble sees it, with two changes.
@@ -13,9 +15,10 @@ import (
 // Pebble allocates as much for each log as a memtable takes: for timelines that hardly
 // anyone uses, most of what they take on disk. Here logs are allocated as they grow.
 //
-// When Pebble cannot begin a log it panics with a lock released, which ends the process
-// without a word. Here that is the same fatal error as any other failure to write, but for
-// the first log, which fails the start.
+// When Pebble cannot write a log to its end or begin the next one, it panics with a lock
+// released, which ends the process without a word. Here that is the same fatal error as
+// any other failure to write, but for the first log, which fails the start, and for a full
+// disk, which fails the commit.
 type sparingly struct {
 	vfs.FS
 	begun *atomic.Bool // a log was made
@@ -39,19 +42,47 @@ func (fs sparingly) log(name string, f vfs.File, err error) (vfs.File, error) {
 		return f, err
 	}
 	if err != nil {
-		if fs.begun.Load() {
+		if fs.begun.Load() { // also on a full disk
 			fs.fatal(fmt.Sprintf("begin a log: %v", err))
 		}
 		return nil, err
 	}
 	fs.begun.Store(true)
-	return growing{f}, nil
+	return growing{f, fs.fatal}, nil
 }
 
 // Unwrap implements [vfs.FS].
 func (fs sparingly) Unwrap() vfs.FS { return fs.FS }
 
-type growing struct{ vfs.File }
+type growing struct {
+	vfs.File
+	fatal func(reason string)
+}
+
+func (f growing) check(doing string, err error) error {
+	if err != nil && !wal.NoSpace(err) {
+		f.fatal(fmt.Sprintf("%s the log: %v", doing, err))
+	}
+	return err
+}
+
+// Write implements [vfs.File].
+func (f growing) Write(b []byte) (int, error) {
+	n, err := f.File.Write(b)
+	return n, f.check("write", err)
+}
+
+// Sync implements [vfs.File].
+func (f growing) Sync() error { return f.check("sync", f.File.Sync()) }
+
+// SyncData implements [vfs.File].
+func (f growing) SyncData() error { return f.check("sync", f.File.SyncData()) }
+
+// SyncTo implements [vfs.File].
+func (f growing) SyncTo(length int64) (full bool, err error) {
+	full, err = f.File.SyncTo(length)
+	return full, f.check("sync", err)
+}
 
 // Preallocate implements [vfs.File].
 func (growing) Preallocate(_, _ int64) error { return nil }
