@@ -86,7 +86,7 @@ func benchAppend(b *testing.B, e *timeline.Engine, batch, writers int, ids bool)
 	b.ReportMetric(float64(b.N*batch)/b.Elapsed().Seconds(), "events/s")
 }
 
-var large = flag.Int("events", 300_000, "size of the timeline of TestGrowth; 100000000 needs 30 GB of disk")
+var large = flag.Int("events", 100_000, "size of the timeline of TestGrowth; 100000000 needs 30 GB of disk")
 
 // TestGrowth: neither appending nor reading the newest page becomes slower as a timeline
 // grows. It prints a table; the bounds are wide, since the machine may be busy.
