@@ -14,6 +14,7 @@ import (
 
 	"varve/internal/ingest"
 	"varve/internal/ingest/ingesttest"
+	"varve/internal/principal"
 	"varve/internal/store"
 )
 
@@ -70,6 +71,14 @@ func TestCulpritsAreNamed(t *testing.T) {
 	try("more")
 	if asked != 2 {
 		t.Errorf("asked %d times for the largest metrics, an hour later", asked)
+	}
+
+	// Who may see some metrics only does not learn of others.
+	_, err := w.Ingest(principal.With(t.Context(), principal.Principal{Rights: principal.Write, Prefix: "m"}), 1, func() error {
+		return put(w, "m", "more", 1)
+	})
+	if err == nil || !strings.Contains(err.Error(), "limit ingest.max_series of 10 reached") || strings.Contains(err.Error(), "big") {
+		t.Error(err)
 	}
 
 	cfg.NewSeriesBurst = 1

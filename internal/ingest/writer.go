@@ -305,6 +305,14 @@ func (w *Writer) reaches(metric string) *Fault {
 	return Faultf(Forbidden, "metric %s: %s may write metrics that begin with %q only", Brief(metric), w.by.Name, w.by.Prefix)
 }
 
+// blame names the metrics that use up a limit, to a sender that may see all of them.
+func (w *Writer) blame(c *culpritText, now time.Time) string {
+	if w.by.Prefix != "" {
+		return ""
+	}
+	return c.get(now)
+}
+
 func (w *Writer) create(typ model.Type, n *Names) (store.Ref, error) {
 	if size := rowtime.SeriesBytes(n.Metric, typ, tagsOf(n)); size > rowtime.MaxKeyBytes {
 		return 0, limitFault(SeriesTooLong, "bytes of a series", rowtime.MaxKeyBytes, int64(size), "names and tags of a series of metric "+Brief(n.Metric))
@@ -312,17 +320,17 @@ func (w *Writer) create(typ model.Type, n *Names) (store.Ref, error) {
 	limits, now := w.p.growth.Load(), w.p.now()
 	have := w.p.appender.SeriesCount()
 	if have >= limits.maxSeries {
-		what := "new series " + Brief(n.Metric) + w.p.culprits.largest.get(now)
+		what := "new series " + Brief(n.Metric) + w.blame(&w.p.culprits.largest, now)
 		return 0, limitFault(MaxSeries, "ingest.max_series", int64(limits.maxSeries), int64(have)+1, what)
 	}
 	if need := w.p.appender.SeriesBytes() + nameCopies*int64(len(w.key)); need > limits.maxMemory {
-		what := "names of new series " + Brief(n.Metric) + w.p.culprits.largest.get(now)
+		what := "names of new series " + Brief(n.Metric) + w.blame(&w.p.culprits.largest, now)
 		return 0, limitFault(SeriesMemory, "ingest.max_series_memory", limits.maxMemory, need, what)
 	}
 	place := w.p.newcomer.ReserveN(now, 1)
 	if !place.OK() || place.DelayFrom(now) > 0 {
 		place.CancelAt(now)
-		what := "new series " + Brief(n.Metric) + w.p.culprits.fastest.get(now)
+		what := "new series " + Brief(n.Metric) + w.blame(&w.p.culprits.fastest, now)
 		return 0, limitFault(NewSeriesRate, "ingest.new_series_per_second", int64(limits.perSecond), 0, what)
 	}
 	owned := make([]model.Tag, len(n.Tags))
