@@ -3,6 +3,7 @@
 package audit
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -119,16 +120,25 @@ func (l *Log) Add(e Event) {
 		return
 	}
 	e.clip()
-	text, err := json.Marshal(e)
-	if err != nil {
-		panic(err) // texts and times always marshal
-	}
+	text := line(e)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if err := l.write(append(text, '\n')); err != nil {
+	if err := l.write(text); err != nil {
 		l.failed.Inc()
 		l.log.Error("an event could not be written to the audit log", "error", err, "event", string(text))
 	}
+}
+
+// line is an event as a line of JSON. Characters of HTML stay as they are: escaped, they
+// take six times the room, and the file holds fewer events.
+func line(e Event) []byte {
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(e); err != nil {
+		panic(err) // texts and times always marshal
+	}
+	return b.Bytes()
 }
 
 // write writes a line, by one call, so that lines of other processes do not mix with it.

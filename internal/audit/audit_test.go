@@ -66,6 +66,19 @@ func TestLog(t *testing.T) {
 	}
 }
 
+// A sender chooses what its requests hold, and cannot make it six times as long in the file.
+func TestLengthOfLines(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	query := strings.Repeat("&<>", 1000)
+	open(t, path, DefaultConfig()).Add(Event{Action: "GET /x", Query: query})
+	if info, err := os.Stat(path); err != nil || info.Size() > int64(len(query)+200) {
+		t.Errorf("%v %v", info, err)
+	}
+	if events := lines(t, path); len(events) != 1 || events[0].Query != query {
+		t.Errorf("%+v", events)
+	}
+}
+
 // Full files are put aside, and the oldest are removed.
 func TestRotation(t *testing.T) {
 	dir := t.TempDir()

@@ -32,7 +32,8 @@ func (rt *router) guarded(route httpapi.Route) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		r, id, refusal := rt.identify(r, route)
 		if refusal != nil {
-			if route.Access == httpapi.Admin && !refusal.Throttled {
+			// Who is nobody cannot fill the audit log; the server's log has its refusals.
+			if route.Access == httpapi.Admin && refusal.Known() && !refusal.Throttled {
 				rt.record(r, route, id, refusal.Name, http.StatusForbidden, "", refusal.Text)
 			}
 			rt.refuseSender(w, r, refusal)

@@ -62,6 +62,7 @@ func TestAudit(t *testing.T) {
 		{"operator", "POST /change?panic", "", `operator token default POST /change /change panic  500 the handler panicked`},
 		{"reader", "GET /look", "", `reader token default GET /look /look   403 this needs the role admin; reader has read`},
 		{"reader", "POST /change", "", `reader token default POST /change /change   403 this needs the role admin; reader has read`},
+		{"nobody", "GET /look", "", ""}, // else anyone could push older events out of the log
 	} {
 		before, _ := os.ReadFile(path)
 		method, target, _ := strings.Cut(test.request, " ")
