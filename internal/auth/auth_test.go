@@ -424,3 +424,14 @@ func FuzzRule(f *testing.F) {
 		r.ofCertificate(&x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}})
 	})
 }
+
+// A token file that is no file of a known size is refused: reading it could take for ever.
+func TestTokenFileIsAFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	if err := os.Symlink(os.DevNull, path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := List(path); err == nil || !strings.Contains(err.Error(), "no regular file") {
+		t.Error(err)
+	}
+}

@@ -143,6 +143,9 @@ func readTokens(path string) ([]Token, error) {
 	if err != nil {
 		return nil, fmt.Errorf("token file: %w", err)
 	}
+	if !info.Mode().IsRegular() { // a pipe would hold up the server, /dev/zero behind a link fill its memory
+		return nil, fmt.Errorf("token file %s is no regular file", path)
+	}
 	if info.Size() > maxTokenFile {
 		return nil, fmt.Errorf("token file %s has %d bytes; want at most %d", path, info.Size(), maxTokenFile)
 	}
@@ -258,7 +261,7 @@ func usesPath(path string) string { return path + ".used" }
 func readUses(path string) map[string]time.Time {
 	uses := map[string]time.Time{}
 	info, err := os.Stat(usesPath(path))
-	if err != nil || info.Size() > maxTokenFile {
+	if err != nil || info.Size() > maxTokenFile || !info.Mode().IsRegular() {
 		return uses
 	}
 	text, err := os.ReadFile(usesPath(path))
