@@ -1,7 +1,6 @@
 package server
 
 import (
-	"context"
 	"log/slog"
 	"net"
 	"net/http"
@@ -134,7 +133,3 @@ const httpBuffer = 4 << 10
 
 // connKey is the key of a request's httpConn in its context.
 type connKey struct{}
-
-func withConn(ctx context.Context, c net.Conn) context.Context {
-	return context.WithValue(ctx, connKey{}, c)
-}

@@ -33,6 +33,7 @@ type router struct {
 	stall       time.Duration // see Config.StallTimeout
 	draining    func() bool
 	active      stream.Activity
+	crowd       *crowd
 }
 
 // mount makes the router answer by routes from now on. It panics on a route that
@@ -74,6 +75,13 @@ func (rt *router) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	rw := newResponse(w, r, rt.stall, rt.draining)
 	defer rt.finish(rw, start)
+	leave, room := rt.crowd.enter(r)
+	defer leave()
+	if !room {
+		rw.direct = true
+		httpapi.WriteBusy(rw) // without a body, for which the client would have to make room
+		return
+	}
 	mux := rt.mux()
 	if !rt.admit(rw, mux != nil) {
 		return

@@ -107,6 +107,7 @@ func (s *Server) newWeb(requests context.Context, name string, limit int, m *met
 		metrics:  m,
 		stall:    s.config.StallTimeout,
 		draining: s.draining.Load,
+		crowd:    crowdOf(limit),
 	}
 	if s.keeper != nil {
 		rt.proxyHeader = http.CanonicalHeaderKey(s.keeper.ProxyHeader())

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -294,5 +295,44 @@ func TestTLSFilesAtStart(t *testing.T) {
 		if c.Validate() == nil {
 			t.Errorf("%+v is valid", bad)
 		}
+	}
+}
+
+// Requests of HTTP/2 that nobody takes the answers of do not add up without end, and leave
+// each other connection one request.
+func TestCrowdOfHTTP2(t *testing.T) {
+	ca := tlstest.NewAuthority(t)
+	wait, come := make(chan struct{}), make(chan struct{}, 2*http2Streams)
+	s, _ := secured(t, ca, func(o *Options) {
+		o.Config.MaxConnections = 8
+		withRoutes(route("GET", "/wait", func(http.ResponseWriter, *http.Request) { come <- struct{}{}; <-wait }), route("GET", "/hello", hello))(o)
+	})
+	greedy, other := client(t, ca.Client(""), true), client(t, ca.Client(""), true)
+	url := "https://" + s.Addr("http")
+	var all sync.WaitGroup
+	for range http2Streams {
+		all.Go(func() {
+			if response, err := greedy.Get(url + "/wait"); err == nil {
+				response.Body.Close()
+			}
+		})
+		<-come
+	}
+	if response, _ := get(t, other, url+"/hello"); response.StatusCode != 200 || response.ProtoMajor != 2 {
+		t.Errorf("the first request of a connection: %d by %s", response.StatusCode, response.Proto)
+	}
+	all.Go(func() {
+		if response, err := other.Get(url + "/wait"); err == nil {
+			response.Body.Close()
+		}
+	})
+	<-come
+	if response, body := get(t, other, url+"/hello"); response.StatusCode != 503 || body != "" || response.Header.Get("Retry-After") == "" {
+		t.Errorf("the second one while there is no room: %d %s", response.StatusCode, body)
+	}
+	close(wait)
+	all.Wait()
+	if response, _ := get(t, other, url+"/hello"); response.StatusCode != 200 {
+		t.Errorf("with room again: %d", response.StatusCode)
 	}
 }
