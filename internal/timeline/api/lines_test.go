@@ -124,19 +124,17 @@ func TestNoMemory(t *testing.T) {
 	s.wantPart(200, `"accepted":1`, "POST", "/l/events", `{"time":1,"data":1}`)
 }
 
-func newLineReader(src io.Reader, most int) *lineReader {
-	p := ingest.New(&ingesttest.Recorder{}, ingest.DefaultConfig(), ingest.Options{Registerer: prometheus.NewRegistry()})
-	return &lineReader{src: src, share: p.NewShare(), max: most}
-}
-
 // FuzzLines: lines are what a split at line ends gives, however they arrive.
 func FuzzLines(f *testing.F) {
+	p := ingest.New(&ingesttest.Recorder{}, ingest.DefaultConfig(), ingest.Options{Registerer: prometheus.NewRegistry()})
+	defer p.Close()
 	f.Add([]byte("a\n\n b \r\nc"), 3)
 	f.Add([]byte(strings.Repeat("x", 10_000)+"\ny\n"+strings.Repeat("z", 5000)), 5000)
 	f.Fuzz(func(t *testing.T, text []byte, most int) {
 		most = 1 + most&0xffff
 		for _, src := range []io.Reader{bytes.NewReader(text), iotest.HalfReader(bytes.NewReader(text)), iotest.DataErrReader(bytes.NewReader(text))} {
-			in := newLineReader(src, most)
+			in := &lineReader{src: src, share: p.NewShare(), max: most}
+			defer in.share.Release()
 			must(t, in.open(t.Context()))
 			var want [][]byte
 			long := false
