@@ -170,11 +170,11 @@ func (s street) front(c config.Config, registry prometheus.Registerer) server.Fr
 
 // share lets the front ends of the first house hand over what is for another.
 func (s street) share(whole *server.Front, c config.Config, registry prometheus.Registerer) {
-	routes := map[string][]httpapi.Route{}
-	for _, h := range s[1:] {
-		routes[h.name] = h.front.routes
+	routes, limits := map[string][]httpapi.Route{}, map[string]int{}
+	for i, h := range s[1:] {
+		routes[h.name], limits[h.name] = h.front.routes, c.Tenants[i].MaxConnections
 	}
-	whole.Routes = tenant.Routes(whole.Routes, routes)
+	whole.Routes = tenant.Routes(whole.Routes, routes, limits)
 	whole.Checks = append(whole.Checks, s.check())
 	refused := tenant.Refused()
 	registry.MustRegister(refused)

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -58,7 +59,7 @@ func openTown(t *testing.T, dir string, change func(*tenant.Config), names ...st
 	if err != nil {
 		t.Fatal(err)
 	}
-	front.Routes = append(front.Routes, tenant.Routes([]httpapi.Route{httpapi.On("GET", "/of/the/server", httpapi.Admin, func(w http.ResponseWriter, _ *http.Request) {})}, map[string][]httpapi.Route{"": nil})...)
+	front.Routes = append(front.Routes, tenant.Routes([]httpapi.Route{httpapi.On("GET", "/of/the/server", httpapi.Admin, func(w http.ResponseWriter, _ *http.Request) {})}, nil, nil)...)
 	mux := http.NewServeMux()
 	for _, r := range front.Routes {
 		mux.Handle(strings.TrimSpace(r.Method+" "+r.Path), r.Handler)
@@ -328,4 +329,44 @@ func TestAbilitiesOfBackends(t *testing.T) {
 	if _, ok := store.As[store.SampleChecker](b); !ok {
 		t.Error("samples are not checked before they fill a batch")
 	}
+}
+
+// One tenant's requests cannot hold all connections of the server: beyond its limit they
+// are answered 503 at once.
+func TestRequestsOfTenants(t *testing.T) {
+	w := openTown(t, t.TempDir(), func(c *tenant.Config) { c.MaxConnections = 2 }, "acme", "globex")
+	defer w.houses.Close()
+	var sending sync.WaitGroup
+	var bodies []*slowBody
+	for range 2 {
+		body := &slowBody{begun: make(chan struct{}), end: make(chan struct{})}
+		bodies = append(bodies, body)
+		sending.Go(func() {
+			r := httptest.NewRequest("POST", "/api/v1/datapoints", body)
+			w.mux.ServeHTTP(httptest.NewRecorder(), r.WithContext(principal.With(r.Context(), principal.Principal{Tenant: "acme"})))
+		})
+		<-body.begun
+	}
+	if code, answer := w.ask("acme", "GET", "/api/v1/metricnames", ""); code != http.StatusServiceUnavailable || !strings.Contains(answer, "max_connections") {
+		t.Errorf("a third request: %d %s", code, answer)
+	}
+	w.want("globex", "GET", "/api/v1/metricnames", "")
+	w.want(principal.Default, "GET", "/api/v1/metricnames", "")
+	for _, b := range bodies {
+		close(b.end)
+	}
+	sending.Wait()
+	w.want("acme", "GET", "/api/v1/metricnames", "")
+}
+
+// A slowBody is a body that does not come before end is closed.
+type slowBody struct {
+	begun, end chan struct{}
+	once       sync.Once
+}
+
+func (b *slowBody) Read([]byte) (int, error) {
+	b.once.Do(func() { close(b.begun) })
+	<-b.end
+	return 0, io.EOF
 }

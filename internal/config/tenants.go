@@ -41,6 +41,7 @@ func (c Config) Of(t tenant.Config) Config {
 	c.Query.MaxConcurrent = t.Concurrent()
 	c.Query.Workers = min(c.Query.Workers, tenant.Processors())
 	c.Query.MaxQueued = min(c.Query.MaxQueued, 32)
+	c.Timeline.TailsMax = min(c.Timeline.TailsMax, max(1, t.MaxConnections/2))
 	c.Kairos.QueryCache = min(c.Kairos.QueryCache, 8*units.MiB)
 	return c
 }

@@ -21,7 +21,7 @@ type Config struct {
 	MaxSeriesMemory    units.Bytes `yaml:"max_series_memory" doc:"As ingest.max_series_memory."`
 	QueryMemory        units.Bytes `yaml:"query_memory" doc:"As query.total_memory; one query may hold half of it."`
 	MaxConcurrent      int         `yaml:"max_concurrent" doc:"As query.max_concurrent. 0 is half of the processors, at least one, so that the queries of one tenant leave room for those of others."`
-	MaxConnections     int         `yaml:"max_connections" doc:"Connections of telnet, and of carbon's lines and pickles, each. Further ones are closed."`
+	MaxConnections     int         `yaml:"max_connections" doc:"Connections of telnet, of carbon's lines and of its pickles, each: further ones are closed. And requests of HTTP that are answered at once: further ones are answered 503. Half of them may follow timelines."`
 }
 
 // SetDefaults makes c a tenant that shares a small machine with some others.

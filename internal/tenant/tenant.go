@@ -17,6 +17,7 @@ package tenant
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"sync/atomic"
 
@@ -30,17 +31,20 @@ import (
 // Routes returns the routes own, each of which hands the requests of another tenant to the
 // route of the same method and path in that tenant's list. own are those of the default
 // tenant. A route that it alone has concerns the whole server; others are answered 403.
-// Routes panics if a tenant has a route that own lacks: routes are code, not input.
-func Routes(own []httpapi.Route, others map[string][]httpapi.Route) []httpapi.Route {
+// Of each other tenant at most limits[name] requests are answered at once, so that one alone
+// cannot hold all connections of the server; further ones are answered 503. Routes panics
+// if a tenant has a route that own lacks: routes are code, not input.
+func Routes(own []httpapi.Route, others map[string][]httpapi.Route, limits map[string]int) []httpapi.Route {
 	type place struct{ method, path string }
 	theirs := map[place]map[string]http.Handler{}
 	for name, list := range others {
+		inside := &requests{limit: int64(limits[name])}
 		for _, r := range list {
 			at := place{r.Method, r.Path}
 			if theirs[at] == nil {
 				theirs[at] = map[string]http.Handler{}
 			}
-			theirs[at][name] = r.Handler
+			theirs[at][name] = inside.bounded(r.Handler)
 		}
 	}
 	merged := make([]httpapi.Route, len(own))
@@ -54,6 +58,23 @@ func Routes(own []httpapi.Route, others map[string][]httpapi.Route) []httpapi.Ro
 		panic("tenant: the default tenant has no route " + at.method + " " + at.path)
 	}
 	return merged
+}
+
+// requests are those of one tenant that are being answered.
+type requests struct {
+	limit  int64
+	inside atomic.Int64
+}
+
+func (q *requests) bounded(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer q.inside.Add(-1)
+		if q.inside.Add(1) > q.limit {
+			httpapi.WriteUnavailable(w, r, fmt.Sprintf("limit max_connections of the tenant, %d, reached: as many of its requests are being answered", q.limit))
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
 }
 
 // A choice is one route of all tenants.
