@@ -11,10 +11,8 @@ import (
 	"varve/internal/work"
 )
 
-// In a partition of timeline_payloads, references stand at piece reference, with the
-// timeline that refers; pieces of the data from 0 on, without one.
-const reference int32 = -1
-
+// In a partition of timeline_payloads, references stand at piece -1, with the timeline that
+// refers; pieces of the data from 0 on, without one.
 var (
 	putData         = write("put_payload", "INSERT INTO timeline_payloads (key, piece, timeline, size, data) VALUES (?, ?, '', ?, ?)")
 	putReference    = write("put_payload_reference", "INSERT INTO timeline_payloads (key, piece, timeline) VALUES (?, -1, ?)")

@@ -104,14 +104,6 @@ func begin(w http.ResponseWriter) {
 	h.Set("Cache-Control", "no-cache")
 }
 
-func writeJSON(w http.ResponseWriter, v any) error {
-	body, err := json.Marshal(v)
-	if err != nil {
-		return err
-	}
-	return writeBody(w, body)
-}
-
 func writeBody(w http.ResponseWriter, body []byte) error {
 	begin(w)
 	w.Header().Set("Content-Length", strconv.Itoa(len(body)))
