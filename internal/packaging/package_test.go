@@ -289,6 +289,7 @@ var permissive = []string{"Apache-2.0", "BSD-2-Clause", "BSD-3-Clause", "ISC", "
 func TestDependencies(t *testing.T) {
 	root := filepath.Join("..", "..")
 	seen := map[string]module{}
+	t.Setenv("CGO_ENABLED", "0") // as in packages
 	for _, system := range []string{"linux", "darwin", "windows"} {
 		t.Setenv("GOOS", system)
 		listed, err := output(t.Context(), root, "go", "list", "-deps", "-f", "{{with .Module}}{{.Path}}\t{{.Version}}{{end}}", "./cmd/varve")
