@@ -33,6 +33,9 @@ func (e *Engine) Delete(ctx context.Context, timeline string, d Deletion) error 
 		return err
 	}
 	r := within(d.From, d.Until)
+	if r.Empty() {
+		return nil
+	}
 	if d.ID == "" {
 		return e.erase(ctx, l, &k.History, r, e.now())
 	}
@@ -67,7 +70,7 @@ func (e *Engine) eraseID(ctx context.Context, l *line, h *History, r Range, id s
 // scan calls keep for all entries of a range, and returns what it kept. whole is false if
 // the budget, which may be nil, ended before.
 func (e *Engine) scan(ctx context.Context, l *line, r Range, b *budget, keep func([]Entry) ([]Entry, error)) (kept []Entry, whole bool, err error) {
-	s, err := e.openStream(ctx, l, r, Ascending, eraseAtOnce)
+	s, err := e.openStream(ctx, l, r, Ascending, eraseAtOnce, 1)
 	if err != nil {
 		return nil, false, err
 	}

@@ -131,7 +131,7 @@ func (r *reading) open(ctx context.Context) error {
 		s.seen = r.query.Order.edge(s.rest)
 		s.end = k.Version == 0 || s.rest.Empty()
 		if !s.end {
-			s.stream, err = r.e.openStream(ctx, s.line, s.rest, r.query.Order, min(r.query.Limit, pageRows/2/len(r.sources)))
+			s.stream, err = r.e.openStream(ctx, s.line, s.rest, r.query.Order, min(r.query.Limit, pageRows/2/len(r.sources)), len(r.sources))
 		}
 		return err
 	})

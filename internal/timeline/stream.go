@@ -39,10 +39,11 @@ type stream interface {
 	fill(ctx context.Context, b *budget) (some []Entry, seen Position, end bool, err error)
 }
 
-// open returns a stream of what is in r.
-func (e *Engine) openStream(ctx context.Context, l *line, r Range, d Direction, limit int) (stream, error) {
+// openStream returns a stream of what is in r, one of several that are open together. limit
+// is how many entries a page may need.
+func (e *Engine) openStream(ctx context.Context, l *line, r Range, d Direction, limit, several int) (stream, error) {
 	// What is not read ahead: a page may not need more, and a filter may need any number.
-	slice := Limit{Entries: limit + 1, Bytes: sliceBytes}
+	slice := Limit{Entries: limit + 1, Bytes: max(sliceBytes/int64(several), sliceBytesMin)}
 	if e.whole != nil {
 		return &wholeStream{whole: e.whole, name: l.name, rest: r, d: d, limit: slice}, nil
 	}
@@ -61,7 +62,8 @@ func (e *Engine) openStream(ctx context.Context, l *line, r Range, d Direction, 
 	return s, nil
 }
 
-// What is read of the parts of a bucket at once, together, and at least of each part.
+// What is read ahead at once for a page, of all its timelines and the parts of a bucket
+// together, and at least of each part.
 const (
 	sliceBytes    = 4 << 20
 	sliceBytesMin = 64 << 10

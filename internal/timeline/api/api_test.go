@@ -359,6 +359,15 @@ func TestDelete(t *testing.T) {
 	s.want(200, `{"events":[{"time":3,"id":"c","type":"","data":3},{"time":1,"id":"a","type":"","data":1}],"end":true}`, "GET", "/d/events", "")
 	s.want(204, "", "DELETE", "/d/events?until=1", "")
 	s.want(200, `{"events":[{"time":3,"id":"c","type":"","data":3}],"end":true}`, "GET", "/d/events", "")
+	// A bound that leaves out all events is refused: it would select those at the end of time.
+	s.send("POST", "/d/events", `{"time":-62135596800000,"id":"first","data":0}`)
+	for _, beyond := range []string{"until=-9223372036854775808", "until_us=-62135596800000001", "from=9223372036854775807", "from_us=253402300800000000"} {
+		s.wantPart(400, "events have times from", "DELETE", "/d/events?"+beyond, "")
+		s.wantPart(400, "events have times from", "GET", "/d/events?"+beyond, "")
+	}
+	s.wantPart(200, `"id":"first"`, "GET", "/d/events", "")
+	s.want(204, "", "DELETE", "/d/events?until=-62135596800000", "")
+	s.want(200, `{"events":[{"time":3,"id":"c","type":"","data":3}],"end":true}`, "GET", "/d/events", "")
 	s.want(204, "", "DELETE", "/d", "")
 	s.wantPart(404, "not found", "GET", "/d/stats", "")
 	s.want(204, "", "DELETE", "/never", "")

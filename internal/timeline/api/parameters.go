@@ -61,8 +61,8 @@ func (p *parameters) number(name string, least, most, otherwise int) (int, error
 // bound returns a time in microseconds: that of name in milliseconds, or of name_us. last is
 // whether a millisecond counts to its end.
 func (p *parameters) bound(name string, last bool) (*int64, error) {
-	ms, err1 := p.time(name, usPerMS)
-	us, err2 := p.time(name+"_us", 1)
+	ms, err1 := p.time(name, usPerMS, last)
+	us, err2 := p.time(name+"_us", 1, last)
 	if err := errors.Join(err1, err2); err != nil {
 		return nil, err
 	}
@@ -78,7 +78,9 @@ func (p *parameters) bound(name string, last bool) (*int64, error) {
 	return us, nil
 }
 
-func (p *parameters) time(name string, unit int64) (*int64, error) {
+// time returns a time in microseconds. One beyond all events is as far as any, but for one
+// that leaves out all of them: moved to the end of time, it would select events there.
+func (p *parameters) time(name string, unit int64, last bool) (*int64, error) {
 	text, given, err := p.text(name)
 	if err != nil || !given {
 		return nil, err
@@ -87,7 +89,11 @@ func (p *parameters) time(name string, unit int64) (*int64, error) {
 	if err != nil {
 		return nil, badf("%s is %s, but must be a whole number of %s since 1970", name, strconv.Quote(clip.Text(text, clipped)), unitName(unit))
 	}
-	us := max(timeline.MinTime/unit, min(n, timeline.MaxTime/unit)) * unit // no event is beyond
+	first, end := timeline.MinTime/unit, timeline.MaxTime/unit
+	if last && n < first || !last && n > end {
+		return nil, badf("%s is %d, but events have times from %d to %d only, in %s since 1970", name, n, first, end, unitName(unit))
+	}
+	us := max(first, min(n, end)) * unit
 	return &us, nil
 }
 
