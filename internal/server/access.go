@@ -181,8 +181,8 @@ func withTenant(r *http.Request) (without *http.Request, ok bool) {
 	}
 	without.URL.Path = strip(r.URL.Path)
 	if raw := r.URL.RawPath; raw != "" {
-		if !strings.HasPrefix(raw, tenantMark+name) {
-			return r, false // a part of the mark or the name is escaped
+		if after, plain := strings.CutPrefix(raw, tenantMark+name); !plain || after != "" && after[0] != '/' {
+			return r, false // a part of the mark or the name, or the slash behind it, is escaped
 		}
 		without.URL.RawPath = strip(raw)
 	}

@@ -121,6 +121,8 @@ func TestRights(t *testing.T) {
 		{"other", "GET /t/default/read", 403, "may not use the tenant default"},
 		{"other", "GET /t/nothing_known/read", 403, "may not use the tenant"},
 		{"other", "GET /t/A/read", 404, ""},
+		{"operator", "GET /t/a%2Fread", 404, ""},
+		{"operator", "GET /t/a%2Fapi/read", 404, ""},
 		{"other", "GET /t/%61/read", 404, ""},
 		{"other", "POST /server", 403, "concerns the server as a whole"},
 	} {
