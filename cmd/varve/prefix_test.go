@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -34,13 +33,7 @@ func TestPrefixHolds(t *testing.T) {
 	c.Auth.Rules = []string{"address=127.0.0.1 stream=carbon role=write"}
 	c.Server.HTTPAddr, c.Server.TelnetAddr, c.Server.CarbonAddr, c.Server.PickleAddr = "127.0.0.1:0", "", "127.0.0.1:0", ""
 	srv := mountedServer(t, c)
-	if err := srv.Listen(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- srv.Run(ctx) }()
-	defer func() { cancel(); <-done }()
+	defer runServer(t, srv)()
 	defer http.DefaultClient.CloseIdleConnections()
 	ask := func(who, method, path, body string) (int, string) {
 		r, err := http.NewRequest(method, "http://"+srv.Addr("http")+path, strings.NewReader(body))

@@ -92,16 +92,10 @@ func TestPrincipalReachesTheStore(t *testing.T) {
 	c := config.Default()
 	c.DataDir, c.Server.HTTPAddr, c.Server.TelnetAddr = t.TempDir(), "127.0.0.1:0", "127.0.0.1:0"
 	registry, log := prometheus.NewRegistry(), slog.New(slog.DiscardHandler)
-	h := newHouse(principal.Default, c, &backend{Store: s}, nil, fittings{shelf: retention.NewShelf(&retention.Book{})}, registry, log)
-	front := street{h}.front(c, registry)
+	h := newInstance(principal.Default, c, &backend{Store: s}, nil, fittings{shelf: retention.NewShelf(&retention.Book{})}, registry, log)
+	front := instances{h}.front(c, registry)
 	srv := server.New(server.Options{Config: c.Server, Log: log, Registry: registry, Front: front})
-	if err := srv.Listen(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- srv.Run(ctx) }()
-	defer func() { cancel(); <-done }()
+	defer runServer(t, srv)()
 
 	line, err := net.Dial("tcp", srv.Addr("telnet"))
 	if err != nil {

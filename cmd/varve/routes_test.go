@@ -96,13 +96,7 @@ func TestRoutesAreClosed(t *testing.T) {
 	c.Server.HTTPAddr, c.Server.PprofAddr = "127.0.0.1:0", "127.0.0.1:0"
 	c.Server.TelnetAddr, c.Server.CarbonAddr, c.Server.PickleAddr = "", "", ""
 	srv := mountedServer(t, c)
-	if err := srv.Listen(); err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error, 1)
-	go func() { done <- srv.Run(ctx) }()
-	defer func() { cancel(); <-done }()
+	defer runServer(t, srv)()
 	ask := func(r httpapi.Route, who string) int {
 		addr := srv.Addr("http")
 		if strings.HasPrefix(r.Path, "/debug/") {
@@ -168,15 +162,27 @@ func mountedServer(t *testing.T, c config.Config) *server.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	houses, front, err := openHouses(c, fittings{shelf: retention.NewShelf(&retention.Book{}), opening: &embedded.Opening{}}, registry, log)
+	instances, front, err := openInstances(c, fittings{shelf: retention.NewShelf(&retention.Book{}), opening: &embedded.Opening{}}, registry, log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { houses.Close() })
+	t.Cleanup(func() { instances.Close() })
 	front.Routes = append(front.Routes, admin.NewReloader(c, nil, log).Routes()...)
 	o := server.Options{Config: c.Server, Log: log, Registry: registry, Front: front}
 	if keeper != nil {
 		o.Keeper = keeper
 	}
 	return server.New(o)
+}
+
+// runServer runs a server until stop is called.
+func runServer(t *testing.T, srv *server.Server) (stop func()) {
+	t.Helper()
+	if err := srv.Listen(); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- srv.Run(ctx) }()
+	return func() { cancel(); <-done }
 }

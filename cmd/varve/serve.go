@@ -69,14 +69,14 @@ func serve(t terminal, args []string) error {
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Run(running) }() // answers 503 until the store is open
 	work.Register(registry, log)
-	houses, front, err := openHouses(c, fittings{shelf: shelf, opening: opening}, registry, log)
+	instances, front, err := openInstances(c, fittings{shelf: shelf, opening: opening}, registry, log)
 	if err != nil {
 		stopServer()
 		return errors.Join(err, <-ended)
 	}
 	if front.Audit, err = audit.Open(c.Audit.Path(c.DataDir), c.Audit, registry, log); err != nil {
 		stopServer()
-		return errors.Join(err, <-ended, houses.Close())
+		return errors.Join(err, <-ended, instances.Close())
 	}
 	defer front.Audit.Close()
 	reloads := admin.NewReloader(c, func() (*config.Loaded, error) { return load(t, args) }, log,
@@ -86,7 +86,7 @@ func serve(t terminal, args []string) error {
 		Name: "server.tls", Keys: []string{"server.tls.cert_file", "server.tls.key_file", "server.tls.client_ca_file", "server.tls.min_version"},
 		Read: func(c config.Config) (func(), error) { return srv.ReadTLS(c.Server) },
 	})
-	reloads.Add(houses.reloadable(c)...)
+	reloads.Add(instances.reloadable(c)...)
 	reloads.AddFiles(admin.ReloadedRules(shelf, log))
 	front.Routes = append(front.Routes, reloads.Routes()...)
 	if keeper != nil {
@@ -108,12 +108,12 @@ func serve(t terminal, args []string) error {
 		restore() // a second signal kills
 	})
 
-	houses.loadRollups(ctx) // before points come in
+	instances.loadRollups(ctx) // before points come in
 	srv.Mount(front)
 	announce(t.stdout, c, srv)
 	log.Info("ready", "version", versionText(), "http", srv.Addr("http"), "telnet", srv.Addr("telnet"), "carbon", srv.Addr("carbon"), "pickle", srv.Addr("pickle"), "carbon_udp", srv.Addr("carbon_udp"),
-		"store", c.Store, "data_dir", c.DataDir, "tenants", len(houses), "after", time.Since(began).Round(time.Millisecond))
-	stopRollups := background(ctx, houses.runRollups)
+		"store", c.Store, "data_dir", c.DataDir, "tenants", len(instances), "after", time.Since(began).Round(time.Millisecond))
+	stopRollups := background(ctx, instances.runRollups)
 	stopReloads := background(ctx, reloads.OnHangup)
 	err = <-ended
 	stopReloads()
@@ -122,7 +122,7 @@ func serve(t terminal, args []string) error {
 	if ctx.Err() != nil {
 		stopped = <-signalled
 	}
-	if closeErr := closeWithin(houses, time.Until(stopped.Add(c.Server.ShutdownTimeout))); closeErr != nil {
+	if closeErr := closeWithin(instances, time.Until(stopped.Add(c.Server.ShutdownTimeout))); closeErr != nil {
 		return errors.Join(err, fmt.Errorf("close the store in %s: %w", c.DataDir, closeErr))
 	}
 	log.Info("stopped", "after", time.Since(stopped).Round(time.Millisecond))

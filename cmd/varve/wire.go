@@ -194,7 +194,7 @@ func openActive(c config.Config, log *slog.Logger) *query.ActiveFile {
 }
 
 // build puts the front ends on the store.
-func (h *house) build(c config.Config, f fittings, registry prometheus.Registerer, log *slog.Logger) {
+func (h *instance) build(c config.Config, f fittings, registry prometheus.Registerer, log *slog.Logger) {
 	s, pipeline := h.store, h.pipeline
 	name := "KairosDB 1.3.0 (Varve " + versionText() + ")" // clients look for KairosDB's
 	h.queries = query.New(s, c.Query, registry, time.Now)

@@ -30,18 +30,18 @@ import (
 	"varve/internal/tenant"
 )
 
-// A town is the houses of some tenants, asked without a server in between.
-type town struct {
-	t       *testing.T
-	config  config.Config
-	houses  street
-	front   server.Front
-	mux     *http.ServeMux
-	metrics prometheus.Gatherers
+// A tenantsOf is the instances of some tenants, asked without a server in between.
+type tenantsOf struct {
+	t         *testing.T
+	config    config.Config
+	instances instances
+	front     server.Front
+	mux       *http.ServeMux
+	metrics   prometheus.Gatherers
 }
 
-// openTown opens the houses of tenants in a directory.
-func openTown(t *testing.T, dir string, change func(*tenant.Config), names ...string) *town {
+// openTenants opens the instances of tenants in a directory.
+func openTenants(t *testing.T, dir string, change func(*tenant.Config), names ...string) *tenantsOf {
 	t.Helper()
 	c := config.Default()
 	c.DataDir = dir
@@ -55,7 +55,7 @@ func openTown(t *testing.T, dir string, change func(*tenant.Config), names ...st
 		c.Tenants = append(c.Tenants, one)
 	}
 	registry := prometheus.NewRegistry()
-	houses, front, err := openHouses(c, fittings{shelf: retention.NewShelf(&retention.Book{}), opening: &embedded.Opening{}}, registry, slog.New(slog.DiscardHandler))
+	instances, front, err := openInstances(c, fittings{shelf: retention.NewShelf(&retention.Book{}), opening: &embedded.Opening{}}, registry, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -64,11 +64,11 @@ func openTown(t *testing.T, dir string, change func(*tenant.Config), names ...st
 	for _, r := range front.Routes {
 		mux.Handle(strings.TrimSpace(r.Method+" "+r.Path), r.Handler)
 	}
-	return &town{t, c, houses, front, mux, append(prometheus.Gatherers{registry}, front.Metrics...)}
+	return &tenantsOf{t, c, instances, front, mux, append(prometheus.Gatherers{registry}, front.Metrics...)}
 }
 
 // ask sends a request of a tenant and returns the answer's status and body.
-func (w *town) ask(of, method, path, body string) (int, string) {
+func (w *tenantsOf) ask(of, method, path, body string) (int, string) {
 	w.t.Helper()
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	answer := httptest.NewRecorder()
@@ -77,7 +77,7 @@ func (w *town) ask(of, method, path, body string) (int, string) {
 }
 
 // want fails unless the answer is a success that has all of these texts.
-func (w *town) want(of, method, path, body string, texts ...string) {
+func (w *tenantsOf) want(of, method, path, body string, texts ...string) {
 	w.t.Helper()
 	code, answer := w.ask(of, method, path, body)
 	if code >= 300 {
@@ -91,7 +91,7 @@ func (w *town) want(of, method, path, body string, texts ...string) {
 }
 
 // lines sends lines of a tenant over a stream, and returns when they are stored.
-func (w *town) lines(of, name, text string) {
+func (w *tenantsOf) lines(of, name, text string) {
 	w.t.Helper()
 	served := w.front.Streams[name].(*stream.Server)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -118,7 +118,7 @@ func (w *town) lines(of, name, text string) {
 // a restart.
 func TestTenantsAreApart(t *testing.T) {
 	dir := t.TempDir()
-	w := openTown(t, dir, nil, "acme", "globex")
+	w := openTenants(t, dir, nil, "acme", "globex")
 	all := []string{principal.Default, "acme", "globex"}
 	now := time.Now().UnixMilli()
 	for _, of := range all {
@@ -169,12 +169,12 @@ func TestTenantsAreApart(t *testing.T) {
 			t.Errorf("%s: refused inputs: %s", of, answer)
 		}
 	}
-	if err := w.houses.Close(); err != nil {
+	if err := w.instances.Close(); err != nil {
 		t.Fatal(err)
 	}
 
-	w = openTown(t, dir, nil, "acme", "globex")
-	defer w.houses.Close()
+	w = openTenants(t, dir, nil, "acme", "globex")
+	defer w.instances.Close()
 	see()
 	w.want("acme", "POST", "/api/v1/datapoints/delete", `{"start_absolute":1,"metrics":[{"name":"shared"}]}`)
 	for _, of := range all {
@@ -188,8 +188,8 @@ func TestTenantsAreApart(t *testing.T) {
 // What concerns the whole server is refused to tenants, and so is everything to a tenant
 // that does not exist.
 func TestTenantsAndTheServer(t *testing.T) {
-	w := openTown(t, t.TempDir(), nil, "acme")
-	defer w.houses.Close()
+	w := openTenants(t, t.TempDir(), nil, "acme")
+	defer w.instances.Close()
 	w.want(principal.Default, "GET", "/of/the/server", "")
 	w.want("", "GET", "/of/the/server", "") // nobody was asked who he is
 	for _, of := range []string{"acme", "unknown"} {
@@ -211,8 +211,8 @@ func TestTenantsAndTheServer(t *testing.T) {
 // The limits of a tenant are its own, finite, and change with a reload. Its metrics have
 // its name, and nothing of it is public.
 func TestLimitsOfTenants(t *testing.T) {
-	w := openTown(t, t.TempDir(), func(c *tenant.Config) { c.MaxSeries = 2 }, "acme")
-	defer w.houses.Close()
+	w := openTenants(t, t.TempDir(), func(c *tenant.Config) { c.MaxSeries = 2 }, "acme")
+	defer w.instances.Close()
 	put := func(of, name string) string {
 		_, answer := w.ask(of, "POST", "/api/v1/datapoints", fmt.Sprintf(`{"name":%q,"tags":{"h":"a"},"datapoints":[[%d,1]]}`, name, time.Now().UnixMilli()))
 		return answer
@@ -229,7 +229,7 @@ func TestLimitsOfTenants(t *testing.T) {
 	next := w.config
 	next.Tenants = slices.Clone(next.Tenants)
 	next.Tenants[0].MaxSeries = 10
-	settings := w.houses.reloadable(w.config)
+	settings := w.instances.reloadable(w.config)
 	i := slices.IndexFunc(settings, func(s admin.Reloadable) bool { return s.Key == "tenants" })
 	if err := settings[i].Apply(next); err != nil {
 		t.Fatal(err)
@@ -266,8 +266,8 @@ func TestLimitsOfTenants(t *testing.T) {
 
 // One connection more than a tenant may have is closed; another tenant is served.
 func TestConnectionsOfTenants(t *testing.T) {
-	w := openTown(t, t.TempDir(), func(c *tenant.Config) { c.MaxConnections = 1 }, "acme", "globex")
-	defer w.houses.Close()
+	w := openTenants(t, t.TempDir(), func(c *tenant.Config) { c.MaxConnections = 1 }, "acme", "globex")
+	defer w.instances.Close()
 	served := w.front.Streams["telnet"].(*stream.Server)
 	dial := func(of string) net.Conn {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -299,21 +299,21 @@ func TestConnectionsOfTenants(t *testing.T) {
 // A data directory without tenants opens as it always did, also after it had some.
 func TestTenantsComeAndGo(t *testing.T) {
 	dir := t.TempDir()
-	w := openTown(t, dir, nil)
+	w := openTenants(t, dir, nil)
 	w.want("", "POST", "/api/v1/datapoints", `{"name":"m","tags":{"h":"a"},"datapoints":[[1,1]]}`)
-	w.houses.Close()
-	w = openTown(t, dir, nil, "acme")
+	w.instances.Close()
+	w = openTenants(t, dir, nil, "acme")
 	w.want("acme", "POST", "/api/v1/datapoints", `{"name":"n","tags":{"h":"a"},"datapoints":[[1,1]]}`)
-	w.houses.Close()
+	w.instances.Close()
 	if _, err := os.Stat(filepath.Join(dir, "tenants", "acme", "catalogue")); err != nil {
 		t.Error(err)
 	}
-	w = openTown(t, dir, nil)
+	w = openTenants(t, dir, nil)
 	w.want("", "GET", "/api/v1/metricnames", "", `{"results":["m"]}`)
-	w.houses.Close()
-	w = openTown(t, dir, nil, "acme")
+	w.instances.Close()
+	w = openTenants(t, dir, nil, "acme")
 	w.want("acme", "GET", "/api/v1/metricnames", "", `{"results":["n"]}`)
-	w.houses.Close()
+	w.instances.Close()
 }
 
 // What only some stores can do is found through the backend: over Cassandra, one sample
@@ -334,8 +334,8 @@ func TestAbilitiesOfBackends(t *testing.T) {
 // One tenant's requests cannot hold all connections of the server: beyond its limit they
 // are answered 503 at once.
 func TestRequestsOfTenants(t *testing.T) {
-	w := openTown(t, t.TempDir(), func(c *tenant.Config) { c.MaxConnections = 2 }, "acme", "globex")
-	defer w.houses.Close()
+	w := openTenants(t, t.TempDir(), func(c *tenant.Config) { c.MaxConnections = 2 }, "acme", "globex")
+	defer w.instances.Close()
 	var sending sync.WaitGroup
 	var bodies []*slowBody
 	for range 2 {
@@ -369,4 +369,24 @@ func (b *slowBody) Read([]byte) (int, error) {
 	b.once.Do(func() { close(b.begun) })
 	<-b.end
 	return 0, io.EOF
+}
+
+// A setting of the whole server that is reloaded holds for its tenants too, as far as they
+// have none of their own.
+func TestReloadReachesTenants(t *testing.T) {
+	w := openTenants(t, t.TempDir(), nil, "acme")
+	defer w.instances.Close()
+	next := w.config
+	next.Query.MaxSamples = 1
+	settings := w.instances.reloadable(w.config)
+	i := slices.IndexFunc(settings, func(s admin.Reloadable) bool { return s.Key == "query.max_samples" })
+	if err := settings[i].Apply(next); err != nil {
+		t.Fatal(err)
+	}
+	for _, of := range []string{principal.Default, "acme"} {
+		w.want(of, "POST", "/api/v1/datapoints", `{"name":"m","tags":{"h":"a"},"datapoints":[[1,1],[2,2]]}`)
+		if _, answer := w.ask(of, "POST", "/api/v1/datapoints/query", `{"start_absolute":1,"metrics":[{"name":"m"}]}`); !strings.Contains(answer, "query.max_samples") {
+			t.Errorf("%s: %s", of, answer)
+		}
+	}
 }

@@ -25,8 +25,8 @@ import (
 	"varve/internal/tenant"
 )
 
-// A house is what one tenant has for itself. No house knows of another.
-type house struct {
+// An instance is what one tenant has for itself. No instance knows of another.
+type instance struct {
 	name     string // of the tenant
 	log      *slog.Logger
 	store    *backend
@@ -38,7 +38,7 @@ type house struct {
 	front    front
 }
 
-// A front is the front ends of one house.
+// A front is the front ends of one instance.
 type front struct {
 	routes    []httpapi.Route
 	streams   map[string]*stream.Server
@@ -46,24 +46,24 @@ type front struct {
 	checks    []server.Check
 }
 
-// fittings are what all houses of a server have in common.
+// fittings are what all instances of a server have in common.
 type fittings struct {
 	shelf   *retention.Shelf
 	opening *embedded.Opening
 }
 
-// openHouse opens the store that the configuration names and builds the front ends on
+// openInstance opens the store that the configuration names and builds the front ends on
 // it.
-func openHouse(name string, c config.Config, f fittings, registry prometheus.Registerer, log *slog.Logger) (*house, error) {
+func openInstance(name string, c config.Config, f fittings, registry prometheus.Registerer, log *slog.Logger) (*instance, error) {
 	store, err := openBackend(c, f.shelf, f.opening, registry, log)
 	if err != nil {
 		return nil, err
 	}
-	return newHouse(name, c, store, openActive(c, log), f, registry, log), nil
+	return newInstance(name, c, store, openActive(c, log), f, registry, log), nil
 }
 
-func newHouse(name string, c config.Config, store *backend, active *query.ActiveFile, f fittings, registry prometheus.Registerer, log *slog.Logger) *house {
-	h := &house{name: name, log: log, store: store, active: active}
+func newInstance(name string, c config.Config, store *backend, active *query.ActiveFile, f fittings, registry prometheus.Registerer, log *slog.Logger) *instance {
+	h := &instance{name: name, log: log, store: store, active: active}
 	h.pipeline = ingest.New(store, c.Ingest, ingest.Options{
 		Registerer: registry, Logger: log,
 		Largest: store.largest, Fastest: store.fastest,
@@ -72,13 +72,13 @@ func newHouse(name string, c config.Config, store *backend, active *query.Active
 	return h
 }
 
-// reloadable lists the settings of one house that can change while it runs.
-func (h *house) reloadable() []admin.Reloadable {
+// reloadable lists the settings of one instance that can change while it runs.
+func (h *instance) reloadable() []admin.Reloadable {
 	return append(slices.Clone(h.store.settings), admin.ReloadableLimits(h.queries, h.pipeline, h.api)...)
 }
 
 // close ends all that does not belong to the store, and then the store.
-func (h *house) close() error {
+func (h *instance) close() error {
 	h.pipeline.Close()
 	if h.active != nil {
 		h.active.Close()
@@ -86,35 +86,35 @@ func (h *house) close() error {
 	return h.store.Close()
 }
 
-// A street is the houses of all tenants of a server; the first is that of the default one.
-type street []*house
+// instances are those of all tenants of a server; the first is that of the default one.
+type instances []*instance
 
-// openHouses opens the store of the default tenant and those of the tenants that the
+// openInstances opens the store of the default tenant and those of the tenants that the
 // configuration names, and puts their front ends behind the same routes and streams. An
 // error leaves none of them open.
-func openHouses(c config.Config, f fittings, registry *prometheus.Registry, log *slog.Logger) (street, server.Front, error) {
-	first, err := openHouse(principal.Default, c, f, registry, log)
+func openInstances(c config.Config, f fittings, registry *prometheus.Registry, log *slog.Logger) (instances, server.Front, error) {
+	first, err := openInstance(principal.Default, c, f, registry, log)
 	if err != nil {
 		return nil, server.Front{}, err
 	}
-	houses := street{first}
+	all := instances{first}
 	var metrics []prometheus.Gatherer
 	for _, t := range c.Tenants {
 		own := prometheus.NewRegistry()
 		labelled := prometheus.WrapRegistererWith(prometheus.Labels{"tenant": t.Name}, own)
-		h, err := openHouse(t.Name, c.Of(t), f, labelled, log.With("tenant", t.Name))
+		h, err := openInstance(t.Name, c.Of(t), f, labelled, log.With("tenant", t.Name))
 		if err != nil {
-			return nil, server.Front{}, errors.Join(fmt.Errorf("open the store of tenant %s: %w", t.Name, err), houses.Close())
+			return nil, server.Front{}, errors.Join(fmt.Errorf("open the store of tenant %s: %w", t.Name, err), all.Close())
 		}
-		houses, metrics = append(houses, h), append(metrics, own)
+		all, metrics = append(all, h), append(metrics, own)
 	}
-	front := houses.front(c, registry)
+	front := all.front(c, registry)
 	front.Metrics = metrics
-	return houses, front, nil
+	return all, front, nil
 }
 
-// Close closes all houses at the same time.
-func (s street) Close() error {
+// Close closes all instances at the same time.
+func (s instances) Close() error {
 	errs := make([]error, len(s))
 	var all sync.WaitGroup
 	for i, h := range s {
@@ -130,15 +130,15 @@ func (s street) Close() error {
 	return errors.Join(errs...)
 }
 
-// loadRollups reads the roll-up tasks of all houses, before points come in.
-func (s street) loadRollups(ctx context.Context) {
+// loadRollups reads the roll-up tasks of all instances, before points come in.
+func (s instances) loadRollups(ctx context.Context) {
 	for _, h := range s {
 		h.rollups.Load(ctx)
 	}
 }
 
-// runRollups runs the roll-up tasks of all houses until ctx ends.
-func (s street) runRollups(ctx context.Context) {
+// runRollups runs the roll-up tasks of all instances until ctx ends.
+func (s instances) runRollups(ctx context.Context) {
 	var all sync.WaitGroup
 	for _, h := range s {
 		all.Go(func() { h.rollups.Run(ctx) })
@@ -146,8 +146,8 @@ func (s street) runRollups(ctx context.Context) {
 	all.Wait()
 }
 
-// front puts the front ends of all houses behind the same routes and streams.
-func (s street) front(c config.Config, registry prometheus.Registerer) server.Front {
+// front puts the front ends of all instances behind the same routes and streams.
+func (s instances) front(c config.Config, registry prometheus.Registerer) server.Front {
 	own := s[0].front
 	whole := server.Front{
 		Routes:    own.routes,
@@ -156,7 +156,7 @@ func (s street) front(c config.Config, registry prometheus.Registerer) server.Fr
 		Checks:    append([]server.Check{server.AliveCheck()}, own.checks...),
 	}
 	whole.Tenants = func(name string) bool {
-		return slices.ContainsFunc(s, func(h *house) bool { return h.name == name })
+		return slices.ContainsFunc(s, func(h *instance) bool { return h.name == name })
 	}
 	if len(s) > 1 {
 		s.share(&whole, c, registry)
@@ -168,8 +168,8 @@ func (s street) front(c config.Config, registry prometheus.Registerer) server.Fr
 	return whole
 }
 
-// share lets the front ends of the first house hand over what is for another.
-func (s street) share(whole *server.Front, c config.Config, registry prometheus.Registerer) {
+// share lets the front ends of the first instance hand over what is for another.
+func (s instances) share(whole *server.Front, c config.Config, registry prometheus.Registerer) {
 	routes, limits := map[string][]httpapi.Route{}, map[string]int{}
 	for i, h := range s[1:] {
 		routes[h.name], limits[h.name] = h.front.routes, c.Tenants[i].MaxConnections
@@ -188,7 +188,7 @@ func (s street) share(whole *server.Front, c config.Config, registry prometheus.
 }
 
 // check fails if a check of a tenant does. Health is public, so only the log says whose.
-func (s street) check() server.Check {
+func (s instances) check() server.Check {
 	return server.Check{Name: "Tenants", Quiet: true, Partial: true, Run: func(ctx context.Context) error {
 		var ailing int
 		for _, h := range s[1:] {
@@ -207,25 +207,43 @@ func (s street) check() server.Check {
 	}}
 }
 
-// reloadable lists the settings that can change while the houses are open. That tenants
-// come, go or move needs a restart.
-func (s street) reloadable(began config.Config) []admin.Reloadable {
-	tenants := admin.Reloadable{Key: "tenants", Apply: func(next config.Config) error {
-		if !slices.EqualFunc(began.Tenants, next.Tenants, sameHouse) {
+// reloadable lists the settings that can change while the instances are open, for all of
+// them. That tenants come, go or move needs a restart.
+func (s instances) reloadable(began config.Config) []admin.Reloadable {
+	settings := s[0].reloadable()
+	for k := range settings {
+		own := settings[k].Apply
+		settings[k].Apply = func(next config.Config) error {
+			return errors.Join(own(next), s.reloadTenants(began, next, settings[k].Key))
+		}
+	}
+	return append(settings, admin.Reloadable{Key: "tenants", Apply: func(next config.Config) error {
+		if !slices.EqualFunc(began.Tenants, next.Tenants, samePlace) {
 			return admin.ErrNeedsRestart
 		}
-		for i, t := range next.Tenants {
-			for _, setting := range s[i+1].reloadable() {
-				if err := setting.Apply(next.Of(t)); err != nil {
-					return fmt.Errorf("%s of tenant %s: %w", setting.Key, t.Name, err)
-				}
-			}
-		}
-		return nil
-	}}
-	return append(s[0].reloadable(), tenants)
+		return s.reloadTenants(began, next, "")
+	}})
 }
 
-func sameHouse(a, b tenant.Config) bool {
+// reloadTenants puts a setting of the tenants in force, "" all of them. Tenants that need a
+// restart keep theirs.
+func (s instances) reloadTenants(began, next config.Config, key string) error {
+	if !slices.EqualFunc(began.Tenants, next.Tenants, samePlace) {
+		return nil
+	}
+	for i, t := range next.Tenants {
+		for _, setting := range s[i+1].reloadable() {
+			if key != "" && setting.Key != key {
+				continue
+			}
+			if err := setting.Apply(next.Of(t)); err != nil {
+				return fmt.Errorf("%s of tenant %s: %w", setting.Key, t.Name, err)
+			}
+		}
+	}
+	return nil
+}
+
+func samePlace(a, b tenant.Config) bool {
 	return a.Name == b.Name && a.Keyspace == b.Keyspace && a.MaxConnections == b.MaxConnections
 }
