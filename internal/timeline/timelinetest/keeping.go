@@ -1,0 +1,235 @@
+package timelinetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"varve/internal/store"
+	"varve/internal/timeline"
+)
+
+// testModes: data apart, by reference of several timelines, and data that is gone.
+func testModes(t *testing.T, s *suite) {
+	e := s.engine(s.shelf, time.Now)
+	index, hybrid, plain := s.name("index"), s.name("hybrid"), s.name("plain")
+	_, err := e.Propose(s.ctx(), index, timeline.Proposal{Mode: timeline.Index, Factor: 2})
+	s.must(err)
+	_, err = e.Propose(s.ctx(), hybrid, timeline.Proposal{Mode: timeline.Hybrid, Threshold: 100})
+	s.must(err)
+	base := time.Now().Add(-time.Hour).UnixMicro()
+	large := timeline.Addressed{Event: timeline.Event{Time: base, ID: "large", Data: []byte(strings.Repeat("x", 1000))}, Timelines: []string{index, hybrid, plain}}
+	small := timeline.Addressed{Event: timeline.Event{Time: base + 1, ID: "small", Data: []byte("y")}, Timelines: []string{index, hybrid, plain}}
+	s.append(e, large, small)
+	want := func(name string, n, bytes, missing int) {
+		t.Helper()
+		all, _ := s.pages(e, timeline.Query{Timelines: []string{name}}, nil)
+		got, gone := 0, 0
+		for _, f := range all {
+			got += len(f.Data)
+			if f.Missing {
+				gone++
+			}
+		}
+		if len(all) != n || got != bytes || gone != missing {
+			t.Errorf("%s: %d events with %d bytes, %d without data; want %d, %d, %d", name, len(all), got, gone, n, bytes, missing)
+		}
+	}
+	for _, name := range []string{index, hybrid, plain} {
+		want(name, 2, 1001, 0)
+	}
+	s.must(e.Delete(s.ctx(), index, timeline.Deletion{ID: "large"}))
+	want(index, 1, 1, 0)
+	want(hybrid, 2, 1001, 0)
+
+	// Data that was lost is a gap, not the end of the page.
+	out, err := s.shelf.Slice(s.ctx(), timeline.Part{Timeline: hybrid, Start: floor(base, 10*second), EndExcl: floor(base, 10*second) + 10*second}, timeline.All(), timeline.Ascending, timeline.Limit{Entries: 1, Bytes: 1})
+	s.must(err)
+	s.must(s.shelf.DropPayload(s.ctx(), out.Entries[0].Pointer, hybrid, time.Now().Add(time.Second)))
+	want(hybrid, 2, 1, 1)
+	want(plain, 2, 1001, 0)
+}
+
+func testRetention(t *testing.T, s *suite) {
+	now := time.Now()
+	c := &clock{at: now}
+	e := s.engine(s.shelf, c.now)
+	name := s.name("a")
+	var want []string
+	var events []timeline.Addressed
+	for i := range 20 {
+		at := now.Add(time.Duration(i-20) * time.Minute).UnixMicro()
+		events = append(events, event(at, fmt.Sprint("e", i), name))
+		want = append(want, fmt.Sprintf("%d/e%d", at, i))
+	}
+	s.append(e, events[:10]...)
+	s.append(e, events[10:]...)
+	_, err := e.SetRetention(s.ctx(), name, 5*time.Minute+time.Second)
+	s.must(err)
+	s.want(e, timeline.Query{Timelines: []string{name}}, want[15:])
+	r, err := e.Append(s.ctx(), events[:1])
+	if err != nil || len(r.Rejected) != 1 {
+		t.Errorf("an event that is too old: %+v, %v", r, err)
+	}
+	s.must(e.Upkeep(s.ctx()))
+	_, err = e.SetRetention(s.ctx(), name, 0)
+	s.must(err)
+	s.want(e, timeline.Query{Timelines: []string{name}}, want[15:]) // what is gone is gone
+
+	// The marks of the buckets go once no writer can rely on them.
+	_, err = e.SetRetention(s.ctx(), name, 5*time.Minute)
+	s.must(err)
+	c.at = now.Add(3*time.Minute + 30*time.Second)
+	s.must(e.Upkeep(s.ctx()))
+	start, err := e.Start(s.ctx(), name)
+	if err != nil || start.First.ID != "e19" || now.UnixMicro()-start.Bucket > 70*second {
+		t.Errorf("start %+v, %v, want that of e19", start, err)
+	}
+}
+
+func testDeletion(t *testing.T, s *suite) {
+	now := time.Now()
+	c := &clock{at: now}
+	e := s.engine(s.shelf, c.now)
+	name, kept := s.name("a"), s.name("b")
+	base := now.Add(-time.Hour).UnixMicro()
+	var want []string
+	var events []timeline.Addressed
+	for i := range 30 {
+		at := base + int64(i)*9*second
+		events = append(events, event(at, fmt.Sprint("e", i), name, kept))
+		want = append(want, fmt.Sprintf("%d/e%d", at, i))
+	}
+	s.append(e, events...)
+	query := timeline.Query{Timelines: []string{name}}
+	s.must(e.Delete(s.ctx(), name, timeline.Deletion{ID: "e3"}))
+	s.must(e.Delete(s.ctx(), name, timeline.Deletion{ID: "e4", From: ptr(base + 4*9*second), Until: ptr(base + 4*9*second)}))
+	s.must(e.Delete(s.ctx(), name, timeline.Deletion{ID: "nothing"}))
+	s.want(e, query, slices.Concat(want[:3], want[5:]))
+	s.must(e.Delete(s.ctx(), name, timeline.Deletion{From: ptr(base + 10*9*second), Until: ptr(base + 19*9*second)}))
+	s.want(e, query, slices.Concat(want[:3], want[5:10], want[20:]))
+	if err := e.Delete(s.ctx(), name, timeline.Deletion{}); !errors.As(err, new(*store.InputError)) {
+		t.Errorf("a deletion of nothing in particular: %v", err)
+	}
+	s.append(e, events[12])
+	s.want(e, query, slices.Concat(want[:3], want[5:10], want[12:13], want[20:]))
+
+	s.must(e.DeleteTimeline(s.ctx(), name))
+	s.must(e.DeleteTimeline(s.ctx(), name))
+	s.want(e, query, nil)
+	if _, err := e.Stats(s.ctx(), name); !errors.Is(err, timeline.ErrNotFound) {
+		t.Errorf("stats of a deleted timeline: %v", err)
+	}
+	if list, _, err := e.Names(s.ctx(), s.prefix, "", 10); err != nil || len(list) != 1 || list[0].Name != kept {
+		t.Errorf("names %+v, %v", list, err)
+	}
+	s.append(e, events[5]) // it comes back
+	s.want(e, query, want[5:6])
+	s.want(e, timeline.Query{Timelines: []string{kept}}, want)
+
+	// What is left of a deleted timeline goes later.
+	s.must(e.DeleteTimeline(s.ctx(), name))
+	for range 3 {
+		c.at = c.at.Add(10 * time.Minute)
+		s.must(e.Upkeep(s.ctx()))
+	}
+	h, err := s.shelf.History(s.ctx(), name)
+	if err != nil || h.Version != 0 {
+		t.Errorf("its history stays: %+v, %v", h, err)
+	}
+	s.append(e, events[6])
+	s.want(e, query, want[6:7])
+}
+
+func testTail(t *testing.T, s *suite) {
+	e := s.engine(s.shelf, time.Now)
+	name := s.name("a")
+	base := time.Now().Add(-time.Hour).UnixMicro()
+	s.append(e, event(base, "before", name))
+	sub, err := e.Tail(s.ctx(), timeline.TailQuery{Timeline: name})
+	s.must(err)
+	defer sub.Close()
+	const n = 200
+	var group sync.WaitGroup
+	defer group.Wait()
+	group.Go(func() {
+		for i := range n {
+			e.Append(s.ctx(), []timeline.Addressed{event(base-int64(i%7)*second, fmt.Sprint("e", i), name)})
+		}
+	})
+	seen := map[string]bool{}
+	ctx, cancel := context.WithTimeout(s.ctx(), time.Minute)
+	defer cancel()
+	for len(seen) < n {
+		some, err := sub.Next(ctx)
+		if err != nil {
+			t.Fatalf("after %d events: %v", len(seen), err)
+		}
+		for i, f := range some {
+			if seen[f.ID] || f.ID == "before" {
+				t.Fatalf("%s came twice, or before", f.ID)
+			}
+			seen[f.ID] = true
+			if rand.IntN(10) == 0 { // the connection is cut, and taken up again
+				sub.Close()
+				if sub, err = e.Tail(s.ctx(), timeline.TailQuery{Timeline: name, Cursor: some[i].Cursor}); err != nil {
+					t.Fatal(err)
+				}
+				break
+			}
+		}
+	}
+	short, stop := context.WithTimeout(s.ctx(), 50*time.Millisecond)
+	defer stop()
+	if some, err := sub.Next(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("more arrived: %+v, %v", some, err)
+	}
+	p, err := e.Read(s.ctx(), timeline.Query{Timelines: []string{name}, Limit: 1})
+	s.must(err)
+	if _, err := e.Tail(s.ctx(), timeline.TailQuery{Timeline: name, Cursor: p.Cursor}); !errors.As(err, new(*store.InputError)) {
+		t.Errorf("the cursor of a page: %v", err)
+	}
+	sub.Close()
+}
+
+// testGuard is acceptance test 15: no partition above 100 MB or 100,000 rows at 1, 100 and
+// 10,000 events per second. The timelines begin with one event, so that nothing is known of
+// the rate, and then get bursts at that rate.
+func testGuard(t *testing.T, s *suite) {
+	for _, rate := range []int64{1, 100, 10_000} {
+		c := &clock{at: time.UnixMicro(floor(time.Now().UnixMicro(), 86400*second))}
+		e, err := timeline.Open(s.shelf, timeline.Options{Now: c.now, Upkeep: -1, Config: timeline.Config{Adapt: true}})
+		s.must(err)
+		name := s.name(fmt.Sprint("rate", rate))
+		s.append(e, event(c.at.UnixMicro(), "first", name))
+		for i := range 4 {
+			events := make([]timeline.Addressed, 1000)
+			c.at = c.at.Add(2*time.Hour + time.Duration(int64(len(events))*second/rate)*time.Microsecond)
+			for j := range events {
+				at := c.at.UnixMicro() - int64(len(events)-j)*second/rate
+				events[j] = timeline.Addressed{Event: timeline.Event{Time: at, ID: fmt.Sprintf("%d-%d", i, j), Data: make([]byte, 200)}, Timelines: []string{name}}
+			}
+			s.append(e, events...)
+			s.must(e.Upkeep(s.ctx()))
+		}
+		h, err := e.Layout(s.ctx(), name)
+		s.must(err)
+		for _, l := range h.Layouts { // from the first one on
+			rows := float64(rate) * float64(l.Size) / float64(second) / float64(l.Factor)
+			if rows > 100_000 || rows*260 > 100e6 {
+				t.Errorf("at %d events per second there is layout %+v: %.0f rows in a partition", rate, l, rows)
+			}
+		}
+		want := map[int64]timeline.Layout{1: {Size: 3600 * second, Factor: 1}, 100: {Size: 60 * second, Factor: 1}, 10_000: {Size: 10 * second, Factor: 10}}[rate]
+		if last := h.Layouts[len(h.Layouts)-1]; last.Size != want.Size || last.Factor != want.Factor {
+			t.Errorf("at %d events per second the layout became %+v, want %+v", rate, last, want)
+		}
+		s.must(e.Close())
+	}
+}
