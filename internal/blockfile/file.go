@@ -112,7 +112,7 @@ func (f *File) readHead() error {
 	v, step := binary.LittleEndian.Uint32(head[8:]), binary.LittleEndian.Uint32(head[12:])
 	switch {
 	case v != version && v != versionTwo:
-		return f.corrupt(8, "format version %d is not known to this build (it knows %d and %d); use a newer one", v, version, versionTwo)
+		return f.corrupt(8, "format version %d is not known to this build (it knows %d and %d); use a newer one, and do not repair with this one", v, version, versionTwo)
 	case v == version && step != 0:
 		return f.corrupt(12, "expected zero, got %d", step)
 	case v == versionTwo && step == 0:

@@ -27,7 +27,7 @@ const (
 	nodes  = "nodes" // the space of members, which are leases on their own ids
 )
 
-// ErrLost means that a lease is not, or not any more, held by who asks.
+// ErrLost means that the caller does not hold the lease, or no longer does.
 var ErrLost = errors.New("the lease is lost: it has ended, or another process has it")
 
 // A HeldError means that another process has a lease.

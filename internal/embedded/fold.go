@@ -71,7 +71,7 @@ func (k policyKind) border(plan retention.Plan, stepMS int64) int64 {
 	return plan.Border(stepMS)
 }
 
-// agesOf returns f.ages, counted anew after a change of the book. merging must be held.
+// agesOf returns f.ages, counted again after a change of the book. merging must be held.
 func (s *Store) agesOf(f *openFile, book *retention.Book) *ages {
 	a := &f.ages
 	if a.book == book {

@@ -78,7 +78,7 @@ func (e *Engine) release(l *line) {
 }
 
 // The fence. A change of layout is written at least the lead time before it takes effect.
-// A process reads the history anew when it is older than poll, and touches only buckets
+// A process reads the history again when it is older than poll, and touches only buckets
 // that begin before the horizon of the history that it has: a change that it has not seen
 // takes effect later.
 func (e *Engine) poll() time.Duration { return e.config.LeadTime / 4 }

@@ -252,7 +252,7 @@ type attempt struct {
 	mu      sync.Mutex
 	host    string // id of the node it was sent to, empty before
 	replica bool   // of the statement's partition
-	pinned  bool   // to a node, by who made the attempt: no other will do
+	pinned  bool   // to a node, by the caller: no other will do
 }
 
 type attemptKey struct{}

@@ -14,7 +14,7 @@ import (
 
 // Each server has a log of arrivals for each timeline that it puts events into. Rows of a
 // log are written one after the other, in the order of their numbers, and only when the
-// events they list are stored. So who reads a log up to a row has read all rows before it
+// events they list are stored. So whoever has read a log up to a row has read all rows before it
 // that were acknowledged, or will be.
 //
 //	timeline_logs      timeline -> log -> newest slot

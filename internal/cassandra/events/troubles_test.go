@@ -172,7 +172,7 @@ func number(b []byte) (n int64) {
 	return n
 }
 
-// A change of layout whose answer is lost is seen as made by who made it.
+// A change of layout whose answer is lost is recognised by the process that made it.
 func testHistoryUnknown(t *testing.T, node *cqltest.FailingNode, s *Shelf) {
 	name := t.Name()
 	var calls atomic.Int64

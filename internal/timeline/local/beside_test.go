@@ -88,7 +88,7 @@ func TestBesideTheStore(t *testing.T) {
 	}
 }
 
-// flip changes a bit in the first file with a suffix. The file is written anew, so that
+// flip changes a bit in the first file with a suffix. The file is written again, so that
 // hard links keep what they had.
 func flip(t *testing.T, fs vfs.FS, dir, suffix string) {
 	t.Helper()
