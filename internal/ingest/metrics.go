@@ -31,6 +31,8 @@ func newMetrics(r prometheus.Registerer, p *Pipeline) *metrics {
 	}
 	set.GaugeFunc("samples_in_flight", "Samples parsed and not yet stored; at most max_samples_in_flight.",
 		func() float64 { return float64(p.inFlight.inUse()) })
+	set.CounterFunc("congested_refused_total", "Blocks of HTTP requests refused at once, since the store took none soon for a while and enough waited.",
+		func() float64 { return float64(p.writes.refused.Load()) })
 	set.GaugeFunc("series_used_ratio", "Series that the store holds, as a share of max_series.",
 		func() float64 { return float64(p.appender.SeriesCount()) / float64(p.growth.Load().maxSeries) })
 	set.GaugeFunc("series_memory_bytes", "Memory of the names of all series and the index of them, approximate.",

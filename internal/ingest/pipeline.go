@@ -10,6 +10,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"varve/internal/clip"
+	"varve/internal/congestion"
 	"varve/internal/machine"
 	"varve/internal/store"
 )
@@ -40,6 +41,7 @@ type Pipeline struct {
 	bodies   *gate // bytes
 	newcomer *rate.Limiter
 	samples  *sampleRate
+	writes   writes
 
 	defaultTTL uint32 // seconds
 
@@ -80,6 +82,7 @@ func New(appender store.Appender, cfg Config, o Options) *Pipeline {
 			log:     o.Logger,
 		},
 	}
+	p.writes.patience = congestion.Patience(cfg.StoreWait)
 	p.checker, _ = store.As[store.SampleChecker](appender)
 	p.mu.protocols = map[string]*Protocol{}
 	p.aliases.Store(newAliasCache(appender.Epoch(), int64(cfg.AliasCache)))

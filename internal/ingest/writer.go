@@ -91,9 +91,26 @@ func (w *Writer) Full() bool {
 // and is returned; nothing is stored then.
 //
 // Ingest returns the number of samples stored. Errors are ErrBusy, a
-// store.LimitError of ingest.samples_per_second, those of store.Appender.Append and
-// Create, and those of fill.
+// store.LimitError of ingest.samples_per_second or of writes that wait, those of
+// store.Appender.Append and Create, and those of fill.
 func (w *Writer) Ingest(ctx context.Context, n int, fill func() error) (int, error) {
+	if w.wait == 0 {
+		return w.ingest(ctx, n, fill)
+	}
+	came := w.p.now()
+	if err := w.p.writes.enter(came); err != nil {
+		return 0, err
+	}
+	defer w.p.writes.leave()
+	stored, err := w.ingest(ctx, n, fill)
+	if stored > 0 {
+		now := w.p.now()
+		w.p.writes.Served(now, now.Sub(came), w.p.writes.patience)
+	}
+	return stored, err
+}
+
+func (w *Writer) ingest(ctx context.Context, n int, fill func() error) (int, error) {
 	taken, err := w.enter(ctx, int64(n))
 	if err != nil {
 		return 0, err

@@ -25,7 +25,7 @@ type deletes struct {
 	refused prometheus.Counter
 }
 
-func newDeletes(r prometheus.Registerer) *deletes {
+func newDeletes(r prometheus.Registerer, m *metrics) *deletes {
 	d := &deletes{
 		places: places{free: max(leastDeletes, runtime.GOMAXPROCS(0))},
 		queued: prometheus.NewGauge(prometheus.GaugeOpts{
@@ -35,6 +35,7 @@ func newDeletes(r prometheus.Registerer) *deletes {
 			Name: "varve_query_deletes_refused_total", Help: "Deletes that were refused since too many waited, or others did not end within query.max_wait.",
 		}),
 	}
+	d.fresh.refused = m.shed.WithLabelValues("delete")
 	r.MustRegister(d.queued, d.refused)
 	return d
 }
@@ -65,6 +66,7 @@ func (d *deletes) enter(ctx context.Context, config *Config) error {
 			Limit: "query.max_wait", Max: config.MaxWait.Milliseconds(),
 			What: "milliseconds that a delete waits until others have ended; nothing was deleted; send fewer at once",
 		}},
+		early: config.congested("a delete waits until others have ended", "send fewer at once; nothing was deleted"),
 	})
 	if busy := (*BusyError)(nil); errors.As(err, &busy) {
 		d.refused.Inc()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
 	"sync"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"varve/internal/congestion"
 	"varve/internal/machine"
 	"varve/internal/store"
 )
@@ -61,11 +63,12 @@ func New(s store.Viewer, config Config, r prometheus.Registerer, now func() time
 		places:  places{free: config.MaxConcurrent},
 		running: map[uint64]*Session{},
 	}
+	e.places.fresh.refused, e.places.begun.refused = e.metrics.shed.WithLabelValues("begin"), e.metrics.shed.WithLabelValues("turn")
 	e.config.Store(&config)
 	e.pool = &pool{max: machine.Share(int64(config.TotalMemory)), metrics: e.metrics}
 	e.pool.maxWait.Store(int64(config.MaxWait))
 	e.metrics.memoryMax.Set(float64(e.pool.max))
-	e.texts, e.deletes = newTexts(e.pool, r), newDeletes(r)
+	e.texts, e.deletes = newTexts(e.pool, r), newDeletes(r, e.metrics)
 	return e
 }
 
@@ -144,7 +147,18 @@ func (e *Engine) enter(ctx context.Context) error {
 			Limit: "query.max_concurrent", Max: int64(config.MaxConcurrent),
 			What: "no place became free within query.max_wait of " + config.MaxWait.String(),
 		}},
+		early: config.congested("a query waits for a place", "fewer dashboards at once"),
 	})
+}
+
+// congested is the error of a request that is refused early.
+func (c *Config) congested(what, wayOut string) error {
+	p := congestion.Patience(c.MaxWait)
+	return &BusyError{&store.LimitError{
+		Limit: "query.max_wait", Max: c.MaxWait.Milliseconds(), What: fmt.Sprintf(
+			"milliseconds that %s; for %s none was served within %s, so those that wait for longer than %s are refused: ask again later, or %s",
+			what, p.While(), p.Soon(), p.Enough(), wayOut),
+	}}
 }
 
 // outcomeOK is the outcome of most queries.

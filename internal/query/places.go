@@ -3,31 +3,81 @@ package query
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/congestion"
 )
 
 // places limits the queries that compute at once. Queries that wait stand in two
 // lines: fresh ones in the order in which they came, and those that have begun, the
 // oldest first, so that some end before all are half done. A free place goes to the
 // two lines by turns. places is safe for many goroutines.
+//
+// When one of the lines is congested, the queries in it that wait for their first turn, to
+// begin or to go on, are refused early; see shed. Later turns are not refused: much of
+// the work is done then.
 type places struct {
 	mu    sync.Mutex
 	free  int // below 0 while more are taken than there should be
 	taken int
-	fresh []*waiter
-	begun []*waiter // by id
-	last  bool      // the last place went to a query that had begun
+	fresh line
+	begun line // by id
+	last  bool // the last place went to a query that had begun
+}
+
+// A line is queries that wait for a place.
+type line struct {
+	waiters []*waiter
+	congestion.Line
+	refused prometheus.Counter // nil counts nothing
 }
 
 // A waiter stands in a line until it is called.
 type waiter struct {
-	id     uint64        // of a query that has begun
-	called chan struct{} // closed when it has a place
+	id       uint64 // of a query that has begun
+	since    time.Time
+	patience congestion.Patience // 0: it is not refused early
+	called   chan struct{}       // closed when it has a place, or is refused
+	refused  bool
+}
+
+// errCongested is the error of a waiter that is refused early.
+var errCongested = errors.New("the line is congested")
+
+// call gives the waiter in front a place.
+func (l *line) call(now time.Time) {
+	w := l.waiters[0]
+	l.waiters = slices.Delete(l.waiters, 0, 1)
+	if w.patience > 0 {
+		l.Served(now, now.Sub(w.since), w.patience)
+	}
+	close(w.called)
+}
+
+// shed refuses the waiters that have stood for long enough, if the line is congested.
+func (l *line) shed(now time.Time) {
+	l.waiters = slices.DeleteFunc(l.waiters, func(w *waiter) bool {
+		w.refused = w.patience > 0 && l.Congested(now, w.patience) && now.Sub(w.since) > w.patience.Enough()
+		if !w.refused {
+			return false
+		}
+		if l.refused != nil {
+			l.refused.Inc()
+		}
+		close(w.called)
+		return true
+	})
+}
+
+// canRefuse reports whether a waiter of the line may be refused early.
+func (l *line) canRefuse() bool {
+	return slices.ContainsFunc(l.waiters, func(w *waiter) bool { return w.patience > 0 })
 }
 
 // try takes a place if there is one that nobody waits for.
@@ -42,15 +92,16 @@ func (p *places) try() bool {
 	return true
 }
 
-// A queue is a line before places: how many may wait in it, and for how long.
+// A queue is how callers wait in line before places: how many, and for how long.
 type queue struct {
 	most    int64 // requests that may wait
 	wait    time.Duration
 	waiting *atomic.Int64
 	gauge   prometheus.Gauge
 
-	full func(n int64) error // the error of one more, of n
-	late error               // of who has waited for that long
+	full  func(n int64) error // the error of one more, of n
+	late  error               // of who has waited for that long
+	early error               // of who is refused before that, as the line is congested
 }
 
 // queue waits for a place in q.
@@ -64,11 +115,16 @@ func (p *places) queue(ctx context.Context, q queue) error {
 	defer q.gauge.Dec()
 	ctx, cancel := context.WithTimeoutCause(ctx, q.wait, q.late)
 	defer cancel()
-	return p.line(ctx, 0)
+	err := p.line(ctx, 0, q.wait)
+	if errors.Is(err, errCongested) {
+		return q.early
+	}
+	return err
 }
 
-// line waits for a place. id is 0 for a query that has not begun.
-func (p *places) line(ctx context.Context, id uint64) error {
+// line waits for a place. id is 0 for a query that has not begun. A patience of 0 keeps it
+// from being refused early.
+func (p *places) line(ctx context.Context, id uint64, patience time.Duration) error {
 	p.mu.Lock()
 	if p.free > 0 {
 		p.free--
@@ -76,20 +132,29 @@ func (p *places) line(ctx context.Context, id uint64) error {
 		p.mu.Unlock()
 		return nil
 	}
-	w := p.stand(id)
+	w := p.stand(id, patience)
 	p.mu.Unlock()
 	return p.wait(ctx, w)
 }
 
 // stand puts a waiter into its line. p.mu is held.
-func (p *places) stand(id uint64) *waiter {
-	w := &waiter{id: id, called: make(chan struct{})}
-	if id == 0 {
-		p.fresh = append(p.fresh, w)
-		return w
+func (p *places) stand(id uint64, patience time.Duration) *waiter {
+	w := &waiter{id: id, since: time.Now(), patience: congestion.Patience(patience), called: make(chan struct{})}
+	l := &p.fresh
+	if id != 0 {
+		l = &p.begun
 	}
-	at, _ := slices.BinarySearchFunc(p.begun, id, func(w *waiter, id uint64) int { return cmp.Compare(w.id, id) })
-	p.begun = slices.Insert(p.begun, at, w)
+	if patience > 0 {
+		l.shed(w.since)
+		if !l.canRefuse() {
+			l.Short(w.since)
+		}
+	}
+	at := len(l.waiters)
+	if id != 0 {
+		at, _ = slices.BinarySearchFunc(l.waiters, id, func(w *waiter, id uint64) int { return cmp.Compare(w.id, id) })
+	}
+	l.waiters = slices.Insert(l.waiters, at, w)
 	return w
 }
 
@@ -97,19 +162,29 @@ func (p *places) stand(id uint64) *waiter {
 func (p *places) wait(ctx context.Context, w *waiter) error {
 	select {
 	case <-w.called:
-		return nil
+		return w.outcome()
 	case <-ctx.Done():
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	select {
-	case <-w.called: // at the same moment: the place goes to the next waiter
-		p.pass()
+	case <-w.called: // at the same moment
+		if !w.refused {
+			p.pass() // the place goes to the next waiter
+		}
 	default:
 		isW := func(x *waiter) bool { return x == w }
-		p.fresh, p.begun = slices.DeleteFunc(p.fresh, isW), slices.DeleteFunc(p.begun, isW)
+		p.fresh.waiters, p.begun.waiters = slices.DeleteFunc(p.fresh.waiters, isW), slices.DeleteFunc(p.begun.waiters, isW)
 	}
 	return context.Cause(ctx)
+}
+
+// outcome is the error of a waiter that was called.
+func (w *waiter) outcome() error {
+	if w.refused {
+		return errCongested
+	}
+	return nil
 }
 
 // leave gives a place back.
@@ -126,18 +201,30 @@ func (p *places) pass() {
 		p.taken--
 		return
 	}
-	line := &p.fresh
-	if p.last = len(p.begun) > 0 && (len(p.fresh) == 0 || !p.last); p.last {
-		line = &p.begun
-	}
-	if len(*line) == 0 {
-		p.free++
-		p.taken--
+	if l, now := p.next(); l != nil {
+		l.call(now)
 		return
 	}
-	w := (*line)[0]
-	*line = slices.Delete(*line, 0, 1)
-	close(w.called)
+	p.free++
+	p.taken--
+}
+
+// next returns the line whose turn it is, nil if nobody waits. p.mu is held.
+func (p *places) next() (l *line, now time.Time) {
+	if len(p.fresh.waiters)+len(p.begun.waiters) > 0 { // else there is no need to know the time
+		now = time.Now()
+		p.fresh.shed(now)
+		p.begun.shed(now)
+	}
+	fresh, begun := len(p.fresh.waiters) > 0, len(p.begun.waiters) > 0
+	p.last = begun && !(fresh && p.last)
+	switch {
+	case p.last:
+		return &p.begun, now
+	case fresh:
+		return &p.fresh, now
+	}
+	return nil, now
 }
 
 // grow makes n more places, or fewer if n is negative: these go when they are given
@@ -153,20 +240,27 @@ func (p *places) grow(n int) {
 }
 
 // yield gives the place of a query to a fresh one, if one waits, and waits for
-// another place, unless that many queries that have begun wait already.
-func (p *places) yield(ctx context.Context, id uint64, most int) (had bool, err error) {
+// another place, unless that many queries that have begun wait already. It reports
+// whether the query stood in line. After an error the query has no place. patience is
+// that of line. Where queries that have begun may be refused, a query with patience also
+// gives its place to one of them.
+func (p *places) yield(ctx context.Context, id uint64, most int, patience time.Duration) (stood bool, err error) {
 	p.mu.Lock()
-	if len(p.fresh) == 0 || len(p.begun) >= most {
-		p.mu.Unlock()
-		return true, nil
+	now := time.Now()
+	p.fresh.shed(now)
+	p.begun.shed(now)
+	l := &p.fresh
+	if len(l.waiters) == 0 && patience > 0 && p.begun.canRefuse() && p.begun.Congested(now, congestion.Patience(patience)) {
+		l = &p.begun // a query that may be refused gets one turn, and no more
 	}
-	next := p.fresh[0]
-	p.fresh = slices.Delete(p.fresh, 0, 1)
-	close(next.called)
-	w := p.stand(id)
+	if len(l.waiters) == 0 || len(p.begun.waiters) >= most {
+		p.mu.Unlock()
+		return false, nil
+	}
+	l.call(now)
+	w := p.stand(id, patience)
 	p.mu.Unlock()
-	err = p.wait(ctx, w)
-	return err == nil, err
+	return true, p.wait(ctx, w)
 }
 
 // inUse returns the number of taken places.

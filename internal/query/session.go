@@ -45,6 +45,7 @@ type Session struct {
 	slot    int       // in the engine's ActiveFile
 	turn    time.Time // when the query got its place, the last time
 	outside bool      // it has no place now
+	settled bool      // it has had a second turn, or has sent some of its answer
 
 	at struct { // what is worked on, for the list of running queries
 		sync.Mutex

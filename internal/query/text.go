@@ -77,6 +77,9 @@ func newTexts(p *pool, r prometheus.Registerer) *texts {
 	t.lanes[SmallTexts].free = runtime.GOMAXPROCS(0)
 	t.lanes[LargeTexts].free = runtime.GOMAXPROCS(0)
 	t.lanes[OperatorTexts].free = 1
+	for lane, name := range laneNames {
+		t.lanes[lane].fresh.refused = p.metrics.shed.WithLabelValues("parse_" + name)
+	}
 	return t
 }
 
@@ -195,6 +198,7 @@ func (a *texts) enter(ctx context.Context, lane Lane, config *Config) error {
 		late: &BusyError{&store.LimitError{
 			Limit: "query.max_wait", Max: config.MaxWait.Milliseconds(), What: "milliseconds that a request waits to be parsed; send fewer at once",
 		}},
+		early: config.congested("a request waits to be parsed", "send fewer, or smaller ones, at once"),
 	})
 	if busy := (*BusyError)(nil); errors.As(err, &busy) {
 		a.metrics.refused.Inc()

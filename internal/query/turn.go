@@ -1,6 +1,7 @@
 package query
 
 import (
+	"errors"
 	"math"
 	"time"
 )
@@ -29,8 +30,16 @@ func (s *Session) Yield() (err error) {
 	}
 	e.wait(+1)
 	defer e.wait(-1)
-	has, err := e.places.yield(s.ctx, s.id, most)
-	s.outside, s.turn = !has, time.Now()
+	var patience time.Duration // later turns are not refused
+	if !s.settled {
+		patience = s.config.MaxWait
+	}
+	stood, err := e.places.yield(s.ctx, s.id, most, patience)
+	s.settled = s.settled || stood
+	s.outside, s.turn = err != nil, time.Now()
+	if errors.Is(err, errCongested) {
+		return s.config.congested("a query waits for its second turn", "ask for less: coarser sampling, a shorter time, fewer series")
+	}
 	return err
 }
 
@@ -44,6 +53,7 @@ func (s *Session) Due() bool {
 // Aside runs f, which may wait for the client. If f takes longer than clientTime,
 // another query gets the place meanwhile, and Aside waits for a new one.
 func (s *Session) Aside(f func() error) error {
+	s.settled = true
 	if s.outside { // it has ended, and what is left of its answer is sent
 		return f()
 	}
@@ -53,7 +63,7 @@ func (s *Session) Aside(f func() error) error {
 	e := s.engine
 	e.wait(+1)
 	defer e.wait(-1)
-	err := e.places.line(s.ctx, s.id)
+	err := e.places.line(s.ctx, s.id, 0)
 	s.outside, s.turn = err != nil, time.Now()
 	return err
 }

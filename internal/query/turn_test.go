@@ -19,7 +19,7 @@ func (f *fixture) begin() chan error {
 	inLine := func() int {
 		f.places.mu.Lock()
 		defer f.places.mu.Unlock()
-		return len(f.places.fresh)
+		return len(f.places.fresh.waiters)
 	}
 	waiting := inLine()
 	go func() {
@@ -53,11 +53,11 @@ func TestYield(t *testing.T) {
 	if err := f.pool.acquire(context.Background(), f.pool.max*3/4); err != nil {
 		t.Fatal(err)
 	}
-	f.places.stand(run.id + 1) // as a query that has begun
+	f.places.stand(run.id+1, 0) // as a query that has begun
 	if run.Yield() != nil || len(first) > 0 {
 		t.Error("others began although memory is short, and one waits for its next turn")
 	}
-	f.places.begun, run.turn = nil, time.Time{}
+	f.places.begun.waiters, run.turn = nil, time.Time{}
 	if err := run.Yield(); err != nil { // returns when the first one has had its turn
 		t.Fatal(err)
 	}

@@ -1,0 +1,46 @@
+// Package congestion tells a line that is long for a moment, as after a burst, from one
+// that stays long because more comes than is served. As in CoDel (RFC 8289), what counts is
+// how long callers wait that get through, not how many wait: a line in which nobody has got
+// through soon for a while keeps everybody waiting up to a timeout, and most in vain.
+// Refusing some callers early then serves the others in time.
+package congestion
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// A Patience is the longest time that a caller waits in a line. The other times of the line
+// are parts of it.
+type Patience time.Duration
+
+// Soon is the wait up to which a caller counts as served soon.
+func (p Patience) Soon() time.Duration { return time.Duration(p / 20) }
+
+// While is how long nobody has to be served soon before the line counts as congested.
+func (p Patience) While() time.Duration { return time.Duration(p / 2) }
+
+// Enough is the longest wait in a congested line.
+func (p Patience) Enough() time.Duration { return time.Duration(p / 5) }
+
+// A Line remembers when a line was short for the last time. Its methods may be called by
+// many goroutines at once.
+type Line struct {
+	short atomic.Int64 // nanoseconds since 1970
+}
+
+// Short notes that the line is short: a caller finds it empty.
+func (l *Line) Short(now time.Time) { l.short.Store(now.UnixNano()) }
+
+// Served notes that a caller got through after a wait.
+func (l *Line) Served(now time.Time, waited time.Duration, p Patience) {
+	if waited <= p.Soon() {
+		l.Short(now)
+	}
+}
+
+// Congested reports whether the line has not been short for a while. Short must have been
+// called before.
+func (l *Line) Congested(now time.Time, p Patience) bool {
+	return now.UnixNano()-l.short.Load() > int64(p.While())
+}

@@ -1,0 +1,75 @@
+package ingest_test
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"varve/internal/ingest"
+	"varve/internal/ingest/ingesttest"
+	"varve/internal/store"
+)
+
+// While the store is slow for long, some writes over HTTP wait for it and the others are
+// refused at once. Lines over TCP are never refused, and all goes on once the store does.
+func TestCongestedWrites(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var took atomic.Int64 // by an append
+		recorder := &ingesttest.Recorder{OnAppend: func(*store.Batch) error { time.Sleep(time.Duration(took.Load())); return nil }}
+		p, reg := ingesttest.NewPipelineAt(recorder, func(c *ingest.Config) { c.StoreWait = 30 * time.Second }, time.Now)
+		defer p.Close()
+		proto := p.Protocol("test")
+		var all sync.WaitGroup
+		var refused, stored atomic.Int64
+		var lastFault atomic.Value
+		write := func(wait time.Duration) {
+			w := p.NewWriter(proto, "", wait)
+			n, err := w.Ingest(t.Context(), 1, func() error { return put(w, "m", "a", time.Now().UnixMilli()) })
+			if stored.Add(int64(n)); err != nil {
+				refused.Add(1)
+				lastFault.Store(err)
+			}
+		}
+		send := func(during time.Duration) {
+			for began := time.Now(); time.Since(began) < during; time.Sleep(100 * time.Millisecond) {
+				all.Go(func() { write(time.Second) })
+			}
+		}
+		send(time.Minute)
+		took.Store(int64(10 * time.Second))
+		send(15 * time.Second)
+		if n := refused.Load(); n != 0 {
+			t.Errorf("%d writes are refused before the line is long for a while", n)
+		}
+		stored.Store(0)
+		send(25 * time.Second)
+		if refused.Load() < 100 || stored.Load() < 50 {
+			t.Errorf("%d writes are refused, %d stored", refused.Load(), stored.Load())
+		}
+		err := lastFault.Load().(error)
+		if limit := (*store.LimitError)(nil); !errors.As(err, &limit) || limit.Limit != "writes that wait" || ingest.OutcomeOf(err) != ingest.Busy {
+			t.Errorf("the error of a write: %v", err)
+		}
+		if got := ingesttest.Counters(t, reg, "varve_ingest_congested_refused_total")[""]; got != float64(refused.Load()) {
+			t.Errorf("%v are counted, %d were refused", got, refused.Load())
+		}
+		before := refused.Load()
+		for range 50 {
+			all.Go(func() { write(0) })
+		}
+		all.Wait()
+		if refused.Load() != before {
+			t.Errorf("lines over TCP are refused: %v", lastFault.Load())
+		}
+		took.Store(0)
+		send(time.Minute)
+		all.Wait()
+		if refused.Load() != before {
+			t.Error(fmt.Errorf("writes are refused although the store is quick again: %w", lastFault.Load().(error)))
+		}
+	})
+}
