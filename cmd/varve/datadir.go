@@ -61,11 +61,11 @@ func (l line) openStore(t terminal, write, create bool) (*embedded.Store, config
 	}
 	o := embedded.Options{Section: "embedded", Registerer: prometheus.NewRegistry(), Logger: c.Log.Logger(t.stderr, c.Log.Level)}
 	if c.Retention.Enforce { // else a bucket is shown as an average
-		book, err := c.Graphite.Book(o.Logger)
+		book, err := c.Book(o.Logger)
 		if err != nil {
 			return nil, c, err
 		}
-		o.Book = retention.NewShelf(book)
+		o.Book = retention.NewShelf(book.For(c.TenantOf(c.DataDir)))
 	}
 	var s *embedded.Store
 	if write {

@@ -30,6 +30,7 @@ type instance struct {
 	name     string // of the tenant
 	log      *slog.Logger
 	store    *backend
+	shelf    *retention.Shelf // has its rules
 	pipeline *ingest.Pipeline
 	active   *query.ActiveFile // nil without one
 	queries  *query.Engine
@@ -48,27 +49,28 @@ type front struct {
 
 // fittings are what all instances of a server have in common.
 type fittings struct {
-	shelf   *retention.Shelf
+	book    *retention.Book // the rules of all tenants
 	opening *embedded.Opening
 }
 
 // openInstance opens the store that the configuration names and builds the front ends on
 // it.
 func openInstance(name string, c config.Config, f fittings, registry prometheus.Registerer, log *slog.Logger) (*instance, error) {
-	store, err := openBackend(c, f.shelf, f.opening, registry, log)
+	shelf := retention.NewShelf(f.book.For(name))
+	store, err := openBackend(c, shelf, f.opening, registry, log)
 	if err != nil {
 		return nil, err
 	}
-	return newInstance(name, c, store, openActive(c, log), f, registry, log), nil
+	return newInstance(name, c, store, openActive(c, log), shelf, registry, log), nil
 }
 
-func newInstance(name string, c config.Config, store *backend, active *query.ActiveFile, f fittings, registry prometheus.Registerer, log *slog.Logger) *instance {
-	h := &instance{name: name, log: log, store: store, active: active}
+func newInstance(name string, c config.Config, store *backend, active *query.ActiveFile, shelf *retention.Shelf, registry prometheus.Registerer, log *slog.Logger) *instance {
+	h := &instance{name: name, log: log, store: store, active: active, shelf: shelf}
 	h.pipeline = ingest.New(store, c.Ingest, ingest.Options{
 		Registerer: registry, Logger: log,
 		Largest: store.largest, Fastest: store.fastest,
 	})
-	h.build(c, f, registry, log)
+	h.build(c, registry, log)
 	return h
 }
 
@@ -111,6 +113,15 @@ func openInstances(c config.Config, f fittings, registry *prometheus.Registry, l
 	front := all.front(c, registry)
 	front.Metrics = metrics
 	return all, front, nil
+}
+
+// shelves returns where the rules of each tenant are, by its name.
+func (s instances) shelves() map[string]*retention.Shelf {
+	shelves := map[string]*retention.Shelf{}
+	for _, h := range s {
+		shelves[h.name] = h.shelf
+	}
+	return shelves
 }
 
 // Close closes all instances at the same time.

@@ -55,7 +55,7 @@ func openTenants(t *testing.T, dir string, change func(*tenant.Config), names ..
 		c.Tenants = append(c.Tenants, one)
 	}
 	registry := prometheus.NewRegistry()
-	instances, front, err := openInstances(c, fittings{shelf: retention.NewShelf(&retention.Book{}), opening: &embedded.Opening{}}, registry, slog.New(slog.DiscardHandler))
+	instances, front, err := openInstances(c, fittings{book: &retention.Book{}, opening: &embedded.Opening{}}, registry, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 
 	"varve/internal/config"
+	"varve/internal/principal"
 	"varve/internal/retention"
 )
 
@@ -13,13 +14,16 @@ func policiesCommand() command {
 		name:     "policies",
 		synopsis: "say how series are kept, and which rule says so",
 		usage:    "[FLAGS] [PATH ...]",
-		help: `Says of each PATH which rule of storage-schemas.conf and storage-aggregation.conf it has,
-and what is kept of it for how long. The path of a series with tags is
-name;tag=value;tag=value, with its tags in order. Without a PATH it lists the rules.
-It takes what serve takes, and needs no server: with other files it tells what they would
-do. Ask a running server by GET /admin/policies?path=PATH.
+		help: `Says of each PATH which rule it has, why, and what is kept of it for how long. Rules are those
+of retention.policies in the configuration file, then those of storage-schemas.conf and
+storage-aggregation.conf. The path of a series with tags is name;tag=value;tag=value.
+Without a PATH it lists the rules. It takes what serve takes, and needs no server: with
+other files it tells what they would do. Ask a running server by
+GET /admin/policies?path=PATH.
 
-  varve policies --storage-schemas storage-schemas.conf web.a.requests 'disk.used;host=a'
+  --tenant NAME  the rules of a tenant; those of "default" if it is not given
+
+  varve policies --config varve.yaml web.a.requests 'disk.used;host=a'
 `,
 		run: policies,
 	}
@@ -27,7 +31,7 @@ do. Ask a running server by GET /admin/policies?path=PATH.
 
 func policies(t terminal, args []string) error {
 	settings, rest := config.Split(args)
-	l, err := parseLine(rest)
+	l, err := parseLine(rest, "tenant")
 	if err != nil {
 		return err
 	}
@@ -36,10 +40,17 @@ func policies(t terminal, args []string) error {
 		return err
 	}
 	c := loaded.Config
-	book, err := c.Graphite.Book(slog.New(slog.NewTextHandler(t.stderr, nil)))
+	book, err := c.Book(slog.New(slog.NewTextHandler(t.stderr, nil)))
 	if err != nil {
 		return err
 	}
+	tenant := principal.Default
+	if name, ok := l.flags["tenant"]; ok {
+		if tenant = name; !c.HasTenant(name) {
+			return &usageError{fmt.Errorf("flag --tenant: there is no tenant %q in the configuration", name)}
+		}
+	}
+	book = book.For(tenant)
 	if c.Retention.Enforce {
 		fmt.Fprintln(t.stdout, "retention.enforce is set: what is older than a stage is thinned out or removed.")
 	} else {
@@ -55,9 +66,9 @@ func policies(t terminal, args []string) error {
 }
 
 func listRules(t terminal, book *retention.Book) {
-	fmt.Fprintf(t.stdout, "\n%d rules of stages, of which the first one counts whose pattern is found in a path:\n", len(book.Rules))
+	fmt.Fprintf(t.stdout, "\n%d rules of stages, of which the first one counts that matches a series:\n", len(book.Rules))
 	for _, r := range book.Rules {
-		fmt.Fprintf(t.stdout, "  [%s] %s: %v\n", r.Name, r.Pattern, r.Stages)
+		fmt.Fprintf(t.stdout, "  %v\n", r)
 	}
 	fmt.Fprintf(t.stdout, "%d rules of aggregation:\n", len(book.Aggregations))
 	for _, a := range book.Aggregations {

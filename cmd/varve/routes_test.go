@@ -162,7 +162,7 @@ func mountedServer(t *testing.T, c config.Config) *server.Server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	instances, front, err := openInstances(c, fittings{shelf: retention.NewShelf(&retention.Book{}), opening: &embedded.Opening{}}, registry, log)
+	instances, front, err := openInstances(c, fittings{book: &retention.Book{}, opening: &embedded.Opening{}}, registry, log)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,7 +21,6 @@ import (
 	"varve/internal/auth"
 	"varve/internal/config"
 	"varve/internal/embedded"
-	"varve/internal/retention"
 	"varve/internal/seldom"
 	"varve/internal/server"
 	"varve/internal/work"
@@ -45,11 +44,10 @@ func serve(t terminal, args []string) error {
 	if tuned := loaded.Tuned(); tuned != nil {
 		log.Info("constants are changed by --tune, which is for tests only", "constants", tuned)
 	}
-	book, err := c.Graphite.Book(log)
+	book, err := c.Book(log)
 	if err != nil {
 		return err
 	}
-	shelf := retention.NewShelf(book)
 	limitGarbage()
 	opening := &embedded.Opening{}
 	o := server.Options{Config: c.Server, Version: versionText(), Log: log, Registry: registry, Opening: opening.String}
@@ -69,7 +67,7 @@ func serve(t terminal, args []string) error {
 	ended := make(chan error, 1)
 	go func() { ended <- srv.Run(running) }() // answers 503 until the store is open
 	work.Register(registry, log)
-	instances, front, err := openInstances(c, fittings{shelf: shelf, opening: opening}, registry, log)
+	instances, front, err := openInstances(c, fittings{book: book, opening: opening}, registry, log)
 	if err != nil {
 		stopServer()
 		return errors.Join(err, <-ended)
@@ -87,7 +85,7 @@ func serve(t terminal, args []string) error {
 		Read: func(c config.Config) (func(), error) { return srv.ReadTLS(c.Server) },
 	})
 	reloads.Add(instances.reloadable(c)...)
-	reloads.AddFiles(admin.ReloadedRules(shelf, log))
+	reloads.AddFiles(admin.ReloadedRules(instances.shelves(), log))
 	front.Routes = append(front.Routes, reloads.Routes()...)
 	if keeper != nil {
 		reloads.AddFiles(admin.ReloadedFiles{

@@ -194,7 +194,7 @@ func openActive(c config.Config, log *slog.Logger) *query.ActiveFile {
 }
 
 // build puts the front ends on the store.
-func (h *instance) build(c config.Config, f fittings, registry prometheus.Registerer, log *slog.Logger) {
+func (h *instance) build(c config.Config, registry prometheus.Registerer, log *slog.Logger) {
 	s, pipeline := h.store, h.pipeline
 	name := "KairosDB 1.3.0 (Varve " + versionText() + ")" // clients look for KairosDB's
 	h.queries = query.New(s, c.Query, registry, time.Now)
@@ -212,13 +212,13 @@ func (h *instance) build(c config.Config, f fittings, registry prometheus.Regist
 		Registerer: registry, Logger: log, Host: host, Node: s.node, Flush: s.flush, NotesFS: vfs.Default, NotesDir: filepath.Join(c.DataDir, "rollups"),
 	})
 	h.front.routes = slices.Concat(
-		s.routes, admin.Rejected(pipeline), admin.Policies(f.shelf, c.Retention.Enforce),
+		s.routes, admin.Rejected(pipeline), admin.Policies(h.shelf, c.Retention.Enforce),
 		h.api.Routes(),
 		kairosjson.New(pipeline, log).Routes(),
 		h.rollups.Routes(),
 		transfer.NewAPI(s, pipeline, c.Transfer, registry, log).Routes(),
 		opentsdb.New(pipeline, log).Routes(),
-		graphite.New(h.queries, s, c.Graphite, f.shelf, time.Now, log).Routes(),
+		graphite.New(h.queries, s, c.Graphite, h.shelf, time.Now, log).Routes(),
 		timelines.New(timelines.Options{
 			Engine: s.timelines, Config: c.Timeline, Pipeline: pipeline, Queries: h.queries, Metric: registry, Log: log,
 		}).Routes(),

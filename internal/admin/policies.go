@@ -4,23 +4,40 @@ import (
 	"log/slog"
 	"net/http"
 	"reflect"
+	"strings"
 
 	"varve/internal/config"
 	"varve/internal/httpapi"
 	"varve/internal/retention"
 )
 
-// ReloadedRules are the files that say how series are kept.
-func ReloadedRules(shelf *retention.Shelf, log *slog.Logger) ReloadedFiles {
+// ReloadedRules are the policies and files that say how series are kept, which are on a
+// shelf for each tenant.
+func ReloadedRules(shelves map[string]*retention.Shelf, log *slog.Logger) ReloadedFiles {
 	return ReloadedFiles{
 		Name: "rules of retention",
-		Keys: []string{"graphite.storage_schemas", "graphite.storage_aggregation"},
+		Keys: []string{"retention.policies", "graphite.storage_schemas", "graphite.storage_aggregation"},
 		Read: func(c config.Config) (func(), error) {
-			book, err := c.Graphite.Book(log)
-			if err != nil || reflect.DeepEqual(book, shelf.Book()) {
+			book, err := c.Book(log)
+			if err != nil {
 				return nil, err
 			}
-			return func() { shelf.Put(book) }, nil
+			next := map[string]*retention.Book{}
+			for tenant, shelf := range shelves {
+				if own := book.For(tenant); !reflect.DeepEqual(own, shelf.Book()) {
+					next[tenant] = own
+				}
+			}
+			if len(next) == 0 {
+				return nil, nil
+			}
+			return func() {
+				for tenant, own := range next {
+					changes := own.Changes(shelves[tenant].Book())
+					shelves[tenant].Put(own)
+					log.Info("rules of retention changed", "tenant", tenant, "changes", strings.Join(changes, "; "))
+				}
+			}, nil
 		},
 	}
 }

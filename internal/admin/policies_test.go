@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bytes"
 	"errors"
 	"log/slog"
 	"net/http/httptest"
@@ -11,13 +12,16 @@ import (
 	"testing"
 
 	"varve/internal/config"
+	"varve/internal/principal"
 	"varve/internal/retention"
 )
 
 // TestReloadOfRules: the files are read again although no setting has changed, a file
 // with a fault changes nothing, and what a path has is told.
 func TestReloadOfRules(t *testing.T) {
-	log := slog.New(slog.DiscardHandler)
+	var messages bytes.Buffer
+	var policies []retention.PolicyConfig
+	log := slog.New(slog.NewTextHandler(&messages, nil))
 	path := filepath.Join(t.TempDir(), "storage-schemas.conf")
 	write := func(stages string) {
 		if err := os.WriteFile(path, []byte("[all]\npattern = .*\nretentions = "+stages+"\n"), 0o644); err != nil {
@@ -28,11 +32,12 @@ func TestReloadOfRules(t *testing.T) {
 	load := func() (*config.Loaded, error) {
 		loaded := &config.Loaded{Config: config.Default()}
 		loaded.Config.Graphite.StorageSchemas = path
+		loaded.Config.Retention.Policies = slices.Clone(policies)
 		return loaded, nil
 	}
-	shelf := retention.NewShelf(&retention.Book{})
+	shelf := retention.NewShelf((&retention.Book{}).For(principal.Default))
 	r := NewReloader(config.Default(), load, log)
-	r.AddFiles(ReloadedRules(shelf, log))
+	r.AddFiles(ReloadedRules(map[string]*retention.Shelf{principal.Default: shelf}, log))
 	reload := func(applied ...string) {
 		t.Helper()
 		if done, err := r.reload(); err != nil || !slices.Equal(done.Applied, applied) || len(done.NeedsRestart) > 0 {
@@ -43,13 +48,25 @@ func TestReloadOfRules(t *testing.T) {
 	reload()
 	write("60s:1d,1h:1y")
 	reload("rules of retention")
+	policies = []retention.PolicyConfig{{Name: "a", Metric: "b", Stages: "10s:1h", XFilesFactor: -1}}
+	messages.Reset()
+	reload("rules of retention")
+	if want := `tenant=default changes="retention.policies [a] added: 10s:1h"`; !strings.Contains(messages.String(), want) {
+		t.Errorf("%s, want %s", messages.String(), want)
+	}
+	policies[0].Stages = "soon"
+	if _, err := r.reload(); !errors.As(err, new(*configError)) || !strings.Contains(err.Error(), "retention.policies[0].stages") {
+		t.Errorf("a policy with a fault: %v", err)
+	}
+	policies = nil
+	reload("rules of retention")
 	write("sixty")
 	if _, err := r.reload(); !errors.As(err, new(*configError)) || !strings.Contains(err.Error(), path) {
 		t.Errorf("a file with a fault: %v", err)
 	}
 	get := Policies(shelf, true)[0].Handler
 	for query, want := range map[string]string{
-		"?path=a.b": `{"enforced":true,"rules":1,"paths":[{"path":"a.b","rule":"all","pattern":".*","stages":[{"step":"1m","keep":"1d","points":1440},{"step":"1h","keep":"1y","points":8760}],"method":"average","x_files_factor":0.5}]}`,
+		"?path=a.b": `{"enforced":true,"rules":1,"paths":[{"path":"a.b","rule":"all","source":"storage-schemas.conf","why":"the path has .*","pattern":".*","stages":[{"step":"1m","keep":"1d","points":1440},{"step":"1h","keep":"1y","points":8760}],"method":"average","x_files_factor":0.5,"method_by":"the default"}]}`,
 		"":          "name one to 1,000 paths",
 		"?" + strings.Repeat("path=a&", maxPaths+1): "name one to 1,000 paths",
 	} {

@@ -95,7 +95,7 @@ func (c *Config) Validate() error {
 	if c.Retention.Enforce && c.Store == Cassandra {
 		errs = append(errs, errors.New("retention.enforce: only the embedded store thins out samples; with store: cassandra leave it out, and set ingest.default_ttl for how long points are kept"))
 	}
-	errs = append(errs, tenant.Validate(c.Tenants), c.checkKeyspaces())
+	errs = append(errs, tenant.Validate(c.Tenants), c.checkKeyspaces(), c.checkPolicies())
 	return errors.Join(errs...)
 }
 

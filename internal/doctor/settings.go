@@ -18,8 +18,8 @@ func settings(loaded *config.Loaded) (found []Finding) {
 			found = append(found, Finding{check, Warning, fmt.Sprintf("%s: %s has no effect with store: %s", s.Origin, s.Key, loaded.Config.Store), "remove it, or change store"})
 		}
 	}
-	if c := loaded.Config; c.Retention.Enforce && c.Graphite.StorageSchemas == "" {
-		found = append(found, Finding{check, Warning, "retention.enforce is set, but graphite.storage_schemas is not: no rule says what to thin out", "name the file with the rules, or remove retention.enforce"})
+	if c := loaded.Config; c.Retention.Enforce && c.Graphite.StorageSchemas == "" && len(c.Retention.Policies) == 0 {
+		found = append(found, Finding{check, Warning, "retention.enforce is set, but retention.policies and graphite.storage_schemas are not: no rule says what to thin out", "write policies, name the file with the rules, or remove retention.enforce"})
 	}
 	if tuned := loaded.Tuned(); len(tuned) > 0 {
 		found = append(found, Finding{check, Warning, "constants are changed by --tune: " + strings.Join(tuned, ", "), "remove --tune; it is for tests"})
@@ -42,7 +42,7 @@ func rules(c config.Config) []Finding {
 		return nil
 	}
 	var log bytes.Buffer
-	book, err := c.Graphite.Book(slog.New(slog.NewTextHandler(&log, nil)))
+	book, err := c.Book(slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
 		return []Finding{{check, Fault, err.Error(), "mend the file; the server does not start with it"}}
 	}

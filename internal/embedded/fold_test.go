@@ -115,7 +115,7 @@ func (f *foldTest) foldAll() {
 
 func (f *foldTest) policyNamed(key string) retention.Policy {
 	metric, _, _ := strings.Cut(key, " ")
-	return f.shelf.Book().Of(metric)
+	return f.shelf.Book().Of(retention.ParsePath(metric))
 }
 
 // found is what a store has of a series: samples, and buckets.

@@ -39,7 +39,7 @@ func (s *Store) policyOf(id uint32) retention.Policy {
 	if !ok {
 		return retention.Policy{} // forgotten
 	}
-	p := book.Of(retention.PathOf(series.Metric, series.Tags))
+	p := book.Of(retention.SeriesOf(series.Metric, series.Tags))
 	s.policies.learn(book, id, p)
 	return p
 }

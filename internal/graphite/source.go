@@ -44,8 +44,8 @@ func (s *source) Fetch(_ context.Context, queries []function.Query, within funct
 			return nil, err
 		}
 		for _, n := range numbers {
-			r := &read{number: n, name: retention.PathOf(n.Metric, n.Tags)}
-			r.policy = s.book.Of(r.name)
+			series := retention.SeriesOf(n.Metric, n.Tags)
+			r := &read{number: n, name: series.Path, policy: s.book.Of(series)}
 			if g, ok := gridOf(r.policy, within); ok {
 				out[i], reads[g] = append(out[i], r), append(reads[g], r)
 			}

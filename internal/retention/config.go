@@ -1,6 +1,211 @@
 package retention
 
-// Config says what is done with the rules.
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"varve/internal/model"
+)
+
+// Config says what is done with the rules, and has those that are Varve's own.
 type Config struct {
-	Enforce bool `yaml:"enforce" doc:"Thin out and remove samples as the rules of graphite.storage_schemas say, for all series and protocols: what is older than the first stage is kept as buckets of the next one, and what is older than the last one goes. Without it the rules only say on which step Graphite's API reads, and every sample is kept. Only with store: embedded."`
+	Enforce  bool           `yaml:"enforce" doc:"Thin out and remove samples as the rules of retention.policies and graphite.storage_schemas say, for all series and protocols: what is older than the first stage is kept as buckets of the next one, and what is older than the last one goes. Without it the rules only say on which step Graphite's API reads, and every sample is kept. Only with store: embedded."`
+	Policies []PolicyConfig `yaml:"policies" doc:"Rules, of which the first that matches a series decides. They come before those of graphite.storage_schemas. Read again at a reload. docs/retention.md explains them."`
+}
+
+// A PolicyConfig is one of Varve's own rules. All of its conditions must hold.
+type PolicyConfig struct {
+	Name         string   `yaml:"name" doc:"Name in reports and log lines."`
+	Metric       string   `yaml:"metric" doc:"Metrics that it is for: a whole name, in which * stands for any text and ? for one character. Empty: every metric."`
+	Tags         []string `yaml:"tags" doc:"Tags that a series must have, each as name=value with * and ? in the value, such as [host=web-*, dc=fra]. A series may have more."`
+	Path         string   `yaml:"path" doc:"Regular expression that must be found in the path of a series, which is name;tag=value;tag=value with the tags in order. Empty: every path."`
+	Tenants      []string `yaml:"tenants" doc:"Tenants that it is for. Empty: all."`
+	Stages       string   `yaml:"stages" doc:"What is kept how finely for how long, such as 10s:6h,60s:30d,1h:5y, or the word forever: every sample as it was sent."`
+	Aggregation  string   `yaml:"aggregation" doc:"What stands for a bucket: average, sum, min, max, last, count, avg_zero, absmax or absmin. Empty: average with an x_files_factor, else as graphite.storage_aggregation says."`
+	XFilesFactor float64  `yaml:"x_files_factor" doc:"Part of the samples of a bucket that must be there for Graphite's API to show it, from 0 to 1. -1: 0.5 with an aggregation, else as graphite.storage_aggregation says."`
+}
+
+// SetDefaults makes c a policy that says nothing.
+func (c *PolicyConfig) SetDefaults() { *c = PolicyConfig{XFilesFactor: -1} }
+
+const (
+	forever = "forever" // the stages of a policy that keeps every sample
+
+	maxPolicies = 1000
+	maxText     = 1000 // bytes of a name or a condition
+	maxTags     = 20   // conditions about tags
+)
+
+// Validate reports all that is wrong with c.
+func (c Config) Validate() error {
+	_, err := c.Rules()
+	return err
+}
+
+// Rules returns the policies as rules, in their order.
+func (c Config) Rules() ([]Rule, error) {
+	if len(c.Policies) > maxPolicies {
+		return nil, fmt.Errorf("retention.policies: %d of them; there may be %d", len(c.Policies), maxPolicies)
+	}
+	var errs []error
+	var rules []Rule
+	seen := map[string]int{}
+	for i, p := range c.Policies {
+		key := fmt.Sprintf("retention.policies[%d]", i)
+		if first, again := seen[p.Name]; again && p.Name != "" {
+			errs = append(errs, fmt.Errorf("%s.name: %.100q is retention.policies[%d] already", key, p.Name, first))
+		}
+		seen[p.Name] = i
+		rule, err := p.rule(key)
+		rules, errs = append(rules, rule), append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	return rules, nil
+}
+
+// rule returns the policy as a rule. An error begins with key.
+func (c PolicyConfig) rule(key string) (Rule, error) {
+	var errs []error
+	fail := func(field, format string, args ...any) {
+		errs = append(errs, fmt.Errorf("%s.%s: %w", key, field, fmt.Errorf(format, args...)))
+	}
+	if c.Name == "" || len(c.Name) > maxText {
+		fail("name", "give a name of at most %d bytes", maxText)
+	}
+	r := Rule{Name: c.Name, Pattern: c.Path, Tenants: c.Tenants, policy: &conditions{}}
+	var err error
+	if r.policy.metric, err = newWildcard(c.Metric); err != nil {
+		fail("metric", "%w", err)
+	}
+	if r.policy.tags, err = tagConditions(c.Tags); err != nil {
+		fail("tags", "%w", err)
+	}
+	if len(c.Path) > maxText {
+		fail("path", "%d bytes; it may have %d", len(c.Path), maxText)
+	} else if c.Path != "" {
+		if r.pattern, err = compileSmall(c.Path); err != nil {
+			fail("path", "%w", err)
+		}
+	}
+	switch c.Stages {
+	case forever:
+	case "":
+		fail("stages", `empty; write them as in 10s:6h,60s:30d,1h:5y, or "forever" to keep every sample`)
+	default:
+		if r.Stages, err = ParseStages(c.Stages); err != nil {
+			fail("stages", "%w", err)
+		}
+	}
+	if r.policy.own, err = c.aggregation(); err != nil {
+		errs = append(errs, fmt.Errorf("%s.%w", key, err))
+	}
+	return r, errors.Join(errs...)
+}
+
+// aggregation returns that of the policy, nil if it has none.
+func (c PolicyConfig) aggregation() (own *Aggregation, err error) {
+	if c.Aggregation == "" && c.XFilesFactor == -1 {
+		return nil, nil
+	}
+	own = &Aggregation{Method: DefaultAggregation.Method, XFilesFactor: DefaultAggregation.XFilesFactor}
+	if c.Aggregation != "" {
+		if own.Method, err = ParseMethod(c.Aggregation); err != nil {
+			return nil, fmt.Errorf("aggregation: %w", err)
+		}
+	}
+	if c.XFilesFactor != -1 {
+		own.XFilesFactor = c.XFilesFactor
+	}
+	if !(own.XFilesFactor >= 0 && own.XFilesFactor <= 1) {
+		return nil, fmt.Errorf("x_files_factor: %g: want a number from 0 to 1, or -1", c.XFilesFactor)
+	}
+	return own, nil
+}
+
+// conditions are those of a policy, beside the pattern of a path.
+type conditions struct {
+	metric *wildcard // nil: any
+	tags   []tagCondition
+	own    *Aggregation // nil: as storage-aggregation.conf says
+}
+
+type tagCondition struct {
+	name  string
+	value *wildcard // nil: any
+}
+
+func tagConditions(texts []string) (all []tagCondition, err error) {
+	if len(texts) > maxTags {
+		return nil, fmt.Errorf("%d of them; a policy may have %d", len(texts), maxTags)
+	}
+	for _, text := range texts {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok || name == "" || value == "" {
+			return nil, fmt.Errorf("%.100q is not of the form name=value, such as host=web-*", text)
+		}
+		if slices.ContainsFunc(all, func(c tagCondition) bool { return c.name == name }) {
+			return nil, fmt.Errorf("tag %.100q is there twice", name)
+		}
+		pattern, err := newWildcard(value)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, tagCondition{name, pattern})
+	}
+	return all, nil
+}
+
+// match reports whether a series meets the conditions.
+func (c *conditions) match(s Series) bool {
+	return c.metric.match(s.Metric) && !slices.ContainsFunc(c.tags, func(t tagCondition) bool {
+		value, there := s.Tags.Get(t.name)
+		return !there || !t.value.match(value)
+	})
+}
+
+// texts says for people what a series must meet.
+func (c *conditions) texts() (all []string) {
+	if c.metric != nil {
+		all = append(all, "the metric is "+c.metric.text)
+	}
+	for _, t := range c.tags {
+		all = append(all, "the tag "+t.name+" is "+t.value.text)
+	}
+	return all
+}
+
+// A wildcard is a text in which * stands for any text and ? for one character. nil
+// matches everything.
+type wildcard struct {
+	text    string
+	pattern *model.Pattern // nil: the text itself
+}
+
+func newWildcard(text string) (*wildcard, error) {
+	switch {
+	case len(text) > maxText:
+		return nil, fmt.Errorf("%.60q... has %d bytes; it may have %d", text, len(text), maxText)
+	case text == "":
+		return nil, nil
+	case !strings.ContainsAny(text, "*?"):
+		return &wildcard{text: text}, nil
+	}
+	expression := strings.NewReplacer(`\*`, "(?s:.*)", `\?`, "(?s:.)").Replace(regexp.QuoteMeta(text))
+	pattern, err := model.NewPattern(expression)
+	return &wildcard{text, pattern}, err
+}
+
+func (w *wildcard) match(text string) bool {
+	switch {
+	case w == nil:
+		return true
+	case w.pattern == nil:
+		return text == w.text
+	}
+	return w.pattern.MatchString(text)
 }

@@ -15,8 +15,10 @@
 //	 |<---------------------- 5 y ----------------------->|
 //	 |  1 h                                               |
 //
-// Rules are looked at in their order; the first that matches a series decides. The
-// rules of a carbon installation are read from its own files, storage-schemas.conf
-// (stages) and storage-aggregation.conf (how a bucket becomes one value), which are
-// two lists: a series has one rule of each.
+// Rules are looked at in their order; the first that matches a series decides. First
+// come the policies of the configuration, which may look at metric, tags and path, and
+// may say how a bucket becomes one value. The rules of a carbon installation follow.
+// They are read from its own files, storage-schemas.conf (stages) and
+// storage-aggregation.conf (values of buckets), which are two lists: a series has one
+// rule of each.
 package retention

@@ -2,8 +2,6 @@ package retention
 
 import (
 	"math"
-	"slices"
-	"strings"
 
 	"varve/internal/model"
 )
@@ -114,15 +112,4 @@ func (m Method) Of(a model.Aggregate, expected float64) float64 {
 		return a.Max
 	}
 	return a.Sum / float64(a.Count)
-}
-
-// PathOf is the path by which rules know a series: its metric, and its tags in the
-// order of Graphite.
-func PathOf(metric string, tags model.Tags) string {
-	var texts []string
-	for tag, value := range tags.All() {
-		texts = append(texts, ";"+tag+"="+value)
-	}
-	slices.Sort(texts)
-	return metric + strings.Join(texts, "")
 }

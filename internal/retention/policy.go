@@ -7,6 +7,9 @@ import (
 	"regexp/syntax"
 	"slices"
 	"strconv"
+	"strings"
+
+	"varve/internal/model"
 )
 
 // A Method makes one value of the samples in a bucket. The names are carbon's.
@@ -37,12 +40,62 @@ func ParseMethod(name string) (Method, error) {
 	return "", fmt.Errorf("there is no aggregation method %.40q; there are %v", name, methods)
 }
 
-// A Rule gives stages to the series whose path its pattern is found in.
+// A Rule gives stages to the series that it matches.
 type Rule struct {
-	Name    string // of its section
-	Pattern string
-	Stages  Stages
+	Name    string   // of its section or policy
+	Pattern string   // found in the paths of its series; "": any
+	Stages  Stages   // none: every sample is kept as it was sent
+	Tenants []string // that it is for; none: all
 	pattern *regexp.Regexp
+	policy  *conditions // nil: it is of storage-schemas.conf
+}
+
+// Source is where the rule is written.
+func (r *Rule) Source() string {
+	if r.policy != nil {
+		return "retention.policies"
+	}
+	return "storage-schemas.conf"
+}
+
+func (r Rule) String() string {
+	return fmt.Sprintf("[%s] of %s: %s: %s", r.Name, r.Source(), r.Why(), r.stagesText())
+}
+
+// Why says what the rule matches.
+func (r *Rule) Why() string {
+	var all []string
+	if r.policy != nil {
+		all = r.policy.texts()
+	}
+	if r.Pattern != "" {
+		all = append(all, "the path has "+r.Pattern)
+	}
+	if len(all) == 0 {
+		return "every series"
+	}
+	return strings.Join(all, ", ")
+}
+
+// stagesText is what the rule keeps, for people.
+func (r *Rule) stagesText() string {
+	if len(r.Stages) == 0 {
+		return forever
+	}
+	return r.Stages.String()
+}
+
+// aggregation returns what the rule itself says of buckets, nil if it says nothing.
+func (r *Rule) aggregation() *Aggregation {
+	if r == nil || r.policy == nil {
+		return nil
+	}
+	return r.policy.own
+}
+
+// match reports whether the rule matches a series.
+func (r *Rule) match(s Series) bool {
+	return (r.policy == nil || r.policy.match(s)) && (r.pattern == nil || r.pattern.MatchString(s.Path))
 }
 
 // An Aggregation says how a bucket becomes one value.
@@ -146,37 +199,10 @@ func compile(pattern string) (*regexp.Regexp, error) {
 	return nil, fmt.Errorf("pattern %.200q: %w", pattern, err)
 }
 
-// A Book is all rules that a server has.
-type Book struct {
-	Rules        []Rule
-	Aggregations []Aggregation
-}
-
-// A Policy is what a book says of one series.
-type Policy struct {
-	Rule        *Rule // nil: no rule matches, and what was sent is kept for ever
-	Aggregation *Aggregation
-}
-
-// Expected is how many samples a bucket has at most, where they are as far apart as the
-// first stage says; 1 without a rule.
-func (p Policy) Expected(stepMS int64) float64 {
-	if p.Rule == nil {
-		return 1
+// compileSmall is compile of a pattern that must not become large when it is compiled.
+func compileSmall(pattern string) (*regexp.Regexp, error) {
+	if _, err := model.NewPattern(pattern); err != nil && !errors.As(err, new(*syntax.Error)) {
+		return nil, err
 	}
-	return max(1, float64(stepMS)/float64(p.Rule.Stages[0].Step*1000))
-}
-
-// Of returns the policy of a path: the first rule and the first aggregation whose
-// pattern is found in it. The path of a tagged series is name;tag=value;..., with
-// tags in order.
-func (b *Book) Of(path string) Policy {
-	p := Policy{Aggregation: &DefaultAggregation}
-	if i := slices.IndexFunc(b.Rules, func(r Rule) bool { return r.pattern.MatchString(path) }); i >= 0 {
-		p.Rule = &b.Rules[i]
-	}
-	if i := slices.IndexFunc(b.Aggregations, func(a Aggregation) bool { return a.pattern.MatchString(path) }); i >= 0 {
-		p.Aggregation = &b.Aggregations[i]
-	}
-	return p
+	return compile(pattern)
 }

@@ -5,12 +5,15 @@ import "fmt"
 // A Report says how the series of a path is kept, and why.
 type Report struct {
 	Path        string        `json:"path"`
-	Rule        string        `json:"rule,omitempty"`    // empty: none matches
+	Rule        string        `json:"rule,omitempty"` // empty: none matches
+	Source      string        `json:"source,omitempty"`
+	Why         string        `json:"why,omitempty"`     // what the rule matches
 	Pattern     string        `json:"pattern,omitempty"` // of the rule
 	Stages      []StageReport `json:"stages"`            // empty: samples are kept as they were sent
 	Aggregation string        `json:"aggregation,omitempty"`
 	Method      Method        `json:"method"`
 	Factor      float64       `json:"x_files_factor"`
+	By          string        `json:"method_by"` // says method and factor
 }
 
 // A StageReport is a stage for people.
@@ -22,27 +25,36 @@ type StageReport struct {
 
 // Report says which rules a path has.
 func (b *Book) Report(path string) Report {
-	p := b.Of(path)
+	s := ParsePath(path)
+	p := b.Of(s)
 	r := Report{Path: path, Stages: []StageReport{}, Aggregation: p.Aggregation.Name, Method: p.Aggregation.Method, Factor: p.Aggregation.XFilesFactor}
-	if p.Rule == nil {
+	rule := b.rule(s)
+	switch {
+	case rule.aggregation() != nil:
+		r.By = "the rule"
+	case r.Aggregation != "":
+		r.By = "[" + r.Aggregation + "] of storage-aggregation.conf"
+	default:
+		r.By = "the default"
+	}
+	if rule == nil {
 		return r
 	}
-	r.Rule, r.Pattern = p.Rule.Name, p.Rule.Pattern
-	for _, s := range p.Rule.Stages {
+	r.Rule, r.Source, r.Why, r.Pattern = rule.Name, rule.Source(), rule.Why(), rule.Pattern
+	for _, s := range rule.Stages {
 		r.Stages = append(r.Stages, StageReport{spanText(s.Step), spanText(s.Keep), s.Points()})
 	}
 	return r
 }
 
 func (r Report) String() string {
-	aggregation := "the default"
-	if r.Aggregation != "" {
-		aggregation = "[" + r.Aggregation + "]"
-	}
 	if r.Rule == "" {
-		return fmt.Sprintf("%s\n  no rule of storage-schemas.conf matches: samples are kept as they were sent, and read every minute\n", r.Path)
+		return fmt.Sprintf("%s\n  no rule matches: samples are kept as they were sent, and Graphite's API reads them every minute\n", r.Path)
 	}
-	text := fmt.Sprintf("%s\n  rule [%s], whose pattern %s is found in the path\n", r.Path, r.Rule, r.Pattern)
+	text := fmt.Sprintf("%s\n  rule [%s] of %s: %s\n", r.Path, r.Rule, r.Source, r.Why)
+	if len(r.Stages) == 0 {
+		text += "  samples as they were sent    for ever\n"
+	}
 	for i, s := range r.Stages {
 		what := "buckets of " + s.Step
 		if i == 0 {
@@ -50,5 +62,5 @@ func (r Report) String() string {
 		}
 		text += fmt.Sprintf("  %-28s for %s\n", what, s.Keep)
 	}
-	return text + fmt.Sprintf("  method %s if %g of the points are there, by %s\n", r.Method, r.Factor, aggregation)
+	return text + fmt.Sprintf("  method %s if %g of the points are there, by %s\n", r.Method, r.Factor, r.By)
 }

@@ -112,7 +112,7 @@ func TestFilesOfCarbon(t *testing.T) {
 		"disk.used;dc=a;host=b": {"tagged", "1m:1d", "tagged", Last, 0.5},
 		"x.100%":                {"default", "1m:1d,5m:30d,1h:3y", "", Average, 0.5},
 	} {
-		p := book.Of(path)
+		p := book.Of(ParsePath(path))
 		if p.Rule == nil || p.Rule.Name != want.rule || p.Rule.Stages.String() != want.stages {
 			t.Errorf("%s: rule %+v, want %+v", path, p.Rule, want)
 		}
@@ -120,7 +120,7 @@ func TestFilesOfCarbon(t *testing.T) {
 			t.Errorf("%s: aggregation %+v, want %+v", path, a, want)
 		}
 	}
-	if p := new(Book).Of("a"); p.Rule != nil || *p.Aggregation != DefaultAggregation {
+	if p := new(Book).Of(ParsePath("a")); p.Rule != nil || *p.Aggregation != DefaultAggregation {
 		t.Errorf("without rules: %+v", p)
 	}
 }
@@ -174,10 +174,10 @@ func FuzzParseSchemas(f *testing.F) {
 	f.Add("[a]\npattern = ^x\\.\nretentions = 10s:6h,60s:30d\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		if rules, _, err := ParseSchemas(text); err == nil {
-			(&Book{Rules: rules}).Of("a.b;c=d")
+			(&Book{Rules: rules}).Of(ParsePath("a.b;c=d"))
 		}
 		if all, _, err := ParseAggregations(text); err == nil {
-			(&Book{Aggregations: all}).Of("a.b;c=d")
+			(&Book{Aggregations: all}).Of(ParsePath("a.b;c=d"))
 		}
 	})
 }

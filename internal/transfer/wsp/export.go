@@ -218,7 +218,7 @@ func nameOf(line exportedLine) (string, error) {
 
 // begin starts a series.
 func (r *reader) begin(name string) error {
-	*r = reader{ctx: r.ctx, export: r.export, series: name, out: Exported{Series: name}, policy: r.export.Book.Of(name)}
+	*r = reader{ctx: r.ctx, export: r.export, series: name, out: Exported{Series: name}, policy: r.export.Book.Of(retention.ParsePath(name))}
 	if r.policy.Rule == nil {
 		r.skip(NoRule, "give it one, such as pattern = .* at the end of the file")
 		return nil

@@ -315,7 +315,7 @@ func TestProposal(t *testing.T) {
 	}
 	told := 0
 	for path, s := range paths {
-		got := book.Of(path)
+		got := book.Of(retention.ParsePath(path))
 		if got.Rule == nil || got.Rule.Stages.String() != s.stages || got.Aggregation.Method != s.how.Method || got.Aggregation.XFilesFactor != s.how.XFilesFactor {
 			t.Errorf("%s: %v %v", path, got.Rule, got.Aggregation)
 			told++
