@@ -462,7 +462,9 @@ func (s *Store) bucketSources(st *state, id uint32, iters []*blockfile.Iter) (so
 func (s *Store) read(ctx context.Context, st *state, nowMS int64, id uint32, kind model.Kind, o store.ReadOptions) store.Cursor {
 	policy := s.policyOf(id)
 	o.Range = keptRange(policy, o.Range, nowMS)
-	samples := func(o store.ReadOptions) store.Cursor { return s.newCursor(ctx, st, nowMS, id, kind, o) }
+	samples := func(o store.ReadOptions) store.Cursor {
+		return note(s.newCursor(ctx, st, nowMS, id, kind, o), o.Stages)
+	}
 	if !st.buckets && o.Buckets != store.BucketsOnly || o.Buckets == store.WithoutBuckets {
 		return samples(o)
 	}

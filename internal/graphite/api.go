@@ -138,7 +138,9 @@ func (a *API) render(w http.ResponseWriter, r *http.Request, form url.Values) {
 		return
 	}
 	a.within(w, r, strings.Join(request.Texts, " "), func(s *query.Session) error {
-		series, err := function.Evaluate(s.Context(), &source{session: s, book: a.shelf.Book(), events: a.events}, s, &request.Function, request.Targets)
+		src := &source{session: s, book: a.shelf.Book(), events: a.events, trace: newTrace(r)}
+		series, err := function.Evaluate(s.Context(), src, s, &request.Function, request.Targets)
+		src.trace.send(w, s)
 		if err != nil {
 			return invalid(s.Cause(err), request.Texts)
 		}
@@ -175,7 +177,7 @@ func invalid(err error, targets []string) error {
 
 // within runs f in a session and answers its error.
 func (a *API) within(w http.ResponseWriter, r *http.Request, text string, f func(*query.Session) error) {
-	s, err := a.queries.Begin(r.Context(), query.Request{Text: text, Client: r.RemoteAddr})
+	s, err := a.queries.Begin(r.Context(), query.Request{Text: text, Client: r.RemoteAddr, Trace: httpapi.WantsTrace(r)})
 	if err == nil {
 		err = s.Cause(work.Do("answer a request of Graphite's API", func() error { return f(s) }))
 		s.Close(err)

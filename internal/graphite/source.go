@@ -26,6 +26,7 @@ type source struct {
 	session *query.Session
 	book    *retention.Book
 	events  *event.Log
+	trace   *trace // nil: none is wanted
 
 	mu sync.Mutex // a session is used by one goroutine
 }
@@ -52,6 +53,7 @@ func (s *source) Fetch(_ context.Context, queries []function.Query, within funct
 		}
 	}
 	for g, list := range reads {
+		s.trace.add(g, len(list))
 		if err := s.read(g, list); err != nil {
 			return nil, err
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"varve/internal/httpapi"
 	"varve/internal/query"
 	"varve/internal/store/storetest"
 )
@@ -153,7 +154,7 @@ func TestTrace(t *testing.T) {
 	} {
 		_, plain := s.do(t, "POST", queryPath, q)
 		_, traced := s.do(t, "POST", queryPath+"?trace=1", q)
-		_, byHeader := s.do(t, "POST", queryPath, q, traceHeader, "1")
+		_, byHeader := s.do(t, "POST", queryPath, q, httpapi.TraceHeader, "1")
 		for _, body := range []string{traced, byHeader} {
 			answer, text, found := strings.Cut(body, `,"trace":`)
 			if !found || answer+"}" != plain {
@@ -166,6 +167,10 @@ func TestTrace(t *testing.T) {
 					MS                             float64
 					Series, Samples, Bytes, Points int64
 				}
+				Stages []struct {
+					Stage               string
+					Start, End, Samples int64
+				}
 			}
 			if err := json.Unmarshal([]byte(strings.TrimSuffix(text, "}")), &trace); err != nil {
 				t.Fatal(err)
@@ -177,6 +182,9 @@ func TestTrace(t *testing.T) {
 			read, encode := trace.Phases[2], trace.Phases[4]
 			if names != "wait index read aggregate encode " || read.Samples != 6001 || read.Series != 4 ||
 				trace.Total <= 0 || encode.Bytes < int64(len(answer)) || encode.Points == 0 {
+				t.Errorf("%s", text)
+			}
+			if len(trace.Stages) != 1 || trace.Stages[0].Stage != "raw" || trace.Stages[0].Samples != 6001 || trace.Stages[0].Start != 0 || trace.Stages[0].End != 1999 {
 				t.Errorf("%s", text)
 			}
 		}

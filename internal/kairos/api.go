@@ -189,7 +189,7 @@ func (a *API) query(w http.ResponseWriter, r *http.Request, text *query.Text) {
 		a.fail(w, r, err)
 		return
 	}
-	req.Trace, req.Partial = wantsTrace(r), partial
+	req.Trace, req.Partial = httpapi.WantsTrace(r), partial
 	e := encoder{answer: a.newAnswer(w, r), cache: a.cache, began: a.now(), partial: partial, types: a.types}
 	e.borrow()
 	defer e.release()
@@ -248,7 +248,7 @@ func (a *API) postTags(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	req.top = nil
-	req.Trace = wantsTrace(r)
+	req.Trace = httpapi.WantsTrace(r)
 	out := a.newAnswer(w, r)
 	defer out.release()
 	err = a.run(r.Context(), &req.Query, out, func(run *agg.Run) error {

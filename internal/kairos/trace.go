@@ -6,23 +6,9 @@ import (
 	"time"
 
 	"varve/internal/kairos/agg"
+	"varve/internal/retention"
+	"varve/internal/store"
 )
-
-// traceHeader asks for a trace, as the parameter trace does.
-const traceHeader = "X-Varve-Trace"
-
-// wantsTrace reports a request whose answer is to say where its time went.
-func wantsTrace(r *http.Request) bool {
-	for _, text := range []string{parameter(r, "trace"), r.Header.Get(traceHeader)} {
-		if text == "" {
-			continue
-		}
-		if on, err := strconv.ParseBool(text); err == nil && on {
-			return true
-		}
-	}
-	return false
-}
 
 // parameter returns a parameter of the address, "" if it is not there. Most
 // requests have none.
@@ -74,6 +60,7 @@ func appendTrace(dst []byte, s agg.Stats, began time.Time, cached int, bytes int
 		dst = append(dst, '}')
 	}
 	dst = append(dst, ']')
+	dst = appendStages(dst, s.Stages)
 	if len(s.Store) > 0 {
 		dst = append(dst, `,"store":{`...)
 		for i, c := range s.Store {
@@ -86,6 +73,28 @@ func appendTrace(dst []byte, s agg.Stats, began time.Time, cached int, bytes int
 		dst = append(dst, '}')
 	}
 	return append(dst, '}')
+}
+
+// appendStages writes which stages were read.
+func appendStages(dst []byte, stages []store.StageUse) []byte {
+	for i, u := range stages {
+		text := `,{"stage":"`
+		if i == 0 {
+			text = `,"stages":[{"stage":"`
+		}
+		dst = append(dst, text+retention.StageName(u.StepMS)+`","start":`...)
+		dst = strconv.AppendInt(dst, u.FirstMS, 10)
+		dst = strconv.AppendInt(append(dst, `,"end":`...), u.LastMS, 10)
+		unit := `,"buckets":`
+		if u.StepMS == 0 {
+			unit = `,"samples":`
+		}
+		dst = append(strconv.AppendInt(append(dst, unit...), u.Count, 10), '}')
+	}
+	if len(stages) > 0 {
+		dst = append(dst, ']')
+	}
+	return dst
 }
 
 func appendMilliseconds(dst []byte, d time.Duration) []byte {

@@ -17,6 +17,9 @@ type Cursor struct {
 
 // Open opens a cursor over a series that Select returned.
 func (s *Session) Open(series store.Series, o store.ReadOptions) Cursor {
+	if s.request.Trace {
+		o.Stages = &s.trace.stages
+	}
 	return Cursor{s, s.view.Read(s.ctx, series, o)}
 }
 

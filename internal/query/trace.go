@@ -21,13 +21,15 @@ type Stats struct {
 	Blocks int64
 	Bytes  int64 // of decoded samples
 
-	Store []store.Count // what the store tells of itself, if it does
+	Store  []store.Count    // what the store tells of itself, if it does
+	Stages []store.StageUse // that were read, of a store that thins out samples
 }
 
 // A trace is where a Session counts. The first three are nanoseconds.
 type trace struct {
 	wait, index, read atomic.Int64
 	blocks, bytes     atomic.Int64
+	stages            store.StageLog
 }
 
 // Stats returns what the session did so far.
@@ -35,7 +37,7 @@ func (s *Session) Stats() Stats {
 	t := &s.trace
 	stats := Stats{
 		Wait: time.Duration(t.wait.Load()), Index: time.Duration(t.index.Load()), Series: s.series.Load(), Samples: s.samples.Load(),
-		Read: time.Duration(t.read.Load()), Blocks: t.blocks.Load(), Bytes: t.bytes.Load(),
+		Read: time.Duration(t.read.Load()), Blocks: t.blocks.Load(), Bytes: t.bytes.Load(), Stages: t.stages.Used(),
 	}
 	if view, ok := store.As[store.Tracer](s.view); ok && s.request.Trace {
 		stats.Store = view.Trace()

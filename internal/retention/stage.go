@@ -178,6 +178,17 @@ func parseNumber(text string) (int64, error) {
 	return n, nil
 }
 
+// StageName names what is kept with a step, 0 for samples as they were sent.
+func StageName(stepMS int64) string {
+	switch {
+	case stepMS == 0:
+		return "raw"
+	case stepMS%1000 != 0: // no rule says so
+		return strconv.FormatInt(stepMS, 10) + "ms"
+	}
+	return spanText(stepMS / 1000)
+}
+
 // spanText writes seconds with the largest unit that is exact.
 func spanText(seconds int64) string {
 	for _, u := range units {

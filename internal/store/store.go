@@ -201,6 +201,10 @@ type ReadOptions struct {
 
 	// Buckets says what becomes of samples that the store has thinned out.
 	Buckets BucketMode
+
+	// Stages, if not nil, is told which stages were read, by a store that thins out
+	// samples.
+	Stages *StageLog
 }
 
 // A Bucket is what a store has left of the samples of a series from StartMS on, for

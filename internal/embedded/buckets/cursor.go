@@ -147,6 +147,9 @@ func (c *Cursor) open() error {
 // pull reads the next bucket.
 func (c *Cursor) pull() (err error) {
 	c.next, c.more, err = c.reader.Next()
+	if b := c.next; c.more && c.q.Options.Stages != nil {
+		c.q.Options.Stages.Add(store.StageUse{StepMS: b.StepMS, FirstMS: b.StartMS, LastMS: lastInstant(b.StartMS, b.StepMS), Count: 1})
+	}
 	return err
 }
 

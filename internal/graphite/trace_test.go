@@ -1,0 +1,59 @@
+package graphite
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"varve/internal/graphite/graphitetest"
+	"varve/internal/httpapi"
+	"varve/internal/query"
+)
+
+// TestRenderTrace: a header says which archives answered, and of which stages of the
+// store, if that is asked for.
+func TestRenderTrace(t *testing.T) {
+	schemas := filepath.Join(t.TempDir(), "schemas")
+	if err := os.WriteFile(schemas, []byte("[a]\npattern = ^a\nretentions = 10s:10m,60s:1d\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	config := DefaultConfig()
+	config.StorageSchemas = schemas
+	s := openSite(t, config, query.DefaultConfig(), true)
+	now := graphitetest.Clock.Unix() / 60 * 60
+	var lines strings.Builder
+	for at := now - 3600; at < now; at += 10 {
+		fmt.Fprintf(&lines, "a.x 1 %d\na.y 1 %d\n", at, at)
+	}
+	s.send(lines.String())
+	if err := s.store.Compact(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	form := url.Values{"target": {"a.*"}, "format": {"json"}, "from": {fmt.Sprint(now - 1800)}, "until": {fmt.Sprint(now - 60)}}
+	plain := s.ask("GET", "/render", form)
+	if text := plain.Header().Get(httpapi.TraceHeader); text != "" {
+		t.Errorf("nobody asked for %s", text)
+	}
+	form.Set("trace", "1")
+	traced := s.ask("GET", "/render", form)
+	if traced.Code != 200 || traced.Body.String() != plain.Body.String() {
+		t.Errorf("%d %s", traced.Code, traced.Body)
+	}
+	var got traceAnswer
+	if err := json.Unmarshal([]byte(traced.Header().Get(httpapi.TraceHeader)), &got); err != nil {
+		t.Fatal(err)
+	}
+	if want := []archiveAnswer{{"1m", now - 1740, now, 2}}; !slices.Equal(got.Archives, want) {
+		t.Errorf("archives %+v, want %+v", got.Archives, want)
+	}
+	// Of the last archive's points, some are still samples.
+	if len(got.Stages) != 2 || got.Stages[0].Stage != "raw" || got.Stages[1].Stage != "1m" || got.Stages[1].Start != now-1740 ||
+		got.Stages[0].Start != got.Stages[1].End+1 || got.Stages[0].End != now-10 || got.Series == 0 || got.LeftOut != 0 {
+		t.Errorf("%+v", got)
+	}
+}
