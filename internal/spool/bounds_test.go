@@ -112,7 +112,8 @@ func TestOutage(t *testing.T) {
 }
 
 // TestPartlyAway: while the sink cannot write one series, all others get there,
-// also those of later generations. Nothing counts as drained before what is older.
+// also those of later generations, and those of one that never fills. Nothing counts as
+// drained before what is older.
 func TestPartlyAway(t *testing.T) {
 	var away atomic.Bool
 	away.Store(true)
@@ -143,6 +144,9 @@ func TestPartlyAway(t *testing.T) {
 			want.set(string(series.AppendKey(nil)), 1000*i, longText(i))
 		}
 	}
+	last := testSeries("here", 1) // a generation has 20, this is the 201st
+	put(t, s, last, 1, 1_000_000)
+	want.set(string(last.AppendKey(nil)), 1_000_000, longText(1))
 	here := content{string(testSeries("here", 1).AppendKey(nil)): want[string(testSeries("here", 1).AppendKey(nil))]}
 	for end := time.Now().Add(2 * time.Minute); far.content().diff(here) != nil; time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {

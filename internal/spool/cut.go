@@ -76,21 +76,20 @@ func (s *Spool) beganMS(g *Generation) int64 {
 
 // busy reports whether the sink has work.
 func (s *Spool) busy() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.frozen) > 0
+	waiting, _ := s.queued()
+	return waiting > 0
 }
 
 // maxFlushed is how many generations may wait for a sink in trouble when a flush cuts
 // one more.
 const maxFlushed = 64
 
-// passesBy reports whether a generation that is cut now may pass by those that wait:
-// the sink has left some of their samples, and takes others.
-func (s *Spool) passesBy() bool {
+// queued returns how many generations the sink has not taken, and whether one that is
+// cut now may pass them by: the sink has left some of their samples, and takes others.
+func (s *Spool) queued() (generations int, passable bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return isPartial(s.sinkErr) && len(s.frozen) < maxFlushed
+	return len(s.frozen), len(s.frozen) == 0 || isPartial(s.sinkErr)
 }
 
 // keeper cuts the active generation when it is time, and looks after space and
@@ -126,19 +125,21 @@ func (s *Spool) keeper(ctx context.Context) {
 
 // cutDue returns when the active generation is to be cut, and false if that is
 // not a matter of time: while the sink has work it would only make the next
-// write smaller.
+// write smaller. Where a few samples hold up the generations that wait, others must
+// not wait for as long; but each one more waits a linger longer, so that in a trouble
+// of a day there are hundreds and not thousands.
 func (s *Spool) cutDue() (time.Duration, bool) {
 	began := s.active.Load().began.Load()
-	hurried := s.hurried.Load()
+	waiting, passable := s.queued()
 	switch {
-	case began == nil || s.busy() && !(hurried && s.passesBy()) || s.log.Current().Err() != nil && !s.log.Full():
+	case began == nil || !passable || s.log.Current().Err() != nil && !s.log.Full():
 		return 0, false
-	case hurried:
+	case s.hurried.Load() && waiting < maxFlushed:
 		return 0, true
 	case !s.started():
 		return 0, false
 	}
-	return max(0, s.cfg.linger()-time.Since(*began)), true
+	return max(0, s.cfg.linger()*time.Duration(1+waiting)-time.Since(*began)), true
 }
 
 // started reports whether there is a sink.

@@ -101,7 +101,7 @@ func (s *Spool) beginFlush(active *Generation, cut bool) (last *Generation, stam
 	defer s.order.Unlock()
 	s.followClockLocked()
 	if g := s.active.Load(); g == active && cut && g.Samples() > 0 {
-		if s.busy() && !s.passesBy() {
+		if n, passable := s.queued(); !passable || n >= maxFlushed {
 			s.hurried.Store(true)
 			return g, 0, nil
 		}

@@ -102,8 +102,10 @@ func TestMarksOnly(t *testing.T) {
 // listed by that view, and not by one that was opened later.
 func TestNamesBesideHeldViews(t *testing.T) {
 	r := newRemote()
-	r.gate = make(chan struct{}, 1) // nothing is drained but by the flushes
-	s := mustOpen(t, vfs.NewMem(), tinyConfig(), Options{Sink: r})
+	r.gate = make(chan struct{}, 1)
+	cfg := tinyConfig()
+	cfg.Linger = time.Hour // nothing is cut or drained but by the flushes
+	s := mustOpen(t, vfs.NewMem(), cfg, Options{Sink: r})
 	defer s.Close()
 	put(t, s, testSeries("drained", 1), 1, 1)
 	before := s.View()
@@ -135,8 +137,10 @@ func TestNamesBesideHeldViews(t *testing.T) {
 // listed names.
 func TestViewOfALaterGeneration(t *testing.T) {
 	r := newRemote()
-	r.gate = make(chan struct{}, 1) // nothing is drained but by the flushes
-	s := mustOpen(t, vfs.NewMem(), tinyConfig(), Options{Sink: r})
+	r.gate = make(chan struct{}, 1)
+	cfg := tinyConfig()
+	cfg.Linger = time.Hour // nothing is cut or drained but by the flushes
+	s := mustOpen(t, vfs.NewMem(), cfg, Options{Sink: r})
 	defer s.Close()
 	put(t, s, testSeries("first", 1), 1, 1)
 	r.gate <- struct{}{}
