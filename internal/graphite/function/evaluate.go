@@ -2,6 +2,7 @@ package function
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"regexp"
@@ -108,7 +109,9 @@ type evaluation struct {
 
 // A found is what a query selected.
 type found struct {
+	done chan struct{} // closed when list or err is there
 	list []Fetched
+	err  error
 	used atomic.Bool // some expression had the values without a copy
 }
 
@@ -439,33 +442,64 @@ func (sc *scope) fetch(q Query, shared bool) ([]*Series, error) {
 	return out, nil
 }
 
-// load fetches queries that were not fetched for this range.
+// errUnfinished is what others learn of a fetch that panicked.
+var errUnfinished = errors.New("the series could not be fetched: the store failed")
+
+// load fetches queries that were not fetched for this range, each once: targets that
+// are evaluated in parallel wait for each other's.
 func (sc *scope) load(queries []Query) error {
 	from, until := sc.bounds()
+	mine := map[string]*found{}
 	var missing []Query
-	seen := map[string]bool{}
+	var others []*found
 	sc.mu.Lock()
 	for _, q := range queries {
-		if _, ok := sc.fetched[fetchKey{from, until, q.Text}]; !ok && !seen[q.Text] {
-			seen[q.Text] = true
+		key := fetchKey{from, until, q.Text}
+		if f, ok := sc.fetched[key]; !ok {
+			f = &found{done: make(chan struct{})}
+			sc.fetched[key], mine[q.Text] = f, f
 			missing = append(missing, q)
+		} else if mine[q.Text] == nil {
+			others = append(others, f)
 		}
 	}
 	sc.mu.Unlock()
+	if err := sc.fill(missing, mine, Range{From: from, Until: until, Now: sc.request.Now.Unix()}); err != nil {
+		return err
+	}
+	for _, f := range others {
+		select {
+		case <-f.done:
+		case <-sc.ctx.Done():
+			return sc.ctx.Err()
+		}
+		if f.err != nil {
+			return f.err
+		}
+	}
+	return nil
+}
+
+// fill fetches what is missing. A failure ends the request, so it stays.
+func (sc *scope) fill(missing []Query, founds map[string]*found, r Range) (err error) {
 	if len(missing) == 0 {
 		return nil
 	}
-	lists, err := sc.source.Fetch(sc.ctx, missing, Range{From: from, Until: until, Now: sc.request.Now.Unix()})
+	err = errUnfinished // in case the source panics
+	defer func() {
+		for _, f := range founds {
+			f.err = err
+			close(f.done)
+		}
+	}()
+	lists, err := sc.source.Fetch(sc.ctx, missing, r)
 	if err != nil {
 		return err
 	}
-	sc.mu.Lock()
-	defer sc.mu.Unlock()
 	for i, q := range missing {
 		list := slices.Clone(lists[i])
 		slices.SortStableFunc(list, func(a, b Fetched) int { return strings.Compare(a.Name, b.Name) })
-		list = slices.CompactFunc(list, func(a, b Fetched) bool { return a.Name == b.Name })
-		sc.fetched[fetchKey{from, until, q.Text}] = &found{list: list}
+		founds[q.Text].list = slices.CompactFunc(list, func(a, b Fetched) bool { return a.Name == b.Name })
 	}
 	return nil
 }
