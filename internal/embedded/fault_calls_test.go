@@ -254,7 +254,7 @@ func (r *faultRun) whole() error {
 	for i, disk := range r.left {
 		var p *promises
 		r.then.while(func(now *promises) { p = now })
-		if err := p.checkDisk(disk, r.script); err != nil {
+		if err := p.checkDisk(disk, r.script.cfg, r.script.now.Load()); err != nil {
 			return fmt.Errorf("on a sound disk (copy %d), fatal %q, first error %v: %w", i, r.reason, r.err, err)
 		}
 	}

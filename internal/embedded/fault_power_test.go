@@ -52,7 +52,7 @@ func cutAtEachCall(t *testing.T, durability string) {
 	if err := before.rest(); err != nil {
 		t.Fatal(err)
 	}
-	if err := before.promises.checkDisk(killed, before); err != nil {
+	if err := before.promises.checkDisk(killed, before.cfg, before.now.Load()); err != nil {
 		t.Error("at the end:", err)
 	}
 	t.Logf("%d calls, %d power cuts, %d of them twice", c.calls.Load(), c.cuts, c.twice)
@@ -93,8 +93,9 @@ func (c *cutter) cut(n int64, percent int) error {
 	random := rand.New(rand.NewPCG(uint64(n), uint64(percent)))
 	var now *promises
 	var disk *vfs.MemFS
+	var nowMS int64 // the script may go on meanwhile
 	c.script.promises.while(func(p *promises) {
-		now = p
+		now, nowMS = p, c.script.now.Load()
 		disk = c.fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: random})
 	})
 	c.cuts++
@@ -103,17 +104,17 @@ func (c *cutter) cut(n int64, percent int) error {
 	}
 	if random.IntN(4) == 0 {
 		c.twice++
-		disk = cutStart(disk, c.script, random)
+		disk = cutStart(disk, nowMS, random)
 	}
 	if err := checkFiles(disk); err != nil {
 		return fmt.Errorf("taken for damage: %w", err)
 	}
-	return now.checkDisk(disk, c.script)
+	return now.checkDisk(disk, c.script.cfg, nowMS)
 }
 
 // cutStart starts a store on disk, cuts the power meanwhile, and returns what is
 // left.
-func cutStart(disk *vfs.MemFS, script *faultScript, random *rand.Rand) *vfs.MemFS {
+func cutStart(disk *vfs.MemFS, nowMS int64, random *rand.Rand) *vfs.MemFS {
 	var calls atomic.Int64
 	var left atomic.Pointer[vfs.MemFS]
 	last := 1 + random.Int64N(250) // a start takes about so many
@@ -125,7 +126,7 @@ func cutStart(disk *vfs.MemFS, script *faultScript, random *rand.Rand) *vfs.MemF
 		return nil
 	}))
 	again := newFaultScript(faulty, newPromises())
-	again.now.Store(script.now.Load())
+	again.now.Store(nowMS)
 	if again.open() == nil {
 		again.close()
 	}
@@ -137,10 +138,10 @@ func cutStart(disk *vfs.MemFS, script *faultScript, random *rand.Rand) *vfs.MemF
 
 // checkDisk starts a store on a sound disk, compares it, checks its files, and
 // tries that it goes on: deletes count, those of what was merged before too.
-func (p *promises) checkDisk(disk *vfs.MemFS, script *faultScript) error {
+func (p *promises) checkDisk(disk *vfs.MemFS, cfg Config, nowMS int64) error {
 	after := newFaultScript(disk, p)
-	after.cfg.Log, after.value = script.cfg.Log, 1_000_000
-	after.now.Store(script.now.Load())
+	after.cfg.Log, after.value = cfg.Log, 1_000_000
+	after.now.Store(nowMS)
 	err := after.run([]func() error{
 		after.look,
 		func() error {

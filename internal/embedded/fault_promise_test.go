@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 
 	"varve/internal/model"
@@ -82,12 +83,14 @@ func (p *promises) afterPowerCut() {
 	}
 }
 
-// expire notes that the samples of a series are beyond their time-to-live.
-func (p *promises) expire(series string) {
+// expire advances the clock beyond the time-to-live of all samples of a metric. Who
+// takes a copy of the promises sees both or neither.
+func (p *promises) expire(metric string, advance func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	advance()
 	for at := range p.places {
-		if at.series == series {
+		if strings.HasPrefix(at.series, metric+" ") {
 			p.places[at] = belief{sure: nothing}
 		}
 	}

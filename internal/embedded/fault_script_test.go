@@ -172,9 +172,7 @@ func (f *faultScript) rest() error {
 		func() error { return f.unset(1) },
 		f.checkpoint,
 		func() error {
-			f.promises.expire("fault.ttl 0")
-			f.promises.expire("fault.ttl 1")
-			f.now.Add(60 * minuteMS)
+			f.promises.expire("fault.ttl", func() { f.now.Add(60 * minuteMS) })
 			return f.store.maintain(context.Background())
 		},
 		func() error {

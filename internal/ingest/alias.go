@@ -179,11 +179,16 @@ func (c *aliasCache) textLocked(b []byte) string {
 	if len(b) > sharedText {
 		return string(b)
 	}
-	kept := &c.mu.texts[maphash.Bytes(c.seed, b)%uint64(len(c.mu.texts))]
+	kept := c.slot(b)
 	if *kept != string(b) {
 		*kept = string(b)
 	}
 	return *kept
+}
+
+// slot returns where a text is kept. c.mu must be held.
+func (c *aliasCache) slot(b []byte) *string {
+	return &c.mu.texts[maphash.Bytes(c.seed, b)%uint64(len(c.mu.texts))]
 }
 
 // bytes counts the texts as if no other alias shared them.
