@@ -5,12 +5,14 @@ import (
 	"context"
 	"encoding/xml"
 	"errors"
+	"flag"
 	"image"
 	"image/color"
 	"io"
 	"math"
 	"math/rand/v2"
 	"net/url"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +20,8 @@ import (
 
 	"varve/internal/graphite/function"
 )
+
+var update = flag.Bool("update", false, "write the picture of docs/graphite.md again")
 
 var noon = time.Date(2024, 3, 10, 12, 0, 0, 0, time.UTC)
 
@@ -183,6 +187,25 @@ func TestSVG(t *testing.T) {
 
 // TestLegend: it is left out for many series, unless it is asked for, and never takes
 // more than half.
+// The chart in docs/graphite.md is one that this package draws.
+func TestPictureOfThePage(t *testing.T) {
+	const file = "../../../docs/pictures/chart.svg"
+	got := svg(t, "width=720&height=300&template=plain&areaMode=stacked&areaAlpha=0.6&title=Requests+by+server&vtitle=requests/s&fontSize=11",
+		wave("web.a.requests", 240, 120, 0), wave("web.b.requests", 240, 90, 1), wave("web.c.requests", 240, 60, 2.5))
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got != string(want) {
+		t.Errorf("%s is not what is drawn now: go test ./internal/graphite/chart -run %s -update", file, t.Name())
+	}
+}
+
 func TestLegend(t *testing.T) {
 	var many []*function.Series
 	for i := range 40 {
