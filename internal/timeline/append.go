@@ -184,8 +184,10 @@ func (e *Engine) writable(ctx context.Context, t *target) (known, error) {
 			h.Deleted = 0 // and its layout stays: others may still use it
 			return h, nil
 		}
-		if err := e.roomForTimeline(ctx); err != nil {
-			return h, err
+		if !t.own {
+			if err := e.roomForTimeline(ctx); err != nil {
+				return h, err
+			}
 		}
 		h.Layouts = []Layout{e.firstLayout(t)}
 		return h, nil
@@ -232,7 +234,7 @@ func (a *appending) place() {
 func (e *Engine) placeIn(t *target, event Event) (Placed, error) {
 	k := &t.known
 	start, end := k.Bucket(event.Time)
-	if start > e.horizon(k.read) {
+	if !e.serves(t.line, k.read, start) {
 		return Placed{}, badf("the time of the event is %v in the future; events may be up to timeline.lead_time (%v) less an eighth ahead, or in a bucket that begins before that",
 			time.UnixMicro(event.Time).Sub(e.now()).Round(time.Millisecond), e.config.LeadTime)
 	}

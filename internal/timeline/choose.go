@@ -50,8 +50,12 @@ func adapted(l Layout, rate, bytes float64) (size int64, factor int, better bool
 }
 
 // firstLayout is the layout of a timeline that is created with some events. If they are
-// many they tell the rate: of a history that is loaded, too.
+// many they tell the rate: of a history that is loaded, too. One of our own has the layout
+// that it was given.
 func (e *Engine) firstLayout(t *target) Layout {
+	if own, ok := e.options.Own[t.name]; ok {
+		return own
+	}
 	l := defaultLayout
 	if span := t.last - t.first; t.count >= evidence && span > 0 {
 		rate := float64(t.count-1) * float64(second) / float64(span)

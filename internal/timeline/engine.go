@@ -81,6 +81,12 @@ func (e *Engine) Close() error {
 // alone reports whether no other process changes the timelines.
 func (e *Engine) alone() bool { return e.whole != nil && e.whole.Alone() }
 
+// IsOwn reports whether a timeline is one of Options.Own.
+func (e *Engine) IsOwn(name string) bool {
+	_, own := e.options.Own[name]
+	return own
+}
+
 // ids makes ids for events that come without: a count, which begins at the microsecond of
 // the start, and the mark of the process. So they are in the order of arrival, and those of
 // several processes differ.

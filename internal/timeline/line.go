@@ -20,7 +20,8 @@ const (
 // A line is what an engine knows of one timeline.
 type line struct {
 	name string
-	uses int // Engine.lines guards it
+	own  bool // see Options.Own
+	uses int  // Engine.lines guards it
 
 	// work is held for reading by appends and for writing by deletions.
 	work sync.RWMutex
@@ -46,7 +47,7 @@ func (e *Engine) use(name string) *line {
 	l := e.lines.named[name]
 	if l == nil {
 		e.dropLines()
-		l = &line{name: name, arrived: gate.New(), loading: make(chan struct{}, 1), marked: map[int64]time.Time{}}
+		l = &line{name: name, own: e.IsOwn(name), arrived: gate.New(), loading: make(chan struct{}, 1), marked: map[int64]time.Time{}}
 		l.turn.Store(e.ids.count.Load())
 		e.lines.named[name] = l
 	}
@@ -88,6 +89,12 @@ func (e *Engine) horizon(read time.Time) int64 {
 	return read.Add(e.config.LeadTime - e.skew()).UnixMicro()
 }
 
+// serves reports whether a history serves for buckets that begin up to a time. One that
+// never changes serves for all.
+func (e *Engine) serves(l *line, read time.Time, upTo int64) bool {
+	return l.own || upTo <= e.horizon(read)
+}
+
 // A known is a history and when it was read.
 type known struct {
 	History
@@ -104,7 +111,7 @@ func (l *line) known() known {
 // time, if any history can.
 func (e *Engine) layout(ctx context.Context, l *line, upTo int64) (known, error) {
 	k := l.known()
-	if age := e.now().Sub(k.read); age >= 0 && age <= e.poll() && upTo <= e.horizon(k.read) && k.Version > 0 {
+	if age := e.now().Sub(k.read); age >= 0 && age <= e.poll() && e.serves(l, k.read, upTo) && k.Version > 0 {
 		return k, nil
 	}
 	fresh, err := e.refresh(ctx, l)
@@ -112,7 +119,7 @@ func (e *Engine) layout(ctx context.Context, l *line, upTo int64) (known, error)
 		return fresh, nil
 	}
 	// The history that is known serves on while the storage is away.
-	if age := e.now().Sub(k.read); k.Version > 0 && age >= 0 && age <= e.config.LeadTime && upTo <= e.horizon(k.read) && ctx.Err() == nil {
+	if age := e.now().Sub(k.read); k.Version > 0 && age >= 0 && age <= e.config.LeadTime && e.serves(l, k.read, upTo) && ctx.Err() == nil {
 		return k, nil
 	}
 	return known{}, err
@@ -230,7 +237,7 @@ const burst = 10
 
 // take takes n tokens. If there are too few it takes none and says what is missing.
 func (l *line) take(n, rate int, now time.Time) error {
-	if rate == 0 {
+	if rate == 0 || l.own {
 		return nil
 	}
 	l.mu.Lock()

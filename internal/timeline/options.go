@@ -14,6 +14,12 @@ type Options struct {
 	Metric prometheus.Registerer // nil: no metrics
 	Now    func() time.Time      // nil: time.Now
 
+	// Own are the timelines that parts of this server write to, by name, with the layout
+	// that each has for ever. So they take events of any time, also far ahead, without
+	// timeline.rate_max, and do not count for timeline.timelines_max. All servers that share
+	// timelines have the same.
+	Own map[string]Layout
+
 	// Lease reports whether this process is the one to look after timelines now: retention
 	// and layouts. Nil: it is.
 	Lease func() bool

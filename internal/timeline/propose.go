@@ -33,6 +33,9 @@ func (e *Engine) Propose(ctx context.Context, timeline string, p Proposal) (Hist
 	if err := p.check(); err != nil {
 		return History{}, err
 	}
+	if e.IsOwn(timeline) {
+		return History{}, badf("the layout of timeline %s cannot be changed: the server keeps events of its own there", timeline)
+	}
 	l := e.use(timeline)
 	defer e.release(l)
 	k, err := e.change(ctx, l, p.Version == 0, func(h History) (History, error) {

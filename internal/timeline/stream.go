@@ -212,7 +212,7 @@ func (s *bucketStream) nextMarks(ctx context.Context) (end bool, err error) {
 
 // follow reads the layout again if a bucket begins later than the one that is known serves.
 func (s *bucketStream) follow(ctx context.Context, marks []int64) error {
-	if len(marks) == 0 || slices.Max(marks) <= s.e.horizon(s.known.read) {
+	if len(marks) == 0 || s.e.serves(s.line, s.known.read, slices.Max(marks)) {
 		return nil
 	}
 	k, err := s.e.refresh(ctx, s.line)

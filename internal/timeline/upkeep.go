@@ -172,7 +172,7 @@ func (e *Engine) adapt(ctx context.Context, l *line) error {
 	l.mu.Lock()
 	idle := n-l.looked < evidence
 	l.mu.Unlock()
-	if idle || !e.config.Adapt {
+	if idle || l.own || !e.config.Adapt {
 		return nil
 	}
 	l.mu.Lock()

@@ -44,7 +44,7 @@ func serve(t *testing.T, change ...func(*timeline.Config, *ingest.Config)) *serv
 	for _, f := range change {
 		f(&config, &limits)
 	}
-	engine, err := timeline.Open(shelf, timeline.Options{Config: config, Upkeep: -1})
+	engine, err := timeline.Open(shelf, timeline.Options{Config: config, Upkeep: -1, Own: map[string]timeline.Layout{"_own": {}}})
 	must(t, err)
 	samples := storetest.NewReference(nil)
 	pipeline := ingest.New(samples, limits, ingest.Options{Registerer: prometheus.NewRegistry()})
@@ -237,6 +237,16 @@ func TestBadBodies(t *testing.T) {
 		s.wantPart(400, c.reason, "POST", "/bad/events", c.body, c.headers...)
 	}
 	s.wantPart(404, "not found", "GET", "/bad/latest", "")
+}
+
+// Timelines of the server itself take no events from clients.
+func TestOwnTimeline(t *testing.T) {
+	s := serve(t)
+	const reason = "timeline _own takes no events here: the server keeps its own there"
+	s.wantPart(400, reason, "POST", "/_own/events", `{"time":5,"data":1}`)
+	s.want(200, `{"accepted":1,"rejected":[{"index":0,"error":"`+reason+`"}],"ids":["x","y"]}`, "POST", "/events",
+		`[{"timelines":["a","_own"],"time":5,"id":"x","data":1},{"timelines":["a"],"time":5,"id":"y","data":1}]`)
+	s.want(200, `{"events":[{"time":5,"id":"y","type":"","data":1}],"end":true}`, "GET", "/a/events", "")
 }
 
 // An event goes into several timelines, and a merged read has it of each.

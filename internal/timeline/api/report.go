@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"net/http"
+	"slices"
 	"strconv"
 
 	"varve/internal/httpapi"
@@ -146,6 +147,9 @@ const (
 // add adds the next event of the body, or why it is none, and appends the block if it is full
 // without it.
 func (b *block) add(ctx context.Context, e timeline.Addressed, err error) error {
+	if own := slices.IndexFunc(e.Timelines, b.api.engine.IsOwn); err == nil && own >= 0 {
+		err = badf("timeline %s takes no events here: the server keeps its own there", e.Timelines[own])
+	}
 	bytes := int64(len(e.Data)) * int64(len(e.Timelines))
 	if b.places > 0 && (b.places+len(e.Timelines) > blockPlaces || b.bytes+bytes > blockBytes) || len(b.bad) >= blockPlaces {
 		if err := b.flush(ctx); err != nil {

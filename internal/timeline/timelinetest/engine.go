@@ -474,6 +474,34 @@ func (n *noHistory) History(ctx context.Context, name string) (timeline.History,
 	return n.Shelf.History(ctx, name)
 }
 
+// A timeline of Options.Own takes events of any time at any rate, and its layout stays.
+func testOwn(t *testing.T, s *suite) {
+	name, config := s.name("own"), timeline.DefaultConfig()
+	config.RateMax = 1
+	layout := timeline.Layout{From: timeline.Beginning, Size: 86_400 * second, Factor: 8, Mode: timeline.Materialised, Placement: timeline.Hash}
+	e, err := timeline.Open(s.shelf, timeline.Options{Config: config, Upkeep: -1, Own: map[string]timeline.Layout{name: layout}})
+	s.must(err)
+	t.Cleanup(func() { e.Close() })
+	now := time.Now().UnixMicro()
+	var want []string
+	for day := range int64(40) { // more at once than the rate allows
+		at := now + (day-20)*layout.Size
+		s.append(e, event(at, "e", name))
+		want = append(want, fmt.Sprintf("%d/e", at))
+	}
+	s.want(e, timeline.Query{Timelines: []string{name}}, want)
+	if _, err := e.Propose(s.ctx(), name, timeline.Proposal{Factor: 3}); !errors.As(err, new(*store.InputError)) {
+		t.Errorf("another layout: %v", err)
+	}
+	s.must(e.Upkeep(s.ctx()))
+	if h, err := e.Layout(s.ctx(), name); err != nil || len(h.Layouts) != 1 || h.Layouts[0] != layout {
+		t.Errorf("the layout is %+v, %v", h, err)
+	}
+	if !e.IsOwn(name) || e.IsOwn(s.name("other")) {
+		t.Error("the wrong timelines are own ones")
+	}
+}
+
 func testMerge(t *testing.T, s *suite) {
 	e := s.engine(s.shelf, time.Now)
 	a, b, c := s.name("a"), s.name("b"), s.name("c")

@@ -39,6 +39,7 @@ func Run(t *testing.T, open func(t *testing.T) timeline.Shelf) {
 		{"engine/round robin", testRoundRobin},
 		{"engine/sizes", testSizes},
 		{"engine/fence", testFence},
+		{"engine/own", testOwn},
 		{"engine/merge", testMerge},
 		{"engine/modes", testModes},
 		{"engine/retention", testRetention},
