@@ -11,6 +11,7 @@ import (
 	"varve/internal/cassandra/events"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/config"
+	"varve/internal/graphite/event"
 	"varve/internal/timeline"
 )
 
@@ -20,7 +21,7 @@ func openSharedTimelines(c config.Config, s *cassandra.Store, node string, regis
 	host, _ := os.Hostname() // for people
 	create := c.Cassandra.Schema.Create != schema.CreateNothing && c.Cassandra.Schema.Role == schema.RoleAll
 	shelf := events.Open(s.Session(), events.Options{Node: node, Host: host, Create: create, Log: log})
-	engine, err = timeline.Open(shelf, timeline.Options{Config: c.Timeline, Log: log, Metric: registry, Lease: shelf.Leads})
+	engine, err = timeline.Open(shelf, timeline.Options{Config: c.Timeline, Log: log, Metric: registry, Lease: shelf.Leads, Own: event.Own()})
 	if err != nil {
 		return nil, nil, errors.Join(err, shelf.Close())
 	}

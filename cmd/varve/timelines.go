@@ -14,6 +14,7 @@ import (
 	"varve/internal/config"
 	"varve/internal/embedded"
 	"varve/internal/embedded/datadir"
+	"varve/internal/graphite/event"
 	"varve/internal/server"
 	"varve/internal/store"
 	"varve/internal/timeline"
@@ -37,7 +38,7 @@ func openTimelines(c config.Config, s *embedded.Store, registry prometheus.Regis
 	if err != nil {
 		return nil, check, nil, err
 	}
-	engine, err = timeline.Open(shelf, timeline.Options{Config: c.Timeline, Log: log, Metric: registry})
+	engine, err = timeline.Open(shelf, timeline.Options{Config: c.Timeline, Log: log, Metric: registry, Own: event.Own()})
 	if err != nil {
 		return nil, check, nil, errors.Join(err, shelf.Close())
 	}

@@ -218,7 +218,7 @@ func (h *instance) build(c config.Config, registry prometheus.Registerer, log *s
 		h.rollups.Routes(),
 		transfer.NewAPI(s, pipeline, c.Transfer, registry, log).Routes(),
 		opentsdb.New(pipeline, log).Routes(),
-		graphite.New(h.queries, s, c.Graphite, h.shelf, time.Now, log).Routes(),
+		graphite.New(h.queries, s, s.timelines, c.Graphite, h.shelf, time.Now, log).Routes(),
 		timelines.New(timelines.Options{
 			Engine: s.timelines, Config: c.Timeline, Pipeline: pipeline, Queries: h.queries, Metric: registry, Log: log,
 		}).Routes(),

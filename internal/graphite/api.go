@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"net/url"
 	"strings"
@@ -22,6 +21,7 @@ import (
 	"varve/internal/query"
 	"varve/internal/retention"
 	"varve/internal/store"
+	"varve/internal/timeline"
 	"varve/internal/work"
 )
 
@@ -39,16 +39,17 @@ type API struct {
 	log     *slog.Logger
 }
 
-// A Store is what requests change, beside what queries read.
+// A Store is what requests change, beside what queries read and the events.
 type Store interface {
 	store.Deleter
 	store.KeyValues
 }
 
-// New returns an API. The book on the shelf says on which step series are read.
-func New(queries *query.Engine, s Store, config Config, shelf *retention.Shelf, now func() time.Time, log *slog.Logger) *API {
+// New returns an API. The book on the shelf says on which step series are read. The engine
+// of timelines was opened with event.Own.
+func New(queries *query.Engine, s Store, timelines *timeline.Engine, config Config, shelf *retention.Shelf, now func() time.Time, log *slog.Logger) *API {
 	return &API{queries: queries, store: s, shelf: shelf, config: config, now: now, log: log,
-		events: event.NewLog(s, config.MaxEventsPerDay, rand.Uint32())}
+		events: event.NewLog(timelines, s, config.MaxEventsPerDay, log)}
 }
 
 // A formHandler answers a request whose parameters were read.

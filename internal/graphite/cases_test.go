@@ -21,11 +21,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/embedded"
+	"varve/internal/graphite/event"
 	"varve/internal/graphite/graphitetest"
 	"varve/internal/ingest"
 	"varve/internal/ingest/carbon"
 	"varve/internal/query"
 	"varve/internal/retention"
+	"varve/internal/timeline"
+	"varve/internal/timeline/local"
 )
 
 // different are the cases in which Varve answers otherwise, and why.
@@ -71,10 +74,25 @@ func openSite(t *testing.T, config Config, limits query.Config, enforce bool) *s
 	s.pipeline = ingest.New(store, ingest.DefaultConfig(), ingest.Options{Registerer: registry, Logger: log})
 	t.Cleanup(s.pipeline.Close)
 	queries := query.New(store, limits, registry, clock)
-	for _, r := range New(queries, store, config, shelf, clock, log).Routes() {
+	for _, r := range New(queries, store, openTimelines(t), config, shelf, clock, log).Routes() {
 		s.mux.Handle(r.Method+" "+r.Path, r.Handler)
 	}
 	return s
+}
+
+func openTimelines(t *testing.T) *timeline.Engine {
+	t.Helper()
+	shelf, err := local.Open(vfs.NewMem(), "timelines", local.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shelf.Close() })
+	e, err := timeline.Open(shelf, timeline.Options{Own: event.Own(), Upkeep: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
 }
 
 // send stores lines of carbon.

@@ -99,24 +99,16 @@ func (a *API) listEvents(w http.ResponseWriter, r *http.Request, form url.Values
 		return
 	}
 	a.within(w, r, "events "+strings.Join(search.Tags, " "), func(s *query.Session) error {
-		var found []event.Found
-		err := a.events.Find(s.Context(), search, func(f event.Found) error {
-			if len(found) >= a.config.MaxEvents {
-				return &store.LimitError{Limit: "graphite.max_events", Max: int64(a.config.MaxEvents), Need: int64(len(found)) + 1, What: "list events; ask for a shorter time or by tags"}
+		list := []shownEvent{}
+		err := a.events.Find(s.Context(), search, func(e event.Event) error {
+			if len(list) >= a.config.MaxEvents {
+				return &store.LimitError{Limit: "graphite.max_events", Max: int64(a.config.MaxEvents), Need: int64(len(list)) + 1, What: "list events; ask for a shorter time or by tags"}
 			}
-			found = append(found, f)
-			return s.Reserve(eventBytes + event.MaxTagBytes)
+			list = append(list, shown(e))
+			return s.Reserve(eventBytes + event.MaxTagBytes + 3*int64(len(e.What)+len(e.Data))) // as stored, as an event, in the answer
 		})
 		if err != nil {
 			return err
-		}
-		events, err := a.events.Read(s.Context(), found, func(bytes int64) error { return s.Reserve(3 * bytes) }) // as text, as an event, as the answer
-		if err != nil {
-			return err
-		}
-		list := make([]shownEvent, len(events))
-		for i, e := range events {
-			list[i] = shown(e)
 		}
 		return s.Aside(func() error { answer(w, form, list); return nil })
 	})

@@ -1,20 +1,19 @@
-// Package event keeps Graphite's events (a deployment, an alarm) in the key-values of
-// any store, where they are found by time and tags.
+// Package event keeps Graphite's events (a deployment, an alarm) in a timeline, where they
+// are found by time and tags.
 //
-//	service   service key   key                                 text
-//	_Events   days          2024-03-10
+//	time (µs)               id                  data
+//	second * 10^6 + number  of the timeline's   {"what":"...","data":"...","tags":["deploy"]}
+//
+// The number of an event is its place among those of its second, in the order in which they
+// were added. Second and number are also the id by which Graphite's clients know it.
+//
+// The names of all tags are key-values of the store:
+//
+//	service   service key   key      text
 //	_Events   tags          deploy
-//	_Events   2024-03-10    1710071700.000001.9f86d081 deploy web   {"what":"...","data":"..."}
 //
-// The key of an event is its second, its number within that second, a mark of the
-// process that wrote it, and its tags. So the keys of a day are in the order of time,
-// say all that a search looks at, and those of several processes never meet. A day
-// is entered before its first event, a tag before the first event that has it.
-//
-// A table of its own would save little: a search reads the list of days, then the keys
-// of the days in its range, and texts only of what it found. KairosDB's service_index
-// has these three ways of access, too, so that events are kept over Cassandra in the
-// same manner, with a partition a day.
+// They are there for searches, which ignore tags that no event has ever had. A tag is
+// entered before the first event that has it.
 package event
 
 import (
@@ -27,6 +26,7 @@ import (
 
 	"varve/internal/clip"
 	"varve/internal/store"
+	"varve/internal/timeline"
 )
 
 // An Event is something that happened.
@@ -39,10 +39,11 @@ type Event struct {
 }
 
 // MaxTagBytes bounds the tags of an event, and those of a search, with a space between
-// two. They are part of the key of an event.
+// two.
 const MaxTagBytes = 1000
 
-// endExcl is the first second that has more than the ten digits of a key.
+// endExcl bounds the times of events, in seconds: those in milliseconds are beyond it, and
+// ids have room for it.
 const endExcl = 10_000_000_000
 
 // Parse reads an event as it is posted: an object with what, and maybe tags (a list, or
@@ -114,47 +115,35 @@ func checkTags(tags []string) error {
 	return nil
 }
 
-// A key names an event, and has all but its text.
-type key struct {
-	when   int64
-	number int    // within the second
-	writer string // of the process, 8 hexadecimal digits
-	tags   []string
-}
-
 // numberBits bounds the events of one second. Together with the second, an id has at
 // most 53 bits, which every reader of JSON keeps.
 const numberBits = 19
 
-// secondPrefix is what the keys of a second begin with.
-func secondPrefix(when int64) string { return fmt.Sprintf("%010d.", when) }
+// second is a second of Event.When in the time of a timeline, which is microseconds.
+const second = 1_000_000
 
-func (k key) String() string {
-	return strings.TrimRight(fmt.Sprintf("%s%06d.%s %s", secondPrefix(k.when), k.number, k.writer, strings.Join(k.tags, " ")), " ")
+// timeOf returns the time of the event with an id, and idOf the id of an event.
+func timeOf(id int64) int64 { return id>>numberBits*second + id&(1<<numberBits-1) }
+
+func idOf(time int64) int64 { return time/second<<numberBits | time%second }
+
+// ParseID reads an id as it stands in a path.
+func ParseID(text string) (int64, error) { return strconv.ParseInt(strings.TrimSpace(text), 10, 64) }
+
+// A stored event is the data of one in the timeline.
+type stored struct {
+	What string   `json:"what"`
+	Data string   `json:"data"`
+	Tags []string `json:"tags,omitempty"`
 }
 
-func (k key) id() int64 { return k.when<<numberBits | int64(k.number) }
+func (e *Event) stored() ([]byte, error) { return json.Marshal(stored{e.What, e.Data, e.Tags}) }
 
-// parseKey reads what String wrote.
-func parseKey(text string) (k key, err error) {
-	fields := strings.Split(text, " ")
-	parts := strings.Split(fields[0], ".")
-	bad := &store.CorruptionError{File: "key-values of " + service, Reason: fmt.Sprintf("%.100q is no key of an event", text)}
-	if len(parts) != 3 || len(parts[0]) != 10 || len(parts[1]) != 6 {
-		return k, bad
+// parseStored reads an event of the timeline.
+func parseStored(found *timeline.Event) (Event, error) {
+	var s stored
+	if err := json.Unmarshal(found.Data, &s); err != nil || found.Time < 0 || found.Time%second >= 1<<numberBits {
+		return Event{}, &store.CorruptionError{File: "timeline " + Timeline, Reason: fmt.Sprintf("the event %q at %d is not one of Graphite: %v", found.ID, found.Time, err)}
 	}
-	k.when, err = strconv.ParseInt(parts[0], 10, 64)
-	if err != nil {
-		return k, bad
-	}
-	if k.number, err = strconv.Atoi(parts[1]); err != nil {
-		return k, bad
-	}
-	k.writer, k.tags = parts[2], fields[1:]
-	return k, nil
+	return Event{idOf(found.Time), found.Time / second, s.What, s.Data, s.Tags}, nil
 }
-
-// dayOf is the service key of the day of a time.
-func dayOf(when int64) string { return time.Unix(when, 0).UTC().Format(time.DateOnly) }
-
-const secondsPerDay = 24 * 60 * 60

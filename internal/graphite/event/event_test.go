@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"varve/internal/store"
+	"varve/internal/timeline"
 )
 
 var noon = time.Unix(1710072000, 0)
@@ -52,7 +53,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzParse: what is accepted has a key that reads back, in the order of time.
+// FuzzParse: what is accepted reads back from the timeline, with an id in the order of time.
 func FuzzParse(f *testing.F) {
 	f.Add(`{"what":"a","when":1.5e9,"tags":["x y","z"],"data":"d"}`, 3)
 	f.Add(`{"what":"","tags":"\u2028 \u0000 ;=."}`, 1<<numberBits-1)
@@ -61,14 +62,20 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			return
 		}
-		k := key{e.When, number & (1<<numberBits - 1), "0123abcd", e.Tags}
-		got, err := parseKey(k.String())
-		if err != nil || got.when != k.when || got.number != k.number || got.writer != k.writer || strings.Join(got.tags, " ") != strings.Join(k.tags, " ") {
-			t.Fatalf("%+v is read back as %+v, %v", k, got, err)
+		data, err := e.stored()
+		if err != nil {
+			t.Fatal(err)
 		}
-		later := key{e.When + 1, 0, "00000000", nil}
-		if k.String() >= later.String() || k.id() >= later.id() {
-			t.Fatalf("%q, id %d, is not before %q, id %d", k, k.id(), later, later.id())
+		at := e.When*second + int64(number&(1<<numberBits-1))
+		got, err := parseStored(&timeline.Event{Time: at, Data: data})
+		if e.ID = got.ID; len(e.Tags) == 0 {
+			e.Tags = nil
+		}
+		if err != nil || !reflect.DeepEqual(got, e) {
+			t.Fatalf("%+v is read back as %+v, %v", e, got, err)
+		}
+		if timeOf(got.ID) != at || got.ID >= idOf((e.When+1)*second) || got.ID >= 1<<53 {
+			t.Fatalf("the id at %d is %d", at, got.ID)
 		}
 	})
 }

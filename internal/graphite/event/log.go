@@ -2,86 +2,65 @@ package event
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
+	"math/rand/v2"
 	"slices"
-	"strconv"
-	"strings"
+	"sync/atomic"
 	"time"
 
 	"varve/internal/store"
-	"varve/internal/work"
+	"varve/internal/timeline"
 )
 
-// Where events are kept. The service is the server's own: the metadata API does not
+// Timeline is the name of the timeline that has the events.
+const Timeline = "_graphite.events"
+
+// Own is the timeline with its layout, as engines want it in timeline.Options. A bucket of
+// a day holds what Log lets in at one partition.
+func Own() map[string]timeline.Layout {
+	return map[string]timeline.Layout{Timeline: {
+		From: timeline.Beginning, Size: secondsPerDay * second, Factor: 1, Mode: timeline.Materialised, Placement: timeline.Hash,
+	}}
+}
+
+// Where key-values are kept. The service is the server's own: the metadata API does not
 // show it.
 const (
 	service = "_Events"
-	daysKey = "days"
 	tagsKey = "tags"
 )
 
 // A Log has the events of a store.
 type Log struct {
-	values store.KeyValues
-	writer string
-	perDay int
+	timelines *timeline.Engine
+	values    store.KeyValues
+	perDay    int
+	log       *slog.Logger
 
 	turn  chan struct{}   // holds one; the caller that changes events has it
 	days  map[string]int  // events of days that were written to; for the caller with the turn
 	known map[string]bool // tags that were entered; the same
-	next  map[int64]int   // next number of seconds that have many events; the same
+
+	looked atomic.Int64 // when events of older versions were looked for, unix seconds; see ready
 }
 
 // Bounds on what a Log remembers. It forgets all beyond them and reads it again.
 const (
-	maxDaysKnown    = 100
-	maxTagsKnown    = 10_000
-	maxSecondsKnown = 1000
+	maxDaysKnown = 100
+	maxTagsKnown = 10_000
 )
 
 // PerDayLimit is the key of the setting that bounds the events of a day.
 const PerDayLimit = "graphite.max_events_per_day"
 
-// NewLog returns the events of a store. perDay bounds those of one day; with several
-// processes over one store, it bounds what each knows of. writer tells these apart.
-func NewLog(values store.KeyValues, perDay int, writer uint32) *Log {
-	return &Log{values: values, writer: fmt.Sprintf("%08x", writer), perDay: perDay,
-		turn: make(chan struct{}, 1), days: map[string]int{}, known: map[string]bool{}, next: map[int64]int{}}
-}
-
-// stored is the text of an event.
-type stored struct {
-	What string `json:"what"`
-	Data string `json:"data"`
-}
-
-// Add keeps an event. It is durable when Add returns.
-func (l *Log) Add(ctx context.Context, e Event) error {
-	text, err := json.Marshal(stored{e.What, e.Data})
-	if err != nil {
-		return err
-	}
-	if err := l.begin(ctx); err != nil {
-		return err
-	}
-	defer l.end()
-	k := key{when: e.When, writer: l.writer, tags: e.Tags}
-	day := dayOf(k.when)
-	n, err := l.enter(ctx, day, e.Tags)
-	if err != nil {
-		return err
-	}
-	if k.number, err = l.nextNumber(ctx, day, k.when); err != nil {
-		return err
-	}
-	if err := l.values.Set(ctx, service, day, k.String(), string(text)); err != nil {
-		return fmt.Errorf("keep an event: %w", err)
-	}
-	l.days[day] = n + 1
-	l.remember(k.when, k.number+1)
-	return nil
+// NewLog returns the events of a store, whose engine of timelines was opened with Own.
+// perDay bounds those of one day; with several processes over one store, it bounds what
+// each knows of.
+func NewLog(timelines *timeline.Engine, values store.KeyValues, perDay int, log *slog.Logger) *Log {
+	return &Log{timelines: timelines, values: values, perDay: perDay, log: log,
+		turn: make(chan struct{}, 1), days: map[string]int{}, known: map[string]bool{}}
 }
 
 // begin takes the turn.
@@ -99,43 +78,56 @@ func (l *Log) begin(ctx context.Context) error {
 
 func (l *Log) end() { <-l.turn }
 
-// manyEvents is from how many events on the next number of a second is remembered. Below,
-// it is read, so that processes whose events are in one second seldom give the same.
-const manyEvents = 64
-
-func (l *Log) remember(when int64, next int) {
-	if next < manyEvents {
-		return
+// Add keeps an event. It is durable when Add returns.
+func (l *Log) Add(ctx context.Context, e Event) error {
+	data, err := e.stored()
+	if err != nil {
+		return err
 	}
-	if len(l.next) >= maxSecondsKnown {
-		clear(l.next)
+	if err := l.ready(ctx); err != nil {
+		return err
 	}
-	l.next[when] = next
+	if err := l.begin(ctx); err != nil {
+		return err
+	}
+	defer l.end()
+	day := dayOf(e.When)
+	n, err := l.count(ctx, e.When, day)
+	if err != nil {
+		return err
+	}
+	if err := l.enter(ctx, e.Tags); err != nil {
+		return err
+	}
+	if err := l.put(ctx, e.When, data); err != nil {
+		return fmt.Errorf("keep an event: %w", err)
+	}
+	l.days[day] = n + 1
+	return nil
 }
 
-// enter notes a day and tags, and returns how many events the day has.
-func (l *Log) enter(ctx context.Context, day string, tags []string) (int, error) {
+// count returns how many events the day of a time has, an error if it has no room.
+func (l *Log) count(ctx context.Context, when int64, day string) (int, error) {
 	n, ok := l.days[day]
 	if !ok {
-		for _, err := range l.values.Keys(ctx, service, day, "") {
-			if err != nil {
-				return 0, fmt.Errorf("count the events of %s: %w", day, err)
-			}
-			n++
+		start := when - when%secondsPerDay
+		err := l.each(ctx, start*second, (start+secondsPerDay)*second-1, func(*timeline.Event) error { n++; return nil })
+		if err != nil {
+			return 0, fmt.Errorf("count the events of %s: %w", day, err)
 		}
 	}
 	if n >= l.perDay {
 		return 0, &store.LimitError{Limit: PerDayLimit, Max: int64(l.perDay), Need: int64(n) + 1, What: "add an event of " + day}
 	}
-	if n == 0 {
-		if err := l.values.Set(ctx, service, daysKey, day, ""); err != nil {
-			return 0, fmt.Errorf("enter %s as a day with events: %w", day, err)
-		}
-	}
 	if len(l.days) >= maxDaysKnown {
 		clear(l.days)
 	}
 	l.days[day] = n
+	return n, nil
+}
+
+// enter notes tags.
+func (l *Log) enter(ctx context.Context, tags []string) error {
 	if len(l.known)+len(tags) > maxTagsKnown {
 		clear(l.known)
 	}
@@ -144,37 +136,96 @@ func (l *Log) enter(ctx context.Context, day string, tags []string) (int, error)
 			continue
 		}
 		if err := l.values.Set(ctx, service, tagsKey, tag, ""); err != nil {
-			return 0, fmt.Errorf("enter the tag %.100q of events: %w", tag, err)
+			return fmt.Errorf("enter the tag %.100q of events: %w", tag, err)
 		}
 		l.known[tag] = true
 	}
-	return n, nil
-}
-
-// nextNumber is that of a new event in its second.
-func (l *Log) nextNumber(ctx context.Context, day string, when int64) (int, error) {
-	next := l.next[when]
-	if next > 0 {
-		return next, l.checkNumber(when, next)
-	}
-	for text, err := range l.values.Keys(ctx, service, day, secondPrefix(when)) {
-		if err != nil {
-			return 0, fmt.Errorf("find the events of %d: %w", when, err)
-		}
-		k, err := parseKey(text)
-		if err != nil {
-			return 0, err
-		}
-		next = k.number + 1
-	}
-	return next, l.checkNumber(when, next)
-}
-
-func (l *Log) checkNumber(when int64, number int) error {
-	if number >= 1<<numberBits {
-		return badf("the second %d has %d events, the most that one can have; add this one with another \"when\"", when, number)
-	}
 	return nil
+}
+
+// putTries is how often an event is put when other servers take its number.
+const putTries = 12
+
+// put gives an event the next number of its second. Two servers may choose the same: of two
+// that put an event and then look, one at least sees both. It takes its event back and puts
+// it again with a later number.
+func (l *Log) put(ctx context.Context, when int64, data []byte) error {
+	next := int64(0)
+	for try := range putTries {
+		last, err := l.page(ctx, timeline.Query{Order: timeline.Descending, Limit: 1}, when*second, when*second+second-1)
+		if err != nil {
+			return err
+		}
+		if len(last.Events) > 0 {
+			next = max(next, last.Events[0].Time%second+1)
+		}
+		if next >= 1<<numberBits {
+			return badf("the second %d has %d events, the most that one can have; add this one with another \"when\"", when, next)
+		}
+		at := when*second + next
+		id, err := l.append(ctx, timeline.Event{Time: at, Data: data})
+		if err != nil {
+			return err
+		}
+		there := 0
+		err = l.each(ctx, at, at, func(*timeline.Event) error { there++; return nil })
+		if err != nil || there == 1 {
+			return err
+		}
+		if err := l.timelines.Delete(ctx, Timeline, timeline.Deletion{From: &at, Until: &at, ID: id}); err != nil {
+			return err
+		}
+		next += 1 + rand.Int64N(1<<try)
+	}
+	return &store.UnavailableError{Reason: fmt.Sprintf("other servers add events of the second %d at the same time; send it again", when)}
+}
+
+// append stores one event and returns its id in the timeline.
+func (l *Log) append(ctx context.Context, e timeline.Event) (id string, err error) {
+	r, err := l.timelines.Append(ctx, []timeline.Addressed{{Event: e, Timelines: []string{Timeline}}})
+	if err != nil {
+		return "", err
+	}
+	if len(r.Rejected) > 0 {
+		return "", r.Rejected[0].Err
+	}
+	return r.IDs[0], nil
+}
+
+// page reads a page of the events between two times of the timeline, which are inclusive.
+func (l *Log) page(ctx context.Context, q timeline.Query, from, until int64) (timeline.Page, error) {
+	q.Timelines, q.From, q.Until = []string{Timeline}, &from, &until
+	for {
+		p, err := l.timelines.Read(ctx, q)
+		if err != nil || p.End || len(p.Events) > 0 {
+			return p, err
+		}
+		q.Cursor = p.Cursor // finding more took long
+	}
+}
+
+// each calls f for the events between two times of the timeline, which are inclusive, in
+// their order. It ends with the first error of f.
+func (l *Log) each(ctx context.Context, from, until int64, f func(*timeline.Event) error) error {
+	q := timeline.Query{Order: timeline.Ascending}
+	for {
+		p, err := l.page(ctx, q, from, until)
+		if err != nil {
+			return err
+		}
+		for i := range p.Events {
+			if err := f(&p.Events[i].Event); err != nil {
+				return err
+			}
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+		}
+		if p.End {
+			return nil
+		}
+		q.Cursor = p.Cursor
+	}
 }
 
 // A Set says which tags an event must have.
@@ -196,23 +247,18 @@ type Search struct {
 	wanted map[string]bool // Tags, in Find
 }
 
-// A Found is an event without its text.
-type Found struct {
-	When int64
-	ID   int64
-	Tags []string
-	key  string
-}
-
 // Find calls f for the events of a search, in the order of time. It ends with the first
 // error of f.
-func (l *Log) Find(ctx context.Context, s Search, f func(Found) error) error {
+func (l *Log) Find(ctx context.Context, s Search, f func(Event) error) error {
 	if err := checkTags(s.Tags); err != nil {
 		return err
 	}
 	s.From, s.Until = max(s.From, 0), min(s.Until, endExcl-1)
 	if s.From > s.Until {
 		return nil
+	}
+	if err := l.ready(ctx); err != nil {
+		return err
 	}
 	nothing, err := l.dropUnknown(ctx, &s)
 	if err != nil || nothing {
@@ -222,66 +268,13 @@ func (l *Log) Find(ctx context.Context, s Search, f func(Found) error) error {
 	for _, tag := range s.Tags {
 		s.wanted[tag] = true
 	}
-	first, last := dayOf(s.From), dayOf(s.Until)
-	for day, err := range l.values.Keys(ctx, service, daysKey, common(first, last)) {
-		if err != nil {
-			return fmt.Errorf("list the days that have events: %w", err)
-		}
-		if day < first || day > last {
-			continue
-		}
-		if err := l.findDay(ctx, day, s, f); err != nil {
+	return l.each(ctx, s.From*second, s.Until*second+second-1, func(found *timeline.Event) error {
+		e, err := parseStored(found)
+		if err != nil || !s.matches(e.Tags) {
 			return err
 		}
-	}
-	return nil
-}
-
-// findDay calls f for the events of a day.
-func (l *Log) findDay(ctx context.Context, day string, s Search, f func(Found) error) error {
-	prefix, err := s.prefix(day)
-	if err != nil {
-		return err
-	}
-	for text, err := range l.values.Keys(ctx, service, day, prefix) {
-		if err = errors.Join(err, ctx.Err()); err != nil {
-			return fmt.Errorf("list the events of %s: %w", day, err)
-		}
-		k, err := parseKey(text)
-		if err != nil {
-			return err
-		}
-		if k.when > s.Until {
-			break
-		}
-		if k.when < s.From || !s.matches(k.tags) {
-			continue
-		}
-		if err := f(Found{k.when, k.id(), k.tags, text}); err != nil {
-			return err
-		}
-	}
-	return ctx.Err()
-}
-
-// prefix is what all keys of a day begin with that a search looks at.
-func (s *Search) prefix(day string) (string, error) {
-	t, err := time.Parse(time.DateOnly, day)
-	if err != nil {
-		return "", &store.CorruptionError{File: "key-values of " + service, Reason: fmt.Sprintf("%.100q is no day", day)}
-	}
-	start := t.Unix()
-	first, last := max(s.From, start), min(s.Until, start+secondsPerDay-1)
-	return common(fmt.Sprintf("%010d", first), fmt.Sprintf("%010d", last)), nil
-}
-
-// common is what both texts begin with.
-func common(a, b string) string {
-	n := 0
-	for n < len(a) && n < len(b) && a[n] == b[n] {
-		n++
-	}
-	return a[:n]
+		return f(e)
+	})
 }
 
 // dropUnknown leaves out tags that no event has, unless the search wants them, and
@@ -313,97 +306,53 @@ func (s *Search) matches(tags []string) bool {
 	return found == len(s.wanted) || s.Set == Union && found > 0
 }
 
-// readers is how many texts are read at a time: over Cassandra each is a round trip.
-const readers = 16
-
-// Read returns events with their texts, in their order, without those that were deleted
-// meanwhile. took is called with the bytes of each text, by several goroutines.
-func (l *Log) Read(ctx context.Context, found []Found, took func(bytes int64) error) ([]Event, error) {
-	events := make([]Event, len(found))
-	deleted := make([]bool, len(found))
-	var group work.Group
-	for first := range min(readers, len(found)) {
-		group.Go("read events", func() error {
-			for i := first; i < len(found); i += readers {
-				var err error
-				events[i], err = l.read(ctx, found[i], took)
-				if deleted[i] = errors.Is(err, store.ErrNotFound); err != nil && !deleted[i] {
-					return err
-				}
-			}
-			return nil
-		})
-	}
-	err := group.Wait()
-	kept := events[:0]
-	for i, e := range events {
-		if !deleted[i] {
-			kept = append(kept, e)
-		}
-	}
-	return kept, err
-}
-
-func (l *Log) read(ctx context.Context, f Found, took func(bytes int64) error) (Event, error) {
-	e := Event{ID: f.ID, When: f.When, Tags: f.Tags}
-	v, err := l.values.Get(ctx, service, dayOf(f.When), f.key)
-	if err != nil {
-		return e, fmt.Errorf("read the event %d: %w", f.ID, err)
-	}
-	if err := took(int64(len(v.Text))); err != nil {
-		return e, err
-	}
-	var s stored
-	if err := json.Unmarshal([]byte(v.Text), &s); err != nil {
-		return e, &store.CorruptionError{File: "key-values of " + service, Reason: fmt.Sprintf("the text of event %d: %v", f.ID, err)}
-	}
-	e.What, e.Data = s.What, s.Data
-	return e, nil
-}
-
-// ByID returns the event with an id. It is store.ErrNotFound if there is none. Of
-// several, which processes may have made at the same time, it is the first.
+// ByID returns the event with an id. It is store.ErrNotFound if there is none.
 func (l *Log) ByID(ctx context.Context, id int64) (Event, error) {
-	f, err := l.locate(ctx, id)
+	found, err := l.locate(ctx, id)
 	if err != nil {
 		return Event{}, err
 	}
-	return l.read(ctx, f, func(int64) error { return nil })
+	return parseStored(found)
 }
 
-func (l *Log) locate(ctx context.Context, id int64) (Found, error) {
-	when := id >> numberBits
-	if id < 0 || when >= endExcl {
-		return Found{}, store.ErrNotFound
+// locate finds the event of an id. Of several, which older versions may have kept, it is the
+// first.
+func (l *Log) locate(ctx context.Context, id int64) (*timeline.Event, error) {
+	if id < 0 || id>>numberBits >= endExcl {
+		return nil, store.ErrNotFound
 	}
-	prefix := secondPrefix(when) + fmt.Sprintf("%06d.", id&(1<<numberBits-1))
-	for text, err := range l.values.Keys(ctx, service, dayOf(when), prefix) {
-		if err != nil {
-			return Found{}, fmt.Errorf("find the event %d: %w", id, err)
-		}
-		k, err := parseKey(text)
-		return Found{k.when, k.id(), k.tags, text}, err
+	if err := l.ready(ctx); err != nil {
+		return nil, err
 	}
-	return Found{}, store.ErrNotFound
+	at := timeOf(id)
+	p, err := l.page(ctx, timeline.Query{Order: timeline.Ascending, Limit: 1}, at, at)
+	if err == nil && len(p.Events) == 0 {
+		err = store.ErrNotFound
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find the event %d: %w", id, err)
+	}
+	return &p.Events[0].Event, nil
 }
 
-// Delete removes the event that ByID returns. Its day and its tags stay entered.
+// Delete removes the event that ByID returns. Its tags stay entered.
 func (l *Log) Delete(ctx context.Context, id int64) error {
+	found, err := l.locate(ctx, id)
+	if err != nil {
+		return err
+	}
 	if err := l.begin(ctx); err != nil {
 		return err
 	}
 	defer l.end()
-	f, err := l.locate(ctx, id)
-	if err != nil {
-		return err
-	}
-	day := dayOf(f.When)
-	delete(l.days, day) // to be counted again
-	if err := l.values.Unset(ctx, service, day, f.key); err != nil {
+	delete(l.days, dayOf(found.Time/second)) // to be counted again
+	if err := l.timelines.Delete(ctx, Timeline, timeline.Deletion{From: &found.Time, Until: &found.Time, ID: found.ID}); err != nil {
 		return fmt.Errorf("delete the event %d: %w", id, err)
 	}
 	return nil
 }
 
-// ParseID reads an id as it stands in a path.
-func ParseID(text string) (int64, error) { return strconv.ParseInt(strings.TrimSpace(text), 10, 64) }
+// dayOf is the day of a time, in UTC.
+func dayOf(when int64) string { return time.Unix(when, 0).UTC().Format(time.DateOnly) }
+
+const secondsPerDay = 24 * 60 * 60

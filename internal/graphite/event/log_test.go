@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,30 +17,54 @@ import (
 	"varve/internal/cassandra"
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/cql/cqltest"
+	"varve/internal/cassandra/events"
 	"varve/internal/cassandra/kairosrows"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/embedded"
 	"varve/internal/originals"
 	"varve/internal/store"
+	"varve/internal/timeline"
+	"varve/internal/timeline/local"
+	"varve/internal/timeline/timelinetest"
 )
 
-func openEmbedded(t *testing.T, fs vfs.FS) *embedded.Store {
+var quiet = slog.New(slog.DiscardHandler)
+
+// A site is what keeps events: a store and its timelines.
+type site struct {
+	values store.KeyValues
+	shelf  timeline.Shelf
+	close  func()
+}
+
+func openEmbedded(t *testing.T, fs vfs.FS, dir string) *site {
 	t.Helper()
-	s, err := embedded.Open(fs, "data", embedded.DefaultConfig(), embedded.Options{Logger: slog.New(slog.DiscardHandler)})
+	s, err := embedded.Open(fs, dir, embedded.DefaultConfig(), embedded.Options{Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s
+	shelf, err := local.Open(fs, fs.PathJoin(dir, "timelines"), local.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := &site{values: s, shelf: shelf}
+	o.close = sync.OnceFunc(func() {
+		if err := errors.Join(shelf.Close(), s.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(o.close)
+	return o
 }
 
-func openCassandra(t *testing.T) store.KeyValues {
+func openCassandra(t *testing.T) *site {
 	t.Helper()
 	config := cqltest.Config(originals.Cassandra(t))
 	cqltest.Drop(t, cqltest.Open(t, config, cql.Options{}))
 	c, rows := cassandra.DefaultConfig(), kairosrows.DefaultSettings()
 	c.Config = config
 	rows.Schema.Create = schema.CreateKeyspace
-	s, err := cassandra.Open(vfs.NewMem(), "spool", c, cassandra.Options{Layout: kairosrows.NewLayout(rows), Logger: slog.New(slog.DiscardHandler)})
+	s, err := cassandra.Open(vfs.NewMem(), "spool", c, cassandra.Options{Layout: kairosrows.NewLayout(rows), Logger: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +74,23 @@ func openCassandra(t *testing.T) store.KeyValues {
 	if err := s.WaitReady(ctx); err != nil {
 		t.Fatal(err)
 	}
-	return s
+	shelf := events.Open(s.Session(), events.Options{Node: "node", Create: true, Log: quiet})
+	t.Cleanup(func() { shelf.Close() })
+	if err := shelf.WaitReady(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return &site{values: s, shelf: shelf}
+}
+
+// newLog returns a log, which has an engine of its own like that of another process.
+func (s *site) newLog(t *testing.T, perDay int) *Log {
+	t.Helper()
+	e, err := timeline.Open(s.shelf, timeline.Options{Own: Own(), Upkeep: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return NewLog(e, s.values, perDay, quiet)
 }
 
 func add(t *testing.T, l *Log, when int64, what, tags string) {
@@ -60,22 +100,22 @@ func add(t *testing.T, l *Log, when int64, what, tags string) {
 	}
 }
 
+func all(t *testing.T, l *Log, s Search) (list []Event) {
+	t.Helper()
+	if err := l.Find(t.Context(), s, func(e Event) error { list = append(list, e); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	return list
+}
+
 // found returns what the events of a search say.
 func found(t *testing.T, l *Log, s Search) string {
 	t.Helper()
-	var list []Found
-	if err := l.Find(t.Context(), s, func(f Found) error { list = append(list, f); return nil }); err != nil {
-		t.Fatal(err)
-	}
-	events, err := l.Read(t.Context(), list, func(int64) error { return nil })
-	if err != nil {
-		t.Fatal(err)
-	}
 	var names []string
-	for i, e := range events {
-		one, err := l.ByID(t.Context(), list[i].ID)
-		if err != nil || one.What != e.What || e.Data != "of "+e.What || e.When != list[i].When || !slices.Equal(e.Tags, list[i].Tags) {
-			t.Errorf("event %d is %+v, in a list %+v, %v", list[i].ID, one, e, err)
+	for _, e := range all(t, l, s) {
+		one, err := l.ByID(t.Context(), e.ID)
+		if err != nil || one.What != e.What || one.Data != "of "+e.What || one.When != e.When || one.ID != e.ID || !slices.Equal(one.Tags, e.Tags) {
+			t.Errorf("event %d is %+v, in a list %+v, %v", e.ID, one, e, err)
 		}
 		names = append(names, e.What)
 	}
@@ -84,19 +124,21 @@ func found(t *testing.T, l *Log, s Search) string {
 
 // TestLog: events are found by time and tags, over each store.
 func TestLog(t *testing.T) {
-	for name, open := range map[string]func(*testing.T) store.KeyValues{
-		"embedded": func(t *testing.T) store.KeyValues {
-			s := openEmbedded(t, vfs.NewMem())
-			t.Cleanup(func() { s.Close() })
-			return s
-		},
-		"cassandra": openCassandra,
-	} {
-		t.Run(name, func(t *testing.T) { testLog(t, NewLog(open(t), 1000, 1)) })
-	}
+	t.Run("embedded", func(t *testing.T) {
+		s := openEmbedded(t, vfs.NewMem(), "data")
+		testLog(t, s)
+		s.shelf = timelinetest.Buckets(s.shelf) // read as a cluster reads it
+		testSeveralWriters(t, s)
+	})
+	t.Run("cassandra", func(t *testing.T) {
+		s := openCassandra(t)
+		testLog(t, s)
+		testSeveralWriters(t, s)
+	})
 }
 
-func testLog(t *testing.T, l *Log) {
+func testLog(t *testing.T, s *site) {
+	l := s.newLog(t, 1000)
 	const day = secondsPerDay
 	add(t, l, 5*day+10, "e", "web db")
 	add(t, l, 5*day+10, "d", "web") // later, though it sorts before
@@ -108,9 +150,9 @@ func testLog(t *testing.T, l *Log) {
 	if err := l.values.Set(t.Context(), service, tagsKey, "entered", ""); err != nil { // by a writer that ended then
 		t.Fatal(err)
 	}
-	all := Search{Until: endExcl - 1}
+	everything := Search{Until: endExcl - 1}
 	with := func(set Set, tags string) Search {
-		s := all
+		s := everything
 		s.Set, s.Tags = set, strings.Fields(tags)
 		return s
 	}
@@ -118,7 +160,7 @@ func testLog(t *testing.T, l *Log) {
 		search Search
 		want   string
 	}{
-		{all, "a b c e d z last"},
+		{everything, "a b c e d z last"},
 		{Search{From: -5, Until: 1 << 60}, "a b c e d z last"},
 		{Search{From: 5*day - 1, Until: 5 * day}, "b c"},
 		{Search{From: 5*day + 10, Until: 5*day + 10}, "e d"},
@@ -155,7 +197,7 @@ func testLog(t *testing.T, l *Log) {
 		t.Errorf("deleting it again: %v", err)
 	}
 	many := with(Union, strings.Repeat("x ", MaxTagBytes/2+1))
-	if err := l.Find(t.Context(), many, func(Found) error { return nil }); err == nil || !strings.Contains(err.Error(), "1000 at most") {
+	if err := l.Find(t.Context(), many, func(Event) error { return nil }); err == nil || !strings.Contains(err.Error(), "1000 at most") {
 		t.Errorf("a search by %d tags: %v", len(many.Tags), err)
 	}
 	for _, id := range []int64{-1, 0<<numberBits | 1, 7 << numberBits, 1 << 62} {
@@ -165,17 +207,40 @@ func testLog(t *testing.T, l *Log) {
 	}
 }
 
+// testSeveralWriters: processes that add at the same moment overwrite nothing of each
+// other, and no two events have one id.
+func testSeveralWriters(t *testing.T, s *site) {
+	const writers, each, when = 3, 15, 3 * secondsPerDay
+	var wait sync.WaitGroup
+	for i := range writers {
+		l := s.newLog(t, 1000)
+		for k := range 2 {
+			wait.Go(func() {
+				for n := range each {
+					if err := l.Add(t.Context(), Event{When: when, What: fmt.Sprint(i, k, n)}); err != nil {
+						t.Error(err)
+					}
+				}
+			})
+		}
+	}
+	wait.Wait()
+	ids, whats := map[int64]bool{}, map[string]bool{}
+	for _, e := range all(t, s.newLog(t, 1000), Search{From: when, Until: when}) {
+		ids[e.ID], whats[e.What] = true, true
+	}
+	if want := 2 * writers * each; len(ids) != want || len(whats) != want {
+		t.Errorf("%d events with %d ids; want %d", len(whats), len(ids), want)
+	}
+}
+
 // TestRestart: events are there after a restart, and new ones come behind them.
 func TestRestart(t *testing.T) {
 	fs := vfs.NewMem()
-	s := openEmbedded(t, fs)
-	add(t, NewLog(s, 2, 1), 7, "before", "x")
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	s = openEmbedded(t, fs)
-	defer s.Close()
-	l := NewLog(s, 2, 2)
+	s := openEmbedded(t, fs, "data")
+	add(t, s.newLog(t, 2), 7, "before", "x")
+	s.close()
+	l := openEmbedded(t, fs, "data").newLog(t, 2)
 	add(t, l, 7, "after", "x")
 	if got := found(t, l, Search{Until: 7}); got != "before after" {
 		t.Errorf("found %q", got)
@@ -187,88 +252,69 @@ func TestRestart(t *testing.T) {
 	add(t, l, secondsPerDay, "next", "") // the other day has room
 }
 
-// TestSeveralWriters: processes that add at the same time overwrite nothing of each
-// other.
-func TestSeveralWriters(t *testing.T) {
-	s := openEmbedded(t, vfs.NewMem())
-	defer s.Close()
-	logs := []*Log{NewLog(s, 1000, 1), NewLog(s, 1000, 2), NewLog(s, 1000, 3)}
-	const each = 20
-	var wait sync.WaitGroup
-	for i := range 2 * len(logs) {
-		wait.Go(func() {
-			for n := range each {
-				if err := logs[i%len(logs)].Add(context.Background(), Event{When: 5, What: fmt.Sprintf("%d.%d", i, n), Tags: []string{"x"}}); err != nil {
-					t.Error(err)
-				}
-			}
-		})
-	}
-	wait.Wait()
-	n := 0
-	if err := logs[0].Find(t.Context(), Search{Until: 5}, func(Found) error { n++; return nil }); err != nil || n != 2*each*len(logs) {
-		t.Errorf("%d events, %v; want %d", n, err, 2*each*len(logs))
-	}
-}
-
-// A counted store counts the keys that are listed, and the texts that are read.
+// A counted shelf counts the events that are read.
 type counted struct {
-	store.KeyValues
-	keys, texts int
+	timeline.Shelf
+	events atomic.Int64
 }
 
-func (c *counted) Keys(ctx context.Context, service, serviceKey, prefix string) iter.Seq2[string, error] {
-	return func(yield func(string, error) bool) {
-		for k, err := range c.KeyValues.Keys(ctx, service, serviceKey, prefix) {
-			c.keys++
-			if !yield(k, err) {
-				return
-			}
-		}
-	}
+func (c *counted) Slice(ctx context.Context, p timeline.Part, r timeline.Range, d timeline.Direction, l timeline.Limit) (timeline.Slice, error) {
+	out, err := c.Shelf.Slice(ctx, p, r, d, l)
+	c.events.Add(int64(len(out.Entries)))
+	return out, err
 }
 
-func (c *counted) Get(ctx context.Context, service, serviceKey, key string) (store.Value, error) {
-	c.texts++
-	return c.KeyValues.Get(ctx, service, serviceKey, key)
-}
-
-// TestFindReadsItsRangeOnly: a search of minutes among the events of weeks.
-func TestFindReadsItsRangeOnly(t *testing.T) {
-	s := openEmbedded(t, vfs.NewMem())
-	defer s.Close()
-	values := &counted{KeyValues: s}
-	l := NewLog(values, 1000, 1)
+// TestReadsWhatItNeeds: a search of minutes among the events of weeks, and one event more in
+// a second that has many.
+func TestReadsWhatItNeeds(t *testing.T) {
+	s := openEmbedded(t, vfs.NewMem(), "data")
+	shelf := &counted{Shelf: s.shelf}
+	s.shelf = shelf
+	l := s.newLog(t, 1000)
 	const start = 1710028800 // a midnight
 	for day := range int64(20) {
 		for hour := range int64(24) {
 			add(t, l, start+day*secondsPerDay+hour*3600, fmt.Sprint(day, ".", hour), "x")
 		}
 	}
-	values.keys, values.texts = 0, 0
+	shelf.events.Store(0)
 	at := int64(start + 3*secondsPerDay + 5*3600)
 	if got := found(t, l, Search{From: at - 300, Until: at + 300}); got != "3.5" {
 		t.Errorf("found %q", got)
 	}
-	// 20 days at most, an event twice and its neighbours, and its text twice
-	if values.keys > 25 || values.texts > 2 {
-		t.Errorf("of 480 events, %d keys and %d texts were read", values.keys, values.texts)
+	if n := shelf.events.Load(); n > 2 { // in the list, and by its id
+		t.Errorf("of 480 events, %d were read", n)
+	}
+	shelf.events.Store(0)
+	const many = 100
+	for range many {
+		add(t, l, 5, "a", "")
+	}
+	if n := shelf.events.Load(); n > 3*many { // the last one (and one ahead), and the new one
+		t.Errorf("%d events were read to add %d", n, many)
+	}
+	ids := all(t, l, Search{Until: 5})
+	for i, e := range ids {
+		if e.ID != 5<<numberBits|int64(i) {
+			t.Errorf("event %d has id %d", i, e.ID)
+		}
+	}
+	if len(ids) != many {
+		t.Errorf("%d events; want %d", len(ids), many)
 	}
 }
 
 // TestFindEnds: the end of the context ends a search, and so does an error.
 func TestFindEnds(t *testing.T) {
-	s := openEmbedded(t, vfs.NewMem())
-	defer s.Close()
-	l := NewLog(s, 1000, 1)
+	l := openEmbedded(t, vfs.NewMem(), "data").newLog(t, 1000)
 	add(t, l, 1, "a", "")
 	add(t, l, 2, "b", "")
 	enough := errors.New("enough")
-	if err := l.Find(t.Context(), Search{Until: 9}, func(Found) error { return enough }); err != enough {
+	if err := l.Find(t.Context(), Search{Until: 9}, func(Event) error { return enough }); err != enough {
 		t.Errorf("the error of the caller became %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	err := l.Find(ctx, Search{Until: 9}, func(Found) error { cancel(); return nil })
+	err := l.Find(ctx, Search{Until: 9}, func(Event) error { cancel(); return nil })
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("after the end of the context: %v", err)
 	}
@@ -277,52 +323,13 @@ func TestFindEnds(t *testing.T) {
 	}
 }
 
-// TestManyInOneSecond: their numbers go up, and are not read again for each.
-func TestManyInOneSecond(t *testing.T) {
-	s := openEmbedded(t, vfs.NewMem())
-	defer s.Close()
-	values := &counted{KeyValues: s}
-	l := NewLog(values, 10_000, 1)
-	const n = 4 * manyEvents
-	for range n {
-		add(t, l, 5, "a", "")
-	}
-	if most := manyEvents * (manyEvents + 1) / 2; values.keys > most {
-		t.Errorf("%d keys were read to add %d events; want %d at most", values.keys, n, most)
-	}
-	last := int64(-1)
-	count := 0
-	err := l.Find(t.Context(), Search{Until: 5}, func(f Found) error {
-		if f.ID <= last {
-			t.Errorf("id %d after %d", f.ID, last)
-		}
-		last = f.ID
-		count++
-		return nil
-	})
-	if err != nil || count != n {
-		t.Errorf("%d events, %v; want %d", count, err, n)
-	}
-}
-
-// TestDeletedWhileRead: a list leaves out what is deleted before its text is read, and a
-// day has room again.
-func TestDeletedWhileRead(t *testing.T) {
-	s := openEmbedded(t, vfs.NewMem())
-	defer s.Close()
-	l := NewLog(s, 2, 1)
+// TestRoomAfterDelete: a day has room again.
+func TestRoomAfterDelete(t *testing.T) {
+	l := openEmbedded(t, vfs.NewMem(), "data").newLog(t, 2)
 	add(t, l, 5, "a", "")
 	add(t, l, 6, "b", "")
-	var list []Found
-	if err := l.Find(t.Context(), Search{Until: 9}, func(f Found) error { list = append(list, f); return nil }); err != nil {
+	if err := l.Delete(t.Context(), 5<<numberBits); err != nil {
 		t.Fatal(err)
-	}
-	if err := l.Delete(t.Context(), list[0].ID); err != nil {
-		t.Fatal(err)
-	}
-	events, err := l.Read(t.Context(), list, func(int64) error { return nil })
-	if err != nil || len(events) != 1 || events[0].What != "b" || events[0].ID != list[1].ID {
-		t.Errorf("read %+v, %v", events, err)
 	}
 	add(t, l, 7, "c", "")
 	if err := l.Add(t.Context(), Event{When: 8}); err == nil {
