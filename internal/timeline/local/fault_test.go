@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -263,7 +264,8 @@ func TestPowerCuts(t *testing.T) {
 
 const faultVariable = "VARVE_TIMELINES_FAULT"
 
-// TestErrorAtEachCall lets writes fail from one call to the file system on. Requests fail
+// TestErrorAtEachCall lets writes fail from one call to the file system on, of an even number
+// those to logs, since the disk is full. Requests fail
 // then, or the shelf calls Fatal, and what was acknowledged is there after a start on a
 // sound disk. What has called Fatal cannot be closed, so each run is a process.
 func TestErrorAtEachCall(t *testing.T) {
@@ -307,8 +309,14 @@ func failFrom(t *testing.T, at int64) {
 		if calls.Add(1) < at || op.Kind.ReadOrWrite() != errorfs.OpIsWrite {
 			return nil
 		}
+		errno := syscall.EIO
+		if at%2 == 0 { // a full disk; what runs in the background waits for space
+			if errno = syscall.ENOSPC; !strings.HasSuffix(op.Path, ".log") {
+				return nil
+			}
+		}
 		failed.Add(1)
-		return &os.PathError{Op: "write", Path: op.Path, Err: syscall.EIO}
+		return &os.PathError{Op: "write", Path: op.Path, Err: errno}
 	}))
 	verify := func() {
 		sure, maybe := s.copy()

@@ -18,6 +18,7 @@ import (
 	"varve/internal/embedded/catalogue"
 	"varve/internal/store"
 	"varve/internal/units"
+	"varve/internal/wal"
 )
 
 // Version is the version of the rows.
@@ -39,7 +40,8 @@ type Options struct {
 
 // A Shelf is a directory of timelines that is open.
 type Shelf struct {
-	db      *pebble.DB
+	db      *pebble.DB // nil while it cannot be opened again; see resume
+	files   *sparingly // of db
 	fs      vfs.FS
 	dir     string
 	options Options
@@ -47,12 +49,10 @@ type Shelf struct {
 	metrics *metrics
 	disk    store.DiskGuard
 
-	begun atomic.Bool // see sparingly
-
 	generation uint32 // how often the store was opened
 
 	durable atomic.Uint64         // sequence of the last arrival that readers may see
-	broken  atomic.Pointer[error] // of the first commit that failed; none is tried after it
+	broken  atomic.Pointer[error] // of the first commit that failed; none is tried after it, until resume
 
 	calls struct { // that are in progress
 		sync.RWMutex
@@ -88,22 +88,55 @@ func Open(fs vfs.FS, dir string, o Options) (*Shelf, error) {
 		o.CacheBytes = 32 * units.MiB
 	}
 	s := &Shelf{fs: fs, dir: dir, options: o, logger: o.Logger, stop: make(chan struct{})}
-	s.order.logs = map[number]*arrivalLog{}
-	s.numbers.known = map[string]number{}
+	s.metrics = newMetrics(s)
+	s.disk = store.DiskGuard{
+		Owner: "the store of timelines", Setting: "embedded.min_free_bytes", Least: o.MinFreeBytes,
+		WayOut: "free some space, delete data, or enlarge the disk", Free: s.free, Refused: s.metrics.refused.Inc, Logger: o.Logger,
+	}
 	if err := fs.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("open timelines: %w", err)
 	}
-	cache := pebble.NewCache(int64(o.CacheBytes))
-	defer cache.Unref()
-	db, err := catalogue.OpenPebble(sparingly{fs, &s.begun, s.fatal}, dir, true, s.pebbleOptions(cache))
-	if err != nil {
+	if err := s.openDB(); err != nil {
 		return nil, fmt.Errorf("open timelines in %s: %w", dir, err)
 	}
-	s.db = db
 	if err := s.start(); err != nil {
-		return nil, errors.Join(fmt.Errorf("open timelines in %s: %w", dir, err), db.Close())
+		return nil, errors.Join(fmt.Errorf("open timelines in %s: %w", dir, err), s.closeDB())
 	}
 	return s, nil
+}
+
+// openDB opens the database, and reads what the shelf keeps in memory.
+func (s *Shelf) openDB() (err error) {
+	cache := pebble.NewCache(int64(s.options.CacheBytes))
+	defer cache.Unref()
+	s.files = &sparingly{FS: s.fs, fatal: s.fatal, full: s.full}
+	s.db, err = catalogue.OpenPebble(s.files, s.dir, true, s.pebbleOptions(cache))
+	if err != nil {
+		s.db = nil
+		return err
+	}
+	s.order.logs = map[number]*arrivalLog{}
+	s.numbers.known = map[string]number{}
+	s.meta.Lock()
+	err = s.openMeta()
+	s.meta.Unlock()
+	if err != nil {
+		return errors.Join(err, s.closeDB())
+	}
+	s.order.sequence = uint64(s.generation) << sequenceShift
+	s.durable.Store(s.order.sequence)
+	return nil
+}
+
+// closeDB closes the database, if it is open.
+func (s *Shelf) closeDB() error {
+	if s.db == nil {
+		return nil
+	}
+	s.files.closing.Store(true)
+	err := s.db.Close()
+	s.db = nil
+	return err
 }
 
 // pebbleOptions are measured; see docs/formats/timelines.md.
@@ -138,23 +171,13 @@ func (s *Shelf) fatal(reason string) {
 	panic("timelines: " + reason)
 }
 
-// start reads what the shelf keeps in memory, and begins what runs beside it.
+// start begins what runs beside the database.
 func (s *Shelf) start() error {
-	if err := s.openMeta(); err != nil {
-		return err
-	}
-	s.order.sequence = uint64(s.generation) << sequenceShift
-	s.durable.Store(s.order.sequence)
-	s.metrics = newMetrics(s)
 	unregister, err := s.metrics.Register(s.options.Registerer)
 	if err != nil {
 		return err
 	}
 	s.metrics.unregister = unregister
-	s.disk = store.DiskGuard{
-		Owner: "the store of timelines", Setting: "embedded.min_free_bytes", Least: s.options.MinFreeBytes,
-		WayOut: "free some space, delete data, or enlarge the disk", Free: s.free, Refused: s.metrics.refused.Inc, Logger: s.logger,
-	}
 	s.stopped.Go(s.watchDisk)
 	return nil
 }
@@ -166,9 +189,46 @@ func (s *Shelf) free() (units.Bytes, error) {
 
 // watchDisk refuses writes while the disk has too little space.
 func (s *Shelf) watchDisk() {
-	s.every(time.Second, func() {
-		s.disk.Look(func() error { return s.brokenErr() })
-	})
+	s.every(time.Second, func() { s.disk.Look(s.resume) })
+}
+
+// resume takes writes again once the disk has space. After a commit that the disk had no
+// space for, it is unknown what is in the log: it is read again, as at a start.
+func (s *Shelf) resume() error {
+	err := s.brokenErr()
+	if err == nil || !wal.NoSpace(err) {
+		return err
+	}
+	if err := s.probe(); err != nil {
+		return err
+	}
+	s.calls.Lock()
+	defer s.calls.Unlock()
+	if s.calls.closed {
+		return store.ErrClosed
+	}
+	if err := s.closeDB(); err != nil { // its log cannot be written to the end
+		s.logger.Debug("closing timelines to open them again", "error", err)
+	}
+	if err := s.openDB(); err != nil {
+		return fmt.Errorf("open timelines again: %w", err)
+	}
+	s.broken.Store(nil)
+	return nil
+}
+
+// probeBytes is space for a log and a list of tables to begin with.
+const probeBytes = 1 << 20
+
+// probe reports whether a file can be written.
+func (s *Shelf) probe() error {
+	path := s.fs.PathJoin(s.dir, "probe")
+	f, err := s.fs.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, probeBytes))
+	return errors.Join(err, f.Sync(), f.Close(), s.fs.Remove(path))
 }
 
 func (s *Shelf) every(d time.Duration, do func()) {
@@ -196,7 +256,7 @@ func (s *Shelf) Close() error {
 	close(s.stop)
 	s.stopped.Wait()
 	s.metrics.unregister()
-	if err := s.db.Close(); err != nil {
+	if err := s.closeDB(); err != nil && !wal.NoSpace(s.brokenErr()) {
 		return fmt.Errorf("close timelines: %w", err)
 	}
 	return nil
@@ -221,6 +281,10 @@ func (s *Shelf) begin() error {
 	if s.calls.closed {
 		s.calls.RUnlock()
 		return store.ErrClosed
+	}
+	if s.db == nil {
+		s.calls.RUnlock()
+		return &store.UnavailableError{Reason: "timelines could not be opened again after the disk was full; it is tried each second", Err: s.brokenErr()}
 	}
 	return nil
 }
@@ -254,16 +318,29 @@ func (s *Shelf) brokenErr() error {
 }
 
 // Healthy returns why no events are taken, nil if they are.
-func (s *Shelf) Healthy() error { return errors.Join(s.disk.Err(), s.brokenErr()) }
+func (s *Shelf) Healthy() error {
+	if err := s.disk.Err(); err != nil {
+		return err
+	}
+	return s.brokenErr()
+}
 
-// breakWith ends writing: after a commit that failed it is unknown what is on disk.
+// breakWith ends writing: after a commit that failed it is unknown what is on disk. If there
+// was no space, writing resumes with resume.
 func (s *Shelf) breakWith(err error) error {
 	var e error = &store.UnavailableError{Reason: "timelines cannot be written; fix the disk, then restart the server", Err: err}
-	if s.broken.CompareAndSwap(nil, &e) {
+	if wal.NoSpace(err) {
+		e = s.disk.Block(err)
+	}
+	if s.broken.CompareAndSwap(nil, &e) && !wal.NoSpace(err) {
 		s.logger.Error("timelines take no more writes until the server is restarted", "error", err)
 	}
 	return s.brokenErr()
 }
+
+// full ends writing when the disk has no space for the log: at once, since Pebble ends the
+// process if it is given more.
+func (s *Shelf) full(err error) { s.breakWith(err) }
 
 // failed says what could not be read.
 func (s *Shelf) failed(doing string, err error) error {

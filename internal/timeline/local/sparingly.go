@@ -17,27 +17,30 @@ import (
 //
 // When Pebble cannot write a log to its end or begin the next one, it panics with a lock
 // released, which ends the process without a word. Here that is the same fatal error as
-// any other failure to write, but for the first log, which fails the start, and for a full
-// disk, which fails the commit.
+// any other failure to write, but for the first log, which fails the start. A log that a
+// full disk has no space for fails the commit and all that follow, until the database is
+// closed and opened again; only if Pebble begins another log before that, it is fatal.
 type sparingly struct {
 	vfs.FS
-	begun *atomic.Bool // a log was made
-	fatal func(reason string)
+	begun   atomic.Bool // a log was made
+	closing atomic.Bool // the database is being closed
+	fatal   func(reason string)
+	full    func(error)
 }
 
 // Create implements [vfs.FS].
-func (fs sparingly) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (fs *sparingly) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := fs.FS.Create(name, category)
 	return fs.log(name, f, err)
 }
 
 // ReuseForWrite implements [vfs.FS].
-func (fs sparingly) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+func (fs *sparingly) ReuseForWrite(old, name string, category vfs.DiskWriteCategory) (vfs.File, error) {
 	f, err := fs.FS.ReuseForWrite(old, name, category)
 	return fs.log(name, f, err)
 }
 
-func (fs sparingly) log(name string, f vfs.File, err error) (vfs.File, error) {
+func (fs *sparingly) log(name string, f vfs.File, err error) (vfs.File, error) {
 	if !strings.HasSuffix(name, ".log") {
 		return f, err
 	}
@@ -48,41 +51,54 @@ func (fs sparingly) log(name string, f vfs.File, err error) (vfs.File, error) {
 		return nil, err
 	}
 	fs.begun.Store(true)
-	return growing{f, fs.fatal}, nil
+	return &growing{File: f, fs: fs}, nil
 }
 
 // Unwrap implements [vfs.FS].
-func (fs sparingly) Unwrap() vfs.FS { return fs.FS }
+func (fs *sparingly) Unwrap() vfs.FS { return fs.FS }
 
 type growing struct {
 	vfs.File
-	fatal func(reason string)
+	fs   *sparingly
+	full atomic.Bool // the disk had no space for it
 }
 
-func (f growing) check(doing string, err error) error {
-	if err != nil && !wal.NoSpace(err) {
-		f.fatal(fmt.Sprintf("%s the log: %v", doing, err))
+func (f *growing) check(doing string, err error) error {
+	switch {
+	case wal.NoSpace(err):
+		f.full.Store(true)
+		f.fs.full(err)
+	case err != nil:
+		f.fs.fatal(fmt.Sprintf("%s the log: %v", doing, err))
 	}
 	return err
 }
 
 // Write implements [vfs.File].
-func (f growing) Write(b []byte) (int, error) {
+func (f *growing) Write(b []byte) (int, error) {
 	n, err := f.File.Write(b)
 	return n, f.check("write", err)
 }
 
 // Sync implements [vfs.File].
-func (f growing) Sync() error { return f.check("sync", f.File.Sync()) }
+func (f *growing) Sync() error { return f.check("sync", f.File.Sync()) }
 
 // SyncData implements [vfs.File].
-func (f growing) SyncData() error { return f.check("sync", f.File.SyncData()) }
+func (f *growing) SyncData() error { return f.check("sync", f.File.SyncData()) }
 
 // SyncTo implements [vfs.File].
-func (f growing) SyncTo(length int64) (full bool, err error) {
+func (f *growing) SyncTo(length int64) (full bool, err error) {
 	full, err = f.File.SyncTo(length)
 	return full, f.check("sync", err)
 }
 
 // Preallocate implements [vfs.File].
-func (growing) Preallocate(_, _ int64) error { return nil }
+func (*growing) Preallocate(_, _ int64) error { return nil }
+
+// Close implements [vfs.File].
+func (f *growing) Close() error {
+	if f.full.Load() && !f.fs.closing.Load() {
+		f.fs.fatal("write the log to its end: the disk is full")
+	}
+	return f.File.Close()
+}
