@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 
+	"varve/internal/graphite/numeric"
+	"varve/internal/graphite/pytext"
 	"varve/internal/graphite/target"
 )
 
@@ -26,7 +28,7 @@ func init() {
 }
 
 func alias(c *call) (any, error) {
-	list, name := c.list(0), text(c.args[1])
+	list, name := c.list(0), pytext.Text(c.args[1])
 	return c.each(list, func(s *Series) error {
 		s.Name, s.NoName = name, false
 		return nil
@@ -48,7 +50,7 @@ func nodeOrTag(s *Series, key any, path string) string {
 			return nodes[n]
 		}
 	}
-	return s.Tags[text(key)]
+	return s.Tags[pytext.Text(key)]
 }
 
 // key joins nodes and tags of a series. If the name is a call, its first path
@@ -126,13 +128,13 @@ func aliasSub(c *call) (any, error) {
 	if c.err != nil || len(list) == 0 {
 		return list, c.err
 	}
-	r, err := p.newReplacement(replace)
+	r, err := p.NewReplacement(replace)
 	if err != nil {
-		return nil, err
+		return nil, asParam(err)
 	}
 	return c.each(list, func(s *Series) (err error) {
-		s.Name, err = p.replace(s.Name, r)
-		return err
+		s.Name, err = p.Replace(s.Name, r)
+		return asParam(err)
 	})
 }
 
@@ -141,14 +143,14 @@ func aliasQuery(c *call) (any, error) {
 	if c.err != nil || len(list) == 0 {
 		return list, c.err
 	}
-	r, err := p.newReplacement(replace)
+	r, err := p.NewReplacement(replace)
 	if err != nil {
-		return nil, err
+		return nil, asParam(err)
 	}
 	return c.each(list, func(s *Series) error {
-		query, err := p.replace(s.Name, r)
+		query, err := p.Replace(s.Name, r)
 		if err != nil {
-			return err
+			return asParam(err)
 		}
 		found, err := c.evalText(query)
 		if err != nil {
@@ -157,12 +159,12 @@ func aliasQuery(c *call) (any, error) {
 		if len(found) == 0 {
 			return badParam("no series found with query: %.200s", query)
 		}
-		last := lastOf(found[0].Values)
-		if isNull(last) {
+		last := numeric.Last(found[0].Values)
+		if numeric.IsNull(last) {
 			return badParam("the series %.200s has no value", found[0].Name)
 		}
-		s.Name, err = format(layout, last)
-		return err
+		s.Name, err = pytext.Format(layout, last)
+		return asParam(err)
 	})
 }
 
@@ -173,7 +175,7 @@ func legendValue(c *call) (any, error) {
 	}
 	names := make([]string, len(c.rest))
 	for i, v := range c.rest {
-		names[i] = text(v)
+		names[i] = pytext.Text(v)
 	}
 	system := ""
 	if last := names[len(names)-1]; last == "si" || last == "binary" {
@@ -189,18 +191,18 @@ func legendValue(c *call) (any, error) {
 
 // legend is what one aggregation appends to the name of a series.
 func legend(s *Series, name, system string) string {
-	aggregate, known := aggregations[name]
-	value := null
+	aggregate, known := numeric.Named(name)
+	value := numeric.Null
 	if known {
 		value = aggregate(s.Values)
 	}
-	shown := FormatFloat(value)
+	shown := pytext.FormatFloat(value)
 	switch {
 	case !known:
 		shown = "(?)"
 	case name == "count" && system == "":
-		shown = whole(value)
-	case system != "" && !isNull(value):
+		shown = pytext.Whole(value)
+	case system != "" && !numeric.IsNull(value):
 		v, prefix := scaled(value, system)
 		shown = fmt.Sprintf("%.2f%s", v, prefix)
 	}
@@ -208,6 +210,36 @@ func legend(s *Series, name, system string) string {
 		return fmt.Sprintf(" (%s: %s)", name, shown)
 	}
 	return pad("", 20-len([]rune(s.Name))) + pad(name, 5) + pad(shown, 10)
+}
+
+// scaled divides a number by the largest unit of a system that is not above
+// it, and returns the unit's prefix.
+func scaled(v float64, system string) (float64, string) {
+	base := 1000.0
+	prefixes := [...]string{"P", "T", "G", "M", "k"}
+	if system == "binary" {
+		base, prefixes = 1024, [...]string{"Pi", "Ti", "Gi", "Mi", "Ki"}
+	}
+	prefix := ""
+	out := v
+	for i, p := range prefixes {
+		if size := math.Pow(base, float64(5-i)); math.Abs(v) >= size {
+			out, prefix = v/size, p
+			break
+		}
+	}
+	if out-math.Floor(out) < 1e-11 && v > 1 {
+		out = math.Floor(out)
+	}
+	return out, prefix
+}
+
+// pad fills a text with blanks to a number of characters.
+func pad(s string, width int) string {
+	if n := width - len([]rune(s)); n > 0 {
+		return s + strings.Repeat(" ", n)
+	}
+	return s
 }
 
 // cactiStyle appends values in columns that are as wide as the widest of all
@@ -238,15 +270,15 @@ func cactiStyle(c *call) (any, error) {
 	}
 	columns := [...]struct {
 		title string
-		of    aggregation
+		of    numeric.Aggregation
 		width int
-	}{{"Current", lastOf, 0}, {"Max", maxOf, 0}, {"Min", minOf, 0}}
+	}{{"Current", numeric.Last, 0}, {"Max", numeric.Max, 0}, {"Min", numeric.Min, 0}}
 	width := 0
 	for _, s := range list {
 		width = max(width, len([]rune(s.Name)))
 		for i := range columns {
 			v := columns[i].of(s.Values)
-			if isNull(v) || v == 0 {
+			if numeric.IsNull(v) || v == 0 {
 				v = 3 // so does Graphite
 			}
 			columns[i].width = max(columns[i].width, len([]rune(show(math.Trunc(v)+0)))+3)
@@ -256,7 +288,7 @@ func cactiStyle(c *call) (any, error) {
 		name := pad(s.Name, width)
 		for _, column := range columns {
 			shown := "nan"
-			if v := column.of(s.Values); !isNull(v) {
+			if v := column.of(s.Values); !numeric.IsNull(v) {
 				shown = show(v)
 			}
 			name += " " + column.title + ":" + pad(shown, column.width)

@@ -2,8 +2,9 @@ package function
 
 import (
 	"fmt"
-	"math"
-	"math/big"
+
+	"varve/internal/graphite/numeric"
+	"varve/internal/graphite/pytext"
 )
 
 func init() {
@@ -23,12 +24,12 @@ func aggregateLine(c *call) (any, error) {
 	_, err := c.each(list, func(s *Series) error {
 		value := aggregate(s.Values)
 		shown := "None"
-		if !isNull(value) {
-			shown = general(value)
+		if !numeric.IsNull(value) {
+			shown = pytext.General(value)
 		}
 		name := fmt.Sprintf("aggregateLine(%s, %s)", s.Name, shown)
 		if !keepStep {
-			line, err := c.line(value, FormatFloat(value))
+			line, err := c.line(value, pytext.FormatFloat(value))
 			if err != nil {
 				return err
 			}
@@ -40,9 +41,7 @@ func aggregateLine(c *call) (any, error) {
 		if err != nil {
 			return err
 		}
-		for i := range values {
-			values[i] = value
-		}
+		numeric.Fill(values, value)
 		out = append(out, s.derive(name, values))
 		return nil
 	})
@@ -56,11 +55,11 @@ func nPercentile(c *call) (any, error) {
 	}
 	out := make([]*Series, 0, len(list))
 	_, err := c.each(list, func(s *Series) error {
-		value, ok := percentileOf(s.Values, n, false)
+		value, ok := numeric.Percentile(s.Values, n, false)
 		if !ok {
-			return badParam("there is no percentile %s", general(n))
+			return badParam("there is no percentile %s", pytext.General(n))
 		}
-		if isNull(value) {
+		if numeric.IsNull(value) {
 			return nil
 		}
 		s.Tags.set("nPercentile", c.args[1])
@@ -68,10 +67,8 @@ func nPercentile(c *call) (any, error) {
 		if err != nil {
 			return err
 		}
-		for i := range values {
-			values[i] = value
-		}
-		out = append(out, s.derive(fmt.Sprintf("nPercentile(%s, %s)", s.Name, general(n)), values))
+		numeric.Fill(values, value)
+		out = append(out, s.derive(fmt.Sprintf("nPercentile(%s, %s)", s.Name, pytext.General(n)), values))
 		return nil
 	})
 	return out, err
@@ -84,23 +81,7 @@ func stdev(c *call) (any, error) {
 	}
 	return c.derive(list, func(s *Series, values []float64) string {
 		s.Tags.set("stdev", points)
-		valid, sum, squares := 0, 0.0, 0.0
-		for i, v := range s.Values {
-			if dropped := int64(i) - points; dropped >= 0 && !isNull(s.Values[dropped]) {
-				valid--
-				sum -= s.Values[dropped]
-				squares -= s.Values[dropped] * s.Values[dropped]
-			}
-			if !isNull(v) {
-				valid++
-				sum += v
-				squares += v * v
-			}
-			values[i] = null
-			if valid > 0 && float64(valid)/float64(points) >= tolerance {
-				values[i] = math.Sqrt(float64(valid)*squares-sum*sum) / float64(valid)
-			}
-		}
+		numeric.Deviations(values, s.Values, points, tolerance)
 		return fmt.Sprintf("stdev(%s,%d)", s.Name, points)
 	})
 }
@@ -125,7 +106,7 @@ func linearRegression(c *call) (any, error) {
 	var out []*Series
 	for i, s := range list[:min(len(list), len(sources))] {
 		s.Tags["linearRegressions"] = fmt.Sprintf("%d, %d", from, until)
-		slope, offset, ok := leastSquares(sources[i])
+		slope, offset, ok := numeric.LeastSquares(sources[i].Values, sources[i].Start, sources[i].Step)
 		if !ok {
 			continue
 		}
@@ -141,40 +122,6 @@ func linearRegression(c *call) (any, error) {
 		out = append(out, line)
 	}
 	return out, nil
-}
-
-// leastSquares returns the line through the values of a series over time. The
-// sums of places are exact: their differences are small beside them.
-func leastSquares(s *Series) (slope, offset float64, ok bool) {
-	n, places, squares := new(big.Int), new(big.Int), new(big.Int)
-	sum, products := 0.0, 0.0
-	const block = 1024 // so many squares fit 64 bits
-	for first := 0; first < len(s.Values); first += block {
-		var blockN, blockPlaces, blockSquares uint64
-		for k, v := range s.Values[first:min(first+block, len(s.Values))] {
-			if isNull(v) {
-				continue
-			}
-			i := uint64(first + k)
-			blockN, blockPlaces, blockSquares = blockN+1, blockPlaces+i, blockSquares+i*i
-			sum += v
-			products += float64(i) * v
-		}
-		n.Add(n, new(big.Int).SetUint64(blockN))
-		places.Add(places, new(big.Int).SetUint64(blockPlaces))
-		squares.Add(squares, new(big.Int).SetUint64(blockSquares))
-	}
-	spread := new(big.Int).Sub(new(big.Int).Mul(n, squares), new(big.Int).Mul(places, places))
-	if spread.Sign() == 0 {
-		return 0, 0, false
-	}
-	float := func(i *big.Int) float64 {
-		f, _ := new(big.Float).SetInt(i).Float64()
-		return f
-	}
-	slope = (float(n)*products - float(places)*sum) / float(spread) / float64(s.Step)
-	offset = (float(squares)*sum-products*float(places))/float(spread) - slope*float64(s.Start)
-	return slope, offset, true
 }
 
 func identity(c *call) (any, error) {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"varve/internal/graphite/numeric"
+	"varve/internal/graphite/pytext"
 	"varve/internal/graphite/target"
 	"varve/internal/graphite/timespec"
 )
@@ -209,7 +211,7 @@ func (p *Param) convert(v any) (any, error) {
 			return f, nil
 		}
 		if s, ok := v.(string); ok && strings.EqualFold(s, "inf") {
-			return infinity, nil
+			return numeric.Infinity, nil
 		}
 		return toInteger(v)
 	case typeBoolean:
@@ -436,19 +438,28 @@ func (c *call) duration(i int, without string) (text string, seconds int64) {
 	return text, seconds
 }
 
-func (c *call) pattern(i int) pattern {
+func (c *call) pattern(i int) pytext.Pattern {
 	s := c.str(i, "")
 	if c.err != nil {
-		return pattern{}
+		return pytext.Pattern{}
 	}
-	p, err := newPattern(s)
+	p, err := pytext.NewPattern(s)
 	if err != nil {
-		c.err = err
+		c.err = asParam(err)
 	}
 	return p
 }
 
-func (c *call) aggregation(i int, without string) (string, aggregation) {
+// aggregationOf returns the aggregation of a name.
+func aggregationOf(name string) (numeric.Aggregation, error) {
+	a, ok := numeric.Named(name)
+	if !ok {
+		return nil, badParam("unsupported aggregation function: %.64s", name)
+	}
+	return a, nil
+}
+
+func (c *call) aggregation(i int, without string) (string, numeric.Aggregation) {
 	name := c.str(i, without)
 	if c.err != nil {
 		return "", nil
@@ -500,7 +511,7 @@ func (c *call) derive(list []*Series, f func(s *Series, values []float64) (name 
 // apply changes all values that are not null.
 func (s *Series) apply(f func(float64) float64) {
 	for i, v := range s.Values {
-		if !isNull(v) {
+		if !numeric.IsNull(v) {
 			s.Values[i] = f(v)
 		}
 	}

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"varve/internal/graphite/numeric"
+	"varve/internal/graphite/pytext"
 )
 
 func init() {
@@ -49,10 +52,6 @@ type frame struct {
 	rows             int
 }
 
-// maxStep bounds the common step, in seconds: steps without a common divisor
-// have a product that no range holds.
-const maxStep = 1 << 40
-
 // normalize consolidates series to their common step. What is common is the
 // index, not the time: the first rows belong together.
 func (c *call) normalize(lists ...[]*Series) (*frame, error) {
@@ -63,12 +62,12 @@ func (c *call) normalize(lists ...[]*Series) (*frame, error) {
 	f.start, f.end, f.step = f.list[0].Start, f.list[0].End, f.list[0].Step
 	for _, s := range f.list {
 		f.start, f.end = min(f.start, s.Start), max(f.end, s.End)
-		f.step = lcm(f.step, s.Step)
-		if f.step > maxStep || f.step <= 0 {
-			return nil, badParam("the steps of the series have no common multiple below %d seconds", int64(maxStep))
+		f.step = numeric.LCM(f.step, s.Step)
+		if f.step > numeric.MaxStep || f.step <= 0 {
+			return nil, badParam("the steps of the series have no common multiple below %d seconds", int64(numeric.MaxStep))
 		}
 	}
-	f.end -= floorMod(f.end-f.start, f.step)
+	f.end -= numeric.FloorMod(f.end-f.start, f.step)
 	for _, s := range f.list {
 		s.Consolidate(int(f.step / s.Step))
 	}
@@ -94,51 +93,23 @@ func (c *call) fill(f *frame) error {
 	return nil
 }
 
-func lcm(a, b int64) int64 {
-	x, y := a, b
-	for y != 0 {
-		x, y = y, x%y
-	}
-	if x == 0 || a/x > maxStep/max(b, 1)+1 {
-		return maxStep + 1
-	}
-	return a / x * b
-}
-
-// each calls fold with every row. The slice is used again.
-func (c *call) eachRow(columns [][]float64, rows int, fold func(row []float64) float64) ([]float64, error) {
+// eachRow calls fold with every row, see [numeric.EachRow].
+func (c *call) eachRow(columns [][]float64, rows int, fold numeric.Aggregation) ([]float64, error) {
 	out, err := c.array(int64(rows))
 	if err != nil {
 		return nil, err
 	}
-	row := make([]float64, len(columns))
-	work := 0
-	for i := range out {
-		for k, column := range columns {
-			row[k] = null
-			if i < len(column) {
-				row[k] = column[i]
-			}
-		}
-		out[i] = fold(row)
-		if work += len(row); work > 1<<20 {
-			work = 0
-			if err := c.ctx.Err(); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return out, nil
+	return out, numeric.EachRow(out, columns, fold, c.ctx.Err)
 }
 
 // reduce aggregates the rows of a frame. Sums and extremes, which is what
 // dashboards ask for, go series by series, through memory in its order.
-func (c *call) reduce(f *frame, name string, aggregate aggregation, xFilesFactor float64) ([]float64, error) {
-	step, ok := accumulators[name]
+func (c *call) reduce(f *frame, name string, aggregate numeric.Aggregation, xFilesFactor float64) ([]float64, error) {
+	accumulate, ok := numeric.AccumulatorOf(name)
 	if !ok {
 		return c.eachRow(f.columns, f.rows, func(row []float64) float64 {
-			if !enough(countValues(row), float64(len(row)), xFilesFactor) {
-				return null
+			if !numeric.Enough(numeric.Present(row), float64(len(row)), xFilesFactor) {
+				return numeric.Null
 			}
 			return aggregate(row)
 		})
@@ -155,53 +126,17 @@ func (c *call) reduce(f *frame, name string, aggregate aggregation, xFilesFactor
 		if err := c.ctx.Err(); err != nil {
 			return nil, err
 		}
-		step(out, counts, column)
+		accumulate(out, counts, column)
 	}
 	for i, n := range counts {
 		switch {
-		case !enough(int(n), float64(len(f.columns)), xFilesFactor):
-			out[i] = null
+		case !numeric.Enough(int(n), float64(len(f.columns)), xFilesFactor):
+			out[i] = numeric.Null
 		case name == "average" || name == "avg":
 			out[i] /= float64(n)
 		}
 	}
 	return out, nil
-}
-
-// accumulators add the values of one series to those of the ones before it.
-var accumulators = map[string]func(out []float64, counts []int32, column []float64){
-	"sum": addUp, "total": addUp, "average": addUp, "avg": addUp,
-	"max": func(out []float64, counts []int32, column []float64) {
-		for i, v := range column {
-			if isNull(v) {
-				continue
-			}
-			if counts[i] == 0 || v > out[i] {
-				out[i] = v
-			}
-			counts[i]++
-		}
-	},
-	"min": func(out []float64, counts []int32, column []float64) {
-		for i, v := range column {
-			if isNull(v) {
-				continue
-			}
-			if counts[i] == 0 || v < out[i] {
-				out[i] = v
-			}
-			counts[i]++
-		}
-	},
-}
-
-func addUp(out []float64, counts []int32, column []float64) {
-	for i, v := range column {
-		if !isNull(v) {
-			out[i] += v
-			counts[i]++
-		}
-	}
 }
 
 // expressions joins the distinct path expressions of series.
@@ -220,7 +155,7 @@ func expressions(list []*Series) string {
 // combine aggregates series to one. The name may end in Series.
 func (c *call) combine(function string, xFilesFactor float64, lists ...[]*Series) (*Series, error) {
 	name := strings.TrimSuffix(function, "Series")
-	aggregate, ok := aggregations[name]
+	aggregate, ok := numeric.Named(name)
 	if !ok {
 		return nil, badParam("unsupported aggregation function: %.64s", function)
 	}
@@ -387,10 +322,10 @@ func powSeries(c *call) (any, error) {
 	values, err := c.eachRow(f.columns, f.rows, func(row []float64) float64 {
 		v := row[0]
 		for _, exponent := range row[1:] {
-			if isNull(v) || isNull(exponent) {
-				return null
+			if numeric.IsNull(v) || numeric.IsNull(exponent) {
+				return numeric.Null
 			}
-			v = finitePow(v, exponent)
+			v = numeric.FinitePow(v, exponent)
 		}
 		return v
 	})
@@ -424,9 +359,7 @@ func countSeries(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := range values {
-		values[i] = float64(len(f.list))
-	}
+	numeric.Fill(values, float64(len(f.list)))
 	return []*Series{newSeries("countSeries("+expressions(f.list)+")", f.start, f.end, f.step, values, c.xFilesFactor)}, nil
 }
 
@@ -452,7 +385,7 @@ func percentileOfSeries(c *call) (any, error) {
 	}
 	possible := true
 	values, err := c.eachRow(f.columns, f.rows, func(row []float64) float64 {
-		v, ok := percentileOf(row, n, interpolated)
+		v, ok := numeric.Percentile(row, n, interpolated)
 		possible = possible && ok
 		return v
 	})
@@ -460,18 +393,10 @@ func percentileOfSeries(c *call) (any, error) {
 		return nil, err
 	}
 	if !possible {
-		return nil, badParam("there is no percentile %s of %d series", general(n), len(list))
+		return nil, badParam("there is no percentile %s of %d series", pytext.General(n), len(list))
 	}
-	name := fmt.Sprintf("percentileOfSeries(%s,%s)", list[0].PathExpression, general(n))
+	name := fmt.Sprintf("percentileOfSeries(%s,%s)", list[0].PathExpression, pytext.General(n))
 	return []*Series{newSeries(name, f.start, f.end, f.step, values, c.xFilesFactor)}, nil
-}
-
-// quotient divides; nothing is divided by zero.
-func quotient(a, b float64) float64 {
-	if b == 0 {
-		return null
-	}
-	return a / b
 }
 
 func divideSeries(c *call) (any, error) {
@@ -483,9 +408,7 @@ func divideSeries(c *call) (any, error) {
 	case 0:
 		return c.each(dividends, func(s *Series) error {
 			s.rename("divideSeries(" + s.Name + ",MISSING)")
-			for i := range s.Values {
-				s.Values[i] = null
-			}
+			numeric.Fill(s.Values, numeric.Null)
 			return nil
 		})
 	case 1:
@@ -508,7 +431,7 @@ func (c *call) divide(a, b *Series) (*Series, error) {
 	if err != nil {
 		return nil, err
 	}
-	values, err := c.eachRow(f.columns, f.rows, func(row []float64) float64 { return quotient(row[0], row[1]) })
+	values, err := c.eachRow(f.columns, f.rows, func(row []float64) float64 { return numeric.Quotient(row[0], row[1]) })
 	if err != nil {
 		return nil, err
 	}
@@ -592,13 +515,13 @@ func weightedAverage(c *call) (any, error) {
 		return nil, err
 	}
 	columns := [][]float64{sums.Values, total.Values}
-	values, err := c.eachRow(columns, max(len(columns[0]), len(columns[1])), func(row []float64) float64 { return quotient(row[0], row[1]) })
+	values, err := c.eachRow(columns, max(len(columns[0]), len(columns[1])), func(row []float64) float64 { return numeric.Quotient(row[0], row[1]) })
 	if err != nil {
 		return nil, err
 	}
 	nodes := make([]string, len(c.rest))
 	for i, n := range c.rest {
-		nodes[i] = text(n)
+		nodes[i] = pytext.Text(n)
 	}
 	name := fmt.Sprintf("weightedAverage(%s, %s, %s)", sortedExpressions(averages), sortedExpressions(weights), strings.Join(nodes, ","))
 	return []*Series{newSeries(name, sums.Start, sums.End, sums.Step, values, c.xFilesFactor)}, nil

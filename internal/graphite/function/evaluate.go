@@ -14,6 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"varve/internal/graphite/numeric"
+	"varve/internal/graphite/pytext"
 	"varve/internal/graphite/target"
 	"varve/internal/work"
 )
@@ -63,6 +65,14 @@ func (e *ParamError) Error() string {
 
 func badParam(layout string, args ...any) error {
 	return &ParamError{Reason: fmt.Sprintf(layout, args...)}
+}
+
+// asParam makes an error of another package one of the client.
+func asParam(err error) error {
+	if err == nil {
+		return nil
+	}
+	return badParam("%v", err)
 }
 
 // Evaluate returns the series that the targets stand for, in their order.
@@ -309,7 +319,7 @@ func constant(e target.Expr) any {
 	case target.Bool:
 		return bool(x)
 	case target.Infinity:
-		return infinity
+		return numeric.Infinity
 	}
 	return nil
 }
@@ -337,7 +347,7 @@ func (sc *scope) variables(t *target.Template) []Variable {
 	return out
 }
 
-var numeric = regexp.MustCompile(`^-?[\d.]+$`)
+var numberPattern = regexp.MustCompile(`^-?[\d.]+$`)
 
 // substitute puts variables into a path. A path that is nothing but a variable
 // becomes its value.
@@ -348,7 +358,7 @@ func substitute(path string, vars []Variable) (string, any, error) {
 			if !ok {
 				return "", v.Value, nil
 			}
-			if numeric.MatchString(s) {
+			if numberPattern.MatchString(s) {
 				f, err := strconv.ParseFloat(s, 64)
 				if err != nil {
 					return "", nil, badParam("the variable %.64s is no number: %.64q", v.Name, s)
@@ -358,8 +368,8 @@ func substitute(path string, vars []Variable) (string, any, error) {
 			return "", s, nil
 		}
 		var err error
-		if path, err = replaceAll(path, "$"+v.Name, text(v.Value), maxReplaced); err != nil {
-			return "", nil, err
+		if path, err = pytext.ReplaceAll(path, "$"+v.Name, pytext.Text(v.Value)); err != nil {
+			return "", nil, asParam(err)
 		}
 	}
 	return path, nil, nil

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"varve/internal/graphite/numeric"
+	"varve/internal/graphite/pytext"
 	"varve/internal/graphite/target"
 )
 
@@ -17,26 +19,32 @@ func init() {
 
 	group = "Filter Series"
 	define(group, "filterSeries(seriesList, func:aggFunc, operator:string, threshold:float)", "Keeps series whose aggregated value compares so with a number.", filterSeries)
-	for _, f := range [...]struct{ name, function, operator, what string }{
-		{"averageAbove", "average", ">", "average is above"}, {"averageBelow", "average", "<=", "average is not above"},
-		{"currentAbove", "last", ">", "last value is above"}, {"currentBelow", "last", "<=", "last value is not above"},
-		{"maximumAbove", "max", ">", "greatest value is above"}, {"maximumBelow", "max", "<=", "greatest value is not above"},
-		{"minimumAbove", "min", ">", "least value is above"}, {"minimumBelow", "min", "<=", "least value is not above"},
+	for _, f := range [...]struct {
+		name           string
+		aggregate      numeric.Aggregation
+		operator, what string
+	}{
+		{"averageAbove", numeric.Average, ">", "average is above"}, {"averageBelow", numeric.Average, "<=", "average is not above"},
+		{"currentAbove", numeric.Last, ">", "last value is above"}, {"currentBelow", numeric.Last, "<=", "last value is not above"},
+		{"maximumAbove", numeric.Max, ">", "greatest value is above"}, {"maximumBelow", numeric.Max, "<=", "greatest value is not above"},
+		{"minimumAbove", numeric.Min, ">", "least value is above"}, {"minimumBelow", numeric.Min, "<=", "least value is not above"},
 	} {
 		define(group, f.name+"(seriesList, n:float)", "Keeps series whose "+f.what+" a number.", func(c *call) (any, error) {
-			return c.filter(aggregations[f.function], operators[f.operator], c.float(1, 0))
+			return c.filter(f.aggregate, operators[f.operator], c.float(1, 0))
 		})
 	}
-	define(group, "highest(seriesList, n:integer, [func:aggFunc=\"average\"])", "Keeps the n series with the greatest aggregated values.", func(c *call) (any, error) { return highest(c, "", true) })
-	define(group, "lowest(seriesList, n:integer, [func:aggFunc=\"average\"])", "Keeps the n series with the least aggregated values.", func(c *call) (any, error) { return highest(c, "", false) })
+	define(group, "highest(seriesList, n:integer, [func:aggFunc=\"average\"])", "Keeps the n series with the greatest aggregated values.", func(c *call) (any, error) { return highest(c, nil, true) })
+	define(group, "lowest(seriesList, n:integer, [func:aggFunc=\"average\"])", "Keeps the n series with the least aggregated values.", func(c *call) (any, error) { return highest(c, nil, false) })
 	for _, f := range [...]struct {
-		name, function, what string
-		high                 bool
+		name      string
+		aggregate numeric.Aggregation
+		what      string
+		high      bool
 	}{
-		{"highestAverage", "average", "greatest averages", true}, {"highestCurrent", "current", "greatest last values", true},
-		{"highestMax", "max", "greatest maxima", true}, {"lowestAverage", "average", "least averages", false}, {"lowestCurrent", "current", "least last values", false},
+		{"highestAverage", numeric.Average, "greatest averages", true}, {"highestCurrent", numeric.Last, "greatest last values", true},
+		{"highestMax", numeric.Max, "greatest maxima", true}, {"lowestAverage", numeric.Average, "least averages", false}, {"lowestCurrent", numeric.Last, "least last values", false},
 	} {
-		define(group, f.name+"(seriesList, n:integer)", "Keeps the n series with the "+f.what+".", func(c *call) (any, error) { return highest(c, f.function, f.high) })
+		define(group, f.name+"(seriesList, n:integer)", "Keeps the n series with the "+f.what+".", func(c *call) (any, error) { return highest(c, f.aggregate, f.high) })
 	}
 	define(group, "averageOutsidePercentile(seriesList, n:float)", "Keeps series whose average is outside the middle of all averages, from the percentile 100-n to n.", averageOutsidePercentile)
 	define(group, "exclude(seriesList, pattern:string)", "Drops series whose name matches a regular expression.", func(c *call) (any, error) { return grep(c, false) })
@@ -53,7 +61,7 @@ func init() {
 func (s *Series) remove(goes func(float64) bool) {
 	for i, v := range s.Values {
 		if goes(v) {
-			s.Values[i] = null
+			s.Values[i] = numeric.Null
 		}
 	}
 }
@@ -71,9 +79,9 @@ func removePercentile(c *call, above bool) (any, error) {
 		return nil, badParam("the requested percent is required to be greater than 0")
 	}
 	return c.each(list, func(s *Series) error {
-		s.rename(fmt.Sprintf("%s(%s, %s)", c.function.Name, s.Name, general(n)))
-		bound, ok := percentileOf(s.Values, n, false)
-		if !ok || isNull(bound) {
+		s.rename(fmt.Sprintf("%s(%s, %s)", c.function.Name, s.Name, pytext.General(n)))
+		bound, ok := numeric.Percentile(s.Values, n, false)
+		if !ok || numeric.IsNull(bound) {
 			return nil
 		}
 		s.Tags.set("nPercentile", c.args[1])
@@ -85,7 +93,7 @@ func removePercentile(c *call, above bool) (any, error) {
 func removeValues(c *call, above bool) (any, error) {
 	list, n := c.list(0), c.float(1, 0)
 	return c.each(list, func(s *Series) error {
-		s.rename(fmt.Sprintf("%s(%s, %s)", c.function.Name, s.Name, general(n)))
+		s.rename(fmt.Sprintf("%s(%s, %s)", c.function.Name, s.Name, pytext.General(n)))
 		s.remove(beyond(n, above))
 		return nil
 	})
@@ -112,7 +120,7 @@ func filterSeries(c *call) (any, error) {
 	return c.filter(aggregate, operator, c.float(3, 0))
 }
 
-func (c *call) filter(aggregate aggregation, operator func(v, threshold float64) bool, threshold float64) (any, error) {
+func (c *call) filter(aggregate numeric.Aggregation, operator func(v, threshold float64) bool, threshold float64) (any, error) {
 	return c.keep(c.list(0), func(s *Series) bool { return operator(aggregate(s.Values), threshold) })
 }
 
@@ -133,12 +141,11 @@ func (c *call) keep(list []*Series, fits func(*Series) bool) (any, error) {
 	return out, nil
 }
 
-// highest sorts series and cuts the list. Without a name the function is an
-// argument.
-func highest(c *call, name string, descending bool) (any, error) {
+// highest sorts series and cuts the list. If aggregate is nil, the aggregation
+// is an argument.
+func highest(c *call, aggregate numeric.Aggregation, descending bool) (any, error) {
 	list, n := c.list(0), c.truncated(1, 1)
-	aggregate := aggregations[name]
-	if name == "" {
+	if aggregate == nil {
 		_, aggregate = c.aggregation(2, "average")
 	}
 	if c.err != nil {
@@ -154,15 +161,15 @@ func averageOutsidePercentile(c *call) (any, error) {
 	}
 	averages := make([]float64, len(list))
 	for i, s := range list {
-		averages[i] = averageOf(s.Values)
+		averages[i] = numeric.Average(s.Values)
 	}
-	low, lowOK := percentileOf(averages, 100-n, false)
-	high, highOK := percentileOf(averages, n, false)
+	low, lowOK := numeric.Percentile(averages, 100-n, false)
+	high, highOK := numeric.Percentile(averages, n, false)
 	if c.err == nil && !(lowOK && highOK) {
-		return nil, badParam("there is no percentile %s of %d series", general(n), len(list))
+		return nil, badParam("there is no percentile %s of %d series", pytext.General(n), len(list))
 	}
 	return c.keep(list, func(s *Series) bool {
-		v := averageOf(s.Values)
+		v := numeric.Average(s.Values)
 		return !(low < v && v < high)
 	})
 }
@@ -186,19 +193,19 @@ func removeBetweenPercentile(c *call) (any, error) {
 	outside := make([]bool, len(list))
 	possible := true
 	_, err := c.eachRow(columns, rows, func(row []float64) float64 {
-		low, lowOK := percentileOf(row, 100-n, false)
-		high, highOK := percentileOf(row, n, false)
+		low, lowOK := numeric.Percentile(row, 100-n, false)
+		high, highOK := numeric.Percentile(row, n, false)
 		possible = possible && lowOK && highOK
 		for i, v := range row {
 			outside[i] = outside[i] || v <= low || v >= high
 		}
-		return null
+		return numeric.Null
 	})
 	if err != nil {
 		return nil, err
 	}
 	if !possible {
-		return nil, badParam("there is no percentile %s of %d series", general(n), len(list))
+		return nil, badParam("there is no percentile %s of %d series", pytext.General(n), len(list))
 	}
 	i := -1
 	return c.keep(list, func(*Series) bool {
@@ -209,7 +216,7 @@ func removeBetweenPercentile(c *call) (any, error) {
 
 func grep(c *call, keep bool) (any, error) {
 	p := c.pattern(1)
-	return c.keep(c.list(0), func(s *Series) bool { return p.matches(s.Name) == keep })
+	return c.keep(c.list(0), func(s *Series) bool { return p.Matches(s.Name) == keep })
 }
 
 // count returns how many series to keep; none means all.
@@ -236,16 +243,16 @@ func mostDeviant(c *call) (any, error) {
 		return nil, c.err
 	}
 	variance := func(values []float64) float64 {
-		mean, sum, count := averageOf(values), 0.0, 0
+		mean, sum, count := numeric.Average(values), 0.0, 0
 		for _, v := range values {
-			if !isNull(v) {
+			if !numeric.IsNull(v) {
 				sum += (v - mean) * (v - mean)
 				count++
 			}
 		}
-		return quotient(sum, float64(count))
+		return numeric.Quotient(sum, float64(count))
 	}
-	present := slices.DeleteFunc(slices.Clone(list), func(s *Series) bool { return isNull(variance(s.Values)) })
+	present := slices.DeleteFunc(slices.Clone(list), func(s *Series) bool { return numeric.IsNull(variance(s.Values)) })
 	return cut(sortBy(present, variance, true), 0, n), nil
 }
 
@@ -255,7 +262,7 @@ func removeEmptySeries(c *call) (any, error) {
 		xFilesFactor = c.float(1, 0)
 	}
 	return c.keep(list, func(s *Series) bool {
-		return enough(countValues(s.Values), float64(len(s.Values)), xFilesFactor)
+		return numeric.Enough(numeric.Present(s.Values), float64(len(s.Values)), xFilesFactor)
 	})
 }
 
@@ -273,17 +280,17 @@ func useSeriesAbove(c *call) (any, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	r, err := p.newReplacement(replace)
+	r, err := p.NewReplacement(replace)
 	if err != nil {
-		return nil, err
+		return nil, asParam(err)
 	}
 	group := &target.Call{Name: "group"}
 	for _, s := range list {
-		name, err := p.replace(s.Name, r)
+		name, err := p.Replace(s.Name, r)
 		if err != nil {
-			return nil, err
+			return nil, asParam(err)
 		}
-		if !(maxOf(s.Values) > value) {
+		if !(numeric.Max(s.Values) > value) {
 			continue
 		}
 		e, err := target.Parse(strings.TrimSpace(name))

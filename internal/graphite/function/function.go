@@ -33,6 +33,9 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"varve/internal/graphite/numeric"
+	"varve/internal/graphite/pytext"
 )
 
 // A Function is one entry of the registry, with what /functions tells about it.
@@ -70,11 +73,20 @@ func (p *Param) AllOptions() []any {
 	if p.Type != typeAggOrSeriesFunc {
 		return p.Options
 	}
-	out := slices.Clone(aggregationNames)
+	out := aggregationNames()
 	for _, f := range All() {
 		if f.combines {
 			out = append(out, f.Name)
 		}
+	}
+	return out
+}
+
+// aggregationNames are the names that clients offer.
+func aggregationNames() []any {
+	var out []any
+	for _, name := range numeric.Names() {
+		out = append(out, name)
 	}
 	return out
 }
@@ -144,7 +156,7 @@ func literal(v any) string {
 	if s, ok := v.(string); ok {
 		return "'" + s + "'"
 	}
-	return text(v)
+	return pytext.Text(v)
 }
 
 // define enters a function under the name in its signature and under others.
@@ -207,7 +219,7 @@ func newParam(function, text string) Param {
 	p.Name = text
 	p.Options = options[function+"."+p.Name]
 	if p.Type == typeAggFunc {
-		p.Options = aggregationNames
+		p.Options = aggregationNames()
 	}
 	p.Suggestions = suggestions[p.Type]
 	if own, ok := suggestions[Type(p.Name)]; ok {
@@ -225,7 +237,7 @@ func parseDefault(value string) any {
 	case value == "true" || value == "false":
 		return value == "true"
 	case value == "Infinity":
-		return infinity
+		return numeric.Infinity
 	case !strings.Contains(value, "."):
 		if _, err := fmt.Sscan(value, &i); err == nil {
 			return i

@@ -3,6 +3,8 @@ package function
 import (
 	"fmt"
 
+	"varve/internal/graphite/numeric"
+	"varve/internal/graphite/pytext"
 	"varve/internal/graphite/timespec"
 )
 
@@ -74,7 +76,7 @@ func dashed(c *call) (any, error) {
 	}
 	return c.each(list, func(s *Series) error {
 		s.Tags.set("dashed", shown)
-		s.Name = fmt.Sprintf("dashed(%s, %s)", s.Name, general(length))
+		s.Name = fmt.Sprintf("dashed(%s, %s)", s.Name, pytext.General(length))
 		s.Options.Dashed = &length
 		return nil
 	})
@@ -113,8 +115,8 @@ func stacked(c *call) (any, error) {
 			if i >= len(sums) {
 				sums = append(sums, 0)
 			}
-			values[i] = null
-			if !isNull(v) {
+			values[i] = numeric.Null
+			if !numeric.IsNull(v) {
 				sums[i] += v
 				values[i] = sums[i]
 			}
@@ -137,7 +139,7 @@ func stacked(c *call) (any, error) {
 
 func threshold(c *call) (any, error) {
 	value := c.float(0, 0)
-	s, err := c.line(value, FormatFloat(value))
+	s, err := c.line(value, pytext.FormatFloat(value))
 	if err == nil && c.given(1) && c.str(1, "") != "" {
 		s.Name = c.str(1, "")
 	}
@@ -169,12 +171,4 @@ func verticalLine(c *call) (any, error) {
 		s.Options.Color = c.str(2, "")
 	}
 	return one(s, c.err)
-}
-
-// asParam makes an error of another language one of the client.
-func asParam(err error) error {
-	if err == nil {
-		return nil
-	}
-	return badParam("%v", err)
 }

@@ -3,6 +3,8 @@ package function
 import (
 	"slices"
 	"strings"
+
+	"varve/internal/graphite/pytext"
 )
 
 func init() {
@@ -119,7 +121,7 @@ func groupByTags(c *call) (any, error) {
 	var tags []string
 	byName := false
 	for _, v := range c.rest {
-		if t := text(v); t == "name" {
+		if t := pytext.Text(v); t == "name" {
 			byName = true
 		} else {
 			tags = append(tags, t)
@@ -170,13 +172,13 @@ func applyByNode(c *call) (any, error) {
 	slices.Sort(prefixes)
 	var out []*Series
 	for _, prefix := range slices.Compact(prefixes) {
-		text, err := replaceAll(layout, "%", prefix, maxReplaced)
+		text, err := pytext.ReplaceAll(layout, "%", prefix)
 		if err != nil {
-			return nil, err
+			return nil, asParam(err)
 		}
-		shown, err := replaceAll(name, "%", prefix, maxReplaced)
+		shown, err := pytext.ReplaceAll(name, "%", prefix)
 		if err != nil {
-			return nil, err
+			return nil, asParam(err)
 		}
 		found, err := c.within(c.from, c.until).evalText(text)
 		if err != nil {
@@ -223,7 +225,7 @@ func reduceSeries(c *call) (any, error) {
 	}
 	var matchers []string
 	for _, v := range c.rest {
-		matchers = append(matchers, text(v))
+		matchers = append(matchers, pytext.Text(v))
 	}
 	var keys []string
 	matched := map[string][]*Series{}

@@ -2,8 +2,9 @@ package function
 
 import (
 	"fmt"
-	"math"
 	"strings"
+
+	"varve/internal/graphite/numeric"
 )
 
 func init() {
@@ -14,13 +15,6 @@ func init() {
 	define(group, "holtWintersConfidenceArea(seriesList, [delta:integer=3], "+rest, "Fills the band of delta deviations around the Holt-Winters forecast.", holtWintersConfidenceArea)
 	define(group, "holtWintersAberration(seriesList, [delta:integer=3], "+rest, "Draws by how much values are outside the Holt-Winters band.", holtWintersAberration)
 }
-
-// Weights of the newest value in level, trend, and season with deviation.
-const (
-	holtAlpha = 0.1
-	holtBeta  = 0.0035
-	holtGamma = 0.1
-)
 
 // A forecast is what the Holt-Winters method says of each value of a series.
 type forecast struct {
@@ -47,7 +41,7 @@ func (c *call) forecasts(i int) ([]forecast, int64, error) {
 	out := make([]forecast, 0, len(earlier))
 	for _, s := range earlier {
 		length := season / s.Step
-		if length < 2 && countValues(s.Values) > 0 {
+		if length < 2 && numeric.Present(s.Values) > 0 {
 			return nil, 0, badParam("the seasonality must be two steps of %d seconds at least", s.Step)
 		}
 		f := forecast{series: s, lead: int(min(bootstrap/s.Step, int64(len(s.Values))))}
@@ -69,39 +63,8 @@ func (c *call) holtWinters(f *forecast, season int) (err error) {
 			return err
 		}
 	}
-	predictions, deviations, seasonals := arrays[0], arrays[1], arrays[2]
-	ago := func(list []float64, i int) float64 {
-		if i < season {
-			return 0
-		}
-		return list[i-season]
-	}
-	level, slope, next := null, 0.0, null
-	for i, v := range values {
-		if isNull(v) {
-			predictions[i], level, slope, next = next, null, 0, null
-			continue
-		}
-		predictions[i] = next
-		if i == 0 {
-			predictions[i] = v
-		}
-		lastLevel := level
-		if isNull(lastLevel) {
-			lastLevel = v
-		}
-		lastSeasonal := ago(seasonals, i)
-		level = holtAlpha*(v-lastSeasonal) + (1-holtAlpha)*(lastLevel+slope)
-		slope = holtBeta*(level-lastLevel) + (1-holtBeta)*slope
-		seasonals[i] = holtGamma*(v-level) + (1-holtGamma)*lastSeasonal
-		next = level + slope + ago(seasonals, i+1)
-		expected := predictions[i]
-		if isNull(expected) {
-			expected = 0
-		}
-		deviations[i] = holtGamma*math.Abs(v-expected) + (1-holtGamma)*ago(deviations, i)
-	}
-	f.predictions, f.deviations = predictions, deviations
+	f.predictions, f.deviations = arrays[0], arrays[1]
+	numeric.HoltWinters(values, season, f.predictions, f.deviations, arrays[2])
 	return nil
 }
 
@@ -194,7 +157,7 @@ func holtWintersAberration(c *call) (any, error) {
 	}
 	at := func(values []float64, i int) float64 {
 		if i >= len(values) {
-			return null
+			return numeric.Null
 		}
 		return values[i]
 	}

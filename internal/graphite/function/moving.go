@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"varve/internal/graphite/numeric"
+	"varve/internal/graphite/pytext"
 	"varve/internal/graphite/timespec"
 )
 
@@ -89,9 +91,9 @@ func (w window) of(s *Series) int64 {
 
 func (w window) String() string {
 	if w.interval {
-		return `"` + text(w.shown) + `"`
+		return `"` + pytext.Text(w.shown) + `"`
 	}
-	return text(w.shown)
+	return pytext.Text(w.shown)
 }
 
 // before returns the series of the first argument from a window earlier on.
@@ -138,9 +140,8 @@ func (c *call) moving(function string, xFilesFactorAt int) (any, error) {
 	return out, err
 }
 
-// windows aggregates each window of points, from the one that ends behind
-// values[points] on. Nulls are taken out before.
-func (c *call) windows(values []float64, points int, aggregate aggregation, xFilesFactor float64) ([]float64, error) {
+// windows is [numeric.Windows] with memory of the request.
+func (c *call) windows(values []float64, points int, aggregate numeric.Aggregation, xFilesFactor float64) ([]float64, error) {
 	out, err := c.array(int64(len(values) - points)) // a negative window makes nulls, as in Graphite
 	if err != nil {
 		return nil, err
@@ -148,30 +149,7 @@ func (c *call) windows(values []float64, points int, aggregate aggregation, xFil
 	if err := c.reserve(8 * int64(min(max(points, 0), len(values)))); err != nil {
 		return nil, err
 	}
-	var present []float64
-	work := 0
-	for i := range out {
-		out[i] = null
-		if points <= 0 {
-			continue
-		}
-		present = present[:0]
-		for _, v := range values[i+1 : i+1+points] {
-			if !isNull(v) {
-				present = append(present, v)
-			}
-		}
-		if enough(len(present), float64(points), xFilesFactor) {
-			out[i] = aggregate(present)
-		}
-		if work += points; work > 1<<18 {
-			work = 0
-			if err := c.ctx.Err(); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return out, nil
+	return out, numeric.Windows(out, values, points, aggregate, xFilesFactor, c.ctx.Err)
 }
 
 func exponentialMovingAverage(c *call) (any, error) {
@@ -205,18 +183,7 @@ func exponentialMovingAverage(c *call) (any, error) {
 		if err != nil {
 			return err
 		}
-		average := averageOf(s.Values[:first])
-		if isNull(average) {
-			average = 0
-		}
-		values[0] = round(average, 6)
-		for i, v := range s.Values[first:] {
-			values[i+1] = null
-			if !isNull(v) {
-				average = weight*v + (1-weight)*average
-				values[i+1] = round(average, 6)
-			}
-		}
+		numeric.Exponential(values, s.Values, int(first), weight)
 		s.Tags.set("exponentialMovingAverage", w.shown)
 		moved := s.derive(fmt.Sprintf("exponentialMovingAverage(%s,%s)", s.Name, w), values)
 		moved.Start += w.seconds

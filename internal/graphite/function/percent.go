@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-)
 
-// percent returns a as a percentage of b.
-func percent(a, b float64) float64 { return quotient(a, b) * 100 }
+	"varve/internal/graphite/numeric"
+	"varve/internal/graphite/pytext"
+)
 
 // asPercent compares series with a total: their sum, a number, one series, as
 // many series, or, with nodes, what has the same nodes in its path.
@@ -30,7 +30,7 @@ func asPercent(c *call) (any, error) {
 	case len(c.rest) > 0:
 		return c.percentByNodes(list, total, c.given(1))
 	case !c.given(1):
-		sum, err := c.eachRow(f.columns, f.rows, sumOf)
+		sum, err := c.eachRow(f.columns, f.rows, numeric.Sum)
 		if err != nil {
 			return nil, err
 		}
@@ -46,10 +46,8 @@ func asPercent(c *call) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := range constant {
-		constant[i] = number
-	}
-	return c.percentOf(list, constant, text(c.args[1]))
+	numeric.Fill(constant, number)
+	return c.percentOf(list, constant, pytext.Text(c.args[1]))
 }
 
 // percentOf compares all series with the same values.
@@ -60,7 +58,7 @@ func (c *call) percentOf(list []*Series, total []float64, name string) (any, err
 		if err != nil {
 			return nil, err
 		}
-		values, err := c.eachRow([][]float64{rows, total}, max(len(rows), len(total)), func(row []float64) float64 { return percent(row[0], row[1]) })
+		values, err := c.eachRow([][]float64{rows, total}, max(len(rows), len(total)), func(row []float64) float64 { return numeric.Percent(row[0], row[1]) })
 		if err != nil {
 			return nil, err
 		}
@@ -112,7 +110,7 @@ func (c *call) percentPair(s, total *Series) (*Series, error) {
 	if err != nil {
 		return nil, err
 	}
-	values, err := c.eachRow(f.columns, f.rows, func(row []float64) float64 { return percent(row[0], row[1]) })
+	values, err := c.eachRow(f.columns, f.rows, func(row []float64) float64 { return numeric.Percent(row[0], row[1]) })
 	if err != nil {
 		return nil, err
 	}
@@ -180,9 +178,7 @@ func (c *call) allNull(name string, s, last *Series) (*Series, error) {
 		return nil, err
 	}
 	values, err := c.array(int64(len(rows)))
-	for i := range values {
-		values[i] = null
-	}
+	numeric.Fill(values, numeric.Null)
 	if last == nil {
 		last = s
 	}
@@ -197,7 +193,7 @@ func (c *call) sumOfGroup(list []*Series) (*Series, error) {
 	if err != nil {
 		return nil, err
 	}
-	values, err := c.eachRow(f.columns, f.rows, sumOf)
+	values, err := c.eachRow(f.columns, f.rows, numeric.Sum)
 	if err != nil {
 		return nil, err
 	}

@@ -3,16 +3,11 @@ package function
 import (
 	"fmt"
 	"maps"
-	"math"
 	"strings"
-)
 
-var (
-	null     = math.NaN()
-	infinity = math.Inf(1)
+	"varve/internal/graphite/numeric"
+	"varve/internal/graphite/pytext"
 )
-
-func isNull(v float64) bool { return v != v }
 
 // A Series is a name, tags, and values on a grid.
 type Series struct {
@@ -70,7 +65,7 @@ func (s *Series) rename(name string) {
 // Tags are the tags of a series; "name" always is one of them.
 type Tags map[string]string
 
-func (t Tags) set(tag string, value any) { t[tag] = text(value) }
+func (t Tags) set(tag string, value any) { t[tag] = pytext.Text(value) }
 
 // tagsOf reads the tags of a series name. A name that is a call, or cannot be
 // read, is its own tag "name".
@@ -141,21 +136,13 @@ func (s *Series) Rows() ([]float64, error) {
 	if !ok {
 		return nil, fmt.Errorf("consolidateBy: unknown function %.64q: it is sum, average, avg_zero, min, max, first or last", s.Consolidation)
 	}
-	out := make([]float64, 0, (len(s.Values)+s.perPoint-1)/s.perPoint)
-	for at := 0; at < len(s.Values); at += s.perPoint {
-		group := s.Values[at:min(at+s.perPoint, len(s.Values))]
-		nonNull := countValues(group)
-		if nonNull == 0 || float64(nonNull)/float64(s.perPoint) < s.XFilesFactor {
-			out = append(out, null)
-			continue
-		}
-		out = append(out, merge(group))
-	}
+	out := make([]float64, (len(s.Values)+s.perPoint-1)/s.perPoint)
+	numeric.Consolidate(out, s.Values, s.perPoint, merge, s.XFilesFactor)
 	return out, nil
 }
 
 // consolidations merge values of which one at least is not null.
-var consolidations = map[string]func([]float64) float64{
-	"sum": sumOf, "average": averageOf, "avg": averageOf, "avg_zero": averageZeroOf,
-	"max": maxOf, "min": minOf, "first": firstOf, "last": lastOf,
+var consolidations = map[string]numeric.Aggregation{
+	"sum": numeric.Sum, "average": numeric.Average, "avg": numeric.Average, "avg_zero": numeric.AverageZero,
+	"max": numeric.Max, "min": numeric.Min, "first": numeric.First, "last": numeric.Last,
 }

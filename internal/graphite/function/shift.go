@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"time"
+
+	"varve/internal/graphite/numeric"
 )
 
 func init() {
@@ -119,7 +121,7 @@ func timeSlice(c *call) (any, error) {
 		begin := c.wall(c.from)
 		for i := range s.Values {
 			if at := begin + int64(i)*s.Step; at < from || at > until {
-				s.Values[i] = null
+				s.Values[i] = numeric.Null
 			}
 		}
 		return nil

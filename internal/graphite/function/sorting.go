@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+
+	"varve/internal/graphite/numeric"
 )
 
 func init() {
@@ -14,15 +16,15 @@ func init() {
 		_, aggregate := c.aggregation(1, "average")
 		return sortBy(list, aggregate, c.boolean(2)), c.err
 	})
-	define(group, "sortByMaxima(seriesList)", "Sorts series by their greatest value, in descending order.", func(c *call) (any, error) { return sortBy(c.list(0), maxOf, true), c.err })
+	define(group, "sortByMaxima(seriesList)", "Sorts series by their greatest value, in descending order.", func(c *call) (any, error) { return sortBy(c.list(0), numeric.Max, true), c.err })
 	define(group, "sortByMinima(seriesList)", "Sorts series by their least value; series without a positive value are dropped.", sortByMinima)
 	define(group, "sortByName(seriesList, [natural:boolean=false], [reverse:boolean=false])", "Sorts series by name; the natural order takes digits for numbers.", sortByName)
-	define(group, "sortByTotal(seriesList)", "Sorts series by their sum, in descending order.", func(c *call) (any, error) { return sortBy(c.list(0), sumOf, true), c.err })
+	define(group, "sortByTotal(seriesList)", "Sorts series by their sum, in descending order.", func(c *call) (any, error) { return sortBy(c.list(0), numeric.Sum, true), c.err })
 }
 
 // sortBy returns series in the order of a value. Null is the least one; equal
 // series keep their order.
-func sortBy(list []*Series, value aggregation, descending bool) []*Series {
+func sortBy(list []*Series, value numeric.Aggregation, descending bool) []*Series {
 	if value == nil {
 		return nil // the caller returns the error
 	}
@@ -33,7 +35,7 @@ func sortBy(list []*Series, value aggregation, descending bool) []*Series {
 	entries := make([]entry, len(list))
 	for i, s := range list {
 		v := value(s.Values)
-		if isNull(v) {
+		if numeric.IsNull(v) {
 			v = math.Inf(-1)
 		}
 		entries[i] = entry{s, v}
@@ -56,8 +58,8 @@ func sortBy(list []*Series, value aggregation, descending bool) []*Series {
 
 func sortByMinima(c *call) (any, error) {
 	list := c.list(0)
-	positive := slices.DeleteFunc(slices.Clone(list), func(s *Series) bool { return !(maxOf(s.Values) > 0) })
-	return sortBy(positive, minOf, false), c.err
+	positive := slices.DeleteFunc(slices.Clone(list), func(s *Series) bool { return !(numeric.Max(s.Values) > 0) })
+	return sortBy(positive, numeric.Min, false), c.err
 }
 
 var digitRuns = regexp.MustCompile(`\d+`)

@@ -3,6 +3,9 @@ package function
 import (
 	"fmt"
 	"strings"
+
+	"varve/internal/graphite/numeric"
+	"varve/internal/graphite/pytext"
 )
 
 func init() {
@@ -20,13 +23,13 @@ func init() {
 func changed(c *call) (any, error) {
 	return c.each(c.list(0), func(s *Series) error {
 		s.rename("changed(" + s.Name + ")")
-		previous := null
+		previous := numeric.Null
 		for i, v := range s.Values {
 			s.Values[i] = 0
 			switch {
-			case isNull(previous):
+			case numeric.IsNull(previous):
 				previous = v
-			case !isNull(v) && v != previous:
+			case !numeric.IsNull(v) && v != previous:
 				s.Values[i], previous = 1, v
 			}
 		}
@@ -56,7 +59,7 @@ func constantLine(c *call) (any, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	return one(c.line(value, FormatFloat(value)))
+	return one(c.line(value, pytext.FormatFloat(value)))
 }
 
 // line returns a horizontal line of three points: at the beginning, in the
@@ -71,9 +74,7 @@ func (c *call) line(value float64, name string) (*Series, error) {
 	if step == 0 {
 		return nil, badParam("a line needs a range of two seconds at least")
 	}
-	for i := range values {
-		values[i] = value
-	}
+	numeric.Fill(values, value)
 	s := newSeries(name, from, until, step, values, c.xFilesFactor)
 	s.PathExpression = "constantLine(" + name + ")"
 	return s, nil
@@ -93,7 +94,7 @@ func events(c *call) (any, error) {
 		tags = nil
 	}
 	from, until := c.bounds()
-	values, err := c.generate(from, until, 1, func(int64) float64 { return null })
+	values, err := c.generate(from, until, 1, func(int64) float64 { return numeric.Null })
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +106,7 @@ func events(c *call) (any, error) {
 		if at < from || at >= until {
 			continue
 		}
-		if isNull(values[at-from]) {
+		if numeric.IsNull(values[at-from]) {
 			values[at-from] = 0
 		}
 		values[at-from]++

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"varve/internal/graphite/numeric"
 	"varve/internal/graphite/timespec"
 )
 
@@ -17,7 +18,7 @@ func init() {
 
 // buckets aggregates the values of a series in intervals from start to end,
 // and returns where the last one ends.
-func (c *call) buckets(s *Series, aggregate aggregation, interval, start, end int64) ([]float64, int64, error) {
+func (c *call) buckets(s *Series, aggregate numeric.Aggregation, interval, start, end int64) ([]float64, int64, error) {
 	n := int64(0)
 	if end > start {
 		n = (end - start + interval - 1) / interval
@@ -26,30 +27,9 @@ func (c *call) buckets(s *Series, aggregate aggregation, interval, start, end in
 	if err != nil {
 		return nil, 0, err
 	}
-	points := min(int64(len(s.Values)), (s.End-s.Start+s.Step-1)/s.Step)
-	perBucket := float64(interval) / float64(s.Step)
-	i := int64(0)
-	for k := range out {
-		from := start + int64(k)*interval
-		first, nonNull := i, 0
-		for ; i < points && s.Start+i*s.Step < from+interval; i++ {
-			at := s.Start + i*s.Step
-			if at <= from {
-				first = i
-			}
-			if at >= from && !isNull(s.Values[i]) {
-				nonNull++
-			}
-		}
-		out[k] = null
-		if enough(nonNull, perBucket, s.XFilesFactor) {
-			out[k] = aggregate(s.Values[first:i])
-		}
-		if k&0xfff == 0xfff && c.ctx.Err() != nil {
-			return nil, 0, c.ctx.Err()
-		}
-	}
-	return out, start + n*interval, nil
+	points := max(0, min(int64(len(s.Values)), (s.End-s.Start+s.Step-1)/s.Step))
+	b := numeric.Buckets{Start: start, Interval: interval, XFilesFactor: s.XFilesFactor}
+	return out, start + n*interval, b.Aggregate(out, s.Values[:points], s.Start, s.Step, aggregate, c.ctx.Err)
 }
 
 func summarize(c *call) (any, error) {
@@ -59,7 +39,7 @@ func summarize(c *call) (any, error) {
 	fromStart := c.boolean(3)
 	out := make([]*Series, 0, len(list))
 	_, err := c.each(list, func(s *Series) error {
-		start, end := s.Start-floorMod(s.Start, interval), s.End-floorMod(s.End, interval)+interval
+		start, end := s.Start-numeric.FloorMod(s.Start, interval), s.End-numeric.FloorMod(s.End, interval)+interval
 		suffix := ""
 		if fromStart {
 			start, end, suffix = s.Start, s.End, ", true"
@@ -79,8 +59,6 @@ func summarize(c *call) (any, error) {
 	})
 	return out, err
 }
-
-func floorMod(a, b int64) int64 { return a - floorDiv(a, b)*b }
 
 func smartSummarize(c *call) (any, error) {
 	list := c.list(0)
@@ -177,7 +155,7 @@ func hitcount(c *call) (any, error) {
 			return nil, err
 		}
 		for _, s := range list {
-			s.End = s.Start + floorDiv(s.End-s.Start, interval)*interval + interval
+			s.End = s.Start + numeric.FloorDiv(s.End-s.Start, interval)*interval + interval
 		}
 	}
 	out := make([]*Series, 0, len(list))
@@ -215,40 +193,7 @@ func (c *call) hits(s *Series, interval int64) (sums []float64, start int64, err
 	if err != nil {
 		return nil, 0, err
 	}
-	for i := range sums {
-		sums[i] = null
-	}
 	start = s.End - n*interval
-	put := func(bucket int64, hits float64) {
-		if bucket < 0 || bucket >= n {
-			return
-		}
-		if isNull(sums[bucket]) {
-			sums[bucket] = 0
-		}
-		sums[bucket] += hits
-	}
-	for i, v := range s.Values {
-		if isNull(v) {
-			continue
-		}
-		from := s.Start + int64(i)*s.Step - start
-		first, last := floorDiv(from, interval), floorDiv(from+s.Step, interval)
-		into := floorMod(from+s.Step, interval)
-		if last >= n {
-			last, into = n-1, interval
-		}
-		if first >= last {
-			put(first, v*float64(into-floorMod(from, interval)))
-			continue
-		}
-		put(first, v*float64(interval-floorMod(from, interval)))
-		for k := max(first+1, 0); k < last; k++ {
-			put(k, v*float64(interval))
-		}
-		if into > 0 {
-			put(last, v*float64(into))
-		}
-	}
+	numeric.Buckets{Start: start, Interval: interval}.Spread(sums, s.Values, s.Start, s.Step)
 	return sums, start, nil
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 
+	"varve/internal/graphite/numeric"
+	"varve/internal/graphite/pytext"
 	"varve/internal/graphite/timespec"
 )
 
@@ -61,18 +63,18 @@ func (c *call) constant(show func(float64) string, f func(v, constant float64) f
 func absolute(c *call) (any, error) { return c.simple("absolute", "1", math.Abs) }
 
 func add(c *call) (any, error) {
-	return c.constant(whole, func(v, constant float64) float64 { return v + constant })
+	return c.constant(pytext.Whole, func(v, constant float64) float64 { return v + constant })
 }
 
 func offset(c *call) (any, error) {
-	return c.constant(general, func(v, constant float64) float64 { return v + constant })
+	return c.constant(pytext.General, func(v, constant float64) float64 { return v + constant })
 }
 
 func scale(c *call) (any, error) {
-	return c.constant(general, func(v, constant float64) float64 { return v * constant })
+	return c.constant(pytext.General, func(v, constant float64) float64 { return v * constant })
 }
 
-func power(c *call) (any, error) { return c.constant(general, finitePow) }
+func power(c *call) (any, error) { return c.constant(pytext.General, numeric.FinitePow) }
 
 func exp(c *call) (any, error) { return c.simple("exp", "e", math.Exp) }
 
@@ -84,27 +86,18 @@ func logit(c *call) (any, error) {
 	return c.simple("logit", "logit", func(v float64) float64 {
 		ratio := v / (1 - v)
 		if ratio <= 0 || v == 1 {
-			return null
+			return numeric.Null
 		}
 		return math.Log(ratio)
 	})
 }
 
 func squareRoot(c *call) (any, error) {
-	return c.simple("squareRoot", "1", func(v float64) float64 { return finitePow(v, 0.5) })
+	return c.simple("squareRoot", "1", func(v float64) float64 { return numeric.FinitePow(v, 0.5) })
 }
 
 func invert(c *call) (any, error) {
-	return c.simple("invert", "1", func(v float64) float64 { return finitePow(v, -1) })
-}
-
-// finitePow is null where the power of numbers is not a finite number.
-func finitePow(base, exponent float64) float64 {
-	v := math.Pow(base, exponent)
-	if math.IsInf(v, 0) && !math.IsInf(base, 0) && !math.IsInf(exponent, 0) {
-		return null
-	}
-	return v
+	return c.simple("invert", "1", func(v float64) float64 { return numeric.FinitePow(v, -1) })
 }
 
 func logarithm(c *call) (any, error) {
@@ -117,14 +110,14 @@ func logarithm(c *call) (any, error) {
 	positive := false
 	out, err := c.derive(list, func(s *Series, values []float64) string {
 		for i, v := range s.Values {
-			values[i] = null
+			values[i] = numeric.Null
 			if v > 0 {
 				positive = true
 				values[i] = math.Log(v) / math.Log(base)
 			}
 		}
 		s.Tags.set("log", shown)
-		return fmt.Sprintf("log(%s, %s)", s.Name, text(shown))
+		return fmt.Sprintf("log(%s, %s)", s.Name, pytext.Text(shown))
 	})
 	if positive && !possible {
 		return nil, badParam("the base must be positive and not 1")
@@ -136,16 +129,16 @@ func scaleToSeconds(c *call) (any, error) {
 	list, seconds := c.list(0), c.float(1, 0)
 	return c.each(list, func(s *Series) error {
 		s.Tags.set("scaleToSeconds", c.args[1])
-		s.rename(fmt.Sprintf("scaleToSeconds(%s,%s)", s.Name, whole(seconds)))
+		s.rename(fmt.Sprintf("scaleToSeconds(%s,%s)", s.Name, pytext.Whole(seconds)))
 		factor := seconds / float64(s.Step)
-		s.apply(func(v float64) float64 { return round(v*factor, 6) })
+		s.apply(func(v float64) float64 { return numeric.Round(v*factor, 6) })
 		return nil
 	})
 }
 
 func offsetToZero(c *call) (any, error) {
 	return c.each(c.list(0), func(s *Series) error {
-		least := minOf(s.Values)
+		least := numeric.Min(s.Values)
 		s.Tags.set("offsetToZero", least)
 		s.rename("offsetToZero(" + s.Name + ")")
 		s.apply(func(v float64) float64 { return v - least })
@@ -161,18 +154,18 @@ func roundValues(c *call) (any, error) {
 	return c.each(list, func(s *Series) error {
 		s.Tags.set("round", decimals)
 		if c.given(1) {
-			s.rename(fmt.Sprintf("round(%s,%s)", s.Name, general(float64(decimals))))
+			s.rename(fmt.Sprintf("round(%s,%s)", s.Name, pytext.General(float64(decimals))))
 		} else {
 			s.rename("round(" + s.Name + ")")
 		}
-		s.apply(func(v float64) float64 { return round(v, decimals) })
+		s.apply(func(v float64) float64 { return numeric.Round(v, decimals) })
 		return nil
 	})
 }
 
 func minMax(c *call) (any, error) {
 	return c.each(c.list(0), func(s *Series) error {
-		least, most := minOf(s.Values), maxOf(s.Values)
+		least, most := numeric.Min(s.Values), numeric.Max(s.Values)
 		s.rename("minMax(" + s.Name + ")")
 		s.apply(func(v float64) float64 {
 			if most == least {
@@ -187,12 +180,7 @@ func minMax(c *call) (any, error) {
 func delay(c *call) (any, error) {
 	list, steps := c.list(0), c.integer(1, 0)
 	return c.derive(list, func(s *Series, values []float64) string {
-		for i := range values {
-			values[i] = null
-			if from := int64(i) - steps; from >= 0 && from < int64(len(values)) {
-				values[i] = s.Values[from]
-			}
-		}
+		numeric.Shift(values, s.Values, steps)
 		s.Tags.set("delay", steps)
 		return fmt.Sprintf("delay(%s,%d)", s.Name, steps)
 	})
@@ -200,62 +188,27 @@ func delay(c *call) (any, error) {
 
 func derivative(c *call) (any, error) {
 	return c.derive(c.list(0), func(s *Series, values []float64) string {
-		previous := null
-		for i, v := range s.Values {
-			values[i] = v - previous
-			previous = v
-		}
+		numeric.Differences(values, s.Values)
 		s.Tags["derivative"] = "1"
 		return "derivative(" + s.Name + ")"
 	})
 }
 
-// A counter tells increases from restarts and wrap-arounds.
-type counter struct {
-	max, min       float64
-	hasMax, hasMin bool
-	previous       float64
-}
-
-func (c *call) counter() counter {
-	k := counter{hasMax: c.given(1), hasMin: c.given(2), previous: null}
-	if k.hasMax {
-		k.max = c.float(1, 0)
+func (c *call) counter() numeric.Counter {
+	k := numeric.Counter{HasMax: c.given(1), HasMin: c.given(2)}
+	if k.HasMax {
+		k.Max = c.float(1, 0)
 	}
-	if k.hasMin {
-		k.min = c.float(2, 0)
+	if k.HasMin {
+		k.Min = c.float(2, 0)
 	}
 	return k
-}
-
-// increase returns how much the counter grew to v.
-func (k *counter) increase(v float64) float64 {
-	if k.hasMax && v > k.max || k.hasMin && v < k.min {
-		k.previous = null
-		return null
-	}
-	previous := k.previous
-	k.previous = v
-	switch {
-	case isNull(previous) || isNull(v):
-		return null
-	case v >= previous:
-		return v - previous
-	case k.hasMax:
-		return k.max + 1 + v - previous - k.min
-	case k.hasMin:
-		return v - k.min
-	}
-	return null
 }
 
 func nonNegativeDerivative(c *call) (any, error) {
 	list, k := c.list(0), c.counter()
 	return c.derive(list, func(s *Series, values []float64) string {
-		k.previous = null
-		for i, v := range s.Values {
-			values[i] = k.increase(v)
-		}
+		k.Increases(values, s.Values)
 		s.Tags["nonNegativeDerivative"] = "1"
 		return "nonNegativeDerivative(" + s.Name + ")"
 	})
@@ -264,9 +217,9 @@ func nonNegativeDerivative(c *call) (any, error) {
 func perSecond(c *call) (any, error) {
 	list, k := c.list(0), c.counter()
 	return c.derive(list, func(s *Series, values []float64) string {
-		k.previous = null
-		for i, v := range s.Values {
-			values[i] = round(k.increase(v)/float64(s.Step), 6)
+		k.Increases(values, s.Values)
+		for i, v := range values {
+			values[i] = numeric.Round(v/float64(s.Step), 6)
 		}
 		s.Tags["perSecond"] = "1"
 		return "perSecond(" + s.Name + ")"
@@ -275,14 +228,7 @@ func perSecond(c *call) (any, error) {
 
 func integral(c *call) (any, error) {
 	return c.derive(c.list(0), func(s *Series, values []float64) string {
-		sum := 0.0
-		for i, v := range s.Values {
-			values[i] = null
-			if !isNull(v) {
-				sum += v
-				values[i] = sum
-			}
-		}
+		numeric.Sums(values, s.Values)
 		s.Tags["integral"] = "1"
 		return "integral(" + s.Name + ")"
 	})
@@ -301,10 +247,10 @@ func integralByInterval(c *call) (any, error) {
 		sum := 0.0
 		for i, v := range s.Values {
 			at := s.Start + int64(i)*s.Step - start
-			if floorDiv(at, seconds) != floorDiv(at-s.Step, seconds) {
+			if numeric.FloorDiv(at, seconds) != numeric.FloorDiv(at-s.Step, seconds) {
 				sum = 0
 			}
-			if !isNull(v) {
+			if !numeric.IsNull(v) {
 				sum += v
 			}
 			values[i] = sum
@@ -314,58 +260,20 @@ func integralByInterval(c *call) (any, error) {
 	})
 }
 
-func floorDiv(a, b int64) int64 {
-	q := a / b
-	if a%b != 0 && (a < 0) != (b < 0) {
-		q--
-	}
-	return q
-}
-
 func keepLastValue(c *call) (any, error) {
-	list, limit := c.list(0), c.float(1, infinity)
+	list, limit := c.list(0), c.float(1, numeric.Infinity)
 	return c.each(list, func(s *Series) error {
 		s.rename("keepLastValue(" + s.Name + ")")
-		last, gap := null, 0
-		fill := func(end int) {
-			if gap > 0 && float64(gap) <= limit && !isNull(last) {
-				for i := end - gap; i < end; i++ {
-					s.Values[i] = last
-				}
-			}
-			gap = 0
-		}
-		for i, v := range s.Values {
-			if isNull(v) {
-				gap++
-				continue
-			}
-			fill(i)
-			last = v
-		}
-		fill(len(s.Values))
+		numeric.FillGaps(s.Values, limit)
 		return nil
 	})
 }
 
 func interpolate(c *call) (any, error) {
-	list, limit := c.list(0), c.float(1, infinity)
+	list, limit := c.list(0), c.float(1, numeric.Infinity)
 	return c.each(list, func(s *Series) error {
 		s.rename("interpolate(" + s.Name + ")")
-		last := -1 // place of the value before a gap
-		for i, v := range s.Values {
-			if isNull(v) {
-				continue
-			}
-			gap := i - last - 1
-			if last >= 0 && gap > 0 && float64(gap) <= limit {
-				from := s.Values[last]
-				for k := 1; k <= gap; k++ {
-					s.Values[last+k] = from + float64(k)*(v-from)/float64(gap+1)
-				}
-			}
-			last = i
-		}
+		numeric.Interpolate(s.Values, limit)
 		return nil
 	})
 }
@@ -376,7 +284,7 @@ func isNonNull(c *call) (any, error) {
 		s.rename("isNonNull(" + s.Name + ")")
 		for i, v := range s.Values {
 			s.Values[i] = 1
-			if isNull(v) {
+			if numeric.IsNull(v) {
 				s.Values[i] = 0
 			}
 		}
@@ -403,14 +311,14 @@ func transformNull(c *call) (any, error) {
 	}
 	return c.each(list, func(s *Series) error {
 		s.Tags.set("transformNull", shown)
-		name := fmt.Sprintf("transformNull(%s,%s)", s.Name, general(value))
+		name := fmt.Sprintf("transformNull(%s,%s)", s.Name, pytext.General(value))
 		if len(reference) > 0 {
 			s.Tags["referenceSeries"] = "1"
-			name = fmt.Sprintf("transformNull(%s,%s,referenceSeries)", s.Name, general(value))
+			name = fmt.Sprintf("transformNull(%s,%s,referenceSeries)", s.Name, pytext.General(value))
 		}
 		s.rename(name)
 		for i, v := range s.Values {
-			if isNull(v) && (len(reference) == 0 || i < len(filled) && filled[i]) {
+			if numeric.IsNull(v) && (len(reference) == 0 || i < len(filled) && filled[i]) {
 				s.Values[i] = value
 			}
 		}
@@ -435,7 +343,7 @@ func (s *Series) slide(filled []bool, value float64) {
 		case filled[from]:
 			s.Values[i] = value
 		default:
-			s.Values[i] = null
+			s.Values[i] = numeric.Null
 		}
 	}
 }
@@ -451,7 +359,7 @@ func (c *call) filled(list []*Series) ([]bool, error) {
 			out = append(out, make([]bool, n)...)
 		}
 		for i, v := range s.Values {
-			out[i] = out[i] || !isNull(v)
+			out[i] = out[i] || !numeric.IsNull(v)
 		}
 	}
 	return out, nil
@@ -474,30 +382,16 @@ func compressPeriodicGaps(c *call) (any, error) {
 	return out, nil
 }
 
-// compress takes the distance of the first two values for the interval of the
-// series, if a third value follows at this distance, alone. Zeros are taken for
-// gaps, as in Graphite.
+// compress makes the period of the values the step of the series, if they have
+// one.
 func (c *call) compress(s *Series) (*Series, error) {
-	set := func(i int) bool { return !isNull(s.Values[i]) && s.Values[i] != 0 }
-	first, second := 0, 0
-	for i := range s.Values {
-		if !set(i) {
-			continue
-		}
-		if first > 0 {
-			second = i
-			break
-		}
-		first = i
-	}
-	guess := second - first
-	third := second + guess
-	if guess <= 1 || third > len(s.Values)-2 || !set(third) || !isNull(s.Values[third-1]) || !isNull(s.Values[third+1]) {
+	first, distance, ok := numeric.Period(s.Values)
+	if !ok {
 		return s, nil
 	}
-	interval := int64(guess) * s.Step
+	interval := int64(distance) * s.Step
 	start := s.Start + int64(first)*s.Step
-	values, _, err := c.buckets(s, lastOf, interval, start, s.End)
+	values, _, err := c.buckets(s, numeric.Last, interval, start, s.End)
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"varve/internal/graphite/function"
+	"varve/internal/graphite/pytext"
 )
 
 // A document writes JSON with the blanks of Python's encoder: ", " and ": ",
@@ -82,7 +83,7 @@ func (w *writer) number(v float64) {
 	case math.IsInf(v, -1):
 		w.WriteString("-1e9999")
 	default:
-		w.scratch = function.AppendFloat(w.scratch[:0], v)
+		w.scratch = pytext.AppendFloat(w.scratch[:0], v)
 		w.Write(w.scratch)
 	}
 }

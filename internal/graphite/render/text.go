@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"varve/internal/graphite/function"
+	"varve/internal/graphite/pytext"
 )
 
 // writeCSV writes name, local time and value of each point. Null is empty.
@@ -32,7 +33,7 @@ func writeCSV(w *writer, series []*function.Series) error {
 			w.scratch = at.AppendFormat(w.scratch[:0], time.DateTime)
 			w.scratch = append(w.scratch, ',')
 			if v == v {
-				w.scratch = function.AppendFloat(w.scratch, v)
+				w.scratch = pytext.AppendFloat(w.scratch, v)
 			}
 			w.scratch = append(w.scratch, '\r', '\n')
 			if _, err := w.Write(w.scratch); err != nil {
@@ -60,7 +61,7 @@ func writeRaw(w *writer, series []*function.Series) error {
 			if i > 0 {
 				w.WriteByte(',')
 			}
-			w.scratch = function.AppendFloat(w.scratch[:0], v)
+			w.scratch = pytext.AppendFloat(w.scratch[:0], v)
 			if _, err := w.Write(w.scratch); err != nil {
 				return err
 			}

@@ -1,4 +1,4 @@
-package function
+package pytext
 
 import (
 	"math"
@@ -17,22 +17,8 @@ func TestFormatFloat(t *testing.T) {
 		if got := FormatFloat(c.v); got != c.shortest {
 			t.Errorf("FormatFloat(%g) = %s; want %s", c.v, got, c.shortest)
 		}
-		if got := general(c.v); got != c.digits {
-			t.Errorf("general(%g) = %s; want %s", c.v, got, c.digits)
-		}
-	}
-}
-
-func TestRound(t *testing.T) {
-	for _, c := range []struct {
-		v        float64
-		decimals int64
-		want     float64
-	}{
-		{2.5, 0, 2}, {3.5, 0, 4}, {2.675, 2, 2.67}, {1234.5, -2, 1200}, {1250, -2, 1200}, {1350, -2, 1400}, {51, -2, 100}, {50, -2, 0}, {-51, -2, -100}, {4, -2, 0}, {999, -1, 1000}, {1e300, -400, 0}, {1.5, 400, 1.5},
-	} {
-		if got := round(c.v, c.decimals); got != c.want {
-			t.Errorf("round(%g, %d) = %g; want %g", c.v, c.decimals, got, c.want)
+		if got := General(c.v); got != c.digits {
+			t.Errorf("General(%g) = %s; want %s", c.v, got, c.digits)
 		}
 	}
 }
@@ -51,29 +37,29 @@ func TestReplace(t *testing.T) {
 		{`\.`, `\n`, "a.b", "a\nb"},
 		{"é", "e", "éé", "ee"},
 	} {
-		p, err := newPattern(c.expression)
+		p, err := NewPattern(c.expression)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := p.newReplacement(c.with)
+		r, err := p.NewReplacement(c.with)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := p.replace(c.in, r); got != c.want || err != nil {
+		if got, err := p.Replace(c.in, r); got != c.want || err != nil {
 			t.Errorf("%s by %s in %s: %q, %v; want %q", c.expression, c.with, c.in, got, err, c.want)
 		}
 	}
-	p, err := newPattern("(a)")
+	p, err := NewPattern("(a)")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, with := range []string{`\2`, `\g<x>`, `\q`, `\`} {
-		if _, err := p.newReplacement(with); err == nil {
+		if _, err := p.NewReplacement(with); err == nil {
 			t.Errorf("the replacement %s is not refused", with)
 		}
 	}
 	for _, expression := range []string{"[", "*", "(?=a)", `(a)\1`} {
-		if _, err := newPattern(expression); err == nil {
+		if _, err := NewPattern(expression); err == nil {
 			t.Errorf("the expression %s is not refused", expression)
 		}
 	}
@@ -87,13 +73,13 @@ func TestFormat(t *testing.T) {
 	}{
 		{"now %d", 82.9, "now 82"}, {"%g%%", 0.5, "0.5%"}, {"%.2f x", 1.005, "1.00 x"}, {"%s", 2, "2.0"}, {"%5d|", 7, "    7|"}, {"%g", 1e6, "1e+06"},
 	} {
-		if got, err := format(c.layout, c.v); got != c.want || err != nil {
-			t.Errorf("format(%q, %g) = %q, %v; want %q", c.layout, c.v, got, err, c.want)
+		if got, err := Format(c.layout, c.v); got != c.want || err != nil {
+			t.Errorf("Format(%q, %g) = %q, %v; want %q", c.layout, c.v, got, err, c.want)
 		}
 	}
 	for _, layout := range []string{"no value", "%d %d", "%", "%x", "%1000d"} {
-		if got, err := format(layout, 1); err == nil {
-			t.Errorf("format(%q) = %q; want an error", layout, got)
+		if got, err := Format(layout, 1); err == nil {
+			t.Errorf("Format(%q) = %q; want an error", layout, got)
 		}
 	}
 }

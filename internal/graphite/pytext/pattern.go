@@ -1,6 +1,8 @@
-package function
+package pytext
 
 import (
+	"errors"
+	"fmt"
 	"regexp"
 	"regexp/syntax"
 	"strconv"
@@ -8,28 +10,30 @@ import (
 	"unicode/utf8"
 )
 
-// A pattern is a regular expression. Graphite's are those of Python; Go's have
+// A Pattern is a regular expression. Graphite's are those of Python; Go's have
 // no look-around and no back-references, in return for which no expression
 // takes longer than in proportion to the text.
-type pattern struct {
+type Pattern struct {
 	re    *regexp.Regexp
 	inner *regexp.Regexp // nil if it has no empty match behind another match
 }
 
-func newPattern(expression string) (pattern, error) {
+// NewPattern reads an expression.
+func NewPattern(expression string) (Pattern, error) {
 	expression = strings.ReplaceAll(expression, `\Z`, `\z`)
 	re, err := regexp.Compile(expression)
 	if err != nil {
-		return pattern{}, badParam("the regular expression %.200q cannot be used: %v", expression, err)
+		return Pattern{}, fmt.Errorf("the regular expression %.200q cannot be used: %v", expression, err)
 	}
-	return pattern{re, inner(expression)}, nil
+	return Pattern{re, inner(expression)}, nil
 }
 
-func (p pattern) matches(s string) bool { return p.re.MatchString(s) }
+// Matches reports whether some part of s matches.
+func (p Pattern) Matches(s string) bool { return p.re.MatchString(s) }
 
-// A replacement is the parsed text that stands for a match: pieces of text and
+// A Replacement is the parsed text that stands for a match: pieces of text and
 // groups.
-type replacement []piece
+type Replacement []piece
 
 type piece struct {
 	text  string
@@ -39,10 +43,10 @@ type piece struct {
 // escapes are the characters that a letter behind a backslash stands for.
 var escapes = map[byte]string{'n': "\n", 't': "\t", 'r': "\r", 'a': "\a", 'b': "\b", 'f': "\f", 'v': "\v", '\\': `\`}
 
-// newReplacement reads \1, \g<1>, \g<name> and escapes. Of the expression's
+// NewReplacement reads \1, \g<1>, \g<name> and escapes. Of the expression's
 // groups those that took no part in a match are empty.
-func (p pattern) newReplacement(s string) (replacement, error) {
-	var out replacement
+func (p Pattern) NewReplacement(s string) (Replacement, error) {
+	var out Replacement
 	for i := 0; i < len(s); {
 		next := strings.IndexByte(s[i:], '\\')
 		if next < 0 {
@@ -63,9 +67,9 @@ func (p pattern) newReplacement(s string) (replacement, error) {
 }
 
 // escape reads what a backslash begins and returns its length.
-func (p pattern) escape(s string) (part piece, n int, err error) {
+func (p Pattern) escape(s string) (part piece, n int, err error) {
 	if len(s) < 2 {
-		return piece{}, 0, badParam("a replacement ends in a backslash")
+		return piece{}, 0, errors.New("a replacement ends in a backslash")
 	}
 	c := s[1]
 	if text, ok := escapes[c]; ok {
@@ -86,29 +90,29 @@ func (p pattern) escape(s string) (part piece, n int, err error) {
 	case c == '0':
 		return piece{text: "\x00"}, 2, nil
 	case c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z':
-		return piece{}, 0, badParam("a replacement has the unknown escape \\%c", c)
+		return piece{}, 0, fmt.Errorf("a replacement has the unknown escape \\%c", c)
 	}
 	_, size := utf8.DecodeRuneInString(s[1:])
 	return piece{text: s[:1+size]}, 1 + size, nil
 }
 
-func (p pattern) group(name string) (piece, error) {
+func (p Pattern) group(name string) (piece, error) {
 	n, err := strconv.Atoi(name)
 	if err != nil {
 		n = p.re.SubexpIndex(name)
 	}
 	if n < 0 || n > p.re.NumSubexp() {
-		return piece{}, badParam("a replacement refers to the group %.64q, which the expression does not have", name)
+		return piece{}, fmt.Errorf("a replacement refers to the group %.64q, which the expression does not have", name)
 	}
 	return piece{group: n}, nil
 }
 
-// maxReplaced bounds the length of a name that replacing makes, in bytes.
-const maxReplaced = 256 << 10
+// MaxReplaced bounds the length of a name that replacing makes, in bytes.
+const MaxReplaced = 256 << 10
 
-// replace puts a replacement in place of each match. Unlike in Go, a match may
+// Replace puts a replacement in place of each match. Unlike in Go, a match may
 // be empty directly behind another one: replacing .* by x in "a" gives "xx".
-func (p pattern) replace(s string, r replacement) (string, error) {
+func (p Pattern) Replace(s string, r Replacement) (string, error) {
 	var out strings.Builder
 	end := 0 // of what is written
 	for _, m := range p.re.FindAllStringSubmatchIndex(s, -1) {
@@ -121,7 +125,7 @@ func (p pattern) replace(s string, r replacement) (string, error) {
 			}
 		}
 		if !fits {
-			return "", badParam("replacing makes a name of more than %d bytes", maxReplaced)
+			return "", fmt.Errorf("replacing makes a name of more than %d bytes", MaxReplaced)
 		}
 	}
 	out.WriteString(s[end:])
@@ -130,9 +134,9 @@ func (p pattern) replace(s string, r replacement) (string, error) {
 
 // expand writes what stands for a match, and reports whether it is not too
 // long.
-func (r replacement) expand(out *strings.Builder, s string, match []int) bool {
+func (r Replacement) expand(out *strings.Builder, s string, match []int) bool {
 	for _, part := range r {
-		if out.Len() > maxReplaced {
+		if out.Len() > MaxReplaced {
 			return false
 		}
 		if part.text != "" {
@@ -141,19 +145,19 @@ func (r replacement) expand(out *strings.Builder, s string, match []int) bool {
 			out.WriteString(s[from:to])
 		}
 	}
-	return out.Len() <= maxReplaced
+	return out.Len() <= MaxReplaced
 }
 
-// replaceAll is strings.ReplaceAll with a bound on the result.
-func replaceAll(s, old, new string, bound int) (string, error) {
-	if grown := strings.Count(s, old) * (len(new) - len(old)); len(s)+grown > bound {
-		return "", badParam("replacing %.32s makes a text of more than %d bytes", old, bound)
+// ReplaceAll is strings.ReplaceAll with MaxReplaced as a bound on the result.
+func ReplaceAll(s, old, new string) (string, error) {
+	if grown := strings.Count(s, old) * (len(new) - len(old)); len(s)+grown > MaxReplaced {
+		return "", fmt.Errorf("replacing %.32s makes a text of more than %d bytes", old, MaxReplaced)
 	}
 	return strings.ReplaceAll(s, old, new), nil
 }
 
 // emptyAt returns the empty match at a place behind another match, or nil.
-func (p pattern) emptyAt(s string, at int) []int {
+func (p Pattern) emptyAt(s string, at int) []int {
 	if p.inner == nil {
 		return nil
 	}

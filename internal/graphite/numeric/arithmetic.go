@@ -1,0 +1,90 @@
+package numeric
+
+import (
+	"math"
+	"strconv"
+)
+
+// Round rounds to a number of decimals, which may be negative, the exact value
+// deciding ties.
+func Round(v float64, decimals int64) float64 {
+	if IsNull(v) || math.IsInf(v, 0) || v == 0 || decimals > 330 {
+		return v
+	}
+	if decimals >= 0 {
+		out, err := strconv.ParseFloat(strconv.FormatFloat(v, 'f', int(decimals), 64), 64)
+		if err != nil {
+			return v
+		}
+		return out
+	}
+	if decimals < -330 {
+		return math.Copysign(0, v)
+	}
+	exponent := int64(math.Floor(math.Log10(math.Abs(v))))
+	digits := exponent + decimals // behind the first one
+	if digits < -1 {
+		return math.Copysign(0, v)
+	}
+	if digits == -1 {
+		unit := math.Pow(10, float64(-decimals))
+		if math.Abs(v) > unit/2 {
+			return math.Copysign(unit, v)
+		}
+		return math.Copysign(0, v)
+	}
+	out, err := strconv.ParseFloat(strconv.FormatFloat(v, 'e', int(digits), 64), 64)
+	if err != nil {
+		return v
+	}
+	return out
+}
+
+// Quotient divides; nothing is divided by zero.
+func Quotient(a, b float64) float64 {
+	if b == 0 {
+		return Null
+	}
+	return a / b
+}
+
+// Percent returns a as a percentage of b.
+func Percent(a, b float64) float64 { return Quotient(a, b) * 100 }
+
+// FinitePow is null where the power of numbers is not a finite number.
+func FinitePow(base, exponent float64) float64 {
+	v := math.Pow(base, exponent)
+	if math.IsInf(v, 0) && !math.IsInf(base, 0) && !math.IsInf(exponent, 0) {
+		return Null
+	}
+	return v
+}
+
+// FloorDiv divides and rounds down. b must be positive.
+func FloorDiv(a, b int64) int64 {
+	q := a / b
+	if a%b != 0 && (a < 0) != (b < 0) {
+		q--
+	}
+	return q
+}
+
+// FloorMod returns the distance of a from the multiple of b below it.
+func FloorMod(a, b int64) int64 { return a - FloorDiv(a, b)*b }
+
+// MaxStep bounds the common step of series, in seconds: steps without a common
+// divisor have a product that no range holds.
+const MaxStep = 1 << 40
+
+// LCM returns the least common multiple of two steps, or more than MaxStep if
+// that is greater.
+func LCM(a, b int64) int64 {
+	x, y := a, b
+	for y != 0 {
+		x, y = y, x%y
+	}
+	if x == 0 || a/x > MaxStep/max(b, 1)+1 {
+		return MaxStep + 1
+	}
+	return a / x * b
+}

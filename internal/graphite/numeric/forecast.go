@@ -1,0 +1,47 @@
+package numeric
+
+import "math"
+
+// Weights of the newest value in level, trend, and season with deviation.
+const (
+	holtAlpha = 0.1
+	holtBeta  = 0.0035
+	holtGamma = 0.1
+)
+
+// HoltWinters forecasts each value from those before it, with a season of so
+// many values, and says by how much values deviate from their forecasts. All
+// slices are as long as values; seasonals is scratch, and zero.
+func HoltWinters(values []float64, season int, predictions, deviations, seasonals []float64) {
+	ago := func(list []float64, i int) float64 {
+		if i < season {
+			return 0
+		}
+		return list[i-season]
+	}
+	level, slope, next := Null, 0.0, Null
+	for i, v := range values {
+		if IsNull(v) {
+			predictions[i], level, slope, next = next, Null, 0, Null
+			continue
+		}
+		predictions[i] = next
+		if i == 0 {
+			predictions[i] = v
+		}
+		lastLevel := level
+		if IsNull(lastLevel) {
+			lastLevel = v
+		}
+		lastSeasonal := ago(seasonals, i)
+		level = holtAlpha*(v-lastSeasonal) + (1-holtAlpha)*(lastLevel+slope)
+		slope = holtBeta*(level-lastLevel) + (1-holtBeta)*slope
+		seasonals[i] = holtGamma*(v-level) + (1-holtGamma)*lastSeasonal
+		next = level + slope + ago(seasonals, i+1)
+		expected := predictions[i]
+		if IsNull(expected) {
+			expected = 0
+		}
+		deviations[i] = holtGamma*math.Abs(v-expected) + (1-holtGamma)*ago(deviations, i)
+	}
+}

@@ -1,0 +1,76 @@
+package numeric
+
+import "math"
+
+// Windows aggregates each window of so many values, from the one that ends
+// behind values[points] on, into out, which has len(values)-points places. Nulls
+// are taken out before. A window of no values is null. The greatest window takes
+// as much memory again. check is called every now and then; its error ends the
+// work.
+func Windows(out, values []float64, points int, aggregate Aggregation, xFilesFactor float64, check func() error) error {
+	var present []float64
+	work := 0
+	for i := range out {
+		out[i] = Null
+		if points <= 0 {
+			continue
+		}
+		present = present[:0]
+		for _, v := range values[i+1 : i+1+points] {
+			if !IsNull(v) {
+				present = append(present, v)
+			}
+		}
+		if Enough(len(present), float64(points), xFilesFactor) {
+			out[i] = aggregate(present)
+		}
+		if work += points; work > 1<<18 {
+			work = 0
+			if err := check(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Exponential puts the exponential moving average of values into out, which has
+// len(values)-first+1 places: the mean of the first values, then, with each
+// further value, what the average becomes if the value has the given weight. It
+// is rounded to six decimals, and null where the value is.
+func Exponential(out, values []float64, first int, weight float64) {
+	average := Average(values[:first])
+	if IsNull(average) {
+		average = 0
+	}
+	out[0] = Round(average, 6)
+	for i, v := range values[first:] {
+		out[i+1] = Null
+		if !IsNull(v) {
+			average = weight*v + (1-weight)*average
+			out[i+1] = Round(average, 6)
+		}
+	}
+}
+
+// Deviations puts the standard deviation of the last so many values into out,
+// where at least the share tolerance of them is not null.
+func Deviations(out, values []float64, points int64, tolerance float64) {
+	valid, sum, squares := 0, 0.0, 0.0
+	for i, v := range values {
+		if dropped := int64(i) - points; dropped >= 0 && !IsNull(values[dropped]) {
+			valid--
+			sum -= values[dropped]
+			squares -= values[dropped] * values[dropped]
+		}
+		if !IsNull(v) {
+			valid++
+			sum += v
+			squares += v * v
+		}
+		out[i] = Null
+		if valid > 0 && float64(valid)/float64(points) >= tolerance {
+			out[i] = math.Sqrt(float64(valid)*squares-sum*sum) / float64(valid)
+		}
+	}
+}
