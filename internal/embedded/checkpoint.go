@@ -12,6 +12,7 @@ import (
 	"varve/internal/blockfile"
 	"varve/internal/chunk"
 	"varve/internal/embedded/catalogue"
+	"varve/internal/embedded/partition"
 	"varve/internal/head"
 	"varve/internal/model"
 	"varve/internal/record"
@@ -137,12 +138,12 @@ func (s *Store) writeHead(sw *swap) error {
 	if err != nil {
 		return fmt.Errorf("count the samples of each partition: %w", err)
 	}
-	out := s.newOutput(&counts, chunk.Fast, blockfile.Origin{Sequence: s.nextFile.Add(1), Deletions: sw.deletions})
+	out := s.place.NewOutput(&counts, chunk.Fast, blockfile.Origin{Sequence: s.nextFile.Add(1), Deletions: sw.deletions})
 	if err := s.writeSeries(sw.head, out); err != nil {
-		out.abort()
+		out.Abort()
 		return fmt.Errorf("write samples to files: %w", err)
 	}
-	files, err := out.finish()
+	files, err := finished(out)
 	if err != nil {
 		return fmt.Errorf("write samples to files: %w", err)
 	}
@@ -152,12 +153,12 @@ func (s *Store) writeHead(sw *swap) error {
 // writeSeries adds the samples of every series to out, without those whose
 // time-to-live has passed, unless they hide older ones in files. It holds a few
 // chunks of a series at a time, unless its samples came in shuffled.
-func (s *Store) writeSeries(h *head.Head, out *output) error {
+func (s *Store) writeSeries(h *head.Head, out *partition.Output) error {
 	st := s.acquire()
 	defer s.release(st)
 	var (
 		run   head.Run
-		g     = gather{out: out}
+		g     = partition.Gather{Out: out}
 		nowMS = s.now().UnixMilli()
 	)
 	for id := range h.Series() {
@@ -166,15 +167,15 @@ func (s *Store) writeSeries(h *head.Head, out *output) error {
 		}
 		span, _ := h.Span(id)
 		keepExpired := st.hasFile(id, span)
-		g.begin(id, run.Kind)
+		g.Begin(id, run.Kind)
 		step := func() error {
 			if !keepExpired {
-				g.cols.DropExpired(&g.rest, nowMS)
+				g.DropExpired(nowMS)
 			}
-			return g.flushIfFull()
+			return g.FlushIfFull()
 		}
 		for _, f := range run.Fragments {
-			if err := run.Decode(f, &g.cols); err != nil {
+			if err := run.Decode(f, &g.Columns); err != nil {
 				return err
 			}
 			if err := step(); err != nil {
@@ -182,15 +183,15 @@ func (s *Store) writeSeries(h *head.Head, out *output) error {
 			}
 		}
 		for i := range run.Open.Times {
-			g.cols.AppendFrom(run.Kind, &run.Open, i)
-			if !g.full() {
+			g.Columns.AppendFrom(run.Kind, &run.Open, i)
+			if !g.Full() {
 				continue
 			}
 			if err := step(); err != nil {
 				return err
 			}
 		}
-		if err := errors.Join(step(), g.end()); err != nil {
+		if err := errors.Join(step(), g.End()); err != nil {
 			return err
 		}
 	}
@@ -206,9 +207,9 @@ func (st *state) hasFile(id uint32, r model.TimeRange) bool {
 
 // partitionsOf counts how many samples of h each partition has. Samples that were
 // overwritten in the head count too.
-func (s *Store) partitionsOf(h *head.Head) (partitionCounts, error) {
+func (s *Store) partitionsOf(h *head.Head) (partition.Counts, error) {
 	var (
-		counts partitionCounts
+		counts partition.Counts
 		run    head.Run
 		cols   model.Columns
 	)
@@ -216,14 +217,14 @@ func (s *Store) partitionsOf(h *head.Head) (partitionCounts, error) {
 		span, _ := h.Span(id)
 		start := s.width.Partition(span.StartMS)
 		if start == s.width.Partition(span.EndMS) {
-			counts.add(start, h.Count(id))
+			counts.Add(start, h.Count(id))
 			continue
 		}
 		h.Arrivals(id, &run)
 		for _, f := range run.Fragments {
 			start := s.width.Partition(f.FirstMS)
 			if start == s.width.Partition(f.LastMS) {
-				counts.add(start, int64(f.Count()))
+				counts.Add(start, int64(f.Count()))
 				continue
 			}
 			cols.Reset()
@@ -238,14 +239,14 @@ func (s *Store) partitionsOf(h *head.Head) (partitionCounts, error) {
 }
 
 // countTimes counts samples at the given times, in any order.
-func (s *Store) countTimes(counts *partitionCounts, times []int64) {
+func (s *Store) countTimes(counts *partition.Counts, times []int64) {
 	for i := 0; i < len(times); {
 		start := s.width.Partition(times[i])
 		n := 1
 		for i+n < len(times) && s.width.Partition(times[i+n]) == start {
 			n++
 		}
-		counts.add(start, int64(n))
+		counts.Add(start, int64(n))
 		i += n
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"varve/internal/blockfile"
 	"varve/internal/chunk"
 	"varve/internal/embedded/buckets"
+	"varve/internal/embedded/partition"
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/retention"
@@ -227,21 +228,20 @@ type folder struct {
 	merging bool // all stays as it is
 	held    bool // some series were left out
 	fold    buckets.Fold
-	rest    gather            // what stays as it is
-	made    map[int64]*gather // by step
+	rest    partition.Gather            // what stays as it is
+	made    map[int64]*partition.Gather // by step
 	id      uint32
 	data    []byte // scratch
 }
 
-func (s *Store) newFolder(ctx context.Context, st *state, files []*openFile, counts *partitionCounts, deletions uint64, now time.Time) *folder {
+func (s *Store) newFolder(ctx context.Context, st *state, files []*openFile, counts *partition.Counts, deletions uint64, now time.Time) *folder {
 	_, sequence, _ := extent(asSet(files))
 	f := &folder{
 		ctx: ctx, store: s, state: st, files: files, stepMS: files[0].StepMS, now: now,
 		origin: blockfile.Origin{Sequence: sequence, Deletions: deletions, StepMS: files[0].StepMS},
-		made:   map[int64]*gather{},
+		made:   map[int64]*partition.Gather{},
 	}
-	f.rest.out = s.newOutput(counts, chunk.Best, f.origin)
-	f.rest.out.watch = true
+	f.rest.Out = s.place.NewOutput(counts, chunk.Best, f.origin).Watch()
 	f.fold.Made = f.add
 	return f
 }
@@ -249,19 +249,19 @@ func (s *Store) newFolder(ctx context.Context, st *state, files []*openFile, cou
 // run returns the files that take the place of those that were folded.
 func (f *folder) run() (done []*openFile, err error) {
 	err = f.series()
-	outputs := []*output{f.rest.out}
+	outputs := []*partition.Output{f.rest.Out}
 	for _, g := range f.made {
-		outputs = append(outputs, g.out)
+		outputs = append(outputs, g.Out)
 	}
 	for i, out := range outputs {
 		if err != nil {
 			for _, out := range outputs[i:] {
-				out.abort()
+				out.Abort()
 			}
 			return nil, errors.Join(err, f.store.discard(done))
 		}
 		var files []*openFile
-		files, err = out.finish()
+		files, err = finished(out)
 		done = append(done, files...)
 	}
 	if err != nil {
@@ -317,13 +317,13 @@ func (f *folder) one(kind model.Kind, iters []*blockfile.Iter) error {
 	if f.stepMS != 0 {
 		read, kind = f.buckets, model.AggregateKind
 	}
-	f.rest.begin(f.id, kind)
+	f.rest.Begin(f.id, kind)
 	for _, g := range f.made {
-		g.begin(f.id, model.AggregateKind)
+		g.Begin(f.id, model.AggregateKind)
 	}
-	err := errors.Join(read(kind, iters), f.fold.End(), f.rest.end())
+	err := errors.Join(read(kind, iters), f.fold.End(), f.rest.End())
 	for _, g := range f.made {
-		err = errors.Join(err, g.end())
+		err = errors.Join(err, g.End())
 	}
 	return err
 }
@@ -359,9 +359,9 @@ func (f *folder) restricted(plan retention.Plan, kind model.Kind) retention.Plan
 
 // samples folds the samples of a series.
 func (f *folder) samples(kind model.Kind, iters []*blockfile.Iter) error {
-	c := f.store.newCursor(f.ctx, f.state, f.now.UnixMilli(), f.id, kind, store.ReadOptions{Range: model.AllTime})
+	c := f.store.cursors.Read(f.ctx, &f.state.layers, f.now.UnixMilli(), f.id, kind, store.ReadOptions{Range: model.AllTime})
 	defer c.Close()
-	if err := c.openIters(iters); err != nil {
+	if err := c.OpenFiles(iters, false); err != nil {
 		return err
 	}
 	for {
@@ -381,8 +381,7 @@ func (f *folder) sample(kind model.Kind, b *store.Block, i int, ms int64) error 
 	stays, goes := f.fold.Keeps(ms)
 	switch {
 	case stays:
-		f.rest.cols.AppendFrom(kind, &b.Columns, i)
-		return f.rest.flushIfFull()
+		return f.rest.Append(&b.Columns, i)
 	case goes:
 		return nil
 	}
@@ -419,24 +418,23 @@ func (f *folder) add(b store.Bucket) error {
 	if g == nil {
 		origin := f.origin
 		origin.StepMS = b.StepMS
-		g = &gather{out: f.store.newOutput(&partitionCounts{}, chunk.Best, origin)}
-		g.out.watch = true
-		g.begin(f.id, model.AggregateKind)
+		g = &partition.Gather{Out: f.store.place.NewOutput(&partition.Counts{}, chunk.Best, origin).Watch()}
+		g.Begin(f.id, model.AggregateKind)
 		f.made[b.StepMS] = g
 	}
 	return f.append(g, b)
 }
 
-func (f *folder) append(g *gather, b store.Bucket) error {
+func (f *folder) append(g *partition.Gather, b store.Bucket) error {
 	f.data = b.Aggregate.Append(f.data[:0])
-	g.cols.AppendBytes(b.StartMS, f.data, 0)
-	return g.flushIfFull()
+	g.Columns.AppendBytes(b.StartMS, f.data, 0)
+	return g.FlushIfFull()
 }
 
 // mergeBuckets writes the buckets of files of one step to out.
-func (s *Store) mergeBuckets(ctx context.Context, st *state, files []*openFile, out *output) error {
+func (s *Store) mergeBuckets(ctx context.Context, st *state, files []*openFile, out *partition.Output) error {
 	f := &folder{ctx: ctx, store: s, state: st, files: files, stepMS: files[0].StepMS, now: s.now(), merging: true}
-	f.rest.out = out
+	f.rest.Out = out
 	return f.series()
 }
 
@@ -463,7 +461,7 @@ func (s *Store) read(ctx context.Context, st *state, nowMS int64, id uint32, kin
 	policy := s.policyOf(id)
 	o.Range = keptRange(policy, o.Range, nowMS)
 	samples := func(o store.ReadOptions) store.Cursor {
-		return note(s.newCursor(ctx, st, nowMS, id, kind, o), o.Stages)
+		return note(s.cursors.Read(ctx, &st.layers, nowMS, id, kind, o), o.Stages)
 	}
 	if !st.buckets && o.Buckets != store.BucketsOnly || o.Buckets == store.WithoutBuckets {
 		return samples(o)

@@ -13,6 +13,8 @@ import (
 	"varve/internal/blockfile"
 	"varve/internal/chunk"
 	"varve/internal/embedded/catalogue"
+	"varve/internal/embedded/overlay"
+	"varve/internal/embedded/partition"
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/store"
@@ -229,7 +231,7 @@ func (s *Store) unmerged(todo map[uint64]bool) [][]*openFile {
 	groups, due := make(map[group][]*openFile), make(map[group]bool)
 	for _, f := range st.files {
 		g := group{f.StepMS, s.partition(f)}
-		if samples[g] < denseSamples {
+		if samples[g] < partition.DenseSamples {
 			g.start = sparse
 		}
 		due[g] = due[g] || todo[f.Number]
@@ -265,14 +267,13 @@ func (s *Store) merge(ctx context.Context, files []*openFile) error {
 	}
 	_, sequence, _ := extent(asSet(files))
 	stepMS := files[0].StepMS
-	out := s.newOutput(&counts, chunk.Best, blockfile.Origin{Sequence: sequence, Deletions: deletions, StepMS: stepMS})
-	out.watch = true
+	out := s.place.NewOutput(&counts, chunk.Best, blockfile.Origin{Sequence: sequence, Deletions: deletions, StepMS: stepMS}).Watch()
 	join := s.mergeSeries
 	if stepMS != 0 {
 		join = s.mergeBuckets
 	}
 	if err := join(ctx, st, files, out); err != nil {
-		out.abort()
+		out.Abort()
 		if errors.As(err, new(*spaceError)) {
 			for _, f := range files {
 				f.outgrew = true
@@ -280,7 +281,7 @@ func (s *Store) merge(ctx context.Context, files []*openFile) error {
 		}
 		return fmt.Errorf("merge %d files: %w", len(files), err)
 	}
-	merged, err := out.finish()
+	merged, err := finished(out)
 	if err != nil {
 		return fmt.Errorf("merge %d files: %w", len(files), err)
 	}
@@ -304,14 +305,14 @@ func (s *Store) acquireWithDeletions() (*state, uint64) {
 
 // partitionsIn counts the samples of each partition. Only files of several are
 // read.
-func (s *Store) partitionsIn(ctx context.Context, files []*openFile) (partitionCounts, error) {
-	var counts partitionCounts
+func (s *Store) partitionsIn(ctx context.Context, files []*openFile) (partition.Counts, error) {
+	var counts partition.Counts
 	for _, f := range files {
 		if p := s.partition(f); p != sparse {
-			counts.add(p, f.Samples)
+			counts.Add(p, f.Samples)
 			continue
 		}
-		err := f.Scan(ctx, func(e *chunk.Entry) { counts.add(s.width.Partition(e.FirstMS), int64(e.Count)) })
+		err := f.Scan(ctx, func(e *chunk.Entry) { counts.Add(s.width.Partition(e.FirstMS), int64(e.Count)) })
 		if err != nil {
 			return counts, err
 		}
@@ -321,7 +322,7 @@ func (s *Store) partitionsIn(ctx context.Context, files []*openFile) (partitionC
 
 // mergeSeries writes the valid samples of every series in files to out. st must
 // have been acquired before the files' deletion sequence was taken.
-func (s *Store) mergeSeries(ctx context.Context, st *state, files []*openFile, out *output) error {
+func (s *Store) mergeSeries(ctx context.Context, st *state, files []*openFile, out *partition.Output) error {
 	ids, beneath := roaring.New(), roaring.New()
 	in := asSet(files)
 	var iters []*blockfile.Iter
@@ -334,17 +335,19 @@ func (s *Store) mergeSeries(ctx context.Context, st *state, files []*openFile, o
 			}
 		}
 	}
-	g := gather{out: out}
+	g := partition.Gather{Out: out}
 	for it := ids.Iterator(); it.HasNext(); {
 		id := it.Next()
 		kind := s.kindInFiles(id)
 		if kind == 0 {
 			continue // every sample of it is deleted or expired
 		}
-		c := s.newCursor(ctx, st, s.now().UnixMilli(), id, kind, store.ReadOptions{Range: model.AllTime})
-		c.keepExpired = beneath.Contains(id) // they hide older ones in files that do not take part
-		g.begin(id, kind)
-		err := mergeOne(c, iters, &g)
+		c := s.cursors.Read(ctx, &st.layers, s.now().UnixMilli(), id, kind, store.ReadOptions{Range: model.AllTime})
+		g.Begin(id, kind)
+		err := c.OpenFiles(iters, beneath.Contains(id)) // expired ones hide those in files that do not take part
+		if err == nil {
+			err = gatherAll(c, &g)
+		}
 		c.Close()
 		if err != nil {
 			return err
@@ -353,26 +356,33 @@ func (s *Store) mergeSeries(ctx context.Context, st *state, files []*openFile, o
 	return nil
 }
 
-// mergeOne adds what c reads from iters.
-func mergeOne(c *cursor, iters []*blockfile.Iter, g *gather) error {
-	if err := c.openIters(iters); err != nil {
-		return err
-	}
+// gatherAll adds what c reads.
+func gatherAll(c *overlay.Cursor, g *partition.Gather) error {
 	for {
 		b, err := c.Next()
 		if err != nil {
 			return err
 		}
 		if b == nil {
-			return g.end()
+			return g.End()
 		}
 		for i := range b.Times {
-			g.cols.AppendFrom(g.kind, &b.Columns, i)
-			if err := g.flushIfFull(); err != nil {
+			if err := g.Append(&b.Columns, i); err != nil {
 				return err
 			}
 		}
 	}
+}
+
+// finished completes an output, and returns its files.
+func finished(out *partition.Output) ([]*openFile, error) {
+	files, err := out.Finish()
+	opened := make([]*openFile, len(files))
+	for i, f := range files {
+		opened[i] = &openFile{File: f.File}
+		opened[i].spanned.Store(f.Span)
+	}
+	return opened, err
 }
 
 // replace installs merged files in place of others.

@@ -17,6 +17,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 
 	"varve/internal/embedded/datadir"
+	"varve/internal/embedded/partition"
 	"varve/internal/model"
 	"varve/internal/store"
 	"varve/internal/units"
@@ -177,7 +178,7 @@ func TestLatePointsShareFiles(t *testing.T) {
 			large := 0
 			if dense {
 				for p := range int64(partitions) {
-					times := make([]int64, denseSamples)
+					times := make([]int64, partition.DenseSamples)
 					for i := range times {
 						times[i] = start + p*fs.width.Width + int64(i)*1000
 					}

@@ -15,6 +15,7 @@ import (
 	"varve/internal/blockfile"
 	"varve/internal/embedded/catalogue"
 	"varve/internal/embedded/datadir"
+	"varve/internal/embedded/partition"
 	"varve/internal/gate"
 	"varve/internal/head"
 	"varve/internal/index"
@@ -120,9 +121,9 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 	s.policies.shelf = o.Book
 	s.growth.begin(s.now())
 	s.expiry.allowed, s.expiry.allowedAt = scanBurst, s.now()
-	s.cursors.New = func() any { return &cursor{} }
 	s.active.Store(head.New())
 	s.current = &state{active: s.active.Load(), refs: 1}
+	s.layOut(s.current)
 	s.held = map[*state]struct{}{s.current: {}}
 	s.metrics = newMetrics(s)
 	s.newLog(o)
@@ -132,6 +133,7 @@ func newStore(fs vfs.FS, dir string, cfg Config, o Options) *Store {
 // useCatalogue takes over what the open catalogue says of the store.
 func (s *Store) useCatalogue() {
 	s.width = rowtime.Spec{Width: s.catalogue.Spec.RowWidthMS}
+	s.place = partition.Place{FS: s.fs, Width: s.width, Cache: s.cache, Next: s.nextPath, Sync: s.syncBlocks, Space: s.spaceForMore}
 	s.values = catalogue.NewValues(s.catalogue, catalogue.ValueOptions{Check: s.log.CheckOpen, Writable: s.log.Writable, Now: s.now})
 }
 
@@ -202,6 +204,12 @@ func (s *Store) fresh() (bool, error) {
 
 func (s *Store) path(name string) string { return s.fs.PathJoin(s.dir, name) }
 
+// nextPath names a new block file.
+func (s *Store) nextPath() (number uint64, path string) {
+	number = s.nextFile.Add(1)
+	return number, s.filePath(number)
+}
+
 func (s *Store) filePath(number uint64) string {
 	return s.fs.PathJoin(s.dir, datadir.Blocks, datadir.BlockName(number))
 }
@@ -256,6 +264,7 @@ func (s *Store) openFiles() error {
 		s.order.deletions = max(s.order.deletions, f.Deletions)
 	}
 	sortFiles(s.current.files)
+	s.layOut(s.current)
 	s.order.deletions = max(s.order.deletions, s.catalogue.Meta.Deletions)
 	deletions, err := s.catalogue.Deletions()
 	s.current.setDeletions(deletions)

@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"iter"
-	"maps"
 	"math"
 	"slices"
 
 	"varve/internal/chunk"
+	"varve/internal/embedded/partition"
 	"varve/internal/model"
 )
 
@@ -16,7 +16,7 @@ import (
 // and those with too few samples to be worth a file of their own. They are merged
 // with each other, whatever partitions they are of, so that a late point a
 // checkpoint does not leave a file for each partition. A partition that
-// gathers denseSamples in that way gets a file of its own.
+// gathers partition.DenseSamples in that way gets a file of its own.
 const sparse = math.MaxInt64
 
 // mergeFilesMax bounds the files of one merge, each of which takes a page of
@@ -37,7 +37,7 @@ func (g group) compare(o group) int {
 // group returns the group of f: that of its partition if it is a dense file, else
 // that of sparse files.
 func (s *Store) group(f *openFile) group {
-	if f.Samples < denseSamples {
+	if f.Samples < partition.DenseSamples {
 		return group{f.StepMS, sparse}
 	}
 	return group{f.StepMS, s.partition(f)}
@@ -185,7 +185,7 @@ func (s *Store) beneath(st *state, files []*openFile) []*openFile {
 // one merge or checkpoint, or closure has kept them apart. Buckets hide nothing.
 func (s *Store) hides(f, o *openFile) bool {
 	return f.StepMS == 0 && o.StepMS == 0 && o.Sequence < f.Sequence && o.Range().Overlaps(f.Range()) && o.Series.Intersects(f.Series) &&
-		s.spanned(o).intersects(s.spanned(f))
+		s.spanned(o).Intersects(s.spanned(f))
 }
 
 func extent(files map[*openFile]bool) (lo, hi uint64, span model.TimeRange) {
@@ -260,42 +260,15 @@ func (s *Store) allDeleted(st *state, f *openFile) bool {
 	return true
 }
 
-// spannedMax is the number of partitions of a file that are remembered.
-const spannedMax = 8192
-
-// A span lists the partitions that a file has samples of.
-type span struct {
-	starts []int64 // ascending
-	any    bool    // too many to list, or unreadable: it may be any
-}
-
-func (p *span) intersects(o *span) bool {
-	if p.any || o.any {
-		return true
-	}
-	small, large := p.starts, o.starts
-	if len(small) > len(large) {
-		small, large = large, small
-	}
-	for _, start := range small {
-		i, found := slices.BinarySearch(large, start)
-		if found {
-			return true
-		}
-		large = large[i:]
-	}
-	return false
-}
-
 // spanned returns the partitions of f. For a file of several, the heads of
 // its chunks are read, once while the store is open.
-func (s *Store) spanned(f *openFile) *span {
+func (s *Store) spanned(f *openFile) *partition.Span {
 	if p := f.spanned.Load(); p != nil {
 		return p
 	}
-	p := &span{}
+	var p *partition.Span
 	if start := s.partition(f); start != sparse {
-		p.starts = []int64{start}
+		p = partition.Only(start)
 	} else {
 		p = s.readSpan(f)
 	}
@@ -303,61 +276,11 @@ func (s *Store) spanned(f *openFile) *span {
 	return p
 }
 
-func (s *Store) readSpan(f *openFile) *span {
-	counts := partitionCounts{}
-	err := f.Scan(context.Background(), func(e *chunk.Entry) { counts.add(s.width.Partition(e.FirstMS), 1) })
+func (s *Store) readSpan(f *openFile) *partition.Span {
+	counts := partition.Counts{}
+	err := f.Scan(context.Background(), func(e *chunk.Entry) { counts.Add(s.width.Partition(e.FirstMS), 1) })
 	if err != nil {
-		return &span{any: true}
+		return partition.Any()
 	}
-	return counts.span()
-}
-
-// partitionCounts counts samples by partition, in bounded memory: when there are
-// too many partitions, those with few samples are forgotten. Only the ones that
-// are worth a file of their own matter.
-type partitionCounts struct {
-	samples map[int64]int64
-	pruned  bool
-}
-
-// countedMax is the number of partitions from which small ones are forgotten.
-const countedMax = 1 << 16
-
-func (p *partitionCounts) add(start, n int64) {
-	if p.samples == nil {
-		p.samples = make(map[int64]int64)
-	}
-	p.samples[start] += n
-	if len(p.samples) < countedMax {
-		return
-	}
-	p.pruned = true
-	for least := int64(2); len(p.samples) > countedMax/2; least *= 2 {
-		for start, n := range p.samples {
-			if n < least {
-				delete(p.samples, start)
-			}
-		}
-	}
-}
-
-// span lists the partitions counted.
-func (p *partitionCounts) span() *span {
-	if p.pruned || len(p.samples) > spannedMax {
-		return &span{any: true}
-	}
-	return &span{starts: slices.Sorted(maps.Keys(p.samples))}
-}
-
-// dense returns the partitions to give files of their own, at most outputFiles,
-// the largest first. A partition that is the only one is dense.
-func (p *partitionCounts) dense() []int64 {
-	var starts []int64
-	for start, n := range p.samples {
-		if n >= denseSamples || len(p.samples) == 1 && !p.pruned {
-			starts = append(starts, start)
-		}
-	}
-	slices.SortFunc(starts, func(a, b int64) int { return cmp.Compare(p.samples[b], p.samples[a]) })
-	return starts[:min(len(starts), outputFiles)]
+	return counts.Span()
 }

@@ -8,6 +8,8 @@ import (
 	"github.com/RoaringBitmap/roaring/v2"
 
 	"varve/internal/blockfile"
+	"varve/internal/embedded/overlay"
+	"varve/internal/embedded/partition"
 	"varve/internal/head"
 	"varve/internal/record"
 	"varve/internal/store"
@@ -25,6 +27,8 @@ type state struct {
 
 	files   []*openFile // by age of their samples' writing, oldest first
 	buckets bool        // some files have buckets
+
+	layers overlay.Layers // the same, for reading
 
 	// hiding lists the deletions that some file or frozen has not applied, by
 	// sequence; the list itself never changes. A new deletion is added to every
@@ -46,6 +50,14 @@ func (st *state) deletions() []*record.Deletion {
 
 func (st *state) setDeletions(list []*record.Deletion) { st.hiding.Store(&list) }
 
+// layOut fills in st.layers.
+func (s *Store) layOut(st *state) {
+	st.layers = overlay.Layers{
+		Files: st.blockFiles(), Frozen: st.frozen, Active: st.active, FrozenDeletions: st.frozenDeletions,
+		Deletions: st.deletions, Failed: func(err error) { s.noteDamage(st, err) },
+	}
+}
+
 // hide adds a deletion to every state that is held.
 func (s *Store) hide(d *record.Deletion) {
 	s.mu.Lock()
@@ -64,7 +76,7 @@ type openFile struct {
 	dropped bool // guarded by Store.mu: remove the file when refs gets 0
 
 	damage  atomic.Pointer[store.CorruptionError] // the first that was met
-	spanned atomic.Pointer[span]                  // its partitions, nil until they are asked for
+	spanned atomic.Pointer[partition.Span]        // its partitions, nil until they are asked for
 	outgrew bool                                  // a merge of it took more space than estimated; guarded by Store.merging
 	ages    ages                                  // when its data is to be folded; guarded by Store.merging
 
@@ -143,6 +155,7 @@ func (s *Store) publish(change func(*state)) {
 		f.refs++
 		next.buckets = next.buckets || f.StepMS != 0
 	}
+	s.layOut(next)
 	s.current = next
 	s.held[next] = struct{}{}
 	idle := s.releaseLocked(old)

@@ -16,6 +16,8 @@ import (
 
 	"varve/internal/blockfile"
 	"varve/internal/embedded/catalogue"
+	"varve/internal/embedded/overlay"
+	"varve/internal/embedded/partition"
 	"varve/internal/gate"
 	"varve/internal/head"
 	"varve/internal/index"
@@ -67,6 +69,7 @@ type Store struct {
 	logger  *slog.Logger
 	now     func() time.Time
 	width   rowtime.Spec
+	place   partition.Place // of block files
 
 	salvage *logSalvage // for a repair, else nil
 	opening *Opening    // may be nil
@@ -139,7 +142,7 @@ type Store struct {
 	background sync.WaitGroup
 	stop       context.CancelFunc
 	ctx        context.Context
-	cursors    sync.Pool // *cursor
+	cursors    overlay.Pool
 }
 
 var _ store.Store = (*Store)(nil)

@@ -1,10 +1,11 @@
-package embedded
+package overlay
 
 import (
 	"context"
 	"math"
 	"slices"
 	"sort"
+	"sync"
 
 	"varve/internal/blockfile"
 	"varve/internal/chunk"
@@ -20,23 +21,24 @@ const (
 	blockRuns    = 256  // statistics gathered into one block
 )
 
-// cursor merges the samples that files, frozen head and active head have of one series.
+// A Cursor merges the samples that files, frozen head and active head have of one
+// series. It implements [store.Cursor].
 //
 // Every source yields chunks in the order asked for, disjoint and each time
 // once. Times are compared through order(), which turns descending reads into
 // ascending ones. A chunk is decoded only when its samples are needed one by
 // one: a chunk that no other source's samples reach into may be answered by its
 // statistics, or reduced to those of its parts.
-type cursor struct {
-	store   *Store
+type Cursor struct {
+	pool    *Pool // nil = closed
 	ctx     context.Context
-	state   *state
+	layers  *Layers
 	id      uint32
 	kind    model.Kind
 	options store.ReadOptions
 	nowMS   int64
 
-	keepExpired bool // a merge that has to keep what expired samples hide
+	keepExpired bool // see OpenFiles
 
 	flip int64 // -1 descending, 0 ascending
 
@@ -80,9 +82,19 @@ type source struct {
 	done        bool
 }
 
-func (s *Store) newCursor(ctx context.Context, st *state, nowMS int64, id uint32, kind model.Kind, o store.ReadOptions) *cursor {
-	c := s.cursors.Get().(*cursor)
-	c.store, c.ctx, c.state, c.id, c.kind, c.options = s, ctx, st, id, kind, o
+// A Pool has cursors that were closed, for later reads. The zero Pool is ready.
+type Pool struct {
+	cursors sync.Pool // *Cursor
+}
+
+// Read returns a cursor over what the layers have of a series. What has expired
+// at nowMS is left out. The layers must stay until the cursor is closed.
+func (p *Pool) Read(ctx context.Context, layers *Layers, nowMS int64, id uint32, kind model.Kind, o store.ReadOptions) *Cursor {
+	c, ok := p.cursors.Get().(*Cursor)
+	if !ok {
+		c = &Cursor{}
+	}
+	c.pool, c.ctx, c.layers, c.id, c.kind, c.options = p, ctx, layers, id, kind, o
 	c.nowMS = nowMS
 	c.flip, c.started, c.err, c.keepExpired = 0, false, nil, false
 	if o.Descending {
@@ -96,11 +108,11 @@ func (s *Store) newCursor(ctx context.Context, st *state, nowMS int64, id uint32
 }
 
 // Close implements store.Cursor.
-func (c *cursor) Close() {
-	if c.store == nil {
+func (c *Cursor) Close() {
+	if c.pool == nil {
 		return
 	}
-	s := c.store
+	p := c.pool
 	for _, src := range slices.Backward(c.sources) {
 		src.entry, src.fragment = nil, head.Fragment{}
 		clear(src.deletions)
@@ -111,28 +123,28 @@ func (c *cursor) Close() {
 		}
 	}
 	c.sources, c.hiding, c.lent = c.sources[:0], nil, false
-	c.store, c.state, c.ctx, c.err = nil, nil, nil, store.ErrClosed
+	c.pool, c.layers, c.ctx, c.err = nil, nil, nil, store.ErrClosed
 	c.options.Summarize = nil
-	s.cursors.Put(c)
+	p.cursors.Put(c)
 }
 
 // order maps times so that the wanted direction is ascending.
-func (c *cursor) order(ms int64) int64 { return ms ^ c.flip }
+func (c *Cursor) order(ms int64) int64 { return ms ^ c.flip }
 
 // Next implements store.Cursor.
-func (c *cursor) Next() (*store.Block, error) {
+func (c *Cursor) Next() (*store.Block, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
 	b, err := c.advance()
 	if err != nil {
 		c.err = err
-		c.store.noteDamage(c.state, err)
+		c.layers.Failed(err)
 	}
 	return b, err
 }
 
-func (c *cursor) advance() (*store.Block, error) {
+func (c *Cursor) advance() (*store.Block, error) {
 	if err := c.ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -201,7 +213,7 @@ func (c *cursor) advance() (*store.Block, error) {
 }
 
 // open collects the sources and loads the first chunk of each.
-func (c *cursor) open() error {
+func (c *Cursor) open() error {
 	r := c.options.Range
 	if r.StartMS > r.EndMS {
 		return nil
@@ -210,19 +222,19 @@ func (c *cursor) open() error {
 	if err != nil {
 		return err
 	}
-	c.hiding = c.state.deletions() // after the heads: see state.hiding
-	for _, f := range c.state.files {
+	c.hiding = c.layers.Deletions() // after the heads
+	for _, f := range c.layers.Files {
 		if f.StepMS != 0 || !f.Range().Overlaps(r) || !f.Series.Contains(c.id) {
 			continue
 		}
-		src := c.fileSource(f.File)
+		src := c.fileSource(f)
 		c.sources = append(c.sources, src)
 		src.iter.Seek(c.id, r, c.options.Descending)
 		src.deletions = c.deletions(src.deletions, f.Deletions, f.Range())
 	}
 	for _, src := range heads {
 		if src.frozen {
-			src.deletions = c.deletions(src.deletions, c.state.frozenDeletions, r)
+			src.deletions = c.deletions(src.deletions, c.layers.FrozenDeletions, r)
 		}
 	}
 	c.sources = append(c.sources, heads...)
@@ -230,9 +242,9 @@ func (c *cursor) open() error {
 }
 
 // snapshotHeads returns what frozen and active head have, in this order.
-func (c *cursor) snapshotHeads() ([]*source, error) {
+func (c *Cursor) snapshotHeads() ([]*source, error) {
 	heads := c.heads[:0]
-	for _, h := range []*head.Head{c.state.frozen, c.state.active} {
+	for _, h := range []*head.Head{c.layers.Frozen, c.layers.Active} {
 		if h == nil {
 			continue
 		}
@@ -244,7 +256,7 @@ func (c *cursor) snapshotHeads() ([]*source, error) {
 		if src.run == nil {
 			src.run = &head.Run{}
 		}
-		src.fromHead, src.frozen = true, h == c.state.frozen
+		src.fromHead, src.frozen = true, h == c.layers.Frozen
 		heads = append(heads, src)
 		if _, err := h.Snapshot(c.id, c.options.Range, src.run); err != nil {
 			return nil, err
@@ -254,10 +266,13 @@ func (c *cursor) snapshotHeads() ([]*source, error) {
 	return heads, nil
 }
 
-// openIters is open for a merge: the sources are given iterators only.
-func (c *cursor) openIters(iters []*blockfile.Iter) error {
+// OpenFiles makes c a cursor over the files of some iterators only, for a merge,
+// which walks through each file once. keepExpired keeps expired samples, which
+// may hide older ones in files that do not take part. It is called before Next.
+func (c *Cursor) OpenFiles(iters []*blockfile.Iter, keepExpired bool) error {
+	c.keepExpired = keepExpired
 	c.started, c.lent = true, true
-	c.hiding = c.state.deletions()
+	c.hiding = c.layers.Deletions()
 	for _, it := range iters {
 		f := it.File()
 		if !f.Series.Contains(c.id) {
@@ -270,12 +285,12 @@ func (c *cursor) openIters(iters []*blockfile.Iter) error {
 		src.deletions = c.deletions(src.deletions, f.Deletions, f.Range())
 	}
 	if c.err = c.loadAll(); c.err != nil {
-		c.store.noteDamage(c.state, c.err)
+		c.layers.Failed(c.err)
 	}
 	return c.err
 }
 
-func (c *cursor) loadAll() error {
+func (c *Cursor) loadAll() error {
 	for _, src := range c.sources {
 		if err := c.load(src); err != nil {
 			return err
@@ -291,7 +306,7 @@ const maxKept = 64
 // had for an earlier series if it is still there: series that are read by
 // ascending id then walk through a page once, where each would begin at the
 // page's start.
-func (c *cursor) fileSource(f *blockfile.File) *source {
+func (c *Cursor) fileSource(f *blockfile.File) *source {
 	for i, src := range slices.Backward(c.kept) { // the last one, if files come in their order
 		if src.iter.File() == f {
 			c.kept = slices.Delete(c.kept, i, i+1)
@@ -308,7 +323,7 @@ func (c *cursor) fileSource(f *blockfile.File) *source {
 	return src
 }
 
-func (c *cursor) source() *source {
+func (c *Cursor) source() *source {
 	var src *source
 	if n := len(c.spare); n > 0 {
 		src, c.spare = c.spare[n-1], c.spare[:n-1]
@@ -329,7 +344,7 @@ func (s *source) reset() {
 }
 
 // deletions collects those that a place with the given range has not applied.
-func (c *cursor) deletions(dst []*record.Deletion, applied uint64, r model.TimeRange) []*record.Deletion {
+func (c *Cursor) deletions(dst []*record.Deletion, applied uint64, r model.TimeRange) []*record.Deletion {
 	for _, d := range c.hiding {
 		if d.Sequence > applied && d.Range.Overlaps(r) && d.IDs.Contains(c.id) {
 			dst = append(dst, d)
@@ -339,7 +354,7 @@ func (c *cursor) deletions(dst []*record.Deletion, applied uint64, r model.TimeR
 }
 
 // load makes src's next chunk current, without decoding it.
-func (c *cursor) load(src *source) error {
+func (c *Cursor) load(src *source) error {
 	src.at, src.end = 0, 0
 	if src.fromHead {
 		return c.loadHead(src)
@@ -356,7 +371,7 @@ func (c *cursor) load(src *source) error {
 }
 
 // pack says that src's current chunk is of the given times and not decoded.
-func (c *cursor) pack(src *source, firstMS, lastMS int64) {
+func (c *Cursor) pack(src *source, firstMS, lastMS int64) {
 	src.packed = true
 	src.first, src.last = c.order(firstMS), c.order(lastMS)
 	if c.flip != 0 {
@@ -365,7 +380,7 @@ func (c *cursor) pack(src *source, firstMS, lastMS int64) {
 }
 
 // nextEntry returns src's next chunk of a file that is not deleted as a whole.
-func (c *cursor) nextEntry(src *source) (*chunk.Entry, error) {
+func (c *Cursor) nextEntry(src *source) (*chunk.Entry, error) {
 	for skipped := 1; ; skipped++ {
 		e, err := src.iter.Next()
 		if err != nil || e == nil || !slices.ContainsFunc(src.deletions, func(d *record.Deletion) bool {
@@ -380,7 +395,7 @@ func (c *cursor) nextEntry(src *source) (*chunk.Entry, error) {
 }
 
 // loadHead makes the next fragment current, or the open samples if any are wanted.
-func (c *cursor) loadHead(src *source) error {
+func (c *Cursor) loadHead(src *source) error {
 	for src.next <= len(src.run.Fragments) {
 		i := src.next
 		if c.flip != 0 {
@@ -403,7 +418,7 @@ func (c *cursor) loadHead(src *source) error {
 }
 
 // decode turns src's current chunk into samples, or moves on if none are wanted.
-func (c *cursor) decode(src *source) error {
+func (c *Cursor) decode(src *source) error {
 	src.cols.Reset()
 	if src.fromHead {
 		if err := c.decodeFragments(src); err != nil {
@@ -421,7 +436,7 @@ func (c *cursor) decode(src *source) error {
 
 // decodeFragments decodes src's current fragment, and those after it that make a block,
 // unless the order of reading or the answer by statistics wants them one by one.
-func (c *cursor) decodeFragments(src *source) error {
+func (c *Cursor) decodeFragments(src *source) error {
 	err := src.run.Decode(src.fragment, &src.cols)
 	for err == nil && c.flip == 0 && c.options.Summarize == nil &&
 		src.next < len(src.run.Fragments) && src.cols.Len() < min(blockSamples, c.left) {
@@ -433,7 +448,7 @@ func (c *cursor) decodeFragments(src *source) error {
 
 // prepare brings src's decoded samples into the wanted order and leaves out
 // what is not wanted or deleted. It reports whether any are left.
-func (c *cursor) prepare(src *source) bool {
+func (c *Cursor) prepare(src *source) bool {
 	c.dropDeleted(src)
 	from, to := src.cols.Within(c.options.Range)
 	if from >= to {
@@ -447,7 +462,7 @@ func (c *cursor) prepare(src *source) bool {
 	return true
 }
 
-func (c *cursor) dropDeleted(src *source) {
+func (c *Cursor) dropDeleted(src *source) {
 	if len(src.deletions) == 0 {
 		return
 	}
@@ -458,7 +473,7 @@ func (c *cursor) dropDeleted(src *source) {
 }
 
 // reverse turns the order of some of src's samples, and returns where they are then.
-func (c *cursor) reverse(src *source, from, to int) (int, int) {
+func (c *Cursor) reverse(src *source, from, to int) (int, int) {
 	part := src.cols.Slice(from, to)
 	part.Reverse(&c.sparing)
 	if !c.kind.Variable() {
@@ -470,7 +485,7 @@ func (c *cursor) reverse(src *source, from, to int) (int, int) {
 
 // lowest returns the source whose next sample comes first (of several, one that
 // is not decoded yet), and where the next sample of any other may be.
-func (c *cursor) lowest() (src *source, bound int64, others bool) {
+func (c *Cursor) lowest() (src *source, bound int64, others bool) {
 	for _, s := range c.sources {
 		if s.done {
 			continue
@@ -495,7 +510,7 @@ func lower(bound int64, others bool, first int64) (int64, bool) {
 }
 
 // settle drops the samples at one time of all sources but the newest.
-func (c *cursor) settle(at int64) error {
+func (c *Cursor) settle(at int64) error {
 	var newest *source
 	for i := len(c.sources) - 1; i >= 0; i-- {
 		s := c.sources[i]
@@ -514,7 +529,7 @@ func (c *cursor) settle(at int64) error {
 }
 
 // skip moves src past n samples.
-func (c *cursor) skip(src *source, n int) error {
+func (c *Cursor) skip(src *source, n int) error {
 	src.at += n
 	if src.at == src.end {
 		return c.load(src)
@@ -526,7 +541,7 @@ func (c *cursor) skip(src *source, n int) error {
 // collect copies src's next n samples that have not expired. An expired sample
 // is left out only here, after it has hidden older ones of its time: these were
 // overwritten and do not come back.
-func (c *cursor) collect(src *source, n int) {
+func (c *Cursor) collect(src *source, n int) {
 	for i := src.at; i < src.at+n; i++ {
 		if !c.expired(src, i) {
 			c.gather.AppendFrom(c.kind, &src.cols, i)
@@ -535,11 +550,11 @@ func (c *cursor) collect(src *source, n int) {
 	}
 }
 
-func (c *cursor) expired(src *source, i int) bool {
+func (c *Cursor) expired(src *source, i int) bool {
 	return !c.keepExpired && model.ExpiryMS(src.cols.Times[i], src.cols.TTL(i)) <= c.nowMS
 }
 
-func (c *cursor) anyExpired(src *source, n int) bool {
+func (c *Cursor) anyExpired(src *source, n int) bool {
 	if len(src.cols.TTLs) == 0 {
 		return false
 	}
@@ -552,7 +567,7 @@ func (c *cursor) anyExpired(src *source, n int) bool {
 }
 
 // runLength counts src's next samples that come before bound, within the limit.
-func (c *cursor) runLength(src *source, bound int64, others bool) int {
+func (c *Cursor) runLength(src *source, bound int64, others bool) int {
 	n := src.end - src.at
 	if others && src.last >= bound {
 		times := src.cols.Times[src.at:src.end]
@@ -563,7 +578,7 @@ func (c *cursor) runLength(src *source, bound int64, others bool) int {
 
 // hand returns src's next n samples without copying them. They stay valid until
 // the next call: only then does src move on.
-func (c *cursor) hand(src *source, n int) (*store.Block, error) {
+func (c *Cursor) hand(src *source, n int) (*store.Block, error) {
 	from, to := src.at, src.at+n
 	b := &c.block
 	b.Stats, b.Columns = nil, src.cols.Slice(from, to)
@@ -576,19 +591,19 @@ func (c *cursor) hand(src *source, n int) (*store.Block, error) {
 
 // handedOver swaps out the columns that a block shows, and loads src's next
 // chunk.
-func (c *cursor) handedOver(src *source) error {
+func (c *Cursor) handedOver(src *source) error {
 	src.cols, c.shown = c.shown, src.cols
 	return c.load(src)
 }
 
-func (c *cursor) gathered() *store.Block {
+func (c *Cursor) gathered() *store.Block {
 	c.block = store.Block{Columns: c.gather}
 	return &c.block
 }
 
 // summarizes reports whether src's current chunk can be answered by statistics:
 // no other source has samples between its first and last, and all of it is visible.
-func (c *cursor) summarizes(src *source, bound int64, others bool) bool {
+func (c *Cursor) summarizes(src *source, bound int64, others bool) bool {
 	if c.options.Summarize == nil || c.options.Limit > 0 || !c.kind.Fixed() || others && src.last >= bound {
 		return false
 	}
@@ -607,7 +622,7 @@ func (c *cursor) summarizes(src *source, bound int64, others bool) bool {
 
 // summarize appends the statistics of src's current chunk to c.runs and moves on to
 // the next chunk. done says that c.runs is to be handed out now.
-func (c *cursor) summarize(src *source) (done bool, err error) {
+func (c *Cursor) summarize(src *source) (done bool, err error) {
 	c.cut = chunk.Cut{Range: c.options.Range, Final: c.options.Summarize.Final, Needs: c.options.Summarize.Needs}
 	before, e := len(c.runs), src.entry
 	switch {
@@ -634,7 +649,7 @@ func (c *cursor) summarize(src *source) (done bool, err error) {
 	return len(c.runs) >= blockRuns, err
 }
 
-func (c *cursor) summary() *store.Block {
+func (c *Cursor) summary() *store.Block {
 	c.block = store.Block{Stats: c.runs}
 	return &c.block
 }

@@ -1,4 +1,4 @@
-package embedded
+package partition
 
 import (
 	"errors"
@@ -6,24 +6,44 @@ import (
 	"io/fs"
 	"slices"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"varve/internal/blockfile"
 	"varve/internal/chunk"
 	"varve/internal/model"
+	"varve/internal/rowtime"
 )
 
 const (
-	// denseSamples is the number of samples from which a partition gets a file
+	// DenseSamples is the number of samples from which a partition gets a file
 	// of its own. Smaller ones share a spill file.
-	denseSamples = 16 << 10
+	DenseSamples = 16 << 10
 
 	// outputFiles bounds the files that one checkpoint or merge writes at once.
 	outputFiles = 48
 )
 
-// output writes samples, ordered by series and time, to one file per dense
+// A Place is where a store has its block files.
+type Place struct {
+	FS    vfs.FS
+	Width rowtime.Spec
+	Cache *blockfile.Cache
+
+	Next  func() (number uint64, path string) // of a new file
+	Sync  func() error                        // makes the names of new files durable
+	Space func() error                        // an error when the disk is getting full
+}
+
+// A File is a file that was written, open.
+type File struct {
+	*blockfile.File
+	Span *Span
+}
+
+// Output writes samples, ordered by series and time, to one file per dense
 // partition and one spill file for the rest.
-type output struct {
-	store  *Store
+type Output struct {
+	place  *Place
 	level  chunk.Level
 	origin blockfile.Origin
 
@@ -40,13 +60,13 @@ type outputFile struct {
 	*blockfile.Writer
 	number  uint64
 	path    string
-	spanned partitionCounts // the partitions that it has samples of
+	spanned Counts // the partitions that it has samples of
 }
 
-// newOutput plans an output of partitions with the given numbers of samples.
-func (s *Store) newOutput(counts *partitionCounts, level chunk.Level, origin blockfile.Origin) *output {
-	o := &output{
-		store: s, level: level, origin: origin,
+// NewOutput plans an output of partitions with the given numbers of samples.
+func (p *Place) NewOutput(counts *Counts, level chunk.Level, origin blockfile.Origin) *Output {
+	o := &Output{
+		place: p, level: level, origin: origin,
 		dense: make(map[int64]bool), files: make(map[int64]*outputFile),
 	}
 	for _, start := range counts.dense() {
@@ -55,18 +75,25 @@ func (s *Store) newOutput(counts *partitionCounts, level chunk.Level, origin blo
 	return o
 }
 
-// add writes all samples of c, which are one series' next ones, in chunks.
-func (o *output) add(series uint32, kind model.Kind, c *model.Columns) error {
+// Watch makes o end with the error of Place.Space when the disk is getting full.
+// Merges do that, checkpoints do not: they make room in the log.
+func (o *Output) Watch() *Output {
+	o.watch = true
+	return o
+}
+
+// Add writes all samples of c, which are one series' next ones, in chunks.
+func (o *Output) Add(series uint32, kind model.Kind, c *model.Columns) error {
 	for from := 0; from < c.Len() && o.err == nil; {
-		start := o.store.width.Partition(c.Times[from])
-		last := o.store.width.PartitionEnd(start)
+		start := o.place.Width.Partition(c.Times[from])
+		last := o.place.Width.PartitionEnd(start)
 		to := from + 1
 		for to < c.Len() && to-from < chunk.TargetSamples && c.Times[to] <= last {
 			to++
 		}
 		w, err := o.file(start)
 		if err == nil {
-			w.spanned.add(start, 1)
+			w.spanned.Add(start, 1)
 			err = w.Add(series, kind, c, from, to)
 		}
 		if err == nil {
@@ -78,7 +105,7 @@ func (o *output) add(series uint32, kind model.Kind, c *model.Columns) error {
 	return o.err
 }
 
-func (o *output) file(start int64) (*outputFile, error) {
+func (o *Output) file(start int64) (*outputFile, error) {
 	if f := o.files[start]; f != nil {
 		return f, nil
 	}
@@ -100,17 +127,16 @@ func (o *output) file(start int64) (*outputFile, error) {
 	return f, nil
 }
 
-func (o *output) create() (*outputFile, error) {
-	number := o.store.nextFile.Add(1)
-	path := o.store.filePath(number)
-	w, err := blockfile.Create(o.store.fs, path, o.level, o.origin)
+func (o *Output) create() (*outputFile, error) {
+	number, path := o.place.Next()
+	w, err := blockfile.Create(o.place.FS, path, o.level, o.origin)
 	if err != nil {
 		return nil, err
 	}
 	return &outputFile{Writer: w, number: number, path: path}, nil
 }
 
-func (o *output) all() []*outputFile {
+func (o *Output) all() []*outputFile {
 	var all []*outputFile
 	for _, f := range o.files {
 		all = append(all, f)
@@ -122,8 +148,8 @@ func (o *output) all() []*outputFile {
 	return all
 }
 
-// abort removes what was written.
-func (o *output) abort() {
+// Abort removes what was written.
+func (o *Output) Abort() {
 	for _, f := range o.all() {
 		f.Abort()
 	}
@@ -135,7 +161,7 @@ const lookEvery = 4 << 20
 
 // look returns an error when a merge fills the disk: the size of its output was
 // only estimated.
-func (o *output) look(kind model.Kind, c *model.Columns, from, to int) error {
+func (o *Output) look(kind model.Kind, c *model.Columns, from, to int) error {
 	if kind.Variable() {
 		o.unasked += int64(c.Offsets[to] - c.Offsets[from])
 	}
@@ -144,12 +170,12 @@ func (o *output) look(kind model.Kind, c *model.Columns, from, to int) error {
 		return nil
 	}
 	o.unasked = 0
-	return o.store.spaceForMore()
+	return o.place.Space()
 }
 
-// finish completes the files, makes their names durable, and opens them. After
+// Finish completes the files, makes their names durable, and opens them. After
 // an error there are none.
-func (o *output) finish() ([]*openFile, error) {
+func (o *Output) Finish() ([]File, error) {
 	files := o.all()
 	if len(files) == 0 {
 		return nil, o.err
@@ -160,10 +186,10 @@ func (o *output) finish() ([]*openFile, error) {
 		}
 	}
 	if o.err == nil {
-		o.err = o.store.syncBlocks()
+		o.err = o.place.Sync()
 	}
 	if o.err == nil {
-		var opened []*openFile
+		var opened []File
 		if opened, o.err = o.open(files); o.err == nil {
 			return opened, nil
 		}
@@ -172,72 +198,24 @@ func (o *output) finish() ([]*openFile, error) {
 	// retry would add as many.
 	for _, f := range files {
 		f.Abort() // closes and removes it, unless it is finished
-		if err := o.store.fs.Remove(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := o.place.FS.Remove(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			o.err = errors.Join(o.err, fmt.Errorf("remove unfinished block file: %w", err))
 		}
 	}
 	return nil, o.err
 }
 
-func (o *output) open(files []*outputFile) ([]*openFile, error) {
-	var opened []*openFile
+func (o *Output) open(files []*outputFile) ([]File, error) {
+	var opened []File
 	for _, f := range files {
-		file, err := blockfile.Open(o.store.fs, f.path, f.number, o.store.cache)
+		file, err := blockfile.Open(o.place.FS, f.path, f.number, o.place.Cache)
 		if err != nil {
 			for _, done := range opened {
 				err = errors.Join(err, done.Close())
 			}
 			return nil, fmt.Errorf("read back what was just written: %w", err)
 		}
-		open := &openFile{File: file}
-		open.spanned.Store(f.spanned.span())
-		opened = append(opened, open)
+		opened = append(opened, File{file, f.spanned.Span()})
 	}
 	return opened, nil
 }
-
-// gatherSamples and gatherBytes bound what a checkpoint or merge holds of one
-// series in memory.
-const (
-	gatherSamples = 16 * chunk.TargetSamples
-	gatherBytes   = 4 << 20 // of values of variable kinds
-)
-
-// gather collects the samples of one series after another, and adds them to an
-// output in full chunks.
-type gather struct {
-	out  *output
-	id   uint32
-	kind model.Kind
-	cols model.Columns // not added yet; callers append to it
-	rest model.Columns
-}
-
-// begin starts a series. end must have been called for the series before.
-func (g *gather) begin(id uint32, kind model.Kind) {
-	g.id, g.kind = id, kind
-	g.cols.Reset()
-}
-
-func (g *gather) full() bool { return g.cols.Len() >= gatherSamples || len(g.cols.Data) >= gatherBytes }
-
-// flushIfFull adds the collected samples to the output if they are many. It keeps
-// back the last chunk's worth, so that the next chunks are full too.
-func (g *gather) flushIfFull() error {
-	if !g.full() {
-		return nil
-	}
-	cut := g.cols.Len()
-	if cut > chunk.TargetSamples && len(g.cols.Data) < gatherBytes {
-		cut -= chunk.TargetSamples
-	}
-	g.rest.Reset()
-	g.rest.Append(&g.cols, cut, g.cols.Len())
-	head := g.cols.Slice(0, cut)
-	err := g.out.add(g.id, g.kind, &head)
-	g.cols, g.rest = g.rest, g.cols
-	return err
-}
-
-// end adds what is left.
-func (g *gather) end() error { return g.out.add(g.id, g.kind, &g.cols) }

@@ -1,0 +1,65 @@
+package partition
+
+import (
+	"varve/internal/chunk"
+	"varve/internal/model"
+)
+
+// gatherSamples and gatherBytes bound what a checkpoint or merge holds of one
+// series in memory.
+const (
+	gatherSamples = 16 * chunk.TargetSamples
+	gatherBytes   = 4 << 20 // of values of variable kinds
+)
+
+// Gather collects the samples of one series after another, and adds them to an
+// output in full chunks.
+type Gather struct {
+	Out     *Output
+	Columns model.Columns // not added yet; callers append to it
+
+	id   uint32
+	kind model.Kind
+	rest model.Columns // scratch
+}
+
+// Begin starts a series. End must have been called for the series before.
+func (g *Gather) Begin(id uint32, kind model.Kind) {
+	g.id, g.kind = id, kind
+	g.Columns.Reset()
+}
+
+// Full reports whether the collected samples are many.
+func (g *Gather) Full() bool {
+	return g.Columns.Len() >= gatherSamples || len(g.Columns.Data) >= gatherBytes
+}
+
+// Append collects sample i of some columns, and flushes if need be.
+func (g *Gather) Append(from *model.Columns, i int) error {
+	g.Columns.AppendFrom(g.kind, from, i)
+	return g.FlushIfFull()
+}
+
+// DropExpired drops the collected samples that have expired at nowMS.
+func (g *Gather) DropExpired(nowMS int64) { g.Columns.DropExpired(&g.rest, nowMS) }
+
+// FlushIfFull adds the collected samples to the output if they are many. It keeps
+// back the last chunk's worth, so that the next chunks are full too.
+func (g *Gather) FlushIfFull() error {
+	if !g.Full() {
+		return nil
+	}
+	cut := g.Columns.Len()
+	if cut > chunk.TargetSamples && len(g.Columns.Data) < gatherBytes {
+		cut -= chunk.TargetSamples
+	}
+	g.rest.Reset()
+	g.rest.Append(&g.Columns, cut, g.Columns.Len())
+	head := g.Columns.Slice(0, cut)
+	err := g.Out.Add(g.id, g.kind, &head)
+	g.Columns, g.rest = g.rest, g.Columns
+	return err
+}
+
+// End adds what is left.
+func (g *Gather) End() error { return g.Out.Add(g.id, g.kind, &g.Columns) }
