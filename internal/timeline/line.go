@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -36,6 +37,7 @@ type line struct {
 	history History
 	read    time.Time // before history was read; zero: never
 	marked  map[int64]time.Time
+	ends    map[Direction]int64 // the first bucket in each direction, when it was looked for or marked last
 	budget  bucketOfTokens
 	looked  uint64 // appended, when the layout was last adapted
 }
@@ -47,7 +49,7 @@ func (e *Engine) use(name string) *line {
 	l := e.lines.named[name]
 	if l == nil {
 		e.dropLines()
-		l = &line{name: name, own: e.IsOwn(name), arrived: gate.New(), loading: make(chan struct{}, 1), marked: map[int64]time.Time{}}
+		l = &line{name: name, own: e.IsOwn(name), arrived: gate.New(), loading: make(chan struct{}, 1), marked: map[int64]time.Time{}, ends: map[Direction]int64{}}
 		l.turn.Store(e.ids.count.Load())
 		e.lines.named[name] = l
 	}
@@ -216,6 +218,24 @@ func (l *line) rememberMarks(starts []int64, now time.Time) {
 	for _, start := range starts[:min(len(starts), marksMax)] {
 		l.marked[start] = now
 	}
+	if newest, ok := l.ends[Descending]; ok {
+		l.ends[Descending] = max(newest, slices.Max(starts))
+	}
+}
+
+// rememberEnd notes which bucket is the first one in a direction. It may be another one any
+// time: readers begin with it, and compare it with the directory.
+func (l *line) rememberEnd(d Direction, start int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.ends[d] = start
+}
+
+func (l *line) rememberedEnd(d Direction) (start int64, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	start, ok = l.ends[d]
+	return start, ok
 }
 
 // forget drops what is known. l.work is held for writing.
@@ -223,6 +243,7 @@ func (l *line) forget() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	clear(l.marked)
+	clear(l.ends)
 	l.history, l.read = History{}, time.Time{}
 }
 

@@ -171,45 +171,57 @@ func (r *reading) add(name string, entry Entry) {
 
 // fill reads on in every source of which nothing is in memory.
 func (r *reading) fill(ctx context.Context) error {
+	var first []*source
 	for _, s := range r.sources {
-		if len(s.entries) > 0 || s.end {
-			continue
-		}
-		if s.asked && r.budget.spent() {
-			continue
-		}
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		if err := r.ask(ctx, s); err != nil {
-			return err
-		}
-		if len(s.entries) > 0 {
-			s.seen = s.entries[0].Position() // until they are taken
-			if r.query.Order == Descending {
-				s.seen = s.seen.Next()
+		switch {
+		case len(s.entries) > 0 || s.end:
+		case !s.asked:
+			first = append(first, s)
+		case !r.budget.spent():
+			if err := s.ask(ctx, r.budget, r.query.Order); err != nil {
+				return err
 			}
 		}
 	}
-	return nil
+	if len(first) == 0 {
+		return nil
+	}
+	return r.askFirst(ctx, first)
 }
 
-// ask reads on in a source. The first time it has a share of the budget of its own: if one
-// source could use up what is there for all, a page would end where it began, and so would
-// all those that follow.
-func (r *reading) ask(ctx context.Context, s *source) (err error) {
-	b := r.budget
-	if !s.asked {
-		b = b.share(len(r.sources))
+// askFirst reads in sources for the first time, in several at once. Each has a share of the
+// budget of its own: if one source could use up what is there for all, a page would end where
+// it began, and so would all those that follow.
+func (r *reading) askFirst(ctx context.Context, first []*source) error {
+	spent := make([]budget, len(first))
+	err := work.Parallel(ctx, prefetchMax, len(first), "read timelines", func(ctx context.Context, i int) error {
+		share := r.budget.share(len(r.sources))
+		before := *share
+		err := first[i].ask(ctx, share, r.query.Order)
+		spent[i] = budget{buckets: before.buckets - share.buckets, rows: before.rows - share.rows}
+		return err
+	})
+	for _, b := range spent {
+		r.budget.buckets -= b.buckets
+		r.budget.rows -= b.rows
 	}
-	buckets, rows := b.buckets, b.rows
-	s.entries, s.seen, s.end, err = s.stream.fill(ctx, b)
-	if !s.asked {
-		r.budget.buckets -= buckets - b.buckets
-		r.budget.rows -= rows - b.rows
+	return err
+}
+
+// ask reads on in a source.
+func (s *source) ask(ctx context.Context, b *budget, d Direction) (err error) {
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	s.asked = true
-	return err
+	if s.entries, s.seen, s.end, err = s.stream.fill(ctx, b); err != nil || len(s.entries) == 0 {
+		return err
+	}
+	s.seen = s.entries[0].Position() // until they are taken
+	if d == Descending {
+		s.seen = s.seen.Next()
+	}
+	return nil
 }
 
 // next returns the source whose entry is next, nil if that is unknown or there is none.

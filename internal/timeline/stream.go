@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -51,7 +52,7 @@ func (e *Engine) openStream(ctx context.Context, l *line, r Range, d Direction, 
 	if err != nil {
 		return nil, err
 	}
-	s := &bucketStream{e: e, line: l, known: k, rest: r, d: d, limit: slice, width: 1}
+	s := &bucketStream{e: e, line: l, known: k, rest: r, d: d, limit: slice, listing: marksFirst, width: 1}
 	if k.Version == 0 || r.Empty() {
 		return s, nil // it ends at once
 	}
@@ -127,7 +128,9 @@ type bucketStream struct {
 
 	marks   []int64 // that are to be read, in the order of reading
 	unknown span    // where marks have not been listed yet
+	listing int     // marks that are listed next
 	width   int     // buckets that are read at once
+	ahead   []*part // of the bucket that was read along with the first marks
 	parts   []*part // of the buckets that are being read, in the order of reading
 	opened  span    // the last bucket that was opened, empty at first
 }
@@ -144,10 +147,18 @@ type part struct {
 	more    bool // there may be more behind entries
 }
 
-const marksAtOnce = 256
+// Few marks are listed at first, since a page mostly needs the bucket of now or the one
+// before, and then more and more.
+const (
+	marksFirst  = 2
+	marksFactor = 8
+	marksAtOnce = 256
+)
 
+// fill looks at one bucket at least, however long the directory took: a page that is asked
+// for again and again has to get somewhere.
 func (s *bucketStream) fill(ctx context.Context, b *budget) ([]Entry, Position, bool, error) {
-	for {
+	for looked := false; ; {
 		if some := s.merge(); len(some) > 0 {
 			b.rows -= len(some)
 			s.rest = s.d.beyond(s.rest, some[len(some)-1].Position())
@@ -163,12 +174,13 @@ func (s *bucketStream) fill(ctx context.Context, b *budget) ([]Entry, Position, 
 		if end, err := s.nextMarks(ctx); err != nil || end {
 			return nil, s.d.edge(s.rest), end, err
 		}
-		if b.spent() {
+		if looked && b.spent() {
 			return nil, s.d.edge(s.rest), false, nil
 		}
 		if err := s.openBuckets(ctx, b); err != nil {
 			return nil, Position{}, false, err
 		}
+		looked = true
 	}
 }
 
@@ -189,17 +201,9 @@ func (s *bucketStream) nextMarks(ctx context.Context) (end bool, err error) {
 		if s.unknown.from >= s.unknown.toExcl || s.rest.Empty() {
 			return true, nil
 		}
-		marks, err := s.e.shelf.Marks(ctx, s.line.name, s.unknown.from, s.unknown.toExcl, s.d, marksAtOnce)
+		marks, err := s.list(ctx)
 		if err != nil {
 			return false, err
-		}
-		switch n := len(marks); {
-		case n < marksAtOnce:
-			s.unknown = span{}
-		case s.d == Ascending:
-			s.unknown.from = marks[n-1] + 1
-		default:
-			s.unknown.toExcl = marks[n-1]
 		}
 		if err := s.follow(ctx, marks); err != nil {
 			return false, err
@@ -208,6 +212,87 @@ func (s *bucketStream) nextMarks(ctx context.Context) (end bool, err error) {
 		s.marks = slices.DeleteFunc(marks, func(m int64) bool { start, _ := s.known.Bucket(m); return start != m })
 	}
 	return false, nil
+}
+
+// list lists the next marks. The first time it reads the bucket that is probably the first
+// one meanwhile, so that a page mostly waits for the storage once and not twice.
+func (s *bucketStream) list(ctx context.Context) (marks []int64, err error) {
+	start, guessed := s.guess()
+	if !guessed {
+		return s.listMarks(ctx)
+	}
+	s.ahead = s.partsOf(start)
+	var failed error // matters only if the guess is right
+	err = work.Parallel(ctx, 2, 2, "read events", func(ctx context.Context, i int) (err error) {
+		if i == 0 {
+			marks, err = s.listMarks(ctx)
+			return err
+		}
+		failed = s.read(ctx, s.ahead)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(marks) == 0 || marks[0] != start {
+		s.ahead, failed = nil, nil
+	}
+	return marks, failed
+}
+
+func (s *bucketStream) listMarks(ctx context.Context) ([]int64, error) {
+	limit := s.listing
+	marks, err := s.e.shelf.Marks(ctx, s.line.name, s.unknown.from, s.unknown.toExcl, s.d, limit)
+	if err != nil {
+		return nil, err
+	}
+	s.listing = min(marksFactor*limit, marksAtOnce)
+	if len(marks) > 0 && s.d.edge(s.rest) == s.d.edge(All()) && s.opened == (span{}) {
+		s.line.rememberEnd(s.d, marks[0])
+	}
+	switch n := len(marks); {
+	case n < limit:
+		s.unknown = span{}
+	case s.d == Ascending:
+		s.unknown.from = marks[n-1] + 1
+	default:
+		s.unknown.toExcl = marks[n-1]
+	}
+	return marks, nil
+}
+
+// guess returns the bucket that is probably the first one: that of a cursor, or the one that
+// was the first when the directory was read last. None once a bucket was opened. It is never
+// one that a layout that is not known yet may concern.
+func (s *bucketStream) guess() (start int64, ok bool) {
+	edge := s.d.edge(s.rest)
+	switch {
+	case s.opened != (span{}):
+		return 0, false
+	case edge.ID != "":
+		start, _ = s.known.Bucket(edge.Time)
+	case edge == s.d.edge(All()):
+		if start, ok = s.line.rememberedEnd(s.d); !ok {
+			return 0, false
+		}
+	default:
+		return 0, false
+	}
+	begin, _ := s.known.Bucket(start)
+	return start, begin == start && start <= s.e.horizon(s.known.read)
+}
+
+// partsOf returns the parts of a bucket, of which nothing is read yet.
+func (s *bucketStream) partsOf(start int64) []*part {
+	_, end := s.known.Bucket(start)
+	r := s.rest.Intersect(Range{At(start), At(end)})
+	factor := s.known.At(start).Factor
+	limit := Limit{share(s.limit.Entries, factor), max(s.limit.Bytes/int64(factor), sliceBytesMin)}
+	parts := make([]*part, factor)
+	for p := range parts {
+		parts[p] = &part{Part: Part{s.line.name, start, end, p}, rest: r, limit: limit, more: true}
+	}
+	return parts
 }
 
 // follow reads the layout again if a bucket begins later than the one that is known serves.
@@ -229,12 +314,12 @@ func (s *bucketStream) openBuckets(ctx context.Context, b *budget) error {
 	for _, start := range s.marks[:n] {
 		_, end := s.known.Bucket(start)
 		s.opened = span{start, end}
-		r := s.rest.Intersect(Range{At(start), At(end)})
-		factor := s.known.At(start).Factor
-		limit := Limit{share(s.limit.Entries, factor), max(s.limit.Bytes/int64(factor), sliceBytesMin)}
-		for p := range factor {
-			s.parts = append(s.parts, &part{Part: Part{s.line.name, start, end, p}, rest: r, limit: limit, more: true})
+		if len(s.ahead) > 0 && s.ahead[0].Start == start {
+			s.parts = append(s.parts, s.ahead...)
+		} else {
+			s.parts = append(s.parts, s.partsOf(start)...)
 		}
+		s.ahead = nil
 	}
 	s.marks = s.marks[n:]
 	b.buckets -= n
@@ -247,12 +332,14 @@ func (s *bucketStream) openBuckets(ctx context.Context, b *budget) error {
 }
 
 // share is how many of n entries are read of one of several parts at first. Events are spread
-// evenly, so half as many again as the average nearly always suffice; else more are read.
+// evenly, so that three standard deviations above the average nearly always suffice; else more
+// are read.
 func share(n, factor int) int {
 	if factor == 1 {
 		return n
 	}
-	return min(n, n/factor+n/factor/2+8)
+	average := float64(n) / float64(factor)
+	return min(n, int(average+3*math.Sqrt(average*(1-1/float64(factor))))+2)
 }
 
 // buckets counts the buckets of parts.
@@ -265,10 +352,20 @@ func buckets(parts []*part) (n int) {
 	return n
 }
 
-// refill reads from every part that may have more and of which nothing is left in memory.
+// refill reads on in the parts of which nothing is left in memory, and drops those that ended.
 func (s *bucketStream) refill(ctx context.Context) error {
-	err := work.Parallel(ctx, prefetchMax, len(s.parts), "read events", func(ctx context.Context, i int) error {
-		p := s.parts[i]
+	if err := s.read(ctx, s.parts); err != nil {
+		return err
+	}
+	s.parts = slices.DeleteFunc(s.parts, func(p *part) bool { return len(p.entries) == 0 && !p.more })
+	return nil
+}
+
+// read reads from every part that may have more and of which nothing is left in memory. A
+// part that cannot be read is an error, never an empty one.
+func (s *bucketStream) read(ctx context.Context, parts []*part) error {
+	return work.Parallel(ctx, prefetchMax, len(parts), "read events", func(ctx context.Context, i int) error {
+		p := parts[i]
 		if !p.more || len(p.entries) > 0 {
 			return nil
 		}
@@ -287,11 +384,6 @@ func (s *bucketStream) refill(ctx context.Context) error {
 		}
 		return nil
 	})
-	if err != nil {
-		return err
-	}
-	s.parts = slices.DeleteFunc(s.parts, func(p *part) bool { return len(p.entries) == 0 && !p.more })
-	return nil
 }
 
 // merge returns what is certain to be next: entries of the first bucket in memory, up to

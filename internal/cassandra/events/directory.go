@@ -115,11 +115,11 @@ func (s *Shelf) Unmark(ctx context.Context, name string, starts []int64, before 
 	return nil
 }
 
-// blocksAtOnce is how many blocks are read in parallel.
+// blocksAtOnce is how many blocks are read in parallel at most.
 const blocksAtOnce = 8
 
-// Marks is timeline.Shelf.Marks. Most reads begin at the present: its block is read along
-// with the list of blocks.
+// Marks is timeline.Shelf.Marks. The block that is probably the first one is read along with
+// the list of blocks. Of the others one is read, and then more and more at once.
 func (s *Shelf) Marks(ctx context.Context, name string, from, toExcl int64, d timeline.Direction, limit int) ([]int64, error) {
 	if err := s.check(); err != nil || from >= toExcl {
 		return nil, err
@@ -128,25 +128,25 @@ func (s *Shelf) Marks(ctx context.Context, name string, from, toExcl int64, d ti
 	blocks := s.session.Query(ctx, inOrder(d), name, int64(allBlocks), blockOf(from), toExcl, int32(math.MaxInt32))
 	defer blocks.Close()
 	var wave []int64
-	present := blockOf(s.now().UnixMicro())
+	likely, guessed := m.likely()
 	begin := func(ctx context.Context, i int) (err error) {
 		if i == 0 {
-			wave, err = nextBlocks(blocks, blocksAtOnce/2)
-		} else if d == timeline.Descending && present < toExcl && present >= blockOf(from) {
-			m.present, err = m.block(ctx, present)
+			wave, err = nextBlocks(blocks, 1)
+		} else if guessed {
+			m.ahead, err = m.block(ctx, likely)
 		}
 		return err
 	}
 	if err := work.Parallel(ctx, 2, 2, "read the directory of a timeline", begin); err != nil {
 		return nil, err
 	}
-	for len(wave) > 0 {
-		known := m.present != nil && wave[0] == present
+	for n := 1; len(wave) > 0; n = min(2*n, blocksAtOnce) {
+		known := m.ahead != nil && wave[0] == likely
 		found, err := m.read(ctx, wave, known)
 		if err != nil || len(found) == limit {
 			return found, err
 		}
-		if wave, err = nextBlocks(blocks, blocksAtOnce); err != nil {
+		if wave, err = nextBlocks(blocks, n); err != nil {
 			return nil, err
 		}
 	}
@@ -173,8 +173,18 @@ type marks struct {
 	direction    timeline.Direction
 	limit        int
 
-	present []int64 // of the block of the present, if it was read and has any
-	found   []int64
+	ahead []int64 // of the block that is likely the first one, if it has any
+	found []int64
+}
+
+// likely returns the block that is probably the first one that has buckets: that of the
+// present, or where the range begins.
+func (m *marks) likely() (block int64, ok bool) {
+	if m.direction == timeline.Ascending {
+		return blockOf(m.from), m.from > timeline.MinTime
+	}
+	block = blockOf(min(m.toExcl-1, m.shelf.now().UnixMicro()))
+	return block, block >= blockOf(m.from)
 }
 
 func (m *marks) block(ctx context.Context, block int64) ([]int64, error) {
@@ -185,7 +195,7 @@ func (m *marks) block(ctx context.Context, block int64) ([]int64, error) {
 // found so far, up to the limit.
 func (m *marks) read(ctx context.Context, wave []int64, known bool) ([]int64, error) {
 	if known {
-		m.found = append(m.found, m.present...)
+		m.found = append(m.found, m.ahead...)
 		wave = wave[1:]
 	}
 	if len(m.found) < m.limit {

@@ -42,6 +42,9 @@ func frozen(address string) {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	fail(shelf.WaitReady(ctx))
+	if at := os.Getenv(killedVariable); at != "" {
+		killed(shelf, at, os.Getenv(timelineVariable))
+	}
 	o := timeline.Options{Upkeep: -1}
 	hasty(&o)
 	e, err := timeline.Open(shelf, o)
@@ -117,15 +120,15 @@ func TestFrozenServer(t *testing.T) {
 	}
 }
 
-// begin starts the process that is frozen later.
-func begin(t *testing.T, address, keyspace, name string) (*os.Process, io.Writer, *bufio.Reader) {
+// begin starts the process that is frozen or killed later.
+func begin(t *testing.T, address, keyspace, name string, further ...string) (*os.Process, io.Writer, *bufio.Reader) {
 	t.Helper()
 	binary, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), binary)
-	cmd.Env = append(os.Environ(), frozenVariable+"="+address, keyspaceVariable+"="+keyspace, timelineVariable+"="+name)
+	cmd.Env = append(append(os.Environ(), frozenVariable+"="+address, keyspaceVariable+"="+keyspace, timelineVariable+"="+name), further...)
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -30,6 +30,8 @@ func testTroubles(t *testing.T, address, keyspace string) {
 		"more deletes than Cassandra reads": testTombstones,
 		"a history whose answer is lost":    testHistoryUnknown,
 		"pieces that are missing":           testMissingPieces,
+		"what a page costs":                 testPageStatements,
+		"a page of which a statement fails": testPageFails,
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer node.Fail(nil)
