@@ -4,7 +4,9 @@ import (
 	"errors"
 	"log/slog"
 	"os"
+	"path/filepath"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/cassandra"
@@ -13,17 +15,44 @@ import (
 	"varve/internal/config"
 	"varve/internal/graphite/event"
 	"varve/internal/timeline"
+	timelines "varve/internal/timeline/api"
+	"varve/internal/timeline/spooled"
 )
+
+// spoolDir is where events wait for Cassandra.
+const spoolDir = "timeline-spool"
 
 // openSharedTimelines opens the timelines in the keyspace that is written to. It does not
 // wait for the cluster. close ends them; call it before the store is closed.
-func openSharedTimelines(c config.Config, s *cassandra.Store, node string, registry prometheus.Registerer, log *slog.Logger) (engine *timeline.Engine, close func() error, err error) {
+func openSharedTimelines(c config.Config, s *cassandra.Store, node string, registry prometheus.Registerer, log *slog.Logger) (engine *timeline.Engine, spool timelines.Spool, close func() error, err error) {
 	host, _ := os.Hostname() // for people
 	create := c.Cassandra.Schema.Create != schema.CreateNothing && c.Cassandra.Schema.Role == schema.RoleAll
 	shelf := events.Open(s.Session(), events.Options{Node: node, Host: host, Create: create, Log: log})
 	engine, err = timeline.Open(shelf, timeline.Options{Config: c.Timeline, Log: log, Metric: registry, Lease: shelf.Leads, Own: event.Own()})
 	if err != nil {
-		return nil, nil, errors.Join(err, shelf.Close())
+		return nil, nil, nil, errors.Join(err, shelf.Close())
 	}
-	return engine, func() error { return errors.Join(engine.Close(), shelf.Close()) }, nil
+	closeBoth := func() error { return errors.Join(engine.Close(), shelf.Close()) }
+	if !spools(c) {
+		return engine, nil, closeBoth, nil
+	}
+	waiting, err := spooled.Open(vfs.Default, filepath.Join(c.DataDir, spoolDir), spooled.Options{
+		Engine: engine, Names: c.Timeline.Spool, BytesMax: c.Timeline.SpoolBytesMax,
+		MinFreeBytes: c.Cassandra.Spool.MinFreeBytes, MinFreeKey: "cassandra.spool.min_free_bytes",
+		Logger: log, Registerer: registry,
+	})
+	if err != nil {
+		return nil, nil, nil, errors.Join(err, closeBoth())
+	}
+	return engine, waiting, func() error { return errors.Join(waiting.Close(), closeBoth()) }, nil
+}
+
+// spools reports whether some events are acknowledged before they are in Cassandra, or were
+// before the settings changed.
+func spools(c config.Config) bool {
+	if len(c.Timeline.Spool) > 0 {
+		return true
+	}
+	_, err := os.Stat(filepath.Join(c.DataDir, spoolDir))
+	return err == nil
 }

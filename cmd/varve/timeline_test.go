@@ -14,13 +14,20 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/cql/cqltest"
+	"varve/internal/originals"
 )
 
 // timelineCurl matches the forms that docs/timelines.md uses.
 var timelineCurl = regexp.MustCompile(`(?s)^curl (-N )?(?:-X (\w+) )?(?:-H 'Content-Type: ([^']*)' )?'localhost:8080([^']*)'(?: -d '(.*)')?$`)
 
 // Every example in docs/timelines.md works, top to bottom on an empty server.
-func TestTimelineExamples(t *testing.T) {
+func TestTimelineExamples(t *testing.T) { start(t, t.TempDir()).timelineExamples(t) }
+
+func (p *process) timelineExamples(t *testing.T) {
+	t.Helper()
 	page, err := os.ReadFile("../../docs/timelines.md")
 	if err != nil {
 		t.Fatal(err)
@@ -29,7 +36,6 @@ func TestTimelineExamples(t *testing.T) {
 	if len(examples) < 14 {
 		t.Fatalf("%d examples", len(examples))
 	}
-	p := start(t, t.TempDir())
 	for _, ex := range examples {
 		parts := timelineCurl.FindStringSubmatch(ex[1])
 		if parts == nil {
@@ -89,8 +95,10 @@ func (p *process) exchange(t *testing.T, method, path, kind, body string, endles
 }
 
 // The command appends, reads and lays out; it reports lines that are refused.
-func TestTimelineCommand(t *testing.T) {
-	p := start(t, t.TempDir())
+func TestTimelineCommand(t *testing.T) { start(t, t.TempDir()).timelineCommands(t) }
+
+func (p *process) timelineCommands(t *testing.T) {
+	t.Helper()
 	dir := t.TempDir()
 	file := func(text string) string {
 		path := filepath.Join(dir, "in")
@@ -127,6 +135,59 @@ func TestTimelineCommand(t *testing.T) {
 	want(1, "", "not found", "stats", "never")
 	for _, args := range [][]string{{}, {"apend"}, {"append"}, {"read"}, {"tail", "a", "b"}, {"read", "a", "--limit", "x"}, {"append", "a", "--json", "--type", "x"}, {"stats", "a", "--limit", "1"}} {
 		want(2, "", "varve: ", args...)
+	}
+}
+
+// The same examples and commands work with the timelines in Cassandra. While that is away, the
+// timelines that are spooled take events, others answer 503; kill -9 loses none of them.
+func TestTimelinesOverCassandra(t *testing.T) {
+	address := originals.Cassandra(t)
+	node := cqltest.NewFailingNode(t, address)
+	config := cqltest.Config(address)
+	cqltest.Drop(t, cqltest.Open(t, config, cql.Options{}))
+	dir := t.TempDir()
+	serve := func() *process {
+		return start(t, dir, "--store=cassandra", "--cassandra-hosts="+node.Address, "--cassandra-keyspace="+config.Keyspace, "--timeline-spool=journal", "--cassandra-schema-create=keyspace", "--tune=cassandra.outage_grace=100ms")
+	}
+	p := serve()
+	wait := func(what string, done func() bool) {
+		t.Helper()
+		for until := time.Now().Add(time.Minute); !done(); time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(until) {
+				t.Fatalf("%s does not come", what)
+			}
+		}
+	}
+	status := func(method, path, body string) int {
+		code, _ := p.do(method, path, body)
+		return code
+	}
+	wait("the keyspace", func() bool { return status("GET", "/api/v1/timelines", "") == 200 })
+	p.timelineExamples(t)
+	p.timelineCommands(t)
+
+	node.Cut()
+	const journal, other = "/api/v1/timelines/journal/events", "/api/v1/timelines/other/events"
+	wait("the outage", func() bool { return status("POST", other, `{"time":1,"id":"x","data":0}`) == 503 })
+	if got := status("POST", journal, `[{"time":1,"id":"a","data":1},{"time":2,"id":"b","data":2}]`); got != 200 {
+		t.Errorf("a spooled timeline answers %d", got)
+	}
+	if got := status("GET", journal, ""); got != 503 {
+		t.Errorf("a page without Cassandra: %d", got)
+	}
+	p.kill()
+	p = serve()
+	if got := status("POST", journal, `{"time":3,"id":"c","data":3}`); got != 200 {
+		t.Errorf("a spooled timeline answers %d after a start without Cassandra", got)
+	}
+	node.Mend()
+	want := `{"events":[{"time":3,"id":"c","type":"","data":3},{"time":2,"id":"b","type":"","data":2},{"time":1,"id":"a","type":"","data":1}],"end":true}`
+	wait("what was acknowledged", func() bool {
+		_, page := p.do("GET", journal, "")
+		return strings.TrimSpace(page) == want
+	})
+	if got := status("DELETE", journal+"?id=b", ""); got != 204 {
+		t.Errorf("a delete answers %d", got)
 	}
 }
 

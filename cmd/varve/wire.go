@@ -50,7 +50,8 @@ type backend struct {
 	largest, fastest func(limit int) []ingest.Culprit
 
 	timelines *timeline.Engine
-	alsoClose func() error // what lies beside the store
+	spool     timelines.Spool // of events; nil without
+	alsoClose func() error    // what lies beside the store
 
 	writable func() error // nil while the store accepts points
 	settings []admin.Reloadable
@@ -155,7 +156,7 @@ func openCassandra(c config.Config, registry prometheus.Registerer, log *slog.Lo
 	if err != nil {
 		return nil, err
 	}
-	timelines, closeTimelines, err := openSharedTimelines(c, s, node, registry, log)
+	engine, spool, closeTimelines, err := openSharedTimelines(c, s, node, registry, log)
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -168,7 +169,8 @@ func openCassandra(c config.Config, registry prometheus.Registerer, log *slog.Lo
 	}
 	return &backend{
 		Store:     s,
-		timelines: timelines,
+		timelines: engine,
+		spool:     spool,
 		alsoClose: closeTimelines,
 		node:      node,
 		flush:     s.Flush,
@@ -220,7 +222,7 @@ func (h *instance) build(c config.Config, registry prometheus.Registerer, log *s
 		opentsdb.New(pipeline, log).Routes(),
 		graphite.New(h.queries, s, s.timelines, c.Graphite, h.shelf, time.Now, log).Routes(),
 		timelines.New(timelines.Options{
-			Engine: s.timelines, Config: c.Timeline, Pipeline: pipeline, Queries: h.queries, Metric: registry, Log: log,
+			Engine: s.timelines, Spool: s.spool, Config: c.Timeline, Pipeline: pipeline, Queries: h.queries, Metric: registry, Log: log,
 		}).Routes(),
 	)
 	h.front.streams = map[string]*stream.Server{

@@ -23,7 +23,10 @@ import (
 // that the storage failed as a whole: then no event is known to be stored, and Result.IDs
 // has the ids with which they can be sent again without harm.
 func (e *Engine) Append(ctx context.Context, events []Addressed) (Result, error) {
-	a := &appending{e: e, ctx: ctx, events: events, lines: map[string]*target{}, failed: make([]bool, len(events))}
+	return e.append(&appending{e: e, ctx: ctx, events: events, lines: map[string]*target{}, failed: make([]bool, len(events))})
+}
+
+func (e *Engine) append(a *appending) (Result, error) {
 	if err := a.check(); err != nil {
 		return Result{}, err
 	}
@@ -48,6 +51,8 @@ type appending struct {
 	result Result
 	failed []bool // by event: it is not in all of its timelines
 
+	accepted []Accepted // of events that were acknowledged before; else nil
+
 	lines map[string]*target
 	order []*target // by name, which is the order of their locks
 
@@ -67,7 +72,9 @@ type target struct {
 	bytes  int64
 	err    error // why it takes none
 	starts map[int64]bool
-	placed int // of count, those that are put
+
+	deleted int64 // when the timeline was deleted, if it was before this call; microseconds
+	placed  int   // of count, those that are put
 }
 
 func (a *appending) check() error {
@@ -101,7 +108,7 @@ func (a *appending) identify() {
 			e.ID, a.own[i] = a.e.ids.next(), true
 		}
 		a.result.IDs[i] = e.ID
-		if err := cmp.Or(e.check(int64(a.e.config.PayloadBytesMax)), checkTimelines(a.events[i].Timelines)); err != nil {
+		if err := cmp.Or(e.check(a.payloadMax()), checkTimelines(a.events[i].Timelines)); err != nil {
 			a.reject(i, "", err)
 			continue
 		}
@@ -149,10 +156,12 @@ func (a *appending) open() {
 	work.Parallel(a.ctx, prefetchMax, len(a.order), "read layouts", func(ctx context.Context, i int) error {
 		t := a.order[i]
 		t.err = work.Do("read the layout of a timeline", func() (err error) {
-			if err := t.take(t.count, a.e.config.RateMax, a.e.now()); err != nil {
-				return err
+			if a.accepted == nil {
+				err = t.take(t.count, a.e.config.RateMax, a.e.now())
 			}
-			t.known, err = a.e.writable(ctx, t)
+			if err == nil {
+				t.known, err = a.writable(ctx, t)
+			}
 			return err
 		})
 		return nil
@@ -174,9 +183,10 @@ func (a *appending) release() {
 }
 
 // writable returns the layout of a timeline that takes events: it creates or revives it.
-func (e *Engine) writable(ctx context.Context, t *target) (known, error) {
+func (a *appending) writable(ctx context.Context, t *target) (known, error) {
+	e := a.e
 	k, err := e.layout(ctx, t.line, t.last)
-	if err != nil || k.Live() {
+	if err != nil || k.Live() || a.outlived(t, k.Deleted) {
 		return k, err
 	}
 	return e.change(ctx, t.line, true, func(h History) (History, error) {
@@ -184,7 +194,7 @@ func (e *Engine) writable(ctx context.Context, t *target) (known, error) {
 			h.Deleted = 0 // and its layout stays: others may still use it
 			return h, nil
 		}
-		if !t.own {
+		if a.accepted == nil && !t.own {
 			if err := e.roomForTimeline(ctx); err != nil {
 				return h, err
 			}
@@ -215,7 +225,7 @@ func (a *appending) place() {
 			err := t.err
 			var p Placed
 			if err == nil {
-				p, err = a.e.placeIn(t, e)
+				p, err = a.placeIn(t, i, e)
 			}
 			if err != nil {
 				a.reject(i, name, err)
@@ -231,12 +241,14 @@ func (a *appending) place() {
 }
 
 // placeIn returns where an event goes in a timeline.
-func (e *Engine) placeIn(t *target, event Event) (Placed, error) {
-	k := &t.known
+func (a *appending) placeIn(t *target, i int, event Event) (Placed, error) {
+	e, k := a.e, &t.known
+	if err := a.deletedSince(i, t); err != nil {
+		return Placed{}, err
+	}
 	start, end := k.Bucket(event.Time)
 	if !e.serves(t.line, k.read, start) {
-		return Placed{}, badf("the time of the event is %v in the future; events may be up to timeline.lead_time (%v) less an eighth ahead, or in a bucket that begins before that",
-			time.UnixMicro(event.Time).Sub(e.now()).Round(time.Millisecond), e.config.LeadTime)
+		return Placed{}, e.tooFarAhead(event.Time)
 	}
 	if oldest := e.oldest(&k.History); event.Time < oldest {
 		return Placed{}, badf("the event is older than the retention of the timeline, %v", k.Retention)
@@ -249,6 +261,11 @@ func (e *Engine) placeIn(t *target, event Event) (Placed, error) {
 		p.Partition = hashPartition(event.ID, layout.Factor)
 	}
 	return p, nil
+}
+
+func (e *Engine) tooFarAhead(at int64) error {
+	return badf("the time of the event is %v in the future; events may be up to timeline.lead_time (%v) less an eighth ahead, or in a bucket that begins before that",
+		time.UnixMicro(at).Sub(e.now()).Round(time.Millisecond), e.config.LeadTime)
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -338,10 +355,11 @@ func (a *appending) reopen() error {
 func (a *appending) put() error {
 	now := a.e.now()
 	for i := range a.placed {
-		a.placed[i].Put = now
-	}
-	for _, p := range a.payloads {
-		p.Put = now
+		p := &a.placed[i]
+		p.Put = a.at(a.from[i], now)
+		if p.Pointer != (PayloadKey{}) {
+			a.payloads[p.Pointer].Put = p.Put
+		}
 	}
 	err := work.Parallel(a.ctx, prefetchMax, len(a.order), "mark buckets", func(ctx context.Context, i int) error {
 		return a.e.mark(ctx, a.order[i].line, a.order[i].starts)

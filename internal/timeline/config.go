@@ -17,6 +17,8 @@ type Config struct {
 	TailsMax        int           `yaml:"tails_max" doc:"Number of readers that may follow timelines at the same time, 1 to 100000."`
 	LeadTime        time.Duration `yaml:"lead_time" doc:"How long before it takes effect a change of layout is written, 1s to 1h. Events may be that far in the future. The same on all servers of a cluster."`
 	Adapt           bool          `yaml:"adapt" doc:"Choose sizes of buckets and numbers of partitions from the measured rate."`
+	Spool           []string      `yaml:"spool" doc:"Names of timelines, up to 1000, whose events are acknowledged when they are in a log on this server's disk, and put into Cassandra afterwards: an outage of Cassandra does not refuse them. Without effect with store: embedded."`
+	SpoolBytesMax   units.Bytes   `yaml:"spool_bytes_max" doc:"Bytes of events that may wait for Cassandra in that log, 16MiB to 1024GiB. Then appends to its timelines are refused."`
 }
 
 // DefaultConfig returns the defaults.
@@ -27,6 +29,7 @@ func DefaultConfig() Config {
 		TailsMax:        1000,
 		LeadTime:        time.Minute,
 		Adapt:           true,
+		SpoolBytesMax:   units.GiB,
 	}
 }
 
@@ -36,6 +39,7 @@ func (c Config) withDefaults() Config {
 	c.TimelinesMax = cmp.Or(c.TimelinesMax, d.TimelinesMax)
 	c.TailsMax = cmp.Or(c.TailsMax, d.TailsMax)
 	c.LeadTime = cmp.Or(c.LeadTime, d.LeadTime)
+	c.SpoolBytesMax = cmp.Or(c.SpoolBytesMax, d.SpoolBytesMax)
 	return c
 }
 
@@ -53,6 +57,13 @@ func (c Config) Validate() error {
 	check(c.RateMax >= 0, "rate_max", "0 or more", c.RateMax)
 	check(c.TailsMax >= 1 && c.TailsMax <= 100_000, "tails_max", "1 to 100000", c.TailsMax)
 	check(c.LeadTime >= time.Second && c.LeadTime <= time.Hour, "lead_time", "1s to 1h", c.LeadTime)
+	check(c.SpoolBytesMax >= 16*units.MiB && c.SpoolBytesMax <= 1024*units.GiB, "spool_bytes_max", "16MiB to 1024GiB", c.SpoolBytesMax)
+	check(len(c.Spool) <= spoolNames, "spool", fmt.Sprintf("up to %d names", spoolNames), len(c.Spool))
+	for _, name := range c.Spool {
+		if err := CheckName(name); err != nil {
+			errs = append(errs, fmt.Errorf("spool: %w", err))
+		}
+	}
 	return errors.Join(errs...)
 }
 
@@ -69,5 +80,6 @@ const (
 	pageTime        = 5 * time.Second // for a page, beyond which it ends early
 	prefetchMax     = 8               // parts that are read at once for one page
 	payloadsAtOnce  = 16              // payloads that are fetched at once for one page
+	spoolNames      = 1000            // timelines that are spooled
 	HybridThreshold = 16 * units.KiB  // of hybrid timelines that do not say
 )

@@ -279,7 +279,7 @@ func (s *bucketStream) guess() (start int64, ok bool) {
 		return 0, false
 	}
 	begin, _ := s.known.Bucket(start)
-	return start, begin == start && start <= s.e.horizon(s.known.read)
+	return start, begin == start && s.e.serves(s.line, s.known.read, start)
 }
 
 // partsOf returns the parts of a bucket, of which nothing is read yet.

@@ -68,6 +68,7 @@ func TestShelf(t *testing.T) {
 		"a closed shelf":                         testClosed,
 		"many writers of one timeline":           testWriters,
 		"a name after its timeline was replaced": testNameOfReplaced,
+		"events accepted before a delete":        testAcceptedBeforeDelete,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, session) })
 	}
@@ -448,4 +449,64 @@ func testNameOfReplaced(t *testing.T, session *cql.Session) {
 			t.Errorf("names %q, %v", names, err)
 		}
 	}
+}
+
+// An event that was acknowledged before a delete, and is put after it, stays deleted; one that
+// was acknowledged after it is there.
+func testAcceptedBeforeDelete(t *testing.T, session *cql.Session) {
+	s := openShelf(t, session, Options{Node: "first"})
+	c := &testClock{at: time.Now()}
+	e := openEngine(t, s, func(o *timeline.Options) {
+		o.Now = func() time.Time { // never twice in one microsecond
+			c.add(time.Millisecond)
+			return c.now()
+		}
+	})
+	name := t.Name()
+	base := time.Now().Add(-time.Hour).UnixMicro()
+	want := func(ids ...string) {
+		t.Helper()
+		p, err := e.Read(t.Context(), timeline.Query{Timelines: []string{name}, Order: timeline.Ascending})
+		var got []string
+		for _, f := range p.Events {
+			got = append(got, f.ID)
+		}
+		if err != nil || !slices.Equal(got, ids) {
+			t.Errorf("events %q, %v, want %q", got, err, ids)
+		}
+	}
+	accept := func(id string) []timeline.Accepted {
+		t.Helper()
+		all, r, err := e.Accept(t.Context(), []timeline.Addressed{event(base, id, "data", name)})
+		if err != nil || r.Accepted != 1 {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		return all
+	}
+	appendAll(t, e, event(base+second, "kept", "", name))
+	before := accept("before")
+	if err := e.Delete(t.Context(), name, timeline.Deletion{From: &base, Until: &base}); err != nil {
+		t.Fatal(err)
+	}
+	after := accept("after")
+	for range 2 { // and again, as after a crash
+		for _, some := range [][]timeline.Accepted{before, after} {
+			if r, err := e.AppendAccepted(t.Context(), some); err != nil || r.Accepted != 1 {
+				t.Fatalf("%+v, %v", r, err)
+			}
+		}
+		want("after", "kept")
+	}
+	if err := e.DeleteTimeline(t.Context(), name); err != nil {
+		t.Fatal(err)
+	}
+	r, err := e.AppendAccepted(t.Context(), after)
+	if err != nil || len(r.Rejected) != 1 || !errors.As(r.Rejected[0].Err, new(*store.InputError)) {
+		t.Errorf("of a timeline that was deleted since: %+v, %v", r, err)
+	}
+	want()
+	if _, err := e.AppendAccepted(t.Context(), append(accept("later"), after...)); err != nil {
+		t.Error(err)
+	}
+	want("later")
 }

@@ -23,6 +23,7 @@ import (
 // An API answers requests on timelines. It is safe for use by many goroutines.
 type API struct {
 	engine   *timeline.Engine
+	spool    Spool
 	pipeline *ingest.Pipeline
 	queries  *query.Engine
 	config   timeline.Config
@@ -40,6 +41,7 @@ type API struct {
 // Options are what an API works with.
 type Options struct {
 	Engine   *timeline.Engine
+	Spool    Spool            // nil: events are acknowledged when they are stored
 	Config   timeline.Config  // that the engine was opened with
 	Pipeline *ingest.Pipeline // for the memory and the pace of bodies
 	Queries  *query.Engine    // for places and memory of reads
@@ -47,9 +49,43 @@ type Options struct {
 	Log      *slog.Logger
 }
 
+// A Spool acknowledges events of some timelines before they are stored.
+type Spool interface {
+	// Append is that of the engine.
+	Append(ctx context.Context, events []timeline.Addressed) (timeline.Result, error)
+
+	// Flush returns when what was acknowledged before is stored.
+	Flush(ctx context.Context) error
+}
+
+// put appends events.
+func (a *API) put(ctx context.Context, events []timeline.Addressed) (timeline.Result, error) {
+	if a.spool != nil {
+		return a.spool.Append(ctx, events)
+	}
+	return a.engine.Append(ctx, events)
+}
+
+// settleTime is how long a delete waits for events that were acknowledged before.
+const settleTime = 10 * time.Second
+
+// settle comes before events are deleted: those that were acknowledged here are among them.
+func (a *API) settle(ctx context.Context) error {
+	if a.spool == nil {
+		return nil
+	}
+	within, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	err := a.spool.Flush(within)
+	if err != nil && within.Err() != nil && ctx.Err() == nil {
+		return &store.UnavailableError{Reason: "events that this server has acknowledged wait for Cassandra in the spool of timelines; delete again when they are stored", Err: err}
+	}
+	return err
+}
+
 // New returns an API.
 func New(o Options) *API {
-	a := &API{engine: o.Engine, pipeline: o.Pipeline, queries: o.Queries, config: o.Config, log: o.Log, beat: heartbeat, patience: tailPatience}
+	a := &API{engine: o.Engine, spool: o.Spool, pipeline: o.Pipeline, queries: o.Queries, config: o.Config, log: o.Log, beat: heartbeat, patience: tailPatience}
 	set := collectors.Named("varve_timeline_")
 	a.requests = set.CounterVec("requests_total", "Requests of the API of timelines, by what they did.", "request")
 	a.sent = set.Counter("tail_events_total", "Events that were sent to those who follow timelines.")

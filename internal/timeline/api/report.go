@@ -201,7 +201,7 @@ func (b *block) append(ctx context.Context, good []timeline.Addressed) (timeline
 	if len(good) == 0 {
 		return timeline.Result{}, nil
 	}
-	result, err := b.api.engine.Append(ctx, good)
+	result, err := b.api.put(ctx, good)
 	if limit := (*store.LimitError)(nil); errors.As(err, &limit) && len(good) == 1 {
 		return timeline.Result{IDs: []string{good[0].ID}, Rejected: []timeline.Rejection{{Err: err}}}, nil
 	}

@@ -1,0 +1,176 @@
+package spooled
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"varve/internal/clip"
+	"varve/internal/store"
+	"varve/internal/timeline"
+	"varve/internal/units"
+	"varve/internal/wal"
+	"varve/internal/work"
+	"varve/internal/writelog"
+)
+
+const (
+	linger       = 100 * time.Millisecond // for which events gather before they are drained
+	spaceEvery   = time.Second            // how often the free space is looked at
+	pauseFirst   = 250 * time.Millisecond // after a drain that failed, doubled up to pauseMost
+	pauseMost    = 15 * time.Second
+	drainBytes   = 4 * units.MiB // that are put at once, unless a record has more
+	refusedShown = 10            // events that a drain logs as refused, at most
+)
+
+// run drains when there is something, until ctx ends.
+func (s *Spool) run(ctx context.Context) {
+	space := time.NewTicker(spaceEvery)
+	defer space.Stop()
+	due, planned, pause := time.NewTimer(0), true, pauseFirst // at first what an earlier process has left
+	defer due.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-space.C:
+			s.log.LookAtSpace(func() error { return s.log.Reopen(ctx, 0, nothingElse) })
+		case <-s.poke:
+			if !planned {
+				due.Reset(linger)
+			}
+			planned = true
+		case <-due.C:
+			planned = false
+			err := work.Do("drain the spool of timelines", func() error { return s.drain(ctx) })
+			if err == nil || ctx.Err() != nil {
+				pause = pauseFirst
+				continue
+			}
+			s.failed.Inc()
+			s.logger.Warn("the spool of timelines could not be drained; it is tried again", "error", err, "events", s.waiting.Load(), "in", pause)
+			due.Reset(pause)
+			planned, pause = true, min(2*pause, pauseMost)
+		}
+	}
+}
+
+// nothingElse is what a new log has to begin with: whoever waits for a record of the one
+// that failed is told so.
+func nothingElse(wal.Segment) (last writelog.Entry, err error) { return last, nil }
+
+// drain puts what is in the log now into the timelines, and gives it up.
+func (s *Spool) drain(ctx context.Context) error {
+	s.log.Order.Lock()
+	upTo, events, bytes := s.appended.Load(), s.waiting.Load(), s.bytes.Load()
+	now := time.Now().UnixMicro()
+	segment, err := s.log.Current().Rotate()
+	last := s.log.Last()
+	s.log.Order.Unlock()
+	if err == nil {
+		err = last.Wait(ctx)
+	}
+	if err != nil {
+		return fmt.Errorf("begin a segment of the log: %w", err)
+	}
+	if err := s.putBefore(ctx, segment); err != nil {
+		return err
+	}
+	s.skip = 0 // not what Release may have left
+	if err := s.log.Current().Release(segment); err != nil {
+		return err
+	}
+	s.bytes.Add(-bytes)
+	s.waiting.Add(-events)
+	s.since.Store(now)
+	s.drained.Store(upTo)
+	s.progress.Announce()
+	return nil
+}
+
+// putBefore puts the events of all segments before one.
+func (s *Spool) putBefore(ctx context.Context, segment wal.Segment) error {
+	segments, err := wal.Segments(s.fs, s.dir)
+	if err != nil || len(segments) == 0 || segments[0] >= segment {
+		return err
+	}
+	p := &putting{Spool: s, ctx: ctx}
+	_, err = wal.Replay(s.fs, s.dir, wal.ReplayOptions{From: segments[0], To: segment - 1}, func(_ wal.Segment, _ byte, record []byte) error {
+		if p.records++; p.records <= s.skip {
+			return nil
+		}
+		return p.add(record)
+	})
+	if err == nil {
+		err = p.flush()
+	}
+	if damage := (*store.CorruptionError)(nil); errors.As(err, &damage) {
+		return fmt.Errorf("%w; stop the server and move this file of %s away: its events that are not drained are lost", err, s.dir)
+	}
+	return err
+}
+
+// A putting is one pass over the log.
+type putting struct {
+	*Spool
+	ctx     context.Context
+	records int // that were read
+	events  []timeline.Accepted
+	places  int // of events, each counted once a timeline
+	bytes   int // of their data, counted so too
+	shown   int // refused events that were logged
+}
+
+func (p *putting) add(record []byte) error {
+	events, err := decode(record)
+	if err != nil {
+		return err
+	}
+	places, bytes := 0, 0
+	for i := range events {
+		n := len(events[i].Timelines)
+		places, bytes = places+n, bytes+n*len(events[i].Data)
+	}
+	if p.places+places > timeline.BatchEvents || p.bytes+bytes > int(drainBytes) {
+		p.records-- // this one is not among them
+		if err := p.flush(); err != nil {
+			return err
+		}
+		p.records++
+	}
+	p.events, p.places, p.bytes = append(p.events, events...), p.places+places, p.bytes+bytes
+	return nil
+}
+
+// flush puts what was gathered. What is done is not done again if what follows fails.
+func (p *putting) flush() error {
+	if len(p.events) == 0 {
+		return nil
+	}
+	result, err := p.options.Engine.AppendAccepted(p.ctx, p.events)
+	if err != nil {
+		return err
+	}
+	for _, r := range result.Rejected {
+		if !errors.As(r.Err, new(*store.InputError)) {
+			return r.Err
+		}
+	}
+	for _, r := range result.Rejected {
+		p.refuse(&p.events[r.Index], r.Timeline, r.Err)
+	}
+	p.put.Add(float64(result.Accepted))
+	p.skip = p.records
+	p.events, p.places, p.bytes = p.events[:0], 0, 0
+	return nil
+}
+
+func (p *putting) refuse(e *timeline.Accepted, name string, err error) {
+	p.refused.Inc()
+	if p.shown++; p.shown > refusedShown {
+		return
+	}
+	p.logger.Warn("a timeline does not take an event of the spool any more; the event is dropped", "timeline", clip.Text(name, 100), "id", clip.Text(e.ID, 100),
+		"time", time.UnixMicro(e.Time).UTC(), "accepted", e.At.UTC(), "error", err)
+}

@@ -1,0 +1,109 @@
+package spooled
+
+import (
+	"encoding/binary"
+	"errors"
+	"time"
+
+	"varve/internal/timeline"
+)
+
+// typeEvents is the type of the records, version 1. Types are on disk and never reused.
+const typeEvents = 1
+
+// recordBytes is about how large a record becomes, unless one event is larger.
+const recordBytes = 1 << 20
+
+// A record has events that were accepted together:
+//
+//	at, microseconds: varint | per event: time varint | id | type | data |
+//	                                      number of timelines uvarint | their names
+//
+// Each text is its length as uvarint, and its bytes.
+func appendAt(dst []byte, at time.Time) []byte { return binary.AppendVarint(dst, at.UnixMicro()) }
+
+func appendEvent(dst []byte, e *timeline.Addressed) []byte {
+	dst = binary.AppendVarint(dst, e.Time)
+	dst = appendText(appendText(dst, e.ID), e.Type)
+	dst = append(binary.AppendUvarint(dst, uint64(len(e.Data))), e.Data...)
+	dst = binary.AppendUvarint(dst, uint64(len(e.Timelines)))
+	for _, name := range e.Timelines {
+		dst = appendText(dst, name)
+	}
+	return dst
+}
+
+func appendText(dst []byte, s string) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
+}
+
+// encode makes records of events that were accepted at one time.
+func encode(events []timeline.Accepted) (records [][]byte) {
+	var record []byte
+	for i := range events {
+		e := &events[i]
+		if record == nil {
+			record = appendAt(nil, e.At)
+		}
+		if record = appendEvent(record, &e.Addressed); len(record) >= recordBytes || i == len(events)-1 {
+			records, record = append(records, record), nil
+		}
+	}
+	return records
+}
+
+var errRecord = errors.New("the record is not one of events: use a newer build")
+
+// decode reads a record. The events keep nothing of it.
+func decode(record []byte) (events []timeline.Accepted, err error) {
+	c := cutter{rest: record}
+	at := time.UnixMicro(c.varint())
+	for len(c.rest) > 0 && !c.bad {
+		e := timeline.Addressed{Event: timeline.Event{Time: c.varint(), ID: string(c.text()), Type: string(c.text()), Data: append([]byte{}, c.text()...)}}
+		for n := c.uvarint(); n > 0 && !c.bad; n-- {
+			e.Timelines = append(e.Timelines, string(c.text()))
+		}
+		events = append(events, timeline.Accepted{Addressed: e, At: at})
+	}
+	if c.bad {
+		return nil, errRecord
+	}
+	return events, nil
+}
+
+// A cutter cuts values off the front of bytes. It is bad once there were too few.
+type cutter struct {
+	rest []byte
+	bad  bool
+}
+
+func (c *cutter) varint() int64 {
+	v, n := binary.Varint(c.rest)
+	c.cut(n)
+	return v
+}
+
+func (c *cutter) uvarint() uint64 {
+	v, n := binary.Uvarint(c.rest)
+	c.cut(n)
+	return v
+}
+
+func (c *cutter) cut(n int) {
+	if n <= 0 {
+		c.bad, c.rest = true, nil
+		return
+	}
+	c.rest = c.rest[n:]
+}
+
+func (c *cutter) text() []byte {
+	n := c.uvarint()
+	if n > uint64(len(c.rest)) {
+		c.bad, c.rest = true, nil
+		return nil
+	}
+	text := c.rest[:n]
+	c.rest = c.rest[n:]
+	return text
+}

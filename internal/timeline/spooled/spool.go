@@ -1,0 +1,290 @@
+package spooled
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/collectors"
+	"varve/internal/gate"
+	"varve/internal/store"
+	"varve/internal/timeline"
+	"varve/internal/units"
+	"varve/internal/wal"
+	"varve/internal/writelog"
+)
+
+// Options are what a Spool is opened with.
+type Options struct {
+	Engine       *timeline.Engine
+	Names        []string    // of the timelines whose events are acknowledged here
+	BytesMax     units.Bytes // that the log may have
+	MinFreeBytes units.Bytes // free space of the disk below which events are refused
+	MinFreeKey   string      // the setting of MinFreeBytes, for messages
+
+	Logger     *slog.Logger
+	Registerer prometheus.Registerer // nil: no metrics
+}
+
+// A Spool takes events for some timelines of an engine. Any goroutine may call its methods.
+type Spool struct {
+	options Options
+	fs      vfs.FS
+	dir     string
+	names   map[string]bool
+	logger  *slog.Logger
+	log     *writelog.Log
+
+	set        *collectors.Set
+	unregister func()
+	taken      prometheus.Counter
+	put        prometheus.Counter
+	refused    prometheus.Counter
+	failed     prometheus.Counter
+
+	bytes    atomic.Int64  // in the log
+	waiting  atomic.Int64  // events that are not drained
+	appended atomic.Uint64 // records that were there or came; changed under the order lock
+	drained  atomic.Uint64 // of them
+	since    atomic.Int64  // microseconds: nothing that waits was acknowledged before
+	progress *gate.Gate    // announced when drained changes
+
+	skip int // records at the begin of the log that are drained; of the drain
+
+	poke    chan struct{}
+	stop    context.CancelFunc
+	stopped chan struct{}
+}
+
+// Open opens the log in a directory, which no other process uses, and begins to drain what
+// is in it. Close stops that.
+func Open(fs vfs.FS, dir string, o Options) (*Spool, error) {
+	s := &Spool{options: o, fs: fs, dir: dir, names: map[string]bool{}, logger: o.Logger, progress: gate.New(), poke: make(chan struct{}, 1), stopped: make(chan struct{})}
+	for _, name := range o.Names {
+		s.names[name] = true
+	}
+	if s.logger == nil {
+		s.logger = slog.New(slog.DiscardHandler)
+	}
+	if err := fs.MkdirAll(dir, 0o755); err != nil {
+		return nil, fmt.Errorf("open the spool of timelines: %w", err)
+	}
+	if err := s.openLog(); err != nil {
+		return nil, fmt.Errorf("open the spool of timelines in %s: %w", dir, err)
+	}
+	if err := s.measure(); err != nil {
+		return nil, errors.Join(err, s.log.Close())
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	s.stop = stop
+	go func() {
+		defer close(s.stopped)
+		s.run(ctx)
+	}()
+	return s, nil
+}
+
+func (s *Spool) measure() (err error) {
+	m := collectors.Named("varve_timeline_spool_")
+	s.taken = m.Counter("events_total", "Events that were acknowledged when they were in the spool of timelines.")
+	s.put = m.Counter("drained_total", "Events of the spool that were put into their timelines.")
+	s.refused = m.Counter("refused_total", "Events of the spool that their timelines did not take any more: past the retention, or of a timeline that was deleted since. The log says which.")
+	s.failed = m.Counter("drain_failures_total", "Attempts to drain the spool of timelines that failed. It is tried again.")
+	m.GaugeFunc("events", "Events that wait in the spool of timelines.", func() float64 { return float64(s.waiting.Load()) })
+	m.GaugeFunc("bytes", "Bytes in the log of the spool of timelines.", func() float64 { return float64(s.bytes.Load()) })
+	m.GaugeFunc("oldest_seconds", "For how long the oldest event has been waiting in the spool of timelines, 0 if none does.", func() float64 {
+		if s.waiting.Load() == 0 {
+			return 0
+		}
+		return max(0, time.Since(time.UnixMicro(s.since.Load())).Seconds())
+	})
+	s.set = m
+	s.unregister, err = m.Register(s.options.Registerer)
+	return err
+}
+
+// openLog reads what an earlier process has left, which tells of damage, and opens the log
+// behind it.
+func (s *Spool) openLog() error {
+	o := s.options
+	s.log = writelog.New(writelog.Options{
+		FS: s.fs, Dir: s.dir, DataDir: s.dir, Config: wal.DefaultConfig(), Logger: s.logger,
+		Disk: &store.DiskGuard{
+			Owner: "the spool of timelines", Setting: o.MinFreeKey, Least: o.MinFreeBytes,
+			WayOut: "free some space, or enlarge the disk", Refused: func() {},
+		},
+		Final: "the spool of timelines takes no more events until the server is restarted",
+	})
+	_, err := wal.Replay(s.fs, s.dir, wal.ReplayOptions{}, func(_ wal.Segment, _ byte, payload []byte) error {
+		events, err := decode(payload)
+		if err != nil || len(events) == 0 {
+			return err
+		}
+		if s.since.Load() == 0 {
+			s.since.Store(events[0].At.UnixMicro())
+		}
+		s.appended.Add(1)
+		s.waiting.Add(int64(len(events)))
+		s.bytes.Add(int64(len(payload)) + wal.RecordOverhead)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err = s.log.Open(0); wal.NoSpace(err) {
+		err = s.log.OpenFull(err)
+	}
+	return err
+}
+
+// Close ends the drain and closes the log. What is in it is drained after the next Open.
+func (s *Spool) Close() error {
+	if err := s.log.Shut(); err != nil {
+		return nil
+	}
+	s.stop()
+	<-s.stopped
+	s.progress.Announce()
+	s.unregister()
+	return s.log.Close()
+}
+
+// takes reports whether an event is acknowledged by the spool: if all of its timelines are.
+func (s *Spool) takes(e *timeline.Addressed) bool {
+	for _, name := range e.Timelines {
+		if !s.names[name] {
+			return false
+		}
+	}
+	return len(e.Timelines) > 0
+}
+
+// Append is Engine.Append: of events that the spool takes it returns when they are in the
+// log.
+func (s *Spool) Append(ctx context.Context, events []timeline.Addressed) (timeline.Result, error) {
+	var mine, others []int
+	for i := range events {
+		if s.takes(&events[i]) {
+			mine = append(mine, i)
+		} else {
+			others = append(others, i)
+		}
+	}
+	switch {
+	case len(mine) == 0:
+		return s.options.Engine.Append(ctx, events)
+	case len(others) == 0:
+		return s.accept(ctx, events)
+	}
+	all := timeline.Result{IDs: make([]string, len(events))}
+	for i := range events {
+		all.IDs[i] = events[i].ID
+	}
+	for _, some := range []struct {
+		of []int
+		do func(context.Context, []timeline.Addressed) (timeline.Result, error)
+	}{{mine, s.accept}, {others, s.options.Engine.Append}} {
+		result, err := some.do(ctx, pick(events, some.of))
+		add(&all, result, some.of, err)
+	}
+	slices.SortStableFunc(all.Rejected, func(a, b timeline.Rejection) int { return a.Index - b.Index })
+	return all, nil
+}
+
+func pick(events []timeline.Addressed, of []int) []timeline.Addressed {
+	some := make([]timeline.Addressed, len(of))
+	for i, at := range of {
+		some[i] = events[at]
+	}
+	return some
+}
+
+// add adds the result of some events to that of all. Events that failed as a whole are told
+// one by one, since others were stored.
+func add(all *timeline.Result, some timeline.Result, of []int, err error) {
+	all.Accepted += some.Accepted
+	for i, id := range some.IDs {
+		all.IDs[of[i]] = id
+	}
+	for _, r := range some.Rejected {
+		r.Index = of[r.Index]
+		all.Rejected = append(all.Rejected, r)
+	}
+	if err != nil {
+		for _, i := range of {
+			all.Rejected = append(all.Rejected, timeline.Rejection{Index: i, Err: err})
+		}
+	}
+}
+
+// accept puts events into the log.
+func (s *Spool) accept(ctx context.Context, events []timeline.Addressed) (timeline.Result, error) {
+	sound, result, err := s.options.Engine.Accept(ctx, events)
+	if err != nil || len(sound) == 0 {
+		return result, err
+	}
+	records, size := encode(sound), 0
+	for _, r := range records {
+		size += len(r) + wal.RecordOverhead
+	}
+	if err := s.write(ctx, records, size, len(sound), sound[0].At); err != nil {
+		return timeline.Result{IDs: result.IDs}, err
+	}
+	s.taken.Add(float64(len(sound)))
+	return result, nil
+}
+
+func (s *Spool) write(ctx context.Context, records [][]byte, size, events int, at time.Time) error {
+	if err := s.log.CheckOpen(ctx); err != nil {
+		return err
+	}
+	if err := s.log.Writable(); err != nil {
+		return err
+	}
+	if held := s.bytes.Load() + int64(size); held > int64(s.options.BytesMax) {
+		return &store.UnavailableError{Reason: fmt.Sprintf("the events that wait for Cassandra in the spool of timelines take all of timeline.spool_bytes_max (%v): wait until Cassandra is back, or raise it", s.options.BytesMax)}
+	}
+	if err := s.log.Reserve(ctx, size); err != nil {
+		return err
+	}
+	return s.log.Wait(ctx, s.logRecords(records, size, events, at))
+}
+
+func (s *Spool) logRecords(records [][]byte, size, events int, at time.Time) (last writelog.Entry) {
+	s.log.Order.Lock()
+	defer s.log.Order.Unlock()
+	for _, r := range records {
+		last = s.log.AppendRecord(typeEvents, r)
+	}
+	s.appended.Add(uint64(len(records)))
+	s.bytes.Add(int64(size))
+	if s.waiting.Add(int64(events)) == int64(events) {
+		s.since.Store(at.UnixMicro())
+	}
+	poke(s.poke)
+	return last
+}
+
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Flush returns when everything that was acknowledged before is in its timelines.
+func (s *Spool) Flush(ctx context.Context) error {
+	upTo := s.appended.Load()
+	err := s.progress.Wait(ctx, func() bool { return s.drained.Load() >= upTo || s.log.Closed() })
+	if err == nil && s.drained.Load() < upTo {
+		err = store.ErrClosed
+	}
+	return err
+}

@@ -1,0 +1,326 @@
+package spooled
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"go.uber.org/goleak"
+
+	"varve/internal/store"
+	"varve/internal/timeline"
+	"varve/internal/timeline/local"
+	"varve/internal/units"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A distant shelf can be away: then nothing can be read or written.
+type distant struct {
+	timeline.Shelf
+	away  atomic.Bool
+	loses atomic.Bool // the next Put is done, and its answer lost
+}
+
+func (d *distant) check() error {
+	if d.away.Load() {
+		return &store.UnavailableError{Reason: "the storage is away"}
+	}
+	return nil
+}
+
+func (d *distant) History(ctx context.Context, name string) (timeline.History, error) {
+	if err := d.check(); err != nil {
+		return timeline.History{}, err
+	}
+	return d.Shelf.History(ctx, name)
+}
+
+func (d *distant) Mark(ctx context.Context, name string, starts []int64, now time.Time) error {
+	if err := d.check(); err != nil {
+		return err
+	}
+	return d.Shelf.Mark(ctx, name, starts, now)
+}
+
+func (d *distant) Put(ctx context.Context, entries []timeline.Placed) error {
+	if err := d.check(); err != nil {
+		return err
+	}
+	err := d.Shelf.Put(ctx, entries)
+	if err == nil && d.loses.Swap(false) {
+		return &store.UnavailableError{Reason: "the answer was lost"}
+	}
+	return err
+}
+
+// A world is a shelf with an engine and a spool over it.
+type world struct {
+	*distant
+	e *timeline.Engine
+	s *Spool
+}
+
+func open(t *testing.T, shelf *distant, fs vfs.FS, change func(*Options)) *world {
+	t.Helper()
+	e, err := timeline.Open(shelf, timeline.Options{Upkeep: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	o := Options{Engine: e, Names: []string{"a", "b"}, BytesMax: units.MiB}
+	if change != nil {
+		change(&o)
+	}
+	s, err := Open(fs, "spool", o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return &world{shelf, e, s}
+}
+
+func newDistant(t *testing.T) *distant {
+	t.Helper()
+	shelf, err := local.Open(vfs.NewMem(), "timelines", local.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { shelf.Close() })
+	return &distant{Shelf: shelf}
+}
+
+func event(at int64, id string, names ...string) timeline.Addressed {
+	return timeline.Addressed{Event: timeline.Event{Time: at, ID: id, Type: "t", Data: []byte("data of " + id)}, Timelines: names}
+}
+
+func (w *world) append(t *testing.T, events ...timeline.Addressed) {
+	t.Helper()
+	r, err := w.s.Append(t.Context(), events)
+	if err != nil || r.Accepted != len(events) || len(r.IDs) != len(events) {
+		t.Fatalf("%+v, %v", r, err)
+	}
+}
+
+// want drains the spool and compares the ids of a timeline, newest first.
+func (w *world) want(t *testing.T, name string, ids ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := w.s.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	p, err := w.e.Read(ctx, timeline.Query{Timelines: []string{name}, Limit: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, f := range p.Events {
+		if string(f.Data) != "data of "+f.ID || f.Type != "t" {
+			t.Errorf("event %+v", f)
+		}
+		got = append(got, f.ID)
+	}
+	if fmt.Sprint(got) != fmt.Sprint(ids) {
+		t.Errorf("timeline %s has %q, want %q", name, got, ids)
+	}
+}
+
+const second = int64(1_000_000)
+
+func count(c prometheus.Counter) float64 {
+	var m dto.Metric
+	c.Write(&m)
+	return m.GetCounter().GetValue()
+}
+
+// While the storage is away the timelines of the spool take events, and others say that it is.
+// Afterwards all are there.
+func TestOutage(t *testing.T) {
+	w := open(t, newDistant(t), vfs.NewMem(), nil)
+	base := time.Now().Add(-time.Hour).UnixMicro()
+	w.append(t, event(base, "before", "a"), event(base, "direct", "c"))
+	w.want(t, "c", "direct")
+	w.want(t, "a", "before")
+	w.away.Store(true)
+	for i := range 5 {
+		w.append(t, event(base+int64(i+1)*second, fmt.Sprint("e", i), "a", "b"))
+	}
+	r, err := w.s.Append(t.Context(), []timeline.Addressed{event(base, "x", "c"), event(base+9*second, "y", "a"), event(base, "z", "a", "c"), event(base, "", "b")})
+	if err != nil || r.Accepted != 2 || r.IDs[0] != "x" || r.IDs[1] != "y" || len(r.Rejected) != 2 || r.Rejected[0].Index != 0 || r.Rejected[1].Index != 2 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	for _, r := range r.Rejected {
+		if !errors.As(r.Err, new(*store.UnavailableError)) {
+			t.Errorf("event %d: %v", r.Index, r.Err)
+		}
+	}
+	if _, err := w.s.Append(t.Context(), []timeline.Addressed{event(base, "x", "c")}); err == nil {
+		t.Error("a timeline that is not spooled takes an event")
+	}
+	short, stop := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer stop()
+	if err := w.s.Flush(short); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("flush during the outage: %v", err)
+	}
+	w.loses.Store(true) // and drained again
+	w.away.Store(false)
+	w.want(t, "a", "y", "e4", "e3", "e2", "e1", "e0", "before")
+	if n := count(w.s.refused); n != 0 {
+		t.Errorf("%v events were refused", n)
+	}
+	if w.s.waiting.Load() != 0 || w.s.bytes.Load() != 0 {
+		t.Errorf("%d events, %d bytes are left", w.s.waiting.Load(), w.s.bytes.Load())
+	}
+}
+
+// What was acknowledged outlives a power cut, also of a timeline that is not spooled any more.
+func TestPowerCut(t *testing.T) {
+	shelf := newDistant(t)
+	shelf.away.Store(true)
+	disk := vfs.NewCrashableMem()
+	w := open(t, shelf, disk, nil)
+	base := time.Now().Add(-time.Hour).UnixMicro()
+	for i := range 10 {
+		w.append(t, event(base+int64(i)*second, fmt.Sprint("e", i), "a"))
+	}
+	after := disk.CrashClone(vfs.CrashCloneCfg{})
+	w.s.Close()
+	again := open(t, shelf, after, func(o *Options) { o.Names = nil })
+	if n := again.s.waiting.Load(); n != 10 {
+		t.Errorf("%d events wait after the power cut", n)
+	}
+	shelf.away.Store(false)
+	again.want(t, "a", "e9", "e8", "e7", "e6", "e5", "e4", "e3", "e2", "e1", "e0")
+	again.s.Close()
+	last := open(t, shelf, after, nil)
+	if n := last.s.waiting.Load(); n != 0 {
+		t.Errorf("%d events are drained again", n)
+	}
+}
+
+// Bad events are told at once, and a full spool is no fault of the client.
+func TestRefusals(t *testing.T) {
+	w := open(t, newDistant(t), vfs.NewMem(), func(o *Options) { o.BytesMax = 64 << 10 })
+	w.away.Store(true)
+	now := time.Now().UnixMicro()
+	r, err := w.s.Append(t.Context(), []timeline.Addressed{event(now, "", "a"), event(now+2*60*second, "early", "a"), event(now, "a\nb", "a"), event(timeline.MaxTime+1, "never", "b")})
+	if err != nil || r.Accepted != 1 || len(r.Rejected) != 3 || r.IDs[0] == "" {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	for _, r := range r.Rejected {
+		if !errors.As(r.Err, new(*store.InputError)) {
+			t.Errorf("event %d: %v", r.Index, r.Err)
+		}
+	}
+	full := event(now, "large", "a")
+	full.Data = bytes.Repeat([]byte("x"), 64<<10)
+	if _, err := w.s.Append(t.Context(), []timeline.Addressed{full}); !errors.As(err, new(*store.UnavailableError)) || !strings.Contains(err.Error(), "timeline.spool_bytes_max") {
+		t.Errorf("beyond the bound: %v", err)
+	}
+	w.s.Close()
+	if _, err := w.s.Append(t.Context(), []timeline.Addressed{event(now, "x", "a")}); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+// What a timeline does not take any more is counted, and keeps nothing else from it.
+func TestPastRetention(t *testing.T) {
+	w := open(t, newDistant(t), vfs.NewMem(), nil)
+	now := time.Now()
+	w.append(t, event(now.UnixMicro(), "first", "a"))
+	w.want(t, "a", "first")
+	if _, err := w.e.SetRetention(t.Context(), "a", time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	w.append(t, event(now.Add(-2*time.Hour).UnixMicro(), "old", "a"), event(now.Add(-time.Minute).UnixMicro(), "new", "a"))
+	w.want(t, "a", "first", "new")
+	if n := count(w.s.refused); n != 1 {
+		t.Errorf("%v events were refused, want 1", n)
+	}
+}
+
+// Large outages are drained in many portions.
+func TestBacklog(t *testing.T) {
+	w := open(t, newDistant(t), vfs.NewMem(), func(o *Options) { o.BytesMax = units.GiB })
+	w.away.Store(true)
+	base := time.Now().Add(-time.Hour).UnixMicro()
+	const calls, each = 12, 1000 // more than are put at once
+	for i := range calls {
+		var events []timeline.Addressed
+		for j := range each {
+			e := event(base+int64(i*each+j), fmt.Sprint(i, "-", j), "a")
+			e.Data = make([]byte, 400)
+			events = append(events, e)
+		}
+		w.append(t, events...)
+	}
+	w.away.Store(false)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	defer cancel()
+	if err := w.s.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	q := timeline.Query{Timelines: []string{"a"}, Limit: timeline.PageEventsMax}
+	found := 0
+	for end := false; !end; {
+		p, err := w.e.Read(t.Context(), q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, end, q.Cursor = found+len(p.Events), p.End, p.Cursor
+	}
+	if found != calls*each {
+		t.Errorf("%d events, want %d", found, calls*each)
+	}
+}
+
+// testdata/record.txt has a record as bytes: it is read by every build.
+func TestRecordFormat(t *testing.T) {
+	at := time.UnixMicro(1_700_000_000_000_001)
+	events := []timeline.Accepted{
+		{Addressed: timeline.Addressed{Event: timeline.Event{Time: -5, ID: "id", Type: "deploy", Data: []byte{0, 1}}, Timelines: []string{"a", "team/web"}}, At: at},
+		{Addressed: timeline.Addressed{Event: timeline.Event{Time: 1_700_000_000_000_000, ID: "x", Data: []byte{}}, Timelines: []string{"a"}}, At: at},
+	}
+	text, err := os.ReadFile("testdata/record.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := hex.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := encode(events); len(got) != 1 || !bytes.Equal(got[0], want) {
+		t.Errorf("record %x, want %x", got, want)
+	}
+	if got, err := decode(want); err != nil || !reflect.DeepEqual(got, events) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// FuzzDecode: bytes of any kind are read or refused.
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte{2, 4, 1, 'a', 0, 1, 'x', 1, 1, 'n'})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		events, err := decode(b)
+		if err != nil || len(events) == 0 {
+			return
+		}
+		again, err := decode(encode(events)[0])
+		if err != nil || !reflect.DeepEqual(again, events) {
+			t.Errorf("%+v, %v, want %+v", again, err, events)
+		}
+	})
+}
