@@ -40,6 +40,9 @@ type Identity struct {
 	// Ambient is set if the sender has shown nothing: each program at its address has
 	// these rights, web pages in a browser among them.
 	Ambient bool
+
+	until   time.Time // it is good; zero: without an end
+	version uint64    // of the tokens and rules that it comes from
 }
 
 // Ways in which a sender is known.
@@ -59,8 +62,10 @@ type Keeper struct {
 	tokens      atomic.Pointer[tokenSet]
 	rules       atomic.Pointer[ruleSet]
 	failures    failures
+	holds       holds
 	written     map[string]time.Time   // uses, as the file has them; for Run
 	refused     *prometheus.CounterVec // stream, reason
+	ended       *prometheus.CounterVec // stream
 }
 
 // A tokenSet is the content of a token file.
@@ -106,8 +111,10 @@ type Options struct {
 // NewKeeper reads the token file. c must be valid.
 func NewKeeper(c Config, o Options) (*Keeper, error) {
 	k := &Keeper{path: c.Path(o.TokenFile), proxyHeader: c.ProxyHeader, now: o.Now, log: o.Logger}
+	k.holds.first.next, k.holds.first.before = &k.holds.first, &k.holds.first
 	set := collectors.Named("varve_auth_")
 	k.refused = set.CounterVec("refused_total", "Requests and connections that were refused for lack of a credential or right, by stream and reason.", "stream", "reason")
+	k.ended = set.CounterVec("ended_total", "Requests and connections that were ended since the token or rule of their sender was revoked, had expired or was changed, by stream.", "stream")
 	set.GaugeFunc("tokens", "Tokens in the token file, expired ones among them.", func() float64 { return float64(len(k.tokens.Load().byID)) })
 	if _, err := set.Register(o.Registerer); err != nil {
 		return nil, err
@@ -161,6 +168,7 @@ func (k *Keeper) Read(c Config) (apply func(), err error) {
 			k.log.Info("auth: rules are in force", "rules", len(next.rules), "proxies", len(next.proxies))
 		}
 		k.take(tokens)
+		k.changed()
 	}, nil
 }
 
@@ -250,6 +258,7 @@ func (k *Keeper) Run(ctx context.Context) {
 			if state := stateOf(k.path); failed == nil || state != *failed {
 				failed = k.refresh(state)
 			}
+			k.expire()
 			continue
 		case <-write.C:
 		case <-ctx.Done():
@@ -269,7 +278,10 @@ func (k *Keeper) refresh(state fileState) (failed *fileState) {
 		k.log.Error("auth: the token file was not read again; the tokens that were in it stay in force", "error", err)
 		return &state
 	}
-	k.take(next)
+	if next != nil {
+		k.take(next)
+		k.changed()
+	}
 	return nil
 }
 
@@ -303,6 +315,7 @@ func (k *Keeper) writeUses() {
 
 // Identify finds out who a sender is. The error is a *Refusal.
 func (k *Keeper) Identify(c Claim) (Identity, error) {
+	version := k.holds.version.Load() // before tokens and rules are looked at
 	g, id, refusal := k.grant(&c)
 	if refusal == nil {
 		var ok bool
@@ -313,7 +326,7 @@ func (k *Keeper) Identify(c Claim) (Identity, error) {
 	if refusal != nil {
 		return Identity{}, k.refuse(&c, refusal)
 	}
-	id.Rights, id.Prefix, id.Whole = g.Rights, g.Prefix, g.whole()
+	id.Rights, id.Prefix, id.Whole, id.version = g.Rights, g.Prefix, g.whole(), version
 	return id, nil
 }
 
@@ -325,7 +338,10 @@ func (k *Keeper) grant(c *Claim) (*Grant, Identity, *Refusal) {
 		if refusal != nil {
 			return nil, Identity{}, refusal
 		}
-		return &t.Grant, Identity{Principal: principal.Principal{Name: t.title()}, By: ByToken}, nil
+		return &t.Grant, Identity{Principal: principal.Principal{Name: t.title()}, By: ByToken, until: t.Expires}, nil
+	}
+	if c.Certificate != nil && k.now().After(c.Certificate.NotAfter) && !c.Certificate.NotAfter.IsZero() {
+		return nil, Identity{}, &Refusal{Reason: ReasonExpired, Name: c.Certificate.Subject.CommonName, Text: "the client certificate of this connection has expired; connect again with a new one"}
 	}
 	rules := k.rules.Load()
 	if c.User != "" && contains(rules.proxies, c.Remote) {
@@ -343,7 +359,9 @@ func (k *Keeper) grant(c *Claim) (*Grant, Identity, *Refusal) {
 		}
 		if c.Certificate != nil {
 			if name := r.ofCertificate(c.Certificate); name != "" {
-				return &r.grant, named(r, name, ByCertificate), nil
+				id := named(r, name, ByCertificate)
+				id.until = c.Certificate.NotAfter
+				return &r.grant, id, nil
 			}
 		}
 		if contains(r.networks, c.Remote) {

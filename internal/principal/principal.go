@@ -87,15 +87,20 @@ func (e *ForbiddenError) Error() string {
 	return fmt.Sprintf("metric %.200q: %s may use metrics that begin with %q only", e.Metric, e.By.Name, e.By.Prefix)
 }
 
-type key struct{}
+// Key is the key of the *Principal in a context, for contexts that are more than a value.
+type Key struct{}
 
 // With returns a context of work on behalf of p.
-func With(ctx context.Context, p Principal) context.Context { return context.WithValue(ctx, key{}, p) }
+func With(ctx context.Context, p Principal) context.Context {
+	return context.WithValue(ctx, Key{}, &p)
+}
 
 // Of returns on whose behalf ctx is.
 func Of(ctx context.Context) Principal {
-	p, _ := ctx.Value(key{}).(Principal)
-	return p
+	if p, ok := ctx.Value(Key{}).(*Principal); ok {
+		return *p
+	}
+	return Principal{}
 }
 
 // CheckTenant says why a text cannot be the name of a tenant, nil if it can. Names stand

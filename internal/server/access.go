@@ -20,6 +20,7 @@ import (
 type Gatekeeper interface {
 	Identify(auth.Claim) (auth.Identity, error) // or an *auth.Refusal
 	Lacks(c auth.Claim, id auth.Identity, reason, text string) *auth.Refusal
+	Hold(ctx context.Context, c auth.Claim, id auth.Identity, ender auth.Ender) *auth.Held
 	ProxyHeader() string
 }
 
@@ -30,7 +31,10 @@ func (rt *router) guarded(route httpapi.Route) http.Handler {
 		return next
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r, id, refusal := rt.identify(r, route)
+		r, id, held, refusal := rt.identify(w, r, route)
+		if held != nil {
+			defer held.Release()
+		}
 		if refusal != nil {
 			// Who is nobody cannot fill the audit log; the server's log has its refusals.
 			if route.Access == httpapi.Admin && refusal.Known() && !refusal.Throttled {
@@ -45,10 +49,26 @@ func (rt *router) guarded(route httpapi.Route) http.Handler {
 		}
 		if route.Audited() {
 			rt.serveAudited(w, r, route, id, next)
-			return
+		} else {
+			next.ServeHTTP(w, r)
 		}
-		next.ServeHTTP(w, r)
+		if held != nil && held.Ended() {
+			rt.cut(w, r)
+		}
 	})
+}
+
+// cut ends the answer to a sender that has lost its rights meanwhile. One that has
+// begun is cut off, so that it cannot be taken for a whole one.
+func (rt *router) cut(w http.ResponseWriter, r *http.Request) {
+	rw, ok := w.(*response)
+	switch {
+	case !ok || rw.status == 0:
+		w.Header().Set("Connection", "close")
+		rt.refuseSender(w, r, &auth.Refusal{Reason: auth.ReasonToken, Text: auth.ErrEnded.Error()})
+	case rw.status < http.StatusBadRequest:
+		panic(http.ErrAbortHandler)
+	}
 }
 
 // hasTenant reports whether the server serves a tenant.
@@ -60,15 +80,16 @@ func (rt *router) hasTenant(name string) bool {
 }
 
 // identify returns r on behalf of who sends it, if that is someone who may use the route.
-func (rt *router) identify(r *http.Request, route httpapi.Route) (*http.Request, auth.Identity, *auth.Refusal) {
+// The context of r ends when the sender loses its rights. held, if it is not nil, is released at the end.
+func (rt *router) identify(w http.ResponseWriter, r *http.Request, route httpapi.Route) (_ *http.Request, _ auth.Identity, held *auth.Held, _ *auth.Refusal) {
 	asked, _ := r.Context().Value(tenantKey{}).(string)
 	if rt.keeper == nil {
 		if asked == "" {
-			return r, auth.Identity{}, nil // the context of all connections says Everyone
+			return r, auth.Identity{}, nil, nil // the context of all connections says Everyone
 		}
 		everyone := principal.Everyone
 		everyone.Tenant = asked
-		return r.WithContext(principal.With(r.Context(), everyone)), auth.Identity{}, nil
+		return r.WithContext(principal.With(r.Context(), everyone)), auth.Identity{}, nil, nil
 	}
 	claim := auth.Claim{
 		Stream: rt.stream, Remote: remoteOf(r.RemoteAddr), Tenant: asked,
@@ -83,12 +104,14 @@ func (rt *router) identify(r *http.Request, route httpapi.Route) (*http.Request,
 		if !errors.As(err, &refusal) {
 			panic(err) // a fault of Varve
 		}
-		return r, id, refusal
+		return r, id, nil, refusal
 	}
 	if reason, text := rt.lacking(r, route, id); reason != "" {
-		return r, id, rt.keeper.Lacks(claim, id, reason, text)
+		return r, id, nil, rt.keeper.Lacks(claim, id, reason, text)
 	}
-	return r.WithContext(principal.With(r.Context(), id.Principal)), id, nil
+	ender, _ := w.(auth.Ender)
+	held = rt.keeper.Hold(r.Context(), claim, id, ender)
+	return r.WithContext(held), id, held, nil
 }
 
 // first returns the first value of a header. Those who ask know the header's canonical name;
@@ -192,23 +215,35 @@ func withTenant(r *http.Request) (without *http.Request, ok bool) {
 // admitLine finds out who the client of a line protocol is. It needs the right to write.
 func (s *Server) admitLine(name string) func(context.Context, *stream.Conn) (context.Context, error) {
 	return func(ctx context.Context, c *stream.Conn) (context.Context, error) {
-		p, err := s.admit(auth.Claim{Stream: name, Remote: remoteOf(c.RemoteAddr().String()), Certificate: c.Certificate()})
-		return principal.With(ctx, p), err
+		claim := auth.Claim{Stream: name, Remote: remoteOf(c.RemoteAddr().String()), Certificate: c.Certificate()}
+		id, err := s.admit(claim)
+		if err != nil {
+			return nil, err
+		}
+		held := s.keeper.Hold(ctx, claim, id, closer{c.Conn})
+		context.AfterFunc(ctx, held.Release)
+		return held, nil
 	}
 }
 
-func (s *Server) admit(claim auth.Claim) (principal.Principal, error) {
+// A closer closes the connection of a sender that has lost its rights.
+type closer struct{ net.Conn }
+
+// EndOfRights implements [auth.Ender].
+func (c closer) EndOfRights() { c.Close() }
+
+func (s *Server) admit(claim auth.Claim) (auth.Identity, error) {
 	id, err := s.keeper.Identify(claim)
 	if err != nil {
-		return principal.Principal{}, err
+		return id, err
 	}
 	if !id.Rights.Has(principal.Write) {
-		return principal.Principal{}, s.keeper.Lacks(claim, id, auth.ReasonRight, fmt.Sprintf("this needs the role write; %s has %s", id.Name, id.Rights))
+		return id, s.keeper.Lacks(claim, id, auth.ReasonRight, fmt.Sprintf("this needs the role write; %s has %s", id.Name, id.Rights))
 	}
 	if !s.api.router.hasTenant(id.Tenant) {
-		return principal.Principal{}, s.keeper.Lacks(claim, id, auth.ReasonTenant, "there is no tenant "+id.Tenant)
+		return id, s.keeper.Lacks(claim, id, auth.ReasonTenant, "there is no tenant "+id.Tenant)
 	}
-	return id.Principal, nil
+	return id, nil
 }
 
 // admitDatagram finds out on whose behalf a datagram is, by its address alone, which a
@@ -218,10 +253,10 @@ func (s *Server) admitDatagram(name string) func(netip.Addr) (principal.Principa
 		return nil
 	}
 	return func(a netip.Addr) (principal.Principal, error) {
-		p, err := s.admit(auth.Claim{Stream: name, Remote: a.Unmap().WithZone("")})
-		if err == nil && p.Tenant != principal.Default {
+		id, err := s.admit(auth.Claim{Stream: name, Remote: a.Unmap().WithZone("")})
+		if err == nil && id.Tenant != principal.Default {
 			err = errors.New("datagrams are taken for the tenant " + principal.Default + " only")
 		}
-		return p, err
+		return id.Principal, err
 	}
 }

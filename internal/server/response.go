@@ -110,6 +110,16 @@ func (rw *response) refuse(status int, message string) {
 	rw.Write(text)
 }
 
+// EndOfRights implements [auth.Ender]: a Read of the request's body that waits for the
+// client fails.
+func (rw *response) EndOfRights() {
+	rw.mu.Lock()
+	defer rw.mu.Unlock()
+	if rw.body != nil && !rw.over {
+		rw.control.SetReadDeadline(time.Now())
+	}
+}
+
 // release ends the use of the answer by other goroutines.
 func (rw *response) release() {
 	rw.mu.Lock()

@@ -1,0 +1,132 @@
+package auth
+
+import (
+	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"errors"
+	"net/netip"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"varve/internal/principal"
+)
+
+// What goes on for a sender ends when its token is revoked or expires, its certificate
+// expires, or its rule goes or gives something else; it goes on otherwise.
+func TestHold(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	_, revoked := create(t, path, Grant{Name: "revoked", Rights: principal.Read}, time.Time{})
+	_, expires := create(t, path, Grant{Name: "expires", Rights: principal.Read}, noon.Add(time.Hour))
+	_, stays := create(t, path, Grant{Name: "stays", Rights: principal.Read}, time.Time{})
+	c := DefaultConfig()
+	c.Rules = []string{"address=10.0.0.0/8 role=write", "address=10.1.0.0/16 role=write", "address=192.0.2.0/24 role=write", "cn=old role=write", "cn=new role=write"}
+	h := hold(t, path, c)
+	of := func(cn string, until time.Duration) *x509.Certificate {
+		return &x509.Certificate{Subject: pkix.Name{CommonName: cn}, NotAfter: noon.Add(until)}
+	}
+	type open struct {
+		*Held
+		*told
+	}
+	all := map[string]open{}
+	for name, claim := range map[string]Claim{
+		"revoked":     {Stream: "http", Authorization: "Bearer " + revoked},
+		"expires":     {Stream: "http", Authorization: "Bearer " + expires},
+		"stays":       {Stream: "http", Authorization: "Bearer " + stays},
+		"released":    {Stream: "http", Authorization: "Bearer " + revoked},
+		"changed":     {Stream: "telnet", Remote: netip.MustParseAddr("192.0.2.1")},
+		"other rule":  {Stream: "telnet", Remote: netip.MustParseAddr("10.1.1.1")},
+		"gone":        {Stream: "telnet", Remote: netip.MustParseAddr("10.2.1.1")},
+		"certificate": {Stream: "telnet", Certificate: of("old", time.Minute)},
+		"renewed":     {Stream: "telnet", Certificate: of("new", 24*time.Hour)},
+	} {
+		id, err := h.Identify(claim)
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		ender := &told{}
+		all[name] = open{h.Hold(t.Context(), claim, id, ender), ender}
+	}
+	all["released"].Release()
+	asked, cancel := context.WithCancel(all["revoked"])
+	defer cancel()
+	check := func(when string, want ...string) {
+		t.Helper()
+		for name, o := range all {
+			ended := errors.Is(context.Cause(o.Held), ErrEnded)
+			should := false
+			for _, w := range want {
+				should = should || w == name
+			}
+			if ended != should || ended != (o.times == 1) || ended && o.Err() == nil {
+				t.Errorf("%s: %s ended %t, told %d times", when, name, ended, o.times)
+			}
+		}
+	}
+	h.expire()
+	check("before anything changes")
+	h.now = h.now.Add(time.Minute)
+	h.expire()
+	check("a minute later", "certificate")
+	if got := h.reason(Claim{Stream: "telnet", Certificate: of("old", time.Second)}); got != ReasonExpired {
+		t.Errorf("a certificate that has expired: %q", got)
+	}
+	if _, err := Revoke(path, "revoked"); err != nil {
+		t.Fatal(err)
+	}
+	if h.refresh(stateOf(path)) != nil {
+		t.Fatal(h.log)
+	}
+	check("after the revocation", "certificate", "revoked")
+	if <-asked.Done(); !errors.Is(context.Cause(asked), ErrEnded) {
+		t.Errorf("what has begun below it ended for %v", context.Cause(asked))
+	}
+	c.Rules = []string{"address=10.1.0.0/16 role=write", "address=192.0.2.0/24 role=write prefix=own.", "cn=new role=write"}
+	apply, err := h.Read(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	apply()
+	check("after a reload", "certificate", "revoked", "gone", "changed")
+	h.now = h.now.Add(time.Hour)
+	h.expire()
+	check("an hour later", "certificate", "revoked", "gone", "changed", "expires")
+	stayed := all["stays"].Done()
+	for _, o := range all {
+		o.Release()
+	}
+	if h.holds.first.next != &h.holds.first {
+		t.Error("some are held after their end")
+	}
+	if <-stayed; errors.Is(context.Cause(all["stays"].Held), ErrEnded) {
+		t.Error("what has ended by itself lost its rights")
+	}
+}
+
+// told counts how often it was told of the end.
+type told struct{ times int }
+
+func (o *told) EndOfRights() { o.times++ }
+
+// What a sender begins just when its token is revoked ends too.
+func TestHoldAfterRevocation(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	_, shown := create(t, path, Grant{Name: "late", Rights: principal.Read}, time.Time{})
+	h := hold(t, path, DefaultConfig())
+	claim := Claim{Stream: "http", Authorization: "Bearer " + shown}
+	id, err := h.Identify(claim)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Revoke(path, "late"); err != nil {
+		t.Fatal(err)
+	}
+	h.refresh(stateOf(path))
+	ctx := h.Hold(t.Context(), claim, id, nil)
+	defer ctx.Release()
+	if !errors.Is(context.Cause(ctx), ErrEnded) || !errors.Is(context.Cause(ctx), context.Canceled) {
+		t.Errorf("it goes on: %v", context.Cause(ctx))
+	}
+}
