@@ -1,15 +1,19 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"strconv"
 	"strings"
 
 	"varve/internal/config"
 	"varve/internal/diskfs"
+	"varve/internal/embedded/datadir"
 	"varve/internal/embedded/offline"
 	"varve/internal/model"
+	"varve/internal/timeline/local"
 )
 
 func inspectCommand() command {
@@ -24,6 +28,7 @@ func inspectCommand() command {
   varve inspect file NUMBER [PAGE]           the pages of a block file, or a page's chunks
   varve inspect log [records]                the segments of the log, or each record
   varve inspect catalogue                    tables, deletions
+  varve inspect timelines                    timelines: layouts, oldest and newest event
 
 ` + inspectCassandraHelp + "\n" + offlineFlags,
 		run: inspect,
@@ -42,7 +47,7 @@ func inspect(t terminal, args []string) error {
 	case len(l.flags) > 0:
 		return &usageError{errors.New("flags --start, --end, --cells, --row-time, --unit, --cluster and --preflight are for --store=cassandra and decode")}
 	}
-	show, err := inspection(t, l.words)
+	show, err := inspection(t, c.DataDir, l.words)
 	if err != nil {
 		return err
 	}
@@ -54,7 +59,7 @@ func inspect(t terminal, args []string) error {
 }
 
 // inspection returns what the words ask for.
-func inspection(t terminal, words []string) (func(*offline.Directory) error, error) {
+func inspection(t terminal, dataDir string, words []string) (func(*offline.Directory) error, error) {
 	if len(words) == 0 {
 		return func(d *offline.Directory) error { return d.WriteOverview(t.stdout) }, nil
 	}
@@ -79,8 +84,12 @@ func inspection(t terminal, words []string) (func(*offline.Directory) error, err
 		return func(d *offline.Directory) error { return d.WriteLog(t.stdout, len(rest) == 1) }, nil
 	case what == "catalogue" && len(rest) == 0:
 		return func(d *offline.Directory) error { return d.WriteCatalogue(t.stdout) }, nil
+	case what == "timelines" && len(rest) == 0:
+		return func(*offline.Directory) error {
+			return local.Inspect(context.Background(), diskfs.Reading, filepath.Join(dataDir, datadir.Timelines), t.stdout)
+		}, nil
 	}
-	return nil, &usageError{fmt.Errorf("inspect %s: want series METRIC, file NUMBER, log or catalogue; varve help inspect says more", strings.Join(words, " "))}
+	return nil, &usageError{fmt.Errorf("inspect %s: want series METRIC, file NUMBER, log, catalogue or timelines; varve help inspect says more", strings.Join(words, " "))}
 }
 
 func parseTags(words []string) ([]model.Tag, error) {

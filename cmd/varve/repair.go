@@ -23,6 +23,7 @@ func repairCommand() command {
   a damaged log          every record that can be read goes to block files, a copy of
                          the damaged segment to quarantine
   a missing block file   is taken off the list
+  damaged timelines      are left as they are; it says what to do
 
 A text beside each file in quarantine says what was found. What is not damaged is left
 as it is. A damaged catalogue cannot be repaired: nothing is changed, and a backup is

@@ -40,7 +40,12 @@ func (s *Store) Space(ctx context.Context, o offline.SpaceOptions) (*offline.Spa
 	}
 	st := s.acquire()
 	defer s.release(st)
-	return offline.SpaceOf(ctx, st.blockFiles(), o, s.series.Series)
+	r, err := offline.SpaceOf(ctx, st.blockFiles(), o, s.series.Series)
+	if err != nil {
+		return nil, err
+	}
+	r.TimelineBytes, err = offline.TimelineBytes(s.fs, s.dir)
+	return r, err
 }
 
 func (st *state) blockFiles() []*blockfile.File {

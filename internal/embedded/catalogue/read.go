@@ -9,15 +9,20 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 )
 
-// OpenToRead opens the catalogue without changing it.
-func OpenToRead(fs vfs.FS, dir string) (*Catalogue, error) {
-	db, err := pebble.Open(dir, &pebble.Options{
+// OpenPebbleToRead opens a database of Pebble without changing it.
+func OpenPebbleToRead(fs vfs.FS, dir string) (*pebble.DB, error) {
+	return pebble.Open(dir, &pebble.Options{
 		FS:       readOnly{fs},
 		ReadOnly: true, ErrorIfNotExists: true,
 		FormatMajorVersion: format,
 		Logger:             Quiet{},
 		EventListener:      &pebble.EventListener{DataCorruption: func(pebble.DataCorruptionInfo) {}},
 	})
+}
+
+// OpenToRead opens the catalogue without changing it.
+func OpenToRead(fs vfs.FS, dir string) (*Catalogue, error) {
+	db, err := OpenPebbleToRead(fs, dir)
 	if err != nil {
 		return nil, fmt.Errorf("open catalogue: %w", err)
 	}

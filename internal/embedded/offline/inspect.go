@@ -48,6 +48,11 @@ func (d *Directory) WriteOverview(w io.Writer) error {
 	if err := t.end(); err != nil {
 		return err
 	}
+	if n, err := TimelineBytes(d.fs, d.path); err != nil {
+		return err
+	} else if n > 0 {
+		fmt.Fprintf(w, "\nTimelines beside them: %s; varve inspect timelines lists them.\n", sizeText(n))
+	}
 	fmt.Fprintln(w, "\nSequence: of two samples of a time, that of the greater one is valid. Deletions up to the number are applied.")
 	return nil
 }

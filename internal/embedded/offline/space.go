@@ -3,16 +3,21 @@ package offline
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"varve/internal/blockfile"
 	"varve/internal/chunk"
 	"varve/internal/embedded/catalogue"
+	"varve/internal/embedded/datadir"
 	"varve/internal/model"
 	"varve/internal/units"
 )
@@ -31,6 +36,8 @@ type SpaceReport struct {
 	MetricsTotal int        `json:"metrics_total"`
 	Codecs       []SpaceRow `json:"codecs"`
 	CodecsTotal  int        `json:"codecs_total"`
+
+	TimelineBytes int64 `json:"timeline_bytes"` // of the files of timelines
 }
 
 // A SpaceRow is the space of one metric or codec.
@@ -58,9 +65,32 @@ func (d *Directory) Space(ctx context.Context, o SpaceOptions) (*SpaceReport, er
 		return nil, err
 	}
 	defer closeFiles(files)
-	return SpaceOf(ctx, files, o, func(id uint32) (model.Series, bool) {
+	r, err := SpaceOf(ctx, files, o, func(id uint32) (model.Series, bool) {
 		return catalogue.ReadSeries(d.catalogue.Reader(), id)
 	})
+	if err != nil {
+		return nil, err
+	}
+	r.TimelineBytes, err = TimelineBytes(d.fs, d.path)
+	return r, err
+}
+
+// TimelineBytes is what the files of the timelines beside the store in path take.
+func TimelineBytes(files vfs.FS, path string) (sum int64, err error) {
+	dir := files.PathJoin(path, datadir.Timelines)
+	names, err := files.List(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("list timelines: %w", err)
+	}
+	for _, name := range names {
+		if info, err := files.Stat(files.PathJoin(dir, name)); err == nil { // else it was removed meanwhile
+			sum += info.Size()
+		}
+	}
+	return sum, nil
 }
 
 func (d *Directory) openFiles() ([]*blockfile.File, error) {
@@ -226,6 +256,9 @@ func (r *SpaceReport) WriteText(to io.Writer) error {
 	t.end()
 	if n := r.CodecsTotal - len(r.Codecs); n > 0 {
 		fmt.Fprintf(w, "and %d more codecs\n", n)
+	}
+	if r.TimelineBytes > 0 {
+		fmt.Fprintf(w, "\ntimelines beside them: %s (varve inspect timelines lists them)\n", sizeText(r.TimelineBytes))
 	}
 	_, err := io.WriteString(to, w.String())
 	return err

@@ -4,7 +4,10 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"runtime"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -86,16 +89,17 @@ func benchAppend(b *testing.B, e *timeline.Engine, batch, writers int, ids bool)
 	b.ReportMetric(float64(b.N*batch)/b.Elapsed().Seconds(), "events/s")
 }
 
-var large = flag.Int("events", 100_000, "size of the timeline of TestGrowth; 100000000 needs 30 GB of disk")
+var large = flag.Int("events", 100_000, "size of the timeline of TestGrowth; 100000000 needs 40 GB of disk and -timeout 3h")
 
-// TestGrowth: neither appending nor reading the newest page becomes slower as a timeline
-// grows. It prints a table; the bounds are wide, since the machine may be busy.
+// TestGrowth: neither appending nor reading a page at either end becomes slower as a timeline
+// grows, nor does memory grow with it. It prints a table; the bounds are wide, since the
+// machine may be busy.
 func TestGrowth(t *testing.T) {
 	s, e := benchEngine(t, Options{})
 	random := rand.New(rand.NewPCG(1, 2))
 	begin := time.Now().Add(-24 * time.Hour).UnixMicro()
 	steps := 5
-	var pages []time.Duration
+	var newest, oldest []time.Duration
 	for step := range steps {
 		n := *large / steps
 		from := time.Now()
@@ -111,19 +115,51 @@ func TestGrowth(t *testing.T) {
 			done += len(events)
 		}
 		rate := float64(n) / time.Since(from).Seconds()
-		var all []time.Duration
-		for range 200 {
-			from := time.Now()
-			p, err := e.Read(t.Context(), timeline.Query{Timelines: []string{"t"}})
-			if all = append(all, time.Since(from)); err != nil || len(p.Events) != 100 {
-				t.Fatal(len(p.Events), err)
-			}
+		n50, n99 := pageTimes(t, e, timeline.Descending)
+		o50, o99 := pageTimes(t, e, timeline.Ascending)
+		newest, oldest = append(newest, n50), append(oldest, o50)
+		m := s.db.Metrics()
+		var memory runtime.MemStats
+		runtime.ReadMemStats(&memory)
+		t.Logf("%9d events: %7.0f events/s, pages of 100: newest p50 %v p99 %v, oldest p50 %v p99 %v; %.0f bytes an event on disk, written %.1f times; heap %d MiB, process %s, load %s",
+			(step+1)*n, rate, n50, n99, o50, o99, float64(m.DiskSpaceUsage())/float64((step+1)*n), write(m), memory.HeapAlloc>>20, residentText(), loadText())
+	}
+	for what, pages := range map[string][]time.Duration{"newest": newest, "oldest": oldest} {
+		if last, first := pages[steps-1], pages[0]; last > 20*first && last > 20*time.Millisecond {
+			t.Errorf("the %s page took %v at first and %v at last", what, first, last)
 		}
-		slices.Sort(all)
-		pages = append(pages, all[100])
-		t.Logf("%9d events: %7.0f events/s, newest page of 100 p50 %v p99 %v, written %.1f times", (step+1)*n, rate, all[100], all[198], write(s.db.Metrics()))
 	}
-	if last, first := pages[steps-1], pages[0]; last > 20*first && last > 20*time.Millisecond {
-		t.Errorf("the newest page took %v at first and %v at last", first, last)
+}
+
+// pageTimes reads a page at one end again and again.
+func pageTimes(t *testing.T, e *timeline.Engine, d timeline.Direction) (p50, p99 time.Duration) {
+	t.Helper()
+	var all []time.Duration
+	for range 200 {
+		from := time.Now()
+		p, err := e.Read(t.Context(), timeline.Query{Timelines: []string{"t"}, Order: d})
+		if all = append(all, time.Since(from)); err != nil || len(p.Events) != 100 {
+			t.Fatal(len(p.Events), err)
+		}
 	}
+	slices.Sort(all)
+	return all[100], all[198]
+}
+
+// residentText is the memory of this process, where /proc tells it.
+func residentText() string {
+	text, _ := os.ReadFile("/proc/self/status")
+	for line := range strings.Lines(string(text)) {
+		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
+			return strings.TrimSpace(rest)
+		}
+	}
+	return "unknown"
+}
+
+// loadText is the load of the machine in the last minute, where /proc tells it.
+func loadText() string {
+	text, _ := os.ReadFile("/proc/loadavg")
+	load, _, _ := strings.Cut(string(text), " ")
+	return load
 }
