@@ -160,6 +160,13 @@ func (g goal) judge(v, ratio float64) string {
 	return strings.TrimPrefix(fmt.Sprintf("%s, ratio %.2f %s", text, g.Ratio, verdict(ratio, g.Ratio)), ", ")
 }
 
+// column adds a target to the tables, if it is not there.
+func (b *book) column(target string) {
+	if !slices.Contains(b.targets, target) {
+		b.targets = append(b.targets, target)
+	}
+}
+
 // title says what the rows of a stage are about.
 func (b *book) title(stage, about string) {
 	if b.titles == nil {

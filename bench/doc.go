@@ -20,6 +20,8 @@
 //	dense       aggregates of 17.28 M points of one metric, before they are in files
 //	            and after
 //	restart     start after kill -9, start with a million series
+//	timelines   appending events and reading the newest page, beside a stream of Redis and a
+//	            table of PostgreSQL (both from Debian), with fsync before each answer
 //	cassandra   Varve over Cassandra beside KairosDB, 20 minutes, when -peers names
 //	            varve-cassandra and kairosdb: an hour of W1 as lines and as JSON, three
 //	            minutes at the pace of collectors, queries with and without what was
@@ -41,6 +43,9 @@
 //   - Points count as stored once the server says so and a query can see them.
 //     Varve has them on disk by then, with fsync; the peers at their defaults
 //     do not promise that.
+//   - Of timelines all servers get the same events over as many connections, one a request
+//     or 1000. Redis syncs its log always, and gives the ids, which are its times, by itself.
+//     PostgreSQL copies batches. Redis keeps all events in memory.
 //   - varve-cassandra is Varve over a node of Cassandra, with the points in
 //     Cassandra when they count as stored. Its figures are those of both.
 //   - KairosDB runs on one node of Cassandra, with heaps of 2 GB; its figures are

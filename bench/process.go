@@ -36,10 +36,15 @@ func startProcess(ctx context.Context, name string, args ...string) (*process, e
 
 // startIn is startProcess with variables added to the environment.
 func startIn(ctx context.Context, environment []string, name string, args ...string) (*process, error) {
+	return startWith(ctx, func(c *exec.Cmd) { c.Env = append(os.Environ(), environment...) }, name, args...)
+}
+
+// startWith is startProcess with changes to the command.
+func startWith(ctx context.Context, change func(*exec.Cmd), name string, args ...string) (*process, error) {
 	p := &process{cmd: exec.CommandContext(ctx, name, args...), exited: make(chan struct{})}
-	p.cmd.Env = append(os.Environ(), environment...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.output, &p.output
 	p.cmd.SysProcAttr = orphansEnd()
+	change(p.cmd)
 	if err := p.cmd.Start(); err != nil {
 		return nil, err
 	}
@@ -132,6 +137,51 @@ func (p *process) ownSeconds() (float64, error) {
 		return 0, err
 	}
 	return parseStat(string(text))
+}
+
+// familySeconds is cpuSeconds of the process and its children, also of those that have
+// ended.
+func (p *process) familySeconds() (float64, error) {
+	pid := strconv.Itoa(p.cmd.Process.Pid)
+	text, err := os.ReadFile("/proc/" + pid + "/stat")
+	if err != nil {
+		return 0, err
+	}
+	sum, _, err := parseFamily(string(text))
+	if err != nil {
+		return 0, err
+	}
+	files, err := filepath.Glob("/proc/[0-9]*/stat")
+	if err != nil {
+		return 0, err
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // the process has ended
+		}
+		if seconds, parent, err := parseFamily(string(text)); err == nil && parent == pid {
+			sum += seconds
+		}
+	}
+	return sum, nil
+}
+
+// parseFamily reads user and system time of a process and of those of its children that
+// have ended, in seconds, and its parent, from /proc/PID/stat.
+func parseFamily(text string) (seconds float64, parent string, err error) {
+	fields := strings.Fields(text[strings.LastIndexByte(text, ')')+1:])
+	if len(fields) < 15 {
+		return 0, "", fmt.Errorf("/proc stat %q has too few fields", text)
+	}
+	for _, f := range fields[11:15] {
+		ticks, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			return 0, "", fmt.Errorf("/proc stat: times: %w", err)
+		}
+		seconds += float64(ticks) / clockTicks
+	}
+	return seconds, fields[1], nil
 }
 
 // cpuNanoseconds is the CPU time of the process's threads that still run, as

@@ -27,7 +27,7 @@ type run struct {
 const varveName = "varve"
 
 // stageNames are the stages there are. A single shape is a stage as well.
-var stageNames = []string{"W1", "W2", "W3", "json", "shapes", "queries", "busy", "dense", "restart", "tenants", "cassandra"}
+var stageNames = []string{"W1", "W2", "W3", "json", "shapes", "queries", "busy", "dense", "restart", "tenants", "timelines", "cassandra"}
 
 // cassandraParts are the parts of the stage cassandra, which can be run alone.
 var cassandraParts = []string{"cassandra-ingest", "cassandra-live", "cassandra-queries", "cassandra-cities"}
@@ -117,6 +117,11 @@ func (r *run) all(ctx context.Context) error {
 	if wants("tenants") {
 		if err := r.neighbours(ctx); err != nil {
 			r.book.fail("tenants", "varve", err)
+		}
+	}
+	if wants("timelines") {
+		if err := r.timelineStage(ctx); err != nil {
+			r.book.fail("timelines", "all", err)
 		}
 	}
 	parts := slices.DeleteFunc(slices.Clone(cassandraParts), func(part string) bool { return !wants("cassandra") && !wants(part) })

@@ -196,6 +196,11 @@ var client = &http.Client{Transport: &http.Transport{DisableCompression: true, M
 
 // httpDo returns the body of an answer that is a success.
 func httpDo(ctx context.Context, method, url string, header http.Header, body []byte) ([]byte, error) {
+	return httpOver(ctx, client, method, url, header, body)
+}
+
+// httpOver is httpDo by another client.
+func httpOver(ctx context.Context, client *http.Client, method, url string, header http.Header, body []byte) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, method, url, bytes.NewReader(body))
 	if err != nil {
 		return nil, err
