@@ -47,7 +47,11 @@ func cutAtEachCall(t *testing.T, durability string) {
 	}
 	before.store = nil
 
-	c := &cutter{t: t, script: before, fs: killed, offset: rand.Int64N(int64(*faultStep))}
+	step := int64(*faultStep)
+	if testing.Short() {
+		step *= 3
+	}
+	c := &cutter{t: t, script: before, fs: killed, step: step, offset: rand.Int64N(step)}
 	before.fs = errorfs.Wrap(killed, c)
 	if err := before.rest(); err != nil {
 		t.Fatal(err)
@@ -63,6 +67,7 @@ type cutter struct {
 	t      *testing.T
 	script *faultScript
 	fs     *vfs.MemFS
+	step   int64 // of how many calls one is the last
 	offset int64
 	calls  atomic.Int64
 
@@ -73,7 +78,7 @@ type cutter struct {
 // MaybeError implements [errorfs.Injector].
 func (c *cutter) MaybeError(op errorfs.Op) error {
 	n := c.calls.Add(1)
-	if n%int64(*faultStep) != c.offset || c.t.Failed() {
+	if n%c.step != c.offset || c.t.Failed() {
 		return nil
 	}
 	c.mu.Lock()

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -362,17 +363,25 @@ func TestFoldsEndAnywhere(t *testing.T) {
 	cuts := 0
 	for _, percent := range []int{0, 60, 100} {
 		disk := base.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
-		var armed atomic.Bool
+		var mu sync.Mutex // Pebble removes files on a goroutine of its own
+		armed := false
 		var clones []*vfs.MemFS
 		f.open(errorfs.Wrap(disk, errorfs.InjectorFunc(func(errorfs.Op) error {
-			if armed.Load() {
+			mu.Lock()
+			defer mu.Unlock()
+			if armed {
 				clones = append(clones, disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rand.New(rand.NewPCG(uint64(len(clones)), 2))}))
 			}
 			return nil
 		})))
-		armed.Store(true)
+		arm := func(on bool) {
+			mu.Lock()
+			defer mu.Unlock()
+			armed = on
+		}
+		arm(true)
 		f.foldAll()
-		armed.Store(false)
+		arm(false)
 		f.check("folded")
 		for i, clone := range clones {
 			f.must(t, f.Store.Close())
