@@ -2,15 +2,19 @@ package embedded
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"varve/internal/model"
+	"varve/internal/retention"
 	"varve/internal/store"
 )
 
@@ -168,4 +172,69 @@ func BenchmarkRead(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+}
+
+// BenchmarkPolicy is what a sample costs in its life, in user CPU time, with a policy and
+// without one: two days of samples every ten seconds, with a checkpoint and merges after
+// each hour. Compare one with the other on the same machine.
+func BenchmarkPolicy(b *testing.B) {
+	for _, stages := range []string{"", "10s:6h,60s:24h,1h:5y"} {
+		b.Run("stages="+stages, func(b *testing.B) {
+			for b.Loop() {
+				benchmarkPolicy(b, stages)
+			}
+		})
+	}
+}
+
+func benchmarkPolicy(b *testing.B, stages string) {
+	const hosts, hours, stepMS = 10, 48, 10_000
+	now := atomic.Int64{}
+	now.Store(1_700_000_000_000)
+	o := Options{Now: func() time.Time { return time.UnixMilli(now.Load()) }}
+	if stages != "" {
+		rules, _, err := retention.ParseSchemas("[a]\npattern = .\nretentions = " + stages + "\n")
+		if err != nil {
+			b.Fatal(err)
+		}
+		o.Book = retention.NewShelf(&retention.Book{Rules: rules})
+	}
+	c := quietConfig("interval")
+	c.MergeFiles = DefaultConfig().MergeFiles
+	s, err := Open(vfs.NewMem(), "data", c, o)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer s.Close()
+	w := newWorkload(b, s, hosts, stepMS)
+	var batch store.Batch
+	samples := 0
+	began := userCPU(b)
+	for range hours {
+		for end := w.ms + 3_600_000; w.ms < end; {
+			batch.Reset(s.Epoch())
+			for from := w.fill(&batch, 0, 1000); from != 0; {
+				from = w.fill(&batch, from, 1000)
+			}
+			samples += len(batch.Samples)
+			if err := s.Append(context.Background(), &batch); err != nil {
+				b.Fatal(err)
+			}
+		}
+		now.Store(w.ms)
+		if err := errors.Join(s.checkpoint(), s.maintain(context.Background())); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(userCPU(b)-began)/float64(samples), "user-ns/sample")
+	b.ReportMetric(float64(s.Usage().FileBytes)/float64(samples), "B/sample")
+}
+
+// userCPU is the time that the process has computed.
+func userCPU(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		b.Fatal(err)
+	}
+	return time.Duration(u.Utime.Nano())
 }

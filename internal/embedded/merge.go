@@ -366,10 +366,8 @@ func gatherAll(c *overlay.Cursor, g *partition.Gather) error {
 		if b == nil {
 			return g.End()
 		}
-		for i := range b.Times {
-			if err := g.Append(&b.Columns, i); err != nil {
-				return err
-			}
+		if err := g.Append(&b.Columns, 0, b.Len()); err != nil {
+			return err
 		}
 	}
 }

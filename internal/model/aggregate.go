@@ -33,8 +33,18 @@ const AggregateSize = 48
 
 // Add counts one more value.
 func (a *Aggregate) Add(ms int64, v float64) {
-	if v == v {
-		a.Merge(Aggregate{Sum: v, Count: 1, Min: v, Max: v, Last: v, LastMS: ms})
+	switch {
+	case v != v:
+		return
+	case a.Count == 0:
+		*a = Aggregate{Sum: v, Count: 1, Min: v, Max: v, Last: v, LastMS: ms}
+		return
+	}
+	a.Sum += v
+	a.Count++
+	a.Min, a.Max = min(a.Min, v), max(a.Max, v)
+	if ms >= a.LastMS {
+		a.Last, a.LastMS = v, ms
 	}
 }
 

@@ -2,6 +2,7 @@ package buckets
 
 import (
 	"math"
+	"slices"
 
 	"varve/internal/model"
 	"varve/internal/retention"
@@ -24,7 +25,9 @@ type Fold struct {
 	Gone   int64 // data that is older than the plan
 
 	open    store.Bucket // StepMS 0: none
+	lastMS  int64        // the last instant of open
 	pending sample       // of the current slot, not in open yet
+	slotMS  int64        // the last instant of the slot
 	span    int          // of the plan, in which the last data was
 }
 
@@ -37,37 +40,72 @@ type sample struct {
 // Begin makes ready for another series.
 func (f *Fold) Begin(plan retention.Plan, stepMS, slotMS int64) {
 	f.Plan, f.StepMS, f.SlotMS = plan, stepMS, slotMS
-	f.open, f.pending, f.span = store.Bucket{}, sample{}, -1
+	f.open, f.pending, f.span, f.slotMS = store.Bucket{}, sample{}, -1, math.MinInt64
 }
 
-// Keeps reports whether data of a time is to stay as it is. If not, it is to be
-// given to Sample or Bucket, unless it is older than the plan: such data it counts as
-// gone.
-func (f *Fold) Keeps(ms int64) (stays, goes bool) {
+// Run returns the end of the run of times from one on that are in the same span of the
+// plan: Keeps says the same of all of them.
+func (f *Fold) Run(times []int64, from int) int {
+	f.seek(times[from])
+	if f.span+1 == len(f.Plan) || times[len(times)-1] < f.Plan[f.span+1].FromMS {
+		return len(times)
+	}
+	n, _ := slices.BinarySearch(times[from:], f.Plan[f.span+1].FromMS)
+	return from + n
+}
+
+// seek moves to the span that ms is in.
+func (f *Fold) seek(ms int64) {
 	for f.span+1 < len(f.Plan) && f.Plan[f.span+1].FromMS <= ms {
 		f.span++
+		f.lastMS = math.MinInt64 // buckets have another width now
 	}
+}
+
+// Keeps reports whether n samples or buckets from a time on, of one run, are to stay as
+// they are. If not, they are to be given to Samples or Bucket, unless they are older
+// than the plan: such data it counts as gone.
+func (f *Fold) Keeps(ms int64, n int) (stays, goes bool) {
+	f.seek(ms)
 	if f.span < 0 {
-		f.Gone++
+		f.Gone += int64(n)
 		return false, true
 	}
 	return f.Plan.Target(f.span, f.StepMS) == f.StepMS, false
 }
 
-// Sample folds a sample of a time that Keeps was just asked for.
-func (f *Fold) Sample(ms int64, v float64) error {
-	f.Folded++
-	if v != v {
-		return nil // no value at all, see model.Aggregate
+// Samples folds a run of samples that Keeps was just asked for.
+func (f *Fold) Samples(kind model.Kind, times []int64, values []uint64) error {
+	f.Folded += int64(len(times))
+	for i, ms := range times {
+		v := model.Float(kind, values[i])
+		if v != v {
+			continue // no value at all, see model.Aggregate
+		}
+		if f.open.StepMS == 0 || ms > f.lastMS {
+			if err := f.enter(ms); err != nil {
+				return err
+			}
+		}
+		if f.pending.there && (f.SlotMS == 0 || ms > f.slotMS) {
+			f.settle()
+		}
+		if !f.pending.there && f.SlotMS != 0 {
+			f.slot(ms)
+		}
+		f.pending = sample{ms, v, true}
 	}
-	if err := f.enter(ms); err != nil {
-		return err
-	}
-	if f.SlotMS == 0 || f.pending.there && model.Floor(f.pending.ms, f.SlotMS) != model.Floor(ms, f.SlotMS) {
-		f.settle()
-	}
-	f.pending = sample{ms, v, true}
 	return nil
+}
+
+// slot notes where the slot ends that ms is in. Most often that is the one after the
+// slot before.
+func (f *Fold) slot(ms int64) {
+	if next := f.slotMS + f.SlotMS; f.slotMS < ms && ms <= next && f.slotMS != math.MinInt64 {
+		f.slotMS = next
+		return
+	}
+	f.slotMS = lastOf(ms, f.SlotMS)
 }
 
 // Bucket folds a bucket of a beginning that Keeps was just asked for.
@@ -84,6 +122,7 @@ func (f *Fold) Bucket(b store.Bucket) error {
 func (f *Fold) enter(ms int64) error {
 	step := f.Plan.Target(f.span, f.StepMS)
 	start := model.Floor(ms, step)
+	f.lastMS = lastOf(ms, step)
 	if f.open.StepMS == step && f.open.StartMS == start {
 		return nil
 	}
@@ -92,6 +131,15 @@ func (f *Fold) enter(ms int64) error {
 	}
 	f.open = store.Bucket{StartMS: start, StepMS: step}
 	return nil
+}
+
+// lastOf returns the last instant of the bucket that ms is in, ms itself for the first
+// bucket of all, which wraps: see model.Floor.
+func lastOf(ms, stepMS int64) int64 {
+	if start := model.Floor(ms, stepMS); start <= ms {
+		return lastInstant(start, stepMS)
+	}
+	return ms
 }
 
 // settle counts the pending sample.

@@ -34,9 +34,10 @@ func (g *Gather) Full() bool {
 	return g.Columns.Len() >= gatherSamples || len(g.Columns.Data) >= gatherBytes
 }
 
-// Append collects sample i of some columns, and flushes if need be.
-func (g *Gather) Append(from *model.Columns, i int) error {
-	g.Columns.AppendFrom(g.kind, from, i)
+// Append collects samples from to to, without the last, of some columns, a block at most,
+// and flushes if need be.
+func (g *Gather) Append(cols *model.Columns, from, to int) error {
+	g.Columns.Append(cols, from, to)
 	return g.FlushIfFull()
 }
 
