@@ -157,8 +157,8 @@ func (a *API) render(w http.ResponseWriter, r *http.Request, form url.Values) {
 type sentError struct{ error }
 
 func sent(err error) error {
-	if err == nil {
-		return nil
+	if err == nil || errors.As(err, new(*function.ParamError)) { // see render.Write
+		return err
 	}
 	return &sentError{err}
 }

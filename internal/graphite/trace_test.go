@@ -15,6 +15,25 @@ import (
 	"varve/internal/query"
 )
 
+// TestBadConsolidation: a consolidation that does not exist is an error that the client can
+// read, however many points it wants, and not an answer that is cut.
+func TestBadConsolidation(t *testing.T) {
+	s := open(t, DefaultConfig(), query.DefaultConfig())
+	now := graphitetest.Clock.Unix() / 60 * 60
+	s.send(fmt.Sprintf("a 1 %d\na 2 %d\na 3 %d\nb 1 %d\n", now-180, now-120, now-60, now-60))
+	for points, want := range map[string]int{"1": 400, "2": 400, "1000": 200} {
+		form := url.Values{"target": {"consolidateBy(a,'sun')"}, "format": {"json"}, "from": {fmt.Sprint(now - 240)}, "until": {fmt.Sprint(now)}, "maxDataPoints": {points}}
+		w := s.ask("GET", "/render", form)
+		if w.Code != want || want == 400 && !strings.Contains(w.Body.String(), `unknown function "sun"`) {
+			t.Errorf("maxDataPoints %s: %d %s", points, w.Code, w.Body)
+		}
+	}
+	form := url.Values{"target": {"a", "summarize(b,'3min')"}, "format": {"dygraph"}, "from": {fmt.Sprint(now - 240)}, "until": {fmt.Sprint(now)}}
+	if w := s.ask("GET", "/render", form); w.Code != 400 || !strings.Contains(w.Body.String(), "all must have as many") {
+		t.Errorf("%d %s", w.Code, w.Body)
+	}
+}
+
 // TestRenderTrace: a header says which archives answered, and of which stages of the
 // store, if that is asked for.
 func TestRenderTrace(t *testing.T) {

@@ -69,14 +69,14 @@ type writer struct {
 
 // Write writes the answer. Faults of the series (a consolidation that does not
 // exist, series of different lengths in dygraph) are found before the first
-// byte is written, but those of w are not.
+// byte is written, and are *function.ParamError. Those of w are not.
 func Write(w io.Writer, o Options, series []*function.Series) error {
 	format, ok := writers[o.Format]
 	if !ok {
 		return fmt.Errorf("the format %.32q cannot be rendered: it is json, csv, raw, pickle, msgpack, dygraph or rickshaw", o.Format)
 	}
 	if err := check(o, series); err != nil {
-		return err
+		return &function.ParamError{Reason: err.Error()}
 	}
 	out := &writer{Writer: bufio.NewWriterSize(w, 32<<10), options: o}
 	call := o.JSONP != "" && scripts[o.Format]
@@ -98,7 +98,7 @@ func check(o Options, series []*function.Series) error {
 	for _, s := range series {
 		few := *s
 		if len(few.Values) > 0 {
-			few.Values = few.Values[:1]
+			few.Values = few.Values[:min(len(few.Values), 2)] // which maxDataPoints=1 merges
 		}
 		if _, _, err := consolidated(few, o, span); err != nil {
 			return err
