@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"varve/internal/model"
@@ -56,22 +53,13 @@ func export(t terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := l.target(t); err != nil {
-		return err
-	}
-	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer restore()
-	source, closeSource, err := l.exportSource(t)
+	e := &exportJob{only: l.all["n"], within: within, progress: newProgress(t.stderr)}
+	err = l.withSource(t, func(ctx context.Context, source exportSource) error {
+		e.source = source
+		defer e.progress.clear()
+		return e.run(ctx, t.stdout, l)
+	})
 	if err != nil {
-		return err
-	}
-	e := &exportJob{source: source, only: l.all["n"], within: within, progress: newProgress(t.stderr)}
-	err = e.run(ctx, t.stdout, l)
-	e.progress.clear()
-	if err = errors.Join(err, closeSource()); err != nil {
-		if ctx.Err() != nil {
-			return errors.New("interrupted" + e.wayOn(l))
-		}
 		return fmt.Errorf("%w%s", err, e.wayOn(l))
 	}
 	if l.flags["f"] != "" {

@@ -10,8 +10,11 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"os"
+	"os/signal"
 	"slices"
 	"strconv"
+	"syscall"
 
 	"varve/internal/embedded"
 	"varve/internal/model"
@@ -27,6 +30,27 @@ type exportSource interface {
 	// export writes a metric. It calls progress with the number of series written
 	// so far, if the source knows it.
 	export(ctx context.Context, metric string, within model.TimeRange, w io.Writer, progress func(series, of int)) error
+}
+
+// errInterrupted is the error of a command that a signal has ended.
+var errInterrupted = errors.New("interrupted")
+
+// withSource opens what the flags name for an export, and closes it when run has ended.
+func (l line) withSource(t terminal, run func(ctx context.Context, source exportSource) error) error {
+	if err := l.target(t); err != nil {
+		return err
+	}
+	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer restore()
+	source, closeSource, err := l.exportSource(t)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(run(ctx, source), closeSource())
+	if err != nil && ctx.Err() != nil {
+		return errInterrupted
+	}
+	return err
 }
 
 func (l line) exportSource(t terminal) (exportSource, func() error, error) {

@@ -28,6 +28,7 @@ import (
 	"varve/internal/query"
 	"varve/internal/rollup"
 	"varve/internal/transfer"
+	"varve/internal/work"
 )
 
 func importCommand() command {
@@ -102,7 +103,7 @@ func importFile(t terminal, args []string) error {
 	j.progress.clear()
 	if err = errors.Join(err, closeSink()); err != nil {
 		if ctx.Err() != nil {
-			err = errors.New("interrupted")
+			err = errInterrupted
 		}
 		if j.statePath != "" && at.Line > 0 {
 			err = fmt.Errorf("%w; %d lines are imported; to continue, run the same command again", err, at.Line)
@@ -186,12 +187,8 @@ func (s *remoteSink) Store(ctx context.Context, lines [][]byte) ([]kairosjson.Li
 		if !again || time.Now().After(deadline) || ctx.Err() != nil {
 			return nil, err
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
-			return nil, context.Cause(ctx)
+		if err := work.Pause(ctx, wait); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -196,7 +196,7 @@ func (j *repairJob) run(ctx context.Context, d *remove.Deleter) error {
 			err = os.Remove(j.path)
 		} else {
 			if ctx.Err() != nil {
-				err = errors.New("interrupted")
+				err = errInterrupted
 			}
 			err = errors.Join(fmt.Errorf("%w; to continue, run the same command again", err), j.save())
 		}

@@ -389,7 +389,7 @@ func (a *appender) all(ctx context.Context, in io.Reader) error {
 	for {
 		select {
 		case <-ctx.Done():
-			return errors.Join(a.send(context.WithoutCancel(ctx)), errors.New("interrupted"))
+			return errors.Join(a.send(context.WithoutCancel(ctx)), errInterrupted)
 		case <-pause.C:
 			pause.Reset(timelinePause)
 			if err := a.send(ctx); err != nil {

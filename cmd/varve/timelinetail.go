@@ -16,6 +16,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"varve/internal/work"
 )
 
 // A follower prints what arrives in a timeline.
@@ -68,11 +70,7 @@ func (f *follower) run(ctx context.Context) error {
 		if f.cursor != before {
 			wait = time.Second
 		}
-		timer := time.NewTimer(wait)
-		select {
-		case <-timer.C:
-		case <-ctx.Done():
-			timer.Stop()
+		if work.Pause(ctx, wait) != nil {
 			return nil
 		}
 	}

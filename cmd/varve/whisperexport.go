@@ -8,10 +8,8 @@ import (
 	"log/slog"
 	"maps"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
-	"syscall"
 	"time"
 
 	"varve/internal/graphite"
@@ -65,25 +63,18 @@ func exportWhisper(t terminal, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := l.target(t); err != nil {
+	err = l.withSource(t, func(ctx context.Context, source exportSource) error {
+		j.source = source
+		defer j.progress.clear()
+		return j.run(ctx)
+	})
+	switch {
+	case err == nil:
+		return j.tell(t)
+	case j.source == nil:
 		return err
 	}
-	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer restore()
-	source, closeSource, err := l.exportSource(t)
-	if err != nil {
-		return err
-	}
-	j.source = source
-	err = j.run(ctx)
-	j.progress.clear()
-	if err = errors.Join(err, closeSource()); err != nil {
-		if ctx.Err() != nil {
-			err = errors.New("interrupted")
-		}
-		return fmt.Errorf("%w; to go on, run the same command again with --keep", err)
-	}
-	return j.tell(t)
+	return fmt.Errorf("%w; to go on, run the same command again with --keep", err)
 }
 
 // A whisperExport is one run of the command.

@@ -288,7 +288,7 @@ func (j *whisperJob) save() error {
 // failed is the error of an import that is not complete.
 func (j *whisperJob) failed(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
-		err = errors.New("interrupted")
+		err = errInterrupted
 	}
 	if j.proposal == nil && j.state.After != "" {
 		err = fmt.Errorf("%w; %s are imported; to continue, run the same command again", err, count(j.state.Totals.Files, "file"))

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"syscall"
 	"testing"
 	"time"
@@ -17,29 +16,20 @@ import (
 	"varve/internal/originals"
 )
 
-// What tells the test binary to be the process that is frozen: the node's address. The
-// keyspace is in a variable of its own.
-const (
-	holderVariable   = "VARVE_TEST_LEASE_HOLDER"
-	keyspaceVariable = "VARVE_TEST_LEASE_KEYSPACE"
-)
-
 // holder is a process that gets a lease, says so, waits for a line, and then does what it
 // has the lease for: it looks whether it still has it, and changes a value.
-func holder(address string) {
-	config := cqltest.Config(address)
-	config.Keyspace = os.Getenv(keyspaceVariable)
+func holder(config cql.Config) {
 	session, err := cql.Open(config, cql.Options{})
-	fail(err)
+	cqltest.TwinMust(err)
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	fail(session.WaitKeyspace(ctx))
+	cqltest.TwinMust(session.WaitKeyspace(ctx))
 	registers, err := OpenRegisters(ctx, session, false)
-	fail(err)
+	cqltest.TwinMust(err)
 	before, err := registers.Get(ctx, "test", "work")
-	fail(err)
+	cqltest.TwinMust(err)
 	lease, err := NewNode(registers, "frozen", "").Acquire(ctx, "work", time.Second)
-	fail(err)
+	cqltest.TwinMust(err)
 	fmt.Println("held", lease.Token)
 	bufio.NewReader(os.Stdin).ReadString('\n')
 	checked := lease.Check()
@@ -48,42 +38,18 @@ func holder(address string) {
 	session.Close()
 }
 
-func fail(err error) {
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-}
-
 // A process that is frozen while it has a lease finds it lost when it goes on, before it
 // acts; and what another process has done meanwhile it does not undo.
 func testFrozenHolder(t *testing.T, registers *Registers) {
-	address, session := originals.Cassandra(t), registers.session
-	binary, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), binary)
-	cmd.Env = append(os.Environ(), holderVariable+"="+address, keyspaceVariable+"="+session.KeyspaceName())
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewReader(out)
+	session := registers.session
+	twin := cqltest.StartTwin(t, originals.Cassandra(t), session.KeyspaceName())
 	var token int64
-	if line, _ := lines.ReadString('\n'); line == "" {
+	if line, _ := twin.Out.ReadString('\n'); line == "" {
 		t.Fatal("the holder said nothing")
 	} else if _, err := fmt.Sscanf(line, "held %d", &token); err != nil {
 		t.Fatalf("the holder said %q", line)
 	}
-	if err := cmd.Process.Signal(syscall.SIGSTOP); err != nil {
+	if err := twin.Command.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	node := NewNode(registers, "other", "")
@@ -95,14 +61,14 @@ func testFrozenHolder(t *testing.T, registers *Registers) {
 	if _, err := registers.Swap(t.Context(), "test", "work", Value{}, []byte("of the other one"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Process.Signal(syscall.SIGCONT); err != nil {
+	if err := twin.Command.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	io.WriteString(in, "go on\n")
-	if said, _ := lines.ReadString('\n'); said != "true true\n" {
+	io.WriteString(twin.In, "go on\n")
+	if said, _ := twin.Out.ReadString('\n'); said != "true true\n" {
 		t.Errorf("the lease is lost, the value changed: %q", said)
 	}
-	if err := cmd.Wait(); err != nil {
+	if err := twin.Command.Wait(); err != nil {
 		t.Error(err)
 	}
 	if v, err := registers.Get(t.Context(), "test", "work"); err != nil || string(v.Data) != "of the other one" {

@@ -1,15 +1,16 @@
 package cluster
 
 import (
-	"os"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"varve/internal/cassandra/cql/cqltest"
 )
 
 func TestMain(m *testing.M) {
-	if address := os.Getenv(holderVariable); address != "" {
-		holder(address)
+	if config, ok := cqltest.IsTwin(); ok {
+		holder(config)
 		return
 	}
 	goleak.VerifyTestMain(m)

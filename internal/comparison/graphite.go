@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"net/url"
 	"regexp"
 	"slices"
@@ -60,7 +59,9 @@ func (c *comparison) allGraphite(ctx context.Context) error {
 			c.report.Questions++
 		}
 	}
-	return settle(ctx, c, questions, func(q targetQuestion, last bool) (bool, error) { return c.askTarget(ctx, q, last) })
+	return settle(ctx, c, questions, func(q targetQuestion, last bool) (bool, error) {
+		return c.ask(&q, func() (*Difference, int64, error) { return c.compareTarget(ctx, q) }, last)
+	})
 }
 
 // graphiteVersion asks for the version, which not all servers of this API tell.
@@ -313,34 +314,6 @@ func (m *targetMaker) fill(function, path string) string {
 	return function
 }
 
-// askTarget asks both a question, about a shorter time if an answer is too large.
-func (c *comparison) askTarget(ctx context.Context, q targetQuestion, report bool) (differ bool, err error) {
-	for {
-		d, points, err := c.compareTarget(ctx, q)
-		refused := (*refusal)(nil)
-		switch {
-		case errors.Is(err, errLarge), errors.As(err, &refused) && strings.Contains(refused.text, "limit query."):
-			if q.narrow() {
-				continue
-			}
-			c.report.skip("questions whose answer is too large even of a short time")
-			return false, nil
-		case errors.As(err, &refused):
-			d = &Difference{Text: err.Error()}
-		case err != nil:
-			return false, err
-		}
-		if d == nil {
-			c.report.Points += points
-			return false, nil
-		}
-		if report {
-			c.report.add(q, d)
-		}
-		return true, nil
-	}
-}
-
 // A rendered series is one of an answer to a targetQuestion.
 type rendered struct {
 	Target     string          `json:"target"`
@@ -390,34 +363,16 @@ func byTarget(answer []rendered) map[string]*seriesOf {
 // compareTarget asks both and compares. Without a difference it returns the points of
 // the answer.
 func (c *comparison) compareTarget(ctx context.Context, q targetQuestion) (*Difference, int64, error) {
-	var answers [2][]rendered
-	var refusals [2]error
-	err := c.both(func(s *side) error {
-		k := 0
-		if s == c.b {
-			k = 1
-		}
-		err := s.ask(ctx, q.path(), nil, &answers[k], maxAnswer)
-		if refused := (*refusal)(nil); errors.As(err, &refused) && refused.status != http.StatusServiceUnavailable {
-			refusals[k], err = fmt.Errorf("%s answers %w", s.name, refused), nil
-		}
-		return err
-	})
-	switch {
-	case err != nil:
+	a, b, ok, err := answers(c, func(s *side, to *[]rendered) error { return s.ask(ctx, q.path(), nil, to, maxAnswer) })
+	if !ok {
 		return nil, 0, err
-	case refusals[0] != nil && refusals[1] != nil:
-		c.report.skip("questions that both refuse")
-		return nil, 0, nil
-	case refusals[0] != nil || refusals[1] != nil:
-		return nil, 0, errors.Join(refusals[0], refusals[1])
 	}
 	if strings.Contains(q.Target, "*") { // which finds paths that are not compared, too
-		for k := range answers {
-			answers[k] = slices.DeleteFunc(answers[k], func(r rendered) bool { return !c.wanted(r.Target) })
+		for _, answer := range []*[]rendered{&a, &b} {
+			*answer = slices.DeleteFunc(*answer, func(r rendered) bool { return !c.wanted(r.Target) })
 		}
 	}
-	d, points := compareRendered(byTarget(answers[0]), byTarget(answers[1]), c.Tolerance)
+	d, points := compareRendered(byTarget(a), byTarget(b), c.Tolerance)
 	return d, points, nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"varve/internal/clip"
+	"varve/internal/work"
 )
 
 // Options say what is compared.
@@ -137,7 +138,9 @@ func (c *comparison) all(ctx context.Context) error {
 			c.report.Questions++
 		}
 	}
-	return settle(ctx, c, questions, func(q question, last bool) (bool, error) { return c.ask(ctx, q, last) })
+	return settle(ctx, c, questions, func(q question, last bool) (bool, error) {
+		return c.ask(&q, func() (*Difference, int64, error) { return c.compareOnce(ctx, q) }, last)
+	})
 }
 
 // settle looks at items, and again at those that differ, all after one rest. look is
@@ -161,7 +164,7 @@ func settle[T any](ctx context.Context, c *comparison, items iter.Seq[T], look f
 		if len(again) == 0 {
 			return nil
 		}
-		if err := rest(ctx, c.Settle); err != nil {
+		if err := work.Pause(ctx, c.Settle); err != nil {
 			c.report.unsettled(len(again))
 			return err
 		}
@@ -192,7 +195,7 @@ func (c *comparison) compareNames(ctx context.Context) (names []string, err erro
 	c.Progress("names", 0, 0)
 	onlyA, onlyB, names, err := c.lists(ctx)
 	for look := 1; err == nil && len(onlyA)+len(onlyB) > 0 && look < looks; look++ {
-		if err = rest(ctx, c.Settle); err == nil {
+		if err = work.Pause(ctx, c.Settle); err == nil {
 			onlyA, onlyB, names, err = c.lists(ctx)
 		}
 	}
@@ -392,10 +395,16 @@ func (c *comparison) missing(ctx context.Context, m metric, what string) error {
 	return nil
 }
 
-// ask asks both a question, about a shorter time if an answer is too large.
-func (c *comparison) ask(ctx context.Context, q question, report bool) (differ bool, err error) {
+// A narrowing question can be asked about a shorter time.
+type narrowing interface {
+	// narrow makes the time shorter, and reports whether it could.
+	narrow() bool
+}
+
+// ask asks both a question by compare, about a shorter time if an answer is too large.
+func (c *comparison) ask(q narrowing, compare func() (*Difference, int64, error), report bool) (differ bool, err error) {
 	for {
-		d, points, err := c.compareOnce(ctx, q)
+		d, points, err := compare()
 		refused := (*refusal)(nil)
 		switch {
 		case errors.Is(err, errLarge), errors.As(err, &refused) && strings.Contains(refused.text, "limit query."):
@@ -423,17 +432,16 @@ func (c *comparison) ask(ctx context.Context, q question, report bool) (differ b
 	}
 }
 
-// compareOnce asks both and compares. Without a difference it returns the points of
-// the answer.
-func (c *comparison) compareOnce(ctx context.Context, q question) (*Difference, int64, error) {
-	var a, b answer
-	var errA, errB error
-	err := c.both(func(s *side) error {
-		to, own := &a, &errA
+// answers asks both for the answer to a question. ok is false if both refuse it, which
+// counts as skipped; if one refuses, that is the error.
+func answers[A any](c *comparison, ask func(s *side, to *A) error) (a, b A, ok bool, err error) {
+	var refusedBy [2]error
+	err = c.both(func(s *side) error {
+		to, own := &a, &refusedBy[0]
 		if s == c.b {
-			to, own = &b, &errB
+			to, own = &b, &refusedBy[1]
 		}
-		err := s.ask(ctx, "/api/v1/datapoints/query", q, to, maxAnswer)
+		err := ask(s, to)
 		if refused := (*refusal)(nil); errors.As(err, &refused) {
 			*own, err = fmt.Errorf("%s answers %w", s.name, refused), nil
 		}
@@ -441,12 +449,23 @@ func (c *comparison) compareOnce(ctx context.Context, q question) (*Difference, 
 	})
 	switch {
 	case err != nil:
-		return nil, 0, err
-	case errA != nil && errB != nil:
+		return a, b, false, err
+	case refusedBy[0] != nil && refusedBy[1] != nil:
 		c.report.skip("questions that both refuse")
-		return nil, 0, nil
-	case errA != nil || errB != nil:
-		return nil, 0, errors.Join(errA, errB)
+		return a, b, false, nil
+	}
+	err = errors.Join(refusedBy[0], refusedBy[1])
+	return a, b, err == nil, err
+}
+
+// compareOnce asks both and compares. Without a difference it returns the points of
+// the answer.
+func (c *comparison) compareOnce(ctx context.Context, q question) (*Difference, int64, error) {
+	a, b, ok, err := answers(c, func(s *side, to *answer) error {
+		return s.ask(ctx, "/api/v1/datapoints/query", q, to, maxAnswer)
+	})
+	if !ok {
+		return nil, 0, err
 	}
 	d, points := compareAnswers(&a, &b, q.raw())
 	return d, points, nil

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"varve/internal/clip"
+	"varve/internal/work"
 )
 
 const (
@@ -117,7 +118,7 @@ func (s *side) ask(ctx context.Context, path string, question, answer any, most 
 		case try == tries:
 			return s.fail(fmt.Errorf("%s, asked %d times: %w", path, tries, err))
 		}
-		if err := rest(ctx, s.pause); err != nil {
+		if err := work.Pause(ctx, s.pause); err != nil {
 			return err
 		}
 	}
@@ -169,18 +170,6 @@ func faultOf(text []byte) string {
 		return strings.Join(fault.Errors, "; ")
 	}
 	return string(text)
-}
-
-// rest waits.
-func rest(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 // alive reports whether the server answers at all.

@@ -12,6 +12,7 @@ import (
 	"varve/internal/kairos/agg"
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 // savedFrom is the tag that tells where a point was computed from.
@@ -127,7 +128,7 @@ func (o *output) write(ctx context.Context) error {
 		n, err := o.writer.Ingest(ctx, o.held, o.fill)
 		var fault *ingest.Fault
 		if errors.As(err, &fault) && fault.Reason == ingest.NewSeriesRate {
-			if err := pause(ctx, 100*time.Millisecond); err != nil {
+			if err := work.Pause(ctx, 100*time.Millisecond); err != nil {
 				return err
 			}
 			continue
@@ -138,17 +139,6 @@ func (o *output) write(ctx context.Context) error {
 		o.stored += int64(n)
 		o.scheduler.metrics.points.Add(float64(n))
 		return nil
-	}
-}
-
-func pause(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
 	}
 }
 

@@ -14,6 +14,7 @@ import (
 	"varve/internal/ingest"
 	"varve/internal/ingest/kairosjson"
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 // BlockBytes is about how much is stored and acknowledged at once, BlockLines
@@ -236,12 +237,8 @@ func (l *Local) Store(ctx context.Context, lines [][]byte) ([]kairosjson.Line, e
 	all := append([]kairosjson.Line(nil), results...)
 	for i := range all {
 		for all[i].Held {
-			timer := time.NewTimer(l.pause)
-			select {
-			case <-timer.C:
-			case <-ctx.Done():
-				timer.Stop()
-				return nil, context.Cause(ctx)
+			if err := work.Pause(ctx, l.pause); err != nil {
+				return nil, err
 			}
 			again, err := l.lines.Store(ctx, lines[i:i+1])
 			if err != nil {

@@ -12,6 +12,7 @@ import (
 	gocql "github.com/apache/cassandra-gocql-driver/v2"
 
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 // schemaAgreement is how long all nodes may take to agree about a change.
@@ -191,7 +192,7 @@ func agree(ctx context.Context, d *gocql.Session) error {
 		if err != nil || len(versions) <= 1 {
 			return err
 		}
-		if time.Now().After(end) || !sleep(ctx, 100*time.Millisecond) {
+		if time.Now().After(end) || work.Pause(ctx, 100*time.Millisecond) != nil {
 			return disagree(versions)
 		}
 	}
@@ -216,7 +217,7 @@ func agreeThemselves(ctx context.Context, d *gocql.Session) error {
 		if len(versions) <= 1 && enough {
 			return nil
 		}
-		if time.Now().After(end) || !sleep(ctx, 100*time.Millisecond) {
+		if time.Now().After(end) || work.Pause(ctx, 100*time.Millisecond) != nil {
 			if !enough {
 				return &disagreement{fmt.Sprintf("after %v only %d of %d nodes are there, more than half are needed", schemaAgreement, up, len(all))}
 			}
@@ -295,7 +296,7 @@ func (s *Session) WaitKeyspace(ctx context.Context) error {
 		if s.closed() {
 			return store.ErrClosed
 		}
-		if !sleep(ctx, 50*time.Millisecond) {
+		if work.Pause(ctx, 50*time.Millisecond) != nil {
 			return &store.UnavailableError{Reason: fmt.Sprintf("cassandra has no keyspace %s", s.config.Keyspace), Err: context.Cause(ctx)}
 		}
 	}

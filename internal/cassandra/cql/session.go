@@ -18,6 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 // Options are what a session needs besides its settings. All may be zero.
@@ -208,13 +209,13 @@ func (s *Session) run() {
 			if state := s.State(); !state.Connected && s.now().Sub(state.Since) < rebuildAfter {
 				every = watchAway
 			}
-			sleep(s.ctx, every)
+			work.Pause(s.ctx, every)
 			wait = reconnectMin
 			continue
 		}
 		if err := s.connect(); err != nil {
 			s.away(explain(err, s.config))
-			sleep(s.ctx, wait/2+rand.N(wait/2))
+			work.Pause(s.ctx, wait/2+rand.N(wait/2))
 			wait = min(2*wait, reconnectMax)
 		}
 	}

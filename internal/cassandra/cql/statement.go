@@ -11,6 +11,8 @@ import (
 	"time"
 
 	gocql "github.com/apache/cassandra-gocql-driver/v2"
+
+	"varve/internal/work"
 )
 
 // A Statement is CQL text with a name under which it is counted. Statements are
@@ -199,7 +201,7 @@ func (s *Session) do(ctx context.Context, st *Statement, k kind, size int, timeo
 				again, err, c = false, away, classNoHost
 			}
 		}
-		if !again || s.closed() || !sleep(ctx, pause/2+rand.N(pause/2+1)) {
+		if !again || s.closed() || work.Pause(ctx, pause/2+rand.N(pause/2+1)) != nil {
 			return s.told(ctx, st, err, c, n)
 		}
 		pause = min(2*pause, longest)
@@ -227,17 +229,6 @@ func (s *Session) try(ctx context.Context, st *Statement, a *attempt, size int, 
 	err = s.attempt(ctx, a, timeout, f)
 	s.metrics.bytes.WithLabelValues(st.Name).Add(float64(size))
 	return s.now().Sub(start), err
-}
-
-func sleep(ctx context.Context, d time.Duration) bool {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }
 
 // attempt is what the driver's hooks find in the context of a statement.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strconv"
 	"syscall"
 	"testing"
@@ -18,13 +17,8 @@ import (
 	"varve/internal/timeline"
 )
 
-// What tells the test binary to be the process that is frozen: the node's address, the
-// keyspace, and the timeline.
-const (
-	frozenVariable   = "VARVE_TEST_TIMELINE_FROZEN"
-	keyspaceVariable = "VARVE_TEST_TIMELINE_KEYSPACE"
-	timelineVariable = "VARVE_TEST_TIMELINE_NAME"
-)
+// timelineVariable tells the process that is frozen the timeline.
+const timelineVariable = "VARVE_TEST_TIMELINE_NAME"
 
 // leadTime is the smallest that there is, so that the test need not wait for long.
 const leadTime = time.Second
@@ -33,42 +27,33 @@ func hasty(o *timeline.Options) { o.Config.LeadTime = leadTime }
 
 // frozen is a server that appends an event, says so, waits for a line, appends another one,
 // and says how many events it then reads.
-func frozen(address string) {
-	config := cqltest.Config(address)
-	config.Keyspace = os.Getenv(keyspaceVariable)
+func frozen(config cql.Config) {
 	session, err := cql.Open(config, cql.Options{})
-	fail(err)
+	cqltest.TwinMust(err)
 	shelf := Open(session, Options{Node: "frozen"})
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	fail(shelf.WaitReady(ctx))
+	cqltest.TwinMust(shelf.WaitReady(ctx))
 	if at := os.Getenv(killedVariable); at != "" {
 		killed(shelf, at, os.Getenv(timelineVariable))
 	}
 	o := timeline.Options{Upkeep: -1}
 	hasty(&o)
 	e, err := timeline.Open(shelf, o)
-	fail(err)
+	cqltest.TwinMust(err)
 	name := os.Getenv(timelineVariable)
 	in := bufio.NewReader(os.Stdin)
 	for i := range 2 {
 		r, err := e.Append(context.Background(), []timeline.Addressed{event(time.Now().UnixMicro(), fmt.Sprint("frozen", i), "", name)})
-		fail(err)
+		cqltest.TwinMust(err)
 		p, err := e.Read(context.Background(), timeline.Query{Timelines: []string{name}})
-		fail(err)
+		cqltest.TwinMust(err)
 		fmt.Println(r.Accepted, len(p.Events))
 		in.ReadString('\n')
 	}
-	fail(e.Close())
-	fail(shelf.Close())
+	cqltest.TwinMust(e.Close())
+	cqltest.TwinMust(shelf.Close())
 	session.Close()
-}
-
-func fail(err error) {
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
 }
 
 // A server that is stopped (SIGSTOP) for longer than the lead time, while others change the
@@ -85,15 +70,15 @@ func TestFrozenServer(t *testing.T) {
 	if _, err := e.Propose(t.Context(), name, timeline.Proposal{Size: second}); err != nil {
 		t.Fatal(err)
 	}
-	process, in, out := begin(t, address, session.KeyspaceName(), name)
+	twin := cqltest.StartTwin(t, address, session.KeyspaceName(), timelineVariable+"="+name)
 	said := func(want string) {
 		t.Helper()
-		if line, _ := out.ReadString('\n'); line != want+"\n" {
+		if line, _ := twin.Out.ReadString('\n'); line != want+"\n" {
 			t.Fatalf("the frozen server says %q, want %q", line, want)
 		}
 	}
 	said("1 1")
-	if err := process.Signal(syscall.SIGSTOP); err != nil {
+	if err := twin.Command.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
 	h, err := e.Propose(t.Context(), name, timeline.Proposal{Factor: 5})
@@ -105,12 +90,12 @@ func TestFrozenServer(t *testing.T) {
 	for i := range n {
 		appendAll(t, e, event(time.Now().UnixMicro(), strconv.Itoa(i), "", name))
 	}
-	if err := process.Signal(syscall.SIGCONT); err != nil {
+	if err := twin.Command.Process.Signal(syscall.SIGCONT); err != nil {
 		t.Fatal(err)
 	}
-	io.WriteString(in, "go on\n")
+	io.WriteString(twin.In, "go on\n")
 	said(fmt.Sprint(1, " ", n+2))
-	io.WriteString(in, "end\n")
+	io.WriteString(twin.In, "end\n")
 	p, err := e.Read(t.Context(), timeline.Query{Timelines: []string{name}})
 	if err != nil || len(p.Events) != n+2 || p.Events[0].ID != "frozen1" {
 		t.Errorf("%d events, %v", len(p.Events), err)
@@ -118,30 +103,6 @@ func TestFrozenServer(t *testing.T) {
 	if marks, err := shelf.Marks(t.Context(), name, timeline.MinTime, timeline.MaxTime, timeline.Descending, 1); err != nil || len(marks) != 1 {
 		t.Errorf("marks %d, %v", marks, err)
 	}
-}
-
-// begin starts the process that is frozen or killed later.
-func begin(t *testing.T, address, keyspace, name string, further ...string) (*os.Process, io.Writer, *bufio.Reader) {
-	t.Helper()
-	binary, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.CommandContext(t.Context(), binary)
-	cmd.Env = append(append(os.Environ(), frozenVariable+"="+address, keyspaceVariable+"="+keyspace, timelineVariable+"="+name), further...)
-	in, err := cmd.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := cmd.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cmd.Wait() })
-	return cmd.Process, in, bufio.NewReader(out)
 }
 
 func waitFor(at time.Time) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/originals"
 	"varve/internal/timeline"
 )
@@ -44,7 +45,7 @@ func (s *stopping) Put(ctx context.Context, entries []timeline.Placed) error {
 func killed(shelf *Shelf, at, name string) {
 	open := func(s timeline.Shelf) *timeline.Engine {
 		e, err := timeline.Open(s, timeline.Options{Upkeep: -1})
-		fail(err)
+		cqltest.TwinMust(err)
 		return e
 	}
 	hours := time.Duration(2)
@@ -53,10 +54,10 @@ func killed(shelf *Shelf, at, name string) {
 	}
 	before := time.Now().Add(-hours * time.Hour)
 	r, err := open(shelf).Append(context.Background(), []timeline.Addressed{event(before.UnixMicro(), "acknowledged "+at, "", name)})
-	fail(err)
+	cqltest.TwinMust(err)
 	fmt.Println(r.Accepted)
 	_, err = open(&stopping{shelf, at}).Append(context.Background(), []timeline.Addressed{event(before.Add(-time.Hour).UnixMicro(), "unsure "+at, "", name)})
-	fail(err)
+	cqltest.TwinMust(err)
 }
 
 // A writer that is killed between mark and event, or between event and acknowledgement, makes
@@ -77,13 +78,13 @@ func TestKilledWriter(t *testing.T) {
 	now := time.Now()
 	appendAll(t, e, event(now.UnixMicro(), "other", "", name))
 	for _, at := range []string{behindMark, behindPut} {
-		process, _, out := begin(t, address, session.KeyspaceName(), name, killedVariable+"="+at)
+		twin := cqltest.StartTwin(t, address, session.KeyspaceName(), timelineVariable+"="+name, killedVariable+"="+at)
 		for _, want := range []string{"1", at} {
-			if line, _ := out.ReadString('\n'); line != want+"\n" {
+			if line, _ := twin.Out.ReadString('\n'); line != want+"\n" {
 				t.Fatalf("the process says %q, want %q", line, want)
 			}
 		}
-		if err := process.Signal(syscall.SIGKILL); err != nil {
+		if err := twin.Command.Process.Signal(syscall.SIGKILL); err != nil {
 			t.Fatal(err)
 		}
 	}

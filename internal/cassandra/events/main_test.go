@@ -1,15 +1,16 @@
 package events
 
 import (
-	"os"
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"varve/internal/cassandra/cql/cqltest"
 )
 
 func TestMain(m *testing.M) {
-	if address := os.Getenv(frozenVariable); address != "" {
-		frozen(address)
+	if config, ok := cqltest.IsTwin(); ok {
+		frozen(config)
 		return
 	}
 	goleak.VerifyTestMain(m)

@@ -9,7 +9,6 @@ import (
 	"varve/internal/cassandra/kairosrows/remove"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/cassandra/kairosrows/write"
-	"varve/internal/model"
 	"varve/internal/store"
 )
 
@@ -42,29 +41,6 @@ func (b *bench) write(src *keyspacetest.Memory) {
 	if err := b.writer.WriteSource(b.Ctx, b.Stamp, src); err != nil {
 		b.T.Fatal(err)
 	}
-}
-
-// reader is a Reader that believes in one clock.
-func (b *bench) reader() *read.Reader {
-	b.T.Helper()
-	c := read.DefaultConfig()
-	c.Settle = 0
-	r, err := read.New(b.KS, c, read.Options{})
-	if err != nil {
-		b.T.Fatal(err)
-	}
-	b.T.Cleanup(r.Close)
-	return r
-}
-
-// found returns the series of a metric that a reader with cold caches finds.
-func (b *bench) found(metric string, matchers ...model.Matcher) []read.SeriesRows {
-	b.T.Helper()
-	found, err := b.reader().Look().Lookup(b.Ctx, store.Selection{Metric: metric, Range: model.AllTime, Matchers: matchers})
-	if err != nil {
-		b.T.Fatal(err)
-	}
-	return found
 }
 
 // watch is a watch by itself, which looks when it is told to.

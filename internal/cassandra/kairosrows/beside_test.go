@@ -11,14 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"varve/internal/model"
-	"varve/internal/originals"
-	"varve/internal/store"
-
 	"varve/internal/cassandra/kairosrows/keyspacetest"
+	"varve/internal/cassandra/kairosrows/keyspacetest/lookup"
 	"varve/internal/cassandra/kairosrows/remove"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/cassandra/kairosrows/write"
+	"varve/internal/model"
+	"varve/internal/originals"
+	"varve/internal/store"
 )
 
 // kairos is the original, asked over HTTP.
@@ -93,7 +93,7 @@ func TestBesideKairosDB(t *testing.T) {
 		Cassandra: []string{originals.Cassandra(t)}, Keyspace: b.KS.Name, TagIndex: fmt.Sprintf("[%q]", metric)})
 	k := kairos{t, process.URL}
 	d := b.deleter(remove.DefaultConfig(), time.Now)
-	reader := b.reader()
+	reader := lookup.Reader(b.Bench)
 	now := time.Now().UnixMilli()
 	old := int64(keyspacetest.SomeTime)
 	lookup := func() (series []string) {

@@ -7,6 +7,7 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/keyspacetest"
+	"varve/internal/cassandra/kairosrows/keyspacetest/lookup"
 	"varve/internal/cassandra/kairosrows/remove"
 	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
@@ -42,7 +43,7 @@ func TestRepairBesideBacklog(t *testing.T) {
 	if err := b.writer.WriteSource(b.Ctx, waited, new(keyspacetest.Memory).Longs(keyspacetest.LongSeries(metric, "host", "x"), 0, keyspacetest.SomeTime)); err != nil {
 		t.Fatal(err)
 	}
-	if found := b.found(metric); len(found) != 1 {
+	if found := lookup.Series(b.Bench, metric); len(found) != 1 {
 		t.Errorf("found %v; rows of %s: %s", found, keyspacetest.Tables, b.TableCounts())
 	}
 }
@@ -71,11 +72,11 @@ func TestDeletesOfKairosDB(t *testing.T) {
 	b.ExecNow("DELETE FROM string_index WHERE key = ? AND column1 = ?", []byte(schema.MetricNames), b.Name("m"))
 	keyspacetest.NextMillisecond()
 	b.write(new(keyspacetest.Memory).Longs(later, 0, keyspacetest.SomeTime+60_000))
-	if found := b.found(b.Name("m")); len(found) != 0 {
+	if found := lookup.Series(b.Bench, b.Name("m")); len(found) != 0 {
 		t.Fatalf("found before it is looked for: %v", found)
 	}
 	watch.Look(b.Ctx, 0)
-	if found := b.found(b.Name("m")); len(found) != 2 {
+	if found := lookup.Series(b.Bench, b.Name("m")); len(found) != 2 {
 		t.Errorf("found %v, want those that have samples", found)
 	}
 	if n := b.Count("string_index"); n != 1 {
@@ -88,11 +89,11 @@ func TestDeletesOfKairosDB(t *testing.T) {
 	}
 	b.write(new(keyspacetest.Memory).Longs(later, 0, keyspacetest.SomeTime+120_000))
 	deadline := time.Now().Add(20 * time.Second)
-	for len(b.found(b.Name("m"))) != 2 && time.Now().Before(deadline) {
+	for len(lookup.Series(b.Bench, b.Name("m"))) != 2 && time.Now().Before(deadline) {
 		watch.Look(b.Ctx, 0)
 		time.Sleep(200 * time.Millisecond)
 	}
-	if found := b.found(b.Name("m")); len(found) != 2 {
+	if found := lookup.Series(b.Bench, b.Name("m")); len(found) != 2 {
 		t.Errorf("a clock that is ahead: found %v", found)
 	}
 	// At rest: nothing is read, once all was found.
@@ -131,7 +132,7 @@ func TestRowKeyBesideWholeDelete(t *testing.T) {
 	if err := d.Delete(b.Ctx, stamp, store.Deletion{Metric: metric, Range: model.AllTime}); err != nil {
 		t.Fatal(err)
 	}
-	if found := b.found(metric); len(found) != 1 || found[0].Series != late {
+	if found := lookup.Series(b.Bench, metric); len(found) != 1 || found[0].Series != late {
 		t.Errorf("found %v", found)
 	}
 }
@@ -160,11 +161,11 @@ func TestLastKairosDBNode(t *testing.T) {
 		clock = clock.Add(interval / 4)
 		watch.Look(b.Ctx, interval)
 	}
-	if found := b.found(used.Metric); len(found) != 1 {
+	if found := lookup.Series(b.Bench, used.Metric); len(found) != 1 {
 		t.Errorf("found %v", found)
 	}
 	b.write(new(keyspacetest.Memory).Longs(later, 0, keyspacetest.SomeTime+1))
-	if found := b.found(later.Metric); len(found) != 1 {
+	if found := lookup.Series(b.Bench, later.Metric); len(found) != 1 {
 		t.Errorf("found %v of a series that got samples later", found)
 	}
 	b.Counts.Take()

@@ -31,12 +31,12 @@ var (
 // separators. nowMS is the time that -1 stands for.
 func (l *line) parse(b []byte, nowMS int64) (empty bool, f *ingest.Fault) {
 	var value, at []byte
-	if l.path, b = word(b); len(l.path) == 0 {
+	if l.path, b = ingest.CutWord(b); len(l.path) == 0 {
 		return true, nil
 	}
-	value, b = word(b)
-	at, b = word(b)
-	if rest, _ := word(b); len(at) == 0 || len(rest) > 0 {
+	value, b = ingest.CutWord(b)
+	at, b = ingest.CutWord(b)
+	if rest, _ := ingest.CutWord(b); len(at) == 0 || len(rest) > 0 {
 		return false, faultWords
 	}
 	var ok bool
@@ -78,18 +78,4 @@ func timeOf(seconds float64, nowMS int64, ok bool) (int64, bool) {
 		return s * 1000, true
 	}
 	return nowMS, true
-}
-
-// word splits the first word off b, which is empty if there is none. Words are
-// separated by bytes up to and including the blank.
-func word(b []byte) (w, rest []byte) {
-	i := 0
-	for i < len(b) && b[i] <= ' ' {
-		i++
-	}
-	end := i
-	for end < len(b) && b[end] > ' ' {
-		end++
-	}
-	return b[i:end], b[end:]
 }

@@ -1,7 +1,6 @@
 package kairosjson
 
 import (
-	"bufio"
 	"bytes"
 	"compress/gzip"
 	"context"
@@ -9,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -520,7 +518,7 @@ func TestRecordings(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				// With ttl_from timestamp what is stored does not depend on the clock.
 				h := newHarness(t, func(c *ingest.Config) { c.TTLFrom = ingest.FromTimestamp })
-				answers := replay(t, h, data, piece)
+				answers := ingesttest.Replay(t, h.handler.Routes(), data, piece)
 				stored := h.recorder.Text()
 				if n, _ := h.recorder.Count(); n > 1000 {
 					stored = fmt.Sprintf("%d samples, the last %s", n, stored[strings.LastIndexByte(stored, '\n')+1:])
@@ -529,45 +527,6 @@ func TestRecordings(t *testing.T) {
 			})
 		}
 	}
-}
-
-// replay writes a connection's bytes in pieces, and returns the status and body
-// of each answer to a request for datapoints. Other paths get 200 {}.
-func replay(t *testing.T, h *harness, data []byte, piece int) string {
-	mux := http.NewServeMux()
-	for _, r := range h.handler.Routes() {
-		mux.Handle(r.Method+" "+r.Path, r.Handler)
-	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
-		w.Header().Set("X-Other", "yes")
-	})
-	srv := httptest.NewServer(mux)
-	defer srv.Close()
-	c, err := net.Dial("tcp", srv.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	sent := make(chan error, 1)
-	go func() {
-		err := ingesttest.WritePieces(c, data, piece)
-		c.(*net.TCPConn).CloseWrite()
-		sent <- err
-	}()
-	var out strings.Builder
-	for r := bufio.NewReader(c); ; {
-		resp, err := http.ReadResponse(r, nil)
-		if err != nil {
-			break // the server closes after the last request
-		}
-		body, _ := io.ReadAll(resp.Body)
-		if resp.Header.Get("X-Other") == "" {
-			fmt.Fprintf(&out, "%d %s\n", resp.StatusCode, body)
-		}
-	}
-	<-sent
-	return out.String()
 }
 
 func FuzzBody(f *testing.F) {

@@ -203,6 +203,6 @@ func isLines(r *http.Request, body []byte) bool {
 	if err != nil || (media != "text/plain" && media != "application/graphite") {
 		return false
 	}
-	word, _ := cutWord(body)
+	word, _ := ingest.CutWord(body)
 	return len(word) == 0 || (word[0] != '{' && word[0] != '[')
 }

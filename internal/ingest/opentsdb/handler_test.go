@@ -1,14 +1,11 @@
 package opentsdb
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -330,7 +327,7 @@ func TestRecordings(t *testing.T) {
 		for _, piece := range []int{len(data), 1428, 7, 1} {
 			t.Run(fmt.Sprintf("%s/%d", filepath.Base(file), piece), func(t *testing.T) {
 				h := newHarness(nil)
-				answers := replay(t, h, data, piece)
+				answers := ingesttest.Replay(t, h.handler.Routes(), data, piece)
 				golden(t, file+".golden", answers+h.recorder.Text()+"\n")
 			})
 		}
@@ -351,39 +348,6 @@ func golden(t *testing.T, path, got string) {
 	if got != string(want) {
 		t.Errorf("%s: have\n%s\nwant\n%s", path, got, want)
 	}
-}
-
-// replay writes a connection's bytes in pieces and returns status and body of
-// each answer.
-func replay(t *testing.T, h *harness, data []byte, piece int) string {
-	mux := http.NewServeMux()
-	for _, r := range h.handler.Routes() {
-		mux.Handle(r.Method+" "+r.Path, r.Handler)
-	}
-	srv := httptest.NewServer(mux)
-	defer srv.Close()
-	c, err := net.Dial("tcp", srv.Listener.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	sent := make(chan error, 1)
-	go func() {
-		err := ingesttest.WritePieces(c, data, piece)
-		c.(*net.TCPConn).CloseWrite()
-		sent <- err
-	}()
-	var out strings.Builder
-	for r := bufio.NewReader(c); ; {
-		resp, err := http.ReadResponse(r, nil)
-		if err != nil {
-			break // the server closes after the last request
-		}
-		body, _ := io.ReadAll(resp.Body)
-		fmt.Fprintf(&out, "%d %s\n", resp.StatusCode, body)
-	}
-	<-sent
-	return out.String()
 }
 
 func FuzzBody(f *testing.F) {

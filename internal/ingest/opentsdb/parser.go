@@ -410,13 +410,13 @@ func (p *parser) nextLine() (input []byte, err error) {
 }
 
 func (p *parser) line(line []byte) error {
-	name, rest := cutWord(line)
+	name, rest := ingest.CutWord(line)
 	if len(name) == 0 {
 		return nil // an empty line
 	}
-	number, rest := cutWord(rest)
-	at, rest := cutWord(rest)
-	if extra, _ := cutWord(rest); len(at) == 0 || len(extra) > 0 {
+	number, rest := ingest.CutWord(rest)
+	at, rest := ingest.CutWord(rest)
+	if extra, _ := ingest.CutWord(rest); len(at) == 0 || len(extra) > 0 {
 		return faultLine
 	}
 	v, f := parseValue(number)
@@ -459,20 +459,6 @@ func (p *parser) splitName(word []byte) *ingest.Fault {
 		p.names.Tags = append(p.names.Tags, model.Tag{Name: "add", Value: "tag"})
 	}
 	return nil
-}
-
-// cutWord splits the first word off b; words are separated by blanks and other
-// control characters.
-func cutWord(b []byte) (word, rest []byte) {
-	i := 0
-	for i < len(b) && b[i] <= ' ' {
-		i++
-	}
-	end := i
-	for end < len(b) && b[end] > ' ' {
-		end++
-	}
-	return b[i:end], b[end:]
 }
 
 // view is b as a string that shares its memory.

@@ -17,6 +17,7 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/keyspacetest"
+	"varve/internal/cassandra/kairosrows/keyspacetest/lookup"
 	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/cassandra/kairosrows/write"
@@ -162,7 +163,7 @@ func TestDelete(t *testing.T) {
 	if n := b.Count("data_points"); n != 1 {
 		t.Errorf("%d samples are left of 1 that was written later", n)
 	}
-	rows, err := b.reader().Look().Lookup(b.Ctx, store.Selection{Metric: metric, Range: model.AllTime})
+	rows, err := lookup.Reader(b.Bench).Look().Lookup(b.Ctx, store.Selection{Metric: metric, Range: model.AllTime})
 	if err != nil || len(rows) != 1 {
 		t.Errorf("it is not found: %v, %v", rows, err)
 	}
@@ -326,12 +327,12 @@ func TestDeleteOneSeries(t *testing.T) {
 			double.Type = model.TypeDouble
 			b.write(new(keyspacetest.Memory).Longs(long, 0, base, base+1, base+2).Doubles(double, 0, base).Longs(more, 0, base))
 			b.delete(d, store.DeletionOf(long, r))
-			rows, err := b.reader().Look().Lookup(b.Ctx, store.Selection{Metric: metric, Range: model.AllTime})
+			rows, err := lookup.Reader(b.Bench).Look().Lookup(b.Ctx, store.Selection{Metric: metric, Range: model.AllTime})
 			if err != nil || len(rows) != 3 {
 				t.Errorf("one sample of %s is to be left, and the other series: %v, %v", long, rows, err)
 			}
 			b.delete(d, store.DeletionOf(long, model.AllTime))
-			if rows, err = b.reader().Look().Lookup(b.Ctx, store.Selection{Metric: metric, Range: model.AllTime}); err != nil || len(rows) != 2 {
+			if rows, err = lookup.Reader(b.Bench).Look().Lookup(b.Ctx, store.Selection{Metric: metric, Range: model.AllTime}); err != nil || len(rows) != 2 {
 				t.Errorf("only the others are to be left of %s: %v, %v", long, rows, err)
 			}
 			if got := describe(store.DeletionOf(long, r)); !strings.HasSuffix(got, " of type kairos_long without other tags") {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/kairosrows/rowkey"
+	"varve/internal/work"
 )
 
 // RepairOptions say how a repair is done.
@@ -211,12 +212,5 @@ func (r *repair) pace(ctx context.Context, n int) error {
 	if wait <= 0 {
 		return ctx.Err()
 	}
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return work.Pause(ctx, wait)
 }

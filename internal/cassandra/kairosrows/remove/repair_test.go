@@ -13,6 +13,7 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/keyspacetest"
+	"varve/internal/cassandra/kairosrows/keyspacetest/lookup"
 	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/cassandra/kairosrows/write"
@@ -96,7 +97,7 @@ func TestRepair(t *testing.T) {
 	if err != nil || again.Changes() != 0 {
 		t.Errorf("a second time: %+v, %v", again, err)
 	}
-	look := b.reader().Look()
+	look := lookup.Reader(b.Bench).Look()
 	found, err := look.Lookup(b.Ctx, store.Selection{Metric: lost.Metric, Range: model.AllTime, Matchers: []model.Matcher{{Tag: "k", Values: []string{"v"}}}})
 	if err != nil || len(found) != 1 {
 		t.Errorf("the lost series: %v, %v", found, err)
@@ -270,7 +271,7 @@ func TestRepairOldRows(t *testing.T) {
 			t.Errorf("%+v, %v", report, err)
 		}
 	}
-	found, err := b.reader().Look().Lookup(b.Ctx, store.Selection{Metric: b.Name("lost"), Range: model.AllTime})
+	found, err := lookup.Reader(b.Bench).Look().Lookup(b.Ctx, store.Selection{Metric: b.Name("lost"), Range: model.AllTime})
 	if err != nil || len(found) != 2 { // longs and doubles, for all one can tell
 		t.Errorf("%v, %v", found, err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/keyspacetest"
+	"varve/internal/cassandra/kairosrows/keyspacetest/lookup"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/cassandra/kairosrows/write"
 	"varve/internal/model"
@@ -59,17 +60,17 @@ func TestDeletesByRuns(t *testing.T) {
 		t.Errorf("statements %v", got)
 	}
 	for _, m := range [][]model.Matcher{nil, {keyspacetest.OneOf("dc", "b")}, {keyspacetest.OneOf("all", "x")}} {
-		if found := b.found(metric, m...); len(found) != n/500 {
+		if found := lookup.Series(b.Bench, metric, m...); len(found) != n/500 {
 			t.Errorf("%v: %d series are found, want %d", m, len(found), n/500)
 		}
 	}
-	if found := b.found(metric, keyspacetest.OneOf("dc", "a")); len(found) != 0 {
+	if found := lookup.Series(b.Bench, metric, keyspacetest.OneOf("dc", "a")); len(found) != 0 {
 		t.Errorf("%d deleted series are found", len(found))
 	}
 	// Those that went can come back.
 	keyspacetest.NextMillisecond()
 	b.write(src)
-	if found := b.found(metric, keyspacetest.OneOf("all", "x")); len(found) != n {
+	if found := lookup.Series(b.Bench, metric, keyspacetest.OneOf("all", "x")); len(found) != n {
 		t.Errorf("%d of %d series are found again", len(found), n)
 	}
 }

@@ -8,10 +8,7 @@ import (
 	"time"
 
 	"varve/internal/cassandra/kairosrows/keyspacetest"
-	"varve/internal/cassandra/kairosrows/read"
 	"varve/internal/cassandra/kairosrows/schema"
-	"varve/internal/model"
-	"varve/internal/store"
 )
 
 // A bench is a keyspace on the shared node, with what writes there.
@@ -50,27 +47,4 @@ func (b *bench) write(src *keyspacetest.Memory) {
 	if err := b.writer.WriteSource(b.Ctx, b.Stamp, src); err != nil {
 		b.T.Fatal(err)
 	}
-}
-
-// reader is a Reader that believes in one clock.
-func (b *bench) reader() *read.Reader {
-	b.T.Helper()
-	c := read.DefaultConfig()
-	c.Settle = 0
-	r, err := read.New(b.KS, c, read.Options{})
-	if err != nil {
-		b.T.Fatal(err)
-	}
-	b.T.Cleanup(r.Close)
-	return r
-}
-
-// found returns the series of a metric that a reader with cold caches finds.
-func (b *bench) found(metric string, matchers ...model.Matcher) []read.SeriesRows {
-	b.T.Helper()
-	found, err := b.reader().Look().Lookup(b.Ctx, store.Selection{Metric: metric, Range: model.AllTime, Matchers: matchers})
-	if err != nil {
-		b.T.Fatal(err)
-	}
-	return found
 }

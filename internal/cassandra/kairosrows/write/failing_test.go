@@ -10,6 +10,7 @@ import (
 
 	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/cassandra/kairosrows/keyspacetest"
+	"varve/internal/cassandra/kairosrows/keyspacetest/lookup"
 	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/originals"
@@ -66,14 +67,14 @@ func TestOneTagPartitionAway(t *testing.T) {
 			t.Errorf("attempt %d: %d of 401 samples are written", attempt+1, n)
 		}
 	}
-	if got := len(b.found(metric)); got != 400 {
+	if got := len(lookup.Series(b.Bench, metric)); got != 400 {
 		t.Errorf("%d of 400 series are found", got)
 	}
 	node.Mend()
 	if err := b.writer.WriteSource(b.Ctx, time.Now().UnixMilli(), src); err != nil {
 		t.Fatal(err)
 	}
-	if got := len(b.found(metric)); got != 401 {
+	if got := len(lookup.Series(b.Bench, metric)); got != 401 {
 		t.Errorf("%d of 401 series are found at the end", got)
 	}
 }

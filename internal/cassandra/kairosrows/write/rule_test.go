@@ -12,6 +12,7 @@ import (
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/cql/cqltest"
 	"varve/internal/cassandra/kairosrows/keyspacetest"
+	"varve/internal/cassandra/kairosrows/keyspacetest/lookup"
 	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/model"
@@ -117,7 +118,7 @@ func TestWatchOfEvicted(t *testing.T) {
 	b.ExecNow("DELETE FROM row_keys WHERE metric = ? AND table_name = ? AND row_time = ? AND data_type >= ?", metric, schema.DataPoints, row, "")
 	keyspacetest.NextMillisecond()
 	b.write(src)
-	if found := b.found(metric); len(found) != 0 {
+	if found := lookup.Series(b.Bench, metric); len(found) != 0 {
 		t.Fatalf("found before it is looked for: %v", found)
 	}
 	b.write(keyspacetest.ManySeries(b.Name("others"), 1000))
@@ -128,7 +129,7 @@ func TestWatchOfEvicted(t *testing.T) {
 		t.Errorf("%d row keys will not be looked at", n)
 	}
 	watch.Look(b.Ctx, 0)
-	if found := b.found(metric); len(found) != 100 {
+	if found := lookup.Series(b.Bench, metric); len(found) != 100 {
 		t.Errorf("%d of 100 series are found", len(found))
 	}
 	// What does not fit is counted.
@@ -214,7 +215,7 @@ func TestLivesWithoutOwnTables(t *testing.T) {
 	b.writer = b.newWriter(DefaultConfig(), time.Now) // another node, or after a restart
 	b.write(new(keyspacetest.Memory).Longs(keyspacetest.LongSeries(metric, "k", "short"), 5, at))
 	time.Sleep(time.Until(time.UnixMilli(at).Add(10 * time.Second))) // what is left of a row, and the row's width
-	found := b.found(metric, model.Matcher{Tag: "k", Values: []string{"long"}})
+	found := lookup.Series(b.Bench, metric, model.Matcher{Tag: "k", Values: []string{"long"}})
 	if len(found) != 1 {
 		t.Errorf("found %v after the samples of another series have expired", found)
 	}
@@ -236,7 +237,7 @@ func TestNodeWithoutOwnTables(t *testing.T) {
 	b.write(new(keyspacetest.Memory).Longs(keyspacetest.LongSeries(metric, "k", "2"), 0, keyspacetest.SomeTime))
 	b.write(new(keyspacetest.Memory).Longs(keyspacetest.LongSeries(metric, "k", "3"), 0, keyspacetest.SomeTime))
 	for _, value := range []string{"1", "2", "3"} {
-		if found := b.found(metric, model.Matcher{Tag: "k", Values: []string{value}}); len(found) != 1 {
+		if found := lookup.Series(b.Bench, metric, model.Matcher{Tag: "k", Values: []string{value}}); len(found) != 1 {
 			t.Errorf("found %v of series %s", found, value)
 		}
 	}
@@ -276,7 +277,7 @@ func TestOwnTablesVanish(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, host := range []string{"fresh", "h00003"} {
-		found, err := b.reader().Look().Lookup(b.Ctx, store.Selection{Metric: metric, Range: model.AllTime, Matchers: []model.Matcher{keyspacetest.OneOf("host", host)}})
+		found, err := lookup.Reader(b.Bench).Look().Lookup(b.Ctx, store.Selection{Metric: metric, Range: model.AllTime, Matchers: []model.Matcher{keyspacetest.OneOf("host", host)}})
 		if err != nil || len(found) != 1 {
 			t.Errorf("%s: %v, %v", host, found, err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/kairosrows/keyspacetest"
+	"varve/internal/cassandra/kairosrows/keyspacetest/lookup"
 	"varve/internal/cassandra/kairosrows/rowkey"
 	"varve/internal/cassandra/kairosrows/schema"
 )
@@ -34,7 +35,7 @@ func TestTruncatedIndex(t *testing.T) {
 		b.writer.probed = time.Time{} // it is time to look
 		b.write(src())
 		for i := range 4 {
-			if found := b.found(b.Name(fmt.Sprint("m", i))); len(found) != 10 {
+			if found := lookup.Series(b.Bench, b.Name(fmt.Sprint("m", i))); len(found) != 10 {
 				t.Errorf("%v emptied: %d series of a metric are found", tables, len(found))
 			}
 		}
