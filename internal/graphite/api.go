@@ -91,25 +91,6 @@ func (a *API) Routes() []httpapi.Route {
 	return routes
 }
 
-// maxForm bounds the body of a request, in bytes.
-const maxForm = 1 << 20
-
-// formOf returns the parameters of the query string, followed by those of the body.
-func formOf(w http.ResponseWriter, r *http.Request) (url.Values, error) {
-	form := r.URL.Query()
-	if r.Method != http.MethodPost {
-		return form, nil
-	}
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	if err := r.ParseMultipartForm(maxForm); err != nil && !errors.Is(err, http.ErrNotMultipart) {
-		return nil, err
-	}
-	for name, values := range r.PostForm {
-		form[name] = append(form[name], values...)
-	}
-	return form, nil
-}
-
 // findOrScrape answers /metrics: it finds paths, and sends what asks for none, as
 // Prometheus does, to the server's own metrics.
 func (a *API) findOrScrape(w http.ResponseWriter, r *http.Request, form url.Values) {

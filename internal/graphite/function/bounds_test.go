@@ -118,6 +118,15 @@ func TestBounds(t *testing.T) {
 	}
 }
 
+// TestNothingToMap: mapSeries of no series is none, whether it is reduced or not.
+func TestNothingToMap(t *testing.T) {
+	for _, text := range []string{"mapSeries(b,0)", "reduceSeries(mapSeries(b,0),'asPercent',1,'x','y')"} {
+		if list, err := evaluate(t.Context(), &ramp{n: 3}, 1<<20, time.Hour, text); err != nil || len(list) > 0 {
+			t.Errorf("%s: %d series, %v", text, len(list), err)
+		}
+	}
+}
+
 // TestCancel: the work ends when the client is gone.
 func TestCancel(t *testing.T) {
 	for _, text := range []string{"movingMedian(a,100000)", "sumSeries(" + strings.Repeat("a,", 1000) + "a)", "timeStack(a,'1h',0,100000)"} {

@@ -260,6 +260,9 @@ func asSeries(v any) ([]*Series, error) {
 	case nil:
 		return nil, nil
 	case [][]*Series:
+		if len(x) == 0 { // of no series; so does Graphite
+			return nil, nil
+		}
 		return nil, badParam("lists of series cannot be rendered: mapSeries needs reduceSeries around it")
 	}
 	return nil, badParam("the target is a value, not series")

@@ -1,0 +1,106 @@
+package graphite
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"net/url"
+	"strings"
+)
+
+// maxForm bounds the body of a request, in bytes.
+const maxForm = 1 << 20
+
+// maxParameters bounds the parameters of an address or a body.
+const maxParameters = 10_000
+
+// formOf returns the parameters of the query string, followed by those of the body.
+func formOf(w http.ResponseWriter, r *http.Request) (url.Values, error) {
+	form, err := parameters(r.URL.RawQuery)
+	if r.Method != http.MethodPost || err != nil {
+		return form, err
+	}
+	body, err := bodyOf(w, r)
+	for name, values := range body {
+		form[name] = append(form[name], values...)
+	}
+	return form, err
+}
+
+// bodyOf returns the parameters of a body. One that is no form has none.
+func bodyOf(w http.ResponseWriter, r *http.Request) (url.Values, error) {
+	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	kind, _, _ := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	switch kind {
+	case "application/x-www-form-urlencoded":
+		text, err := io.ReadAll(r.Body)
+		if err != nil {
+			return nil, fmt.Errorf("read the form: %w", err)
+		}
+		return parameters(string(text))
+	case "multipart/form-data":
+		if err := r.ParseMultipartForm(maxForm); err != nil && !errors.Is(err, http.ErrNotMultipart) {
+			return nil, err
+		}
+		if r.MultipartForm != nil {
+			return maps.Clone(r.MultipartForm.Value), nil
+		}
+	}
+	return nil, nil
+}
+
+// parameters reads a query string, or a form, as graphite-web does: only & separates
+// parameters, and a % that escapes nothing stands for itself. url.ParseQuery leaves out
+// parameters with either, but people write target=disk.used;host=a and alias(a,'5%').
+func parameters(text string) (url.Values, error) {
+	if n := strings.Count(text, "&"); n >= maxParameters {
+		return nil, fmt.Errorf("%d parameters; there may be %d", n+1, maxParameters)
+	}
+	form := url.Values{}
+	for pair := range strings.SplitSeq(text, "&") {
+		if pair == "" {
+			continue
+		}
+		name, value, _ := strings.Cut(pair, "=")
+		name = unescape(name)
+		form[name] = append(form[name], unescape(value))
+	}
+	return form, nil
+}
+
+// unescape makes bytes of their escapes, and blanks of plus signs.
+func unescape(s string) string {
+	if !strings.ContainsAny(s, "%+") {
+		return s
+	}
+	out := make([]byte, 0, len(s))
+	for i := 0; i < len(s); i++ {
+		c := s[i]
+		switch {
+		case c == '+':
+			c = ' '
+		case c == '%' && i+2 < len(s):
+			high, low := fromHex(s[i+1]), fromHex(s[i+2])
+			if high >= 0 && low >= 0 {
+				c = byte(high<<4 | low)
+				i += 2
+			}
+		}
+		out = append(out, c)
+	}
+	return string(out)
+}
+
+// fromHex returns the value of a hexadecimal digit, -1 for what is none.
+func fromHex(c byte) int {
+	switch {
+	case c >= '0' && c <= '9':
+		return int(c - '0')
+	case c|0x20 >= 'a' && c|0x20 <= 'f':
+		return int(c|0x20-'a') + 10
+	}
+	return -1
+}
