@@ -26,7 +26,7 @@ it runs:
 
   sudo -u varve varve doctor --config /etc/varve/varve.yaml
 
-Each check says ok, warning (it works, and somebody may be surprised) or fault (it does
+Each check says ok, warning (it works, but may surprise you) or fault (it does
 not work, or data is at risk), and what to do. Nothing is changed. The exit status is 1
 if there is a fault, else 0.
 
@@ -38,7 +38,7 @@ Flags:
 }
 
 // errUnfit makes the exit status of a doctor that has found a fault.
-var errUnfit = errors.New("there are faults to mend")
+var errUnfit = errors.New("there are faults to fix")
 
 // A diagnosis is what doctor prints with --json.
 type diagnosis struct {
@@ -88,7 +88,7 @@ func findings(t terminal, args []string) ([]doctor.Finding, error) {
 	if err != nil {
 		var found []doctor.Finding
 		for line := range strings.Lines(err.Error()) {
-			found = append(found, doctor.Finding{Check: "configuration", Grade: doctor.Fault, Text: strings.TrimSpace(line), Do: "mend it; the server does not start"})
+			found = append(found, doctor.Finding{Check: "configuration", Grade: doctor.Fault, Text: strings.TrimSpace(line), Do: "fix it; the server does not start"})
 		}
 		return found, nil
 	}
@@ -101,7 +101,7 @@ func findings(t terminal, args []string) ([]doctor.Finding, error) {
 		found = append(found, ofPreflight(f))
 	}
 	if err != nil {
-		found = append(found, doctor.Finding{Check: "Cassandra", Grade: doctor.Fault, Text: err.Error(), Do: "see whether Cassandra is well, then ask again"})
+		found = append(found, doctor.Finding{Check: "Cassandra", Grade: doctor.Fault, Text: err.Error(), Do: "check that Cassandra is healthy, then try again"})
 	}
 	return found, nil
 }

@@ -20,16 +20,16 @@ import (
 func healthCommand() command {
 	return command{
 		name:     "health",
-		synopsis: "ask a running server whether it is well",
+		synopsis: "check the health of a running server",
 		usage:    "[--url URL] [--wait] [FLAGS]",
-		help: `Asks a server for its health: the exit status is 0 if it is well, 1 if it is not. Without
+		help: `Asks a server for its health: the exit status is 0 if it is healthy, 1 if it is not. Without
 --url it asks the server that serve would start with the same settings on this machine:
 it takes the flags of serve, --config and the environment. It is the health check of the
 container image and of the Debian package.
 
 Flags:
   --url URL   the server, for example http://10.0.0.5:8080
-  --wait      if the server is still opening its store, wait until it is well, however
+  --wait      if the server is still opening its store, wait until it is healthy, however
               long that takes; give up when nothing has listened for 30 s
 `,
 		run: health,

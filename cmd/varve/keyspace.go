@@ -83,7 +83,7 @@ const inspectCassandraHelp = `Of a keyspace, with the settings of varve serve th
   varve inspect --store=cassandra index METRIC              row keys of each row time, who wrote
                                                             them, what the inverted index knows
   varve inspect --store=cassandra service [SERVICE]         metadata, roll-ups, hosts, jobs
-  varve inspect --store=cassandra --preflight               what to mend before a server starts:
+  varve inspect --store=cassandra --preflight               what to fix before a server starts:
                                                             nodes, clocks, replication, rights,
                                                             KairosDB's nodes, how long coverage and
                                                             repair take. Exit status 1: something is

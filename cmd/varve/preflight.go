@@ -11,7 +11,7 @@ import (
 )
 
 // errPreflight makes the exit status of a preflight that has found something bad.
-var errPreflight = errors.New("something has to be mended before a server starts on this keyspace")
+var errPreflight = errors.New("fix what is reported before a server starts on this keyspace")
 
 // preflight looks at the cluster and the keyspace that a server is to work on.
 func preflight(ctx context.Context, t terminal, c config.Config, role string) error {
@@ -62,7 +62,7 @@ func connect(ctx context.Context, c cql.Config) (*cql.Session, error) {
 // the data centre that is configured.
 func unreachable(ctx context.Context, c cql.Config, cause error) []schema.Finding {
 	found := schema.Finding{Grade: schema.Bad, What: "connection", Text: cause.Error(),
-		Do: "see whether Cassandra runs, and cassandra.hosts, username, password and tls"}
+		Do: "check that Cassandra runs, and check cassandra.hosts, username, password and tls"}
 	if c.Datacenter == "" {
 		return []schema.Finding{found}
 	}

@@ -7,14 +7,14 @@ import (
 
 // Config are the settings of authentication.
 type Config struct {
-	Enabled     bool     `yaml:"enabled" doc:"Asks every sender who he is. Then only health, version and the welcome page are open to all; everything else needs a token, or a rule. varve token create makes a token."`
-	TokenFile   string   `yaml:"token_file" doc:"File with the tokens, of which it has hashes. Empty: tokens.json in data_dir. The server reads it again within a second after a change."`
+	Enabled     bool     `yaml:"enabled" doc:"Requires every sender to authenticate. Health, version and the welcome page stay open; everything else needs a token or a rule. varve token create makes a token."`
+	TokenFile   string   `yaml:"token_file" doc:"File with the hashes of the tokens. Empty: tokens.json in data_dir. A change takes effect within a second."`
 	Rules       []string `yaml:"rules" doc:"What senders without a token may do, each SELECTOR role=ROLES, and if wanted tenant=, prefix= (of metrics), stream= and name=. SELECTOR is cn=PATTERN or san=PATTERN of a client certificate (server.tls.client_ca_file), address=RANGE, or user=PATTERN as a proxy says. The first rule that fits counts. A rule for addresses holds for telnet, carbon, pickle and carbon_udp unless stream= names others. For example: address=10.0.0.0/8 stream=carbon role=write prefix=servers."`
-	Proxies     []string `yaml:"proxies" doc:"Addresses or ranges of proxies that say in a header who the user is. The header is ignored if it comes from elsewhere."`
-	ProxyHeader string   `yaml:"proxy_header" doc:"The header in which they do."`
+	Proxies     []string `yaml:"proxies" doc:"Addresses or ranges of proxies that name the user in proxy_header. From other addresses the header is ignored."`
+	ProxyHeader string   `yaml:"proxy_header" doc:"Header in which proxies name the user."`
 }
 
-// DefaultConfig returns settings by which nobody is asked who he is.
+// DefaultConfig returns settings without authentication.
 func DefaultConfig() Config { return Config{ProxyHeader: "X-Forwarded-User"} }
 
 // Validate reports all settings that have no meaning.

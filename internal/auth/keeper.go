@@ -307,7 +307,7 @@ func (k *Keeper) writeUses() {
 		panic(err) // texts and times always marshal
 	}
 	if err := replace(usesPath(k.path), text); err != nil {
-		k.log.Warn("auth: it could not be written when tokens were last used", "error", err)
+		k.log.Warn("auth: the times of the last use of tokens could not be written", "error", err)
 		return
 	}
 	k.written = uses

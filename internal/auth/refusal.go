@@ -59,8 +59,7 @@ const (
 	maxFailing        = 4096 // addresses that are told apart within a minute; all others count as one
 )
 
-// failures count refusals by address. Only who is refused comes here, so they cost others
-// nothing.
+// failures count refusals by address. Requests that are not refused cost nothing here.
 type failures struct {
 	mu    sync.Mutex
 	since time.Time
@@ -73,7 +72,7 @@ func (f *failures) note(a netip.Addr, now time.Time) bool {
 	network := netip.Prefix{} // that of all others
 	bits := a.BitLen()
 	if a.Is6() {
-		bits = 64 // one sender has as many addresses as he likes
+		bits = 64 // a single sender may have all addresses of a /64
 	}
 	if n, err := a.Prefix(bits); err == nil {
 		network = n

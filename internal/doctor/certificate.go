@@ -27,7 +27,7 @@ func certificate(certFile, keyFile string, now time.Time) Finding {
 	const check = "certificate"
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
-		return Finding{check, Fault, err.Error(), "mend server.tls.cert_file and key_file; the server does not start with them"}
+		return Finding{check, Fault, err.Error(), "fix server.tls.cert_file and key_file; the server does not start with them"}
 	}
 	until := pair.Leaf.NotAfter
 	text := fmt.Sprintf("%s, valid until %s", certFile, until.UTC().Format(time.RFC3339))
@@ -35,7 +35,7 @@ func certificate(certFile, keyFile string, now time.Time) Finding {
 	case now.After(until):
 		return Finding{check, Fault, text + ", has expired", "renew it, then reload"}
 	case now.Before(pair.Leaf.NotBefore):
-		return Finding{check, Fault, text + ", and not before " + pair.Leaf.NotBefore.UTC().Format(time.RFC3339), "see whether the clock is right"}
+		return Finding{check, Fault, text + ", and not before " + pair.Leaf.NotBefore.UTC().Format(time.RFC3339), "check the clock"}
 	case until.Sub(now) < renewBy:
 		return Finding{check, Warning, text, "renew it, then reload"}
 	}

@@ -23,7 +23,7 @@ type Grade string
 
 const (
 	OK      Grade = "ok"
-	Warning Grade = "warning" // it works, and somebody may be surprised
+	Warning Grade = "warning" // it works, but may surprise operators
 	Fault   Grade = "fault"   // it does not work, or data is at risk
 )
 

@@ -91,7 +91,7 @@ func TestPorts(t *testing.T) {
 		text    string
 	}{
 		{"127.0.0.1:8080", false, nil, OK, "is free"},
-		{"127.0.0.1:8080", true, nil, Warning, "nobody listens"},
+		{"127.0.0.1:8080", true, nil, Warning, "no program listens"},
 		{"127.0.0.1:8080", true, taken, OK, "in use, and a server holds"},
 		{"127.0.0.1:8080", false, taken, Fault, "another program listens"},
 		{"127.0.0.1:2003", false, taken, Warning, "starts without it"},

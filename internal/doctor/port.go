@@ -46,13 +46,13 @@ func tryListening(network, addr string) error {
 // standard has the addresses that a server does without if they are taken.
 var standard = config.Default().Server
 
-// judgePort says what it means that nobody, or somebody, listens at addr.
+// judgePort says what it means that addr is free, or in use.
 func judgePort(key, addr string, running bool, err error) Finding {
 	const check = "ports"
 	taken := errors.Is(err, syscall.EADDRINUSE) || runtime.GOOS == "windows" && err != nil
 	switch {
 	case err == nil && running:
-		return Finding{check, Warning, fmt.Sprintf("%s: nobody listens at %s, though a server holds the data directory", key, addr), "the server has other settings than these, or could not take the port; its log says which"}
+		return Finding{check, Warning, fmt.Sprintf("%s: no program listens at %s, although a server holds the data directory", key, addr), "the server has other settings than these, or could not take the port; its log says which"}
 	case err == nil:
 		return ok(check, "%s: %s is free", key, addr)
 	case taken && running:

@@ -44,7 +44,7 @@ func rules(c config.Config) []Finding {
 	var log bytes.Buffer
 	book, err := c.Book(slog.New(slog.NewTextHandler(&log, nil)))
 	if err != nil {
-		return []Finding{{check, Fault, err.Error(), "mend the file; the server does not start with it"}}
+		return []Finding{{check, Fault, err.Error(), "fix the file; the server does not start with it"}}
 	}
 	if n := bytes.Count(log.Bytes(), []byte("\n")); n > 0 {
 		return []Finding{{check, Warning, fmt.Sprintf("%d rules are not used", n), "varve policies says which, and why"}}

@@ -289,7 +289,7 @@ func (s *Store) removeOrphans() error {
 	for _, name := range names {
 		n, ok := datadir.BlockNumber(name)
 		if !ok {
-			s.logger.Warn("file that is not ours in the directory of block files", "file", name)
+			s.logger.Warn("unknown file in the directory of block files; it is left alone", "file", name)
 			continue
 		}
 		s.nextFile.Store(max(s.nextFile.Load(), n))

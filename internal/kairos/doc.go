@@ -13,7 +13,7 @@
 // failure in any metric is a 4xx or 5xx. Here up to Config.ResponseBuffer bytes
 // are held back for the same effect. A larger answer is sent while it is
 // computed: its sample_size members then follow their results, and a failure
-// breaks the connection, so that nobody takes a part for the whole.
+// breaks the connection, so that no client takes a part for the whole.
 //
 // # Cache
 //

@@ -65,12 +65,12 @@ func (r Rights) Has(right Rights) bool { return r&(right|Admin) != 0 }
 // works for no client: roll-ups and maintenance.
 type Principal struct {
 	Tenant string // whose data is meant
-	Name   string // of the sender; "" if nobody asked for it
+	Name   string // of the sender; "" without authentication
 	Rights Rights
 	Prefix string // the metrics that the sender reaches begin with it
 }
 
-// Everyone is each sender while nobody is asked who he is.
+// Everyone stands for every sender while authentication is off.
 var Everyone = Principal{Tenant: Default, Rights: All}
 
 // Reaches reports whether p may use a metric.

@@ -186,7 +186,7 @@ func eachSection(text string, f func(section) error) error {
 }
 
 // compile compiles a pattern that is found anywhere in a path. Python's patterns may
-// look ahead, look behind and refer back, which ours cannot: their time is linear.
+// look ahead, look behind and refer back, which Go's cannot: they take linear time.
 func compile(pattern string) (*regexp.Regexp, error) {
 	re, err := regexp.Compile(pattern)
 	if err == nil {

@@ -200,7 +200,7 @@ func (s *Scheduler) listTasks(w http.ResponseWriter, r *http.Request) error {
 		}
 		if err != nil {
 			s.log.Warn("answer broken off", "path", root, "client", r.RemoteAddr, "error", err)
-			panic(http.ErrAbortHandler) // nobody takes a part for the whole
+			panic(http.ErrAbortHandler) // no client takes a part for the whole
 		}
 		if sent {
 			before = ","

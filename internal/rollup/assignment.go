@@ -24,7 +24,7 @@ const (
 
 // nodePrefix begins the guid of every Varve node. KairosDB nodes let the one
 // with the smallest guid assign tasks, in the order of characters: with a letter
-// behind those of hexadecimal digits it is never one of ours.
+// behind those of hexadecimal digits it is never a Varve node.
 const nodePrefix = "varve-"
 
 // Times of the protocol. Clocks of nodes may differ by nodeLife - beatLife.

@@ -110,7 +110,7 @@ func (b *notebook) write(p page) error {
 	}
 	path := b.path(p.ID)
 	if err := safefile.Replace(b.fs, path, text); err != nil {
-		return &store.UnavailableError{Reason: fmt.Sprintf("cannot note late points of roll-up task %s in %s; free some space, or mend the disk", p.ID, path), Err: err}
+		return &store.UnavailableError{Reason: fmt.Sprintf("cannot note late points of roll-up task %s in %s; free some space, or fix the disk", p.ID, path), Err: err}
 	}
 	return nil
 }

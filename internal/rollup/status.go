@@ -25,7 +25,7 @@ type metricStatus struct {
 }
 
 // A statusAnswer is a status as the API shows it. The members from save_as on
-// are ours, and left out where KairosDB ran the task.
+// are Varve's, and left out where KairosDB ran the task.
 type statusAnswer struct {
 	Statuses      []metricAnswer `json:"statuses"`
 	ExecutingHost string         `json:"executing_host"`

@@ -211,7 +211,7 @@ func (b *notebook) readUnread() (u *unread, err error) {
 func (b *notebook) writeUnread(text string) error {
 	path := b.fs.PathJoin(b.dir, unreadName)
 	if err := safefile.Replace(b.fs, path, []byte(text)); err != nil {
-		return &store.UnavailableError{Reason: fmt.Sprintf("cannot note late points in %s; free some space, or mend the disk", path), Err: err}
+		return &store.UnavailableError{Reason: fmt.Sprintf("cannot note late points in %s; free some space, or fix the disk", path), Err: err}
 	}
 	return nil
 }

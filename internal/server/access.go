@@ -36,7 +36,7 @@ func (rt *router) guarded(route httpapi.Route) http.Handler {
 			defer held.Release()
 		}
 		if refusal != nil {
-			// Who is nobody cannot fill the audit log; the server's log has its refusals.
+			// Unknown senders cannot fill the audit log: their refusals are in the server's log.
 			if route.Access == httpapi.Admin && refusal.Known() && !refusal.Throttled {
 				rt.record(r, route, id, refusal.Name, http.StatusForbidden, "", refusal.Text)
 			}
@@ -247,7 +247,7 @@ func (s *Server) admit(claim auth.Claim) (auth.Identity, error) {
 }
 
 // admitDatagram finds out on whose behalf a datagram is, by its address alone, which a
-// sender can forge. It is nil if nobody is asked.
+// sender can forge. It is nil without authentication.
 func (s *Server) admitDatagram(name string) func(netip.Addr) (principal.Principal, error) {
 	if s.keeper == nil {
 		return nil

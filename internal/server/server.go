@@ -219,14 +219,14 @@ func (s *Server) Listen() error {
 	return nil
 }
 
-// exposed refuses listeners that other machines can reach while nobody is asked who he is.
+// exposed refuses listeners that other machines can reach while authentication is off.
 func (s *Server) exposed() (errs []error) {
 	if s.keeper != nil || s.config.Insecure {
 		return nil
 	}
 	for _, st := range s.streams {
 		if st.isOpen() && !onLoopback(st.local()) {
-			errs = append(errs, fmt.Errorf("the %s listener at %s can be reached from other machines, and anyone there could %s, since nobody is asked who he is. "+
+			errs = append(errs, fmt.Errorf("the %s listener at %s can be reached from other machines, and anyone there could %s, since authentication is off. "+
 				"Set server.%s to an address of loopback, such as 127.0.0.1:%d; or auth.enabled: true and make tokens by varve token create; "+
 				"or, if only trusted machines reach it, server.insecure: true", st.name, st.local(), st.can, st.key(), portOf(st.local())))
 		}

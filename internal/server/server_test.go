@@ -839,7 +839,7 @@ func TestStopWhileStarting(t *testing.T) {
 	}
 }
 
-// A server that other machines reach and that asks nobody who he is does not start, and says
+// A server that other machines reach without authentication does not start, and says
 // what to do. It holds no listener then.
 func TestExposureIsRefused(t *testing.T) {
 	c := DefaultConfig()

@@ -52,7 +52,7 @@
 // The clock may be set back. By up to clockLead stamps stand still until it has
 // caught up. By more, it had been wrong: stamps follow it, and what waits here
 // with stamps of the wrong time gets some of now, in its order. What the remote
-// store took with stamps in the future keeps them; that cannot be mended.
+// store took with stamps in the future keeps them; that cannot be repaired.
 //
 // Invariants:
 //

@@ -97,8 +97,8 @@ func (c choice) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.ServeHTTP(w, r)
 }
 
-// isDefault reports whether a sender is of the default tenant. One whom the server did not
-// ask who he is has no tenant.
+// isDefault reports whether a sender is of the default tenant. Without
+// authentication a sender has no tenant.
 func isDefault(name string) bool { return name == principal.Default || name == "" }
 
 // A Stream is what a tenant has for the connections of a stream.

@@ -43,7 +43,7 @@ func (e *Engine) append(a *appending) (Result, error) {
 	return a.result, nil
 }
 
-// An appending is one call of Append.
+// An appending is the state of one call of Append.
 type appending struct {
 	e      *Engine
 	ctx    context.Context
@@ -59,7 +59,7 @@ type appending struct {
 	placed   []Placed
 	from     []int // which event a placed one is
 	payloads map[PayloadKey]*Payload
-	own      []bool // by event: we made the id
+	own      []bool // by event: the engine made the id
 }
 
 // A target is a timeline that gets events.

@@ -50,7 +50,7 @@ func adapted(l Layout, rate, bytes float64) (size int64, factor int, better bool
 }
 
 // firstLayout is the layout of a timeline that is created with some events. If they are
-// many they tell the rate: of a history that is loaded, too. One of our own has the layout
+// many, their rate is measured, also that of a bulk load. One of our own has the layout
 // that it was given.
 func (e *Engine) firstLayout(t *target) Layout {
 	if own, ok := e.options.Own[t.name]; ok {

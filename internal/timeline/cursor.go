@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// A cursor is where to go on reading: a position, the direction, and of a merged read the
+// A cursor says where to continue reading: a position, the direction, and of a merged read the
 // last timeline with an event at that position. It says nothing of buckets or partitions, so
 // it survives changes of layout. Its text is base64 (of URLs, without padding) of
 //

@@ -10,7 +10,7 @@ var ErrNotFound = errors.New("not found")
 
 // An Addressed is an event and the timelines that it goes into.
 type Addressed struct {
-	Event              // without an ID it gets one of ours, in the order of arrival
+	Event              // without an ID the engine gives it one, in the order of arrival
 	Timelines []string // 1 to FanoutMax, without repeats
 }
 

@@ -123,7 +123,7 @@ func (a *API) export(w *placeWriter, r *http.Request) {
 	}
 	a.log.Warn("export broken off", "client", r.RemoteAddr, "error", err)
 	if out.begun {
-		panic(http.ErrAbortHandler) // nobody takes a part for the whole
+		panic(http.ErrAbortHandler) // no client takes a part for the whole
 	}
 	if ingest.OutcomeOf(err) == ingest.Busy {
 		httpapi.WriteUnavailable(w, r, err.Error())

@@ -5,7 +5,7 @@
 //	{"name":"load","tags":{"host":"a"},"datapoints":[[1700000000000,5,"long"],[1700000001000,0.5,"double"]]}
 //
 // A line written here holds samples of one series, at most LinePoints of them,
-// in ascending time. Two things are ours:
+// in ascending time. Two things are Varve's own:
 //
 //   - What JSON cannot hold (custom types, null, NaN and infinities, text that
 //     is not UTF-8) is written as the base64 of the stored bytes, with the stored

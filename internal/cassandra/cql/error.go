@@ -102,7 +102,7 @@ const (
 	classOK class = iota
 	classRefused
 	classTombstones
-	classTimeout     // the coordinator or we waited too long: also a sign of overload
+	classTimeout     // the coordinator or the client waited too long: also a sign of overload
 	classOverloaded  // the node says so
 	classUnavailable // too few replicas alive
 	classTransport   // connection lost, no answer

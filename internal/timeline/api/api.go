@@ -153,8 +153,8 @@ func (a *API) within(w http.ResponseWriter, r *http.Request, f func(*query.Sessi
 // A sentError came when the answer had begun.
 type sentError struct{ error }
 
-// fail answers an error. If the answer has begun the connection is cut, so that nobody takes
-// a part for the whole.
+// fail answers an error. If the answer has begun the connection is cut, so that no client
+// takes a part for the whole.
 func (a *API) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if errors.As(err, new(*sentError)) {
 		panic(http.ErrAbortHandler)

@@ -24,8 +24,8 @@ import (
 //
 // Other processes may write into a finished row, or delete from it. What they
 // do is seen when an entry has reached its greatest age, or has been kept for as
-// long as nothing had been written in it before it was read: where somebody
-// fills in old samples, a slice is kept for seconds. What this process does
+// long as nothing had been written in it before it was read: where another
+// process fills in old samples, a slice is kept for seconds. What this process does
 // takes the row's entries out at once, and also keeps a slice that was being
 // read meanwhile from coming in: each row has one of many generation numbers,
 // which forget moves on.

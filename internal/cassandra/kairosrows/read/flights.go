@@ -9,14 +9,14 @@ import (
 
 // Flights share whole reads of partitions among those who want the same at the
 // same time. There is one under way for each partition, and at most one behind
-// it. Who comes while one is under way does not take what that finds, which may
-// have read past a row key that is older than the question: he waits for the next
-// one, with all others who wait. So a question sees all that was there when it
-// was asked, and a partition is not read by two at once.
+// it. A caller that comes while one is under way does not use its result, which may
+// have read past a row key that is older than the caller's query: it waits for the
+// next read, together with all others that wait. So a query sees all that was there
+// when it began, and a partition is not read twice at once.
 type flights struct {
 	mu     sync.Mutex
 	flying map[rowkey.Partition]*flight
-	next   map[rowkey.Partition]*flight // not begun: whoever comes may still join
+	next   map[rowkey.Partition]*flight // not begun: callers may still join
 }
 
 // A flight is one read.
@@ -24,12 +24,12 @@ type flight struct {
 	landed  chan struct{}
 	list    *keyList
 	err     error
-	waiting int // who joined before it began; flights.mu must be held
+	waiting int // callers that joined before it began; flights.mu must be held
 }
 
 // take returns what load returns, called by the caller or by another one after
-// take was. Who loads does it in his own context: if that ends, the others try
-// themselves.
+// take was. The caller that loads does so in its own context: if that ends, the
+// others load for themselves.
 func (f *flights) take(ctx context.Context, k rowkey.Partition, load func() (*keyList, error)) (list *keyList, shared bool, err error) {
 	for {
 		own, before := f.join(k)
@@ -71,7 +71,7 @@ func (f *flights) join(k rowkey.Partition) (own, before *flight) {
 	return f.next[k], f.flying[k]
 }
 
-// leave takes back a join. A flight that nobody waits for is forgotten.
+// leave takes back a join. A flight without waiting callers is forgotten.
 func (f *flights) leave(k rowkey.Partition, own *flight) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -80,7 +80,7 @@ func (f *flights) leave(k rowkey.Partition, own *flight) {
 	}
 }
 
-// begin reports whether the caller has to load: nobody else has begun.
+// begin reports whether the caller has to load: no other caller has begun.
 func (f *flights) begin(k rowkey.Partition, own *flight) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -45,10 +45,10 @@ func (l *Look) query(ctx context.Context, st *cql.Statement, args ...any) *cql.R
 // none that is valid.
 func (l *Look) kept(k postingKey, v version) *keyList { return l.reader.postings.get(k, v, l.lag) }
 
-// once is a value that is loaded once. Who comes while it is being loaded waits;
-// after an error, which may be of a context that has ended, he tries himself.
+// once is a value that is loaded once. Concurrent callers wait for the first load.
+// If it fails, perhaps since its context ended, each caller loads for itself.
 type once[T any] struct {
-	lock   chan struct{} // holds one while somebody loads
+	lock   chan struct{} // holds a token while a caller loads
 	init   sync.Once
 	loaded atomic.Bool
 	value  T

@@ -55,8 +55,8 @@ func wanted(ctx context.Context, q store.NamesQuery, name string) bool {
 }
 
 // metricNames reads names until there is one more than wanted. string_index is
-// in order of bytes, which is ours but for characters whose UTF-8 begins with
-// 0xee or more: where one is met the list is read to its end.
+// in order of bytes, which is that of model.CompareNames but for characters whose
+// UTF-8 begins with 0xee or more: where one is met the list is read to its end.
 func (l *Look) metricNames(ctx context.Context, q store.NamesQuery) ([]string, error) {
 	if !l.reader.ks.Tables.StringIndex {
 		return nil, nil
@@ -97,7 +97,7 @@ func (l *Look) namesFrom(ctx context.Context, from string) *cql.Rows {
 const leapAfter = 500
 
 // metricLevel lists one level of the tree of metrics. Entries are sorted by the
-// caller, so that all are read unless the order of bytes is ours.
+// caller, so that all are read unless the order of bytes is that of model.CompareNames.
 func (l *Look) metricLevel(ctx context.Context, q store.NamesQuery) (names []string, err error) {
 	if !l.reader.ks.Tables.StringIndex {
 		return nil, nil

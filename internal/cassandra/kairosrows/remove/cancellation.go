@@ -12,7 +12,7 @@ import (
 
 // A delete job is cancelled by a key of its own in service_index, which no node
 // that works on the job writes: whatever becomes of what is written down of the
-// job, as long as the key is there nobody goes on with it. Who works on it looks
+// job, as long as the key is there no node continues it. A node that works on it looks
 // for the key and stops at a point where the index agrees with the rows: see
 // deletePass.rowTime.
 const (

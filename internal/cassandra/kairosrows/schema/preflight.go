@@ -29,7 +29,7 @@ type Grade string
 
 const (
 	Good    Grade = "ok"
-	Dubious Grade = "warn" // it works, and somebody may be surprised
+	Dubious Grade = "warn" // it works, but may surprise operators
 	Bad     Grade = "bad"  // it does not work, or data is at risk
 )
 
@@ -374,7 +374,7 @@ func (p *preflight) lookAtRights(ctx context.Context) error {
 			case err != nil && ctx.Err() != nil:
 				return err
 			case err != nil:
-				p.add(Bad, "rights", fmt.Sprintf("%s on %s could not be tried: %v", right, d.Name, err), "see whether all replicas are there, then try again")
+				p.add(Bad, "rights", fmt.Sprintf("%s on %s could not be tried: %v", right, d.Name, err), "check that all replicas are up, then try again")
 			}
 		}
 	}
@@ -466,7 +466,7 @@ func (p *preflight) tryCreate(ctx context.Context, user string) error {
 		p.add(Dubious, "tables", text+fmt.Sprintf("; %s lacks CREATE, so they stay missing. Selective queries are slower without varve_*", user),
 			fmt.Sprintf("GRANT CREATE ON KEYSPACE %s TO %s, or let an administrator start varve once", p.session.KeyspaceName(), user))
 	case err != nil:
-		p.add(Bad, "tables", text+": "+err.Error(), "mend that; the first start makes tables")
+		p.add(Bad, "tables", text+": "+err.Error(), "fix that; the first start makes tables")
 	default:
 		p.add(Good, "tables", text+"; the first start makes them", "")
 	}

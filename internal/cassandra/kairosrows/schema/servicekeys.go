@@ -136,7 +136,7 @@ func (ks *Keyspace) Keys(ctx context.Context, service, serviceKey, prefix string
 			return
 		}
 		// The server's order, bytes of UTF-8, keeps all keys of a prefix
-		// together, but is not ours among supplementary characters.
+		// together, but differs from model.CompareNames among supplementary characters.
 		var keys []string
 		rows := ks.Session.Query(ctx, listKeys, service, serviceKey, prefix)
 		var key *string
