@@ -131,7 +131,7 @@ func (l line) whisperJob(t terminal) (*whisperJob, error) {
 	if info, err := os.Stat(root); err != nil {
 		return nil, err
 	} else if !info.IsDir() {
-		return nil, &usageError{fmt.Errorf("%s is no directory", root)}
+		return nil, &usageError{fmt.Errorf("%s is not a directory", root)}
 	}
 	j := &whisperJob{statePath: root + ".state", report: rejectedFile{path: root + ".rejected"}, progress: newProgress(t.stderr), stderr: t.stderr}
 	j.state.Root, j.state.Prefix = root, l.flags["prefix"]

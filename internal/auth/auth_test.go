@@ -431,7 +431,7 @@ func TestTokenFileIsAFile(t *testing.T) {
 	if err := os.Symlink(os.DevNull, path); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := List(path); err == nil || !strings.Contains(err.Error(), "no regular file") {
+	if _, err := List(path); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 		t.Error(err)
 	}
 }

@@ -144,7 +144,7 @@ func readTokens(path string) ([]Token, error) {
 		return nil, fmt.Errorf("token file: %w", err)
 	}
 	if !info.Mode().IsRegular() { // a pipe would hold up the server, /dev/zero behind a link fill its memory
-		return nil, fmt.Errorf("token file %s is no regular file", path)
+		return nil, fmt.Errorf("token file %s is not a regular file", path)
 	}
 	if info.Size() > maxTokenFile {
 		return nil, fmt.Errorf("token file %s has %d bytes; want at most %d", path, info.Size(), maxTokenFile)

@@ -222,7 +222,7 @@ func say(w http.ResponseWriter, status int, text string) {
 	_, _ = io.WriteString(w, text)
 }
 
-const badCallback = "jsonp is no name of a function"
+const badCallback = "jsonp is not the name of a function"
 
 // contentType is that of JSON, or of a call that has it as its argument.
 func contentType(call string) string {

@@ -88,7 +88,7 @@ func TestTagErrors(t *testing.T) {
 	for _, c := range []struct{ path, parameters, want string }{
 		{"/tags/findSeries", "expr=nonsense", `{"error":"Invalid tagspec nonsense"}`},
 		{"/tags/findSeries", "", `{"error":"no tag expressions specified"}`},
-		{"/tags", "filter=(", `{"error":"the filter is no regular expression: `},
+		{"/tags", "filter=(", `{"error":"the filter is not a regular expression: `},
 		{"/tags/autoComplete/values", "tag=x&expr=y=~(", `{"error":"Invalid tagspec y=~(`},
 	} {
 		parameters, err := url.ParseQuery(c.parameters)

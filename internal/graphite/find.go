@@ -45,7 +45,7 @@ func parseFinding(form url.Values, now time.Time) (f finding, err error) {
 			continue
 		}
 		if number[i], err = strconv.Atoi(strings.TrimSpace(lastOf(form, name))); err != nil {
-			return f, fmt.Errorf("%s is no whole number: %.40q", name, lastOf(form, name))
+			return f, fmt.Errorf("%s is not a whole number: %.40q", name, lastOf(form, name))
 		}
 	}
 	f.wildcards, f.leavesOnly, f.variants, f.position = number[0] != 0, number[1] != 0, number[2] != 0, number[4]

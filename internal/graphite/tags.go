@@ -59,7 +59,7 @@ func limitOf(form url.Values, without int) int {
 func filterOf(form url.Values) (*model.Pattern, error) {
 	p, err := model.NewPattern(fromBeginning(lastOf(form, "filter")))
 	if err != nil {
-		return nil, fmt.Errorf("the filter is no regular expression: %w", err)
+		return nil, fmt.Errorf("the filter is not a regular expression: %w", err)
 	}
 	return p, nil
 }

@@ -45,7 +45,7 @@ func parseINI(text string) ([]section, error) {
 		if name, ok := strings.CutPrefix(trimmed, "["); ok {
 			name, _, ok = strings.Cut(name, "]")
 			if !ok || name == "" {
-				return nil, fmt.Errorf("line %d: %.80q is no section; it is written [name]", number, trimmed)
+				return nil, fmt.Errorf("line %d: %.80q is not a section; it is written [name]", number, trimmed)
 			}
 			if seen[name] {
 				return nil, fmt.Errorf("line %d: there is a section [%s] already", number, name)

@@ -123,7 +123,7 @@ func readSmall(path string) ([]byte, error) {
 		return nil, err
 	}
 	if !info.Mode().IsRegular() { // a pipe would hold up the server
-		return nil, fmt.Errorf("%s is no regular file", path)
+		return nil, fmt.Errorf("%s is not a regular file", path)
 	}
 	if info.Size() > maxKeyFile {
 		return nil, fmt.Errorf("%s has %d bytes; want at most %d", path, info.Size(), maxKeyFile)

@@ -242,7 +242,7 @@ func TestEndlessLine(t *testing.T) {
 		read.Reset(packed(strings.Repeat(" ", size)))
 		got := do(mux, "POST", "/api/v1/import", read)
 		over := size > skipLimit<<20
-		if got.Code != 400 || strings.Contains(got.Body.String(), "this is no file of lines") != over || !strings.Contains(got.Body.String(), "bytes of a line of an import") {
+		if got.Code != 400 || strings.Contains(got.Body.String(), "this is not a file of lines") != over || !strings.Contains(got.Body.String(), "bytes of a line of an import") {
 			t.Errorf("%d MiB: %d %.300s", size>>20, got.Code, got.Body)
 		}
 	}

@@ -157,7 +157,7 @@ func (m *Import) readLine(ctx context.Context, in *bufio.Reader) (n int64, err e
 	for {
 		if n > skipLimit*int64(m.MaxLine) {
 			limit := &store.LimitError{Limit: "bytes of a line of an import", Max: int64(m.MaxLine), Need: n, What: "read a line"}
-			return n, &store.InputError{Reason: fmt.Sprintf("%s; the line has not ended after %d times that: this is no file of lines", limit, skipLimit)}
+			return n, &store.InputError{Reason: fmt.Sprintf("%s; the line has not ended after %d times that: this is not a file of lines", limit, skipLimit)}
 		}
 		if err := ctx.Err(); err != nil {
 			return n, context.Cause(ctx)

@@ -31,7 +31,7 @@ func parseColour(text string) (color.NRGBA, error) {
 			return color.NRGBA{b[0], b[1], b[2], b[3]}, nil
 		}
 	}
-	return color.NRGBA{}, fmt.Errorf("%.32q is no colour: want a name such as red, or 6 or 8 hexadecimal digits", text)
+	return color.NRGBA{}, fmt.Errorf("%.32q is not a colour: want a name such as red, or 6 or 8 hexadecimal digits", text)
 }
 
 func parseColours(text string) ([]color.NRGBA, error) {

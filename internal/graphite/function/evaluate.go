@@ -364,7 +364,7 @@ func substitute(path string, vars []Variable) (string, any, error) {
 			if numberPattern.MatchString(s) {
 				f, err := strconv.ParseFloat(s, 64)
 				if err != nil {
-					return "", nil, badParam("the variable %.64s is no number: %.64q", v.Name, s)
+					return "", nil, badParam("the variable %.64s is not a number: %.64q", v.Name, s)
 				}
 				return "", f, nil
 			}

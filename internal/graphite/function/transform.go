@@ -240,7 +240,7 @@ func integralByInterval(c *call) (any, error) {
 	seconds, err := timespec.ParseOffset(unit)
 	seconds = max(seconds, -seconds)
 	if c.err == nil && (err != nil || seconds == 0) {
-		return nil, badParam("%.64q is no interval such as 1d", unit)
+		return nil, badParam("%.64q is not an interval such as 1d", unit)
 	}
 	start := c.wall(c.from)
 	return c.derive(list, func(s *Series, values []float64) string {

@@ -39,12 +39,12 @@ func Parse(form url.Values, clock time.Time, server *time.Location) (*Request, e
 	if s, ok := last(form, "xFilesFactor"); ok {
 		f, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
 		if err != nil || math.IsNaN(f) {
-			return nil, fmt.Errorf("xFilesFactor is no number: %.64q", s)
+			return nil, fmt.Errorf("xFilesFactor is not a number: %.64q", s)
 		}
 		r.Function.XFilesFactor = f
 	}
 	if o := r.Options; o.JSONP != "" && !ValidCallback(o.JSONP) {
-		return nil, fmt.Errorf("jsonp is no name of a function: %.64q", o.JSONP)
+		return nil, fmt.Errorf("jsonp is not the name of a function: %.64q", o.JSONP)
 	}
 	r.parseVariables(form)
 	return r, r.parseTargets(form)

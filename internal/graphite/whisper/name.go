@@ -83,7 +83,7 @@ func PathOf(file string) (path, hash string, err error) {
 		return "", name, nil
 	}
 	if path = strings.ReplaceAll(name, dot, "."); !strings.Contains(path, ";") {
-		return "", "", fmt.Errorf("%.100q is no name of a series with tags", name)
+		return "", "", fmt.Errorf("%.100q is not the name of a series with tags", name)
 	}
 	return path, "", nil
 }

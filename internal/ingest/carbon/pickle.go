@@ -468,7 +468,7 @@ func parseDecimal(op byte, b []byte) (value, error) {
 		f, ok = parseFloat(b)
 	}
 	if !ok {
-		return value{}, fmt.Errorf("%.20q is no number", b)
+		return value{}, fmt.Errorf("%.20q is not a number", b)
 	}
 	return value{kind: number, f: f}, nil
 }

@@ -62,7 +62,7 @@ func look(tree fs.FS, path string, d fs.DirEntry) (e entry, ok bool) {
 		e.fault = &Fault{Reason: LinkedDirectory, Text: "links to directories are not followed; import it on its own, with --prefix"}
 		return e, true
 	case !info.Mode().IsRegular():
-		e.fault = &Fault{Reason: NotWhisper, Text: "it is no regular file"}
+		e.fault = &Fault{Reason: NotWhisper, Text: "it is not a regular file"}
 	}
 	e.size = info.Size()
 	return e, named
