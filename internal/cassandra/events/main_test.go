@@ -13,5 +13,6 @@ func TestMain(m *testing.M) {
 		frozen(config)
 		return
 	}
-	goleak.VerifyTestMain(m)
+	// The driver waits for 10 s before it uses a node that has come up, also when the session ends.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/apache/cassandra-gocql-driver/v2.(*Session).handleNodeUp"))
 }

@@ -249,7 +249,7 @@ func (s *Spool) write(ctx context.Context, records [][]byte, size, events int, a
 		return err
 	}
 	if held := s.bytes.Load() + int64(size); held > int64(s.options.BytesMax) {
-		return &store.UnavailableError{Reason: fmt.Sprintf("the events that wait for Cassandra in the spool of timelines take all of timeline.spool_bytes_max (%v): wait until Cassandra is back, or raise it", s.options.BytesMax)}
+		return &store.UnavailableError{Reason: fmt.Sprintf("the spool of timelines is full: %s of %v is reached; bring Cassandra back, or raise it", "timeline.spool_bytes_max", s.options.BytesMax)}
 	}
 	if err := s.log.Reserve(ctx, size); err != nil {
 		return err

@@ -10,10 +10,12 @@ import (
 	"reflect"
 	"strings"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
 	"go.uber.org/goleak"
@@ -207,6 +209,58 @@ func TestPowerCut(t *testing.T) {
 	last := open(t, shelf, after, nil)
 	if n := last.s.waiting.Load(); n != 0 {
 		t.Errorf("%d events are drained again", n)
+	}
+}
+
+// A full disk refuses events; when there is space again they are taken without a restart, and
+// what was acknowledged is there.
+func TestFullDisk(t *testing.T) {
+	var full atomic.Bool
+	disk := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		grows := op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpFilePreallocate || op.Kind == errorfs.OpCreate
+		if !full.Load() || !grows {
+			return nil
+		}
+		return &os.PathError{Op: "write", Path: op.Path, Err: syscall.ENOSPC}
+	}))
+	w := open(t, newDistant(t), disk, nil)
+	w.away.Store(true)
+	base := time.Now().Add(-time.Hour).UnixMicro()
+	w.append(t, event(base, "before", "a"))
+	full.Store(true)
+	for range 2 {
+		if _, err := w.s.Append(t.Context(), []timeline.Addressed{event(base+second, "refused", "a")}); !errors.As(err, new(*store.UnavailableError)) {
+			t.Errorf("on a full disk: %v", err)
+		}
+	}
+	full.Store(false)
+	for until := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		_, err := w.s.Append(t.Context(), []timeline.Addressed{event(base+2*second, "after", "a")})
+		if err == nil {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatal(err)
+		}
+	}
+	w.away.Store(false)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := w.s.Flush(ctx); err != nil {
+		t.Fatal(err)
+	}
+	p, err := w.e.Read(ctx, timeline.Query{Timelines: []string{"a"}})
+	var ids []string
+	for _, f := range p.Events {
+		if f.ID != "refused" { // it may be there
+			ids = append(ids, f.ID)
+		}
+	}
+	if err != nil || fmt.Sprint(ids) != "[after before]" {
+		t.Errorf("events %q, %v", ids, err)
+	}
+	if w.s.waiting.Load() != 0 || w.s.bytes.Load() != 0 {
+		t.Errorf("%d events, %d bytes are left", w.s.waiting.Load(), w.s.bytes.Load())
 	}
 }
 
