@@ -203,35 +203,13 @@ func legend(s *Series, name, system string) string {
 	case name == "count" && system == "":
 		shown = pytext.Whole(value)
 	case system != "" && !numeric.IsNull(value):
-		v, prefix := scaled(value, system)
+		v, prefix := numeric.Scaled(value, system)
 		shown = fmt.Sprintf("%.2f%s", v, prefix)
 	}
 	if system == "" {
 		return fmt.Sprintf(" (%s: %s)", name, shown)
 	}
 	return pad("", 20-len([]rune(s.Name))) + pad(name, 5) + pad(shown, 10)
-}
-
-// scaled divides a number by the largest unit of a system that is not above
-// it, and returns the unit's prefix.
-func scaled(v float64, system string) (float64, string) {
-	base := 1000.0
-	prefixes := [...]string{"P", "T", "G", "M", "k"}
-	if system == "binary" {
-		base, prefixes = 1024, [...]string{"Pi", "Ti", "Gi", "Mi", "Ki"}
-	}
-	prefix := ""
-	out := v
-	for i, p := range prefixes {
-		if size := math.Pow(base, float64(5-i)); math.Abs(v) >= size {
-			out, prefix = v/size, p
-			break
-		}
-	}
-	if out-math.Floor(out) < 1e-11 && v > 1 {
-		out = math.Floor(out)
-	}
-	return out, prefix
 }
 
 // pad fills a text with blanks to a number of characters.
@@ -259,7 +237,7 @@ func cactiStyle(c *call) (any, error) {
 	show := func(v float64) string {
 		prefix := ""
 		if system != "" {
-			v, prefix = scaled(v, system)
+			v, prefix = numeric.Scaled(v, system)
 		}
 		switch {
 		case units == "":

@@ -242,18 +242,8 @@ func mostDeviant(c *call) (any, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	variance := func(values []float64) float64 {
-		mean, sum, count := numeric.Average(values), 0.0, 0
-		for _, v := range values {
-			if !numeric.IsNull(v) {
-				sum += (v - mean) * (v - mean)
-				count++
-			}
-		}
-		return numeric.Quotient(sum, float64(count))
-	}
-	present := slices.DeleteFunc(slices.Clone(list), func(s *Series) bool { return numeric.IsNull(variance(s.Values)) })
-	return cut(sortBy(present, variance, true), 0, n), nil
+	present := slices.DeleteFunc(slices.Clone(list), func(s *Series) bool { return numeric.IsNull(numeric.Variance(s.Values)) })
+	return cut(sortBy(present, numeric.Variance, true), 0, n), nil
 }
 
 func removeEmptySeries(c *call) (any, error) {

@@ -322,30 +322,9 @@ func transformNull(c *call) (any, error) {
 				s.Values[i] = value
 			}
 		}
-		s.slide(filled, value)
+		numeric.Slide(s.Values, filled, value)
 		return nil
 	})
-}
-
-// slide keeps the last values where the reference has more of them than the
-// series: Graphite takes those behind the end of the series for null, fills
-// them, and cuts the result at its beginning.
-func (s *Series) slide(filled []bool, value float64) {
-	n := len(s.Values)
-	extra := len(filled) - n
-	if extra <= 0 {
-		return
-	}
-	for i := range n {
-		switch from := i + extra; {
-		case from < n:
-			s.Values[i] = s.Values[from]
-		case filled[from]:
-			s.Values[i] = value
-		default:
-			s.Values[i] = numeric.Null
-		}
-	}
 }
 
 // filled tells where one of the series at least has a value.

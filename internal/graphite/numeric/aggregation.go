@@ -149,21 +149,20 @@ func Product(values []float64) float64 {
 	return out
 }
 
-// Stddev returns the standard deviation of the values.
-func Stddev(values []float64) float64 {
-	mean := Average(values)
-	if IsNull(mean) {
-		return Null
-	}
-	sum, n := 0.0, 0
+// Variance returns the mean of the squared distances from the average.
+func Variance(values []float64) float64 {
+	mean, sum, n := Average(values), 0.0, 0
 	for _, v := range values {
 		if !IsNull(v) {
 			sum += (v - mean) * (v - mean)
 			n++
 		}
 	}
-	return math.Sqrt(sum / float64(n))
+	return Quotient(sum, float64(n))
 }
+
+// Stddev returns the standard deviation of the values.
+func Stddev(values []float64) float64 { return math.Sqrt(Variance(values)) }
 
 // sorted returns the values that are not null, in ascending order.
 func sorted(values []float64) []float64 {

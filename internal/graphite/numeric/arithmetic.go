@@ -88,3 +88,25 @@ func LCM(a, b int64) int64 {
 	}
 	return a / x * b
 }
+
+// Scaled divides a number by the largest unit of a system that is not above
+// it, and returns the unit's prefix.
+func Scaled(v float64, system string) (float64, string) {
+	base := 1000.0
+	prefixes := [...]string{"P", "T", "G", "M", "k"}
+	if system == "binary" {
+		base, prefixes = 1024, [...]string{"Pi", "Ti", "Gi", "Mi", "Ki"}
+	}
+	prefix := ""
+	out := v
+	for i, p := range prefixes {
+		if size := math.Pow(base, float64(5-i)); math.Abs(v) >= size {
+			out, prefix = v/size, p
+			break
+		}
+	}
+	if out-math.Floor(out) < 1e-11 && v > 1 {
+		out = math.Floor(out)
+	}
+	return out, prefix
+}

@@ -124,3 +124,24 @@ func Period(values []float64) (first, distance int, ok bool) {
 	alone := distance > 1 && third <= len(values)-2 && set(third) && IsNull(values[third-1]) && IsNull(values[third+1])
 	return first, distance, alone
 }
+
+// Slide keeps the last values where the reference, of which filled tells the places with
+// a value, has more places: Graphite takes those behind the end of the series for null,
+// fills them with fill, and cuts the result at its beginning.
+func Slide(values []float64, filled []bool, fill float64) {
+	n := len(values)
+	extra := len(filled) - n
+	if extra <= 0 {
+		return
+	}
+	for i := range n {
+		switch from := i + extra; {
+		case from < n:
+			values[i] = values[from]
+		case filled[from]:
+			values[i] = fill
+		default:
+			values[i] = Null
+		}
+	}
+}
