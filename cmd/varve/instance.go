@@ -15,6 +15,7 @@ import (
 	"varve/internal/embedded"
 	"varve/internal/httpapi"
 	"varve/internal/ingest"
+	"varve/internal/ingest/carbon"
 	"varve/internal/kairos"
 	"varve/internal/principal"
 	"varve/internal/query"
@@ -43,7 +44,7 @@ type instance struct {
 type front struct {
 	routes    []httpapi.Route
 	streams   map[string]*stream.Server
-	datagrams map[string]server.DatagramServer
+	datagrams map[string]*carbon.DatagramServer
 	checks    []server.Check
 }
 
@@ -163,7 +164,7 @@ func (s instances) front(c config.Config, registry prometheus.Registerer) server
 	whole := server.Front{
 		Routes:    own.routes,
 		Streams:   map[string]server.StreamServer{},
-		Datagrams: own.datagrams,
+		Datagrams: map[string]server.DatagramServer{},
 		Checks:    append([]server.Check{server.AliveCheck()}, own.checks...),
 	}
 	whole.Tenants = func(name string) bool {
@@ -174,6 +175,9 @@ func (s instances) front(c config.Config, registry prometheus.Registerer) server
 	}
 	for name, served := range own.streams {
 		whole.Streams[name] = served
+	}
+	for name, served := range own.datagrams {
+		whole.Datagrams[name] = served
 	}
 	whole.Routes = c.Kairos.Gate(whole.Routes)
 	return whole
@@ -195,6 +199,11 @@ func (s instances) share(whole *server.Front, c config.Config, registry promethe
 			others[h.name] = tenant.Stream{Handler: h.front.streams[name].Handler(), Limit: c.Tenants[i].MaxConnections}
 		}
 		served.SetHandler(tenant.Handler(name, served.Handler(), others, refused))
+	}
+	for name, served := range s[0].front.datagrams {
+		for _, h := range s[1:] {
+			served.HandOver(h.name, h.front.datagrams[name])
+		}
 	}
 }
 

@@ -230,7 +230,7 @@ func (h *instance) build(c config.Config, registry prometheus.Registerer, log *s
 		"carbon": carbon.NewLineServer(pipeline, c.Carbon, carbon.Options{Registerer: registry, Logger: log}),
 		"pickle": carbon.NewPickleServer(pipeline, c.Carbon, carbon.Options{Registerer: registry, Logger: log}),
 	}
-	h.front.datagrams = map[string]server.DatagramServer{
+	h.front.datagrams = map[string]*carbon.DatagramServer{
 		"carbon_udp": carbon.NewDatagramServer(pipeline, c.Carbon, carbon.Options{Registerer: registry, Logger: log}),
 	}
 	h.front.checks = append([]server.Check{queryCheck(c, s)}, s.checks...)

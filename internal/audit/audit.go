@@ -15,8 +15,10 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 
 	"varve/internal/clip"
+	"varve/internal/collectors"
 )
 
 // Config are the settings of the audit log.
@@ -75,10 +77,12 @@ type Log struct {
 	c      Config
 	log    *slog.Logger
 	failed prometheus.Counter
+	held   prometheus.Counter
 
-	mu   sync.Mutex
-	file *os.File // nil after a failure, until the next event
-	size int64
+	mu     sync.Mutex
+	file   *os.File // nil after a failure, until the next event
+	size   int64
+	shares map[string]*rate.Limiter // of senders, in bytes; see HasRoom
 }
 
 // Open opens the log. It returns nil if the log is off.
@@ -86,13 +90,15 @@ func Open(path string, c Config, r prometheus.Registerer, log *slog.Logger) (*Lo
 	if path == "" {
 		return nil, nil
 	}
-	l := &Log{path: path, c: c, log: log, failed: prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "varve_audit_failed_total", Help: "Events that could not be written to the audit log. The server's log has the reason.",
-	})}
+	set := collectors.Named("varve_audit_")
+	l := &Log{path: path, c: c, log: log, shares: map[string]*rate.Limiter{},
+		failed: set.Counter("failed_total", "Events that could not be written to the audit log. The server's log has the reason."),
+		held:   set.Counter("held_back_total", "Requests refused since their sender had filled its share of the audit log."),
+	}
 	if err := l.open(); err != nil {
 		return nil, fmt.Errorf("audit log: %w (set audit.file to another path, or to %s)", err, None)
 	}
-	r.MustRegister(l.failed)
+	set.MustRegister(r)
 	return l, nil
 }
 
@@ -123,6 +129,7 @@ func (l *Log) Add(e Event) {
 	text := line(e)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.chargeLocked(e.Sender, len(text), e.Time)
 	if err := l.write(text); err != nil {
 		l.failed.Inc()
 		l.log.Error("an event could not be written to the audit log", "error", err, "event", string(text))

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
 )
 
 func open(t *testing.T, path string, c Config) *Log {
@@ -129,5 +130,53 @@ func TestFailure(t *testing.T) {
 	}
 	if events := lines(t, path); len(events) != 1 || events[0].Action != "kept" {
 		t.Errorf("%+v", events)
+	}
+}
+
+// One sender cannot push out what others did: what it has done lately leaves it no room, and
+// others have theirs.
+func TestShareOfASender(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "audit.log")
+	c := Config{MaxBytes: 64 << 10, MaxFiles: 4}
+	l := open(t, path, c)
+	now := time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
+	l.Add(Event{Time: now, Sender: "quiet", Action: "first"})
+	do := func(sender string) bool {
+		if !l.HasRoom(sender, now) {
+			return false
+		}
+		l.Add(Event{Time: now, Sender: sender, Action: "DELETE /x", Query: strings.Repeat("x", 1000)})
+		return true
+	}
+	done := 0
+	for do("loud") {
+		if done++; done > 100 {
+			t.Fatal("one sender fills the log")
+		}
+	}
+	if !do("quiet") || do("loud") || done < 10 {
+		t.Errorf("%d requests of one sender left no room for another, or too much for itself", done)
+	}
+	if _, err := os.Stat(path + ".1"); err == nil {
+		t.Error("one sender has turned over the log")
+	}
+	var m dto.Metric
+	if err := l.held.Write(&m); err != nil || m.Counter.GetValue() != 2 {
+		t.Errorf("%v requests were refused: %v", m.Counter.GetValue(), err)
+	}
+	now = now.Add(time.Hour) // a twenty-fourth of all files
+	for done = 0; do("loud"); done++ {
+	}
+	if done < 5 || done > 12 {
+		t.Errorf("an hour later there is room for %d", done)
+	}
+	for i := range 2 * maxSenders {
+		do(fmt.Sprint("sender ", i))
+	}
+	if n := len(l.shares); n > maxSenders+1 {
+		t.Errorf("%d senders are told apart", n)
+	}
+	if (*Log)(nil).HasRoom("x", now) != true || !l.HasRoom("", now) {
+		t.Error("there is no room where nobody is asked who he is")
 	}
 }

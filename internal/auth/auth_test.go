@@ -112,6 +112,27 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+// A file that was put in place of another is read, whatever its size and time are.
+func TestTokenFileInPlaceOfAnother(t *testing.T) {
+	dir := t.TempDir()
+	path, next := filepath.Join(dir, "tokens.json"), filepath.Join(dir, "next")
+	_, first := create(t, path, Grant{Name: "first", Rights: principal.Read}, time.Time{})
+	_, other := create(t, next, Grant{Name: "other", Rights: principal.Read}, time.Time{})
+	for _, file := range []string{path, next} {
+		if err := os.Chtimes(file, noon, noon); err != nil {
+			t.Fatal(err)
+		}
+	}
+	h := hold(t, path, DefaultConfig())
+	if err := os.Rename(next, path); err != nil {
+		t.Fatal(err)
+	}
+	h.refresh(stateOf(path))
+	if h.reason(Claim{Authorization: "Bearer " + other}) != "" || h.reason(Claim{Authorization: "Bearer " + first}) != ReasonToken {
+		t.Error("the new file is not in force")
+	}
+}
+
 // What the command changes takes effect in a running server, which keeps what it has if
 // the file is damaged or gone.
 func TestTokenFileChanges(t *testing.T) {
@@ -223,9 +244,14 @@ func TestRules(t *testing.T) {
 	c.Rules = []string{
 		"address=10.0.0.5 role=read+write tenant=b,a name=first",
 		"address=10.0.0.0/8,2001:db8::/32 stream=carbon role=write prefix=servers.",
+		"address=::ffff:172.16.0.0/108,::ffff:192.0.2.7 role=write name=mapped",
 		"cn=collector-*.example.org role=write",
 		"san=*@example.org role=read tenant=*",
 		"user=ali*e role=admin",
+		"address=198.51.100.0/24 stream=carbon_udp role=write",
+	}
+	if !c.TakesDatagrams() || DefaultConfig().TakesDatagrams() {
+		t.Error("a rule for datagrams is not seen, or without one")
 	}
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)
@@ -246,6 +272,11 @@ func TestRules(t *testing.T) {
 		{Claim{Stream: "carbon", Remote: netip.MustParseAddr("2001:db8::1")}, "2001:db8::1@default write servers."},
 		{Claim{Stream: "telnet", Remote: netip.MustParseAddr("10.0.0.6")}, ReasonNone},
 		{Claim{Stream: "telnet"}, ReasonNone},
+		{Claim{Stream: "telnet", Remote: netip.MustParseAddr("172.31.0.1")}, "mapped@default write "},
+		{Claim{Stream: "telnet", Remote: netip.MustParseAddr("172.32.0.1")}, ReasonNone},
+		{Claim{Stream: "pickle", Remote: netip.MustParseAddr("192.0.2.7")}, "mapped@default write "},
+		{Claim{Stream: Datagrams, Remote: netip.MustParseAddr("192.0.2.7")}, ReasonNone},
+		{Claim{Stream: Datagrams, Remote: netip.MustParseAddr("198.51.100.1")}, "198.51.100.1@default write "},
 		{Claim{Stream: "http", Certificate: cert("collector-7.example.org")}, "collector-7.example.org@default write "},
 		{Claim{Stream: "http", Certificate: cert("collector-7.example.org.evil")}, ReasonNoRule},
 		{Claim{Stream: "http", Certificate: cert("")}, ReasonNoRule},
@@ -295,6 +326,8 @@ func TestRulesWithFaults(t *testing.T) {
 		"cn=a role=read stream=https":             `stream "https"`,
 		"cn=a role=admin prefix=x":                "cannot be limited",
 		"address=10.0.0.1/8 role=read":            "did you mean 10.0.0.0/8?",
+		"address=::ffff:10.0.0.1/104 role=read":   "did you mean 10.0.0.0/8?",
+		"address=::ffff:0.0.0.0/95 role=read":     "more than addresses of IPv4",
 		"address=example.org role=read":           "want an address or a range",
 		"cn=" + strings.Repeat("a", maxRuleBytes): "want at most",
 	} {

@@ -85,19 +85,26 @@ type ruleSet struct {
 	proxies []netip.Prefix
 }
 
-// A fileState tells whether a file has changed.
-type fileState struct {
-	modified time.Time
-	size     int64
-	there    bool
-}
+// A fileState tells whether a file has changed. Its info is nil if the file is not there.
+type fileState struct{ info os.FileInfo }
 
 func stateOf(path string) fileState {
 	info, err := os.Stat(path)
 	if err != nil {
 		return fileState{}
 	}
-	return fileState{info.ModTime(), info.Size(), true}
+	return fileState{info}
+}
+
+func (s fileState) there() bool { return s.info != nil }
+
+// same reports whether a file is the same one as before. A new file that was put in its
+// place may have the same size, and the same time if the clock of the file system is coarse.
+func (s fileState) same(before fileState) bool {
+	if s.info == nil || before.info == nil {
+		return s.info == before.info
+	}
+	return os.SameFile(s.info, before.info) && s.info.Size() == before.info.Size() && s.info.ModTime().Equal(before.info.ModTime())
 }
 
 // Options are what a Keeper needs beside its settings.
@@ -183,10 +190,10 @@ func equalGrants(a, b Grant) bool {
 // readTokens reads the token file if it has changed; else it returns nil.
 func (k *Keeper) readTokens() (*tokenSet, error) {
 	state, old := stateOf(k.path), k.tokens.Load()
-	if old != nil && old.state == state {
+	if old != nil && old.state.same(state) {
 		return nil, nil
 	}
-	if old != nil && old.state.there && !state.there {
+	if old != nil && old.state.there() && !state.there() {
 		return nil, fmt.Errorf("token file %s is gone; the tokens that were in it stay in force. Write it again, or an empty one by revoking all", k.path)
 	}
 	tokens, err := readTokens(k.path)
@@ -255,7 +262,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	for {
 		select {
 		case <-look.C:
-			if state := stateOf(k.path); failed == nil || state != *failed {
+			if state := stateOf(k.path); failed == nil || !state.same(*failed) {
 				failed = k.refresh(state)
 			}
 			k.expire()
@@ -372,6 +379,9 @@ func (k *Keeper) grant(c *Claim) (*Grant, Identity, *Refusal) {
 	}
 	if c.Certificate != nil {
 		return nil, Identity{}, &Refusal{Reason: ReasonNoRule, Name: c.Certificate.Subject.CommonName, Text: "no rule of auth.rules is for this client certificate"}
+	}
+	if c.Stream == Datagrams {
+		return nil, Identity{}, &Refusal{Reason: ReasonNone, Text: "no rule of auth.rules is for this address; datagrams need one with address= and stream=carbon_udp"}
 	}
 	if slices.Contains(lineStreams, c.Stream) {
 		return nil, Identity{}, &Refusal{Reason: ReasonNone, Text: "no rule of auth.rules is for this address, or for a certificate that it has shown; lines need one with address=, cn= or san="}

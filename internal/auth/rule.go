@@ -26,11 +26,15 @@ type rule struct {
 	grant         Grant
 }
 
-// lineStreams are those on which a rule for addresses holds unless it names others.
-var lineStreams = []string{"telnet", "carbon", "pickle", "carbon_udp"}
+// lineStreams are those on which a rule for addresses holds unless it names others. Datagrams
+// are not among them: anyone on the network can forge an address of UDP.
+var lineStreams = []string{"telnet", "carbon", "pickle"}
+
+// Datagrams is the stream of lines by UDP.
+const Datagrams = "carbon_udp"
 
 // ruleStreams are those that a rule can name.
-var ruleStreams = append([]string{"http", "pprof"}, lineStreams...)
+var ruleStreams = append([]string{"http", "pprof", Datagrams}, lineStreams...)
 
 // parseRules parses all rules; an error has the faults of all.
 func parseRules(texts []string) ([]rule, error) {
@@ -135,6 +139,13 @@ func ParseNetworks(texts []string) ([]netip.Prefix, error) {
 		}
 		if err != nil {
 			return nil, fmt.Errorf("address %q: want an address or a range, such as 10.0.0.5 or 10.0.0.0/8", text)
+		}
+		if n.Addr().Is4In6() { // senders by IPv4 are known by their plain address
+			const mapped = 96 // bits before it
+			if n.Bits() < mapped {
+				return nil, fmt.Errorf("address %q: it has more than addresses of IPv4; give their range as such, for example 10.0.0.0/8, and that of IPv6 beside it", text)
+			}
+			n = netip.PrefixFrom(n.Addr().Unmap(), n.Bits()-mapped)
 		}
 		if n != n.Masked() {
 			return nil, fmt.Errorf("address %q: it has bits beyond the range; did you mean %s?", text, n.Masked())

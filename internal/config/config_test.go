@@ -526,3 +526,14 @@ func TestTune(t *testing.T) {
 		}
 	}
 }
+
+// Where senders are asked who they are, datagrams need a rule that lets them in.
+func TestDatagramsNeedARule(t *testing.T) {
+	args := []string{"--auth-enabled=true", "--server-carbon-udp-addr=127.0.0.1:2003"}
+	if _, err := Load(Sources{Args: args}); err == nil || !strings.Contains(err.Error(), "stream=carbon_udp") {
+		t.Errorf("without a rule: %v", err)
+	}
+	if _, err := Load(Sources{Args: append(args, "--auth-rules=address=127.0.0.1 role=write stream=carbon_udp")}); err != nil {
+		t.Errorf("with a rule: %v", err)
+	}
+}

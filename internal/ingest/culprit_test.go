@@ -122,3 +122,39 @@ func TestWarningOfABurst(t *testing.T) {
 		t.Errorf("log: %s", got)
 	}
 }
+
+// A sender that may only write learns that a limit is reached, and not whose metrics use it up.
+// The operator does.
+func TestCulpritsAreNotNamedToWriters(t *testing.T) {
+	cfg := ingest.DefaultConfig()
+	cfg.MaxSeries = 1
+	p := ingest.New(&ingesttest.Recorder{}, cfg, ingest.Options{
+		Registerer: prometheus.NewRegistry(), Largest: func(int) []ingest.Culprit { return []ingest.Culprit{{"secret", 9}} },
+	})
+	defer p.Close()
+	for rights, named := range map[principal.Rights]bool{principal.Write: false, principal.Write | principal.Read: true, principal.Admin: true} {
+		ctx := principal.With(t.Context(), principal.Principal{Tenant: principal.Default, Name: "sender", Rights: rights})
+		w := p.NewWriter(p.Protocol("test"), "peer", 0)
+		text := ""
+		_, err := w.Ingest(ctx, 2, func() error {
+			text = ""
+			for _, tag := range []string{"a", "b"} {
+				err := put(w, "m", tag, 1)
+				if f := (*ingest.Fault)(nil); errors.As(err, &f) {
+					text = f.Error() + errors.Unwrap(f).Error()
+					w.Reject(f, nil)
+				} else if err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil || !strings.Contains(text, "ingest.max_series") || strings.Contains(text, "secret") != named {
+			t.Errorf("%s is told %q, %v", rights, text, err)
+		}
+		latest, _ := p.Rejected()
+		if len(latest) == 0 || !strings.Contains(latest[0].Detail, "secret") {
+			t.Errorf("of %s the operator learns %+v", rights, latest)
+		}
+	}
+}

@@ -322,12 +322,16 @@ func (w *Writer) reaches(metric string) *Fault {
 	return Faultf(Forbidden, "metric %s: %s may write metrics that begin with %q only", Brief(metric), w.by.Name, w.by.Prefix)
 }
 
-// blame names the metrics that use up a limit, to a sender that may see all of them.
-func (w *Writer) blame(c *culpritText, now time.Time) string {
-	if w.by.Prefix != "" {
-		return ""
+// seriesFault refuses a new series for a limit. The metrics that use it up are named to the
+// operator, and to a sender that may see them.
+func (w *Writer) seriesFault(r Reason, key string, limit, need int64, what string, c *culpritText) *Fault {
+	full := limitFault(r, key, limit, need, what+c.get(w.p.now()))
+	if w.by.Prefix == "" && (w.by.Rights.Has(principal.Read) || w.by.Tenant == "") {
+		return full
 	}
-	return c.get(now)
+	f := limitFault(r, key, limit, need, what)
+	f.Detail = full.Text
+	return f
 }
 
 func (w *Writer) create(typ model.Type, n *Names) (store.Ref, error) {
@@ -337,18 +341,15 @@ func (w *Writer) create(typ model.Type, n *Names) (store.Ref, error) {
 	limits, now := w.p.growth.Load(), w.p.now()
 	have := w.p.appender.SeriesCount()
 	if have >= limits.maxSeries {
-		what := "new series " + Brief(n.Metric) + w.blame(&w.p.culprits.largest, now)
-		return 0, limitFault(MaxSeries, "ingest.max_series", int64(limits.maxSeries), int64(have)+1, what)
+		return 0, w.seriesFault(MaxSeries, "ingest.max_series", int64(limits.maxSeries), int64(have)+1, "new series "+Brief(n.Metric), &w.p.culprits.largest)
 	}
 	if need := w.p.appender.SeriesBytes() + nameCopies*int64(len(w.key)); need > limits.maxMemory {
-		what := "names of new series " + Brief(n.Metric) + w.blame(&w.p.culprits.largest, now)
-		return 0, limitFault(SeriesMemory, "ingest.max_series_memory", limits.maxMemory, need, what)
+		return 0, w.seriesFault(SeriesMemory, "ingest.max_series_memory", limits.maxMemory, need, "names of new series "+Brief(n.Metric), &w.p.culprits.largest)
 	}
 	place := w.p.newcomer.ReserveN(now, 1)
 	if !place.OK() || place.DelayFrom(now) > 0 {
 		place.CancelAt(now)
-		what := "new series " + Brief(n.Metric) + w.blame(&w.p.culprits.fastest, now)
-		return 0, limitFault(NewSeriesRate, "ingest.new_series_per_second", int64(limits.perSecond), 0, what)
+		return 0, w.seriesFault(NewSeriesRate, "ingest.new_series_per_second", int64(limits.perSecond), 0, "new series "+Brief(n.Metric), &w.p.culprits.fastest)
 	}
 	owned := make([]model.Tag, len(n.Tags))
 	for i, t := range n.Tags {

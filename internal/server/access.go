@@ -9,8 +9,10 @@ import (
 	"net/netip"
 	"net/url"
 	"strings"
+	"time"
 
 	"varve/internal/auth"
+	"varve/internal/clip"
 	"varve/internal/httpapi"
 	"varve/internal/principal"
 	"varve/internal/stream"
@@ -37,7 +39,7 @@ func (rt *router) guarded(route httpapi.Route) http.Handler {
 		}
 		if refusal != nil {
 			// Unknown senders cannot fill the audit log: their refusals are in the server's log.
-			if route.Access == httpapi.Admin && refusal.Known() && !refusal.Throttled {
+			if route.Access == httpapi.Admin && refusal.Known() && !refusal.Throttled && rt.audit.Load().HasRoom(refusal.Name, time.Now()) {
 				rt.record(r, route, id, refusal.Name, http.StatusForbidden, "", refusal.Text)
 			}
 			rt.refuseSender(w, r, refusal)
@@ -45,6 +47,10 @@ func (rt *router) guarded(route httpapi.Route) http.Handler {
 		}
 		if p := principal.Of(r.Context()); !rt.hasTenant(p.Tenant) {
 			httpapi.WriteErrors(w, http.StatusNotFound, "there is no tenant "+p.Tenant)
+			return
+		}
+		if route.Audited() && !rt.audit.Load().HasRoom(id.Name, time.Now()) {
+			httpapi.WriteUnavailable(w, r, "what "+clip.Text(id.Name, clipped)+" did has filled its share of the audit log, so that this could push out what others did; ask again in some minutes, or more slowly")
 			return
 		}
 		if route.Audited() {
@@ -254,9 +260,6 @@ func (s *Server) admitDatagram(name string) func(netip.Addr) (principal.Principa
 	}
 	return func(a netip.Addr) (principal.Principal, error) {
 		id, err := s.admit(auth.Claim{Stream: name, Remote: a.Unmap().WithZone("")})
-		if err == nil && id.Tenant != principal.Default {
-			err = errors.New("datagrams are taken for the tenant " + principal.Default + " only")
-		}
 		return id.Principal, err
 	}
 }

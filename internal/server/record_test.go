@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -97,5 +98,38 @@ func TestAnswersAreNoPages(t *testing.T) {
 		if header.Get("X-Content-Type-Options") != "nosniff" || !strings.Contains(header.Get("Content-Security-Policy"), "default-src 'none'") {
 			t.Errorf("%s: %v", path, header)
 		}
+	}
+}
+
+// A sender that has filled its share of the audit log is refused before anything is done.
+func TestShareOfAudit(t *testing.T) {
+	log, err := audit.Open(filepath.Join(t.TempDir(), "audit.log"), audit.Config{MaxBytes: 8 << 10, MaxFiles: 1}, prometheus.NewRegistry(), slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer log.Close()
+	g := newGate(t, auth.Config{}, auth.Grant{Name: "loud", Rights: principal.Delete}, auth.Grant{Name: "quiet", Rights: principal.Delete})
+	var done atomic.Int64
+	s := start(t, func(o *Options) {
+		o.Keeper, o.Front.Audit = g, log
+		o.Routes = []httpapi.Route{httpapi.On("POST", "/delete", httpapi.Delete, func(http.ResponseWriter, *http.Request) { done.Add(1) })}
+	})
+	remove := func(who string) (int, http.Header) {
+		r, _ := http.NewRequest("POST", "http://"+s.Addr("http")+"/delete", strings.NewReader(strings.Repeat("x", 500)))
+		r.Header.Set("Authorization", "Bearer "+g.tokens[who])
+		status, _, header := do(t, r)
+		return status, header
+	}
+	for n := 1; ; n++ {
+		status, header := remove("loud")
+		if status == http.StatusServiceUnavailable && header.Get("Retry-After") != "" && done.Load() == int64(n-1) && n > 2 {
+			break
+		}
+		if status != http.StatusOK || n > 20 {
+			t.Fatalf("request %d is answered %d, %d were done", n, status, done.Load())
+		}
+	}
+	if status, _ := remove("quiet"); status != http.StatusOK {
+		t.Errorf("another sender: %d", status)
 	}
 }

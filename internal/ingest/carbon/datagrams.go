@@ -34,8 +34,13 @@ type DatagramServer struct {
 		cancel   context.CancelFunc
 		stopping bool
 	}
-	served chan struct{} // closed when Serve has returned, or will not be called
+	served chan struct{}              // closed when Serve has returned, or will not be called
+	others map[string]*DatagramServer // by tenant; complete before Serve
 }
+
+// HandOver lets s hand the datagrams of a tenant's senders to the server of that tenant,
+// which then stores them, and counts what it refuses. Call it before Serve.
+func (s *DatagramServer) HandOver(tenant string, to *DatagramServer) { s.others[tenant] = to }
 
 // NewDatagramServer returns a server that takes datagrams of text lines. cfg must be
 // valid. Serve may be called once.
@@ -46,6 +51,7 @@ func NewDatagramServer(p *ingest.Pipeline, cfg Config, o Options) *DatagramServe
 		overflow: prometheus.NewCounter(prometheus.CounterOpts{Name: "varve_carbon_udp_kernel_dropped_total",
 			Help: "Datagrams that the operating system dropped because they came faster than they were received. Known on Linux only, and once a further datagram has come."}),
 		served: make(chan struct{}),
+		others: map[string]*DatagramServer{},
 	}
 	o.Registerer.MustRegister(s.datagrams, s.overflow)
 	return s
@@ -72,11 +78,12 @@ func (s *DatagramServer) Serve(ctx context.Context, c *net.UDPConn, admit func(n
 		s.proto.Logger.Info("carbon_udp: datagrams that the operating system drops are not counted on this machine", "error", err)
 	}
 
-	in := newInbox(int(s.proto.ReadBuffer))
 	var storing sync.WaitGroup
-	storing.Go(func() { s.store(ctx, in) })
-	err := s.receive(ctx, c, in, admit)
-	in.end()
+	desks := s.openDesks(ctx, &storing)
+	err := s.receive(ctx, c, desks, admit)
+	for _, d := range desks {
+		d.in.end()
+	}
 	storing.Wait()
 	switch {
 	case s.isStopping():
@@ -85,6 +92,35 @@ func (s *DatagramServer) Serve(ctx context.Context, c *net.UDPConn, admit func(n
 		return ctx.Err()
 	}
 	return err
+}
+
+// A desk takes the datagrams of one tenant. Each has an inbox and a goroutine of its own, so
+// that none waits for the limits of another.
+type desk struct {
+	*DatagramServer
+	in *inbox
+}
+
+// ownDesk is the key of the desk for everyone who has none of his own. No tenant has this name.
+const ownDesk = ""
+
+func (s *DatagramServer) openDesks(ctx context.Context, storing *sync.WaitGroup) map[string]desk {
+	desks := map[string]desk{ownDesk: {s, newInbox(int(s.proto.ReadBuffer))}}
+	for tenant, other := range s.others {
+		desks[tenant] = desk{other, newInbox(int(other.proto.ReadBuffer))}
+	}
+	for _, d := range desks {
+		storing.Go(func() { d.store(ctx, d.in) })
+	}
+	return desks
+}
+
+// take takes a datagram, or counts it as dropped.
+func (d desk) take(data []byte, from netip.AddrPort, by principal.Principal) {
+	d.proto.Received.Add(float64(len(data)))
+	if len(data) > 0 && !d.in.put(data, from, by) {
+		d.proto.Pipeline.Reject(d.proto.Counts, from.String(), faultFull, data, countLines(data))
+	}
 }
 
 // enter reports whether Serve may begin.
@@ -133,8 +169,8 @@ func (s *DatagramServer) Shutdown(ctx context.Context) error {
 // receivePause is how long receiving rests after a failure that may pass.
 const receivePause = 50 * time.Millisecond
 
-// receive puts datagrams into the inbox until the deadline of c.
-func (s *DatagramServer) receive(ctx context.Context, c *net.UDPConn, in *inbox, admit func(netip.Addr) (principal.Principal, error)) error {
+// receive puts datagrams on the desks until the deadline of c.
+func (s *DatagramServer) receive(ctx context.Context, c *net.UDPConn, desks map[string]desk, admit func(netip.Addr) (principal.Principal, error)) error {
 	by := principal.Of(ctx)
 	data, oob := make([]byte, maxDatagram), make([]byte, overflowBytes)
 	var dropped uint32
@@ -156,16 +192,18 @@ func (s *DatagramServer) receive(ctx context.Context, c *net.UDPConn, in *inbox,
 			dropped = total
 		}
 		s.datagrams.Inc()
-		s.proto.Received.Add(float64(n))
 		if admit != nil {
 			if by, err = admit(from.Addr()); err != nil {
+				s.proto.Received.Add(float64(n))
 				s.proto.Pipeline.Reject(s.proto.Counts, from.String(), ingest.Faultf(ingest.Forbidden, "%v", err), data[:n], countLines(data[:n]))
 				continue
 			}
 		}
-		if n > 0 && !in.put(data[:n], from, by) {
-			s.proto.Pipeline.Reject(s.proto.Counts, from.String(), faultFull, data[:n], countLines(data[:n]))
+		d, ok := desks[by.Tenant]
+		if !ok {
+			d = desks[ownDesk]
 		}
+		d.take(data[:n], from, by)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -224,5 +225,51 @@ func TestSendersOfDatagrams(t *testing.T) {
 	}
 	if total != 3 || len(senders) != 3 || !senders["192.0.2.2:9"] {
 		t.Errorf("%d rejections, of %v", total, senders)
+	}
+}
+
+// Datagrams of a tenant are stored and counted by that tenant's server, also while the store
+// of another one hangs.
+func TestDatagramsOfTenants(t *testing.T) {
+	own, acme := &ingesttest.Recorder{}, &ingesttest.Recorder{}
+	ownPipeline, ownReg := ingesttest.NewPipeline(own, nil)
+	acmePipeline, acmeReg := ingesttest.NewPipeline(acme, nil)
+	s := NewDatagramServer(ownPipeline, DefaultConfig(), Options{Registerer: ownReg})
+	s.HandOver("acme", NewDatagramServer(acmePipeline, DefaultConfig(), Options{Registerer: acmeReg}))
+	goOn := make(chan struct{})
+	own.OnAppend = func(*store.Batch) error { <-goOn; return nil }
+	c, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var turn atomic.Int64
+	served := make(chan error, 1)
+	go func() {
+		served <- s.Serve(context.Background(), c, func(netip.Addr) (principal.Principal, error) {
+			switch turn.Add(1) {
+			case 1:
+				return principal.Principal{Tenant: principal.Default}, nil
+			case 2:
+				return principal.Principal{Tenant: "acme"}, nil
+			}
+			return principal.Principal{}, errors.New("no rule")
+		})
+	}()
+	h := &udpHarness{T: t, reg: ownReg, addr: c.LocalAddr().(*net.UDPAddr), server: s, served: served}
+	h.send("a 1 100", "b 1 100\nbad", "c 1 100")
+	h.until(func() bool { n, _ := acme.Count(); return n == 1 })
+	close(goOn)
+	h.stop()
+	if got := own.Text(); got != asStored("a 1 100000") {
+		t.Errorf("the default tenant has %s", got)
+	}
+	if got := acme.Text(); got != asStored("b 1 100000") {
+		t.Errorf("acme has %s", got)
+	}
+	if got := ingesttest.Counters(t, acmeReg, "varve_ingest_rejected_total"); got["carbon_udp,bad_syntax"] != 1 {
+		t.Errorf("acme's refusals: %v", got)
+	}
+	if got := h.count("varve_ingest_rejected_total"); got["carbon_udp,forbidden"] != 1 || got["carbon_udp,bad_syntax"] != 0 {
+		t.Errorf("other refusals: %v", got)
 	}
 }
