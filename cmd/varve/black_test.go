@@ -72,9 +72,15 @@ type process struct {
 // start runs varve serve on dir and waits until it is ready.
 func start(t *testing.T, dir string, args ...string) *process {
 	t.Helper()
+	return startIn(t, nil, dir, args...)
+}
+
+// startIn does so in an environment.
+func startIn(t *testing.T, environment []string, dir string, args ...string) *process {
+	t.Helper()
 	args = append([]string{"serve", "--data-dir", dir, "--http-addr=127.0.0.1:0", "--telnet-addr=127.0.0.1:0", "--carbon-addr=127.0.0.1:0", "--pickle-addr=127.0.0.1:0"}, args...)
 	p := &process{t: t, command: exec.Command(binary, args...), stderr: &bytes.Buffer{}}
-	p.command.Env = []string{}
+	p.command.Env = append([]string{}, environment...)
 	p.command.Stderr = p.stderr
 	out, err := p.command.StdoutPipe()
 	if err != nil {

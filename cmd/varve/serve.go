@@ -100,8 +100,10 @@ func serve(t terminal, args []string) error {
 	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer restore()
 	signalled := make(chan time.Time, 1)
+	manager := serviceManager()
 	context.AfterFunc(ctx, func() {
 		signalled <- time.Now()
+		manager.tell(managerStopping, log)
 		stopServer()
 		restore() // a second signal kills
 	})
@@ -112,7 +114,16 @@ func serve(t terminal, args []string) error {
 	log.Info("ready", "version", versionText(), "http", srv.Addr("http"), "telnet", srv.Addr("telnet"), "carbon", srv.Addr("carbon"), "pickle", srv.Addr("pickle"), "carbon_udp", srv.Addr("carbon_udp"),
 		"store", c.Store, "data_dir", c.DataDir, "tenants", len(instances), "after", time.Since(began).Round(time.Millisecond))
 	stopRollups := background(ctx, instances.runRollups)
-	stopReloads := background(ctx, reloads.OnHangup)
+	stopReloads := background(ctx, func(ctx context.Context) {
+		reloads.OnHangup(ctx, func(reloading bool) {
+			if reloading {
+				manager.tell(managerReloading, log)
+			} else {
+				manager.tell(managerReady, log)
+			}
+		})
+	})
+	manager.tell(managerReady, log)
 	err = <-ended
 	stopReloads()
 	stopRollups()

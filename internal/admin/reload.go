@@ -164,15 +164,21 @@ func (r *Reloader) serve(w http.ResponseWriter, _ *http.Request) {
 	answer(w, done, err)
 }
 
-// OnHangup reloads at each SIGHUP until ctx ends.
-func (r *Reloader) OnHangup(ctx context.Context) {
+// OnHangup reloads at each SIGHUP until ctx ends. told is told before and after that; nil
+// tells nobody.
+func (r *Reloader) OnHangup(ctx context.Context, told func(reloading bool)) {
+	if told == nil {
+		told = func(bool) {}
+	}
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	defer signal.Stop(hangups)
 	for {
 		select {
 		case <-hangups:
+			told(true)
 			_, _ = r.reload() // it is logged
+			told(false)
 		case <-ctx.Done():
 			return
 		}

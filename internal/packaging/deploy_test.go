@@ -106,7 +106,7 @@ func TestUnit(t *testing.T) {
 	}
 	for key, want := range map[string]string{
 		"ExecStart":      "/usr/bin/varve serve --config /etc/varve/varve.yaml",
-		"ExecStartPost":  "/usr/bin/varve health --config /etc/varve/varve.yaml --wait",
+		"Type":           "notify",
 		"StateDirectory": strings.TrimPrefix(dataDir, "/var/lib/"), "User": "varve", "ProtectSystem": "strict", "NoNewPrivileges": "yes",
 		"CapabilityBoundingSet": "", "Restart": "on-failure",
 	} {
