@@ -98,7 +98,20 @@ func TestEndOfRights(t *testing.T) {
 	}
 	never, sender := io.Pipe()
 	defer sender.Close()
+	trickle, tap := io.Pipe()
+	defer tap.Close()
+	dripping := make(chan struct{})
+	go func() { // until the client closes its end
+		defer close(dripping)
+		for {
+			if _, err := io.WriteString(tap, "some more"); err != nil {
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
 	cut, silent, kept, body := ask("lost", "GET", "/begun", nil), ask("lost", "GET", "/silent", nil), ask("kept", "GET", "/begun", nil), ask("lost", "POST", "/body", never)
+	slow := ask("lost", "POST", "/body", trickle)
 	lines, err := net.Dial("tcp", s.Addr("telnet"))
 	if err != nil {
 		t.Fatal(err)
@@ -126,9 +139,13 @@ func TestEndOfRights(t *testing.T) {
 	if got := <-silent; got.status != 401 || !strings.Contains(got.body, "was revoked") {
 		t.Errorf("an answer that had not begun: %+v", got)
 	}
-	if got := <-body; got.status != 401 && got.err == nil {
-		t.Errorf("a request whose body does not come: %+v", got)
+	for _, posted := range []chan outcome{body, slow} {
+		if got := <-posted; got.status != 401 && got.err == nil {
+			t.Errorf("a request whose body does not end: %+v", got)
+		}
 	}
+	trickle.Close()
+	<-dripping
 	if _, err := answers.ReadByte(); err == nil {
 		t.Error("a connection of lines stays open")
 	}

@@ -7,8 +7,10 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"varve/internal/auth"
 	"varve/internal/clip"
 	"varve/internal/httpapi"
 )
@@ -116,6 +118,7 @@ func (rw *response) EndOfRights() {
 	rw.mu.Lock()
 	defer rw.mu.Unlock()
 	if rw.body != nil && !rw.over {
+		rw.body.cut.Store(true)
 		rw.control.SetReadDeadline(time.Now())
 	}
 }
@@ -278,7 +281,8 @@ type body struct {
 	waits   bool          // the client waits for 100 Continue before it sends
 	ended   bool
 	failed  bool
-	evicted bool // the connection was closed for a new one
+	evicted bool        // the connection was closed for a new one
+	cut     atomic.Bool // the sender has lost its rights
 }
 
 func newBody(r *http.Request, control *http.ResponseController, stall time.Duration) *body {
@@ -291,6 +295,10 @@ func newBody(r *http.Request, control *http.ResponseController, stall time.Durat
 func (b *body) Read(p []byte) (int, error) {
 	if b.ended || b.failed {
 		return b.ReadCloser.Read(p) // says why
+	}
+	if b.cut.Load() { // also if more has come already, and the deadline would move
+		b.failed = true
+		return 0, auth.ErrEnded
 	}
 	b.waits = false
 	now := time.Now()
