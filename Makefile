@@ -47,6 +47,7 @@ test-contract: ## run all that is promised over CASSANDRA (5.0.8 or 4.1.10), som
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra -cassandra.conformance -count=1 -timeout 40m
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra/... ./internal/kairos -count=1 -timeout 30m
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra/events -skip TestThreeNodes -cassandra.long -count=1 -timeout 20m
+	scripts/cassandra.sh with --version $(CASSANDRA) go test ./cmd/varve -run TestTimelinesOverCassandra -cassandra.long -count=1 -timeout 10m
 	scripts/cassandra.sh with --version $(CASSANDRA) go test ./internal/cassandra -run TestFailures -cassandra.failures -count=1 -timeout 30m
 
 test-cluster: ## kill and pause nodes of rings of three under load, and nodes with users and TLS; some 15 minutes

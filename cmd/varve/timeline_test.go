@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"net/http"
 	"os"
@@ -138,9 +139,14 @@ func (p *process) timelineCommands(t *testing.T) {
 	}
 }
 
+var long = flag.Bool("cassandra.long", false, "run tests over Cassandra that take long")
+
 // The same examples and commands work with the timelines in Cassandra. While that is away, the
 // timelines that are spooled take events, others answer 503; kill -9 loses none of them.
 func TestTimelinesOverCassandra(t *testing.T) {
+	if !*long {
+		t.Skip("needs -cassandra.long: make test-contract")
+	}
 	address := originals.Cassandra(t)
 	node := cqltest.NewFailingNode(t, address)
 	config := cqltest.Config(address)
