@@ -9,7 +9,7 @@ import (
 )
 
 var (
-	killsFlag = flag.Int("e2e.kills", 40, "rounds of TestKillLoop")
+	killsFlag = flag.Int("e2e.kills", 20, "rounds of TestKillLoop")
 	seedFlag  = flag.Uint64("e2e.seed", 0, "seed of TestKillLoop, 0 for a new one")
 )
 

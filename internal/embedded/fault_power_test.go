@@ -19,7 +19,7 @@ import (
 	"varve/internal/model"
 )
 
-var faultStep = flag.Int("embedded.faults", 5, "of how many file system calls one fails, or is the last before a power cut; 1 = each")
+var faultStep = flag.Int("embedded.faults", 8, "of how many file system calls one fails, or is the last before a power cut; 1 = each")
 
 // TestPowerCutAtEachCall cuts the power before each call to the file system that
 // a store makes while it starts, replays, takes writes, checkpoints, merges,
@@ -49,7 +49,7 @@ func cutAtEachCall(t *testing.T, durability string) {
 
 	step := int64(*faultStep)
 	if testing.Short() {
-		step *= 3
+		step *= 2
 	}
 	c := &cutter{t: t, script: before, fs: killed, step: step, offset: rand.Int64N(step)}
 	before.fs = errorfs.Wrap(killed, c)

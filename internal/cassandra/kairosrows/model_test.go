@@ -26,7 +26,7 @@ import (
 )
 
 var (
-	modelRounds = flag.Int("kairosrows.rounds", 5, "rounds of TestEveryStoredRowIsFound")
+	modelRounds = flag.Int("kairosrows.rounds", 3, "rounds of TestEveryStoredRowIsFound")
 	modelSeed   = flag.Uint64("kairosrows.modelseed", 0, "seed of TestEveryStoredRowIsFound, 0 = of the time")
 )
 

@@ -20,7 +20,7 @@ import (
 )
 
 var (
-	besideFlag   = flag.Int("differential.beside", 300, "number of questions to Varve and KairosDB on one keyspace, over all keyspaces")
+	besideFlag   = flag.Int("differential.beside", 150, "number of questions to Varve and KairosDB on one keyspace, over all keyspaces")
 	keyspaceFlag = flag.String("differential.keyspace", "", "the only kind of keyspace to be asked about")
 )
 

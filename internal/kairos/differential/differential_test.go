@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	queriesFlag = flag.Int("differential.queries", 300, "number of questions")
+	queriesFlag = flag.Int("differential.queries", 150, "number of questions")
 	seedFlag    = flag.Uint64("differential.seed", 1, "what is drawn follows from this")
 	worldFlag   = flag.Uint64("differential.world", 0, "ask about this world only; 0 is all")
 	failures    = flag.Int("differential.failures", 3, "stop after so many differences that are not listed; each is reduced")
