@@ -36,6 +36,10 @@ const (
 	arriveWithin = 30 * time.Second
 )
 
+// mostInVain is after how many frames in a row without a point a connection is closed. No
+// sender has such frames, and four bytes of one cost as much as some hundred of points.
+const mostInVain = 1000
+
 // pickles takes the pickles of connections.
 type pickles struct {
 	p        *ingest.Pipeline
@@ -98,6 +102,7 @@ type pickleConn struct {
 	frame  []byte
 
 	isLarge bool // c holds a place of h.large
+	inVain  int  // frames without a point since the last with one
 
 	pickle *pickle // while a frame is stored
 	items  []value // of it, those that are not stored yet
@@ -176,16 +181,31 @@ func (c *pickleConn) store(ctx context.Context) bool {
 	}
 	defer c.giveBack()
 	items, err := c.pickle.load(c.frame)
-	if err != nil {
-		c.h.p.Reject(c.h.proto, c.remote, ingest.Faultf(ingest.BadSyntax, "the pickle is refused: %v", err), c.frame, 1)
-		return true
+	if err != nil || len(items) == 0 {
+		return c.passOver(err)
 	}
+	c.inVain = 0
 	for c.items = items; len(c.items) > 0; c.items = c.items[c.done:] {
 		if !c.offer(ctx) {
 			return false
 		}
 	}
 	return true
+}
+
+// passOver leaves out a frame without points, which err refuses if it is not nil. It
+// reports whether the connection goes on.
+func (c *pickleConn) passOver(err error) bool {
+	c.inVain++
+	f := ingest.Faultf(ingest.BadSyntax, "the pickle is refused: %v", err)
+	switch {
+	case c.inVain == mostInVain:
+		f = ingest.Faultf(ingest.BadSyntax, "%d frames in a row had no point; the connection was closed", mostInVain)
+	case err == nil:
+		return true
+	}
+	c.h.p.Reject(c.h.proto, c.remote, f, c.frame, 1)
+	return c.inVain < mostInVain
 }
 
 // largestKept bounds the decoders that are kept, in values.

@@ -193,6 +193,31 @@ func TestFaultyPickles(t *testing.T) {
 	}
 }
 
+// TestFramesInVain: frames without points cost the connection, those with points between
+// them keep it.
+func TestFramesInVain(t *testing.T) {
+	nothing := framed("].")
+	few := append(bytes.Repeat(nothing, mostInVain-1), framed(onePoint)...)
+	h := start(t, true, nil)
+	h.send(append(bytes.Clone(few), few...), 10_000)
+	if samples, _ := h.recorder.Count(); samples != 2 || len(h.refused()) != 0 {
+		t.Errorf("%d samples, want 2; refused: %v", samples, h.refused())
+	}
+	h = start(t, true, nil)
+	c := h.dial()
+	if _, err := c.Write(bytes.Repeat(nothing, mostInVain)); err != nil {
+		t.Fatal(err)
+	}
+	c.SetReadDeadline(time.Now().Add(time.Minute))
+	if _, err := c.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the connection is still open: %v", err)
+	}
+	h.stop()
+	if got := h.refused()["pickle,bad_syntax"]; got != 1 {
+		t.Errorf("refused: %v", h.refused())
+	}
+}
+
 // TestPicklesCutShort: what is announced is not allocated, and not stored.
 func TestPicklesCutShort(t *testing.T) {
 	for n := range len(onePoint) + 3 {
