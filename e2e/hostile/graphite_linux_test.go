@@ -14,8 +14,9 @@ import (
 )
 
 // graphiteMemory is what one kind of question to Graphite's API may take, asked by
-// several at once: query.max_memory for each, and garbage.
-const graphiteMemory = 1200 * mib
+// several at once: query.max_memory, which is 512 MiB, for each of the two that a machine
+// with two processors answers at a time, and a quarter of that as garbage.
+const graphiteMemory = 2 * 512 * mib * 5 / 4
 
 // paths stores a tree of many paths, and one path with some days of points.
 func (w *ward) paths() {
