@@ -15,8 +15,8 @@ import (
 
 // graphiteMemory is what one kind of question to Graphite's API may take, asked by
 // several at once: query.max_memory, which is 512 MiB, for each of the two that a machine
-// with two processors answers at a time, and a quarter of that as garbage.
-const graphiteMemory = 2 * 512 * mib * 5 / 4
+// with two processors answers at a time, and as much garbage as Go lets gather beside it.
+const graphiteMemory = 2 * 512 * mib * 2
 
 // paths stores a tree of many paths, and one path with some days of points.
 func (w *ward) paths() {
