@@ -705,7 +705,6 @@ func (s *lineServer) Serve(_ context.Context, l net.Listener) error {
 		if err != nil {
 			return err
 		}
-		s.accepted <- struct{}{}
 		s.conns.Go(func() {
 			defer c.Close()
 			b, _ := io.ReadAll(c)
@@ -713,6 +712,7 @@ func (s *lineServer) Serve(_ context.Context, l net.Listener) error {
 			defer s.mu.Unlock()
 			s.received.Write(b)
 		})
+		s.accepted <- struct{}{} // after conns counts it: Shutdown waits for all that was accepted
 	}
 }
 
