@@ -257,8 +257,8 @@ func TestRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := hold(t, filepath.Join(t.TempDir(), "none"), c)
-	cert := func(cn string, mail ...string) *x509.Certificate {
-		return &x509.Certificate{Subject: pkix.Name{CommonName: cn}, EmailAddresses: mail}
+	shown := func(cn string, mail ...string) Connection {
+		return certified{&x509.Certificate{Subject: pkix.Name{CommonName: cn}, EmailAddresses: mail}}
 	}
 	for _, test := range []struct {
 		claim Claim
@@ -277,11 +277,11 @@ func TestRules(t *testing.T) {
 		{Claim{Stream: "pickle", Remote: netip.MustParseAddr("192.0.2.7")}, "mapped@default write "},
 		{Claim{Stream: Datagrams, Remote: netip.MustParseAddr("192.0.2.7")}, ReasonNone},
 		{Claim{Stream: Datagrams, Remote: netip.MustParseAddr("198.51.100.1")}, "198.51.100.1@default write "},
-		{Claim{Stream: "http", Certificate: cert("collector-7.example.org")}, "collector-7.example.org@default write "},
-		{Claim{Stream: "http", Certificate: cert("collector-7.example.org.evil")}, ReasonNoRule},
-		{Claim{Stream: "http", Certificate: cert("")}, ReasonNoRule},
-		{Claim{Stream: "http", Certificate: cert("", "al@example.org"), Tenant: "c"}, "al@example.org@c read "},
-		{Claim{Stream: "http", Certificate: cert("collector-7.example.org"), Authorization: "Bearer x"}, ReasonToken},
+		{Claim{Stream: "http", Connection: shown("collector-7.example.org")}, "collector-7.example.org@default write "},
+		{Claim{Stream: "http", Connection: shown("collector-7.example.org.evil")}, ReasonNoRule},
+		{Claim{Stream: "http", Connection: shown("")}, ReasonNoRule},
+		{Claim{Stream: "http", Connection: shown("", "al@example.org"), Tenant: "c"}, "al@example.org@c read "},
+		{Claim{Stream: "http", Connection: shown("collector-7.example.org"), Authorization: "Bearer x"}, ReasonToken},
 		{Claim{Stream: "http", Remote: netip.MustParseAddr("10.9.0.1"), User: "alice"}, "alice@default admin "},
 		{Claim{Stream: "http", Remote: netip.MustParseAddr("10.9.0.1"), User: "alic"}, ReasonNoRule},
 		{Claim{Stream: "http", Remote: netip.MustParseAddr("10.9.0.2"), User: "alice"}, ReasonNone},

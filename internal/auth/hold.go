@@ -2,178 +2,134 @@ package auth
 
 import (
 	"context"
-	"errors"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"varve/internal/principal"
 )
 
-// ErrEnded ends what went on for a sender that has lost its rights. Who asks only whether a
-// context was cancelled takes it for a client that has gone.
+// ErrEnded is the cause of the end of a [Held] whose sender has lost its rights. It matches
+// [context.Canceled], so that code which knows nothing of rights treats the sender as a client
+// that has disconnected.
 var ErrEnded error = endedError{}
 
 type endedError struct{}
 
 func (endedError) Error() string {
-	return "the token, certificate or rule of this sender was revoked, has expired or was changed meanwhile"
+	return "this sender has lost its rights: its token, certificate or rule was revoked, has expired or has changed"
 }
 
 func (endedError) Is(target error) bool { return target == context.Canceled }
 
-// A Held is something that goes on for a sender, such as a request or a connection, and its
-// context, on behalf of that sender. It ends, for [ErrEnded], when the sender no longer has what it had at
-// the beginning. Release is to be called at the end.
-//
-// Most requests are over before anybody asks whether their context has ended. So the context
-// that can be cancelled is only made when somebody does.
+// A Held is the context of an admitted request or connection. It carries the sender's
+// [principal.Principal], and ends with [ErrEnded] when the sender loses its rights.
 type Held struct {
-	context.Context // of the request or connection
-	keeper          *Keeper
-	claim           Claim
-	id              Identity
-	ender           Ender
-
-	next, before *Held // keeper.holds guards them
-
-	mu     sync.Mutex // held while joined is set
-	joined atomic.Pointer[joined]
+	lazyContext
+	keeper *Keeper
+	claim  Claim
+	sender principal.Principal
+	whole  bool      // see Identity
+	until  time.Time // likewise
+	ender  Ender
 }
 
-// An Ender is told when what a Held stands for is to end. It must not wait, nor release.
+// An Ender is told when the rights of a sender end. EndOfRights must not block, and must not
+// call Release.
 type Ender interface{ EndOfRights() }
 
-// A joined context ends with its parent and by cancel.
-type joined struct {
-	context.Context
-	cancel context.CancelCauseFunc
-}
-
-// holds are all that go on, as a ring around first. What the mutex guards is short: one comes
-// and goes with each request.
+// holds are the requests and connections that have not been released.
 type holds struct {
-	sync.Mutex
-	first   Held
-	version atomic.Uint64 // of tokens and rules
+	version atomic.Uint64 // counts changes of what the keeper grants
+
+	mu struct {
+		sync.Mutex // each request locks it twice, so it is never held for long
+		all        map[*Held]struct{}
+	}
 }
 
-// Hold watches over something that begins for the sender c, which was identified as id: its
-// token may be revoked, it or its certificate expire, a reload take its rule away or give it
-// other rights. ender may be nil.
+// Hold registers a request or connection with the context ctx, whose sender Identify has
+// identified as id by the claim c. The caller must call Release at its end. ender may be nil.
 func (k *Keeper) Hold(ctx context.Context, c Claim, id Identity, ender Ender) *Held {
-	h := &Held{Context: ctx, keeper: k, claim: c, id: id, ender: ender}
-	k.holds.Lock()
-	h.before, h.next = &k.holds.first, k.holds.first.next
-	h.before.next, h.next.before = h, h
-	k.holds.Unlock()
-	if k.holds.version.Load() != id.version { // changed since the sender was identified
-		k.recheck()
+	h := &Held{lazyContext: lazyContext{Context: ctx}, keeper: k, claim: c, sender: id.Principal, whole: id.Whole, until: id.until, ender: ender}
+	k.holds.mu.Lock()
+	k.holds.mu.all[h] = struct{}{}
+	k.holds.mu.Unlock()
+	// A Recheck since Identify has not seen h.
+	if k.holds.version.Load() != id.version && !k.stillGives(h) {
+		k.end(h)
 	}
 	return h
 }
 
-// Release notes the end of h. Its ender is not told after that.
+// Release ends h. Its ender is not called after that.
 func (h *Held) Release() {
-	h.keeper.holds.Lock()
-	h.withdraw()
-	h.keeper.holds.Unlock()
-	if j := h.joined.Load(); j != nil {
-		j.cancel(nil)
-	}
+	h.keeper.holds.mu.Lock()
+	delete(h.keeper.holds.mu.all, h)
+	h.keeper.holds.mu.Unlock()
+	h.release()
 }
 
-// Ended reports whether the sender has lost its rights since.
-func (h *Held) Ended() bool {
-	j := h.joined.Load()
-	return j != nil && errors.Is(context.Cause(j), ErrEnded)
-}
+// Ended reports whether the sender has lost its rights.
+func (h *Held) Ended() bool { return h.cause() == ErrEnded }
 
-// withdraw takes h out of the ring, if it is there. keeper.holds must be held.
-func (h *Held) withdraw() {
-	if h.next != nil {
-		h.before.next, h.next.before = h.next, h.before
-		h.next, h.before = nil, nil
-	}
-}
-
-// join makes the context that can be cancelled.
-func (h *Held) join() *joined {
-	if j := h.joined.Load(); j != nil {
-		return j
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if j := h.joined.Load(); j != nil {
-		return j
-	}
-	j := &joined{}
-	j.Context, j.cancel = context.WithCancelCause(h.Context)
-	h.joined.Store(j)
-	return j
-}
-
-// Done implements [context.Context].
-func (h *Held) Done() <-chan struct{} { return h.join().Done() }
-
-// Err implements [context.Context].
-func (h *Held) Err() error {
-	if j := h.joined.Load(); j != nil {
-		return j.Err()
-	}
-	return h.Context.Err()
-}
-
-// Value implements [context.Context]. Package context finds the cause of an end by it.
+// Value implements [context.Context].
 func (h *Held) Value(key any) any {
 	if key == (principal.Key{}) {
-		return &h.id.Principal
+		return &h.sender
 	}
-	if j := h.joined.Load(); j != nil {
-		return j.Value(key)
-	}
-	return h.Context.Value(key)
+	return h.lazyContext.Value(key)
 }
 
-// changed notes that tokens or rules have changed, and ends what they no longer allow.
-func (k *Keeper) changed() {
+// Recheck ends all requests and connections whose senders have lost their rights. It must be
+// called after each change of tokens, rules or authorities of client certificates.
+func (k *Keeper) Recheck() {
 	k.holds.version.Add(1)
-	k.recheck()
-}
-
-// recheck ends what senders no longer may have.
-func (k *Keeper) recheck() {
 	k.endIf(func(h *Held) bool { return !k.stillGives(h) })
 }
 
-// expire ends what was allowed up to now.
+// expire ends all requests and connections whose token or certificate has expired.
 func (k *Keeper) expire() {
 	now := k.now()
-	k.endIf(func(h *Held) bool { return !h.id.until.IsZero() && !now.Before(h.id.until) })
+	k.endIf(func(h *Held) bool { return !h.until.IsZero() && !now.Before(h.until) })
 }
 
-func (k *Keeper) endIf(over func(*Held) bool) {
-	k.holds.Lock()
-	defer k.holds.Unlock()
+// endIf ends those for which lost returns true. The mutex is not held while lost runs: it may have to
+// verify a certificate.
+func (k *Keeper) endIf(lost func(*Held) bool) {
+	k.holds.mu.Lock()
+	all := slices.Collect(maps.Keys(k.holds.mu.all))
+	k.holds.mu.Unlock()
 	ended := 0
-	for h := k.holds.first.next; h != &k.holds.first; {
-		next := h.next
-		if over(h) {
-			h.withdraw()
-			h.join().cancel(ErrEnded)
-			if h.ender != nil {
-				h.ender.EndOfRights()
-			}
-			k.ended.WithLabelValues(h.claim.Stream).Inc()
+	for _, h := range all {
+		if lost(h) && k.end(h) {
 			ended++
 		}
-		h = next
 	}
 	if ended > 0 {
 		k.log.Info("auth: requests and connections of senders that have lost their rights were ended", "number", ended)
 	}
 }
 
-// stillGives reports whether the sender of h would be the same one now.
+// end ends h, and reports whether it had not been released.
+func (k *Keeper) end(h *Held) bool {
+	k.holds.mu.Lock()
+	defer k.holds.mu.Unlock()
+	if _, there := k.holds.mu.all[h]; !there {
+		return false
+	}
+	delete(k.holds.mu.all, h)
+	h.cancel(ErrEnded)
+	if h.ender != nil {
+		h.ender.EndOfRights()
+	}
+	k.ended.WithLabelValues(h.claim.Stream).Inc()
+	return true
+}
+
+// stillGives reports whether the sender of h would be identified as the same one now.
 func (k *Keeper) stillGives(h *Held) bool {
 	c := h.claim
 	g, id, refusal := k.grant(&c)
@@ -183,5 +139,5 @@ func (k *Keeper) stillGives(h *Held) bool {
 	var ok bool
 	id.Tenant, ok = g.tenant(c.Tenant)
 	id.Rights, id.Prefix, id.Whole = g.Rights, g.Prefix, g.whole()
-	return ok && id.Principal == h.id.Principal && id.Whole == h.id.Whole
+	return ok && id.Principal == h.sender && id.Whole == h.whole
 }

@@ -23,8 +23,8 @@ func TestHold(t *testing.T) {
 	c := DefaultConfig()
 	c.Rules = []string{"address=10.0.0.0/8 role=write", "address=10.1.0.0/16 role=write", "address=192.0.2.0/24 role=write", "cn=old role=write", "cn=new role=write"}
 	h := hold(t, path, c)
-	of := func(cn string, until time.Duration) *x509.Certificate {
-		return &x509.Certificate{Subject: pkix.Name{CommonName: cn}, NotAfter: noon.Add(until)}
+	of := func(cn string, until time.Duration) Connection {
+		return certified{&x509.Certificate{Subject: pkix.Name{CommonName: cn}, NotAfter: noon.Add(until)}}
 	}
 	type open struct {
 		*Held
@@ -39,8 +39,8 @@ func TestHold(t *testing.T) {
 		"changed":     {Stream: "telnet", Remote: netip.MustParseAddr("192.0.2.1")},
 		"other rule":  {Stream: "telnet", Remote: netip.MustParseAddr("10.1.1.1")},
 		"gone":        {Stream: "telnet", Remote: netip.MustParseAddr("10.2.1.1")},
-		"certificate": {Stream: "telnet", Certificate: of("old", time.Minute)},
-		"renewed":     {Stream: "telnet", Certificate: of("new", 24*time.Hour)},
+		"certificate": {Stream: "telnet", Connection: of("old", time.Minute)},
+		"renewed":     {Stream: "telnet", Connection: of("new", 24*time.Hour)},
 	} {
 		id, err := h.Identify(claim)
 		if err != nil {
@@ -70,7 +70,7 @@ func TestHold(t *testing.T) {
 	h.now = h.now.Add(time.Minute)
 	h.expire()
 	check("a minute later", "certificate")
-	if got := h.reason(Claim{Stream: "telnet", Certificate: of("old", time.Second)}); got != ReasonExpired {
+	if got := h.reason(Claim{Stream: "telnet", Connection: of("old", time.Second)}); got != ReasonExpired {
 		t.Errorf("a certificate that has expired: %q", got)
 	}
 	if _, err := Revoke(path, "revoked"); err != nil {
@@ -97,13 +97,19 @@ func TestHold(t *testing.T) {
 	for _, o := range all {
 		o.Release()
 	}
-	if h.holds.first.next != &h.holds.first {
+	if len(h.holds.mu.all) > 0 {
 		t.Error("some are held after their end")
 	}
 	if <-stayed; errors.Is(context.Cause(all["stays"].Held), ErrEnded) {
 		t.Error("what has ended by itself lost its rights")
 	}
 }
+
+// certified is a connection with a certificate, whose authority is trusted.
+type certified struct{ cert *x509.Certificate }
+
+func (s certified) Certificate() *x509.Certificate { return s.cert }
+func (s certified) Trusted() bool                  { return true }
 
 // told counts how often it was told of the end.
 type told struct{ times int }

@@ -25,10 +25,19 @@ import (
 type Claim struct {
 	Stream        string
 	Remote        netip.Addr
-	Certificate   *x509.Certificate // that was verified; nil: none
-	Authorization string            // the header
-	User          string            // the header that proxies set; it counts only if Remote is one
-	Tenant        string            // that the sender asks for; "" leaves it open
+	Connection    Connection // nil: without a certificate
+	Authorization string     // the header
+	User          string     // the header that proxies set; it counts only if Remote is one
+	Tenant        string     // that the sender asks for; "" leaves it open
+}
+
+// A Connection knows the certificate that its client has shown.
+type Connection interface {
+	// Certificate returns it, nil if there is none. It was verified when it was shown.
+	Certificate() *x509.Certificate
+
+	// Trusted reports whether an authority that is configured now vouches for Certificate.
+	Trusted() bool
 }
 
 // An Identity is who a sender is.
@@ -118,7 +127,7 @@ type Options struct {
 // NewKeeper reads the token file. c must be valid.
 func NewKeeper(c Config, o Options) (*Keeper, error) {
 	k := &Keeper{path: c.Path(o.TokenFile), proxyHeader: c.ProxyHeader, now: o.Now, log: o.Logger}
-	k.holds.first.next, k.holds.first.before = &k.holds.first, &k.holds.first
+	k.holds.mu.all = map[*Held]struct{}{}
 	set := collectors.Named("varve_auth_")
 	k.refused = set.CounterVec("refused_total", "Requests and connections that were refused for lack of a credential or right, by stream and reason.", "stream", "reason")
 	k.ended = set.CounterVec("ended_total", "Requests and connections that were ended since the token or rule of their sender was revoked, had expired or was changed, by stream.", "stream")
@@ -175,7 +184,7 @@ func (k *Keeper) Read(c Config) (apply func(), err error) {
 			k.log.Info("auth: rules are in force", "rules", len(next.rules), "proxies", len(next.proxies))
 		}
 		k.take(tokens)
-		k.changed()
+		k.Recheck()
 	}, nil
 }
 
@@ -287,7 +296,7 @@ func (k *Keeper) refresh(state fileState) (failed *fileState) {
 	}
 	if next != nil {
 		k.take(next)
-		k.changed()
+		k.Recheck()
 	}
 	return nil
 }
@@ -347,8 +356,9 @@ func (k *Keeper) grant(c *Claim) (*Grant, Identity, *Refusal) {
 		}
 		return &t.Grant, Identity{Principal: principal.Principal{Name: t.title()}, By: ByToken, until: t.Expires}, nil
 	}
-	if c.Certificate != nil && k.now().After(c.Certificate.NotAfter) && !c.Certificate.NotAfter.IsZero() {
-		return nil, Identity{}, &Refusal{Reason: ReasonExpired, Name: c.Certificate.Subject.CommonName, Text: "the client certificate of this connection has expired; connect again with a new one"}
+	cert, refusal := k.certificate(c)
+	if refusal != nil {
+		return nil, Identity{}, refusal
 	}
 	rules := k.rules.Load()
 	if c.User != "" && contains(rules.proxies, c.Remote) {
@@ -364,10 +374,10 @@ func (k *Keeper) grant(c *Claim) (*Grant, Identity, *Refusal) {
 		if !r.on(c.Stream) {
 			continue
 		}
-		if c.Certificate != nil {
-			if name := r.ofCertificate(c.Certificate); name != "" {
+		if cert != nil {
+			if name := r.ofCertificate(cert); name != "" {
 				id := named(r, name, ByCertificate)
-				id.until = c.Certificate.NotAfter
+				id.until = cert.NotAfter
 				return &r.grant, id, nil
 			}
 		}
@@ -377,8 +387,8 @@ func (k *Keeper) grant(c *Claim) (*Grant, Identity, *Refusal) {
 			return &r.grant, id, nil
 		}
 	}
-	if c.Certificate != nil {
-		return nil, Identity{}, &Refusal{Reason: ReasonNoRule, Name: c.Certificate.Subject.CommonName, Text: "no rule of auth.rules is for this client certificate"}
+	if cert != nil {
+		return nil, Identity{}, &Refusal{Reason: ReasonNoRule, Name: cert.Subject.CommonName, Text: "no rule of auth.rules is for this client certificate"}
 	}
 	if c.Stream == Datagrams {
 		return nil, Identity{}, &Refusal{Reason: ReasonNone, Text: "no rule of auth.rules is for this address; datagrams need one with address= and stream=carbon_udp"}
@@ -387,6 +397,22 @@ func (k *Keeper) grant(c *Claim) (*Grant, Identity, *Refusal) {
 		return nil, Identity{}, &Refusal{Reason: ReasonNone, Text: "no rule of auth.rules is for this address, or for a certificate that it has shown; lines need one with address=, cn= or san="}
 	}
 	return nil, Identity{}, &Refusal{Reason: ReasonNone, Text: "this needs a credential: a token as Authorization: Bearer TOKEN, or as the password of basic authentication; varve token create makes one"}
+}
+
+// certificate returns the certificate that c shows, nil if it shows none.
+func (k *Keeper) certificate(c *Claim) (*x509.Certificate, *Refusal) {
+	if c.Connection == nil {
+		return nil, nil
+	}
+	cert := c.Connection.Certificate()
+	switch {
+	case cert == nil:
+	case !cert.NotAfter.IsZero() && k.now().After(cert.NotAfter):
+		return nil, &Refusal{Reason: ReasonExpired, Name: cert.Subject.CommonName, Text: "the client certificate of this connection has expired; connect again with a new one"}
+	case !c.Connection.Trusted():
+		return nil, &Refusal{Reason: ReasonUntrusted, Name: cert.Subject.CommonName, Text: "the authority of this client certificate is no longer trusted; connect again with a certificate of another one"}
+	}
+	return cert, nil
 }
 
 func named(r *rule, otherwise, by string) Identity {

@@ -14,6 +14,7 @@ const (
 	ReasonMalformed = "malformed"
 	ReasonToken     = "unknown_token"
 	ReasonExpired   = "expired_token"
+	ReasonUntrusted = "untrusted_certificate"
 	ReasonNoRule    = "no_rule"
 	ReasonTenant    = "tenant"
 	ReasonRight     = "missing_right"

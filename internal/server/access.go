@@ -23,6 +23,7 @@ type Gatekeeper interface {
 	Identify(auth.Claim) (auth.Identity, error) // or an *auth.Refusal
 	Lacks(c auth.Claim, id auth.Identity, reason, text string) *auth.Refusal
 	Hold(ctx context.Context, c auth.Claim, id auth.Identity, ender auth.Ender) *auth.Held
+	Recheck()
 	ProxyHeader() string
 }
 
@@ -102,7 +103,7 @@ func (rt *router) identify(w http.ResponseWriter, r *http.Request, route httpapi
 		Authorization: first(r.Header["Authorization"]), User: first(r.Header[rt.proxyHeader]),
 	}
 	if c := connOf(r.Context()); c != nil {
-		claim.Certificate = c.Certificate()
+		claim.Connection = c
 	}
 	id, err := rt.keeper.Identify(claim)
 	if err != nil {
@@ -221,7 +222,7 @@ func withTenant(r *http.Request) (without *http.Request, ok bool) {
 // admitLine finds out who the client of a line protocol is. It needs the right to write.
 func (s *Server) admitLine(name string) func(context.Context, *stream.Conn) (context.Context, error) {
 	return func(ctx context.Context, c *stream.Conn) (context.Context, error) {
-		claim := auth.Claim{Stream: name, Remote: remoteOf(c.RemoteAddr().String()), Certificate: c.Certificate()}
+		claim := auth.Claim{Stream: name, Remote: remoteOf(c.RemoteAddr().String()), Connection: c}
 		id, err := s.admit(claim)
 		if err != nil {
 			return nil, err

@@ -2,13 +2,17 @@ package server
 
 import (
 	"bufio"
+	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +22,7 @@ import (
 	"varve/internal/auth"
 	"varve/internal/httpapi"
 	"varve/internal/principal"
+	"varve/internal/server/tlstest"
 	"varve/internal/stream"
 )
 
@@ -152,5 +157,120 @@ func TestEndOfRights(t *testing.T) {
 	close(goOn)
 	if got := <-kept; got.err != nil || got.body != "first\nlast\n" {
 		t.Errorf("an answer for someone else: %+v", got)
+	}
+}
+
+// When a reload takes an authority of client certificates away, what is open by its
+// certificates ends, and an open connection has no further request. What is open by
+// certificates of another authority goes on.
+func TestAuthorityRemoved(t *testing.T) {
+	root, gone := tlstest.NewAuthority(t), tlstest.NewAuthority(t)
+	kept := root.Intermediate()
+	gate := newGate(t, auth.Config{Rules: []string{"cn=tail role=read stream=http", "cn=lines role=write stream=telnet"}})
+	begun, causes, goOn := make(chan struct{}), make(chan error, 10), make(chan struct{})
+	s, config := secured(t, root, func(o *Options) {
+		if err := os.WriteFile(o.Config.TLS.ClientCAFile, slices.Concat(root.PEM, gone.PEM), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		o.Keeper = gate
+		o.Routes = []httpapi.Route{
+			httpapi.On("GET", "/who", httpapi.Read, whoami),
+			httpapi.On("GET", "/tail", httpapi.Read, func(w http.ResponseWriter, r *http.Request) {
+				fmt.Fprintln(w, "first")
+				w.(http.Flusher).Flush()
+				begun <- struct{}{}
+				select {
+				case <-r.Context().Done():
+					causes <- context.Cause(r.Context())
+				case <-goOn:
+					fmt.Fprintln(w, "last")
+				}
+			}),
+		}
+		o.Streams = map[string]StreamServer{"telnet": stream.NewServer(stream.Options{Name: "telnet", Limit: 10, Refuse: true}, whoamiLine{}, nil)}
+	})
+	type open struct {
+		tails []*http.Response // by HTTP/1.1 and HTTP/2
+		idle  *http.Client
+		lines *tls.Conn
+	}
+	url := "https://" + s.Addr("http")
+	by := func(ca *tlstest.Authority) (o open) {
+		shows := func(common string) *tls.Config {
+			c := ca.Client(common)
+			c.RootCAs = root.Client("").RootCAs // the server's authority
+			return c
+		}
+		for _, second := range []bool{false, true} {
+			response, err := client(t, shows("tail"), second).Get(url + "/tail")
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { response.Body.Close() })
+			<-begun
+			o.tails = append(o.tails, response)
+		}
+		o.idle = client(t, shows("tail"), false)
+		if response, who := get(t, o.idle, url+"/who"); response.StatusCode != 200 {
+			t.Fatal(response.Status, who)
+		}
+		var err error
+		if o.lines, err = tls.Dial("tcp", s.Addr("telnet"), shows("lines")); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { o.lines.Close() })
+		o.lines.SetDeadline(time.Now().Add(20 * time.Second))
+		return o
+	}
+	answers := func(c *tls.Conn) bool {
+		fmt.Fprintln(c, "hello")
+		n, err := c.Read(make([]byte, 100))
+		return err == nil && n > 0
+	}
+	ended, goesOn := by(gone), by(kept)
+	if !answers(ended.lines) || !answers(goesOn.lines) {
+		t.Fatal("lines are not taken")
+	}
+	reload := func() {
+		t.Helper()
+		apply, err := s.ReadTLS(config)
+		if err != nil || apply == nil {
+			t.Fatal("a change of the authorities is not seen: ", err)
+		}
+		apply()
+	}
+	tlstest.Write(t, filepath.Dir(config.TLS.ClientCAFile), map[string][]byte{"ca": root.PEM})
+	reload()
+
+	for _, tail := range ended.tails {
+		if err := <-causes; !errors.Is(err, auth.ErrEnded) {
+			t.Errorf("a request ends for %v", err)
+		}
+		if text, err := io.ReadAll(tail.Body); err == nil {
+			t.Errorf("an answer by %s comes to its end: %q", tail.Proto, text)
+		}
+	}
+	if response, text := get(t, ended.idle, url+"/who"); response.StatusCode != 401 || !strings.Contains(text, "no longer trusted") {
+		t.Errorf("a further request: %s %s", response.Status, text)
+	}
+	if answers(ended.lines) {
+		t.Error("a connection of lines stays open")
+	}
+	close(goOn)
+	for _, tail := range goesOn.tails {
+		if text, err := io.ReadAll(tail.Body); err != nil || string(text) != "first\nlast\n" {
+			t.Errorf("by another authority: %q %v", text, err)
+		}
+	}
+	if response, text := get(t, goesOn.idle, url+"/who"); response.StatusCode != 200 {
+		t.Errorf("a further request by another authority: %s %s", response.Status, text)
+	}
+	if !answers(goesOn.lines) {
+		t.Error("a connection of lines by another authority is closed")
+	}
+	config.TLS.ClientCAFile = ""
+	reload()
+	if answers(goesOn.lines) {
+		t.Error("a connection of lines stays open without any authority")
 	}
 }

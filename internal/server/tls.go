@@ -161,7 +161,8 @@ func authorities(text []byte) (*x509.CertPool, error) {
 }
 
 // ReadTLS reads the files of TLS again. The function that it returns puts them in force
-// for connections that come from then on, and is nil if nothing has changed.
+// for connections that come from then on, and is nil if nothing has changed. What goes on by
+// a client certificate for which no authority vouches any more ends.
 func (s *Server) ReadTLS(c Config) (apply func(), err error) {
 	if c.TLS.on() != s.config.TLS.on() {
 		return nil, errors.New("server.tls.cert_file: TLS is turned on and off by a restart only")
@@ -178,6 +179,9 @@ func (s *Server) ReadTLS(c Config) (apply func(), err error) {
 	}
 	return func() {
 		s.keyring.current.Store(next)
+		if s.keeper != nil {
+			s.keeper.Recheck() // an authority may have gone
+		}
 		s.log.Info("TLS: new connections get the certificates that were read", "cert_file", c.TLS.CertFile, "expires", next.expires)
 	}, nil
 }

@@ -109,8 +109,18 @@ func TestForeignClientCertificate(t *testing.T) {
 		response.Body.Close()
 		t.Error("a certificate of another authority gets", response.Status)
 	}
-	if got := counted(t, s.metrics.handshakes.WithLabelValues("http", "certificate")); got != 1 {
-		t.Errorf("%v handshakes failed for their certificate, want 1", got)
+	awaitCount(t, s.metrics.handshakes.WithLabelValues("http", "certificate"), 1)
+}
+
+// awaitCount waits until a counter has a value: what fails is counted after the client sees
+// the end.
+func awaitCount(t *testing.T, counter prometheus.Counter, want float64) {
+	t.Helper()
+	for began := time.Now(); counted(t, counter) < want && time.Since(began) < time.Minute; {
+		time.Sleep(time.Millisecond)
+	}
+	if got := counted(t, counter); got != want {
+		t.Errorf("counted %v, want %v", got, want)
 	}
 }
 
@@ -135,13 +145,7 @@ func TestHandshakesThatFail(t *testing.T) {
 		}
 	}
 	for reason, want := range map[string]float64{"not_tls": 2, "timeout": 3} {
-		counter := s.metrics.handshakes.WithLabelValues("http", reason)
-		for began := time.Now(); counted(t, counter) < want && time.Since(began) < time.Minute; { // it is counted after the client sees the end
-			time.Sleep(time.Millisecond)
-		}
-		if got := counted(t, counter); got != want {
-			t.Errorf("%v handshakes failed for %s, want %v", got, reason, want)
-		}
+		awaitCount(t, s.metrics.handshakes.WithLabelValues("http", reason), want)
 	}
 	if response, _ := get(t, client(t, ca.Client(""), true), "https://"+s.Addr("http")+"/hello"); response.StatusCode != 200 {
 		t.Error("afterwards", response.Status)

@@ -16,7 +16,8 @@ import (
 type Conn struct {
 	net.Conn
 	tls      *tls.Conn // nil: none is spoken
-	in       inbound   // what tls reads
+	trust    atomic.Pointer[trust]
+	in       inbound // what tls reads
 	listener *Listener
 	once     sync.Once
 

@@ -141,7 +141,9 @@ func (l *Listener) Accept() (net.Conn, error) {
 		}
 		c := &Conn{Conn: nc, listener: l}
 		if l.o.tls != nil {
-			c.tls = tls.Server(side{c}, l.o.tls.Config())
+			config := l.o.tls.Config()
+			c.tls = tls.Server(side{c}, config)
+			c.trust.Store(&trust{config.ClientCAs, true}) // the handshake fails otherwise
 		}
 		entered, err := l.admit(c)
 		if err != nil {

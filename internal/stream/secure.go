@@ -65,7 +65,7 @@ func Of(nc net.Conn) *Conn {
 func (c *Conn) TLS() *tls.Conn { return c.tls }
 
 // Certificate returns the certificate by which the client has shown who it is, nil if it
-// has shown none. It was verified in the handshake.
+// has shown none. It was verified in the handshake; see Trusted.
 func (c *Conn) Certificate() *x509.Certificate {
 	if c.tls == nil {
 		return nil
@@ -75,6 +75,40 @@ func (c *Conn) Certificate() *x509.Certificate {
 		return nil
 	}
 	return state.PeerCertificates[0]
+}
+
+// A trust says whether one of some authorities vouches for the certificate of a client.
+type trust struct {
+	authorities *x509.CertPool // nil: there are none
+	given       bool
+}
+
+// Trusted reports whether an authority that is configured now vouches for Certificate. In the
+// handshake there may have been others.
+func (c *Conn) Trusted() bool {
+	if c.tls == nil {
+		return false
+	}
+	authorities, t := c.listener.o.tls.Config().ClientCAs, c.trust.Load()
+	if t.authorities != authorities {
+		t = &trust{authorities, vouch(authorities, c.tls.ConnectionState().PeerCertificates)}
+		c.trust.Store(t)
+	}
+	return t.given
+}
+
+// vouch reports whether one of the authorities vouches for a certificate. chain is what the
+// client has sent: the certificate, then those between it and its authority.
+func vouch(authorities *x509.CertPool, chain []*x509.Certificate) bool {
+	if authorities == nil || len(chain) == 0 { // package x509 would take the system's authorities for none
+		return false
+	}
+	between := x509.NewCertPool()
+	for _, c := range chain[1:] {
+		between.AddCert(c)
+	}
+	_, err := chain[0].Verify(x509.VerifyOptions{Roots: authorities, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	return err == nil
 }
 
 // Handshake makes TLS out of a connection, within the time that [TLS] gives for it. It

@@ -110,10 +110,8 @@ func (s *Server) accept(ctx context.Context, ln *Listener, conns *sync.WaitGroup
 				return err
 			}
 			s.log.Warn(s.o.Name+": accept failed, trying again", "address", ln.Addr(), "error", err)
-			select {
-			case <-ctx.Done():
+			if work.Pause(ctx, acceptPause) != nil {
 				return err
-			case <-time.After(acceptPause):
 			}
 			continue
 		}

@@ -23,19 +23,39 @@ type Authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 	PEM  []byte
+	sent []byte // beside the certificates that it signs: its own, if another one has signed it
 }
 
 // NewAuthority returns an authority of its own.
 func NewAuthority(t testing.TB) *Authority {
 	t.Helper()
 	a := &Authority{t: t, key: newKey(t)}
-	der := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: "a test's authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil, a.key)
+	a.certify(a.sign(authority("a test's authority"), nil, a.key))
+	return a
+}
+
+// Intermediate returns an authority that a vouches for. Who shows a certificate that it has
+// signed shows its own beside that.
+func (a *Authority) Intermediate() *Authority {
+	a.t.Helper()
+	below := &Authority{t: a.t, key: newKey(a.t)}
+	below.certify(a.sign(authority("an intermediate one"), a.cert, below.key))
+	below.sent = below.PEM
+	return below
+}
+
+func authority(common string) *x509.Certificate {
+	return &x509.Certificate{Subject: pkix.Name{CommonName: common}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
+}
+
+// certify gives a its certificate.
+func (a *Authority) certify(der []byte) {
+	a.t.Helper()
 	var err error
 	if a.cert, err = x509.ParseCertificate(der); err != nil {
-		t.Fatal(err)
+		a.t.Fatal(err)
 	}
 	a.PEM = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
-	return a
 }
 
 func newKey(t testing.TB) *ecdsa.PrivateKey {
@@ -89,7 +109,7 @@ func (a *Authority) issue(template *x509.Certificate) (cert, key []byte) {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
+	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), a.sent...), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: secret})
 }
 
 // Client returns the configuration of a client that trusts the authority, and shows a
