@@ -6,7 +6,7 @@
 // Fixed-width integers are little-endian.
 //
 //	+----------------------------------------------------------+
-//	| header: magic "VARVEBLK", version u32 = 1, zero u32      |
+//	| header: magic "VARVEBLK", version u32, step u32          |
 //	+----------------------------------------------------------+
 //	| page 0: chunks of one or more series (package chunk),    |
 //	|         about 16 KiB, checksummed by itself              |

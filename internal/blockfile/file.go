@@ -111,14 +111,14 @@ func (f *File) readHead() error {
 	}
 	v, step := binary.LittleEndian.Uint32(head[8:]), binary.LittleEndian.Uint32(head[12:])
 	switch {
-	case v != version && v != versionTwo:
-		return f.corrupt(8, "format version %d is not known to this build (it knows %d and %d); use a newer one, and do not repair with this one", v, version, versionTwo)
+	case v < version || v > versionThree:
+		return f.corrupt(8, "format version %d is not known to this build (it knows %d to %d); use a newer one, and do not repair with this one", v, version, versionThree)
 	case v == version && step != 0:
 		return f.corrupt(12, "expected zero, got %d", step)
-	case v == versionTwo && step == 0:
+	case v != version && step == 0:
 		return f.corrupt(12, "expected the width of buckets in seconds, got zero")
 	}
-	f.StepMS = int64(step) * 1000
+	f.StepMS, f.Sketches = int64(step)*1000, v == versionThree
 	return nil
 }
 
@@ -132,13 +132,16 @@ func (f *File) parseTail(tail []byte, indexAt uint64, pages, seriesLen, propsLen
 	if f.Series, err = parseSeries(tail[:seriesLen]); err != nil {
 		return f.corrupt(at, "series: %v", err)
 	}
-	step := f.StepMS
-	f.StepMS = 0
+	step, sketches := f.StepMS, f.Sketches
+	f.StepMS, f.Sketches = 0, false
 	if err := json.Unmarshal(tail[seriesLen:seriesLen+propsLen], &f.Properties); err != nil {
 		return f.corrupt(at+int64(seriesLen), "properties: %v", err)
 	}
 	if f.StepMS != step {
 		return f.corrupt(12, "the header says buckets of %d ms, the properties say %d", step, f.StepMS)
+	}
+	if f.Sketches != sketches {
+		return f.corrupt(8, "the header says sketches: %t, the properties say %t", sketches, f.Sketches)
 	}
 	return nil
 }

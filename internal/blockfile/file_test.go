@@ -19,6 +19,7 @@ import (
 
 	"varve/internal/chunk"
 	"varve/internal/model"
+	"varve/internal/quantile"
 	"varve/internal/store"
 )
 
@@ -570,10 +571,10 @@ func TestTruncated(t *testing.T) {
 
 func TestUnknownVersion(t *testing.T) {
 	b := small(t)
-	b[8] = 3
+	b[8] = 4
 	_, err := damaged(t, b)
 	wantDamage(t, len(b), err)
-	if !strings.Contains(err.Error(), "version 3 is not known to this build") || !strings.Contains(err.Error(), "newer") {
+	if !strings.Contains(err.Error(), "version 4 is not known to this build") || !strings.Contains(err.Error(), "newer") {
 		t.Error(err)
 	}
 }
@@ -773,6 +774,41 @@ func TestSampleCount(t *testing.T) {
 	}
 }
 
+// TestFilesOfSketches: builds that cannot read sketches refuse the file by its version.
+func TestFilesOfSketches(t *testing.T) {
+	fs := vfs.NewMem()
+	w, err := Create(fs, path, chunk.Best, Origin{Sequence: 5, StepMS: 60_000, Sketches: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var c model.Columns
+	var a model.Aggregate
+	a.Add(60_005, 2.5)
+	a.Sketch = quantile.Of(2.5)
+	c.AppendBytes(60_000, a.Append(nil), 0)
+	if err := w.Add(7, model.AggregateKind, &c, 0, 1); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	f := openFile(t, fs, path)
+	b := readContent(t, fs, path)
+	if !f.Sketches || f.StepMS != 60_000 || b[8] != 3 {
+		t.Errorf("version %d: %+v", b[8], f.Properties)
+	}
+	for _, v := range []byte{1, 2} {
+		bad := bytes.Clone(b)
+		bad[8] = v
+		_, err := damaged(t, bad)
+		wantDamage(t, len(bad), err)
+	}
+	content(t, fs, "cut", b[:len(b)-1])
+	if got := SalvageHead(fs, "cut"); got != (Properties{StepMS: 60_000, Sketches: true}) {
+		t.Errorf("a file without properties: %+v", got)
+	}
+}
+
 // TestFilesOfBuckets: their step is in header and properties, and a bucket reaches to its
 // last instant.
 func TestFilesOfBuckets(t *testing.T) {
@@ -806,7 +842,7 @@ func TestFilesOfBuckets(t *testing.T) {
 		wantDamage(t, len(bad), err)
 	}
 	content(t, fs, "cut", b[:len(b)-1])
-	if got := SalvageStep(fs, "cut"); got != 60_000 {
-		t.Errorf("step of a file without properties: %d", got)
+	if got := SalvageHead(fs, "cut"); got != (Properties{StepMS: 60_000}) {
+		t.Errorf("a file without properties: %+v", got)
 	}
 }

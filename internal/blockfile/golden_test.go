@@ -13,7 +13,9 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/go-cmp/cmp"
 
+	"varve/internal/chunk"
 	"varve/internal/model"
+	"varve/internal/quantile"
 )
 
 var update = flag.Bool("update", false, "write the golden file again; only with a new format version")
@@ -54,6 +56,9 @@ func inspect(t *testing.T, b []byte) string {
 	fmt.Fprintf(&out, "time %d to %d, expires at %d, half at %d\n", f.MinMS, f.MaxMS, f.ExpiresMS, f.HalfExpiresMS)
 	if f.SeriesExpireMS != 0 {
 		fmt.Fprintf(&out, "a series expires at %d\n", f.SeriesExpireMS)
+	}
+	if f.StepMS != 0 {
+		fmt.Fprintf(&out, "buckets of %d ms, sketches %t\n", f.StepMS, f.Sketches)
 	}
 	fmt.Fprintf(&out, "series %v\n", f.Series.ToArray())
 	for i, p := range f.pages {
@@ -102,6 +107,45 @@ func writeGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := os.WriteFile("testdata/version-1-series-expire.txt", []byte(inspect(t, b)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	writeGoldenBuckets(t)
+}
+
+// writeGoldenBuckets writes a file of buckets, of which one series has sketches.
+func writeGoldenBuckets(t *testing.T) {
+	fs := vfs.NewMem()
+	w, err := Create(fs, path, chunk.Best, Origin{Sequence: 5, Deletions: 3, StepMS: 60_000, Sketches: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for series := range uint32(2) {
+		var c model.Columns
+		for i := range int64(20) {
+			ms := 1_700_000_040_000 + 60_000*i
+			var a model.Aggregate
+			var values []float64
+			for k := range int64(6) {
+				values = append(values, float64((i*31+k*k*17)%100)/4)
+				a.Add(ms+10_000*k, values[k])
+			}
+			if series == 1 {
+				a.Sketch = quantile.Of(values...)
+			}
+			c.AppendBytes(ms, a.Append(nil), 0)
+		}
+		if err := w.Add(series, model.AggregateKind, &c, 0, c.Len()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := w.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	b := readContent(t, fs, path)
+	if err := os.WriteFile("testdata/version-3.blk", b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile("testdata/version-3.txt", []byte(inspect(t, b)), 0o644); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -182,27 +182,28 @@ func SalvageProperties(fs vfs.FS, path string) (Properties, error) {
 	return p, nil
 }
 
-// SalvageStep returns the StepMS of a file of which the properties cannot be read, as
-// its header says it, 0 if that cannot be read either.
-func SalvageStep(fs vfs.FS, path string) int64 {
+// SalvageHead returns StepMS and Sketches of a file of which the properties cannot be
+// read, as its header says them; nothing if that cannot be read either.
+func SalvageHead(fs vfs.FS, path string) (p Properties) {
 	file, err := fs.Open(path, vfs.RandomReadsOption)
 	if err != nil {
-		return 0
+		return p
 	}
 	defer file.Close()
 	f := File{Path: path, file: file}
 	if f.readHead() != nil {
-		return 0
+		return p
 	}
-	return f.StepMS
+	return f.Properties
 }
 
 // A Tally recomputes a file's properties from its samples.
 type Tally struct{ w Writer }
 
-// NewTally begins a tally of a file of samples, or of buckets.
-func NewTally(stepMS int64) Tally {
-	return Tally{Writer{props: Properties{StepMS: stepMS}}}
+// NewTally begins a tally of a file of samples, or of buckets, of which the header was
+// read.
+func NewTally(p Properties) Tally {
+	return Tally{Writer{props: Properties{StepMS: p.StepMS, Sketches: p.Sketches}}}
 }
 
 // Add counts the samples of the next chunk, in the order of the file.

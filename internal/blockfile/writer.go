@@ -17,13 +17,14 @@ import (
 )
 
 const (
-	magicHead  = "VARVEBLK"
-	magicTail  = "VARVEEND"
-	version    = 1
-	versionTwo = 2 // of files of buckets
-	headerSize = 16
-	indexEntry = 24
-	trailerLen = 8 + 4 + 4 + 4 + 4 + 8
+	magicHead    = "VARVEBLK"
+	magicTail    = "VARVEEND"
+	version      = 1
+	versionTwo   = 2 // of files of buckets
+	versionThree = 3 // of files of buckets that may have sketches
+	headerSize   = 16
+	indexEntry   = 24
+	trailerLen   = 8 + 4 + 4 + 4 + 4 + 8
 
 	pageTarget   = 16 << 10
 	chunkBytes   = 64 << 10 // of byte strings in one chunk, unless one alone has more
@@ -63,6 +64,10 @@ type Properties struct {
 	// this width, whole seconds, by the beginning of the bucket, and MaxMS is the last
 	// instant of the last bucket. The header has it too, in seconds.
 	StepMS int64 `json:"step_ms,omitempty"`
+
+	// Sketches says that the aggregates of a file of buckets may have sketches. The
+	// header says it by its version, since earlier builds cannot read these.
+	Sketches bool `json:"sketches,omitempty"`
 }
 
 // Range is the span of the file's samples.
@@ -113,6 +118,7 @@ type expiry struct {
 type Origin struct {
 	Sequence, Deletions uint64
 	StepMS              int64
+	Sketches            bool // see Properties
 }
 
 // Create begins a file at path; what is there is overwritten. Either Finish or Abort
@@ -128,23 +134,26 @@ func Create(fs vfs.FS, path string, level chunk.Level, o Origin) (*Writer, error
 		out:    bufio.NewWriterSize(f, 128<<10),
 		series: roaring.New(),
 		props: Properties{
-			Sequence: o.Sequence, Deletions: o.Deletions, StepMS: o.StepMS,
+			Sequence: o.Sequence, Deletions: o.Deletions, StepMS: o.StepMS, Sketches: o.Sketches,
 			MinMS: math.MaxInt64, MaxMS: math.MinInt64,
 		},
 	}
 	w.page.Reset(level)
-	w.write(appendHeader(nil, o.StepMS))
+	w.write(appendHeader(nil, o))
 	return w, nil
 }
 
 // appendHeader appends the header of a file of samples, or of buckets.
-func appendHeader(dst []byte, stepMS int64) []byte {
+func appendHeader(dst []byte, o Origin) []byte {
 	v := uint32(version)
-	if stepMS != 0 {
+	switch {
+	case o.Sketches:
+		v = versionThree
+	case o.StepMS != 0:
 		v = versionTwo
 	}
 	dst = binary.LittleEndian.AppendUint32(append(dst, magicHead...), v)
-	return binary.LittleEndian.AppendUint32(dst, uint32(stepMS/1000))
+	return binary.LittleEndian.AppendUint32(dst, uint32(o.StepMS/1000))
 }
 
 // Add appends samples [from, to) of c, at most chunk.MaxSamples, as one chunk,

@@ -69,6 +69,8 @@ type encoder struct {
 	ordinals    []uint64
 	firsts      []int
 	huffman     *huff0.Scratch
+	plain       []byte        // aggregates without their sketches
+	sketches    model.Columns // only the sketches
 }
 
 var encoders = sync.Pool{New: func() any { return new(encoder) }}
@@ -81,6 +83,9 @@ func (e *encoder) release() {
 	}
 	if cap(e.compressed) > keep {
 		e.compressed = nil
+	}
+	if cap(e.plain)+cap(e.sketches.Data) > keep {
+		e.plain, e.sketches = nil, model.Columns{}
 	}
 	encoders.Put(e)
 }
@@ -189,6 +194,8 @@ type Decoder struct {
 	symbols    []byte
 	expanded   []byte
 	huff       *huff0.Scratch
+	plain      model.Columns // aggregates without their sketches
+	sketches   model.Columns // only the sketches
 
 	times    []int64  // of the column that timesOf names
 	timesOf  timesKey // zero: none

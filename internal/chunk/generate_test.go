@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 
 	"varve/internal/model"
+	"varve/internal/quantile"
 )
 
 // The generators make columns of every kind and shape that the codec treats
@@ -160,6 +161,9 @@ func randomBytes(rng *rand.Rand, kind model.Kind, n int, c *model.Columns) {
 		for i := range n {
 			a := model.Aggregate{Sum: math.Float64frombits(sums[i]), Count: int64(counts[i]), Last: math.Float64frombits(lasts[i])}
 			a.Min, a.Max, a.LastMS = a.Last, a.Sum, c.Times[i]+rng.Int64N(60_000)
+			if shape == 4 && rng.IntN(5) > 0 {
+				a.Sketch = quantile.Of(randomSketched(rng)...)
+			}
 			c.Data = a.Append(c.Data)
 			c.Offsets = append(c.Offsets, uint32(len(c.Data)))
 		}
@@ -182,6 +186,18 @@ func randomBytes(rng *rand.Rand, kind model.Kind, n int, c *model.Columns) {
 		}
 		c.Offsets = append(c.Offsets, uint32(len(c.Data)))
 	}
+}
+
+// randomSketched makes the values of a sketch, at times few distinct ones.
+func randomSketched(rng *rand.Rand) []float64 {
+	values := make([]float64, 1+rng.IntN(20))
+	for i := range values {
+		values[i] = math.Exp(rng.NormFloat64())
+		if len(values) < 5 {
+			values[i] = 1
+		}
+	}
+	return values
 }
 
 func randomTTLs(rng *rand.Rand, n int) []uint32 {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"varve/internal/model"
+	"varve/internal/quantile"
 )
 
 var update = flag.Bool("update", false, "write the golden pages again; only with a new format version")
@@ -101,6 +102,7 @@ func writeGolden(t *testing.T) {
 	for level, name := range levels {
 		writeGoldenPage(t, name, level, goldenChunks())
 		writeGoldenPage(t, "aggregates-"+name, level, goldenAggregates())
+		writeGoldenPage(t, "sketches-"+name, level, goldenSketches())
 	}
 }
 
@@ -135,6 +137,33 @@ func goldenAggregates() []added {
 		odd.AppendBytes(ms, even.Append(nil)[i%2:], 0)
 	}
 	return []added{{kind: model.AggregateKind, c: regular}, {kind: model.AggregateKind, c: uneven}, {kind: model.AggregateKind, c: odd}}
+}
+
+// goldenSketches are buckets of a minute and of an hour with sketches, of which some lack
+// one, and buckets whose sketches are all the same.
+func goldenSketches() []added {
+	minutes, hours, same := &model.Columns{}, &model.Columns{}, &model.Columns{}
+	bucket := func(ms int64, n int, value func(k int) float64) []byte {
+		var a model.Aggregate
+		var values []float64
+		for k := range n {
+			values = append(values, value(k))
+			a.Add(ms+int64(k)*10_000, value(k))
+		}
+		a.Sketch = quantile.Of(values...)
+		return a.Append(nil)
+	}
+	for i := range 40 {
+		ms := 1_700_000_000_000 + 60_000*int64(i)
+		b := bucket(ms, 6, func(k int) float64 { return float64((i*7+k*k*13)%90) - 5 })
+		if i%10 == 9 {
+			b = b[:model.AggregateSize]
+		}
+		minutes.AppendBytes(ms, b, 0)
+		hours.AppendBytes(60*ms, bucket(60*ms, 360, func(k int) float64 { return math.Sqrt(float64((i+k)*(k%37) + 1)) }), 0)
+		same.AppendBytes(ms, bucket(ms, 6, func(int) float64 { return 42.5 }), 0)
+	}
+	return []added{{kind: model.AggregateKind, c: minutes}, {kind: model.AggregateKind, c: hours}, {kind: model.AggregateKind, c: same}}
 }
 
 // goldenChunks takes every way of writing a column once.

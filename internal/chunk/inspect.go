@@ -101,6 +101,8 @@ func nameValues(r reader, kind model.Kind) string {
 		return "complex/" + nameDoubles(r)
 	case bytesAggregate:
 		return "aggregate/" + nameDoubles(r)
+	case bytesSketched:
+		return "sketched/" + nameDoubles(r)
 	}
 	return "damaged"
 }

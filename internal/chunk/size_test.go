@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"varve/internal/model"
+	"varve/internal/quantile"
 )
 
 // TestSizes pins what chunks may cost, in bytes per sample. The limits are a
@@ -59,6 +60,42 @@ func TestAggregateSizes(t *testing.T) {
 		}
 		if per := float64(size) / float64(buckets); per > limit {
 			t.Errorf("%s: %.3f bytes per bucket, limit %.3f", shape.name, per, limit)
+		}
+	}
+}
+
+// TestSketchSizes pins what the sketch of a bucket of latencies costs, in bytes: of a minute
+// with 6 samples, and of an hour with 360.
+func TestSketchSizes(t *testing.T) {
+	values := map[string]func(r *rand.Rand) float64{
+		"whole ms":    func(r *rand.Rand) float64 { return math.Round(math.Exp(3 + r.NormFloat64()/2)) },
+		"full digits": func(r *rand.Rand) float64 { return math.Exp(3 + r.NormFloat64()/2) },
+		"narrow":      func(r *rand.Rand) float64 { return 100 + 3*r.NormFloat64() },
+		"heavy tail":  func(r *rand.Rand) float64 { return math.Pow(r.Float64(), -2) },
+		"constant":    func(*rand.Rand) float64 { return 5 },
+	}
+	limits := map[string][2]float64{"whole ms": {6, 46}, "full digits": {8.3, 68}, "narrow": {2.5, 12}, "heavy tail": {8.6, 115}, "constant": {0.1, 0.2}}
+	for name, next := range values {
+		for i, samples := range []int{6, 360} {
+			r := rand.New(rand.NewPCG(1, 1))
+			with, without := &model.Columns{}, &model.Columns{}
+			for n := range 1000 {
+				var a model.Aggregate
+				var all []float64
+				for k := range samples {
+					all = append(all, next(r))
+					a.Add(int64(n*samples+k)*10_000, all[k])
+				}
+				without.AppendBytes(int64(n*samples)*10_000, a.Append(nil), 0)
+				a.Sketch = quantile.Of(all...)
+				with.AppendBytes(int64(n*samples)*10_000, a.Append(nil), 0)
+			}
+			base := float64(len(Append(nil, model.AggregateKind, without, 0, 1000, Best))) / 1000
+			per := float64(len(Append(nil, model.AggregateKind, with, 0, 1000, Best)))/1000 - base
+			t.Logf("%-11s %3d samples: %5.1f bytes, and %5.1f for the sketch", name, samples, base, per)
+			if per > limits[name][i] {
+				t.Errorf("%s, %d samples: %.1f bytes for a sketch, limit %.1f", name, samples, per, limits[name][i])
+			}
 		}
 	}
 }

@@ -19,6 +19,7 @@ const (
 	bytesDictionary = 1 // distinct values as a plain column, then their ranks
 	bytesComplex    = 2 // see complexParts
 	bytesAggregate  = 3 // see aggregateParts
+	bytesSketched   = 4 // as bytesAggregate, then the sketches as a plain or dictionary column
 
 	// bytesCompressed: the bytes are zstd, preceded by both lengths.
 	bytesCompressed = 0x10
@@ -56,6 +57,8 @@ func (e *encoder) appendBytes(dst []byte, kind model.Kind, c *model.Columns, fro
 		return e.appendParts(append(dst, bytesComplex), complexParts, data, c.Times[from:to])
 	case kind == model.AggregateKind && allOfSize(c, from, to, 8*len(aggregateParts)):
 		return e.appendParts(append(dst, bytesAggregate), aggregateParts, data, c.Times[from:to])
+	case kind == model.AggregateKind && allFrom(c, from, to, 8*len(aggregateParts)):
+		return e.appendSketched(append(dst, bytesSketched), c, from, to)
 	}
 	if len(data) <= MaxExpandedBytes {
 		if distinct := e.rank(c, from, to); distinct*2 <= to-from {
@@ -76,6 +79,30 @@ func allOfSize(c *model.Columns, from, to, size int) bool {
 		}
 	}
 	return true
+}
+
+// allFrom reports whether all values have so many bytes at least.
+func allFrom(c *model.Columns, from, to, size int) bool {
+	for i := from; i < to; i++ {
+		if int(c.Offsets[i+1]-c.Offsets[i]) < size {
+			return false
+		}
+	}
+	return true
+}
+
+// appendSketched appends aggregates, some of which have a sketch.
+func (e *encoder) appendSketched(dst []byte, c *model.Columns, from, to int) []byte {
+	size := 8 * len(aggregateParts)
+	e.plain, e.sketches.Data, e.sketches.Offsets = e.plain[:0], e.sketches.Data[:0], append(e.sketches.Offsets[:0], 0)
+	for i := from; i < to; i++ {
+		v := c.Bytes(i)
+		e.plain = append(e.plain, v[:size]...)
+		e.sketches.Data = append(e.sketches.Data, v[size:]...)
+		e.sketches.Offsets = append(e.sketches.Offsets, uint32(len(e.sketches.Data)))
+	}
+	dst = e.appendParts(dst, aggregateParts, e.plain, c.Times[from:to])
+	return e.appendBytes(dst, model.Custom, &e.sketches, 0, to-from)
 }
 
 // appendStrings appends tag, lengths, and the bytes of all strings, compressed
@@ -163,6 +190,20 @@ func (e *encoder) appendParts(dst []byte, parts []part, data []byte, times []int
 // bytes reads a column of n byte strings and appends them to dst.
 func (d *Decoder) bytes(r *reader, dst *model.Columns, n int) {
 	switch tag := r.u8(); tag {
+	case bytesComplex:
+		d.parts(r, dst, complexParts, n)
+	case bytesAggregate:
+		d.parts(r, dst, aggregateParts, n)
+	case bytesSketched:
+		d.sketched(r, dst, n)
+	default:
+		d.texts(r, tag, dst, n)
+	}
+}
+
+// texts reads a column of n byte strings that are not taken apart.
+func (d *Decoder) texts(r *reader, tag byte, dst *model.Columns, n int) {
+	switch tag {
 	case bytesPlain, bytesPlain | bytesCompressed:
 		lengths := resize(&d.numbers, n)
 		data := d.strings(r, tag, lengths)
@@ -172,10 +213,6 @@ func (d *Decoder) bytes(r *reader, dst *model.Columns, n int) {
 		}
 	case bytesDictionary:
 		d.dictionary(r, dst, n)
-	case bytesComplex:
-		d.parts(r, dst, complexParts, n)
-	case bytesAggregate:
-		d.parts(r, dst, aggregateParts, n)
 	default:
 		r.fail("unknown column of byte strings %#x", tag)
 	}
@@ -318,6 +355,27 @@ func (d *Decoder) parts(r *reader, dst *model.Columns, parts []part, n int) {
 	dst.Offsets = slices.Grow(dst.Offsets, n)
 	for i := range n {
 		dst.Offsets = append(dst.Offsets, uint32(at+(i+1)*size))
+	}
+}
+
+// sketched reads what appendSketched has written.
+func (d *Decoder) sketched(r *reader, dst *model.Columns, n int) {
+	d.plain.Reset()
+	d.plain.Times = append(d.plain.Times, dst.Times[len(dst.Times)-n:]...)
+	d.parts(r, &d.plain, aggregateParts, n)
+	d.sketches.Reset()
+	d.texts(r, r.u8(), &d.sketches, n)
+	if r.err != nil || !d.room(r, dst, uint64(len(d.plain.Data)+len(d.sketches.Data))) {
+		return
+	}
+	if len(dst.Offsets) == 0 {
+		dst.Offsets = append(dst.Offsets, uint32(len(dst.Data)))
+	}
+	dst.Data = slices.Grow(dst.Data, len(d.plain.Data)+len(d.sketches.Data))
+	dst.Offsets = slices.Grow(dst.Offsets, n)
+	for i := range n {
+		dst.Data = append(append(dst.Data, d.plain.Bytes(i)...), d.sketches.Bytes(i)...)
+		dst.Offsets = append(dst.Offsets, uint32(len(dst.Data)))
 	}
 }
 

@@ -174,26 +174,32 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// BenchmarkPolicy is what a sample costs in its life, in user CPU time, with a policy and
-// without one: two days of samples every ten seconds, with a checkpoint and merges after
-// each hour. Compare one with the other on the same machine.
+// BenchmarkPolicy is what a sample costs in its life, in user CPU time, with a policy,
+// with one that asks for sketches, and without one: two days of samples every ten
+// seconds, with a checkpoint and merges after each hour. Compare one with the other on
+// the same machine.
 func BenchmarkPolicy(b *testing.B) {
-	for _, stages := range []string{"", "10s:6h,60s:24h,1h:5y"} {
-		b.Run("stages="+stages, func(b *testing.B) {
+	const stages = "10s:6h,60s:24h,1h:5y"
+	for _, c := range []struct {
+		stages string
+		sketch bool
+	}{{"", false}, {stages, false}, {stages, true}} {
+		b.Run(fmt.Sprintf("stages=%s/sketch=%t", c.stages, c.sketch), func(b *testing.B) {
 			for b.Loop() {
-				benchmarkPolicy(b, stages)
+				benchmarkPolicy(b, c.stages, c.sketch)
 			}
 		})
 	}
 }
 
-func benchmarkPolicy(b *testing.B, stages string) {
+func benchmarkPolicy(b *testing.B, stages string, sketch bool) {
 	const hosts, hours, stepMS = 10, 48, 10_000
 	now := atomic.Int64{}
 	now.Store(1_700_000_000_000)
 	o := Options{Now: func() time.Time { return time.UnixMilli(now.Load()) }}
 	if stages != "" {
-		rules, _, err := retention.ParseSchemas("[a]\npattern = .\nretentions = " + stages + "\n")
+		p := retention.PolicyConfig{Name: "a", Stages: stages, Sketch: sketch, XFilesFactor: -1}
+		rules, err := retention.Config{Policies: []retention.PolicyConfig{p}}.Rules()
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -58,11 +58,12 @@ type policyCount struct {
 	series int
 }
 
-// A policyKind is the rule of a series, nil if it has none, and whether its data can be
-// folded, or only go.
+// A policyKind is what counts of a series: its rule, nil if it has none, whether its data
+// can be folded, or only go, and whether percentiles of it are kept.
 type policyKind struct {
-	rule  *retention.Rule
-	folds bool
+	rule     *retention.Rule
+	folds    bool
+	sketches bool // its buckets have sketches
 }
 
 // border returns the time before which data of a step has something to be done with.
@@ -82,7 +83,8 @@ func (s *Store) agesOf(f *openFile, book *retention.Book) *ages {
 	counts := map[policyKind]int{}
 	for it := f.Series.Iterator(); it.HasNext(); {
 		id := it.Next()
-		counts[policyKind{s.policyOf(id).Rule, f.StepMS != 0 || s.kindInFiles(id).Fixed()}]++
+		p := s.policyOf(id)
+		counts[policyKind{p.Rule, f.StepMS != 0 || s.kindInFiles(id).Fixed(), p.Sketches()}]++
 	}
 	if a.book != nil { // another book
 		a.notUntil = 0
@@ -226,21 +228,27 @@ type folder struct {
 	now    time.Time
 	origin blockfile.Origin
 
-	merging bool // all stays as it is
-	held    bool // some series were left out
-	fold    buckets.Fold
-	rest    partition.Gather            // what stays as it is
-	made    map[int64]*partition.Gather // by step
-	id      uint32
-	data    []byte // scratch
+	merging  bool // all stays as it is
+	sketches bool // buckets that are made may have sketches
+	held     bool // some series were left out
+	fold     buckets.Fold
+	rest     partition.Gather            // what stays as it is
+	made     map[int64]*partition.Gather // by step
+	id       uint32
+	data     []byte // scratch
 }
 
 func (s *Store) newFolder(ctx context.Context, st *state, files []*openFile, counts *partition.Counts, deletions uint64, now time.Time) *folder {
 	_, sequence, _ := extent(asSet(files))
 	f := &folder{
 		ctx: ctx, store: s, state: st, files: files, stepMS: files[0].StepMS, now: now,
-		origin: blockfile.Origin{Sequence: sequence, Deletions: deletions, StepMS: files[0].StepMS},
+		origin: blockfile.Origin{Sequence: sequence, Deletions: deletions, StepMS: files[0].StepMS, Sketches: anySketches(files)},
 		made:   map[int64]*partition.Gather{},
+	}
+	for _, file := range files {
+		for _, p := range s.agesOf(file, s.book()).policies {
+			f.sketches = f.sketches || p.sketches
+		}
 	}
 	f.rest.Out = s.place.NewOutput(counts, chunk.Best, f.origin).Watch()
 	f.fold.Made = f.add
@@ -313,7 +321,7 @@ func (f *folder) series() error {
 
 // one folds a series.
 func (f *folder) one(kind model.Kind, iters []*blockfile.Iter) error {
-	f.fold.Begin(f.plan(kind))
+	f.fold.Begin(f.task(kind))
 	read := f.samples
 	if f.stepMS != 0 {
 		read, kind = f.buckets, model.AggregateKind
@@ -329,17 +337,21 @@ func (f *folder) one(kind model.Kind, iters []*blockfile.Iter) error {
 	return err
 }
 
-// plan returns the arguments of buckets.Fold.Begin.
-func (f *folder) plan(kind model.Kind) (plan retention.Plan, stepMS, slotMS int64) {
+// task says what is to be done with the current series.
+func (f *folder) task(kind model.Kind) buckets.Task {
 	p := retention.Policy{}
 	if !f.merging {
 		p = f.store.policyOf(f.id)
 	}
 	if p.Rule == nil {
-		return retention.Plan{{FromMS: model.AllTime.StartMS, StepMS: f.stepMS}}, f.stepMS, 0
+		return buckets.Task{Plan: retention.Plan{{FromMS: model.AllTime.StartMS, StepMS: f.stepMS}}, StepMS: f.stepMS}
 	}
 	stages := p.Rule.Stages
-	return f.restricted(stages.Plan(f.now.UnixMilli()), kind), f.stepMS, stages[0].Step * 1000
+	return buckets.Task{
+		Plan: f.restricted(stages.Plan(f.now.UnixMilli()), kind), StepMS: f.stepMS, SlotMS: stages[0].Step * 1000,
+		// The book may be another one than that by which the files were begun.
+		Sketches: f.sketches && p.Sketches(),
+	}
 }
 
 // restricted returns a plan by which samples only go where they must not be folded: those
@@ -393,7 +405,9 @@ func (f *folder) run(kind model.Kind, cols *model.Columns, from, to int) error {
 
 // buckets folds the buckets of a series.
 func (f *folder) buckets(_ model.Kind, iters []*blockfile.Iter) error {
-	var r buckets.Reader
+	// What stays keeps its sketches also if the policy does not ask for them now: it may
+	// ask again. A file without any is read without.
+	r := buckets.Reader{Sketches: f.origin.Sketches}
 	if err := r.Open(f.id, model.AllTime, false, f.store.bucketSources(f.state, f.id, iters)); err != nil {
 		return err
 	}
@@ -420,7 +434,7 @@ func (f *folder) add(b store.Bucket) error {
 	g := f.made[b.StepMS]
 	if g == nil {
 		origin := f.origin
-		origin.StepMS = b.StepMS
+		origin.StepMS, origin.Sketches = b.StepMS, f.sketches
 		g = &partition.Gather{Out: f.store.place.NewOutput(&partition.Counts{}, chunk.Best, origin).Watch()}
 		g.Begin(f.id, model.AggregateKind)
 		f.made[b.StepMS] = g
@@ -437,8 +451,14 @@ func (f *folder) append(g *partition.Gather, b store.Bucket) error {
 // mergeBuckets writes the buckets of files of one step to out.
 func (s *Store) mergeBuckets(ctx context.Context, st *state, files []*openFile, out *partition.Output) error {
 	f := &folder{ctx: ctx, store: s, state: st, files: files, stepMS: files[0].StepMS, now: s.now(), merging: true}
+	f.origin.Sketches = anySketches(files)
 	f.rest.Out = out
 	return f.series()
+}
+
+// anySketches reports whether some of the files may have sketches.
+func anySketches(files []*openFile) bool {
+	return slices.ContainsFunc(files, func(f *openFile) bool { return f.Sketches })
 }
 
 // bucketSources returns sources of a series' buckets. Those without any are left out.
@@ -487,8 +507,10 @@ func (s *Store) read(ctx context.Context, st *state, nowMS int64, id uint32, kin
 	if policy.Aggregation == nil {
 		policy.Aggregation = &retention.DefaultAggregation
 	}
+	_, percentile := policy.Aggregation.Method.Percentile()
 	return buckets.NewCursor(buckets.Query{
-		Context: ctx, Series: id, Kind: kind, Policy: policy, Options: o,
+		Sketches: policy.Sketches() && (percentile || o.Sketches),
+		Context:  ctx, Series: id, Kind: kind, Policy: policy, Options: o,
 		Sources: s.bucketSources(st, id, iters), LastMS: lastMS, Samples: samples,
 		Failed: func(err error) { s.noteDamage(st, err) },
 	})

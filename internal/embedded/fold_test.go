@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"varve/internal/model"
+	"varve/internal/quantile"
 	"varve/internal/retention"
 	"varve/internal/store"
 )
@@ -28,19 +29,40 @@ const foldWindow = 7_200_000
 type foldTest struct {
 	*testing.T
 	*Store
-	fs      *vfs.MemFS
-	nowMS   atomic.Int64
-	shelf   *retention.Shelf
-	samples map[string]map[int64]float64 // by series and time
-	oldest  map[string]int64             // what is older may be gone
+	fs       *vfs.MemFS
+	nowMS    atomic.Int64
+	shelf    *retention.Shelf
+	samples  map[string]map[int64]float64 // by series and time
+	oldest   map[string]int64             // what is older may be gone
+	sketches sketchMode
 }
 
-func book(t *testing.T, stages string) *retention.Book {
-	rules, _, err := retention.ParseSchemas("[thin]\npattern = ^thin\nretentions = " + stages + "\n")
-	if err != nil || len(rules) != 1 {
-		t.Fatal(rules, err)
+// A sketchMode says whether policies of a test ask for sketches.
+type sketchMode int
+
+const (
+	withoutSketches sketchMode = iota
+	withSketches
+	withChanges // at times
+)
+
+func book(t *testing.T, stages string, sketches ...bool) *retention.Book {
+	var p retention.PolicyConfig
+	p.SetDefaults()
+	p.Name, p.Path, p.Stages, p.Sketch = "thin", "^thin", stages, slices.Contains(sketches, true)
+	rules, err := retention.Config{Policies: []retention.PolicyConfig{p}}.Rules()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return &retention.Book{Rules: rules}
+}
+
+// newSketchTest is newFoldTest with policies that ask for sketches.
+func newSketchTest(t *testing.T, stages string, mode sketchMode) *foldTest {
+	f := newFoldTest(t, stages)
+	f.sketches = mode
+	f.shelf.Put(book(t, stages, mode != withoutSketches))
+	return f
 }
 
 func newFoldTest(t *testing.T, stages string) *foldTest {
@@ -166,7 +188,7 @@ func (f *foldTest) findIn(v store.View, key string, o store.ReadOptions, all *fo
 // whole are samples and buckets of one instant.
 func (f *foldTest) whole(key string) found {
 	f.Helper()
-	return f.find(key, store.ReadOptions{Range: model.AllTime, Buckets: store.WithoutBuckets}, store.ReadOptions{Range: model.AllTime, Buckets: store.BucketsOnly})
+	return f.find(key, store.ReadOptions{Range: model.AllTime, Buckets: store.WithoutBuckets}, store.ReadOptions{Range: model.AllTime, Buckets: store.BucketsOnly, Sketches: true})
 }
 
 // check compares, window by window, samples and buckets together with what was written.
@@ -188,7 +210,7 @@ func (f *foldTest) check(when string) {
 			to[at] = sum
 		}
 		for i, ms := range all.times {
-			add(got, ms, one(ms, all.values[i]))
+			add(got, ms, f.one(ms, all.values[i]))
 		}
 		for _, b := range all.buckets {
 			if b.StepMS == 0 || b.StartMS%b.StepMS != 0 || b.LastMS < b.StartMS || b.LastMS >= b.StartMS+b.StepMS {
@@ -197,9 +219,12 @@ func (f *foldTest) check(when string) {
 			add(got, b.StartMS, b.Aggregate)
 		}
 		for ms, v := range samples {
-			add(want, ms, one(ms, v))
+			add(want, ms, f.one(ms, v))
 		}
 		for at, w := range want {
+			if f.sketches == withChanges && got[at].Sketch == "" {
+				w.Sketch = "" // of a part that was made without
+			}
 			if got[at] != w {
 				f.Fatalf("%s: %s from %d on: %+v, want %+v", when, key, at, got[at], w)
 			}
@@ -210,8 +235,12 @@ func (f *foldTest) check(when string) {
 	}
 }
 
-func one(ms int64, v float64) (a model.Aggregate) {
+// one is the bucket of one sample, as the policy of the test has it.
+func (f *foldTest) one(ms int64, v float64) (a model.Aggregate) {
 	a.Add(ms, v)
+	if f.sketches != withoutSketches {
+		a.Sketch = quantile.Of(v)
+	}
 	return a
 }
 
@@ -251,7 +280,7 @@ func TestFoldsLoseNothing(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			random := rand.New(rand.NewPCG(seed, 1))
-			f := newFoldTest(t, policies[random.IntN(2)])
+			f := newSketchTest(t, policies[random.IntN(2)], sketchMode(seed%3))
 			keys := []struct {
 				metric string
 				kind   model.Type
@@ -287,7 +316,8 @@ func TestFoldsLoseNothing(t *testing.T) {
 				case n < 19:
 					f.restart(random)
 				default:
-					f.shelf.Put(book(t, policies[random.IntN(len(policies))]))
+					sketches := f.sketches == withSketches || f.sketches == withChanges && random.IntN(3) > 0
+					f.shelf.Put(book(t, policies[random.IntN(len(policies))], sketches))
 				}
 				f.check(fmt.Sprint("step ", step))
 			}
@@ -352,7 +382,7 @@ func (f *foldTest) restart(random *rand.Rand) {
 // TestFoldsEndAnywhere cuts the power before each call to the file system that a fold
 // makes, and folds again.
 func TestFoldsEndAnywhere(t *testing.T) {
-	f := newFoldTest(t, "10s:1h,60s:6h,10m:2d")
+	f := newSketchTest(t, "10s:1h,60s:6h,10m:2d", withSketches)
 	for i := range int64(600) {
 		f.write("thin.long", model.TypeLong, f.nowMS.Load()-i*60_000)
 		f.write("thin.double", model.TypeDouble, f.nowMS.Load()-i*240_000)
@@ -489,6 +519,131 @@ func (f *foldTest) checkSums(key string, now int64) {
 		if got[at] != w {
 			f.Errorf("hour from %d on: %+v, want %+v", at, got[at], w)
 		}
+	}
+}
+
+// TestFoldedSketches reads folded samples with what they stand for, and finds sketches in
+// the files of series that ask for them alone.
+func TestFoldedSketches(t *testing.T) {
+	f := newSketchTest(t, "10s:1h,60s:6h,10m:2d", withSketches)
+	now := f.nowMS.Load() / 600_000 * 600_000
+	f.nowMS.Store(now)
+	for ms := now - 36*3_600_000; ms <= now; ms += 30_000 {
+		f.write("thin.long", model.TypeLong, ms)
+	}
+	f.must(t, f.checkpoint())
+	f.foldAll()
+	f.check("folded")
+	v, err := f.View(t.Context())
+	f.must(t, err)
+	defer v.Close()
+	list, err := v.Select(t.Context(), store.Selection{Metric: "thin.long", Range: model.AllTime})
+	f.must(t, err)
+	policy := f.policyNamed("thin.long")
+	for _, o := range []store.ReadOptions{{}, {Descending: true}, {Limit: 500}, {Limit: 500, Descending: true}} {
+		o.Range, o.Sketches = model.AllTime, true
+		c := v.Read(t.Context(), list[0], o)
+		var whole model.Aggregate
+		for {
+			b, err := c.Next()
+			f.must(t, err)
+			if b == nil {
+				break
+			}
+			for i, ms := range b.Times {
+				one := f.one(ms, float64(int64(b.Values[i])))
+				if b.Aggregates != nil && b.Aggregates[i].Count > 0 {
+					one = b.Aggregates[i]
+					if want := int64(math.RoundToEven(policy.Aggregation.Method.Of(one, 1))); one.Sketch == "" || one.LastMS < ms || int64(b.Values[i]) != want {
+						t.Fatalf("%+v: %d at %d ms stands for %+v", o, int64(b.Values[i]), ms, one)
+					}
+				} else if int64(b.Values[i]) != ms/1000%977-400 {
+					t.Fatalf("%+v: %d at %d ms stands for no bucket", o, int64(b.Values[i]), ms)
+				}
+				whole.Merge(one)
+			}
+		}
+		c.Close()
+		if o.Limit == 0 && whole.Count != 36*120+1 {
+			t.Errorf("%+v: %d samples", o, whole.Count)
+		}
+	}
+	plain := f.find("thin.long kairos_long", store.ReadOptions{Range: model.AllTime, Buckets: store.BucketsOnly})
+	if n := len(plain.buckets); n == 0 || plain.buckets[0].Sketch != "" {
+		t.Errorf("%d buckets, with sketches that nobody asked for", n)
+	}
+}
+
+// TestSketchesInFiles: files have sketches if a policy asks for them; they go when the
+// buckets are folded without, and stay when they are merged.
+func TestSketchesInFiles(t *testing.T) {
+	f := newFoldTest(t, "10s:1h,60s:6h,10m:2d")
+	now := f.nowMS.Load() / 3_600_000 * 3_600_000
+	f.nowMS.Store(now)
+	hours := func(back, n int64) (times []int64) {
+		for ms := now - back*3_600_000; ms < now-(back-n)*3_600_000; ms += 140_000 {
+			times = append(times, ms)
+		}
+		return times
+	}
+	sketched := func() (files, withSketch int) {
+		st := f.acquire()
+		defer f.release(st)
+		for _, o := range st.files {
+			if o.StepMS == 0 {
+				continue
+			}
+			files++
+			if o.Sketches {
+				withSketch++
+			}
+		}
+		return files, withSketch
+	}
+	round := func(sketches bool, wantSketches bool, times []int64) {
+		t.Helper()
+		f.shelf.Put(book(t, "10s:1h,60s:6h,10m:2d", sketches))
+		f.write("thin.long", model.TypeLong, times...)
+		f.must(t, f.checkpoint())
+		f.foldAll()
+		if files, with := sketched(); files == 0 || (with > 0) != wantSketches {
+			t.Errorf("%d of %d files of buckets have sketches, want %t", with, files, wantSketches)
+		}
+		f.check("folded")
+	}
+	round(false, false, hours(5, 1))
+	f.sketches = withChanges
+	round(true, true, hours(3, 1))
+	late := hours(5, 1)
+	for i := range late { // in other minutes of the same ten
+		late[i] += 70_000
+	}
+	round(true, true, late)
+	f.shelf.Put(book(t, "10s:1h,60s:6h,10m:2d", false))
+	f.must(t, f.Compact(t.Context()))
+	if _, with := sketched(); with == 0 {
+		t.Error("a merge has removed the sketches")
+	}
+	f.shelf.Put(book(t, "10s:1h,20m:6h", true))
+	f.foldAll()
+	f.check("folded with others that have none")
+	with := map[bool]int{}
+	for _, b := range f.whole("thin.long kairos_long").buckets {
+		with[b.Sketch != ""]++
+	}
+	if with[true] != 3 || with[false] != 3 {
+		t.Errorf("%d buckets with a sketch, %d without, want 3 of each", with[true], with[false])
+	}
+	f.shelf.Put(book(t, "10s:1h,20m:2h,1h:2d", false))
+	f.foldAll()
+	for _, b := range f.whole("thin.long kairos_long").buckets {
+		if b.Sketch != "" {
+			t.Errorf("a bucket of %d ms was made with a sketch", b.StepMS)
+		}
+	}
+	f.check("folded without")
+	if files, with := sketched(); files == 0 || with != 0 {
+		t.Errorf("%d of %d files may have sketches, and none does", with, files)
 	}
 }
 

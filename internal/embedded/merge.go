@@ -267,7 +267,7 @@ func (s *Store) merge(ctx context.Context, files []*openFile) error {
 	}
 	_, sequence, _ := extent(asSet(files))
 	stepMS := files[0].StepMS
-	out := s.place.NewOutput(&counts, chunk.Best, blockfile.Origin{Sequence: sequence, Deletions: deletions, StepMS: stepMS}).Watch()
+	out := s.place.NewOutput(&counts, chunk.Best, blockfile.Origin{Sequence: sequence, Deletions: deletions, StepMS: stepMS, Sketches: anySketches(files)}).Watch()
 	join := s.mergeSeries
 	if stepMS != 0 {
 		join = s.mergeBuckets

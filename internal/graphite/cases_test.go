@@ -42,6 +42,7 @@ type site struct {
 	store    *embedded.Store
 	mux      *http.ServeMux
 	pipeline *ingest.Pipeline
+	queries  *query.Engine
 	registry *prometheus.Registry
 }
 
@@ -73,8 +74,8 @@ func openSite(t *testing.T, config Config, limits query.Config, enforce bool) *s
 	s := &site{T: t, store: store, mux: http.NewServeMux(), registry: registry}
 	s.pipeline = ingest.New(store, ingest.DefaultConfig(), ingest.Options{Registerer: registry, Logger: log})
 	t.Cleanup(s.pipeline.Close)
-	queries := query.New(store, limits, registry, clock)
-	for _, r := range New(queries, store, openTimelines(t), config, shelf, clock, log).Routes() {
+	s.queries = query.New(store, limits, registry, clock)
+	for _, r := range New(s.queries, store, openTimelines(t), config, shelf, clock, log).Routes() {
 		s.mux.Handle(r.Method+" "+r.Path, r.Handler)
 	}
 	return s

@@ -327,6 +327,8 @@ func (s *source) readWindow(g grid, at, n int64, numbers []query.Number, list []
 	if err != nil {
 		return err
 	}
+	var blank []float64     // for series without samples in the window
+	var thinned []thinPoint // of one series
 	for i, r := range list {
 		points := r.fetched.Values[at : at+n]
 		made := r.bucketsUntil(fine.Range().EndMS)
@@ -334,20 +336,34 @@ func (s *source) readWindow(g grid, at, n int64, numbers []query.Number, list []
 			fill(points)
 			continue
 		}
+		values := columns[i].Last
 		if columns[i].Count == nil {
-			if err := lease.Take(int64(fine.N) * 16); err != nil {
+			if blank == nil {
+				if err := lease.Take(int64(fine.N) * 8); err != nil {
+					return err
+				}
+				blank = make([]float64, fine.N)
+			}
+			values = blank
+			fill(values)
+		}
+		if more := len(made) - cap(thinned); more > 0 {
+			if err := lease.Take(int64(more) * thinPointBytes); err != nil {
 				return err
 			}
-			columns[i].Last, columns[i].Count = make([]float64, fine.N), make([]int64, fine.N)
+			thinned = make([]thinPoint, 0, len(made))
 		}
-		values := columns[i].Last
 		for k, count := range columns[i].Count {
 			if count == 0 {
 				values[k] = math.NaN()
 			}
 		}
 		t := thin{policy: r.policy, stage: g.stage, startMS: fine.StartMS, stepMS: fine.StepMS}
-		copy(points, g.archive(values, fine.StartMS/1000, r.policy, t.points(values, made)))
+		if _, ok := r.policy.Aggregation.Method.Percentile(); ok {
+			t.percentiles(points, values, made, g.now*1000)
+			continue
+		}
+		copy(points, g.archive(values, fine.StartMS/1000, r.policy, t.points(thinned, values, made)))
 	}
 	return nil
 }

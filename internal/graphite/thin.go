@@ -2,8 +2,10 @@ package graphite
 
 import (
 	"math"
+	"unsafe"
 
 	"varve/internal/model"
+	"varve/internal/quantile"
 	"varve/internal/retention"
 	"varve/internal/store"
 )
@@ -26,10 +28,12 @@ type thinPoint struct {
 	value     float64
 }
 
-// points returns the points of buckets. values are the samples of the window, on the
-// finest stage: those in the time of a bucket, which came late, count with it.
-func (t thin) points(values []float64, buckets []store.Bucket) []thinPoint {
-	var points []thinPoint
+const thinPointBytes = int64(unsafe.Sizeof(thinPoint{}))
+
+// points appends the points of buckets to points, which is empty. values are the samples of
+// the window, on the finest stage: those in the time of a bucket, which came late, count
+// with it.
+func (t thin) points(points []thinPoint, values []float64, buckets []store.Bucket) []thinPoint {
 	var sum store.Bucket // of the last point
 	for _, b := range buckets {
 		// Narrower ones within it are of other files, and not folded yet.
@@ -45,6 +49,59 @@ func (t thin) points(values []float64, buckets []store.Bucket) []thinPoint {
 		points[len(points)-1].value = t.value(sum)
 	}
 	return points
+}
+
+// percentiles fills in the points of the stage that was asked for, each from all samples
+// that there were, since percentiles of percentiles are none. values and buckets are as
+// for points.
+func (t thin) percentiles(points, values []float64, buckets []store.Bucket, nowMS int64) {
+	step := t.step(t.stage)
+	ratio := len(values) / len(points)
+	var all quantile.Builder
+	for k := range points {
+		samples, startMS := values[k*ratio:(k+1)*ratio], t.startMS+int64(k)*step
+		n := 0
+		for n < len(buckets) && buckets[n].StartMS-startMS < step {
+			n++
+		}
+		switch {
+		case n > 0:
+			points[k] = t.value(whole(samples, startMS, step, buckets[:n], &all))
+			buckets = buckets[n:]
+		case ratio == 1:
+			points[k] = samples[0]
+		default:
+			points[k] = t.policy.Aggregation.Merge(samples, t.old(startMS, nowMS))
+		}
+	}
+}
+
+// old reports whether a time is before what the stage keeps that is finer than the one
+// that was asked for.
+func (t thin) old(ms, nowMS int64) bool {
+	return t.stage > 0 && ms < nowMS-t.policy.Rule.Stages[t.stage-1].Keep*1000
+}
+
+// whole is the bucket of all samples of a point: those that were thinned out, of which
+// one bucket may be wider, and those that were not. scratch may be anything.
+func whole(samples []float64, startMS, stepMS int64, buckets []store.Bucket, scratch *quantile.Builder) store.Bucket {
+	sum := store.Bucket{StartMS: startMS, StepMS: stepMS, Aggregate: samplesIn(samples, 0, len(samples))}
+	scratch.Reset()
+	for _, v := range samples {
+		scratch.Add(v)
+	}
+	complete := true
+	for _, b := range buckets {
+		scratch.AddSketch(b.Sketch)
+		complete = complete && b.Sketch != ""
+		b.Sketch = ""
+		sum.Merge(b.Aggregate)
+		sum.StepMS = max(sum.StepMS, b.StepMS)
+	}
+	if complete {
+		sum.Sketch = scratch.Sketch()
+	}
+	return sum
 }
 
 // stageOf returns the finest stage whose points are as wide as a bucket, or the one that

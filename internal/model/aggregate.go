@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+
+	"varve/internal/quantile"
 )
 
 // Aggregate summarises the values of one series in one bucket of time, so that
@@ -13,12 +15,13 @@ import (
 // NaN is not counted. Prometheus marks the end of a series by one, and in Graphite it
 // stands for no value at all.
 //
-// As a value of kind [AggregateKind] it has 48 bytes, six big-endian words:
+// As a value of kind [AggregateKind] it has 48 bytes, six big-endian words, and its
+// sketch, if it has one:
 //
-//	+-----+-------+-----+-----+------+----------------+
-//	| sum | count | min | max | last | time of last   |
-//	| f64 | i64   | f64 | f64 | f64  | ms, i64        |
-//	+-----+-------+-----+-----+------+----------------+
+//	+-----+-------+-----+-----+------+----------------+--------+
+//	| sum | count | min | max | last | time of last   | sketch |
+//	| f64 | i64   | f64 | f64 | f64  | ms, i64        |        |
+//	+-----+-------+-----+-----+------+----------------+--------+
 type Aggregate struct {
 	Sum    float64
 	Count  int64
@@ -26,26 +29,25 @@ type Aggregate struct {
 	Max    float64
 	Last   float64
 	LastMS int64 // of samples at one time the later one wins
+
+	// Sketch has all values that were counted, or is "". Only policies that ask for
+	// percentiles have one. Where a part has none, the whole has none.
+	Sketch quantile.Sketch
 }
 
-// AggregateSize is the length of an Aggregate in bytes.
+// AggregateSize is the length of an Aggregate without its sketch, in bytes.
 const AggregateSize = 48
 
-// Add counts one more value.
+// Add counts one more value. The sketch of an empty bucket stays empty.
 func (a *Aggregate) Add(ms int64, v float64) {
-	switch {
-	case v != v:
-		return
-	case a.Count == 0:
-		*a = Aggregate{Sum: v, Count: 1, Min: v, Max: v, Last: v, LastMS: ms}
+	if v != v {
 		return
 	}
-	a.Sum += v
-	a.Count++
-	a.Min, a.Max = min(a.Min, v), max(a.Max, v)
-	if ms >= a.LastMS {
-		a.Last, a.LastMS = v, ms
+	one := Aggregate{Sum: v, Count: 1, Min: v, Max: v, Last: v, LastMS: ms}
+	if a.Sketch != "" {
+		one.Sketch = quantile.Of(v)
 	}
+	a.Merge(one)
 }
 
 // Merge adds all that b has counted. Sums are added in the order of the calls.
@@ -63,6 +65,27 @@ func (a *Aggregate) Merge(b Aggregate) {
 	if b.LastMS >= a.LastMS {
 		a.Last, a.LastMS = b.Last, b.LastMS
 	}
+	if a.Sketch != "" && b.Sketch != "" {
+		a.Sketch = quantile.Merge(a.Sketch, b.Sketch)
+	} else {
+		a.Sketch = ""
+	}
+}
+
+// Percentile returns the value of the rank of a percentile, with the relative error of a
+// sketch. Without a sketch it returns the average.
+func (a *Aggregate) Percentile(percent float64) float64 {
+	if a.Sketch == "" {
+		return a.Sum / float64(a.Count)
+	}
+	return a.Sketch.At(Rank(percent, a.Count), a.Min, a.Max)
+}
+
+// Rank returns which of so many ascending values a percentile is, from 1 on: that of
+// percent/100 * (count + 1), rounded up, as in Graphite.
+func Rank(percent float64, count int64) int64 {
+	rank := math.Ceil(percent / 100 * (float64(count) + 1))
+	return min(max(int64(rank), 1), count)
 }
 
 // Floor returns the multiple of step that is not after ms, of both as milliseconds, say.
@@ -82,13 +105,28 @@ func (a Aggregate) Append(dst []byte) []byte {
 		math.Float64bits(a.Max), math.Float64bits(a.Last), uint64(a.LastMS)} {
 		dst = binary.BigEndian.AppendUint64(dst, word)
 	}
-	return dst
+	return append(dst, a.Sketch...)
 }
 
 // ParseAggregate reads what Append has written.
 func ParseAggregate(b []byte) (Aggregate, error) {
-	if len(b) != AggregateSize {
-		return Aggregate{}, fmt.Errorf("aggregate of %d bytes, not %d", len(b), AggregateSize)
+	a, err := ParsePlain(b)
+	if err != nil || len(b) == AggregateSize {
+		return a, err
+	}
+	if a.Sketch, err = quantile.Parse(b[AggregateSize:]); err != nil {
+		return Aggregate{}, err
+	}
+	if n := a.Sketch.Count(); n != a.Count {
+		return Aggregate{}, fmt.Errorf("sketch of %d values in an aggregate of %d", n, a.Count)
+	}
+	return a, nil
+}
+
+// ParsePlain is ParseAggregate without the sketch, which it does not look at.
+func ParsePlain(b []byte) (Aggregate, error) {
+	if len(b) < AggregateSize {
+		return Aggregate{}, fmt.Errorf("aggregate of %d bytes, fewer than %d", len(b), AggregateSize)
 	}
 	word := func(i int) uint64 { return binary.BigEndian.Uint64(b[8*i:]) }
 	a := Aggregate{

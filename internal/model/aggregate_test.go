@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+
+	"varve/internal/quantile"
 )
 
 // TestAggregate compares aggregates that were merged in parts with a loop over all
@@ -36,6 +38,60 @@ func TestAggregate(t *testing.T) {
 		}
 		if whole != want || merged != want {
 			t.Fatalf("%+v at once, %+v in parts, want %+v", whole, merged, want)
+		}
+	}
+}
+
+// TestSketchesOfAggregates: an aggregate has the sketch of all its values, or none.
+func TestSketchesOfAggregates(t *testing.T) {
+	of := func(sketched bool, values ...float64) (a Aggregate) {
+		for i, v := range values {
+			a.Add(int64(i), v)
+		}
+		if sketched {
+			a.Sketch = quantile.Of(values...)
+		}
+		return a
+	}
+	x := of(true, 1, 2, 3)
+	x.Merge(of(true, 10, 20))
+	x.Merge(Aggregate{})
+	x.Add(9, 100)
+	x.Add(9, math.NaN())
+	if x.Sketch != quantile.Of(1, 2, 3, 10, 20, 100) {
+		t.Errorf("merged: %q", x.Sketch)
+	}
+	if got, err := ParseAggregate(x.Append(nil)); err != nil || got != x {
+		t.Errorf("%+v became %+v, %v", x, got, err)
+	}
+	if got, err := ParsePlain(x.Append(nil)); err != nil || got.Sketch != "" || got.Sum != x.Sum {
+		t.Errorf("without its sketch: %+v, %v", got, err)
+	}
+	x.Merge(of(false, 5))
+	if x.Sketch != "" || x.Count != 7 {
+		t.Errorf("merged with one that has no sketch: %+v", x)
+	}
+	var empty Aggregate
+	if empty.Merge(of(true, 5)); empty.Sketch == "" {
+		t.Error("merged into none, the sketch is lost")
+	}
+	few := of(true, 1, 2)
+	few.Sketch = quantile.Of(1)
+	if got, err := ParseAggregate(few.Append(nil)); err == nil {
+		t.Errorf("a sketch of fewer values: %+v", got)
+	}
+	if got, err := ParseAggregate(append(of(false, 1).Append(nil), 0x80)); err == nil {
+		t.Errorf("bytes that are no sketch: %+v", got)
+	}
+}
+
+func TestRank(t *testing.T) {
+	for _, c := range []struct {
+		percent     float64
+		count, want int64
+	}{{0.1, 10, 1}, {50, 1, 1}, {50, 2, 2}, {50, 3, 2}, {50, 4, 3}, {95, 19, 19}, {95, 20, 20}, {100, 20, 20}, {90, 19, 18}} {
+		if got := Rank(c.percent, c.count); got != c.want {
+			t.Errorf("%v percent of %d: rank %d, want %d", c.percent, c.count, got, c.want)
 		}
 	}
 }

@@ -40,7 +40,11 @@ func (s *Session) appendBuckets(to *[]store.Bucket, series store.Series, within 
 		if err != nil || b == nil {
 			return err
 		}
-		if err := l.Take(int64(len(b.Buckets)) * bucketBytes); err != nil {
+		bytes := int64(len(b.Buckets)) * bucketBytes
+		for i := range b.Buckets {
+			bytes += int64(len(b.Buckets[i].Sketch))
+		}
+		if err := l.Take(bytes); err != nil {
 			return err
 		}
 		*to = append(*to, b.Buckets...)

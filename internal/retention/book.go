@@ -69,6 +69,21 @@ type Policy struct {
 	Aggregation *Aggregation
 }
 
+// Sketches reports whether buckets keep the percentiles of their samples: if the rule says
+// so, or the value of a bucket is one.
+func (p Policy) Sketches() bool {
+	return p.Rule != nil && (p.Rule.sketch || p.percentile())
+}
+
+// percentile reports whether the value of a bucket is a percentile.
+func (p Policy) percentile() bool {
+	if p.Aggregation == nil {
+		return false
+	}
+	_, ok := p.Aggregation.Method.Percentile()
+	return ok
+}
+
 // Expected is how many samples a bucket has at most, where they are as far apart as the
 // first stage says; 1 without a rule.
 func (p Policy) Expected(stepMS int64) float64 {

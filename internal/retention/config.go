@@ -24,7 +24,8 @@ type PolicyConfig struct {
 	Path         string   `yaml:"path" doc:"Regular expression that must be found in the path of a series, which is name;tag=value;tag=value with the tags in order. Empty: every path."`
 	Tenants      []string `yaml:"tenants" doc:"Tenants that it is for. Empty: all."`
 	Stages       string   `yaml:"stages" doc:"What is kept how finely for how long, such as 10s:6h,60s:30d,1h:5y, or the word forever: every sample as it was sent."`
-	Aggregation  string   `yaml:"aggregation" doc:"What stands for a bucket: average, sum, min, max, last, count, avg_zero, absmax or absmin. Empty: average with an x_files_factor, else as graphite.storage_aggregation says."`
+	Aggregation  string   `yaml:"aggregation" doc:"What stands for a bucket: average, sum, min, max, last, count, avg_zero, absmax, absmin, or a percentile such as p95 or p99.9. Empty: average with an x_files_factor, else as graphite.storage_aggregation says."`
+	Sketch       bool     `yaml:"sketch" doc:"Keep with each bucket a sketch of its samples, from which percentiles are answered with a relative error of at most 1 %. An aggregation that is a percentile does so without it."`
 	XFilesFactor float64  `yaml:"x_files_factor" doc:"Part of the samples of a bucket that must be there for Graphite's API to show it, from 0 to 1. -1: 0.5 with an aggregation, else as graphite.storage_aggregation says."`
 }
 
@@ -77,7 +78,7 @@ func (c PolicyConfig) rule(key string) (Rule, error) {
 	if c.Name == "" || len(c.Name) > maxText {
 		fail("name", "give a name of at most %d bytes", maxText)
 	}
-	r := Rule{Name: c.Name, Pattern: c.Path, Tenants: c.Tenants, policy: &conditions{}}
+	r := Rule{Name: c.Name, Pattern: c.Path, Tenants: c.Tenants, policy: &conditions{}, sketch: c.Sketch}
 	var err error
 	if r.policy.metric, err = newWildcard(c.Metric); err != nil {
 		fail("metric", "%w", err)

@@ -93,11 +93,15 @@ func TestPolicies(t *testing.T) {
 func TestReports(t *testing.T) {
 	book := bookOf(t, "[file]\npattern = ^disk\nretentions = 60s:1d\n", "[sums]\npattern = disk\naggregationMethod = sum\n",
 		policy("keep", forever, func(p *PolicyConfig) { p.Path = "x$" }),
-		policy("web", "10s:6h,60s:30d", func(p *PolicyConfig) { p.Metric, p.Tags, p.Aggregation = "web.*", []string{"dc=fra"}, "max" }))
+		policy("web", "10s:6h,60s:30d", func(p *PolicyConfig) { p.Metric, p.Tags, p.Aggregation = "web.*", []string{"dc=fra"}, "max" }),
+		policy("latency", "10s:6h,60s:30d", func(p *PolicyConfig) { p.Metric, p.Aggregation = "latency", "p99.90" }),
+		policy("short", "10s:6h", func(p *PolicyConfig) { p.Metric, p.Sketch = "short", true }))
 	for path, want := range map[string]string{
 		"x":            "x\n  rule [keep] of retention.policies: the path has x$\n  samples as they were sent    for ever\n  method average if 0.5 of the points are there, by the default\n",
 		"web.a;dc=fra": "web.a;dc=fra\n  rule [web] of retention.policies: the metric is web.*, the tag dc is fra\n  samples, one for each 10s    for 6h\n  buckets of 1m                for 30d\n  method max if 0.5 of the points are there, by the rule\n",
 		"disk":         "disk\n  rule [file] of storage-schemas.conf: the path has ^disk\n  samples, one for each 1m     for 1d\n  method sum if 0.5 of the points are there, by [sums] of storage-aggregation.conf\n",
+		"latency":      "latency\n  rule [latency] of retention.policies: the metric is latency\n  samples, one for each 10s    for 6h\n  buckets of 1m with percentiles for 30d\n  method p99.9 if 0.5 of the points are there, by the rule\n",
+		"short":        "short\n  rule [short] of retention.policies: the metric is short\n  samples, one for each 10s    for 6h\n  method average if 0.5 of the points are there, by the default\n",
 		"else":         "else\n  no rule matches: samples are kept as they were sent, and Graphite's API reads them every minute\n",
 	} {
 		if got := book.Report(path).String(); got != want {
@@ -112,7 +116,7 @@ func TestBadPolicies(t *testing.T) {
 		`retention.policies[1].name: "a" is retention.policies[0] already`:            policy("a", "1s:1h", nil),
 		`retention.policies[1].stages: empty; write them as in`:                       policy("b", "", nil),
 		`retention.policies[1].stages: retention "sixty"`:                             policy("b", "sixty", nil),
-		`retention.policies[1].aggregation: there is no aggregation method "p99"`:     policy("b", "1s:1h", func(p *PolicyConfig) { p.Aggregation = "p99" }),
+		`retention.policies[1].aggregation: there is no aggregation method "p101"`:    policy("b", "1s:1h", func(p *PolicyConfig) { p.Aggregation = "p101" }),
 		`retention.policies[1].x_files_factor: 2: want a number`:                      policy("b", "1s:1h", func(p *PolicyConfig) { p.XFilesFactor = 2 }),
 		`retention.policies[1].tags: "host" is not of the form name=value`:            policy("b", "1s:1h", func(p *PolicyConfig) { p.Tags = []string{"host"} }),
 		`retention.policies[1].tags: tag "host" is there twice`:                       policy("b", "1s:1h", func(p *PolicyConfig) { p.Tags = []string{"host=a", "host=b"} }),
@@ -132,6 +136,28 @@ func TestBadPolicies(t *testing.T) {
 	}
 	if err := (Config{Policies: []PolicyConfig{{}, {}}}).Validate(); err == nil || strings.Count(err.Error(), "\n") != 3 {
 		t.Errorf("not all faults at once: %v", err)
+	}
+}
+
+// TestSketches: a policy has sketches if it says so, or if its method, from wherever,
+// is a percentile.
+func TestSketches(t *testing.T) {
+	book := bookOf(t, "[file]\npattern = ^file\nretentions = 60s:1d,1h:1y\n", "[p]\npattern = slow$\naggregationMethod = median\n",
+		policy("asks", "1s:1h,60s:1d", func(p *PolicyConfig) { p.Metric, p.Sketch = "asks*", true }),
+		policy("method", "1s:1h,60s:1d", func(p *PolicyConfig) { p.Metric, p.Aggregation = "method*", "p95" }),
+		policy("plain", "1s:1h,60s:1d", func(p *PolicyConfig) { p.Metric = "plain*" }))
+	for path, want := range map[string]string{
+		"asks": "average true", "asks.slow": "p50 true", "method": "p95 true", "method.slow": "p95 true", "plain": "average false", "plain.slow": "p50 true",
+		"file": "average false", "file.slow": "p50 true", "none.slow": "p50 false",
+	} {
+		p := book.Of(ParsePath(path))
+		if got := fmt.Sprint(p.Aggregation.Method, " ", p.Sketches()); got != want {
+			t.Errorf("%s: %s, want %s", path, got, want)
+		}
+	}
+	asks := policy("a", "1s:1h,60s:1d", func(p *PolicyConfig) { p.Sketch = true })
+	if got := bookOf(t, "", "", asks).Changes(bookOf(t, "", "", policy("a", "1s:1h,60s:1d", nil))); !slices.Equal(got, []string{"retention.policies [a] changed: 1s:1h,1m:1d is now 1s:1h,1m:1d with sketches"}) {
+		t.Errorf("%q", got)
 	}
 }
 

@@ -1,6 +1,11 @@
 package retention
 
-import "math"
+import (
+	"math"
+	"slices"
+
+	"varve/internal/model"
+)
 
 // Merge makes one point of those in a bucket, of which NaN is none. The result is NaN
 // if there is no point, or less than the part of XFilesFactor.
@@ -35,7 +40,22 @@ func (a *Aggregation) Merge(points []float64, old bool) float64 {
 	case Count:
 		return float64(known)
 	}
+	if percent, ok := a.Method.Percentile(); ok {
+		return percentile(points, known, percent)
+	}
 	return result
+}
+
+// percentile is the percentile of points of which so many are known.
+func percentile(points []float64, known int, percent float64) float64 {
+	sorted := make([]float64, 0, known)
+	for _, v := range points {
+		if v == v {
+			sorted = append(sorted, v)
+		}
+	}
+	slices.Sort(sorted)
+	return sorted[model.Rank(percent, int64(known))-1]
 }
 
 // replaces reports whether a later value takes the place of the result so far.

@@ -111,5 +111,8 @@ func (m Method) Of(a model.Aggregate, expected float64) float64 {
 		}
 		return a.Max
 	}
+	if percent, ok := m.Percentile(); ok {
+		return a.Percentile(percent)
+	}
 	return a.Sum / float64(a.Count)
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"varve/internal/model"
+	"varve/internal/quantile"
 )
 
 func mustStages(t *testing.T, text string) Stages {
@@ -85,6 +86,20 @@ func TestMethods(t *testing.T) {
 	a.Add(3, 12)
 	if got := AverageZero.Of(a, 6); got != 2 {
 		t.Errorf("the average of 6, of which 4 are there: %v", got)
+	}
+	for m, want := range map[Method]float64{"p50": 3, "p95": 3} { // without a sketch, the average
+		if got := m.Of(a, 6); got != want {
+			t.Errorf("%s: %v, want %v", m, got, want)
+		}
+	}
+	a.Sketch = quantile.Of(3, -7, 4, 12)
+	for m, want := range map[Method]float64{"p1": -7, "p20": -7, "p21": 3, "p40": 3, "p50": 4, "p95": 12, "p99.9": 12, "p100": 12} {
+		if got := m.Of(a, 6); math.Abs(got-want) > quantile.RelativeError*math.Abs(want) {
+			t.Errorf("%s: %v, want %v", m, got, want)
+		}
+		if got := (&Aggregation{Method: m}).Merge([]float64{3, math.NaN(), -7, 4, 12}, false); got != want {
+			t.Errorf("%s of the samples: %v, want %v", m, got, want)
+		}
 	}
 	if got := Sum.Of(model.Aggregate{}, 1); got == got {
 		t.Errorf("the sum of nothing: %v", got)

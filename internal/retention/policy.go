@@ -12,7 +12,8 @@ import (
 	"varve/internal/model"
 )
 
-// A Method makes one value of the samples in a bucket. The names are carbon's.
+// A Method makes one value of the samples in a bucket. The names are carbon's. Beside the
+// constants there are percentiles, such as p95 and p99.9, see [Method.Percentile].
 type Method string
 
 const (
@@ -29,15 +30,32 @@ const (
 
 var methods = []Method{Average, Sum, Last, Max, Min, Count, AverageZero, AbsoluteMax, AbsoluteMin}
 
-// ParseMethod returns the method of a name, for which "avg" is another one of Average.
+// ParseMethod returns the method of a name. "avg" is another name of Average, and "median"
+// one of p50.
 func ParseMethod(name string) (Method, error) {
-	if name == "avg" {
+	switch name {
+	case "avg":
 		return Average, nil
+	case "median":
+		return "p50", nil
 	}
 	if slices.Contains(methods, Method(name)) {
 		return Method(name), nil
 	}
-	return "", fmt.Errorf("there is no aggregation method %.40q; there are %v", name, methods)
+	if p, ok := Method(name).Percentile(); ok {
+		return Method("p" + strconv.FormatFloat(p, 'f', -1, 64)), nil
+	}
+	return "", fmt.Errorf("there is no aggregation method %.40q; there are %v, and percentiles such as p95 and p99.9", name, methods)
+}
+
+// Percentile returns the number of a percentile, which is above 0 and at most 100.
+func (m Method) Percentile() (percent float64, ok bool) {
+	text, ok := strings.CutPrefix(string(m), "p")
+	if !ok || len(text) > 10 || strings.Trim(text, "0123456789.") != "" {
+		return 0, false
+	}
+	percent, err := strconv.ParseFloat(text, 64)
+	return percent, err == nil && percent > 0 && percent <= 100
 }
 
 // A Rule gives stages to the series that it matches.
@@ -48,6 +66,7 @@ type Rule struct {
 	Tenants []string // that it is for; none: all
 	pattern *regexp.Regexp
 	policy  *conditions // nil: it is of storage-schemas.conf
+	sketch  bool        // percentiles of buckets are kept, whatever the method
 }
 
 // Source is where the rule is written.
@@ -79,8 +98,11 @@ func (r *Rule) Why() string {
 
 // stagesText is what the rule keeps, for people.
 func (r *Rule) stagesText() string {
-	if len(r.Stages) == 0 {
+	switch {
+	case len(r.Stages) == 0:
 		return forever
+	case r.sketch:
+		return r.Stages.String() + " with sketches"
 	}
 	return r.Stages.String()
 }

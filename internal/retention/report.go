@@ -13,7 +13,8 @@ type Report struct {
 	Aggregation string        `json:"aggregation,omitempty"`
 	Method      Method        `json:"method"`
 	Factor      float64       `json:"x_files_factor"`
-	By          string        `json:"method_by"` // says method and factor
+	By          string        `json:"method_by"`          // says method and factor
+	Sketches    bool          `json:"sketches,omitempty"` // buckets keep percentiles
 }
 
 // A StageReport is a stage for people.
@@ -44,6 +45,7 @@ func (b *Book) Report(path string) Report {
 	for _, s := range rule.Stages {
 		r.Stages = append(r.Stages, StageReport{spanText(s.Step), spanText(s.Keep), s.Points()})
 	}
+	r.Sketches = p.Sketches() && len(r.Stages) > 1
 	return r
 }
 
@@ -57,8 +59,11 @@ func (r Report) String() string {
 	}
 	for i, s := range r.Stages {
 		what := "buckets of " + s.Step
-		if i == 0 {
+		switch {
+		case i == 0:
 			what = "samples, one for each " + s.Step
+		case r.Sketches:
+			what += " with percentiles"
 		}
 		text += fmt.Sprintf("  %-28s for %s\n", what, s.Keep)
 	}

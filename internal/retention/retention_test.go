@@ -149,6 +149,19 @@ func TestBadFiles(t *testing.T) {
 	}
 }
 
+func TestParseMethod(t *testing.T) {
+	for text, want := range map[string]Method{"avg": Average, "median": "p50", "p95": "p95", "p099.90": "p99.9", "p100": "p100", "p0.1": "p0.1", "sum": Sum} {
+		if got, err := ParseMethod(text); err != nil || got != want {
+			t.Errorf("%s: %s, %v; want %s", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "p", "p0", "p-1", "p100.1", "pNaN", "p1e1", "p0x10", "p.", "p5.5.5", "p9999999999999", "percentile", "P95"} {
+		if got, err := ParseMethod(text); err == nil {
+			t.Errorf("%q: %s, want an error", text, got)
+		}
+	}
+}
+
 func FuzzParseStages(f *testing.F) {
 	for _, text := range []string{"10s:6h,60s:30d,1h:5y", "86400*1s:10080*60s", "60:1440", "1y:1000y"} {
 		f.Add(text)

@@ -202,6 +202,10 @@ type ReadOptions struct {
 	// Buckets says what becomes of samples that the store has thinned out.
 	Buckets BucketMode
 
+	// Sketches asks for the sketches of buckets, and for Block.Aggregates where samples
+	// stand for buckets. It is not used together with Summarize.
+	Sketches bool
+
 	// Stages, if not nil, is told which stages were read, by a store that thins out
 	// samples.
 	Stages *StageLog
@@ -258,6 +262,10 @@ type Block struct {
 	model.Columns
 	Stats   []model.Stats
 	Buckets []Bucket // only for BucketsOnly
+
+	// Aggregates, if not nil, has for each sample the bucket that it stands for, one
+	// without a count where it stands for itself. See ReadOptions.Sketches.
+	Aggregates []model.Aggregate
 }
 
 // NameKind says which names are listed.

@@ -22,3 +22,11 @@ func NotNegative[T amount](key string, v T) error {
 	}
 	return fmt.Errorf("%s: %v is negative", key, v)
 }
+
+// Count says how many of something there are. one is its name in the singular.
+func Count[T int | int64](n T, one string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %ss", n, one)
+}

@@ -58,3 +58,9 @@ func TestBytesRoundTrip(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestCount(t *testing.T) {
+	if got := Count(0, "line") + ", " + Count(1, "line") + ", " + Count(int64(2), "line"); got != "0 lines, 1 line, 2 lines" {
+		t.Error(got)
+	}
+}

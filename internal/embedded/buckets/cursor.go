@@ -3,13 +3,17 @@ package buckets
 import (
 	"context"
 	"math"
+	"slices"
 
 	"varve/internal/model"
 	"varve/internal/retention"
 	"varve/internal/store"
 )
 
-const blockSize = 1024 // samples, runs or buckets
+const (
+	blockSize   = 1024      // samples, runs or buckets
+	sketchBytes = 256 << 10 // of the sketches of a block
+)
 
 // A Query is what a Cursor needs to know.
 type Query struct {
@@ -20,6 +24,8 @@ type Query struct {
 	Options store.ReadOptions
 	Sources []*Source
 	LastMS  int64 // the last instant of all sources
+
+	Sketches bool // the sketches of buckets are looked at
 
 	// Samples opens a cursor over the samples of the series.
 	Samples func(store.ReadOptions) store.Cursor
@@ -49,6 +55,8 @@ type Cursor struct {
 	out     model.Columns
 	runs    []model.Stats
 	buckets []store.Bucket
+	whole   []model.Aggregate // that samples of out stand for, if that is asked for
+	bytes   int               // of sketches in the block
 	result  store.Block
 }
 
@@ -58,6 +66,7 @@ func NewCursor(q Query) *Cursor {
 	if q.Options.Limit > 0 {
 		c.left = q.Options.Limit
 	}
+	c.reader.Sketches = q.Sketches
 	r := q.Options.Range
 	old, young := r, r
 	old.EndMS = min(old.EndMS, q.LastMS)
@@ -165,8 +174,9 @@ func (c *Cursor) read() (*store.Block, error) {
 }
 
 func (c *Cursor) readBuckets() (*store.Block, error) {
-	c.buckets = c.buckets[:0]
-	for c.more && len(c.buckets) < blockSize {
+	c.buckets, c.bytes = slices.Grow(c.buckets[:0], min(c.reader.decoded()+1, blockSize)), 0
+	for c.more && len(c.buckets) < blockSize && c.bytes < sketchBytes {
+		c.bytes += len(c.next.Sketch)
 		c.buckets = append(c.buckets, c.next)
 		if err := c.pull(); err != nil {
 			return nil, err
@@ -182,8 +192,8 @@ func (c *Cursor) readBuckets() (*store.Block, error) {
 // merge gathers samples, and buckets as samples or as statistics.
 func (c *Cursor) merge() (*store.Block, error) {
 	c.out.Reset()
-	c.runs = c.runs[:0]
-	for c.out.Len()+len(c.runs) < min(blockSize, c.left) {
+	c.runs, c.whole, c.bytes = c.runs[:0], c.whole[:0], 0
+	for c.out.Len()+len(c.runs) < min(blockSize, c.left) && c.bytes < sketchBytes {
 		if err := c.fill(); err != nil {
 			return nil, err
 		}
@@ -196,6 +206,7 @@ func (c *Cursor) merge() (*store.Block, error) {
 				break
 			}
 			c.out.AppendFrom(c.q.Kind, &c.block.Columns, c.at)
+			c.note(model.Aggregate{})
 			c.at++
 			continue
 		}
@@ -213,12 +224,23 @@ func (c *Cursor) merge() (*store.Block, error) {
 	switch {
 	case c.out.Len() > 0:
 		c.result = store.Block{Columns: c.out}
+		if c.q.Options.Sketches {
+			c.result.Aggregates = c.whole
+		}
 	case len(c.runs) > 0:
 		c.result = store.Block{Stats: c.runs}
 	default:
 		return nil, nil
 	}
 	return &c.result, nil
+}
+
+// note notes what the sample that was just appended stands for.
+func (c *Cursor) note(a model.Aggregate) {
+	if c.q.Options.Sketches {
+		c.whole = append(c.whole, a)
+		c.bytes += len(a.Sketch)
+	}
 }
 
 // fill reads the next block of samples when the one before is used up.
@@ -281,6 +303,7 @@ func (c *Cursor) take(run, sample bool) error {
 		return nil
 	}
 	c.out.AppendFixed(b.StartMS, c.bits(Value(b, c.q.Policy)), 0)
+	c.note(b.Aggregate)
 	return nil
 }
 

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"varve/internal/model"
+	"varve/internal/quantile"
 	"varve/internal/retention"
 	"varve/internal/store"
 )
@@ -12,6 +13,24 @@ import (
 // A Fold makes the data of one series as coarse as a plan has it. Data comes in order of
 // time, from places of one step: all samples, or all buckets of a width.
 type Fold struct {
+	Task
+
+	Made func(store.Bucket) error // takes the buckets that are made, in order of time
+
+	Folded int64 // data that went into buckets
+	Gone   int64 // data that is older than the plan
+
+	open    store.Bucket // StepMS 0: none; without its sketch
+	sketch  quantile.Builder
+	partial bool   // a part of open has no sketch
+	lastMS  int64  // the last instant of open
+	pending sample // of the current slot, not in open yet
+	slotMS  int64  // the last instant of the slot
+	span    int    // of the plan, in which the last data was
+}
+
+// A Task is what is to be done with the data of a series.
+type Task struct {
 	Plan   retention.Plan
 	StepMS int64 // of the data, 0 for samples
 
@@ -19,16 +38,7 @@ type Fold struct {
 	// last one counts.
 	SlotMS int64
 
-	Made func(store.Bucket) error // takes the buckets that are made, in order of time
-
-	Folded int64 // data that went into buckets
-	Gone   int64 // data that is older than the plan
-
-	open    store.Bucket // StepMS 0: none
-	lastMS  int64        // the last instant of open
-	pending sample       // of the current slot, not in open yet
-	slotMS  int64        // the last instant of the slot
-	span    int          // of the plan, in which the last data was
+	Sketches bool // buckets that are made have one
 }
 
 type sample struct {
@@ -38,8 +48,10 @@ type sample struct {
 }
 
 // Begin makes ready for another series.
-func (f *Fold) Begin(plan retention.Plan, stepMS, slotMS int64) {
-	f.Plan, f.StepMS, f.SlotMS = plan, stepMS, slotMS
+func (f *Fold) Begin(t Task) {
+	f.Task = t
+	f.sketch.Reset()
+	f.partial = false
 	f.open, f.pending, f.span, f.slotMS = store.Bucket{}, sample{}, -1, math.MinInt64
 }
 
@@ -114,6 +126,11 @@ func (f *Fold) Bucket(b store.Bucket) error {
 	if err := f.enter(b.StartMS); err != nil {
 		return err
 	}
+	if f.Sketches {
+		f.sketch.AddSketch(b.Sketch)
+		f.partial = f.partial || b.Sketch == "" && b.Count > 0
+	}
+	b.Sketch = ""
 	f.open.Merge(b.Aggregate)
 	return nil
 }
@@ -146,6 +163,9 @@ func lastOf(ms, stepMS int64) int64 {
 func (f *Fold) settle() {
 	if f.pending.there {
 		f.open.Add(f.pending.ms, f.pending.value)
+		if f.Sketches {
+			f.sketch.Add(f.pending.value)
+		}
 	}
 	f.pending = sample{}
 }
@@ -159,6 +179,13 @@ func (f *Fold) End() error {
 		return nil
 	}
 	b.Sum = tidy(b.Aggregate)
+	if f.Sketches {
+		if !f.partial {
+			b.Sketch = f.sketch.Sketch()
+		}
+		f.sketch.Reset()
+		f.partial = false
+	}
 	return f.Made(b)
 }
 

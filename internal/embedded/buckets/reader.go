@@ -30,6 +30,8 @@ type Reader struct {
 	decoder chunk.Decoder
 	within  model.TimeRange
 	flip    int64 // -1 descending, 0 ascending
+
+	Sketches bool // buckets are wanted with their sketches
 }
 
 // Open begins to read a series' buckets that begin in a range.
@@ -72,8 +74,11 @@ func (r *Reader) fill(s *Source) error {
 
 // keep leaves out what is out of range or deleted, and turns the order if need be.
 func (s *Source) keep(within model.TimeRange) {
-	times := s.cols.Times
-	s.cols.Drop(&s.spare, func(i int) bool { return !within.Contains(times[i]) || s.deleted(times[i]) })
+	times := s.cols.Times // ascending
+	whole := len(s.Deletions) == 0 && len(times) > 0 && within.Contains(times[0]) && within.Contains(times[len(times)-1])
+	if !whole {
+		s.cols.Drop(&s.spare, func(i int) bool { return !within.Contains(times[i]) || s.deleted(times[i]) })
+	}
 	if s.flip != 0 {
 		s.cols.Reverse(&s.spare)
 	}
@@ -108,7 +113,11 @@ func (r *Reader) Next() (b store.Bucket, ok bool, err error) {
 		if s.at == s.cols.Len() || s.cols.Times[s.at] != b.StartMS || s.StepMS != b.StepMS {
 			continue
 		}
-		part, err := model.ParseAggregate(s.cols.Bytes(s.at))
+		parse := model.ParsePlain
+		if r.Sketches {
+			parse = model.ParseAggregate
+		}
+		part, err := parse(s.cols.Bytes(s.at))
 		if err != nil {
 			return b, false, s.Iter.Corrupt(err)
 		}
@@ -119,6 +128,14 @@ func (r *Reader) Next() (b store.Bucket, ok bool, err error) {
 		}
 	}
 	return b, true, nil
+}
+
+// decoded is how many buckets, at most, come before another chunk is decoded.
+func (r *Reader) decoded() (n int) {
+	for _, s := range r.sources {
+		n += s.cols.Len() - s.at
+	}
+	return n
 }
 
 func (r *Reader) first() (first *Source) {

@@ -17,6 +17,7 @@ import (
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/store"
+	"varve/internal/units"
 )
 
 const blockRemedy = "stop the server and run varve repair: it keeps all that can be read and puts the damaged file aside; or restore the last backup"
@@ -42,7 +43,7 @@ func (c *checker) blockFile(number uint64, meta catalogue.File) error {
 	defer f.Close()
 	c.report.Files++
 	c.report.Bytes += f.Bytes
-	b := &blockCheck{checker: c, file: f, number: number, seen: roaring.New(), removed: roaring.New(), tally: blockfile.NewTally(f.StepMS)}
+	b := &blockCheck{checker: c, file: f, number: number, seen: roaring.New(), removed: roaring.New(), tally: blockfile.NewTally(f.Properties)}
 	if f.Bytes != meta.Bytes {
 		b.find(f.Bytes, fmt.Sprintf("expected a file of %d bytes, got %d", meta.Bytes, f.Bytes), "the server does not start")
 	}
@@ -69,7 +70,7 @@ func (c *checker) unopened(number uint64, path string, fault error) error {
 	if err != nil {
 		return err
 	}
-	cost := fmt.Sprintf("the server does not start; %s of %d series in %s can be read without the index", counted(samples, "sample"), series.GetCardinality(), counted(int64(pages), "page"))
+	cost := fmt.Sprintf("the server does not start; %s of %d series in %s can be read without the index", units.Count(samples, "sample"), series.GetCardinality(), units.Count(int64(pages), "page"))
 	if p, err := blockfile.SalvageProperties(c.fs, path); err == nil && p.Samples >= samples {
 		cost += fmt.Sprintf(", %d of %d samples cannot", p.Samples-samples, p.Samples)
 	} else if lost > 0 {
@@ -133,7 +134,7 @@ func (b *blockCheck) run() error {
 	b.report.Chunks += b.chunks
 	b.report.Samples += b.samples
 	if b.report.Leftover += b.leftover; b.leftover > 0 {
-		b.note("%s: %s of %d series that were removed; no query sees them, and the next merge of the file drops them", b.file.Path, counted(b.leftover, "sample"), b.removed.GetCardinality())
+		b.note("%s: %s of %d series that were removed; no query sees them, and the next merge of the file drops them", b.file.Path, units.Count(b.leftover, "sample"), b.removed.GetCardinality())
 	}
 	b.reportPages()
 	if len(b.damaged) == 0 {
@@ -197,8 +198,12 @@ func (b *blockCheck) buckets(e *chunk.Entry) string {
 		return fmt.Sprintf("expected values of kind %s in a file of buckets, got %s", model.AggregateKind, e.Kind)
 	}
 	for i, ms := range b.cols.Times {
-		if _, err := model.ParseAggregate(b.cols.Bytes(i)); err != nil {
+		a, err := model.ParseAggregate(b.cols.Bytes(i))
+		if err != nil {
 			return fmt.Sprintf("bucket at %d ms: %v", ms, err)
+		}
+		if a.Sketch != "" && !b.file.Sketches {
+			return fmt.Sprintf("bucket at %d ms: it has a sketch, which files of format version 2 have not", ms)
 		}
 		if ms%b.file.StepMS != 0 {
 			return fmt.Sprintf("expected buckets that begin at multiples of %d ms, got one at %d", b.file.StepMS, ms)

@@ -7,6 +7,7 @@ import (
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/store"
+	"varve/internal/units"
 	"varve/internal/wal"
 )
 
@@ -50,7 +51,7 @@ func (c *checker) logFiles(o wal.ReplayOptions, known bool) error {
 
 func (l *logCheck) report1(d logDamage, stats wal.ReplayStats) {
 	cost := fmt.Sprintf("the records in the damaged bytes: samples, new series or deletions that are in no block file yet; %s in %s of the log together; the server does not start",
-		counted(stats.SkippedBytes, "byte"), counted(int64(len(l.damages)), "place"))
+		units.Count(stats.SkippedBytes, "byte"), units.Count(int64(len(l.damages)), "place"))
 	l.find(Finding{
 		File: d.fault.File, Offset: d.fault.Offset, Problem: d.fault.Reason,
 		Cost: cost, Remedy: logRemedy, part: partLog,

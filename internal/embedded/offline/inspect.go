@@ -13,6 +13,7 @@ import (
 	"varve/internal/model"
 	"varve/internal/record"
 	"varve/internal/store"
+	"varve/internal/units"
 	"varve/internal/wal"
 )
 
@@ -370,8 +371,8 @@ func logRecord(kinds *checker, batch *store.Batch, typ byte, payload []byte) (wh
 func (r *CheckReport) WriteText(to io.Writer) error {
 	w := &strings.Builder{}
 	fmt.Fprintf(w, "checked %s (%s, %s, %s, %s), %s of the catalogue (%d series), %s (%s)\n",
-		counted(int64(r.Files), "block file"), sizeText(r.Bytes), counted(r.Pages, "page"), counted(r.Chunks, "chunk"), counted(r.Samples, "sample"),
-		counted(r.Rows, "row"), r.Series, counted(int64(r.Segments), "log segment"), counted(r.Records, "record"))
+		units.Count(int64(r.Files), "block file"), sizeText(r.Bytes), units.Count(r.Pages, "page"), units.Count(r.Chunks, "chunk"), units.Count(r.Samples, "sample"),
+		units.Count(r.Rows, "row"), r.Series, units.Count(int64(r.Segments), "log segment"), units.Count(r.Records, "record"))
 	for _, f := range r.Findings {
 		fmt.Fprintf(w, "\nDAMAGED  %s", f.File)
 		if f.Offset >= 0 {

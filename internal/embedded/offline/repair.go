@@ -286,13 +286,13 @@ func (r *repair) salvage(path string, m catalogue.File, next uint64) (*salvaged,
 	if s.known = err == nil; s.known {
 		s.properties = p
 	} else {
-		p.StepMS = blockfile.SalvageStep(r.fs, path)
+		p = blockfile.SalvageHead(r.fs, path)
 	}
 	if m.Sequence != 0 { // older stores do not have it
 		p.Sequence, p.Deletions = m.Sequence, m.Deletions
 	}
 	s.sequence, s.deletions, s.orderUnknown = p.Sequence, p.Deletions, p.Sequence == 0
-	w, err := blockfile.Create(r.fs, r.fs.PathJoin(r.dir, datadir.Blocks, s.name), chunk.Best, blockfile.Origin{Sequence: p.Sequence, Deletions: p.Deletions, StepMS: p.StepMS})
+	w, err := blockfile.Create(r.fs, r.fs.PathJoin(r.dir, datadir.Blocks, s.name), chunk.Best, blockfile.Origin{Sequence: p.Sequence, Deletions: p.Deletions, StepMS: p.StepMS, Sketches: p.Sketches})
 	if err != nil {
 		return nil, err
 	}

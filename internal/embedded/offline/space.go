@@ -311,14 +311,6 @@ func (t *table) end() error {
 // isNumber reports whether a cell goes to the right: a number, a share, nothing.
 func isNumber(cell string) bool { return strings.Trim(cell, "0123456789.-%") == "" }
 
-// counted renders a number of things.
-func counted(n int64, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}
-
 func sizeText(bytes int64) string { return units.Bytes(bytes).Text() }
 
 func ratioText(bytes, samples int64) string {

@@ -44,15 +44,15 @@ func (g *Gather) Append(cols *model.Columns, from, to int) error {
 // DropExpired drops the collected samples that have expired at nowMS.
 func (g *Gather) DropExpired(nowMS int64) { g.Columns.DropExpired(&g.rest, nowMS) }
 
-// FlushIfFull adds the collected samples to the output if they are many. It keeps
-// back the last chunk's worth, so that the next chunks are full too.
+// FlushIfFull adds the collected samples to the output if they are many. It keeps back
+// those that do not fill a chunk, unless their values are long.
 func (g *Gather) FlushIfFull() error {
 	if !g.Full() {
 		return nil
 	}
 	cut := g.Columns.Len()
-	if cut > chunk.TargetSamples && len(g.Columns.Data) < gatherBytes {
-		cut -= chunk.TargetSamples
+	if len(g.Columns.Data) < gatherBytes {
+		cut -= cut % chunk.TargetSamples
 	}
 	g.rest.Reset()
 	g.rest.Append(&g.Columns, cut, g.Columns.Len())

@@ -7,6 +7,7 @@ type collectStep struct {
 	numeric
 	collector func(env *Env) collector
 	several   bool // results of a bucket
+	wholes    bool // the collector makes use of Point.Whole
 }
 
 // A collector gathers one bucket at a time.

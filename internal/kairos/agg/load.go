@@ -29,6 +29,7 @@ type loaded struct {
 	plan    *groupPlan
 	steps   []Step // those that accept the group, without a folded first one
 	fold    *foldStep
+	wholes  bool     // the first step asks for Point.Whole
 	buckets *buckets // of fold
 	lease   query.Lease
 	live    []bool // series that have samples
@@ -201,6 +202,7 @@ func (r *Result) newLoaded(plan *groupPlan) (*loaded, error) {
 	}
 	if g.fold == nil {
 		g.opened = make([]*source, len(plan.series))
+		g.wholes = r.wholes(g.steps)
 	}
 	if g.fold == nil || g.fold.fold.needs&(model.StatFirst|model.StatLast) != 0 {
 		return g, r.run.Cause(plan.sort(r.run.Session))
@@ -242,6 +244,16 @@ func (r *Result) folds(f *foldStep, plan *groupPlan) bool {
 		}
 	}
 	return true
+}
+
+// wholes reports whether the first of some steps asks for Point.Whole. Of groups by value
+// a bucket is in that of its own value, and its samples are not.
+func (r *Result) wholes(steps []Step) bool {
+	if len(steps) == 0 || len(r.splits) > 0 {
+		return false
+	}
+	c, ok := steps[0].(*collectStep)
+	return ok && c.wholes
 }
 
 // bucketsOf returns the cut of time of a step, which is the same for all groups.

@@ -5,15 +5,18 @@ import (
 	"context"
 	"math"
 	"slices"
+	"sort"
 	"strconv"
 
 	"varve/internal/model"
+	"varve/internal/quantile"
 	"varve/internal/query"
 	"varve/internal/store"
 )
 
 // percentileSpec is an exact percentile of a bucket. KairosDB's becomes random
-// above 1028 values.
+// above 1028 values. Where a store has thinned out samples, and kept sketches of them,
+// all of these samples count, see package quantile.
 func percentileSpec() AggregatorSpec {
 	return AggregatorSpec{
 		Name: "percentile", Doc: "Percentile of the values.",
@@ -28,7 +31,7 @@ func newPercentile(a Args) (Step, error) {
 	if p == 0 {
 		return nil, &ArgumentError{[]string{"percentile may not be zero"}}
 	}
-	return &collectStep{Range: rangeOf(a), collector: func(env *Env) collector {
+	return &collectStep{Range: rangeOf(a), wholes: true, collector: func(env *Env) collector {
 		return &percentileCollector{percentile: p, ctx: env.run.Context(), lease: env.lease}
 	}}, nil
 }
@@ -38,12 +41,26 @@ type percentileCollector struct {
 	percentile float64
 	ctx        context.Context
 	lease      *query.Lease
-	values     []float64
+	values     []float64 // of samples
+
+	thinned   quantile.Builder // of samples that were thinned out
+	low, high float64          // of these
+	count     int64
+	weighted  []weighted // scratch
+}
+
+// A weighted value stands for so many samples.
+type weighted struct {
+	value float64
+	count int64
 }
 
 func (c *percentileCollector) add(p *Point) error {
 	if c.percentile < 0 || c.percentile > 1 || math.IsNaN(c.percentile) {
 		return &store.InputError{Reason: strconv.FormatFloat(c.percentile, 'g', -1, 64) + " is not in [0..1]: percentile must be a share, such as 0.95 for the 95th"}
+	}
+	if p.Whole != nil && p.Whole.Sketch != "" {
+		return c.addWhole(p.Whole)
 	}
 	if len(c.values) == cap(c.values) {
 		if err := c.lease.Take(int64(len(c.values)+64) * 8); err != nil {
@@ -55,14 +72,79 @@ func (c *percentileCollector) add(p *Point) error {
 	return nil
 }
 
+// addWhole adds all samples of a bucket.
+func (c *percentileCollector) addWhole(a *model.Aggregate) error {
+	if c.weighted == nil {
+		if err := c.lease.Take(thinnedBytes); err != nil {
+			return err
+		}
+		c.weighted = []weighted{}
+	}
+	if c.count == 0 {
+		c.low, c.high = a.Min, a.Max
+	}
+	c.low, c.high, c.count = min(c.low, a.Min), max(c.high, a.Max), c.count+a.Count
+	c.thinned.AddSketch(a.Sketch)
+	return nil
+}
+
+// thinnedBytes bounds the memory of a Builder and of the values that it makes.
+const thinnedBytes = 5 * 16 * quantile.MaxBins
+
 func (c *percentileCollector) emit(stamp int64, out []Point) ([]Point, error) {
 	if err := c.sort(); err != nil {
 		return out, err
 	}
+	value := 0.0
+	if c.count > 0 {
+		value = c.ofAll()
+	} else {
+		value = percentileOf(c.values, c.percentile)
+	}
 	var p Point
-	p.setDouble(stamp, percentileOf(c.values, c.percentile))
+	p.setDouble(stamp, value)
 	c.values = c.values[:0]
 	return append(out, p), nil
+}
+
+// ofAll is percentileOf of the samples and of those that were thinned out, which it
+// forgets. Values that are not exact are in the order of their samples, so that each
+// neighbour has its own error.
+func (c *percentileCollector) ofAll() float64 {
+	c.weighted = c.weighted[:0]
+	for v, n := range c.thinned.Sketch().Values(c.low, c.high) {
+		c.weighted = append(c.weighted, weighted{v, n})
+	}
+	total := c.count + int64(len(c.values))
+	c.thinned.Reset()
+	c.count = 0
+	pos := c.percentile * float64(total+1)
+	i := min(max(int64(pos), 1), total)
+	below := c.at(i)
+	if pos < 1 || i == total {
+		return below
+	}
+	return below + (pos-float64(i))*(c.at(i+1)-below)
+}
+
+// at returns the value of a rank, from 1 on, among sorted values and weighted ones.
+func (c *percentileCollector) at(rank int64) float64 {
+	values, more := c.values, c.weighted
+	for len(more) > 0 {
+		n := int64(sort.SearchFloat64s(values, more[0].value))
+		if rank <= n {
+			break
+		}
+		rank, values = rank-n, values[n:]
+		if rank <= more[0].count {
+			return more[0].value
+		}
+		rank, more = rank-more[0].count, more[1:]
+	}
+	if rank > int64(len(values)) { // a damaged file may count more than it has
+		return c.high
+	}
+	return values[rank-1]
 }
 
 // sort looks at the context where there is much to sort.

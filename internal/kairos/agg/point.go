@@ -13,6 +13,10 @@ type Point struct {
 	Kind   model.Kind
 	Bits   uint64 // Long: int64 bits; Double: IEEE-754 bits
 	Data   []byte // variable kinds, see model.Kind
+
+	// Whole is the bucket that the point stands for, where a store has thinned out its
+	// samples and the first step asks for that; it is valid as Data is.
+	Whole *model.Aggregate
 }
 
 // Float returns the numeric value of p; what is not a number counts as 0, as in

@@ -1,6 +1,9 @@
 package agg
 
 import (
+	"slices"
+	"unsafe"
+
 	"varve/internal/model"
 	"varve/internal/query"
 	"varve/internal/store"
@@ -43,14 +46,14 @@ func (s *source) begin(limit int, l *query.Lease) error {
 		return err
 	}
 	n := block.Len()
-	if err := l.Take(sourceBytes + int64(n)*16 + int64(len(block.Data))); err != nil {
+	if err := l.Take(sourceBytes + int64(n)*16 + int64(len(block.Data)) + aggregatesBytes(block.Aggregates)); err != nil {
 		return err
 	}
 	s.block = block
 	if n > smallBlock {
 		return nil
 	}
-	s.own.Columns = copyColumns(&block.Columns)
+	s.own.Columns, s.own.Aggregates = copyColumns(&block.Columns), slices.Clone(block.Aggregates)
 	s.block = &s.own
 	if limit > 0 && n >= limit {
 		s.cursor.Close()
@@ -61,6 +64,15 @@ func (s *source) begin(limit int, l *query.Lease) error {
 	}
 	s.cursor.Close()
 	return nil
+}
+
+// aggregatesBytes is what aggregates take in memory.
+func aggregatesBytes(all []model.Aggregate) int64 {
+	n := int64(len(all)) * int64(unsafe.Sizeof(model.Aggregate{}))
+	for i := range all {
+		n += int64(len(all[i].Sketch))
+	}
+	return n
 }
 
 func copyColumns(c *model.Columns) model.Columns {
@@ -99,6 +111,9 @@ func (s *source) point(p *Point) {
 	switch {
 	case s.kind.Fixed():
 		p.Bits = s.block.Values[s.i]
+		if s.block.Aggregates != nil && s.block.Aggregates[s.i].Count > 0 {
+			p.Whole = &s.block.Aggregates[s.i]
+		}
 	case s.kind.Variable():
 		p.Data = s.block.Bytes(s.i)
 	}

@@ -1,0 +1,358 @@
+package overlay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/RoaringBitmap/roaring/v2"
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"go.uber.org/goleak"
+
+	"varve/internal/blockfile"
+	"varve/internal/chunk"
+	"varve/internal/head"
+	"varve/internal/model"
+	"varve/internal/record"
+	"varve/internal/store"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// kinds are those of the series of the tests, by id.
+var kinds = []model.Kind{model.Double, model.Long, model.String, model.Null}
+
+type sample struct {
+	ms    int64
+	value string
+	float float64 // of fixed kinds
+	ttl   uint32
+}
+
+func sampleAt(kind model.Kind, c *model.Columns, i int) sample {
+	s := sample{ms: c.Times[i], ttl: c.TTL(i)}
+	switch {
+	case kind.Fixed():
+		s.float = model.Float(kind, c.Values[i])
+		s.value = fmt.Sprint(s.float)
+	case kind.Variable():
+		s.value = string(c.Bytes(i))
+	}
+	return s
+}
+
+// A world is layers with a random history, and what they have to show: of each series the
+// sample that was written last at each time, unless it was deleted afterwards.
+type world struct {
+	t       *testing.T
+	rng     *rand.Rand
+	fs      vfs.FS
+	cache   *blockfile.Cache
+	pool    Pool
+	layers  Layers
+	hiding  []*record.Deletion
+	deleted uint64 // sequence of the last deletion
+	files   uint64
+	want    []map[int64]sample // by series
+}
+
+func newWorld(t *testing.T, seed uint64) *world {
+	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 0)), fs: vfs.NewMem(), cache: blockfile.NewCache(1 << 20)}
+	w.layers = Layers{
+		Active:    head.New(),
+		Deletions: func() []*record.Deletion { return w.hiding },
+		Failed:    func(err error) { t.Errorf("failed: %v", err) },
+	}
+	for range kinds {
+		w.want = append(w.want, map[int64]sample{})
+	}
+	t.Cleanup(func() {
+		for _, f := range w.layers.Files {
+			f.Close()
+		}
+	})
+	return w
+}
+
+const lastMS = 3_000_000
+
+// write writes a run of samples of one series, dense or not, in order or not.
+func (w *world) write() {
+	id := uint32(w.rng.IntN(len(kinds)))
+	kind, step := kinds[id], int64(1000)
+	var times []int64
+	at := w.rng.Int64N(lastMS/1000) * 1000
+	for range 1 + w.rng.IntN(300) {
+		times = append(times, at)
+		at = min(at+step*(1+w.rng.Int64N(2)), lastMS)
+	}
+	if w.rng.IntN(4) == 0 {
+		w.rng.Shuffle(len(times), func(i, k int) { times[i], times[k] = times[k], times[i] })
+	}
+	var b store.Batch
+	var cols model.Columns
+	expires := w.rng.IntN(3) == 0
+	for i, ms := range times {
+		ttl := uint32(0)
+		if expires {
+			ttl = uint32(w.rng.IntN(lastMS / 1000))
+		}
+		number := w.rng.IntN(100)
+		switch {
+		case kind == model.Double:
+			b.AddDouble(store.Ref(id), ms, float64(number), ttl)
+			cols.AppendFixed(ms, math.Float64bits(float64(number)), ttl)
+		case kind == model.Long:
+			b.AddLong(store.Ref(id), ms, int64(number), ttl)
+			cols.AppendFixed(ms, uint64(number), ttl)
+		case kind == model.String:
+			b.AddBytes(store.Ref(id), ms, fmt.Append(nil, number), ttl)
+			cols.AppendBytes(ms, fmt.Append(nil, number), ttl)
+		default:
+			b.AddNull(store.Ref(id), ms, ttl)
+			cols.AppendNull(ms, ttl)
+		}
+		w.want[id][ms] = sampleAt(kind, &cols, i)
+	}
+	w.layers.Active.Append(&b, slices.Repeat([]model.Kind{kind}, len(times)))
+}
+
+// erase deletes some range of some series.
+func (w *world) erase() {
+	w.deleted++
+	d := &record.Deletion{Sequence: w.deleted, Range: w.someRange(), IDs: roaring.New()}
+	for id := range kinds {
+		if w.rng.IntN(2) == 0 {
+			continue
+		}
+		d.IDs.Add(uint32(id))
+		maps.DeleteFunc(w.want[id], func(ms int64, _ sample) bool { return d.Range.Contains(ms) })
+	}
+	w.hiding = append(w.hiding, d)
+	for it := d.IDs.Iterator(); it.HasNext(); {
+		if err := w.layers.Active.Delete(it.Next(), d.Range); err != nil {
+			w.t.Fatal(err)
+		}
+	}
+}
+
+func (w *world) someRange() model.TimeRange {
+	a, b := w.rng.Int64N(lastMS), w.rng.Int64N(lastMS)
+	switch w.rng.IntN(4) {
+	case 0:
+		return model.AllTime
+	case 1:
+		b = a + w.rng.Int64N(50_000)
+	}
+	return model.TimeRange{StartMS: min(a, b), EndMS: max(a, b)}
+}
+
+// file makes a file of what each series has; none if they have nothing.
+func (w *world) file(deletions uint64, of func(id uint32) *model.Columns) []*blockfile.File {
+	w.files++
+	path := fmt.Sprint(w.files)
+	out, err := blockfile.Create(w.fs, path, chunk.Fast, blockfile.Origin{Sequence: w.files, Deletions: deletions})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	samples := 0
+	for id, kind := range kinds {
+		c, size := of(uint32(id)), 1+w.rng.IntN(200)
+		samples += c.Len()
+		for from := 0; from < c.Len(); from += size {
+			if err := out.Add(uint32(id), kind, c, from, min(from+size, c.Len())); err != nil {
+				w.t.Fatal(err)
+			}
+		}
+	}
+	if samples == 0 {
+		out.Abort()
+		return nil
+	}
+	if _, err := out.Finish(); err != nil {
+		w.t.Fatal(err)
+	}
+	f, err := blockfile.Open(w.fs, path, w.files, w.cache)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return []*blockfile.File{f}
+}
+
+// freeze makes a file of the frozen head if there is one, and freezes the active one.
+func (w *world) freeze() {
+	if frozen := w.layers.Frozen; frozen != nil {
+		w.layers.Files = append(w.layers.Files, w.file(w.layers.FrozenDeletions, func(id uint32) *model.Columns {
+			var run head.Run
+			var c model.Columns
+			if _, err := frozen.Snapshot(id, model.AllTime, &run); err != nil {
+				w.t.Fatal(err)
+			}
+			for _, f := range run.Fragments {
+				if err := run.Decode(f, &c); err != nil {
+					w.t.Fatal(err)
+				}
+			}
+			c.Append(&run.Open, 0, run.Open.Len())
+			return &c
+		})...)
+	}
+	w.layers.Frozen, w.layers.FrozenDeletions, w.layers.Active = w.layers.Active, w.deleted, head.New()
+}
+
+// merge replaces neighbouring files by one, to which all deletions have been applied.
+func (w *world) merge() {
+	files := w.layers.Files
+	if len(files) < 2 {
+		return
+	}
+	from := w.rng.IntN(len(files) - 1)
+	to := from + 2 + w.rng.IntN(len(files)-from-1)
+	var iters []*blockfile.Iter
+	for _, f := range files[from:to] {
+		iters = append(iters, f.Iter(false))
+	}
+	merged := w.file(w.deleted, func(id uint32) *model.Columns {
+		c := w.pool.Read(w.t.Context(), &w.layers, math.MaxInt64, id, kinds[id], store.ReadOptions{Range: model.AllTime})
+		defer c.Close()
+		if err := c.OpenFiles(iters, true); err != nil {
+			w.t.Fatal(err)
+		}
+		var all model.Columns
+		for {
+			b, err := c.Next()
+			if err != nil {
+				w.t.Fatal(err)
+			}
+			if b == nil {
+				return &all
+			}
+			all.Append(&b.Columns, 0, b.Len())
+		}
+	})
+	for _, f := range files[from:to] {
+		f.Close()
+	}
+	w.layers.Files = slices.Replace(slices.Clone(files), from, to, merged...)
+	w.pool = Pool{} // its cursors have iterators over files that are closed
+}
+
+// check compares what a cursor shows of each series with what it has to show.
+func (w *world) check() {
+	for id, kind := range kinds {
+		o := store.ReadOptions{Range: w.someRange(), Descending: w.rng.IntN(2) == 0}
+		span := int64(1 + w.rng.IntN(lastMS))
+		switch w.rng.IntN(3) {
+		case 0:
+			o.Limit = 1 + w.rng.IntN(200)
+		case 1:
+			o.Summarize = &store.Summary{Needs: ^model.StatSet(0), Final: func(ms int64) int64 { return ms - ms%span + span - 1 }}
+		}
+		nowMS := w.rng.Int64N(2 * lastMS)
+		var want []sample
+		for _, s := range w.want[id] {
+			if o.Range.Contains(s.ms) && model.ExpiryMS(s.ms, s.ttl) > nowMS {
+				want = append(want, s)
+			}
+		}
+		slices.SortFunc(want, func(a, b sample) int { return cmp.Compare(a.ms, b.ms) })
+		if o.Descending {
+			slices.Reverse(want)
+		}
+		if o.Limit > 0 {
+			want = want[:min(o.Limit, len(want))]
+		}
+		c := w.pool.Read(w.t.Context(), &w.layers, nowMS, uint32(id), kind, o)
+		if err := compare(c, kind, o, want); err != nil {
+			w.t.Fatalf("series %d, %+v, at %d: %v", id, o, nowMS, err)
+		}
+		c.Close()
+	}
+}
+
+// compare compares the blocks of a cursor with samples.
+func compare(c *Cursor, kind model.Kind, o store.ReadOptions, want []sample) error {
+	for {
+		b, err := c.Next()
+		if err != nil {
+			return err
+		}
+		if b == nil {
+			break
+		}
+		for i := range b.Columns.Times {
+			got := sampleAt(kind, &b.Columns, i)
+			if len(want) == 0 || got.ms != want[0].ms || got.value != want[0].value {
+				return fmt.Errorf("sample %v, want the first of %v", got, want[:min(1, len(want))])
+			}
+			want = want[1:]
+		}
+		for _, s := range b.Stats {
+			if s.Count > len(want) {
+				return fmt.Errorf("statistics of %d samples, %d are left", s.Count, len(want))
+			}
+			run := slices.Clone(want[:s.Count])
+			if want = want[s.Count:]; o.Descending {
+				slices.Reverse(run)
+			}
+			first, last := run[0], run[len(run)-1]
+			low, high, sum := math.Inf(1), math.Inf(-1), 0.0
+			for _, each := range run {
+				low, high, sum = min(low, each.float), max(high, each.float), sum+each.float
+			}
+			if s.FirstMS != first.ms || s.LastMS != last.ms || model.Float(kind, s.First) != first.float || model.Float(kind, s.Last) != last.float ||
+				s.Min != low || s.Max != high || s.Sum != sum || o.Summarize.Final(first.ms) < last.ms {
+				return fmt.Errorf("statistics %+v of %v", s, run)
+			}
+		}
+	}
+	if len(want) > 0 {
+		return fmt.Errorf("%d samples are missing, from %v on", len(want), want[0])
+	}
+	return nil
+}
+
+// TestModel gives layers random histories and compares what is read with a map.
+func TestModel(t *testing.T) {
+	for seed := range uint64(40) {
+		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
+			w := newWorld(t, seed)
+			for range 60 {
+				switch w.rng.IntN(10) {
+				case 0:
+					w.erase()
+				case 1, 2:
+					w.freeze()
+				case 3:
+					w.merge()
+				default:
+					w.write()
+				}
+				w.check()
+			}
+		})
+	}
+}
+
+// TestCancelled: a reader that has gone is noticed between blocks, and told to Failed.
+func TestCancelled(t *testing.T) {
+	w := newWorld(t, 1)
+	w.write()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var failed error
+	w.layers.Failed = func(err error) { failed = err }
+	c := w.pool.Read(ctx, &w.layers, 0, 0, kinds[0], store.ReadOptions{Range: model.AllTime})
+	defer c.Close()
+	for range 2 {
+		if b, err := c.Next(); b != nil || !errors.Is(err, context.Canceled) || !errors.Is(failed, context.Canceled) {
+			t.Errorf("%v, %v, failed: %v", b, err, failed)
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package agg
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/embedded"
+	"varve/internal/model"
+	"varve/internal/quantile"
+	"varve/internal/query"
+	"varve/internal/retention"
+	"varve/internal/store"
+)
+
+const stagedMS = 1_700_006_400_000 // when stages are looked at: the beginning of a day
+
+// A stagedStore keeps samples for an hour, minutes for six hours, then hours.
+type stagedStore struct {
+	*testing.T
+	*embedded.Store
+	on      *fixture
+	samples map[int64][]float64 // of all series, by hour
+}
+
+func openStaged(t *testing.T, change func(*retention.PolicyConfig)) *stagedStore {
+	t.Helper()
+	var p retention.PolicyConfig
+	p.SetDefaults()
+	p.Name, p.Stages = "all", "10s:1h,60s:6h,1h:1y"
+	change(&p)
+	rules, err := retention.Config{Policies: []retention.PolicyConfig{p}}.Rules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := embedded.Open(vfs.NewMem(), "data", embedded.DefaultConfig(), embedded.Options{
+		Book: retention.NewShelf(&retention.Book{Rules: rules}), Now: func() time.Time { return time.UnixMilli(stagedMS) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	return &stagedStore{T: t, Store: s, on: fixtureOver(t, s, query.DefaultConfig()), samples: map[int64][]float64{}}
+}
+
+// write stores samples of a host, from a time on, as far apart as is said.
+func (s *stagedStore) write(host string, fromMS, stepMS int64, n int, value func(i int) float64) {
+	s.Helper()
+	ref, err := s.Create(context.Background(), model.Series{Metric: "m", Tags: model.MustTags("host", host), Type: model.TypeDouble})
+	if err != nil {
+		s.Fatal(err)
+	}
+	var b store.Batch
+	b.Reset(s.Epoch())
+	for i := range n {
+		ms := fromMS + int64(i)*stepMS
+		b.AddDouble(ref, ms, value(i), 0)
+		s.samples[ms/hourMS] = append(s.samples[ms/hourMS], value(i))
+	}
+	if err := s.Append(context.Background(), &b); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// fold folds all that is old enough.
+func (s *stagedStore) fold() {
+	s.Helper()
+	if err := s.Compact(context.Background()); err != nil {
+		s.Fatal(err)
+	}
+}
+
+// check compares percentiles of so many hours with those of the samples.
+func (s *stagedStore) check(when string, hours int64, change func(*MetricQuery)) {
+	s.Helper()
+	for _, p := range []float64{0.001, 0.25, 0.5, 0.9, 0.99, 1} {
+		m := MetricQuery{Metric: "m", Steps: []Step{newStep(s, "percentile", Args{"percentile": p, "sampling": Sampling{hours, Hours}, "align_start_time": true})}}
+		if change != nil {
+			change(&m)
+		}
+		got, _, err := s.on.ask(stagedMS-48*hourMS, stagedMS-1, "UTC", m)
+		if err != nil || len(got) != 1 || int64(len(got[0].Points)) != 48/hours {
+			s.Fatalf("%s: %v, %v", when, got, err)
+		}
+		for _, point := range got[0].Points {
+			var all []float64
+			for h := range hours {
+				all = append(all, s.samples[point.ms/hourMS+h]...)
+			}
+			slices.Sort(all)
+			want := percentileOf(all, p)
+			if v := point.value.(float64); math.Abs(v-want) > quantile.RelativeError*want {
+				s.Fatalf("%s: percentile %v of %d hours from %d on: %v, want %v", when, p, hours, point.ms, v, want)
+			}
+		}
+	}
+}
+
+// TestPercentilesOfStages asks for percentiles over hours of samples, of minutes and of
+// hours, before and after folding, with samples that came late.
+func TestPercentilesOfStages(t *testing.T) {
+	for name, change := range map[string]func(*retention.PolicyConfig){
+		"sketch": func(p *retention.PolicyConfig) { p.Sketch = true },
+		"p95":    func(p *retention.PolicyConfig) { p.Aggregation = "p95" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := openStaged(t, change)
+			r := rand.New(rand.NewPCG(1, 1))
+			for host := range 3 {
+				values := make([]float64, 48*360)
+				for i := range values {
+					values[i] = math.Exp(float64(host) + r.NormFloat64()/2)
+				}
+				s.write(fmt.Sprint(host), stagedMS-48*hourMS, 10_000, len(values), func(i int) float64 { return values[i] })
+			}
+			s.check("in memory", 1, nil)
+			s.fold()
+			for _, hours := range []int64{1, 6, 48} {
+				s.check("folded", hours, nil)
+				s.check("folded, descending", hours, func(m *MetricQuery) { m.Descending = true })
+			}
+			s.write("0", stagedMS-30*hourMS+5_000, 60_000, 100, func(i int) float64 { return float64(100 + i) })
+			s.write("late", stagedMS-5*hourMS+5_000, 60_000, 100, func(i int) float64 { return float64(100 + i) })
+			s.check("with late samples", 6, nil)
+			s.fold()
+			s.check("with late samples, folded", 1, nil)
+		})
+	}
+}
+
+// TestPercentilesWithoutSketches: they are of the values of buckets, as those of points
+// that another step has changed, and of groups by value.
+func TestPercentilesWithoutSketches(t *testing.T) {
+	value := func(i int) float64 { return float64(1 + i%60) }
+	percentile := func(s *stagedStore) Step {
+		return newStep(s, "percentile", Args{"percentile": 1.0, "sampling": Sampling{1, Hours}, "align_start_time": true})
+	}
+	highest := func(s *stagedStore, m MetricQuery) float64 {
+		s.Helper()
+		got, _, err := s.on.ask(stagedMS-48*hourMS, stagedMS-47*hourMS-1, "UTC", m)
+		if err != nil || len(got) == 0 || len(got[0].Points) != 1 {
+			s.Fatalf("%v, %v", got, err)
+		}
+		return got[0].Points[0].value.(float64)
+	}
+	for _, sketch := range []bool{false, true} {
+		s := openStaged(t, func(p *retention.PolicyConfig) { p.Sketch = sketch })
+		s.write("a", stagedMS-48*hourMS, 10_000, 48*360, value)
+		s.fold()
+		want := 30.5
+		if sketch {
+			want = 60
+		}
+		if got := highest(s, MetricQuery{Metric: "m", Steps: []Step{percentile(s)}}); got != want {
+			t.Errorf("sketches %t: %v, want %v", sketch, got, want)
+		}
+		scale := newStep(s, "scale", Args{"factor": 2.0})
+		if got := highest(s, MetricQuery{Metric: "m", Steps: []Step{scale, percentile(s)}}); got != 61 {
+			t.Errorf("sketches %t, of points that were scaled: %v, want 61", sketch, got)
+		}
+	}
+}
