@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"runtime"
 	"slices"
 	"sync"
 
@@ -111,9 +112,24 @@ func openInstances(c config.Config, f fittings, registry *prometheus.Registry, l
 		}
 		all, metrics = append(all, h), append(metrics, own)
 	}
+	all.shareProcessors(c)
 	front := all.front(c, registry)
 	front.Metrics = metrics
 	return all, front, nil
+}
+
+// shareProcessors bounds what the costly queries of all tenants together compute at once. One
+// processor is left to short questions, points and connections: while all of them are busy,
+// Go looks for what has come over the network every 10 ms only. Queries over Cassandra wait
+// more than they compute.
+func (s instances) shareProcessors(c config.Config) {
+	if len(s) == 1 || c.Store == config.Cassandra {
+		return
+	}
+	turns := query.NewTurns(max(1, runtime.GOMAXPROCS(0)-1))
+	for _, h := range s {
+		h.queries.Share(turns)
+	}
 }
 
 // shelves returns where the rules of each tenant are, by its name.

@@ -130,7 +130,7 @@ func (a *API) render(w http.ResponseWriter, r *http.Request, form url.Values) {
 			return draw(w, s, request, *drawn, series)
 		}
 		w.Header().Set("Content-Type", request.Options.ContentType())
-		return s.Aside(func() error { return sent(render.Write(w, request.Options, series)) })
+		return sent(render.Write(s.Writer(w), request.Options, series))
 	})
 }
 
@@ -255,6 +255,12 @@ func answer(w http.ResponseWriter, form url.Values, v any) {
 		text = append(append([]byte(call+"("), text...), ')')
 	}
 	_, _ = w.Write(text)
+}
+
+// answerWithin is answer within the turn of a query.
+func answerWithin(s *query.Session, w http.ResponseWriter, form url.Values, v any) error {
+	answer(httpapi.WithBody(w, s.Writer(w)), form, v)
+	return nil
 }
 
 func version(w http.ResponseWriter, _ *http.Request) {

@@ -110,7 +110,7 @@ func (a *API) listEvents(w http.ResponseWriter, r *http.Request, form url.Values
 		if err != nil {
 			return err
 		}
-		return s.Aside(func() error { answer(w, form, list); return nil })
+		return answerWithin(s, w, form, list)
 	})
 }
 
@@ -161,6 +161,6 @@ func (a *API) oneEvent(w http.ResponseWriter, r *http.Request, form url.Values) 
 		}
 		one := shown(e)
 		one.When = time.Unix(e.When, 0).UTC().Format("2006-01-02T15:04:05+00:00")
-		return s.Aside(func() error { answer(w, form, one); return nil })
+		return answerWithin(s, w, form, one)
 	})
 }

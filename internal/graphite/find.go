@@ -16,6 +16,7 @@ import (
 	"varve/internal/graphite/render"
 	"varve/internal/graphite/target"
 	"varve/internal/graphite/timespec"
+	"varve/internal/httpapi"
 	"varve/internal/query"
 )
 
@@ -123,9 +124,9 @@ func (a *API) find(w http.ResponseWriter, r *http.Request, form url.Values) {
 		}
 		slices.SortStableFunc(found, func(a, b *entry) int { return strings.Compare(a.name(), b.name()) })
 		if show == nil {
-			return s.Aside(func() error { return sent(a.writeNodes(w, f.format, found)) })
+			return sent(a.writeNodes(httpapi.WithBody(w, s.Writer(w)), f.format, found))
 		}
-		return s.Aside(func() error { answer(w, form, show(f, found)); return nil })
+		return answerWithin(s, w, form, show(f, found))
 	})
 }
 
@@ -216,20 +217,27 @@ func treeJSON(f finding, found []*entry) any {
 	return nodes
 }
 
+// A completion is an entry of the format completer.
+type completion struct {
+	IsLeaf string `json:"is_leaf,omitempty"`
+	Name   string `json:"name"`
+	Path   string `json:"path,omitempty"`
+}
+
 // completer lists paths for a form that completes them, in their order.
 func completer(f finding, found []*entry) any {
-	metrics := []map[string]string{}
+	metrics := []completion{}
 	slices.SortFunc(found, func(a, b *entry) int { return strings.Compare(a.path, b.path) })
 	for _, e := range found {
 		if e.leaf {
-			metrics = append(metrics, map[string]string{"path": e.path, "name": e.name(), "is_leaf": "1"})
+			metrics = append(metrics, completion{"1", e.name(), e.path})
 		}
 		if e.branch {
-			metrics = append(metrics, map[string]string{"path": e.path + ".", "name": e.name(), "is_leaf": "0"})
+			metrics = append(metrics, completion{"0", e.name(), e.path + "."})
 		}
 	}
 	if f.wildcards && len(found) > 1 {
-		metrics = append(metrics, map[string]string{"name": "*"})
+		metrics = append(metrics, completion{Name: "*"})
 	}
 	return map[string]any{"metrics": metrics}
 }
@@ -295,7 +303,7 @@ func (a *API) expand(w http.ResponseWriter, r *http.Request, form url.Values) {
 		if grouped != 0 {
 			results = byQuery
 		}
-		return s.Aside(func() error { answer(w, form, map[string]any{"results": results}); return nil })
+		return answerWithin(s, w, form, map[string]any{"results": results})
 	})
 }
 
@@ -320,7 +328,7 @@ func (a *API) index(w http.ResponseWriter, r *http.Request, form url.Values) {
 			return err
 		}
 		slices.Sort(paths)
-		return s.Aside(func() error { return sent(writePaths(w, call, paths)) })
+		return sent(writePaths(httpapi.WithBody(w, s.Writer(w)), call, paths))
 	})
 }
 

@@ -1,6 +1,7 @@
 package graphite
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -83,24 +84,13 @@ func unescape(s string) string {
 		case c == '+':
 			c = ' '
 		case c == '%' && i+2 < len(s):
-			high, low := fromHex(s[i+1]), fromHex(s[i+2])
-			if high >= 0 && low >= 0 {
-				c = byte(high<<4 | low)
+			var b [1]byte
+			if _, err := hex.Decode(b[:], []byte(s[i+1:i+3])); err == nil {
+				c = b[0]
 				i += 2
 			}
 		}
 		out = append(out, c)
 	}
 	return string(out)
-}
-
-// fromHex returns the value of a hexadecimal digit, -1 for what is none.
-func fromHex(c byte) int {
-	switch {
-	case c >= '0' && c <= '9':
-		return int(c - '0')
-	case c|0x20 >= 'a' && c|0x20 <= 'f':
-		return int(c|0x20-'a') + 10
-	}
-	return -1
 }

@@ -20,6 +20,7 @@ func TestParameters(t *testing.T) {
 		"a":                            {"a": {""}},
 		"=":                            {"": {""}},
 		"target=m;a=b&target=n%3Bc=":   {"target": {"m;a=b", "n;c="}},
+		"a=%+1%_1%1_%0x":               {"a": {"% 1%_1%1_%0x"}},
 		"a=5%&b=%zz%4&c%3D=%c3%BC+%2b": {"a": {"5%"}, "b": {"%zz%4"}, "c=": {"ü +"}},
 	} {
 		if got, err := parameters(text); err != nil || !reflect.DeepEqual(got, want) {

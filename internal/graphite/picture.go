@@ -21,8 +21,7 @@ func picture(format string, form url.Values) (options *chart.Options, err error)
 	return &o, err
 }
 
-// draw answers with a picture of series. The pixels are drawn within the query's turn,
-// what is sent is not.
+// draw answers with a picture of series.
 func draw(w http.ResponseWriter, s *query.Session, r *render.Request, o chart.Options, series []*function.Series) error {
 	format := r.Options.Format
 	if err := s.Reserve(o.Bytes(series)); err != nil {
@@ -34,12 +33,12 @@ func draw(w http.ResponseWriter, s *query.Session, r *render.Request, o chart.Op
 	}
 	if format == "svg" {
 		w.Header().Set("Content-Type", chart.Formats[format])
-		return s.Aside(func() error { return sent(c.WriteSVG(s.Context(), w)) })
+		return sent(c.WriteSVG(s.Context(), s.Writer(w)))
 	}
 	pixels, err := c.Draw(s.Context())
 	if err != nil {
 		return err
 	}
 	w.Header().Set("Content-Type", chart.Formats[format])
-	return s.Aside(func() error { return sent(png.Encode(w, pixels)) })
+	return sent(png.Encode(s.Writer(w), pixels))
 }

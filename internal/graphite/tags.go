@@ -131,7 +131,7 @@ func (a *API) listTags(w http.ResponseWriter, r *http.Request, form url.Values) 
 				list = append(list, map[string]string{"tag": name})
 			}
 		}
-		return s.Aside(func() error { answer(w, form, list); return nil })
+		return answerWithin(s, w, form, list)
 	})
 }
 
@@ -170,7 +170,7 @@ func (a *API) listValues(w http.ResponseWriter, r *http.Request, form url.Values
 			}
 			found = map[string]any{"tag": tag, "values": list}
 		}
-		return s.Aside(func() error { answer(w, form, found); return nil })
+		return answerWithin(s, w, form, found)
 	})
 }
 
@@ -186,7 +186,7 @@ func (a *API) findSeries(w http.ResponseWriter, r *http.Request, form url.Values
 		if err := a.tagged(s, expressions, func(n query.Number) error { return paths.add(retention.PathOf(n.Metric, n.Tags)) }); err != nil {
 			return err
 		}
-		return s.Aside(func() error { answer(w, form, append([]string{}, paths.sorted()...)); return nil })
+		return answerWithin(s, w, form, append([]string{}, paths.sorted()...))
 	})
 }
 
@@ -213,7 +213,7 @@ func (a *API) completeTags(w http.ResponseWriter, r *http.Request, form url.Valu
 				delete(names.counts, parts[1])
 			}
 		}
-		return s.Aside(func() error { answer(w, form, first(names.sorted(), limitOf(form, offered))); return nil })
+		return answerWithin(s, w, form, first(names.sorted(), limitOf(form, offered)))
 	})
 }
 
@@ -258,7 +258,7 @@ func (a *API) completeValues(w http.ResponseWriter, r *http.Request, form url.Va
 		if err != nil {
 			return err
 		}
-		return s.Aside(func() error { answer(w, form, first(values.sorted(), limitOf(form, offered))); return nil })
+		return answerWithin(s, w, form, first(values.sorted(), limitOf(form, offered)))
 	})
 }
 

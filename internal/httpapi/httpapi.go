@@ -331,3 +331,18 @@ func Preflight(w http.ResponseWriter, r *http.Request) {
 	}
 	WriteEmpty(w, http.StatusOK)
 }
+
+// WithBody returns w with another way for the body.
+func WithBody(w http.ResponseWriter, body io.Writer) http.ResponseWriter {
+	return &bodyWriter{w, body}
+}
+
+type bodyWriter struct {
+	http.ResponseWriter
+	body io.Writer
+}
+
+func (w *bodyWriter) Write(p []byte) (int, error) { return w.body.Write(p) }
+
+// Unwrap is for http.ResponseController.
+func (w *bodyWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

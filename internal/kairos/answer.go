@@ -1,8 +1,10 @@
 package kairos
 
 import (
+	"bufio"
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -20,6 +22,15 @@ const (
 
 	// flushSize is how much of an answer that is being sent is gathered first.
 	flushSize = 64 << 10
+
+	// partSize is the length of the pieces of an answer that is held back. One buffer
+	// that grows to 16 MiB would leave as much garbage behind, and the collections would
+	// delay the requests of others.
+	partSize = 256 << 10
+
+	// partRoom is left free at the end of a part, for what is written between two looks
+	// at the buffer.
+	partRoom = 2 * encodedAtOnce * pointRoom
 )
 
 // An answer is a JSON body under construction. It is held back until it is
@@ -28,12 +39,17 @@ type answer struct {
 	w    http.ResponseWriter
 	gzip bool // the client takes it
 	max  int
+	full [][]byte // parts that are held back, in front of buf
+	held int64    // length of these
 	buf  []byte
-	gone int64    // bytes that left buf
+	gone int64    // bytes that were sent
 	run  *agg.Run // an early end of it ends the sending; nil without a query, and after its end
 
-	sent bool // the header is out
-	zip  *gzip.Writer
+	sent   bool // the header is out
+	zip    *gzip.Writer
+	zipped *bufio.Writer
+	packed bool  // what is held back is compressed
+	plain  int64 // length before that
 
 	reserved reservation
 }
@@ -43,7 +59,7 @@ func newAnswer(w http.ResponseWriter, r *http.Request, maxBuffer int) *answer {
 }
 
 // keptBuffer is the largest buffer that is used again, for another answer.
-const keptBuffer = 1 << 20
+const keptBuffer = 2 * partSize
 
 // Buffers and compressors for answers, which without use are garbage soon.
 var (
@@ -59,14 +75,54 @@ func (a *answer) borrow() { a.buf = (*buffers.Get().(*[]byte))[:0] }
 
 func (a *answer) release() {
 	a.reserved.free()
-	if cap(a.buf) <= keptBuffer {
-		kept := a.buf
-		buffers.Put(&kept)
+	for _, part := range a.full {
+		keep(part)
 	}
+	keep(a.buf)
+	a.full, a.buf = nil, nil
 	if a.zip != nil {
 		compressors.Put(a.zip)
 		a.zip = nil
 	}
+}
+
+func keep(buffer []byte) {
+	if cap(buffer) > 0 && cap(buffer) <= keptBuffer {
+		buffers.Put(&buffer)
+	}
+}
+
+// cut begins a new part if the current one is nearly full.
+func (a *answer) cut() {
+	if a.sent || len(a.buf) < partSize-partRoom {
+		return
+	}
+	a.full, a.held = append(a.full, a.buf), a.held+int64(len(a.buf))
+	if a.borrow(); cap(a.buf) < partSize {
+		a.buf = make([]byte, 0, partSize)
+	}
+}
+
+// A position is a place in an answer that is held back.
+type position struct{ part, at int }
+
+func (a *answer) position() position { return position{len(a.full), len(a.buf)} }
+
+// insert puts text at a position.
+func (a *answer) insert(p position, text []byte) {
+	to := &a.buf
+	if p.part < len(a.full) {
+		to = &a.full[p.part]
+		a.held += int64(len(text))
+	}
+	*to = slices.Insert(*to, p.at, text...)
+}
+
+// since returns the parts from a position on.
+func (a *answer) since(p position) [][]byte {
+	parts := append(slices.Clone(a.full[p.part:]), a.buf)
+	parts[0] = parts[0][p.at:]
+	return parts
 }
 
 // acceptsGzip reads an Accept-Encoding header.
@@ -87,20 +143,28 @@ func acceptsGzip(header string) bool {
 }
 
 // total is the size of the answer so far, before compression.
-func (a *answer) total() int64 { return a.gone + int64(len(a.buf)) }
-
-// full reports that the buffer should be handed on by spill.
-func (a *answer) full() bool {
-	return len(a.buf) > a.max || (a.sent && len(a.buf) >= flushSize)
+func (a *answer) total() int64 {
+	if a.packed {
+		return a.plain
+	}
+	return a.gone + a.unsent()
 }
 
-// advance reserves the memory by which the buffer has grown. It sends a full buffer,
-// else it lets other queries have their turn.
+func (a *answer) unsent() int64 { return a.held + int64(len(a.buf)) }
+
+// spills reports that what is gathered should be handed on by spill.
+func (a *answer) spills() bool {
+	return a.unsent() > int64(a.max) || (a.sent && len(a.buf) >= flushSize)
+}
+
+// advance reserves the memory by which the answer has grown. It sends it if that is
+// due, else it lets other queries have their turn.
 func (a *answer) advance() error {
+	a.cut()
 	if err := a.charge(); err != nil {
 		return err
 	}
-	if a.full() {
+	if a.spills() {
 		return a.spill()
 	}
 	if a.run != nil {
@@ -125,8 +189,11 @@ func (a *answer) begin(compressed bool) {
 	h.Set("Vary", "Accept-Encoding, User-Agent")
 	if compressed {
 		h.Set("Content-Encoding", "gzip")
-		a.zip = compressors.Get().(*gzip.Writer)
-		a.zip.Reset(a.w)
+		if !a.packed {
+			a.zip = compressors.Get().(*gzip.Writer)
+			a.zipped = bufio.NewWriterSize(sink(a.send), flushSize/2) // gzip writes some bytes at a time
+			a.zip.Reset(a.zipped)
+		}
 	}
 	a.watch()
 	a.w.WriteHeader(http.StatusOK)
@@ -150,38 +217,90 @@ func (a *answer) watch() {
 // flush sends what is gathered. While a query waits for its client to take it,
 // another one has its place.
 func (a *answer) flush() error {
-	if a.run != nil {
-		return a.run.Aside(a.write)
+	for i, part := range a.full {
+		if err := a.hand(part); err != nil {
+			return err
+		}
+		keep(part)
+		a.full[i], a.held = nil, a.held-int64(len(part))
 	}
-	return a.write()
+	a.full = a.full[:0]
+	err := a.hand(a.buf)
+	a.buf = a.buf[:0]
+	return err
 }
 
-func (a *answer) write() error {
-	var err error
-	if a.zip != nil {
-		_, err = a.zip.Write(a.buf)
-	} else {
-		_, err = a.w.Write(a.buf)
+// hand sends a part, compressed if the answer is.
+func (a *answer) hand(part []byte) error {
+	a.gone += int64(len(part))
+	if a.zip == nil {
+		return a.send(part)
 	}
-	a.gone += int64(len(a.buf))
-	a.buf = a.buf[:0]
+	_, err := a.zip.Write(part)
+	return err
+}
+
+// send writes to the client.
+func (a *answer) send(p []byte) error {
+	write := func() error { _, err := a.w.Write(p); return err }
+	if a.run != nil {
+		return a.run.Aside(write)
+	}
+	return write()
+}
+
+// A sink is a function as a writer.
+type sink func(p []byte) error
+
+func (f sink) Write(p []byte) (int, error) { return len(p), f(p) }
+
+// pack compresses an answer that is held back, if the client takes that, while its query
+// has a place: without one, answers would be compressed on all processors at once.
+func (a *answer) pack() error {
+	if a.sent || a.packed || !a.gzip || a.unsent() < minGzipSize {
+		return nil
+	}
+	plain, size := append(a.full, a.buf), a.total()
+	a.full, a.held = nil, 0
+	a.borrow()
+	zip := compressors.Get().(*gzip.Writer)
+	defer compressors.Put(zip)
+	zip.Reset(sink(func(p []byte) error {
+		a.buf = append(a.buf, p...)
+		a.cut()
+		return nil
+	}))
+	for _, part := range plain {
+		if _, err := zip.Write(part); err != nil {
+			return err
+		}
+		keep(part)
+		if err := a.run.Yield(); err != nil {
+			return err
+		}
+	}
+	err := zip.Close()
+	a.packed, a.plain = true, size
 	return err
 }
 
 // finish sends what is left.
 func (a *answer) finish() error {
 	if !a.sent {
-		compressed := a.gzip && len(a.buf) >= minGzipSize
-		if !compressed {
-			a.w.Header().Set("Content-Length", strconv.Itoa(len(a.buf)))
+		compressed := a.packed || a.gzip && a.unsent() >= minGzipSize
+		if a.packed || !compressed {
+			a.w.Header().Set("Content-Length", strconv.FormatInt(a.unsent(), 10))
 		}
 		a.begin(compressed)
 	}
 	if err := a.flush(); err != nil {
 		return err
 	}
-	if a.zip != nil {
-		return a.zip.Close()
+	if a.zip == nil {
+		return nil
 	}
-	return nil
+	if err := a.zip.Close(); err != nil {
+		return err
+	}
+	return a.zipped.Flush()
 }

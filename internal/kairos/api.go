@@ -198,6 +198,9 @@ func (a *API) query(w http.ResponseWriter, r *http.Request, text *query.Text) {
 	} else {
 		err = a.run(r.Context(), &req.Query, e.answer, func(run *agg.Run) error {
 			err := e.encodeQueries(run, &req)
+			if err == nil {
+				err = e.pack()
+			}
 			run.Close(errors.Join(err, e.missing)) // counted as what it is
 			return err
 		})
@@ -252,7 +255,10 @@ func (a *API) postTags(w http.ResponseWriter, r *http.Request) {
 	out := a.newAnswer(w, r)
 	defer out.release()
 	err = a.run(r.Context(), &req.Query, out, func(run *agg.Run) error {
-		return encodeTags(out, run, &req.Query)
+		if err := encodeTags(out, run, &req.Query); err != nil {
+			return err
+		}
+		return out.pack()
 	})
 	if err == nil {
 		err = out.finish()

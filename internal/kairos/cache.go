@@ -2,6 +2,7 @@ package kairos
 
 import (
 	"container/list"
+	"slices"
 	"sync"
 	"time"
 
@@ -72,12 +73,16 @@ func (c *answerCache) get(id identity, now time.Time, maxAge time.Duration) []by
 	return a.text
 }
 
-// put keeps a copy of text, unless a younger answer is there.
-func (c *answerCache) put(id identity, at time.Time, text []byte) {
-	if int64(len(text))+entryBytes > c.max/maxCacheShare {
+// put keeps a copy of a text, unless a younger answer is there.
+func (c *answerCache) put(id identity, at time.Time, parts [][]byte) {
+	var size int
+	for _, part := range parts {
+		size += len(part)
+	}
+	if int64(size)+entryBytes > c.max/maxCacheShare {
 		return
 	}
-	text = append([]byte(nil), text...)
+	text := slices.Concat(parts...)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if e := c.entries[id]; e != nil {

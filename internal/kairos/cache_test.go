@@ -103,7 +103,7 @@ func TestQueryCacheIsBounded(t *testing.T) {
 	at := time.UnixMilli(0)
 	id := func(i int) identity { return identity{byte(i)} }
 	for i := range 20 {
-		c.put(id(i), at, make([]byte, 100))
+		c.put(id(i), at, [][]byte{make([]byte, 60), make([]byte, 40)})
 		c.get(id(0), at, time.Second)
 		if c.used > c.max || len(c.entries) != c.recent.Len() {
 			t.Fatalf("%d bytes of %d in %d entries", c.used, c.max, len(c.entries))
@@ -114,11 +114,11 @@ func TestQueryCacheIsBounded(t *testing.T) {
 			t.Errorf("%d kept: %v", i, kept)
 		}
 	}
-	c.put(id(30), at, make([]byte, c.max/maxCacheShare))
+	c.put(id(30), at, [][]byte{make([]byte, c.max/maxCacheShare)})
 	if c.get(id(30), at, 0) != nil {
 		t.Error("an answer too large was kept")
 	}
-	c.put(id(0), at.Add(-1), []byte("older"))
+	c.put(id(0), at.Add(-1), [][]byte{[]byte("older")})
 	if len(c.get(id(0), at, time.Second)) != 100 {
 		t.Error("an older answer took the place of a younger one")
 	}

@@ -74,12 +74,12 @@ func (e *encoder) encodeQueries(run *agg.Run, req *request) error {
 			}
 			continue
 		}
-		from, wasSent := len(e.buf), e.sent
+		from, wasSent := e.position(), e.sent
 		if err := e.encodeMetric(run, i, metricHead{&req.Metrics[i], req.aliases[i]}); err != nil {
 			return err
 		}
 		if e.cached != nil && !wasSent && !e.sent && !req.Metrics[i].Saves() && e.missing == nil {
-			e.cache.put(req.identities[i], e.began, e.buf[from:])
+			e.cache.put(req.identities[i], e.began, e.since(from))
 		}
 	}
 	e.buf = append(e.buf, ']')
@@ -123,7 +123,7 @@ func (e *encoder) encodeMetric(run *agg.Run, i int, m metricHead) error {
 	}
 	defer result.Close()
 	e.buf = append(e.buf, '{')
-	at, wasSent := len(e.buf), e.sent
+	at, wasSent := e.position(), e.sent
 	e.buf = append(e.buf, `"results":[`...)
 	groups, err := e.encodeGroups(result, m)
 	if err == nil {
@@ -148,13 +148,13 @@ func (e *encoder) encodeMetric(run *agg.Run, i int, m metricHead) error {
 }
 
 // encodeSampleSize puts the member where KairosDB has it, before the results
-// that begin at a place in the buffer, or after them if they have been sent.
-func (e *encoder) encodeSampleSize(at int, held bool, n int64) {
+// that begin at a position, or after them if they have been sent.
+func (e *encoder) encodeSampleSize(at position, held bool, n int64) {
 	var text []byte
 	text = append(text, `"sample_size":`...)
 	text = strconv.AppendInt(text, n, 10)
 	if held {
-		e.buf = slices.Insert(e.buf, at, append(text, ',')...)
+		e.insert(at, append(text, ','))
 		return
 	}
 	e.buf = append(append(e.buf, ','), text...)

@@ -22,7 +22,7 @@ var unsettable = []string{
 	"bytes of a batch", "bytes of a series", "series ids of a store", "metadata keys", "bytes of metadata", "bytes of a metadata name", "bytes of a metadata value", "backups",
 	"bytes of a roll-up task", "bytes of a line of an import",
 	"waiting requests", "writes that wait",
-	"levels of the data of an event", "timelines of an event", "bytes of a change of a timeline", "bytes of a line of events", "timelines of a merged read",
+	"levels of the data of an event", "timelines of an event", "bytes of a change of a timeline", "bytes of a line of events", "wrong events of a request", "timelines of a merged read",
 	"events that are looked through for an id", "layouts of a timeline", "events of a page", "timelines of a request", "timelines of a page",
 	"events of a request, counted once for each of their timelines", "bytes of the events of a request, counted once for each of their timelines",
 }

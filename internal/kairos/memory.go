@@ -18,9 +18,9 @@ type reservation struct {
 	held   int64
 }
 
-// charge reserves the memory by which the buffer has grown.
+// charge reserves the memory by which the answer has grown.
 func (a *answer) charge() error {
-	if size := int64(cap(a.buf)); size > freeBuffer {
+	if size := a.held + int64(cap(a.buf)); size > freeBuffer {
 		return a.reserved.atLeast(size)
 	}
 	return nil

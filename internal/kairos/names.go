@@ -39,10 +39,14 @@ func (a *API) names(kind store.NameKind) http.HandlerFunc {
 		out := a.newAnswer(w, r)
 		defer out.release()
 		err = a.asQuery(r, out, func(run *agg.Run) error {
+			encode := func() error { return encodeNames(run, out, q.NamesQuery) }
 			if q.filtered {
-				return encodeFiltered(run, out, &q)
+				encode = func() error { return encodeFiltered(run, out, &q) }
 			}
-			return encodeNames(run, out, q.NamesQuery)
+			if err := encode(); err != nil {
+				return err
+			}
+			return out.pack()
 		})
 		if err == nil {
 			err = out.finish()

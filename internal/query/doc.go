@@ -28,6 +28,12 @@
 // context at least once per block of samples, or by Session.Tick, so that a query stops
 // within milliseconds of cancel, disconnect or timeout.
 //
+// # Tenants
+//
+// Each tenant has an Engine, with places of its own. The engines of a server share its
+// processors by Turns, so that costly queries of one tenant do not delay short ones of
+// another.
+//
 // # Watching
 //
 // Session.Stats says what a session did and, for a Request with Trace, where its time

@@ -72,6 +72,10 @@ func New(s store.Viewer, config Config, r prometheus.Registerer, now func() time
 	return e
 }
 
+// Share lets the queries of several engines share the processors. It is called before the
+// first query.
+func (e *Engine) Share(t *Turns) { e.places.all = t }
+
 // SetLimits changes what queries that begin from now on may use, and how many run
 // at once. TotalMemory and Workers stay as they are. config must be valid.
 func (e *Engine) SetLimits(config Config) {

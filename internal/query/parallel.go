@@ -7,16 +7,21 @@ import (
 	"varve/internal/work"
 )
 
-// Parallel calls f for 0..n-1 side by side, as often as it takes until each call has
-// reported that its work is done. A call of f does at least a part of its work, and
-// ends when others are Due. Then all goroutines end, and the goroutine of the session,
-// which calls Parallel, lets other queries have their turn. doing says what f does, for
-// the error that a panic becomes.
+// Parallel calls f for 0..n-1, side by side where processors are left, as often as it
+// takes until each call has reported that its work is done. A call of f does at least a
+// part of its work, and ends when others are Due. Then all goroutines end, and the
+// goroutine of the session, which calls Parallel, lets other queries have their turn.
+// doing says what f does, for the error that a panic becomes.
+//
+// All queries together use as many goroutines as may compute at once, or as one query may
+// use alone if that is more. So those of a tenant stay within its part of the processors:
+// with as many goroutines for each query, four queries on eight processors would use 16.
 func (s *Session) Parallel(n int, doing string, f func(i int) (done bool, err error)) error {
 	done := make([]bool, n)
 	for {
 		var some, undone atomic.Bool
-		err := work.Parallel(context.Background(), s.engine.workers, n, doing, func(_ context.Context, i int) (err error) {
+		helpers := s.help(n - 1)
+		err := work.Parallel(context.Background(), 1+helpers, n, doing, func(_ context.Context, i int) (err error) {
 			switch {
 			case done[i]:
 				return nil
@@ -30,6 +35,7 @@ func (s *Session) Parallel(n int, doing string, f func(i int) (done bool, err er
 			some.Store(true)
 			return err
 		})
+		s.engine.places.helped(helpers)
 		if err != nil || !undone.Load() {
 			return err
 		}
@@ -37,4 +43,10 @@ func (s *Session) Parallel(n int, doing string, f func(i int) (done bool, err er
 			return err
 		}
 	}
+}
+
+// help returns how many goroutines may work for the session beside its own.
+func (s *Session) help(n int) int {
+	e := s.engine
+	return e.places.help(min(n, e.workers-1), max(e.workers, e.config.Load().MaxConcurrent))
 }

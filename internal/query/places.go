@@ -26,6 +26,8 @@ type places struct {
 	mu    sync.Mutex
 	free  int // below 0 while more are taken than there should be
 	taken int
+	spare int    // goroutines that help queries; see help
+	all   *Turns // counts the taken and the spare ones of all tenants; may be nil
 	fresh line
 	begun line // by id
 	last  bool // the last place went to a query that had begun
@@ -88,8 +90,26 @@ func (p *places) try() bool {
 		return false
 	}
 	p.free--
-	p.taken++
+	p.take(1)
 	return true
+}
+
+// help takes up to n goroutines beside those of the queries that have places, of most in
+// all, and returns how many. It does not wait. They are given back with helped.
+func (p *places) help(n, most int) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n = max(0, min(n, most-p.taken-p.spare, p.all.left()))
+	p.spare += n
+	p.all.add(n)
+	return n
+}
+
+func (p *places) helped(n int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.spare -= n
+	p.all.add(-n)
 }
 
 // A queue is how callers wait in line before places: how many, and for how long.
@@ -128,7 +148,7 @@ func (p *places) line(ctx context.Context, id uint64, patience time.Duration) er
 	p.mu.Lock()
 	if p.free > 0 {
 		p.free--
-		p.taken++
+		p.take(1)
 		p.mu.Unlock()
 		return nil
 	}
@@ -198,7 +218,7 @@ func (p *places) leave() {
 func (p *places) pass() {
 	if p.free < 0 { // there are fewer places than there were
 		p.free++
-		p.taken--
+		p.take(-1)
 		return
 	}
 	if l, now := p.next(); l != nil {
@@ -206,7 +226,13 @@ func (p *places) pass() {
 		return
 	}
 	p.free++
-	p.taken--
+	p.take(-1)
+}
+
+// take counts taken places. p.mu is held.
+func (p *places) take(n int) {
+	p.taken += n
+	p.all.add(n)
 }
 
 // next returns the line whose turn it is, nil if nobody waits. p.mu is held.
@@ -234,7 +260,7 @@ func (p *places) grow(n int) {
 	defer p.mu.Unlock()
 	p.free += min(n, 0)
 	for ; n > 0; n-- {
-		p.taken++
+		p.take(1)
 		p.pass()
 	}
 }

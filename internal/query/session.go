@@ -155,7 +155,7 @@ func (s *Session) Context() context.Context { return s.ctx }
 // Started is when the session got its place, by the clock of the engine.
 func (s *Session) Started() time.Time { return s.start }
 
-// Workers is the number of goroutines that Parallel uses.
+// Workers is the most goroutines that Parallel uses.
 func (s *Session) Workers() int { return s.engine.workers }
 
 // MaxSamples is the number of samples that the session may read. A language holds

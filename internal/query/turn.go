@@ -2,6 +2,7 @@ package query
 
 import (
 	"errors"
+	"io"
 	"math"
 	"time"
 )
@@ -17,6 +18,7 @@ const (
 // Yield gives the place of a query that has had it for turnTime to a query that
 // waits to begin, and waits for the next turn. So a short query does not wait until
 // long ones end. The goroutine of the session calls Yield between two steps of its work.
+// Then, or if nobody of its tenant waits, it lets the queries of other tenants compute.
 // While more than half of query.total_memory is used, one query at most waits for its
 // next turn: those that wait hold memory, and new queries would need more.
 func (s *Session) Yield() (err error) {
@@ -24,6 +26,11 @@ func (s *Session) Yield() (err error) {
 		return nil
 	}
 	e := s.engine
+	if e.queued.Load() == 0 {
+		err := e.places.all.pause(s.ctx)
+		s.turn = time.Now()
+		return err
+	}
 	most := math.MaxInt
 	if e.pool.inUse() > e.pool.max/2 {
 		most = 1
@@ -37,6 +44,10 @@ func (s *Session) Yield() (err error) {
 	stood, err := e.places.yield(s.ctx, s.id, most, patience)
 	s.settled = s.settled || stood
 	s.outside, s.turn = err != nil, time.Now()
+	if err == nil && e.places.all.due() {
+		err = e.places.all.pause(s.ctx)
+		s.turn = time.Now()
+	}
 	if errors.Is(err, errCongested) {
 		return s.config.congested("a query waits for its second turn", "ask for less: coarser sampling, a shorter time, fewer series")
 	}
@@ -47,10 +58,32 @@ func (s *Session) Yield() (err error) {
 // for the session may ask.
 func (s *Session) Due() bool {
 	e := s.engine
-	return e.queued.Load() > 0 && time.Since(s.turn) >= turnTime && !s.outside
+	return (e.queued.Load() > 0 || e.places.all.due()) && time.Since(s.turn) >= turnTime && !s.outside
 }
 
-// Aside runs f, which may wait for the client. If f takes longer than clientTime,
+// Writer returns a writer for an answer that is encoded within the query's turn: while w
+// waits for the client, another query may have the place, as with Aside, and after
+// each Write others that wait have their turn. Encoding that has no turn would be bounded by
+// connections alone, and queries of a tenant would use all processors of the server.
+func (s *Session) Writer(w io.Writer) io.Writer { return &turnWriter{s, w} }
+
+type turnWriter struct {
+	session *Session
+	w       io.Writer
+}
+
+func (t *turnWriter) Write(p []byte) (n int, err error) {
+	err = t.session.Aside(func() (err error) {
+		n, err = t.w.Write(p)
+		return err
+	})
+	if err == nil {
+		err = t.session.Yield()
+	}
+	return n, err
+}
+
+// Aside runs f, which waits for the client and computes little. If f takes longer than clientTime,
 // another query gets the place meanwhile, and Aside waits for a new one.
 func (s *Session) Aside(f func() error) error {
 	s.settled = true

@@ -3,8 +3,11 @@ package query
 import (
 	"context"
 	"errors"
+	"io"
+	"runtime"
 	"slices"
 	"strconv"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,6 +100,7 @@ func TestYieldInEachStage(t *testing.T) {
 			_, _, err := s.NamesPage(store.NamesQuery{Kind: store.MetricNames, Limit: 1})
 			return err
 		},
+		"encode": func(s *Session) error { _, err := s.Writer(io.Discard).Write([]byte("text")); return err },
 		"parallel work": func(s *Session) error {
 			return s.Parallel(10, "work", func(int) (bool, error) { return true, nil })
 		},
@@ -173,5 +177,48 @@ func TestWaitForATurnEnds(t *testing.T) {
 	keeps.Close(nil)
 	if n := f.places.inUse() + f.Queued(); n != 0 {
 		t.Errorf("%d places are taken or waited for", n)
+	}
+}
+
+// The goroutines of all queries together are bounded: a query uses several while they are
+// left, and its own alone while other queries compute.
+func TestGoroutinesOfAllQueries(t *testing.T) {
+	config := DefaultConfig()
+	config.MaxConcurrent = 2
+	f := newFixture(t, config)
+	f.workers = 2
+	s, err := f.Begin(t.Context(), Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(nil)
+	both := make(chan int)
+	if err := s.Parallel(2, "meet", func(int) (bool, error) {
+		select {
+		case both <- 0:
+		case <-both:
+		}
+		return true, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	other, err := f.Begin(t.Context(), Request{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var inside atomic.Int64
+	if err := s.Parallel(100, "work", func(int) (bool, error) {
+		if n := inside.Add(1); n > 1 {
+			t.Errorf("%d goroutines of one query compute beside another query", n)
+		}
+		runtime.Gosched()
+		inside.Add(-1)
+		return true, nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	other.Close(nil)
+	if n := s.help(9); n != 1 {
+		t.Errorf("%d goroutines help, want 1", n)
 	}
 }

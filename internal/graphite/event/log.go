@@ -43,7 +43,8 @@ type Log struct {
 	days  map[string]int  // events of days that were written to; for the caller with the turn
 	known map[string]bool // tags that were entered; the same
 
-	looked atomic.Int64 // when events of older versions were looked for, unix seconds; see ready
+	looked       atomic.Int64  // when events of older versions were looked for, unix seconds; see ready
+	settledAfter time.Duration // the constant, but in tests
 }
 
 // Bounds on what a Log remembers. It forgets all beyond them and reads it again.
@@ -60,7 +61,8 @@ const PerDayLimit = "graphite.max_events_per_day"
 // each knows of.
 func NewLog(timelines *timeline.Engine, values store.KeyValues, perDay int, log *slog.Logger) *Log {
 	return &Log{timelines: timelines, values: values, perDay: perDay, log: log,
-		turn: make(chan struct{}, 1), days: map[string]int{}, known: map[string]bool{}}
+		settledAfter: settledAfter,
+		turn:         make(chan struct{}, 1), days: map[string]int{}, known: map[string]bool{}}
 }
 
 // begin takes the turn.

@@ -22,13 +22,18 @@ import (
 //	_Events   2024-03-10    1710071700.000001.9f86d081 deploy web   {"what":"...","data":"..."}
 //
 // with the second, the number within it, a mark of the process, and the tags in the key.
-// They are moved to the timeline before the first request is answered. Days stay entered,
-// since another server that is still of an older version may add to them.
+// They are moved to the timeline before the first request is answered. A day without events
+// stays entered for settledAfter, since another server that is still of an older version may
+// add to it without entering it again. Once no day is entered, a look is one read.
 const daysKey = "days"
 
 // lookAgain is how long after a look for such events another one is taken. It finds
 // something only while servers of an older version share the store.
 const lookAgain = time.Hour
+
+// settledAfter is how long after its last change a day without events is taken off the list:
+// longer than servers of two versions share a store.
+const settledAfter = 7 * 24 * time.Hour
 
 const (
 	daysAtOnce  = 8   // that are looked at
@@ -66,6 +71,9 @@ func (l *Log) move(ctx context.Context) error {
 	}
 	return work.Parallel(ctx, daysAtOnce, len(days), "move events of a day", func(ctx context.Context, i int) error {
 		keys, err := l.keys(ctx, days[i])
+		if len(keys) == 0 && err == nil {
+			return l.settle(ctx, days[i])
+		}
 		for len(keys) > 0 && err == nil {
 			n := min(movedAtOnce, len(keys))
 			err = l.moveSome(ctx, days[i], keys[:n])
@@ -73,6 +81,22 @@ func (l *Log) move(ctx context.Context) error {
 		}
 		return err
 	})
+}
+
+// settle takes a day without events off the list if it has not changed for long.
+func (l *Log) settle(ctx context.Context, day string) error {
+	changed, err := l.values.Modified(ctx, service, day)
+	if err != nil || time.Since(changed) < l.settledAfter {
+		return err
+	}
+	entry, err := l.values.Get(ctx, service, daysKey, day)
+	if errors.Is(err, store.ErrNotFound) { // another server has done it
+		return nil
+	}
+	if err != nil || time.Since(entry.Modified) < l.settledAfter {
+		return err
+	}
+	return l.values.Unset(ctx, service, daysKey, day)
 }
 
 // keys lists the keys of a day, or the days.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
@@ -121,6 +122,50 @@ func TestOlderTwice(t *testing.T) {
 	l.looked.Store(l.looked.Load() - int64(lookAgain.Seconds()))
 	if got := all(t, l, later); len(got) != 1 || got[0].What != "late" || !slices.Equal(got[0].Tags, []string{"a", "b"}) || got[0].ID != 1710071702<<numberBits {
 		t.Errorf("after an hour: %+v", got)
+	}
+}
+
+// TestOlderSettled: days whose events were moved are looked at for a while, and then no more.
+func TestOlderSettled(t *testing.T) {
+	s := openEmbedded(t, vfs.Default, copied(t))
+	l := s.newLog(t, 1000)
+	l.settledAfter = time.Hour
+	entered := func() []string {
+		t.Helper()
+		days, err := l.keys(t.Context(), daysKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return days
+	}
+	again := func() {
+		t.Helper()
+		l.looked.Store(0)
+		if got, want := lines(t, l), wantOlder(t); got != want {
+			t.Errorf("there are\n%swant\n%s", got, want)
+		}
+	}
+	before := entered()
+	again()
+	again()
+	if days := entered(); len(days) == 0 || !slices.Equal(days, before) {
+		t.Errorf("entered %q directly after the move, %q before", days, before)
+	}
+	l.settledAfter = 0
+	const late, key = "2024-03-10", "1710071700.000009.00000001 a"
+	if err := s.values.Set(t.Context(), service, late, key, "no JSON"); err != nil { // it stays
+		t.Fatal(err)
+	}
+	again()
+	if days := entered(); !slices.Equal(days, []string{late}) {
+		t.Errorf("entered %q, want the day that has a key", days)
+	}
+	if err := s.values.Unset(t.Context(), service, late, key); err != nil {
+		t.Fatal(err)
+	}
+	again()
+	if days := entered(); len(days) > 0 {
+		t.Errorf("entered %q", days)
 	}
 }
 

@@ -37,20 +37,39 @@ func alias(c *call) (any, error) {
 
 // nodeOrTag returns a node of a path, which may be counted from the end, or
 // else the tag of that name; both may be missing.
-func nodeOrTag(s *Series, key any, path string) string {
-	if n, ok := key.(float64); ok && n == math.Trunc(n) && math.Abs(n) < 1e6 {
-		key = int64(n)
-	}
-	if n, ok := key.(int64); ok {
+func nodeOrTag(s *Series, key any, path string) (string, error) {
+	if n, ok := wholeNumber(key); ok {
 		nodes := strings.Split(strings.SplitN(path, ";", 2)[0], ".")
 		if n < 0 {
 			n += int64(len(nodes))
 		}
 		if n >= 0 && n < int64(len(nodes)) {
-			return nodes[n]
+			return nodes[n], nil
 		}
+		return s.Tags[pytext.Text(key)], nil
 	}
-	return s.Tags[pytext.Text(key)]
+	switch key.(type) {
+	case string, float64:
+		return s.Tags[pytext.Text(key)], nil
+	}
+	return "", badParam("a node must be a number, or the name of a tag in quotes")
+}
+
+// wholeNumber reads the place of a node, which may also be written as 1.0 or
+// true.
+func wholeNumber(v any) (int64, bool) {
+	switch x := v.(type) {
+	case int64:
+		return x, true
+	case float64:
+		return int64(x), x == math.Trunc(x) && math.Abs(x) < 1e6
+	case bool:
+		if x {
+			return 1, true
+		}
+		return 0, true
+	}
+	return 0, false
 }
 
 // key joins nodes and tags of a series. If the name is a call, its first path
@@ -67,7 +86,10 @@ func key(s *Series, nodes []any) (string, error) {
 	}
 	parts := make([]string, len(nodes))
 	for i, n := range nodes {
-		parts[i] = nodeOrTag(s, n, path)
+		var err error
+		if parts[i], err = nodeOrTag(s, n, path); err != nil {
+			return "", err
+		}
 	}
 	return strings.Join(parts, "."), nil
 }
@@ -175,6 +197,9 @@ func legendValue(c *call) (any, error) {
 	}
 	names := make([]string, len(c.rest))
 	for i, v := range c.rest {
+		if _, ok := v.([]*Series); ok {
+			return nil, badParam("an aggregation function must be in quotes")
+		}
 		names[i] = pytext.Text(v)
 	}
 	system := ""

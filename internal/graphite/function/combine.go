@@ -285,7 +285,7 @@ func aggregateWithWildcards(c *call) (any, error) {
 func (c *call) wildcards(name string, list []*Series) (any, error) {
 	leaveOut := map[int]bool{}
 	for _, v := range c.rest {
-		if n, ok := v.(int64); ok {
+		if n, ok := wholeNumber(v); ok {
 			leaveOut[int(n)] = true
 		}
 	}

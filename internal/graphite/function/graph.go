@@ -106,8 +106,12 @@ const defaultStack = "__DEFAULT__"
 // of other targets.
 func stacked(c *call) (any, error) {
 	list, stack := c.list(0), defaultStack
-	if c.given(1) {
-		stack = c.str(1, "")
+	switch x := c.args[1].(type) {
+	case absent:
+	case []*Series:
+		c.fail(1, "a text")
+	default: // None and numbers are names, too
+		stack = pytext.Text(x)
 	}
 	sums := c.stacks[stack]
 	out, err := c.derive(list, func(s *Series, values []float64) string {

@@ -1,0 +1,62 @@
+package function
+
+import (
+	"errors"
+	"slices"
+	"testing"
+	"time"
+)
+
+// TestNodes: what stands for a node of a path. The names are graphite-web's answers.
+func TestNodes(t *testing.T) {
+	for text, want := range map[string][]string{
+		"groupByNodes(a,'sum',true)":                {"0", "1"},
+		"groupByNodes(a,'sum',false)":               {"a"},
+		"averageSeriesWithWildcards(a,0.0)":         {"0", "1"},
+		"aggregateWithWildcards(a,'sum',1.0)":       {"a"},
+		"sumSeriesWithWildcards(a,1.5)":             {"a.0", "a.1"},
+		"groupByNode(a,7,'sum')":                    {""},
+		"groupByNode(a,'name','sum')":               {"a.0", "a.1"},
+		"groupByNode(b,name,'sum')":                 nil,
+		"aliasByNode(multiplySeriesLists(a,a),1,0)": {"0.a", "1.a"},
+	} {
+		list, err := evaluate(t.Context(), &ramp{n: 2}, 1<<20, time.Hour, text)
+		var names []string
+		for _, s := range list {
+			names = append(names, s.Name)
+		}
+		if err != nil || !slices.Equal(names, want) {
+			t.Errorf("%s: %q, %v; want %q", text, names, err, want)
+		}
+	}
+}
+
+// TestWithoutQuotes: a text whose quotes were forgotten is a path, and an error.
+// Taken for a tag that no series has, it would put all series into one group.
+func TestWithoutQuotes(t *testing.T) {
+	for _, text := range []string{
+		"aliasByNode(a,host)", "aliasByTags(a,host)", "aliasByNode(a,None)", "groupByNode(a,host,'sum')", "groupByNodes(a,'sum',0,host)",
+		"asPercent(a,None,host)", "mapSeries(a,host)", "weightedAverage(a,a,host)", "legendValue(a,avg)",
+	} {
+		_, err := evaluate(t.Context(), &ramp{n: 2}, 1<<20, time.Hour, text)
+		var param *ParamError
+		if !errors.As(err, &param) {
+			t.Errorf("%s: got error %v", text, err)
+		}
+	}
+}
+
+// TestNamesOfStacks: what is given as the name of a stack. The names are graphite-web's
+// answers.
+func TestNamesOfStacks(t *testing.T) {
+	for text, want := range map[string]string{
+		"stacked(a)": "stacked(a.0)", "stacked(a,'x')": "a.0", "stacked(a,1)": "a.0", "stacked(a,1.5)": "a.0", "stacked(a,None)": "a.0", "stacked(a,true)": "a.0",
+	} {
+		if list, err := evaluate(t.Context(), &ramp{n: 1}, 1<<20, time.Hour, text); err != nil || len(list) != 1 || list[0].Name != want {
+			t.Errorf("%s: %v, %v; want %s", text, list, err, want)
+		}
+	}
+	if _, err := evaluate(t.Context(), &ramp{n: 1}, 1<<20, time.Hour, "stacked(a,b)"); err == nil {
+		t.Error("a list of series names a stack")
+	}
+}

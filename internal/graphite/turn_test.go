@@ -1,0 +1,60 @@
+package graphite
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"varve/internal/query"
+)
+
+// A stepwise client calls a function at each write to it.
+type stepwise struct {
+	*httptest.ResponseRecorder
+	at func()
+}
+
+func (w stepwise) Write(p []byte) (int, error) {
+	w.at()
+	return w.ResponseRecorder.Write(p)
+}
+
+// An answer is encoded while its query has a place, also when the client was slow in
+// between and another query got the place: without that, the queries of one tenant would
+// encode on all processors at once.
+func TestEncodingHasAPlace(t *testing.T) {
+	limits := query.DefaultConfig()
+	limits.MaxConcurrent = 1
+	s := open(t, DefaultConfig(), limits)
+	var writes int
+	var ended atomic.Bool
+	at := func() {
+		switch writes++; writes {
+		case 1: // as long as it takes until another query has the place
+			other, err := s.queries.Begin(t.Context(), query.Request{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			go func() {
+				for s.queries.Queued() == 0 {
+					time.Sleep(time.Millisecond)
+				}
+				ended.Store(true)
+				other.Close(nil)
+			}()
+		case 2:
+			if !ended.Load() {
+				t.Error("the answer is encoded while another query has the only place")
+			}
+		}
+	}
+	r := httptest.NewRequest(http.MethodGet, `/render?format=json&from=-1h&target=timeFunction("a",1)&target=timeFunction("b",1)`, nil)
+	w := stepwise{httptest.NewRecorder(), at}
+	s.mux.ServeHTTP(w, r)
+	if w.Code != http.StatusOK || writes < 2 || !ended.Load() {
+		t.Errorf("status %d after %d writes: %.200s", w.Code, writes, w.Body)
+	}
+}

@@ -1,0 +1,103 @@
+package query
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Turns let the queries of all tenants of a server share its processors. Each tenant has
+// places of its own, so a query waits for no other tenant to begin. But the places of all
+// tenants together are more than the processors. While more goroutines compute than may, a
+// query that has had its first turn waits for the next one in a line that all tenants have
+// in common. So short queries are not behind the long ones of others. A nil *Turns bounds
+// nothing. Turns are safe for many goroutines.
+type Turns struct {
+	most      int64
+	computing atomic.Int64
+	waiting   atomic.Int64
+
+	mu   sync.Mutex
+	line []chan struct{} // closed when it is the turn of whoever waits
+}
+
+// pauseMost is how long a query waits for others at most. A query may hold a place while it
+// waits for something else than a processor, and must not stop the others by that.
+const pauseMost = 100 * time.Millisecond
+
+// NewTurns returns turns of this many goroutines at once.
+func NewTurns(most int) *Turns { return &Turns{most: int64(most)} }
+
+// add counts goroutines that compute from now on, or no longer do.
+func (t *Turns) add(n int) {
+	if t == nil {
+		return
+	}
+	if t.computing.Add(int64(n)) < t.most && t.waiting.Load() > 0 {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.callLocked()
+	}
+}
+
+// callLocked calls the first in line if a processor is free. It counts as computing at
+// once. t.mu must be held.
+func (t *Turns) callLocked() {
+	for len(t.line) > 0 && t.computing.Load() < t.most {
+		t.computing.Add(1)
+		close(t.line[0])
+		t.line = t.line[1:]
+	}
+}
+
+// left returns how many more goroutines may compute.
+func (t *Turns) left() int {
+	if t == nil {
+		return math.MaxInt
+	}
+	return int(t.most - t.computing.Load())
+}
+
+// due reports that a query that has had its turn is to let others compute.
+func (t *Turns) due() bool {
+	if t == nil {
+		return false
+	}
+	n := t.computing.Load()
+	return n > t.most || n == t.most && t.waiting.Load() > 0
+}
+
+// pause gives the processor of a query that computes to others, and waits for the next one.
+func (t *Turns) pause(ctx context.Context) error {
+	t.waiting.Add(1)
+	defer t.waiting.Add(-1)
+	called := make(chan struct{})
+	t.mu.Lock()
+	t.line = append(t.line, called) // at most as long as there are places
+	t.computing.Add(-1)
+	t.callLocked()
+	t.mu.Unlock()
+	timer := time.NewTimer(pauseMost)
+	defer timer.Stop()
+	select {
+	case <-called:
+		return nil
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	t.leave(called)
+	return context.Cause(ctx)
+}
+
+// leave takes whoever waits out of the line, and counts it as computing.
+func (t *Turns) leave(called chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if i := slices.Index(t.line, called); i >= 0 {
+		t.line = slices.Delete(t.line, i, i+1)
+		t.computing.Add(1)
+	}
+}
