@@ -1,6 +1,8 @@
 package ingest
 
 import (
+	"context"
+	"errors"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -13,6 +15,7 @@ import (
 	"varve/internal/congestion"
 	"varve/internal/machine"
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 // Options are what a Pipeline needs beside its configuration.
@@ -166,6 +169,20 @@ func (p *Pipeline) Reject(proto *Protocol, remote string, f *Fault, input []byte
 		Time: p.now(), Protocol: proto.name, Remote: remote, Reason: f.Reason.String(), Detail: f.detail(),
 		Input: clip.Cut(input, int(p.cfg.RejectedBytes)), InputBytes: len(input),
 	})
+}
+
+// Offer calls try until the store takes what it offers or refuses it, which is a
+// *store.InputError. A store that is away is tried again for retryFor, or until ctx ends.
+func (p *Pipeline) Offer(ctx context.Context, retryFor time.Duration, try func() error) error {
+	wait, giveUp := 10*time.Millisecond, p.Now().Add(retryFor)
+	for {
+		err := try()
+		if err == nil || errors.As(err, new(*store.InputError)) || ctx.Err() != nil || OutcomeOf(err) == Internal || !p.Now().Before(giveUp) {
+			return err
+		}
+		_ = work.Pause(ctx, wait) // the next attempt tells that ctx has ended
+		wait = min(2*wait, time.Second)
+	}
 }
 
 // Close logs the refused inputs that are not logged yet. Call it after the last

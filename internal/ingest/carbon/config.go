@@ -17,7 +17,7 @@ type Config struct {
 
 	// Constants; tests and benchmarks change them by --tune.
 
-	// ReadBuffer is the size to which the buffer of a busy connection of lines grows.
+	// ReadBuffer is the size to which the buffer of a busy connection grows.
 	ReadBuffer units.Bytes `tune:"read_buffer"`
 	// RetryFor is how long samples are offered to a store that cannot take them. After
 	// that they are counted as refused and the connection is closed.

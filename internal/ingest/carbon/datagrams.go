@@ -61,8 +61,9 @@ func NewDatagramServer(p *ingest.Pipeline, cfg Config, o Options) *DatagramServe
 const receiveBuffer = 4 << 20
 
 // Serve takes datagrams from c until Shutdown, or until ctx ends, and closes c. It returns
-// nil after Shutdown, ctx's error after that, else why receiving failed. admit says on whose
-// behalf the datagrams of an address are, or why they are refused; if it is nil, ctx says so.
+// nil after Shutdown, the error of ctx if that has ended, and otherwise why receiving failed.
+// admit returns the principal for the datagrams of an address, or why they are refused. Without
+// admit, all datagrams have the principal of ctx.
 func (s *DatagramServer) Serve(ctx context.Context, c *net.UDPConn, admit func(netip.Addr) (principal.Principal, error)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -73,7 +74,7 @@ func (s *DatagramServer) Serve(ctx context.Context, c *net.UDPConn, admit func(n
 	defer close(s.served)
 	stop := context.AfterFunc(ctx, func() { c.SetReadDeadline(time.Now()) })
 	defer stop()
-	_ = c.SetReadBuffer(receiveBuffer) // less holds less
+	_ = c.SetReadBuffer(receiveBuffer) // with a smaller buffer a burst loses more, which is counted
 	if err := countOverflow(c); err != nil {
 		s.proto.Logger.Info("carbon_udp: datagrams that the operating system drops are not counted on this machine", "error", err)
 	}
@@ -94,14 +95,15 @@ func (s *DatagramServer) Serve(ctx context.Context, c *net.UDPConn, admit func(n
 	return err
 }
 
-// A desk takes the datagrams of one tenant. Each has an inbox and a goroutine of its own, so
-// that none waits for the limits of another.
+// A desk takes the datagrams of one tenant. Each desk has its own inbox and goroutine, so
+// that no tenant waits because of the limits of another.
 type desk struct {
 	*DatagramServer
 	in *inbox
 }
 
-// ownDesk is the key of the desk for everyone who has none of his own. No tenant has this name.
+// ownDesk is the key of the server's own desk. It takes the datagrams of senders that have no
+// tenant, or whose tenant has no desk. No tenant has this name.
 const ownDesk = ""
 
 func (s *DatagramServer) openDesks(ctx context.Context, storing *sync.WaitGroup) map[string]desk {
@@ -181,10 +183,7 @@ func (s *DatagramServer) receive(ctx context.Context, c *net.UDPConn, desks map[
 		}
 		if err != nil {
 			s.proto.Logger.Warn("carbon_udp: receiving failed, trying again", "address", c.LocalAddr(), "error", err)
-			select {
-			case <-ctx.Done():
-			case <-time.After(receivePause):
-			}
+			_ = work.Pause(ctx, receivePause) // the deadline of c ends the loop
 			continue
 		}
 		if total, ok := overflowIn(oob[:said]); ok {
@@ -234,23 +233,11 @@ func (s *DatagramServer) store(ctx context.Context, in *inbox) {
 
 // offer offers a block to the store until it takes it.
 func (s *DatagramServer) offer(ctx context.Context, p *parser, b *block) error {
-	wait := 10 * time.Millisecond
-	giveUp := s.proto.Pipeline.Now().Add(s.proto.RetryFor)
 	most := len(b.datagrams) + bytes.Count(b.data, []byte{'\n'})
-	for {
+	return s.proto.Pipeline.Offer(ctx, s.proto.RetryFor, func() error {
 		_, err := p.w.Ingest(ctx, most, func() error { return p.parseDatagrams(b) })
-		if err == nil || ctx.Err() != nil || ingest.OutcomeOf(err) == ingest.Internal || !s.proto.Pipeline.Now().Before(giveUp) {
-			return err
-		}
-		if input := (*store.InputError)(nil); errors.As(err, &input) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
-		wait = min(2*wait, time.Second)
-	}
+		return err
+	})
 }
 
 // refuse counts the lines of a block that was not stored.

@@ -220,13 +220,12 @@ func (p *pickle) scalar(op byte) (value, error) {
 	switch op {
 	case opTrue, opFalse:
 		return value{kind: number, f: float64(opFalse - int(op))}, nil
-	case opBinInt1, opBinInt2, opBinInt:
-		size := map[byte]int{opBinInt1: 1, opBinInt2: 2, opBinInt: 4}[op]
-		b, err := p.take(size)
-		if err != nil {
-			return value{}, err
-		}
-		return value{kind: number, f: smallInt(b)}, nil
+	case opBinInt1:
+		return p.smallInt(1)
+	case opBinInt2:
+		return p.smallInt(2)
+	case opBinInt:
+		return p.smallInt(4)
 	case opBinFloat:
 		b, err := p.take(8)
 		if err != nil {
@@ -422,15 +421,22 @@ func (p *pickle) index(op byte) (int, error) {
 	return int(i), nil
 }
 
-// smallInt is a little-endian integer, of 4 bytes a signed one.
-func smallInt(b []byte) float64 {
-	switch len(b) {
-	case 1:
-		return float64(b[0])
-	case 2:
-		return float64(binary.LittleEndian.Uint16(b))
+// smallInt reads a little-endian integer of size bytes, of 4 bytes a signed one.
+func (p *pickle) smallInt(size int) (value, error) {
+	b, err := p.take(size)
+	if err != nil {
+		return value{}, err
 	}
-	return float64(int32(binary.LittleEndian.Uint32(b)))
+	f := 0.0
+	switch size {
+	case 1:
+		f = float64(b[0])
+	case 2:
+		f = float64(binary.LittleEndian.Uint16(b))
+	default:
+		f = float64(int32(binary.LittleEndian.Uint32(b)))
+	}
+	return value{kind: number, f: f}, nil
 }
 
 // longInt reads a little-endian integer of any length, in two's complement.

@@ -1,6 +1,8 @@
 package carbon
 
 import (
+	"bufio"
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -36,6 +38,11 @@ const (
 	arriveWithin = 30 * time.Second
 )
 
+// Frames that are there at once are stored together, up to the buffer of the connection: a
+// sync to disk costs as much as some hundred points. Since they may be empty, mostFrames
+// bounds them, too.
+const mostFrames = 256
+
 // mostInVain is after how many frames in a row without a point a connection is closed. No
 // sender has such frames, and four bytes of one cost as much as some hundred of points.
 const mostInVain = 1000
@@ -65,12 +72,25 @@ func newPickles(p *ingest.Pipeline, cfg Config, o Options) *pickles {
 // ServeConn stores the pickles of a connection until its end.
 func (h *pickles) ServeConn(ctx context.Context, nc *stream.Conn) {
 	c := &pickleConn{h: h, nc: nc, remote: nc.RemoteAddr().String()}
+	c.in = bufio.NewReaderSize(counted{nc, h.received}, lines.FirstBuffer)
 	c.adder = newAdder(h.p, h.proto, c.remote)
 	c.fill = c.parse
 	for c.next(ctx) && c.store(ctx) {
 		c.leaveLarge()
 	}
 	c.leaveLarge()
+}
+
+// counted counts the bytes that are read.
+type counted struct {
+	io.Reader
+	bytes prometheus.Counter
+}
+
+func (c counted) Read(b []byte) (int, error) {
+	n, err := c.Reader.Read(b)
+	c.bytes.Add(float64(n))
+	return n, err
 }
 
 // enterLarge waits until a large frame may be read. It reports whether it may.
@@ -87,7 +107,7 @@ func (c *pickleConn) enterLarge(ctx context.Context) bool {
 
 func (c *pickleConn) leaveLarge() {
 	if c.isLarge {
-		c.isLarge, c.frame = false, nil
+		c.isLarge, c.block = false, nil
 		<-c.h.large
 		c.nc.SetReadDeadline(time.Time{})
 	}
@@ -98,29 +118,43 @@ type pickleConn struct {
 	adder
 	h      *pickles
 	nc     *stream.Conn
+	in     *bufio.Reader // of nc
 	remote string
-	frame  []byte
 
-	isLarge bool // c holds a place of h.large
-	inVain  int  // frames without a point since the last with one
+	block   []byte // frames that are stored together, one behind the other
+	ends    []int  // of the frames in block
+	isLarge bool   // c holds a place of h.large
 
-	pickle *pickle // while a frame is stored
-	items  []value // of it, those that are not stored yet
-	done   int     // of items: in the batch that is being filled, or refused
+	pickle *pickle // decodes, while a block is stored
+	loaded int     // the frame whose items are those of pickle, -1 if none is
+	items  []value
+	err    error // why the frame that is loaded has none
+
+	stored place // what is in the store, or refused, ends here
+	filled place // and the batch that is being filled here
 	fill   func() error
+}
+
+// A place is before an item of a frame of the block.
+type place struct {
+	frame, item int
+	inVain      int // frames without a point since the last one with some
 }
 
 var (
 	faultLength = ingest.Faultf(ingest.BodyTooLarge, "the pickle is longer than carbon.max_pickle; the connection was closed")
 	faultCut    = ingest.Faultf(ingest.Unterminated, "the connection ended inside this pickle")
+	faultInVain = ingest.Faultf(ingest.BadSyntax, "%d frames in a row had no point; the connection was closed", mostInVain)
 )
 
-// next reads a frame. It reports whether there was one.
+// lengthBytes is the length of what is before a frame: its length, big-endian.
+const lengthBytes = 4
+
+// next reads a frame, and all that have arrived with it. It reports whether there was one.
 func (c *pickleConn) next(ctx context.Context) bool {
-	var length [4]byte
-	n, err := io.ReadFull(c.nc, length[:])
-	c.h.received.Add(float64(n))
-	if err != nil {
+	c.block, c.ends = c.block[:0], c.ends[:0]
+	var length [lengthBytes]byte
+	if n, err := io.ReadFull(c.in, length[:]); err != nil {
 		if n > 0 {
 			c.h.p.Reject(c.h.proto, c.remote, faultCut, length[:n], 1)
 		}
@@ -136,29 +170,49 @@ func (c *pickleConn) next(ctx context.Context) bool {
 		return false
 	}
 	if err := c.read(int(size)); err != nil {
-		c.h.p.Reject(c.h.proto, c.remote, faultCut, c.frame, 1)
+		c.h.p.Reject(c.h.proto, c.remote, faultCut, c.block, 1)
 		c.noteEnd(err)
 		return false
+	}
+	if !c.isLarge {
+		c.readMore()
 	}
 	return true
 }
 
-// read reads a frame of a size. Its buffer grows with what arrives, not with what was
-// announced.
+// read reads a frame of a size into the block. The block grows with what arrives, not with
+// what was announced.
 func (c *pickleConn) read(size int) error {
-	c.frame = c.frame[:0]
-	for len(c.frame) < size {
-		if len(c.frame) == cap(c.frame) {
-			c.frame = slices.Grow(c.frame, max(lines.FirstBuffer, cap(c.frame)))
+	end := len(c.block) + size
+	for len(c.block) < end {
+		if len(c.block) == cap(c.block) {
+			c.block = slices.Grow(c.block, max(lines.FirstBuffer, cap(c.block)))
 		}
-		n, err := c.nc.Read(c.frame[len(c.frame):min(size, cap(c.frame))])
-		c.h.received.Add(float64(n))
-		c.frame = c.frame[:len(c.frame)+n]
-		if err != nil && len(c.frame) < size {
+		n, err := c.in.Read(c.block[len(c.block):min(end, cap(c.block))])
+		c.block = c.block[:len(c.block)+n]
+		if err != nil && len(c.block) < end {
 			return err
 		}
 	}
+	c.ends = append(c.ends, end)
 	return nil
+}
+
+// readMore reads the frames that are in the buffer whole.
+func (c *pickleConn) readMore() {
+	for len(c.ends) < mostFrames && c.in.Buffered() >= lengthBytes {
+		length, _ := c.in.Peek(lengthBytes)
+		size := int64(binary.BigEndian.Uint32(length))
+		if size > int64(c.h.cfg.MaxPickle) || size > int64(c.in.Buffered()-lengthBytes) {
+			break
+		}
+		c.in.Discard(lengthBytes)
+		_ = c.read(int(size)) // from the buffer
+	}
+	if most := int(c.h.cfg.ReadBuffer); c.in.Size() < most && len(c.block) >= lines.FirstBuffer/2 {
+		rest, _ := c.in.Peek(c.in.Buffered())
+		c.in = bufio.NewReaderSize(io.MultiReader(bytes.NewReader(bytes.Clone(rest)), counted{c.nc, c.h.received}), most)
+	}
 }
 
 // noteEnd logs an end that is not one of the usual.
@@ -169,8 +223,8 @@ func (c *pickleConn) noteEnd(err error) {
 	c.h.log.Info("pickle: connection ended", "remote", c.remote, "error", err)
 }
 
-// store decodes a frame and offers its points to the store until it takes them. It
-// reports whether the connection goes on.
+// store decodes the frames of the block and offers their points to the store until it takes
+// them. It reports whether the connection goes on.
 func (c *pickleConn) store(ctx context.Context) bool {
 	c.nc.Busy()
 	defer c.nc.Idle()
@@ -180,32 +234,29 @@ func (c *pickleConn) store(ctx context.Context) bool {
 		return false
 	}
 	defer c.giveBack()
-	items, err := c.pickle.load(c.frame)
-	if err != nil || len(items) == 0 {
-		return c.passOver(err)
-	}
-	c.inVain = 0
-	for c.items = items; len(c.items) > 0; c.items = c.items[c.done:] {
+	c.loaded, c.stored = -1, place{inVain: c.stored.inVain}
+	for c.stored.frame < len(c.ends) {
 		if !c.offer(ctx) {
 			return false
 		}
 	}
-	return true
+	return c.stored.inVain < mostInVain
 }
 
-// passOver leaves out a frame without points, which err refuses if it is not nil. It
-// reports whether the connection goes on.
-func (c *pickleConn) passOver(err error) bool {
-	c.inVain++
-	f := ingest.Faultf(ingest.BadSyntax, "the pickle is refused: %v", err)
-	switch {
-	case c.inVain == mostInVain:
-		f = ingest.Faultf(ingest.BadSyntax, "%d frames in a row had no point; the connection was closed", mostInVain)
-	case err == nil:
-		return true
+// frame is a frame of the block.
+func (c *pickleConn) frame(i int) []byte {
+	if i == 0 {
+		return c.block[:c.ends[0]]
 	}
-	c.h.p.Reject(c.h.proto, c.remote, f, c.frame, 1)
-	return c.inVain < mostInVain
+	return c.block[c.ends[i-1]:c.ends[i]]
+}
+
+// load decodes a frame, unless that was done.
+func (c *pickleConn) load(i int) {
+	if c.loaded != i {
+		c.loaded = i
+		c.items, c.err = c.pickle.load(c.frame(i))
+	}
 }
 
 // largestKept bounds the decoders that are kept, in values.
@@ -217,54 +268,99 @@ func (c *pickleConn) giveBack() {
 		p = new(pickle)
 	}
 	p.b = nil
-	c.pickle, c.items = nil, nil
+	c.pickle, c.items, c.loaded = nil, nil, -1
 	c.h.free <- p
 }
 
-// offer stores a batch of items. It reports whether the connection goes on.
+// offer stores a batch of points. It reports whether the connection goes on.
 func (c *pickleConn) offer(ctx context.Context) bool {
-	wait := 10 * time.Millisecond
-	giveUp := c.h.p.Now().Add(c.h.cfg.RetryFor)
-	for {
-		c.done = 0
-		_, err := c.w.Ingest(ctx, min(len(c.items), ingest.BlockSamples), c.fill)
-		if err == nil {
-			return true
+	err := c.h.p.Offer(ctx, c.h.cfg.RetryFor, func() error {
+		c.filled = c.stored
+		_, err := c.w.Ingest(ctx, c.most(), c.fill)
+		return err
+	})
+	switch {
+	case err == nil:
+	case errors.As(err, new(*store.InputError)):
+		if c.filled == c.stored { // nothing was looked at: the next one is the culprit
+			c.filled.item++
 		}
-		if input := (*store.InputError)(nil); errors.As(err, &input) {
-			c.done = max(c.done, 1)
-			c.refuse(ingest.Refused, err, c.done)
-			return true
-		}
-		if ctx.Err() != nil || ingest.OutcomeOf(err) == ingest.Internal || !c.h.p.Now().Before(giveUp) {
-			c.refuse(ingest.Unavailable, err, len(c.items))
-			c.h.log.Error("pickle: points not stored, closing the connection", "remote", c.remote, "points", len(c.items), "error", err)
-			return false
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
-		wait = min(2*wait, time.Second)
+		c.refuse(ingest.Refused, err, c.count(c.stored, c.filled))
+	default:
+		rest := c.count(c.stored, place{frame: len(c.ends)})
+		c.refuse(ingest.Unavailable, err, rest)
+		c.h.log.Error("pickle: points not stored, closing the connection", "remote", c.remote, "points", rest, "error", err)
+		return false
 	}
+	c.stored = c.filled
+	return true
+}
+
+// most is how many points the next batch may have: each takes more than a byte.
+func (c *pickleConn) most() int {
+	from := 0
+	if c.stored.frame > 0 {
+		from = c.ends[c.stored.frame-1]
+	}
+	return min(len(c.block)-from, ingest.BlockSamples)
+}
+
+// count returns how many items there are between two places. A frame that cannot be decoded
+// counts as one.
+func (c *pickleConn) count(from, to place) (n int) {
+	for ; from.frame < to.frame; from = (place{frame: from.frame + 1}) {
+		if c.load(from.frame); c.err != nil {
+			n++
+		}
+		n += max(0, len(c.items)-from.item)
+	}
+	return n + max(0, to.item-from.item)
 }
 
 func (c *pickleConn) refuse(r ingest.Reason, err error, points int) {
-	c.h.p.Reject(c.h.proto, c.remote, ingest.Faultf(r, "%v", err), c.frame, points)
+	c.h.p.Reject(c.h.proto, c.remote, ingest.Faultf(r, "%v", err), c.frame(c.stored.frame), points)
 }
 
-// parse adds items to a batch until it is full.
+// parse adds points to a batch until it is full or the block ends.
 func (c *pickleConn) parse() error {
 	nowMS := c.h.p.Now().UnixMilli()
-	for c.done = 0; c.done < len(c.items) && (c.done == 0 || !c.w.Full()); c.done++ {
-		pt, f := c.pickle.point(c.items[c.done], nowMS)
-		if f != nil {
-			c.w.Reject(f, pt.path)
+	c.filled = c.stored
+	for at := &c.filled; at.frame < len(c.ends); at.frame, at.item = at.frame+1, 0 {
+		if c.load(at.frame); len(c.items) == 0 {
+			if !c.passOver() {
+				break
+			}
 			continue
 		}
-		if err := c.add(pt, pt.path); err != nil {
-			return err
+		at.inVain = 0
+		for ; at.item < len(c.items); at.item++ {
+			if c.filled != c.stored && c.w.Full() {
+				return nil
+			}
+			pt, f := c.pickle.point(c.items[at.item], nowMS)
+			if f != nil {
+				c.w.Reject(f, pt.path)
+				continue
+			}
+			if err := c.add(pt, pt.path); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// passOver leaves out a frame without points. It reports whether the connection goes on.
+func (c *pickleConn) passOver() bool {
+	at := &c.filled
+	at.inVain++
+	if c.err != nil {
+		c.w.Reject(ingest.Faultf(ingest.BadSyntax, "the pickle is refused: %v", c.err), c.frame(at.frame))
+	}
+	if at.inVain < mostInVain {
+		return true
+	}
+	c.w.Reject(faultInVain, c.frame(at.frame))
+	at.frame, at.item = len(c.ends), 0
+	return false
 }

@@ -218,6 +218,45 @@ func TestFramesInVain(t *testing.T) {
 	}
 }
 
+// TestFramesTogether: frames that arrive together are stored together, those without points
+// and damaged ones among them. The batches of more points than fit into one are cut anywhere.
+func TestFramesTogether(t *testing.T) {
+	var few, many []byte
+	for range 20 {
+		for _, p := range []string{onePoint, "].", onePoint, "garbage"} {
+			few = append(few, framed(p)...)
+		}
+	}
+	h := start(t, true, nil)
+	h.send(few, len(few))
+	if samples, appends := h.recorder.Count(); samples != 40 || appends != 1 {
+		t.Errorf("%d samples in %d batches, want 40 in 1", samples, appends)
+	}
+	if got := h.refused(); len(got) != 1 || got["pickle,bad_syntax"] != 20 {
+		t.Errorf("refused: %v, want 20", got)
+	}
+
+	const points, frames = 600, 100
+	var want strings.Builder
+	for i := range frames {
+		p := "](" + strings.Repeat("X\x03\x00\x00\x00a.bK"+string([]byte{byte(i)})+"K\x01\x86\x86", points) + "e."
+		many = append(many, framed(p)...)
+		want.WriteString(strings.Repeat(asStored(fmt.Sprintf("a.b 1 %d", i*1000))+"\n", points))
+	}
+	h = start(t, true, nil)
+	h.send(many, len(many))
+	if h.recorder.Text() != strings.TrimSuffix(want.String(), "\n") {
+		samples, appends := h.recorder.Count()
+		t.Errorf("%d samples in %d batches, want %d, in order", samples, appends, points*frames)
+	}
+	if _, appends := h.recorder.Count(); appends > frames/2 {
+		t.Errorf("%d batches for %d frames", appends, frames)
+	}
+	if got := h.refused(); len(got) != 0 {
+		t.Errorf("refused: %v", got)
+	}
+}
+
 // TestPicklesCutShort: what is announced is not allocated, and not stored.
 func TestPicklesCutShort(t *testing.T) {
 	for n := range len(onePoint) + 3 {
@@ -275,9 +314,9 @@ func TestStoreIsAway(t *testing.T) {
 		failures int
 		err      error
 		stored   int
-		reason   string
+		reason   string // of the first two frames
 	}{
-		{3, &store.UnavailableError{Reason: "away"}, 2, ""},
+		{3, &store.UnavailableError{Reason: "away"}, 3, ""},
 		{1 << 30, &store.UnavailableError{Reason: "away"}, 0, "unavailable"},
 		{1, &store.InputError{Reason: "no"}, 1, "refused"},
 		{1, errors.New("a fault of the store"), 0, "unavailable"},
@@ -295,6 +334,10 @@ func TestStoreIsAway(t *testing.T) {
 		go func() { h.served <- h.server.Serve(context.Background(), ln) }()
 		conn := h.dial()
 		conn.Write(append(framed(onePoint), framed(onePoint)...))
+		for c.reason != "" && h.refused()["pickle,"+c.reason] == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		conn.Write(framed(onePoint))
 		conn.(*net.TCPConn).CloseWrite()
 		conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 		conn.Read(make([]byte, 1))
@@ -302,8 +345,8 @@ func TestStoreIsAway(t *testing.T) {
 		if samples, _ := h.recorder.Count(); samples != c.stored {
 			t.Errorf("%v: %d samples stored, want %d", c.err, samples, c.stored)
 		}
-		if c.reason != "" && h.refused()["pickle,"+c.reason] != 1 {
-			t.Errorf("%v: refused %v, want 1 as %s", c.err, h.refused(), c.reason)
+		if c.reason != "" && h.refused()["pickle,"+c.reason] != 2 {
+			t.Errorf("%v: refused %v, want 2 as %s", c.err, h.refused(), c.reason)
 		}
 	}
 }

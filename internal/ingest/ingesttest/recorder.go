@@ -36,6 +36,7 @@ type Recorder struct {
 		refs    map[string]store.Ref
 		void    map[store.Ref]bool
 		series  []model.Series
+		bytes   int64 // of all keys
 		samples []string
 		count   int
 		appends int
@@ -61,6 +62,7 @@ func (r *Recorder) Forget(some ...model.Series) {
 				r.mu.void = map[store.Ref]bool{}
 			}
 			r.mu.void[ref] = true
+			r.mu.bytes -= int64(len(key))
 			delete(r.mu.refs, key)
 		}
 	}
@@ -70,7 +72,7 @@ func (r *Recorder) Forget(some ...model.Series) {
 	r.mu.epoch++
 	clear(r.mu.void)
 	clear(r.mu.refs)
-	r.mu.series = nil
+	r.mu.series, r.mu.bytes = nil, 0
 }
 
 // Quiet makes the recorder count samples only, for benchmarks.
@@ -108,6 +110,7 @@ func (r *Recorder) Create(_ context.Context, s model.Series) (store.Ref, error) 
 	ref := store.Ref(len(r.mu.series))
 	r.mu.refs[key] = ref
 	r.mu.series = append(r.mu.series, s)
+	r.mu.bytes += int64(len(key))
 	return ref, nil
 }
 
@@ -118,13 +121,10 @@ func (r *Recorder) SeriesCount() int {
 }
 
 // SeriesBytes is the length of all keys.
-func (r *Recorder) SeriesBytes() (n int64) {
+func (r *Recorder) SeriesBytes() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for key := range r.mu.refs {
-		n += int64(len(key))
-	}
-	return n
+	return r.mu.bytes
 }
 
 func (r *Recorder) Append(ctx context.Context, b *store.Batch) error {

@@ -197,31 +197,20 @@ func (c *conn) begin(data []byte) bool {
 func (c *conn) store(ctx context.Context, block []byte) bool {
 	c.nc.Busy()
 	defer c.nc.Idle()
-	wait := 10 * time.Millisecond
-	giveUp := c.p.Pipeline.Now().Add(c.p.RetryFor)
-	for {
-		replies, err := c.parser.Store(ctx, block)
-		if err == nil {
-			c.reply(replies)
-			return true
-		}
-		var input *store.InputError
-		if errors.As(err, &input) {
-			c.rejectBlock(ingest.Refused, err, block)
-			return true
-		}
-		if ctx.Err() != nil || ingest.OutcomeOf(err) == ingest.Internal || !c.p.Pipeline.Now().Before(giveUp) {
-			c.rejectBlock(ingest.Unavailable, err, block)
-			c.p.Logger.Error(c.p.Name+": lines not stored, closing the connection", "remote", c.remote,
-				"lines", bytes.Count(block, []byte{'\n'}), "error", err)
-			return false
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
-		wait = min(2*wait, time.Second)
+	var replies int
+	err := c.p.Pipeline.Offer(ctx, c.p.RetryFor, func() (err error) { replies, err = c.parser.Store(ctx, block); return err })
+	switch {
+	case err == nil:
+		c.reply(replies)
+	case errors.As(err, new(*store.InputError)):
+		c.rejectBlock(ingest.Refused, err, block)
+	default:
+		c.rejectBlock(ingest.Unavailable, err, block)
+		c.p.Logger.Error(c.p.Name+": lines not stored, closing the connection", "remote", c.remote,
+			"lines", bytes.Count(block, []byte{'\n'}), "error", err)
+		return false
 	}
+	return true
 }
 
 func (c *conn) rejectBlock(r ingest.Reason, err error, block []byte) {

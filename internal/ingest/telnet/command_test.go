@@ -2,7 +2,9 @@ package telnet
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -246,6 +248,30 @@ func TestTimeIsRememberedPerLine(t *testing.T) {
 		}
 		if got != step.want {
 			t.Errorf("%s: time %d, want %d", step.line, got, step.want)
+		}
+	}
+}
+
+// TestWord: a word ends at the first blank wherever that is among the eight bytes that are
+// looked at together, whatever bytes are around it.
+func TestWord(t *testing.T) {
+	alphabet := []byte("ab!\x00\t \x1f\x7f\x80\xa0\xff")
+	random := rand.New(rand.NewPCG(1, 2))
+	for range 200_000 {
+		b := []byte{'a'}
+		for range random.IntN(24) {
+			c := byte('a')
+			if random.IntN(4) == 0 {
+				c = alphabet[random.IntN(len(alphabet))]
+			}
+			b = append(b, c)
+		}
+		end := slices.IndexFunc(b, func(c byte) bool { return c <= ' ' })
+		if end < 0 {
+			end = len(b)
+		}
+		if w, rest, ok := word(b); !ok || string(w) != string(b[:end]) || string(rest) != string(b[end:]) {
+			t.Fatalf("word(%q) = %q, %q", b, w, rest)
 		}
 	}
 }
