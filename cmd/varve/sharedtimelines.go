@@ -15,7 +15,6 @@ import (
 	"varve/internal/config"
 	"varve/internal/graphite/event"
 	"varve/internal/timeline"
-	timelines "varve/internal/timeline/api"
 	"varve/internal/timeline/spooled"
 )
 
@@ -23,8 +22,9 @@ import (
 const spoolDir = "timeline-spool"
 
 // openSharedTimelines opens the timelines in the keyspace that is written to. It does not
-// wait for the cluster. close ends them; call it before the store is closed.
-func openSharedTimelines(c config.Config, s *cassandra.Store, node string, registry prometheus.Registerer, log *slog.Logger) (engine *timeline.Engine, spool timelines.Spool, close func() error, err error) {
+// wait for the cluster. waiting is nil if no timeline is spooled. close ends them; call it
+// before the store is closed.
+func openSharedTimelines(c config.Config, s *cassandra.Store, node string, registry prometheus.Registerer, log *slog.Logger) (engine *timeline.Engine, waiting *spooled.Spool, close func() error, err error) {
 	host, _ := os.Hostname() // for people
 	create := c.Cassandra.Schema.Create != schema.CreateNothing && c.Cassandra.Schema.Role == schema.RoleAll
 	shelf := events.Open(s.Session(), events.Options{Node: node, Host: host, Create: create, Log: log})
@@ -36,8 +36,8 @@ func openSharedTimelines(c config.Config, s *cassandra.Store, node string, regis
 	if !spools(c) {
 		return engine, nil, closeBoth, nil
 	}
-	waiting, err := spooled.Open(vfs.Default, filepath.Join(c.DataDir, spoolDir), spooled.Options{
-		Engine: engine, Names: c.Timeline.Spool, BytesMax: c.Timeline.SpoolBytesMax,
+	waiting, err = spooled.Open(vfs.Default, filepath.Join(c.DataDir, spoolDir), spooled.Options{
+		Engine: engine, Names: c.Timeline.Spool, Keyspace: c.Cassandra.Keyspace, BytesMax: c.Timeline.SpoolBytesMax,
 		MinFreeBytes: c.Cassandra.Spool.MinFreeBytes, MinFreeKey: "cassandra.spool.min_free_bytes",
 		Logger: log, Registerer: registry,
 	})

@@ -156,7 +156,7 @@ func openCassandra(c config.Config, registry prometheus.Registerer, log *slog.Lo
 	if err != nil {
 		return nil, err
 	}
-	engine, spool, closeTimelines, err := openSharedTimelines(c, s, node, registry, log)
+	engine, waiting, closeTimelines, err := openSharedTimelines(c, s, node, registry, log)
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -167,6 +167,11 @@ func openCassandra(c config.Config, registry prometheus.Registerer, log *slog.Lo
 	for _, c := range s.Others() {
 		checks = append(checks, server.Check{Name: "Datastore-Cassandra-" + c.Name, Run: c.Healthy, Quiet: true, Partial: true})
 	}
+	var spool timelines.Spool
+	if waiting != nil {
+		spool = waiting
+		checks = append(checks, server.Check{Name: "Datastore-Timelines", Run: func(context.Context) error { return waiting.Healthy() }, Quiet: true, Partial: true})
+	}
 	return &backend{
 		Store:     s,
 		timelines: engine,
@@ -174,7 +179,7 @@ func openCassandra(c config.Config, registry prometheus.Registerer, log *slog.Lo
 		alsoClose: closeTimelines,
 		node:      node,
 		flush:     s.Flush,
-		routes:    admin.Cassandra(s),
+		routes:    admin.Cassandra(s, waiting),
 		settings:  []admin.Reloadable{{Key: "cassandra.write.tag_index", Apply: func(c config.Config) error { return rows.SetTagIndex(c.Cassandra.Write.TagIndex) }}},
 		checks:    checks,
 		writable:  s.Healthy,

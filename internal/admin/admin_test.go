@@ -30,7 +30,7 @@ func TestRoutesOfTheOtherStore(t *testing.T) {
 		return all
 	}
 	overEmbedded := Embedded(nil)
-	overCassandra := Cassandra(nil)
+	overCassandra := Cassandra(nil, nil)
 	if a, b := names(overEmbedded), names(overCassandra); !slices.Equal(a, b) {
 		t.Errorf("over the embedded store\n%q\nover Cassandra\n%q", a, b)
 	}

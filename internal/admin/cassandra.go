@@ -15,6 +15,7 @@ import (
 	"varve/internal/httpapi"
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/timeline/spooled"
 )
 
 // A cassandraAnswer is what GET /admin/cassandra says. Times that are not known
@@ -39,12 +40,36 @@ type cassandraAnswer struct {
 		Error       string     `json:"error,omitempty"`              // of the last attempt to write to Cassandra
 	} `json:"spool"`
 
+	Events *eventSpool `json:"timeline_spool,omitempty"` // missing if no timeline is spooled
+
 	Keyspace *cassandraKeyspace `json:"keyspace,omitempty"` // missing until it was opened
 	Waiting  string             `json:"waiting,omitempty"`  // why it was not
 	Refused  []cassandraRefusal `json:"refused"`            // samples that Cassandra will never take, by reason
 
 	Meta *cassandraCluster  `json:"meta_cluster,omitempty"` // missing if the one that is written to has the metadata
 	Read []cassandraCluster `json:"read_clusters"`
+}
+
+// An eventSpool is the spool of timelines.
+type eventSpool struct {
+	Events      int64      `json:"events"` // not in Cassandra yet
+	LogBytes    int64      `json:"log_bytes"`
+	MaxBytes    int64      `json:"max_bytes"`          // at which events are refused
+	Oldest      *time.Time `json:"oldest,omitempty"`   // no event that waits came before
+	Refusing    string     `json:"refusing,omitempty"` // why events are not taken
+	FailingFrom *time.Time `json:"failing_since,omitempty"`
+	Error       string     `json:"error,omitempty"` // of the last attempt to write to Cassandra
+}
+
+func newEventSpool(h spooled.Health) *eventSpool {
+	e := &eventSpool{Events: h.Events, LogBytes: h.Bytes, MaxBytes: h.BytesMax, Oldest: known(h.Oldest), FailingFrom: known(h.Since)}
+	if h.Refusing != nil {
+		e.Refusing = h.Refusing.Error()
+	}
+	if h.Failing != nil {
+		e.Error = h.Failing.Error()
+	}
+	return e
 }
 
 type cassandraState struct {
@@ -139,19 +164,33 @@ func known(t time.Time) *time.Time {
 	return &t
 }
 
-// Cassandra lists the routes of a server over Cassandra.
-func Cassandra(s *cassandra.Store) []httpapi.Route {
+// Cassandra lists the routes of a server over Cassandra. events is nil if no timeline is
+// spooled.
+func Cassandra(s *cassandra.Store, events *spooled.Spool) []httpapi.Route {
 	on := httpapi.On
+	flushAll := s.Flush
+	if events != nil {
+		flushAll = func(ctx context.Context) error {
+			if err := s.Flush(ctx); err != nil {
+				return err
+			}
+			return events.Flush(ctx)
+		}
+	}
 	return append([]httpapi.Route{
 		on(http.MethodGet, "/admin/cassandra", httpapi.Admin, func(w http.ResponseWriter, _ *http.Request) {
-			answer(w, newCassandraAnswer(s.Status()), nil)
+			a := newCassandraAnswer(s.Status())
+			if events != nil {
+				a.Events = newEventSpool(events.Health())
+			}
+			answer(w, a, nil)
 		}).Taking(),
 		on(http.MethodGet, "/admin/deletes", httpapi.Admin, func(w http.ResponseWriter, r *http.Request) {
 			jobs, err := s.Deletions(r.Context())
 			answer(w, map[string][]layout.Job{"jobs": append([]layout.Job{}, jobs...)}, err)
 		}).Taking(),
 		on(http.MethodDelete, "/admin/deletes/{id}", httpapi.Admin, cancelDelete(s)).Taking(),
-		on(http.MethodPost, "/admin/flush", httpapi.Admin, flush(s.Flush)).Taking(),
+		on(http.MethodPost, "/admin/flush", httpapi.Admin, flush(flushAll)).Taking(),
 	}, elsewhere(onlyEmbedded, "the embedded store")...)
 }
 

@@ -3,6 +3,7 @@ package timeline
 import (
 	"context"
 	"math"
+	"slices"
 	"time"
 
 	"varve/internal/clip"
@@ -29,6 +30,7 @@ func (e *Engine) Accept(ctx context.Context, events []Addressed) ([]Accepted, Re
 		e.release(t.line)
 	}
 	var sound []Accepted
+	last := map[spot]int{} // index in sound
 	for i := range events {
 		if a.failed[i] {
 			continue
@@ -39,10 +41,26 @@ func (e *Engine) Accept(ctx context.Context, events []Addressed) ([]Accepted, Re
 		}
 		event := events[i]
 		event.ID = a.result.IDs[i]
+		if !a.own[i] && len(events) > 1 {
+			replace(sound, last, &event)
+		}
 		sound = append(sound, Accepted{event, now})
 	}
 	a.count()
-	return sound, a.result, nil
+	return slices.DeleteFunc(sound, func(s Accepted) bool { return len(s.Timelines) == 0 }), a.result, nil
+}
+
+// replace takes the events that another one of the call replaces out of its timelines: what is
+// accepted at one time is put with one write timestamp, so it would not be known which is last.
+func replace(sound []Accepted, last map[spot]int, event *Addressed) {
+	for _, name := range event.Timelines {
+		at := spot{name, event.Position()}
+		if i, again := last[at]; again {
+			s := &sound[i]
+			s.Timelines = slices.DeleteFunc(slices.Clone(s.Timelines), func(other string) bool { return other == name })
+		}
+		last[at] = len(sound)
+	}
 }
 
 // acceptable says why an event cannot be stored later. Its time is bounded as where it is
@@ -63,7 +81,8 @@ func (a *appending) acceptable(event *Addressed, now time.Time) error {
 // valid now, under the time at which each was accepted, so that a delete since then holds.
 // To repeat it is harmless. The limits that Accept has checked do not count again, nor does
 // the number of timelines: who may create some so is the caller's matter. Rejections that are
-// a *store.InputError are final: the event is past its retention, or its timeline was deleted.
+// a *store.InputError are final: the event is past its retention, it was deleted since, or the
+// clock was set back and the event's time is now too far in the future.
 func (e *Engine) AppendAccepted(ctx context.Context, accepted []Accepted) (Result, error) {
 	a := &appending{e: e, ctx: ctx, lines: map[string]*target{}, failed: make([]bool, len(accepted)), accepted: accepted}
 	for i := range accepted {

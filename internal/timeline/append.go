@@ -57,9 +57,22 @@ type appending struct {
 	order []*target // by name, which is the order of their locks
 
 	placed   []Placed
-	from     []int // which event a placed one is
-	payloads map[PayloadKey]*Payload
-	own      []bool // by event: the engine made the id
+	from     []int                // which event a placed one is
+	replaced map[spot]replacement // by where an event with an id of its sender goes
+	own      []bool               // by event: the engine made the id
+}
+
+// A spot is a place in a timeline.
+type spot struct {
+	timeline string
+	Position
+}
+
+// A replacement is the event of a call that goes to a spot, and those that it replaces.
+type replacement struct {
+	event   int
+	at      int   // of it in placed, while events are placed
+	instead []int // events
 }
 
 // A target is a timeline that gets events.
@@ -92,8 +105,16 @@ func (a *appending) check() error {
 	return a.ctx.Err()
 }
 
-// reject says why an event is not in a timeline.
+// reject says why an event is not in a timeline. Those of the call that it replaces are not
+// in there either.
 func (a *appending) reject(i int, name string, err error) {
+	at := spot{name, Position{a.events[i].Time, a.result.IDs[i]}}
+	if r, ok := a.replaced[at]; ok && r.event == i {
+		delete(a.replaced, at)
+		for _, earlier := range r.instead {
+			a.reject(earlier, name, err)
+		}
+	}
 	a.failed[i] = true
 	a.result.Rejected = append(a.result.Rejected, Rejection{i, name, err})
 }
@@ -189,6 +210,9 @@ func (a *appending) writable(ctx context.Context, t *target) (known, error) {
 	if err != nil || k.Live() || a.outlived(t, k.Deleted) {
 		return k, err
 	}
+	if err := a.allDeleted(ctx, t, &k.History); err != nil {
+		return k, err
+	}
 	return e.change(ctx, t.line, true, func(h History) (History, error) {
 		if h.Version > 0 {
 			h.Deleted = 0 // and its layout stays: others may still use it
@@ -232,12 +256,41 @@ func (a *appending) place() {
 				continue
 			}
 			p.Fresh = a.own[i]
-			a.keepApart(&p)
 			t.starts[p.Start] = true
-			t.placed++
-			a.placed, a.from = append(a.placed, p), append(a.from, i)
+			a.putLast(t, i, p)
 		}
 	}
+	for i := range a.placed {
+		a.keepApart(&a.placed[i])
+	}
+}
+
+// putLast adds an event to those that are put. Of those of a call with the same time and id the
+// last one stays: written at the same time, they could end as any of them, or as a mixture.
+// Of events that were accepted at different times it is the one that was accepted last.
+func (a *appending) putLast(t *target, i int, p Placed) {
+	if p.Fresh || len(a.events) == 1 {
+		t.placed++
+		a.placed, a.from = append(a.placed, p), append(a.from, i)
+		return
+	}
+	if a.replaced == nil {
+		a.replaced = make(map[spot]replacement, len(a.events))
+	}
+	at := spot{t.name, p.Position()}
+	r, again := a.replaced[at]
+	switch {
+	case !again:
+		r.event, r.at = i, len(a.placed)
+		t.placed++
+		a.placed, a.from = append(a.placed, p), append(a.from, i)
+	case a.accepted != nil && a.accepted[i].At.Before(a.accepted[r.event].At):
+		r.instead = append(r.instead, i)
+	default:
+		r.instead = append(r.instead, r.event)
+		r.event, a.placed[r.at], a.from[r.at] = i, p, i
+	}
+	a.replaced[at] = r
 }
 
 // placeIn returns where an event goes in a timeline.
@@ -255,7 +308,9 @@ func (a *appending) placeIn(t *target, i int, event Event) (Placed, error) {
 	}
 	layout := k.At(event.Time)
 	p := Placed{Part: Part{Timeline: t.name, Start: start, EndExcl: end}, Entry: Entry{Event: event}}
-	if layout.Placement == RoundRobin {
+	// Where data is kept apart, an event that is sent again goes to the part that has it, so
+	// that the data which it replaces is found.
+	if layout.Placement == RoundRobin && (a.own[i] || layout.Mode == Materialised) {
 		p.Partition = int(t.turn.Add(1) % uint64(layout.Factor))
 	} else {
 		p.Partition = hashPartition(event.ID, layout.Factor)
@@ -289,21 +344,12 @@ func (e *Engine) oldest(h *History) int64 {
 // keepApart replaces the data of an event by a pointer if the mode says so.
 func (a *appending) keepApart(p *Placed) {
 	layout := a.lines[p.Timeline].known.At(p.Time)
+	p.Apart = layout.Mode != Materialised
 	size := len(p.Data)
 	if size == 0 || layout.Mode == Materialised || layout.Mode == Hybrid && size <= layout.Threshold {
 		return
 	}
-	key := keyOf(&p.Event)
-	if a.payloads == nil {
-		a.payloads = map[PayloadKey]*Payload{}
-	}
-	payload := a.payloads[key]
-	if payload == nil {
-		payload = &Payload{Key: key, Data: p.Data}
-		a.payloads[key] = payload
-	}
-	payload.Timelines = append(payload.Timelines, p.Timeline)
-	p.Pointer, p.Size, p.Data = key, size, nil
+	p.Pointer, p.Size, p.Payload, p.Data = keyOf(&p.Event), size, p.Data, nil
 }
 
 // keyOf is part of the format: the first half of the SHA-256 of time, length of the id,
@@ -317,7 +363,7 @@ func keyOf(e *Event) PayloadKey {
 	return PayloadKey(h.Sum(nil)[:len(PayloadKey{})])
 }
 
-// store marks the buckets, then puts the data that is kept apart, then the events.
+// store marks the buckets, then puts the events.
 func (a *appending) store() error {
 	if len(a.placed) == 0 {
 		return nil
@@ -355,33 +401,26 @@ func (a *appending) reopen() error {
 func (a *appending) put() error {
 	now := a.e.now()
 	for i := range a.placed {
-		p := &a.placed[i]
-		p.Put = a.at(a.from[i], now)
-		if p.Pointer != (PayloadKey{}) {
-			a.payloads[p.Pointer].Put = p.Put
-		}
+		a.placed[i].Put = a.at(a.from[i], now)
 	}
 	err := work.Parallel(a.ctx, prefetchMax, len(a.order), "mark buckets", func(ctx context.Context, i int) error {
 		return a.e.mark(ctx, a.order[i].line, a.order[i].starts)
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		err = a.leaveOutDeleted(false)
 	}
-	if len(a.payloads) > 0 {
-		payloads := make([]Payload, 0, len(a.payloads))
-		for _, p := range a.payloads {
-			payloads = append(payloads, *p)
-		}
-		if err := a.e.shelf.PutPayloads(a.ctx, payloads); err != nil {
-			return err
-		}
+	if err != nil || len(a.placed) == 0 {
+		return err
 	}
 	err = a.e.shelf.Put(a.ctx, a.placed)
 	if some := (*PutError)(nil); errors.As(err, &some) && len(some.Failed) < len(a.placed) {
 		for at, err := range some.Failed {
 			a.reject(a.from[at], a.placed[at].Timeline, err)
 		}
-		return nil
+		err = nil
+	}
+	if err == nil {
+		err = a.leaveOutDeleted(true)
 	}
 	return err
 }

@@ -28,26 +28,38 @@ func (e *Engine) Delete(ctx context.Context, timeline string, d Deletion) error 
 	defer e.release(l)
 	l.work.Lock()
 	defer l.work.Unlock()
+	r, id := within(d.From, d.Until), d.ID
+	if r.Empty() {
+		return nil
+	}
+	if id != "" && r.From.Time+1 == r.To.Time { // time and id are a position
+		p := Position{r.From.Time, id}
+		r, id = Range{p, p.Next()}, ""
+	}
+	now := e.now()
+	if err := e.noteDeletion(ctx, l, Deleted{r, id, now}); err != nil {
+		return err
+	}
 	k, err := e.layout(ctx, l, MinTime)
 	if err != nil || k.Version == 0 {
 		return err
 	}
-	r := within(d.From, d.Until)
-	if r.Empty() {
+	if id == "" {
+		return e.erase(ctx, l, &k.History, r, now)
+	}
+	return e.eraseID(ctx, l, &k.History, r, id)
+}
+
+// noteDeletion comes before the look for what to delete, see DeletionLog.
+func (e *Engine) noteDeletion(ctx context.Context, l *line, d Deleted) error {
+	if e.deletes == nil {
 		return nil
 	}
-	if d.ID == "" {
-		return e.erase(ctx, l, &k.History, r, e.now())
-	}
-	return e.eraseID(ctx, l, &k.History, r, d.ID)
+	return e.deletes.NoteDeletion(ctx, l.name, d)
 }
 
 // eraseID removes the events of an id, which are looked for.
 func (e *Engine) eraseID(ctx context.Context, l *line, h *History, r Range, id string) error {
-	if r.From.Time+1 == r.To.Time {
-		p := Position{r.From.Time, id}
-		return e.erase(ctx, l, h, Range{p, p.Next()}, e.now())
-	}
 	b := e.newBudget()
 	found, whole, err := e.scan(ctx, l, r, b, func(some []Entry) ([]Entry, error) {
 		return slices.DeleteFunc(some, func(s Entry) bool { return s.ID != id }), nil
@@ -172,11 +184,14 @@ func (e *Engine) DeleteTimeline(ctx context.Context, timeline string) error {
 	defer e.release(l)
 	l.work.Lock()
 	defer l.work.Unlock()
+	now := e.now()
+	if err := e.noteDeletion(ctx, l, Deleted{All(), "", now}); err != nil {
+		return err
+	}
 	k, err := e.refresh(ctx, l)
 	if err != nil || k.Version == 0 {
 		return err
 	}
-	now := e.now()
 	if err := e.erase(ctx, l, &k.History, All(), now); err != nil {
 		return err
 	}

@@ -16,7 +16,8 @@ import (
 // goroutine.
 type Engine struct {
 	shelf   Shelf
-	whole   Whole // nil if the shelf keeps buckets apart
+	whole   Whole       // nil if the shelf keeps buckets apart
+	deletes DeletionLog // nil if only this process puts events
 	config  Config
 	options Options
 	now     func() time.Time
@@ -42,6 +43,7 @@ func Open(shelf Shelf, o Options) (*Engine, error) {
 	}
 	e := &Engine{shelf: shelf, config: o.Config.withDefaults(), options: o, now: o.Now, log: o.Log, asking: make(chan struct{}, tailsAtOnce)}
 	e.whole, _ = shelf.(Whole)
+	e.deletes, _ = shelf.(DeletionLog)
 	e.lines.named = map[string]*line{}
 	if e.now == nil {
 		e.now = time.Now

@@ -319,18 +319,91 @@ func (e *Engine) fetch(ctx context.Context, found []Found, pointers []Entry) err
 	}
 	return work.Parallel(ctx, payloadsAtOnce, len(keys), "read the data of events", func(ctx context.Context, k int) error {
 		data, err := e.shelf.Payload(ctx, keys[k])
-		missing := errors.Is(err, ErrNoPayload)
-		if err != nil && !missing {
+		if err != nil && !replaced(err) {
 			return err
 		}
-		if missing {
-			e.metrics.gaps.Inc()
-		}
 		for _, i := range at[keys[k]] {
-			found[i].Data, found[i].Missing = data, missing
+			found[i].Data = data
+			if err == nil {
+				continue
+			}
+			if err := e.fetchAgain(ctx, &found[i], keys[k]); err != nil {
+				return err
+			}
 		}
 		return nil
 	})
+}
+
+// fetchTries bounds how often an event is read again whose data was replaced meanwhile.
+const fetchTries = 10
+
+// replaced reports whether an error of Shelf.Payload may be since the data is dropped, or is
+// being stored again.
+func replaced(err error) bool {
+	return errors.Is(err, ErrNoPayload) || errors.As(err, new(*store.CorruptionError))
+}
+
+// fetchAgain reads an event again whose data is not there: another writer may have sent the
+// event with other data since its row was read, and the data of before is dropped then.
+func (e *Engine) fetchAgain(ctx context.Context, f *Found, key PayloadKey) error {
+	lost := ErrNoPayload
+	for same, try := 0, 0; same < 2 && try < fetchTries; try++ {
+		now, there, err := e.entry(ctx, f.Timeline, f.Position())
+		if err != nil {
+			return err
+		}
+		if !there { // it was deleted meanwhile
+			break
+		}
+		f.Event = now.Event
+		if now.Pointer == (PayloadKey{}) {
+			return nil
+		}
+		if f.Data, err = e.shelf.Payload(ctx, now.Pointer); err == nil || !replaced(err) {
+			return err
+		}
+		lost = err
+		if now.Pointer == key {
+			same++
+		}
+		key = now.Pointer
+	}
+	if !errors.Is(lost, ErrNoPayload) {
+		return lost
+	}
+	f.Data, f.Missing = nil, true
+	e.metrics.gaps.Inc()
+	return nil
+}
+
+// entry reads the entry at a position.
+func (e *Engine) entry(ctx context.Context, name string, p Position) (Entry, bool, error) {
+	r, one := Range{p, p.Next()}, Limit{1, 1}
+	if e.whole != nil {
+		s, err := e.whole.SliceAll(ctx, name, r, Ascending, one)
+		if err != nil || len(s.Entries) == 0 {
+			return Entry{}, false, err
+		}
+		return s.Entries[0], true, nil
+	}
+	l := e.use(name)
+	defer e.release(l)
+	k, err := e.layout(ctx, l, p.Time)
+	if err != nil || k.Version == 0 {
+		return Entry{}, false, err
+	}
+	start, end := k.Bucket(p.Time)
+	for n := range k.At(p.Time).Factor {
+		s, err := e.shelf.Slice(ctx, Part{name, start, end, n}, r, Ascending, one)
+		if err != nil {
+			return Entry{}, false, err
+		}
+		if len(s.Entries) > 0 {
+			return s.Entries[0], true, nil
+		}
+	}
+	return Entry{}, false, nil
 }
 
 // Latest returns the newest event. The error is ErrNotFound if there is none.

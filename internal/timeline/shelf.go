@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// A Shelf stores the rows of timelines. Layouts, marks before events, merging, limits
-// and payloads by reference are the engine's matter; a shelf knows none of the rules.
+// A Shelf stores the rows of timelines. Layouts, marks before events, merging, limits and
+// which data is kept apart are the engine's matter; a shelf knows none of the rules.
 //
 // Any goroutine may call any method at any time. A method that returns without an error
 // has done all that was asked, durably (by the store's stated policy; on Cassandra at
@@ -28,6 +28,11 @@ type Shelf interface {
 	// Options.BatchEvents and BatchBytes.
 	//
 	// If only some were stored the error is a *PutError, which tells the others.
+	//
+	// The Payload of an entry is stored with a reference from the entry's timeline, not later
+	// than the entry. If the entry replaces one with another Pointer, the reference of the
+	// timeline to that payload is removed, as by DropPayload. This holds for entries that are
+	// Apart and not Fresh.
 	//
 	// Put records the arrival of each entry, see Arrivals.
 	Put(ctx context.Context, entries []Placed) error
@@ -78,11 +83,7 @@ type Shelf interface {
 	// Count returns about how many timelines have a history. It may be a minute old.
 	Count(ctx context.Context) (int, error)
 
-	// PutPayloads stores payloads and, with each, the timelines that refer to it. One that
-	// is there already, with the same key, stays and gets the references too.
-	PutPayloads(ctx context.Context, payloads []Payload) error
-
-	// Payload reads one. The error is ErrNoPayload if it is not there.
+	// Payload reads data that is kept apart. The error is ErrNoPayload if it is not there.
 	Payload(ctx context.Context, key PayloadKey) ([]byte, error)
 
 	// DropPayload removes the reference of a timeline to a payload, and the payload with its
@@ -117,6 +118,31 @@ type Whole interface {
 
 	// Alone reports whether no other process writes to what the shelf stores.
 	Alone() bool
+}
+
+// A DeletionLog is a shelf to which several processes put events that they acknowledged
+// earlier, see Engine.AppendAccepted. A delete leaves tombstones in the buckets that exist, and
+// such an event may go into a bucket that does not exist yet. So a delete is noted here before
+// it looks for buckets, and whoever puts such events marks their buckets before it looks for
+// deletes: one of the two sees the other.
+type DeletionLog interface {
+	// NoteDeletion keeps a delete for DeletionsKept at least.
+	NoteDeletion(ctx context.Context, timeline string, d Deleted) error
+
+	// Deletions calls f for the deletes of a timeline whose Before is after a time. It ends
+	// with the first error of f.
+	Deletions(ctx context.Context, timeline string, after time.Time, f func(Deleted) error) error
+}
+
+// DeletionsKept is how long after a delete an event that was acknowledged before it may be put
+// and stays deleted.
+const DeletionsKept = 30 * 24 * time.Hour
+
+// A Deleted says which events a delete is of.
+type Deleted struct {
+	Range  Range
+	ID     string    // only events of this id; "": all
+	Before time.Time // those that were put earlier, by the clock of Placed.Put
 }
 
 var (
@@ -157,19 +183,14 @@ type Placed struct {
 	// Put is when the entry is put, by the clock that Delete's before is of. Zero means now.
 	// On Cassandra it is the write timestamp.
 	Put time.Time
+
+	Apart   bool   // data may be kept apart at this time: of this entry, or of the one it replaces
+	Payload []byte // what Pointer refers to
 }
 
 // A PayloadKey names data that is kept apart: a digest of the event with its data, so that
 // an event of several timelines is stored once, and different data never has one key.
 type PayloadKey [16]byte
-
-// A Payload is data that is kept apart.
-type Payload struct {
-	Key       PayloadKey
-	Data      []byte
-	Timelines []string  // that refer to it
-	Put       time.Time // as in Placed
-}
 
 // A Limit bounds what is read at once. At least one entry is read, if there is one.
 type Limit struct {

@@ -247,7 +247,7 @@ func (s *bucketStream) listMarks(ctx context.Context) ([]int64, error) {
 		return nil, err
 	}
 	s.listing = min(marksFactor*limit, marksAtOnce)
-	if len(marks) > 0 && s.d.edge(s.rest) == s.d.edge(All()) && s.opened == (span{}) {
+	if len(marks) > 0 && s.opened == (span{}) && s.fromEnd() {
 		s.line.rememberEnd(s.d, marks[0])
 	}
 	switch n := len(marks); {
@@ -261,25 +261,32 @@ func (s *bucketStream) listMarks(ctx context.Context) ([]int64, error) {
 	return marks, nil
 }
 
-// guess returns the bucket that is probably the first one: that of a cursor, or the one that
-// was the first when the directory was read last. None once a bucket was opened. It is never
-// one that a layout that is not known yet may concern.
-func (s *bucketStream) guess() (start int64, ok bool) {
+// fromEnd reports whether what is read begins at an end of the timeline: at the oldest event
+// that is visible, or at the present. Readers who ask up to now are always a little late.
+func (s *bucketStream) fromEnd() bool {
 	edge := s.d.edge(s.rest)
-	switch {
-	case s.opened != (span{}):
-		return 0, false
-	case edge.ID != "":
-		start, _ = s.known.Bucket(edge.Time)
-	case edge == s.d.edge(All()):
-		if start, ok = s.line.rememberedEnd(s.d); !ok {
-			return 0, false
-		}
-	default:
+	if s.d == Ascending {
+		return edge.Compare(At(s.e.oldest(&s.known.History))) <= 0
+	}
+	return edge.ID == "" && edge.Time > s.e.now().Add(-s.e.poll()).UnixMicro()
+}
+
+// guess returns the bucket that is probably the first one: that of a cursor, or the one that
+// was the first of the timeline when the directory was read last, if the range reaches into it.
+// None once a bucket was opened. It is never one that a layout that is not known yet may
+// concern.
+func (s *bucketStream) guess() (start int64, ok bool) {
+	if s.opened != (span{}) {
 		return 0, false
 	}
-	begin, _ := s.known.Bucket(start)
-	return start, begin == start && s.e.serves(s.line, s.known.read, start)
+	if edge := s.d.edge(s.rest); edge.ID != "" {
+		start, _ = s.known.Bucket(edge.Time)
+	} else if start, ok = s.line.rememberedEnd(s.d); !ok {
+		return 0, false
+	}
+	begin, end := s.known.Bucket(start)
+	reached := !s.rest.Intersect(Range{At(begin), At(end)}).Empty()
+	return start, begin == start && reached && s.e.serves(s.line, s.known.read, start)
 }
 
 // partsOf returns the parts of a bucket, of which nothing is read yet.

@@ -108,15 +108,22 @@ func mustRead(t *testing.T, e *Engine, q Query) Page {
 }
 
 // TestPageWaitsOnce: where the first bucket is known from the page before, its partitions are
-// read along with the directory, in both directions and behind a cursor.
+// read along with the directory, in both directions, behind a cursor, and in a range that begins
+// at the end of the timeline.
 func TestPageWaitsOnce(t *testing.T) {
 	for _, order := range []Direction{Descending, Ascending} {
 		b := &bucketShelf{}
 		b.add(0, 400)
 		b.add(5*hour, 400)
-		e := b.engine(t, time.Now)
-		cursor := mustRead(t, e, Query{Order: order}).Cursor
-		for _, q := range []Query{{Order: order}, {Order: order, Cursor: cursor}} {
+		now := 5*hour + 500
+		early, late := int64(-hour), now-1
+		e := b.engine(t, func() time.Time { return time.UnixMicro(now) })
+		before := Query{Order: order}
+		if order == Descending { // up to the present is as good
+			before.Until = &late
+		}
+		cursor := mustRead(t, e, before).Cursor
+		for _, q := range []Query{{Order: order, From: &early, Until: &late}, {Order: order}, {Order: order, Cursor: cursor}} {
 			var slices atomic.Int64
 			all := make(chan struct{})
 			b.slicing = func(Part) error {

@@ -109,7 +109,7 @@ func (s *Subscription) ask(ctx context.Context) (some []TailEvent, more bool, er
 	var pointers []Entry
 	for i := range a.Entries {
 		if e := &a.Entries[i]; s.query.Type == "" || e.Type == s.query.Type {
-			found, pointers = append(found, Found{Event: e.Event}), append(pointers, Entry{Pointer: e.Pointer})
+			found, pointers = append(found, Found{Timeline: s.line.name, Event: e.Event}), append(pointers, Entry{Pointer: e.Pointer})
 			some = append(some, TailEvent{Cursor: tailCursor(a.After[i])})
 		}
 	}

@@ -17,6 +17,11 @@ const (
 	// pieceBytes is the size of the pieces of larger data.
 	pieceBytes = 256 << 10
 
+	// togetherBytes is the largest data whose pieces and row are put as a whole: half of
+	// what Cassandra takes for a partition at once. If larger data replaces some and the
+	// put is broken off in between, the row of before may stand beside new pieces.
+	togetherBytes = 8 << 20
+
 	// A batch of one partition is best at some hundred rows and up to 128 KiB.
 	batchRows  = 100
 	batchBytes = 128 << 10
@@ -38,12 +43,22 @@ type batch struct {
 	stamp   int64
 }
 
-// Put is timeline.Shelf.Put. Data that does not fit into a row is written before the row.
+// Put is timeline.Shelf.Put. Data that does not fit into a row is written along with the row,
+// or before it.
 func (s *Shelf) Put(ctx context.Context, entries []timeline.Placed) error {
 	if err := s.check(); err != nil {
 		return err
 	}
-	now := s.stamp()
+	for i := range entries {
+		if entries[i].Apart || entries[i].Payload != nil {
+			return s.putApart(ctx, entries)
+		}
+	}
+	return s.put(ctx, s.stamp(), entries)
+}
+
+// put writes entries, with their arrivals. Entries without Placed.Put have the timestamp now.
+func (s *Shelf) put(ctx context.Context, now int64, entries []timeline.Placed) error {
 	failed := failures{}
 	var large []batch
 	for i := range entries {
@@ -105,18 +120,39 @@ func each(n int, of func(int) []int, failed *failures, f func(int) error) {
 
 func argsOf(p *timeline.Part) []any { return []any{p.Timeline, p.Start, int32(p.Partition)} }
 
-// putPieces writes data that is too large for a row.
+// inPieces reports whether the data of an entry is too large for a row, and whether the row
+// is written along with it.
+func inPieces(e *timeline.Placed) (pieces, together bool) {
+	pieces = len(e.Data) > inlineBytesMax && e.Pointer == (timeline.PayloadKey{})
+	return pieces, pieces && len(e.Data) <= togetherBytes
+}
+
+// putPieces writes data that is too large for a row. Its partition and that of the row have
+// the same key, so a batch of both is applied as a whole.
 func putPieces(now int64, index int, e *timeline.Placed) []batch {
-	if len(e.Data) <= inlineBytesMax || e.Pointer != (timeline.PayloadKey{}) {
+	pieces, together := inPieces(e)
+	if !pieces {
 		return nil
 	}
-	var all []batch
+	var entries []cql.Entry
 	for n, data := int32(0), e.Data; len(data) > 0; n++ {
 		piece := data[:min(len(data), pieceBytes)]
 		data = data[len(piece):]
-		all = append(all, batch{stamp: stampOr(now, e.Put), of: []int{index}, entries: []cql.Entry{{Statement: putPiece, Args: append(argsOf(&e.Part), e.Time, e.ID, n, piece)}}})
+		entries = append(entries, cql.Entry{Statement: putPiece, Args: append(argsOf(&e.Part), e.Time, e.ID, n, piece)})
+	}
+	of, stamp := []int{index}, stampOr(now, e.Put)
+	if together {
+		return []batch{{stamp: stamp, of: of, entries: append(entries, putRow(e, appendRow(nil, &e.Entry)))}}
+	}
+	var all []batch
+	for i := range entries {
+		all = append(all, batch{stamp: stamp, of: of, entries: entries[i : i+1]})
 	}
 	return all
+}
+
+func putRow(e *timeline.Placed, cell []byte) cql.Entry {
+	return cql.Entry{Statement: putEvent, Args: append(argsOf(&e.Part), e.Time, e.ID, cell)}
 }
 
 // putRows gathers the rows of each part into batches.
@@ -131,11 +167,11 @@ func putRows(now int64, entries []timeline.Placed, leave map[int]error) []batch 
 	var all []batch
 	for i := range entries {
 		e := &entries[i]
-		if leave[i] != nil {
+		if _, together := inPieces(e); together || leave[i] != nil {
 			continue
 		}
 		cell := appendRow(nil, &e.Entry)
-		row := cql.Entry{Statement: putEvent, Args: append(argsOf(&e.Part), e.Time, e.ID, cell)}
+		row := putRow(e, cell)
 		size := len(e.ID) + len(cell) + 64
 		k := key{e.Timeline, e.Start, e.Partition, stampOr(now, e.Put)}
 		at, ok := open[k]

@@ -13,6 +13,7 @@ import (
 	"varve/internal/cluster"
 	"varve/internal/store"
 	"varve/internal/timeline"
+	"varve/internal/work"
 )
 
 // Options are what a shelf is opened with.
@@ -42,6 +43,7 @@ type Shelf struct {
 
 	count    counted
 	arrivals arrivalLogs
+	spots    spots
 
 	ctx   context.Context // ends at Close
 	stop  context.CancelFunc
@@ -105,9 +107,7 @@ func (s *Shelf) reach(create bool) bool {
 		if s.unreached(err) {
 			s.log.Warn("the tables of timelines cannot be used; trying on", "error", err)
 		}
-		select {
-		case <-time.After(wait):
-		case <-s.ctx.Done():
+		if work.Pause(s.ctx, wait) != nil {
 			return false
 		}
 	}

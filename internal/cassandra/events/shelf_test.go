@@ -69,6 +69,11 @@ func TestShelf(t *testing.T) {
 		"many writers of one timeline":           testWriters,
 		"a name after its timeline was replaced": testNameOfReplaced,
 		"events accepted before a delete":        testAcceptedBeforeDelete,
+		"deletes that are noted":                 testDeletions,
+		"events deleted by another server":       testDeletedElsewhere,
+		"events sent again to several servers":   testResentToServers,
+		"events sent again out of order":         testResentLate,
+		"a client that goes away":                testGoneAway,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, session) })
 	}
@@ -128,9 +133,9 @@ func testLargeData(t *testing.T, session *cql.Session) {
 	}
 	key := timeline.PayloadKey{1}
 	data := bytes.Repeat([]byte("payload"), pieceBytes)
-	if err := s.PutPayloads(t.Context(), []timeline.Payload{{Key: key, Data: data, Timelines: []string{"a"}}}); err != nil {
-		t.Fatal(err)
-	}
+	e := placed(partOf("a", 0), 1, "e", nil)
+	e.Pointer, e.Size, e.Payload = key, len(data), data
+	put(t, s, e)
 	if got, err := s.Payload(t.Context(), key); err != nil || !bytes.Equal(got, data) {
 		t.Errorf("%d bytes of %d, %v", len(got), len(data), err)
 	}
@@ -490,10 +495,12 @@ func testAcceptedBeforeDelete(t *testing.T, session *cql.Session) {
 	}
 	after := accept("after")
 	for range 2 { // and again, as after a crash
-		for _, some := range [][]timeline.Accepted{before, after} {
-			if r, err := e.AppendAccepted(t.Context(), some); err != nil || r.Accepted != 1 {
-				t.Fatalf("%+v, %v", r, err)
-			}
+		r, err := e.AppendAccepted(t.Context(), before)
+		if err != nil || len(r.Rejected) != 1 || !errors.As(r.Rejected[0].Err, new(*store.InputError)) {
+			t.Fatalf("of before: %+v, %v", r, err)
+		}
+		if r, err = e.AppendAccepted(t.Context(), after); err != nil || r.Accepted != 1 {
+			t.Fatalf("of after: %+v, %v", r, err)
 		}
 		want("after", "kept")
 	}
@@ -509,4 +516,89 @@ func testAcceptedBeforeDelete(t *testing.T, session *cql.Session) {
 		t.Error(err)
 	}
 	want("later")
+}
+
+// Deletes are listed from a time on, over the borders of days, until they are too old.
+func testDeletions(t *testing.T, session *cql.Session) {
+	c := &testClock{at: time.Now().Truncate(24 * time.Hour).Add(23 * time.Hour)}
+	first, second := openShelf(t, session, Options{Node: "first", Now: c.now}), openShelf(t, session, Options{Node: "second", Now: c.now})
+	var noted []timeline.Deleted
+	note := func(d timeline.Deleted) {
+		t.Helper()
+		d.Before = time.UnixMicro(c.now().UnixMicro())
+		for range 2 { // a repeat is harmless
+			if err := first.NoteDeletion(t.Context(), t.Name(), d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		noted = append(noted, d)
+	}
+	note(timeline.Deleted{Range: timeline.All()})
+	c.add(time.Microsecond)
+	p := timeline.Position{Time: -5, ID: "x"}
+	note(timeline.Deleted{Range: timeline.Range{From: p, To: p.Next()}})
+	c.add(50 * time.Hour)
+	note(timeline.Deleted{Range: timeline.Range{From: timeline.At(1), To: timeline.At(2)}, ID: "y"})
+	list := func(after time.Time) (all []timeline.Deleted) {
+		t.Helper()
+		err := second.Deletions(t.Context(), t.Name(), after, func(d timeline.Deleted) error { all = append(all, d); return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	for i := range noted {
+		if got := list(noted[i].Before); !slices.Equal(got, noted[i+1:]) {
+			t.Errorf("after delete %d: %+v, want %+v", i, got, noted[i+1:])
+		}
+	}
+	if got := list(time.Unix(0, 0)); !slices.Equal(got, noted) {
+		t.Errorf("all: %+v, want %+v", got, noted)
+	}
+	stop := errors.New("stop")
+	if err := second.Deletions(t.Context(), t.Name(), time.Unix(0, 0), func(timeline.Deleted) error { return stop }); err != stop {
+		t.Errorf("ended by the caller: %v", err)
+	}
+}
+
+// What one server deletes is gone, though another one has acknowledged it before and puts it
+// afterwards into a bucket, or a timeline, that was not there yet.
+func testDeletedElsewhere(t *testing.T, session *cql.Session) {
+	mine := openEngine(t, openShelf(t, session, Options{Node: "first"}), nil)
+	other := openEngine(t, openShelf(t, session, Options{Node: "second"}), nil)
+	at := time.Now().Add(-100 * 24 * time.Hour).UnixMicro()
+	for i, d := range []timeline.Deletion{{Until: &at}, {ID: "gone"}, {From: &at, Until: &at, ID: "gone"}, {}} {
+		name := fmt.Sprint(t.Name(), i)
+		accept := func(id string) timeline.Accepted {
+			all, _, err := mine.Accept(t.Context(), []timeline.Addressed{event(at, id, "data", name)})
+			if err != nil || len(all) != 1 {
+				t.Fatal(all, err)
+			}
+			return all[0]
+		}
+		gone := accept("gone")
+		var err error
+		if d == (timeline.Deletion{}) {
+			err = other.DeleteTimeline(t.Context(), name)
+		} else {
+			err = other.Delete(t.Context(), name, d)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := mine.AppendAccepted(t.Context(), []timeline.Accepted{gone})
+		if err != nil || len(r.Rejected) != 1 || !errors.As(r.Rejected[0].Err, new(*store.InputError)) {
+			t.Errorf("delete %d: %+v, %v", i, r, err)
+		}
+		if _, err := mine.Layout(t.Context(), name); !errors.Is(err, timeline.ErrNotFound) {
+			t.Errorf("delete %d: the timeline is there, %v", i, err)
+		}
+		if r, err = mine.AppendAccepted(t.Context(), []timeline.Accepted{gone, accept("later")}); err != nil || r.Accepted != 1 {
+			t.Errorf("delete %d, with a later event: %+v, %v", i, r, err)
+		}
+		p, err := other.Read(t.Context(), timeline.Query{Timelines: []string{name}})
+		if err != nil || len(p.Events) != 1 || p.Events[0].ID != "later" {
+			t.Errorf("delete %d: %+v, %v", i, p.Events, err)
+		}
+	}
 }

@@ -23,6 +23,10 @@ var Tables = []cql.Definition{
 	{Name: "timeline_arrivals", Options: "gc_grace_seconds = 3600", Columns: []cql.Column{
 		cql.KeyColumn("timeline", "text"), cql.KeyColumn("log", "int"), cql.KeyColumn("slot", "bigint"), cql.OrderColumn("number", "bigint"),
 		cql.PlainColumn("events", "blob")}},
+	{Name: "timeline_deletions", Columns: []cql.Column{
+		cql.KeyColumn("timeline", "text"), cql.KeyColumn("day", "bigint"), cql.OrderColumn("before", "bigint"),
+		cql.OrderColumn("from_time", "bigint"), cql.OrderColumn("from_id", "text"), cql.OrderColumn("to_time", "bigint"), cql.OrderColumn("to_id", "text"),
+		cql.OrderColumn("id", "text")}},
 }
 
 func partKey() []cql.Column {

@@ -1,6 +1,7 @@
 package events
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"slices"
@@ -30,6 +31,7 @@ func testTroubles(t *testing.T, address, keyspace string) {
 		"more deletes than Cassandra reads": testTombstones,
 		"a history whose answer is lost":    testHistoryUnknown,
 		"pieces that are missing":           testMissingPieces,
+		"large data that is not replaced":   testNotReplaced,
 		"what a page costs":                 testPageStatements,
 		"a page of which a statement fails": testPageFails,
 	} {
@@ -67,6 +69,23 @@ func testPartNotWritten(t *testing.T, node *cqltest.FailingNode, s *Shelf) {
 	}
 	if out := slice(t, s, good, plenty); len(out.Entries) != 2 {
 		t.Errorf("%d entries in the part that works", len(out.Entries))
+	}
+}
+
+// An event with large data stays as it is if the one that is to replace it is not put.
+func testNotReplaced(t *testing.T, node *cqltest.FailingNode, s *Shelf) {
+	p := partOf(t.Name(), 0)
+	data := bytes.Repeat([]byte("first"), pieceBytes/2)
+	put(t, s, placed(p, 1, "a", data), placed(p, 2, "b", nil))
+	for _, size := range []int{inlineBytesMax + 1, len(data), 2 * len(data)} {
+		node.Fail(failing("INSERT", "timeline_events", cqltest.Unavailable, nil))
+		if err := s.Put(t.Context(), []timeline.Placed{placed(p, 1, "a", make([]byte, size))}); err == nil {
+			t.Error("put without a row")
+		}
+		node.Fail(nil)
+		if out := slice(t, s, p, plenty); len(out.Entries) != 2 || !bytes.Equal(out.Entries[0].Data, data) {
+			t.Errorf("%d entries, after other data of %d bytes", len(out.Entries), size)
+		}
 	}
 }
 

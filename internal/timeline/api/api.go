@@ -49,13 +49,11 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// A Spool acknowledges events of some timelines before they are stored.
+// A Spool acknowledges events of some timelines before they are stored. A delete does not wait
+// for it: the engine notes the delete, and it holds for what is stored later.
 type Spool interface {
 	// Append is that of the engine.
 	Append(ctx context.Context, events []timeline.Addressed) (timeline.Result, error)
-
-	// Flush returns when what was acknowledged before is stored.
-	Flush(ctx context.Context) error
 }
 
 // put appends events.
@@ -64,23 +62,6 @@ func (a *API) put(ctx context.Context, events []timeline.Addressed) (timeline.Re
 		return a.spool.Append(ctx, events)
 	}
 	return a.engine.Append(ctx, events)
-}
-
-// settleTime is how long a delete waits for events that were acknowledged before.
-const settleTime = 10 * time.Second
-
-// settle comes before events are deleted: those that were acknowledged here are among them.
-func (a *API) settle(ctx context.Context) error {
-	if a.spool == nil {
-		return nil
-	}
-	within, cancel := context.WithTimeout(ctx, settleTime)
-	defer cancel()
-	err := a.spool.Flush(within)
-	if err != nil && within.Err() != nil && ctx.Err() == nil {
-		return &store.UnavailableError{Reason: "events that this server has acknowledged wait for Cassandra in the spool of timelines; delete again when they are stored", Err: err}
-	}
-	return err
 }
 
 // New returns an API.

@@ -461,3 +461,21 @@ func TestLimits(t *testing.T) {
 	s.wantPart(400, "limit ingest.max_body_bytes of 1000", "POST", "/a/events", strings.Repeat(" ", 1001))
 	s.wantPart(400, "limit ingest.max_unpacked_bytes of 2000", "POST", "/a/events", pack(t, strings.Repeat(" ", 2001)), "Content-Encoding: gzip")
 }
+
+// A stuckSpool has events that cannot be stored now.
+type stuckSpool struct{ *timeline.Engine }
+
+func (stuckSpool) Flush(ctx context.Context) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A delete does not wait for events in the spool, which may be those of other timelines.
+func TestDeleteBesideSpool(t *testing.T) {
+	s := serve(t)
+	s.api.spool = stuckSpool{s.api.engine}
+	s.want(200, `{"accepted":1,"rejected":[],"ids":["x"]}`, "POST", "/a/events", `{"time":1,"id":"x","data":1}`)
+	s.want(204, "", "DELETE", "/a/events?id=x", "")
+	s.want(200, `{"events":[],"end":true}`, "GET", "/a/events", "")
+	s.want(204, "", "DELETE", "/a", "")
+}

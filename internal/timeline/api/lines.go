@@ -145,6 +145,11 @@ func (l *lineReader) tooLong(bytes int64) error {
 // is too long. The line is valid until fill is called.
 func (l *lineReader) next() (line []byte, err error, ok bool) {
 	for {
+		if l.searched == 0 && l.skipped == 0 {
+			for l.from < l.upTo && l.buf[l.from] == '\n' { // a packed body can have any number
+				l.from++
+			}
+		}
 		rest := l.buf[l.from:l.upTo]
 		end := bytes.IndexByte(rest[l.searched:], '\n')
 		switch {

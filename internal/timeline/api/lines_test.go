@@ -18,6 +18,22 @@ import (
 	"varve/internal/timeline"
 )
 
+// A body of nearly nothing but what is no event is read for a moment only, however much it is
+// packed: what is an event before that is stored.
+func TestWrongEvents(t *testing.T) {
+	s := serve(t)
+	good := `{"time":1,"data":1}`
+	for _, c := range []struct{ kind, body string }{
+		{"application/x-ndjson", good + "\n" + strings.Repeat("x\n", badMost+10_000) + good},
+		{"application/json", "[" + good + strings.Repeat(",{}", badMost+10_000) + "," + good + "]"},
+	} {
+		status, answer := s.send("POST", "/wrong/events", c.body, "Content-Type: "+c.kind)
+		if status != 400 || !strings.Contains(answer, `{"accepted":1,`) || !strings.Contains(answer, `"errors":["limit wrong events of a request of 100000 reached`) {
+			t.Errorf("%s: %d %.100s ... %s", c.kind, status, answer, answer[max(0, len(answer)-200):])
+		}
+	}
+}
+
 // A long body of lines is stored as it comes: others see its events before it ends, and it
 // holds little memory.
 func TestStreamedLines(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strconv"
 
+	"varve/internal/httpapi"
 	"varve/internal/query"
 	"varve/internal/timeline"
 )
@@ -43,7 +44,7 @@ func (a *API) read(w http.ResponseWriter, r *http.Request, names func(*parameter
 		if err := s.Reserve(pageBytes(page)); err != nil {
 			return err
 		}
-		return s.Aside(func() error { return writePage(w, page, merged) })
+		return writePage(httpapi.WithBody(w, s.Writer(w)), page, merged)
 	})
 }
 

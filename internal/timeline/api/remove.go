@@ -15,9 +15,6 @@ func (a *API) deleteEvents(w http.ResponseWriter, r *http.Request) {
 		d, err = deletionOf(r)
 	}
 	if err == nil {
-		err = a.settle(r.Context())
-	}
-	if err == nil {
 		err = a.engine.Delete(r.Context(), name, d)
 	}
 	a.done(w, r, err)
@@ -43,9 +40,6 @@ func deletionOf(r *http.Request) (d timeline.Deletion, err error) {
 // deleteTimeline answers DELETE /api/v1/timelines/NAME.
 func (a *API) deleteTimeline(w http.ResponseWriter, r *http.Request) {
 	name, err := nameOf(r)
-	if err == nil {
-		err = a.settle(r.Context())
-	}
 	if err == nil {
 		err = a.engine.DeleteTimeline(r.Context(), name)
 	}

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -21,6 +22,10 @@ const (
 	reasonBytes  = 500 // of a reason
 )
 
+// badMost is how many events of a body may be no events: a small packed body can have hundreds of
+// millions, which would be read for minutes, also after its sender has left.
+const badMost = 100_000
+
 // A report says what became of the events of a request.
 type report struct {
 	Accepted     int64      `json:"accepted"`
@@ -39,6 +44,15 @@ type report struct {
 	dealt int64         // events that were dealt with
 	worst error         // that is the server's fault, of any event
 	fault error         // of the first rejected event
+	bad   int64         // events that are none
+}
+
+// checkBad ends a body of too many events that are none.
+func (r *report) checkBad() error {
+	if r.bad <= badMost {
+		return nil
+	}
+	return &store.LimitError{Limit: "wrong events of a request", Max: badMost, Need: r.bad, What: "read the events from number \"next\" on"}
 }
 
 // A rejected is an event that is not stored, or not in one of its timelines.
@@ -187,9 +201,10 @@ func (b *block) flush(ctx context.Context) error {
 		return err
 	}
 	b.first = b.index
+	b.report.bad += int64(len(b.bad))
 	if err == nil {
 		b.report.dealt = b.index
-		err = b.report.worst
+		err = cmp.Or(b.report.worst, b.report.checkBad())
 	}
 	clear(b.events) // they hold data
 	b.events, b.places, b.bytes, b.bad = b.events[:0], 0, 0, nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -20,20 +19,25 @@ func (s *Shelf) Put(ctx context.Context, entries []timeline.Placed) error {
 	defer s.end()
 	b := s.db.NewBatchWithSize(putBytes(entries))
 	defer b.Close()
-	arrived, err := s.stage(b, entries)
+	var refs references
+	arrived, err := s.stage(b, &refs, entries)
 	if err != nil {
 		return err
 	}
-	if len(arrived) == 0 {
-		return s.settle(b)
-	}
 	err = s.commit(b, func() error {
+		if err := s.stageApart(b, &refs, arrived, entries); err != nil {
+			return err
+		}
 		for _, a := range arrived {
 			if err := s.logArrivals(b, a.number, a.positions); err != nil {
 				return err
 			}
 		}
-		return nil
+		if !b.Empty() {
+			return nil
+		}
+		// All is there, put by another call. It is durable when this commit is.
+		return b.LogData(nil, nil)
 	})
 	if err == nil {
 		s.metrics.events.Add(float64(len(entries)))
@@ -41,19 +45,10 @@ func (s *Shelf) Put(ctx context.Context, entries []timeline.Placed) error {
 	return err
 }
 
-// settle waits until what is there is durable: an event that another call has put, and
-// that is acknowledged here as well.
-func (s *Shelf) settle(b *pebble.Batch) error {
-	if err := b.LogData(nil, nil); err != nil {
-		return err
-	}
-	return s.commit(b, nil)
-}
-
 func putBytes(entries []timeline.Placed) int {
 	n := 64
 	for i := range entries {
-		n += len(entries[i].Data) + 2*len(entries[i].ID) + len(entries[i].Type) + 64
+		n += len(entries[i].Data) + len(entries[i].Payload) + 2*len(entries[i].ID) + len(entries[i].Type) + 64
 	}
 	return n
 }
@@ -63,10 +58,12 @@ type arrival struct {
 	name      string
 	number    number
 	positions []timeline.Position
+	apart     []int // indexes of entries for stageApart
 }
 
-// stage writes entries to a batch, but for those that are there already.
-func (s *Shelf) stage(b *pebble.Batch, entries []timeline.Placed) ([]arrival, error) {
+// stage writes entries to a batch, but for those that are there already, and those that are
+// left to stageApart.
+func (s *Shelf) stage(b *pebble.Batch, refs *references, entries []timeline.Placed) ([]arrival, error) {
 	var all []arrival
 	var key, value []byte
 	at := -1
@@ -77,6 +74,13 @@ func (s *Shelf) stage(b *pebble.Batch, entries []timeline.Placed) ([]arrival, er
 			if all, at, err = s.arrivalOf(all, e.Timeline); err != nil {
 				return nil, err
 			}
+		}
+		if err := refs.add(b, e, all[at].number); err != nil {
+			return nil, err
+		}
+		if e.Apart && !e.Fresh {
+			all[at].apart = append(all[at].apart, i)
+			continue
 		}
 		key, value = eventKey(key[:0], all[at].number, e.Position()), appendEntry(value[:0], e)
 		if !e.Fresh {
@@ -93,7 +97,55 @@ func (s *Shelf) stage(b *pebble.Batch, entries []timeline.Placed) ([]arrival, er
 		}
 		all[at].positions = append(all[at].positions, e.Position())
 	}
-	return slices.DeleteFunc(all, func(a arrival) bool { return len(a.positions) == 0 }), nil
+	return all, nil
+}
+
+// stageApart does the same for entries that may replace one whose data is kept apart. It is
+// called under the order lock. No other batch can come in between, so it sees what these
+// entries replace, and the batch removes the data of that. A writer that sends the old data
+// again comes before this batch, or comes after it and stores the data again.
+func (s *Shelf) stageApart(b *pebble.Batch, refs *references, all []arrival, entries []timeline.Placed) error {
+	var key, value []byte
+	for at := range all {
+		a := &all[at]
+		for _, i := range a.apart {
+			e := &entries[i]
+			key, value = eventKey(key[:0], a.number, e.Position()), appendEntry(value[:0], e)
+			same, err := s.replace(refs, a.number, key, value, e)
+			if err != nil {
+				return err
+			}
+			if same {
+				continue
+			}
+			if err := b.Set(key, value, nil); err != nil {
+				return err
+			}
+			a.positions = append(a.positions, e.Position())
+		}
+	}
+	return refs.write(s, b)
+}
+
+// replace drops the reference of what an entry replaces. It reports whether the row is there
+// as it is to be written.
+func (s *Shelf) replace(refs *references, n number, key, value []byte, e *timeline.Placed) (same bool, err error) {
+	old, closer, err := s.db.Get(key)
+	if errors.Is(err, pebble.ErrNotFound) {
+		return false, nil
+	}
+	if err != nil {
+		return false, s.failed("look for an event", err)
+	}
+	defer closer.Close()
+	was, _, err := parseEntry(e.Position(), old)
+	if err != nil {
+		return false, nil // a damaged row is replaced; it is not known what it referred to
+	}
+	if was.Pointer != e.Pointer && was.Pointer != (timeline.PayloadKey{}) {
+		refs.drop(reference{was.Pointer, n})
+	}
+	return string(old) == string(value), nil
 }
 
 // arrivalOf finds or adds a timeline.

@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
@@ -345,4 +346,100 @@ func failFrom(t *testing.T, at int64) {
 	}
 	fatal.Do(verify)
 	select {}
+}
+
+// TestPowerCutsOfResent cuts the power before each call to the file system, while an event of
+// two timelines is sent again with other data: in each timeline there is the event that was
+// acknowledged last or the one on its way, with its data, and no other data is left.
+func TestPowerCutsOfResent(t *testing.T) {
+	mem := vfs.NewCrashableMem()
+	s := newScript()
+	var now struct {
+		sync.Mutex
+		sure, next int // numbers of the data
+	}
+	data := func(i int) string { return strings.Repeat(fmt.Sprint("data ", i, " "), 100) }
+	look := func(left vfs.FS, sure, next int) error {
+		shelf, err := Open(left, "timelines", Options{tune: small})
+		if err != nil {
+			return fmt.Errorf("open: %w", err)
+		}
+		defer shelf.Close()
+		if sure == 0 {
+			return nil
+		}
+		found, err := s.everything(shelf)
+		if err != nil {
+			return err
+		}
+		kept := map[string]bool{}
+		for key, got := range found {
+			if kept[got] = true; got != data(sure) && got != data(next) {
+				return fmt.Errorf("%s is %.20q, want that of %d or %d", key, got, sure, next)
+			}
+		}
+		if n := payloads(t, shelf); len(found) != 2 || n != len(kept) {
+			return fmt.Errorf("%d events refer to %d of %d payloads", len(found), len(kept), n)
+		}
+		return nil
+	}
+	var calls atomic.Int64
+	random := rand.New(rand.NewPCG(1, 2))
+	fs := errorfs.Wrap(mem, errorfs.InjectorFunc(func(errorfs.Op) error {
+		now.Lock()
+		defer now.Unlock()
+		if calls.Add(1); t.Failed() {
+			return nil
+		}
+		for _, percent := range []int{0, 50, 100} {
+			left := mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: random})
+			if err := look(left, now.sure, now.next); err != nil {
+				t.Errorf("before call %d, with %d%% of what was not synced, %d of %d acknowledged: %v", calls.Load(), percent, now.sure, now.next, err)
+			}
+		}
+		return nil
+	}))
+	if err := s.open(fs, Options{tune: small}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"plain", "index"} {
+		if _, err := s.e.Propose(t.Context(), name, timeline.Proposal{Mode: timeline.Index}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	set := func(at *int, i int) {
+		now.Lock()
+		defer now.Unlock()
+		*at = i
+	}
+	for i := 1; i <= 12; i++ {
+		set(&now.next, i)
+		e := timeline.Event{Time: s.base, ID: "e", Data: []byte(data(i))}
+		if r, err := s.e.Append(t.Context(), []timeline.Addressed{{Event: e, Timelines: []string{"plain", "index"}}}); err != nil || r.Accepted != 1 {
+			t.Fatal(r, err)
+		}
+		set(&now.sure, i)
+		if i%4 == 0 {
+			if err := s.shelf.db.Flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := s.close(); err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d power cuts", 3*calls.Load())
+}
+
+// payloads counts what is kept apart.
+func payloads(t *testing.T, s *Shelf) (n int) {
+	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: []byte{tablePayload}, UpperBound: []byte{tablePayload + 1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer it.Close()
+	for ok := it.First(); ok; ok = it.Next() {
+		n++
+	}
+	return n
 }

@@ -31,11 +31,11 @@ func TestFormat(t *testing.T) {
 		s.SetHistory(ctx, "deploys", 0, h),
 		s.SetHistory(ctx, "ä", 0, h),
 		s.Mark(ctx, "deploys", []int64{-10_000_000, 0}, time.UnixMicro(1_700_000_000_000_000)),
-		s.PutPayloads(ctx, []timeline.Payload{{Key: key, Data: []byte("large"), Timelines: []string{"deploys", "ä"}}}),
+		s.db.Set(referenceKey(key, 1), nil, nil),
 		s.Put(ctx, []timeline.Placed{
 			{Part: part, Entry: timeline.Entry{Event: timeline.Event{Time: -1, ID: "a", Type: "web", Data: []byte("{}")}}},
 			{Part: part, Entry: timeline.Entry{Event: timeline.Event{Time: 1, ID: "a"}}},
-			{Part: part, Entry: timeline.Entry{Event: timeline.Event{Time: 1, ID: "ab"}, Pointer: key, Size: 300}},
+			{Part: part, Entry: timeline.Entry{Event: timeline.Event{Time: 1, ID: "ab"}, Pointer: key, Size: 300}, Payload: []byte("large")},
 		}),
 	} {
 		if err != nil {

@@ -2,8 +2,8 @@ package local
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -11,34 +11,64 @@ import (
 	"varve/internal/timeline"
 )
 
-// PutPayloads implements [timeline.Shelf].
-func (s *Shelf) PutPayloads(ctx context.Context, payloads []timeline.Payload) error {
-	if err := s.beginWrite(ctx); err != nil {
+// A reference is that of a timeline to a payload.
+type reference struct {
+	key timeline.PayloadKey
+	n   number
+}
+
+// references are what a batch changes of them. They are read and changed under the order
+// lock, in which batches are applied: so no other batch comes in between.
+type references struct {
+	put     map[timeline.PayloadKey]bool
+	set     map[reference]bool
+	dropped map[reference]bool
+}
+
+// add adds the payload of an entry to a batch, with the reference to it.
+func (r *references) add(b *pebble.Batch, e *timeline.Placed, n number) error {
+	if e.Payload == nil {
+		return nil
+	}
+	if r.put == nil {
+		r.put, r.set = map[timeline.PayloadKey]bool{}, map[reference]bool{}
+	}
+	r.set[reference{e.Pointer, n}] = true
+	if err := b.Set(referenceKey(e.Pointer, n), nil, nil); err != nil || r.put[e.Pointer] {
 		return err
 	}
-	defer s.end()
-	s.meta.Lock()
-	defer s.meta.Unlock()
-	b := s.db.NewBatch()
-	defer b.Close()
-	for _, p := range payloads {
-		if err := b.Set(payloadKey(p.Key), p.Data, nil); err != nil {
+	r.put[e.Pointer] = true
+	return b.Set(payloadKey(e.Pointer), e.Payload, nil)
+}
+
+func (r *references) drop(ref reference) {
+	if r.dropped == nil {
+		r.dropped = map[reference]bool{}
+	}
+	r.dropped[ref] = true
+}
+
+// write adds what is dropped to a batch, with the payloads that nothing refers to any more.
+func (r *references) write(s *Shelf, b *pebble.Batch) error {
+	for ref := range r.dropped {
+		if r.set[ref] {
+			continue
+		}
+		if err := b.Delete(referenceKey(ref.key, ref.n), nil); err != nil {
 			return err
 		}
-		for _, name := range p.Timelines {
-			n, found, err := s.number(name)
-			if err == nil && !found {
-				err = fmt.Errorf("put data: timeline %q has no history", name)
-			}
-			if err != nil {
-				return err
-			}
-			if err := b.Set(referenceKey(p.Key, n), nil, nil); err != nil {
-				return err
-			}
+		used, err := s.refersTo(ref.key, r)
+		if err != nil {
+			return err
+		}
+		if used {
+			continue
+		}
+		if err := b.Delete(payloadKey(ref.key), nil); err != nil {
+			return err
 		}
 	}
-	return s.commit(b, nil)
+	return nil
 }
 
 // Payload implements [timeline.Shelf].
@@ -65,40 +95,31 @@ func (s *Shelf) DropPayload(ctx context.Context, key timeline.PayloadKey, name s
 		return err
 	}
 	defer s.end()
-	s.meta.Lock()
-	defer s.meta.Unlock()
 	n, found, err := s.number(name)
 	if err != nil || !found {
 		return err
 	}
-	others, err := s.othersRefer(key, n)
-	if err != nil {
-		return err
-	}
 	b := s.db.NewBatch()
 	defer b.Close()
-	if err := b.Delete(referenceKey(key, n), nil); err != nil {
-		return err
-	}
-	if !others {
-		if err := b.Delete(payloadKey(key), nil); err != nil {
-			return err
-		}
-	}
-	return s.commit(b, nil)
+	var refs references
+	refs.drop(reference{key, n})
+	return s.commit(b, func() error { return refs.write(s, b) })
 }
 
-// othersRefer reports whether another timeline than n refers to a payload.
-func (s *Shelf) othersRefer(key timeline.PayloadKey, n number) (bool, error) {
+// refersTo reports whether a timeline refers to a payload once the changes of a batch are made.
+func (s *Shelf) refersTo(key timeline.PayloadKey, changes *references) (bool, error) {
+	if changes.put[key] {
+		return true, nil
+	}
 	first, last := referenceKey(key, 0), append(referenceKey(key, ^number(0)), 0)
 	it, err := s.db.NewIter(&pebble.IterOptions{LowerBound: first, UpperBound: last})
 	if err != nil {
 		return false, s.failed("read references to the data of an event", err)
 	}
 	defer it.Close()
-	own := string(referenceKey(key, n))
 	for ok := it.First(); ok; ok = it.Next() {
-		if string(it.Key()) != own {
+		n := number(binary.BigEndian.Uint32(it.Key()[len(first)-4:]))
+		if !changes.dropped[reference{key, n}] {
 			return true, nil
 		}
 	}

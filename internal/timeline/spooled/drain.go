@@ -45,10 +45,16 @@ func (s *Spool) run(ctx context.Context) {
 			planned = false
 			err := work.Do("drain the spool of timelines", func() error { return s.drain(ctx) })
 			if err == nil || ctx.Err() != nil {
+				s.failing.Store(nil)
 				pause = pauseFirst
 				continue
 			}
 			s.failed.Inc()
+			f := &failure{err, time.Now()}
+			if before := s.failing.Load(); before != nil {
+				f.since = before.since
+			}
+			s.failing.Store(f)
 			s.logger.Warn("the spool of timelines could not be drained; it is tried again", "error", err, "events", s.waiting.Load(), "in", pause)
 			due.Reset(pause)
 			planned, pause = true, min(2*pause, pauseMost)
@@ -83,6 +89,7 @@ func (s *Spool) drain(ctx context.Context) error {
 	}
 	s.bytes.Add(-bytes)
 	s.waiting.Add(-events)
+	s.full.Store(false)
 	s.since.Store(now)
 	s.drained.Store(upTo)
 	s.progress.Announce()

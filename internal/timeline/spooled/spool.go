@@ -25,6 +25,7 @@ import (
 type Options struct {
 	Engine       *timeline.Engine
 	Names        []string    // of the timelines whose events are acknowledged here
+	Keyspace     string      // that the engine puts them into
 	BytesMax     units.Bytes // that the log may have
 	MinFreeBytes units.Bytes // free space of the disk below which events are refused
 	MinFreeKey   string      // the setting of MinFreeBytes, for messages
@@ -56,6 +57,9 @@ type Spool struct {
 	since    atomic.Int64  // microseconds: nothing that waits was acknowledged before
 	progress *gate.Gate    // announced when drained changes
 
+	full    atomic.Bool             // events were refused for lack of room since the last drain
+	failing atomic.Pointer[failure] // nil: the last attempt to drain succeeded
+
 	skip int // records at the begin of the log that are drained; of the drain
 
 	poke    chan struct{}
@@ -79,7 +83,11 @@ func Open(fs vfs.FS, dir string, o Options) (*Spool, error) {
 	if err := s.openLog(); err != nil {
 		return nil, fmt.Errorf("open the spool of timelines in %s: %w", dir, err)
 	}
-	if err := s.measure(); err != nil {
+	err := s.aim()
+	if err == nil {
+		err = s.measure()
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.log.Close())
 	}
 	ctx, stop := context.WithCancel(context.Background())
@@ -95,10 +103,11 @@ func (s *Spool) measure() (err error) {
 	m := collectors.Named("varve_timeline_spool_")
 	s.taken = m.Counter("events_total", "Events that were acknowledged when they were in the spool of timelines.")
 	s.put = m.Counter("drained_total", "Events of the spool that were put into their timelines.")
-	s.refused = m.Counter("refused_total", "Events of the spool that their timelines did not take any more: past the retention, or of a timeline that was deleted since. The log says which.")
+	s.refused = m.Counter("refused_total", "Events of the spool that their timelines did not take any more: past the retention, too far in the future, or deleted since. The log says which.")
 	s.failed = m.Counter("drain_failures_total", "Attempts to drain the spool of timelines that failed. It is tried again.")
 	m.GaugeFunc("events", "Events that wait in the spool of timelines.", func() float64 { return float64(s.waiting.Load()) })
 	m.GaugeFunc("bytes", "Bytes in the log of the spool of timelines.", func() float64 { return float64(s.bytes.Load()) })
+	m.GaugeFunc("bytes_max", "Bytes in that log at which events are refused: timeline.spool_bytes_max.", func() float64 { return float64(s.options.BytesMax) })
 	m.GaugeFunc("oldest_seconds", "For how long the oldest event has been waiting in the spool of timelines, 0 if none does.", func() float64 {
 		if s.waiting.Load() == 0 {
 			return 0
@@ -249,7 +258,8 @@ func (s *Spool) write(ctx context.Context, records [][]byte, size, events int, a
 		return err
 	}
 	if held := s.bytes.Load() + int64(size); held > int64(s.options.BytesMax) {
-		return &store.UnavailableError{Reason: fmt.Sprintf("the spool of timelines is full: %s of %v is reached; bring Cassandra back, or raise it", "timeline.spool_bytes_max", s.options.BytesMax)}
+		s.full.Store(true)
+		return s.fullError()
 	}
 	if err := s.log.Reserve(ctx, size); err != nil {
 		return err

@@ -8,7 +8,9 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -31,8 +33,62 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // A distant shelf can be away: then nothing can be read or written.
 type distant struct {
 	timeline.Shelf
-	away  atomic.Bool
-	loses atomic.Bool // the next Put is done, and its answer lost
+	*deletions
+	away   atomic.Bool
+	loses  atomic.Bool            // the next Put is done, and its answer lost
+	before atomic.Pointer[func()] // called before the next Put
+}
+
+// deletions are what the deletes of all servers of a shelf leave: notes, and tombstones as
+// Cassandra has them, which hide what is put later with an earlier timestamp.
+type deletions struct {
+	mu         sync.Mutex
+	all        map[string][]timeline.Deleted
+	tombstones []tombstone
+}
+
+type tombstone struct {
+	timeline.Part
+	timeline.Range
+	before time.Time
+}
+
+func (d *distant) Delete(ctx context.Context, p timeline.Part, r timeline.Range, before time.Time) error {
+	d.mu.Lock()
+	d.tombstones = append(d.tombstones, tombstone{p, r, before})
+	d.mu.Unlock()
+	return d.Shelf.Delete(ctx, p, r, before)
+}
+
+// hidden reports whether a tombstone hides an entry.
+func (d *deletions) hidden(e timeline.Placed) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.ContainsFunc(d.tombstones, func(t tombstone) bool {
+		return t.Part == e.Part && t.Contains(e.Position()) && e.Put.Before(t.before)
+	})
+}
+
+func (d *deletions) NoteDeletion(_ context.Context, name string, one timeline.Deleted) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.all[name] = append(d.all[name], one)
+	return nil
+}
+
+func (d *deletions) Deletions(_ context.Context, name string, after time.Time, f func(timeline.Deleted) error) error {
+	d.mu.Lock()
+	all := slices.Clone(d.all[name])
+	d.mu.Unlock()
+	for _, one := range all {
+		if one.Before.UnixMicro() <= after.UnixMicro() {
+			continue
+		}
+		if err := f(one); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func (d *distant) check() error {
@@ -60,7 +116,10 @@ func (d *distant) Put(ctx context.Context, entries []timeline.Placed) error {
 	if err := d.check(); err != nil {
 		return err
 	}
-	err := d.Shelf.Put(ctx, entries)
+	if f := d.before.Swap(nil); f != nil {
+		(*f)()
+	}
+	err := d.Shelf.Put(ctx, slices.DeleteFunc(slices.Clone(entries), d.hidden))
 	if err == nil && d.loses.Swap(false) {
 		return &store.UnavailableError{Reason: "the answer was lost"}
 	}
@@ -70,27 +129,35 @@ func (d *distant) Put(ctx context.Context, entries []timeline.Placed) error {
 // A world is a shelf with an engine and a spool over it.
 type world struct {
 	*distant
-	e *timeline.Engine
-	s *Spool
+	e     *timeline.Engine
+	s     *Spool
+	clock atomic.Int64 // in microseconds; 0: it is that of the machine
+}
+
+func (w *world) now() time.Time {
+	if us := w.clock.Load(); us != 0 {
+		return time.UnixMicro(us)
+	}
+	return time.Now()
 }
 
 func open(t *testing.T, shelf *distant, fs vfs.FS, change func(*Options)) *world {
 	t.Helper()
-	e, err := timeline.Open(shelf, timeline.Options{Upkeep: -1})
-	if err != nil {
+	w := &world{distant: shelf}
+	var err error
+	if w.e, err = timeline.Open(shelf, timeline.Options{Upkeep: -1, Now: w.now}); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { e.Close() })
-	o := Options{Engine: e, Names: []string{"a", "b"}, BytesMax: units.MiB}
+	t.Cleanup(func() { w.e.Close() })
+	o := Options{Engine: w.e, Names: []string{"a", "b"}, BytesMax: units.MiB}
 	if change != nil {
 		change(&o)
 	}
-	s, err := Open(fs, "spool", o)
-	if err != nil {
+	if w.s, err = Open(fs, "spool", o); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { s.Close() })
-	return &world{shelf, e, s}
+	t.Cleanup(func() { w.s.Close() })
+	return w
 }
 
 func newDistant(t *testing.T) *distant {
@@ -100,7 +167,7 @@ func newDistant(t *testing.T) *distant {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { shelf.Close() })
-	return &distant{Shelf: shelf}
+	return &distant{Shelf: shelf, deletions: &deletions{all: map[string][]timeline.Deleted{}}}
 }
 
 func event(at int64, id string, names ...string) timeline.Addressed {
@@ -184,6 +251,49 @@ func TestOutage(t *testing.T) {
 	}
 	if w.s.waiting.Load() != 0 || w.s.bytes.Load() != 0 {
 		t.Errorf("%d events, %d bytes are left", w.s.waiting.Load(), w.s.bytes.Load())
+	}
+}
+
+// The health says what waits, since when and why, and whether events are taken.
+func TestHealth(t *testing.T) {
+	w := open(t, newDistant(t), vfs.NewMem(), func(o *Options) { o.BytesMax = 64 << 10 })
+	if err := w.s.Healthy(); err != nil || !w.s.Health().Oldest.IsZero() {
+		t.Errorf("a new spool: %+v", w.s.Health())
+	}
+	w.away.Store(true)
+	began := time.Now().Add(-time.Second)
+	w.append(t, event(began.UnixMicro(), "e", "a"))
+	eventually(t, "a drain that fails twice", func() bool { return count(w.s.failed) >= 2 })
+	h := w.s.Health()
+	if h.Events != 1 || h.Bytes == 0 || h.BytesMax != 64<<10 || h.Refusing != nil || h.Failing == nil || h.Oldest.Before(began) || !h.Since.After(h.Oldest) || time.Since(h.Since) < pauseFirst {
+		t.Errorf("during an outage: %+v", h)
+	}
+	if err := w.s.Healthy(); err == nil || !strings.Contains(err.Error(), "1 wait for it in") || !strings.Contains(err.Error(), "the storage is away") {
+		t.Errorf("during an outage: %v", err)
+	}
+	large := event(began.UnixMicro(), "large", "a")
+	large.Data = make([]byte, 64<<10)
+	if _, err := w.s.Append(t.Context(), []timeline.Addressed{large}); err == nil {
+		t.Error("a full spool takes an event")
+	}
+	if err := w.s.Healthy(); err == nil || !strings.Contains(err.Error(), "timeline.spool_bytes_max") {
+		t.Errorf("a full spool: %v", err)
+	}
+	w.away.Store(false)
+	w.want(t, "a", "e")
+	eventually(t, "health", func() bool { return w.s.Healthy() == nil })
+	w.s.Close()
+	if err := w.s.Healthy(); !errors.Is(err, store.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}
+
+func eventually(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for until := time.Now().Add(time.Minute); !done(); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(until) {
+			t.Fatalf("%s does not come", what)
+		}
 	}
 }
 
@@ -305,6 +415,113 @@ func TestPastRetention(t *testing.T) {
 	}
 }
 
+// An event that is too far ahead because the clock was set back is counted, and keeps nothing else from its timeline.
+func TestClockSetBack(t *testing.T) {
+	w := open(t, newDistant(t), vfs.NewMem(), nil)
+	w.away.Store(true)
+	now := time.Now()
+	w.append(t, event(now.UnixMicro(), "ahead", "a"), event(now.AddDate(-2, 0, 0).UnixMicro(), "past", "a"))
+	w.clock.Store(now.AddDate(-1, 0, 0).UnixMicro())
+	w.away.Store(false)
+	w.want(t, "a", "past")
+	if n := count(w.s.refused); n != 1 {
+		t.Errorf("%v events were refused, want 1", n)
+	}
+}
+
+// another opens an engine of another server over the same shelf.
+func (w *world) another(t *testing.T) *timeline.Engine {
+	t.Helper()
+	e, err := timeline.Open(&distant{Shelf: w.Shelf, deletions: w.deletions}, timeline.Options{Upkeep: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// deletes are the ways to delete the event "gone" of a time.
+var deletes = map[string]func(context.Context, *timeline.Engine, int64) error{
+	"by range": func(ctx context.Context, e *timeline.Engine, at int64) error {
+		from := at - 5*second
+		return e.Delete(ctx, "a", timeline.Deletion{From: &from, Until: &at})
+	},
+	"by id": func(ctx context.Context, e *timeline.Engine, _ int64) error {
+		return e.Delete(ctx, "a", timeline.Deletion{ID: "gone"})
+	},
+	"by time and id": func(ctx context.Context, e *timeline.Engine, at int64) error {
+		return e.Delete(ctx, "a", timeline.Deletion{From: &at, Until: &at, ID: "gone"})
+	},
+	"with its timeline": func(ctx context.Context, e *timeline.Engine, _ int64) error { return e.DeleteTimeline(ctx, "a") },
+}
+
+// A delete through another server holds for events that wait in the spool, also where there is
+// no bucket or no timeline yet. Events that are acknowledged later are there.
+func TestDeletedElsewhere(t *testing.T) {
+	for name, remove := range deletes {
+		for _, there := range []bool{false, true} { // a timeline, with events in another bucket
+			t.Run(fmt.Sprint(name, " there ", there), func(t *testing.T) {
+				w := open(t, newDistant(t), vfs.NewMem(), nil)
+				other := w.another(t)
+				at := time.Now().Add(-100 * 24 * time.Hour).UnixMicro()
+				var kept []string
+				if there {
+					w.append(t, event(at+50*86400*second, "first", "a"))
+					w.want(t, "a", "first")
+					if kept = []string{"first"}; name == "with its timeline" {
+						kept = nil
+					}
+				}
+				w.away.Store(true)
+				w.append(t, event(at, "gone", "a", "b"))
+				must(t, remove(t.Context(), other, at))
+				w.away.Store(false)
+				w.want(t, "a", kept...)
+				w.want(t, "b", "gone")
+				if _, err := w.e.Layout(t.Context(), "a"); there == errors.Is(err, timeline.ErrNotFound) && name != "with its timeline" {
+					t.Errorf("the timeline: %v", err)
+				}
+				if n := count(w.s.refused); n != 1 {
+					t.Errorf("%v events were refused, want 1", n)
+				}
+				w.append(t, event(at, "gone", "a"))
+				w.want(t, "a", append(kept, "gone")...)
+			})
+		}
+	}
+}
+
+// A delete through another server that comes between the look for deletes and the put holds, also
+// if the answer to the put is lost.
+func TestDeletedWhilePut(t *testing.T) {
+	for name, remove := range deletes {
+		for _, loses := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, " loses ", loses), func(t *testing.T) {
+				w := open(t, newDistant(t), vfs.NewMem(), nil)
+				other := w.another(t)
+				at := time.Now().Add(-time.Hour).UnixMicro()
+				w.loses.Store(loses)
+				meanwhile := func() {
+					if err := remove(t.Context(), other, at); err != nil {
+						t.Error(err)
+					}
+				}
+				w.before.Store(&meanwhile)
+				w.append(t, event(at, "gone", "a"), event(at, "kept", "b"))
+				w.want(t, "a")
+				w.want(t, "b", "kept")
+			})
+		}
+	}
+}
+
 // Large outages are drained in many portions.
 func TestBacklog(t *testing.T) {
 	w := open(t, newDistant(t), vfs.NewMem(), func(o *Options) { o.BytesMax = units.GiB })
@@ -377,4 +594,71 @@ func FuzzDecode(f *testing.F) {
 			t.Errorf("%+v, %v, want %+v", again, err, events)
 		}
 	})
+}
+
+// What waits for one keyspace is not put into another one, and not lost.
+func TestAnotherKeyspace(t *testing.T) {
+	shelf := newDistant(t)
+	disk := vfs.NewMem()
+	start := func(keyspace string) (*Spool, error) {
+		t.Helper()
+		e, err := timeline.Open(shelf, timeline.Options{Upkeep: -1})
+		must(t, err)
+		t.Cleanup(func() { e.Close() })
+		s, err := Open(disk, "spool", Options{Engine: e, Names: []string{"a"}, Keyspace: keyspace, BytesMax: units.MiB})
+		if err == nil {
+			t.Cleanup(func() { s.Close() })
+		}
+		return s, err
+	}
+	for _, keyspace := range []string{"first", "second"} { // nothing waits
+		s, err := start(keyspace)
+		must(t, err)
+		must(t, s.Close())
+	}
+	shelf.away.Store(true)
+	s, err := start("second")
+	must(t, err)
+	w := &world{distant: shelf, e: s.options.Engine, s: s}
+	w.append(t, event(time.Now().UnixMicro(), "e", "a"))
+	must(t, s.Close())
+	shelf.away.Store(false)
+	const want = "1 events of timelines in spool wait for keyspace second, but the settings name keyspace third. Start with the settings of before and POST /admin/flush; or start"
+	for range 2 {
+		if _, err := start("third"); !errors.As(err, new(*MisdirectedError)) || !strings.HasPrefix(err.Error(), want) {
+			t.Fatalf("opened for another keyspace: %v", err)
+		}
+	}
+	if out, err := w.e.Read(t.Context(), timeline.Query{Timelines: []string{"a"}}); err != nil || len(out.Events) != 0 {
+		t.Errorf("%+v, %v", out.Events, err)
+	}
+	must(t, disk.Remove("spool/"+targetName)) // a way out
+	s, err = start("third")
+	must(t, err)
+	w = &world{distant: shelf, e: s.options.Engine, s: s}
+	w.want(t, "a", "e")
+}
+
+// A full disk keeps no server from starting.
+func TestTargetOnAFullDisk(t *testing.T) {
+	var full atomic.Bool
+	disk := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if full.Load() && (op.Kind == errorfs.OpFileWrite || op.Kind == errorfs.OpCreate) {
+			return syscall.ENOSPC
+		}
+		return nil
+	}))
+	shelf := newDistant(t)
+	for _, keyspace := range []string{"first", "second"} {
+		open(t, shelf, disk, func(o *Options) { o.Keyspace = keyspace }).s.Close()
+		full.Store(true)
+	}
+	full.Store(false)
+	shelf.away.Store(true)
+	w := open(t, shelf, disk, func(o *Options) { o.Keyspace = "second" })
+	w.append(t, event(time.Now().UnixMicro(), "e", "a"))
+	w.s.Close()
+	if _, err := Open(disk, "spool", Options{Engine: w.e, Keyspace: "first"}); !errors.As(err, new(*MisdirectedError)) {
+		t.Errorf("once there was room, opened for another keyspace: %v", err)
+	}
 }

@@ -1,6 +1,7 @@
 package timelinetest
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -364,6 +365,79 @@ func testRoundRobin(t *testing.T, s *suite) {
 		s.append(e, events...)
 	}
 	s.want(e, timeline.Query{Timelines: []string{name}}, want)
+}
+
+// testReplaced: of the events of a call with one time and id the last one stays, also where it is
+// what is stored already, and where their data is large. A shelf may have one write timestamp
+// for all of them.
+func testReplaced(t *testing.T, s *suite) {
+	at := time.Now().Add(-time.Hour).UnixMicro()
+	e := s.engine(s.shelf, time.Now)
+	of := func(name, data string, n int) timeline.Addressed {
+		a := event(at, "x", name)
+		a.Data = bytes.Repeat([]byte(data), n)
+		return a
+	}
+	for i, test := range []struct {
+		first string // "" if nothing is stored before
+		then  string // one letter an event
+		n     []int  // how often
+	}{
+		{"", "ba", []int{1, 1}},
+		{"", "zam", []int{1, 1, 1}},
+		{"a", "ba", []int{1, 1}},
+		{"", "ab", []int{600_000, 300_000}},
+		{"", "ba", []int{600_000, 300_000}},
+		{"", "ba", []int{300_000, 600_000}},
+		{"", "ba", []int{600_000, 5}},
+	} {
+		for _, placement := range []timeline.Placement{timeline.Hash, timeline.RoundRobin} {
+			name, other := s.eras(fmt.Sprint(i, placement), timeline.Layout{From: timeline.Beginning, Size: 60 * second, Factor: 3, Placement: placement}), s.name(fmt.Sprint(i, placement, "other"))
+			if test.first != "" {
+				s.append(e, of(name, test.first, 1))
+			}
+			var events []timeline.Addressed
+			for at, letter := range test.then {
+				events = append(events, of(name, string(letter), test.n[at]))
+			}
+			events[0].Timelines = append(events[0].Timelines, other) // which has the first one only
+			s.append(e, events...)
+			s.acceptsOnce(e, events)
+			last := events[len(events)-1]
+			want := map[string][]byte{name: last.Data, other: events[0].Data}
+			if test.first != "" && placement == timeline.RoundRobin {
+				delete(want, name) // either row
+			}
+			for name, data := range want {
+				found, _ := s.pages(e, timeline.Query{Timelines: []string{name}}, nil)
+				if len(found) != 1 || !bytes.Equal(found[0].Data, data) {
+					t.Errorf("%v: %d events in %s, want the last one", test, len(found), name)
+				}
+			}
+		}
+	}
+}
+
+// acceptsOnce: of what is accepted at one time, nothing goes to a place twice.
+func (s *suite) acceptsOnce(e *timeline.Engine, events []timeline.Addressed) {
+	s.t.Helper()
+	sound, r, err := e.Accept(s.ctx(), events)
+	s.must(err)
+	if r.Accepted != len(events) {
+		s.t.Errorf("%d of %d events were accepted", r.Accepted, len(events))
+	}
+	data := map[string][]byte{}
+	for _, a := range sound {
+		for _, name := range a.Timelines {
+			if data[name] != nil {
+				s.t.Errorf("two events with the same time and id are accepted for %s", name)
+			}
+			data[name] = a.Data
+		}
+	}
+	if last := events[len(events)-1]; !bytes.Equal(data[last.Timelines[0]], last.Data) {
+		s.t.Error("the event that is accepted is not the last one")
+	}
 }
 
 // testSizes is acceptance test 6: buckets of 1000 s, then of 10 s, from 1332959000 on.

@@ -89,10 +89,6 @@ func (f *faulty) SetHistory(ctx context.Context, name string, old uint64, h time
 	return f.around(func() error { return f.Shelf.SetHistory(ctx, name, old, h) })
 }
 
-func (f *faulty) PutPayloads(ctx context.Context, payloads []timeline.Payload) error {
-	return f.around(func() error { return f.Shelf.PutPayloads(ctx, payloads) })
-}
-
 // faultyWhole is a faulty shelf that reads timelines as a whole.
 type faultyWhole struct {
 	*faulty

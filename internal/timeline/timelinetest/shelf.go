@@ -295,8 +295,12 @@ func testPayloads(t *testing.T, s *suite) {
 		t.Errorf("what was never put: %v", err)
 	}
 	data := []byte{0, 1, 2, 255}
-	s.must(s.shelf.PutPayloads(s.ctx(), []timeline.Payload{{Key: key, Data: data, Timelines: []string{a}}}))
-	s.must(s.shelf.PutPayloads(s.ctx(), []timeline.Payload{{Key: key, Data: data, Timelines: []string{a, b}}}))
+	in := func(name string) timeline.Placed {
+		return timeline.Placed{Part: partOf(name, 0, 0), Apart: true, Payload: data,
+			Entry: timeline.Entry{Event: timeline.Event{Time: 1, ID: "e"}, Pointer: key, Size: len(data)}}
+	}
+	s.must(s.shelf.Put(s.ctx(), []timeline.Placed{in(a)}))
+	s.must(s.shelf.Put(s.ctx(), []timeline.Placed{in(a), in(b)}))
 	want := func(there bool) {
 		t.Helper()
 		switch got, err := s.shelf.Payload(s.ctx(), key); {

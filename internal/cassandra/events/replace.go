@@ -1,0 +1,220 @@
+package events
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/timeline"
+	"varve/internal/work"
+)
+
+// rowsAtOnce is how many rows of a part are read with one statement. Where there are fewer, the
+// last one is asked for several times.
+const rowsAtOnce = 25
+
+var (
+	readRow  = readRows(1)
+	readSome = readRows(rowsAtOnce)
+)
+
+func readRows(n int) *cql.Statement {
+	return read("read_replaced_events", rowsAtOnce, "SELECT time, id, event, WRITETIME(event) FROM timeline_events"+ofPart+
+		" AND (time, id) IN ("+strings.Repeat("(?, ?), ", n-1)+"(?, ?))")
+}
+
+// A spot is a place in a timeline.
+type spot struct {
+	timeline string
+	timeline.Position
+}
+
+// spots are those that calls of this server put events into, whose data may be kept apart.
+// Calls for the same spot come one after the other, so each sees what it replaces.
+type spots struct {
+	mu   sync.Mutex
+	held map[spot]chan struct{} // closed when the call has ended
+}
+
+// hold waits until no other call has any of the spots.
+func (s *spots) hold(ctx context.Context, all []spot) (release func(), err error) {
+	for {
+		busy := s.take(all)
+		if busy == nil {
+			return func() { s.release(all) }, nil
+		}
+		select {
+		case <-busy:
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// take takes all spots, or none and returns what to wait for.
+func (s *spots) take(all []spot) (busy <-chan struct{}) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, at := range all {
+		if done := s.held[at]; done != nil {
+			return done
+		}
+	}
+	if s.held == nil {
+		s.held = map[spot]chan struct{}{}
+	}
+	done := make(chan struct{})
+	for _, at := range all {
+		s.held[at] = done
+	}
+	return nil
+}
+
+func (s *spots) release(all []spot) {
+	if len(all) == 0 {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	close(s.held[all[0]])
+	for _, at := range all {
+		delete(s.held, at)
+	}
+}
+
+// A rival is the row where an entry goes.
+type rival struct {
+	pointer timeline.PayloadKey
+	stamp   int64
+	wins    bool // Cassandra keeps this row, and not that of the entry
+}
+
+// putApart is Put for entries whose data may be kept apart. It reads the rows where the entries
+// go before they are written and again afterwards, and drops the data that lost: mostly what an
+// entry has replaced, and the entry's own data if another server was later.
+//
+// The drop has the timestamp of the row that won. If another server sends the dropped data
+// again, its reference is newer than the drop and stays, or it is older and its row loses, too.
+//
+// Another server's row is missed only if that row is written between the two reads here, and
+// both reads of that server are, too.
+func (s *Shelf) putApart(ctx context.Context, entries []timeline.Placed) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	var all []spot
+	var of []*timeline.Placed
+	for i := range entries {
+		if e := &entries[i]; e.Apart && !e.Fresh {
+			all, of = append(all, spot{e.Timeline, e.Position()}), append(of, e)
+		}
+	}
+	release, err := s.spots.hold(ctx, all)
+	if err != nil {
+		return err
+	}
+	defer release()
+	// A client that goes away must not end the call halfway: data would stay to which no event
+	// refers.
+	ctx = context.WithoutCancel(ctx)
+	now := s.stamp()
+	if err := s.putPayloads(ctx, now, entries); err != nil {
+		return err
+	}
+	before, err := s.rivals(ctx, now, of)
+	if err != nil {
+		return err
+	}
+	failed := s.put(ctx, now, entries)
+	after, err := s.rivals(ctx, now, of)
+	if err == nil {
+		err = work.Parallel(ctx, writesAtOnce, len(of), "drop data that was replaced", func(ctx context.Context, i int) error {
+			return s.dropLoser(ctx, stampOr(now, of[i].Put), of[i], before[i], after[i], failed)
+		})
+	}
+	if err != nil { // the entries are stored all the same
+		s.log.Warn("data of events that was replaced could not be dropped; it stays in timeline_payloads", "error", err)
+	}
+	return failed
+}
+
+// rivals reads the rows where entries go.
+func (s *Shelf) rivals(ctx context.Context, now int64, of []*timeline.Placed) ([]rival, error) {
+	type part struct {
+		timeline  string
+		start     int64
+		partition int
+	}
+	var some [][]int // of one part each, up to rowsAtOnce
+	open := map[part]int{}
+	for i, e := range of {
+		p := part{e.Timeline, e.Start, e.Partition}
+		at, ok := open[p]
+		if !ok || len(some[at]) == rowsAtOnce {
+			at = len(some)
+			open[p], some = at, append(some, nil)
+		}
+		some[at] = append(some[at], i)
+	}
+	all := make([]rival, len(of))
+	err := work.Parallel(ctx, writesAtOnce, len(some), "look for events that are replaced", func(ctx context.Context, i int) error {
+		return s.rivalsOf(ctx, now, of, some[i], all)
+	})
+	return all, err
+}
+
+// rivalsOf reads the rows of some entries of a part.
+func (s *Shelf) rivalsOf(ctx context.Context, now int64, of []*timeline.Placed, some []int, all []rival) error {
+	st, n := readRow, 1
+	if len(some) > 1 {
+		st, n = readSome, rowsAtOnce
+	}
+	args, at := argsOf(&of[some[0]].Part), map[timeline.Position]int{}
+	for k := range n {
+		i := some[min(k, len(some)-1)]
+		args, at[of[i].Position()] = append(args, of[i].Time, of[i].ID), i
+	}
+	rows := s.session.Query(ctx, st, args...)
+	defer rows.Close()
+	for {
+		var p timeline.Position
+		var cell cql.Raw
+		var stamp int64
+		if !rows.Scan(&p.Time, &p.ID, &cell, &stamp) {
+			return rows.Close()
+		}
+		if i, ok := at[p]; ok {
+			all[i] = rivalOf(of[i], stampOr(now, of[i].Put), cell, stamp)
+		}
+	}
+}
+
+func rivalOf(e *timeline.Placed, put int64, cell []byte, stamp int64) rival {
+	r := rival{stamp: stamp}
+	r.wins = stamp > put || stamp == put && bytes.Compare(cell, appendRow(nil, &e.Entry)) > 0
+	var was timeline.Entry
+	if _, err := parseRow(cell, &was); err == nil { // what a damaged row referred to is not known
+		r.pointer = was.Pointer
+	}
+	return r
+}
+
+// dropLoser drops what an entry replaced, and the data of the entry if another row is later.
+// If the call failed, it is not known whether the entry is stored.
+func (s *Shelf) dropLoser(ctx context.Context, put int64, e *timeline.Placed, before, after rival, failed error) error {
+	none := timeline.PayloadKey{}
+	won := failed == nil || after.stamp >= put
+	// Stamps are equal if both were put within a microsecond.
+	if won && !before.wins && before.pointer != none && before.pointer != e.Pointer {
+		if err := s.DropPayload(ctx, before.pointer, e.Timeline, time.UnixMicro(max(put, before.stamp+1))); err != nil {
+			return err
+		}
+	}
+	if after.wins && e.Pointer != none && after.pointer != e.Pointer {
+		return s.DropPayload(ctx, e.Pointer, e.Timeline, time.UnixMicro(max(after.stamp, put+1)))
+	}
+	return nil
+}

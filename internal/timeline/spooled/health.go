@@ -1,0 +1,67 @@
+package spooled
+
+import (
+	"fmt"
+	"time"
+
+	"varve/internal/store"
+)
+
+// A Health says how a spool is.
+type Health struct {
+	Events   int64     // that wait
+	Bytes    int64     // of the log
+	BytesMax int64     // at which events are refused
+	Oldest   time.Time // nothing that waits was acknowledged before; zero: nothing waits
+
+	Refusing error     // why events are not taken, nil if they are
+	Failing  error     // why the last attempt to drain failed, nil if it did not
+	Since    time.Time // of Failing
+}
+
+// A failure is that of attempts to drain, one after the other.
+type failure struct {
+	err   error
+	since time.Time
+}
+
+// Health returns the current state.
+func (s *Spool) Health() Health {
+	h := Health{Events: s.waiting.Load(), Bytes: s.bytes.Load(), BytesMax: int64(s.options.BytesMax), Refusing: s.refusing()}
+	if h.Events > 0 {
+		h.Oldest = time.UnixMicro(s.since.Load())
+	}
+	if f := s.failing.Load(); f != nil {
+		h.Failing, h.Since = f.err, f.since
+	}
+	return h
+}
+
+func (s *Spool) refusing() error {
+	if s.log.Closed() {
+		return store.ErrClosed
+	}
+	if err := s.log.Writable(); err != nil {
+		return err
+	}
+	if s.full.Load() {
+		return s.fullError()
+	}
+	return nil
+}
+
+func (s *Spool) fullError() error {
+	return &store.UnavailableError{Reason: fmt.Sprintf("the spool of timelines is full: %s of %v is reached; bring Cassandra back, or raise it", "timeline.spool_bytes_max", s.options.BytesMax)}
+}
+
+// Healthy returns nil while events are taken and put into their timelines, else what is wrong.
+func (s *Spool) Healthy() error {
+	h := s.Health()
+	if h.Refusing != nil {
+		return h.Refusing
+	}
+	if h.Failing != nil {
+		return fmt.Errorf("events of the spool of timelines cannot be put into Cassandra; %d wait for it in %d bytes on disk, since %s: %w", h.Events, h.Bytes, h.Since.UTC().Format(time.RFC3339), h.Failing)
+	}
+	return nil
+}

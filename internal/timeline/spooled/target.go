@@ -1,0 +1,93 @@
+package spooled
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+
+	"varve/internal/safefile"
+	"varve/internal/wal"
+)
+
+// targetName is the file beside the log that says for which keyspace its events are.
+const targetName = "target"
+
+// A target is what the file says.
+type target struct {
+	Keyspace string `json:"keyspace"`
+}
+
+// A MisdirectedError means that events wait for another keyspace than the one that the
+// settings name.
+type MisdirectedError struct {
+	Dir      string
+	Events   int64
+	For, Now string // keyspaces
+}
+
+func (e *MisdirectedError) Error() string {
+	return fmt.Sprintf("%d events of timelines in %s wait for keyspace %s, but the settings name keyspace %s. Start with the settings of before and POST /admin/flush; "+
+		"or start with another data_dir, and keep this one until its events are stored; "+
+		"or, if this is the same data under another name, remove the file %s/%s, and they are stored here",
+		e.Events, e.Dir, e.For, e.Now, e.Dir, targetName)
+}
+
+// aim refuses another keyspace than the one that events wait for, and notes down for which one
+// those are that come from here on. A full disk must not keep a server from starting and from
+// draining: then the note is missing, and whatever the next start names is taken.
+func (s *Spool) aim() error {
+	before, err := s.readTarget()
+	if err != nil {
+		return err
+	}
+	now := target{s.options.Keyspace}
+	if n := s.waiting.Load(); n > 0 && before.Keyspace != "" && before != now {
+		return &MisdirectedError{Dir: s.dir, Events: n, For: before.Keyspace, Now: now.Keyspace}
+	}
+	if before == now {
+		return nil
+	}
+	text, err := json.Marshal(now)
+	if err == nil {
+		err = safefile.Replace(s.fs, s.targetPath(), append(text, '\n'))
+	}
+	if wal.NoSpace(err) {
+		err = s.removeTarget()
+	}
+	if err != nil {
+		return fmt.Errorf("note down for which keyspace events wait: %w", err)
+	}
+	return nil
+}
+
+func (s *Spool) targetPath() string { return s.fs.PathJoin(s.dir, targetName) }
+
+// readTarget returns what the file says, nothing if an earlier version or a full disk has left
+// none.
+func (s *Spool) readTarget() (t target, err error) {
+	file, err := s.fs.Open(s.targetPath())
+	if errors.Is(err, fs.ErrNotExist) {
+		return t, nil
+	}
+	if err == nil {
+		defer file.Close()
+		var text []byte
+		if text, err = io.ReadAll(io.LimitReader(file, 1<<20)); err == nil {
+			err = json.Unmarshal(text, &t)
+		}
+	}
+	if err != nil {
+		err = fmt.Errorf("read for which keyspace events wait, from %s: %w", s.targetPath(), err)
+	}
+	return t, err
+}
+
+func (s *Spool) removeTarget() error {
+	err := s.fs.Remove(s.targetPath())
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	return errors.Join(err, safefile.SyncDir(s.fs, s.dir))
+}
