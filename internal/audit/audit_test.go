@@ -177,6 +177,6 @@ func TestShareOfASender(t *testing.T) {
 		t.Errorf("%d senders are told apart", n)
 	}
 	if (*Log)(nil).HasRoom("x", now) != true || !l.HasRoom("", now) {
-		t.Error("there is no room where nobody is asked who he is")
+		t.Error("a sender without a name is limited")
 	}
 }

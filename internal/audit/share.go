@@ -6,21 +6,25 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// What one sender may write, so that it cannot push out what others did: a quarter of a file
-// at once, and in the long run as much as fills all files in a day.
+// One sender may write a quarter of a file at once, and in the long run as much as fills all
+// files in a day. So it cannot push the events of other senders out of the log.
 const (
 	burstShare = 4
 	turnover   = 24 * time.Hour
 )
 
-// maxSenders bounds the senders that are told apart. All others count as one.
+// maxSenders bounds the number of senders with a share of their own. All others have one share
+// together.
 const maxSenders = 1000
 
-// HasRoom reports whether the events that a sender has caused lately leave room for more. If
-// not, the caller is to refuse what would be written: neither may it happen without a
-// trace, nor push out older traces. It counts what was refused.
+// HasRoom reports whether a sender has some of its share of the log left. If it has not, the
+// caller must refuse the request that would be logged: the request must not happen without an
+// event in the log, and its event must not push out older ones. HasRoom counts such refusals.
+//
+// Without authentication all senders have the name "". They cannot be told apart, so their
+// events are not limited.
 func (l *Log) HasRoom(sender string, now time.Time) bool {
-	if l == nil || sender == "" { // nobody is asked who he is, so there is nobody to keep apart
+	if l == nil || sender == "" {
 		return true
 	}
 	l.mu.Lock()
@@ -32,7 +36,7 @@ func (l *Log) HasRoom(sender string, now time.Time) bool {
 	return false
 }
 
-// chargeLocked counts what was written for a sender. l.mu must be held.
+// chargeLocked takes n bytes that were written from the share of a sender. l.mu must be held.
 func (l *Log) chargeLocked(sender string, n int, now time.Time) {
 	if sender == "" {
 		return
@@ -41,7 +45,7 @@ func (l *Log) chargeLocked(sender string, n int, now time.Time) {
 	share.ReserveN(now, min(n, share.Burst()))
 }
 
-// shareLocked returns what a sender has left. l.mu must be held.
+// shareLocked returns the share of a sender, in bytes. l.mu must be held.
 func (l *Log) shareLocked(sender string, now time.Time) *rate.Limiter {
 	if s := l.shares[sender]; s != nil {
 		return s

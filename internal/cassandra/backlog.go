@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"varve/internal/spool"
+	"varve/internal/work"
 )
 
 const (
@@ -35,9 +36,7 @@ func levelOf(now time.Time, h spool.Health) level {
 func (b *backlog) watch(ctx context.Context, look func() level) {
 	for {
 		b.note(look())
-		select {
-		case <-time.After(backlogEvery):
-		case <-ctx.Done():
+		if work.Pause(ctx, backlogEvery) != nil {
 			return
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"varve/internal/cassandra/layout"
 	"varve/internal/model"
 	"varve/internal/store"
+	"varve/internal/work"
 )
 
 // A cluster is a cluster of Cassandra with one keyspace, which is opened when it
@@ -61,9 +62,7 @@ func (c *cluster) connect(ctx context.Context, open func(context.Context) (layou
 		}
 		c.unreached(err)
 		c.log.Warn("the keyspace cannot be opened; trying again", "cluster", c.name, "error", err, "in", wait)
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
+		if work.Pause(ctx, wait) != nil {
 			return false
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"varve/internal/cassandra/cql"
 	"varve/internal/cassandra/layout"
+	"varve/internal/work"
 )
 
 // openKeyspace opens the keyspace of a cluster.
@@ -54,9 +55,7 @@ func resume(ctx context.Context, d layout.Deleter, log *slog.Logger) {
 		if err := d.Resume(ctx); err != nil && ctx.Err() == nil {
 			log.Warn("delete jobs cannot be looked for", "error", err)
 		}
-		select {
-		case <-time.After(resumeEvery):
-		case <-ctx.Done():
+		if work.Pause(ctx, resumeEvery) != nil {
 			return
 		}
 	}

@@ -290,9 +290,7 @@ func (s *Store) flushSoon(ctx context.Context, metrics []string) (stampMS int64,
 				cancel(&store.UnavailableError{Reason: "nothing is deleted while samples of the metric that were sent before cannot be written; try again later", Err: away})
 				return
 			}
-			select {
-			case <-time.After(flushLook):
-			case <-ctx.Done():
+			if work.Pause(ctx, flushLook) != nil {
 				return
 			}
 		}

@@ -18,6 +18,7 @@ import (
 	"varve/internal/safefile"
 	"varve/internal/spool"
 	"varve/internal/wal"
+	"varve/internal/work"
 )
 
 // targetName is the file in the spool's directory that says for which keyspace,
@@ -253,12 +254,7 @@ func (s *Store) aim(ctx context.Context) error {
 
 // keepAim notes down which nodes the cluster has, until ctx ends.
 func (s *Store) keepAim(ctx context.Context) {
-	for {
-		select {
-		case <-time.After(targetEvery):
-		case <-ctx.Done():
-			return
-		}
+	for work.Pause(ctx, targetEvery) == nil {
 		if err := s.aim(ctx); err != nil && ctx.Err() == nil {
 			s.log.Warn("cannot note down which nodes the cluster has; it will be tried again", "error", err)
 		}

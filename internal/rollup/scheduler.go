@@ -442,7 +442,14 @@ func (s *Scheduler) loadChanges(ctx context.Context) error {
 	return s.late.allRead(ctx)
 }
 
+// load takes over the stored tasks. A task that is put meanwhile would be dropped, since it
+// is not among those that were read, and one that is removed would come back.
 func (s *Scheduler) load(ctx context.Context, modified time.Time) error {
+	release, err := s.change(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	ids, texts, err := s.catalogue.tasks(ctx)
 	if err != nil {
 		return err
@@ -572,14 +579,23 @@ func (s *Scheduler) alone(ctx context.Context, id string, f func() error) error 
 // errNoTask means that there is no task of an id.
 var errNoTask = errors.New("no such roll-up task")
 
-// put stores a task. Without replace, it must be new or there must be room.
-func (s *Scheduler) put(ctx context.Context, t *task, replace bool) error {
+// change waits until nothing else changes or loads tasks.
+func (s *Scheduler) change(ctx context.Context) (release func(), err error) {
 	select {
 	case s.changing <- struct{}{}:
-		defer func() { <-s.changing }()
+		return func() { <-s.changing }, nil
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return nil, context.Cause(ctx)
 	}
+}
+
+// put stores a task. Without replace, it must be new or there must be room.
+func (s *Scheduler) put(ctx context.Context, t *task, replace bool) error {
+	release, err := s.change(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	_, there, err := s.catalogue.get(ctx, configKey, t.id)
 	if err != nil {
 		return err
@@ -622,6 +638,11 @@ func (s *Scheduler) beside(id string) (tasks []*task) {
 
 // remove deletes a task.
 func (s *Scheduler) remove(ctx context.Context, id string) error {
+	release, err := s.change(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
 	_, there, err := s.catalogue.get(ctx, configKey, id)
 	if err != nil {
 		return err

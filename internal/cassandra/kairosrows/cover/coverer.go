@@ -425,10 +425,5 @@ func (p *coverPass) write(ctx context.Context, keys []rowkey.Key) error {
 		return nil // a pass that was asked for by hand
 	}
 	due := p.began.Add(time.Duration(p.copied) * time.Second / time.Duration(c.config.Rate))
-	select {
-	case <-time.After(due.Sub(c.now())):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return work.Pause(ctx, due.Sub(c.now()))
 }
