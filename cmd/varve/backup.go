@@ -1,12 +1,14 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 
 	"varve/internal/admin"
 	"varve/internal/embedded/offline"
+	"varve/internal/units"
 )
 
 func backupCommand() command {
@@ -36,26 +38,26 @@ func backup(t terminal, args []string) error {
 	if err := refuseCassandra(args, admin.InsteadOfBackup); err != nil {
 		return err
 	}
-	l, err := parseLine(args, "http-addr", "to")
+	l, err := parseFlags(args, "http-addr", "to")
 	if err != nil {
-		return err
-	}
-	if err := l.noWords(); err != nil {
 		return err
 	}
 	if !l.online() {
 		l.flags["http-addr"] = defaultServer
 	}
-	response, err := l.call(http.MethodPost, "/admin/backup", admin.BackupRequest{Dir: l.flags["to"]})
+	s, err := l.server()
 	if err != nil {
 		return err
 	}
-	defer response.Body.Close()
+	body, err := json.Marshal(admin.BackupRequest{Dir: l.flags["to"]})
+	if err != nil {
+		return err
+	}
 	var r offline.BackupReport
-	if err := json.NewDecoder(response.Body).Decode(&r); err != nil {
-		return fmt.Errorf("answer of the server: %w", err)
+	if err := s.Read(context.Background(), http.MethodPost, "/admin/backup", body, &r); err != nil {
+		return err
 	}
 	_, err = fmt.Fprintf(t.stdout, "%s\n%s with %s, %s; %s; %d series; %d bytes were copied, the rest is hard links\n",
-		r.Dir, count(r.Files, "block file"), count(r.Samples, "sample"), count(r.FileBytes, "byte"), count(r.Segments, "log segment"), r.Series, r.Copied)
+		r.Dir, units.Count(r.Files, "block file"), units.Count(r.Samples, "sample"), units.Count(r.FileBytes, "byte"), units.Count(r.Segments, "log segment"), r.Series, r.Copied)
 	return err
 }

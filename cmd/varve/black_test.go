@@ -20,6 +20,9 @@ import (
 	"time"
 )
 
+// patience is how long a test waits for what takes some moments.
+const patience = 2 * time.Minute
+
 // binary is the varve that all tests run, built once.
 var binary string
 

@@ -58,18 +58,13 @@ func check(t terminal, args []string) error {
 	if err := refuseCassandra(args, admin.InsteadOfCheck); err != nil {
 		return err
 	}
-	l, err := parseLine(args, "data-dir", "config", "http-addr", "rate")
+	l, err := parseFlags(args, "data-dir", "config", "http-addr", "rate")
 	if err != nil {
 		return err
 	}
-	if err := l.noWords(); err != nil {
-		return err
-	}
 	var rate units.Bytes
-	if text, ok := l.flags["rate"]; ok {
-		if err := rate.UnmarshalText([]byte(text)); err != nil {
-			return &usageError{fmt.Errorf("flag --rate: %w", err)}
-		}
+	if err := l.value("rate", func(text string) error { return rate.UnmarshalText([]byte(text)) }); err != nil {
+		return err
 	}
 	progress := func(p offline.CheckProgress) {
 		fmt.Fprintf(t.stderr, "%s: %d of %d MiB\n", p.Doing, p.Bytes>>20, p.Total>>20)
@@ -125,7 +120,11 @@ func checkOnline(l line, progress func(offline.CheckProgress)) (*offline.CheckRe
 	if rate, ok := l.flags["rate"]; ok {
 		path += "?rate=" + url.QueryEscape(rate)
 	}
-	response, err := l.call(http.MethodPost, path, nil)
+	s, err := l.server()
+	if err != nil {
+		return nil, err
+	}
+	response, err := s.Ask(context.Background(), http.MethodPost, path, nil)
 	if err != nil {
 		return nil, err
 	}

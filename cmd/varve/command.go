@@ -1,11 +1,15 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/signal"
 	"slices"
 	"strings"
+	"syscall"
 
 	"varve/internal/config"
 )
@@ -188,6 +192,14 @@ Flags, with their defaults%s:
 		return err
 	}
 	return write(w)
+}
+
+// errInterrupted is the error of a command that a signal has ended.
+var errInterrupted = errors.New("interrupted")
+
+// interruptible returns a context that ends when a signal interrupts the command.
+func interruptible() (context.Context, context.CancelFunc) {
+	return signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 }
 
 // wantsHelp reports whether args, of a command without settings, ask for help.

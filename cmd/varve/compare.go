@@ -1,24 +1,21 @@
 package main
 
 import (
-	"context"
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"os/signal"
 	"regexp"
 	"strconv"
-	"strings"
-	"syscall"
 	"time"
 
 	"varve/internal/comparison"
+	"varve/internal/console"
 )
 
 // Defaults and bounds of compare.
 const (
-	compareRange     = "7d"
+	compareRange     = 7 * 24 * time.Hour
 	compareQuestions = 200
 	maxQuestions     = 1_000_000
 	compareFor       = 15 * time.Minute
@@ -52,7 +49,7 @@ Flags:
   --from TIME, --to TIME
                         the time that is compared: milliseconds since 1970, 2026-01-31 or
                         2026-01-31T12:00:00Z. Without --to it ends two minutes ago
-  --start-relative AGE  begin so long before the end, instead of --from: 90m, 12h, 30d, 8w; ` + compareRange + `
+  --start-relative AGE  begin so long before the end, instead of --from: 90m, 12h, 30d, 8w; 7d
                         if neither is given
   --metrics PATTERN     only metrics or paths that match this regular expression. Without it all
                         but those that KairosDB (kairosdb.*) or carbon (carbon.*) writes about
@@ -75,54 +72,44 @@ not be asked, or if there was nothing to compare; what was found until then is r
 // errDiffer makes the exit status of a comparison that has found something.
 var errDiffer = errors.New("the servers differ")
 
-// An incompleteError is that of a comparison that could not go on: neither equal nor
-// different.
-type incompleteError struct{ err error }
-
-func (e *incompleteError) Error() string { return e.err.Error() }
-func (e *incompleteError) Unwrap() error { return e.err }
-
 func compare(t terminal, args []string) error {
-	l, err := parseLine(args, "api", "a", "b", "from", "to", "start-relative", "metrics", "questions", "seed", "tolerance", "for")
+	l, err := parseFlags(args, "api", "a", "b", "from", "to", "start-relative", "metrics", "questions", "seed", "tolerance", "for")
 	if err != nil {
-		return err
-	}
-	if err := l.noWords(); err != nil {
 		return err
 	}
 	o, err := compareOptions(l, time.Now())
 	if err != nil {
 		return &usageError{err}
 	}
-	bar := newProgress(t.stderr)
+	bar := console.NewProgress(t.stderr, time.Now)
 	part := ""
 	o.Progress = func(now string, done, total int) {
 		if part != now {
-			part, bar.began = now, bar.now()
+			part = now
+			bar.Restart()
 		}
-		bar.update(0, int64(done), int64(total), now)
+		bar.Update(0, int64(done), int64(total), now)
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, stop := interruptible()
 	defer stop()
 	report, err := comparison.Run(ctx, o)
-	bar.clear()
+	bar.Clear()
 	if report == nil {
 		return &usageError{err}
 	}
-	if err := report.WriteText(t.stdout); err != nil {
-		return &incompleteError{err}
-	}
-	switch {
+	switch written := report.WriteText(t.stdout); {
 	case ctx.Err() != nil:
-		return &incompleteError{errors.New("interrupted; the report is of what was compared until then")}
-	case err != nil:
-		return &incompleteError{err}
+		err = errors.New("interrupted; the report is of what was compared until then")
+	case cmp.Or(written, err) != nil:
+		err = cmp.Or(written, err)
 	case !report.Equal():
 		return errDiffer
 	case report.Nothing() != "":
-		return &incompleteError{errors.New("nothing was compared: " + report.Nothing())}
+		err = errors.New("nothing was compared: " + report.Nothing())
+	default:
+		return nil
 	}
-	return nil
+	return &exitError{exitUsage, err} // neither equal nor different
 }
 
 func compareOptions(l line, now time.Time) (o comparison.Options, err error) {
@@ -134,33 +121,11 @@ func compareOptions(l line, now time.Time) (o comparison.Options, err error) {
 	if o.A == "" || o.B == "" {
 		return o, errors.New("give both servers: --a URL --b URL")
 	}
-	if err := l.compareAPI(&o); err != nil {
-		return o, err
-	}
-	if err := l.compareTimes(&o); err != nil {
-		return o, err
-	}
-	if text, ok := l.flags["metrics"]; ok {
-		if o.Metrics, err = regexp.Compile(text); err != nil {
-			return o, fmt.Errorf("flag --metrics: %w", err)
-		}
-	}
-	if text, ok := l.flags["questions"]; ok {
-		if o.Questions, err = strconv.Atoi(text); err != nil || o.Questions < 0 || o.Questions > maxQuestions {
-			return o, fmt.Errorf("flag --questions: %q: want a number from 0 to %d", text, maxQuestions)
-		}
-	}
-	if text, ok := l.flags["seed"]; ok {
-		if o.Seed, err = strconv.ParseUint(text, 10, 64); err != nil {
-			return o, fmt.Errorf("flag --seed: %q: want a whole number", text)
-		}
-	}
-	if text, ok := l.flags["for"]; ok {
-		if o.Limit, err = parseAge(text); err != nil {
-			return o, fmt.Errorf("flag --for: %w", err)
-		}
-	}
-	return o, nil
+	return o, cmp.Or(l.compareAPI(&o), l.compareTimes(&o),
+		l.value("metrics", func(text string) (err error) { o.Metrics, err = regexp.Compile(text); return err }),
+		l.number("questions", &o.Questions, 0, maxQuestions),
+		l.value("seed", func(text string) (err error) { o.Seed, err = parseWhole(text); return err }),
+		l.age("for", &o.Limit))
 }
 
 // compareTolerance is how much sums may differ that were added up in another order.
@@ -175,70 +140,34 @@ func (l line) compareAPI(o *comparison.Options) (err error) {
 	default:
 		return fmt.Errorf("flag --api: %q: want kairosdb or graphite", api)
 	}
-	text, ok := l.flags["tolerance"]
-	if !ok {
+	return l.value("tolerance", func(text string) error {
+		if !o.Graphite {
+			return errors.New("goes with --api graphite only")
+		}
+		if o.Tolerance, err = strconv.ParseFloat(text, 64); err != nil || !(o.Tolerance >= 0 && o.Tolerance <= 1) {
+			return fmt.Errorf("%q: want a number from 0 to 1", text)
+		}
 		return nil
-	}
-	if !o.Graphite {
-		return errors.New("flag --tolerance: goes with --api graphite only")
-	}
-	if o.Tolerance, err = strconv.ParseFloat(text, 64); err != nil || !(o.Tolerance >= 0 && o.Tolerance <= 1) {
-		return fmt.Errorf("flag --tolerance: %q: want a number from 0 to 1", text)
-	}
-	return nil
+	})
 }
 
 // compareTimes reads the range.
 func (l line) compareTimes(o *comparison.Options) (err error) {
-	if text, ok := l.flags["to"]; ok {
-		if o.EndMS, err = parseTime(text); err != nil {
-			return fmt.Errorf("flag --to: %w", err)
-		}
-	}
-	from, absolute := l.flags["from"]
-	age, relative := l.flags["start-relative"]
-	switch {
-	case absolute && relative:
+	_, absolute := l.flags["from"]
+	_, relative := l.flags["start-relative"]
+	if absolute && relative {
 		return errors.New("flags --from and --start-relative: give one of them")
-	case absolute:
-		if o.StartMS, err = parseTime(from); err != nil {
-			return fmt.Errorf("flag --from: %w", err)
-		}
-	default:
-		if !relative {
-			age = compareRange
-		}
-		length, err := parseAge(age)
-		if err != nil {
-			return fmt.Errorf("flag --start-relative: %w", err)
-		}
-		o.StartMS = o.EndMS - length.Milliseconds()
+	}
+	length := compareRange
+	if err := cmp.Or(l.time("to", &o.EndMS), l.age("start-relative", &length)); err != nil {
+		return err
+	}
+	o.StartMS = o.EndMS - length.Milliseconds()
+	if err := l.time("from", &o.StartMS); err != nil {
+		return err
 	}
 	if o.StartMS < 0 || o.EndMS < o.StartMS {
 		return errors.New("the time that is compared must begin in 1970 or later, and end after it begins")
 	}
 	return nil
-}
-
-// parseAge reads a time such as 90m, 12h, 30d or 8w.
-func parseAge(text string) (time.Duration, error) {
-	bad := fmt.Errorf("%q: want a time such as 90m, 12h, 30d or 8w", text)
-	number, unit := text, time.Duration(0)
-	for suffix, u := range map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour} {
-		if rest, ok := strings.CutSuffix(text, suffix); ok {
-			number, unit = rest, u
-		}
-	}
-	if unit == 0 {
-		d, err := time.ParseDuration(text)
-		if err != nil || d <= 0 {
-			return 0, bad
-		}
-		return d, nil
-	}
-	n, err := strconv.ParseInt(number, 10, 32)
-	if err != nil || n <= 0 || time.Duration(n) > (1<<63-1)/unit {
-		return 0, bad
-	}
-	return time.Duration(n) * unit, nil
 }

@@ -11,6 +11,7 @@ import (
 	"varve/internal/cassandra/kairosrows/schema"
 	"varve/internal/config"
 	"varve/internal/doctor"
+	"varve/internal/units"
 )
 
 func doctorCommand() command {
@@ -49,10 +50,7 @@ type diagnosis struct {
 
 func diagnose(t terminal, args []string) error {
 	settings, rest := config.Split(args)
-	l, err := parseLine(rest, "json?")
-	if err == nil {
-		err = l.noWords()
-	}
+	l, err := parseFlags(rest, "json?")
 	if err != nil {
 		return err
 	}
@@ -121,7 +119,7 @@ func (d diagnosis) write(w io.Writer) error {
 			fmt.Fprintf(&b, "%8s  do: %s\n", "", f.Do)
 		}
 	}
-	fmt.Fprintf(&b, "\n%s, %s, %s\n", count(len(d.Findings), "finding"), count(d.Warnings, "warning"), count(d.Faults, "fault"))
+	fmt.Fprintf(&b, "\n%s, %s, %s\n", units.Count(len(d.Findings), "finding"), units.Count(d.Warnings, "warning"), units.Count(d.Faults, "fault"))
 	_, err := io.WriteString(w, b.String())
 	return err
 }

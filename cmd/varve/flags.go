@@ -1,18 +1,22 @@
 package main
 
 import (
-	"bytes"
+	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"math"
 	"net/http"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	"varve/internal/admin"
 	"varve/internal/config"
+	"varve/internal/model"
+	"varve/internal/remote"
 )
 
 // A line is the command line of a command that takes a few flags of its own and
@@ -94,12 +98,120 @@ func parseSettings(t terminal, args []string, names ...string) (config.Config, l
 	return loaded.Config, l, nil
 }
 
+// parseFlags is parseLine for a command that takes no words.
+func parseFlags(args []string, names ...string) (line, error) {
+	l, err := parseLine(args, names...)
+	if err == nil {
+		err = l.noWords()
+	}
+	return l, err
+}
+
 // noWords returns an error if there are words.
 func (l line) noWords() error {
 	if len(l.words) > 0 {
 		return &usageError{fmt.Errorf("argument %q: not a flag, and no other arguments are taken", l.words[0])}
 	}
 	return nil
+}
+
+// value reads the value of a flag, if it is given.
+func (l line) value(name string, read func(text string) error) error {
+	text, given := l.flags[name]
+	if !given {
+		return nil
+	}
+	if err := read(text); err != nil {
+		return &usageError{fmt.Errorf("flag --%s: %w", name, err)}
+	}
+	return nil
+}
+
+// number reads a whole number within bounds.
+func (l line) number(name string, into *int, low, high int) error {
+	return l.value(name, func(text string) error {
+		n, err := strconv.Atoi(text)
+		switch {
+		case err == nil && low <= n && n <= high:
+			*into = n
+			return nil
+		case high == math.MaxInt:
+			return fmt.Errorf("%q: want a whole number from %d on", text, low)
+		}
+		return fmt.Errorf("%q: want a whole number from %d to %d", text, low, high)
+	})
+}
+
+// time reads a time as milliseconds since 1970.
+func (l line) time(name string, into *int64) error {
+	return l.value(name, func(text string) (err error) { *into, err = parseTime(text); return err })
+}
+
+// timeRange reads --start and --end.
+func (l line) timeRange() (model.TimeRange, error) {
+	within := model.AllTime
+	err := cmp.Or(l.time("start", &within.StartMS), l.time("end", &within.EndMS))
+	if err == nil && within.EndMS < within.StartMS {
+		err = &usageError{fmt.Errorf("end %d is before start %d", within.EndMS, within.StartMS)}
+	}
+	return within, err
+}
+
+// age reads a length of time.
+func (l line) age(name string, into *time.Duration) error {
+	return l.value(name, func(text string) (err error) { *into, err = parseAge(text); return err })
+}
+
+// input opens the file that a flag names, else it is the standard input.
+func (l line) input(name string) (*os.File, error) {
+	if path := l.flags[name]; path != "" {
+		return os.Open(path)
+	}
+	return os.Stdin, nil
+}
+
+func parseWhole(text string) (uint64, error) {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		err = fmt.Errorf("%q: want a whole number", text)
+	}
+	return n, err
+}
+
+// parseTime reads milliseconds since 1970, a day or a time in RFC 3339.
+func parseTime(text string) (int64, error) {
+	if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return ms, nil
+	}
+	for _, form := range []string{time.DateOnly, time.RFC3339} {
+		if at, err := time.Parse(form, text); err == nil {
+			return at.UnixMilli(), nil
+		}
+	}
+	return 0, fmt.Errorf("%q: want milliseconds since 1970, or a time like 2026-01-31 or 2026-01-31T12:00:00Z", text)
+}
+
+// parseAge reads a time such as 90m, 12h, 30d or 8w.
+func parseAge(text string) (time.Duration, error) {
+	bad := fmt.Errorf("%q: want a time such as 90m, 12h, 30d or 8w", text)
+	number, unit := text, time.Duration(0)
+	for suffix, u := range map[string]time.Duration{"d": 24 * time.Hour, "w": 7 * 24 * time.Hour} {
+		if rest, ok := strings.CutSuffix(text, suffix); ok {
+			number, unit = rest, u
+		}
+	}
+	if unit == 0 {
+		d, err := time.ParseDuration(text)
+		if err != nil || d <= 0 {
+			return 0, bad
+		}
+		return d, nil
+	}
+	n, err := strconv.ParseInt(number, 10, 32)
+	if err != nil || n <= 0 || time.Duration(n) > (1<<63-1)/unit {
+		return 0, bad
+	}
+	return time.Duration(n) * unit, nil
 }
 
 // dataDir returns where the data is.
@@ -175,41 +287,27 @@ func (l line) target(t terminal) error {
 // targetHint ends the error of a server that cannot be reached.
 const targetHint = "; --http-addr names another server, --data-dir the directory of a server that is stopped"
 
-// reach checks that the server answers, so that a wrong address is reported at once.
-func (l line) reach() error {
-	response, err := l.call(http.MethodGet, "/api/v1/version", nil)
+// server returns the server that the command asks.
+func (l line) server() (*remote.Server, error) {
+	s, err := remote.New(l.flags["http-addr"])
 	if err != nil {
-		return fmt.Errorf("%w%s", err, targetHint)
+		return nil, &usageError{err}
 	}
-	return response.Body.Close()
+	return s, nil
+}
+
+// reach checks that the server answers, so that a wrong address is reported at once.
+func (l line) reach(ctx context.Context) (*remote.Server, error) {
+	s, err := l.server()
+	if err != nil {
+		return nil, err
+	}
+	response, err := s.Ask(ctx, http.MethodGet, "/api/v1/version", nil)
+	if err != nil {
+		return nil, fmt.Errorf("%w%s", err, targetHint)
+	}
+	return s, response.Body.Close()
 }
 
 // online reports whether the command is about a running server.
 func (l line) online() bool { return l.flags["http-addr"] != "" }
-
-// call sends a request to the running server. The caller closes the answer's
-// body. An answer that is not 200 is an error with the server's message.
-func (l line) call(method, path string, body any) (*http.Response, error) {
-	var send io.Reader
-	if body != nil {
-		text, err := json.Marshal(body)
-		if err != nil {
-			return nil, err
-		}
-		send = bytes.NewReader(text)
-	}
-	addr := dialable(l.flags["http-addr"])
-	response, err := ask(context.Background(), method, addr, path, "", send)
-	if err != nil {
-		return nil, fmt.Errorf("ask the server at %s: %w", addr, err)
-	}
-	if response.StatusCode == http.StatusOK {
-		return response, nil
-	}
-	defer response.Body.Close()
-	var refusal struct{ Errors []string }
-	if err := json.NewDecoder(io.LimitReader(response.Body, 64<<10)).Decode(&refusal); err != nil || len(refusal.Errors) == 0 {
-		return nil, fmt.Errorf("the server at %s answers %s", addr, response.Status)
-	}
-	return nil, errors.New(strings.Join(refusal.Errors, "\n"))
-}

@@ -14,7 +14,9 @@ import (
 
 	"varve/internal/clip"
 	"varve/internal/config"
+	"varve/internal/remote"
 	"varve/internal/server"
+	"varve/internal/work"
 )
 
 func healthCommand() command {
@@ -64,10 +66,7 @@ func health(t terminal, args []string) error {
 // the server that the settings describe.
 func healthTarget(t terminal, args []string) (base string, own, wait bool, err error) {
 	settings, rest := config.Split(args)
-	l, err := parseLine(rest, "url", "wait?")
-	if err == nil {
-		err = l.noWords()
-	}
+	l, err := parseFlags(rest, "url", "wait?")
 	if err != nil {
 		return "", false, false, err
 	}
@@ -96,7 +95,7 @@ func healthBase(c server.Config) string {
 	if c.TLS.Speaks("http") {
 		scheme = "https"
 	}
-	return scheme + "://" + dialable(c.HTTPAddr)
+	return scheme + "://" + remote.Dialable(c.HTTPAddr)
 }
 
 // healthClient makes requests for the server's health. Certificates are not verified if
@@ -122,10 +121,8 @@ func waitHealthy(ctx context.Context, client *http.Client, base string) error {
 		case time.Since(heard) > healthSilence:
 			return fmt.Errorf("nothing has listened for %s: %w", healthSilence, err)
 		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(healthPause):
+		if err := work.Pause(ctx, healthPause); err != nil {
+			return err
 		}
 	}
 }

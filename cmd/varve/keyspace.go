@@ -1,54 +1,25 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
-	"time"
 
-	"varve/internal/cassandra/cql"
 	kairosread "varve/internal/cassandra/kairosrows/read"
 	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/cassandra/kairosrows/standalone"
 	"varve/internal/config"
 	"varve/internal/model"
 	"varve/internal/rowtime"
 	"varve/internal/store"
 )
 
-// A keyspace is an open keyspace of a command that is not the server.
-type keyspace struct {
-	session *cql.Session
-	ks      *schema.Keyspace
-	reader  *kairosread.Reader
-}
-
-// keyspaceWait is how long a command looks for Cassandra.
-const keyspaceWait = 20 * time.Second
-
 // openKeyspace opens the keyspace that the configuration names, for what role is.
-// It creates nothing.
-func openKeyspace(ctx context.Context, t terminal, c config.Config, role string) (*keyspace, error) {
+func openKeyspace(ctx context.Context, t terminal, c config.Config, role string) (*standalone.Keyspace, error) {
 	log := slog.New(slog.NewTextHandler(t.stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
-	session, err := cql.Open(c.Cassandra.Config.Config, cql.Options{Logger: log})
-	if err != nil {
-		return nil, err
-	}
-	k := &keyspace{session: session}
-	ctx, cancel := context.WithTimeout(ctx, keyspaceWait)
-	defer cancel()
-	settings := c.Cassandra.Schema
-	settings.Create, settings.Role = schema.CreateNothing, role
-	if k.ks, err = schema.Open(ctx, session, settings); err != nil {
-		k.Close()
-		return nil, fmt.Errorf("open keyspace %s: %w", c.Cassandra.Keyspace, err)
-	}
-	if k.reader, err = kairosread.New(k.ks, c.Cassandra.Read, kairosread.Options{}); err != nil {
-		k.Close()
-		return nil, err
-	}
-	return k, nil
+	return standalone.Open(ctx, c.Cassandra.Config.Config, c.Cassandra.Settings, role, log)
 }
 
 // openServices opens the keyspace for metadata if it is in a cluster of its own.
@@ -65,14 +36,7 @@ func openServices(ctx context.Context, t terminal, c config.Config) (services fu
 	if err != nil {
 		return nil, nil, err
 	}
-	return func() (*schema.Keyspace, error) { return k.ks, nil }, k.Close, nil
-}
-
-func (k *keyspace) Close() {
-	if k.reader != nil {
-		k.reader.Close()
-	}
-	k.session.Close()
+	return func() (*schema.Keyspace, error) { return k.Rows, nil }, k.Close, nil
 }
 
 const inspectCassandraHelp = `Of a keyspace, with the settings of varve serve that lead there; servers may run:
@@ -134,22 +98,17 @@ func inspectKeyspace(t terminal, c config.Config, l line) error {
 		return err
 	}
 	defer k.Close()
-	return show(ctx, kairosread.NewInspector(k.reader, t.stdout))
+	return show(ctx, kairosread.NewInspector(k.Reader, t.stdout))
 }
 
 type keyspaceShow func(context.Context, *kairosread.Inspector) error
 
 // keyspaceInspection returns what the words ask for.
 func keyspaceInspection(l line) (keyspaceShow, error) {
-	within, err := l.timeRange()
-	if err != nil {
-		return nil, err
-	}
 	cells := 10
-	if text, ok := l.flags["cells"]; ok {
-		if cells, err = strconv.Atoi(text); err != nil || cells < 0 || cells > 1_000_000 {
-			return nil, &usageError{fmt.Errorf("flag --cells: %q: want 0 to 1000000", text)}
-		}
+	within, err := l.timeRange()
+	if err = cmp.Or(err, l.number("cells", &cells, 0, 1_000_000)); err != nil {
+		return nil, err
 	}
 	what, rest := "", []string(nil)
 	if len(l.words) > 0 {
@@ -184,20 +143,10 @@ func decode(t terminal, l line) error {
 	if len(l.words) != 2 {
 		return &usageError{errors.New("inspect decode: want one word of hexadecimal digits")}
 	}
-	spec := rowtime.Default
-	if text, ok := l.flags["unit"]; ok {
-		unit, err := rowtime.ParseUnit(text)
-		if err != nil {
-			return &usageError{fmt.Errorf("flag --unit: %w", err)}
-		}
-		spec.Unit = unit
-	}
-	rowTime := int64(0)
-	if text, ok := l.flags["row-time"]; ok {
-		var err error
-		if rowTime, err = parseTime(text); err != nil {
-			return &usageError{fmt.Errorf("flag --row-time: %w", err)}
-		}
+	spec, rowTime := rowtime.Default, int64(0)
+	unit := l.value("unit", func(text string) (err error) { spec.Unit, err = rowtime.ParseUnit(text); return err })
+	if err := cmp.Or(unit, l.time("row-time", &rowTime)); err != nil {
+		return err
 	}
 	if err := kairosread.Decode(t.stdout, l.words[1], spec, rowTime); err != nil {
 		return &usageError{fmt.Errorf("inspect decode: %w", err)}
@@ -205,15 +154,28 @@ func decode(t terminal, l line) error {
 	return nil
 }
 
-// parseTime reads milliseconds since 1970, a day or a time in RFC 3339.
-func parseTime(text string) (int64, error) {
-	if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return ms, nil
-	}
-	for _, form := range []string{time.DateOnly, time.RFC3339} {
-		if at, err := time.Parse(form, text); err == nil {
-			return at.UnixMilli(), nil
+// errPreflight makes the exit status of a preflight that has found something bad.
+var errPreflight = errors.New("fix what is reported before a server starts on this keyspace")
+
+// preflight looks at the cluster and the keyspace that a server is to work on.
+func preflight(ctx context.Context, t terminal, c config.Config, role string) error {
+	findings, err := preflightFindings(ctx, c, role)
+	bad := false
+	for _, f := range findings {
+		bad = bad || f.Grade == schema.Bad
+		fmt.Fprintf(t.stdout, "%-4s  %-11s  %s\n", f.Grade, f.What, f.Text)
+		if f.Do != "" {
+			fmt.Fprintf(t.stdout, "%19s  %s\n", "do:", f.Do)
 		}
 	}
-	return 0, fmt.Errorf("%q: want milliseconds since 1970, or a time like 2026-01-31 or 2026-01-31T12:00:00Z", text)
+	if err == nil && bad {
+		err = errPreflight
+	}
+	return err
+}
+
+func preflightFindings(ctx context.Context, c config.Config, role string) ([]schema.Finding, error) {
+	settings := c.Cassandra.Schema
+	settings.Role = role
+	return schema.Preflight(ctx, schema.PreflightOptions{Session: c.Cassandra.Config.Config, Schema: settings, CoverRate: c.Cassandra.Read.CoverRate})
 }

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	_ "time/tzdata" // queries name time zones, also where the system knows none
+
+	"varve/internal/units"
 )
 
 // A terminal is what a command reads and writes beside its arguments.
@@ -23,6 +25,31 @@ const (
 	exitUsage = 2 // it is not clear what was asked for, or a comparison could not be made
 	exitPart  = 3 // it was done, but for what was reported
 )
+
+// An exitError ends a command with a status of its own.
+type exitError struct {
+	status int
+	err    error
+}
+
+func (e *exitError) Error() string { return e.err.Error() }
+func (e *exitError) Unwrap() error { return e.err }
+
+// leftOut is the error of a command that is done, but for n of something that it reported,
+// where being the file with the report; nil if n is 0.
+func leftOut(n int64, one, what, where string) error {
+	if n == 0 {
+		return nil
+	}
+	was := "were"
+	if n == 1 {
+		was = "was"
+	}
+	if where != "" {
+		where = ", see " + where
+	}
+	return &exitError{exitPart, fmt.Errorf("%s %s %s%s", units.Count(n, one), was, what, where)}
+}
 
 // A usageError is a command line or a configuration that has no meaning.
 type usageError struct{ err error }
@@ -45,17 +72,8 @@ func run(t terminal, args []string) int {
 	if usage := (*usageError)(nil); errors.As(err, &usage) {
 		return exitUsage
 	}
-	if incomplete := (*incompleteError)(nil); errors.As(err, &incomplete) {
-		return exitUsage
-	}
-	if part := (*rejectedError)(nil); errors.As(err, &part) {
-		return exitPart
-	}
-	if faulty := (*faultyError)(nil); errors.As(err, &faulty) {
-		return exitPart
-	}
-	if unknown := (*unknownError)(nil); errors.As(err, &unknown) {
-		return exitPart
+	if exit := (*exitError)(nil); errors.As(err, &exit) {
+		return exit.status
 	}
 	return exitFault
 }

@@ -7,11 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
-	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -21,6 +18,7 @@ import (
 	"varve/internal/auth"
 	"varve/internal/config"
 	"varve/internal/embedded"
+	"varve/internal/remote"
 	"varve/internal/seldom"
 	"varve/internal/server"
 	"varve/internal/work"
@@ -97,7 +95,7 @@ func serve(t terminal, args []string) error {
 
 	// Signals are taken over only now: what came before can be replayed, so
 	// a kill during a long start loses nothing and need not wait for its end.
-	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, restore := interruptible()
 	defer restore()
 	signalled := make(chan time.Time, 1)
 	manager := serviceManager()
@@ -190,7 +188,7 @@ func announce(w io.Writer, c config.Config, srv *server.Server) {
 	if full, err := filepath.Abs(dir); err == nil && full != dir {
 		dir += " (" + full + ")"
 	}
-	api, lines := dialable(srv.Addr("http")), dialable(srv.Addr("telnet"))
+	api, lines := remote.Dialable(srv.Addr("http")), remote.Dialable(srv.Addr("telnet"))
 	fmt.Fprintf(w, "Varve %s is ready.\n\n", versionText())
 	scheme := "http"
 	if c.Server.TLS.Speaks("http") {
@@ -202,11 +200,11 @@ func announce(w io.Writer, c config.Config, srv *server.Server) {
 	}
 	for _, carbon := range []struct{ stream, what string }{{"carbon", "lines"}, {"pickle", "pickles"}, {"carbon_udp", "lines, UDP"}} {
 		if addr := srv.Addr(carbon.stream); addr != "" {
-			fmt.Fprintf(w, "  carbon  %s (%s)\n", dialable(addr), carbon.what)
+			fmt.Fprintf(w, "  carbon  %s (%s)\n", remote.Dialable(addr), carbon.what)
 		}
 	}
 	if pprof := srv.Addr("pprof"); pprof != "" {
-		fmt.Fprintf(w, "  pprof   http://%s/debug/pprof/\n", dialable(pprof))
+		fmt.Fprintf(w, "  pprof   http://%s/debug/pprof/\n", remote.Dialable(pprof))
 	}
 	fmt.Fprintf(w, "  data    %s\n\n", dir)
 	curl := fmt.Sprintf("curl -s%s %s://%s", credentials(c), scheme, api)
@@ -235,16 +233,3 @@ const firstPoint = `[{\"name\":\"demo.load\",\"tags\":{\"host\":\"a\"},\"datapoi
 
 // firstQuery reads the last hour of the metric that announce sends a point of.
 const firstQuery = `{"start_relative":{"value":1,"unit":"hours"},"metrics":[{"name":"demo.load"}]}`
-
-// dialable turns the address of a listener on all interfaces into one that can
-// be connected to from this machine.
-func dialable(addr string) string {
-	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
-		return addr
-	}
-	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
-		host = "127.0.0.1"
-	}
-	return net.JoinHostPort(host, port)
-}

@@ -2,9 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
+	"math"
 	"net/http"
 	"strconv"
 
@@ -31,18 +30,13 @@ func stats(t terminal, args []string) error {
 	if err := refuseCassandra(args, admin.InsteadOfStats); err != nil {
 		return err
 	}
-	l, err := parseLine(args, "data-dir", "config", "http-addr", "top")
+	l, err := parseFlags(args, "data-dir", "config", "http-addr", "top")
 	if err != nil {
 		return err
 	}
-	if err := l.noWords(); err != nil {
-		return err
-	}
 	top := admin.StatsTop
-	if text, ok := l.flags["top"]; ok {
-		if top, err = strconv.Atoi(text); err != nil || top < 1 {
-			return &usageError{fmt.Errorf("flag --top: %q: want a number from 1 on", text)}
-		}
+	if err := l.number("top", &top, 1, math.MaxInt); err != nil {
+		return err
 	}
 	report, err := spaceOf(t, l, top)
 	if err != nil {
@@ -53,16 +47,12 @@ func stats(t terminal, args []string) error {
 
 func spaceOf(t terminal, l line, top int) (*offline.SpaceReport, error) {
 	if l.online() {
-		response, err := l.call(http.MethodGet, "/admin/stats?top="+strconv.Itoa(top), nil)
+		s, err := l.server()
 		if err != nil {
 			return nil, err
 		}
-		defer response.Body.Close()
 		report := &offline.SpaceReport{}
-		if err := json.NewDecoder(response.Body).Decode(report); err != nil {
-			return nil, fmt.Errorf("answer of the server: %w", err)
-		}
-		return report, nil
+		return report, s.Read(context.Background(), http.MethodGet, "/admin/stats?top="+strconv.Itoa(top), nil, report)
 	}
 	d, err := openDirectory(t, l)
 	if err != nil {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"cmp"
 	"context"
@@ -9,15 +8,15 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
+	"iter"
+	"math"
 	"net/url"
-	"os"
-	"os/signal"
-	"slices"
 	"strconv"
-	"strings"
-	"syscall"
 	"time"
+
+	"varve/internal/remote"
+	"varve/internal/timeline/client"
+	"varve/internal/units"
 )
 
 func timelineCommand() command {
@@ -64,7 +63,7 @@ Flags:
 // timelineActions are the words after varve timeline, with the flags that each takes.
 var timelineActions = map[string]struct {
 	flags []string
-	run   func(t terminal, l line) error
+	run   func(ctx context.Context, t terminal, l line, s *remote.Server) error
 }{
 	"append": {[]string{"f", "json?", "type", "time-format"}, timelineAppend},
 	"read":   {[]string{"limit", "from", "until", "order", "type"}, timelineRead},
@@ -92,7 +91,16 @@ func timelineRun(t terminal, args []string) error {
 	if l.flags["http-addr"] == "" {
 		l.flags["http-addr"] = defaultServer
 	}
-	return action.run(t, l)
+	s, err := l.server()
+	if err != nil {
+		return err
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	if err = action.run(ctx, t, l, s); errors.Is(err, context.Canceled) {
+		err = errInterrupted
+	}
+	return err
 }
 
 // oneName returns the timeline that is named.
@@ -101,66 +109,6 @@ func (l line) oneName() (string, error) {
 		return "", &usageError{errors.New("name one timeline")}
 	}
 	return l.words[0], nil
-}
-
-const timelineRoot = "/api/v1/timelines"
-
-// timelinePath returns the path of something about a timeline.
-func timelinePath(name, what string) string { return timelineRoot + "/" + escapeSegment(name) + what }
-
-// escapeSegment escapes a name as one segment of a path, also "." and "..".
-func escapeSegment(name string) string {
-	return strings.ReplaceAll(url.PathEscape(name), ".", "%2E")
-}
-
-// askTimeline sends a request and returns the answer with its text. An answer that is an error
-// without a report is an error.
-func (l line) askTimeline(ctx context.Context, method, path, kind string, body []byte) (status int, text []byte, err error) {
-	response, err := l.openTimeline(ctx, method, path, kind, body)
-	if err != nil {
-		return 0, nil, err
-	}
-	defer response.Body.Close()
-	text, err = io.ReadAll(io.LimitReader(response.Body, 256<<20))
-	return response.StatusCode, text, err
-}
-
-func (l line) openTimeline(ctx context.Context, method, path, kind string, body []byte) (*http.Response, error) {
-	addr := dialable(l.flags["http-addr"])
-	response, err := ask(ctx, method, addr, path, kind, bytes.NewReader(body))
-	if err != nil {
-		return nil, fmt.Errorf("ask the server at %s: %w", addr, err)
-	}
-	return response, nil
-}
-
-// A statusError is an answer that is an error.
-type statusError struct {
-	status int
-	text   string
-}
-
-func (e *statusError) Error() string { return e.text }
-
-// checkStatus returns the error that an answer is, nil if it is none.
-func checkStatus(status int, text []byte) error {
-	if status == http.StatusOK {
-		return nil
-	}
-	var refusal struct{ Errors []string }
-	if json.Unmarshal(text, &refusal) != nil || len(refusal.Errors) == 0 {
-		return &statusError{status, fmt.Sprintf("the server answers %d %s", status, http.StatusText(status))}
-	}
-	return &statusError{status, strings.Join(refusal.Errors, "\n")}
-}
-
-// get prints the answer to a GET.
-func (l line) get(t terminal, path string) error {
-	status, text, err := l.askTimeline(context.Background(), http.MethodGet, path, "", nil)
-	if err = cmp.Or(err, checkStatus(status, text)); err != nil {
-		return err
-	}
-	return printJSON(t.stdout, text)
 }
 
 func printJSON(to io.Writer, text []byte) error {
@@ -173,315 +121,121 @@ func printJSON(to io.Writer, text []byte) error {
 	return err
 }
 
-func timelineStats(t terminal, l line) error {
-	if len(l.words) > 0 {
-		name, err := l.oneName()
+// printLines prints each text as a line.
+func printLines(to io.Writer, texts iter.Seq2[json.RawMessage, error]) error {
+	for text, err := range texts {
 		if err != nil {
 			return err
 		}
-		return l.get(t, timelinePath(name, "/stats"))
-	}
-	for cursor := ""; ; {
-		status, text, err := l.askTimeline(context.Background(), http.MethodGet, timelineRoot+"?limit=1000&cursor="+url.QueryEscape(cursor), "", nil)
-		if err = cmp.Or(err, checkStatus(status, text)); err != nil {
+		if _, err := fmt.Fprintf(to, "%s\n", text); err != nil {
 			return err
 		}
-		var page struct {
-			Timelines []json.RawMessage
-			Cursor    string
-		}
-		if err := json.Unmarshal(text, &page); err != nil {
-			return fmt.Errorf("answer of the server: %w", err)
-		}
-		for _, each := range page.Timelines {
-			fmt.Fprintf(t.stdout, "%s\n", each)
-		}
-		if cursor = page.Cursor; cursor == "" {
-			return nil
-		}
 	}
+	return nil
 }
 
-func timelineLayout(t terminal, l line) error {
+func timelineStats(ctx context.Context, t terminal, l line, s *remote.Server) error {
+	if len(l.words) == 0 {
+		return printLines(t.stdout, client.Timelines(ctx, s))
+	}
 	name, err := l.oneName()
 	if err != nil {
 		return err
 	}
-	proposal := map[string]any{}
-	for _, flag := range []string{"partitions", "threshold"} {
-		if text, ok := l.flags[flag]; ok {
-			if proposal[flag], err = strconv.Atoi(text); err != nil {
-				return &usageError{fmt.Errorf("flag --%s: %q: want a whole number", flag, text)}
-			}
-		}
-	}
-	for _, flag := range []string{"mode", "placement"} {
-		if text, ok := l.flags[flag]; ok {
-			proposal[flag] = text
-		}
-	}
-	if text, ok := l.flags["size"]; ok {
-		size, err := parseAge(text)
-		if err != nil {
-			return &usageError{fmt.Errorf("flag --size: %w", err)}
-		}
-		proposal["size"] = size.Milliseconds()
-	}
-	if text, ok := l.flags["from"]; ok {
-		if proposal["from"], err = parseTime(text); err != nil {
-			return &usageError{fmt.Errorf("flag --from: %w", err)}
-		}
-	}
-	if len(proposal) == 0 {
-		return l.get(t, timelinePath(name, "/layout"))
-	}
-	body, err := json.Marshal(proposal)
+	text, err := client.Stats(ctx, s, name)
 	if err != nil {
-		return err
-	}
-	status, text, err := l.askTimeline(context.Background(), http.MethodPost, timelinePath(name, "/layout"), "", body)
-	if err = cmp.Or(err, checkStatus(status, text)); err != nil {
 		return err
 	}
 	return printJSON(t.stdout, text)
 }
 
-// An eventsPage is a page as the server answers it.
-type eventsPage struct {
-	Events []json.RawMessage
-	Cursor string
-	End    bool
-}
-
-func (l line) page(ctx context.Context, path string, query url.Values) (page eventsPage, err error) {
-	status, text, err := l.askTimeline(ctx, http.MethodGet, path+"?"+query.Encode(), "", nil)
-	if err = cmp.Or(err, checkStatus(status, text)); err != nil {
-		return page, err
-	}
-	if err := json.Unmarshal(text, &page); err != nil {
-		return page, fmt.Errorf("answer of the server: %w", err)
-	}
-	return page, nil
-}
-
-const pageLimit = 1000
-
-func timelineRead(t terminal, l line) error {
-	if len(l.words) == 0 {
-		return &usageError{errors.New("name a timeline, or several")}
-	}
-	query, path := url.Values{}, timelinePath(l.words[0], "/events")
-	if len(l.words) > 1 {
-		query["timeline"], path = l.words, timelineRoot+"/events"
-	}
-	left := 100
-	if text, ok := l.flags["limit"]; ok {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 0 {
-			return &usageError{fmt.Errorf("flag --limit: %q: want a whole number, 0 for all", text)}
-		}
-		left = n
-	}
-	all := left == 0
-	for _, flag := range []string{"from", "until"} {
-		if text, ok := l.flags[flag]; ok {
-			ms, err := parseTime(text)
-			if err != nil {
-				return &usageError{fmt.Errorf("flag --%s: %w", flag, err)}
-			}
-			query.Set(flag, strconv.FormatInt(ms, 10))
-		}
-	}
-	for _, flag := range []string{"order", "type"} {
-		if text, ok := l.flags[flag]; ok {
-			query.Set(flag, text)
-		}
-	}
-	for all || left > 0 {
-		query.Set("limit", strconv.Itoa(pageLimit))
-		if !all {
-			query.Set("limit", strconv.Itoa(min(left, pageLimit)))
-		}
-		page, err := l.page(context.Background(), path, query)
-		if err != nil {
-			return err
-		}
-		for _, e := range page.Events {
-			if _, err := fmt.Fprintf(t.stdout, "%s\n", e); err != nil {
-				return err
-			}
-		}
-		if left -= len(page.Events); page.End {
-			return nil
-		}
-		query.Set("cursor", page.Cursor)
-	}
-	return nil
-}
-
-// Blocks of lines that are sent together, at most.
-const (
-	timelineLines = 1000
-	timelineBytes = 1 << 20
-	timelinePause = 100 * time.Millisecond // after which what there is is sent
-)
-
-func timelineAppend(t terminal, l line) error {
+func timelineLayout(ctx context.Context, t terminal, l line, s *remote.Server) error {
 	name, err := l.oneName()
 	if err != nil {
 		return err
 	}
-	_, isJSON := l.flags["json"]
-	if isJSON && (l.flags["type"] != "" || l.flags["time-format"] != "") {
+	proposal := map[string]any{}
+	propose := func(flag string, value func(text string) (any, error)) error {
+		return l.value(flag, func(text string) (err error) { proposal[flag], err = value(text); return err })
+	}
+	whole := func(text string) (any, error) { return parseWhole(text) }
+	word := func(text string) (any, error) { return text, nil }
+	err = cmp.Or(propose("partitions", whole), propose("threshold", whole), propose("mode", word), propose("placement", word),
+		propose("size", func(text string) (any, error) { d, err := parseAge(text); return d.Milliseconds(), err }),
+		propose("from", func(text string) (any, error) { return parseTime(text) }))
+	if err != nil {
+		return err
+	}
+	var text json.RawMessage
+	if len(proposal) == 0 {
+		text, err = client.Layout(ctx, s, name)
+	} else {
+		text, err = client.Propose(ctx, s, name, proposal)
+	}
+	if err != nil {
+		return err
+	}
+	return printJSON(t.stdout, text)
+}
+
+func timelineRead(ctx context.Context, t terminal, l line, s *remote.Server) error {
+	if len(l.words) == 0 {
+		return &usageError{errors.New("name a timeline, or several")}
+	}
+	q := client.Query{Timelines: l.words, Limit: 100, Filter: url.Values{}}
+	for _, flag := range []string{"order", "type", "from", "until"} {
+		err := l.value(flag, func(text string) error {
+			if flag == "from" || flag == "until" {
+				ms, err := parseTime(text)
+				if err != nil {
+					return err
+				}
+				text = strconv.FormatInt(ms, 10)
+			}
+			q.Filter.Set(flag, text)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if err := l.number("limit", &q.Limit, 0, math.MaxInt); err != nil { // 0 is all
+		return err
+	}
+	return printLines(t.stdout, client.Events(ctx, s, q))
+}
+
+func timelineAppend(ctx context.Context, t terminal, l line, s *remote.Server) error {
+	name, err := l.oneName()
+	if err != nil {
+		return err
+	}
+	a := &client.Appender{Server: s, Timeline: name, Type: l.flags["type"], TimeFormat: l.flags["time-format"],
+		Run: strconv.FormatInt(time.Now().UnixNano(), 36), Refused: t.stderr}
+	if _, a.JSON = l.flags["json"]; a.JSON && (a.Type != "" || a.TimeFormat != "") {
 		return &usageError{errors.New("with --json each event says its type and time: leave --type and --time-format out")}
 	}
-	in := os.Stdin
-	if path := l.flags["f"]; path != "" {
-		if in, err = os.Open(path); err != nil {
-			return err
-		}
-		defer in.Close()
-	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	a := &appender{line: l, path: timelinePath(name, "/events"), stderr: t.stderr, isJSON: isJSON, run: strconv.FormatInt(time.Now().UnixNano(), 36)}
-	err = a.all(ctx, in)
-	fmt.Fprintf(t.stderr, "%s appended\n", count(a.accepted, "event"))
+	in, err := l.input("f")
 	if err != nil {
 		return err
 	}
-	if a.rejected > 0 {
-		return &rejectedError{lines: a.rejected}
+	defer in.Close()
+	err = a.Append(ctx, in)
+	fmt.Fprintf(t.stderr, "%s appended\n", units.Count(a.Accepted, "event"))
+	if ctx.Err() != nil {
+		return errors.Join(err, errInterrupted)
 	}
-	return nil
+	return cmp.Or(err, leftOut(a.Rejected, "line", "rejected", ""))
 }
 
-// An appender sends lines as events.
-type appender struct {
-	line
-	path   string
-	stderr io.Writer
-	isJSON bool
-	run    string // the beginning of ids
-
-	number   int64 // of the line
-	last     int64 // time of the last event that got the time of now, in microseconds
-	block    bytes.Buffer
-	numbers  []int64 // of the lines in the block
-	accepted int64
-	rejected int64
-}
-
-// all sends all lines of in, in blocks; those that are there are not kept waiting for more.
-func (a *appender) all(ctx context.Context, in io.Reader) error {
-	texts, failed := make(chan []byte, timelineLines), make(chan error, 1)
-	go func() { // ends with the input, or with the process
-		defer close(texts)
-		lines := bufio.NewScanner(in)
-		lines.Buffer(nil, 64<<20)
-		for lines.Scan() {
-			texts <- slices.Clone(lines.Bytes())
-		}
-		failed <- lines.Err()
-	}()
-	pause := time.NewTimer(timelinePause)
-	defer pause.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return errors.Join(a.send(context.WithoutCancel(ctx)), errInterrupted)
-		case <-pause.C:
-			pause.Reset(timelinePause)
-			if err := a.send(ctx); err != nil {
-				return err
-			}
-			continue
-		case text, ok := <-texts:
-			if !ok {
-				return cmp.Or(a.send(ctx), <-failed)
-			}
-			if err := a.add(text); err != nil {
-				return err
-			}
-		}
-		if len(a.numbers) >= timelineLines || a.block.Len() >= timelineBytes {
-			if err := a.send(ctx); err != nil {
-				return err
-			}
-		}
-	}
-}
-
-// add adds a line to the block.
-func (a *appender) add(text []byte) error {
-	a.number++
-	if len(bytes.TrimSpace(text)) == 0 {
-		return nil
-	}
-	if !a.isJSON {
-		at, err := a.timeOf(string(text))
-		if err != nil {
-			fmt.Fprintf(a.stderr, "line %d: %v\n", a.number, err)
-			a.rejected++
-			return nil
-		}
-		event := map[string]any{"time_us": at, "id": fmt.Sprintf("%s-%010d", a.run, a.number), "type": a.flags["type"], "data": strings.ToValidUTF8(string(text), "\uFFFD")}
-		if text, err = json.Marshal(event); err != nil {
-			return err
-		}
-	}
-	a.numbers = append(a.numbers, a.number)
-	a.block.Write(text)
-	a.block.WriteByte('\n')
-	return nil
-}
-
-// timeOf returns the time of a line in microseconds. Lines that come in one microsecond keep
-// their order.
-func (a *appender) timeOf(text string) (int64, error) {
-	format := a.flags["time-format"]
-	if format == "" {
-		a.last = max(a.last+1, time.Now().UnixMicro())
-		return a.last, nil
-	}
-	words, n := strings.Fields(text), len(strings.Fields(format))
-	at, err := time.ParseInLocation(strings.Join(strings.Fields(format), " "), strings.Join(words[:min(n, len(words))], " "), time.Local)
-	if err != nil {
-		return 0, fmt.Errorf("the line does not begin with a time such as %s: %w", format, err)
-	}
-	return at.UnixMicro(), nil
-}
-
-// send sends the block.
-func (a *appender) send(ctx context.Context) error {
-	if len(a.numbers) == 0 {
-		return nil
-	}
-	status, text, err := a.askTimeline(ctx, http.MethodPost, a.path, "application/x-ndjson", a.block.Bytes())
+func timelineTail(ctx context.Context, t terminal, l line, s *remote.Server) error {
+	name, err := l.oneName()
 	if err != nil {
 		return err
 	}
-	var report struct {
-		Accepted int64
-		Rejected []struct {
-			Index int
-			Error string
-		}
-		RejectedMore int64 `json:"rejected_more"`
-		Next         *int64
+	f := &client.Follower{Server: s, Timeline: name, Type: l.flags["type"], Newest: 10, Cursor: l.flags["cursor"], Out: t.stdout, Errors: t.stderr}
+	if err := l.number("n", &f.Newest, 0, client.MaxPage); err != nil {
+		return err
 	}
-	if json.Unmarshal(text, &report) != nil || len(report.Rejected) == 0 && status != http.StatusOK || report.Next != nil {
-		a.accepted += report.Accepted
-		return checkStatus(status, text)
-	}
-	for _, r := range report.Rejected {
-		if r.Index < len(a.numbers) {
-			fmt.Fprintf(a.stderr, "line %d: %s\n", a.numbers[r.Index], r.Error)
-		}
-	}
-	a.accepted += report.Accepted
-	a.rejected += int64(len(report.Rejected)) + report.RejectedMore
-	a.block.Reset()
-	a.numbers = a.numbers[:0]
-	return nil
+	return f.Follow(ctx)
 }

@@ -197,6 +197,36 @@ func TestTimelinesOverCassandra(t *testing.T) {
 	}
 }
 
+// What waits in the spool of timelines is shown in the health status and under /admin, and a
+// server that is to use another keyspace does not start.
+func TestSpoolOfTimelinesIsShown(t *testing.T) {
+	dir := t.TempDir()
+	args := []string{"--store=cassandra", "--cassandra-hosts=127.0.0.1:1", "--timeline-spool=journal"}
+	p := start(t, dir, args...)
+	if status, body := p.do("POST", "/api/v1/timelines/journal/events", `[{"time":1,"data":1},{"time":2,"data":2}]`); status != 200 {
+		t.Fatalf("%d %s", status, body)
+	}
+	for until := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+		_, status := p.do("GET", "/api/v1/health/status", "")
+		_, state := p.do("GET", "/admin/cassandra", "")
+		shown := strings.Contains(state, `"timeline_spool":{"events":2,"log_bytes":`) && strings.Contains(state, `"max_bytes":1073741824,"oldest":"20`) && strings.Contains(state, `"failing_since":"20`)
+		if shown && strings.Contains(status, `"Datastore-Timelines: FAIL"`) {
+			break
+		}
+		if time.Now().After(until) {
+			t.Fatalf("status %s\n%s", status, state)
+		}
+	}
+	if status, _ := p.do("GET", "/api/v1/health/check", ""); status != 204 {
+		t.Errorf("the health check answers %d: events are taken", status)
+	}
+	p.kill()
+	status, _, errs := once(t, nil, append([]string{"serve", "--data-dir", dir, "--http-addr=127.0.0.1:0", "--telnet-addr=127.0.0.1:0", "--carbon-addr=127.0.0.1:0", "--pickle-addr=127.0.0.1:0", "--cassandra-keyspace=other"}, args...)...)
+	if want := "2 events of timelines in " + filepath.Join(dir, "timeline-spool") + " wait for keyspace kairosdb, but the settings name keyspace other."; status == 0 || !strings.Contains(errs, want) {
+		t.Errorf("with another keyspace: %d\n%s\nwant %s", status, errs, want)
+	}
+}
+
 // tail prints the newest events and those that arrive, also after the server was started again.
 func TestTimelineTail(t *testing.T) {
 	dir := t.TempDir()

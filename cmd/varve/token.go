@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -90,13 +91,12 @@ func createToken(t terminal, args []string) error {
 	if tenants, ok := l.flags["tenant"]; ok {
 		g.Tenants = strings.Split(tenants, ",")
 	}
-	now, expires := time.Now(), time.Time{}
-	if text, ok := l.flags["expires"]; ok {
-		d, err := time.ParseDuration(text)
-		if err != nil || d <= 0 {
-			return &usageError{fmt.Errorf("flag --expires: %q: want a time with a unit, such as 720h", text)}
-		}
-		expires = now.Add(d).UTC().Truncate(time.Second)
+	now, expires, life := time.Now(), time.Time{}, time.Duration(0)
+	if err := l.age("expires", &life); err != nil {
+		return err
+	}
+	if life > 0 {
+		expires = now.Add(life).UTC().Truncate(time.Second)
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -116,10 +116,7 @@ func createToken(t terminal, args []string) error {
 
 func listTokens(t terminal, args []string) error {
 	path, l, _, err := tokenLine(t, args)
-	if err == nil {
-		err = l.noWords()
-	}
-	if err != nil {
+	if err = cmp.Or(err, l.noWords()); err != nil {
 		return err
 	}
 	tokens, err := auth.List(path)

@@ -30,7 +30,7 @@ func TestWatching(t *testing.T) {
 	p := start(t, t.TempDir())
 	p.do("POST", "/api/v1/datapoints", `[{"name":"a","datapoints":[[1700000000000,1]],"tags":{"host":"a"}}, {"name":"b"}]`)
 	p.do("POST", "/api/v1/datapoints/query", `{"start_absolute":1,"metrics":[{"name":"a"}]}`)
-	away := start(t, t.TempDir(), "--store=cassandra", "--cassandra-hosts=127.0.0.1:1")
+	away := start(t, t.TempDir(), "--store=cassandra", "--cassandra-hosts=127.0.0.1:1", "--timeline-spool=journal")
 	has := map[string]bool{"up": true}
 	for _, server := range []*process{p, away} {
 		for _, name := range server.metricNames() {

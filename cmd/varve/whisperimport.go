@@ -1,24 +1,21 @@
 package main
 
 import (
-	"context"
-	"encoding/json"
+	"cmp"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"maps"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
-	"sync/atomic"
-	"syscall"
 	"time"
 
+	"varve/internal/console"
+	"varve/internal/transfer/job"
 	"varve/internal/transfer/wsp"
+	"varve/internal/units"
 )
 
 func importWhisperCommand() command {
@@ -71,56 +68,36 @@ func importWhisper(t terminal, args []string) error {
 	}
 	_, dry := l.flags["dry-run"]
 	if dry {
-		j.proposal = &wsp.Proposal{}
+		j.Proposal = &wsp.Proposal{}
 	} else if err := l.target(t); err != nil {
 		return err
 	}
-	ctx, restore := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ctx, restore := interruptible()
 	defer restore()
 	closeSink := func() error { return nil }
 	if !dry {
-		sinks, c, closeStore, err := l.importSinks(t)
+		sinks, c, closeStore, err := l.importSinks(ctx, t)
 		if err != nil {
 			return err
 		}
-		closeSink, j.job.Sink, j.state.To = closeStore, sinks, l.place(c)
+		closeSink, j.Sink, j.To = closeStore, sinks, l.place(c)
 	}
-	err = j.run(ctx)
-	j.progress.clear()
-	if err = errors.Join(err, closeSink()); err != nil {
-		return j.failed(ctx, err)
+	err = j.Run(ctx)
+	j.Progress.Clear()
+	if err = errors.Join(err, closeSink()); err == nil {
+		return tellWhisper(t, j)
 	}
-	return j.tell(t, dry)
-}
-
-// A whisperState is what a state file holds.
-type whisperState struct {
-	Root     string     `json:"root"`
-	Prefix   string     `json:"prefix"`
-	To       string     `json:"to"`
-	After    string     `json:"after"`    // the last file up to which all is stored or reported
-	Reported int64      `json:"reported"` // bytes of the report
-	Totals   wsp.Totals `json:"totals"`
-}
-
-// A whisperJob is one run of the command.
-type whisperJob struct {
-	job       wsp.Import
-	statePath string
-	state     whisperState
-	saved     time.Time
-	report    rejectedFile
-	proposal  *wsp.Proposal // of a dry run
-	first     int64         // seconds
-	last      int64
-	bytes     int64        // of files that are done
-	total     atomic.Int64 // bytes of all files, 0 before they are counted
-	progress  *progress
-	stderr    io.Writer
+	if ctx.Err() != nil {
+		err = errInterrupted
+	}
+	if j.CanGoOn() {
+		err = fmt.Errorf("%w; %s are imported; to continue, run the same command again", err, units.Count(j.Totals().Files, "file"))
+	}
+	return err
 }
 
 // whisperJob reads the command line.
-func (l line) whisperJob(t terminal) (*whisperJob, error) {
+func (l line) whisperJob(t terminal) (*job.WhisperImport, error) {
 	if len(l.words) != 1 {
 		return nil, &usageError{errors.New("import whisper wants one directory: varve import whisper DIR")}
 	}
@@ -133,21 +110,13 @@ func (l line) whisperJob(t terminal) (*whisperJob, error) {
 	} else if !info.IsDir() {
 		return nil, &usageError{fmt.Errorf("%s is not a directory", root)}
 	}
-	j := &whisperJob{statePath: root + ".state", report: rejectedFile{path: root + ".rejected"}, progress: newProgress(t.stderr), stderr: t.stderr}
-	j.state.Root, j.state.Prefix = root, l.flags["prefix"]
-	if path, ok := l.flags["state"]; ok {
-		j.statePath = path
+	j := &job.WhisperImport{Root: root, Prefix: l.flags["prefix"], Parallel: defaultParallel(),
+		State: cmp.Or(l.flags["state"], root+".state"), Rejected: cmp.Or(l.flags["rejected"], root+".rejected"),
+		Stderr: t.stderr, Progress: console.NewProgress(t.stderr, time.Now)}
+	if err := l.number("parallel", &j.Parallel, 1, maxParallel); err != nil {
+		return nil, err
 	}
-	if path, ok := l.flags["rejected"]; ok {
-		j.report.path = path
-	}
-	j.job = wsp.Import{Tree: os.DirFS(root), Prefix: l.flags["prefix"], Now: time.Now().Unix(), Parallel: defaultParallel(), Done: j.done}
-	if text, ok := l.flags["parallel"]; ok {
-		if j.job.Parallel, err = strconv.Atoi(text); err != nil || j.job.Parallel < 1 || j.job.Parallel > maxParallel {
-			return nil, &usageError{fmt.Errorf("flag --parallel: %q: want a number from 1 to %d", text, maxParallel)}
-		}
-	}
-	j.job.Names, err = readSeries(l.flags["series"])
+	j.Names, err = readSeries(l.flags["series"])
 	return j, err
 }
 
@@ -167,179 +136,32 @@ func readSeries(path string) (map[string]string, error) {
 	return names, nil
 }
 
-func (j *whisperJob) run(ctx context.Context) (err error) {
-	if j.proposal == nil {
-		if err := j.resume(); err != nil {
-			return err
-		}
-		if err := saveState(j.statePath, &j.state); err != nil { // not after the first files
-			return fmt.Errorf("%w; --state and --rejected name files elsewhere", err)
-		}
-		defer func() { err = errors.Join(err, j.report.close()) }()
-	}
-	ctx, stop := context.WithCancel(ctx)
-	counted := make(chan struct{})
-	go func() {
-		defer close(counted)
-		if _, bytes, err := wsp.Count(ctx, j.job.Tree, j.job.After); err == nil { // else nothing is forecast
-			j.total.Store(bytes)
-		}
-	}()
-	err = j.job.Run(ctx)
-	stop()
-	<-counted
-	if j.proposal != nil {
-		return err
-	}
-	if err != nil {
-		return errors.Join(err, j.save())
-	}
-	return removeState(j.statePath)
-}
-
-// removeState removes a state file, which need not be there.
-func removeState(path string) error {
-	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
-// resume reads the state that an interrupted import of the same files has left.
-func (j *whisperJob) resume() error {
-	text, err := os.ReadFile(j.statePath)
-	if errors.Is(err, fs.ErrNotExist) {
-		return removeState(j.report.path) // of an earlier import
-	}
-	if err != nil {
-		return err
-	}
-	was := whisperState{}
-	if err := json.Unmarshal(text, &was); err != nil {
-		return fmt.Errorf("%s is not the state of an import; remove it to begin again: %w", j.statePath, err)
-	}
-	if was.Root != j.state.Root || was.Prefix != j.state.Prefix {
-		return fmt.Errorf("%s is of an import of %s with the prefix %q; remove it to begin again", j.statePath, was.Root, was.Prefix)
-	}
-	if was.To != j.state.To {
-		return fmt.Errorf("%s is of an import into %s, not %s; remove it to import all files there, or name another state file with --state", j.statePath, was.To, j.state.To)
-	}
-	j.state, j.job.After, j.report.at = was, was.After, was.Reported
-	if was.After != "" {
-		fmt.Fprintf(j.stderr, "going on behind %s, after %s\n", was.After, count(was.Totals.Files, "file"))
-	}
-	return nil
-}
-
-// stateEvery is how often the state of an import of files is written.
-const stateEvery = time.Second
-
-// done takes what became of a file.
-func (j *whisperJob) done(o *wsp.Outcome) error {
-	j.state.Totals.Add(o)
-	j.state.After = o.Path
-	j.bytes += o.Bytes
-	if o.Points > 0 && (j.first == 0 || o.First < j.first) {
-		j.first = o.First
-	}
-	j.last = max(j.last, o.Last)
-	if j.proposal != nil && o.Header != nil {
-		j.proposal.Add(o.Series, o.Header)
-	}
-	for _, f := range o.Faults {
-		if err := j.fault(o.Path, f); err != nil {
-			return err
-		}
-	}
-	n := j.state.Totals
-	j.progress.update(0, j.bytes, j.total.Load(), fmt.Sprintf("%d files, %d points, %s, %s/s, %d files with faults",
-		n.Files, n.Points, size(j.bytes), size(j.progress.rate(j.bytes)), sum(n.Faulty)))
-	if j.proposal != nil || time.Since(j.saved) < stateEvery {
-		return nil
-	}
-	return j.save()
-}
-
-func sum(counts map[wsp.Reason]int64) (all int64) {
-	for _, n := range counts {
-		all += n
-	}
-	return all
-}
-
-func (j *whisperJob) fault(path string, f wsp.Fault) error {
-	text := fmt.Sprintf("%s: %s: %s\n", path, f.Reason, f.Text)
-	if j.proposal == nil {
-		return j.report.write(text)
-	}
-	j.progress.clear()
-	_, err := io.WriteString(j.stderr, text)
-	return err
-}
-
-func (j *whisperJob) save() error {
-	if j.state.After == "" {
-		return nil
-	}
-	j.saved, j.state.Reported = time.Now(), j.report.at
-	return saveState(j.statePath, &j.state)
-}
-
-// failed is the error of an import that is not complete.
-func (j *whisperJob) failed(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		err = errInterrupted
-	}
-	if j.proposal == nil && j.state.After != "" {
-		err = fmt.Errorf("%w; %s are imported; to continue, run the same command again", err, count(j.state.Totals.Files, "file"))
-	}
-	return err
-}
-
-// tell sums an import up.
-func (j *whisperJob) tell(t terminal, dry bool) error {
-	n := j.state.Totals
-	fmt.Fprintf(t.stderr, "%s, of which %d without points, %s in %s\n", count(n.Files, "file"), n.Empty, count(n.Points, "point"), time.Since(j.progress.began).Round(time.Millisecond))
+// tellWhisper sums an import up.
+func tellWhisper(t terminal, j *job.WhisperImport) error {
+	n, dry := j.Totals(), j.Proposal != nil
+	fmt.Fprintf(t.stderr, "%s, of which %d without points, %s in %s\n", units.Count(n.Files, "file"), n.Empty, units.Count(n.Points, "point"), j.Progress.Elapsed())
 	for _, reason := range slices.Sorted(maps.Keys(n.Faulty)) {
-		text := count(n.Faulty[reason], "file")
+		text := units.Count(n.Faulty[reason], "file")
 		if left := n.Left[reason]; left > 0 {
-			text += ", " + count(left, "point")
+			text += ", " + units.Count(left, "point")
 		}
 		fmt.Fprintf(t.stderr, "  %s: %s\n", reason, text)
 	}
 	if dry {
 		if n.Points > 0 {
-			fmt.Fprintf(t.stdout, "# %s of %s, from %s to %s, would be imported.\n\n", count(n.Points, "point"), count(n.Files, "file"), seconds(j.first), seconds(j.last))
+			fmt.Fprintf(t.stdout, "# %s of %s, from %s to %s, would be imported.\n\n", units.Count(n.Points, "point"), units.Count(n.Files, "file"), seconds(j.First), seconds(j.Last))
 		}
-		if err := j.proposal.WriteText(t.stdout); err != nil {
+		if err := j.Proposal.WriteText(t.stdout); err != nil {
 			return err
 		}
+		j.Rejected = "" // the faults were told
 	} else {
 		fmt.Fprintln(t.stdout, "Import finished\nAll done")
 	}
 	if n.Files == 0 && len(n.Faulty) == 0 {
-		return fmt.Errorf("there is no file *.wsp below %s", j.state.Root)
+		return fmt.Errorf("there is no file *.wsp below %s", j.Root)
 	}
-	return faultyFiles(sum(n.Faulty), j.report.path, dry)
+	return leftOut(wsp.Sum(n.Faulty), "fault", "found", j.Rejected)
 }
 
 func seconds(s int64) string { return time.Unix(s, 0).UTC().Format(time.RFC3339) }
-
-// A faultyError means that an import is complete but for what was wrong with files.
-type faultyError struct{ text string }
-
-func (e *faultyError) Error() string { return e.text }
-
-func faultyFiles(n int64, where string, dry bool) error {
-	if n == 0 {
-		return nil
-	}
-	text := "1 fault was found"
-	if n > 1 {
-		text = fmt.Sprintf("%d faults were found", n)
-	}
-	if !dry {
-		text += ", see " + where
-	}
-	return &faultyError{text}
-}

@@ -79,9 +79,9 @@ func (a *API) guard(h func(*placeWriter, *http.Request)) http.HandlerFunc {
 // clippedBytes is how many bytes of a client's text a message repeats.
 const clippedBytes = 100
 
-// Range reads start and end, ms since the Unix epoch, inclusive. Absent ones do
+// rangeOf reads start and end, ms since the Unix epoch, inclusive. Absent ones do
 // not restrict.
-func Range(start, end string) (model.TimeRange, error) {
+func rangeOf(start, end string) (model.TimeRange, error) {
 	within := model.AllTime
 	for _, b := range []struct {
 		name, text string
@@ -104,7 +104,7 @@ func Range(start, end string) (model.TimeRange, error) {
 
 func (a *API) export(w *placeWriter, r *http.Request) {
 	params := r.URL.Query()
-	within, err := Range(params.Get("start"), params.Get("end"))
+	within, err := rangeOf(params.Get("start"), params.Get("end"))
 	if err != nil {
 		httpapi.WriteErrors(w, http.StatusBadRequest, err.Error())
 		return

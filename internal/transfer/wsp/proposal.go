@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"varve/internal/graphite/whisper"
+	"varve/internal/units"
 )
 
 // Bounds of what a proposal remembers of the paths that it has seen.
@@ -108,19 +109,12 @@ func (g *grouping) text() string {
 		}
 		if pattern == "" {
 			fmt.Fprintf(&b, "# %s, such as %s, cannot be told apart from others by beginnings or ends of names:\n# %s\n\n",
-				pathsText(one.paths), one.example, strings.ReplaceAll(one.settings, "\n", "\n# "))
+				units.Count(one.paths, "path"), one.example, strings.ReplaceAll(one.settings, "\n", "\n# "))
 			continue
 		}
-		fmt.Fprintf(&b, "# %s, such as %s\n[%s]\npattern = %s\n%s\n\n", pathsText(one.paths), one.example, name, strings.ReplaceAll(pattern, "%", "%%"), one.settings)
+		fmt.Fprintf(&b, "# %s, such as %s\n[%s]\npattern = %s\n%s\n\n", units.Count(one.paths, "path"), one.example, name, strings.ReplaceAll(pattern, "%", "%%"), one.settings)
 	}
 	return b.String()
-}
-
-func pathsText(n int64) string {
-	if n == 1 {
-		return "1 path"
-	}
-	return fmt.Sprintf("%d paths", n)
 }
 
 // pattern finds a group's paths and no others, with as few alternatives as there are.

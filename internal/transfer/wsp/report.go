@@ -82,6 +82,14 @@ type Totals struct {
 	Left   map[Reason]int64 `json:"left,omitempty"`   // points that were left out
 }
 
+// Sum adds up counts.
+func Sum(counts map[Reason]int64) (all int64) {
+	for _, n := range counts {
+		all += n
+	}
+	return all
+}
+
 // Add adds an outcome.
 func (t *Totals) Add(o *Outcome) {
 	if o.Header != nil {

@@ -3,6 +3,7 @@ package remove
 import (
 	"context"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 	"sync/atomic"
@@ -60,6 +61,38 @@ func (r RepairReport) Share() float64 {
 // Changes is how many faults were found.
 func (r RepairReport) Changes() int64 {
 	return r.Unindexed + r.DeadRowKeys + r.DeadTagRows + r.DeadRowTimes + r.DeadNames
+}
+
+// WriteText writes the report for people. dry says that it is that of a dry run.
+func (r RepairReport) WriteText(to io.Writer, dry bool) {
+	added, removed := "added", "removed"
+	if dry {
+		added, removed = "would be added", "would be removed"
+	}
+	for _, row := range []struct {
+		what string
+		n    int64
+		then string
+	}{
+		{"rows of data_points", r.Rows, ""},
+		{"row keys", r.RowKeys, ""},
+		{"rows of the inverted index", r.TagRows, ""},
+		{"row times", r.RowTimes, ""},
+		{"names of metrics", r.Names, ""},
+		{"rows without index", r.Unindexed, added},
+		{"row keys without samples", r.DeadRowKeys, removed},
+		{"rows of the inverted index without row key", r.DeadTagRows, removed},
+		{"row times without row keys", r.DeadRowTimes, removed},
+		{"names of metrics without rows", r.DeadNames, removed},
+		{"row keys without samples that KairosDB may use", r.Kept, "left"},
+		{"keys of data_points that cannot be read", r.Unreadable, "left"},
+	} {
+		fmt.Fprintf(to, "%12d  %s", row.n, row.what)
+		if row.then != "" && row.n > 0 {
+			fmt.Fprintf(to, ": %s", row.then)
+		}
+		fmt.Fprintln(to)
+	}
 }
 
 const (

@@ -49,9 +49,14 @@ type preflight struct {
 	tables   map[string]cql.Table
 }
 
-// Preflight looks at a cluster and a keyspace that a server is to work on. It stores
-// nothing and makes nothing. The session must be connected.
-func Preflight(ctx context.Context, session *cql.Session, o PreflightOptions) ([]Finding, error) {
+// Preflight connects to a cluster and looks at it and at a keyspace that a server is to work
+// on. It stores nothing and makes nothing.
+func Preflight(ctx context.Context, o PreflightOptions) ([]Finding, error) {
+	session, err := connect(ctx, o.Session)
+	if err != nil {
+		return unreachable(ctx, o.Session, err), nil
+	}
+	defer session.Close()
 	p := &preflight{session: session, o: o}
 	for _, look := range []func(context.Context) error{p.lookAtNodes, p.lookAtClocks, p.lookAtKeyspace} {
 		if err := look(ctx); err != nil {
@@ -67,6 +72,46 @@ func Preflight(ctx context.Context, session *cql.Session, o PreflightOptions) ([
 		}
 	}
 	return p.findings, nil
+}
+
+// connectWait is how long a preflight looks for the cluster.
+const connectWait = 20 * time.Second
+
+// connect opens a session that is connected.
+func connect(ctx context.Context, c cql.Config) (*cql.Session, error) {
+	session, err := cql.Open(c, cql.Options{})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectWait)
+	defer cancel()
+	if err := session.Wait(ctx); err != nil {
+		session.Close()
+		return nil, err
+	}
+	return session, nil
+}
+
+// unreachable tells why there is no connection: the cluster is away, or has no node in
+// the data centre that is configured.
+func unreachable(ctx context.Context, c cql.Config, cause error) []Finding {
+	found := Finding{Grade: Bad, What: "connection", Text: cause.Error(),
+		Do: "check that Cassandra runs, and check cassandra.hosts, username, password and tls"}
+	if c.Datacenter == "" {
+		return []Finding{found}
+	}
+	named := c.Datacenter
+	c.Datacenter = ""
+	session, err := connect(ctx, c)
+	if err != nil {
+		return []Finding{found}
+	}
+	defer session.Close()
+	nodes, err := session.Nodes(ctx)
+	if err != nil {
+		return []Finding{found}
+	}
+	return []Finding{DatacenterFinding(named, nodes)}
 }
 
 func (p *preflight) add(grade Grade, what, text, do string) {

@@ -91,16 +91,16 @@ func TestDatacenterFinding(t *testing.T) {
 }
 
 // preflightOf is what is found of a keyspace.
-func preflightOf(t *testing.T, session *cql.Session, config cql.Config) string {
+func preflightOf(t *testing.T, config cql.Config) string {
 	t.Helper()
-	return preflightAs(t, session, config, RoleAll)
+	return preflightAs(t, config, RoleAll)
 }
 
-func preflightAs(t *testing.T, session *cql.Session, config cql.Config, role string) string {
+func preflightAs(t *testing.T, config cql.Config, role string) string {
 	t.Helper()
 	schema := DefaultConfig()
 	schema.Create, schema.Role = CreateTables, role
-	findings, err := Preflight(t.Context(), session, PreflightOptions{Session: config, Schema: schema, CoverRate: 2000})
+	findings, err := Preflight(t.Context(), PreflightOptions{Session: config, Schema: schema, CoverRate: 2000})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,17 +111,16 @@ func preflightAs(t *testing.T, session *cql.Session, config cql.Config, role str
 // stored by that.
 func TestPreflight(t *testing.T) {
 	config := cqltest.Config(originals.Cassandra(t))
-	missing := cqltest.Open(t, config, cql.Options{})
-	if got := preflightOf(t, missing, config); !strings.Contains(got, "bad keyspace: "+config.Keyspace+" is missing") {
+	if got := preflightOf(t, config); !strings.Contains(got, "bad keyspace: "+config.Keyspace+" is missing") {
 		t.Error(got)
 	}
 	session := cqltest.Keyspace(t, config, cql.Options{})
-	if got := preflightOf(t, session, config); !strings.Contains(got, "ok tables: none; the first start makes them") {
+	if got := preflightOf(t, config); !strings.Contains(got, "ok tables: none; the first start makes them") {
 		t.Error(got)
 	}
 	kairosrowstest.Load(t, session, "narrow")
 	before := dump(t, session)
-	got := preflightOf(t, session, config)
+	got := preflightOf(t, config)
 	for _, want := range []string{
 		"ok nodes: 1", "ok release: Cassandra ", "ok data centre: ", "ok clocks: ", "warn replication: one replica", "ok rows: unit MILLISECONDS",
 		"may read and write all tables", "ok tables: missing: varve_spec", "ok KairosDB: no node", "ok size: ", "ok coverage: at most ", "ok repair: varve repair takes some ",
@@ -141,15 +140,15 @@ func TestPreflight(t *testing.T) {
 		fmt.Sprintf("INSERT INTO service_index (service, service_key, key, value) VALUES ('_Hosts', 'Active', 'k1', 'old') USING TIMESTAMP %d", now-HostLife.Milliseconds()-1000),
 		fmt.Sprintf("INSERT INTO service_index (service, service_key, key, value) VALUES ('_Hosts', 'Active', 'varve-1', 'own') USING TIMESTAMP %d", now),
 		fmt.Sprintf("INSERT INTO service_index (service, service_key, key, value) VALUES ('_Hosts', 'Active', 'k2', 'kairos-2') USING TIMESTAMP %d", now-1000))
-	if got := preflightOf(t, session, config); !strings.Contains(got, "ok KairosDB: nodes: kairos-2 (") || strings.Contains(got, "own (") || strings.Contains(got, "old (") {
+	if got := preflightOf(t, config); !strings.Contains(got, "ok KairosDB: nodes: kairos-2 (") || strings.Contains(got, "own (") || strings.Contains(got, "old (") {
 		t.Error(got)
 	}
 	// As a read cluster, in which nothing is made.
-	if got := preflightAs(t, session, config, RoleRead); !strings.Contains(got, "warn tables: there is no inverted index") || strings.Contains(got, "ok repair") || strings.Contains(got, "bad ") {
+	if got := preflightAs(t, config, RoleRead); !strings.Contains(got, "warn tables: there is no inverted index") || strings.Contains(got, "ok repair") || strings.Contains(got, "bad ") {
 		t.Error(got)
 	}
 	cqltest.Must(t, session, "DROP TABLE row_keys")
-	if got := preflightOf(t, session, config); !strings.Contains(got, "row_keys") {
+	if got := preflightOf(t, config); !strings.Contains(got, "row_keys") {
 		t.Error(got)
 	}
 }
@@ -159,7 +158,7 @@ func TestPreflightOfMetadata(t *testing.T) {
 	config := cqltest.Config(originals.Cassandra(t))
 	session := cqltest.Keyspace(t, config, cql.Options{})
 	mustOpen(t, session, func(c *Config) { c.Role = RoleMeta })
-	got := preflightAs(t, session, config, RoleMeta)
+	got := preflightAs(t, config, RoleMeta)
 	if strings.Contains(got, "bad ") || strings.Contains(got, "missing") || strings.Contains(got, "ok rows") || !strings.Contains(got, "may read and write all tables") {
 		t.Error(got)
 	}

@@ -51,12 +51,12 @@ allow_filtering_enabled: false
 		t.Errorf("service keys are %q", got)
 	}
 
-	if got := preflightOf(t, clerk, config); !strings.Contains(got, "clerk lacks CREATE") || !strings.Contains(got, "clerk may read and write") {
+	if got := preflightOf(t, config); !strings.Contains(got, "clerk lacks CREATE") || !strings.Contains(got, "clerk may read and write") {
 		t.Errorf("preflight without the right to create:\n%s", got)
 	}
 	cqltest.Must(t, admin, fmt.Sprintf("REVOKE MODIFY ON KEYSPACE %s FROM clerk", admin.KeyspaceName()))
 	for until := time.Now().Add(time.Minute); ; { // nodes believe in rights for permissions_validity
-		got := preflightOf(t, clerk, config)
+		got := preflightOf(t, config)
 		if strings.Contains(got, "bad rights: clerk lacks MODIFY on data_points, ") && strings.Contains(got, "GRANT MODIFY ON KEYSPACE") {
 			break
 		}

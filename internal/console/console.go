@@ -1,17 +1,16 @@
-package main
+// Package console tells people how far a long command has come.
+package console
 
 import (
 	"fmt"
 	"io"
 	"os"
 	"time"
-
-	"varve/internal/units"
 )
 
-// A progress tells a person how far a long command has come: on a terminal a
+// A Progress tells a person how far a long command has come: on a terminal a
 // line that is written over, elsewhere a line now and then.
-type progress struct {
+type Progress struct {
 	w        io.Writer
 	terminal bool
 	now      func() time.Time
@@ -26,8 +25,9 @@ const (
 	barWidth  = 24
 )
 
-func newProgress(w io.Writer) *progress {
-	p := &progress{w: w, now: time.Now, began: time.Now(), told: time.Now()}
+// NewProgress returns a progress that begins now, by the clock given.
+func NewProgress(w io.Writer, now func() time.Time) *Progress {
+	p := &Progress{w: w, now: now, began: now(), told: now()}
 	if f, ok := w.(*os.File); ok {
 		info, err := f.Stat()
 		p.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
@@ -35,9 +35,12 @@ func newProgress(w io.Writer) *progress {
 	return p
 }
 
-// update says what is done, if it is time to. done of total is in any unit;
+// Restart begins another part of the work, with a forecast of its own.
+func (p *Progress) Restart() { p.began = p.now() }
+
+// Update says what is done, if it is time to. done of total is in any unit;
 // before is what an earlier run had done. A total of 0 is unknown.
-func (p *progress) update(before, done, total int64, what string) {
+func (p *Progress) Update(before, done, total int64, what string) {
 	now := p.now()
 	every := lineEvery
 	if p.terminal {
@@ -70,34 +73,18 @@ func (p *progress) update(before, done, total int64, what string) {
 
 const bar = "########################"
 
-// clear takes the line off the terminal, before other output.
-func (p *progress) clear() {
+// Clear takes the line off the terminal, before other output.
+func (p *Progress) Clear() {
 	if p.terminal && p.width > 0 {
 		fmt.Fprintf(p.w, "\r%*s\r", p.width, "")
 		p.width = 0
 	}
 }
 
-// rate is n per second since the beginning.
-func (p *progress) rate(n int64) int64 {
+// Rate is n per second since the beginning.
+func (p *Progress) Rate(n int64) int64 {
 	return int64(float64(n) / max(p.now().Sub(p.began).Seconds(), 1e-3))
 }
 
-// size renders bytes for people.
-func size(n int64) string {
-	switch {
-	case n >= int64(10*units.GiB):
-		return fmt.Sprintf("%.1f GiB", float64(n)/float64(units.GiB))
-	case n >= int64(10*units.MiB):
-		return fmt.Sprintf("%d MiB", n>>20)
-	}
-	return fmt.Sprintf("%d KiB", (n+1023)>>10)
-}
-
-// count says how many of something there are. one is its name in the singular.
-func count[N int | int64](n N, one string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %ss", n, one)
-}
+// Elapsed is the time since the beginning.
+func (p *Progress) Elapsed() time.Duration { return p.now().Sub(p.began).Round(time.Millisecond) }

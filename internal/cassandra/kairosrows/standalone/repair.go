@@ -1,0 +1,140 @@
+package standalone
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"varve/internal/cassandra/kairosrows"
+	"varve/internal/cassandra/kairosrows/remove"
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/cassandra/kairosrows/write"
+	"varve/internal/console"
+	"varve/internal/statefile"
+	"varve/internal/store"
+	"varve/internal/work"
+)
+
+// A Repair puts the index tables of a keyspace right. It waits for a cluster that is away,
+// and goes on where an interrupted one of the same keyspace was.
+type Repair struct {
+	DryRun bool
+	Rate   int       // rows and row keys a second at most; 0: no limit
+	State  string    // the state file
+	Stderr io.Writer // is told how far it has come
+
+	state repairState
+	saved time.Time
+}
+
+// A repairState is what the file of a repair holds that is not complete.
+type repairState struct {
+	Keyspace string    `json:"keyspace"`
+	Hosts    []string  `json:"hosts"`
+	DryRun   bool      `json:"dry_run"`
+	Begun    time.Time `json:"begun"`
+
+	Report *remove.RepairReport `json:"report"`
+}
+
+const (
+	// saveEvery is how often it is written down how far a repair has come.
+	saveEvery = time.Second
+
+	// retryPause is the time until Cassandra is tried again, patience how long it is.
+	retryPause = 2 * time.Second
+	patience   = 2 * time.Minute
+)
+
+// Begin reads what an interrupted repair of the same keyspace has left. It fails if the state
+// cannot be written: better now than after an hour.
+func (j *Repair) Begin(keyspace string, hosts []string) error {
+	j.state = repairState{Keyspace: keyspace, Hosts: hosts, DryRun: j.DryRun, Begun: time.Now().UTC()}
+	var before repairState
+	found, err := statefile.Read(j.State, &before)
+	if err != nil {
+		return err
+	}
+	if !found {
+		return j.save()
+	}
+	if before.Keyspace != keyspace || !slices.Equal(before.Hosts, hosts) || before.DryRun != j.DryRun {
+		return fmt.Errorf("%s is of a repair of keyspace %s of %s, dry run %t; remove it to begin again, or name another file with --state",
+			j.State, before.Keyspace, strings.Join(before.Hosts, ","), before.DryRun)
+	}
+	j.state = before
+	if r := before.Report; r != nil {
+		fmt.Fprintf(j.Stderr, "going on with the repair of %s: %s, %.1f%%\n", before.Begun.Format(time.RFC3339), r.Phase, 100*r.Share())
+	}
+	return nil
+}
+
+// save writes down how far the repair has come.
+func (j *Repair) save() error {
+	if err := statefile.Write(j.State, &j.state); err != nil {
+		return fmt.Errorf("write down how far the repair has come; --state names another file: %w", err)
+	}
+	return nil
+}
+
+// Run repairs until all is done, ctx ends, or Cassandra is away for longer than patience.
+// services is as in [remove.Options].
+func (j *Repair) Run(ctx context.Context, k *Keyspace, settings kairosrows.Settings, node string, services func() (*schema.Keyspace, error)) (report remove.RepairReport, err error) {
+	w, err := write.New(k.Rows, settings.Write, write.Options{})
+	if err != nil {
+		return report, err
+	}
+	defer w.Close()
+	d, err := remove.New(k.Rows, w, settings.Delete, remove.Options{Node: node, Services: services})
+	if err != nil {
+		return report, err
+	}
+	defer d.Close()
+	bar := console.NewProgress(j.Stderr, time.Now)
+	phase, before := "", int64(0)
+	alive := time.Now()
+	o := remove.RepairOptions{
+		DryRun: j.DryRun, Rate: j.Rate,
+		Progress: func(r remove.RepairReport) {
+			alive = time.Now()
+			done := int64(r.Share() * 1000)
+			if r.Phase != phase {
+				phase, before = r.Phase, done
+				bar.Restart()
+			}
+			bar.Update(before, done, 1000, fmt.Sprintf("%s, %d found", r.Phase, r.Changes()))
+		},
+		Keep: func(r remove.RepairReport) {
+			j.state.Report = &r
+			if time.Since(j.saved) >= saveEvery {
+				j.saved = time.Now()
+				if err := j.save(); err != nil {
+					bar.Clear()
+					fmt.Fprintln(j.Stderr, err)
+				}
+			}
+		},
+	}
+	for {
+		o.From = j.state.Report
+		report, err = d.Repair(ctx, o)
+		bar.Clear()
+		var away *store.UnavailableError
+		if !errors.As(err, &away) || ctx.Err() != nil || time.Since(alive) >= patience {
+			break
+		}
+		fmt.Fprintf(j.Stderr, "%v; it is tried again\n", err)
+		if work.Pause(ctx, retryPause) != nil {
+			break
+		}
+	}
+	if err == nil {
+		return report, os.Remove(j.State)
+	}
+	return report, errors.Join(err, j.save())
+}

@@ -1,0 +1,90 @@
+package standalone
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"varve/internal/cassandra/cql"
+	"varve/internal/cassandra/cql/cqltest"
+	"varve/internal/cassandra/kairosrows"
+	"varve/internal/cassandra/kairosrows/kairosrowstest"
+	"varve/internal/cassandra/kairosrows/remove"
+	"varve/internal/cassandra/kairosrows/schema"
+	"varve/internal/originals"
+)
+
+// A repair goes on with what an earlier one of the same keyspace has left, and with nothing else.
+func TestBegin(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x.state")
+	var said bytes.Buffer
+	j := &Repair{State: path, Stderr: &said}
+	if err := j.Begin("k", []string{"a"}); err != nil {
+		t.Fatal(err)
+	}
+	j.state.Report = &remove.RepairReport{Phase: "row keys", Rows: 7}
+	if err := j.save(); err != nil {
+		t.Fatal(err)
+	}
+	again := &Repair{State: path, Stderr: &said}
+	if err := again.Begin("k", []string{"a"}); err != nil || again.state.Report.Rows != 7 || !strings.Contains(said.String(), "going on with the repair of ") {
+		t.Errorf("%v, %+v, %s", err, again.state, &said)
+	}
+	for _, c := range []struct {
+		j        *Repair
+		keyspace string
+		host     string
+		want     string
+	}{
+		{&Repair{State: path}, "other", "a", "is of a repair of keyspace k of a, dry run false"},
+		{&Repair{State: path}, "k", "b", "is of a repair of keyspace k of a"},
+		{&Repair{State: path, DryRun: true}, "k", "a", "is of a repair of keyspace k of a"},
+		{&Repair{State: filepath.Join(path, "nosuch")}, "k", "a", ""},
+		{&Repair{State: path + ".none/x"}, "k", "a", "--state names another file"},
+	} {
+		if err := c.j.Begin(c.keyspace, []string{c.host}); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %s", c, err, c.want)
+		}
+	}
+}
+
+// A repair that is interrupted keeps its state; the next one goes on and removes it.
+func TestRepair(t *testing.T) {
+	config := cqltest.Config(originals.Cassandra(t))
+	session := cqltest.Keyspace(t, config, cql.Options{})
+	kairosrowstest.Load(t, session, "narrow")
+	settings := kairosrows.DefaultSettings()
+	k, err := Open(t.Context(), config, settings, schema.RoleAll, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer k.Close()
+	path := filepath.Join(t.TempDir(), "x.state")
+	run := func(ctx context.Context) (remove.RepairReport, error) {
+		t.Helper()
+		j := &Repair{State: path, Stderr: io.Discard}
+		if err := j.Begin(config.Keyspace, config.Hosts); err != nil {
+			t.Fatal(err)
+		}
+		return j.Run(ctx, k, settings, "test", nil)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := run(ctx); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
+	}
+	if report, err := run(t.Context()); err != nil || !report.Done || report.Rows == 0 {
+		t.Errorf("%+v, %v", report, err)
+	}
+	if _, err := os.Stat(path); !os.IsNotExist(err) {
+		t.Errorf("the state is left: %v", err)
+	}
+}

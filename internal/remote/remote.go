@@ -1,0 +1,148 @@
+// Package remote is a running server as commands see it: they ask it over HTTP, with the
+// token and the authority that the environment names.
+package remote
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+
+	"varve/internal/clip"
+)
+
+// Variables with which commands reach a server that asks who they are.
+const (
+	tokenVariable = "VARVE_TOKEN"   // what they show
+	caVariable    = "VARVE_CA_FILE" // the authority of the server's certificate; with it they speak TLS
+)
+
+// maxAnswer bounds what is read of an answer.
+const maxAnswer = 256 << 20
+
+// A Server is asked over HTTP.
+type Server struct {
+	Addr   string // host:port
+	client *http.Client
+	scheme string
+	token  string
+}
+
+// New returns the server at an address, host:port. It does not ask it yet: an error is one
+// of the address or of the environment.
+func New(addr string) (*Server, error) {
+	s := &Server{Addr: Dialable(addr), client: http.DefaultClient, scheme: "http", token: strings.TrimSpace(os.Getenv(tokenVariable))}
+	if _, err := http.NewRequest(http.MethodGet, s.scheme+"://"+s.Addr, nil); err != nil {
+		return nil, fmt.Errorf("address of the server: %w", err)
+	}
+	path := os.Getenv(caVariable)
+	if path == "" {
+		return s, nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("environment %s: %w", caVariable, err)
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("environment %s: %s has no certificate in PEM", caVariable, path)
+	}
+	own := http.DefaultTransport.(*http.Transport).Clone()
+	own.TLSClientConfig = &tls.Config{RootCAs: pool}
+	s.client, s.scheme = &http.Client{Transport: own}, "https"
+	return s, nil
+}
+
+// Dialable turns the address of a listener on all interfaces into one that can be
+// connected to from this machine.
+func Dialable(addr string) string {
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return addr
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+// A StatusError is an answer that is not 200.
+type StatusError struct {
+	Status int
+	text   string
+}
+
+func (e *StatusError) Error() string { return e.text }
+
+// Refusal is the error that an answer with some text is: the errors that it lists, else the
+// text itself.
+func (s *Server) Refusal(status int, text []byte) *StatusError {
+	var refusal struct{ Errors []string }
+	if json.Unmarshal(text, &refusal) == nil && len(refusal.Errors) > 0 {
+		return &StatusError{status, strings.Join(refusal.Errors, "\n")}
+	}
+	return &StatusError{status, strings.TrimSpace(fmt.Sprintf("the server at %s answers %d %s %s",
+		s.Addr, status, http.StatusText(status), clip.Text(string(bytes.TrimSpace(text)), 300)))}
+}
+
+func (s *Server) send(ctx context.Context, method, path, kind string, body []byte) (*http.Response, error) {
+	request, err := http.NewRequestWithContext(ctx, method, s.scheme+"://"+s.Addr+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if kind != "" {
+		request.Header.Set("Content-Type", kind)
+	}
+	if s.token != "" {
+		request.Header.Set("Authorization", "Bearer "+s.token)
+	}
+	response, err := s.client.Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("ask the server at %s: %w", s.Addr, err)
+	}
+	return response, nil
+}
+
+// Exchange sends a request and returns the answer's status, whatever it is, and its text.
+// kind is the type of the body, if it has one that matters.
+func (s *Server) Exchange(ctx context.Context, method, path, kind string, body []byte) (status int, text []byte, err error) {
+	response, err := s.send(ctx, method, path, kind, body)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer response.Body.Close()
+	text, err = io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	return response.StatusCode, text, err
+}
+
+// Ask sends a request and returns the answer, whose body the caller closes. An answer that
+// is not 200 is a *StatusError.
+func (s *Server) Ask(ctx context.Context, method, path string, body []byte) (*http.Response, error) {
+	response, err := s.send(ctx, method, path, "", body)
+	if err != nil || response.StatusCode == http.StatusOK {
+		return response, err
+	}
+	defer response.Body.Close()
+	text, _ := io.ReadAll(io.LimitReader(response.Body, 64<<10))
+	return nil, s.Refusal(response.StatusCode, text)
+}
+
+// Read reads the JSON of an answer of 200.
+func (s *Server) Read(ctx context.Context, method, path string, body []byte, into any) error {
+	response, err := s.Ask(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if err := json.NewDecoder(io.LimitReader(response.Body, maxAnswer)).Decode(into); err != nil {
+		return fmt.Errorf("answer of the server: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package remote
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"varve/internal/server/tlstest"
+)
+
+func TestAnswers(t *testing.T) {
+	t.Setenv(tokenVariable, " secret\n")
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer secret" {
+			t.Errorf("shows %q", r.Header.Get("Authorization"))
+		}
+		switch body, _ := io.ReadAll(r.Body); r.URL.Path {
+		case "/echo":
+			io.WriteString(w, r.Method+" "+r.Header.Get("Content-Type")+" "+string(body))
+		case "/json":
+			io.WriteString(w, `{"a":1}`)
+		case "/errors":
+			w.WriteHeader(400)
+			io.WriteString(w, `{"errors":["one","two"]}`)
+		default:
+			w.WriteHeader(503)
+			io.WriteString(w, "<html>\n")
+		}
+	}))
+	defer s.Close()
+	server, err := New(strings.TrimPrefix(s.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, text, err := server.Exchange(t.Context(), "POST", "/echo", "text/x", []byte("body"))
+	if status != 200 || string(text) != "POST text/x body" || err != nil {
+		t.Errorf("%d %s, %v", status, text, err)
+	}
+	var into struct{ A int }
+	if err := server.Read(t.Context(), "GET", "/json", nil, &into); err != nil || into.A != 1 {
+		t.Errorf("%+v, %v", into, err)
+	}
+	if err := server.Read(t.Context(), "GET", "/echo", nil, &into); err == nil || !strings.HasPrefix(err.Error(), "answer of the server: ") {
+		t.Error(err)
+	}
+	for path, want := range map[string]string{"/errors": "one\ntwo", "/else": "the server at " + server.Addr + " answers 503 Service Unavailable <html>"} {
+		refused := (*StatusError)(nil)
+		if _, err := server.Ask(t.Context(), "GET", path, nil); !errors.As(err, &refused) || err.Error() != want || refused.Status/100 < 4 {
+			t.Errorf("%s: %v, want %s", path, err, want)
+		}
+	}
+	s.Close()
+	if _, _, err := server.Exchange(t.Context(), "GET", "/echo", "", nil); err == nil || !strings.HasPrefix(err.Error(), "ask the server at "+server.Addr+": ") {
+		t.Error(err)
+	}
+}
+
+// With an authority in the environment commands speak TLS, and believe its servers only.
+func TestAuthority(t *testing.T) {
+	dir := t.TempDir()
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	trusted := tlstest.NewAuthority(t)
+	pair, err := tls.X509KeyPair(trusted.Issue("server"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.TLS = &tls.Config{Certificates: []tls.Certificate{pair}}
+	s.Config.ErrorLog = nil
+	s.StartTLS()
+	defer s.Close()
+	for name, c := range map[string]struct {
+		pem  []byte
+		good bool
+	}{"trusted": {trusted.PEM, true}, "another": {tlstest.NewAuthority(t).PEM, false}} {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, c.pem, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		t.Setenv(caVariable, path)
+		server, err := New(strings.TrimPrefix(s.URL, "https://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := server.Exchange(context.Background(), "GET", "/", "", nil); (err == nil) != c.good {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	empty := filepath.Join(dir, "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{empty, filepath.Join(dir, "nosuch")} {
+		t.Setenv(caVariable, path)
+		if _, err := New("127.0.0.1:1"); err == nil || !strings.HasPrefix(err.Error(), "environment VARVE_CA_FILE: ") {
+			t.Error(err)
+		}
+	}
+}
+
+func TestAddress(t *testing.T) {
+	for addr, want := range map[string]string{"0.0.0.0:80": "127.0.0.1:80", "[::]:80": "127.0.0.1:80", "db:80": "db:80", "10.0.0.1:80": "10.0.0.1:80", "odd": "odd"} {
+		if s, err := New(addr); err != nil || s.Addr != want {
+			t.Errorf("%s: %+v, %v", addr, s, err)
+		}
+	}
+	if _, err := New("a b"); err == nil {
+		t.Error("a blank is taken in an address")
+	}
+}

@@ -1,0 +1,84 @@
+// Package statefile keeps how far a long command has come, so that it can be interrupted
+// and go on where it was, and reports beside it what the command left out.
+package statefile
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+)
+
+// Read reads the state that an interrupted command has left. found is false if there is none.
+func Read(path string, into any) (found bool, err error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if err := json.Unmarshal(text, into); err != nil {
+		return false, fmt.Errorf("%s is not the state of such a command; remove it to begin again, or name another file with --state: %w", path, err)
+	}
+	return true, nil
+}
+
+// Write writes a state. The file is replaced, so that there is always a whole one.
+func Write(path string, state any) error {
+	text, err := json.Marshal(state)
+	if err != nil {
+		return err
+	}
+	fresh := path + ".new"
+	if err := os.WriteFile(fresh, append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(fresh, path)
+}
+
+// Remove removes a file, which need not be there.
+func Remove(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
+}
+
+// A Report is a file with what a command has left out. What was reported after the last
+// state is reported again, over what there is.
+type Report struct {
+	Path string
+	At   int64    // bytes that were written
+	f    *os.File // nil before the first text
+}
+
+// Add appends a text.
+func (r *Report) Add(text string) error {
+	if r.f == nil {
+		f, err := os.OpenFile(r.Path, os.O_WRONLY|os.O_CREATE, 0o644)
+		if err != nil {
+			return err
+		}
+		r.f = f
+		if err := f.Truncate(r.At); err != nil {
+			return err
+		}
+		if _, err := f.Seek(r.At, io.SeekStart); err != nil {
+			return err
+		}
+	}
+	n, err := r.f.WriteString(text)
+	r.At += int64(n)
+	return err
+}
+
+// Close closes the file, which is there if something was reported.
+func (r *Report) Close() error {
+	if r.f == nil {
+		return nil
+	}
+	return r.f.Close()
+}

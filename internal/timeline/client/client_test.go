@@ -1,0 +1,280 @@
+package client
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/prometheus/client_golang/prometheus"
+	"go.uber.org/goleak"
+
+	"varve/internal/httpapi"
+	"varve/internal/ingest"
+	"varve/internal/query"
+	"varve/internal/remote"
+	"varve/internal/store/storetest"
+	"varve/internal/timeline"
+	"varve/internal/timeline/api"
+	"varve/internal/timeline/local"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// A world is a server of timelines, which can be restarted at its address.
+type world struct {
+	*remote.Server
+	handler  http.Handler
+	stopping chan struct{}
+	running  *httptest.Server
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	shelf, err := local.Open(vfs.NewMem(), "timelines", local.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := timeline.DefaultConfig()
+	engine, err := timeline.Open(shelf, timeline.Options{Config: config, Upkeep: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	samples, registry := storetest.NewReference(nil), prometheus.NewRegistry()
+	pipeline := ingest.New(samples, ingest.DefaultConfig(), ingest.Options{Registerer: registry})
+	mux := http.NewServeMux()
+	for _, r := range api.New(api.Options{
+		Engine: engine, Config: config, Pipeline: pipeline, Metric: registry, Queries: query.New(samples, query.DefaultConfig(), registry, time.Now),
+	}).Routes() {
+		mux.Handle(r.Method+" "+r.Path, r.Checked())
+	}
+	w := &world{handler: mux}
+	w.start(t, "127.0.0.1:0")
+	if w.Server, err = remote.New(w.running.Listener.Addr().String()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		w.stop()
+		http.DefaultClient.CloseIdleConnections()
+		pipeline.Close()
+		engine.Close()
+		shelf.Close()
+	})
+	return w
+}
+
+func (w *world) start(t *testing.T, addr string) {
+	t.Helper()
+	listener, err := net.Listen("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stopping := make(chan struct{})
+	w.stopping, w.running = stopping, httptest.NewUnstartedServer(w.handler)
+	w.running.Listener.Close()
+	w.running.Listener = listener
+	w.running.Config.BaseContext = func(net.Listener) context.Context {
+		return httpapi.WithStopping(context.Background(), stopping)
+	}
+	w.running.Start()
+}
+
+func (w *world) stop() {
+	close(w.stopping)
+	w.running.Close()
+}
+
+func (w *world) append(t *testing.T, name string, a *Appender, text string) (refused string) {
+	t.Helper()
+	var to bytes.Buffer
+	a.Server, a.Timeline, a.Refused = w.Server, name, &to
+	if err := a.Append(t.Context(), strings.NewReader(text)); err != nil {
+		t.Fatal(err)
+	}
+	return to.String()
+}
+
+func event(i int) string { return fmt.Sprintf(`{"time":%d,"id":"e%d","type":"","data":%d}`, i, i, i) }
+
+func collect(t *testing.T, texts iter.Seq2[json.RawMessage, error]) (all []string) {
+	t.Helper()
+	for text, err := range texts {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, string(text))
+	}
+	return all
+}
+
+// Lines are appended as events, in several blocks, and read page by page.
+func TestAppendAndRead(t *testing.T) {
+	w := newWorld(t)
+	const many = 2*MaxPage + 300
+	var text strings.Builder
+	var want []string
+	for i := range many {
+		text.WriteString(event(i) + "\n\n")
+		want = append(want, event(i))
+	}
+	a := &Appender{JSON: true}
+	refused := w.append(t, "a/b", a, text.String()+`{"time":6}`+"\n")
+	if a.Accepted != many || a.Rejected != 1 || !strings.HasPrefix(refused, fmt.Sprintf("line %d: the event has no", 2*many+1)) {
+		t.Errorf("%d accepted, %d rejected: %s", a.Accepted, a.Rejected, refused)
+	}
+	up := url.Values{"order": {"asc"}}
+	for limit, n := range map[int]int{0: many, 1: 1, MaxPage: MaxPage, MaxPage + 1: MaxPage + 1, many + 1: many} {
+		if got := collect(t, Events(t.Context(), w.Server, Query{Timelines: []string{"a/b"}, Limit: limit, Filter: up})); !slices.Equal(got, want[:n]) {
+			t.Errorf("limit %d: %d events, want %d", limit, len(got), n)
+		}
+	}
+	w.append(t, "..", &Appender{JSON: true}, `{"time":7,"id":"x","data":0}`)
+	got := collect(t, Events(t.Context(), w.Server, Query{Timelines: []string{"a/b", ".."}, Filter: url.Values{"from": {"7"}, "until": {"7"}}}))
+	if len(got) != 2 || !strings.Contains(got[0]+got[1], `"timeline":".."`) {
+		t.Errorf("of two timelines: %q", got)
+	}
+	if names := collect(t, Timelines(t.Context(), w.Server)); len(names) != 2 || !strings.HasPrefix(names[1], `{"name":"a/b"`) {
+		t.Errorf("timelines: %q", names)
+	}
+	for _, err := range Events(t.Context(), w.Server, Query{Timelines: []string{"a/b"}, Filter: url.Values{"order": {"up"}}}) {
+		if err == nil || !strings.Contains(err.Error(), "order") {
+			t.Error(err)
+		}
+	}
+}
+
+// The time of a line is at its beginning, or that of now, which grows with each line.
+func TestLines(t *testing.T) {
+	w := newWorld(t)
+	a := &Appender{Run: "r", Type: "line", TimeFormat: "2006-01-02  15:04 MST"}
+	refused := w.append(t, "log", a, "2024-03-10 12:00  UTC one\n2024-03-10 12:00 UTC two\xff\nnone\n")
+	if a.Accepted != 2 || a.Rejected != 1 || !strings.HasPrefix(refused, "line 3: the line does not begin with a time such as 2006") {
+		t.Errorf("%d accepted, %d rejected: %s", a.Accepted, a.Rejected, refused)
+	}
+	got := collect(t, Events(t.Context(), w.Server, Query{Timelines: []string{"log"}}))
+	if len(got) != 2 || got[0] != `{"time":1710072000000,"id":"r-0000000002","type":"line","data":"2024-03-10 12:00 UTC two`+"\uFFFD"+`"}` {
+		t.Errorf("%q", got)
+	}
+	before := time.Now().UnixMicro()
+	w.append(t, "now", &Appender{Run: "r"}, "b\na\nc\n")
+	var texts []string
+	for _, text := range collect(t, Events(t.Context(), w.Server, Query{Timelines: []string{"now"}, Filter: url.Values{"order": {"asc"}}})) {
+		var e struct {
+			Time   int64 `json:"time"`
+			TimeUS int64 `json:"time_us"`
+			Data   string
+		}
+		if err := json.Unmarshal([]byte(text), &e); err != nil || max(e.Time*1000, e.TimeUS) < before/1000*1000 {
+			t.Errorf("%s, %v", text, err)
+		}
+		texts = append(texts, e.Data)
+	}
+	if !slices.Equal(texts, []string{"b", "a", "c"}) {
+		t.Errorf("order %q", texts)
+	}
+}
+
+// Lines are sent as they come, and an appender that is interrupted ends.
+func TestInterruptedAppend(t *testing.T) {
+	w := newWorld(t)
+	in, out := io.Pipe()
+	ctx, interrupt := context.WithCancel(t.Context())
+	a := &Appender{Server: w.Server, Timeline: "a", JSON: true, Refused: io.Discard}
+	ended := make(chan error)
+	go func() { ended <- a.Append(ctx, in) }()
+	for i := range 2 {
+		io.WriteString(out, event(i)+"\n")
+		for len(collect(t, Events(t.Context(), w.Server, Query{Timelines: []string{"a"}}))) <= i { // a pause sends it
+		}
+	}
+	interrupt()
+	if err := <-ended; a.Accepted != 2 && (a.Accepted != 1 || !errors.Is(err, context.Canceled)) { // the answer was on its way
+		t.Errorf("%d accepted, %v", a.Accepted, err)
+	}
+	out.Close()
+}
+
+func TestLayout(t *testing.T) {
+	w := newWorld(t)
+	w.append(t, "a", &Appender{JSON: true}, event(1))
+	was, err := Layout(t.Context(), w.Server, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	now, err := Propose(t.Context(), w.Server, "a", map[string]any{"partitions": 3})
+	if err != nil || !strings.Contains(string(now), `"partitions":3`) || strings.Contains(string(was), `"partitions":3`) {
+		t.Errorf("%s, then %s, %v", was, now, err)
+	}
+	if text, err := Stats(t.Context(), w.Server, "a"); err != nil || !strings.Contains(string(text), `"newest":`) {
+		t.Errorf("%s, %v", text, err)
+	}
+	if _, err := Stats(t.Context(), w.Server, "never"); err == nil || !strings.Contains(err.Error(), "not found") {
+		t.Error(err)
+	}
+}
+
+// A follower prints the newest events and those that arrive, each once, also after the server
+// was started again, until it is interrupted.
+func TestFollow(t *testing.T) {
+	w := newWorld(t)
+	put := func(i int) {
+		t.Helper()
+		w.append(t, "t", &Appender{JSON: true}, event(i))
+	}
+	for i := range 5 {
+		put(i)
+	}
+	out, to := io.Pipe()
+	var errs bytes.Buffer
+	f := &Follower{Server: w.Server, Timeline: "t", Newest: 3, Out: to, Errors: &errs}
+	ctx, interrupt := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- f.Follow(ctx) }()
+	lines := bufio.NewScanner(out)
+	want := func(from, until int) {
+		t.Helper()
+		for i := from; i <= until; i++ {
+			if !lines.Scan() || lines.Text() != event(i) {
+				t.Fatalf("%q, want event %d", lines.Text(), i)
+			}
+		}
+	}
+	want(2, 4)
+	put(5)
+	want(5, 5)
+	w.stop()
+	w.start(t, w.Addr)
+	put(6)
+	want(6, 6)
+	interrupt()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+
+	late := &Follower{Server: w.Server, Timeline: "t", Newest: 3, Cursor: f.Cursor, Out: to, Errors: &errs}
+	ctx, interrupt = context.WithCancel(t.Context())
+	go func() { ended <- late.Follow(ctx) }()
+	put(7)
+	want(7, 7)
+	interrupt()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	wrong := &Follower{Server: w.Server, Timeline: "t", Cursor: "x", Out: to, Errors: &errs}
+	if err := wrong.Follow(t.Context()); err == nil || !strings.Contains(err.Error(), "cursor") {
+		t.Error(err)
+	}
+}

@@ -1,0 +1,118 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"varve/internal/console"
+	"varve/internal/model"
+	"varve/internal/units"
+)
+
+// An Export writes the points of a source to a file.
+type Export struct {
+	Source   Source
+	Path     string    // packed if it ends in .gz; "": Stdout is written
+	Stdout   io.Writer // cannot be gone on with
+	Append   bool      // to what is in the file
+	Recovery string    // the file with the names of finished metrics; "": none
+	Only     []string  // metrics; nil: all
+	Within   model.TimeRange
+	Progress *console.Progress
+
+	Metrics int64    // that are finished
+	Bytes   int64    // written, unpacked
+	Unknown []string // metrics of Only that do not exist
+
+	out     *exportFile
+	total   int64   // metrics
+	skipped int64   // metrics that an earlier run has finished
+	share   float64 // part of the current metric that is written
+	shared  bool    // share is known
+}
+
+// CanGoOn reports whether the export has begun and another run goes on where this one ended.
+func (e *Export) CanGoOn() bool { return e.out != nil && e.Recovery != "" && e.Path != "" }
+
+// Run exports what an earlier run has not.
+func (e *Export) Run(ctx context.Context) (err error) {
+	recovery, err := openRecovery(e.Recovery)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, recovery.close()) }()
+	if e.out, err = openExport(e.Path, e.Stdout, e.Append, len(recovery.done) > 0); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, e.out.close()) }()
+	names := e.Only
+	if names == nil {
+		if names, err = metricsOf(ctx, e.Source, func(string) bool { return true }); err != nil {
+			return err
+		}
+	}
+	e.total = int64(len(names))
+	for _, name := range names {
+		if recovery.done[name] {
+			e.skipped++
+			e.Metrics++
+			continue
+		}
+		if err := e.metric(ctx, name); err != nil {
+			return err
+		}
+		e.Metrics++
+		if err := recovery.note(name, e.out); err != nil {
+			return err
+		}
+	}
+	return recovery.flush(e.out)
+}
+
+// metric exports one metric.
+func (e *Export) metric(ctx context.Context, name string) error {
+	before := e.Bytes
+	e.share, e.shared = 0, false
+	if err := e.Source.Export(ctx, name, e.Within, exportWriter{e}, e.series); err != nil {
+		return err
+	}
+	if e.Only != nil && e.Bytes == before { // nothing in the range, or no such metric
+		there, err := e.Source.Has(ctx, name)
+		if err != nil {
+			return err
+		}
+		if !there {
+			e.Unknown = append(e.Unknown, name)
+		}
+	}
+	return e.out.endMetric()
+}
+
+// series records which part of the current metric is written.
+func (e *Export) series(series, of int) {
+	e.share, e.shared = float64(series)/float64(max(of, 1)), true
+}
+
+// tell shows the progress in thousandths of a metric, since one metric may hold
+// all points. A server does not say how much of a metric it has sent.
+func (e *Export) tell() {
+	const parts = 1000
+	total := e.total * parts
+	if e.total == 1 && !e.shared {
+		total = 0
+	}
+	e.Progress.Update(e.skipped*parts, e.Metrics*parts+int64(e.share*parts), total,
+		fmt.Sprintf("%d of %d metrics, %s, %s/s", e.Metrics, e.total, units.Bytes(e.Bytes).Text(), units.Bytes(e.Progress.Rate(e.Bytes)).Text()))
+}
+
+// An exportWriter counts what goes to the file.
+type exportWriter struct{ *Export }
+
+func (w exportWriter) Write(p []byte) (int, error) {
+	n, err := w.out.w.Write(p)
+	w.Bytes += int64(n)
+	w.tell()
+	return n, err
+}

@@ -1,0 +1,151 @@
+package job
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"sync/atomic"
+
+	"varve/internal/console"
+	"varve/internal/statefile"
+	"varve/internal/transfer"
+	"varve/internal/units"
+)
+
+// An Import reads a file of lines into a sink.
+type Import struct {
+	In       *os.File
+	Path     string // of In; "": it is the standard input, and the import cannot be continued
+	State    string // the state file; "": Path.state
+	Rejected string // where rejected lines are reported; "": Path.rejected, or Stderr without Path
+	To       string // the name of the place that the points go to
+	Sink     transfer.Sink
+	MaxLine  int
+
+	Stderr   io.Writer
+	Progress *console.Progress
+
+	state  importState
+	report statefile.Report
+	before int64 // bytes of the file that an earlier run has read
+	total  int64
+}
+
+// An importState is what a state file holds.
+type importState struct {
+	transfer.Position
+	Head     string `json:"head"`     // of the file that is imported: hash of its beginning
+	To       string `json:"to"`       // where the points go
+	Reported int64  `json:"reported"` // bytes of the report of rejected lines
+}
+
+// Run imports what an earlier run has not, and returns how far it came.
+func (j *Import) Run(ctx context.Context) (at transfer.Position, err error) {
+	if j.Path != "" {
+		j.State, j.Rejected = cmp.Or(j.State, j.Path+".state"), cmp.Or(j.Rejected, j.Path+".rejected")
+		if err := j.resume(); err != nil {
+			return at, err
+		}
+	}
+	j.report.Path = j.Rejected
+	if info, err := j.In.Stat(); err == nil && info.Mode().IsRegular() {
+		j.total = info.Size()
+	}
+	read := &readCounter{r: j.In}
+	text, err := transfer.Unpack(read)
+	if err != nil {
+		return at, fmt.Errorf("unpack %s: %w", j.Path, err)
+	}
+	if _, err := io.CopyN(io.Discard, text, j.state.Offset); err != nil {
+		return at, fmt.Errorf("go to where the last import stopped in %s: %w", j.Path, err)
+	}
+	j.before = read.n.Load()
+	defer func() { err = errors.Join(err, j.report.Close()) }()
+	m := &transfer.Import{Sink: j.Sink, MaxLine: j.MaxLine, Reject: j.reject, Acknowledge: func(p transfer.Position) error {
+		n := read.n.Load()
+		j.Progress.Update(j.before, n, j.total, fmt.Sprintf("%s read, %d lines, %d points, %d lines rejected, %s/s",
+			units.Bytes(n).Text(), p.Line, p.Points, p.Rejected, units.Bytes(j.Progress.Rate(n-j.before)).Text()))
+		return j.acknowledge(p)
+	}}
+	at, err = m.Run(ctx, text, j.state.Position)
+	if err == nil && j.State != "" {
+		err = os.Remove(j.State)
+	}
+	return at, err
+}
+
+// A readCounter counts the bytes read.
+type readCounter struct {
+	r io.Reader
+	n atomic.Int64
+}
+
+func (c *readCounter) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// headBytes is how much of a file tells it from others.
+const headBytes = 64 << 10
+
+// resume reads the state that an interrupted import of the same file has left.
+func (j *Import) resume() error {
+	head := make([]byte, headBytes)
+	n, err := j.In.ReadAt(head, 0)
+	if err != nil && !errors.Is(err, io.EOF) {
+		return fmt.Errorf("read %s: %w", j.Path, err)
+	}
+	sum := sha256.Sum256(head[:n])
+	own := hex.EncodeToString(sum[:])
+	found, err := statefile.Read(j.State, &j.state)
+	if err != nil {
+		return err
+	}
+	if !found {
+		j.state.Head, j.state.To = own, j.To
+		return statefile.Remove(j.Rejected) // of an earlier import
+	}
+	if j.state.Head != own {
+		return fmt.Errorf("%s is of an import of another file than %s; remove it to begin again", j.State, j.Path)
+	}
+	if j.state.To != "" && j.state.To != j.To {
+		return elsewhere(j.State, j.state.To, j.To, "lines")
+	}
+	j.report.At = j.state.Reported
+	if j.state.Line > 0 {
+		fmt.Fprintf(j.Stderr, "going on after line %d of %s\n", j.state.Line, j.Path)
+	}
+	return nil
+}
+
+// elsewhere is the error of a state file of an import into another place.
+func elsewhere(path, was, to, what string) error {
+	return fmt.Errorf("%s is of an import into %s, not %s; remove it to import all %s there, or name another state file with --state", path, was, to, what)
+}
+
+// reject reports a line.
+func (j *Import) reject(r transfer.Rejected) error {
+	text := fmt.Sprintf("line %d: %s\n", r.Line, strings.Join(r.Reasons, "; "))
+	if j.Rejected == "" {
+		j.Progress.Clear()
+		_, err := io.WriteString(j.Stderr, text)
+		return err
+	}
+	return j.report.Add(text)
+}
+
+// acknowledge remembers a position.
+func (j *Import) acknowledge(p transfer.Position) error {
+	j.state.Position, j.state.Reported = p, j.report.At
+	if j.State == "" {
+		return nil
+	}
+	return statefile.Write(j.State, &j.state)
+}

@@ -1,0 +1,309 @@
+package job
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"varve/internal/console"
+	"varve/internal/ingest"
+	"varve/internal/ingest/kairosjson"
+	"varve/internal/kairos"
+	"varve/internal/kairos/agg"
+	"varve/internal/model"
+	"varve/internal/query"
+	"varve/internal/remote"
+	"varve/internal/store"
+	"varve/internal/store/storetest"
+	"varve/internal/transfer"
+)
+
+func quiet() *console.Progress { return console.NewProgress(io.Discard, time.Now) }
+
+// A world is a store, open and behind a server.
+type world struct {
+	store  store.Store
+	sink   transfer.Sink
+	remote Remote
+}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	s := storetest.NewReference(nil)
+	registry := prometheus.NewRegistry()
+	pipeline := ingest.New(s, ingest.DefaultConfig(), ingest.Options{Registerer: registry})
+	t.Cleanup(pipeline.Close)
+	api := kairos.New(s, agg.New(query.New(s, query.DefaultConfig(), registry, time.Now), nil), kairos.DefaultConfig(), "test", time.Now)
+	mux := http.NewServeMux()
+	for _, r := range slices.Concat(api.Routes(), transfer.NewAPI(s, pipeline, transfer.DefaultConfig(), registry, nil).Routes()) {
+		mux.Handle(r.Method+" "+r.Path, r.Checked())
+	}
+	return &world{s, transfer.NewLocal(pipeline, "test"), Remote{served(t, mux)}}
+}
+
+func served(t *testing.T, h http.Handler) *remote.Server {
+	t.Helper()
+	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	server, err := remote.New(strings.TrimPrefix(s.URL, "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return server
+}
+
+func write(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.HasSuffix(path, ".gz") {
+		z, err := gzip.NewReader(bytes.NewReader(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text, err = io.ReadAll(z); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return string(text)
+}
+
+func importFile(t *testing.T, path string, j *Import) (transfer.Position, error) {
+	t.Helper()
+	in, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	j.In, j.Path, j.MaxLine, j.Progress = in, path, 1<<20, quiet()
+	return j.Run(t.Context())
+}
+
+func lineOf(metric string, value int) string {
+	return fmt.Sprintf("{\"name\":%q,\"tags\":{\"a\":\"b\"},\"datapoints\":[[1,%d,\"long\"]]}\n", metric, value)
+}
+
+// What is imported is exported again, by an open store and by a server alike.
+func TestPlaces(t *testing.T) {
+	w := newWorld(t)
+	text := lineOf("m", 1) + lineOf("n", 2)
+	for i, sink := range []transfer.Sink{w.sink, w.remote} {
+		path := filepath.Join(t.TempDir(), "in")
+		write(t, path, text+"bad\n")
+		at, err := importFile(t, path, &Import{Sink: sink, Stderr: io.Discard})
+		if err != nil || at.Line != 3 || at.Points != 2 || at.Rejected != 1 {
+			t.Errorf("sink %d: %+v, %v", i, at, err)
+		}
+		if got := read(t, path+".rejected"); !strings.HasPrefix(got, "line 3: malformed JSON") {
+			t.Errorf("sink %d: reported %q", i, got)
+		}
+	}
+	for i, source := range []Source{Local{w.store}, w.remote} {
+		var out bytes.Buffer
+		e := &Export{Source: source, Stdout: &out, Only: []string{"n", "nosuch", "m"}, Within: model.AllTime, Progress: quiet()}
+		if err := e.Run(t.Context()); err != nil || out.String() != lineOf("n", 2)+lineOf("m", 1) || !slices.Equal(e.Unknown, []string{"nosuch"}) || e.Metrics != 3 {
+			t.Errorf("source %d: %v, %q, unknown %q", i, err, &out, e.Unknown)
+		}
+		out.Reset()
+		e = &Export{Source: source, Stdout: &out, Within: model.TimeRange{StartMS: 2, EndMS: 3}, Progress: quiet()}
+		if err := e.Run(t.Context()); err != nil || out.Len() > 0 || e.Metrics != 2 {
+			t.Errorf("source %d: %v, %q of another time", i, err, &out)
+		}
+	}
+}
+
+// A server that is busy is asked again; one that refuses a block, or is busy for ever, ends
+// the import.
+func TestPatience(t *testing.T) {
+	asked, answer := 0, func() (int, string) { return 503, "" }
+	s := Remote{served(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked++
+		status, text := answer()
+		w.WriteHeader(status)
+		io.WriteString(w, text)
+	}))}
+	lines := [][]byte{[]byte("a"), []byte("b")}
+	answer = func() (int, string) {
+		if asked < 3 {
+			return 503, `{"errors":["busy"]}`
+		}
+		return 400, `{"line":2,"points":5,"rejected":1,"faults":[{"line":2,"errors":["bad"]}]}`
+	}
+	got, err := s.Store(t.Context(), lines)
+	if err != nil || asked != 3 || len(got) != 2 || got[0].Points != 5 || !slices.Equal(got[1].Faults, []string{"bad"}) {
+		t.Errorf("%v, %v, asked %d times", got, err, asked)
+	}
+	for text, want := range map[string]string{
+		`{"errors":["no such thing"]}`:                     "no such thing",
+		`{"rejected":1,"faults":[{"line":3,"errors":[]}]}`: "a fault of line 3 of 2",
+	} {
+		answer = func() (int, string) { return 400, text }
+		if _, err := s.Store(t.Context(), lines); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	answer = func() (int, string) { cancel(); return 503, "busy" }
+	if _, err := s.Store(ctx, lines); err == nil {
+		t.Error("an interrupted import goes on")
+	}
+}
+
+// failing is a sink that fails at some call.
+type failing struct {
+	transfer.Sink
+	calls, at int
+}
+
+func (f *failing) Store(ctx context.Context, lines [][]byte) ([]kairosjson.Line, error) {
+	if f.calls++; f.calls == f.at {
+		return nil, errors.New("the store is away")
+	}
+	return f.Sink.Store(ctx, lines)
+}
+
+// An import goes on behind what is stored, and reports each line once.
+func TestImportGoesOn(t *testing.T) {
+	w := newWorld(t)
+	path := filepath.Join(t.TempDir(), "in")
+	var text strings.Builder
+	for i := range 3 * transfer.BlockLines {
+		if i%1000 == 10 {
+			text.WriteString("bad\n")
+		} else {
+			text.WriteString(lineOf("m", i))
+		}
+	}
+	write(t, path, text.String())
+	var said bytes.Buffer
+	sink := &failing{Sink: w.sink, at: 2}
+	run := func(to string) (transfer.Position, error) {
+		return importFile(t, path, &Import{To: to, Sink: sink, Stderr: &said})
+	}
+	if at, err := run("here"); err == nil || at.Line != transfer.BlockLines {
+		t.Fatal(at, err)
+	}
+	if _, err := run("elsewhere"); err == nil || !strings.Contains(err.Error(), "is of an import into here, not elsewhere") {
+		t.Error(err)
+	}
+	at, err := run("here")
+	if want := fmt.Sprintf("going on after line %d of %s\n", transfer.BlockLines, path); err != nil || said.String() != want {
+		t.Errorf("%v, said %q", err, &said)
+	}
+	if at.Line != 3*transfer.BlockLines || at.Rejected != 13 || at.Points != at.Line-at.Rejected || strings.Count(read(t, path+".rejected"), "\n") != 13 {
+		t.Errorf("%+v, reported\n%s", at, read(t, path+".rejected"))
+	}
+	if _, err := os.Stat(path + ".state"); !os.IsNotExist(err) {
+		t.Error("the state of an import that is complete is left")
+	}
+	write(t, path+".state", `{"offset":5,"line":1,"head":"another"}`)
+	if _, err := run("here"); err == nil || !strings.Contains(err.Error(), "of another file") {
+		t.Error(err)
+	}
+	write(t, path+".state", "none")
+	if _, err := run("here"); err == nil || !strings.Contains(err.Error(), "remove it to begin again") {
+		t.Error(err)
+	}
+}
+
+// The bar of an export moves within a metric, since one may hold all points.
+func TestExportProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out strings.Builder
+		e := &Export{total: 1, Progress: console.NewProgress(&out, time.Now)}
+		tell := func() string {
+			out.Reset()
+			time.Sleep(20 * time.Second)
+			e.tell()
+			return out.String()
+		}
+		if got := tell(); strings.Contains(got, "%") {
+			t.Errorf("%q of a metric of unknown size", got)
+		}
+		e.series(250_000, 1_000_000)
+		if got := tell(); !strings.HasPrefix(got, " 25%") || !strings.Contains(got, "2m0s left") {
+			t.Errorf("%q", got)
+		}
+		e.total, e.Metrics, e.share = 4, 1, 0.5
+		if got := tell(); !strings.HasPrefix(got, " 38%  1 of 4 metrics") {
+			t.Errorf("%q", got)
+		}
+	})
+}
+
+// An export that appends removes only the torn end that an interrupted export left.
+func TestAppendingKeepsWhatIsThere(t *testing.T) {
+	files, line := t.TempDir(), lineOf("m", 1)
+	zip := func(text string) string {
+		var packed bytes.Buffer
+		z := gzip.NewWriter(&packed)
+		io.WriteString(z, text)
+		z.Close()
+		return packed.String()
+	}
+	whole := zip(line)
+	noise := make([]byte, 300)
+	for i := range noise {
+		noise[i] = byte(i * i % 251)
+	}
+	damaged := []byte(whole + zip(line))
+	damaged[len(whole)-6] ^= 1
+	for _, tc := range []struct{ name, before, plain, resumed string }{
+		{"precious.gz", "no gzip at all\n", "not packed with gzip", "not packed with gzip"},
+		{"photo.gz", string(noise), "not packed with gzip", "not packed with gzip"},
+		{"short.gz", "x", "nothing was changed", "nothing was changed"},
+		{"other.gz", zip(string(noise))[:200], "nothing was changed", "not a gzip member that an export has begun"},
+		{"torn.gz", whole + whole[:len(whole)-3], "within a gzip member, which begins at byte " + fmt.Sprint(len(whole)), ""},
+		{"tail.gz", whole + "more", "not a gzip member that an export has begun", "not a gzip member that an export has begun"},
+		{"damaged.gz", string(damaged), "cannot be unpacked behind byte 0", "cannot be unpacked behind byte 0"},
+		{"notes", "my notes", "not a line that an export has begun", "not a line that an export has begun"},
+		{"more", line + "my notes", "not a line that an export has begun", "not a line that an export has begun"},
+		{"torn", line + line[:30], "within a line, which begins at byte " + fmt.Sprint(len(line)), ""},
+		{"whole", "my notes\n", "", ""},
+		{"empty.gz", "", "", ""},
+	} {
+		path := filepath.Join(files, tc.name)
+		for _, resuming := range []bool{false, true} {
+			write(t, path, tc.before)
+			want := tc.plain
+			if resuming {
+				want = tc.resumed
+			}
+			out, err := openExport(path, nil, true, resuming)
+			if err == nil {
+				io.WriteString(out.w, line)
+				err = errors.Join(out.endMetric(), out.close())
+			}
+			raw, readErr := os.ReadFile(path)
+			if readErr != nil {
+				t.Fatal(readErr)
+			}
+			if (err != nil) != (want != "") || err != nil && (!strings.Contains(err.Error(), want) || string(raw) != tc.before) || err == nil && !strings.HasSuffix(read(t, path), line) {
+				t.Errorf("%s, resuming %v: %v\nholds %q", tc.name, resuming, err, raw)
+			}
+		}
+	}
+}

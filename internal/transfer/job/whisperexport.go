@@ -1,0 +1,100 @@
+package job
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"varve/internal/console"
+	"varve/internal/graphite/target"
+	"varve/internal/model"
+	"varve/internal/statefile"
+	"varve/internal/transfer/wsp"
+	"varve/internal/units"
+)
+
+// A WhisperExport writes series of a source as a tree of Whisper's files.
+type WhisperExport struct {
+	Tree     wsp.Export
+	Source   Source
+	Only     []target.Glob // paths; nil: all
+	Rejected string        // where it is reported what is not exported
+	Progress *console.Progress
+
+	Files, Metrics int64
+	Faulty         map[wsp.Reason]int64 // series that are not exported, or not all of them
+
+	report statefile.Report
+}
+
+// CheckEmpty returns an error if something is in the directory of the export, which need not
+// be there.
+func (j *WhisperExport) CheckEmpty() error {
+	d, err := os.Open(j.Tree.Dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	names, err := d.Readdirnames(1)
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%s is not empty, there is %s; --keep leaves files that are there, --replace writes over them", j.Tree.Dir, names[0])
+}
+
+// Run exports all metrics.
+func (j *WhisperExport) Run(ctx context.Context) (err error) {
+	j.Tree.Done, j.Faulty, j.report.Path = j.done, map[wsp.Reason]int64{}, j.Rejected
+	if err := statefile.Remove(j.Rejected); err != nil {
+		return err
+	}
+	if err := j.Tree.Begin(); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, j.Tree.End(), j.report.Close()) }()
+	names, err := metricsOf(ctx, j.Source, func(name string) bool {
+		return j.Only == nil || slices.ContainsFunc(j.Only, func(g target.Glob) bool { return g.Match(name) })
+	})
+	if err != nil {
+		return err
+	}
+	within := model.TimeRange{StartMS: max(j.Tree.Since(), 0) * 1000, EndMS: j.Tree.Now*1000 + 999}
+	for _, name := range names {
+		if !j.Tree.Has(name) {
+			err := j.Tree.Metric(ctx, func(w io.Writer) error {
+				return j.Source.Export(ctx, name, within, w, func(int, int) {})
+			})
+			if err != nil {
+				return err
+			}
+		}
+		j.Metrics++
+		j.Progress.Update(0, j.Metrics, int64(len(names)), fmt.Sprintf("%d of %d metrics, %s", j.Metrics, len(names), units.Count(j.Files, "file")))
+	}
+	return nil
+}
+
+func (j *WhisperExport) done(o *wsp.Exported) error {
+	if o.File != "" {
+		j.Files++
+	}
+	for _, f := range o.Faults {
+		if f.Reason == wsp.IsThere {
+			continue // that was asked for
+		}
+		j.Faulty[f.Reason]++
+		if err := j.report.Add(fmt.Sprintf("%s: %s: %s\n", o.Series, f.Reason, f.Text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
