@@ -338,6 +338,67 @@ func TestCollectdGraphite(t *testing.T) {
 	s.Stop(t)
 }
 
+// TestCollectdGraphiteOfTenant binds the address of collectd to a tenant: what it sends is
+// that tenant's alone. When a reload takes the rule away its connection ends, and it gets no
+// other one.
+func TestCollectdGraphiteOfTenant(t *testing.T) {
+	process.SkipShort(t)
+	daemon := collectdPath(t)
+	dir, files := t.TempDir(), t.TempDir()
+	config := filepath.Join(files, "varve.yaml")
+	configure := func(rule string) {
+		text := fmt.Sprintf("auth: {enabled: true, token_file: %q, rules: [%q]}\ntenants: [{name: team}, {name: other}]\n", filepath.Join(files, "tokens.json"), rule)
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	configure("address=127.0.0.1 stream=carbon role=write tenant=team")
+	token := process.Token(t, filepath.Join(files, "tokens.json"), "operator", "admin")
+	s := process.Start(t, dir, "--config="+config)
+	s.Show(token)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	c := startCollectd(t, daemon, t.TempDir(), s.Documented(t, "..", "collectd-graphite"))
+	waitForPoints(ctx, t, s.OfTenant("team"), c, "collectd.e2e_example.load.load.shortterm", 3)
+
+	configure("address=192.0.2.1 stream=carbon role=write tenant=team")
+	if answer, err := s.Want(ctx, 200, "POST", "/admin/reload", ""); err != nil {
+		t.Fatalf("%v %s", err, answer)
+	}
+	const (
+		ended   = `varve_auth_ended_total{stream="carbon"}`
+		refused = `varve_auth_refused_total{reason="no_credential",stream="carbon"}`
+		stored  = `varve_ingest_samples_total{protocol="carbon",tenant="team"}`
+	)
+	var atFirst process.Metrics
+	err := process.Until(ctx, "a refusal", func() (bool, error) {
+		var err error
+		atFirst, err = s.Metrics(ctx)
+		return atFirst[refused] > 0, err
+	})
+	if err != nil || atFirst[ended] != 1 {
+		t.Fatalf("collectd is never refused, or was not cut off (%v): %v", atFirst[ended], err)
+	}
+	c.inject(t, "late", "1.5")
+	var later process.Metrics
+	err = process.Until(ctx, "another refusal", func() (bool, error) {
+		var err error
+		later, err = s.Metrics(ctx)
+		return later[refused] > atFirst[refused], err
+	})
+	if err != nil || later[stored] != atFirst[stored] || later[stored] == 0 {
+		t.Errorf("without a rule there are %v samples, before %v: %v", later[stored], atFirst[stored], err)
+	}
+	c.stop()
+	for tenant, want := range map[string]bool{"default": false, "team": true, "other": false} {
+		names, err := s.OfTenant(tenant).MetricNames(ctx, "")
+		if has := len(names) > 0; err != nil || has != want || slices.Contains(names, "collectd.e2e_example.injected.gauge-late") {
+			t.Errorf("the tenant %s has %q, %v", tenant, names, err)
+		}
+	}
+	s.Stop(t)
+}
+
 // A point is one value of an answer, with the tag value it was grouped by.
 type point struct {
 	group string

@@ -1,20 +1,25 @@
 package e2e
 
 import (
+	"bufio"
 	"crypto/tls"
 	"fmt"
+	"io"
+	"net/http"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
 
 	"varve/e2e/process"
+	"varve/internal/server/tlstest"
 )
 
 // TestCertificatesSwapped changes the server's certificate while points come in over TLS, by
 // HTTP with a token and by telnet with client certificates. No point is lost, connections
 // that are open stay so, and the last certificate is the one that is shown.
 func TestCertificatesSwapped(t *testing.T) {
+	process.SkipShort(t)
 	const swaps, senders, batches = 5, 3, 30
 	s := process.StartSecured(t, t.TempDir(), "cn=collector-* role=write")
 	serial := func() string {
@@ -82,6 +87,68 @@ func TestCertificatesSwapped(t *testing.T) {
 			t.Errorf("a visitor gets %d bytes", n)
 		}
 		c.Close()
+	}
+	s.Stop(t)
+}
+
+// TestAuthorityRemoved takes an authority of client certificates out of its file. After a
+// reload, a timeline that is followed by a certificate of it is cut off, and connections of
+// telnet and carbon are closed.
+func TestAuthorityRemoved(t *testing.T) {
+	process.SkipShort(t)
+	s := process.StartSecured(t, t.TempDir(), "cn=reader role=read,cn=collector role=write")
+	reader := &http.Client{Transport: &http.Transport{TLSClientConfig: s.CA.Client("reader")}}
+	defer reader.CloseIdleConnections()
+	tail, err := reader.Get("https://" + s.HTTP + "/api/v1/timelines/deploys/tail")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tail.Body.Close()
+	events := bufio.NewReader(tail.Body)
+	if line, err := events.ReadString('\n'); err != nil || tail.StatusCode != 200 {
+		t.Fatalf("%s %q %v", tail.Status, line, err)
+	}
+	lines := map[string]*tls.Conn{"telnet": nil, "carbon": nil}
+	for name, address := range map[string]string{"telnet": s.Telnet, "carbon": s.Carbon(t, "lines")} {
+		c, err := tls.Dial("tcp", address, s.CA.Client("collector"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		c.SetDeadline(time.Now().Add(time.Minute))
+		if _, err := fmt.Fprintf(c, "put by.telnet 1700000000 1 h=a\nby.carbon 1 1700000000\n"); err != nil {
+			t.Fatal(err)
+		}
+		lines[name] = c
+	}
+	err = process.Until(t.Context(), "points", func() (bool, error) {
+		names, err := s.MetricNames(t.Context(), "by.")
+		return len(names) == len(lines), err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	tlstest.Write(t, s.Files, map[string][]byte{"ca": tlstest.NewAuthority(t).PEM})
+	if answer, err := s.Want(t.Context(), 200, "POST", "/admin/reload", ""); err != nil {
+		t.Fatalf("%v %s", err, answer)
+	}
+	if rest, err := io.ReadAll(events); err == nil {
+		t.Errorf("the timeline comes to its end: %q", rest)
+	}
+	for name, c := range lines {
+		if got, err := io.ReadAll(c); len(got) > 0 {
+			t.Errorf("%s: %q %v", name, got, err)
+		}
+	}
+	m, err := s.Metrics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"http", "telnet", "carbon"} {
+		if got := m[fmt.Sprintf("varve_auth_ended_total{stream=%q}", name)]; got != 1 {
+			t.Errorf("%v of %s were ended, want 1", got, name)
+		}
 	}
 	s.Stop(t)
 }

@@ -7,4 +7,7 @@ if command -v python3 >/dev/null && ! python3 -c 'import sys; sys.exit(not (3, 6
 	echo "graphite-web 1.1.10 needs Python 3.6 to 3.11; python3 is $(python3 --version)" >&2
 	exit 3
 fi
+# Its setup would put the modules below opt/graphite, with some versions of setuptools.
+GRAPHITE_NO_PREFIX=1
+export GRAPHITE_NO_PREFIX
 exec "$(dirname "$0")/pip.sh" graphiteweb 'graphite-web==1.1.10 Django==3.0.14 django-tagging==0.4.3'

@@ -1,11 +1,22 @@
 package clients
 
 import (
+	"bytes"
+	"crypto/tls"
+	"encoding/base64"
+	"io"
+	"net"
 	"net/http"
+	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
+	"time"
 
 	"varve/e2e/process"
+	"varve/internal/server/tlstest"
 )
 
 // TestKairosJavaClientWithToken: the client shows a token that stands in its URL, once it was
@@ -37,4 +48,137 @@ func TestKairosJavaClientWithToken(t *testing.T) {
 	if got, want := j.call("names", `{}`), `["j.m","j.s","j.saved"]`; !sameJSON(t, got, want) {
 		t.Errorf("at the end names are %s, want %s", got, want)
 	}
+}
+
+// refusals fails the test unless a server has refused this many senders, by stream and reason
+// as in the labels of a metric.
+func refusals(t *testing.T, s *process.Server, want map[string]float64) {
+	t.Helper()
+	m, err := s.Metrics(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for counter, n := range want {
+		if m[counter] != n {
+			t.Errorf("%s is %v, want %v", counter, m[counter], n)
+		}
+	}
+}
+
+// TestTelegrafWithToken: Telegraf's output for OpenTSDB shows a token that stands in its URL,
+// and everything is stored. Without one, or with another one, each request is answered 401,
+// which Telegraf writes to its log.
+func TestTelegrafWithToken(t *testing.T) {
+	process.SkipShort(t)
+	t.Parallel()
+	raw, err := os.ReadFile(filepath.Join(root, "internal/ingest/opentsdb/testdata/clients/telegraf-opentsdb-http.http"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	requests, want := readRequests(t, raw), contents{}
+	for _, r := range requests {
+		want.wanted(t, r.body, true)
+	}
+	s := process.StartSecured(t, t.TempDir(), "", "--server-tls-streams=carbon")
+	token := process.Token(t, filepath.Join(s.Files, "tokens.json"), "telegraf", "write")
+	if answer, err := s.Want(t.Context(), http.StatusOK, "POST", "/admin/reload", ""); err != nil {
+		t.Fatalf("%v %s", err, answer)
+	}
+	// with is the recording as Go's HTTP client sends it with user and password in the URL.
+	with := func(token string) []byte {
+		const line = "POST /api/put HTTP/1.1\r\n"
+		shown := line + "Authorization: Basic " + base64.StdEncoding.EncodeToString([]byte("telegraf:"+token)) + "\r\n"
+		return bytes.ReplaceAll(raw, []byte(line), []byte(shown))
+	}
+	for _, sent := range [][]byte{raw, with("wrong")} {
+		w := dial(t, s.HTTP)
+		w.send(string(sent))
+		for range requests {
+			a := w.answer("POST")
+			if a.StatusCode != http.StatusUnauthorized || !strings.Contains(a.body, "token") || a.Header.Get("Www-Authenticate") == "" || a.Close {
+				t.Errorf("without a good token: %d %v %s", a.StatusCode, a.Header, a.body)
+			}
+		}
+	}
+	compare(t, s.Server, contents{})
+	n := float64(len(requests))
+	refusals(t, s.Server, map[string]float64{
+		`varve_auth_refused_total{reason="no_credential",stream="http"}`: n,
+		`varve_auth_refused_total{reason="unknown_token",stream="http"}`: n,
+	})
+	replay(t, s.Server, with(token), 1428, requests)
+	compare(t, s.Server, want)
+	s.Stop(t)
+}
+
+// TestTelegrafWithCertificate: Telegraf's output for Graphite shows a certificate, or is known
+// by its address. Without one that a rule is for, its connection is closed, which it notices
+// with the next flush. Nothing is ever written to it: it would take that for a fault.
+func TestTelegrafWithCertificate(t *testing.T) {
+	process.SkipShort(t)
+	t.Parallel()
+	raw, err := os.ReadFile(filepath.Join(root, "internal/ingest/carbon/testdata/recordings/telegraf-graphite.tcp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := contents{}
+	for line := range strings.Lines(string(raw)) {
+		words := strings.Fields(line)
+		seconds, err := strconv.ParseInt(words[2], 10, 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want.add(words[0], nil, seconds*1000, words[1])
+	}
+	send := func(s *process.Secured, config *tls.Config) {
+		t.Helper()
+		conn, err := net.DialTimeout("tcp", s.Carbon(t, "lines"), wireWithin)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		conn.SetDeadline(time.Now().Add(wireWithin))
+		end := conn.(interface{ CloseWrite() error })
+		if config != nil {
+			config.ServerName = "localhost"
+			secure := tls.Client(conn, config)
+			conn, end = secure, secure
+		}
+		for part := range slices.Chunk(raw, 500) {
+			if _, err := conn.Write(part); err != nil {
+				break // it is refused
+			}
+		}
+		_ = end.CloseWrite()
+		if answer, _ := io.ReadAll(conn); len(answer) > 0 {
+			t.Errorf("the server wrote %q", answer)
+		}
+	}
+
+	s := process.StartSecured(t, t.TempDir(), "cn=telegraf stream=carbon role=write", "--server-tls-streams=carbon")
+	foreign := tlstest.NewAuthority(t).Client("telegraf")
+	foreign.RootCAs = s.CA.Client("").RootCAs
+	for _, config := range []*tls.Config{nil, s.CA.Client(""), s.CA.Client("stranger"), foreign} {
+		send(s, config)
+	}
+	compare(t, s.Server, contents{})
+	refusals(t, s.Server, map[string]float64{
+		`varve_server_tls_handshakes_failed_total{reason="not_tls",stream="carbon"}`:     1,
+		`varve_auth_refused_total{reason="no_credential",stream="carbon"}`:               1,
+		`varve_auth_refused_total{reason="no_rule",stream="carbon"}`:                     1,
+		`varve_server_tls_handshakes_failed_total{reason="certificate",stream="carbon"}`: 1,
+	})
+	send(s, s.CA.Client("telegraf"))
+	compare(t, s.Server, want)
+	s.Stop(t)
+
+	s = process.StartSecured(t, t.TempDir(), "address=192.0.2.1 stream=carbon role=write", "--server-tls-streams=http")
+	send(s, nil)
+	compare(t, s.Server, contents{})
+	refusals(t, s.Server, map[string]float64{`varve_auth_refused_total{reason="no_credential",stream="carbon"}`: 1})
+	s.Stop(t)
+	s = process.StartSecured(t, t.TempDir(), "address=127.0.0.1 stream=carbon role=write", "--server-tls-streams=http")
+	send(s, nil)
+	compare(t, s.Server, want)
+	s.Stop(t)
 }

@@ -29,9 +29,19 @@ func StartSecured(t *testing.T, dir string, rules string, flags ...string) *Secu
 	s.Token = Token(t, file("tokens.json"), "test", "admin")
 	s.Server = Start(t, dir, append([]string{"--auth-enabled=true", "--auth-token-file=" + file("tokens.json"), "--auth-rules=" + rules,
 		"--server-tls-cert-file=" + file("cert"), "--server-tls-key-file=" + file("key"), "--server-tls-client-ca-file=" + file("ca")}, flags...)...)
-	transport := &http.Transport{MaxIdleConnsPerHost: 16, TLSClientConfig: s.CA.Client("")}
-	s.Client.Transport = bearer{transport, s.Token}
+	s.Client.Transport = &http.Transport{MaxIdleConnsPerHost: 16, TLSClientConfig: s.CA.Client("")}
+	s.Show(s.Token)
 	return s
+}
+
+// Show makes Client show a token with each request.
+func (s *Server) Show(token string) {
+	s.Client.Transport = bearer{s.Client.Transport.(*http.Transport), token}
+}
+
+// OfTenant returns s with a tenant's name in the path of each request.
+func (s *Server) OfTenant(name string) *Server {
+	return &Server{Scheme: s.Scheme, HTTP: s.HTTP + "/t/" + name, Client: s.Client}
 }
 
 // NewCertificate puts another certificate of the server into its file.
