@@ -116,6 +116,10 @@ var goals = map[string]goal{
 	"kill " + figureReady.name:      {Most: 1},
 	"open " + figureReady.name:      {Most: 1},
 
+	"tenants, points " + besideAlone:    {Most: 1.2},
+	"tenants, questions " + besideAlone: {Most: 1.2},
+	"tenants, answers " + besideAlone:   {Most: 1.2},
+
 	"W1s " + figureCPU.name:         {Most: 8},
 	"W1s " + figureOwnPeak.name:     {Most: 200},
 	"W1s json " + figureCPU.name:    {Most: 7},

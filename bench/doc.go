@@ -20,8 +20,14 @@
 //	dense       aggregates of 17.28 M points of one metric, before they are in files
 //	            and after
 //	restart     start after kill -9, start with a million series
+//	tenants     how long one tenant waits while another one floods the server with points,
+//	            with questions that cost much, and with questions for much
 //	timelines   appending events and reading the newest page, beside a stream of Redis and a
 //	            table of PostgreSQL (both from Debian), with fsync before each answer
+//	graphite    Graphite's lines and pickles beside VictoriaMetrics, go-carbon and Debian's
+//	            carbon-cache, globs among 10 million names, sums of 1,000 series, retention by
+//	            stages; also a part of it: graphite-send graphite-globs graphite-render
+//	            graphite-retention
 //	cassandra   Varve over Cassandra beside KairosDB, 20 minutes, when -peers names
 //	            varve-cassandra and kairosdb: an hour of W1 as lines and as JSON, three
 //	            minutes at the pace of collectors, queries with and without what was

@@ -14,6 +14,13 @@ import (
 )
 
 func main() {
+	if len(os.Args) == 2 && os.Args[1] == floodCommand {
+		if err := floodUntilEOF(); err != nil {
+			fmt.Fprintln(os.Stderr, "bench: flood:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	var (
 		binary      = flag.String("varve", "", "server to measure; by default it is built from the sources around")
 		peers       = flag.String("peers", "all", `peers to compare with: "all", "none", or of victoria,influx,prometheus,kairosdb; those that are not installed are left out`)

@@ -27,13 +27,13 @@ type run struct {
 const varveName = "varve"
 
 // stageNames are the stages there are. A single shape is a stage as well.
-var stageNames = []string{"W1", "W2", "W3", "json", "shapes", "queries", "busy", "dense", "restart", "tenants", "timelines", "cassandra"}
+var stageNames = []string{"W1", "W2", "W3", "json", "shapes", "queries", "busy", "dense", "restart", "tenants", "timelines", "graphite", "cassandra"}
 
 // cassandraParts are the parts of the stage cassandra, which can be run alone.
 var cassandraParts = []string{"cassandra-ingest", "cassandra-live", "cassandra-queries", "cassandra-cities"}
 
 func isStage(name string) bool {
-	return slices.Contains(stageNames, name) || slices.Contains(cassandraParts, name) || slices.ContainsFunc(shapes, func(w workload) bool { return w.name == name })
+	return slices.Contains(stageNames, name) || slices.Contains(cassandraParts, name) || slices.Contains(graphiteParts, name) || slices.ContainsFunc(shapes, func(w workload) bool { return w.name == name })
 }
 
 // takesPart reports whether a target runs a round of a stage of sending.
@@ -124,7 +124,9 @@ func (r *run) all(ctx context.Context) error {
 			r.book.fail("timelines", "all", err)
 		}
 	}
-	parts := slices.DeleteFunc(slices.Clone(cassandraParts), func(part string) bool { return !wants("cassandra") && !wants(part) })
+	parts := slices.DeleteFunc(slices.Clone(graphiteParts), func(part string) bool { return !wants("graphite") && !wants(part) })
+	r.overGraphite(ctx, parts)
+	parts = slices.DeleteFunc(slices.Clone(cassandraParts), func(part string) bool { return !wants("cassandra") && !wants(part) })
 	if len(parts) > 0 {
 		r.overCassandra(ctx, parts)
 	}

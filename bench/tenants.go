@@ -11,24 +11,34 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 )
 
-// A flood is what one tenant does to a server while another one is measured.
-type flood struct {
-	name  string
-	path  string
-	body  string
-	crowd int // connections
-}
+// besideAlone is the figure that the goal is about.
+const besideAlone = "question p99 to that alone"
 
 const (
-	neighbourFor   = 10 * time.Second
-	neighbourPause = 10 * time.Millisecond
-	floodPoints    = 2000 // of a body
-	floodSeries    = 500  // of the flooding tenant
+	neighbourTurns  = 8 // of each flood, by turns
+	neighbourFor    = 2 * time.Second
+	neighbourSettle = 300 * time.Millisecond // after a flood has begun or ended
+	neighbourPause  = 10 * time.Millisecond
+
+	floodSeries = 500 // of the flooding tenant
+	floodHour   = 720 // points of each of them
+	floodPoints = 2000
 )
+
+// floods are what one tenant does to a server while another one is measured.
+func floods() []flood {
+	return []flood{
+		{Name: "alone"},
+		{Name: "points", Path: "/api/v1/datapoints", Body: points("flood", floodSeries, floodPoints/floodSeries, time.Now().UnixMilli()), Crowd: 8},
+		{Name: "questions", Path: "/api/v1/datapoints/query", Crowd: 16,
+			Body: `{"start_absolute":0,"metrics":[{"name":"flood","aggregators":[{"name":"percentile","percentile":0.9,"sampling":{"value":1,"unit":"seconds"}},{"name":"sma","size":100}]}]}`},
+		{Name: "answers", Path: "/api/v1/datapoints/query", Crowd: 16,
+			Body: `{"start_absolute":0,"metrics":[{"name":"flood","group_by":[{"name":"tag","tags":["host"]}]}]}`},
+	}
+}
 
 // neighbours measures how long one tenant of Varve waits, alone and while another one
 // floods the server over all limits.
@@ -38,7 +48,7 @@ func (r *run) neighbours(ctx context.Context) error {
 		return errors.New("there is no Varve to measure")
 	}
 	t := r.targets[i].(varveTarget)
-	r.book.title("tenants", "writes of 100 points and questions for an hour of a series by one tenant, each every 10 ms, while another one floods the server")
+	r.book.title("tenants", "writes of 100 points and questions for an hour of a series by one tenant, in turn, 10 ms apart, while another one floods the server")
 	for round := range r.rounds {
 		if err := r.neighboursOnce(ctx, t, round); err != nil {
 			return err
@@ -61,27 +71,47 @@ func (r *run) neighboursOnce(ctx context.Context, t varveTarget, round int) (err
 	if err := s.fill(ctx); err != nil {
 		return err
 	}
-	for _, f := range []flood{
-		{name: "alone"},
-		{name: "points", path: "/api/v1/datapoints", body: floodBody(), crowd: 8},
-		{name: "questions", path: "/api/v1/datapoints/query", crowd: 16,
-			body: `{"start_absolute":0,"metrics":[{"name":"flood","aggregators":[{"name":"percentile","percentile":0.9,"sampling":{"value":1,"unit":"seconds"}},{"name":"sma","size":100}]}]}`},
-	} {
-		writes, questions := s.beside(ctx, f)
-		stage := "tenants, " + f.name
-		r.book.add(stage, figure{"write p50", "ms"}, t.name(), round, quantile(writes, 0.5))
-		r.book.add(stage, figure{"write p99", "ms"}, t.name(), round, quantile(writes, 0.99))
-		r.book.add(stage, figure{"question p50", "ms"}, t.name(), round, quantile(questions, 0.5))
-		r.book.add(stage, figure{"question p99", "ms"}, t.name(), round, quantile(questions, 0.99))
+	// The machine may be busy with something else. Short turns let that hit all floods alike.
+	all := floods()
+	times := make([]neighbourTimes, len(all))
+	for range neighbourTurns {
+		for i, f := range all {
+			if err := s.beside(ctx, f, &times[i]); err != nil {
+				return err
+			}
+		}
+	}
+	alone := times[0]
+	for i, f := range all {
+		stage, n := "tenants, "+f.Name, times[i]
+		r.book.add(stage, figure{"write p50", "ms"}, t.name(), round, quantile(n.writes, 0.5))
+		r.book.add(stage, figure{"write p99", "ms"}, t.name(), round, quantile(n.writes, 0.99))
+		r.book.add(stage, figure{"question p50", "ms"}, t.name(), round, quantile(n.questions, 0.5))
+		r.book.add(stage, figure{"question p99", "ms"}, t.name(), round, quantile(n.questions, 0.99))
+		if f.Path == "" {
+			continue
+		}
+		r.book.add(stage, figure{"write p99 to that alone", ""}, t.name(), round, quantile(n.writes, 0.99)/quantile(alone.writes, 0.99))
+		r.book.add(stage, figure{besideAlone, ""}, t.name(), round, quantile(n.questions, 0.99)/quantile(alone.questions, 0.99))
+		r.book.add(stage, figure{"flood answered", "1/s"}, t.name(), round, n.flooded.Answered/n.seconds)
+		r.book.add(stage, figure{"flood refused", "1/s"}, t.name(), round, n.flooded.Refused/n.seconds)
 	}
 	return nil
+}
+
+// neighbourTimes is what was measured beside a flood.
+type neighbourTimes struct {
+	writes, questions []float64 // ms each
+	flooded           flooded
+	seconds           float64
 }
 
 // tenants is a server with two of them.
 type tenants struct {
 	*process
-	url    string
-	tokens map[string]string
+	url     string
+	tokens  map[string]string
+	startMS int64 // of the points that are asked for
 }
 
 func startTenants(ctx context.Context, binary, dir string) (*tenants, error) {
@@ -121,17 +151,18 @@ func (s *tenants) ask(ctx context.Context, of, path, body string) error {
 
 // fill gives both tenants an hour of points.
 func (s *tenants) fill(ctx context.Context) error {
-	now := time.Now().UnixMilli()
-	for at := now - hourMS; at < now; at += hourMS / 36 {
-		if err := s.ask(ctx, "quiet", "/api/v1/datapoints", points("calm", 1, 100, at)); err != nil {
+	s.startMS = time.Now().UnixMilli() - hourMS
+	for i := range int64(36) {
+		if err := s.ask(ctx, "quiet", "/api/v1/datapoints", points("calm", 1, 100, s.startMS+i*100_000)); err != nil {
 			return err
 		}
 	}
-	for range 20 {
-		if err := s.ask(ctx, "loud", "/api/v1/datapoints", floodBody()); err != nil {
+	const once = 40
+	for i := range int64(floodHour / once) {
+		if err := s.ask(ctx, "loud", "/api/v1/datapoints", points("flood", floodSeries, once, s.startMS+i*once*1000)); err != nil {
 			return err
 		}
-		time.Sleep(50 * time.Millisecond) // within its limit
+		time.Sleep(300 * time.Millisecond) // within its limit
 	}
 	return nil
 }
@@ -157,39 +188,36 @@ func points(name string, series, n int, fromMS int64) string {
 	return b.String()
 }
 
-func floodBody() string {
-	return points("flood", floodSeries, floodPoints/floodSeries, time.Now().UnixMilli()-hourMS)
-}
-
-// beside measures writes and questions of one tenant, in ms, beside a flood.
-func (s *tenants) beside(ctx context.Context, f flood) (writes, questions []float64) {
-	ctx, cancel := context.WithTimeout(ctx, neighbourFor)
-	defer cancel()
-	var attackers sync.WaitGroup
-	for range f.crowd {
-		attackers.Go(func() {
-			for ctx.Err() == nil {
-				if s.ask(ctx, "loud", f.path, f.body) != nil {
-					time.Sleep(time.Millisecond) // refused: again
-				}
-			}
-		})
-	}
-	time.Sleep(time.Second)
-	timed := func(of *[]float64, path, body string) {
-		began := time.Now()
-		if err := s.ask(ctx, "quiet", path, body); err == nil {
-			*of = append(*of, time.Since(began).Seconds()*1000)
+// beside measures writes and questions of one tenant beside a flood. The question stays
+// the same: the points that are written meanwhile are of another metric.
+func (s *tenants) beside(ctx context.Context, f flood, n *neighbourTimes) error {
+	end := func() (flooded, error) { return flooded{}, nil }
+	began := time.Now()
+	if f.Path != "" {
+		f.Path, f.Token = s.url+f.Path, s.tokens["loud"]
+		var err error
+		if end, err = startFlood(ctx, f); err != nil {
+			return err
 		}
 	}
-	question := `{"start_relative":{"value":1,"unit":"hours"},"metrics":[{"name":"calm","aggregators":[{"name":"avg","sampling":{"value":1,"unit":"minutes"}}]}]}`
-	for ctx.Err() == nil {
-		timed(&writes, "/api/v1/datapoints", points("calm", 1, 100, time.Now().UnixMilli()-100_000))
+	time.Sleep(neighbourSettle)
+	timed := func(of *[]float64, path, body string) error {
+		asked := time.Now()
+		err := s.ask(ctx, "quiet", path, body)
+		*of = append(*of, time.Since(asked).Seconds()*1000)
 		time.Sleep(neighbourPause)
-		timed(&questions, "/api/v1/datapoints/query", question)
-		time.Sleep(neighbourPause)
+		return err
 	}
-	cancel()
-	attackers.Wait()
-	return writes, questions
+	question := fmt.Sprintf(`{"start_absolute":%d,"end_absolute":%d,"metrics":[{"name":"calm","aggregators":[{"name":"avg","sampling":{"value":1,"unit":"minutes"}}]}]}`, s.startMS, s.startMS+hourMS)
+	var err error
+	for measured := time.Now(); err == nil && time.Since(measured) < neighbourFor; {
+		err = errors.Join(timed(&n.writes, "/api/v1/datapoints", points("calm_now", 100, 1, time.Now().UnixMilli())),
+			timed(&n.questions, "/api/v1/datapoints/query", question))
+	}
+	done, failed := end()
+	n.flooded.Answered += done.Answered
+	n.flooded.Refused += done.Refused
+	n.seconds += time.Since(began).Seconds()
+	time.Sleep(neighbourSettle)
+	return errors.Join(err, failed)
 }

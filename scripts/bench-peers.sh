@@ -1,6 +1,6 @@
 #!/bin/sh
 # Installs the servers that bench compares Varve with, from Debian's archive:
-# victoria-metrics, influxdb, prometheus, redis-server, postgresql. None of them is started: bench does
+# victoria-metrics, influxdb, prometheus, redis-server, postgresql, graphite-carbon. None of them is started: bench does
 # that, on loopback, in directories of its own.
 #
 #	scripts/bench-peers.sh
@@ -10,7 +10,7 @@
 # error). Can be run again at any time.
 set -eu
 
-packages="victoria-metrics influxdb prometheus redis-server postgresql"
+packages="victoria-metrics influxdb prometheus redis-server postgresql graphite-carbon"
 
 installed() { [ "$(dpkg-query -W -f '${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
