@@ -9,6 +9,10 @@ import (
 	"io"
 	"io/fs"
 	"os"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"varve/internal/safefile"
 )
 
 // Read reads the state that an interrupted command has left. found is false if there is none.
@@ -26,17 +30,13 @@ func Read(path string, into any) (found bool, err error) {
 	return true, nil
 }
 
-// Write writes a state. The file is replaced, so that there is always a whole one.
+// Write writes a state, durably. The file is replaced, so that there is always a whole one.
 func Write(path string, state any) error {
 	text, err := json.Marshal(state)
 	if err != nil {
 		return err
 	}
-	fresh := path + ".new"
-	if err := os.WriteFile(fresh, append(text, '\n'), 0o644); err != nil {
-		return err
-	}
-	return os.Rename(fresh, path)
+	return safefile.Replace(vfs.Default, path, append(text, '\n'))
 }
 
 // Remove removes a file, which need not be there.

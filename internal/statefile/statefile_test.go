@@ -26,8 +26,8 @@ func TestState(t *testing.T) {
 	if err := os.WriteFile(path, []byte("none"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Read(path, &s); err == nil || !strings.Contains(err.Error(), "remove it to begin again") {
-		t.Error(err)
+	if found, err := Read(path, &s); found || err == nil || !strings.Contains(err.Error(), "remove it to begin again") {
+		t.Error(found, err)
 	}
 	for range 2 {
 		if err := Remove(path); err != nil {
@@ -37,8 +37,58 @@ func TestState(t *testing.T) {
 	if left, err := os.ReadDir(filepath.Dir(path)); len(left) > 0 || err != nil {
 		t.Error(left, err)
 	}
-	if err := Write(filepath.Join(path, "nosuch"), s); err == nil {
+}
+
+// What cannot be read or written is an error, and never taken for a command that has not begun.
+func TestErrors(t *testing.T) {
+	dir := t.TempDir()
+	full := filepath.Join(dir, "full")
+	if err := os.MkdirAll(filepath.Join(full, "something"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var s state
+	if found, err := Read(dir, &s); found || err == nil || strings.Contains(err.Error(), "remove it") {
+		t.Error("a directory is read as a state:", found, err)
+	}
+	if err := Write(filepath.Join(dir, "nosuch", "state"), s); err == nil {
 		t.Error("a state is written nowhere")
+	}
+	if err := Write(full, s); err == nil {
+		t.Error("a state takes the place of a directory")
+	}
+	if err := Write(filepath.Join(dir, "state"), func() {}); err == nil {
+		t.Error("a function is written as a state")
+	}
+	if err := Remove(full); err == nil {
+		t.Error("what cannot be removed is removed")
+	}
+	r := Report{Path: full}
+	if err := r.Add("x"); err == nil || r.At != 0 {
+		t.Error("a directory takes a report:", err, r.At)
+	}
+	if err := r.Close(); err != nil {
+		t.Error("a report that was never opened:", err)
+	}
+	for _, at := range []int64{-1, 0} {
+		r = Report{Path: filepath.Join(dir, "report"), At: at}
+		if err := r.Add("x"); (err != nil) != (at < 0) || err != nil && r.At != at {
+			t.Errorf("a report that goes on at byte %d: %v, now at %d", at, err, r.At)
+		}
+	}
+	if info, err := os.Stat(r.Path); err != nil || info.Mode().Perm()&0o600 != 0o600 {
+		t.Errorf("the user cannot read the report: %v, %v", info, err)
+	}
+	if err := r.f.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Add("y"); err == nil || r.At != 1 {
+		t.Error("a closed file takes a report:", err, r.At)
+	}
+	if err := r.Close(); err == nil {
+		t.Error("the error of a file that cannot be closed is lost")
+	}
+	if text, err := os.ReadFile(r.Path); err != nil || string(text) != "x" {
+		t.Errorf("%q, %v", text, err)
 	}
 }
 

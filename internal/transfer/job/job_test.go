@@ -229,6 +229,108 @@ func TestImportGoesOn(t *testing.T) {
 	}
 }
 
+// failingSource is a source that fails when a metric is exported.
+type failingSource struct {
+	Source
+	at string
+}
+
+func (s failingSource) Export(ctx context.Context, metric string, within model.TimeRange, w io.Writer, progress func(series, of int)) error {
+	if metric != s.at {
+		return s.Source.Export(ctx, metric, within, w, progress)
+	}
+	io.WriteString(w, lineOf(metric, 0)[:20])
+	return errors.New("the source is away")
+}
+
+// An export that fails within a metric goes on with that metric, and has each metric once.
+func TestExportGoesOn(t *testing.T) {
+	w := newWorld(t)
+	path := filepath.Join(t.TempDir(), "in")
+	all := ""
+	for i, name := range []string{"m", "n", "o", "two\nlines"} {
+		all += lineOf(name, i)
+	}
+	write(t, path, all)
+	if _, err := importFile(t, path, &Import{Sink: w.sink, Stderr: io.Discard}); err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range []string{"out", "out.gz"} {
+		dir := t.TempDir()
+		run := func(s Source) (*Export, error) {
+			e := &Export{Source: s, Path: filepath.Join(dir, file), Recovery: filepath.Join(dir, "done"), Within: model.AllTime, Progress: quiet()}
+			return e, e.Run(t.Context())
+		}
+		if e, err := run(away{}); err == nil || !strings.Contains(err.Error(), "away") || e.Metrics > 0 {
+			t.Errorf("%s: a source that is away: %v, %d metrics", file, err, e.Metrics)
+		}
+		e, err := run(failingSource{Local{w.store}, "n"})
+		if err == nil || !e.CanGoOn() || e.Metrics != 1 {
+			t.Fatalf("%s: %v, %d metrics", file, err, e.Metrics)
+		}
+		write(t, filepath.Join(dir, "done"), "m\nhalf a na") // as an interruption leaves it
+		if e, err = run(w.remote); err != nil || e.Metrics != 4 {
+			t.Fatalf("%s: %v, %d metrics", file, err, e.Metrics)
+		}
+		if got := read(t, filepath.Join(dir, file)); got != all {
+			t.Errorf("%s holds\n%swant\n%s", file, got, all)
+		}
+		if got := read(t, filepath.Join(dir, "done")); got != "m\nn\no\n" {
+			t.Errorf("%s: finished %q", file, got)
+		}
+		if err := os.Remove(filepath.Join(dir, file)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err = run(w.remote); err == nil || !strings.Contains(err.Error(), "the file with their points is missing") {
+			t.Errorf("%s: %v", file, err)
+		}
+	}
+}
+
+// full takes no byte.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no room") }
+
+// What an export cannot read or write ends it, and no metric is noted as finished.
+func TestExportErrors(t *testing.T) {
+	w, dir := newWorld(t), t.TempDir()
+	path := filepath.Join(dir, "in")
+	write(t, path, lineOf("m", 1))
+	if _, err := importFile(t, path, &Import{Sink: w.sink, Stderr: io.Discard}); err != nil {
+		t.Fatal(err)
+	}
+	gone := Remote{served(t, http.NotFoundHandler())}
+	for what, e := range map[string]*Export{
+		"list metrics":     {Source: gone, Stdout: io.Discard},
+		"export m":         {Source: gone, Stdout: io.Discard, Only: []string{"m"}},
+		"no room":          {Source: Local{w.store}, Stdout: full{}, Recovery: filepath.Join(dir, "done")},
+		"is a directory":   {Source: Local{w.store}, Stdout: io.Discard, Recovery: dir},
+		"no such file":     {Source: Local{w.store}, Path: filepath.Join(dir, "nosuch", "out")},
+		"is away":          {Source: failingSource{Local{w.store}, "m"}, Stdout: io.Discard},
+		"404":              {Source: unknown{gone}, Stdout: io.Discard, Only: []string{"nosuch"}},
+		"a gzip member th": {Source: Local{w.store}, Path: path + ".gz", Append: true},
+		"a line that an e": {Source: Local{w.store}, Path: path + ".txt", Append: true},
+	} {
+		write(t, path+".gz", "no gzip")
+		write(t, path+".txt", "no line")
+		e.Within, e.Progress = model.AllTime, quiet()
+		if err := e.Run(t.Context()); err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("%v, want %q", err, what)
+		}
+	}
+	if got := read(t, filepath.Join(dir, "done")); got != "" {
+		t.Errorf("finished %q", got)
+	}
+}
+
+// unknown is a source that has nothing of any metric, and cannot say whether it exists.
+type unknown struct{ Source }
+
+func (unknown) Export(context.Context, string, model.TimeRange, io.Writer, func(series, of int)) error {
+	return nil
+}
+
 // The bar of an export moves within a metric, since one may hold all points.
 func TestExportProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
