@@ -21,7 +21,8 @@
 //	            and after
 //	restart     start after kill -9, start with a million series
 //	tenants     how long one tenant waits while another one floods the server with points,
-//	            with questions that cost much, and with questions for much
+//	            with questions that cost much, and with questions for much; also while
+//	            the same flood goes to another server on the same machine
 //	timelines   appending events and reading the newest page, beside a stream of Redis and a
 //	            table of PostgreSQL (both from Debian), with fsync before each answer
 //	graphite    Graphite's lines and pickles beside VictoriaMetrics, go-carbon and Debian's

@@ -14,11 +14,16 @@ import (
 	"time"
 )
 
-// besideAlone is the figure that the goal is about.
-const besideAlone = "question p99 to that alone"
+// The goal is about besideElsewhere: a flood takes processors, whatever it is sent to, and
+// client, flood and server share those of one machine here. What the server adds by serving
+// both tenants shows beside a server of its own for each.
+const (
+	besideAlone     = "question p99 to that alone"
+	besideElsewhere = "question p99 to that beside a flood of another server"
+)
 
 const (
-	neighbourTurns  = 8 // of each flood, by turns
+	neighbourTurns  = 8 // of each flood, here and elsewhere, by turns
 	neighbourFor    = 2 * time.Second
 	neighbourSettle = 300 * time.Millisecond // after a flood has begun or ended
 	neighbourPause  = 10 * time.Millisecond
@@ -58,32 +63,51 @@ func (r *run) neighbours(ctx context.Context) error {
 }
 
 func (r *run) neighboursOnce(ctx context.Context, t varveTarget, round int) (err error) {
-	dir, remove, err := r.emptyDir("tenants", t)
+	begin := func(what string) (*tenants, func(), error) {
+		dir, remove, err := r.emptyDir(what, t)
+		if err != nil {
+			return nil, nil, err
+		}
+		s, err := startTenants(ctx, t.binary, dir)
+		if err != nil {
+			remove()
+			return nil, nil, err
+		}
+		return s, func() { err = errors.Join(err, s.process.stop()); remove() }, s.fill(ctx)
+	}
+	s, end, err := begin("tenants")
+	if end != nil {
+		defer end()
+	}
 	if err != nil {
 		return err
 	}
-	defer remove()
-	s, err := startTenants(ctx, t.binary, dir)
-	if err != nil {
-		return err
+	other, endOther, err := begin("elsewhere")
+	if endOther != nil {
+		defer endOther()
 	}
-	defer func() { err = errors.Join(err, s.process.stop()) }()
-	if err := s.fill(ctx); err != nil {
+	if err != nil {
 		return err
 	}
 	// The machine may be busy with something else. Short turns let that hit all floods alike.
 	all := floods()
-	times := make([]neighbourTimes, len(all))
+	times, elsewhere := make([]neighbourTimes, len(all)), make([]neighbourTimes, len(all))
 	for range neighbourTurns {
 		for i, f := range all {
-			if err := s.beside(ctx, f, &times[i]); err != nil {
+			if err := s.beside(ctx, f, s, &times[i]); err != nil {
+				return err
+			}
+			if f.Path == "" {
+				continue
+			}
+			if err := s.beside(ctx, f, other, &elsewhere[i]); err != nil {
 				return err
 			}
 		}
 	}
 	alone := times[0]
 	for i, f := range all {
-		stage, n := "tenants, "+f.Name, times[i]
+		stage, n, e := "tenants, "+f.Name, times[i], elsewhere[i]
 		r.book.add(stage, figure{"write p50", "ms"}, t.name(), round, quantile(n.writes, 0.5))
 		r.book.add(stage, figure{"write p99", "ms"}, t.name(), round, quantile(n.writes, 0.99))
 		r.book.add(stage, figure{"question p50", "ms"}, t.name(), round, quantile(n.questions, 0.5))
@@ -92,9 +116,12 @@ func (r *run) neighboursOnce(ctx context.Context, t varveTarget, round int) (err
 			continue
 		}
 		r.book.add(stage, figure{"write p99 to that alone", ""}, t.name(), round, quantile(n.writes, 0.99)/quantile(alone.writes, 0.99))
+		r.book.add(stage, figure{"write p99 to that beside a flood of another server", ""}, t.name(), round, quantile(n.writes, 0.99)/quantile(e.writes, 0.99))
 		r.book.add(stage, figure{besideAlone, ""}, t.name(), round, quantile(n.questions, 0.99)/quantile(alone.questions, 0.99))
+		r.book.add(stage, figure{besideElsewhere, ""}, t.name(), round, quantile(n.questions, 0.99)/quantile(e.questions, 0.99))
 		r.book.add(stage, figure{"flood answered", "1/s"}, t.name(), round, n.flooded.Answered/n.seconds)
 		r.book.add(stage, figure{"flood refused", "1/s"}, t.name(), round, n.flooded.Refused/n.seconds)
+		r.book.add(stage, figure{"flood of another server answered", "1/s"}, t.name(), round, e.flooded.Answered/e.seconds)
 	}
 	return nil
 }
@@ -188,13 +215,14 @@ func points(name string, series, n int, fromMS int64) string {
 	return b.String()
 }
 
-// beside measures writes and questions of one tenant beside a flood. The question stays
-// the same: the points that are written meanwhile are of another metric.
-func (s *tenants) beside(ctx context.Context, f flood, n *neighbourTimes) error {
+// beside measures writes and questions of one tenant of s beside a flood by a tenant of
+// loud, which may be s. The question stays the same: the points that are written
+// meanwhile are of another metric.
+func (s *tenants) beside(ctx context.Context, f flood, loud *tenants, n *neighbourTimes) error {
 	end := func() (flooded, error) { return flooded{}, nil }
 	began := time.Now()
 	if f.Path != "" {
-		f.Path, f.Token = s.url+f.Path, s.tokens["loud"]
+		f.Path, f.Token = loud.url+f.Path, loud.tokens["loud"]
 		var err error
 		if end, err = startFlood(ctx, f); err != nil {
 			return err
