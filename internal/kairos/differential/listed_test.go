@@ -159,6 +159,16 @@ var deviations = []deviation{
 		},
 	},
 	{
+		"partial-sums", "a sum, mean or deviation that fits a double is given, although the sum of some of the values does not; KairosDB fails with 500",
+		"of values whose partial sums or differences do not fit a double: 500",
+		func(tr *trial, varve, kairos answer) bool {
+			return varve.status == 200 && kairos.status == 500 && strings.Contains(kairos.text, "NaN or Infinity:") &&
+				anyMetric(tr.Question, func(m map[string]any) bool {
+					return hasAggregator(m, func(a map[string]any) bool { return a["name"] == "sum" || a["name"] == "avg" || a["name"] == "dev" })
+				})
+		},
+	},
+	{
 		"deviation-overflows", "a deviation that does not fit a double is refused, as a sum is, and one that fits is given; KairosDB says 0",
 		"`dev` of values whose squares do not fit a double",
 		func(tr *trial, varve, kairos answer) bool {
