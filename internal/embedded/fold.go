@@ -147,17 +147,21 @@ func (s *Store) nextFold(st *state, enough float64, late time.Duration) []*openF
 }
 
 // entangled returns f and the files that have samples of its series and times, or of
-// those of these files: only together they say which sample of a time is valid.
+// those of these files, oldest first: only together, and in this order, they say which
+// sample of a time is valid.
 func (s *Store) entangled(st *state, f *openFile) []*openFile {
-	files := []*openFile{f}
-	for i := 0; i < len(files); i++ {
+	found := []*openFile{f}
+	in := asSet(found)
+	for i := 0; i < len(found); i++ {
 		for _, o := range st.files {
-			if (s.hides(o, files[i]) || s.hides(files[i], o)) && !slices.Contains(files, o) {
-				files = append(files, o)
+			if !in[o] && (s.hides(o, found[i]) || s.hides(found[i], o)) {
+				in[o] = true
+				found = append(found, o)
 			}
 		}
 	}
-	return files
+	sortFiles(found)
+	return found
 }
 
 // fold rewrites files with the data that is old enough for a coarser stage made

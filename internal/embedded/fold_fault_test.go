@@ -314,3 +314,32 @@ func (f *foldTest) counted() (n int64) {
 	}
 	return n + int64(len(all.times))
 }
+
+// TestFoldOfACorrection: a fold that begins with the newer one of two files keeps the value
+// that was written last. The older file was put off, since memory had the correction.
+func TestFoldOfACorrection(t *testing.T) {
+	f := newFoldTest(t, "10s:1h,60s:6h")
+	at := model.Floor(f.nowMS.Load()-7_200_000, 60_000)
+	key := "thin.double " + string(model.TypeDouble)
+	f.put("thin.double", at, 1)
+	f.must(t, f.checkpoint())
+	f.put("thin.double", at, 2)
+	f.must(t, f.maintain(t.Context())) // holds the sample back
+	f.must(t, f.checkpoint())
+	f.must(t, f.maintain(t.Context()))
+	got := f.whole(key)
+	if len(got.buckets) != 1 || got.buckets[0].Count != 1 || got.buckets[0].Sum != 2 {
+		t.Errorf("%+v, want a bucket of 2", got)
+	}
+}
+
+// put stores one sample, over what is there.
+func (f *foldTest) put(metric string, ms int64, v float64) {
+	f.Helper()
+	var b store.Batch
+	b.Reset(f.Epoch())
+	ref, err := f.Create(f.Context(), model.Series{Metric: metric, Type: model.TypeDouble})
+	f.must(f.T, err)
+	b.AddDouble(ref, ms, v, 0)
+	f.must(f.T, f.Append(f.Context(), &b))
+}
