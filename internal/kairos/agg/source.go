@@ -27,12 +27,15 @@ type source struct {
 	own    store.Block  // copy of a small first block
 	after  *store.Block // follows own, already fetched
 	i      int
+
+	lease   *query.Lease
+	charged int64 // for the largest block so far, in bytes
 }
 
 // open positions a source at its first sample; nil means that there is none.
 func (r *Run) open(s store.Series, o store.ReadOptions, order int32, l *query.Lease) (*source, error) {
-	src := &source{kind: s.Type.Kind(), order: order, cursor: r.Open(s, o)}
-	err := src.begin(o.Limit, l)
+	src := &source{kind: s.Type.Kind(), order: order, cursor: r.Open(s, o), lease: l}
+	err := src.begin(o.Limit)
 	if err != nil || src.block == nil {
 		src.cursor.Close()
 		return nil, err
@@ -40,13 +43,16 @@ func (r *Run) open(s store.Series, o store.ReadOptions, order int32, l *query.Le
 	return src, nil
 }
 
-func (s *source) begin(limit int, l *query.Lease) error {
+func (s *source) begin(limit int) error {
 	block, err := s.cursor.Next()
 	if err != nil || block == nil {
 		return err
 	}
 	n := block.Len()
-	if err := l.Take(sourceBytes + int64(n)*16 + int64(len(block.Data)) + aggregatesBytes(block.Aggregates)); err != nil {
+	if err := s.lease.Take(sourceBytes); err != nil {
+		return err
+	}
+	if err := s.charge(block); err != nil {
 		return err
 	}
 	s.block = block
@@ -59,10 +65,28 @@ func (s *source) begin(limit int, l *query.Lease) error {
 		s.cursor.Close()
 		return nil
 	}
-	if s.after, err = s.cursor.Next(); err != nil || s.after != nil {
+	if s.after, err = s.cursor.Next(); err != nil {
 		return err
 	}
+	if s.after != nil {
+		s.charged = 0 // own stays beside it
+		return s.charge(s.after)
+	}
 	s.cursor.Close()
+	return nil
+}
+
+// charge takes the memory of a block, as far as that of an earlier one is less: a cursor
+// has one block at a time.
+func (s *source) charge(b *store.Block) error {
+	bytes := int64(b.Len())*16 + int64(len(b.Data)) + aggregatesBytes(b.Aggregates)
+	if bytes <= s.charged {
+		return nil
+	}
+	if err := s.lease.Take(bytes - s.charged); err != nil {
+		return err
+	}
+	s.charged = bytes
 	return nil
 }
 
@@ -102,7 +126,7 @@ func (s *source) nextBlock() (bool, error) {
 		return false, err
 	}
 	s.block = block
-	return true, nil
+	return true, s.charge(block)
 }
 
 // point fills p with the current sample.
