@@ -38,16 +38,20 @@ func holdsStore(dir string, create bool) error {
 	return nil
 }
 
-// openStore opens the data directory for writing or only for reading. Without
-// create, the directory must hold a store already.
-func (l line) openStore(t terminal, write, create bool) (*embedded.Store, config.Config, error) {
-	var args []string
+// settings returns the flags that say where the data is, and what the settings are.
+func (l line) settings() (args []string) {
 	for _, name := range []string{"config", "data-dir"} {
 		if value, ok := l.flags[name]; ok {
 			args = append(args, "--"+name, value)
 		}
 	}
-	loaded, err := load(t, args)
+	return args
+}
+
+// openStore opens the data directory for writing or only for reading. Without
+// create, the directory must hold a store already.
+func (l line) openStore(t terminal, write, create bool) (*embedded.Store, config.Config, error) {
+	loaded, err := load(t, l.settings())
 	if err != nil {
 		return nil, config.Config{}, err
 	}

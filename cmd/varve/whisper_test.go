@@ -9,6 +9,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"varve/internal/graphite/whisper"
 )
 
 // whisperGolden is where the original's files are, with what it answers of them.
@@ -274,4 +277,96 @@ func TestExportWhisper(t *testing.T) {
 	} {
 		must(t, status, strings.Fields(line)...)
 	}
+}
+
+// By the configuration of a server, what it has thinned out is in the archives of its
+// stages, online and offline alike.
+func TestExportWhisperByPolicies(t *testing.T) {
+	files, dir := t.TempDir(), t.TempDir()
+	config := filepath.Join(files, "varve.yaml")
+	text := `data_dir: ` + dir + `
+retention:
+  enforce: true
+  policies:
+    - {name: tail, metric: "*.tail", stages: "10s:10m,60s:2h,10m:1d", aggregation: p90}
+    - {name: zeros, metric: "*.zeros", stages: "10s:10m,60s:2h,10m:1d", aggregation: avg_zero}
+    - {name: kept, metric: "*.kept", stages: forever}
+`
+	if err := os.WriteFile(config, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	p := start(t, dir, "--config", config)
+	now := time.Now().Unix() / 600 * 600
+	var points []string
+	for s := now - 3*3600; s < now; s += 20 {
+		points = append(points, fmt.Sprintf("[%d,%d]", s*1000, s/20%3))
+	}
+	for _, metric := range []string{"m.tail", "m.zeros", "m.kept", "other"} {
+		if status, body := p.do("POST", "/api/v1/datapoints", `{"name":"`+metric+`","tags":{"a":"b"},"datapoints":[`+strings.Join(points, ",")+`]}`); status != 204 {
+			t.Fatalf("%d %s", status, body)
+		}
+	}
+	if status, body := p.do("POST", "/admin/compact", ""); status >= 300 {
+		t.Fatalf("%d %s", status, body)
+	}
+	if status, body := p.do("GET", "/api/v1/export?metric=m.tail&buckets=perhaps", ""); status != 400 || !strings.Contains(body, "neither true nor false") {
+		t.Errorf("%d %s", status, body)
+	}
+	online, offline := filepath.Join(files, "online"), filepath.Join(files, "offline")
+	const want = "m.kept;a=b: its policy keeps every sample: [kept] says no archives; --storage-schemas names a file that has some\n" +
+		"m.tail;a=b: its method is none of Whisper's: the points are those of p90; the header says average, by which carbon goes on\n" +
+		"other;a=b: no rule matches: give it one, such as pattern = .* at the end of storage-schemas.conf\n"
+	end := fmt.Sprint(now * 1000)
+	must(t, 3, "export", "whisper", online, "--end", end, "--config", config, "--http-addr", p.http)
+	p.stop(os.Interrupt)
+	must(t, 3, "export", "whisper", offline, "--end", end, "--config", config)
+	for _, of := range []string{online, offline} {
+		if got := read(t, of+".rejected"); got != want {
+			t.Errorf("reported %s", got)
+		}
+	}
+	for metric, wants := range map[string][2]float64{"m.tail": {2, 2}, "m.zeros": {0.5, 0.5}} {
+		a, b := read(t, tagged(t, online, metric)), read(t, tagged(t, offline, metric))
+		if a != b {
+			t.Errorf("%s: online and offline the files differ", metric)
+		}
+		f, err := whisper.Open(strings.NewReader(a), int64(len(a)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, want := range wants {
+			one := *f
+			one.Archives = f.Archives[i+1 : i+2]
+			n := 0
+			if _, err := one.History(t.Context(), now, func(_ int, points []whisper.Point) error {
+				for _, p := range points {
+					if math.Abs(p.Value-want) > 0.02 {
+						t.Errorf("%s, archive %d: %v at %d, want %v", metric, i+1, p.Value, p.Time, want)
+					}
+					n++
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if least := []int{110, 17}[i]; n < least {
+				t.Errorf("%s, archive %d: %d points, want %d at least", metric, i+1, n, least)
+			}
+		}
+	}
+	_, stderr := must(t, 2, "export", "whisper", filepath.Join(files, "none"), "--data-dir", dir)
+	if !strings.Contains(stderr, "--config names a configuration with retention.policies") {
+		t.Error(stderr)
+	}
+	must(t, 2, "export", "whisper", filepath.Join(files, "none"), "--config", config, "--storage-aggregation", config)
+}
+
+// tagged is the file of a metric with the tag a=b.
+func tagged(t *testing.T, root, metric string) string {
+	t.Helper()
+	name, err := whisper.FileOf(metric+";a=b", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(root, filepath.FromSlash(name))
 }

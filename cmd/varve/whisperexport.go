@@ -14,6 +14,7 @@ import (
 	"varve/internal/console"
 	"varve/internal/graphite"
 	"varve/internal/graphite/target"
+	"varve/internal/retention"
 	"varve/internal/transfer/job"
 	"varve/internal/transfer/wsp"
 	"varve/internal/units"
@@ -23,24 +24,26 @@ func exportWhisperCommand() command {
 	return command{
 		name:     "export whisper",
 		synopsis: "write series as files of Graphite",
-		usage:    "DIR --storage-schemas FILE [--http-addr ADDR | --data-dir DIR] [FLAGS]",
-		help: `Writes series as Whisper's files below DIR, as carbon would have written them with these
-rules: a/b/c.wsp for the path a.b.c, and files below _tagged for series with tags. Each file
-has the archives of the rule that its path matches, computed of the samples. The samples
-come from the server at --http-addr, or from the data directory that --data-dir, --config
-or the environment names. No server may be using that directory. Without any of these, they
-come from the server at 127.0.0.1:8080.
+		usage:    "DIR [--storage-schemas FILE] [--http-addr ADDR | --data-dir DIR] [FLAGS]",
+		help: `Writes series as Whisper's files below DIR, as carbon would have written them: a/b/c.wsp for
+the path a.b.c, and files below _tagged for series with tags. Each file has the archives of
+the first rule that matches its series. The rules are those of --storage-schemas; without it
+those of the configuration, which --config or the environment names: retention.policies, then
+its storage-schemas.conf. Points are computed of the samples; what the server has thinned out
+is in the archive of its step. The samples come from the server at --http-addr, or from the
+data directory that --data-dir, --config or the environment names. No server may be using that
+directory. Without any of these, they come from the server at 127.0.0.1:8080.
 
 Exit status: 0 all is written, 1 the export could not be completed, 2 wrong command line,
 3 the export is complete, but for what was reported.
 
 ` + transferFlags + `  --http-addr ADDR export from the server that runs at ADDR
   --storage-schemas FILE
-                   carbon's storage-schemas.conf: the archives. A path that no rule matches
-                   is reported
+                   carbon's storage-schemas.conf: the archives, instead of those that the
+                   configuration says. A path that no rule matches is reported
   --storage-aggregation FILE
-                   carbon's storage-aggregation.conf; without it points are averaged if half
-                   of them are there
+                   carbon's storage-aggregation.conf, beside --storage-schemas; without it
+                   points are averaged if half of them are there
   -n PATTERN       only paths that match, such as servers.*.load or a.**; of series with tags
                    the name has to. May be given more than once
   --end TIME       write the files as they would be at this time, instead of the present: ms
@@ -86,14 +89,11 @@ func exportWhisper(t terminal, args []string) error {
 // whisperExport reads the command line.
 func (l line) whisperExport(t terminal) (*job.WhisperExport, error) {
 	if len(l.words) != 1 {
-		return nil, &usageError{errors.New("export whisper wants one directory: varve export whisper DIR --storage-schemas FILE")}
+		return nil, &usageError{errors.New("export whisper wants one directory: varve export whisper DIR")}
 	}
 	dir, err := filepath.Abs(l.words[0])
 	if err != nil {
 		return nil, err
-	}
-	if l.flags["storage-schemas"] == "" {
-		return nil, &usageError{errors.New("flag --storage-schemas: is missing; it says which archives the files have")}
 	}
 	_, replace := l.flags["replace"]
 	_, keep := l.flags["keep"]
@@ -120,12 +120,36 @@ func (l line) whisperExport(t terminal) (*job.WhisperExport, error) {
 			return nil, err
 		}
 	}
-	rules := graphite.Config{StorageSchemas: l.flags["storage-schemas"], StorageAggregation: l.flags["storage-aggregation"]}
-	if j.Tree.Book, err = rules.Book(slog.New(slog.NewTextHandler(t.stderr, nil))); err != nil {
+	j.Tree.Book, err = l.archives(t)
+	return j, err
+}
+
+// archives returns the rules of the files: those of --storage-schemas, else those of the
+// configuration.
+func (l line) archives(t terminal) (*retention.Book, error) {
+	log := slog.New(slog.NewTextHandler(t.stderr, nil))
+	schemas, aggregation := l.flags["storage-schemas"], l.flags["storage-aggregation"]
+	if schemas != "" {
+		book, err := graphite.Config{StorageSchemas: schemas, StorageAggregation: aggregation}.Book(log)
+		if err == nil && len(book.Rules) == 0 {
+			err = fmt.Errorf("%s has no rule", schemas)
+		}
+		return book, err
+	}
+	if aggregation != "" {
+		return nil, &usageError{errors.New("flag --storage-aggregation: goes with --storage-schemas; without both, the rules are those of the configuration")}
+	}
+	loaded, err := load(t, l.settings())
+	if err != nil {
 		return nil, err
 	}
-	if len(j.Tree.Book.Rules) == 0 {
-		return nil, fmt.Errorf("%s has no rule", l.flags["storage-schemas"])
+	c := loaded.Config
+	book, err := c.Book(log)
+	if err != nil {
+		return nil, err
 	}
-	return j, nil
+	if book = book.For(c.TenantOf(c.DataDir)); len(book.Rules) == 0 {
+		return nil, &usageError{errors.New("there are no rules that say which archives the files have: --config names a configuration with retention.policies or graphite.storage_schemas, --storage-schemas a file of carbon's")}
+	}
+	return book, nil
 }

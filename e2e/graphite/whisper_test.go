@@ -175,3 +175,67 @@ func sameAnswers(t *testing.T, a, b string, now int) {
 		}
 	}
 }
+
+// TestWhisperFilesOfPolicies: the original reads in files that are exported by the
+// configuration of a server what its policies say: samples that were thinned out are points
+// of the archive of their stage, and those that were not make points as always.
+func TestWhisperFilesOfPolicies(t *testing.T) {
+	process.SkipShort(t)
+	t.Parallel()
+	dir, files := t.TempDir(), filepath.Join(t.TempDir(), "files")
+	config := filepath.Join(t.TempDir(), "varve.yaml")
+	text := "retention:\n  enforce: true\n  policies:\n" +
+		"    - {name: sums, metric: servers.sum, stages: '10s:30m,60s:3h,5m:1d', aggregation: sum, x_files_factor: 0}\n" +
+		"    - {name: rest, metric: servers.*, stages: '10s:30m,60s:3h,5m:1d', aggregation: avg_zero, x_files_factor: 0.3}\n"
+	if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := process.Start(t, dir, "--config", config)
+	now := time.Now().Unix() / 300 * 300
+	var points []string
+	for at := now - 6*3600; at < now; at += 20 {
+		points = append(points, fmt.Sprintf("[%d,%d]", at*1000, at/20%5))
+	}
+	for _, metric := range []string{"servers.sum", "servers.zero"} {
+		line := `{"name":"` + metric + `","skip_validate":true,"datapoints":[` + strings.Join(points, ",") + `]}`
+		if _, err := s.Want(t.Context(), http.StatusNoContent, http.MethodPost, "/api/v1/datapoints", line); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if status, body, err := s.Do(t.Context(), http.MethodPost, "/admin/compact", ""); err != nil || status >= 300 {
+		t.Fatalf("%d %s, %v", status, body, err)
+	}
+	varve(t, "export", "whisper", files, "--config", config, "--http-addr", s.HTTP, "--end", strconv.FormatInt(now*1000, 10))
+	s.Stop(t)
+	got := runWhisper(t, "read", files, int(now))
+	for name, want := range map[string]file{
+		"servers/sum.wsp":  {Method: "sum", XFF: 0, Longest: 86400},
+		"servers/zero.wsp": {Method: "avg_zero", XFF: 0.3, Longest: 86400},
+	} {
+		g := got[name]
+		if g.Method != want.Method || math.Abs(g.XFF-want.XFF) > 1e-6 || g.Longest != want.Longest || fmt.Sprint(g.Archives) != "[[10 180] [60 180] [300 288]]" {
+			t.Fatalf("%s: %s %v %d %v", name, g.Method, g.XFF, g.Longest, g.Archives)
+		}
+		if len(g.Points[0]) < 70 { // of 90; the server's time is up to five minutes later
+			t.Errorf("%s: %d points of ten seconds", name, len(g.Points[0]))
+		}
+		for i, least := range map[int]int{1: 175, 2: 70} {
+			if len(g.Points[i]) < least {
+				t.Errorf("%s, archive %d: %d points, want %d at least", name, i, len(g.Points[i]), least)
+			}
+			for _, p := range g.Points[i] {
+				sum := 0.0
+				for at := int64(p[0]); at < int64(p[0])+g.Archives[i][0]; at += 20 {
+					sum += float64(at / 20 % 5)
+				}
+				want := sum
+				if g.Method == "avg_zero" {
+					want = sum * 10 / float64(g.Archives[i][0])
+				}
+				if math.Abs(p[1]-want) > 1e-9 {
+					t.Errorf("%s, archive %d, at %d: %v, want %v", name, i, int64(p[0]), p[1], want)
+				}
+			}
+		}
+	}
+}

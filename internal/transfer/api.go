@@ -56,7 +56,7 @@ func NewAPI(s store.Viewer, p *ingest.Pipeline, config Config, r prometheus.Regi
 // Routes lists the endpoints.
 func (a *API) Routes() []httpapi.Route {
 	return []httpapi.Route{
-		httpapi.On(http.MethodGet, "/api/v1/export", httpapi.Read, a.guard(a.export)).Taking("metric", "start", "end").ByMetric().OnRecord(),
+		httpapi.On(http.MethodGet, "/api/v1/export", httpapi.Read, a.guard(a.export)).Taking("metric", "start", "end", "buckets").ByMetric().OnRecord(),
 		httpapi.On(http.MethodPost, "/api/v1/import", httpapi.Write, a.guard(a.importLines)).Taking().ByMetric(),
 	}
 }
@@ -109,8 +109,13 @@ func (a *API) export(w *placeWriter, r *http.Request) {
 		httpapi.WriteErrors(w, http.StatusBadRequest, err.Error())
 		return
 	}
+	apart := params.Get("buckets")
+	if apart != "" && apart != "true" && apart != "false" {
+		httpapi.WriteErrors(w, http.StatusBadRequest, fmt.Sprintf("buckets %q is neither true nor false", clip.Text(apart, clippedBytes)))
+		return
+	}
 	out := &lazyWriter{w: w, zip: strings.Contains(r.Header.Get("Accept-Encoding"), "gzip")}
-	err = a.exportAll(r, params["metric"], within, out)
+	err = a.exportAll(r, params["metric"], within, apart == "true", out)
 	if err == nil {
 		err = out.finish()
 	}
@@ -136,9 +141,9 @@ func (a *API) export(w *placeWriter, r *http.Request) {
 	httpapi.WriteErrors(w, http.StatusInternalServerError, err.Error())
 }
 
-func (a *API) exportAll(r *http.Request, metrics []string, within model.TimeRange, out io.Writer) error {
+func (a *API) exportAll(r *http.Request, metrics []string, within model.TimeRange, apart bool, out io.Writer) error {
 	one := func(metric string) error {
-		n, err := Export(r.Context(), a.store, metric, within, out, nil)
+		n, err := export(r.Context(), a.store, metric, within, exporter{out: out, apart: apart}, nil)
 		a.exported.Add(float64(n.Points))
 		return err
 	}

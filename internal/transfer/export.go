@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"strconv"
 
 	"varve/internal/model"
 	"varve/internal/store"
@@ -59,6 +60,22 @@ const writeBytes = 64 << 10
 // except for the list of the metric's series. Before each series it calls progress,
 // unless that is nil, with the number of series written so far.
 func Export(ctx context.Context, s store.Viewer, metric string, within model.TimeRange, w io.Writer, progress func(series, of int)) (n Count, err error) {
+	return export(ctx, s, metric, within, exporter{out: w}, progress)
+}
+
+// BucketType is the beginning of the type of the lines that ExportApart writes of buckets.
+// Their width in ms follows.
+const BucketType = "varve_bucket_"
+
+// ExportApart is Export of the samples that are as they were sent, and of the buckets that
+// a policy has made of others. Buckets are points of lines of their own, in base64: at their
+// beginnings, with the bytes of model.Aggregate. They come behind the samples of their
+// series, in order of time.
+func ExportApart(ctx context.Context, s store.Viewer, metric string, within model.TimeRange, w io.Writer) (Count, error) {
+	return export(ctx, s, metric, within, exporter{out: w, apart: true}, nil)
+}
+
+func export(ctx context.Context, s store.Viewer, metric string, within model.TimeRange, e exporter, progress func(series, of int)) (n Count, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("export %s: %w", metric, err)
@@ -73,7 +90,7 @@ func Export(ctx context.Context, s store.Viewer, metric string, within model.Tim
 	if err != nil {
 		return n, err
 	}
-	e := exporter{view: view, within: within, out: w}
+	e.view, e.within = view, within
 	for i, one := range series {
 		if progress != nil {
 			progress(i, len(series))
@@ -90,14 +107,64 @@ type exporter struct {
 	view   store.View
 	within model.TimeRange
 	out    io.Writer
+	apart  bool // buckets have lines of their own
 	line   LineWriter
 	buf    []byte
 	count  Count
 }
 
 func (e *exporter) series(ctx context.Context, s store.Series) error {
+	if !e.apart {
+		return e.samples(ctx, s, store.ReadOptions{Range: e.within})
+	}
+	if err := e.samples(ctx, s, store.ReadOptions{Range: e.within, Buckets: store.WithoutBuckets}); err != nil {
+		return err
+	}
+	return e.buckets(ctx, s)
+}
+
+// buckets writes the buckets of a series.
+func (e *exporter) buckets(ctx context.Context, s store.Series) error {
+	cursor := e.view.Read(ctx, s, store.ReadOptions{Range: e.within, Buckets: store.BucketsOnly, Sketches: true})
+	defer cursor.Close()
+	var cols model.Columns
+	var bytes []byte
+	for stepMS := int64(0); ; {
+		block, err := cursor.Next()
+		if err != nil {
+			return err
+		}
+		if block == nil {
+			return e.take()
+		}
+		for _, b := range block.Buckets {
+			if b.StepMS != stepMS {
+				if err := e.take(); err != nil {
+					return err
+				}
+				stepMS = b.StepMS
+				e.line.Begin(model.Series{Metric: s.Metric, Tags: s.Tags, Type: model.Type(BucketType + strconv.FormatInt(stepMS, 10))})
+			}
+			cols.Reset()
+			bytes = b.Aggregate.Append(bytes[:0])
+			cols.AppendBytes(b.StartMS, bytes, 0)
+			e.line.Add(&cols, 0)
+			if e.line.Full() {
+				if err := e.take(); err != nil {
+					return err
+				}
+			}
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// samples writes what a cursor reads of a series.
+func (e *exporter) samples(ctx context.Context, s store.Series, o store.ReadOptions) error {
 	e.line.Begin(s.Series)
-	cursor := e.view.Read(ctx, s, store.ReadOptions{Range: e.within})
+	cursor := e.view.Read(ctx, s, o)
 	defer cursor.Close()
 	for {
 		block, err := cursor.Next()

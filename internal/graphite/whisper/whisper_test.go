@@ -181,7 +181,7 @@ func write(t testing.TB, stages retention.Stages, a *retention.Aggregation, now 
 		t.Fatal(err)
 	}
 	file := make(memory, h.Size())
-	w, err := NewWriter(file, h, now)
+	w, err := NewWriter(file, h, a, now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -471,5 +471,53 @@ func BenchmarkHistory(b *testing.B) {
 	b.SetBytes(int64(len(file)))
 	for b.Loop() {
 		history(b, f, after)
+	}
+}
+
+// A point that is given stands where finer ones would make another, or none; it counts for
+// coarser archives, and what is around it is made as always.
+func TestWriterGive(t *testing.T) {
+	h, err := NewHeader(retention.Stages{{Step: 10, Keep: 120}, {Step: 60, Keep: 1200}, {Step: 300, Keep: 6000}}, &retention.Aggregation{Method: retention.Sum, XFilesFactor: 0.5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := make(memory, h.Size())
+	w, err := NewWriter(file, h, &retention.Aggregation{Method: retention.Sum, XFilesFactor: 0.5}, 6000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	add := func(s int64, v float64) { must(t, w.Add(Point{s, v})) }
+	give := func(archive int, s int64, v float64) { must(t, w.Give(archive, Point{s, v})) }
+	give(2, 4200, 77)
+	add(4210, 1) // late, after its bucket was made
+	for s := int64(5040); s < 5100; s += 10 {
+		add(s, 1)
+	}
+	add(5110, 1) // late, before
+	give(1, 5100, 42)
+	give(1, 5160, 43)
+	give(1, 5220, 44)
+	give(1, 5280, math.NaN())
+	for s := int64(5880); s < 6000; s += 10 {
+		add(s, 2)
+	}
+	must(t, w.Close())
+	f := open(t, file)
+	want := []string{
+		"[{5890 2} {5900 2} {5910 2} {5920 2} {5930 2} {5940 2} {5950 2} {5960 2} {5970 2} {5980 2} {5990 2}]",
+		"[{5040 6} {5100 42} {5160 43} {5220 44} {5880 12} {5940 12}]",
+		"[{4200 77} {5100 129}]",
+	}
+	for i, want := range want {
+		if got := fmt.Sprint(known(t, f, i, 6000)); got != want {
+			t.Errorf("archive %d: %s\nwant %s", i, got, want)
+		}
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
 	}
 }

@@ -77,18 +77,21 @@ type level struct {
 	bucket []float64 // points of the finer archive in one step of this one
 	start  int64     // of the bucket
 	filled bool      // something is in the bucket
+	given  bool      // its value is known, whatever the finer points are
+	value  float64   // then; NaN: there is no point
 }
 
 // runBytes is how much is written at once.
 const runBytes = 1024 * pointBytes
 
-// NewWriter writes the header. now is in seconds; points that are older than what
-// an archive covers then go into coarser ones only.
-func NewWriter(w io.WriterAt, h *Header, now int64) (*Writer, error) {
+// NewWriter writes the header. how makes points of finer ones; its method may be one
+// that headers do not know. now is in seconds; points that are older than what an archive
+// covers then go into coarser ones only.
+func NewWriter(w io.WriterAt, h *Header, how *retention.Aggregation, now int64) (*Writer, error) {
 	if _, err := w.WriteAt(h.bytes(), 0); err != nil {
 		return nil, err
 	}
-	out := &Writer{header: h, w: w, how: &retention.Aggregation{Method: h.Method, XFilesFactor: h.XFilesFactor}}
+	out := &Writer{header: h, w: w, how: how}
 	for i, a := range h.Archives {
 		l := level{Archive: a, since: now - now%a.Step - a.Keep() + a.Step}
 		if i > 0 {
@@ -107,6 +110,40 @@ func (w *Writer) Add(p Point) error {
 	return w.add(0, p)
 }
 
+// Give says what the point of an archive is, instead of what finer points make of it. NaN
+// is none. The finer points of its time may come before or after it, but none of a later
+// time comes before.
+func (w *Writer) Give(archive int, p Point) error {
+	if archive == 0 {
+		if p.Value != p.Value {
+			return nil
+		}
+		return w.Add(p)
+	}
+	l := &w.levels[archive]
+	start := p.Time - p.Time%l.Step
+	for i := 1; i <= archive; i++ {
+		if w.levels[i].filled && w.levels[i].start < start {
+			if err := w.complete(i); err != nil {
+				return err
+			}
+		}
+	}
+	if !l.filled {
+		l.begin(start)
+	}
+	l.given, l.value = true, p.Value
+	return nil
+}
+
+// begin begins a bucket.
+func (l *level) begin(start int64) {
+	l.start, l.filled, l.given = start, true, false
+	for k := range l.bucket {
+		l.bucket[k] = math.NaN()
+	}
+}
+
 // add writes a point of an archive, and gives it to the next one.
 func (w *Writer) add(i int, p Point) error {
 	if err := w.levels[i].write(w.w, p); err != nil {
@@ -123,10 +160,7 @@ func (w *Writer) add(i int, p Point) error {
 		}
 	}
 	if !l.filled {
-		l.start, l.filled = start, true
-		for k := range l.bucket {
-			l.bucket[k] = math.NaN()
-		}
+		l.begin(start)
 	}
 	l.bucket[(p.Time-start)/w.levels[i-1].Step] = p.Value
 	return nil
@@ -136,7 +170,10 @@ func (w *Writer) add(i int, p Point) error {
 func (w *Writer) complete(i int) error {
 	l := &w.levels[i]
 	l.filled = false
-	v := w.how.Merge(l.bucket, l.start < l.finer)
+	v := l.value
+	if !l.given {
+		v = w.how.Merge(l.bucket, l.start < l.finer)
+	}
 	if v != v {
 		return nil
 	}

@@ -30,6 +30,10 @@ type Source interface {
 	// Export writes a metric. It calls progress with the number of series written
 	// so far, if the source knows it.
 	Export(ctx context.Context, metric string, within model.TimeRange, w io.Writer, progress func(series, of int)) error
+
+	// ExportApart writes a metric, and buckets of what was thinned out as
+	// transfer.ExportApart does. A server of an earlier build refuses that.
+	ExportApart(ctx context.Context, metric string, within model.TimeRange, w io.Writer) error
 }
 
 // metricsOf lists the metrics of a source that are wanted.
@@ -71,6 +75,12 @@ func (s Local) Export(ctx context.Context, metric string, within model.TimeRange
 	return err
 }
 
+// ExportApart implements Source.
+func (s Local) ExportApart(ctx context.Context, metric string, within model.TimeRange, w io.Writer) error {
+	_, err := transfer.ExportApart(ctx, s.Store, metric, within, w)
+	return err
+}
+
 // A Remote is a running server: a source, and a sink for any number of goroutines.
 type Remote struct{ Server *remote.Server }
 
@@ -106,7 +116,15 @@ func (s Remote) Metrics(ctx context.Context) iter.Seq2[string, error] {
 
 // Export implements Source.
 func (s Remote) Export(ctx context.Context, metric string, within model.TimeRange, w io.Writer, _ func(series, of int)) error {
-	q := url.Values{"metric": {metric}}
+	return s.export(ctx, url.Values{"metric": {metric}}, within, w)
+}
+
+// ExportApart implements Source.
+func (s Remote) ExportApart(ctx context.Context, metric string, within model.TimeRange, w io.Writer) error {
+	return s.export(ctx, url.Values{"metric": {metric}, "buckets": {"true"}}, within, w)
+}
+
+func (s Remote) export(ctx context.Context, q url.Values, within model.TimeRange, w io.Writer) error {
 	if within.StartMS != model.AllTime.StartMS {
 		q.Set("start", strconv.FormatInt(within.StartMS, 10))
 	}
@@ -119,7 +137,7 @@ func (s Remote) Export(ctx context.Context, metric string, within model.TimeRang
 		_, err = io.Copy(w, response.Body)
 	}
 	if err != nil {
-		return fmt.Errorf("export %s: %w", metric, err)
+		return fmt.Errorf("export %s: %w", q.Get("metric"), err)
 	}
 	return nil
 }

@@ -12,17 +12,22 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 
 	"varve/internal/clip"
 	"varve/internal/graphite/whisper"
+	"varve/internal/ingest/kairosjson"
 	"varve/internal/model"
 	"varve/internal/retention"
+	"varve/internal/transfer"
 )
 
 // Reasons why series or samples are not exported.
 const (
-	NoRule   Reason = "no rule of the storage schemas matches"
+	NoRule   Reason = "no rule matches"
+	Forever  Reason = "its policy keeps every sample"
+	NoMethod Reason = "its method is none of Whisper's"
 	NoFile   Reason = "no file can hold it"
 	NoNumber Reason = "samples that are no finite numbers"
 	IsThere  Reason = "the file is there already"
@@ -39,14 +44,15 @@ type Export struct {
 	// Done is told of each series. Its error ends the export.
 	Done func(*Exported) error
 
-	spool *spool
+	spool   *spool
+	buckets tape
 }
 
 // Exported is what became of a series.
 type Exported struct {
 	Series string
 	File   string // below Dir, if it was written
-	Steps  int64  // of the finest archive that have a sample
+	Steps  int64  // of the finest archive that have a sample, and buckets
 	Faults []Fault
 }
 
@@ -54,6 +60,9 @@ type Exported struct {
 func (e *Export) Since() int64 {
 	longest := int64(0)
 	for _, r := range e.Book.Rules {
+		if len(r.Stages) == 0 {
+			continue
+		}
 		last := r.Stages[len(r.Stages)-1]
 		longest = max(longest, last.Keep+last.Step)
 	}
@@ -65,12 +74,17 @@ func (e *Export) Begin() (err error) {
 	if err := os.MkdirAll(e.Dir, 0o777); err != nil {
 		return err
 	}
-	e.spool, err = newSpool(e.Dir)
-	return err
+	if e.spool, err = newSpool(e.Dir); err != nil {
+		return err
+	}
+	if e.buckets, err = newTape(e.Dir); err != nil {
+		return errors.Join(err, e.spool.close())
+	}
+	return nil
 }
 
 // End ends what Begin began.
-func (e *Export) End() error { return e.spool.close() }
+func (e *Export) End() error { return errors.Join(e.spool.close(), e.buckets.close()) }
 
 // Has reports whether the file of a series without tags is there and stays.
 func (e *Export) Has(metric string) bool {
@@ -136,6 +150,7 @@ type reader struct {
 	ctx     context.Context
 	export  *Export
 	series  string // "" before the first one
+	bucket  int64  // the beginning of the last one in ms, 0 before the first one of a run
 	step    int64  // of its finest archive
 	policy  retention.Policy
 	skipped bool // the series is not written
@@ -156,7 +171,8 @@ type exportedLine struct {
 type exportedPoint struct {
 	ms     int64
 	value  float64
-	number bool // value is one
+	number bool   // value is one
+	packed []byte // of [time, base64]
 }
 
 func (p *exportedPoint) UnmarshalJSON(text []byte) error {
@@ -169,7 +185,7 @@ func (p *exportedPoint) UnmarshalJSON(text []byte) error {
 	}
 	at := bytes.LastIndexByte(rest, ',')
 	if at < 0 {
-		return nil // [time, base64]
+		return json.Unmarshal(rest, &p.packed)
 	}
 	if kind := string(bytes.TrimSpace(rest[at+1:])); kind == `"long"` || kind == `"double"` {
 		p.number = true
@@ -204,6 +220,9 @@ func (r *reader) line(text []byte) error {
 	if r.skipped {
 		return nil
 	}
+	if text, ok := strings.CutPrefix(line.Type, kairosjson.RawType+transfer.BucketType); ok {
+		return r.buckets(text, line.Datapoints)
+	}
 	return r.points(line.Datapoints)
 }
 
@@ -220,7 +239,7 @@ func nameOf(line exportedLine) (string, error) {
 func (r *reader) begin(name string) error {
 	*r = reader{ctx: r.ctx, export: r.export, series: name, out: Exported{Series: name}, policy: r.export.Book.Of(retention.ParsePath(name))}
 	if r.policy.Rule == nil {
-		r.skip(NoRule, "give it one, such as pattern = .* at the end of the file")
+		r.withoutArchives()
 		return nil
 	}
 	r.step = r.policy.Rule.Stages[0].Step
@@ -237,7 +256,16 @@ func (r *reader) begin(name string) error {
 		return nil
 	}
 	r.out.File = file
-	return r.export.spool.reset()
+	return errors.Join(r.export.spool.reset(), r.export.buckets.reset())
+}
+
+// withoutArchives leaves a series out that has no stages.
+func (r *reader) withoutArchives() {
+	if rule := r.export.Book.Report(r.series).Rule; rule != "" {
+		r.skip(Forever, fmt.Sprintf("[%s] says no archives; --storage-schemas names a file that has some", rule))
+		return
+	}
+	r.skip(NoRule, "give it one, such as pattern = .* at the end of storage-schemas.conf")
 }
 
 func (r *reader) path(file string) string {
@@ -273,6 +301,38 @@ func (r *reader) points(points []exportedPoint) error {
 	return nil
 }
 
+// buckets keeps the buckets of a line. stepText is their width in ms.
+func (r *reader) buckets(stepText string, points []exportedPoint) error {
+	stepMS, err := strconv.ParseInt(stepText, 10, 64)
+	if err != nil || stepMS <= 0 {
+		return fmt.Errorf("a line of the export has buckets of %s ms", clip.Text([]byte(stepText), 20))
+	}
+	tape := &r.export.buckets
+	percent, isPercentile := r.policy.Aggregation.Method.Percentile()
+	for _, p := range points {
+		b := bucket{startMS: p.ms, stepMS: stepMS}
+		if b.Aggregate, err = model.ParseAggregate(p.packed); err != nil {
+			return fmt.Errorf("a bucket of the export: %w", err)
+		}
+		if p.ms/1000 > r.export.Now || p.ms < 1000 || b.Count == 0 {
+			continue
+		}
+		if isPercentile {
+			b.percentile = b.Percentile(percent)
+		}
+		if p.ms < r.bucket { // those of samples of another type begin
+			if err := tape.endRun(); err != nil {
+				return err
+			}
+		}
+		r.bucket = p.ms
+		if err := tape.write(b.append(nil)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // finish writes the file of the series.
 func (r *reader) finish() error {
 	if r.series == "" {
@@ -291,7 +351,8 @@ func (r *reader) finish() error {
 
 // write makes the file under another name first, so that one that is there is whole.
 func (r *reader) write() error {
-	h, err := whisper.NewHeader(r.policy.Rule.Stages, r.policy.Aggregation)
+	how, renamed := r.inHeader()
+	h, err := whisper.NewHeader(r.policy.Rule.Stages, how)
 	if err != nil {
 		r.skip(NoFile, err.Error())
 		return nil
@@ -307,6 +368,10 @@ func (r *reader) write() error {
 	if r.out.Steps == 0 {
 		r.out.File = ""
 		return remove(fresh)
+	}
+	if renamed {
+		text := fmt.Sprintf("the points are those of %s; the header says %s, by which carbon goes on", r.policy.Aggregation.Method, how.Method)
+		r.out.Faults = append(r.out.Faults, Fault{Reason: NoMethod, Text: text})
 	}
 	return os.Rename(fresh, path)
 }
@@ -333,18 +398,114 @@ func (r *reader) fill(path string, h *whisper.Header) error {
 }
 
 func (r *reader) fillFile(f io.WriterAt, h *whisper.Header) error {
-	w, err := whisper.NewWriter(f, h, r.export.Now)
+	w, err := whisper.NewWriter(f, h, r.policy.Aggregation, r.export.Now)
 	if err != nil {
 		return err
 	}
-	err = r.export.spool.merge(r.step*1000, func(s sample) error {
-		r.out.Steps++
-		return w.Add(whisper.Point{Time: s.ms / 1000, Value: s.value})
-	})
-	if err != nil {
+	p := placer{reader: r, w: w}
+	if p.buckets, err = readBuckets(&r.export.buckets); err != nil {
+		return err
+	}
+	if err := r.export.spool.merge(r.step*1000, p.sample); err != nil {
+		return err
+	}
+	if err := p.bucketsBefore(math.MaxInt64); err != nil {
 		return err
 	}
 	return w.Close()
+}
+
+// inHeader is the aggregation that the header of the file names. Methods that are Varve's
+// own have another name there; the archives are made by them all the same.
+func (r *reader) inHeader() (how *retention.Aggregation, renamed bool) {
+	a := *r.policy.Aggregation
+	if _, ok := a.Method.Percentile(); ok {
+		a.Method = retention.Average
+	} else if a.Method == retention.Count {
+		a.Method = retention.Sum
+	}
+	return &a, a.Method != r.policy.Aggregation.Method
+}
+
+// A placer puts samples and buckets into the archives of a file, in order of time. A bucket
+// is the point of the archive that has its step. What lies in its time, late samples and
+// narrower buckets that are not folded yet, counts with it.
+type placer struct {
+	*reader
+	w       *whisper.Writer
+	buckets *bucketReader
+	open    bucket // stepMS 0: none
+	archive int    // of open
+}
+
+func (p *placer) sample(s sample) error {
+	if err := p.bucketsBefore(s.ms - s.ms%(p.step*1000) + 1); err != nil {
+		return err
+	}
+	if p.open.stepMS != 0 {
+		p.open.Add(s.ms, s.value)
+	}
+	p.out.Steps++
+	return p.w.Add(whisper.Point{Time: s.ms / 1000, Value: s.value})
+}
+
+// bucketsBefore opens the buckets that begin before a time, and closes the one that
+// ends before it.
+func (p *placer) bucketsBefore(ms int64) error {
+	for {
+		b, err := p.buckets.next(ms)
+		if err != nil || b == nil {
+			return errors.Join(err, p.closeBefore(ms))
+		}
+		if err := p.closeBefore(b.startMS + 1); err != nil {
+			return err
+		}
+		p.out.Steps++
+		if p.open.stepMS != 0 {
+			p.open.merge(*b)
+			continue
+		}
+		p.archive = p.archiveOf(b.stepMS)
+		stepMS := p.policy.Rule.Stages[p.archive].Step * 1000
+		b.startMS -= b.startMS % stepMS
+		b.stepMS = max(b.stepMS, stepMS)
+		p.open = *b
+	}
+}
+
+// archiveOf is the finest archive whose points are as wide as a bucket, or the coarsest.
+func (p *placer) archiveOf(stepMS int64) int {
+	stages := p.policy.Rule.Stages
+	i := 0
+	for i+1 < len(stages) && stages[i].Step*1000 < stepMS {
+		i++
+	}
+	return i
+}
+
+// closeBefore gives the open bucket to its archive if it ends before a time.
+func (p *placer) closeBefore(ms int64) error {
+	if p.open.stepMS == 0 || p.open.end() >= ms {
+		return nil
+	}
+	b := p.open
+	p.open = bucket{}
+	return p.w.Give(p.archive, whisper.Point{Time: b.startMS / 1000, Value: p.value(&b)})
+}
+
+// value is that of a bucket, NaN if too few of its samples were there. A single one at the
+// very beginning counts as all, as in package graphite: it is the point of a coarser archive
+// that was imported.
+func (p *placer) value(b *bucket) float64 {
+	expected := p.policy.Expected(b.stepMS)
+	imported := b.Count == 1 && b.LastMS == b.startMS
+	if !imported && float64(b.Count)/expected < p.policy.Aggregation.XFilesFactor {
+		return math.NaN()
+	}
+	if _, ok := p.policy.Aggregation.Method.Percentile(); ok {
+		return b.percentile
+	}
+	return p.policy.Aggregation.Method.Of(b.Aggregate, expected)
 }
 
 // A sample is a value at a time in ms.

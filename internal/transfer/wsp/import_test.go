@@ -43,7 +43,7 @@ func file(t testing.TB, n int, stages string, a retention.Aggregation) *fstest.M
 		t.Fatal(err)
 	}
 	m := make(memory, h.Size())
-	w, err := whisper.NewWriter(m, h, now)
+	w, err := whisper.NewWriter(m, h, &a, now)
 	for i := range n {
 		if err == nil {
 			err = w.Add(whisper.Point{Time: now - now%60 - int64(n-1-i)*60, Value: float64(i)})

@@ -4,45 +4,27 @@ import (
 	"bufio"
 	"encoding/binary"
 	"errors"
-	"fmt"
 	"io"
 	"math"
-	"os"
 )
 
-// A spool holds the samples of one series, the last one of each step, in a file. A
-// series has a run for each type of its samples, each in ascending time.
+// A spool holds the samples of one series, the last one of each step.
 type spool struct {
-	f     *os.File
-	buf   *bufio.Writer
-	at    int64
-	ends  []int64 // of the runs
-	last  sample  // of the step that is being gathered
-	begun bool    // there is such a step
+	tape
+	last  sample // of the step that is being gathered
+	begun bool   // there is such a step
 	bytes [sampleBytes]byte
 }
 
-// maxRuns bounds the runs of a series. There are two types of numbers.
-const maxRuns = 16
-
 func newSpool(dir string) (*spool, error) {
-	f, err := os.CreateTemp(dir, ".varve-export-*")
-	if err != nil {
-		return nil, err
-	}
-	return &spool{f: f, buf: bufio.NewWriterSize(f, 64<<10)}, nil
+	t, err := newTape(dir)
+	return &spool{tape: t}, err
 }
-
-func (s *spool) close() error { return errors.Join(s.f.Close(), os.Remove(s.f.Name())) }
 
 // reset forgets the series before.
 func (s *spool) reset() error {
-	if _, err := s.f.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	s.buf.Reset(s.f)
-	s.at, s.ends, s.begun = 0, s.ends[:0], false
-	return nil
+	s.begun = false
+	return s.tape.reset()
 }
 
 // add takes the next sample of a run. Of those in a step it keeps the last one.
@@ -57,10 +39,8 @@ func (s *spool) add(next sample, stepMS int64) error {
 }
 
 func (s *spool) put() error {
-	_, err := s.buf.Write(s.last.append(s.bytes[:0]))
-	s.at += sampleBytes
 	s.begun = false
-	return err
+	return s.write(s.last.append(s.bytes[:0]))
 }
 
 // endRun ends a run.
@@ -70,11 +50,7 @@ func (s *spool) endRun() error {
 			return err
 		}
 	}
-	if len(s.ends) == maxRuns {
-		return fmt.Errorf("the samples are not in ascending time")
-	}
-	s.ends = append(s.ends, s.at)
-	return nil
+	return s.tape.endRun()
 }
 
 // A run is read sample by sample.
@@ -98,17 +74,22 @@ func (r *run) advance() error {
 
 // merge calls yield for the last sample of each step of all runs, in ascending time.
 func (s *spool) merge(stepMS int64, yield func(sample) error) error {
-	if err := errors.Join(s.endRun(), s.buf.Flush()); err != nil {
+	if s.begun {
+		if err := s.put(); err != nil {
+			return err
+		}
+	}
+	files, err := s.tape.runs()
+	if err != nil {
 		return err
 	}
 	var runs []*run
-	from := int64(0)
-	for _, end := range s.ends {
-		r := &run{r: bufio.NewReaderSize(io.NewSectionReader(s.f, from, end-from), 64<<10)}
+	for _, file := range files {
+		r := &run{r: file}
 		if err := r.advance(); err != nil {
 			return err
 		}
-		runs, from = append(runs, r), end
+		runs = append(runs, r)
 	}
 	last, begun := sample{}, false
 	for {
