@@ -579,6 +579,38 @@ func TestUnknownVersion(t *testing.T) {
 	}
 }
 
+// TestNewer: a file of a newer build has another version and a property that is not known,
+// or none where they are now; a version alone is damage, and so is a property alone.
+func TestNewer(t *testing.T) {
+	b := small(t)
+	other := func(version byte, old, new string) []byte {
+		changed := bytes.Replace(b, []byte(old), []byte(new), 1)
+		changed[8] = version
+		return changed
+	}
+	for name, c := range map[string]struct {
+		content []byte
+		want    bool
+	}{
+		"as it is":                  {b, false},
+		"a damaged version":         {other(4, "", ""), false},
+		"a newer one":               {other(4, `"chunks"`, `"chonks"`), true},
+		"another layout":            {other(9, `{"sequence"`, `{"age"`), true},
+		"a property of a newer one": {other(1, `"chunks"`, `"chonks"`), false},
+		"no block file":             {[]byte("VARVE is no block file"), false},
+		"nothing":                   {nil, false},
+	} {
+		fs := vfs.NewMem()
+		content(t, fs, path, c.content)
+		if got := Newer(fs, path); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+	if Newer(vfs.NewMem(), path) {
+		t.Error("a file that is not there is newer")
+	}
+}
+
 // noise is a series whose samples fill a page.
 func noise(series uint32) piece {
 	p := piece{Series: series, Kind: model.Long}

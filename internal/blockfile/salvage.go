@@ -163,6 +163,12 @@ func SalvageProperties(fs vfs.FS, path string) (Properties, error) {
 		return Properties{}, fmt.Errorf("open block file: %w", err)
 	}
 	defer file.Close()
+	return findProperties(file, path, false)
+}
+
+// findProperties looks for the properties of a file. With strict, none of their fields
+// may be unknown.
+func findProperties(file vfs.File, path string, strict bool) (Properties, error) {
 	info, err := file.Stat()
 	if err != nil {
 		return Properties{}, fmt.Errorf("size of block file %s: %w", path, err)
@@ -176,10 +182,31 @@ func SalvageProperties(fs vfs.FS, path string) (Properties, error) {
 		return Properties{}, errors.New("no properties found")
 	}
 	var p Properties
-	if err := json.NewDecoder(bytes.NewReader(tail[at:])).Decode(&p); err != nil {
+	d := json.NewDecoder(bytes.NewReader(tail[at:]))
+	if strict {
+		d.DisallowUnknownFields()
+	}
+	if err := d.Decode(&p); err != nil {
 		return Properties{}, fmt.Errorf("properties: %w", err)
 	}
 	return p, nil
+}
+
+// Newer reports whether a file was written by a newer build, so that what this one does
+// not understand of it is no damage. Its version is greater than those that are known, and
+// it has no properties all of which are: a version that is new comes with a property.
+func Newer(fs vfs.FS, path string) bool {
+	file, err := fs.Open(path, vfs.RandomReadsOption)
+	if err != nil {
+		return false
+	}
+	defer file.Close()
+	var head [headerSize]byte
+	if n, _ := file.ReadAt(head[:], 0); n < len(head) || string(head[:8]) != magicHead || binary.LittleEndian.Uint32(head[8:]) <= versionThree {
+		return false
+	}
+	_, err = findProperties(file, path, true)
+	return err != nil
 }
 
 // SalvageHead returns StepMS and Sketches of a file of which the properties cannot be

@@ -233,6 +233,31 @@ func TestRepairWithoutCatalogue(t *testing.T) {
 	}
 }
 
+// TestRepairLeavesNewerFiles: what a newer build has written is no damage.
+func TestRepairLeavesNewerFiles(t *testing.T) {
+	fs := vfs.NewMem()
+	s, _ := sampleStore(t, fs, "data", 100)
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	image := readImage(t, fs, "data")
+	for name, b := range image {
+		if strings.HasSuffix(name, ".blk") {
+			b = bytes.Replace(b, []byte(`"chunks"`), []byte(`"others"`), 1)
+			b[8] = 200
+			image[name] = b
+		}
+	}
+	fs = image.load(t)
+	_, err := Repair(context.Background(), fs, "data", offline.RepairOptions{})
+	if unrepairable := (*offline.UnrepairableError)(nil); !errors.As(err, &unrepairable) || !strings.Contains(err.Error(), "are of a newer build") || !strings.Contains(err.Error(), "use the newer build") {
+		t.Errorf("%v", err)
+	}
+	if after := readImage(t, fs, "data"); !maps.EqualFunc(image, after, bytes.Equal) {
+		t.Error("files changed")
+	}
+}
+
 // A damaged page fails the queries that need it and no others; merges leave its
 // file alone and do not come back to it; the rest is merged.
 func TestDamagedPageWhileServing(t *testing.T) {

@@ -41,6 +41,7 @@ type part uint8
 const (
 	partCatalogue part = iota
 	partBlockFile
+	partNewerFile // a block file of a newer build
 	partMissingFile
 	partLog
 	partTimelines

@@ -22,6 +22,8 @@ import (
 
 const blockRemedy = "stop the server and run varve repair: it keeps all that can be read and puts the damaged file aside; or restore the last backup"
 
+const newerRemedy = "use the newer build; or restore a backup that was made before the newer build ran"
+
 // blockFile checks one file of the manifest.
 func (c *checker) blockFile(number uint64, meta catalogue.File) error {
 	path := c.fs.PathJoin(c.dir, datadir.Blocks, datadir.BlockName(number))
@@ -80,6 +82,9 @@ func (c *checker) unopened(number uint64, path string, fault error) error {
 	f := Finding{File: path, Offset: -1, Problem: fault.Error(), Cost: cost, Remedy: blockRemedy, part: partBlockFile, number: number}
 	if errors.As(fault, &corruption) {
 		f.Offset, f.Problem = corruption.Offset, corruption.Reason
+	}
+	if blockfile.Newer(c.fs, path) {
+		f.part, f.Remedy = partNewerFile, newerRemedy
 	}
 	c.find(f)
 	return nil

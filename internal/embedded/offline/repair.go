@@ -27,13 +27,17 @@ type RepairOptions struct {
 	Now    func() time.Time // nil = time.Now
 }
 
-// An UnrepairableError lists findings for which only a backup helps. Nothing was
-// changed.
+// An UnrepairableError lists findings for which only a backup helps, or a newer build.
+// Nothing was changed.
 type UnrepairableError struct{ Findings []Finding }
 
 func (e *UnrepairableError) Error() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "the catalogue is damaged, which cannot be repaired: nothing was changed")
+	what := "the catalogue is damaged, which cannot be repaired"
+	if e.Findings[0].part == partNewerFile {
+		what = "block files are of a newer build; this one would lose what it cannot read of them"
+	}
+	fmt.Fprintf(&b, "%s: nothing was changed", what)
 	for _, f := range e.Findings {
 		fmt.Fprintf(&b, "\n  %s: %s\n    %s", f.File, f.Problem, f.Remedy)
 	}
@@ -115,7 +119,7 @@ func (r *repair) plan(report *CheckReport) error {
 	var lost []Finding
 	for _, f := range report.Findings {
 		switch f.part {
-		case partCatalogue:
+		case partCatalogue, partNewerFile:
 			lost = append(lost, f)
 		case partBlockFile:
 			r.damaged[f.number] = append(r.damaged[f.number], f)
