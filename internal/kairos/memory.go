@@ -20,18 +20,27 @@ type reservation struct {
 
 // charge reserves the memory by which the answer has grown.
 func (a *answer) charge() error {
-	if size := a.held + int64(cap(a.buf)); size > freeBuffer {
-		return a.reserved.atLeast(size)
+	size := a.held + int64(cap(a.buf))
+	switch {
+	case size <= freeBuffer:
+		return nil
+	case a.run != nil:
+		return a.reserved.grow(size, a.run.ReserveAnswer)
 	}
-	return nil
+	return a.reserved.atLeast(size)
 }
 
 // atLeast reserves what r lacks to n bytes.
 func (r *reservation) atLeast(n int64) error {
+	return r.grow(n, func(more int64) error { return r.engine.Reserve(r.ctx, more) })
+}
+
+// grow is atLeast with another way to reserve.
+func (r *reservation) grow(n int64, reserve func(more int64) error) error {
 	if r.engine == nil || n <= r.held {
 		return nil
 	}
-	if err := r.engine.Reserve(r.ctx, n-r.held); err != nil {
+	if err := reserve(n - r.held); err != nil {
 		return err
 	}
 	r.held = n

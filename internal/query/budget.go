@@ -17,6 +17,7 @@ type budget struct {
 
 	ctx     context.Context // of the query, while it waits for memory
 	pool    *pool           // nil: what the query takes is its own
+	turns   *Turns          // that count the goroutine which waits for memory
 	granted atomic.Int64    // of the pool
 	mu      sync.Mutex      // held while granted changes
 }
@@ -59,8 +60,11 @@ func (b *budget) grow() error {
 		return nil
 	}
 	piece := min((lacks+grantBytes-1)/grantBytes*grantBytes, b.max-granted)
-	if err := b.pool.acquire(b.ctx, piece); err != nil {
-		return err
+	_, ok := b.pool.try(piece)
+	if !ok {
+		if err := b.turns.without(func() error { return b.pool.acquire(b.ctx, piece) }); err != nil {
+			return err
+		}
 	}
 	b.granted.Add(piece)
 	return nil

@@ -90,5 +90,15 @@ func (p *pool) inUse() int64 {
 // waits and fails as queries do, with a *BusyError. Return gives the memory back.
 func (e *Engine) Reserve(ctx context.Context, n int64) error { return e.pool.acquire(ctx, n) }
 
+// ReserveAnswer is [Engine.Reserve] for the answer of a query that computes. Queries of other
+// tenants compute while it waits.
+func (s *Session) ReserveAnswer(n int64) error {
+	pool := s.engine.pool
+	if _, ok := pool.try(n); ok {
+		return nil
+	}
+	return s.Wait(func() error { return pool.acquire(s.ctx, n) })
+}
+
 // Return gives back what Reserve took.
 func (e *Engine) Return(n int64) { e.pool.release(n) }

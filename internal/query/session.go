@@ -81,6 +81,7 @@ func (e *Engine) newSession(ctx context.Context, q Request) *Session {
 	s := &Session{engine: e, config: e.config.Load(), request: q, start: e.now(), begun: time.Now(), id: e.lastID.Add(1)}
 	s.turn, s.at.metric = s.begun, q.Metric
 	s.budget.max, s.budget.key, s.budget.pool = int64(s.config.MaxMemory), "query.max_memory", e.pool
+	s.budget.turns = e.places.all
 	if e.pool.max < s.budget.max {
 		s.budget.max, s.budget.key = e.pool.max, "query.total_memory"
 	}
@@ -147,6 +148,15 @@ func (s *Session) Close(err error) {
 	e.metrics.seconds.Observe(time.Since(s.begun).Seconds())
 	e.metrics.samples.Add(float64(s.samples.Load()))
 	e.metrics.series.Add(float64(s.series.Load()))
+}
+
+// Wait runs f, in which the query keeps its place and waits for something else than a
+// processor: memory, or the store. Queries of other tenants compute meanwhile.
+func (s *Session) Wait(f func() error) error {
+	if s.outside {
+		return f()
+	}
+	return s.engine.places.all.without(f)
 }
 
 // Context ends when the query is cancelled, times out, or is closed.

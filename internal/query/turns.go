@@ -53,6 +53,14 @@ func (t *Turns) callLocked() {
 	}
 }
 
+// without runs f, which waits for something else than a processor, such as memory, and does
+// not count its goroutine as computing meanwhile. Others would pause for it without need.
+func (t *Turns) without(f func() error) error {
+	t.add(-1)
+	defer t.add(1)
+	return f()
+}
+
 // left returns how many more goroutines may compute.
 func (t *Turns) left() int {
 	if t == nil {

@@ -139,3 +139,49 @@ func TestPauseEnds(t *testing.T) {
 		}
 	})
 }
+
+// A query that waits for memory, for its answer's or for something else computes nothing: the
+// queries of other tenants do not pause for it.
+func TestWaitingIsNotComputing(t *testing.T) {
+	for name, wait := range map[string]func(s *Session, stop <-chan struct{}) error{
+		"memory of the query":  func(s *Session, _ <-chan struct{}) error { return s.Reserve(1) },
+		"memory of its answer": func(s *Session, _ <-chan struct{}) error { return s.ReserveAnswer(1) },
+		"the store":            func(s *Session, stop <-chan struct{}) error { return s.Wait(func() error { <-stop; return nil }) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all := tenants(t, 1, 3)
+				waits, s := costly(t, all[0]), costly(t, all[1])
+				turns := s.engine.places.all
+				pool := waits.engine.pool
+				if err := pool.acquire(t.Context(), pool.max); err != nil {
+					t.Fatal(err)
+				}
+				done, stop := make(chan error, 1), make(chan struct{})
+				go func() { done <- wait(waits, stop) }()
+				synctest.Wait()
+				if s.Due() {
+					t.Error("a query is to pause for one that waits")
+				}
+				third := costly(t, all[2])
+				computes := yield(s)
+				if third.Close(nil); !computes() {
+					t.Error("a query is not called, as if one that waits had its processor")
+				}
+				pool.release(pool.max)
+				close(stop)
+				if err := <-done; err != nil {
+					t.Error(err)
+				}
+				if n := turns.computing.Load(); n != 2 {
+					t.Errorf("%d goroutines compute after the wait, want 2", n)
+				}
+				waits.Close(nil)
+				s.Close(nil)
+				if n := turns.computing.Load(); n != 0 {
+					t.Errorf("%d goroutines compute at the end", n)
+				}
+			})
+		})
+	}
+}

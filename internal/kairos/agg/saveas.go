@@ -184,7 +184,8 @@ func (s *saveStream) flush() error {
 	if err := run.addSaved(len(s.points)); err != nil {
 		return err
 	}
-	if err := run.engine.saver.Save(run.Context(), s.target, s.points); err != nil {
+	save := func() error { return run.engine.saver.Save(run.Context(), s.target, s.points) }
+	if err := run.Wait(save); err != nil { // for the disk, or for the rate at which the tenant may write
 		return fmt.Errorf("save_as %s: %w", s.target.Metric, err)
 	}
 	s.points, s.data = s.points[:0], s.data[:0]
