@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -297,6 +298,46 @@ func TestGreeting(t *testing.T) {
 	}
 	if status, body := p.do("POST", "/api/v1/datapoints/query", query); status != 200 || !strings.Contains(body, "1.5]]") {
 		t.Errorf("%d %s", status, body)
+	}
+}
+
+// TestGreetingWithTokens types what the greeting of a server that asks for tokens says. Others
+// may not look into the data directory that the server has made.
+func TestGreetingWithTokens(t *testing.T) {
+	for _, flags := range [][]string{nil, {"--auth-token-file=" + filepath.Join(t.TempDir(), "my tokens.json")}} {
+		dir := filepath.Join(t.TempDir(), "a customer's data")
+		p := start(t, dir, append(flags, "--auth-enabled=true")...)
+		c := exec.CommandContext(t.Context(), "sh", "-ec", `varve() { `+binary+` "$@"; }; `+p.find(`(?m)^  (TOKEN=.*)$`)+`; echo "$TOKEN"`)
+		c.Dir = t.TempDir()
+		token, err := c.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		ask := func() int {
+			r, err := http.NewRequestWithContext(t.Context(), "GET", "http://"+p.http+"/api/v1/metricnames", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+			response, err := http.DefaultClient.Do(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			response.Body.Close()
+			return response.StatusCode
+		}
+		for limit := time.Now().Add(10 * time.Second); ask() != http.StatusOK; time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(limit) {
+				t.Fatalf("%q: the server does not take the token", flags)
+			}
+		}
+		info, err := os.Stat(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if info.Mode().Perm()&0o007 != 0 && runtime.GOOS != "windows" {
+			t.Errorf("the data directory has mode %v", info.Mode())
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -209,7 +210,7 @@ func announce(w io.Writer, c config.Config, srv *server.Server) {
 	fmt.Fprintf(w, "  data    %s\n\n", dir)
 	curl := fmt.Sprintf("curl -s%s %s://%s", credentials(c), scheme, api)
 	if c.Auth.Enabled {
-		fmt.Fprintf(w, "Make a token, if there is none:\n  TOKEN=$(varve token create me --role read,write --data-dir %s)\n", c.DataDir)
+		fmt.Fprintf(w, "Make a token, if there is none:\n  TOKEN=$(varve token create me --role read,write%s)\n", tokenPlace(c))
 	}
 	if lines == "" || c.Server.TLS.Speaks("telnet") || c.Auth.Enabled {
 		fmt.Fprintf(w, "Send a first point:\n  %s/api/v1/datapoints -d \"%s\"\n", curl, firstPoint)
@@ -218,6 +219,25 @@ func announce(w io.Writer, c config.Config, srv *server.Server) {
 		fmt.Fprintf(w, "Send a first point:\n  echo \"put demo.load $(date +%%s) 1.5 host=a\" | nc -w 1 %s %s\n", host, port)
 	}
 	fmt.Fprintf(w, "Read it back:\n  %s/api/v1/datapoints/query -d '%s'\n\nCtrl-C stops the server.\n", curl, firstQuery)
+}
+
+// tokenPlace is how varve token is told where the server looks for tokens.
+func tokenPlace(c config.Config) string {
+	flags := " --data-dir " + quoted(c.DataDir)
+	if c.Auth.TokenFile != "" {
+		flags += " --auth-token-file " + quoted(c.Auth.TokenFile)
+	}
+	return flags
+}
+
+// quoted is a word of a shell's command line.
+func quoted(word string) string {
+	if !strings.ContainsFunc(word, func(r rune) bool {
+		return !unicode.IsLetter(r) && !unicode.IsDigit(r) && !strings.ContainsRune("./_-+:@%,", r)
+	}) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
 // credentials are what curl needs so that a request is let in.

@@ -98,7 +98,7 @@ func createToken(t terminal, args []string) error {
 	if life > 0 {
 		expires = now.Add(life).UTC().Truncate(time.Second)
 	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
 		return err
 	}
 	id, shown, err := auth.Create(path, g, expires, now)

@@ -104,7 +104,7 @@ func Open(path string, c Config, r prometheus.Registerer, log *slog.Logger) (*Lo
 
 // open opens the file. l.mu must be held, or l be known to nobody else.
 func (l *Log) open() error {
-	if err := os.MkdirAll(filepath.Dir(l.path), 0o755); err != nil {
+	if err := os.MkdirAll(filepath.Dir(l.path), 0o750); err != nil {
 		return err
 	}
 	f, err := os.OpenFile(l.path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)

@@ -17,7 +17,7 @@ const idFile = "node-id"
 // they are often the same. With an error there is an id all the same, for this
 // process.
 func ServerID(dataDir string) (string, error) {
-	err := os.MkdirAll(dataDir, 0o755)
+	err := os.MkdirAll(dataDir, 0o750)
 	id, keepErr := readID(filepath.Join(dataDir, idFile))
 	return id, errors.Join(err, keepErr)
 }

@@ -215,7 +215,7 @@ func (s *Store) filePath(number uint64) string {
 }
 
 func (s *Store) openDir() error {
-	if err := s.fs.MkdirAll(s.path(datadir.Blocks), 0o755); err != nil {
+	if err := s.fs.MkdirAll(s.path(datadir.Blocks), 0o750); err != nil {
 		return fmt.Errorf("create data directory: %w", err)
 	}
 	lock, err := datadir.Lock(s.fs, s.dir)

@@ -42,7 +42,7 @@ const (
 
 func openNotebook(fs vfs.FS, dir string) (*notebook, error) {
 	b := &notebook{fs: fs, dir: dir}
-	if err := fs.MkdirAll(dir, 0o755); err != nil {
+	if err := fs.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("create the directory for notes of late points: %w", err)
 	}
 	for _, d := range []string{fs.PathDir(dir), dir} {

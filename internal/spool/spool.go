@@ -246,7 +246,7 @@ func (s *Spool) open() error {
 // are made again as the log is replayed.
 func (s *Spool) openDir() error {
 	spill := s.path(spillName)
-	if err := s.fs.MkdirAll(spill, 0o755); err != nil {
+	if err := s.fs.MkdirAll(spill, 0o750); err != nil {
 		return fmt.Errorf("create spool directory: %w", err)
 	}
 	lock, err := s.fs.Lock(s.path(lockName))

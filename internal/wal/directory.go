@@ -35,7 +35,7 @@ type freeFile struct {
 
 // openDirectory creates dir if needed and takes stock of it.
 func openDirectory(fsys vfs.FS, path string, cfg Config) (*directory, error) {
-	if err := fsys.MkdirAll(path, 0o755); err != nil {
+	if err := fsys.MkdirAll(path, 0o750); err != nil {
 		return nil, fmt.Errorf("create log directory %s: %w", path, err)
 	}
 	if err := safefile.SyncDir(fsys, fsys.PathDir(path)); err != nil {

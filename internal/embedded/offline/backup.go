@@ -123,7 +123,7 @@ func (b *backup) run() error {
 		return err
 	}
 	for _, dir := range []string{b.path(datadir.Blocks), b.path(datadir.Log)} {
-		if err := b.fs.MkdirAll(dir, 0o755); err != nil {
+		if err := b.fs.MkdirAll(dir, 0o750); err != nil {
 			return err
 		}
 	}

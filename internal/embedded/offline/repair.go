@@ -355,7 +355,7 @@ func (k *keeper) page(p chunk.Page) error {
 // done.
 func (r *repair) quarantine(path string, findings []Finding, result string) error {
 	dir := r.fs.PathJoin(r.dir, datadir.Quarantine)
-	if err := r.fs.MkdirAll(dir, 0o755); err != nil {
+	if err := r.fs.MkdirAll(dir, 0o750); err != nil {
 		return fmt.Errorf("create %s: %w", dir, err)
 	}
 	name := r.fs.PathBase(path)

@@ -93,7 +93,7 @@ func Open(fs vfs.FS, dir string, o Options) (*Shelf, error) {
 		Owner: "the store of timelines", Setting: "embedded.min_free_bytes", Least: o.MinFreeBytes,
 		WayOut: "free some space, delete data, or enlarge the disk", Free: s.free, Refused: s.metrics.refused.Inc, Logger: o.Logger,
 	}
-	if err := fs.MkdirAll(dir, 0o755); err != nil {
+	if err := fs.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("open timelines: %w", err)
 	}
 	if err := s.openDB(); err != nil {

@@ -77,7 +77,7 @@ func Open(fs vfs.FS, dir string, o Options) (*Spool, error) {
 	if s.logger == nil {
 		s.logger = slog.New(slog.DiscardHandler)
 	}
-	if err := fs.MkdirAll(dir, 0o755); err != nil {
+	if err := fs.MkdirAll(dir, 0o750); err != nil {
 		return nil, fmt.Errorf("open the spool of timelines: %w", err)
 	}
 	if err := s.openLog(); err != nil {
