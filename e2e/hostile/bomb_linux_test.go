@@ -100,8 +100,9 @@ func bombs() []bomb {
 
 // Each bomb is thrown several times at once, by clients that leave after a
 // while.
-func TestBombs(t *testing.T) {
-	w := guard(t)
+func TestBombs(t *testing.T) { bySenders(t, nil, throwBombs) }
+
+func throwBombs(_ *testing.T, w *ward) {
 	w.wide()
 	for _, b := range bombs() {
 		w.part(b.name, bombMemory, func(ctx context.Context) {

@@ -12,6 +12,9 @@
 //   - the process is at rest within 3 s of the attackers' leaving;
 //   - everything that the bystander was told is stored can be read back.
 //
+// Half and slow requests, slow readers, every path with everything, and bombs are tried three
+// times: on a server that asks nobody for a token, and on one that does, with a token and without.
+//
 // Since others' waiting is measured, the attacks run only when -hostile.for says
 // for how long, alone on the machine: make hostile.
 package hostile

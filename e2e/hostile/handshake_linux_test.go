@@ -16,17 +16,10 @@ import (
 // one.
 func guardSecured(t *testing.T, flags ...string) (*ward, *process.Secured) {
 	t.Helper()
-	process.SkipShort(t)
-	if *attackFor == 0 {
-		t.Skip("measures how fast others are served, so nothing else may run meanwhile: make hostile")
-	}
+	skip(t)
 	dir := t.TempDir()
 	s := process.StartSecured(t, dir, "cn=collector role=write", flags...)
-	w := &ward{Server: s.Server, t: t, dir: dir, pid: s.Pid()}
-	w.round(t.Context())
-	w.slowest = 0
-	w.base = w.memory("VmRSS")
-	return w, s
+	return watch(t, s.Server, dir), s
 }
 
 // hello begins a handshake: the header of a record of 512 bytes, and a part of it.

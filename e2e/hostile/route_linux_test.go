@@ -11,8 +11,9 @@ import (
 
 // Every path takes every method with every kind of body, in order or not, and
 // answers with a status that says whose fault it is.
-func TestEveryPathWithEverything(t *testing.T) {
-	w := guard(t)
+func TestEveryPathWithEverything(t *testing.T) { bySenders(t, nil, everything) }
+
+func everything(t *testing.T, w *ward) {
 	bodies := []string{"", "null", "[]", "{}", `""`, "0", "[[[[", "{\"", "\x00", "\xff\xfe", `{"a":`, "[null]", `[{}]`, `{"metrics":null,"start_absolute":0}`, `{"metrics":[null],"start_absolute":0}`,
 		`{"metrics":[{}],"start_absolute":0}`, `{"metrics":[{"name":null}],"start_absolute":0}`, `{"metrics":[{"name":1,"tags":1}],"start_absolute":0}`, `{"start_absolute":{},"metrics":{}}`,
 		`[{"name":"","tags":{},"datapoints":[]}]`, `{"name":null,"rollups":null,"execution_interval":null}`, strings.Repeat(" ", 10_000), "\ufeff{}"}
@@ -32,7 +33,7 @@ func TestEveryPathWithEverything(t *testing.T) {
 					if err != nil {
 						t.Fatal(err)
 					}
-					c.say(fmt.Sprintf("%s %s%s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s", method, path, query, w.HTTP, len(body), body))
+					c.say(fmt.Sprintf("%s %s%s HTTP/1.1\r\nHost: %s\r\n%sConnection: close\r\nContent-Length: %d\r\n\r\n%s", method, path, query, w.HTTP, w.shows, len(body), body))
 					c.SetReadDeadline(time.Now().Add(5 * time.Second))
 					status, answer, err := c.status(5 * time.Second)
 					if err != nil && method != "HEAD" && status == 0 {
@@ -41,6 +42,7 @@ func TestEveryPathWithEverything(t *testing.T) {
 					if status >= 500 && status != http.StatusServiceUnavailable && status != http.StatusNotImplemented {
 						t.Errorf("%s %s%s with %.40q: status %d: %.200s", method, path, query, body, status, answer)
 					}
+					w.turnsAway(method, path, status)
 					c.Close()
 					n++
 				}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +27,10 @@ var paths = []string{
 // Requests whose headers or bodies never come to their end, on every path, hold
 // no place that others need, and are cut.
 func TestHalfRequests(t *testing.T) {
-	w := guard(t, append(quick, "--server-max-connections=400")...)
+	bySenders(t, slices.Concat(quick, []string{"--server-max-connections=400"}), halfRequests)
+}
+
+func halfRequests(t *testing.T, w *ward) {
 	w.under(150*mib, func(ctx context.Context) {
 		crowd(4*len(paths), func(i int) {
 			method, path, _ := strings.Cut(paths[i%len(paths)], " ")
@@ -38,13 +42,13 @@ func TestHalfRequests(t *testing.T) {
 			defer c.Close()
 			switch i / len(paths) {
 			case 0: // announced and never sent
-				c.say(fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nContent-Length: 10000000\r\n\r\n", method, path, w.HTTP))
+				c.say(fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\n%sContent-Length: 10000000\r\n\r\n", method, path, w.HTTP, w.shows))
 			case 1: // begun
-				c.say(fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nContent-Length: 1000\r\n\r\n[{\"name\":", method, path, w.HTTP))
+				c.say(fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\n%sContent-Length: 1000\r\n\r\n[{\"name\":", method, path, w.HTTP, w.shows))
 			case 2: // a chunk that lacks its end
-				c.say(fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nTransfer-Encoding: chunked\r\n\r\nfffff\r\n[[[", method, path, w.HTTP))
+				c.say(fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\n%sTransfer-Encoding: chunked\r\n\r\nfffff\r\n[[[", method, path, w.HTTP, w.shows))
 			case 3: // headers without an end
-				c.say(fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nX-", method, path, w.HTTP))
+				c.say(fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\n%sX-", method, path, w.HTTP, w.shows))
 			}
 			if err := c.cut(10 * time.Second); err != nil {
 				t.Errorf("%s, half request %d: %v", paths[i%len(paths)], i/len(paths), err)
@@ -93,8 +97,9 @@ func (w *ward) halfBodies(ctx context.Context, headers string) {
 
 // Clients that bring a byte now and then never stall, and yet cannot shut others
 // out: what they announce costs nothing, what has arrived does.
-func TestTrickle(t *testing.T) {
-	w := guard(t)
+func TestTrickle(t *testing.T) { bySenders(t, nil, trickle) }
+
+func trickle(_ *testing.T, w *ward) {
 	w.under(100*mib, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, *attackFor)
 		defer cancel()
@@ -105,7 +110,7 @@ func TestTrickle(t *testing.T) {
 				return
 			}
 			defer c.Close()
-			if c.say(fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nContent-Length: 60000000\r\n\r\n", method, path, w.HTTP)) != nil {
+			if c.say(fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\n%sContent-Length: 60000000\r\n\r\n", method, path, w.HTTP, w.shows)) != nil {
 				return
 			}
 			for ctx.Err() == nil && c.say(" ") == nil {
@@ -162,8 +167,9 @@ const wideQuestion = `{"start_absolute":0,"metrics":[{"name":"wide"}]}`
 
 // Clients that ask for large answers and do not read them keep neither the
 // memory nor the places of others.
-func TestSlowReaders(t *testing.T) {
-	w := guard(t, quick...)
+func TestSlowReaders(t *testing.T) { bySenders(t, quick, slowReaders) }
+
+func slowReaders(_ *testing.T, w *ward) {
 	w.wide()
 	w.under(700*mib, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, max(*attackFor, 5*time.Second))
@@ -174,7 +180,7 @@ func TestSlowReaders(t *testing.T) {
 				return
 			}
 			defer c.Close()
-			c.say(fmt.Sprintf("POST /api/v1/datapoints/query HTTP/1.1\r\nHost: %s\r\nContent-Length: %d\r\n\r\n%s", w.HTTP, len(wideQuestion), wideQuestion))
+			c.say(fmt.Sprintf("POST /api/v1/datapoints/query HTTP/1.1\r\nHost: %s\r\n%sContent-Length: %d\r\n\r\n%s", w.HTTP, w.shows, len(wideQuestion), wideQuestion))
 			<-ctx.Done()
 		})
 	})

@@ -27,8 +27,13 @@ const (
 // A ward is a server under attack, with a bystander whose service is watched.
 type ward struct {
 	*process.Server
-	t    *testing.T
-	dir  string // of its data
+	t   *testing.T
+	dir string // of its data
+
+	attacker *process.Server // how attackers send whole requests
+	shows    string          // lines of header that they add to others
+	stranger bool            // they have no token although the server asks for one
+
 	pid  int
 	base int64 // bytes of memory before the attack
 
@@ -37,16 +42,27 @@ type ward struct {
 	faults  []string
 }
 
-// guard starts a server and waits until the bystander has been served once.
-func guard(t *testing.T, flags ...string) *ward {
+// skip skips a test where attacks are not measured.
+func skip(t *testing.T) {
 	t.Helper()
 	process.SkipShort(t)
 	if *attackFor == 0 {
 		t.Skip("measures how fast others are served, so nothing else may run meanwhile: make hostile")
 	}
+}
+
+// guard starts a server and waits until the bystander has been served once.
+func guard(t *testing.T, flags ...string) *ward {
+	t.Helper()
+	skip(t)
 	dir := t.TempDir()
-	w := &ward{Server: process.Start(t, dir, flags...), t: t, dir: dir}
-	w.pid = w.Server.Pid()
+	return watch(t, process.Start(t, dir, flags...), dir)
+}
+
+// watch returns the ward of a server that runs.
+func watch(t *testing.T, s *process.Server, dir string) *ward {
+	t.Helper()
+	w := &ward{Server: s, attacker: s, t: t, dir: dir, pid: s.Pid()}
 	w.round(t.Context())
 	w.slowest = 0
 	w.base = w.memory("VmRSS")

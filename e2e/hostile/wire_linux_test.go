@@ -88,7 +88,9 @@ func (w *ward) post(ctx context.Context, path string, body []byte, gz bool, pati
 		request.Header.Set("Content-Type", "application/gzip")
 		request.Header.Set("Content-Encoding", "gzip")
 	}
-	return w.Send(request)
+	status, answer, err := w.attacker.Send(request)
+	w.turnsAway(request.Method, path, status)
+	return status, answer, err
 }
 
 // blames refuses a 5xx answer without a reason. KairosDB answers 500 with a reason to
