@@ -86,10 +86,21 @@ func (e *StatusError) Error() string { return e.text }
 func (s *Server) Refusal(status int, text []byte) *StatusError {
 	var refusal struct{ Errors []string }
 	if json.Unmarshal(text, &refusal) == nil && len(refusal.Errors) > 0 {
-		return &StatusError{status, strings.Join(refusal.Errors, "\n")}
+		return &StatusError{status, strings.Join(refusal.Errors, "\n") + s.tokenHint(status)}
 	}
 	return &StatusError{status, strings.TrimSpace(fmt.Sprintf("the server at %s answers %d %s %s",
 		s.Addr, status, http.StatusText(status), clip.Text(string(bytes.TrimSpace(text)), 300)))}
+}
+
+// tokenHint says where the command has its token from, if the server wants another one.
+func (s *Server) tokenHint(status int) string {
+	switch {
+	case status != http.StatusUnauthorized:
+		return ""
+	case s.token == "":
+		return "; this command shows the token that the variable " + tokenVariable + " holds, which is not set"
+	}
+	return "; the token is that of the variable " + tokenVariable
 }
 
 func (s *Server) send(ctx context.Context, method, path, kind string, body []byte) (*http.Response, error) {

@@ -62,6 +62,28 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
+// A server that wants another token is told with where the command has its token from.
+func TestTokenHint(t *testing.T) {
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+		io.WriteString(w, `{"errors":["who?"]}`)
+	}))
+	defer s.Close()
+	for token, want := range map[string]string{
+		"":    "who?; this command shows the token that the variable VARVE_TOKEN holds, which is not set",
+		"old": "who?; the token is that of the variable VARVE_TOKEN",
+	} {
+		t.Setenv(tokenVariable, token)
+		server, err := New(strings.TrimPrefix(s.URL, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := server.Ask(t.Context(), "GET", "/", nil); err == nil || err.Error() != want {
+			t.Errorf("with token %q: %v, want %s", token, err, want)
+		}
+	}
+}
+
 // With an authority in the environment commands speak TLS, and believe its servers only.
 func TestAuthority(t *testing.T) {
 	dir := t.TempDir()

@@ -68,6 +68,9 @@ func (e *Export) Run(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if err := e.out.begin(); err != nil {
+		return err
+	}
 	return recovery.flush(e.out)
 }
 
@@ -111,6 +114,9 @@ func (e *Export) tell() {
 type exportWriter struct{ *Export }
 
 func (w exportWriter) Write(p []byte) (int, error) {
+	if err := w.out.begin(); err != nil {
+		return 0, err
+	}
 	n, err := w.out.w.Write(p)
 	w.Bytes += int64(n)
 	w.tell()

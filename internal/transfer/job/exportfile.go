@@ -20,6 +20,7 @@ type exportFile struct {
 	buf *bufio.Writer
 	zip *gzip.Writer // nil if not packed
 	w   io.Writer
+	old bool // f has the text of an earlier export, which begin removes
 }
 
 func openExport(path string, stdout io.Writer, appending, resuming bool) (*exportFile, error) {
@@ -28,27 +29,39 @@ func openExport(path string, stdout io.Writer, appending, resuming bool) (*expor
 		return &exportFile{buf: buf, w: buf}, nil
 	}
 	packed := strings.HasSuffix(path, ".gz")
-	flags := os.O_RDWR | os.O_CREATE
-	if !appending && !resuming {
-		flags |= os.O_TRUNC
-	}
 	if _, err := os.Stat(path); resuming && err != nil {
 		return nil, fmt.Errorf("the recovery file (-r) lists finished metrics, but the file with their points is missing: %w", err)
 	}
-	f, err := os.OpenFile(path, flags, 0o644)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o644)
 	if err != nil {
 		return nil, err
 	}
-	if err := toEnd(f, packed, resuming); err != nil {
-		return nil, errors.Join(fmt.Errorf("append to %s: %w", path, err), f.Close())
+	e := &exportFile{f: f, buf: bufio.NewWriterSize(f, 1<<20), old: !appending && !resuming}
+	if !e.old {
+		if err := toEnd(f, packed, resuming); err != nil {
+			return nil, errors.Join(fmt.Errorf("append to %s: %w", path, err), f.Close())
+		}
 	}
-	e := &exportFile{f: f, buf: bufio.NewWriterSize(f, 1<<20)}
 	e.w = e.buf
 	if packed {
 		e.zip = gzip.NewWriter(e.buf)
 		e.w = e.zip
 	}
 	return e, nil
+}
+
+// begin removes what an earlier export has left, unless that was done. It is called once there is
+// something to put in its place: a server that is away or refuses must not cost the old file.
+func (e *exportFile) begin() error {
+	if !e.old {
+		return nil
+	}
+	e.old = false
+	info, err := e.f.Stat()
+	if err != nil || !info.Mode().IsRegular() { // a pipe or a device has nothing to remove
+		return err
+	}
+	return e.f.Truncate(0)
 }
 
 // toEnd seeks to the end of a file that an export appends to. If resuming, it
@@ -181,8 +194,8 @@ func wholeMembers(f *os.File, end int64) (keep int64, err error) {
 
 // endMetric completes a gzip member.
 func (e *exportFile) endMetric() error {
-	if e.zip == nil {
-		return nil
+	if err := e.begin(); err != nil || e.zip == nil {
+		return err
 	}
 	err := e.zip.Close()
 	e.zip.Reset(e.buf)

@@ -409,3 +409,38 @@ func TestAppendingKeepsWhatIsThere(t *testing.T) {
 		}
 	}
 }
+
+// An export that cannot begin, since its server refuses it, leaves the file of an earlier one as
+// it is. One that has nothing to write empties the file.
+func TestRefusedExportKeepsTheOldFile(t *testing.T) {
+	refuses := Remote{served(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		http.Error(w, `{"errors":["no"]}`, http.StatusUnauthorized)
+	}))}
+	raw := func(path string) string {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	for _, name := range []string{"old", "old.gz"} {
+		for _, only := range [][]string{nil, {"m"}} {
+			path := filepath.Join(t.TempDir(), name)
+			write(t, path, "an earlier export")
+			e := &Export{Path: path, Only: only, Source: refuses, Progress: quiet(), Within: model.AllTime}
+			if err := e.Run(t.Context()); err == nil {
+				t.Fatal("a refused export succeeds")
+			}
+			if got := raw(path); got != "an earlier export" {
+				t.Errorf("%s, metrics %q: the file has %q", name, only, got)
+			}
+			e = &Export{Path: path, Only: only, Source: newWorld(t).remote, Progress: quiet(), Within: model.AllTime}
+			if err := e.Run(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if got := raw(path); strings.Contains(got, "earlier") {
+				t.Errorf("%s, metrics %q: an export of nothing leaves %q", name, only, got)
+			}
+		}
+	}
+}
