@@ -127,11 +127,24 @@ func find(args []string) (found command, words int, err error) {
 	if words > 0 {
 		return found, words, nil
 	}
+	if rest := below(names, name); len(rest) > 0 {
+		return found, 0, &usageError{fmt.Errorf("%s: say what to do: varve %s", name, strings.Join(rest, ", varve "))}
+	}
 	hint := "varve help lists the commands"
 	if near := config.Nearest(name, names); near != "" {
 		hint = "did you mean " + near + "?"
 	}
 	return found, 0, &usageError{fmt.Errorf("unknown command %q; %s", name, hint)}
+}
+
+// below returns the names of commands of several words that begin with one.
+func below(names []string, first string) (longer []string) {
+	for _, name := range names {
+		if strings.HasPrefix(name, first+" ") {
+			longer = append(longer, name)
+		}
+	}
+	return longer
 }
 
 // help explains the command that args name.
