@@ -37,6 +37,7 @@ func (rt *router) guarded(route httpapi.Route) http.Handler {
 		r, id, held, refusal := rt.identify(w, r, route)
 		if held != nil {
 			defer held.Release()
+			rt.answerEndOfRights(w, r, held)
 		}
 		if refusal != nil {
 			// Unknown senders cannot fill the audit log: their refusals are in the server's log.
@@ -63,6 +64,23 @@ func (rt *router) guarded(route httpapi.Route) http.Handler {
 			rt.cut(w, r)
 		}
 	})
+}
+
+// answerEndOfRights lets w say why a request ended whose sender has lost its rights. Its handler
+// fails by that, and would call it a fault of the body or of the store.
+func (rt *router) answerEndOfRights(w http.ResponseWriter, r *http.Request, held *auth.Held) {
+	rw, ok := w.(*response)
+	if !ok {
+		return
+	}
+	rw.instead = func() bool {
+		if !held.Ended() {
+			return false
+		}
+		clear(w.Header()) // as of the text that is not sent
+		rt.cut(w, r)
+		return true
+	}
 }
 
 // cut ends the answer to a sender that has lost its rights meanwhile. One that has

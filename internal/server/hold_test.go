@@ -70,6 +70,16 @@ func TestEndOfRights(t *testing.T) {
 				if err == nil {
 					t.Error("a body came to its end")
 				}
+				http.Error(w, "cannot read: "+err.Error(), http.StatusBadRequest)
+			}),
+			httpapi.On("GET", "/fails", httpapi.Read, func(w http.ResponseWriter, r *http.Request) {
+				begun <- r.URL.Path
+				<-r.Context().Done()
+				text := "a fault of the store"
+				w.Header().Set("Content-Encoding", "odd")
+				w.Header().Set("Content-Length", fmt.Sprint(len(text)))
+				w.WriteHeader(http.StatusServiceUnavailable)
+				io.WriteString(w, text)
 			}),
 		}
 		o.Streams = map[string]StreamServer{"telnet": stream.NewServer(stream.Options{Name: "telnet", Limit: 10, Refuse: true}, whoamiLine{}, nil)}
@@ -116,7 +126,7 @@ func TestEndOfRights(t *testing.T) {
 		}
 	}()
 	cut, silent, kept, body := ask("lost", "GET", "/begun", nil), ask("lost", "GET", "/silent", nil), ask("kept", "GET", "/begun", nil), ask("lost", "POST", "/body", never)
-	slow := ask("lost", "POST", "/body", trickle)
+	slow, fails := ask("lost", "POST", "/body", trickle), ask("lost", "GET", "/fails", nil)
 	lines, err := net.Dial("tcp", s.Addr("telnet"))
 	if err != nil {
 		t.Fatal(err)
@@ -143,6 +153,9 @@ func TestEndOfRights(t *testing.T) {
 	}
 	if got := <-silent; got.status != 401 || !strings.Contains(got.body, "was revoked") {
 		t.Errorf("an answer that had not begun: %+v", got)
+	}
+	if got := <-fails; got.status != 401 || !strings.HasPrefix(got.body, "{") || !strings.HasSuffix(strings.TrimSpace(got.body), "}") || strings.Contains(got.body, "fault") {
+		t.Errorf("an answer that would have been another error: %+v", got)
 	}
 	for _, posted := range []chan outcome{body, slow} {
 		if got := <-posted; got.status != 401 && got.err == nil {

@@ -26,6 +26,7 @@ type response struct {
 	written  int64         // bytes of body
 	discard  bool          // drop the body
 	direct   bool          // answered by the server itself, without looking for a route
+	instead  func() bool   // answers in place of an error of the handler, and reports whether it did; may be nil
 	draining func() bool
 
 	control *http.ResponseController
@@ -89,6 +90,13 @@ func (rw *response) WriteHeader(status int) {
 	if status < 200 || rw.status != 0 {
 		rw.ResponseWriter.WriteHeader(status)
 		return
+	}
+	if instead := rw.instead; instead != nil && status >= http.StatusBadRequest {
+		rw.instead = nil
+		if instead() {
+			rw.discard = true // what the handler says
+			return
+		}
 	}
 	rw.status = status
 	rw.settleBody()
