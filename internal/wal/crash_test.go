@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -142,7 +143,7 @@ func powerCuts(t *testing.T, cfg Config, seed uint64) {
 	fsys := crashable(t)
 	h := &history{}
 	for range 6 {
-		l, err := Open(fsys, testDir, cfg, Options{From: h.from})
+		l, err := Open(fsys, testDir, cfg, Options{From: h.from, step: int64(seed % 2 << 10)}) // zeros ahead, or none
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,7 +210,7 @@ func errorAt(t *testing.T, cfg Config, n int32) (injected bool) {
 	})}
 	fsys := errorfs.Wrap(base, injector)
 	h := &history{}
-	l, err := Open(fsys, testDir, cfg, Options{})
+	l, err := Open(fsys, testDir, cfg, Options{step: 1 << 10}) // so that zeros are written ahead
 	if err != nil {
 		if injector.Load() == 0 {
 			t.Fatal(err)
@@ -383,6 +384,45 @@ func TestFullDiskIsFoundBeforeWriting(t *testing.T) {
 	}
 	if n := written.Load() - before; n != 0 {
 		t.Errorf("%d writes of a record that does not fit", n)
+	}
+}
+
+// TestZerosAhead: a busy segment has zeros behind its records, up to the end of what
+// is reserved, and they are no records. One that stays small has none, nor has a log
+// that syncs by time.
+func TestZerosAhead(t *testing.T) {
+	const step = 1 << 10
+	for _, test := range []struct {
+		durability     string
+		records        int // of 100 bytes, with a header of 15
+		zerosFrom, end int
+	}{
+		{Fsync, 8, 0, segmentHeaderSize + 8*115},
+		{Fsync, 9, segmentHeaderSize + 9*115, 2 * step},
+		{Fsync, 18, segmentHeaderSize + 18*115, 3 * step},
+		{Interval, 9, 0, segmentHeaderSize + 9*115},
+	} {
+		cfg := small
+		cfg.Durability = test.durability
+		fsys := crashable(t)
+		l, err := Open(fsys, testDir, cfg, Options{step: step})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range test.records {
+			wait(t, l, l.Append(1, bytes.Repeat([]byte{0xee}, 100)))
+		}
+		died := fsys.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(1, 1))})
+		closeLog(t, l)
+		b := readFile(t, died, 1)
+		if len(b) != test.end {
+			t.Errorf("%s, %d records: %d bytes, want %d", test.durability, test.records, len(b), test.end)
+		} else if from := test.zerosFrom; from > 0 && (b[from-1] != 0xee || bytes.Count(b[from:], []byte{0}) != test.end-from) {
+			t.Errorf("%s, %d records: not zeros from %d on: %x", test.durability, test.records, from, b[from-1:])
+		}
+		if got, stats := replay(t, died); len(got) != test.records || stats.CutBytes != 0 {
+			t.Errorf("%s: %d of %d records, %+v", test.durability, len(got), test.records, stats)
+		}
 	}
 }
 

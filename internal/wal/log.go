@@ -1,6 +1,7 @@
 package wal
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,8 @@ type Options struct {
 	// passes the segment from which it replays, so that numbers go on upwards
 	// even if all files were lost.
 	From Segment
+
+	step int64 // by which space is reserved, for tests; 0 = reserveStep
 }
 
 // A Log takes records. Its methods may be called by many goroutines.
@@ -112,6 +115,7 @@ func Open(fsys vfs.FS, dir string, cfg Config, o Options) (*Log, error) {
 	w.log, w.metrics = l, l.metrics
 	w.interval = cfg.Durability == Interval
 	w.syncInterval = cfg.SyncInterval
+	w.step = cmp.Or(o.step, reserveStep)
 	go func() {
 		defer close(l.done)
 		w.run()

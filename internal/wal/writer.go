@@ -28,6 +28,7 @@ type writer struct {
 	durable int64 // end of what was synced
 
 	reserved int64 // bytes that the file has room for
+	step     int64 // by which room is made
 
 	timer  *time.Timer
 	timing bool // the timer runs: there is something to sync
@@ -190,11 +191,41 @@ func (w *writer) reserve(end int64) error {
 	if end <= w.reserved {
 		return nil
 	}
-	length := (end - w.reserved + reserveStep - 1) / reserveStep * reserveStep
+	length := (end - w.reserved + w.step - 1) / w.step * w.step
 	if err := w.file.Preallocate(w.reserved, length); NoSpace(err) {
 		return fmt.Errorf("reserve %d bytes for log segment %d: %w", length, w.segment, err)
 	}
+	if err := w.fillZeros(end, length); err != nil {
+		return err
+	}
 	w.reserved += length
+	return nil
+}
+
+// zeros is what fillZeros writes.
+var zeros [64 << 10]byte
+
+// fillZeros writes zeros into the length bytes that were just reserved, from end on:
+// what is before end is about to be written anyway. Later writes then go over bytes
+// that the file system knows as written, and a sync has data to write and nothing
+// else. Into space that is only reserved, each sync also writes the file system's own
+// journal: on ext4 that takes twice the CPU time and twice as long (105 to 128 µs of
+// CPU time instead of 65 to 72, for 12 KiB).
+//
+// The price is that a new file is written twice. The first step of a file, which is
+// all that a quiet log has, is therefore left as it is. With durability interval,
+// syncs are too rare to gain anything.
+func (w *writer) fillZeros(end, length int64) error {
+	if w.interval || w.reserved < w.step {
+		return nil
+	}
+	for at, to := end, w.reserved+length; at < to; {
+		n := min(to-at, int64(len(zeros)))
+		if _, err := w.file.WriteAt(zeros[:n], at); err != nil {
+			return fmt.Errorf("write %d zeros at %d of log segment %d: %w", n, at, w.segment, err)
+		}
+		at += n
+	}
 	return nil
 }
 
