@@ -33,6 +33,15 @@ func (a *Alias) matches(kind model.Kind, syntax uint8, head, tail []byte) bool {
 	return a.kind == kind && a.syntax == syntax && a.tail == string(tail) && a.head == string(head)
 }
 
+// Kind is the kind of the values that the alias is for.
+func (a *Alias) Kind() model.Kind { return a.kind }
+
+// Head is how the sender spells the metric.
+func (a *Alias) Head() string { return a.head }
+
+// Tail is how the sender spells the tags.
+func (a *Alias) Tail() string { return a.tail }
+
 // aliasBytes is what an alias costs beside its texts: itself and two slots.
 const aliasBytes = 64 + 16
 

@@ -259,6 +259,40 @@ func (w *Writer) Find(kind model.Kind, head, tail []byte) *Alias {
 	return a
 }
 
+// Guess returns the alias that followed the last one when that one was last used, nil
+// if none is known. A caller that finds the input spelt as the alias says takes it with
+// Follow; that is as if Find had returned it.
+func (w *Writer) Guess() *Alias {
+	if w.last == nil || w.distrust || w.by.Prefix != "" {
+		return nil
+	}
+	a := w.last.next.Load()
+	if a == nil || a.syntax != w.proto.syntax || !w.cache.current(a) {
+		return nil
+	}
+	return a
+}
+
+// Sibling returns the alias of the same spelling and another kind that followed a when
+// that was last used, nil if it was none: values with and without a point take turns.
+func (w *Writer) Sibling(a *Alias) *Alias {
+	b := a.next.Load()
+	if b == nil || b.kind == a.kind || b.syntax != a.syntax || !w.cache.current(b) || b.tail != a.tail || b.head != a.head {
+		return nil
+	}
+	return b
+}
+
+// Follow notes that the input is spelt as a, which Guess or Sibling returned.
+func (w *Writer) Follow(a *Alias) { w.last = a }
+
+// Room is how many samples a block takes beyond those that the batch has.
+func (w *Writer) Room() int { return max(0, BlockSamples-len(w.batch.Samples)) }
+
+// Retract takes back the samples beyond the first n of the batch. They have no values
+// of variable kinds.
+func (w *Writer) Retract(n int) { w.batch.Samples = w.batch.Samples[:n] }
+
 func (w *Writer) follow(a *Alias) {
 	if w.last != nil {
 		w.last.next.Store(a)

@@ -11,6 +11,10 @@
 // A metric object is walked twice, because its members come in any order: tags
 // and ttl after the points with collectd. The first pass only skips the points.
 //
+// Most objects are not walked at all: see shape. One that has all bytes but its points
+// in common with objects before it is compared with them, and its points are read as
+// they come. Whatever is unusual about it, it is then walked as above.
+//
 // Every valid point is stored, whatever the answer is; all faults are collected
 // in order of the request, with KairosDB's texts. A fault of the JSON itself
 // ends the request, since nothing after it can be trusted.

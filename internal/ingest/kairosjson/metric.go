@@ -28,6 +28,7 @@ type metric struct {
 	hasTime    bool
 	hasValue   bool // also when it is null
 	points     int  // offset after the opening bracket, 0: none
+	pointsEnd  int  // offset of the closing one
 	typ        string
 	ttl        uint32        // as it was sent
 	skip       bool          // skip_validate
@@ -105,7 +106,7 @@ func (p *parser) member(name string, t jsontext.Token) *jsontext.SyntaxError {
 	case "datapoints":
 		switch {
 		case t.Kind == jsontext.Array:
-			m.points = t.Start + 1
+			m.points, m.pointsEnd = t.Start+1, p.s.Offset()-1
 		case !null:
 			p.expected("BEGIN_ARRAY", t)
 		}

@@ -7,6 +7,7 @@ import (
 	"varve/internal/ingest"
 	"varve/internal/ingest/decimal"
 	"varve/internal/ingest/jsontext"
+	"varve/internal/model"
 )
 
 const (
@@ -60,6 +61,8 @@ type parser struct {
 	raw     bool            // RawType is known
 	types   datatype.Registry
 	longest int // a text with escapes that is longer exceeds every limit
+	shape   shape
+	general bool // without short cuts, for tests
 }
 
 func newParser(p *ingest.Pipeline, w *ingest.Writer, types datatype.Registry) *parser {
@@ -188,6 +191,8 @@ func (p *parser) nextMetric() error {
 		return ingest.Faultf(ingest.BadSyntax, noContent)
 	case err != nil:
 		return ingest.Faultf(ingest.BadSyntax, "%v", err)
+	case c == '{' && p.foreseen():
+		return nil
 	case c == '{':
 		return p.oneMetric()
 	}
@@ -219,6 +224,7 @@ func (p *parser) oneMetric() error {
 		return p.syntaxFault(err)
 	}
 	p.afterMetric()
+	p.learn()
 	m := &p.m
 	if m.structural != nil || m.hasTime != m.hasValue || (m.points == 0 && !m.hasTime) {
 		if !p.check() {
@@ -297,6 +303,14 @@ func (p *parser) nextPoint() error {
 	}
 	if c != '[' || p.m.typ != "" {
 		return p.point()
+	}
+	if s := (numbers{p.m.aliases[model.Long], p.m.aliases[model.Double]}); !p.general {
+		if n, used := p.common(p.s.Rest(), s, p.m.ttl, p.w.Room()); n > 0 {
+			p.s.Seek(p.s.Offset() + used)
+			p.m.accepted += n
+			p.m.position += n - 1 // and one by the caller
+			return nil
+		}
 	}
 	ms, n, value, width := commonPoint(p.s.Rest())
 	if width == 0 {

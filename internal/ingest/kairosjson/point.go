@@ -1,6 +1,9 @@
 package kairosjson
 
 import (
+	"encoding/binary"
+	"math"
+
 	"varve/internal/ingest"
 	"varve/internal/ingest/decimal"
 	"varve/internal/ingest/jsontext"
@@ -9,6 +12,103 @@ import (
 // commonPoint reads [ms,number]. width is 0 when b does not begin with just
 // that.
 func commonPoint(b []byte) (ms int64, n decimal.Number, value []byte, width int) {
+	ms, i, ok := commonTime(b)
+	if !ok {
+		return 0, n, nil, 0
+	}
+	n = decimal.Scan(b[i:])
+	end := i + n.Len
+	if n.Len == 0 || !n.JSON || end >= len(b) || b[end] != ']' {
+		return 0, n, nil, 0
+	}
+	return ms, n, b[i:end], end + 1
+}
+
+// numbers are the series of a metric that take its numbers, nil where one is not known.
+type numbers struct {
+	long, double *ingest.Alias
+}
+
+// common adds the points at the beginning of b to the series of s, up to most of them,
+// for as long as they have the common form, follow each other with a comma and one
+// blank at most, and their series is known. It returns how many it has added, and the
+// bytes up to the bracket that ends the last of them. What it leaves is for point.
+func (p *parser) common(b []byte, s numbers, ttl uint32, most int) (n, used int) {
+	for at := 0; n < most && at < len(b) && b[at] == '['; n++ {
+		width := p.addCommon(b[at:], s, ttl)
+		if width == 0 {
+			break
+		}
+		at += width
+		used = at
+		if at+2 >= len(b) || b[at] != ',' {
+			return n + 1, used
+		}
+		if at++; b[at] == ' ' {
+			at++
+		}
+	}
+	return n, used
+}
+
+// addCommon adds the point at the beginning of b, if it is common, and returns its
+// length, 0 if nothing was added.
+func (p *parser) addCommon(b []byte, s numbers, ttl uint32) (width int) {
+	ms, value, ok := commonTime(b)
+	if !ok {
+		return 0
+	}
+	n := shortNumber(b[value:])
+	if n.Len == 0 {
+		n = decimal.Scan(b[value:])
+	}
+	end := value + n.Len
+	if n.Len == 0 || !n.JSON || end >= len(b) || b[end] != ']' {
+		return 0
+	}
+	var f *ingest.Fault
+	if v, whole := wholeNumber(&n); whole {
+		if s.long == nil {
+			return 0
+		}
+		f = p.w.AddLong(s.long.Ref, ms, v, ttl)
+	} else {
+		v := n.Float64(b[value:end])
+		if s.double == nil || math.IsInf(v, 0) {
+			return 0
+		}
+		f = p.w.AddDouble(s.double.Ref, ms, v, ttl)
+	}
+	if f != nil {
+		return 0
+	}
+	return end + 1
+}
+
+// commonTime reads the time at the beginning of a point, and the comma and one blank
+// at most behind it. value is where they end.
+func commonTime(b []byte) (ms int64, value int, ok bool) {
+	if len(b) > 16 && b[14] == ',' { // the 13 digits of a time between 2001 and 2286
+		high, highOK := eightDigits(binary.LittleEndian.Uint64(b[1:])<<24 | '0'<<16 | '0'<<8 | '0')
+		low, lowOK := eightDigits(binary.LittleEndian.Uint64(b[6:]))
+		if highOK && lowOK {
+			ms, value = int64(high*1e8+low), 15
+		}
+	}
+	if value == 0 {
+		if ms, value = anyTime(b); value == 0 {
+			return 0, 0, false
+		}
+	}
+	if b[value] == ' ' {
+		value++
+	}
+	return ms, value, true
+}
+
+// anyTime reads a time of any length. value is where its comma ends, 0 if there is
+// no such time, or nothing behind it.
+func anyTime(b []byte) (ms int64, value int) {
 	i := 1 // the bracket
 	negative := i < len(b) && b[i] == '-'
 	if negative {
@@ -20,21 +120,65 @@ func commonPoint(b []byte) (ms int64, n decimal.Number, value []byte, width int)
 		i++
 	}
 	if i == first || i-first > 18 || i+1 >= len(b) || b[i] != ',' {
-		return 0, n, nil, 0
+		return 0, 0
 	}
 	if negative {
 		ms = -ms
 	}
-	i++
-	if b[i] == ' ' {
+	return ms, i + 1
+}
+
+// eightDigits reads a number of eight decimal digits, the first in the lowest byte. It
+// adds neighbours: digits to pairs, pairs to fours, fours to the number.
+func eightDigits(b uint64) (v uint64, ok bool) {
+	const high, six, zeros = 0xf0f0f0f0f0f0f0f0, 0x0606060606060606, 0x3030303030303030
+	if b&high != zeros || (b+six)&high != zeros {
+		return 0, false
+	}
+	b = (b & 0x0f0f0f0f0f0f0f0f) * (10<<8 + 1) >> 8
+	b = (b & 0x00ff00ff00ff00ff) * (100<<16 + 1) >> 16
+	return (b & 0x0000ffff0000ffff) * (10000<<32 + 1) >> 32, true
+}
+
+// shortNumber is decimal.Scan for numbers of JSON with at most 15 digits and no
+// exponent. Len is 0 where there is no such number.
+func shortNumber(b []byte) (n decimal.Number) {
+	const most = 15 // digits that fit a float64
+	i := 0
+	if len(b) > 0 && b[0] == '-' {
+		n.Neg = true
 		i++
 	}
-	n = decimal.Scan(b[i:])
-	end := i + n.Len
-	if n.Len == 0 || !n.JSON || end >= len(b) || b[end] != ']' {
-		return 0, n, nil, 0
+	first := i
+	mant := uint64(0)
+	for i < len(b) && b[i]-'0' <= 9 {
+		mant = mant*10 + uint64(b[i]-'0')
+		i++
 	}
-	return ms, n, b[i:end], end + 1
+	digits := i - first
+	if digits == 0 || digits > 1 && b[first] == '0' {
+		return decimal.Number{}
+	}
+	if i < len(b) && b[i] == '.' {
+		n.Dot = true
+		i++
+		point := i
+		for i < len(b) && b[i]-'0' <= 9 {
+			mant = mant*10 + uint64(b[i]-'0')
+			i++
+		}
+		fraction := i - point
+		if fraction == 0 {
+			return decimal.Number{}
+		}
+		digits += fraction
+		n.Exp = -int32(fraction)
+	}
+	if digits > most || i >= len(b) || b[i] != ']' {
+		return decimal.Number{}
+	}
+	n.Mant, n.Len, n.JSON = mant, i, true
+	return n
 }
 
 // A point is the place of a point in the body, for faults.

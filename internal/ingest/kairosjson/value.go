@@ -89,12 +89,18 @@ func isPlainNumber(b []byte) bool {
 // (1e3); every other number is a double. KairosDB makes longs of 1e-05, which it
 // cuts to 0, and of whole numbers beyond 64 bits, of which it keeps the low ones.
 func (p *parser) storeNumber(where point, ms int64, n *decimal.Number, text []byte) error {
-	if !n.Dot {
-		if v, whole := n.Whole(); whole {
-			return p.addLong(where, ms, v)
-		}
+	if v, whole := wholeNumber(n); whole {
+		return p.addLong(where, ms, v)
 	}
 	return p.addDouble(where, ms, n.Float64(text))
+}
+
+// wholeNumber returns a number that is stored as a long.
+func wholeNumber(n *decimal.Number) (v int64, whole bool) {
+	if n.Dot {
+		return 0, false
+	}
+	return n.Whole()
 }
 
 func (p *parser) storeLong(where point, ms int64, v jsontext.Token) error {
