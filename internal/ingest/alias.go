@@ -19,6 +19,7 @@ type Alias struct {
 	hash   uint32        // the lower half
 	kind   model.Kind
 	syntax uint8
+	word   bool
 
 	// A sender spells the tags of a host alike for all its metrics. Such aliases
 	// share the texts, which so stay in the processor's cache, too.
@@ -35,6 +36,10 @@ func (a *Alias) matches(kind model.Kind, syntax uint8, head, tail []byte) bool {
 
 // Kind is the kind of the values that the alias is for.
 func (a *Alias) Kind() model.Kind { return a.kind }
+
+// Word reports whether the head is one word, as CutWord cuts words, that does not begin
+// with a double quote.
+func (a *Alias) Word() bool { return a.word }
 
 // Head is how the sender spells the metric.
 func (a *Alias) Head() string { return a.head }
@@ -155,7 +160,7 @@ func (c *aliasCache) promote(a *Alias) {
 // then it is still good for the caller. It replaces an alias of the same spelling
 // that leads to another series, which was forgotten.
 func (c *aliasCache) add(hash uint64, kind model.Kind, syntax uint8, head, tail []byte, ref store.Ref, ttl uint32) *Alias {
-	a := &Alias{Ref: ref, TTL: ttl, kind: kind, syntax: syntax, hash: uint32(hash)}
+	a := &Alias{Ref: ref, TTL: ttl, kind: kind, syntax: syntax, hash: uint32(hash), word: isWord(head)}
 	if aliasBytes+int64(len(head)+len(tail)) > c.maxBytes/16 {
 		a.head, a.tail = string(head), string(tail)
 		return a

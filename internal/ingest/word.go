@@ -13,3 +13,17 @@ func CutWord(b []byte) (word, rest []byte) {
 	}
 	return b[i:end], b[end:]
 }
+
+// isWord reports whether b is one word that does not begin with a double quote.
+func isWord(b []byte) bool {
+	word, _ := CutWord(b)
+	return len(b) > 0 && len(word) == len(b) && b[0] != '"'
+}
+
+// CutText is bytes.CutPrefix for a text.
+func CutText(b []byte, text string) (rest []byte, ok bool) {
+	if len(b) < len(text) || string(b[:len(text)]) != text {
+		return b, false
+	}
+	return b[len(text):], true
+}

@@ -59,6 +59,32 @@ func (l *line) parse(b []byte, nowMS int64) (empty bool, f *ingest.Fault) {
 	return false, nil
 }
 
+// parseAlike is parse for a line with the path head and tail together, and the time of
+// the line before; words are one blank apart. It does not look for words, and reports
+// whether the line is such a line, and without a fault. It leaves l.path alone.
+func (l *line) parseAlike(b []byte, head, tail string) bool {
+	if n := len(b); n > 0 && b[n-1] == '\r' {
+		b = b[:n-1]
+	}
+	b, ok := ingest.CutText(b, head)
+	if !ok {
+		return false
+	}
+	if b, ok = ingest.CutText(b, tail); !ok {
+		return false
+	}
+	end := len(b) - l.timeWordLen - 1 // of the value
+	if l.timeWordLen == 0 || end < 1 || b[0] != ' ' || b[end] != ' ' || string(b[end+1:]) != string(l.timeWord[:l.timeWordLen]) {
+		return false
+	}
+	n := decimal.Scan(b[1:end]) // a number, so it has no blank
+	if n.Len == 0 || n.Len != end-1 {
+		return false
+	}
+	l.value = n.Float64(b[1:end])
+	return !math.IsInf(l.value, 0)
+}
+
 // parseTime reads seconds. Fractions are cut off, and what is -1 then is now.
 func parseTime(b []byte, nowMS int64) (ms int64, ok bool) {
 	if s, whole, inRange := decimal.Int(b); whole {

@@ -94,6 +94,11 @@ func (l *parser) take(text []byte, nowMS int64) error {
 		l.w.Reject(l.proto.TooLong(), text)
 		return nil
 	}
+	if a := l.w.Guess(); a != nil && a.Word() && l.line.parseAlike(text, a.Head(), a.Tail()) {
+		l.w.Follow(a)
+		l.addTo(a, l.line.ms, l.line.value, text)
+		return nil
+	}
 	empty, f := l.line.parse(text, nowMS)
 	if f != nil {
 		l.w.Reject(f, text)
@@ -133,10 +138,15 @@ func (a *adder) add(pt point, input []byte) error {
 			return nil
 		}
 	}
-	if f := a.w.AddDouble(alias.Ref, pt.ms, pt.value, alias.TTL); f != nil {
+	a.addTo(alias, pt.ms, pt.value, input)
+	return nil
+}
+
+// addTo is add for a series that is known.
+func (a *adder) addTo(alias *ingest.Alias, ms int64, value float64, input []byte) {
+	if f := a.w.AddDouble(alias.Ref, ms, value, alias.TTL); f != nil {
 		a.w.Reject(f, input)
 	}
-	return nil
 }
 
 func (a *adder) resolve(path, head, tail []byte) (*ingest.Alias, error) {

@@ -127,9 +127,9 @@ func (p *parser) fits(b []byte, a *ingest.Alias, series numbers) (width int) {
 	for i := 0; ok && i < len(p.shape.parts); i++ {
 		switch p.shape.parts[i] {
 		case namePart:
-			rest, ok = cutText(rest, a.Head())
+			rest, ok = ingest.CutText(rest, a.Head())
 		case tagsPart:
-			rest, ok = cutText(rest, a.Tail())
+			rest, ok = ingest.CutText(rest, a.Tail())
 		case pointsPart:
 			n, used := p.common(rest, series, p.shape.ttl, p.w.Room())
 			rest, ok = rest[used:], n > 0
@@ -142,12 +142,4 @@ func (p *parser) fits(b []byte, a *ingest.Alias, series numbers) (width int) {
 		return 0
 	}
 	return len(b) - len(rest)
-}
-
-// cutText is bytes.CutPrefix for a text.
-func cutText(b []byte, text string) (rest []byte, ok bool) {
-	if len(b) < len(text) || string(b[:len(text)]) != text {
-		return b, false
-	}
-	return b[len(text):], true
 }

@@ -106,6 +106,42 @@ func (c *Command) parsePut(rest []byte, seconds, text bool) *ingest.Fault {
 	return c.parseValue(value)
 }
 
+// ParseAlike is Parse for a put line whose metric is spelt head, which is one word
+// without a quote at its front, and whose tags are spelt tail; words are one blank
+// apart. It finds time and value without looking for words, and reports whether the
+// line is such a line, and without a fault.
+func (c *Command) ParseAlike(line []byte, head, tail string) bool {
+	if n := len(line); n > 0 && line[n-1] == '\r' {
+		line = line[:n-1]
+	}
+	rest, ok := ingest.CutText(line, "put ")
+	if !ok {
+		return false
+	}
+	if rest, ok = ingest.CutText(rest, head); !ok || len(rest) < len(tail)+1 || rest[0] != ' ' {
+		return false
+	}
+	words := rest[1:]
+	if len(tail) > 0 {
+		end := len(words) - len(tail)
+		if end < 0 || tail[0] > ' ' || string(words[end:]) != tail {
+			return false
+		}
+		words = words[:end]
+	}
+	at := bytes.IndexByte(words, ' ')
+	if at < 0 || !c.parseTime(words[:at], true) {
+		return false
+	}
+	value := words[at+1:]
+	n := decimal.Scan(value) // a number, so it has no blank and no quote
+	if n.Len == 0 || n.Len != len(value) || c.setNumber(&n, value) != nil {
+		return false
+	}
+	c.Verb, c.Metric, c.Tags = Put, line[4:4+len(head)], line[len(line)-len(tail):]
+	return true
+}
+
 func (c *Command) parseTime(word []byte, seconds bool) bool {
 	if c.timeWordLen > 0 && seconds == c.timeSeconds && string(word) == string(c.timeWord[:c.timeWordLen]) {
 		return true // c.TimeMS is that line's
@@ -136,15 +172,9 @@ func (c *Command) parseTime(word []byte, seconds bool) bool {
 func (c *Command) parseValue(word []byte) *ingest.Fault {
 	n := decimal.Scan(word)
 	if n.Len > 0 && n.Len == len(word) {
-		if v, fits := n.Int64(); fits {
-			c.Kind, c.Long = model.Long, v
-			return nil
-		}
-		if wholeExponent(&n) {
-			return faultWhole
-		}
-		c.Double = n.Float64(word)
-	} else if f, ok := decimal.Float(word); ok && bytes.ContainsAny(word, ".eE") { // +1.5
+		return c.setNumber(&n, word)
+	}
+	if f, ok := decimal.Float(word); ok && bytes.ContainsAny(word, ".eE") { // +1.5
 		if n = decimal.Scan(word[1:]); wholeExponent(&n) {
 			return faultWhole
 		}
@@ -154,6 +184,23 @@ func (c *Command) parseValue(word []byte) *ingest.Fault {
 	} else {
 		return faultValue
 	}
+	return c.setDouble()
+}
+
+// setNumber takes a word that is the number n.
+func (c *Command) setNumber(n *decimal.Number, word []byte) *ingest.Fault {
+	if v, fits := n.Int64(); fits {
+		c.Kind, c.Long = model.Long, v
+		return nil
+	}
+	if wholeExponent(n) {
+		return faultWhole
+	}
+	c.Double = n.Float64(word)
+	return c.setDouble()
+}
+
+func (c *Command) setDouble() *ingest.Fault {
 	if math.IsInf(c.Double, 0) {
 		return faultFinite
 	}

@@ -60,6 +60,10 @@ func (l *parser) line(line []byte) error {
 		return l.proto.TooLong()
 	}
 	c := &l.cmd
+	if a := l.w.Guess(); a != nil && a.Word() && c.ParseAlike(line, a.Head(), a.Tail()) && c.Kind == a.Kind() {
+		l.w.Follow(a)
+		return l.add(c, a)
+	}
 	if f := c.Parse(line); f != nil {
 		return f
 	}
@@ -77,6 +81,11 @@ func (l *parser) line(line []byte) error {
 			return err
 		}
 	}
+	return l.add(c, a)
+}
+
+// add adds the sample of c to the series of a.
+func (l *parser) add(c *Command, a *ingest.Alias) error {
 	var f *ingest.Fault
 	switch c.Kind {
 	case model.Long:
