@@ -607,8 +607,8 @@ func (c *Cursor) summarizes(src *source, bound int64, others bool) bool {
 	if c.options.Summarize == nil || c.options.Limit > 0 || !c.kind.Fixed() || others && src.last >= bound {
 		return false
 	}
-	if e := src.entry; e != nil && e.HasTTL {
-		return false // part of it may have expired
+	if e := src.entry; e != nil && (e.HasTTL || c.sparse(e)) {
+		return false // part of it may have expired, or its samples cost less than statistics of each
 	}
 	if len(src.deletions) == 0 {
 		return true
@@ -618,6 +618,22 @@ func (c *Cursor) summarizes(src *source, bound int64, others bool) bool {
 		span.StartMS, span.EndMS = span.EndMS, span.StartMS
 	}
 	return !slices.ContainsFunc(src.deletions, func(d *record.Deletion) bool { return d.Range.Overlaps(span) })
+}
+
+// sparse reports whether most spans have one sample of a chunk at most, by its mean step.
+// Statistics take nine words for a sample there, of which columns have two.
+func (c *Cursor) sparse(e *chunk.Entry) bool {
+	final := c.options.Summarize.Final
+	first, last := max(e.FirstMS, c.options.Range.StartMS), min(e.LastMS, c.options.Range.EndMS)
+	if e.Count < 2 || first >= last {
+		return false
+	}
+	end := final(first)
+	if end >= last {
+		return false // all samples are in one span
+	}
+	step := (uint64(e.LastMS) - uint64(e.FirstMS)) / uint64(e.Count-1)
+	return (uint64(final(end+1))-uint64(end))/2 < step
 }
 
 // summarize appends the statistics of src's current chunk to c.runs and moves on to

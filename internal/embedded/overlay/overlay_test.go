@@ -247,7 +247,7 @@ func (w *world) merge() {
 func (w *world) check() {
 	for id, kind := range kinds {
 		o := store.ReadOptions{Range: w.someRange(), Descending: w.rng.IntN(2) == 0}
-		span := int64(1 + w.rng.IntN(lastMS))
+		span := 1 + w.rng.Int64N(1<<w.rng.IntN(22)) // from those of one sample to that of all
 		switch w.rng.IntN(3) {
 		case 0:
 			o.Limit = 1 + w.rng.IntN(200)
@@ -353,6 +353,48 @@ func TestCancelled(t *testing.T) {
 	for range 2 {
 		if b, err := c.Next(); b != nil || !errors.Is(err, context.Canceled) || !errors.Is(failed, context.Canceled) {
 			t.Errorf("%v, %v, failed: %v", b, err, failed)
+		}
+	}
+}
+
+// TestSparse: statistics serve where a span has many samples, and not where it has one.
+func TestSparse(t *testing.T) {
+	w := newWorld(t, 1)
+	var cols model.Columns
+	for i := range int64(300) {
+		cols.AppendFixed(i*1000, math.Float64bits(float64(i)), 0)
+	}
+	w.layers.Files = w.file(0, func(id uint32) *model.Columns {
+		if id == 0 {
+			return &cols
+		}
+		return &model.Columns{}
+	})
+	for _, c := range []struct {
+		span  int64
+		stats bool
+	}{{1, false}, {1000, false}, {1999, false}, {2000, true}, {10_000, true}, {1 << 40, true}} {
+		summary := &store.Summary{Needs: model.AllStats, Final: func(ms int64) int64 { return ms - ms%c.span + c.span - 1 }}
+		cursor := w.pool.Read(t.Context(), &w.layers, 0, 0, model.Double, store.ReadOptions{Range: model.AllTime, Summarize: summary})
+		samples := 0
+		for {
+			b, err := cursor.Next()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if b == nil {
+				break
+			}
+			samples += b.Len()
+			for _, run := range b.Stats {
+				samples += run.Count
+			}
+			if (b.Stats != nil) != c.stats {
+				t.Errorf("spans of %d ms: statistics %v", c.span, b.Stats)
+			}
+		}
+		if cursor.Close(); samples != 300 {
+			t.Errorf("spans of %d ms: %d samples", c.span, samples)
 		}
 	}
 }
