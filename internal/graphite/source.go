@@ -2,10 +2,8 @@ package graphite
 
 import (
 	"context"
-	"math"
 	"regexp"
 	"slices"
-	"sort"
 	"strings"
 	"sync"
 
@@ -54,7 +52,7 @@ func (s *source) Fetch(_ context.Context, queries []function.Query, within funct
 	}
 	for g, list := range reads {
 		s.trace.add(g, len(list))
-		if err := s.read(g, list); err != nil {
+		if err := s.read(&g, list); err != nil {
 			return nil, err
 		}
 	}
@@ -84,7 +82,6 @@ type read struct {
 	number  query.Number
 	name    string
 	policy  retention.Policy
-	buckets []store.Bucket // that the store has made of samples, not used yet
 	fetched function.Fetched
 }
 
@@ -280,122 +277,4 @@ func gridOf(p retention.Policy, within function.Range) (g grid, ok bool) {
 	}
 	g.n = (end - g.start) / g.step
 	return g, g.n > 0
-}
-
-// windowSteps bounds the steps of the finest stage that are folded at once.
-const windowSteps = 1 << 16
-
-// read fills in what was fetched.
-func (s *source) read(g grid, list []*read) error {
-	for _, r := range list {
-		if err := s.session.Reserve(8 * g.n); err != nil {
-			return err
-		}
-		r.fetched = function.Fetched{Name: r.name, Start: g.start, Step: g.step, Values: make([]float64, g.n)}
-	}
-	numbers := make([]query.Number, len(list))
-	for i, r := range list {
-		numbers[i] = r.number
-	}
-	lease := s.session.Lease()
-	defer lease.Release()
-	within := model.TimeRange{StartMS: g.start * 1000, EndMS: (g.start+g.n*g.step)*1000 - 1}
-	buckets, err := s.session.Buckets(numbers, within, &lease)
-	if err != nil {
-		return err
-	}
-	for i, r := range list {
-		r.buckets = buckets[i]
-	}
-	ratio := g.step / g.finest
-	window := max(windowSteps/ratio, 1)
-	for at := int64(0); at < g.n; at += window {
-		n := min(window, g.n-at)
-		if err := s.readWindow(g, at, n, numbers, list); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// readWindow fills in n points from one on.
-func (s *source) readWindow(g grid, at, n int64, numbers []query.Number, list []*read) error {
-	lease := s.session.Lease()
-	defer lease.Release()
-	fine := query.Grid{StartMS: (g.start + at*g.step) * 1000, StepMS: g.finest * 1000, N: int(n * (g.step / g.finest))}
-	columns, err := s.session.Fold(numbers, fine, model.StatLast, &lease)
-	if err != nil {
-		return err
-	}
-	var blank []float64     // for series without samples in the window
-	var thinned []thinPoint // of one series
-	for i, r := range list {
-		points := r.fetched.Values[at : at+n]
-		made := r.bucketsUntil(fine.Range().EndMS)
-		if columns[i].Count == nil && len(made) == 0 {
-			fill(points)
-			continue
-		}
-		values := columns[i].Last
-		if columns[i].Count == nil {
-			if blank == nil {
-				if err := lease.Take(int64(fine.N) * 8); err != nil {
-					return err
-				}
-				blank = make([]float64, fine.N)
-			}
-			values = blank
-			fill(values)
-		}
-		if more := len(made) - cap(thinned); more > 0 {
-			if err := lease.Take(int64(more) * thinPointBytes); err != nil {
-				return err
-			}
-			thinned = make([]thinPoint, 0, len(made))
-		}
-		for k, count := range columns[i].Count {
-			if count == 0 {
-				values[k] = math.NaN()
-			}
-		}
-		t := thin{policy: r.policy, stage: g.stage, startMS: fine.StartMS, stepMS: fine.StepMS}
-		if _, ok := r.policy.Aggregation.Method.Percentile(); ok {
-			t.percentiles(points, values, made, g.now*1000)
-			continue
-		}
-		copy(points, g.archive(values, fine.StartMS/1000, r.policy, t.points(thinned, values, made)))
-	}
-	return nil
-}
-
-// bucketsUntil takes the buckets that begin up to a time off the list.
-func (r *read) bucketsUntil(endMS int64) []store.Bucket {
-	n := sort.Search(len(r.buckets), func(i int) bool { return r.buckets[i].StartMS > endMS })
-	made := r.buckets[:n]
-	r.buckets = r.buckets[n:]
-	return made
-}
-
-func fill(points []float64) {
-	for i := range points {
-		points[i] = math.NaN()
-	}
-}
-
-// archive makes the points of the stage of those of the finest from start on, one stage
-// after the other. Points of thinned samples take the place of what is there, each in
-// its stage. It overwrites values.
-func (g *grid) archive(values []float64, start int64, p retention.Policy, thinned []thinPoint) []float64 {
-	place(values, thinned, 0)
-	for i := 1; i <= g.stage; i++ {
-		finer, step := p.Rule.Stages[i-1], p.Rule.Stages[i].Step
-		ratio := int(step / finer.Step)
-		for k := range len(values) / ratio {
-			old := start+int64(k)*step < g.now-finer.Keep
-			values[k] = p.Aggregation.Merge(values[k*ratio:(k+1)*ratio], old)
-		}
-		values = values[:len(values)/ratio]
-		place(values, thinned, i)
-	}
-	return values
 }

@@ -31,8 +31,8 @@ type thinPoint struct {
 const thinPointBytes = int64(unsafe.Sizeof(thinPoint{}))
 
 // points appends the points of buckets to points, which is empty. values are the samples of
-// the window, on the finest stage: those in the time of a bucket, which came late, count
-// with it.
+// the window, on the finest stage, nil if there are none: those in the time of a bucket,
+// which came late, count with it.
 func (t thin) points(points []thinPoint, values []float64, buckets []store.Bucket) []thinPoint {
 	var sum store.Bucket // of the last point
 	for _, b := range buckets {
@@ -123,6 +123,9 @@ func (t thin) step(stage int) int64 {
 }
 
 func samplesIn(values []float64, from, n int) (sum model.Aggregate) {
+	if values == nil {
+		return sum
+	}
 	for _, v := range values[from:min(from+n, len(values))] {
 		sum.Add(math.MinInt64, v) // its time is not known; the last one of a bucket is later
 	}

@@ -3,6 +3,7 @@ package graphite
 import (
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"net/url"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"varve/internal/graphite/function"
 	"varve/internal/graphite/graphitetest"
 	"varve/internal/model"
 	"varve/internal/quantile"
@@ -166,4 +168,127 @@ func TestPercentileWithoutSketch(t *testing.T) {
 	if want := []float64{1, 1000, 14.0 / 8}; !slices.Equal(points, want) {
 		t.Errorf("%v, want %v", points, want)
 	}
+}
+
+// plainPoints makes points of all there is of a number in the simplest way: from the finest
+// stage on, in one window.
+func plainPoints(t *testing.T, session *query.Session, g *grid, number query.Number, p retention.Policy) []float64 {
+	lease := session.Lease()
+	defer lease.Release()
+	buckets, err := session.AppendBuckets(nil, number, g.within(0, g.n), &lease)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fine := query.Grid{StartMS: g.start * 1000, StepMS: g.finest * 1000, N: int(g.n * g.step / g.finest)}
+	columns, err := session.GridFold(&lease).Fold(number, fine, model.StatLast)
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := make([]float64, fine.N)
+	fill(values)
+	for i, count := range columns.Count {
+		if count > 0 {
+			values[i] = columns.Last[i]
+		}
+	}
+	th := thin{policy: p, stage: g.stage, startMS: fine.StartMS, stepMS: fine.StepMS}
+	if _, ok := p.Aggregation.Method.Percentile(); ok {
+		points := make([]float64, g.n)
+		th.percentiles(points, values, buckets, g.now*1000)
+		return points
+	}
+	return g.archive(values, 0, g.start, p, th.points(nil, values, buckets))
+}
+
+// TestReaderAgainstPlain: the points of samples and buckets are those that the simplest way
+// makes, for each method, on each archive, before, between and after folds.
+func TestReaderAgainstPlain(t *testing.T) {
+	dir := t.TempDir()
+	config := DefaultConfig()
+	config.StorageSchemas, config.StorageAggregation = filepath.Join(dir, "schemas"), filepath.Join(dir, "aggregation")
+	methods := []retention.Method{"average", "sum", "last", "max", "min", "count", "avg_zero", "absmax", "absmin", "p90"}
+	var sections strings.Builder
+	for i, method := range methods {
+		fmt.Fprintf(&sections, "[%s]\npattern = ^%s\\.\naggregationMethod = %s\nxFilesFactor = %v\n", method, method, method, []float64{0, 0.1, 0.6}[i%3])
+	}
+	for path, text := range map[string]string{
+		config.StorageSchemas:     "[a]\npattern = .\nretentions = 10s:1h,60s:6h,10m:2d,1h:1y\n",
+		config.StorageAggregation: sections.String(),
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s := openSite(t, config, query.DefaultConfig(), true)
+	book, err := config.Book(slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := graphitetest.Clock.Unix()
+	r := rand.New(rand.NewPCG(2, 2))
+	check := func(when string) (values int) {
+		t.Helper()
+		session, err := s.queries.Begin(t.Context(), query.Request{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer session.Close(nil)
+		src := &source{session: session, book: book}
+		for _, method := range methods {
+			for _, back := range []int64{3600, 6 * 3600, 2 * 86400, 30 * 86400} {
+				within := function.Range{From: now - back, Until: now - r.Int64N(back/2), Now: now}
+				text := string(method) + ".x"
+				lists, err := src.Fetch(t.Context(), []function.Query{{Text: text}}, within)
+				if err != nil || len(lists[0]) != 1 {
+					t.Fatalf("%s: %d series, %v", text, len(lists[0]), err)
+				}
+				lease := session.Lease()
+				numbers, err := src.numbers(text, nil, &lease)
+				if err != nil {
+					t.Fatal(err)
+				}
+				policy := book.Of(retention.SeriesOf(text, numbers[0].Tags))
+				g, _ := gridOf(policy, within)
+				want, got := plainPoints(t, session, &g, numbers[0], policy), lists[0][0].Values
+				for i := range want {
+					if want[i] == want[i] {
+						values++
+					}
+					if math.Float64bits(got[i]) != math.Float64bits(want[i]) && (got[i] == got[i] || want[i] == want[i]) {
+						t.Fatalf("%s, %s from %d s back on a step of %d: point %d of %d is %v, want %v", when, text, back, g.step, i, g.n, got[i], want[i])
+					}
+				}
+				lease.Release()
+			}
+		}
+		return values
+	}
+	send := func(from, until, apart int64) {
+		var lines strings.Builder
+		for _, method := range methods {
+			for at := from; at < until; at += 1 + r.Int64N(2*apart) {
+				fmt.Fprintf(&lines, "%s.x %v %d\n", method, math.Round(1e4*r.NormFloat64())/100, at)
+			}
+		}
+		s.send(lines.String())
+	}
+	fold := func() {
+		if err := s.store.Compact(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	send(now-20*86400, now-15*86400, 600)
+	send(now-3*86400, now, 20)
+	if n := check("samples"); n < 400*len(methods) {
+		t.Errorf("%d points have a value", n)
+	}
+	fold()
+	if n := check("buckets, and samples of the last hour"); n < 400*len(methods) {
+		t.Errorf("%d points have a value", n)
+	}
+	send(now-18*86400, now-17*86400, 3000) // late
+	send(now-7200, now-6000, 100)
+	check("late samples")
+	fold()
+	check("late samples, folded")
 }

@@ -15,7 +15,7 @@
 // Above cursors there are two things for languages that know numbers only:
 //
 //	Session.OpenNumber  long and double series of one name as one series: a Number
-//	Session.Fold        sum, count, min, max, first, last of numbers by a Grid of time
+//	Session.GridFold    sum, count, min, max, first, last of numbers by a Grid of time
 //
 // Deletes and lists of names are admitted here, too: Engine.Delete, Session.Names.
 //

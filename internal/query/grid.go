@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/bits"
-	"sync"
+	"unsafe"
 
 	"varve/internal/model"
 	"varve/internal/store"
@@ -50,67 +50,44 @@ type Columns struct {
 	Last  []float64
 }
 
-// Fold aggregates numbers by the spans of a grid, side by side, and returns the
-// columns of each. What a store has thinned out is left out; see Session.Buckets. needs are those wanted beside Count. Statistics of the store serve
-// instead of samples, but for numbers of two types. What the columns take is taken
-// from l.
-func (s *Session) Fold(numbers []Number, g Grid, needs model.StatSet, l *Lease) ([]Columns, error) {
-	if g.StepMS <= 0 || g.N < 0 {
-		return nil, &store.InputError{Reason: fmt.Sprintf("a grid of %d ms by %d spans: the step must be more than 0, the number not negative", g.StepMS, g.N)}
-	}
-	all := make([]Columns, len(numbers))
-	if g.N == 0 {
-		return all, nil
-	}
-	scratch := s.Lease()
-	defer scratch.Release()
-	if needs&model.StatSum != 0 {
-		if err := scratch.Take(int64(s.Workers()) * gridBytes(g, 2)); err != nil {
-			return nil, err
-		}
-	}
-	err := s.Parallel(len(numbers), "fold series", func(i int) (bool, error) {
-		f := gridFolds.Get().(*gridFold)
-		defer f.giveBack()
-		f.grid, f.needs, f.lease, f.columns = g, needs, l, &all[i]
-		f.Scan = Scan{Session: s, Into: f, Summary: store.Summary{Final: g.final, Needs: needs}, Buckets: store.WithoutBuckets}
-		return true, f.fold(numbers[i])
-	})
-	if err != nil {
-		return nil, s.Cause(err)
-	}
-	return all, nil
-}
-
-// gridBytes is the memory of so many columns. It does not overflow: a budget has less.
-func gridBytes(g Grid, columns int) int64 { return int64(min(g.N, 1<<40)) * 8 * int64(columns) }
-
-// A gridFold folds one series.
-type gridFold struct {
+// A GridFold aggregates numbers by the spans of grids, one number after the other. It
+// keeps its memory, which is that of one number, for the next one. It is used by one
+// goroutine.
+type GridFold struct {
 	Scan
+	lease   *Lease
 	grid    Grid
 	needs   model.StatSet
-	lease   *Lease
-	columns *Columns
+	columns Columns
 	sums    []Sum // of the spans, if they are needed
+	kept    Columns
 }
 
-// gridFolds keep their sums from one series to the next.
-var gridFolds = sync.Pool{New: func() any { return &gridFold{} }}
+// GridFold returns one that takes its memory from l.
+func (s *Session) GridFold(l *Lease) *GridFold {
+	f := &GridFold{lease: l}
+	f.Scan = Scan{Session: s, Into: f, Buckets: store.WithoutBuckets}
+	return f
+}
 
-// keptSums bounds the memory that a gridFold keeps: 256 KiB.
-const keptSums = 16 << 10
-
-func (f *gridFold) giveBack() {
-	sums := f.sums
-	if cap(sums) > keptSums {
-		sums = nil
+// Fold aggregates a number by the spans of a grid. What a store has thinned out is left
+// out; see Session.AppendBuckets. needs are the columns wanted beside Count. The columns
+// are valid until the next call. Statistics of the store serve instead of samples, but for
+// numbers of two types.
+func (f *GridFold) Fold(n Number, g Grid, needs model.StatSet) (Columns, error) {
+	if g.StepMS <= 0 || g.N < 0 {
+		return Columns{}, &store.InputError{Reason: fmt.Sprintf("a grid of %d ms by %d spans: the step must be more than 0, the number not negative", g.StepMS, g.N)}
 	}
-	*f = gridFold{sums: sums[:0]}
-	gridFolds.Put(f)
+	f.grid, f.needs, f.columns, f.sums = g, needs, Columns{}, f.sums[:0]
+	if g.N == 0 {
+		return f.columns, nil
+	}
+	f.Summary = store.Summary{Final: g.final, Needs: needs}
+	err := f.fold(n)
+	return f.columns, f.Session.Cause(err)
 }
 
-func (f *gridFold) fold(n Number) error {
+func (f *GridFold) fold(n Number) error {
 	var err error
 	if len(n.parts) == 1 {
 		err = f.Read(n.parts[0], f.grid.Range())
@@ -128,7 +105,7 @@ func (f *gridFold) fold(n Number) error {
 
 // merge adds the samples of a number of two types one by one, since statistics of one
 // may hold samples that do not count.
-func (f *gridFold) merge(n Number) error {
+func (f *GridFold) merge(n Number) error {
 	cursor := f.Session.OpenNumber(n, f.grid.Range(), store.WithoutBuckets)
 	defer cursor.Close()
 	var value [1]uint64
@@ -147,33 +124,49 @@ func (f *gridFold) merge(n Number) error {
 }
 
 // begin makes the columns when there is a first sample.
-func (f *gridFold) begin() error {
+func (f *GridFold) begin() error {
 	if f.columns.Count != nil {
 		return nil
 	}
-	if err := f.lease.Take(gridBytes(f.grid, 1+bits.OnesCount8(uint8(f.needs&model.AllStats)))); err != nil {
+	var err error
+	if f.columns.Count, err = zeros(f.lease, &f.kept.Count, f.grid.N); err != nil {
 		return err
 	}
-	f.columns.Count = make([]int64, f.grid.N)
 	for _, c := range []struct {
-		stat   model.StatSet
-		column *[]float64
+		stat         model.StatSet
+		column, kept *[]float64
 	}{
-		{model.StatSum, &f.columns.Sum}, {model.StatMin, &f.columns.Min}, {model.StatMax, &f.columns.Max},
-		{model.StatFirst, &f.columns.First}, {model.StatLast, &f.columns.Last},
+		{model.StatSum, &f.columns.Sum, &f.kept.Sum}, {model.StatMin, &f.columns.Min, &f.kept.Min}, {model.StatMax, &f.columns.Max, &f.kept.Max},
+		{model.StatFirst, &f.columns.First, &f.kept.First}, {model.StatLast, &f.columns.Last, &f.kept.Last},
 	} {
 		if f.needs&c.stat != 0 {
-			*c.column = make([]float64, f.grid.N)
+			if *c.column, err = zeros(f.lease, c.kept, f.grid.N); err != nil {
+				return err
+			}
 		}
 	}
 	if f.needs&model.StatSum != 0 {
-		f.sums = append(f.sums[:0], make([]Sum, f.grid.N)...)
+		f.sums, err = zeros(f.lease, &f.sums, f.grid.N)
 	}
-	return nil
+	return err
+}
+
+// zeros returns n zeros in the memory of kept, or in new memory that it takes from l and
+// keeps.
+func zeros[T any](l *Lease, kept *[]T, n int) ([]T, error) {
+	if more := n - cap(*kept); more > 0 {
+		if err := l.Take(int64(min(more, 1<<40)) * int64(unsafe.Sizeof(*new(T)))); err != nil {
+			return nil, err
+		}
+		*kept = make([]T, n)
+	}
+	all := (*kept)[:n]
+	clear(all)
+	return all, nil
 }
 
 // AddBlock adds samples of a series of one type.
-func (f *gridFold) AddBlock(kind model.Kind, block *store.Block) (samples int64, err error) {
+func (f *GridFold) AddBlock(kind model.Kind, block *store.Block) (samples int64, err error) {
 	if err := f.begin(); err != nil {
 		return 0, err
 	}
@@ -184,6 +177,10 @@ func (f *gridFold) AddBlock(kind model.Kind, block *store.Block) (samples int64,
 	}
 	if block.Stats != nil {
 		return samples, nil
+	}
+	if f.needs == model.StatLast {
+		f.addLast(kind, block.Times, block.Values)
+		return int64(len(block.Times)), nil
 	}
 	times, step := block.Times, uint64(f.grid.StepMS)
 	span, final := f.grid.span(times[0]), f.grid.final(times[0])
@@ -201,8 +198,27 @@ func (f *gridFold) AddBlock(kind model.Kind, block *store.Block) (samples int64,
 	}
 }
 
+// addLast adds samples one by one. Most often there is one in a span where only the last
+// one counts.
+func (f *GridFold) addLast(kind model.Kind, times []int64, values []uint64) {
+	count, last, step := f.columns.Count, f.columns.Last, uint64(f.grid.StepMS)
+	values = values[:len(times)]
+	span, final := f.grid.span(times[0]), f.grid.final(times[0])
+	for i, ms := range times {
+		switch {
+		case ms <= final:
+		case uint64(ms)-uint64(final) <= step && final <= math.MaxInt64-f.grid.StepMS: // without a division
+			span, final = span+1, final+f.grid.StepMS
+		default:
+			span, final = f.grid.span(ms), f.grid.final(ms)
+		}
+		count[span]++
+		last[span] = model.Float(kind, values[i])
+	}
+}
+
 // add adds samples of a span that follow those it has.
-func (f *gridFold) add(span int, kind model.Kind, values []uint64) {
+func (f *GridFold) add(span int, kind model.Kind, values []uint64) {
 	c, fresh := f.columns, f.columns.Count[span] == 0
 	if c.Sum != nil {
 		f.sums[span].AddRun(kind, values)
@@ -223,7 +239,7 @@ func (f *gridFold) add(span int, kind model.Kind, values []uint64) {
 }
 
 // addStats is add for a run of samples that came as statistics.
-func (f *gridFold) addStats(span int, kind model.Kind, s *model.Stats) {
+func (f *GridFold) addStats(span int, kind model.Kind, s *model.Stats) {
 	c, fresh := f.columns, f.columns.Count[span] == 0
 	if c.Sum != nil {
 		f.sums[span].Add(s.Sum)

@@ -21,6 +21,17 @@ import (
 	"varve/internal/work"
 )
 
+// foldAll folds numbers side by side, and keeps the columns of each.
+func foldAll(s *Session, numbers []Number, g Grid, needs model.StatSet, l *Lease) ([]Columns, error) {
+	all := make([]Columns, len(numbers))
+	err := s.Parallel(len(numbers), "fold series", func(i int) (bool, error) {
+		c, err := s.GridFold(l).Fold(numbers[i], g, needs)
+		all[i] = c
+		return true, err
+	})
+	return all, s.Cause(err)
+}
+
 // naive aggregates samples one by one, in order. Sums are exact.
 func naive(samples []entry, g Grid, needs model.StatSet) (c Columns) {
 	cells := map[int][]float64{}
@@ -167,7 +178,7 @@ func TestFoldAgainstModel(t *testing.T) {
 		}
 		g, needs := drawGrid(rt), model.StatSet(rapid.IntRange(0, int(model.AllStats)).Draw(rt, "needs"))
 		l := s.Lease()
-		all, err := s.Fold(numbers, g, needs, &l)
+		all, err := foldAll(s, numbers, g, needs, &l)
 		if err != nil || len(all) != len(numbers) {
 			rt.Fatalf("%d of %d: %v", len(all), len(numbers), err)
 		}
@@ -200,7 +211,7 @@ func TestFoldAtTheEndsOfTime(t *testing.T) {
 			for _, step := range []int64{1, 2, 1000, 1999, 2000, 2001, last / 2, last - 1, last} {
 				for _, count := range []int{1, 2, 3, 5000} {
 					g, l := Grid{start, step, count}, s.Lease()
-					all, err := s.Fold([]Number{n}, g, model.AllStats, &l)
+					all, err := foldAll(s, []Number{n}, g, model.AllStats, &l)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -262,7 +273,7 @@ func TestFoldOfTheEmbeddedStore(t *testing.T) {
 			found := on.numbers(t, s, "m")
 			for host, n := range found {
 				l := s.Lease()
-				all, err := s.Fold([]Number{n}, g, model.AllStats, &l)
+				all, err := foldAll(s, []Number{n}, g, model.AllStats, &l)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -313,7 +324,7 @@ func TestFoldIsBounded(t *testing.T) {
 	} {
 		s.Reread(0)
 		held := s.Lease()
-		_, err := s.Fold(tc.numbers, tc.grid, tc.needs, &held)
+		_, err := foldAll(s, tc.numbers, tc.grid, tc.needs, &held)
 		var limit *store.LimitError
 		if !errors.As(err, &limit) || limit.Limit != tc.limit || limit.Need <= limit.Max {
 			t.Errorf("%v of %d: %v, want %s", tc.grid, len(tc.numbers), err, tc.limit)
@@ -327,11 +338,11 @@ func TestFoldIsBounded(t *testing.T) {
 	s.Reread(0)
 	for _, g := range []Grid{{0, 0, 1}, {0, -5, 1}, {0, 1, -1}} {
 		var input *store.InputError
-		if _, err := s.Fold(numbers, g, 0, &l); !errors.As(err, &input) {
+		if _, err := foldAll(s, numbers, g, 0, &l); !errors.As(err, &input) {
 			t.Errorf("%v: %v", g, err)
 		}
 	}
-	if all, err := s.Fold(numbers[:1], Grid{0, 1, 0}, model.AllStats, &l); err != nil || len(all) != 1 || all[0].Count != nil {
+	if all, err := foldAll(s, numbers[:1], Grid{0, 1, 0}, model.AllStats, &l); err != nil || len(all) != 1 || all[0].Count != nil {
 		t.Errorf("no spans: %v, %v", all, err)
 	}
 }
@@ -370,7 +381,7 @@ func TestFoldEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.Cancel(s.id)
-	if _, err := s.Fold(numbers, Grid{0, 1, 10}, model.AllStats, &l); !errors.Is(err, ErrCancelled) {
+	if _, err := foldAll(s, numbers, Grid{0, 1, 10}, model.AllStats, &l); !errors.Is(err, ErrCancelled) {
 		t.Errorf("cancelled: %v", err)
 	}
 	cancel()
@@ -379,7 +390,7 @@ func TestFoldEnds(t *testing.T) {
 	broken := fixtureOver(t, faulty{f.store}, DefaultConfig())
 	s = broken.session(t, t.Context())
 	l = s.Lease()
-	if _, err := s.Fold(numbers, Grid{0, 1, 10}, model.AllStats, &l); !errors.As(err, &fault) {
+	if _, err := foldAll(s, numbers, Grid{0, 1, 10}, model.AllStats, &l); !errors.As(err, &fault) {
 		t.Errorf("a reader that panics: %v", err)
 	}
 	s.Close(nil)
@@ -434,7 +445,7 @@ func BenchmarkFold(b *testing.B) {
 				l := s.Lease()
 				numbers, err := s.SelectNumbers(store.Selection{Metric: "m", Range: c.grid.Range()}, &l)
 				if err == nil {
-					_, err = s.Fold(numbers, c.grid, c.needs, &l)
+					_, err = foldAll(s, numbers, c.grid, c.needs, &l)
 				}
 				if err != nil {
 					b.Fatal(err)

@@ -20,7 +20,8 @@
 //
 // A cursor hands out columns without copying them where no other layer has samples
 // in between. A chunk that no other layer reaches into is not even decoded if the
-// reader wants statistics: the chunk's own are handed out, or those of its parts.
+// reader wants statistics: the chunk's own are handed out, or those of its parts. It is
+// decoded if most of these would be of one sample.
 package overlay
 
 import (

@@ -1,0 +1,209 @@
+package graphite
+
+import (
+	"math"
+	"sort"
+	"sync"
+
+	"varve/internal/graphite/function"
+	"varve/internal/model"
+	"varve/internal/query"
+	"varve/internal/retention"
+	"varve/internal/store"
+)
+
+// read makes the points of series on one grid, side by side.
+func (s *source) read(g *grid, list []*read) error {
+	for _, one := range list {
+		if err := s.session.Reserve(8 * g.n); err != nil {
+			return err
+		}
+		one.fetched = function.Fetched{Name: one.name, Start: g.start, Step: g.step}
+	}
+	lease := s.session.Lease()
+	defer lease.Release()
+	idle := readers{session: s.session, lease: &lease}
+	return s.session.Cause(s.session.Parallel(len(list), "read series", func(i int) (bool, error) {
+		r := idle.take()
+		defer idle.give(r)
+		list[i].fetched.Values = make([]float64, g.n)
+		return true, r.series(g, list[i])
+	}))
+}
+
+// readers are those of a fetch that no goroutine uses.
+type readers struct {
+	session *query.Session
+	lease   *query.Lease
+
+	mu   sync.Mutex
+	idle []*reader // mu
+}
+
+func (l *readers) take() *reader {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if n := len(l.idle) - 1; n >= 0 {
+		r := l.idle[n]
+		l.idle = l.idle[:n]
+		return r
+	}
+	return &reader{session: l.session, lease: l.lease, samples: l.session.GridFold(l.lease)}
+}
+
+func (l *readers) give(r *reader) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.idle = append(l.idle, r)
+}
+
+// A reader makes points of what the store has of a series, one series after the other. Its
+// memory is that of one series. It is used by one goroutine.
+type reader struct {
+	session *query.Session
+	lease   *query.Lease
+
+	samples *query.GridFold
+	buckets []store.Bucket // that the store has made of samples
+	thinned []thinPoint
+	values  []float64 // of a window without samples
+}
+
+// windowSteps bounds the steps of the finest stage that are folded at once.
+const windowSteps = 1 << 16
+
+// series fills in the points of a series. The time in which it has buckets is worked on
+// apart from the time after it: most often there are no samples in the former.
+func (r *reader) series(g *grid, one *read) (err error) {
+	lease := r.session.Lease()
+	defer lease.Release()
+	if r.buckets, err = r.session.AppendBuckets(r.buckets[:0], one.number, g.within(0, g.n), &lease); err != nil {
+		return err
+	}
+	buckets, folded := r.buckets, g.pointsOf(r.buckets)
+	for at, n := int64(0), int64(0); at < g.n; at += n {
+		n = min(g.n-at, max(windowSteps*g.finest/g.step, 1))
+		if at < folded {
+			n = min(n, folded-at)
+		}
+		end := g.within(at, n).EndMS
+		made := sort.Search(len(buckets), func(i int) bool { return buckets[i].StartMS > end })
+		if err := r.window(g, one, at, n, buckets[:made]); err != nil {
+			return err
+		}
+		buckets = buckets[made:]
+	}
+	return nil
+}
+
+// within is the time of n points from one on.
+func (g *grid) within(at, n int64) model.TimeRange {
+	startMS := (g.start + at*g.step) * 1000
+	return model.TimeRange{StartMS: startMS, EndMS: startMS + n*g.step*1000 - 1}
+}
+
+// pointsOf returns how many points have time before the end of the last bucket.
+func (g *grid) pointsOf(buckets []store.Bucket) int64 {
+	end := g.start * 1000
+	for i := range buckets {
+		end = max(end, buckets[i].StartMS+buckets[i].StepMS)
+	}
+	return min(g.n, (end-g.start*1000+g.step*1000-1)/(g.step*1000))
+}
+
+// window fills in n points from one on, of samples and of the buckets that begin there.
+func (r *reader) window(g *grid, one *read, at, n int64, buckets []store.Bucket) error {
+	points := one.fetched.Values[at : at+n]
+	fine := query.Grid{StartMS: (g.start + at*g.step) * 1000, StepMS: g.finest * 1000, N: int(n * (g.step / g.finest))}
+	columns, err := r.samples.Fold(one.number, fine, model.StatLast)
+	if err != nil {
+		return err
+	}
+	t := thin{policy: one.policy, stage: g.stage, startMS: fine.StartMS, stepMS: fine.StepMS}
+	values, base := columns.Last, 0
+	for k, count := range columns.Count {
+		if count == 0 {
+			values[k] = math.NaN()
+		}
+	}
+	_, percentile := one.policy.Aggregation.Method.Percentile()
+	switch {
+	case values == nil && len(buckets) == 0:
+		fill(points)
+		return nil
+	case values == nil && percentile:
+		if values, err = r.blank(fine.N); err != nil {
+			return err
+		}
+		fallthrough
+	case percentile:
+		t.percentiles(points, values, buckets, g.now*1000)
+		return nil
+	}
+	if more := len(buckets) - cap(r.thinned); more > 0 {
+		if err := r.lease.Take(int64(more) * thinPointBytes); err != nil {
+			return err
+		}
+		r.thinned = make([]thinPoint, 0, len(buckets))
+	}
+	thinned := t.points(r.thinned[:0], values, buckets)
+	if values == nil {
+		base = finest(thinned)
+		if base == g.stage {
+			fill(points)
+			place(points, thinned, base)
+			return nil
+		}
+		if values, err = r.blank(int(n * (t.step(g.stage) / t.step(base)))); err != nil {
+			return err
+		}
+	}
+	copy(points, g.archive(values, base, fine.StartMS/1000, one.policy, thinned))
+	return nil
+}
+
+// blank returns n points that are none.
+func (r *reader) blank(n int) ([]float64, error) {
+	if more := n - cap(r.values); more > 0 {
+		if err := r.lease.Take(int64(more) * 8); err != nil {
+			return nil, err
+		}
+		r.values = make([]float64, n)
+	}
+	values := r.values[:n]
+	fill(values)
+	return values, nil
+}
+
+func fill(points []float64) {
+	for i := range points {
+		points[i] = math.NaN()
+	}
+}
+
+// finest returns the finest stage that has one of some points, of which there is one.
+func finest(points []thinPoint) int {
+	stage := points[0].stage
+	for _, p := range points {
+		stage = min(stage, p.stage)
+	}
+	return stage
+}
+
+// archive makes the points of the stage of those of a base from start on, one stage
+// after the other. Points of thinned samples take the place of what is there, each in
+// its stage. It overwrites values.
+func (g *grid) archive(values []float64, base int, start int64, p retention.Policy, thinned []thinPoint) []float64 {
+	place(values, thinned, base)
+	for i := base + 1; i <= g.stage; i++ {
+		finer, step := p.Rule.Stages[i-1], p.Rule.Stages[i].Step
+		ratio := int(step / finer.Step)
+		for k := range len(values) / ratio {
+			old := start+int64(k)*step < g.now-finer.Keep
+			values[k] = p.Aggregation.Merge(values[k*ratio:(k+1)*ratio], old)
+		}
+		values = values[:len(values)/ratio]
+		place(values, thinned, i)
+	}
+	return values
+}
