@@ -1,6 +1,7 @@
 package chunk
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -232,6 +233,76 @@ func TestAddPanics(t *testing.T) {
 	}
 }
 
+// requireAggregates compares aggregates, and sketches if there are any, with the values as
+// byte strings.
+func requireAggregates(t *testing.T, got *model.Aggregates, sketches *model.Columns, values *model.Columns, needs model.StatSet) {
+	t.Helper()
+	if !slices.Equal(got.StartMS, values.Times) {
+		t.Fatalf("times %v, want %v", got.StartMS, values.Times)
+	}
+	same := func(x, y float64) bool { return math.Float64bits(x) == math.Float64bits(y) }
+	for i := range values.Times {
+		want, err := model.ParsePlain(values.Bytes(i))
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := got.At(i)
+		if needs&model.StatSum != 0 && !same(a.Sum, want.Sum) || needs&model.StatMin != 0 && !same(a.Min, want.Min) ||
+			needs&model.StatMax != 0 && !same(a.Max, want.Max) || needs&model.StatLast != 0 && !same(a.Last, want.Last) ||
+			a.Count != want.Count || a.LastMS != want.LastMS {
+			t.Fatalf("aggregate %d is %+v, want %+v of it and %06b", i, a, want, needs)
+		}
+		if sketches != nil && !bytes.Equal(sketches.Bytes(i), values.Bytes(i)[model.AggregateSize:]) {
+			t.Fatalf("sketch %d: %x, want %x", i, sketches.Bytes(i), values.Bytes(i)[model.AggregateSize:])
+		}
+	}
+}
+
+// TestDecodeAggregates decodes columns of random aggregates, whatever is needed of them, as
+// the byte strings say that they are. Those that are no aggregates are an error.
+func TestDecodeAggregates(t *testing.T) {
+	var d Decoder
+	var got model.Aggregates
+	var sketches model.Columns
+	whole, odd := 0, 0
+	for seed := range uint64(600) {
+		rng := rand.New(rand.NewPCG(seed, 12))
+		c := randomColumns(rng, model.AggregateKind, 1+rng.IntN(1<<rng.IntN(11)))
+		valid := true
+		for i := range c.Len() {
+			a, err := model.ParsePlain(c.Bytes(i))
+			valid = valid && err == nil && a.Count >= 0
+		}
+		var b PageBuilder
+		b.Reset(Level(seed % 2))
+		b.Add(3, model.AggregateKind, c, 0, c.Len())
+		p, err := OpenPage(b.Finish(nil))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var e Entry
+		for it := p.Iter(); it.Next(&e); {
+			needs := model.StatSet(rng.IntN(int(model.AllStats) + 1))
+			into := &sketches
+			if seed%3 == 0 {
+				into = nil
+			}
+			if err := d.DecodeAggregates(&e, needs, &got, into); (err == nil) != valid {
+				t.Fatalf("seed %d: %v, want an error: %v", seed, err, !valid)
+			}
+			if !valid {
+				odd++
+				continue
+			}
+			whole++
+			requireAggregates(t, &got, into, c, needs)
+		}
+	}
+	if whole < 100 || odd < 10 {
+		t.Errorf("%d columns of aggregates, %d of others", whole, odd)
+	}
+}
+
 // FuzzOpenPage seals arbitrary bytes with a valid checksum.
 func FuzzOpenPage(f *testing.F) {
 	var b PageBuilder
@@ -257,6 +328,16 @@ func FuzzOpenPage(f *testing.F) {
 				cut := Cut{Range: model.AllTime, Final: spans(1000), Needs: model.AllStats}
 				if runs, err := d.ReduceEntry(&e, &cut, nil); (err != nil) != broken || err != nil && len(runs) > 0 {
 					t.Fatalf("reduced to %d runs, %v; decoding failed: %v", len(runs), err, broken)
+				}
+			}
+			for _, needs := range []model.StatSet{model.AllStats, model.StatSum, 0} {
+				var some model.Aggregates
+				err := d.DecodeAggregates(&e, needs, &some, nil)
+				if err == nil && e.Kind != model.AggregateKind || err != nil && some.Len() > 0 {
+					t.Fatalf("%d aggregates of kind %d, %v", some.Len(), e.Kind, err)
+				}
+				if err == nil && !broken {
+					requireAggregates(t, &some, nil, &dst, needs)
 				}
 			}
 			if broken {

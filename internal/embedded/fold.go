@@ -411,10 +411,8 @@ func (f *folder) run(kind model.Kind, cols *model.Columns, from, to int) error {
 func (f *folder) buckets(_ model.Kind, iters []*blockfile.Iter) error {
 	// What stays keeps its sketches also if the policy does not ask for them now: it may
 	// ask again. A file without any is read without.
-	r := buckets.Reader{Sketches: f.origin.Sketches}
-	if err := r.Open(f.id, model.AllTime, false, f.store.bucketSources(f.state, f.id, iters)); err != nil {
-		return err
-	}
+	r := buckets.Reader{Needs: model.AllStats, Sketches: f.origin.Sketches}
+	r.Open(f.id, model.AllTime, false, f.store.bucketSources(f.state, f.id, iters))
 	for {
 		b, ok, err := r.Next()
 		if err != nil || !ok {

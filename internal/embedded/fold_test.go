@@ -180,7 +180,9 @@ func (f *foldTest) findIn(v store.View, key string, o store.ReadOptions, all *fo
 			for i := range b.Times {
 				all.values = append(all.values, model.Float(s.Type.Kind(), b.Values[i]))
 			}
-			all.buckets = append(all.buckets, b.Buckets...)
+			for i := 0; b.Buckets != nil && i < b.Buckets.Len(); i++ {
+				all.buckets = append(all.buckets, b.Buckets.At(i))
+			}
 		}
 	}
 }
@@ -188,7 +190,7 @@ func (f *foldTest) findIn(v store.View, key string, o store.ReadOptions, all *fo
 // whole are samples and buckets of one instant.
 func (f *foldTest) whole(key string) found {
 	f.Helper()
-	return f.find(key, store.ReadOptions{Range: model.AllTime, Buckets: store.WithoutBuckets}, store.ReadOptions{Range: model.AllTime, Buckets: store.BucketsOnly, Sketches: true})
+	return f.find(key, store.ReadOptions{Range: model.AllTime, Buckets: store.WithoutBuckets}, store.ReadOptions{Range: model.AllTime, Buckets: store.BucketsOnly, Needs: model.AllStats, Sketches: true})
 }
 
 // check compares, window by window, samples and buckets together with what was written.
@@ -568,9 +570,26 @@ func TestFoldedSketches(t *testing.T) {
 			t.Errorf("%+v: %d samples", o, whole.Count)
 		}
 	}
-	plain := f.find("thin.long kairos_long", store.ReadOptions{Range: model.AllTime, Buckets: store.BucketsOnly})
-	if n := len(plain.buckets); n == 0 || plain.buckets[0].Sketch != "" {
+	plain := f.find("thin.long kairos_long", store.ReadOptions{Range: model.AllTime, Buckets: store.BucketsOnly, Needs: model.AllStats})
+	if n := len(plain.buckets); n < 100 || plain.buckets[0].Sketch != "" {
 		t.Errorf("%d buckets, with sketches that nobody asked for", n)
+	}
+	// Runs of buckets, which are handed out as they are, and buckets one by one.
+	sketched := f.find("thin.long kairos_long", store.ReadOptions{Range: model.AllTime, Buckets: store.BucketsOnly, Needs: model.AllStats, Sketches: true}).buckets
+	down := f.find("thin.long kairos_long", store.ReadOptions{Range: model.AllTime, Buckets: store.BucketsOnly, Needs: model.AllStats, Descending: true}).buckets
+	sums := f.find("thin.long kairos_long", store.ReadOptions{Range: model.AllTime, Buckets: store.BucketsOnly, Needs: model.StatSum}).buckets
+	slices.Reverse(down)
+	for i := range sketched {
+		sketched[i].Sketch = ""
+	}
+	if !slices.Equal(sketched, plain.buckets) || !slices.Equal(down, plain.buckets) || len(sums) != len(down) {
+		t.Fatalf("%d buckets with sketches, %d downwards, %d sums, %d by runs", len(sketched), len(down), len(sums), len(plain.buckets))
+	}
+	for i, b := range plain.buckets {
+		want := store.Bucket{StartMS: b.StartMS, StepMS: b.StepMS, Aggregate: model.Aggregate{Sum: b.Sum, Count: b.Count, LastMS: b.LastMS}}
+		if sums[i] != want {
+			t.Fatalf("the sum of bucket %d: %+v, want %+v", i, sums[i], want)
+		}
 	}
 }
 
@@ -654,7 +673,7 @@ func TestFoldedSlots(t *testing.T) {
 	f.write("thin.long", model.TypeLong, at, at+3_000, at+9_999, at+10_000, at+59_000)
 	f.must(t, f.checkpoint())
 	f.foldAll()
-	got := f.find("thin.long kairos_long", store.ReadOptions{Range: model.AllTime, Buckets: store.BucketsOnly}).buckets
+	got := f.find("thin.long kairos_long", store.ReadOptions{Range: model.AllTime, Buckets: store.BucketsOnly, Needs: model.AllStats}).buckets
 	var want model.Aggregate
 	for _, ms := range []int64{at + 9_999, at + 10_000, at + 59_000} {
 		want.Add(ms, f.samples["thin.long kairos_long"][ms])

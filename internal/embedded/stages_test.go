@@ -34,7 +34,7 @@ func TestStagesAreNoted(t *testing.T) {
 		{"descending", store.ReadOptions{Range: model.AllTime, Descending: true}, []store.StageUse{raw, minutes, tens}},
 		{"statistics", store.ReadOptions{Range: model.AllTime, Summarize: summary}, []store.StageUse{raw, minutes, tens}},
 		{"samples", store.ReadOptions{Range: model.AllTime, Buckets: store.WithoutBuckets}, []store.StageUse{raw}},
-		{"buckets", store.ReadOptions{Range: model.AllTime, Buckets: store.BucketsOnly}, []store.StageUse{minutes, tens}},
+		{"buckets", store.ReadOptions{Range: model.AllTime, Buckets: store.BucketsOnly, Needs: model.AllStats}, []store.StageUse{minutes, tens}},
 		{"young", store.ReadOptions{Range: model.TimeRange{StartMS: now - 600_000, EndMS: now}}, []store.StageUse{raw}},
 	} {
 		var log store.StageLog

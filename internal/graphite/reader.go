@@ -64,7 +64,8 @@ type reader struct {
 	lease   *query.Lease
 
 	samples *query.GridFold
-	buckets []store.Bucket // that the store has made of samples
+	buckets store.Buckets  // that the store has made of samples
+	mixed   []store.Bucket // those of a window in which they do not stand for points by themselves
 	thinned []thinPoint
 	values  []float64 // of a window without samples
 }
@@ -77,21 +78,23 @@ const windowSteps = 1 << 16
 func (r *reader) series(g *grid, one *read) (err error) {
 	lease := r.session.Lease()
 	defer lease.Release()
-	if r.buckets, err = r.session.AppendBuckets(r.buckets[:0], one.number, g.within(0, g.n), &lease); err != nil {
+	r.buckets.Reset()
+	if err := r.session.AppendBuckets(&r.buckets, one.number, g.within(0, g.n), one.policy.Aggregation.Method.Needs(), &lease); err != nil {
 		return err
 	}
-	buckets, folded := r.buckets, g.pointsOf(r.buckets)
+	from, folded := 0, g.pointsOf(&r.buckets)
 	for at, n := int64(0), int64(0); at < g.n; at += n {
 		n = min(g.n-at, max(windowSteps*g.finest/g.step, 1))
 		if at < folded {
 			n = min(n, folded-at)
 		}
-		end := g.within(at, n).EndMS
-		made := sort.Search(len(buckets), func(i int) bool { return buckets[i].StartMS > end })
-		if err := r.window(g, one, at, n, buckets[:made]); err != nil {
+		begin, end := r.buckets.StartMS[from:], g.within(at, n).EndMS
+		to := from + sort.Search(len(begin), func(i int) bool { return begin[i] > end })
+		made := r.buckets.Slice(from, to)
+		if err := r.window(g, one, at, n, &made); err != nil {
 			return err
 		}
-		buckets = buckets[made:]
+		from = to
 	}
 	return nil
 }
@@ -103,62 +106,79 @@ func (g *grid) within(at, n int64) model.TimeRange {
 }
 
 // pointsOf returns how many points have time before the end of the last bucket.
-func (g *grid) pointsOf(buckets []store.Bucket) int64 {
+func (g *grid) pointsOf(buckets *store.Buckets) int64 {
 	end := g.start * 1000
-	for i := range buckets {
-		end = max(end, buckets[i].StartMS+buckets[i].StepMS)
+	for i, startMS := range buckets.StartMS {
+		end = max(end, startMS+buckets.StepMS[i])
 	}
 	return min(g.n, (end-g.start*1000+g.step*1000-1)/(g.step*1000))
 }
 
 // window fills in n points from one on, of samples and of the buckets that begin there.
-func (r *reader) window(g *grid, one *read, at, n int64, buckets []store.Bucket) error {
+func (r *reader) window(g *grid, one *read, at, n int64, buckets *store.Buckets) error {
 	points := one.fetched.Values[at : at+n]
 	fine := query.Grid{StartMS: (g.start + at*g.step) * 1000, StepMS: g.finest * 1000, N: int(n * (g.step / g.finest))}
 	columns, err := r.samples.Fold(one.number, fine, model.StatLast)
 	if err != nil {
 		return err
 	}
-	t := thin{policy: one.policy, stage: g.stage, startMS: fine.StartMS, stepMS: fine.StepMS}
-	values, base := columns.Last, 0
+	values := columns.Last
 	for k, count := range columns.Count {
 		if count == 0 {
 			values[k] = math.NaN()
 		}
 	}
+	t := thin{policy: one.policy, stage: g.stage, startMS: fine.StartMS, stepMS: fine.StepMS}
 	_, percentile := one.policy.Aggregation.Method.Percentile()
 	switch {
-	case values == nil && len(buckets) == 0:
+	case values == nil && buckets.Len() == 0:
 		fill(points)
 		return nil
-	case values == nil && percentile:
-		if values, err = r.blank(fine.N); err != nil {
+	case buckets.Len() == 0 && g.stage == 0:
+		copy(points, values)
+		return nil
+	case values == nil:
+		scratch, err := r.blank(buckets.Len())
+		if err != nil || t.direct(points, buckets, scratch) {
 			return err
 		}
-		fallthrough
-	case percentile:
-		t.percentiles(points, values, buckets, g.now*1000)
+	}
+	if err := r.mix(buckets); err != nil {
+		return err
+	}
+	if percentile {
+		if values == nil {
+			if values, err = r.blank(fine.N); err != nil {
+				return err
+			}
+		}
+		t.percentiles(points, values, r.mixed, g.now*1000)
 		return nil
 	}
-	if more := len(buckets) - cap(r.thinned); more > 0 {
-		if err := r.lease.Take(int64(more) * thinPointBytes); err != nil {
-			return err
-		}
-		r.thinned = make([]thinPoint, 0, len(buckets))
-	}
-	thinned := t.points(r.thinned[:0], values, buckets)
+	thinned, base := t.points(r.thinned[:0], values, r.mixed), 0
 	if values == nil {
 		base = finest(thinned)
-		if base == g.stage {
-			fill(points)
-			place(points, thinned, base)
-			return nil
-		}
 		if values, err = r.blank(int(n * (t.step(g.stage) / t.step(base)))); err != nil {
 			return err
 		}
 	}
 	copy(points, g.archive(values, base, fine.StartMS/1000, one.policy, thinned))
+	return nil
+}
+
+// mix makes ready for buckets that are worked on one by one.
+func (r *reader) mix(buckets *store.Buckets) error {
+	n := buckets.Len()
+	if more := n - cap(r.mixed); more > 0 {
+		if err := r.lease.Take(int64(more) * (bucketBytes + thinPointBytes)); err != nil {
+			return err
+		}
+		r.mixed, r.thinned = make([]store.Bucket, 0, n), make([]thinPoint, 0, n)
+	}
+	r.mixed = r.mixed[:0]
+	for i := range n {
+		r.mixed = append(r.mixed, buckets.At(i))
+	}
 	return nil
 }
 

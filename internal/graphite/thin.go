@@ -28,7 +28,40 @@ type thinPoint struct {
 	value     float64
 }
 
-const thinPointBytes = int64(unsafe.Sizeof(thinPoint{}))
+const (
+	thinPointBytes = int64(unsafe.Sizeof(thinPoint{}))
+	bucketBytes    = int64(unsafe.Sizeof(store.Bucket{}))
+)
+
+// direct fills in the points of a window without samples whose buckets are points of the
+// stage that was asked for, one each. It reports false, and fills in what is to be
+// overwritten, if there are others. scratch has room for as many values as there are buckets.
+func (t thin) direct(points []float64, buckets *store.Buckets, scratch []float64) bool {
+	step := t.step(t.stage)
+	for _, stepMS := range buckets.StepMS {
+		if stepMS != step {
+			return false
+		}
+	}
+	expected := t.policy.Expected(step)
+	factor := t.policy.Aggregation.XFilesFactor
+	fill(points)
+	values := t.policy.Aggregation.Method.OfAll(scratch[:0], &buckets.Aggregates, expected)
+	at, startMS := -1, t.startMS-step
+	for i, ms := range buckets.StartMS {
+		if before := at; ms-startMS == step {
+			at, startMS = at+1, ms
+		} else if at = int((ms - t.startMS) / step); at == before {
+			return false
+		} else {
+			startMS = t.startMS + int64(at)*step
+		}
+		if count := int64(buckets.Count[i]); partOf(count, int64(buckets.LastMS[i]) == startMS, expected) >= factor {
+			points[at] = values[i]
+		}
+	}
+	return true
+}
 
 // points appends the points of buckets to points, which is empty. values are the samples of
 // the window, on the finest stage, nil if there are none: those in the time of a bucket,
@@ -135,19 +168,19 @@ func samplesIn(values []float64, from, n int) (sum model.Aggregate) {
 // value is that of a bucket, if enough of its samples were there.
 func (t thin) value(b store.Bucket) float64 {
 	expected := t.policy.Expected(b.StepMS)
-	if t.part(b, expected) < t.policy.Aggregation.XFilesFactor {
+	if partOf(b.Count, b.LastMS == b.StartMS, expected) < t.policy.Aggregation.XFilesFactor {
 		return math.NaN()
 	}
 	return t.policy.Aggregation.Method.Of(b.Aggregate, expected)
 }
 
-// part is the part of a bucket's samples that were there. A single one at the very
+// partOf is the part of a bucket's samples that were there. A single one at the very
 // beginning counts as all: it is the point of a coarser archive that was imported.
-func (t thin) part(b store.Bucket, expected float64) float64 {
-	if b.Count == 1 && b.LastMS == b.StartMS {
+func partOf(count int64, atBegin bool, expected float64) float64 {
+	if count == 1 && atBegin {
 		return 1
 	}
-	return float64(b.Count) / expected
+	return float64(count) / expected
 }
 
 // place sets the points of a stage.

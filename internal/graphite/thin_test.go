@@ -175,9 +175,13 @@ func TestPercentileWithoutSketch(t *testing.T) {
 func plainPoints(t *testing.T, session *query.Session, g *grid, number query.Number, p retention.Policy) []float64 {
 	lease := session.Lease()
 	defer lease.Release()
-	buckets, err := session.AppendBuckets(nil, number, g.within(0, g.n), &lease)
-	if err != nil {
+	var all store.Buckets
+	if err := session.AppendBuckets(&all, number, g.within(0, g.n), model.AllStats, &lease); err != nil {
 		t.Fatal(err)
+	}
+	var buckets []store.Bucket
+	for i := range all.Len() {
+		buckets = append(buckets, all.At(i))
 	}
 	fine := query.Grid{StartMS: g.start * 1000, StepMS: g.finest * 1000, N: int(g.n * g.step / g.finest)}
 	columns, err := session.GridFold(&lease).Fold(number, fine, model.StatLast)
@@ -239,8 +243,8 @@ func TestReaderAgainstPlain(t *testing.T) {
 				within := function.Range{From: now - back, Until: now - r.Int64N(back/2), Now: now}
 				text := string(method) + ".x"
 				lists, err := src.Fetch(t.Context(), []function.Query{{Text: text}}, within)
-				if err != nil || len(lists[0]) != 1 {
-					t.Fatalf("%s: %d series, %v", text, len(lists[0]), err)
+				if err != nil || len(lists) != 1 || len(lists[0]) != 1 {
+					t.Fatalf("%s, %s: %v, %v", when, text, lists, err)
 				}
 				lease := session.Lease()
 				numbers, err := src.numbers(text, nil, &lease)

@@ -114,13 +114,25 @@ func ParseAggregate(b []byte) (Aggregate, error) {
 	if err != nil || len(b) == AggregateSize {
 		return a, err
 	}
-	if a.Sketch, err = quantile.Parse(b[AggregateSize:]); err != nil {
+	if a.Sketch, err = ParseSketch(b[AggregateSize:], a.Count); err != nil {
 		return Aggregate{}, err
 	}
-	if n := a.Sketch.Count(); n != a.Count {
-		return Aggregate{}, fmt.Errorf("sketch of %d values in an aggregate of %d", n, a.Count)
-	}
 	return a, nil
+}
+
+// ParseSketch reads the sketch of an aggregate of so many values, none from no bytes.
+func ParseSketch(b []byte, count int64) (quantile.Sketch, error) {
+	if len(b) == 0 {
+		return "", nil
+	}
+	s, err := quantile.Parse(b)
+	if err != nil {
+		return "", err
+	}
+	if n := s.Count(); n != count {
+		return "", fmt.Errorf("sketch of %d values in an aggregate of %d", n, count)
+	}
+	return s, nil
 }
 
 // ParsePlain is ParseAggregate without the sketch, which it does not look at.

@@ -3,47 +3,61 @@ package query
 import (
 	"cmp"
 	"slices"
-	"unsafe"
 
 	"varve/internal/model"
 	"varve/internal/store"
 )
 
-const bucketBytes = int64(unsafe.Sizeof(store.Bucket{}))
+// bucketWords is how many words all columns of a bucket have.
+const bucketWords = 8
 
 // AppendBuckets appends what the store has thinned out of a number, the buckets that begin
 // in a range, by time, of those with one beginning the wider first. Those of the long and
-// the double series of a number are both there. What is appended is taken from l.
-func (s *Session) AppendBuckets(to []store.Bucket, n Number, within model.TimeRange, l *Lease) ([]store.Bucket, error) {
-	before := len(to)
-	for _, part := range n.parts {
-		if err := s.appendBuckets(&to, part, within, l); err != nil {
-			return to, s.Cause(err)
-		}
-	}
+// the double series of a number are both there. needs are the columns that are filled
+// beside those that always are; to has no others. What is appended is taken from l.
+func (s *Session) AppendBuckets(to *store.Buckets, n Number, within model.TimeRange, needs model.StatSet, l *Lease) error {
 	if len(n.parts) > 1 {
-		slices.SortStableFunc(to[before:], func(a, b store.Bucket) int {
-			return cmp.Or(cmp.Compare(a.StartMS, b.StartMS), cmp.Compare(b.StepMS, a.StepMS))
-		})
+		return s.appendSorted(to, n, within, needs, l)
 	}
-	return to, nil
+	return s.appendBuckets(to, n.parts[0], within, needs, l)
 }
 
-func (s *Session) appendBuckets(to *[]store.Bucket, series store.Series, within model.TimeRange, l *Lease) error {
-	cursor := s.Open(series, store.ReadOptions{Range: within, Buckets: store.BucketsOnly})
+// appendSorted appends the buckets of several parts.
+func (s *Session) appendSorted(to *store.Buckets, n Number, within model.TimeRange, needs model.StatSet, l *Lease) error {
+	var parts store.Buckets
+	for _, part := range n.parts {
+		if err := s.appendBuckets(&parts, part, within, needs, l); err != nil {
+			return err
+		}
+	}
+	all := make([]store.Bucket, parts.Len())
+	for i := range all {
+		all[i] = parts.At(i)
+	}
+	slices.SortStableFunc(all, func(a, b store.Bucket) int {
+		return cmp.Or(cmp.Compare(a.StartMS, b.StartMS), cmp.Compare(b.StepMS, a.StepMS))
+	})
+	for _, b := range all {
+		to.Add(b, needs)
+	}
+	return nil
+}
+
+func (s *Session) appendBuckets(to *store.Buckets, series store.Series, within model.TimeRange, needs model.StatSet, l *Lease) error {
+	cursor := s.Open(series, store.ReadOptions{Range: within, Buckets: store.BucketsOnly, Needs: needs})
 	defer cursor.Close()
 	for {
 		b, err := cursor.Next()
-		if err != nil || b == nil {
-			return err
+		if err != nil || b == nil || b.Buckets == nil { // samples: of a store that thins out none
+			return s.Cause(err)
 		}
-		bytes := int64(len(b.Buckets)) * bucketBytes
-		for i := range b.Buckets {
-			bytes += int64(len(b.Buckets[i].Sketch))
+		bytes := int64(b.Buckets.Len()) * bucketWords * 8
+		for _, sketch := range b.Buckets.Sketches {
+			bytes += 16 + int64(len(sketch))
 		}
 		if err := l.Take(bytes); err != nil {
-			return err
+			return s.Cause(err)
 		}
-		*to = append(*to, b.Buckets...)
+		to.Append(b.Buckets)
 	}
 }

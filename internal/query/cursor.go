@@ -30,7 +30,11 @@ func (c *Cursor) Next() (*store.Block, error) {
 	if block == nil || err != nil {
 		return nil, err
 	}
-	return block, c.session.addSamples(int64(block.Len() + len(block.Buckets)))
+	n := block.Len()
+	if block.Buckets != nil {
+		n += block.Buckets.Len()
+	}
+	return block, c.session.addSamples(int64(n))
 }
 
 // next is Next without counting.
@@ -40,7 +44,7 @@ func (c *Cursor) next() (*store.Block, error) {
 			return nil, err
 		}
 		block, err := c.read()
-		if err != nil || block == nil || block.Len()+len(block.Stats)+len(block.Buckets) > 0 {
+		if err != nil || block == nil || block.Len()+len(block.Stats) > 0 || block.Buckets != nil {
 			return block, err
 		}
 	}

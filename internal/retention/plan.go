@@ -116,3 +116,55 @@ func (m Method) Of(a model.Aggregate, expected float64) float64 {
 	}
 	return a.Sum / float64(a.Count)
 }
+
+// Needs returns what Of looks at beside the count and the sketch.
+func (m Method) Needs() model.StatSet {
+	switch m {
+	case Sum, Average, AverageZero:
+		return model.StatSum
+	case Last:
+		return model.StatLast
+	case Max:
+		return model.StatMax
+	case Min:
+		return model.StatMin
+	case Count:
+		return 0
+	}
+	return model.AllStats // of two, and of percentiles
+}
+
+// OfAll appends to dst what Of makes of each bucket. a has the columns that Needs says.
+func (m Method) OfAll(dst []float64, a *model.Aggregates, expected float64) []float64 {
+	switch m {
+	case Average:
+		for i, sum := range a.Sum {
+			dst = append(dst, math.Float64frombits(sum)/float64(int64(a.Count[i]))) // NaN for none of none, whose sum is 0
+		}
+		return dst
+	case Sum:
+		return known(dst, a, a.Sum)
+	case Last:
+		return known(dst, a, a.Last)
+	case Max:
+		return known(dst, a, a.Max)
+	case Min:
+		return known(dst, a, a.Min)
+	}
+	for i := range a.StartMS {
+		dst = append(dst, m.Of(a.At(i), expected))
+	}
+	return dst
+}
+
+// known appends the values of a column, NaN for a bucket of nothing.
+func known(dst []float64, a *model.Aggregates, column []uint64) []float64 {
+	for i, bits := range column {
+		v := math.Float64frombits(bits)
+		if a.Count[i] == 0 {
+			v = math.NaN()
+		}
+		dst = append(dst, v)
+	}
+	return dst
+}

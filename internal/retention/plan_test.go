@@ -2,6 +2,7 @@ package retention
 
 import (
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -103,5 +104,32 @@ func TestMethods(t *testing.T) {
 	}
 	if got := Sum.Of(model.Aggregate{}, 1); got == got {
 		t.Errorf("the sum of nothing: %v", got)
+	}
+}
+
+// TestOfAll: what a method makes of columns is what it makes of each bucket, and columns
+// that Needs leaves out are not looked at.
+func TestOfAll(t *testing.T) {
+	buckets := []model.Aggregate{
+		{Sum: 12.5, Count: 4, Min: -5, Max: 9.5, Last: 3, LastMS: 7},
+		{},
+		{Sum: -3, Count: 1, Min: -3, Max: -3, Last: -3, LastMS: 60_000},
+		{Sum: math.Inf(1), Count: 2, Min: 1, Max: math.Inf(1), Last: 1},
+		{Sum: 6, Count: 60, Min: 0.1, Max: 0.1, Last: 0.1},
+	}
+	for _, m := range append(slices.Clone(methods), "p50") {
+		var columns model.Aggregates
+		for i, b := range buckets {
+			columns.Add(int64(i)*60_000, b, m.Needs())
+		}
+		got := m.OfAll([]float64{42}, &columns, 6)
+		if len(got) != len(buckets)+1 || got[0] != 42 {
+			t.Fatalf("%s: %v", m, got)
+		}
+		for i, b := range buckets {
+			if want := m.Of(b, 6); got[i+1] != want && (want == want || got[i+1] == got[i+1]) {
+				t.Errorf("%s of %+v: %v, want %v", m, b, got[i+1], want)
+			}
+		}
 	}
 }

@@ -202,6 +202,10 @@ type ReadOptions struct {
 	// Buckets says what becomes of samples that the store has thinned out.
 	Buckets BucketMode
 
+	// Needs are, only for BucketsOnly, the columns of buckets that will be looked at beside
+	// those that are always filled.
+	Needs model.StatSet
+
 	// Sketches asks for the sketches of buckets, and for Block.Aggregates where samples
 	// stand for buckets. It is not used together with Summarize.
 	Sketches bool
@@ -216,6 +220,40 @@ type ReadOptions struct {
 type Bucket struct {
 	StartMS, StepMS int64
 	model.Aggregate
+}
+
+// Buckets are buckets of one series, column by column.
+type Buckets struct {
+	StepMS []int64
+	model.Aggregates
+}
+
+// Reset empties b and keeps its memory.
+func (b *Buckets) Reset() {
+	b.StepMS = b.StepMS[:0]
+	b.Aggregates.Reset()
+}
+
+// At returns a bucket.
+func (b *Buckets) At(i int) Bucket {
+	return Bucket{StartMS: b.StartMS[i], StepMS: b.StepMS[i], Aggregate: b.Aggregates.At(i)}
+}
+
+// Add adds a bucket to the columns of needs and those that are always filled.
+func (b *Buckets) Add(one Bucket, needs model.StatSet) {
+	b.StepMS = append(b.StepMS, one.StepMS)
+	b.Aggregates.Add(one.StartMS, one.Aggregate, needs)
+}
+
+// Append adds the buckets of another one with the same columns.
+func (b *Buckets) Append(o *Buckets) {
+	b.StepMS = append(b.StepMS, o.StepMS...)
+	b.Aggregates.Append(&o.Aggregates)
+}
+
+// Slice returns buckets from to to, without the last. They share b's memory.
+func (b *Buckets) Slice(from, to int) Buckets {
+	return Buckets{b.StepMS[from:to], b.Aggregates.Slice(from, to)}
 }
 
 // A BucketMode says how a cursor shows buckets.
@@ -261,7 +299,7 @@ type Cursor interface {
 type Block struct {
 	model.Columns
 	Stats   []model.Stats
-	Buckets []Bucket // only for BucketsOnly
+	Buckets *Buckets // not nil only for BucketsOnly
 
 	// Aggregates, if not nil, has for each sample the bucket that it stands for, one
 	// without a count where it stands for itself. See ReadOptions.Sketches.

@@ -125,7 +125,7 @@ func (e *exporter) series(ctx context.Context, s store.Series) error {
 
 // buckets writes the buckets of a series.
 func (e *exporter) buckets(ctx context.Context, s store.Series) error {
-	cursor := e.view.Read(ctx, s, store.ReadOptions{Range: e.within, Buckets: store.BucketsOnly, Sketches: true})
+	cursor := e.view.Read(ctx, s, store.ReadOptions{Range: e.within, Buckets: store.BucketsOnly, Needs: model.AllStats, Sketches: true})
 	defer cursor.Close()
 	var cols model.Columns
 	var bytes []byte
@@ -137,7 +137,11 @@ func (e *exporter) buckets(ctx context.Context, s store.Series) error {
 		if block == nil {
 			return e.take()
 		}
-		for _, b := range block.Buckets {
+		if block.Buckets == nil { // a store that keeps none shows samples, which have lines already
+			continue
+		}
+		for i := range block.Buckets.Len() {
+			b := block.Buckets.At(i)
 			if b.StepMS != stepMS {
 				if err := e.take(); err != nil {
 					return err

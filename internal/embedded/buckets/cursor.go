@@ -3,7 +3,7 @@ package buckets
 import (
 	"context"
 	"math"
-	"slices"
+	"sync"
 
 	"varve/internal/model"
 	"varve/internal/retention"
@@ -39,34 +39,46 @@ type Query struct {
 // Up to the last instant of the buckets it merges both by time. What comes
 // after is handed through, so that statistics of chunks may serve there.
 type Cursor struct {
-	q      Query
-	reader Reader
-	parts  []model.TimeRange // still to be read, each with its own cursor over samples
-	mixed  bool              // the current part has buckets
-	raw    store.Cursor      // of the current part, nil between parts
-	left   int
-	err    error
+	q Query
+	*memory
+	parts []model.TimeRange // still to be read, each with its own cursor over samples
+	mixed bool              // the current part has buckets
+	raw   store.Cursor      // of the current part, nil between parts
+	left  int
+	err   error
 
 	block *store.Block // of raw, with samples from at on
 	at    int
 	next  store.Bucket
 	more  bool // next is one
 
-	out     model.Columns
-	runs    []model.Stats
-	buckets []store.Bucket
-	whole   []model.Aggregate // that samples of out stand for, if that is asked for
-	bytes   int               // of sketches in the block
-	result  store.Block
+	out    model.Columns
+	runs   []model.Stats
+	shown  store.Buckets     // a run of buckets
+	whole  []model.Aggregate // that samples of out stand for, if that is asked for
+	bytes  int               // of sketches in the block
+	result store.Block
 }
+
+// memory is what cursors use one after the other.
+type memory struct {
+	reader  Reader
+	buckets store.Buckets
+	steps   []int64 // of a run of buckets
+}
+
+var memories = sync.Pool{New: func() any { return &memory{} }}
 
 // NewCursor opens a cursor. The sources belong to it until it is closed.
 func NewCursor(q Query) *Cursor {
-	c := &Cursor{q: q, left: math.MaxInt}
+	c := &Cursor{q: q, memory: memories.Get().(*memory), left: math.MaxInt}
 	if q.Options.Limit > 0 {
 		c.left = q.Options.Limit
 	}
-	c.reader.Sketches = q.Sketches
+	c.reader.Sketches, c.reader.Needs = q.Sketches, model.AllStats
+	if q.Options.Buckets == store.BucketsOnly {
+		c.reader.Needs = q.Options.Needs
+	}
 	r := q.Options.Range
 	old, young := r, r
 	old.EndMS = min(old.EndMS, q.LastMS)
@@ -85,6 +97,12 @@ func NewCursor(q Query) *Cursor {
 func (c *Cursor) Close() {
 	c.closePart()
 	c.err = store.ErrClosed
+	if m := c.memory; m != nil {
+		m.reader.release()
+		m.buckets.Reset()
+		memories.Put(m)
+		c.memory = nil
+	}
 }
 
 func (c *Cursor) closePart() {
@@ -147,8 +165,9 @@ func (c *Cursor) open() error {
 		o.Summarize, o.Limit = nil, 0
 		c.raw = c.q.Samples(o)
 	}
-	if err := c.reader.Open(c.q.Series, o.Range, o.Descending, c.q.Sources); err != nil {
-		return err
+	c.reader.Open(c.q.Series, o.Range, o.Descending, c.q.Sources)
+	if o.Buckets == store.BucketsOnly {
+		return nil
 	}
 	return c.pull()
 }
@@ -156,10 +175,17 @@ func (c *Cursor) open() error {
 // pull reads the next bucket.
 func (c *Cursor) pull() (err error) {
 	c.next, c.more, err = c.reader.Next()
-	if b := c.next; c.more && c.q.Options.Stages != nil {
-		c.q.Options.Stages.Add(store.StageUse{StepMS: b.StepMS, FirstMS: b.StartMS, LastMS: lastInstant(b.StartMS, b.StepMS), Count: 1})
+	if c.more {
+		c.noteStage(c.next.StepMS, c.next.StartMS, c.next.StartMS, 1)
 	}
 	return err
+}
+
+// noteStage notes buckets of a step that were read, for a reader that wants to know.
+func (c *Cursor) noteStage(stepMS, firstMS, lastMS int64, n int) {
+	if log := c.q.Options.Stages; log != nil {
+		log.Add(store.StageUse{StepMS: stepMS, FirstMS: firstMS, LastMS: lastInstant(lastMS, stepMS), Count: int64(n)})
+	}
 }
 
 // read returns the next block of the current part, nil at its end.
@@ -173,20 +199,47 @@ func (c *Cursor) read() (*store.Block, error) {
 	return c.merge()
 }
 
+// readBuckets returns a run of buckets of one source, or gathers those of several.
 func (c *Cursor) readBuckets() (*store.Block, error) {
-	c.buckets, c.bytes = slices.Grow(c.buckets[:0], min(c.reader.decoded()+1, blockSize)), 0
-	for c.more && len(c.buckets) < blockSize && c.bytes < sketchBytes {
-		c.bytes += len(c.next.Sketch)
-		c.buckets = append(c.buckets, c.next)
-		if err := c.pull(); err != nil {
+	cols, stepMS, err := c.reader.Run()
+	if err != nil {
+		return nil, err
+	}
+	if n := cols.Len(); n > 0 {
+		c.noteStage(stepMS, cols.StartMS[0], cols.StartMS[n-1], n)
+		c.shown = store.Buckets{StepMS: c.repeat(stepMS, n), Aggregates: cols}
+		c.result = store.Block{Buckets: &c.shown}
+		return &c.result, c.q.Context.Err()
+	}
+	c.buckets.Reset()
+	for bytes := 0; c.buckets.Len() < blockSize && bytes < sketchBytes; {
+		b, ok, err := c.reader.Next()
+		if err != nil {
 			return nil, err
 		}
+		if !ok {
+			break
+		}
+		c.noteStage(b.StepMS, b.StartMS, b.StartMS, 1)
+		c.buckets.Add(b, c.reader.Needs)
+		bytes += len(b.Sketch)
 	}
-	if len(c.buckets) == 0 {
+	if c.buckets.Len() == 0 {
 		return nil, nil
 	}
-	c.result = store.Block{Buckets: c.buckets}
+	c.result = store.Block{Buckets: &c.buckets}
 	return &c.result, c.q.Context.Err()
+}
+
+// repeat returns a step n times.
+func (c *Cursor) repeat(stepMS int64, n int) []int64 {
+	if len(c.steps) > 0 && c.steps[0] != stepMS {
+		c.steps = c.steps[:0]
+	}
+	for len(c.steps) < n {
+		c.steps = append(c.steps, stepMS)
+	}
+	return c.steps[:n]
 }
 
 // merge gathers samples, and buckets as samples or as statistics.

@@ -2,6 +2,7 @@ package buckets
 
 import (
 	"math"
+	"sort"
 
 	"varve/internal/blockfile"
 	"varve/internal/chunk"
@@ -15,11 +16,12 @@ type Source struct {
 	StepMS    int64
 	Deletions []model.TimeRange // which the file has not applied to the series
 
-	cols     model.Columns
-	at       int
-	flip     int64
+	cols     model.Aggregates
+	sketches model.Columns // their bytes, if they are wanted
+	at       int           // the next bucket, if some are left
+	left     int
+	stride   int // to the bucket after it: 1, or -1 descending
 	finished bool
-	spare    model.Columns
 }
 
 // A Reader yields the buckets that several files have of one series, in order of their
@@ -27,62 +29,93 @@ type Source struct {
 // goroutine, and again for other series.
 type Reader struct {
 	sources []*Source
+	kept    []model.Aggregates // memory of sources
 	decoder chunk.Decoder
 	within  model.TimeRange
 	flip    int64 // -1 descending, 0 ascending
 
-	Sketches bool // buckets are wanted with their sketches
+	Needs    model.StatSet // beside counts and times
+	Sketches bool          // buckets are wanted with their sketches
 }
 
 // Open begins to read a series' buckets that begin in a range.
-func (r *Reader) Open(series uint32, within model.TimeRange, descending bool, sources []*Source) error {
+func (r *Reader) Open(series uint32, within model.TimeRange, descending bool, sources []*Source) {
 	r.sources, r.within, r.flip = sources, within, 0
 	if descending {
 		r.flip = -1
 	}
 	for _, s := range sources {
 		s.Iter.Seek(series, within, descending)
-		s.flip, s.finished, s.at = r.flip, false, 0
-		s.cols.Reset()
-		if err := r.fill(s); err != nil {
-			return err
+		s.left, s.finished = 0, false
+		if n := len(r.kept) - 1; n >= 0 && s.cols.StartMS == nil {
+			s.cols, r.kept = r.kept[n], r.kept[:n]
+		}
+	}
+}
+
+// maxKept bounds the columns that a Reader keeps.
+const maxKept = 8
+
+// release takes the memory of the sources for those that come after them.
+func (r *Reader) release() {
+	for _, s := range r.sources {
+		if len(r.kept) < maxKept {
+			r.kept = append(r.kept, s.cols)
+		}
+		s.cols = model.Aggregates{}
+	}
+	r.sources = nil
+}
+
+// fill decodes the next chunk that has a bucket in range, of each source whose chunk before
+// is used up.
+func (r *Reader) fill() error {
+	for _, s := range r.sources {
+		for s.left == 0 && !s.finished {
+			e, err := s.Iter.Next()
+			if err != nil {
+				return err
+			}
+			if e == nil {
+				s.finished = true
+				break
+			}
+			sketches := &s.sketches
+			if !r.Sketches {
+				sketches = nil
+			}
+			if err := r.decoder.DecodeAggregates(e, r.Needs, &s.cols, sketches); err != nil {
+				return s.Iter.Corrupt(err)
+			}
+			s.keep(r.within, r.flip != 0)
 		}
 	}
 	return nil
 }
 
-// fill decodes the source's next chunk that has a bucket in range, when the one before is
-// used up.
-func (r *Reader) fill(s *Source) error {
-	for s.at == s.cols.Len() && !s.finished {
-		e, err := s.Iter.Next()
-		if err != nil {
-			return err
-		}
-		if e == nil {
-			s.finished = true
-			return nil
-		}
-		s.cols.Reset()
-		if err := r.decoder.DecodeEntry(e, &s.cols); err != nil {
-			return s.Iter.Corrupt(err)
-		}
-		s.keep(r.within)
+// keep leaves out what is out of range or deleted.
+func (s *Source) keep(within model.TimeRange, descending bool) {
+	times := s.cols.StartMS // ascending
+	from := sort.Search(len(times), func(i int) bool { return times[i] >= within.StartMS })
+	to := from + sort.Search(len(times)-from, func(i int) bool { return times[from+i] > within.EndMS })
+	s.at, s.left, s.stride = from, to-from, 1
+	if descending {
+		s.at, s.stride = to-1, -1
 	}
-	return nil
+	s.pass()
 }
 
-// keep leaves out what is out of range or deleted, and turns the order if need be.
-func (s *Source) keep(within model.TimeRange) {
-	times := s.cols.Times // ascending
-	whole := len(s.Deletions) == 0 && len(times) > 0 && within.Contains(times[0]) && within.Contains(times[len(times)-1])
-	if !whole {
-		s.cols.Drop(&s.spare, func(i int) bool { return !within.Contains(times[i]) || s.deleted(times[i]) })
+// skip moves past n buckets, which are left.
+func (s *Source) skip(n int) {
+	s.at, s.left = s.at+n*s.stride, s.left-n
+	s.pass()
+}
+
+// pass moves past buckets that are deleted.
+func (s *Source) pass() {
+	for len(s.Deletions) > 0 && s.left > 0 && s.deleted(s.cols.StartMS[s.at]) {
+		s.at, s.left = s.at+s.stride, s.left-1
 	}
-	if s.flip != 0 {
-		s.cols.Reverse(&s.spare)
-	}
-	s.at = 0
 }
 
 // deleted reports whether one deletion has all of the bucket's time.
@@ -104,43 +137,62 @@ func lastInstant(ms, stepMS int64) int64 {
 
 // Next returns the next bucket, ok = false at the end.
 func (r *Reader) Next() (b store.Bucket, ok bool, err error) {
+	if err := r.fill(); err != nil {
+		return b, false, err
+	}
 	first := r.first()
 	if first == nil {
 		return b, false, nil
 	}
-	b = store.Bucket{StartMS: first.cols.Times[first.at], StepMS: first.StepMS}
+	b = store.Bucket{StartMS: first.cols.StartMS[first.at], StepMS: first.StepMS}
 	for _, s := range r.sources {
-		if s.at == s.cols.Len() || s.cols.Times[s.at] != b.StartMS || s.StepMS != b.StepMS {
+		if s.left == 0 || s.cols.StartMS[s.at] != b.StartMS || s.StepMS != b.StepMS {
 			continue
 		}
-		parse := model.ParsePlain
+		part := s.cols.At(s.at)
 		if r.Sketches {
-			parse = model.ParseAggregate
-		}
-		part, err := parse(s.cols.Bytes(s.at))
-		if err != nil {
-			return b, false, s.Iter.Corrupt(err)
+			if part.Sketch, err = model.ParseSketch(s.sketches.Bytes(s.at), part.Count); err != nil {
+				return b, false, s.Iter.Corrupt(err)
+			}
 		}
 		b.Merge(part)
-		s.at++
-		if err := r.fill(s); err != nil {
-			return b, false, err
-		}
+		s.skip(1)
 	}
 	return b, true, nil
 }
 
-// decoded is how many buckets, at most, come before another chunk is decoded.
-func (r *Reader) decoded() (n int) {
-	for _, s := range r.sources {
-		n += s.cols.Len() - s.at
+// minRun is the fewest buckets that are worth a block of their own.
+const minRun = 64
+
+// Run returns buckets that come next, of one source, without copying them: no other source
+// has any up to the last of them. There may be none although Next has some. They are valid
+// until the following call of Run or Next.
+func (r *Reader) Run() (cols model.Aggregates, stepMS int64, err error) {
+	if err := r.fill(); err != nil || r.Sketches || r.flip != 0 {
+		return cols, 0, err
 	}
-	return n
+	first := r.first()
+	if first == nil || len(first.Deletions) > 0 {
+		return cols, 0, nil
+	}
+	n := first.left
+	for _, s := range r.sources {
+		if s != first && s.left > 0 {
+			times, bound := first.cols.StartMS[first.at:][:n], s.cols.StartMS[s.at]
+			n = sort.Search(n, func(i int) bool { return times[i] >= bound })
+		}
+	}
+	if n < minRun {
+		return cols, 0, nil
+	}
+	cols = first.cols.Slice(first.at, first.at+n)
+	first.skip(n)
+	return cols, first.StepMS, nil
 }
 
 func (r *Reader) first() (first *Source) {
 	for _, s := range r.sources {
-		if s.at == s.cols.Len() {
+		if s.left == 0 {
 			continue
 		}
 		if first == nil || r.before(s, first) {
@@ -151,6 +203,6 @@ func (r *Reader) first() (first *Source) {
 }
 
 func (r *Reader) before(a, b *Source) bool {
-	x, y := a.cols.Times[a.at]^r.flip, b.cols.Times[b.at]^r.flip
+	x, y := a.cols.StartMS[a.at]^r.flip, b.cols.StartMS[b.at]^r.flip
 	return x < y || x == y && a.StepMS > b.StepMS
 }
