@@ -40,14 +40,14 @@ func (e *Engine) Delete(ctx context.Context, timeline string, d Deletion) error 
 	if err := e.noteDeletion(ctx, l, Deleted{r, id, now}); err != nil {
 		return err
 	}
-	k, err := e.layout(ctx, l, MinTime)
+	k, err := e.refresh(ctx, l) // another process may keep data apart by a new layout
 	if err != nil || k.Version == 0 {
 		return err
 	}
 	if id == "" {
-		return e.erase(ctx, l, &k.History, r, now)
+		return e.erase(ctx, l, k, r, now)
 	}
-	return e.eraseID(ctx, l, &k.History, r, id)
+	return e.eraseID(ctx, l, k, r, id)
 }
 
 // noteDeletion comes before the look for what to delete, see DeletionLog.
@@ -59,7 +59,7 @@ func (e *Engine) noteDeletion(ctx context.Context, l *line, d Deleted) error {
 }
 
 // eraseID removes the events of an id, which are looked for.
-func (e *Engine) eraseID(ctx context.Context, l *line, h *History, r Range, id string) error {
+func (e *Engine) eraseID(ctx context.Context, l *line, k known, r Range, id string) error {
 	b := e.newBudget()
 	found, whole, err := e.scan(ctx, l, r, b, func(some []Entry) ([]Entry, error) {
 		return slices.DeleteFunc(some, func(s Entry) bool { return s.ID != id }), nil
@@ -72,7 +72,7 @@ func (e *Engine) eraseID(ctx context.Context, l *line, h *History, r Range, id s
 	}
 	for i := range found {
 		p := found[i].Position()
-		if err := e.erase(ctx, l, h, Range{p, p.Next()}, e.now()); err != nil {
+		if err := e.erase(ctx, l, k, Range{p, p.Next()}, e.now()); err != nil {
 			return err
 		}
 	}
@@ -113,8 +113,8 @@ const eraseAtOnce = 1000
 // erase removes the events of a range. Where data may be kept apart, references to it go
 // first: if that fails in between, events are left without data, and deleting again
 // removes them.
-func (e *Engine) erase(ctx context.Context, l *line, h *History, r Range, before time.Time) error {
-	if slices.ContainsFunc(h.Layouts, func(l Layout) bool { return l.Mode != Materialised }) {
+func (e *Engine) erase(ctx context.Context, l *line, k known, r Range, before time.Time) error {
+	if slices.ContainsFunc(k.Layouts, func(l Layout) bool { return l.Mode != Materialised }) {
 		if err := e.dropPayloads(ctx, l, r, before); err != nil {
 			return err
 		}
@@ -122,7 +122,7 @@ func (e *Engine) erase(ctx context.Context, l *line, h *History, r Range, before
 	if e.whole != nil {
 		return e.whole.DeleteAll(ctx, l.name, r)
 	}
-	return e.overBuckets(ctx, l, h, r, func(ctx context.Context, p Part) error {
+	return e.overBuckets(ctx, l, k, r, func(ctx context.Context, p Part) error {
 		return e.shelf.Delete(ctx, p, r.Intersect(Range{At(p.Start), At(p.EndExcl)}), before)
 	}, nil)
 }
@@ -140,9 +140,14 @@ func (e *Engine) dropPayloads(ctx context.Context, l *line, r Range, before time
 }
 
 // overBuckets calls do for all parts of the marked buckets that reach into a range, and done,
-// which may be nil, with the starts of some buckets after that.
-func (e *Engine) overBuckets(ctx context.Context, l *line, h *History, r Range, do func(context.Context, Part) error, done func([]int64) error) error {
-	from, _ := h.Bucket(r.From.Time)
+// which may be nil, with the starts of some buckets after that. Where another process may have
+// put events by a layout that is newer than the one that is known, it reads the layout again.
+func (e *Engine) overBuckets(ctx context.Context, l *line, k known, r Range, do func(context.Context, Part) error, done func([]int64) error) error {
+	k, err := e.serving(ctx, l, k, r.From.Time)
+	if err != nil {
+		return err
+	}
+	from, _ := k.Bucket(r.From.Time)
 	toExcl := r.To.Time
 	if r.To.ID != "" {
 		toExcl++
@@ -152,10 +157,15 @@ func (e *Engine) overBuckets(ctx context.Context, l *line, h *History, r Range, 
 		if err != nil {
 			return err
 		}
+		if len(marks) > 0 {
+			if k, err = e.serving(ctx, l, k, slices.Max(marks)); err != nil {
+				return err
+			}
+		}
 		var parts []Part
 		for _, start := range marks {
-			at, end := h.Bucket(start)
-			for p := range h.At(start).Factor {
+			at, end := k.Bucket(start)
+			for p := range k.At(start).Factor {
 				if at == start {
 					parts = append(parts, Part{l.name, start, end, p})
 				}
@@ -192,7 +202,7 @@ func (e *Engine) DeleteTimeline(ctx context.Context, timeline string) error {
 	if err != nil || k.Version == 0 {
 		return err
 	}
-	if err := e.erase(ctx, l, &k.History, All(), now); err != nil {
+	if err := e.erase(ctx, l, k, All(), now); err != nil {
 		return err
 	}
 	if e.alone() {

@@ -127,6 +127,19 @@ func (e *Engine) layout(ctx context.Context, l *line, upTo int64) (known, error)
 	return known{}, err
 }
 
+// serving returns k, or the history as it is now if k does not serve for buckets that begin up
+// to a time. Of a timeline that was removed meanwhile, k tells where its remains are.
+func (e *Engine) serving(ctx context.Context, l *line, k known, upTo int64) (known, error) {
+	if e.serves(l, k.read, upTo) {
+		return k, nil
+	}
+	fresh, err := e.refresh(ctx, l)
+	if err != nil || fresh.Version == 0 {
+		return k, err
+	}
+	return fresh, nil
+}
+
 // refresh reads the history. Concurrent callers share one read.
 func (e *Engine) refresh(ctx context.Context, l *line) (known, error) {
 	asked := e.now()

@@ -48,7 +48,7 @@ func (e *Engine) openStream(ctx context.Context, l *line, r Range, d Direction, 
 	if e.whole != nil {
 		return &wholeStream{whole: e.whole, name: l.name, rest: r, d: d, limit: slice}, nil
 	}
-	k, err := e.layout(ctx, l, MinTime)
+	k, err := e.layout(ctx, l, r.From.Time) // which says where the bucket of that begins
 	if err != nil {
 		return nil, err
 	}
@@ -304,10 +304,10 @@ func (s *bucketStream) partsOf(start int64) []*part {
 
 // follow reads the layout again if a bucket begins later than the one that is known serves.
 func (s *bucketStream) follow(ctx context.Context, marks []int64) error {
-	if len(marks) == 0 || s.e.serves(s.line, s.known.read, slices.Max(marks)) {
+	if len(marks) == 0 {
 		return nil
 	}
-	k, err := s.e.refresh(ctx, s.line)
+	k, err := s.e.serving(ctx, s.line, s.known, slices.Max(marks))
 	if err == nil {
 		s.known = k
 	}

@@ -121,7 +121,7 @@ func (e *Engine) bury(ctx context.Context, l *line) error {
 	case !errors.Is(err, ErrNotFound):
 		return err
 	}
-	err = e.overBuckets(ctx, l, &k.History, All(), func(context.Context, Part) error { return nil }, func(starts []int64) error {
+	err = e.overBuckets(ctx, l, k, All(), func(context.Context, Part) error { return nil }, func(starts []int64) error {
 		return e.shelf.Unmark(ctx, l.name, starts, unused)
 	})
 	if err != nil {
@@ -157,10 +157,10 @@ func (e *Engine) expire(ctx context.Context, l *line, k known) error {
 	defer l.work.Unlock()
 	r := Range{At(first[0]), At(end)}
 	now := e.now()
-	if err := e.erase(ctx, l, &k.History, r, now); err != nil {
+	if err := e.erase(ctx, l, k, r, now); err != nil {
 		return err
 	}
-	return e.overBuckets(ctx, l, &k.History, r, func(context.Context, Part) error { return nil }, func(starts []int64) error {
+	return e.overBuckets(ctx, l, k, r, func(context.Context, Part) error { return nil }, func(starts []int64) error {
 		e.metrics.expired.Add(float64(len(starts)))
 		return e.shelf.Unmark(ctx, l.name, starts, now.Add(-unmarkAfter*e.markLife()))
 	})

@@ -45,6 +45,7 @@ func Run(t *testing.T, open func(t *testing.T) timeline.Shelf) {
 		{"engine/replaced", testReplaced},
 		{"engine/sizes", testSizes},
 		{"engine/fence", testFence},
+		{"engine/ahead", testAhead},
 		{"engine/own", testOwn},
 		{"engine/merge", testMerge},
 		{"engine/modes", testModes},
