@@ -308,9 +308,9 @@ func (a *appending) placeIn(t *target, i int, event Event) (Placed, error) {
 	}
 	layout := k.At(event.Time)
 	p := Placed{Part: Part{Timeline: t.name, Start: start, EndExcl: end}, Entry: Entry{Event: event}}
-	// Where data is kept apart, an event that is sent again goes to the part that has it, so
-	// that the data which it replaces is found.
-	if layout.Placement == RoundRobin && (a.own[i] || layout.Mode == Materialised) {
+	// An event that is sent again goes to the part that has it: else it would stand there twice,
+	// and readers could find the one of before.
+	if layout.Placement == RoundRobin && a.own[i] {
 		p.Partition = int(t.turn.Add(1) % uint64(layout.Factor))
 	} else {
 		p.Partition = hashPartition(event.ID, layout.Factor)

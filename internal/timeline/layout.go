@@ -19,7 +19,7 @@ type Placement string
 
 const (
 	Hash       Placement = "hash"        // by the id, so that a retry meets the first try
-	RoundRobin Placement = "round-robin" // in turn; a retry may leave a second row, which readers drop
+	RoundRobin Placement = "round-robin" // in turn if the engine makes the id, else by the id; a retry of the former may leave a second row, which readers drop
 )
 
 // A Layout is an entry of a timeline's history: how buckets from From on are made.
