@@ -29,6 +29,7 @@ func (e *Engine) Accept(ctx context.Context, events []Addressed) ([]Accepted, Re
 		t.err = t.take(t.count, e.config.RateMax, now)
 		e.release(t.line)
 	}
+	at := e.stamp()
 	var sound []Accepted
 	last := map[spot]int{} // index in sound
 	for i := range events {
@@ -44,7 +45,7 @@ func (e *Engine) Accept(ctx context.Context, events []Addressed) ([]Accepted, Re
 		if !a.own[i] && len(events) > 1 {
 			replace(sound, last, &event)
 		}
-		sound = append(sound, Accepted{event, now})
+		sound = append(sound, Accepted{event, at})
 	}
 	a.count()
 	return slices.DeleteFunc(sound, func(s Accepted) bool { return len(s.Timelines) == 0 }), a.result, nil

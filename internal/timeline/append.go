@@ -399,7 +399,7 @@ func (a *appending) reopen() error {
 }
 
 func (a *appending) put() error {
-	now := a.e.now()
+	now := a.e.stamp()
 	for i := range a.placed {
 		a.placed[i].Put = a.at(a.from[i], now)
 	}
@@ -444,7 +444,7 @@ func (e *Engine) mark(ctx context.Context, l *line, starts map[int64]bool) error
 		return nil
 	}
 	slices.Sort(missing)
-	if err := e.shelf.Mark(ctx, l.name, missing, now); err != nil {
+	if err := e.shelf.Mark(ctx, l.name, missing, e.stamp()); err != nil {
 		return err
 	}
 	e.metrics.marks.Add(float64(len(missing)))

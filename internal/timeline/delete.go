@@ -36,7 +36,7 @@ func (e *Engine) Delete(ctx context.Context, timeline string, d Deletion) error 
 		p := Position{r.From.Time, id}
 		r, id = Range{p, p.Next()}, ""
 	}
-	now := e.now()
+	now := e.stamp()
 	if err := e.noteDeletion(ctx, l, Deleted{r, id, now}); err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (e *Engine) eraseID(ctx context.Context, l *line, k known, r Range, id stri
 	}
 	for i := range found {
 		p := found[i].Position()
-		if err := e.erase(ctx, l, k, Range{p, p.Next()}, e.now()); err != nil {
+		if err := e.erase(ctx, l, k, Range{p, p.Next()}, e.stamp()); err != nil {
 			return err
 		}
 	}
@@ -194,7 +194,7 @@ func (e *Engine) DeleteTimeline(ctx context.Context, timeline string) error {
 	defer e.release(l)
 	l.work.Lock()
 	defer l.work.Unlock()
-	now := e.now()
+	now := e.stamp()
 	if err := e.noteDeletion(ctx, l, Deleted{All(), "", now}); err != nil {
 		return err
 	}

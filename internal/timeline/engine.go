@@ -24,6 +24,7 @@ type Engine struct {
 	log     *slog.Logger
 	metrics *metrics
 	ids     ids
+	stamps  atomic.Int64 // the last stamp, microseconds
 
 	lines struct { // timelines that are in use, or were lately
 		sync.Mutex
@@ -82,6 +83,19 @@ func (e *Engine) Close() error {
 
 // alone reports whether no other process changes the timelines.
 func (e *Engine) alone() bool { return e.whole != nil && e.whole.Alone() }
+
+// stamp is the present as what is written for the order of writes: above that of any
+// other call. So of two requests, one after the other, the second one holds, also if the clock was
+// set back in between.
+func (e *Engine) stamp() time.Time {
+	for {
+		last := e.stamps.Load()
+		next := max(e.now().UnixMicro(), last+1)
+		if e.stamps.CompareAndSwap(last, next) {
+			return time.UnixMicro(next)
+		}
+	}
+}
 
 // IsOwn reports whether a timeline is one of Options.Own.
 func (e *Engine) IsOwn(name string) bool {

@@ -157,7 +157,7 @@ func (e *Engine) expire(ctx context.Context, l *line, k known) error {
 	defer l.work.Unlock()
 	r := Range{At(first[0]), At(end)}
 	now := e.now()
-	if err := e.erase(ctx, l, k, r, now); err != nil {
+	if err := e.erase(ctx, l, k, r, e.stamp()); err != nil {
 		return err
 	}
 	return e.overBuckets(ctx, l, k, r, func(context.Context, Part) error { return nil }, func(starts []int64) error {

@@ -46,6 +46,7 @@ func Run(t *testing.T, open func(t *testing.T) timeline.Shelf) {
 		{"engine/sizes", testSizes},
 		{"engine/fence", testFence},
 		{"engine/ahead", testAhead},
+		{"engine/clock set back", testClockSetBack},
 		{"engine/own", testOwn},
 		{"engine/merge", testMerge},
 		{"engine/modes", testModes},
