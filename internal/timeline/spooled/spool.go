@@ -178,14 +178,7 @@ func (s *Spool) takes(e *timeline.Addressed) bool {
 // Append is Engine.Append: of events that the spool takes it returns when they are in the
 // log.
 func (s *Spool) Append(ctx context.Context, events []timeline.Addressed) (timeline.Result, error) {
-	var mine, others []int
-	for i := range events {
-		if s.takes(&events[i]) {
-			mine = append(mine, i)
-		} else {
-			others = append(others, i)
-		}
-	}
+	mine, others := s.split(events)
 	switch {
 	case len(mine) == 0:
 		return s.options.Engine.Append(ctx, events)
@@ -205,6 +198,26 @@ func (s *Spool) Append(ctx context.Context, events []timeline.Addressed) (timeli
 	}
 	slices.SortStableFunc(all.Rejected, func(a, b timeline.Rejection) int { return a.Index - b.Index })
 	return all, nil
+}
+
+// split returns which events the log takes, and which go to the engine. Those with the same time
+// and id as one that goes to the engine go there, too: the last one of a call stays, which only
+// one of the two can tell.
+func (s *Spool) split(events []timeline.Addressed) (mine, others []int) {
+	direct := map[timeline.Position]bool{}
+	for i := range events {
+		if e := &events[i]; e.ID != "" && !s.takes(e) {
+			direct[e.Position()] = true
+		}
+	}
+	for i := range events {
+		if e := &events[i]; s.takes(e) && !direct[e.Position()] {
+			mine = append(mine, i)
+		} else {
+			others = append(others, i)
+		}
+	}
+	return mine, others
 }
 
 func pick(events []timeline.Addressed, of []int) []timeline.Addressed {

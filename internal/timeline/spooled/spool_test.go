@@ -374,6 +374,34 @@ func TestFullDisk(t *testing.T) {
 	}
 }
 
+// Of the events of a call with one time and id the last one stays, also if some of them are not
+// acknowledged by the spool, since they are of other timelines, too.
+func TestLastOfACall(t *testing.T) {
+	w := open(t, newDistant(t), vfs.NewMem(), nil)
+	now := time.Now().UnixMicro()
+	for i, names := range [][][]string{{{"a", "c"}, {"a"}}, {{"a"}, {"a", "c"}}, {{"b"}, {"c"}, {"a", "c"}, {"b"}, {"a"}}} {
+		var events []timeline.Addressed
+		last := map[string]int{}
+		for n, to := range names {
+			e := event(now+int64(i), "x", to...)
+			e.Data = []byte(fmt.Sprint(n))
+			events = append(events, e)
+			for _, name := range to {
+				last[name] = n
+			}
+		}
+		w.append(t, events...)
+		must(t, w.s.Flush(t.Context()))
+		for name, n := range last {
+			at := now + int64(i)
+			p, err := w.e.Read(t.Context(), timeline.Query{Timelines: []string{name}, From: &at, Until: &at})
+			if err != nil || len(p.Events) != 1 || string(p.Events[0].Data) != fmt.Sprint(n) {
+				t.Errorf("call %d: timeline %s has %+v, want event %d; %v", i, name, p.Events, n, err)
+			}
+		}
+	}
+}
+
 // Bad events are told at once, and a full spool is no fault of the client.
 func TestRefusals(t *testing.T) {
 	w := open(t, newDistant(t), vfs.NewMem(), func(o *Options) { o.BytesMax = 64 << 10 })
