@@ -18,39 +18,73 @@ type candidate struct {
 }
 
 // deletedOf returns which events of a timeline were deleted after they were acknowledged, by
-// their index. A delete costs a search among the events, and those that it names.
+// their index. A delete costs a search among the events, and those that it names and none before
+// it has deleted.
 func (e *Engine) deletedOf(ctx context.Context, name string, all []candidate) (map[int]Deleted, error) {
 	if len(all) == 0 {
 		return nil, nil
 	}
-	slices.SortFunc(all, func(a, b candidate) int { return a.Compare(b.Position) })
-	oldest, byID := all[0].at, map[string][]int{}
-	for i, c := range all {
-		byID[c.ID] = append(byID[c.ID], i)
-		if c.at.Before(oldest) {
-			oldest = c.at
-		}
-	}
-	gone := map[int]Deleted{}
-	look := func(c candidate, d Deleted) {
-		if d.Range.Contains(c.Position) && c.at.UnixMicro() < d.Before.UnixMicro() {
-			gone[c.index] = d
-		}
-	}
-	err := e.deletes.Deletions(ctx, name, oldest, func(d Deleted) error {
-		if d.ID != "" {
-			for _, i := range byID[d.ID] {
-				look(all[i], d)
-			}
-			return ctx.Err()
-		}
-		i, _ := slices.BinarySearchFunc(all, d.Range.From, func(c candidate, p Position) int { return c.Compare(p) })
-		for ; i < len(all) && all[i].Compare(d.Range.To) < 0; i++ {
-			look(all[i], d)
-		}
+	c := newCandidates(all)
+	err := e.deletes.Deletions(ctx, name, c.oldest, func(d Deleted) error {
+		c.remove(d)
 		return ctx.Err()
 	})
-	return gone, err
+	return c.gone, err
+}
+
+// candidates are those of a timeline, of which deletes remove some.
+type candidates struct {
+	all    []candidate // by position
+	next   []int       // of each one, and of the end: itself, or one behind it, if it is removed
+	byID   map[string][]int
+	oldest time.Time // when the first one was acknowledged
+	gone   map[int]Deleted
+}
+
+func newCandidates(all []candidate) *candidates {
+	slices.SortFunc(all, func(a, b candidate) int { return a.Compare(b.Position) })
+	c := &candidates{all: all, next: make([]int, len(all)+1), byID: map[string][]int{}, oldest: all[0].at, gone: map[int]Deleted{}}
+	for i := range c.next {
+		c.next[i] = i
+	}
+	for i := range all {
+		c.byID[all[i].ID] = append(c.byID[all[i].ID], i)
+		if all[i].at.Before(c.oldest) {
+			c.oldest = all[i].at
+		}
+	}
+	return c
+}
+
+// from returns the first candidate from i on that is left, len(c.all) if none is.
+func (c *candidates) from(i int) int {
+	for c.next[i] != i {
+		c.next[i] = c.next[c.next[i]]
+		i = c.next[i]
+	}
+	return i
+}
+
+// remove removes those that a delete is of.
+func (c *candidates) remove(d Deleted) {
+	before := d.Before.UnixMicro()
+	if d.ID != "" {
+		c.byID[d.ID] = slices.DeleteFunc(c.byID[d.ID], func(i int) bool {
+			one := &c.all[i]
+			if !d.Range.Contains(one.Position) || one.at.UnixMicro() >= before {
+				return false
+			}
+			c.gone[one.index], c.next[i] = d, i+1
+			return true
+		})
+		return
+	}
+	i, _ := slices.BinarySearchFunc(c.all, d.Range.From, func(c candidate, p Position) int { return c.Compare(p) })
+	for i = c.from(i); i < len(c.all) && c.all[i].Compare(d.Range.To) < 0; i = c.from(i + 1) {
+		if one := &c.all[i]; one.at.UnixMicro() < before {
+			c.gone[one.index], c.next[i] = d, i+1
+		}
+	}
 }
 
 // allDeleted returns an error if a timeline is not there, and all events for it were deleted

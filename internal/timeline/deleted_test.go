@@ -1,0 +1,91 @@
+package timeline
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+// A deletionsShelf has deletes, and nothing else.
+type deletionsShelf struct {
+	quietShelf
+	all []Deleted
+}
+
+func (s *deletionsShelf) NoteDeletion(context.Context, string, Deleted) error { return nil }
+
+func (s *deletionsShelf) Deletions(_ context.Context, _ string, after time.Time, f func(Deleted) error) error {
+	for _, d := range s.all {
+		if d.Before.After(after) {
+			if err := f(d); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Events are deleted by deletes of their position that are later, and only by these.
+func TestDeletedOf(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	at := func() time.Time { return time.UnixMicro(1000 + random.Int64N(20)) }
+	position := func() Position { return Position{random.Int64N(6), fmt.Sprint(random.IntN(3))} }
+	for round := range 2000 {
+		s := &deletionsShelf{}
+		for range random.IntN(6) {
+			d := Deleted{Range: Range{position(), position()}, Before: at()}
+			if random.IntN(3) == 0 {
+				d.ID = fmt.Sprint(random.IntN(3))
+			}
+			s.all = append(s.all, d)
+		}
+		var all []candidate
+		for i := range random.IntN(10) {
+			all = append(all, candidate{position(), at(), i})
+		}
+		want := map[int]bool{}
+		for _, c := range all {
+			for _, d := range s.all {
+				if d.Range.Contains(c.Position) && (d.ID == "" || d.ID == c.ID) && c.at.Before(d.Before) {
+					want[c.index] = true
+				}
+			}
+		}
+		got, err := (&Engine{deletes: s}).deletedOf(t.Context(), "a", all)
+		if err != nil || len(got) != len(want) {
+			t.Fatalf("round %d: %v are deleted, want %v; %v", round, got, want, err)
+		}
+		for i, d := range got {
+			if !want[i] || d.Before.IsZero() {
+				t.Fatalf("round %d: event %d is deleted by %+v", round, i, d)
+			}
+		}
+	}
+}
+
+// Many deletes that name the same events take some milliseconds. If each looked at all of them,
+// the test would time out.
+func TestManyDeletes(t *testing.T) {
+	const n = 200_000
+	now := time.Now()
+	s := &deletionsShelf{}
+	var all []candidate
+	for i := range n {
+		d := Deleted{Range: All(), Before: now.Add(time.Duration(i+1) * time.Microsecond)}
+		if i%2 == 0 {
+			d.ID = "x"
+		}
+		s.all = append(s.all, d)
+		id := fmt.Sprint(i)
+		if i%2 == 0 {
+			id = "x"
+		}
+		all = append(all, candidate{Position{int64(i), id}, now, i})
+	}
+	gone, err := (&Engine{deletes: s}).deletedOf(t.Context(), "a", all)
+	if err != nil || len(gone) != n {
+		t.Errorf("%d of %d events are deleted, %v", len(gone), n, err)
+	}
+}
