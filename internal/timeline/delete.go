@@ -108,17 +108,21 @@ func (e *Engine) scan(ctx context.Context, l *line, r Range, b *budget, keep fun
 	}
 }
 
+// eraseAtOnce is how many events are looked at first, and whose data is removed at a time.
 const eraseAtOnce = 1000
 
-// erase removes the events of a range. Where data may be kept apart, references to it go
-// first: if that fails in between, events are left without data, and deleting again
-// removes them.
+// erase removes the events of a range. Where data may be kept apart, that goes first, with the
+// events that refer to it.
 func (e *Engine) erase(ctx context.Context, l *line, k known, r Range, before time.Time) error {
 	if slices.ContainsFunc(k.Layouts, func(l Layout) bool { return l.Mode != Materialised }) {
-		if err := e.dropPayloads(ctx, l, r, before); err != nil {
+		if err := e.eraseApart(ctx, l, k, r, before); err != nil {
 			return err
 		}
 	}
+	return e.eraseRows(ctx, l, k, r, before)
+}
+
+func (e *Engine) eraseRows(ctx context.Context, l *line, k known, r Range, before time.Time) error {
 	if e.whole != nil {
 		return e.whole.DeleteAll(ctx, l.name, r)
 	}
@@ -127,16 +131,38 @@ func (e *Engine) erase(ctx context.Context, l *line, k known, r Range, before ti
 	}, nil)
 }
 
-func (e *Engine) dropPayloads(ctx context.Context, l *line, r Range, before time.Time) error {
-	_, _, err := e.scan(ctx, l, r, nil, func(some []Entry) ([]Entry, error) {
-		return nil, work.Parallel(ctx, payloadsAtOnce, len(some), "delete data of events", func(ctx context.Context, i int) error {
-			if some[i].Pointer == (PayloadKey{}) {
-				return nil
+// eraseApart removes the events of a range whose data is kept apart: some at a time, first their
+// references to data and then the events. If it fails in between, some are left without
+// data, and deleting again removes them. A client that goes away is no reason to stop there.
+func (e *Engine) eraseApart(ctx context.Context, l *line, k known, r Range, before time.Time) error {
+	_, _, err := e.scan(ctx, l, r, nil, func(all []Entry) ([]Entry, error) {
+		for some := range slices.Chunk(all, eraseAtOnce) {
+			if err := ctx.Err(); err != nil {
+				return nil, err
 			}
-			return e.shelf.DropPayload(ctx, some[i].Pointer, l.name, before)
-		})
+			if !slices.ContainsFunc(some, func(s Entry) bool { return s.Pointer != PayloadKey{} }) {
+				continue
+			}
+			ctx := context.WithoutCancel(ctx)
+			if err := e.dropPayloads(ctx, l, some, before); err != nil {
+				return nil, err
+			}
+			if err := e.eraseRows(ctx, l, k, Range{some[0].Position(), some[len(some)-1].Position().Next()}, before); err != nil {
+				return nil, err
+			}
+		}
+		return nil, nil
 	})
 	return err
+}
+
+func (e *Engine) dropPayloads(ctx context.Context, l *line, some []Entry, before time.Time) error {
+	return work.Parallel(ctx, payloadsAtOnce, len(some), "delete data of events", func(ctx context.Context, i int) error {
+		if some[i].Pointer == (PayloadKey{}) {
+			return nil
+		}
+		return e.shelf.DropPayload(ctx, some[i].Pointer, l.name, before)
+	})
 }
 
 // overBuckets calls do for all parts of the marked buckets that reach into a range, and done,

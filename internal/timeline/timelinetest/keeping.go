@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,6 +55,55 @@ func testModes(t *testing.T, s *suite) {
 	s.must(s.shelf.DropPayload(s.ctx(), out.Entries[0].Pointer, hybrid, time.Now().Add(time.Second)))
 	want(hybrid, 2, 1, 1)
 	want(plain, 2, 1001, 0)
+}
+
+// testDeleteBrokenOff: a client that goes away while events are deleted whose data is kept apart
+// leaves each event whole, or none of it.
+func testDeleteBrokenOff(t *testing.T, s *suite) {
+	const n = 1200
+	e := s.engine(s.shelf, time.Now)
+	name := s.name("a")
+	_, err := e.Propose(s.ctx(), name, timeline.Proposal{Mode: timeline.Index, Size: 86_400 * second})
+	s.must(err)
+	base := time.Now().Add(-time.Hour).UnixMicro()
+	var events []timeline.Addressed
+	for i := range int64(n) {
+		events = append(events, event(base+i, fmt.Sprint("e", i), name))
+	}
+	s.append(e, events...)
+	ctx, cancel := context.WithCancel(s.ctx())
+	defer cancel()
+	var calls atomic.Int64
+	impatient := s.engine(&dropping{Shelf: s.shelf, dropped: func() {
+		if calls.Add(1) == n/3 {
+			cancel()
+		}
+	}}, time.Now)
+	if err := impatient.Delete(ctx, name, timeline.Deletion{From: &base}); !errors.Is(err, context.Canceled) {
+		t.Errorf("a delete that is broken off: %v", err)
+	}
+	left, _ := s.pages(e, timeline.Query{Timelines: []string{name}, Limit: n}, nil)
+	for _, f := range left {
+		if f.Missing {
+			t.Fatalf("of %d events that are left, %s has lost its data", len(left), f.ID)
+		}
+	}
+	if len(left) == 0 || len(left) == n {
+		t.Errorf("%d events are left, want some", len(left))
+	}
+	s.must(e.Delete(s.ctx(), name, timeline.Deletion{From: &base}))
+	s.want(e, timeline.Query{Timelines: []string{name}}, nil)
+}
+
+// A dropping shelf tells of each payload that is dropped.
+type dropping struct {
+	timeline.Shelf
+	dropped func()
+}
+
+func (d *dropping) DropPayload(ctx context.Context, key timeline.PayloadKey, name string, before time.Time) error {
+	d.dropped()
+	return d.Shelf.DropPayload(ctx, key, name, before)
 }
 
 func testRetention(t *testing.T, s *suite) {
